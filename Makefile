@@ -1,0 +1,85 @@
+# Falcon: one non-recursive GNU Makefile.
+#
+#   make            the programs, in build/release
+#   make demo       train LeNet-5 on Fashion-MNIST with four unequal workers
+#   make check      the tests           make lint       the linters
+#   make MODE=asan  one of release, debug, asan, tsan, cov; objects in build/MODE
+#
+# Sources are found by name: lib/*/*.c become one archive, every cmd/falcon-X/*.c one
+# program, every tests/unit/test_X.c one cmocka test.
+
+VERSION := 0.1.0
+MODE    ?= release
+PREFIX  ?= /usr/local
+CC      ?= gcc
+CFLAGS  ?= -O2 -g
+WERROR  ?=
+
+B := build/$(MODE)
+
+MODE_FLAGS_release := -D_FORTIFY_SOURCE=2
+MODE_FLAGS_debug   := -O0 -g3
+MODE_FLAGS_asan    := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all \
+	-fno-omit-frame-pointer
+MODE_FLAGS_tsan    := -O1 -g -fsanitize=thread -fno-omit-frame-pointer
+MODE_FLAGS_cov     := -O0 -g --coverage
+ifeq ($(origin MODE_FLAGS_$(MODE)),undefined)
+$(error MODE=$(MODE): not one of release, debug, asan, tsan, cov)
+endif
+MODE_FLAGS := $(MODE_FLAGS_$(MODE))
+
+WARN := -Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-prototypes \
+	-Wformat=2 -Wvla $(if $(WERROR),-Werror)
+# After the user's CFLAGS: what the law of equal numerics and the design need.
+FIXED := -std=c17 -D_GNU_SOURCE -DFAL_VERSION='"$(VERSION)"' -Ilib -fvisibility=hidden \
+	-ffp-contract=off -fno-fast-math -fstack-protector-strong -fPIE -pthread -MMD -MP
+ALL_CFLAGS  = $(CPPFLAGS) $(CFLAGS) $(MODE_FLAGS) $(WARN) $(FIXED)
+ALL_LDFLAGS = $(LDFLAGS) $(MODE_FLAGS) -pie -pthread -Wl,-z,relro,-z,now -Wl,--as-needed
+LIBS      := -luv -ljansson -linih -lpopt -lzstd -lsodium -lz -lm
+BLAS_LIBS := -lopenblas
+
+LIB_SRC  := $(wildcard lib/*/*.c)
+LIB_OBJ  := $(LIB_SRC:%.c=$(B)/%.o)
+PROGS    := $(notdir $(wildcard cmd/falcon-*))
+PROG_BIN := $(PROGS:%=$(B)/%)
+UNIT     := $(patsubst tests/unit/%.c,%,$(wildcard tests/unit/test_*.c))
+UNIT_BIN := $(UNIT:%=$(B)/tests/%)
+SIM_SRC  := $(wildcard tests/sim/*.c)
+FUZZ     := $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
+BENCH    := $(patsubst tests/bench/%.c,%,$(wildcard tests/bench/bench_*.c))
+
+.PHONY: all
+all: deps $(PROG_BIN)
+.DEFAULT_GOAL := all
+
+$(B)/%.o: %.c
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) -c -o $@ $<
+
+$(B)/libfalcon.a: $(LIB_OBJ)
+	@rm -f $@
+	$(AR) rcs $@ $^
+
+# $(call program,NAME,SOURCES,LIBRARIES): links one program.
+define program
+$(1): $(2:%.c=$(B)/%.o) $(B)/libfalcon.a
+	@mkdir -p $$(@D)
+	$$(CC) $$(ALL_LDFLAGS) -o $$@ $(2:%.c=$(B)/%.o) $(B)/libfalcon.a $(3) $$(LIBS)
+endef
+$(foreach p,$(PROGS),$(eval $(call program,$(B)/$(p),$(wildcard cmd/$(p)/*.c),\
+	$(if $(filter falcon-work,$(p)),$(BLAS_LIBS)))))
+$(foreach t,$(UNIT),$(eval $(call program,$(B)/tests/$(t),tests/unit/$(t).c,\
+	-lcmocka $(BLAS_LIBS))))
+$(foreach t,$(BENCH),$(eval $(call program,$(B)/bench/$(t),tests/bench/$(t).c,\
+	$(BLAS_LIBS))))
+ifneq ($(SIM_SRC),)
+$(eval $(call program,$(B)/tests/sim,$(SIM_SRC),))
+endif
+
+include $(wildcard share/make/*.mk)
+
+.PHONY: clean
+clean:
+	rm -rf build
+
+-include $(shell find $(B) -name '*.d' 2>/dev/null)

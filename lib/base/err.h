@@ -1,0 +1,45 @@
+/* Error codes and one-line diagnoses.
+ *
+ * Every fallible function of the library returns 0 or a negative enum fal_err and
+ * sets its results only on success.  The library never prints and never exits.
+ */
+#ifndef FAL_BASE_ERR_H
+#define FAL_BASE_ERR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum fal_err {
+	FAL_OK = 0,
+	FAL_ENOMEM = -1,     /* out of memory */
+	FAL_EINVAL = -2,     /* a value that is not allowed */
+	FAL_EFORMAT = -3,    /* bytes that do not follow their format */
+	FAL_ETRUNC = -4,     /* input ends too early */
+	FAL_ELIMIT = -5,     /* larger than the limit that the receiver chose */
+	FAL_EAUTH = -6,      /* does not authenticate */
+	FAL_EPERM = -7,      /* the role may not do this */
+	FAL_EVERSION = -8,   /* protocol version not spoken here */
+	FAL_ESTATE = -9,     /* right message, wrong moment */
+	FAL_EFENCED = -10,   /* contribution was fenced */
+	FAL_ENOENT = -11,    /* no such thing */
+	FAL_EIO = -12,       /* the operating system refused; errno says more */
+	FAL_EEXIST = -13,    /* is there already */
+	FAL_ENONFINITE = -14 /* NaN, infinity, or beyond the range of exact sums */
+};
+
+/* Returns a short lower-case text for `err`; static, never NULL. */
+const char *fal_strerror(int err);
+
+/* A diagnosis for a person: "fashion.job:14: optimizer.lr: 'o.1' is not a number". */
+struct fal_diag {
+	char text[512];
+};
+
+/* Formats into `diag` (may be NULL) and returns `err`, so that a failing function can
+ * end in `return fal_diag_set(diag, FAL_EINVAL, …)`.  Control characters in the result
+ * are replaced by '?', as it may quote a stranger's bytes. */
+int fal_diag_set(struct fal_diag *diag, int err, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+
+#endif

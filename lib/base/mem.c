@@ -1,0 +1,64 @@
+/* Checked allocation. */
+#include "base/mem.h"
+
+#include "base/err.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void *
+fal_calloc(size_t n, size_t size)
+{
+	if (n == 0 || size == 0)
+		n = size = 1;
+	return calloc(n, size);
+}
+
+void *
+fal_realloc(void *p, size_t n, size_t size)
+{
+	size_t bytes;
+	if (__builtin_mul_overflow(n, size, &bytes))
+		return NULL;
+	return realloc(p, bytes != 0 ? bytes : 1);
+}
+
+void *
+fal_calloc_aligned(size_t n, size_t size)
+{
+	size_t bytes;
+	if (__builtin_mul_overflow(n, size, &bytes) || bytes > SIZE_MAX - 64)
+		return NULL;
+	bytes = (bytes + 63) & ~(size_t)63;
+	void *p = aligned_alloc(64, bytes != 0 ? bytes : 64);
+	if (p != NULL)
+		memset(p, 0, bytes);
+	return p;
+}
+
+int
+fal_grow(void **p, size_t *cap, size_t need, size_t size)
+{
+	if (need <= *cap)
+		return FAL_OK;
+	size_t want = *cap < 8 ? 8 : *cap;
+	while (want < need)
+		if (__builtin_mul_overflow(want, (size_t)2, &want))
+			return FAL_ENOMEM;
+	void *q = fal_realloc(*p, want, size);
+	if (q == NULL)
+		return FAL_ENOMEM;
+	*p = q;
+	*cap = want;
+	return FAL_OK;
+}
+
+char *
+fal_strdup(const char *s)
+{
+	size_t n = strlen(s) + 1;
+	char *copy = fal_calloc(n, 1);
+	if (copy != NULL)
+		memcpy(copy, s, n);
+	return copy;
+}

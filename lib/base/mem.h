@@ -1,0 +1,28 @@
+/* Checked allocation: products of sizes are tested for overflow. */
+#ifndef FAL_BASE_MEM_H
+#define FAL_BASE_MEM_H
+
+#include <stddef.h>
+
+/* n·size zeroed bytes, or NULL.  n or size may be 0: a unique pointer comes back.
+ * Free with free(). */
+void *fal_calloc(size_t n, size_t size);
+
+/* Resizes `p` (NULL: allocates) to n·size bytes; NULL leaves `p` as it was. */
+void *fal_realloc(void *p, size_t n, size_t size);
+
+/* n·size zeroed bytes aligned to 64, for vector code, or NULL.  Free with free(). */
+void *fal_calloc_aligned(size_t n, size_t size);
+
+/* Grows the array `*p` of `*cap` elements of `size` bytes to at least `need` elements,
+ * doubling.  Returns 0 or FAL_ENOMEM (then nothing has changed). */
+int fal_grow(void **p, size_t *cap, size_t need, size_t size);
+
+/* FAL_GROW(array, cap, need): fal_grow with the element size of `array`. */
+#define FAL_GROW(array, cap, need) \
+	fal_grow((void **)&(array), &(cap), (need), sizeof(*(array)))
+
+/* A copy of the NUL-terminated `s`, or NULL.  Free with free(). */
+char *fal_strdup(const char *s);
+
+#endif

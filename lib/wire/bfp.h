@@ -1,0 +1,136 @@
+/* Exact sums: block floating point (falcon-protocol(7), "EXACT SUMS").
+ *
+ * The flat parameter vector is cut into blocks of FAL_BLOCK float32 (the last one may be
+ * shorter).  Every block has an exponent e; a task's gradient g, a sum over its samples,
+ * becomes the integers q = rint(g · 2^(FAL_BFP_P - 1 - e)).  Sums of integers do not
+ * depend on the order of adding, so a model does not depend on who computed what.
+ *
+ * Owns: quantising, adding, packing, checksums.  No I/O, no clock, no threads.
+ */
+#ifndef FAL_WIRE_BFP_H
+#define FAL_WIRE_BFP_H
+
+#include "base/buf.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+	FAL_BLOCK = 4096,     /* float32 per block */
+	FAL_BFP_P = 24,       /* bits of a quantised value with |g| <= 2^e, sign included */
+	FAL_EXP_FIRST = -12,  /* every block's exponent before the first clock */
+	FAL_EXP_MIN = -100,   /* exponents are kept within [FAL_EXP_MIN, FAL_EXP_MAX] */
+	FAL_EXP_MAX = 100,
+	FAL_EXP_NONE = -128,  /* "needed" of a block that was all zero */
+	FAL_BFP_HEADROOM = 32 /* |g| < 2^(e + 32), else the block counts as non-finite */
+};
+
+/* How many blocks hold n values, and how many values the block b of n values holds. */
+static inline uint32_t
+fal_blocks(size_t n)
+{
+	return (uint32_t)((n + FAL_BLOCK - 1) / FAL_BLOCK);
+}
+
+static inline uint32_t
+fal_block_len(size_t n, uint32_t b)
+{
+	size_t first = (size_t)b * FAL_BLOCK;
+	return n - first < FAL_BLOCK ? (uint32_t)(n - first) : FAL_BLOCK;
+}
+
+/* A vector of exact integer sums with, per block, the largest exponent any addend
+ * needed.  One task's quantised gradient, a contribution and a shard's accumulator are
+ * all such sums.  Values are int32 until a block's bound could leave int32; that block
+ * then continues in int64 ("escape").  Opaque. */
+struct fal_sum;
+
+/* A zero sum of n float32 places (n >= 1), or NULL when out of memory. */
+struct fal_sum *fal_sum_new(size_t n);
+void fal_sum_free(struct fal_sum *s);
+size_t fal_sum_len(const struct fal_sum *s);
+
+/* All zero again; needed = FAL_EXP_NONE.  Keeps escape memory for reuse. */
+void fal_sum_clear(struct fal_sum *s);
+void fal_sum_clear_block(struct fal_sum *s, uint32_t block);
+
+/* s = the quantised gradient `g` (n floats, borrowed) under `exps` (one per block,
+ * borrowed).  Sets needed per block: the smallest e with max|g| <= 2^e, clamped to
+ * [FAL_EXP_MIN, FAL_EXP_MAX]; FAL_EXP_NONE for a block of zeros.
+ * Returns 0; FAL_ENONFINITE when a value is NaN, infinite or >= 2^(e+32) (then
+ * *bad_block, if not NULL, is the first such block and `s` is unspecified); FAL_ENOMEM. */
+int fal_sum_quantise(struct fal_sum *s, const float *g, const int8_t *exps,
+		     uint32_t *bad_block);
+
+/* The naive twin of fal_sum_quantise: one value at a time with ldexp and nearbyint. */
+int fal_sum_quantise_naive(struct fal_sum *s, const float *g, const int8_t *exps,
+			   uint32_t *bad_block);
+
+/* dst += src (equal lengths); needed = max of both.  0 or FAL_ENOMEM (dst unchanged in
+ * the block that failed).  FAL_ELIMIT if an int64 could overflow. */
+int fal_sum_add(struct fal_sum *dst, const struct fal_sum *src);
+
+/* Value i of the sum, for tests and naive twins. */
+int64_t fal_sum_get(const struct fal_sum *s, size_t i);
+int8_t fal_sum_needed(const struct fal_sum *s, uint32_t block);
+
+/* Largest |value| in a block that the sum can hold by its own book-keeping (an upper
+ * bound, not the exact maximum). */
+uint64_t fal_sum_bound(const struct fal_sum *s, uint32_t block);
+
+/* A checksum that is linear: the checksum of a sum is the sum (mod 2^64) of the
+ * checksums.  Σ_i r(block, i)·value_i mod 2^64 with r odd 64-bit numbers of the stream
+ * (seed, FAL_RNG_CHECKSUM, block).  Used by audit = sums. */
+uint64_t fal_sum_checksum(const struct fal_sum *s, uint32_t block, uint64_t seed);
+
+/* Appends the block's record to `out`:
+ *   u32 block, i8 exponent, i8 needed, u8 width (0..64), u8 flags (bit 0: checksum
+ *   follows), i64 base, [u64 checksum], packed values (fal_bfp_packed_size bytes).
+ * Values are packed as value - base in `width` bits: frame of reference, fewest bits.
+ * `checksum`: NULL for none.  0 or FAL_ENOMEM. */
+int fal_sum_pack(const struct fal_sum *s, uint32_t block, int8_t exponent,
+		 const uint64_t *checksum, struct fal_buf *out);
+
+/* Bytes of packed values for a block of `len` values at `width` bits.  Layout: values
+ * are rows of 128 columns (value i: row i / 128, column i % 128; rows = ceil(len / 128),
+ * missing places 0); each column packs its rows' width-bit numbers, low bits first, into
+ * ceil(rows·width / 32) u32 words; word j of all columns stands before word j+1.  Widths
+ * above 32: first the low 32 bits of all values, then a second such plane with the
+ * remaining width - 32 bits. */
+size_t fal_bfp_packed_size(uint32_t len, unsigned width);
+
+/* The fixed part of a record, as parsed; `packed` is borrowed from the input. */
+struct fal_bfp_rec {
+	uint32_t block;
+	int8_t exponent;
+	int8_t needed;
+	uint8_t width;
+	uint8_t has_checksum;
+	int64_t base;
+	uint64_t checksum;
+	const uint8_t *packed;
+	size_t packed_n;
+};
+
+/* Parses one record of a vector of n values from `r`, checking block < fal_blocks(n),
+ * width, flags, exponent ranges and that base plus any value stays within
+ * ±2^(FAL_BFP_P + FAL_BFP_HEADROOM + 6).  Sticky errors in `r`; returns fal_rd's error. */
+int fal_bfp_parse(struct fal_rd *r, size_t n, struct fal_bfp_rec *rec);
+
+/* dst's block += the record's values; needed = max.  0, FAL_ENOMEM, FAL_ELIMIT.  The
+ * caller has checked that rec->exponent is the exponent of dst's version. */
+int fal_sum_add_rec(struct fal_sum *dst, const struct fal_bfp_rec *rec);
+
+/* The naive twin of the unpacking in fal_sum_add_rec: value i of the record. */
+int64_t fal_bfp_rec_get(const struct fal_bfp_rec *rec, uint32_t i);
+
+/* out[i] = (float)((double)sum_i · 2^(e - FAL_BFP_P + 1) / divisor) for the values of
+ * `block`: the mean gradient when divisor is the clock's sample count. */
+void fal_sum_mean(const struct fal_sum *s, uint32_t block, int8_t exponent,
+		  double divisor, float *out);
+
+/* The next exponent of a block: max(needed, e - 2), e itself for FAL_EXP_NONE, within
+ * [FAL_EXP_MIN, FAL_EXP_MAX]. */
+int8_t fal_exp_next(int8_t e, int8_t needed);
+
+#endif
