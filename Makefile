@@ -4,6 +4,7 @@
 #   make demo       train LeNet-5 on Fashion-MNIST with four unequal workers
 #   make check      the tests           make lint       the linters
 #   make MODE=asan  one of release, debug, asan, tsan, cov; objects in build/MODE
+#   make check-san fuzz bench sim install uninstall dist clean: see share/make
 #
 # Sources are found by name: lib/*/*.c become one archive, every cmd/falcon-X/*.c one
 # program, every tests/unit/test_X.c one cmocka test.
@@ -13,7 +14,8 @@ MODE    ?= release
 PREFIX  ?= /usr/local
 CC      ?= gcc
 CFLAGS  ?= -O2 -g
-WERROR  ?=
+# Warnings are errors for CI=true.
+WERROR  ?= $(filter true,$(CI))
 
 B := build/$(MODE)
 
@@ -23,6 +25,9 @@ MODE_FLAGS_asan    := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=
 	-fno-omit-frame-pointer
 MODE_FLAGS_tsan    := -O1 -g -fsanitize=thread -fno-omit-frame-pointer
 MODE_FLAGS_cov     := -O0 -g --coverage
+# For make fuzz alone, which also sets CC=clang.
+MODE_FLAGS_fuzz    := -O1 -g -fsanitize=fuzzer-no-link,address,undefined \
+	-fno-sanitize-recover=all
 ifeq ($(origin MODE_FLAGS_$(MODE)),undefined)
 $(error MODE=$(MODE): not one of release, debug, asan, tsan, cov)
 endif

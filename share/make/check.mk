@@ -1,0 +1,74 @@
+# deps, check, sim, check-san, fuzz, bench, demo.  share/make/tap runs one test of any
+# kind, share/make/FalconTap.pm adds the closing line to prove's report.
+
+# Cheap enough to be asked each time; objects wait for it, but never because of it.
+.PHONY: deps deps-check
+deps:
+	@share/deps build
+deps-check:
+	@share/deps check
+$(LIB_OBJ) $(foreach p,$(PROGS),$(patsubst %.c,$(B)/%.o,$(wildcard cmd/$(p)/*.c))): | deps
+$(UNIT:%=$(B)/tests/unit/%.o): | deps-check
+
+# The folder that holds the mode folders, whatever B is.
+MODES := $(patsubst %/$(MODE),%,$(B))
+
+SIM  := $(if $(SIM_SRC),$(B)/tests/sim)
+BATS := $(wildcard tests/bats/*.bats)
+# The simulator's seeds FROM … FROM+SEEDS-1.
+SEEDS ?= 2000
+FROM  ?= 0
+
+export SEEDS FROM
+check check-tests sim: export FALCON_BIN = $(abspath $(B))
+check check-tests sim: export ASAN_OPTIONS = detect_leaks=1:abort_on_error=1
+check check-tests sim: export UBSAN_OPTIONS = print_stacktrace=1
+check check-tests sim: export LSAN_OPTIONS = print_suppressions=0:suppressions=$(abspath \
+	share/make/lsan.supp)
+check check-tests sim: export TSAN_OPTIONS = halt_on_error=1:suppressions=$(abspath \
+	share/make/tsan.supp)
+
+.PHONY: check check-tests sim check-san
+check: deps-check
+	@$(MAKE) --no-print-directory check-tests
+
+check-tests: $(PROG_BIN) $(UNIT_BIN) $(SIM)
+	prove -Ishare/make --harness FalconTap --timer --exec share/make/tap \
+		$(UNIT_BIN) $(SIM) $(BATS)
+
+sim: $(SIM)
+	$(SIM) $(SEEDS) $(FROM)
+
+check-san:
+	$(MAKE) MODE=asan B=$(MODES)/asan check
+	$(MAKE) MODE=tsan B=$(MODES)/tsan check
+
+# Seconds for each target; a crash is kept in build/fuzz.
+FUZZ_SECONDS ?= 20
+FUZZ_BIN     := $(FUZZ:%=$(B)/fuzz/%)
+
+.PHONY: fuzz fuzz-run
+fuzz:
+	@share/deps fuzz
+	$(MAKE) MODE=fuzz B=$(MODES)/fuzz CC=clang fuzz-run
+
+fuzz-run: $(FUZZ_BIN)
+	@set -e; for f in $(FUZZ_BIN); do \
+		echo "$$f"; mkdir -p $$f.corpus; \
+		$$f -max_total_time=$(FUZZ_SECONDS) -max_len=65536 -print_final_stats=1 \
+			-verbosity=0 -artifact_prefix=$$f- $$f.corpus; \
+	done
+
+$(foreach t,$(FUZZ),$(eval $(call program,$(B)/fuzz/$(t),tests/fuzz/$(t).c,\
+	-fsanitize=fuzzer $(BLAS_LIBS))))
+
+.PHONY: bench demo
+bench: all $(BENCH:%=$(B)/bench/%)
+	@set -e; export FALCON_BIN=$(abspath $(B)); \
+	for f in $(BENCH:%=$(B)/bench/%) $(wildcard tests/bench/*.sh); do \
+		echo "$$f"; $$f; \
+	done
+
+demo: all
+	@share/deps demo
+	FALCON_BIN=$(abspath $(B)) share/demo

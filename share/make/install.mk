@@ -1,0 +1,29 @@
+# install, uninstall, dist.
+
+# "source:destination" of every file, below PREFIX.  Jobs name models by a path relative
+# to themselves, so the folders of share/ keep their shape.
+INSTALLED := $(foreach f,$(PROG_BIN),$(f):bin/$(notdir $(f))) \
+	$(foreach f,$(wildcard man/*.[157]),$(f):share/man/man$(subst .,,$(suffix \
+		$(f)))/$(notdir $(f))) \
+	$(foreach f,$(wildcard share/models/* share/jobs/* share/data/*),\
+		$(f):share/falcon/$(f:share/%=%))
+
+# Executables stay executable.
+.PHONY: install uninstall dist
+install: all
+	@set -e; for f in $(INSTALLED); do \
+		src=$${f%%:*}; dst="$(DESTDIR)$(PREFIX)/$${f#*:}"; mode=644; \
+		if [ -x "$$src" ]; then mode=755; fi; \
+		install -D -m $$mode "$$src" "$$dst"; echo "$$dst"; \
+	done
+
+# Exactly what install put there, and the folders that are ours alone.
+uninstall:
+	@for f in $(INSTALLED); do rm -f "$(DESTDIR)$(PREFIX)/$${f#*:}"; done
+	@d="$(DESTDIR)$(PREFIX)/share/falcon"; if [ -d "$$d" ]; then \
+		find "$$d" -depth -type d -exec rmdir --ignore-fail-on-non-empty {} +; fi
+
+dist:
+	@mkdir -p build
+	git archive --format=tar.gz --prefix=falcon-$(VERSION)/ \
+		-o build/falcon-$(VERSION).tar.gz HEAD

@@ -1,0 +1,50 @@
+# lint: every part is a target of its own; silence is success.
+
+C_FILES := $(wildcard lib/*/*.[ch] cmd/*/*.[ch] tests/*/*.[ch] examples/*.[ch] \
+	examples/*/*.[ch])
+HEADERS := $(filter %.h,$(C_FILES))
+MAN     := $(wildcard man/*.[157])
+# Scripts are known by their first line, whatever their name.
+SCRIPTS  = $(shell grep -rlE -m1 '^\#!.*[ /](sh|bash|bats)$$' .ci share tests examples)
+
+LINTS := lint-format lint-floors lint-warnings lint-headers lint-man lint-shell lint-cppcheck
+
+.PHONY: lint lint-deps $(LINTS)
+lint: $(LINTS)
+lint-deps:
+	@share/deps lint
+$(LINTS): lint-deps
+
+lint-format:
+	clang-format --dry-run -Werror $(C_FILES)
+
+lint-floors:
+	.ci/floors
+
+# Everything once more in a folder of its own, with warnings as errors.
+lint-warnings:
+	$(MAKE) MODE=$(MODE) B=$(MODES)/lint WERROR=1 lint-objects
+
+.PHONY: lint-objects
+lint-objects: $(PROG_BIN) $(UNIT_BIN) $(SIM) $(BENCH:%=$(B)/bench/%) \
+	$(FUZZ:%=$(B)/tests/fuzz/%.o)
+
+lint-headers:
+	@set -e; for h in $(HEADERS); do \
+		$(CC) $(ALL_CFLAGS) -Werror -MF /dev/null -fsyntax-only -Wno-unused-function \
+			-include $$h -x c /dev/null || { echo "$$h: does not compile alone" >&2; \
+			exit 1; }; \
+	done
+
+# mandoc does not know pages that are not installed: those are looked up here.
+lint-man:
+	.ci/man $(MAN)
+
+lint-shell:
+	shellcheck -x $(SCRIPTS)
+
+lint-cppcheck:
+	@mkdir -p $(MODES)/cppcheck
+	cppcheck --quiet --error-exitcode=1 --std=c11 -j 2 -Ilib -D_GNU_SOURCE \
+		--enable=warning,performance,portability --inline-suppr \
+		--suppress=missingIncludeSystem --cppcheck-build-dir=$(MODES)/cppcheck lib cmd
