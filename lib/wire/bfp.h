@@ -102,6 +102,7 @@ size_t fal_bfp_packed_size(uint32_t len, unsigned width);
 /* The fixed part of a record, as parsed; `packed` is borrowed from the input. */
 struct fal_bfp_rec {
 	uint32_t block;
+	uint32_t len; /* values in the block, from n */
 	int8_t exponent;
 	int8_t needed;
 	uint8_t width;

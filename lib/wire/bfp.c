@@ -1,0 +1,701 @@
+/* Exact sums: block floating point.
+ *
+ * A block's representation follows from its bound alone: 0 means that all its values are
+ * zero whatever memory holds (so clearing costs nothing), up to INT32_MAX they are in
+ * `narrow`, above in the block's `wide`.  The kernels are plain loops that GCC
+ * vectorises; all are exact or rounded elementwise, so every width gives the same bits.
+ */
+#include "wire/bfp.h"
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "base/rng.h"
+
+#include <assert.h>
+#include <endian.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Sanitizers cannot run before the resolvers of target_clones do. */
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && \
+	!defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define VECTOR \
+	__attribute__((optimize("O3"), target_clones("avx512f", "avx2", "default")))
+#else
+#define VECTOR
+#endif
+
+enum { COLS = 128, REC_FIXED = 16 };
+
+/* No sum's value and no record's value is beyond ±LIMIT, so adding two never overflows.
+ */
+#define LIMIT ((int64_t)1 << (FAL_BFP_P + FAL_BFP_HEADROOM + 6))
+
+/* A u32 anywhere in a byte string, little-endian there. */
+typedef uint32_t u32_any __attribute__((aligned(1), may_alias));
+
+struct block {
+	uint64_t bound; /* |value| <= bound */
+	int64_t *wide;  /* NULL until the first escape */
+	int8_t needed;
+};
+
+struct fal_sum {
+	size_t n;
+	int32_t *narrow; /* n values */
+	struct block *block;
+};
+
+/* ---- kernels ------------------------------------------------------------------- */
+
+/* The largest of the values' bits without the sign: orders as |g|, NaN on top. */
+VECTOR static uint32_t
+max_magnitude(const float *g, uint32_t len)
+{
+	uint32_t max = 0;
+	for (uint32_t i = 0; i < len; i++) {
+		uint32_t bits;
+		memcpy(&bits, g + i, sizeof(bits));
+		bits &= INT32_MAX;
+		max = bits > max ? bits : max;
+	}
+	return max;
+}
+
+/* g·scale is exact: a power of two, and what falls below float's range rounds to 0. */
+VECTOR static void
+quantise_narrow(int32_t *restrict q, const float *restrict g, float scale, uint32_t len)
+{
+	for (uint32_t i = 0; i < len; i++)
+		q[i] = (int32_t)rintf(g[i] * scale);
+}
+
+VECTOR static void
+quantise_wide(int64_t *restrict q, const float *restrict g, float scale, uint32_t len)
+{
+	for (uint32_t i = 0; i < len; i++)
+		q[i] = (int64_t)rintf(g[i] * scale);
+}
+
+VECTOR static void
+widen(int64_t *restrict to, const int32_t *restrict from, uint32_t len)
+{
+	for (uint32_t i = 0; i < len; i++)
+		to[i] = from[i];
+}
+
+VECTOR static void
+add_narrow(int32_t *restrict to, const int32_t *restrict from, uint32_t len)
+{
+	for (uint32_t i = 0; i < len; i++)
+		to[i] += from[i];
+}
+
+VECTOR static void
+add_wide_narrow(int64_t *restrict to, const int32_t *restrict from, uint32_t len)
+{
+	for (uint32_t i = 0; i < len; i++)
+		to[i] += from[i];
+}
+
+VECTOR static void
+add_wide(int64_t *restrict to, const int64_t *restrict from, uint32_t len)
+{
+	for (uint32_t i = 0; i < len; i++)
+		to[i] += from[i];
+}
+
+VECTOR static void
+range_narrow(const int32_t *v, uint32_t len, int64_t *min, int64_t *max)
+{
+	int32_t lo = v[0], hi = v[0];
+	for (uint32_t i = 1; i < len; i++) {
+		lo = v[i] < lo ? v[i] : lo;
+		hi = v[i] > hi ? v[i] : hi;
+	}
+	*min = lo;
+	*max = hi;
+}
+
+VECTOR static void
+range_wide(const int64_t *v, uint32_t len, int64_t *min, int64_t *max)
+{
+	int64_t lo = v[0], hi = v[0];
+	for (uint32_t i = 1; i < len; i++) {
+		lo = v[i] < lo ? v[i] : lo;
+		hi = v[i] > hi ? v[i] : hi;
+	}
+	*min = lo;
+	*max = hi;
+}
+
+/* v - base as two planes of u32. */
+VECTOR static void
+split(const int64_t *restrict v, int64_t base, uint32_t len, uint32_t *restrict low,
+      uint32_t *restrict high)
+{
+	for (uint32_t i = 0; i < len; i++) {
+		uint64_t d = (uint64_t)v[i] - (uint64_t)base;
+		low[i] = (uint32_t)d;
+		high[i] = (uint32_t)(d >> 32);
+	}
+}
+
+/* to += base + the planes' values. */
+VECTOR static void
+add_planes(int64_t *restrict to, const uint32_t *restrict low,
+	   const uint32_t *restrict high, int64_t base, uint32_t len)
+{
+	for (uint32_t i = 0; i < len; i++) {
+		uint64_t d = (uint64_t)high[i] << 32 | low[i];
+		to[i] = (int64_t)((uint64_t)to[i] + (uint64_t)base + d);
+	}
+}
+
+/* One plane of v - base, each below 2^width, 0 <= width <= 32; `out` is zeroed. */
+VECTOR static void
+pack_plane(u32_any *restrict out, const uint32_t *restrict v, uint32_t base, uint32_t len,
+	   unsigned width)
+{
+	for (uint32_t at = 0, bit = 0; width != 0 && at < len; at += COLS, bit += width) {
+		u32_any *to = out + bit / 32 * COLS;
+		const uint32_t *from = v + at;
+		uint32_t cols = len - at < COLS ? len - at : COLS;
+		unsigned shift = bit % 32;
+		for (uint32_t c = 0; c < cols; c++)
+			to[c] |= htole32((from[c] - base) << shift);
+		if (shift + width <= 32)
+			continue;
+		for (uint32_t c = 0; c < cols; c++)
+			to[COLS + c] = htole32((from[c] - base) >> (32 - shift));
+	}
+}
+
+/* to += base + one plane's values, mod 2^32. */
+VECTOR static void
+unpack_add(uint32_t *restrict to, const u32_any *restrict in, uint32_t base, uint32_t len,
+	   unsigned width)
+{
+	uint32_t mask = (uint32_t)(((uint64_t)1 << width) - 1);
+	for (uint32_t i = 0; width == 0 && i < len; i++)
+		to[i] += base;
+	for (uint32_t bit = 0; width != 0 && len != 0; bit += width) {
+		const u32_any *from = in + bit / 32 * COLS;
+		uint32_t cols = len < COLS ? len : COLS;
+		unsigned shift = bit % 32;
+		if (shift + width <= 32)
+			for (uint32_t c = 0; c < cols; c++)
+				to[c] += base + (le32toh(from[c]) >> shift & mask);
+		else
+			for (uint32_t c = 0; c < cols; c++) {
+				uint32_t d = le32toh(from[c]) >> shift |
+					     le32toh(from[COLS + c]) << (32 - shift);
+				to[c] += base + (d & mask);
+			}
+		to += cols;
+		len -= cols;
+	}
+}
+
+VECTOR static void
+mean_narrow(const int32_t *restrict v, double scale, double divisor, uint32_t len,
+	    float *restrict out)
+{
+	for (uint32_t i = 0; i < len; i++)
+		out[i] = (float)((double)v[i] * scale / divisor);
+}
+
+VECTOR static void
+mean_wide(const int64_t *restrict v, double scale, double divisor, uint32_t len,
+	  float *restrict out)
+{
+	for (uint32_t i = 0; i < len; i++)
+		out[i] = (float)((double)v[i] * scale / divisor);
+}
+
+/* ---- sums ---------------------------------------------------------------------- */
+
+static bool
+is_wide(const struct block *k)
+{
+	return k->bound > INT32_MAX;
+}
+
+static int32_t *
+narrow_at(const struct fal_sum *s, uint32_t b)
+{
+	return s->narrow + (size_t)b * FAL_BLOCK;
+}
+
+struct fal_sum *
+fal_sum_new(size_t n)
+{
+	struct fal_sum *s = fal_calloc(1, sizeof(*s));
+	if (s == NULL)
+		return NULL;
+	s->n = n;
+	s->narrow = fal_calloc_aligned(n, sizeof(*s->narrow));
+	s->block = fal_calloc(fal_blocks(n), sizeof(*s->block));
+	if (s->narrow == NULL || s->block == NULL) {
+		free(s->narrow);
+		free(s->block);
+		free(s);
+		return NULL;
+	}
+	fal_sum_clear(s);
+	return s;
+}
+
+void
+fal_sum_free(struct fal_sum *s)
+{
+	if (s == NULL)
+		return;
+	for (uint32_t b = 0; b < fal_blocks(s->n); b++)
+		free(s->block[b].wide);
+	free(s->block);
+	free(s->narrow);
+	free(s);
+}
+
+size_t
+fal_sum_len(const struct fal_sum *s)
+{
+	return s->n;
+}
+
+void
+fal_sum_clear_block(struct fal_sum *s, uint32_t block)
+{
+	s->block[block].bound = 0;
+	s->block[block].needed = FAL_EXP_NONE;
+}
+
+void
+fal_sum_clear(struct fal_sum *s)
+{
+	for (uint32_t b = 0; b < fal_blocks(s->n); b++)
+		fal_sum_clear_block(s, b);
+}
+
+int64_t
+fal_sum_get(const struct fal_sum *s, size_t i)
+{
+	const struct block *k = &s->block[i / FAL_BLOCK];
+	if (k->bound == 0)
+		return 0;
+	return is_wide(k) ? k->wide[i % FAL_BLOCK] : s->narrow[i];
+}
+
+int8_t
+fal_sum_needed(const struct fal_sum *s, uint32_t block)
+{
+	return s->block[block].needed;
+}
+
+uint64_t
+fal_sum_bound(const struct fal_sum *s, uint32_t block)
+{
+	return s->block[block].bound;
+}
+
+static int
+wide_room(struct block *k, uint32_t len)
+{
+	if (k->wide == NULL)
+		k->wide = fal_calloc_aligned(len, sizeof(*k->wide));
+	return k->wide != NULL ? FAL_OK : FAL_ENOMEM;
+}
+
+/* Raises block b's bound by `more`, moving its values to where that bound keeps them. */
+static int
+raise_bound(struct fal_sum *s, uint32_t b, uint64_t more)
+{
+	struct block *k = &s->block[b];
+	uint32_t len = fal_block_len(s->n, b);
+	uint64_t bound = k->bound + more;
+	if (bound > (uint64_t)LIMIT)
+		return FAL_ELIMIT;
+	bool escapes = bound > INT32_MAX && !is_wide(k);
+	if (escapes && wide_room(k, len) < 0)
+		return FAL_ENOMEM;
+	if (escapes && k->bound != 0)
+		widen(k->wide, narrow_at(s, b), len);
+	else if (escapes)
+		memset(k->wide, 0, len * sizeof(*k->wide));
+	else if (k->bound == 0 && more != 0)
+		memset(narrow_at(s, b), 0, len * sizeof(*s->narrow));
+	k->bound = bound;
+	return FAL_OK;
+}
+
+static void
+raise_needed(struct block *k, int8_t needed)
+{
+	k->needed = needed > k->needed ? needed : k->needed;
+}
+
+static int
+add_block(struct fal_sum *dst, const struct fal_sum *src, uint32_t b)
+{
+	struct block *to = &dst->block[b];
+	const struct block *from = &src->block[b];
+	uint32_t len = fal_block_len(dst->n, b);
+	int r = raise_bound(dst, b, from->bound);
+	if (r < 0)
+		return r;
+	raise_needed(to, from->needed);
+	if (from->bound == 0)
+		return FAL_OK;
+	if (is_wide(from))
+		add_wide(to->wide, from->wide, len);
+	else if (is_wide(to))
+		add_wide_narrow(to->wide, narrow_at(src, b), len);
+	else
+		add_narrow(narrow_at(dst, b), narrow_at(src, b), len);
+	return FAL_OK;
+}
+
+int
+fal_sum_add(struct fal_sum *dst, const struct fal_sum *src)
+{
+	assert(dst != src && dst->n == src->n);
+	for (uint32_t b = 0; b < fal_blocks(dst->n); b++) {
+		int r = add_block(dst, src, b);
+		if (r < 0)
+			return r;
+	}
+	return FAL_OK;
+}
+
+uint64_t
+fal_sum_checksum(const struct fal_sum *s, uint32_t block, uint64_t seed)
+{
+	struct fal_rng rng = fal_rng_init(seed, FAL_RNG_CHECKSUM, block);
+	size_t first = (size_t)block * FAL_BLOCK;
+	uint32_t len = s->block[block].bound != 0 ? fal_block_len(s->n, block) : 0;
+	uint64_t sum = 0;
+	for (uint32_t i = 0; i < len; i++)
+		sum += (fal_rng_u64(&rng) | 1) * (uint64_t)fal_sum_get(s, first + i);
+	return sum;
+}
+
+void
+fal_sum_mean(const struct fal_sum *s, uint32_t block, int8_t exponent, double divisor,
+	     float *out)
+{
+	const struct block *k = &s->block[block];
+	uint32_t len = fal_block_len(s->n, block);
+	double scale = ldexp(1, exponent - FAL_BFP_P + 1);
+	if (k->bound == 0)
+		memset(out, 0, len * sizeof(*out));
+	else if (is_wide(k))
+		mean_wide(k->wide, scale, divisor, len, out);
+	else
+		mean_narrow(narrow_at(s, block), scale, divisor, len, out);
+}
+
+/* ---- quantising ---------------------------------------------------------------- */
+
+static int8_t
+clamp_exp(int e)
+{
+	e = e < FAL_EXP_MIN ? FAL_EXP_MIN : e;
+	return (int8_t)(e > FAL_EXP_MAX ? FAL_EXP_MAX : e);
+}
+
+int8_t
+fal_exp_next(int8_t e, int8_t needed)
+{
+	if (needed == FAL_EXP_NONE)
+		return e;
+	return clamp_exp(needed > e - 2 ? needed : e - 2);
+}
+
+static int
+quantise_block(struct fal_sum *s, uint32_t b, const float *g, int e)
+{
+	struct block *k = &s->block[b];
+	uint32_t len = fal_block_len(s->n, b);
+	uint32_t bits = max_magnitude(g, len);
+	int limit = e + FAL_BFP_HEADROOM < 128 ? e + FAL_BFP_HEADROOM : 128;
+	if (bits >= (uint32_t)(limit + 127) << 23)
+		return FAL_ENONFINITE;
+	/* The exponent field rounds down, any fraction goes one up; subnormals clamp. */
+	int needed = (int)(bits >> 23) - 127 + ((bits & 0x7fffff) != 0);
+	k->needed = bits != 0 ? clamp_exp(needed) : FAL_EXP_NONE;
+
+	float max, scale = ldexpf(1, FAL_BFP_P - 1 - e);
+	memcpy(&max, &bits, sizeof(max));
+	k->bound = (uint64_t)rintf(max * scale);
+	if (is_wide(k)) {
+		if (wide_room(k, len) < 0) {
+			fal_sum_clear_block(s, b);
+			return FAL_ENOMEM;
+		}
+		quantise_wide(k->wide, g, scale, len);
+	} else if (k->bound != 0) {
+		quantise_narrow(narrow_at(s, b), g, scale, len);
+	}
+	return FAL_OK;
+}
+
+int
+fal_sum_quantise(struct fal_sum *s, const float *g, const int8_t *exps,
+		 uint32_t *bad_block)
+{
+	for (uint32_t b = 0; b < fal_blocks(s->n); b++) {
+		assert(exps[b] >= FAL_EXP_MIN && exps[b] <= FAL_EXP_MAX);
+		int r = quantise_block(s, b, g + (size_t)b * FAL_BLOCK, exps[b]);
+		if (r == FAL_ENONFINITE && bad_block != NULL)
+			*bad_block = b;
+		if (r < 0)
+			return r;
+	}
+	return FAL_OK;
+}
+
+static int
+quantise_block_naive(struct fal_sum *s, uint32_t b, const float *g, int e)
+{
+	struct block *k = &s->block[b];
+	uint32_t len = fal_block_len(s->n, b);
+	double max = 0;
+	for (uint32_t i = 0; i < len; i++) {
+		if (!isfinite(g[i]) ||
+		    fabs((double)g[i]) >= ldexp(1, e + FAL_BFP_HEADROOM))
+			return FAL_ENONFINITE;
+		max = fmax(max, fabs((double)g[i]));
+	}
+	k->needed = max > 0 ? FAL_EXP_MIN : FAL_EXP_NONE;
+	while (max > ldexp(1, k->needed) && k->needed != FAL_EXP_NONE &&
+	       k->needed < FAL_EXP_MAX)
+		k->needed++;
+	k->bound = (uint64_t)nearbyint(ldexp(max, FAL_BFP_P - 1 - e));
+	if (is_wide(k) && wide_room(k, len) < 0) {
+		fal_sum_clear_block(s, b);
+		return FAL_ENOMEM;
+	}
+	for (uint32_t i = 0; i < len; i++) {
+		double q = nearbyint(ldexp((double)g[i], FAL_BFP_P - 1 - e));
+		if (is_wide(k))
+			k->wide[i] = (int64_t)q;
+		else
+			narrow_at(s, b)[i] = (int32_t)q;
+	}
+	return FAL_OK;
+}
+
+int
+fal_sum_quantise_naive(struct fal_sum *s, const float *g, const int8_t *exps,
+		       uint32_t *bad_block)
+{
+	for (uint32_t b = 0; b < fal_blocks(s->n); b++) {
+		int r = quantise_block_naive(s, b, g + (size_t)b * FAL_BLOCK, exps[b]);
+		if (r == FAL_ENONFINITE && bad_block != NULL)
+			*bad_block = b;
+		if (r < 0)
+			return r;
+	}
+	return FAL_OK;
+}
+
+/* ---- records ------------------------------------------------------------------- */
+
+static size_t
+plane_words(uint32_t len, unsigned width)
+{
+	size_t rows = (len + COLS - 1) / COLS;
+	return (rows * width + 31) / 32 * COLS;
+}
+
+static unsigned
+low_width(unsigned width)
+{
+	return width < 32 ? width : 32;
+}
+
+size_t
+fal_bfp_packed_size(uint32_t len, unsigned width)
+{
+	unsigned low = low_width(width);
+	return (plane_words(len, low) + plane_words(len, width - low)) * sizeof(uint32_t);
+}
+
+static void
+pack_values(const struct fal_sum *s, uint32_t b, int64_t base, unsigned width,
+	    uint8_t *to)
+{
+	uint32_t len = fal_block_len(s->n, b);
+	unsigned low = low_width(width);
+	u32_any *out = (u32_any *)to;
+	memset(to, 0, fal_bfp_packed_size(len, width));
+	if (!is_wide(&s->block[b])) {
+		pack_plane(out, (const uint32_t *)narrow_at(s, b), (uint32_t)base, len,
+			   low);
+		return;
+	}
+	uint32_t planes[2][FAL_BLOCK];
+	split(s->block[b].wide, base, len, planes[0], planes[1]);
+	pack_plane(out, planes[0], 0, len, low);
+	pack_plane(out + plane_words(len, low), planes[1], 0, len, width - low);
+}
+
+int
+fal_sum_pack(const struct fal_sum *s, uint32_t block, int8_t exponent,
+	     const uint64_t *checksum, struct fal_buf *out)
+{
+	const struct block *k = &s->block[block];
+	uint32_t len = fal_block_len(s->n, block);
+	int64_t min = 0, max = 0;
+	if (is_wide(k))
+		range_wide(k->wide, len, &min, &max);
+	else if (k->bound != 0)
+		range_narrow(narrow_at(s, block), len, &min, &max);
+	uint64_t range = (uint64_t)max - (uint64_t)min;
+	unsigned width = range != 0 ? 64 - (unsigned)__builtin_clzll(range) : 0;
+
+	fal_put_u32(out, block);
+	fal_put_u8(out, (uint8_t)exponent);
+	fal_put_u8(out, (uint8_t)k->needed);
+	fal_put_u8(out, (uint8_t)width);
+	fal_put_u8(out, checksum != NULL);
+	fal_put_u64(out, (uint64_t)min);
+	if (checksum != NULL)
+		fal_put_u64(out, *checksum);
+	uint8_t *packed = fal_buf_room(out, fal_bfp_packed_size(len, width));
+	if (packed != NULL && width != 0)
+		pack_values(s, block, min, width, packed);
+	return out->err;
+}
+
+/* Number i of a plane of `width` bits. */
+static uint32_t
+plane_get(const u32_any *in, uint32_t i, unsigned width)
+{
+	uint32_t bit = i / COLS * width, shift = bit % 32;
+	const u32_any *at = in + bit / 32 * COLS + i % COLS;
+	uint64_t d = width != 0 ? le32toh(*at) : 0;
+	if (shift + width > 32)
+		d |= (uint64_t)le32toh(at[COLS]) << 32;
+	return (uint32_t)(d >> shift & (((uint64_t)1 << width) - 1));
+}
+
+static uint64_t
+offset_get(const struct fal_bfp_rec *rec, uint32_t i)
+{
+	unsigned low = low_width(rec->width);
+	const u32_any *in = (const u32_any *)rec->packed;
+	uint64_t d = plane_get(in, i, low);
+	if (rec->width > 32)
+		d |= (uint64_t)plane_get(in + plane_words(rec->len, low), i,
+					 rec->width - low)
+		     << 32;
+	return d;
+}
+
+int64_t
+fal_bfp_rec_get(const struct fal_bfp_rec *rec, uint32_t i)
+{
+	return (int64_t)((uint64_t)rec->base + offset_get(rec, i));
+}
+
+/* The largest number of `width` bits. */
+static uint64_t
+largest(unsigned width)
+{
+	return width != 0 ? UINT64_MAX >> (64 - width) : 0;
+}
+
+/* Whether every value is within ±LIMIT.  Mostly the width alone proves it. */
+static bool
+within_limit(const struct fal_bfp_rec *rec)
+{
+	if (rec->base < -LIMIT || rec->base > LIMIT)
+		return false;
+	uint64_t room = (uint64_t)(LIMIT - rec->base);
+	if (largest(rec->width) <= room)
+		return true;
+	for (uint32_t i = 0; i < rec->len; i++)
+		if (offset_get(rec, i) > room)
+			return false;
+	return true;
+}
+
+static bool
+is_exponent(int8_t e)
+{
+	return e >= FAL_EXP_MIN && e <= FAL_EXP_MAX;
+}
+
+int
+fal_bfp_parse(struct fal_rd *r, size_t n, struct fal_bfp_rec *rec)
+{
+	struct fal_bfp_rec got = { .block = fal_get_u32(r) };
+	got.exponent = (int8_t)fal_get_u8(r);
+	got.needed = (int8_t)fal_get_u8(r);
+	got.width = fal_get_u8(r);
+	got.has_checksum = fal_get_u8(r);
+	got.base = (int64_t)fal_get_u64(r);
+	if (r->err != 0)
+		return r->err;
+	if (got.block >= fal_blocks(n) || !is_exponent(got.exponent) ||
+	    (!is_exponent(got.needed) && got.needed != FAL_EXP_NONE) || got.width > 64 ||
+	    got.has_checksum > 1)
+		return r->err = FAL_EFORMAT;
+	if (got.has_checksum)
+		got.checksum = fal_get_u64(r);
+	got.len = fal_block_len(n, got.block);
+	got.packed_n = fal_bfp_packed_size(got.len, got.width);
+	got.packed = fal_get_bytes(r, got.packed_n);
+	if (r->err == 0 && !within_limit(&got))
+		r->err = FAL_EFORMAT;
+	if (r->err == 0)
+		*rec = got;
+	return r->err;
+}
+
+/* What the record's values cannot exceed, by its base and width. */
+static uint64_t
+rec_bound(const struct fal_bfp_rec *rec)
+{
+	uint64_t room = (uint64_t)(LIMIT - rec->base);
+	uint64_t top = largest(rec->width) < room ? largest(rec->width) : room;
+	int64_t max = (int64_t)((uint64_t)rec->base + top);
+	return (uint64_t)(max > -rec->base ? max : -rec->base);
+}
+
+static void
+add_rec_wide(int64_t *to, const struct fal_bfp_rec *rec)
+{
+	uint32_t planes[2][FAL_BLOCK];
+	unsigned low = low_width(rec->width);
+	const u32_any *in = (const u32_any *)rec->packed;
+	memset(planes, 0, sizeof(planes));
+	unpack_add(planes[0], in, 0, rec->len, low);
+	unpack_add(planes[1], in + plane_words(rec->len, low), 0, rec->len,
+		   rec->width - low);
+	add_planes(to, planes[0], planes[1], rec->base, rec->len);
+}
+
+int
+fal_sum_add_rec(struct fal_sum *dst, const struct fal_bfp_rec *rec)
+{
+	struct block *to = &dst->block[rec->block];
+	assert(rec->len == fal_block_len(dst->n, rec->block));
+	int r = raise_bound(dst, rec->block, rec_bound(rec));
+	if (r < 0)
+		return r;
+	raise_needed(to, rec->needed);
+	if (rec_bound(rec) == 0)
+		return FAL_OK;
+	if (is_wide(to))
+		add_rec_wide(to->wide, rec);
+	else
+		unpack_add((uint32_t *)narrow_at(dst, rec->block),
+			   (const u32_any *)rec->packed, (uint32_t)rec->base, rec->len,
+			   rec->width);
+	return FAL_OK;
+}
