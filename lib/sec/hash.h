@@ -1,0 +1,34 @@
+/* Digests: BLAKE2b-256 for Falcon's own chunks and fingerprints, SHA-256 for files that
+ * others publish with such a sum.  One call, or init, update …, final.
+ */
+#ifndef FAL_SEC_HASH_H
+#define FAL_SEC_HASH_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define FAL_HASH_BYTES 32 /* of either digest */
+
+/* Running digests: value types, to be used only through their functions.  A state that
+ * is given up half-way needs no free. */
+struct fal_hash_state {
+	_Alignas(64) uint8_t opaque[384];
+};
+struct fal_sha256_state {
+	_Alignas(8) uint8_t opaque[104];
+};
+
+/* BLAKE2b (RFC 7693) with a 32-byte digest and no key, of the n bytes at `p` (borrowed;
+ * may be NULL when n is 0). */
+void fal_hash(const void *p, size_t n, uint8_t out[static FAL_HASH_BYTES]);
+void fal_hash_init(struct fal_hash_state *s);
+void fal_hash_update(struct fal_hash_state *s, const void *p, size_t n);
+void fal_hash_final(struct fal_hash_state *s, uint8_t out[static FAL_HASH_BYTES]);
+
+/* SHA-256 (FIPS 180-4), likewise. */
+void fal_sha256(const void *p, size_t n, uint8_t out[static FAL_HASH_BYTES]);
+void fal_sha256_init(struct fal_sha256_state *s);
+void fal_sha256_update(struct fal_sha256_state *s, const void *p, size_t n);
+void fal_sha256_final(struct fal_sha256_state *s, uint8_t out[static FAL_HASH_BYTES]);
+
+#endif

@@ -1,0 +1,31 @@
+/* Memory for secrets, and random bytes, by libsodium. */
+#include "sec/secret.h"
+
+#include <sodium.h>
+
+void *
+fal_secret_alloc(size_t n)
+{
+	/* Idempotent and thread-safe; sodium_malloc needs it. */
+	if (sodium_init() < 0)
+		return NULL;
+	return sodium_malloc(n);
+}
+
+void
+fal_secret_free(void *p)
+{
+	sodium_free(p);
+}
+
+void
+fal_secret_wipe(void *p, size_t n)
+{
+	sodium_memzero(p, n);
+}
+
+void
+fal_random_bytes(void *p, size_t n)
+{
+	randombytes_buf(p, n);
+}

@@ -1,0 +1,23 @@
+/* Memory for secrets, and random bytes: the few things of libsodium that the rest of
+ * Falcon needs as they are.
+ */
+#ifndef FAL_SEC_SECRET_H
+#define FAL_SEC_SECRET_H
+
+#include <stddef.h>
+
+/* n bytes, n > 0, between guard pages, kept out of swap and core dumps as far as the
+ * system allows; contents undefined.  NULL when there is no memory.  Free with
+ * fal_secret_free. */
+void *fal_secret_alloc(size_t n);
+
+/* Wipes and frees what fal_secret_alloc gave; `p` may be NULL. */
+void fal_secret_free(void *p);
+
+/* Overwrites n bytes; the compiler does not leave it out. */
+void fal_secret_wipe(void *p, size_t n);
+
+/* n bytes from the kernel's generator, fit for keys. */
+void fal_random_bytes(void *p, size_t n);
+
+#endif

@@ -1,0 +1,212 @@
+/* Sealed records and digests. */
+#include "base/err.h"
+#include "base/parse.h"
+#include "sec/seal.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define TEXT_N 11
+#define RECORD_N (TEXT_N + FAL_SEAL_TAG)
+
+static const uint8_t KEY[FAL_KEY_BYTES] = "a key of thirty-two test bytes..";
+static const char TEXT[] = "hello world";
+
+static struct fal_seal
+seal(void)
+{
+	struct fal_seal s;
+	assert_int_equal(fal_seal_init(&s, FAL_SUITE_CHACHA20_POLY1305, KEY), FAL_OK);
+	return s;
+}
+
+static void
+put(struct fal_seal *s, const char *ad, uint8_t rec[static RECORD_N])
+{
+	memcpy(rec, TEXT, TEXT_N);
+	assert_int_equal(fal_seal_seal(s, ad, strlen(ad), rec, TEXT_N), FAL_OK);
+}
+
+/* Opens a copy, so that the record can be tried again. */
+static int
+try_open(struct fal_seal *s, const char *ad, const uint8_t *rec, size_t n)
+{
+	uint8_t copy[RECORD_N + 1];
+	memcpy(copy, rec, n);
+	int err = fal_seal_open(s, ad, strlen(ad), copy, n);
+	if (err == FAL_OK)
+		assert_memory_equal(copy, TEXT, TEXT_N);
+	return err;
+}
+
+static void
+records_in_order(void **state)
+{
+	(void)state;
+	struct fal_seal tx = seal(), rx = seal();
+	uint8_t rec[3][RECORD_N];
+	for (int i = 0; i < 3; i++)
+		put(&tx, "ad", rec[i]);
+	assert_memory_not_equal(rec[0], rec[1], RECORD_N);
+	assert_int_equal(try_open(&rx, "ad", rec[1], RECORD_N), FAL_EAUTH); /* lost one */
+	assert_int_equal(try_open(&rx, "ad", rec[0], RECORD_N), FAL_OK);
+	assert_int_equal(try_open(&rx, "ad", rec[0], RECORD_N), FAL_EAUTH); /* replay */
+	assert_int_equal(try_open(&rx, "ad", rec[2], RECORD_N), FAL_EAUTH); /* reorder */
+	assert_int_equal(try_open(&rx, "ad", rec[1], RECORD_N), FAL_OK);
+	assert_int_equal(rx.next, 2);
+	fal_seal_wipe(&tx);
+	fal_seal_wipe(&rx);
+	fal_seal_wipe(&rx); /* twice is harmless */
+}
+
+static void
+tampered_record(void **state)
+{
+	(void)state;
+	struct fal_seal tx = seal(), rx = seal();
+	uint8_t rec[RECORD_N + 1] = { 0 };
+	put(&tx, "ad", rec);
+	unsigned refused = 0;
+	for (unsigned bit = 0; bit < 8 * RECORD_N; bit++) {
+		rec[bit / 8] ^= (uint8_t)(1u << bit % 8);
+		refused += try_open(&rx, "ad", rec, RECORD_N) == FAL_EAUTH;
+		rec[bit / 8] ^= (uint8_t)(1u << bit % 8);
+	}
+	assert_int_equal(refused, 8 * RECORD_N);
+	assert_int_equal(try_open(&rx, "aD", rec, RECORD_N), FAL_EAUTH);
+	assert_int_equal(try_open(&rx, "", rec, RECORD_N), FAL_EAUTH);
+	assert_int_equal(try_open(&rx, "ad", rec, RECORD_N + 1), FAL_EAUTH);
+	for (size_t n = 0; n < RECORD_N; n++)
+		assert_int_equal(try_open(&rx, "ad", rec, n),
+				 n < FAL_SEAL_TAG ? FAL_ETRUNC : FAL_EAUTH);
+	assert_int_equal(try_open(&rx, "ad", rec, RECORD_N), FAL_OK);
+	fal_seal_wipe(&tx);
+	fal_seal_wipe(&rx);
+}
+
+static void
+empty_record(void **state)
+{
+	(void)state;
+	struct fal_seal tx = seal(), rx = seal();
+	uint8_t rec[FAL_SEAL_TAG];
+	assert_int_equal(fal_seal_seal(&tx, NULL, 0, rec, 0), FAL_OK);
+	assert_int_equal(fal_seal_open(&rx, NULL, 0, rec, sizeof(rec)), FAL_OK);
+	fal_seal_wipe(&tx);
+	fal_seal_wipe(&rx);
+}
+
+static void
+counter_never_wraps(void **state)
+{
+	(void)state;
+	struct fal_seal tx = seal(), rx = seal();
+	uint8_t rec[RECORD_N];
+	tx.next = rx.next = UINT64_MAX - 1;
+	put(&tx, "", rec);
+	assert_int_equal(try_open(&rx, "", rec, RECORD_N), FAL_OK);
+	memcpy(rec, TEXT, TEXT_N);
+	for (int i = 0; i < 2; i++) { /* and stays so */
+		assert_int_equal(fal_seal_seal(&tx, NULL, 0, rec, TEXT_N), FAL_ELIMIT);
+		assert_memory_equal(rec, TEXT, TEXT_N);
+		assert_int_equal(try_open(&rx, "", rec, RECORD_N), FAL_ELIMIT);
+	}
+	fal_seal_wipe(&tx);
+	fal_seal_wipe(&rx);
+}
+
+static void
+unknown_suites(void **state)
+{
+	(void)state;
+	unsigned refused = 0;
+	for (unsigned suite = 0; suite < 256; suite++) {
+		struct fal_seal s;
+		int err = fal_seal_init(&s, (uint8_t)suite, KEY);
+		refused += err == FAL_EVERSION;
+		if (err == FAL_OK)
+			fal_seal_wipe(&s);
+	}
+	assert_int_equal(refused, 255);
+}
+
+static void
+shared_records(void **state)
+{
+	(void)state;
+	uint8_t rec[RECORD_N], out[RECORD_N], key[FAL_KEY_BYTES];
+	fal_random_bytes(key, sizeof(key));
+	fal_shared_seal(key, 7, "ad", 2, TEXT, TEXT_N, rec);
+	assert_int_equal(fal_shared_open(key, 7, "ad", 2, rec, RECORD_N, out), FAL_OK);
+	assert_memory_equal(out, TEXT, TEXT_N);
+	assert_int_equal(fal_shared_open(key, 8, "ad", 2, rec, RECORD_N, out), FAL_EAUTH);
+	/* Every byte of the index is in the nonce. */
+	unsigned refused = 0;
+	for (unsigned bit = 0; bit < 64; bit++)
+		refused += fal_shared_open(key, 7 ^ (uint64_t)1 << bit, "ad", 2, rec,
+					   RECORD_N, out) == FAL_EAUTH;
+	assert_int_equal(refused, 64);
+	assert_int_equal(fal_shared_open(key, 7, "Ad", 2, rec, RECORD_N, out), FAL_EAUTH);
+	assert_int_equal(fal_shared_open(KEY, 7, "ad", 2, rec, RECORD_N, out), FAL_EAUTH);
+	assert_int_equal(fal_shared_open(key, 7, "ad", 2, rec, 15, out), FAL_ETRUNC);
+	/* In place. */
+	assert_int_equal(fal_shared_open(key, 7, "ad", 2, rec, RECORD_N, rec), FAL_OK);
+	assert_memory_equal(rec, TEXT, TEXT_N);
+}
+
+static void
+assert_digest(const uint8_t got[static FAL_HASH_BYTES], const char *want)
+{
+	char hex[2 * FAL_HASH_BYTES + 1];
+	fal_hex(got, FAL_HASH_BYTES, hex);
+	assert_string_equal(hex, want);
+}
+
+/* Expected values: b2sum -l 256 and sha256sum of coreutils. */
+static void
+digests(void **state)
+{
+	(void)state;
+	static const char b2_abc[] =
+		"bddd813c634239723171ef3fee98579b94964e3bb1cb3e427262c8c068d52319";
+	static const char sha_abc[] =
+		"ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+	uint8_t out[FAL_HASH_BYTES];
+	fal_hash("abc", 3, out);
+	assert_digest(out, b2_abc);
+	fal_hash(NULL, 0, out);
+	assert_digest(out,
+		      "0e5751c026e543b2e8ab2eb06099daa1d1e5df47778f7787faab45cdf12fe3a8");
+	fal_sha256("abc", 3, out);
+	assert_digest(out, sha_abc);
+
+	struct fal_hash_state b2;
+	struct fal_sha256_state sha;
+	fal_hash_init(&b2);
+	fal_sha256_init(&sha);
+	for (int i = 0; i < 3; i++) {
+		fal_hash_update(&b2, &"abc"[i], 1);
+		fal_sha256_update(&sha, &"abc"[i], 1);
+	}
+	fal_hash_final(&b2, out);
+	assert_digest(out, b2_abc);
+	fal_sha256_final(&sha, out);
+	assert_digest(out, sha_abc);
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(records_in_order), cmocka_unit_test(tampered_record),
+		cmocka_unit_test(empty_record),     cmocka_unit_test(counter_never_wraps),
+		cmocka_unit_test(unknown_suites),   cmocka_unit_test(shared_records),
+		cmocka_unit_test(digests),
+	};
+	cmocka_set_message_output(CM_OUTPUT_TAP);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
