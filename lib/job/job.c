@@ -1,0 +1,466 @@
+/* The job file: one table of keys, then the rules between them. */
+#include "job/job.h"
+
+#include "base/mem.h"
+#include "base/parse.h"
+#include "job/ini.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum type {
+	TEXT,   /* char *, of min..max bytes */
+	U64,    /* uint64_t */
+	U32,    /* uint32_t */
+	DOUBLE, /* double */
+	FLOAT,  /* float */
+	CHOICE, /* an enum, by `choices` */
+	LIST,   /* float[FAL_JOB_CHANNELS], comma between */
+	SCHEME  /* char *, a scheme that there is */
+};
+
+struct choice {
+	const char *text; /* NULL ends the list */
+	unsigned value;
+};
+
+struct key {
+	const char *section, *name;
+	enum type type;
+	size_t at; /* offset in struct fal_job */
+	double min, max;
+	const struct choice *choices;
+	bool needed;
+};
+
+#define AT(field) offsetof(struct fal_job, field)
+#define KEY(s, n, t, f, lo, hi, ...)                                                   \
+	{                                                                              \
+		.section = s, .name = n, .type = t, .at = AT(f), .min = lo, .max = hi, \
+		__VA_ARGS__                                                            \
+	}
+#define CHOICES(...)                       \
+	.choices = (const struct choice[]) \
+	{                                  \
+		__VA_ARGS__,               \
+		{                          \
+			NULL, 0            \
+		}                          \
+	}
+#define NEEDED .needed = true
+
+/* clang-format off: a table reads as one. */
+static const struct key keys[] = {
+	KEY("job", "name", TEXT, name, 1, 64, NEEDED),
+	KEY("job", "seed", U64, seed, 0, 0x1p64, NEEDED),
+	KEY("job", "epochs", U32, epochs, 1, 1e6, NEEDED),
+	KEY("job", "numerics", CHOICE, numerics, 0, 0,
+	    CHOICES({ "fast", FAL_JOB_NUMERICS_FAST },
+		    { "portable", FAL_JOB_NUMERICS_PORTABLE },
+		    { "require", FAL_JOB_NUMERICS_REQUIRE })),
+	KEY("job", "eval", CHOICE, eval, 0, 0,
+	    CHOICES({ "epoch", FAL_JOB_EVAL_EPOCH }, { "end", FAL_JOB_EVAL_END },
+		    { "never", FAL_JOB_EVAL_NEVER })),
+	KEY("job", "audit", CHOICE, audit, 0, 0,
+	    CHOICES({ "claims", FAL_JOB_AUDIT_CLAIMS }, { "sums", FAL_JOB_AUDIT_SUMS })),
+	KEY("model", "file", TEXT, model, 1, FAL_INI_LINE, NEEDED),
+	KEY("data", "format", CHOICE, format, 0, 0,
+	    CHOICES({ "idx", FAL_JOB_FORMAT_IDX }), NEEDED),
+	KEY("data", "train-images", TEXT, train_images, 1, FAL_INI_LINE, NEEDED),
+	KEY("data", "train-labels", TEXT, train_labels, 1, FAL_INI_LINE, NEEDED),
+	KEY("data", "test-images", TEXT, test_images, 1, FAL_INI_LINE),
+	KEY("data", "test-labels", TEXT, test_labels, 1, FAL_INI_LINE),
+	KEY("data", "samples", U32, samples, 0, 0x1p31),
+	KEY("data", "test-samples", U32, test_samples, 0, 0x1p31),
+	KEY("data", "shuffle", CHOICE, shuffle, 0, 0,
+	    CHOICES({ "window", FAL_JOB_SHUFFLE_WINDOW },
+		    { "full", FAL_JOB_SHUFFLE_FULL })),
+	KEY("data", "mean", LIST, mean, -1e6, 1e6),
+	KEY("data", "std", LIST, std, 1e-6, 1e6),
+	KEY("batch", "size", U32, batch, 1, 1 << 20, NEEDED),
+	KEY("batch", "task", U32, task, 1, 1 << 20),
+	KEY("optimizer", "kind", CHOICE, optim.kind, 0, 0,
+	    CHOICES({ "sgd", FAL_SGD }, { "momentum", FAL_MOMENTUM },
+		    { "nesterov", FAL_NESTEROV }),
+	    NEEDED),
+	KEY("optimizer", "lr", DOUBLE, schedule.lr, 1e-12, 1000, NEEDED),
+	KEY("optimizer", "momentum", FLOAT, optim.momentum, 0, 0.9999),
+	KEY("optimizer", "weight-decay", FLOAT, optim.weight_decay, 0, 1),
+	KEY("schedule", "kind", CHOICE, schedule.kind, 0, 0,
+	    CHOICES({ "constant", FAL_CONSTANT }, { "step", FAL_STEP },
+		    { "cosine", FAL_COSINE })),
+	KEY("schedule", "warmup", U64, schedule.warmup, 0, 1e9),
+	KEY("schedule", "every", U64, schedule.every, 0, 1e9),
+	KEY("schedule", "gamma", DOUBLE, schedule.gamma, 1e-6, 1),
+	KEY("schedule", "min-lr", DOUBLE, schedule.min_lr, 0, 1000),
+	KEY("sync", "scheme", SCHEME, scheme, 1, 64, NEEDED),
+	KEY("sync", "lanes.start", U32, lanes_start, 0, 4096),
+};
+/* clang-format on */
+#define KEYS (sizeof(keys) / sizeof(keys[0]))
+
+struct parser {
+	const char *name;
+	struct fal_job *job;
+	unsigned line[KEYS];    /* where each key stands; 0 for nowhere */
+	uint32_t mean_n, std_n; /* entries of the lists */
+	struct fal_diag *diag;
+};
+
+/* The key's index, or KEYS. */
+static size_t
+find(const char *section, const char *name)
+{
+	size_t i = 0;
+	while (i < KEYS &&
+	       (strcmp(keys[i].section, section) != 0 || strcmp(keys[i].name, name) != 0))
+		i++;
+	return i;
+}
+
+/* The index of the key that sets the field at this offset. */
+static size_t
+key_at(size_t at)
+{
+	size_t i = 0;
+	while (keys[i].at != at)
+		i++;
+	return i;
+}
+
+static bool
+known_section(const char *section)
+{
+	for (size_t i = 0; i < KEYS; i++)
+		if (strcmp(keys[i].section, section) == 0)
+			return true;
+	return false;
+}
+
+/* A diagnosis about key i: "NAME:LINE: section.key: what". */
+static int
+refuse(const struct parser *p, size_t i, int err, const char *what)
+{
+	const struct key *k = &keys[i];
+	if (p->line[i] == 0)
+		return fal_diag_set(p->diag, err, "%s: %s.%s: %s", p->name, k->section,
+				    k->name, what);
+	return fal_diag_set(p->diag, err, "%s:%u: %s.%s: %s", p->name, p->line[i],
+			    k->section, k->name, what);
+}
+
+/* As refuse(), about the value of key i. */
+static int
+refuse_value(const struct parser *p, size_t i, const char *value, const char *what)
+{
+	struct fal_diag d;
+	fal_diag_set(&d, 0, "'%s' %s", value, what);
+	return refuse(p, i, FAL_EINVAL, d.text);
+}
+
+/* The verdict on a number that fal_parse_… judged with `err`. */
+static int
+judge_number(const struct parser *p, size_t i, const char *value, int err)
+{
+	if (err == 0)
+		return FAL_OK;
+	if (err != FAL_ELIMIT)
+		return refuse_value(p, i, value,
+				    keys[i].type == U64 || keys[i].type == U32
+					    ? "is not a whole number"
+					    : "is not a number");
+	struct fal_diag range;
+	fal_diag_set(&range, 0, "is not in %.10g..%.10g", keys[i].min, keys[i].max);
+	return refuse_value(p, i, value, range.text);
+}
+
+/* Where key i's value goes. */
+static void *
+field(struct parser *p, size_t i)
+{
+	return (char *)p->job + keys[i].at;
+}
+
+static int
+set_number(struct parser *p, size_t i, const char *value)
+{
+	const struct key *k = &keys[i];
+	void *to = field(p, i);
+	uint64_t whole = 0;
+	double real = 0;
+	int err;
+
+	if (k->type == U64 || k->type == U32) {
+		uint64_t max = k->max < 0x1p64 ? (uint64_t)k->max : UINT64_MAX;
+		err = fal_parse_u64(value, (uint64_t)k->min, max, &whole);
+	} else {
+		err = fal_parse_double(value, k->min, k->max, &real);
+	}
+	err = judge_number(p, i, value, err);
+	if (err < 0)
+		return err;
+	if (k->type == U64)
+		*(uint64_t *)to = whole;
+	else if (k->type == U32)
+		*(uint32_t *)to = (uint32_t)whole;
+	else if (k->type == DOUBLE)
+		*(double *)to = real;
+	else
+		*(float *)to = (float)real;
+	return FAL_OK;
+}
+
+static int
+set_text(struct parser *p, size_t i, const char *value)
+{
+	size_t n = strlen(value);
+	if (n == 0)
+		return refuse(p, i, FAL_EINVAL, "is empty");
+	if ((double)n > keys[i].max)
+		return refuse_value(p, i, value, "is too long");
+	char *copy = fal_strdup(value);
+	if (copy == NULL)
+		return refuse(p, i, FAL_ENOMEM, fal_strerror(FAL_ENOMEM));
+	*(char **)field(p, i) = copy;
+	return FAL_OK;
+}
+
+/* The parameters behind the name are lib/sched's to judge. */
+static int
+set_scheme(struct parser *p, size_t i, const char *value)
+{
+	size_t n = strcspn(value, ":,");
+	if (!(n == 3 && memcmp(value, "bsp", n) == 0) &&
+	    !(n == 4 && memcmp(value, "epsp", n) == 0))
+		return refuse_value(p, i, value, "is not bsp or epsp");
+	if (value[strspn(value, "abcdefghijklmnopqrstuvwxyz0123456789:,=.-")] != '\0')
+		return refuse_value(p, i, value, "has a character that no scheme has");
+	return set_text(p, i, value);
+}
+
+static int
+set_choice(struct parser *p, size_t i, const char *value)
+{
+	char all[128] = "is not one of";
+	size_t n = strlen(all);
+	for (const struct choice *c = keys[i].choices; c->text != NULL; c++) {
+		if (strcmp(c->text, value) == 0) {
+			*(unsigned *)field(p, i) = c->value;
+			return FAL_OK;
+		}
+		n += (size_t)snprintf(all + n, sizeof(all) - n, " %s", c->text);
+		assert(n < sizeof(all));
+	}
+	return refuse_value(p, i, value, all);
+}
+
+static int
+set_list(struct parser *p, size_t i, const char *value)
+{
+	float *list = field(p, i);
+	uint32_t *count = keys[i].at == AT(mean) ? &p->mean_n : &p->std_n;
+	char copy[FAL_INI_LINE + 1];
+	snprintf(copy, sizeof(copy), "%s", value);
+
+	for (char *rest = copy, *item; (item = strsep(&rest, ",")) != NULL;) {
+		item += strspn(item, " \t");
+		for (size_t n = strlen(item); n > 0 && strchr(" \t", item[n - 1]);)
+			item[--n] = '\0';
+		if (*count == FAL_JOB_CHANNELS)
+			return refuse_value(p, i, value, "lists too many channels");
+		double v;
+		int err = fal_parse_double(item, keys[i].min, keys[i].max, &v);
+		if (err < 0)
+			return judge_number(p, i, item, err);
+		list[(*count)++] = (float)v;
+	}
+	return FAL_OK;
+}
+
+static int
+on_entry(void *user, const char *section, const char *key, const char *value,
+	 unsigned line)
+{
+	struct parser *p = user;
+	if (!known_section(section)) {
+		if (*section == '\0')
+			return fal_diag_set(p->diag, FAL_EFORMAT,
+					    "%s:%u: '%s' stands before any section",
+					    p->name, line, key != NULL ? key : "");
+		return fal_diag_set(p->diag, FAL_EFORMAT, "%s:%u: [%s]: no such section",
+				    p->name, line, section);
+	}
+	if (key == NULL)
+		return FAL_OK;
+	size_t i = find(section, key);
+	if (i == KEYS)
+		return fal_diag_set(p->diag, FAL_EFORMAT, "%s:%u: %s.%s: no such key",
+				    p->name, line, section, key);
+	if (p->line[i] != 0)
+		return fal_diag_set(p->diag, FAL_EFORMAT,
+				    "%s:%u: %s.%s: '%s' is a second value, line %u has "
+				    "the first",
+				    p->name, line, section, key, value, p->line[i]);
+	p->line[i] = line;
+	if (keys[i].type == TEXT)
+		return set_text(p, i, value);
+	if (keys[i].type == SCHEME)
+		return set_scheme(p, i, value);
+	if (keys[i].type == CHOICE)
+		return set_choice(p, i, value);
+	if (keys[i].type == LIST)
+		return set_list(p, i, value);
+	return set_number(p, i, value);
+}
+
+/* What one value demands of another. */
+static int
+check(struct parser *p)
+{
+	const struct fal_job *job = p->job;
+	for (size_t i = 0; i < KEYS; i++)
+		if (keys[i].needed && p->line[i] == 0)
+			return refuse(p, i, FAL_EFORMAT, "missing");
+
+	const bool test = job->eval != FAL_JOB_EVAL_NEVER;
+	const bool moves = job->optim.kind != FAL_SGD;
+	const bool steps = job->schedule.kind == FAL_STEP;
+	const bool cosine = job->schedule.kind == FAL_COSINE;
+	const struct {
+		bool wrong;
+		size_t at;
+		const char *what;
+	} rules[] = {
+		{ (test || job->test_labels != NULL) && job->test_images == NULL,
+		  AT(test_images), "missing (job.eval = never needs none)" },
+		{ (test || job->test_images != NULL) && job->test_labels == NULL,
+		  AT(test_labels), "missing (job.eval = never needs none)" },
+		{ p->mean_n != 0 && p->std_n != 0 && p->mean_n != p->std_n, AT(std),
+		  "lists other channels than data.mean" },
+		{ job->task > job->batch, AT(task), "is more than batch.size" },
+		{ moves && job->optim.momentum <= 0, AT(optim.momentum),
+		  "must be above 0 for this optimizer.kind" },
+		{ !moves && job->optim.momentum > 0, AT(optim.momentum),
+		  "does nothing for optimizer.kind = sgd" },
+		{ steps && job->schedule.every == 0, AT(schedule.every),
+		  "must be above 0 for schedule.kind = step" },
+		{ !steps && job->schedule.every != 0, AT(schedule.every),
+		  "is only for schedule.kind = step" },
+		{ steps && job->schedule.gamma >= 1, AT(schedule.gamma),
+		  "must be below 1 for schedule.kind = step" },
+		{ !steps && job->schedule.gamma < 1, AT(schedule.gamma),
+		  "is only for schedule.kind = step" },
+		{ !cosine && job->schedule.min_lr > 0, AT(schedule.min_lr),
+		  "is only for schedule.kind = cosine" },
+		{ job->schedule.min_lr > job->schedule.lr, AT(schedule.min_lr),
+		  "is more than optimizer.lr" },
+	};
+	for (size_t i = 0; i < sizeof(rules) / sizeof(rules[0]); i++)
+		if (rules[i].wrong)
+			return refuse(p, key_at(rules[i].at), FAL_EINVAL, rules[i].what);
+	return FAL_OK;
+}
+
+/* Values of the keys that the text does not have, where 0 is not it. */
+static void
+set_defaults(struct parser *p)
+{
+	struct fal_job *job = p->job;
+	job->channels = p->mean_n > p->std_n ? p->mean_n : p->std_n;
+	if (job->channels == 0)
+		job->channels = 1;
+	for (uint32_t i = p->std_n; i < FAL_JOB_CHANNELS; i++)
+		job->std[i] = 1;
+	if (job->task == 0) {
+		job->task = job->batch / 64 > 8 ? job->batch / 64 : 8;
+		if (job->task > job->batch)
+			job->task = job->batch;
+	}
+}
+
+int
+fal_job_parse(const char *name, const char *text, size_t n, struct fal_job *out,
+	      struct fal_diag *diag)
+{
+	struct fal_job job = { .schedule.gamma = 1 };
+	struct parser p = { .name = name, .job = &job, .diag = diag };
+
+	int err = fal_ini_read(name, text, n, on_entry, &p, diag);
+	if (err == 0)
+		err = check(&p);
+	if (err < 0) {
+		fal_job_free(&job);
+		return err;
+	}
+	set_defaults(&p);
+	*out = job;
+	return FAL_OK;
+}
+
+void
+fal_job_free(struct fal_job *job)
+{
+	for (size_t i = 0; job != NULL && i < KEYS; i++)
+		if (keys[i].type == TEXT || keys[i].type == SCHEME)
+			free(*(char **)(void *)((char *)job + keys[i].at));
+	if (job != NULL)
+		*job = (struct fal_job){ 0 };
+}
+
+int
+fal_job_bind(struct fal_job *job, uint64_t n, struct fal_diag *diag)
+{
+	uint64_t total = fal_job_updates(job, n);
+	if (job->schedule.warmup > total)
+		return fal_diag_set(diag, FAL_EINVAL,
+				    "schedule.warmup: '%" PRIu64
+				    "' is more than the %" PRIu64 " updates of the job",
+				    job->schedule.warmup, total);
+	job->schedule.total = total;
+	return FAL_OK;
+}
+
+int
+fal_job_override(const char *name, const char *text, size_t n, const char *assignment,
+		 struct fal_buf *out, struct fal_diag *diag)
+{
+	char copy[2 * FAL_INI_LINE];
+	if (strlen(assignment) >= sizeof(copy))
+		return fal_diag_set(diag, FAL_EINVAL, "'%.40s...' is too long",
+				    assignment);
+	snprintf(copy, sizeof(copy), "%s", assignment);
+
+	char *value = copy, *section = strsep(&value, "=");
+	char *key = section;
+	section = strsep(&key, ".");
+	if (value == NULL || key == NULL)
+		return fal_diag_set(diag, FAL_EINVAL, "'%s' is not section.key=value",
+				    assignment);
+	if (find(section, key) == KEYS)
+		return fal_diag_set(diag, FAL_EINVAL, "%s.%s: no such key", section, key);
+	/* What would begin a comment or another line. */
+	if (strpbrk(value, ";\n\r") != NULL)
+		return fal_diag_set(diag, FAL_EINVAL,
+				    "%s.%s: '%s' has a character that no value has",
+				    section, key, value);
+	const struct fal_ini_entry e = { section, key, value };
+	return fal_ini_set(name, text, n, &e, out, diag);
+}
+
+char *
+fal_job_path(const char *job_file, const char *path)
+{
+	const char *slash = strrchr(job_file, '/');
+	if (*path == '/' || slash == NULL)
+		return fal_strdup(path);
+	size_t dir = (size_t)(slash - job_file) + 1;
+	char *out = malloc(dir + strlen(path) + 1);
+	if (out != NULL) {
+		memcpy(out, job_file, dir);
+		strcpy(out + dir, path);
+	}
+	return out;
+}

@@ -1,0 +1,133 @@
+/* The job file, falcon-job(5): INI text in, a checked struct fal_job out.
+ *
+ * It is read from bytes, because workers get the effective text from the coordinator.
+ * Nothing is opened here: whether the files that a job names exist is for the programs
+ * to see.
+ */
+#ifndef FAL_JOB_JOB_H
+#define FAL_JOB_JOB_H
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "optim/optim.h"
+#include "optim/schedule.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Whose kernels compute: each machine's best, one set on all machines, or each
+ * machine's best if all round alike. */
+enum fal_job_numerics {
+	FAL_JOB_NUMERICS_FAST,
+	FAL_JOB_NUMERICS_PORTABLE,
+	FAL_JOB_NUMERICS_REQUIRE
+};
+
+/* When the test set is judged: after each epoch, after the last one, or not at all. */
+enum fal_job_eval { FAL_JOB_EVAL_EPOCH, FAL_JOB_EVAL_END, FAL_JOB_EVAL_NEVER };
+
+/* What the ledger proves: who computed each sample, or the sums as well. */
+enum fal_job_audit { FAL_JOB_AUDIT_CLAIMS, FAL_JOB_AUDIT_SUMS };
+
+enum fal_job_format { FAL_JOB_FORMAT_IDX };
+enum fal_job_shuffle { FAL_JOB_SHUFFLE_WINDOW, FAL_JOB_SHUFFLE_FULL };
+
+/* The most channels that data.mean and data.std may list. */
+#define FAL_JOB_CHANNELS 4
+
+/* Each field is the key of its name; 0, NULL or the first of an enum where the text has
+ * no such key, unless said otherwise. */
+struct fal_job {
+	char *name;
+	uint64_t seed;
+	uint32_t epochs;
+	enum fal_job_numerics numerics;
+	enum fal_job_eval eval;
+	enum fal_job_audit audit;
+
+	char *model; /* model.file; this and the four below as written: fal_job_path */
+
+	enum fal_job_format format;
+	char *train_images, *train_labels;
+	char *test_images, *test_labels; /* both or neither */
+	uint32_t samples, test_samples;  /* the first so many; 0 = all */
+	enum fal_job_shuffle shuffle;
+	uint32_t channels; /* entries of mean and std: at least 1 */
+	float mean[FAL_JOB_CHANNELS], std[FAL_JOB_CHANNELS]; /* default 0 and 1 */
+
+	uint32_t batch; /* B: samples of a clock */
+	uint32_t task;  /* samples of a task; default max(8, B/64), at most B */
+
+	struct fal_optim optim;
+	/* schedule.lr is optimizer.lr; schedule.total is set by fal_job_bind(). */
+	struct fal_schedule schedule;
+
+	char *scheme; /* sync.scheme, "bsp" or "epsp…"; its parameters are not judged */
+	uint32_t lanes_start; /* sync.lanes.start; 0 = each worker's MAX */
+};
+
+/* Parses and checks `n` bytes of text; `name` stands first in a diagnosis, which names
+ * line, section, key and value: "fashion.job:14: optimizer.lr: 'o.1' is not a number".
+ * On success `out` is owned by the caller: fal_job_free().
+ * Errors: FAL_EFORMAT (not this format; unknown, repeated or missing key), FAL_EINVAL (a
+ * value that is not allowed), FAL_ENOMEM. */
+int fal_job_parse(const char *name, const char *text, size_t n, struct fal_job *out,
+		  struct fal_diag *diag);
+
+/* Frees what `job` owns and zeroes it; a zeroed one is valid. */
+void fal_job_free(struct fal_job *job);
+
+/* Once the number n of training samples is known: sets schedule.total to the job's
+ * updates.  FAL_EINVAL when the warm-up is longer; the diagnosis names no file. */
+int fal_job_bind(struct fal_job *job, uint64_t n, struct fal_diag *diag);
+
+/* Appends to `out` (not the place of `text`) the text with "section.key=value" set, for
+ * falcon-ps --set.  The key must exist; the value is judged by fal_job_parse.
+ * Errors: FAL_EFORMAT, FAL_EINVAL (the assignment), FAL_ENOMEM. */
+int fal_job_override(const char *name, const char *text, size_t n, const char *assignment,
+		     struct fal_buf *out, struct fal_diag *diag);
+
+/* `path` as seen from the folder of `job_file`: itself when absolute.  Free with free();
+ * NULL when out of memory. */
+char *fal_job_path(const char *job_file, const char *path);
+
+/* Clocks of an epoch of n samples: ceil(n/B). */
+static inline uint64_t
+fal_job_clocks(const struct fal_job *job, uint64_t n)
+{
+	return n / job->batch + (n % job->batch != 0);
+}
+
+/* Updates of the whole job, one a clock. */
+static inline uint64_t
+fal_job_updates(const struct fal_job *job, uint64_t n)
+{
+	return job->epochs * fal_job_clocks(job, n);
+}
+
+/* Samples of clock `c` of an epoch, c < fal_job_clocks(): B, or fewer in the last. */
+static inline uint32_t
+fal_job_clock_samples(const struct fal_job *job, uint64_t n, uint64_t c)
+{
+	uint64_t left = n - c * job->batch;
+	return left < job->batch ? (uint32_t)left : job->batch;
+}
+
+/* Tasks of clock `c` of an epoch: ceil(samples/task). */
+static inline uint32_t
+fal_job_clock_tasks(const struct fal_job *job, uint64_t n, uint64_t c)
+{
+	uint32_t samples = fal_job_clock_samples(job, n, c);
+	return samples / job->task + (samples % job->task != 0);
+}
+
+/* Samples of task `k` of clock `c`, k < fal_job_clock_tasks(): `task`, or fewer in the
+ * last.  Its first place in the epoch's order is c·batch + k·task. */
+static inline uint32_t
+fal_job_task_samples(const struct fal_job *job, uint64_t n, uint64_t c, uint32_t k)
+{
+	uint32_t left = fal_job_clock_samples(job, n, c) - k * job->task;
+	return left < job->task ? left : job->task;
+}
+
+#endif
