@@ -1,0 +1,39 @@
+/* From bytes to what a network eats: normalised float samples and labels of a range of
+ * places.
+ */
+#ifndef FAL_DATA_BATCH_H
+#define FAL_DATA_BATCH_H
+
+#include "data/order.h"
+#include "data/samples.h"
+
+#include <stdint.h>
+
+enum { FAL_NORM_CHANNELS = 16 };
+
+/* x = (byte / 255 - mean) / std in float arithmetic, by table; a value type. */
+struct fal_norm {
+	uint32_t channels; /* 1: the same for every channel */
+	float table[FAL_NORM_CHANNELS][256];
+};
+
+/* Makes the tables of `channels` means and standard deviations (borrowed).  FAL_EINVAL
+ * when channels is not 1 … FAL_NORM_CHANNELS, a value is not finite, or std ≤ 0. */
+int fal_norm_init(struct fal_norm *norm, uint32_t channels, const float *mean,
+		  const float *std);
+
+/* Where a lane's samples come from; all borrowed. */
+struct fal_batch {
+	const struct fal_samples *samples;
+	const struct fal_order *order; /* of as many samples */
+	const struct fal_norm *norm;   /* one channel, or as many as a sample has */
+};
+
+/* Fills x (count × sample_bytes floats) and label (count) with the samples at the
+ * places first … first+count-1.  FAL_ENOENT when a chunk of them is missing (x and
+ * label are then partly written), FAL_EINVAL for places beyond the order, or an order
+ * or channels that do not fit the samples. */
+int fal_batch_fill(const struct fal_batch *b, uint32_t first, uint32_t count, float *x,
+		   uint32_t *label);
+
+#endif

@@ -1,0 +1,198 @@
+/* Chunks and the manifest. */
+#include "data/chunk.h"
+
+#include "base/mem.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { MANIFEST_VERSION = 1 };
+
+static const uint8_t magic[4] = { 'F', 'A', 'L', 'D' };
+
+int
+fal_chunk_get(const struct fal_part *part, const struct fal_set *set, uint32_t i,
+	      struct fal_buf *out)
+{
+	if (set->n != part->n || set->sample_bytes != part->sample_bytes)
+		return FAL_EINVAL;
+	if (i >= part->chunks)
+		return FAL_ENOENT;
+	size_t first = (size_t)i * part->per_chunk, n = fal_chunk_samples(part, i);
+	fal_put_bytes(out, set->pixels + first * set->sample_bytes,
+		      n * set->sample_bytes);
+	fal_put_bytes(out, set->labels + first, n);
+	return out->err;
+}
+
+/* The part of `set`; its hash array is the caller's also on error. */
+static int
+build_part(const struct fal_set *set, struct fal_part *part)
+{
+	*part = (struct fal_part){
+		.n = set->n,
+		.shape = { set->shape[0], set->shape[1], set->shape[2] },
+		.classes = set->classes,
+		.per_chunk = FAL_CHUNK_BYTES / (set->sample_bytes + 1),
+		.sample_bytes = set->sample_bytes,
+	};
+	part->chunks = (part->n - 1) / part->per_chunk + 1;
+	part->hash = fal_calloc(part->chunks, sizeof(part->hash[0]));
+	if (part->hash == NULL)
+		return FAL_ENOMEM;
+	for (uint32_t i = 0; i < part->chunks; i++) {
+		struct fal_hash_state h;
+		size_t first = (size_t)i * part->per_chunk;
+		size_t n = fal_chunk_samples(part, i);
+		fal_hash_init(&h);
+		fal_hash_update(&h, set->pixels + first * set->sample_bytes,
+				n * set->sample_bytes);
+		fal_hash_update(&h, set->labels + first, n);
+		fal_hash_final(&h, part->hash[i]);
+	}
+	return FAL_OK;
+}
+
+/* May these be the two parts of one job? */
+static bool
+parts_agree(const struct fal_part *a, const struct fal_part *b)
+{
+	return b->n == 0 || (a->classes == b->classes &&
+			     memcmp(a->shape, b->shape, sizeof(a->shape)) == 0);
+}
+
+int
+fal_manifest_build(const struct fal_set *train, const struct fal_set *test,
+		   struct fal_manifest *out)
+{
+	struct fal_manifest m = { 0 };
+	int err = build_part(train, &m.train);
+	if (err == FAL_OK && test != NULL)
+		err = build_part(test, &m.test);
+	if (err == FAL_OK && !parts_agree(&m.train, &m.test))
+		err = FAL_EINVAL;
+	if (err < 0) {
+		fal_manifest_free(&m);
+		return err;
+	}
+	*out = m;
+	return FAL_OK;
+}
+
+static void
+encode_part(const struct fal_part *part, struct fal_buf *out)
+{
+	fal_put_u32(out, part->n);
+	if (part->n == 0)
+		return;
+	for (unsigned i = 0; i < 3; i++)
+		fal_put_u32(out, part->shape[i]);
+	fal_put_u32(out, part->classes);
+	fal_put_u32(out, part->per_chunk);
+	fal_put_bytes(out, part->hash, (size_t)part->chunks * sizeof(part->hash[0]));
+}
+
+void
+fal_manifest_encode(const struct fal_manifest *m, struct fal_buf *out)
+{
+	fal_put_bytes(out, magic, sizeof(magic));
+	fal_put_u8(out, MANIFEST_VERSION);
+	encode_part(&m->train, out);
+	encode_part(&m->test, out);
+}
+
+/* Checks the numbers of a part and derives the others from them. */
+static int
+derive_part(struct fal_part *part)
+{
+	uint64_t bytes = 1;
+	for (unsigned i = 0; i < 3; i++) {
+		if (part->shape[i] == 0 || part->shape[i] > FAL_SAMPLE_MAX)
+			return FAL_ELIMIT;
+		/* Each factor and, by the test below, the product stay under 2^20. */
+		bytes *= part->shape[i];
+		if (bytes > FAL_SAMPLE_MAX)
+			return FAL_ELIMIT;
+	}
+	if (part->n > FAL_SAMPLES_MAX || part->classes == 0 ||
+	    part->classes > FAL_CLASSES_MAX || part->per_chunk == 0 ||
+	    part->per_chunk > FAL_CHUNK_BYTES / (bytes + 1))
+		return FAL_ELIMIT;
+	part->sample_bytes = (uint32_t)bytes;
+	part->chunks = (part->n - 1) / part->per_chunk + 1;
+	return FAL_OK;
+}
+
+/* One part from `r`; its hash array is the caller's also on error. */
+static int
+parse_part(struct fal_rd *r, struct fal_part *part)
+{
+	part->n = fal_get_u32(r);
+	if (r->err != 0 || part->n == 0)
+		return r->err;
+	for (unsigned i = 0; i < 3; i++)
+		part->shape[i] = fal_get_u32(r);
+	part->classes = fal_get_u32(r);
+	part->per_chunk = fal_get_u32(r);
+	if (r->err != 0)
+		return r->err;
+	int err = derive_part(part);
+	if (err < 0)
+		return err;
+	size_t n = (size_t)part->chunks * sizeof(part->hash[0]);
+	const uint8_t *p = fal_get_bytes(r, n);
+	if (p == NULL)
+		return r->err;
+	part->hash = fal_calloc(n, 1);
+	if (part->hash == NULL)
+		return FAL_ENOMEM;
+	memcpy(part->hash, p, n);
+	return FAL_OK;
+}
+
+int
+fal_manifest_parse(const uint8_t *p, size_t n, struct fal_manifest *out)
+{
+	struct fal_rd r = fal_rd_init(p, n);
+	struct fal_manifest m = { 0 };
+	const uint8_t *head = fal_get_bytes(&r, sizeof(magic));
+	if (head == NULL)
+		return r.err;
+	if (memcmp(head, magic, sizeof(magic)) != 0)
+		return FAL_EFORMAT;
+	if (fal_get_u8(&r) != MANIFEST_VERSION)
+		return r.err != 0 ? r.err : FAL_EVERSION;
+	int err = parse_part(&r, &m.train);
+	if (err == FAL_OK)
+		err = parse_part(&r, &m.test);
+	if (err == FAL_OK)
+		err = fal_rd_end(&r);
+	if (err == FAL_OK && (m.train.n == 0 || !parts_agree(&m.train, &m.test)))
+		err = FAL_EFORMAT;
+	if (err < 0) {
+		fal_manifest_free(&m);
+		return err;
+	}
+	*out = m;
+	return FAL_OK;
+}
+
+int
+fal_manifest_hash(const struct fal_manifest *m, uint8_t out[static FAL_HASH_BYTES])
+{
+	struct fal_buf b = { 0 };
+	fal_manifest_encode(m, &b);
+	int err = b.err;
+	if (err == FAL_OK)
+		fal_hash(b.p, b.n, out);
+	fal_buf_free(&b);
+	return err;
+}
+
+void
+fal_manifest_free(struct fal_manifest *m)
+{
+	free(m->train.hash);
+	free(m->test.hash);
+	*m = (struct fal_manifest){ 0 };
+}

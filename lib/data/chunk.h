@@ -1,0 +1,78 @@
+/* Chunks and the manifest: how a data set travels (bytes defined in falcon-data(7)).
+ *
+ * A set is cut into chunks of whole samples, at most 1 MiB each; the manifest lists
+ * their hashes, so that a chunk can come from anywhere and still be trusted.
+ */
+#ifndef FAL_DATA_CHUNK_H
+#define FAL_DATA_CHUNK_H
+
+#include "base/buf.h"
+#include "data/set.h"
+#include "sec/hash.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+	FAL_CHUNK_BYTES = FAL_SAMPLE_MAX + 1 /* most content bytes of a chunk */
+};
+
+/* One part of a job's data (training or test): its geometry and its chunks' hashes.
+ * All zero: there is no such part. */
+struct fal_part {
+	uint32_t n;         /* samples, ≤ FAL_SAMPLES_MAX */
+	uint32_t shape[3];  /* channels, height, width */
+	uint32_t classes;   /* 1 … FAL_CLASSES_MAX */
+	uint32_t per_chunk; /* samples of each chunk but the last, which has the rest */
+	uint32_t sample_bytes;           /* derived: product of shape */
+	uint32_t chunks;                 /* derived: ceil(n / per_chunk) */
+	uint8_t (*hash)[FAL_HASH_BYTES]; /* of each chunk, BLAKE2b-256 */
+};
+
+struct fal_manifest {
+	struct fal_part train;
+	struct fal_part test; /* n = 0 when the job has no test set */
+};
+
+/* Samples of chunk i (< part->chunks). */
+static inline uint32_t
+fal_chunk_samples(const struct fal_part *part, uint32_t i)
+{
+	uint32_t rest = part->n - i * part->per_chunk;
+	return rest < part->per_chunk ? rest : part->per_chunk;
+}
+
+/* Content bytes of chunk i (< part->chunks): pixels of all its samples, then labels. */
+static inline size_t
+fal_chunk_bytes(const struct fal_part *part, uint32_t i)
+{
+	return (size_t)fal_chunk_samples(part, i) * ((size_t)part->sample_bytes + 1);
+}
+
+/* Makes the manifest of a job's sets (borrowed; `test` may be NULL), hashing every
+ * chunk.  Free with fal_manifest_free.  FAL_EINVAL when shape or classes of the two
+ * differ, FAL_ENOMEM. */
+int fal_manifest_build(const struct fal_set *train, const struct fal_set *test,
+		       struct fal_manifest *out);
+
+/* Appends the manifest's bytes to `out` (errors are sticky there). */
+void fal_manifest_encode(const struct fal_manifest *m, struct fal_buf *out);
+
+/* Reads the n bytes of a manifest from a stranger.  Allocates no more than n bytes and
+ * a constant.  Free with fal_manifest_free.  FAL_EVERSION, FAL_ETRUNC, FAL_EFORMAT
+ * (magic, trailing bytes, parts that differ), FAL_ELIMIT (numbers above the limits of
+ * set.h, or chunks above FAL_CHUNK_BYTES), FAL_ENOMEM. */
+int fal_manifest_parse(const uint8_t *p, size_t n, struct fal_manifest *out);
+
+/* BLAKE2b-256 of the manifest's bytes.  FAL_ENOMEM. */
+int fal_manifest_hash(const struct fal_manifest *m, uint8_t out[static FAL_HASH_BYTES]);
+
+void fal_manifest_free(struct fal_manifest *m); /* `m` is {0} again */
+
+/* Appends the content of chunk i of `set` to `out`, where `part` is the set's part of
+ * its manifest.  FAL_ENOENT when there is no chunk i, FAL_EINVAL when `set` has another
+ * size or sample size than `part`, FAL_ENOMEM. */
+int fal_chunk_get(const struct fal_part *part, const struct fal_set *set, uint32_t i,
+		  struct fal_buf *out);
+
+#endif

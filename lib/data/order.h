@@ -1,0 +1,54 @@
+/* The order of samples in an epoch (defined in falcon-data(7)): which sample stands at
+ * each place 0 … n-1.  Pure: seed, epoch and geometry in, the same order everywhere.
+ */
+#ifndef FAL_DATA_ORDER_H
+#define FAL_DATA_ORDER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum fal_shuffle {
+	FAL_SHUFFLE_NONE = 0, /* place = sample id: for evaluation */
+	FAL_SHUFFLE_WINDOW,   /* chunks, then samples within groups of 8 chunks */
+	FAL_SHUFFLE_FULL      /* all samples */
+};
+
+enum {
+	FAL_ORDER_GROUP = 8 /* chunks a group of FAL_SHUFFLE_WINDOW */
+};
+
+/* What an order is a function of. */
+struct fal_order_opts {
+	uint64_t seed;
+	uint32_t epoch;
+	uint32_t n;         /* samples, 1 … 2^31 */
+	uint32_t per_chunk; /* samples a chunk, ≥ 1 */
+	enum fal_shuffle shuffle;
+};
+
+struct fal_order {
+	uint32_t n;
+	uint32_t per_chunk;
+	uint32_t *id; /* n sample ids by place; NULL: place = sample id */
+};
+
+/* Builds the order: n·4 bytes (none for FAL_SHUFFLE_NONE), about 10 ns a sample.  Free
+ * with fal_order_free.  FAL_EINVAL for options outside their range, FAL_ENOMEM. */
+int fal_order_init(struct fal_order *o, const struct fal_order_opts *opts);
+void fal_order_free(struct fal_order *o); /* `o` is {0} again */
+
+/* The sample at `place` (< n). */
+static inline uint32_t
+fal_order_at(const struct fal_order *o, uint32_t place)
+{
+	return o->id != NULL ? o->id[place] : place;
+}
+
+/* Writes the chunks that the places first … first+count-1 need to `out`, each once, in
+ * order of first need, and returns how many: at most min(count, chunks), which is what
+ * `out` must have room for.  Places from n on need nothing.  Meant for tasks and
+ * shares: the time is count × result. */
+uint32_t fal_order_chunks(const struct fal_order *o, uint32_t first, uint32_t count,
+			  uint32_t *out);
+
+#endif

@@ -1,0 +1,310 @@
+/* lib/base: bytes, strict numbers, checked memory. */
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "base/parse.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define COUNT(a) (sizeof(a) / sizeof((a)[0]))
+
+static void
+test_put_layout(void **state)
+{
+	static const uint8_t want[] = { 0x01, 0x03, 0x02, 0x07, 0x06, 0x05, 0x04,
+					0x0f, 0x0e, 0x0d, 0x0c, 0x0b, 0x0a, 0x09,
+					0x08, 2,    0,    'h',  'i',  '4',  '2' };
+	struct fal_buf b = { 0 };
+	(void)state;
+	fal_put_u8(&b, 0x01);
+	fal_put_u16(&b, 0x0203);
+	fal_put_u32(&b, 0x04050607);
+	fal_put_u64(&b, 0x08090a0b0c0d0e0f);
+	fal_put_str(&b, "hi");
+	fal_put_fmt(&b, "%d", 42);
+	assert_int_equal(b.err, FAL_OK);
+	assert_int_equal(b.n, sizeof(want));
+	assert_memory_equal(b.p, want, sizeof(want));
+	fal_buf_clear(&b);
+	assert_int_equal(b.n, 0);
+	fal_buf_free(&b);
+	assert_null(b.p);
+}
+
+static void
+test_round_trip(void **state)
+{
+	struct fal_buf b = { 0 };
+	char name[8];
+	(void)state;
+	fal_put_u64(&b, UINT64_MAX - 1);
+	fal_put_str(&b, "seven77");
+	fal_put_u16(&b, 65535);
+	struct fal_rd r = fal_rd_init(b.p, b.n);
+	assert_int_equal(fal_get_u64(&r), UINT64_MAX - 1);
+	fal_get_str(&r, name, sizeof(name));
+	assert_string_equal(name, "seven77");
+	assert_int_equal(fal_get_u16(&r), 65535);
+	assert_int_equal(fal_rd_end(&r), FAL_OK);
+	fal_buf_free(&b);
+}
+
+static void
+test_put_errors_stick(void **state)
+{
+	struct fal_buf b = { 0 };
+	char *longest = malloc(65537);
+	(void)state;
+	assert_non_null(longest);
+	memset(longest, 'x', 65536);
+	longest[65536] = '\0';
+	fal_put_str(&b, longest);
+	assert_int_equal(b.err, FAL_ELIMIT);
+	fal_put_u8(&b, 1);
+	assert_int_equal(b.n, 0);
+	fal_buf_clear(&b);
+	fal_put_str(&b, longest + 1);
+	assert_int_equal(b.err, FAL_OK);
+	assert_int_equal(b.n, 65537);
+	assert_null(fal_buf_room(&b, SIZE_MAX));
+	assert_int_equal(b.err, FAL_ENOMEM);
+	fal_buf_free(&b);
+	free(longest);
+}
+
+/* Every way to run short, and what the cursor does afterwards. */
+static void
+test_get_errors_stick(void **state)
+{
+	static const uint8_t in[] = { 1, 2, 3 };
+	struct fal_rd r = fal_rd_init(in, 3);
+	(void)state;
+	assert_int_equal(fal_get_u32(&r), 0);
+	assert_int_equal(r.err, FAL_ETRUNC);
+	assert_int_equal(fal_get_u8(&r), 0);
+	assert_int_equal(fal_rd_end(&r), FAL_ETRUNC);
+
+	r = fal_rd_init(in, 3);
+	assert_int_equal(fal_get_u16(&r), 0x0201);
+	assert_int_equal(fal_rd_end(&r), FAL_EFORMAT); /* trailing byte */
+	assert_null(fal_get_bytes(&r, SIZE_MAX));
+	assert_int_equal(r.err, FAL_ETRUNC);
+
+	r = fal_rd_init(NULL, 0);
+	assert_int_equal(fal_rd_end(&r), FAL_OK);
+	assert_int_equal(fal_get_u8(&r), 0);
+	assert_int_equal(fal_rd_end(&r), FAL_ETRUNC);
+}
+
+static void
+test_get_str_is_strict(void **state)
+{
+	static const struct {
+		const char *in;
+		size_t n;
+		int err;
+	} bad[] = {
+		{ "\3\0ab", 4, FAL_ETRUNC },    /* shorter than it says */
+		{ "\4\0abcd", 6, FAL_EFORMAT }, /* no room for the NUL */
+		{ "\2\0a\n", 4, FAL_EFORMAT },  /* control character */
+		{ "\2\0a\0", 4, FAL_EFORMAT },  { "\2\0a\x7f", 4, FAL_EFORMAT },
+		{ "\1", 1, FAL_ETRUNC },
+	};
+	char out[4];
+	(void)state;
+	for (size_t i = 0; i < COUNT(bad); i++) {
+		struct fal_rd r = fal_rd_init(bad[i].in, bad[i].n);
+		memset(out, 'x', sizeof(out));
+		fal_get_str(&r, out, sizeof(out));
+		assert_int_equal(r.err, bad[i].err);
+		assert_string_equal(out, "");
+	}
+	struct fal_rd r = fal_rd_init("\3\0a\xc3\xa9", 5);
+	fal_get_str(&r, out, sizeof(out));
+	assert_int_equal(fal_rd_end(&r), FAL_OK);
+	assert_string_equal(out, "a\xc3\xa9");
+}
+
+static void
+test_parse_u64(void **state)
+{
+	static const struct {
+		const char *s;
+		int err;
+	} bad[] = {
+		{ "", FAL_EFORMAT },
+		{ " 1", FAL_EFORMAT },
+		{ "1 ", FAL_EFORMAT },
+		{ "+1", FAL_EFORMAT },
+		{ "-1", FAL_EFORMAT },
+		{ "0x10", FAL_EFORMAT },
+		{ "1.0", FAL_EFORMAT },
+		{ "o1", FAL_EFORMAT },
+		{ "9", FAL_ELIMIT },
+		{ "101", FAL_ELIMIT },
+		{ "18446744073709551616", FAL_ELIMIT },
+		{ "99999999999999999999999", FAL_ELIMIT },
+	};
+	uint64_t v = 77;
+	(void)state;
+	for (size_t i = 0; i < COUNT(bad); i++) {
+		assert_int_equal(fal_parse_u64(bad[i].s, 10, 100, &v), bad[i].err);
+		assert_int_equal(v, 77);
+	}
+	assert_int_equal(fal_parse_u64("10", 10, 100, &v), FAL_OK);
+	assert_int_equal(v, 10);
+	assert_int_equal(fal_parse_u64("100", 10, 100, &v), FAL_OK);
+	assert_int_equal(v, 100);
+	assert_int_equal(fal_parse_u64("18446744073709551615", 0, UINT64_MAX, &v),
+			 FAL_OK);
+	assert_int_equal(v, UINT64_MAX);
+}
+
+static void
+test_parse_double(void **state)
+{
+	static const struct {
+		const char *s;
+		int err;
+	} bad[] = {
+		{ "", FAL_EFORMAT },    { " 1", FAL_EFORMAT },   { "1 ", FAL_EFORMAT },
+		{ "nan", FAL_EFORMAT }, { "inf", FAL_EFORMAT },  { "0x1p3", FAL_EFORMAT },
+		{ "o.1", FAL_EFORMAT }, { "1e", FAL_EFORMAT },   { "1,5", FAL_EFORMAT },
+		{ "--1", FAL_EFORMAT }, { "1e999", FAL_ELIMIT }, { "10.5", FAL_ELIMIT },
+		{ "-1.5", FAL_ELIMIT }, { ".", FAL_EFORMAT },
+	};
+	double v = 77;
+	(void)state;
+	for (size_t i = 0; i < COUNT(bad); i++) {
+		assert_int_equal(fal_parse_double(bad[i].s, -1, 10, &v), bad[i].err);
+		assert_true(v == 77.0);
+	}
+	assert_int_equal(fal_parse_double("1e-3", -1, 10, &v), FAL_OK);
+	assert_true(v == 1e-3);
+	assert_int_equal(fal_parse_double("-1", -1, 10, &v), FAL_OK);
+	assert_true(v == -1.0);
+}
+
+static void
+test_parse_size(void **state)
+{
+	static const struct {
+		const char *s;
+		int err;
+		uint64_t v;
+	} cases[] = {
+		{ "0", FAL_OK, 0 },
+		{ "512", FAL_OK, 512 },
+		{ "1K", FAL_OK, 1024 },
+		{ "3M", FAL_OK, 3 << 20 },
+		{ "2G", FAL_OK, UINT64_C(2) << 30 },
+		{ "1T", FAL_OK, UINT64_C(1) << 40 },
+		{ "16777215T", FAL_OK, UINT64_C(16777215) << 40 },
+		{ "16777216T", FAL_ELIMIT, 0 },
+		{ "1k", FAL_EFORMAT, 0 },
+		{ "1KB", FAL_EFORMAT, 0 },
+		{ "K", FAL_EFORMAT, 0 },
+		{ "1.5M", FAL_EFORMAT, 0 },
+		{ "-1", FAL_EFORMAT, 0 },
+	};
+	(void)state;
+	for (size_t i = 0; i < COUNT(cases); i++) {
+		uint64_t v = 0;
+		assert_int_equal(fal_parse_size(cases[i].s, &v), cases[i].err);
+		assert_int_equal(v, cases[i].v);
+	}
+}
+
+static void
+test_hex(void **state)
+{
+	static const uint8_t in[] = { 0x00, 0x9a, 0xff };
+	char out[7];
+	(void)state;
+	fal_hex(in, sizeof(in), out);
+	assert_string_equal(out, "009aff");
+	fal_hex(in, 0, out);
+	assert_string_equal(out, "");
+}
+
+static void
+test_mem(void **state)
+{
+	uint32_t *a = NULL;
+	size_t cap = 0, big = SIZE_MAX / 2;
+	(void)state;
+	assert_null(fal_realloc(NULL, big, 4));
+	assert_null(fal_calloc_aligned(big, 4));
+	assert_null(fal_calloc_aligned(SIZE_MAX - 8, 1));
+	assert_int_equal(FAL_GROW(a, cap, 3), FAL_OK);
+	assert_in_range(cap, 3, 64);
+	a[2] = 5;
+	assert_int_equal(FAL_GROW(a, cap, 1000), FAL_OK);
+	assert_in_range(cap, 1000, 4000);
+	assert_int_equal(a[2], 5);
+	size_t was = cap;
+	assert_int_equal(FAL_GROW(a, cap, SIZE_MAX), FAL_ENOMEM);
+	assert_int_equal(cap, was);
+	free(a);
+
+	for (size_t n = 0; n < 200; n += 67) {
+		uint8_t *p = fal_calloc_aligned(n, 1);
+		assert_non_null(p);
+		assert_int_equal((uintptr_t)p % 64, 0);
+		for (size_t i = 0; i < n; i++)
+			assert_int_equal(p[i], 0);
+		free(p);
+	}
+	void *empty = fal_calloc(0, 8);
+	assert_non_null(empty);
+	free(empty);
+	char *copy = fal_strdup("falcon");
+	assert_string_equal(copy, "falcon");
+	free(copy);
+}
+
+static void
+test_diag(void **state)
+{
+	struct fal_diag d;
+	char longer[1024];
+	(void)state;
+	memset(longer, 'y', sizeof(longer) - 1);
+	longer[sizeof(longer) - 1] = '\0';
+	assert_int_equal(fal_diag_set(&d, FAL_EINVAL, "a:%d: '%s'", 3, "x\n\x1b[31m"),
+			 FAL_EINVAL);
+	assert_string_equal(d.text, "a:3: 'x??[31m'");
+	assert_int_equal(fal_diag_set(NULL, FAL_EIO, "%s", longer), FAL_EIO);
+	fal_diag_set(&d, FAL_EIO, "%s", longer);
+	assert_int_equal(strlen(d.text), sizeof(d.text) - 1);
+	for (int err = 0; err >= FAL_ENONFINITE; err--)
+		assert_string_not_equal(fal_strerror(err), "unknown error");
+	assert_string_equal(fal_strerror(FAL_ENONFINITE - 1), "unknown error");
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_put_layout),
+		cmocka_unit_test(test_round_trip),
+		cmocka_unit_test(test_put_errors_stick),
+		cmocka_unit_test(test_get_errors_stick),
+		cmocka_unit_test(test_get_str_is_strict),
+		cmocka_unit_test(test_parse_u64),
+		cmocka_unit_test(test_parse_double),
+		cmocka_unit_test(test_parse_size),
+		cmocka_unit_test(test_hex),
+		cmocka_unit_test(test_mem),
+		cmocka_unit_test(test_diag),
+	};
+	cmocka_set_message_output(CM_OUTPUT_TAP);
+	return cmocka_run_group_tests_name("base", tests, NULL, NULL);
+}
