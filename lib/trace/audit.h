@@ -1,0 +1,44 @@
+/* Proves from a trace that every task of every clock was added exactly once.
+ *
+ * Pure: lines in, a verdict out.  The rules are those of falcon-trace(5), section AUDIT;
+ * they hold for the schemes bsp and epsp, one update a clock.
+ */
+#ifndef FAL_TRACE_AUDIT_H
+#define FAL_TRACE_AUDIT_H
+
+#include "trace/ledger.h"
+
+/* Findings kept as text; further ones are only counted. */
+#define FAL_AUDIT_TEXTS_MAX ((size_t)1000)
+
+struct fal_audit_verdict {
+	bool ok;            /* no findings */
+	bool finished;      /* the trace has a done line */
+	uint64_t clocks;    /* ledger lines */
+	uint64_t of_clocks; /* clocks of the whole job */
+	struct fal_ledger_sums sums;
+	uint64_t findings; /* all of them */
+	const char *const
+		*text; /* the first n_text, each one line without newline, as
+			* "clock 7: task 3: never added"; borrowed from the audit */
+	size_t n_text;
+};
+
+struct fal_audit;
+
+/* NULL: out of memory. */
+struct fal_audit *fal_audit_new(void);
+void fal_audit_free(struct fal_audit *a);
+
+/* Takes the next line; `audit` is the struct fal_audit, so this is an on_line of
+ * fal_trace_reader_new.  Findings are not errors.  Errors: FAL_EFORMAT, FAL_ELIMIT,
+ * FAL_EINVAL (also: the first line is no job line, a second one, a scheme that is
+ * neither bsp nor epsp), FAL_ENOMEM. */
+int fal_audit_line(void *audit, struct fal_trace_line *l);
+
+/* The verdict over the lines so far, after the last one.  FAL_ETRUNC: there was no line;
+ * FAL_ENOMEM.  Call it once. */
+int fal_audit_end(struct fal_audit *a, struct fal_audit_verdict *out,
+		  struct fal_diag *diag);
+
+#endif

@@ -1,0 +1,72 @@
+/* The geometry of clocks. */
+#include "trace/job.h"
+
+#include <string.h>
+
+static uint64_t
+ceil_div(uint64_t a, uint64_t b)
+{
+	return a / b + (a % b != 0);
+}
+
+int
+fal_trace_job_read(struct fal_trace_line *l, struct fal_trace_job *out)
+{
+	struct fal_trace_job j = {
+		.epochs = fal_trace_get_u64(l, l->o, "epochs", UINT32_MAX),
+		.batch = fal_trace_get_u64(l, l->o, "batch", FAL_TRACE_SAMPLES_MAX),
+		.task = fal_trace_get_u64(l, l->o, "task", FAL_TRACE_SAMPLES_MAX),
+		.samples = fal_trace_get_u64(l, l->o, "samples", FAL_TRACE_SAMPLES_MAX),
+		.blocks = fal_trace_get_u64(l, l->o, "blocks", FAL_TRACE_BLOCKS_MAX),
+		.clocks_per_epoch = fal_trace_get_u64(l, l->o, "clocks_per_epoch",
+						      FAL_TRACE_SAMPLES_MAX),
+		.clocks = fal_trace_get_u64(l, l->o, "clocks", FAL_TRACE_NUM_MAX),
+	};
+	const char *audit = fal_trace_get_str(l, l->o, "audit");
+	if (l->err != 0)
+		return l->err;
+	j.sums = strcmp(audit, "sums") == 0;
+	if (!j.sums && strcmp(audit, "claims") != 0)
+		return fal_trace_fail(l, FAL_EFORMAT, "audit: neither claims nor sums");
+	if (j.epochs == 0 || j.batch == 0 || j.task == 0 || j.samples == 0 ||
+	    j.blocks == 0)
+		return fal_trace_fail(
+			l, FAL_EINVAL,
+			"epochs, batch, task, samples, blocks: one of them is 0");
+	if (ceil_div(j.batch, j.task) > FAL_TRACE_TASKS_MAX)
+		return fal_trace_fail(l, FAL_ELIMIT, "batch: more than %llu tasks",
+				      (unsigned long long)FAL_TRACE_TASKS_MAX);
+	uint64_t per_epoch = ceil_div(j.samples, j.batch);
+	if (j.clocks_per_epoch != per_epoch)
+		return fal_trace_fail(
+			l, FAL_EINVAL,
+			"clocks_per_epoch: %llu, but samples / batch make %llu",
+			(unsigned long long)j.clocks_per_epoch,
+			(unsigned long long)per_epoch);
+	if (j.clocks % per_epoch != 0 || j.clocks / per_epoch != j.epochs)
+		return fal_trace_fail(l, FAL_EINVAL,
+				      "clocks: %llu, but it is not epochs × %llu",
+				      (unsigned long long)j.clocks,
+				      (unsigned long long)per_epoch);
+	*out = j;
+	return 0;
+}
+
+uint64_t
+fal_trace_job_samples(const struct fal_trace_job *job, uint64_t c)
+{
+	uint64_t left = job->samples - c % job->clocks_per_epoch * job->batch;
+	return left < job->batch ? left : job->batch;
+}
+
+uint64_t
+fal_trace_job_tasks(const struct fal_trace_job *job, uint64_t c)
+{
+	return ceil_div(fal_trace_job_samples(job, c), job->task);
+}
+
+uint64_t
+fal_trace_job_epoch(const struct fal_trace_job *job, uint64_t c)
+{
+	return c / job->clocks_per_epoch + 1;
+}

@@ -1,0 +1,29 @@
+/* What the job line of a trace says of every clock: its tasks and samples. */
+#ifndef FAL_TRACE_JOB_H
+#define FAL_TRACE_JOB_H
+
+#include "trace/reader.h"
+
+/* Limits of what is read, so that no trace makes its reader allocate without bound. */
+#define FAL_TRACE_TASKS_MAX ((uint64_t)1 << 20)   /* of one clock */
+#define FAL_TRACE_BLOCKS_MAX ((uint64_t)1 << 32)  /* of one model */
+#define FAL_TRACE_SAMPLES_MAX ((uint64_t)1 << 40) /* of one epoch */
+
+/* The numbers of the job line, as falcon-trace(5) names them. */
+struct fal_trace_job {
+	uint64_t epochs, batch, task, samples, blocks, clocks_per_epoch, clocks;
+	bool sums; /* audit = sums */
+};
+
+/* Reads the line (ev = job); its own numbers must agree with each other.  Returns 0 or
+ * l->err: FAL_EFORMAT, FAL_ELIMIT, or FAL_EINVAL. */
+int fal_trace_job_read(struct fal_trace_line *l, struct fal_trace_job *out);
+
+/* The samples of clock c < clocks: the last clock of an epoch may be shorter. */
+uint64_t fal_trace_job_samples(const struct fal_trace_job *job, uint64_t c);
+/* The tasks of clock c < clocks: the last one may be shorter. */
+uint64_t fal_trace_job_tasks(const struct fal_trace_job *job, uint64_t c);
+/* The epoch of clock c < clocks, from 1. */
+uint64_t fal_trace_job_epoch(const struct fal_trace_job *job, uint64_t c);
+
+#endif

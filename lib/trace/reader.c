@@ -1,0 +1,238 @@
+/* The line reader of traces and its typed getters. */
+#include "trace/reader.h"
+
+#include "base/buf.h"
+#include "base/mem.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct fal_trace_reader {
+	int (*on_line)(void *arg, struct fal_trace_line *l);
+	void *arg;
+	struct fal_buf part; /* the line so far */
+	uint64_t number;     /* lines completed */
+	int err;
+	struct fal_diag diag; /* of err */
+};
+
+int
+fal_trace_fail(struct fal_trace_line *l, int err, const char *fmt, ...)
+{
+	if (l->err != 0)
+		return l->err;
+	char what[400];
+	va_list ap;
+	va_start(ap, fmt);
+	vsnprintf(what, sizeof(what), fmt, ap);
+	va_end(ap);
+	l->err = err;
+	return fal_diag_set(&l->diag, err, "%llu: %.40s%s%s",
+			    (unsigned long long)l->number, l->ev,
+			    l->ev[0] == '\0' ? "" : ".", what);
+}
+
+/* The field, or NULL with the error set. */
+static const json_t *
+field(struct fal_trace_line *l, const json_t *o, const char *key)
+{
+	if (l->err != 0)
+		return NULL;
+	const json_t *v = json_object_get(o, key);
+	if (v == NULL)
+		fal_trace_fail(l, FAL_EFORMAT, "%s: missing", key);
+	return v;
+}
+
+static uint64_t
+number(struct fal_trace_line *l, const json_t *v, const char *key, uint64_t max)
+{
+	if (v == NULL || l->err != 0)
+		return 0;
+	if (!json_is_integer(v) || json_integer_value(v) < 0) {
+		fal_trace_fail(l, FAL_EFORMAT, "%s: not a whole number", key);
+		return 0;
+	}
+	uint64_t n = (uint64_t)json_integer_value(v);
+	if (n > max) {
+		fal_trace_fail(l, FAL_ELIMIT, "%s: %llu is above %llu", key,
+			       (unsigned long long)n, (unsigned long long)max);
+		return 0;
+	}
+	return n;
+}
+
+uint64_t
+fal_trace_get_u64(struct fal_trace_line *l, const json_t *o, const char *key,
+		  uint64_t max)
+{
+	return number(l, field(l, o, key), key, max);
+}
+
+double
+fal_trace_get_f64(struct fal_trace_line *l, const json_t *o, const char *key)
+{
+	const json_t *v = field(l, o, key);
+	if (v == NULL)
+		return 0;
+	if (!json_is_number(v))
+		fal_trace_fail(l, FAL_EFORMAT, "%s: not a number", key);
+	return json_number_value(v);
+}
+
+const char *
+fal_trace_get_str(struct fal_trace_line *l, const json_t *o, const char *key)
+{
+	const json_t *v = field(l, o, key);
+	if (v != NULL && !json_is_string(v))
+		fal_trace_fail(l, FAL_EFORMAT, "%s: not a string", key);
+	return l->err == 0 ? json_string_value(v) : "";
+}
+
+bool
+fal_trace_get_flag(struct fal_trace_line *l, const json_t *o, const char *key)
+{
+	const json_t *v = json_object_get(o, key);
+	if (v != NULL && !json_is_boolean(v))
+		fal_trace_fail(l, FAL_EFORMAT, "%s: neither true nor false", key);
+	return l->err == 0 && json_is_true(v);
+}
+
+/* The array, or NULL with the error set. */
+static const json_t *
+array(struct fal_trace_line *l, const json_t *o, const char *key)
+{
+	const json_t *v = field(l, o, key);
+	if (v != NULL && !json_is_array(v))
+		fal_trace_fail(l, FAL_EFORMAT, "%s: not an array", key);
+	return l->err == 0 ? v : NULL;
+}
+
+size_t
+fal_trace_get_len(struct fal_trace_line *l, const json_t *o, const char *key)
+{
+	return json_array_size(array(l, o, key));
+}
+
+static void
+tuple(struct fal_trace_line *l, const json_t *v, const char *key, size_t width,
+      uint64_t *row)
+{
+	if (l->err == 0 && (!json_is_array(v) || json_array_size(v) != width))
+		fal_trace_fail(l, FAL_EFORMAT, "%s: not %zu numbers", key, width);
+	for (size_t i = 0; i < width; i++)
+		row[i] = number(l, json_array_get(v, i), key, FAL_TRACE_NUM_MAX);
+}
+
+void
+fal_trace_get_row(struct fal_trace_line *l, const json_t *o, const char *key, size_t i,
+		  size_t width, uint64_t *row)
+{
+	tuple(l, json_array_get(array(l, o, key), i), key, width, row);
+}
+
+void
+fal_trace_get_tuple(struct fal_trace_line *l, const json_t *o, const char *key,
+		    size_t width, uint64_t *row)
+{
+	tuple(l, array(l, o, key), key, width, row);
+}
+
+struct fal_trace_reader *
+fal_trace_reader_new(int (*on_line)(void *arg, struct fal_trace_line *l), void *arg)
+{
+	struct fal_trace_reader *r = fal_calloc(1, sizeof(*r));
+	if (r == NULL)
+		return NULL;
+	r->on_line = on_line;
+	r->arg = arg;
+	return r;
+}
+
+void
+fal_trace_reader_free(struct fal_trace_reader *r)
+{
+	if (r == NULL)
+		return;
+	fal_buf_free(&r->part);
+	free(r);
+}
+
+/* Parses the collected line and delivers it; fills *l with the outcome. */
+static void
+deliver(struct fal_trace_reader *r, struct fal_trace_line *l)
+{
+	json_error_t why;
+	json_t *o = json_loadb((const char *)r->part.p, r->part.n, JSON_REJECT_DUPLICATES,
+			       &why);
+	if (o == NULL) {
+		int err = json_error_code(&why) == json_error_out_of_memory ? FAL_ENOMEM
+									    : FAL_EFORMAT;
+		fal_trace_fail(l, err, "column %d: %s", why.column, why.text);
+		return;
+	}
+	if (!json_is_object(o))
+		fal_trace_fail(l, FAL_EFORMAT, "not a JSON object");
+	l->o = o;
+	l->t = fal_trace_get_f64(l, o, "t");
+	l->ev = fal_trace_get_str(l, o, "ev");
+	if (l->err == 0) {
+		int err = r->on_line(r->arg, l);
+		if (err < 0)
+			fal_trace_fail(l, err, "%s", fal_strerror(err));
+	}
+	json_decref(o);
+}
+
+static int
+stop(struct fal_trace_reader *r, const struct fal_trace_line *l, struct fal_diag *diag)
+{
+	r->err = l->err;
+	r->diag = l->diag;
+	return fal_diag_set(diag, r->err, "%s", r->diag.text);
+}
+
+int
+fal_trace_feed(struct fal_trace_reader *r, const void *p, size_t n, struct fal_diag *diag)
+{
+	if (r->err != 0)
+		return fal_diag_set(diag, r->err, "%s", r->diag.text);
+	const uint8_t *at = p;
+	while (n > 0) {
+		const uint8_t *nl = memchr(at, '\n', n);
+		size_t k = nl != NULL ? (size_t)(nl - at) : n;
+		struct fal_trace_line l = { .number = r->number + 1, .ev = "" };
+		if (k > FAL_TRACE_LINE_MAX - r->part.n)
+			fal_trace_fail(&l, FAL_ELIMIT, "longer than %zu bytes",
+				       FAL_TRACE_LINE_MAX);
+		else
+			fal_put_bytes(&r->part, at, k);
+		if (r->part.err != 0)
+			fal_trace_fail(&l, r->part.err, "%s", fal_strerror(r->part.err));
+		if (nl != NULL && l.err == 0) {
+			deliver(r, &l);
+			fal_buf_clear(&r->part);
+			r->number++;
+			k++;
+		}
+		if (l.err != 0)
+			return stop(r, &l, diag);
+		at += k;
+		n -= k;
+	}
+	return 0;
+}
+
+int
+fal_trace_end(struct fal_trace_reader *r, struct fal_diag *diag)
+{
+	if (r->err != 0)
+		return fal_diag_set(diag, r->err, "%s", r->diag.text);
+	struct fal_trace_line l = { .number = r->number + 1, .ev = "" };
+	if (r->part.n == 0)
+		return 0;
+	fal_trace_fail(&l, FAL_ETRUNC, "ends in the middle of the line");
+	return stop(r, &l, diag);
+}

@@ -1,0 +1,73 @@
+/* Reads a trace (falcon-trace(5)): bytes in, one parsed line at a time out.
+ *
+ * Pure: no descriptors.  Lines are bounded; what is wrong is said with the number of the
+ * line.  It does not judge what the lines mean; audit.h and summary.h do.
+ */
+#ifndef FAL_TRACE_READER_H
+#define FAL_TRACE_READER_H
+
+#include "base/err.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* The longest line that is read, in bytes without its newline. */
+#define FAL_TRACE_LINE_MAX ((size_t)16 << 20)
+/* The largest whole number of a trace, 2^53: any JSON reader holds it exactly. */
+#define FAL_TRACE_NUM_MAX ((uint64_t)1 << 53)
+
+/* One line.  Its getters carry a sticky error, like struct fal_rd: a chain of gets is
+ * written without tests between and judged once by `err`. */
+struct fal_trace_line {
+	uint64_t number;      /* of the line, from 1 */
+	double t;             /* seconds since the job began */
+	const char *ev;       /* the event; borrowed from `o` */
+	const json_t *o;      /* the whole line, borrowed; gone when on_line returns */
+	int err;              /* 0, or that of the first get that failed */
+	struct fal_diag diag; /* what failed: "12: ledger.clock: missing" */
+};
+
+/* Getters of the field `key` of the object `o`: l->o or an object inside it.  A field
+ * that is missing or of the wrong type is FAL_EFORMAT, a number above `max` FAL_ELIMIT;
+ * then, and after any earlier error, they return 0, "" or false. */
+uint64_t fal_trace_get_u64(struct fal_trace_line *l, const json_t *o, const char *key,
+			   uint64_t max);
+double fal_trace_get_f64(struct fal_trace_line *l, const json_t *o, const char *key);
+/* Borrowed from `o`. */
+const char *fal_trace_get_str(struct fal_trace_line *l, const json_t *o, const char *key);
+/* A missing field is false. */
+bool fal_trace_get_flag(struct fal_trace_line *l, const json_t *o, const char *key);
+/* The elements of the array `key`; 0 on error. */
+size_t fal_trace_get_len(struct fal_trace_line *l, const json_t *o, const char *key);
+/* Row i of the array of arrays `key`: exactly `width` numbers up to FAL_TRACE_NUM_MAX
+ * into `row`, all 0 on error. */
+void fal_trace_get_row(struct fal_trace_line *l, const json_t *o, const char *key,
+		       size_t i, size_t width, uint64_t *row);
+/* The array `key` itself as one such row. */
+void fal_trace_get_tuple(struct fal_trace_line *l, const json_t *o, const char *key,
+			 size_t width, uint64_t *row);
+
+/* Records "LINE: EV: what" as the line's error, if it has none yet; returns l->err. */
+int fal_trace_fail(struct fal_trace_line *l, int err, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+
+struct fal_trace_reader;
+
+/* A reader that calls on_line(arg, line) for each line; a negative return of it ends the
+ * reading.  NULL: out of memory. */
+struct fal_trace_reader *
+fal_trace_reader_new(int (*on_line)(void *arg, struct fal_trace_line *l), void *arg);
+void fal_trace_reader_free(struct fal_trace_reader *r);
+
+/* Feeds n bytes; lines are delivered inside the call.  Errors: FAL_EFORMAT (no JSON
+ * object, no t or ev), FAL_ELIMIT (line too long), FAL_ENOMEM, or what on_line returned;
+ * after an error every further call returns it again. */
+int fal_trace_feed(struct fal_trace_reader *r, const void *p, size_t n,
+		   struct fal_diag *diag);
+
+/* The bytes have ended; FAL_ETRUNC if in the middle of a line. */
+int fal_trace_end(struct fal_trace_reader *r, struct fal_diag *diag);
+
+#endif
