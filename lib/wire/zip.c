@@ -1,0 +1,149 @@
+/* zstd with the receiver's limits, and the byte shuffle. */
+#include "wire/zip.h"
+
+#include "base/err.h"
+#include "base/mem.h"
+
+#include <endian.h>
+#include <stdlib.h>
+#include <string.h>
+#include <zstd.h>
+#include <zstd_errors.h>
+
+/* Sanitizers cannot run before the resolvers of target_clones do. */
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && \
+	!defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define VECTOR \
+	__attribute__((optimize("O3"), target_clones("avx512f", "avx2", "default")))
+#else
+#define VECTOR
+#endif
+
+struct fal_zip {
+	ZSTD_CCtx *c;
+	ZSTD_DCtx *d;
+};
+
+struct fal_zip *
+fal_zip_new(int level)
+{
+	struct fal_zip *z = fal_calloc(1, sizeof(*z));
+	if (z == NULL)
+		return NULL;
+	z->c = ZSTD_createCCtx();
+	z->d = ZSTD_createDCtx();
+	if (z->c == NULL || z->d == NULL ||
+	    ZSTD_isError(ZSTD_CCtx_setParameter(z->c, ZSTD_c_compressionLevel, level))) {
+		fal_zip_free(z);
+		return NULL;
+	}
+	return z;
+}
+
+void
+fal_zip_free(struct fal_zip *z)
+{
+	if (z == NULL)
+		return;
+	ZSTD_freeCCtx(z->c);
+	ZSTD_freeDCtx(z->d);
+	free(z);
+}
+
+int
+fal_zip_compress(struct fal_zip *z, const void *src, size_t n, struct fal_buf *out)
+{
+	size_t cap = ZSTD_compressBound(n), start = out->n;
+	uint8_t *to = fal_buf_room(out, cap);
+	if (to == NULL)
+		return out->err;
+	size_t got = ZSTD_compress2(z->c, to, cap, src, n);
+	if (ZSTD_isError(got)) {
+		out->n = start;
+		return FAL_ENOMEM; /* all else is excluded: the bound is kept */
+	}
+	out->n = start + got;
+	return FAL_OK;
+}
+
+/* The size of the content, judged from the header alone: 0 or an error. */
+static int
+claimed_size(const uint8_t *src, size_t n, size_t limit, size_t *size)
+{
+	uint32_t magic;
+	if (n < sizeof(magic))
+		return FAL_ETRUNC;
+	memcpy(&magic, src, sizeof(magic));
+	if (le32toh(magic) != ZSTD_MAGICNUMBER) /* a skippable frame is none of ours */
+		return FAL_EFORMAT;
+	unsigned long long claim = ZSTD_getFrameContentSize(src, n);
+	if (claim == ZSTD_CONTENTSIZE_UNKNOWN || claim == ZSTD_CONTENTSIZE_ERROR)
+		return FAL_EFORMAT;
+	if (claim > limit)
+		return FAL_ELIMIT;
+	size_t frame = ZSTD_findFrameCompressedSize(src, n);
+	if (ZSTD_isError(frame))
+		return ZSTD_getErrorCode(frame) == ZSTD_error_srcSize_wrong ? FAL_ETRUNC
+									    : FAL_EFORMAT;
+	if (frame != n)
+		return FAL_EFORMAT;
+	*size = (size_t)claim;
+	return FAL_OK;
+}
+
+int
+fal_zip_decompress(struct fal_zip *z, const void *src, size_t n, size_t limit,
+		   struct fal_buf *out)
+{
+	size_t size, start = out->n;
+	int r = claimed_size(src, n, limit, &size);
+	if (r < 0)
+		return r;
+	uint8_t *to = fal_buf_room(out, size);
+	if (to == NULL)
+		return out->err;
+	size_t got = ZSTD_decompressDCtx(z->d, to, size, src, n);
+	if (got == size)
+		return FAL_OK;
+	out->n = start;
+	return ZSTD_isError(got) && ZSTD_getErrorCode(got) == ZSTD_error_memory_allocation
+		       ? FAL_ENOMEM
+		       : FAL_EFORMAT;
+}
+
+VECTOR void
+fal_shuffle4(uint8_t *restrict dst, const void *restrict src, size_t n)
+{
+	const uint8_t *from = src;
+	for (size_t i = 0; i < n; i++) {
+		uint32_t v;
+		memcpy(&v, from + 4 * i, sizeof(v));
+		v = le32toh(v);
+		dst[i] = (uint8_t)v;
+		dst[n + i] = (uint8_t)(v >> 8);
+		dst[2 * n + i] = (uint8_t)(v >> 16);
+		dst[3 * n + i] = (uint8_t)(v >> 24);
+	}
+}
+
+VECTOR void
+fal_unshuffle4(void *restrict dst, const uint8_t *restrict src, size_t n)
+{
+	uint8_t *to = dst;
+	for (size_t i = 0; i < n; i++) {
+		uint32_t v = (uint32_t)src[i] | (uint32_t)src[n + i] << 8 |
+			     (uint32_t)src[2 * n + i] << 16 |
+			     (uint32_t)src[3 * n + i] << 24;
+		v = htole32(v);
+		memcpy(to + 4 * i, &v, sizeof(v));
+	}
+}
+
+bool
+fal_zip_pays(const struct fal_zip_stat *s, double link_bytes_per_s)
+{
+	if (s->bytes_out >= s->bytes_in)
+		return false;
+	double saved = (double)(s->bytes_in - s->bytes_out);
+	return saved / link_bytes_per_s > 1e-9 * (double)s->ns;
+}

@@ -1,0 +1,58 @@
+/* Compression: zstd frames (RFC 8878) and the byte shuffle for float32 data.
+ *
+ * Owns: the only use of zstd, and when compressing pays.  No I/O, no clock.
+ */
+#ifndef FAL_WIRE_ZIP_H
+#define FAL_WIRE_ZIP_H
+
+#include "base/buf.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+	FAL_ZIP_LEVEL = 1,     /* the default: about 1 GB/s */
+	FAL_ZIP_LEVEL_MAX = 19 /* above it zstd needs much memory at both ends */
+};
+
+/* Working memory of one connection or one thread.  Opaque. */
+struct fal_zip;
+
+/* NULL when out of memory.  `level` is 1 to FAL_ZIP_LEVEL_MAX. */
+struct fal_zip *fal_zip_new(int level);
+void fal_zip_free(struct fal_zip *z);
+
+/* Appends to `out` one zstd frame of the n bytes at `src` (borrowed), with their number
+ * in its header.  Returns 0 or FAL_ENOMEM (`out` keeps its length). */
+int fal_zip_compress(struct fal_zip *z, const void *src, size_t n, struct fal_buf *out);
+
+/* Appends to `out` what the one frame in the n bytes at `src` (borrowed) holds.  The size
+ * that the frame claims is judged before anything is allocated.  Returns 0; FAL_ELIMIT
+ * when it is more than `limit` bytes; FAL_EFORMAT when the bytes are not a zstd frame,
+ * the frame does not tell its size or holds something else, or bytes follow it;
+ * FAL_ETRUNC when it ends too early; FAL_ENOMEM.  On error `out` keeps its length. */
+int fal_zip_decompress(struct fal_zip *z, const void *src, size_t n, size_t limit,
+		       struct fal_buf *out);
+
+/* The bytes of n float32 (or other 4-byte numbers) `src` as four planes of n bytes in
+ * `dst`: first every number's byte 0, then byte 1, and so on, byte 0 the lowest (memory
+ * order on little-endian machines).  The planes of
+ * exponents compress; the mantissas' do not disturb them.  No overlap. */
+void fal_shuffle4(uint8_t *dst, const void *src, size_t n);
+
+/* The inverse: four planes of n bytes in `src`, n numbers to `dst`. */
+void fal_unshuffle4(void *dst, const uint8_t *src, size_t n);
+
+/* What compressing some bytes of a connection gave and cost. */
+struct fal_zip_stat {
+	uint64_t bytes_in;
+	uint64_t bytes_out;
+	uint64_t ns; /* spent on compressing and on decompressing */
+};
+
+/* Whether sending the saved bytes over the link (bytes a second, > 0) would have taken
+ * longer than compressing did. */
+bool fal_zip_pays(const struct fal_zip_stat *s, double link_bytes_per_s);
+
+#endif

@@ -1,0 +1,267 @@
+/* GB/s of the exact-sum kernels beside their naive twins: bytes of float32 parameters
+ * handled a second, one thread, best of several rounds, in cache and in memory. */
+#include "base/buf.h"
+#include "base/rng.h"
+#include "wire/bfp.h"
+#include "wire/zip.h"
+
+#include <err.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { ROUNDS = 5 };
+
+struct bench {
+	size_t n;
+	float *g;
+	float *out;
+	int8_t *exps;
+	uint8_t *planes;
+	struct fal_sum *a;
+	struct fal_sum *b;
+	int64_t *plain;
+	struct fal_buf packed;
+	struct fal_buf again;
+};
+
+static double
+now(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void
+ok(int r, const char *what)
+{
+	if (r < 0)
+		errx(1, "%s: error %d", what, r);
+}
+
+static void
+quantise(struct bench *x)
+{
+	ok(fal_sum_quantise(x->a, x->g, x->exps, NULL), "quantise");
+}
+
+static void
+quantise_naive(struct bench *x)
+{
+	ok(fal_sum_quantise_naive(x->a, x->g, x->exps, NULL), "quantise");
+}
+
+static void
+add(struct bench *x)
+{
+	fal_sum_clear(x->b);
+	ok(fal_sum_add(x->b, x->a), "add");
+	for (unsigned i = 0; i < 7; i++)
+		ok(fal_sum_add(x->b, x->a), "add");
+}
+
+static void
+add_naive(struct bench *x)
+{
+	for (unsigned k = 0; k < 8; k++)
+		for (size_t i = 0; i < x->n; i++)
+			x->plain[i] += fal_sum_get(x->a, i);
+}
+
+static void
+pack(struct bench *x)
+{
+	fal_buf_clear(&x->packed);
+	for (uint32_t b = 0; b < fal_blocks(x->n); b++)
+		ok(fal_sum_pack(x->a, b, x->exps[b], NULL, &x->packed), "pack");
+}
+
+/* One value at a time into its place, as the header describes the layout. */
+static void
+pack_naive(struct bench *x)
+{
+	fal_buf_clear(&x->again);
+	for (uint32_t b = 0; b < fal_blocks(x->n); b++) {
+		uint8_t *to = fal_buf_room(&x->again, fal_bfp_packed_size(FAL_BLOCK, 24));
+		if (to == NULL)
+			errx(1, "out of memory");
+		memset(to, 0, fal_bfp_packed_size(FAL_BLOCK, 24));
+		for (uint32_t i = 0; i < FAL_BLOCK; i++) {
+			uint64_t v =
+				(uint64_t)fal_sum_get(x->a, (size_t)b * FAL_BLOCK + i);
+			for (uint32_t k = 0; k < 24; k++) {
+				uint32_t bit = i / 128 * 24 + k,
+					 at = bit / 32 * 128 + i % 128;
+				uint32_t place = 8 * 4 * at + bit % 32;
+				to[place / 8] |= (uint8_t)((v >> k & 1) << place % 8);
+			}
+		}
+	}
+}
+
+static void
+unpack(struct bench *x)
+{
+	struct fal_rd r = fal_rd_init(x->packed.p, x->packed.n);
+	struct fal_bfp_rec rec;
+	fal_sum_clear(x->b);
+	while (r.n != 0) {
+		ok(fal_bfp_parse(&r, x->n, &rec), "parse");
+		ok(fal_sum_add_rec(x->b, &rec), "add record");
+	}
+}
+
+static void
+unpack_naive(struct bench *x)
+{
+	struct fal_rd r = fal_rd_init(x->packed.p, x->packed.n);
+	struct fal_bfp_rec rec;
+	while (r.n != 0) {
+		ok(fal_bfp_parse(&r, x->n, &rec), "parse");
+		for (uint32_t i = 0; i < rec.len; i++)
+			x->plain[rec.block * (size_t)FAL_BLOCK + i] +=
+				fal_bfp_rec_get(&rec, i);
+	}
+}
+
+static void
+mean(struct bench *x)
+{
+	for (uint32_t b = 0; b < fal_blocks(x->n); b++)
+		fal_sum_mean(x->a, b, x->exps[b], 60000, x->out + (size_t)b * FAL_BLOCK);
+}
+
+static void
+mean_naive(struct bench *x)
+{
+	for (size_t i = 0; i < x->n; i++)
+		x->out[i] = (float)(ldexp((double)fal_sum_get(x->a, i),
+					  x->exps[i / FAL_BLOCK] - FAL_BFP_P + 1) /
+				    60000);
+}
+
+static void
+checksum(struct bench *x)
+{
+	uint64_t sum = 0;
+	for (uint32_t b = 0; b < fal_blocks(x->n); b++)
+		sum += fal_sum_checksum(x->a, b, 1);
+	x->plain[0] = (int64_t)sum;
+}
+
+static void
+shuffle(struct bench *x)
+{
+	fal_shuffle4(x->planes, x->g, x->n);
+}
+
+static void
+shuffle_naive(struct bench *x)
+{
+	const volatile uint8_t *from = (const uint8_t *)x->g;
+	for (size_t i = 0; i < 4 * x->n; i++)
+		x->planes[i % 4 * x->n + i / 4] = from[i];
+}
+
+static void
+unshuffle(struct bench *x)
+{
+	fal_unshuffle4(x->out, x->planes, x->n);
+}
+
+static void
+unshuffle_naive(struct bench *x)
+{
+	const volatile uint8_t *from = x->planes;
+	for (size_t i = 0; i < 4 * x->n; i++)
+		((uint8_t *)x->out)[i] = from[i % 4 * x->n + i / 4];
+}
+
+static double
+rate(struct bench *x, void (*f)(struct bench *), unsigned calls)
+{
+	double best = HUGE_VAL;
+	f(x);
+	for (unsigned r = 0; r < ROUNDS; r++) {
+		double t = now();
+		for (unsigned p = 0; p < calls; p++)
+			f(x);
+		t = (now() - t) / calls;
+		best = t < best ? t : best;
+	}
+	return 4.0 * (double)x->n / best / 1e9;
+}
+
+static const struct {
+	const char *name;
+	void (*fast)(struct bench *);
+	void (*naive)(struct bench *); /* NULL: has no other form */
+	unsigned times;                /* passes over the vector in one call */
+} kernels[] = {
+	{ "quantise", quantise, quantise_naive, 1 },
+	{ "add", add, add_naive, 8 },
+	{ "pack", pack, pack_naive, 1 },
+	{ "parse and add record", unpack, unpack_naive, 1 },
+	{ "mean", mean, mean_naive, 1 },
+	{ "checksum", checksum, NULL, 1 },
+	{ "shuffle4", shuffle, shuffle_naive, 1 },
+	{ "unshuffle4", unshuffle, unshuffle_naive, 1 },
+};
+
+static void
+set_up(struct bench *x)
+{
+	struct fal_rng rng = fal_rng_init(1, FAL_RNG_TEST, 0);
+	x->g = malloc(x->n * sizeof(*x->g));
+	x->out = malloc(x->n * sizeof(*x->out));
+	x->exps = calloc(fal_blocks(x->n), 1);
+	x->planes = malloc(4 * x->n);
+	x->plain = calloc(x->n, sizeof(*x->plain));
+	x->a = fal_sum_new(x->n);
+	x->b = fal_sum_new(x->n);
+	if (x->g == NULL || x->out == NULL || x->exps == NULL || x->planes == NULL ||
+	    x->plain == NULL || x->a == NULL || x->b == NULL)
+		errx(1, "out of memory");
+	for (size_t i = 0; i < x->n; i++)
+		x->g[i] = 2 * fal_rng_unit(&rng) - 1;
+}
+
+static void
+tear_down(struct bench *x)
+{
+	fal_sum_free(x->a);
+	fal_sum_free(x->b);
+	fal_buf_free(&x->packed);
+	fal_buf_free(&x->again);
+	free(x->g);
+	free(x->out);
+	free(x->exps);
+	free(x->planes);
+	free(x->plain);
+}
+
+int
+main(void)
+{
+	static const size_t sizes[] = { (size_t)1 << 16, (size_t)1 << 23 };
+	for (size_t k = 0; k < sizeof(sizes) / sizeof(sizes[0]); k++) {
+		struct bench x = { .n = sizes[k] };
+		unsigned calls = k == 0 ? 64 : 1;
+		set_up(&x);
+		printf("%-22s %8s %8s   %zu KiB of float32\n", "GB/s", "fast", "naive",
+		       4 * x.n / 1024);
+		for (size_t i = 0; i < sizeof(kernels) / sizeof(kernels[0]); i++) {
+			double fast = rate(&x, kernels[i].fast, calls) * kernels[i].times;
+			printf("%-22s %8.2f", kernels[i].name, fast);
+			if (kernels[i].naive != NULL)
+				printf(" %8.3f",
+				       rate(&x, kernels[i].naive, 1) * kernels[i].times);
+			printf("\n");
+		}
+		tear_down(&x);
+	}
+	return 0;
+}
