@@ -1,0 +1,330 @@
+/* The job file: what it accepts, each refusal, overrides and derived numbers. */
+#include "job/ini.h"
+#include "job/job.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* Line numbers below count from here. */
+static const char good[] = "[job]\n"                       /* 1 */
+			   "name = t ; a comment\n"        /* 2 */
+			   "seed = 18446744073709551615\n" /* 3 */
+			   "epochs = 3\n"                  /* 4 */
+			   "[model]\n"                     /* 5 */
+			   "file = ../models/lenet5\n"     /* 6 */
+			   "[data]\n"                      /* 7 */
+			   "format = idx\n"                /* 8 */
+			   "train-images = a\n"            /* 9 */
+			   "train-labels = b\n"            /* 10 */
+			   "test-images = c\n"             /* 11 */
+			   "test-labels = d\n"             /* 12 */
+			   "mean = 0.5, -0.25,0.125\n"     /* 13 */
+			   "[batch]\n"                     /* 14 */
+			   "size = 256\n"                  /* 15 */
+			   "[optimizer]\n"                 /* 16 */
+			   "# a comment of its own\n"      /* 17 */
+			   "kind = nesterov\n"             /* 18 */
+			   "lr = 0.05\n"                   /* 19 */
+			   "  momentum = 0.9\n"            /* 20 */
+			   "[schedule]\n"                  /* 21 */
+			   "kind = cosine\n"               /* 22 */
+			   "warmup = 10\n"                 /* 23 */
+			   "[sync]\n"                      /* 24 */
+			   "scheme = epsp:2,clone=0\n";    /* 25 */
+
+static void
+test_good(void **state)
+{
+	(void)state;
+	struct fal_job j;
+	struct fal_diag d = { "" };
+	int err = fal_job_parse("t.job", good, strlen(good), &j, &d);
+	assert_string_equal(d.text, "");
+	assert_int_equal(err, 0);
+	assert_string_equal(j.name, "t");
+	assert_true(j.seed == UINT64_MAX);
+	assert_int_equal(j.epochs, 3);
+	assert_int_equal(j.eval, FAL_JOB_EVAL_EPOCH);
+	assert_int_equal(j.audit, FAL_JOB_AUDIT_CLAIMS);
+	assert_int_equal(j.channels, 3);
+	assert_float_equal(j.mean[1], -0.25, 0);
+	assert_float_equal(j.std[2], 1, 0);
+	assert_int_equal(j.batch, 256);
+	assert_int_equal(j.task, 8);
+	assert_int_equal(j.optim.kind, FAL_NESTEROV);
+	assert_float_equal(j.optim.momentum, 0.9F, 0);
+	assert_int_equal(j.schedule.kind, FAL_COSINE);
+	assert_int_equal(j.schedule.warmup, 10);
+	assert_string_equal(j.scheme, "epsp:2,clone=0");
+	assert_int_equal(j.lanes_start, 0);
+	fal_job_free(&j);
+	assert_null(j.name);
+	fal_job_free(&j);
+	fal_job_free(NULL);
+}
+
+/* The good text with one line replaced (or, with at > its lines, added). */
+static int
+parse_with(unsigned at, const char *line, struct fal_job *j, struct fal_diag *d)
+{
+	char text[2048] = "";
+	const char *p = good;
+	for (unsigned i = 1; *p != '\0' || i <= at; i++) {
+		size_t n = strcspn(p, "\n") + (*p != '\0');
+		size_t used = strlen(text);
+		if (i == at)
+			snprintf(text + used, sizeof(text) - used, "%s\n", line);
+		else
+			snprintf(text + used, sizeof(text) - used, "%.*s", (int)n, p);
+		p += n;
+	}
+	return fal_job_parse("t.job", text, strlen(text), j, d);
+}
+
+static void
+test_refusals(void **state)
+{
+	(void)state;
+	char too_long[300];
+	snprintf(too_long, sizeof(too_long), "file = %0280d", 0);
+	const struct {
+		unsigned at;
+		const char *line;
+		int err;
+		const char *diag;
+	} cases[] = {
+		{ 19, "lr = o.1", FAL_EINVAL,
+		  "t.job:19: optimizer.lr: 'o.1' is not a number" },
+		{ 19, "lr = 0", FAL_EINVAL,
+		  "t.job:19: optimizer.lr: '0' is not in 1e-12..1000" },
+		{ 19, "lr = nan", FAL_EINVAL,
+		  "t.job:19: optimizer.lr: 'nan' is not a number" },
+		{ 19, "# nothing", FAL_EFORMAT, "t.job: optimizer.lr: missing" },
+		{ 19, "lrr = 1", FAL_EFORMAT, "t.job:19: optimizer.lrr: no such key" },
+		{ 19, "kind = sgd", FAL_EFORMAT,
+		  "t.job:19: optimizer.kind: 'sgd' is a second value, line 18 has the "
+		  "first" },
+		{ 18, "kind = adam", FAL_EINVAL,
+		  "t.job:18: optimizer.kind: 'adam' is not one of sgd momentum "
+		  "nesterov" },
+		{ 18, "kind = sgd", FAL_EINVAL,
+		  "t.job:20: optimizer.momentum: does nothing for optimizer.kind = sgd" },
+		{ 20, "momentum = 0", FAL_EINVAL,
+		  "t.job:20: optimizer.momentum: must be above 0 for this "
+		  "optimizer.kind" },
+		{ 3, "seed = -1", FAL_EINVAL,
+		  "t.job:3: job.seed: '-1' is not a whole number" },
+		{ 3, "seed = 0x10", FAL_EINVAL,
+		  "t.job:3: job.seed: '0x10' is not a whole number" },
+		{ 4, "epochs = 1000001", FAL_EINVAL,
+		  "t.job:4: job.epochs: '1000001' is not in 1..1000000" },
+		{ 4, "epochs", FAL_EFORMAT,
+		  "t.job:4: not a section, 'key = value' or comment" },
+		{ 4, "epochs = 3\n  4", FAL_EFORMAT,
+		  "t.job:5: not a section, 'key = value' or comment" },
+		{ 4, "epochs = 3\a", FAL_EFORMAT, "t.job:4: a control character" },
+		{ 6, "file =", FAL_EINVAL, "t.job:6: model.file: is empty" },
+		{ 6, too_long, FAL_EFORMAT, "t.job:6: a line too long" },
+		{ 11, "", FAL_EINVAL,
+		  "t.job: data.test-images: missing (job.eval = never needs none)" },
+		{ 13, "mean = 1,,2", FAL_EINVAL,
+		  "t.job:13: data.mean: '' is not a number" },
+		{ 13, "mean = 1 2", FAL_EINVAL,
+		  "t.job:13: data.mean: '1 2' is not a number" },
+		{ 13, "mean = 1,2,3,4,5", FAL_EINVAL,
+		  "t.job:13: data.mean: '1,2,3,4,5' lists too many channels" },
+		{ 13, "mean = 0,0\nstd = 1", FAL_EINVAL,
+		  "t.job:14: data.std: lists other channels than data.mean" },
+		{ 13, "std = 0", FAL_EINVAL,
+		  "t.job:13: data.std: '0' is not in 1e-06..1000000" },
+		{ 15, "size = 256\ntask = 257", FAL_EINVAL,
+		  "t.job:16: batch.task: is more than batch.size" },
+		{ 22, "kind = step", FAL_EINVAL,
+		  "t.job: schedule.every: must be above 0 for schedule.kind = step" },
+		{ 22, "kind = constant\nmin-lr = 0.1", FAL_EINVAL,
+		  "t.job:23: schedule.min-lr: is only for schedule.kind = cosine" },
+		{ 23, "min-lr = 0.06", FAL_EINVAL,
+		  "t.job:23: schedule.min-lr: is more than optimizer.lr" },
+		{ 25, "scheme = ssp", FAL_EINVAL,
+		  "t.job:25: sync.scheme: 'ssp' is not bsp or epsp" },
+		{ 25, "scheme = b", FAL_EINVAL,
+		  "t.job:25: sync.scheme: 'b' is not bsp or epsp" },
+		{ 25, "scheme = epsp:$x", FAL_EINVAL,
+		  "t.job:25: sync.scheme: 'epsp:$x' has a character that no scheme has" },
+		{ 1, "x = 1", FAL_EFORMAT, "t.job:1: 'x' stands before any section" },
+		{ 26, "[checkpoint]", FAL_EFORMAT,
+		  "t.job:26: [checkpoint]: no such section" },
+		{ 24, "[sync] scheme = bsp", FAL_EFORMAT,
+		  "t.job:24: text behind a section" },
+		{ 24, "[sync", FAL_EFORMAT, "t.job:24: a section without ']'" },
+	};
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct fal_job j;
+		struct fal_diag d = { "accepted" };
+		int err = parse_with(cases[i].at, cases[i].line, &j, &d);
+		assert_string_equal(d.text, cases[i].diag);
+		assert_int_equal(err, cases[i].err);
+	}
+}
+
+/* Every proper prefix that ends a line is refused: each section needs something. */
+static void
+test_truncated(void **state)
+{
+	(void)state;
+	unsigned refused = 0, lines = 0;
+	for (size_t n = 0; n < strlen(good); n++) {
+		if (n > 0 && good[n - 1] != '\n')
+			continue;
+		struct fal_job j;
+		struct fal_diag d;
+		lines++;
+		refused += fal_job_parse("t", good, n, &j, &d) == FAL_EFORMAT;
+	}
+	assert_int_equal(refused, lines);
+	assert_int_equal(lines, 25);
+}
+
+static void
+check_override(const char *assignment, int want, const char *tail, const char *diag)
+{
+	struct fal_buf out = { 0 };
+	struct fal_diag d = { "" };
+	int err = fal_job_override("t.job", good, strlen(good), assignment, &out, &d);
+	assert_string_equal(d.text, diag);
+	assert_int_equal(err, want);
+	if (tail != NULL) {
+		fal_put_u8(&out, 0);
+		assert_int_equal(out.err, 0);
+		const char *at = strstr((char *)out.p, tail);
+		if (at == NULL)
+			fail_msg("'%s' is not in:\n%s", tail, (char *)out.p);
+	}
+	fal_buf_free(&out);
+}
+
+static void
+test_override(void **state)
+{
+	(void)state;
+	check_override("optimizer.lr=0.1", 0, "nesterov\nlr = 0.1\n  momentum", "");
+	check_override("sync.lanes.start=2", 0, "[sync]\nlanes.start = 2\nscheme", "");
+	check_override("sync.scheme=epsp:1,clone=1", 0, "scheme = epsp:1,clone=1\n", "");
+	check_override("optimizer.lrr=1", FAL_EINVAL, NULL, "optimizer.lrr: no such key");
+	check_override("lr=1", FAL_EINVAL, NULL, "'lr=1' is not section.key=value");
+	check_override("job.name", FAL_EINVAL, NULL,
+		       "'job.name' is not section.key=value");
+	check_override("job.name=a\nb", FAL_EINVAL, NULL,
+		       "job.name: 'a?b' has a character that no value has");
+
+	/* A section that is not there, below a last line that does not end. */
+	struct fal_buf out = { 0 };
+	static const char bare[] = "[job]\nname = x";
+	assert_int_equal(fal_job_override("t", bare, strlen(bare), "sync.scheme=bsp",
+					  &out, NULL),
+			 0);
+	fal_put_u8(&out, 0);
+	assert_string_equal((char *)out.p, "[job]\nname = x\n[sync]\nscheme = bsp\n");
+
+	/* The same key of another section is another key. */
+	fal_buf_clear(&out);
+	assert_int_equal(fal_job_override("t", good, strlen(good), "schedule.kind=step",
+					  &out, NULL),
+			 0);
+	fal_put_u8(&out, 0);
+	assert_non_null(strstr((char *)out.p, "kind = nesterov\n"));
+	assert_non_null(strstr((char *)out.p, "[schedule]\nkind = step\n"));
+	fal_buf_free(&out);
+}
+
+static void
+test_derived(void **state)
+{
+	(void)state;
+	struct fal_job j = { .batch = 256, .task = 8, .epochs = 3 };
+	struct fal_diag d;
+	/* 1000 = 3·256 + 232; 232 = 29·8. 1001 has one sample more: a task of 1. */
+	assert_int_equal(fal_job_clocks(&j, 1000), 4);
+	assert_int_equal(fal_job_clocks(&j, 1024), 4);
+	assert_int_equal(fal_job_clocks(&j, 1), 1);
+	assert_int_equal(fal_job_updates(&j, 1000), 12);
+	assert_int_equal(fal_job_clock_samples(&j, 1000, 2), 256);
+	assert_int_equal(fal_job_clock_samples(&j, 1000, 3), 232);
+	assert_int_equal(fal_job_clock_tasks(&j, 1000, 0), 32);
+	assert_int_equal(fal_job_clock_tasks(&j, 1000, 3), 29);
+	assert_int_equal(fal_job_clock_tasks(&j, 1001, 3), 30);
+	assert_int_equal(fal_job_task_samples(&j, 1001, 3, 28), 8);
+	assert_int_equal(fal_job_task_samples(&j, 1001, 3, 29), 1);
+
+	/* Every sample stands in one task. */
+	for (uint64_t n = 1; n < 2000; n += 37) {
+		uint64_t sum = 0;
+		for (uint64_t c = 0; c < fal_job_clocks(&j, n); c++)
+			for (uint32_t k = 0; k < fal_job_clock_tasks(&j, n, c); k++)
+				sum += fal_job_task_samples(&j, n, c, k);
+		assert_int_equal(sum, n);
+	}
+	j.schedule.warmup = 12;
+	assert_int_equal(fal_job_bind(&j, 1000, &d), 0);
+	assert_int_equal(j.schedule.total, 12);
+	j.schedule.warmup = 13;
+	assert_int_equal(fal_job_bind(&j, 1000, &d), FAL_EINVAL);
+	assert_string_equal(d.text,
+			    "schedule.warmup: '13' is more than the 12 updates of "
+			    "the job");
+}
+
+static void
+test_default_task(void **state)
+{
+	(void)state;
+	static const unsigned sizes[][2] = { { 1, 1 },   { 7, 7 },    { 8, 8 },
+					     { 512, 8 }, { 640, 10 }, { 4096, 64 } };
+	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+		struct fal_job j;
+		struct fal_diag d = { "" };
+		char line[32];
+		snprintf(line, sizeof(line), "size = %u", sizes[i][0]);
+		int err = parse_with(15, line, &j, &d);
+		assert_string_equal(d.text, "");
+		assert_int_equal(err, 0);
+		assert_int_equal(j.task, sizes[i][1]);
+		fal_job_free(&j);
+	}
+}
+
+static void
+check_path(const char *job, const char *path, const char *want)
+{
+	char *got = fal_job_path(job, path);
+	assert_string_equal(got, want);
+	free(got);
+}
+
+static void
+test_path(void **state)
+{
+	(void)state;
+	check_path("a/b.job", "../m", "a/../m");
+	check_path("b.job", "m", "m");
+	check_path("/b.job", "m", "/m");
+	check_path("a/b.job", "/m", "/m");
+}
+
+int
+main(void)
+{
+	cmocka_set_message_output(CM_OUTPUT_TAP);
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_good),         cmocka_unit_test(test_refusals),
+		cmocka_unit_test(test_truncated),    cmocka_unit_test(test_override),
+		cmocka_unit_test(test_derived),      cmocka_unit_test(test_path),
+		cmocka_unit_test(test_default_task),
+	};
+	return cmocka_run_group_tests_name("job", tests, NULL, NULL);
+}
