@@ -2,14 +2,13 @@
  *
  * A block's representation follows from its bound alone: 0 means that all its values are
  * zero whatever memory holds (so clearing costs nothing), up to INT32_MAX they are in
- * `narrow`, above in the block's `wide`.  The kernels are plain loops that GCC
- * vectorises; all are exact or rounded elementwise, so every width gives the same bits.
- */
+ * `narrow`, above in the block's `wide`. */
 #include "wire/bfp.h"
 
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "wire/bfp_kern.h"
 
 #include <assert.h>
 #include <endian.h>
@@ -18,23 +17,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Sanitizers cannot run before the resolvers of target_clones do. */
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && \
-	!defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-#define VECTOR \
-	__attribute__((optimize("O3"), target_clones("avx512f", "avx2", "default")))
-#else
-#define VECTOR
-#endif
-
-enum { COLS = 128, REC_FIXED = 16 };
-
-/* No sum's value and no record's value is beyond ±LIMIT, so adding two never overflows.
- */
+/* No value of a sum or a record is beyond ±LIMIT, so adding two never overflows. */
 #define LIMIT ((int64_t)1 << (FAL_BFP_P + FAL_BFP_HEADROOM + 6))
-
-/* A u32 anywhere in a byte string, little-endian there. */
-typedef uint32_t u32_any __attribute__((aligned(1), may_alias));
 
 struct block {
 	uint64_t bound; /* |value| <= bound */
@@ -47,173 +31,6 @@ struct fal_sum {
 	int32_t *narrow; /* n values */
 	struct block *block;
 };
-
-/* ---- kernels ------------------------------------------------------------------- */
-
-/* The largest of the values' bits without the sign: orders as |g|, NaN on top. */
-VECTOR static uint32_t
-max_magnitude(const float *g, uint32_t len)
-{
-	uint32_t max = 0;
-	for (uint32_t i = 0; i < len; i++) {
-		uint32_t bits;
-		memcpy(&bits, g + i, sizeof(bits));
-		bits &= INT32_MAX;
-		max = bits > max ? bits : max;
-	}
-	return max;
-}
-
-/* g·scale is exact: a power of two, and what falls below float's range rounds to 0. */
-VECTOR static void
-quantise_narrow(int32_t *restrict q, const float *restrict g, float scale, uint32_t len)
-{
-	for (uint32_t i = 0; i < len; i++)
-		q[i] = (int32_t)rintf(g[i] * scale);
-}
-
-VECTOR static void
-quantise_wide(int64_t *restrict q, const float *restrict g, float scale, uint32_t len)
-{
-	for (uint32_t i = 0; i < len; i++)
-		q[i] = (int64_t)rintf(g[i] * scale);
-}
-
-VECTOR static void
-widen(int64_t *restrict to, const int32_t *restrict from, uint32_t len)
-{
-	for (uint32_t i = 0; i < len; i++)
-		to[i] = from[i];
-}
-
-VECTOR static void
-add_narrow(int32_t *restrict to, const int32_t *restrict from, uint32_t len)
-{
-	for (uint32_t i = 0; i < len; i++)
-		to[i] += from[i];
-}
-
-VECTOR static void
-add_wide_narrow(int64_t *restrict to, const int32_t *restrict from, uint32_t len)
-{
-	for (uint32_t i = 0; i < len; i++)
-		to[i] += from[i];
-}
-
-VECTOR static void
-add_wide(int64_t *restrict to, const int64_t *restrict from, uint32_t len)
-{
-	for (uint32_t i = 0; i < len; i++)
-		to[i] += from[i];
-}
-
-VECTOR static void
-range_narrow(const int32_t *v, uint32_t len, int64_t *min, int64_t *max)
-{
-	int32_t lo = v[0], hi = v[0];
-	for (uint32_t i = 1; i < len; i++) {
-		lo = v[i] < lo ? v[i] : lo;
-		hi = v[i] > hi ? v[i] : hi;
-	}
-	*min = lo;
-	*max = hi;
-}
-
-VECTOR static void
-range_wide(const int64_t *v, uint32_t len, int64_t *min, int64_t *max)
-{
-	int64_t lo = v[0], hi = v[0];
-	for (uint32_t i = 1; i < len; i++) {
-		lo = v[i] < lo ? v[i] : lo;
-		hi = v[i] > hi ? v[i] : hi;
-	}
-	*min = lo;
-	*max = hi;
-}
-
-/* v - base as two planes of u32. */
-VECTOR static void
-split(const int64_t *restrict v, int64_t base, uint32_t len, uint32_t *restrict low,
-      uint32_t *restrict high)
-{
-	for (uint32_t i = 0; i < len; i++) {
-		uint64_t d = (uint64_t)v[i] - (uint64_t)base;
-		low[i] = (uint32_t)d;
-		high[i] = (uint32_t)(d >> 32);
-	}
-}
-
-/* to += base + the planes' values. */
-VECTOR static void
-add_planes(int64_t *restrict to, const uint32_t *restrict low,
-	   const uint32_t *restrict high, int64_t base, uint32_t len)
-{
-	for (uint32_t i = 0; i < len; i++) {
-		uint64_t d = (uint64_t)high[i] << 32 | low[i];
-		to[i] = (int64_t)((uint64_t)to[i] + (uint64_t)base + d);
-	}
-}
-
-/* One plane of v - base, each below 2^width, 0 <= width <= 32; `out` is zeroed. */
-VECTOR static void
-pack_plane(u32_any *restrict out, const uint32_t *restrict v, uint32_t base, uint32_t len,
-	   unsigned width)
-{
-	for (uint32_t at = 0, bit = 0; width != 0 && at < len; at += COLS, bit += width) {
-		u32_any *to = out + bit / 32 * COLS;
-		const uint32_t *from = v + at;
-		uint32_t cols = len - at < COLS ? len - at : COLS;
-		unsigned shift = bit % 32;
-		for (uint32_t c = 0; c < cols; c++)
-			to[c] |= htole32((from[c] - base) << shift);
-		if (shift + width <= 32)
-			continue;
-		for (uint32_t c = 0; c < cols; c++)
-			to[COLS + c] = htole32((from[c] - base) >> (32 - shift));
-	}
-}
-
-/* to += base + one plane's values, mod 2^32. */
-VECTOR static void
-unpack_add(uint32_t *restrict to, const u32_any *restrict in, uint32_t base, uint32_t len,
-	   unsigned width)
-{
-	uint32_t mask = (uint32_t)(((uint64_t)1 << width) - 1);
-	for (uint32_t i = 0; width == 0 && i < len; i++)
-		to[i] += base;
-	for (uint32_t bit = 0; width != 0 && len != 0; bit += width) {
-		const u32_any *from = in + bit / 32 * COLS;
-		uint32_t cols = len < COLS ? len : COLS;
-		unsigned shift = bit % 32;
-		if (shift + width <= 32)
-			for (uint32_t c = 0; c < cols; c++)
-				to[c] += base + (le32toh(from[c]) >> shift & mask);
-		else
-			for (uint32_t c = 0; c < cols; c++) {
-				uint32_t d = le32toh(from[c]) >> shift |
-					     le32toh(from[COLS + c]) << (32 - shift);
-				to[c] += base + (d & mask);
-			}
-		to += cols;
-		len -= cols;
-	}
-}
-
-VECTOR static void
-mean_narrow(const int32_t *restrict v, double scale, double divisor, uint32_t len,
-	    float *restrict out)
-{
-	for (uint32_t i = 0; i < len; i++)
-		out[i] = (float)((double)v[i] * scale / divisor);
-}
-
-VECTOR static void
-mean_wide(const int64_t *restrict v, double scale, double divisor, uint32_t len,
-	  float *restrict out)
-{
-	for (uint32_t i = 0; i < len; i++)
-		out[i] = (float)((double)v[i] * scale / divisor);
-}
 
 /* ---- sums ---------------------------------------------------------------------- */
 
@@ -322,7 +139,7 @@ raise_bound(struct fal_sum *s, uint32_t b, uint64_t more)
 	if (escapes && wide_room(k, len) < 0)
 		return FAL_ENOMEM;
 	if (escapes && k->bound != 0)
-		widen(k->wide, narrow_at(s, b), len);
+		fal_bfp_widen(k->wide, narrow_at(s, b), len);
 	else if (escapes)
 		memset(k->wide, 0, len * sizeof(*k->wide));
 	else if (k->bound == 0 && more != 0)
@@ -350,11 +167,11 @@ add_block(struct fal_sum *dst, const struct fal_sum *src, uint32_t b)
 	if (from->bound == 0)
 		return FAL_OK;
 	if (is_wide(from))
-		add_wide(to->wide, from->wide, len);
+		fal_bfp_add_wide(to->wide, from->wide, len);
 	else if (is_wide(to))
-		add_wide_narrow(to->wide, narrow_at(src, b), len);
+		fal_bfp_add_wide_narrow(to->wide, narrow_at(src, b), len);
 	else
-		add_narrow(narrow_at(dst, b), narrow_at(src, b), len);
+		fal_bfp_add_narrow(narrow_at(dst, b), narrow_at(src, b), len);
 	return FAL_OK;
 }
 
@@ -392,9 +209,9 @@ fal_sum_mean(const struct fal_sum *s, uint32_t block, int8_t exponent, double di
 	if (k->bound == 0)
 		memset(out, 0, len * sizeof(*out));
 	else if (is_wide(k))
-		mean_wide(k->wide, scale, divisor, len, out);
+		fal_bfp_mean_wide(k->wide, scale, divisor, len, out);
 	else
-		mean_narrow(narrow_at(s, block), scale, divisor, len, out);
+		fal_bfp_mean_narrow(narrow_at(s, block), scale, divisor, len, out);
 }
 
 /* ---- quantising ---------------------------------------------------------------- */
@@ -419,7 +236,7 @@ quantise_block(struct fal_sum *s, uint32_t b, const float *g, int e)
 {
 	struct block *k = &s->block[b];
 	uint32_t len = fal_block_len(s->n, b);
-	uint32_t bits = max_magnitude(g, len);
+	uint32_t bits = fal_bfp_max_magnitude(g, len);
 	int limit = e + FAL_BFP_HEADROOM < 128 ? e + FAL_BFP_HEADROOM : 128;
 	if (bits >= (uint32_t)(limit + 127) << 23)
 		return FAL_ENONFINITE;
@@ -435,9 +252,9 @@ quantise_block(struct fal_sum *s, uint32_t b, const float *g, int e)
 			fal_sum_clear_block(s, b);
 			return FAL_ENOMEM;
 		}
-		quantise_wide(k->wide, g, scale, len);
+		fal_bfp_quantise_wide(k->wide, g, scale, len);
 	} else if (k->bound != 0) {
-		quantise_narrow(narrow_at(s, b), g, scale, len);
+		fal_bfp_quantise_narrow(narrow_at(s, b), g, scale, len);
 	}
 	return FAL_OK;
 }
@@ -507,8 +324,8 @@ fal_sum_quantise_naive(struct fal_sum *s, const float *g, const int8_t *exps,
 static size_t
 plane_words(uint32_t len, unsigned width)
 {
-	size_t rows = (len + COLS - 1) / COLS;
-	return (rows * width + 31) / 32 * COLS;
+	size_t rows = (len + FAL_BFP_COLS - 1) / FAL_BFP_COLS;
+	return (rows * width + 31) / 32 * FAL_BFP_COLS;
 }
 
 static unsigned
@@ -530,17 +347,17 @@ pack_values(const struct fal_sum *s, uint32_t b, int64_t base, unsigned width,
 {
 	uint32_t len = fal_block_len(s->n, b);
 	unsigned low = low_width(width);
-	u32_any *out = (u32_any *)to;
+	fal_u32_any *out = (fal_u32_any *)to;
 	memset(to, 0, fal_bfp_packed_size(len, width));
 	if (!is_wide(&s->block[b])) {
-		pack_plane(out, (const uint32_t *)narrow_at(s, b), (uint32_t)base, len,
-			   low);
+		fal_bfp_pack_plane(out, (const uint32_t *)narrow_at(s, b), (uint32_t)base,
+				   len, low);
 		return;
 	}
 	uint32_t planes[2][FAL_BLOCK];
-	split(s->block[b].wide, base, len, planes[0], planes[1]);
-	pack_plane(out, planes[0], 0, len, low);
-	pack_plane(out + plane_words(len, low), planes[1], 0, len, width - low);
+	fal_bfp_split(s->block[b].wide, base, len, planes[0], planes[1]);
+	fal_bfp_pack_plane(out, planes[0], 0, len, low);
+	fal_bfp_pack_plane(out + plane_words(len, low), planes[1], 0, len, width - low);
 }
 
 int
@@ -551,9 +368,9 @@ fal_sum_pack(const struct fal_sum *s, uint32_t block, int8_t exponent,
 	uint32_t len = fal_block_len(s->n, block);
 	int64_t min = 0, max = 0;
 	if (is_wide(k))
-		range_wide(k->wide, len, &min, &max);
+		fal_bfp_range_wide(k->wide, len, &min, &max);
 	else if (k->bound != 0)
-		range_narrow(narrow_at(s, block), len, &min, &max);
+		fal_bfp_range_narrow(narrow_at(s, block), len, &min, &max);
 	uint64_t range = (uint64_t)max - (uint64_t)min;
 	unsigned width = range != 0 ? 64 - (unsigned)__builtin_clzll(range) : 0;
 
@@ -573,13 +390,13 @@ fal_sum_pack(const struct fal_sum *s, uint32_t block, int8_t exponent,
 
 /* Number i of a plane of `width` bits. */
 static uint32_t
-plane_get(const u32_any *in, uint32_t i, unsigned width)
+plane_get(const fal_u32_any *in, uint32_t i, unsigned width)
 {
-	uint32_t bit = i / COLS * width, shift = bit % 32;
-	const u32_any *at = in + bit / 32 * COLS + i % COLS;
+	uint32_t bit = i / FAL_BFP_COLS * width, shift = bit % 32;
+	const fal_u32_any *at = in + bit / 32 * FAL_BFP_COLS + i % FAL_BFP_COLS;
 	uint64_t d = width != 0 ? le32toh(*at) : 0;
 	if (shift + width > 32)
-		d |= (uint64_t)le32toh(at[COLS]) << 32;
+		d |= (uint64_t)le32toh(at[FAL_BFP_COLS]) << 32;
 	return (uint32_t)(d >> shift & (((uint64_t)1 << width) - 1));
 }
 
@@ -587,7 +404,7 @@ static uint64_t
 offset_get(const struct fal_bfp_rec *rec, uint32_t i)
 {
 	unsigned low = low_width(rec->width);
-	const u32_any *in = (const u32_any *)rec->packed;
+	const fal_u32_any *in = (const fal_u32_any *)rec->packed;
 	uint64_t d = plane_get(in, i, low);
 	if (rec->width > 32)
 		d |= (uint64_t)plane_get(in + plane_words(rec->len, low), i,
@@ -615,7 +432,7 @@ within_limit(const struct fal_bfp_rec *rec)
 {
 	if (rec->base < -LIMIT || rec->base > LIMIT)
 		return false;
-	uint64_t room = (uint64_t)(LIMIT - rec->base);
+	uint64_t room = (uint64_t)LIMIT - (uint64_t)rec->base;
 	if (largest(rec->width) <= room)
 		return true;
 	for (uint32_t i = 0; i < rec->len; i++)
@@ -661,7 +478,7 @@ fal_bfp_parse(struct fal_rd *r, size_t n, struct fal_bfp_rec *rec)
 static uint64_t
 rec_bound(const struct fal_bfp_rec *rec)
 {
-	uint64_t room = (uint64_t)(LIMIT - rec->base);
+	uint64_t room = (uint64_t)LIMIT - (uint64_t)rec->base;
 	uint64_t top = largest(rec->width) < room ? largest(rec->width) : room;
 	int64_t max = (int64_t)((uint64_t)rec->base + top);
 	return (uint64_t)(max > -rec->base ? max : -rec->base);
@@ -672,12 +489,12 @@ add_rec_wide(int64_t *to, const struct fal_bfp_rec *rec)
 {
 	uint32_t planes[2][FAL_BLOCK];
 	unsigned low = low_width(rec->width);
-	const u32_any *in = (const u32_any *)rec->packed;
+	const fal_u32_any *in = (const fal_u32_any *)rec->packed;
 	memset(planes, 0, sizeof(planes));
-	unpack_add(planes[0], in, 0, rec->len, low);
-	unpack_add(planes[1], in + plane_words(rec->len, low), 0, rec->len,
-		   rec->width - low);
-	add_planes(to, planes[0], planes[1], rec->base, rec->len);
+	fal_bfp_unpack_add(planes[0], in, 0, rec->len, low);
+	fal_bfp_unpack_add(planes[1], in + plane_words(rec->len, low), 0, rec->len,
+			   rec->width - low);
+	fal_bfp_add_planes(to, planes[0], planes[1], rec->base, rec->len);
 }
 
 int
@@ -694,8 +511,8 @@ fal_sum_add_rec(struct fal_sum *dst, const struct fal_bfp_rec *rec)
 	if (is_wide(to))
 		add_rec_wide(to->wide, rec);
 	else
-		unpack_add((uint32_t *)narrow_at(dst, rec->block),
-			   (const u32_any *)rec->packed, (uint32_t)rec->base, rec->len,
-			   rec->width);
+		fal_bfp_unpack_add((uint32_t *)narrow_at(dst, rec->block),
+				   (const fal_u32_any *)rec->packed, (uint32_t)rec->base,
+				   rec->len, rec->width);
 	return FAL_OK;
 }

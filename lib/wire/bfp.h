@@ -16,10 +16,10 @@
 #include <stdint.h>
 
 enum {
-	FAL_BLOCK = 4096,     /* float32 per block */
-	FAL_BFP_P = 24,       /* bits of a quantised value with |g| <= 2^e, sign included */
-	FAL_EXP_FIRST = -12,  /* every block's exponent before the first clock */
-	FAL_EXP_MIN = -100,   /* exponents are kept within [FAL_EXP_MIN, FAL_EXP_MAX] */
+	FAL_BLOCK = 4096, /* float32 per block */
+	FAL_BFP_P = 24,   /* bits of a quantised value with |g| <= 2^e, sign included */
+	FAL_EXP_FIRST = -12, /* every block's exponent before the first clock */
+	FAL_EXP_MIN = -100,  /* exponents are kept within [FAL_EXP_MIN, FAL_EXP_MAX] */
 	FAL_EXP_MAX = 100,
 	FAL_EXP_NONE = -128,  /* "needed" of a block that was all zero */
 	FAL_BFP_HEADROOM = 32 /* |g| < 2^(e + 32), else the block counts as non-finite */
@@ -55,10 +55,11 @@ void fal_sum_clear(struct fal_sum *s);
 void fal_sum_clear_block(struct fal_sum *s, uint32_t block);
 
 /* s = the quantised gradient `g` (n floats, borrowed) under `exps` (one per block,
- * borrowed).  Sets needed per block: the smallest e with max|g| <= 2^e, clamped to
- * [FAL_EXP_MIN, FAL_EXP_MAX]; FAL_EXP_NONE for a block of zeros.
- * Returns 0; FAL_ENONFINITE when a value is NaN, infinite or >= 2^(e+32) (then
- * *bad_block, if not NULL, is the first such block and `s` is unspecified); FAL_ENOMEM. */
+ * borrowed, each within [FAL_EXP_MIN, FAL_EXP_MAX]).  Sets needed per block: the smallest
+ * e with max|g| <= 2^e, clamped to [FAL_EXP_MIN, FAL_EXP_MAX]; FAL_EXP_NONE for a block
+ * of zeros. Returns 0; FAL_ENONFINITE when a value is NaN, infinite or >= 2^(e+32) (then
+ * *bad_block, if not NULL, is the first such block and `s` is unspecified); FAL_ENOMEM.
+ */
 int fal_sum_quantise(struct fal_sum *s, const float *g, const int8_t *exps,
 		     uint32_t *bad_block);
 
@@ -66,8 +67,10 @@ int fal_sum_quantise(struct fal_sum *s, const float *g, const int8_t *exps,
 int fal_sum_quantise_naive(struct fal_sum *s, const float *g, const int8_t *exps,
 			   uint32_t *bad_block);
 
-/* dst += src (equal lengths); needed = max of both.  0 or FAL_ENOMEM (dst unchanged in
- * the block that failed).  FAL_ELIMIT if an int64 could overflow. */
+/* dst += src (two sums of equal lengths); needed = max of both.  0; FAL_ENOMEM; or
+ * FAL_ELIMIT when a bound would pass 2^(FAL_BFP_P + FAL_BFP_HEADROOM + 6), so that no
+ * int64 overflows.  On error the blocks before the one that failed are added, that one
+ * and those after it are unchanged. */
 int fal_sum_add(struct fal_sum *dst, const struct fal_sum *src);
 
 /* Value i of the sum, for tests and naive twins. */
@@ -114,8 +117,9 @@ struct fal_bfp_rec {
 };
 
 /* Parses one record of a vector of n values from `r`, checking block < fal_blocks(n),
- * width, flags, exponent ranges and that base plus any value stays within
- * ±2^(FAL_BFP_P + FAL_BFP_HEADROOM + 6).  Sticky errors in `r`; returns fal_rd's error. */
+ * width, flags, exponent ranges and that every value stays within
+ * ±2^(FAL_BFP_P + FAL_BFP_HEADROOM + 6).  The bits of missing places are not looked at.
+ * Sticky errors in `r`, FAL_ETRUNC or FAL_EFORMAT; returns fal_rd's error. */
 int fal_bfp_parse(struct fal_rd *r, size_t n, struct fal_bfp_rec *rec);
 
 /* dst's block += the record's values; needed = max.  0, FAL_ENOMEM, FAL_ELIMIT.  The
