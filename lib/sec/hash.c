@@ -14,7 +14,8 @@ _Static_assert(sizeof(struct fal_sha256_state) == sizeof(crypto_hash_sha256_stat
 			       _Alignof(crypto_hash_sha256_state),
 	       "fal_sha256_state holds libsodium's");
 
-/* Until its init, libsodium uses its portable code; where init fails, that still works. */
+/* Until its init, libsodium uses its portable code; where init fails, that still works.
+ */
 static void
 pick_fastest(void)
 {
