@@ -109,8 +109,7 @@ derive_part(struct fal_part *part)
 	for (unsigned i = 0; i < 3; i++) {
 		if (part->shape[i] == 0 || part->shape[i] > FAL_SAMPLE_MAX)
 			return FAL_ELIMIT;
-		/* Each factor and, by the test below, the product stay under 2^20. */
-		bytes *= part->shape[i];
+		bytes *= part->shape[i]; /* two factors below 2^20 */
 		if (bytes > FAL_SAMPLE_MAX)
 			return FAL_ELIMIT;
 	}
@@ -163,11 +162,13 @@ fal_manifest_parse(const uint8_t *p, size_t n, struct fal_manifest *out)
 	if (fal_get_u8(&r) != MANIFEST_VERSION)
 		return r.err != 0 ? r.err : FAL_EVERSION;
 	int err = parse_part(&r, &m.train);
+	if (err == FAL_OK && m.train.n == 0)
+		err = FAL_EFORMAT;
 	if (err == FAL_OK)
 		err = parse_part(&r, &m.test);
 	if (err == FAL_OK)
 		err = fal_rd_end(&r);
-	if (err == FAL_OK && (m.train.n == 0 || !parts_agree(&m.train, &m.test)))
+	if (err == FAL_OK && !parts_agree(&m.train, &m.test))
 		err = FAL_EFORMAT;
 	if (err < 0) {
 		fal_manifest_free(&m);
