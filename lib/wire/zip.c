@@ -99,13 +99,16 @@ fal_zip_decompress(struct fal_zip *z, const void *src, size_t n, size_t limit,
 	int r = claimed_size(src, n, limit, &size);
 	if (r < 0)
 		return r;
-	uint8_t *to = fal_buf_room(out, size);
+	/* Never room for nothing: an empty frame is judged as the others are. */
+	uint8_t *to = fal_buf_room(out, size != 0 ? size : 1);
 	if (to == NULL)
 		return out->err;
 	size_t got = ZSTD_decompressDCtx(z->d, to, size, src, n);
-	if (got == size)
-		return FAL_OK;
 	out->n = start;
+	if (got == size) {
+		out->n += size;
+		return FAL_OK;
+	}
 	return ZSTD_isError(got) && ZSTD_getErrorCode(got) == ZSTD_error_memory_allocation
 		       ? FAL_ENOMEM
 		       : FAL_EFORMAT;

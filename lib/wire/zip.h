@@ -35,10 +35,10 @@ int fal_zip_compress(struct fal_zip *z, const void *src, size_t n, struct fal_bu
 int fal_zip_decompress(struct fal_zip *z, const void *src, size_t n, size_t limit,
 		       struct fal_buf *out);
 
-/* The bytes of n float32 (or other 4-byte numbers) `src` as four planes of n bytes in
- * `dst`: first every number's byte 0, then byte 1, and so on, byte 0 the lowest (memory
- * order on little-endian machines).  The planes of
- * exponents compress; the mantissas' do not disturb them.  No overlap. */
+/* The bytes of n float32 (or other 4-byte numbers) at `src`, any alignment, as four
+ * planes of n bytes in `dst`: first every number's byte 0, then byte 1, and so on, byte 0
+ * the lowest.  So exponents, which repeat, stand apart from mantissas, which do not.  No
+ * overlap. */
 void fal_shuffle4(uint8_t *dst, const void *src, size_t n);
 
 /* The inverse: four planes of n bytes in `src`, n numbers to `dst`. */
