@@ -1,0 +1,266 @@
+/* Command lines. */
+#include "cli/cli.h"
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "base/parse.h"
+
+#include <assert.h>
+#include <float.h>
+#include <popt.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { OPT_HELP = 1, OPT_VERSION, OPT_FIRST }; /* popt's val of each option */
+
+struct fal_cli_state {
+	poptContext popt;
+	struct poptOption *table;
+	bool *given;   /* of each option */
+	size_t *cap;   /* of each list */
+	char **values; /* what popt allocated */
+	size_t n_values, cap_values;
+	char *usage; /* "[OPTION...] ARGS" */
+};
+
+void
+fal_cli_err(const char *prog, const char *fmt, ...)
+{
+	char text[1024];
+	va_list ap;
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	/* One call, so that lines of several processes do not mix. */
+	fprintf(stderr, "%s: %s\n", prog, text);
+}
+
+static struct poptOption
+popt_option(const struct fal_opt *o, int val)
+{
+	return (struct poptOption){
+		.longName = o->name,
+		.shortName = o->letter,
+		.argInfo = o->kind == FAL_OPT_FLAG ? POPT_ARG_NONE : POPT_ARG_STRING,
+		.val = val,
+		.descrip = o->help,
+		.argDescrip = o->value,
+	};
+}
+
+/* Builds popt's table and context; FAL_ENOMEM. */
+static int
+setup(struct fal_cli *cli, int argc, char **argv)
+{
+	static const struct fal_opt common[] = {
+		{ "help", '?', FAL_OPT_FLAG, NULL, "Show this help and exit", NULL },
+		{ "version", 'V', FAL_OPT_FLAG, NULL, "Show the version and exit", NULL },
+	};
+	struct fal_cli_state *s = cli->state = fal_calloc(1, sizeof(*s));
+	if (s == NULL)
+		return FAL_ENOMEM;
+	s->table = fal_calloc(cli->n_opts + 3, sizeof(*s->table)); /* last one: end */
+	s->given = fal_calloc(cli->n_opts, sizeof(*s->given));
+	s->cap = fal_calloc(cli->n_opts, sizeof(*s->cap));
+	if (s->table == NULL || s->given == NULL || s->cap == NULL ||
+	    asprintf(&s->usage, "[OPTION...] %s", cli->args) < 0)
+		return FAL_ENOMEM;
+	size_t n = 0;
+	for (; n < cli->n_opts; n++)
+		s->table[n] = popt_option(&cli->opts[n], OPT_FIRST + (int)n);
+	s->table[n] = popt_option(&common[0], OPT_HELP);
+	s->table[n + 1] = popt_option(&common[1], OPT_VERSION);
+	s->popt = poptGetContext(cli->prog, argc, (const char **)argv, s->table, 0);
+	if (s->popt == NULL)
+		return FAL_ENOMEM;
+	poptSetOtherOptionHelp(s->popt, s->usage);
+	return FAL_OK;
+}
+
+/* Keeps the value that popt allocated (taken) until fal_cli_free(). */
+static int
+keep(struct fal_cli_state *s, char *value)
+{
+	if (value == NULL || FAL_GROW(s->values, s->cap_values, s->n_values + 1) < 0) {
+		free(value);
+		return FAL_ENOMEM;
+	}
+	s->values[s->n_values++] = value;
+	return FAL_OK;
+}
+
+/* Sets option i; 0, or an error of the value. */
+static int
+set(struct fal_cli *cli, size_t i, const char *value)
+{
+	const struct fal_opt *o = &cli->opts[i];
+	struct fal_opt_list *list = o->to;
+	switch (o->kind) {
+	case FAL_OPT_FLAG:
+		*(bool *)o->to = true;
+		return FAL_OK;
+	case FAL_OPT_TEXT:
+		*(const char **)o->to = value;
+		return FAL_OK;
+	case FAL_OPT_U64:
+		return fal_parse_u64(value, 0, UINT64_MAX, o->to);
+	case FAL_OPT_SIZE:
+		return fal_parse_size(value, o->to);
+	case FAL_OPT_NUMBER:
+		return fal_parse_double(value, -DBL_MAX, DBL_MAX, o->to);
+	case FAL_OPT_LIST:
+		if (FAL_GROW(list->v, cli->state->cap[i], list->n + 1) < 0)
+			return FAL_ENOMEM;
+		list->v[list->n++] = value;
+		return FAL_OK;
+	}
+	assert(!"a kind of option that is not there");
+	return FAL_EINVAL;
+}
+
+/* One option that popt found; -1 or an exit code. */
+static int
+take(struct fal_cli *cli, size_t i)
+{
+	struct fal_cli_state *s = cli->state;
+	const struct fal_opt *o = &cli->opts[i];
+	const char *value = NULL;
+
+	if (o->kind != FAL_OPT_FLAG) {
+		if (keep(s, poptGetOptArg(s->popt)) < 0) {
+			fal_cli_err(cli->prog, "out of memory");
+			return FAL_EXIT_NO;
+		}
+		value = s->values[s->n_values - 1];
+	}
+	if (s->given[i] && o->kind != FAL_OPT_LIST) {
+		fal_cli_err(cli->prog, "--%s: given twice", o->name);
+		return FAL_EXIT_USAGE;
+	}
+	s->given[i] = true;
+	int err = set(cli, i, value);
+	if (err == FAL_ELIMIT)
+		fal_cli_err(cli->prog, "--%s: '%s' is out of range", o->name, value);
+	else if (err == FAL_ENOMEM)
+		fal_cli_err(cli->prog, "out of memory");
+	else if (err < 0)
+		fal_cli_err(cli->prog, "--%s: '%s' is not a %s", o->name, value,
+			    o->kind == FAL_OPT_SIZE ? "size" : "number");
+	return err == 0 ? -1 : fal_cli_exit(err);
+}
+
+/* The operands; -1 or an exit code. */
+static int
+operands(struct fal_cli *cli)
+{
+	cli->arg = poptGetArgs(cli->state->popt);
+	while (cli->arg != NULL && cli->arg[cli->n_args] != NULL)
+		cli->n_args++;
+	if (cli->n_args > cli->max_args)
+		fal_cli_err(cli->prog, "%s: one operand too many (see --help)",
+			    cli->arg[cli->max_args]);
+	else if (cli->n_args < cli->min_args)
+		fal_cli_err(cli->prog, "usage: %s %s", cli->prog, cli->state->usage);
+	else
+		return -1;
+	return FAL_EXIT_USAGE;
+}
+
+int
+fal_cli_parse(struct fal_cli *cli, int argc, char **argv)
+{
+	cli->arg = NULL;
+	cli->n_args = 0;
+	if (setup(cli, argc, argv) < 0) {
+		fal_cli_err(cli->prog, "out of memory");
+		return FAL_EXIT_NO;
+	}
+	poptContext popt = cli->state->popt;
+	for (int val; (val = poptGetNextOpt(popt)) != -1;) {
+		if (val == OPT_HELP) {
+			poptPrintHelp(popt, stdout, 0);
+			return fal_cli_finish(cli->prog, FAL_EXIT_DONE);
+		}
+		if (val == OPT_VERSION) {
+			printf("%s %s\n", cli->prog, FAL_VERSION);
+			return fal_cli_finish(cli->prog, FAL_EXIT_DONE);
+		}
+		if (val < 0) {
+			fal_cli_err(cli->prog, "%s: %s",
+				    poptBadOption(popt, POPT_BADOPTION_NOALIAS),
+				    poptStrerror(val));
+			return FAL_EXIT_USAGE;
+		}
+		int code = take(cli, (size_t)(val - OPT_FIRST));
+		if (code >= 0)
+			return code;
+	}
+	return operands(cli);
+}
+
+void
+fal_cli_free(struct fal_cli *cli)
+{
+	struct fal_cli_state *s = cli->state;
+	if (s == NULL)
+		return;
+	for (size_t i = 0; i < cli->n_opts; i++) {
+		if (cli->opts[i].kind != FAL_OPT_LIST)
+			continue;
+		struct fal_opt_list *list = cli->opts[i].to;
+		free(list->v);
+		*list = (struct fal_opt_list){ 0 };
+	}
+	for (size_t i = 0; i < s->n_values; i++)
+		free(s->values[i]);
+	free(s->values);
+	poptFreeContext(s->popt);
+	free(s->table);
+	free(s->given);
+	free(s->cap);
+	free(s->usage);
+	free(s);
+	cli->state = NULL;
+	cli->arg = NULL;
+	cli->n_args = 0;
+}
+
+int
+fal_cli_exit(int err)
+{
+	switch (err) {
+	case FAL_OK:
+		return FAL_EXIT_DONE;
+	case FAL_EINVAL:
+	case FAL_EFORMAT:
+	case FAL_ETRUNC:
+	case FAL_ELIMIT:
+		return FAL_EXIT_USAGE;
+	case FAL_ESTATE:
+		return FAL_EXIT_TEMPFAIL;
+	case FAL_EAUTH:
+	case FAL_EPERM:
+		return FAL_EXIT_NOPERM;
+	default:
+		return FAL_EXIT_NO;
+	}
+}
+
+int
+fal_cli_finish(const char *prog, int code)
+{
+	if (fflush(stdout) == 0 && !ferror(stdout))
+		return code;
+	fal_cli_err(prog, "standard output: %m");
+	return FAL_EXIT_NO;
+}
+
+bool
+fal_cli_colour(FILE *f)
+{
+	const char *no = getenv("NO_COLOR"), *term = getenv("TERM");
+	return isatty(fileno(f)) && (no == NULL || *no == '\0') && term != NULL &&
+	       strcmp(term, "dumb") != 0;
+}

@@ -1,0 +1,161 @@
+/* Whole files. */
+#include "cli/file.h"
+
+#include "base/mem.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* errno as a diagnosis about `path`; errno stays. */
+static int
+refuse(struct fal_diag *diag, const char *path)
+{
+	int e = errno;
+	fal_diag_set(diag, 0, "%s: %s", path, strerror(e));
+	errno = e;
+	if (e == ENOMEM)
+		return FAL_ENOMEM;
+	if (e == EACCES || e == EPERM)
+		return FAL_EPERM;
+	return e == ENOENT ? FAL_ENOENT : FAL_EIO;
+}
+
+int
+fal_cli_read(const char *path, size_t limit, struct fal_buf *out, struct fal_diag *diag)
+{
+	bool in = strcmp(path, "-") == 0;
+	const char *name = in ? "standard input" : path;
+	int fd = in ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return refuse(diag, name);
+
+	struct fal_buf got = { 0 };
+	int err = FAL_OK;
+	for (;;) {
+		uint8_t *room = fal_buf_room(&got, 65536);
+		if (room == NULL) {
+			errno = ENOMEM;
+			err = refuse(diag, name);
+			break;
+		}
+		ssize_t n = read(fd, room, 65536);
+		got.n -= 65536 - (size_t)(n > 0 ? n : 0);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			err = refuse(diag, name);
+		else if (got.n > limit)
+			err = fal_diag_set(diag, FAL_ELIMIT, "%s: more than %zu bytes",
+					   name, limit);
+		if (n <= 0 || err < 0)
+			break;
+	}
+	if (!in)
+		close(fd);
+	if (err == 0) {
+		fal_put_bytes(out, got.p, got.n);
+		err = out->err;
+	}
+	fal_buf_free(&got);
+	return err;
+}
+
+static int
+write_all(int fd, const uint8_t *p, size_t n)
+{
+	while (n > 0) {
+		ssize_t k = write(fd, p, n);
+		if (k < 0 && errno == EINTR)
+			continue;
+		if (k < 0)
+			return -1;
+		p += k;
+		n -= (size_t)k;
+	}
+	return 0;
+}
+
+/* Makes the rename in the folder of `path` last. */
+static int
+sync_folder(const char *path)
+{
+	char *folder = fal_strdup(path);
+	if (folder == NULL)
+		return -1;
+	char *slash = strrchr(folder, '/');
+	if (slash != NULL)
+		slash[slash == folder ? 1 : 0] = '\0';
+	int fd = open(slash != NULL ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	free(folder);
+	if (fd < 0)
+		return -1;
+	int rc = fsync(fd);
+	close(fd);
+	return rc;
+}
+
+int
+fal_cli_write(const char *path, const void *p, size_t n, mode_t mode,
+	      struct fal_diag *diag)
+{
+	if (strcmp(path, "-") == 0)
+		return write_all(STDOUT_FILENO, p, n) < 0
+			       ? refuse(diag, "standard output")
+			       : 0;
+
+	char *temp;
+	if (asprintf(&temp, "%s.XXXXXX", path) < 0)
+		return fal_diag_set(diag, FAL_ENOMEM, "%s: out of memory", path);
+	int err = FAL_OK;
+	int fd = mkostemp(temp, O_CLOEXEC);
+	if (fd < 0) {
+		err = refuse(diag, path);
+		goto free_temp;
+	}
+	if (fchmod(fd, mode) < 0 || write_all(fd, p, n) < 0 || fsync(fd) < 0 ||
+	    rename(temp, path) < 0 || sync_folder(path) < 0) {
+		err = refuse(diag, path);
+		unlink(temp);
+	}
+	close(fd);
+free_temp:
+	free(temp);
+	return err;
+}
+
+/* folder + rest if there is such a file, else NULL. */
+static char *
+existing(const char *folder, const char *rest)
+{
+	char *path;
+	if (asprintf(&path, "%s%s", folder, rest) < 0) {
+		errno = ENOMEM;
+		return NULL;
+	}
+	if (access(path, F_OK) == 0)
+		return path;
+	free(path);
+	errno = ENOENT;
+	return NULL;
+}
+
+char *
+fal_cli_key(const char *option)
+{
+	const char *given = option != NULL ? option : getenv("FALCON_KEY");
+	if (given != NULL && *given != '\0')
+		return fal_strdup(given);
+
+	const char *config = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
+	char *path = NULL;
+	if (config != NULL && *config == '/') /* the standard ignores relative ones */
+		path = existing(config, "/falcon/key");
+	else if (home != NULL && *home != '\0')
+		path = existing(home, "/.config/falcon/key");
+	return path != NULL ? path : existing("", "/etc/falcon/key");
+}

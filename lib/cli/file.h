@@ -1,0 +1,30 @@
+/* Whole files: bounded reads, atomic writes, the key file's place. */
+#ifndef FAL_CLI_FILE_H
+#define FAL_CLI_FILE_H
+
+#include "base/buf.h"
+#include "base/err.h"
+
+#include <stddef.h>
+#include <sys/types.h>
+
+/* Appends the whole of `path` to `out`; "-" is stdin.  At most `limit` bytes.
+ * Errors, each with a diagnosis that names the path: FAL_ENOENT, FAL_EPERM, FAL_EIO
+ * (errno is set), FAL_ELIMIT, FAL_ENOMEM. */
+int fal_cli_read(const char *path, size_t limit, struct fal_buf *out,
+		 struct fal_diag *diag);
+
+/* Makes `path` hold exactly these bytes, or leaves it as it was: a temporary file beside
+ * it is written, synced and renamed over it, then the folder is synced.  `mode` is that
+ * of the new file, whatever the umask.  "-" writes to stdout, plainly.
+ * Errors with a diagnosis: FAL_ENOENT, FAL_EPERM, FAL_EIO (errno is set), FAL_ENOMEM. */
+int fal_cli_write(const char *path, const void *p, size_t n, mode_t mode,
+		  struct fal_diag *diag);
+
+/* Where the key is: `option` (of -k/--key) if not NULL, then $FALCON_KEY, then the first
+ * that exists of $XDG_CONFIG_HOME/falcon/key ($HOME/.config without that variable) and
+ * /etc/falcon/key.  Free with free().  NULL: none (errno = ENOENT), or out of memory
+ * (errno = ENOMEM). */
+char *fal_cli_key(const char *option);
+
+#endif

@@ -1,0 +1,88 @@
+/* Tables. */
+#include "cli/table.h"
+
+#include "base/err.h"
+#include "base/mem.h"
+
+#include <ctype.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void
+fal_table_add(struct fal_table *t, const char *fmt, ...)
+{
+	char *text;
+	va_list ap;
+	va_start(ap, fmt);
+	int n = vasprintf(&text, fmt, ap);
+	va_end(ap);
+	if (n < 0) {
+		t->err = FAL_ENOMEM;
+		return;
+	}
+	if (FAL_GROW(t->cell, t->cap, t->n + 1) < 0) {
+		free(text);
+		t->err = FAL_ENOMEM;
+		return;
+	}
+	t->cell[t->n++] = text;
+}
+
+static bool
+numeric(const char *s)
+{
+	if (strcmp(s, "-") == 0 || *s == '\0')
+		return true;
+	s += *s == '+' || *s == '-';
+	return isdigit((unsigned char)*s);
+}
+
+/* The width of a column, negative where it is left-aligned: as printf wants it. */
+static int
+column_width(const struct fal_table *t, size_t rows, size_t column)
+{
+	size_t width = 0;
+	bool right = true;
+	for (size_t r = 0; r < rows; r++) {
+		const char *cell = t->cell[r * t->columns + column];
+		size_t n = strlen(cell);
+		if (n > width)
+			width = n;
+		right = right && (r == 0 || numeric(cell));
+	}
+	return right ? (int)width : -(int)width;
+}
+
+int
+fal_table_text(const struct fal_table *t, struct fal_buf *out)
+{
+	size_t rows = t->n / t->columns;
+	int *width = fal_calloc(t->columns, sizeof(*width));
+	if (width == NULL || t->err < 0) {
+		free(width);
+		return FAL_ENOMEM;
+	}
+	for (size_t c = 0; c < t->columns; c++)
+		width[c] = column_width(t, rows, c);
+	for (size_t r = 0; r < rows; r++) {
+		for (size_t c = 0; c < t->columns; c++)
+			fal_put_fmt(out, "%s%*s", c > 0 ? "  " : "", width[c],
+				    t->cell[r * t->columns + c]);
+		while (out->err == 0 && out->p[out->n - 1] == ' ')
+			out->n--;
+		fal_put_u8(out, '\n');
+	}
+	free(width);
+	return out->err;
+}
+
+void
+fal_table_free(struct fal_table *t)
+{
+	for (size_t i = 0; i < t->n; i++)
+		free(t->cell[i]);
+	free(t->cell);
+	*t = (struct fal_table){ .columns = t->columns };
+}

@@ -1,0 +1,31 @@
+/* A table for people: columns as wide as their widest cell, numbers to the right.
+ *
+ * A column is right-aligned when each of its cells below the header begins like a number
+ * or is "-".  Bytes count as columns: cells are ASCII.
+ */
+#ifndef FAL_CLI_TABLE_H
+#define FAL_CLI_TABLE_H
+
+#include "base/buf.h"
+
+#include <stddef.h>
+
+struct fal_table {
+	size_t columns; /* set by the caller; the rest starts as zero */
+	char **cell;    /* row after row, the header first */
+	size_t n, cap;
+	int err; /* sticky FAL_ENOMEM */
+};
+
+/* The next cell, in reading order. */
+void fal_table_add(struct fal_table *t, const char *fmt, ...)
+	__attribute__((format(printf, 2, 3)));
+
+/* Appends the text of the table to `out`, lines without trailing blanks; cells of an
+ * unfinished last row are left out.  Returns 0 or FAL_ENOMEM. */
+int fal_table_text(const struct fal_table *t, struct fal_buf *out);
+
+/* Frees the cells; `t` is empty again, its columns stay. */
+void fal_table_free(struct fal_table *t);
+
+#endif

@@ -1,0 +1,439 @@
+/* The commands' conventions: options, files, tables, progress, notification, cores; and
+ * the JSON writer. */
+#include "base/json.h"
+#include "base/mem.h"
+#include "cli/cli.h"
+#include "cli/cores.h"
+#include "cli/file.h"
+#include "cli/notify.h"
+#include "cli/progress.h"
+#include "cli/table.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static char dir[] = "/tmp/falcon-test-XXXXXX";
+
+/* What was written to `fd` between capture_begin and capture_end. */
+static char captured[4096];
+static int saved_fd = -1, capture_fd = -1;
+
+static void
+capture_begin(int fd)
+{
+	char path[64];
+	snprintf(path, sizeof(path), "%s/captured", dir);
+	fflush(NULL);
+	saved_fd = dup(fd);
+	capture_fd = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
+	assert_true(saved_fd >= 0 && capture_fd >= 0);
+	dup2(capture_fd, fd);
+}
+
+static void
+capture_end(int fd)
+{
+	fflush(NULL);
+	dup2(saved_fd, fd);
+	ssize_t n = pread(capture_fd, captured, sizeof(captured) - 1, 0);
+	captured[n > 0 ? n : 0] = '\0';
+	close(saved_fd);
+	close(capture_fd);
+}
+
+struct values {
+	bool flag;
+	const char *text;
+	uint64_t count, size;
+	double rate;
+	struct fal_opt_list set;
+};
+
+/* Parses the NULL-terminated words; stderr, or stdout, is captured. */
+static int
+parse(struct values *v, struct fal_cli *cli, char **argv, int fd)
+{
+	static struct values *to;
+	to = v;
+	struct fal_opt opts[] = {
+		{ "json", 'j', FAL_OPT_FLAG, &to->flag, "Print JSON", NULL },
+		{ "name", 'n', FAL_OPT_TEXT, &to->text, "The name", "NAME" },
+		{ "count", 'c', FAL_OPT_U64, &to->count, "How many", "N" },
+		{ "max-memory", 0, FAL_OPT_SIZE, &to->size, "Limit", "BYTES" },
+		{ "rate", 0, FAL_OPT_NUMBER, &to->rate, "How fast", "N" },
+		{ "set", 's', FAL_OPT_LIST, &to->set, "Set a key", "K=V" },
+	};
+	static struct fal_opt kept[6];
+	memcpy(kept, opts, sizeof(opts));
+	*v = (struct values){ .count = 7 };
+	*cli = (struct fal_cli){ .prog = "falcon-x",
+				 .args = "JOB",
+				 .opts = kept,
+				 .n_opts = 6,
+				 .min_args = 1,
+				 .max_args = 2 };
+	int argc = 0;
+	while (argv[argc] != NULL)
+		argc++;
+	capture_begin(fd);
+	int code = fal_cli_parse(cli, argc, argv);
+	capture_end(fd);
+	return code;
+}
+
+#define WORDS(...)                              \
+	(char *[])                              \
+	{                                       \
+		(char *)"falcon-x", __VA_ARGS__ \
+	}
+
+static void
+test_options(void **state)
+{
+	(void)state;
+	struct values v;
+	struct fal_cli cli;
+	int code = parse(&v, &cli,
+			 WORDS("-j", "--name=a", "a.job", "-s", "x=1", "--max-memory",
+			       "2K", "--set", "y=2", "--rate", "0.5", "-", NULL),
+			 STDERR_FILENO);
+	assert_string_equal(captured, "");
+	assert_int_equal(code, -1);
+	assert_true(v.flag);
+	assert_string_equal(v.text, "a");
+	assert_int_equal(v.count, 7);
+	assert_int_equal(v.size, 2048);
+	assert_float_equal(v.rate, 0.5, 0);
+	assert_int_equal(v.set.n, 2);
+	assert_string_equal(v.set.v[0], "x=1");
+	assert_string_equal(v.set.v[1], "y=2");
+	assert_int_equal(cli.n_args, 2);
+	assert_string_equal(cli.arg[0], "a.job");
+	assert_string_equal(cli.arg[1], "-");
+	fal_cli_free(&cli);
+	assert_int_equal(v.set.n, 0);
+}
+
+static void
+test_usage_errors(void **state)
+{
+	(void)state;
+	static const struct {
+		char *words[6];
+		const char *line;
+	} cases[] = {
+		{ { "falcon-x", "a", "--name=a", "-n", "b" },
+		  "falcon-x: --name: given twice\n" },
+		{ { "falcon-x", "a", "-j", "-j" }, "falcon-x: --json: given twice\n" },
+		{ { "falcon-x", "a", "-c", "0x10" },
+		  "falcon-x: --count: '0x10' is not a number\n" },
+		{ { "falcon-x", "a", "--count=-5" },
+		  "falcon-x: --count: '-5' is not a number\n" },
+		{ { "falcon-x", "a", "-c", "18446744073709551616" },
+		  "falcon-x: --count: '18446744073709551616' is out of range\n" },
+		{ { "falcon-x", "a", "--max-memory=2k" },
+		  "falcon-x: --max-memory: '2k' is not a size\n" },
+		{ { "falcon-x", "a", "--nonsense" },
+		  "falcon-x: --nonsense: unknown option\n" },
+		{ { "falcon-x", "a", "--name" }, "falcon-x: --name: missing argument\n" },
+		{ { "falcon-x", "a", "b", "c" },
+		  "falcon-x: c: one operand too many (see --help)\n" },
+		{ { "falcon-x" }, "falcon-x: usage: falcon-x [OPTION...] JOB\n" },
+	};
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct values v;
+		struct fal_cli cli;
+		int code = parse(&v, &cli, (char **)cases[i].words, STDERR_FILENO);
+		fal_cli_free(&cli);
+		assert_string_equal(captured, cases[i].line);
+		assert_int_equal(code, FAL_EXIT_USAGE);
+	}
+}
+
+static void
+test_help(void **state)
+{
+	(void)state;
+	struct values v;
+	struct fal_cli cli;
+	int code = parse(&v, &cli, WORDS("--help", NULL), STDOUT_FILENO);
+	fal_cli_free(&cli);
+	assert_int_equal(code, FAL_EXIT_DONE);
+	assert_non_null(strstr(captured, "[OPTION...] JOB"));
+	assert_non_null(strstr(captured, "-n, --name=NAME"));
+	code = parse(&v, &cli, WORDS("--version", NULL), STDOUT_FILENO);
+	fal_cli_free(&cli);
+	assert_int_equal(code, FAL_EXIT_DONE);
+	assert_string_equal(captured, "falcon-x " FAL_VERSION "\n");
+}
+
+static void
+test_files(void **state)
+{
+	(void)state;
+	char path[64], missing[64];
+	snprintf(path, sizeof(path), "%s/file", dir);
+	snprintf(missing, sizeof(missing), "%s/none/file", dir);
+	struct fal_buf b = { 0 };
+	struct fal_diag d = { "" };
+
+	assert_int_equal(fal_cli_write(path, "hello", 5, 0640, &d), 0);
+	struct stat st;
+	assert_int_equal(stat(path, &st), 0);
+	assert_int_equal(st.st_mode & 07777, 0640);
+	fal_put_u8(&b, '>');
+	assert_int_equal(fal_cli_read(path, 5, &b, &d), 0);
+	assert_int_equal(b.n, 6);
+	assert_memory_equal(b.p, ">hello", 6);
+	assert_int_equal(fal_cli_read(path, 4, &b, &d), FAL_ELIMIT);
+	assert_int_equal(b.n, 6);
+	assert_non_null(strstr(d.text, "more than 4 bytes"));
+
+	assert_int_equal(fal_cli_read(missing, 5, &b, &d), FAL_ENOENT);
+	assert_non_null(strstr(d.text, "No such file"));
+	assert_int_equal(fal_cli_write(missing, "x", 1, 0600, &d), FAL_ENOENT);
+	/* A folder cannot be replaced by a file: the temporary one must be gone. */
+	assert_int_equal(mkdir("folder", 0700), 0);
+	assert_int_equal(fal_cli_write("folder", "x", 1, 0600, &d), FAL_EIO);
+	assert_int_equal(fal_cli_write("plain", "x", 1, 0600, &d), 0);
+	assert_int_equal(system("test \"$(echo *)\" = 'captured file folder plain'"), 0);
+	fal_buf_free(&b);
+}
+
+static void
+check_key(const char *option, const char *want)
+{
+	char *got = fal_cli_key(option);
+	if (want == NULL)
+		assert_null(got);
+	else
+		assert_string_equal(got != NULL ? got : "(none)", want);
+	free(got);
+}
+
+static void
+test_key(void **state)
+{
+	(void)state;
+	char home[96], config[96];
+	snprintf(home, sizeof(home), "%s/.config/falcon/key", dir);
+	snprintf(config, sizeof(config), "%s/falcon/key", dir);
+	assert_int_equal(system("mkdir -p .config/falcon falcon && touch falcon/key "
+				".config/falcon/key"),
+			 0);
+	setenv("FALCON_KEY", "/a/key", 1);
+	setenv("HOME", dir, 1);
+	setenv("XDG_CONFIG_HOME", dir, 1);
+	check_key("my", "my");
+	check_key(NULL, "/a/key");
+	unsetenv("FALCON_KEY");
+	check_key(NULL, config);
+	unsetenv("XDG_CONFIG_HOME");
+	check_key(NULL, home);
+	unlink(home);
+	bool system_wide = access("/etc/falcon/key", F_OK) == 0;
+	check_key(NULL, system_wide ? "/etc/falcon/key" : NULL);
+}
+
+static void
+test_table(void **state)
+{
+	(void)state;
+	struct fal_table t = { .columns = 3 };
+	struct fal_buf b = { 0 };
+	static const char *cells[] = { "worker", "tasks", "why", "a", "9",
+				       "push",   "bee",   "-",   "c", "-12.5",
+				       "",       "cut",   "lone" };
+	for (size_t i = 0; i < sizeof(cells) / sizeof(cells[0]); i++)
+		fal_table_add(&t, "%s", cells[i]);
+	assert_int_equal(fal_table_text(&t, &b), 0);
+	fal_put_u8(&b, 0);
+	assert_string_equal((char *)b.p, "worker  tasks  why\n"
+					 "a           9  push\n"
+					 "bee         -  c\n"
+					 "-12.5          cut\n");
+	fal_buf_free(&b);
+	fal_table_free(&t);
+}
+
+static void
+test_progress(void **state)
+{
+	(void)state;
+	char *text = NULL;
+	size_t n = 0;
+	struct fal_progress p = fal_progress_begin("fetch", 100, 10);
+	p.out = open_memstream(&text, &n);
+	p.colour = false;
+	fal_progress_show(&p, 40, 10.9);
+	fflush(p.out);
+	assert_int_equal(n, 0);
+	fal_progress_show(&p, 50, 12);
+	fal_progress_show(&p, 51, 12.05);
+	assert_string_equal(text, "\rfetch [###############...............]  50 %, 2 s "
+				  "left\033[K");
+	fal_progress_end(&p);
+	fal_progress_end(&p);
+	assert_string_equal(text, "\rfetch [###############...............]  50 %, 2 s "
+				  "left\033[K\r\033[K");
+	fclose(p.out);
+	free(text);
+}
+
+static void
+check_notify(const char *name, socklen_t name_len)
+{
+	struct sockaddr_un at = { .sun_family = AF_UNIX };
+	memcpy(at.sun_path, name, name_len);
+	if (name[0] == '@')
+		at.sun_path[0] = '\0';
+	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK, 0);
+	assert_int_equal(bind(fd, (struct sockaddr *)&at,
+			      (socklen_t)offsetof(struct sockaddr_un, sun_path) +
+				      name_len),
+			 0);
+	setenv("NOTIFY_SOCKET", name, 1);
+	assert_int_equal(fal_cli_notify("READY=1"), 1);
+	char got[32] = "";
+	assert_int_equal(recv(fd, got, sizeof(got) - 1, 0), 7);
+	assert_string_equal(got, "READY=1");
+	close(fd);
+}
+
+static void
+test_notify(void **state)
+{
+	(void)state;
+	char path[64], abstract[64];
+	snprintf(path, sizeof(path), "%s/notify", dir);
+	snprintf(abstract, sizeof(abstract), "@falcon-test-%d", getpid());
+	check_notify(path, (socklen_t)strlen(path));
+	check_notify(abstract, (socklen_t)strlen(abstract));
+	setenv("NOTIFY_SOCKET", "/nowhere/at/all", 1);
+	assert_int_equal(fal_cli_notify("READY=1"), FAL_EIO);
+	setenv("NOTIFY_SOCKET", "relative", 1);
+	assert_int_equal(fal_cli_notify("READY=1"), FAL_EINVAL);
+	unsetenv("NOTIFY_SOCKET");
+	assert_int_equal(fal_cli_notify("READY=1"), 0);
+}
+
+static void
+check_quota(const char *make, unsigned want)
+{
+	char command[1024];
+	snprintf(command, sizeof(command),
+		 "rm -rf root; mkdir -p root/proc/self root/sys/fs/cgroup; cd root; %s",
+		 make);
+	assert_int_equal(system(command), 0);
+	unsigned got = fal_cli_quota("root");
+	if (got != want)
+		fail_msg("%s: %u cores, not %u", make, got, want);
+}
+
+#define V1 "cd sys/fs/cgroup && mkdir -p cpu,cpuacct/a/b && cd cpu,cpuacct && "
+
+static void
+test_cores(void **state)
+{
+	(void)state;
+	check_quota("true", 0);
+	check_quota("echo 0::/a/b >proc/self/cgroup; mkdir -p sys/fs/cgroup/a/b; "
+		    "echo max 100000 >sys/fs/cgroup/a/b/cpu.max",
+		    0);
+	/* 2.5 cores are 3; the group above is looser, then tighter. */
+	check_quota("echo 0::/a/b >proc/self/cgroup; mkdir -p sys/fs/cgroup/a/b; "
+		    "echo 250000 100000 >sys/fs/cgroup/a/b/cpu.max; "
+		    "echo 400000 100000 >sys/fs/cgroup/a/cpu.max",
+		    3);
+	check_quota("echo 0::/a/b >proc/self/cgroup; mkdir -p sys/fs/cgroup/a/b; "
+		    "echo 250000 100000 >sys/fs/cgroup/a/b/cpu.max; "
+		    "echo 1000 100000 >sys/fs/cgroup/a/cpu.max",
+		    1);
+	/* Version 1, as the host names a container's group: only the root is there. */
+	check_quota("echo 4:cpu,cpuacct:/not/here >proc/self/cgroup; " V1
+		    "echo 200000 >cpu.cfs_quota_us; echo 100000 >cpu.cfs_period_us",
+		    2);
+	check_quota("echo 4:cpu,cpuacct:/a/b >proc/self/cgroup; " V1
+		    "echo -1 >a/b/cpu.cfs_quota_us; echo 100000 >a/b/cpu.cfs_period_us",
+		    0);
+	check_quota("echo 4:cpuset:/a/b >proc/self/cgroup; " V1
+		    "echo 200000 >cpu.cfs_quota_us; echo 100000 >cpu.cfs_period_us",
+		    0);
+	assert_true(fal_cli_cores() >= 1);
+}
+
+static void
+test_json(void **state)
+{
+	(void)state;
+	struct fal_buf b = { 0 };
+	fal_json_open(&b, '{');
+	fal_json_key(&b, "t");
+	fal_json_fixed(&b, 1.5, 6);
+	fal_json_key(&b, "s");
+	fal_json_str(&b, "a\"\\\n\x7f\xc3\xa9\xed\xa0\x80\xff:");
+	fal_json_key(&b, "n");
+	fal_json_open(&b, '[');
+	fal_json_num(&b, 0.1);
+	fal_json_num(&b, 1.0 / 3);
+	fal_json_num(&b, 5e-324);
+	fal_json_num(&b, NAN);
+	fal_json_num(&b, 3);
+	fal_json_u64(&b, UINT64_MAX);
+	fal_json_i64(&b, INT64_MIN);
+	fal_json_bool(&b, true);
+	fal_json_close(&b, ']');
+	fal_json_close(&b, '}');
+	fal_put_u8(&b, '\n');
+	fal_json_open(&b, '{');
+	fal_json_close(&b, '}');
+	fal_put_u8(&b, 0);
+	assert_string_equal(
+		(char *)b.p,
+		"{\"t\":1.500000,\"s\":\"a\\\"\\\\\\u000a\\u007f\xc3\xa9\xef\xbf\xbd\xef"
+		"\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd:\",\"n\":[0.1,0.3333333333333333,"
+		"4.94065645841247e-324,null,3,18446744073709551615,-9223372036854775808,"
+		"true]}\n{}");
+	fal_buf_free(&b);
+}
+
+static int
+enter(void **state)
+{
+	(void)state;
+	return mkdtemp(dir) != NULL && chdir(dir) == 0 ? 0 : -1;
+}
+
+static int
+leave(void **state)
+{
+	(void)state;
+	char command[64];
+	snprintf(command, sizeof(command), "rm -rf %s", dir);
+	return chdir("/") == 0 ? system(command) : -1;
+}
+
+int
+main(void)
+{
+	cmocka_set_message_output(CM_OUTPUT_TAP);
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_options),  cmocka_unit_test(test_usage_errors),
+		cmocka_unit_test(test_help),     cmocka_unit_test(test_files),
+		cmocka_unit_test(test_key),      cmocka_unit_test(test_table),
+		cmocka_unit_test(test_progress), cmocka_unit_test(test_notify),
+		cmocka_unit_test(test_cores),    cmocka_unit_test(test_json),
+	};
+	return cmocka_run_group_tests_name("cli", tests, enter, leave);
+}
