@@ -2,21 +2,21 @@
 #include "trace/audit.h"
 
 #include "base/mem.h"
+#include "trace/ids.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+enum { HERE, GONE };
+
 struct fal_audit {
 	bool have_job;
 	struct fal_trace_job job;
-	uint32_t *id; /* that joined, ascending */
-	size_t n_id, cap_id;
-	uint32_t *gone; /* that left, ascending */
-	size_t n_gone, cap_gone;
-	uint64_t ledgers; /* clock that is due */
-	uint64_t updates; /* clock whose update is due */
+	struct fal_ids ids; /* that joined; HERE or GONE */
+	uint64_t ledgers;   /* clock that is due */
+	uint64_t updates;   /* clock whose update is due */
 	bool done;
 	uint64_t done_version;
 	struct fal_ledger_sums sums;
@@ -39,8 +39,7 @@ fal_audit_free(struct fal_audit *a)
 	for (size_t i = 0; i < a->n_text; i++)
 		free(a->text[i]);
 	free(a->text);
-	free(a->id);
-	free(a->gone);
+	fal_ids_free(&a->ids);
 	free(a);
 }
 
@@ -71,45 +70,11 @@ finding(struct fal_audit *a, const char *fmt, ...)
 	return on_finding(a, text);
 }
 
-/* The first place of the n ascending ids that is not below `id`. */
-static size_t
-place(const uint32_t *ids, size_t n, uint32_t id)
-{
-	size_t lo = 0, hi = n;
-	while (lo < hi) {
-		size_t mid = lo + (hi - lo) / 2;
-		if (ids[mid] < id)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	return lo;
-}
-
-static bool
-has(const uint32_t *ids, size_t n, uint32_t id)
-{
-	size_t at = place(ids, n, id);
-	return at < n && ids[at] == id;
-}
-
-static int
-insert(uint32_t **ids, size_t *n, size_t *cap, uint32_t id)
-{
-	if (FAL_GROW(*ids, *cap, *n + 1) < 0)
-		return FAL_ENOMEM;
-	size_t at = place(*ids, *n, id);
-	memmove(&(*ids)[at + 1], &(*ids)[at], (*n - at) * sizeof(**ids));
-	(*ids)[at] = id;
-	(*n)++;
-	return 0;
-}
-
 static bool
 joined(void *arg, uint64_t id)
 {
 	const struct fal_audit *a = arg;
-	return id <= UINT32_MAX && has(a->id, a->n_id, (uint32_t)id);
+	return id <= UINT32_MAX && fal_ids_get(&a->ids, (uint32_t)id) != NULL;
 }
 
 static int
@@ -118,10 +83,10 @@ take_join(struct fal_audit *a, struct fal_trace_line *l)
 	uint32_t id = (uint32_t)fal_trace_get_u64(l, l->o, "id", UINT32_MAX);
 	if (l->err != 0)
 		return l->err;
-	if (has(a->id, a->n_id, id))
+	if (fal_ids_get(&a->ids, id) != NULL)
 		return finding(a, "line %llu: worker %u joined before",
 			       (unsigned long long)l->number, id);
-	return insert(&a->id, &a->n_id, &a->cap_id, id);
+	return fal_ids_put(&a->ids, id, HERE);
 }
 
 static int
@@ -130,10 +95,12 @@ take_leave(struct fal_audit *a, struct fal_trace_line *l)
 	uint32_t id = (uint32_t)fal_trace_get_u64(l, l->o, "id", UINT32_MAX);
 	if (l->err != 0)
 		return l->err;
-	if (!has(a->id, a->n_id, id) || has(a->gone, a->n_gone, id))
+	size_t *state = fal_ids_get(&a->ids, id);
+	if (state == NULL || *state == GONE)
 		return finding(a, "line %llu: worker %u left, but is not here",
 			       (unsigned long long)l->number, id);
-	return insert(&a->gone, &a->n_gone, &a->cap_gone, id);
+	*state = GONE;
+	return 0;
 }
 
 /* One update a clock is what bsp and epsp (slack 0) do. */
@@ -276,7 +243,7 @@ int
 fal_audit_end(struct fal_audit *a, struct fal_audit_verdict *out, struct fal_diag *diag)
 {
 	if (!a->have_job)
-		return fal_diag_set(diag, FAL_ETRUNC, "no job line");
+		return fal_diag_set(diag, FAL_ETRUNC, "1: no job line");
 	int err = judge_end(a);
 	if (err < 0)
 		return fal_diag_set(diag, err, "%s", fal_strerror(err));

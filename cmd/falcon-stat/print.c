@@ -1,0 +1,131 @@
+/* The verdict of the audit, and the history. */
+#include "base/json.h"
+#include "stat.h"
+
+#include <stdio.h>
+
+/* 7500 → "7,500". */
+static const char *
+group(uint64_t v, char out[static 32])
+{
+	char digits[24];
+	int n = snprintf(digits, sizeof(digits), "%llu", (unsigned long long)v);
+	char *p = out;
+	for (int i = 0; i < n; i++) {
+		if (i > 0 && (n - i) % 3 == 0)
+			*p++ = ',';
+		*p++ = digits[i];
+	}
+	*p = '\0';
+	return out;
+}
+
+void
+stat_audit(struct fal_buf *out, const struct fal_audit_verdict *v)
+{
+	char a[32], b[32];
+	for (size_t i = 0; i < v->n_text; i++)
+		fal_put_fmt(out, "audit: %s\n", v->text[i]);
+	if (v->findings > v->n_text)
+		fal_put_fmt(out, "audit: and %s more\n",
+			    group(v->findings - v->n_text, a));
+	if (!v->ok) {
+		fal_put_fmt(out, "audit: failed: %s %s\n", group(v->findings, a),
+			    v->findings == 1 ? "finding" : "findings");
+		return;
+	}
+	fal_put_fmt(out, "audit: ok: %s", group(v->clocks, a));
+	if (!v->finished)
+		fal_put_fmt(out, " of %s", group(v->of_clocks, a));
+	fal_put_fmt(out, " clocks, %s tasks, moved %s", group(v->sums.tasks, a),
+		    group(v->sums.moved, b));
+	fal_put_fmt(out, ", cloned %s", group(v->sums.cloned, a));
+	fal_put_fmt(out, ", filled %s, dropped %s\n", group(v->sums.filled, a),
+		    group(v->sums.dropped, b));
+}
+
+static void
+put_u64(struct fal_buf *out, const char *key, uint64_t v)
+{
+	fal_json_key(out, key);
+	fal_json_u64(out, v);
+}
+
+void
+stat_audit_json(struct fal_buf *out, const struct fal_audit_verdict *v)
+{
+	fal_json_open(out, '{');
+	fal_json_key(out, "ok");
+	fal_json_bool(out, v->ok);
+	fal_json_key(out, "finished");
+	fal_json_bool(out, v->finished);
+	put_u64(out, "clocks", v->clocks);
+	put_u64(out, "of_clocks", v->of_clocks);
+	put_u64(out, "tasks", v->sums.tasks);
+	put_u64(out, "moved", v->sums.moved);
+	put_u64(out, "cloned", v->sums.cloned);
+	put_u64(out, "filled", v->sums.filled);
+	put_u64(out, "dropped", v->sums.dropped);
+	put_u64(out, "findings", v->findings);
+	fal_json_key(out, "text");
+	fal_json_open(out, '[');
+	for (size_t i = 0; i < v->n_text; i++)
+		fal_json_str(out, v->text[i]);
+	fal_json_close(out, ']');
+	fal_json_close(out, '}');
+	fal_put_u8(out, '\n');
+}
+
+/* Clocks a second of the epoch; 0: too short to tell. */
+static double
+rate(const struct fal_summary_epoch *e)
+{
+	double s = e->end - e->begin;
+	return s > 0 ? (double)e->clocks / s : 0;
+}
+
+static double
+mean_loss(const struct fal_summary_epoch *e)
+{
+	return e->samples > 0 ? e->loss_sum / (double)e->samples : 0;
+}
+
+void
+stat_history(struct fal_buf *out, const struct fal_summary *s)
+{
+	fal_put_fmt(out, "%6s %10s %9s %10s %9s\n", "EPOCH", "LOSS", "ACCURACY",
+		    "SECONDS", "CLOCKS/S");
+	for (size_t i = 0; i < s->n_epoch; i++) {
+		const struct fal_summary_epoch *e = &s->epoch[i];
+		fal_put_fmt(out, "%6llu %10.5f ", (unsigned long long)e->epoch,
+			    mean_loss(e));
+		if (e->judged)
+			fal_put_fmt(out, "%9.4f", e->accuracy);
+		else
+			fal_put_fmt(out, "%9s", "-");
+		fal_put_fmt(out, " %10.2f %9.2f\n", e->end - e->begin, rate(e));
+	}
+}
+
+void
+stat_history_json(struct fal_buf *out, const struct fal_summary *s)
+{
+	for (size_t i = 0; i < s->n_epoch; i++) {
+		const struct fal_summary_epoch *e = &s->epoch[i];
+		fal_json_open(out, '{');
+		put_u64(out, "epoch", e->epoch);
+		put_u64(out, "clocks", e->clocks);
+		fal_json_key(out, "loss");
+		fal_json_num(out, mean_loss(e));
+		if (e->judged) {
+			fal_json_key(out, "accuracy");
+			fal_json_num(out, e->accuracy);
+		}
+		fal_json_key(out, "seconds");
+		fal_json_fixed(out, e->end - e->begin, 6);
+		fal_json_key(out, "clocks_s");
+		fal_json_fixed(out, rate(e), 3);
+		fal_json_close(out, '}');
+		fal_put_u8(out, '\n');
+	}
+}

@@ -1,0 +1,198 @@
+/* The table of a job: a row for each worker, and what they make together. */
+#include "base/json.h"
+#include "stat.h"
+
+#include <string.h>
+
+/* The rates of a worker, each once for both outputs. */
+struct row {
+	double compute, push, pull, wait; /* parts of its wall time, 0 to 1 */
+	double samples_s;                 /* samples a second of its wall time */
+};
+
+static struct row
+row_of(const struct fal_summary_worker *w)
+{
+	double wall = w->compute + w->push + w->pull + w->wait;
+	if (!(wall > 0))
+		return (struct row){ 0 };
+	return (struct row){
+		.compute = w->compute / wall,
+		.push = w->push / wall,
+		.pull = w->pull / wall,
+		.wait = w->wait / wall,
+		.samples_s = w->samples / wall,
+	};
+}
+
+/* A name from the trace, without what could move a terminal's cursor. */
+static void
+put_name(struct fal_buf *out, const char *s, int width)
+{
+	size_t begin = out->n;
+	fal_put_fmt(out, "%-*s", width, s);
+	for (size_t i = begin; out->err == 0 && i < out->n; i++)
+		if (out->p[i] < 0x20 || out->p[i] == 0x7f)
+			out->p[i] = '?';
+}
+
+static void
+put_worker(struct fal_buf *out, const struct fal_summary_worker *w, int width)
+{
+	struct row r = row_of(w);
+	put_name(out, w->name, width);
+	fal_put_fmt(out, " %-9s %-7s %5llu %8llu %6llu %6llu",
+		    fal_class_name(w->verdict.class), fal_cause_name(w->verdict.cause),
+		    (unsigned long long)w->lanes, (unsigned long long)w->done,
+		    (unsigned long long)w->in, (unsigned long long)w->out);
+	fal_put_fmt(out, " %8.1f %5.1f %5.1f %5.1f %9.1f\n", 100 * r.compute,
+		    100 * r.push, 100 * r.pull, 100 * r.wait, r.samples_s);
+}
+
+static void
+put_numerics(struct fal_buf *out, const struct fal_summary *s)
+{
+	if (s->n_worker == 0)
+		return;
+	fal_put_fmt(out, "numerics: %s", s->identical ? "identical\n" : "differ:");
+	for (size_t i = 0; !s->identical && i < s->n_worker; i++) {
+		if (!s->worker[i].differs)
+			continue;
+		fal_put_u8(out, ' ');
+		put_name(out, s->worker[i].name, 0);
+	}
+	if (!s->identical)
+		fal_put_u8(out, '\n');
+}
+
+static void
+put_totals(struct fal_buf *out, const struct fal_summary *s)
+{
+	fal_put_fmt(out, "clocks: %llu of %llu", (unsigned long long)s->version,
+		    (unsigned long long)s->job.clocks);
+	if (s->clocks_s > 0)
+		fal_put_fmt(out, ", %.2f/s, %.1f samples/s", s->clocks_s, s->samples_s);
+	fal_put_u8(out, '\n');
+	if (s->n_epoch > 0)
+		fal_put_fmt(out, "loss: %.5f\n", s->loss);
+	if (s->judged)
+		fal_put_fmt(out, "accuracy: %.4f after epoch %llu\n", s->accuracy,
+			    (unsigned long long)s->judged_epoch);
+	put_numerics(out, s);
+	if (s->capacity > 0 && s->samples_s > 0)
+		fal_put_fmt(out, "capacity: %.1f samples/s, used %.1f %%\n", s->capacity,
+			    100 * s->samples_s / s->capacity);
+}
+
+void
+stat_table(struct fal_buf *out, const struct fal_summary *s)
+{
+	int width = 6;
+	for (size_t i = 0; i < s->n_worker; i++) {
+		size_t n = strlen(s->worker[i].name);
+		if (n > (size_t)width)
+			width = n < 32 ? (int)n : 32;
+	}
+	fal_put_fmt(out, "job: ");
+	put_name(out, s->name, 0);
+	fal_put_fmt(out, ", ");
+	put_name(out, s->scheme, 0);
+	fal_put_fmt(out, s->done ? ", done\n" : "\n");
+	fal_put_fmt(out, "%-*s %-9s %-7s %5s %8s %6s %6s %8s %5s %5s %5s %9s\n", width,
+		    "WORKER", "CLASS", "CAUSE", "LANES", "TASKS", "IN", "OUT", "COMPUTE%",
+		    "PUSH%", "PULL%", "WAIT%", "SAMPLES/S");
+	for (size_t i = 0; i < s->n_worker; i++)
+		put_worker(out, &s->worker[i], width);
+	put_totals(out, s);
+}
+
+static void
+json_u64(struct fal_buf *out, const char *key, uint64_t v)
+{
+	fal_json_key(out, key);
+	fal_json_u64(out, v);
+}
+
+static void
+json_fixed(struct fal_buf *out, const char *key, double v, int decimals)
+{
+	fal_json_key(out, key);
+	fal_json_fixed(out, v, decimals);
+}
+
+static void
+json_str(struct fal_buf *out, const char *key, const char *v)
+{
+	fal_json_key(out, key);
+	fal_json_str(out, v);
+}
+
+static void
+json_worker(struct fal_buf *out, const struct fal_summary_worker *w)
+{
+	struct row r = row_of(w);
+	fal_json_open(out, '{');
+	json_str(out, "worker", w->name);
+	json_str(out, "class", fal_class_name(w->verdict.class));
+	json_str(out, "cause", fal_cause_name(w->verdict.cause));
+	json_u64(out, "lanes", w->lanes);
+	json_u64(out, "tasks", w->done);
+	json_u64(out, "in", w->in);
+	json_u64(out, "out", w->out);
+	json_fixed(out, "compute", r.compute, 4);
+	json_fixed(out, "push", r.push, 4);
+	json_fixed(out, "pull", r.pull, 4);
+	json_fixed(out, "wait", r.wait, 4);
+	json_fixed(out, "samples_s", r.samples_s, 1);
+	json_fixed(out, "projected", w->verdict.projected, 6);
+	fal_json_key(out, "left");
+	fal_json_bool(out, w->left);
+	fal_json_close(out, '}');
+}
+
+static void
+json_differ(struct fal_buf *out, const struct fal_summary *s)
+{
+	fal_json_key(out, "differ");
+	fal_json_open(out, '[');
+	for (size_t i = 0; i < s->n_worker; i++)
+		if (s->worker[i].differs)
+			fal_json_str(out, s->worker[i].name);
+	fal_json_close(out, ']');
+}
+
+void
+stat_table_json(struct fal_buf *out, const struct fal_summary *s)
+{
+	fal_json_open(out, '{');
+	json_str(out, "job", s->name);
+	json_str(out, "scheme", s->scheme);
+	fal_json_key(out, "done");
+	fal_json_bool(out, s->done);
+	fal_json_key(out, "workers");
+	fal_json_open(out, '[');
+	for (size_t i = 0; i < s->n_worker; i++)
+		json_worker(out, &s->worker[i]);
+	fal_json_close(out, ']');
+	json_u64(out, "clocks", s->version);
+	json_u64(out, "of_clocks", s->job.clocks);
+	json_fixed(out, "clocks_s", s->clocks_s, 3);
+	json_fixed(out, "samples_s", s->samples_s, 1);
+	if (s->n_epoch > 0) {
+		fal_json_key(out, "loss");
+		fal_json_num(out, s->loss);
+	}
+	if (s->judged) {
+		fal_json_key(out, "accuracy");
+		fal_json_num(out, s->accuracy);
+		json_u64(out, "epoch", s->judged_epoch);
+	}
+	json_str(out, "numerics", s->identical ? "identical" : "differ");
+	json_differ(out, s);
+	if (s->capacity > 0 && s->samples_s > 0) {
+		json_fixed(out, "capacity", s->capacity, 1);
+		json_fixed(out, "used", s->samples_s / s->capacity, 4);
+	}
+	fal_json_close(out, '}');
+	fal_put_u8(out, '\n');
+}

@@ -1,0 +1,109 @@
+/* Classes of workers by the time that an equal share would take them. */
+#include "trace/classify.h"
+
+#include "base/err.h"
+#include "base/mem.h"
+
+#include <stdlib.h>
+
+/* The parts of a projected time, in the order of enum fal_cause, and their sum. */
+enum { COMPUTE, PUSH, PULL, SUM, PARTS };
+
+static void
+parts_of(const struct fal_trace_load *w, double share, double parts[static PARTS])
+{
+	parts[COMPUTE] = share * w->lane_s / (double)w->tasks;
+	parts[PUSH] = w->push / (double)w->clocks;
+	parts[PULL] = w->pull / (double)w->clocks;
+	parts[SUM] = parts[COMPUTE] + parts[PUSH] + parts[PULL];
+}
+
+static int
+by_value(const void *a, const void *b)
+{
+	const double *x = a, *y = b;
+	return (*x > *y) - (*x < *y);
+}
+
+/* Sorts v; n > 0. */
+static double
+median(double *v, size_t n)
+{
+	qsort(v, n, sizeof(*v), by_value);
+	return n % 2 == 1 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
+}
+
+static struct fal_trace_class
+class_of(const double parts[static PARTS], const double med[static PARTS])
+{
+	struct fal_trace_class c = { .class = FAL_CLASS_STEADY, .projected = parts[SUM] };
+	double sign = 1;
+	if (parts[SUM] > med[SUM] * (1 + FAL_CLASS_TOLERANCE)) {
+		c.class = FAL_CLASS_STRAGGLER;
+	} else if (parts[SUM] < med[SUM] * (1 - FAL_CLASS_TOLERANCE)) {
+		c.class = FAL_CLASS_PIONEER;
+		sign = -1;
+	} else {
+		return c;
+	}
+	int worst = COMPUTE;
+	for (int p = PUSH; p <= PULL; p++)
+		if (sign * (parts[p] - med[p]) > sign * (parts[worst] - med[worst]))
+			worst = p;
+	c.cause = (enum fal_cause)(FAL_CAUSE_COMPUTE + worst);
+	return c;
+}
+
+static int
+ran(const struct fal_trace_load *w)
+{
+	return w->tasks > 0 && w->clocks > 0;
+}
+
+int
+fal_trace_classify(const struct fal_trace_load *loads, size_t n,
+		   struct fal_trace_class *out)
+{
+	double *v = fal_calloc(n, sizeof(*v)), med[PARTS] = { 0 }, parts[PARTS];
+	double tasks = 0, clocks = 0;
+	if (v == NULL)
+		return FAL_ENOMEM;
+	for (size_t i = 0; i < n; i++) {
+		tasks += ran(&loads[i]) ? (double)loads[i].tasks : 0;
+		clocks += ran(&loads[i]) ? (double)loads[i].clocks : 0;
+	}
+	double share = clocks > 0 ? tasks / clocks : 0;
+	for (int p = 0; p < PARTS; p++) {
+		size_t k = 0;
+		for (size_t i = 0; i < n; i++) {
+			if (!ran(&loads[i]))
+				continue;
+			parts_of(&loads[i], share, parts);
+			v[k++] = parts[p];
+		}
+		med[p] = k > 0 ? median(v, k) : 0;
+	}
+	for (size_t i = 0; i < n; i++) {
+		out[i] = (struct fal_trace_class){ 0 };
+		if (!ran(&loads[i]))
+			continue;
+		parts_of(&loads[i], share, parts);
+		out[i] = class_of(parts, med);
+	}
+	free(v);
+	return 0;
+}
+
+const char *
+fal_class_name(enum fal_class c)
+{
+	static const char *const name[] = { "-", "steady", "straggler", "pioneer" };
+	return name[c];
+}
+
+const char *
+fal_cause_name(enum fal_cause c)
+{
+	static const char *const name[] = { "-", "compute", "push", "pull" };
+	return name[c];
+}

@@ -1,0 +1,49 @@
+/* Sorted ids. */
+#include "trace/ids.h"
+
+#include "base/err.h"
+#include "base/mem.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* The first place that is not below `id`. */
+static size_t
+place(const struct fal_ids *ids, uint32_t id)
+{
+	size_t lo = 0, hi = ids->n;
+	while (lo < hi) {
+		size_t mid = lo + (hi - lo) / 2;
+		if (ids->v[mid].id < id)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return lo;
+}
+
+size_t *
+fal_ids_get(const struct fal_ids *ids, uint32_t id)
+{
+	size_t at = place(ids, id);
+	return at < ids->n && ids->v[at].id == id ? &ids->v[at].value : NULL;
+}
+
+int
+fal_ids_put(struct fal_ids *ids, uint32_t id, size_t value)
+{
+	if (FAL_GROW(ids->v, ids->cap, ids->n + 1) < 0)
+		return FAL_ENOMEM;
+	size_t at = place(ids, id);
+	memmove(&ids->v[at + 1], &ids->v[at], (ids->n - at) * sizeof(*ids->v));
+	ids->v[at] = (struct fal_id){ .id = id, .value = value };
+	ids->n++;
+	return 0;
+}
+
+void
+fal_ids_free(struct fal_ids *ids)
+{
+	free(ids->v);
+	*ids = (struct fal_ids){ 0 };
+}

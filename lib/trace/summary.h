@@ -1,0 +1,84 @@
+/* Sums a trace up: a row for each worker, a row for each epoch, the job as a whole.
+ *
+ * Pure: lines in, numbers out.  It believes what the trace says; audit.h does not.
+ */
+#ifndef FAL_TRACE_SUMMARY_H
+#define FAL_TRACE_SUMMARY_H
+
+#include "trace/classify.h"
+#include "trace/ids.h"
+#include "trace/job.h"
+
+/* Clocks that the job's rate is taken over. */
+#define FAL_SUMMARY_RATE_CLOCKS 100
+
+/* A worker by name: a session that joins after an earlier one of that name has left
+ * continues its row. */
+struct fal_summary_worker {
+	char *name, *fingerprint;
+	bool left;                        /* its last session has ended */
+	uint64_t lanes_max;               /* that it may run */
+	uint64_t cores;                   /* that it has */
+	uint64_t lanes;                   /* that it ran last */
+	uint64_t last_clock;              /* that it told of */
+	uint64_t done, in, out;           /* tasks: claims won, moved to it, moved away */
+	double samples;                   /* of its done tasks */
+	double compute, push, pull, wait; /* seconds */
+	double core_s;                    /* sum over its tasks of core seconds */
+	struct fal_trace_load load;
+	struct fal_trace_class verdict;
+	bool differs; /* its fingerprint is not that of most workers */
+};
+
+struct fal_summary_epoch {
+	uint64_t epoch; /* from 1 */
+	uint64_t clocks, samples;
+	double loss_sum;   /* loss · samples */
+	double begin, end; /* seconds of the job */
+	bool judged;
+	double accuracy; /* if judged */
+};
+
+/* {0} is empty and valid. */
+struct fal_summary {
+	bool have_job, done;
+	struct fal_trace_job job;
+	char *name, *scheme;
+	struct fal_summary_worker *worker;
+	size_t n_worker, cap_worker;
+	struct fal_summary_epoch *epoch;
+	size_t n_epoch, cap_epoch;
+	uint64_t version; /* the last */
+	double loss;      /* of the last update */
+	bool judged;
+	double accuracy; /* of the last evaluation, if judged */
+	uint64_t judged_epoch;
+
+	/* Set by fal_summary_end. */
+	double clocks_s, samples_s; /* a second, over the last clocks; 0: too few */
+	double capacity;            /* samples a second; 0: not known */
+	bool identical;             /* all fingerprints are equal */
+
+	/* Private. */
+	struct fal_ids ids; /* session → index of worker */
+	uint64_t last_clock;
+	struct fal_summary_tick {
+		double t;
+		uint64_t samples;
+	} tick[FAL_SUMMARY_RATE_CLOCKS + 1]; /* the last updates, a ring */
+	uint64_t n_tick;
+};
+
+/* Takes the next line; `summary` is a struct fal_summary, so this is an on_line of
+ * fal_trace_reader_new.  Errors: FAL_EFORMAT, FAL_ELIMIT, FAL_EINVAL, FAL_ENOMEM. */
+int fal_summary_line(void *summary, struct fal_trace_line *l);
+
+/* Derives what needs all lines: classes, rates, numerics, and the capacity
+ *	Σ min(lanes_max, cores) · samples a core-second,
+ * over the workers that told of one of the last two clocks.
+ * FAL_ETRUNC: there was no line; FAL_ENOMEM. */
+int fal_summary_end(struct fal_summary *s, struct fal_diag *diag);
+
+void fal_summary_free(struct fal_summary *s);
+
+#endif

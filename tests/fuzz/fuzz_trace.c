@@ -1,0 +1,62 @@
+/* Any bytes through the audit and the summary: no crash, no leak, no failed assertion.
+ * A first byte other than '{' puts a valid job line before the rest, so that the lines
+ * behind it are reached. */
+#include "trace/audit.h"
+#include "trace/summary.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n);
+
+static const char head[] =
+	"{\"t\":0,\"ev\":\"job\",\"name\":\"j\",\"epochs\":2,\"batch\":64,\"task\":8,"
+	"\"samples\":96,\"blocks\":5,\"clocks_per_epoch\":2,\"clocks\":4,"
+	"\"scheme\":\"bsp\",\"audit\":\"claims\"}\n"
+	"{\"t\":0.1,\"ev\":\"join\",\"worker\":\"a\",\"id\":1,\"lanes\":[1,2],\"cores\":"
+	"4,"
+	"\"fingerprint\":\"f\"}\n"
+	"{\"t\":0.1,\"ev\":\"join\",\"worker\":\"b\",\"id\":2,\"lanes\":[1,2],\"cores\":"
+	"4,"
+	"\"fingerprint\":\"f\"}\n";
+
+static int
+feed(int (*on_line)(void *arg, struct fal_trace_line *l), void *arg, const uint8_t *p,
+     size_t n)
+{
+	struct fal_diag diag;
+	struct fal_trace_reader *r = fal_trace_reader_new(on_line, arg);
+	if (r == NULL)
+		abort();
+	int err = 0;
+	if (n > 0 && p[0] != '{') {
+		err = fal_trace_feed(r, head, sizeof(head) - 1, &diag);
+		p++;
+		n--;
+	}
+	if (err == 0)
+		err = fal_trace_feed(r, p, n, &diag);
+	if (err == 0)
+		err = fal_trace_end(r, &diag);
+	fal_trace_reader_free(r);
+	return err;
+}
+
+int
+LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
+{
+	struct fal_diag diag;
+	struct fal_audit_verdict v;
+	struct fal_audit *a = fal_audit_new();
+	if (a == NULL)
+		abort();
+	if (feed(fal_audit_line, a, p, n) == 0)
+		fal_audit_end(a, &v, &diag);
+	fal_audit_free(a);
+
+	struct fal_summary s = { 0 };
+	if (feed(fal_summary_line, &s, p, n) == 0)
+		fal_summary_end(&s, &diag);
+	fal_summary_free(&s);
+	return 0;
+}

@@ -1,0 +1,407 @@
+/* The trace reader, the classes of workers, and the sums over a trace. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/buf.h"
+#include "trace/reader.h"
+#include "trace/summary.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Within a billionth, and both are printed. */
+static void
+assert_near(double is, double want)
+{
+	double d = is > want ? is - want : want - is;
+	if (!(d <= 1e-9 * (want > 1 ? want : 1)))
+		fail_msg("is %.12g, want %.12g", is, want);
+}
+
+struct seen {
+	size_t lines;
+	double t_sum;
+	uint64_t number;
+};
+
+static int
+on_count(void *arg, struct fal_trace_line *l)
+{
+	struct seen *s = arg;
+	s->lines++;
+	s->t_sum += l->t;
+	s->number = fal_trace_get_u64(l, l->o, "n", 100);
+	return l->err;
+}
+
+/* Every way of cutting the bytes in two gives the same lines. */
+static void
+test_every_cut(void **state)
+{
+	(void)state;
+	static const char text[] = "{\"t\":1,\"ev\":\"a\",\"n\":3}\n"
+				   "{\"t\":2.5,\"ev\":\"b\",\"n\":100}\n";
+	for (size_t cut = 0; cut < sizeof(text); cut++) {
+		struct seen s = { 0 };
+		struct fal_diag diag = { "" };
+		struct fal_trace_reader *r = fal_trace_reader_new(on_count, &s);
+		assert_int_equal(fal_trace_feed(r, text, cut, &diag), 0);
+		assert_int_equal(fal_trace_feed(r, text + cut, sizeof(text) - 1 - cut,
+						&diag),
+				 0);
+		assert_int_equal(fal_trace_end(r, &diag), 0);
+		assert_int_equal(s.lines, 2);
+		assert_near(s.t_sum, 3.5);
+		assert_int_equal(s.number, 100);
+		fal_trace_reader_free(r);
+	}
+}
+
+static int
+on_get(void *arg, struct fal_trace_line *l)
+{
+	(void)arg;
+	uint64_t row[3];
+	fal_trace_get_u64(l, l->o, "n", 100);
+	fal_trace_get_f64(l, l->o, "f");
+	fal_trace_get_str(l, l->o, "s");
+	fal_trace_get_flag(l, l->o, "b");
+	fal_trace_get_row(l, l->o, "a", 0, 3, row);
+	if (l->err == 0 && (row[0] != 1 || row[1] != 2 || row[2] != 3))
+		return FAL_ESTATE;
+	return l->err;
+}
+
+#define GOOD "{\"t\":1,\"ev\":\"e\",\"n\":3,\"f\":1e3,\"s\":\"x\",\"a\":[[1,2,3]]}\n"
+
+static void
+test_bad_lines(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *line;
+		int err;
+		const char *diag;
+	} bad[] = {
+		{ "\n", FAL_EFORMAT, "2: column" },
+		{ "nonsense\n", FAL_EFORMAT, "2: column" },
+		{ "[1]\n", FAL_EFORMAT, "2: not a JSON object" },
+		{ "{\"t\":1,\"t\":1,\"ev\":\"e\"}\n", FAL_EFORMAT, "2: column" },
+		{ "{\"ev\":\"e\"}\n", FAL_EFORMAT, "2: t: missing" },
+		{ "{\"t\":\"1\",\"ev\":\"e\"}\n", FAL_EFORMAT, "2: t: not a number" },
+		{ "{\"t\":1,\"ev\":7}\n", FAL_EFORMAT, "2: ev: not a string" },
+		{ "{\"t\":1,\"ev\":\"e\"}\n", FAL_EFORMAT, "2: e.n: missing" },
+		{ "{\"t\":1,\"ev\":\"e\",\"n\":-1}\n", FAL_EFORMAT,
+		  "2: e.n: not a whole number" },
+		{ "{\"t\":1,\"ev\":\"e\",\"n\":1.0}\n", FAL_EFORMAT,
+		  "2: e.n: not a whole number" },
+		{ "{\"t\":1,\"ev\":\"e\",\"n\":101}\n", FAL_ELIMIT,
+		  "2: e.n: 101 is above 100" },
+		{ "{\"t\":1,\"ev\":\"e\",\"n\":1,\"f\":1,\"s\":\"\",\"b\":1}\n",
+		  FAL_EFORMAT, "2: e.b: neither true nor false" },
+		{ "{\"t\":1,\"ev\":\"e\",\"n\":1,\"f\":1,\"s\":\"\",\"a\":[1,2,3]}\n",
+		  FAL_EFORMAT, "2: e.a: not 3 numbers" },
+		{ "{\"t\":1,\"ev\":\"e\",\"n\":1,\"f\":1,\"s\":\"\",\"a\":[]}\n",
+		  FAL_EFORMAT, "2: e.a: not 3 numbers" },
+		{ "{\"t\":1,\"ev\":\"e\",\"n\":1,\"f\":1,\"s\":\"\",\"a\":[[1,2,-3]]}\n",
+		  FAL_EFORMAT, "2: e.a: not a whole number" },
+	};
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		struct fal_diag diag = { "" }, again = { "" };
+		struct fal_trace_reader *r = fal_trace_reader_new(on_get, NULL);
+		assert_int_equal(fal_trace_feed(r, GOOD, strlen(GOOD), &diag), 0);
+		int err = fal_trace_feed(r, bad[i].line, strlen(bad[i].line), &diag);
+		if (strncmp(diag.text, bad[i].diag, strlen(bad[i].diag)) != 0)
+			fail_msg("is '%s', want '%s'", diag.text, bad[i].diag);
+		assert_int_equal(err, bad[i].err);
+		/* The error stays. */
+		assert_int_equal(fal_trace_feed(r, GOOD, strlen(GOOD), &again), err);
+		assert_int_equal(fal_trace_end(r, NULL), err);
+		assert_string_equal(again.text, diag.text);
+		fal_trace_reader_free(r);
+	}
+}
+
+static void
+test_ends_in_a_line(void **state)
+{
+	(void)state;
+	struct seen s = { 0 };
+	struct fal_diag diag = { "" };
+	struct fal_trace_reader *r = fal_trace_reader_new(on_get, &s);
+	assert_int_equal(fal_trace_feed(r, GOOD "{\"t\":1", strlen(GOOD) + 6, &diag), 0);
+	assert_int_equal(fal_trace_end(r, &diag), FAL_ETRUNC);
+	assert_string_equal(diag.text, "2: ends in the middle of the line");
+	fal_trace_reader_free(r);
+}
+
+static void
+test_line_limit(void **state)
+{
+	(void)state;
+	static char spaces[1 << 16];
+	memset(spaces, ' ', sizeof(spaces));
+	struct fal_diag diag = { "" };
+	struct fal_trace_reader *r = fal_trace_reader_new(on_get, NULL);
+	for (size_t n = 0; n < FAL_TRACE_LINE_MAX; n += sizeof(spaces))
+		assert_int_equal(fal_trace_feed(r, spaces, sizeof(spaces), &diag), 0);
+	assert_int_equal(fal_trace_feed(r, spaces, 1, &diag), FAL_ELIMIT);
+	assert_string_equal(diag.text, "1: longer than 16777216 bytes");
+	fal_trace_reader_free(r);
+}
+
+static struct fal_trace_load
+load(uint64_t tasks, double lane_s, double push, double pull)
+{
+	return (struct fal_trace_load){ .clocks = 10,
+					.tasks = tasks,
+					.lane_s = lane_s * (double)tasks,
+					.push = push * 10,
+					.pull = pull * 10 };
+}
+
+static void
+check_classes(const struct fal_trace_load *w, size_t n, const char *want)
+{
+	struct fal_trace_class c[8];
+	char is[128] = "";
+	assert_int_equal(fal_trace_classify(w, n, c), 0);
+	for (size_t i = 0; i < n; i++) {
+		size_t at = strlen(is);
+		snprintf(is + at, sizeof(is) - at, "%s%s/%s", i > 0 ? " " : "",
+			 fal_class_name(c[i].class), fal_cause_name(c[i].cause));
+	}
+	assert_string_equal(is, want);
+}
+
+static void
+test_classes(void **state)
+{
+	(void)state;
+	/* Equal shares or not, what counts is the time of an equal one. */
+	struct fal_trace_load w[4] = { load(100, .01, .01, .01), load(100, .01, .01, .01),
+				       load(100, .01, .01, .01),
+				       load(10, .04, .01, .01) };
+	check_classes(w, 4, "steady/- steady/- steady/- straggler/compute");
+	w[3] = load(100, .01, .20, .05);
+	check_classes(w, 4, "steady/- steady/- steady/- straggler/push");
+	w[3] = load(100, .01, .05, .20);
+	check_classes(w, 4, "steady/- steady/- steady/- straggler/pull");
+	w[3] = load(100, .005, .01, .01);
+	check_classes(w, 4, "steady/- steady/- steady/- pioneer/compute");
+	/* S = 10: 0.12 of the others; 20 % more is 0.144, 20 % less 0.096. */
+	w[3] = load(100, .0123, .01, .01);
+	check_classes(w, 4, "steady/- steady/- steady/- steady/-");
+	w[3] = load(100, .0125, .01, .01);
+	check_classes(w, 4, "steady/- steady/- steady/- straggler/compute");
+	w[3] = load(100, .0077, .01, .01);
+	check_classes(w, 4, "steady/- steady/- steady/- steady/-");
+	w[3] = load(100, .0075, .01, .01);
+	check_classes(w, 4, "steady/- steady/- steady/- pioneer/compute");
+	w[3] = load(0, 0, .01, .01); /* it ran nothing */
+	check_classes(w, 4, "steady/- steady/- steady/- -/-");
+	w[3] = load(100, .04, .01, .01);
+	check_classes(w + 2, 2, "pioneer/compute straggler/compute");
+	check_classes(w + 3, 1, "steady/-");
+	check_classes(w, 0, "");
+}
+
+#define CLOCK(t, c, name, id, lanes, done, compute, wait, task_s)                        \
+	"{\"t\":" t ",\"ev\":\"clock\",\"clock\":" c ",\"worker\":\"" name               \
+	"\",\"id\":" id ",\"lanes\":" lanes ",\"share\":4,\"done\":" done                \
+	",\"in\":1,\"out\":2,\"cloned\":0,\"lost\":0,\"compute\":" compute               \
+	",\"push\":0.1,\"pull\":0.2,\"wait\":" wait ",\"push_all\":0.1,\"pull_all\":0.2" \
+	",\"task_s\":" task_s ",\"staleness\":0,\"tx\":1,\"rx\":1}\n"
+#define UPDATE(t, c, v, samples, loss, epoch)                           \
+	"{\"t\":" t ",\"ev\":\"update\",\"version\":" v ",\"clock\":" c \
+	",\"samples\":" samples ",\"loss\":" loss ",\"lr\":0.1,\"epoch\":" epoch "}\n"
+#define JOIN(name, id, print)                                           \
+	"{\"t\":0.1,\"ev\":\"join\",\"worker\":\"" name "\",\"id\":" id \
+	",\"lanes\":[1,2],\"cores\":4,\"fingerprint\":\"" print "\"}\n"
+
+static const char job_text[] =
+	"{\"t\":0,\"ev\":\"job\",\"name\":\"j\",\"epochs\":2,\"batch\":64,\"task\":8,"
+	"\"samples\":96,\"blocks\":5,\"clocks_per_epoch\":2,\"clocks\":4,"
+	"\"scheme\":\"bsp\",\"audit\":\"claims\"}\n" JOIN("a", "1", "f0") JOIN(
+		"b", "2", "f0") JOIN("c", "3", "f1") CLOCK("1", "0", "a", "1", "2", "4",
+							   "0.5", "0.2", "0.2")
+		CLOCK("1", "0", "b", "2", "1", "4", "0.7", "0.0", "0.4") UPDATE(
+			"1.0", "0", "1", "64", "2.0",
+			"1") "{\"t\":1.1,\"ev\":\"leave\",\"worker\":\"b\",\"id\":2,"
+			     "\"reason\":\"lost\"}\n" JOIN("b", "7",
+							   "f0") "{\"t\":1.2,\"ev\":"
+								 "\"unheard-of\"}"
+								 "\n" CLOCK("2", "1", "b",
+									    "7", "2", "2",
+									    "0.5", "0.2",
+									    "0.4")
+									 UPDATE("2.0",
+										"1", "2",
+										"32",
+										"0.5",
+										"1") "{\""
+										     "t\""
+										     ":2."
+										     "1,"
+										     "\"e"
+										     "v\""
+										     ":\""
+										     "eva"
+										     "l\""
+										     ",\""
+										     "ver"
+										     "sio"
+										     "n\""
+										     ":2,"
+										     "\"e"
+										     "poc"
+										     "h\""
+										     ":1,"
+										     "\"r"
+										     "igh"
+										     "t\""
+										     ":9,"
+										     "\"t"
+										     "ota"
+										     "l\""
+										     ":10"
+										     ","
+										     "\"l"
+										     "oss"
+										     "\":"
+										     "0."
+										     "4,"
+										     "\"a"
+										     "ccu"
+										     "rac"
+										     "y\""
+										     ":0."
+										     "9}"
+										     "\n"
+										     "{\""
+										     "t\""
+										     ":2."
+										     "2,"
+										     "\"e"
+										     "v\""
+										     ":\""
+										     "pol"
+										     "icy"
+										     "\","
+										     "\"c"
+										     "loc"
+										     "k\""
+										     ":2,"
+										     "\"s"
+										     "che"
+										     "me"
+										     "\":"
+										     "\"e"
+										     "psp"
+										     "\","
+										     "\"b"
+										     "y\""
+										     ":\""
+										     "roo"
+										     "t\""
+										     "}"
+										     "\n" UPDATE(
+											     "3.0",
+											     "2",
+											     "3",
+											     "64",
+											     "0.25",
+											     "2");
+
+static void
+test_summary(void **state)
+{
+	(void)state;
+	struct fal_summary s = { 0 };
+	struct fal_diag diag = { "" };
+	struct fal_trace_reader *r = fal_trace_reader_new(fal_summary_line, &s);
+	int err = fal_trace_feed(r, job_text, strlen(job_text), &diag);
+	assert_string_equal(diag.text, "");
+	assert_int_equal(err, 0);
+	assert_int_equal(fal_summary_end(&s, &diag), 0);
+	assert_int_equal(s.n_worker, 3);
+	const struct fal_summary_worker *a = &s.worker[0], *b = &s.worker[1];
+	assert_string_equal(b->name, "b");
+	assert_false(b->left); /* it came back, and went on with its row */
+	assert_int_equal(b->done, 6);
+	assert_int_equal(b->load.clocks, 2);
+	assert_near(b->samples, 4 * 8 + 2 * 8);
+	assert_near(b->compute, 1.2);
+	assert_near(b->load.lane_s, 4 * 0.4 + 2 * 0.2);
+	assert_near(b->core_s, 4 * 0.4 + 2 * 0.4);
+	assert_near(a->wait, 0.2);
+	assert_int_equal(a->out, 2);
+	assert_false(s.identical);
+	assert_false(a->differs);
+	assert_true(s.worker[2].differs);
+	assert_int_equal(s.worker[2].verdict.class, FAL_CLASS_NONE);
+	assert_near(s.clocks_s, 1.0);
+	assert_near(s.samples_s, (32 + 64) / 2.0);
+	/* a: 8 samples in 0.2 s a core; b: in 0.4 s; 2 lanes each. */
+	assert_near(s.capacity, 2 * 8 / 0.2 + 2 * 8 / 0.4);
+	assert_string_equal(s.scheme, "epsp");
+	assert_int_equal(s.version, 3);
+	assert_int_equal(s.n_epoch, 2);
+	assert_near(s.epoch[0].loss_sum / 96, (64 * 2.0 + 32 * 0.5) / 96);
+	assert_near(s.epoch[1].begin, 2.0);
+	assert_true(s.epoch[0].judged);
+	assert_near(s.epoch[0].accuracy, 0.9);
+	assert_false(s.epoch[1].judged);
+	fal_trace_reader_free(r);
+	fal_summary_free(&s);
+}
+
+static void
+test_summary_refuses(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *line, *diag;
+	} bad[] = {
+		{ CLOCK("2", "1", "b", "9", "2", "2", "0.5", "0.2", "0.4"),
+		  "16: clock.id: 9 never joined" },
+		{ CLOCK("2", "4", "a", "1", "2", "2", "0.5", "0.2", "0.4"),
+		  "16: clock.clock: 4 is above 3" },
+		{ CLOCK("2", "3", "a", "1", "2", "2", "-0.5", "0.2", "0.4"),
+		  "16: clock.compute: -0.5 seconds" },
+		{ UPDATE("3", "0", "1", "64", "2.0", "1"), "16: update.epoch: 1 again" },
+		{ JOIN("d", "7", "f0"), "16: join.id: 7 joined before" },
+	};
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		struct fal_summary s = { 0 };
+		struct fal_diag diag = { "" };
+		struct fal_trace_reader *r = fal_trace_reader_new(fal_summary_line, &s);
+		assert_int_equal(fal_trace_feed(r, job_text, strlen(job_text), &diag), 0);
+		assert_true(fal_trace_feed(r, bad[i].line, strlen(bad[i].line), &diag) <
+			    0);
+		assert_string_equal(diag.text, bad[i].diag);
+		fal_trace_reader_free(r);
+		fal_summary_free(&s);
+	}
+	struct fal_summary s = { 0 };
+	assert_int_equal(fal_summary_end(&s, NULL), FAL_ETRUNC);
+	fal_summary_free(&s);
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_every_cut),       cmocka_unit_test(test_bad_lines),
+		cmocka_unit_test(test_ends_in_a_line),  cmocka_unit_test(test_line_limit),
+		cmocka_unit_test(test_classes),         cmocka_unit_test(test_summary),
+		cmocka_unit_test(test_summary_refuses),
+	};
+	cmocka_set_message_output(CM_OUTPUT_TAP);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
