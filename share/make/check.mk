@@ -33,7 +33,7 @@ check: deps-check
 	@$(MAKE) --no-print-directory check-tests
 
 check-tests: $(PROG_BIN) $(UNIT_BIN) $(SIM)
-	prove -Ishare/make --harness FalconTap --timer --exec share/make/tap \
+	PERL5LIB=share/make prove --harness FalconTap --timer --exec share/make/tap \
 		$(UNIT_BIN) $(SIM) $(BATS)
 
 sim: $(SIM)

@@ -1,0 +1,125 @@
+#!/usr/bin/env bats
+# The build's own promises: floors, dependencies, the closing line, install.
+
+load common
+
+setup() {
+	cd "$root"
+	tmp=$BATS_TEST_TMPDIR
+	# This may run inside make check.
+	unset MAKEFLAGS MFLAGS MAKELEVEL
+}
+
+# A copy of the sources, to be spoilt.
+copy_tree() {
+	mkdir "$tmp/tree"
+	cp -r lib cmd "$tmp/tree"
+}
+
+# refused FILE LINE WHAT: with LINE added to FILE, the floors say WHAT and fail.
+refused() {
+	copy_tree
+	printf '%s\n' "$2" >>"$tmp/tree/$1"
+	run .ci/floors "$tmp/tree"
+	same "exit status" "$status" 1
+	has "$output" "$1:"
+	has "$output" "$3"
+	rm -r "$tmp/tree"
+}
+
+@test "floors: this tree holds them" {
+	run .ci/floors
+	same output "$output" ""
+	same "exit status" "$status" 0
+}
+
+@test "floors: an include upwards, or of the same floor, is refused" {
+	refused lib/base/buf.c '#include "wire/bfp.h"' 'which is not below it'
+	refused lib/job/job.c '#include "nn/net.h"' 'which is not below it'
+	refused lib/job/job.c '#include "nonsense/net.h"' 'no such floor'
+}
+
+@test "floors: each library has one place" {
+	refused lib/base/buf.c '#include <sodium.h>' '<sodium.h> is not for this place'
+	refused lib/sec/hash.c '#include <zstd.h>' '<zstd.h> is not for this place'
+	refused lib/job/job.c '#  include <popt.h>' '<popt.h> is not for this place'
+	refused cmd/falcon-key/main.c '#include <cblas.h>' '<cblas.h> is not for this place'
+}
+
+@test "floors: pure folders neither read, print nor look at the clock" {
+	refused lib/wire/bfp.c 'int x(void) { return read(0, 0, 0); }' 'is pure, but calls'
+	refused lib/sched/sched.c '/* now */ t = time(NULL);' 'is pure, but calls'
+	refused lib/optim/optim.c 'printf ("x");' 'is pure, but calls'
+	refused lib/base/rng.c 'int r = rand();' 'randomness outside lib/sec'
+}
+
+@test "floors: what comments and strings say does not count" {
+	copy_tree
+	printf '/* read(\n * write(x) */\nchar *s = "time(0)";\n// open(1)\n' \
+		>>"$tmp/tree/lib/wire/bfp.c"
+	run .ci/floors "$tmp/tree"
+	same output "$output" ""
+}
+
+@test "deps: silent when all is there, and knows its sets" {
+	run share/deps build check
+	same output "$output" ""
+	same "exit status" "$status" 0
+	run share/deps nonsense
+	same "exit status" "$status" 2
+}
+
+@test "deps: elsewhere than on Debian, names what is missing and fails" {
+	# A machine with a shell, and nothing else in its PATH.
+	run env PATH=/nonexistent CC=false "$(command -v sh)" share/deps check
+	same "exit status" "$status" 1
+	has "$output" "not a Debian system; please install: "
+	has "$output" "socat"
+}
+
+# tap SCRIPT...: prove's report of tests with these bodies.
+tap() {
+	local i=0 body
+	for body in "$@"; do
+		i=$((i + 1))
+		printf '#!/bin/sh\n%s\n' "$body" >"$tmp/test$i"
+		chmod +x "$tmp/test$i"
+	done
+	run env PERL5LIB=share/make prove --harness FalconTap --exec share/make/tap "$tmp"/test*
+}
+
+@test "check: the last line counts what passed and failed" {
+	tap 'echo 1..2; echo ok 1; echo ok 2' 'echo 1..1; echo ok 1'
+	same "exit status" "$status" 0
+	same "last line" "${lines[-1]}" "3 passed, 0 failed"
+}
+
+@test "check: failures, crashes and missing tests are counted" {
+	tap 'echo 1..2; echo ok 1; echo not ok 2; exit 1' 'echo 1..1; echo ok 1; exit 3' \
+		'echo 1..2; echo ok 1' 'exit 0'
+	same "exit status" "$status" 1
+	same "last line" "${lines[-1]}" "3 passed, 4 failed"
+}
+
+@test "install puts the programs there, uninstall leaves nothing" {
+	run make -s B="$bin" DESTDIR="$tmp/dest" PREFIX=/usr install
+	same "exit status" "$status" 0
+	[ -x "$tmp/dest/usr/bin/falcon-key" ]
+	[ -f "$tmp/dest/usr/share/man/man5/falcon-job.5" ]
+	[ -f "$tmp/dest/usr/share/falcon/models/lenet5" ]
+	touch "$tmp/dest/usr/bin/other"
+	run make -s B="$bin" DESTDIR="$tmp/dest" PREFIX=/usr uninstall
+	same "exit status" "$status" 0
+	same "files left" "$(find "$tmp/dest" -type f)" "$tmp/dest/usr/bin/other"
+	[ ! -e "$tmp/dest/usr/share/falcon" ]
+}
+
+@test "the shipped jobs name models that are there" {
+	for job in share/jobs/*.job; do
+		model=$(sed -n 's/^file = //p' "$job")
+		[ -f "share/jobs/$model" ] || {
+			echo "$job: $model is not there"
+			return 1
+		}
+	done
+}

@@ -1,0 +1,63 @@
+# Helpers of the bats tests.  `load common` first, and `stop_all` in teardown.
+#
+# FALCON_BIN is the folder of the programs, build/release unless set.
+
+root=$(cd "$BATS_TEST_DIRNAME/../.." && pwd)
+bin=${FALCON_BIN:-$root/build/release}
+export PATH="$bin:$PATH"
+started=()
+
+# start NAME COMMAND...: in the background, output to NAME.out and NAME.err in the test's
+# folder; its process id is in $pid.
+start() {
+	local name=$1
+	shift
+	"$@" >"$BATS_TEST_TMPDIR/$name.out" 2>"$BATS_TEST_TMPDIR/$name.err" 3>&- &
+	pid=$!
+	started+=("$pid")
+}
+
+# start_ready NAME COMMAND...: as start, with --ready-fd 4 added; returns when the program
+# has written its line there, which is then in $ready, or fails when it ends without one.
+start_ready() {
+	local name=$1 fifo=$BATS_TEST_TMPDIR/$1.ready
+	shift
+	mkfifo "$fifo"
+	"$@" --ready-fd 4 >"$BATS_TEST_TMPDIR/$name.out" 2>"$BATS_TEST_TMPDIR/$name.err" \
+		3>&- 4>"$fifo" &
+	pid=$!
+	started+=("$pid")
+	if ! read -r -t 30 ready <"$fifo"; then
+		echo "$name: not ready: $(cat "$BATS_TEST_TMPDIR/$name.err")"
+		return 1
+	fi
+}
+
+# Ends and reaps whatever start left behind.
+stop_all() {
+	local p
+	for p in "${started[@]}"; do
+		kill -KILL "$p" 2>/dev/null || :
+		wait "$p" 2>/dev/null || :
+	done
+	started=()
+}
+
+# same WHAT GOT WANT: prints both where they differ.
+same() {
+	[ "$2" = "$3" ] || {
+		printf '%s\n got: %s\nwant: %s\n' "$1" "$2" "$3"
+		return 1
+	}
+}
+
+# has TEXT PART: prints the text where the part is not in it.
+has() {
+	case $1 in
+	*"$2"*) ;;
+	*)
+		printf 'no "%s" in:\n%s\n' "$2" "$1"
+		return 1
+		;;
+	esac
+}
