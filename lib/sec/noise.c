@@ -60,7 +60,7 @@ hmac(const uint8_t *key, size_t key_n, const void *a, size_t a_n, const void *b,
 /* HKDF (section 4.3): the first `n` ≤ 3 outputs from ck and the input key material. */
 static void
 hkdf(const uint8_t ck[static HASH_LEN], const uint8_t *ikm, size_t ikm_n, unsigned n,
-     uint8_t out[static 1][HASH_LEN])
+     uint8_t (*out)[HASH_LEN])
 {
 	uint8_t temp[HASH_LEN];
 	hmac(ck, HASH_LEN, ikm, ikm_n, NULL, 0, temp);

@@ -1,0 +1,192 @@
+/* Key files on disk. */
+#include "file.h"
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "sec/keyring.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+int
+file_read(const char *path, struct text *out)
+{
+	const size_t cap = FAL_KEYRING_MAX + 1; /* one more, to see that it is too long */
+	const bool std = strcmp(path, "-") == 0;
+	int fd = std ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return FAL_EIO;
+	int err = FAL_EIO;
+	size_t n = 0;
+	char *p = NULL;
+	struct stat st;
+	if (fstat(fd, &st) < 0)
+		goto close_fd;
+	p = fal_secret_alloc(cap);
+	if (p == NULL) {
+		err = FAL_ENOMEM;
+		goto close_fd;
+	}
+	for (ssize_t got = 1; got != 0 && n < cap;) {
+		got = read(fd, p + n, cap - n);
+		if (got < 0)
+			goto free_text;
+		n += (size_t)got;
+	}
+	if (n == cap) {
+		err = FAL_ELIMIT;
+		goto free_text;
+	}
+	*out = (struct text){ .p = p, .n = n };
+	out->exposed = S_ISREG(st.st_mode) && (st.st_mode & (S_IRGRP | S_IROTH)) != 0;
+	p = NULL;
+	err = FAL_OK;
+free_text:
+	fal_secret_free(p);
+close_fd:
+	if (!std) {
+		const int saved = errno;
+		close(fd);
+		errno = saved;
+	}
+	return err;
+}
+
+/* Writes and syncs n bytes to `fd` and closes it, in any case. */
+static int
+write_all(int fd, const char *p, size_t n)
+{
+	while (n > 0) {
+		ssize_t done = write(fd, p, n);
+		if (done < 0)
+			break;
+		p += done;
+		n -= (size_t)done;
+	}
+	const bool good = n == 0 && fsync(fd) == 0;
+	const int saved = errno;
+	const bool closed = close(fd) == 0;
+	if (good)
+		return closed ? FAL_OK : FAL_EIO;
+	errno = saved;
+	return FAL_EIO;
+}
+
+/* "BASE.XXXXXX" for mkstemp and mkdtemp, without slashes at the end of BASE. */
+static char *
+temp_name(const char *base)
+{
+	size_t n = strlen(base);
+	while (n > 1 && base[n - 1] == '/')
+		n--;
+	char *temp = fal_calloc(n + sizeof(".XXXXXX"), 1);
+	if (temp != NULL)
+		snprintf(temp, n + sizeof(".XXXXXX"), "%.*s.XXXXXX", (int)n, base);
+	return temp;
+}
+
+int
+dir_create(const char *dir, const char *const *name, const char *const *text, size_t n)
+{
+	struct stat st;
+	if (lstat(dir, &st) == 0)
+		return FAL_EEXIST;
+	char *temp = temp_name(dir);
+	if (temp == NULL)
+		return FAL_ENOMEM;
+	int err = FAL_EIO, saved, dirfd;
+	size_t made = 0;
+	if (mkdtemp(temp) == NULL)
+		goto free_temp;
+	dirfd = open(temp, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (dirfd < 0)
+		goto remove_dir;
+	for (; made < n; made++) {
+		int fd = openat(dirfd, name[made],
+				O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+		if (fd < 0)
+			goto remove_files;
+		if (write_all(fd, text[made], strlen(text[made])) < 0) {
+			made++;
+			goto remove_files;
+		}
+	}
+	/* Refused where somebody has put something there in the meantime. */
+	if (fsync(dirfd) == 0 && rename(temp, dir) == 0) {
+		close(dirfd);
+		err = FAL_OK;
+		goto free_temp;
+	}
+remove_files:
+	saved = errno;
+	while (made > 0)
+		unlinkat(dirfd, name[--made], 0);
+	close(dirfd);
+	errno = saved;
+remove_dir:
+	saved = errno;
+	rmdir(temp);
+	errno = saved;
+free_temp:
+	free(temp);
+	return err;
+}
+
+int
+file_lock(const char *path)
+{
+	/* The directory, as the file itself is replaced. */
+	char *copy = fal_strdup(path);
+	if (copy == NULL)
+		return FAL_ENOMEM;
+	int fd = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	free(copy);
+	if (fd < 0)
+		return FAL_EIO;
+	if (flock(fd, LOCK_EX) == 0)
+		return fd;
+	const int saved = errno;
+	close(fd);
+	errno = saved;
+	return FAL_EIO;
+}
+
+int
+file_replace(const char *path, const char *text, size_t n)
+{
+	struct stat st;
+	if (stat(path, &st) < 0)
+		return FAL_EIO;
+	char *temp = temp_name(path);
+	if (temp == NULL)
+		return FAL_ENOMEM;
+	int err = FAL_EIO, saved;
+	int fd = mkostemp(temp, O_CLOEXEC);
+	if (fd < 0)
+		goto free_temp;
+	/* The keyring of a daemon stays the daemon's, though root adds to it. */
+	if (fchown(fd, st.st_uid, st.st_gid) < 0 || fchmod(fd, st.st_mode & 0777) < 0) {
+		saved = errno;
+		close(fd);
+		errno = saved;
+		goto remove_temp;
+	}
+	if (write_all(fd, text, n) == FAL_OK && rename(temp, path) == 0) {
+		err = FAL_OK;
+		goto free_temp;
+	}
+remove_temp:
+	saved = errno;
+	unlink(temp);
+	errno = saved;
+free_temp:
+	free(temp);
+	return err;
+}

@@ -1,0 +1,33 @@
+/* Key files on disk: read into locked memory, and written whole or not at all.  Errors
+ * are FAL_EIO with errno, unless said otherwise. */
+#ifndef FALCON_KEY_FILE_H
+#define FALCON_KEY_FILE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* A text in locked memory; free `p` with fal_secret_free. */
+struct text {
+	char *p;
+	size_t n;
+	bool exposed; /* group or others may read the file */
+};
+
+/* Reads `path`, "-" for standard input.  FAL_ELIMIT beyond FAL_KEYRING_MAX; FAL_ENOMEM.
+ */
+int file_read(const char *path, struct text *out);
+
+/* Makes the new directory `dir` (mode 0700) with `n` files (mode 0600) of these names and
+ * NUL-terminated texts: all of it or, after an error, nothing.  FAL_EEXIST when `dir` is
+ * there already. */
+int dir_create(const char *dir, const char *const *name, const char *const *text,
+	       size_t n);
+
+/* Waits until no other falcon-key changes files beside `path`; returns a descriptor that
+ * holds the lock until it is closed. */
+int file_lock(const char *path);
+
+/* Replaces the file `path`, at once and keeping its owner and mode, by n bytes. */
+int file_replace(const char *path, const char *text, size_t n);
+
+#endif

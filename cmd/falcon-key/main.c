@@ -1,0 +1,400 @@
+/* falcon-key: makes and shows keys. */
+#include "base/err.h"
+#include "file.h"
+#include "sec/keyring.h"
+#include "sec/noise.h"
+
+#include <errno.h>
+#include <popt.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { DONE = 0, FAILED = 1, USAGE = 2 };
+
+#define LINE_MAX_BYTES 256 /* the longest line that falcon-key writes is shorter */
+
+/* The options of `falcon-key new`; NULL: not given. */
+struct options {
+	char *keyring, *role, *name, *expires;
+};
+
+/* One line on stderr; returns `status`. */
+static int __attribute__((format(printf, 2, 3))) say(int status, const char *fmt, ...)
+{
+	va_list ap;
+	fputs("falcon-key: ", stderr);
+	va_start(ap, fmt);
+	vfprintf(stderr, fmt, ap);
+	va_end(ap);
+	fputc('\n', stderr);
+	return status;
+}
+
+/* The same for `err` at `object`; a file that is too large is a bad file. */
+static int
+fail(const char *object, int err)
+{
+	return say(err == FAL_ELIMIT ? USAGE : FAILED, "%s: %s", object,
+		   err == FAL_EIO ? strerror(errno) : fal_strerror(err));
+}
+
+/* Reads a key file, and warns when others can, too. */
+static int
+read_keys(const char *path, struct text *text)
+{
+	int err = file_read(path, text);
+	if (err < 0)
+		return fail(path, err);
+	if (text->exposed)
+		say(DONE, "%s: warning: others can read this secret; chmod go= '%s'",
+		    path, path);
+	return DONE;
+}
+
+/* "NAME ROLE KEY", with what follows, to `out` of LINE_MAX_BYTES in locked memory. */
+static void
+key_line(char *out, const char *name, const char *role,
+	 const uint8_t key[static FAL_KEY_BYTES], const char *rest)
+{
+	char text[FAL_KEY_TEXT + 1];
+	fal_key_encode(key, text);
+	snprintf(out, LINE_MAX_BYTES, "%s %s %s%s\n", name, role, text, rest);
+	fal_secret_wipe(text, sizeof(text));
+}
+
+static void
+client_line(char *out, const char *name, const char *role,
+	    const uint8_t psk[static FAL_KEY_BYTES],
+	    const uint8_t server[static FAL_KEY_BYTES])
+{
+	char rest[1 + FAL_KEY_TEXT + 1] = " ";
+	fal_key_encode(server, rest + 1);
+	key_line(out, name, role, psk, rest);
+}
+
+/* falcon-key init DIR */
+static int
+cmd_init(const char *dir)
+{
+	enum { FILES = 1 + FAL_ROLE_ALL }; /* the keyring, then one for each role */
+	static const char *const name[FILES] = { "keyring",   "observe.key", "work.key",
+						 "shard.key", "control.key", "all.key" };
+	struct {
+		uint8_t secret[FAL_KEY_BYTES];
+		uint8_t psk[FAL_KEY_BYTES];
+		char keyring[FILES * LINE_MAX_BYTES];
+		char client[FILES][LINE_MAX_BYTES];
+	} *s = fal_secret_alloc(sizeof(*s));
+	if (s == NULL)
+		return fail(dir, FAL_ENOMEM);
+	const char *text[FILES] = { s->keyring };
+	uint8_t public[FAL_KEY_BYTES];
+	fal_noise_keypair(s->secret, public);
+	key_line(s->keyring, "coordinator", "self", s->secret, "");
+	for (unsigned r = FAL_ROLE_OBSERVE; r <= FAL_ROLE_ALL; r++) {
+		const char *role = fal_role_name((enum fal_role)r);
+		fal_random_bytes(s->psk, sizeof(s->psk));
+		key_line(s->keyring + strlen(s->keyring), role, role, s->psk, "");
+		client_line(s->client[r], role, role, s->psk, public);
+		text[r] = s->client[r];
+	}
+	int err = dir_create(dir, name, text, FILES);
+	fal_secret_free(s);
+	return err < 0 ? fail(dir, err) : DONE;
+}
+
+/* The keyring `old` with the line `add`, in locked memory. */
+static char *
+with_line(const struct text *old, const char *add, size_t *n)
+{
+	const size_t add_n = strlen(add);
+	char *p = fal_secret_alloc(old->n + 1 + add_n);
+	if (p == NULL)
+		return NULL;
+	memcpy(p, old->p, old->n);
+	*n = old->n;
+	if (*n > 0 && p[*n - 1] != '\n')
+		p[(*n)++] = '\n';
+	memcpy(p + *n, add, add_n);
+	*n += add_n;
+	return p;
+}
+
+/* As wg genkey does: a shell's redirection makes files that others can read. */
+static void
+warn_of_output(void)
+{
+	struct stat st;
+	if (fstat(STDOUT_FILENO, &st) == 0 && S_ISREG(st.st_mode) &&
+	    (st.st_mode & (S_IRGRP | S_IROTH)) != 0)
+		say(DONE, "standard output: warning: others can read this file; "
+			  "use umask 077");
+}
+
+/* Prints the client's line and then puts the keyring's line in place: a key that nobody
+ * has got is not left in the keyring. */
+static int
+hand_out(const char *path, const struct text *old, const char *add, const char *client)
+{
+	struct fal_diag diag;
+	struct fal_keyring *kr;
+	size_t n;
+	char *text = with_line(old, add, &n);
+	if (text == NULL)
+		return fail(path, FAL_ENOMEM);
+	int status = DONE;
+	if (fal_keyring_parse(text, n, path, &kr, &diag) < 0) {
+		status = say(FAILED, "%s", diag.text);
+		goto free_text;
+	}
+	fal_keyring_free(kr);
+	warn_of_output();
+	if (fputs(client, stdout) == EOF || fflush(stdout) == EOF) {
+		status = fail("standard output", FAL_EIO);
+		goto free_text;
+	}
+	int err = file_replace(path, text, n);
+	if (err < 0)
+		status = fail(path, err);
+free_text:
+	fal_secret_free(text);
+	return status;
+}
+
+/* falcon-key new, with the keyring's text at hand. */
+static int
+new_key(const char *path, const struct text *old, const struct options *o,
+	const char *role)
+{
+	struct fal_diag diag;
+	struct fal_keyring *kr;
+	int err = fal_keyring_parse(old->p, old->n, path, &kr, &diag);
+	if (err < 0)
+		return say(err == FAL_ENOMEM ? FAILED : USAGE, "%s", diag.text);
+	struct {
+		uint8_t psk[FAL_KEY_BYTES];
+		char keyring[LINE_MAX_BYTES], client[LINE_MAX_BYTES];
+	} *s = fal_secret_alloc(sizeof(*s));
+	int status;
+	if (s == NULL) {
+		status = fail(path, FAL_ENOMEM);
+		goto free_keyring;
+	}
+	uint8_t public[FAL_KEY_BYTES];
+	char name[FAL_NAME_MAX + 1], rest[16] = "", print[FAL_KEY_FINGERPRINT + 1];
+	fal_noise_public(fal_keyring_secret(kr), public);
+	fal_random_bytes(s->psk, sizeof(s->psk));
+	fal_key_fingerprint(s->psk, print);
+	if (o->name != NULL)
+		snprintf(name, sizeof(name), "%s", o->name);
+	else
+		snprintf(name, sizeof(name), "%s-%.8s", role, print);
+	if (o->expires != NULL)
+		snprintf(rest, sizeof(rest), " %s", o->expires);
+	key_line(s->keyring, name, role, s->psk, rest);
+	client_line(s->client, name, role, s->psk, public);
+	status = hand_out(path, old, s->keyring, s->client);
+	fal_secret_free(s);
+free_keyring:
+	fal_keyring_free(kr);
+	return status;
+}
+
+/* falcon-key new --keyring FILE … */
+static int
+cmd_new(const struct options *o)
+{
+	const char *role = o->role != NULL ? o->role : fal_role_name(FAL_ROLE_WORK);
+	enum fal_role parsed;
+	int64_t end;
+	if (o->keyring == NULL)
+		return say(USAGE, "new: --keyring FILE is missing");
+	if (fal_role_parse(role, &parsed) < 0)
+		return say(USAGE,
+			   "--role: '%s' is not observe, work, shard, control or all",
+			   role);
+	if (o->name != NULL && !fal_name_valid(o->name))
+		return say(USAGE, "--name: '%s' is not 1 to 63 of A-Z a-z 0-9 . _ -",
+			   o->name);
+	if (o->expires != NULL && fal_expiry_parse(o->expires, &end) < 0)
+		return say(USAGE, "--expires: '%s' is not a date YYYY-MM-DD", o->expires);
+	/* A link is not to be replaced by a file. */
+	char *path = realpath(o->keyring, NULL);
+	if (path == NULL)
+		return fail(o->keyring, FAL_EIO);
+	struct text old;
+	int status, lock = file_lock(path);
+	if (lock < 0) {
+		status = fail(o->keyring, lock);
+		goto free_path;
+	}
+	status = read_keys(path, &old);
+	if (status == DONE) {
+		status = new_key(path, &old, o, role);
+		fal_secret_free(old.p);
+	}
+	close(lock);
+free_path:
+	free(path);
+	return status;
+}
+
+/* One row of the table; `expires` as in struct fal_key. */
+static void
+show_row(const char *name, const char *role, int64_t expires,
+	 const uint8_t key[static FAL_KEY_BYTES])
+{
+	char date[16] = "-", print[FAL_KEY_FINGERPRINT + 1];
+	if (expires != INT64_MAX) {
+		const time_t last = (time_t)expires - 1;
+		struct tm tm;
+		if (gmtime_r(&last, &tm) != NULL)
+			strftime(date, sizeof(date), "%Y-%m-%d", &tm);
+	}
+	fal_key_fingerprint(key, print);
+	printf("%-20s %-8s %-11s %s%s\n", name, role, date, print,
+	       (int64_t)time(NULL) >= expires ? " expired" : "");
+}
+
+static void
+show_keyring(const struct fal_keyring *kr)
+{
+	uint8_t public[FAL_KEY_BYTES];
+	size_t n;
+	const struct fal_key *key = fal_keyring_keys(kr, &n);
+	fal_noise_public(fal_keyring_secret(kr), public);
+	show_row(fal_keyring_self(kr), "self", INT64_MAX, public);
+	for (size_t i = 0; i < n; i++)
+		show_row(key[i].name, fal_role_name(key[i].role), key[i].expires,
+			 key[i].psk);
+}
+
+/* falcon-key show FILE */
+static int
+cmd_show(const char *path)
+{
+	static const char header[] =
+		"NAME                 ROLE     EXPIRES     FINGERPRINT";
+	struct text text;
+	struct fal_diag diag;
+	struct fal_client_key *client;
+	struct fal_keyring *kr;
+	int status = read_keys(path, &text);
+	if (status != DONE)
+		return status;
+	/* Only a client's key has a coordinator's key at the end of its line. */
+	if (fal_client_key_parse(text.p, text.n, path, &client, NULL) == FAL_OK) {
+		puts(header);
+		show_row(client->name, fal_role_name(client->role), INT64_MAX,
+			 client->psk);
+		show_row("coordinator", "self", INT64_MAX, client->server);
+		fal_secret_free(client);
+	} else if (fal_keyring_parse(text.p, text.n, path, &kr, &diag) == FAL_OK) {
+		puts(header);
+		show_keyring(kr);
+		fal_keyring_free(kr);
+	} else {
+		status = say(USAGE, "%s", diag.text);
+	}
+	fal_secret_free(text.p);
+	if (fflush(stdout) == EOF || ferror(stdout))
+		return fail("standard output", FAL_EIO);
+	return status;
+}
+
+/* Chooses the command; `new` alone has options. */
+static int
+run(const char **arg, const struct options *o)
+{
+	int n = 0;
+	while (arg != NULL && arg[n] != NULL)
+		n++;
+	if (n == 0)
+		return say(USAGE, "init, new or show is missing; see --help");
+	const bool plain = o->keyring == NULL && o->role == NULL && o->name == NULL &&
+			   o->expires == NULL;
+	if (strcmp(arg[0], "new") == 0)
+		return n == 1 ? cmd_new(o) : say(USAGE, "%s: not expected here", arg[1]);
+	const bool init = strcmp(arg[0], "init") == 0;
+	if (!init && strcmp(arg[0], "show") != 0)
+		return say(USAGE, "%s: not init, new or show", arg[0]);
+	if (!plain)
+		return say(USAGE, "%s: takes no options", arg[0]);
+	if (n != 2)
+		return say(USAGE, "%s: takes one %s", arg[0], init ? "DIR" : "FILE");
+	return init ? cmd_init(arg[1]) : cmd_show(arg[1]);
+}
+
+/* Reads the options; -1 to go on, else the exit status. */
+static int
+read_options(poptContext con, struct options *o)
+{
+	for (int c; (c = poptGetNextOpt(con)) != -1;) {
+		if (c < 0)
+			return say(USAGE, "%s: %s", poptBadOption(con, 0),
+				   poptStrerror(c));
+		if (c == 'h') {
+			poptPrintHelp(con, stdout, 0);
+			return DONE;
+		}
+		if (c == 'V') {
+			puts("falcon-key " FAL_VERSION);
+			return DONE;
+		}
+		/* The letters stand in the order of the fields. */
+		static const char letters[] = "Krne";
+		static const char *const names[] = { "keyring", "role", "name",
+						     "expires" };
+		const size_t i = (size_t)(strchr(letters, c) - letters);
+		char **to =
+			(char **[]){ &o->keyring, &o->role, &o->name, &o->expires }[i];
+		char *value = poptGetOptArg(con);
+		if (*to != NULL) {
+			free(value);
+			return say(USAGE, "--%s: given twice", names[i]);
+		}
+		*to = value;
+	}
+	return -1;
+}
+
+int
+main(int argc, char **argv)
+{
+	struct poptOption table[] = {
+		{ "keyring", 'K', POPT_ARG_STRING, NULL, 'K',
+		  "new: the keyring that the key is added to", "FILE" },
+		{ "role", 'r', POPT_ARG_STRING, NULL, 'r',
+		  "new: observe, work (default), shard, control or all", "ROLE" },
+		{ "name", 'n', POPT_ARG_STRING, NULL, 'n',
+		  "new: the key's name (default: ROLE-FINGERPRINT)", "NAME" },
+		{ "expires", 'e', POPT_ARG_STRING, NULL, 'e',
+		  "new: the last day of the key, UTC", "YYYY-MM-DD" },
+		{ "help", 'h', POPT_ARG_NONE, NULL, 'h', "Show this help and exit",
+		  NULL },
+		{ "version", 'V', POPT_ARG_NONE, NULL, 'V', "Show the version and exit",
+		  NULL },
+		POPT_TABLEEND
+	};
+	struct options o = { 0 };
+	poptContext con =
+		poptGetContext("falcon-key", argc, (const char **)argv, table, 0);
+	if (con == NULL)
+		return fail("options", FAL_ENOMEM);
+	poptSetOtherOptionHelp(con, "init DIR | new --keyring FILE [OPTION...] | "
+				    "show FILE");
+	int status = read_options(con, &o);
+	if (status < 0)
+		status = run(poptGetArgs(con), &o);
+	poptFreeContext(con);
+	free(o.keyring);
+	free(o.role);
+	free(o.name);
+	free(o.expires);
+	return status;
+}

@@ -1,0 +1,266 @@
+#!/usr/bin/env bats
+# falcon-key: files, modes, refusals, and the examples of its man page.
+
+setup() {
+	bin=${FALCON_BIN:-$BATS_TEST_DIRNAME/../../build/release}
+	PATH=$bin:$PATH
+	man=$BATS_TEST_DIRNAME/../../man/falcon-key.1
+	cd "$BATS_TEST_TMPDIR" || return 1
+	umask 077
+}
+
+# The third field of the line of $2 in the keyring or key file $1.
+secret_of() {
+	awk -v name="$2" '$1 == name { print $3 }' "$1"
+}
+
+@test "init makes a keyring and a key for each role, for the owner alone" {
+	umask 000
+	falcon-key init lab
+	[ "$(stat -c %a lab)" = 700 ]
+	[ "$(stat -c '%a %n' lab/* | sort)" = "600 lab/all.key
+600 lab/control.key
+600 lab/keyring
+600 lab/observe.key
+600 lab/shard.key
+600 lab/work.key" ]
+	for role in observe work shard control all; do
+		[ "$(cut -d' ' -f1,2 "lab/$role.key")" = "$role $role" ]
+		[ "$(secret_of "lab/$role.key" $role)" = "$(secret_of lab/keyring $role)" ]
+	done
+	[ "$(cut -d' ' -f4 lab/*.key | sort -u | wc -l)" -eq 1 ]
+	[ "$(cut -d' ' -f3 lab/keyring | sort -u | wc -l)" -eq 6 ]
+}
+
+@test "init refuses what is there and leaves nothing behind" {
+	mkdir lab
+	run falcon-key init lab
+	echo "$status $output"
+	[ "$status" -eq 1 ]
+	[ "$output" = "falcon-key: lab: already exists" ]
+	[ -z "$(ls -A lab)" ]
+	run falcon-key init none/lab
+	echo "$status $output"
+	[ "$status" -eq 1 ]
+	[ "$output" = "falcon-key: none/lab: No such file or directory" ]
+	[ "$(ls -A)" = lab ]
+}
+
+@test "init that cannot write its files leaves nothing behind" {
+	# No file may grow: the first write fails.
+	run bash -c 'trap "" XFSZ; ulimit -f 0; exec falcon-key init lab'
+	echo "$status $output"
+	[ "$status" -eq 1 ]
+	[ "$output" = "falcon-key: lab: File too large" ]
+	[ -z "$(ls -A)" ]
+}
+
+@test "show names keys by their fingerprints and shows no secret" {
+	falcon-key init lab
+	for file in lab/keyring lab/work.key; do
+		run falcon-key show "$file"
+		echo "$output"
+		[ "$status" -eq 0 ]
+		while read -r _ _ key _; do
+			[ -n "$key" ]
+			[[ $output != *"${key:0:8}"* ]]
+		done <"$file"
+	done
+	# The coordinator and the key have the same fingerprints in both files.
+	for name in coordinator work; do
+		a=$(falcon-key show lab/keyring | awk -v n=$name '$1 == n { print $4 }')
+		b=$(falcon-key show - <lab/work.key | awk -v n=$name '$1 == n { print $4 }')
+		echo "$name: $a $b"
+		[ ${#a} -eq 16 ]
+		[ "$a" = "$b" ]
+	done
+}
+
+@test "the fingerprint is that of b2sum" {
+	falcon-key init lab
+	want=$(secret_of lab/work.key work | base64 -d | b2sum -l 256 | cut -c1-16)
+	got=$(falcon-key show lab/work.key | awk '$1 == "work" { print $4 }')
+	echo "$got $want"
+	[ "$got" = "$want" ]
+}
+
+@test "new prints a client key and adds it to the keyring" {
+	falcon-key init lab
+	before=$(cat lab/keyring)
+	falcon-key new --keyring lab/keyring --role observe --name me >me.key
+	[ "$(cut -d' ' -f1,2 me.key)" = "me observe" ]
+	[ "$(secret_of me.key me)" = "$(secret_of lab/keyring me)" ]
+	[ "$(cut -d' ' -f4 me.key)" = "$(cut -d' ' -f4 lab/work.key)" ]
+	[ "$(head -n 6 lab/keyring)" = "$before" ]
+	[ "$(wc -l <lab/keyring)" -eq 7 ]
+	[ "$(stat -c %a lab/keyring)" = 600 ]
+	[ "$(find lab -type f | wc -l)" -eq 6 ]
+}
+
+@test "new gives a name of its own and keeps mode, comments and links" {
+	falcon-key init lab
+	printf '# mine, without a newline' >>lab/keyring
+	chmod 640 lab/keyring
+	ln -s lab/keyring ring
+	falcon-key new -K ring >a.key 2>/dev/null
+	[ -L ring ]
+	[ "$(stat -c %a lab/keyring)" = 640 ]
+	grep -q '^# mine, without a newline$' lab/keyring
+	name=$(cut -d' ' -f1 a.key)
+	print=$(falcon-key show a.key | awk -v n="$name" '$1 == n { print $4 }')
+	echo "$name $print"
+	[ "$name" = "work-${print:0:8}" ]
+}
+
+@test "new takes two keys of a name, not three" {
+	falcon-key init lab
+	falcon-key new -K lab/keyring -n tower >1.key
+	falcon-key new -K lab/keyring -n tower >2.key
+	cp lab/keyring before
+	run falcon-key new -K lab/keyring -n tower
+	echo "$status $output"
+	[ "$status" -eq 1 ]
+	[[ $output = *"lab/keyring:9: a third key for one name 'tower'" ]]
+	cmp before lab/keyring
+}
+
+@test "new at the same time loses no key" {
+	falcon-key init lab
+	for i in 1 2 3 4 5 6 7 8; do
+		falcon-key new -K lab/keyring -n "n$i" >"$i.key" 3>&- &
+	done
+	wait
+	for i in 1 2 3 4 5 6 7 8; do
+		[ "$(secret_of "$i.key" "n$i")" = "$(secret_of lab/keyring "n$i")" ]
+	done
+	[ "$(wc -l <lab/keyring)" -eq 14 ]
+}
+
+@test "a key that could not be printed is not added" {
+	falcon-key init lab
+	cp lab/keyring before
+	run bash -c 'falcon-key new -K lab/keyring >/dev/full'
+	echo "$status $output"
+	[ "$status" -eq 1 ]
+	[ "$output" = "falcon-key: standard output: No space left on device" ]
+	cmp before lab/keyring
+	[ "$(find lab -type f | wc -l)" -eq 6 ]
+}
+
+@test "expiry is shown, and what has expired" {
+	falcon-key init lab
+	falcon-key new -K lab/keyring -n old -e 2001-02-03 >/dev/null
+	falcon-key new -K lab/keyring -n late -e 9999-12-31 >/dev/null
+	run falcon-key show lab/keyring
+	echo "$output"
+	[[ $output =~ old\ +work\ +2001-02-03\ +[0-9a-f]{16}\ expired ]]
+	[[ $output =~ late\ +work\ +9999-12-31\ +[0-9a-f]{16}$'\n' ]]
+}
+
+@test "others who can read a key file are warned of" {
+	falcon-key init lab
+	for mode in 640 604; do
+		chmod $mode lab/work.key
+		run falcon-key show lab/work.key
+		echo "$output"
+		[ "$status" -eq 0 ]
+		[[ ${lines[0]} = "falcon-key: lab/work.key: warning: "* ]]
+	done
+	run bash -c 'umask 022; falcon-key new -K lab/keyring >open.key'
+	echo "$output"
+	[[ $output = "falcon-key: standard output: warning: "* ]]
+	chmod 600 lab/work.key
+	run falcon-key show lab/work.key
+	[[ $output != *warning* ]]
+}
+
+@test "bad key files are refused with file and line, and without the key" {
+	falcon-key init lab
+	key=$(secret_of lab/work.key work)
+	sed 's/^work work/work wrok/' lab/keyring >bad
+	run falcon-key show bad
+	echo "$status $output"
+	[ "$status" -eq 2 ]
+	[ "$output" = "falcon-key: bad:3: role is not observe, work, shard, control or all 'wrok'" ]
+	sed 's/^work work /work work x/' lab/keyring >bad
+	for command in "show bad" "new -K bad"; do
+		# shellcheck disable=SC2086 # several words
+		run falcon-key $command
+		echo "$status $output"
+		[ "$status" -eq 2 ]
+		[[ $output = *"bad:3: key is not base64 of 32 bytes" ]]
+		[[ $output != *"${key:4:8}"* ]]
+	done
+	head -c 5000000 /dev/zero >bad
+	run falcon-key show bad
+	echo "$status $output"
+	[ "$status" -eq 2 ]
+	[ "$output" = "falcon-key: bad: limit exceeded" ]
+}
+
+@test "usage errors are one line and status 2" {
+	falcon-key init lab
+	refused=0
+	while read -r args; do
+		# shellcheck disable=SC2086 # several words
+		run falcon-key $args
+		echo "$args: $status $output"
+		[ "$status" -eq 2 ]
+		[ "${#lines[@]}" -eq 1 ]
+		[[ $output = "falcon-key: "* ]]
+		refused=$((refused + 1))
+	done <<-END
+
+		init
+		init a b
+		init -r work a
+		show
+		show a b
+		show -n x lab/keyring
+		new
+		new more -K lab/keyring
+		new -K lab/keyring -r boss
+		new -K lab/keyring -r self
+		new -K lab/keyring -n a/b
+		new -K lab/keyring -e 2030-02-30
+		new -K lab/keyring -K lab/keyring
+		new -K lab/keyring -r work --role work
+		new -K
+		--rolle
+		make
+	END
+	echo "$refused"
+	[ "$refused" -eq 18 ]
+	[ "$(wc -l <lab/keyring)" -eq 6 ]
+	[ ! -e a ]
+}
+
+@test "--help and --version" {
+	for option in -h --help; do
+		run falcon-key $option
+		[ "$status" -eq 0 ]
+		[[ $output = "Usage: falcon-key "*--keyring* ]]
+	done
+	run falcon-key --version
+	[ "$status" -eq 0 ]
+	[[ $output =~ ^falcon-key\ [0-9]+\.[0-9]+\.[0-9]+$ ]]
+}
+
+@test "the examples of the man page" {
+	ssh() { # of the third example: another machine is another directory
+		mkdir "$1"
+		(cd "$1" && bash -c "$2")
+	}
+	awk '/^\.Sh/ { on = /EXAMPLES/ } /^\.Ed/ { code = 0 }
+		on && code { print } /^\.Bd/ { code = 1 }' "$man" >examples
+	[ "$(wc -l <examples)" -eq 7 ]
+	set -e
+	# shellcheck source=/dev/null
+	. ./examples >output
+	cat output
+	[ "$(grep -c '^coordinator ' output)" -eq 2 ]
+	[ "$(grep -c '^tower ' output)" -eq 1 ]
+	falcon-key show node7/key | grep -q '^node7 '
+	[ -z "$(secret_of lab/keyring tower)" ]
+	[ -n "$(secret_of lab/keyring node7)" ]
+}
