@@ -116,7 +116,7 @@ set(struct fal_cli *cli, size_t i, const char *value)
 		list->v[list->n++] = value;
 		return FAL_OK;
 	}
-	assert(!"a kind of option that is not there");
+	assert(false && "a kind of option that is not there");
 	return FAL_EINVAL;
 }
 
