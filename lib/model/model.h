@@ -1,0 +1,94 @@
+/* The model file: what the layers are, where each tensor lies in the flat parameter
+ * vector, and how it is drawn at first.  falcon-model(5) defines the text.
+ *
+ * A model is a value: written by fal_model_parse alone, read by everybody.  It knows no
+ * arithmetic (lib/nn) and opens no file.
+ */
+#ifndef FAL_MODEL_MODEL_H
+#define FAL_MODEL_MODEL_H
+
+#include "base/err.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define FAL_MODEL_MAX_LAYERS 1024
+#define FAL_MODEL_MAX_DIM 65536 /* of each number in a model file */
+#define FAL_MODEL_MAX_FLOATS                                       \
+	((uint64_t)1 << 31) /* parameters; values of an activation \
+			     */
+
+enum fal_layer_kind {
+	FAL_LAYER_CONV,
+	FAL_LAYER_DENSE,
+	FAL_LAYER_RELU,
+	FAL_LAYER_TANH,
+	FAL_LAYER_MAXPOOL,
+	FAL_LAYER_AVGPOOL,
+	FAL_LAYER_FLATTEN
+};
+
+/* What one sample looks like between two layers. */
+struct fal_shape {
+	uint32_t c, h, w; /* channels, rows, columns; a flat one has h = w = 1 */
+	bool flat;        /* a vector of c values */
+};
+
+struct fal_layer {
+	enum fal_layer_kind kind;
+	struct fal_shape in, out;
+	uint32_t kernel, stride, pad; /* conv and pools: square windows; pools: pad = 0 */
+	uint32_t weight, bias;        /* conv and dense: indices into tensor[] */
+};
+
+enum fal_init {
+	FAL_INIT_ZERO,
+	FAL_INIT_HE,    /* uniform within ±sqrt(6 / fan_in); He et al., ICCV 2015 */
+	FAL_INIT_GLOROT /* uniform within ±sqrt(6 / (fan_in + fan_out)); AISTATS 2010 */
+};
+
+struct fal_tensor {
+	char name[16];   /* as nn.Sequential counts: LAYER.weight, LAYER.bias */
+	uint32_t dims;   /* 1, 2 or 4 */
+	uint32_t dim[4]; /* conv [out, in, kh, kw]; dense [out, in]; bias [out] */
+	uint64_t offset; /* of its first float in the flat vector */
+	uint64_t count;  /* floats */
+	uint32_t fan_in, fan_out;
+	enum fal_init init;
+};
+
+struct fal_model {
+	struct fal_shape input;
+	struct fal_layer *layer;
+	uint32_t layers;
+	struct fal_tensor *tensor; /* in the order of the flat vector, without gaps */
+	uint32_t tensors;
+	uint64_t params;  /* floats of the flat vector */
+	uint32_t inputs;  /* floats of a sample */
+	uint32_t classes; /* floats of the last layer's output, at least 2 */
+};
+
+/* Floats of one sample of shape `s`. */
+static inline uint64_t
+fal_shape_floats(struct fal_shape s)
+{
+	return (uint64_t)s.c * s.h * s.w;
+}
+
+/* Parses the `n` bytes at `text` (borrowed) as a model file.  `name` stands before each
+ * diagnosis: "NAME:LINE: what's wrong".  On success `*out` is for the caller to free.
+ * FAL_EFORMAT: not the syntax; FAL_EINVAL: layers that do not fit one another;
+ * FAL_ELIMIT: above a FAL_MODEL_MAX; FAL_ENOMEM.  `diag` may be NULL. */
+int fal_model_parse(const char *name, const char *text, size_t n, struct fal_model **out,
+		    struct fal_diag *diag);
+
+void fal_model_free(struct fal_model *m);
+
+/* Draws the initial parameters into `params` (m->params floats).  Tensor number t takes
+ * the stream (seed, FAL_RNG_INIT, t): value = u·(b + b) − b in float, u from
+ * fal_rng_unit, b the correctly rounded square root of the quotient above; biases are
+ * 0.  The same bytes on every machine. */
+void fal_model_init(const struct fal_model *m, uint64_t seed, float *params);
+
+#endif

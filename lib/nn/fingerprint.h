@@ -1,0 +1,15 @@
+/* The numerics fingerprint: machines with equal ones compute equal bits. */
+#ifndef FAL_NN_FINGERPRINT_H
+#define FAL_NN_FINGERPRINT_H
+
+#include "nn/net.h"
+
+#define FAL_FINGERPRINT_BYTES 16
+
+/* Hashes the gradient of a made-up task of the net's largest size: parameters by
+ * fal_model_init(seed), inputs in [0, 1) and labels from the stream (seed, FAL_RNG_TEST,
+ * 0).  Not a cryptographic hash: it tells machines apart, not liars.  FAL_ENOMEM. */
+int fal_net_fingerprint(const struct fal_net *net, struct fal_arena *a, uint64_t seed,
+			uint8_t out[static FAL_FINGERPRINT_BYTES]);
+
+#endif

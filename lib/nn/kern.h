@@ -1,0 +1,30 @@
+/* The border to the kernel library: what lib/nn asks of it, and nothing more.  A second
+ * library follows as a second kern_X.c.
+ *
+ * The law (DESIGN: exact sums) asks of each function that its result depends on its
+ * arguments' values alone, never on addresses, threads or other lanes.
+ */
+#ifndef FAL_NN_KERN_H
+#define FAL_NN_KERN_H
+
+#include <stdbool.h>
+
+/* C = A·B, or C += A·B where `add`; row-major.  A is m×k (k×m where `ta`), B is k×n (n×k
+ * where `tb`), C m×n; ld* are the floats from a row to the next, at least its length. */
+struct fal_gemm {
+	int m, n, k;
+	const float *a, *b;
+	float *c;
+	int lda, ldb, ldc;
+	bool ta, tb, add;
+};
+
+/* Makes the library take the kernels of this CPU and run each call in the thread that
+ * makes it.  May set OPENBLAS_CORETYPE in the environment.  Idempotent, thread-safe; to
+ * be called before the first fal_gemm. */
+void fal_kern_init(void);
+
+/* m, n and k are at least 1.  Thread-safe. */
+void fal_gemm(const struct fal_gemm *g);
+
+#endif

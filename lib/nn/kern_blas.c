@@ -1,0 +1,56 @@
+/* OpenBLAS, single-threaded, and of it only gemm: its level-1 sums differ by alignment.
+ */
+#include "nn/kern.h"
+
+#include <cblas.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Not in OpenBLAS's header; weak, as a build for one CPU has neither. */
+void gotoblas_dynamic_init(void) __attribute__((weak));
+void gotoblas_dynamic_quit(void) __attribute__((weak));
+
+/* OpenBLAS 0.3.21 takes an Intel CPU younger than itself for a Prescott, with kernels
+ * five times too slow; then let it choose again by the CPU's features.  Whoever sets
+ * OPENBLAS_CORETYPE is left alone. */
+static void
+mend_core_type(void)
+{
+#ifdef __x86_64__
+	const char *core = NULL;
+	if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+		core = "Haswell";
+	if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+	    __builtin_cpu_supports("avx512vl"))
+		core = "SkylakeX";
+	if (core == NULL || gotoblas_dynamic_init == NULL ||
+	    strcmp(openblas_get_corename(), "Prescott") != 0 ||
+	    setenv("OPENBLAS_CORETYPE", core, 0) != 0)
+		return;
+	gotoblas_dynamic_quit();
+	gotoblas_dynamic_init();
+#endif
+}
+
+static void
+set_up(void)
+{
+	mend_core_type();
+	openblas_set_num_threads(1);
+}
+
+void
+fal_kern_init(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	pthread_once(&once, set_up);
+}
+
+void
+fal_gemm(const struct fal_gemm *g)
+{
+	cblas_sgemm(CblasRowMajor, g->ta ? CblasTrans : CblasNoTrans,
+		    g->tb ? CblasTrans : CblasNoTrans, g->m, g->n, g->k, 1.0f, g->a,
+		    g->lda, g->b, g->ldb, g->add ? 1.0f : 0.0f, g->c, g->ldc);
+}

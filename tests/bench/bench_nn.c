@@ -1,0 +1,98 @@
+/* bench_nn [SECONDS]: samples per second, forward and backward, one core, of the shipped
+ * models at the task sizes of the shipped jobs.  Run in the source's root. */
+#include "base/mem.h"
+#include "base/rng.h"
+#include "nn/net.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+static double
+now(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static struct fal_model *
+load(const char *path)
+{
+	static char text[65536];
+	struct fal_model *m;
+	struct fal_diag diag = { "cannot be read" };
+	FILE *f = fopen(path, "r");
+	size_t n = f != NULL ? fread(text, 1, sizeof(text), f) : 0;
+	if (f != NULL)
+		fclose(f);
+	if (n == 0 || fal_model_parse(path, text, n, &m, &diag) != 0) {
+		fprintf(stderr, "bench_nn: %s: %s\n", path, diag.text);
+		exit(2);
+	}
+	return m;
+}
+
+/* The best rate of tenths of `seconds`: other programs only make it smaller. */
+static double
+rate(const struct fal_net *net, const float *params, const struct fal_task *t,
+     float *grad, double seconds)
+{
+	struct fal_arena *a;
+	struct fal_loss res;
+	double best = 0.0;
+	if (fal_arena_new(net, &a) != 0)
+		exit(1);
+	for (int i = 0; i < 10; i++) {
+		double begin = now(), end;
+		unsigned long done = 0;
+		do {
+			fal_net_grad(net, a, params, t, grad, &res);
+			done += t->n;
+			end = now();
+		} while (end - begin < seconds / 10);
+		double r = (double)done / (end - begin);
+		best = r > best ? r : best;
+	}
+	fal_arena_free(a);
+	return best;
+}
+
+static void
+bench(const char *path, uint32_t n, double seconds)
+{
+	struct fal_model *m = load(path);
+	struct fal_net *net;
+	float *params = fal_calloc_aligned(m->params, sizeof(*params));
+	float *grad = fal_calloc_aligned(m->params, sizeof(*grad));
+	float *x = fal_calloc_aligned((size_t)n * m->inputs, sizeof(*x));
+	uint32_t *label = fal_calloc(n, sizeof(*label));
+	if (params == NULL || grad == NULL || x == NULL || label == NULL ||
+	    fal_net_new(m, n, &net) != 0)
+		exit(1);
+	struct fal_rng r = fal_rng_init(1, FAL_RNG_TEST, 0);
+	for (size_t i = 0; i < (size_t)n * m->inputs; i++)
+		x[i] = fal_rng_unit(&r);
+	for (uint32_t i = 0; i < n; i++)
+		label[i] = fal_rng_below(&r, m->classes);
+	fal_model_init(m, 1, params);
+	double got = rate(net, params, &(struct fal_task){ x, label, n }, grad, seconds);
+	printf("%-22s task %2u  %9.0f samples/s  arena %zu KiB\n", path, n, got,
+	       fal_arena_size(net) / 1024);
+	fal_net_free(net);
+	fal_model_free(m);
+	free(label);
+	free(x);
+	free(grad);
+	free(params);
+}
+
+int
+main(int argc, char **argv)
+{
+	double seconds = argc > 1 ? strtod(argv[1], NULL) : 2.0;
+	bench("share/models/softmax", 32, seconds);
+	bench("share/models/mlp", 32, seconds);
+	bench("share/models/lenet5", 8, seconds);
+	return 0;
+}
