@@ -1,0 +1,86 @@
+/* The worker's side of a job as a pure state machine: messages and finished tasks in,
+ * messages and tasks to run out.
+ *
+ * No I/O, no clock, no threads: falcon-work drives it with a socket and lanes, the
+ * simulator with a fake network.  A finished task is claimed; its result is added to
+ * the open contribution only when the claim has won; a contribution is pushed when
+ * nothing is queued, running or unanswered (DESIGN section 7, "Exactly once").
+ */
+#ifndef FAL_PEER_AGENT_H
+#define FAL_PEER_AGENT_H
+
+#include "base/err.h"
+#include "sched/ledger.h"
+#include "wire/bfp.h"
+#include "wire/msg.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct fal_agent; /* opaque */
+
+/* A task for a lane.  Pointers are borrowed until fal_agent_finished for that lane. */
+struct fal_run {
+	bool eval; /* a test task: no gradient */
+	uint64_t clock;
+	uint32_t task;
+	const float *params;
+	const int8_t *exps;
+	struct fal_sum *sum; /* the quantised gradient goes here; NULL for eval */
+};
+
+/* What a lane made of it. */
+struct fal_ran {
+	bool cancelled; /* nothing was made */
+	bool nonfinite; /* the gradient could not be quantised */
+	int64_t loss;   /* Σ over the samples, · 2^FAL_LOSS_BITS */
+	uint32_t right, samples;
+	uint64_t task_ns; /* how long it took */
+};
+
+struct fal_agent_ops {
+	void *arg;
+	/* Message bytes, borrowed for the call.  Bulk messages keep their order among
+	 * themselves and never overtake control. */
+	void (*send)(void *arg, const struct fal_buf *msg, bool bulk);
+	/* Starts a task on an idle lane. */
+	void (*run)(void *arg, uint32_t lane, const struct fal_run *run);
+	/* Its result is not wanted any more; fal_agent_finished follows all the same. */
+	void (*cancel)(void *arg, uint32_t lane);
+};
+
+struct fal_agent_conf {
+	size_t n; /* parameters */
+	uint32_t lanes_max;
+	uint32_t worker; /* id that the coordinator gave */
+	uint32_t incarnation;
+	bool checksums; /* audit = sums */
+	uint64_t checksum_seed;
+};
+
+/* `ops` is copied.  NULL when out of memory. */
+struct fal_agent *fal_agent_new(const struct fal_agent_conf *conf,
+				const struct fal_agent_ops *ops);
+/* No lane may be running. */
+void fal_agent_free(struct fal_agent *a);
+
+/* One message of the coordinator: VERSION, MODEL, GRANT, REVOKE, VERDICT, LANES, FENCE,
+ * EVAL, PING.  `now` in ns.  0, or why the coordinator is not understood. */
+int fal_agent_msg(struct fal_agent *a, uint64_t now, const struct fal_msg *m);
+
+/* The task of `lane` is over.  0 or FAL_ENOMEM. */
+int fal_agent_finished(struct fal_agent *a, uint64_t now, uint32_t lane,
+		       const struct fal_ran *ran);
+
+/* Everything that was sent has left. */
+void fal_agent_flushed(struct fal_agent *a, uint64_t now);
+
+/* Hands back what was not begun, pushes what was claimed, then sends LEAVE with `why`.
+ * fal_agent_left becomes true when nothing more is to come. */
+int fal_agent_leave(struct fal_agent *a, uint64_t now, const char *why);
+bool fal_agent_left(const struct fal_agent *a);
+
+/* How late emulated tasks ended so far, in ns; reported with the next WORKED. */
+void fal_agent_late(struct fal_agent *a, uint64_t ns);
+
+#endif

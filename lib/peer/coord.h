@@ -1,0 +1,100 @@
+/* The coordinator and first shard of a job as a pure state machine: messages of workers
+ * in; messages, published versions and trace lines out.
+ *
+ * Binds lib/sched (who does what), lib/store (what is summed up) and lib/wire.  No I/O,
+ * no clock: falcon-ps drives it with sockets, the simulator with a fake network.
+ */
+#ifndef FAL_PEER_COORD_H
+#define FAL_PEER_COORD_H
+
+#include "base/err.h"
+#include "optim/optim.h"
+#include "optim/schedule.h"
+#include "wire/msg.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct fal_coord; /* opaque */
+
+/* Callbacks; none may call back into the coordinator.  `peer` is the caller's number of
+ * a session: at least 1, larger than every one before; it is the worker's id as well. */
+struct fal_coord_ops {
+	void *arg;
+	/* Message bytes, borrowed for the call. */
+	void (*send)(void *arg, uint32_t peer, const struct fal_buf *msg);
+	/* Announce and send a version to the session: the newest (fal_coord_store), or,
+	 * with `eval`, the one under evaluation (fal_coord_kept).  `keep`: the worker
+	 * shall keep it for evaluation. */
+	void (*model)(void *arg, uint32_t peer, bool eval, bool keep);
+	/* Close the session after what was sent; REFUSE with `why` has been sent. */
+	void (*close)(void *arg, uint32_t peer, const char *why);
+	/* One line of the trace without its newline, borrowed for the call. */
+	void (*trace)(void *arg, const char *line, size_t n);
+};
+
+enum fal_numerics { FAL_NUMERICS_FAST, FAL_NUMERICS_PORTABLE, FAL_NUMERICS_REQUIRE };
+
+struct fal_coord_conf {
+	/* for the trace; borrowed until fal_coord_free */
+	const char *name, *hash, *scheme;
+	uint64_t seed;
+	uint32_t incarnation;
+	enum fal_numerics numerics;
+	/* what is trained on, and how */
+	uint32_t samples, test_samples; /* test_samples 0: no evaluation */
+	uint32_t batch, task, epochs;
+	uint32_t eval_every; /* clocks between evaluations; 0: at the end only */
+	size_t params;
+	struct fal_optim optim;
+	struct fal_schedule schedule;
+	bool audit_sums;
+	uint32_t lanes_start;
+	uint32_t min_workers; /* the first clock waits for so many */
+	/* sizes of the texts that follow WELCOME */
+	uint32_t text_n[FAL_TEXTS];
+};
+
+/* `conf` and `ops` are copied; `init` (params floats) is copied.  Writes the `job` and
+ * `policy` lines.  0, FAL_EINVAL (scheme), FAL_ENOMEM. */
+int fal_coord_new(const struct fal_coord_conf *conf, const struct fal_coord_ops *ops,
+		  const float *init, double now, struct fal_coord **out);
+void fal_coord_free(struct fal_coord *c);
+
+/* A message of a session with role `work`.  0, or the error for which the session must
+ * be closed; `diag` then says why.  The caller then calls fal_coord_gone. */
+int fal_coord_msg(struct fal_coord *c, double now, uint32_t peer, const struct fal_msg *m,
+		  struct fal_diag *diag);
+
+/* The session is over.  Unknown peers are ignored. */
+int fal_coord_gone(struct fal_coord *c, double now, uint32_t peer, const char *why);
+
+/* Bytes that travelled for a session so far, for the trace. */
+void fal_coord_traffic(struct fal_coord *c, uint32_t peer, uint64_t rx, uint64_t tx);
+
+int fal_coord_tick(struct fal_coord *c, double now);
+double fal_coord_wake(const struct fal_coord *c); /* when; infinity: no need */
+
+/* The newest version, and the one under evaluation (NULL: none). */
+struct fal_store;
+const struct fal_store *fal_coord_store(const struct fal_coord *c);
+const float *fal_coord_kept(const struct fal_coord *c, uint64_t *version);
+
+/* Where the job stands. */
+struct fal_coord_status {
+	uint64_t clock, clocks; /* next to be completed; all */
+	double loss;            /* mean loss of the last clock; 0 before the first */
+	double accuracy;        /* of the last evaluation; -1: none yet */
+	double accuracy_loss;   /* its mean loss */
+	uint64_t moved, cloned, filled, lost; /* tasks, so far */
+	uint32_t workers;
+	bool done;   /* every clock and evaluation is over */
+	bool failed; /* the job stopped: `why` */
+	const char *why;
+};
+struct fal_coord_status fal_coord_status(const struct fal_coord *c);
+
+/* Writes the `done` line (sha256: 64 hex digits) and tells all workers. */
+void fal_coord_finish(struct fal_coord *c, double now, const char *sha256);
+
+#endif

@@ -1,0 +1,233 @@
+/* Trace lines. */
+#include "peer/trace_lines.h"
+
+#include "base/json.h"
+#include "base/parse.h"
+
+#include <inttypes.h>
+
+static void
+begin(struct fal_buf *b, double t, const char *ev)
+{
+	fal_buf_clear(b);
+	fal_put_fmt(b, "{\"t\":%.6f,\"ev\":\"%s\"", t < 0 ? 0 : t, ev);
+}
+
+static void
+key(struct fal_buf *b, const char *name)
+{
+	fal_put_fmt(b, ",\"%s\":", name);
+}
+
+static void
+str(struct fal_buf *b, const char *name, const char *value)
+{
+	key(b, name);
+	fal_json_str(b, value);
+}
+
+static void
+num(struct fal_buf *b, const char *name, uint64_t value)
+{
+	key(b, name);
+	fal_json_u64(b, value);
+}
+
+static void
+real(struct fal_buf *b, const char *name, double value)
+{
+	key(b, name);
+	fal_json_num(b, value);
+}
+
+static void
+seconds(struct fal_buf *b, const char *name, uint64_t ns)
+{
+	key(b, name);
+	fal_json_fixed(b, (double)ns * 1e-9, 6);
+}
+
+static void
+end(struct fal_buf *b)
+{
+	fal_put_u8(b, '}');
+}
+
+static void
+who(struct fal_buf *b, const struct fal_peer *p)
+{
+	str(b, "worker", p->name);
+	num(b, "id", p->id);
+}
+
+void
+fal_line_job(struct fal_buf *b, const struct fal_coord_conf *conf, uint64_t clocks,
+	     uint32_t blocks)
+{
+	static const char *const numerics[] = { "fast", "portable", "require" };
+	begin(b, 0, "job");
+	str(b, "name", conf->name);
+	str(b, "hash", conf->hash);
+	/* A string: JSON readers lose integers above 2^53. */
+	fal_put_fmt(b, ",\"seed\":\"%" PRIu64 "\"", conf->seed);
+	num(b, "epochs", conf->epochs);
+	num(b, "batch", conf->batch);
+	num(b, "task", conf->task);
+	num(b, "samples", conf->samples);
+	num(b, "test", conf->test_samples);
+	num(b, "params", conf->params);
+	num(b, "blocks", blocks);
+	num(b, "clocks_per_epoch", clocks / conf->epochs);
+	num(b, "clocks", clocks);
+	str(b, "scheme", conf->scheme);
+	str(b, "audit", conf->audit_sums ? "sums" : "claims");
+	str(b, "numerics", numerics[conf->numerics]);
+	num(b, "incarnation", conf->incarnation);
+	str(b, "version", FAL_VERSION);
+	end(b);
+}
+
+void
+fal_line_policy(struct fal_buf *b, double t, uint64_t clock, const char *scheme)
+{
+	begin(b, t, "policy");
+	num(b, "clock", clock);
+	str(b, "scheme", scheme);
+	str(b, "by", "job");
+	end(b);
+}
+
+void
+fal_line_join(struct fal_buf *b, double t, const struct fal_peer *p)
+{
+	char hex[2 * FAL_FINGERPRINT + 1];
+	fal_hex(p->fingerprint, FAL_FINGERPRINT, hex);
+	begin(b, t, "join");
+	who(b, p);
+	fal_put_fmt(b, ",\"lanes\":[%u,%u]", p->lanes_min, p->lanes_max);
+	num(b, "cores", p->cores);
+	str(b, "fingerprint", hex);
+	end(b);
+}
+
+void
+fal_line_leave(struct fal_buf *b, double t, const struct fal_peer *p, const char *why)
+{
+	begin(b, t, "leave");
+	who(b, p);
+	str(b, "reason", why);
+	end(b);
+}
+
+void
+fal_line_clock(struct fal_buf *b, double t, struct fal_peer *p,
+	       const struct fal_msg *worked)
+{
+	const struct fal_work *w = &p->info.work;
+	begin(b, t, "clock");
+	num(b, "clock", p->line_clock);
+	who(b, p);
+	num(b, "lanes", p->info.lanes);
+	num(b, "share", w->share);
+	num(b, "done", w->done);
+	num(b, "in", w->in);
+	num(b, "out", w->out);
+	num(b, "cloned", w->cloned);
+	num(b, "lost", w->lost);
+	seconds(b, "compute", worked->worked.compute);
+	seconds(b, "push", worked->worked.push);
+	seconds(b, "pull", worked->worked.pull);
+	seconds(b, "wait", worked->worked.wait);
+	seconds(b, "push_all", worked->worked.push_all);
+	seconds(b, "pull_all", worked->worked.pull_all);
+	seconds(b, "late", worked->worked.late);
+	key(b, "task_s");
+	fal_json_fixed(b, w->done + w->lost > 0 ? p->info.task_s : 0, 6);
+	num(b, "staleness", 0);
+	num(b, "tx", p->line_tx - p->told_tx);
+	num(b, "rx", p->line_rx - p->told_rx);
+	p->told_tx = p->line_tx;
+	p->told_rx = p->line_rx;
+	end(b);
+}
+
+void
+fal_line_ledger(struct fal_buf *b, const struct fal_line_ledger *d,
+		const struct fal_ledger *l)
+{
+	begin(b, d->t, "ledger");
+	num(b, "clock", d->clock);
+	num(b, "version", d->clock);
+	num(b, "tasks", l->tasks);
+	num(b, "samples", d->samples);
+	num(b, "blocks", d->blocks);
+	fal_put_u8(b, ',');
+	fal_ledger_json(l, b);
+	if (d->sums)
+		fal_put_fmt(b,
+			    ",\"sent\":\"%016" PRIx64 "\",\"added\":\"%016" PRIx64 "\"",
+			    d->sent, d->added);
+	end(b);
+}
+
+void
+fal_line_update(struct fal_buf *b, double t, uint64_t version, uint64_t clock,
+		uint32_t samples, double loss, double lr, uint64_t epoch)
+{
+	begin(b, t, "update");
+	num(b, "version", version);
+	num(b, "clock", clock);
+	num(b, "samples", samples);
+	real(b, "loss", loss);
+	real(b, "lr", lr);
+	num(b, "epoch", epoch);
+	end(b);
+}
+
+void
+fal_line_eval(struct fal_buf *b, double t, uint64_t version, uint64_t epoch,
+	      uint64_t right, uint64_t total, double loss)
+{
+	begin(b, t, "eval");
+	num(b, "version", version);
+	num(b, "epoch", epoch);
+	num(b, "right", right);
+	num(b, "total", total);
+	real(b, "loss", loss);
+	real(b, "accuracy", total > 0 ? (double)right / (double)total : 0);
+	end(b);
+}
+
+void
+fal_line_refuse(struct fal_buf *b, double t, const char *source, const char *why)
+{
+	begin(b, t, "refuse");
+	str(b, "source", source);
+	str(b, "why", why);
+	end(b);
+}
+
+void
+fal_line_nonfinite(struct fal_buf *b, double t, uint64_t clock, uint32_t task,
+		   const struct fal_peer *p, uint64_t first_sample)
+{
+	begin(b, t, "nonfinite");
+	num(b, "clock", clock);
+	num(b, "task", task);
+	who(b, p);
+	num(b, "first_sample", first_sample);
+	end(b);
+}
+
+void
+fal_line_done(struct fal_buf *b, double t, uint64_t version, const char *sha256,
+	      double accuracy)
+{
+	begin(b, t, "done");
+	num(b, "version", version);
+	str(b, "sha256", sha256);
+	real(b, "seconds", t);
+	if (accuracy >= 0)
+		real(b, "accuracy", accuracy);
+	end(b);
+}

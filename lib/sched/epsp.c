@@ -1,0 +1,134 @@
+/* epsp: elastic-parallelism synchronous parallel, enforced (DESIGN section 7; SYSTEMS
+ * section 1).  Shares minimise the latest projected finish; unstarted tasks move from
+ * the straggler's tail; the last running tasks are cloned; lanes follow the projection.
+ */
+#include "sched/state.h"
+
+#include <math.h>
+
+static double
+cost(const struct fal_sched *s, const struct fal_worker *w, uint32_t n, double now)
+{
+	if (w->queued == 0)
+		return fal_finish_fresh(s, w, n, now);
+	double t = fal_task_s(s, w, w->lanes);
+	return fmax(w->finish, now) + (double)(n - w->queued) * t / w->lanes;
+}
+
+/* What moving a task to `w` costs: a round trip, and a doubt of 5 % of a task. */
+static double
+move_cost(const struct fal_sched *s, const struct fal_worker *w)
+{
+	return w->rtt + 0.05 * fal_task_s(s, w, w->lanes);
+}
+
+/* Moves one task to whoever finishes it first, if that ends before its holder would. */
+static int
+transfer(struct fal_sched *s, double now, bool *moved)
+{
+	uint32_t to = fal_heap_top(&s->takers), from = fal_heap_top(&s->donors);
+	*moved = false;
+	if (to == FAL_NONE || from == FAL_NONE || to == from)
+		return FAL_OK;
+	struct fal_worker *r = &s->worker[to], *d = &s->worker[from];
+	if (fal_finish_more(s, r, now) + move_cost(s, r) >= d->finish)
+		return FAL_OK;
+	*moved = true;
+	return fal_move_tail(s, d, r, now);
+}
+
+/* Clones a last running task on the fastest idle worker, if that is twice as fast. */
+static int
+clone(struct fal_sched *s, double now, bool *cloned)
+{
+	uint32_t to = fal_heap_top(&s->idle), from = fal_heap_top(&s->runners);
+	*cloned = false;
+	if (to == FAL_NONE || from == FAL_NONE || s->donors.n > 0)
+		return FAL_OK;
+	struct fal_worker *r = &s->worker[to], *d = &s->worker[from];
+	double t = fal_task_s(s, r, r->lanes);
+	if (d->finish - now <= 2 * t + r->push_s + r->rtt)
+		return FAL_OK;
+	*cloned = true;
+	return fal_clone_head(s, d, r, now);
+}
+
+static int
+rebalance(struct fal_sched *s, double now)
+{
+	bool again = true;
+	int err = FAL_OK;
+	while (again && err == FAL_OK)
+		err = transfer(s, now, &again);
+	again = true;
+	while (again && err == FAL_OK)
+		err = clone(s, now, &again);
+	return err;
+}
+
+/* Tasks per second of `w` at `lanes` lanes. */
+static double
+rate(const struct fal_sched *s, const struct fal_worker *w, uint32_t lanes)
+{
+	return lanes / fal_task_s(s, w, lanes);
+}
+
+static double
+best_rate(const struct fal_sched *s, const struct fal_worker *w)
+{
+	double best = 0;
+	for (uint32_t p = w->lanes_min; p <= w->lanes_max; p++)
+		best = fmax(best, rate(s, w, p));
+	return best;
+}
+
+/* A lane is given back while the projected clock stays within 1 % of the best one, and
+ * taken again when it would be 1.5 % longer; nobody changes within 3 clocks. */
+static const double keep = 0.99, regain = 0.985;
+static const uint32_t settle = 3;
+
+static int
+change_lanes(struct fal_sched *s, struct fal_worker *w, uint32_t lanes)
+{
+	w->lanes = lanes;
+	w->lanes_held = 0;
+	struct fal_act act = { .kind = FAL_ACT_LANES, .worker = w->id, .count = lanes };
+	return fal_emit(s, act) != NULL ? FAL_OK : FAL_ENOMEM;
+}
+
+static int
+lanes(struct fal_sched *s)
+{
+	double total = 0, best = 0;
+	struct fal_worker *gain = NULL, *give = NULL;
+	for (uint32_t i = 0; i < s->workers; i++) {
+		struct fal_worker *w = &s->worker[i];
+		if (!fal_worker_active(w))
+			continue;
+		total += rate(s, w, w->lanes);
+		best += w->lanes_min < w->lanes_max ? best_rate(s, w)
+						    : rate(s, w, w->lanes);
+		if (++w->lanes_held <= settle || w->recents == 0)
+			continue;
+		if (w->lanes < w->lanes_max &&
+		    rate(s, w, w->lanes + 1) > rate(s, w, w->lanes) &&
+		    (gain == NULL || rate(s, w, w->lanes) < rate(s, gain, gain->lanes)))
+			gain = w;
+		if (w->lanes > w->lanes_min &&
+		    (give == NULL ||
+		     rate(s, w, w->lanes) - rate(s, w, w->lanes - 1) <
+			     rate(s, give, give->lanes) - rate(s, give, give->lanes - 1)))
+			give = w;
+	}
+	if (gain != NULL && total < regain * best)
+		return change_lanes(s, gain, gain->lanes + 1);
+	if (give != NULL &&
+	    total - rate(s, give, give->lanes) + rate(s, give, give->lanes - 1) >=
+		    keep * best)
+		return change_lanes(s, give, give->lanes - 1);
+	return FAL_OK;
+}
+
+const struct fal_scheme fal_scheme_epsp = {
+	.name = "epsp", .cost = cost, .rebalance = rebalance, .lanes = lanes
+};

@@ -1,0 +1,100 @@
+/* An indexed binary min-heap. */
+#include "sched/heap.h"
+
+#include "base/err.h"
+#include "base/mem.h"
+
+#include <stdlib.h>
+
+void
+fal_heap_free(struct fal_heap *h)
+{
+	free(h->item);
+	free(h->pos);
+	free(h->key);
+	*h = (struct fal_heap){ 0 };
+}
+
+int
+fal_heap_reserve(struct fal_heap *h, size_t ids)
+{
+	size_t items = h->ids, places = h->ids, keys = h->ids;
+	if (FAL_GROW(h->item, items, ids) < 0 || FAL_GROW(h->pos, places, ids) < 0 ||
+	    FAL_GROW(h->key, keys, ids) < 0)
+		return FAL_ENOMEM;
+	for (size_t i = h->ids; i < places; i++)
+		h->pos[i] = UINT32_MAX;
+	h->ids = places;
+	return FAL_OK;
+}
+
+/* Smaller key first; equal keys by id, so that a run can be repeated exactly. */
+static bool
+before(const struct fal_heap *h, uint32_t a, uint32_t b)
+{
+	return h->key[a] < h->key[b] || (h->key[a] == h->key[b] && a < b);
+}
+
+static void
+place(struct fal_heap *h, uint32_t at, uint32_t id)
+{
+	h->item[at] = id;
+	h->pos[id] = at;
+}
+
+static void
+sift(struct fal_heap *h, uint32_t at)
+{
+	uint32_t id = h->item[at];
+	while (at > 0 && before(h, id, h->item[(at - 1) / 2])) {
+		place(h, at, h->item[(at - 1) / 2]);
+		at = (at - 1) / 2;
+	}
+	for (;;) {
+		uint32_t child = 2 * at + 1;
+		if (child >= h->n)
+			break;
+		if (child + 1 < h->n && before(h, h->item[child + 1], h->item[child]))
+			child++;
+		if (!before(h, h->item[child], id))
+			break;
+		place(h, at, h->item[child]);
+		at = child;
+	}
+	place(h, at, id);
+}
+
+void
+fal_heap_set(struct fal_heap *h, uint32_t id, double key)
+{
+	if (h->pos[id] == UINT32_MAX)
+		place(h, h->n++, id);
+	h->key[id] = key;
+	sift(h, h->pos[id]);
+}
+
+void
+fal_heap_remove(struct fal_heap *h, uint32_t id)
+{
+	if (!fal_heap_has(h, id))
+		return;
+	uint32_t at = h->pos[id];
+	h->pos[id] = UINT32_MAX;
+	uint32_t last = h->item[--h->n];
+	if (last != id) {
+		place(h, at, last);
+		sift(h, at);
+	}
+}
+
+bool
+fal_heap_has(const struct fal_heap *h, uint32_t id)
+{
+	return id < h->ids && h->pos[id] != UINT32_MAX;
+}
+
+uint32_t
+fal_heap_top(const struct fal_heap *h)
+{
+	return h->n > 0 ? h->item[0] : UINT32_MAX;
+}

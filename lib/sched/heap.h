@@ -1,0 +1,31 @@
+/* An indexed binary min-heap of small integers with double keys. */
+#ifndef FAL_SCHED_HEAP_H
+#define FAL_SCHED_HEAP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* {0} is empty and valid. */
+struct fal_heap {
+	uint32_t *item; /* ids in heap order */
+	uint32_t *pos;  /* by id: its place in item, or UINT32_MAX */
+	double *key;    /* by id */
+	uint32_t n;
+	size_t ids; /* ids the arrays have room for */
+};
+
+void fal_heap_free(struct fal_heap *h);
+
+/* Makes room for ids below `ids`; the other calls then cannot fail.  0 or FAL_ENOMEM. */
+int fal_heap_reserve(struct fal_heap *h, size_t ids);
+
+/* Inserts `id`, or moves it to its new key.  O(log n). */
+void fal_heap_set(struct fal_heap *h, uint32_t id, double key);
+void fal_heap_remove(struct fal_heap *h, uint32_t id); /* absent: nothing happens */
+bool fal_heap_has(const struct fal_heap *h, uint32_t id);
+
+/* The id with the smallest key (ties: any fixed one), or UINT32_MAX when empty. */
+uint32_t fal_heap_top(const struct fal_heap *h);
+
+#endif

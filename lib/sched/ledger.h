@@ -1,0 +1,132 @@
+/* The ledger of one clock: which task is claimed by which contribution.
+ *
+ * It alone decides whether a result counts: the first claim of a task wins, so the task
+ * sets of contributions never overlap.  A fenced contribution gives its tasks back,
+ * marked `fills`: whoever runs them again puts them into contributions that fill it, and
+ * shards drop exactly the blocks that they already have (DESIGN section 7, "Exactly
+ * once").  Who holds which task is the scheduler's business, not the ledger's; it only
+ * writes the moves down.
+ */
+#ifndef FAL_SCHED_LEDGER_H
+#define FAL_SCHED_LEDGER_H
+
+#include "base/buf.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define FAL_NONE UINT32_MAX /* no task, no contribution, no worker slot */
+
+/* The name of a contribution: worker id (from 1) and that worker's own count (from 1).
+ * {0, 0} names none. */
+struct fal_cid {
+	uint32_t worker;
+	uint32_t seq;
+};
+
+static inline bool
+fal_cid_eq(struct fal_cid a, struct fal_cid b)
+{
+	return a.worker == b.worker && a.seq == b.seq;
+}
+
+enum fal_contrib_state {
+	FAL_CONTRIB_OPEN,   /* claims come in, blocks may come in */
+	FAL_CONTRIB_FENCED, /* nothing more is accepted; its tasks were given back */
+	FAL_CONTRIB_DONE    /* all its blocks are counted */
+};
+
+struct fal_contrib {
+	struct fal_cid id;
+	uint32_t fills;  /* index of the contribution that it fills, or FAL_NONE */
+	uint32_t tasks;  /* claimed tasks */
+	uint32_t head;   /* its newest claim, an index into fal_ledger.claim */
+	uint32_t blocks; /* blocks that were added (set by fal_ledger_arrived) */
+	uint32_t older;  /* the worker's contribution before this one, or FAL_NONE */
+	enum fal_contrib_state state;
+};
+
+struct fal_claim {
+	uint32_t task;
+	uint32_t next; /* an older claim of the same contribution, or FAL_NONE */
+};
+
+struct fal_ltask {
+	uint32_t contrib; /* index of the claiming contribution, or FAL_NONE */
+	uint32_t fills;   /* index of the fenced contribution it must fill, or FAL_NONE */
+	int64_t loss;     /* of the claim, fixed point (falcon-protocol(7)) */
+};
+
+/* What happened to ranges of tasks, for the trace. */
+enum fal_entry_kind {
+	FAL_ENTRY_GRANT,   /* a: worker id */
+	FAL_ENTRY_MOVE,    /* a: from, b: to */
+	FAL_ENTRY_CLONE,   /* a: to */
+	FAL_ENTRY_REGRANT, /* a: to */
+	FAL_ENTRY_LOST,    /* a: whose claim lost */
+	FAL_ENTRY_KINDS
+};
+
+struct fal_entry {
+	uint32_t a, b, first, count;
+};
+
+struct fal_ledger {
+	uint64_t clock;
+	uint32_t tasks;   /* K */
+	uint32_t claimed; /* tasks claimed by a contribution that is not fenced */
+	struct fal_ltask *task;
+	size_t task_cap;
+	struct fal_contrib *contrib;
+	uint32_t contribs;
+	size_t contrib_cap;
+	struct fal_claim *claim; /* every claim that won, in order */
+	uint32_t claims;
+	size_t claim_cap;
+	struct {
+		struct fal_entry *v;
+		size_t n, cap;
+	} log[FAL_ENTRY_KINDS];
+};
+
+void fal_ledger_free(struct fal_ledger *l);
+
+/* Begins a clock of `tasks` unclaimed tasks; forgets the one before.  0, FAL_ENOMEM. */
+int fal_ledger_open(struct fal_ledger *l, uint64_t clock, uint32_t tasks);
+
+/* A claim of `task` by contribution `id`, which fills `fills` ({0,0}: none).  `*last` is
+ * the index of the worker's newest contribution in this clock (FAL_NONE: none), kept by
+ * the caller per worker; it is updated.
+ * Returns 1: won.  0: lost (claimed already, or the task must fill another contribution,
+ * or the contribution is fenced).  FAL_EINVAL: task out of range.  FAL_ESTATE: a
+ * contribution that changes what it fills, is complete, or whose count goes back.
+ * FAL_ENOMEM. */
+int fal_ledger_claim(struct fal_ledger *l, struct fal_cid id, struct fal_cid fills,
+		     uint32_t task, int64_t loss, uint32_t *last);
+
+/* The index of contribution `id`, searched from the worker's newest `last`; FAL_NONE. */
+uint32_t fal_ledger_find(const struct fal_ledger *l, struct fal_cid id, uint32_t last);
+
+/* Fences the open contribution `ci`; its tasks are unclaimed and must fill it.  The
+ * caller puts them back into queues (walk head, next). */
+void fal_ledger_fence(struct fal_ledger *l, uint32_t ci);
+
+/* `blocks` more blocks of contribution `ci` were added (not dropped) by the shard. */
+void fal_ledger_arrived(struct fal_ledger *l, uint32_t ci, uint32_t blocks);
+
+/* All blocks of contribution `ci` are counted. */
+void fal_ledger_done(struct fal_ledger *l, uint32_t ci);
+
+/* Writes an entry for the trace; joins ranges that touch.  0 or FAL_ENOMEM. */
+int fal_ledger_log(struct fal_ledger *l, enum fal_entry_kind kind, uint32_t a, uint32_t b,
+		   uint32_t task);
+
+/* Σ of the losses of the claims that count. */
+int64_t fal_ledger_loss(const struct fal_ledger *l);
+
+/* Appends the members `"grant":…,"move":…,…,"contrib":…` of the trace's ledger line
+ * (falcon-trace(5)), without braces. */
+void fal_ledger_json(const struct fal_ledger *l, struct fal_buf *out);
+
+#endif

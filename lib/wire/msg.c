@@ -1,0 +1,238 @@
+/* Messages, by one table of fields. */
+#include "wire/msg.h"
+
+#include "base/err.h"
+#include "wire/bfp.h"
+
+#include <string.h>
+
+enum kind { U8, U16, U32, U64, STR64, STR256, BYTES16, BYTES32, TAIL };
+
+struct field {
+	enum kind kind;
+	uint16_t at; /* offset in struct fal_msg */
+};
+
+enum { MOST_FIELDS = 9 };
+
+struct desc {
+	uint16_t type;
+	enum fal_sender sender;
+	const char *name;
+	uint8_t fields;
+	struct field field[MOST_FIELDS];
+};
+
+#define F(kind, member)                                \
+	{                                              \
+		kind, offsetof(struct fal_msg, member) \
+	}
+#define DESC(type, sender, n, ...)                           \
+	{                                                    \
+		FAL_MSG_##type, FAL_FROM_##sender, #type, n, \
+		{                                            \
+			__VA_ARGS__                          \
+		}                                            \
+	}
+
+/* clang-format off */
+static const struct desc descs[] = {
+	DESC(HELLO, WORKER, 7, F(U16, hello.major), F(U16, hello.minor),
+	     F(STR64, hello.name), F(STR64, hello.version), F(U32, hello.lanes_min),
+	     F(U32, hello.lanes_max), F(U32, hello.cores)),
+	DESC(READY, WORKER, 2, F(BYTES16, ready.fingerprint), F(U64, ready.task_ns)),
+	DESC(CLAIM, WORKER, 8, F(U64, claim.clock), F(U32, claim.task), F(U32, claim.seq),
+	     F(U32, claim.fills_worker), F(U32, claim.fills_seq), F(U64, claim.task_ns),
+	     F(U64, claim.loss), F(U8, claim.nonfinite)),
+	DESC(PUSH, WORKER, 6, F(U64, push.clock), F(U32, push.seq), F(U32, push.tasks),
+	     F(U8, push.kind), F(U32, push.epoch), F(TAIL, push.records)),
+	DESC(WORKED, WORKER, 8, F(U64, worked.clock), F(U64, worked.compute),
+	     F(U64, worked.push), F(U64, worked.pull), F(U64, worked.wait),
+	     F(U64, worked.push_all), F(U64, worked.pull_all), F(U64, worked.late)),
+	DESC(CHUNK_GET, WORKER, 2, F(U8, chunk_get.test), F(U32, chunk_get.chunk)),
+	DESC(EVALUATED, WORKER, 6, F(U64, evaluated.version), F(U32, evaluated.task),
+	     F(U32, evaluated.right), F(U32, evaluated.samples), F(U64, evaluated.loss),
+	     F(U64, evaluated.task_ns)),
+	DESC(LEAVE, WORKER, 1, F(STR256, leave.why)),
+	DESC(PONG, WORKER, 1, F(U64, pong.stamp)),
+	DESC(FOLLOW, OBSERVER, 1, F(U8, follow.live)),
+	DESC(WELCOME, COORDINATOR, 6, F(U32, welcome.worker), F(U64, welcome.clock),
+	     F(U32, welcome.job_n), F(U32, welcome.model_n), F(U32, welcome.manifest_n),
+	     F(U32, welcome.epoch)),
+	DESC(TEXT, COORDINATOR, 3, F(U8, text.which), F(U32, text.offset),
+	     F(TAIL, text.bytes)),
+	DESC(VERSION, COORDINATOR, 4, F(U64, version.version),
+	     F(U64, version.publication), F(BYTES32, version.key), F(U8, version.keep)),
+	DESC(MODEL, COORDINATOR, 5, F(U64, model.version), F(U32, model.first),
+	     F(U32, model.blocks), F(U8, model.packing), F(TAIL, model.data)),
+	DESC(GRANT, COORDINATOR, 5, F(U64, grant.clock), F(U32, grant.first),
+	     F(U32, grant.count), F(U32, grant.fills_worker), F(U32, grant.fills_seq)),
+	DESC(REVOKE, COORDINATOR, 3, F(U64, revoke.clock), F(U32, revoke.first),
+	     F(U32, revoke.count)),
+	DESC(VERDICT, COORDINATOR, 4, F(U64, verdict.clock), F(U32, verdict.task),
+	     F(U32, verdict.seq), F(U8, verdict.won)),
+	DESC(LANES, COORDINATOR, 1, F(U32, lanes.lanes)),
+	DESC(FENCE, COORDINATOR, 2, F(U64, fence.clock), F(U32, fence.seq)),
+	DESC(CHUNK, COORDINATOR, 5, F(U8, chunk.test), F(U32, chunk.chunk),
+	     F(U32, chunk.offset), F(U32, chunk.total), F(TAIL, chunk.bytes)),
+	DESC(EVAL, COORDINATOR, 3, F(U64, eval.version), F(U32, eval.first),
+	     F(U32, eval.count)),
+	DESC(PING, COORDINATOR, 1, F(U64, ping.stamp)),
+	DESC(DONE, COORDINATOR, 1, F(STR256, done.why)),
+	DESC(REFUSE, COORDINATOR, 1, F(STR256, refuse.why)),
+	DESC(TRACE, COORDINATOR, 1, F(TAIL, trace.lines)),
+	DESC(TRACE_END, COORDINATOR, 0, F(U8, type)),
+};
+/* clang-format on */
+
+static const struct desc *
+find(uint16_t type)
+{
+	for (size_t i = 0; i < sizeof(descs) / sizeof(descs[0]); i++)
+		if (descs[i].type == type)
+			return &descs[i];
+	return NULL;
+}
+
+static void
+put_field(struct fal_buf *out, enum kind kind, const void *at)
+{
+	const struct fal_tail *tail = at;
+	switch (kind) {
+	case U8:
+		fal_put_u8(out, *(const uint8_t *)at);
+		break;
+	case U16:
+		fal_put_u16(out, *(const uint16_t *)at);
+		break;
+	case U32:
+		fal_put_u32(out, *(const uint32_t *)at);
+		break;
+	case U64:
+		fal_put_u64(out, *(const uint64_t *)at);
+		break;
+	case STR64:
+	case STR256:
+		fal_put_str(out, at);
+		break;
+	case BYTES16:
+		fal_put_bytes(out, at, 16);
+		break;
+	case BYTES32:
+		fal_put_bytes(out, at, 32);
+		break;
+	case TAIL:
+		fal_put_bytes(out, tail->p, tail->n);
+		break;
+	}
+}
+
+static void
+get_bytes(struct fal_rd *r, void *at, size_t n)
+{
+	const uint8_t *p = fal_get_bytes(r, n);
+	if (p != NULL)
+		memcpy(at, p, n);
+}
+
+static void
+get_field(struct fal_rd *r, enum kind kind, void *at)
+{
+	struct fal_tail *tail = at;
+	switch (kind) {
+	case U8:
+		*(uint8_t *)at = fal_get_u8(r);
+		break;
+	case U16:
+		*(uint16_t *)at = fal_get_u16(r);
+		break;
+	case U32:
+		*(uint32_t *)at = fal_get_u32(r);
+		break;
+	case U64:
+		*(uint64_t *)at = fal_get_u64(r);
+		break;
+	case STR64:
+		fal_get_str(r, at, FAL_NAME_MAX);
+		break;
+	case STR256:
+		fal_get_str(r, at, FAL_WHY_MAX);
+		break;
+	case BYTES16:
+		get_bytes(r, at, 16);
+		break;
+	case BYTES32:
+		get_bytes(r, at, 32);
+		break;
+	case TAIL:
+		tail->n = r->n;
+		tail->p = fal_get_bytes(r, r->n);
+		break;
+	}
+}
+
+int
+fal_msg_put(struct fal_buf *out, const struct fal_msg *m)
+{
+	const struct desc *d = find(m->type);
+	if (d == NULL)
+		return FAL_EINVAL;
+	fal_put_u16(out, m->type);
+	fal_put_u16(out, 0);
+	fal_put_u32(out, m->incarnation);
+	for (uint8_t i = 0; i < d->fields; i++)
+		put_field(out, d->field[i].kind, (const char *)m + d->field[i].at);
+	return out->err;
+}
+
+int
+fal_msg_get(const uint8_t *p, size_t n, struct fal_msg *m)
+{
+	if (n > FAL_MSG_MAX)
+		return FAL_ELIMIT;
+	struct fal_rd r = fal_rd_init(p, n);
+	struct fal_msg got = { .type = fal_get_u16(&r) };
+	uint16_t flags = fal_get_u16(&r);
+	got.incarnation = fal_get_u32(&r);
+	const struct desc *d = find(got.type);
+	if (r.err != 0)
+		return r.err;
+	if (d == NULL || flags != 0)
+		return FAL_EFORMAT;
+	for (uint8_t i = 0; i < d->fields; i++)
+		get_field(&r, d->field[i].kind, (char *)&got + d->field[i].at);
+	int err = fal_rd_end(&r);
+	if (err == FAL_OK)
+		*m = got;
+	return err;
+}
+
+const char *
+fal_msg_name(uint16_t type)
+{
+	const struct desc *d = find(type);
+	return d != NULL ? d->name : "?";
+}
+
+bool
+fal_msg_may_send(uint16_t type, enum fal_sender sender)
+{
+	const struct desc *d = find(type);
+	return d != NULL && d->sender == sender;
+}
+
+int
+fal_msg_put_model(struct fal_buf *out, uint32_t incarnation, uint64_t version,
+		  uint32_t first, uint32_t blocks, const float *params, size_t n,
+		  const int8_t *exps)
+{
+	struct fal_msg m = { .type = FAL_MSG_MODEL, .incarnation = incarnation };
+	size_t from = (size_t)first * FAL_BLOCK, to = from + (size_t)blocks * FAL_BLOCK;
+	m.model.version = version;
+	m.model.first = first;
+	m.model.blocks = blocks;
+	fal_msg_put(out, &m);
+	fal_put_bytes(out, exps + first, blocks);
+	fal_put_bytes(out, params + from, ((to < n ? to : n) - from) * sizeof(*params));
+	return out->err;
+}

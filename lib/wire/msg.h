@@ -1,0 +1,201 @@
+/* The messages of falcon-protocol(7): one table says what each one holds, who may send
+ * it, and serves both writing and reading.
+ *
+ * Bytes in, bytes out.  Variable parts (`tail`) are borrowed from the input.
+ */
+#ifndef FAL_WIRE_MSG_H
+#define FAL_WIRE_MSG_H
+
+#include "base/buf.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum {
+	FAL_PROTO_MAJOR = 1,
+	FAL_PROTO_MINOR = 0,
+	FAL_NAME_MAX = 64,    /* bytes of a name with its NUL */
+	FAL_WHY_MAX = 256,    /* bytes of a reason with its NUL */
+	FAL_MSG_MAX = 65536,  /* bytes of a message */
+	FAL_LOSS_BITS = 20,   /* losses travel as llrint(loss · 2^20) */
+	FAL_MODEL_BLOCKS = 3, /* most blocks in one MODEL message */
+	FAL_FINGERPRINT = 16  /* bytes */
+};
+
+enum fal_msg_type {
+	/* from a worker */
+	FAL_MSG_HELLO = 1,
+	FAL_MSG_READY = 2,
+	FAL_MSG_CLAIM = 3,
+	FAL_MSG_PUSH = 4,
+	FAL_MSG_WORKED = 5,
+	FAL_MSG_CHUNK_GET = 6,
+	FAL_MSG_EVALUATED = 7,
+	FAL_MSG_LEAVE = 8,
+	FAL_MSG_PONG = 9,
+	/* from an observer */
+	FAL_MSG_FOLLOW = 16,
+	/* from the coordinator */
+	FAL_MSG_WELCOME = 32,
+	FAL_MSG_TEXT = 33,
+	FAL_MSG_VERSION = 34,
+	FAL_MSG_MODEL = 35,
+	FAL_MSG_GRANT = 36,
+	FAL_MSG_REVOKE = 37,
+	FAL_MSG_VERDICT = 38,
+	FAL_MSG_LANES = 39,
+	FAL_MSG_FENCE = 40,
+	FAL_MSG_CHUNK = 41,
+	FAL_MSG_EVAL = 42,
+	FAL_MSG_PING = 43,
+	FAL_MSG_DONE = 44,
+	FAL_MSG_REFUSE = 45,
+	FAL_MSG_TRACE = 48,
+	FAL_MSG_TRACE_END = 49
+};
+
+enum fal_sender { FAL_FROM_WORKER, FAL_FROM_OBSERVER, FAL_FROM_COORDINATOR };
+
+/* What a TEXT message is a piece of, and which set a CHUNK belongs to. */
+enum fal_text { FAL_TEXT_JOB, FAL_TEXT_MODEL, FAL_TEXT_MANIFEST, FAL_TEXTS };
+
+enum fal_kind { FAL_KIND_GRAD = 1 }; /* what a contribution sums up */
+
+struct fal_tail {
+	const uint8_t *p;
+	size_t n;
+};
+
+struct fal_msg {
+	uint16_t type; /* enum fal_msg_type */
+	uint32_t incarnation;
+	union {
+		struct {
+			uint16_t major, minor;
+			char name[FAL_NAME_MAX];
+			char version[FAL_NAME_MAX];
+			uint32_t lanes_min, lanes_max, cores;
+		} hello;
+		struct {
+			uint8_t fingerprint[FAL_FINGERPRINT];
+			uint64_t task_ns; /* its probe at one lane; 0: none */
+		} ready;
+		struct {
+			uint64_t clock;
+			uint32_t task;
+			uint32_t seq;                     /* contribution */
+			uint32_t fills_worker, fills_seq; /* 0, 0: fills nothing */
+			uint64_t task_ns;
+			int64_t loss; /* sum, · 2^FAL_LOSS_BITS */
+			uint8_t nonfinite;
+		} claim;
+		struct {
+			uint64_t clock;
+			uint32_t seq;
+			uint32_t tasks; /* tasks summed up in the contribution */
+			uint8_t kind;   /* enum fal_kind */
+			uint32_t epoch; /* of the block map */
+			struct fal_tail records;
+		} push;
+		struct { /* seconds of the clock that ended, in ns */
+			uint64_t clock;
+			uint64_t compute, push, pull, wait, push_all, pull_all, late;
+		} worked;
+		struct {
+			uint8_t test; /* 0: training set, 1: test set */
+			uint32_t chunk;
+		} chunk_get;
+		struct {
+			uint64_t version;
+			uint32_t task, right, samples;
+			int64_t loss;
+			uint64_t task_ns;
+		} evaluated;
+		struct {
+			char why[FAL_WHY_MAX];
+		} leave, done, refuse;
+		struct {
+			uint64_t stamp;
+		} ping, pong;
+		struct {
+			uint8_t live; /* 1: go on after the history */
+		} follow;
+		struct {
+			uint32_t worker;                     /* its id from now on */
+			uint64_t clock;                      /* next to be opened */
+			uint32_t job_n, model_n, manifest_n; /* bytes of the texts */
+			uint32_t epoch;                      /* of the block map */
+		} welcome;
+		struct {
+			uint8_t which; /* enum fal_text */
+			uint32_t offset;
+			struct fal_tail bytes;
+		} text;
+		struct { /* a version is about to come */
+			uint64_t version;
+			uint64_t publication; /* of the shared records */
+			uint8_t key[32];      /* content key of the shared records */
+			uint8_t keep;         /* 1: also keep it for evaluation */
+		} version;
+		struct {
+			uint64_t version;
+			uint32_t first, blocks;
+			uint8_t packing; /* 0: float32; 1: their bytes as four planes */
+			struct fal_tail data; /* i8 exponents, then the values */
+		} model;
+		struct {
+			uint64_t clock;
+			uint32_t first, count;
+			uint32_t fills_worker, fills_seq;
+		} grant;
+		struct {
+			uint64_t clock;
+			uint32_t first, count;
+		} revoke;
+		struct {
+			uint64_t clock;
+			uint32_t task, seq;
+			uint8_t won;
+		} verdict;
+		struct {
+			uint32_t lanes;
+		} lanes;
+		struct {
+			uint64_t clock;
+			uint32_t seq;
+		} fence;
+		struct {
+			uint8_t test;
+			uint32_t chunk, offset, total;
+			struct fal_tail bytes;
+		} chunk;
+		struct {
+			uint64_t version;
+			uint32_t first, count;
+		} eval;
+		struct {
+			struct fal_tail lines;
+		} trace;
+	};
+};
+
+/* Appends the message's bytes: u16 type, u16 0, u32 incarnation, its fields in table
+ * order, its tail.  0 or FAL_ENOMEM. */
+int fal_msg_put(struct fal_buf *out, const struct fal_msg *m);
+
+/* Reads one message of exactly n bytes.  Tails are borrowed from `p`.
+ * 0; FAL_ETRUNC, FAL_EFORMAT (also unknown types and trailing bytes), FAL_ELIMIT. */
+int fal_msg_get(const uint8_t *p, size_t n, struct fal_msg *m);
+
+/* The message's name ("CLAIM"), or "?"; static. */
+const char *fal_msg_name(uint16_t type);
+
+/* True when `sender` is who sends messages of this type. */
+bool fal_msg_may_send(uint16_t type, enum fal_sender sender);
+
+/* Appends a MODEL message for `blocks` blocks from `first` of a vector of n values. */
+int fal_msg_put_model(struct fal_buf *out, uint32_t incarnation, uint64_t version,
+		      uint32_t first, uint32_t blocks, const float *params, size_t n,
+		      const int8_t *exps);
+
+#endif
