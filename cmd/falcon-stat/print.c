@@ -91,20 +91,34 @@ mean_loss(const struct fal_summary_epoch *e)
 }
 
 void
+stat_put_table(struct fal_buf *out, struct fal_table *t)
+{
+	int err = fal_table_text(t, out);
+	if (out->err == 0)
+		out->err = err;
+	fal_table_free(t);
+}
+
+void
 stat_history(struct fal_buf *out, const struct fal_summary *s)
 {
-	fal_put_fmt(out, "%6s %10s %9s %10s %9s\n", "EPOCH", "LOSS", "ACCURACY",
-		    "SECONDS", "CLOCKS/S");
+	static const char *const head[] = { "EPOCH", "LOSS", "ACCURACY", "SECONDS",
+					    "CLOCKS/S" };
+	struct fal_table t = { .columns = sizeof(head) / sizeof(head[0]) };
+	for (size_t i = 0; i < t.columns; i++)
+		fal_table_add(&t, "%s", head[i]);
 	for (size_t i = 0; i < s->n_epoch; i++) {
 		const struct fal_summary_epoch *e = &s->epoch[i];
-		fal_put_fmt(out, "%6llu %10.5f ", (unsigned long long)e->epoch,
-			    mean_loss(e));
+		fal_table_add(&t, "%llu", (unsigned long long)e->epoch);
+		fal_table_add(&t, "%.5f", mean_loss(e));
 		if (e->judged)
-			fal_put_fmt(out, "%9.4f", e->accuracy);
+			fal_table_add(&t, "%.4f", e->accuracy);
 		else
-			fal_put_fmt(out, "%9s", "-");
-		fal_put_fmt(out, " %10.2f %9.2f\n", e->end - e->begin, rate(e));
+			fal_table_add(&t, "-");
+		fal_table_add(&t, "%.2f", e->end - e->begin);
+		fal_table_add(&t, "%.2f", rate(e));
 	}
+	stat_put_table(out, &t);
 }
 
 void

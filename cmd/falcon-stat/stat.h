@@ -4,6 +4,7 @@
 #define FALCON_STAT_STAT_H
 
 #include "base/buf.h"
+#include "cli/table.h"
 #include "trace/audit.h"
 #include "trace/summary.h"
 
@@ -20,5 +21,8 @@ void stat_history_json(struct fal_buf *out, const struct fal_summary *s);
 /* The verdict of the audit. */
 void stat_audit(struct fal_buf *out, const struct fal_audit_verdict *v);
 void stat_audit_json(struct fal_buf *out, const struct fal_audit_verdict *v);
+
+/* Appends the table and frees it; an error is left in `out`. */
+void stat_put_table(struct fal_buf *out, struct fal_table *t);
 
 #endif

@@ -2,8 +2,6 @@
 #include "base/json.h"
 #include "stat.h"
 
-#include <string.h>
-
 /* The rates of a worker, each once for both outputs. */
 struct row {
 	double compute, push, pull, wait; /* parts of its wall time, 0 to 1 */
@@ -25,41 +23,61 @@ row_of(const struct fal_summary_worker *w)
 	};
 }
 
+#define NAME_MAX_SHOWN 40
+
 /* A name from the trace, without what could move a terminal's cursor. */
-static void
-put_name(struct fal_buf *out, const char *s, int width)
+static const char *
+plain(const char *s, char out[static NAME_MAX_SHOWN + 1])
 {
-	size_t begin = out->n;
-	fal_put_fmt(out, "%-*s", width, s);
-	for (size_t i = begin; out->err == 0 && i < out->n; i++)
-		if (out->p[i] < 0x20 || out->p[i] == 0x7f)
-			out->p[i] = '?';
+	size_t n = 0;
+	for (; s[n] != '\0' && n < NAME_MAX_SHOWN; n++)
+		out[n] = s[n] < 0x20 || s[n] == 0x7f ? '?' : s[n];
+	out[n] = '\0';
+	return out;
 }
 
 static void
-put_worker(struct fal_buf *out, const struct fal_summary_worker *w, int width)
+add_worker(struct fal_table *t, const struct fal_summary_worker *w)
 {
+	char name[NAME_MAX_SHOWN + 1];
 	struct row r = row_of(w);
-	put_name(out, w->name, width);
-	fal_put_fmt(out, " %-9s %-7s %5llu %8llu %6llu %6llu",
-		    fal_class_name(w->verdict.class), fal_cause_name(w->verdict.cause),
-		    (unsigned long long)w->lanes, (unsigned long long)w->done,
-		    (unsigned long long)w->in, (unsigned long long)w->out);
-	fal_put_fmt(out, " %8.1f %5.1f %5.1f %5.1f %9.1f\n", 100 * r.compute,
-		    100 * r.push, 100 * r.pull, 100 * r.wait, r.samples_s);
+	const double part[] = { r.compute, r.push, r.pull, r.wait };
+	const uint64_t count[] = { w->lanes, w->done, w->in, w->out };
+	fal_table_add(t, "%s", plain(w->name, name));
+	fal_table_add(t, "%s", fal_class_name(w->verdict.class));
+	fal_table_add(t, "%s", fal_cause_name(w->verdict.cause));
+	for (size_t i = 0; i < 4; i++)
+		fal_table_add(t, "%llu", (unsigned long long)count[i]);
+	for (size_t i = 0; i < 4; i++)
+		fal_table_add(t, "%.1f", 100 * part[i]);
+	fal_table_add(t, "%.1f", r.samples_s);
+}
+
+static void
+put_workers(struct fal_buf *out, const struct fal_summary *s)
+{
+	static const char *const head[] = { "WORKER", "CLASS", "CAUSE", "LANES",
+					    "TASKS",  "IN",    "OUT",   "COMPUTE%",
+					    "PUSH%",  "PULL%", "WAIT%", "SAMPLES/S" };
+	struct fal_table t = { .columns = sizeof(head) / sizeof(head[0]) };
+	for (size_t i = 0; i < t.columns; i++)
+		fal_table_add(&t, "%s", head[i]);
+	for (size_t i = 0; i < s->n_worker; i++)
+		add_worker(&t, &s->worker[i]);
+	stat_put_table(out, &t);
 }
 
 static void
 put_numerics(struct fal_buf *out, const struct fal_summary *s)
 {
+	char name[NAME_MAX_SHOWN + 1];
 	if (s->n_worker == 0)
 		return;
 	fal_put_fmt(out, "numerics: %s", s->identical ? "identical\n" : "differ:");
 	for (size_t i = 0; !s->identical && i < s->n_worker; i++) {
 		if (!s->worker[i].differs)
 			continue;
-		fal_put_u8(out, ' ');
-		put_name(out, s->worker[i].name, 0);
+		fal_put_fmt(out, " %s", plain(s->worker[i].name, name));
 	}
 	if (!s->identical)
 		fal_put_u8(out, '\n');
@@ -87,22 +105,10 @@ put_totals(struct fal_buf *out, const struct fal_summary *s)
 void
 stat_table(struct fal_buf *out, const struct fal_summary *s)
 {
-	int width = 6;
-	for (size_t i = 0; i < s->n_worker; i++) {
-		size_t n = strlen(s->worker[i].name);
-		if (n > (size_t)width)
-			width = n < 32 ? (int)n : 32;
-	}
-	fal_put_fmt(out, "job: ");
-	put_name(out, s->name, 0);
-	fal_put_fmt(out, ", ");
-	put_name(out, s->scheme, 0);
-	fal_put_fmt(out, s->done ? ", done\n" : "\n");
-	fal_put_fmt(out, "%-*s %-9s %-7s %5s %8s %6s %6s %8s %5s %5s %5s %9s\n", width,
-		    "WORKER", "CLASS", "CAUSE", "LANES", "TASKS", "IN", "OUT", "COMPUTE%",
-		    "PUSH%", "PULL%", "WAIT%", "SAMPLES/S");
-	for (size_t i = 0; i < s->n_worker; i++)
-		put_worker(out, &s->worker[i], width);
+	char name[NAME_MAX_SHOWN + 1], scheme[NAME_MAX_SHOWN + 1];
+	fal_put_fmt(out, "job: %s, %s%s\n", plain(s->name, name),
+		    plain(s->scheme, scheme), s->done ? ", done" : "");
+	put_workers(out, s);
 	put_totals(out, s);
 }
 

@@ -432,7 +432,7 @@ judge_tasks(struct ledger *g)
 		size_t n = 0;
 		while (at + n < g->n_ev && g->ev[at + n].task == task)
 			n++;
-		judge_task(g, task, g->ev + at, n);
+		judge_task(g, task, n > 0 ? &g->ev[at] : NULL, n);
 		at += n;
 	}
 }

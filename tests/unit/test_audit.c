@@ -333,6 +333,27 @@ test_doubled_line(void **state)
 	fal_buf_free(&b);
 }
 
+/* A ledger in which nothing happened, which has no events at all. */
+static void
+test_empty_ledger(void **state)
+{
+	(void)state;
+	static const char empty[] =
+		HEAD("0", "8",
+		     "64") "\"grant\":[],\"move\":[],\"clone\":[],\"regrant\":[],"
+			   "\"contrib\":[],\"lost\":[]," SUMS;
+	struct fal_buf b = { 0 };
+	fal_put_bytes(&b, valid[0], strlen(valid[0]));
+	fal_put_bytes(&b, empty, strlen(empty));
+	struct outcome o = audit((const char *)b.p, b.n);
+	assert_int_equal(o.err, 0);
+	assert_int_equal(o.v.findings, 2 * 8);
+	assert_true(has_finding(&o, "clock 0: task 7: granted 0 times"));
+	assert_true(has_finding(&o, "clock 0: task 7: never added"));
+	fal_audit_free(o.a);
+	fal_buf_free(&b);
+}
+
 /* Lines that do not follow the format are errors, not findings. */
 static void
 test_bad_lines(void **state)
@@ -438,6 +459,7 @@ main(void)
 		cmocka_unit_test(test_tampering_is_named),
 		cmocka_unit_test(test_missing_lines),
 		cmocka_unit_test(test_doubled_line),
+		cmocka_unit_test(test_empty_ledger),
 		cmocka_unit_test(test_bad_lines),
 		cmocka_unit_test(test_every_digit),
 	};

@@ -1,0 +1,167 @@
+#!/usr/bin/env bats
+# falcon-stat on a trace file: the audit's verdict, the table, the history, JSON.
+
+bats_require_minimum_version 1.5.0
+
+setup() {
+	load common
+	cd "$BATS_TEST_TMPDIR"
+	make_trace >run.trace
+}
+
+# clock_line T CLOCK WORKER ID DONE COMPUTE WAIT TASK_S
+clock_line() {
+	printf '{"t":%s,"ev":"clock","clock":%s,"worker":"%s","id":%s,"lanes":2,"share":4,' \
+		"$1" "$2" "$3" "$4"
+	printf '"done":%s,"in":0,"out":0,"cloned":0,"lost":0,"compute":%s,"push":0.1,' "$5" "$6"
+	printf '"pull":0.1,"wait":%s,"push_all":0.1,"pull_all":0.1,"task_s":%s,' "$7" "$8"
+	printf '"staleness":0,"tx":1,"rx":1}\n'
+}
+
+# ledger CLOCK TASKS SAMPLES REST: the parts in which clocks differ, and the rest.
+ledger() {
+	printf '{"t":%s.5,"ev":"ledger","clock":%s,"version":%s,"tasks":%s,"samples":%s,' \
+		"$1" "$1" "$1" "$2" "$3"
+	printf '"blocks":5,%s}\n' "$4"
+	printf '{"t":%s.6,"ev":"update","version":%s,"clock":%s,"samples":%s,"loss":%s,' \
+		"$1" "$(($1 + 1))" "$1" "$3" "$((4 - $1))"
+	printf '"lr":0.1,"epoch":%s}\n' "$(($1 / 2 + 1))"
+}
+
+# Two epochs of 88 samples, clocks of 8 and 3 tasks.
+make_trace() {
+	local id name
+	echo '{"t":0.0,"ev":"job","name":"toy","hash":"00","seed":"1","epochs":2,"batch":64,"task":8,"samples":88,"test":10,"params":20000,"blocks":5,"clocks_per_epoch":2,"clocks":4,"scheme":"epsp","audit":"claims","numerics":"fast","incarnation":0,"version":"0.1.0"}'
+	id=0
+	for name in fast mid slow; do
+		id=$((id + 1))
+		echo '{"t":0.1,"ev":"join","worker":"'$name'","id":'$id',"lanes":[1,2],"cores":2,"fingerprint":"f00d"}'
+	done
+	ledger 0 8 64 '"grant":[[1,0,4],[2,4,2],[3,6,2]],"move":[[3,1,7,1]],"clone":[[2,6,1]],"regrant":[],"contrib":[{"c":[1,1],"tasks":[[0,4],[7,1]],"blocks":5},{"c":[2,1],"tasks":[[4,3]],"blocks":5}],"lost":[[3,6,1]]'
+	clock_line 1.0 0 fast 1 5 0.6 0.0 0.2
+	clock_line 1.0 0 mid 2 3 0.6 0.0 0.4
+	clock_line 1.0 0 slow 3 1 0.6 0.2 1.2
+	ledger 1 3 24 '"grant":[[1,0,1],[2,1,1],[3,2,1]],"move":[],"clone":[],"regrant":[],"contrib":[{"c":[1,2],"tasks":[[0,1]],"blocks":5},{"c":[2,2],"tasks":[[1,1]],"blocks":5},{"c":[3,2],"tasks":[[2,1]],"blocks":5}],"lost":[]'
+	echo '{"t":1.7,"ev":"eval","version":2,"epoch":1,"right":7,"total":10,"loss":1.0,"accuracy":0.7}'
+	ledger 2 8 64 '"grant":[[1,0,6],[2,6,2]],"move":[],"clone":[],"regrant":[[1,6,2]],"contrib":[{"c":[1,3],"tasks":[[0,6]],"blocks":5},{"c":[2,3],"tasks":[[6,2]],"blocks":2,"fenced":true},{"c":[1,4],"tasks":[[6,2]],"blocks":3,"fills":[2,3]}],"lost":[]'
+	ledger 3 3 24 '"grant":[[1,0,3]],"move":[],"clone":[],"regrant":[],"contrib":[{"c":[1,5],"tasks":[[0,3]],"blocks":5}],"lost":[]'
+	echo '{"t":3.9,"ev":"done","version":4,"sha256":"00","seconds":3.9}'
+}
+
+# tamper FROM TO: the first FROM of each line replaced.
+tamper() {
+	sed "s/$1/$2/" run.trace >bad.trace
+	run ! cmp -s run.trace bad.trace
+	run -1 falcon-stat --audit bad.trace
+}
+
+@test "the audit passes a sound trace" {
+	run -0 --separate-stderr falcon-stat --audit run.trace
+	same verdict "$output" \
+		'audit: ok: 4 clocks, 22 tasks, moved 1, cloned 1, filled 2, dropped 1'
+	same stderr "$stderr" ''
+}
+
+@test "the audit reads stdin" {
+	run -0 falcon-stat -a - <run.trace
+	has "$output" 'audit: ok: 4 clocks'
+}
+
+@test "a task that was lost fails the audit and is named" {
+	tamper '\[\[0,4\],\[7,1\]\]' '[[0,4]]'
+	same findings "${lines[0]}" 'audit: clock 0: task 7: never added'
+	same verdict "${lines[1]}" 'audit: failed: 1 finding'
+}
+
+@test "a task that was added twice fails the audit and is named" {
+	tamper '\[\[4,3\]\]' '[[3,4]]'
+	has "$output" 'audit: clock 0: task 3: added 2 times, by contributions 1.1 and 2.1'
+}
+
+@test "a fence that was not filled fails the audit" {
+	tamper ',"fills":\[2,3\]' ''
+	has "$output" 'clock 2: task 6: contribution 2.3 was fenced after 2 of 5 blocks'
+}
+
+@test "a clock that is missing fails the audit" {
+	grep -v '"ledger","clock":2' run.trace >bad.trace
+	run -1 falcon-stat --audit bad.trace
+	has "$output" 'audit: clock 2: no ledger before that of clock 3'
+}
+
+@test "an unfinished trace says how far it goes" {
+	head -n -3 run.trace >part.trace
+	run -0 falcon-stat --audit part.trace
+	same verdict "$output" \
+		'audit: ok: 3 of 4 clocks, 19 tasks, moved 1, cloned 1, filled 2, dropped 1'
+}
+
+@test "the audit as JSON" {
+	run -0 falcon-stat --audit --json run.trace
+	same json "$(jq -c '[.ok, .finished, .clocks, .tasks, .filled, .text]' <<<"$output")" \
+		'[true,true,4,22,2,[]]'
+	sed 's/\[\[4,3\]\]/[[4,2]]/' run.trace >bad.trace
+	run -1 falcon-stat -aj bad.trace
+	same text "$(jq -r '.text[0]' <<<"$output")" 'clock 0: task 6: never added'
+}
+
+@test "a file that is no trace is exit 2 and names its line" {
+	head -c -5 run.trace >cut.trace
+	run -2 --separate-stderr falcon-stat --audit cut.trace
+	same stdout "$output" ''
+	same stderr "$stderr" 'falcon-stat: cut.trace:17: ends in the middle of the line'
+	echo rubbish >rubbish
+	run -2 falcon-stat rubbish
+	has "$output" 'falcon-stat: rubbish:1: '
+	run -2 falcon-stat --audit /dev/null
+	same empty "$output" 'falcon-stat: /dev/null:1: no job line'
+	run -2 falcon-stat absent
+	same absent "$output" 'falcon-stat: absent: No such file or directory'
+	run -2 falcon-stat .
+	has "$output" 'falcon-stat: .: Is a directory'
+}
+
+@test "wrong usage is exit 2" {
+	run -2 falcon-stat
+	run -2 falcon-stat a b
+	run -2 falcon-stat --audit --history run.trace
+	run -2 falcon-stat --nonsense run.trace
+}
+
+@test "the table names the straggler and the cause" {
+	run -0 falcon-stat run.trace
+	same job "${lines[0]}" 'job: toy, epsp, done'
+	has "${lines[1]}" 'WORKER'
+	[[ ${lines[2]} =~ ^fast\ +pioneer\ +compute\ +2\ +5\ +0\ +0\ +75.0\ +12.5\ +12.5\ +0.0\ +50.0$ ]]
+	[[ ${lines[3]} =~ ^mid\ +steady\ +-\ +2\ +3 ]]
+	[[ ${lines[4]} =~ ^slow\ +straggler\ +compute\ +2\ +1 ]]
+	same clocks "${lines[5]}" 'clocks: 4 of 4, 1.00/s, 37.3 samples/s'
+	same loss "${lines[6]}" 'loss: 1.00000'
+	same accuracy "${lines[7]}" 'accuracy: 0.7000 after epoch 1'
+	same numerics "${lines[8]}" 'numerics: identical'
+	has "${lines[9]}" 'capacity: 133.3 samples/s, used 28.0 %'
+}
+
+@test "the worker that rounds differently is named" {
+	sed '/"mid","id"/s/f00d/beef/' run.trace >mixed.trace
+	run -0 falcon-stat mixed.trace
+	has "$output" 'numerics: differ: mid'
+}
+
+@test "the table as JSON names the stragglers" {
+	run -0 falcon-stat --json run.trace
+	same stragglers \
+		"$(jq -r '.workers[] | select(.class == "straggler") | .worker' <<<"$output")" slow
+	same job "$(jq -c '[.job, .scheme, .clocks, .numerics, .differ]' <<<"$output")" \
+		'["toy","epsp",4,"identical",[]]'
+}
+
+@test "the history has a line for each epoch" {
+	run -0 falcon-stat --history run.trace
+	same lines "${#lines[@]}" 3
+	[[ ${lines[1]} =~ ^\ *1\ +3.72727\ +0.7000\ +1.60\ +1.25$ ]]
+	[[ ${lines[2]} =~ ^\ *2\ +1.72727\ +-\ +2.00\ +1.00$ ]]
+	run -0 falcon-stat --history --json run.trace
+	same json "$(jq -c '[.epoch, .clocks, .accuracy]' <<<"$output")" \
+		$'[1,2,0.7]\n[2,2,null]'
+}
