@@ -23,10 +23,7 @@ export SEEDS FROM
 check check-tests sim: export FALCON_BIN = $(abspath $(B))
 check check-tests sim: export ASAN_OPTIONS = detect_leaks=1:abort_on_error=1
 check check-tests sim: export UBSAN_OPTIONS = print_stacktrace=1
-check check-tests sim: export LSAN_OPTIONS = print_suppressions=0:suppressions=$(abspath \
-	share/make/lsan.supp)
-check check-tests sim: export TSAN_OPTIONS = halt_on_error=1:suppressions=$(abspath \
-	share/make/tsan.supp)
+check check-tests sim: export TSAN_OPTIONS = halt_on_error=1
 
 .PHONY: check check-tests sim check-san
 check: deps-check

@@ -5,7 +5,8 @@ C_FILES := $(wildcard lib/*/*.[ch] cmd/*/*.[ch] tests/*/*.[ch] examples/*.[ch] \
 HEADERS := $(filter %.h,$(C_FILES))
 MAN     := $(wildcard man/*.[157])
 # Scripts are known by their first line, whatever their name.
-SCRIPTS  = $(shell grep -rlE -m1 '^\#!.*[ /](sh|bash)$$' .ci share tests examples)
+SCRIPTS  = $(shell grep -rlE -m1 '^\#!.*[ /](sh|bash)$$' .ci share tests \
+	$(wildcard examples))
 BATS_ALL = $(wildcard tests/bats/*.bats tests/bats/*.bash)
 
 LINTS := lint-format lint-floors lint-warnings lint-headers lint-man lint-shell lint-cppcheck
@@ -17,7 +18,7 @@ lint-deps:
 $(LINTS): lint-deps
 
 lint-format:
-	clang-format --dry-run -Werror $(C_FILES)
+	@clang-format --dry-run -Werror $(C_FILES)
 
 lint-floors:
 	.ci/floors
