@@ -58,10 +58,9 @@ parse_number(const struct parser *p, const char *what, const char *s, uint32_t m
 	     uint32_t *out)
 {
 	uint64_t v;
-	int err = fal_parse_u64(s, min, FAL_MODEL_MAX_DIM, &v);
-	if (err != 0)
-		return FAIL(p, err, "%s '%s' is not a number from %u to %d", what, s, min,
-			    FAL_MODEL_MAX_DIM);
+	if (fal_parse_u64(s, min, FAL_MODEL_MAX_DIM, &v) != 0)
+		return FAIL(p, FAL_EFORMAT, "%s '%s' is not a number from %u to %d", what,
+			    s, min, FAL_MODEL_MAX_DIM);
 	*out = (uint32_t)v;
 	return FAL_OK;
 }

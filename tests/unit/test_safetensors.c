@@ -1,0 +1,255 @@
+/* safetensors: the bytes written, and what is refused when read. */
+#include "base/mem.h"
+#include "model/safetensors.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static const char text[] = "input 2\ndense 3\nrelu\ndense 2";
+#define FLOATS 17u /* 3·2 + 3 + 2·3 + 2 */
+
+static struct fal_model *m;
+static float params[FLOATS];
+
+static int
+open_model(void **state)
+{
+	(void)state;
+	for (unsigned i = 0; i < FLOATS; i++)
+		params[i] = 0.5f + (float)i;
+	return fal_model_parse("m", text, strlen(text), &m, NULL);
+}
+
+static int
+close_model(void **state)
+{
+	(void)state;
+	fal_model_free(m);
+	return 0;
+}
+
+/* A file of this header and `data` bytes: the parameters, again and again. */
+static struct fal_buf
+file_of(const char *header, size_t data)
+{
+	struct fal_buf b = { 0 };
+	fal_put_u64(&b, strlen(header));
+	fal_put_bytes(&b, header, strlen(header));
+	for (size_t i = 0; i < data; i++)
+		fal_put_u8(&b, ((const uint8_t *)params)[i % sizeof(params)]);
+	assert_int_equal(b.err, 0);
+	return b;
+}
+
+static int
+get(const struct fal_buf *b, size_t n, float *out, struct fal_diag *diag)
+{
+	/* An exact copy, so that a sanitizer sees each read beyond the end. */
+	void *copy = fal_calloc(n, 1);
+	assert_non_null(copy);
+	if (n > 0)
+		memcpy(copy, b->p, n);
+	int err = fal_safetensors_get(m, "f", copy, n, out, diag);
+	free(copy);
+	return err;
+}
+
+#define T0 "\"0.weight\":{\"dtype\":\"F32\",\"shape\":[3,2],\"data_offsets\":[0,24]}"
+#define T1 "\"0.bias\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[24,36]}"
+#define T2 "\"2.weight\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[36,60]}"
+#define T3 "\"2.bias\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[60,68]}"
+#define META "\"__metadata__\":{\"z\":\"\xc3\xa9\\n\",\"a\":\"1\"},"
+
+static void
+expect_bytes(const struct fal_metadata *meta, size_t n, const char *json)
+{
+	struct fal_buf b = { 0 };
+	assert_int_equal(fal_safetensors_put(m, params, meta, n, &b), 0);
+	size_t len = strlen(json), padded = (len + 7) & ~(size_t)7;
+	assert_int_equal(b.n, 8 + padded + sizeof(params));
+	assert_int_equal(b.p[0] | b.p[1] << 8, padded);
+	assert_memory_equal(b.p + 8, json, len);
+	for (size_t i = len; i < padded; i++)
+		assert_int_equal(b.p[8 + i], ' ');
+	assert_memory_equal(b.p + 8 + padded, params, sizeof(params));
+	float back[FLOATS] = { 0 };
+	struct fal_diag diag;
+	if (get(&b, b.n, back, &diag) != 0)
+		fail_msg("%s", diag.text);
+	assert_memory_equal(back, params, sizeof(params));
+	fal_buf_free(&b);
+}
+
+static void
+test_round_trip(void **state)
+{
+	(void)state;
+	expect_bytes(NULL, 0, "{" T0 "," T1 "," T2 "," T3 "}");
+	expect_bytes((const struct fal_metadata[]){ { "z", "\xc3\xa9\n" }, { "a", "1" } },
+		     2, "{" META T0 "," T1 "," T2 "," T3 "}");
+}
+
+static void
+test_bad_metadata(void **state)
+{
+	(void)state;
+	struct fal_buf b = { 0 };
+	const struct fal_metadata twice[] = { { "a", "1" }, { "a", "2" } };
+	const struct fal_metadata latin[] = { { "a", "\xe9" } };
+	assert_int_equal(fal_safetensors_put(m, params, twice, 2, &b), FAL_EINVAL);
+	assert_int_equal(fal_safetensors_put(m, params, latin, 1, &b), FAL_EINVAL);
+	assert_int_equal(b.n, 0);
+	fal_buf_free(&b);
+}
+
+static void
+test_any_order(void **state)
+{
+	(void)state;
+	struct fal_buf b = file_of(
+		"{" T2 "," T3
+		",\"0.bias\":{\"data_offsets\":[0,12],\"shape\":[3],\"dtype\":\"F32\"},"
+		"\"0.weight\":{\"dtype\":\"F32\",\"shape\":[3,2],\"data_offsets\":[12,36]"
+		"}}",
+		68);
+	float back[FLOATS];
+	struct fal_diag diag;
+	if (get(&b, b.n, back, &diag) != 0)
+		fail_msg("%s", diag.text);
+	assert_true(back[6] == params[0]); /* 0.bias lies first in the file */
+	assert_true(back[0] == params[3]);
+	assert_true(back[9] == params[9]);
+	fal_buf_free(&b);
+}
+
+static void
+test_refusals(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *header;
+		size_t data;
+		const char *diag;
+	} cases[] = {
+		{ "", 68, "f: header does not begin with '{'" },
+		{ " {" T0 "," T1 "," T2 "," T3 "}", 68,
+		  "f: header does not begin with '{'" },
+		{ "{" T0 "," T1 "," T2 "," T3 "}x", 68,
+		  "f: header: end of file expected" },
+		{ "{" T0 "," T1 "," T2 "," T3 "}", 67,
+		  "f: tensor '2.bias' has bad data_offsets" },
+		{ "{" T0 "," T1 "," T2 "," T3 "}", 69,
+		  "f: tensors overlap or leave a gap at byte 68 of the data" },
+		{ "{" T0 "," T1 "," T2 "}", 60, "f: 3 tensors, but the model has 4" },
+		{ "{" T0 "," T1 "," T2 "," T3 ",\"x\":{}}", 68,
+		  "f: 5 tensors, but the model has 4" },
+		{ "{" T0 "," T1 "," T2 ",\"x\":{}}", 68,
+		  "f: tensor '2.bias' is missing or malformed" },
+		{ "{" T0 "," T1 "," T2 "," T3 "," T3 "}", 68,
+		  "f: header: duplicate object key" },
+		{ "{\"__metadata__\":{\"a\":1}," T0 "," T1 "," T2 "," T3 "}", 68,
+		  "f: metadata 'a' is not a string" },
+		{ "{\"__metadata__\":[]," T0 "," T1 "," T2 "," T3 "}", 68,
+		  "f: '__metadata__' is not an object" },
+#define LAST(body) "{" T0 "," T1 "," T2 ",\"2.bias\":{" body "}}"
+		{ LAST("\"dtype\":\"F16\",\"shape\":[2],\"data_offsets\":[60,68]"), 68,
+		  "f: tensor '2.bias' is not F32" },
+		{ LAST("\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[60,68]"), 68,
+		  "f: tensor '2.bias' has not the model's shape" },
+		{ LAST("\"dtype\":\"F32\",\"shape\":[2,1],\"data_offsets\":[60,68]"), 68,
+		  "f: tensor '2.bias' has not the model's shape" },
+		{ LAST("\"dtype\":\"F32\",\"shape\":[2.0],\"data_offsets\":[60,68]"), 68,
+		  "f: tensor '2.bias' has not the model's shape" },
+		{ LAST("\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[60,72]"), 72,
+		  "f: tensor '2.bias' has not the bytes of its shape" },
+		{ LAST("\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[68,60]"), 68,
+		  "f: tensor '2.bias' has not the bytes of its shape" },
+		{ LAST("\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[-8,0]"), 68,
+		  "f: tensor '2.bias' has bad data_offsets" },
+		{ LAST("\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[60]"), 68,
+		  "f: tensor '2.bias' has bad data_offsets" },
+		{ LAST("\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[60,68,1]"), 68,
+		  "f: tensor '2.bias' has bad data_offsets" },
+		{ LAST("\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[56,64]"), 68,
+		  "f: tensors overlap or leave a gap at byte 60 of the data" },
+		{ LAST("\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[64,72]"), 72,
+		  "f: tensors overlap or leave a gap at byte 60 of the data" },
+		{ LAST("\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[60,68],\"x\":"
+		       "1"),
+		  68, "f: tensor '2.bias' is missing or malformed" },
+	};
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct fal_buf b = file_of(cases[i].header, cases[i].data);
+		struct fal_diag diag = { "" };
+		float back[FLOATS] = { 0 };
+		int err = get(&b, b.n, back, &diag);
+		if (err != FAL_EFORMAT ||
+		    strncmp(diag.text, cases[i].diag, strlen(cases[i].diag)) != 0)
+			fail_msg("case %zu: %d \"%s\", expected \"%s\"", i, err,
+				 diag.text, cases[i].diag);
+		for (unsigned j = 0; j < FLOATS; j++)
+			assert_true(back[j] == 0.0f);
+		fal_buf_free(&b);
+	}
+}
+
+static void
+test_sizes(void **state)
+{
+	(void)state;
+	struct fal_buf b = { 0 };
+	float back[FLOATS];
+	assert_int_equal(fal_safetensors_put(m, params, NULL, 0, &b), 0);
+	for (size_t n = 0; n < b.n; n++)
+		if (get(&b, n, back, NULL) == 0)
+			fail_msg("%zu of %zu bytes are accepted", n, b.n);
+	assert_int_equal(get(&b, 7, back, NULL), FAL_ETRUNC);
+	b.p[3] = 1; /* a header of 16 MiB */
+	assert_int_equal(get(&b, b.n, back, NULL), FAL_ELIMIT);
+	memset(b.p, 0xff, 8);
+	assert_int_equal(get(&b, b.n, back, NULL), FAL_ELIMIT);
+	fal_buf_free(&b);
+}
+
+/* Every byte of length and header, changed in 255 ways: refused, unless it is still such
+ * a file (a digit cannot change, a space may become another blank). */
+static void
+test_mutations(void **state)
+{
+	(void)state;
+	struct fal_buf b = { 0 };
+	float back[FLOATS];
+	unsigned refused = 0, tried = 0;
+	assert_int_equal(fal_safetensors_put(m, params, NULL, 0, &b), 0);
+	for (size_t i = 0; i < b.n - sizeof(params); i++)
+		for (unsigned x = 1; x < 256; x++, tried++) {
+			b.p[i] ^= (uint8_t)x;
+			if (get(&b, b.n, back, NULL) != 0)
+				refused++;
+			else
+				assert_memory_equal(back, params, sizeof(params));
+			b.p[i] ^= (uint8_t)x;
+		}
+	print_message("# %u of %u mutations refused\n", refused, tried);
+	assert_true(refused + 32 > tried);
+	fal_buf_free(&b);
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_round_trip), cmocka_unit_test(test_bad_metadata),
+		cmocka_unit_test(test_any_order),  cmocka_unit_test(test_refusals),
+		cmocka_unit_test(test_sizes),      cmocka_unit_test(test_mutations),
+	};
+	cmocka_set_message_output(CM_OUTPUT_TAP);
+	return cmocka_run_group_tests(tests, open_model, close_model);
+}
