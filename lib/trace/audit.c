@@ -19,7 +19,7 @@ struct fal_audit {
 	uint64_t updates;   /* clock whose update is due */
 	bool done;
 	uint64_t done_version;
-	struct fal_ledger_sums sums;
+	struct fal_judge_sums sums;
 	uint64_t findings;
 	char **text;
 	size_t n_text, cap_text;
@@ -155,14 +155,14 @@ take_ledger(struct fal_audit *a, struct fal_trace_line *l)
 	uint64_t clock = fal_trace_get_u64(l, l->o, "clock", FAL_TRACE_NUM_MAX);
 	if (l->err != 0 || !is_due(a, l, clock, &a->ledgers))
 		return l->err;
-	struct fal_ledger_env env = {
+	struct fal_judge_env env = {
 		.job = &a->job,
 		.clock = clock,
 		.joined = joined,
 		.on_finding = on_finding,
 		.arg = a,
 	};
-	return fal_ledger_judge(&env, l, &a->sums);
+	return fal_judge_ledger(&env, l, &a->sums);
 }
 
 static int

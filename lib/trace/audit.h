@@ -6,7 +6,7 @@
 #ifndef FAL_TRACE_AUDIT_H
 #define FAL_TRACE_AUDIT_H
 
-#include "trace/ledger.h"
+#include "trace/judge.h"
 
 /* Findings kept as text; further ones are only counted. */
 #define FAL_AUDIT_TEXTS_MAX ((size_t)1000)
@@ -16,7 +16,7 @@ struct fal_audit_verdict {
 	bool finished;      /* the trace has a done line */
 	uint64_t clocks;    /* ledger lines */
 	uint64_t of_clocks; /* clocks of the whole job */
-	struct fal_ledger_sums sums;
+	struct fal_judge_sums sums;
 	uint64_t findings; /* all of them */
 	const char *const
 		*text; /* the first n_text, each one line without newline, as

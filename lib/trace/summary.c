@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -175,13 +176,22 @@ epoch_for(struct fal_summary *s, struct fal_trace_line *l, uint64_t epoch)
 	return &s->epoch[s->n_epoch++];
 }
 
+/* A loss is null in the trace when it is not finite. */
+static double
+get_loss(struct fal_trace_line *l)
+{
+	return json_is_null(json_object_get(l->o, "loss"))
+		       ? (double)NAN
+		       : fal_trace_get_f64(l, l->o, "loss");
+}
+
 static int
 take_update(struct fal_summary *s, struct fal_trace_line *l)
 {
 	uint64_t clock = get_clock(s, l);
 	uint64_t version = fal_trace_get_u64(l, l->o, "version", FAL_TRACE_NUM_MAX);
 	uint64_t samples = fal_trace_get_u64(l, l->o, "samples", FAL_TRACE_SAMPLES_MAX);
-	double loss = fal_trace_get_f64(l, l->o, "loss");
+	double loss = get_loss(l);
 	if (l->err != 0)
 		return l->err;
 	struct fal_summary_epoch *e =

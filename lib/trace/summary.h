@@ -6,8 +6,8 @@
 #define FAL_TRACE_SUMMARY_H
 
 #include "trace/classify.h"
+#include "trace/clocks.h"
 #include "trace/ids.h"
-#include "trace/job.h"
 
 /* Clocks that the job's rate is taken over. */
 #define FAL_SUMMARY_RATE_CLOCKS 100

@@ -149,7 +149,7 @@ test_valid_passes(void **state)
 	assert_int_equal(o.v.sums.tasks, 38);
 	assert_int_equal(o.v.sums.moved, 2);
 	assert_int_equal(o.v.sums.cloned, 1);
-	assert_int_equal(o.v.sums.filled, 4);
+	assert_int_equal(o.v.sums.filled, 3);
 	assert_int_equal(o.v.sums.dropped, 1);
 	fal_audit_free(o.a);
 	fal_buf_free(&b);

@@ -224,99 +224,36 @@ test_classes(void **state)
 	"{\"t\":0.1,\"ev\":\"join\",\"worker\":\"" name "\",\"id\":" id \
 	",\"lanes\":[1,2],\"cores\":4,\"fingerprint\":\"" print "\"}\n"
 
-static const char job_text[] =
+static const char *const job_lines[] = {
 	"{\"t\":0,\"ev\":\"job\",\"name\":\"j\",\"epochs\":2,\"batch\":64,\"task\":8,"
 	"\"samples\":96,\"blocks\":5,\"clocks_per_epoch\":2,\"clocks\":4,"
-	"\"scheme\":\"bsp\",\"audit\":\"claims\"}\n" JOIN("a", "1", "f0") JOIN(
-		"b", "2", "f0") JOIN("c", "3", "f1") CLOCK("1", "0", "a", "1", "2", "4",
-							   "0.5", "0.2", "0.2")
-		CLOCK("1", "0", "b", "2", "1", "4", "0.7", "0.0", "0.4") UPDATE(
-			"1.0", "0", "1", "64", "2.0",
-			"1") "{\"t\":1.1,\"ev\":\"leave\",\"worker\":\"b\",\"id\":2,"
-			     "\"reason\":\"lost\"}\n" JOIN("b", "7",
-							   "f0") "{\"t\":1.2,\"ev\":"
-								 "\"unheard-of\"}"
-								 "\n" CLOCK("2", "1", "b",
-									    "7", "2", "2",
-									    "0.5", "0.2",
-									    "0.4")
-									 UPDATE("2.0",
-										"1", "2",
-										"32",
-										"0.5",
-										"1") "{\""
-										     "t\""
-										     ":2."
-										     "1,"
-										     "\"e"
-										     "v\""
-										     ":\""
-										     "eva"
-										     "l\""
-										     ",\""
-										     "ver"
-										     "sio"
-										     "n\""
-										     ":2,"
-										     "\"e"
-										     "poc"
-										     "h\""
-										     ":1,"
-										     "\"r"
-										     "igh"
-										     "t\""
-										     ":9,"
-										     "\"t"
-										     "ota"
-										     "l\""
-										     ":10"
-										     ","
-										     "\"l"
-										     "oss"
-										     "\":"
-										     "0."
-										     "4,"
-										     "\"a"
-										     "ccu"
-										     "rac"
-										     "y\""
-										     ":0."
-										     "9}"
-										     "\n"
-										     "{\""
-										     "t\""
-										     ":2."
-										     "2,"
-										     "\"e"
-										     "v\""
-										     ":\""
-										     "pol"
-										     "icy"
-										     "\","
-										     "\"c"
-										     "loc"
-										     "k\""
-										     ":2,"
-										     "\"s"
-										     "che"
-										     "me"
-										     "\":"
-										     "\"e"
-										     "psp"
-										     "\","
-										     "\"b"
-										     "y\""
-										     ":\""
-										     "roo"
-										     "t\""
-										     "}"
-										     "\n" UPDATE(
-											     "3.0",
-											     "2",
-											     "3",
-											     "64",
-											     "0.25",
-											     "2");
+	"\"scheme\":\"bsp\",\"audit\":\"claims\"}\n",
+	JOIN("a", "1", "f0"),
+	JOIN("b", "2", "f0"),
+	JOIN("c", "3", "f1"),
+	CLOCK("1", "0", "a", "1", "2", "4", "0.5", "0.2", "0.2"),
+	CLOCK("1", "0", "b", "2", "1", "4", "0.7", "0.0", "0.4"),
+	UPDATE("1.0", "0", "1", "64", "2.0", "1"),
+	"{\"t\":1.1,\"ev\":\"leave\",\"worker\":\"b\",\"id\":2,\"reason\":\"lost\"}\n",
+	JOIN("b", "7", "f0"),
+	"{\"t\":1.2,\"ev\":\"unheard-of\"}\n",
+	CLOCK("2", "1", "b", "7", "2", "2", "0.5", "0.2", "0.4"),
+	UPDATE("2.0", "1", "2", "32", "0.5", "1"),
+	"{\"t\":2.1,\"ev\":\"eval\",\"version\":2,\"epoch\":1,\"right\":9,\"total\":10,"
+	"\"loss\":0.4,\"accuracy\":0.9}\n",
+	"{\"t\":2.2,\"ev\":\"policy\",\"clock\":2,\"scheme\":\"epsp\",\"by\":\"root\"}\n",
+	UPDATE("3.0", "2", "3", "64", "0.25", "2"),
+};
+
+static void
+feed_job(struct fal_trace_reader *r)
+{
+	for (size_t i = 0; i < sizeof(job_lines) / sizeof(job_lines[0]); i++) {
+		struct fal_diag diag = { "" };
+		fal_trace_feed(r, job_lines[i], strlen(job_lines[i]), &diag);
+		assert_string_equal(diag.text, "");
+	}
+}
 
 static void
 test_summary(void **state)
@@ -325,9 +262,7 @@ test_summary(void **state)
 	struct fal_summary s = { 0 };
 	struct fal_diag diag = { "" };
 	struct fal_trace_reader *r = fal_trace_reader_new(fal_summary_line, &s);
-	int err = fal_trace_feed(r, job_text, strlen(job_text), &diag);
-	assert_string_equal(diag.text, "");
-	assert_int_equal(err, 0);
+	feed_job(r);
 	assert_int_equal(fal_summary_end(&s, &diag), 0);
 	assert_int_equal(s.n_worker, 3);
 	const struct fal_summary_worker *a = &s.worker[0], *b = &s.worker[1];
@@ -357,6 +292,9 @@ test_summary(void **state)
 	assert_true(s.epoch[0].judged);
 	assert_near(s.epoch[0].accuracy, 0.9);
 	assert_false(s.epoch[1].judged);
+	static const char lost[] = UPDATE("4.0", "3", "4", "32", "null", "2");
+	assert_int_equal(fal_trace_feed(r, lost, strlen(lost), &diag), 0);
+	assert_true(s.loss != s.loss); /* not finite */
 	fal_trace_reader_free(r);
 	fal_summary_free(&s);
 }
@@ -381,7 +319,7 @@ test_summary_refuses(void **state)
 		struct fal_summary s = { 0 };
 		struct fal_diag diag = { "" };
 		struct fal_trace_reader *r = fal_trace_reader_new(fal_summary_line, &s);
-		assert_int_equal(fal_trace_feed(r, job_text, strlen(job_text), &diag), 0);
+		feed_job(r);
 		assert_true(fal_trace_feed(r, bad[i].line, strlen(bad[i].line), &diag) <
 			    0);
 		assert_string_equal(diag.text, bad[i].diag);

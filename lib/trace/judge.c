@@ -6,7 +6,7 @@
  * the blocks that the chain before it added.  Together these say that the blocks added
  * over all tasks sum to K·B, which is only asserted.
  */
-#include "trace/ledger.h"
+#include "trace/judge.h"
 
 #include "base/mem.h"
 
@@ -46,7 +46,7 @@ struct holder {
 };
 
 struct ledger {
-	const struct fal_ledger_env *env;
+	const struct fal_judge_env *env;
 	struct fal_trace_line *l;
 	uint64_t tasks; /* K */
 	struct event *ev;
@@ -91,7 +91,7 @@ unroll(struct ledger *g, const char *key, uint64_t first, uint64_t count, struct
 {
 	if (g->l->err != 0)
 		return 0;
-	if (count == 0 || count > FAL_LEDGER_EVENTS_MAX - g->n_ev) {
+	if (count == 0 || count > FAL_JUDGE_EVENTS_MAX - g->n_ev) {
 		fal_trace_fail(g->l, count == 0 ? FAL_EFORMAT : FAL_ELIMIT,
 			       "%s: %llu tasks", key, (unsigned long long)count);
 		return 0;
@@ -274,9 +274,9 @@ static void
 read_contribs(struct ledger *g)
 {
 	size_t n = fal_trace_get_len(g->l, g->l->o, "contrib");
-	if (n > FAL_LEDGER_CONTRIBS_MAX) {
+	if (n > FAL_JUDGE_CONTRIBS_MAX) {
 		fal_trace_fail(g->l, FAL_ELIMIT, "contrib: more than %zu",
-			       FAL_LEDGER_CONTRIBS_MAX);
+			       FAL_JUDGE_CONTRIBS_MAX);
 		return;
 	}
 	g->c = fal_calloc(n, sizeof(*g->c));
@@ -391,9 +391,9 @@ judge_once(struct ledger *g, uint32_t task, const struct event *e, size_t n)
 static void
 judge_task(struct ledger *g, uint32_t task, const struct event *e, size_t n)
 {
-	if (n > FAL_LEDGER_TASK_EVENTS_MAX) {
+	if (n > FAL_JUDGE_TASK_EVENTS_MAX) {
 		fal_trace_fail(g->l, FAL_ELIMIT, "task %u: more than %zu events", task,
-			       FAL_LEDGER_TASK_EVENTS_MAX);
+			       FAL_JUDGE_TASK_EVENTS_MAX);
 		return;
 	}
 	g->n_hold = 0;
@@ -442,7 +442,7 @@ static void
 judge_head(struct ledger *g)
 {
 	static const char *const key[] = { "version", "tasks", "samples", "blocks" };
-	const struct fal_ledger_env *env = g->env;
+	const struct fal_judge_env *env = g->env;
 	const uint64_t want[] = { env->clock, g->tasks,
 				  fal_trace_job_samples(env->job, env->clock),
 				  env->job->blocks };
@@ -475,13 +475,13 @@ adds_up(const struct ledger *g)
 }
 
 int
-fal_ledger_judge(const struct fal_ledger_env *env, struct fal_trace_line *l,
-		 struct fal_ledger_sums *sums)
+fal_judge_ledger(const struct fal_judge_env *env, struct fal_trace_line *l,
+		 struct fal_judge_sums *sums)
 {
 	struct ledger g = { .env = env, .l = l };
-	struct fal_ledger_sums s = *sums;
+	struct fal_judge_sums s = *sums;
 	g.tasks = fal_trace_job_tasks(env->job, env->clock);
-	g.hold = fal_calloc(FAL_LEDGER_TASK_EVENTS_MAX, sizeof(*g.hold));
+	g.hold = fal_calloc(FAL_JUDGE_TASK_EVENTS_MAX, sizeof(*g.hold));
 	if (g.hold == NULL)
 		return fal_trace_fail(l, FAL_ENOMEM, "%s", fal_strerror(FAL_ENOMEM));
 	judge_head(&g);
@@ -494,7 +494,8 @@ fal_ledger_judge(const struct fal_ledger_env *env, struct fal_trace_line *l,
 	if (l->err == 0)
 		judge_tasks(&g);
 	for (size_t i = 0; i < g.n_c; i++)
-		s.filled += g.c[i].fills != NO_CONTRIB ? g.c[i].tasks : 0;
+		if (g.c[i].fills != NO_CONTRIB && !g.c[i].fenced)
+			s.filled += g.c[i].tasks;
 	assert(l->err != 0 || g.findings > 0 || adds_up(&g));
 	if (l->err == 0)
 		*sums = s;

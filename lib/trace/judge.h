@@ -3,23 +3,23 @@
  * Private to lib/trace: audit.h is what a program uses.  The rules are those of
  * falcon-trace(5), section AUDIT.
  */
-#ifndef FAL_TRACE_LEDGER_H
-#define FAL_TRACE_LEDGER_H
+#ifndef FAL_TRACE_JUDGE_H
+#define FAL_TRACE_JUDGE_H
 
-#include "trace/job.h"
+#include "trace/clocks.h"
 
 /* What one ledger line may hold at most, so that judging it stays cheap. */
-#define FAL_LEDGER_EVENTS_MAX ((size_t)1 << 22) /* sum of all its counts */
-#define FAL_LEDGER_CONTRIBS_MAX ((size_t)1 << 16)
-#define FAL_LEDGER_TASK_EVENTS_MAX ((size_t)1 << 10) /* that name one task */
+#define FAL_JUDGE_EVENTS_MAX ((size_t)1 << 22) /* sum of all its counts */
+#define FAL_JUDGE_CONTRIBS_MAX ((size_t)1 << 16)
+#define FAL_JUDGE_TASK_EVENTS_MAX ((size_t)1 << 10) /* that name one task */
 
-/* Sums over ledger lines, in tasks. */
-struct fal_ledger_sums {
+/* Sums over ledger lines, in tasks; filled: by fills that were not fenced in turn. */
+struct fal_judge_sums {
 	uint64_t tasks, moved, cloned, filled, dropped;
 };
 
 /* What the ledger is judged by, and where findings go. */
-struct fal_ledger_env {
+struct fal_judge_env {
 	const struct fal_trace_job *job;
 	uint64_t clock; /* whose ledger it must be; < job->clocks */
 	/* Has a worker of this id joined? */
@@ -33,7 +33,7 @@ struct fal_ledger_env {
 /* Judges the line (ev = ledger) and adds to *sums.  Findings are not errors: 0 is
  * returned for any line that follows the format, else l->err: FAL_EFORMAT, FAL_ELIMIT,
  * FAL_ENOMEM. */
-int fal_ledger_judge(const struct fal_ledger_env *env, struct fal_trace_line *l,
-		     struct fal_ledger_sums *sums);
+int fal_judge_ledger(const struct fal_judge_env *env, struct fal_trace_line *l,
+		     struct fal_judge_sums *sums);
 
 #endif

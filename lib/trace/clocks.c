@@ -1,5 +1,5 @@
 /* The geometry of clocks. */
-#include "trace/job.h"
+#include "trace/clocks.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* What the job line of a trace says of every clock: its tasks and samples. */
-#ifndef FAL_TRACE_JOB_H
-#define FAL_TRACE_JOB_H
+#ifndef FAL_TRACE_CLOCKS_H
+#define FAL_TRACE_CLOCKS_H
 
 #include "trace/reader.h"
 
