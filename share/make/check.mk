@@ -13,7 +13,7 @@ $(UNIT:%=$(B)/tests/unit/%.o): | deps-check
 # The folder that holds the mode folders, whatever B is.
 MODES := $(patsubst %/$(MODE),%,$(B))
 
-SIM  := $(if $(SIM_SRC),$(B)/tests/sim)
+SIM  := $(if $(SIM_SRC),$(B)/tests/simulate)
 BATS := $(wildcard tests/bats/*.bats)
 # The simulator's seeds FROM … FROM+SEEDS-1.
 SEEDS ?= 2000
@@ -40,21 +40,22 @@ check-san:
 	$(MAKE) MODE=asan B=$(MODES)/asan check
 	$(MAKE) MODE=tsan B=$(MODES)/tsan check
 
-# Seconds for each target; a crash is kept in build/fuzz.
+# Seconds for each target.  What a target found stays in build/fuzz, a crash too.
 FUZZ_SECONDS ?= 20
-FUZZ_BIN     := $(FUZZ:%=$(B)/fuzz/%)
+# Folders of examples to begin with, by target.
+FUZZ_SEEDS_fuzz_job := share/jobs
 
-.PHONY: fuzz fuzz-run
+.PHONY: fuzz fuzz-run $(FUZZ:%=run-%)
 fuzz:
 	@share/deps fuzz
 	$(MAKE) MODE=fuzz B=$(MODES)/fuzz CC=clang fuzz-run
 
-fuzz-run: $(FUZZ_BIN)
-	@set -e; for f in $(FUZZ_BIN); do \
-		echo "$$f"; mkdir -p $$f.corpus; \
-		$$f -max_total_time=$(FUZZ_SECONDS) -max_len=65536 -print_final_stats=1 \
-			-verbosity=0 -artifact_prefix=$$f- $$f.corpus; \
-	done
+fuzz-run: $(FUZZ:%=run-%)
+
+$(FUZZ:%=run-%): run-%: $(B)/fuzz/%
+	@mkdir -p $<.corpus
+	$< -max_total_time=$(FUZZ_SECONDS) -max_len=65536 -print_final_stats=1 -verbosity=0 \
+		-print_funcs=0 -artifact_prefix=$<- $<.corpus $(FUZZ_SEEDS_$*)
 
 $(foreach t,$(FUZZ),$(eval $(call program,$(B)/fuzz/$(t),tests/fuzz/$(t).c,\
 	-fsanitize=fuzzer $(BLAS_LIBS))))
