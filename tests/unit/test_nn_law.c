@@ -5,6 +5,7 @@
 #include "base/rng.h"
 #include "nn/fingerprint.h"
 #include "nn/net.h"
+#include "nn/pool.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -170,6 +171,29 @@ test_nan_goes_through(void **state)
 	}
 }
 
+/* In each place of a window, in the fast pool (stride 2) and in the general one. */
+static void
+test_maxpool_keeps_nan(void **state)
+{
+	(void)state;
+	for (uint32_t stride = 1; stride <= 2; stride++)
+		for (uint32_t place = 0; place < 4; place++) {
+			struct fal_layer l = { .kind = FAL_LAYER_MAXPOOL,
+					       .in = { 1, 2, 2, false },
+					       .out = { 1, 1, 1, false },
+					       .kernel = 2,
+					       .stride = stride };
+			float x[4 + FAL_POOL_SLACK + 2] = { 1.0f, 4.0f, 2.0f, 3.0f };
+			float y[1 + FAL_POOL_SLACK];
+			uint8_t at[1 + FAL_POOL_SLACK];
+			x[place] = NAN;
+			fal_maxpool(&l, 1, x, y, at);
+			if (y[0] == y[0] || at[0] != place)
+				fail_msg("stride %u: NaN at %u gives %g at %u", stride,
+					 place, (double)y[0], at[0]);
+		}
+}
+
 static void
 test_fingerprint(void **state)
 {
@@ -234,6 +258,7 @@ main(void)
 		cmocka_unit_test(test_arena_has_no_memory),
 		cmocka_unit_test(test_lanes),
 		cmocka_unit_test(test_nan_goes_through),
+		cmocka_unit_test(test_maxpool_keeps_nan),
 		cmocka_unit_test(test_fingerprint),
 		cmocka_unit_test(test_limits),
 	};
