@@ -78,7 +78,7 @@ $(foreach t,$(UNIT),$(eval $(call program,$(B)/tests/$(t),tests/unit/$(t).c,\
 $(foreach t,$(BENCH),$(eval $(call program,$(B)/bench/$(t),tests/bench/$(t).c,\
 	$(BLAS_LIBS))))
 ifneq ($(SIM_SRC),)
-$(eval $(call program,$(B)/tests/sim,$(SIM_SRC),))
+$(eval $(call program,$(B)/tests/simulate,$(SIM_SRC),))
 endif
 
 include $(wildcard share/make/*.mk)
