@@ -52,7 +52,6 @@ struct fal_agent_ops {
 struct fal_agent_conf {
 	size_t n; /* parameters */
 	uint32_t lanes_max;
-	uint32_t worker; /* id that the coordinator gave */
 	uint32_t incarnation;
 	bool checksums; /* audit = sums */
 	uint64_t checksum_seed;

@@ -31,6 +31,9 @@ struct fal_coord {
 	struct fal_peer *peer; /* in order of their numbers */
 	uint32_t peers;
 	size_t peer_cap;
+	uint32_t *session; /* by worker id - 1: its session */
+	uint32_t sessions;
+	size_t session_cap;
 	uint32_t ready;                       /* workers ready now */
 	uint8_t fingerprint[FAL_FINGERPRINT]; /* of the first worker */
 	bool have_fingerprint;
@@ -94,6 +97,7 @@ fal_coord_free(struct fal_coord *c)
 	fal_sched_free(c->sched);
 	fal_store_free(c->store);
 	free(c->peer);
+	free(c->session);
 	free(c->kept);
 	fal_buf_free(&c->line);
 	free(c);
@@ -106,8 +110,9 @@ trace_line(struct fal_coord *c)
 		c->ops.trace(c->ops.arg, (const char *)c->line.p, c->line.n);
 }
 
-static struct fal_peer *
-find(const struct fal_coord *c, uint32_t id)
+/* Where session `id` is, or belongs, in the sorted peers. */
+static uint32_t
+place(const struct fal_coord *c, uint32_t id)
 {
 	uint32_t low = 0, high = c->peers;
 	while (low < high) {
@@ -117,7 +122,14 @@ find(const struct fal_coord *c, uint32_t id)
 		else
 			high = mid;
 	}
-	return low < c->peers && c->peer[low].id == id ? &c->peer[low] : NULL;
+	return low;
+}
+
+static struct fal_peer *
+find(const struct fal_coord *c, uint32_t id)
+{
+	uint32_t at = place(c, id);
+	return at < c->peers && c->peer[at].id == id ? &c->peer[at] : NULL;
 }
 
 static int
@@ -181,6 +193,7 @@ apply(struct fal_coord *c, double now, const struct fal_act *a)
 {
 	struct fal_msg m = { 0 };
 	uint64_t clock = fal_store_version(c->store);
+	uint32_t to = c->session[a->worker - 1];
 	switch (a->kind) {
 	case FAL_ACT_GRANT:
 		m.type = FAL_MSG_GRANT;
@@ -189,38 +202,37 @@ apply(struct fal_coord *c, double now, const struct fal_act *a)
 		m.grant.count = a->count;
 		m.grant.fills_worker = a->fills.worker;
 		m.grant.fills_seq = a->fills.seq;
-		return send_msg(c, a->worker, &m);
+		return send_msg(c, to, &m);
 	case FAL_ACT_REVOKE:
 		m.type = FAL_MSG_REVOKE;
 		m.revoke.clock = clock;
 		m.revoke.first = a->first;
 		m.revoke.count = a->count;
-		return send_msg(c, a->worker, &m);
+		return send_msg(c, to, &m);
 	case FAL_ACT_LANES:
 		m.type = FAL_MSG_LANES;
 		m.lanes.lanes = a->count;
-		return send_msg(c, a->worker, &m);
+		return send_msg(c, to, &m);
 	case FAL_ACT_FENCE: {
 		int err = fal_store_fence(c->store, a->cid, a->fills);
 		m.type = FAL_MSG_FENCE;
 		m.fence.clock = clock;
 		m.fence.seq = a->cid.seq;
-		return err < 0 ? err : send_msg(c, a->worker, &m);
+		return err < 0 ? err : send_msg(c, to, &m);
 	}
 	case FAL_ACT_EVAL:
 		m.type = FAL_MSG_EVAL;
 		m.eval.version = c->kept_version;
 		m.eval.first = a->first;
 		m.eval.count = a->count;
-		return send_msg(c, a->worker, &m);
+		return send_msg(c, to, &m);
 	case FAL_ACT_PING:
-		return ping(c, now, a->worker);
+		return ping(c, now, to);
 	case FAL_ACT_EVICT:
-		return refuse(c, now, a->worker, a->why);
+		return refuse(c, now, to, a->why);
 	case FAL_ACT_STOP:
 		c->why = "a gradient is not finite on two runs";
-		fal_line_nonfinite(&c->line, now - c->start, clock, a->first,
-				   find(c, a->worker),
+		fal_line_nonfinite(&c->line, now - c->start, clock, a->first, find(c, to),
 				   clock % clocks_per_epoch(c) * c->conf.batch +
 					   (uint64_t)a->first * c->conf.task);
 		trace_line(c);
@@ -276,7 +288,7 @@ trace_clock(struct fal_coord *c, double now, double lr, double loss)
 		struct fal_peer *p = &c->peer[i];
 		if (!p->ready)
 			continue;
-		p->owes_line = fal_sched_info(c->sched, p->id, &p->info);
+		p->owes_line = fal_sched_info(c->sched, p->worker, &p->info);
 		p->line_clock = clock;
 		p->line_rx = p->rx;
 		p->line_tx = p->tx;
@@ -295,7 +307,9 @@ complete_clock(struct fal_coord *c, double now)
 			    -FAL_LOSS_BITS) /
 		      samples;
 	trace_clock(c, now, (double)lr, loss);
-	fal_sched_close(c->sched, now);
+	int err = fal_sched_close(c->sched, now);
+	if (err < 0)
+		return err;
 	fal_store_update(c->store, lr, samples);
 	c->status.loss = loss;
 	c->published = false;
@@ -372,21 +386,20 @@ on_hello(struct fal_coord *c, uint32_t peer, const struct fal_msg *m,
 				    FAL_PROTO_MAJOR, FAL_PROTO_MINOR, m->hello.major,
 				    m->hello.minor);
 	if (m->hello.lanes_min < 1 || m->hello.lanes_max < m->hello.lanes_min ||
-	    m->hello.lanes_max > 4096 || m->hello.cores < 1 || m->hello.name[0] == '\0')
+	    m->hello.lanes_max > FAL_LANES_MAX || m->hello.cores < 1 ||
+	    m->hello.name[0] == '\0')
 		return fal_diag_set(diag, FAL_EINVAL, "a HELLO with %u:%u lanes",
 				    m->hello.lanes_min, m->hello.lanes_max);
-	if (c->peers > 0 && c->peer[c->peers - 1].id >= peer)
-		return fal_diag_set(diag, FAL_EINVAL, "session numbers must grow");
 	if (FAL_GROW(c->peer, c->peer_cap, (size_t)c->peers + 1) < 0)
 		return FAL_ENOMEM;
-	struct fal_peer *p = &c->peer[c->peers++];
+	struct fal_peer *p = &c->peer[place(c, peer)];
+	memmove(p + 1, p, (size_t)(c->peer + c->peers++ - p) * sizeof(*p));
 	*p = (struct fal_peer){ .id = peer,
 				.lanes_min = m->hello.lanes_min,
 				.lanes_max = m->hello.lanes_max,
 				.cores = m->hello.cores };
 	snprintf(p->name, sizeof(p->name), "%s", m->hello.name);
 	struct fal_msg w = { .type = FAL_MSG_WELCOME };
-	w.welcome.worker = peer;
 	w.welcome.clock = fal_store_version(c->store);
 	w.welcome.job_n = c->conf.text_n[FAL_TEXT_JOB];
 	w.welcome.model_n = c->conf.text_n[FAL_TEXT_MODEL];
@@ -420,6 +433,10 @@ on_ready(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_m
 	int err = check_fingerprint(c, p, diag);
 	if (err < 0)
 		return err;
+	if (FAL_GROW(c->session, c->session_cap, (size_t)c->sessions + 1) < 0)
+		return FAL_ENOMEM;
+	c->session[c->sessions++] = p->id;
+	p->worker = c->sessions;
 	p->ready = true;
 	c->ready++;
 	fal_line_join(&c->line, now - c->start, p);
@@ -430,7 +447,7 @@ on_ready(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_m
 	}
 	if (c->published)
 		c->ops.model(c->ops.arg, p->id, false, false);
-	struct fal_join j = { .id = p->id,
+	struct fal_join j = { .id = p->worker,
 			      .lanes_min = p->lanes_min,
 			      .lanes_max = p->lanes_max,
 			      .cores = p->cores,
@@ -447,7 +464,7 @@ static int
 on_claim(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_msg *m,
 	 struct fal_diag *diag)
 {
-	struct fal_claim_in in = { .worker = p->id,
+	struct fal_claim_in in = { .worker = p->worker,
 				   .clock = m->claim.clock,
 				   .task = m->claim.task,
 				   .seq = m->claim.seq,
@@ -500,7 +517,7 @@ on_push(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_ms
 {
 	if (!fal_sched_is_open(c->sched) || m->push.clock != fal_store_version(c->store))
 		return FAL_OK; /* too late to matter */
-	struct fal_cid cid = { p->id, m->push.seq };
+	struct fal_cid cid = { p->worker, m->push.seq };
 	const struct fal_contrib *contrib = fal_sched_contrib(c->sched, cid);
 	if (contrib == NULL || contrib->tasks != m->push.tasks ||
 	    m->push.kind != FAL_KIND_GRAD)
@@ -535,7 +552,7 @@ on_evaluated(struct fal_coord *c, double now, struct fal_peer *p, const struct f
 {
 	if (!c->evaluating || m->evaluated.version != c->kept_version)
 		return FAL_OK;
-	int counts = fal_sched_evaluated(c->sched, now, p->id, m->evaluated.task,
+	int counts = fal_sched_evaluated(c->sched, now, p->worker, m->evaluated.task,
 					 (double)m->evaluated.task_ns * 1e-9);
 	if (counts < 0)
 		return fal_diag_set(diag, counts, "evaluated task %u, which is none",
@@ -576,7 +593,7 @@ leave(struct fal_coord *c, double now, struct fal_peer *p, const char *why)
 	}
 	fal_line_leave(&c->line, now - c->start, p, why);
 	trace_line(c);
-	int err = fal_sched_leave(c->sched, now, p->id);
+	int err = fal_sched_leave(c->sched, now, p->worker);
 	return err < 0 ? err : drain(c, now);
 }
 
@@ -595,7 +612,7 @@ fal_coord_msg(struct fal_coord *c, double now, uint32_t peer, const struct fal_m
 	if (p == NULL || (!p->ready && m->type != FAL_MSG_READY))
 		return fal_diag_set(diag, FAL_ESTATE, "%s before %s",
 				    fal_msg_name(m->type), p == NULL ? "HELLO" : "READY");
-	int err = fal_sched_heard(c->sched, now, peer);
+	int err = p->worker != 0 ? fal_sched_heard(c->sched, now, p->worker) : FAL_OK;
 	if (err < 0)
 		return err;
 	switch (m->type) {
@@ -612,7 +629,7 @@ fal_coord_msg(struct fal_coord *c, double now, uint32_t peer, const struct fal_m
 	case FAL_MSG_LEAVE:
 		return leave(c, now, p, m->leave.why);
 	case FAL_MSG_PONG:
-		fal_sched_rtt(c->sched, peer,
+		fal_sched_rtt(c->sched, p->worker,
 			      fmax(now - c->start - (double)m->pong.stamp * 1e-9, 0));
 		return drain(c, now);
 	default:

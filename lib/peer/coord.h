@@ -18,7 +18,7 @@
 struct fal_coord; /* opaque */
 
 /* Callbacks; none may call back into the coordinator.  `peer` is the caller's number of
- * a session: at least 1, larger than every one before; it is the worker's id as well. */
+ * a session, never used again. */
 struct fal_coord_ops {
 	void *arg;
 	/* Message bytes, borrowed for the call. */

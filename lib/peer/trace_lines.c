@@ -57,7 +57,7 @@ static void
 who(struct fal_buf *b, const struct fal_peer *p)
 {
 	str(b, "worker", p->name);
-	num(b, "id", p->id);
+	num(b, "id", p->worker);
 }
 
 void

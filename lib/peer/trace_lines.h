@@ -11,7 +11,8 @@
 
 /* A session of a worker, as the coordinator knows it. */
 struct fal_peer {
-	uint32_t id;
+	uint32_t id;     /* of the session */
+	uint32_t worker; /* its id in ledger and trace, from 1; 0 before READY */
 	char name[FAL_NAME_MAX];
 	bool ready, left;
 	bool has_kept; /* it has the version under evaluation */

@@ -6,13 +6,12 @@
 
 #include <math.h>
 
+/* Its projected finish; among equals, whoever holds less. */
 static double
 cost(const struct fal_sched *s, const struct fal_worker *w, uint32_t n, double now)
 {
-	if (w->queued == 0)
-		return fal_finish_fresh(s, w, n, now);
-	double t = fal_task_s(s, w, w->lanes);
-	return fmax(w->finish, now) + (double)(n - w->queued) * t / w->lanes;
+	double tie = 1e-6 * n * fal_task_s(s, w, w->lanes);
+	return fal_project(s, w, n - w->queued, now) + tie;
 }
 
 /* What moving a task to `w` costs: a round trip, and a doubt of 5 % of a task. */
@@ -22,16 +21,31 @@ move_cost(const struct fal_sched *s, const struct fal_worker *w)
 	return w->rtt + 0.05 * fal_task_s(s, w, w->lanes);
 }
 
+/* The worker with the latest finish of those in `h`, as projected now: the keys may be
+ * of a time when less was known. */
+static uint32_t
+latest(struct fal_sched *s, const struct fal_heap *h, double now)
+{
+	uint32_t slot = fal_heap_top(h), before;
+	do {
+		before = slot;
+		if (slot != FAL_NONE)
+			fal_refresh(s, &s->worker[slot], now);
+		slot = fal_heap_top(h);
+	} while (slot != before);
+	return slot;
+}
+
 /* Moves one task to whoever finishes it first, if that ends before its holder would. */
 static int
 transfer(struct fal_sched *s, double now, bool *moved)
 {
-	uint32_t to = fal_heap_top(&s->takers), from = fal_heap_top(&s->donors);
+	uint32_t to = fal_heap_top(&s->takers), from = latest(s, &s->donors, now);
 	*moved = false;
 	if (to == FAL_NONE || from == FAL_NONE || to == from)
 		return FAL_OK;
 	struct fal_worker *r = &s->worker[to], *d = &s->worker[from];
-	if (fal_finish_more(s, r, now) + move_cost(s, r) >= d->finish)
+	if (fal_project(s, r, 1, now) + move_cost(s, r) >= d->finish)
 		return FAL_OK;
 	*moved = true;
 	return fal_move_tail(s, d, r, now);
@@ -41,7 +55,7 @@ transfer(struct fal_sched *s, double now, bool *moved)
 static int
 clone(struct fal_sched *s, double now, bool *cloned)
 {
-	uint32_t to = fal_heap_top(&s->idle), from = fal_heap_top(&s->runners);
+	uint32_t to = fal_heap_top(&s->idle), from = latest(s, &s->runners, now);
 	*cloned = false;
 	if (to == FAL_NONE || from == FAL_NONE || s->donors.n > 0)
 		return FAL_OK;

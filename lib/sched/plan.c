@@ -117,7 +117,7 @@ fal_plan(struct fal_sched *s, double now)
 		if (w->plan == 0)
 			continue;
 		if (w->queued == 0)
-			w->base = now + w->pull_s;
+			w->base = now;
 		for (; w->plan > 0; w->plan--)
 			if (hand_out(s, w, s->free_task[next++]) < 0)
 				return FAL_ENOMEM;

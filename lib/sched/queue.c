@@ -77,26 +77,38 @@ heap_put(struct fal_heap *h, uint32_t slot, bool in, double key)
 		fal_heap_remove(h, slot);
 }
 
+/* The first tasks of the queue are on the lanes; returns when the oldest began. */
+static double
+begin_tasks(struct fal_sched *s, struct fal_worker *w, double now)
+{
+	uint32_t n = w->head;
+	double oldest = w->base;
+	for (uint32_t i = 0; i < w->lanes && n != FAL_NONE; i++, n = s->node[n].next) {
+		if (s->node[n].began < 0)
+			s->node[n].began = fmax(now, w->ready);
+		oldest = i == 0 ? s->node[n].began : fmin(oldest, s->node[n].began);
+	}
+	return oldest;
+}
+
 void
 fal_refresh(struct fal_sched *s, struct fal_worker *w, double now)
 {
 	uint32_t slot = fal_slot(s, w);
 	bool active = fal_worker_active(w);
 	double t = fal_task_s(s, w, w->lanes);
+	double oldest = begin_tasks(s, w, now);
 	/* Enough queued to bridge a round trip without an idle lane. */
 	double bridge = w->lanes * (1 + floor(w->rtt / t));
-	w->finish = fal_finish(s, w, now);
+	w->finish = fal_project(s, w, 0, now);
 	heap_put(&s->takers, slot, active && s->open && w->queued <= bridge,
-		 fal_finish_more(s, w, now));
+		 fal_project(s, w, 1, now));
 	heap_put(&s->donors, slot, active && w->queued > w->lanes, -w->finish);
 	heap_put(&s->runners, slot, active && uncloned(s, w) != FAL_NONE, -w->finish);
 	heap_put(&s->idle, slot, active && w->queued == 0 && w->evals == 0, t);
-	if (!active || !owes(s, w)) {
-		fal_heap_remove(&s->due, slot);
-	} else if (!fal_heap_has(&s->due, slot) || s->due.key[slot] < now + t) {
-		double since = fmax(w->base, now - t);
-		fal_heap_set(&s->due, slot, since + fmax(fal_late_s(s, w), 1e-3));
-	}
+	/* Looked at when it is late; later, if that is past (fal_sched_tick decides). */
+	heap_put(&s->due, slot, active && owes(s, w),
+		 fmax(oldest + fmax(fal_late_s(s, w), 1e-3), now + 1e-3));
 }
 
 void
@@ -114,7 +126,7 @@ int
 fal_give(struct fal_sched *s, struct fal_worker *w, uint32_t node)
 {
 	uint32_t task = fal_node_task(s, node), fills = s->ledger.task[task].fills;
-	s->node[node] = (struct fal_node){ w->tail, FAL_NONE, fal_slot(s, w) };
+	s->node[node] = (struct fal_node){ w->tail, FAL_NONE, fal_slot(s, w), -1 };
 	*(w->tail != FAL_NONE ? &s->node[w->tail].next : &w->head) = node;
 	w->tail = node;
 	w->queued++;

@@ -97,6 +97,7 @@ int
 fal_sched_join(struct fal_sched *s, double now, const struct fal_join *j)
 {
 	if (j->lanes_min < 1 || j->lanes_max < j->lanes_min || j->cores < 1 ||
+	    j->lanes_max > FAL_LANES_MAX ||
 	    (s->workers > 0 && s->worker[s->workers - 1].id >= j->id))
 		return FAL_EINVAL;
 	size_t n = (size_t)s->workers + 1;
@@ -171,8 +172,10 @@ fal_sched_heard(struct fal_sched *s, double now, uint32_t id)
 
 /* Everything that one clock leaves behind in a worker. */
 static void
-reset_worker(struct fal_worker *w)
+reset_worker(struct fal_worker *w, double now)
 {
+	w->ready = now + w->pull_s;
+	w->base = now;
 	if (w->work.share > 0)
 		w->standby = 0;
 	else
@@ -205,7 +208,7 @@ fal_sched_open(struct fal_sched *s, double now, uint64_t clock, uint32_t tasks)
 	s->opened = now;
 	for (uint32_t i = 0; i < s->workers; i++)
 		if (!s->worker[i].gone)
-			reset_worker(&s->worker[i]);
+			reset_worker(&s->worker[i], now);
 	int err = s->scheme->lanes != NULL ? s->scheme->lanes(s) : FAL_OK;
 	for (uint32_t i = 0; i < s->workers; i++)
 		if (fal_worker_active(&s->worker[i]))
@@ -219,7 +222,7 @@ fal_sched_is_open(const struct fal_sched *s)
 	return s->open;
 }
 
-void
+int
 fal_sched_close(struct fal_sched *s, double now)
 {
 	assert(s->open);
@@ -232,6 +235,7 @@ fal_sched_close(struct fal_sched *s, double now)
 			w->newest = FAL_NONE;
 			fal_refresh(s, w, now);
 		}
+	return fal_eval_feed(s, now);
 }
 
 /* A claim without a result: the first one is run again elsewhere, the second decides. */
@@ -402,19 +406,22 @@ suspect(struct fal_sched *s, struct fal_worker *w, double now)
 static int
 review(struct fal_sched *s, struct fal_worker *w, double now)
 {
-	double deadline = fal_deadline_s(s, w), next = now + fmax(now - w->base, 1e-3);
-	if (w->pinged > w->heard && now - w->pinged >= deadline)
+	double deadline = fal_deadline_s(s, w);
+	bool asked = w->pinged > w->heard;
+	if (asked && now >= w->pinged + deadline)
 		return suspect(s, w, now);
-	if (now - w->base >= deadline && now - w->heard >= deadline &&
-	    w->pinged <= w->heard) {
+	if (!asked && now >= fmax(w->base, w->heard) + deadline) {
 		struct fal_act act = { .kind = FAL_ACT_PING, .worker = w->id };
 		w->pinged = now;
+		asked = true;
 		if (fal_emit(s, act) == NULL)
 			return FAL_ENOMEM;
 	}
 	fal_refresh(s, w, now);
-	next = fmin(next, w->pinged > w->heard ? w->pinged + deadline : now + deadline);
-	fal_heap_set(&s->due, fal_slot(s, w), next);
+	/* Its task may take twice as long as it took so far. */
+	double next = now + fmax(now - w->base, 1e-3);
+	fal_heap_set(&s->due, fal_slot(s, w),
+		     fmin(next, asked ? w->pinged + deadline : now + deadline));
 	return FAL_OK;
 }
 

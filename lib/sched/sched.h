@@ -17,6 +17,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+enum { FAL_LANES_MAX = 1024 }; /* of one worker */
+
 struct fal_sched; /* opaque */
 
 struct fal_sched_conf {
@@ -91,8 +93,8 @@ int fal_sched_open(struct fal_sched *s, double now, uint64_t clock, uint32_t tas
 /* True while a clock is open. */
 bool fal_sched_is_open(const struct fal_sched *s);
 
-/* The store says that the open clock is complete: it is closed. */
-void fal_sched_close(struct fal_sched *s, double now);
+/* The store says that the open clock is complete: it is closed.  0 or FAL_ENOMEM. */
+int fal_sched_close(struct fal_sched *s, double now);
 
 /* A finished task is claimed. */
 struct fal_claim_in {

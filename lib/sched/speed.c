@@ -96,36 +96,39 @@ fal_deadline_s(const struct fal_sched *s, const struct fal_worker *w)
 	return fmax(fal_late_s(s, w), fmax(4 * w->rtt, deadline_floor));
 }
 
-double
-fal_finish_fresh(const struct fal_sched *s, const struct fal_worker *w, uint32_t n,
-		 double now)
+/* Seconds until each lane of `w` is free, ascending; returns how many tasks it holds that
+ * no lane has begun. */
+static uint32_t
+lanes_free(const struct fal_sched *s, const struct fal_worker *w, double now, double *r)
 {
-	uint32_t waves = (n + w->lanes - 1) / w->lanes;
-	return now + w->pull_s + waves * fal_task_s(s, w, w->lanes) + w->push_s;
+	double t = fal_task_s(s, w, w->lanes), late = fal_late_s(s, w);
+	uint32_t n = w->head, i = 0;
+	for (; i < w->lanes && n != FAL_NONE; i++, n = s->node[n].next) {
+		double began =
+			s->node[n].began >= 0 ? s->node[n].began : fmax(now, w->ready);
+		double ran = now - began;
+		/* A late task will take as long again as it took so far. */
+		r[i] = ran > late ? ran : fmax(t - ran, 0);
+	}
+	uint32_t begun = i;
+	for (; i < w->lanes; i++)
+		r[i] = fmax(w->ready - now, 0);
+	qsort(r, w->lanes, sizeof(*r), by_size);
+	return w->queued - begun;
 }
 
 double
-fal_finish(const struct fal_sched *s, const struct fal_worker *w, double now)
+fal_project(const struct fal_sched *s, const struct fal_worker *w, uint32_t extra,
+	    double now)
 {
-	double t = fal_task_s(s, w, w->lanes);
-	double ran = fmax(now - w->base, 0);
-	double p = w->lanes;
-	if (w->queued == 0)
+	double r[FAL_LANES_MAX], t = fal_task_s(s, w, w->lanes), last = 0;
+	uint32_t more = lanes_free(s, w, now, r) + extra, p = w->lanes;
+	if (w->queued + extra == 0)
 		return now;
-	/* A late task will take as long again as it took so far. */
-	double first = ran <= fal_late_s(s, w) ? fmax(t - ran, 0) : ran;
-	/* The other lanes are, on average, half-way through theirs. */
-	double running = fmin(w->queued, p);
-	double work = (w->queued - (running - 1) / 2) * t - fmin(ran, t);
-	double rest = w->queued > w->lanes ? work / p : first;
-	return now + fmax(first, rest) + w->push_s;
-}
-
-double
-fal_finish_more(const struct fal_sched *s, const struct fal_worker *w, double now)
-{
-	double t = fal_task_s(s, w, w->lanes);
-	if (w->queued < w->lanes)
-		return now + t + w->push_s;
-	return fmax(w->finish, now) + t / w->lanes;
+	for (uint32_t i = 0; i < p; i++) {
+		uint32_t waves = more > i ? (more - i + p - 1) / p : 0;
+		bool used = waves > 0 || i + w->queued >= p;
+		last = fmax(last, used ? r[i] + waves * t : 0);
+	}
+	return now + last + w->push_s;
 }

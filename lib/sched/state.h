@@ -24,7 +24,8 @@ struct fal_worker {
 	uint32_t evals;              /* eval tasks it holds */
 	uint32_t plan;               /* tasks about to be given to it */
 	uint32_t standby;            /* clocks in a row with share 0 */
-	double base;                 /* since when its lanes work on what they do */
+	double ready;                /* when it has pulled the clock's version */
+	double base;                 /* when it last made progress */
 	double finish;               /* projected finish of what it holds */
 	double heard, pinged;        /* when it last spoke, when it was last asked */
 	double claimed;              /* when it last claimed in this clock */
@@ -37,6 +38,7 @@ struct fal_worker {
 struct fal_node {
 	uint32_t prev, next;
 	uint32_t slot; /* the worker's slot, or FAL_NONE */
+	double began;  /* when a lane began with it; negative: not yet */
 };
 
 /* A scheme: what differs between synchronisation rules. */
@@ -118,13 +120,10 @@ double fal_late_s(const struct fal_sched *s, const struct fal_worker *w);
 /* A worker that has been silent for longer than this is suspected: fal_late_s with
  * floors of 4 RTT and 200 ms. */
 double fal_deadline_s(const struct fal_sched *s, const struct fal_worker *w);
-/* When `w` would finish `n` tasks that it began to pull for at `now`. */
-double fal_finish_fresh(const struct fal_sched *s, const struct fal_worker *w, uint32_t n,
-			double now);
-/* When `w` will have finished the tasks that it holds. */
-double fal_finish(const struct fal_sched *s, const struct fal_worker *w, double now);
-/* The same after one task more. */
-double fal_finish_more(const struct fal_sched *s, const struct fal_worker *w, double now);
+/* When `w` will have finished the tasks that it holds and `extra` ones more, pushing
+ * included: running tasks end on their lanes, the others follow lane by lane. */
+double fal_project(const struct fal_sched *s, const struct fal_worker *w, uint32_t extra,
+		   double now);
 
 /* queue.c: queues, heaps, actions.  All return 0 or FAL_ENOMEM. */
 

@@ -56,7 +56,7 @@ static const struct desc descs[] = {
 	DESC(LEAVE, WORKER, 1, F(STR256, leave.why)),
 	DESC(PONG, WORKER, 1, F(U64, pong.stamp)),
 	DESC(FOLLOW, OBSERVER, 1, F(U8, follow.live)),
-	DESC(WELCOME, COORDINATOR, 6, F(U32, welcome.worker), F(U64, welcome.clock),
+	DESC(WELCOME, COORDINATOR, 5, F(U64, welcome.clock),
 	     F(U32, welcome.job_n), F(U32, welcome.model_n), F(U32, welcome.manifest_n),
 	     F(U32, welcome.epoch)),
 	DESC(TEXT, COORDINATOR, 3, F(U8, text.which), F(U32, text.offset),

@@ -1,0 +1,550 @@
+/* Events in virtual time. */
+#include "cluster.h"
+
+#include "base/mem.h"
+#include "base/rng.h"
+#include "peer/agent.h"
+#include "store/store.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum kind {
+	TO_COORD,  /* a message arrives at the coordinator */
+	TO_WORKER, /* a message arrives at a worker */
+	LANE,      /* a lane's task is over */
+	JOIN,
+	CRASH,
+	LEAVE,
+	RESET, /* the coordinator learns that a connection is gone */
+	FLUSHED
+};
+
+struct event {
+	double t;
+	uint64_t order; /* ties: first in, first out */
+	enum kind kind;
+	uint32_t worker;
+	uint32_t lane, run; /* LANE: which run of the lane */
+	struct fal_buf msg;
+};
+
+struct lane {
+	bool busy, cancelled;
+	uint32_t run;
+	double began;
+	struct fal_run what;
+};
+
+struct cluster;
+
+struct worker {
+	struct cluster *c;
+	const struct machine *m;
+	uint32_t index;
+	bool here, dead;
+	struct fal_agent *agent;
+	struct lane lane[8];
+	double up_ctl, up_bulk, down_ctl, down_bulk; /* last arrival, by direction */
+	uint64_t sent;
+	bool *shown; /* flaky: by task of the clock, already non-finite once */
+	uint64_t shown_clock;
+};
+
+struct cluster {
+	const struct plan *p;
+	struct fal_rng rng;
+	double now;
+	uint64_t order, events;
+	struct event *heap;
+	size_t n, cap;
+	struct fal_coord *coord;
+	struct worker worker[MAX_WORKERS];
+	struct fal_buf trace;
+	float *grad;
+	uint64_t publication;
+	const char *failure;
+};
+
+static void
+ok(struct cluster *c, int err, const char *what)
+{
+	if (err < 0 && c->failure == NULL)
+		c->failure = what;
+}
+
+static bool
+earlier(const struct event *a, const struct event *b)
+{
+	return a->t < b->t || (a->t == b->t && a->order < b->order);
+}
+
+static void
+push_event(struct cluster *c, struct event e)
+{
+	int err = FAL_GROW(c->heap, c->cap, c->n + 1);
+	assert(err == 0);
+	e.order = c->order++;
+	size_t i = c->n++;
+	for (; i > 0 && earlier(&e, &c->heap[(i - 1) / 2]); i = (i - 1) / 2)
+		c->heap[i] = c->heap[(i - 1) / 2];
+	c->heap[i] = e;
+}
+
+static struct event
+pop_event(struct cluster *c)
+{
+	struct event top = c->heap[0], e = c->heap[--c->n];
+	size_t i = 0;
+	for (;;) {
+		size_t child = 2 * i + 1;
+		if (child >= c->n)
+			break;
+		if (child + 1 < c->n && earlier(&c->heap[child + 1], &c->heap[child]))
+			child++;
+		if (!earlier(&c->heap[child], &e))
+			break;
+		c->heap[i] = c->heap[child];
+		i = child;
+	}
+	if (c->n > 0)
+		c->heap[i] = e;
+	return top;
+}
+
+static struct fal_buf
+copy(const struct fal_buf *msg)
+{
+	struct fal_buf b = { 0 };
+	fal_put_bytes(&b, msg->p, msg->n);
+	assert(b.err == 0);
+	return b;
+}
+
+/* When a message that leaves now arrives: in order within its queue, a bulk one never
+ * before the control sent ahead of it, after the link's delay, after a cut is over. */
+static double
+arrival(struct cluster *c, const struct machine *m, size_t n, double *last, double other)
+{
+	double t = c->now + m->latency * (0.5 + (double)fal_rng_unit(&c->rng)) +
+		   (double)n * m->per_byte;
+	if (t >= m->cut_at && t < m->cut_at + m->cut_s)
+		t = m->cut_at + m->cut_s + m->latency;
+	t = fmax(t, fmax(*last, other));
+	*last = t;
+	return t;
+}
+
+/* --- what the coordinator does ------------------------------------------------- */
+
+static void
+to_worker(struct cluster *c, uint32_t peer, const struct fal_buf *msg, bool bulk)
+{
+	struct worker *w = &c->worker[peer - 1];
+	if (w->dead)
+		return;
+	struct event e = { .kind = TO_WORKER, .worker = peer - 1, .msg = copy(msg) };
+	e.t = arrival(c, w->m, msg->n, bulk ? &w->down_bulk : &w->down_ctl,
+		      bulk ? w->down_ctl : 0);
+	push_event(c, e);
+}
+
+static void
+coord_send(void *arg, uint32_t peer, const struct fal_buf *msg)
+{
+	to_worker(arg, peer, msg, false);
+}
+
+static void
+coord_model(void *arg, uint32_t peer, bool eval, bool keep)
+{
+	struct cluster *c = arg;
+	const struct fal_store *store = fal_coord_store(c->coord);
+	const float *params = fal_store_params(store);
+	struct fal_msg m = { .type = FAL_MSG_VERSION };
+	struct fal_buf out = { 0 };
+	m.version.version = fal_store_version(store);
+	if (eval)
+		params = fal_coord_kept(c->coord, &m.version.version);
+	m.version.publication = ++c->publication;
+	m.version.keep = keep;
+	ok(c, fal_msg_put(&out, &m), "VERSION");
+	to_worker(c, peer, &out, true);
+	uint32_t blocks = fal_blocks(c->p->toy.n);
+	for (uint32_t b = 0; b < blocks; b += FAL_MODEL_BLOCKS) {
+		uint32_t count =
+			blocks - b < FAL_MODEL_BLOCKS ? blocks - b : FAL_MODEL_BLOCKS;
+		fal_buf_clear(&out);
+		ok(c,
+		   fal_msg_put_model(&out, 0, m.version.version, b, count, params,
+				     c->p->toy.n, fal_store_exps(store)),
+		   "MODEL");
+		to_worker(c, peer, &out, true);
+	}
+	fal_buf_free(&out);
+}
+
+static void
+kill_worker(struct cluster *c, struct worker *w)
+{
+	(void)c;
+	w->dead = true;
+	w->here = false;
+	fal_agent_free(w->agent);
+	w->agent = NULL;
+}
+
+static void
+coord_close(void *arg, uint32_t peer, const char *why)
+{
+	struct cluster *c = arg;
+	(void)why;
+	kill_worker(c, &c->worker[peer - 1]);
+}
+
+static void
+coord_trace(void *arg, const char *line, size_t n)
+{
+	struct cluster *c = arg;
+	fal_put_bytes(&c->trace, line, n);
+	fal_put_u8(&c->trace, '\n');
+}
+
+/* --- what a worker does --------------------------------------------------------- */
+
+static void
+agent_send(void *arg, const struct fal_buf *msg, bool bulk)
+{
+	struct worker *w = arg;
+	struct event e = { .kind = TO_COORD, .worker = w->index, .msg = copy(msg) };
+	e.t = arrival(w->c, w->m, msg->n, bulk ? &w->up_bulk : &w->up_ctl,
+		      bulk ? w->up_ctl : 0);
+	push_event(w->c, e);
+	if (bulk) {
+		struct event f = { .kind = FLUSHED, .worker = w->index, .t = e.t };
+		push_event(w->c, f);
+	}
+}
+
+static void
+agent_run(void *arg, uint32_t lane, const struct fal_run *run)
+{
+	struct worker *w = arg;
+	struct lane *l = &w->lane[lane];
+	uint32_t busy = 1;
+	for (uint32_t i = 0; i < 8; i++)
+		busy += w->lane[i].busy;
+	assert(!l->busy);
+	double crowd = busy > w->m->cores ? (double)busy / w->m->cores : 1;
+	double noise = 1 + w->m->jitter * (2 * (double)fal_rng_unit(&w->c->rng) - 1);
+	*l = (struct lane){
+		.busy = true, .run = l->run + 1, .began = w->c->now, .what = *run
+	};
+	struct event e = { .kind = LANE,
+			   .worker = w->index,
+			   .lane = lane,
+			   .run = l->run,
+			   .t = w->c->now +
+				w->m->task_s * crowd * noise * (run->eval ? 0.33 : 1) };
+	push_event(w->c, e);
+}
+
+static void
+agent_cancel(void *arg, uint32_t lane)
+{
+	struct worker *w = arg;
+	struct lane *l = &w->lane[lane];
+	struct event e = { .kind = LANE,
+			   .worker = w->index,
+			   .lane = lane,
+			   .run = ++l->run,
+			   .t = w->c->now + w->m->task_s / 100 };
+	l->cancelled = true;
+	push_event(w->c, e);
+}
+
+static uint64_t
+ns(const struct cluster *c)
+{
+	return (uint64_t)(c->now * 1e9) + 1;
+}
+
+static void
+join(struct cluster *c, struct worker *w)
+{
+	struct fal_agent_conf conf = { .n = c->p->toy.n,
+				       .lanes_max = w->m->lanes_max,
+				       .checksums = c->p->audit_sums,
+				       .checksum_seed = c->p->toy.seed };
+	struct fal_agent_ops ops = { w, agent_send, agent_run, agent_cancel };
+	struct fal_msg m = { .type = FAL_MSG_HELLO };
+	struct fal_buf out = { 0 };
+	w->agent = fal_agent_new(&conf, &ops);
+	assert(w->agent != NULL);
+	w->here = true;
+	m.hello.major = FAL_PROTO_MAJOR;
+	snprintf(m.hello.name, sizeof(m.hello.name), "w%u", w->index);
+	m.hello.lanes_min = w->m->lanes_min;
+	m.hello.lanes_max = w->m->lanes_max;
+	m.hello.cores = w->m->cores;
+	ok(c, fal_msg_put(&out, &m), "HELLO");
+	agent_send(w, &out, false);
+	fal_buf_clear(&out);
+	m = (struct fal_msg){ .type = FAL_MSG_READY };
+	ok(c, fal_msg_put(&out, &m), "READY");
+	agent_send(w, &out, false);
+	fal_buf_free(&out);
+}
+
+/* A flaky machine gets every 7th task wrong the first time it sees it. */
+static bool
+goes_wrong(struct worker *w, const struct fal_run *run)
+{
+	if (!w->m->flaky || run->eval || run->task % 7 != 3)
+		return false;
+	if (w->shown_clock != run->clock + 1)
+		memset(w->shown, 0, w->c->p->toy.batch);
+	w->shown_clock = run->clock + 1;
+	bool first = !w->shown[run->task];
+	w->shown[run->task] = true;
+	return first;
+}
+
+static void
+lane_over(struct cluster *c, struct worker *w, const struct event *e)
+{
+	struct lane *l = &w->lane[e->lane];
+	if (!l->busy || l->run != e->run)
+		return;
+	struct fal_ran ran = { .cancelled = l->cancelled };
+	const struct fal_run *run = &l->what;
+	ran.task_ns = (uint64_t)((c->now - l->began) * 1e9);
+	ran.loss = toy_loss(&c->p->toy, run->clock, run->task);
+	ran.samples = 1;
+	ran.nonfinite = goes_wrong(w, run);
+	if (!run->eval && !l->cancelled) {
+		toy_grad(&c->p->toy, run->params, run->clock, run->task, c->grad);
+		if (ran.nonfinite)
+			c->grad[0] = NAN;
+		int err = fal_sum_quantise(run->sum, c->grad, run->exps, NULL);
+		assert((err == FAL_ENONFINITE) == ran.nonfinite);
+	}
+	l->busy = false;
+	ok(c, fal_agent_finished(w->agent, ns(c), e->lane, &ran), "agent: finished");
+}
+
+/* --- events ----------------------------------------------------------------------- */
+
+static void
+deliver_to_coord(struct cluster *c, uint32_t index, const struct fal_buf *b)
+{
+	struct fal_msg m;
+	struct fal_diag diag = { "" };
+	int err = fal_msg_get(b->p, b->n, &m);
+	if (err == FAL_OK)
+		err = fal_coord_msg(c->coord, c->now, index + 1, &m, &diag);
+	if (err < 0 && c->failure == NULL) {
+		fprintf(stderr, "sim: the coordinator refuses w%u's %s: %s (%s)\n", index,
+			fal_msg_name(m.type), diag.text, fal_strerror(err));
+		c->failure = "the coordinator refuses an honest worker";
+	}
+}
+
+static void
+deliver_to_worker(struct cluster *c, struct worker *w, const struct fal_buf *b)
+{
+	struct fal_msg m;
+	int err = fal_msg_get(b->p, b->n, &m);
+	if (err == FAL_OK && m.type == FAL_MSG_DONE)
+		return;
+	if (err == FAL_OK && m.type != FAL_MSG_WELCOME)
+		err = fal_agent_msg(w->agent, ns(c), &m);
+	if (err < 0 && c->failure == NULL) {
+		fprintf(stderr, "sim: w%u refuses %s: %s\n", w->index,
+			fal_msg_name(m.type), fal_strerror(err));
+		c->failure = "a worker refuses the coordinator";
+	}
+}
+
+/* A frozen machine does nothing until it thaws; then everything happens in order. */
+static bool
+frozen(struct cluster *c, const struct worker *w, struct event *e)
+{
+	double thaw = w->m->stall_at + w->m->stall_s;
+	bool own = e->kind == TO_WORKER || e->kind == LANE || e->kind == LEAVE;
+	if (!own || c->now < w->m->stall_at || c->now >= thaw)
+		return false;
+	e->t = thaw;
+	push_event(c, *e);
+	return true;
+}
+
+static void
+handle(struct cluster *c, struct event *e)
+{
+	struct worker *w = &c->worker[e->worker];
+	struct event reset = { .kind = RESET, .worker = e->worker };
+	if (frozen(c, w, e))
+		return;
+	switch (e->kind) {
+	case TO_COORD:
+		deliver_to_coord(c, e->worker, &e->msg);
+		break;
+	case TO_WORKER:
+		if (w->here)
+			deliver_to_worker(c, w, &e->msg);
+		break;
+	case LANE:
+		if (w->here)
+			lane_over(c, w, e);
+		break;
+	case JOIN:
+		join(c, w);
+		break;
+	case CRASH:
+		if (!w->here)
+			break;
+		kill_worker(c, w);
+		reset.t = fmax(fmax(w->up_ctl, w->up_bulk), c->now);
+		if (!w->m->silent)
+			push_event(c, reset);
+		break;
+	case RESET:
+		ok(c, fal_coord_gone(c->coord, c->now, e->worker + 1, "reset"), "gone");
+		break;
+	case LEAVE:
+		if (w->here)
+			ok(c, fal_agent_leave(w->agent, ns(c), "SIGTERM"), "leave");
+		break;
+	case FLUSHED:
+		if (w->here)
+			fal_agent_flushed(w->agent, ns(c));
+		break;
+	}
+	fal_buf_free(&e->msg);
+}
+
+/* A crash cuts what is still on its way from the worker, at any message. */
+static bool
+lost_in_crash(const struct cluster *c, const struct event *e)
+{
+	const struct worker *w = &c->worker[e->worker];
+	return e->kind == TO_COORD && w->dead && w->m->silent;
+}
+
+static void
+loop(struct cluster *c)
+{
+	const double too_long = 3600; /* virtual seconds */
+	const uint64_t too_many = 4000000;
+	while (c->failure == NULL) {
+		struct fal_coord_status s = fal_coord_status(c->coord);
+		if (s.done || s.failed)
+			return;
+		double wake = fal_coord_wake(c->coord);
+		double next = c->n > 0 ? c->heap[0].t : INFINITY;
+		if (wake == INFINITY && next == INFINITY) {
+			c->failure = "no progress: nothing is going to happen";
+			return;
+		}
+		c->events++;
+		if (wake <= next) {
+			c->now = fmax(c->now, wake);
+			ok(c, fal_coord_tick(c->coord, c->now), "tick");
+		} else {
+			struct event e = pop_event(c);
+			c->now = fmax(c->now, e.t);
+			if (lost_in_crash(c, &e))
+				fal_buf_free(&e.msg);
+			else
+				handle(c, &e);
+		}
+		if (c->now > too_long || c->events > too_many)
+			c->failure = "no progress: the job takes for ever";
+	}
+}
+
+static void
+start(struct cluster *c)
+{
+	const struct plan *p = c->p;
+	struct fal_coord_ops ops = { c, coord_send, coord_model, coord_close,
+				     coord_trace };
+	struct fal_coord_conf conf = { .name = "sim",
+				       .hash = "00",
+				       .scheme = p->scheme,
+				       .seed = p->toy.seed,
+				       .samples = p->toy.samples,
+				       .test_samples = p->test_samples,
+				       .batch = p->toy.batch,
+				       .task = p->toy.task,
+				       .epochs = p->toy.epochs,
+				       .eval_every = p->eval_every,
+				       .params = p->toy.n,
+				       .optim = p->toy.optim,
+				       .audit_sums = p->audit_sums,
+				       .lanes_start = p->lanes_start,
+				       .min_workers = p->min_workers };
+	conf.schedule.lr = (double)p->toy.lr;
+	float *init = fal_calloc_aligned(p->toy.n, sizeof(*init));
+	c->grad = fal_calloc_aligned(p->toy.n, sizeof(*c->grad));
+	assert(init != NULL && c->grad != NULL);
+	toy_init(&p->toy, init);
+	ok(c, fal_coord_new(&conf, &ops, init, 0, &c->coord), "coordinator");
+	free(init);
+	for (uint32_t i = 0; i < p->machines; i++) {
+		const struct machine *m = &p->machine[i];
+		c->worker[i].c = c;
+		c->worker[i].m = m;
+		c->worker[i].index = i;
+		c->worker[i].shown = fal_calloc(p->toy.batch, sizeof(bool));
+		assert(c->worker[i].shown != NULL && m->lanes_max <= 8);
+		push_event(c,
+			   (struct event){ .kind = JOIN, .worker = i, .t = m->join_at });
+		if (m->crash_at < INFINITY)
+			push_event(c, (struct event){ .kind = CRASH,
+						      .worker = i,
+						      .t = m->crash_at });
+		if (m->leave_at < INFINITY)
+			push_event(c, (struct event){ .kind = LEAVE,
+						      .worker = i,
+						      .t = m->leave_at });
+	}
+}
+
+struct outcome
+cluster_run(const struct plan *p, uint64_t salt)
+{
+	struct cluster c = { .p = p, .rng = fal_rng_init(salt, FAL_RNG_TEST, 2) };
+	struct outcome out = { 0 };
+	start(&c);
+	loop(&c);
+	out.status = fal_coord_status(c.coord);
+	if (out.status.failed && c.failure == NULL)
+		c.failure = "the job stopped";
+	fal_coord_finish(c.coord, c.now, "00");
+	out.failure = c.failure;
+	out.seconds = c.now;
+	out.events = c.events;
+	out.params = fal_calloc_aligned(p->toy.n, sizeof(float));
+	assert(out.params != NULL);
+	memcpy(out.params, fal_store_params(fal_coord_store(c.coord)),
+	       p->toy.n * sizeof(float));
+	out.trace = (char *)c.trace.p;
+	out.trace_n = c.trace.n;
+	while (c.n > 0) {
+		struct event e = pop_event(&c);
+		fal_buf_free(&e.msg);
+	}
+	for (uint32_t i = 0; i < p->machines; i++) {
+		fal_agent_free(c.worker[i].agent);
+		free(c.worker[i].shown);
+	}
+	fal_coord_free(c.coord);
+	free(c.grad);
+	free(c.heap);
+	return out;
+}

@@ -1,0 +1,47 @@
+/* A whole cluster in one process and in virtual time: the real coordinator, the real
+ * workers' state machines, a fake network between them, and a seeded misfortune. */
+#ifndef CLUSTER_H
+#define CLUSTER_H
+
+#include "peer/coord.h"
+#include "toy.h"
+
+enum { MAX_WORKERS = 24 };
+
+/* What one simulated machine is like. */
+struct machine {
+	double join_at; /* seconds */
+	double task_s;  /* of a task on one lane */
+	double jitter;  /* ± part of task_s */
+	uint32_t lanes_min, lanes_max, cores;
+	double latency, per_byte;  /* of its link */
+	double crash_at, leave_at; /* infinity: never */
+	bool silent;               /* nobody notices the crash: no connection reset */
+	double stall_at, stall_s;  /* frozen for a while */
+	double cut_at, cut_s;      /* its link is cut for a while */
+	bool flaky;                /* every 7th task comes out non-finite at first */
+};
+
+struct plan {
+	struct toy toy;
+	const char *scheme;
+	bool audit_sums;
+	uint32_t test_samples, eval_every, lanes_start;
+	uint32_t machines, min_workers;
+	struct machine machine[MAX_WORKERS];
+};
+
+struct outcome {
+	const char *failure; /* NULL: the job was finished; else static text */
+	struct fal_coord_status status;
+	double seconds; /* virtual */
+	uint64_t events;
+	float *params; /* final; free with free() */
+	char *trace;   /* all lines; free with free() */
+	size_t trace_n;
+};
+
+/* Runs the plan to its end.  `salt` seeds the network's delays. */
+struct outcome cluster_run(const struct plan *p, uint64_t salt);
+
+#endif

@@ -1,0 +1,109 @@
+/* The toy problem and its plain solution. */
+#include "toy.h"
+
+#include "base/mem.h"
+#include "base/rng.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+static uint32_t
+epoch_clocks(const struct toy *t)
+{
+	return (t->samples + t->batch - 1) / t->batch;
+}
+
+uint32_t
+toy_clocks(const struct toy *t)
+{
+	return t->epochs * epoch_clocks(t);
+}
+
+uint32_t
+toy_clock_samples(const struct toy *t, uint64_t clock)
+{
+	uint32_t first = (uint32_t)(clock % epoch_clocks(t)) * t->batch;
+	return t->samples - first < t->batch ? t->samples - first : t->batch;
+}
+
+uint32_t
+toy_clock_tasks(const struct toy *t, uint64_t clock)
+{
+	return (toy_clock_samples(t, clock) + t->task - 1) / t->task;
+}
+
+void
+toy_init(const struct toy *t, float *params)
+{
+	struct fal_rng rng = fal_rng_init(t->seed, FAL_RNG_TEST, 0);
+	for (size_t i = 0; i < t->n; i++)
+		params[i] = fal_rng_unit(&rng) - 0.5f;
+}
+
+void
+toy_grad(const struct toy *t, const float *params, uint64_t clock, uint32_t task,
+	 float *grad)
+{
+	struct fal_rng rng = fal_rng_init(t->seed ^ clock << 32 ^ task, FAL_RNG_TEST, 1);
+	float scale = 0.25f + fal_rng_unit(&rng);
+	uint32_t h = fal_rng_u32(&rng) | 1;
+	/* Some blocks grow from task to task, so that exponents move and sums escape. */
+	float spread = (float)(1u << fal_rng_below(&rng, 18));
+	for (size_t i = 0; i < t->n; i++) {
+		uint32_t x = (uint32_t)i * 2654435761u * h;
+		x ^= x >> 15;
+		float noise = (float)(x & 0xffff) * 0x1p-16f - 0.5f;
+		float g = scale * params[i] + noise;
+		grad[i] = i / FAL_BLOCK % 4 == 3 ? g * spread : g;
+	}
+}
+
+int64_t
+toy_loss(const struct toy *t, uint64_t clock, uint32_t task)
+{
+	(void)t;
+	return (int64_t)(clock * 1000 + task + 1);
+}
+
+static void
+reference_clock(const struct toy *t, uint64_t clock, float *params, float *state,
+		int8_t *exps, float *grad)
+{
+	struct fal_sum *sum = fal_sum_new(t->n), *one = fal_sum_new(t->n);
+	float mean[FAL_BLOCK];
+	assert(sum != NULL && one != NULL);
+	for (uint32_t task = 0; task < toy_clock_tasks(t, clock); task++) {
+		toy_grad(t, params, clock, task, grad);
+		int err = fal_sum_quantise(one, grad, exps, NULL);
+		err = err == 0 ? fal_sum_add(sum, one) : err;
+		assert(err == 0);
+	}
+	for (uint32_t b = 0; b < fal_blocks(t->n); b++) {
+		size_t first = (size_t)b * FAL_BLOCK;
+		fal_sum_mean(sum, b, exps[b], toy_clock_samples(t, clock), mean);
+		fal_optim_apply_naive(&t->optim, t->lr, params + first,
+				      state + first * fal_optim_slots(&t->optim), mean,
+				      fal_block_len(t->n, b));
+		exps[b] = fal_exp_next(exps[b], fal_sum_needed(sum, b));
+	}
+	fal_sum_free(sum);
+	fal_sum_free(one);
+}
+
+void
+toy_reference(const struct toy *t, float *params)
+{
+	float *grad = fal_calloc_aligned(t->n, sizeof(*grad));
+	float *state =
+		fal_calloc_aligned(t->n * fal_optim_slots(&t->optim), sizeof(*state));
+	int8_t *exps = fal_calloc(fal_blocks(t->n), 1);
+	assert(grad != NULL && state != NULL && exps != NULL);
+	memset(exps, FAL_EXP_FIRST, fal_blocks(t->n));
+	toy_init(t, params);
+	for (uint32_t c = 0; c < toy_clocks(t); c++)
+		reference_clock(t, c, params, state, exps, grad);
+	free(grad);
+	free(state);
+	free(exps);
+}
