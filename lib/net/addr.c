@@ -1,0 +1,115 @@
+/* Addresses as text. */
+#include "net/addr.h"
+
+#include "base/parse.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* `n` bytes at `p` as what the address names. */
+static int
+set_what(struct fal_addr *a, const char *p, size_t n, size_t cap, struct fal_diag *diag)
+{
+	if (n == 0)
+		return fal_diag_set(diag, FAL_EFORMAT, "nothing is named");
+	if (n >= cap)
+		return fal_diag_set(diag, FAL_ELIMIT, "longer than %zu bytes", cap - 1);
+	memcpy(a->what, p, n);
+	a->what[n] = '\0';
+	return FAL_OK;
+}
+
+/* Every percent sign of a command must mean something. */
+static int
+check_command(const char *s, struct fal_diag *diag)
+{
+	for (; (s = strchr(s, '%')) != NULL; s += 2)
+		if (s[1] == '\0' || strchr("hp%", s[1]) == NULL)
+			return fal_diag_set(diag, FAL_EFORMAT,
+					    "'%.2s' is none of %%h, %%p, %%%%", s);
+	return FAL_OK;
+}
+
+static int
+parse_tcp(const char *s, struct fal_addr *a, struct fal_diag *diag)
+{
+	const char *colon = strrchr(s, ':');
+	if (colon == NULL)
+		return fal_diag_set(diag, FAL_EFORMAT, "no ':PORT'");
+	uint64_t port;
+	if (fal_parse_u64(colon + 1, 0, UINT16_MAX, &port) < 0)
+		return fal_diag_set(diag, FAL_EFORMAT, "'%s' is not a port", colon + 1);
+	const char *host = s;
+	size_t n = (size_t)(colon - s);
+	if (s[0] == '[') {
+		if (n < 2 || s[n - 1] != ']')
+			return fal_diag_set(diag, FAL_EFORMAT, "not [V6]:PORT");
+		host++;
+		n -= 2;
+	} else if (memchr(s, ':', n) != NULL) {
+		return fal_diag_set(diag, FAL_EFORMAT,
+				    "an IPv6 address stands in brackets: [V6]:PORT");
+	}
+	for (size_t i = 0; i < n; i++)
+		if ((unsigned char)host[i] <= ' ' || strchr("[]/", host[i]) != NULL)
+			return fal_diag_set(diag, FAL_EFORMAT, "not a host");
+	a->port = (uint16_t)port;
+	return set_what(a, host, n, 256, diag);
+}
+
+int
+fal_addr_parse(const char *s, struct fal_addr *out, struct fal_diag *diag)
+{
+	struct fal_addr a = { .kind = FAL_ADDR_TCP };
+	struct fal_diag why;
+	int err;
+	if (strncmp(s, "unix:", 5) == 0) {
+		a.kind = FAL_ADDR_UNIX;
+		err = set_what(&a, s + 5, strlen(s + 5), FAL_ADDR_UNIX_MAX, &why);
+	} else if (strncmp(s, "exec:", 5) == 0) {
+		a.kind = FAL_ADDR_EXEC;
+		err = set_what(&a, s + 5, strlen(s + 5), FAL_ADDR_MAX, &why);
+		if (err == 0)
+			err = check_command(a.what, &why);
+	} else {
+		err = parse_tcp(s, &a, &why);
+	}
+	if (err < 0)
+		return fal_diag_set(diag, err, "'%.200s' is not an address: %s", s,
+				    why.text);
+	*out = a;
+	return FAL_OK;
+}
+
+void
+fal_addr_format(const struct fal_addr *a, char out[static FAL_ADDR_MAX + 16])
+{
+	const size_t cap = FAL_ADDR_MAX + 16;
+	if (a->kind == FAL_ADDR_UNIX)
+		snprintf(out, cap, "unix:%s", a->what);
+	else if (a->kind == FAL_ADDR_EXEC)
+		snprintf(out, cap, "exec:%s", a->what);
+	else if (strchr(a->what, ':') != NULL)
+		snprintf(out, cap, "[%s]:%u", a->what, a->port);
+	else
+		snprintf(out, cap, "%s:%u", a->what, a->port);
+}
+
+int
+fal_addr_command(const struct fal_addr *a, struct fal_buf *out)
+{
+	for (const char *s = a->what; *s != '\0'; s++) {
+		if (*s != '%')
+			fal_put_u8(out, (uint8_t)*s);
+		else if (*++s == 'h')
+			fal_put_bytes(out, FAL_ADDR_DEFAULT_HOST,
+				      strlen(FAL_ADDR_DEFAULT_HOST));
+		else if (*s == 'p')
+			fal_put_bytes(out, FAL_ADDR_DEFAULT_PORT,
+				      strlen(FAL_ADDR_DEFAULT_PORT));
+		else
+			fal_put_u8(out, '%');
+	}
+	fal_put_u8(out, '\0');
+	return out->err;
+}

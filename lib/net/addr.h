@@ -1,0 +1,42 @@
+/* Addresses, as every program takes them:
+ *
+ *     HOST:PORT        a name or an IPv4 address
+ *     [V6]:PORT        an IPv6 address
+ *     unix:PATH        a Unix socket
+ *     exec:COMMAND     /bin/sh -c COMMAND; its stdin and stdout are the stream
+ *
+ * Text in, text out; resolving names is dial's and listen's.
+ */
+#ifndef FAL_NET_ADDR_H
+#define FAL_NET_ADDR_H
+
+#include "base/buf.h"
+#include "base/err.h"
+
+#include <stdint.h>
+
+#define FAL_ADDR_MAX 1024                 /* bytes of an address with its NUL */
+#define FAL_ADDR_UNIX_MAX 108             /* bytes of a Unix socket's path with its NUL */
+#define FAL_ADDR_DEFAULT_HOST "127.0.0.1" /* where a coordinator listens by itself */
+#define FAL_ADDR_DEFAULT_PORT "7000"
+
+enum fal_addr_kind { FAL_ADDR_TCP, FAL_ADDR_UNIX, FAL_ADDR_EXEC };
+
+struct fal_addr {
+	enum fal_addr_kind kind;
+	uint16_t port;           /* of FAL_ADDR_TCP; 0: any, for listening only */
+	char what[FAL_ADDR_MAX]; /* host without brackets, path or command */
+};
+
+/* Reads an address.  FAL_EFORMAT, FAL_ELIMIT; `diag` (may be NULL) says what is wrong. */
+int fal_addr_parse(const char *s, struct fal_addr *out, struct fal_diag *diag);
+
+/* The address as text, such that fal_addr_parse reads it again. */
+void fal_addr_format(const struct fal_addr *a, char out[static FAL_ADDR_MAX + 16]);
+
+/* Appends the command of an exec address with a NUL: %h and %p become the host and port
+ * at which a coordinator listens by default, as seen from the far end, %% a percent
+ * sign.  FAL_ENOMEM. */
+int fal_addr_command(const struct fal_addr *a, struct fal_buf *out);
+
+#endif

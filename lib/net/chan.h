@@ -1,0 +1,109 @@
+/* Channels: an authenticated, sealed, perhaps compressed stream of messages between two
+ * programs, over a libuv stream.  fal_dial and fal_listen_start make them.
+ *
+ * A channel lives in one loop and is touched by that loop's thread alone.  The program
+ * ignores SIGPIPE: libuv writes without MSG_NOSIGNAL.
+ *
+ * Sending, closing and killing never call back.  on_close is called once, and is the last
+ * call, unless fal_chan_kill came first: then nothing is called any more.  The pointer is
+ * good until on_close returns or fal_chan_kill is called.
+ */
+#ifndef FAL_NET_CHAN_H
+#define FAL_NET_CHAN_H
+
+#include "base/buf.h"
+#include "net/shared.h"
+#include "net/writer.h" /* IWYU pragma: export */
+#include "sec/keyring.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Milliseconds for connecting and the handshake, up to the first record of a client, and
+ * again for closing. */
+#define FAL_CHAN_DEADLINE_MS 10000
+#define FAL_CHAN_SEND_CAP ((size_t)64 << 20) /* bytes that may wait in a send queue */
+#define FAL_CHAN_TURN_NS 2000000u            /* of reading before others have a turn */
+#define FAL_CHAN_BATCH ((size_t)1 << 20)     /* most bytes handed to the socket at once */
+#define FAL_CHAN_BATCH_MIN ((size_t)64 << 10)
+#define FAL_CHAN_BATCH_S \
+	0.002 /* what a batch takes at the link's rate, between the two */
+
+struct fal_chan; /* opaque */
+
+struct fal_chan_ops {
+	void *arg;
+	/* Dialled channels: the handshake is through.  May be NULL. */
+	void (*on_open)(void *arg, struct fal_chan *c);
+	/* A message, borrowed for the call; the receiver may overwrite nothing. */
+	void (*on_msg)(void *arg, struct fal_chan *c, const uint8_t *p, size_t n);
+	/* All that was sent has been taken by the socket.  May be NULL. */
+	void (*on_drain)(void *arg, struct fal_chan *c);
+	/* The end.  `err` is 0 when either side closed in order, else enum fal_err;
+	 * `reason` is one line for a person, borrowed for the call. */
+	void (*on_close)(void *arg, struct fal_chan *c, int err, const char *reason);
+};
+
+struct fal_chan_opt {
+	size_t send_cap;      /* bytes; 0: FAL_CHAN_SEND_CAP */
+	unsigned deadline_ms; /* 0: FAL_CHAN_DEADLINE_MS */
+};
+
+/* Queues a copy of one message (`msg` is borrowed).  Control goes before bulk, each in
+ * its own order.  A message that is queued before the handshake is through waits for it.
+ * FAL_ELIMIT when it is longer than FAL_RECORD_MAX or the queue's cap is reached (the
+ * owner then closes), FAL_ESTATE when the channel is closing, FAL_ENOMEM. */
+int fal_chan_send(struct fal_chan *c, const struct fal_buf *msg, enum fal_send how);
+
+/* Queues a publication, by reference, behind the bulk.  Its id and key go to the peer in
+ * a message before it.  Errors as above; the cap is FAL_WRITER_SHARED_MAX publications.
+ */
+int fal_chan_send_shared(struct fal_chan *c, struct fal_shared *s);
+
+/* Forgets the publications, or rest of one, that were not sent yet: the peer gets a newer
+ * one instead. */
+void fal_chan_skip_shared(struct fal_chan *c);
+
+/* The peer will send `pub`, of which it has told id and key; all is copied.  Errors as
+ * fal_reader_expect. */
+int fal_chan_expect_shared(struct fal_chan *c, const struct fal_publication *pub);
+
+/* Sets whether bulk is compressed.  FAL_COMPRESS_AUTO begins a measurement: bulk is
+ * compressed until FAL_WRITER_TRIAL bytes are through, then as long as it has paid; call
+ * it again to measure anew.  A new channel never compresses. */
+void fal_chan_compress(struct fal_chan *c, enum fal_compress mode);
+
+/* Whether bulk is compressed just now: then also send compressed publications. */
+bool fal_chan_compressing(const struct fal_chan *c);
+
+/* Sends what waits, then ends the stream and waits for the peer's end; on_close follows
+ * within the deadline.  Messages that still come are dropped. */
+void fal_chan_close(struct fal_chan *c);
+
+/* Ends the stream at once; no callback any more. */
+void fal_chan_kill(struct fal_chan *c);
+
+/* Replaces the callbacks: the owner of an accepted channel makes it its own. */
+void fal_chan_adopt(struct fal_chan *c, const struct fal_chan_ops *ops);
+
+/* Name and role of the client's key (of a dialled channel: our own name, role none), and
+ * the peer's address without its port ("unix" for a Unix socket), or what was dialled;
+ * borrowed from the channel. */
+const char *fal_chan_name(const struct fal_chan *c);
+enum fal_role fal_chan_role(const struct fal_chan *c);
+const char *fal_chan_source(const struct fal_chan *c);
+
+struct fal_chan_stat {
+	uint64_t rx, tx;   /* bytes of the stream */
+	uint64_t saved;    /* bytes that compression has spared both directions; what was
+			    * spared in publications is in fal_shared_stat */
+	uint64_t zip_ns;   /* time spent on that */
+	size_t queued;     /* bytes of messages that wait */
+	uint64_t heard_ns; /* uv_hrtime() when the last bytes came */
+	double rate;       /* bytes a second that the socket took when busy; 0: unknown */
+};
+
+struct fal_chan_stat fal_chan_stat(const struct fal_chan *c);
+
+#endif

@@ -1,0 +1,103 @@
+/* What dial and listen know of a channel that others do not. */
+#ifndef FAL_NET_CHAN_PRIV_H
+#define FAL_NET_CHAN_PRIV_H
+
+#include "net/addr.h"
+#include "net/chan.h"
+#include "net/handshake.h"
+#include "net/reader.h"
+#include "net/writer.h"
+
+#include <sys/queue.h>
+#include <uv.h>
+
+#define FAL_CHAN_PIECES 256 /* records in one batch */
+
+enum fal_chan_state {
+	FAL_CHAN_CONNECTING,
+	FAL_CHAN_GREETING, /* the peer's half of the handshake is to come */
+	FAL_CHAN_UNPROVEN, /* server: until the first record opens */
+	FAL_CHAN_OPEN,
+	FAL_CHAN_FLUSHING,  /* closing: what waits is sent */
+	FAL_CHAN_LINGERING, /* closing: until the peer's end */
+	FAL_CHAN_DEAD       /* handles are closing */
+};
+
+struct fal_child; /* the process of an exec address */
+struct fal_dialling;
+
+struct fal_chan {
+	uv_loop_t *loop;
+	struct fal_chan_ops ops;
+	enum fal_chan_state state;
+	unsigned pending; /* handles and requests whose last callback is to come */
+	bool killed;
+	bool io_up, paused, writing, undrained;
+	union {
+		uv_handle_t handle;
+		uv_stream_t stream;
+		uv_tcp_t tcp;
+		uv_pipe_t pipe;
+	} io;
+	uv_timer_t deadline;
+	uv_idle_t again; /* reading goes on in the next turn */
+	uv_idle_t flush; /* something is to be written */
+	uv_write_t write;
+	uv_shutdown_t shutdown;
+	unsigned deadline_ms;
+
+	/* client */
+	struct fal_handshake *handshake;
+	struct fal_dialling *dialling;
+	struct fal_child *child; /* while it runs */
+	bool exec;
+	/* server */
+	const struct fal_keyring *const *keyring; /* the listener's, until open */
+	void (*on_gone)(struct fal_chan *c);      /* before it is freed; may be NULL */
+	void *owner;                              /* the listener */
+	TAILQ_ENTRY(fal_chan) link;               /* in its lists */
+
+	/* what the ends agreed upon */
+	char name[FAL_NAME_MAX + 1];
+	enum fal_role role;
+	char fingerprint[FAL_KEY_FINGERPRINT + 1];
+	char source[FAL_ADDR_MAX + 16];
+
+	uint8_t *in; /* what was read; in_from … in_to is to be opened */
+	size_t in_cap, in_from, in_to;
+	struct fal_reader reader;
+	struct fal_writer writer;
+	struct fal_piece batch[FAL_CHAN_PIECES]; /* in the hands of libuv */
+	unsigned batch_n;
+	size_t batch_bytes;
+	uint64_t batch_begun;
+	uint64_t rate_bytes, rate_ns; /* of the running measurement */
+	double rate;
+	uint64_t rx, tx, heard_ns;
+	uint64_t turn_begun, turn_now;
+
+	int err;             /* why it ends */
+	struct fal_diag why; /* empty text: not decided */
+};
+
+/* A channel without a stream; its deadline runs.  `ops` may be replaced until the first
+ * callback.  FAL_ENOMEM. */
+int fal_chan_new(uv_loop_t *loop, const struct fal_chan_opt *opt,
+		 const struct fal_chan_ops *ops, struct fal_chan **out);
+
+/* c->io is connected: greet and read. */
+void fal_chan_connected(struct fal_chan *c);
+
+/* Ends the channel; on_close follows from the loop.  The first reason stays. */
+void fal_chan_fail(struct fal_chan *c, int err, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+
+/* One of c->pending has come to its end. */
+void fal_chan_ended(struct fal_chan *c);
+
+/* Of a dialled channel (others: nothing): it dies, so name lookup and command may end;
+ * its last callback came, so what connecting needed is freed. */
+void fal_dial_over(struct fal_chan *c);
+void fal_dial_free(struct fal_chan *c);
+
+#endif

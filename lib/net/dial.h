@@ -1,0 +1,21 @@
+/* Dialling: a channel to an address. */
+#ifndef FAL_NET_DIAL_H
+#define FAL_NET_DIAL_H
+
+#include "net/addr.h"
+#include "net/chan.h"
+#include "sec/keyring.h"
+
+#include <uv.h>
+
+/* Begins to connect; on_open follows, or on_close with a reason that begins with the
+ * address.  All arguments are borrowed for the call.  FAL_EINVAL (port 0), FAL_ENOMEM.
+ *
+ * Every address that a name has is tried in turn.  An exec command gets one socket as its
+ * stdin and stdout, and SIGTERM when the channel ends before it; the loop lives until it
+ * has exited. */
+int fal_dial(uv_loop_t *loop, const struct fal_addr *addr,
+	     const struct fal_client_key *key, const struct fal_chan_opt *opt,
+	     const struct fal_chan_ops *ops, struct fal_chan **out);
+
+#endif

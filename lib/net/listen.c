@@ -1,0 +1,317 @@
+/* Accepting, and who is still welcome. */
+#include "net/listen.h"
+
+#include "base/mem.h"
+#include "net/chan_priv.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#define BACKLOG 128
+
+TAILQ_HEAD(chans, fal_chan);
+
+struct fal_listen {
+	uv_loop_t *loop;
+	union {
+		uv_handle_t handle;
+		uv_stream_t stream;
+		uv_tcp_t tcp;
+		uv_pipe_t pipe;
+	} io;
+	struct fal_addr bound;
+	char text[FAL_ADDR_MAX + 16];
+	const struct fal_keyring *keyring;
+	struct fal_chan_opt chan_opt;
+	struct fal_listen_ops ops;
+	struct chans half, open; /* oldest first */
+	unsigned half_n, half_max;
+};
+
+/* --- channels --- */
+
+static void
+on_half_gone(struct fal_chan *c)
+{
+	struct fal_listen *l = c->owner;
+	if (l == NULL)
+		return;
+	TAILQ_REMOVE(&l->half, c, link);
+	l->half_n--;
+}
+
+static void
+on_open_gone(struct fal_chan *c)
+{
+	struct fal_listen *l = c->owner;
+	if (l != NULL)
+		TAILQ_REMOVE(&l->open, c, link);
+}
+
+static void
+on_half_close(void *arg, struct fal_chan *c, int err, const char *reason)
+{
+	struct fal_listen *l = arg;
+	(void)err;
+	if (l->ops.on_refused != NULL)
+		l->ops.on_refused(l->ops.arg, c->source, reason);
+}
+
+static void
+on_half_open(void *arg, struct fal_chan *c)
+{
+	struct fal_listen *l = arg;
+	on_half_gone(c);
+	TAILQ_INSERT_TAIL(&l->open, c, link);
+	c->on_gone = on_open_gone;
+	l->ops.on_accept(l->ops.arg, c, c->name, c->role);
+}
+
+/* The peer's address as text, without its port. */
+static void
+set_source(struct fal_chan *c)
+{
+	struct sockaddr_storage ss;
+	int n = sizeof(ss);
+	const char *text = "unix";
+	char ip[INET6_ADDRSTRLEN] = "?";
+	if (c->io.handle.type == UV_TCP) {
+		text = ip;
+		if (uv_tcp_getpeername(&c->io.tcp, (struct sockaddr *)&ss, &n) == 0)
+			(void)uv_ip_name((struct sockaddr *)&ss, ip, sizeof(ip));
+	}
+	snprintf(c->source, sizeof(c->source), "%s", text);
+}
+
+/* Those that are dead already leave the list at the end of this turn. */
+static void
+drop_oldest(struct fal_listen *l)
+{
+	struct fal_chan *c;
+	TAILQ_FOREACH(c, &l->half, link)
+	if (c->state != FAL_CHAN_DEAD) {
+		fal_chan_fail(c, FAL_ELIMIT, "too many handshakes are under way");
+		return;
+	}
+}
+
+static int
+init_stream(struct fal_listen *l, struct fal_chan *c)
+{
+	if (l->bound.kind == FAL_ADDR_TCP)
+		return uv_tcp_init(l->loop, &c->io.tcp);
+	return uv_pipe_init(l->loop, &c->io.pipe, 0);
+}
+
+static void
+on_connection(uv_stream_t *s, int status)
+{
+	struct fal_listen *l = s->data;
+	const struct fal_chan_ops ops = { .arg = l,
+					  .on_open = on_half_open,
+					  .on_close = on_half_close };
+	struct fal_chan *c;
+	/* Out of memory for one channel: libuv then leaves the rest in the backlog. */
+	if (status < 0 || fal_chan_new(l->loop, &l->chan_opt, &ops, &c) < 0)
+		return;
+	c->keyring = &l->keyring;
+	if (init_stream(l, c) < 0) {
+		fal_chan_kill(c);
+		return;
+	}
+	c->io.handle.data = c;
+	c->io_up = true;
+	c->pending++;
+	if (uv_accept(s, &c->io.stream) < 0) {
+		fal_chan_kill(c);
+		return;
+	}
+	set_source(c);
+	if (l->half_n >= l->half_max)
+		drop_oldest(l);
+	c->owner = l;
+	c->on_gone = on_half_gone;
+	TAILQ_INSERT_TAIL(&l->half, c, link);
+	l->half_n++;
+	fal_chan_connected(c);
+}
+
+/* --- binding --- */
+
+static int
+bind_tcp(struct fal_listen *l, struct fal_diag *diag)
+{
+	struct addrinfo *ai, hints = { .ai_family = AF_UNSPEC,
+				       .ai_socktype = SOCK_STREAM,
+				       .ai_flags = AI_PASSIVE };
+	char port[8], ip[INET6_ADDRSTRLEN];
+	snprintf(port, sizeof(port), "%u", l->bound.port);
+	int err = getaddrinfo(l->bound.what, port, &hints, &ai);
+	if (err != 0)
+		return fal_diag_set(diag, FAL_EIO, "%s: %s", l->text, gai_strerror(err));
+	err = uv_tcp_bind(&l->io.tcp, ai->ai_addr, 0);
+	freeaddrinfo(ai);
+	if (err == 0)
+		err = uv_listen(&l->io.stream, BACKLOG, on_connection);
+	if (err < 0)
+		return fal_diag_set(diag, err == UV_EADDRINUSE ? FAL_EEXIST : FAL_EIO,
+				    "%s: %s", l->text, uv_strerror(err));
+	struct sockaddr_storage ss;
+	int n = sizeof(ss);
+	err = uv_tcp_getsockname(&l->io.tcp, (struct sockaddr *)&ss, &n);
+	if (err == 0)
+		err = uv_ip_name((struct sockaddr *)&ss, ip, sizeof(ip));
+	if (err < 0)
+		return fal_diag_set(diag, FAL_EIO, "%s: %s", l->text, uv_strerror(err));
+	memcpy(l->bound.what, ip, sizeof(ip));
+	/* The port stands at the same place for both families. */
+	l->bound.port = ntohs(((struct sockaddr_in *)&ss)->sin_port);
+	return FAL_OK;
+}
+
+/* Removes a socket that nobody listens on; leaves all else. */
+static void
+remove_stale(const struct sockaddr_un *to)
+{
+	struct stat st;
+	if (lstat(to->sun_path, &st) < 0 || !S_ISSOCK(st.st_mode))
+		return;
+	const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0)
+		return;
+	if (connect(fd, (const struct sockaddr *)to, sizeof(*to)) < 0 &&
+	    errno == ECONNREFUSED)
+		(void)unlink(to->sun_path);
+	close(fd);
+}
+
+static int
+bind_unix(struct fal_listen *l, struct fal_diag *diag)
+{
+	struct sockaddr_un to = { .sun_family = AF_UNIX };
+	memcpy(to.sun_path, l->bound.what, strlen(l->bound.what));
+	remove_stale(&to);
+	const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return fal_diag_set(diag, FAL_EIO, "%s: %s", l->text, strerror(errno));
+	/* Linux creates the file with the mode of the socket: no moment without it. */
+	if (fchmod(fd, 0600) < 0 || bind(fd, (struct sockaddr *)&to, sizeof(to)) < 0) {
+		const int e = errno;
+		close(fd);
+		return fal_diag_set(diag, e == EADDRINUSE ? FAL_EEXIST : FAL_EIO,
+				    "%s: %s", l->text, strerror(e));
+	}
+	int err = uv_pipe_open(&l->io.pipe, fd);
+	if (err < 0)
+		close(fd);
+	else
+		err = uv_listen(&l->io.stream, BACKLOG, on_connection);
+	if (err < 0) {
+		(void)unlink(to.sun_path);
+		return fal_diag_set(diag, FAL_EIO, "%s: %s", l->text, uv_strerror(err));
+	}
+	return FAL_OK;
+}
+
+static void
+on_listen_closed(uv_handle_t *h)
+{
+	free(h->data);
+}
+
+int
+fal_listen_start(uv_loop_t *loop, const struct fal_listen_opt *opt,
+		 const struct fal_listen_ops *ops, struct fal_listen **out,
+		 struct fal_diag *diag)
+{
+	const bool tcp = opt->addr->kind == FAL_ADDR_TCP;
+	if (opt->addr->kind == FAL_ADDR_EXEC)
+		return fal_diag_set(diag, FAL_EINVAL,
+				    "exec:%.200s: a command cannot be listened on",
+				    opt->addr->what);
+	struct fal_listen *l = fal_calloc(1, sizeof(*l));
+	if (l == NULL)
+		return fal_diag_set(diag, FAL_ENOMEM, "%s", fal_strerror(FAL_ENOMEM));
+	l->loop = loop;
+	l->bound = *opt->addr;
+	l->keyring = opt->keyring;
+	l->chan_opt = opt->chan;
+	l->ops = *ops;
+	l->half_max = opt->half_open != 0 ? opt->half_open : FAL_LISTEN_HALF_OPEN;
+	TAILQ_INIT(&l->half);
+	TAILQ_INIT(&l->open);
+	fal_addr_format(&l->bound, l->text);
+	int err =
+		tcp ? uv_tcp_init(loop, &l->io.tcp) : uv_pipe_init(loop, &l->io.pipe, 0);
+	if (err < 0) {
+		free(l);
+		return fal_diag_set(diag, FAL_EIO, "%s", uv_strerror(err));
+	}
+	l->io.handle.data = l;
+	err = tcp ? bind_tcp(l, diag) : bind_unix(l, diag);
+	if (err < 0) {
+		uv_close(&l->io.handle, on_listen_closed);
+		return err;
+	}
+	fal_addr_format(&l->bound, l->text);
+	*out = l;
+	return FAL_OK;
+}
+
+const char *
+fal_listen_text(const struct fal_listen *l)
+{
+	return l->text;
+}
+
+/* Whether the key that opened `c` is in `kr` with the same role. */
+static bool
+welcome(const struct fal_keyring *kr, const struct fal_chan *c)
+{
+	const struct fal_key *keys[2];
+	char fingerprint[FAL_KEY_FINGERPRINT + 1];
+	(void)fal_keyring_find(kr, c->name, (int64_t)time(NULL), keys);
+	for (int i = 0; i < 2; i++) {
+		fal_key_fingerprint(keys[i]->psk, fingerprint);
+		if (keys[i]->role == c->role && strcmp(fingerprint, c->fingerprint) == 0)
+			return true;
+	}
+	return false;
+}
+
+void
+fal_listen_keyring(struct fal_listen *l, const struct fal_keyring *keyring)
+{
+	struct fal_chan *c;
+	l->keyring = keyring;
+	TAILQ_FOREACH(c, &l->open, link)
+	if (!welcome(keyring, c))
+		fal_chan_fail(c, FAL_EPERM, "its key was revoked");
+	TAILQ_FOREACH(c, &l->half, link)
+	if (c->state == FAL_CHAN_UNPROVEN && !welcome(keyring, c))
+		fal_chan_fail(c, FAL_EPERM, "its key was revoked");
+}
+
+void
+fal_listen_close(struct fal_listen *l)
+{
+	struct fal_chan *c;
+	if (l == NULL)
+		return;
+	TAILQ_FOREACH(c, &l->half, link)
+	{
+		c->owner = NULL;
+		fal_chan_kill(c);
+	}
+	TAILQ_FOREACH(c, &l->open, link)
+	c->owner = NULL;
+	if (l->bound.kind == FAL_ADDR_UNIX)
+		(void)unlink(l->bound.what);
+	uv_close(&l->io.handle, on_listen_closed);
+}

@@ -1,0 +1,54 @@
+/* Listening: channels from clients whose keys are in a keyring. */
+#ifndef FAL_NET_LISTEN_H
+#define FAL_NET_LISTEN_H
+
+#include "base/err.h"
+#include "net/addr.h"
+#include "net/chan.h"
+#include "sec/keyring.h"
+
+#include <uv.h>
+
+#define FAL_LISTEN_HALF_OPEN 128 /* handshakes that may be under way */
+
+struct fal_listen; /* opaque */
+
+struct fal_listen_ops {
+	void *arg;
+	/* A client's first record has opened, its message comes next: the owner calls
+	 * fal_chan_adopt or fal_chan_kill now.  `name` is borrowed from the channel. */
+	void (*on_accept)(void *arg, struct fal_chan *c, const char *name,
+			  enum fal_role role);
+	/* Someone came no further than the handshake.  May be called often: the owner
+	 * keeps its log small.  `source` is the address without its port; both are
+	 * borrowed for the call. */
+	void (*on_refused)(void *arg, const char *source, const char *reason);
+};
+
+struct fal_listen_opt {
+	const struct fal_addr *addr;       /* borrowed for the call; TCP or Unix */
+	const struct fal_keyring *keyring; /* kept until replaced, or closed */
+	struct fal_chan_opt chan;          /* of the channels */
+	unsigned half_open; /* 0: FAL_LISTEN_HALF_OPEN; the oldest gives way */
+};
+
+/* Listens.  A name is resolved at once (it blocks); its first address is taken.  A Unix
+ * socket gets mode 0600; one that nobody listens on any more is replaced.  `ops` is
+ * copied.  FAL_EINVAL (exec), FAL_EEXIST (in use), FAL_EIO, FAL_ELIMIT, FAL_ENOMEM;
+ * `diag` (may be NULL) begins with the address. */
+int fal_listen_start(uv_loop_t *loop, const struct fal_listen_opt *opt,
+		     const struct fal_listen_ops *ops, struct fal_listen **out,
+		     struct fal_diag *diag);
+
+/* The address that was bound, as text; borrowed. */
+const char *fal_listen_text(const struct fal_listen *l);
+
+/* Replaces the keyring.  Sessions whose key is not in it, or has another role there, or
+ * has expired, end with FAL_EPERM: their on_close follows. */
+void fal_listen_keyring(struct fal_listen *l, const struct fal_keyring *keyring);
+
+/* Stops listening and ends the handshakes under way; no callback any more.  Accepted
+ * channels live on.  `l` is freed by the loop; may be NULL. */
+void fal_listen_close(struct fal_listen *l);
+
+#endif

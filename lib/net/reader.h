@@ -1,0 +1,51 @@
+/* The receiving half of a session: records in, messages out.  Bytes in, bytes out.
+ *
+ * Authenticates, then decompresses; nothing is allocated from a number of the peer's
+ * beyond FAL_RECORD_MAX.
+ */
+#ifndef FAL_NET_READER_H
+#define FAL_NET_READER_H
+
+#include "base/buf.h"
+#include "net/record.h"
+#include "wire/zip.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define FAL_EXPECT_MAX 4 /* publications that may arrive interleaved with their keys */
+
+struct fal_expect {
+	struct fal_publication pub; /* id 0: none */
+	uint32_t next;              /* index of its next record */
+};
+
+struct fal_reader {
+	struct fal_seal rx;
+	uint64_t opened; /* session records so far */
+	uint8_t *keys;   /* FAL_EXPECT_MAX content keys in locked memory, when needed */
+	struct fal_expect expect[FAL_EXPECT_MAX];
+	uint64_t newest; /* publication that was ever expected */
+	struct fal_zip *zip;
+	struct fal_buf plain;
+	struct fal_zip_stat unzipped; /* bytes_in: as sent; bytes_out: as read */
+};
+
+/* Frees and wipes what `r` has; {0} is valid. */
+void fal_reader_wipe(struct fal_reader *r);
+
+/* Shared records of `pub` may come from now on; copied, key included.  When
+ * FAL_EXPECT_MAX are expected the oldest is given up.  FAL_EEXIST unless its id is larger
+ * than every one before; FAL_EINVAL (id or count 0), FAL_ELIMIT (ad_n), FAL_ENOMEM. */
+int fal_reader_expect(struct fal_reader *r, const struct fal_publication *pub);
+
+/* Takes the record that begins the n bytes at `p`, which it decrypts in place.  1: it
+ * held a message, `*msg` of `*msg_n` bytes, borrowed from `p` or `r` until the next call;
+ * 0: a shared record of a publication that nobody waits for any more.  Either way `*used`
+ * bytes are done with.  FAL_ETRUNC: all of it is not there yet.  All else ends the
+ * session: FAL_EFORMAT, FAL_ELIMIT, FAL_EAUTH, FAL_ENOMEM; FAL_ESTATE for a publication
+ * that was never announced or a record of it out of order. */
+int fal_reader_next(struct fal_reader *r, uint8_t *p, size_t n, size_t *used,
+		    const uint8_t **msg, size_t *msg_n);
+
+#endif

@@ -1,0 +1,114 @@
+/* Heads of records, and what is authenticated with them. */
+#include "net/record.h"
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "wire/msg.h"
+
+#include <assert.h>
+#include <string.h>
+
+/* Named twice because not everyone who needs them can include messages and keys alike. */
+_Static_assert((int)FAL_NET_MAJOR == (int)FAL_PROTO_MAJOR &&
+		       (int)FAL_NET_MINOR == (int)FAL_PROTO_MINOR,
+	       "one protocol");
+_Static_assert((int)FAL_RECORD_MAX == (int)FAL_MSG_MAX, "a record holds any message");
+
+static void
+put_le(uint8_t *p, uint64_t v, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		p[i] = (uint8_t)(v >> (8 * i));
+}
+
+static void
+put_head(uint8_t *p, uint32_t length, uint8_t type, uint8_t flags)
+{
+	put_le(p, length, 4);
+	p[4] = type;
+	p[5] = flags;
+	put_le(p + 6, 0, 2);
+}
+
+int
+fal_record_peek(const uint8_t *p, size_t n, struct fal_record *out)
+{
+	if (n < FAL_RECORD_HEAD)
+		return FAL_ETRUNC;
+	struct fal_rd r = fal_rd_init(p, n);
+	const size_t length = fal_get_u32(&r);
+	struct fal_record rec = { .head = FAL_RECORD_HEAD };
+	rec.type = fal_get_u8(&r);
+	rec.flags = fal_get_u8(&r);
+	if (rec.type != FAL_RECORD_SESSION && rec.type != FAL_RECORD_SHARED)
+		return FAL_EFORMAT;
+	if ((rec.flags & ~FAL_RECORD_ZSTD) != 0 || fal_get_u16(&r) != 0)
+		return FAL_EFORMAT;
+	if (rec.type == FAL_RECORD_SHARED)
+		rec.head = FAL_RECORD_SHARED_HEAD;
+	const size_t least = rec.head - FAL_RECORD_HEAD + FAL_SEAL_TAG;
+	if (length < least)
+		return FAL_EFORMAT;
+	if (length > least + FAL_RECORD_MAX)
+		return FAL_ELIMIT;
+	if (n < FAL_RECORD_HEAD + length)
+		return FAL_ETRUNC;
+	if (rec.type == FAL_RECORD_SHARED) {
+		rec.publication = fal_get_u64(&r);
+		rec.index = fal_get_u32(&r);
+	}
+	rec.body = FAL_RECORD_HEAD + length - rec.head;
+	*out = rec;
+	return FAL_OK;
+}
+
+int
+fal_record_seal(struct fal_seal *tx, uint8_t flags, uint8_t *p, size_t n)
+{
+	assert(n <= FAL_RECORD_MAX);
+	put_head(p, (uint32_t)(n + FAL_SEAL_TAG), FAL_RECORD_SESSION, flags);
+	return fal_seal_seal(tx, p, FAL_RECORD_HEAD, p + FAL_RECORD_HEAD, n);
+}
+
+int
+fal_record_open(struct fal_seal *rx, const struct fal_record *r, uint8_t *p)
+{
+	return fal_seal_open(rx, p, r->head, p + r->head, r->body);
+}
+
+#define AD_MAX (FAL_RECORD_SHARED_HEAD + 4 + FAL_SHARED_AD_MAX)
+
+/* head, u32 count, the owner's bytes. */
+static size_t
+shared_ad(const struct fal_publication *pub, const uint8_t *head,
+	  uint8_t ad[static AD_MAX])
+{
+	assert(pub->ad_n <= FAL_SHARED_AD_MAX);
+	memcpy(ad, head, FAL_RECORD_SHARED_HEAD);
+	put_le(ad + FAL_RECORD_SHARED_HEAD, pub->count, 4);
+	memcpy(ad + FAL_RECORD_SHARED_HEAD + 4, pub->ad, pub->ad_n);
+	return FAL_RECORD_SHARED_HEAD + 4 + pub->ad_n;
+}
+
+void
+fal_record_shared_seal(const struct fal_publication *pub, uint32_t index, uint8_t flags,
+		       uint8_t *p, size_t n)
+{
+	assert(n <= FAL_RECORD_MAX);
+	uint8_t ad[AD_MAX], *body = p + FAL_RECORD_SHARED_HEAD;
+	const size_t length = FAL_RECORD_SHARED_HEAD - FAL_RECORD_HEAD + n + FAL_SEAL_TAG;
+	put_head(p, (uint32_t)length, FAL_RECORD_SHARED, flags);
+	put_le(p + FAL_RECORD_HEAD, pub->id, 8);
+	put_le(p + FAL_RECORD_HEAD + 8, index, 4);
+	const size_t ad_n = shared_ad(pub, p, ad);
+	fal_shared_seal(pub->key, index, ad, ad_n, body, n, body);
+}
+
+int
+fal_record_shared_open(const struct fal_publication *pub, const struct fal_record *r,
+		       uint8_t *p)
+{
+	uint8_t ad[AD_MAX], *body = p + r->head;
+	const size_t ad_n = shared_ad(pub, p, ad);
+	return fal_shared_open(pub->key, r->index, ad, ad_n, body, r->body, body);
+}

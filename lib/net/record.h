@@ -1,0 +1,70 @@
+/* Records: the pieces in which sealed messages travel.  Bytes in, bytes out.
+ *
+ *     session record   u32 length, u8 type = 1, u8 flags, u16 0, sealed message
+ *     shared record    u32 length, u8 type = 2, u8 flags, u16 0,
+ *                      u64 publication, u32 index, sealed message
+ *
+ * `length` counts what follows the first 8 bytes; all of the clear head is authenticated.
+ * A record holds one message, tag of FAL_SEAL_TAG bytes behind it; with FAL_RECORD_ZSTD
+ * it is one zstd frame of the message.
+ */
+#ifndef FAL_NET_RECORD_H
+#define FAL_NET_RECORD_H
+
+#include "sec/seal.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define FAL_NET_MAJOR 1 /* protocol version; the major one must match, a minor adds */
+#define FAL_NET_MINOR 0
+
+#define FAL_RECORD_MAX 65536      /* bytes of a message */
+#define FAL_RECORD_HEAD 8         /* bytes of a session record's clear head */
+#define FAL_RECORD_SHARED_HEAD 20 /* of a shared record's */
+#define FAL_RECORD_WIRE_MAX (FAL_RECORD_SHARED_HEAD + FAL_RECORD_MAX + FAL_SEAL_TAG)
+#define FAL_SHARED_AD_MAX 128 /* bytes that a publication's owner binds to it */
+
+enum fal_record_type { FAL_RECORD_SESSION = 1, FAL_RECORD_SHARED = 2 };
+enum { FAL_RECORD_ZSTD = 1 }; /* the only flag */
+
+struct fal_record {
+	uint8_t type;
+	uint8_t flags;
+	uint64_t publication; /* of a shared record */
+	uint32_t index;       /* of a shared record */
+	size_t head;          /* clear bytes */
+	size_t body;          /* sealed bytes behind them, tag included */
+};
+
+/* What all records of a publication have in common. */
+struct fal_publication {
+	uint64_t id;        /* from 1, larger than every one before */
+	uint32_t count;     /* its records */
+	const uint8_t *key; /* FAL_KEY_BYTES, of this publication alone; borrowed */
+	uint8_t ad[FAL_SHARED_AD_MAX]; /* what its owner binds to it */
+	size_t ad_n;
+};
+
+/* Judges the record that begins the n bytes at `p`.  FAL_ETRUNC until all of it is there;
+ * FAL_EFORMAT (type, flags, too short) and FAL_ELIMIT as soon as 8 bytes are. */
+int fal_record_peek(const uint8_t *p, size_t n, struct fal_record *out);
+
+/* Makes a session record in place: the message's n ≤ FAL_RECORD_MAX bytes stand at
+ * p + FAL_RECORD_HEAD, with room for FAL_SEAL_TAG behind.  FAL_ELIMIT as
+ * fal_seal_seal. */
+int fal_record_seal(struct fal_seal *tx, uint8_t flags, uint8_t *p, size_t n);
+
+/* Opens the session record at `p`, in place: body - FAL_SEAL_TAG bytes at p + head are
+ * plain.  Errors as fal_seal_open. */
+int fal_record_open(struct fal_seal *rx, const struct fal_record *r, uint8_t *p);
+
+/* The same for shared records; the message stands at p + FAL_RECORD_SHARED_HEAD.
+ * Besides the head, count and ad of `pub` are authenticated, so the last record is
+ * known for what it is. */
+void fal_record_shared_seal(const struct fal_publication *pub, uint32_t index,
+			    uint8_t flags, uint8_t *p, size_t n);
+int fal_record_shared_open(const struct fal_publication *pub, const struct fal_record *r,
+			   uint8_t *p);
+
+#endif

@@ -1,0 +1,165 @@
+/* Publications: records made once. */
+#include "net/shared.h"
+
+#include "base/err.h"
+#include "base/mem.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <uv.h>
+
+struct wire {
+	uint8_t *p;
+	size_t n;
+};
+
+struct fal_shared {
+	unsigned refs;
+	uint8_t *key; /* in locked memory */
+	struct fal_publication pub;
+	struct wire *records;
+	size_t cap; /* of records: grows with them, not by `count` */
+	uint32_t n;
+	size_t bytes;
+	struct fal_zip *zip; /* NULL: plain */
+	struct fal_buf packed;
+	struct fal_zip_stat stat;
+};
+
+int
+fal_shared_new(const struct fal_shared_opt *opt, struct fal_shared **out)
+{
+	if (opt->publication == 0 || opt->count == 0)
+		return FAL_EINVAL;
+	if (opt->ad_n > FAL_SHARED_AD_MAX)
+		return FAL_ELIMIT;
+	struct fal_shared *s = fal_calloc(1, sizeof(*s));
+	if (s == NULL)
+		return FAL_ENOMEM;
+	s->refs = 1;
+	s->pub = (struct fal_publication){ .id = opt->publication, .count = opt->count };
+	if (opt->ad_n != 0)
+		memcpy(s->pub.ad, opt->ad, opt->ad_n);
+	s->pub.ad_n = opt->ad_n;
+	s->key = fal_secret_alloc(FAL_KEY_BYTES);
+	if (opt->zstd)
+		s->zip = fal_zip_new(FAL_ZIP_LEVEL);
+	if (s->key == NULL || (opt->zstd && s->zip == NULL)) {
+		fal_shared_drop(s);
+		return FAL_ENOMEM;
+	}
+	fal_random_bytes(s->key, FAL_KEY_BYTES);
+	s->pub.key = s->key;
+	*out = s;
+	return FAL_OK;
+}
+
+/* Compresses into s->packed; true when that is the smaller one. */
+static bool
+pack(struct fal_shared *s, const void *msg, size_t n)
+{
+	const uint64_t begun = uv_hrtime();
+	fal_buf_clear(&s->packed);
+	const int err = fal_zip_compress(s->zip, msg, n, &s->packed);
+	const bool smaller = err == FAL_OK && s->packed.n < n;
+	s->stat.bytes_in += n;
+	s->stat.bytes_out += smaller ? s->packed.n : n;
+	s->stat.ns += uv_hrtime() - begun;
+	return smaller;
+}
+
+int
+fal_shared_add(struct fal_shared *s, const void *msg, size_t n)
+{
+	uint8_t flags = 0;
+	if (n > FAL_RECORD_MAX)
+		return FAL_ELIMIT;
+	if (s->n == s->pub.count)
+		return FAL_ESTATE;
+	if (FAL_GROW(s->records, s->cap, s->n + (size_t)1) < 0)
+		return FAL_ENOMEM;
+	if (s->zip != NULL && pack(s, msg, n)) {
+		flags = FAL_RECORD_ZSTD;
+		msg = s->packed.p;
+		n = s->packed.n;
+	}
+	struct wire w = { .n = FAL_RECORD_SHARED_HEAD + n + FAL_SEAL_TAG };
+	w.p = malloc(w.n);
+	if (w.p == NULL)
+		return FAL_ENOMEM;
+	if (n != 0)
+		memcpy(w.p + FAL_RECORD_SHARED_HEAD, msg, n);
+	fal_record_shared_seal(&s->pub, s->n, flags, w.p, n);
+	s->records[s->n++] = w;
+	s->bytes += w.n;
+	if (s->n == s->pub.count) {
+		fal_zip_free(s->zip);
+		s->zip = NULL;
+		fal_buf_free(&s->packed);
+	}
+	return FAL_OK;
+}
+
+struct fal_shared *
+fal_shared_ref(struct fal_shared *s)
+{
+	s->refs++;
+	return s;
+}
+
+void
+fal_shared_drop(struct fal_shared *s)
+{
+	if (s == NULL || --s->refs != 0)
+		return;
+	for (uint32_t i = 0; i < s->n; i++)
+		free(s->records[i].p);
+	free(s->records);
+	fal_zip_free(s->zip);
+	fal_buf_free(&s->packed);
+	fal_secret_free(s->key);
+	free(s);
+}
+
+uint64_t
+fal_shared_publication(const struct fal_shared *s)
+{
+	return s->pub.id;
+}
+
+const uint8_t *
+fal_shared_key(const struct fal_shared *s)
+{
+	return s->key;
+}
+
+uint32_t
+fal_shared_count(const struct fal_shared *s)
+{
+	return s->pub.count;
+}
+
+bool
+fal_shared_whole(const struct fal_shared *s)
+{
+	return s->n == s->pub.count;
+}
+
+size_t
+fal_shared_bytes(const struct fal_shared *s)
+{
+	return s->bytes;
+}
+
+const uint8_t *
+fal_shared_record(const struct fal_shared *s, uint32_t i, size_t *n)
+{
+	*n = s->records[i].n;
+	return s->records[i].p;
+}
+
+struct fal_zip_stat
+fal_shared_stat(const struct fal_shared *s)
+{
+	return s->stat;
+}

@@ -1,0 +1,55 @@
+/* Shared records: messages that are packed and sealed once for many channels.
+ *
+ * A publication is made by one thread and then only read; its count of references is not
+ * atomic, so all its channels live in one loop.
+ */
+#ifndef FAL_NET_SHARED_H
+#define FAL_NET_SHARED_H
+
+#include "net/record.h"
+#include "wire/zip.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct fal_shared; /* opaque, reference-counted */
+
+struct fal_shared_opt {
+	uint64_t publication; /* from 1, larger than every one before; the plain and the
+			       * zstd variant of a version are two publications */
+	uint32_t count;       /* messages that will be added, at least 1 */
+	const void *ad;       /* what all readers must agree on: job, incarnation, */
+	size_t ad_n; /* version, …; at most FAL_SHARED_AD_MAX bytes, borrowed */
+	bool zstd;   /* compress each message that gets smaller by it */
+};
+
+/* A publication without records, under a fresh random key; the caller holds the one
+ * reference.  FAL_ELIMIT (ad_n), FAL_EINVAL (publication or count 0), FAL_ENOMEM. */
+int fal_shared_new(const struct fal_shared_opt *opt, struct fal_shared **out);
+
+/* Seals the next message (n bytes, borrowed).  FAL_ELIMIT beyond FAL_RECORD_MAX,
+ * FAL_ESTATE when `count` are in already, FAL_ENOMEM. */
+int fal_shared_add(struct fal_shared *s, const void *msg, size_t n);
+
+/* One reference more; returns `s`. */
+struct fal_shared *fal_shared_ref(struct fal_shared *s);
+
+/* One reference less; the last one wipes the key and frees.  May be NULL. */
+void fal_shared_drop(struct fal_shared *s);
+
+/* What each receiver must be told inside its session. */
+uint64_t fal_shared_publication(const struct fal_shared *s);
+const uint8_t *fal_shared_key(const struct fal_shared *s); /* FAL_KEY_BYTES, borrowed */
+
+uint32_t fal_shared_count(const struct fal_shared *s);
+bool fal_shared_whole(const struct fal_shared *s); /* all `count` are in */
+size_t fal_shared_bytes(const struct fal_shared *s);
+
+/* Record `i` as it goes over the wire; borrowed. */
+const uint8_t *fal_shared_record(const struct fal_shared *s, uint32_t i, size_t *n);
+
+/* What compressing gave and cost; zeros for a plain one. */
+struct fal_zip_stat fal_shared_stat(const struct fal_shared *s);
+
+#endif

@@ -1,0 +1,252 @@
+/* Queues, compression and sealing of what is sent. */
+#include "net/writer.h"
+
+#include "base/err.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+#include <uv.h>
+
+/* A message between its head and its tag, or a publication that is on its way. */
+struct fal_node {
+	struct fal_node *next;
+	struct fal_shared *shared; /* NULL: bytes */
+	uint32_t index;            /* of its next record */
+	size_t n;                  /* bytes of the message */
+	bool raw, packed, bulk;
+	uint8_t bytes[];
+};
+
+static void
+append(struct fal_fifo *q, struct fal_node *node)
+{
+	if (q->head == NULL)
+		q->head = node;
+	else
+		q->tail->next = node;
+	q->tail = node;
+}
+
+static struct fal_node *
+pop(struct fal_fifo *q)
+{
+	struct fal_node *node = q->head;
+	q->head = node->next;
+	return node;
+}
+
+static void
+free_node(struct fal_node *node)
+{
+	if (node == NULL)
+		return;
+	fal_shared_drop(node->shared);
+	free(node);
+}
+
+static void
+free_fifo(struct fal_fifo *q)
+{
+	while (q->head != NULL)
+		free_node(pop(q));
+}
+
+void
+fal_writer_wipe(struct fal_writer *w)
+{
+	fal_seal_wipe(&w->tx);
+	free_fifo(&w->control);
+	free_fifo(&w->bulk);
+	fal_zip_free(w->zip);
+	fal_buf_free(&w->packed);
+	*w = (struct fal_writer){ 0 };
+}
+
+/* A node with room for head, n bytes and tag. */
+static struct fal_node *
+new_node(size_t n)
+{
+	struct fal_node *node =
+		malloc(sizeof(*node) + FAL_RECORD_HEAD + n + FAL_SEAL_TAG);
+	if (node != NULL)
+		*node = (struct fal_node){ .n = n };
+	return node;
+}
+
+int
+fal_writer_put(struct fal_writer *w, const void *msg, size_t n, enum fal_send how)
+{
+	if (n > FAL_RECORD_MAX || n > w->cap || w->queued > w->cap - n)
+		return FAL_ELIMIT;
+	struct fal_node *node = new_node(n);
+	if (node == NULL)
+		return FAL_ENOMEM;
+	if (n != 0)
+		memcpy(node->bytes + FAL_RECORD_HEAD, msg, n);
+	node->bulk = how != FAL_SEND_CONTROL;
+	node->packed = how == FAL_SEND_PACKED;
+	append(node->bulk ? &w->bulk : &w->control, node);
+	w->queued += n;
+	return FAL_OK;
+}
+
+int
+fal_writer_put_raw(struct fal_writer *w, const void *p, size_t n)
+{
+	struct fal_node *node = new_node(n);
+	if (node == NULL)
+		return FAL_ENOMEM;
+	memcpy(node->bytes, p, n);
+	node->raw = true;
+	node->next = w->control.head;
+	if (w->control.head == NULL)
+		w->control.tail = node;
+	w->control.head = node;
+	w->queued += n;
+	return FAL_OK;
+}
+
+int
+fal_writer_put_shared(struct fal_writer *w, struct fal_shared *s)
+{
+	assert(fal_shared_whole(s));
+	if (w->shared == FAL_WRITER_SHARED_MAX)
+		return FAL_ELIMIT;
+	struct fal_node *node = new_node(0);
+	if (node == NULL)
+		return FAL_ENOMEM;
+	node->shared = fal_shared_ref(s);
+	append(&w->bulk, node);
+	w->shared++;
+	const struct fal_zip_stat stat = fal_shared_stat(s);
+	w->measured.bytes_in += stat.bytes_in;
+	w->measured.bytes_out += stat.bytes_out;
+	w->measured.ns += stat.ns;
+	return FAL_OK;
+}
+
+void
+fal_writer_skip_shared(struct fal_writer *w)
+{
+	struct fal_fifo kept = { 0 };
+	while (w->bulk.head != NULL) {
+		struct fal_node *node = pop(&w->bulk);
+		node->next = NULL;
+		if (node->shared == NULL)
+			append(&kept, node);
+		else
+			free_node(node);
+	}
+	w->bulk = kept;
+	w->shared = 0;
+}
+
+bool
+fal_writer_empty(const struct fal_writer *w)
+{
+	return w->control.head == NULL && w->bulk.head == NULL;
+}
+
+void
+fal_writer_compress(struct fal_writer *w, enum fal_compress mode)
+{
+	w->mode = mode;
+	w->trial = mode == FAL_COMPRESS_AUTO;
+	w->pays = false;
+	w->measured = (struct fal_zip_stat){ 0 };
+}
+
+bool
+fal_writer_compressing(const struct fal_writer *w)
+{
+	return w->mode == FAL_COMPRESS_ALWAYS || w->trial || w->pays;
+}
+
+/* Compresses the message where that makes it smaller; true when it did. */
+static bool
+pack(struct fal_writer *w, struct fal_node *node)
+{
+	const uint64_t begun = uv_hrtime();
+	if (w->zip == NULL && (w->zip = fal_zip_new(FAL_ZIP_LEVEL)) == NULL)
+		return false;
+	uint8_t *msg = node->bytes + FAL_RECORD_HEAD;
+	struct fal_zip_stat stat = { .bytes_in = node->n, .bytes_out = node->n };
+	fal_buf_clear(&w->packed);
+	const bool smaller =
+		fal_zip_compress(w->zip, msg, node->n, &w->packed) == FAL_OK &&
+		w->packed.n < node->n;
+	if (smaller) {
+		memcpy(msg, w->packed.p, w->packed.n);
+		node->n = stat.bytes_out = w->packed.n;
+	}
+	stat.ns = uv_hrtime() - begun;
+	struct fal_zip_stat *const to[] = { &w->zipped, &w->measured };
+	for (size_t i = 0; i < (node->packed ? 1 : 2); i++) {
+		to[i]->bytes_in += stat.bytes_in;
+		to[i]->bytes_out += stat.bytes_out;
+		to[i]->ns += stat.ns;
+	}
+	return smaller;
+}
+
+/* Ends a measurement that has seen enough. */
+static void
+judge(struct fal_writer *w, double rate)
+{
+	if (!w->trial || rate <= 0 || w->measured.bytes_in < FAL_WRITER_TRIAL)
+		return;
+	w->trial = false;
+	w->pays = fal_zip_pays(&w->measured, rate);
+}
+
+static void
+next_shared(struct fal_writer *w, struct fal_piece *out)
+{
+	struct fal_node *node = w->bulk.head;
+	struct fal_piece piece = { .shared = fal_shared_ref(node->shared) };
+	piece.p = fal_shared_record(node->shared, node->index, &piece.n);
+	if (++node->index == fal_shared_count(node->shared)) {
+		free_node(pop(&w->bulk));
+		w->shared--;
+	}
+	*out = piece;
+}
+
+int
+fal_writer_next(struct fal_writer *w, double rate, struct fal_piece *out)
+{
+	struct fal_fifo *q = w->control.head != NULL ? &w->control : &w->bulk;
+	if (q->head == NULL || (w->tx.key == NULL && !q->head->raw))
+		return 0;
+	judge(w, rate);
+	if (q->head->shared != NULL) {
+		next_shared(w, out);
+		return 1;
+	}
+	struct fal_node *node = pop(q);
+	struct fal_piece piece = { .p = node->bytes, .n = node->n, .node = node };
+	w->queued -= node->n;
+	if (!node->raw) {
+		uint8_t flags = 0;
+		if (node->bulk && node->n >= FAL_WRITER_ZIP_MIN &&
+		    (node->packed || fal_writer_compressing(w)) && pack(w, node))
+			flags = FAL_RECORD_ZSTD;
+		const int err = fal_record_seal(&w->tx, flags, node->bytes, node->n);
+		if (err < 0) {
+			free_node(node);
+			return err;
+		}
+		piece.n = FAL_RECORD_HEAD + node->n + FAL_SEAL_TAG;
+	}
+	*out = piece;
+	return 1;
+}
+
+void
+fal_piece_free(struct fal_piece *piece)
+{
+	free_node(piece->node);
+	fal_shared_drop(piece->shared);
+	*piece = (struct fal_piece){ 0 };
+}

@@ -1,0 +1,87 @@
+/* The sending half of a session: messages in, records in the order of the wire out.
+ *
+ * Two queues, control before bulk.  A message is compressed and sealed when its turn has
+ * come, as the nonces follow the order of the wire.  It touches no descriptor.
+ */
+#ifndef FAL_NET_WRITER_H
+#define FAL_NET_WRITER_H
+
+#include "base/buf.h"
+#include "net/shared.h"
+#include "wire/zip.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define FAL_WRITER_SHARED_MAX 64           /* publications waiting in one queue */
+#define FAL_WRITER_ZIP_MIN 512             /* bytes; smaller messages stay plain */
+#define FAL_WRITER_TRIAL ((size_t)1 << 20) /* bytes of bulk that a measurement takes */
+
+enum fal_send {
+	FAL_SEND_CONTROL, /* before all bulk; never compressed */
+	FAL_SEND_BULK,    /* compressed if the connection is */
+	FAL_SEND_PACKED   /* bulk that is always compressed: data chunks, snapshots */
+};
+
+enum fal_compress { FAL_COMPRESS_NEVER, FAL_COMPRESS_ALWAYS, FAL_COMPRESS_AUTO };
+
+struct fal_node; /* a queued message */
+
+struct fal_fifo {
+	struct fal_node *head, *tail;
+};
+
+struct fal_writer {
+	struct fal_seal tx; /* without a key only raw bytes leave */
+	struct fal_fifo control, bulk;
+	size_t cap;    /* bytes that may wait */
+	size_t queued; /* bytes of messages that wait; shared ones are not copied */
+	unsigned shared;
+	enum fal_compress mode;
+	bool trial, pays; /* of FAL_COMPRESS_AUTO */
+	struct fal_zip_stat measured;
+	struct fal_zip_stat zipped; /* all that was compressed here */
+	struct fal_zip *zip;
+	struct fal_buf packed;
+};
+
+/* Bytes for the wire. */
+struct fal_piece {
+	const uint8_t *p;
+	size_t n;
+	struct fal_node *node;     /* owns p, or NULL */
+	struct fal_shared *shared; /* holds p, or NULL */
+};
+
+/* Frees what waits; wipes.  {0} is valid. */
+void fal_writer_wipe(struct fal_writer *w);
+
+/* Queues a copy of n ≤ FAL_RECORD_MAX bytes.  FAL_ELIMIT when that is too long or more
+ * than `cap` would wait; FAL_ENOMEM. */
+int fal_writer_put(struct fal_writer *w, const void *msg, size_t n, enum fal_send how);
+
+/* Queues bytes that leave as they are, before anything else that waits: handshakes. */
+int fal_writer_put_raw(struct fal_writer *w, const void *p, size_t n);
+
+/* Queues a whole publication by reference.  FAL_ELIMIT beyond FAL_WRITER_SHARED_MAX;
+ * FAL_ENOMEM. */
+int fal_writer_put_shared(struct fal_writer *w, struct fal_shared *s);
+
+/* Forgets what was not sent yet of the publications in the queue. */
+void fal_writer_skip_shared(struct fal_writer *w);
+
+bool fal_writer_empty(const struct fal_writer *w);
+
+/* See fal_chan_compress.  A measurement needs `rate`, the link's bytes a second (0: not
+ * known yet), at fal_writer_next. */
+void fal_writer_compress(struct fal_writer *w, enum fal_compress mode);
+bool fal_writer_compressing(const struct fal_writer *w);
+
+/* The next bytes for the wire: 1 and `out`, to be ended with fal_piece_free; 0: nothing
+ * is to be sent; FAL_ELIMIT when the nonces are used up; FAL_ENOMEM. */
+int fal_writer_next(struct fal_writer *w, double rate, struct fal_piece *out);
+
+void fal_piece_free(struct fal_piece *piece);
+
+#endif

@@ -1,0 +1,525 @@
+/* Channels without sockets: addresses, handshakes, records, queues. */
+#include "base/err.h"
+#include "net/addr.h"
+#include "net/handshake.h"
+#include "net/reader.h"
+#include "net/writer.h"
+#include "sec/noise.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* Keys of 32 equal bytes: 1, 2, 3. */
+#define K1 "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE="
+#define K2 "AgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgI="
+#define K3 "AwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwM="
+#define KEYRING "coordinator self " K1 "\nlab work " K2 "\nlab work " K3 "\n"
+
+static struct fal_keyring *
+keyring(void)
+{
+	struct fal_keyring *kr = NULL;
+	assert_int_equal(fal_keyring_parse(KEYRING, strlen(KEYRING), "k", &kr, NULL), 0);
+	return kr;
+}
+
+static struct fal_client_key
+client_key(const char *name, int psk)
+{
+	struct fal_client_key key = { .role = FAL_ROLE_WORK };
+	uint8_t secret[FAL_KEY_BYTES];
+	snprintf(key.name, sizeof(key.name), "%s", name);
+	memset(key.psk, psk, sizeof(key.psk));
+	memset(secret, 1, sizeof(secret));
+	fal_noise_public(secret, key.server);
+	return key;
+}
+
+static void
+addresses(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *text;
+		enum fal_addr_kind kind;
+		const char *what;
+		unsigned port;
+	} good[] = {
+		{ "lab:7000", FAL_ADDR_TCP, "lab", 7000 },
+		{ "127.0.0.1:0", FAL_ADDR_TCP, "127.0.0.1", 0 },
+		{ "[::1]:65535", FAL_ADDR_TCP, "::1", 65535 },
+		{ "unix:/run/falcon", FAL_ADDR_UNIX, "/run/falcon", 0 },
+		{ "exec:ssh -W %h:%p lab", FAL_ADDR_EXEC, "ssh -W %h:%p lab", 0 },
+	};
+	for (size_t i = 0; i < sizeof(good) / sizeof(*good); i++) {
+		struct fal_addr a;
+		char text[FAL_ADDR_MAX + 16];
+		assert_int_equal(fal_addr_parse(good[i].text, &a, NULL), 0);
+		assert_int_equal(a.kind, good[i].kind);
+		assert_string_equal(a.what, good[i].what);
+		assert_int_equal(a.port, good[i].port);
+		fal_addr_format(&a, text);
+		assert_string_equal(text, good[i].text);
+	}
+	static const char *const bad[] = { "",          "lab",    "lab:",     ":7000",
+					   "lab:70000", "lab:7k", "::1:7000", "[::1:7000",
+					   "a b:1",     "unix:",  "exec:",    "exec:a %x",
+					   "exec:a %",  "[]:1",   "lab:-1",   "lab:+1" };
+	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
+		struct fal_addr a;
+		struct fal_diag d = { "" };
+		const int err = fal_addr_parse(bad[i], &a, &d);
+		if (err != FAL_EFORMAT)
+			fail_msg("'%s': %d", bad[i], err);
+		assert_non_null(strstr(d.text, bad[i]));
+	}
+	char deep[200] = "unix:";
+	memset(deep + 5, 'x', 150);
+	struct fal_addr a;
+	assert_int_equal(fal_addr_parse(deep, &a, NULL), FAL_ELIMIT);
+	struct fal_buf b = { 0 };
+	assert_int_equal(fal_addr_parse("exec:nc %h %p 100%%", &a, NULL), 0);
+	assert_int_equal(fal_addr_command(&a, &b), 0);
+	assert_string_equal((char *)b.p, "nc 127.0.0.1 7000 100%");
+	fal_buf_free(&b);
+}
+
+/* What a server with the keyring answers to `hello`; its session is thrown away. */
+static int
+answer(const struct fal_buf *hello, size_t n, struct fal_buf *out, struct fal_diag *d)
+{
+	struct fal_keyring *kr = keyring();
+	struct fal_session s = { 0 };
+	const int err = fal_handshake_answer(kr, 0, hello->p, n, &s, out, d);
+	fal_seal_wipe(&s.tx);
+	fal_seal_wipe(&s.rx);
+	fal_keyring_free(kr);
+	return err;
+}
+
+static void
+shakes_hands_with_either_key(void **state)
+{
+	(void)state;
+	struct fal_keyring *kr = keyring();
+	for (int psk = 2; psk <= 3; psk++) {
+		const struct fal_client_key key = client_key("lab", psk);
+		struct fal_buf hello = { 0 }, out = { 0 };
+		struct fal_handshake *h;
+		struct fal_session cs, ss;
+		assert_int_equal(fal_handshake_begin(&key, &hello, &h), 0);
+		for (size_t n = 0; n < hello.n; n++)
+			assert_int_equal(answer(&hello, n, &out, NULL), FAL_ETRUNC);
+		assert_int_equal(out.n, 0);
+		assert_int_equal(fal_handshake_answer(kr, 0, hello.p, hello.n, &ss, &out,
+						      NULL),
+				 0);
+		assert_int_equal(ss.used, hello.n);
+		assert_string_equal(ss.name, "lab");
+		assert_int_equal(ss.role, FAL_ROLE_WORK);
+		for (size_t n = 0; n < out.n; n++)
+			assert_int_equal(fal_handshake_finish(h, out.p, n, &cs, NULL),
+					 FAL_ETRUNC);
+		assert_int_equal(fal_handshake_finish(h, out.p, out.n, &cs, NULL), 0);
+		assert_int_equal(cs.used, out.n);
+		assert_memory_equal(cs.tx.key, ss.rx.key, FAL_KEY_BYTES);
+		assert_memory_equal(cs.rx.key, ss.tx.key, FAL_KEY_BYTES);
+		assert_string_equal(cs.fingerprint, ss.fingerprint);
+		fal_seal_wipe(&cs.tx);
+		fal_seal_wipe(&cs.rx);
+		fal_seal_wipe(&ss.tx);
+		fal_seal_wipe(&ss.rx);
+		fal_handshake_free(h);
+		fal_buf_free(&hello);
+		fal_buf_free(&out);
+	}
+	fal_keyring_free(kr);
+}
+
+static void
+refuses_every_changed_byte(void **state)
+{
+	(void)state;
+	const struct fal_client_key key = client_key("lab", 2);
+	struct fal_buf hello = { 0 }, out = { 0 };
+	struct fal_handshake *h;
+	unsigned refused = 0;
+	assert_int_equal(fal_handshake_begin(&key, &hello, &h), 0);
+	for (size_t i = 0; i < hello.n; i++) {
+		if (i == 9)
+			continue; /* the name's length: then bytes are missing */
+		hello.p[i] ^= 4;
+		const int err = answer(&hello, hello.n, &out, NULL);
+		hello.p[i] ^= 4;
+		const int want = i < 4             ? FAL_EFORMAT
+				 : i < 6 || i == 8 ? FAL_EVERSION
+						   : FAL_EAUTH;
+		if (err != want)
+			fail_msg("byte %zu: %d, expected %d", i, err, want);
+		assert_int_equal(out.n, want == FAL_EVERSION ? 9 : 0);
+		fal_buf_clear(&out);
+		refused++;
+	}
+	assert_int_equal(refused, hello.n - 1);
+	struct fal_session s;
+	assert_int_equal(answer(&hello, hello.n, &out, NULL), 0);
+	out.p[out.n - 1] ^= 1;
+	assert_int_equal(fal_handshake_finish(h, out.p, out.n, &s, NULL), FAL_EAUTH);
+	fal_handshake_free(h);
+	fal_buf_free(&hello);
+	fal_buf_free(&out);
+}
+
+static void
+says_which_versions(void **state)
+{
+	(void)state;
+	const struct fal_client_key key = client_key("lab", 2);
+	struct fal_buf hello = { 0 }, out = { 0 };
+	struct fal_handshake *h;
+	struct fal_session s;
+	struct fal_diag d;
+	assert_int_equal(fal_handshake_begin(&key, &hello, &h), 0);
+	hello.p[4] = 7;
+	hello.p[6] = 3;
+	assert_int_equal(answer(&hello, hello.n, &out, &d), FAL_EVERSION);
+	assert_string_equal(d.text, "it speaks protocol 7.3, we speak 1.0");
+	out.p[4] = 2;
+	assert_int_equal(fal_handshake_finish(h, out.p, out.n, &s, &d), FAL_EVERSION);
+	assert_string_equal(d.text, "it speaks protocol 2.0, we speak 1.0");
+	fal_handshake_free(h);
+	fal_buf_free(&hello);
+	fal_buf_free(&out);
+}
+
+/* Both ends of one direction. */
+struct pair {
+	struct fal_writer w;
+	struct fal_reader r;
+};
+
+static struct pair
+pair(void)
+{
+	uint8_t key[FAL_KEY_BYTES];
+	struct pair p = { .w.cap = (size_t)1 << 20 };
+	memset(key, 9, sizeof(key));
+	assert_int_equal(fal_seal_init(&p.w.tx, FAL_SUITE_CHACHA20_POLY1305, key), 0);
+	assert_int_equal(fal_seal_init(&p.r.rx, FAL_SUITE_CHACHA20_POLY1305, key), 0);
+	return p;
+}
+
+static void
+wipe(struct pair *p)
+{
+	fal_writer_wipe(&p->w);
+	fal_reader_wipe(&p->r);
+}
+
+/* The next record of `p`, as bytes. */
+static struct fal_buf
+take(struct pair *p)
+{
+	struct fal_piece piece;
+	struct fal_buf b = { 0 };
+	assert_int_equal(fal_writer_next(&p->w, 0, &piece), 1);
+	fal_put_bytes(&b, piece.p, piece.n);
+	fal_piece_free(&piece);
+	return b;
+}
+
+/* Reads the next record; `want` (n bytes) must be in it. */
+static void
+passes(struct pair *p, const void *want, size_t n)
+{
+	struct fal_buf b = take(p);
+	const uint8_t *msg;
+	size_t used, got;
+	assert_int_equal(fal_reader_next(&p->r, b.p, b.n, &used, &msg, &got), 1);
+	assert_int_equal(used, b.n);
+	assert_int_equal(got, n);
+	assert_memory_equal(msg, want, n);
+	fal_buf_free(&b);
+}
+
+static void
+control_goes_first(void **state)
+{
+	(void)state;
+	struct pair p = pair();
+	assert_int_equal(fal_writer_put(&p.w, "b1", 2, FAL_SEND_BULK), 0);
+	assert_int_equal(fal_writer_put(&p.w, "b2", 2, FAL_SEND_BULK), 0);
+	passes(&p, "b1", 2);
+	assert_int_equal(fal_writer_put(&p.w, "c1", 2, FAL_SEND_CONTROL), 0);
+	assert_int_equal(fal_writer_put(&p.w, "c2", 2, FAL_SEND_CONTROL), 0);
+	passes(&p, "c1", 2);
+	passes(&p, "c2", 2);
+	passes(&p, "b2", 2);
+	assert_true(fal_writer_empty(&p.w));
+	wipe(&p);
+}
+
+static void
+caps_hold(void **state)
+{
+	(void)state;
+	struct pair p = pair();
+	static uint8_t msg[FAL_RECORD_MAX + 1];
+	p.w.cap = 100000;
+	assert_int_equal(fal_writer_put(&p.w, msg, sizeof(msg), FAL_SEND_BULK),
+			 FAL_ELIMIT);
+	assert_int_equal(fal_writer_put(&p.w, msg, FAL_RECORD_MAX, FAL_SEND_BULK), 0);
+	assert_int_equal(fal_writer_put(&p.w, msg, 34465, FAL_SEND_CONTROL), FAL_ELIMIT);
+	assert_int_equal(fal_writer_put(&p.w, msg, 34464, FAL_SEND_CONTROL), 0);
+	assert_int_equal(p.w.queued, 100000);
+	passes(&p, msg, 34464);
+	passes(&p, msg, FAL_RECORD_MAX);
+	assert_int_equal(p.w.queued, 0);
+	wipe(&p);
+}
+
+static void
+every_changed_bit_ends_it(void **state)
+{
+	(void)state;
+	unsigned refused = 0, bits = 0;
+	for (size_t bit = 0;; bit++) {
+		struct pair p = pair();
+		assert_int_equal(fal_writer_put(&p.w, "twelve bytes", 12, FAL_SEND_BULK),
+				 0);
+		struct fal_buf b = take(&p);
+		const uint8_t *msg;
+		size_t used, n, all = b.n * 8;
+		if (bit < all) {
+			b.p[bit / 8] ^= (uint8_t)(1u << bit % 8);
+			refused += fal_reader_next(&p.r, b.p, b.n, &used, &msg, &n) < 0;
+			bits++;
+		}
+		fal_buf_free(&b);
+		wipe(&p);
+		if (bit == all)
+			break;
+	}
+	assert_int_equal(bits, 8 * (8 + 12 + 16));
+	assert_int_equal(refused, bits);
+}
+
+static void
+heads_are_judged_early(void **state)
+{
+	(void)state;
+	static const struct {
+		uint8_t head[8];
+		int err;
+	} heads[] = {
+		{ { 16, 0, 0, 0, 1, 0, 0, 0 }, FAL_ETRUNC },
+		{ { 16, 0, 1, 0, 1, 0, 0, 0 }, FAL_ETRUNC }, /* 65536 + tag */
+		{ { 17, 0, 1, 0, 1, 0, 0, 0 }, FAL_ELIMIT }, /* and one */
+		{ { 255, 255, 255, 255, 1, 0, 0, 0 }, FAL_ELIMIT },
+		{ { 15, 0, 0, 0, 1, 0, 0, 0 }, FAL_EFORMAT }, /* less than a tag */
+		{ { 28, 0, 1, 0, 2, 0, 0, 0 }, FAL_ETRUNC },
+		{ { 29, 0, 1, 0, 2, 0, 0, 0 }, FAL_ELIMIT },
+		{ { 27, 0, 0, 0, 2, 0, 0, 0 }, FAL_EFORMAT },
+		{ { 16, 0, 0, 0, 0, 0, 0, 0 }, FAL_EFORMAT },
+		{ { 16, 0, 0, 0, 3, 0, 0, 0 }, FAL_EFORMAT },
+		{ { 16, 0, 0, 0, 1, 2, 0, 0 }, FAL_EFORMAT },
+		{ { 16, 0, 0, 0, 1, 0, 1, 0 }, FAL_EFORMAT },
+	};
+	for (size_t i = 0; i < sizeof(heads) / sizeof(*heads); i++) {
+		struct fal_record r;
+		const int err = fal_record_peek(heads[i].head, 8, &r);
+		if (err != heads[i].err)
+			fail_msg("head %zu: %d, expected %d", i, err, heads[i].err);
+		assert_int_equal(fal_record_peek(heads[i].head, 7, &r), FAL_ETRUNC);
+	}
+}
+
+static void
+compresses_as_told(void **state)
+{
+	(void)state;
+	struct pair p = pair();
+	static uint8_t zeros[60000];
+	assert_int_equal(fal_writer_put(&p.w, zeros, sizeof(zeros), FAL_SEND_PACKED), 0);
+	passes(&p, zeros, sizeof(zeros));
+	assert_in_range(p.w.zipped.bytes_out, 1, 1000);
+	assert_int_equal(p.r.unzipped.bytes_in, p.w.zipped.bytes_out);
+	assert_int_equal(fal_writer_put(&p.w, zeros, sizeof(zeros), FAL_SEND_BULK), 0);
+	passes(&p, zeros, sizeof(zeros));
+	assert_int_equal(p.w.zipped.bytes_in, sizeof(zeros)); /* not that one */
+	fal_writer_compress(&p.w, FAL_COMPRESS_ALWAYS);
+	assert_int_equal(fal_writer_put(&p.w, zeros, sizeof(zeros), FAL_SEND_BULK), 0);
+	passes(&p, zeros, sizeof(zeros));
+	assert_int_equal(p.w.zipped.bytes_in, 2 * sizeof(zeros));
+	fal_writer_compress(&p.w, FAL_COMPRESS_NEVER);
+	assert_false(fal_writer_compressing(&p.w));
+	wipe(&p);
+}
+
+/* Whether compression goes on after a measurement at `rate`. */
+static bool
+auto_goes_on(double rate, const uint8_t *msg, size_t n)
+{
+	struct pair p = pair();
+	fal_writer_compress(&p.w, FAL_COMPRESS_AUTO);
+	for (size_t sent = 0; sent < FAL_WRITER_TRIAL + n; sent += n) {
+		struct fal_piece piece;
+		assert_true(fal_writer_compressing(&p.w));
+		assert_int_equal(fal_writer_put(&p.w, msg, n, FAL_SEND_BULK), 0);
+		assert_int_equal(fal_writer_next(&p.w, rate, &piece), 1);
+		fal_piece_free(&piece);
+	}
+	const bool goes_on = fal_writer_compressing(&p.w);
+	wipe(&p);
+	return goes_on;
+}
+
+static void
+auto_compresses_where_it_pays(void **state)
+{
+	(void)state;
+	static uint8_t zeros[32768], noise[32768];
+	fal_random_bytes(noise, sizeof(noise));
+	assert_true(auto_goes_on(1e3, zeros, sizeof(zeros)));
+	assert_false(auto_goes_on(1e15, zeros, sizeof(zeros)));
+	assert_false(auto_goes_on(1e3, noise, sizeof(noise)));
+	assert_true(auto_goes_on(0, noise, sizeof(noise))); /* not known yet */
+}
+
+static struct fal_shared *
+publish(uint64_t id, bool zstd)
+{
+	static uint8_t msg[1000];
+	const struct fal_shared_opt opt = {
+		.publication = id, .count = 3, .ad = "job", .ad_n = 3, .zstd = zstd
+	};
+	struct fal_shared *s;
+	assert_int_equal(fal_shared_new(&opt, &s), 0);
+	for (int i = 0; i < 3; i++) {
+		assert_false(fal_shared_whole(s));
+		msg[0] = (uint8_t)i;
+		assert_int_equal(fal_shared_add(s, msg, sizeof(msg)), 0);
+	}
+	assert_true(fal_shared_whole(s));
+	assert_int_equal(fal_shared_add(s, msg, 1), FAL_ESTATE);
+	return s;
+}
+
+static struct fal_publication
+announced(const struct fal_shared *s)
+{
+	return (struct fal_publication){ .id = fal_shared_publication(s),
+					 .count = 3,
+					 .key = fal_shared_key(s),
+					 .ad = "job",
+					 .ad_n = 3 };
+}
+
+/* What a reader that expects `pub` says to record i of `s`. */
+static int
+reads(struct fal_reader *r, const struct fal_shared *s, uint32_t i)
+{
+	size_t n, used, msg_n;
+	const uint8_t *msg, *wire = fal_shared_record(s, i, &n);
+	uint8_t *copy = malloc(n);
+	memcpy(copy, wire, n);
+	const int got = fal_reader_next(r, copy, n, &used, &msg, &msg_n);
+	if (got == 1) {
+		assert_int_equal(msg_n, 1000);
+		assert_int_equal(msg[0], i);
+	}
+	free(copy);
+	return got;
+}
+
+static void
+shared_records(void **state)
+{
+	(void)state;
+	for (int zstd = 0; zstd < 2; zstd++) {
+		struct pair p = pair();
+		struct fal_shared *s = publish(5, zstd), *t = publish(6, zstd);
+		struct fal_publication pub = announced(s);
+		assert_int_equal(reads(&p.r, s, 0), FAL_ESTATE); /* not announced */
+		assert_int_equal(fal_reader_expect(&p.r, &pub), 0);
+		assert_int_equal(fal_reader_expect(&p.r, &pub), FAL_EEXIST);
+		assert_int_equal(reads(&p.r, s, 0), 1);
+		assert_int_equal(reads(&p.r, s, 0), FAL_ESTATE); /* again */
+		assert_int_equal(reads(&p.r, s, 2), FAL_ESTATE); /* one misses */
+		assert_int_equal(reads(&p.r, t, 0), FAL_ESTATE);
+		pub = announced(t);
+		pub.ad[0] = 'J';
+		assert_int_equal(fal_reader_expect(&p.r, &pub), 0);
+		assert_int_equal(reads(&p.r, t, 0), FAL_EAUTH); /* of another job */
+		assert_int_equal(reads(&p.r, s, 1), 1);
+		assert_int_equal(reads(&p.r, s, 2), 1);
+		assert_int_equal(reads(&p.r, s, 0), 0); /* it is through */
+		assert_int_equal(fal_shared_bytes(s) < 1000, zstd);
+		fal_shared_drop(s);
+		fal_shared_drop(t);
+		wipe(&p);
+	}
+}
+
+static void
+skips_what_is_old(void **state)
+{
+	(void)state;
+	struct pair p = pair();
+	struct fal_shared *s = publish(1, false), *t = publish(2, false);
+	assert_int_equal(fal_writer_put_shared(&p.w, s), 0);
+	assert_int_equal(fal_writer_put(&p.w, "bulk", 4, FAL_SEND_BULK), 0);
+	struct fal_buf b = take(&p);
+	size_t n;
+	const uint8_t *first = fal_shared_record(s, 0, &n);
+	assert_int_equal(b.n, n);
+	assert_memory_equal(b.p, first, n);
+	fal_buf_free(&b);
+	fal_writer_skip_shared(&p.w);
+	assert_int_equal(fal_writer_put_shared(&p.w, t), 0);
+	fal_shared_drop(s);
+	passes(&p, "bulk", 4);
+	const struct fal_publication pub = announced(t);
+	assert_int_equal(fal_reader_expect(&p.r, &pub), 0);
+	for (uint32_t i = 0; i < 3; i++) {
+		b = take(&p);
+		const uint8_t *msg;
+		size_t used, got;
+		assert_int_equal(fal_reader_next(&p.r, b.p, b.n, &used, &msg, &got), 1);
+		assert_int_equal(msg[0], i);
+		fal_buf_free(&b);
+	}
+	assert_true(fal_writer_empty(&p.w));
+	for (int i = 0; i < FAL_WRITER_SHARED_MAX; i++)
+		assert_int_equal(fal_writer_put_shared(&p.w, t), 0);
+	assert_int_equal(fal_writer_put_shared(&p.w, t), FAL_ELIMIT);
+	fal_shared_drop(t);
+	wipe(&p);
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(addresses),
+		cmocka_unit_test(shakes_hands_with_either_key),
+		cmocka_unit_test(refuses_every_changed_byte),
+		cmocka_unit_test(says_which_versions),
+		cmocka_unit_test(control_goes_first),
+		cmocka_unit_test(caps_hold),
+		cmocka_unit_test(every_changed_bit_ends_it),
+		cmocka_unit_test(heads_are_judged_early),
+		cmocka_unit_test(compresses_as_told),
+		cmocka_unit_test(auto_compresses_where_it_pays),
+		cmocka_unit_test(shared_records),
+		cmocka_unit_test(skips_what_is_old),
+	};
+	cmocka_set_message_output(CM_OUTPUT_TAP);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
