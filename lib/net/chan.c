@@ -133,10 +133,10 @@ on_deadline(uv_timer_t *t)
 	else if (c->state == FAL_CHAN_FLUSHING)
 		fal_chan_fail(c, FAL_EIO, "what was to be sent did not leave in time");
 	else if (c->state == FAL_CHAN_CONNECTING)
-		fal_chan_fail(c, FAL_EIO, "no connection within %.1f s",
+		fal_chan_fail(c, FAL_EIO, "no connection within %g s",
 			      c->deadline_ms / 1e3);
 	else
-		fal_chan_fail(c, FAL_EIO, "no handshake within %.1f s",
+		fal_chan_fail(c, FAL_EIO, "no handshake within %g s",
 			      c->deadline_ms / 1e3);
 }
 

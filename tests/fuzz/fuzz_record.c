@@ -1,0 +1,98 @@
+/* A stranger's bytes: as a client's and a server's handshake, as heads of records, as an
+ * address, and as records whose seals are right but whose inside may be anything. */
+#include "net/addr.h"
+#include "net/handshake.h"
+#include "net/reader.h"
+#include "net/writer.h"
+#include "sec/noise.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n);
+
+#define KEYRING                                                 \
+	"c self AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=\n" \
+	"lab work AgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgI=\n"
+
+static void
+must(bool fact)
+{
+	if (!fact)
+		abort();
+}
+
+static void
+handshakes(const uint8_t *p, size_t n)
+{
+	static struct fal_keyring *kr;
+	struct fal_client_key key = { .name = "lab", .psk = { 1 }, .server = { 9 } };
+	struct fal_handshake *h;
+	struct fal_session s = { 0 };
+	struct fal_buf out = { 0 };
+	if (kr == NULL)
+		must(fal_keyring_parse(KEYRING, strlen(KEYRING), "k", &kr, NULL) == 0);
+	must(fal_handshake_answer(kr, 0, p, n, &s, &out, NULL) < 0);
+	must(out.n == 0 || out.n == 9); /* silence or a refusal */
+	fal_buf_clear(&out);
+	must(fal_handshake_begin(&key, &out, &h) == 0);
+	must(out.n <= FAL_HANDSHAKE_MAX);
+	must(fal_handshake_finish(h, p, n, &s, NULL) < 0);
+	fal_handshake_free(h);
+	fal_buf_free(&out);
+}
+
+static void
+address(const uint8_t *p, size_t n)
+{
+	struct fal_addr a, b;
+	char text[FAL_ADDR_MAX + 16], in[2048] = "";
+	memcpy(in, p, n < sizeof(in) ? n : sizeof(in) - 1);
+	if (fal_addr_parse(in, &a, NULL) < 0)
+		return;
+	fal_addr_format(&a, text);
+	must(fal_addr_parse(text, &b, NULL) == 0);
+	must(a.kind == b.kind && a.port == b.port && strcmp(a.what, b.what) == 0);
+}
+
+/* A record with this inside, sealed as it should be: flags by the first byte. */
+static void
+sealed(const uint8_t *p, size_t n)
+{
+	static const uint8_t key[FAL_KEY_BYTES] = { 5 };
+	struct fal_reader r = { 0 };
+	struct fal_seal tx;
+	const uint8_t *msg;
+	size_t used, msg_n;
+	if (n == 0 || n > FAL_RECORD_MAX)
+		return;
+	uint8_t *rec = malloc(FAL_RECORD_HEAD + n + FAL_SEAL_TAG);
+	must(rec != NULL);
+	must(fal_seal_init(&tx, FAL_SUITE_CHACHA20_POLY1305, key) == 0);
+	must(fal_seal_init(&r.rx, FAL_SUITE_CHACHA20_POLY1305, key) == 0);
+	memcpy(rec + FAL_RECORD_HEAD, p + 1, n - 1);
+	const uint8_t flags = p[0] & FAL_RECORD_ZSTD;
+	must(fal_record_seal(&tx, flags, rec, n - 1) == 0);
+	const int got = fal_reader_next(&r, rec, FAL_RECORD_HEAD + n - 1 + FAL_SEAL_TAG,
+					&used, &msg, &msg_n);
+	must(got == 1 || flags != 0);
+	must(got < 0 || msg_n <= FAL_RECORD_MAX);
+	must(flags != 0 || (msg_n == n - 1 && memcmp(msg, p + 1, n - 1) == 0));
+	fal_seal_wipe(&tx);
+	fal_reader_wipe(&r);
+	free(rec);
+}
+
+int
+LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
+{
+	struct fal_record rec;
+	if (fal_record_peek(p, n, &rec) == 0)
+		must(rec.head + rec.body <= n && rec.body >= FAL_SEAL_TAG &&
+		     rec.body <= FAL_RECORD_MAX + FAL_SEAL_TAG);
+	handshakes(p, n);
+	address(p, n);
+	sealed(p, n);
+	return 0;
+}

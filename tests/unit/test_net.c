@@ -1,0 +1,372 @@
+/* Channels between friends, over real sockets: conversations, sharing, ends. */
+#include "test_net.h"
+
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+/* Both ways, then closed by the client. */
+static void
+converse(struct world *w)
+{
+	struct end *c = &w->client[0], *s = &w->server[0];
+	SEND(c, 'a'); /* waits for the handshake */
+	SEND(c, 'b');
+	UNTIL(w, s->msgs == 2);
+	assert_int_equal(c->opened, 1);
+	assert_int_equal(w->accepted, 1);
+	assert_string_equal(w->name, "lab");
+	assert_int_equal(w->role, FAL_ROLE_WORK);
+	assert_string_equal(fal_chan_name(s->c), "lab");
+	SEND(s, 'x');
+	assert_int_equal(send_bytes(s, 'y', FAL_RECORD_MAX, FAL_SEND_BULK), 0);
+	UNTIL(w, c->msgs == 2 && s->drained >= 1);
+	assert_string_equal(s->log, "ab");
+	assert_string_equal(c->log, "xy");
+	assert_int_equal(c->bytes, FAL_RECORD_MAX + 10);
+	assert_true(fal_chan_stat(c->c).rx == fal_chan_stat(s->c).tx);
+	SEND(c, 'c');
+	fal_chan_close(c->c);
+	assert_int_equal(c->closed, 0);
+	assert_int_equal(send_bytes(c, 'd', 1, FAL_SEND_BULK), FAL_ESTATE);
+	UNTIL(w, c->closed == 1 && s->closed == 1);
+	assert_string_equal(s->log, "abc");
+	assert_string_equal(s->reason, "closed by the peer");
+	assert_int_equal(s->err, 0);
+	assert_int_equal(c->err, 0);
+}
+
+static void
+over_tcp(void **state)
+{
+	struct world w;
+	(void)state;
+	begin(&w, (struct fal_listen_opt){ 0 });
+	struct fal_addr at = addr("%s", fal_listen_text(w.l));
+	snprintf(at.what, sizeof(at.what), "localhost"); /* perhaps ::1 first */
+	dial_as(&w, 0, &at, client_key("lab", 2, 1), (struct fal_chan_opt){ 0 });
+	converse(&w);
+	assert_int_equal(w.refusals, 0);
+	end(&w);
+}
+
+/* A listener on dir/s instead. */
+static void
+listen_unix(struct world *w)
+{
+	fal_listen_close(w->l);
+	listen_at(w, addr("unix:%s/s", w->dir), (struct fal_listen_opt){ 0 });
+}
+
+static void
+over_unix(void **state)
+{
+	struct world w;
+	struct stat st;
+	(void)state;
+	begin(&w, (struct fal_listen_opt){ 0 });
+	/* A socket that nobody listens on is in the way. */
+	struct sockaddr_un sun = { .sun_family = AF_UNIX };
+	snprintf(sun.sun_path, sizeof(sun.sun_path), "%s/s", w.dir);
+	const int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+	assert_int_equal(bind(fd, (struct sockaddr *)&sun, sizeof(sun)), 0);
+	close(fd);
+	listen_unix(&w);
+	assert_int_equal(stat(sun.sun_path, &st), 0);
+	assert_int_equal(st.st_mode & 0777, 0600);
+
+	struct fal_listen *second;
+	struct fal_diag d;
+	const struct fal_addr at = addr("%s", fal_listen_text(w.l));
+	const struct fal_listen_opt opt = { .addr = &at, .keyring = w.kr };
+	const struct fal_listen_ops ops = { &w, on_accept, on_refused };
+	assert_int_equal(fal_listen_start(&w.loop, &opt, &ops, &second, &d), FAL_EEXIST);
+	dial(&w, 0);
+	converse(&w);
+	end(&w);
+	assert_int_equal(stat(sun.sun_path, &st), -1);
+}
+
+static void
+over_a_command(void **state)
+{
+	struct world w;
+	(void)state;
+	begin(&w, (struct fal_listen_opt){ 0 });
+	listen_unix(&w);
+	struct fal_addr at = addr("exec:exec socat - UNIX-CONNECT:%s/s", w.dir);
+	dial_as(&w, 0, &at, client_key("lab", 2, 1), (struct fal_chan_opt){ 0 });
+	converse(&w);
+	at = addr("exec:exit 3");
+	dial_as(&w, 1, &at, client_key("lab", 2, 1), (struct fal_chan_opt){ 0 });
+	UNTIL(&w, w.client[1].closed == 1);
+	assert_int_equal(w.client[1].err, FAL_EAUTH);
+	assert_non_null(strstr(w.client[1].reason, "exec:exit 3: the command ended"));
+	/* One that would never end goes with its channel. */
+	at = addr("exec:exec sleep 1000");
+	dial_as(&w, 2, &at, client_key("lab", 2, 1), (struct fal_chan_opt){ 0 });
+	end(&w);
+}
+
+static void
+control_overtakes_bulk(void **state)
+{
+	struct world w;
+	(void)state;
+	begin(&w, (struct fal_listen_opt){ 0 });
+	meet(&w, 0);
+	struct end *c = &w.client[0], *s = &w.server[0];
+	const unsigned bulk = 800; /* 48 MB */
+	for (unsigned i = 0; i < bulk; i++)
+		assert_int_equal(send_bytes(c, 'b', 60000, FAL_SEND_BULK), 0);
+	UNTIL(&w, s->msgs > 20);
+	SEND(c, 'c');
+	UNTIL(&w, s->msgs == bulk + 2);
+	const char *at = memchr(s->log, 'c', s->msgs);
+	assert_non_null(at);
+	if (at - s->log > bulk / 2)
+		fail_msg("control came as number %td of %u", at - s->log, s->msgs);
+	UNTIL(&w, c->drained >= 1);
+	assert_int_equal(fal_chan_stat(c->c).queued, 0);
+	assert_true(fal_chan_stat(c->c).rate > 0);
+	assert_int_equal(s->bytes, bulk * 60000u + 20);
+	end(&w);
+}
+
+static void
+nobody_there(void **state)
+{
+	struct world w;
+	(void)state;
+	begin(&w, (struct fal_listen_opt){ 0 });
+	const struct fal_addr gone = addr("%s", fal_listen_text(w.l));
+	fal_listen_close(w.l);
+	w.l = NULL;
+	uv_run(&w.loop, UV_RUN_NOWAIT);
+	dial_as(&w, 0, &gone, client_key("lab", 2, 1), (struct fal_chan_opt){ 0 });
+	const struct fal_addr path = addr("unix:%s/none", w.dir);
+	dial_as(&w, 1, &path, client_key("lab", 2, 1), (struct fal_chan_opt){ 0 });
+	dial_as(&w, 2, &gone, client_key("lab", 2, 1), (struct fal_chan_opt){ 0 });
+	fal_chan_close(w.client[2].c);
+	UNTIL(&w, w.client[0].closed && w.client[1].closed && w.client[2].closed);
+	assert_non_null(strstr(w.client[0].reason, ": connection refused"));
+	assert_non_null(strstr(w.client[1].reason, ": no such file or directory"));
+	assert_int_equal(w.client[0].err, FAL_EIO);
+	assert_int_equal(w.client[2].err, 0);
+	end(&w);
+}
+
+static void
+queue_cap(void **state)
+{
+	struct world w;
+	(void)state;
+	begin(&w, (struct fal_listen_opt){ .chan.send_cap = 100000 });
+	meet(&w, 0);
+	struct end *s = &w.server[0];
+	assert_int_equal(send_bytes(s, 'a', 60000, FAL_SEND_BULK), 0);
+	assert_int_equal(send_bytes(s, 'b', 40001, FAL_SEND_CONTROL), FAL_ELIMIT);
+	assert_int_equal(send_bytes(s, 'c', 40000, FAL_SEND_CONTROL), 0);
+	assert_int_equal(fal_chan_stat(s->c).queued, 100000);
+	UNTIL(&w, w.client[0].msgs == 2);
+	assert_string_equal(w.client[0].log, "ca");
+	end(&w);
+}
+
+static struct fal_shared *
+publish(uint64_t id, char first, bool zstd)
+{
+	static uint8_t msg[50000];
+	const struct fal_shared_opt opt = {
+		.publication = id, .count = 40, .ad = "job 1", .ad_n = 5, .zstd = zstd
+	};
+	struct fal_shared *s;
+	assert_int_equal(fal_shared_new(&opt, &s), 0);
+	msg[0] = (uint8_t)first;
+	for (int i = 0; i < 40; i++)
+		assert_int_equal(fal_shared_add(s, msg, sizeof(msg)), 0);
+	return s;
+}
+
+static void
+expect(struct end *e, const struct fal_shared *s)
+{
+	const struct fal_publication pub = { .id = fal_shared_publication(s),
+					     .count = 40,
+					     .key = fal_shared_key(s),
+					     .ad = "job 1",
+					     .ad_n = 5 };
+	assert_int_equal(fal_chan_expect_shared(e->c, &pub), 0);
+}
+
+static void
+shared_to_three(void **state)
+{
+	(void)state;
+	for (int zstd = 0; zstd < 2; zstd++) {
+		struct world w;
+		begin(&w, (struct fal_listen_opt){ 0 });
+		for (int i = 0; i < 3; i++)
+			meet(&w, i);
+		struct fal_shared *s = publish(7, 's', zstd);
+		for (int i = 0; i < 3; i++) {
+			expect(&w.client[i], s);
+			assert_int_equal(fal_chan_send_shared(w.server[i].c, s), 0);
+		}
+		const size_t bytes = fal_shared_bytes(s);
+		fal_shared_drop(s); /* the queues hold it */
+		for (int i = 0; i < 3; i++) {
+			UNTIL(&w, w.client[i].msgs == 40 && w.server[i].drained == 1);
+			assert_int_equal(w.client[i].bytes, 40 * 50000);
+			/* the same records to all, after 57 bytes of handshake */
+			assert_int_equal(fal_chan_stat(w.server[i].c).tx, bytes + 57);
+		}
+		assert_int_equal(bytes < 40 * 50000, zstd);
+		end(&w);
+	}
+}
+
+static void
+skips_to_the_newest(void **state)
+{
+	struct world w;
+	(void)state;
+	begin(&w, (struct fal_listen_opt){ 0 });
+	meet(&w, 0);
+	struct fal_shared *s[3];
+	for (uint64_t i = 0; i < 3; i++) {
+		s[i] = publish(i + 1, (char)('1' + i), false);
+		expect(&w.client[0], s[i]);
+	}
+	assert_int_equal(fal_chan_send_shared(w.server[0].c, s[0]), 0);
+	assert_int_equal(fal_chan_send_shared(w.server[0].c, s[1]), 0);
+	UNTIL(&w, w.client[0].msgs > 0); /* the first is on its way */
+	fal_chan_skip_shared(w.server[0].c);
+	assert_int_equal(fal_chan_send_shared(w.server[0].c, s[2]), 0);
+	UNTIL(&w,
+	      w.client[0].log[w.client[0].msgs - 1] == '3' && w.server[0].drained > 0);
+	const char *at = memchr(w.client[0].log, '3', w.client[0].msgs);
+	UNTIL(&w, w.client[0].msgs == at - w.client[0].log + 40);
+	assert_true(w.client[0].msgs < 120);
+	for (int i = 0; i < 3; i++)
+		fal_shared_drop(s[i]);
+	/* Nobody told of this one. */
+	struct fal_shared *unknown = publish(9, '9', false);
+	assert_int_equal(fal_chan_send_shared(w.server[0].c, unknown), 0);
+	fal_shared_drop(unknown);
+	UNTIL(&w, w.client[0].closed == 1);
+	assert_int_equal(w.client[0].err, FAL_ESTATE);
+	end(&w);
+}
+
+static void
+compression(void **state)
+{
+	struct world w;
+	(void)state;
+	begin(&w, (struct fal_listen_opt){ 0 });
+	meet(&w, 0);
+	struct end *c = &w.client[0], *s = &w.server[0];
+	fal_chan_compress(c->c, FAL_COMPRESS_ALWAYS);
+	for (unsigned i = 0; i < 10; i++)
+		assert_int_equal(send_bytes(c, 'z', 50000, FAL_SEND_BULK), 0);
+	UNTIL(&w, s->msgs == 11);
+	const struct fal_chan_stat there = fal_chan_stat(c->c),
+				   here = fal_chan_stat(s->c);
+	assert_int_equal(s->bytes, 500010);
+	assert_in_range(there.saved, 490000, 500000);
+	assert_true(there.saved == here.saved);
+	assert_true(there.zip_ns > 0 && here.zip_ns > 0);
+	assert_in_range(here.rx, 1, 10000);
+	fal_chan_compress(c->c, FAL_COMPRESS_NEVER);
+	assert_int_equal(send_bytes(c, 'n', 50000, FAL_SEND_BULK), 0);
+	UNTIL(&w, s->msgs == 12);
+	assert_true(fal_chan_stat(c->c).saved == there.saved);
+	end(&w);
+}
+
+static void
+revoked(void **state)
+{
+	struct world w;
+	(void)state;
+	begin(&w, (struct fal_listen_opt){ 0 });
+	meet(&w, 0);
+	const struct fal_addr at = addr("%s", fal_listen_text(w.l));
+	dial_as(&w, 1, &at, client_key("admin", 3, 1), (struct fal_chan_opt){ 0 });
+	SEND(&w.client[1], 'h');
+	UNTIL(&w, w.server[1].msgs == 1);
+	assert_int_equal(w.role, FAL_ROLE_CONTROL);
+	struct fal_keyring *fresh =
+		parse("coordinator self " K1 "\nadmin control " K3 "\n");
+	fal_listen_keyring(w.l, fresh);
+	assert_int_equal(w.server[0].closed, 0);
+	UNTIL(&w, w.server[0].closed == 1 && w.client[0].closed == 1);
+	assert_int_equal(w.server[0].err, FAL_EPERM);
+	assert_string_equal(w.server[0].reason, "its key was revoked");
+	SEND(&w.client[1], 'i');
+	UNTIL(&w, w.server[1].msgs == 2);
+	dial(&w, 2);
+	UNTIL(&w, w.client[2].closed == 1);
+	assert_int_equal(w.client[2].err, FAL_EAUTH);
+	end(&w);
+	fal_keyring_free(fresh);
+}
+
+static void
+last_words_arrive(void **state)
+{
+	struct world w;
+	(void)state;
+	begin(&w, (struct fal_listen_opt){ 0 });
+	meet(&w, 0);
+	struct end *c = &w.client[0], *s = &w.server[0];
+	s->close_on_msg = true;
+	for (unsigned i = 0; i < 200; i++) /* is still sending when it is refused */
+		assert_int_equal(send_bytes(c, 'b', 60000, FAL_SEND_BULK), 0);
+	SEND(s, 'r');
+	UNTIL(&w, c->closed == 1 && s->closed == 1);
+	assert_string_equal(c->log, "r");
+	assert_int_equal(s->msgs, 2);
+	assert_int_equal(c->closed + s->closed, 2);
+	end(&w);
+}
+
+static void
+killed_is_silent(void **state)
+{
+	struct world w;
+	(void)state;
+	begin(&w, (struct fal_listen_opt){ 0 });
+	meet(&w, 0);
+	SEND(&w.client[0], 'x');
+	fal_chan_kill(w.client[0].c);
+	w.client[0].c = NULL;
+	UNTIL(&w, w.server[0].closed == 1);
+	assert_int_equal(w.client[0].closed, 0);
+	assert_int_equal(w.server[0].msgs, 1);
+	end(&w);
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(over_tcp),
+		cmocka_unit_test(over_unix),
+		cmocka_unit_test(over_a_command),
+		cmocka_unit_test(control_overtakes_bulk),
+		cmocka_unit_test(nobody_there),
+		cmocka_unit_test(queue_cap),
+		cmocka_unit_test(shared_to_three),
+		cmocka_unit_test(skips_to_the_newest),
+		cmocka_unit_test(compression),
+		cmocka_unit_test(revoked),
+		cmocka_unit_test(last_words_arrive),
+		cmocka_unit_test(killed_is_silent),
+	};
+	signal(SIGPIPE, SIG_IGN);
+	cmocka_set_message_output(CM_OUTPUT_TAP);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
