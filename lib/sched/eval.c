@@ -31,7 +31,7 @@ fal_sched_eval_done(const struct fal_sched *s)
 }
 
 int
-fal_eval_grant(struct fal_sched *s, struct fal_worker *w, uint32_t n)
+fal_eval_grant(struct fal_sched *s, struct fal_worker *w, uint32_t n, double now)
 {
 	for (; n > 0 && s->eval_free_n > 0; n--) {
 		uint32_t task = s->eval_free[--s->eval_free_n];
@@ -41,6 +41,7 @@ fal_eval_grant(struct fal_sched *s, struct fal_worker *w, uint32_t n)
 		if (fal_emit_task(s, act, task) < 0)
 			return FAL_ENOMEM;
 	}
+	fal_refresh(s, w, now);
 	return FAL_OK;
 }
 
@@ -82,9 +83,8 @@ fal_eval_feed(struct fal_sched *s, double now)
 		if (n == 0)
 			break;
 		w->base = now;
-		if (fal_eval_grant(s, w, n) < 0)
+		if (fal_eval_grant(s, w, n, now) < 0)
 			return FAL_ENOMEM;
-		fal_refresh(s, w, now);
 	}
 	return FAL_OK;
 }

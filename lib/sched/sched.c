@@ -383,10 +383,11 @@ fal_sched_evaluated(struct fal_sched *s, double now, uint32_t id, uint32_t task,
 	w->base = now;
 	fal_refresh(s, w, now);
 	/* While nothing else is to be done, the next ones are there before it is idle. */
-	if (!s->open && w->queued == 0 && w->evals <= w->lanes && fal_worker_active(w) &&
-	    fal_eval_grant(s, w, (s->eval_free_n + 2 * s->active - 1) / (2 * s->active)) <
-		    0)
-		return FAL_ENOMEM;
+	if (!s->open && w->evals <= w->lanes && fal_worker_active(w)) {
+		uint32_t n = (s->eval_free_n + 2 * s->active - 1) / (2 * s->active);
+		if (fal_eval_grant(s, w, n, now) < 0)
+			return FAL_ENOMEM;
+	}
 	int err = fal_eval_feed(s, now);
 	return err < 0 ? err : 1;
 }

@@ -156,6 +156,6 @@ int fal_plan(struct fal_sched *s, double now);
 /* eval.c */
 int fal_eval_feed(struct fal_sched *s, double now);
 int fal_eval_return(struct fal_sched *s, uint32_t slot);
-int fal_eval_grant(struct fal_sched *s, struct fal_worker *w, uint32_t n);
+int fal_eval_grant(struct fal_sched *s, struct fal_worker *w, uint32_t n, double now);
 
 #endif

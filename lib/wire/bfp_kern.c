@@ -2,20 +2,13 @@
  * from at run time; each is exact or rounds elementwise, so all give the same bits. */
 #include "wire/bfp_kern.h"
 
+#include "base/vector.h"
+
 #include <endian.h>
 #include <math.h>
 #include <string.h>
 
-/* Sanitizers cannot run before the resolvers of target_clones do. */
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && \
-	!defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-#define VECTOR \
-	__attribute__((optimize("O3"), target_clones("avx512f", "avx2", "default")))
-#else
-#define VECTOR
-#endif
-
-VECTOR uint32_t
+FAL_VECTOR uint32_t
 fal_bfp_max_magnitude(const float *g, uint32_t len)
 {
 	uint32_t max = 0;
@@ -29,7 +22,7 @@ fal_bfp_max_magnitude(const float *g, uint32_t len)
 }
 
 /* g·scale is exact: a power of two, and what falls below float's range rounds to 0. */
-VECTOR void
+FAL_VECTOR void
 fal_bfp_quantise_narrow(int32_t *restrict q, const float *restrict g, float scale,
 			uint32_t len)
 {
@@ -37,7 +30,7 @@ fal_bfp_quantise_narrow(int32_t *restrict q, const float *restrict g, float scal
 		q[i] = (int32_t)rintf(g[i] * scale);
 }
 
-VECTOR void
+FAL_VECTOR void
 fal_bfp_quantise_wide(int64_t *restrict q, const float *restrict g, float scale,
 		      uint32_t len)
 {
@@ -45,35 +38,35 @@ fal_bfp_quantise_wide(int64_t *restrict q, const float *restrict g, float scale,
 		q[i] = (int64_t)rintf(g[i] * scale);
 }
 
-VECTOR void
+FAL_VECTOR void
 fal_bfp_widen(int64_t *restrict to, const int32_t *restrict from, uint32_t len)
 {
 	for (uint32_t i = 0; i < len; i++)
 		to[i] = from[i];
 }
 
-VECTOR void
+FAL_VECTOR void
 fal_bfp_add_narrow(int32_t *restrict to, const int32_t *restrict from, uint32_t len)
 {
 	for (uint32_t i = 0; i < len; i++)
 		to[i] += from[i];
 }
 
-VECTOR void
+FAL_VECTOR void
 fal_bfp_add_wide_narrow(int64_t *restrict to, const int32_t *restrict from, uint32_t len)
 {
 	for (uint32_t i = 0; i < len; i++)
 		to[i] += from[i];
 }
 
-VECTOR void
+FAL_VECTOR void
 fal_bfp_add_wide(int64_t *restrict to, const int64_t *restrict from, uint32_t len)
 {
 	for (uint32_t i = 0; i < len; i++)
 		to[i] += from[i];
 }
 
-VECTOR void
+FAL_VECTOR void
 fal_bfp_range_narrow(const int32_t *v, uint32_t len, int64_t *min, int64_t *max)
 {
 	int32_t lo = v[0], hi = v[0];
@@ -85,7 +78,7 @@ fal_bfp_range_narrow(const int32_t *v, uint32_t len, int64_t *min, int64_t *max)
 	*max = hi;
 }
 
-VECTOR void
+FAL_VECTOR void
 fal_bfp_range_wide(const int64_t *v, uint32_t len, int64_t *min, int64_t *max)
 {
 	int64_t lo = v[0], hi = v[0];
@@ -97,7 +90,7 @@ fal_bfp_range_wide(const int64_t *v, uint32_t len, int64_t *min, int64_t *max)
 	*max = hi;
 }
 
-VECTOR void
+FAL_VECTOR void
 fal_bfp_split(const int64_t *restrict v, int64_t base, uint32_t len,
 	      uint32_t *restrict low, uint32_t *restrict high)
 {
@@ -108,7 +101,7 @@ fal_bfp_split(const int64_t *restrict v, int64_t base, uint32_t len,
 	}
 }
 
-VECTOR void
+FAL_VECTOR void
 fal_bfp_add_planes(int64_t *restrict to, const uint32_t *restrict low,
 		   const uint32_t *restrict high, int64_t base, uint32_t len)
 {
@@ -118,7 +111,7 @@ fal_bfp_add_planes(int64_t *restrict to, const uint32_t *restrict low,
 	}
 }
 
-VECTOR void
+FAL_VECTOR void
 fal_bfp_pack_plane(fal_u32_any *restrict out, const uint32_t *restrict v, uint32_t base,
 		   uint32_t len, unsigned width)
 {
@@ -137,7 +130,7 @@ fal_bfp_pack_plane(fal_u32_any *restrict out, const uint32_t *restrict v, uint32
 	}
 }
 
-VECTOR void
+FAL_VECTOR void
 fal_bfp_unpack_add(uint32_t *restrict to, const fal_u32_any *restrict in, uint32_t base,
 		   uint32_t len, unsigned width)
 {
@@ -163,7 +156,7 @@ fal_bfp_unpack_add(uint32_t *restrict to, const fal_u32_any *restrict in, uint32
 	}
 }
 
-VECTOR void
+FAL_VECTOR void
 fal_bfp_mean_narrow(const int32_t *restrict v, double scale, double divisor, uint32_t len,
 		    float *restrict out)
 {
@@ -171,7 +164,7 @@ fal_bfp_mean_narrow(const int32_t *restrict v, double scale, double divisor, uin
 		out[i] = (float)((double)v[i] * scale / divisor);
 }
 
-VECTOR void
+FAL_VECTOR void
 fal_bfp_mean_wide(const int64_t *restrict v, double scale, double divisor, uint32_t len,
 		  float *restrict out)
 {

@@ -236,3 +236,19 @@ fal_msg_put_model(struct fal_buf *out, uint32_t incarnation, uint64_t version,
 	fal_put_bytes(out, params + from, ((to < n ? to : n) - from) * sizeof(*params));
 	return out->err;
 }
+
+static void
+store_le(uint8_t *out, uint64_t v, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		out[i] = (uint8_t)(v >> (8 * i));
+}
+
+void
+fal_msg_model_ad(const uint8_t job_hash[static 32], uint32_t incarnation,
+		 uint64_t version, uint8_t out[static FAL_MODEL_AD])
+{
+	memcpy(out, job_hash, 32);
+	store_le(out + 32, incarnation, 4);
+	store_le(out + 36, version, 8);
+}

@@ -19,6 +19,7 @@ enum {
 	FAL_MSG_MAX = 65536,  /* bytes of a message */
 	FAL_LOSS_BITS = 20,   /* losses travel as llrint(loss · 2^20) */
 	FAL_MODEL_BLOCKS = 3, /* most blocks in one MODEL message */
+	FAL_MODEL_AD = 44,    /* bytes of what fal_msg_model_ad writes */
 	FAL_FINGERPRINT = 16  /* bytes */
 };
 
@@ -197,5 +198,10 @@ bool fal_msg_may_send(uint16_t type, enum fal_sender sender);
 int fal_msg_put_model(struct fal_buf *out, uint32_t incarnation, uint64_t version,
 		      uint32_t first, uint32_t blocks, const float *params, size_t n,
 		      const int8_t *exps);
+
+/* What all readers of a published version must agree on, the additional data of its
+ * shared records: BLAKE2b-256 of the job's text, u32 incarnation, u64 version. */
+void fal_msg_model_ad(const uint8_t job_hash[static 32], uint32_t incarnation,
+		      uint64_t version, uint8_t out[static FAL_MODEL_AD]);
 
 #endif

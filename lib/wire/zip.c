@@ -3,21 +3,13 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/vector.h"
 
 #include <endian.h>
 #include <stdlib.h>
 #include <string.h>
 #include <zstd.h>
 #include <zstd_errors.h>
-
-/* Sanitizers cannot run before the resolvers of target_clones do. */
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && \
-	!defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-#define VECTOR \
-	__attribute__((optimize("O3"), target_clones("avx512f", "avx2", "default")))
-#else
-#define VECTOR
-#endif
 
 struct fal_zip {
 	ZSTD_CCtx *c;
@@ -114,7 +106,7 @@ fal_zip_decompress(struct fal_zip *z, const void *src, size_t n, size_t limit,
 		       : FAL_EFORMAT;
 }
 
-VECTOR void
+FAL_VECTOR void
 fal_shuffle4(uint8_t *restrict dst, const void *restrict src, size_t n)
 {
 	const uint8_t *from = src;
@@ -129,7 +121,7 @@ fal_shuffle4(uint8_t *restrict dst, const void *restrict src, size_t n)
 	}
 }
 
-VECTOR void
+FAL_VECTOR void
 fal_unshuffle4(void *restrict dst, const uint8_t *restrict src, size_t n)
 {
 	uint8_t *to = dst;
