@@ -28,7 +28,9 @@ fal_buf_room(struct fal_buf *b, size_t n)
 {
 	if (b->err != 0)
 		return NULL;
-	if (n > SIZE_MAX - b->n || FAL_GROW(b->p, b->cap, b->n + n) < 0) {
+	/* At least 1, so that no room in an empty buffer has an address, too. */
+	if (n > SIZE_MAX - b->n ||
+	    FAL_GROW(b->p, b->cap, b->n + n != 0 ? b->n + n : 1) < 0) {
 		b->err = FAL_ENOMEM;
 		return NULL;
 	}

@@ -20,7 +20,8 @@ struct fal_buf {
 
 void fal_buf_free(struct fal_buf *b);  /* frees; `b` is empty again */
 void fal_buf_clear(struct fal_buf *b); /* n = 0, err = 0; keeps the memory */
-/* Returns room for n more bytes and counts them as used, or NULL (sticky error). */
+/* Returns room for n more bytes and counts them as used, or NULL (sticky error); never
+ * NULL without an error, also for n = 0. */
 uint8_t *fal_buf_room(struct fal_buf *b, size_t n);
 void fal_put_bytes(struct fal_buf *b, const void *p, size_t n);
 void fal_put_u8(struct fal_buf *b, uint8_t v);

@@ -6,8 +6,8 @@
  */
 #include "nn/conv.h"
 
+#include "base/vector.h"
 #include "nn/kern.h"
-#include "nn/vec.h"
 
 #include <string.h>
 

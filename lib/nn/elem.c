@@ -1,8 +1,8 @@
 /* Elementwise kernels: plain loops that the compiler vectorises. */
 #include "nn/elem.h"
 
+#include "base/vector.h"
 #include "nn/scalar.h"
-#include "nn/vec.h"
 
 #include <string.h>
 

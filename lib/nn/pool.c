@@ -2,7 +2,7 @@
  * write past the end of a row, in ascending order, so that the next row mends it. */
 #include "nn/pool.h"
 
-#include "nn/vec.h"
+#include "base/vector.h"
 
 #include <string.h>
 

@@ -1,14 +1,7 @@
 /* SGD, momentum and Nesterov: a loop for each kind, limited by memory. */
 #include "optim/optim.h"
 
-/* Sanitizers cannot run before the resolvers of target_clones do. */
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && \
-	!defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-#define VECTOR \
-	__attribute__((optimize("O3"), target_clones("avx512f", "avx2", "default")))
-#else
-#define VECTOR
-#endif
+#include "base/vector.h"
 
 uint32_t
 fal_optim_slots(const struct fal_optim *o)
@@ -16,14 +9,14 @@ fal_optim_slots(const struct fal_optim *o)
 	return o->kind == FAL_SGD ? 0 : 1;
 }
 
-VECTOR static void
+FAL_VECTOR static void
 sgd(float decay, float lr, float *restrict w, const float *restrict g, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
 		w[i] -= lr * (g[i] + decay * w[i]);
 }
 
-VECTOR static void
+FAL_VECTOR static void
 momentum(const struct fal_optim *o, float lr, float *restrict w, float *restrict m,
 	 const float *restrict g, size_t n)
 {
@@ -34,7 +27,7 @@ momentum(const struct fal_optim *o, float lr, float *restrict w, float *restrict
 	}
 }
 
-VECTOR static void
+FAL_VECTOR static void
 nesterov(const struct fal_optim *o, float lr, float *restrict w, float *restrict m,
 	 const float *restrict g, size_t n)
 {

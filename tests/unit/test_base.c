@@ -79,6 +79,24 @@ test_put_errors_stick(void **state)
 	free(longest);
 }
 
+/* The room of nothing is an address, so that NULL always is an error. */
+static void
+test_room_of_nothing(void **state)
+{
+	struct fal_buf b = { 0 };
+	(void)state;
+	assert_non_null(fal_buf_room(&b, 0));
+	assert_int_equal(b.n, 0);
+	assert_int_equal(b.err, FAL_OK);
+	fal_put_u8(&b, 7);
+	assert_ptr_equal(fal_buf_room(&b, 0), b.p + 1);
+	assert_int_equal(b.n, 1);
+	fal_buf_free(&b);
+	fal_put_bytes(&b, NULL, 0);
+	assert_int_equal(b.err, FAL_OK);
+	fal_buf_free(&b);
+}
+
 /* Every way to run short, and what the cursor does afterwards. */
 static void
 test_get_errors_stick(void **state)
@@ -296,6 +314,7 @@ main(void)
 		cmocka_unit_test(test_put_layout),
 		cmocka_unit_test(test_round_trip),
 		cmocka_unit_test(test_put_errors_stick),
+		cmocka_unit_test(test_room_of_nothing),
 		cmocka_unit_test(test_get_errors_stick),
 		cmocka_unit_test(test_get_str_is_strict),
 		cmocka_unit_test(test_parse_u64),
