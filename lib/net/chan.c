@@ -265,7 +265,9 @@ read_record(struct fal_chan *c)
 		return true;
 	}
 	c->in_from += used;
-	if (c->state == FAL_CHAN_UNPROVEN && c->reader.opened != 0)
+	/* Nothing is expected yet, so this was no shared record: the client is no replay.
+	 */
+	if (c->state == FAL_CHAN_UNPROVEN)
 		open_now(c);
 	if (got == 1 && c->state == FAL_CHAN_OPEN)
 		c->ops.on_msg(c->ops.arg, c, msg, n);

@@ -94,11 +94,11 @@ static void
 drop_oldest(struct fal_listen *l)
 {
 	struct fal_chan *c;
-	TAILQ_FOREACH(c, &l->half, link)
-	if (c->state != FAL_CHAN_DEAD) {
-		fal_chan_fail(c, FAL_ELIMIT, "too many handshakes are under way");
-		return;
-	}
+	for (c = TAILQ_FIRST(&l->half); c != NULL; c = TAILQ_NEXT(c, link))
+		if (c->state != FAL_CHAN_DEAD) {
+			fal_chan_fail(c, FAL_ELIMIT, "too many handshakes are under way");
+			return;
+		}
 }
 
 static int
@@ -290,12 +290,12 @@ fal_listen_keyring(struct fal_listen *l, const struct fal_keyring *keyring)
 {
 	struct fal_chan *c;
 	l->keyring = keyring;
-	TAILQ_FOREACH(c, &l->open, link)
-	if (!welcome(keyring, c))
-		fal_chan_fail(c, FAL_EPERM, "its key was revoked");
-	TAILQ_FOREACH(c, &l->half, link)
-	if (c->state == FAL_CHAN_UNPROVEN && !welcome(keyring, c))
-		fal_chan_fail(c, FAL_EPERM, "its key was revoked");
+	for (c = TAILQ_FIRST(&l->open); c != NULL; c = TAILQ_NEXT(c, link))
+		if (!welcome(keyring, c))
+			fal_chan_fail(c, FAL_EPERM, "its key was revoked");
+	for (c = TAILQ_FIRST(&l->half); c != NULL; c = TAILQ_NEXT(c, link))
+		if (c->state == FAL_CHAN_UNPROVEN && !welcome(keyring, c))
+			fal_chan_fail(c, FAL_EPERM, "its key was revoked");
 }
 
 void
@@ -304,13 +304,12 @@ fal_listen_close(struct fal_listen *l)
 	struct fal_chan *c;
 	if (l == NULL)
 		return;
-	TAILQ_FOREACH(c, &l->half, link)
-	{
+	for (c = TAILQ_FIRST(&l->half); c != NULL; c = TAILQ_NEXT(c, link)) {
 		c->owner = NULL;
 		fal_chan_kill(c);
 	}
-	TAILQ_FOREACH(c, &l->open, link)
-	c->owner = NULL;
+	for (c = TAILQ_FIRST(&l->open); c != NULL; c = TAILQ_NEXT(c, link))
+		c->owner = NULL;
 	if (l->bound.kind == FAL_ADDR_UNIX)
 		(void)unlink(l->bound.what);
 	uv_close(&l->io.handle, on_listen_closed);

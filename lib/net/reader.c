@@ -91,14 +91,12 @@ fal_reader_next(struct fal_reader *r, uint8_t *p, size_t n, size_t *used,
 	if (err < 0)
 		return err;
 	int got = 1;
-	if (rec.type == FAL_RECORD_SHARED) {
+	if (rec.type == FAL_RECORD_SHARED)
 		got = open_shared(r, &rec, p);
-	} else {
-		err = fal_record_open(&r->rx, &rec, p);
-		r->opened += err == FAL_OK;
-	}
-	if (got < 0 || err < 0)
-		return got < 0 ? got : err;
+	else if ((err = fal_record_open(&r->rx, &rec, p)) < 0)
+		got = err;
+	if (got < 0)
+		return got;
 	const uint8_t *plain = p + rec.head;
 	size_t plain_n = rec.body - FAL_SEAL_TAG;
 	if (got == 1 && (rec.flags & FAL_RECORD_ZSTD) != 0 &&

@@ -22,8 +22,7 @@ struct fal_expect {
 
 struct fal_reader {
 	struct fal_seal rx;
-	uint64_t opened; /* session records so far */
-	uint8_t *keys;   /* FAL_EXPECT_MAX content keys in locked memory, when needed */
+	uint8_t *keys; /* FAL_EXPECT_MAX content keys in locked memory, when needed */
 	struct fal_expect expect[FAL_EXPECT_MAX];
 	uint64_t newest; /* publication that was ever expected */
 	struct fal_zip *zip;
