@@ -1,0 +1,214 @@
+/* bench_sched: what one event costs the scheduler, in microseconds, and what planning a
+ * clock costs, in seconds, for 100, 1,000 and 10,000 simulated workers.  They have one
+ * lane each and speeds spread over a factor of 8; a clock has 4 tasks for each worker.
+ * Everything but the measured calls is virtual. */
+#include "base/mem.h"
+#include "base/rng.h"
+#include "sched/heap.h"
+#include "sched/sched.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { TASKS_PER_WORKER = 4 };
+
+/* One lane: it runs q[0]. */
+struct worker {
+	double task_s, began;
+	uint32_t *q;
+	size_t n, cap;
+	uint32_t seq;
+	bool claimed; /* a task, in this clock */
+};
+
+struct cluster {
+	struct fal_sched *sched;
+	struct fal_rng rng;
+	struct worker *worker;
+	struct fal_heap over; /* when each one's running task is over */
+	uint32_t workers;
+	double now;  /* virtual */
+	double cost; /* seconds in claims, ticks and their actions */
+	double planning;
+	uint64_t events;
+};
+
+static double
+clock_s(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static void
+must(int err, const char *what)
+{
+	if (err < 0) {
+		fprintf(stderr, "bench_sched: %s: %s\n", what, fal_strerror(err));
+		exit(1);
+	}
+}
+
+/* The next task of the queue begins; an idle worker has pushed all. */
+static void
+begin(struct cluster *c, uint32_t i)
+{
+	struct worker *w = &c->worker[i];
+	w->began = c->now;
+	if (w->n > 0) {
+		double noise = 0.9 + 0.2 * (double)fal_rng_unit(&c->rng);
+		fal_heap_set(&c->over, i, c->now + w->task_s * noise);
+		return;
+	}
+	fal_heap_remove(&c->over, i);
+	if (w->claimed)
+		fal_sched_arrived(c->sched, c->now, (struct fal_cid){ i + 1, w->seq }, 1,
+				  true);
+	if (w->claimed)
+		w->seq++;
+	w->claimed = false;
+}
+
+static void
+grant(struct cluster *c, uint32_t i, uint32_t first, uint32_t count)
+{
+	struct worker *w = &c->worker[i];
+	bool idle = w->n == 0;
+	must(FAL_GROW(w->q, w->cap, w->n + count), "queue");
+	for (uint32_t t = 0; t < count; t++)
+		w->q[w->n++] = first + t;
+	if (idle)
+		begin(c, i);
+}
+
+static void
+revoke(struct cluster *c, uint32_t i, uint32_t first, uint32_t count)
+{
+	struct worker *w = &c->worker[i];
+	uint32_t running = w->n > 0 ? w->q[0] : FAL_NONE;
+	size_t kept = 0;
+	for (size_t t = 0; t < w->n; t++)
+		if (w->q[t] < first || w->q[t] - first >= count)
+			w->q[kept++] = w->q[t];
+	w->n = kept;
+	if (running != FAL_NONE && (kept == 0 || w->q[0] != running))
+		begin(c, i);
+}
+
+static void
+act(struct cluster *c)
+{
+	struct fal_act a;
+	while (fal_sched_next(c->sched, &a)) {
+		if (a.kind == FAL_ACT_GRANT)
+			grant(c, a.worker - 1, a.first, a.count);
+		else if (a.kind == FAL_ACT_REVOKE)
+			revoke(c, a.worker - 1, a.first, a.count);
+	}
+}
+
+/* The next thing that happens: a tick, or a task that is over. */
+static void
+step(struct cluster *c, uint64_t clock)
+{
+	uint32_t i = fal_heap_top(&c->over);
+	double wake = fal_sched_wake(c->sched);
+	if (i == UINT32_MAX || wake < c->over.key[i]) {
+		if (wake == INFINITY)
+			must(FAL_ESTATE, "nothing is going to happen");
+		c->now = fmax(c->now, wake);
+		double t = clock_s();
+		must(fal_sched_tick(c->sched, c->now), "tick");
+		c->cost += clock_s() - t;
+	} else {
+		struct worker *w = &c->worker[i];
+		c->now = c->over.key[i];
+		struct fal_claim_in in = { .worker = i + 1,
+					   .clock = clock,
+					   .task = w->q[0],
+					   .seq = w->seq,
+					   .task_s = c->now - w->began };
+		memmove(w->q, w->q + 1, --w->n * sizeof(*w->q));
+		double t = clock_s();
+		int won = fal_sched_claim(c->sched, c->now, &in);
+		c->cost += clock_s() - t;
+		must(won, "claim");
+		w->claimed = w->claimed || won == 1;
+		begin(c, i);
+	}
+	c->events++;
+	act(c);
+}
+
+static void
+run_clock(struct cluster *c, uint64_t clock, uint32_t tasks)
+{
+	double t = clock_s();
+	must(fal_sched_open(c->sched, c->now, clock, tasks), "open");
+	c->planning += clock_s() - t;
+	act(c);
+	while (fal_sched_ledger(c->sched)->claimed < tasks)
+		step(c, clock);
+	must(fal_sched_close(c->sched, c->now), "close");
+	act(c);
+	for (uint32_t i = 0; i < c->workers; i++) {
+		c->worker[i].n = 0;
+		c->worker[i].claimed = false;
+		c->worker[i].seq++;
+		fal_heap_remove(&c->over, i);
+	}
+}
+
+/* Returns the seconds of an event. */
+static double
+bench(uint32_t workers)
+{
+	struct fal_sched_conf conf = { .scheme = "epsp" };
+	struct cluster c = { .workers = workers };
+	uint32_t tasks = TASKS_PER_WORKER * workers;
+	uint64_t clocks = 3 + 40000 / tasks;
+	c.rng = fal_rng_init(workers, FAL_RNG_TEST, 0);
+	c.worker = fal_calloc(workers, sizeof(*c.worker));
+	must(c.worker != NULL ? fal_sched_new(&conf, &c.sched) : FAL_ENOMEM, "new");
+	must(fal_heap_reserve(&c.over, workers), "heap");
+	for (uint32_t i = 0; i < workers; i++) {
+		struct fal_join j = { i + 1, 1, 1, 1, 0, 1e-4 };
+		j.task_s = 0.01 * pow(8, (double)fal_rng_unit(&c.rng));
+		c.worker[i].task_s = j.task_s;
+		c.worker[i].seq = 1;
+		must(fal_sched_join(c.sched, 0, &j), "join");
+	}
+	act(&c);
+	double begin = c.now;
+	for (uint64_t k = 0; k < clocks; k++)
+		run_clock(&c, k, tasks);
+	double each = c.cost / (double)c.events, rate = 0;
+	for (uint32_t i = 0; i < workers; i++)
+		rate += 1 / c.worker[i].task_s;
+	printf("%6u workers  %7llu events  %7.3f us/event  %9.6f s/clock planning  "
+	       "clock %.3f of the ideal\n",
+	       workers, (unsigned long long)c.events, each * 1e6,
+	       c.planning / (double)clocks,
+	       (c.now - begin) / (double)clocks / (tasks / rate));
+	for (uint32_t i = 0; i < workers; i++)
+		free(c.worker[i].q);
+	free(c.worker);
+	fal_heap_free(&c.over);
+	fal_sched_free(c.sched);
+	return each;
+}
+
+int
+main(void)
+{
+	double small = bench(100);
+	bench(1000);
+	double large = bench(10000);
+	printf("an event among 10,000 workers costs %.2f times one among 100\n",
+	       large / small);
+	return 0;
+}
