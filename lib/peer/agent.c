@@ -56,10 +56,10 @@ struct fal_agent {
 	struct fal_agent_ops ops;
 	uint32_t blocks;
 
-	struct snapshot *coming;  /* version being received, or NULL */
+	/* Versions being received, or NULL: the next one, and one to be kept. */
+	struct snapshot *coming[2];
 	struct snapshot *current; /* newest complete version */
 	struct snapshot *kept;    /* version under evaluation */
-	bool keep_coming;
 
 	uint64_t clock; /* of the queue, the pending claims and the contributions */
 	uint32_t lanes; /* in use */
@@ -76,7 +76,7 @@ struct fal_agent {
 	uint64_t since, spent[ACTIVITIES], push_all, pull_all, late;
 
 	bool leaving, left;
-	char why[FAL_WHY_MAX];
+	char why[FAL_MSG_WHY];
 };
 
 static void
@@ -142,7 +142,8 @@ fal_agent_free(struct fal_agent *a)
 		fal_sum_free(a->contribs.v[i].sum);
 	for (size_t i = 0; i < a->pool.n; i++)
 		fal_sum_free(a->pool.v[i]);
-	snapshot_drop(a->coming);
+	snapshot_drop(a->coming[0]);
+	snapshot_drop(a->coming[1]);
 	snapshot_drop(a->current);
 	snapshot_drop(a->kept);
 	free(a->lane);
@@ -154,6 +155,12 @@ fal_agent_free(struct fal_agent *a)
 	free(a);
 }
 
+static bool
+pulling(const struct fal_agent *a)
+{
+	return a->coming[0] != NULL || a->coming[1] != NULL;
+}
+
 /* Where time goes: the first that applies (DESIGN section 10). */
 static enum activity
 activity(const struct fal_agent *a)
@@ -163,7 +170,7 @@ activity(const struct fal_agent *a)
 			return COMPUTE;
 	if (a->pushing)
 		return PUSH;
-	return a->coming != NULL ? PULL : WAIT;
+	return pulling(a) ? PULL : WAIT;
 }
 
 /* Charges the time since the last event to what was going on. */
@@ -173,7 +180,7 @@ charge(struct fal_agent *a, uint64_t now)
 	uint64_t dt = a->since != 0 && now > a->since ? now - a->since : 0;
 	a->spent[activity(a)] += dt;
 	a->push_all += a->pushing ? dt : 0;
-	a->pull_all += a->coming != NULL ? dt : 0;
+	a->pull_all += pulling(a) ? dt : 0;
 	a->since = now;
 }
 
@@ -439,21 +446,22 @@ enter_clock(struct fal_agent *a, uint64_t clock)
 static int
 on_version(struct fal_agent *a, const struct fal_msg *m)
 {
+	/* One to be kept is not given up for a newer one. */
+	struct snapshot **coming = &a->coming[m->version.keep != 0];
 	struct snapshot *s = snapshot_new(a, m->version.version);
 	if (s == NULL)
 		return FAL_ENOMEM;
-	snapshot_drop(a->coming);
-	a->coming = s;
-	a->keep_coming = m->version.keep != 0;
+	snapshot_drop(*coming);
+	*coming = s;
 	return FAL_OK;
 }
 
 /* The clock that ends with the version now complete: where its time went. */
 static int
-report(struct fal_agent *a)
+report(struct fal_agent *a, uint64_t version)
 {
 	struct fal_msg m = { .type = FAL_MSG_WORKED };
-	m.worked.clock = a->coming->version - 1;
+	m.worked.clock = version - 1;
 	m.worked.compute = a->spent[COMPUTE];
 	m.worked.push = a->spent[PUSH];
 	m.worked.pull = a->spent[PULL];
@@ -466,20 +474,21 @@ report(struct fal_agent *a)
 	return send_msg(a, &m, false);
 }
 
+/* All of `a->coming[keep]` is here. */
 static int
-model_complete(struct fal_agent *a)
+model_complete(struct fal_agent *a, bool keep)
 {
-	struct snapshot *s = a->coming;
+	struct snapshot *s = a->coming[keep];
 	int err = FAL_OK;
 	bool newer = a->current == NULL || s->version > a->current->version;
+	a->coming[keep] = NULL;
 	if (newer && a->current != NULL)
-		err = report(a);
-	if (a->keep_coming) {
+		err = report(a, s->version);
+	if (keep) {
 		snapshot_drop(a->kept);
 		a->kept = s;
 		s->refs++;
 	}
-	a->coming = NULL;
 	if (newer) {
 		snapshot_drop(a->current);
 		a->current = s;
@@ -494,7 +503,8 @@ model_complete(struct fal_agent *a)
 static int
 on_model(struct fal_agent *a, const struct fal_msg *m)
 {
-	struct snapshot *s = a->coming;
+	bool keep = a->coming[1] != NULL && a->coming[1]->version == m->model.version;
+	struct snapshot *s = a->coming[keep];
 	if (s == NULL || s->version != m->model.version)
 		return FAL_OK; /* of a version that was skipped */
 	uint32_t first = m->model.first, blocks = m->model.blocks;
@@ -506,17 +516,15 @@ on_model(struct fal_agent *a, const struct fal_msg *m)
 	if (m->model.data.n != blocks + values * sizeof(float))
 		return FAL_EFORMAT;
 	for (uint32_t b = first; b < first + blocks; b++) {
-		if (s->seen[b])
-			return FAL_EEXIST;
 		int8_t e = (int8_t)m->model.data.p[b - first];
-		if (e < FAL_EXP_MIN || e > FAL_EXP_MAX)
+		if (e < FAL_EXP_MIN || e > FAL_EXP_MAX || s->seen[b])
 			return FAL_EFORMAT;
 		s->seen[b] = 1;
 		s->left--;
 	}
 	memcpy(s->exps + first, m->model.data.p, blocks);
 	memcpy(s->params + from, m->model.data.p + blocks, values * sizeof(float));
-	return s->left == 0 ? model_complete(a) : FAL_OK;
+	return s->left == 0 ? model_complete(a, keep) : FAL_OK;
 }
 
 /* Is this task queued or being run already? */

@@ -42,7 +42,7 @@ struct fal_coord {
 	float *kept;
 	uint64_t kept_version;
 	uint64_t eval_right, eval_samples;
-	int64_t eval_loss;
+	uint64_t eval_loss; /* modulo 2^64: a lying worker must not overflow it */
 
 	struct fal_coord_status status;
 	struct fal_buf line; /* scratch */
@@ -529,9 +529,10 @@ on_push(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_ms
 	uint32_t added;
 	int err =
 		add_records(c, m, cid, fal_sched_fills(c->sched, contrib), &added, diag);
+	/* What came before a bad record is counted: the ledger must say so. */
+	fal_sched_arrived(c->sched, now, cid, added, fal_store_whole(c->store, cid));
 	if (err < 0)
 		return err;
-	fal_sched_arrived(c->sched, now, cid, added, fal_store_whole(c->store, cid));
 	return fal_store_complete(c->store) ? complete_clock(c, now) : drain(c, now);
 }
 
@@ -546,12 +547,27 @@ on_worked(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_
 	return FAL_OK;
 }
 
+/* How many samples test task `task` has; 0: there is no such task. */
+static uint32_t
+eval_samples(const struct fal_coord *c, uint32_t task)
+{
+	uint64_t first = (uint64_t)task * c->conf.task, all = c->conf.test_samples;
+	if (first >= all)
+		return 0;
+	return all - first < c->conf.task ? (uint32_t)(all - first) : c->conf.task;
+}
+
 static int
 on_evaluated(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_msg *m,
 	     struct fal_diag *diag)
 {
 	if (!c->evaluating || m->evaluated.version != c->kept_version)
 		return FAL_OK;
+	uint32_t samples = eval_samples(c, m->evaluated.task);
+	if (m->evaluated.samples != samples || m->evaluated.right > samples)
+		return fal_diag_set(diag, FAL_EINVAL, "%u right of %u in test task %u",
+				    m->evaluated.right, m->evaluated.samples,
+				    m->evaluated.task);
 	int counts = fal_sched_evaluated(c->sched, now, p->worker, m->evaluated.task,
 					 (double)m->evaluated.task_ns * 1e-9);
 	if (counts < 0)
@@ -560,14 +576,15 @@ on_evaluated(struct fal_coord *c, double now, struct fal_peer *p, const struct f
 	if (counts == 1) {
 		c->eval_right += m->evaluated.right;
 		c->eval_samples += m->evaluated.samples;
-		c->eval_loss += m->evaluated.loss;
+		c->eval_loss += (uint64_t)m->evaluated.loss;
 	}
 	if (!fal_sched_eval_done(c->sched))
 		return drain(c, now);
 	double n = (double)c->eval_samples;
 	c->evaluating = false;
 	c->status.accuracy = (double)c->eval_right / n;
-	c->status.accuracy_loss = ldexp((double)c->eval_loss, -FAL_LOSS_BITS) / n;
+	c->status.accuracy_loss =
+		ldexp((double)(int64_t)c->eval_loss, -FAL_LOSS_BITS) / n;
 	fal_line_eval(&c->line, now - c->start, c->kept_version,
 		      c->kept_version / clocks_per_epoch(c), c->eval_right,
 		      c->eval_samples, c->status.accuracy_loss);

@@ -13,7 +13,7 @@
 struct fal_peer {
 	uint32_t id;     /* of the session */
 	uint32_t worker; /* its id in ledger and trace, from 1; 0 before READY */
-	char name[FAL_NAME_MAX];
+	char name[FAL_MSG_NAME];
 	bool ready, left;
 	bool has_kept; /* it has the version under evaluation */
 	uint32_t lanes_min, lanes_max, cores;

@@ -153,10 +153,10 @@ get_field(struct fal_rd *r, enum kind kind, void *at)
 		*(uint64_t *)at = fal_get_u64(r);
 		break;
 	case STR64:
-		fal_get_str(r, at, FAL_NAME_MAX);
+		fal_get_str(r, at, FAL_MSG_NAME);
 		break;
 	case STR256:
-		fal_get_str(r, at, FAL_WHY_MAX);
+		fal_get_str(r, at, FAL_MSG_WHY);
 		break;
 	case BYTES16:
 		get_bytes(r, at, 16);

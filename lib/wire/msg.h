@@ -14,8 +14,8 @@
 enum {
 	FAL_PROTO_MAJOR = 1,
 	FAL_PROTO_MINOR = 0,
-	FAL_NAME_MAX = 64,    /* bytes of a name with its NUL */
-	FAL_WHY_MAX = 256,    /* bytes of a reason with its NUL */
+	FAL_MSG_NAME = 64,    /* bytes of a name with its NUL */
+	FAL_MSG_WHY = 256,    /* bytes of a reason with its NUL */
 	FAL_MSG_MAX = 65536,  /* bytes of a message */
 	FAL_LOSS_BITS = 20,   /* losses travel as llrint(loss · 2^20) */
 	FAL_MODEL_BLOCKS = 3, /* most blocks in one MODEL message */
@@ -73,8 +73,8 @@ struct fal_msg {
 	union {
 		struct {
 			uint16_t major, minor;
-			char name[FAL_NAME_MAX];
-			char version[FAL_NAME_MAX];
+			char name[FAL_MSG_NAME];
+			char version[FAL_MSG_NAME];
 			uint32_t lanes_min, lanes_max, cores;
 		} hello;
 		struct {
@@ -113,7 +113,7 @@ struct fal_msg {
 			uint64_t task_ns;
 		} evaluated;
 		struct {
-			char why[FAL_WHY_MAX];
+			char why[FAL_MSG_WHY];
 		} leave, done, refuse;
 		struct {
 			uint64_t stamp;

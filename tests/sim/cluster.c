@@ -172,7 +172,7 @@ coord_model(void *arg, uint32_t peer, bool eval, bool keep)
 	m.version.publication = ++c->publication;
 	m.version.keep = keep;
 	ok(c, fal_msg_put(&out, &m), "VERSION");
-	to_worker(c, peer, &out, true);
+	to_worker(c, peer, &out, false);
 	uint32_t blocks = fal_blocks(c->p->toy.n);
 	for (uint32_t b = 0; b < blocks; b += FAL_MODEL_BLOCKS) {
 		uint32_t count =
@@ -323,7 +323,8 @@ lane_over(struct cluster *c, struct worker *w, const struct event *e)
 	const struct fal_run *run = &l->what;
 	ran.task_ns = (uint64_t)((c->now - l->began) * 1e9);
 	ran.loss = toy_loss(&c->p->toy, run->clock, run->task);
-	ran.samples = 1;
+	if (run->eval)
+		ran.samples = eval_samples(c->p, run->task);
 	ran.nonfinite = goes_wrong(w, run);
 	if (!run->eval && !l->cancelled) {
 		toy_grad(&c->p->toy, run->params, run->clock, run->task, c->grad);

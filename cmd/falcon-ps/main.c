@@ -1,0 +1,305 @@
+/* falcon-ps: coordinator and first shard of a job. */
+#include "base/json.h"
+#include "base/parse.h"
+#include "cli/cli.h"
+#include "cli/file.h"
+#include "model/safetensors.h"
+#include "sched/sched.h"
+#include "serve.h"
+#include "state.h"
+#include "store/store.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PROG "falcon-ps"
+
+struct options {
+	const char *listen, *state, *trace, *keyring, *compress;
+	uint64_t ready_fd, min_workers, max_memory;
+	struct fal_opt_list set;
+	bool check, exit_when_done, json;
+};
+
+struct run {
+	struct options opt;
+	struct ps_job job;
+	struct ps_state state;
+	struct ps_record record;
+	struct fal_addr listen;
+	enum fal_compress compress;
+	char *model_path;
+};
+
+/* What the job takes here: data, parameters, sums, and published copies. */
+static uint64_t
+memory_need(const struct ps_job *j)
+{
+	struct fal_store_conf store = { .n = j->model->params, .optim = j->job.optim };
+	uint64_t data = (uint64_t)j->train.n * (j->train.sample_bytes + 1) +
+			(uint64_t)j->test.n * (j->test.sample_bytes + 1);
+	return data + fal_store_bytes(&store) + 4 * sizeof(float) * store.n;
+}
+
+static int
+compress_mode(const char *word, enum fal_compress *out)
+{
+	static const struct {
+		const char *word;
+		enum fal_compress mode;
+	} modes[] = { { "auto", FAL_COMPRESS_AUTO },
+		      { "always", FAL_COMPRESS_ALWAYS },
+		      { "never", FAL_COMPRESS_NEVER } };
+	for (size_t i = 0; i < sizeof(modes) / sizeof(modes[0]); i++)
+		if (strcmp(word, modes[i].word) == 0) {
+			*out = modes[i].mode;
+			return FAL_OK;
+		}
+	return FAL_EINVAL;
+}
+
+static int
+say(const struct fal_diag *diag, int err)
+{
+	fal_cli_err(PROG, "%s", diag->text[0] != '\0' ? diag->text : fal_strerror(err));
+	return fal_cli_exit(err);
+}
+
+/* Judges options and files.  0 or an exit code. */
+static int
+check(struct run *r, const char *path)
+{
+	struct fal_diag diag = { "" };
+	const struct options *o = &r->opt;
+	int err = fal_addr_parse(o->listen, &r->listen, &diag);
+	if (err < 0)
+		return say(&diag, err);
+	if (compress_mode(o->compress, &r->compress) < 0) {
+		fal_cli_err(PROG, "--compress: '%s' is not auto, always or never",
+			    o->compress);
+		return FAL_EXIT_USAGE;
+	}
+	err = ps_job_load(&r->job, path, o->set.v, o->set.n, &diag);
+	if (err < 0) {
+		say(&diag, err);
+		/* A job that cannot be read is a bad input file, whatever was wrong. */
+		return err == FAL_ENOMEM ? FAL_EXIT_NO : FAL_EXIT_USAGE;
+	}
+	if (!fal_scheme_known(r->job.job.scheme)) {
+		fal_cli_err(PROG, "%s: sync.scheme: '%s' is not a scheme", path,
+			    r->job.job.scheme);
+		return FAL_EXIT_USAGE;
+	}
+	uint64_t need = memory_need(&r->job);
+	fal_cli_err(PROG,
+		    "%s: %" PRIu64 " parameters in %u blocks, %u tasks a clock, "
+		    "needs %" PRIu64 " MiB",
+		    r->job.job.name, r->job.model->params,
+		    fal_blocks(r->job.model->params), ps_job_tasks(&r->job),
+		    (need >> 20) + 1);
+	if (o->max_memory > 0 && need > o->max_memory) {
+		fal_cli_err(PROG,
+			    "%s: needs %" PRIu64 " bytes, --max-memory allows "
+			    "%" PRIu64,
+			    path, need, o->max_memory);
+		return FAL_EXIT_NO;
+	}
+	return FAL_EXIT_DONE;
+}
+
+static int
+save(void *arg, const float *params, struct fal_diag *diag, char sha256[static 65])
+{
+	struct run *r = arg;
+	struct fal_buf out = { 0 };
+	uint8_t digest[FAL_HASH_BYTES];
+	int err = fal_safetensors_put(r->job.model, params, NULL, 0, &out);
+	if (err == FAL_OK)
+		err = fal_cli_write(r->model_path, out.p, out.n, 0644, diag);
+	fal_sha256(out.p, out.n, digest);
+	fal_hex(digest, sizeof(digest), sha256);
+	fal_buf_free(&out);
+	return err;
+}
+
+/* The result as JSON, one object on one line. */
+static void
+result_json(const struct run *r, const struct ps_outcome *o, struct fal_buf *out)
+{
+	const struct fal_coord_status *s = &o->status;
+	fal_put_fmt(out, "{\"name\":");
+	fal_json_str(out, r->job.job.name);
+	fal_put_fmt(out, ",\"model\":");
+	fal_json_str(out, r->model_path);
+	fal_put_fmt(out, ",\"sha256\":\"%s\",\"clocks\":%" PRIu64, o->sha256, s->clocks);
+	if (s->accuracy >= 0) {
+		fal_put_fmt(out, ",\"accuracy\":");
+		fal_json_num(out, s->accuracy);
+		fal_put_fmt(out, ",\"test_loss\":");
+		fal_json_num(out, s->accuracy_loss);
+	}
+	fal_put_fmt(out, ",\"loss\":");
+	fal_json_num(out, s->loss);
+	fal_put_fmt(out,
+		    ",\"seconds\":%.3f,\"moved\":%" PRIu64 ",\"cloned\":%" PRIu64
+		    ",\"filled\":%" PRIu64 ",\"lost\":%" PRIu64 "}\n",
+		    o->seconds, s->moved, s->cloned, s->filled, s->lost);
+}
+
+static void
+result_text(const struct run *r, const struct ps_outcome *o)
+{
+	printf("model     %s\nsha256    %s\n", r->model_path, o->sha256);
+	if (o->status.accuracy >= 0)
+		printf("accuracy  %.4f\n", o->status.accuracy);
+	printf("loss      %.4f\ntime      %.2f s\n", o->status.loss, o->seconds);
+}
+
+/* Trains.  An exit code. */
+static int
+train(struct run *r)
+{
+	struct fal_diag diag = { "" };
+	struct ps_outcome outcome;
+	struct ps_serve_opt opt = { .job = &r->job,
+				    .record = &r->record,
+				    .listen = &r->listen,
+				    .keyring = r->opt.keyring,
+				    .ready_fd = (int)r->opt.ready_fd - 1,
+				    .min_workers = (uint32_t)r->opt.min_workers,
+				    .exit_when_done = r->opt.exit_when_done,
+				    .compress = r->compress,
+				    .save = save,
+				    .arg = r };
+	char *trace = ps_state_path(&r->state, "trace.jsonl");
+	char *result = ps_state_path(&r->state, "result.json");
+	struct fal_buf json = { 0 };
+	int err = trace != NULL && result != NULL && r->model_path != NULL ? FAL_OK
+									   : FAL_ENOMEM;
+	if (err == FAL_OK)
+		err = ps_record_file(&r->record, trace, &diag);
+	if (err == FAL_OK && r->opt.trace != NULL)
+		err = ps_record_file(&r->record, r->opt.trace, &diag);
+	if (err == FAL_OK)
+		err = ps_serve(&opt, &outcome, &diag);
+	int closed = ps_record_close(&r->record, &diag);
+	err = err < 0 ? err : closed;
+	int code = FAL_EXIT_DONE;
+	if (err < 0) {
+		code = say(&diag, err);
+	} else if (outcome.stopped) {
+		fal_cli_err(PROG, "%s: stopped at clock %" PRIu64 " of %" PRIu64,
+			    r->job.job.name, outcome.status.clock, outcome.status.clocks);
+		code = FAL_EXIT_TEMPFAIL;
+	} else if (outcome.status.failed) {
+		fal_cli_err(PROG, "%s: clock %" PRIu64 ": %s", r->job.job.name,
+			    outcome.status.clock, outcome.status.why);
+		code = FAL_EXIT_NO;
+	} else {
+		result_json(r, &outcome, &json);
+		err = fal_cli_write(result, json.p, json.n, 0644, &diag);
+		if (err < 0)
+			code = say(&diag, err);
+		else if (r->opt.json)
+			fwrite(json.p, 1, json.n, stdout);
+		else
+			result_text(r, &outcome);
+	}
+	fal_buf_free(&json);
+	free(trace);
+	free(result);
+	return code;
+}
+
+/* Opens the state and trains, unless the job was done before. */
+static int
+serve(struct run *r)
+{
+	struct fal_diag diag = { "" };
+	char *dir = NULL;
+	if (r->opt.state == NULL && asprintf(&dir, "%s.state", r->job.job.name) < 0)
+		return FAL_EXIT_NO;
+	int err = ps_state_open(&r->state, dir != NULL ? dir : r->opt.state,
+				&r->job.job_text, &diag);
+	free(dir);
+	r->model_path =
+		err == FAL_OK ? ps_state_path(&r->state, "model.safetensors") : NULL;
+	int code;
+	if (err < 0) {
+		say(&diag, err);
+		code = FAL_EXIT_NO;
+	} else if (r->state.done) {
+		fal_cli_err(PROG, "%s: the job is done", r->job.job.name);
+		fwrite(r->state.result.p, 1, r->state.result.n, stdout);
+		code = FAL_EXIT_DONE;
+	} else {
+		code = train(r);
+	}
+	free(r->model_path);
+	ps_state_close(&r->state);
+	return code;
+}
+
+int
+main(int argc, char **argv)
+{
+	struct run r = { .opt = { .listen = "127.0.0.1:7000",
+				  .keyring = "/etc/falcon/keyring",
+				  .compress = "auto",
+				  .min_workers = 1 } };
+	struct options *o = &r.opt;
+	uint64_t ready_fd = UINT64_MAX;
+	const struct fal_opt opts[] = {
+		{ "listen", 'l', FAL_OPT_TEXT, &o->listen, "where to listen", "ADDR" },
+		{ "keyring", 'K', FAL_OPT_TEXT, &o->keyring, "keys of the clients",
+		  "FILE" },
+		{ "state", 's', FAL_OPT_TEXT, &o->state,
+		  "folder of the job's state (NAME.state)", "DIR" },
+		{ "trace", 't', FAL_OPT_TEXT, &o->trace, "write the trace here, too",
+		  "FILE" },
+		{ "set", 0, FAL_OPT_LIST, &o->set, "change a key of the job",
+		  "SECTION.KEY=VALUE" },
+		{ "min-workers", 'w', FAL_OPT_U64, &o->min_workers,
+		  "the first clock waits for so many", "N" },
+		{ "compress", 0, FAL_OPT_TEXT, &o->compress,
+		  "zstd: auto, always or never", "MODE" },
+		{ "max-memory", 0, FAL_OPT_SIZE, &o->max_memory,
+		  "refuse a job that needs more", "SIZE" },
+		{ "ready-fd", 0, FAL_OPT_U64, &ready_fd,
+		  "write the bound address to this descriptor", "N" },
+		{ "exit-when-done", 'x', FAL_OPT_FLAG, &o->exit_when_done,
+		  "exit when the job is done", NULL },
+		{ "check", 'n', FAL_OPT_FLAG, &o->check, "judge the files and exit",
+		  NULL },
+		{ "json", 'j', FAL_OPT_FLAG, &o->json, "print the result as JSON", NULL },
+	};
+	struct fal_cli cli = { .prog = PROG,
+			       .args = "JOB",
+			       .opts = opts,
+			       .n_opts = sizeof(opts) / sizeof(opts[0]),
+			       .min_args = 1,
+			       .max_args = 1 };
+	int code = fal_cli_parse(&cli, argc, argv);
+	if (code < 0 && (o->min_workers < 1 || o->min_workers > 1000000)) {
+		fal_cli_err(PROG, "--min-workers: '%" PRIu64 "' is out of range",
+			    o->min_workers);
+		code = FAL_EXIT_USAGE;
+	}
+	if (code < 0 && ready_fd != UINT64_MAX && ready_fd > 1023) {
+		fal_cli_err(PROG, "--ready-fd: '%" PRIu64 "' is out of range", ready_fd);
+		code = FAL_EXIT_USAGE;
+	}
+	o->ready_fd = ready_fd == UINT64_MAX ? 0 : ready_fd + 1;
+	if (code < 0)
+		code = check(&r, cli.arg[0]);
+	else
+		goto free_cli;
+	if (code == FAL_EXIT_DONE && !o->check)
+		code = serve(&r);
+	code = fal_cli_finish(PROG, code);
+	ps_job_free(&r.job);
+free_cli:
+	fal_cli_free(&cli);
+	return code;
+}

@@ -1,0 +1,71 @@
+/* Encoding versions. */
+#include "publish.h"
+
+#include "base/err.h"
+#include "wire/bfp.h"
+#include "wire/msg.h"
+
+static void
+forget(struct ps_version *v)
+{
+	fal_shared_drop(v->plain);
+	fal_shared_drop(v->packed);
+	*v = (struct ps_version){ 0 };
+}
+
+static struct fal_shared *
+encode(struct ps_publisher *p, const struct ps_params *from, bool packed)
+{
+	uint8_t ad[FAL_MODEL_AD];
+	uint32_t blocks = fal_blocks(from->n);
+	struct fal_shared *s = NULL;
+	struct fal_buf msg = { 0 };
+	fal_msg_model_ad(p->job_hash, p->incarnation, from->version, ad);
+	struct fal_shared_opt opt = { .publication = ++p->publications,
+				      .count = (blocks + FAL_MODEL_BLOCKS - 1) /
+					       FAL_MODEL_BLOCKS,
+				      .ad = ad,
+				      .ad_n = sizeof(ad),
+				      .zstd = packed };
+	int err = fal_shared_new(&opt, &s);
+	for (uint32_t b = 0; b < blocks && err == FAL_OK; b += FAL_MODEL_BLOCKS) {
+		uint32_t n =
+			blocks - b < FAL_MODEL_BLOCKS ? blocks - b : FAL_MODEL_BLOCKS;
+		fal_buf_clear(&msg);
+		err = fal_msg_put_model(&msg, p->incarnation, from->version, b, n,
+					from->params, from->n, from->exps);
+		if (err == FAL_OK)
+			err = fal_shared_add(s, msg.p, msg.n);
+	}
+	fal_buf_free(&msg);
+	if (err < 0) {
+		fal_shared_drop(s);
+		return NULL;
+	}
+	return s;
+}
+
+struct fal_shared *
+ps_publish(struct ps_publisher *p, struct ps_version *v, const struct ps_params *from,
+	   bool packed, uint64_t above)
+{
+	if (v->there && v->version != from->version)
+		forget(v);
+	v->there = true;
+	v->version = from->version;
+	struct fal_shared **s = packed ? &v->packed : &v->plain;
+	if (*s != NULL && fal_shared_publication(*s) <= above) {
+		fal_shared_drop(*s);
+		*s = NULL;
+	}
+	if (*s == NULL)
+		*s = encode(p, from, packed);
+	return *s;
+}
+
+void
+ps_publisher_free(struct ps_publisher *p)
+{
+	forget(&p->newest);
+	forget(&p->kept);
+}

@@ -1,0 +1,40 @@
+/* Published versions, encoded once for all workers (DESIGN section 5). */
+#ifndef FALCON_PS_PUBLISH_H
+#define FALCON_PS_PUBLISH_H
+
+#include "net/shared.h"
+#include "sec/hash.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* One version, in the encodings that somebody has asked for. */
+struct ps_version {
+	bool there;
+	uint64_t version;
+	struct fal_shared *plain, *packed;
+};
+
+struct ps_publisher {
+	uint8_t job_hash[FAL_HASH_BYTES];
+	uint32_t incarnation;
+	uint64_t publications; /* so far */
+	struct ps_version newest, kept;
+};
+
+/* What to encode: n parameters and their blocks' exponents, borrowed. */
+struct ps_params {
+	uint64_t version;
+	const float *params;
+	const int8_t *exps;
+	size_t n;
+};
+
+/* The publication of `from`, with a number above `above`: a receiver demands that they
+ * grow.  Made if it is not there yet; borrowed.  NULL: out of memory. */
+struct fal_shared *ps_publish(struct ps_publisher *p, struct ps_version *v,
+			      const struct ps_params *from, bool packed, uint64_t above);
+void ps_publisher_free(struct ps_publisher *p);
+
+#endif

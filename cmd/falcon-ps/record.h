@@ -1,0 +1,43 @@
+/* The trace as it is kept: in files, and in memory for those who begin to follow. */
+#ifndef FALCON_PS_RECORD_H
+#define FALCON_PS_RECORD_H
+
+#include "base/buf.h"
+#include "base/err.h"
+
+#include <stdio.h>
+
+enum { RECORD_FILES = 2 };
+
+struct ps_line {
+	char *text; /* with its newline */
+	size_t n;
+};
+
+/* {0} is empty and valid. */
+struct ps_record {
+	struct {
+		FILE *f;
+		const char *path;
+	} file[RECORD_FILES];
+	struct fal_buf kept; /* job, join, leave, policy, eval, done: older than recent */
+	struct ps_line *recent; /* a queue: the last 100 clocks */
+	size_t head, n, cap;
+	size_t clocks; /* ledger lines in it */
+};
+
+/* Adds a file that gets every line; `path` is borrowed until ps_record_close. */
+int ps_record_file(struct ps_record *r, const char *path, struct fal_diag *diag);
+
+/* Takes a line without its newline.  0 or FAL_ENOMEM; files that fail show at close. */
+int ps_record_add(struct ps_record *r, const char *line, size_t n);
+
+/* Appends what a follower gets first: job, join, leave, policy, and the last 100
+ * clocks. */
+void ps_record_history(const struct ps_record *r, struct fal_buf *out);
+
+/* Lets the files be read up to here.  FAL_EIO with a diagnosis. */
+int ps_record_flush(struct ps_record *r, struct fal_diag *diag);
+int ps_record_close(struct ps_record *r, struct fal_diag *diag);
+
+#endif

@@ -1,0 +1,640 @@
+/* Sessions, messages, timers, signals. */
+#include "serve.h"
+
+#include "base/mem.h"
+#include "cli/cli.h"
+#include "cli/file.h"
+#include "cli/notify.h"
+#include "cli/progress.h"
+#include "net/listen.h"
+#include "peer/trace_lines.h"
+#include "publish.h"
+#include "session.h"
+#include "store/store.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <uv.h>
+
+#define PROG "falcon-ps"
+
+enum {
+	KEYRING_MAX = 4 << 20,
+	CHUNK_PIECE = 60 << 10, /* bytes of a chunk in one message */
+	LOGGED_MAX = 64,        /* sources of refusals that are remembered */
+	FLUSH_MS = 500,         /* the trace is readable so late at the most */
+	COMPRESS_EVERY = 100    /* clocks between measurements of compression */
+};
+
+struct ps_server {
+	const struct ps_serve_opt *opt;
+	struct ps_outcome *out;
+	struct fal_diag *diag;
+	uv_loop_t loop;
+	uv_timer_t wake, flush;
+	uv_signal_t on_int, on_term, on_hup;
+	struct fal_listen *listen;
+	struct fal_keyring *keyring;
+	struct ps_sessions sessions;
+	struct fal_coord *coord;
+	struct ps_publisher publisher;
+	struct fal_progress progress;
+	char label[96];
+	char *logged[LOGGED_MAX];
+	size_t n_logged;
+	uint64_t measured; /* clock of the last measurement of compression */
+	double began;      /* the first clock; 0: not yet */
+	bool saved;        /* the job is over and its model saved */
+	bool stopping;
+	int err; /* first error that ends the server */
+};
+
+static double
+now_s(void)
+{
+	return (double)uv_hrtime() * 1e-9;
+}
+
+static void stop(struct ps_server *s);
+static void after_event(struct ps_server *s);
+
+/* An error of our own ends the server. */
+static void
+fail(struct ps_server *s, int err, const char *what)
+{
+	if (s->err == FAL_OK && err < 0) {
+		s->err = fal_diag_set(s->diag, err, "%s: %s", what, fal_strerror(err));
+		stop(s);
+	}
+}
+
+/* --- trace ------------------------------------------------------------------------- */
+
+static void
+send_lines(struct ps_session *session, const uint8_t *p, size_t n)
+{
+	struct fal_buf out = { 0 };
+	struct fal_msg m = { .type = FAL_MSG_TRACE };
+	while (n > 0) {
+		size_t piece = n < CHUNK_PIECE ? n : CHUNK_PIECE;
+		m.trace.lines = (struct fal_tail){ p, piece };
+		fal_buf_clear(&out);
+		if (fal_msg_put(&out, &m) < 0 ||
+		    fal_chan_send(session->chan, &out, FAL_SEND_PACKED) < 0) {
+			fal_chan_close(session->chan);
+			break;
+		}
+		p += piece;
+		n -= piece;
+	}
+	fal_buf_free(&out);
+}
+
+static void
+on_trace(void *arg, const char *line, size_t n)
+{
+	struct ps_server *s = arg;
+	fail(s, ps_record_add(s->opt->record, line, n), "trace");
+	struct fal_buf copy = { 0 };
+	for (size_t i = 0; i < s->sessions.n; i++) {
+		if (!s->sessions.v[i]->follows)
+			continue;
+		if (copy.n == 0) {
+			fal_put_bytes(&copy, line, n);
+			fal_put_u8(&copy, '\n');
+		}
+		send_lines(s->sessions.v[i], copy.p, copy.n);
+	}
+	fal_buf_free(&copy);
+}
+
+/* Says once per source, on stderr and in the trace, that it was refused. */
+static void
+log_refused(struct ps_server *s, const char *source, const char *why)
+{
+	for (size_t i = 0; i < s->n_logged; i++)
+		if (strcmp(s->logged[i], source) == 0)
+			return;
+	if (s->n_logged == LOGGED_MAX)
+		return;
+	s->logged[s->n_logged] = fal_strdup(source);
+	if (s->logged[s->n_logged] == NULL)
+		return;
+	s->n_logged++;
+	struct fal_buf line = { 0 };
+	fal_progress_end(&s->progress);
+	fal_cli_err(PROG, "%s: refused: %s", source, why);
+	fal_line_refuse(&line, s->began > 0 ? now_s() - s->began : 0, source, why);
+	if (line.err == 0)
+		on_trace(s, (const char *)line.p, line.n);
+	fal_buf_free(&line);
+}
+
+/* --- what the coordinator wants ------------------------------------------------------
+ */
+
+static void
+on_send(void *arg, uint32_t peer, const struct fal_buf *msg)
+{
+	struct ps_server *s = arg;
+	struct ps_session *session = ps_session_find(&s->sessions, peer);
+	if (session != NULL && fal_chan_send(session->chan, msg, FAL_SEND_CONTROL) < 0)
+		fal_chan_close(session->chan); /* it does not keep up */
+}
+
+static void
+on_model(void *arg, uint32_t peer, bool eval, bool keep)
+{
+	struct ps_server *s = arg;
+	struct ps_session *session = ps_session_find(&s->sessions, peer);
+	if (session == NULL)
+		return;
+	const struct fal_store *store = fal_coord_store(s->coord);
+	struct ps_params from = { .version = fal_store_version(store),
+				  .params = fal_store_params(store),
+				  .exps = fal_store_exps(store),
+				  .n = fal_store_len(store) };
+	if (eval)
+		from.params = fal_coord_kept(s->coord, &from.version);
+	struct fal_shared *shared =
+		ps_publish(&s->publisher,
+			   eval ? &s->publisher.kept : &s->publisher.newest, &from,
+			   fal_chan_compressing(session->chan), session->publication);
+	struct fal_msg m = { .type = FAL_MSG_VERSION };
+	struct fal_buf out = { 0 };
+	if (shared == NULL) {
+		fail(s, FAL_ENOMEM, "publishing");
+		return;
+	}
+	m.version.version = from.version;
+	m.version.publication = session->publication = fal_shared_publication(shared);
+	m.version.keep = keep;
+	memcpy(m.version.key, fal_shared_key(shared), sizeof(m.version.key));
+	/* Whoever has fallen behind skips to the version it needs. */
+	if (!session->keeps)
+		fal_chan_skip_shared(session->chan);
+	session->keeps = session->keeps || keep;
+	if (fal_msg_put(&out, &m) < 0 ||
+	    fal_chan_send(session->chan, &out, FAL_SEND_CONTROL) < 0 ||
+	    fal_chan_send_shared(session->chan, shared) < 0)
+		fal_chan_close(session->chan);
+	fal_buf_free(&out);
+}
+
+static void
+on_close_peer(void *arg, uint32_t peer, const char *why)
+{
+	struct ps_server *s = arg;
+	struct ps_session *session = ps_session_find(&s->sessions, peer);
+	if (session == NULL)
+		return;
+	log_refused(s, fal_chan_name(session->chan), why);
+	fal_chan_close(session->chan);
+}
+
+/* --- sessions ------------------------------------------------------------------------
+ */
+
+/* Ends a session that did what it may not. */
+static void
+refuse(struct ps_server *s, struct ps_session *session, const char *why)
+{
+	struct fal_msg m = { .type = FAL_MSG_REFUSE };
+	struct fal_buf out = { 0 };
+	struct fal_diag text;
+	fal_diag_set(&text, 0, "%.250s", why);
+	memcpy(m.refuse.why, text.text, sizeof(m.refuse.why) - 1);
+	if (fal_msg_put(&out, &m) == FAL_OK)
+		fal_chan_send(session->chan, &out, FAL_SEND_CONTROL);
+	fal_buf_free(&out);
+	log_refused(s, fal_chan_name(session->chan), why);
+	fail(s, fal_coord_gone(s->coord, now_s(), session->id, why), "scheduler");
+	fal_chan_close(session->chan);
+}
+
+static void
+send_text(struct ps_session *session, enum fal_text which, const struct fal_buf *text)
+{
+	struct fal_msg m = { .type = FAL_MSG_TEXT };
+	struct fal_buf out = { 0 };
+	for (size_t at = 0; at < text->n; at += CHUNK_PIECE) {
+		size_t n = text->n - at < CHUNK_PIECE ? text->n - at : CHUNK_PIECE;
+		m.text.which = (uint8_t)which;
+		m.text.offset = (uint32_t)at;
+		m.text.bytes = (struct fal_tail){ text->p + at, n };
+		fal_buf_clear(&out);
+		if (fal_msg_put(&out, &m) < 0 ||
+		    fal_chan_send(session->chan, &out, FAL_SEND_PACKED) < 0) {
+			fal_chan_close(session->chan);
+			break;
+		}
+	}
+	fal_buf_free(&out);
+}
+
+static void
+send_texts(struct ps_server *s, struct ps_session *session)
+{
+	send_text(session, FAL_TEXT_JOB, &s->opt->job->job_text);
+	send_text(session, FAL_TEXT_MODEL, &s->opt->job->model_text);
+	send_text(session, FAL_TEXT_MANIFEST, &s->opt->job->manifest_bytes);
+}
+
+/* Sends a chunk of the data; behind what is under way for this worker already. */
+static void
+send_chunk(struct ps_server *s, struct ps_session *session, const struct fal_msg *get)
+{
+	bool test = get->chunk_get.test != 0;
+	const struct ps_job *j = s->opt->job;
+	struct fal_buf chunk = { 0 }, out = { 0 };
+	struct fal_msg m = { .type = FAL_MSG_CHUNK };
+	int err =
+		fal_chunk_get(test ? &j->manifest.test : &j->manifest.train,
+			      test ? &j->test : &j->train, get->chunk_get.chunk, &chunk);
+	if (err < 0)
+		refuse(s, session, "asks for a chunk that is not there");
+	m.chunk.test = test;
+	m.chunk.chunk = get->chunk_get.chunk;
+	m.chunk.total = (uint32_t)chunk.n;
+	for (size_t at = 0; err == FAL_OK && at < chunk.n; at += CHUNK_PIECE) {
+		size_t n = chunk.n - at < CHUNK_PIECE ? chunk.n - at : CHUNK_PIECE;
+		m.chunk.offset = (uint32_t)at;
+		m.chunk.bytes = (struct fal_tail){ chunk.p + at, n };
+		fal_buf_clear(&out);
+		err = fal_msg_put(&out, &m);
+		if (err == FAL_OK)
+			err = fal_chan_send(session->chan, &out, FAL_SEND_PACKED);
+		if (err < 0)
+			fal_chan_close(session->chan);
+	}
+	fal_buf_free(&chunk);
+	fal_buf_free(&out);
+}
+
+static void
+follow(struct ps_server *s, struct ps_session *session, bool live)
+{
+	struct fal_buf history = { 0 }, out = { 0 };
+	struct fal_msg m = { .type = FAL_MSG_TRACE_END };
+	ps_record_history(s->opt->record, &history);
+	send_lines(session, history.p, history.n);
+	session->follows = live && !s->saved;
+	if (!session->follows) {
+		if (fal_msg_put(&out, &m) == FAL_OK)
+			fal_chan_send(session->chan, &out, FAL_SEND_BULK);
+		fal_chan_close(session->chan);
+	}
+	fal_buf_free(&history);
+	fal_buf_free(&out);
+}
+
+static void
+work_msg(struct ps_server *s, struct ps_session *session, const struct fal_msg *m)
+{
+	struct fal_diag why = { "" };
+	struct fal_chan_stat stat = fal_chan_stat(session->chan);
+	fal_coord_traffic(s->coord, session->id, stat.tx, stat.rx);
+	if (m->type == FAL_MSG_CHUNK_GET) {
+		send_chunk(s, session, m);
+		return;
+	}
+	int err = fal_coord_msg(s->coord, now_s(), session->id, m, &why);
+	if (err == FAL_ENOMEM)
+		fail(s, err, "scheduler");
+	else if (err < 0)
+		refuse(s, session, why.text[0] != '\0' ? why.text : fal_strerror(err));
+	else if (m->type == FAL_MSG_HELLO)
+		send_texts(s, session);
+	after_event(s);
+}
+
+static void
+on_msg(void *arg, struct fal_chan *c, const uint8_t *p, size_t n)
+{
+	struct ps_session *session = arg;
+	struct ps_server *s = session->server;
+	struct fal_msg m;
+	int err = fal_msg_get(p, n, &m);
+	if (err < 0) {
+		refuse(s, session, "a message that cannot be read");
+		return;
+	}
+	enum fal_role role = fal_chan_role(c);
+	if (fal_msg_may_send(m.type, FAL_FROM_WORKER) &&
+	    fal_role_may(role, FAL_ROLE_WORK))
+		work_msg(s, session, &m);
+	else if (fal_msg_may_send(m.type, FAL_FROM_OBSERVER) &&
+		 fal_role_may(role, FAL_ROLE_OBSERVE))
+		follow(s, session, m.follow.live != 0);
+	else {
+		struct fal_diag why;
+		fal_diag_set(&why, 0, "a key of role %s may not send %s",
+			     fal_role_name(role), fal_msg_name(m.type));
+		refuse(s, session, why.text);
+	}
+}
+
+static void
+on_drain(void *arg, struct fal_chan *c)
+{
+	struct ps_session *session = arg;
+	(void)c;
+	session->keeps = false;
+}
+
+static void
+on_chan_close(void *arg, struct fal_chan *c, int err, const char *reason)
+{
+	struct ps_session *session = arg;
+	struct ps_server *s = session->server;
+	(void)c;
+	(void)err;
+	fail(s, fal_coord_gone(s->coord, now_s(), session->id, reason), "scheduler");
+	ps_session_remove(&s->sessions, session);
+	after_event(s);
+}
+
+static void
+on_accept(void *arg, struct fal_chan *c, const char *name, enum fal_role role)
+{
+	struct ps_server *s = arg;
+	(void)name;
+	(void)role;
+	struct ps_session *session = ps_session_add(&s->sessions);
+	if (session == NULL) {
+		fal_chan_kill(c);
+		return;
+	}
+	struct fal_chan_ops ops = { session, NULL, on_msg, on_drain, on_chan_close };
+	session->server = s;
+	session->chan = c;
+	fal_chan_adopt(c, &ops);
+	fal_chan_compress(c, s->opt->compress);
+}
+
+static void
+on_refused(void *arg, const char *source, const char *reason)
+{
+	log_refused(arg, source, reason);
+}
+
+/* --- the end, and time ----------------------------------------------------------------
+ */
+
+static void
+on_wake(uv_timer_t *t)
+{
+	struct ps_server *s = t->data;
+	fail(s, fal_coord_tick(s->coord, now_s()), "scheduler");
+	after_event(s);
+}
+
+static void
+on_flush(uv_timer_t *t)
+{
+	struct ps_server *s = t->data;
+	if (s->err == FAL_OK && (s->err = ps_record_flush(s->opt->record, s->diag)) < 0)
+		stop(s);
+}
+
+static void
+close_handle(uv_handle_t *h)
+{
+	if (!uv_is_closing(h))
+		uv_close(h, NULL);
+}
+
+/* No new sessions; the others end when what was sent has left. */
+static void
+stop(struct ps_server *s)
+{
+	if (s->stopping)
+		return;
+	s->stopping = true;
+	fal_listen_close(s->listen);
+	s->listen = NULL;
+	for (size_t i = 0; i < s->sessions.n; i++)
+		fal_chan_close(s->sessions.v[i]->chan);
+	close_handle((uv_handle_t *)&s->wake);
+	close_handle((uv_handle_t *)&s->flush);
+	close_handle((uv_handle_t *)&s->on_int);
+	close_handle((uv_handle_t *)&s->on_term);
+	close_handle((uv_handle_t *)&s->on_hup);
+}
+
+/* The job is over, well or not. */
+static void
+conclude(struct ps_server *s)
+{
+	struct fal_coord_status status = fal_coord_status(s->coord);
+	double now = now_s();
+	s->saved = true;
+	s->out->status = status;
+	s->out->seconds = now - s->began;
+	fal_progress_end(&s->progress);
+	if (!status.failed) {
+		const struct fal_store *store = fal_coord_store(s->coord);
+		s->err = s->opt->save(s->opt->arg, fal_store_params(store), s->diag,
+				      s->out->sha256);
+	}
+	fal_coord_finish(s->coord, now, s->out->sha256);
+	for (size_t i = 0; i < s->sessions.n; i++)
+		fal_chan_close(s->sessions.v[i]->chan);
+	if (s->opt->exit_when_done || s->err < 0 || status.failed)
+		stop(s);
+	else
+		fal_cli_notify("STATUS=done");
+}
+
+static void
+show(struct ps_server *s, const struct fal_coord_status *status)
+{
+	int n = snprintf(s->label, sizeof(s->label), "%s loss %.4f",
+			 s->opt->job->job.name, status->loss);
+	if (status->accuracy >= 0 && n > 0 && (size_t)n < sizeof(s->label))
+		snprintf(s->label + n, sizeof(s->label) - (size_t)n, " accuracy %.4f",
+			 status->accuracy);
+	fal_progress_show(&s->progress, status->clock, now_s());
+}
+
+/* After whatever happened: is it over, and when must the scheduler be woken? */
+static void
+after_event(struct ps_server *s)
+{
+	if (s->stopping || s->saved)
+		return;
+	struct fal_coord_status status = fal_coord_status(s->coord);
+	if (s->began == 0 && status.workers >= s->opt->min_workers)
+		s->began = now_s();
+	show(s, &status);
+	if (status.done || status.failed) {
+		conclude(s);
+		return;
+	}
+	if (s->opt->compress == FAL_COMPRESS_AUTO &&
+	    status.clock >= s->measured + COMPRESS_EVERY) {
+		s->measured = status.clock;
+		for (size_t i = 0; i < s->sessions.n; i++)
+			fal_chan_compress(s->sessions.v[i]->chan, FAL_COMPRESS_AUTO);
+	}
+	double wake = fal_coord_wake(s->coord), in = (wake - now_s()) * 1e3;
+	if (wake == INFINITY)
+		uv_timer_stop(&s->wake);
+	else
+		uv_timer_start(&s->wake, on_wake, in > 0 ? (uint64_t)ceil(in) : 0, 0);
+}
+
+static void
+on_stop_signal(uv_signal_t *h, int signum)
+{
+	struct ps_server *s = h->data;
+	(void)signum;
+	if (!s->saved) {
+		s->out->stopped = true;
+		s->out->status = fal_coord_status(s->coord);
+	}
+	fal_cli_notify("STOPPING=1");
+	stop(s);
+}
+
+static int
+load_keyring(const char *path, struct fal_keyring **out, struct fal_diag *diag)
+{
+	struct fal_buf text = { 0 };
+	int err = fal_cli_read(path, KEYRING_MAX, &text, diag);
+	if (err == FAL_OK)
+		err = fal_keyring_parse((const char *)text.p, text.n, path, out, diag);
+	if (text.p != NULL)
+		fal_secret_wipe(text.p, text.n);
+	fal_buf_free(&text);
+	return err;
+}
+
+/* SIGHUP: the keyring is read again; who is not in it any more is out. */
+static void
+on_hup(uv_signal_t *h, int signum)
+{
+	struct ps_server *s = h->data;
+	struct fal_keyring *fresh = NULL;
+	struct fal_diag why = { "" };
+	(void)signum;
+	fal_progress_end(&s->progress);
+	if (load_keyring(s->opt->keyring, &fresh, &why) < 0) {
+		fal_cli_err(PROG, "%s (the old keyring holds)", why.text);
+		return;
+	}
+	if (s->listen != NULL)
+		fal_listen_keyring(s->listen, fresh);
+	fal_keyring_free(s->keyring);
+	s->keyring = fresh;
+}
+
+/* --- setting up ------------------------------------------------------------------------
+ */
+
+static int
+new_coord(struct ps_server *s)
+{
+	const struct ps_job *j = s->opt->job;
+	struct fal_coord_ops ops = { s, on_send, on_model, on_close_peer, on_trace };
+	struct fal_coord_conf conf = {
+		.name = j->job.name,
+		.hash = j->hash_hex,
+		.scheme = j->job.scheme,
+		.seed = j->job.seed,
+		.numerics = (enum fal_numerics)j->job.numerics,
+		.samples = j->train.n,
+		.test_samples = j->job.eval == FAL_JOB_EVAL_NEVER ? 0 : j->test.n,
+		.batch = j->job.batch,
+		.task = j->job.task,
+		.epochs = j->job.epochs,
+		.eval_every = j->job.eval == FAL_JOB_EVAL_EPOCH
+				      ? (uint32_t)fal_job_clocks(&j->job, j->train.n)
+				      : 0,
+		.params = j->model->params,
+		.optim = j->job.optim,
+		.schedule = j->job.schedule,
+		.audit_sums = j->job.audit == FAL_JOB_AUDIT_SUMS,
+		.lanes_start = j->job.lanes_start,
+		.min_workers = s->opt->min_workers,
+		.text_n = { (uint32_t)j->job_text.n, (uint32_t)j->model_text.n,
+			    (uint32_t)j->manifest_bytes.n },
+	};
+	float *init = fal_calloc_aligned(j->model->params, sizeof(*init));
+	if (init == NULL)
+		return fal_diag_set(s->diag, FAL_ENOMEM, "out of memory");
+	fal_model_init(j->model, j->job.seed, init);
+	int err = fal_coord_new(&conf, &ops, init, now_s(), &s->coord);
+	free(init);
+	if (err < 0)
+		return fal_diag_set(s->diag, err, "sync.scheme: '%s': %s", j->job.scheme,
+				    fal_strerror(err));
+	memcpy(s->publisher.job_hash, j->hash, FAL_HASH_BYTES);
+	s->progress =
+		fal_progress_begin(s->label, fal_coord_status(s->coord).clocks, now_s());
+	return FAL_OK;
+}
+
+static int
+tell_ready(struct ps_server *s)
+{
+	const char *text = fal_listen_text(s->listen);
+	int fd = s->opt->ready_fd;
+	fal_cli_err(PROG, "%s: listening on %s", s->opt->job->job.name, text);
+	fal_cli_notify("READY=1\nSTATUS=training");
+	if (fd < 0)
+		return FAL_OK;
+	bool told = dprintf(fd, "%s\n", text) > 0;
+	close(fd);
+	return told ? FAL_OK : fal_diag_set(s->diag, FAL_EIO, "--ready-fd %d", fd);
+}
+
+static void
+init_handles(struct ps_server *s)
+{
+	uv_timer_init(&s->loop, &s->wake);
+	uv_timer_init(&s->loop, &s->flush);
+	uv_signal_init(&s->loop, &s->on_int);
+	uv_signal_init(&s->loop, &s->on_term);
+	uv_signal_init(&s->loop, &s->on_hup);
+	s->wake.data = s->flush.data = s;
+	s->on_int.data = s->on_term.data = s->on_hup.data = s;
+	uv_timer_start(&s->flush, on_flush, FLUSH_MS, FLUSH_MS);
+	uv_signal_start(&s->on_int, on_stop_signal, SIGINT);
+	uv_signal_start(&s->on_term, on_stop_signal, SIGTERM);
+	uv_signal_start(&s->on_hup, on_hup, SIGHUP);
+}
+
+int
+ps_serve(const struct ps_serve_opt *opt, struct ps_outcome *out, struct fal_diag *diag)
+{
+	struct ps_server s = { .opt = opt, .out = out, .diag = diag };
+	*out = (struct ps_outcome){ 0 };
+	signal(SIGPIPE, SIG_IGN);
+	if (uv_loop_init(&s.loop) < 0)
+		return fal_diag_set(diag, FAL_ENOMEM, "out of memory");
+	init_handles(&s);
+	int err = load_keyring(opt->keyring, &s.keyring, diag);
+	if (err == FAL_OK)
+		err = new_coord(&s);
+	struct fal_listen_opt listen = { .addr = opt->listen, .keyring = s.keyring };
+	struct fal_listen_ops ops = { &s, on_accept, on_refused };
+	if (err == FAL_OK)
+		err = fal_listen_start(&s.loop, &listen, &ops, &s.listen, diag);
+	if (err == FAL_OK)
+		err = tell_ready(&s);
+	if (err < 0)
+		stop(&s);
+	uv_run(&s.loop, UV_RUN_DEFAULT);
+	fal_progress_end(&s.progress);
+	uv_loop_close(&s.loop);
+	ps_publisher_free(&s.publisher);
+	fal_coord_free(s.coord);
+	fal_keyring_free(s.keyring);
+	for (size_t i = 0; i < s.n_logged; i++)
+		free(s.logged[i]);
+	free(s.sessions.v);
+	return err < 0 ? err : s.err;
+}

@@ -1,0 +1,39 @@
+/* The event loop: sessions of workers and observers around the coordinator. */
+#ifndef FALCON_PS_SERVE_H
+#define FALCON_PS_SERVE_H
+
+#include "job.h"
+#include "net/addr.h"
+#include "net/writer.h"
+#include "peer/coord.h"
+#include "record.h"
+
+struct ps_serve_opt {
+	const struct ps_job *job;
+	struct ps_record *record;
+	const struct fal_addr *listen;
+	const char *keyring; /* file; read again at SIGHUP */
+	int ready_fd;        /* gets the bound address and a newline; -1: none */
+	uint32_t min_workers;
+	bool exit_when_done;
+	enum fal_compress compress;
+	/* Called once, when the job is done: saves the parameters (n floats, borrowed)
+	 * and gives their SHA-256 in hex.  0 or an error with its diagnosis. */
+	int (*save)(void *arg, const float *params, struct fal_diag *diag,
+		    char sha256[static 65]);
+	void *arg;
+};
+
+struct ps_outcome {
+	struct fal_coord_status status;
+	char sha256[65];
+	double seconds; /* from the first clock to the last update */
+	bool stopped;   /* by a signal, before the job was done */
+};
+
+/* Serves the job until it is done (and, without exit_when_done, until a signal).
+ * 0, or an error with its diagnosis. */
+int ps_serve(const struct ps_serve_opt *opt, struct ps_outcome *out,
+	     struct fal_diag *diag);
+
+#endif

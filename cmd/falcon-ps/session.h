@@ -1,0 +1,34 @@
+/* Sessions: one for each client that has proved its key. */
+#ifndef FALCON_PS_SESSION_H
+#define FALCON_PS_SESSION_H
+
+#include "net/chan.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct ps_server;
+
+struct ps_session {
+	struct ps_server *server;
+	struct fal_chan *chan;
+	uint32_t id;          /* grows */
+	uint64_t publication; /* newest that it was told of */
+	bool follows;         /* gets trace lines as they come */
+	bool keeps; /* a version to keep is on its way: nothing may be skipped */
+};
+
+/* In order of their ids. */
+struct ps_sessions {
+	struct ps_session **v;
+	size_t n, cap;
+	uint32_t last_id;
+};
+
+struct ps_session *ps_session_find(const struct ps_sessions *s, uint32_t id);
+/* A new session, or NULL. */
+struct ps_session *ps_session_add(struct ps_sessions *s);
+/* Forgets and frees it. */
+void ps_session_remove(struct ps_sessions *s, struct ps_session *session);
+
+#endif
