@@ -1,54 +1,11 @@
-/* falcon-stat: one table of a job, its history, or the audit of its ledger. */
+/* falcon-stat: one table of a job, its history, the audit of its ledger, or its trace as
+ * it comes. */
 #include "base/err.h"
 #include "cli/cli.h"
+#include "source.h"
 #include "stat.h"
-#include "trace/reader.h"
 
-#include <errno.h>
 #include <stdio.h>
-#include <string.h>
-
-#define PROG "falcon-stat"
-
-/* Feeds the file, or stdin for "-", to on_line.  Returns an exit code. */
-static int
-read_trace(const char *path, int (*on_line)(void *arg, struct fal_trace_line *l),
-	   void *arg)
-{
-	struct fal_diag diag;
-	bool is_stdin = strcmp(path, "-") == 0;
-	FILE *f = is_stdin ? stdin : fopen(path, "rb");
-	if (f == NULL) {
-		fal_cli_err(PROG, "%s: %s", path, strerror(errno));
-		return FAL_EXIT_USAGE;
-	}
-	int code = FAL_EXIT_NO, err = 0;
-	struct fal_trace_reader *r = fal_trace_reader_new(on_line, arg);
-	if (r == NULL) {
-		fal_cli_err(PROG, "%s", fal_strerror(FAL_ENOMEM));
-		goto close_f;
-	}
-	static char chunk[1 << 16];
-	size_t n;
-	while (err == 0 && (n = fread(chunk, 1, sizeof(chunk), f)) > 0)
-		err = fal_trace_feed(r, chunk, n, &diag);
-	if (err == 0 && ferror(f)) {
-		fal_cli_err(PROG, "%s: %s", path, strerror(errno));
-		code = FAL_EXIT_USAGE;
-		goto free_r;
-	}
-	if (err == 0)
-		err = fal_trace_end(r, &diag);
-	if (err < 0)
-		fal_cli_err(PROG, "%s:%s", path, diag.text);
-	code = err < 0 ? (int)fal_cli_exit(err) : FAL_EXIT_DONE;
-free_r:
-	fal_trace_reader_free(r);
-close_f:
-	if (!is_stdin)
-		fclose(f);
-	return code;
-}
 
 /* Writes what was printed, and returns `code` unless that fails. */
 static int
@@ -66,7 +23,7 @@ finish(struct fal_buf *out, int code)
 }
 
 static int
-run_audit(const char *path, bool json)
+run_audit(const struct stat_source *src, bool json)
 {
 	struct fal_audit *a = fal_audit_new();
 	if (a == NULL) {
@@ -76,12 +33,12 @@ run_audit(const char *path, bool json)
 	struct fal_audit_verdict v;
 	struct fal_diag diag;
 	struct fal_buf out = { 0 };
-	int code = read_trace(path, fal_audit_line, a);
+	int code = stat_source_read(src, fal_audit_line, a);
 	if (code != FAL_EXIT_DONE)
 		goto free_a;
 	int err = fal_audit_end(a, &v, &diag);
 	if (err < 0) {
-		fal_cli_err(PROG, "%s:%s", path, diag.text);
+		fal_cli_err(PROG, "%s:%s", src->name, diag.text);
 		code = (int)fal_cli_exit(err);
 		goto free_a;
 	}
@@ -94,18 +51,18 @@ free_a:
 
 /* Sums the trace up and prints it by `print`. */
 static int
-run_summary(const char *path,
+run_summary(const struct stat_source *src,
 	    void (*print)(struct fal_buf *out, const struct fal_summary *s))
 {
 	struct fal_summary s = { 0 };
 	struct fal_diag diag;
 	struct fal_buf out = { 0 };
-	int code = read_trace(path, fal_summary_line, &s);
+	int code = stat_source_read(src, fal_summary_line, &s);
 	if (code != FAL_EXIT_DONE)
 		goto free_s;
 	int err = fal_summary_end(&s, &diag);
 	if (err < 0) {
-		fal_cli_err(PROG, "%s:%s", path, diag.text);
+		fal_cli_err(PROG, "%s:%s", src->name, diag.text);
 		code = (int)fal_cli_exit(err);
 		goto free_s;
 	}
@@ -116,38 +73,65 @@ free_s:
 	return code;
 }
 
+/* What the options ask for; those that exclude one another are refused. */
+struct options {
+	bool audit, history, json, follow;
+	const char *key;
+};
+
+static int
+run(const struct stat_source *src, const struct options *o)
+{
+	if (o->audit + o->history + o->follow > 1 || (o->follow && o->json)) {
+		fal_cli_err(PROG, "one of --audit, --history, --follow; --follow prints "
+				  "JSON as it is");
+		return FAL_EXIT_USAGE;
+	}
+	if (o->audit && src->live) {
+		fal_cli_err(PROG, "%s: --audit needs the whole trace, a file", src->name);
+		return FAL_EXIT_USAGE;
+	}
+	if (o->follow && !src->live) {
+		fal_cli_err(PROG, "%s: --follow needs an address", src->name);
+		return FAL_EXIT_USAGE;
+	}
+	if (o->follow)
+		return stat_source_follow(src);
+	if (o->audit)
+		return run_audit(src, o->json);
+	if (o->history)
+		return run_summary(src, o->json ? stat_history_json : stat_history);
+	return run_summary(src, o->json ? stat_table_json : stat_table);
+}
+
 int
 main(int argc, char **argv)
 {
-	bool audit = false, history = false, json = false;
+	struct options o = { 0 };
 	const struct fal_opt opts[] = {
-		{ "audit", 'a', FAL_OPT_FLAG, &audit,
+		{ "audit", 'a', FAL_OPT_FLAG, &o.audit,
 		  "prove from the ledger that every task was added exactly once", NULL },
-		{ "history", 0, FAL_OPT_FLAG, &history, "a line for each epoch", NULL },
-		{ "json", 'j', FAL_OPT_FLAG, &json, "print JSON", NULL },
+		{ "follow", 'f', FAL_OPT_FLAG, &o.follow,
+		  "print the trace of a running job as it comes", NULL },
+		{ "history", 0, FAL_OPT_FLAG, &o.history, "a line for each epoch", NULL },
+		{ "json", 'j', FAL_OPT_FLAG, &o.json, "print JSON", NULL },
+		{ "key", 'k', FAL_OPT_TEXT, &o.key, "key file, for an address", "FILE" },
 	};
 	struct fal_cli cli = {
 		.prog = PROG,
-		.args = "TRACE",
+		.args = "TRACE|ADDR",
 		.opts = opts,
 		.n_opts = sizeof(opts) / sizeof(opts[0]),
 		.min_args = 1,
 		.max_args = 1,
 	};
+	struct stat_source src;
 	int code = fal_cli_parse(&cli, argc, argv);
-	if (code >= 0)
-		goto free_cli;
-	if (audit && history) {
-		fal_cli_err(PROG, "--audit and --history: one of them");
-		code = FAL_EXIT_USAGE;
-	} else if (audit) {
-		code = run_audit(cli.arg[0], json);
-	} else if (history) {
-		code = run_summary(cli.arg[0], json ? stat_history_json : stat_history);
-	} else {
-		code = run_summary(cli.arg[0], json ? stat_table_json : stat_table);
+	if (code < 0) {
+		code = stat_source_find(cli.arg[0], o.key, &src);
+		if (code == FAL_EXIT_DONE)
+			code = run(&src, &o);
 	}
-free_cli:
 	fal_cli_free(&cli);
 	return code;
 }

@@ -84,6 +84,17 @@ rate(const struct fal_summary_epoch *e)
 	return s > 0 ? (double)e->clocks / s : 0;
 }
 
+/* The trace of a live job begins in mid-job: then the first row, which has only what
+ * there is, cannot tell when its epoch began. */
+static bool
+has_begin(const struct fal_summary *s, size_t i)
+{
+	uint64_t clocks = 0;
+	for (size_t k = 0; i == 0 && k < s->n_epoch; k++)
+		clocks += s->epoch[k].clocks;
+	return i > 0 || clocks == s->version;
+}
+
 static double
 mean_loss(const struct fal_summary_epoch *e)
 {
@@ -115,8 +126,13 @@ stat_history(struct fal_buf *out, const struct fal_summary *s)
 			fal_table_add(&t, "%.4f", e->accuracy);
 		else
 			fal_table_add(&t, "-");
-		fal_table_add(&t, "%.2f", e->end - e->begin);
-		fal_table_add(&t, "%.2f", rate(e));
+		if (has_begin(s, i)) {
+			fal_table_add(&t, "%.2f", e->end - e->begin);
+			fal_table_add(&t, "%.2f", rate(e));
+		} else {
+			fal_table_add(&t, "-");
+			fal_table_add(&t, "-");
+		}
 	}
 	stat_put_table(out, &t);
 }
@@ -135,10 +151,12 @@ stat_history_json(struct fal_buf *out, const struct fal_summary *s)
 			fal_json_key(out, "accuracy");
 			fal_json_num(out, e->accuracy);
 		}
-		fal_json_key(out, "seconds");
-		fal_json_fixed(out, e->end - e->begin, 6);
-		fal_json_key(out, "clocks_s");
-		fal_json_fixed(out, rate(e), 3);
+		if (has_begin(s, i)) {
+			fal_json_key(out, "seconds");
+			fal_json_fixed(out, e->end - e->begin, 6);
+			fal_json_key(out, "clocks_s");
+			fal_json_fixed(out, rate(e), 3);
+		}
 		fal_json_close(out, '}');
 		fal_put_u8(out, '\n');
 	}

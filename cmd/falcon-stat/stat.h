@@ -10,6 +10,8 @@
 
 #include <stdbool.h>
 
+#define PROG "falcon-stat"
+
 /* One table of the job, or one JSON object. */
 void stat_table(struct fal_buf *out, const struct fal_summary *s);
 void stat_table_json(struct fal_buf *out, const struct fal_summary *s);

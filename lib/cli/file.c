@@ -65,6 +65,38 @@ fal_cli_read(const char *path, size_t limit, struct fal_buf *out, struct fal_dia
 	return err;
 }
 
+int
+fal_cli_read_into(const char *path, void *to, size_t cap, size_t *n,
+		  struct fal_diag *diag)
+{
+	const bool in = strcmp(path, "-") == 0;
+	const char *name = in ? "standard input" : path;
+	const int fd = in ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return refuse(diag, name);
+
+	char *p = to, more; /* one byte beyond tells that the file is too long */
+	size_t got = 0;
+	ssize_t k = 1;
+	int err = FAL_OK;
+	while (k != 0 && got <= cap) {
+		k = got < cap ? read(fd, p + got, cap - got) : read(fd, &more, 1);
+		if (k < 0 && errno != EINTR) {
+			err = refuse(diag, name);
+			break;
+		}
+		got += k > 0 ? (size_t)k : 0;
+	}
+	if (!in)
+		close(fd);
+	if (err == 0 && got > cap)
+		err = fal_diag_set(diag, FAL_ELIMIT, "%s: more than %zu bytes", name,
+				   cap);
+	if (err == 0)
+		*n = got;
+	return err;
+}
+
 static int
 write_all(int fd, const uint8_t *p, size_t n)
 {

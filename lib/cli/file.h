@@ -14,6 +14,11 @@
 int fal_cli_read(const char *path, size_t limit, struct fal_buf *out,
 		 struct fal_diag *diag);
 
+/* The same into the `cap` bytes at `to`; `*n` is how many there were.  No copy remains
+ * elsewhere in memory: for secrets.  Errors as above, FAL_ELIMIT beyond `cap`. */
+int fal_cli_read_into(const char *path, void *to, size_t cap, size_t *n,
+		      struct fal_diag *diag);
+
 /* Makes `path` hold exactly these bytes, or leaves it as it was: a temporary file beside
  * it is written, synced and renamed over it, then the folder is synced.  `mode` is that
  * of the new file, whatever the umask.  "-" writes to stdout, plainly.

@@ -200,6 +200,17 @@ test_files(void **state)
 	assert_int_equal(b.n, 6);
 	assert_non_null(strstr(d.text, "more than 4 bytes"));
 
+	char into[6] = "......";
+	size_t n = 77;
+	assert_int_equal(fal_cli_read_into(path, into, 4, &n, &d), FAL_ELIMIT);
+	assert_non_null(strstr(d.text, "more than 4 bytes"));
+	assert_int_equal(fal_cli_read_into(missing, into, 5, &n, &d), FAL_ENOENT);
+	assert_non_null(strstr(d.text, "No such file"));
+	assert_int_equal(n, 77);
+	assert_int_equal(fal_cli_read_into(path, into, 5, &n, &d), 0);
+	assert_int_equal(n, 5);
+	assert_memory_equal(into, "hello.", 6);
+
 	assert_int_equal(fal_cli_read(missing, 5, &b, &d), FAL_ENOENT);
 	assert_non_null(strstr(d.text, "No such file"));
 	assert_int_equal(fal_cli_write(missing, "x", 1, 0600, &d), FAL_ENOENT);

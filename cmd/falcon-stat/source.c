@@ -1,0 +1,138 @@
+/* Bytes from a file or a live job, through the reader of traces. */
+#include "source.h"
+
+#include "cli/cli.h"
+#include "live.h"
+#include "stat.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+int
+stat_source_find(const char *name, const char *key, struct stat_source *out)
+{
+	struct fal_diag diag;
+	*out = (struct stat_source){ .name = name, .key = key };
+	if (strcmp(name, "-") == 0 || access(name, F_OK) == 0)
+		return FAL_EXIT_DONE;
+	const int no_file = errno;
+	out->live = fal_addr_parse(name, &out->addr, &diag) == 0;
+	if (out->live)
+		return FAL_EXIT_DONE;
+	if (strchr(name, ':') != NULL)
+		fal_cli_err(PROG, "%s", diag.text);
+	else
+		fal_cli_err(PROG, "%s: %s", name, strerror(no_file));
+	return FAL_EXIT_USAGE;
+}
+
+struct feed {
+	const struct stat_source *s;
+	struct fal_trace_reader *r;
+	bool print; /* the bytes, too */
+	bool done;  /* the job's last line came */
+};
+
+/* The exit code of a trace that cannot be read, having said so. */
+static int
+bad_trace(const struct stat_source *s, int err, const struct fal_diag *diag)
+{
+	fal_cli_err(PROG, "%s:%s", s->name, diag->text);
+	return (int)fal_cli_exit(err);
+}
+
+/* -1 to go on, else an exit code. */
+static int
+feed(void *arg, const void *p, size_t n)
+{
+	struct feed *f = arg;
+	struct fal_diag diag;
+	int err = fal_trace_feed(f->r, p, n, &diag);
+	if (err < 0)
+		return bad_trace(f->s, err, &diag);
+	if (!f->print)
+		return -1;
+	fwrite(p, 1, n, stdout);
+	if (ferror(stdout))
+		return fal_cli_finish(PROG, FAL_EXIT_NO);
+	return f->done ? fal_cli_finish(PROG, FAL_EXIT_DONE) : -1;
+}
+
+/* Feeds the file; -1 at its end, else an exit code. */
+static int
+feed_file(struct feed *f)
+{
+	static char chunk[1 << 16];
+	const char *name = f->s->name;
+	const bool is_stdin = strcmp(name, "-") == 0;
+	FILE *in = is_stdin ? stdin : fopen(name, "rb");
+	int code = -1;
+	size_t n;
+	if (in != NULL)
+		while (code < 0 && (n = fread(chunk, 1, sizeof(chunk), in)) > 0)
+			code = feed(f, chunk, n);
+	if (code < 0 && (in == NULL || ferror(in))) {
+		fal_cli_err(PROG, "%s: %s", name, strerror(errno));
+		code = FAL_EXIT_USAGE;
+	}
+	if (in != NULL && !is_stdin)
+		fclose(in);
+	return code;
+}
+
+static int
+feed_live(struct feed *f)
+{
+	const struct stat_live live = {
+		.addr = &f->s->addr,
+		.key = f->s->key,
+		.follow = f->print,
+		.on_bytes = feed,
+		.arg = f,
+	};
+	return stat_live(&live);
+}
+
+int
+stat_source_read(const struct stat_source *s,
+		 int (*on_line)(void *arg, struct fal_trace_line *l), void *arg)
+{
+	struct fal_diag diag;
+	struct feed f = { .s = s, .r = fal_trace_reader_new(on_line, arg) };
+	if (f.r == NULL) {
+		fal_cli_err(PROG, "%s", fal_strerror(FAL_ENOMEM));
+		return FAL_EXIT_NO;
+	}
+	int code = s->live ? feed_live(&f) : feed_file(&f);
+	if (code <= FAL_EXIT_DONE) {
+		int err = fal_trace_end(f.r, &diag);
+		code = err < 0 ? bad_trace(s, err, &diag) : FAL_EXIT_DONE;
+	}
+	fal_trace_reader_free(f.r);
+	return code;
+}
+
+static int
+watch_done(void *arg, struct fal_trace_line *l)
+{
+	struct feed *f = arg;
+	f->done = f->done || strcmp(l->ev, "done") == 0;
+	return 0;
+}
+
+int
+stat_source_follow(const struct stat_source *s)
+{
+	struct feed f = { .s = s, .print = true };
+	f.r = fal_trace_reader_new(watch_done, &f);
+	if (f.r == NULL) {
+		fal_cli_err(PROG, "%s", fal_strerror(FAL_ENOMEM));
+		return FAL_EXIT_NO;
+	}
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	int code = fal_cli_finish(PROG, feed_live(&f));
+	fal_trace_reader_free(f.r);
+	return code;
+}
