@@ -1,5 +1,5 @@
-# deps, check, sim, check-san, fuzz, bench, demo.  share/make/tap runs one test of any
-# kind, share/make/FalconTap.pm adds the closing line to prove's report.
+# deps, check, sim, check-san, check-torch, fuzz, bench, demo.  share/make/tap runs one
+# test of any kind, share/make/FalconTap.pm adds the closing line to prove's report.
 
 # Cheap enough to be asked each time; objects wait for it, but never because of it.
 .PHONY: deps deps-check
@@ -29,7 +29,7 @@ check check-tests sim: export TSAN_OPTIONS = halt_on_error=1
 check: deps-check
 	@$(MAKE) --no-print-directory check-tests
 
-check-tests: $(PROG_BIN) $(UNIT_BIN) $(SIM)
+check-tests: $(PROG_BIN) $(UNIT_BIN) $(SIM) $(FAULT_BIN)
 	PERL5LIB=share/make prove --harness FalconTap --timer --exec share/make/tap \
 		$(UNIT_BIN) $(SIM) $(BATS)
 
@@ -39,6 +39,14 @@ sim: $(SIM)
 check-san:
 	$(MAKE) MODE=asan B=$(MODES)/asan check
 	$(MAKE) MODE=tsan B=$(MODES)/tsan check
+
+# Gradients and exports against PyTorch's.
+.PHONY: check-torch
+check-torch: $(B)/tests/dump_grad
+	@share/deps torch
+	tests/torch/grad.py $< $(wildcard share/models/*)
+
+$(eval $(call program,$(B)/tests/dump_grad,tests/torch/dump_grad.c,$(BLAS_LIBS)))
 
 # Seconds for each target.  What a target found stays in build/fuzz, a crash too.
 FUZZ_SECONDS ?= 20
