@@ -53,8 +53,6 @@ cid_of(const struct fal_ledger *l, uint32_t ci)
 static int
 open_contrib(struct fal_ledger *l, struct fal_cid id, uint32_t fills, uint32_t *last)
 {
-	if (*last != FAL_NONE && l->contrib[*last].id.seq >= id.seq)
-		return FAL_ESTATE;
 	if (FAL_GROW(l->contrib, l->contrib_cap, (size_t)l->contribs + 1) < 0)
 		return FAL_ENOMEM;
 	l->contrib[l->contribs] = (struct fal_contrib){
@@ -151,10 +149,10 @@ fal_ledger_log(struct fal_ledger *l, enum fal_entry_kind kind, uint32_t a, uint3
 int64_t
 fal_ledger_loss(const struct fal_ledger *l)
 {
-	int64_t sum = 0;
+	uint64_t sum = 0; /* a worker that lies must not overflow it */
 	for (uint32_t t = 0; t < l->tasks; t++)
-		sum += l->task[t].loss;
-	return sum;
+		sum += (uint64_t)l->task[t].loss;
+	return (int64_t)sum;
 }
 
 static int

@@ -100,8 +100,8 @@ int fal_ledger_open(struct fal_ledger *l, uint64_t clock, uint32_t tasks);
  * the caller per worker; it is updated.
  * Returns 1: won.  0: lost (claimed already, or the task must fill another contribution,
  * or the contribution is fenced).  FAL_EINVAL: task out of range.  FAL_ESTATE: a
- * contribution that changes what it fills, is complete, or whose count goes back.
- * FAL_ENOMEM. */
+ * contribution that changes what it fills or of which blocks have come.  FAL_ENOMEM.
+ * Contributions of a worker may win their first claims in any order. */
 int fal_ledger_claim(struct fal_ledger *l, struct fal_cid id, struct fal_cid fills,
 		     uint32_t task, int64_t loss, uint32_t *last);
 
@@ -122,7 +122,7 @@ void fal_ledger_done(struct fal_ledger *l, uint32_t ci);
 int fal_ledger_log(struct fal_ledger *l, enum fal_entry_kind kind, uint32_t a, uint32_t b,
 		   uint32_t task);
 
-/* Σ of the losses of the claims that count. */
+/* Σ of the losses of the claims that count, modulo 2^64. */
 int64_t fal_ledger_loss(const struct fal_ledger *l);
 
 /* Appends the members `"grant":…,"move":…,…,"contrib":…` of the trace's ledger line

@@ -229,6 +229,14 @@ fal_withdraw(struct fal_sched *s, uint32_t task, const struct fal_worker *except
 	return FAL_OK;
 }
 
+void
+fal_drop_own(struct fal_sched *s, uint32_t task, const struct fal_worker *w)
+{
+	for (uint32_t node = task; node < 2 * s->ledger.tasks; node += s->ledger.tasks)
+		if (s->node[node].slot == fal_slot(s, w))
+			fal_detach(s, node);
+}
+
 /* Fences every open contribution of `w`; their tasks are free again. */
 static int
 fence_all(struct fal_sched *s, struct fal_worker *w)

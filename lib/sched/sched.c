@@ -246,10 +246,15 @@ claim_nonfinite(struct fal_sched *s, double now, struct fal_worker *w, uint32_t 
 		return FAL_EINVAL;
 	if (s->ledger.task[task].contrib != FAL_NONE)
 		return 0;
+	uint32_t first = s->nonfinite[task];
+	if (first == fal_slot(s, w) && s->active > 1) {
+		/* Says nothing new: whoever runs it to decide goes on. */
+		fal_drop_own(s, task, w);
+		return fal_task_held(s, task) ? 0 : fal_free_task(s, task);
+	}
 	if (fal_withdraw(s, task, w, now) < 0)
 		return FAL_ENOMEM;
-	uint32_t first = s->nonfinite[task];
-	if (first != FAL_NONE && (first != fal_slot(s, w) || s->active == 1)) {
+	if (first != FAL_NONE) {
 		struct fal_act act = { .kind = FAL_ACT_STOP, .worker = w->id };
 		act.first = task;
 		return fal_emit(s, act) != NULL ? 0 : FAL_ENOMEM;

@@ -147,6 +147,8 @@ int fal_strip(struct fal_sched *s, struct fal_worker *w, bool tell);
 /* The task leaves all queues and the free tasks; holders but `except` are told. */
 int fal_withdraw(struct fal_sched *s, uint32_t task, const struct fal_worker *except,
 		 double now);
+/* The task leaves the queue of `w`, which knows; other holders keep it. */
+void fal_drop_own(struct fal_sched *s, uint32_t task, const struct fal_worker *w);
 int fal_free_task(struct fal_sched *s, uint32_t task);
 bool fal_task_held(const struct fal_sched *s, uint32_t task);
 

@@ -313,6 +313,13 @@ goes_wrong(struct worker *w, const struct fal_run *run)
 	return first;
 }
 
+static uint32_t
+eval_samples(const struct plan *p, uint32_t task)
+{
+	uint32_t left = p->test_samples - task * p->toy.task;
+	return left < p->toy.task ? left : p->toy.task;
+}
+
 static void
 lane_over(struct cluster *c, struct worker *w, const struct event *e)
 {

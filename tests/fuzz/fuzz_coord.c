@@ -1,0 +1,254 @@
+/* A coordinator among strangers: any messages from any sessions in any order, with time
+ * passing and connections lost.  It must never fail on its own account, and every line
+ * of its trace must be JSON.
+ *
+ * The input is a program of steps: a byte that says what happens and to which session,
+ * then what it needs.  Most messages are built from few bytes with values near those
+ * that count, so that claims and pushes are often good ones. */
+#include "base/err.h"
+#include "base/mem.h"
+#include "peer/coord.h"
+#include "store/store.h"
+#include "wire/bfp.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n);
+
+enum { PARAMS = FAL_BLOCK + 3, PEERS = 4, SAMPLES = 13, BATCH = 8, TASK = 2 };
+
+struct world {
+	struct fal_coord *coord;
+	double now;
+	bool closed[PEERS];
+};
+
+static void
+must(bool fact)
+{
+	if (!fact)
+		abort();
+}
+
+static void
+on_send(void *arg, uint32_t peer, const struct fal_buf *msg)
+{
+	struct fal_msg m;
+	(void)arg;
+	must(peer < PEERS && fal_msg_get(msg->p, msg->n, &m) == FAL_OK);
+	must(fal_msg_may_send(m.type, FAL_FROM_COORDINATOR));
+}
+
+static void
+on_model(void *arg, uint32_t peer, bool eval, bool keep)
+{
+	const struct world *w = arg;
+	uint64_t version;
+	(void)keep;
+	must(peer < PEERS);
+	must(!eval || fal_coord_kept(w->coord, &version) != NULL);
+}
+
+static void
+on_close(void *arg, uint32_t peer, const char *why)
+{
+	struct world *w = arg;
+	must(why[0] != '\0');
+	w->closed[peer] = true;
+}
+
+static void
+on_trace(void *arg, const char *line, size_t n)
+{
+	(void)arg;
+	json_t *j = json_loadb(line, n, 0, NULL);
+	must(j != NULL && memchr(line, '\n', n) == NULL);
+	json_decref(j);
+}
+
+static void
+begin(struct world *w, uint8_t variant)
+{
+	static const float init[PARAMS];
+	struct fal_coord_ops ops = { w, on_send, on_model, on_close, on_trace };
+	struct fal_coord_conf conf = { .name = "fuzz",
+				       .hash = "00",
+				       .scheme = variant & 1 ? "bsp" : "epsp",
+				       .samples = SAMPLES,
+				       .test_samples = variant & 2 ? 5 : 0,
+				       .batch = BATCH,
+				       .task = TASK,
+				       .epochs = 3,
+				       .eval_every = 2,
+				       .params = PARAMS,
+				       .audit_sums = (variant & 4) != 0,
+				       .numerics = variant & 8 ? FAL_NUMERICS_REQUIRE
+							       : FAL_NUMERICS_FAST,
+				       .min_workers = 1 + (variant >> 4) % 2 };
+	conf.schedule.lr = 0.1;
+	must(fal_coord_new(&conf, &ops, init, 0, &w->coord) == FAL_OK);
+}
+
+/* The records of both blocks, or of one, with the exponents of the version. */
+static void
+put_records(const struct world *w, uint8_t how, struct fal_buf *out)
+{
+	struct fal_sum *sum = fal_sum_new(PARAMS);
+	const int8_t *exps = fal_store_exps(fal_coord_store(w->coord));
+	must(sum != NULL);
+	for (uint32_t b = 0; b < 2; b++) {
+		uint64_t checksum = fal_sum_checksum(sum, b, 0);
+		if ((how >> b & 1) == 0)
+			must(fal_sum_pack(sum, b, (int8_t)(exps[b] + (how >> 4 & 1)),
+					  how & 4 ? &checksum : NULL, out) == FAL_OK);
+	}
+	if (how & 8)
+		fal_put_u8(out, how);
+	fal_sum_free(sum);
+}
+
+static uint64_t
+seldom_absurd(struct fal_rd *r, uint64_t usual)
+{
+	uint8_t how = fal_get_u8(r);
+	if (how < 0xe0)
+		return usual + how % 8;
+	return how & 1 ? fal_get_u64(r) : UINT64_MAX >> (how & 63);
+}
+
+static void
+deliver(struct world *w, uint32_t peer, const struct fal_msg *m)
+{
+	struct fal_diag diag = { "" };
+	if (w->closed[peer])
+		return;
+	int err = fal_coord_msg(w->coord, w->now, peer, m, &diag);
+	must(err != FAL_ENOMEM);
+	if (err == FAL_OK)
+		return;
+	must(diag.text[0] != '\0' || err == FAL_ETRUNC);
+	must(fal_coord_gone(w->coord, w->now, peer, diag.text) == FAL_OK);
+	w->closed[peer] = true;
+}
+
+static void
+build(const struct world *w, struct fal_rd *r, struct fal_msg *m, struct fal_buf *records)
+{
+	uint64_t version = fal_store_version(fal_coord_store(w->coord)), kept = 0;
+	static const uint16_t types[] = {
+		FAL_MSG_HELLO,     FAL_MSG_READY, FAL_MSG_CLAIM, FAL_MSG_CLAIM,
+		FAL_MSG_CLAIM,     FAL_MSG_PUSH,  FAL_MSG_PUSH,  FAL_MSG_WORKED,
+		FAL_MSG_EVALUATED, FAL_MSG_LEAVE, FAL_MSG_PONG
+	};
+	m->type = types[fal_get_u8(r) % (sizeof(types) / sizeof(types[0]))];
+	switch (m->type) {
+	case FAL_MSG_HELLO:
+		m->hello.major = FAL_PROTO_MAJOR;
+		memcpy(m->hello.name, "w\xff\"", 4);
+		m->hello.lanes_min = (uint32_t)seldom_absurd(r, 1) % 5;
+		m->hello.lanes_max = (uint32_t)seldom_absurd(r, 1);
+		m->hello.cores = (uint32_t)seldom_absurd(r, 1);
+		break;
+	case FAL_MSG_READY:
+		m->ready.task_ns = seldom_absurd(r, 1000000);
+		m->ready.fingerprint[0] = fal_get_u8(r) > 0xe0;
+		break;
+	case FAL_MSG_CLAIM:
+		m->claim.clock = version;
+		m->claim.task = (uint32_t)seldom_absurd(r, 0);
+		m->claim.seq = fal_get_u8(r) % 4;
+		m->claim.fills_worker = fal_get_u8(r) % 5;
+		m->claim.fills_seq = fal_get_u8(r) % 4;
+		m->claim.task_ns = seldom_absurd(r, 1000000);
+		m->claim.loss = (int64_t)seldom_absurd(r, 0);
+		m->claim.nonfinite = fal_get_u8(r) > 0xd0;
+		break;
+	case FAL_MSG_PUSH:
+		m->push.clock = version;
+		m->push.seq = fal_get_u8(r) % 4;
+		m->push.tasks = (uint32_t)seldom_absurd(r, 1);
+		m->push.kind = FAL_KIND_GRAD;
+		put_records(w, fal_get_u8(r), records);
+		m->push.records = (struct fal_tail){ records->p, records->n };
+		break;
+	case FAL_MSG_WORKED:
+		m->worked.clock = version - 1;
+		m->worked.compute = seldom_absurd(r, 1000);
+		m->worked.wait = seldom_absurd(r, 1000);
+		break;
+	case FAL_MSG_EVALUATED:
+		fal_coord_kept(w->coord, &kept);
+		m->evaluated.version = kept;
+		m->evaluated.task = fal_get_u8(r) % 4;
+		m->evaluated.samples = m->evaluated.task == 2 ? 1 : 2;
+		m->evaluated.right = fal_get_u8(r) % 4;
+		m->evaluated.loss = (int64_t)seldom_absurd(r, 0);
+		m->evaluated.task_ns = seldom_absurd(r, 0);
+		break;
+	case FAL_MSG_LEAVE:
+		memcpy(m->leave.why, "so", 3);
+		break;
+	case FAL_MSG_PONG:
+		m->pong.stamp = seldom_absurd(r, 0);
+		break;
+	}
+}
+
+static void
+step(struct world *w, struct fal_rd *r)
+{
+	uint8_t what = fal_get_u8(r);
+	uint32_t peer = what & 3;
+	struct fal_msg m = { 0 };
+	struct fal_buf records = { 0 };
+	switch (what >> 2 & 7) {
+	case 0: /* whatever the bytes say */
+		if (fal_msg_get(r->p, r->n < 64 ? r->n : 64, &m) == FAL_OK)
+			deliver(w, peer, &m);
+		fal_get_bytes(r, r->n < 64 ? r->n : 64);
+		break;
+	case 1:
+		must(fal_coord_gone(w->coord, w->now, peer, "gone") == FAL_OK);
+		w->closed[peer] = true;
+		break;
+	case 2:
+		w->now = fmax(w->now, fmin(fal_coord_wake(w->coord), w->now + 10));
+		must(fal_coord_tick(w->coord, w->now) == FAL_OK);
+		must(fal_coord_wake(w->coord) > w->now);
+		break;
+	case 3:
+		w->now += ldexp(fal_get_u8(r), -10);
+		break;
+	default:
+		build(w, r, &m, &records);
+		deliver(w, peer, &m);
+		fal_buf_free(&records);
+	}
+}
+
+int
+LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
+{
+	struct fal_rd r = fal_rd_init(p, n);
+	struct world w = { 0 };
+	struct fal_msg hello = { .type = FAL_MSG_HELLO },
+		       ready = { .type = FAL_MSG_READY };
+	begin(&w, fal_get_u8(&r));
+	hello.hello = (__typeof__(hello.hello)){ .major = FAL_PROTO_MAJOR,
+						 .name = "w",
+						 .lanes_min = 1,
+						 .lanes_max = 2,
+						 .cores = 2 };
+	for (uint32_t peer = 0; peer < 2; peer++) {
+		deliver(&w, peer, &hello);
+		deliver(&w, peer, &ready);
+	}
+	while (r.n > 0 && r.err == 0)
+		step(&w, &r);
+	fal_coord_finish(w.coord, w.now, "00");
+	fal_coord_free(w.coord);
+	return 0;
+}

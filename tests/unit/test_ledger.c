@@ -1,0 +1,227 @@
+/* The ledger: who wins a task, what a fence gives back, what the trace says of it. */
+#include "base/err.h"
+#include "sched/ledger.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+enum { TASKS = 8, WORKERS = 4 };
+
+static struct fal_ledger ledger;
+static uint32_t newest[WORKERS + 1]; /* by worker */
+
+static const struct fal_cid none = { 0, 0 };
+
+static int
+begin(void **state)
+{
+	(void)state;
+	for (uint32_t w = 0; w <= WORKERS; w++)
+		newest[w] = FAL_NONE;
+	return fal_ledger_open(&ledger, 7, TASKS);
+}
+
+static int
+end(void **state)
+{
+	(void)state;
+	fal_ledger_free(&ledger);
+	return 0;
+}
+
+static int
+claim(struct fal_cid id, struct fal_cid fills, uint32_t task)
+{
+	return fal_ledger_claim(&ledger, id, fills, task, (int64_t)task + 1,
+				&newest[id.worker]);
+}
+
+static void
+check(int64_t got, int64_t want, const char *what)
+{
+	if (got != want)
+		fail_msg("%s: got %lld, want %lld", what, (long long)got,
+			 (long long)want);
+}
+
+static uint32_t
+index_of(struct fal_cid id)
+{
+	uint32_t ci = fal_ledger_find(&ledger, id, newest[id.worker]);
+	if (ci == FAL_NONE)
+		fail_msg("contribution %u.%u is unknown", id.worker, id.seq);
+	return ci;
+}
+
+static void
+first_claim_wins(void **state)
+{
+	(void)state;
+	struct fal_cid a = { 1, 1 }, b = { 2, 1 };
+	check(claim(a, none, 3), 1, "the first");
+	check(claim(b, none, 3), 0, "another's");
+	check(claim(a, none, 3), 0, "its own again");
+	check(ledger.claimed, 1, "claimed");
+	check(newest[2], FAL_NONE, "a claim that lost opens nothing");
+	check(claim(b, none, 4), 1, "another task");
+	check(claim(a, none, 0), 1, "a second of the same");
+	check(ledger.contrib[index_of(a)].tasks, 2, "tasks of 1.1");
+	check(fal_ledger_loss(&ledger), 4 + 5 + 1, "loss");
+}
+
+static void
+refusals(void **state)
+{
+	(void)state;
+	struct fal_cid a = { 1, 1 };
+	check(claim(a, none, TASKS), FAL_EINVAL, "task out of range");
+	check(claim(a, none, UINT32_MAX), FAL_EINVAL, "the largest task");
+	check(claim((struct fal_cid){ 1, 0 }, none, 0), FAL_EINVAL, "seq 0");
+	check(claim(a, (struct fal_cid){ 9, 9 }, 0), 0, "fills what is not there");
+	check(ledger.contribs, 0, "contributions after refusals");
+	check(claim(a, none, 0), 1, "a good one");
+	check(claim(a, (struct fal_cid){ 9, 9 }, 1), FAL_ESTATE, "changes its fills");
+	fal_ledger_arrived(&ledger, index_of(a), 1);
+	check(claim(a, none, 2), FAL_ESTATE, "after the first push");
+	fal_ledger_done(&ledger, index_of(a));
+	check(claim(a, none, 2), FAL_ESTATE, "after the last push");
+	check(claim((struct fal_cid){ 1, 2 }, none, 2), 1, "its next contribution");
+}
+
+/* A worker has one contribution open for each thing that it fills, and whichever wins
+ * first is opened first. */
+static void
+contributions_open_in_any_order(void **state)
+{
+	(void)state;
+	struct fal_cid first = { 1, 1 }, second = { 1, 2 }, other = { 2, 1 };
+	check(claim(other, none, 0), 1, "task 0");
+	check(claim(first, none, 0), 0, "1.1 loses");
+	check(claim(second, none, 1), 1, "1.2 wins");
+	check(claim(first, none, 2), 1, "then 1.1 wins");
+	check(ledger.contrib[index_of(first)].tasks, 1, "tasks of 1.1");
+	check(ledger.contrib[index_of(second)].tasks, 1, "tasks of 1.2");
+}
+
+static void
+fence_gives_back(void **state)
+{
+	(void)state;
+	struct fal_cid a = { 1, 1 }, b = { 2, 1 };
+	claim(a, none, 1);
+	claim(a, none, 2);
+	claim(b, none, 3);
+	fal_ledger_fence(&ledger, index_of(a));
+	check(ledger.claimed, 1, "claimed after the fence");
+	check(ledger.task[1].contrib, FAL_NONE, "holder of task 1");
+	check(ledger.task[1].fills, index_of(a), "what task 1 fills");
+	check(ledger.task[3].fills, FAL_NONE, "what task 3 fills");
+	check(claim(a, none, 4), 0, "a claim into a fenced contribution");
+	check(claim(b, none, 1), 0, "a claim that does not say what it fills");
+	check(claim((struct fal_cid){ 2, 2 }, a, 4), 0, "fills what it need not");
+	check(claim((struct fal_cid){ 2, 2 }, a, 1), 1, "fills");
+	check(claim((struct fal_cid){ 3, 1 }, a, 2), 1, "another fills the rest");
+	check(ledger.claimed, 3, "claimed at the end");
+}
+
+static void
+fills_chain(void **state)
+{
+	(void)state;
+	struct fal_cid a = { 1, 1 }, b = { 2, 1 }, c = { 3, 1 };
+	claim(a, none, 5);
+	claim(a, none, 6);
+	fal_ledger_fence(&ledger, index_of(a));
+	check(claim(b, a, 5), 1, "fills the first");
+	fal_ledger_fence(&ledger, index_of(b));
+	check(claim(c, a, 5), 0, "task 5 must now fill the second");
+	check(claim(c, b, 5), 1, "fills the second");
+	check(claim((struct fal_cid){ 3, 2 }, b, 6), 0, "task 6 was not the second's");
+	check(claim((struct fal_cid){ 3, 2 }, a, 6), 1, "task 6 fills the first");
+	check(ledger.contrib[index_of(c)].fills, index_of(b), "what 3.1 fills");
+	check(ledger.contrib[index_of(b)].fills, index_of(a), "what 2.1 fills");
+	check(ledger.claimed, 2, "claimed");
+}
+
+static void
+open_forgets(void **state)
+{
+	claim((struct fal_cid){ 1, 1 }, none, 0);
+	fal_ledger_log(&ledger, FAL_ENTRY_GRANT, 1, 0, 0);
+	assert_int_equal(begin(state), 0);
+	check(ledger.claimed, 0, "claimed");
+	check(ledger.contribs, 0, "contributions");
+	check((int64_t)ledger.log[FAL_ENTRY_GRANT].n, 0, "grants");
+	check(fal_ledger_loss(&ledger), 0, "loss");
+	check(claim((struct fal_cid){ 1, 2 }, none, 0), 1, "the task again");
+}
+
+/* A worker that lies about its loss spoils a figure, nothing else. */
+static void
+absurd_losses(void **state)
+{
+	(void)state;
+	for (uint32_t t = 0; t < 3; t++)
+		check(fal_ledger_claim(&ledger, (struct fal_cid){ 1, 1 }, none, t,
+				       INT64_MAX, &newest[1]),
+		      1, "claim");
+	check(fal_ledger_loss(&ledger), INT64_MAX - 2, "sum modulo 2^64");
+}
+
+static void
+json_is(const char *want)
+{
+	struct fal_buf out = { 0 };
+	fal_ledger_json(&ledger, &out);
+	fal_put_u8(&out, 0);
+	assert_int_equal(out.err, 0);
+	assert_string_equal((const char *)out.p, want);
+	fal_buf_free(&out);
+}
+
+static void
+json_ranges(void **state)
+{
+	(void)state;
+	static const uint32_t grants[] = { 0, 1, 2, 5, 6 }, moves[] = { 6, 5, 4, 1 };
+	json_is("\"grant\":[],\"move\":[],\"clone\":[],\"regrant\":[],\"lost\":[],"
+		"\"contrib\":[]");
+	for (size_t i = 0; i < 5; i++)
+		fal_ledger_log(&ledger, FAL_ENTRY_GRANT, 1, 0, grants[i]);
+	fal_ledger_log(&ledger, FAL_ENTRY_GRANT, 2, 0, 7); /* touches, another worker */
+	for (size_t i = 0; i < 4; i++)
+		fal_ledger_log(&ledger, FAL_ENTRY_MOVE, 1, 2, moves[i]);
+	fal_ledger_log(&ledger, FAL_ENTRY_MOVE, 1, 3, 0);
+	fal_ledger_log(&ledger, FAL_ENTRY_LOST, 2, 0, 3);
+	struct fal_cid a = { 1, 1 }, b = { 2, 5 };
+	claim(a, none, 4);
+	claim(a, none, 0);
+	claim(a, none, 3);
+	fal_ledger_arrived(&ledger, index_of(a), 2);
+	fal_ledger_fence(&ledger, index_of(a));
+	claim(b, a, 3);
+	fal_ledger_arrived(&ledger, index_of(b), 9);
+	json_is("\"grant\":[[1,0,3],[1,5,2],[2,7,1]],\"move\":[[1,2,4,3],[1,2,1,1],"
+		"[1,3,0,1]],\"clone\":[],\"regrant\":[],\"lost\":[[2,3,1]],\"contrib\":["
+		"{\"c\":[1,1],\"tasks\":[[0,1],[3,2]],\"blocks\":2,\"fenced\":true},"
+		"{\"c\":[2,5],\"tasks\":[[3,1]],\"blocks\":9,\"fills\":[1,1]}]");
+}
+
+int
+main(void)
+{
+#define TEST(f) cmocka_unit_test_setup_teardown(f, begin, end)
+	const struct CMUnitTest tests[] = {
+		TEST(first_claim_wins), TEST(refusals),
+		TEST(fence_gives_back), TEST(contributions_open_in_any_order),
+		TEST(fills_chain),      TEST(open_forgets),
+		TEST(absurd_losses),    TEST(json_ranges),
+	};
+	cmocka_set_message_output(CM_OUTPUT_TAP);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
