@@ -77,6 +77,12 @@ $(foreach t,$(UNIT),$(eval $(call program,$(B)/tests/$(t),tests/unit/$(t).c,\
 	-lcmocka $(BLAS_LIBS))))
 $(foreach t,$(BENCH),$(eval $(call program,$(B)/bench/$(t),tests/bench/$(t).c,\
 	$(BLAS_LIBS))))
+# falcon-ps with a fault in it, which the audit must find.
+comma := ,
+FAULTS    := $(patsubst tests/faults/%.c,%,$(wildcard tests/faults/*.c))
+FAULT_BIN := $(FAULTS:%=$(B)/tests/falcon-ps-%)
+$(foreach f,$(FAULTS),$(eval $(call program,$(B)/tests/falcon-ps-$(f),\
+	$(wildcard cmd/falcon-ps/*.c) tests/faults/$(f).c,-Wl$(comma)--wrap=fal_sum_add_rec)))
 ifneq ($(SIM_SRC),)
 $(eval $(call program,$(B)/tests/simulate,$(SIM_SRC),))
 endif

@@ -7,7 +7,6 @@
 #include "cli/notify.h"
 #include "cli/progress.h"
 #include "net/listen.h"
-#include "peer/trace_lines.h"
 #include "publish.h"
 #include "session.h"
 #include "store/store.h"
@@ -123,13 +122,9 @@ log_refused(struct ps_server *s, const char *source, const char *why)
 	if (s->logged[s->n_logged] == NULL)
 		return;
 	s->n_logged++;
-	struct fal_buf line = { 0 };
 	fal_progress_end(&s->progress);
 	fal_cli_err(PROG, "%s: refused: %s", source, why);
-	fal_line_refuse(&line, s->began > 0 ? now_s() - s->began : 0, source, why);
-	if (line.err == 0)
-		on_trace(s, (const char *)line.p, line.n);
-	fal_buf_free(&line);
+	fal_coord_refused(s->coord, now_s(), source, why);
 }
 
 /* --- what the coordinator wants ------------------------------------------------------
@@ -151,6 +146,10 @@ on_model(void *arg, uint32_t peer, bool eval, bool keep)
 	struct ps_session *session = ps_session_find(&s->sessions, peer);
 	if (session == NULL)
 		return;
+	if (session->keeps) {
+		session->owed = true;
+		return;
+	}
 	const struct fal_store *store = fal_coord_store(s->coord);
 	struct ps_params from = { .version = fal_store_version(store),
 				  .params = fal_store_params(store),
@@ -173,9 +172,8 @@ on_model(void *arg, uint32_t peer, bool eval, bool keep)
 	m.version.keep = keep;
 	memcpy(m.version.key, fal_shared_key(shared), sizeof(m.version.key));
 	/* Whoever has fallen behind skips to the version it needs. */
-	if (!session->keeps)
-		fal_chan_skip_shared(session->chan);
-	session->keeps = session->keeps || keep;
+	fal_chan_skip_shared(session->chan);
+	session->keeps = keep;
 	if (fal_msg_put(&out, &m) < 0 ||
 	    fal_chan_send(session->chan, &out, FAL_SEND_CONTROL) < 0 ||
 	    fal_chan_send_shared(session->chan, shared) < 0)
@@ -342,6 +340,10 @@ on_drain(void *arg, struct fal_chan *c)
 	struct ps_session *session = arg;
 	(void)c;
 	session->keeps = false;
+	if (session->owed) {
+		session->owed = false;
+		on_model(session->server, session->id, false, false);
+	}
 }
 
 static void

@@ -148,11 +148,8 @@ send_msg(struct fal_coord *c, uint32_t peer, struct fal_msg *m)
 static int
 refuse(struct fal_coord *c, double now, uint32_t peer, const char *why)
 {
-	struct fal_peer *p = find(c, peer);
 	struct fal_msg m = { .type = FAL_MSG_REFUSE };
 	snprintf(m.refuse.why, sizeof(m.refuse.why), "%s", why);
-	fal_line_refuse(&c->line, now - c->start, p != NULL ? p->name : "?", why);
-	trace_line(c);
 	int err = send_msg(c, peer, &m);
 	int gone = fal_coord_gone(c, now, peer, why);
 	c->ops.close(c->ops.arg, peer, why);
@@ -660,6 +657,13 @@ fal_coord_gone(struct fal_coord *c, double now, uint32_t peer, const char *why)
 {
 	struct fal_peer *p = find(c, peer);
 	return p != NULL ? leave(c, now, p, why) : FAL_OK;
+}
+
+void
+fal_coord_refused(struct fal_coord *c, double now, const char *source, const char *why)
+{
+	fal_line_refuse(&c->line, now - c->start, source, why);
+	trace_line(c);
 }
 
 void
