@@ -7,6 +7,8 @@
 #ifndef FAL_NN_KERN_H
 #define FAL_NN_KERN_H
 
+#include "base/err.h"
+
 #include <stdbool.h>
 
 /* C = A·B, or C += A·B where `add`; row-major.  A is m×k (k×m where `ta`), B is k×n (n×k
@@ -23,6 +25,11 @@ struct fal_gemm {
  * makes it.  May set OPENBLAS_CORETYPE in the environment.  Idempotent, thread-safe; to
  * be called before the first fal_gemm. */
 void fal_kern_init(void);
+
+/* Makes the library take one kernel set, the same on every x86-64-v3 machine, in place
+ * of this CPU's best, until the process ends.  To be called while no fal_gemm runs.
+ * FAL_EINVAL where the CPU or this build of the library does not have it. */
+int fal_kern_portable(void);
 
 /* m, n and k are at least 1.  Thread-safe. */
 void fal_gemm(const struct fal_gemm *g);

@@ -47,6 +47,25 @@ fal_kern_init(void)
 	pthread_once(&once, set_up);
 }
 
+int
+fal_kern_portable(void)
+{
+	fal_kern_init();
+#ifdef __x86_64__
+	if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") ||
+	    setenv("OPENBLAS_CORETYPE", "Haswell", 1) != 0)
+		return FAL_EINVAL;
+	if (gotoblas_dynamic_init != NULL) {
+		gotoblas_dynamic_quit();
+		gotoblas_dynamic_init();
+		openblas_set_num_threads(1);
+	}
+	return strcmp(openblas_get_corename(), "Haswell") == 0 ? FAL_OK : FAL_EINVAL;
+#else
+	return FAL_EINVAL;
+#endif
+}
+
 void
 fal_gemm(const struct fal_gemm *g)
 {

@@ -1,0 +1,115 @@
+/* A task's computation, in one thread. */
+#include "desk.h"
+
+#include "base/mem.h"
+#include "nn/fingerprint.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <uv.h>
+
+struct desk {
+	const struct fal_net *net;
+	struct fal_arena *arena;
+	float *x;        /* [batch][inputs] */
+	uint32_t *label; /* [batch] */
+	float *grad;     /* [params] */
+};
+
+int
+desk_new(const struct fal_net *net, struct desk **out)
+{
+	const struct fal_model *m = fal_net_model(net);
+	const uint32_t batch = fal_net_batch(net);
+	struct desk *d = fal_calloc(1, sizeof(*d));
+	if (d == NULL)
+		return FAL_ENOMEM;
+	d->net = net;
+	d->x = fal_calloc_aligned((size_t)batch * m->inputs, sizeof(float));
+	d->label = fal_calloc(batch, sizeof(*d->label));
+	d->grad = fal_calloc_aligned(m->params, sizeof(float));
+	if (d->x == NULL || d->label == NULL || d->grad == NULL ||
+	    fal_arena_new(net, &d->arena) < 0) {
+		desk_free(d);
+		return FAL_ENOMEM;
+	}
+	*out = d;
+	return FAL_OK;
+}
+
+void
+desk_free(struct desk *d)
+{
+	if (d == NULL)
+		return;
+	fal_arena_free(d->arena);
+	free(d->x);
+	free(d->label);
+	free(d->grad);
+	free(d);
+}
+
+/* As it travels; what is not finite, or beyond int64, shows in the gradient. */
+static int64_t
+fixed_loss(double loss)
+{
+	const double fixed = ldexp(loss, FAL_LOSS_BITS);
+	return fabs(fixed) < 0x1p62 ? llrint(fixed) : 0;
+}
+
+int
+desk_run(struct desk *d, const struct desk_job *job, struct fal_ran *ran)
+{
+	struct fal_loss res;
+	int err = fal_batch_fill(&job->batch, job->first, job->count, d->x, d->label);
+	if (err < 0)
+		return err;
+	const struct fal_task t = { d->x, d->label, job->count };
+	if (job->run.eval) {
+		fal_net_eval(d->net, d->arena, job->run.params, &t, &res);
+	} else {
+		fal_net_grad(d->net, d->arena, job->run.params, &t, d->grad, &res);
+		err = fal_sum_quantise(job->run.sum, d->grad, job->run.exps, NULL);
+	}
+	if (err < 0 && err != FAL_ENONFINITE)
+		return err;
+	ran->nonfinite = err == FAL_ENONFINITE;
+	ran->loss = fixed_loss(res.loss);
+	ran->right = res.right;
+	ran->samples = job->count;
+	return FAL_OK;
+}
+
+int
+desk_probe(struct desk *d, uint64_t seed, uint8_t fingerprint[static FAL_FINGERPRINT],
+	   uint64_t *task_ns)
+{
+	const struct fal_model *m = fal_net_model(d->net);
+	const struct fal_task t = { d->x, d->label, fal_net_batch(d->net) };
+	struct fal_loss res;
+	uint64_t began;
+	float *params = fal_calloc_aligned(m->params, sizeof(float));
+	int8_t *exps = fal_calloc(fal_blocks(m->params), 1);
+	struct fal_sum *sum = fal_sum_new(m->params);
+	int err = FAL_ENOMEM;
+	if (params == NULL || exps == NULL || sum == NULL)
+		goto free_all;
+	err = fal_net_fingerprint(d->net, d->arena, seed, fingerprint);
+	if (err < 0)
+		goto free_all;
+	fal_model_init(m, seed, params);
+	memset(d->x, 0, (size_t)t.n * m->inputs * sizeof(float));
+	memset(d->label, 0, t.n * sizeof(*d->label));
+	began = uv_hrtime();
+	fal_net_grad(d->net, d->arena, params, &t, d->grad, &res);
+	err = fal_sum_quantise(sum, d->grad, exps, NULL);
+	if (err == FAL_ENONFINITE)
+		err = FAL_OK;
+	*task_ns = uv_hrtime() - began;
+free_all:
+	free(params);
+	free(exps);
+	fal_sum_free(sum);
+	return err;
+}

@@ -1,0 +1,197 @@
+/* Judging a model, in the tasks and the order of adding that workers judge it in: the
+ * result is the coordinator's to the last bit.
+ */
+#include "eval.h"
+
+#include "base/json.h"
+#include "base/mem.h"
+#include "cli/file.h"
+#include "cli/progress.h"
+#include "desk.h"
+#include "model/safetensors.h"
+#include "setup.h"
+#include "work.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <uv.h>
+
+enum { TEXT_MAX = 1 << 20, HEADER_MAX = 2 << 20 }; /* bytes */
+
+struct eval {
+	struct fal_buf job_text, model_text;
+	struct fal_job job;
+	struct fal_set set;
+	struct setup setup;
+	struct fal_samples *samples;
+	float *params;
+};
+
+struct judged {
+	uint64_t right, total;
+	int64_t loss; /* Σ, · 2^FAL_LOSS_BITS */
+};
+
+static int
+nomem(struct fal_diag *diag)
+{
+	return fal_diag_set(diag, FAL_ENOMEM, "%s", fal_strerror(FAL_ENOMEM));
+}
+
+static int
+load_job(struct eval *e, const char *file, struct fal_diag *diag)
+{
+	int err = fal_cli_read(file, TEXT_MAX, &e->job_text, diag);
+	if (err == FAL_OK)
+		err = fal_job_parse(file, (char *)e->job_text.p, e->job_text.n, &e->job,
+				    diag);
+	if (err == FAL_OK && e->job.test_images == NULL)
+		err = fal_diag_set(diag, FAL_EINVAL, "%s: the job has no test set", file);
+	return err;
+}
+
+static int
+load_set(struct eval *e, const char *file, struct fal_diag *diag)
+{
+	const struct fal_set_opts opts = { .max_samples = e->job.test_samples };
+	char *images = fal_job_path(file, e->job.test_images);
+	char *labels = fal_job_path(file, e->job.test_labels);
+	int err = images == NULL || labels == NULL
+			  ? nomem(diag)
+			  : fal_set_load_idx(images, labels, &opts, &e->set, diag);
+	free(images);
+	free(labels);
+	return err;
+}
+
+/* The set stands for the training data, too: they are not read. */
+static int
+load_setup(struct eval *e, const char *file, struct fal_diag *diag)
+{
+	char *path = fal_job_path(file, e->job.model);
+	int err = path == NULL ? nomem(diag)
+			       : fal_cli_read(path, TEXT_MAX, &e->model_text, diag);
+	const struct setup_text job = { file, e->job_text.p, e->job_text.n };
+	const struct setup_text model = { path, e->model_text.p, e->model_text.n };
+	if (err == FAL_OK && fal_manifest_build(&e->set, &e->set, &e->setup.manifest) < 0)
+		err = nomem(diag);
+	if (err == FAL_OK)
+		err = setup_make(&e->setup, &job, &model, diag);
+	if (err == FAL_OK && (fal_samples_new(&e->setup.manifest.test, &e->samples) < 0 ||
+			      fal_samples_put_set(e->samples, &e->set) < 0))
+		err = nomem(diag);
+	free(path);
+	return err;
+}
+
+static int
+load_params(struct eval *e, const char *file, struct fal_diag *diag)
+{
+	const struct fal_model *m = e->setup.model;
+	struct fal_buf bytes = { 0 };
+	int err =
+		fal_cli_read(file, m->params * sizeof(float) + HEADER_MAX, &bytes, diag);
+	e->params = fal_calloc_aligned(m->params, sizeof(float));
+	if (err == FAL_OK && e->params == NULL)
+		err = nomem(diag);
+	if (err == FAL_OK)
+		err = fal_safetensors_get(m, file, bytes.p, bytes.n, e->params, diag);
+	fal_buf_free(&bytes);
+	return err;
+}
+
+static int
+judge(struct eval *e, struct judged *out, struct fal_diag *diag)
+{
+	const struct setup *s = &e->setup;
+	struct desk *desk;
+	if (desk_new(s->net, &desk) < 0)
+		return nomem(diag);
+	int err = FAL_OK;
+	struct fal_progress bar = fal_progress_begin("judging", s->manifest.test.n,
+						     (double)uv_hrtime() * 1e-9);
+	for (uint32_t task = 0; err == FAL_OK; task++) {
+		const struct places p = setup_test_places(s, task);
+		const struct desk_job job = {
+			.run = { .eval = true, .params = e->params },
+			.batch = { e->samples, &s->test_order, &s->norm },
+			.first = p.first,
+			.count = p.count,
+		};
+		struct fal_ran ran = { 0 };
+		if (p.count == 0)
+			break;
+		err = desk_run(desk, &job, &ran);
+		out->right += ran.right;
+		out->total += ran.samples;
+		out->loss += ran.loss;
+		fal_progress_show(&bar, out->total, (double)uv_hrtime() * 1e-9);
+	}
+	fal_progress_end(&bar);
+	desk_free(desk);
+	return err < 0 ? fal_diag_set(diag, err, "%s", fal_strerror(err)) : FAL_OK;
+}
+
+static int
+print(const struct judged *j, bool json)
+{
+	const double accuracy = (double)j->right / (double)j->total;
+	const double loss = ldexp((double)j->loss, -FAL_LOSS_BITS) / (double)j->total;
+	if (!json) {
+		printf("%" PRIu64 " %" PRIu64 " %.6f %.6f\n", j->right, j->total,
+		       accuracy, loss);
+		return fal_cli_finish(PROG, FAL_EXIT_DONE);
+	}
+	struct fal_buf out = { 0 };
+	fal_json_open(&out, '{');
+	fal_json_key(&out, "right");
+	fal_json_u64(&out, j->right);
+	fal_json_key(&out, "total");
+	fal_json_u64(&out, j->total);
+	fal_json_key(&out, "accuracy");
+	fal_json_num(&out, accuracy);
+	fal_json_key(&out, "loss");
+	fal_json_num(&out, loss);
+	fal_json_close(&out, '}');
+	fal_put_u8(&out, '\n');
+	if (out.err == 0)
+		fwrite(out.p, 1, out.n, stdout);
+	int code = out.err == 0 ? FAL_EXIT_DONE : FAL_EXIT_NO;
+	fal_buf_free(&out);
+	return fal_cli_finish(PROG, code);
+}
+
+int
+eval_run(const char *job, const char *model, bool json)
+{
+	struct eval e = { 0 };
+	struct judged j = { 0 };
+	struct fal_diag diag = { "" };
+	int err = load_job(&e, job, &diag);
+	if (err == FAL_OK)
+		err = load_set(&e, job, &diag);
+	if (err == FAL_OK)
+		err = load_setup(&e, job, &diag);
+	if (err == FAL_OK)
+		err = load_params(&e, model, &diag);
+	/* What went wrong so far is wrong with the files. */
+	int code = err == FAL_ENOMEM ? FAL_EXIT_NO : FAL_EXIT_USAGE;
+	if (err == FAL_OK) {
+		err = judge(&e, &j, &diag);
+		code = FAL_EXIT_NO;
+	}
+	if (err < 0)
+		fal_cli_err(PROG, "%s", diag.text);
+	else
+		code = print(&j, json);
+	free(e.params);
+	if (e.samples != NULL)
+		fal_samples_free(e.samples);
+	setup_free(&e.setup);
+	fal_set_free(&e.set);
+	fal_job_free(&e.job);
+	fal_buf_free(&e.job_text);
+	fal_buf_free(&e.model_text);
+	return code;
+}

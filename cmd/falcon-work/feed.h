@@ -1,0 +1,73 @@
+/* Where samples come from: a local copy of the data, the cache, the coordinator; what is
+ * needed first comes first.
+ *
+ * A feed asks for chunks through its owner and gets them back as messages; lanes read
+ * the samples.
+ */
+#ifndef WORK_FEED_H
+#define WORK_FEED_H
+
+#include "data/order.h"
+#include "data/samples.h"
+#include "job/job.h"
+#include "wire/msg.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <uv.h>
+
+enum { FEED_ASKED = 4 }; /* chunks that are asked for at a time */
+
+struct feed; /* opaque */
+
+struct feed_ops {
+	void *arg;
+	/* Ask the coordinator. */
+	void (*get)(void *arg, bool test, uint32_t chunk);
+	/* One more chunk is here; from the loop or from within feed_chunk. */
+	void (*on_chunk)(void *arg);
+};
+
+/* An empty one for the data of `m`, which is kept until feed_free, as is `cache` (a
+ * directory; NULL: none).  `ops` is copied.  FAL_ENOMEM, FAL_EIO. */
+int feed_new(uv_loop_t *loop, const struct fal_manifest *m, const char *cache,
+	     const struct feed_ops *ops, struct feed **out);
+
+/* No lane reads any more; memory goes when the loop has run once more. */
+void feed_free(struct feed *f);
+
+/* The samples of one set; NULL: the job has no such set. */
+const struct fal_samples *feed_samples(const struct feed *f, bool test);
+
+/* Puts all of `job`'s data in from the directory `dir`, whose files have the last parts
+ * of the job's names.  Errors of fal_set_load_idx and fal_samples_put_set, with `diag`.
+ */
+int feed_fill(struct feed *f, const char *dir, const struct fal_job *job,
+	      struct fal_diag *diag);
+
+/* Fetches what is missing, from the next turn of the loop on: the chunks that `order`
+ * (borrowed for the call) needs from the place `first` on, the other training chunks,
+ * the test set.  Chunks that were asked for before are asked for again.  `task` are the
+ * samples of a task.  FAL_ENOMEM. */
+int feed_start(struct feed *f, const struct fal_order *order, uint32_t first,
+	       uint32_t task);
+
+/* Asks for nothing any more, until feed_start. */
+void feed_stop(struct feed *f);
+
+/* Whether the first group is here, or the first task's chunks where those are more. */
+bool feed_first(const struct feed *f);
+
+/* Whether all chunks of the places first … first+count-1 of `order` are here. */
+bool feed_has(const struct feed *f, bool test, const struct fal_order *order,
+	      uint32_t first, uint32_t count);
+
+/* Those that are not are fetched next. */
+void feed_hurry(struct feed *f, bool test, const struct fal_order *order, uint32_t first,
+		uint32_t count);
+
+/* A CHUNK message.  FAL_ESTATE: not asked for, or out of order; errors of
+ * fal_samples_put_chunk. */
+int feed_chunk(struct feed *f, const struct fal_msg *m);
+
+#endif

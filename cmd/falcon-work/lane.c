@@ -1,0 +1,259 @@
+/* Threads that compute. */
+#include "lane.h"
+
+#include "base/mem.h"
+
+#include <assert.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <time.h>
+
+enum state { IDLE, HELD, GIVEN, OVER };
+
+struct lane {
+	struct lanes *all;
+	pthread_t thread;
+	pthread_cond_t wake;
+	struct desk *desk;
+	/* The loop's alone. */
+	bool busy;
+	struct emulated before;
+	/* Under the mutex; while GIVEN, `job`, `begun` and `due_ns` are only read. */
+	enum state state;
+	bool cancelled, quit;
+	struct desk_job job;
+	uint64_t begun, due_ns;
+	bool in_time;
+	struct lane_end end;
+};
+
+struct lanes {
+	struct lanes_conf conf;
+	pthread_mutex_t mutex;
+	uv_async_t async;
+	uint32_t started; /* threads */
+	struct lane lane[];
+};
+
+/* Sleeps until uv_hrtime() is `until`, or the task is cancelled. */
+static void
+sleep_until(struct lane *l, uint64_t until)
+{
+	const struct timespec t = { (time_t)(until / 1000000000),
+				    (long)(until % 1000000000) };
+	while (!l->cancelled && uv_hrtime() < until)
+		pthread_cond_timedwait(&l->wake, &l->all->mutex, &t);
+}
+
+/* The task that was given; the mutex is held, but not while computing. */
+static void
+work(struct lane *l)
+{
+	struct lane_end end = { .ran.cancelled = l->cancelled };
+	if (!l->cancelled) {
+		pthread_mutex_unlock(&l->all->mutex);
+		end.err = desk_run(l->desk, &l->job, &end.ran);
+		pthread_mutex_lock(&l->all->mutex);
+	}
+	uint64_t now = uv_hrtime(), due = l->begun + l->due_ns;
+	l->in_time = now < due;
+	if (l->due_ns > 0) {
+		sleep_until(l, due);
+		now = uv_hrtime();
+	}
+	end.ran.cancelled = l->cancelled;
+	end.ran.task_ns = now - l->begun;
+	end.emulated = l->due_ns > 0 && !l->cancelled;
+	end.due_ns = l->due_ns;
+	end.late_ns = now > due ? now - due : 0;
+	l->end = end;
+	l->state = OVER;
+}
+
+static void *
+lane_main(void *arg)
+{
+	struct lane *l = arg;
+	pthread_mutex_lock(&l->all->mutex);
+	while (!l->quit) {
+		if (l->state == GIVEN) {
+			work(l);
+			uv_async_send(&l->all->async);
+		} else {
+			pthread_cond_wait(&l->wake, &l->all->mutex);
+		}
+	}
+	pthread_mutex_unlock(&l->all->mutex);
+	return NULL;
+}
+
+/* Reports what is over.  A lane whose next task is started meanwhile goes on where the
+ * one before ended. */
+static void
+on_async(uv_async_t *async)
+{
+	struct lanes *all = async->data;
+	for (uint32_t i = 0; i < all->conf.lanes; i++) {
+		struct lane *l = &all->lane[i];
+		pthread_mutex_lock(&all->mutex);
+		const bool over = l->state == OVER;
+		const struct lane_end end = l->end;
+		if (over)
+			l->state = IDLE;
+		l->before = (struct emulated){ .next = over && !end.ran.cancelled,
+					       .in_time = l->in_time,
+					       .end = l->begun + l->due_ns };
+		pthread_mutex_unlock(&all->mutex);
+		if (!over)
+			continue;
+		l->busy = false;
+		all->conf.on_end(all->conf.arg, i, &end);
+	}
+	for (uint32_t i = 0; i < all->conf.lanes; i++)
+		all->lane[i].before.next = false;
+}
+
+static int
+start_thread(struct lanes *all, struct lane *l)
+{
+	pthread_condattr_t monotonic;
+	l->all = all;
+	int err = desk_new(all->conf.net, &l->desk);
+	if (err < 0)
+		return err;
+	pthread_condattr_init(&monotonic);
+	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+	pthread_cond_init(&l->wake, &monotonic);
+	pthread_condattr_destroy(&monotonic);
+	if (pthread_create(&l->thread, NULL, lane_main, l) == 0)
+		return FAL_OK;
+	pthread_cond_destroy(&l->wake);
+	desk_free(l->desk);
+	return FAL_EIO;
+}
+
+int
+lanes_new(uv_loop_t *loop, const struct lanes_conf *conf, struct lanes **out)
+{
+	struct lanes *all =
+		fal_calloc(1, sizeof(*all) + conf->lanes * sizeof(struct lane));
+	if (all == NULL)
+		return FAL_ENOMEM;
+	all->conf = *conf;
+	if (uv_async_init(loop, &all->async, on_async) < 0) {
+		free(all);
+		return FAL_EIO;
+	}
+	all->async.data = all;
+	pthread_mutex_init(&all->mutex, NULL);
+	int err = FAL_OK;
+	for (; all->started < conf->lanes && err == FAL_OK; all->started += err == FAL_OK)
+		err = start_thread(all, &all->lane[all->started]);
+	if (err < 0) {
+		lanes_free(all);
+		return err;
+	}
+	*out = all;
+	return FAL_OK;
+}
+
+static void
+on_closed(uv_handle_t *h)
+{
+	free(h->data);
+}
+
+void
+lanes_free(struct lanes *all)
+{
+	if (all == NULL)
+		return;
+	for (uint32_t i = 0; i < all->started; i++) {
+		struct lane *l = &all->lane[i];
+		assert(!l->busy);
+		pthread_mutex_lock(&all->mutex);
+		l->quit = true;
+		pthread_cond_signal(&l->wake);
+		pthread_mutex_unlock(&all->mutex);
+		pthread_join(l->thread, NULL);
+		pthread_cond_destroy(&l->wake);
+		desk_free(l->desk);
+	}
+	pthread_mutex_destroy(&all->mutex);
+	uv_close((uv_handle_t *)&all->async, on_closed);
+}
+
+/* The mutex is held. */
+static void
+begin(struct lanes *all, struct lane *l)
+{
+	const uint64_t now = uv_hrtime();
+	const struct emulate *e = &all->conf.emulate;
+	uint32_t active = 1;
+	for (uint32_t i = 0; i < all->conf.lanes; i++)
+		active += all->lane[i].state == GIVEN;
+	l->due_ns = 0;
+	l->begun = now;
+	if (e->rate > 0) {
+		l->due_ns = emulate_ns(e, l->job.count, active, l->job.run.eval);
+		l->begun = emulate_start(&l->before, now);
+	}
+	l->state = GIVEN;
+	pthread_cond_signal(&l->wake);
+}
+
+void
+lane_start(struct lanes *all, uint32_t lane, const struct desk_job *job, bool here)
+{
+	struct lane *l = &all->lane[lane];
+	assert(!l->busy);
+	pthread_mutex_lock(&all->mutex);
+	l->busy = true;
+	l->cancelled = false;
+	l->job = *job;
+	l->state = HELD;
+	if (here)
+		begin(all, l);
+	pthread_mutex_unlock(&all->mutex);
+}
+
+void
+lane_begin(struct lanes *all, uint32_t lane)
+{
+	pthread_mutex_lock(&all->mutex);
+	begin(all, &all->lane[lane]);
+	pthread_mutex_unlock(&all->mutex);
+}
+
+void
+lane_cancel(struct lanes *all, uint32_t lane)
+{
+	struct lane *l = &all->lane[lane];
+	pthread_mutex_lock(&all->mutex);
+	l->cancelled = true;
+	if (l->state == HELD) {
+		l->end = (struct lane_end){ .ran.cancelled = true };
+		l->state = OVER;
+		uv_async_send(&all->async);
+	}
+	pthread_cond_signal(&l->wake);
+	pthread_mutex_unlock(&all->mutex);
+}
+
+const struct desk_job *
+lane_waits(struct lanes *all, uint32_t lane)
+{
+	pthread_mutex_lock(&all->mutex);
+	const bool held = all->lane[lane].state == HELD;
+	pthread_mutex_unlock(&all->mutex);
+	return held ? &all->lane[lane].job : NULL;
+}
+
+bool
+lanes_idle(const struct lanes *all)
+{
+	for (uint32_t i = 0; i < all->conf.lanes; i++)
+		if (all->lane[i].busy)
+			return false;
+	return true;
+}

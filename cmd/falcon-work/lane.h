@@ -1,0 +1,53 @@
+/* Lanes: the threads that compute, one task at a time each, and their way to the loop.
+ *
+ * All functions are for the loop's thread.  None of them calls back.
+ */
+#ifndef WORK_LANE_H
+#define WORK_LANE_H
+
+#include "desk.h"
+#include "emulate.h"
+
+#include <uv.h>
+
+struct lanes; /* opaque */
+
+/* What became of a task. */
+struct lane_end {
+	struct fal_ran ran;
+	int err;          /* FAL_ENOMEM: it could not be computed */
+	bool emulated;    /* the two below are set */
+	uint64_t due_ns;  /* its virtual time */
+	uint64_t late_ns; /* by which it ended after its virtual end */
+};
+
+struct lanes_conf {
+	const struct fal_net *net; /* kept until lanes_free */
+	uint32_t lanes;
+	struct emulate emulate; /* rate 0: none */
+	void *arg;
+	/* A task is over; called from the loop, once for each lane_start.  The next one
+	 * may be started from within. */
+	void (*on_end)(void *arg, uint32_t lane, const struct lane_end *end);
+};
+
+/* Starts the threads.  `conf` is copied.  FAL_ENOMEM, FAL_EIO. */
+int lanes_new(uv_loop_t *loop, const struct lanes_conf *conf, struct lanes **out);
+
+/* Ends the threads, all of them idle; memory goes when the loop has run once more. */
+void lanes_free(struct lanes *l);
+
+/* Gives an idle lane a task (copied, its pointers are kept until the end), which begins
+ * at once if `here`, else, as its samples are not here yet, with lane_begin. */
+void lane_start(struct lanes *l, uint32_t lane, const struct desk_job *job, bool here);
+void lane_begin(struct lanes *l, uint32_t lane);
+
+/* The lane's task is not wanted: it ends soon, as cancelled.  Nothing if it is idle. */
+void lane_cancel(struct lanes *l, uint32_t lane);
+
+/* The task that waits for lane_begin, or NULL. */
+const struct desk_job *lane_waits(struct lanes *l, uint32_t lane);
+
+bool lanes_idle(const struct lanes *l);
+
+#endif

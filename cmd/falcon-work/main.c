@@ -1,0 +1,219 @@
+/* falcon-work: a worker. */
+#include "base/mem.h"
+#include "base/parse.h"
+#include "cli/cores.h"
+#include "cli/file.h"
+#include "eval.h"
+#include "sched/sched.h"
+#include "session.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* As given; NULL: not. */
+struct given {
+	const char *key, *lanes, *name, *cache, *data, *emulate, *compress, *eval;
+	bool json;
+};
+
+static int
+usage(const char *option, const char *value, const char *want)
+{
+	fal_cli_err(PROG, "--%s: '%s' is not %s", option, value, want);
+	return FAL_EXIT_USAGE;
+}
+
+/* "MIN:MAX", or "N" for both. */
+static int
+parse_lanes(const char *s, struct work_opt *opt)
+{
+	uint64_t min, max;
+	char *copy = fal_strdup(s);
+	if (copy == NULL)
+		return FAL_ENOMEM;
+	char *colon = strchr(copy, ':');
+	if (colon != NULL)
+		*colon++ = '\0';
+	int err = fal_parse_u64(copy, 1, FAL_LANES_MAX, &min);
+	max = min;
+	if (err == FAL_OK && colon != NULL)
+		err = fal_parse_u64(colon, min, FAL_LANES_MAX, &max);
+	free(copy);
+	if (err < 0)
+		return err;
+	opt->lanes_min = (uint32_t)min;
+	opt->lanes_max = (uint32_t)max;
+	return FAL_OK;
+}
+
+static int
+parse_compress(const char *s, enum fal_compress *out)
+{
+	static const char *const words[] = { [FAL_COMPRESS_NEVER] = "never",
+					     [FAL_COMPRESS_ALWAYS] = "always",
+					     [FAL_COMPRESS_AUTO] = "auto" };
+	for (unsigned i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+		if (strcmp(s, words[i]) == 0) {
+			*out = (enum fal_compress)i;
+			return FAL_OK;
+		}
+	return FAL_EINVAL;
+}
+
+/* Turns texts into what they mean; 0 or an exit code. */
+static int
+check(const struct given *t, const char *addr, struct work_opt *opt)
+{
+	struct fal_diag diag;
+	opt->cores = fal_cli_cores();
+	opt->lanes_min = 1;
+	opt->lanes_max = opt->cores < FAL_LANES_MAX ? opt->cores : FAL_LANES_MAX;
+	if (fal_addr_parse(addr, &opt->addr, &diag) < 0) {
+		fal_cli_err(PROG, "%s", diag.text);
+		return FAL_EXIT_USAGE;
+	}
+	if (t->lanes != NULL && parse_lanes(t->lanes, opt) < 0)
+		return usage("lanes", t->lanes, "MIN:MAX, or a number");
+	if (t->name != NULL && !fal_name_valid(t->name))
+		return usage("name", t->name, "1 to 63 of A-Z a-z 0-9 . _ -");
+	if (t->compress != NULL && parse_compress(t->compress, &opt->compress) < 0)
+		return usage("compress", t->compress, "auto, always or never");
+	if (t->emulate != NULL &&
+	    emulate_parse(t->emulate, opt->lanes_max, &opt->emulate, &diag) < 0) {
+		fal_cli_err(PROG, "--emulate: %s", diag.text);
+		return FAL_EXIT_USAGE;
+	}
+	if (opt->emulate.rate > 0)
+		opt->cores = opt->emulate.cores;
+	opt->data = t->data;
+	return FAL_EXIT_DONE;
+}
+
+/* The client key; 0 or an exit code. */
+static int
+read_key(const char *option, struct fal_client_key **out)
+{
+	struct fal_buf text = { 0 };
+	struct fal_diag diag;
+	char *path = fal_cli_key(option);
+	if (path == NULL) {
+		fal_cli_err(PROG, "%s",
+			    errno == ENOENT ? "no key: give --key FILE"
+					    : strerror(errno));
+		return errno == ENOENT ? FAL_EXIT_USAGE : FAL_EXIT_NO;
+	}
+	int code = FAL_EXIT_DONE;
+	int err = fal_cli_read(path, FAL_KEYRING_MAX, &text, &diag);
+	if (err == FAL_OK)
+		err = fal_client_key_parse((char *)text.p, text.n, path, out, &diag);
+	if (err < 0) {
+		fal_cli_err(PROG, "%s", diag.text);
+		code = err == FAL_ENOMEM ? FAL_EXIT_NO : FAL_EXIT_USAGE;
+	} else if (!fal_role_may((*out)->role, FAL_ROLE_WORK)) {
+		fal_cli_err(PROG, "%s: a key of role %s may not work", path,
+			    fal_role_name((*out)->role));
+		fal_secret_free(*out);
+		code = FAL_EXIT_NOPERM;
+	}
+	if (text.n > 0)
+		fal_secret_wipe(text.p, text.n);
+	fal_buf_free(&text);
+	free(path);
+	return code;
+}
+
+/* Where chunks are kept: `option`, "none" for nowhere, else the user's cache; to be
+ * freed. */
+static char *
+cache_dir(const char *option)
+{
+	const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+	struct fal_buf b = { 0 };
+	if (option != NULL && strcmp(option, "none") == 0)
+		return NULL;
+	if (option != NULL)
+		return fal_strdup(option);
+	if (cache != NULL && *cache == '/') /* the standard ignores relative ones */
+		fal_put_fmt(&b, "%s/falcon", cache);
+	else if (home != NULL && *home != '\0')
+		fal_put_fmt(&b, "%s/.cache/falcon", home);
+	else
+		return NULL;
+	fal_put_u8(&b, '\0');
+	if (b.err < 0)
+		fal_buf_free(&b);
+	return (char *)b.p;
+}
+
+static int
+work(const struct given *t, const char *addr, struct work_opt *opt)
+{
+	char host[FAL_NAME_MAX + 1] = "";
+	struct fal_client_key *key;
+	int code = check(t, addr, opt);
+	if (code == FAL_EXIT_DONE)
+		code = read_key(t->key, &key);
+	if (code != FAL_EXIT_DONE)
+		return code;
+	gethostname(host, sizeof(host) - 1);
+	opt->name = t->name != NULL ? t->name : fal_name_valid(host) ? host : "worker";
+	opt->key = key;
+	char *cache = cache_dir(t->cache);
+	opt->cache = cache;
+	signal(SIGPIPE, SIG_IGN);
+	code = session_run(opt);
+	free(cache);
+	fal_secret_free(key);
+	return code;
+}
+
+int
+main(int argc, char **argv)
+{
+	struct given t = { 0 };
+	struct work_opt opt = { .compress = FAL_COMPRESS_AUTO };
+	const struct fal_opt opts[] = {
+		{ "key", 'k', FAL_OPT_TEXT, &t.key, "the client key", "FILE" },
+		{ "lanes", 'l', FAL_OPT_TEXT, &t.lanes,
+		  "how many tasks may run at a time (default: 1 to the cores)",
+		  "MIN:MAX" },
+		{ "name", 'n', FAL_OPT_TEXT, &t.name,
+		  "this worker's name (default: the host's)", "NAME" },
+		{ "cache", 0, FAL_OPT_TEXT, &t.cache,
+		  "where data are kept between runs; none: nowhere", "DIR" },
+		{ "data", 0, FAL_OPT_TEXT, &t.data, "a local copy of the data files",
+		  "DIR" },
+		{ "emulate", 0, FAL_OPT_TEXT, &t.emulate,
+		  "take the time of another machine: rate=N[,speed=F][,cores=N]",
+		  "SPEC" },
+		{ "compress", 0, FAL_OPT_TEXT, &t.compress,
+		  "compress gradients: auto (default), always, never", "WHEN" },
+		{ "max-memory", 0, FAL_OPT_SIZE, &opt.max_memory,
+		  "refuse a job that needs more", "SIZE" },
+		{ "eval", 0, FAL_OPT_TEXT, &t.eval,
+		  "judge this model on the test set of JOB and exit", "MODEL" },
+		{ "json", 'j', FAL_OPT_FLAG, &t.json, "with --eval: print JSON", NULL },
+		{ "verbose", 'v', FAL_OPT_FLAG, &opt.verbose, "say more", NULL },
+	};
+	struct fal_cli cli = {
+		.prog = PROG,
+		.args = "ADDR | --eval MODEL JOB",
+		.opts = opts,
+		.n_opts = sizeof(opts) / sizeof(opts[0]),
+		.min_args = 1,
+		.max_args = 1,
+	};
+	int code = fal_cli_parse(&cli, argc, argv);
+	if (code < 0 && t.eval == NULL && t.json) {
+		fal_cli_err(PROG, "--json: only with --eval");
+		code = FAL_EXIT_USAGE;
+	} else if (code < 0) {
+		code = t.eval != NULL ? eval_run(cli.arg[0], t.eval, t.json)
+				      : work(&t, cli.arg[0], &opt);
+	}
+	fal_cli_free(&cli);
+	return code;
+}

@@ -1,0 +1,157 @@
+/* From texts to a net. */
+#include "setup.h"
+
+#include "base/mem.h"
+#include "nn/kern.h"
+#include "wire/bfp.h"
+
+#include <stdlib.h>
+
+static int
+check_data(const struct setup *s, struct fal_diag *diag)
+{
+	const struct fal_part *part = &s->manifest.train;
+	if (part->sample_bytes != s->model->inputs)
+		return fal_diag_set(diag, FAL_EINVAL,
+				    "a sample has %u bytes, the model takes %u",
+				    part->sample_bytes, s->model->inputs);
+	if (part->classes > s->model->classes)
+		return fal_diag_set(diag, FAL_EINVAL,
+				    "the data have %u classes, the model %u",
+				    part->classes, s->model->classes);
+	if (s->job.channels != 1 && s->job.channels != part->shape[0])
+		return fal_diag_set(diag, FAL_EINVAL,
+				    "data.mean lists %u channels, a sample has %u",
+				    s->job.channels, part->shape[0]);
+	return FAL_OK;
+}
+
+static int
+make(struct setup *s, const struct setup_text *job, const struct setup_text *model,
+     struct fal_diag *diag)
+{
+	const struct fal_part *test = &s->manifest.test;
+	int err = fal_job_parse(job->name, job->p, job->n, &s->job, diag);
+	if (err == FAL_OK)
+		err = fal_model_parse(model->name, model->p, model->n, &s->model, diag);
+	if (err == FAL_OK)
+		err = check_data(s, diag);
+	if (err < 0)
+		return err;
+	err = fal_norm_init(&s->norm, s->job.channels, s->job.mean, s->job.std);
+	if (err == FAL_OK && s->job.numerics == FAL_JOB_NUMERICS_PORTABLE &&
+	    fal_kern_portable() < 0)
+		return fal_diag_set(diag, FAL_EINVAL,
+				    "numerics = portable needs a CPU with AVX2 and FMA");
+	if (err == FAL_OK)
+		err = fal_net_new(s->model, s->job.task, &s->net);
+	const struct fal_order_opts in_order = { .n = test->n,
+						 .per_chunk = test->per_chunk };
+	if (err == FAL_OK && test->n > 0)
+		err = fal_order_init(&s->test_order, &in_order);
+	return err < 0 ? fal_diag_set(diag, err, "%s", fal_strerror(err)) : FAL_OK;
+}
+
+int
+setup_make(struct setup *s, const struct setup_text *job, const struct setup_text *model,
+	   struct fal_diag *diag)
+{
+	int err = make(s, job, model, diag);
+	if (err < 0)
+		setup_free(s);
+	return err;
+}
+
+void
+setup_free(struct setup *s)
+{
+	epoch_drop(s->epoch);
+	fal_order_free(&s->test_order);
+	fal_net_free(s->net);
+	fal_manifest_free(&s->manifest);
+	fal_model_free(s->model);
+	fal_job_free(&s->job);
+	*s = (struct setup){ 0 };
+}
+
+struct epoch *
+setup_epoch(struct setup *s, uint32_t number)
+{
+	const struct fal_order_opts opts = {
+		.seed = s->job.seed,
+		.epoch = number,
+		.n = s->manifest.train.n,
+		.per_chunk = s->manifest.train.per_chunk,
+		.shuffle = s->job.shuffle == FAL_JOB_SHUFFLE_FULL ? FAL_SHUFFLE_FULL
+								  : FAL_SHUFFLE_WINDOW,
+	};
+	if (s->epoch == NULL || s->epoch->number != number) {
+		struct epoch *e = fal_calloc(1, sizeof(*e));
+		if (e == NULL || fal_order_init(&e->order, &opts) < 0) {
+			free(e);
+			return NULL;
+		}
+		e->number = number;
+		e->refs = 1;
+		epoch_drop(s->epoch);
+		s->epoch = e;
+	}
+	s->epoch->refs++;
+	return s->epoch;
+}
+
+void
+epoch_drop(struct epoch *e)
+{
+	if (e == NULL || --e->refs > 0)
+		return;
+	fal_order_free(&e->order);
+	free(e);
+}
+
+static uint64_t
+part_bytes(const struct fal_part *part)
+{
+	return (uint64_t)part->n * (part->sample_bytes + 1);
+}
+
+uint64_t
+setup_bytes(const struct setup *s, uint32_t lanes)
+{
+	const uint64_t vector = s->model->params * sizeof(float);
+	/* A lane: its arena, samples, gradient, a sum at work and one whose claim is
+	 * under way. */
+	const uint64_t lane = fal_arena_size(s->net) +
+			      (uint64_t)s->job.task * s->model->inputs * sizeof(float) +
+			      3 * vector;
+	/* Three versions (coming, current, under evaluation), the contribution, and its
+	 * bytes in the send queue; two orders of epochs. */
+	return lanes * lane + 5 * vector + part_bytes(&s->manifest.train) +
+	       part_bytes(&s->manifest.test) +
+	       2 * (uint64_t)s->manifest.train.n * sizeof(uint32_t);
+}
+
+struct places
+setup_places(const struct setup *s, uint64_t clock, uint32_t task)
+{
+	const uint32_t n = s->manifest.train.n;
+	const uint64_t clocks = fal_job_clocks(&s->job, n), c = clock % clocks;
+	struct places p = { .epoch = (uint32_t)(clock / clocks) };
+	if (task >= fal_job_clock_tasks(&s->job, n, c))
+		return p;
+	p.first = (uint32_t)(c * s->job.batch + (uint64_t)task * s->job.task);
+	p.count = fal_job_task_samples(&s->job, n, c, task);
+	return p;
+}
+
+struct places
+setup_test_places(const struct setup *s, uint32_t task)
+{
+	const uint64_t first = (uint64_t)task * s->job.task, n = s->manifest.test.n;
+	struct places p = { 0 };
+	if (first >= n)
+		return p;
+	p.first = (uint32_t)first;
+	p.count = n - first < s->job.task ? (uint32_t)(n - first) : s->job.task;
+	return p;
+}

@@ -1,0 +1,29 @@
+/* What the command line asks for. */
+#ifndef WORK_WORK_H
+#define WORK_WORK_H
+
+#include "cli/cli.h"
+#include "emulate.h"
+#include "net/addr.h"
+#include "net/writer.h"
+#include "sec/keyring.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define PROG "falcon-work"
+
+struct work_opt {
+	struct fal_addr addr;
+	const struct fal_client_key *key;
+	const char *name;  /* of this worker */
+	const char *cache; /* NULL: none */
+	const char *data;  /* directory of a local copy; NULL: none */
+	uint32_t lanes_min, lanes_max, cores;
+	struct emulate emulate; /* rate 0: none */
+	enum fal_compress compress;
+	uint64_t max_memory; /* bytes; 0: any */
+	bool verbose;
+};
+
+#endif
