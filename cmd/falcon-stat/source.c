@@ -56,8 +56,8 @@ feed(void *arg, const void *p, size_t n)
 		return -1;
 	fwrite(p, 1, n, stdout);
 	if (ferror(stdout))
-		return fal_cli_finish(PROG, FAL_EXIT_NO);
-	return f->done ? fal_cli_finish(PROG, FAL_EXIT_DONE) : -1;
+		return fal_cli_finish(PROG, FAL_EXIT_NO); /* errno is its now */
+	return f->done ? FAL_EXIT_DONE : -1;
 }
 
 /* Feeds the file; -1 at its end, else an exit code. */
@@ -132,7 +132,9 @@ stat_source_follow(const struct stat_source *s)
 		return FAL_EXIT_NO;
 	}
 	setvbuf(stdout, NULL, _IOLBF, 0);
-	int code = fal_cli_finish(PROG, feed_live(&f));
+	int code = feed_live(&f);
+	if (!ferror(stdout)) /* else it has been said */
+		code = fal_cli_finish(PROG, code);
 	fal_trace_reader_free(f.r);
 	return code;
 }

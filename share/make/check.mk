@@ -42,9 +42,10 @@ check-san:
 
 # Gradients and exports against PyTorch's.
 .PHONY: check-torch
-check-torch: $(B)/tests/dump_grad
-	@share/deps torch
+check-torch: $(B)/tests/dump_grad $(PROG_BIN)
+	@share/deps check torch
 	tests/torch/grad.py $< $(wildcard share/models/*)
+	FALCON_BIN=$(abspath $(B)) tests/torch/run.sh
 
 $(eval $(call program,$(B)/tests/dump_grad,tests/torch/dump_grad.c,$(BLAS_LIBS)))
 

@@ -386,6 +386,29 @@ test_follow_ends(void **state)
 }
 
 static void
+stop_reading(struct world *w)
+{
+	w->open--;
+	uv_close((uv_handle_t *)&w->out, NULL);
+	send_trace(w, update, strlen(update));
+	send_trace(w, update, strlen(update));
+}
+
+/* The rest of the pipe leaves: one line says so, and it ends. */
+static void
+test_follow_unread(void **state)
+{
+	struct world w;
+	(void)state;
+	begin(&w);
+	w.then = WAITS;
+	w.on_line = stop_reading;
+	falcon_stat(&w, "-f", w.at, 1);
+	assert_string_equal(w.text[1], "falcon-stat: standard output: Broken pipe\n");
+	end(&w);
+}
+
+static void
 test_lost(void **state)
 {
 	struct world w;
@@ -473,11 +496,11 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_table),  cmocka_unit_test(test_history),
-		cmocka_unit_test(test_follow), cmocka_unit_test(test_follow_ends),
-		cmocka_unit_test(test_lost),   cmocka_unit_test(test_refused),
-		cmocka_unit_test(test_nobody), cmocka_unit_test(test_rubbish),
-		cmocka_unit_test(test_usage),
+		cmocka_unit_test(test_table),         cmocka_unit_test(test_history),
+		cmocka_unit_test(test_follow),        cmocka_unit_test(test_follow_ends),
+		cmocka_unit_test(test_follow_unread), cmocka_unit_test(test_lost),
+		cmocka_unit_test(test_refused),       cmocka_unit_test(test_nobody),
+		cmocka_unit_test(test_rubbish),       cmocka_unit_test(test_usage),
 	};
 	signal(SIGPIPE, SIG_IGN);
 	cmocka_set_message_output(CM_OUTPUT_TAP);
