@@ -9,6 +9,8 @@
 #include "state.h"
 #include "store/store.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +30,7 @@ struct run {
 	struct ps_state state;
 	struct ps_record record;
 	struct fal_addr listen;
+	struct fal_keyring *keys;
 	enum fal_compress compress;
 	char *model_path;
 };
@@ -66,6 +69,14 @@ say(const struct fal_diag *diag, int err)
 	return fal_cli_exit(err);
 }
 
+/* What cannot be read is a bad input file, whatever was wrong. */
+static int
+say_bad_file(const struct fal_diag *diag, int err)
+{
+	say(diag, err);
+	return err == FAL_ENOMEM ? FAL_EXIT_NO : FAL_EXIT_USAGE;
+}
+
 /* Judges options and files.  0 or an exit code. */
 static int
 check(struct run *r, const char *path)
@@ -81,15 +92,17 @@ check(struct run *r, const char *path)
 		return FAL_EXIT_USAGE;
 	}
 	err = ps_job_load(&r->job, path, o->set.v, o->set.n, &diag);
-	if (err < 0) {
-		say(&diag, err);
-		/* A job that cannot be read is a bad input file, whatever was wrong. */
-		return err == FAL_ENOMEM ? FAL_EXIT_NO : FAL_EXIT_USAGE;
-	}
+	if (err < 0)
+		return say_bad_file(&diag, err);
 	if (!fal_scheme_known(r->job.job.scheme)) {
 		fal_cli_err(PROG, "%s: sync.scheme: '%s' is not a scheme", path,
 			    r->job.job.scheme);
 		return FAL_EXIT_USAGE;
+	}
+	if (!o->check) {
+		err = ps_keyring_load(o->keyring, &r->keys, &diag);
+		if (err < 0)
+			return say_bad_file(&diag, err);
 	}
 	uint64_t need = memory_need(&r->job);
 	fal_cli_err(PROG,
@@ -166,6 +179,7 @@ train(struct run *r)
 				    .record = &r->record,
 				    .listen = &r->listen,
 				    .keyring = r->opt.keyring,
+				    .keys = &r->keys,
 				    .ready_fd = (int)r->opt.ready_fd - 1,
 				    .min_workers = (uint32_t)r->opt.min_workers,
 				    .exit_when_done = r->opt.exit_when_done,
@@ -290,6 +304,12 @@ main(int argc, char **argv)
 		fal_cli_err(PROG, "--ready-fd: '%" PRIu64 "' is out of range", ready_fd);
 		code = FAL_EXIT_USAGE;
 	}
+	/* Before anything is opened that might get its number. */
+	if (code < 0 && ready_fd <= 1023 && fcntl((int)ready_fd, F_GETFD) < 0) {
+		fal_cli_err(PROG, "--ready-fd: '%" PRIu64 "': %s", ready_fd,
+			    strerror(errno));
+		code = FAL_EXIT_USAGE;
+	}
 	o->ready_fd = ready_fd == UINT64_MAX ? 0 : ready_fd + 1;
 	if (code < 0)
 		code = check(&r, cli.arg[0]);
@@ -299,6 +319,7 @@ main(int argc, char **argv)
 		code = serve(&r);
 	code = fal_cli_finish(PROG, code);
 	ps_job_free(&r.job);
+	fal_keyring_free(r.keys);
 free_cli:
 	fal_cli_free(&cli);
 	return code;

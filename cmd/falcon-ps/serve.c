@@ -35,7 +35,6 @@ struct ps_server {
 	uv_timer_t wake, flush;
 	uv_signal_t on_int, on_term, on_hup;
 	struct fal_listen *listen;
-	struct fal_keyring *keyring;
 	struct ps_sessions sessions;
 	struct fal_coord *coord;
 	struct ps_publisher publisher;
@@ -501,8 +500,8 @@ on_stop_signal(uv_signal_t *h, int signum)
 	stop(s);
 }
 
-static int
-load_keyring(const char *path, struct fal_keyring **out, struct fal_diag *diag)
+int
+ps_keyring_load(const char *path, struct fal_keyring **out, struct fal_diag *diag)
 {
 	struct fal_buf text = { 0 };
 	int err = fal_cli_read(path, KEYRING_MAX, &text, diag);
@@ -523,14 +522,14 @@ on_hup(uv_signal_t *h, int signum)
 	struct fal_diag why = { "" };
 	(void)signum;
 	fal_progress_end(&s->progress);
-	if (load_keyring(s->opt->keyring, &fresh, &why) < 0) {
+	if (ps_keyring_load(s->opt->keyring, &fresh, &why) < 0) {
 		fal_cli_err(PROG, "%s (the old keyring holds)", why.text);
 		return;
 	}
 	if (s->listen != NULL)
 		fal_listen_keyring(s->listen, fresh);
-	fal_keyring_free(s->keyring);
-	s->keyring = fresh;
+	fal_keyring_free(*s->opt->keys);
+	*s->opt->keys = fresh;
 }
 
 /* --- setting up ------------------------------------------------------------------------
@@ -618,10 +617,8 @@ ps_serve(const struct ps_serve_opt *opt, struct ps_outcome *out, struct fal_diag
 	if (uv_loop_init(&s.loop) < 0)
 		return fal_diag_set(diag, FAL_ENOMEM, "out of memory");
 	init_handles(&s);
-	int err = load_keyring(opt->keyring, &s.keyring, diag);
-	if (err == FAL_OK)
-		err = new_coord(&s);
-	struct fal_listen_opt listen = { .addr = opt->listen, .keyring = s.keyring };
+	int err = new_coord(&s);
+	struct fal_listen_opt listen = { .addr = opt->listen, .keyring = *opt->keys };
 	struct fal_listen_ops ops = { &s, on_accept, on_refused };
 	if (err == FAL_OK)
 		err = fal_listen_start(&s.loop, &listen, &ops, &s.listen, diag);
@@ -634,7 +631,6 @@ ps_serve(const struct ps_serve_opt *opt, struct ps_outcome *out, struct fal_diag
 	uv_loop_close(&s.loop);
 	ps_publisher_free(&s.publisher);
 	fal_coord_free(s.coord);
-	fal_keyring_free(s.keyring);
 	for (size_t i = 0; i < s.n_logged; i++)
 		free(s.logged[i]);
 	free(s.sessions.v);

@@ -7,13 +7,15 @@
 #include "net/writer.h"
 #include "peer/coord.h"
 #include "record.h"
+#include "sec/keyring.h"
 
 struct ps_serve_opt {
 	const struct ps_job *job;
 	struct ps_record *record;
 	const struct fal_addr *listen;
-	const char *keyring; /* file; read again at SIGHUP */
-	int ready_fd;        /* gets the bound address and a newline; -1: none */
+	const char *keyring;       /* file; read again at SIGHUP */
+	struct fal_keyring **keys; /* its content; replaced at SIGHUP */
+	int ready_fd;              /* gets the bound address and a newline; -1: none */
 	uint32_t min_workers;
 	bool exit_when_done;
 	enum fal_compress compress;
@@ -30,6 +32,9 @@ struct ps_outcome {
 	double seconds; /* from the first clock to the last update */
 	bool stopped;   /* by a signal, before the job was done */
 };
+
+/* Reads a keyring file.  On error `diag` names file and line, but no secret. */
+int ps_keyring_load(const char *path, struct fal_keyring **out, struct fal_diag *diag);
 
 /* Serves the job until it is done (and, without exit_when_done, until a signal).
  * 0, or an error with its diagnosis. */
