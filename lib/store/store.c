@@ -237,11 +237,11 @@ fal_store_add(struct fal_store *s, struct fal_cid id, struct fal_cid fills,
 		return err;
 	if (e->fenced)
 		return FAL_EFENCED;
+	if (bit(e->seen, b))
+		return FAL_EEXIST;
 	if ((e->tasks != 0 && e->tasks != tasks) || s->counted[b] > s->tasks ||
 	    (!bit(e->inherited, b) && tasks > s->tasks - s->counted[b]))
 		return FAL_EINVAL;
-	if (bit(e->seen, b))
-		return FAL_EEXIST;
 	e->tasks = tasks;
 	if (bit(e->inherited, b)) {
 		e->seen[b / 8] |= (uint8_t)(1 << b % 8);
