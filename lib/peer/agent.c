@@ -42,6 +42,9 @@ struct contrib {
 	struct fal_sum *sum;
 };
 
+/* In a queue; falcon-job(5) allows no more samples in a clock. */
+enum { MOST_TASKS = 1 << 20 };
+
 /* A growing array used as a stack or a queue. */
 #define VEC(type)              \
 	struct {               \
@@ -551,6 +554,8 @@ on_grant(struct fal_agent *a, const struct fal_msg *m)
 		if (err < 0)
 			return err;
 	}
+	if (m->grant.count > MOST_TASKS - a->queue.n)
+		return FAL_ELIMIT;
 	for (uint32_t i = 0; i < m->grant.count; i++) {
 		struct item item = { m->grant.first + i,
 				     { m->grant.fills_worker, m->grant.fills_seq } };
@@ -634,6 +639,8 @@ on_eval(struct fal_agent *a, const struct fal_msg *m)
 		return FAL_OK;
 	if (m->eval.version > a->eval_version)
 		a->evals.n = 0;
+	if (m->eval.count > MOST_TASKS - a->evals.n)
+		return FAL_ELIMIT;
 	a->eval_version = m->eval.version;
 	for (uint32_t i = 0; i < m->eval.count; i++) {
 		if (FAL_GROW(a->evals.v, a->evals.cap, a->evals.n + 1) < 0)

@@ -1,0 +1,630 @@
+/* The worker's state machine, driven by hand: what it sends, runs and cancels, and when.
+ */
+#include "base/err.h"
+#include "peer/agent.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { N = FAL_BLOCK + 5, BLOCKS = 2, LANES = 3, MOST = 64 };
+
+/* What the agent did. */
+struct sent {
+	struct fal_buf bytes;
+	struct fal_msg m;
+	bool bulk;
+};
+static struct sent sent[MOST];
+static uint32_t sents, seen; /* `seen`: looked at by next() */
+static struct fal_run run[LANES];
+static bool busy[LANES], cancelled[LANES];
+
+static struct fal_agent *agent;
+static uint64_t now; /* ns */
+
+static void
+check(int64_t got, int64_t want, const char *what)
+{
+	if (got != want)
+		fail_msg("%s: got %lld, want %lld", what, (long long)got,
+			 (long long)want);
+}
+
+static void
+on_send(void *arg, const struct fal_buf *msg, bool bulk)
+{
+	(void)arg;
+	assert_true(sents < MOST);
+	struct sent *s = &sent[sents++];
+	fal_put_bytes(&s->bytes, msg->p, msg->n);
+	check(fal_msg_get(s->bytes.p, s->bytes.n, &s->m), 0, "parse what was sent");
+	check(s->m.incarnation, 6, "incarnation");
+	s->bulk = bulk;
+}
+
+static void
+on_run(void *arg, uint32_t lane, const struct fal_run *r)
+{
+	(void)arg;
+	if (lane >= LANES || busy[lane])
+		fail_msg("lane %u cannot run anything", lane);
+	busy[lane] = true;
+	cancelled[lane] = false;
+	run[lane] = *r;
+}
+
+static void
+on_cancel(void *arg, uint32_t lane)
+{
+	(void)arg;
+	check(busy[lane], 1, "a busy lane is cancelled");
+	check(cancelled[lane], 0, "cancelled already");
+	cancelled[lane] = true;
+}
+
+static int
+begin(void **state)
+{
+	(void)state;
+	struct fal_agent_conf conf = { .n = N, .lanes_max = LANES, .incarnation = 6 };
+	struct fal_agent_ops ops = { NULL, on_send, on_run, on_cancel };
+	memset(busy, 0, sizeof(busy));
+	memset(cancelled, 0, sizeof(cancelled));
+	sents = seen = 0;
+	now = 1000;
+	agent = fal_agent_new(&conf, &ops);
+	return agent != NULL ? 0 : -1;
+}
+
+static int
+end(void **state)
+{
+	(void)state;
+	fal_agent_free(agent);
+	for (uint32_t i = 0; i < MOST; i++)
+		fal_buf_free(&sent[i].bytes);
+	return 0;
+}
+
+/* The next message that was sent, which must be a `type`. */
+static const struct fal_msg *
+next(uint16_t type)
+{
+	if (seen == sents)
+		fail_msg("no %s was sent", fal_msg_name(type));
+	if (sent[seen].m.type != type)
+		fail_msg("sent: got %s, want %s", fal_msg_name(sent[seen].m.type),
+			 fal_msg_name(type));
+	return &sent[seen++].m;
+}
+
+static void
+nothing_sent(void)
+{
+	if (seen < sents)
+		fail_msg("%s was sent", fal_msg_name(sent[seen].m.type));
+}
+
+static int
+tell(const struct fal_msg *m)
+{
+	return fal_agent_msg(agent, now, m);
+}
+
+static void
+version(uint64_t v, bool keep)
+{
+	static float params[N];
+	int8_t exps[BLOCKS] = { FAL_EXP_FIRST, FAL_EXP_FIRST };
+	struct fal_msg m = { .type = FAL_MSG_VERSION };
+	struct fal_buf out = { 0 };
+	m.version.version = v;
+	m.version.keep = keep;
+	check(tell(&m), 0, "VERSION");
+	params[0] = (float)v;
+	check(fal_msg_put_model(&out, 6, v, 0, BLOCKS, params, N, exps), 0, "put");
+	check(fal_msg_get(out.p, out.n, &m), 0, "get");
+	check(tell(&m), 0, "MODEL");
+	fal_buf_free(&out);
+}
+
+static int
+grant(uint64_t clock, uint32_t first, uint32_t count, struct fal_cid fills)
+{
+	struct fal_msg m = { .type = FAL_MSG_GRANT };
+	m.grant.clock = clock;
+	m.grant.first = first;
+	m.grant.count = count;
+	m.grant.fills_worker = fills.worker;
+	m.grant.fills_seq = fills.seq;
+	return tell(&m);
+}
+
+static const struct fal_cid none = { 0, 0 };
+
+static void
+verdict(uint64_t clock, uint32_t task, uint32_t seq, bool won)
+{
+	struct fal_msg m = { .type = FAL_MSG_VERDICT };
+	m.verdict.clock = clock;
+	m.verdict.task = task;
+	m.verdict.seq = seq;
+	m.verdict.won = won;
+	check(tell(&m), 0, "VERDICT");
+}
+
+static void
+revoke(uint64_t clock, uint32_t first, uint32_t count)
+{
+	struct fal_msg m = { .type = FAL_MSG_REVOKE };
+	m.revoke.clock = clock;
+	m.revoke.first = first;
+	m.revoke.count = count;
+	check(tell(&m), 0, "REVOKE");
+}
+
+static void
+set_lanes(uint32_t lanes)
+{
+	struct fal_msg m = { .type = FAL_MSG_LANES };
+	m.lanes.lanes = lanes;
+	check(tell(&m), 0, "LANES");
+}
+
+/* The gradient of task t is t + 1 times the quantum everywhere. */
+static void
+finish(uint32_t lane)
+{
+	static float grad[N];
+	struct fal_ran ran = { .cancelled = cancelled[lane],
+			       .loss = 5,
+			       .samples = 2,
+			       .right = 1,
+			       .task_ns = 77 };
+	check(busy[lane], 1, "the lane that ends is busy");
+	float quantum = 0x1p-23f * 0x1p-12f;
+	for (size_t i = 0; i < N && !run[lane].eval; i++)
+		grad[i] = quantum * (float)(run[lane].task + 1);
+	if (!run[lane].eval)
+		check(fal_sum_quantise(run[lane].sum, grad, run[lane].exps, NULL), 0,
+		      "quantise");
+	busy[lane] = false;
+	check(fal_agent_finished(agent, now, lane, &ran), 0, "finished");
+}
+
+/* Expects the PUSH of a contribution whose every value is `value`. */
+static void
+expect_push(uint32_t seq, uint32_t tasks, int64_t value)
+{
+	check(sent[seen].bulk, 1, "bulk");
+	const struct fal_msg *m = next(FAL_MSG_PUSH);
+	struct fal_rd r = fal_rd_init(m->push.records.p, m->push.records.n);
+	struct fal_bfp_rec rec;
+	check(m->push.seq, seq, "seq");
+	check(m->push.tasks, tasks, "tasks");
+	check(m->push.kind, FAL_KIND_GRAD, "kind");
+	for (uint32_t b = 0; b < BLOCKS; b++) {
+		check(fal_bfp_parse(&r, N, &rec), 0, "record");
+		check(rec.block, b, "block");
+		for (uint32_t i = 0; i < rec.len; i++)
+			check(fal_bfp_rec_get(&rec, i), value, "value");
+	}
+	check((int64_t)r.n, 0, "bytes behind the records");
+}
+
+static void
+expect_claim(uint32_t task, uint32_t seq)
+{
+	check(sent[seen].bulk, 0, "bulk");
+	const struct fal_msg *m = next(FAL_MSG_CLAIM);
+	check(m->claim.task, task, "claimed task");
+	check(m->claim.seq, seq, "claimed for");
+	check(m->claim.nonfinite, 0, "non-finite");
+}
+
+static void
+claim_before_add(void **state)
+{
+	(void)state;
+	check(grant(0, 0, 2, none), 0, "GRANT");
+	check(busy[0], 0, "runs without the version");
+	version(0, false);
+	check(busy[0] && busy[1], 1, "two lanes run");
+	check((int64_t)run[0].params[0], 0, "on which parameters");
+	finish(0);
+	check(sent[seen].m.claim.loss, 5, "loss");
+	check((int64_t)sent[seen].m.claim.task_ns, 77, "task_ns");
+	expect_claim(0, 1);
+	verdict(0, 0, 1, true);
+	nothing_sent(); /* a lane runs */
+	finish(1);
+	expect_claim(1, 1);
+	nothing_sent(); /* a verdict is missing */
+	verdict(0, 1, 1, true);
+	expect_push(1, 2, 1 + 2);
+	nothing_sent();
+	verdict(0, 1, 1, true); /* again: there is no such claim any more */
+	nothing_sent();
+}
+
+static void
+a_lost_verdict_drops(void **state)
+{
+	(void)state;
+	version(0, false);
+	grant(0, 0, 3, none);
+	for (uint32_t lane = 0; lane < 3; lane++) {
+		finish(lane);
+		expect_claim(lane, 1);
+	}
+	verdict(0, 0, 1, false);
+	verdict(0, 2, 1, true);
+	nothing_sent();
+	verdict(0, 1, 1, false);
+	expect_push(1, 1, 3);
+	/* Nothing won: nothing pushed. */
+	grant(0, 3, 1, none);
+	finish(0);
+	expect_claim(3, 2);
+	verdict(0, 3, 2, false);
+	nothing_sent();
+}
+
+static void
+pushes_only_when_idle(void **state)
+{
+	(void)state;
+	version(0, false);
+	set_lanes(1);
+	grant(0, 0, 3, none);
+	check(busy[1], 0, "a second lane");
+	for (uint32_t t = 0; t < 3; t++) {
+		check(run[0].task, t, "task on the lane");
+		finish(0);
+		expect_claim(t, 1);
+		verdict(0, t, 1, true);
+		if (t < 2)
+			nothing_sent();
+	}
+	expect_push(1, 3, 1 + 2 + 3);
+}
+
+static void
+revoke_and_cancel(void **state)
+{
+	(void)state;
+	version(0, false);
+	set_lanes(1);
+	grant(0, 4, 3, none);
+	check(grant(0, 4, 2, none), 0, "a GRANT of what it holds");
+	revoke(1, 4, 3); /* another clock */
+	check(cancelled[0], 0, "cancelled");
+	revoke(0, 4, 2);
+	check(cancelled[0], 1, "the running task is cancelled");
+	finish(0);
+	nothing_sent();
+	check(run[0].task, 6, "what was not revoked");
+	finish(0);
+	expect_claim(6, 1);
+	verdict(0, 6, 1, true);
+	expect_push(1, 1, 7);
+	/* What was revoked may be granted again. */
+	grant(0, 4, 1, none);
+	check(busy[0], 1, "runs");
+	revoke(0, 4, 1);
+	nothing_sent();
+	finish(0);
+}
+
+static void
+fence_drops_a_contribution(void **state)
+{
+	(void)state;
+	struct fal_msg m = { .type = FAL_MSG_FENCE };
+	version(0, false);
+	grant(0, 0, 2, none);
+	finish(0);
+	expect_claim(0, 1);
+	verdict(0, 0, 1, true);
+	m.fence.seq = 1;
+	check(tell(&m), 0, "FENCE");
+	finish(1);
+	expect_claim(1, 2);
+	verdict(0, 1, 2, true);
+	expect_push(2, 1, 2);
+	nothing_sent();
+	check(tell(&m), 0, "FENCE of what is gone");
+}
+
+static void
+fills_are_contributions_of_their_own(void **state)
+{
+	(void)state;
+	version(0, false);
+	grant(0, 0, 1, none);
+	grant(0, 1, 1, (struct fal_cid){ 9, 4 });
+	finish(1);
+	check(sent[seen].m.claim.fills_worker, 9, "fills worker");
+	check(sent[seen].m.claim.fills_seq, 4, "fills seq");
+	expect_claim(1, 1);
+	finish(0);
+	check(sent[seen].m.claim.fills_worker, 0, "fills worker");
+	expect_claim(0, 2);
+	verdict(0, 1, 1, true);
+	nothing_sent();
+	verdict(0, 0, 2, true);
+	expect_push(2, 1, 1);
+	expect_push(1, 1, 2);
+}
+
+static void
+a_new_version_cancels(void **state)
+{
+	(void)state;
+	version(0, false);
+	grant(0, 0, 3, none);
+	finish(0);
+	finish(1);
+	expect_claim(0, 1);
+	expect_claim(1, 1);
+	verdict(0, 0, 1, true);
+	version(1, false);
+	check(cancelled[2], 1, "what ran is cancelled");
+	check((int64_t)next(FAL_MSG_WORKED)->worked.clock, 0, "clock that ended");
+	verdict(0, 1, 1, true);
+	check(grant(0, 5, 1, none), 0, "a late GRANT");
+	check(busy[0], 0, "runs a task of the old clock");
+	nothing_sent();
+	grant(1, 7, 1, none);
+	check((int64_t)run[0].params[0], 1, "on which parameters");
+	check((int64_t)run[0].clock, 1, "clock");
+	finish(2);
+	nothing_sent();
+	finish(0);
+	expect_claim(7, 2);
+	verdict(1, 7, 2, true);
+	expect_push(2, 1, 8);
+}
+
+/* A GRANT that overtakes its version ends the clock before, too. */
+static void
+a_grant_before_its_version(void **state)
+{
+	(void)state;
+	version(0, false);
+	grant(0, 0, 1, none);
+	grant(1, 3, 1, none);
+	check(cancelled[0], 1, "the old task is cancelled");
+	finish(0);
+	check(busy[0], 0, "runs without the version");
+	version(1, false);
+	next(FAL_MSG_WORKED);
+	check(busy[0], 1, "runs");
+	check(run[0].task, 3, "task");
+	finish(0);
+	expect_claim(3, 1);
+}
+
+static void
+leave_in_order(void **state)
+{
+	(void)state;
+	version(0, false);
+	grant(0, 0, 4, none);
+	finish(0);
+	expect_claim(0, 1);
+	check(fal_agent_leave(agent, now, "SIGTERM"), 0, "leave");
+	check(cancelled[1] && cancelled[2], 1, "what runs is cancelled");
+	nothing_sent(); /* a verdict is missing */
+	check(fal_agent_left(agent), 0, "left");
+	grant(0, 8, 1, none);
+	verdict(0, 0, 1, true);
+	expect_push(1, 1, 1);
+	check(sent[seen].bulk, 1, "LEAVE goes behind the PUSH");
+	assert_string_equal(next(FAL_MSG_LEAVE)->leave.why, "SIGTERM");
+	check(fal_agent_left(agent), 1, "left");
+	check(fal_agent_leave(agent, now, "again"), 0, "leave again");
+	for (uint32_t lane = 0; lane < LANES; lane++)
+		if (busy[lane])
+			finish(lane);
+	nothing_sent();
+}
+
+static void
+leave_when_idle(void **state)
+{
+	(void)state;
+	check(fal_agent_leave(agent, now, "drained"), 0, "leave");
+	assert_string_equal(next(FAL_MSG_LEAVE)->leave.why, "drained");
+	nothing_sent();
+}
+
+static void
+worked_adds_up(void **state)
+{
+	(void)state;
+	version(0, false); /* time begins at 1000 */
+	now += 100;        /* waits */
+	grant(0, 0, 1, none);
+	now += 1000; /* computes */
+	finish(0);
+	now += 20; /* waits for the verdict */
+	verdict(0, 0, next(FAL_MSG_CLAIM)->claim.seq, true);
+	expect_push(1, 1, 1);
+	now += 300; /* pushes */
+	fal_agent_flushed(agent, now);
+	now += 4; /* waits */
+	struct fal_msg m = { .type = FAL_MSG_VERSION };
+	m.version.version = 1;
+	check(tell(&m), 0, "VERSION");
+	now += 50000; /* pulls */
+	fal_agent_late(agent, 9);
+	version(1, false);
+	const struct fal_msg *w = next(FAL_MSG_WORKED);
+	check((int64_t)w->worked.compute, 1000, "compute");
+	check((int64_t)w->worked.push, 300, "push");
+	check((int64_t)w->worked.push_all, 300, "push_all");
+	check((int64_t)w->worked.pull, 50000, "pull");
+	check((int64_t)w->worked.pull_all, 50000, "pull_all");
+	check((int64_t)w->worked.wait, 100 + 20 + 4, "wait");
+	check((int64_t)w->worked.late, 9, "late");
+	check((int64_t)(w->worked.compute + w->worked.push + w->worked.pull +
+			w->worked.wait),
+	      (int64_t)(now - 1000), "all of it");
+	version(2, false);
+	w = next(FAL_MSG_WORKED);
+	check((int64_t)(w->worked.compute + w->worked.push + w->worked.pull +
+			w->worked.wait + w->worked.late),
+	      0, "the next one begins at zero");
+}
+
+static void
+evaluation(void **state)
+{
+	(void)state;
+	struct fal_msg m = { .type = FAL_MSG_EVAL };
+	m.eval.version = 0;
+	m.eval.count = 2;
+	check(tell(&m), 0, "EVAL");
+	check(busy[0], 0, "runs without the version");
+	version(0, true);
+	check(busy[0] && run[0].eval && run[0].sum == NULL, 1, "evaluates");
+	set_lanes(1);
+	finish(1);
+	const struct fal_msg *e = next(FAL_MSG_EVALUATED);
+	check((int64_t)e->evaluated.version, 0, "version");
+	check(e->evaluated.samples, 2, "samples");
+	check(e->evaluated.right, 1, "right");
+	version(1, false);
+	next(FAL_MSG_WORKED);
+	check(cancelled[0], 0, "evaluation outlives a new version");
+	check(tell(&m), 0, "EVAL"); /* of the kept one, again */
+	grant(1, 0, 1, none);
+	finish(0);
+	next(FAL_MSG_EVALUATED);
+	check(run[0].eval, 0, "training goes first");
+	finish(0);
+	expect_claim(0, 1);
+	check(run[0].eval, 1, "then evaluation");
+	check((int64_t)run[0].params[0], 0, "on the kept version");
+	m.eval.version = 3; /* never sent: what is queued for the old one is dropped */
+	check(tell(&m), 0, "EVAL");
+	finish(0);
+	next(FAL_MSG_EVALUATED);
+	check(busy[0], 0, "runs");
+}
+
+static void
+nonfinite(void **state)
+{
+	(void)state;
+	struct fal_ran ran = { .nonfinite = true, .task_ns = 1 };
+	version(0, false);
+	grant(0, 0, 2, none);
+	busy[0] = false;
+	check(fal_agent_finished(agent, now, 0, &ran), 0, "finished");
+	const struct fal_msg *m = next(FAL_MSG_CLAIM);
+	check(m->claim.nonfinite, 1, "non-finite");
+	check(m->claim.seq, 0, "seq");
+	finish(1);
+	expect_claim(1, 1);
+	verdict(0, 1, 1, true);
+	expect_push(1, 1, 2);
+}
+
+static void
+malformed_models(void **state)
+{
+	(void)state;
+	static uint8_t data[BLOCKS + N * sizeof(float) + 1];
+	static const struct {
+		uint32_t first, blocks;
+		uint8_t packing;
+		int8_t exp;
+		size_t n;
+		int want;
+	} cases[] = {
+		{ 0, 0, 0, 0, 0, FAL_EFORMAT },
+		{ 0, 3, 0, 0, 3 + N * 4, FAL_EFORMAT },
+		{ 2, 1, 0, 0, 1, FAL_EFORMAT },
+		{ UINT32_MAX, 2, 0, 0, 2, FAL_EFORMAT },
+		{ 0, UINT32_MAX, 0, 0, 0, FAL_EFORMAT },
+		{ 0, 2, 1, 0, 2 + N * 4, FAL_EFORMAT },
+		{ 0, 2, 0, 0, 2 + N * 4 - 1, FAL_EFORMAT },
+		{ 0, 2, 0, 0, 2 + N * 4 + 1, FAL_EFORMAT },
+		{ 0, 1, 0, FAL_EXP_MAX + 1, 1 + FAL_BLOCK * 4, FAL_EFORMAT },
+		{ 0, 1, 0, FAL_EXP_MIN - 1, 1 + FAL_BLOCK * 4, FAL_EFORMAT },
+		{ 1, 1, 0, FAL_EXP_MAX, 1 + 5 * 4, FAL_OK },
+		{ 1, 1, 0, 0, 1 + 5 * 4, FAL_EFORMAT },
+		{ 0, 2, 0, 0, 2 + N * 4, FAL_EFORMAT },
+	};
+	struct fal_msg m = { .type = FAL_MSG_VERSION };
+	check(tell(&m), 0, "VERSION");
+	m.type = FAL_MSG_MODEL;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		memset(&m.model, 0, sizeof(m.model));
+		m.model.first = cases[i].first;
+		m.model.blocks = cases[i].blocks;
+		m.model.packing = cases[i].packing;
+		data[0] = (uint8_t)cases[i].exp;
+		m.model.data = (struct fal_tail){ data, cases[i].n };
+		int got = tell(&m);
+		if (got != cases[i].want)
+			fail_msg("MODEL %zu: got %d, want %d", i, got, cases[i].want);
+	}
+	m.model.version = 4;
+	check(tell(&m), 0, "MODEL of a version that is not coming");
+}
+
+static void
+nonsense_is_refused(void **state)
+{
+	(void)state;
+	struct fal_msg m = { .type = FAL_MSG_LANES };
+	check(tell(&m), FAL_EINVAL, "no lanes");
+	m.lanes.lanes = LANES + 1;
+	check(tell(&m), FAL_EINVAL, "too many lanes");
+	m = (struct fal_msg){ .type = FAL_MSG_CLAIM };
+	check(tell(&m), FAL_ESTATE, "a worker's message");
+	check(grant(0, 0, UINT32_MAX, none), FAL_ELIMIT, "all tasks there are");
+	m = (struct fal_msg){ .type = FAL_MSG_EVAL };
+	m.eval.count = UINT32_MAX;
+	check(tell(&m), FAL_ELIMIT, "all test tasks there are");
+	m = (struct fal_msg){ .type = FAL_MSG_PING };
+	m.ping.stamp = 123456789;
+	check(tell(&m), 0, "PING");
+	check((int64_t)next(FAL_MSG_PONG)->pong.stamp, 123456789, "stamp");
+	nothing_sent();
+}
+
+int
+main(void)
+{
+#define TEST(f) cmocka_unit_test_setup_teardown(f, begin, end)
+	const struct CMUnitTest tests[] = {
+		TEST(claim_before_add),
+		TEST(a_lost_verdict_drops),
+		TEST(pushes_only_when_idle),
+		TEST(revoke_and_cancel),
+		TEST(fence_drops_a_contribution),
+		TEST(fills_are_contributions_of_their_own),
+		TEST(a_new_version_cancels),
+		TEST(a_grant_before_its_version),
+		TEST(leave_in_order),
+		TEST(leave_when_idle),
+		TEST(worked_adds_up),
+		TEST(evaluation),
+		TEST(nonfinite),
+		TEST(malformed_models),
+		TEST(nonsense_is_refused),
+	};
+	cmocka_set_message_output(CM_OUTPUT_TAP);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
