@@ -505,13 +505,14 @@ on_done(struct session *s, const struct fal_msg *m)
 	end(s, FAL_EXIT_DONE);
 }
 
-/* Between READY and the first word of the scheduler, it is this machine's numerics that
- * are not permitted. */
+/* Before WELCOME it is the key that is not permitted, between READY and the first word of
+ * the scheduler this machine's numerics. */
 static void
 on_refuse(struct session *s, const struct fal_msg *m)
 {
+	const bool judged = !s->welcome || (s->ready && !s->admitted);
 	fal_cli_err(PROG, "%s: refused: %s", s->addr, m->refuse.why);
-	end(s, s->ready && !s->admitted ? FAL_EXIT_NOPERM : FAL_EXIT_NO);
+	end(s, judged ? FAL_EXIT_NOPERM : FAL_EXIT_NO);
 }
 
 /* What the agent is to hear. */
@@ -626,7 +627,9 @@ static void
 dial(struct session *s)
 {
 	const struct fal_chan_ops ops = { s, on_open, on_msg, on_drain, on_close };
-	int err = fal_dial(&s->loop, &s->opt->addr, s->opt->key, NULL, &ops, &s->chan);
+	const struct fal_chan_opt defaults = { 0 };
+	int err =
+		fal_dial(&s->loop, &s->opt->addr, s->opt->key, &defaults, &ops, &s->chan);
 	if (err < 0)
 		fail(s, err == FAL_EINVAL ? FAL_EXIT_USAGE : FAL_EXIT_NO, "%s: %s",
 		     s->addr, fal_strerror(err));
