@@ -1,0 +1,54 @@
+# Real jobs in bats tests: a coordinator and its workers.  `load common` comes before.
+#
+# Before use, setup sets $keys and $state, folders of keys and of the job's state, and
+# job=(...), what every falcon-ps is given.
+
+# serve [OPTION...]: a coordinator; its address is in $ready, its process id in $ps.
+serve() {
+	start_ready ps falcon-ps -jx -K "$keys/keyring" -l 127.0.0.1:0 -s "$state" \
+		"${job[@]}" "$@"
+	ps=$pid
+}
+
+# work NAME [OPTION...]: a worker; its process id is in $pid and added to $workers.
+work() {
+	local name=$1
+	shift
+	start "$name" falcon-work -k "$keys/work.key" -n "$name" \
+		--cache "$BATS_FILE_TMPDIR/cache" "$@" "$ready"
+	workers+=("$pid")
+}
+
+# slow NAME SPEED [RATE]: a worker of one lane at this part of a nominal core.
+slow() {
+	work "$1" --lanes 1 --emulate "rate=${3:-8000},speed=$2,cores=1"
+}
+
+# member NAME: a number of the result.
+member() {
+	jq -r ".$1" "$state/result.json"
+}
+
+# soon WHAT COMMAND...: waits until the command succeeds, 20 s at most.
+soon() {
+	local what=$1
+	shift
+	for _ in $(seq 400); do
+		! "$@" || return 0
+		read -r -t 0.05 <> <(:) || :
+	done
+	echo "$what: not in time: $(cat "$BATS_TEST_TMPDIR"/*.err)"
+	return 1
+}
+
+# lines AT_LEAST TEXT: whether the trace has so many lines with this text.
+lines() {
+	local n
+	n=$(grep -cF -- "$2" "$state/trace.jsonl" || :)
+	[ "$n" -ge "$1" ]
+}
+
+# at_clock N: waits until the trace has come to clock N.
+at_clock() {
+	soon "clock $1" lines "$1" '"ev":"ledger"'
+}

@@ -1,0 +1,141 @@
+# The law, with real processes on real data: whatever happens to the workers, one SHA-256.
+# Each run proves from its own trace that the disturbance took place, and passes the audit.
+
+load common
+load job
+
+setup_file() {
+	falcon-key init "$BATS_FILE_TMPDIR/keys"
+}
+
+setup() {
+	keys=$BATS_FILE_TMPDIR/keys
+	state=$BATS_TEST_TMPDIR/state
+	workers=()
+	job=(--set data.samples=6000 --set data.test-samples=1000 --set job.epochs=2
+		--set schedule.warmup=5 --set job.audit=sums "$root/share/jobs/fashion.job")
+}
+
+teardown() {
+	stop_all
+}
+
+# judge: the job ends well, the audit passes, the model is that of the first test.
+judge() {
+	wait "$ps" || {
+		cat "$BATS_TEST_TMPDIR"/*.err
+		return 1
+	}
+	falcon-stat --audit "$state/trace.jsonl"
+	falcon-stat --json --audit "$state/trace.jsonl" | jq -e '.ok' >/dev/null
+	local sha
+	sha=$(member sha256)
+	same "the model's file" "$(sha256sum <"$state/model.safetensors")" "$sha  -"
+	[ -e "$BATS_FILE_TMPDIR/law" ] || echo "$sha" >"$BATS_FILE_TMPDIR/law"
+	same "the law" "$sha" "$(cat "$BATS_FILE_TMPDIR/law")"
+}
+
+@test "one worker, one lane" {
+	serve
+	work alone --lanes 1
+	judge
+	same "workers" "$(grep -c '"ev":"join"' "$state/trace.jsonl")" 1
+}
+
+@test "one worker, four lanes" {
+	serve --set sync.lanes.start=4
+	work wide --lanes 4:4
+	judge
+	same "lanes" "$(grep -o '"lanes":4,' "$state/trace.jsonl" | sort -u)" '"lanes":4,'
+}
+
+@test "four workers, one four times slower: tasks move and are cloned" {
+	serve --min-workers 4
+	slow a 1
+	slow b 1
+	slow c 1
+	slow d 1/4
+	# Held up for a moment, its running task is one that others must clone.
+	at_clock 5
+	kill -STOP "${workers[3]}"
+	soon "a clone" lines 1 '"clone":[['
+	kill -CONT "${workers[3]}"
+	judge
+	[ "$(member moved)" -gt 0 ]
+	[ "$(member cloned)" -gt 0 ]
+}
+
+@test "bsp: the same model, and nothing moves" {
+	serve --min-workers 2 --set sync.scheme=bsp
+	slow a 1
+	slow b 1/2
+	judge
+	same "moved, cloned" "$(member moved) $(member cloned)" "0 0"
+}
+
+@test "kill -9 in mid-clock and a late join: contributions are filled" {
+	serve --min-workers 4
+	slow a 1 600
+	slow b 1 600
+	slow c 1 600
+	slow d 1/4 600
+	# A fast worker's contribution is open most of the time; three kills hit one.
+	for n in 1 2 3; do
+		at_clock $((4 * n))
+		kill -KILL "${workers[$n]}"
+		slow "late-$n" 1 600
+	done
+	judge
+	[ "$(member filled)" -gt 0 ]
+	same "fenced" "$(grep -c '"fenced":true' "$state/trace.jsonl" | sed 's/[1-9].*/some/')" some
+	[ "$(grep -c '"ev":"leave"' "$state/trace.jsonl")" -ge 3 ]
+	[ "$(grep -c '"ev":"join"' "$state/trace.jsonl")" -eq 7 ]
+}
+
+@test "a worker that is frozen is suspected, and is in again when it thaws" {
+	# Under bsp nobody else takes its tasks while it is only slow.
+	serve --min-workers 2 --set sync.scheme=bsp
+	slow a 1 3000
+	slow b 1 3000
+	at_clock 3
+	kill -STOP "${workers[1]}"
+	soon "suspicion" lines 1 '"regrant":[['
+	kill -CONT "${workers[1]}"
+	judge
+	local last
+	last=$(grep '"ev":"ledger"' "$state/trace.jsonl" | tail -1)
+	has "$last" '{"c":[1,'
+	has "$last" '{"c":[2,'
+}
+
+@test "SIGTERM: the worker hands back what it has and exits 0" {
+	serve --min-workers 2
+	slow a 1 1500
+	slow b 1 1500
+	at_clock 3
+	kill -TERM "${workers[1]}"
+	wait "${workers[1]}"
+	judge
+	has "$(grep '"ev":"leave"' "$state/trace.jsonl" | head -1)" SIGTERM
+}
+
+# A shard that errs: the ledger is right, the sums are not.
+@test "audit = sums: a block added twice is caught" {
+	caught falcon-ps-twice
+}
+
+@test "audit = sums: a block not added is caught" {
+	caught falcon-ps-never
+}
+
+# caught PROGRAM: the job ends, and the audit says which clock is wrong.
+caught() {
+	start_ready ps "$bin/tests/$1" -jx -K "$keys/keyring" -l 127.0.0.1:0 -s "$state" \
+		--set job.eval=never "${job[@]}"
+	ps=$pid
+	work alone --lanes 1
+	wait "$ps"
+	run falcon-stat --audit "$state/trace.jsonl"
+	same status "$status" 1
+	has "$output" "clock 1"
+}
