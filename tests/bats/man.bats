@@ -1,0 +1,220 @@
+#!/usr/bin/env bats
+# Man pages and programs agree, and the examples of the pages are commands that exist.
+#
+# An example is a literal block in EXAMPLES: all of it commands, or, where it has lines
+# that begin with "$ ", those and their indented continuations.
+
+load common
+load tiny
+
+setup() {
+	cd "$BATS_TEST_TMPDIR" || return 1
+	export HOME=$PWD
+	unset FALCON_KEY XDG_CONFIG_HOME XDG_CACHE_HOME
+	umask 077
+}
+
+teardown() {
+	stop_all
+}
+
+# programs: the names of all.
+programs() {
+	(cd "$root/cmd" && printf '%s\n' *)
+}
+
+# examples PAGE: the commands of its examples, blocks parted by empty lines.
+examples() {
+	awk '
+		/^\.Sh/ { on = /EXAMPLES/ }
+		/^\.Ed/ && code { flush(); code = 0 }
+		code { line[++n] = $0; if (/^\$ /) session = 1 }
+		on && /^\.Bd -literal/ { code = 1; n = session = 0 }
+		on && sub(/^\.Dl /, "") { print; print "" }
+		function flush(i, more) {
+			for (i = 1; i <= n; i++) {
+				more = more && line[i] ~ /^ /
+				if (!session || more || line[i] ~ /^\$ /) {
+					more = 1
+					sub(/^\$ /, "", line[i])
+					gsub(/\\e/, "\\", line[i])
+					print line[i]
+				}
+			}
+			print ""
+		}' "$1"
+}
+
+# options_of TEXT...: the long options in it, sorted.
+options_of() {
+	grep -oE -- '--[a-z][a-z-]*' | sort -u
+}
+
+@test "each program has a page of section 1, and each such page a program" {
+	same programs "$(programs)" "$(cd "$root/man" && printf '%s\n' *.1 | sed 's/\.1$//')"
+	# The test can fail: there are some.
+	[ "$(programs | wc -l)" -ge 4 ]
+}
+
+@test "mandoc finds no fault, and every page that is named is there" {
+	cd "$root"
+	run .ci/man man/*.[157]
+	same faults "$output" ""
+	same status "$status" 0
+}
+
+@test "mandoc would find a fault" {
+	mkdir man
+	sed 's/^\.Sh DESCRIPTION/.Sx/' "$root/man/falcon.7" >man/falcon.7
+	run "$root/.ci/man" man/falcon.7
+	has "$output" "man/falcon.7"
+	same status "$status" 1
+}
+
+@test "pages of section 1 have EXIT STATUS and EXAMPLES" {
+	for page in "$root"/man/*.1; do
+		for section in NAME SYNOPSIS DESCRIPTION "EXIT STATUS" EXAMPLES; do
+			same "$page" "$(grep -cx "\.Sh $section" "$page")" 1
+		done
+		[ -n "$(examples "$page")" ]
+	done
+}
+
+@test "a program's options are those of its page" {
+	for name in $(programs); do
+		"$name" --help | options_of | grep -vxE -- '--(help|version|usage)' >have
+		sed -nE 's/^\.It (Fl . Ns , |Fl . , )?(Fl )?-([a-z-]+).*/--\3/p' \
+			"$root/man/$name.1" | sort -u | grep -vxE -- '--(help|version)' >told
+		same "$name: options in --help and in the page" "$(cat have)" "$(cat told)"
+	done
+}
+
+@test "examples are commands that the shell can read" {
+	for page in "$root"/man/*.[17]; do
+		examples "$page" >commands
+		run bash -n commands
+		same "$page" "$output" ""
+	done
+	echo 'falcon-ps (' >commands
+	run bash -n commands
+	[ "$status" -ne 0 ]
+}
+
+@test "examples use options that there are" {
+	local checked=0
+	for page in "$root"/man/*.[157] "$root/README.md"; do
+		case $page in
+		*.md) sed -n 's/^    //p' "$page" ;;
+		*) examples "$page" ;;
+		esac | sed 's/[|&]/\n/g' >commands
+		for name in $(programs); do
+			help=$("$name" --help)
+			for option in $(grep -E "(^| )$name( |\$)" commands | options_of); do
+				has "$help" "$option" || {
+					echo "$page"
+					return 1
+				}
+				checked=$((checked + 1))
+			done
+		done
+	done
+	echo "$checked"
+	[ "$checked" -ge 10 ]
+}
+
+# world: what the examples name is here: keys, jobs, a trace, and the way to a coordinator,
+# which is at the socket `lab` instead of a port.
+world() {
+	falcon-key init lab
+	cp lab/all.key key
+	export FALCON_KEY=$PWD/key
+	mkdir -p share/jobs
+	tiny .
+	tiny share/jobs
+	cp tiny.job fashion.job
+	cp share/jobs/tiny.job share/jobs/fashion.job
+	falcon-ps() {
+		command falcon-ps --listen unix:lab.socket "$@"
+	}
+}
+
+# here PAGE [PATTERN]: the examples with the pattern, for this world, in `commands`.
+here() {
+	examples "$root/man/$1" | awk -v RS= -v ORS='\n\n' -v p="${2-.}" '$0 ~ p' |
+		sed 's/\(127\.0\.0\.1\|lab\):7000/unix:lab.socket/g; s/rate=4000/rate=400/' >commands
+	cat commands
+	[ -s commands ]
+}
+
+# run_commands: in one shell; a failure ends it.
+run_commands() {
+	set -eo pipefail
+	# shellcheck source=/dev/null
+	. ./commands >output 3>&-
+	cat output
+}
+
+@test "falcon-ps(1): its examples run" {
+	world
+	here falcon-ps.1
+	run_commands
+	wait
+	same accuracy "$(tail -n 1 output | jq 'has("accuracy")')" true
+}
+
+@test "falcon-stat(1): its examples run" {
+	world
+	# A job that is done, and still there to be asked.
+	start_ready ps env falcon-ps --listen unix:lab.socket --keyring lab/keyring \
+		--state run --trace run.trace tiny.job
+	start work falcon-work --lanes 1 unix:lab.socket
+	ended "$pid" work
+	if command -v zstd >/dev/null; then
+		zstd -q run.trace -o run.trace.zst
+	else
+		zstd() { cat run.trace; }
+	fi
+	here falcon-stat.1
+	run_commands
+	same verdicts "$(grep -c '^audit: ok: 8 clocks, 64 tasks,' output)" 1
+}
+
+@test "falcon-work(1): its examples run" {
+	world
+	cp key work.key
+	# The way through ssh is short here.
+	mkdir bin
+	printf '#!/bin/sh\n[ "$*" = "-W 127.0.0.1:7000 lab" ] || exit 1\n%s\n' \
+		"exec socat - UNIX-CONNECT:lab.socket" >bin/ssh
+	chmod +x bin/ssh
+	PATH=$PWD/bin:$PATH
+	here falcon-work.1
+	awk -v RS= '{ print >("block." NR) }' commands
+	for block in block.*; do
+		cp "$block" commands
+		if ! grep -q -- --eval commands; then
+			rm -rf fashion.state ps.ready
+			start_ready ps env falcon-ps --listen unix:lab.socket -x \
+				--keyring lab/keyring --state fashion.state \
+				--min-workers "$(grep -c falcon-work commands)" fashion.job
+		fi
+		run_commands
+		wait
+		falcon-stat --audit fashion.state/trace.jsonl
+	done
+	# Of 256 images; the last block has judged the model.
+	has "$(cat output)" 256
+}
+
+@test "falcon(7): the first session" {
+	world
+	rm -r lab
+	falcon-stat() { # a person is slower than this shell
+		[[ $* != *lab.socket ]] ||
+			timeout 30 sh -c 'until [ -S lab.socket ]; do :; done'
+		command falcon-stat "$@"
+	}
+	here falcon.7 "falcon-key init"
+	run_commands
+	has "$(cat output)" "audit: ok: 8 clocks, 64 tasks,"
+}
