@@ -284,6 +284,7 @@ pushes_only_when_idle(void **state)
 	version(0, false);
 	set_lanes(1);
 	grant(0, 0, 3, none);
+	check(grant(0, 0, 3, none), 0, "a GRANT of what it holds");
 	check(busy[1], 0, "a second lane");
 	for (uint32_t t = 0; t < 3; t++) {
 		check(run[0].task, t, "task on the lane");
@@ -303,7 +304,6 @@ revoke_and_cancel(void **state)
 	version(0, false);
 	set_lanes(1);
 	grant(0, 4, 3, none);
-	check(grant(0, 4, 2, none), 0, "a GRANT of what it holds");
 	revoke(1, 4, 3); /* another clock */
 	check(cancelled[0], 0, "cancelled");
 	revoke(0, 4, 2);
@@ -521,6 +521,31 @@ evaluation(void **state)
 	check(busy[0], 0, "runs");
 }
 
+/* A task that waits for a lane belongs to the contribution, too. */
+static void
+evaluation_delays_a_push(void **state)
+{
+	(void)state;
+	struct fal_msg m = { .type = FAL_MSG_EVAL };
+	version(0, true);
+	set_lanes(1);
+	grant(0, 0, 1, none);
+	m.eval.count = 1;
+	check(tell(&m), 0, "EVAL");
+	finish(0);
+	expect_claim(0, 1);
+	check(run[0].eval, 1, "evaluates");
+	grant(0, 1, 1, none);
+	verdict(0, 0, 1, true);
+	nothing_sent();
+	finish(0);
+	next(FAL_MSG_EVALUATED);
+	finish(0);
+	expect_claim(1, 1);
+	verdict(0, 1, 1, true);
+	expect_push(1, 2, 1 + 2);
+}
+
 static void
 nonfinite(void **state)
 {
@@ -621,6 +646,7 @@ main(void)
 		TEST(leave_when_idle),
 		TEST(worked_adds_up),
 		TEST(evaluation),
+		TEST(evaluation_delays_a_push),
 		TEST(nonfinite),
 		TEST(malformed_models),
 		TEST(nonsense_is_refused),
