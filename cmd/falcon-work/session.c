@@ -7,15 +7,10 @@
 
 #include "base/mem.h"
 #include "cli/notify.h"
-#include "feed.h"
-#include "lane.h"
+#include "kit.h"
 #include "net/dial.h"
 #include "peer/agent.h"
-#include "probe.h"
-#include "setup.h"
-#include "texts.h"
 
-#include <inttypes.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -49,15 +44,8 @@ struct session {
 	bool open, welcome, ready, admitted;
 	int trouble; /* of something in a callback of the agent */
 
-	/* of the job */
-	bool made, waiting; /* waiting: for the probe of the job before */
-	struct texts texts;
-	uint8_t job_hash[FAL_HASH_BYTES];
-	struct setup setup;
-	struct feed *feed;
-	struct lanes *lanes;
-	struct epoch **epoch; /* by lane: the order its task uses, or NULL */
-	struct probe probe;
+	struct kit kit;
+	bool waiting; /* for the probe of the job before */
 
 	bool reached;              /* a coordinator, ever */
 	unsigned tries, unwelcome; /* since it was reached; refused keys among them */
@@ -81,10 +69,7 @@ on_over(uv_timer_t *t)
 	uv_close((uv_handle_t *)&s->timer, NULL);
 	uv_close((uv_handle_t *)&s->on_term, NULL);
 	uv_close((uv_handle_t *)&s->on_int, NULL);
-	lanes_free(s->lanes);
-	feed_free(s->feed);
-	s->lanes = NULL;
-	s->feed = NULL;
+	kit_stop(&s->kit);
 }
 
 static void
@@ -111,7 +96,7 @@ pause_ms(struct session *s)
 static void
 settle(struct session *s)
 {
-	if (s->over || s->chan != NULL || (s->lanes != NULL && !lanes_idle(s->lanes)))
+	if (s->over || s->chan != NULL || !kit_idle(&s->kit))
 		return;
 	fal_agent_free(s->agent);
 	s->agent = NULL;
@@ -126,10 +111,7 @@ lose(struct session *s)
 {
 	s->chan = NULL;
 	s->open = s->welcome = s->ready = s->admitted = s->waiting = false;
-	if (s->feed != NULL)
-		feed_stop(s->feed);
-	for (uint32_t i = 0; s->lanes != NULL && i < s->opt->lanes_max; i++)
-		lane_cancel(s->lanes, i);
+	kit_halt(&s->kit);
 	settle(s);
 }
 
@@ -219,61 +201,40 @@ send_ready(struct session *s)
 {
 	const struct emulate *e = &s->opt->emulate;
 	struct fal_msg m = { .type = FAL_MSG_READY };
-	memcpy(m.ready.fingerprint, s->probe.fingerprint, FAL_FINGERPRINT);
-	m.ready.task_ns = e->rate > 0 ? emulate_ns(e, s->setup.job.task, 1, false)
-				      : s->probe.task_ns;
+	memcpy(m.ready.fingerprint, s->kit.probe.fingerprint, FAL_FINGERPRINT);
+	m.ready.task_ns = e->rate > 0 ? emulate_ns(e, s->kit.setup.job.task, 1, false)
+				      : s->kit.probe.task_ns;
 	s->ready = true;
 	send_msg(s, &m);
 	fal_cli_notify("READY=1\nSTATUS=working");
 	if (s->opt->verbose)
 		fal_cli_err(PROG, "%s: joined job %s; a task takes %.3f ms", s->addr,
-			    s->setup.job.name, (double)m.ready.task_ns * 1e-6);
+			    s->kit.setup.job.name, (double)m.ready.task_ns * 1e-6);
 }
 
-/* --- lanes ------------------------------------------------------------------------ */
+/* --- the job ---------------------------------------------------------------------- */
 
 static void
 agent_run(void *arg, uint32_t lane, const struct fal_run *run)
 {
 	struct session *s = arg;
-	const struct places p = run->eval
-					? setup_test_places(&s->setup, run->task)
-					: setup_places(&s->setup, run->clock, run->task);
-	struct desk_job job = { .run = *run, .first = p.first, .count = p.count };
-	if (p.count == 0) {
-		s->trouble = FAL_EFORMAT;
-		return;
-	}
-	job.batch.samples = feed_samples(s->feed, run->eval);
-	job.batch.norm = &s->setup.norm;
-	job.batch.order = &s->setup.test_order;
-	if (!run->eval) {
-		s->epoch[lane] = setup_epoch(&s->setup, p.epoch);
-		if (s->epoch[lane] == NULL) {
-			s->trouble = FAL_ENOMEM;
-			return;
-		}
-		job.batch.order = &s->epoch[lane]->order;
-	}
-	const bool here = feed_has(s->feed, run->eval, job.batch.order, p.first, p.count);
-	lane_start(s->lanes, lane, &job, here);
-	if (!here)
-		feed_hurry(s->feed, run->eval, job.batch.order, p.first, p.count);
+	int err = kit_run(&s->kit, lane, run);
+	if (err < 0)
+		s->trouble = err;
 }
 
 static void
 agent_cancel(void *arg, uint32_t lane)
 {
 	struct session *s = arg;
-	lane_cancel(s->lanes, lane);
+	kit_cancel(&s->kit, lane);
 }
 
 static void
 on_lane_end(void *arg, uint32_t lane, const struct lane_end *e)
 {
 	struct session *s = arg;
-	epoch_drop(s->epoch[lane]);
-	s->epoch[lane] = NULL;
+	kit_ended(&s->kit, lane);
 	if (e->err < 0)
 		fail(s, FAL_EXIT_NO, "a task: %s", fal_strerror(e->err));
 	if (s->chan == NULL) {
@@ -288,10 +249,8 @@ on_lane_end(void *arg, uint32_t lane, const struct lane_end *e)
 	after(s, fal_agent_finished(s->agent, uv_hrtime(), lane, &e->ran));
 }
 
-/* --- the job ---------------------------------------------------------------------- */
-
 static void
-feed_get(void *arg, bool test, uint32_t chunk)
+get_chunk(void *arg, bool test, uint32_t chunk)
 {
 	struct session *s = arg;
 	struct fal_msg m = { .type = FAL_MSG_CHUNK_GET };
@@ -306,13 +265,8 @@ static void
 on_chunk(void *arg)
 {
 	struct session *s = arg;
-	for (uint32_t i = 0; i < s->opt->lanes_max; i++) {
-		const struct desk_job *j = lane_waits(s->lanes, i);
-		if (j != NULL &&
-		    feed_has(s->feed, j->run.eval, j->batch.order, j->first, j->count))
-			lane_begin(s->lanes, i);
-	}
-	if (!s->ready && s->probe.done && feed_first(s->feed))
+	kit_resume(&s->kit);
+	if (!s->ready && kit_ready(&s->kit))
 		send_ready(s);
 }
 
@@ -324,101 +278,29 @@ on_probed(void *arg)
 		return;
 	if (s->waiting)
 		begin_job(s);
-	else if (s->probe.err < 0)
-		fail(s, FAL_EXIT_NO, "probing: %s", fal_strerror(s->probe.err));
+	else if (s->kit.probe.err < 0)
+		fail(s, FAL_EXIT_NO, "probing: %s", fal_strerror(s->kit.probe.err));
 	else if (s->agent != NULL)
 		on_chunk(s);
 }
 
-static void
-forget_job(struct session *s)
-{
-	lanes_free(s->lanes);
-	feed_free(s->feed);
-	free(s->epoch);
-	setup_free(&s->setup);
-	texts_free(&s->texts);
-	s->lanes = NULL;
-	s->feed = NULL;
-	s->epoch = NULL;
-	s->made = false;
-	s->probe.done = false;
-}
-
-/* Whether the job is within --max-memory. */
+/* A kit for the texts that have come; false: the session has ended. */
 static bool
-affordable(struct session *s)
+renew_kit(struct session *s)
 {
-	const uint64_t need = setup_bytes(&s->setup, s->opt->lanes_max);
-	const uint64_t most = s->opt->max_memory;
-	if (s->opt->verbose)
-		fal_cli_err(PROG, "job %s needs %" PRIu64 " MiB", s->setup.job.name,
-			    (need >> 20) + 1);
-	if (most == 0 || need <= most)
-		return true;
-	fail(s, FAL_EXIT_NO,
-	     "job %s needs %" PRIu64 " bytes, --max-memory allows %" PRIu64,
-	     s->setup.job.name, need, most);
-	return false;
-}
-
-/* Lanes and data for s->setup. */
-static int
-equip(struct session *s)
-{
-	const struct work_opt *opt = s->opt;
-	const struct lanes_conf conf = { .net = s->setup.net,
-					 .lanes = opt->lanes_max,
-					 .emulate = opt->emulate,
-					 .arg = s,
-					 .on_end = on_lane_end };
-	const struct feed_ops ops = { s, feed_get, on_chunk };
-	s->epoch = fal_calloc(opt->lanes_max, sizeof(struct epoch *));
-	int err = s->epoch == NULL ? FAL_ENOMEM : FAL_OK;
-	if (err == FAL_OK)
-		err = feed_new(&s->loop, &s->setup.manifest, opt->cache, &ops, &s->feed);
-	if (err == FAL_OK)
-		err = lanes_new(&s->loop, &conf, &s->lanes);
-	if (err == FAL_OK)
-		err = probe_start(&s->probe, &s->loop, s->setup.net, s->setup.job.seed,
-				  on_probed, s);
-	return err;
-}
-
-/* From the texts in s->texts to all that computes; false: the session has ended. */
-static bool
-make_job(struct session *s)
-{
-	const struct fal_buf *t = s->texts.text;
-	const struct setup_text job = { "job", t[FAL_TEXT_JOB].p, t[FAL_TEXT_JOB].n };
-	const struct setup_text model = { "model", t[FAL_TEXT_MODEL].p,
-					  t[FAL_TEXT_MODEL].n };
+	const struct kit_conf conf = { .loop = &s->loop,
+				       .opt = s->opt,
+				       .arg = s,
+				       .on_end = on_lane_end,
+				       .get = get_chunk,
+				       .on_chunk = on_chunk,
+				       .on_probe = on_probed };
 	struct fal_diag diag;
-	int err = fal_manifest_parse(t[FAL_TEXT_MANIFEST].p, t[FAL_TEXT_MANIFEST].n,
-				     &s->setup.manifest);
-	if (err < 0)
-		fal_diag_set(&diag, err, "manifest: %s", fal_strerror(err));
-	else
-		err = setup_make(&s->setup, &job, &model, &diag);
-	if (err < 0) {
-		fail(s, FAL_EXIT_NO, "%s: %s", s->addr, diag.text);
-		return false;
-	}
-	s->made = true;
-	fal_hash(job.p, job.n, s->job_hash);
-	if (!affordable(s))
-		return false;
-	err = equip(s);
-	if (err < 0) {
-		fail(s, FAL_EXIT_NO, "%s", fal_strerror(err));
-		return false;
-	}
-	if (s->opt->data != NULL &&
-	    feed_fill(s->feed, s->opt->data, &s->setup.job, &diag) < 0) {
-		fail(s, FAL_EXIT_USAGE, "%s", diag.text);
-		return false;
-	}
-	return true;
+	kit_forget(&s->kit);
+	int code = kit_make(&s->kit, &conf, &s->coming, &diag);
+	if (code != FAL_EXIT_DONE)
+		fail(s, code, "%s", diag.text);
+	return code == FAL_EXIT_DONE;
 }
 
 /* The texts are whole: an agent, and the first data. */
@@ -426,33 +308,23 @@ static void
 begin_job(struct session *s)
 {
 	const struct fal_agent_ops ops = { s, agent_send, agent_run, agent_cancel };
-	s->waiting = false;
-	if (!s->made || !texts_equal(&s->texts, &s->coming)) {
-		s->waiting = s->probe.running;
-		if (s->waiting)
-			return;
-		forget_job(s);
-		s->texts = s->coming;
-		s->coming = (struct texts){ 0 };
-		if (!make_job(s))
-			return;
-	}
-	const struct fal_job *job = &s->setup.job;
-	const struct fal_agent_conf conf = { .n = s->setup.model->params,
+	const bool same = s->kit.made && texts_equal(&s->kit.texts, &s->coming);
+	s->waiting = !same && s->kit.probe.running;
+	if (s->waiting || (!same && !renew_kit(s)))
+		return;
+	const struct fal_job *job = &s->kit.setup.job;
+	const struct fal_agent_conf conf = { .n = s->kit.setup.model->params,
 					     .lanes_max = s->opt->lanes_max,
 					     .incarnation = s->incarnation,
 					     .checksums =
 						     job->audit == FAL_JOB_AUDIT_SUMS,
 					     .checksum_seed = job->seed };
-	const struct places p = setup_places(&s->setup, s->clock, 0);
-	struct epoch *e = setup_epoch(&s->setup, p.epoch);
 	s->agent = fal_agent_new(&conf, &ops);
-	if (e == NULL || s->agent == NULL ||
-	    feed_start(s->feed, &e->order, p.first, job->task) < 0)
-		fail(s, FAL_EXIT_NO, "%s", fal_strerror(FAL_ENOMEM));
+	int err = s->agent == NULL ? FAL_ENOMEM : kit_fetch(&s->kit, s->clock);
+	if (err < 0)
+		fail(s, FAL_EXIT_NO, "%s", fal_strerror(err));
 	else
 		on_chunk(s);
-	epoch_drop(e);
 }
 
 /* --- messages --------------------------------------------------------------------- */
@@ -484,14 +356,14 @@ on_text(struct session *s, const struct fal_msg *m)
 static int
 on_version(struct session *s, const struct fal_msg *m)
 {
-	const uint32_t blocks = fal_blocks(s->setup.model->params);
+	const uint32_t blocks = fal_blocks(s->kit.setup.model->params);
 	struct fal_publication pub = {
 		.id = m->version.publication,
 		.count = (blocks + FAL_MODEL_BLOCKS - 1) / FAL_MODEL_BLOCKS,
 		.key = m->version.key,
 		.ad_n = FAL_MODEL_AD,
 	};
-	fal_msg_model_ad(s->job_hash, s->incarnation, m->version.version, pub.ad);
+	fal_msg_model_ad(s->kit.job_hash, s->incarnation, m->version.version, pub.ad);
 	if (s->opt->compress == FAL_COMPRESS_AUTO &&
 	    m->version.version % COMPRESS_EVERY == 0)
 		fal_chan_compress(s->chan, FAL_COMPRESS_AUTO);
@@ -544,7 +416,7 @@ on_msg(void *arg, struct fal_chan *c, const uint8_t *p, size_t n)
 	else if (m.type == FAL_MSG_TEXT)
 		err = on_text(s, &m);
 	else if (m.type == FAL_MSG_CHUNK)
-		err = s->agent != NULL ? feed_chunk(s->feed, &m) : FAL_ESTATE;
+		err = s->agent != NULL ? kit_chunk(&s->kit, &m) : FAL_ESTATE;
 	else if (m.type == FAL_MSG_DONE)
 		on_done(s, &m);
 	else if (m.type == FAL_MSG_REFUSE)
@@ -694,7 +566,7 @@ session_run(const struct work_opt *opt)
 		fal_cli_err(PROG, "emulate: %.1f %% late",
 			    100 * (double)s->late_ns / (double)s->due_ns);
 	const int code = s->code;
-	forget_job(s);
+	kit_forget(&s->kit);
 	texts_free(&s->coming);
 	free(s);
 	return code;

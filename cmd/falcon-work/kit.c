@@ -1,0 +1,187 @@
+/* Lanes, data and the job they are for. */
+#include "kit.h"
+
+#include "base/mem.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+/* Whether the job is within --max-memory. */
+static int
+afford(const struct kit *k, const struct work_opt *opt, struct fal_diag *diag)
+{
+	const uint64_t need = setup_bytes(&k->setup, opt->lanes_max);
+	if (opt->verbose)
+		fal_cli_err(PROG, "job %s needs %" PRIu64 " MiB", k->setup.job.name,
+			    (need >> 20) + 1);
+	if (opt->max_memory == 0 || need <= opt->max_memory)
+		return FAL_OK;
+	return fal_diag_set(diag, FAL_ELIMIT,
+			    "job %s needs %" PRIu64
+			    " bytes, --max-memory allows %" PRIu64,
+			    k->setup.job.name, need, opt->max_memory);
+}
+
+static int
+make_setup(struct kit *k, struct fal_diag *diag)
+{
+	const struct fal_buf *t = k->texts.text;
+	const struct setup_text job = { "coordinator's job", t[FAL_TEXT_JOB].p,
+					t[FAL_TEXT_JOB].n };
+	const struct setup_text model = { "coordinator's model", t[FAL_TEXT_MODEL].p,
+					  t[FAL_TEXT_MODEL].n };
+	fal_hash(job.p, job.n, k->job_hash);
+	int err = fal_manifest_parse(t[FAL_TEXT_MANIFEST].p, t[FAL_TEXT_MANIFEST].n,
+				     &k->setup.manifest);
+	if (err < 0)
+		return fal_diag_set(diag, err, "coordinator's manifest: %s",
+				    fal_strerror(err));
+	return setup_make(&k->setup, &job, &model, diag);
+}
+
+static int
+equip(struct kit *k, const struct kit_conf *conf, struct fal_diag *diag)
+{
+	const struct work_opt *opt = conf->opt;
+	const struct lanes_conf lanes = { .net = k->setup.net,
+					  .lanes = opt->lanes_max,
+					  .emulate = opt->emulate,
+					  .arg = conf->arg,
+					  .on_end = conf->on_end };
+	const struct feed_ops feed = { conf->arg, conf->get, conf->on_chunk };
+	k->n_lanes = opt->lanes_max;
+	k->epoch = fal_calloc(opt->lanes_max, sizeof(struct epoch *));
+	int err = k->epoch == NULL ? FAL_ENOMEM : FAL_OK;
+	if (err == FAL_OK)
+		err = feed_new(conf->loop, &k->setup.manifest, opt->cache, &feed,
+			       &k->feed);
+	if (err == FAL_OK)
+		err = lanes_new(conf->loop, &lanes, &k->lanes);
+	if (err == FAL_OK)
+		err = probe_start(&k->probe, conf->loop, k->setup.net, k->setup.job.seed,
+				  conf->on_probe, conf->arg);
+	return err < 0 ? fal_diag_set(diag, err, "%s", fal_strerror(err)) : FAL_OK;
+}
+
+int
+kit_make(struct kit *k, const struct kit_conf *conf, struct texts *texts,
+	 struct fal_diag *diag)
+{
+	k->texts = *texts;
+	*texts = (struct texts){ 0 };
+	if (make_setup(k, diag) < 0 || afford(k, conf->opt, diag) < 0 ||
+	    equip(k, conf, diag) < 0)
+		return FAL_EXIT_NO;
+	const char *data = conf->opt->data;
+	if (data != NULL && feed_fill(k->feed, data, &k->setup.job, diag) < 0)
+		return FAL_EXIT_USAGE;
+	k->made = true;
+	return FAL_EXIT_DONE;
+}
+
+void
+kit_stop(struct kit *k)
+{
+	lanes_free(k->lanes);
+	feed_free(k->feed);
+	k->lanes = NULL;
+	k->feed = NULL;
+}
+
+void
+kit_forget(struct kit *k)
+{
+	kit_stop(k);
+	free(k->epoch);
+	setup_free(&k->setup);
+	texts_free(&k->texts);
+	*k = (struct kit){ 0 };
+}
+
+int
+kit_fetch(struct kit *k, uint64_t clock)
+{
+	const struct places p = setup_places(&k->setup, clock, 0);
+	struct epoch *e = setup_epoch(&k->setup, p.epoch);
+	if (e == NULL)
+		return FAL_ENOMEM;
+	int err = feed_start(k->feed, &e->order, p.first, k->setup.job.task);
+	epoch_drop(e);
+	return err;
+}
+
+bool
+kit_ready(const struct kit *k)
+{
+	return k->probe.done && feed_first(k->feed);
+}
+
+int
+kit_run(struct kit *k, uint32_t lane, const struct fal_run *run)
+{
+	struct setup *s = &k->setup;
+	const struct places p = run->eval ? setup_test_places(s, run->task)
+					  : setup_places(s, run->clock, run->task);
+	struct desk_job job = { .run = *run, .first = p.first, .count = p.count };
+	if (p.count == 0)
+		return FAL_EFORMAT;
+	job.batch.samples = feed_samples(k->feed, run->eval);
+	job.batch.norm = &s->norm;
+	job.batch.order = &s->test_order;
+	if (!run->eval) {
+		k->epoch[lane] = setup_epoch(s, p.epoch);
+		if (k->epoch[lane] == NULL)
+			return FAL_ENOMEM;
+		job.batch.order = &k->epoch[lane]->order;
+	}
+	const bool here = feed_has(k->feed, run->eval, job.batch.order, p.first, p.count);
+	lane_start(k->lanes, lane, &job, here);
+	if (!here)
+		feed_hurry(k->feed, run->eval, job.batch.order, p.first, p.count);
+	return FAL_OK;
+}
+
+void
+kit_resume(struct kit *k)
+{
+	for (uint32_t i = 0; i < k->n_lanes; i++) {
+		const struct desk_job *j = lane_waits(k->lanes, i);
+		if (j != NULL &&
+		    feed_has(k->feed, j->run.eval, j->batch.order, j->first, j->count))
+			lane_begin(k->lanes, i);
+	}
+}
+
+int
+kit_chunk(struct kit *k, const struct fal_msg *m)
+{
+	return feed_chunk(k->feed, m);
+}
+
+void
+kit_cancel(struct kit *k, uint32_t lane)
+{
+	lane_cancel(k->lanes, lane);
+}
+
+void
+kit_halt(struct kit *k)
+{
+	if (k->feed != NULL)
+		feed_stop(k->feed);
+	for (uint32_t i = 0; k->lanes != NULL && i < k->n_lanes; i++)
+		lane_cancel(k->lanes, i);
+}
+
+void
+kit_ended(struct kit *k, uint32_t lane)
+{
+	epoch_drop(k->epoch[lane]);
+	k->epoch[lane] = NULL;
+}
+
+bool
+kit_idle(const struct kit *k)
+{
+	return k->lanes == NULL || lanes_idle(k->lanes);
+}

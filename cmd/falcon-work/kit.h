@@ -1,0 +1,79 @@
+/* What a worker has for a job: what was made of its texts, the data, the lanes.  It
+ * stays while connections come and go, as long as the texts are the same.
+ */
+#ifndef WORK_KIT_H
+#define WORK_KIT_H
+
+#include "feed.h"
+#include "lane.h"
+#include "probe.h"
+#include "sec/hash.h"
+#include "setup.h"
+#include "texts.h"
+#include "work.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <uv.h>
+
+/* Zero: none. */
+struct kit {
+	bool made;
+	struct texts texts;
+	uint8_t job_hash[FAL_HASH_BYTES]; /* of the job's text */
+	struct setup setup;
+	struct probe probe;
+	/* private */
+	struct feed *feed;
+	struct lanes *lanes;
+	uint32_t n_lanes;
+	struct epoch **epoch; /* by lane: the order its task uses, or NULL */
+};
+
+/* Where and for whom a kit is made; borrowed for the call, `opt` and `loop` are kept. */
+struct kit_conf {
+	uv_loop_t *loop;
+	const struct work_opt *opt;
+	void *arg;
+	void (*on_end)(void *arg, uint32_t lane, const struct lane_end *end);
+	void (*get)(void *arg, bool test, uint32_t chunk); /* ask for a chunk */
+	void (*on_chunk)(void *arg);                       /* one more is here */
+	void (*on_probe)(void *arg);                       /* see kit->probe */
+};
+
+/* Makes `k`, which is zero, from `texts` (taken), and starts the probe.  FAL_EXIT_DONE,
+ * or an exit code with `diag`: then the kit is half made, for kit_forget. */
+int kit_make(struct kit *k, const struct kit_conf *conf, struct texts *texts,
+	     struct fal_diag *diag);
+
+/* Ends lanes and feed, the lanes being idle. */
+void kit_stop(struct kit *k);
+
+/* Frees all, the probe not running; `k` is zero again. */
+void kit_forget(struct kit *k);
+
+/* Fetches data, those that the tasks from `clock` on need first.  FAL_ENOMEM, FAL_EIO. */
+int kit_fetch(struct kit *k, uint64_t clock);
+
+/* Whether the probe is over and data are here to begin with. */
+bool kit_ready(const struct kit *k);
+
+/* Starts a task on an idle lane, at once or when its samples are here.  FAL_EFORMAT: no
+ * such task; FAL_ENOMEM. */
+int kit_run(struct kit *k, uint32_t lane, const struct fal_run *run);
+
+/* Starts the tasks whose samples have come. */
+void kit_resume(struct kit *k);
+
+/* A CHUNK message.  Errors of feed_chunk. */
+int kit_chunk(struct kit *k, const struct fal_msg *m);
+
+/* Cancels a lane's task; or all, and fetches no more. */
+void kit_cancel(struct kit *k, uint32_t lane);
+void kit_halt(struct kit *k);
+
+/* The task of `lane` is over; whether all are. */
+void kit_ended(struct kit *k, uint32_t lane);
+bool kit_idle(const struct kit *k);
+
+#endif
