@@ -160,7 +160,8 @@ on_model(void *arg, uint32_t peer, bool eval, bool keep)
 		ps_publish(&s->publisher,
 			   eval ? &s->publisher.kept : &s->publisher.newest, &from,
 			   fal_chan_compressing(session->chan), session->publication);
-	struct fal_msg m = { .type = FAL_MSG_VERSION };
+	struct fal_msg m = { .type = FAL_MSG_VERSION,
+			     .incarnation = s->publisher.incarnation };
 	struct fal_buf out = { 0 };
 	if (shared == NULL) {
 		fail(s, FAL_ENOMEM, "publishing");

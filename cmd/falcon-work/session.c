@@ -39,7 +39,7 @@ struct session {
 	struct fal_chan *chan;
 	struct fal_agent *agent;
 	struct texts coming;
-	uint32_t incarnation;
+	uint32_t incarnation, map_epoch;
 	uint64_t clock;
 	bool open, welcome, ready, admitted;
 	int trouble; /* of something in a callback of the agent */
@@ -316,6 +316,7 @@ begin_job(struct session *s)
 	const struct fal_agent_conf conf = { .n = s->kit.setup.model->params,
 					     .lanes_max = s->opt->lanes_max,
 					     .incarnation = s->incarnation,
+					     .map_epoch = s->map_epoch,
 					     .checksums =
 						     job->audit == FAL_JOB_AUDIT_SUMS,
 					     .checksum_seed = job->seed };
@@ -338,6 +339,7 @@ on_welcome(struct session *s, const struct fal_msg *m)
 	s->tries = s->unwelcome = 0;
 	s->incarnation = m->incarnation;
 	s->clock = m->welcome.clock;
+	s->map_epoch = m->welcome.epoch;
 	return texts_begin(&s->coming, m);
 }
 

@@ -272,6 +272,7 @@ push_contrib(struct fal_agent *a, const struct contrib *c)
 	m.push.seq = c->seq;
 	m.push.tasks = c->tasks;
 	m.push.kind = FAL_KIND_GRAD;
+	m.push.epoch = a->conf.map_epoch;
 	for (uint32_t b = 0; b < a->blocks && err == FAL_OK; b++) {
 		uint64_t checksum = 0;
 		if (a->conf.checksums)
@@ -511,8 +512,7 @@ on_model(struct fal_agent *a, const struct fal_msg *m)
 	if (s == NULL || s->version != m->model.version)
 		return FAL_OK; /* of a version that was skipped */
 	uint32_t first = m->model.first, blocks = m->model.blocks;
-	if (blocks == 0 || first >= a->blocks || blocks > a->blocks - first ||
-	    m->model.packing != 0)
+	if (blocks == 0 || first >= a->blocks || blocks > a->blocks - first)
 		return FAL_EFORMAT;
 	size_t from = (size_t)first * FAL_BLOCK, to = from + (size_t)blocks * FAL_BLOCK;
 	size_t values = (to < a->conf.n ? to : a->conf.n) - from;

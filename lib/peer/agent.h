@@ -53,7 +53,8 @@ struct fal_agent_conf {
 	size_t n; /* parameters */
 	uint32_t lanes_max;
 	uint32_t incarnation;
-	bool checksums; /* audit = sums */
+	uint32_t map_epoch; /* of the block map, as WELCOME said */
+	bool checksums;     /* audit = sums */
 	uint64_t checksum_seed;
 };
 

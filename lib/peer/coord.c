@@ -16,6 +16,9 @@
 /* An evaluation must be over so many clocks after its version (DESIGN section 7). */
 enum { EVAL_CLOCKS = 5 };
 
+/* Of the block map: all blocks are on the one shard. */
+enum { MAP_EPOCH = 1 };
+
 struct fal_coord {
 	struct fal_coord_conf conf;
 	struct fal_coord_ops ops;
@@ -371,6 +374,16 @@ advance(struct fal_coord *c, double now)
 	return err < 0 ? err : drain(c, now);
 }
 
+/* Tells a session that there is nothing to do any more. */
+static int
+send_done(struct fal_coord *c, uint32_t peer)
+{
+	struct fal_msg m = { .type = FAL_MSG_DONE };
+	snprintf(m.done.why, sizeof(m.done.why), "%s",
+		 c->why != NULL ? c->why : "the job is done");
+	return send_msg(c, peer, &m);
+}
+
 static int
 on_hello(struct fal_coord *c, uint32_t peer, const struct fal_msg *m,
 	 struct fal_diag *diag)
@@ -396,12 +409,14 @@ on_hello(struct fal_coord *c, uint32_t peer, const struct fal_msg *m,
 				.lanes_max = m->hello.lanes_max,
 				.cores = m->hello.cores };
 	snprintf(p->name, sizeof(p->name), "%s", m->hello.name);
+	if (c->finished || c->why != NULL)
+		return send_done(c, peer);
 	struct fal_msg w = { .type = FAL_MSG_WELCOME };
 	w.welcome.clock = fal_store_version(c->store);
 	w.welcome.job_n = c->conf.text_n[FAL_TEXT_JOB];
 	w.welcome.model_n = c->conf.text_n[FAL_TEXT_MODEL];
 	w.welcome.manifest_n = c->conf.text_n[FAL_TEXT_MANIFEST];
-	w.welcome.epoch = 1;
+	w.welcome.epoch = MAP_EPOCH;
 	return send_msg(c, peer, &w);
 }
 
@@ -514,6 +529,9 @@ on_push(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_ms
 {
 	if (!fal_sched_is_open(c->sched) || m->push.clock != fal_store_version(c->store))
 		return FAL_OK; /* too late to matter */
+	if (m->push.epoch != MAP_EPOCH)
+		return fal_diag_set(diag, FAL_ESTATE, "wrong map: epoch %u",
+				    m->push.epoch);
 	struct fal_cid cid = { p->worker, m->push.seq };
 	const struct fal_contrib *contrib = fal_sched_contrib(c->sched, cid);
 	if (contrib == NULL || contrib->tasks != m->push.tasks ||
@@ -718,19 +736,18 @@ fal_coord_status(const struct fal_coord *c)
 void
 fal_coord_finish(struct fal_coord *c, double now, const char *sha256)
 {
-	struct fal_msg m = { .type = FAL_MSG_DONE };
 	for (uint32_t i = 0; i < c->peers; i++) {
 		struct fal_peer *p = &c->peer[i];
-		if (!p->ready)
+		if (p->left)
 			continue;
 		if (p->owes_line) {
 			struct fal_msg none = { .type = FAL_MSG_WORKED };
 			none.worked.clock = p->line_clock;
 			on_worked(c, now, p, &none);
 		}
-		snprintf(m.done.why, sizeof(m.done.why), "%s",
-			 c->why != NULL ? c->why : "the job is done");
-		send_msg(c, p->id, &m);
+		send_done(c, p->id);
+		p->ready = false;
+		p->left = true;
 	}
 	fal_line_done(&c->line, now - c->start, fal_store_version(c->store), sha256,
 		      c->status.accuracy);

@@ -122,7 +122,6 @@ struct fal_msg {
 			uint8_t live; /* 1: go on after the history */
 		} follow;
 		struct {
-			uint32_t worker;                     /* its id from now on */
 			uint64_t clock;                      /* next to be opened */
 			uint32_t job_n, model_n, manifest_n; /* bytes of the texts */
 			uint32_t epoch;                      /* of the block map */
@@ -141,7 +140,6 @@ struct fal_msg {
 		struct {
 			uint64_t version;
 			uint32_t first, blocks;
-			uint8_t packing; /* 0: float32; 1: their bytes as four planes */
 			struct fal_tail data; /* i8 exponents, then the values */
 		} model;
 		struct {

@@ -276,6 +276,7 @@ static void
 join(struct cluster *c, struct worker *w)
 {
 	struct fal_agent_conf conf = { .n = c->p->toy.n,
+				       .map_epoch = 1,
 				       .lanes_max = w->m->lanes_max,
 				       .checksums = c->p->audit_sums,
 				       .checksum_seed = c->p->toy.seed };

@@ -571,24 +571,22 @@ malformed_models(void **state)
 	static uint8_t data[BLOCKS + N * sizeof(float) + 1];
 	static const struct {
 		uint32_t first, blocks;
-		uint8_t packing;
 		int8_t exp;
 		size_t n;
 		int want;
 	} cases[] = {
-		{ 0, 0, 0, 0, 0, FAL_EFORMAT },
-		{ 0, 3, 0, 0, 3 + N * 4, FAL_EFORMAT },
-		{ 2, 1, 0, 0, 1, FAL_EFORMAT },
-		{ UINT32_MAX, 2, 0, 0, 2, FAL_EFORMAT },
-		{ 0, UINT32_MAX, 0, 0, 0, FAL_EFORMAT },
-		{ 0, 2, 1, 0, 2 + N * 4, FAL_EFORMAT },
-		{ 0, 2, 0, 0, 2 + N * 4 - 1, FAL_EFORMAT },
-		{ 0, 2, 0, 0, 2 + N * 4 + 1, FAL_EFORMAT },
-		{ 0, 1, 0, FAL_EXP_MAX + 1, 1 + FAL_BLOCK * 4, FAL_EFORMAT },
-		{ 0, 1, 0, FAL_EXP_MIN - 1, 1 + FAL_BLOCK * 4, FAL_EFORMAT },
-		{ 1, 1, 0, FAL_EXP_MAX, 1 + 5 * 4, FAL_OK },
-		{ 1, 1, 0, 0, 1 + 5 * 4, FAL_EFORMAT },
-		{ 0, 2, 0, 0, 2 + N * 4, FAL_EFORMAT },
+		{ 0, 0, 0, 0, FAL_EFORMAT },
+		{ 0, 3, 0, 3 + N * 4, FAL_EFORMAT },
+		{ 2, 1, 0, 1, FAL_EFORMAT },
+		{ UINT32_MAX, 2, 0, 2, FAL_EFORMAT },
+		{ 0, UINT32_MAX, 0, 0, FAL_EFORMAT },
+		{ 0, 2, 0, 2 + N * 4 - 1, FAL_EFORMAT },
+		{ 0, 2, 0, 2 + N * 4 + 1, FAL_EFORMAT },
+		{ 0, 1, FAL_EXP_MAX + 1, 1 + FAL_BLOCK * 4, FAL_EFORMAT },
+		{ 0, 1, FAL_EXP_MIN - 1, 1 + FAL_BLOCK * 4, FAL_EFORMAT },
+		{ 1, 1, FAL_EXP_MAX, 1 + 5 * 4, FAL_OK },
+		{ 1, 1, 0, 1 + 5 * 4, FAL_EFORMAT },
+		{ 0, 2, 0, 2 + N * 4, FAL_EFORMAT },
 	};
 	struct fal_msg m = { .type = FAL_MSG_VERSION };
 	check(tell(&m), 0, "VERSION");
@@ -597,7 +595,6 @@ malformed_models(void **state)
 		memset(&m.model, 0, sizeof(m.model));
 		m.model.first = cases[i].first;
 		m.model.blocks = cases[i].blocks;
-		m.model.packing = cases[i].packing;
 		data[0] = (uint8_t)cases[i].exp;
 		m.model.data = (struct fal_tail){ data, cases[i].n };
 		int got = tell(&m);

@@ -150,6 +150,7 @@ push(uint32_t peer, uint32_t seq, uint32_t tasks, uint32_t blocks, uint32_t junk
 	m.push.seq = seq;
 	m.push.tasks = tasks;
 	m.push.kind = FAL_KIND_GRAD;
+	m.push.epoch = 1;
 	m.push.records = (struct fal_tail){ records.p, records.n };
 	int err = tell(peer, &m);
 	fal_sum_free(sum);
