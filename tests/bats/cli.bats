@@ -1,0 +1,243 @@
+# Bad options and bad files of falcon-ps and falcon-work: one line that names file, line
+# or value, and exit status 2, or 1 where the machine is to blame.  Nothing is started.
+
+load common
+load tiny
+
+setup_file() {
+	falcon-key init "$BATS_FILE_TMPDIR/keys"
+}
+
+setup() {
+	keys=$BATS_FILE_TMPDIR/keys
+	data=/usr/share/datasets/fashion-mnist
+	refusals=0
+	cd "$BATS_TEST_TMPDIR" || return 1
+	tiny .
+	sed "s|\.\./models|$root/share/models|" "$root/share/jobs/fashion.job" >fashion.job
+	before=$(ls)
+}
+
+# refused STATUS LINE COMMAND...: it ends so, saying just this line.
+refused() {
+	local want=$1 text=$2 got=0 line
+	shift 2
+	"$@" >"$BATS_FILE_TMPDIR/out" 2>"$BATS_FILE_TMPDIR/err" </dev/null 3>&- || got=$?
+	# The need, which falcon-ps says in each case, is no complaint.
+	line=$(grep -v ' tasks a clock, needs [0-9]* MiB$' "$BATS_FILE_TMPDIR/err" || :)
+	same "what $* says" "$line" "$1: $text"
+	same "status of $*" "$got" "$want"
+	same "output of $*" "$(cat "$BATS_FILE_TMPDIR/out")" ""
+	refusals=$((refusals + 1))
+}
+
+ps_refused() {
+	local want=$1 text=$2
+	shift 2
+	refused "$want" "$text" falcon-ps "$@"
+}
+
+work_refused() {
+	local want=$1 text=$2
+	shift 2
+	refused "$want" "$text" falcon-work "$@"
+}
+
+# counted N: so many refusals, and no file or folder came from them.
+counted() {
+	same refusals "$refusals" "$1"
+	same "files" "$(ls)" "$before"
+}
+
+# edited SED TEXT: tiny.job, edited, is refused.
+edited() {
+	sed "$1" tiny.job >bad.job
+	if cmp -s tiny.job bad.job; then
+		echo "$1 changes nothing"
+		return 1
+	fi
+	ps_refused 2 "$2" --check bad.job
+	rm bad.job
+}
+
+@test "falcon-ps: options" {
+	ps_refused 2 "--nix: unknown option" --nix tiny.job
+	ps_refused 2 "-z: unknown option" -z tiny.job
+	ps_refused 2 "--json: given twice" --json -j tiny.job
+	ps_refused 2 "--state: given twice" -s a --state b tiny.job
+	ps_refused 2 "--keyring: given twice" -K a -K a tiny.job
+	ps_refused 2 "--state: missing argument" tiny.job --state
+	ps_refused 2 "usage: falcon-ps [OPTION...] JOB"
+	ps_refused 2 "b: one operand too many (see --help)" a b
+	ps_refused 2 "--max-memory: '1Q' is not a size" --max-memory 1Q tiny.job
+	ps_refused 2 "--min-workers: 'x' is not a number" -w x tiny.job
+	ps_refused 2 "--min-workers: '0' is out of range" -w 0 tiny.job
+	ps_refused 2 "--min-workers: '-1' is not a number" -w -1 tiny.job
+	ps_refused 2 "--compress: 'some' is not auto, always or never" --compress some tiny.job
+	ps_refused 2 "'x' is not section.key=value" --set x tiny.job
+	ps_refused 2 "a.b: no such key" --set a.b=c tiny.job
+	ps_refused 2 "tiny.job:18: optimizer.lr: 'o.1' is not a number" \
+		--set optimizer.lr=o.1 tiny.job
+	ps_refused 2 "--ready-fd: '9999' is out of range" --ready-fd 9999 tiny.job
+	counted 17
+}
+
+@test "falcon-ps: a closed descriptor of --ready-fd, whoever would get its number" {
+	for n in 4 5 6 7 8 9 10 11 12 13 14 15 16; do
+		eval "exec $n>&-"
+		ps_refused 2 "--ready-fd: '$n': Bad file descriptor" -K "$keys/keyring" \
+			-l 127.0.0.1:0 --ready-fd "$n" tiny.job
+	done
+	counted 13
+}
+
+@test "falcon-ps: addresses" {
+	ps_refused 2 "'nowhere' is not an address: no ':PORT'" -l nowhere tiny.job
+	ps_refused 2 "'[::1:7000' is not an address: not [V6]:PORT" -l '[::1:7000' tiny.job
+	ps_refused 2 "'h:65536' is not an address: '65536' is not a port" -l h:65536 tiny.job
+	ps_refused 2 "'unix:' is not an address: nothing is named" -l unix: tiny.job
+	counted 4
+	ps_refused 2 "exec:cat: a command cannot be listened on" -K "$keys/keyring" \
+		-l exec:cat tiny.job
+	ps_refused 1 "192.0.2.1:7000: address not available" -K "$keys/keyring" \
+		-l 192.0.2.1:7000 tiny.job
+	ps_refused 1 "unix:none/x: No such file or directory" -K "$keys/keyring" \
+		-l unix:none/x tiny.job
+}
+
+@test "falcon-ps: keyrings; no byte of a key is said" {
+	ps_refused 2 "none: No such file or directory" -K none tiny.job
+	ps_refused 2 "$keys: Is a directory" -K "$keys" tiny.job
+	ps_refused 2 "$keys/work.key:1: expiry is not a date YYYY-MM-DD" \
+		-K "$keys/work.key" tiny.job
+	sed '2s/.\{20\}$//' "$keys/keyring" >ring
+	ps_refused 2 "ring:2: key is not base64 of 32 bytes" -K ring tiny.job
+	sed '3s/ work / wrok /' "$keys/keyring" >ring
+	ps_refused 2 "ring:3: role is not observe, work, shard, control or all 'wrok'" -K ring tiny.job
+	sed '1d' "$keys/keyring" >ring
+	ps_refused 2 "ring: no key of the coordinator itself (role self)" -K ring tiny.job
+	rm ring
+	counted 6
+}
+
+@test "falcon-ps: job files" {
+	edited 's/^lr = 0.1/lr = o.1/' "bad.job:18: optimizer.lr: 'o.1' is not a number"
+	edited 's/^lr = 0.1/lr = -1/' "bad.job:18: optimizer.lr: '-1' is not in 1e-12..1000"
+	edited 's/^lr = /learning = /' "bad.job:18: optimizer.learning: no such key"
+	edited 's/^\[batch/[bitch/' "bad.job:13: [bitch]: no such section"
+	edited 's/^\(lr = .*\)/\1\n\1/' \
+		"bad.job:19: optimizer.lr: '0.1' is a second value, line 18 has the first"
+	edited 's/^scheme.*/scheme = spam/' "bad.job:20: sync.scheme: 'spam' is not bsp or epsp"
+	edited 's/^epochs = 2/epochs = 0/' "bad.job:4: job.epochs: '0' is not in 1..1000000"
+	edited 's/^\[job\]/job/' "bad.job:1: not a section, 'key = value' or comment"
+	edited '/^name = /d' "bad.job: job.name: missing"
+	edited '2s/.*/name = \x01/' "bad.job:2: a control character"
+	edited 's/^lr/[schedule]\nkind = constant\nwarmup = 100\n[optimizer]\nlr/' \
+		"bad.job: schedule.warmup: '100' is more than the 8 updates of the job"
+	ps_refused 2 "none.job: No such file or directory" none.job
+	ps_refused 2 "$keys: Is a directory" "$keys"
+	ps_refused 1 "tiny.job: needs $(need) bytes, --max-memory allows 1024" \
+		--check --max-memory 1K tiny.job
+	counted 14
+}
+
+# need: of tiny.job, in bytes, as the refusal has it.
+need() {
+	falcon-ps --check --max-memory 1 tiny.job 2>&1 | sed -n 's/.*needs \([0-9]*\) bytes.*/\1/p'
+}
+
+@test "falcon-ps: model files" {
+	ps_refused 2 "none: No such file or directory" --set model.file=none fashion.job
+	printf 'input 1 28 28\nconv 6 kernel=5 pad=2\nrelux\n' >m
+	ps_refused 2 "m:3: unknown layer 'relux'" --set model.file=m fashion.job
+	printf 'input 1 32 32\nflatten\ndense 10\n' >m
+	ps_refused 2 "$data/train-images-idx3-ubyte.gz: samples of 784 values, but the model \
+takes 1024" --set model.file=m fashion.job
+	printf 'input 1 28 28\nflatten\ndense 5\n' >m
+	ps_refused 2 "$data/train-labels-idx1-ubyte.gz: label 9 of sample 0 is not below 5" \
+		--set model.file=m fashion.job
+	rm m
+	counted 4
+}
+
+@test "falcon-ps: data files" {
+	head -c 100000 "$data/train-images-idx3-ubyte.gz" >cut.gz
+	ps_refused 2 "cut.gz: file is truncated" --set data.train-images=cut.gz fashion.job
+	zcat "$data/train-images-idx3-ubyte.gz" | head -c 100000 >part
+	ps_refused 2 "part: file is truncated" --set data.train-images=part fashion.job
+	head -c 10 part >short
+	ps_refused 2 "short: file is truncated" --set data.train-images=short fashion.job
+	zcat "$data/train-labels-idx1-ubyte.gz" >odd
+	printf '\372' | dd of=odd bs=1 seek=200 conv=notrunc status=none
+	ps_refused 2 "odd: label 250 of sample 192 is not below 10" \
+		--set data.train-labels=odd fashion.job
+	ps_refused 2 "$data/t10k-labels-idx1-ubyte.gz: 10000 labels for the 60000 samples of \
+$data/train-images-idx3-ubyte.gz" --set "data.train-labels=$data/t10k-labels-idx1-ubyte.gz" \
+		fashion.job
+	ps_refused 2 "none: No such file or directory" --set data.test-images=none fashion.job
+	rm cut.gz part short odd
+	counted 6
+}
+
+@test "falcon-ps: what cannot be written" {
+	ps_refused 1 "none/x: No such file or directory" -K "$keys/keyring" \
+		-l 127.0.0.1:0 --trace none/x tiny.job
+	ps_refused 1 "none/s: No such file or directory" -K "$keys/keyring" \
+		-l 127.0.0.1:0 -s none/s tiny.job
+	for prog in falcon-ps falcon-work; do
+		run "$prog" --help
+		same "status of $prog --help" "$status" 0
+		has "$output" "Usage: $prog"
+		run bash -c "$prog --help >/dev/full"
+		same "$prog on a full disk" "$status $output" \
+			"1 $prog: standard output: No space left on device"
+	done
+}
+
+@test "falcon-work: options" {
+	local at=127.0.0.1:1
+	work_refused 2 "usage: falcon-work [OPTION...] ADDR | --eval MODEL JOB"
+	work_refused 2 "b: one operand too many (see --help)" a b
+	work_refused 2 "--nix: unknown option" --nix $at
+	work_refused 2 "--lanes: given twice" -l 1 --lanes 1 $at
+	work_refused 2 "--verbose: given twice" -vv $at
+	work_refused 2 "--lanes: '0' is not MIN:MAX, or a number" --lanes 0 $at
+	work_refused 2 "--lanes: '4:2' is not MIN:MAX, or a number" --lanes 4:2 $at
+	work_refused 2 "--lanes: '1:' is not MIN:MAX, or a number" --lanes 1: $at
+	work_refused 2 "--lanes: '1:99999999999' is not MIN:MAX, or a number" \
+		--lanes 1:99999999999 $at
+	work_refused 2 "--name: 'a b' is not 1 to 63 of A-Z a-z 0-9 . _ -" --name 'a b' $at
+	work_refused 2 "--compress: 'x' is not auto, always or never" --compress x $at
+	work_refused 2 "--max-memory: '-1' is not a size" --max-memory -1 $at
+	work_refused 2 "--json: only with --eval" --json $at
+	work_refused 2 "--emulate: rate=SAMPLES_PER_SECOND is missing" --emulate speed=1 $at
+	work_refused 2 "--emulate: rate is given twice" --emulate rate=1,rate=2 $at
+	work_refused 2 "--emulate: 'x' is not KEY=VALUE" --emulate x $at
+	work_refused 2 "--emulate: speed: '1/0' is not a fraction such as 0.25 or 1/4" \
+		--emulate rate=1,speed=1/0 $at
+	work_refused 2 "--emulate: cores: '0' is not 1 to 1024" --emulate rate=1,cores=0 $at
+	work_refused 2 "'nowhere' is not an address: no ':PORT'" nowhere
+	counted 19
+}
+
+@test "falcon-work: keys" {
+	local at=127.0.0.1:1 hidden
+	work_refused 2 "none: No such file or directory" -k none $at
+	work_refused 77 "$keys/observe.key: a key of role observe may not work" \
+		-k "$keys/observe.key" $at
+	hidden=$(env -u FALCON_KEY HOME=/none XDG_CONFIG_HOME=/none falcon-work $at 2>&1 || :)
+	has "$hidden" "no key: give --key FILE"
+	sed 's/.\{20\}$//' "$keys/work.key" >cut.key
+	work_refused 2 "cut.key:1: coordinator's key is not base64 of 32 bytes" -k cut.key $at
+	rm cut.key
+	counted 3
+}
+
+@test "falcon-work --eval: files" {
+	printf '\377\0\0\0\0\0\0\0{}' >m
+	work_refused 2 "none.job: No such file or directory" --eval m none.job
+	work_refused 2 "none: No such file or directory" --eval none tiny.job
+	refused 2 "m: ends within the header" falcon-work --eval m tiny.job
+	rm m
+	counted 3
+}

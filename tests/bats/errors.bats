@@ -1,0 +1,236 @@
+# Attacks on a job that runs, and what a bad input file comes to: one clear line each, the
+# right exit status, and the job is what it would have been.
+
+bats_require_minimum_version 1.5.0
+
+load common
+load job
+
+setup_file() {
+	falcon-key init "$BATS_FILE_TMPDIR/keys"
+	falcon-key init "$BATS_FILE_TMPDIR/other"
+}
+
+setup() {
+	keys=$BATS_FILE_TMPDIR/keys
+	other=$BATS_FILE_TMPDIR/other
+	state=$BATS_TEST_TMPDIR/state
+	workers=()
+	job=(--set job.epochs=2 --set data.samples=2000 --set data.test-samples=500
+		--set schedule.warmup=0 --set job.audit=sums "$root/share/jobs/fashion.job")
+	cd "$BATS_TEST_TMPDIR" || return 1
+}
+
+teardown() {
+	stop_all
+}
+
+# says STATUS TEXT COMMAND...: it ends so, with one line on stderr that has the text.
+says() {
+	local want=$1 text=$2 got=0 line
+	shift 2
+	"$@" >said.out 2>said.err </dev/null 3>&- || got=$?
+	# The need, which falcon-ps says in each case, is no complaint.
+	line=$(grep -v ' tasks a clock, needs [0-9]* MiB$' said.err || :)
+	same "status of $* ($line)" "$got" "$want"
+	same "lines of $*: $line" "$(grep -c . <<<"$line")" 1
+	has "$line" "${1##*/}: "
+	has "$line" "$text"
+}
+
+# secret FILE NAME FIELD: that field of the line of that key.
+secret() {
+	awk -v name="$2" -v field="$3" '$1 == name { print $field }' "$1"
+}
+
+# via N [SOCAT-OPTION...]: the address of the coordinator, seen from 127.0.0.N.
+via() {
+	local n=$1
+	shift
+	echo "exec:socat $* STDIO TCP:$ready,bind=127.0.0.$n"
+}
+
+# throw N: standard input to the coordinator from 127.0.0.N, until that closes.
+throw() {
+	socat -t 5 STDIO "TCP:$ready,bind=127.0.0.$1" >/dev/null 2>&1 3>&- || :
+}
+
+# undisturbed: the SHA-256 of the job when nothing happens to it.
+undisturbed() {
+	local state=$BATS_FILE_TMPDIR/calm workers=()
+	if [ ! -e "$state/result.json" ]; then
+		serve
+		work calm --lanes 1
+		wait "$ps"
+		rm ps.ready
+	fi
+	sha=$(member sha256)
+}
+
+# judge: the job ends well, and has the model of the undisturbed one.
+judge() {
+	wait "$ps" || {
+		cat ./*.err
+		return 1
+	}
+	falcon-stat --audit "$state/trace.jsonl"
+	same "the model" "$(member sha256)" "$sha"
+}
+
+# refusals: who was refused and why, as falcon-ps said it.
+refusals() {
+	sed -n 's/^falcon-ps: \(.*: \)refused: /\1/p' ps.err
+}
+
+wrong_keys() {
+	local self psk
+	self=$(secret "$keys/work.key" work 4)
+	psk=$(secret "$keys/work.key" work 3)
+	echo "work work $(secret "$other/work.key" work 3) $self" >psk.key
+	echo "work work $psk $(secret "$other/work.key" work 4)" >self.key
+	echo "mallory work $psk $self" >name.key
+	chmod 600 ./*.key
+	says 77 "key does not match" falcon-work -k psk.key --cache none "$(via 10)"
+	says 77 "key does not match" falcon-work -k self.key --cache none "$(via 11)"
+	says 77 "key does not match" falcon-work -k name.key --cache none "$(via 12)"
+	says 77 "key does not match" falcon-work -k "$other/work.key" "$(via 13)"
+	says 77 "key does not match" falcon-stat -k "$other/observe.key" "$(via 14)"
+}
+
+wrong_roles() {
+	says 77 "of role observe may not work" falcon-work -k "$keys/observe.key" "$ready"
+	says 77 "role work may not send" falcon-stat -k "$keys/work.key" "$ready"
+	# Who lies about the role is judged by the keyring.
+	sed 's/^control control/control work/' "$keys/control.key" >lie.key
+	chmod 600 lie.key
+	run ! falcon-work -k lie.key --cache none "$ready"
+	has "$output" "role control may not send HELLO"
+}
+
+strangers() {
+	head -c 100000 /dev/urandom | throw 20
+	printf 'GET / HTTP/1.0\r\n\r\n' | throw 21
+	# A name that is longer than any.
+	{ printf 'FALC\1\0\0\0\1\377' && head -c 300 /dev/zero; } | throw 22
+	printf 'FALC\2\0\0\0\1\4work' | throw 23
+	# The peer leaves in the middle.
+	printf 'FALC\1\0\0\0\1\4wo' | throw 24
+}
+
+# What a worker said, played again: the coordinator answers the handshake, no more.
+replays() {
+	falcon-work -k "$keys/work.key" -n spied --cache none --lanes 1 \
+		--emulate rate=200 "$(via 30 -r spied.raw)" 2>spied.err 3>&- &
+	local spied=$!
+	started+=("$spied")
+	soon "the worker that is spied on" lines 2 '"ev":"join"'
+	kill -TERM "$spied"
+	wait "$spied"
+	# 62 bytes: magic, version, suite, name, key and tag.
+	throw 31 <spied.raw
+	{ head -c 62 spied.raw && printf '\377\377\377\377\1\0\0\0' && cat spied.raw; } | throw 32
+	{ head -c 62 spied.raw && printf '\40\0\0\0\11\0\0\0' && cat spied.raw; } | throw 33
+	for _ in $(seq 20); do
+		{ head -c 62 spied.raw && printf '\0\1\0\0\1\0\0\0' && head -c 8000 /dev/urandom; } |
+			throw 34
+	done
+}
+
+# Connections that say nothing, or begin well and stop; the last 100 stay open.
+half_open() {
+	local host=${ready%:*} port=${ready##*:} fd
+	for n in $(seq 200); do
+		exec {fd}<>"/dev/tcp/$host/$port"
+		[ $((n % 2)) -eq 0 ] || printf 'FALC\1\0\0\0\1\4wo' >&"$fd"
+	done
+	# One more is as welcome as ever.
+	falcon-stat -k "$keys/observe.key" "$ready" 3>&- >/dev/null
+}
+
+@test "a job under attack ends as if nothing had been" {
+	undisturbed
+	serve
+	slow victim 1 900
+	at_clock 1
+	wrong_keys
+	wrong_roles
+	strangers
+	replays
+	half_open
+	# Others want its state, its port.
+	says 1 "another falcon-ps serves it" falcon-ps -K "$keys/keyring" -l 127.0.0.1:0 \
+		-s "$state" "${job[@]}"
+	says 1 "$ready: address already in use" falcon-ps -K "$keys/keyring" -l "$ready" \
+		-s rival "${job[@]}"
+	! lines 1 '"ev":"done"' || same "the job" over "under way"
+	judge
+	# Each source has one line, here and in the trace, however often it came.
+	cat >expected <<-'END'
+		127.0.0.10: key 'work' does not authenticate
+		127.0.0.11: key 'work' does not authenticate
+		127.0.0.12: key 'mallory' is not in the keyring
+		127.0.0.13: key 'work' does not authenticate
+		127.0.0.14: key 'observe' does not authenticate
+		work: a key of role work may not send FOLLOW
+		control: a key of role control may not send HELLO
+		127.0.0.20: not Falcon's protocol
+		127.0.0.21: not Falcon's protocol
+		127.0.0.22: its key's name is too long
+		127.0.0.23: it speaks protocol 2.0, we speak 1.0
+		127.0.0.24: the peer left in the handshake
+		127.0.0.31: a record was refused: authentication failed
+		127.0.0.32: a record was refused: limit exceeded
+		127.0.0.33: a record was refused: malformed data
+		127.0.0.34: a record was refused: authentication failed
+		127.0.0.1: too many handshakes are under way
+	END
+	same "refusals" "$(refusals)" "$(cat expected)"
+	same "in the trace" "$(jq -r 'select(.ev == "refuse") | "\(.source): \(.why)"' \
+		"$state/trace.jsonl")" "$(refusals)"
+	same "the victim's end" "$(tail -1 victim.err)" "$(grep emulate victim.err)"
+	same "workers" "$(jq -r 'select(.ev == "join") | .worker' "$state/trace.jsonl" | xargs)" \
+		"victim spied"
+}
+
+@test "SIGHUP: who is not in the keyring any more is out, the others go on" {
+	undisturbed
+	local psk
+	psk=$(secret "$other/work.key" work 3)
+	cp -r "$keys" ring
+	cp -r "$keys" second
+	echo "second work $psk" >>ring/keyring
+	echo "second work $psk $(secret "$keys/work.key" work 4)" >second/work.key
+	keys=ring serve --min-workers 2
+	keys=ring slow out 1 1500
+	keys=second slow stays 1 1500
+	at_clock 1
+	# A keyring that cannot be read changes nothing.
+	cp ring/keyring good
+	echo "second work" >>ring/keyring
+	kill -HUP "$ps"
+	soon "the bad keyring" grep -q "the old keyring holds" ps.err
+	grep -v '^work ' good >ring/keyring
+	kill -HUP "$ps"
+	status=0
+	wait "${workers[0]}" || status=$?
+	same "status of the worker that is out" "$status" 77
+	has "$(cat out.err)" "key does not match"
+	judge
+	wait "${workers[1]}"
+	has "$(jq -r 'select(.ev == "leave") | .reason' "$state/trace.jsonl")" revoked
+}
+
+@test "a state folder: finished, another job's, not one" {
+	undisturbed
+	calm=$BATS_FILE_TMPDIR/calm
+	says 0 "the job is done" falcon-ps -jx -K "$keys/keyring" -l 127.0.0.1:0 -s "$calm" \
+		"${job[@]}"
+	same "the result" "$(cat said.out)" "$(cat "$calm/result.json")"
+	says 1 "another job" falcon-ps -K "$keys/keyring" -l 127.0.0.1:0 -s "$calm" \
+		"${job[@]}" --set job.seed=2
+	touch file
+	says 1 "file/lock: Not a directory" falcon-ps -K "$keys/keyring" -l 127.0.0.1:0 \
+		-s file "${job[@]}"
+	says 1 "none/s: No such file" falcon-ps -K "$keys/keyring" -l 127.0.0.1:0 \
+		-s none/s "${job[@]}"
+}
