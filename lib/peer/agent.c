@@ -62,6 +62,7 @@ struct fal_agent {
 	/* Versions being received, or NULL: the next one, and one to be kept. */
 	struct snapshot *coming[2];
 	struct snapshot *current; /* newest complete version */
+	struct snapshot *spare;   /* memory for the next one, or NULL */
 	struct snapshot *kept;    /* version under evaluation */
 
 	uint64_t clock; /* of the queue, the pending claims and the contributions */
@@ -83,9 +84,9 @@ struct fal_agent {
 };
 
 static void
-snapshot_drop(struct snapshot *s)
+snapshot_free(struct snapshot *s)
 {
-	if (s == NULL || --s->refs > 0)
+	if (s == NULL)
 		return;
 	free(s->params);
 	free(s->exps);
@@ -93,22 +94,43 @@ snapshot_drop(struct snapshot *s)
 	free(s);
 }
 
+/* One reference less; the last one leaves it to the next version. */
+static void
+snapshot_drop(struct fal_agent *a, struct snapshot *s)
+{
+	if (s == NULL || --s->refs > 0)
+		return;
+	snapshot_free(a->spare);
+	a->spare = s;
+}
+
 static struct snapshot *
-snapshot_new(const struct fal_agent *a, uint64_t version)
+snapshot_alloc(const struct fal_agent *a)
 {
 	struct snapshot *s = fal_calloc(1, sizeof(*s));
 	if (s == NULL)
 		return NULL;
-	s->refs = 1;
-	s->version = version;
-	s->left = a->blocks;
 	s->params = fal_calloc_aligned(a->conf.n, sizeof(float));
 	s->exps = fal_calloc(a->blocks, 1);
 	s->seen = fal_calloc(a->blocks, 1);
 	if (s->params == NULL || s->exps == NULL || s->seen == NULL) {
-		snapshot_drop(s);
+		snapshot_free(s);
 		return NULL;
 	}
+	return s;
+}
+
+static struct snapshot *
+snapshot_new(struct fal_agent *a, uint64_t version)
+{
+	struct snapshot *s = a->spare != NULL ? a->spare : snapshot_alloc(a);
+	if (s == NULL)
+		return NULL;
+	a->spare = NULL;
+	memset(s->seen, 0, a->blocks);
+	s->refs = 1;
+	s->version = version;
+	s->left = a->blocks;
 	return s;
 }
 
@@ -137,7 +159,7 @@ fal_agent_free(struct fal_agent *a)
 		return;
 	for (uint32_t i = 0; i < a->conf.lanes_max; i++) {
 		fal_sum_free(a->lane[i].sum);
-		snapshot_drop(a->lane[i].on);
+		snapshot_drop(a, a->lane[i].on);
 	}
 	for (size_t i = 0; i < a->pending.n; i++)
 		fal_sum_free(a->pending.v[i].sum);
@@ -145,10 +167,11 @@ fal_agent_free(struct fal_agent *a)
 		fal_sum_free(a->contribs.v[i].sum);
 	for (size_t i = 0; i < a->pool.n; i++)
 		fal_sum_free(a->pool.v[i]);
-	snapshot_drop(a->coming[0]);
-	snapshot_drop(a->coming[1]);
-	snapshot_drop(a->current);
-	snapshot_drop(a->kept);
+	snapshot_drop(a, a->coming[0]);
+	snapshot_drop(a, a->coming[1]);
+	snapshot_drop(a, a->current);
+	snapshot_drop(a, a->kept);
+	snapshot_free(a->spare);
 	free(a->lane);
 	free(a->queue.v);
 	free(a->evals.v);
@@ -420,7 +443,7 @@ fal_agent_finished(struct fal_agent *a, uint64_t now, uint32_t lane,
 		err = send_evaluated(a, was.on->version, was.item.task, ran);
 	else
 		err = claim(a, &was.item, was.sum, ran);
-	snapshot_drop(was.on);
+	snapshot_drop(a, was.on);
 	if (err == FAL_OK)
 		err = dispatch(a);
 	return err == FAL_OK ? push_if_idle(a) : err;
@@ -455,7 +478,7 @@ on_version(struct fal_agent *a, const struct fal_msg *m)
 	struct snapshot *s = snapshot_new(a, m->version.version);
 	if (s == NULL)
 		return FAL_ENOMEM;
-	snapshot_drop(*coming);
+	snapshot_drop(a, *coming);
 	*coming = s;
 	return FAL_OK;
 }
@@ -489,15 +512,15 @@ model_complete(struct fal_agent *a, bool keep)
 	if (newer && a->current != NULL)
 		err = report(a, s->version);
 	if (keep) {
-		snapshot_drop(a->kept);
+		snapshot_drop(a, a->kept);
 		a->kept = s;
 		s->refs++;
 	}
 	if (newer) {
-		snapshot_drop(a->current);
+		snapshot_drop(a, a->current);
 		a->current = s;
 	} else {
-		snapshot_drop(s);
+		snapshot_drop(a, s);
 	}
 	if (err == FAL_OK && newer && s->version > a->clock)
 		err = enter_clock(a, s->version);

@@ -14,14 +14,6 @@ fal_ewma(double *mean, double x)
 	*mean = *mean > 0 ? *mean + ewma_weight * (x - *mean) : x;
 }
 
-void
-fal_measured(struct fal_sched *s, struct fal_worker *w, double task_s)
-{
-	fal_ewma(&s->typical_s, task_s);
-	fal_ewma(&w->lane_s[w->lanes], task_s);
-	w->recent[w->recents++ % FAL_RECENT] = task_s;
-}
-
 /* How much slower a lane is at `lanes` lanes than alone, by the worker's core count. */
 static double
 crowding(const struct fal_worker *w, uint32_t lanes)
@@ -73,21 +65,33 @@ median(double *v, uint32_t n)
 	return n % 2 == 1 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
 }
 
-double
-fal_late_s(const struct fal_sched *s, const struct fal_worker *w)
+/* median + 6·max(MAD, 5 %) of the recent task times. */
+static double
+late_of(const struct fal_worker *w)
 {
 	double v[FAL_RECENT];
 	uint32_t n = w->recents < FAL_RECENT ? w->recents : FAL_RECENT;
-	double mid = fal_task_s(s, w, w->lanes), mad = 0;
-	if (n > 0) {
-		for (uint32_t i = 0; i < n; i++)
-			v[i] = w->recent[i];
-		mid = median(v, n);
-		for (uint32_t i = 0; i < n; i++)
-			v[i] = fabs(w->recent[i] - mid);
-		mad = median(v, n);
-	}
-	return mid + 6 * fmax(mad, 0.05 * mid);
+	for (uint32_t i = 0; i < n; i++)
+		v[i] = w->recent[i];
+	double mid = median(v, n);
+	for (uint32_t i = 0; i < n; i++)
+		v[i] = fabs(w->recent[i] - mid);
+	return mid + 6 * fmax(median(v, n), 0.05 * mid);
+}
+
+void
+fal_measured(struct fal_sched *s, struct fal_worker *w, double task_s)
+{
+	fal_ewma(&s->typical_s, task_s);
+	fal_ewma(&w->lane_s[w->lanes], task_s);
+	w->recent[w->recents++ % FAL_RECENT] = task_s;
+	w->late_s = late_of(w);
+}
+
+double
+fal_late_s(const struct fal_sched *s, const struct fal_worker *w)
+{
+	return w->recents > 0 ? w->late_s : 1.3 * fal_task_s(s, w, w->lanes);
 }
 
 double

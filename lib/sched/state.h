@@ -16,6 +16,7 @@ struct fal_worker {
 	double probe_s;      /* its own probe at one lane; 0: unknown */
 	double recent[FAL_RECENT];
 	uint32_t recents;      /* measured tasks, ever */
+	double late_s;         /* what fal_late_s says of them; 0: nothing yet */
 	double eval_s;         /* EWMA of an eval task's seconds; 0: unknown */
 	double pull_s, push_s; /* EWMA: publish → compute begins; last claim → counted */
 	double rtt;
