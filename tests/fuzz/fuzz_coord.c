@@ -18,12 +18,27 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n);
 
-enum { PARAMS = FAL_BLOCK + 3, PEERS = 4, SAMPLES = 13, BATCH = 8, TASK = 2 };
+enum {
+	PARAMS = FAL_BLOCK + 3,
+	PEERS = 4,
+	SAMPLES = 13,
+	BATCH = 8,
+	TASK = 2,
+	SEQS = 4,
+	TASKS = BATCH / TASK
+};
 
 struct world {
 	struct fal_coord *coord;
 	double now;
 	bool closed[PEERS];
+	/* What an honest worker remembers: claims won, by session and contribution, and
+	 * what the tasks are to fill. */
+	uint64_t clock;
+	uint32_t won[PEERS][SEQS], wins;
+	uint32_t next_seq; /* of whoever is honest, above those of the others */
+	bool sums;
+	struct fal_cid fills[TASKS];
 };
 
 static void
@@ -36,10 +51,22 @@ must(bool fact)
 static void
 on_send(void *arg, uint32_t peer, const struct fal_buf *msg)
 {
+	struct world *w = arg;
 	struct fal_msg m;
-	(void)arg;
 	must(peer < PEERS && fal_msg_get(msg->p, msg->n, &m) == FAL_OK);
 	must(fal_msg_may_send(m.type, FAL_FROM_COORDINATOR));
+	for (uint32_t i = 0; m.type == FAL_MSG_GRANT && i < m.grant.count; i++) {
+		must(m.grant.first + i < TASKS);
+		w->fills[m.grant.first + i] =
+			(struct fal_cid){ m.grant.fills_worker, m.grant.fills_seq };
+	}
+	if (m.type != FAL_MSG_VERDICT || m.verdict.won == 0)
+		return;
+	if (m.verdict.clock != w->clock)
+		memset(w->won, 0, sizeof(w->won));
+	w->clock = m.verdict.clock;
+	w->won[peer][m.verdict.seq % SEQS]++;
+	w->wins++;
 }
 
 static void
@@ -89,6 +116,8 @@ begin(struct world *w, uint8_t variant)
 							       : FAL_NUMERICS_FAST,
 				       .min_workers = 1 + (variant >> 4) % 2 };
 	conf.schedule.lr = 0.1;
+	w->sums = conf.audit_sums;
+	w->next_seq = SEQS;
 	must(fal_coord_new(&conf, &ops, init, 0, &w->coord) == FAL_OK);
 }
 
@@ -135,7 +164,8 @@ deliver(struct world *w, uint32_t peer, const struct fal_msg *m)
 }
 
 static void
-build(const struct world *w, struct fal_rd *r, struct fal_msg *m, struct fal_buf *records)
+build(const struct world *w, uint32_t peer, struct fal_rd *r, struct fal_msg *m,
+      struct fal_buf *records)
 {
 	uint64_t version = fal_store_version(fal_coord_store(w->coord)), kept = 0;
 	static const uint16_t types[] = {
@@ -159,19 +189,24 @@ build(const struct world *w, struct fal_rd *r, struct fal_msg *m, struct fal_buf
 	case FAL_MSG_CLAIM:
 		m->claim.clock = version;
 		m->claim.task = (uint32_t)seldom_absurd(r, 0);
-		m->claim.seq = fal_get_u8(r) % 4;
-		m->claim.fills_worker = fal_get_u8(r) % 5;
-		m->claim.fills_seq = fal_get_u8(r) % 4;
+		m->claim.seq = (uint32_t)seldom_absurd(r, 1) % SEQS;
+		if (fal_get_u8(r) & 1) {
+			m->claim.fills_worker = w->fills[m->claim.task % TASKS].worker;
+			m->claim.fills_seq = w->fills[m->claim.task % TASKS].seq;
+		}
 		m->claim.task_ns = seldom_absurd(r, 1000000);
 		m->claim.loss = (int64_t)seldom_absurd(r, 0);
 		m->claim.nonfinite = fal_get_u8(r) > 0xd0;
 		break;
 	case FAL_MSG_PUSH:
 		m->push.clock = version;
-		m->push.seq = fal_get_u8(r) % 4;
-		m->push.tasks = (uint32_t)seldom_absurd(r, 1);
+		m->push.seq = (uint32_t)seldom_absurd(r, 1) % SEQS;
+		m->push.tasks = w->won[peer][m->push.seq];
+		if (fal_get_u8(r) > 0xf0)
+			m->push.tasks = (uint32_t)seldom_absurd(r, 1);
 		m->push.kind = FAL_KIND_GRAD;
-		put_records(w, fal_get_u8(r), records);
+		m->push.epoch = 1;
+		put_records(w, fal_get_u8(r) & fal_get_u8(r), records);
 		m->push.records = (struct fal_tail){ records->p, records->n };
 		break;
 	case FAL_MSG_WORKED:
@@ -194,6 +229,45 @@ build(const struct world *w, struct fal_rd *r, struct fal_msg *m, struct fal_buf
 	case FAL_MSG_PONG:
 		m->pong.stamp = seldom_absurd(r, 0);
 		break;
+	}
+}
+
+/* An honest worker does all that is left to be done. */
+static void
+do_all(struct world *w, uint32_t peer, uint8_t evals)
+{
+	const struct fal_store *store = fal_coord_store(w->coord);
+	uint64_t clock = fal_store_version(store);
+	for (uint32_t t = 0; t < TASKS && fal_store_version(store) == clock; t++) {
+		struct fal_msg m = { .type = FAL_MSG_CLAIM };
+		struct fal_buf records = { 0 };
+		m.claim.clock = clock;
+		m.claim.task = t;
+		m.claim.seq = w->next_seq++;
+		m.claim.fills_worker = w->fills[t].worker;
+		m.claim.fills_seq = w->fills[t].seq;
+		uint32_t before = w->wins, seq = m.claim.seq;
+		deliver(w, peer, &m);
+		if (w->wins == before)
+			continue;
+		m = (struct fal_msg){ .type = FAL_MSG_PUSH };
+		m.push.clock = clock;
+		m.push.seq = seq;
+		m.push.tasks = 1;
+		m.push.kind = FAL_KIND_GRAD;
+		put_records(w, w->sums ? 4 : 0, &records);
+		m.push.records = (struct fal_tail){ records.p, records.n };
+		deliver(w, peer, &m);
+		fal_buf_free(&records);
+	}
+	for (uint32_t t = 0; t < 3; t++) {
+		struct fal_msg m = { .type = FAL_MSG_EVALUATED };
+		if ((evals >> t & 1) == 0)
+			continue;
+		fal_coord_kept(w->coord, &m.evaluated.version);
+		m.evaluated.task = t;
+		m.evaluated.samples = m.evaluated.right = t == 2 ? 1 : 2;
+		deliver(w, peer, &m);
 	}
 }
 
@@ -222,8 +296,11 @@ step(struct world *w, struct fal_rd *r)
 	case 3:
 		w->now += ldexp(fal_get_u8(r), -10);
 		break;
+	case 4:
+		do_all(w, peer, fal_get_u8(r));
+		break;
 	default:
-		build(w, r, &m, &records);
+		build(w, peer, r, &m, &records);
 		deliver(w, peer, &m);
 		fal_buf_free(&records);
 	}
