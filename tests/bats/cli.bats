@@ -22,7 +22,7 @@ setup() {
 refused() {
 	local want=$1 text=$2 got=0 line
 	shift 2
-	"$@" >"$BATS_FILE_TMPDIR/out" 2>"$BATS_FILE_TMPDIR/err" </dev/null 3>&- || got=$?
+	timeout 20 "$@" >"$BATS_FILE_TMPDIR/out" 2>"$BATS_FILE_TMPDIR/err" </dev/null 3>&- || got=$?
 	# The need, which falcon-ps says in each case, is no complaint.
 	line=$(grep -v ' tasks a clock, needs [0-9]* MiB$' "$BATS_FILE_TMPDIR/err" || :)
 	same "what $* says" "$line" "$1: $text"
