@@ -31,6 +31,12 @@ void fal_kern_init(void);
  * FAL_EINVAL where the CPU or this build of the library does not have it. */
 int fal_kern_portable(void);
 
+/* From here on this thread's arithmetic takes subnormal numbers as zero: they make
+ * kernels ten times slower, and gradients of a trained model are full of them.  Returns
+ * what fal_kern_unflush needs to end it. */
+unsigned fal_kern_flush(void);
+void fal_kern_unflush(unsigned before);
+
 /* m, n and k are at least 1.  Thread-safe. */
 void fal_gemm(const struct fal_gemm *g);
 

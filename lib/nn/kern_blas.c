@@ -73,3 +73,33 @@ fal_gemm(const struct fal_gemm *g)
 		    g->tb ? CblasTrans : CblasNoTrans, g->m, g->n, g->k, 1.0f, g->a,
 		    g->lda, g->b, g->ldb, g->add ? 1.0f : 0.0f, g->c, g->ldc);
 }
+
+#if defined(__SSE2__)
+#include <immintrin.h>
+
+unsigned
+fal_kern_flush(void)
+{
+	unsigned before = _mm_getcsr();
+	_mm_setcsr(before | _MM_FLUSH_ZERO_ON | 0x40 /* denormals are zero */);
+	return before;
+}
+
+void
+fal_kern_unflush(unsigned before)
+{
+	_mm_setcsr(before);
+}
+#else
+unsigned
+fal_kern_flush(void)
+{
+	return 0;
+}
+
+void
+fal_kern_unflush(unsigned before)
+{
+	(void)before;
+}
+#endif

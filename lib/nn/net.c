@@ -422,7 +422,10 @@ const float *
 fal_net_forward(const struct fal_net *net, struct fal_arena *a, const float *params,
 		const struct fal_task *t)
 {
-	return forward(&(struct walk){ net, a, params, t->n }, t->x);
+	unsigned before = fal_kern_flush();
+	const float *z = forward(&(struct walk){ net, a, params, t->n }, t->x);
+	fal_kern_unflush(before);
+	return z;
 }
 
 void
@@ -439,8 +442,10 @@ fal_net_grad(const struct fal_net *net, struct fal_arena *a, const float *params
 {
 	struct walk k = { net, a, params, t->n };
 	float *d[2] = { a->f + net->grad[0], a->f + net->grad[1] };
+	unsigned before = fal_kern_flush();
 	const float *z = forward(&k, t->x);
 	fal_softmax_loss(z, t->label, t->n, net->m->classes, d[0], res);
 	for (uint32_t i = net->m->layers; i-- > net->first;)
 		back_layer(&k, i, d, grad);
+	fal_kern_unflush(before);
 }

@@ -30,6 +30,6 @@ fal_schedule_lr(const struct fal_schedule *s, uint64_t update)
 	case FAL_COSINE:
 		return cosine(s, t);
 	}
-	assert(!"a kind of schedule");
+	assert(0 && "a kind of schedule");
 	return 0;
 }
