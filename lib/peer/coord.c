@@ -16,6 +16,9 @@
 /* An evaluation must be over so many clocks after its version (DESIGN section 7). */
 enum { EVAL_CLOCKS = 5 };
 
+/* Clocks between measurements of a worker's round trip. */
+enum { PING_EVERY = 16 };
+
 /* Of the block map: all blocks are on the one shard. */
 enum { MAP_EPOCH = 1 };
 
@@ -495,6 +498,11 @@ on_claim(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_m
 	v.verdict.won = won == 1;
 	/* Before what follows from it: a fence must find its verdicts given. */
 	int err = in.nonfinite ? FAL_OK : send_msg(c, p->id, &v);
+	if (err == FAL_OK && in.clock >= p->ping_clock) {
+		/* Often while the round trip is not known well, then now and again. */
+		p->ping_clock = in.clock + (in.clock < PING_EVERY ? 1 : PING_EVERY);
+		err = ping(c, now, p->id);
+	}
 	return err < 0 ? err : drain(c, now);
 }
 

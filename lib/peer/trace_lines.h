@@ -18,7 +18,8 @@ struct fal_peer {
 	bool has_kept; /* it has the version under evaluation */
 	uint32_t lanes_min, lanes_max, cores;
 	uint8_t fingerprint[FAL_FINGERPRINT];
-	uint64_t rx, tx; /* bytes of the session so far, as the worker sees them */
+	uint64_t ping_clock; /* from here on a claim is answered with a PING, too */
+	uint64_t rx, tx;     /* bytes of the session so far, as the worker sees them */
 	/* Its `clock` line is written when the worker has said where its time went. */
 	bool owes_line;
 	uint64_t line_clock, line_rx, line_tx, told_rx, told_tx;

@@ -349,8 +349,10 @@ void
 fal_sched_rtt(struct fal_sched *s, uint32_t id, double rtt)
 {
 	struct fal_worker *w = find(s, id);
+	/* What is shorter is nearer the truth: the rest is waiting in somebody's queue.
+	 */
 	if (w != NULL)
-		fal_ewma(&w->rtt, rtt);
+		w->rtt = w->rtt > 0 ? fmin(rtt, w->rtt + 0.1 * (rtt - w->rtt)) : rtt;
 }
 
 int
