@@ -54,6 +54,7 @@ struct fal_coord {
 	struct fal_buf line; /* scratch */
 };
 
+static int send_version(struct fal_coord *c, double now);
 static int advance(struct fal_coord *c, double now);
 
 int
@@ -259,9 +260,8 @@ drain(struct fal_coord *c, double now)
 
 /* The lines of the clock that has just been completed. */
 static void
-trace_clock(struct fal_coord *c, double now, double lr, double loss)
+trace_clock(struct fal_coord *c, double now, uint64_t clock, double lr)
 {
-	uint64_t clock = fal_store_version(c->store);
 	const struct fal_ledger *l = fal_sched_ledger(c->sched);
 	struct fal_line_ledger d = { .t = now - c->start,
 				     .clock = clock,
@@ -274,7 +274,7 @@ trace_clock(struct fal_coord *c, double now, double lr, double loss)
 	}
 	fal_line_ledger(&c->line, &d, l);
 	trace_line(c);
-	fal_line_update(&c->line, d.t, clock + 1, clock, d.samples, loss, lr,
+	fal_line_update(&c->line, d.t, clock + 1, clock, d.samples, c->status.loss, lr,
 			clock / clocks_per_epoch(c) + 1);
 	trace_line(c);
 	for (size_t i = 0; i < l->log[FAL_ENTRY_MOVE].n; i++)
@@ -306,17 +306,18 @@ complete_clock(struct fal_coord *c, double now)
 	uint32_t samples = clock_samples(c, clock);
 	/* One float for all shards; the law needs no more than that all use the same. */
 	float lr = (float)fal_schedule_lr(&c->conf.schedule, clock);
-	double loss = ldexp((double)fal_ledger_loss(fal_sched_ledger(c->sched)),
-			    -FAL_LOSS_BITS) /
-		      samples;
-	trace_clock(c, now, (double)lr, loss);
+	c->status.loss = ldexp((double)fal_ledger_loss(fal_sched_ledger(c->sched)),
+			       -FAL_LOSS_BITS) /
+			 samples;
 	int err = fal_sched_close(c->sched, now);
 	if (err < 0)
 		return err;
 	fal_store_update(c->store, lr, samples);
-	c->status.loss = loss;
 	c->published = false;
-	return advance(c, now);
+	/* The workers wait for the version; the trace waits for nobody. */
+	err = send_version(c, now);
+	trace_clock(c, now, clock, (double)lr);
+	return err < 0 ? err : advance(c, now);
 }
 
 static bool
@@ -348,6 +349,19 @@ publish(struct fal_coord *c, bool keep)
 	c->published = true;
 }
 
+/* Publishes the newest version, and has it evaluated if that is due, as far as allowed.
+ */
+static int
+send_version(struct fal_coord *c, double now)
+{
+	bool keep = eval_due(c, fal_store_version(c->store));
+	uint32_t tasks = (c->conf.test_samples + c->conf.task - 1) / c->conf.task;
+	if (c->published || (keep && c->evaluating)) /* the one before is not over yet */
+		return FAL_OK;
+	publish(c, keep);
+	return keep ? fal_sched_eval(c->sched, now, tasks) : FAL_OK;
+}
+
 /* At a clock boundary: publishes, evaluates, opens the next clock, as far as allowed. */
 static int
 advance(struct fal_coord *c, double now)
@@ -355,16 +369,11 @@ advance(struct fal_coord *c, double now)
 	uint64_t version = fal_store_version(c->store);
 	if (c->finished || c->why != NULL || fal_sched_is_open(c->sched) || !c->began)
 		return drain(c, now);
-	if (!c->published) {
-		bool keep = eval_due(c, version);
-		if (keep && c->evaluating) /* the one before is not over yet */
-			return drain(c, now);
-		publish(c, keep);
-		uint32_t tasks = (c->conf.test_samples + c->conf.task - 1) / c->conf.task;
-		int err = keep ? fal_sched_eval(c->sched, now, tasks) : FAL_OK;
-		if (err < 0)
-			return err;
-	}
+	int err = send_version(c, now);
+	if (err < 0)
+		return err;
+	if (!c->published)
+		return drain(c, now);
 	if (version == c->clocks) {
 		c->finished = !c->evaluating;
 		return drain(c, now);
@@ -373,7 +382,7 @@ advance(struct fal_coord *c, double now)
 		return drain(c, now);
 	uint32_t tasks = clock_tasks(c, version);
 	fal_store_open(c->store, tasks);
-	int err = fal_sched_open(c->sched, now, version, tasks);
+	err = fal_sched_open(c->sched, now, version, tasks);
 	return err < 0 ? err : drain(c, now);
 }
 
