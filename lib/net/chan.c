@@ -15,6 +15,7 @@
 
 #define IN_GREETING 512                /* bytes of input kept before the session opens */
 #define IN_OPEN ((size_t)256 << 10)    /* and after */
+#define RATE_BATCH ((size_t)32 << 10)  /* of batches that are at least as large */
 #define RATE_BYTES ((uint64_t)1 << 20) /* a rate is taken after so many bytes, */
 #define RATE_NS 20000000u              /* or so much time */
 /* Bytes that TCP may hold unsent: what is there cannot be overtaken. */
@@ -380,6 +381,9 @@ static void
 measure(struct fal_chan *c)
 {
 	c->tx += c->batch_bytes;
+	/* A small one tells of wake-ups, not of the link. */
+	if (c->batch_bytes < RATE_BATCH)
+		return;
 	c->rate_bytes += c->batch_bytes;
 	c->rate_ns += uv_hrtime() - c->batch_begun;
 	if (c->rate_bytes < RATE_BYTES && c->rate_ns < RATE_NS)

@@ -18,6 +18,10 @@ setup() {
 
 teardown() {
 	stop_all
+	local host
+	for host in ${here:-} ${there:-}; do
+		ip netns del "$host" 2>/dev/null || :
+	done
 }
 
 # judge: the job ends well, the audit passes, the model is that of the first test.
@@ -138,4 +142,31 @@ caught() {
 	run falcon-stat --audit "$state/trace.jsonl"
 	same status "$status" 1
 	has "$output" "clock 1"
+}
+
+# Two hosts, as network namespaces with a cable between them.
+@test "the cable is pulled for a while: its host's tasks are granted again" {
+	[ "$(id -u)" -eq 0 ] || skip "network namespaces need root"
+	here=falcon-a-$$ there=falcon-b-$$
+	ip netns add "$here" 2>/dev/null || skip "no network namespaces here"
+	ip netns add "$there"
+	ip -n "$here" link add cable type veth peer name cable netns "$there"
+	ip -n "$here" addr add 192.0.2.1/24 dev cable
+	ip -n "$there" addr add 192.0.2.2/24 dev cable
+	ip -n "$here" link set lo up
+	ip -n "$here" link set cable up
+	ip -n "$there" link set cable up
+	start_ready ps ip netns exec "$here" falcon-ps -jx -K "$keys/keyring" \
+		-l 192.0.2.1:0 -s "$state" -w 2 --set sync.scheme=bsp "${job[@]}"
+	ps=$pid
+	for host in "$here" "$there"; do
+		start "$host" ip netns exec "$host" falcon-work -k "$keys/work.key" \
+			-n "$host" -l 1 --cache "$BATS_FILE_TMPDIR/cache" \
+			--emulate rate=3000,cores=1 "$ready"
+	done
+	at_clock 3
+	ip -n "$there" link set cable down
+	soon "suspicion" lines 1 '"regrant":[['
+	ip -n "$there" link set cable up
+	judge
 }
