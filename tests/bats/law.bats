@@ -94,6 +94,52 @@ judge() {
 	same "fenced" "$(grep -c '"fenced":true' "$state/trace.jsonl" | sed 's/[1-9].*/some/')" some
 	[ "$(grep -c '"ev":"leave"' "$state/trace.jsonl")" -ge 3 ]
 	[ "$(grep -c '"ev":"join"' "$state/trace.jsonl")" -eq 7 ]
+	tampered
+}
+
+# forged WHAT FILTER: the audit refuses the run's trace after jq's FILTER of its lines.
+# first_line(CONDITION; CHANGE) changes the first ledger line that fits, or fails.
+forged() {
+	local file=$BATS_TEST_TMPDIR/forged.jsonl
+	jq -cn "def first_line(fits; change):
+			(map(.ev == \"ledger\" and fits) | index(true)) as \$i | .[\$i] |= change;
+		[inputs] | $2 | .[]" "$state/trace.jsonl" >"$file"
+	run falcon-stat --audit "$file"
+	same "$1: status" "$status" "${3:-1}"
+	has "$output" "audit: ${4:-failed}"
+}
+
+# What happened in this run, denied in a dozen ways.
+tampered() {
+	forged "untouched" . 0 ok
+	forged "a task left out" 'first_line(.contrib[0].tasks[0][1] > 1;
+		.contrib[0].tasks[0][1] -= 1)'
+	forged "a task twice in a contribution" 'first_line(true;
+		.contrib[0].tasks += [.contrib[0].tasks[0]])'
+	forged "a task in two contributions" 'first_line(.contrib | length > 1;
+		.contrib[1].tasks += .contrib[0].tasks[:1])'
+	# To a worker that was given no task of others in this clock.
+	forged "a task in the contribution of another worker" 'first_line(
+		.contrib[-1].c[0] as $to | .contrib[0].c[0] != $to and
+		.contrib[0].tasks[0][1] > 1 and
+		all(.move[]; .[1] != $to) and all((.clone + .regrant)[]; .[0] != $to);
+		.contrib[0].tasks[0] as [$first, $n] | .contrib[0].tasks[0][1] -= 1 |
+		.contrib[-1].tasks += [[$first + $n - 1, 1]])'
+	forged "a clock left out" 'first_line(true; null) | map(select(.))'
+	forged "a block more in a fill" 'first_line(any(.contrib[]; .fills);
+		(.contrib[] | select(.fills).blocks) += 1)'
+	forged "a fill left out" 'first_line(any(.contrib[]; .fills);
+		.contrib |= map(select(.fills | not)))'
+	forged "a contribution not fenced" 'first_line(any(.contrib[]; .fills);
+		del(.contrib[].fenced))'
+	local sum
+	for sum in sent added; do
+		forged "another digit in $sum" "first_line(true; .$sum |=
+			(if .[:1] == \"0\" then \"1\" else \"0\" end) + .[1:])"
+	done
+	forged "a grant left out" 'first_line(true; .grant |= .[1:])'
+	forged "a grant twice" 'first_line(true; .grant += .grant[:1])'
+	forged "a worker that never joined" 'del(.[map(.ev == "join") | index(true)])'
 }
 
 @test "a worker that is frozen is suspected, and is in again when it thaws" {
