@@ -32,7 +32,7 @@ struct run {
 	struct fal_addr listen;
 	struct fal_keyring *keys;
 	enum fal_compress compress;
-	char *model_path;
+	char *model_path, *result_path;
 };
 
 /* What the job takes here: data, parameters, sums, and published copies. */
@@ -43,23 +43,6 @@ memory_need(const struct ps_job *j)
 	uint64_t data = (uint64_t)j->train.n * (j->train.sample_bytes + 1) +
 			(uint64_t)j->test.n * (j->test.sample_bytes + 1);
 	return data + fal_store_bytes(&store) + 4 * sizeof(float) * store.n;
-}
-
-static int
-compress_mode(const char *word, enum fal_compress *out)
-{
-	static const struct {
-		const char *word;
-		enum fal_compress mode;
-	} modes[] = { { "auto", FAL_COMPRESS_AUTO },
-		      { "always", FAL_COMPRESS_ALWAYS },
-		      { "never", FAL_COMPRESS_NEVER } };
-	for (size_t i = 0; i < sizeof(modes) / sizeof(modes[0]); i++)
-		if (strcmp(word, modes[i].word) == 0) {
-			*out = modes[i].mode;
-			return FAL_OK;
-		}
-	return FAL_EINVAL;
 }
 
 static int
@@ -86,7 +69,7 @@ check(struct run *r, const char *path)
 	int err = fal_addr_parse(o->listen, &r->listen, &diag);
 	if (err < 0)
 		return say(&diag, err);
-	if (compress_mode(o->compress, &r->compress) < 0) {
+	if (fal_compress_parse(o->compress, &r->compress) < 0) {
 		fal_cli_err(PROG, "--compress: '%s' is not auto, always or never",
 			    o->compress);
 		return FAL_EXIT_USAGE;
@@ -100,7 +83,8 @@ check(struct run *r, const char *path)
 		return FAL_EXIT_USAGE;
 	}
 	if (!o->check) {
-		err = ps_keyring_load(o->keyring, &r->keys, &diag);
+		fal_cli_hide_memory();
+		err = fal_keyring_load(o->keyring, &r->keys, &diag);
 		if (err < 0)
 			return say_bad_file(&diag, err);
 	}
@@ -119,21 +103,6 @@ check(struct run *r, const char *path)
 		return FAL_EXIT_NO;
 	}
 	return FAL_EXIT_DONE;
-}
-
-static int
-save(void *arg, const float *params, struct fal_diag *diag, char sha256[static 65])
-{
-	struct run *r = arg;
-	struct fal_buf out = { 0 };
-	uint8_t digest[FAL_HASH_BYTES];
-	int err = fal_safetensors_put(r->job.model, params, NULL, 0, &out);
-	if (err == FAL_OK)
-		err = fal_cli_write(r->model_path, out.p, out.n, 0644, diag);
-	fal_sha256(out.p, out.n, digest);
-	fal_hex(digest, sizeof(digest), sha256);
-	fal_buf_free(&out);
-	return err;
 }
 
 /* The result as JSON, one object on one line. */
@@ -160,13 +129,30 @@ result_json(const struct run *r, const struct ps_outcome *o, struct fal_buf *out
 		    o->seconds, s->moved, s->cloned, s->filled, s->lost);
 }
 
-static void
-result_text(const struct run *r, const struct ps_outcome *o)
+/* Prints what result_json made, now or in a run before: the job is done.  An exit code. */
+static int
+print_result(const struct run *r, const struct fal_buf *json)
 {
-	printf("model     %s\nsha256    %s\n", r->model_path, o->sha256);
-	if (o->status.accuracy >= 0)
-		printf("accuracy  %.4f\n", o->status.accuracy);
-	printf("loss      %.4f\ntime      %.2f s\n", o->status.loss, o->seconds);
+	if (r->opt.json) {
+		fwrite(json->p, 1, json->n, stdout);
+		return FAL_EXIT_DONE;
+	}
+	const char *model, *sha256;
+	double accuracy = -1, loss, seconds;
+	json_t *o = json_loadb((char *)json->p, json->n, 0, NULL);
+	int err = json_unpack(o, "{s:s, s:s, s?F, s:F, s:F}", "model", &model, "sha256",
+			      &sha256, "accuracy", &accuracy, "loss", &loss, "seconds",
+			      &seconds);
+	if (err == 0) {
+		printf("model     %s\nsha256    %s\n", model, sha256);
+		if (accuracy >= 0)
+			printf("accuracy  %.4f\n", accuracy);
+		printf("loss      %.4f\ntime      %.2f s\n", loss, seconds);
+	} else {
+		fal_cli_err(PROG, "%s/result.json: not a result", r->state.dir);
+	}
+	json_decref(o);
+	return err == 0 ? FAL_EXIT_DONE : FAL_EXIT_NO;
 }
 
 /* Trains.  An exit code. */
@@ -184,13 +170,13 @@ train(struct run *r)
 				    .min_workers = (uint32_t)r->opt.min_workers,
 				    .exit_when_done = r->opt.exit_when_done,
 				    .compress = r->compress,
-				    .save = save,
+				    .finish = finish,
 				    .arg = r };
 	char *trace = ps_state_path(&r->state, "trace.jsonl");
-	char *result = ps_state_path(&r->state, "result.json");
-	struct fal_buf json = { 0 };
-	int err = trace != NULL && result != NULL && r->model_path != NULL ? FAL_OK
-									   : FAL_ENOMEM;
+	r->result_path = ps_state_path(&r->state, "result.json");
+	int err = trace != NULL && r->result_path != NULL && r->model_path != NULL
+			  ? FAL_OK
+			  : FAL_ENOMEM;
 	if (err == FAL_OK)
 		err = ps_record_file(&r->record, trace, &diag);
 	if (err == FAL_OK && r->opt.trace != NULL)
@@ -210,19 +196,9 @@ train(struct run *r)
 		fal_cli_err(PROG, "%s: clock %" PRIu64 ": %s", r->job.job.name,
 			    outcome.status.clock, outcome.status.why);
 		code = FAL_EXIT_NO;
-	} else {
-		result_json(r, &outcome, &json);
-		err = fal_cli_write(result, json.p, json.n, 0644, &diag);
-		if (err < 0)
-			code = say(&diag, err);
-		else if (r->opt.json)
-			fwrite(json.p, 1, json.n, stdout);
-		else
-			result_text(r, &outcome);
 	}
-	fal_buf_free(&json);
 	free(trace);
-	free(result);
+	free(r->result_path);
 	return code;
 }
 
@@ -284,8 +260,7 @@ main(int argc, char **argv)
 		  "write the bound address to this descriptor", "N" },
 		{ "exit-when-done", 'x', FAL_OPT_FLAG, &o->exit_when_done,
 		  "exit when the job is done", NULL },
-		{ "check", 'n', FAL_OPT_FLAG, &o->check, "judge the files and exit",
-		  NULL },
+		{ "check", 0, FAL_OPT_FLAG, &o->check, "judge the files and exit", NULL },
 		{ "json", 'j', FAL_OPT_FLAG, &o->json, "print the result as JSON", NULL },
 	};
 	struct fal_cli cli = { .prog = PROG,

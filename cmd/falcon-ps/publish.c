@@ -26,7 +26,8 @@ encode(struct ps_publisher *p, const struct ps_params *from, bool packed)
 					       FAL_MODEL_BLOCKS,
 				      .ad = ad,
 				      .ad_n = sizeof(ad),
-				      .zstd = packed };
+				      .zstd = packed,
+				      .lasting = from->keep };
 	int err = fal_shared_new(&opt, &s);
 	for (uint32_t b = 0; b < blocks && err == FAL_OK; b += FAL_MODEL_BLOCKS) {
 		uint32_t n =

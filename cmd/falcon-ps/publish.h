@@ -29,6 +29,7 @@ struct ps_params {
 	const float *params;
 	const int8_t *exps;
 	size_t n;
+	bool keep; /* to be kept for evaluation */
 };
 
 /* The publication of `from`, with a number above `above`: a receiver demands that they

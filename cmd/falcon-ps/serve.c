@@ -3,10 +3,10 @@
 
 #include "base/mem.h"
 #include "cli/cli.h"
-#include "cli/file.h"
 #include "cli/notify.h"
 #include "cli/progress.h"
 #include "net/listen.h"
+#include "net/options.h"
 #include "publish.h"
 #include "session.h"
 #include "store/store.h"
@@ -20,7 +20,6 @@
 #define PROG "falcon-ps"
 
 enum {
-	KEYRING_MAX = 4 << 20,
 	CHUNK_PIECE = 60 << 10, /* bytes of a chunk in one message */
 	LOGGED_MAX = 64,        /* sources of refusals that are remembered */
 	FLUSH_MS = 500,         /* the trace is readable so late at the most */
@@ -108,19 +107,17 @@ on_trace(void *arg, const char *line, size_t n)
 	fal_buf_free(&copy);
 }
 
-/* Says once per source, on stderr and in the trace, that it was refused. */
+/* Says once per source, on stderr and in the trace, that it was refused; the oldest
+ * sources are forgotten. */
 static void
 log_refused(struct ps_server *s, const char *source, const char *why)
 {
-	for (size_t i = 0; i < s->n_logged; i++)
-		if (strcmp(s->logged[i], source) == 0)
+	for (size_t i = 0; i < LOGGED_MAX; i++)
+		if (s->logged[i] != NULL && strcmp(s->logged[i], source) == 0)
 			return;
-	if (s->n_logged == LOGGED_MAX)
-		return;
-	s->logged[s->n_logged] = fal_strdup(source);
-	if (s->logged[s->n_logged] == NULL)
-		return;
-	s->n_logged++;
+	char **place = &s->logged[s->n_logged++ % LOGGED_MAX];
+	free(*place);
+	*place = fal_strdup(source);
 	fal_progress_end(&s->progress);
 	fal_cli_err(PROG, "%s: refused: %s", source, why);
 	fal_coord_refused(s->coord, now_s(), source, why);
@@ -145,15 +142,12 @@ on_model(void *arg, uint32_t peer, bool eval, bool keep)
 	struct ps_session *session = ps_session_find(&s->sessions, peer);
 	if (session == NULL)
 		return;
-	if (session->keeps) {
-		session->owed = true;
-		return;
-	}
 	const struct fal_store *store = fal_coord_store(s->coord);
 	struct ps_params from = { .version = fal_store_version(store),
 				  .params = fal_store_params(store),
 				  .exps = fal_store_exps(store),
-				  .n = fal_store_len(store) };
+				  .n = fal_store_len(store),
+				  .keep = keep };
 	if (eval)
 		from.params = fal_coord_kept(s->coord, &from.version);
 	struct fal_shared *shared =
@@ -173,7 +167,6 @@ on_model(void *arg, uint32_t peer, bool eval, bool keep)
 	memcpy(m.version.key, fal_shared_key(shared), sizeof(m.version.key));
 	/* Whoever has fallen behind skips to the version it needs. */
 	fal_chan_skip_shared(session->chan);
-	session->keeps = keep;
 	if (fal_msg_put(&out, &m) < 0 ||
 	    fal_chan_send(session->chan, &out, FAL_SEND_CONTROL) < 0 ||
 	    fal_chan_send_shared(session->chan, shared) < 0)
@@ -335,18 +328,6 @@ on_msg(void *arg, struct fal_chan *c, const uint8_t *p, size_t n)
 }
 
 static void
-on_drain(void *arg, struct fal_chan *c)
-{
-	struct ps_session *session = arg;
-	(void)c;
-	session->keeps = false;
-	if (session->owed) {
-		session->owed = false;
-		on_model(session->server, session->id, false, false);
-	}
-}
-
-static void
 on_chan_close(void *arg, struct fal_chan *c, int err, const char *reason)
 {
 	struct ps_session *session = arg;
@@ -369,7 +350,7 @@ on_accept(void *arg, struct fal_chan *c, const char *name, enum fal_role role)
 		fal_chan_kill(c);
 		return;
 	}
-	struct fal_chan_ops ops = { session, NULL, on_msg, on_drain, on_chan_close };
+	struct fal_chan_ops ops = { session, NULL, on_msg, NULL, on_chan_close };
 	session->server = s;
 	session->chan = c;
 	fal_chan_adopt(c, &ops);
@@ -438,10 +419,11 @@ conclude(struct ps_server *s)
 	fal_progress_end(&s->progress);
 	if (!status.failed) {
 		const struct fal_store *store = fal_coord_store(s->coord);
-		s->err = s->opt->save(s->opt->arg, fal_store_params(store), s->diag,
-				      s->out->sha256);
+		s->err = s->opt->finish(s->opt->arg, fal_store_params(store), s->out,
+					s->diag);
 	}
-	fal_coord_finish(s->coord, now, s->out->sha256);
+	fal_coord_finish(s->coord, now, s->out->sha256,
+			 s->err < 0 ? "the result could not be kept" : NULL);
 	for (size_t i = 0; i < s->sessions.n; i++)
 		fal_chan_close(s->sessions.v[i]->chan);
 	if (s->opt->exit_when_done || s->err < 0 || status.failed)
@@ -501,19 +483,6 @@ on_stop_signal(uv_signal_t *h, int signum)
 	stop(s);
 }
 
-int
-ps_keyring_load(const char *path, struct fal_keyring **out, struct fal_diag *diag)
-{
-	struct fal_buf text = { 0 };
-	int err = fal_cli_read(path, KEYRING_MAX, &text, diag);
-	if (err == FAL_OK)
-		err = fal_keyring_parse((const char *)text.p, text.n, path, out, diag);
-	if (text.p != NULL)
-		fal_secret_wipe(text.p, text.n);
-	fal_buf_free(&text);
-	return err;
-}
-
 /* SIGHUP: the keyring is read again; who is not in it any more is out. */
 static void
 on_hup(uv_signal_t *h, int signum)
@@ -523,7 +492,7 @@ on_hup(uv_signal_t *h, int signum)
 	struct fal_diag why = { "" };
 	(void)signum;
 	fal_progress_end(&s->progress);
-	if (ps_keyring_load(s->opt->keyring, &fresh, &why) < 0) {
+	if (fal_keyring_load(s->opt->keyring, &fresh, &why) < 0) {
 		fal_cli_err(PROG, "%s (the old keyring holds)", why.text);
 		return;
 	}
@@ -632,7 +601,7 @@ ps_serve(const struct ps_serve_opt *opt, struct ps_outcome *out, struct fal_diag
 	uv_loop_close(&s.loop);
 	ps_publisher_free(&s.publisher);
 	fal_coord_free(s.coord);
-	for (size_t i = 0; i < s.n_logged; i++)
+	for (size_t i = 0; i < LOGGED_MAX; i++)
 		free(s.logged[i]);
 	free(s.sessions.v);
 	return err < 0 ? err : s.err;

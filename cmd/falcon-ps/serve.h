@@ -9,6 +9,13 @@
 #include "record.h"
 #include "sec/keyring.h"
 
+struct ps_outcome {
+	struct fal_coord_status status;
+	char sha256[65];
+	double seconds; /* from the first clock to the last update */
+	bool stopped;   /* by a signal, before the job was done */
+};
+
 struct ps_serve_opt {
 	const struct ps_job *job;
 	struct ps_record *record;
@@ -19,22 +26,13 @@ struct ps_serve_opt {
 	uint32_t min_workers;
 	bool exit_when_done;
 	enum fal_compress compress;
-	/* Called once, when the job is done: saves the parameters (n floats, borrowed)
-	 * and gives their SHA-256 in hex.  0 or an error with its diagnosis. */
-	int (*save)(void *arg, const float *params, struct fal_diag *diag,
-		    char sha256[static 65]);
+	/* Called once, when the job is done: keeps the parameters (n floats, borrowed),
+	 * sets the outcome's sha256, and tells the result.  0 or an error with its
+	 * diagnosis: the job then counts as failed. */
+	int (*finish)(void *arg, const float *params, struct ps_outcome *o,
+		      struct fal_diag *diag);
 	void *arg;
 };
-
-struct ps_outcome {
-	struct fal_coord_status status;
-	char sha256[65];
-	double seconds; /* from the first clock to the last update */
-	bool stopped;   /* by a signal, before the job was done */
-};
-
-/* Reads a keyring file.  On error `diag` names file and line, but no secret. */
-int ps_keyring_load(const char *path, struct fal_keyring **out, struct fal_diag *diag);
 
 /* Serves the job until it is done (and, without exit_when_done, until a signal).
  * 0, or an error with its diagnosis. */

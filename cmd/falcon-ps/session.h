@@ -15,8 +15,6 @@ struct ps_session {
 	uint32_t id;          /* grows */
 	uint64_t publication; /* newest that it was told of */
 	bool follows;         /* gets trace lines as they come */
-	bool owed;            /* the newest version, when that is through */
-	bool keeps; /* a version to keep is on its way: nothing may overtake it */
 };
 
 /* In order of their ids. */

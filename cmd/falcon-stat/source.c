@@ -118,7 +118,7 @@ static int
 watch_done(void *arg, struct fal_trace_line *l)
 {
 	struct feed *f = arg;
-	f->done = f->done || strcmp(l->ev, "done") == 0;
+	f->done = f->done || strcmp(l->ev, "done") == 0 || strcmp(l->ev, "failed") == 0;
 	return 0;
 }
 

@@ -107,7 +107,10 @@ stat_table(struct fal_buf *out, const struct fal_summary *s)
 {
 	char name[NAME_MAX_SHOWN + 1], scheme[NAME_MAX_SHOWN + 1];
 	fal_put_fmt(out, "job: %s, %s%s\n", plain(s->name, name),
-		    plain(s->scheme, scheme), s->done ? ", done" : "");
+		    plain(s->scheme, scheme),
+		    s->done             ? ", done"
+		    : s->failed != NULL ? ", failed"
+					: "");
 	put_workers(out, s);
 	put_totals(out, s);
 }
@@ -175,6 +178,8 @@ stat_table_json(struct fal_buf *out, const struct fal_summary *s)
 	json_str(out, "scheme", s->scheme);
 	fal_json_key(out, "done");
 	fal_json_bool(out, s->done);
+	if (s->failed != NULL)
+		json_str(out, "failed", s->failed);
 	fal_json_key(out, "workers");
 	fal_json_open(out, '[');
 	for (size_t i = 0; i < s->n_worker; i++)

@@ -61,8 +61,8 @@ int fal_chan_send(struct fal_chan *c, const struct fal_buf *msg, enum fal_send h
  */
 int fal_chan_send_shared(struct fal_chan *c, struct fal_shared *s);
 
-/* Forgets the publications, or rest of one, that were not sent yet: the peer gets a newer
- * one instead. */
+/* Forgets the publications, or rest of one, that were not sent yet, but for the lasting
+ * ones: the peer gets a newer one instead. */
 void fal_chan_skip_shared(struct fal_chan *c);
 
 /* The peer will send `pub`, of which it has told id and key; all is copied.  Errors as

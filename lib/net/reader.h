@@ -13,7 +13,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define FAL_EXPECT_MAX 4 /* publications that may arrive interleaved with their keys */
+/* Publications that may arrive interleaved with their keys: one to be kept for evaluation
+ * and, until that is over (5 clocks), the versions after it. */
+#define FAL_EXPECT_MAX 8
 
 struct fal_expect {
 	struct fal_publication pub; /* id 0: none */

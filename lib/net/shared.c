@@ -24,6 +24,7 @@ struct fal_shared {
 	struct fal_zip *zip; /* NULL: plain */
 	struct fal_buf packed;
 	struct fal_zip_stat stat;
+	bool lasting;
 };
 
 int
@@ -42,6 +43,7 @@ fal_shared_new(const struct fal_shared_opt *opt, struct fal_shared **out)
 		memcpy(s->pub.ad, opt->ad, opt->ad_n);
 	s->pub.ad_n = opt->ad_n;
 	s->key = fal_secret_alloc(FAL_KEY_BYTES);
+	s->lasting = opt->lasting;
 	if (opt->zstd)
 		s->zip = fal_zip_new(FAL_ZIP_LEVEL);
 	if (s->key == NULL || (opt->zstd && s->zip == NULL)) {
@@ -137,6 +139,12 @@ uint32_t
 fal_shared_count(const struct fal_shared *s)
 {
 	return s->pub.count;
+}
+
+bool
+fal_shared_lasting(const struct fal_shared *s)
+{
+	return s->lasting;
 }
 
 bool

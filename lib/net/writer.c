@@ -133,13 +133,14 @@ fal_writer_skip_shared(struct fal_writer *w)
 	while (w->bulk.head != NULL) {
 		struct fal_node *node = pop(&w->bulk);
 		node->next = NULL;
-		if (node->shared == NULL)
+		if (node->shared == NULL || fal_shared_lasting(node->shared)) {
 			append(&kept, node);
-		else
+		} else {
 			free_node(node);
+			w->shared--;
+		}
 	}
 	w->bulk = kept;
-	w->shared = 0;
 }
 
 bool

@@ -68,7 +68,7 @@ int fal_writer_put_raw(struct fal_writer *w, const void *p, size_t n);
  * FAL_ENOMEM. */
 int fal_writer_put_shared(struct fal_writer *w, struct fal_shared *s);
 
-/* Forgets what was not sent yet of the publications in the queue. */
+/* Forgets what was not sent yet of the publications in the queue; lasting ones stay. */
 void fal_writer_skip_shared(struct fal_writer *w);
 
 bool fal_writer_empty(const struct fal_writer *w);

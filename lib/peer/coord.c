@@ -37,9 +37,13 @@ struct fal_coord {
 	struct fal_peer *peer; /* in order of their numbers */
 	uint32_t peers;
 	size_t peer_cap;
-	uint32_t *session; /* by worker id - 1: its session */
-	uint32_t sessions;
-	size_t session_cap;
+	/* The workers of the live sessions, in order of their ids. */
+	struct fal_live {
+		uint32_t worker, session;
+	} * live;
+	uint32_t lives;
+	size_t live_cap;
+	uint32_t workers;                     /* ids given so far */
 	uint32_t ready;                       /* workers ready now */
 	uint8_t fingerprint[FAL_FINGERPRINT]; /* of the first worker */
 	bool have_fingerprint;
@@ -104,7 +108,7 @@ fal_coord_free(struct fal_coord *c)
 	fal_sched_free(c->sched);
 	fal_store_free(c->store);
 	free(c->peer);
-	free(c->session);
+	free(c->live);
 	free(c->kept);
 	fal_buf_free(&c->line);
 	free(c);
@@ -143,6 +147,8 @@ static int
 send_msg(struct fal_coord *c, uint32_t peer, struct fal_msg *m)
 {
 	struct fal_buf out = { 0 };
+	if (peer == 0)
+		return FAL_OK;
 	m->incarnation = c->conf.incarnation;
 	int err = fal_msg_put(&out, m);
 	if (err == FAL_OK)
@@ -157,6 +163,8 @@ refuse(struct fal_coord *c, double now, uint32_t peer, const char *why)
 {
 	struct fal_msg m = { .type = FAL_MSG_REFUSE };
 	snprintf(m.refuse.why, sizeof(m.refuse.why), "%s", why);
+	if (peer == 0)
+		return FAL_OK;
 	int err = send_msg(c, peer, &m);
 	int gone = fal_coord_gone(c, now, peer, why);
 	c->ops.close(c->ops.arg, peer, why);
@@ -183,6 +191,29 @@ clock_tasks(const struct fal_coord *c, uint64_t clock)
 	return (clock_samples(c, clock) + c->conf.task - 1) / c->conf.task;
 }
 
+/* Where worker `id` is, or belongs, among the live ones. */
+static uint32_t
+live_place(const struct fal_coord *c, uint32_t id)
+{
+	uint32_t low = 0, high = c->lives;
+	while (low < high) {
+		uint32_t mid = low + (high - low) / 2;
+		if (c->live[mid].worker < id)
+			low = mid + 1;
+		else
+			high = mid;
+	}
+	return low;
+}
+
+/* The session of worker `id`, or 0: it is gone, and so is what was to be said to it. */
+static uint32_t
+session_of(const struct fal_coord *c, uint32_t id)
+{
+	uint32_t at = live_place(c, id);
+	return at < c->lives && c->live[at].worker == id ? c->live[at].session : 0;
+}
+
 /* Asks for a sign of life; the answer gives the round trip time, too. */
 static int
 ping(struct fal_coord *c, double now, uint32_t peer)
@@ -197,7 +228,7 @@ apply(struct fal_coord *c, double now, const struct fal_act *a)
 {
 	struct fal_msg m = { 0 };
 	uint64_t clock = fal_store_version(c->store);
-	uint32_t to = c->session[a->worker - 1];
+	uint32_t to = session_of(c, a->worker);
 	switch (a->kind) {
 	case FAL_ACT_GRANT:
 		m.type = FAL_MSG_GRANT;
@@ -342,10 +373,8 @@ publish(struct fal_coord *c, bool keep)
 		c->evaluating = true;
 	}
 	for (uint32_t i = 0; i < c->peers; i++)
-		if (c->peer[i].ready) {
-			c->peer[i].has_kept = keep;
+		if (c->peer[i].ready)
 			c->ops.model(c->ops.arg, c->peer[i].id, false, keep);
-		}
 	c->published = true;
 }
 
@@ -390,9 +419,9 @@ advance(struct fal_coord *c, double now)
 static int
 send_done(struct fal_coord *c, uint32_t peer)
 {
-	struct fal_msg m = { .type = FAL_MSG_DONE };
-	snprintf(m.done.why, sizeof(m.done.why), "%s",
-		 c->why != NULL ? c->why : "the job is done");
+	struct fal_msg m = { .type = c->why != NULL ? FAL_MSG_REFUSE : FAL_MSG_DONE };
+	const char *text = c->why != NULL ? c->why : "the job is done";
+	snprintf(m.done.why, sizeof(m.done.why), "%s", text);
 	return send_msg(c, peer, &m);
 }
 
@@ -457,16 +486,15 @@ on_ready(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_m
 	int err = check_fingerprint(c, p, diag);
 	if (err < 0)
 		return err;
-	if (FAL_GROW(c->session, c->session_cap, (size_t)c->sessions + 1) < 0)
+	if (FAL_GROW(c->live, c->live_cap, (size_t)c->lives + 1) < 0)
 		return FAL_ENOMEM;
-	c->session[c->sessions++] = p->id;
-	p->worker = c->sessions;
+	p->worker = ++c->workers;
+	c->live[c->lives++] = (struct fal_live){ p->worker, p->id };
 	p->ready = true;
 	c->ready++;
 	fal_line_join(&c->line, now - c->start, p);
 	trace_line(c);
 	if (c->evaluating) {
-		p->has_kept = true;
 		c->ops.model(c->ops.arg, p->id, true, true);
 	}
 	if (c->published)
@@ -563,9 +591,8 @@ on_push(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_ms
 		add_records(c, m, cid, fal_sched_fills(c->sched, contrib), &added, diag);
 	/* What came before a bad record is counted: the ledger must say so. */
 	fal_sched_arrived(c->sched, now, cid, added, fal_store_whole(c->store, cid));
-	if (err < 0)
-		return err;
-	return fal_store_complete(c->store) ? complete_clock(c, now) : drain(c, now);
+	int next = fal_store_complete(c->store) ? complete_clock(c, now) : drain(c, now);
+	return err < 0 ? err : next;
 }
 
 static int
@@ -691,7 +718,19 @@ int
 fal_coord_gone(struct fal_coord *c, double now, uint32_t peer, const char *why)
 {
 	struct fal_peer *p = find(c, peer);
-	return p != NULL ? leave(c, now, p, why) : FAL_OK;
+	if (p == NULL)
+		return FAL_OK;
+	int err = leave(c, now, p, why);
+	/* Whatever followed from that may have moved the table. */
+	p = find(c, peer);
+	if (p == NULL)
+		return err;
+	uint32_t at = live_place(c, p->worker);
+	if (at < c->lives && c->live[at].worker == p->worker)
+		memmove(c->live + at, c->live + at + 1,
+			(--c->lives - at) * sizeof(*c->live));
+	memmove(p, p + 1, (size_t)(c->peer + --c->peers - p) * sizeof(*p));
+	return err;
 }
 
 void
@@ -751,8 +790,9 @@ fal_coord_status(const struct fal_coord *c)
 }
 
 void
-fal_coord_finish(struct fal_coord *c, double now, const char *sha256)
+fal_coord_finish(struct fal_coord *c, double now, const char *sha256, const char *why)
 {
+	c->why = why != NULL ? why : c->why;
 	for (uint32_t i = 0; i < c->peers; i++) {
 		struct fal_peer *p = &c->peer[i];
 		if (p->left)
@@ -766,7 +806,11 @@ fal_coord_finish(struct fal_coord *c, double now, const char *sha256)
 		p->ready = false;
 		p->left = true;
 	}
-	fal_line_done(&c->line, now - c->start, fal_store_version(c->store), sha256,
-		      c->status.accuracy);
+	if (c->why != NULL)
+		fal_line_failed(&c->line, now - c->start, fal_store_version(c->store),
+				c->why);
+	else
+		fal_line_done(&c->line, now - c->start, fal_store_version(c->store),
+			      sha256, c->status.accuracy);
 	trace_line(c);
 }

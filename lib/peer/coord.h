@@ -98,7 +98,10 @@ struct fal_coord_status {
 };
 struct fal_coord_status fal_coord_status(const struct fal_coord *c);
 
-/* Writes the `done` line (sha256: 64 hex digits) and tells all workers. */
-void fal_coord_finish(struct fal_coord *c, double now, const char *sha256);
+/* The end: writes the `done` line (sha256: 64 hex digits) and tells all workers; or, when
+ * the job has failed or `why` is not NULL (static text: the result could not be kept),
+ * the `failed` line, and refuses them. */
+void fal_coord_finish(struct fal_coord *c, double now, const char *sha256,
+		      const char *why);
 
 #endif

@@ -231,3 +231,12 @@ fal_line_done(struct fal_buf *b, double t, uint64_t version, const char *sha256,
 		real(b, "accuracy", accuracy);
 	end(b);
 }
+
+void
+fal_line_failed(struct fal_buf *b, double t, uint64_t version, const char *why)
+{
+	begin(b, t, "failed");
+	num(b, "version", version);
+	str(b, "reason", why);
+	end(b);
+}

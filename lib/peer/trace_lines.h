@@ -15,7 +15,6 @@ struct fal_peer {
 	uint32_t worker; /* its id in ledger and trace, from 1; 0 before READY */
 	char name[FAL_MSG_NAME];
 	bool ready, left;
-	bool has_kept; /* it has the version under evaluation */
 	uint32_t lanes_min, lanes_max, cores;
 	uint8_t fingerprint[FAL_FINGERPRINT];
 	uint64_t ping_clock; /* from here on a claim is answered with a PING, too */
@@ -53,5 +52,6 @@ void fal_line_nonfinite(struct fal_buf *b, double t, uint64_t clock, uint32_t ta
 			const struct fal_peer *p, uint64_t first_sample);
 void fal_line_done(struct fal_buf *b, double t, uint64_t version, const char *sha256,
 		   double accuracy);
+void fal_line_failed(struct fal_buf *b, double t, uint64_t version, const char *why);
 
 #endif

@@ -249,6 +249,8 @@ fal_summary_line(void *summary, struct fal_trace_line *l)
 		get_copy(l, "scheme", &s->scheme);
 	if (strcmp(l->ev, "done") == 0)
 		s->done = true;
+	if (strcmp(l->ev, "failed") == 0)
+		get_copy(l, "reason", &s->failed);
 	for (size_t i = 0; i < sizeof(events) / sizeof(events[0]); i++)
 		if (strcmp(l->ev, events[i].ev) == 0)
 			return events[i].take(s, l);
@@ -350,6 +352,7 @@ fal_summary_free(struct fal_summary *s)
 	free(s->epoch);
 	free(s->name);
 	free(s->scheme);
+	free(s->failed);
 	fal_ids_free(&s->ids);
 	*s = (struct fal_summary){ 0 };
 }

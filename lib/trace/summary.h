@@ -44,6 +44,7 @@ struct fal_summary {
 	bool have_job, done;
 	struct fal_trace_job job;
 	char *name, *scheme;
+	char *failed; /* why the job could not be ended, or NULL */
 	struct fal_summary_worker *worker;
 	size_t n_worker, cap_worker;
 	struct fal_summary_epoch *epoch;

@@ -325,7 +325,7 @@ LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 	}
 	while (r.n > 0 && r.err == 0)
 		step(&w, &r);
-	fal_coord_finish(w.coord, w.now, "00");
+	fal_coord_finish(w.coord, w.now, "00", NULL);
 	fal_coord_free(w.coord);
 	return 0;
 }

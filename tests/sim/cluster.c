@@ -46,6 +46,7 @@ struct worker {
 	const struct machine *m;
 	uint32_t index;
 	bool here, dead;
+	bool over; /* its session has ended: nothing of it arrives any more */
 	struct fal_agent *agent;
 	struct lane lane[8];
 	double up_ctl, up_bulk, down_ctl, down_bulk; /* last arrival, by direction */
@@ -202,6 +203,7 @@ coord_close(void *arg, uint32_t peer, const char *why)
 {
 	struct cluster *c = arg;
 	(void)why;
+	c->worker[peer - 1].over = true;
 	kill_worker(c, &c->worker[peer - 1]);
 }
 
@@ -367,7 +369,7 @@ deliver_to_worker(struct cluster *c, struct worker *w, const struct fal_buf *b)
 {
 	struct fal_msg m;
 	int err = fal_msg_get(b->p, b->n, &m);
-	if (err == FAL_OK && m.type == FAL_MSG_DONE)
+	if (err == FAL_OK && (m.type == FAL_MSG_DONE || m.type == FAL_MSG_REFUSE))
 		return;
 	if (err == FAL_OK && m.type != FAL_MSG_WELCOME)
 		err = fal_agent_msg(w->agent, ns(c), &m);
@@ -400,7 +402,8 @@ handle(struct cluster *c, struct event *e)
 		return;
 	switch (e->kind) {
 	case TO_COORD:
-		deliver_to_coord(c, e->worker, &e->msg);
+		if (!w->over)
+			deliver_to_coord(c, e->worker, &e->msg);
 		break;
 	case TO_WORKER:
 		if (w->here)
@@ -422,6 +425,7 @@ handle(struct cluster *c, struct event *e)
 			push_event(c, reset);
 		break;
 	case RESET:
+		w->over = true;
 		ok(c, fal_coord_gone(c->coord, c->now, e->worker + 1, "reset"), "gone");
 		break;
 	case LEAVE:
@@ -534,7 +538,7 @@ cluster_run(const struct plan *p, uint64_t salt)
 	out.status = fal_coord_status(c.coord);
 	if (out.status.failed && c.failure == NULL)
 		c.failure = "the job stopped";
-	fal_coord_finish(c.coord, c.now, "00");
+	fal_coord_finish(c.coord, c.now, "00", NULL);
 	out.failure = c.failure;
 	out.seconds = c.now;
 	out.events = c.events;

@@ -215,8 +215,40 @@ half_a_push(void **state)
 	check(evaluated(2, 0, 1, 2, 0), 0, "EVALUATED");
 	check(evaluated(2, 1, 1, 1, 0), 0, "EVALUATED");
 	check(fal_coord_status(coord).done, 1, "done");
-	fal_coord_finish(coord, 0.5, "00");
+	fal_coord_finish(coord, 0.5, "00", NULL);
 	audit();
+}
+
+/* Its blocks complete the clock all the same: nothing waits for a worker that is gone. */
+static void
+rubbish_behind_the_last_block(void **state)
+{
+	(void)state;
+	claim(2, 2, 1, none);
+	claim(2, 3, 1, none);
+	check(push(2, 1, 2, 2, 0), 0, "PUSH");
+	claim(1, 0, 1, none);
+	claim(1, 1, 1, none);
+	check(push(1, 1, 2, 2, 3), FAL_ETRUNC, "PUSH with rubbish behind all blocks");
+	check((int64_t)fal_coord_status(coord).clock, 1, "clocks completed");
+	check(fal_coord_gone(coord, 0.5, 1, diag.text), 0, "gone");
+	check(evaluated(2, 0, 1, 2, 0), 0, "EVALUATED");
+	check(evaluated(2, 1, 1, 1, 0), 0, "EVALUATED");
+	check(fal_coord_status(coord).done, 1, "done");
+	fal_coord_finish(coord, 0.5, "00", NULL);
+	audit();
+}
+
+/* A job whose result cannot be kept has failed, and says so to all. */
+static void
+failed_is_not_done(void **state)
+{
+	(void)state;
+	train();
+	fal_coord_finish(coord, 0.5, "00", "the disk is full");
+	fal_put_u8(&trace, 0);
+	assert_non_null(strstr((char *)trace.p, "\"ev\":\"failed\""));
+	assert_null(strstr((char *)trace.p, "\"ev\":\"done\""));
 }
 
 static void
@@ -310,6 +342,8 @@ main(void)
 #define TEST(f) cmocka_unit_test_setup_teardown(f, begin, end)
 	const struct CMUnitTest tests[] = {
 		TEST(half_a_push),
+		TEST(rubbish_behind_the_last_block),
+		TEST(failed_is_not_done),
 		TEST(pushes_that_do_not_fit),
 		TEST(evaluations_that_do_not_fit),
 		TEST(order_of_a_session),
