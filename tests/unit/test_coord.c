@@ -191,9 +191,11 @@ static const struct fal_cid none = { 0, 0 };
 static void
 train(void)
 {
-	for (uint32_t t = 0; t < 4; t++)
-		claim(2, t, 1, none);
-	check(push(2, 1, 4, 2, 0), 0, "PUSH");
+	for (uint32_t w = 1; w <= 2; w++) {
+		claim(w, 2 * w - 2, 1, none);
+		claim(w, 2 * w - 1, 1, none);
+		check(push(w, 1, 2, 2, 0), 0, "PUSH");
+	}
 	check((int64_t)fal_coord_status(coord).clock, 1, "clocks completed");
 }
 
@@ -333,7 +335,11 @@ after_leaving(void **state)
 	check(fal_coord_gone(coord, 0.5, 1, "closed"), 0, "gone");
 	check(fal_coord_status(coord).workers, 1, "workers at the end");
 	check(verdicts, 0, "claims won");
-	train();
+	/* What it held is the other's. */
+	for (uint32_t t = 0; t < 4; t++)
+		claim(2, t, 1, none);
+	check(push(2, 1, 4, 2, 0), 0, "PUSH");
+	check((int64_t)fal_coord_status(coord).clock, 1, "clocks completed");
 }
 
 int
