@@ -207,7 +207,7 @@ caught() {
 	ps=$pid
 	for host in "$here" "$there"; do
 		start "$host" ip netns exec "$host" falcon-work -k "$keys/work.key" \
-			-n "$host" -l 1 --cache "$BATS_FILE_TMPDIR/cache" \
+			-n "$host" --lanes 1 --cache "$BATS_FILE_TMPDIR/cache" \
 			--emulate rate=3000,cores=1 "$ready"
 	done
 	at_clock 3
@@ -215,4 +215,30 @@ caught() {
 	soon "suspicion" lines 1 '"regrant":[['
 	ip -n "$there" link set cable up
 	judge
+}
+
+# PRESCOTT is OpenBLAS's name for kernels without AVX: they round differently.
+odd() {
+	OPENBLAS_CORETYPE=PRESCOTT work odd --lanes 1
+}
+
+@test "numerics: workers that round differently are named" {
+	serve --min-workers 2
+	work a --lanes 1
+	odd
+	wait "$ps"
+	has "$(falcon-stat "$state/trace.jsonl")" "numerics: differ: "
+}
+
+@test "numerics = require: who rounds differently is refused" {
+	serve --set job.numerics=require
+	slow a 1 3000
+	soon "the first worker" lines 1 '"ev":"join"'
+	odd
+	local status=0
+	wait "$pid" || status=$?
+	same "exit status" "$status" 77
+	has "$(cat "$BATS_TEST_TMPDIR/odd.err")" "rounds differently"
+	judge
+	has "$(falcon-stat "$state/trace.jsonl")" "numerics: identical"
 }
