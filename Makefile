@@ -5,6 +5,7 @@
 #   make check      the tests           make lint       the linters
 #   make MODE=asan  one of release, debug, asan, tsan, cov; objects in build/MODE
 #   make check-san fuzz bench sim install uninstall dist clean: see share/make
+#   make V=1        whole commands instead of "CC file.o"
 #
 # Sources are found by name: lib/*/*.c become one archive, every cmd/falcon-X/*.c one
 # program, every tests/unit/test_X.c one cmocka test.
@@ -53,23 +54,28 @@ SIM_SRC  := $(wildcard tests/sim/*.c)
 FUZZ     := $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
 BENCH    := $(patsubst tests/bench/%.c,%,$(wildcard tests/bench/bench_*.c))
 
+# $(call do,WHAT)COMMAND: says what is made instead of how, and nothing under make -s.
+QUIET := $(findstring s,$(firstword -$(MAKEFLAGS)))
+do = $(if $(V),,@$(if $(QUIET),,echo '$(1) $@'; ))
+
 .PHONY: all
 all: deps $(PROG_BIN)
 .DEFAULT_GOAL := all
 
 $(B)/%.o: %.c
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) -c -o $@ $<
+	$(call do,CC)$(CC) $(ALL_CFLAGS) -c -o $@ $<
 
 $(B)/libfalcon.a: $(LIB_OBJ)
 	@rm -f $@
-	$(AR) rcs $@ $^
+	$(call do,AR)$(AR) rcs $@ $^
 
 # $(call program,NAME,SOURCES,LIBRARIES): links one program.
 define program
 $(1): $(2:%.c=$(B)/%.o) $(B)/libfalcon.a
 	@mkdir -p $$(@D)
-	$$(CC) $$(ALL_LDFLAGS) -o $$@ $(2:%.c=$(B)/%.o) $(B)/libfalcon.a $(3) $$(LIBS)
+	$$(call do,LD)$$(CC) $$(ALL_LDFLAGS) -o $$@ $(2:%.c=$(B)/%.o) \
+		$(B)/libfalcon.a $(3) $$(LIBS)
 endef
 $(foreach p,$(PROGS),$(eval $(call program,$(B)/$(p),$(wildcard cmd/$(p)/*.c),\
 	$(if $(filter falcon-work,$(p)),$(BLAS_LIBS)))))

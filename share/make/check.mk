@@ -1,5 +1,6 @@
-# deps, check, sim, check-san, check-torch, fuzz, bench, demo.  share/make/tap runs one
-# test of any kind, share/make/FalconTap.pm adds the closing line to prove's report.
+# deps, check, sim, check-san, check-accuracy, check-torch, fuzz, bench, demo.
+# share/make/tap runs one test of any kind, share/make/FalconTap.pm adds the closing line
+# to prove's report.
 
 # Cheap enough to be asked each time; objects wait for it, but never because of it.
 .PHONY: deps deps-check
@@ -40,6 +41,12 @@ check-san:
 	$(MAKE) MODE=asan B=$(MODES)/asan check
 	$(MAKE) MODE=tsan B=$(MODES)/tsan check
 
+# The accuracy that the shipped jobs reach; a minute on two cores.
+.PHONY: check-accuracy
+check-accuracy: deps-check all
+	share/data/fetch mnist
+	FALCON_BIN=$(abspath $(B)) tests/accuracy.sh
+
 # Gradients and exports against PyTorch's.
 .PHONY: check-torch
 check-torch: $(B)/tests/dump_grad $(PROG_BIN)
@@ -69,12 +76,11 @@ $(FUZZ:%=run-%): run-%: $(B)/fuzz/%
 $(foreach t,$(FUZZ),$(eval $(call program,$(B)/fuzz/$(t),tests/fuzz/$(t).c,\
 	-fsanitize=fuzzer $(BLAS_LIBS))))
 
+# The figures are in bench.json, beside the mode folders.
 .PHONY: bench demo
-bench: all $(BENCH:%=$(B)/bench/%)
-	@set -e; export FALCON_BIN=$(abspath $(B)); \
-	for f in $(BENCH:%=$(B)/bench/%) $(wildcard tests/bench/*.sh); do \
-		echo "$$f"; $$f; \
-	done
+bench: deps-check all $(BENCH:%=$(B)/bench/%)
+	FALCON_BIN=$(abspath $(B)) tests/bench/run $(MODES)/bench.json \
+		$(BENCH:%=$(B)/bench/%) $(wildcard tests/bench/*.sh)
 
 demo: all
 	@share/deps demo

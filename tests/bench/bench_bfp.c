@@ -1,16 +1,18 @@
-/* GB/s of the exact-sum kernels beside their naive twins: bytes of float32 parameters
- * handled a second, one thread, best of several rounds, in cache and in memory. */
+/* bench_bfp: GB/s of the exact-sum kernels beside their naive twins: bytes of float32
+ * parameters handled a second, one thread, best of several rounds, in cache and in
+ * memory. */
 #include "base/buf.h"
 #include "base/rng.h"
 #include "wire/bfp.h"
 #include "wire/zip.h"
+
+#include "bench.h"
 
 #include <err.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { ROUNDS = 5 };
 
@@ -26,14 +28,6 @@ struct bench {
 	struct fal_buf packed;
 	struct fal_buf again;
 };
-
-static double
-now(void)
-{
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static void
 ok(int r, const char *what)
@@ -204,7 +198,7 @@ static const struct {
 	{ "quantise", quantise, quantise_naive, 1 },
 	{ "add", add, add_naive, 8 },
 	{ "pack", pack, pack_naive, 1 },
-	{ "parse and add record", unpack, unpack_naive, 1 },
+	{ "add-record", unpack, unpack_naive, 1 },
 	{ "mean", mean, mean_naive, 1 },
 	{ "checksum", checksum, NULL, 1 },
 	{ "shuffle4", shuffle, shuffle_naive, 1 },
@@ -251,15 +245,17 @@ main(void)
 		struct bench x = { .n = sizes[k] };
 		unsigned calls = k == 0 ? 64 : 1;
 		set_up(&x);
-		printf("%-22s %8s %8s   %zu KiB of float32\n", "GB/s", "fast", "naive",
-		       4 * x.n / 1024);
 		for (size_t i = 0; i < sizeof(kernels) / sizeof(kernels[0]); i++) {
-			double fast = rate(&x, kernels[i].fast, calls) * kernels[i].times;
-			printf("%-22s %8.2f", kernels[i].name, fast);
-			if (kernels[i].naive != NULL)
-				printf(" %8.3f",
-				       rate(&x, kernels[i].naive, 1) * kernels[i].times);
-			printf("\n");
+			const char *name = kernels[i].name;
+			size_t kib = 4 * x.n / 1024;
+			double fast = rate(&x, kernels[i].fast, calls), naive;
+			figure(fast * kernels[i].times, "GB/s", "bfp.%zuKiB.%s.fast", kib,
+			       name);
+			if (kernels[i].naive == NULL)
+				continue;
+			naive = rate(&x, kernels[i].naive, 1);
+			figure(naive * kernels[i].times, "GB/s", "bfp.%zuKiB.%s.naive",
+			       kib, name);
 		}
 		tear_down(&x);
 	}

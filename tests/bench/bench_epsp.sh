@@ -8,6 +8,8 @@
 # in the demo, where two real cores are nearly used up and the fixed cost of a clock
 # (claims, push, update, pull) is a tenth of it.
 #
+# The 8 ms case has a target, 0.95 of the whole-task bound.
+#
 # BENCH_SAMPLES (12,000) of one epoch; the first ten clocks warm up and do not count.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -18,7 +20,7 @@ group=
 clean_up() {
 	jobs -p | xargs -r kill 2>/dev/null || :
 	wait
-	if [ -n "$group" ]; then rmdir "$group"; fi
+	if [ -n "$group" ]; then rmdir "$group" || :; fi
 	rm -rf "$dir"
 }
 trap clean_up EXIT
@@ -44,7 +46,7 @@ serve() {
 work() {
 	local name=$1
 	shift
-	"$bin/falcon-work" -k "$dir/keys/work.key" -n "$name" -l 1 --cache "$dir/cache" \
+	"$bin/falcon-work" -k "$dir/keys/work.key" -n "$name" --lanes 1 --cache "$dir/cache" \
 		"$@" "$address" 2>>"$dir/$name.err" &
 }
 
@@ -64,12 +66,34 @@ emulated() {
 	wait
 }
 
+# make_group: a cgroup with a quarter of a core, of v1 or v2, in $group; 1: neither.
+make_group() {
+	local root=/sys/fs/cgroup dir
+	for dir in "$root/cpu" "$root" "$root/unified"; do
+		if [ -e "$dir/cgroup.subtree_control" ]; then # v2
+			grep -qw cpu "$dir/cgroup.subtree_control" ||
+				echo +cpu >"$dir/cgroup.subtree_control" || continue
+		fi
+		group=$dir/falcon-bench.$$
+		mkdir "$group" || continue
+		if [ -e "$group/cpu.max" ]; then
+			echo 25000 100000 >"$group/cpu.max" && return
+		elif [ -e "$group/cpu.cfs_quota_us" ]; then
+			echo 100000 >"$group/cpu.cfs_period_us" &&
+				echo 25000 >"$group/cpu.cfs_quota_us" && return
+		fi
+		rmdir "$group"
+	done
+	group=
+	return 1
+}
+
 # quota NAME SCHEME: two real workers, one with a quarter of a core.
 quota() {
 	serve "$1" 2 --set sync.scheme="$2"
 	work free
 	( echo "$BASHPID" >"$group/cgroup.procs"
-	  exec "$bin/falcon-work" -k "$dir/keys/work.key" -n quarter -l 1 \
+	  exec "$bin/falcon-work" -k "$dir/keys/work.key" -n quarter --lanes 1 \
 		--cache "$dir/cache" "$address" 2>>"$dir/quarter.err" ) &
 	wait
 }
@@ -80,31 +104,33 @@ for rate in 1000 4000; do
 	# 32 tasks: 10, 10, 10 and 2 of them are the best that whole tasks allow.
 	awk -v rate="$rate" -v epsp="$(clock_s "epsp$rate")" \
 		-v bsp="$(clock_s "bsp$rate")" '
-	function row(what, s) {
-		printf "%-18s %10.2f %14.3f %16.3f\n", what, 1 / s, capacity / s, whole / s
+	function figure(name, value, unit) {
+		printf "%-36s %12.4f %s\n", "epsp." ms "ms." name, value, unit
 	}
 	BEGIN {
-		task = 8 / rate; capacity = 32 * task / 3.25; whole = 10 * task
-		printf "one of four workers 4 times slower; K = 32, %d ms a task\n", task * 1000
-		printf "%-18s %10s %14s %16s\n", "", "clocks/s", "of capacity", "of whole tasks"
-		row("capacity bound", capacity)
-		row("whole-task bound", whole)
-		row("epsp", epsp)
-		row("bsp", bsp)
-		printf "epsp is %.2f times as fast as bsp\n\n", bsp / epsp
+		ms = 8000 / rate; task = 8 / rate; capacity = 32 * task / 3.25; whole = 10 * task
+		figure("capacity-bound", 1 / capacity, "clocks/s")
+		figure("whole-task-bound", 1 / whole, "clocks/s")
+		figure("epsp", 1 / epsp, "clocks/s")
+		figure("bsp", 1 / bsp, "clocks/s")
+		figure("epsp-of-capacity", capacity / epsp, "ratio")
+		figure("epsp-of-whole-tasks", whole / epsp, "ratio")
+		figure("bsp-of-whole-tasks", whole / bsp, "ratio")
+		figure("epsp-to-bsp", bsp / epsp, "ratio")
+		if (ms == 8)
+			printf "target 0.95 of the whole-task bound: %s (%.3f)\n",
+				(whole / epsp >= 0.95) ? "met" : "missed", whole / epsp
 	}'
 done
 
-if [ -w /sys/fs/cgroup/cpu/cgroup.procs ]; then
-	group=/sys/fs/cgroup/cpu/falcon-bench.$$
-	mkdir "$group"
-	echo 100000 >"$group/cpu.cfs_period_us"
-	echo 25000 >"$group/cpu.cfs_quota_us"
+if make_group 2>/dev/null; then
 	quota quota-epsp epsp
 	quota quota-bsp bsp
 	awk -v epsp="$(clock_s quota-epsp)" -v bsp="$(clock_s quota-bsp)" 'BEGIN {
-		printf "two real workers, one with a quarter of a core: epsp %.2f clocks/s, ", 1 / epsp
-		printf "bsp %.2f: %.2f times as fast\n", 1 / bsp, bsp / epsp }'
+		form = "%-36s %12.4f %s\n"
+		printf form, "quota.epsp", 1 / epsp, "clocks/s"
+		printf form, "quota.bsp", 1 / bsp, "clocks/s"
+		printf form, "quota.epsp-to-bsp", bsp / epsp, "ratio" }'
 else
-	echo "no cgroup v1 cpu controller to write to: the quota part is left out"
+	echo "quota: NOT SHOWN: no cgroup cpu controller to write to"
 fi

@@ -4,24 +4,18 @@
 #include "base/rng.h"
 #include "nn/net.h"
 
+#include "bench.h"
+
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
-
-static double
-now(void)
-{
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 static struct fal_model *
-load(const char *path)
+load(const char *name)
 {
-	static char text[65536];
+	static char path[64], text[65536];
 	struct fal_model *m;
 	struct fal_diag diag = { "cannot be read" };
+	snprintf(path, sizeof(path), "share/models/%s", name);
 	FILE *f = fopen(path, "r");
 	size_t n = f != NULL ? fread(text, 1, sizeof(text), f) : 0;
 	if (f != NULL)
@@ -59,9 +53,9 @@ rate(const struct fal_net *net, const float *params, const struct fal_task *t,
 }
 
 static void
-bench(const char *path, uint32_t n, double seconds)
+bench(const char *name, uint32_t n, double seconds)
 {
-	struct fal_model *m = load(path);
+	struct fal_model *m = load(name);
 	struct fal_net *net;
 	float *params = fal_calloc_aligned(m->params, sizeof(*params));
 	float *grad = fal_calloc_aligned(m->params, sizeof(*grad));
@@ -77,8 +71,8 @@ bench(const char *path, uint32_t n, double seconds)
 		label[i] = fal_rng_below(&r, m->classes);
 	fal_model_init(m, 1, params);
 	double got = rate(net, params, &(struct fal_task){ x, label, n }, grad, seconds);
-	printf("%-22s task %2u  %9.0f samples/s  arena %zu KiB\n", path, n, got,
-	       fal_arena_size(net) / 1024);
+	figure(got, "samples/s", "nn.%s.task%u.rate", name, n);
+	figure((double)fal_arena_size(net) / 1024, "KiB", "nn.%s.task%u.arena", name, n);
 	fal_net_free(net);
 	fal_model_free(m);
 	free(label);
@@ -91,8 +85,8 @@ int
 main(int argc, char **argv)
 {
 	double seconds = argc > 1 ? strtod(argv[1], NULL) : 2.0;
-	bench("share/models/softmax", 32, seconds);
-	bench("share/models/mlp", 32, seconds);
-	bench("share/models/lenet5", 8, seconds);
+	bench("softmax", 32, seconds);
+	bench("mlp", 32, seconds);
+	bench("lenet5", 8, seconds);
 	return 0;
 }

@@ -7,11 +7,12 @@
 #include "sched/heap.h"
 #include "sched/sched.h"
 
+#include "bench.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { TASKS_PER_WORKER = 4 };
 
@@ -35,14 +36,6 @@ struct cluster {
 	double planning;
 	uint64_t events;
 };
-
-static double
-clock_s(void)
-{
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 static void
 must(int err, const char *what)
@@ -121,9 +114,9 @@ step(struct cluster *c, uint64_t clock)
 		if (wake == INFINITY)
 			must(FAL_ESTATE, "nothing is going to happen");
 		c->now = fmax(c->now, wake);
-		double t = clock_s();
+		double t = now();
 		must(fal_sched_tick(c->sched, c->now), "tick");
-		c->cost += clock_s() - t;
+		c->cost += now() - t;
 	} else {
 		struct worker *w = &c->worker[i];
 		c->now = c->over.key[i];
@@ -133,9 +126,9 @@ step(struct cluster *c, uint64_t clock)
 					   .seq = w->seq,
 					   .task_s = c->now - w->began };
 		memmove(w->q, w->q + 1, --w->n * sizeof(*w->q));
-		double t = clock_s();
+		double t = now();
 		int won = fal_sched_claim(c->sched, c->now, &in);
-		c->cost += clock_s() - t;
+		c->cost += now() - t;
 		must(won, "claim");
 		w->claimed = w->claimed || won == 1;
 		begin(c, i);
@@ -147,9 +140,9 @@ step(struct cluster *c, uint64_t clock)
 static void
 run_clock(struct cluster *c, uint64_t clock, uint32_t tasks)
 {
-	double t = clock_s();
+	double t = now();
 	must(fal_sched_open(c->sched, c->now, clock, tasks), "open");
-	c->planning += clock_s() - t;
+	c->planning += now() - t;
 	act(c);
 	while (fal_sched_ledger(c->sched)->claimed < tasks)
 		step(c, clock);
@@ -189,11 +182,10 @@ bench(uint32_t workers)
 	double each = c.cost / (double)c.events, rate = 0;
 	for (uint32_t i = 0; i < workers; i++)
 		rate += 1 / c.worker[i].task_s;
-	printf("%6u workers  %7llu events  %7.3f us/event  %9.6f s/clock planning  "
-	       "clock %.3f of the ideal\n",
-	       workers, (unsigned long long)c.events, each * 1e6,
-	       c.planning / (double)clocks,
-	       (c.now - begin) / (double)clocks / (tasks / rate));
+	figure(each * 1e6, "us", "sched.%u.event", workers);
+	figure(c.planning / (double)clocks, "s", "sched.%u.planning", workers);
+	figure((c.now - begin) / (double)clocks / (tasks / rate), "of-ideal",
+	       "sched.%u.clock", workers);
 	for (uint32_t i = 0; i < workers; i++)
 		free(c.worker[i].q);
 	free(c.worker);
@@ -208,7 +200,6 @@ main(void)
 	double small = bench(100);
 	bench(1000);
 	double large = bench(10000);
-	printf("an event among 10,000 workers costs %.2f times one among 100\n",
-	       large / small);
+	figure(large / small, "ratio", "sched.event.10000-to-100");
 	return 0;
 }
