@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 
+#include <assert.h>
 #include <math.h>
 
 /* So that a worker with eval tasks is back when training needs it. */
@@ -13,11 +14,11 @@ fal_sched_eval(struct fal_sched *s, double now, uint32_t tasks)
 {
 	if (s->eval_left > 0)
 		return FAL_ESTATE;
-	if (FAL_GROW(s->eval_slot, s->eval_slot_cap, tasks) < 0 ||
+	if (FAL_GROW(s->eval_holder, s->eval_holder_cap, tasks) < 0 ||
 	    FAL_GROW(s->eval_free, s->eval_free_cap, tasks) < 0)
 		return FAL_ENOMEM;
 	for (uint32_t i = 0; i < tasks; i++) {
-		s->eval_slot[i] = FAL_NONE;
+		s->eval_holder[i] = 0;
 		s->eval_free[i] = tasks - 1 - i;
 	}
 	s->eval_tasks = s->eval_left = s->eval_free_n = tasks;
@@ -30,13 +31,13 @@ fal_sched_eval_done(const struct fal_sched *s)
 	return s->eval_left == 0;
 }
 
-int
-fal_eval_grant(struct fal_sched *s, struct fal_worker *w, uint32_t n, double now)
+static int
+grant(struct fal_sched *s, struct fal_worker *w, uint32_t n, double now)
 {
 	for (; n > 0 && s->eval_free_n > 0; n--) {
 		uint32_t task = s->eval_free[--s->eval_free_n];
 		struct fal_act act = { .kind = FAL_ACT_EVAL, .worker = w->id };
-		s->eval_slot[task] = fal_slot(s, w);
+		s->eval_holder[task] = w->id;
 		w->evals++;
 		if (fal_emit_task(s, act, task) < 0)
 			return FAL_ENOMEM;
@@ -45,18 +46,71 @@ fal_eval_grant(struct fal_sched *s, struct fal_worker *w, uint32_t n, double now
 	return FAL_OK;
 }
 
-int
-fal_eval_return(struct fal_sched *s, uint32_t slot)
+void
+fal_eval_return(struct fal_sched *s, struct fal_worker *w)
 {
-	struct fal_worker *w = &s->worker[slot];
 	for (uint32_t t = 0; w->evals > 0 && t < s->eval_tasks; t++) {
-		if (s->eval_slot[t] != slot)
+		if (s->eval_holder[t] != w->id)
 			continue;
-		s->eval_slot[t] = FAL_NONE;
+		s->eval_holder[t] = 0;
 		s->eval_free[s->eval_free_n++] = t;
 		w->evals--;
 	}
-	return FAL_OK;
+}
+
+bool
+fal_eval_overdue(const struct fal_sched *s, const struct fal_worker *w, double now)
+{
+	/* First it may have to pull the version that is evaluated. */
+	double most = w->pull_s + fmax(fal_deadline_s(s, w), 2 * fal_eval_s(s, w));
+	return !s->open && w->evals > 0 && w->heard > w->base && now >= w->base + most &&
+	       s->idle.n > 0;
+}
+
+/* The task is done: nobody else is to do it. */
+static void
+settle_task(struct fal_sched *s, uint32_t task, double now)
+{
+	struct fal_worker *holder = fal_find(s, s->eval_holder[task]);
+	if (holder != NULL) {
+		holder->evals--;
+		fal_refresh(s, holder, now);
+	} else { /* was taken from it, and nobody else has it yet */
+		uint32_t i = 0;
+		while (i < s->eval_free_n && s->eval_free[i] != task)
+			i++;
+		assert(i < s->eval_free_n);
+		s->eval_free[i] = s->eval_free[--s->eval_free_n];
+	}
+	s->eval_holder[task] = FAL_EVALUATED;
+	s->eval_left--;
+}
+
+int
+fal_sched_evaluated(struct fal_sched *s, double now, uint32_t id, uint32_t task,
+		    double task_s)
+{
+	struct fal_worker *w = fal_find(s, id);
+	if (task >= s->eval_tasks)
+		return FAL_EINVAL;
+	if (w == NULL)
+		return 0;
+	bool counts = s->eval_holder[task] != FAL_EVALUATED;
+	if (counts) {
+		settle_task(s, task, now);
+		fal_ewma(&w->eval_s, task_s);
+		w->base = now;
+	}
+	w->no_evals = false;
+	fal_refresh(s, w, now);
+	/* While nothing else is to be done, the next ones are there before it is idle. */
+	if (counts && !s->open && w->evals <= w->lanes && fal_worker_active(w)) {
+		uint32_t n = (s->eval_free_n + 2 * s->active - 1) / (2 * s->active);
+		if (grant(s, w, n, now) < 0)
+			return FAL_ENOMEM;
+	}
+	int err = fal_eval_feed(s, now);
+	return err < 0 ? err : counts;
 }
 
 /* How many eval tasks `w` may take: while a clock is open, what fits into the time it
@@ -83,7 +137,7 @@ fal_eval_feed(struct fal_sched *s, double now)
 		if (n == 0)
 			break;
 		w->base = now;
-		if (fal_eval_grant(s, w, n, now) < 0)
+		if (grant(s, w, n, now) < 0)
 			return FAL_ENOMEM;
 	}
 	return FAL_OK;

@@ -15,6 +15,13 @@ fal_heap_free(struct fal_heap *h)
 	*h = (struct fal_heap){ 0 };
 }
 
+void
+fal_heap_clear(struct fal_heap *h)
+{
+	while (h->n > 0)
+		h->pos[h->item[--h->n]] = UINT32_MAX;
+}
+
 int
 fal_heap_reserve(struct fal_heap *h, size_t ids)
 {

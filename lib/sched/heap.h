@@ -17,6 +17,9 @@ struct fal_heap {
 
 void fal_heap_free(struct fal_heap *h);
 
+/* Takes everything out; keeps the room. */
+void fal_heap_clear(struct fal_heap *h);
+
 /* Makes room for ids below `ids`; the other calls then cannot fail.  0 or FAL_ENOMEM. */
 int fal_heap_reserve(struct fal_heap *h, size_t ids);
 

@@ -105,7 +105,8 @@ fal_refresh(struct fal_sched *s, struct fal_worker *w, double now)
 		 fal_project(s, w, 1, now));
 	heap_put(&s->donors, slot, active && w->queued > w->lanes, -w->finish);
 	heap_put(&s->runners, slot, active && uncloned(s, w) != FAL_NONE, -w->finish);
-	heap_put(&s->idle, slot, active && w->queued == 0 && w->evals == 0, t);
+	heap_put(&s->idle, slot,
+		 active && w->queued == 0 && w->evals == 0 && !w->no_evals, t);
 	/* Looked at when it is late; later, if that is past (fal_sched_tick decides). */
 	heap_put(&s->due, slot, active && owes(s, w),
 		 fmax(oldest + fmax(fal_late_s(s, w), 1e-3), now + 1e-3));
@@ -130,6 +131,7 @@ fal_give(struct fal_sched *s, struct fal_worker *w, uint32_t node)
 	*(w->tail != FAL_NONE ? &s->node[w->tail].next : &w->head) = node;
 	w->tail = node;
 	w->queued++;
+	w->given++;
 	struct fal_act act = { .kind = FAL_ACT_GRANT, .worker = w->id };
 	if (fills != FAL_NONE)
 		act.fills = s->ledger.contrib[fills].id;
@@ -271,6 +273,6 @@ fal_strip(struct fal_sched *s, struct fal_worker *w, bool tell)
 		if (!fal_task_held(s, task) && fal_free_task(s, task) < 0)
 			return FAL_ENOMEM;
 	}
-	int err = fal_eval_return(s, fal_slot(s, w));
-	return err < 0 || !s->open ? err : fence_all(s, w);
+	fal_eval_return(s, w);
+	return s->open ? fence_all(s, w) : FAL_OK;
 }

@@ -47,7 +47,7 @@ fal_sched_free(struct fal_sched *s)
 	if (s == NULL)
 		return;
 	for (uint32_t i = 0; i < s->workers; i++)
-		free(s->worker[i].lane_s);
+		free(s->worker[i].pace);
 	free(s->worker);
 	fal_ledger_free(&s->ledger);
 	free(s->node);
@@ -60,15 +60,15 @@ fal_sched_free(struct fal_sched *s)
 	fal_heap_free(&s->idle);
 	fal_heap_free(&s->due);
 	fal_heap_free(&s->planner);
-	free(s->eval_slot);
+	free(s->eval_holder);
 	free(s->eval_free);
 	free(s->act);
 	free(s);
 }
 
 /* Slots stand in order of their ids: binary search. */
-static struct fal_worker *
-find(const struct fal_sched *s, uint32_t id)
+struct fal_worker *
+fal_find(const struct fal_sched *s, uint32_t id)
 {
 	uint32_t low = 0, high = s->workers;
 	while (low < high) {
@@ -97,8 +97,7 @@ int
 fal_sched_join(struct fal_sched *s, double now, const struct fal_join *j)
 {
 	if (j->lanes_min < 1 || j->lanes_max < j->lanes_min || j->cores < 1 ||
-	    j->lanes_max > FAL_LANES_MAX ||
-	    (s->workers > 0 && s->worker[s->workers - 1].id >= j->id))
+	    j->lanes_max > FAL_LANES_MAX || j->id <= s->last_id || j->id == FAL_EVALUATED)
 		return FAL_EINVAL;
 	size_t n = (size_t)s->workers + 1;
 	if (FAL_GROW(s->worker, s->worker_cap, n) < 0 ||
@@ -106,8 +105,8 @@ fal_sched_join(struct fal_sched *s, double now, const struct fal_join *j)
 	    fal_heap_reserve(&s->runners, n) < 0 || fal_heap_reserve(&s->idle, n) < 0 ||
 	    fal_heap_reserve(&s->due, n) < 0 || fal_heap_reserve(&s->planner, n) < 0)
 		return FAL_ENOMEM;
-	double *lane_s = fal_calloc((size_t)j->lanes_max + 1, sizeof(*lane_s));
-	if (lane_s == NULL)
+	struct fal_pace *pace = fal_calloc((size_t)j->lanes_max + 1, sizeof(*pace));
+	if (pace == NULL)
 		return FAL_ENOMEM;
 	uint32_t lanes = s->lanes_start > 0 ? s->lanes_start : j->lanes_max;
 	lanes = lanes < j->lanes_min ? j->lanes_min : lanes;
@@ -119,7 +118,7 @@ fal_sched_join(struct fal_sched *s, double now, const struct fal_join *j)
 		.lanes_min = j->lanes_min,
 		.lanes_max = j->lanes_max,
 		.cores = j->cores,
-		.lane_s = lane_s,
+		.pace = pace,
 		.probe_s = j->task_s,
 		.rtt = j->rtt,
 		.head = FAL_NONE,
@@ -129,6 +128,7 @@ fal_sched_join(struct fal_sched *s, double now, const struct fal_join *j)
 		.heard = now,
 		.pinged = -1,
 	};
+	s->last_id = w->id;
 	s->active++;
 	struct fal_act act = { .kind = FAL_ACT_LANES, .worker = w->id, .count = lanes };
 	if (fal_emit(s, act) == NULL)
@@ -140,7 +140,7 @@ fal_sched_join(struct fal_sched *s, double now, const struct fal_join *j)
 int
 fal_sched_leave(struct fal_sched *s, double now, uint32_t id)
 {
-	struct fal_worker *w = find(s, id);
+	struct fal_worker *w = fal_find(s, id);
 	if (w == NULL)
 		return FAL_OK;
 	if (fal_worker_active(w))
@@ -149,15 +149,15 @@ fal_sched_leave(struct fal_sched *s, double now, uint32_t id)
 	if (fal_strip(s, w, false) < 0)
 		return FAL_ENOMEM;
 	fal_refresh(s, w, now);
-	free(w->lane_s);
-	w->lane_s = NULL;
+	free(w->pace);
+	w->pace = NULL;
 	return settle(s, now);
 }
 
 int
 fal_sched_heard(struct fal_sched *s, double now, uint32_t id)
 {
-	struct fal_worker *w = find(s, id);
+	struct fal_worker *w = fal_find(s, id);
 	if (w == NULL)
 		return FAL_OK;
 	w->heard = now;
@@ -182,9 +182,33 @@ reset_worker(struct fal_worker *w, double now)
 		w->standby++;
 	w->head = w->tail = FAL_NONE;
 	w->queued = 0;
+	w->given = w->claims = 0;
+	w->no_evals = false;
 	w->newest = FAL_NONE;
 	w->claimed = -1;
 	w->work = (struct fal_work){ 0 };
+}
+
+/* The slots of workers that left are free for others.  Between clocks, when only the
+ * heaps know slots; the caller fills them again. */
+static void
+drop_gone(struct fal_sched *s)
+{
+	uint32_t kept = 0;
+	for (uint32_t i = 0; i < s->workers; i++) {
+		if (s->worker[i].gone)
+			continue;
+		if (kept < i)
+			s->worker[kept] = s->worker[i];
+		kept++;
+	}
+	s->workers = kept;
+	fal_heap_clear(&s->takers);
+	fal_heap_clear(&s->donors);
+	fal_heap_clear(&s->runners);
+	fal_heap_clear(&s->idle);
+	fal_heap_clear(&s->due);
+	fal_heap_clear(&s->planner);
 }
 
 int
@@ -206,9 +230,9 @@ fal_sched_open(struct fal_sched *s, double now, uint64_t clock, uint32_t tasks)
 	}
 	s->open = true;
 	s->opened = now;
+	drop_gone(s);
 	for (uint32_t i = 0; i < s->workers; i++)
-		if (!s->worker[i].gone)
-			reset_worker(&s->worker[i], now);
+		reset_worker(&s->worker[i], now);
 	int err = s->scheme->lanes != NULL ? s->scheme->lanes(s) : FAL_OK;
 	for (uint32_t i = 0; i < s->workers; i++)
 		if (fal_worker_active(&s->worker[i]))
@@ -242,8 +266,6 @@ fal_sched_close(struct fal_sched *s, double now)
 static int
 claim_nonfinite(struct fal_sched *s, double now, struct fal_worker *w, uint32_t task)
 {
-	if (task >= s->ledger.tasks)
-		return FAL_EINVAL;
 	if (s->ledger.task[task].contrib != FAL_NONE)
 		return 0;
 	uint32_t first = s->nonfinite[task];
@@ -295,9 +317,14 @@ claim_result(struct fal_sched *s, double now, struct fal_worker *w,
 int
 fal_sched_claim(struct fal_sched *s, double now, const struct fal_claim_in *c)
 {
-	struct fal_worker *w = find(s, c->worker);
+	struct fal_worker *w = fal_find(s, c->worker);
 	if (w == NULL || !s->open || c->clock != s->ledger.clock)
 		return 0;
+	if (c->task >= s->ledger.tasks)
+		return FAL_EINVAL;
+	if (w->claims == w->given)
+		return FAL_ESTATE;
+	w->claims++;
 	if (c->task_s > 0)
 		fal_measured(s, w, c->task_s);
 	w->base = now;
@@ -313,7 +340,7 @@ fal_sched_claim(struct fal_sched *s, double now, const struct fal_claim_in *c)
 const struct fal_contrib *
 fal_sched_contrib(const struct fal_sched *s, struct fal_cid cid)
 {
-	const struct fal_worker *w = find(s, cid.worker);
+	const struct fal_worker *w = fal_find(s, cid.worker);
 	if (w == NULL || !s->open)
 		return NULL;
 	uint32_t ci = fal_ledger_find(&s->ledger, cid, w->newest);
@@ -339,7 +366,7 @@ fal_sched_arrived(struct fal_sched *s, double now, struct fal_cid cid, uint32_t 
 	if (!complete)
 		return;
 	fal_ledger_done(&s->ledger, ci);
-	struct fal_worker *w = find(s, cid.worker);
+	struct fal_worker *w = fal_find(s, cid.worker);
 	if (w->newest == ci && w->queued == 0)
 		fal_ewma(&w->push_s, fmax(now - w->claimed, 1e-6));
 	fal_refresh(s, w, now);
@@ -348,7 +375,7 @@ fal_sched_arrived(struct fal_sched *s, double now, struct fal_cid cid, uint32_t 
 void
 fal_sched_rtt(struct fal_sched *s, uint32_t id, double rtt)
 {
-	struct fal_worker *w = find(s, id);
+	struct fal_worker *w = fal_find(s, id);
 	/* What is shorter is nearer the truth: the rest is waiting in somebody's queue.
 	 */
 	if (w != NULL)
@@ -359,44 +386,11 @@ int
 fal_sched_charge(struct fal_sched *s, double now, uint32_t id, const char *why)
 {
 	(void)now;
-	struct fal_worker *w = find(s, id);
+	struct fal_worker *w = fal_find(s, id);
 	if (w == NULL || ++w->charges < 2)
 		return FAL_OK;
 	struct fal_act act = { .kind = FAL_ACT_EVICT, .worker = id, .why = why };
 	return fal_emit(s, act) != NULL ? FAL_OK : FAL_ENOMEM;
-}
-
-int
-fal_sched_evaluated(struct fal_sched *s, double now, uint32_t id, uint32_t task,
-		    double task_s)
-{
-	struct fal_worker *w = find(s, id);
-	if (task >= s->eval_tasks)
-		return FAL_EINVAL;
-	if (w == NULL || s->eval_slot[task] == FAL_EVALUATED)
-		return 0;
-	uint32_t holder = s->eval_slot[task];
-	if (holder == FAL_NONE) { /* was taken from it, and nobody else has it yet */
-		for (uint32_t i = 0; i < s->eval_free_n; i++)
-			if (s->eval_free[i] == task)
-				s->eval_free[i] = s->eval_free[--s->eval_free_n];
-	} else {
-		s->worker[holder].evals--;
-		fal_refresh(s, &s->worker[holder], now);
-	}
-	s->eval_slot[task] = FAL_EVALUATED;
-	s->eval_left--;
-	fal_ewma(&w->eval_s, task_s);
-	w->base = now;
-	fal_refresh(s, w, now);
-	/* While nothing else is to be done, the next ones are there before it is idle. */
-	if (!s->open && w->evals <= w->lanes && fal_worker_active(w)) {
-		uint32_t n = (s->eval_free_n + 2 * s->active - 1) / (2 * s->active);
-		if (fal_eval_grant(s, w, n, now) < 0)
-			return FAL_ENOMEM;
-	}
-	int err = fal_eval_feed(s, now);
-	return err < 0 ? err : 1;
 }
 
 /* A silent worker gets nothing more until it speaks; others do what it owes. */
@@ -424,6 +418,12 @@ review(struct fal_sched *s, struct fal_worker *w, double now)
 		asked = true;
 		if (fal_emit(s, act) == NULL)
 			return FAL_ENOMEM;
+	}
+	if (fal_eval_overdue(s, w, now)) {
+		fal_eval_return(s, w);
+		w->no_evals = true;
+		fal_refresh(s, w, now);
+		return FAL_OK;
 	}
 	fal_refresh(s, w, now);
 	/* Its task may take twice as long as it took so far. */
@@ -474,7 +474,7 @@ fal_sched_ledger(const struct fal_sched *s)
 bool
 fal_sched_info(const struct fal_sched *s, uint32_t id, struct fal_worker_info *out)
 {
-	const struct fal_worker *w = find(s, id);
+	const struct fal_worker *w = fal_find(s, id);
 	if (w == NULL)
 		return false;
 	*out = (struct fal_worker_info){

@@ -3,7 +3,8 @@
  * No I/O and no clock of its own: time is an argument (seconds, any origin, never going
  * back), actions are queued and fetched by the caller.  So the same code runs live in
  * falcon-ps, in virtual time in falcon-proj and in the cluster simulator.  Cost per
- * event: O(log W) amortised, plus O(W + K log W) once per clock.
+ * event: O(log W) amortised, plus O(W + lanes + K log W) once per clock.
+ * Memory: O(W), where a worker that left counts until the next clock opens.
  *
  * Source: DESIGN section 7 (EPSP); the names follow falcon(7).
  */
@@ -70,9 +71,9 @@ void fal_sched_free(struct fal_sched *s);
 /* True when `name` is a scheme that fal_sched_new knows. */
 bool fal_scheme_known(const char *name);
 
-/* A worker is ready.  `id` >= 1 is new and larger than every id before.  task_s: its
- * own probe of a task at one lane, 0 if unknown; rtt: seconds, 0 if unknown.
- * 0 or FAL_ENOMEM, FAL_EINVAL. */
+/* A worker is ready.  `id`, from 1 to UINT32_MAX - 1, is new and larger than every id
+ * before.  task_s: its own probe of a task at one lane, 0 if unknown; rtt: seconds, 0 if
+ * unknown.  0 or FAL_ENOMEM, FAL_EINVAL. */
 struct fal_join {
 	uint32_t id;
 	uint32_t lanes_min, lanes_max, cores;
@@ -107,8 +108,9 @@ struct fal_claim_in {
 	int64_t loss;         /* fixed point */
 	bool nonfinite;       /* no result: its gradient was not finite */
 };
-/* 1 won, 0 lost (also: a clock that is over), or the ledger's error: a worker that
- * breaks the protocol, to be evicted by the caller. */
+/* 1 won, 0 lost (also: a clock that is over), or the ledger's error or FAL_ESTATE (more
+ * claims in this clock than tasks that it was granted, clones and tasks granted again
+ * included): a worker that breaks the protocol, to be evicted by the caller. */
 int fal_sched_claim(struct fal_sched *s, double now, const struct fal_claim_in *c);
 
 /* Where contribution `cid` of the open clock stands, or NULL: unknown or over.
@@ -129,7 +131,9 @@ void fal_sched_rtt(struct fal_sched *s, uint32_t id, double rtt);
 int fal_sched_charge(struct fal_sched *s, double now, uint32_t id, const char *why);
 
 /* Test tasks 0 … tasks-1 are to be evaluated: by workers that would wait, or, while no
- * clock is open, by everyone.  0 or FAL_ENOMEM, FAL_ESTATE (one is under way). */
+ * clock is open, by everyone.  Then they are taken from a worker that speaks but
+ * evaluates nothing for its deadline while another one is idle; it gets no more until it
+ * evaluates one or a clock opens.  0 or FAL_ENOMEM, FAL_ESTATE (one is under way). */
 int fal_sched_eval(struct fal_sched *s, double now, uint32_t tasks);
 /* The worker has evaluated `task`: 1 it counts, 0 it was done before, FAL_EINVAL. */
 int fal_sched_evaluated(struct fal_sched *s, double now, uint32_t id, uint32_t task,

@@ -25,15 +25,11 @@ crowding(const struct fal_worker *w, uint32_t lanes)
 static double
 own_task_s(const struct fal_worker *w, uint32_t lanes)
 {
-	if (w->lane_s[lanes] > 0)
-		return w->lane_s[lanes];
-	for (uint32_t d = 1; d <= w->lanes_max; d++)
-		for (int up = 0; up < 2; up++) {
-			uint32_t p = up ? lanes + d : lanes - d;
-			if (p >= 1 && p <= w->lanes_max && w->lane_s[p] > 0)
-				return w->lane_s[p] * crowding(w, lanes) / crowding(w, p);
-		}
-	return w->probe_s * crowding(w, lanes);
+	uint32_t p = w->pace[lanes].nearest;
+	if (p == lanes)
+		return w->pace[p].task_s;
+	return p > 0 ? w->pace[p].task_s * crowding(w, lanes) / crowding(w, p)
+		     : w->probe_s * crowding(w, lanes);
 }
 
 double
@@ -79,6 +75,18 @@ late_of(const struct fal_worker *w)
 	return mid + 6 * fmax(median(v, n), 0.05 * mid);
 }
 
+/* The first measurement at `p` lanes: the nearest one for the lane counts around it. */
+static void
+know(struct fal_worker *w, uint32_t p)
+{
+	for (uint32_t i = 1; i <= w->lanes_max; i++) {
+		uint32_t q = w->pace[i].nearest;
+		uint32_t to_p = i > p ? i - p : p - i, to_q = i > q ? i - q : q - i;
+		if (q == 0 || to_p < to_q || (to_p == to_q && p < q))
+			w->pace[i].nearest = p;
+	}
+}
+
 void
 fal_measured(struct fal_sched *s, struct fal_worker *w, double task_s)
 {
@@ -90,7 +98,9 @@ fal_measured(struct fal_sched *s, struct fal_worker *w, double task_s)
 	uint32_t n = w->recents < 3 ? w->recents : 3;
 	for (uint32_t i = 0; i < n; i++)
 		v[i] = w->recent[(w->recents - 1 - i) % FAL_RECENT];
-	fal_ewma(&w->lane_s[w->lanes], median(v, n));
+	if (w->pace[w->lanes].nearest != w->lanes)
+		know(w, w->lanes);
+	fal_ewma(&w->pace[w->lanes].task_s, median(v, n));
 }
 
 double

@@ -7,13 +7,19 @@
 
 enum { FAL_RECENT = 16 }; /* task times kept for medians */
 
+/* What is measured at one lane count. */
+struct fal_pace {
+	double task_s;    /* EWMA of a task's seconds; 0: unknown */
+	uint32_t nearest; /* nearest lane count with a known task_s; 0: none is known */
+};
+
 struct fal_worker {
 	uint32_t id;
 	bool gone, suspected;
 	uint32_t lanes, lanes_min, lanes_max, cores;
-	uint32_t lanes_held; /* clocks since the lanes last changed */
-	double *lane_s;      /* EWMA of a task's seconds by lane count; 0: unknown */
-	double probe_s;      /* its own probe at one lane; 0: unknown */
+	uint32_t lanes_held;   /* clocks since the lanes last changed */
+	struct fal_pace *pace; /* by lane count */
+	double probe_s;        /* its own probe at one lane; 0: unknown */
 	double recent[FAL_RECENT];
 	uint32_t recents;      /* measured tasks, ever */
 	double late_s;         /* what fal_late_s says of them; 0: nothing yet */
@@ -22,7 +28,9 @@ struct fal_worker {
 	double rtt;
 
 	uint32_t head, tail, queued; /* its task queue, by node */
+	uint32_t given, claims;      /* in this clock: grants to it, claims by it */
 	uint32_t evals;              /* eval tasks it holds */
+	bool no_evals;               /* it let some lie: no more until it does one */
 	uint32_t plan;               /* tasks about to be given to it */
 	uint32_t standby;            /* clocks in a row with share 0 */
 	double ready;                /* when it has pulled the clock's version */
@@ -59,8 +67,9 @@ struct fal_sched {
 	double eval_cost;
 	double typical_s; /* EWMA of a task's seconds over all workers; 0: unknown */
 
-	struct fal_worker *worker; /* by slot; slots are not reused */
+	struct fal_worker *worker; /* by slot, in order of ids; slots hold for a clock */
 	uint32_t workers;
+	uint32_t last_id; /* of all that ever joined */
 	size_t worker_cap;
 	uint32_t active; /* neither gone nor suspected */
 
@@ -85,8 +94,8 @@ struct fal_sched {
 	struct fal_heap planner; /* scratch of fal_plan */
 
 	uint32_t eval_tasks, eval_left; /* all; not yet evaluated */
-	uint32_t *eval_slot; /* by eval task: holder, FAL_NONE, FAL_EVALUATED */
-	size_t eval_slot_cap;
+	uint32_t *eval_holder; /* by eval task: worker id, 0: nobody, FAL_EVALUATED */
+	size_t eval_holder_cap;
 	uint32_t *eval_free;
 	uint32_t eval_free_n;
 	size_t eval_free_cap;
@@ -95,7 +104,7 @@ struct fal_sched {
 	size_t acts, act_next, act_cap;
 };
 
-#define FAL_EVALUATED (UINT32_MAX - 1)
+#define FAL_EVALUATED UINT32_MAX /* no worker's id */
 
 static inline bool
 fal_worker_active(const struct fal_worker *w)
@@ -109,11 +118,15 @@ fal_slot(const struct fal_sched *s, const struct fal_worker *w)
 	return (uint32_t)(w - s->worker);
 }
 
+/* sched.c: the worker with this id, or NULL: unknown or gone.  O(log W). */
+struct fal_worker *fal_find(const struct fal_sched *s, uint32_t id);
+
 /* speed.c: what is measured, and what is projected from it. */
 
 /* Seconds a task takes on a lane of `w` at `lanes` lanes; a guess if never measured. */
 double fal_task_s(const struct fal_sched *s, const struct fal_worker *w, uint32_t lanes);
 double fal_eval_s(const struct fal_sched *s, const struct fal_worker *w);
+/* A task took `task_s` seconds.  O(1), O(lanes) once for each lane count. */
 void fal_measured(struct fal_sched *s, struct fal_worker *w, double task_s);
 void fal_ewma(double *mean, double x); /* 0 means: no value yet */
 /* A task that has run for longer than this is late: median + 6·max(MAD, 5 %). */
@@ -158,7 +171,9 @@ int fal_plan(struct fal_sched *s, double now);
 
 /* eval.c */
 int fal_eval_feed(struct fal_sched *s, double now);
-int fal_eval_return(struct fal_sched *s, uint32_t slot);
-int fal_eval_grant(struct fal_sched *s, struct fal_worker *w, uint32_t n, double now);
+/* The eval tasks that `w` holds are anybody's again. */
+void fal_eval_return(struct fal_sched *s, struct fal_worker *w);
+/* True when `w` speaks but evaluates nothing, and somebody else waits for its tasks. */
+bool fal_eval_overdue(const struct fal_sched *s, const struct fal_worker *w, double now);
 
 #endif

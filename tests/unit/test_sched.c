@@ -2,7 +2,7 @@
  * by one.  Whole clusters under misfortune are the simulator's (tests/sim). */
 #include "base/err.h"
 #include "base/rng.h"
-#include "sched/sched.h"
+#include "sched/state.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <cmocka.h>
 
@@ -119,7 +120,8 @@ follow_all(void)
 {
 	struct fal_act a;
 	while (fal_sched_next(sched, &a))
-		follow(&a);
+		if (a.worker <= WORKERS) /* of the first ones only */
+			follow(&a);
 }
 
 static int
@@ -504,6 +506,35 @@ tick_until(enum fal_act_kind kind, uint32_t count)
 	check(acts[kind], count, "actions");
 }
 
+/* One stays, 1,000 come and go: only those of one clock take room. */
+static void
+slots_are_used_again(void **state)
+{
+	(void)state;
+	const uint32_t cycles = 1000;
+	uint32_t most = 0;
+	begin("epsp", 0);
+	join(1, 1, 1, 0.1);
+	for (uint32_t i = 0; i < cycles; i++, now += 1) {
+		struct fal_join guest = { 2 + i, 1, 1, 1, 0.1, 0 };
+		check(fal_sched_join(sched, now, &guest), 0, "join");
+		most = sched->workers > most ? sched->workers : most;
+		worker[1].n = 0;
+		open_clock(i, 4);
+		check(info(2 + i).work.share, 2, "share of the guest");
+		check(fal_sched_leave(sched, now, 2 + i), 0, "leave");
+		follow_all();
+		for (uint32_t t = 0; t < 4; t++)
+			check(claim_as(1, t, i + 1, none, 0.1), 1, "claim");
+		check(fal_sched_close(sched, now), 0, "close");
+	}
+	check(most, 3, "most slots");
+	open_clock(cycles, 4);
+	check(sched->workers, 1, "slots when one is left");
+	struct fal_join again = { 1 + cycles, 1, 1, 1, 0.1, 0 };
+	check(fal_sched_join(sched, now, &again), FAL_EINVAL, "the last guest's id");
+}
+
 /* A silent worker is asked after the deadline, suspected after another one. */
 static void
 silence_is_suspected(void **state)
@@ -555,6 +586,55 @@ answers_are_believed(void **state)
 	check(holds(1, 0), 1, "task 0");
 }
 
+/* --- claims beyond what was granted --------------------------------------------------
+ */
+
+static void
+claims_do_not_exceed_grants(void **state)
+{
+	(void)state;
+	begin("bsp", 0);
+	join(1, 1, 1, 0.1);
+	join(2, 1, 1, 0.1);
+	for (uint64_t clock = 0; clock < 2; clock++) {
+		worker[1].n = worker[2].n = 0;
+		open_clock(clock, 4);
+		uint32_t task = worker[1].q[0].task;
+		uint32_t seq = (uint32_t)clock + 1;
+		check(worker[1].n, 2, "granted");
+		check(claim_as(1, task, seq, none, 0.1), 1, "first claim");
+		check(claim_as(1, task, seq, none, 0.1), 0, "second claim");
+		for (uint32_t i = 0; i < 100; i++)
+			check(claim_as(1, task, seq, none, 0.1), FAL_ESTATE, "more");
+		check(claim_nonfinite(1, task), FAL_ESTATE, "more, non-finite");
+		check((int64_t)entries(FAL_ENTRY_LOST), 1, "entries of lost claims");
+		check(info(1).work.lost, 1, "lost");
+		check(claim_as(2, worker[2].q[0].task, seq, none, 0.1), 1, "another's");
+		fal_sched_close(sched, now);
+	}
+}
+
+/* What was fenced away and granted again is claimed again. */
+static void
+granted_again_is_claimed_again(void **state)
+{
+	(void)state;
+	begin("bsp", 0);
+	join(1, 1, 1, 0.1);
+	open_clock(0, 1);
+	struct fal_cid fills = none;
+	for (uint32_t seq = 1; seq <= 5; seq++) {
+		check(claim_as(1, 0, seq, fills, 0.1), 1, "claim");
+		tick_until(FAL_ACT_FENCE, seq);
+		hear(1);
+		check(acts[FAL_ACT_GRANT], seq + 1, "grants");
+		fills = last[FAL_ACT_GRANT].fills;
+		check(fills.seq, seq, "what it fills");
+	}
+	check(claim_as(1, 0, 5, none, 0.1), 0, "into a fenced one");
+	check(claim_as(1, 0, 6, fills, 0.1), FAL_ESTATE, "granted 6 times");
+}
+
 /* --- results that are not finite ---------------------------------------------------- */
 
 static void
@@ -601,7 +681,9 @@ nonfinite_again_decides_nothing(void **state)
 	open_clock(0, 1);
 	assert_true(holds(1, 0));
 	for (uint32_t i = 0; i < 5; i++) {
-		claim_nonfinite(1, 0);
+		/* Granted and cloned; after that it claims what it was not given. */
+		check(holds(1, 0), i < 2, "the fast one has it");
+		check(claim_nonfinite(1, 0), i < 2 ? 0 : FAL_ESTATE, "its claim");
 		check(holds(2, 0), 1, "the slow one runs it");
 		check(acts[FAL_ACT_REVOKE], 0, "revokes");
 		check(acts[FAL_ACT_STOP], 0, "stops");
@@ -663,6 +745,35 @@ lanes_that_help_stay(void **state)
 		play_clock(clock, 24);
 	check(worker[1].lanes, 4, "lanes");
 	check(acts[FAL_ACT_LANES], 1, "changes");
+}
+
+/* CPU seconds of some clocks of workers with the most lanes. */
+static double
+cpu_of(const char *scheme, uint32_t clocks)
+{
+	begin(scheme, 0);
+	for (uint32_t id = 1; id <= WORKERS; id++)
+		check(join(id, FAL_LANES_MAX, FAL_LANES_MAX, 0.1), 0, "join");
+	clock_t from = clock();
+	for (uint32_t i = 0; i < clocks; i++) {
+		for (uint32_t id = 1; id <= WORKERS; id++)
+			worker[id].n = 0;
+		open_clock(i, WORKERS);
+		check(fal_sched_close(sched, now), 0, "close");
+	}
+	double s = (double)(clock() - from) / CLOCKS_PER_SEC;
+	end(NULL);
+	return s;
+}
+
+/* Whoever may look at all lanes does not look at all pairs of them. */
+static void
+many_lanes_are_cheap(void **state)
+{
+	(void)state;
+	double fixed = cpu_of("bsp", 40), adapted = cpu_of("epsp", 40);
+	if (!(adapted < 4 * fixed + 0.01))
+		fail_msg("CPU: %g s when lanes adapt, %g s when not", adapted, fixed);
 }
 
 /* --- evaluation ------------------------------------------------------------------------
@@ -733,6 +844,107 @@ eval_tasks_come_back(void **state)
 	check(fal_sched_eval_done(sched), 1, "done");
 }
 
+/* A worker's eval tasks are its own when its slot is another one. */
+static void
+eval_tasks_outlive_a_slot(void **state)
+{
+	(void)state;
+	begin("epsp", 0.25);
+	for (uint32_t id = 1; id <= 3; id++)
+		join(id, 1, 1, 1);
+	check(fal_sched_eval(sched, now, 12), 0, "eval");
+	follow_all();
+	uint32_t mine = worker[3].evals;
+	assert_true(mine > 0);
+	check(fal_sched_leave(sched, now, 1), 0, "leave");
+	follow_all();
+	open_clock(0, 2);
+	check(sched->workers, 2, "slots");
+	check(sched->worker[1].id, 3, "the second slot's worker");
+	check(sched->worker[1].evals, mine, "eval tasks that it holds");
+	for (uint32_t i = 1; i <= mine; i++) {
+		uint32_t t = worker[3].eval[mine - i];
+		check(fal_sched_evaluated(sched, now, 3, t, 0.1), 1, "evaluated");
+		check(sched->worker[1].evals, mine - i, "eval tasks left");
+	}
+	check(fal_sched_leave(sched, now, 3), 0, "leave");
+}
+
+/* Evaluates all that worker `id` has; time passes, the others answer when asked. */
+static void
+evaluate_all(uint32_t id)
+{
+	for (uint32_t i = 0; i < 1000 && !fal_sched_eval_done(sched); i++) {
+		while (worker[id].evals > 0) {
+			uint32_t t = worker[id].eval[--worker[id].evals];
+			now += 0.025;
+			check(fal_sched_evaluated(sched, now, id, t, 0.025) >= 0, 1,
+			      "evaluated");
+			follow_all();
+		}
+		double wake = fal_sched_wake(sched);
+		if (wake == INFINITY)
+			break;
+		now = fmax(now, wake);
+		check(fal_sched_tick(sched, now), 0, "tick");
+		follow_all();
+		hear(1);
+		hear(2);
+	}
+	check(fal_sched_eval_done(sched), 1, "evaluation done");
+}
+
+/* It answers, but evaluates nothing: others do it, until it does or a clock opens. */
+static void
+idle_talk_evaluates_nothing(void **state)
+{
+	(void)state;
+	begin("epsp", 0.25);
+	join(1, 1, 1, 0.1);
+	join(2, 1, 1, 0.1);
+	check(fal_sched_eval(sched, now, 16), 0, "eval");
+	follow_all();
+	assert_true(worker[1].evals > 0);
+	uint32_t had = worker[1].evals;
+	evaluate_all(2);
+	check(info(1).suspected, 0, "suspected");
+	check(worker[1].evals, had, "what the talker was given");
+	assert_true(now < 2);
+	check(fal_sched_eval(sched, now, 16), 0, "eval");
+	follow_all();
+	check(worker[1].evals, had, "of the next evaluation");
+	check(fal_sched_evaluated(sched, now, 1, worker[1].eval[0], 0.1), 1, "one");
+	follow_all();
+	assert_true(worker[1].evals > had); /* it is trusted again */
+	had = worker[1].evals;
+	evaluate_all(2);
+	check(worker[1].evals, had, "what it was given until it was late again");
+	open_clock(0, 2);
+	fal_sched_close(sched, now);
+	check(fal_sched_eval(sched, now, 16), 0, "eval");
+	follow_all();
+	assert_true(worker[1].evals > had); /* a clock was opened */
+	evaluate_all(2);
+}
+
+/* Alone, it keeps what it has: nobody would do it sooner. */
+static void
+slow_evaluation_alone(void **state)
+{
+	(void)state;
+	begin("epsp", 0.25);
+	join(1, 1, 1, 0.1);
+	check(fal_sched_eval(sched, now, 4), 0, "eval");
+	follow_all();
+	uint32_t had = worker[1].evals;
+	for (uint32_t i = 1; i <= 5; i++) {
+		tick_until(FAL_ACT_PING, i);
+		hear(1);
+	}
+	check(worker[1].evals, had, "eval tasks");
+	check(sched->worker[0].evals, had, "eval tasks that it holds");
+}
+
 /* --- nonsense
  * ---------------------------------------------------------------------------- */
 
@@ -751,6 +963,10 @@ nonsense_is_refused(void **state)
 	check(join(1, 1, 0, 1), FAL_EINVAL, "no cores");
 	check(join(1, FAL_LANES_MAX, UINT32_MAX, 1e9), 0, "the most");
 	check(join(1, 1, 1, 1), FAL_EINVAL, "an id again");
+	struct fal_join bad = { 0, 1, 1, 1, 1, 0 };
+	check(fal_sched_join(sched, now, &bad), FAL_EINVAL, "id 0");
+	bad.id = UINT32_MAX;
+	check(fal_sched_join(sched, now, &bad), FAL_EINVAL, "the largest id");
 	check(claim_as(1, 0, 1, none, 1), 0, "no clock is open");
 	open_clock(3, 2);
 	check(claim_as(5, 0, 1, none, 1), 0, "an unknown worker");
@@ -779,16 +995,23 @@ main(void)
 		TEST(last_task_is_cloned),
 		TEST(bsp_is_static),
 		TEST(leave_is_filled),
+		TEST(slots_are_used_again),
 		TEST(silence_is_suspected),
 		TEST(answers_are_believed),
+		TEST(claims_do_not_exceed_grants),
+		TEST(granted_again_is_claimed_again),
 		TEST(nonfinite_twice_stops),
 		TEST(nonfinite_alone),
 		TEST(nonfinite_again_decides_nothing),
 		TEST(second_charge_evicts),
 		TEST(lanes_follow_the_projection),
 		TEST(lanes_that_help_stay),
+		TEST(many_lanes_are_cheap),
 		TEST(eval_is_for_who_would_wait),
 		TEST(eval_tasks_come_back),
+		TEST(eval_tasks_outlive_a_slot),
+		TEST(idle_talk_evaluates_nothing),
+		TEST(slow_evaluation_alone),
 		TEST(nonsense_is_refused),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
