@@ -1,11 +1,11 @@
 /* falcon-key: makes and shows keys. */
 #include "base/err.h"
+#include "cli/cli.h"
 #include "file.h"
 #include "sec/keyring.h"
 #include "sec/noise.h"
 
 #include <errno.h>
-#include <popt.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,32 +14,22 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { DONE = 0, FAILED = 1, USAGE = 2 };
-
+#define PROG "falcon-key"
 #define LINE_MAX_BYTES 256 /* the longest line that falcon-key writes is shorter */
 
 /* The options of `falcon-key new`; NULL: not given. */
 struct options {
-	char *keyring, *role, *name, *expires;
+	const char *keyring, *role, *name, *expires;
 };
 
 /* One line on stderr; returns `status`. */
-static int __attribute__((format(printf, 2, 3))) say(int status, const char *fmt, ...)
-{
-	va_list ap;
-	fputs("falcon-key: ", stderr);
-	va_start(ap, fmt);
-	vfprintf(stderr, fmt, ap);
-	va_end(ap);
-	fputc('\n', stderr);
-	return status;
-}
+#define say(status, ...) (fal_cli_err(PROG, __VA_ARGS__), (status))
 
 /* The same for `err` at `object`; a file that is too large is a bad file. */
 static int
 fail(const char *object, int err)
 {
-	return say(err == FAL_ELIMIT ? USAGE : FAILED, "%s: %s", object,
+	return say(err == FAL_ELIMIT ? FAL_EXIT_USAGE : FAL_EXIT_NO, "%s: %s", object,
 		   err == FAL_EIO ? strerror(errno) : fal_strerror(err));
 }
 
@@ -51,9 +41,10 @@ read_keys(const char *path, struct text *text)
 	if (err < 0)
 		return fail(path, err);
 	if (text->exposed)
-		say(DONE, "%s: warning: others can read this secret; chmod go= '%s'",
-		    path, path);
-	return DONE;
+		fal_cli_err(PROG,
+			    "%s: warning: others can read this secret; chmod go= '%s'",
+			    path, path);
+	return FAL_EXIT_DONE;
 }
 
 /* "NAME ROLE KEY", with what follows, to `out` of LINE_MAX_BYTES in locked memory. */
@@ -105,7 +96,7 @@ cmd_init(const char *dir)
 	}
 	int err = dir_create(dir, name, text, FILES);
 	fal_secret_free(s);
-	return err < 0 ? fail(dir, err) : DONE;
+	return err < 0 ? fail(dir, err) : FAL_EXIT_DONE;
 }
 
 /* The keyring `old` with the line `add`, in locked memory. */
@@ -132,8 +123,8 @@ warn_of_output(void)
 	struct stat st;
 	if (fstat(STDOUT_FILENO, &st) == 0 && S_ISREG(st.st_mode) &&
 	    (st.st_mode & (S_IRGRP | S_IROTH)) != 0)
-		say(DONE, "standard output: warning: others can read this file; "
-			  "use umask 077");
+		fal_cli_err(PROG, "standard output: warning: others can read this file; "
+				  "use umask 077");
 }
 
 /* Prints the client's line and then puts the keyring's line in place: a key that nobody
@@ -147,9 +138,9 @@ hand_out(const char *path, const struct text *old, const char *add, const char *
 	char *text = with_line(old, add, &n);
 	if (text == NULL)
 		return fail(path, FAL_ENOMEM);
-	int status = DONE;
+	int status = FAL_EXIT_DONE;
 	if (fal_keyring_parse(text, n, path, &kr, &diag) < 0) {
-		status = say(FAILED, "%s", diag.text);
+		status = say(FAL_EXIT_NO, "%s", diag.text);
 		goto free_text;
 	}
 	fal_keyring_free(kr);
@@ -175,7 +166,8 @@ new_key(const char *path, const struct text *old, const struct options *o,
 	struct fal_keyring *kr;
 	int err = fal_keyring_parse(old->p, old->n, path, &kr, &diag);
 	if (err < 0)
-		return say(err == FAL_ENOMEM ? FAILED : USAGE, "%s", diag.text);
+		return say(err == FAL_ENOMEM ? FAL_EXIT_NO : FAL_EXIT_USAGE, "%s",
+			   diag.text);
 	struct {
 		uint8_t psk[FAL_KEY_BYTES];
 		char keyring[LINE_MAX_BYTES], client[LINE_MAX_BYTES];
@@ -213,16 +205,17 @@ cmd_new(const struct options *o)
 	enum fal_role parsed;
 	int64_t end;
 	if (o->keyring == NULL)
-		return say(USAGE, "new: --keyring FILE is missing");
+		return say(FAL_EXIT_USAGE, "new: --keyring FILE is missing");
 	if (fal_role_parse(role, &parsed) < 0)
-		return say(USAGE,
+		return say(FAL_EXIT_USAGE,
 			   "--role: '%s' is not observe, work, shard, control or all",
 			   role);
 	if (o->name != NULL && !fal_name_valid(o->name))
-		return say(USAGE, "--name: '%s' is not 1 to 63 of A-Z a-z 0-9 . _ -",
-			   o->name);
+		return say(FAL_EXIT_USAGE,
+			   "--name: '%s' is not 1 to 63 of A-Z a-z 0-9 . _ -", o->name);
 	if (o->expires != NULL && fal_expiry_parse(o->expires, &end) < 0)
-		return say(USAGE, "--expires: '%s' is not a date YYYY-MM-DD", o->expires);
+		return say(FAL_EXIT_USAGE, "--expires: '%s' is not a date YYYY-MM-DD",
+			   o->expires);
 	/* A link is not to be replaced by a file. */
 	char *path = realpath(o->keyring, NULL);
 	if (path == NULL)
@@ -234,7 +227,7 @@ cmd_new(const struct options *o)
 		goto free_path;
 	}
 	status = read_keys(path, &old);
-	if (status == DONE) {
+	if (status == FAL_EXIT_DONE) {
 		status = new_key(path, &old, o, role);
 		fal_secret_free(old.p);
 	}
@@ -285,7 +278,7 @@ cmd_show(const char *path)
 	struct fal_client_key *client;
 	struct fal_keyring *kr;
 	int status = read_keys(path, &text);
-	if (status != DONE)
+	if (status != FAL_EXIT_DONE)
 		return status;
 	/* Only a client's key has a coordinator's key at the end of its line. */
 	if (fal_client_key_parse(text.p, text.n, path, &client, NULL) == FAL_OK) {
@@ -299,102 +292,60 @@ cmd_show(const char *path)
 		show_keyring(kr);
 		fal_keyring_free(kr);
 	} else {
-		status = say(USAGE, "%s", diag.text);
+		status = say(FAL_EXIT_USAGE, "%s", diag.text);
 	}
 	fal_secret_free(text.p);
-	if (fflush(stdout) == EOF || ferror(stdout))
-		return fail("standard output", FAL_EIO);
-	return status;
+	return fal_cli_finish(PROG, status);
 }
 
 /* Chooses the command; `new` alone has options. */
 static int
-run(const char **arg, const struct options *o)
+run(const struct fal_cli *cli, const struct options *o)
 {
-	int n = 0;
-	while (arg != NULL && arg[n] != NULL)
-		n++;
-	if (n == 0)
-		return say(USAGE, "init, new or show is missing; see --help");
+	const char *const *arg = cli->arg;
+	const size_t n = cli->n_args;
 	const bool plain = o->keyring == NULL && o->role == NULL && o->name == NULL &&
 			   o->expires == NULL;
 	if (strcmp(arg[0], "new") == 0)
-		return n == 1 ? cmd_new(o) : say(USAGE, "%s: not expected here", arg[1]);
+		return n == 1 ? cmd_new(o)
+			      : say(FAL_EXIT_USAGE, "%s: not expected here", arg[1]);
 	const bool init = strcmp(arg[0], "init") == 0;
 	if (!init && strcmp(arg[0], "show") != 0)
-		return say(USAGE, "%s: not init, new or show", arg[0]);
+		return say(FAL_EXIT_USAGE, "%s: not init, new or show", arg[0]);
 	if (!plain)
-		return say(USAGE, "%s: takes no options", arg[0]);
+		return say(FAL_EXIT_USAGE, "%s: takes no options", arg[0]);
 	if (n != 2)
-		return say(USAGE, "%s: takes one %s", arg[0], init ? "DIR" : "FILE");
+		return say(FAL_EXIT_USAGE, "%s: takes one %s", arg[0],
+			   init ? "DIR" : "FILE");
 	return init ? cmd_init(arg[1]) : cmd_show(arg[1]);
-}
-
-/* Reads the options; -1 to go on, else the exit status. */
-static int
-read_options(poptContext con, struct options *o)
-{
-	for (int c; (c = poptGetNextOpt(con)) != -1;) {
-		if (c < 0)
-			return say(USAGE, "%s: %s", poptBadOption(con, 0),
-				   poptStrerror(c));
-		if (c == 'h') {
-			poptPrintHelp(con, stdout, 0);
-			return DONE;
-		}
-		if (c == 'V') {
-			puts("falcon-key " FAL_VERSION);
-			return DONE;
-		}
-		/* The letters stand in the order of the fields. */
-		static const char letters[] = "Krne";
-		static const char *const names[] = { "keyring", "role", "name",
-						     "expires" };
-		const size_t i = (size_t)(strchr(letters, c) - letters);
-		char **to =
-			(char **[]){ &o->keyring, &o->role, &o->name, &o->expires }[i];
-		char *value = poptGetOptArg(con);
-		if (*to != NULL) {
-			free(value);
-			return say(USAGE, "--%s: given twice", names[i]);
-		}
-		*to = value;
-	}
-	return -1;
 }
 
 int
 main(int argc, char **argv)
 {
-	struct poptOption table[] = {
-		{ "keyring", 'K', POPT_ARG_STRING, NULL, 'K',
-		  "new: the keyring that the key is added to", "FILE" },
-		{ "role", 'r', POPT_ARG_STRING, NULL, 'r',
-		  "new: observe, work (default), shard, control or all", "ROLE" },
-		{ "name", 'n', POPT_ARG_STRING, NULL, 'n',
-		  "new: the key's name (default: ROLE-FINGERPRINT)", "NAME" },
-		{ "expires", 'e', POPT_ARG_STRING, NULL, 'e',
-		  "new: the last day of the key, UTC", "YYYY-MM-DD" },
-		{ "help", 'h', POPT_ARG_NONE, NULL, 'h', "Show this help and exit",
-		  NULL },
-		{ "version", 'V', POPT_ARG_NONE, NULL, 'V', "Show the version and exit",
-		  NULL },
-		POPT_TABLEEND
-	};
 	struct options o = { 0 };
-	poptContext con =
-		poptGetContext("falcon-key", argc, (const char **)argv, table, 0);
-	if (con == NULL)
-		return fail("options", FAL_ENOMEM);
-	poptSetOtherOptionHelp(con, "init DIR | new --keyring FILE [OPTION...] | "
-				    "show FILE");
-	int status = read_options(con, &o);
+	const struct fal_opt opts[] = {
+		{ "keyring", 'K', FAL_OPT_TEXT, &o.keyring,
+		  "new: the keyring that the key is added to", "FILE" },
+		{ "role", 'r', FAL_OPT_TEXT, &o.role,
+		  "new: observe, work (default), shard, control or all", "ROLE" },
+		{ "name", 'n', FAL_OPT_TEXT, &o.name,
+		  "new: the key's name (default: ROLE-FINGERPRINT)", "NAME" },
+		{ "expires", 'e', FAL_OPT_TEXT, &o.expires,
+		  "new: the last day of the key, UTC", "YYYY-MM-DD" },
+	};
+	struct fal_cli cli = {
+		.prog = PROG,
+		.args = "init DIR | new --keyring FILE | show FILE",
+		.opts = opts,
+		.n_opts = sizeof(opts) / sizeof(opts[0]),
+		.min_args = 1,
+		.max_args = 2,
+	};
+	fal_cli_hide_memory();
+	int status = fal_cli_parse(&cli, argc, argv);
 	if (status < 0)
-		status = run(poptGetArgs(con), &o);
-	poptFreeContext(con);
-	free(o.keyring);
-	free(o.role);
-	free(o.name);
-	free(o.expires);
+		status = run(&cli, &o);
+	fal_cli_free(&cli);
 	return status;
 }

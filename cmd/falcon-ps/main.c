@@ -4,6 +4,7 @@
 #include "cli/cli.h"
 #include "cli/file.h"
 #include "model/safetensors.h"
+#include "net/options.h"
 #include "sched/sched.h"
 #include "serve.h"
 #include "state.h"
@@ -12,6 +13,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -60,6 +62,14 @@ say_bad_file(const struct fal_diag *diag, int err)
 	return err == FAL_ENOMEM ? FAL_EXIT_NO : FAL_EXIT_USAGE;
 }
 
+/* A trace under such a name would not be what readers take it for. */
+static bool
+ends_in_zst(const char *path)
+{
+	size_t n = path != NULL ? strlen(path) : 0;
+	return n >= 4 && strcmp(path + n - 4, ".zst") == 0;
+}
+
 /* Judges options and files.  0 or an exit code. */
 static int
 check(struct run *r, const char *path)
@@ -72,6 +82,13 @@ check(struct run *r, const char *path)
 	if (fal_compress_parse(o->compress, &r->compress) < 0) {
 		fal_cli_err(PROG, "--compress: '%s' is not auto, always or never",
 			    o->compress);
+		return FAL_EXIT_USAGE;
+	}
+	if (ends_in_zst(o->trace)) {
+		fal_cli_err(PROG,
+			    "--trace: '%s': traces are written plain; leave out "
+			    ".zst",
+			    o->trace);
 		return FAL_EXIT_USAGE;
 	}
 	err = ps_job_load(&r->job, path, o->set.v, o->set.n, &diag);
@@ -129,7 +146,8 @@ result_json(const struct run *r, const struct ps_outcome *o, struct fal_buf *out
 		    o->seconds, s->moved, s->cloned, s->filled, s->lost);
 }
 
-/* Prints what result_json made, now or in a run before: the job is done.  An exit code. */
+/* Prints what result_json made, now or in a run before: the job is done.  An exit code.
+ */
 static int
 print_result(const struct run *r, const struct fal_buf *json)
 {
@@ -153,6 +171,33 @@ print_result(const struct run *r, const struct fal_buf *json)
 	}
 	json_decref(o);
 	return err == 0 ? FAL_EXIT_DONE : FAL_EXIT_NO;
+}
+
+/* The job is done: keeps the model, then the result, and prints it. */
+static int
+finish(void *arg, const float *params, struct ps_outcome *o, struct fal_diag *diag)
+{
+	struct run *r = arg;
+	struct fal_buf out = { 0 };
+	uint8_t digest[FAL_HASH_BYTES];
+	int err = fal_safetensors_put(r->job.model, params, NULL, 0, &out);
+	if (err == FAL_OK)
+		err = fal_cli_write(r->model_path, out.p, out.n, 0644, diag);
+	fal_sha256(out.p, out.n, digest);
+	fal_hex(digest, sizeof(digest), o->sha256);
+	fal_buf_clear(&out);
+	if (err == FAL_OK) {
+		result_json(r, o, &out);
+		err = out.err;
+	}
+	if (err == FAL_OK)
+		err = fal_cli_write(r->result_path, out.p, out.n, 0644, diag);
+	if (err == FAL_OK) {
+		print_result(r, &out);
+		fflush(stdout); /* the end may be far; errors are said there */
+	}
+	fal_buf_free(&out);
+	return err;
 }
 
 /* Trains.  An exit code. */
@@ -221,8 +266,7 @@ serve(struct run *r)
 		code = FAL_EXIT_NO;
 	} else if (r->state.done) {
 		fal_cli_err(PROG, "%s: the job is done", r->job.job.name);
-		fwrite(r->state.result.p, 1, r->state.result.n, stdout);
-		code = FAL_EXIT_DONE;
+		code = print_result(r, &r->state.result);
 	} else {
 		code = train(r);
 	}

@@ -2,8 +2,8 @@
 #include "live.h"
 
 #include "cli/cli.h"
-#include "cli/file.h"
 #include "net/dial.h"
+#include "net/options.h"
 #include "sec/secret.h"
 #include "stat.h"
 #include "wire/msg.h"
@@ -14,7 +14,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define KEY_FILE_MAX 4096 /* bytes */
+enum {
+	FIRST_MS = 10000, /* for reaching the coordinator at all */
+	RETRY_MIN_MS = 100,
+	RETRY_MAX_MS = 1000
+};
 
 struct session {
 	const struct stat_live *live;
@@ -22,8 +26,9 @@ struct session {
 	char at[FAL_ADDR_MAX + 16]; /* the address as text */
 	uv_loop_t loop;
 	uv_signal_t sigint;
-	uv_timer_t silence;
-	struct fal_chan *c; /* NULL: closed */
+	uv_timer_t silence, retry;
+	uint64_t began, pause; /* ms: first attempt; until the next one */
+	struct fal_chan *c;    /* NULL: closed */
 	bool opened, over;
 	int code;
 };
@@ -40,6 +45,7 @@ end(struct session *s, int code)
 		fal_chan_kill(s->c);
 	uv_close((uv_handle_t *)&s->sigint, NULL);
 	uv_close((uv_handle_t *)&s->silence, NULL);
+	uv_close((uv_handle_t *)&s->retry, NULL);
 }
 
 static void
@@ -109,6 +115,31 @@ on_msg(void *arg, struct fal_chan *c, const uint8_t *p, size_t n)
 	}
 }
 
+static int dial(struct session *s);
+
+static void
+on_retry(uv_timer_t *h)
+{
+	struct session *s = h->data;
+	int err = dial(s);
+	if (err == FAL_OK)
+		return;
+	fal_cli_err(PROG, "%s: %s", s->at, fal_strerror(err));
+	end(s, (int)fal_cli_exit(err));
+}
+
+/* Whether there will be one more attempt: a coordinator that was just started does not
+ * listen yet. */
+static bool
+try_again(struct session *s)
+{
+	if (uv_now(&s->loop) - s->began + s->pause > FIRST_MS)
+		return false;
+	uv_timer_start(&s->retry, on_retry, s->pause, 0);
+	s->pause = s->pause * 2 < RETRY_MAX_MS ? s->pause * 2 : RETRY_MAX_MS;
+	return true;
+}
+
 /* The exit code for an end that we did not choose. */
 static int
 code_of(const struct session *s, int err)
@@ -132,32 +163,45 @@ on_close(void *arg, struct fal_chan *c, int err, const char *reason)
 		end(s, FAL_EXIT_NOPERM);
 		return;
 	}
+	const int code = code_of(s, err);
+	if (code == FAL_EXIT_TEMPFAIL && try_again(s))
+		return;
 	fal_cli_err(PROG, "%s", reason); /* which begins with the address */
-	end(s, code_of(s, err));
+	end(s, code);
 }
 
 /* Dials and asks; 0, or an error. */
 static int
-begin(struct session *s)
+dial(struct session *s)
 {
 	const struct fal_chan_ops ops = { s, on_open, on_msg, NULL, on_close };
 	const struct fal_msg ask = { .type = FAL_MSG_FOLLOW,
 				     .follow.live = s->live->follow };
 	struct fal_buf msg = { 0 };
-	s->sigint.data = s->silence.data = s;
-	uv_timer_init(&s->loop, &s->silence); /* cannot fail */
-	int err = uv_signal_init(&s->loop, &s->sigint) < 0 ? FAL_EIO : FAL_OK;
-	assert(err == 0 && "a loop has its pipe for signals");
-	if (s->live->follow && uv_signal_start(&s->sigint, on_sigint, SIGINT) < 0)
-		return FAL_EIO;
-	err = fal_dial(&s->loop, s->live->addr, s->key, &(struct fal_chan_opt){ 0 }, &ops,
-		       &s->c);
+	int err = fal_dial(&s->loop, s->live->addr, s->key, &(struct fal_chan_opt){ 0 },
+			   &ops, &s->c);
 	if (err == 0)
 		err = fal_msg_put(&msg, &ask);
 	if (err == 0)
 		err = fal_chan_send(s->c, &msg, FAL_SEND_CONTROL);
 	fal_buf_free(&msg);
 	return err;
+}
+
+/* Sets up what the session needs, and dials. */
+static int
+begin(struct session *s)
+{
+	s->sigint.data = s->silence.data = s->retry.data = s;
+	uv_timer_init(&s->loop, &s->silence); /* cannot fail */
+	uv_timer_init(&s->loop, &s->retry);
+	int err = uv_signal_init(&s->loop, &s->sigint) < 0 ? FAL_EIO : FAL_OK;
+	assert(err == 0 && "a loop has its pipe for signals");
+	if (s->live->follow && uv_signal_start(&s->sigint, on_sigint, SIGINT) < 0)
+		return FAL_EIO;
+	s->began = uv_now(&s->loop);
+	s->pause = RETRY_MIN_MS;
+	return dial(s);
 }
 
 static int
@@ -182,45 +226,18 @@ run(const struct stat_live *live, const struct fal_client_key *key)
 	return s.code;
 }
 
-/* Reads the key file; an exit code. */
-static int
-load_key(const char *option, struct fal_client_key **key)
-{
-	struct fal_diag diag;
-	size_t n;
-	int err, code = FAL_EXIT_NO;
-	char *path = fal_cli_key(option);
-	if (path == NULL) {
-		fal_cli_err(PROG, "no key: %s (see --key)", strerror(errno));
-		return FAL_EXIT_USAGE;
-	}
-	char *text = fal_secret_alloc(KEY_FILE_MAX);
-	if (text == NULL) {
-		fal_cli_err(PROG, "%s", fal_strerror(FAL_ENOMEM));
-		goto free_path;
-	}
-	err = fal_cli_read_into(path, text, KEY_FILE_MAX, &n, &diag);
-	if (err == 0)
-		err = fal_client_key_parse(text, n, path, key, &diag);
-	if (err < 0)
-		fal_cli_err(PROG, "%s", diag.text);
-	/* A file that is not there is a bad argument, one that is locked away is not. */
-	code = err == FAL_ENOENT || err == FAL_EIO ? FAL_EXIT_USAGE
-						   : (int)fal_cli_exit(err);
-	fal_secret_free(text);
-free_path:
-	free(path);
-	return code;
-}
-
 int
 stat_live(const struct stat_live *live)
 {
 	struct fal_client_key *key;
-	int code = load_key(live->key, &key);
-	if (code != FAL_EXIT_DONE)
-		return code;
-	code = run(live, key);
+	struct fal_diag diag;
+	fal_cli_hide_memory();
+	int err = fal_client_key_load(live->key, FAL_ROLE_NONE, &key, &diag);
+	if (err < 0) {
+		fal_cli_err(PROG, "%s", diag.text);
+		return fal_cli_exit_file(err);
+	}
+	int code = run(live, key);
 	fal_secret_free(key);
 	return code;
 }

@@ -2,12 +2,11 @@
 #include "base/mem.h"
 #include "base/parse.h"
 #include "cli/cores.h"
-#include "cli/file.h"
 #include "eval.h"
+#include "net/options.h"
 #include "sched/sched.h"
 #include "session.h"
 
-#include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,20 +48,6 @@ parse_lanes(const char *s, struct work_opt *opt)
 	return FAL_OK;
 }
 
-static int
-parse_compress(const char *s, enum fal_compress *out)
-{
-	static const char *const words[] = { [FAL_COMPRESS_NEVER] = "never",
-					     [FAL_COMPRESS_ALWAYS] = "always",
-					     [FAL_COMPRESS_AUTO] = "auto" };
-	for (unsigned i = 0; i < sizeof(words) / sizeof(words[0]); i++)
-		if (strcmp(s, words[i]) == 0) {
-			*out = (enum fal_compress)i;
-			return FAL_OK;
-		}
-	return FAL_EINVAL;
-}
-
 /* Turns texts into what they mean; 0 or an exit code. */
 static int
 check(const struct given *t, const char *addr, struct work_opt *opt)
@@ -79,7 +64,7 @@ check(const struct given *t, const char *addr, struct work_opt *opt)
 		return usage("lanes", t->lanes, "MIN:MAX, or a number");
 	if (t->name != NULL && !fal_name_valid(t->name))
 		return usage("name", t->name, "1 to 63 of A-Z a-z 0-9 . _ -");
-	if (t->compress != NULL && parse_compress(t->compress, &opt->compress) < 0)
+	if (t->compress != NULL && fal_compress_parse(t->compress, &opt->compress) < 0)
 		return usage("compress", t->compress, "auto, always or never");
 	if (t->emulate != NULL &&
 	    emulate_parse(t->emulate, opt->lanes_max, &opt->emulate, &diag) < 0) {
@@ -96,33 +81,13 @@ check(const struct given *t, const char *addr, struct work_opt *opt)
 static int
 read_key(const char *option, struct fal_client_key **out)
 {
-	struct fal_buf text = { 0 };
 	struct fal_diag diag;
-	char *path = fal_cli_key(option);
-	if (path == NULL) {
-		fal_cli_err(PROG, "%s",
-			    errno == ENOENT ? "no key: give --key FILE"
-					    : strerror(errno));
-		return errno == ENOENT ? FAL_EXIT_USAGE : FAL_EXIT_NO;
-	}
-	int code = FAL_EXIT_DONE;
-	int err = fal_cli_read(path, FAL_KEYRING_MAX, &text, &diag);
+	fal_cli_hide_memory();
+	int err = fal_client_key_load(option, FAL_ROLE_WORK, out, &diag);
 	if (err == FAL_OK)
-		err = fal_client_key_parse((char *)text.p, text.n, path, out, &diag);
-	if (err < 0) {
-		fal_cli_err(PROG, "%s", diag.text);
-		code = err == FAL_ENOMEM ? FAL_EXIT_NO : FAL_EXIT_USAGE;
-	} else if (!fal_role_may((*out)->role, FAL_ROLE_WORK)) {
-		fal_cli_err(PROG, "%s: a key of role %s may not work", path,
-			    fal_role_name((*out)->role));
-		fal_secret_free(*out);
-		code = FAL_EXIT_NOPERM;
-	}
-	if (text.n > 0)
-		fal_secret_wipe(text.p, text.n);
-	fal_buf_free(&text);
-	free(path);
-	return code;
+		return FAL_EXIT_DONE;
+	fal_cli_err(PROG, "%s", diag.text);
+	return fal_cli_exit_file(err);
 }
 
 /* Where chunks are kept: `option`, "none" for nowhere, else the user's cache; to be
@@ -177,7 +142,7 @@ main(int argc, char **argv)
 	struct work_opt opt = { .compress = FAL_COMPRESS_AUTO };
 	const struct fal_opt opts[] = {
 		{ "key", 'k', FAL_OPT_TEXT, &t.key, "the client key", "FILE" },
-		{ "lanes", 'l', FAL_OPT_TEXT, &t.lanes,
+		{ "lanes", 0, FAL_OPT_TEXT, &t.lanes,
 		  "how many tasks may run at a time (default: 1 to the cores)",
 		  "MIN:MAX" },
 		{ "name", 'n', FAL_OPT_TEXT, &t.name,

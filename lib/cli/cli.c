@@ -11,6 +11,8 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 enum { OPT_HELP = 1, OPT_VERSION, OPT_FIRST }; /* popt's val of each option */
@@ -246,6 +248,20 @@ fal_cli_exit(int err)
 	default:
 		return FAL_EXIT_NO;
 	}
+}
+
+int
+fal_cli_exit_file(int err)
+{
+	return err == FAL_ENOENT || err == FAL_EIO ? FAL_EXIT_USAGE : fal_cli_exit(err);
+}
+
+void
+fal_cli_hide_memory(void)
+{
+	/* Neither can fail: both give up what the process has. */
+	(void)setrlimit(RLIMIT_CORE, &(struct rlimit){ 0, 0 });
+	(void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
 }
 
 int

@@ -75,6 +75,15 @@ void fal_cli_err(const char *prog, const char *fmt, ...)
  * the wrong moment, _NOPERM for what is not permitted, else _NO. */
 int fal_cli_exit(int err);
 
+/* The same for a file that the command line names and that could not be read: what is
+ * wrong with it is bad input, one that is locked away is FAL_EXIT_NOPERM. */
+int fal_cli_exit_file(int err);
+
+/* For programs that hold keys, before these are read: from now on there is no core dump
+ * of this process, and no other process of its user can read its memory (prctl(2),
+ * PR_SET_DUMPABLE; getrlimit(2), RLIMIT_CORE). */
+void fal_cli_hide_memory(void);
+
 /* Flushes stdout; FAL_EXIT_NO with a line on stderr when what was written did not get
  * there (a full disk), else `code`. */
 int fal_cli_finish(const char *prog, int code);

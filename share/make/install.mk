@@ -5,7 +5,7 @@
 INSTALLED := $(foreach f,$(PROG_BIN),$(f):bin/$(notdir $(f))) \
 	$(foreach f,$(wildcard man/*.[157]),$(f):share/man/man$(subst .,,$(suffix \
 		$(f)))/$(notdir $(f))) \
-	$(foreach f,$(wildcard share/models/* share/jobs/* share/data/* share/systemd/*),\
+	$(foreach f,$(wildcard share/models/* share/jobs/* share/data/fetch share/systemd/*),\
 		$(f):share/falcon/$(f:share/%=%))
 
 # Executables stay executable.

@@ -123,3 +123,62 @@ tap() {
 		}
 	done
 }
+
+# places JOB: the folders of its data that are not the system's.
+places() {
+	sed -n 's/^\(train\|test\)-\(images\|labels\) = \([^/].*\)/\3/p' "$1" |
+		while read -r path; do
+			realpath -m "$(dirname "$1")/$(dirname "$path")"
+		done | sort -u
+}
+
+# fetched SHARE SET: fetch, where the set is there already, as published.
+fetched() {
+	mkdir -p "$tmp/bin" "$1/data/$2"
+	touch "$1/data/$2/x"
+	printf '#!/bin/sh\nexit 0\n' >"$tmp/bin/sha256sum"
+	chmod +x "$tmp/bin/sha256sum"
+	PATH=$tmp/bin:$PATH "$1/data/fetch" "$2"
+}
+
+@test "jobs look for their data where fetch puts them, in the sources and installed" {
+	mkdir -p "$tmp/sources/share/data"
+	cp Makefile "$tmp/sources"
+	cp -r share/deps share/jobs share/make share/models share/systemd "$tmp/sources/share"
+	cp share/data/fetch "$tmp/sources/share/data"
+	for share in "$tmp/sources/share" "$tmp/dest/usr/share/falcon"; do
+		for name in mnist=mnist-mlp digits=digits-softmax; do
+			set=${name%=*}
+			run fetched "$share" "$set"
+			same "fetch $set" "$output" "$set: already in $share/data/$set"
+			same "$name" "$(places "$share/jobs/${name#*=}.job")" "$share/data/$set"
+		done
+		# What was fetched is not installed, and no obstacle.
+		run make -s -C "$tmp/sources" DESTDIR="$tmp/dest" PREFIX=/usr install
+		same "exit status ($output)" "$status" 0
+		has "$output" "$tmp/dest/usr/share/falcon/data/fetch"
+		same "files of data" "$(grep -c share/falcon/data/ <<<"$output")" 1
+	done
+}
+
+@test "fetch says what to do where it cannot write beside itself" {
+	[ "$(id -u)" -ne 0 ] || command -v setpriv >/dev/null || skip "root, and no setpriv"
+	mkdir -p "$tmp/share/data" "$tmp/here/data/digits"
+	cp share/data/fetch "$tmp/share/data"
+	touch "$tmp/here/data/digits/x"
+	mkdir "$tmp/bin"
+	printf '#!/bin/sh\nexit 0\n' >"$tmp/bin/sha256sum"
+	chmod +x "$tmp/bin/sha256sum"
+	chmod 555 "$tmp/share/data"
+	cd "$tmp/here"
+	local as=()
+	[ "$(id -u)" -ne 0 ] || as=(setpriv --bounding-set -dac_override
+		--inh-caps -dac_override)
+	run env PATH="$tmp/bin:$PATH" "${as[@]}" "$tmp/share/data/fetch" digits
+	chmod 755 "$tmp/share/data"
+	same "exit status ($output)" "$status" 0
+	same "first line" "${lines[0]}" "digits: already in data/digits"
+	has "$output" "--set data.train-images=$tmp/here/data/digits/train-images-idx3-ubyte"
+	has "$output" "--set data.test-labels=$tmp/here/data/digits/t10k-labels-idx1-ubyte"
+	same lines "${#lines[@]}" 6
+}

@@ -79,7 +79,10 @@ edited() {
 	ps_refused 2 "tiny.job:18: optimizer.lr: 'o.1' is not a number" \
 		--set optimizer.lr=o.1 tiny.job
 	ps_refused 2 "--ready-fd: '9999' is out of range" --ready-fd 9999 tiny.job
-	counted 17
+	ps_refused 2 "--trace: 'a.zst': traces are written plain; leave out .zst" \
+		--check --trace a.zst tiny.job
+	ps_refused 2 "-n: unknown option" -n tiny.job
+	counted 19
 }
 
 @test "falcon-ps: a closed descriptor of --ready-fd, whoever would get its number" {
@@ -199,7 +202,8 @@ $data/train-images-idx3-ubyte.gz" --set "data.train-labels=$data/t10k-labels-idx
 	work_refused 2 "usage: falcon-work [OPTION...] ADDR | --eval MODEL JOB"
 	work_refused 2 "b: one operand too many (see --help)" a b
 	work_refused 2 "--nix: unknown option" --nix $at
-	work_refused 2 "--lanes: given twice" -l 1 --lanes 1 $at
+	work_refused 2 "-l: unknown option" -l 1 $at
+	work_refused 2 "--lanes: given twice" --lanes 1 --lanes 1 $at
 	work_refused 2 "--verbose: given twice" -vv $at
 	work_refused 2 "--lanes: '0' is not MIN:MAX, or a number" --lanes 0 $at
 	work_refused 2 "--lanes: '4:2' is not MIN:MAX, or a number" --lanes 4:2 $at
@@ -217,7 +221,7 @@ $data/train-images-idx3-ubyte.gz" --set "data.train-labels=$data/t10k-labels-idx
 		--emulate rate=1,speed=1/0 $at
 	work_refused 2 "--emulate: cores: '0' is not 1 to 1024" --emulate rate=1,cores=0 $at
 	work_refused 2 "'nowhere' is not an address: no ':PORT'" nowhere
-	counted 19
+	counted 20
 }
 
 @test "falcon-work: keys" {

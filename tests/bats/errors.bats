@@ -225,6 +225,11 @@ half_open() {
 	says 0 "the job is done" falcon-ps -jx -K "$keys/keyring" -l 127.0.0.1:0 -s "$calm" \
 		"${job[@]}"
 	same "the result" "$(cat said.out)" "$(cat "$calm/result.json")"
+	says 0 "the job is done" falcon-ps -x -K "$keys/keyring" -l 127.0.0.1:0 -s "$calm" \
+		"${job[@]}"
+	same "the result as text" "$(awk '{ print $1 }' said.out | xargs)" \
+		"model sha256 accuracy loss time"
+	has "$(cat said.out)" "sha256    $sha"
 	says 1 "another job" falcon-ps -K "$keys/keyring" -l 127.0.0.1:0 -s "$calm" \
 		"${job[@]}" --set job.seed=2
 	touch file

@@ -236,8 +236,8 @@ secret_of() {
 }
 
 @test "--help and --version" {
-	for option in -h --help; do
-		run falcon-key $option
+	for option in "-?" --help; do
+		run falcon-key "$option"
 		[ "$status" -eq 0 ]
 		[[ $output = "Usage: falcon-key "*--keyring* ]]
 	done

@@ -18,6 +18,14 @@ teardown() {
 	stop_all
 }
 
+# letters: the options of all programs that have a letter, as "-l, --listen"; each once.
+letters() {
+	local name
+	for name in $(programs); do
+		"$name" --help | grep -oE '^ *-[^-], --[a-z-]+' | sed 's/^ *//'
+	done | sort -u
+}
+
 # programs: the names of all.
 programs() {
 	(cd "$root/cmd" && printf '%s\n' *)
@@ -89,6 +97,14 @@ options_of() {
 			"$root/man/$name.1" | sort -u | grep -vxE -- '--(help|version)' >told
 		same "$name: options in --help and in the page" "$(cat have)" "$(cat told)"
 	done
+}
+
+@test "the same letter means the same in all programs, and for each meaning" {
+	letters >all
+	cat all
+	same "letters with two meanings" "$(cut -d, -f1 all | uniq -d)" ""
+	same "options with two letters" "$(cut -d, -f2 all | sort | uniq -d)" ""
+	[ "$(wc -l <all)" -ge 15 ]
 }
 
 @test "examples are commands that the shell can read" {
@@ -211,12 +227,22 @@ run_commands() {
 @test "falcon(7): the first session" {
 	world
 	rm -r lab
-	falcon-stat() { # a person is slower than this shell
-		[[ $* != *lab.socket ]] ||
-			timeout 30 sh -c 'until [ -S lab.socket ]; do :; done'
-		command falcon-stat "$@"
-	}
 	here falcon.7 "falcon-key init"
+	run_commands
+	has "$(cat output)" "audit: ok: 8 clocks, 64 tasks,"
+}
+
+@test "README: the session by hand" {
+	world
+	rm -r lab
+	mkdir build
+	ln -s "$bin" build/release
+	# All of the block is run; the data are small, and the port is a socket.
+	awk '/^## A session by hand/ { on = 1 } /^    / && on { print; n++ } n && /^$/ { exit }' \
+		"$root/README.md" | sed 's/^    //; s/127\.0\.0\.1:7000/unix:lab.socket/' >commands
+	cat commands
+	same "lines" "$(wc -l <commands)" 7
+	has "$(cat commands)" share/jobs/fashion.job
 	run_commands
 	has "$(cat output)" "audit: ok: 8 clocks, 64 tasks,"
 }
