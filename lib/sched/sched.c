@@ -256,6 +256,9 @@ fal_sched_close(struct fal_sched *s, double now)
 			struct fal_worker *w = &s->worker[i];
 			while (w->head != FAL_NONE)
 				fal_detach(s, w->head);
+			/* Had work, and was not heard of: it is still pulling. */
+			if (fal_worker_active(w) && w->work.share > 0 && w->claimed < 0)
+				fal_ewma(&w->pull_s, now - s->opened);
 			w->newest = FAL_NONE;
 			fal_refresh(s, w, now);
 		}
