@@ -364,6 +364,21 @@ standby_and_trial(void **state)
 	check(info(2).work.share, 1, "trial share");
 }
 
+/* Whoever had work and was not heard of is still pulling: it gets less. */
+static void
+silent_puller_gets_less(void **state)
+{
+	(void)state;
+	begin("epsp", 0);
+	join(1, 1, 1, 0.1);
+	join(2, 1, 1, 0.1);
+	worker[2].task_s = 1000;
+	play_clock(0, 4);
+	check(info(2).work.share, 2, "share before anything is known");
+	play_clock(1, 4);
+	check(info(2).work.share, 0, "share after a clock without a word");
+}
+
 /* --- transfer and clone ------------------------------------------------------------ */
 
 static void
@@ -990,6 +1005,7 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(shares_minimise_the_latest_finish),
 		TEST(standby_and_trial),
+		TEST(silent_puller_gets_less),
 		TEST(straggler_gives_its_tail),
 		TEST(equals_keep_their_tasks),
 		TEST(last_task_is_cloned),
