@@ -13,10 +13,22 @@ struct want {
 	uint32_t chunk;
 };
 
-struct asked {
-	bool open;
+enum stage {
+	FREE,
+	LOOKING, /* in the cache */
+	ASKED,   /* the coordinator */
+	KEEPING  /* it is here, and goes to the cache */
+};
+
+/* While LOOKING or KEEPING, `hash` and `bytes` belong to a thread of libuv's pool. */
+struct place {
+	struct feed *feed;
+	enum stage stage;
 	struct want want;
+	uint8_t hash[FAL_HASH_BYTES];
 	struct fal_buf bytes; /* so far */
+	uv_work_t work;
+	int err; /* of LOOKING */
 };
 
 struct feed {
@@ -30,8 +42,11 @@ struct feed {
 	uint32_t first;      /* so many of it make a beginning */
 	struct want *urgent; /* a stack */
 	size_t urgents, urgent_cap;
-	struct asked asked[FEED_ASKED];
+	struct place place[FEED_PLACES];
 	uv_idle_t idle; /* runs while there is something to look for */
+	bool running;   /* since feed_start or feed_hurry */
+	bool freed;
+	unsigned pending; /* callbacks without which memory cannot go */
 };
 
 int
@@ -58,8 +73,11 @@ feed_new(uv_loop_t *loop, const struct fal_manifest *m, const char *cache,
 		if (f->part[t]->n > 0 && err < 0)
 			goto free_f;
 	}
+	for (unsigned i = 0; i < FEED_PLACES; i++)
+		f->place[i].feed = f;
 	uv_idle_init(loop, &f->idle);
 	f->idle.data = f;
+	f->pending = 1;
 	*out = f;
 	return FAL_OK;
 free_f:
@@ -72,10 +90,18 @@ free_f:
 	return err;
 }
 
+/* One of those that are pending has come. */
+static void
+ended(struct feed *f)
+{
+	if (--f->pending == 0)
+		free(f);
+}
+
 static void
 on_closed(uv_handle_t *h)
 {
-	free(h->data);
+	ended(h->data);
 }
 
 void
@@ -84,6 +110,7 @@ feed_free(struct feed *f)
 	if (f == NULL)
 		return;
 	feed_stop(f);
+	f->freed = true;
 	for (unsigned t = 0; t < 2; t++) {
 		if (f->samples[t] != NULL)
 			fal_samples_free(f->samples[t]);
@@ -94,53 +121,10 @@ feed_free(struct feed *f)
 	uv_close((uv_handle_t *)&f->idle, on_closed);
 }
 
-const struct fal_samples *
+struct fal_samples *
 feed_samples(const struct feed *f, bool test)
 {
 	return f->samples[test];
-}
-
-static int
-fill_set(struct feed *f, bool test, const char *dir, const char *names[static 2],
-	 uint32_t max, struct fal_diag *diag)
-{
-	const struct fal_set_opts opts = { .max_samples = max,
-					   .classes = f->part[test]->classes };
-	struct fal_buf path[2] = { { 0 }, { 0 } };
-	struct fal_set set;
-	for (unsigned i = 0; i < 2; i++) {
-		const char *slash = strrchr(names[i], '/');
-		fal_put_fmt(&path[i], "%s/%s", dir, slash != NULL ? slash + 1 : names[i]);
-		fal_put_u8(&path[i], '\0');
-	}
-	int err = path[0].err < 0 ? path[0].err : path[1].err;
-	if (err < 0)
-		fal_diag_set(diag, err, "%s", fal_strerror(err));
-	else
-		err = fal_set_load_idx((char *)path[0].p, (char *)path[1].p, &opts, &set,
-				       diag);
-	if (err == FAL_OK) {
-		err = fal_samples_put_set(f->samples[test], &set);
-		fal_set_free(&set);
-		if (err < 0)
-			fal_diag_set(diag, err, "%s: not the data of the job",
-				     (char *)path[0].p);
-	}
-	fal_buf_free(&path[0]);
-	fal_buf_free(&path[1]);
-	return err;
-}
-
-int
-feed_fill(struct feed *f, const char *dir, const struct fal_job *job,
-	  struct fal_diag *diag)
-{
-	const char *train[] = { job->train_images, job->train_labels };
-	const char *test[] = { job->test_images, job->test_labels };
-	int err = fill_set(f, false, dir, train, job->samples, diag);
-	if (err == FAL_OK && f->samples[1] != NULL && test[0] != NULL)
-		err = fill_set(f, true, dir, test, job->test_samples, diag);
-	return err;
 }
 
 static bool
@@ -149,22 +133,23 @@ here(const struct feed *f, struct want w)
 	return fal_samples_have(f->samples[w.test], w.chunk);
 }
 
+/* Whether it is looked or asked for already. */
 static bool
-is_asked(const struct feed *f, struct want w)
+is_coming(const struct feed *f, struct want w)
 {
-	for (unsigned i = 0; i < FEED_ASKED; i++)
-		if (f->asked[i].open && f->asked[i].want.test == w.test &&
-		    f->asked[i].want.chunk == w.chunk)
+	for (unsigned i = 0; i < FEED_PLACES; i++)
+		if (f->place[i].stage != FREE && f->place[i].want.test == w.test &&
+		    f->place[i].want.chunk == w.chunk)
 			return true;
 	return false;
 }
 
-static struct asked *
+static struct place *
 free_place(struct feed *f)
 {
-	for (unsigned i = 0; i < FEED_ASKED; i++)
-		if (!f->asked[i].open)
-			return &f->asked[i];
+	for (unsigned i = 0; i < FEED_PLACES; i++)
+		if (f->place[i].stage == FREE)
+			return &f->place[i];
 	return NULL;
 }
 
@@ -174,25 +159,90 @@ take_next(struct feed *f, struct want *w)
 {
 	while (f->urgents > 0 || f->next < f->n) {
 		*w = f->urgents > 0 ? f->urgent[--f->urgents] : f->list[f->next++];
-		if (!here(f, *w) && !is_asked(f, *w))
+		if (!here(f, *w) && !is_coming(f, *w))
 			return true;
 	}
 	return false;
 }
 
-/* Puts the chunk in from the cache; false: it is not there. */
-static bool
-from_cache(struct feed *f, struct want w)
+static void on_idle(uv_idle_t *idle);
+
+static void
+leave(struct place *p)
 {
-	struct fal_buf bytes = { 0 };
-	int err = FAL_ENOENT;
-	if (f->cache != NULL)
-		err = fal_cache_get(f->cache, f->part[w.test]->hash[w.chunk], &bytes);
+	fal_buf_free(&p->bytes);
+	p->stage = FREE;
+	if (p->feed->running)
+		uv_idle_start(&p->feed->idle, on_idle);
+}
+
+static void
+ask(struct place *p)
+{
+	struct feed *f = p->feed;
+	p->stage = ASKED;
+	f->ops.get(f->ops.arg, p->want.test, p->want.chunk);
+}
+
+/* Beside the loop. */
+static void
+on_work(uv_work_t *work)
+{
+	struct place *p = work->data;
+	const char *cache = p->feed->cache;
+	if (p->stage == LOOKING)
+		p->err = fal_cache_get(cache, p->hash, &p->bytes);
+	else /* a cache that cannot be written costs another transfer, no more */
+		(void)fal_cache_put(cache, p->hash, p->bytes.p, p->bytes.n);
+}
+
+/* The cache was looked into: the chunk is here, or is asked for. */
+static void
+looked(struct place *p)
+{
+	struct feed *f = p->feed;
+	const struct want w = p->want;
+	int err = p->err;
 	if (err == FAL_OK)
-		err = fal_samples_put_chunk(f->samples[w.test], w.chunk, bytes.p,
-					    bytes.n);
-	fal_buf_free(&bytes);
-	return err == FAL_OK;
+		err = fal_samples_put_chunk(f->samples[w.test], w.chunk, p->bytes.p,
+					    p->bytes.n);
+	fal_buf_free(&p->bytes);
+	if (err < 0 && f->running) {
+		ask(p);
+		return;
+	}
+	leave(p);
+	if (err == FAL_OK && f->running)
+		f->ops.on_chunk(f->ops.arg);
+}
+
+static void
+on_after(uv_work_t *work, int status)
+{
+	struct place *p = work->data;
+	struct feed *f = p->feed;
+	(void)status; /* nobody cancels it */
+	if (p->stage == LOOKING && !f->freed)
+		looked(p);
+	else
+		leave(p);
+	ended(f);
+}
+
+/* Goes to the cache with the place; false: there is none. */
+static bool
+use_cache(struct place *p, enum stage stage)
+{
+	struct feed *f = p->feed;
+	if (f->cache == NULL)
+		return false;
+	memcpy(p->hash, f->part[p->want.test]->hash[p->want.chunk], sizeof(p->hash));
+	p->stage = stage;
+	p->work.data = p;
+	if (uv_queue_work(f->idle.loop, &p->work, on_work, on_after) < 0)
+		return false;
+	f->pending++;
+	return true;
 }
 
 /* One chunk a turn. */
@@ -200,17 +250,15 @@ static void
 on_idle(uv_idle_t *idle)
 {
 	struct feed *f = idle->data;
-	struct asked *a = free_place(f);
+	struct place *p = free_place(f);
 	struct want w;
-	if (a == NULL || !take_next(f, &w)) {
+	if (p == NULL || !take_next(f, &w)) {
 		uv_idle_stop(idle);
-	} else if (from_cache(f, w)) {
-		f->ops.on_chunk(f->ops.arg);
-	} else {
-		a->open = true;
-		a->want = w;
-		f->ops.get(f->ops.arg, w.test, w.chunk);
+		return;
 	}
+	p->want = w;
+	if (!use_cache(p, LOOKING))
+		ask(p);
 }
 
 static void
@@ -242,6 +290,7 @@ feed_start(struct feed *f, const struct fal_order *order, uint32_t first, uint32
 		f->first = f->n < FAL_ORDER_GROUP ? f->n : FAL_ORDER_GROUP;
 	for (uint32_t i = 0; i < f->part[1]->chunks; i++)
 		mark(f, true, i);
+	f->running = true;
 	return uv_idle_start(&f->idle, on_idle) < 0 ? FAL_EIO : FAL_OK;
 }
 
@@ -249,10 +298,10 @@ void
 feed_stop(struct feed *f)
 {
 	uv_idle_stop(&f->idle);
-	for (unsigned i = 0; i < FEED_ASKED; i++) {
-		fal_buf_free(&f->asked[i].bytes);
-		f->asked[i].open = false;
-	}
+	f->running = false;
+	for (unsigned i = 0; i < FEED_PLACES; i++)
+		if (f->place[i].stage == ASKED)
+			leave(&f->place[i]);
 }
 
 bool
@@ -288,27 +337,24 @@ feed_hurry(struct feed *f, bool test, const struct fal_order *order, uint32_t fi
 	for (uint32_t i = 0; i < count; i++) {
 		const struct want w = want_at(f, test, order, first + i);
 		/* Without memory it comes in its turn. */
-		if (!here(f, w) && !is_asked(f, w) &&
+		if (!here(f, w) && !is_coming(f, w) &&
 		    FAL_GROW(f->urgent, f->urgent_cap, f->urgents + 1) == FAL_OK)
 			f->urgent[f->urgents++] = w;
 	}
+	f->running = true;
 	uv_idle_start(&f->idle, on_idle);
 }
 
 /* All bytes of a chunk are here. */
 static int
-complete(struct feed *f, struct asked *a)
+complete(struct place *p)
 {
-	const struct want w = a->want;
-	int err = fal_samples_put_chunk(f->samples[w.test], w.chunk, a->bytes.p,
-					a->bytes.n);
-	/* A cache that cannot be written costs another transfer, no more. */
-	if (err == FAL_OK && f->cache != NULL)
-		(void)fal_cache_put(f->cache, f->part[w.test]->hash[w.chunk], a->bytes.p,
-				    a->bytes.n);
-	fal_buf_free(&a->bytes);
-	a->open = false;
-	uv_idle_start(&f->idle, on_idle);
+	struct feed *f = p->feed;
+	const struct want w = p->want;
+	int err = fal_samples_put_chunk(f->samples[w.test], w.chunk, p->bytes.p,
+					p->bytes.n);
+	if (err < 0 || !use_cache(p, KEEPING))
+		leave(p);
 	if (err == FAL_OK)
 		f->ops.on_chunk(f->ops.arg);
 	return err;
@@ -318,19 +364,19 @@ int
 feed_chunk(struct feed *f, const struct fal_msg *m)
 {
 	const bool test = m->chunk.test != 0;
-	struct asked *a = NULL;
-	for (unsigned i = 0; i < FEED_ASKED; i++)
-		if (f->asked[i].open && f->asked[i].want.test == test &&
-		    f->asked[i].want.chunk == m->chunk.chunk)
-			a = &f->asked[i];
-	if (a == NULL)
+	struct place *p = NULL;
+	for (unsigned i = 0; i < FEED_PLACES; i++)
+		if (f->place[i].stage == ASKED && f->place[i].want.test == test &&
+		    f->place[i].want.chunk == m->chunk.chunk)
+			p = &f->place[i];
+	if (p == NULL)
 		return FAL_ESTATE;
-	const size_t total = fal_chunk_bytes(f->part[test], a->want.chunk);
-	if (m->chunk.total != total || m->chunk.offset != a->bytes.n ||
-	    m->chunk.bytes.n == 0 || m->chunk.bytes.n > total - a->bytes.n)
+	const size_t total = fal_chunk_bytes(f->part[test], p->want.chunk);
+	if (m->chunk.total != total || m->chunk.offset != p->bytes.n ||
+	    m->chunk.bytes.n == 0 || m->chunk.bytes.n > total - p->bytes.n)
 		return FAL_ESTATE;
-	fal_put_bytes(&a->bytes, m->chunk.bytes.p, m->chunk.bytes.n);
-	if (a->bytes.err < 0)
-		return a->bytes.err;
-	return a->bytes.n == total ? complete(f, a) : FAL_OK;
+	fal_put_bytes(&p->bytes, m->chunk.bytes.p, m->chunk.bytes.n);
+	if (p->bytes.err < 0)
+		return p->bytes.err;
+	return p->bytes.n == total ? complete(p) : FAL_OK;
 }

@@ -1,22 +1,20 @@
-/* Where samples come from: a local copy of the data, the cache, the coordinator; what is
- * needed first comes first.
+/* Where samples come from: the cache, the coordinator; what is needed first comes first.
  *
  * A feed asks for chunks through its owner and gets them back as messages; lanes read
- * the samples.
+ * the samples.  The cache is read and written beside the loop.
  */
 #ifndef WORK_FEED_H
 #define WORK_FEED_H
 
 #include "data/order.h"
 #include "data/samples.h"
-#include "job/job.h"
 #include "wire/msg.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 #include <uv.h>
 
-enum { FEED_ASKED = 4 }; /* chunks that are asked for at a time */
+enum { FEED_PLACES = 4 }; /* chunks that are looked for, asked for or kept at a time */
 
 struct feed; /* opaque */
 
@@ -24,26 +22,21 @@ struct feed_ops {
 	void *arg;
 	/* Ask the coordinator. */
 	void (*get)(void *arg, bool test, uint32_t chunk);
-	/* One more chunk is here; from the loop or from within feed_chunk. */
+	/* One more chunk is here, not after feed_stop; from the loop or from
+	 * within feed_chunk. */
 	void (*on_chunk)(void *arg);
 };
 
-/* An empty one for the data of `m`, which is kept until feed_free, as is `cache` (a
- * directory; NULL: none).  `ops` is copied.  FAL_ENOMEM, FAL_EIO. */
+/* An empty one for the data of `m`, which is kept until feed_free, `cache` (a
+ * directory; NULL: none) until the loop ends.  `ops` is copied.  FAL_ENOMEM, FAL_EIO. */
 int feed_new(uv_loop_t *loop, const struct fal_manifest *m, const char *cache,
 	     const struct feed_ops *ops, struct feed **out);
 
-/* No lane reads any more; memory goes when the loop has run once more. */
+/* No lane reads any more; memory goes when the loop has run on, and the cache is done. */
 void feed_free(struct feed *f);
 
 /* The samples of one set; NULL: the job has no such set. */
-const struct fal_samples *feed_samples(const struct feed *f, bool test);
-
-/* Puts all of `job`'s data in from the directory `dir`, whose files have the last parts
- * of the job's names.  Errors of fal_set_load_idx and fal_samples_put_set, with `diag`.
- */
-int feed_fill(struct feed *f, const char *dir, const struct fal_job *job,
-	      struct fal_diag *diag);
+struct fal_samples *feed_samples(const struct feed *f, bool test);
 
 /* Fetches what is missing, from the next turn of the loop on: the chunks that `order`
  * (borrowed for the call) needs from the place `first` on, the other training chunks,
@@ -52,7 +45,7 @@ int feed_fill(struct feed *f, const char *dir, const struct fal_job *job,
 int feed_start(struct feed *f, const struct fal_order *order, uint32_t first,
 	       uint32_t task);
 
-/* Asks for nothing any more, until feed_start. */
+/* Asks for nothing any more, until feed_start or feed_hurry. */
 void feed_stop(struct feed *f);
 
 /* Whether the first group is here, or the first task's chunks where those are more. */

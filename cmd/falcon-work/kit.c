@@ -57,9 +57,23 @@ equip(struct kit *k, const struct kit_conf *conf, struct fal_diag *diag)
 			       &k->feed);
 	if (err == FAL_OK)
 		err = lanes_new(conf->loop, &lanes, &k->lanes);
-	if (err == FAL_OK)
-		err = probe_start(&k->probe, conf->loop, k->setup.net, k->setup.job.seed,
-				  conf->on_probe, conf->arg);
+	return err < 0 ? fal_diag_set(diag, err, "%s", fal_strerror(err)) : FAL_OK;
+}
+
+static int
+prepare(struct kit *k, const struct kit_conf *conf, struct fal_diag *diag)
+{
+	const struct fill_conf fill = { .samples = { feed_samples(k->feed, false),
+						     feed_samples(k->feed, true) },
+					.job = &k->setup.job,
+					.dir = conf->opt->data,
+					.on_end = conf->on_prepared,
+					.arg = conf->arg };
+	int err = probe_start(&k->probe, conf->loop, k->setup.net, k->setup.job.seed,
+			      conf->on_prepared, conf->arg);
+	k->local = fill.dir != NULL;
+	if (err == FAL_OK && k->local)
+		err = fill_start(&k->fill, conf->loop, &fill);
 	return err < 0 ? fal_diag_set(diag, err, "%s", fal_strerror(err)) : FAL_OK;
 }
 
@@ -69,14 +83,15 @@ kit_make(struct kit *k, const struct kit_conf *conf, struct texts *texts,
 {
 	k->texts = *texts;
 	*texts = (struct texts){ 0 };
-	if (make_setup(k, diag) < 0 || afford(k, conf->opt, diag) < 0 ||
-	    equip(k, conf, diag) < 0)
-		return FAL_EXIT_NO;
-	const char *data = conf->opt->data;
-	if (data != NULL && feed_fill(k->feed, data, &k->setup.job, diag) < 0)
-		return FAL_EXIT_USAGE;
-	k->made = true;
-	return FAL_EXIT_DONE;
+	int err = make_setup(k, diag);
+	if (err == FAL_OK)
+		err = afford(k, conf->opt, diag);
+	if (err == FAL_OK)
+		err = equip(k, conf, diag);
+	if (err == FAL_OK)
+		err = prepare(k, conf, diag);
+	k->made = err == FAL_OK;
+	return err;
 }
 
 void
@@ -101,6 +116,8 @@ kit_forget(struct kit *k)
 int
 kit_fetch(struct kit *k, uint64_t clock)
 {
+	if (k->local)
+		return FAL_OK;
 	const struct places p = setup_places(&k->setup, clock, 0);
 	struct epoch *e = setup_epoch(&k->setup, p.epoch);
 	if (e == NULL)
@@ -113,7 +130,7 @@ kit_fetch(struct kit *k, uint64_t clock)
 bool
 kit_ready(const struct kit *k)
 {
-	return k->probe.done && feed_first(k->feed);
+	return k->probe.done && !k->fill.running && feed_first(k->feed);
 }
 
 int
@@ -183,5 +200,6 @@ kit_ended(struct kit *k, uint32_t lane)
 bool
 kit_idle(const struct kit *k)
 {
-	return k->lanes == NULL || lanes_idle(k->lanes);
+	return !k->probe.running && !k->fill.running &&
+	       (k->lanes == NULL || lanes_idle(k->lanes));
 }

@@ -5,6 +5,7 @@
 #define WORK_KIT_H
 
 #include "feed.h"
+#include "fill.h"
 #include "lane.h"
 #include "probe.h"
 #include "sec/hash.h"
@@ -23,9 +24,11 @@ struct kit {
 	uint8_t job_hash[FAL_HASH_BYTES]; /* of the job's text */
 	struct setup setup;
 	struct probe probe;
+	struct fill fill; /* with --data */
 	/* private */
 	struct feed *feed;
 	struct lanes *lanes;
+	bool local; /* data are not fetched */
 	uint32_t n_lanes;
 	struct epoch **epoch; /* by lane: the order its task uses, or NULL */
 };
@@ -38,24 +41,26 @@ struct kit_conf {
 	void (*on_end)(void *arg, uint32_t lane, const struct lane_end *end);
 	void (*get)(void *arg, bool test, uint32_t chunk); /* ask for a chunk */
 	void (*on_chunk)(void *arg);                       /* one more is here */
-	void (*on_probe)(void *arg);                       /* see kit->probe */
+	void (*on_prepared)(void *arg);                    /* see kit->probe, kit->fill */
 };
 
-/* Makes `k`, which is zero, from `texts` (taken), and starts the probe.  FAL_EXIT_DONE,
- * or an exit code with `diag`: then the kit is half made, for kit_forget. */
+/* Makes `k`, which is zero, from `texts` (taken), and starts what prepares it: the probe,
+ * and reading a local copy of the data.  on_prepared follows for each.  An error
+ * comes with `diag` and a kit that is half made, for kit_forget. */
 int kit_make(struct kit *k, const struct kit_conf *conf, struct texts *texts,
 	     struct fal_diag *diag);
 
-/* Ends lanes and feed, the lanes being idle. */
+/* Ends lanes and feed, the kit being idle. */
 void kit_stop(struct kit *k);
 
-/* Frees all, the probe not running; `k` is zero again. */
+/* Frees all, the kit being idle; `k` is zero again. */
 void kit_forget(struct kit *k);
 
-/* Fetches data, those that the tasks from `clock` on need first.  FAL_ENOMEM, FAL_EIO. */
+/* Fetches data, those that the tasks from `clock` on need first; nothing where there is a
+ * local copy.  FAL_ENOMEM, FAL_EIO. */
 int kit_fetch(struct kit *k, uint64_t clock);
 
-/* Whether the probe is over and data are here to begin with. */
+/* Whether the probe was well and data are here to begin with. */
 bool kit_ready(const struct kit *k);
 
 /* Starts a task on an idle lane, at once or when its samples are here.  FAL_EFORMAT: no
@@ -72,7 +77,7 @@ int kit_chunk(struct kit *k, const struct fal_msg *m);
 void kit_cancel(struct kit *k, uint32_t lane);
 void kit_halt(struct kit *k);
 
-/* The task of `lane` is over; whether all are. */
+/* The task of `lane` is over; whether all are, and all that prepares. */
 void kit_ended(struct kit *k, uint32_t lane);
 bool kit_idle(const struct kit *k);
 

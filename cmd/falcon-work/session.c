@@ -10,6 +10,7 @@
 #include "kit.h"
 #include "net/dial.h"
 #include "peer/agent.h"
+#include "retry.h"
 
 #include <signal.h>
 #include <stdarg.h>
@@ -19,12 +20,7 @@
 #include <unistd.h>
 
 enum {
-	FIRST_MS = 10000,     /* for reaching the coordinator at all */
-	LEAVE_MS = 10000,     /* for leaving it */
-	RETRY_MS = 200,       /* the first pause; then twice as long each */
-	RETRY_MAX_MS = 30000, /* the longest */
-	RETRY_FIRST_MAX_MS = 1000,
-	AUTH_TRIES = 3,      /* a coordinator that dies looks like a wrong key */
+	LEAVE_MS = 10000,    /* for leaving the coordinator */
 	COMPRESS_EVERY = 100 /* versions between measurements */
 };
 
@@ -45,11 +41,7 @@ struct session {
 	int trouble; /* of something in a callback of the agent */
 
 	struct kit kit;
-	bool waiting; /* for the probe of the job before */
-
-	bool reached;              /* a coordinator, ever */
-	unsigned tries, unwelcome; /* since it was reached; refused keys among them */
-	uint64_t began;
+	struct retry retry;
 	bool leaving, ending, over;
 	int code;
 	uint64_t due_ns, late_ns; /* of all emulated tasks */
@@ -78,21 +70,8 @@ on_retry(uv_timer_t *t)
 	dial(t->data);
 }
 
-/* How long to wait before the next attempt: doubling, with jitter. */
-static uint64_t
-pause_ms(struct session *s)
-{
-	const uint64_t most = s->reached ? RETRY_MAX_MS : RETRY_FIRST_MAX_MS;
-	uint64_t ms = (uint64_t)RETRY_MS << (s->tries < 16 ? s->tries : 16);
-	uint8_t jitter;
-	s->tries++;
-	fal_random_bytes(&jitter, sizeof(jitter));
-	if (ms > most)
-		ms = most;
-	return ms / 2 + ms / 2 * jitter / UINT8_MAX;
-}
-
-/* The connection is gone; once the lanes have noticed, the agent goes. */
+/* The connection is gone; once lanes and pool are through with what
+ * they do for it, the agent goes. */
 static void
 settle(struct session *s)
 {
@@ -103,14 +82,14 @@ settle(struct session *s)
 	if (s->ending)
 		uv_timer_start(&s->timer, on_over, 0, 0);
 	else
-		uv_timer_start(&s->timer, on_retry, pause_ms(s), 0);
+		uv_timer_start(&s->timer, on_retry, retry_pause_ms(&s->retry), 0);
 }
 
 static void
 lose(struct session *s)
 {
 	s->chan = NULL;
-	s->open = s->welcome = s->ready = s->admitted = s->waiting = false;
+	s->open = s->welcome = s->ready = s->admitted = false;
 	kit_halt(&s->kit);
 	settle(s);
 }
@@ -259,27 +238,27 @@ get_chunk(void *arg, bool test, uint32_t chunk)
 	send_msg(s, &m);
 }
 
-static void begin_job(struct session *s);
-
 static void
 on_chunk(void *arg)
 {
 	struct session *s = arg;
 	kit_resume(&s->kit);
-	if (!s->ready && kit_ready(&s->kit))
+	if (!s->ready && !s->ending && kit_ready(&s->kit))
 		send_ready(s);
 }
 
+/* The probe, or a local copy of the data, has come to its end. */
 static void
-on_probed(void *arg)
+on_prepared(void *arg)
 {
 	struct session *s = arg;
-	if (s->ending)
-		return;
-	if (s->waiting)
-		begin_job(s);
-	else if (s->kit.probe.err < 0)
-		fail(s, FAL_EXIT_NO, "probing: %s", fal_strerror(s->kit.probe.err));
+	const struct kit *k = &s->kit;
+	if (!k->probe.running && k->probe.err < 0)
+		fail(s, FAL_EXIT_NO, "probing: %s", fal_strerror(k->probe.err));
+	else if (!k->fill.running && k->fill.err < 0)
+		fail(s, FAL_EXIT_USAGE, "%s", k->fill.diag.text);
+	if (s->chan == NULL)
+		settle(s);
 	else if (s->agent != NULL)
 		on_chunk(s);
 }
@@ -294,13 +273,13 @@ renew_kit(struct session *s)
 				       .on_end = on_lane_end,
 				       .get = get_chunk,
 				       .on_chunk = on_chunk,
-				       .on_probe = on_probed };
+				       .on_prepared = on_prepared };
 	struct fal_diag diag;
 	kit_forget(&s->kit);
-	int code = kit_make(&s->kit, &conf, &s->coming, &diag);
-	if (code != FAL_EXIT_DONE)
-		fail(s, code, "%s", diag.text);
-	return code == FAL_EXIT_DONE;
+	if (kit_make(&s->kit, &conf, &s->coming, &diag) == FAL_OK)
+		return true;
+	fail(s, FAL_EXIT_NO, "%s", diag.text);
+	return false;
 }
 
 /* The texts are whole: an agent, and the first data. */
@@ -309,8 +288,7 @@ begin_job(struct session *s)
 {
 	const struct fal_agent_ops ops = { s, agent_send, agent_run, agent_cancel };
 	const bool same = s->kit.made && texts_equal(&s->kit.texts, &s->coming);
-	s->waiting = !same && s->kit.probe.running;
-	if (s->waiting || (!same && !renew_kit(s)))
+	if (!same && !renew_kit(s))
 		return;
 	const struct fal_job *job = &s->kit.setup.job;
 	const struct fal_agent_conf conf = { .n = s->kit.setup.model->params,
@@ -335,8 +313,8 @@ on_welcome(struct session *s, const struct fal_msg *m)
 {
 	if (s->welcome)
 		return FAL_ESTATE;
-	s->welcome = s->reached = true;
-	s->tries = s->unwelcome = 0;
+	s->welcome = true;
+	retry_reached(&s->retry);
 	s->incarnation = m->incarnation;
 	s->clock = m->welcome.clock;
 	s->map_epoch = m->welcome.epoch;
@@ -346,7 +324,7 @@ on_welcome(struct session *s, const struct fal_msg *m)
 static int
 on_text(struct session *s, const struct fal_msg *m)
 {
-	if (!s->welcome || s->agent != NULL || s->waiting)
+	if (!s->welcome || s->agent != NULL)
 		return FAL_ESTATE;
 	int all = texts_add(&s->coming, m);
 	if (all > 0)
@@ -460,19 +438,6 @@ on_open(void *arg, struct fal_chan *c)
 	send_msg(s, &m);
 }
 
-/* The exit code for a connection that ended so, or -1 to try again. */
-static int
-verdict(struct session *s, int err)
-{
-	if (err == FAL_EAUTH && ++s->unwelcome >= (s->reached ? AUTH_TRIES : 1))
-		return FAL_EXIT_NOPERM;
-	if (err == FAL_EVERSION || s->leaving)
-		return FAL_EXIT_NO;
-	if (!s->reached && uv_hrtime() - s->began > FIRST_MS * UINT64_C(1000000))
-		return FAL_EXIT_TEMPFAIL;
-	return -1;
-}
-
 static void
 on_close(void *arg, struct fal_chan *c, int err, const char *reason)
 {
@@ -480,17 +445,19 @@ on_close(void *arg, struct fal_chan *c, int err, const char *reason)
 	(void)c;
 	s->chan = NULL;
 	if (s->ending) {
-		if (err < 0)
+		/* A coordinator that has said the last word need not wait for ours. */
+		if (err < 0 && s->leaving)
 			fal_cli_err(PROG, "%s", reason);
 		lose(s);
 		return;
 	}
-	const int code = verdict(s, err);
+	const int code =
+		s->leaving ? FAL_EXIT_NO : retry_verdict(&s->retry, err, uv_hrtime());
 	if (code >= 0) {
 		fail(s, code, "%s", reason);
 		return;
 	}
-	if (s->opt->verbose || (s->reached && s->tries == 0))
+	if (s->opt->verbose || retry_is_first(&s->retry))
 		fal_cli_err(PROG, "%s; trying again", reason);
 	if (s->ready)
 		fal_cli_notify("STATUS=reconnecting");
@@ -559,7 +526,7 @@ session_run(const struct work_opt *opt)
 		return FAL_EXIT_NO;
 	}
 	s->opt = opt;
-	s->began = uv_hrtime();
+	s->retry.began = uv_hrtime();
 	fal_addr_format(&opt->addr, s->addr);
 	dial(s);
 	uv_run(&s->loop, UV_RUN_DEFAULT);

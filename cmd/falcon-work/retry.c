@@ -1,0 +1,65 @@
+/* Verdicts and pauses. */
+#include "retry.h"
+
+#include "base/err.h"
+#include "cli/cli.h"
+#include "sec/secret.h"
+
+enum {
+	FIRST_MS = 10000,         /* for reaching the coordinator at all */
+	REFUSED_MS = 3000,        /* of nothing but refusals */
+	PAUSE_MS = 200,           /* the first; then twice as long each */
+	PAUSE_MAX_MS = 30000,     /* the longest */
+	PAUSE_FIRST_MAX_MS = 1000 /* while one of the first two deadlines runs */
+};
+
+void
+retry_reached(struct retry *r)
+{
+	r->reached = true;
+	r->tries = 0;
+	r->refused = 0;
+}
+
+bool
+retry_is_first(const struct retry *r)
+{
+	return r->reached && r->tries == 0;
+}
+
+static bool
+is_over(uint64_t since, uint64_t now, uint64_t ms)
+{
+	return now - since > ms * 1000000;
+}
+
+int
+retry_verdict(struct retry *r, int err, uint64_t now)
+{
+	if (err == FAL_EVERSION)
+		return FAL_EXIT_NO;
+	if (err == FAL_EAUTH && r->refused != 0)
+		return is_over(r->refused, now, REFUSED_MS) ? FAL_EXIT_NOPERM : -1;
+	r->refused = 0;
+	if (err == FAL_EAUTH) {
+		r->refused = now;
+		r->tries = 0;
+	} else if (!r->reached && is_over(r->began, now, FIRST_MS)) {
+		return FAL_EXIT_TEMPFAIL;
+	}
+	return -1;
+}
+
+uint64_t
+retry_pause_ms(struct retry *r)
+{
+	const bool soon = !r->reached || r->refused != 0;
+	const uint64_t most = soon ? PAUSE_FIRST_MAX_MS : PAUSE_MAX_MS;
+	uint64_t ms = (uint64_t)PAUSE_MS << (r->tries < 16 ? r->tries : 16);
+	uint8_t jitter;
+	r->tries++;
+	fal_random_bytes(&jitter, sizeof(jitter));
+	if (ms > most)
+		ms = most;
+	return ms / 2 + ms / 2 * jitter / UINT8_MAX;
+}

@@ -1,0 +1,37 @@
+/* When to try again, after which pause, and when to give up.
+ *
+ * Pure but for the jitter: how a connection ended and times in, verdicts out.
+ */
+#ifndef WORK_RETRY_H
+#define WORK_RETRY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Zero but for `began`. */
+struct retry {
+	uint64_t began; /* uv_hrtime() of the first attempt */
+	/* private */
+	bool reached;     /* a coordinator, ever */
+	unsigned tries;   /* pauses since it was reached, or since it began to refuse */
+	uint64_t refused; /* since when each attempt was refused; 0: the last was not */
+};
+
+/* A coordinator took us in. */
+void retry_reached(struct retry *r);
+
+/* Whether no pause was made since then, or since the refusals began. */
+bool retry_is_first(const struct retry *r);
+
+/* What follows from a connection that ended with `err` (of on_close, fal_chan_ops) at
+ * `now`: -1 to try again after retry_pause_ms, else an exit code.  A crowd of strangers
+ * makes a coordinator drop honest handshakes, and one that dies looks like a wrong key:
+ * only when nothing but refusals came for three seconds it is FAL_EXIT_NOPERM.  A
+ * coordinator that was never reached is given up after ten with FAL_EXIT_TEMPFAIL, one
+ * of another version at once with FAL_EXIT_NO. */
+int retry_verdict(struct retry *r, int err, uint64_t now);
+
+/* How long to wait before the next attempt, in ms: doubling, with jitter. */
+uint64_t retry_pause_ms(struct retry *r);
+
+#endif

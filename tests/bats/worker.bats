@@ -1,0 +1,171 @@
+# A worker's life: whom it believes, when it gives up, and that nothing holds it up.
+
+load common
+load job
+load tiny
+
+setup_file() {
+	falcon-key init "$BATS_FILE_TMPDIR/keys"
+	falcon-key init "$BATS_FILE_TMPDIR/other"
+}
+
+setup() {
+	keys=$BATS_FILE_TMPDIR/keys
+	state=$BATS_TEST_TMPDIR/state
+	workers=()
+	tiny "$BATS_TEST_TMPDIR/tiny"
+	job=("$BATS_TEST_TMPDIR/tiny/tiny.job")
+	cd "$BATS_TEST_TMPDIR" || return 1
+}
+
+teardown() {
+	stop_all
+}
+
+# status WANT PID NAME: how it ends, half a minute at most.
+status() {
+	local got=0
+	timeout 30 tail --pid="$2" -f /dev/null || kill -KILL "$2"
+	wait "$2" || got=$?
+	same "status of $3 ($(cat "$3.err"))" "$got" "$1"
+}
+
+# command_file NAME: an executable file NAME, which notes each of its runs in NAME.runs and
+# then does what standard input says.
+command_file() {
+	: >"$1.runs"
+	{
+		printf '#!/bin/sh\necho run >>%s.runs\nrun=$(wc -l <%s.runs)\n' "$1" "$1"
+		# Takes the worker's first message and leaves in order, as a coordinator that
+		# refuses it.
+		echo 'refuse() { dd bs=128 count=1 of=/dev/null 2>/dev/null; exit; }'
+		cat
+	} >"$1"
+	chmod +x "$1"
+}
+
+# through NAME FILE [OPTION...]: a worker that connects through a command.
+through() {
+	local name=$1 file=$2
+	shift 2
+	start "$name" falcon-work -k "$keys/work.key" -n "$name" --cache none "$@" \
+		"exec:./$file"
+}
+
+@test "a handshake that is dropped in a crowd is tried again" {
+	serve
+	command_file crowd <<-END
+		[ "\$run" -gt 3 ] || refuse
+		exec socat STDIO TCP:$ready
+	END
+	through patient crowd
+	status 0 "$pid" patient
+	same "runs" "$(wc -l <crowd.runs)" 4
+	wait "$ps"
+}
+
+@test "77 comes only after refusals alone, 75 when nobody was reached" {
+	command_file refuses <<<'refuse'
+	command_file fails <<<'exit 1'
+	command_file either <<<'[ $((run % 3)) -ne 0 ] && refuse; exit 1'
+	through refused refuses
+	local refused=$pid
+	through unreached fails
+	local unreached=$pid
+	through unsure either
+	local unsure=$pid began=$SECONDS
+	status 77 "$refused" refused
+	[ $((SECONDS - began)) -ge 2 ] || same "seconds" $((SECONDS - began)) "3"
+	[ "$(wc -l <refuses.runs)" -ge 4 ] || same "runs" "$(wc -l <refuses.runs)" "4 or more"
+	same "lines" "$(grep -c . refused.err)" 1
+	status 75 "$unreached" unreached
+	status 75 "$unsure" unsure
+}
+
+@test "a job that fails is no refusal" {
+	# Each step multiplies the parameters by -999.
+	serve --set optimizer.lr=1000 --set optimizer.weight-decay=1 --set job.epochs=20
+	work reader
+	status 1 "$pid" reader
+	same "lines ($(cat reader.err))" "$(grep -c . reader.err)" 1
+	has "$(cat reader.err)" "not finite"
+}
+
+@test "a local copy that is slow to read holds nothing up" {
+	mkfifo slow.fifo
+	sed -i 's/^test-images = .*/test-images = more/' tiny/tiny.job
+	cp tiny/images tiny/more
+	mkdir copy
+	cp tiny/labels tiny/more copy
+	ln -s ../slow.fifo copy/images
+	serve
+	work reader -v --data copy
+	local reader=$pid
+	soon "the job's texts" grep -q "job tiny needs" reader.err
+	work quick --data tiny
+	status 0 "$pid" quick
+	wait "$ps"
+	soon "word of the end" grep -q "done: the job is done" reader.err
+	kill -0 "$reader"
+	cat tiny/images >slow.fifo
+	status 0 "$reader" reader
+}
+
+@test "data that are not the job's: one line, status 2" {
+	serve
+	cp -r tiny wrong
+	printf 'x' | dd of=wrong/images bs=1 seek=100 conv=notrunc status=none
+	work wrong --data wrong
+	status 2 "$pid" wrong
+	same "lines ($(cat wrong.err))" "$(grep -c . wrong.err)" 1
+	has "$(cat wrong.err)" "wrong/images: not the data of the job"
+}
+
+# Renaming a new file of the cache waits until somebody reads the FIFO that $GATE names.
+gate() {
+	cat >gate.c <<-'END'
+		#define _GNU_SOURCE
+		#include <dlfcn.h>
+		#include <fcntl.h>
+		#include <stdio.h>
+		#include <stdlib.h>
+		#include <unistd.h>
+		int
+		rename(const char *from, const char *to)
+		{
+			int (*real)(const char *, const char *) = dlsym(RTLD_NEXT, "rename");
+			close(open(getenv("GATE"), O_WRONLY));
+			return real(from, to);
+		}
+	END
+	cc -shared -fPIC -o gate.so gate.c -ldl
+	mkfifo gate
+}
+
+@test "a cache that is slow to write holds nothing up" {
+	gate
+	serve
+	start keeper env GATE="$PWD/gate" LD_PRELOAD="$PWD/gate.so" \
+		ASAN_OPTIONS=verify_asan_link_order=0 \
+		falcon-work -k "$keys/work.key" -n keeper --cache cache "$ready"
+	local keeper=$pid
+	soon "word of the end" grep -q "done: the job is done" keeper.err
+	wait "$ps"
+	same "files in the cache" "$(find cache -type f ! -name '.new-*' | wc -l)" 0
+	kill -0 "$keeper"
+	exec 5<>gate
+	status 0 "$keeper" keeper
+	exec 5>&-
+	# Images and labels of both sets are the same: one chunk.
+	same "files in the cache" "$(find cache -type f | wc -l)" 1
+	# From now on it is read; what is fetched would be a new file.
+	local file inode
+	file=$(find "$PWD/cache" -type f)
+	inode=$(stat -c %i "$file")
+	rm -r ps.ready state
+	serve
+	start again falcon-work -k "$keys/work.key" -n again --cache cache "$ready"
+	status 0 "$pid" again
+	wait "$ps"
+	same "the file" "$(stat -c %i "$file")" "$inode"
+}
