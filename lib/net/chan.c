@@ -24,8 +24,12 @@
 _Static_assert(IN_GREETING >= FAL_HANDSHAKE_MAX, "a handshake fits");
 _Static_assert(IN_OPEN >= FAL_RECORD_WIRE_MAX, "a record fits");
 
+/* Why a server leaves without a word, or answers so that it does not authenticate. */
+#define MISMATCH "the coordinator's key does not match, or ours is not in its keyring"
+
 static void start_deadline(struct fal_chan *c);
 static void on_flush(uv_idle_t *h);
+static void on_shutdown(uv_shutdown_t *req, int status);
 static void pump(struct fal_chan *c);
 
 /* --- ends --- */
@@ -69,17 +73,28 @@ close_handle(uv_handle_t *h)
 		uv_close(h, on_closed);
 }
 
+/* A server that did not judge the client says so by a reset: the client would take an end
+ * in order for a refusal. */
+static bool
+ends_unjudged(const struct fal_chan *c)
+{
+	return c->keyring != NULL && c->state == FAL_CHAN_GREETING &&
+	       c->io.handle.type == UV_TCP && c->err != FAL_EAUTH &&
+	       c->err != FAL_EFORMAT;
+}
+
 static void
 die(struct fal_chan *c)
 {
 	if (c->state == FAL_CHAN_DEAD)
 		return;
+	const bool reset = ends_unjudged(c);
 	c->state = FAL_CHAN_DEAD;
 	fal_dial_over(c);
 	close_handle((uv_handle_t *)&c->deadline);
 	close_handle((uv_handle_t *)&c->again);
 	close_handle((uv_handle_t *)&c->flush);
-	if (c->io_up)
+	if (c->io_up && (!reset || uv_tcp_close_reset(&c->io.tcp, on_closed) < 0))
 		close_handle(&c->io.handle);
 }
 
@@ -150,6 +165,39 @@ start_deadline(struct fal_chan *c)
 
 /* --- reading --- */
 
+/* The stream ended while the server's answer was to come.  A command's exit status says
+ * more than its stream, and may come later. */
+static void
+unanswered(struct fal_chan *c, int status)
+{
+	if (c->child != NULL) {
+		if (c->ended != 0)
+			return;
+		c->ended = status;
+		/* Some commands end only when both directions have. */
+		c->shutdown.data = c;
+		(void)uv_shutdown(&c->shutdown, &c->io.stream, on_shutdown);
+	} else if (c->exec && (c->exit_status != 0 || status != UV_EOF || c->tx == 0)) {
+		fal_chan_fail(c, FAL_EIO, "the command ended with status %d",
+			      c->exit_status);
+	} else if (status != UV_EOF) {
+		fal_chan_fail(c, FAL_EIO, "%s", uv_strerror(status));
+	} else if (c->tx == 0) {
+		fal_chan_fail(c, FAL_EIO, "the peer left before we said a word");
+	} else if (c->in_to != 0) {
+		fal_chan_fail(c, FAL_ETRUNC, "the peer left in the handshake");
+	} else {
+		fal_chan_fail(c, FAL_EAUTH, MISMATCH);
+	}
+}
+
+void
+fal_chan_command_ended(struct fal_chan *c)
+{
+	if (c->state == FAL_CHAN_GREETING && c->ended != 0)
+		unanswered(c, c->ended);
+}
+
 /* How the stream ended, for one who waits for more. */
 static void
 on_stream_end(struct fal_chan *c, int status)
@@ -159,10 +207,7 @@ on_stream_end(struct fal_chan *c, int status)
 	if (c->state == FAL_CHAN_LINGERING || (c->state == FAL_CHAN_FLUSHING && all_sent))
 		fal_chan_fail(c, FAL_OK, "closed");
 	else if (client && c->state == FAL_CHAN_GREETING)
-		fal_chan_fail(c, FAL_EAUTH,
-			      "%sthe coordinator's key does not match, or "
-			      "ours is not in its keyring",
-			      c->exec ? "the command ended, or " : "");
+		unanswered(c, status);
 	else if (status != 0 && status != UV_EOF)
 		fal_chan_fail(c, FAL_EIO, "%s", uv_strerror(status));
 	else if (c->state == FAL_CHAN_FLUSHING)
@@ -206,6 +251,9 @@ static int
 greet_server(struct fal_chan *c, struct fal_session *s, struct fal_diag *d)
 {
 	struct fal_buf out = { 0 };
+	if (c->limit != NULL && fal_handshake_whole(c->in, c->in_to) &&
+	    !fal_limit_take(c->limit, c->limit_source, uv_hrtime()))
+		return fal_diag_set(d, FAL_ELIMIT, "too many handshakes in a short time");
 	int err = fal_handshake_answer(*c->keyring, (int64_t)time(NULL), c->in, c->in_to,
 				       s, &out, d);
 	if (out.n != 0 && fal_writer_put_raw(&c->writer, out.p, out.n) < 0) {
@@ -235,9 +283,7 @@ greet(struct fal_chan *c)
 		set_why(c, err, d.text);
 		begin_close(c);
 	} else if (err == FAL_EAUTH && !server) {
-		fal_chan_fail(c, err,
-			      "the coordinator's key does not match, or ours is "
-			      "not in its keyring");
+		fal_chan_fail(c, err, MISMATCH);
 	} else if (err < 0) {
 		fal_chan_fail(c, err, "%s", d.text);
 	} else if (establish(c, &s) < 0) {
@@ -506,13 +552,24 @@ fal_chan_new(uv_loop_t *loop, const struct fal_chan_opt *opt,
 static void
 tune_tcp(struct fal_chan *c)
 {
-	uv_os_fd_t fd;
-	const int lowat = NOTSENT_LOWAT;
-	uv_tcp_nodelay(&c->io.tcp, 1);
-	if (uv_fileno(&c->io.handle, &fd) == 0)
+	static const struct {
+		int level, name, value;
+	} options[] = {
+		{ IPPROTO_TCP, TCP_NODELAY, 1 },
 		/* A kernel that does not know it is slower to let control pass. */
-		(void)setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &lowat,
-				 sizeof(lowat));
+		{ IPPROTO_TCP, TCP_NOTSENT_LOWAT, NOTSENT_LOWAT },
+		{ IPPROTO_TCP, TCP_KEEPIDLE, FAL_CHAN_IDLE_S },
+		{ IPPROTO_TCP, TCP_KEEPINTVL, FAL_CHAN_PROBE_S },
+		{ IPPROTO_TCP, TCP_KEEPCNT, FAL_CHAN_PROBES },
+		{ IPPROTO_TCP, TCP_USER_TIMEOUT, FAL_CHAN_UNHEARD_MS },
+		{ SOL_SOCKET, SO_KEEPALIVE, 1 },
+	};
+	uv_os_fd_t fd;
+	if (uv_fileno(&c->io.handle, &fd) < 0)
+		return;
+	for (size_t i = 0; i < sizeof(options) / sizeof(*options); i++)
+		(void)setsockopt(fd, options[i].level, options[i].name, &options[i].value,
+				 sizeof(options[i].value));
 }
 
 void

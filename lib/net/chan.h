@@ -29,6 +29,15 @@
 #define FAL_CHAN_BATCH_MIN ((size_t)64 << 10)
 #define FAL_CHAN_BATCH_S \
 	0.002 /* what a batch takes at the link's rate, between the two */
+/* TCP, both sides: when the peer has been silent for FAL_CHAN_IDLE_S it is asked, and
+ * again every FAL_CHAN_PROBE_S; after FAL_CHAN_PROBES without an answer, and when what
+ * was sent is not acknowledged, or not taken, for FAL_CHAN_UNHEARD_MS, the channel ends
+ * with FAL_EIO.  So a peer that lost its power is missed after a minute, whoever waits.
+ */
+#define FAL_CHAN_IDLE_S 30
+#define FAL_CHAN_PROBE_S 10
+#define FAL_CHAN_PROBES 3
+#define FAL_CHAN_UNHEARD_MS 60000
 
 struct fal_chan; /* opaque */
 

@@ -5,6 +5,7 @@
 #include "net/addr.h"
 #include "net/chan.h"
 #include "net/handshake.h"
+#include "net/limit.h"
 #include "net/reader.h"
 #include "net/writer.h"
 
@@ -51,11 +52,15 @@ struct fal_chan {
 	struct fal_dialling *dialling;
 	struct fal_child *child; /* while it runs */
 	bool exec;
+	int exit_status; /* of the command, when `child` is NULL; 128 + a signal */
+	int ended;       /* the stream did so, by libuv's error; `child` is waited for */
 	/* server */
 	const struct fal_keyring *const *keyring; /* the listener's, until open */
-	void (*on_gone)(struct fal_chan *c);      /* before it is freed; may be NULL */
-	void *owner;                              /* the listener */
-	TAILQ_ENTRY(fal_chan) link;               /* in its lists */
+	struct fal_limit *limit;                  /* the listener's; NULL: none */
+	uint64_t limit_source;
+	void (*on_gone)(struct fal_chan *c); /* before it is freed; may be NULL */
+	void *owner;                         /* the listener */
+	TAILQ_ENTRY(fal_chan) link;          /* in its lists */
 
 	/* what the ends agreed upon */
 	char name[FAL_NAME_MAX + 1];
@@ -91,6 +96,9 @@ void fal_chan_connected(struct fal_chan *c);
 /* Ends the channel; on_close follows from the loop.  The first reason stays. */
 void fal_chan_fail(struct fal_chan *c, int err, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
+
+/* The command has ended: c->child is NULL and c->exit_status set. */
+void fal_chan_command_ended(struct fal_chan *c);
 
 /* One of c->pending has come to its end. */
 void fal_chan_ended(struct fal_chan *c);

@@ -129,10 +129,12 @@ static void
 on_child_exit(uv_process_t *p, int64_t status, int sig)
 {
 	struct fal_child *child = p->data;
-	(void)status;
-	(void)sig;
-	if (child->chan != NULL)
-		child->chan->child = NULL;
+	struct fal_chan *c = child->chan;
+	if (c != NULL) {
+		c->child = NULL;
+		c->exit_status = sig != 0 ? 128 + sig : (int)status;
+		fal_chan_command_ended(c);
+	}
 	uv_close((uv_handle_t *)p, on_child_closed);
 }
 

@@ -13,7 +13,18 @@
  *
  * Every address that a name has is tried in turn.  An exec command gets one socket as its
  * stdin and stdout, and SIGTERM when the channel ends before it; the loop lives until it
- * has exited. */
+ * has exited.
+ *
+ * Before on_open, `err` is
+ *     FAL_EAUTH     surely not permitted: the answer does not authenticate; or perhaps:
+ *                   the server took what we said and left in order, without a word
+ *     FAL_EVERSION  a refusal (not authenticated)
+ *     FAL_EFORMAT   the answer is not of our protocol
+ *     FAL_ETRUNC    the stream ended within the answer
+ *     FAL_EIO       no connection, a reset (a server that is full), an end before we had
+ *                   said a word, a deadline; a command that failed, with its status (128
+ *                   and the signal), or that ended without reading what we said
+ *     FAL_ENOMEM */
 int fal_dial(uv_loop_t *loop, const struct fal_addr *addr,
 	     const struct fal_client_key *key, const struct fal_chan_opt *opt,
 	     const struct fal_chan_ops *ops, struct fal_chan **out);

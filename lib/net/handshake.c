@@ -186,6 +186,13 @@ refuse(struct fal_buf *out, uint8_t verdict)
 	return out->err < 0 ? out->err : FAL_EVERSION;
 }
 
+bool
+fal_handshake_whole(const uint8_t *p, size_t n)
+{
+	return n >= PREAMBLE_N &&
+	       n >= (size_t)PREAMBLE_N + p[PREAMBLE_N - 1] + FAL_NOISE_OVERHEAD;
+}
+
 int
 fal_handshake_answer(const struct fal_keyring *kr, int64_t now, const uint8_t *p,
 		     size_t n, struct fal_session *s, struct fal_buf *out,

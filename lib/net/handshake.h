@@ -18,6 +18,7 @@
 #include "sec/keyring.h"
 #include "sec/seal.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -48,6 +49,9 @@ int fal_handshake_finish(struct fal_handshake *h, const uint8_t *p, size_t n,
 
 /* Wipes and frees; may be NULL. */
 void fal_handshake_free(struct fal_handshake *h);
+
+/* Whether what the client says is all there: then the answer costs cryptography. */
+bool fal_handshake_whole(const uint8_t *p, size_t n);
 
 /* The server's whole part: reads what the client says at the start of the n bytes at
  * `p`, and on success sets `s` and appends the answer to `out`.  `now` in seconds since

@@ -32,6 +32,11 @@ struct fal_listen {
 	struct fal_listen_ops ops;
 	struct chans half, open; /* oldest first */
 	unsigned half_n, half_max;
+	struct place {
+		uint64_t source;
+		struct fal_chan *c;
+	} * places; /* of half_max + 1 handshakes: make_room's */
+	struct fal_limit limit;
 };
 
 /* --- channels --- */
@@ -68,16 +73,18 @@ on_half_open(void *arg, struct fal_chan *c)
 {
 	struct fal_listen *l = arg;
 	on_half_gone(c);
+	if (c->limit != NULL)
+		fal_limit_give(c->limit, c->limit_source);
 	TAILQ_INSERT_TAIL(&l->open, c, link);
 	c->on_gone = on_open_gone;
 	l->ops.on_accept(l->ops.arg, c, c->name, c->role);
 }
 
-/* The peer's address as text, without its port. */
+/* The peer's address as text, without its port, and as the limits see it. */
 static void
-set_source(struct fal_chan *c)
+set_source(struct fal_listen *l, struct fal_chan *c)
 {
-	struct sockaddr_storage ss;
+	struct sockaddr_storage ss = { 0 };
 	int n = sizeof(ss);
 	const char *text = "unix";
 	char ip[INET6_ADDRSTRLEN] = "?";
@@ -85,20 +92,37 @@ set_source(struct fal_chan *c)
 		text = ip;
 		if (uv_tcp_getpeername(&c->io.tcp, (struct sockaddr *)&ss, &n) == 0)
 			(void)uv_ip_name((struct sockaddr *)&ss, ip, sizeof(ip));
+		c->limit = &l->limit;
+		c->limit_source = fal_limit_source((struct sockaddr *)&ss);
 	}
 	snprintf(c->source, sizeof(c->source), "%s", text);
 }
 
-/* Those that are dead already leave the list at the end of this turn. */
+/* If there are too many, the oldest of the source that has most gives way: a flood takes
+ * the places of its own.  Those that are dead leave the list at the end of this turn. */
 static void
-drop_oldest(struct fal_listen *l)
+make_room(struct fal_listen *l)
 {
+	struct place *p = l->places;
 	struct fal_chan *c;
-	for (c = TAILQ_FIRST(&l->half); c != NULL; c = TAILQ_NEXT(c, link))
-		if (c->state != FAL_CHAN_DEAD) {
-			fal_chan_fail(c, FAL_ELIMIT, "too many handshakes are under way");
-			return;
+	unsigned n = 0, most = 0, victim = 0;
+	if (l->half_n <= l->half_max)
+		return;
+	TAILQ_FOREACH(c, &l->half, link)
+	if (c->state != FAL_CHAN_DEAD)
+		p[n++] = (struct place){ c->limit_source, c };
+	if (n <= l->half_max)
+		return;
+	for (unsigned i = 0; i + most < n; i++) {
+		unsigned same = 0;
+		for (unsigned j = i; j < n; j++)
+			same += p[j].source == p[i].source;
+		if (same > most) {
+			most = same;
+			victim = i;
 		}
+	}
+	fal_chan_fail(p[victim].c, FAL_ELIMIT, "too many handshakes are under way");
 }
 
 static int
@@ -132,14 +156,13 @@ on_connection(uv_stream_t *s, int status)
 		fal_chan_kill(c);
 		return;
 	}
-	set_source(c);
-	if (l->half_n >= l->half_max)
-		drop_oldest(l);
+	set_source(l, c);
 	c->owner = l;
 	c->on_gone = on_half_gone;
 	TAILQ_INSERT_TAIL(&l->half, c, link);
 	l->half_n++;
 	fal_chan_connected(c);
+	make_room(l);
 }
 
 /* --- binding --- */
@@ -220,9 +243,16 @@ bind_unix(struct fal_listen *l, struct fal_diag *diag)
 }
 
 static void
+free_listen(struct fal_listen *l)
+{
+	free(l->places);
+	free(l);
+}
+
+static void
 on_listen_closed(uv_handle_t *h)
 {
-	free(h->data);
+	free_listen(h->data);
 }
 
 int
@@ -244,13 +274,18 @@ fal_listen_start(uv_loop_t *loop, const struct fal_listen_opt *opt,
 	l->chan_opt = opt->chan;
 	l->ops = *ops;
 	l->half_max = opt->half_open != 0 ? opt->half_open : FAL_LISTEN_HALF_OPEN;
+	l->places = fal_calloc((size_t)l->half_max + 1, sizeof(*l->places));
+	if (l->places == NULL) {
+		free_listen(l);
+		return fal_diag_set(diag, FAL_ENOMEM, "%s", fal_strerror(FAL_ENOMEM));
+	}
 	TAILQ_INIT(&l->half);
 	TAILQ_INIT(&l->open);
 	fal_addr_format(&l->bound, l->text);
 	int err =
 		tcp ? uv_tcp_init(loop, &l->io.tcp) : uv_pipe_init(loop, &l->io.pipe, 0);
 	if (err < 0) {
-		free(l);
+		free_listen(l);
 		return fal_diag_set(diag, FAL_EIO, "%s", uv_strerror(err));
 	}
 	l->io.handle.data = l;

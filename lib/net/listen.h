@@ -9,7 +9,12 @@
 
 #include <uv.h>
 
-#define FAL_LISTEN_HALF_OPEN 128 /* handshakes that may be under way */
+/* Handshakes that may be under way.  With one more, the oldest one of the source that has
+ * most of them ends.  Over TCP, a source (fal_limit_source) may also cause the
+ * cryptography of FAL_LIMIT_BURST handshakes, and FAL_LIMIT_RATE more each second, not
+ * counting those by which a session has opened.  Whoever must go for these reasons gets a
+ * reset. */
+#define FAL_LISTEN_HALF_OPEN 128
 
 struct fal_listen; /* opaque */
 
@@ -29,7 +34,7 @@ struct fal_listen_opt {
 	const struct fal_addr *addr;       /* borrowed for the call; TCP or Unix */
 	const struct fal_keyring *keyring; /* kept until replaced, or closed */
 	struct fal_chan_opt chan;          /* of the channels */
-	unsigned half_open; /* 0: FAL_LISTEN_HALF_OPEN; the oldest gives way */
+	unsigned half_open;                /* 0: FAL_LISTEN_HALF_OPEN */
 };
 
 /* Listens.  A name is resolved at once (it blocks); its first address is taken.  A Unix

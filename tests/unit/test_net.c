@@ -1,6 +1,9 @@
 /* Channels between friends, over real sockets: conversations, sharing, ends. */
 #include "test_net.h"
+#include "net/chan_priv.h"
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -98,15 +101,48 @@ over_a_command(void **state)
 	struct fal_addr at = addr("exec:exec socat - UNIX-CONNECT:%s/s", w.dir);
 	dial_as(&w, 0, &at, client_key("lab", 2, 1), (struct fal_chan_opt){ 0 });
 	converse(&w);
-	at = addr("exec:exit 3");
-	dial_as(&w, 1, &at, client_key("lab", 2, 1), (struct fal_chan_opt){ 0 });
-	UNTIL(&w, w.client[1].closed == 1);
-	assert_int_equal(w.client[1].err, FAL_EAUTH);
-	assert_non_null(strstr(w.client[1].reason, "exec:exit 3: the command ended"));
 	/* One that would never end goes with its channel. */
 	at = addr("exec:exec sleep 1000");
 	dial_as(&w, 2, &at, client_key("lab", 2, 1), (struct fal_chan_opt){ 0 });
 	end(&w);
+}
+
+static void
+commands_that_fail(void **state)
+{
+	static const struct {
+		const char *command, *why;
+		int err;
+	} cases[] = {
+		{ "exit 3", "the command ended with status 3", FAL_EIO },
+		{ "exec 2>/dev/null; no-such-command",
+		  "the command ended with status 127", FAL_EIO },
+		{ "kill -9 $$", "the command ended with status 137", FAL_EIO },
+		/* takes what we say, gives up, and says so after the stream's end */
+		{ "head -c 61 >/dev/null; exec >&- <&-; exit 4",
+		  "the command ended with status 4", FAL_EIO },
+		{ "true", "the command ended with status 0", FAL_EIO },
+		{ "head -c 61 >/dev/null; printf FALC", "the peer left in the handshake",
+		  FAL_ETRUNC },
+		/* what socat does when the server leaves without a word */
+		{ "head -c 61 >/dev/null",
+		  "the coordinator's key does not match, or ours is not in its keyring",
+		  FAL_EAUTH },
+	};
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		struct world w;
+		char want[600];
+		begin(&w, (struct fal_listen_opt){ 0 });
+		const struct fal_addr at = addr("exec:%s", cases[i].command);
+		dial_as(&w, 0, &at, client_key("lab", 2, 1), (struct fal_chan_opt){ 0 });
+		UNTIL(&w, w.client[0].closed == 1);
+		snprintf(want, sizeof(want), "exec:%s: %s", cases[i].command,
+			 cases[i].why);
+		assert_string_equal(w.client[0].reason, want);
+		assert_int_equal(w.client[0].err, cases[i].err);
+		end(&w);
+	}
 }
 
 static void
@@ -154,6 +190,40 @@ nobody_there(void **state)
 	assert_non_null(strstr(w.client[1].reason, ": no such file or directory"));
 	assert_int_equal(w.client[0].err, FAL_EIO);
 	assert_int_equal(w.client[2].err, 0);
+	end(&w);
+}
+
+/* Both ends learn within a minute that the other has lost its power. */
+static void
+asks_silent_peers(void **state)
+{
+	static const struct {
+		int level, name, value;
+	} want[] = {
+		{ SOL_SOCKET, SO_KEEPALIVE, 1 },
+		{ IPPROTO_TCP, TCP_KEEPIDLE, 30 },
+		{ IPPROTO_TCP, TCP_KEEPINTVL, 10 },
+		{ IPPROTO_TCP, TCP_KEEPCNT, 3 },
+		{ IPPROTO_TCP, TCP_NODELAY, 1 },
+		{ IPPROTO_TCP, TCP_USER_TIMEOUT, 60000 },
+	};
+	struct world w;
+	(void)state;
+	begin(&w, (struct fal_listen_opt){ 0 });
+	meet(&w, 0);
+	for (size_t i = 0; i < 2 * (sizeof(want) / sizeof(*want)); i++) {
+		struct fal_chan *c = i % 2 == 0 ? w.client[0].c : w.server[0].c;
+		int fd, got = -1;
+		socklen_t n = sizeof(got);
+		assert_int_equal(uv_fileno(&c->io.handle, &fd), 0);
+		assert_int_equal(getsockopt(fd, want[i / 2].level, want[i / 2].name, &got,
+					    &n),
+				 0);
+		if (got != want[i / 2].value)
+			fail_msg("option %d of %s is %d, not %d", want[i / 2].name,
+				 i % 2 == 0 ? "the client" : "the server", got,
+				 want[i / 2].value);
+	}
 	end(&w);
 }
 
@@ -356,6 +426,8 @@ main(void)
 		cmocka_unit_test(over_tcp),
 		cmocka_unit_test(over_unix),
 		cmocka_unit_test(over_a_command),
+		cmocka_unit_test(commands_that_fail),
+		cmocka_unit_test(asks_silent_peers),
 		cmocka_unit_test(control_overtakes_bulk),
 		cmocka_unit_test(nobody_there),
 		cmocka_unit_test(queue_cap),

@@ -1,8 +1,10 @@
 /* Channels and those who should not have one: strangers are plain sockets. */
 #include "net/handshake.h"
+#include "net/limit.h"
 #include "net/record.h"
 #include "test_net.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <sys/socket.h>
 
@@ -43,14 +45,22 @@ wrong_keys(void **state)
 }
 
 static int
-stranger(struct world *w)
+stranger_from(struct world *w, const char *ip)
 {
 	const struct fal_addr at = addr("%s", fal_listen_text(w->l));
-	struct sockaddr_in sin;
+	struct sockaddr_in sin, from;
 	assert_int_equal(uv_ip4_addr(at.what, at.port, &sin), 0);
+	assert_int_equal(uv_ip4_addr(ip, 0, &from), 0);
 	const int fd = socket(AF_INET, SOCK_STREAM, 0);
+	assert_int_equal(bind(fd, (struct sockaddr *)&from, sizeof(from)), 0);
 	assert_int_equal(connect(fd, (struct sockaddr *)&sin, sizeof(sin)), 0);
 	return fd;
+}
+
+static int
+stranger(struct world *w)
+{
+	return stranger_from(w, "127.0.0.1");
 }
 
 /* Bytes that the server sends, at least `min`, or up to its end. */
@@ -74,6 +84,24 @@ static void
 tell(int fd, const void *p, size_t n)
 {
 	assert_int_equal(send(fd, p, n, MSG_NOSIGNAL), n);
+}
+
+/* A client that shook hands by itself and may now send what it likes. */
+static struct fal_session
+infiltrate(struct world *w, int fd)
+{
+	const struct fal_client_key key = client_key("lab", 2, 1);
+	struct fal_buf hello = { 0 };
+	struct fal_handshake *h;
+	struct fal_session s;
+	uint8_t in[128];
+	assert_int_equal(fal_handshake_begin(&key, &hello, &h), 0);
+	tell(fd, hello.p, hello.n);
+	const size_t n = receive(w, fd, in, sizeof(in), 57);
+	assert_int_equal(fal_handshake_finish(h, in, n, &s, NULL), 0);
+	fal_handshake_free(h);
+	fal_buf_free(&hello);
+	return s;
 }
 
 static void
@@ -137,6 +165,137 @@ half_open_flood(void **state)
 	end(&w);
 }
 
+/* A flood has the places of its own source only, and ends by resets: nobody there is told
+ * that its key is wrong. */
+static void
+flood_of_one_source(void **state)
+{
+	enum { FLOOD = 200 };
+	struct world w;
+	int fd[FLOOD];
+	char c;
+	(void)state;
+	begin(&w, (struct fal_listen_opt){ 0 });
+	const int early = stranger(&w); /* older than all of it */
+	for (int i = 0; i < FLOOD; i++) {
+		fd[i] = stranger_from(&w, "127.0.0.2");
+		uv_run(&w.loop, UV_RUN_NOWAIT);
+	}
+	UNTIL(&w, w.refusals >= FLOOD - FAL_LISTEN_HALF_OPEN + 1);
+	assert_string_equal(w.refused, "too many handshakes are under way");
+	assert_string_equal(w.source, "127.0.0.2");
+	assert_int_equal(w.refusals, FLOOD - FAL_LISTEN_HALF_OPEN + 1);
+	assert_int_equal(recv(fd[0], &c, 1, 0), -1);
+	assert_int_equal(errno, ECONNRESET);
+	meet(&w, 0);
+	struct fal_session s = infiltrate(&w, early);
+	assert_string_equal(w.source, "127.0.0.2");
+	fal_seal_wipe(&s.tx);
+	fal_seal_wipe(&s.rx);
+	for (int i = 0; i < FLOOD; i++)
+		close(fd[i]);
+	close(early);
+	end(&w);
+}
+
+/* One source may guess FAL_LIMIT_BURST times at once; this costs no other one anything.
+ */
+static void
+guesses_too_often(void **state)
+{
+	const struct fal_client_key wrong = client_key("lab", 3, 1);
+	struct fal_buf hello = { 0 };
+	struct fal_handshake *h;
+	struct world w;
+	unsigned tries = 0;
+	uint8_t in[64];
+	(void)state;
+	begin(&w, (struct fal_listen_opt){ 0 });
+	assert_int_equal(fal_handshake_begin(&wrong, &hello, &h), 0);
+	for (bool limited = false; !limited; tries++) {
+		const int fd = stranger_from(&w, "127.0.0.2");
+		tell(fd, hello.p, hello.n);
+		UNTIL(&w, w.refusals == tries + 1);
+		limited = strcmp(w.refused, "too many handshakes in a short time") == 0;
+		const ssize_t got = recv(fd, in, sizeof(in), 0);
+		assert_int_equal(got, limited ? -1 : 0); /* a reset, or silence */
+		close(fd);
+	}
+	if (tries <= FAL_LIMIT_BURST)
+		fail_msg("limited after %u tries, not %d", tries, FAL_LIMIT_BURST);
+	assert_string_equal(w.source, "127.0.0.2");
+	meet(&w, 0);
+	fal_handshake_free(h);
+	fal_buf_free(&hello);
+	end(&w);
+}
+
+/* Clients that prove to be some are not counted, however often they come. */
+static void
+comes_back_often(void **state)
+{
+	struct world w;
+	(void)state;
+	begin(&w, (struct fal_listen_opt){ 0 });
+	for (int i = 0; i < 4 * FAL_LIMIT_BURST; i++) {
+		meet(&w, 0);
+		fal_chan_close(w.client[0].c);
+		UNTIL(&w, w.client[0].closed == 1 && w.server[0].closed == 1);
+		w.client[0] = w.server[0] = (struct end){ 0 };
+		w.accepted = 0;
+	}
+	assert_int_equal(w.refusals, 0);
+	end(&w);
+}
+
+static unsigned
+takes(struct fal_limit *l, uint64_t source, double s)
+{
+	unsigned n = 0;
+	while (n < 1000 && fal_limit_take(l, source, (uint64_t)(s * 1e9)))
+		n++;
+	return n;
+}
+
+static void
+buckets(void **state)
+{
+	struct fal_limit l = { 0 };
+	unsigned all = 0;
+	(void)state;
+	assert_int_equal(takes(&l, 7, 1), FAL_LIMIT_BURST);
+	assert_int_equal(takes(&l, 8, 1), FAL_LIMIT_BURST);
+	assert_int_equal(takes(&l, 7, 1.55), 5);
+	fal_limit_give(&l, 7);
+	assert_int_equal(takes(&l, 7, 1.55), 1);
+	fal_limit_give(&l, 9); /* not there */
+	assert_int_equal(takes(&l, 7, 1000), FAL_LIMIT_BURST);
+	for (uint64_t i = 100; i < 100 + 10 * FAL_LIMIT_SOURCES; i++)
+		all += takes(&l, i, 1000);
+	assert_int_equal(all, (FAL_LIMIT_SOURCES - 1) * FAL_LIMIT_BURST);
+}
+
+static uint64_t
+source_of(const char *ip)
+{
+	struct sockaddr_in6 sin6;
+	struct sockaddr_in sin;
+	if (uv_ip4_addr(ip, 0, &sin) == 0)
+		return fal_limit_source((struct sockaddr *)&sin);
+	assert_int_equal(uv_ip6_addr(ip, 0, &sin6), 0);
+	return fal_limit_source((struct sockaddr *)&sin6);
+}
+
+static void
+sources(void **state)
+{
+	(void)state;
+	assert_true(source_of("192.0.2.1") != source_of("192.0.2.2"));
+	assert_true(source_of("192.0.2.1") == source_of("::ffff:192.0.2.1"));
+	assert_true(source_of("2001:db8::1") == source_of("2001:db8::2:3:4:5"));
+	assert_true(source_of("2001:db8::1") != source_of("2001:db8:0:1::1"));
+}
+
 static void
 refuses_other_major(void **state)
 {
@@ -152,24 +311,6 @@ refuses_other_major(void **state)
 	UNTIL(&w, w.refusals == 1);
 	assert_string_equal(w.refused, "it speaks protocol 2.0, we speak 1.0");
 	end(&w);
-}
-
-/* A client that shook hands by itself and may now send what it likes. */
-static struct fal_session
-infiltrate(struct world *w, int fd)
-{
-	const struct fal_client_key key = client_key("lab", 2, 1);
-	struct fal_buf hello = { 0 };
-	struct fal_handshake *h;
-	struct fal_session s;
-	uint8_t in[128];
-	assert_int_equal(fal_handshake_begin(&key, &hello, &h), 0);
-	tell(fd, hello.p, hello.n);
-	const size_t n = receive(w, fd, in, sizeof(in), 57);
-	assert_int_equal(fal_handshake_finish(h, in, n, &s, NULL), 0);
-	fal_handshake_free(h);
-	fal_buf_free(&hello);
-	return s;
 }
 
 static void
@@ -224,6 +365,11 @@ main(void)
 		cmocka_unit_test(garbage),
 		cmocka_unit_test(deadline),
 		cmocka_unit_test(half_open_flood),
+		cmocka_unit_test(flood_of_one_source),
+		cmocka_unit_test(guesses_too_often),
+		cmocka_unit_test(comes_back_often),
+		cmocka_unit_test(buckets),
+		cmocka_unit_test(sources),
 		cmocka_unit_test(refuses_other_major),
 		cmocka_unit_test(evil_records),
 	};
