@@ -29,7 +29,6 @@ _Static_assert(IN_OPEN >= FAL_RECORD_WIRE_MAX, "a record fits");
 
 static void start_deadline(struct fal_chan *c);
 static void on_flush(uv_idle_t *h);
-static void on_shutdown(uv_shutdown_t *req, int status);
 static void pump(struct fal_chan *c);
 
 /* --- ends --- */
@@ -171,12 +170,8 @@ static void
 unanswered(struct fal_chan *c, int status)
 {
 	if (c->child != NULL) {
-		if (c->ended != 0)
-			return;
-		c->ended = status;
-		/* Some commands end only when both directions have. */
-		c->shutdown.data = c;
-		(void)uv_shutdown(&c->shutdown, &c->io.stream, on_shutdown);
+		if (c->ended == 0)
+			c->ended = status;
 	} else if (c->exec && (c->exit_status != 0 || status != UV_EOF || c->tx == 0)) {
 		fal_chan_fail(c, FAL_EIO, "the command ended with status %d",
 			      c->exit_status);
