@@ -164,6 +164,14 @@ start_deadline(struct fal_chan *c)
 
 /* --- reading --- */
 
+/* The kernel has all that we said first, even if on_written is to come. */
+static bool
+has_spoken(const struct fal_chan *c)
+{
+	return (c->writing || c->tx != 0) &&
+	       uv_stream_get_write_queue_size(&c->io.stream) == 0;
+}
+
 /* The stream ended while the server's answer was to come.  A command's exit status says
  * more than its stream, and may come later. */
 static void
@@ -172,12 +180,13 @@ unanswered(struct fal_chan *c, int status)
 	if (c->child != NULL) {
 		if (c->ended == 0)
 			c->ended = status;
-	} else if (c->exec && (c->exit_status != 0 || status != UV_EOF || c->tx == 0)) {
+	} else if (c->exec &&
+		   (c->exit_status != 0 || status != UV_EOF || !has_spoken(c))) {
 		fal_chan_fail(c, FAL_EIO, "the command ended with status %d",
 			      c->exit_status);
 	} else if (status != UV_EOF) {
 		fal_chan_fail(c, FAL_EIO, "%s", uv_strerror(status));
-	} else if (c->tx == 0) {
+	} else if (!has_spoken(c)) {
 		fal_chan_fail(c, FAL_EIO, "the peer left before we said a word");
 	} else if (c->in_to != 0) {
 		fal_chan_fail(c, FAL_ETRUNC, "the peer left in the handshake");
