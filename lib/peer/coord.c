@@ -441,6 +441,15 @@ on_hello(struct fal_coord *c, uint32_t peer, const struct fal_msg *m,
 	    m->hello.name[0] == '\0')
 		return fal_diag_set(diag, FAL_EINVAL, "a HELLO with %u:%u lanes",
 				    m->hello.lanes_min, m->hello.lanes_max);
+	struct fal_msg w = { .type = FAL_MSG_WELCOME };
+	w.welcome.clock = fal_store_version(c->store);
+	w.welcome.job_n = c->conf.text_n[FAL_TEXT_JOB];
+	w.welcome.model_n = c->conf.text_n[FAL_TEXT_MODEL];
+	w.welcome.manifest_n = c->conf.text_n[FAL_TEXT_MANIFEST];
+	w.welcome.epoch = MAP_EPOCH;
+	int err = send_msg(c, peer, &w);
+	if (err < 0 || c->finished || c->why != NULL)
+		return err < 0 ? err : send_done(c, peer);
 	if (FAL_GROW(c->peer, c->peer_cap, (size_t)c->peers + 1) < 0)
 		return FAL_ENOMEM;
 	struct fal_peer *p = &c->peer[place(c, peer)];
@@ -450,15 +459,7 @@ on_hello(struct fal_coord *c, uint32_t peer, const struct fal_msg *m,
 				.lanes_max = m->hello.lanes_max,
 				.cores = m->hello.cores };
 	snprintf(p->name, sizeof(p->name), "%s", m->hello.name);
-	if (c->finished || c->why != NULL)
-		return send_done(c, peer);
-	struct fal_msg w = { .type = FAL_MSG_WELCOME };
-	w.welcome.clock = fal_store_version(c->store);
-	w.welcome.job_n = c->conf.text_n[FAL_TEXT_JOB];
-	w.welcome.model_n = c->conf.text_n[FAL_TEXT_MODEL];
-	w.welcome.manifest_n = c->conf.text_n[FAL_TEXT_MANIFEST];
-	w.welcome.epoch = MAP_EPOCH;
-	return send_msg(c, peer, &w);
+	return FAL_OK;
 }
 
 static int
