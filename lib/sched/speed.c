@@ -94,7 +94,7 @@ fal_measured(struct fal_sched *s, struct fal_worker *w, double task_s)
 	w->recent[w->recents++ % FAL_RECENT] = task_s;
 	w->late_s = late_of(w);
 	/* Of the last three the middle one: one late wake-up says nothing of a speed. */
-	double v[3];
+	double v[3] = { 0 };
 	uint32_t n = w->recents < 3 ? w->recents : 3;
 	for (uint32_t i = 0; i < n; i++)
 		v[i] = w->recent[(w->recents - 1 - i) % FAL_RECENT];
