@@ -27,7 +27,7 @@ int
 fal_client_key_load(const char *option, enum fal_role needed, struct fal_client_key **out,
 		    struct fal_diag *diag)
 {
-	struct fal_client_key *key;
+	struct fal_client_key *key = NULL;
 	char *text, *path = fal_cli_key(option);
 	size_t n;
 	if (path == NULL && errno == ENOENT)

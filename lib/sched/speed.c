@@ -65,7 +65,7 @@ median(double *v, uint32_t n)
 static double
 late_of(const struct fal_worker *w)
 {
-	double v[FAL_RECENT];
+	double v[FAL_RECENT] = { 0 };
 	uint32_t n = w->recents < FAL_RECENT ? w->recents : FAL_RECENT;
 	for (uint32_t i = 0; i < n; i++)
 		v[i] = w->recent[i];
