@@ -1,5 +1,5 @@
-/* The worker's state machine. */
-#include "peer/agent.h"
+/* The worker's lanes, queue and time. */
+#include "peer/agent_priv.h"
 
 #include "base/mem.h"
 
@@ -7,132 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* One version of the parameters; lanes keep it alive while they compute on it. */
-struct snapshot {
-	uint64_t version;
-	float *params;
-	int8_t *exps;
-	uint8_t *seen; /* by block */
-	uint32_t left; /* blocks still to come */
-	uint32_t refs;
-};
-
-struct item {
-	uint32_t task;
-	struct fal_cid fills;
-};
-
-struct lane {
-	bool busy, cancelled, eval;
-	struct item item;
-	struct snapshot *on;
-	struct fal_sum *sum;
-};
-
-/* A claimed task whose verdict is not in yet. */
-struct pending {
-	uint32_t task, seq;
-	struct fal_sum *sum;
-};
-
-struct contrib {
-	uint32_t seq, tasks;
-	struct fal_cid fills;
-	struct fal_sum *sum;
-};
-
-/* In a queue; falcon-job(5) allows no more samples in a clock. */
-enum { MOST_TASKS = 1 << 20 };
-
-/* A growing array used as a stack or a queue. */
-#define VEC(type)              \
-	struct {               \
-		type *v;       \
-		size_t n, cap; \
-	}
-
-enum activity { COMPUTE, PUSH, PULL, WAIT, ACTIVITIES };
-
-struct fal_agent {
-	struct fal_agent_conf conf;
-	struct fal_agent_ops ops;
-	uint32_t blocks;
-
-	/* Versions being received, or NULL: the next one, and one to be kept. */
-	struct snapshot *coming[2];
-	struct snapshot *current; /* newest complete version */
-	struct snapshot *spare;   /* memory for the next one, or NULL */
-	struct snapshot *kept;    /* version under evaluation */
-
-	uint64_t clock; /* of the queue, the pending claims and the contributions */
-	uint32_t lanes; /* in use */
-	struct lane *lane;
-	VEC(struct item) queue;
-	VEC(uint32_t) evals;
-	uint64_t eval_version; /* of `evals` */
-	VEC(struct pending) pending;
-	VEC(struct contrib) contribs;
-	VEC(struct fal_sum *) pool;
-	uint32_t seq;
-
-	bool pushing; /* something is not sent yet */
-	uint64_t since, spent[ACTIVITIES], push_all, pull_all, late;
-
-	bool leaving, left;
-	char why[FAL_MSG_WHY];
-};
-
-static void
-snapshot_free(struct snapshot *s)
-{
-	if (s == NULL)
-		return;
-	free(s->params);
-	free(s->exps);
-	free(s->seen);
-	free(s);
-}
-
-/* One reference less; the last one leaves it to the next version. */
-static void
-snapshot_drop(struct fal_agent *a, struct snapshot *s)
-{
-	if (s == NULL || --s->refs > 0)
-		return;
-	snapshot_free(a->spare);
-	a->spare = s;
-}
-
-static struct snapshot *
-snapshot_alloc(const struct fal_agent *a)
-{
-	struct snapshot *s = fal_calloc(1, sizeof(*s));
-	if (s == NULL)
-		return NULL;
-	s->params = fal_calloc_aligned(a->conf.n, sizeof(float));
-	s->exps = fal_calloc(a->blocks, 1);
-	s->seen = fal_calloc(a->blocks, 1);
-	if (s->params == NULL || s->exps == NULL || s->seen == NULL) {
-		snapshot_free(s);
-		return NULL;
-	}
-	return s;
-}
-
-static struct snapshot *
-snapshot_new(struct fal_agent *a, uint64_t version)
-{
-	struct snapshot *s = a->spare != NULL ? a->spare : snapshot_alloc(a);
-	if (s == NULL)
-		return NULL;
-	a->spare = NULL;
-	memset(s->seen, 0, a->blocks);
-	s->refs = 1;
-	s->version = version;
-	s->left = a->blocks;
-	return s;
-}
 
 struct fal_agent *
 fal_agent_new(const struct fal_agent_conf *conf, const struct fal_agent_ops *ops)
@@ -159,7 +33,7 @@ fal_agent_free(struct fal_agent *a)
 		return;
 	for (uint32_t i = 0; i < a->conf.lanes_max; i++) {
 		fal_sum_free(a->lane[i].sum);
-		snapshot_drop(a, a->lane[i].on);
+		agent_drop(a, a->lane[i].on);
 	}
 	for (size_t i = 0; i < a->pending.n; i++)
 		fal_sum_free(a->pending.v[i].sum);
@@ -167,11 +41,11 @@ fal_agent_free(struct fal_agent *a)
 		fal_sum_free(a->contribs.v[i].sum);
 	for (size_t i = 0; i < a->pool.n; i++)
 		fal_sum_free(a->pool.v[i]);
-	snapshot_drop(a, a->coming[0]);
-	snapshot_drop(a, a->coming[1]);
-	snapshot_drop(a, a->current);
-	snapshot_drop(a, a->kept);
-	snapshot_free(a->spare);
+	agent_drop(a, a->coming[0]);
+	agent_drop(a, a->coming[1]);
+	agent_drop(a, a->current);
+	agent_drop(a, a->kept);
+	agent_free_snapshot(a->spare);
 	free(a->lane);
 	free(a->queue.v);
 	free(a->evals.v);
@@ -179,12 +53,6 @@ fal_agent_free(struct fal_agent *a)
 	free(a->contribs.v);
 	free(a->pool.v);
 	free(a);
-}
-
-static bool
-pulling(const struct fal_agent *a)
-{
-	return a->coming[0] != NULL || a->coming[1] != NULL;
 }
 
 /* Where time goes: the first that applies (DESIGN section 10). */
@@ -196,7 +64,7 @@ activity(const struct fal_agent *a)
 			return COMPUTE;
 	if (a->pushing)
 		return PUSH;
-	return pulling(a) ? PULL : WAIT;
+	return agent_pulling(a) ? PULL : WAIT;
 }
 
 /* Charges the time since the last event to what was going on. */
@@ -206,12 +74,12 @@ charge(struct fal_agent *a, uint64_t now)
 	uint64_t dt = a->since != 0 && now > a->since ? now - a->since : 0;
 	a->spent[activity(a)] += dt;
 	a->push_all += a->pushing ? dt : 0;
-	a->pull_all += pulling(a) ? dt : 0;
+	a->pull_all += agent_pulling(a) ? dt : 0;
 	a->since = now;
 }
 
-static int
-send_msg(struct fal_agent *a, struct fal_msg *m, bool bulk)
+int
+agent_send(struct fal_agent *a, struct fal_msg *m, bool bulk)
 {
 	struct fal_buf out = { 0 };
 	m->incarnation = a->conf.incarnation;
@@ -222,30 +90,8 @@ send_msg(struct fal_agent *a, struct fal_msg *m, bool bulk)
 	return err;
 }
 
-static struct fal_sum *
-take_sum(struct fal_agent *a)
-{
-	if (a->pool.n > 0)
-		return a->pool.v[--a->pool.n];
-	return fal_sum_new(a->conf.n);
-}
-
-static int
-give_sum(struct fal_agent *a, struct fal_sum *sum)
-{
-	if (sum == NULL)
-		return FAL_OK;
-	if (FAL_GROW(a->pool.v, a->pool.cap, a->pool.n + 1) < 0) {
-		fal_sum_free(sum);
-		return FAL_ENOMEM;
-	}
-	a->pool.v[a->pool.n++] = sum;
-	return FAL_OK;
-}
-
-/* Hands queued tasks to idle lanes: training first, then evaluation. */
-static int
-dispatch(struct fal_agent *a)
+int
+agent_dispatch(struct fal_agent *a)
 {
 	for (uint32_t i = 0; i < a->lanes && !a->leaving; i++) {
 		struct lane *l = &a->lane[i];
@@ -258,7 +104,7 @@ dispatch(struct fal_agent *a)
 			break;
 		*l = (struct lane){ .busy = true, .eval = !train };
 		if (train) {
-			l->sum = take_sum(a);
+			l->sum = agent_take_sum(a);
 			if (l->sum == NULL) {
 				l->busy = false;
 				return FAL_ENOMEM;
@@ -282,137 +128,6 @@ dispatch(struct fal_agent *a)
 	return FAL_OK;
 }
 
-/* The records of one contribution, as many in a message as fit. */
-static int
-push_contrib(struct fal_agent *a, const struct contrib *c)
-{
-	struct fal_msg m = { .type = FAL_MSG_PUSH };
-	struct fal_buf records = { 0 }, one = { 0 };
-	int err = FAL_OK;
-	/* Room for the fields before the tail. */
-	const size_t most = FAL_MSG_MAX - 64;
-	m.push.clock = a->clock;
-	m.push.seq = c->seq;
-	m.push.tasks = c->tasks;
-	m.push.kind = FAL_KIND_GRAD;
-	m.push.epoch = a->conf.map_epoch;
-	for (uint32_t b = 0; b < a->blocks && err == FAL_OK; b++) {
-		uint64_t checksum = 0;
-		if (a->conf.checksums)
-			checksum = fal_sum_checksum(c->sum, b, a->conf.checksum_seed);
-		fal_buf_clear(&one);
-		err = fal_sum_pack(c->sum, b, a->current->exps[b],
-				   a->conf.checksums ? &checksum : NULL, &one);
-		if (err == FAL_OK && records.n > 0 && records.n + one.n > most) {
-			m.push.records = (struct fal_tail){ records.p, records.n };
-			err = send_msg(a, &m, true);
-			fal_buf_clear(&records);
-		}
-		fal_put_bytes(&records, one.p, one.n);
-	}
-	if (err == FAL_OK)
-		err = records.err;
-	m.push.records = (struct fal_tail){ records.p, records.n };
-	if (err == FAL_OK)
-		err = send_msg(a, &m, true);
-	fal_buf_free(&records);
-	fal_buf_free(&one);
-	return err;
-}
-
-static bool
-training(const struct fal_agent *a)
-{
-	for (uint32_t i = 0; i < a->conf.lanes_max; i++)
-		if (a->lane[i].busy && !a->lane[i].cancelled && !a->lane[i].eval)
-			return true;
-	return false;
-}
-
-/* Pushes the contributions when nothing can be added to them any more. */
-static int
-push_if_idle(struct fal_agent *a)
-{
-	int err = FAL_OK;
-	if (a->queue.n > 0 || a->pending.n > 0 || training(a))
-		return FAL_OK;
-	while (a->contribs.n > 0 && err == FAL_OK) {
-		struct contrib *c = &a->contribs.v[a->contribs.n - 1];
-		if (c->tasks > 0) {
-			a->pushing = true;
-			err = push_contrib(a, c);
-		}
-		int gave = give_sum(a, c->sum);
-		err = err == FAL_OK ? gave : err;
-		a->contribs.n--;
-	}
-	if (err == FAL_OK && a->leaving && !a->left) {
-		struct fal_msg m = { .type = FAL_MSG_LEAVE };
-		snprintf(m.leave.why, sizeof(m.leave.why), "%s", a->why);
-		a->left = true;
-		/* Behind the contributions, so in the bulk queue. */
-		err = send_msg(a, &m, true);
-	}
-	return err;
-}
-
-/* The open contribution for tasks that fill `fills`; made if there is none. */
-static int
-contrib_for(struct fal_agent *a, struct fal_cid fills, uint32_t *seq)
-{
-	for (size_t i = 0; i < a->contribs.n; i++)
-		if (fal_cid_eq(a->contribs.v[i].fills, fills)) {
-			*seq = a->contribs.v[i].seq;
-			return FAL_OK;
-		}
-	if (FAL_GROW(a->contribs.v, a->contribs.cap, a->contribs.n + 1) < 0)
-		return FAL_ENOMEM;
-	struct fal_sum *sum = take_sum(a);
-	if (sum == NULL)
-		return FAL_ENOMEM;
-	fal_sum_clear(sum);
-	*seq = ++a->seq;
-	a->contribs.v[a->contribs.n++] =
-		(struct contrib){ .seq = *seq, .fills = fills, .sum = sum };
-	return FAL_OK;
-}
-
-static struct contrib *
-contrib_by_seq(struct fal_agent *a, uint32_t seq)
-{
-	for (size_t i = 0; i < a->contribs.n; i++)
-		if (a->contribs.v[i].seq == seq)
-			return &a->contribs.v[i];
-	return NULL;
-}
-
-/* Claims a finished task; `sum` is taken. */
-static int
-claim(struct fal_agent *a, const struct item *item, struct fal_sum *sum,
-      const struct fal_ran *ran)
-{
-	struct fal_msg m = { .type = FAL_MSG_CLAIM };
-	int err = FAL_OK;
-	m.claim.clock = a->clock;
-	m.claim.task = item->task;
-	m.claim.fills_worker = item->fills.worker;
-	m.claim.fills_seq = item->fills.seq;
-	m.claim.task_ns = ran->task_ns;
-	m.claim.loss = ran->loss;
-	m.claim.nonfinite = ran->nonfinite;
-	if (ran->nonfinite) {
-		err = give_sum(a, sum);
-		return err == FAL_OK ? send_msg(a, &m, false) : err;
-	}
-	if (FAL_GROW(a->pending.v, a->pending.cap, a->pending.n + 1) < 0 ||
-	    contrib_for(a, item->fills, &m.claim.seq) < 0) {
-		fal_sum_free(sum);
-		return FAL_ENOMEM;
-	}
-	a->pending.v[a->pending.n++] = (struct pending){ item->task, m.claim.seq, sum };
-	return send_msg(a, &m, false);
-}
-
 static int
 send_evaluated(struct fal_agent *a, uint64_t version, uint32_t task,
 	       const struct fal_ran *ran)
@@ -424,7 +139,7 @@ send_evaluated(struct fal_agent *a, uint64_t version, uint32_t task,
 	m.evaluated.samples = ran->samples;
 	m.evaluated.loss = ran->loss;
 	m.evaluated.task_ns = ran->task_ns;
-	return send_msg(a, &m, false);
+	return agent_send(a, &m, false);
 }
 
 int
@@ -438,20 +153,19 @@ fal_agent_finished(struct fal_agent *a, uint64_t now, uint32_t lane,
 	struct lane was = *l;
 	*l = (struct lane){ 0 };
 	if (was.cancelled || ran->cancelled)
-		err = give_sum(a, was.sum);
+		err = agent_give_sum(a, was.sum);
 	else if (was.eval)
 		err = send_evaluated(a, was.on->version, was.item.task, ran);
 	else
-		err = claim(a, &was.item, was.sum, ran);
-	snapshot_drop(a, was.on);
+		err = agent_claim(a, &was.item, was.sum, ran);
+	agent_drop(a, was.on);
 	if (err == FAL_OK)
-		err = dispatch(a);
-	return err == FAL_OK ? push_if_idle(a) : err;
+		err = agent_dispatch(a);
+	return err == FAL_OK ? agent_push_if_idle(a) : err;
 }
 
-/* Whatever belongs to an older clock is of no use to anybody. */
-static int
-enter_clock(struct fal_agent *a, uint64_t clock)
+int
+agent_enter_clock(struct fal_agent *a, uint64_t clock)
 {
 	int err = FAL_OK;
 	a->clock = clock;
@@ -464,93 +178,10 @@ enter_clock(struct fal_agent *a, uint64_t clock)
 		}
 	}
 	while (a->pending.n > 0 && err == FAL_OK)
-		err = give_sum(a, a->pending.v[--a->pending.n].sum);
+		err = agent_give_sum(a, a->pending.v[--a->pending.n].sum);
 	while (a->contribs.n > 0 && err == FAL_OK)
-		err = give_sum(a, a->contribs.v[--a->contribs.n].sum);
+		err = agent_give_sum(a, a->contribs.v[--a->contribs.n].sum);
 	return err;
-}
-
-static int
-on_version(struct fal_agent *a, const struct fal_msg *m)
-{
-	/* One to be kept is not given up for a newer one. */
-	struct snapshot **coming = &a->coming[m->version.keep != 0];
-	struct snapshot *s = snapshot_new(a, m->version.version);
-	if (s == NULL)
-		return FAL_ENOMEM;
-	snapshot_drop(a, *coming);
-	*coming = s;
-	return FAL_OK;
-}
-
-/* The clock that ends with the version now complete: where its time went. */
-static int
-report(struct fal_agent *a, uint64_t version)
-{
-	struct fal_msg m = { .type = FAL_MSG_WORKED };
-	m.worked.clock = version - 1;
-	m.worked.compute = a->spent[COMPUTE];
-	m.worked.push = a->spent[PUSH];
-	m.worked.pull = a->spent[PULL];
-	m.worked.wait = a->spent[WAIT];
-	m.worked.push_all = a->push_all;
-	m.worked.pull_all = a->pull_all;
-	m.worked.late = a->late;
-	memset(a->spent, 0, sizeof(a->spent));
-	a->push_all = a->pull_all = a->late = 0;
-	return send_msg(a, &m, false);
-}
-
-/* All of `a->coming[keep]` is here. */
-static int
-model_complete(struct fal_agent *a, bool keep)
-{
-	struct snapshot *s = a->coming[keep];
-	int err = FAL_OK;
-	bool newer = a->current == NULL || s->version > a->current->version;
-	a->coming[keep] = NULL;
-	if (newer && a->current != NULL)
-		err = report(a, s->version);
-	if (keep) {
-		snapshot_drop(a, a->kept);
-		a->kept = s;
-		s->refs++;
-	}
-	if (newer) {
-		snapshot_drop(a, a->current);
-		a->current = s;
-	} else {
-		snapshot_drop(a, s);
-	}
-	if (err == FAL_OK && newer && s->version > a->clock)
-		err = enter_clock(a, s->version);
-	return err == FAL_OK ? dispatch(a) : err;
-}
-
-static int
-on_model(struct fal_agent *a, const struct fal_msg *m)
-{
-	bool keep = a->coming[1] != NULL && a->coming[1]->version == m->model.version;
-	struct snapshot *s = a->coming[keep];
-	if (s == NULL || s->version != m->model.version)
-		return FAL_OK; /* of a version that was skipped */
-	uint32_t first = m->model.first, blocks = m->model.blocks;
-	if (blocks == 0 || first >= a->blocks || blocks > a->blocks - first)
-		return FAL_EFORMAT;
-	size_t from = (size_t)first * FAL_BLOCK, to = from + (size_t)blocks * FAL_BLOCK;
-	size_t values = (to < a->conf.n ? to : a->conf.n) - from;
-	if (m->model.data.n != blocks + values * sizeof(float))
-		return FAL_EFORMAT;
-	for (uint32_t b = first; b < first + blocks; b++) {
-		int8_t e = (int8_t)m->model.data.p[b - first];
-		if (e < FAL_EXP_MIN || e > FAL_EXP_MAX || s->seen[b])
-			return FAL_EFORMAT;
-		s->seen[b] = 1;
-		s->left--;
-	}
-	memcpy(s->exps + first, m->model.data.p, blocks);
-	memcpy(s->params + from, m->model.data.p + blocks, values * sizeof(float));
-	return s->left == 0 ? model_complete(a, keep) : FAL_OK;
 }
 
 /* Is this task queued or being run already? */
@@ -573,7 +204,7 @@ on_grant(struct fal_agent *a, const struct fal_msg *m)
 	if (m->grant.clock < a->clock || a->leaving)
 		return FAL_OK;
 	if (m->grant.clock > a->clock) {
-		int err = enter_clock(a, m->grant.clock);
+		int err = agent_enter_clock(a, m->grant.clock);
 		if (err < 0)
 			return err;
 	}
@@ -588,7 +219,7 @@ on_grant(struct fal_agent *a, const struct fal_msg *m)
 			return FAL_ENOMEM;
 		a->queue.v[a->queue.n++] = item;
 	}
-	return dispatch(a);
+	return agent_dispatch(a);
 }
 
 static int
@@ -610,7 +241,7 @@ on_revoke(struct fal_agent *a, const struct fal_msg *m)
 			a->ops.cancel(a->ops.arg, i);
 		}
 	}
-	return push_if_idle(a);
+	return agent_push_if_idle(a);
 }
 
 static int
@@ -625,23 +256,23 @@ on_verdict(struct fal_agent *a, const struct fal_msg *m)
 	struct pending p = a->pending.v[i];
 	a->pending.v[i] = a->pending.v[--a->pending.n];
 	int err = FAL_OK;
-	struct contrib *c = contrib_by_seq(a, p.seq);
+	struct contrib *c = agent_contrib(a, p.seq);
 	if (m->verdict.won != 0 && c != NULL) {
 		err = fal_sum_add(c->sum, p.sum);
 		c->tasks++;
 	}
-	int gave = give_sum(a, p.sum);
+	int gave = agent_give_sum(a, p.sum);
 	err = err == FAL_OK ? gave : err;
-	return err == FAL_OK ? push_if_idle(a) : err;
+	return err == FAL_OK ? agent_push_if_idle(a) : err;
 }
 
 static int
 on_fence(struct fal_agent *a, const struct fal_msg *m)
 {
-	struct contrib *c = contrib_by_seq(a, m->fence.seq);
+	struct contrib *c = agent_contrib(a, m->fence.seq);
 	if (m->fence.clock != a->clock || c == NULL)
 		return FAL_OK;
-	int err = give_sum(a, c->sum);
+	int err = agent_give_sum(a, c->sum);
 	*c = a->contribs.v[--a->contribs.n];
 	return err;
 }
@@ -652,7 +283,7 @@ on_lanes(struct fal_agent *a, const struct fal_msg *m)
 	if (m->lanes.lanes < 1 || m->lanes.lanes > a->conf.lanes_max)
 		return FAL_EINVAL;
 	a->lanes = m->lanes.lanes;
-	return dispatch(a);
+	return agent_dispatch(a);
 }
 
 static int
@@ -670,7 +301,7 @@ on_eval(struct fal_agent *a, const struct fal_msg *m)
 			return FAL_ENOMEM;
 		a->evals.v[a->evals.n++] = m->eval.first + i;
 	}
-	return dispatch(a);
+	return agent_dispatch(a);
 }
 
 int
@@ -680,9 +311,9 @@ fal_agent_msg(struct fal_agent *a, uint64_t now, const struct fal_msg *m)
 	charge(a, now);
 	switch (m->type) {
 	case FAL_MSG_VERSION:
-		return on_version(a, m);
+		return agent_on_version(a, m);
 	case FAL_MSG_MODEL:
-		return on_model(a, m);
+		return agent_on_model(a, m);
 	case FAL_MSG_GRANT:
 		return on_grant(a, m);
 	case FAL_MSG_REVOKE:
@@ -697,7 +328,7 @@ fal_agent_msg(struct fal_agent *a, uint64_t now, const struct fal_msg *m)
 		return on_eval(a, m);
 	case FAL_MSG_PING:
 		pong.pong.stamp = m->ping.stamp;
-		return send_msg(a, &pong, false);
+		return agent_send(a, &pong, false);
 	default:
 		return FAL_ESTATE;
 	}
@@ -725,7 +356,7 @@ fal_agent_leave(struct fal_agent *a, uint64_t now, const char *why)
 			a->lane[i].cancelled = true;
 			a->ops.cancel(a->ops.arg, i);
 		}
-	return push_if_idle(a);
+	return agent_push_if_idle(a);
 }
 
 bool

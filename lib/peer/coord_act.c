@@ -1,0 +1,156 @@
+/* What the scheduler decides becomes messages; who they go to. */
+#include "peer/coord_priv.h"
+
+#include <stdio.h>
+
+void
+coord_trace(struct fal_coord *c)
+{
+	if (c->line.err == 0)
+		c->ops.trace(c->ops.arg, (const char *)c->line.p, c->line.n);
+}
+
+uint32_t
+coord_place(const struct fal_coord *c, uint32_t id)
+{
+	uint32_t low = 0, high = c->peers;
+	while (low < high) {
+		uint32_t mid = low + (high - low) / 2;
+		if (c->peer[mid].id < id)
+			low = mid + 1;
+		else
+			high = mid;
+	}
+	return low;
+}
+
+struct fal_peer *
+coord_find(const struct fal_coord *c, uint32_t id)
+{
+	uint32_t at = coord_place(c, id);
+	return at < c->peers && c->peer[at].id == id ? &c->peer[at] : NULL;
+}
+
+uint32_t
+coord_live_place(const struct fal_coord *c, uint32_t id)
+{
+	uint32_t low = 0, high = c->lives;
+	while (low < high) {
+		uint32_t mid = low + (high - low) / 2;
+		if (c->live[mid].worker < id)
+			low = mid + 1;
+		else
+			high = mid;
+	}
+	return low;
+}
+
+/* The session of worker `id`, or 0: it is gone, and so is what was to be said to it. */
+static uint32_t
+session_of(const struct fal_coord *c, uint32_t id)
+{
+	uint32_t at = coord_live_place(c, id);
+	return at < c->lives && c->live[at].worker == id ? c->live[at].session : 0;
+}
+
+int
+coord_send(struct fal_coord *c, uint32_t peer, struct fal_msg *m)
+{
+	struct fal_buf out = { 0 };
+	if (peer == 0)
+		return FAL_OK;
+	m->incarnation = c->conf.incarnation;
+	int err = fal_msg_put(&out, m);
+	if (err == FAL_OK)
+		c->ops.send(c->ops.arg, peer, &out);
+	fal_buf_free(&out);
+	return err;
+}
+
+/* Ends a session for cause. */
+static int
+refuse(struct fal_coord *c, double now, uint32_t peer, const char *why)
+{
+	struct fal_msg m = { .type = FAL_MSG_REFUSE };
+	snprintf(m.refuse.why, sizeof(m.refuse.why), "%s", why);
+	if (peer == 0)
+		return FAL_OK;
+	int err = coord_send(c, peer, &m);
+	int gone = fal_coord_gone(c, now, peer, why);
+	c->ops.close(c->ops.arg, peer, why);
+	return err < 0 ? err : gone;
+}
+
+int
+coord_ping(struct fal_coord *c, double now, uint32_t peer)
+{
+	struct fal_msg m = { .type = FAL_MSG_PING };
+	m.ping.stamp = (uint64_t)((now - c->start) * 1e9);
+	return coord_send(c, peer, &m);
+}
+
+static int
+apply(struct fal_coord *c, double now, const struct fal_act *a)
+{
+	struct fal_msg m = { 0 };
+	uint64_t clock = fal_store_version(c->store);
+	uint32_t to = session_of(c, a->worker);
+	switch (a->kind) {
+	case FAL_ACT_GRANT:
+		m.type = FAL_MSG_GRANT;
+		m.grant.clock = clock;
+		m.grant.first = a->first;
+		m.grant.count = a->count;
+		m.grant.fills_worker = a->fills.worker;
+		m.grant.fills_seq = a->fills.seq;
+		return coord_send(c, to, &m);
+	case FAL_ACT_REVOKE:
+		m.type = FAL_MSG_REVOKE;
+		m.revoke.clock = clock;
+		m.revoke.first = a->first;
+		m.revoke.count = a->count;
+		return coord_send(c, to, &m);
+	case FAL_ACT_LANES:
+		m.type = FAL_MSG_LANES;
+		m.lanes.lanes = a->count;
+		return coord_send(c, to, &m);
+	case FAL_ACT_FENCE: {
+		int err = fal_store_fence(c->store, a->cid, a->fills);
+		m.type = FAL_MSG_FENCE;
+		m.fence.clock = clock;
+		m.fence.seq = a->cid.seq;
+		return err < 0 ? err : coord_send(c, to, &m);
+	}
+	case FAL_ACT_EVAL:
+		m.type = FAL_MSG_EVAL;
+		m.eval.version = c->kept_version;
+		m.eval.first = a->first;
+		m.eval.count = a->count;
+		return coord_send(c, to, &m);
+	case FAL_ACT_PING:
+		return coord_ping(c, now, to);
+	case FAL_ACT_EVICT:
+		return refuse(c, now, to, a->why);
+	case FAL_ACT_STOP:
+		c->why = "a gradient is not finite on two runs";
+		fal_line_nonfinite(&c->line, now - c->start, clock, a->first,
+				   coord_find(c, to),
+				   clock % coord_epoch_clocks(c) * c->conf.batch +
+					   (uint64_t)a->first * c->conf.task);
+		coord_trace(c);
+		return FAL_OK;
+	}
+	return FAL_OK;
+}
+
+int
+coord_drain(struct fal_coord *c, double now)
+{
+	struct fal_act a;
+	while (fal_sched_next(c->sched, &a)) {
+		int err = apply(c, now, &a);
+		if (err < 0)
+			return err;
+	}
+	return FAL_OK;
+}

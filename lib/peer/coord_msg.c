@@ -1,0 +1,351 @@
+/* What workers say to the coordinator. */
+#include "peer/coord_priv.h"
+
+#include "base/mem.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Clocks between measurements of a worker's round trip. */
+enum { PING_EVERY = 16 };
+
+/* Of the block map: all blocks are on the one shard. */
+enum { MAP_EPOCH = 1 };
+
+int
+coord_send_done(struct fal_coord *c, uint32_t peer)
+{
+	struct fal_msg m = { .type = c->why != NULL ? FAL_MSG_REFUSE : FAL_MSG_DONE };
+	const char *text = c->why != NULL ? c->why : "the job is done";
+	snprintf(m.done.why, sizeof(m.done.why), "%s", text);
+	return coord_send(c, peer, &m);
+}
+
+static int
+on_hello(struct fal_coord *c, uint32_t peer, const struct fal_msg *m,
+	 struct fal_diag *diag)
+{
+	if (coord_find(c, peer) != NULL)
+		return fal_diag_set(diag, FAL_ESTATE, "a second HELLO");
+	if (m->hello.major != FAL_PROTO_MAJOR)
+		return fal_diag_set(diag, FAL_EVERSION,
+				    "protocol %u.%u is spoken here, %u.%u there",
+				    FAL_PROTO_MAJOR, FAL_PROTO_MINOR, m->hello.major,
+				    m->hello.minor);
+	if (m->hello.lanes_min < 1 || m->hello.lanes_max < m->hello.lanes_min ||
+	    m->hello.lanes_max > FAL_LANES_MAX || m->hello.cores < 1 ||
+	    m->hello.name[0] == '\0')
+		return fal_diag_set(diag, FAL_EINVAL, "a HELLO with %u:%u lanes",
+				    m->hello.lanes_min, m->hello.lanes_max);
+	struct fal_msg w = { .type = FAL_MSG_WELCOME };
+	w.welcome.clock = fal_store_version(c->store);
+	w.welcome.job_n = c->conf.text_n[FAL_TEXT_JOB];
+	w.welcome.model_n = c->conf.text_n[FAL_TEXT_MODEL];
+	w.welcome.manifest_n = c->conf.text_n[FAL_TEXT_MANIFEST];
+	w.welcome.epoch = MAP_EPOCH;
+	int err = coord_send(c, peer, &w);
+	if (err < 0 || c->finished || c->why != NULL)
+		return err < 0 ? err : coord_send_done(c, peer);
+	if (FAL_GROW(c->peer, c->peer_cap, (size_t)c->peers + 1) < 0)
+		return FAL_ENOMEM;
+	struct fal_peer *p = &c->peer[coord_place(c, peer)];
+	memmove(p + 1, p, (size_t)(c->peer + c->peers++ - p) * sizeof(*p));
+	*p = (struct fal_peer){ .id = peer,
+				.lanes_min = m->hello.lanes_min,
+				.lanes_max = m->hello.lanes_max,
+				.cores = m->hello.cores };
+	snprintf(p->name, sizeof(p->name), "%s", m->hello.name);
+	return FAL_OK;
+}
+
+static int
+check_fingerprint(struct fal_coord *c, const struct fal_peer *p, struct fal_diag *diag)
+{
+	if (!c->have_fingerprint) {
+		memcpy(c->fingerprint, p->fingerprint, FAL_FINGERPRINT);
+		c->have_fingerprint = true;
+	}
+	if (c->conf.numerics == FAL_NUMERICS_REQUIRE &&
+	    memcmp(c->fingerprint, p->fingerprint, FAL_FINGERPRINT) != 0)
+		return fal_diag_set(diag, FAL_EPERM,
+				    "rounds differently, and the job says "
+				    "numerics = require");
+	return FAL_OK;
+}
+
+static int
+on_ready(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_msg *m,
+	 struct fal_diag *diag)
+{
+	if (p->ready)
+		return fal_diag_set(diag, FAL_ESTATE, "a second READY");
+	memcpy(p->fingerprint, m->ready.fingerprint, FAL_FINGERPRINT);
+	int err = check_fingerprint(c, p, diag);
+	if (err < 0)
+		return err;
+	if (FAL_GROW(c->live, c->live_cap, (size_t)c->lives + 1) < 0)
+		return FAL_ENOMEM;
+	p->worker = ++c->workers;
+	c->live[c->lives++] = (struct fal_live){ p->worker, p->id };
+	p->ready = true;
+	c->ready++;
+	fal_line_join(&c->line, now - c->start, p);
+	coord_trace(c);
+	if (c->evaluating) {
+		c->ops.model(c->ops.arg, p->id, true, true);
+	}
+	if (c->published)
+		c->ops.model(c->ops.arg, p->id, false, false);
+	struct fal_join j = { .id = p->worker,
+			      .lanes_min = p->lanes_min,
+			      .lanes_max = p->lanes_max,
+			      .cores = p->cores,
+			      .task_s = (double)m->ready.task_ns * 1e-9 };
+	err = fal_sched_join(c->sched, now, &j);
+	if (err == FAL_OK)
+		err = coord_ping(c, now, p->id);
+	if (c->ready >= c->conf.min_workers)
+		c->began = true;
+	return err < 0 ? err : coord_advance(c, now);
+}
+
+static int
+on_claim(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_msg *m,
+	 struct fal_diag *diag)
+{
+	struct fal_claim_in in = { .worker = p->worker,
+				   .clock = m->claim.clock,
+				   .task = m->claim.task,
+				   .seq = m->claim.seq,
+				   .fills = { m->claim.fills_worker, m->claim.fills_seq },
+				   .task_s = (double)m->claim.task_ns * 1e-9,
+				   .loss = m->claim.loss,
+				   .nonfinite = m->claim.nonfinite != 0 };
+	int won = fal_sched_claim(c->sched, now, &in);
+	if (won < 0)
+		return fal_diag_set(diag, won, "claims task %u of clock %" PRIu64 ": %s",
+				    in.task, in.clock, fal_strerror(won));
+	struct fal_msg v = { .type = FAL_MSG_VERDICT };
+	v.verdict.clock = in.clock;
+	v.verdict.task = in.task;
+	v.verdict.seq = in.seq;
+	v.verdict.won = won == 1;
+	/* Before what follows from it: a fence must find its verdicts given. */
+	int err = in.nonfinite ? FAL_OK : coord_send(c, p->id, &v);
+	if (err == FAL_OK && in.clock >= p->ping_clock) {
+		/* Often while the round trip is not known well, then now and again. */
+		p->ping_clock = in.clock + (in.clock < PING_EVERY ? 1 : PING_EVERY);
+		err = coord_ping(c, now, p->id);
+	}
+	return err < 0 ? err : coord_drain(c, now);
+}
+
+/* Adds the records of a PUSH; *added counts those that were not there yet. */
+static int
+add_records(struct fal_coord *c, const struct fal_msg *m, struct fal_cid cid,
+	    struct fal_cid fills, uint32_t *added, struct fal_diag *diag)
+{
+	struct fal_rd r = fal_rd_init(m->push.records.p, m->push.records.n);
+	*added = 0;
+	while (r.err == 0 && r.n > 0) {
+		struct fal_bfp_rec rec;
+		int err = fal_bfp_parse(&r, c->conf.params, &rec);
+		if (err < 0)
+			return fal_diag_set(diag, err, "a malformed block: %s",
+					    fal_strerror(err));
+		if (rec.has_checksum != c->conf.audit_sums)
+			return fal_diag_set(diag, FAL_EINVAL, "a block %s checksum",
+					    rec.has_checksum ? "with a" : "without its");
+		err = fal_store_add(c->store, cid, fills, m->push.tasks, &rec);
+		if (err < 0)
+			return fal_diag_set(diag, err, "block %u: %s", rec.block,
+					    fal_strerror(err));
+		*added += err == 1;
+	}
+	return r.err;
+}
+
+static int
+on_push(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_msg *m,
+	struct fal_diag *diag)
+{
+	if (!fal_sched_is_open(c->sched) || m->push.clock != fal_store_version(c->store))
+		return FAL_OK; /* too late to matter */
+	if (m->push.epoch != MAP_EPOCH)
+		return fal_diag_set(diag, FAL_ESTATE, "wrong map: epoch %u",
+				    m->push.epoch);
+	struct fal_cid cid = { p->worker, m->push.seq };
+	const struct fal_contrib *contrib = fal_sched_contrib(c->sched, cid);
+	if (contrib == NULL || contrib->tasks != m->push.tasks ||
+	    m->push.kind != FAL_KIND_GRAD)
+		return fal_diag_set(diag, FAL_ESTATE,
+				    "pushes %u tasks that it has not claimed so",
+				    m->push.tasks);
+	if (contrib->state == FAL_CONTRIB_FENCED)
+		return FAL_OK;
+	uint32_t added;
+	int err =
+		add_records(c, m, cid, fal_sched_fills(c->sched, contrib), &added, diag);
+	/* What came before a bad record is counted: the ledger must say so. */
+	fal_sched_arrived(c->sched, now, cid, added, fal_store_whole(c->store, cid));
+	int next = fal_store_complete(c->store) ? coord_complete_clock(c, now)
+						: coord_drain(c, now);
+	return err < 0 ? err : next;
+}
+
+int
+coord_worked(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_msg *m)
+{
+	if (!p->owes_line || p->line_clock != m->worked.clock)
+		return FAL_OK;
+	p->owes_line = false;
+	fal_line_clock(&c->line, now - c->start, p, m);
+	coord_trace(c);
+	return FAL_OK;
+}
+
+/* How many samples test task `task` has; 0: there is no such task. */
+static uint32_t
+eval_samples(const struct fal_coord *c, uint32_t task)
+{
+	uint64_t first = (uint64_t)task * c->conf.task, all = c->conf.test_samples;
+	if (first >= all)
+		return 0;
+	return all - first < c->conf.task ? (uint32_t)(all - first) : c->conf.task;
+}
+
+static int
+on_evaluated(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_msg *m,
+	     struct fal_diag *diag)
+{
+	if (!c->evaluating || m->evaluated.version != c->kept_version)
+		return FAL_OK;
+	uint32_t samples = eval_samples(c, m->evaluated.task);
+	if (m->evaluated.samples != samples || m->evaluated.right > samples)
+		return fal_diag_set(diag, FAL_EINVAL, "%u right of %u in test task %u",
+				    m->evaluated.right, m->evaluated.samples,
+				    m->evaluated.task);
+	int counts = fal_sched_evaluated(c->sched, now, p->worker, m->evaluated.task,
+					 (double)m->evaluated.task_ns * 1e-9);
+	if (counts < 0)
+		return fal_diag_set(diag, counts, "evaluated task %u, which is none",
+				    m->evaluated.task);
+	if (counts == 1) {
+		c->eval_right += m->evaluated.right;
+		c->eval_samples += m->evaluated.samples;
+		c->eval_loss += (uint64_t)m->evaluated.loss;
+	}
+	if (!fal_sched_eval_done(c->sched))
+		return coord_drain(c, now);
+	double n = (double)c->eval_samples;
+	c->evaluating = false;
+	c->status.accuracy = (double)c->eval_right / n;
+	c->status.accuracy_loss =
+		ldexp((double)(int64_t)c->eval_loss, -FAL_LOSS_BITS) / n;
+	fal_line_eval(&c->line, now - c->start, c->kept_version,
+		      c->kept_version / coord_epoch_clocks(c), c->eval_right,
+		      c->eval_samples, c->status.accuracy_loss);
+	coord_trace(c);
+	return coord_advance(c, now);
+}
+
+/* A worker hands back what it has. */
+static int
+leave(struct fal_coord *c, double now, struct fal_peer *p, const char *why)
+{
+	if (!p->ready)
+		return FAL_OK;
+	p->ready = false;
+	p->left = true;
+	c->ready--;
+	if (p->owes_line) {
+		struct fal_msg none = { .type = FAL_MSG_WORKED };
+		none.worked.clock = p->line_clock;
+		int err = coord_worked(c, now, p, &none);
+		if (err < 0)
+			return err;
+	}
+	fal_line_leave(&c->line, now - c->start, p, why);
+	coord_trace(c);
+	int err = fal_sched_leave(c->sched, now, p->worker);
+	return err < 0 ? err : coord_drain(c, now);
+}
+
+int
+fal_coord_msg(struct fal_coord *c, double now, uint32_t peer, const struct fal_msg *m,
+	      struct fal_diag *diag)
+{
+	if (m->incarnation != c->conf.incarnation && m->type != FAL_MSG_HELLO)
+		return fal_diag_set(diag, FAL_ESTATE, "a message of incarnation %u",
+				    m->incarnation);
+	if (m->type == FAL_MSG_HELLO)
+		return on_hello(c, peer, m, diag);
+	struct fal_peer *p = coord_find(c, peer);
+	if (p != NULL && p->left)
+		return FAL_OK;
+	if (p == NULL || (!p->ready && m->type != FAL_MSG_READY))
+		return fal_diag_set(diag, FAL_ESTATE, "%s before %s",
+				    fal_msg_name(m->type), p == NULL ? "HELLO" : "READY");
+	int err = p->worker != 0 ? fal_sched_heard(c->sched, now, p->worker) : FAL_OK;
+	if (err < 0)
+		return err;
+	switch (m->type) {
+	case FAL_MSG_READY:
+		return on_ready(c, now, p, m, diag);
+	case FAL_MSG_CLAIM:
+		return on_claim(c, now, p, m, diag);
+	case FAL_MSG_PUSH:
+		return on_push(c, now, p, m, diag);
+	case FAL_MSG_WORKED:
+		return coord_worked(c, now, p, m);
+	case FAL_MSG_EVALUATED:
+		return on_evaluated(c, now, p, m, diag);
+	case FAL_MSG_LEAVE:
+		return leave(c, now, p, m->leave.why);
+	case FAL_MSG_PONG:
+		fal_sched_rtt(c->sched, p->worker,
+			      fmax(now - c->start - (double)m->pong.stamp * 1e-9, 0));
+		return coord_drain(c, now);
+	default:
+		return fal_diag_set(diag, FAL_ESTATE, "%s is not for a worker to send",
+				    fal_msg_name(m->type));
+	}
+}
+
+int
+fal_coord_gone(struct fal_coord *c, double now, uint32_t peer, const char *why)
+{
+	struct fal_peer *p = coord_find(c, peer);
+	if (p == NULL)
+		return FAL_OK;
+	int err = leave(c, now, p, why);
+	/* Whatever followed from that may have moved the table. */
+	p = coord_find(c, peer);
+	if (p == NULL)
+		return err;
+	uint32_t at = coord_live_place(c, p->worker);
+	if (at < c->lives && c->live[at].worker == p->worker)
+		memmove(c->live + at, c->live + at + 1,
+			(--c->lives - at) * sizeof(*c->live));
+	memmove(p, p + 1, (size_t)(c->peer + --c->peers - p) * sizeof(*p));
+	return err;
+}
+
+void
+fal_coord_refused(struct fal_coord *c, double now, const char *source, const char *why)
+{
+	fal_line_refuse(&c->line, now - c->start, source, why);
+	coord_trace(c);
+}
+
+void
+fal_coord_traffic(struct fal_coord *c, uint32_t peer, uint64_t rx, uint64_t tx)
+{
+	struct fal_peer *p = coord_find(c, peer);
+	if (p != NULL) {
+		p->rx = rx;
+		p->tx = tx;
+	}
+}
