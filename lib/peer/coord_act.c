@@ -1,6 +1,8 @@
 /* What the scheduler decides becomes messages; who they go to. */
 #include "peer/coord_priv.h"
 
+#include "base/sorted.h"
+
 #include <stdio.h>
 
 void
@@ -13,15 +15,7 @@ coord_trace(struct fal_coord *c)
 uint32_t
 coord_place(const struct fal_coord *c, uint32_t id)
 {
-	uint32_t low = 0, high = c->peers;
-	while (low < high) {
-		uint32_t mid = low + (high - low) / 2;
-		if (c->peer[mid].id < id)
-			low = mid + 1;
-		else
-			high = mid;
-	}
-	return low;
+	return (uint32_t)fal_sorted_place(c->peer, c->peers, sizeof(*c->peer), id);
 }
 
 struct fal_peer *
@@ -34,15 +28,7 @@ coord_find(const struct fal_coord *c, uint32_t id)
 uint32_t
 coord_live_place(const struct fal_coord *c, uint32_t id)
 {
-	uint32_t low = 0, high = c->lives;
-	while (low < high) {
-		uint32_t mid = low + (high - low) / 2;
-		if (c->live[mid].worker < id)
-			low = mid + 1;
-		else
-			high = mid;
-	}
-	return low;
+	return (uint32_t)fal_sorted_place(c->live, c->lives, sizeof(*c->live), id);
 }
 
 /* The session of worker `id`, or 0: it is gone, and so is what was to be said to it. */

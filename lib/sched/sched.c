@@ -2,6 +2,7 @@
 #include "sched/state.h"
 
 #include "base/mem.h"
+#include "base/sorted.h"
 
 #include <assert.h>
 #include <math.h>
@@ -70,17 +71,10 @@ fal_sched_free(struct fal_sched *s)
 struct fal_worker *
 fal_find(const struct fal_sched *s, uint32_t id)
 {
-	uint32_t low = 0, high = s->workers;
-	while (low < high) {
-		uint32_t mid = low + (high - low) / 2;
-		if (s->worker[mid].id < id)
-			low = mid + 1;
-		else
-			high = mid;
-	}
-	if (low == s->workers || s->worker[low].id != id || s->worker[low].gone)
+	size_t at = fal_sorted_place(s->worker, s->workers, sizeof(*s->worker), id);
+	if (at == s->workers || s->worker[at].id != id || s->worker[at].gone)
 		return NULL;
-	return &s->worker[low];
+	return &s->worker[at];
 }
 
 /* What follows every event: free tasks find holders, work is evened out. */

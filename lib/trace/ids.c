@@ -3,6 +3,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/sorted.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -11,15 +12,7 @@
 static size_t
 place(const struct fal_ids *ids, uint32_t id)
 {
-	size_t lo = 0, hi = ids->n;
-	while (lo < hi) {
-		size_t mid = lo + (hi - lo) / 2;
-		if (ids->v[mid].id < id)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	return lo;
+	return fal_sorted_place(ids->v, ids->n, sizeof(*ids->v), id);
 }
 
 size_t *
