@@ -1,65 +1,27 @@
 /* Sessions, messages, timers, signals. */
-#include "serve.h"
+#include "server.h"
 
 #include "base/mem.h"
 #include "cli/cli.h"
 #include "cli/notify.h"
-#include "cli/progress.h"
-#include "net/listen.h"
 #include "net/options.h"
-#include "publish.h"
-#include "session.h"
 #include "store/store.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include <uv.h>
-
-#define PROG "falcon-ps"
 
 enum {
-	CHUNK_PIECE = 60 << 10, /* bytes of a chunk in one message */
-	LOGGED_MAX = 64,        /* sources of refusals that are remembered */
-	FLUSH_MS = 500,         /* the trace is readable so late at the most */
-	COMPRESS_EVERY = 100    /* clocks between measurements of compression */
+	FLUSH_MS = 500,      /* the trace is readable so late at the most */
+	COMPRESS_EVERY = 100 /* clocks between measurements of compression */
 };
-
-struct ps_server {
-	const struct ps_serve_opt *opt;
-	struct ps_outcome *out;
-	struct fal_diag *diag;
-	uv_loop_t loop;
-	uv_timer_t wake, flush;
-	uv_signal_t on_int, on_term, on_hup;
-	struct fal_listen *listen;
-	struct ps_sessions sessions;
-	struct fal_coord *coord;
-	struct ps_publisher publisher;
-	struct fal_progress progress;
-	char label[96];
-	char *logged[LOGGED_MAX];
-	size_t n_logged;
-	uint64_t measured; /* clock of the last measurement of compression */
-	double began;      /* the first clock; 0: not yet */
-	bool saved;        /* the job is over and its model saved */
-	bool stopping;
-	int err; /* first error that ends the server */
-};
-
-static double
-now_s(void)
-{
-	return (double)uv_hrtime() * 1e-9;
-}
 
 static void stop(struct ps_server *s);
 static void after_event(struct ps_server *s);
 
-/* An error of our own ends the server. */
-static void
-fail(struct ps_server *s, int err, const char *what)
+void
+ps_fail(struct ps_server *s, int err, const char *what)
 {
 	if (s->err == FAL_OK && err < 0) {
 		s->err = fal_diag_set(s->diag, err, "%s: %s", what, fal_strerror(err));
@@ -67,64 +29,7 @@ fail(struct ps_server *s, int err, const char *what)
 	}
 }
 
-/* --- trace ------------------------------------------------------------------------- */
-
-static void
-send_lines(struct ps_session *session, const uint8_t *p, size_t n)
-{
-	struct fal_buf out = { 0 };
-	struct fal_msg m = { .type = FAL_MSG_TRACE };
-	while (n > 0) {
-		size_t piece = n < CHUNK_PIECE ? n : CHUNK_PIECE;
-		m.trace.lines = (struct fal_tail){ p, piece };
-		fal_buf_clear(&out);
-		if (fal_msg_put(&out, &m) < 0 ||
-		    fal_chan_send(session->chan, &out, FAL_SEND_PACKED) < 0) {
-			fal_chan_close(session->chan);
-			break;
-		}
-		p += piece;
-		n -= piece;
-	}
-	fal_buf_free(&out);
-}
-
-static void
-on_trace(void *arg, const char *line, size_t n)
-{
-	struct ps_server *s = arg;
-	fail(s, ps_record_add(s->opt->record, line, n), "trace");
-	struct fal_buf copy = { 0 };
-	for (size_t i = 0; i < s->sessions.n; i++) {
-		if (!s->sessions.v[i]->follows)
-			continue;
-		if (copy.n == 0) {
-			fal_put_bytes(&copy, line, n);
-			fal_put_u8(&copy, '\n');
-		}
-		send_lines(s->sessions.v[i], copy.p, copy.n);
-	}
-	fal_buf_free(&copy);
-}
-
-/* Says once per source, on stderr and in the trace, that it was refused; the oldest
- * sources are forgotten. */
-static void
-log_refused(struct ps_server *s, const char *source, const char *why)
-{
-	for (size_t i = 0; i < LOGGED_MAX; i++)
-		if (s->logged[i] != NULL && strcmp(s->logged[i], source) == 0)
-			return;
-	char **place = &s->logged[s->n_logged++ % LOGGED_MAX];
-	free(*place);
-	*place = fal_strdup(source);
-	fal_progress_end(&s->progress);
-	fal_cli_err(PROG, "%s: refused: %s", source, why);
-	fal_coord_refused(s->coord, now_s(), source, why);
-}
-
-/* --- what the coordinator wants ------------------------------------------------------
- */
+/* --- what the coordinator wants --- */
 
 static void
 on_send(void *arg, uint32_t peer, const struct fal_buf *msg)
@@ -158,7 +63,7 @@ on_model(void *arg, uint32_t peer, bool eval, bool keep)
 			     .incarnation = s->publisher.incarnation };
 	struct fal_buf out = { 0 };
 	if (shared == NULL) {
-		fail(s, FAL_ENOMEM, "publishing");
+		ps_fail(s, FAL_ENOMEM, "publishing");
 		return;
 	}
 	m.version.version = from.version;
@@ -181,12 +86,11 @@ on_close_peer(void *arg, uint32_t peer, const char *why)
 	struct ps_session *session = ps_session_find(&s->sessions, peer);
 	if (session == NULL)
 		return;
-	log_refused(s, fal_chan_name(session->chan), why);
+	ps_log_refused(s, fal_chan_name(session->chan), why);
 	fal_chan_close(session->chan);
 }
 
-/* --- sessions ------------------------------------------------------------------------
- */
+/* --- sessions --- */
 
 /* Ends a session that did what it may not. */
 static void
@@ -200,8 +104,8 @@ refuse(struct ps_server *s, struct ps_session *session, const char *why)
 	if (fal_msg_put(&out, &m) == FAL_OK)
 		fal_chan_send(session->chan, &out, FAL_SEND_CONTROL);
 	fal_buf_free(&out);
-	log_refused(s, fal_chan_name(session->chan), why);
-	fail(s, fal_coord_gone(s->coord, now_s(), session->id, why), "scheduler");
+	ps_log_refused(s, fal_chan_name(session->chan), why);
+	ps_fail(s, fal_coord_gone(s->coord, ps_now(), session->id, why), "scheduler");
 	fal_chan_close(session->chan);
 }
 
@@ -210,8 +114,8 @@ send_text(struct ps_session *session, enum fal_text which, const struct fal_buf 
 {
 	struct fal_msg m = { .type = FAL_MSG_TEXT };
 	struct fal_buf out = { 0 };
-	for (size_t at = 0; at < text->n; at += CHUNK_PIECE) {
-		size_t n = text->n - at < CHUNK_PIECE ? text->n - at : CHUNK_PIECE;
+	for (size_t at = 0; at < text->n; at += PS_PIECE) {
+		size_t n = text->n - at < PS_PIECE ? text->n - at : PS_PIECE;
 		m.text.which = (uint8_t)which;
 		m.text.offset = (uint32_t)at;
 		m.text.bytes = (struct fal_tail){ text->p + at, n };
@@ -249,8 +153,8 @@ send_chunk(struct ps_server *s, struct ps_session *session, const struct fal_msg
 	m.chunk.test = test;
 	m.chunk.chunk = get->chunk_get.chunk;
 	m.chunk.total = (uint32_t)chunk.n;
-	for (size_t at = 0; err == FAL_OK && at < chunk.n; at += CHUNK_PIECE) {
-		size_t n = chunk.n - at < CHUNK_PIECE ? chunk.n - at : CHUNK_PIECE;
+	for (size_t at = 0; err == FAL_OK && at < chunk.n; at += PS_PIECE) {
+		size_t n = chunk.n - at < PS_PIECE ? chunk.n - at : PS_PIECE;
 		m.chunk.offset = (uint32_t)at;
 		m.chunk.bytes = (struct fal_tail){ chunk.p + at, n };
 		fal_buf_clear(&out);
@@ -265,23 +169,6 @@ send_chunk(struct ps_server *s, struct ps_session *session, const struct fal_msg
 }
 
 static void
-follow(struct ps_server *s, struct ps_session *session, bool live)
-{
-	struct fal_buf history = { 0 }, out = { 0 };
-	struct fal_msg m = { .type = FAL_MSG_TRACE_END };
-	ps_record_history(s->opt->record, &history);
-	send_lines(session, history.p, history.n);
-	session->follows = live && !s->saved;
-	if (!session->follows) {
-		if (fal_msg_put(&out, &m) == FAL_OK)
-			fal_chan_send(session->chan, &out, FAL_SEND_BULK);
-		fal_chan_close(session->chan);
-	}
-	fal_buf_free(&history);
-	fal_buf_free(&out);
-}
-
-static void
 work_msg(struct ps_server *s, struct ps_session *session, const struct fal_msg *m)
 {
 	struct fal_diag why = { "" };
@@ -291,9 +178,9 @@ work_msg(struct ps_server *s, struct ps_session *session, const struct fal_msg *
 		send_chunk(s, session, m);
 		return;
 	}
-	int err = fal_coord_msg(s->coord, now_s(), session->id, m, &why);
+	int err = fal_coord_msg(s->coord, ps_now(), session->id, m, &why);
 	if (err == FAL_ENOMEM)
-		fail(s, err, "scheduler");
+		ps_fail(s, err, "scheduler");
 	else if (err < 0)
 		refuse(s, session, why.text[0] != '\0' ? why.text : fal_strerror(err));
 	else if (m->type == FAL_MSG_HELLO)
@@ -318,7 +205,7 @@ on_msg(void *arg, struct fal_chan *c, const uint8_t *p, size_t n)
 		work_msg(s, session, &m);
 	else if (fal_msg_may_send(m.type, FAL_FROM_OBSERVER) &&
 		 fal_role_may(role, FAL_ROLE_OBSERVE))
-		follow(s, session, m.follow.live != 0);
+		ps_follow(s, session, m.follow.live != 0);
 	else {
 		struct fal_diag why;
 		fal_diag_set(&why, 0, "a key of role %s may not send %s",
@@ -334,7 +221,7 @@ on_chan_close(void *arg, struct fal_chan *c, int err, const char *reason)
 	struct ps_server *s = session->server;
 	(void)c;
 	(void)err;
-	fail(s, fal_coord_gone(s->coord, now_s(), session->id, reason), "scheduler");
+	ps_fail(s, fal_coord_gone(s->coord, ps_now(), session->id, reason), "scheduler");
 	ps_session_remove(&s->sessions, session);
 	after_event(s);
 }
@@ -360,17 +247,16 @@ on_accept(void *arg, struct fal_chan *c, const char *name, enum fal_role role)
 static void
 on_refused(void *arg, const char *source, const char *reason)
 {
-	log_refused(arg, source, reason);
+	ps_log_refused(arg, source, reason);
 }
 
-/* --- the end, and time ----------------------------------------------------------------
- */
+/* --- the end, and time --- */
 
 static void
 on_wake(uv_timer_t *t)
 {
 	struct ps_server *s = t->data;
-	fail(s, fal_coord_tick(s->coord, now_s()), "scheduler");
+	ps_fail(s, fal_coord_tick(s->coord, ps_now()), "scheduler");
 	after_event(s);
 }
 
@@ -412,7 +298,7 @@ static void
 conclude(struct ps_server *s)
 {
 	struct fal_coord_status status = fal_coord_status(s->coord);
-	double now = now_s();
+	double now = ps_now();
 	s->saved = true;
 	s->out->status = status;
 	s->out->seconds = now - s->began;
@@ -440,7 +326,7 @@ show(struct ps_server *s, const struct fal_coord_status *status)
 	if (status->accuracy >= 0 && n > 0 && (size_t)n < sizeof(s->label))
 		snprintf(s->label + n, sizeof(s->label) - (size_t)n, " accuracy %.4f",
 			 status->accuracy);
-	fal_progress_show(&s->progress, status->clock, now_s());
+	fal_progress_show(&s->progress, status->clock, ps_now());
 }
 
 /* After whatever happened: is it over, and when must the scheduler be woken? */
@@ -451,7 +337,7 @@ after_event(struct ps_server *s)
 		return;
 	struct fal_coord_status status = fal_coord_status(s->coord);
 	if (s->began == 0 && status.workers >= s->opt->min_workers)
-		s->began = now_s();
+		s->began = ps_now();
 	show(s, &status);
 	if (status.done || status.failed) {
 		conclude(s);
@@ -463,7 +349,7 @@ after_event(struct ps_server *s)
 		for (size_t i = 0; i < s->sessions.n; i++)
 			fal_chan_compress(s->sessions.v[i]->chan, FAL_COMPRESS_AUTO);
 	}
-	double wake = fal_coord_wake(s->coord), in = (wake - now_s()) * 1e3;
+	double wake = fal_coord_wake(s->coord), in = (wake - ps_now()) * 1e3;
 	if (wake == INFINITY)
 		uv_timer_stop(&s->wake);
 	else
@@ -502,14 +388,13 @@ on_hup(uv_signal_t *h, int signum)
 	*s->opt->keys = fresh;
 }
 
-/* --- setting up ------------------------------------------------------------------------
- */
+/* --- setting up --- */
 
 static int
 new_coord(struct ps_server *s)
 {
 	const struct ps_job *j = s->opt->job;
-	struct fal_coord_ops ops = { s, on_send, on_model, on_close_peer, on_trace };
+	struct fal_coord_ops ops = { s, on_send, on_model, on_close_peer, ps_trace };
 	struct fal_coord_conf conf = {
 		.name = j->job.name,
 		.hash = j->hash_hex,
@@ -537,14 +422,14 @@ new_coord(struct ps_server *s)
 	if (init == NULL)
 		return fal_diag_set(s->diag, FAL_ENOMEM, "out of memory");
 	fal_model_init(j->model, j->job.seed, init);
-	int err = fal_coord_new(&conf, &ops, init, now_s(), &s->coord);
+	int err = fal_coord_new(&conf, &ops, init, ps_now(), &s->coord);
 	free(init);
 	if (err < 0)
 		return fal_diag_set(s->diag, err, "sync.scheme: '%s': %s", j->job.scheme,
 				    fal_strerror(err));
 	memcpy(s->publisher.job_hash, j->hash, FAL_HASH_BYTES);
 	s->progress =
-		fal_progress_begin(s->label, fal_coord_status(s->coord).clocks, now_s());
+		fal_progress_begin(s->label, fal_coord_status(s->coord).clocks, ps_now());
 	return FAL_OK;
 }
 
@@ -601,7 +486,7 @@ ps_serve(const struct ps_serve_opt *opt, struct ps_outcome *out, struct fal_diag
 	uv_loop_close(&s.loop);
 	ps_publisher_free(&s.publisher);
 	fal_coord_free(s.coord);
-	for (size_t i = 0; i < LOGGED_MAX; i++)
+	for (size_t i = 0; i < PS_LOGGED_MAX; i++)
 		free(s.logged[i]);
 	free(s.sessions.v);
 	return err < 0 ? err : s.err;

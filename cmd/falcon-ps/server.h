@@ -1,0 +1,62 @@
+/* The server's state, shared by serve.c and watch.c. */
+#ifndef FALCON_PS_SERVER_H
+#define FALCON_PS_SERVER_H
+
+#include "cli/progress.h"
+#include "net/listen.h"
+#include "publish.h"
+#include "serve.h"
+#include "session.h"
+
+#include <uv.h>
+
+#define PROG "falcon-ps"
+
+enum {
+	PS_PIECE = 60 << 10, /* bytes of a text, chunk or trace in one message */
+	PS_LOGGED_MAX = 64   /* sources of refusals that are remembered */
+};
+
+struct ps_server {
+	const struct ps_serve_opt *opt;
+	struct ps_outcome *out;
+	struct fal_diag *diag;
+	uv_loop_t loop;
+	uv_timer_t wake, flush;
+	uv_signal_t on_int, on_term, on_hup;
+	struct fal_listen *listen;
+	struct ps_sessions sessions;
+	struct fal_coord *coord;
+	struct ps_publisher publisher;
+	struct fal_progress progress;
+	char label[96];
+	char *logged[PS_LOGGED_MAX];
+	size_t n_logged;
+	uint64_t measured; /* clock of the last measurement of compression */
+	double began;      /* the first clock; 0: not yet */
+	bool saved;        /* the job is over and its model saved */
+	bool stopping;
+	int err; /* first error that ends the server */
+};
+
+/* Seconds of the monotonic clock. */
+static inline double
+ps_now(void)
+{
+	return (double)uv_hrtime() * 1e-9;
+}
+
+/* An error of our own ends the server. */
+void ps_fail(struct ps_server *s, int err, const char *what);
+
+/* watch.c: those who look on, and what they get. */
+
+/* A line of the trace: kept, and sent to all who follow.  `arg`: the server. */
+void ps_trace(void *arg, const char *line, size_t n);
+/* Says once per source, on stderr and in the trace, that it was refused; the oldest
+ * sources are forgotten. */
+void ps_log_refused(struct ps_server *s, const char *source, const char *why);
+/* Sends the history and, if `live`, what follows. */
+void ps_follow(struct ps_server *s, struct ps_session *session, bool live);
+
+#endif

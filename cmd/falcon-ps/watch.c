@@ -1,0 +1,77 @@
+/* Those who look on: followers of the trace, and the log of who was refused. */
+#include "server.h"
+
+#include "base/mem.h"
+#include "cli/cli.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void
+send_lines(struct ps_session *session, const uint8_t *p, size_t n)
+{
+	struct fal_buf out = { 0 };
+	struct fal_msg m = { .type = FAL_MSG_TRACE };
+	while (n > 0) {
+		size_t piece = n < PS_PIECE ? n : PS_PIECE;
+		m.trace.lines = (struct fal_tail){ p, piece };
+		fal_buf_clear(&out);
+		if (fal_msg_put(&out, &m) < 0 ||
+		    fal_chan_send(session->chan, &out, FAL_SEND_PACKED) < 0) {
+			fal_chan_close(session->chan);
+			break;
+		}
+		p += piece;
+		n -= piece;
+	}
+	fal_buf_free(&out);
+}
+
+void
+ps_trace(void *arg, const char *line, size_t n)
+{
+	struct ps_server *s = arg;
+	ps_fail(s, ps_record_add(s->opt->record, line, n), "trace");
+	struct fal_buf copy = { 0 };
+	for (size_t i = 0; i < s->sessions.n; i++) {
+		if (!s->sessions.v[i]->follows)
+			continue;
+		if (copy.n == 0) {
+			fal_put_bytes(&copy, line, n);
+			fal_put_u8(&copy, '\n');
+		}
+		send_lines(s->sessions.v[i], copy.p, copy.n);
+	}
+	fal_buf_free(&copy);
+}
+
+void
+ps_log_refused(struct ps_server *s, const char *source, const char *why)
+{
+	for (size_t i = 0; i < PS_LOGGED_MAX; i++)
+		if (s->logged[i] != NULL && strcmp(s->logged[i], source) == 0)
+			return;
+	char **place = &s->logged[s->n_logged++ % PS_LOGGED_MAX];
+	free(*place);
+	*place = fal_strdup(source);
+	fal_progress_end(&s->progress);
+	fal_cli_err(PROG, "%s: refused: %s", source, why);
+	fal_coord_refused(s->coord, ps_now(), source, why);
+}
+
+void
+ps_follow(struct ps_server *s, struct ps_session *session, bool live)
+{
+	struct fal_buf history = { 0 }, out = { 0 };
+	struct fal_msg m = { .type = FAL_MSG_TRACE_END };
+	ps_record_history(s->opt->record, &history);
+	send_lines(session, history.p, history.n);
+	session->follows = live && !s->saved;
+	if (!session->follows) {
+		if (fal_msg_put(&out, &m) == FAL_OK)
+			fal_chan_send(session->chan, &out, FAL_SEND_BULK);
+		fal_chan_close(session->chan);
+	}
+	fal_buf_free(&history);
+	fal_buf_free(&out);
+}
