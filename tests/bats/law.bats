@@ -83,17 +83,20 @@ judge() {
 	slow b 1 600
 	slow c 1 600
 	slow d 1/4 600
-	# A fast worker's contribution is open most of the time; three kills hit one.
-	for n in 1 2 3; do
+	# A fast worker's contribution is open most of the time: a few kills hit one.
+	local fast=("${workers[1]}" "${workers[2]}")
+	for n in $(seq 10); do
 		at_clock $((4 * n))
-		kill -KILL "${workers[$n]}"
+		! lines 1 '"fenced":true' || break
+		kill -KILL "${fast[$((n - 1))]}"
 		slow "late-$n" 1 600
+		fast+=("$pid")
 	done
 	judge
 	[ "$(member filled)" -gt 0 ]
 	same "fenced" "$(grep -c '"fenced":true' "$state/trace.jsonl" | sed 's/[1-9].*/some/')" some
-	[ "$(grep -c '"ev":"leave"' "$state/trace.jsonl")" -ge 3 ]
-	[ "$(grep -c '"ev":"join"' "$state/trace.jsonl")" -eq 7 ]
+	[ "$(grep -c '"ev":"leave"' "$state/trace.jsonl")" -ge 1 ]
+	[ "$(grep -c '"ev":"join"' "$state/trace.jsonl")" -ge 5 ]
 	tampered
 }
 
