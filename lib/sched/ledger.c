@@ -128,18 +128,9 @@ fal_ledger_log(struct fal_ledger *l, enum fal_entry_kind kind, uint32_t a, uint3
 {
 	struct fal_entry *last =
 		l->log[kind].n > 0 ? &l->log[kind].v[l->log[kind].n - 1] : NULL;
-	if (last != NULL && last->a == a && last->b == b) {
-		if (last->first + last->count == task) {
-			last->count++;
-			return FAL_OK;
-		}
-		/* Tasks leave a queue from its tail: the range grows downwards. */
-		if (last->first == task + 1) {
-			last->first--;
-			last->count++;
-			return FAL_OK;
-		}
-	}
+	if (last != NULL && last->a == a && last->b == b &&
+	    fal_range_join(&last->first, &last->count, task))
+		return FAL_OK;
 	if (FAL_GROW(l->log[kind].v, l->log[kind].cap, l->log[kind].n + 1) < 0)
 		return FAL_ENOMEM;
 	l->log[kind].v[l->log[kind].n++] = (struct fal_entry){ a, b, task, 1 };

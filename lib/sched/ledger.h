@@ -72,6 +72,18 @@ struct fal_entry {
 	uint32_t a, b, first, count;
 };
 
+/* Makes the range one task longer where `task` touches it; true if it did.  Tasks leave a
+ * queue from its tail, so ranges grow downwards, too. */
+static inline bool
+fal_range_join(uint32_t *first, uint32_t *count, uint32_t task)
+{
+	if (*first != task + 1 && *first + *count != task)
+		return false;
+	*first = *first < task ? *first : task;
+	++*count;
+	return true;
+}
+
 struct fal_ledger {
 	uint64_t clock;
 	uint32_t tasks;   /* K */

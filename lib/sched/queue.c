@@ -19,17 +19,9 @@ fal_emit_task(struct fal_sched *s, struct fal_act act, uint32_t task)
 {
 	struct fal_act *last = s->acts > s->act_next ? &s->act[s->acts - 1] : NULL;
 	if (last != NULL && last->kind == act.kind && last->worker == act.worker &&
-	    fal_cid_eq(last->fills, act.fills)) {
-		if (last->first + last->count == task) {
-			last->count++;
-			return FAL_OK;
-		}
-		if (last->first == task + 1) {
-			last->first--;
-			last->count++;
-			return FAL_OK;
-		}
-	}
+	    fal_cid_eq(last->fills, act.fills) &&
+	    fal_range_join(&last->first, &last->count, task))
+		return FAL_OK;
 	act.first = task;
 	act.count = 1;
 	return fal_emit(s, act) != NULL ? FAL_OK : FAL_ENOMEM;

@@ -487,18 +487,3 @@ fal_sched_info(const struct fal_sched *s, uint32_t id, struct fal_worker_info *o
 	};
 	return true;
 }
-
-double
-fal_sched_projected(const struct fal_sched *s, uint32_t tasks)
-{
-	double rate = 0, fixed = 0;
-	for (uint32_t i = 0; i < s->workers; i++) {
-		const struct fal_worker *w = &s->worker[i];
-		if (!fal_worker_active(w))
-			continue;
-		double r = w->lanes / fal_task_s(s, w, w->lanes);
-		rate += r;
-		fixed += r * (w->pull_s + w->push_s);
-	}
-	return rate > 0 ? tasks / rate + fixed / rate : INFINITY;
-}

@@ -154,7 +154,4 @@ const struct fal_ledger *fal_sched_ledger(const struct fal_sched *s);
 /* What is known of a worker; false if it is not here. */
 bool fal_sched_info(const struct fal_sched *s, uint32_t id, struct fal_worker_info *out);
 
-/* The projected length of a clock of `tasks` tasks if it began now, in seconds. */
-double fal_sched_projected(const struct fal_sched *s, uint32_t tasks);
-
 #endif
