@@ -1,8 +1,11 @@
-/* A shard's parameters: blocks, their version, and the sums of the open clock.
+/* A shard's parameters: blocks, their versions, and the sums of the open rounds.
  *
- * Keeps one bit per (contribution, block), so that a block is counted once whatever
- * arrives, and knows a clock to be complete when every block has counted its K tasks
- * (DESIGN section 7, "Exactly once").  No I/O, no clock.
+ * A round is a set of tasks that becomes a part of an update as a whole (falcon(7)): all
+ * tasks of a clock, or those that one worker or group was given.  Keeps one bit per
+ * (contribution, block), so that a block is counted once whatever arrives, and knows a
+ * round to be complete when every block has counted its tasks (DESIGN section 7,
+ * "Exactly once").  Complete rounds are collected for the next update, which a step
+ * applies.  No I/O, no clock.
  */
 #ifndef FAL_STORE_STORE_H
 #define FAL_STORE_STORE_H
@@ -10,6 +13,7 @@
 #include "optim/optim.h"
 #include "sched/ledger.h"
 #include "wire/bfp.h"
+#include "wire/msg.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -28,7 +32,8 @@ struct fal_store_conf {
 struct fal_store *fal_store_new(const struct fal_store_conf *conf, const float *init);
 void fal_store_free(struct fal_store *s);
 
-/* Bytes that a store of n parameters needs, accumulators and optimiser included. */
+/* Bytes that a store of n parameters needs with one open round, accumulators and
+ * optimiser included. */
 size_t fal_store_bytes(const struct fal_store_conf *conf);
 
 size_t fal_store_len(const struct fal_store *s);
@@ -36,34 +41,80 @@ uint64_t fal_store_version(const struct fal_store *s);
 const float *fal_store_params(const struct fal_store *s); /* n floats, borrowed */
 const int8_t *fal_store_exps(const struct fal_store *s);  /* one per block, borrowed */
 
-/* A clock of `tasks` tasks begins on the current version; sums are zero. */
-void fal_store_open(struct fal_store *s, uint32_t tasks);
+/* From now on the newest `versions` versions are kept (1: only the newest; before the
+ * first call, too).  0 or FAL_ENOMEM. */
+int fal_store_keep(struct fal_store *s, uint32_t versions);
+/* The oldest version that is kept. */
+uint64_t fal_store_oldest(const struct fal_store *s);
+/* A version that is kept: parameters and exponents, borrowed until the next step. */
+bool fal_store_at(const struct fal_store *s, uint64_t version, const float **params,
+		  const int8_t **exps);
+
+/* A round of `tasks` tasks begins; its number is new. */
+struct fal_store_round {
+	uint64_t round;
+	uint32_t tasks;
+	/* GRAD: sums of gradients, quantised on `version`, which must be kept: blocks
+	 * with other exponents are refused.  `mixed`: they are aligned instead, as
+	 * helpers compute on other versions.
+	 * DELTA: changes of weights; each block brings the exponent it needs. */
+	enum fal_kind kind;
+	uint64_t version;
+	bool mixed;
+};
+int fal_store_open(struct fal_store *s, const struct fal_store_round *r); /* FAL_ENOMEM */
+bool fal_store_is_open(const struct fal_store *s, uint64_t round);
 
 /* One block record of contribution `id`, a sum over `tasks` tasks, which fills `fills`
- * ({0,0}: nothing).  1: added.  0: dropped, as the contribution it fills had brought
- * this block.  FAL_EEXIST: this very block came before.  FAL_EFENCED.  FAL_EINVAL: wrong
- * exponent, or another task count than before, or more tasks than the clock has.
- * FAL_ENOMEM, FAL_ELIMIT. */
-int fal_store_add(struct fal_store *s, struct fal_cid id, struct fal_cid fills,
-		  uint32_t tasks, const struct fal_bfp_rec *rec);
+ * ({0,0}: nothing), for an open round.  1: added.  0: dropped, as the contribution it
+ * fills had brought this block.  FAL_EEXIST: this very block came before.  FAL_EFENCED.
+ * FAL_EINVAL: wrong exponent, or another task count than before, or more tasks than the
+ * round has.  FAL_ENOMEM, FAL_ELIMIT (exponents too far apart to be aligned). */
+struct fal_store_from {
+	uint64_t round;
+	struct fal_cid id, fills;
+	uint32_t tasks;
+};
+int fal_store_add(struct fal_store *s, const struct fal_store_from *from,
+		  const struct fal_bfp_rec *rec);
 
 /* Nothing more of contribution `id` is accepted; what it brought stays counted.
  * 0 or FAL_ENOMEM. */
-int fal_store_fence(struct fal_store *s, struct fal_cid id, struct fal_cid fills);
+int fal_store_fence(struct fal_store *s, uint64_t round, struct fal_cid id,
+		    struct fal_cid fills);
 
 /* True when all blocks of `id` are counted, its own or those of what it fills. */
-bool fal_store_whole(const struct fal_store *s, struct fal_cid id);
+bool fal_store_whole(const struct fal_store *s, uint64_t round, struct fal_cid id);
 
-/* True when every block has counted the clock's tasks. */
-bool fal_store_complete(const struct fal_store *s);
+/* True when every block has counted the round's tasks. */
+bool fal_store_complete(const struct fal_store *s, uint64_t round);
 
-/* Applies the complete clock's mean gradient over `samples` samples at rate `lr`, moves
- * to the next version and its exponents, forgets the contributions. */
-void fal_store_update(struct fal_store *s, float lr, double samples);
-
-/* With checksums, of the open clock: what the records said, and what was added, each
+/* With checksums, of an open round: what the records said, and what was added, each
  * summed over the blocks.  They are equal unless the shard did wrong. */
-uint64_t fal_store_sent(const struct fal_store *s);
-uint64_t fal_store_added(const struct fal_store *s);
+uint64_t fal_store_sent(const struct fal_store *s, uint64_t round);
+uint64_t fal_store_added(const struct fal_store *s, uint64_t round);
+
+/* What becomes of an open round, after which it is forgotten.  All but drop need it
+ * complete.
+ * merge: its gradients are collected for the next update.  FAL_ENOMEM, FAL_ELIMIT.
+ * add: weight · its change of the weights is collected for the next update.
+ * revise: collected as DynSGD's variant A (SYSTEMS section 4): it is one of `of` changes
+ *   of the slot `slot`; the d-th to come changes what the slot has contributed by
+ *   (u - U)/d, so that when all have come it is their mean.  After `of` of them, or
+ *   fal_store_forget_slots, the slot is forgotten.  Returns d, or FAL_ENOMEM.
+ * drop: thrown away, complete or not. */
+int fal_store_merge(struct fal_store *s, uint64_t round);
+int fal_store_add_delta(struct fal_store *s, uint64_t round, double weight);
+int fal_store_revise(struct fal_store *s, uint64_t round, uint64_t slot, uint32_t of);
+void fal_store_drop(struct fal_store *s, uint64_t round);
+void fal_store_forget_slots(struct fal_store *s);
+
+/* True when something was collected since the last step. */
+bool fal_store_pending(const struct fal_store *s);
+
+/* Applies what was collected: gradients, over `divisor` samples, by the optimiser at
+ * rate `lr`; changes of weights by plain addition.  Moves to the next version and its
+ * exponents. */
+void fal_store_step(struct fal_store *s, float lr, double divisor);
 
 #endif

@@ -6,14 +6,14 @@
 
 #include <string.h>
 
-enum kind { U8, U16, U32, U64, STR64, STR256, BYTES16, BYTES32, TAIL };
+enum kind { U8, U16, U32, U64, F32, STR64, STR256, BYTES16, BYTES32, TAIL };
 
 struct field {
 	enum kind kind;
 	uint16_t at; /* offset in struct fal_msg */
 };
 
-enum { MOST_FIELDS = 9 };
+enum { MOST_FIELDS = 14 };
 
 struct desc {
 	uint16_t type;
@@ -41,12 +41,12 @@ static const struct desc descs[] = {
 	     F(STR64, hello.name), F(STR64, hello.version), F(U32, hello.lanes_min),
 	     F(U32, hello.lanes_max), F(U32, hello.cores)),
 	DESC(READY, WORKER, 2, F(BYTES16, ready.fingerprint), F(U64, ready.task_ns)),
-	DESC(CLAIM, WORKER, 8, F(U64, claim.clock), F(U32, claim.task), F(U32, claim.seq),
+	DESC(CLAIM, WORKER, 8, F(U64, claim.round), F(U32, claim.task), F(U32, claim.seq),
 	     F(U32, claim.fills_worker), F(U32, claim.fills_seq), F(U64, claim.task_ns),
 	     F(U64, claim.loss), F(U8, claim.nonfinite)),
-	DESC(PUSH, WORKER, 6, F(U64, push.clock), F(U32, push.seq), F(U32, push.tasks),
+	DESC(PUSH, WORKER, 6, F(U64, push.round), F(U32, push.seq), F(U32, push.tasks),
 	     F(U8, push.kind), F(U32, push.epoch), F(TAIL, push.records)),
-	DESC(WORKED, WORKER, 8, F(U64, worked.clock), F(U64, worked.compute),
+	DESC(WORKED, WORKER, 8, F(U64, worked.mark), F(U64, worked.compute),
 	     F(U64, worked.push), F(U64, worked.pull), F(U64, worked.wait),
 	     F(U64, worked.push_all), F(U64, worked.pull_all), F(U64, worked.late)),
 	DESC(CHUNK_GET, WORKER, 2, F(U8, chunk_get.test), F(U32, chunk_get.chunk)),
@@ -61,18 +61,21 @@ static const struct desc descs[] = {
 	     F(U32, welcome.epoch)),
 	DESC(TEXT, COORDINATOR, 3, F(U8, text.which), F(U32, text.offset),
 	     F(TAIL, text.bytes)),
-	DESC(VERSION, COORDINATOR, 4, F(U64, version.version),
+	DESC(VERSION, COORDINATOR, 5, F(U64, version.version), F(U64, version.oldest),
 	     F(U64, version.publication), F(BYTES32, version.key), F(U8, version.keep)),
 	DESC(MODEL, COORDINATOR, 4, F(U64, model.version), F(U32, model.first),
 	     F(U32, model.blocks), F(TAIL, model.data)),
-	DESC(GRANT, COORDINATOR, 5, F(U64, grant.clock), F(U32, grant.first),
-	     F(U32, grant.count), F(U32, grant.fills_worker), F(U32, grant.fills_seq)),
-	DESC(REVOKE, COORDINATOR, 3, F(U64, revoke.clock), F(U32, revoke.first),
+	DESC(GRANT, COORDINATOR, 14, F(U64, grant.round), F(U64, grant.clock),
+	     F(U64, grant.version), F(U32, grant.first), F(U32, grant.count),
+	     F(U32, grant.fills_worker), F(U32, grant.fills_seq), F(U8, grant.kind),
+	     F(U8, grant.base), F(U64, grant.since), F(U32, grant.from), F(U32, grant.of),
+	     F(U32, grant.steps), F(F32, grant.lr)),
+	DESC(REVOKE, COORDINATOR, 3, F(U64, revoke.round), F(U32, revoke.first),
 	     F(U32, revoke.count)),
-	DESC(VERDICT, COORDINATOR, 4, F(U64, verdict.clock), F(U32, verdict.task),
+	DESC(VERDICT, COORDINATOR, 4, F(U64, verdict.round), F(U32, verdict.task),
 	     F(U32, verdict.seq), F(U8, verdict.won)),
 	DESC(LANES, COORDINATOR, 1, F(U32, lanes.lanes)),
-	DESC(FENCE, COORDINATOR, 2, F(U64, fence.clock), F(U32, fence.seq)),
+	DESC(FENCE, COORDINATOR, 2, F(U64, fence.round), F(U32, fence.seq)),
 	DESC(CHUNK, COORDINATOR, 5, F(U8, chunk.test), F(U32, chunk.chunk),
 	     F(U32, chunk.offset), F(U32, chunk.total), F(TAIL, chunk.bytes)),
 	DESC(EVAL, COORDINATOR, 3, F(U64, eval.version), F(U32, eval.first),
@@ -80,8 +83,13 @@ static const struct desc descs[] = {
 	DESC(PING, COORDINATOR, 1, F(U64, ping.stamp)),
 	DESC(DONE, COORDINATOR, 1, F(STR256, done.why)),
 	DESC(REFUSE, COORDINATOR, 1, F(STR256, refuse.why)),
+	DESC(ACCOUNT, COORDINATOR, 1, F(U64, account.mark)),
+	DESC(DRAIN, COORDINATOR, 1, F(STR256, drain.why)),
 	DESC(TRACE, COORDINATOR, 1, F(TAIL, trace.lines)),
 	DESC(TRACE_END, COORDINATOR, 0, F(U8, type)),
+	DESC(CONTROL, CONTROLLER, 2, F(U8, control.verb), F(TAIL, control.args)),
+	DESC(REPLY, COORDINATOR, 3, F(U8, reply.status), F(U8, reply.more),
+	     F(TAIL, reply.bytes)),
 };
 /* clang-format on */
 
@@ -98,6 +106,7 @@ static void
 put_field(struct fal_buf *out, enum kind kind, const void *at)
 {
 	const struct fal_tail *tail = at;
+	uint32_t bits;
 	switch (kind) {
 	case U8:
 		fal_put_u8(out, *(const uint8_t *)at);
@@ -110,6 +119,10 @@ put_field(struct fal_buf *out, enum kind kind, const void *at)
 		break;
 	case U64:
 		fal_put_u64(out, *(const uint64_t *)at);
+		break;
+	case F32:
+		memcpy(&bits, at, sizeof(bits));
+		fal_put_u32(out, bits);
 		break;
 	case STR64:
 	case STR256:
@@ -139,6 +152,7 @@ static void
 get_field(struct fal_rd *r, enum kind kind, void *at)
 {
 	struct fal_tail *tail = at;
+	uint32_t bits;
 	switch (kind) {
 	case U8:
 		*(uint8_t *)at = fal_get_u8(r);
@@ -151,6 +165,10 @@ get_field(struct fal_rd *r, enum kind kind, void *at)
 		break;
 	case U64:
 		*(uint64_t *)at = fal_get_u64(r);
+		break;
+	case F32:
+		bits = fal_get_u32(r);
+		memcpy(at, &bits, sizeof(bits));
 		break;
 	case STR64:
 		fal_get_str(r, at, FAL_MSG_NAME);

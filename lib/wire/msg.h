@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 enum {
-	FAL_PROTO_MAJOR = 1,
+	FAL_PROTO_MAJOR = 2,
 	FAL_PROTO_MINOR = 0,
 	FAL_MSG_NAME = 64,    /* bytes of a name with its NUL */
 	FAL_MSG_WHY = 256,    /* bytes of a reason with its NUL */
@@ -36,6 +36,8 @@ enum fal_msg_type {
 	FAL_MSG_PONG = 9,
 	/* from an observer */
 	FAL_MSG_FOLLOW = 16,
+	/* from a controller */
+	FAL_MSG_CONTROL = 24,
 	/* from the coordinator */
 	FAL_MSG_WELCOME = 32,
 	FAL_MSG_TEXT = 33,
@@ -51,16 +53,32 @@ enum fal_msg_type {
 	FAL_MSG_PING = 43,
 	FAL_MSG_DONE = 44,
 	FAL_MSG_REFUSE = 45,
+	FAL_MSG_ACCOUNT = 46,
+	FAL_MSG_DRAIN = 47,
 	FAL_MSG_TRACE = 48,
-	FAL_MSG_TRACE_END = 49
+	FAL_MSG_TRACE_END = 49,
+	FAL_MSG_REPLY = 50
 };
 
-enum fal_sender { FAL_FROM_WORKER, FAL_FROM_OBSERVER, FAL_FROM_COORDINATOR };
+enum fal_sender {
+	FAL_FROM_WORKER,
+	FAL_FROM_OBSERVER,
+	FAL_FROM_CONTROLLER,
+	FAL_FROM_COORDINATOR
+};
 
 /* What a TEXT message is a piece of, and which set a CHUNK belongs to. */
 enum fal_text { FAL_TEXT_JOB, FAL_TEXT_MODEL, FAL_TEXT_MANIFEST, FAL_TEXTS };
 
-enum fal_kind { FAL_KIND_GRAD = 1 }; /* what a contribution sums up */
+/* What a contribution sums up: gradients, or the change of weights by local steps. */
+enum fal_kind { FAL_KIND_GRAD = 1, FAL_KIND_DELTA = 2 };
+
+/* What the local steps of a delta round begin from. */
+enum fal_base {
+	FAL_BASE_VERSION, /* the version */
+	FAL_BASE_LOCAL,   /* the worker's own weights, as its last round left them */
+	FAL_BASE_REBASE   /* the version, and what it lacks of the worker's own steps */
+};
 
 struct fal_tail {
 	const uint8_t *p;
@@ -82,7 +100,7 @@ struct fal_msg {
 			uint64_t task_ns; /* its probe at one lane; 0: none */
 		} ready;
 		struct {
-			uint64_t clock;
+			uint64_t round;
 			uint32_t task;
 			uint32_t seq;                     /* contribution */
 			uint32_t fills_worker, fills_seq; /* 0, 0: fills nothing */
@@ -91,15 +109,15 @@ struct fal_msg {
 			uint8_t nonfinite;
 		} claim;
 		struct {
-			uint64_t clock;
+			uint64_t round;
 			uint32_t seq;
 			uint32_t tasks; /* tasks summed up in the contribution */
 			uint8_t kind;   /* enum fal_kind */
 			uint32_t epoch; /* of the block map */
 			struct fal_tail records;
 		} push;
-		struct { /* seconds of the clock that ended, in ns */
-			uint64_t clock;
+		struct { /* where its time went since the last ACCOUNT, in ns */
+			uint64_t mark; /* of the ACCOUNT that is answered */
 			uint64_t compute, push, pull, wait, push_all, pull_all, late;
 		} worked;
 		struct {
@@ -114,7 +132,7 @@ struct fal_msg {
 		} evaluated;
 		struct {
 			char why[FAL_MSG_WHY];
-		} leave, done, refuse;
+		} leave, done, refuse, drain;
 		struct {
 			uint64_t stamp;
 		} ping, pong;
@@ -133,6 +151,7 @@ struct fal_msg {
 		} text;
 		struct { /* a version is about to come */
 			uint64_t version;
+			uint64_t oldest; /* nothing older will be computed on */
 			uint64_t publication; /* of the shared records */
 			uint8_t key[32];      /* content key of the shared records */
 			uint8_t keep;         /* 1: also keep it for evaluation */
@@ -143,16 +162,25 @@ struct fal_msg {
 			struct fal_tail data; /* i8 exponents, then the values */
 		} model;
 		struct {
-			uint64_t clock;
-			uint32_t first, count;
+			uint64_t round;
+			uint64_t clock;        /* whose tasks: which samples */
+			uint64_t version;      /* to compute on; a delta's base */
+			uint32_t first, count; /* tasks */
 			uint32_t fills_worker, fills_seq;
+			uint8_t kind; /* enum fal_kind */
+			/* of a delta round, all of it granted to one worker: */
+			uint8_t base;    /* enum fal_base */
+			uint64_t since;  /* REBASE: its last round in the version */
+			uint32_t from, of; /* the round's first task, and how many */
+			uint32_t steps;  /* local steps that the tasks are cut into */
+			float lr;        /* of its local steps */
 		} grant;
 		struct {
-			uint64_t clock;
+			uint64_t round;
 			uint32_t first, count;
 		} revoke;
 		struct {
-			uint64_t clock;
+			uint64_t round;
 			uint32_t task, seq;
 			uint8_t won;
 		} verdict;
@@ -160,9 +188,12 @@ struct fal_msg {
 			uint32_t lanes;
 		} lanes;
 		struct {
-			uint64_t clock;
+			uint64_t round;
 			uint32_t seq;
 		} fence;
+		struct {
+			uint64_t mark;
+		} account;
 		struct {
 			uint8_t test;
 			uint32_t chunk, offset, total;
@@ -175,6 +206,15 @@ struct fal_msg {
 		struct {
 			struct fal_tail lines;
 		} trace;
+		struct {
+			uint8_t verb;         /* falcon-protocol(7) */
+			struct fal_tail args; /* JSON, or nothing */
+		} control;
+		struct {
+			uint8_t status; /* of exit: 0 done, 1 the answer is no, 2 bad */
+			uint8_t more;   /* 1: another REPLY follows */
+			struct fal_tail bytes;
+		} reply;
 	};
 };
 

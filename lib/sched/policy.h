@@ -1,0 +1,33 @@
+/* A policy: the rule of a job and what is laid down for single workers.  What
+ * falcon-sync changes, what falcon-proj proposes; as JSON it is falcon-policy(5).
+ */
+#ifndef FAL_SCHED_POLICY_H
+#define FAL_SCHED_POLICY_H
+
+#include "sched/rule.h"
+
+#include <stddef.h>
+
+/* Workers are meant by their names; all live sessions of a name. */
+struct fal_policy_worker {
+	char *name;
+	uint32_t lanes_min, lanes_max; /* bounds; 0: the worker's own */
+	double share;                  /* weight of its first share; < 0: as projected */
+	bool excluded;                 /* gets no tasks */
+};
+
+/* {0} with a rule is valid.  Owned by whoever holds it: fal_policy_free. */
+struct fal_policy {
+	struct fal_rule rule;
+	bool no_clones;
+	struct fal_policy_worker *worker; /* sorted by name */
+	size_t workers;
+};
+
+void fal_policy_free(struct fal_policy *p); /* `p` is {0} again */
+int fal_policy_copy(const struct fal_policy *p, struct fal_policy *out); /* FAL_ENOMEM */
+/* The entry of this name, or NULL. */
+const struct fal_policy_worker *fal_policy_find(const struct fal_policy *p,
+						const char *name);
+
+#endif

@@ -1,0 +1,68 @@
+/* A rule: a scheme with its parameters, as it is written in job files and policies:
+ * NAME[:N][,KEY=VALUE...] (falcon-policy(5)).
+ *
+ * Owns: the words and their checks.  What they mean stands in the scheme's own file.
+ */
+#ifndef FAL_SCHED_RULE_H
+#define FAL_SCHED_RULE_H
+
+#include "base/buf.h"
+#include "base/err.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum fal_scheme_id {
+	FAL_BSP,
+	FAL_ASP,
+	FAL_SSP,
+	FAL_EPSP,
+	FAL_FLEXRR,
+	FAL_SYNCOPT,
+	FAL_CONSGD,
+	FAL_DYNSGD,
+	FAL_WBSP,
+	FAL_GROUPS,
+	FAL_SCHEMES
+};
+
+enum { FAL_SLACK_MAX = 64, FAL_LOCAL_STEPS_MAX = 1024 };
+
+/* Fields that a scheme does not use are 0.  Defaults are those of falcon-policy(5). */
+struct fal_rule {
+	enum fal_scheme_id scheme;
+	uint32_t slack;    /* s: ssp, flexrr, consgd, dynsgd (3; flexrr 1), epsp (0) */
+	uint32_t backups;  /* b: syncopt; FAL_BACKUPS_AUTO: max(1, 5 % of the workers) */
+	uint32_t groups;   /* G: groups; 0: progressive */
+	uint32_t most;     /* groups, progressive: most groups (g_max) */
+	uint32_t window;   /* groups, progressive: central updates between decisions */
+	bool delta;        /* groups: mode=delta */
+	uint32_t rounds;   /* groups, mode=delta: group updates between pushes (h) */
+	uint32_t helpers;  /* flexrr: helpers of a worker, its next ones in a ring */
+	bool half;         /* flexrr: steal=half, the finisher takes half */
+	double lambda;     /* consgd; 0: 1/M */
+	bool by_updates;   /* dynsgd: staleness=updates instead of version */
+	bool overlap;      /* wbsp: the next local step begins before the push is done */
+	bool slowest;      /* wbsp: publish=slowest, the slowest has pushed, instead of all */
+	uint32_t cap;      /* wbsp: most local steps between two publications */
+	uint32_t steps;    /* local steps of a worker's clock: the delta schemes */
+};
+
+#define FAL_BACKUPS_AUTO UINT32_MAX
+
+/* Reads `text`.  FAL_EINVAL with `diag`: what is wrong, and the value. */
+int fal_rule_parse(const char *text, struct fal_rule *out, struct fal_diag *diag);
+
+/* Appends the shortest text that parses to the same rule: "epsp:2", "dynsgd:3". */
+void fal_rule_put(const struct fal_rule *r, struct fal_buf *out);
+
+bool fal_rule_eq(const struct fal_rule *a, const struct fal_rule *b);
+
+/* The name of a scheme; static. */
+const char *fal_scheme_name(enum fal_scheme_id id);
+
+/* True when two rules give the same model, bit by bit, under the law: bsp and epsp:0,
+ * ssp:0, flexrr:0 are one; every other rule is only itself. */
+bool fal_rule_same_model(const struct fal_rule *a, const struct fal_rule *b);
+
+#endif
