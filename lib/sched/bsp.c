@@ -1,13 +1,49 @@
-/* bsp: bulk synchronous parallel.  The machinery of epsp with equal static shares:
+/* bsp: bulk synchronous parallel.  One round per clock for everybody, with equal shares:
  * nothing moves, nothing is cloned, lanes stay. */
 #include "sched/state.h"
 
-static double
-cost(const struct fal_sched *s, const struct fal_worker *w, uint32_t n, double now)
+double
+fal_cost_equal(const struct fal_sched *s, const struct fal_worker *w, uint32_t n,
+	       double now)
 {
 	(void)s;
 	(void)now;
 	return (double)w->work.done + n;
 }
 
-const struct fal_scheme fal_scheme_bsp = { .name = "bsp", .cost = cost };
+uint32_t
+fal_ahead_one(const struct fal_sched *s)
+{
+	(void)s;
+	return 1;
+}
+
+int
+fal_complete_clock(struct fal_sched *s, struct fal_round *r, double now)
+{
+	const struct fal_act end = { .fate = FAL_FATE_MERGE, .weight = 1 };
+	const struct fal_act model = { .kind = FAL_ACT_MODEL };
+	uint64_t clock = r->clock;
+	double samples = fal_round_samples(s, r);
+	fal_stale(s, r, 0, 1);
+	if (fal_round_end(s, r, end, now) < 0 || fal_step(s, samples) < 0)
+		return FAL_ENOMEM;
+	for (uint32_t i = 0; i < s->workers; i++) {
+		struct fal_worker *w = &s->worker[i];
+		if (w->gone)
+			continue;
+		/* Had work, and was not heard of: it is still pulling. */
+		if (w->fresh && fal_worker_active(w) && w->work.share > 0) {
+			fal_ewma(&w->pull_s, now - w->given_at);
+			w->fresh = false;
+		}
+		w->version = s->version;
+		if (fal_account(s, w, clock) < 0)
+			return FAL_ENOMEM;
+	}
+	return fal_emit(s, model) != NULL ? FAL_OK : FAL_ENOMEM;
+}
+
+const struct fal_scheme fal_scheme_bsp = { .ahead = fal_ahead_one,
+					   .complete = fal_complete_clock,
+					   .cost = fal_cost_equal };

@@ -1,6 +1,11 @@
-/* epsp: elastic-parallelism synchronous parallel, enforced (DESIGN section 7; SYSTEMS
- * section 1).  Shares minimise the latest projected finish; unstarted tasks move from
- * the straggler's tail; the last running tasks are cloned; lanes follow the projection.
+/* epsp: elastic-parallelism synchronous parallel (DESIGN section 7; SYSTEMS section 1).
+ * Shares minimise the latest projected finish; unstarted tasks move from the straggler's
+ * tail; the last running tasks are cloned; lanes follow the projection.
+ *
+ * Slack s: the clock's round may begin while s older ones are open, and is computed on
+ * exactly the version of s clocks before; updates are applied in the order of clocks.
+ * So the model depends on s alone.  Whoever is done with all open rounds is blocked by
+ * the slack: it takes from the oldest round first.  s = 0: enforced.
  */
 #include "sched/state.h"
 
@@ -11,7 +16,7 @@ static double
 cost(const struct fal_sched *s, const struct fal_worker *w, uint32_t n, double now)
 {
 	double tie = 1e-6 * n * fal_task_s(s, w, w->lanes);
-	return fal_project(s, w, n - w->queued, now) + tie;
+	return fal_project(s, w, w->queued, n - w->queued, now) + tie;
 }
 
 /* What moving a task to `w` costs: a round trip, and a doubt of 5 % of a task. */
@@ -45,10 +50,12 @@ transfer(struct fal_sched *s, double now, bool *moved)
 	if (to == FAL_NONE || from == FAL_NONE || to == from)
 		return FAL_OK;
 	struct fal_worker *r = &s->worker[to], *d = &s->worker[from];
-	if (fal_project(s, r, 1, now) + move_cost(s, r) >= d->finish)
+	struct fal_node *n = fal_last_unstarted(s, d);
+	if (n == NULL ||
+	    fal_project(s, r, r->queued, 1, now) + move_cost(s, r) >= d->finish)
 		return FAL_OK;
 	*moved = true;
-	return fal_move_tail(s, d, r, now);
+	return fal_move(s, n, r, now);
 }
 
 /* Clones a last running task on the fastest idle worker, if that is twice as fast. */
@@ -75,16 +82,9 @@ rebalance(struct fal_sched *s, double now)
 	while (again && err == FAL_OK)
 		err = transfer(s, now, &again);
 	again = true;
-	while (again && err == FAL_OK)
+	while (again && err == FAL_OK && !s->policy.no_clones)
 		err = clone(s, now, &again);
 	return err;
-}
-
-/* Tasks per second of `w` at `lanes` lanes. */
-static double
-rate(const struct fal_sched *s, const struct fal_worker *w, uint32_t lanes)
-{
-	return lanes / fal_task_s(s, w, lanes);
 }
 
 static double
@@ -92,7 +92,7 @@ best_rate(const struct fal_sched *s, const struct fal_worker *w)
 {
 	double best = 0;
 	for (uint32_t p = w->lanes_min; p <= w->lanes_max; p++)
-		best = fmax(best, rate(s, w, p));
+		best = fmax(best, fal_rate(s, w, p));
 	return best;
 }
 
@@ -119,30 +119,61 @@ lanes(struct fal_sched *s)
 		struct fal_worker *w = &s->worker[i];
 		if (!fal_worker_active(w))
 			continue;
-		total += rate(s, w, w->lanes);
+		total += fal_rate(s, w, w->lanes);
 		best += w->lanes_min < w->lanes_max ? best_rate(s, w)
-						    : rate(s, w, w->lanes);
+						    : fal_rate(s, w, w->lanes);
 		if (++w->lanes_held <= settle || w->recents == 0)
 			continue;
 		if (w->lanes < w->lanes_max &&
-		    rate(s, w, w->lanes + 1) > rate(s, w, w->lanes) &&
-		    (gain == NULL || rate(s, w, w->lanes) < rate(s, gain, gain->lanes)))
+		    fal_rate(s, w, w->lanes + 1) > fal_rate(s, w, w->lanes) &&
+		    (gain == NULL ||
+		     fal_rate(s, w, w->lanes) < fal_rate(s, gain, gain->lanes)))
 			gain = w;
 		if (w->lanes > w->lanes_min &&
 		    (give == NULL ||
-		     rate(s, w, w->lanes) - rate(s, w, w->lanes - 1) <
-			     rate(s, give, give->lanes) - rate(s, give, give->lanes - 1)))
+		     fal_rate(s, w, w->lanes) - fal_rate(s, w, w->lanes - 1) <
+			     fal_rate(s, give, give->lanes) -
+				     fal_rate(s, give, give->lanes - 1)))
 			give = w;
 	}
 	if (gain != NULL && total < regain * best)
 		return change_lanes(s, gain, gain->lanes + 1);
 	if (give != NULL &&
-	    total - rate(s, give, give->lanes) + rate(s, give, give->lanes - 1) >=
+	    total - fal_rate(s, give, give->lanes) + fal_rate(s, give, give->lanes - 1) >=
 		    keep * best)
 		return change_lanes(s, give, give->lanes - 1);
 	return FAL_OK;
 }
 
-const struct fal_scheme fal_scheme_epsp = {
-	.name = "epsp", .cost = cost, .rebalance = rebalance, .lanes = lanes
-};
+static uint32_t
+ahead(const struct fal_sched *s)
+{
+	return s->policy.rule.slack + 1;
+}
+
+static void
+begin(struct fal_sched *s, struct fal_team *t, struct fal_round *r)
+{
+	uint64_t slack = s->policy.rule.slack;
+	(void)t;
+	r->version = s->first + (r->order > slack ? r->order - slack : 0);
+}
+
+/* Updates are applied in the order of rounds, whichever is complete first. */
+static int
+complete(struct fal_sched *s, struct fal_round *r, double now)
+{
+	struct fal_round *oldest;
+	int err = FAL_OK;
+	(void)r;
+	while (err == FAL_OK && (oldest = fal_oldest(s)) != NULL && oldest->complete)
+		err = fal_complete_clock(s, oldest, now);
+	return err;
+}
+
+const struct fal_scheme fal_scheme_epsp = { .ahead = ahead,
+					    .begin = begin,
+					    .complete = complete,
+					    .cost = cost,
+					    .rebalance = rebalance,
+					    .lanes = lanes };

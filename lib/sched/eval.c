@@ -63,8 +63,8 @@ fal_eval_overdue(const struct fal_sched *s, const struct fal_worker *w, double n
 {
 	/* First it may have to pull the version that is evaluated. */
 	double most = w->pull_s + fmax(fal_deadline_s(s, w), 2 * fal_eval_s(s, w));
-	return !s->open && w->evals > 0 && w->heard > w->base && now >= w->base + most &&
-	       s->idle.n > 0;
+	return s->rounds == 0 && w->evals > 0 && w->heard > w->base &&
+	       now >= w->base + most && s->idle.n > 0;
 }
 
 /* The task is done: nobody else is to do it. */
@@ -104,7 +104,7 @@ fal_sched_evaluated(struct fal_sched *s, double now, uint32_t id, uint32_t task,
 	w->no_evals = false;
 	fal_refresh(s, w, now);
 	/* While nothing else is to be done, the next ones are there before it is idle. */
-	if (counts && !s->open && w->evals <= w->lanes && fal_worker_active(w)) {
+	if (counts && s->rounds == 0 && w->evals <= w->lanes && fal_worker_active(w)) {
 		uint32_t n = (s->eval_free_n + 2 * s->active - 1) / (2 * s->active);
 		if (grant(s, w, n, now) < 0)
 			return FAL_ENOMEM;
@@ -113,13 +113,13 @@ fal_sched_evaluated(struct fal_sched *s, double now, uint32_t id, uint32_t task,
 	return err < 0 ? err : counts;
 }
 
-/* How many eval tasks `w` may take: while a clock is open, what fits into the time it
+/* How many eval tasks `w` may take: while a round is open, what fits into the time it
  * would wait; else half of its fair part of what is left (guided self-scheduling). */
 static uint32_t
 appetite(const struct fal_sched *s, const struct fal_worker *w, double now)
 {
 	double n = ceil((double)s->eval_free_n / (2.0 * s->active));
-	if (s->open) {
+	if (s->rounds > 0) {
 		uint32_t last = fal_heap_top(&s->runners);
 		double until = last != FAL_NONE ? s->worker[last].finish : now;
 		n = floor((until - now) / fal_eval_s(s, w)) * w->lanes;

@@ -6,6 +6,7 @@
 
 #include <assert.h>
 #include <stdlib.h>
+#include <string.h>
 
 void
 fal_ledger_free(struct fal_ledger *l)
@@ -13,34 +14,78 @@ fal_ledger_free(struct fal_ledger *l)
 	free(l->task);
 	free(l->contrib);
 	free(l->claim);
+	free(l->newest);
 	for (int k = 0; k < FAL_ENTRY_KINDS; k++)
 		free(l->log[k].v);
 	*l = (struct fal_ledger){ 0 };
 }
 
 int
-fal_ledger_open(struct fal_ledger *l, uint64_t clock, uint32_t tasks)
+fal_ledger_open(struct fal_ledger *l, uint32_t first, uint32_t tasks)
 {
 	if (FAL_GROW(l->task, l->task_cap, tasks) < 0)
 		return FAL_ENOMEM;
 	for (uint32_t i = 0; i < tasks; i++)
 		l->task[i] = (struct fal_ltask){ FAL_NONE, FAL_NONE, 0 };
-	l->clock = clock;
+	l->first = first;
 	l->tasks = tasks;
 	l->claimed = 0;
 	l->contribs = 0;
+	l->contributors = 0;
+	for (size_t i = 0; i < l->newest_cap; i++)
+		l->newest[i].worker = 0;
 	l->claims = 0;
 	for (int k = 0; k < FAL_ENTRY_KINDS; k++)
 		l->log[k].n = 0;
 	return FAL_OK;
 }
 
-uint32_t
-fal_ledger_find(const struct fal_ledger *l, struct fal_cid id, uint32_t last)
+/* The worker's place, or the empty one where it belongs.  newest_cap is a power of 2. */
+static size_t
+place(const struct fal_ledger *l, uint32_t worker)
 {
-	while (last != FAL_NONE && !fal_cid_eq(l->contrib[last].id, id))
-		last = l->contrib[last].older;
-	return last;
+	size_t at = (worker * 0x9E3779B9u >> 7) & (l->newest_cap - 1);
+	while (l->newest[at].worker != 0 && l->newest[at].worker != worker)
+		at = (at + 1) & (l->newest_cap - 1);
+	return at;
+}
+
+/* Makes room for one worker more. */
+static int
+grow_newest(struct fal_ledger *l)
+{
+	if (((size_t)l->contributors + 1) * 2 <= l->newest_cap)
+		return FAL_OK;
+	struct fal_newest *old = l->newest;
+	size_t n = l->newest_cap, cap = n > 0 ? n * 2 : 4;
+	struct fal_newest *grown = fal_calloc(cap, sizeof(*grown));
+	if (grown == NULL)
+		return FAL_ENOMEM;
+	l->newest = grown;
+	l->newest_cap = cap;
+	for (size_t i = 0; i < n; i++)
+		if (old[i].worker != 0)
+			l->newest[place(l, old[i].worker)] = old[i];
+	free(old);
+	return FAL_OK;
+}
+
+uint32_t
+fal_ledger_newest(const struct fal_ledger *l, uint32_t worker)
+{
+	if (l->contributors == 0)
+		return FAL_NONE;
+	size_t at = place(l, worker);
+	return l->newest[at].worker == worker ? l->newest[at].contrib : FAL_NONE;
+}
+
+uint32_t
+fal_ledger_find(const struct fal_ledger *l, struct fal_cid id)
+{
+	uint32_t ci = fal_ledger_newest(l, id.worker);
+	while (ci != FAL_NONE && !fal_cid_eq(l->contrib[ci].id, id))
+		ci = l->contrib[ci].older;
+	return ci;
 }
 
 static struct fal_cid
@@ -49,27 +94,32 @@ cid_of(const struct fal_ledger *l, uint32_t ci)
 	return ci == FAL_NONE ? (struct fal_cid){ 0, 0 } : l->contrib[ci].id;
 }
 
-/* Opens contribution `id` for the first claim of its task. */
+/* Opens contribution `id` for the first claim of its task; its index or an error. */
 static int
-open_contrib(struct fal_ledger *l, struct fal_cid id, uint32_t fills, uint32_t *last)
+open_contrib(struct fal_ledger *l, struct fal_cid id, uint32_t fills, uint32_t *ci)
 {
-	if (FAL_GROW(l->contrib, l->contrib_cap, (size_t)l->contribs + 1) < 0)
+	if (FAL_GROW(l->contrib, l->contrib_cap, (size_t)l->contribs + 1) < 0 ||
+	    grow_newest(l) < 0)
 		return FAL_ENOMEM;
+	struct fal_newest *n = &l->newest[place(l, id.worker)];
+	uint32_t older = n->worker != 0 ? n->contrib : FAL_NONE;
+	l->contributors += n->worker == 0;
+	*n = (struct fal_newest){ id.worker, l->contribs };
 	l->contrib[l->contribs] = (struct fal_contrib){
-		.id = id, .fills = fills, .head = FAL_NONE, .older = *last
+		.id = id, .fills = fills, .head = FAL_NONE, .older = older
 	};
-	*last = l->contribs++;
+	*ci = l->contribs++;
 	return FAL_OK;
 }
 
 int
 fal_ledger_claim(struct fal_ledger *l, struct fal_cid id, struct fal_cid fills,
-		 uint32_t task, int64_t loss, uint32_t *last)
+		 uint32_t task, int64_t loss, uint32_t *out)
 {
-	if (task >= l->tasks || id.seq == 0)
+	if (!fal_ledger_has(l, task) || id.worker == 0 || id.seq == 0)
 		return FAL_EINVAL;
-	struct fal_ltask *t = &l->task[task];
-	uint32_t ci = fal_ledger_find(l, id, *last);
+	struct fal_ltask *t = fal_ledger_task(l, task);
+	uint32_t ci = fal_ledger_find(l, id);
 	if (ci != FAL_NONE) {
 		const struct fal_contrib *c = &l->contrib[ci];
 		if (c->state == FAL_CONTRIB_FENCED)
@@ -80,20 +130,16 @@ fal_ledger_claim(struct fal_ledger *l, struct fal_cid id, struct fal_cid fills,
 	}
 	if (t->contrib != FAL_NONE || !fal_cid_eq(cid_of(l, t->fills), fills))
 		return 0;
-	if (FAL_GROW(l->claim, l->claim_cap, (size_t)l->claims + 1) < 0)
+	if (FAL_GROW(l->claim, l->claim_cap, (size_t)l->claims + 1) < 0 ||
+	    (ci == FAL_NONE && open_contrib(l, id, t->fills, &ci) < 0))
 		return FAL_ENOMEM;
-	if (ci == FAL_NONE) {
-		int err = open_contrib(l, id, t->fills, last);
-		if (err < 0)
-			return err;
-		ci = *last;
-	}
 	t->contrib = ci;
 	t->loss = loss;
 	l->claim[l->claims] = (struct fal_claim){ task, l->contrib[ci].head };
 	l->contrib[ci].head = l->claims++;
 	l->contrib[ci].tasks++;
 	l->claimed++;
+	*out = ci;
 	return 1;
 }
 
@@ -104,8 +150,9 @@ fal_ledger_fence(struct fal_ledger *l, uint32_t ci)
 	assert(c->state == FAL_CONTRIB_OPEN);
 	c->state = FAL_CONTRIB_FENCED;
 	for (uint32_t i = c->head; i != FAL_NONE; i = l->claim[i].next) {
-		l->task[l->claim[i].task].contrib = FAL_NONE;
-		l->task[l->claim[i].task].fills = ci;
+		struct fal_ltask *t = fal_ledger_task(l, l->claim[i].task);
+		t->contrib = FAL_NONE;
+		t->fills = ci;
 		l->claimed--;
 	}
 }

@@ -1,4 +1,4 @@
-/* The ledger of one clock: which task is claimed by which contribution.
+/* The ledger of one round: which task is claimed by which contribution.
  *
  * It alone decides whether a result counts: the first claim of a task wins, so the task
  * sets of contributions never overlap.  A fenced contribution gives its tasks back,
@@ -44,6 +44,7 @@ struct fal_contrib {
 	uint32_t head;   /* its newest claim, an index into fal_ledger.claim */
 	uint32_t blocks; /* blocks that were added (set by fal_ledger_arrived) */
 	uint32_t older;  /* the worker's contribution before this one, or FAL_NONE */
+	double claimed;  /* the caller's: when it last won a claim */
 	enum fal_contrib_state state;
 };
 
@@ -85,14 +86,18 @@ fal_range_join(uint32_t *first, uint32_t *count, uint32_t task)
 }
 
 struct fal_ledger {
-	uint64_t clock;
-	uint32_t tasks;   /* K */
-	uint32_t claimed; /* tasks claimed by a contribution that is not fenced */
-	struct fal_ltask *task;
+	uint32_t first, tasks; /* the round's: tasks first … first+tasks-1 of its clock */
+	uint32_t claimed;      /* tasks claimed by a contribution that is not fenced */
+	struct fal_ltask *task; /* by task - first */
 	size_t task_cap;
 	struct fal_contrib *contrib;
 	uint32_t contribs;
 	size_t contrib_cap;
+	struct fal_newest { /* open addressing; worker 0: an empty place */
+		uint32_t worker, contrib;
+	} * newest;
+	uint32_t contributors; /* workers in it */
+	size_t newest_cap;
 	struct fal_claim *claim; /* every claim that won, in order */
 	uint32_t claims;
 	size_t claim_cap;
@@ -104,21 +109,38 @@ struct fal_ledger {
 
 void fal_ledger_free(struct fal_ledger *l);
 
-/* Begins a clock of `tasks` unclaimed tasks; forgets the one before.  0, FAL_ENOMEM. */
-int fal_ledger_open(struct fal_ledger *l, uint64_t clock, uint32_t tasks);
+/* Begins a round of the unclaimed tasks first … first+tasks-1; forgets the one before.
+ * 0, FAL_ENOMEM. */
+int fal_ledger_open(struct fal_ledger *l, uint32_t first, uint32_t tasks);
 
-/* A claim of `task` by contribution `id`, which fills `fills` ({0,0}: none).  `*last` is
- * the index of the worker's newest contribution in this clock (FAL_NONE: none), kept by
- * the caller per worker; it is updated.
+/* The place of task `task` in l->task. */
+static inline struct fal_ltask *
+fal_ledger_task(const struct fal_ledger *l, uint32_t task)
+{
+	return &l->task[task - l->first];
+}
+
+/* Is it a task of this round? */
+static inline bool
+fal_ledger_has(const struct fal_ledger *l, uint32_t task)
+{
+	return task >= l->first && task - l->first < l->tasks;
+}
+
+/* A claim of `task` by contribution `id`, which fills `fills` ({0,0}: none).  `*ci`
+ * becomes the index of the contribution when it is won.
  * Returns 1: won.  0: lost (claimed already, or the task must fill another contribution,
- * or the contribution is fenced).  FAL_EINVAL: task out of range.  FAL_ESTATE: a
+ * or the contribution is fenced).  FAL_EINVAL: not a task of this round.  FAL_ESTATE: a
  * contribution that changes what it fills or of which blocks have come.  FAL_ENOMEM.
  * Contributions of a worker may win their first claims in any order. */
 int fal_ledger_claim(struct fal_ledger *l, struct fal_cid id, struct fal_cid fills,
-		     uint32_t task, int64_t loss, uint32_t *last);
+		     uint32_t task, int64_t loss, uint32_t *ci);
 
-/* The index of contribution `id`, searched from the worker's newest `last`; FAL_NONE. */
-uint32_t fal_ledger_find(const struct fal_ledger *l, struct fal_cid id, uint32_t last);
+/* The worker's newest contribution, or FAL_NONE.  O(1). */
+uint32_t fal_ledger_newest(const struct fal_ledger *l, uint32_t worker);
+
+/* The index of contribution `id`; FAL_NONE. */
+uint32_t fal_ledger_find(const struct fal_ledger *l, struct fal_cid id);
 
 /* Fences the open contribution `ci`; its tasks are unclaimed and must fill it.  The
  * caller puts them back into queues (walk head, next). */

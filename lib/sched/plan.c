@@ -1,59 +1,98 @@
-/* Who gets the free tasks: one at a time to whom they cost least, then in ranges. */
+/* Who gets a round's free tasks: one at a time to whom they cost least, then in ranges.
+ */
 #include "sched/state.h"
 
 #include "base/mem.h"
 
+#include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 static const uint32_t standby_clocks = 16; /* then a worker with share 0 is tried again */
 
-/* The active worker, other than `slot`, to whom one task more costs least. */
-static struct fal_worker *
-cheapest_but(struct fal_sched *s, uint32_t slot, double now)
+/* May `w` work for round `r`?  For a team's own round it must have been sent the version;
+ * in the one team of all everybody is. */
+static bool
+works_for(const struct fal_sched *s, const struct fal_worker *w,
+	  const struct fal_round *r)
 {
-	struct fal_worker *best = NULL;
+	return fal_worker_active(w) && w->team == r->team &&
+	       (!s->scheme->groups || w->version == r->version);
+}
+
+/* The worker, other than `but`, to whom a task of the round costs least. */
+static struct fal_worker *
+cheapest_but(struct fal_sched *s, const struct fal_round *r, uint32_t but, double now)
+{
+	struct fal_worker *best = NULL, *same = NULL;
 	double least = 0;
 	for (uint32_t i = 0; i < s->workers; i++) {
 		struct fal_worker *w = &s->worker[i];
-		if (!fal_worker_active(w) || (i == slot && s->active > 1))
+		if (!works_for(s, w, r))
 			continue;
+		if (w->id == but) {
+			same = w;
+			continue;
+		}
 		double cost = s->scheme->cost(s, w, w->queued + 1, now);
 		if (best == NULL || cost < least) {
 			best = w;
 			least = cost;
 		}
 	}
-	return best;
+	return best != NULL ? best : same;
 }
 
 static int
-hand_out(struct fal_sched *s, struct fal_worker *w, uint32_t task)
+hand_out(struct fal_sched *s, struct fal_round *r, struct fal_worker *w, uint32_t task,
+	 double now)
 {
-	enum fal_entry_kind kind = s->granted[task] ? FAL_ENTRY_REGRANT : FAL_ENTRY_GRANT;
+	bool *granted = &r->granted[task - r->ledger.first];
+	enum fal_entry_kind kind = *granted ? FAL_ENTRY_REGRANT : FAL_ENTRY_GRANT;
 	if (kind == FAL_ENTRY_GRANT)
 		w->work.share++;
-	s->granted[task] = true;
-	if (fal_ledger_log(&s->ledger, kind, w->id, 0, task) < 0)
+	*granted = true;
+	if (fal_ledger_log(&r->ledger, kind, w->id, 0, task) < 0)
 		return FAL_ENOMEM;
-	return fal_give(s, w, task);
+	return fal_give(s, w, fal_node(r, task, false), now);
 }
 
-/* Sets every active worker's `plan` to its part of `n` tasks. */
-static void
-count_out(struct fal_sched *s, uint32_t n, double now)
+/* Workers whose share is laid down get it: `weight` times an equal one. */
+static uint32_t
+count_out_fixed(struct fal_sched *s, const struct fal_round *r, uint32_t n)
+{
+	double equal = (double)n / s->active;
+	uint32_t left = n;
+	for (uint32_t i = 0; i < s->workers; i++) {
+		struct fal_worker *w = &s->worker[i];
+		if (w->weight < 0 || !works_for(s, w, r))
+			continue;
+		w->plan = (uint32_t)fmin(round(w->weight * equal), left);
+		left -= w->plan;
+		fal_heap_remove(&s->planner, i);
+	}
+	return left;
+}
+
+/* Sets every worker's `plan` to its part of the round's n free tasks.  Returns how many
+ * nobody is there for. */
+static uint32_t
+count_out(struct fal_sched *s, const struct fal_round *r, uint32_t n, double now)
 {
 	struct fal_worker *most = NULL;
 	for (uint32_t i = 0; i < s->workers; i++) {
 		struct fal_worker *w = &s->worker[i];
 		w->plan = 0;
-		if (fal_worker_active(w))
+		if (works_for(s, w, r))
 			fal_heap_set(&s->planner, i,
 				     s->scheme->cost(s, w, w->queued + 1, now));
 		else
 			fal_heap_remove(&s->planner, i);
 	}
-	for (uint32_t i = 0; i < n; i++) {
-		uint32_t slot = fal_heap_top(&s->planner);
+	if (s->planner.n > 0 && s->fixed_shares)
+		n = count_out_fixed(s, r, n);
+	uint32_t slot = fal_heap_top(&s->planner);
+	for (; n > 0 && slot != FAL_NONE; n--, slot = fal_heap_top(&s->planner)) {
 		struct fal_worker *w = &s->worker[slot];
 		w->plan++;
 		fal_heap_set(&s->planner, slot,
@@ -64,34 +103,35 @@ count_out(struct fal_sched *s, uint32_t n, double now)
 	/* Whoever stands by is tried with one task now and then. */
 	for (uint32_t i = 0; i < s->workers && most != NULL && most->plan > 1; i++) {
 		struct fal_worker *w = &s->worker[i];
-		if (fal_worker_active(w) && w->plan == 0 &&
+		if (works_for(s, w, r) && w->plan == 0 && w->weight < 0 &&
 		    w->standby >= standby_clocks) {
 			w->plan = 1;
 			most->plan--;
 			break;
 		}
 	}
+	return n;
 }
 
-/* Tasks that one worker reported non-finite go to another one. */
+/* Tasks that one worker reported non-finite go to another one, if there is one. */
 static int
-hand_out_suspects(struct fal_sched *s, double now)
+hand_out_suspects(struct fal_sched *s, struct fal_round *r, double now)
 {
 	uint32_t kept = 0;
-	for (uint32_t i = 0; i < s->free_n; i++) {
-		uint32_t task = s->free_task[i];
-		if (s->nonfinite[task] == FAL_NONE) {
-			s->free_task[kept++] = task;
+	for (uint32_t i = 0; i < r->free_n; i++) {
+		uint32_t task = r->free_task[i];
+		uint32_t first = r->nonfinite[task - r->ledger.first];
+		struct fal_worker *w = first != 0 ? cheapest_but(s, r, first, now) : NULL;
+		if (w == NULL) {
+			r->free_task[kept++] = task;
 			continue;
 		}
-		struct fal_worker *w = cheapest_but(s, s->nonfinite[task], now);
-		if (w->queued == 0)
-			w->base = now;
-		if (hand_out(s, w, task) < 0)
+		s->unplanned--;
+		if (hand_out(s, r, w, task, now) < 0)
 			return FAL_ENOMEM;
 		fal_refresh(s, w, now);
 	}
-	s->free_n = kept;
+	r->free_n = kept;
 	return FAL_OK;
 }
 
@@ -102,27 +142,42 @@ by_number(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-int
-fal_plan(struct fal_sched *s, double now)
+/* Hands `w` its plan, from the free task `next` on. */
+static int
+hand_out_plan(struct fal_sched *s, struct fal_round *r, struct fal_worker *w,
+	      uint32_t *next, double now)
 {
-	if (s->free_n == 0 || s->active == 0)
-		return FAL_OK;
-	if (hand_out_suspects(s, now) < 0)
-		return FAL_ENOMEM;
-	qsort(s->free_task, s->free_n, sizeof(*s->free_task), by_number);
-	count_out(s, s->free_n, now);
-	uint32_t next = 0;
-	for (uint32_t i = 0; i < s->workers; i++) {
-		struct fal_worker *w = &s->worker[i];
-		if (w->plan == 0)
-			continue;
-		if (w->queued == 0)
-			w->base = now;
-		for (; w->plan > 0; w->plan--)
-			if (hand_out(s, w, s->free_task[next++]) < 0)
-				return FAL_ENOMEM;
-		fal_refresh(s, w, now);
-	}
-	s->free_n = 0;
+	for (; w->plan > 0; w->plan--, s->unplanned--)
+		if (hand_out(s, r, w, r->free_task[(*next)++], now) < 0)
+			return FAL_ENOMEM;
+	fal_refresh(s, w, now);
 	return FAL_OK;
+}
+
+int
+fal_plan(struct fal_sched *s, struct fal_round *r, double now)
+{
+	uint32_t next = 0, left = 0;
+	int err = FAL_OK;
+	if (r->free_n == 0 || s->active == 0 || hand_out_suspects(s, r, now) < 0)
+		return r->free_n == 0 || s->active == 0 ? FAL_OK : FAL_ENOMEM;
+	qsort(r->free_task, r->free_n, sizeof(*r->free_task), by_number);
+	struct fal_worker *one = fal_team_worker(s, r->team);
+	if (one != NULL && works_for(s, one, r)) {
+		one->plan = r->free_n;
+		err = hand_out_plan(s, r, one, &next, now);
+	} else if (one == NULL) {
+		left = count_out(s, r, r->free_n, now);
+		for (uint32_t i = 0; i < s->workers && err == FAL_OK; i++)
+			if (s->worker[i].plan > 0)
+				err = hand_out_plan(s, r, &s->worker[i], &next, now);
+	}
+	memmove(r->free_task, r->free_task + next,
+		(r->free_n - next) * sizeof(*r->free_task));
+	r->free_n -= next;
+	if (err < 0 || left == 0 || !s->scheme->groups)
+		return err;
+	struct fal_act end = { .fate = FAL_FATE_ABANDON,
+			       .why = "nobody of its group has its version" };
+	return fal_round_end(s, r, end, now);
 }

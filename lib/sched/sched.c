@@ -6,38 +6,33 @@
 
 #include <assert.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const struct fal_scheme *const schemes[] = { &fal_scheme_bsp, &fal_scheme_epsp };
-
-static const struct fal_scheme *
-find_scheme(const char *name)
-{
-	for (size_t i = 0; i < sizeof(schemes) / sizeof(schemes[0]); i++)
-		if (strcmp(schemes[i]->name, name) == 0)
-			return schemes[i];
-	return NULL;
-}
-
-bool
-fal_scheme_known(const char *name)
-{
-	return find_scheme(name) != NULL;
-}
+static const struct fal_scheme *const schemes[FAL_SCHEMES] = {
+	[FAL_BSP] = &fal_scheme_bsp,       [FAL_ASP] = &fal_scheme_asp,
+	[FAL_SSP] = &fal_scheme_ssp,       [FAL_EPSP] = &fal_scheme_epsp,
+	[FAL_FLEXRR] = &fal_scheme_flexrr, [FAL_SYNCOPT] = &fal_scheme_syncopt,
+	[FAL_CONSGD] = &fal_scheme_consgd, [FAL_DYNSGD] = &fal_scheme_dynsgd,
+	[FAL_WBSP] = &fal_scheme_wbsp,     [FAL_GROUPS] = &fal_scheme_groups,
+};
 
 int
 fal_sched_new(const struct fal_sched_conf *conf, struct fal_sched **out)
 {
-	const struct fal_scheme *scheme = find_scheme(conf->scheme);
-	if (scheme == NULL)
-		return FAL_EINVAL;
 	struct fal_sched *s = fal_calloc(1, sizeof(*s));
 	if (s == NULL)
 		return FAL_ENOMEM;
-	s->scheme = scheme;
 	s->lanes_start = conf->lanes_start;
 	s->eval_cost = conf->eval_cost;
+	s->grid = conf->grid;
+	s->grid.parts = s->grid.parts > 0 ? s->grid.parts : 1;
+	if (fal_pool_init(&s->pool, &s->grid) < 0 ||
+	    fal_sched_set_policy(s, 0, conf->policy) < 0) {
+		fal_sched_free(s);
+		return FAL_ENOMEM;
+	}
 	*out = s;
 	return FAL_OK;
 }
@@ -50,11 +45,19 @@ fal_sched_free(struct fal_sched *s)
 	for (uint32_t i = 0; i < s->workers; i++)
 		free(s->worker[i].pace);
 	free(s->worker);
-	fal_ledger_free(&s->ledger);
-	free(s->node);
-	free(s->nonfinite);
-	free(s->granted);
-	free(s->free_task);
+	for (uint32_t i = 0; i < s->teams; i++)
+		free(s->team[i]);
+	free(s->team);
+	fal_round_forget(s);
+	for (uint32_t i = 0; i < s->rounds; i++)
+		fal_round_free(s->round[i]);
+	for (uint32_t i = 0; i < s->spares; i++)
+		fal_round_free(s->spare[i]);
+	free(s->round);
+	free(s->ended);
+	free(s->spare);
+	fal_pool_free(&s->pool);
+	fal_policy_free(&s->policy);
 	fal_heap_free(&s->takers);
 	fal_heap_free(&s->donors);
 	fal_heap_free(&s->runners);
@@ -77,14 +80,181 @@ fal_find(const struct fal_sched *s, uint32_t id)
 	return &s->worker[at];
 }
 
-/* What follows every event: free tasks find holders, work is evened out. */
+/* What follows every event: rounds begin, free tasks find holders, work is evened out. */
 static int
 settle(struct fal_sched *s, double now)
 {
-	int err = s->open ? fal_plan(s, now) : FAL_OK;
-	if (err == FAL_OK && s->open && s->scheme->rebalance != NULL)
+	int err = fal_teams_begin(s, now);
+	/* Nothing more will come to what was collected. */
+	while (err == FAL_OK && s->rounds == 0 && s->merged > 0) {
+		err = fal_step(s, (double)s->merged_samples);
+		if (err == FAL_OK)
+			err = fal_teams_begin(s, now);
+	}
+	for (uint32_t i = 0; i < s->rounds && s->unplanned > 0 && err == FAL_OK; i++)
+		err = fal_plan(s, s->round[i], now);
+	if (err == FAL_OK && s->rounds > 0 && s->scheme->rebalance != NULL)
 		err = s->scheme->rebalance(s, now);
 	return err == FAL_OK ? fal_eval_feed(s, now) : err;
+}
+
+int
+fal_sched_allow(struct fal_sched *s, double now, uint64_t clock)
+{
+	if (s->allowed == clock)
+		return FAL_OK;
+	s->allowed = clock;
+	s->stirred = true;
+	return settle(s, now);
+}
+
+int
+fal_sched_hold(struct fal_sched *s, double now, bool hold)
+{
+	s->held = hold;
+	s->stirred = true;
+	return settle(s, now);
+}
+
+bool
+fal_sched_quiet(const struct fal_sched *s)
+{
+	return s->rounds == 0 && s->merged == 0;
+}
+
+const struct fal_policy *
+fal_sched_policy(const struct fal_sched *s)
+{
+	return &s->policy;
+}
+
+uint32_t
+fal_sched_versions(const struct fal_sched *s)
+{
+	return s->policy.rule.scheme == FAL_EPSP ? s->policy.rule.slack + 1 : 1;
+}
+
+uint64_t
+fal_sched_over(const struct fal_sched *s)
+{
+	return s->pool.over;
+}
+
+uint64_t
+fal_sched_front(const struct fal_sched *s)
+{
+	uint64_t next = fal_pool_first(&s->pool);
+	return next > s->pool.over ? next : s->pool.over;
+}
+
+bool
+fal_sched_done(const struct fal_sched *s)
+{
+	return fal_sched_quiet(s) && s->pool.over == s->pool.clocks;
+}
+
+/* The worker came, went, or changed: who counts, and who works for whom. */
+static int
+recount(struct fal_sched *s, struct fal_worker *w, double now)
+{
+	s->active = 0;
+	for (uint32_t i = 0; i < s->workers; i++)
+		s->active += fal_worker_active(&s->worker[i]);
+	int err = fal_team_changed(s, w, now);
+	fal_refresh(s, w, now);
+	return err;
+}
+
+/* What the policy lays down for the worker. */
+static int
+lay_down(struct fal_sched *s, struct fal_worker *w, double now)
+{
+	const struct fal_policy_worker *p = fal_policy_find(&s->policy, w->name);
+	uint32_t least = p != NULL && p->lanes_min > 0 ? p->lanes_min : w->own_min;
+	uint32_t most = p != NULL && p->lanes_max > 0 ? p->lanes_max : w->own_max;
+	bool excluded = p != NULL && p->excluded;
+	w->weight = p != NULL ? p->share : -1;
+	w->lanes_max = most < w->own_max ? most : w->own_max;
+	w->lanes_min = least < w->lanes_max ? least : w->lanes_max;
+	uint32_t lanes = w->lanes < w->lanes_min ? w->lanes_min : w->lanes;
+	lanes = lanes > w->lanes_max ? w->lanes_max : lanes;
+	if (lanes != w->lanes) {
+		struct fal_act act = { .kind = FAL_ACT_LANES,
+				       .worker = w->id,
+				       .count = lanes };
+		w->lanes = lanes;
+		if (fal_emit(s, act) == NULL)
+			return FAL_ENOMEM;
+	}
+	if (excluded == w->excluded)
+		return FAL_OK;
+	w->excluded = excluded;
+	if (excluded && fal_strip(s, w, true) < 0)
+		return FAL_ENOMEM;
+	return w->team != NULL ? recount(s, w, now) : FAL_OK;
+}
+
+int
+fal_sched_set_policy(struct fal_sched *s, double now, const struct fal_policy *p)
+{
+	struct fal_policy copy;
+	bool other = s->scheme == NULL || !fal_rule_eq(&p->rule, &s->policy.rule);
+	if (other && !fal_sched_quiet(s))
+		return FAL_ESTATE;
+	if (fal_policy_copy(p, &copy) < 0)
+		return FAL_ENOMEM;
+	fal_policy_free(&s->policy);
+	s->policy = copy;
+	s->scheme = schemes[p->rule.scheme];
+	s->fixed_shares = false;
+	for (size_t i = 0; i < p->workers; i++)
+		s->fixed_shares |= p->worker[i].share >= 0;
+	if (other && fal_teams_form(s) < 0)
+		return FAL_ENOMEM;
+	for (uint32_t i = 0; i < s->workers; i++)
+		if (!s->worker[i].gone && lay_down(s, &s->worker[i], now) < 0)
+			return FAL_ENOMEM;
+	s->stirred = true;
+	return settle(s, now);
+}
+
+/* The slots of workers that left are free for others. */
+static void
+drop_gone(struct fal_sched *s, double now)
+{
+	struct fal_heap *heaps[] = { &s->takers, &s->donors, &s->runners,
+				     &s->idle,   &s->due,    &s->planner };
+	uint32_t kept = 0;
+	for (size_t i = 0; i < sizeof(heaps) / sizeof(heaps[0]); i++)
+		fal_heap_clear(heaps[i]);
+	for (uint32_t i = 0; i < s->workers; i++) {
+		if (s->worker[i].gone)
+			continue;
+		if (kept < i)
+			s->worker[kept] = s->worker[i];
+		for (struct fal_node *n = s->worker[kept].head; n != NULL; n = n->next)
+			n->slot = kept;
+		kept++;
+	}
+	s->workers = kept;
+	s->gone = 0;
+	for (uint32_t i = 0; i < kept; i++)
+		fal_refresh(s, &s->worker[i], now);
+}
+
+static int
+make_room(struct fal_sched *s, double now)
+{
+	enum { SPARE = 16 }; /* so many that left may stay */
+	if (s->gone > SPARE + s->workers / 2)
+		drop_gone(s, now);
+	size_t n = (size_t)s->workers + 1;
+	if (FAL_GROW(s->worker, s->worker_cap, n) < 0 ||
+	    fal_heap_reserve(&s->takers, n) < 0 || fal_heap_reserve(&s->donors, n) < 0 ||
+	    fal_heap_reserve(&s->runners, n) < 0 || fal_heap_reserve(&s->idle, n) < 0 ||
+	    fal_heap_reserve(&s->due, n) < 0 || fal_heap_reserve(&s->planner, n) < 0)
+		return FAL_ENOMEM;
+	return FAL_OK;
 }
 
 int
@@ -93,11 +263,7 @@ fal_sched_join(struct fal_sched *s, double now, const struct fal_join *j)
 	if (j->lanes_min < 1 || j->lanes_max < j->lanes_min || j->cores < 1 ||
 	    j->lanes_max > FAL_LANES_MAX || j->id <= s->last_id || j->id == FAL_EVALUATED)
 		return FAL_EINVAL;
-	size_t n = (size_t)s->workers + 1;
-	if (FAL_GROW(s->worker, s->worker_cap, n) < 0 ||
-	    fal_heap_reserve(&s->takers, n) < 0 || fal_heap_reserve(&s->donors, n) < 0 ||
-	    fal_heap_reserve(&s->runners, n) < 0 || fal_heap_reserve(&s->idle, n) < 0 ||
-	    fal_heap_reserve(&s->due, n) < 0 || fal_heap_reserve(&s->planner, n) < 0)
+	if (make_room(s, now) < 0)
 		return FAL_ENOMEM;
 	struct fal_pace *pace = fal_calloc((size_t)j->lanes_max + 1, sizeof(*pace));
 	if (pace == NULL)
@@ -108,27 +274,33 @@ fal_sched_join(struct fal_sched *s, double now, const struct fal_join *j)
 	struct fal_worker *w = &s->worker[s->workers++];
 	*w = (struct fal_worker){
 		.id = j->id,
+		.version = UINT64_MAX,
 		.lanes = lanes,
-		.lanes_min = j->lanes_min,
-		.lanes_max = j->lanes_max,
+		.own_min = j->lanes_min,
+		.own_max = j->lanes_max,
 		.cores = j->cores,
 		.pace = pace,
 		.probe_s = j->task_s,
 		.rtt = j->rtt,
-		.head = FAL_NONE,
-		.tail = FAL_NONE,
-		.newest = FAL_NONE,
+		.empty = now,
 		.base = now,
 		.heard = now,
 		.pinged = -1,
 	};
+	snprintf(w->name, sizeof(w->name), "%s", j->name != NULL ? j->name : "");
 	s->last_id = w->id;
-	s->active++;
 	struct fal_act act = { .kind = FAL_ACT_LANES, .worker = w->id, .count = lanes };
-	if (fal_emit(s, act) == NULL)
+	if (fal_emit(s, act) == NULL || lay_down(s, w, now) < 0 ||
+	    fal_team_join(s, w) < 0)
 		return FAL_ENOMEM;
-	fal_refresh(s, w, now);
-	return settle(s, now);
+	if (!s->scheme->own && !s->scheme->groups) {
+		/* The next round's version is the newest, whenever it begins. */
+		struct fal_act model = { .kind = FAL_ACT_MODEL, .worker = w->id };
+		w->version = s->version;
+		if (fal_emit(s, model) == NULL)
+			return FAL_ENOMEM;
+	}
+	return recount(s, w, now) < 0 ? FAL_ENOMEM : settle(s, now);
 }
 
 int
@@ -137,12 +309,10 @@ fal_sched_leave(struct fal_sched *s, double now, uint32_t id)
 	struct fal_worker *w = fal_find(s, id);
 	if (w == NULL)
 		return FAL_OK;
-	if (fal_worker_active(w))
-		s->active--;
 	w->gone = true;
-	if (fal_strip(s, w, false) < 0)
+	s->gone++;
+	if (fal_strip(s, w, false) < 0 || recount(s, w, now) < 0)
 		return FAL_ENOMEM;
-	fal_refresh(s, w, now);
 	free(w->pace);
 	w->pace = NULL;
 	return settle(s, now);
@@ -159,153 +329,106 @@ fal_sched_heard(struct fal_sched *s, double now, uint32_t id)
 		return FAL_OK;
 	w->suspected = false;
 	w->base = now;
-	s->active++;
-	fal_refresh(s, w, now);
-	return settle(s, now);
-}
-
-/* Everything that one clock leaves behind in a worker. */
-static void
-reset_worker(struct fal_worker *w, double now)
-{
-	w->ready = now + w->pull_s;
-	w->base = now;
-	if (w->work.share > 0)
-		w->standby = 0;
-	else
-		w->standby++;
-	w->head = w->tail = FAL_NONE;
-	w->queued = 0;
-	w->given = w->claims = 0;
-	w->no_evals = false;
-	w->newest = FAL_NONE;
-	w->claimed = -1;
-	w->work = (struct fal_work){ 0 };
-}
-
-/* The slots of workers that left are free for others.  Between clocks, when only the
- * heaps know slots; the caller fills them again. */
-static void
-drop_gone(struct fal_sched *s)
-{
-	uint32_t kept = 0;
-	for (uint32_t i = 0; i < s->workers; i++) {
-		if (s->worker[i].gone)
-			continue;
-		if (kept < i)
-			s->worker[kept] = s->worker[i];
-		kept++;
-	}
-	s->workers = kept;
-	fal_heap_clear(&s->takers);
-	fal_heap_clear(&s->donors);
-	fal_heap_clear(&s->runners);
-	fal_heap_clear(&s->idle);
-	fal_heap_clear(&s->due);
-	fal_heap_clear(&s->planner);
-}
-
-int
-fal_sched_open(struct fal_sched *s, double now, uint64_t clock, uint32_t tasks)
-{
-	assert(!s->open && tasks > 0 && tasks <= UINT32_MAX / 4);
-	if (fal_ledger_open(&s->ledger, clock, tasks) < 0 ||
-	    FAL_GROW(s->node, s->node_cap, (size_t)tasks * 2) < 0 ||
-	    FAL_GROW(s->nonfinite, s->nonfinite_cap, tasks) < 0 ||
-	    FAL_GROW(s->granted, s->granted_cap, tasks) < 0)
-		return FAL_ENOMEM;
-	s->free_n = 0;
-	for (uint32_t t = 0; t < tasks; t++) {
-		s->node[t].slot = s->node[t + tasks].slot = FAL_NONE;
-		s->nonfinite[t] = FAL_NONE;
-		s->granted[t] = false;
-		if (fal_free_task(s, t) < 0)
-			return FAL_ENOMEM;
-	}
-	s->open = true;
-	s->opened = now;
-	drop_gone(s);
-	for (uint32_t i = 0; i < s->workers; i++)
-		reset_worker(&s->worker[i], now);
-	int err = s->scheme->lanes != NULL ? s->scheme->lanes(s) : FAL_OK;
-	for (uint32_t i = 0; i < s->workers; i++)
-		if (fal_worker_active(&s->worker[i]))
-			fal_refresh(s, &s->worker[i], now);
-	return err < 0 ? err : settle(s, now);
+	return recount(s, w, now) < 0 ? FAL_ENOMEM : settle(s, now);
 }
 
 bool
 fal_sched_is_open(const struct fal_sched *s)
 {
-	return s->open;
+	return s->rounds > 0;
 }
 
 int
-fal_sched_close(struct fal_sched *s, double now)
+fal_sched_complete(struct fal_sched *s, double now, uint64_t round)
 {
-	assert(s->open);
-	s->open = false;
-	for (uint32_t i = 0; i < s->workers; i++)
-		if (!s->worker[i].gone) {
-			struct fal_worker *w = &s->worker[i];
-			while (w->head != FAL_NONE)
-				fal_detach(s, w->head);
-			/* Had work, and was not heard of: it is still pulling. */
-			if (fal_worker_active(w) && w->work.share > 0 && w->claimed < 0)
-				fal_ewma(&w->pull_s, now - s->opened);
-			w->newest = FAL_NONE;
-			fal_refresh(s, w, now);
-		}
-	return fal_eval_feed(s, now);
+	struct fal_round *r = fal_round_find(s, round);
+	if (r == NULL)
+		return FAL_OK;
+	r->complete = true;
+	if (s->scheme->complete(s, r, now) < 0)
+		return FAL_ENOMEM;
+	return settle(s, now);
+}
+
+bool
+fal_sched_round(const struct fal_sched *s, uint64_t round, struct fal_round_info *out)
+{
+	const struct fal_round *r = fal_round_find(s, round);
+	for (uint32_t i = 0; i < s->endeds && r == NULL; i++)
+		if (s->ended[i]->id == round)
+			r = s->ended[i];
+	if (r == NULL)
+		return false;
+	*out = (struct fal_round_info){ .round = r->id,
+					.clock = r->clock,
+					.version = r->version,
+					.first = r->ledger.first,
+					.tasks = r->ledger.tasks,
+					.delta = r->delta,
+					.mixed = r->mixed,
+					.owner = r->owner,
+					.group = r->group,
+					.base = r->base,
+					.since = r->since,
+					.steps = r->steps,
+					.stale_clocks = r->stale_clocks,
+					.stale_updates = r->stale_updates,
+					.rank = r->rank,
+					.ledger = &r->ledger };
+	return true;
 }
 
 /* A claim without a result: the first one is run again elsewhere, the second decides. */
 static int
-claim_nonfinite(struct fal_sched *s, double now, struct fal_worker *w, uint32_t task)
+claim_nonfinite(struct fal_sched *s, double now, struct fal_round *r,
+		struct fal_worker *w, uint32_t task)
 {
-	if (s->ledger.task[task].contrib != FAL_NONE)
+	uint32_t *first = &r->nonfinite[task - r->ledger.first];
+	if (fal_ledger_task(&r->ledger, task)->contrib != FAL_NONE)
 		return 0;
-	uint32_t first = s->nonfinite[task];
-	if (first == fal_slot(s, w) && s->active > 1) {
+	if (*first == w->id && r->team->members > 1) {
 		/* Says nothing new: whoever runs it to decide goes on. */
-		fal_drop_own(s, task, w);
-		return fal_task_held(s, task) ? 0 : fal_free_task(s, task);
+		fal_drop_own(s, r, task, w);
+		return fal_task_held(r, task) ? 0 : fal_free_task(s, r, task);
 	}
-	if (fal_withdraw(s, task, w, now) < 0)
+	if (fal_withdraw(s, r, task, w, now) < 0)
 		return FAL_ENOMEM;
-	if (first != FAL_NONE) {
+	if (*first != 0) {
 		struct fal_act act = { .kind = FAL_ACT_STOP, .worker = w->id };
+		act.round = r->id;
 		act.first = task;
 		return fal_emit(s, act) != NULL ? 0 : FAL_ENOMEM;
 	}
-	s->nonfinite[task] = fal_slot(s, w);
-	return fal_free_task(s, task);
+	*first = w->id;
+	return fal_free_task(s, r, task);
 }
 
 static int
-claim_result(struct fal_sched *s, double now, struct fal_worker *w,
+claim_result(struct fal_sched *s, double now, struct fal_round *r, struct fal_worker *w,
 	     const struct fal_claim_in *c)
 {
 	struct fal_cid id = { c->worker, c->seq };
-	int won =
-		fal_ledger_claim(&s->ledger, id, c->fills, c->task, c->loss, &w->newest);
+	uint32_t ci;
+	int won = fal_ledger_claim(&r->ledger, id, c->fills, c->task, c->loss, &ci);
 	if (won < 0)
 		return won;
 	if (won == 0) {
 		w->work.lost++;
-		return fal_ledger_log(&s->ledger, FAL_ENTRY_LOST, w->id, 0, c->task);
+		return fal_ledger_log(&r->ledger, FAL_ENTRY_LOST, w->id, 0, c->task);
 	}
 	w->work.done++;
-	if (w->claimed < 0)
-		fal_ewma(&w->pull_s, fmax(now - s->opened - c->task_s, 1e-6));
-	w->claimed = now;
-	if (fal_withdraw(s, c->task, w, now) < 0)
+	if (w->fresh)
+		fal_ewma(&w->pull_s, fmax(now - w->given_at - c->task_s, 1e-6));
+	w->fresh = false;
+	r->ledger.contrib[ci].claimed = now;
+	w->owed += r->ledger.contrib[ci].tasks == 1;
+	if (fal_withdraw(s, r, c->task, w, now) < 0)
 		return FAL_ENOMEM;
-	uint32_t accused = s->nonfinite[c->task];
-	if (accused != FAL_NONE && &s->worker[accused] != w && !s->worker[accused].gone) {
-		s->nonfinite[c->task] = FAL_NONE;
-		int err = fal_sched_charge(s, now, s->worker[accused].id,
+	uint32_t *accused = &r->nonfinite[c->task - r->ledger.first];
+	if (*accused != 0 && *accused != w->id && fal_find(s, *accused) != NULL) {
+		int err = fal_sched_charge(s, now, *accused,
 					   "non-finite result that another did not get");
+		*accused = 0;
 		return err < 0 ? err : 1;
 	}
 	return 1;
@@ -315,18 +438,21 @@ int
 fal_sched_claim(struct fal_sched *s, double now, const struct fal_claim_in *c)
 {
 	struct fal_worker *w = fal_find(s, c->worker);
-	if (w == NULL || !s->open || c->clock != s->ledger.clock)
+	struct fal_round *r = fal_round_find(s, c->round);
+	if (w == NULL)
 		return 0;
-	if (c->task >= s->ledger.tasks)
-		return FAL_EINVAL;
 	if (w->claims == w->given)
 		return FAL_ESTATE;
 	w->claims++;
+	if (r == NULL)
+		return 0;
+	if (!fal_ledger_has(&r->ledger, c->task))
+		return FAL_EINVAL;
 	if (c->task_s > 0)
 		fal_measured(s, w, c->task_s);
 	w->base = now;
-	int won = c->nonfinite ? claim_nonfinite(s, now, w, c->task)
-			       : claim_result(s, now, w, c);
+	int won = c->nonfinite ? claim_nonfinite(s, now, r, w, c->task)
+			       : claim_result(s, now, r, w, c);
 	if (won < 0)
 		return won;
 	fal_refresh(s, w, now);
@@ -335,37 +461,40 @@ fal_sched_claim(struct fal_sched *s, double now, const struct fal_claim_in *c)
 }
 
 const struct fal_contrib *
-fal_sched_contrib(const struct fal_sched *s, struct fal_cid cid)
+fal_sched_contrib(const struct fal_sched *s, uint64_t round, struct fal_cid cid)
 {
-	const struct fal_worker *w = fal_find(s, cid.worker);
-	if (w == NULL || !s->open)
+	const struct fal_round *r = fal_round_find(s, round);
+	if (r == NULL || fal_find(s, cid.worker) == NULL)
 		return NULL;
-	uint32_t ci = fal_ledger_find(&s->ledger, cid, w->newest);
-	return ci != FAL_NONE ? &s->ledger.contrib[ci] : NULL;
+	uint32_t ci = fal_ledger_find(&r->ledger, cid);
+	return ci != FAL_NONE ? &r->ledger.contrib[ci] : NULL;
 }
 
 struct fal_cid
-fal_sched_fills(const struct fal_sched *s, const struct fal_contrib *c)
+fal_sched_fills(const struct fal_sched *s, uint64_t round, const struct fal_contrib *c)
 {
-	return c->fills != FAL_NONE ? s->ledger.contrib[c->fills].id
-				    : (struct fal_cid){ 0, 0 };
+	const struct fal_round *r = fal_round_find(s, round);
+	return r != NULL && c->fills != FAL_NONE ? r->ledger.contrib[c->fills].id
+						 : (struct fal_cid){ 0, 0 };
 }
 
 void
-fal_sched_arrived(struct fal_sched *s, double now, struct fal_cid cid, uint32_t blocks,
-		  bool complete)
+fal_sched_arrived(struct fal_sched *s, double now, uint64_t round, struct fal_cid cid,
+		  uint32_t blocks, bool complete)
 {
-	const struct fal_contrib *c = fal_sched_contrib(s, cid);
-	if (c == NULL)
+	struct fal_round *r = fal_round_find(s, round);
+	const struct fal_contrib *c = fal_sched_contrib(s, round, cid);
+	if (c == NULL || c->state != FAL_CONTRIB_OPEN)
 		return;
-	uint32_t ci = (uint32_t)(c - s->ledger.contrib);
-	fal_ledger_arrived(&s->ledger, ci, blocks);
+	uint32_t ci = (uint32_t)(c - r->ledger.contrib);
+	fal_ledger_arrived(&r->ledger, ci, blocks);
 	if (!complete)
 		return;
-	fal_ledger_done(&s->ledger, ci);
+	fal_ledger_done(&r->ledger, ci);
 	struct fal_worker *w = fal_find(s, cid.worker);
-	if (w->newest == ci && w->queued == 0)
-		fal_ewma(&w->push_s, fmax(now - w->claimed, 1e-6));
+	w->owed--;
+	if (w->queued == 0 || s->rounds > 1)
+		fal_ewma(&w->push_s, fmax(now - c->claimed, 1e-6));
 	fal_refresh(s, w, now);
 }
 
@@ -395,10 +524,7 @@ static int
 suspect(struct fal_sched *s, struct fal_worker *w, double now)
 {
 	w->suspected = true;
-	s->active--;
-	int err = fal_strip(s, w, true);
-	fal_refresh(s, w, now);
-	return err;
+	return fal_strip(s, w, true) < 0 ? FAL_ENOMEM : recount(s, w, now);
 }
 
 /* Looks at a worker that owes something and is late. */
@@ -456,16 +582,11 @@ fal_sched_next(struct fal_sched *s, struct fal_act *out)
 {
 	if (s->act_next == s->acts) {
 		s->act_next = s->acts = 0;
+		fal_round_forget(s);
 		return false;
 	}
 	*out = s->act[s->act_next++];
 	return true;
-}
-
-const struct fal_ledger *
-fal_sched_ledger(const struct fal_sched *s)
-{
-	return &s->ledger;
 }
 
 bool
@@ -483,7 +604,7 @@ fal_sched_info(const struct fal_sched *s, uint32_t id, struct fal_worker_info *o
 			w->recents > 0 || w->probe_s > 0 ? fal_task_s(s, w, w->lanes) : 0,
 		.finish = w->finish,
 		.suspected = w->suspected,
-		.work = w->work,
+		.work = w->told,
 	};
 	return true;
 }

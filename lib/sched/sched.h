@@ -2,105 +2,184 @@
  *
  * No I/O and no clock of its own: time is an argument (seconds, any origin, never going
  * back), actions are queued and fetched by the caller.  So the same code runs live in
- * falcon-ps, in virtual time in falcon-proj and in the cluster simulator.  Cost per
- * event: O(log W) amortised, plus O(W + lanes + K log W) once per clock.
- * Memory: O(W), where a worker that left counts until the next clock opens.
+ * falcon-ps, in virtual time in falcon-proj and in the cluster simulator.
  *
- * Source: DESIGN section 7 (EPSP); the names follow falcon(7).
+ * Work is done in rounds.  A round is a run of tasks of one clock that is computed on one
+ * version and becomes a part of an update as a whole.  A team has rounds of its own: all
+ * workers are one team (bsp, epsp), or each worker is one (asp, ssp, …), or each group.
+ * What happens to a round that is complete, and when a team may begin its next one, is
+ * what differs between the schemes; each stands in its own file.
+ *
+ * Cost per event, for bsp and epsp: O(log W) amortised, plus O(W + lanes + K log W) once
+ * per clock; for the other schemes up to O(W).  Memory: O(W + tasks of the open rounds).
+ *
+ * Source: DESIGN section 7 (EPSP), SYSTEMS section 0; the names follow falcon(7).
  */
 #ifndef FAL_SCHED_SCHED_H
 #define FAL_SCHED_SCHED_H
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "sched/grid.h"
 #include "sched/ledger.h"
+#include "sched/policy.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { FAL_LANES_MAX = 1024 }; /* of one worker */
+enum {
+	FAL_LANES_MAX = 1024, /* of one worker */
+	FAL_WORKER_NAME = 64  /* bytes, with the NUL */
+};
 
 struct fal_sched; /* opaque */
 
 struct fal_sched_conf {
-	const char *scheme;   /* "bsp" or "epsp"; borrowed for the call */
+	const struct fal_policy *policy; /* copied */
+	struct fal_grid grid;
 	uint32_t lanes_start; /* lanes of a new worker; 0: its maximum */
 	/* Samples of an eval task cost this fraction of a training task's. */
 	double eval_cost;
 };
 
+/* What becomes of a round. */
+enum fal_fate {
+	FAL_FATE_MERGE,  /* its gradients are collected for the next step */
+	FAL_FATE_ADD,    /* weight · its change of weights is collected */
+	FAL_FATE_REVISE, /* the same, as one of `of` of the slot `slot` (DynSGD) */
+	FAL_FATE_DROP,   /* its tasks are done with, and of no effect */
+	FAL_FATE_ABANDON /* its tasks are anybody's again */
+};
+
 enum fal_act_kind {
+	FAL_ACT_OPEN,   /* round `round` begins: fal_sched_round */
 	FAL_ACT_GRANT,  /* worker: run tasks first … first+count-1, marked `fills` */
 	FAL_ACT_REVOKE, /* worker: forget these tasks, running or not */
-	FAL_ACT_LANES,  /* worker: use `count` lanes */
-	FAL_ACT_FENCE,  /* fence contribution `cid` at the shards and tell its worker */
-	FAL_ACT_EVAL,   /* worker: evaluate test tasks first … first+count-1 */
-	FAL_ACT_PING,   /* worker: ask for a sign of life */
-	FAL_ACT_EVICT,  /* worker: close its session; `why` says it */
-	FAL_ACT_STOP    /* the job cannot go on: task `first` is non-finite twice */
+	FAL_ACT_END,    /* round `round` is over; `fate`, `weight`, `slot`, `of`, `why` */
+	FAL_ACT_STEP,   /* apply what was collected, over `divisor` samples */
+	FAL_ACT_MODEL,  /* worker (0: all): send it the newest version */
+	FAL_ACT_ACCOUNT, /* worker: ask where its time went; `round` */
+	FAL_ACT_LANES,   /* worker: use `count` lanes */
+	FAL_ACT_FENCE,   /* fence contribution `cid` at the shards and tell its worker */
+	FAL_ACT_EVAL,    /* worker: evaluate test tasks first … first+count-1 */
+	FAL_ACT_PING,    /* worker: ask for a sign of life */
+	FAL_ACT_EVICT,   /* worker: close its session; `why` says it */
+	FAL_ACT_STOP     /* the job cannot go on: task `first` is non-finite twice */
 };
 
 struct fal_act {
 	enum fal_act_kind kind;
 	uint32_t worker; /* id */
+	uint64_t round;  /* OPEN, GRANT, REVOKE, END, FENCE, STOP, ACCOUNT */
 	uint32_t first, count;
 	struct fal_cid
 		fills;      /* GRANT, FENCE: the contribution that is filled, or {0, 0} */
 	struct fal_cid cid; /* FENCE */
-	const char *why;    /* EVICT: static text */
+	enum fal_fate fate; /* END */
+	double weight;      /* END */
+	uint64_t slot;      /* END */
+	uint32_t of;        /* END */
+	uint64_t clock;     /* STEP: the newest clock of what was collected */
+	double divisor;     /* STEP: samples */
+	const char *why;    /* END, EVICT: static text */
 };
 
-/* What a worker did in one clock, for the trace. */
+/* What the local steps of a delta round begin from; wire/msg.h says it in a message. */
+enum fal_start {
+	FAL_START_VERSION, /* the version */
+	FAL_START_LOCAL,   /* the worker's own weights, as its last round left them */
+	FAL_START_REBASE   /* the version, and what it lacks of the worker's own steps */
+};
+
+/* A round, open, or ended and not yet forgotten: until the action after its END was
+ * fetched and the queue of actions ran empty. */
+struct fal_round_info {
+	uint64_t round, clock, version;
+	uint32_t first, tasks;
+	bool delta, mixed; /* its contributions; mixed: on several versions */
+	uint32_t owner;    /* the worker's id; 0: a team of several */
+	uint32_t group;    /* from 1; 0: none */
+	/* of a delta round; since: the worker's last round in the version */
+	enum fal_start base;
+	uint64_t since;
+	uint32_t steps;
+	/* Staleness, known at its end: clocks that its team was ahead of the slowest;
+	 * updates between its version and the one it goes into; its rank among those that
+	 * go into that one, from 1. */
+	uint64_t stale_clocks, stale_updates, rank;
+	const struct fal_ledger *ledger; /* borrowed */
+};
+/* False: unknown. */
+bool fal_sched_round(const struct fal_sched *s, uint64_t round,
+		     struct fal_round_info *out);
+
+/* What a worker did since the last ACCOUNT, for the trace. */
 struct fal_work {
 	uint32_t share, done, in, out, cloned, lost;
+	uint64_t stale_updates, stale_clocks; /* of its last round */
 };
 
 struct fal_worker_info {
 	uint32_t id;
 	uint32_t lanes, lanes_min, lanes_max;
 	double task_s; /* seconds a task takes at these lanes, projected; 0: unknown */
-	double finish; /* projected finish of the open clock */
+	double finish; /* projected finish of what it holds */
 	bool suspected;
-	struct fal_work work; /* of the open or last clock */
+	struct fal_work work; /* up to the last ACCOUNT */
 };
 
-/* A scheduler, or an error: FAL_EINVAL (unknown scheme), FAL_ENOMEM. */
+/* A scheduler that holds: fal_sched_allow lets it begin.  FAL_ENOMEM. */
 int fal_sched_new(const struct fal_sched_conf *conf, struct fal_sched **out);
 void fal_sched_free(struct fal_sched *s);
 
-/* True when `name` is a scheme that fal_sched_new knows. */
-bool fal_scheme_known(const char *name);
+/* Rounds of clocks before `clock` may begin. */
+int fal_sched_allow(struct fal_sched *s, double now, uint64_t clock);
+/* No new round begins while `hold` is true. */
+int fal_sched_hold(struct fal_sched *s, double now, bool hold);
+/* No round is open, nothing waits for a step. */
+bool fal_sched_quiet(const struct fal_sched *s);
+/* The policy changes, from the next round on (copied).  FAL_ESTATE: the rule is another
+ * one and the scheduler is not quiet; FAL_ENOMEM. */
+int fal_sched_set_policy(struct fal_sched *s, double now, const struct fal_policy *p);
+const struct fal_policy *fal_sched_policy(const struct fal_sched *s);
+/* Versions back from the newest that tasks are computed on: 1 is the newest only. */
+uint32_t fal_sched_versions(const struct fal_sched *s);
+/* All clocks before this one are over: every task of theirs has ended. */
+uint64_t fal_sched_over(const struct fal_sched *s);
+/* The clock whose tasks are handed out next; never before fal_sched_over. */
+uint64_t fal_sched_front(const struct fal_sched *s);
+/* Everything is over, and applied. */
+bool fal_sched_done(const struct fal_sched *s);
 
 /* A worker is ready.  `id`, from 1 to UINT32_MAX - 1, is new and larger than every id
  * before.  task_s: its own probe of a task at one lane, 0 if unknown; rtt: seconds, 0 if
- * unknown.  0 or FAL_ENOMEM, FAL_EINVAL. */
+ * unknown.  `name` is copied (FAL_WORKER_NAME).  0 or FAL_ENOMEM, FAL_EINVAL.  It is sent
+ * a version before its first grant; `has`: it was sent the newest one already. */
 struct fal_join {
 	uint32_t id;
+	const char *name; /* NULL: none */
 	uint32_t lanes_min, lanes_max, cores;
 	double task_s, rtt;
 };
 int fal_sched_join(struct fal_sched *s, double now, const struct fal_join *j);
 
 /* The worker is gone (unknown ids are ignored): its open contributions are fenced, its
- * tasks granted to others. */
+ * tasks granted to others, rounds of its own abandoned. */
 int fal_sched_leave(struct fal_sched *s, double now, uint32_t id);
 
 /* Any message of the worker arrived: it is alive; a suspected worker is in again. */
 int fal_sched_heard(struct fal_sched *s, double now, uint32_t id);
 
-/* The clock `clock` of `tasks` tasks begins; its version has just been published. */
-int fal_sched_open(struct fal_sched *s, double now, uint64_t clock, uint32_t tasks);
-
-/* True while a clock is open. */
+/* True while a round is open. */
 bool fal_sched_is_open(const struct fal_sched *s);
 
-/* The store says that the open clock is complete: it is closed.  0 or FAL_ENOMEM. */
-int fal_sched_close(struct fal_sched *s, double now);
+/* The store says that the round is complete.  0 or FAL_ENOMEM. */
+int fal_sched_complete(struct fal_sched *s, double now, uint64_t round);
 
 /* A finished task is claimed. */
 struct fal_claim_in {
 	uint32_t worker;
-	uint64_t clock;
+	uint64_t round;
 	uint32_t task;
 	uint32_t seq;         /* the worker's contribution */
 	struct fal_cid fills; /* what that contribution fills */
@@ -108,21 +187,22 @@ struct fal_claim_in {
 	int64_t loss;         /* fixed point */
 	bool nonfinite;       /* no result: its gradient was not finite */
 };
-/* 1 won, 0 lost (also: a clock that is over), or the ledger's error or FAL_ESTATE (more
- * claims in this clock than tasks that it was granted, clones and tasks granted again
- * included): a worker that breaks the protocol, to be evicted by the caller. */
+/* 1 won, 0 lost (also: a round that is over), or the ledger's error or FAL_ESTATE (more
+ * claims than tasks that it was granted, clones and tasks granted again included): a
+ * worker that breaks the protocol, to be evicted by the caller. */
 int fal_sched_claim(struct fal_sched *s, double now, const struct fal_claim_in *c);
 
-/* Where contribution `cid` of the open clock stands, or NULL: unknown or over.
+/* Where contribution `cid` of an open round stands, or NULL: unknown or over.
  * Borrowed until the next call. */
-const struct fal_contrib *fal_sched_contrib(const struct fal_sched *s,
+const struct fal_contrib *fal_sched_contrib(const struct fal_sched *s, uint64_t round,
 					    struct fal_cid cid);
-/* What contribution `c` fills; {0, 0}: nothing. */
-struct fal_cid fal_sched_fills(const struct fal_sched *s, const struct fal_contrib *c);
+/* What contribution `c` of that round fills; {0, 0}: nothing. */
+struct fal_cid fal_sched_fills(const struct fal_sched *s, uint64_t round,
+			       const struct fal_contrib *c);
 
 /* `blocks` blocks of `cid` were added; `complete`: all its blocks are counted. */
-void fal_sched_arrived(struct fal_sched *s, double now, struct fal_cid cid,
-		       uint32_t blocks, bool complete);
+void fal_sched_arrived(struct fal_sched *s, double now, uint64_t round,
+		       struct fal_cid cid, uint32_t blocks, bool complete);
 
 /* A round trip to the worker took `rtt` seconds. */
 void fal_sched_rtt(struct fal_sched *s, uint32_t id, double rtt);
@@ -131,9 +211,9 @@ void fal_sched_rtt(struct fal_sched *s, uint32_t id, double rtt);
 int fal_sched_charge(struct fal_sched *s, double now, uint32_t id, const char *why);
 
 /* Test tasks 0 … tasks-1 are to be evaluated: by workers that would wait, or, while no
- * clock is open, by everyone.  Then they are taken from a worker that speaks but
+ * round is open, by everyone.  Then they are taken from a worker that speaks but
  * evaluates nothing for its deadline while another one is idle; it gets no more until it
- * evaluates one or a clock opens.  0 or FAL_ENOMEM, FAL_ESTATE (one is under way). */
+ * evaluates one or a round begins.  0 or FAL_ENOMEM, FAL_ESTATE (one is under way). */
 int fal_sched_eval(struct fal_sched *s, double now, uint32_t tasks);
 /* The worker has evaluated `task`: 1 it counts, 0 it was done before, FAL_EINVAL. */
 int fal_sched_evaluated(struct fal_sched *s, double now, uint32_t id, uint32_t task,
@@ -147,9 +227,6 @@ double fal_sched_wake(const struct fal_sched *s);
 
 /* Fetches the next action; false when there is none. */
 bool fal_sched_next(struct fal_sched *s, struct fal_act *out);
-
-/* The ledger of the open or last clock; borrowed. */
-const struct fal_ledger *fal_sched_ledger(const struct fal_sched *s);
 
 /* What is known of a worker; false if it is not here. */
 bool fal_sched_info(const struct fal_sched *s, uint32_t id, struct fal_worker_info *out);

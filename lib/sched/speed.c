@@ -115,16 +115,23 @@ fal_deadline_s(const struct fal_sched *s, const struct fal_worker *w)
 	return fmax(fal_late_s(s, w), fmax(4 * w->rtt, deadline_floor));
 }
 
-/* Seconds until each lane of `w` is free, ascending; returns how many tasks it holds that
- * no lane has begun. */
+double
+fal_rate(const struct fal_sched *s, const struct fal_worker *w, uint32_t lanes)
+{
+	return lanes / fal_task_s(s, w, lanes);
+}
+
+/* Seconds until each lane of `w` is free, ascending; returns how many of its first n
+ * tasks no lane has begun. */
 static uint32_t
-lanes_free(const struct fal_sched *s, const struct fal_worker *w, double now, double *r)
+lanes_free(const struct fal_sched *s, const struct fal_worker *w, uint32_t n, double now,
+	   double *r)
 {
 	double t = fal_task_s(s, w, w->lanes), late = fal_late_s(s, w);
-	uint32_t n = w->head, i = 0;
-	for (; i < w->lanes && n != FAL_NONE; i++, n = s->node[n].next) {
-		double began =
-			s->node[n].began >= 0 ? s->node[n].began : fmax(now, w->ready);
+	const struct fal_node *node = w->head;
+	uint32_t i = 0;
+	for (; i < w->lanes && i < n; i++, node = node->next) {
+		double began = node->began >= 0 ? node->began : fmax(now, w->ready);
 		double ran = now - began;
 		/* A late task will take as long again as it took so far. */
 		r[i] = ran > late ? ran : fmax(t - ran, 0);
@@ -133,20 +140,20 @@ lanes_free(const struct fal_sched *s, const struct fal_worker *w, double now, do
 	for (; i < w->lanes; i++)
 		r[i] = fmax(w->ready - now, 0);
 	qsort(r, w->lanes, sizeof(*r), by_size);
-	return w->queued - begun;
+	return n - begun;
 }
 
 double
-fal_project(const struct fal_sched *s, const struct fal_worker *w, uint32_t extra,
-	    double now)
+fal_project(const struct fal_sched *s, const struct fal_worker *w, uint32_t n,
+	    uint32_t extra, double now)
 {
 	double r[FAL_LANES_MAX], t = fal_task_s(s, w, w->lanes), last = 0;
-	uint32_t more = lanes_free(s, w, now, r) + extra, p = w->lanes;
-	if (w->queued + extra == 0)
+	if (n + extra == 0)
 		return now;
+	uint32_t more = lanes_free(s, w, n, now, r) + extra, p = w->lanes;
 	for (uint32_t i = 0; i < p; i++) {
 		uint32_t waves = more > i ? (more - i + p - 1) / p : 0;
-		bool used = waves > 0 || i + w->queued >= p;
+		bool used = waves > 0 || i + n >= p;
 		last = fmax(last, used ? r[i] + waves * t : 0);
 	}
 	return now + last + w->push_s;

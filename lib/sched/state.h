@@ -1,8 +1,21 @@
-/* The scheduler's state, shared by its own files only. */
+/* The scheduler's state, shared by its own files only:
+ *
+ *	sched.c   events in, actions out
+ *	round.c   rounds: opened, found, ended
+ *	team.c    who works for whom; when a round begins
+ *	plan.c    who gets a round's free tasks
+ *	queue.c   the workers' queues, the heaps over them
+ *	speed.c   what is measured, what is projected from it
+ *	eval.c    the test set
+ *	pool.c, ledger.c, heap.c   tasks not handed out; who claimed what; a heap
+ *	bsp.c epsp.c asp.c … one scheme each, state.h's struct fal_scheme
+ *
+ * Calls that can fail return 0 or FAL_ENOMEM. */
 #ifndef FAL_SCHED_STATE_H
 #define FAL_SCHED_STATE_H
 
 #include "sched/heap.h"
+#include "sched/pool.h"
 #include "sched/sched.h"
 
 enum { FAL_RECENT = 16 }; /* task times kept for medians */
@@ -13,77 +26,173 @@ struct fal_pace {
 	uint32_t nearest; /* nearest lane count with a known task_s; 0: none is known */
 };
 
+/* Workers that share rounds. */
+struct fal_team {
+	uint32_t id;      /* of its one worker, or of the group from 1; 0: all */
+	uint32_t members; /* active workers */
+	uint32_t open;    /* its open rounds */
+	uint32_t part;    /* of the data */
+	uint64_t begun;   /* its rounds, ever */
+	uint64_t clock;   /* its rounds that were applied or dropped: its own clock */
+	/* The schemes' own: */
+	uint64_t version;   /* it pulled last; UINT64_MAX: none, or its round was lost */
+	uint64_t pulled;    /* slowest clock when it pulled last */
+	uint64_t included;  /* its last round that was collected */
+	uint64_t published; /* wbsp: the last one that is in a published version */
+	bool based;         /* has weights of its own to go on from */
+	bool pull;          /* wbsp: a version was published since */
+	bool pushed;        /* wbsp: pushed since the last publication */
+	uint32_t local;     /* wbsp: rounds begun since it pulled */
+};
+
 struct fal_worker {
 	uint32_t id;
+	char name[FAL_WORKER_NAME];
 	bool gone, suspected;
+	bool excluded;         /* by policy */
+	double weight;         /* of its share, by policy; < 0: as projected */
+	struct fal_team *team; /* NULL: gone */
+	uint64_t version;      /* that it was sent last */
 	uint32_t lanes, lanes_min, lanes_max, cores;
-	uint32_t lanes_held;   /* clocks since the lanes last changed */
-	struct fal_pace *pace; /* by lane count */
-	double probe_s;        /* its own probe at one lane; 0: unknown */
+	uint32_t own_min, own_max; /* lanes, without the policy's bounds */
+	uint32_t lanes_held;       /* clocks since the lanes last changed */
+	struct fal_pace *pace;     /* by lane count */
+	double probe_s;            /* its own probe at one lane; 0: unknown */
 	double recent[FAL_RECENT];
 	uint32_t recents;      /* measured tasks, ever */
 	double late_s;         /* what fal_late_s says of them; 0: nothing yet */
 	double eval_s;         /* EWMA of an eval task's seconds; 0: unknown */
-	double pull_s, push_s; /* EWMA: publish → compute begins; last claim → counted */
+	double pull_s, push_s; /* EWMA: grant → compute begins; last claim → counted */
 	double rtt;
 
-	uint32_t head, tail, queued; /* its task queue, by node */
-	uint32_t given, claims;      /* in this clock: grants to it, claims by it */
-	uint32_t evals;              /* eval tasks it holds */
-	bool no_evals;               /* it let some lie: no more until it does one */
-	uint32_t plan;               /* tasks about to be given to it */
-	uint32_t standby;            /* clocks in a row with share 0 */
-	double ready;                /* when it has pulled the clock's version */
-	double base;                 /* when it last made progress */
-	double finish;               /* projected finish of what it holds */
-	double heard, pinged;        /* when it last spoke, when it was last asked */
-	double claimed;              /* when it last claimed in this clock */
-	uint32_t newest;             /* its newest contribution in this clock */
+	struct fal_node *head, *tail; /* its queue, by round */
+	uint32_t queued;
+	uint32_t owed;          /* its open contributions */
+	uint64_t given, claims; /* grants to it, claims by it */
+	uint32_t evals;         /* eval tasks it holds */
+	bool no_evals;          /* it let some lie: no more until it does one */
+	uint32_t plan;          /* tasks about to be given to it */
+	uint32_t standby;       /* clocks in a row with share 0 */
+	bool fresh;             /* was given work, and has claimed nothing since */
+	double given_at;        /* when it became fresh */
+	double ready;           /* when it has pulled what it computes on */
+	double base;            /* when it last made progress */
+	double finish;          /* projected finish; see fal_refresh */
+	double empty;           /* since when it holds nothing; negative: it does */
+	double heard, pinged;   /* when it last spoke, when it was last asked */
 	uint32_t charges;
-	struct fal_work work;
+	struct fal_work work, told; /* since the last ACCOUNT, and up to it */
 };
 
-/* A place in a worker's queue.  Task t has node t and, when cloned, node t + K. */
+/* A place in a worker's queue.  Every task of a round has two, one for a clone. */
 struct fal_node {
-	uint32_t prev, next;
-	uint32_t slot; /* the worker's slot, or FAL_NONE */
+	struct fal_node *prev, *next;
+	struct fal_round *round;
+	uint32_t task; /* of the round's clock */
+	uint32_t slot; /* the worker's slot, or FAL_NONE: in no queue */
 	double began;  /* when a lane began with it; negative: not yet */
+};
+
+struct fal_round {
+	uint64_t id, clock, version;
+	uint64_t order; /* of its team under this policy, from 0 */
+	struct fal_team *team;
+	uint32_t owner, group;
+	bool delta, mixed, complete;
+	enum fal_start base;
+	uint64_t since;
+	uint32_t steps;
+	uint64_t stale_clocks, stale_updates, rank;
+	struct fal_ledger ledger;
+	struct fal_node *node; /* 2 · tasks: task first+i has i and, cloned, tasks+i */
+	size_t node_cap;
+	uint32_t *nonfinite; /* by task: worker that reported it non-finite, or 0 */
+	bool *granted;       /* by task: was granted before */
+	size_t nonfinite_cap, granted_cap;
+	uint32_t *free_task; /* tasks that nobody holds */
+	uint32_t free_n;
+	size_t free_cap;
 };
 
 /* A scheme: what differs between synchronisation rules. */
 struct fal_scheme {
-	const char *name;
+	bool own;    /* every worker is a team, else all are one, unless `groups` */
+	bool groups; /* teams are formed by the scheme */
+	bool delta;  /* contributions are changes of weights */
+	bool mixed;  /* a round may be computed on several versions */
+	/* Rounds that a team may have open at once. */
+	uint32_t (*ahead)(const struct fal_sched *s);
+	/* How many rounds a clock's tasks make, if every worker is a team.  NULL: one for
+	 * each. */
+	uint32_t (*among)(const struct fal_sched *s);
+	/* May the team begin its next round?  NULL: always. */
+	bool (*may_begin)(const struct fal_sched *s, const struct fal_team *t);
+	/* Sets version, base, since of the team's new round; the newest version, pulled
+	 * by its workers if they have it not, where NULL. */
+	void (*begin)(struct fal_sched *s, struct fal_team *t, struct fal_round *r);
+	/* The round is complete: ends it, and whatever follows. */
+	int (*complete)(struct fal_sched *s, struct fal_round *r, double now);
+	/* A team came, left or was suspected.  NULL: nothing to do. */
+	int (*changed)(struct fal_sched *s, double now);
 	/* The cost of worker `w` holding n tasks; whoever has the least gets the next. */
 	double (*cost)(const struct fal_sched *s, const struct fal_worker *w, uint32_t n,
 		       double now);
 	int (*rebalance)(struct fal_sched *s, double now); /* NULL: never */
 	int (*lanes)(struct fal_sched *s);                 /* NULL: fixed */
 };
-extern const struct fal_scheme fal_scheme_bsp, fal_scheme_epsp;
+extern const struct fal_scheme fal_scheme_bsp, fal_scheme_epsp, fal_scheme_asp,
+	fal_scheme_ssp, fal_scheme_flexrr, fal_scheme_syncopt, fal_scheme_consgd,
+	fal_scheme_dynsgd, fal_scheme_wbsp, fal_scheme_groups;
 
 struct fal_sched {
+	struct fal_policy policy;
 	const struct fal_scheme *scheme;
+	struct fal_grid grid;
+	struct fal_pool pool;
 	uint32_t lanes_start;
 	double eval_cost;
 	double typical_s; /* EWMA of a task's seconds over all workers; 0: unknown */
 
-	struct fal_worker *worker; /* by slot, in order of ids; slots hold for a clock */
+	uint64_t version; /* newest */
+	uint64_t first;   /* version at which the policy began to hold */
+	uint64_t allowed; /* rounds of clocks before this one may begin */
+	bool held;
+	bool fixed_shares; /* some worker's weight is laid down */
+	bool stirred;      /* a round may be able to begin that could not before */
+	/* What was collected for the next step: */
+	uint32_t merged; /* rounds */
+	uint64_t merged_samples, merged_clock;
+
+	struct fal_worker *worker; /* by slot, in order of ids */
 	uint32_t workers;
 	uint32_t last_id; /* of all that ever joined */
 	size_t worker_cap;
-	uint32_t active; /* neither gone nor suspected */
+	uint32_t active; /* neither gone nor suspected nor excluded */
+	uint32_t gone;
 
-	bool open;
-	double opened;
-	struct fal_ledger ledger;
-	struct fal_node *node; /* 2·K */
-	size_t node_cap;
-	uint32_t *nonfinite; /* by task: slot that reported it non-finite, or FAL_NONE */
-	bool *granted;       /* by task: was granted before */
-	size_t nonfinite_cap, granted_cap;
-	uint32_t *free_task; /* tasks that nobody holds */
-	uint32_t free_n;
-	size_t free_cap;
+	struct fal_team **team;
+	uint32_t teams;
+	size_t team_cap;
+	struct {                   /* groups: what its controller watches */
+		uint32_t n;        /* groups wanted */
+		uint64_t at;       /* version of the next decision */
+		double since;      /* when the last one was */
+		double idle;       /* Σ seconds without work since then */
+		double loss, best; /* EWMA of the training loss, its least value */
+		double stale;      /* EWMA of staleness in updates */
+	} grouping;
+
+	struct fal_round **round; /* open, in order of their numbers */
+	uint32_t rounds;
+	size_t round_cap;
+	struct fal_round **ended; /* since the last event */
+	uint32_t endeds;
+	size_t ended_cap;
+	struct fal_round **spare;
+	uint32_t spares;
+	size_t spare_cap;
+	uint64_t last_round;
+	uint64_t unplanned; /* free tasks of the open rounds */
 
 	/* Active workers by what they can give or take (keys in the order of heap.h): */
 	struct fal_heap takers;  /* nothing unstarted; by finish after one task more */
@@ -109,7 +218,7 @@ struct fal_sched {
 static inline bool
 fal_worker_active(const struct fal_worker *w)
 {
-	return !w->gone && !w->suspected;
+	return !w->gone && !w->suspected && !w->excluded;
 }
 
 static inline uint32_t
@@ -118,13 +227,89 @@ fal_slot(const struct fal_sched *s, const struct fal_worker *w)
 	return (uint32_t)(w - s->worker);
 }
 
+/* The round whose end everybody waits for: the oldest; NULL: none is open. */
+static inline struct fal_round *
+fal_oldest(const struct fal_sched *s)
+{
+	return s->rounds > 0 ? s->round[0] : NULL;
+}
+
 /* sched.c: the worker with this id, or NULL: unknown or gone.  O(log W). */
 struct fal_worker *fal_find(const struct fal_sched *s, uint32_t id);
+
+/* round.c */
+
+/* The open round of this number, or NULL. */
+struct fal_round *fal_round_find(const struct fal_sched *s, uint64_t id);
+/* A new round of the tasks `run` for team `t`, all of them free. */
+int fal_round_open(struct fal_sched *s, struct fal_team *t, const struct fal_run_of *run);
+/* Ends the round: `end` says its fate, weight, slot, of and why.  What is held of it is
+ * taken away; its tasks are over, or, abandoned, come back to the pool.  Staleness
+ * must be set before. */
+int fal_round_end(struct fal_sched *s, struct fal_round *r, struct fal_act end,
+		  double now);
+/* Applies what was collected, over `divisor` samples. */
+int fal_step(struct fal_sched *s, double divisor);
+/* Tells worker `w` to account for its time up to now. */
+int fal_account(struct fal_sched *s, struct fal_worker *w, uint64_t round);
+/* Sets the round's staleness: `behind` clocks, updates since its version, rank. */
+void fal_stale(struct fal_sched *s, struct fal_round *r, uint64_t behind, uint64_t rank);
+/* Samples of the round's tasks. */
+uint32_t fal_round_samples(const struct fal_sched *s, const struct fal_round *r);
+/* Forgets the rounds that have ended. */
+void fal_round_forget(struct fal_sched *s);
+void fal_round_free(struct fal_round *r);
+int fal_free_task(struct fal_sched *s, struct fal_round *r, uint32_t task);
+bool fal_task_held(const struct fal_round *r, uint32_t task);
+
+/* team.c */
+
+/* Forms the teams anew, as the scheme has them: at a new policy. */
+int fal_teams_form(struct fal_sched *s);
+/* A team of nobody yet, whose clock is the slowest; NULL: out of memory. */
+struct fal_team *fal_team_new(struct fal_sched *s, uint32_t id);
+/* A worker that joined gets its team. */
+int fal_team_join(struct fal_sched *s, struct fal_worker *w);
+/* A worker left, is suspected or excluded, or is in again: its team's rounds are
+ * abandoned if nobody is left for them. */
+int fal_team_changed(struct fal_sched *s, struct fal_worker *w, double now);
+/* Begins whatever may begin. */
+int fal_teams_begin(struct fal_sched *s, double now);
+/* The least clock of the teams that have active workers; `but` is not looked at. */
+uint64_t fal_slowest(const struct fal_sched *s, const struct fal_team *but);
+/* Teams with active workers. */
+uint32_t fal_teams_active(const struct fal_sched *s);
+/* The worker of a team of one. */
+struct fal_worker *fal_team_worker(const struct fal_sched *s, const struct fal_team *t);
+
+/* ssp.c: what the schemes on its base share. */
+
+/* SSP's bound: at most s clocks ahead of the slowest. */
+bool fal_ssp_may_begin(const struct fal_sched *s, const struct fal_team *t);
+/* Pulls only when what it pulled last is too old, else goes on by itself. */
+void fal_ssp_begin_local(struct fal_sched *s, struct fal_team *t, struct fal_round *r);
+bool fal_ssp_may_begin_local(const struct fal_sched *s, const struct fal_team *t);
+/* Ends the round as `end` says, and steps. */
+int fal_apply_alone(struct fal_sched *s, struct fal_round *r, struct fal_act end,
+		    double now);
+int fal_ssp_complete(struct fal_sched *s, struct fal_round *r, double now);
+
+/* bsp.c: what schemes with one round per clock share. */
+
+/* The round was the clock's: applies it, and publishes the version to all. */
+int fal_complete_clock(struct fal_sched *s, struct fal_round *r, double now);
+/* One round at a time. */
+uint32_t fal_ahead_one(const struct fal_sched *s);
+/* Equal parts. */
+double fal_cost_equal(const struct fal_sched *s, const struct fal_worker *w, uint32_t n,
+		      double now);
 
 /* speed.c: what is measured, and what is projected from it. */
 
 /* Seconds a task takes on a lane of `w` at `lanes` lanes; a guess if never measured. */
 double fal_task_s(const struct fal_sched *s, const struct fal_worker *w, uint32_t lanes);
+/* Tasks per second of `w` at its lanes. */
+double fal_rate(const struct fal_sched *s, const struct fal_worker *w, uint32_t lanes);
 double fal_eval_s(const struct fal_sched *s, const struct fal_worker *w);
 /* A task took `task_s` seconds.  O(1), O(lanes) once for each lane count. */
 void fal_measured(struct fal_sched *s, struct fal_worker *w, double task_s);
@@ -134,24 +319,30 @@ double fal_late_s(const struct fal_sched *s, const struct fal_worker *w);
 /* A worker that has been silent for longer than this is suspected: fal_late_s with
  * floors of 4 RTT and 200 ms. */
 double fal_deadline_s(const struct fal_sched *s, const struct fal_worker *w);
-/* When `w` will have finished the tasks that it holds and `extra` ones more, pushing
- * included: running tasks end on their lanes, the others follow lane by lane. */
-double fal_project(const struct fal_sched *s, const struct fal_worker *w, uint32_t extra,
-		   double now);
+/* When `w` will have finished the first `n` tasks that it holds and `extra` ones more,
+ * pushing included: running tasks end on their lanes, the others follow lane by lane. */
+double fal_project(const struct fal_sched *s, const struct fal_worker *w, uint32_t n,
+		   uint32_t extra, double now);
 
-/* queue.c: queues, heaps, actions.  All return 0 or FAL_ENOMEM. */
+/* queue.c: queues, heaps, actions. */
 
 struct fal_act *fal_emit(struct fal_sched *s, struct fal_act act);
 /* Appends the task to a range of the last action where it touches it. */
 int fal_emit_task(struct fal_sched *s, struct fal_act act, uint32_t task);
 /* Recomputes the projection of `w` and its places in the heaps. */
 void fal_refresh(struct fal_sched *s, struct fal_worker *w, double now);
-uint32_t fal_node_task(const struct fal_sched *s, uint32_t node);
-void fal_detach(struct fal_sched *s, uint32_t node);
-/* Puts `node` at the end of the queue of `w` and tells it. */
-int fal_give(struct fal_sched *s, struct fal_worker *w, uint32_t node);
-int fal_move_tail(struct fal_sched *s, struct fal_worker *from, struct fal_worker *to,
-		  double now);
+/* The node of a task, or of its clone. */
+struct fal_node *fal_node(const struct fal_round *r, uint32_t task, bool clone);
+void fal_detach(struct fal_sched *s, struct fal_node *node);
+/* Puts `node` into the queue of `w`, behind what is of its round or older, and tells
+ * it. */
+int fal_give(struct fal_sched *s, struct fal_worker *w, struct fal_node *node,
+	     double now);
+/* The last unstarted task of the oldest round that `w` has any of, or NULL. */
+struct fal_node *fal_last_unstarted(const struct fal_sched *s,
+				    const struct fal_worker *w);
+int fal_move(struct fal_sched *s, struct fal_node *node, struct fal_worker *to,
+	     double now);
 /* Runs a task that `from` is running on `to`, too; 0 also when there is none left. */
 int fal_clone_head(struct fal_sched *s, struct fal_worker *from, struct fal_worker *to,
 		   double now);
@@ -159,15 +350,14 @@ int fal_clone_head(struct fal_sched *s, struct fal_worker *from, struct fal_work
  * revokes. */
 int fal_strip(struct fal_sched *s, struct fal_worker *w, bool tell);
 /* The task leaves all queues and the free tasks; holders but `except` are told. */
-int fal_withdraw(struct fal_sched *s, uint32_t task, const struct fal_worker *except,
-		 double now);
+int fal_withdraw(struct fal_sched *s, struct fal_round *r, uint32_t task,
+		 const struct fal_worker *except, double now);
 /* The task leaves the queue of `w`, which knows; other holders keep it. */
-void fal_drop_own(struct fal_sched *s, uint32_t task, const struct fal_worker *w);
-int fal_free_task(struct fal_sched *s, uint32_t task);
-bool fal_task_held(const struct fal_sched *s, uint32_t task);
+void fal_drop_own(struct fal_sched *s, const struct fal_round *r, uint32_t task,
+		  const struct fal_worker *w);
 
-/* plan.c: who gets the free tasks. */
-int fal_plan(struct fal_sched *s, double now);
+/* plan.c: who gets the free tasks of a round. */
+int fal_plan(struct fal_sched *s, struct fal_round *r, double now);
 
 /* eval.c */
 int fal_eval_feed(struct fal_sched *s, double now);

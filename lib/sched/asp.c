@@ -1,0 +1,14 @@
+/* asp: asynchronous parallel.  Every worker has rounds of its own, applied at once;
+ * nobody waits for anybody (SYSTEMS section 8). */
+#include "sched/state.h"
+
+static int
+complete(struct fal_sched *s, struct fal_round *r, double now)
+{
+	const struct fal_act end = { .fate = FAL_FATE_MERGE, .weight = 1 };
+	return fal_apply_alone(s, r, end, now);
+}
+
+const struct fal_scheme fal_scheme_asp = {
+	.own = true, .ahead = fal_ahead_one, .complete = complete, .cost = fal_cost_equal
+};

@@ -1,0 +1,21 @@
+/* consgd: constant learning rate for updates (Jiang, Cui, Zhang, Yu, SIGMOD 2017;
+ * SYSTEMS section 4).  SSP whose workers push the change of weights of their local steps;
+ * the server adds λ times it, λ = 1/M unless set. */
+#include "sched/state.h"
+
+static int
+complete(struct fal_sched *s, struct fal_round *r, double now)
+{
+	double lambda = s->policy.rule.lambda;
+	const struct fal_act end = { .fate = FAL_FATE_ADD,
+				     .weight = lambda > 0 ? lambda : 1.0 / s->active };
+	return fal_apply_alone(s, r, end, now);
+}
+
+const struct fal_scheme fal_scheme_consgd = { .own = true,
+					      .delta = true,
+					      .ahead = fal_ahead_one,
+					      .may_begin = fal_ssp_may_begin_local,
+					      .begin = fal_ssp_begin_local,
+					      .complete = complete,
+					      .cost = fal_cost_equal };

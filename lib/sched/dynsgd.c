@@ -1,0 +1,30 @@
+/* dynsgd: a learning rate by the delay of each update (Jiang, Cui, Zhang, Yu, SIGMOD
+ * 2017; SYSTEMS section 4).  SSP whose workers push the change of weights of their local
+ * steps.
+ *
+ * staleness=version: the d-th change of a worker clock counts 1/d, and those that came
+ * before it are revised from 1/(d-1) to 1/d; when all M have come, the effect is their
+ * mean.  staleness=updates: a change counts 1/(τ+1), τ updates after its pull.
+ */
+#include "sched/state.h"
+
+static int
+complete(struct fal_sched *s, struct fal_round *r, double now)
+{
+	struct fal_act end = { .fate = FAL_FATE_REVISE,
+			       .slot = r->team->clock,
+			       .of = s->active };
+	if (s->policy.rule.by_updates) {
+		end.fate = FAL_FATE_ADD;
+		end.weight = 1.0 / (double)(s->version - r->version + 1);
+	}
+	return fal_apply_alone(s, r, end, now);
+}
+
+const struct fal_scheme fal_scheme_dynsgd = { .own = true,
+					      .delta = true,
+					      .ahead = fal_ahead_one,
+					      .may_begin = fal_ssp_may_begin_local,
+					      .begin = fal_ssp_begin_local,
+					      .complete = complete,
+					      .cost = fal_cost_equal };

@@ -1,0 +1,181 @@
+/* groups: groups of workers, each synchronous, that update one model asynchronously
+ * (Basu, Saxena, Panja, Verma, HiPC 2018; SYSTEMS section 5).  A group's round is its
+ * workers' part of a clock; its mean gradient counts |g|/M.  One group is bsp, one for
+ * each worker is asp.
+ *
+ * Groups are formed by speed, slow workers together: the sorted speeds are cut where they
+ * differ most.  groups:G keeps G of them.  groups:progressive begins with one; every
+ * `window` updates it makes one more while workers idle, and one less when gradients
+ * are stale or the training loss is not near its best any more.
+ */
+#include "sched/state.h"
+
+#include "base/mem.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+static const double too_idle = 0.15;    /* share of the workers' time */
+static const double loss_guard = 1.025; /* times the best loss */
+static const double distinct = 1.1;     /* speeds that differ so much are two */
+
+struct place {
+	uint32_t slot;
+	double rate;
+};
+
+static int
+by_rate(const void *a, const void *b)
+{
+	const struct place *x = a, *y = b;
+	if (x->rate != y->rate)
+		return x->rate < y->rate ? -1 : 1;
+	return x->slot < y->slot ? -1 : x->slot > y->slot;
+}
+
+/* The place before which to cut next: the widest gap between neighbours of one group,
+ * or, when speeds are alike, the middle of the largest group.  0: nothing to cut. */
+static uint32_t
+widest(const struct place *p, const bool *cut, uint32_t n)
+{
+	uint32_t best = 0, longest = 1, from = 0;
+	double gap = distinct;
+	for (uint32_t i = 1; i <= n; i++) {
+		if (i < n && !cut[i] && p[i].rate > gap * p[i - 1].rate) {
+			gap = p[i].rate / p[i - 1].rate;
+			best = i;
+		}
+	}
+	for (uint32_t i = 1; i <= n && best == 0; i++) {
+		if (i < n && !cut[i])
+			continue;
+		if (i - from > longest)
+			longest = i - from;
+		from = i;
+	}
+	from = 0;
+	for (uint32_t i = 1; i <= n && best == 0 && longest > 1; i++) {
+		if (i < n && !cut[i])
+			continue;
+		if (i - from == longest)
+			best = from + longest / 2;
+		from = i;
+	}
+	return best;
+}
+
+/* Team number `i`, made if need be. */
+static struct fal_team *
+team(struct fal_sched *s, uint32_t i)
+{
+	if (i < s->teams)
+		return s->team[i];
+	return fal_team_new(s, i + 1);
+}
+
+/* Puts the workers into the groups that their speeds ask for. */
+static int
+regroup(struct fal_sched *s)
+{
+	struct place *p = fal_calloc((size_t)s->workers + 1, sizeof(*p));
+	bool *cut = fal_calloc((size_t)s->workers + 1, sizeof(*cut));
+	uint32_t n = 0, at = 0;
+	int err = p != NULL && cut != NULL ? FAL_OK : FAL_ENOMEM;
+	for (uint32_t i = 0; i < s->workers && err == FAL_OK; i++) {
+		struct fal_worker *w = &s->worker[i];
+		if (fal_worker_active(w))
+			p[n++] = (struct place){ i, fal_rate(s, w, w->lanes) };
+	}
+	if (n > 0)
+		qsort(p, n, sizeof(*p), by_rate);
+	for (uint32_t k = 1; k < s->grouping.n && err == FAL_OK; k++)
+		cut[widest(p, cut, n)] = true;
+	for (uint32_t i = 0; i < n && err == FAL_OK; i++) {
+		at += i > 0 && cut[i];
+		struct fal_team *t = team(s, at);
+		if (t == NULL)
+			err = FAL_ENOMEM;
+		else
+			s->worker[p[i].slot].team = t;
+	}
+	for (uint32_t i = 0; i < s->teams; i++)
+		s->team[i]->members = 0;
+	for (uint32_t i = 0; i < s->workers; i++)
+		if (fal_worker_active(&s->worker[i]))
+			s->worker[i].team->members++;
+	free(p);
+	free(cut);
+	s->stirred = true;
+	return err;
+}
+
+/* Every `window` updates: one group more, one less, or as it is. */
+static int
+control(struct fal_sched *s, double now)
+{
+	const struct fal_rule *rule = &s->policy.rule;
+	if (s->version < s->grouping.at)
+		return FAL_OK;
+	double wall = (now - s->grouping.since) * s->active;
+	double idle = wall > 0 ? s->grouping.idle / wall : 0;
+	bool guard = s->grouping.loss <= loss_guard * s->grouping.best;
+	if (rule->groups > 0)
+		s->grouping.n = rule->groups;
+	else if ((s->grouping.stale > rule->most || !guard) && s->grouping.n > 1)
+		s->grouping.n--;
+	else if (idle > too_idle && guard && s->grouping.n < rule->most &&
+		 s->grouping.n < s->active)
+		s->grouping.n++;
+	s->grouping.at = s->version + rule->window;
+	s->grouping.since = now;
+	s->grouping.idle = 0;
+	return regroup(s);
+}
+
+/* A worker came or went: groups are formed anew at the next update. */
+static int
+changed(struct fal_sched *s, double now)
+{
+	(void)now;
+	s->grouping.at = s->version;
+	return FAL_OK;
+}
+
+static void
+watch(struct fal_sched *s, const struct fal_round *r, uint32_t samples)
+{
+	double loss = (double)fal_ledger_loss(&r->ledger) / samples;
+	fal_ewma(&s->grouping.loss, fmax(loss, 1e-9)); /* any unit */
+	fal_ewma(&s->grouping.stale, (double)r->stale_updates + 1e-9);
+	if (s->grouping.best <= 0 || s->grouping.loss < s->grouping.best)
+		s->grouping.best = s->grouping.loss;
+}
+
+static int
+complete(struct fal_sched *s, struct fal_round *r, double now)
+{
+	struct fal_team *t = r->team;
+	uint32_t samples = fal_round_samples(s, r);
+	uint64_t id = r->id;
+	double weight = t->members > 0 ? (double)t->members / s->active : 1;
+	const struct fal_act end = { .fate = FAL_FATE_MERGE, .weight = weight };
+	uint64_t slowest = fal_slowest(s, NULL);
+	fal_stale(s, r, t->clock > slowest ? t->clock - slowest : 0, 1);
+	watch(s, r, samples);
+	if (fal_round_end(s, r, end, now) < 0)
+		return FAL_ENOMEM;
+	for (uint32_t i = 0; i < s->workers; i++) {
+		struct fal_worker *w = &s->worker[i];
+		if (!w->gone && w->team == t && fal_account(s, w, id) < 0)
+			return FAL_ENOMEM;
+	}
+	if (fal_step(s, samples / weight) < 0)
+		return FAL_ENOMEM;
+	return control(s, now);
+}
+
+const struct fal_scheme fal_scheme_groups = { .groups = true,
+					      .ahead = fal_ahead_one,
+					      .complete = complete,
+					      .changed = changed,
+					      .cost = fal_cost_equal };

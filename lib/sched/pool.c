@@ -1,0 +1,189 @@
+/* Parts, what came back, what is over. */
+#include "sched/pool.h"
+
+#include "base/err.h"
+#include "base/mem.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+static uint32_t
+parts(const struct fal_pool *p)
+{
+	return p->grid.parts > 0 ? p->grid.parts : 1;
+}
+
+/* A part that has no tasks in its clock moves on to the next one that has some. */
+static void
+settle(const struct fal_pool *p, uint32_t i)
+{
+	struct fal_part *a = &p->part[i];
+	while (a->clock < p->clocks &&
+	       a->task >= fal_grid_part(&p->grid, a->clock, i + 1))
+		if (++a->clock < p->clocks)
+			a->task = fal_grid_part(&p->grid, a->clock, i);
+}
+
+int
+fal_pool_init(struct fal_pool *p, const struct fal_grid *g)
+{
+	*p = (struct fal_pool){ .grid = *g, .clocks = fal_grid_clocks(g) };
+	p->part = fal_calloc(parts(p), sizeof(*p->part));
+	if (p->part == NULL)
+		return FAL_ENOMEM;
+	for (uint32_t i = 0; i < parts(p); i++) {
+		p->part[i].task = fal_grid_part(g, 0, i);
+		settle(p, i);
+	}
+	return FAL_OK;
+}
+
+void
+fal_pool_free(struct fal_pool *p)
+{
+	free(p->part);
+	free(p->back);
+	free(p->unended);
+}
+
+/* The part that is furthest behind; the first of equals. */
+static uint32_t
+hindmost(const struct fal_pool *p)
+{
+	uint32_t at = 0;
+	for (uint32_t i = 1; i < parts(p); i++)
+		if (p->part[i].clock < p->part[at].clock)
+			at = i;
+	return at;
+}
+
+uint64_t
+fal_pool_first(const struct fal_pool *p)
+{
+	return p->backs > 0 ? p->back[0].clock : p->part[hindmost(p)].clock;
+}
+
+uint64_t
+fal_pool_next(const struct fal_pool *p, uint32_t part)
+{
+	if (p->backs > 0)
+		return p->back[0].clock;
+	uint64_t own = p->part[part].clock;
+	return own < p->clocks ? own : fal_pool_first(p);
+}
+
+uint32_t
+fal_pool_left(const struct fal_pool *p, uint32_t part)
+{
+	if (p->backs > 0)
+		return p->back[0].count;
+	if (p->part[part].clock == p->clocks)
+		part = hindmost(p);
+	const struct fal_part *a = &p->part[part];
+	return a->clock < p->clocks
+		       ? fal_grid_part(&p->grid, a->clock, part + 1) - a->task
+		       : 0;
+}
+
+/* The clock has begun: it will be over when all its tasks have ended. */
+static int
+begin_clock(struct fal_pool *p, uint64_t clock)
+{
+	size_t i = p->unendeds;
+	while (i > 0 && p->unended[i - 1].clock >= clock)
+		i--;
+	if (i < p->unendeds && p->unended[i].clock == clock)
+		return FAL_OK;
+	if (FAL_GROW(p->unended, p->unended_cap, p->unendeds + 1) < 0)
+		return FAL_ENOMEM;
+	memmove(p->unended + i + 1, p->unended + i,
+		(p->unendeds++ - i) * sizeof(*p->unended));
+	p->unended[i] = (struct fal_unended){ clock, fal_grid_tasks(&p->grid, clock) };
+	return FAL_OK;
+}
+
+/* Takes from what came back. */
+static void
+take_back(struct fal_pool *p, uint32_t most, struct fal_run_of *out)
+{
+	struct fal_run_of *r = &p->back[0];
+	*out = *r;
+	if (r->count > most) {
+		out->count = most;
+		r->first += most;
+		r->count -= most;
+		return;
+	}
+	memmove(p->back, p->back + 1, --p->backs * sizeof(*p->back));
+}
+
+int
+fal_pool_take(struct fal_pool *p, uint32_t part, bool whole, uint32_t most,
+	      struct fal_run_of *out)
+{
+	assert(most > 0);
+	*out = (struct fal_run_of){ .count = 0 };
+	if (p->backs > 0) {
+		take_back(p, most, out);
+		return FAL_OK;
+	}
+	if (whole || p->part[part].clock == p->clocks)
+		part = hindmost(p);
+	uint64_t clock = p->part[part].clock;
+	if (clock == p->clocks)
+		return FAL_OK;
+	if (begin_clock(p, clock) < 0)
+		return FAL_ENOMEM;
+	*out = (struct fal_run_of){ clock, p->part[part].task, 0 };
+	for (uint32_t i = part; i < parts(p) && out->count < most; i++) {
+		struct fal_part *a = &p->part[i];
+		uint32_t end = fal_grid_part(&p->grid, clock, i + 1);
+		if (a->clock != clock || a->task != out->first + out->count) {
+			if (fal_grid_part(&p->grid, clock, i) == end)
+				continue; /* has no task in this clock */
+			break;
+		}
+		uint32_t n = end - a->task, room = most - out->count;
+		n = n < room ? n : room;
+		a->task += n;
+		out->count += n;
+		settle(p, i);
+		if (!whole)
+			break;
+	}
+	return FAL_OK;
+}
+
+int
+fal_pool_back(struct fal_pool *p, const struct fal_run_of *r)
+{
+	size_t i = 0;
+	if (FAL_GROW(p->back, p->back_cap, p->backs + 1) < 0)
+		return FAL_ENOMEM;
+	while (i < p->backs &&
+	       (p->back[i].clock < r->clock ||
+		(p->back[i].clock == r->clock && p->back[i].first < r->first)))
+		i++;
+	memmove(p->back + i + 1, p->back + i, (p->backs++ - i) * sizeof(*p->back));
+	p->back[i] = *r;
+	return FAL_OK;
+}
+
+void
+fal_pool_ended(struct fal_pool *p, const struct fal_run_of *r)
+{
+	size_t i = 0;
+	while (i < p->unendeds && p->unended[i].clock != r->clock)
+		i++;
+	assert(i < p->unendeds && p->unended[i].left >= r->count);
+	p->unended[i].left -= r->count;
+	size_t gone = 0;
+	while (gone < p->unendeds && p->unended[gone].clock == p->over &&
+	       p->unended[gone].left == 0) {
+		gone++;
+		p->over++;
+	}
+	p->unendeds -= gone;
+	memmove(p->unended, p->unended + gone, p->unendeds * sizeof(*p->unended));
+}

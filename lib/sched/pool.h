@@ -1,0 +1,59 @@
+/* The tasks of a job that nobody was given yet: handed out clock by clock, in runs.
+ *
+ * Every part of the data advances by itself.  Runs that come back are handed out again,
+ * before anything new.  Knows which clocks are over: all their tasks ended.
+ */
+#ifndef FAL_SCHED_POOL_H
+#define FAL_SCHED_POOL_H
+
+#include "sched/grid.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Tasks first … first+count-1 of a clock. */
+struct fal_run_of {
+	uint64_t clock;
+	uint32_t first, count;
+};
+
+struct fal_pool {
+	struct fal_grid grid;
+	uint64_t clocks;
+	struct fal_part {
+		uint64_t clock;
+		uint32_t task; /* the next one; of the clock, not of the part */
+	} * part;
+	struct fal_run_of *back; /* came back */
+	size_t backs, back_cap;
+	uint64_t over; /* all clocks before this one are over */
+	struct fal_unended {
+		uint64_t clock;
+		uint32_t left; /* tasks that did not end yet */
+	} * unended;           /* clocks that began and are not over, ascending */
+	size_t unendeds, unended_cap;
+};
+
+int fal_pool_init(struct fal_pool *p, const struct fal_grid *g); /* FAL_ENOMEM */
+void fal_pool_free(struct fal_pool *p);
+
+/* The clock of the run that fal_pool_take would give: clocks when there is none. */
+uint64_t fal_pool_next(const struct fal_pool *p, uint32_t part);
+/* Tasks of that clock that are still to be handed out to the part. */
+uint32_t fal_pool_left(const struct fal_pool *p, uint32_t part);
+/* The clock that is handed out next in any part. */
+uint64_t fal_pool_first(const struct fal_pool *p);
+
+/* Takes at most `most` tasks of one clock, from what came back, else from part `part`,
+ * else, when that is used up, from the one that is furthest behind; `whole`: from the
+ * part furthest behind and over all parts that stand at the same clock.  count 0:
+ * nothing is left.  FAL_ENOMEM. */
+int fal_pool_take(struct fal_pool *p, uint32_t part, bool whole, uint32_t most,
+		  struct fal_run_of *out);
+
+/* A run that was taken comes back.  FAL_ENOMEM. */
+int fal_pool_back(struct fal_pool *p, const struct fal_run_of *r);
+/* A run that was taken has ended. */
+void fal_pool_ended(struct fal_pool *p, const struct fal_run_of *r);
+
+#endif

@@ -1,0 +1,245 @@
+/* Rounds: opened, found, ended. */
+#include "sched/state.h"
+
+#include "base/mem.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The place of round `id` among the open ones, or where it belongs. */
+static uint32_t
+place(const struct fal_sched *s, uint64_t id)
+{
+	uint32_t low = 0, high = s->rounds;
+	while (low < high) {
+		uint32_t mid = low + (high - low) / 2;
+		if (s->round[mid]->id < id)
+			low = mid + 1;
+		else
+			high = mid;
+	}
+	return low;
+}
+
+struct fal_round *
+fal_round_find(const struct fal_sched *s, uint64_t id)
+{
+	uint32_t at = place(s, id);
+	return at < s->rounds && s->round[at]->id == id ? s->round[at] : NULL;
+}
+
+void
+fal_round_free(struct fal_round *r)
+{
+	if (r == NULL)
+		return;
+	fal_ledger_free(&r->ledger);
+	free(r->node);
+	free(r->nonfinite);
+	free(r->granted);
+	free(r->free_task);
+	free(r);
+}
+
+/* A round's memory, used before or new. */
+static struct fal_round *
+take(struct fal_sched *s)
+{
+	return s->spares > 0 ? s->spare[--s->spares]
+			     : fal_calloc(1, sizeof(struct fal_round));
+}
+
+/* Everything is as in a new round; the memory stays. */
+static int
+clear(struct fal_round *r, const struct fal_run_of *run)
+{
+	if (fal_ledger_open(&r->ledger, run->first, run->count) < 0 ||
+	    FAL_GROW(r->node, r->node_cap, (size_t)run->count * 2) < 0 ||
+	    FAL_GROW(r->nonfinite, r->nonfinite_cap, run->count) < 0 ||
+	    FAL_GROW(r->granted, r->granted_cap, run->count) < 0 ||
+	    FAL_GROW(r->free_task, r->free_cap, run->count) < 0)
+		return FAL_ENOMEM;
+	r->clock = run->clock;
+	r->complete = false;
+	r->base = FAL_START_VERSION;
+	r->steps = 1;
+	r->since = 0;
+	r->stale_clocks = r->stale_updates = r->rank = 0;
+	r->free_n = run->count;
+	for (uint32_t i = 0; i < run->count; i++) {
+		struct fal_node none = { .round = r, .slot = FAL_NONE };
+		none.task = run->first + i;
+		r->node[i] = r->node[i + run->count] = none;
+		r->nonfinite[i] = 0;
+		r->granted[i] = false;
+		r->free_task[i] = run->first + i;
+	}
+	return FAL_OK;
+}
+
+int
+fal_round_open(struct fal_sched *s, struct fal_team *t, const struct fal_run_of *run)
+{
+	if (FAL_GROW(s->round, s->round_cap, (size_t)s->rounds + 1) < 0 ||
+	    FAL_GROW(s->ended, s->ended_cap, (size_t)s->endeds + s->rounds + 1) < 0 ||
+	    FAL_GROW(s->spare, s->spare_cap,
+		     (size_t)s->spares + s->endeds + s->rounds + 1) < 0)
+		return FAL_ENOMEM;
+	struct fal_round *r = take(s);
+	if (r == NULL || clear(r, run) < 0) {
+		fal_round_free(r);
+		return FAL_ENOMEM;
+	}
+	r->id = ++s->last_round;
+	r->order = t->begun++;
+	r->team = t;
+	r->owner = s->scheme->own ? t->id : 0;
+	r->group = s->scheme->groups ? t->id : 0;
+	r->delta = s->scheme->delta;
+	r->mixed = s->scheme->mixed;
+	r->version = s->version;
+	t->open++;
+	s->round[s->rounds++] = r;
+	s->unplanned += run->count;
+	struct fal_act act = { .kind = FAL_ACT_OPEN, .round = r->id };
+	return fal_emit(s, act) != NULL ? FAL_OK : FAL_ENOMEM;
+}
+
+uint32_t
+fal_round_samples(const struct fal_sched *s, const struct fal_round *r)
+{
+	return fal_grid_range_samples(&s->grid, r->clock, r->ledger.first,
+				      r->ledger.tasks);
+}
+
+void
+fal_stale(struct fal_sched *s, struct fal_round *r, uint64_t behind, uint64_t rank)
+{
+	r->stale_clocks = behind;
+	r->stale_updates = s->version - r->version;
+	r->rank = rank;
+	struct fal_worker *w = r->owner != 0 ? fal_find(s, r->owner) : NULL;
+	if (w != NULL) {
+		w->work.stale_clocks = r->stale_clocks;
+		w->work.stale_updates = r->stale_updates;
+	}
+}
+
+/* Takes what is held of the round away from whoever holds it. */
+static int
+take_away(struct fal_sched *s, struct fal_round *r, double now)
+{
+	for (uint32_t i = 0; i < 2 * r->ledger.tasks; i++) {
+		struct fal_node *n = &r->node[i];
+		if (n->slot == FAL_NONE)
+			continue;
+		struct fal_worker *w = &s->worker[n->slot];
+		struct fal_act act = { .kind = FAL_ACT_REVOKE,
+				       .worker = w->id,
+				       .round = r->id };
+		fal_detach(s, n);
+		if (!w->gone && fal_emit_task(s, act, n->task) < 0)
+			return FAL_ENOMEM;
+		fal_refresh(s, w, now);
+	}
+	for (uint32_t i = 0; i < r->ledger.contribs; i++) {
+		struct fal_contrib *c = &r->ledger.contrib[i];
+		struct fal_worker *w = fal_find(s, c->id.worker);
+		if (c->state != FAL_CONTRIB_OPEN || w == NULL)
+			continue;
+		w->owed--;
+		fal_refresh(s, w, now);
+	}
+	return FAL_OK;
+}
+
+int
+fal_round_end(struct fal_sched *s, struct fal_round *r, struct fal_act end, double now)
+{
+	const struct fal_run_of run = { r->clock, r->ledger.first, r->ledger.tasks };
+	struct fal_team *t = r->team;
+	uint32_t at = place(s, r->id);
+	assert(at < s->rounds && s->round[at] == r);
+	memmove(s->round + at, s->round + at + 1,
+		(--s->rounds - at) * sizeof(struct fal_round *));
+	s->ended[s->endeds++] = r;
+	s->unplanned -= r->free_n;
+	r->free_n = 0;
+	if (take_away(s, r, now) < 0)
+		return FAL_ENOMEM;
+	t->open--;
+	if (end.fate == FAL_FATE_ABANDON) {
+		if (fal_pool_back(&s->pool, &run) < 0)
+			return FAL_ENOMEM;
+		t->based = false;
+		t->version = UINT64_MAX;
+	} else {
+		fal_pool_ended(&s->pool, &run);
+		t->clock++;
+	}
+	if (end.fate == FAL_FATE_DROP)
+		t->based = false;
+	if (end.fate < FAL_FATE_DROP) {
+		s->merged++;
+		s->merged_samples += fal_round_samples(s, r);
+		if (s->merged == 1 || r->clock > s->merged_clock)
+			s->merged_clock = r->clock;
+		t->included = r->id;
+	}
+	s->stirred = true;
+	end.kind = FAL_ACT_END;
+	end.round = r->id;
+	return fal_emit(s, end) != NULL ? FAL_OK : FAL_ENOMEM;
+}
+
+int
+fal_step(struct fal_sched *s, double divisor)
+{
+	struct fal_act act = { .kind = FAL_ACT_STEP,
+			       .clock = s->merged_clock,
+			       .divisor = divisor };
+	assert(s->merged > 0);
+	s->version++;
+	s->merged = 0;
+	s->merged_samples = 0;
+	s->stirred = true;
+	return fal_emit(s, act) != NULL ? FAL_OK : FAL_ENOMEM;
+}
+
+int
+fal_account(struct fal_sched *s, struct fal_worker *w, uint64_t round)
+{
+	struct fal_act act = { .kind = FAL_ACT_ACCOUNT, .worker = w->id, .round = round };
+	if (w->work.share > 0)
+		w->standby = 0;
+	else
+		w->standby++;
+	w->told = w->work;
+	w->work = (struct fal_work){ 0 };
+	return fal_emit(s, act) != NULL ? FAL_OK : FAL_ENOMEM;
+}
+
+void
+fal_round_forget(struct fal_sched *s)
+{
+	while (s->endeds > 0)
+		s->spare[s->spares++] = s->ended[--s->endeds];
+}
+
+int
+fal_free_task(struct fal_sched *s, struct fal_round *r, uint32_t task)
+{
+	if (FAL_GROW(r->free_task, r->free_cap, (size_t)r->free_n + 1) < 0)
+		return FAL_ENOMEM;
+	r->free_task[r->free_n++] = task;
+	s->unplanned++;
+	return FAL_OK;
+}
+
+bool
+fal_task_held(const struct fal_round *r, uint32_t task)
+{
+	return fal_node(r, task, false)->slot != FAL_NONE ||
+	       fal_node(r, task, true)->slot != FAL_NONE;
+}

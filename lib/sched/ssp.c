@@ -1,0 +1,93 @@
+/* ssp: stale synchronous parallel (Ho et al. 2013; SYSTEMS section 8).  Every worker has
+ * rounds of its own, applied at once; it may be at most s of them ahead of the slowest.
+ *
+ * s = 0 is bsp: the rounds of a clock are collected and applied together.
+ */
+#include "sched/state.h"
+
+int
+fal_apply_alone(struct fal_sched *s, struct fal_round *r, struct fal_act end, double now)
+{
+	struct fal_team *t = r->team;
+	struct fal_worker *w = fal_find(s, r->owner);
+	double divisor = fal_grid_samples(&s->grid, r->clock);
+	fal_stale(s, r, t->clock - fal_slowest(s, NULL), 1);
+	if (w == NULL || fal_round_end(s, r, end, now) < 0 ||
+	    fal_account(s, w, r->id) < 0)
+		return FAL_ENOMEM;
+	return fal_step(s, divisor);
+}
+
+/* s = 0: no round of the next clock while one of this clock is open or not applied. */
+static bool
+may_begin_wave(const struct fal_sched *s, const struct fal_team *t)
+{
+	uint64_t wave = s->rounds > 0 ? fal_oldest(s)->clock : s->merged_clock;
+	return fal_sched_quiet(s) || fal_pool_next(&s->pool, t->part) == wave;
+}
+
+bool
+fal_ssp_may_begin(const struct fal_sched *s, const struct fal_team *t)
+{
+	uint32_t slack = s->policy.rule.slack;
+	return slack > 0 ? t->clock <= fal_slowest(s, NULL) + slack
+			 : may_begin_wave(s, t);
+}
+
+/* s = 0: collects the clock's rounds. */
+static int
+complete_wave(struct fal_sched *s, struct fal_round *r, double now)
+{
+	const struct fal_act end = { .fate = FAL_FATE_MERGE, .weight = 1 };
+	struct fal_team *t = r->team;
+	uint64_t clock = r->clock;
+	struct fal_worker *w = fal_find(s, r->owner);
+	fal_stale(s, r, 0, s->merged + 1);
+	if (w == NULL || fal_round_end(s, r, end, now) < 0 ||
+	    fal_account(s, w, r->id) < 0)
+		return FAL_ENOMEM;
+	if (s->rounds > 0 || fal_pool_next(&s->pool, t->part) == clock)
+		return FAL_OK;
+	return fal_step(s, (double)s->merged_samples);
+}
+
+int
+fal_ssp_complete(struct fal_sched *s, struct fal_round *r, double now)
+{
+	const struct fal_act end = { .fate = FAL_FATE_MERGE, .weight = 1 };
+	return s->policy.rule.slack > 0 ? fal_apply_alone(s, r, end, now)
+					: complete_wave(s, r, now);
+}
+
+/* What it pulled last is too old: it knows of no update of the last s clocks. */
+static bool
+must_pull(const struct fal_sched *s, const struct fal_team *t)
+{
+	return !t->based || t->clock >= t->pulled + s->policy.rule.slack;
+}
+
+bool
+fal_ssp_may_begin_local(const struct fal_sched *s, const struct fal_team *t)
+{
+	return !must_pull(s, t) ||
+	       t->clock <= fal_slowest(s, NULL) + s->policy.rule.slack;
+}
+
+void
+fal_ssp_begin_local(struct fal_sched *s, struct fal_team *t, struct fal_round *r)
+{
+	r->steps = s->policy.rule.steps;
+	if (must_pull(s, t)) {
+		t->pulled = fal_slowest(s, NULL);
+		t->based = true;
+		return;
+	}
+	r->base = FAL_START_LOCAL;
+	r->version = t->version;
+}
+
+const struct fal_scheme fal_scheme_ssp = { .own = true,
+					   .ahead = fal_ahead_one,
+					   .may_begin = fal_ssp_may_begin,
+					   .complete = fal_ssp_complete,
+					   .cost = fal_cost_equal };

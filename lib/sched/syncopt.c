@@ -1,0 +1,65 @@
+/* syncopt: synchronous with b backup workers (Chen, Pan, Monga, Bengio, Jozefowicz 2016;
+ * SYSTEMS section 3).  Of M workers that begin a round on a version, the first N = M - b
+ * that are done make the update; the others abandon their work, and its samples are
+ * dropped.  The decision is made once for a round, not for each block.
+ */
+#include "sched/state.h"
+
+/* N: rounds that make an update. */
+static uint32_t
+among(const struct fal_sched *s)
+{
+	uint32_t m = s->active, b = s->policy.rule.backups;
+	if (b == FAL_BACKUPS_AUTO)
+		b = m / 20 > 1 ? m / 20 : 1;
+	return m > b ? m - b : 1;
+}
+
+/* One round on each version. */
+static bool
+may_begin(const struct fal_sched *s, const struct fal_team *t)
+{
+	return t->version != s->version;
+}
+
+/* Ends the round of worker `w`, who need not be there any more. */
+static int
+end_round(struct fal_sched *s, struct fal_round *r, struct fal_act end, double now)
+{
+	struct fal_worker *w = fal_find(s, r->owner);
+	uint64_t id = r->id;
+	fal_stale(s, r, r->team->clock - fal_slowest(s, NULL), s->merged + 1);
+	if (fal_round_end(s, r, end, now) < 0)
+		return FAL_ENOMEM;
+	return w != NULL ? fal_account(s, w, id) : FAL_OK;
+}
+
+/* The update, when enough came for it; whoever is not done yet is too late. */
+static int
+decide(struct fal_sched *s, double now)
+{
+	const struct fal_act drop = { .fate = FAL_FATE_DROP, .why = "stale" };
+	if (s->merged == 0 || s->merged < among(s))
+		return FAL_OK;
+	if (fal_step(s, (double)s->merged_samples) < 0)
+		return FAL_ENOMEM;
+	while (s->rounds > 0)
+		if (end_round(s, s->round[s->rounds - 1], drop, now) < 0)
+			return FAL_ENOMEM;
+	return FAL_OK;
+}
+
+static int
+complete(struct fal_sched *s, struct fal_round *r, double now)
+{
+	const struct fal_act end = { .fate = FAL_FATE_MERGE, .weight = 1 };
+	return end_round(s, r, end, now) < 0 ? FAL_ENOMEM : decide(s, now);
+}
+
+const struct fal_scheme fal_scheme_syncopt = { .own = true,
+					       .ahead = fal_ahead_one,
+					       .among = among,
+					       .may_begin = may_begin,
+					       .complete = complete,
+					       .changed = decide,
+					       .cost = fal_cost_equal };

@@ -1,0 +1,235 @@
+/* Teams: who works for whom, and when a round begins. */
+#include "sched/state.h"
+
+#include "base/mem.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+uint32_t
+fal_teams_active(const struct fal_sched *s)
+{
+	if (s->scheme->own)
+		return s->active;
+	uint32_t n = 0;
+	for (uint32_t i = 0; i < s->teams; i++)
+		n += s->team[i]->members > 0;
+	return n;
+}
+
+uint64_t
+fal_slowest(const struct fal_sched *s, const struct fal_team *but)
+{
+	uint64_t least = UINT64_MAX;
+	for (uint32_t i = 0; i < s->teams; i++)
+		if (s->team[i] != but && s->team[i]->members > 0 &&
+		    s->team[i]->clock < least)
+			least = s->team[i]->clock;
+	return least;
+}
+
+struct fal_worker *
+fal_team_worker(const struct fal_sched *s, const struct fal_team *t)
+{
+	return s->scheme->own ? fal_find(s, t->id) : NULL;
+}
+
+struct fal_team *
+fal_team_new(struct fal_sched *s, uint32_t id)
+{
+	if (FAL_GROW(s->team, s->team_cap, (size_t)s->teams + 1) < 0)
+		return NULL;
+	struct fal_team *t = fal_calloc(1, sizeof(*t));
+	if (t == NULL)
+		return NULL;
+	uint64_t slowest = fal_slowest(s, NULL);
+	*t = (struct fal_team){ .id = id,
+				.clock = slowest != UINT64_MAX ? slowest : 0,
+				.version = UINT64_MAX };
+	s->team[s->teams++] = t;
+	return t;
+}
+
+/* The part of the data that the fewest teams have. */
+static uint32_t
+least_used_part(const struct fal_sched *s)
+{
+	uint32_t best = 0, least = UINT32_MAX;
+	for (uint32_t p = 0; p < s->grid.parts; p++) {
+		uint32_t n = 0;
+		for (uint32_t i = 0; i < s->teams; i++)
+			n += s->team[i]->part == p && s->team[i]->members > 0;
+		if (n < least) {
+			least = n;
+			best = p;
+		}
+	}
+	return best;
+}
+
+int
+fal_team_join(struct fal_sched *s, struct fal_worker *w)
+{
+	struct fal_team *t = !s->scheme->own && s->teams > 0 ? s->team[0] : NULL;
+	if (t == NULL) {
+		uint32_t part = least_used_part(s);
+		t = fal_team_new(s, s->scheme->own ? w->id : s->scheme->groups ? 1 : 0);
+		if (t == NULL)
+			return FAL_ENOMEM;
+		t->part = part;
+	}
+	w->team = t;
+	t->members += fal_worker_active(w);
+	return FAL_OK;
+}
+
+static void
+free_team(struct fal_sched *s, struct fal_team *t)
+{
+	uint32_t i = 0;
+	while (s->team[i] != t)
+		i++;
+	memmove(s->team + i, s->team + i + 1,
+		(--s->teams - i) * sizeof(struct fal_team *));
+	free(t);
+}
+
+int
+fal_teams_form(struct fal_sched *s)
+{
+	assert(s->rounds == 0);
+	while (s->teams > 0)
+		free(s->team[--s->teams]);
+	s->first = s->version;
+	s->merged_clock = 0;
+	memset(&s->grouping, 0, sizeof(s->grouping));
+	s->grouping.n = 1;
+	s->grouping.at = s->version;
+	for (uint32_t i = 0; i < s->workers; i++) {
+		struct fal_worker *w = &s->worker[i];
+		w->team = NULL;
+		if (!w->gone && fal_team_join(s, w) < 0)
+			return FAL_ENOMEM;
+	}
+	s->stirred = true;
+	return FAL_OK;
+}
+
+int
+fal_team_changed(struct fal_sched *s, struct fal_worker *w, double now)
+{
+	struct fal_team *t = w->team;
+	uint32_t members = 0;
+	if (s->scheme->own)
+		members = fal_worker_active(w);
+	else
+		for (uint32_t i = 0; i < s->workers; i++)
+			members += s->worker[i].team == t &&
+				   fal_worker_active(&s->worker[i]);
+	t->members = members;
+	s->stirred = true;
+	bool alone = s->scheme->own || s->scheme->groups;
+	for (uint32_t i = 0; i < s->rounds && members == 0 && alone;) {
+		struct fal_round *r = s->round[i];
+		struct fal_act end = { .fate = FAL_FATE_ABANDON,
+				       .why = "its worker left" };
+		if (r->team != t)
+			i++;
+		else if (fal_round_end(s, r, end, now) < 0)
+			return FAL_ENOMEM;
+	}
+	if (w->gone) {
+		w->team = NULL;
+		if (s->scheme->own)
+			free_team(s, t);
+	}
+	return s->scheme->changed != NULL ? s->scheme->changed(s, now) : FAL_OK;
+}
+
+/* How many tasks a round of the team gets. */
+static uint32_t
+size_of(const struct fal_sched *s, const struct fal_team *t, uint64_t clock)
+{
+	uint32_t k = fal_grid_tasks(&s->grid, clock);
+	if (!s->scheme->own && !s->scheme->groups)
+		return k;
+	if (s->scheme->groups) {
+		double n = (double)k * t->members / s->active;
+		return n < 1.5 ? 1 : (uint32_t)lround(n);
+	}
+	uint32_t n = s->scheme->among != NULL ? s->scheme->among(s) : s->active;
+	/* Even pieces of what is left of the clock: no small one at its end. */
+	uint32_t left = fal_pool_left(&s->pool, t->part);
+	double pieces = fmax(round((double)left * n / k), 1);
+	return (uint32_t)ceil(left / pieces);
+}
+
+/* Those of the team who have it not are sent the newest version. */
+static int
+pull(struct fal_sched *s, struct fal_team *t)
+{
+	struct fal_worker *one = fal_team_worker(s, t);
+	uint32_t from = one != NULL ? fal_slot(s, one) : 0;
+	uint32_t to = one != NULL ? from + 1 : s->workers;
+	for (uint32_t i = from; i < to; i++) {
+		struct fal_worker *w = &s->worker[i];
+		if (w->team != t || w->version == s->version || !fal_worker_active(w))
+			continue;
+		struct fal_act act = { .kind = FAL_ACT_MODEL, .worker = w->id };
+		w->version = s->version;
+		if (fal_emit(s, act) == NULL)
+			return FAL_ENOMEM;
+	}
+	t->version = s->version;
+	return FAL_OK;
+}
+
+static bool
+may_begin(const struct fal_sched *s, const struct fal_team *t)
+{
+	uint64_t next = fal_pool_next(&s->pool, t->part);
+	return t->members > 0 && t->open < s->scheme->ahead(s) && next < s->allowed &&
+	       next < s->pool.clocks &&
+	       (s->scheme->may_begin == NULL || s->scheme->may_begin(s, t));
+}
+
+static int
+begin(struct fal_sched *s, struct fal_team *t)
+{
+	struct fal_run_of run;
+	bool whole = !s->scheme->own && !s->scheme->groups;
+	uint32_t most = size_of(s, t, fal_pool_next(&s->pool, t->part));
+	if (fal_pool_take(&s->pool, t->part, whole, most, &run) < 0 ||
+	    fal_round_open(s, t, &run) < 0)
+		return FAL_ENOMEM;
+	struct fal_round *r = s->round[s->rounds - 1];
+	if (s->scheme->begin != NULL)
+		s->scheme->begin(s, t, r);
+	if (!whole && r->base != FAL_START_LOCAL && pull(s, t) < 0)
+		return FAL_ENOMEM;
+	return whole && s->scheme->lanes != NULL ? s->scheme->lanes(s) : FAL_OK;
+}
+
+int
+fal_teams_begin(struct fal_sched *s, double now)
+{
+	bool began = false;
+	if (!s->stirred || s->held)
+		return FAL_OK;
+	s->stirred = false;
+	for (uint32_t i = 0; i < s->teams; i++)
+		while (may_begin(s, s->team[i])) {
+			if (begin(s, s->team[i]) < 0)
+				return FAL_ENOMEM;
+			began = true;
+		}
+	for (uint32_t i = 0; i < s->workers && began; i++) {
+		struct fal_worker *w = &s->worker[i];
+		w->no_evals = false;
+		if (fal_worker_active(w))
+			fal_refresh(s, w, now);
+	}
+	return FAL_OK;
+}
