@@ -31,29 +31,35 @@ enum { FAL_SLACK_MAX = 64, FAL_LOCAL_STEPS_MAX = 1024 };
 /* Fields that a scheme does not use are 0.  Defaults are those of falcon-policy(5). */
 struct fal_rule {
 	enum fal_scheme_id scheme;
-	uint32_t slack;    /* s: ssp, flexrr, consgd, dynsgd (3; flexrr 1), epsp (0) */
-	uint32_t backups;  /* b: syncopt; FAL_BACKUPS_AUTO: max(1, 5 % of the workers) */
-	uint32_t groups;   /* G: groups; 0: progressive */
-	uint32_t most;     /* groups, progressive: most groups (g_max) */
-	uint32_t window;   /* groups, progressive: central updates between decisions */
-	bool delta;        /* groups: mode=delta */
-	uint32_t rounds;   /* groups, mode=delta: group updates between pushes (h) */
-	uint32_t helpers;  /* flexrr: helpers of a worker, its next ones in a ring */
-	bool half;         /* flexrr: steal=half, the finisher takes half */
-	double lambda;     /* consgd; 0: 1/M */
-	bool by_updates;   /* dynsgd: staleness=updates instead of version */
-	bool overlap;      /* wbsp: the next local step begins before the push is done */
-	bool slowest;      /* wbsp: publish=slowest, the slowest has pushed, instead of all */
-	uint32_t cap;      /* wbsp: most local steps between two publications */
-	uint32_t steps;    /* local steps of a worker's clock: the delta schemes */
+	uint32_t slack;   /* s: ssp, flexrr, consgd, dynsgd (3; flexrr 1), epsp (0) */
+	uint32_t backups; /* b: syncopt; FAL_BACKUPS_AUTO: max(1, 5 % of the workers) */
+	uint32_t groups;  /* G: groups; 0: progressive */
+	uint32_t most;    /* groups, progressive: most groups (g_max) */
+	uint32_t window;  /* groups, progressive: central updates between decisions */
+	bool delta;       /* groups: mode=delta */
+	uint32_t rounds;  /* groups, mode=delta: group updates between pushes (h) */
+	uint32_t helpers; /* flexrr: helpers of a worker, its next ones in a ring */
+	bool half;        /* flexrr: steal=half, the finisher takes half */
+	double lambda;    /* consgd; 0: 1/M */
+	bool by_updates;  /* dynsgd: staleness=updates instead of version */
+	bool overlap;     /* wbsp: the next local step begins before the push is done */
+	bool slowest; /* wbsp: publish=slowest, the slowest has pushed, instead of all */
+	uint32_t cap; /* wbsp: most local steps between two publications */
+	uint32_t steps; /* local steps of a worker's clock: the delta schemes */
 };
 
 #define FAL_BACKUPS_AUTO UINT32_MAX
 
-/* Reads `text`.  FAL_EINVAL with `diag`: what is wrong, and the value. */
+/* Reads `text`: names, keys and words are lower case, keys stand in any order, each at
+ * most once, nothing is left empty.  A number may be left out, or be its word: `auto` of
+ * syncopt, `progressive` of groups; `max` and `window` belong to progressive groups,
+ * `rounds` and `steps` of groups to mode=delta.
+ * FAL_EINVAL with `diag`: what is wrong, and the value. */
 int fal_rule_parse(const char *text, struct fal_rule *out, struct fal_diag *diag);
 
-/* Appends the shortest text that parses to the same rule: "epsp:2", "dynsgd:3". */
+/* Appends the text of a rule: the number always (but "epsp" for epsp:0), then the keys
+ * that are not at their default.  "epsp:2", "dynsgd:3", "groups:progressive,max=8". Equal
+ * rules give equal texts, and each text parses to its rule. */
 void fal_rule_put(const struct fal_rule *r, struct fal_buf *out);
 
 bool fal_rule_eq(const struct fal_rule *a, const struct fal_rule *b);

@@ -1,0 +1,428 @@
+/* The words of rules: one table of parameters. */
+#include "sched/rule.h"
+
+#include "base/json.h"
+#include "base/parse.h"
+
+#include <stddef.h>
+#include <string.h>
+
+enum { TEXT_MAX = 256 };
+
+static const char *const names[FAL_SCHEMES] = {
+	[FAL_BSP] = "bsp",       [FAL_ASP] = "asp",       [FAL_SSP] = "ssp",
+	[FAL_EPSP] = "epsp",     [FAL_FLEXRR] = "flexrr", [FAL_SYNCOPT] = "syncopt",
+	[FAL_CONSGD] = "consgd", [FAL_DYNSGD] = "dynsgd", [FAL_WBSP] = "wbsp",
+	[FAL_GROUPS] = "groups",
+};
+
+enum kind { NUMBER, REAL, SWITCH };
+enum when { ALWAYS, PROGRESSIVE, DELTA }; /* what a key of groups needs */
+
+struct param {
+	uint32_t schemes; /* who has it: bits of enum fal_scheme_id */
+	const char *key;  /* NULL: the N behind the colon */
+	enum kind kind;
+	enum when when;
+	size_t at;              /* in struct fal_rule */
+	uint32_t min, max, def; /* REAL: 0 < value <= 1 */
+	/* SWITCH: the words for false and true.  NUMBER: word[0] may stand for def. */
+	const char *word[2];
+};
+
+#define BIT(s) (1u << FAL_##s)
+#define AT(field) offsetof(struct fal_rule, field)
+
+static const struct param params[] = {
+	{ BIT(SSP) | BIT(CONSGD) | BIT(DYNSGD),
+	  NULL,
+	  NUMBER,
+	  ALWAYS,
+	  AT(slack),
+	  0,
+	  FAL_SLACK_MAX,
+	  3,
+	  { NULL } },
+	{ BIT(FLEXRR), NULL, NUMBER, ALWAYS, AT(slack), 0, FAL_SLACK_MAX, 1, { NULL } },
+	{ BIT(EPSP), NULL, NUMBER, ALWAYS, AT(slack), 0, FAL_SLACK_MAX, 0, { NULL } },
+	{ BIT(SYNCOPT),
+	  NULL,
+	  NUMBER,
+	  ALWAYS,
+	  AT(backups),
+	  0,
+	  1024,
+	  FAL_BACKUPS_AUTO,
+	  { "auto" } },
+	{ BIT(GROUPS), NULL, NUMBER, ALWAYS, AT(groups), 1, 1024, 0, { "progressive" } },
+	{ BIT(FLEXRR), "helpers", NUMBER, ALWAYS, AT(helpers), 1, 64, 3, { NULL } },
+	{ BIT(FLEXRR), "steal", SWITCH, ALWAYS, AT(half), 0, 1, 0, { "rapid", "half" } },
+	{ BIT(CONSGD), "lambda", REAL, ALWAYS, AT(lambda), 0, 1, 0, { NULL } },
+	{ BIT(DYNSGD),
+	  "staleness",
+	  SWITCH,
+	  ALWAYS,
+	  AT(by_updates),
+	  0,
+	  1,
+	  0,
+	  { "version", "updates" } },
+	{ BIT(WBSP), "overlap", SWITCH, ALWAYS, AT(overlap), 0, 1, 1, { "no", "yes" } },
+	{ BIT(WBSP),
+	  "publish",
+	  SWITCH,
+	  ALWAYS,
+	  AT(slowest),
+	  0,
+	  1,
+	  0,
+	  { "all", "slowest" } },
+	{ BIT(WBSP),
+	  "cap",
+	  NUMBER,
+	  ALWAYS,
+	  AT(cap),
+	  1,
+	  FAL_LOCAL_STEPS_MAX,
+	  16,
+	  { NULL } },
+	{ BIT(GROUPS), "max", NUMBER, PROGRESSIVE, AT(most), 1, 1024, 4, { NULL } },
+	{ BIT(GROUPS),
+	  "window",
+	  NUMBER,
+	  PROGRESSIVE,
+	  AT(window),
+	  1,
+	  100000,
+	  20,
+	  { NULL } },
+	{ BIT(GROUPS), "mode", SWITCH, ALWAYS, AT(delta), 0, 1, 0, { "grad", "delta" } },
+	{ BIT(GROUPS), "rounds", NUMBER, DELTA, AT(rounds), 1, 1024, 1, { NULL } },
+	{ BIT(CONSGD) | BIT(DYNSGD) | BIT(WBSP),
+	  "steps",
+	  NUMBER,
+	  ALWAYS,
+	  AT(steps),
+	  1,
+	  FAL_LOCAL_STEPS_MAX,
+	  1,
+	  { NULL } },
+	{ BIT(GROUPS),
+	  "steps",
+	  NUMBER,
+	  DELTA,
+	  AT(steps),
+	  1,
+	  FAL_LOCAL_STEPS_MAX,
+	  1,
+	  { NULL } },
+};
+
+enum { PARAMS = sizeof(params) / sizeof(params[0]) };
+_Static_assert(PARAMS <= 32, "one bit each");
+
+static bool
+has(const struct param *p, enum fal_scheme_id scheme)
+{
+	return (p->schemes >> scheme & 1) != 0;
+}
+
+static bool
+applies(const struct param *p, const struct fal_rule *r)
+{
+	return p->when == ALWAYS || (p->when == DELTA ? r->delta : r->groups == 0);
+}
+
+/* The value of an integer or a switch. */
+static uint32_t
+get(const struct fal_rule *r, const struct param *p)
+{
+	const char *at = (const char *)r + p->at;
+	if (p->kind == SWITCH)
+		return *(const bool *)at;
+	return *(const uint32_t *)at;
+}
+
+static void
+set(struct fal_rule *r, const struct param *p, uint32_t v)
+{
+	char *at = (char *)r + p->at;
+	if (p->kind == SWITCH)
+		*(bool *)at = v != 0;
+	else
+		*(uint32_t *)at = v;
+}
+
+static double
+get_real(const struct fal_rule *r, const struct param *p)
+{
+	return *(const double *)((const char *)r + p->at);
+}
+
+const char *
+fal_scheme_name(enum fal_scheme_id id)
+{
+	return names[id];
+}
+
+/* ---- reading ------------------------------------------------------------------- */
+
+static int
+no_scheme(const char *name, struct fal_diag *diag)
+{
+	char list[TEXT_MAX];
+	size_t n = 0;
+	for (int i = 0; i < FAL_SCHEMES; i++) {
+		size_t len = strlen(names[i]);
+		memcpy(list + n, names[i], len);
+		memcpy(list + n + len, ", ", 2);
+		n += len + 2;
+	}
+	list[n - 2] = '\0';
+	return fal_diag_set(diag, FAL_EINVAL, "'%s' is not a scheme (%s)", name, list);
+}
+
+/* "ssp: '99' …" or "flexrr: helpers: '99' …": what stands before the value. */
+static int
+bad_value(const struct fal_rule *r, const struct param *p, const char *value,
+	  struct fal_diag *diag)
+{
+	const char *name = names[r->scheme];
+	const char *key = p->key != NULL ? p->key : "";
+	const char *sep = p->key != NULL ? ": " : "";
+	switch (p->kind) {
+	case SWITCH:
+		return fal_diag_set(diag, FAL_EINVAL, "%s: %s: '%s' is neither %s nor %s",
+				    name, key, value, p->word[0], p->word[1]);
+	case REAL:
+		return fal_diag_set(diag, FAL_EINVAL,
+				    "%s: %s: '%s' is not a number above 0, at most 1",
+				    name, key, value);
+	case NUMBER:
+		break;
+	}
+	return fal_diag_set(diag, FAL_EINVAL,
+			    "%s: %s%s'%s' is not a whole number from %u to %u%s%s", name,
+			    key, sep, value, p->min, p->max,
+			    p->word[0] != NULL ? " or " : "",
+			    p->word[0] != NULL ? p->word[0] : "");
+}
+
+static int
+read_value(struct fal_rule *r, const struct param *p, const char *value,
+	   struct fal_diag *diag)
+{
+	uint64_t v = p->def;
+	if (p->kind == REAL) {
+		double x;
+		if (fal_parse_double(value, 0, 1, &x) < 0 || !(x > 0))
+			return bad_value(r, p, value, diag);
+		*(double *)((char *)r + p->at) = x;
+		return FAL_OK;
+	}
+	if (p->kind == SWITCH) {
+		v = strcmp(value, p->word[1]) == 0;
+		if (v == 0 && strcmp(value, p->word[0]) != 0)
+			return bad_value(r, p, value, diag);
+	} else if (p->word[0] == NULL || strcmp(value, p->word[0]) != 0) {
+		if (fal_parse_u64(value, p->min, p->max, &v) < 0)
+			return bad_value(r, p, value, diag);
+	}
+	set(r, p, (uint32_t)v);
+	return FAL_OK;
+}
+
+/* The parameter of this scheme and key (NULL: the number), or NULL. */
+static const struct param *
+find(enum fal_scheme_id scheme, const char *key)
+{
+	for (const struct param *p = params; p < params + PARAMS; p++) {
+		if (!has(p, scheme) || (key == NULL) != (p->key == NULL))
+			continue;
+		if (key == NULL || strcmp(key, p->key) == 0)
+			return p;
+	}
+	return NULL;
+}
+
+/* Reads one KEY=VALUE; `seen` has a bit for each parameter that was set. */
+static int
+read_key(struct fal_rule *r, char *item, uint32_t *seen, struct fal_diag *diag)
+{
+	const char *name = names[r->scheme];
+	char *eq = strchr(item, '=');
+	if (eq == NULL)
+		return fal_diag_set(diag, FAL_EINVAL, "%s: '%s' is not KEY=VALUE", name,
+				    item);
+	*eq = '\0';
+	const struct param *p = find(r->scheme, item);
+	if (p == NULL)
+		return fal_diag_set(diag, FAL_EINVAL, "%s has no '%s' (given as '%s')",
+				    name, item, eq + 1);
+	uint32_t bit = 1u << (p - params);
+	if ((*seen & bit) != 0)
+		return fal_diag_set(diag, FAL_EINVAL, "%s: %s is set twice, now '%s'",
+				    name, item, eq + 1);
+	*seen |= bit;
+	return read_value(r, p, eq + 1, diag);
+}
+
+/* Keys that hang on another one: given where they mean nothing, or left at 0. */
+static int
+read_end(struct fal_rule *r, uint32_t seen, struct fal_diag *diag)
+{
+	for (const struct param *p = params; p < params + PARAMS; p++) {
+		bool given = (seen >> (p - params) & 1) != 0;
+		if (!has(p, r->scheme) || applies(p, r))
+			continue;
+		if (given)
+			return fal_diag_set(diag, FAL_EINVAL,
+					    "%s: %s '%u' has no meaning without %s",
+					    names[r->scheme], p->key, get(r, p),
+					    p->when == DELTA ? "mode=delta"
+							     : "groups:progressive");
+		set(r, p, 0);
+	}
+	return FAL_OK;
+}
+
+/* `text` is taken apart in place. */
+static int
+read_rule(char *text, struct fal_rule *r, struct fal_diag *diag)
+{
+	char *rest = strchr(text, ',');
+	if (rest != NULL)
+		*rest++ = '\0';
+	char *number = strchr(text, ':');
+	if (number != NULL)
+		*number++ = '\0';
+	int scheme = 0;
+	while (scheme < FAL_SCHEMES && strcmp(text, names[scheme]) != 0)
+		scheme++;
+	if (scheme == FAL_SCHEMES)
+		return no_scheme(text, diag);
+	r->scheme = (enum fal_scheme_id)scheme;
+	for (const struct param *p = params; p < params + PARAMS; p++)
+		if (has(p, r->scheme) && p->kind != REAL)
+			set(r, p, p->def);
+	if (number != NULL) {
+		const struct param *p = find(r->scheme, NULL);
+		if (p == NULL)
+			return fal_diag_set(diag, FAL_EINVAL,
+					    "%s takes no number (given as '%s')", text,
+					    number);
+		int err = read_value(r, p, number, diag);
+		if (err < 0)
+			return err;
+	}
+	uint32_t seen = 0;
+	while (rest != NULL) {
+		char *item = rest;
+		rest = strchr(item, ',');
+		if (rest != NULL)
+			*rest++ = '\0';
+		int err = read_key(r, item, &seen, diag);
+		if (err < 0)
+			return err;
+	}
+	return read_end(r, seen, diag);
+}
+
+int
+fal_rule_parse(const char *text, struct fal_rule *out, struct fal_diag *diag)
+{
+	char copy[TEXT_MAX];
+	size_t n = strlen(text);
+	if (n >= sizeof(copy))
+		return fal_diag_set(diag, FAL_EINVAL,
+				    "'%.32s...' is no scheme: longer than %d bytes", text,
+				    TEXT_MAX - 1);
+	memcpy(copy, text, n + 1);
+	struct fal_rule r = { 0 };
+	int err = read_rule(copy, &r, diag);
+	if (err == FAL_OK)
+		*out = r;
+	return err;
+}
+
+/* ---- writing ------------------------------------------------------------------- */
+
+static void
+put_value(const struct fal_rule *r, const struct param *p, struct fal_buf *out)
+{
+	if (p->kind == REAL) {
+		struct fal_buf num = { 0 };
+		fal_json_num(&num, get_real(r, p));
+		if (num.err < 0)
+			out->err = num.err;
+		else
+			fal_put_bytes(out, num.p, num.n);
+		fal_buf_free(&num);
+		return;
+	}
+	uint32_t v = get(r, p);
+	if (p->kind == SWITCH)
+		fal_put_fmt(out, "%s", p->word[v]);
+	else if (p->word[0] != NULL && v == p->def)
+		fal_put_fmt(out, "%s", p->word[0]);
+	else
+		fal_put_fmt(out, "%u", v);
+}
+
+void
+fal_rule_put(const struct fal_rule *r, struct fal_buf *out)
+{
+	fal_put_fmt(out, "%s", names[r->scheme]);
+	for (const struct param *p = params; p < params + PARAMS; p++) {
+		if (!has(p, r->scheme) || !applies(p, r))
+			continue;
+		bool is_default =
+			p->kind == REAL ? !(get_real(r, p) > 0) : get(r, p) == p->def;
+		if (is_default && (p->key != NULL || r->scheme == FAL_EPSP))
+			continue;
+		if (p->key == NULL)
+			fal_put_u8(out, ':');
+		else
+			fal_put_fmt(out, ",%s=", p->key);
+		put_value(r, p, out);
+	}
+}
+
+/* ---- comparing ----------------------------------------------------------------- */
+
+bool
+fal_rule_eq(const struct fal_rule *a, const struct fal_rule *b)
+{
+	if (a->scheme != b->scheme)
+		return false;
+	for (const struct param *p = params; p < params + PARAMS; p++) {
+		if (!has(p, a->scheme))
+			continue;
+		if (p->kind == REAL
+			    ? memcmp(&a->lambda, &b->lambda, sizeof(a->lambda)) != 0
+			    : get(a, p) != get(b, p))
+			return false;
+	}
+	return true;
+}
+
+static bool
+is_bsp(const struct fal_rule *r)
+{
+	switch (r->scheme) {
+	case FAL_BSP:
+		return true;
+	case FAL_SSP:
+	case FAL_EPSP:
+	case FAL_FLEXRR:
+		return r->slack == 0;
+	default:
+		return false;
+	}
+}
+
+bool
+fal_rule_same_model(const struct fal_rule *a, const struct fal_rule *b)
+{
+	return (is_bsp(a) && is_bsp(b)) || fal_rule_eq(a, b);
+}
