@@ -1,10 +1,11 @@
-/* The audit across lines: who joined, the order of clocks, updates, done. */
+/* The audit across lines: who joined, which tasks have ended, what versions are made of,
+ * which scheme holds. */
 #include "trace/audit.h"
 
 #include "base/mem.h"
-#include "trace/ids.h"
+#include "trace/cover.h"
+#include "trace/rules.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,14 +16,22 @@ struct fal_audit {
 	bool have_job;
 	struct fal_trace_job job;
 	struct fal_ids ids; /* that joined; HERE or GONE */
-	uint64_t ledgers;   /* clock that is due */
-	uint64_t updates;   /* clock whose update is due */
+	struct fal_cover cover;
+	struct fal_spans rounds; /* numbers that have been */
+	uint64_t last_round;
+	char text[256]; /* of the scheme */
+	struct fal_rules rules;
+	/* Only shared rounds so far, none abandoned: each is its clock, and `due` next.
+	 */
+	bool plain;
+	uint64_t due;
+	/* Rounds that were applied, in order, and are in no version yet. */
+	struct fal_trace_round *waiting;
+	size_t n_waiting, cap_waiting;
+	uint64_t version; /* the newest */
 	bool done;
-	uint64_t done_version;
-	struct fal_judge_sums sums;
-	uint64_t findings;
-	char **text;
-	size_t n_text, cap_text;
+	struct fal_audit_verdict v; /* sums so far */
+	struct fal_findings f;
 };
 
 struct fal_audit *
@@ -36,45 +45,13 @@ fal_audit_free(struct fal_audit *a)
 {
 	if (a == NULL)
 		return;
-	for (size_t i = 0; i < a->n_text; i++)
-		free(a->text[i]);
-	free(a->text);
+	fal_findings_free(&a->f);
 	fal_ids_free(&a->ids);
+	fal_cover_free(&a->cover);
+	fal_spans_free(&a->rounds);
+	fal_rules_free(&a->rules);
+	free(a->waiting);
 	free(a);
-}
-
-static int
-on_finding(void *arg, const char *text)
-{
-	struct fal_audit *a = arg;
-	a->findings++;
-	if (a->n_text == FAL_AUDIT_TEXTS_MAX)
-		return 0;
-	if (FAL_GROW(a->text, a->cap_text, a->n_text + 1) < 0)
-		return FAL_ENOMEM;
-	char *copy = fal_strdup(text);
-	if (copy == NULL)
-		return FAL_ENOMEM;
-	a->text[a->n_text++] = copy;
-	return 0;
-}
-
-static int __attribute__((format(printf, 2, 3)))
-finding(struct fal_audit *a, const char *fmt, ...)
-{
-	char text[320];
-	va_list ap;
-	va_start(ap, fmt);
-	vsnprintf(text, sizeof(text), fmt, ap);
-	va_end(ap);
-	return on_finding(a, text);
-}
-
-static bool
-joined(void *arg, uint64_t id)
-{
-	const struct fal_audit *a = arg;
-	return id <= UINT32_MAX && fal_ids_get(&a->ids, (uint32_t)id) != NULL;
 }
 
 static int
@@ -83,10 +60,11 @@ take_join(struct fal_audit *a, struct fal_trace_line *l)
 	uint32_t id = (uint32_t)fal_trace_get_u64(l, l->o, "id", UINT32_MAX);
 	if (l->err != 0)
 		return l->err;
-	if (fal_ids_get(&a->ids, id) != NULL)
-		return finding(a, "line %llu: worker %u joined before",
-			       (unsigned long long)l->number, id);
-	return fal_ids_put(&a->ids, id, HERE);
+	if (fal_ids_get(&a->ids, id) == NULL)
+		return fal_ids_put(&a->ids, id, HERE);
+	fal_finding(&a->f, NULL, 0, 0, "line %llu: worker %u joined before",
+		    (unsigned long long)l->number, id);
+	return 0;
 }
 
 static int
@@ -97,22 +75,46 @@ take_leave(struct fal_audit *a, struct fal_trace_line *l)
 		return l->err;
 	size_t *state = fal_ids_get(&a->ids, id);
 	if (state == NULL || *state == GONE)
-		return finding(a, "line %llu: worker %u left, but is not here",
-			       (unsigned long long)l->number, id);
-	*state = GONE;
+		fal_finding(&a->f, NULL, 0, 0,
+			    "line %llu: worker %u left, but is not here",
+			    (unsigned long long)l->number, id);
+	else
+		*state = GONE;
 	return 0;
 }
 
-/* One update a clock is what bsp and epsp (slack 0) do. */
+/* Another scheme begins when nothing of the one before is under way. */
 static int
-take_scheme(struct fal_trace_line *l)
+take_scheme(struct fal_audit *a, struct fal_trace_line *l)
 {
-	const char *s = fal_trace_get_str(l, l->o, "scheme");
-	if (l->err == 0 && strcmp(s, "bsp") != 0 && strcmp(s, "epsp") != 0 &&
-	    strcmp(s, "epsp:0") != 0)
-		return fal_trace_fail(l, FAL_EINVAL,
-				      "scheme: '%.40s' is neither bsp nor epsp", s);
-	return l->err;
+	const char *text = fal_trace_get_str(l, l->o, "scheme");
+	struct fal_trace_scheme s;
+	if (fal_trace_scheme_read(l, text, &s) < 0)
+		return l->err;
+	if (strcmp(text, a->text) == 0)
+		return 0;
+	if (a->n_waiting > 0)
+		fal_finding(&a->f, &a->waiting[0], 0, 0,
+			    "no update before the scheme changes");
+	a->n_waiting = 0;
+	a->plain = a->plain && s.id == FAL_TRACE_EPSP;
+	snprintf(a->text, sizeof(a->text), "%s", text);
+	fal_rules_begin(&a->rules, &s, a->version);
+	return 0;
+}
+
+static int
+take_policy(struct fal_audit *a, struct fal_trace_line *l)
+{
+	if (json_object_get(l->o, "version") != NULL) {
+		uint64_t is = fal_trace_get_u64(l, l->o, "version", FAL_TRACE_NUM_MAX);
+		if (l->err == 0 && is != a->version)
+			fal_finding(&a->f, NULL, 0, 0,
+				    "line %llu: policy: version is %llu, not %llu",
+				    (unsigned long long)l->number, (unsigned long long)is,
+				    (unsigned long long)a->version);
+	}
+	return take_scheme(a, l);
 }
 
 static int
@@ -120,70 +122,209 @@ take_job(struct fal_audit *a, struct fal_trace_line *l)
 {
 	if (a->have_job)
 		return fal_trace_fail(l, FAL_EINVAL, "a second job line");
-	if (take_scheme(l) < 0 || fal_trace_job_read(l, &a->job) < 0)
+	a->plain = true;
+	if (take_scheme(a, l) < 0 || fal_trace_job_read(l, &a->job) < 0)
 		return l->err;
 	a->have_job = true;
-	return 0;
+	return fal_cover_init(&a->cover, &a->job);
 }
 
-/* Is the line for the clock that is due?  A line for a later one counts the clocks
- * between as missing; *due moves behind it. */
+/* Is the round the next one of a plain job, or, if not, could it be?  A later one than
+ * the one that is due counts those between as missing. */
 static bool
-is_due(struct fal_audit *a, struct fal_trace_line *l, uint64_t clock, uint64_t *due)
+is_due(struct fal_audit *a, struct fal_trace_round *r)
 {
-	if (clock >= a->job.clocks)
-		finding(a, "clock %llu: %s: the job has %llu clocks",
-			(unsigned long long)clock, l->ev,
-			(unsigned long long)a->job.clocks);
-	else if (clock < *due)
-		finding(a, "clock %llu: %s again, or out of order",
-			(unsigned long long)clock, l->ev);
-	else {
-		if (clock > *due)
-			finding(a, "clock %llu: no %s before that of clock %llu",
-				(unsigned long long)*due, l->ev,
-				(unsigned long long)clock);
-		*due = clock + 1;
-		return true;
+	const uint64_t tasks = fal_trace_job_tasks(&a->job, r->clock);
+	if (r->clock < a->due || r->round != r->clock) {
+		fal_finding(&a->f, r, 0, 0,
+			    r->round != r->clock ? "it is not the round of its clock"
+						 : "ledger again, or out of order");
+		return false;
 	}
-	return false;
+	if (r->clock > a->due)
+		fal_finding(&a->f, NULL, 0, 0,
+			    "clock %llu: no ledger before that of clock %llu",
+			    (unsigned long long)a->due, (unsigned long long)r->clock);
+	if (r->first != 0 || r->tasks != tasks)
+		fal_finding(&a->f, r, 0, 0,
+			    r->first == 0 ? "tasks is %llu, not %llu"
+					  : "first is %llu, not 0",
+			    (unsigned long long)(r->first == 0 ? r->tasks : r->first),
+			    (unsigned long long)tasks);
+	a->rules.applied += r->clock - a->due;
+	a->due = r->clock + 1;
+	r->first = 0;
+	r->tasks = tasks;
+	return true;
+}
+
+/* Is the round one that may come now, with tasks that its clock has? */
+static bool
+may_come(struct fal_audit *a, struct fal_trace_round *r)
+{
+	if (r->clock >= a->job.clocks) {
+		fal_finding(&a->f, r, 0, 0, "ledger: the job has %llu clocks",
+			    (unsigned long long)a->job.clocks);
+		return false;
+	}
+	if (a->plain && r->end != FAL_TRACE_ABANDONED)
+		return is_due(a, r);
+	a->plain = false;
+	const uint64_t tasks = fal_trace_job_tasks(&a->job, r->clock);
+	if (r->tasks == 0 || r->first >= tasks || r->tasks > tasks - r->first) {
+		fal_finding(&a->f, r, r->first, r->tasks, "the clock has tasks 0-%llu",
+			    (unsigned long long)(tasks - 1));
+		return false;
+	}
+	if (a->rules.scheme.id == FAL_TRACE_EPSP && r->round < a->last_round)
+		fal_finding(&a->f, r, 0, 0, "it ended after round %llu",
+			    (unsigned long long)a->last_round);
+	return true;
+}
+
+/* Its number, and its tasks if it is not abandoned, must not have been before. */
+static int
+judge_once(struct fal_audit *a, const struct fal_trace_round *r)
+{
+	uint64_t twice;
+	int was = fal_spans_add(&a->rounds, r->round, r->round + 1, &twice);
+	if (was == 1)
+		fal_finding(&a->f, r, 0, 0, "ledger again, or out of order");
+	if (was < 0 || r->end == FAL_TRACE_ABANDONED)
+		return was < 0 ? was : 0;
+	was = fal_cover_add(&a->cover, r->clock, r->first, r->tasks, &twice);
+	if (was == 1)
+		fal_finding(&a->f, r, twice, 1, "it ended in an earlier round, too");
+	return was < 0 ? was : 0;
+}
+
+/* The numbers that the job line demands. */
+static void
+judge_head(struct fal_audit *a, struct fal_trace_round *r)
+{
+	const uint64_t samples =
+		fal_trace_range_samples(&a->job, r->clock, r->first, r->tasks);
+	if (r->samples != samples)
+		fal_finding(&a->f, r, 0, 0, "samples is %llu, not %llu",
+			    (unsigned long long)r->samples, (unsigned long long)samples);
+	if (r->blocks != a->job.blocks)
+		fal_finding(&a->f, r, 0, 0, "blocks is %llu, not %llu",
+			    (unsigned long long)r->blocks,
+			    (unsigned long long)a->job.blocks);
+	if (r->has_owner && fal_ids_get(&a->ids, r->owner) == NULL)
+		fal_finding(&a->f, r, 0, 0, "owner: worker %u never joined", r->owner);
+	r->samples = samples;
+}
+
+static int
+wait_for_update(struct fal_audit *a, struct fal_trace_line *l,
+		const struct fal_trace_round *r)
+{
+	if (a->n_waiting == FAL_AUDIT_WAITING_MAX)
+		return fal_trace_fail(l, FAL_ELIMIT,
+				      "round: %zu wait for an update before it",
+				      a->n_waiting);
+	if (FAL_GROW(a->waiting, a->cap_waiting, a->n_waiting + 1) < 0)
+		return FAL_ENOMEM;
+	a->waiting[a->n_waiting++] = *r;
+	return 0;
 }
 
 static int
 take_ledger(struct fal_audit *a, struct fal_trace_line *l)
 {
-	uint64_t clock = fal_trace_get_u64(l, l->o, "clock", FAL_TRACE_NUM_MAX);
-	if (l->err != 0 || !is_due(a, l, clock, &a->ledgers))
+	struct fal_trace_round r;
+	if (fal_trace_round_read(l, &r) < 0 || !may_come(a, &r))
 		return l->err;
-	struct fal_judge_env env = {
-		.job = &a->job,
-		.clock = clock,
-		.joined = joined,
-		.on_finding = on_finding,
-		.arg = a,
-	};
-	return fal_judge_ledger(&env, l, &a->sums);
+	int err = judge_once(a, &r);
+	if (err < 0)
+		return err;
+	judge_head(a, &r);
+	a->last_round = r.round;
+	err = fal_rules_round(&a->rules, &r, a->version, &a->f);
+	if (err == 0 && r.end == FAL_TRACE_APPLIED)
+		err = wait_for_update(a, l, &r);
+	if (err < 0)
+		return err;
+	const struct fal_judge_env env = { &a->job, &r, &a->ids, &a->f };
+	a->v.samples_dropped += r.end == FAL_TRACE_DROPPED ? r.samples : 0;
+	a->v.samples_twice += fal_trace_round_twice(l, &a->job, &r);
+	return fal_judge_ledger(&env, l, &a->v.sums);
+}
+
+/* What the rounds of an update add up to. */
+struct update {
+	uint64_t version, clock, samples, epoch;
+	size_t rounds;
+};
+
+/* The round `number` becomes a part of the version: it is the first that waits. */
+static void
+take_round(struct fal_audit *a, struct update *u, uint64_t number)
+{
+	size_t at = 0;
+	while (at < a->n_waiting && a->waiting[at].round != number)
+		at++;
+	if (at == a->n_waiting) {
+		fal_finding(&a->f, NULL, 0, 0,
+			    "version %llu: round %llu was not applied before, or twice",
+			    (unsigned long long)u->version, (unsigned long long)number);
+		return;
+	}
+	const struct fal_trace_round r = a->waiting[at];
+	char name[FAL_TRACE_ROUND_NAME];
+	for (size_t i = 0; i < at; i++)
+		fal_finding(&a->f, &a->waiting[i], 0, 0, "no update before that of %s",
+			    fal_trace_round_name(&r, name));
+	a->n_waiting -= at + 1;
+	memmove(a->waiting, a->waiting + at + 1, a->n_waiting * sizeof(r));
+	u->samples += r.samples;
+	u->clock = r.clock > u->clock ? r.clock : u->clock;
+	fal_rules_update(&a->rules, &r, u->version, u->rounds, &a->f);
+	fal_stale_add(&a->v.stale, &r, u->version);
+}
+
+/* Reads the rounds of the update, without which it is made of its clock. */
+static void
+take_rounds(struct fal_audit *a, struct fal_trace_line *l, struct update *u,
+	    uint64_t clock)
+{
+	const json_t *v = json_object_get(l->o, "rounds");
+	u->rounds = v == NULL ? 1 : fal_trace_get_len(l, l->o, "rounds");
+	if (v == NULL)
+		take_round(a, u, clock);
+	for (size_t i = 0; v != NULL && i < u->rounds && l->err == 0; i++) {
+		const json_t *n = json_array_get(v, i);
+		if (!json_is_integer(n) || json_integer_value(n) < 0)
+			fal_trace_fail(l, FAL_EFORMAT, "rounds: not whole numbers");
+		else
+			take_round(a, u, (uint64_t)json_integer_value(n));
+	}
+	if (u->rounds == 0)
+		fal_finding(&a->f, NULL, 0, 0, "version %llu is made of no round",
+			    (unsigned long long)u->version);
 }
 
 static int
 take_update(struct fal_audit *a, struct fal_trace_line *l)
 {
-	static const char *const key[] = { "version", "samples", "epoch" };
-	uint64_t clock = fal_trace_get_u64(l, l->o, "clock", FAL_TRACE_NUM_MAX);
-	if (l->err != 0 || !is_due(a, l, clock, &a->updates))
-		return l->err;
-	const uint64_t want[] = { clock + 1, fal_trace_job_samples(&a->job, clock),
-				  fal_trace_job_epoch(&a->job, clock) };
-	for (size_t i = 0; i < 3; i++) {
-		uint64_t is = fal_trace_get_u64(l, l->o, key[i], FAL_TRACE_NUM_MAX);
-		if (l->err != 0 || is == want[i])
-			continue;
-		int err = finding(a, "clock %llu: update: %s is %llu, not %llu",
-				  (unsigned long long)clock, key[i],
-				  (unsigned long long)is, (unsigned long long)want[i]);
-		if (err < 0)
-			return err;
-	}
+	static const char *const key[] = { "version", "clock", "samples", "epoch" };
+	uint64_t is[4];
+	for (size_t i = 0; i < 4; i++)
+		is[i] = fal_trace_get_u64(l, l->o, key[i], FAL_TRACE_NUM_MAX);
+	struct update u = { .version = a->version + 1 };
+	take_rounds(a, l, &u, is[1]);
+	u.epoch = fal_trace_job_epoch(&a->job, u.clock);
+	const uint64_t want[] = { u.version, u.clock, u.samples, u.epoch };
+	for (size_t i = 0; i < 4 && l->err == 0; i++)
+		if (is[i] != want[i])
+			fal_finding(&a->f, NULL, 0, 0,
+				    "clock %llu: update: %s is %llu, not %llu",
+				    (unsigned long long)is[1], key[i],
+				    (unsigned long long)is[i],
+				    (unsigned long long)want[i]);
+	/* After a gap, go on from there. */
+	a->version = is[0] > u.version ? is[0] : u.version;
 	return l->err;
 }
 
@@ -192,70 +333,58 @@ take_done(struct fal_audit *a, struct fal_trace_line *l)
 {
 	if (a->done)
 		return fal_trace_fail(l, FAL_EINVAL, "a second done line");
-	a->done_version = fal_trace_get_u64(l, l->o, "version", FAL_TRACE_NUM_MAX);
+	uint64_t version = fal_trace_get_u64(l, l->o, "version", FAL_TRACE_NUM_MAX);
 	a->done = true;
+	if (l->err == 0 && version != a->version)
+		fal_finding(&a->f, NULL, 0, 0, "done: version is %llu, not %llu",
+			    (unsigned long long)version, (unsigned long long)a->version);
 	return l->err;
 }
 
 int
 fal_audit_line(void *audit, struct fal_trace_line *l)
 {
+	static const struct {
+		const char *ev;
+		int (*take)(struct fal_audit *a, struct fal_trace_line *l);
+	} events[] = {
+		{ "join", take_join },     { "leave", take_leave },
+		{ "policy", take_policy }, { "ledger", take_ledger },
+		{ "update", take_update }, { "done", take_done },
+	};
 	struct fal_audit *a = audit;
 	if (strcmp(l->ev, "job") == 0)
 		return take_job(a, l);
 	if (!a->have_job)
 		return fal_trace_fail(l, FAL_EINVAL, "the first line is not job");
-	if (strcmp(l->ev, "join") == 0)
-		return take_join(a, l);
-	if (strcmp(l->ev, "leave") == 0)
-		return take_leave(a, l);
-	if (strcmp(l->ev, "policy") == 0)
-		return take_scheme(l);
-	if (strcmp(l->ev, "ledger") == 0)
-		return take_ledger(a, l);
-	if (strcmp(l->ev, "update") == 0)
-		return take_update(a, l);
-	if (strcmp(l->ev, "done") == 0)
-		return take_done(a, l);
-	return 0;
-}
-
-/* What only the end can show. */
-static int
-judge_end(struct fal_audit *a)
-{
-	uint64_t most = a->ledgers > a->updates ? a->ledgers : a->updates;
-	uint64_t least = a->ledgers < a->updates ? a->ledgers : a->updates;
-	uint64_t due = a->done ? a->job.clocks : most > 0 ? most - 1 : 0;
 	int err = 0;
-	/* A trace of a running job may end between a clock's ledger and its update. */
-	if (least < due)
-		err = finding(a, "clock %llu: no %s", (unsigned long long)least,
-			      least == a->ledgers ? "ledger" : "update");
-	if (err == 0 && a->done && a->done_version != a->job.clocks)
-		err = finding(a, "done: version is %llu, not %llu",
-			      (unsigned long long)a->done_version,
-			      (unsigned long long)a->job.clocks);
-	return err;
+	for (size_t i = 0; i < sizeof(events) / sizeof(events[0]) && err == 0; i++)
+		if (strcmp(l->ev, events[i].ev) == 0)
+			err = events[i].take(a, l);
+	return err == 0 ? a->f.err : err;
 }
 
 int
 fal_audit_end(struct fal_audit *a, struct fal_audit_verdict *out, struct fal_diag *diag)
 {
+	uint64_t clock, task;
 	if (!a->have_job)
 		return fal_diag_set(diag, FAL_ETRUNC, "1: no job line");
-	int err = judge_end(a);
-	if (err < 0)
-		return fal_diag_set(diag, err, "%s", fal_strerror(err));
-	*out = (struct fal_audit_verdict){
-		.ok = a->findings == 0,
-		.finished = a->done,
-		.clocks = a->ledgers,
-		.of_clocks = a->job.clocks,
-		.sums = a->sums,
-		.findings = a->findings,
-		.text = (const char *const *)a->text,
-		.n_text = a->n_text,
-	};
+	const bool gap = fal_cover_gap(&a->cover, &clock, &task);
+	if (a->done && gap)
+		fal_finding(&a->f, NULL, 0, 0, "clock %llu: task %llu: never ended",
+			    (unsigned long long)clock, (unsigned long long)task);
+	if (a->done && a->n_waiting > 0)
+		fal_finding(&a->f, &a->waiting[0], 0, 0, "no update");
+	if (a->f.err < 0)
+		return fal_diag_set(diag, a->f.err, "%s", fal_strerror(a->f.err));
+	*out = a->v;
+	out->ok = a->f.n == 0;
+	out->finished = a->done;
+	out->clocks = gap ? clock : a->job.clocks;
+	out->of_clocks = a->job.clocks;
+	out->findings = a->f.n;
+	out->text = (const char *const *)a->f.text;
+	out->n_text = a->f.n_text;
 	return 0;
 }

@@ -1,23 +1,32 @@
-/* Proves from a trace that every task of every clock was added exactly once.
+/* Proves from a trace that every task of every clock ended exactly once: that it was
+ * added to the model, or dropped, by the rules of its scheme.
  *
- * Pure: lines in, a verdict out.  The rules are those of falcon-trace(5), section AUDIT;
- * they hold for the schemes bsp and epsp, one update a clock.
+ * Pure: lines in, a verdict out.  The rules are those of falcon-trace(5), section AUDIT.
+ * Memory is bounded: what has ended is kept as runs, and only rounds that are not yet in
+ * a version are kept one by one.
  */
 #ifndef FAL_TRACE_AUDIT_H
 #define FAL_TRACE_AUDIT_H
 
+#include "trace/findings.h"
 #include "trace/judge.h"
+#include "trace/stale.h"
 
 /* Findings kept as text; further ones are only counted. */
-#define FAL_AUDIT_TEXTS_MAX ((size_t)1000)
+#define FAL_AUDIT_TEXTS_MAX FAL_FINDINGS_TEXTS_MAX
+/* Most rounds that wait for their version. */
+#define FAL_AUDIT_WAITING_MAX ((size_t)1 << 18)
 
 struct fal_audit_verdict {
 	bool ok;            /* no findings */
 	bool finished;      /* the trace has a done line */
-	uint64_t clocks;    /* ledger lines */
+	uint64_t clocks;    /* ended, all before them too */
 	uint64_t of_clocks; /* clocks of the whole job */
 	struct fal_judge_sums sums;
-	uint64_t findings; /* all of them */
+	uint64_t samples_dropped; /* of dropped rounds */
+	uint64_t samples_twice;   /* that were computed once more than needed */
+	struct fal_stale stale;   /* of the samples that became a part of a version */
+	uint64_t findings;        /* all of them */
 	const char *const
 		*text; /* the first n_text, each one line without newline, as
 			* "clock 7: task 3: never added"; borrowed from the audit */
@@ -32,8 +41,8 @@ void fal_audit_free(struct fal_audit *a);
 
 /* Takes the next line; `audit` is the struct fal_audit, so this is an on_line of
  * fal_trace_reader_new.  Findings are not errors.  Errors: FAL_EFORMAT, FAL_ELIMIT,
- * FAL_EINVAL (also: the first line is no job line, a second one, a scheme that is
- * neither bsp nor epsp), FAL_ENOMEM. */
+ * FAL_EINVAL (also: the first line is no job line, a second one, an unknown scheme),
+ * FAL_ENOMEM. */
 int fal_audit_line(void *audit, struct fal_trace_line *l);
 
 /* The verdict over the lines so far, after the last one.  FAL_ETRUNC: there was no line;

@@ -21,6 +21,10 @@ fal_trace_job_read(struct fal_trace_line *l, struct fal_trace_job *out)
 		.clocks_per_epoch = fal_trace_get_u64(l, l->o, "clocks_per_epoch",
 						      FAL_TRACE_SAMPLES_MAX),
 		.clocks = fal_trace_get_u64(l, l->o, "clocks", FAL_TRACE_NUM_MAX),
+		.parts = json_object_get(l->o, "parts") == NULL
+				 ? 1
+				 : fal_trace_get_u64(l, l->o, "parts",
+						     FAL_TRACE_PARTS_MAX),
 	};
 	const char *audit = fal_trace_get_str(l, l->o, "audit");
 	if (l->err != 0)
@@ -29,10 +33,10 @@ fal_trace_job_read(struct fal_trace_line *l, struct fal_trace_job *out)
 	if (!j.sums && strcmp(audit, "claims") != 0)
 		return fal_trace_fail(l, FAL_EFORMAT, "audit: neither claims nor sums");
 	if (j.epochs == 0 || j.batch == 0 || j.task == 0 || j.samples == 0 ||
-	    j.blocks == 0)
+	    j.blocks == 0 || j.parts == 0)
 		return fal_trace_fail(
 			l, FAL_EINVAL,
-			"epochs, batch, task, samples, blocks: one of them is 0");
+			"epochs, batch, task, samples, blocks, parts: one of them is 0");
 	if (ceil_div(j.batch, j.task) > FAL_TRACE_TASKS_MAX)
 		return fal_trace_fail(l, FAL_ELIMIT, "batch: more than %llu tasks",
 				      (unsigned long long)FAL_TRACE_TASKS_MAX);
@@ -63,6 +67,18 @@ uint64_t
 fal_trace_job_tasks(const struct fal_trace_job *job, uint64_t c)
 {
 	return ceil_div(fal_trace_job_samples(job, c), job->task);
+}
+
+uint64_t
+fal_trace_range_samples(const struct fal_trace_job *job, uint64_t c, uint64_t first,
+			uint64_t count)
+{
+	uint64_t samples = fal_trace_job_samples(job, c);
+	uint64_t tasks = fal_trace_job_tasks(job, c);
+	if (first >= tasks)
+		return 0;
+	uint64_t end = count < tasks - first ? (first + count) * job->task : samples;
+	return end - first * job->task;
 }
 
 uint64_t

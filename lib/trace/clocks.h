@@ -7,12 +7,14 @@
 /* Limits of what is read, so that no trace makes its reader allocate without bound. */
 #define FAL_TRACE_TASKS_MAX ((uint64_t)1 << 20)   /* of one clock */
 #define FAL_TRACE_BLOCKS_MAX ((uint64_t)1 << 32)  /* of one model */
+#define FAL_TRACE_PARTS_MAX ((uint64_t)1 << 16)   /* of the data */
 #define FAL_TRACE_SAMPLES_MAX ((uint64_t)1 << 40) /* of one epoch */
 
 /* The numbers of the job line, as falcon-trace(5) names them. */
 struct fal_trace_job {
 	uint64_t epochs, batch, task, samples, blocks, clocks_per_epoch, clocks;
-	bool sums; /* audit = sums */
+	uint64_t parts; /* of the data; 1 if the line has none */
+	bool sums;      /* audit = sums */
 };
 
 /* Reads the line (ev = job); its own numbers must agree with each other.  Returns 0 or
@@ -23,6 +25,10 @@ int fal_trace_job_read(struct fal_trace_line *l, struct fal_trace_job *out);
 uint64_t fal_trace_job_samples(const struct fal_trace_job *job, uint64_t c);
 /* The tasks of clock c < clocks: the last one may be shorter. */
 uint64_t fal_trace_job_tasks(const struct fal_trace_job *job, uint64_t c);
+/* The samples of tasks first … first+count-1 of clock c < clocks; tasks that it has not
+ * have none. */
+uint64_t fal_trace_range_samples(const struct fal_trace_job *job, uint64_t c,
+				 uint64_t first, uint64_t count);
 /* The epoch of clock c < clocks, from 1. */
 uint64_t fal_trace_job_epoch(const struct fal_trace_job *job, uint64_t c);
 

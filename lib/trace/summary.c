@@ -109,43 +109,88 @@ get_tasks(struct fal_trace_line *l, const char *key)
 	return fal_trace_get_u64(l, l->o, key, FAL_TRACE_TASKS_MAX);
 }
 
-/* The clock of the line, one of the job's. */
-static uint64_t
-get_clock(struct fal_summary *s, struct fal_trace_line *l)
+/* The mean samples of a task of the clock; of any, for a mark that is no clock. */
+static double
+task_samples(const struct fal_summary *s, uint64_t clock)
 {
-	return fal_trace_get_u64(l, l->o, "clock", s->job.clocks - 1);
+	const struct fal_trace_job *j = &s->job;
+	if (clock < j->clocks)
+		return (double)fal_trace_job_samples(j, clock) /
+		       (double)fal_trace_job_tasks(j, clock);
+	return (double)j->task;
+}
+
+static void
+take_spent(struct fal_summary_worker *w, struct fal_trace_line *l)
+{
+	const bool has_late = json_object_get(l->o, "late") != NULL;
+	const struct fal_summary_spent at = {
+		.compute = get_seconds(l, "compute"),
+		.push = get_seconds(l, "push"),
+		.pull = get_seconds(l, "pull"),
+		.wait = get_seconds(l, "wait"),
+		.late = has_late ? get_seconds(l, "late") : 0,
+	};
+	if (l->err != 0)
+		return;
+	w->spent.compute += at.compute;
+	w->spent.push += at.push;
+	w->spent.pull += at.pull;
+	w->spent.wait += at.wait;
+	w->spent.late += at.late;
+	w->load.clocks++;
+	w->load.push += at.push;
+	w->load.pull += at.pull;
+}
+
+/* The marks of the line: its clock, its round if it has one, how stale it was. */
+static uint64_t
+take_marks(struct fal_summary *s, struct fal_summary_worker *w, struct fal_trace_line *l)
+{
+	const bool has_round = json_object_get(l->o, "round") != NULL;
+	uint64_t clock = fal_trace_get_u64(l, l->o, "clock", FAL_TRACE_NUM_MAX);
+	uint64_t stale = fal_trace_get_u64(l, l->o, "staleness", FAL_TRACE_NUM_MAX);
+	uint64_t round = 0;
+	if (has_round)
+		round = fal_trace_get_u64(l, l->o, "round", FAL_TRACE_NUM_MAX);
+	if (!has_round && l->err == 0 && clock >= s->job.clocks)
+		fal_trace_fail(l, FAL_ELIMIT, "clock: %llu is above %llu",
+			       (unsigned long long)clock,
+			       (unsigned long long)(s->job.clocks - 1));
+	if (l->err != 0)
+		return 0;
+	s->last_clock = clock > s->last_clock ? clock : s->last_clock;
+	w->last_clock = clock > w->last_clock ? clock : w->last_clock;
+	w->own_rounds = has_round;
+	w->last_round = round;
+	w->stale_sum += stale;
+	w->stale_max = stale > w->stale_max ? stale : w->stale_max;
+	return clock;
 }
 
 static int
 take_clock(struct fal_summary *s, struct fal_trace_line *l)
 {
 	struct fal_summary_worker *w = row_of(s, l);
-	uint64_t clock = get_clock(s, l), done = get_tasks(l, "done");
-	uint64_t lost = get_tasks(l, "lost"), in = get_tasks(l, "in");
-	uint64_t out = get_tasks(l, "out");
-	uint64_t lanes = fal_trace_get_u64(l, l->o, "lanes", UINT32_MAX);
-	double compute = get_seconds(l, "compute"), push = get_seconds(l, "push");
-	double pull = get_seconds(l, "pull"), wait = get_seconds(l, "wait");
-	double task_s = get_seconds(l, "task_s"), ran = (double)(done + lost);
+	const uint64_t done = get_tasks(l, "done"), lost = get_tasks(l, "lost");
+	const uint64_t in = get_tasks(l, "in"), out = get_tasks(l, "out");
+	const uint64_t cloned = get_tasks(l, "cloned"), share = get_tasks(l, "share");
+	const uint64_t lanes = fal_trace_get_u64(l, l->o, "lanes", UINT32_MAX);
+	const double task_s = get_seconds(l, "task_s"), ran = (double)(done + lost);
 	if (l->err != 0)
 		return l->err;
-	if (clock > s->last_clock)
-		s->last_clock = clock;
-	if (clock > w->last_clock)
-		w->last_clock = clock;
+	const uint64_t clock = take_marks(s, w, l);
+	take_spent(w, l);
+	if (l->err != 0)
+		return l->err;
 	w->lanes = lanes;
+	w->share = share;
 	w->done += done;
 	w->in += in;
 	w->out += out;
-	w->samples += (double)done * (double)fal_trace_job_samples(&s->job, clock) /
-		      (double)fal_trace_job_tasks(&s->job, clock);
-	w->compute += compute;
-	w->push += push;
-	w->pull += pull;
-	w->wait += wait;
-	w->load.clocks++;
-	w->load.push += push;
-	w->load.pull += pull;
+	w->cloned += cloned;
+	w->lost += lost;
+	w->samples += (double)done * task_samples(s, clock);
 	if (lanes == 0 || w->cores == 0)
 		return 0;
 	w->load.tasks += done + lost;
@@ -155,25 +200,63 @@ take_clock(struct fal_summary *s, struct fal_trace_line *l)
 	return 0;
 }
 
-/* The row of the epoch, which is the last one or a new one behind it. */
+/* The tasks of the rows of the array `key`, which end in [first, count]. */
+static uint64_t
+sum_tasks(struct fal_trace_line *l, const char *key, size_t width)
+{
+	uint64_t sum = 0, row[4];
+	size_t n = fal_trace_get_len(l, l->o, key);
+	for (size_t i = 0; i < n && l->err == 0; i++) {
+		fal_trace_get_row(l, l->o, key, i, width, row);
+		sum += row[width - 1];
+	}
+	return sum;
+}
+
+static int
+take_ledger(struct fal_summary *s, struct fal_trace_line *l)
+{
+	struct fal_trace_round r;
+	if (fal_trace_round_read(l, &r) < 0)
+		return l->err;
+	if (r.clock >= s->job.clocks)
+		return fal_trace_fail(l, FAL_ELIMIT, "clock: %llu is above %llu",
+				      (unsigned long long)r.clock,
+				      (unsigned long long)(s->job.clocks - 1));
+	size_t *owner = r.has_owner ? fal_ids_get(&s->ids, r.owner) : NULL;
+	s->moved += sum_tasks(l, "move", 4);
+	s->cloned += sum_tasks(l, "clone", 3);
+	s->twice += fal_trace_round_twice(l, &s->job, &r);
+	s->ended += r.end != FAL_TRACE_ABANDONED ? r.tasks : 0;
+	if (r.end == FAL_TRACE_DROPPED) {
+		s->dropped += r.samples;
+		if (owner != NULL)
+			s->worker[*owner].dropped++;
+	}
+	/* It changes the version behind the newest, or one still later. */
+	if (r.end == FAL_TRACE_APPLIED)
+		fal_stale_add(&s->stale, &r, r.version + 1 + r.updates);
+	return l->err;
+}
+
+/* The row of the epoch, which is there or a new one: updates of two epochs may mix. */
 static struct fal_summary_epoch *
 epoch_for(struct fal_summary *s, struct fal_trace_line *l, uint64_t epoch)
 {
-	double begin = s->n_epoch > 0 ? s->epoch[s->n_epoch - 1].end : 0;
-	if (s->n_epoch > 0 && s->epoch[s->n_epoch - 1].epoch == epoch)
-		return &s->epoch[s->n_epoch - 1];
-	if (s->n_epoch > 0 && s->epoch[s->n_epoch - 1].epoch > epoch) {
-		fal_trace_fail(l, FAL_EINVAL, "epoch: %llu again",
-			       (unsigned long long)epoch);
-		return NULL;
-	}
+	size_t at = s->n_epoch;
+	while (at > 0 && s->epoch[at - 1].epoch > epoch)
+		at--;
+	if (at > 0 && s->epoch[at - 1].epoch == epoch)
+		return &s->epoch[at - 1];
+	double begin = at > 0 ? s->epoch[at - 1].end : 0;
 	if (FAL_GROW(s->epoch, s->cap_epoch, s->n_epoch + 1) < 0) {
 		fal_trace_fail(l, FAL_ENOMEM, "%s", fal_strerror(FAL_ENOMEM));
 		return NULL;
 	}
-	s->epoch[s->n_epoch] =
-		(struct fal_summary_epoch){ .epoch = epoch, .begin = begin };
-	return &s->epoch[s->n_epoch++];
+	memmove(&s->epoch[at + 1], &s->epoch[at], (s->n_epoch - at) * sizeof(*s->epoch));
+	s->epoch[at] = (struct fal_summary_epoch){ .epoch = epoch, .begin = begin };
+	s->n_epoch++;
+	return &s->epoch[at];
 }
 
 /* A loss is null in the trace when it is not finite. */
@@ -188,7 +271,7 @@ get_loss(struct fal_trace_line *l)
 static int
 take_update(struct fal_summary *s, struct fal_trace_line *l)
 {
-	uint64_t clock = get_clock(s, l);
+	uint64_t clock = fal_trace_get_u64(l, l->o, "clock", s->job.clocks - 1);
 	uint64_t version = fal_trace_get_u64(l, l->o, "version", FAL_TRACE_NUM_MAX);
 	uint64_t samples = fal_trace_get_u64(l, l->o, "samples", FAL_TRACE_SAMPLES_MAX);
 	double loss = get_loss(l);
@@ -198,14 +281,20 @@ take_update(struct fal_summary *s, struct fal_trace_line *l)
 		epoch_for(s, l, fal_trace_job_epoch(&s->job, clock));
 	if (e == NULL)
 		return l->err;
-	e->clocks++;
+	e->updates++;
 	e->samples += samples;
 	e->loss_sum += loss * (double)samples;
 	e->end = l->t;
+	s->part = s->part || (s->n_tick == 0 && version != 1);
+	s->samples += samples;
 	s->version = version;
 	s->loss = loss;
-	s->tick[s->n_tick++ % (FAL_SUMMARY_RATE_CLOCKS + 1)] =
-		(struct fal_summary_tick){ .t = l->t, .samples = samples };
+	s->next_clock = clock + 1 > s->next_clock ? clock + 1 : s->next_clock;
+	s->tick[s->n_tick++ % (FAL_SUMMARY_RATE_UPDATES + 1)] = (struct fal_summary_tick){
+		.t = l->t,
+		.clocks = (double)samples / (double)fal_trace_job_samples(&s->job, clock),
+		.samples = samples,
+	};
 	return 0;
 }
 
@@ -238,13 +327,14 @@ fal_summary_line(void *summary, struct fal_trace_line *l)
 	} events[] = {
 		{ "join", take_join },   { "leave", take_leave },
 		{ "clock", take_clock }, { "update", take_update },
-		{ "eval", take_eval },
+		{ "eval", take_eval },   { "ledger", take_ledger },
 	};
 	struct fal_summary *s = summary;
 	if (strcmp(l->ev, "job") == 0)
 		return take_job(s, l);
 	if (!s->have_job)
 		return fal_trace_fail(l, FAL_EINVAL, "the first line is not job");
+	s->seconds = l->t;
 	if (strcmp(l->ev, "policy") == 0)
 		get_copy(l, "scheme", &s->scheme);
 	if (strcmp(l->ev, "done") == 0)
@@ -261,19 +351,52 @@ fal_summary_line(void *summary, struct fal_trace_line *l)
 static void
 rates(struct fal_summary *s)
 {
-	const uint64_t ring = FAL_SUMMARY_RATE_CLOCKS + 1;
+	const uint64_t ring = FAL_SUMMARY_RATE_UPDATES + 1;
 	uint64_t n = s->n_tick < ring ? s->n_tick : ring;
 	if (n < 2)
 		return;
 	uint64_t oldest = s->n_tick - n;
-	double samples = 0;
-	for (uint64_t i = oldest + 1; i < s->n_tick; i++)
+	double samples = 0, clocks = 0;
+	for (uint64_t i = oldest + 1; i < s->n_tick; i++) {
 		samples += (double)s->tick[i % ring].samples;
+		clocks += s->tick[i % ring].clocks;
+	}
 	double seconds = s->tick[(s->n_tick - 1) % ring].t - s->tick[oldest % ring].t;
 	if (!(seconds > 0))
 		return;
-	s->clocks_s = (double)(n - 1) / seconds;
+	s->updates_s = (double)(n - 1) / seconds;
+	s->clocks_s = clocks / seconds;
 	s->samples_s = samples / seconds;
+}
+
+/* Clocks by the tasks that have ended; where the first of these are not in the trace, up
+ * to the newest that an update has. */
+static void
+progress(struct fal_summary *s)
+{
+	const struct fal_trace_job *j = &s->job;
+	const uint64_t most = fal_trace_job_tasks(j, 0), n = j->clocks_per_epoch;
+	const uint64_t epoch = (n - 1) * most + fal_trace_job_tasks(j, n - 1);
+	if (s->part || s->ended == 0) {
+		s->clocks = s->next_clock;
+		return;
+	}
+	s->clocks = s->ended / epoch * n + s->ended % epoch / most;
+	if (s->clocks > j->clocks)
+		s->clocks = j->clocks;
+}
+
+static void
+spent(struct fal_summary *s)
+{
+	for (size_t i = 0; i < s->n_worker; i++) {
+		const struct fal_summary_spent *w = &s->worker[i].spent;
+		s->spent.compute += w->compute;
+		s->spent.push += w->push;
+		s->spent.pull += w->pull;
+		s->spent.wait += w->wait;
+		s->spent.late += w->late;
+	}
 }
 
 static void
@@ -281,7 +404,9 @@ capacity(struct fal_summary *s)
 {
 	for (size_t i = 0; i < s->n_worker; i++) {
 		const struct fal_summary_worker *w = &s->worker[i];
-		if (w->last_clock + 1 < s->last_clock || !(w->core_s > 0) || w->done == 0)
+		const bool told =
+			w->own_rounds ? !w->left : w->last_clock + 1 >= s->last_clock;
+		if (!told || !(w->core_s > 0) || w->done == 0)
 			continue;
 		uint64_t cores = w->lanes_max < w->cores ? w->lanes_max : w->cores;
 		double per_task = w->samples / (double)w->done;
@@ -335,6 +460,8 @@ fal_summary_end(struct fal_summary *s, struct fal_diag *diag)
 	if (!s->have_job)
 		return fal_diag_set(diag, FAL_ETRUNC, "1: no job line");
 	rates(s);
+	progress(s);
+	spent(s);
 	capacity(s);
 	numerics(s);
 	int err = classes(s);

@@ -8,23 +8,35 @@
 #include "trace/classify.h"
 #include "trace/clocks.h"
 #include "trace/ids.h"
+#include "trace/stale.h"
 
-/* Clocks that the job's rate is taken over. */
-#define FAL_SUMMARY_RATE_CLOCKS 100
+/* Updates that the job's rates are taken over. */
+#define FAL_SUMMARY_RATE_UPDATES 100
+
+/* Where wall time went, in seconds; `late` is beside it. */
+struct fal_summary_spent {
+	double compute, push, pull, wait, late;
+};
 
 /* A worker by name: a session that joins after an earlier one of that name has left
  * continues its row. */
 struct fal_summary_worker {
 	char *name, *fingerprint;
-	bool left;                        /* its last session has ended */
-	uint64_t lanes_max;               /* that it may run */
-	uint64_t cores;                   /* that it has */
-	uint64_t lanes;                   /* that it ran last */
-	uint64_t last_clock;              /* that it told of */
-	uint64_t done, in, out;           /* tasks: claims won, moved to it, moved away */
-	double samples;                   /* of its done tasks */
-	double compute, push, pull, wait; /* seconds */
-	double core_s;                    /* sum over its tasks of core seconds */
+	bool left;              /* its last session has ended */
+	uint64_t lanes_max;     /* that it may run */
+	uint64_t cores;         /* that it has */
+	uint64_t lanes;         /* that it ran last */
+	uint64_t share;         /* that it was granted last */
+	uint64_t last_clock;    /* that it told of */
+	uint64_t last_round;    /* of its own, if own_rounds */
+	bool own_rounds;        /* it told of them */
+	uint64_t done, in, out; /* tasks: claims won, moved to it, moved away */
+	uint64_t cloned, lost;  /* tasks: clones that it ran, claims that lost */
+	uint64_t dropped;       /* rounds of its own that were dropped */
+	double samples;         /* of its done tasks */
+	struct fal_summary_spent spent;
+	uint64_t stale_sum, stale_max; /* updates, over its lines; load.clocks of them */
+	double core_s;                 /* sum over its tasks of core seconds */
 	struct fal_trace_load load;
 	struct fal_trace_class verdict;
 	bool differs; /* its fingerprint is not that of most workers */
@@ -32,7 +44,7 @@ struct fal_summary_worker {
 
 struct fal_summary_epoch {
 	uint64_t epoch; /* from 1 */
-	uint64_t clocks, samples;
+	uint64_t updates, samples;
 	double loss_sum;   /* loss · samples */
 	double begin, end; /* seconds of the job */
 	bool judged;
@@ -50,23 +62,34 @@ struct fal_summary {
 	struct fal_summary_epoch *epoch;
 	size_t n_epoch, cap_epoch;
 	uint64_t version; /* the last */
-	double loss;      /* of the last update */
+	double seconds;   /* of the last line */
+	/* Samples that became a part of a version, that were dropped, that were computed
+	 * once more than needed; tasks that were moved, cloned. */
+	uint64_t samples, dropped, twice, moved, cloned;
+	struct fal_stale stale; /* of the samples of rounds that were applied */
+	double loss;            /* of the last update */
 	bool judged;
 	double accuracy; /* of the last evaluation, if judged */
 	uint64_t judged_epoch;
 
 	/* Set by fal_summary_end. */
-	double clocks_s, samples_s; /* a second, over the last clocks; 0: too few */
-	double capacity;            /* samples a second; 0: not known */
-	bool identical;             /* all fingerprints are equal */
+	uint64_t clocks; /* that have ended, by their tasks */
+	/* A second, over the last updates; 0: too few. */
+	double clocks_s, samples_s, updates_s;
+	double capacity;                /* samples a second; 0: not known */
+	bool identical;                 /* all fingerprints are equal */
+	struct fal_summary_spent spent; /* of all workers */
 
 	/* Private. */
-	struct fal_ids ids; /* session → index of worker */
-	uint64_t last_clock;
+	struct fal_ids ids;  /* session → index of worker */
+	uint64_t last_clock; /* of clock lines */
+	uint64_t next_clock; /* behind the newest of an update */
+	uint64_t ended;      /* tasks of rounds that were applied or dropped */
+	bool part;           /* the trace begins in mid-job */
 	struct fal_summary_tick {
-		double t;
+		double t, clocks;
 		uint64_t samples;
-	} tick[FAL_SUMMARY_RATE_CLOCKS + 1]; /* the last updates, a ring */
+	} tick[FAL_SUMMARY_RATE_UPDATES + 1]; /* the last updates, a ring */
 	uint64_t n_tick;
 };
 
@@ -74,9 +97,10 @@ struct fal_summary {
  * fal_trace_reader_new.  Errors: FAL_EFORMAT, FAL_ELIMIT, FAL_EINVAL, FAL_ENOMEM. */
 int fal_summary_line(void *summary, struct fal_trace_line *l);
 
-/* Derives what needs all lines: classes, rates, numerics, and the capacity
+/* Derives what needs all lines: clocks, classes, rates, numerics, and the capacity
  *	Σ min(lanes_max, cores) · samples a core-second,
- * over the workers that told of one of the last two clocks.
+ * over the workers that told of one of the last two clocks, or have rounds of their own
+ * and have not left.
  * FAL_ETRUNC: there was no line; FAL_ENOMEM. */
 int fal_summary_end(struct fal_summary *s, struct fal_diag *diag);
 

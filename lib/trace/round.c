@@ -1,0 +1,119 @@
+/* The head of a ledger line. */
+#include "trace/round.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* The string `key` as its place in `names`; the first if it is not there. */
+static int
+get_word(struct fal_trace_line *l, const char *key, const char *const *names, int n)
+{
+	if (json_object_get(l->o, key) == NULL)
+		return 0;
+	const char *v = fal_trace_get_str(l, l->o, key);
+	for (int i = 0; l->err == 0 && i < n; i++)
+		if (strcmp(v, names[i]) == 0)
+			return i;
+	fal_trace_fail(l, FAL_EFORMAT, "%s: '%.40s'", key, v);
+	return 0;
+}
+
+/* The whole number `key`, if it is there; `*has` says whether. */
+static uint64_t
+get_if(struct fal_trace_line *l, const json_t *o, const char *key, uint64_t max,
+       bool *has)
+{
+	*has = json_object_get(o, key) != NULL;
+	return *has ? fal_trace_get_u64(l, o, key, max) : 0;
+}
+
+static void
+read_stale(struct fal_trace_line *l, struct fal_trace_round *r)
+{
+	const json_t *o = json_object_get(l->o, "stale");
+	bool has_rank;
+	r->has_stale = o != NULL;
+	if (o == NULL)
+		return;
+	if (!json_is_object(o)) {
+		fal_trace_fail(l, FAL_EFORMAT, "stale: not an object");
+		return;
+	}
+	r->clocks = fal_trace_get_u64(l, o, "clocks", FAL_TRACE_NUM_MAX);
+	r->updates = fal_trace_get_u64(l, o, "updates", FAL_TRACE_NUM_MAX);
+	r->rank = get_if(l, o, "rank", FAL_TRACE_NUM_MAX, &has_rank);
+	if (l->err == 0 && has_rank && r->rank == 0)
+		fal_trace_fail(l, FAL_EFORMAT, "stale.rank: 0");
+}
+
+int
+fal_trace_round_read(struct fal_trace_line *l, struct fal_trace_round *out)
+{
+	static const char *const ends[] = { "applied", "dropped", "abandoned" };
+	static const char *const kinds[] = { "grad", "delta" };
+	struct fal_trace_round r = {
+		.clock = fal_trace_get_u64(l, l->o, "clock", FAL_TRACE_NUM_MAX),
+		.tasks = fal_trace_get_u64(l, l->o, "tasks", FAL_TRACE_NUM_MAX),
+		.samples = fal_trace_get_u64(l, l->o, "samples", FAL_TRACE_NUM_MAX),
+		.version = fal_trace_get_u64(l, l->o, "version", FAL_TRACE_NUM_MAX),
+		.blocks = fal_trace_get_u64(l, l->o, "blocks", FAL_TRACE_NUM_MAX),
+		.end = (enum fal_trace_end)get_word(l, "end", ends, 3),
+		.delta = get_word(l, "kind", kinds, 2) == 1,
+		.weight = 1,
+	};
+	bool has;
+	r.round = get_if(l, l->o, "round", FAL_TRACE_NUM_MAX, &has);
+	if (!has)
+		r.round = r.clock;
+	r.first = get_if(l, l->o, "first", FAL_TRACE_NUM_MAX, &has);
+	r.owner = (uint32_t)get_if(l, l->o, "owner", UINT32_MAX, &r.has_owner);
+	r.group = get_if(l, l->o, "group", UINT32_MAX, &r.has_group);
+	r.slot = get_if(l, l->o, "slot", FAL_TRACE_NUM_MAX, &r.has_slot);
+	if (json_object_get(l->o, "weight") != NULL)
+		r.weight = fal_trace_get_f64(l, l->o, "weight");
+	read_stale(l, &r);
+	if (l->err == 0)
+		*out = r;
+	return l->err;
+}
+
+/* The samples of the ranges of rows [.., first, count] of the array `key` of `o`. */
+static uint64_t
+samples_of(struct fal_trace_line *l, const struct fal_trace_job *job, uint64_t clock,
+	   const json_t *o, const char *key, size_t width)
+{
+	uint64_t sum = 0, v[3];
+	size_t n = fal_trace_get_len(l, o, key);
+	for (size_t i = 0; i < n && l->err == 0; i++) {
+		fal_trace_get_row(l, o, key, i, width, v);
+		sum += fal_trace_range_samples(job, clock, v[width - 2], v[width - 1]);
+	}
+	return sum;
+}
+
+uint64_t
+fal_trace_round_twice(struct fal_trace_line *l, const struct fal_trace_job *job,
+		      const struct fal_trace_round *r)
+{
+	uint64_t sum = samples_of(l, job, r->clock, l->o, "lost", 3);
+	size_t n = fal_trace_get_len(l, l->o, "contrib");
+	for (size_t i = 0; i < n && l->err == 0; i++) {
+		const json_t *c = json_array_get(json_object_get(l->o, "contrib"), i);
+		if (json_object_get(c, "fills") != NULL || r->end == FAL_TRACE_ABANDONED)
+			sum += samples_of(l, job, r->clock, c, "tasks", 2);
+	}
+	return sum;
+}
+
+const char *
+fal_trace_round_name(const struct fal_trace_round *r,
+		     char out[static FAL_TRACE_ROUND_NAME])
+{
+	if (r->round == r->clock && !r->has_owner && !r->has_group)
+		snprintf(out, FAL_TRACE_ROUND_NAME, "clock %llu",
+			 (unsigned long long)r->clock);
+	else
+		snprintf(out, FAL_TRACE_ROUND_NAME, "round %llu of clock %llu",
+			 (unsigned long long)r->round, (unsigned long long)r->clock);
+	return out;
+}

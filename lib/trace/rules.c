@@ -1,0 +1,172 @@
+/* The schemes' promises. */
+#include "trace/rules.h"
+
+#include "base/mem.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* How far a weight may be off: it is written with at most 17 digits. */
+#define WEIGHT_TOLERANCE 1e-6
+
+void
+fal_rules_begin(struct fal_rules *s, const struct fal_trace_scheme *scheme,
+		uint64_t newest)
+{
+	s->scheme = *scheme;
+	s->base = newest;
+	s->applied = 0;
+	s->slots = 0;
+	s->newest = 0;
+}
+
+void
+fal_rules_free(struct fal_rules *s)
+{
+	free(s->slot);
+	*s = (struct fal_rules){ 0 };
+}
+
+uint64_t
+fal_rules_version(const struct fal_rules *s)
+{
+	uint64_t slack = s->scheme.slack;
+	return s->base + (s->applied > slack ? s->applied - slack : 0);
+}
+
+/* Whose it is, and what it sums up. */
+static void
+judge_kind(const struct fal_rules *s, const struct fal_trace_round *r,
+	   struct fal_findings *f)
+{
+	const bool shared = s->scheme.id == FAL_TRACE_EPSP;
+	const bool group = s->scheme.id == FAL_TRACE_GROUPS;
+	if (r->has_owner != (!shared && !group))
+		fal_finding(f, r, 0, 0, r->has_owner ? "worker %u owns it" : "no owner",
+			    r->owner);
+	if (r->has_group != group)
+		fal_finding(f, r, 0, 0, r->has_group ? "it is of a group" : "no group");
+	if (r->delta != s->scheme.delta)
+		fal_finding(f, r, 0, 0, "kind is %s", r->delta ? "delta" : "grad");
+	if (shared && r->end == FAL_TRACE_DROPPED)
+		fal_finding(f, r, r->first, r->tasks, "dropped");
+}
+
+/* The factor that a change of weights counts by. */
+static void
+judge_weight(const struct fal_rules *s, const struct fal_trace_round *r,
+	     struct fal_findings *f)
+{
+	double want = r->weight;
+	if (!r->delta)
+		want = 1;
+	else if (s->scheme.id == FAL_TRACE_CONSGD && s->scheme.lambda > 0)
+		want = s->scheme.lambda;
+	else if (s->scheme.id == FAL_TRACE_DYNSGD && s->scheme.by_updates)
+		want = 1 / ((double)r->updates + 1);
+	if (!(r->weight > 0 && r->weight <= 1))
+		fal_finding(f, r, 0, 0, "weight is %g", r->weight);
+	else if (fabs(r->weight - want) > WEIGHT_TOLERANCE)
+		fal_finding(f, r, 0, 0, "weight is %g, not %g", r->weight, want);
+}
+
+/* The open slot of the round, or NULL: no memory.  Slots so old that nobody can bring
+ * anything for them any more are forgotten: workers may have left. */
+static struct fal_slot *
+slot_of(struct fal_rules *s, uint64_t slot)
+{
+	size_t kept = 0, at = SIZE_MAX;
+	for (size_t i = 0; i < s->slots; i++) {
+		if (s->slot[i].slot + s->scheme.slack + 1 < s->newest)
+			continue;
+		if (s->slot[i].slot == slot)
+			at = kept;
+		s->slot[kept++] = s->slot[i];
+	}
+	s->slots = kept;
+	if (at != SIZE_MAX)
+		return &s->slot[at];
+	if (FAL_GROW(s->slot, s->cap, s->slots + 1) < 0)
+		return NULL;
+	s->slot[s->slots] = (struct fal_slot){ .slot = slot };
+	return &s->slot[s->slots++];
+}
+
+/* dynsgd by version: the rounds of a slot arrive as 1, 2, … */
+static int
+judge_rank(struct fal_rules *s, const struct fal_trace_round *r, struct fal_findings *f)
+{
+	if (r->slot > s->newest)
+		s->newest = r->slot;
+	if (!r->has_slot || r->slot + s->scheme.slack + 1 < s->newest) {
+		fal_finding(f, r, 0, 0, r->has_slot ? "slot %llu is too old" : "no slot",
+			    (unsigned long long)r->slot);
+		return 0;
+	}
+	struct fal_slot *at = slot_of(s, r->slot);
+	if (at == NULL)
+		return FAL_ENOMEM;
+	if (r->rank != at->rank + 1)
+		fal_finding(f, r, 0, 0, "rank is %llu, but %llu came before in slot %llu",
+			    (unsigned long long)r->rank, (unsigned long long)at->rank,
+			    (unsigned long long)r->slot);
+	if (r->rank > at->rank)
+		at->rank = r->rank;
+	return 0;
+}
+
+static bool
+is_bounded(const struct fal_trace_scheme *s)
+{
+	return s->id == FAL_TRACE_SSP || s->id == FAL_TRACE_FLEXRR ||
+	       s->id == FAL_TRACE_CONSGD || s->id == FAL_TRACE_DYNSGD;
+}
+
+int
+fal_rules_round(struct fal_rules *s, const struct fal_trace_round *r, uint64_t newest,
+		struct fal_findings *f)
+{
+	judge_kind(s, r, f);
+	if (r->version > newest)
+		fal_finding(f, r, 0, 0, "version is %llu, but the newest is %llu",
+			    (unsigned long long)r->version, (unsigned long long)newest);
+	if (r->end != FAL_TRACE_APPLIED)
+		return 0;
+	const bool shared = s->scheme.id == FAL_TRACE_EPSP;
+	if (shared && r->version != fal_rules_version(s))
+		fal_finding(f, r, 0, 0, "version is %llu, not %llu",
+			    (unsigned long long)r->version,
+			    (unsigned long long)fal_rules_version(s));
+	if (is_bounded(&s->scheme) && r->clocks > s->scheme.slack)
+		fal_finding(f, r, 0, 0,
+			    "it is %llu clocks before the slowest, but the slack is %llu",
+			    (unsigned long long)r->clocks,
+			    (unsigned long long)s->scheme.slack);
+	if (!shared && !r->has_stale)
+		fal_finding(f, r, 0, 0, "nothing says how stale it is");
+	judge_weight(s, r, f);
+	s->applied++;
+	const bool ranked = s->scheme.id == FAL_TRACE_DYNSGD && !s->scheme.by_updates;
+	return ranked ? judge_rank(s, r, f) : 0;
+}
+
+void
+fal_rules_update(const struct fal_rules *s, const struct fal_trace_round *r,
+		 uint64_t version, size_t rounds, struct fal_findings *f)
+{
+	const enum fal_trace_scheme_id id = s->scheme.id;
+	const bool collects =
+		id == FAL_TRACE_SYNCOPT || id == FAL_TRACE_WBSP || id == FAL_TRACE_GROUPS;
+	const uint64_t was = version > 0 ? version - 1 : 0;
+	if (!collects && rounds > 1)
+		fal_finding(f, r, 0, 0, "version %llu is made of %zu rounds",
+			    (unsigned long long)version, rounds);
+	if (id == FAL_TRACE_SYNCOPT && r->version != was)
+		fal_finding(f, r, 0, 0, "it ran on version %llu, but was applied to %llu",
+			    (unsigned long long)r->version, (unsigned long long)was);
+	if (r->has_stale && r->version <= was && r->updates != was - r->version)
+		fal_finding(f, r, 0, 0, "stale by %llu updates, not %llu",
+			    (unsigned long long)r->updates,
+			    (unsigned long long)(was - r->version));
+}

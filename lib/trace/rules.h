@@ -1,0 +1,44 @@
+/* What each scheme promises of its rounds and versions, judged from the trace.
+ *
+ * Owns: which version a round may run on, who it may belong to, what an update may be
+ * made of, how stale it may be.  What cannot be told from a trace is left alone: who
+ * holds which task is judge.h's, which task ends when is cover.h's.  Private to
+ * lib/trace; the rules are those of falcon-trace(5), section AUDIT.
+ */
+#ifndef FAL_TRACE_RULES_H
+#define FAL_TRACE_RULES_H
+
+#include "trace/findings.h"
+#include "trace/scheme.h"
+
+/* {0} with a scheme is the beginning of a job. */
+struct fal_rules {
+	struct fal_trace_scheme scheme;
+	uint64_t base;    /* the newest version when the scheme began */
+	uint64_t applied; /* rounds since */
+	/* dynsgd by version: the ranks given so far in its open slots. */
+	struct fal_slot {
+		uint64_t slot, rank;
+	} * slot;
+	size_t slots, cap;
+	uint64_t newest; /* slot */
+};
+
+/* Another scheme holds from now on, `newest` being the newest version. */
+void fal_rules_begin(struct fal_rules *s, const struct fal_trace_scheme *scheme,
+		     uint64_t newest);
+void fal_rules_free(struct fal_rules *s);
+
+/* The version that an applied round of shared rounds must have run on. */
+uint64_t fal_rules_version(const struct fal_rules *s);
+
+/* Judges a round that has ended while `newest` was the newest version.  0 or
+ * FAL_ENOMEM. */
+int fal_rules_round(struct fal_rules *s, const struct fal_trace_round *r, uint64_t newest,
+		    struct fal_findings *f);
+
+/* Judges that round r became a part of `version`, which is made of `rounds` rounds. */
+void fal_rules_update(const struct fal_rules *s, const struct fal_trace_round *r,
+		      uint64_t version, size_t rounds, struct fal_findings *f);
+
+#endif

@@ -1,0 +1,74 @@
+/* Sorted runs of numbers; runs that touch are one. */
+#include "trace/spans.h"
+
+#include "base/err.h"
+#include "base/mem.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* The first run that does not end before `at`. */
+static size_t
+place(const struct fal_spans *s, uint64_t at)
+{
+	size_t low = 0, high = s->n;
+	while (low < high) {
+		size_t mid = low + (high - low) / 2;
+		if (s->v[mid].end < at)
+			low = mid + 1;
+		else
+			high = mid;
+	}
+	return low;
+}
+
+static int
+insert(struct fal_spans *s, size_t at, uint64_t begin, uint64_t end)
+{
+	if (s->n == FAL_SPANS_MAX)
+		return FAL_ELIMIT;
+	if (FAL_GROW(s->v, s->cap, s->n + 1) < 0)
+		return FAL_ENOMEM;
+	memmove(&s->v[at + 1], &s->v[at], (s->n - at) * sizeof(*s->v));
+	s->v[at] = (struct fal_span){ begin, end };
+	s->n++;
+	return 0;
+}
+
+int
+fal_spans_add(struct fal_spans *s, uint64_t begin, uint64_t end, uint64_t *twice)
+{
+	size_t at = place(s, begin), last = at;
+	int overlap = 0;
+	if (begin >= end)
+		return 0;
+	if (at == s->n || s->v[at].begin > end)
+		return insert(s, at, begin, end);
+	/* Runs at … last-1 touch the new one, and become one with it. */
+	for (; last < s->n && s->v[last].begin <= end; last++) {
+		const struct fal_span *v = &s->v[last];
+		if (overlap == 0 && v->begin < end && v->end > begin) {
+			overlap = 1;
+			*twice = v->begin > begin ? v->begin : begin;
+		}
+	}
+	if (s->v[at].begin > begin)
+		s->v[at].begin = begin;
+	s->v[at].end = s->v[last - 1].end > end ? s->v[last - 1].end : end;
+	memmove(&s->v[at + 1], &s->v[last], (s->n - last) * sizeof(*s->v));
+	s->n -= last - at - 1;
+	return overlap;
+}
+
+uint64_t
+fal_spans_gap(const struct fal_spans *s)
+{
+	return s->n > 0 && s->v[0].begin == 0 ? s->v[0].end : 0;
+}
+
+void
+fal_spans_free(struct fal_spans *s)
+{
+	free(s->v);
+	*s = (struct fal_spans){ 0 };
+}

@@ -1,0 +1,27 @@
+/* A set of whole numbers as sorted runs, for numbers that come almost in order.
+ * Private to lib/trace. */
+#ifndef FAL_TRACE_SPANS_H
+#define FAL_TRACE_SPANS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* The most runs of one set: 64 MiB. */
+#define FAL_SPANS_MAX ((size_t)1 << 22)
+
+/* {0} is empty and valid. */
+struct fal_spans {
+	struct fal_span {
+		uint64_t begin, end; /* end not included */
+	} * v;
+	size_t n, cap;
+};
+
+/* Adds begin … end-1.  Returns 0; 1 if some of them were there, *twice being the first of
+ * these; FAL_ELIMIT or FAL_ENOMEM. */
+int fal_spans_add(struct fal_spans *s, uint64_t begin, uint64_t end, uint64_t *twice);
+/* The smallest number that is not in the set. */
+uint64_t fal_spans_gap(const struct fal_spans *s);
+void fal_spans_free(struct fal_spans *s);
+
+#endif
