@@ -1,4 +1,4 @@
-/* The worker's lanes, queue and time. */
+/* The worker's lanes and time, and what the coordinator says. */
 #include "peer/agent_priv.h"
 
 #include "base/mem.h"
@@ -37,16 +37,19 @@ fal_agent_free(struct fal_agent *a)
 	}
 	for (size_t i = 0; i < a->pending.n; i++)
 		fal_sum_free(a->pending.v[i].sum);
-	for (size_t i = 0; i < a->contribs.n; i++)
+	for (size_t i = 0; i < a->contribs.n; i++) {
 		fal_sum_free(a->contribs.v[i].sum);
+		agent_drop(a, a->contribs.v[i].on);
+	}
 	for (size_t i = 0; i < a->pool.n; i++)
 		fal_sum_free(a->pool.v[i]);
-	agent_drop(a, a->coming[0]);
-	agent_drop(a, a->coming[1]);
-	agent_drop(a, a->current);
+	for (size_t i = 0; i < a->versions.n; i++)
+		agent_drop(a, a->versions.v[i]);
+	agent_local_free(a);
 	agent_drop(a, a->kept);
 	agent_free_snapshot(a->spare);
 	free(a->lane);
+	free(a->versions.v);
 	free(a->queue.v);
 	free(a->evals.v);
 	free(a->pending.v);
@@ -90,42 +93,71 @@ agent_send(struct fal_agent *a, struct fal_msg *m, bool bulk)
 	return err;
 }
 
+bool
+agent_trains(const struct lane *l)
+{
+	return l->busy && !l->eval && !l->cancelled;
+}
+
+void
+agent_cancel(struct fal_agent *a, uint32_t lane)
+{
+	a->lane[lane].cancelled = true;
+	a->ops.cancel(a->ops.arg, lane);
+}
+
+/* What an idle lane is to do; false: there is nothing. */
+static bool
+choose(struct fal_agent *a, struct lane *l)
+{
+	if (agent_next(a, &l->item, &l->on))
+		return true;
+	if (a->evals.n == 0 || a->kept == NULL || a->kept->version != a->eval_version)
+		return false;
+	l->eval = true;
+	l->item.task = a->evals.v[--a->evals.n];
+	l->on = a->kept;
+	return true;
+}
+
+/* Starts a lane for which something was chosen. */
+static int
+start(struct fal_agent *a, uint32_t lane)
+{
+	struct lane *l = &a->lane[lane];
+	l->busy = true;
+	l->on->refs++;
+	l->sum = l->eval ? NULL : agent_take_sum(a);
+	if (!l->eval && l->sum == NULL) {
+		agent_drop(a, l->on);
+		*l = (struct lane){ 0 };
+		return FAL_ENOMEM;
+	}
+	const struct fal_run run = { .eval = l->eval,
+				     .round = l->item.round,
+				     .clock = l->item.clock,
+				     .task = l->item.task,
+				     .params = l->on->params,
+				     .exps = l->on->exps,
+				     .sum = l->sum };
+	a->ops.run(a->ops.arg, lane, &run);
+	return FAL_OK;
+}
+
 int
 agent_dispatch(struct fal_agent *a)
 {
-	for (uint32_t i = 0; i < a->lanes && !a->leaving; i++) {
+	int err = a->leaving ? FAL_OK : agent_local_begin(a);
+	for (uint32_t i = 0; i < a->lanes && !a->leaving && err == FAL_OK; i++) {
 		struct lane *l = &a->lane[i];
 		if (l->busy)
 			continue;
-		bool train = a->queue.n > 0 && a->current != NULL &&
-			     a->current->version == a->clock;
-		if (!train && (a->evals.n == 0 || a->kept == NULL ||
-			       a->kept->version != a->eval_version))
+		*l = (struct lane){ 0 };
+		if (!choose(a, l))
 			break;
-		*l = (struct lane){ .busy = true, .eval = !train };
-		if (train) {
-			l->sum = agent_take_sum(a);
-			if (l->sum == NULL) {
-				l->busy = false;
-				return FAL_ENOMEM;
-			}
-			l->item = a->queue.v[0];
-			memmove(a->queue.v, a->queue.v + 1,
-				--a->queue.n * sizeof(*a->queue.v));
-		} else {
-			l->item.task = a->evals.v[--a->evals.n];
-		}
-		l->on = train ? a->current : a->kept;
-		l->on->refs++;
-		struct fal_run run = { .eval = l->eval,
-				       .clock = a->clock,
-				       .task = l->item.task,
-				       .params = l->on->params,
-				       .exps = l->on->exps,
-				       .sum = l->sum };
-		a->ops.run(a->ops.arg, i, &run);
+		err = start(a, i);
 	}
-	return FAL_OK;
+	return err;
 }
 
 static int
@@ -157,124 +189,11 @@ fal_agent_finished(struct fal_agent *a, uint64_t now, uint32_t lane,
 	else if (was.eval)
 		err = send_evaluated(a, was.on->version, was.item.task, ran);
 	else
-		err = agent_claim(a, &was.item, was.sum, ran);
+		err = agent_claim(a, &was, ran);
 	agent_drop(a, was.on);
 	if (err == FAL_OK)
 		err = agent_dispatch(a);
 	return err == FAL_OK ? agent_push_if_idle(a) : err;
-}
-
-int
-agent_enter_clock(struct fal_agent *a, uint64_t clock)
-{
-	int err = FAL_OK;
-	a->clock = clock;
-	a->queue.n = 0;
-	for (uint32_t i = 0; i < a->conf.lanes_max; i++) {
-		struct lane *l = &a->lane[i];
-		if (l->busy && !l->eval && !l->cancelled) {
-			l->cancelled = true;
-			a->ops.cancel(a->ops.arg, i);
-		}
-	}
-	while (a->pending.n > 0 && err == FAL_OK)
-		err = agent_give_sum(a, a->pending.v[--a->pending.n].sum);
-	while (a->contribs.n > 0 && err == FAL_OK)
-		err = agent_give_sum(a, a->contribs.v[--a->contribs.n].sum);
-	return err;
-}
-
-/* Is this task queued or being run already? */
-static bool
-holds(const struct fal_agent *a, uint32_t task)
-{
-	for (size_t i = 0; i < a->queue.n; i++)
-		if (a->queue.v[i].task == task)
-			return true;
-	for (uint32_t i = 0; i < a->conf.lanes_max; i++)
-		if (a->lane[i].busy && !a->lane[i].eval && !a->lane[i].cancelled &&
-		    a->lane[i].item.task == task)
-			return true;
-	return false;
-}
-
-static int
-on_grant(struct fal_agent *a, const struct fal_msg *m)
-{
-	if (m->grant.clock < a->clock || a->leaving)
-		return FAL_OK;
-	if (m->grant.clock > a->clock) {
-		int err = agent_enter_clock(a, m->grant.clock);
-		if (err < 0)
-			return err;
-	}
-	if (m->grant.count > MOST_TASKS - a->queue.n)
-		return FAL_ELIMIT;
-	for (uint32_t i = 0; i < m->grant.count; i++) {
-		struct item item = { m->grant.first + i,
-				     { m->grant.fills_worker, m->grant.fills_seq } };
-		if (holds(a, item.task))
-			continue;
-		if (FAL_GROW(a->queue.v, a->queue.cap, a->queue.n + 1) < 0)
-			return FAL_ENOMEM;
-		a->queue.v[a->queue.n++] = item;
-	}
-	return agent_dispatch(a);
-}
-
-static int
-on_revoke(struct fal_agent *a, const struct fal_msg *m)
-{
-	uint32_t first = m->revoke.first, end = first + m->revoke.count;
-	if (m->revoke.clock != a->clock)
-		return FAL_OK;
-	size_t kept = 0;
-	for (size_t i = 0; i < a->queue.n; i++)
-		if (a->queue.v[i].task < first || a->queue.v[i].task >= end)
-			a->queue.v[kept++] = a->queue.v[i];
-	a->queue.n = kept;
-	for (uint32_t i = 0; i < a->conf.lanes_max; i++) {
-		struct lane *l = &a->lane[i];
-		if (l->busy && !l->eval && !l->cancelled && l->item.task >= first &&
-		    l->item.task < end) {
-			l->cancelled = true;
-			a->ops.cancel(a->ops.arg, i);
-		}
-	}
-	return agent_push_if_idle(a);
-}
-
-static int
-on_verdict(struct fal_agent *a, const struct fal_msg *m)
-{
-	size_t i = 0;
-	while (i < a->pending.n && (a->pending.v[i].task != m->verdict.task ||
-				    a->pending.v[i].seq != m->verdict.seq))
-		i++;
-	if (m->verdict.clock != a->clock || i == a->pending.n)
-		return FAL_OK;
-	struct pending p = a->pending.v[i];
-	a->pending.v[i] = a->pending.v[--a->pending.n];
-	int err = FAL_OK;
-	struct contrib *c = agent_contrib(a, p.seq);
-	if (m->verdict.won != 0 && c != NULL) {
-		err = fal_sum_add(c->sum, p.sum);
-		c->tasks++;
-	}
-	int gave = agent_give_sum(a, p.sum);
-	err = err == FAL_OK ? gave : err;
-	return err == FAL_OK ? agent_push_if_idle(a) : err;
-}
-
-static int
-on_fence(struct fal_agent *a, const struct fal_msg *m)
-{
-	struct contrib *c = agent_contrib(a, m->fence.seq);
-	if (m->fence.clock != a->clock || c == NULL)
-		return FAL_OK;
-	int err = agent_give_sum(a, c->sum);
-	*c = a->contribs.v[--a->contribs.n];
-	return err;
 }
 
 static int
@@ -304,10 +223,35 @@ on_eval(struct fal_agent *a, const struct fal_msg *m)
 	return agent_dispatch(a);
 }
 
+/* Where the time went since the last one. */
+static int
+on_account(struct fal_agent *a, const struct fal_msg *m)
+{
+	struct fal_msg w = { .type = FAL_MSG_WORKED };
+	w.worked.mark = m->account.mark;
+	w.worked.compute = a->spent[COMPUTE];
+	w.worked.push = a->spent[PUSH];
+	w.worked.pull = a->spent[PULL];
+	w.worked.wait = a->spent[WAIT];
+	w.worked.push_all = a->push_all;
+	w.worked.pull_all = a->pull_all;
+	w.worked.late = a->late;
+	memset(a->spent, 0, sizeof(a->spent));
+	a->push_all = a->pull_all = a->late = 0;
+	return agent_send(a, &w, false);
+}
+
+static int
+on_ping(struct fal_agent *a, const struct fal_msg *m)
+{
+	struct fal_msg pong = { .type = FAL_MSG_PONG };
+	pong.pong.stamp = m->ping.stamp;
+	return agent_send(a, &pong, false);
+}
+
 int
 fal_agent_msg(struct fal_agent *a, uint64_t now, const struct fal_msg *m)
 {
-	struct fal_msg pong = { .type = FAL_MSG_PONG };
 	charge(a, now);
 	switch (m->type) {
 	case FAL_MSG_VERSION:
@@ -315,20 +259,23 @@ fal_agent_msg(struct fal_agent *a, uint64_t now, const struct fal_msg *m)
 	case FAL_MSG_MODEL:
 		return agent_on_model(a, m);
 	case FAL_MSG_GRANT:
-		return on_grant(a, m);
+		return agent_on_grant(a, m);
 	case FAL_MSG_REVOKE:
-		return on_revoke(a, m);
+		return agent_on_revoke(a, m);
 	case FAL_MSG_VERDICT:
-		return on_verdict(a, m);
+		return agent_on_verdict(a, m);
 	case FAL_MSG_LANES:
 		return on_lanes(a, m);
 	case FAL_MSG_FENCE:
-		return on_fence(a, m);
+		return agent_on_fence(a, m);
 	case FAL_MSG_EVAL:
 		return on_eval(a, m);
 	case FAL_MSG_PING:
-		pong.pong.stamp = m->ping.stamp;
-		return agent_send(a, &pong, false);
+		return on_ping(a, m);
+	case FAL_MSG_ACCOUNT:
+		return on_account(a, m);
+	case FAL_MSG_DRAIN:
+		return fal_agent_leave(a, now, m->drain.why);
 	default:
 		return FAL_ESTATE;
 	}
@@ -352,11 +299,10 @@ fal_agent_leave(struct fal_agent *a, uint64_t now, const char *why)
 	a->queue.n = 0;
 	a->evals.n = 0;
 	for (uint32_t i = 0; i < a->conf.lanes_max; i++)
-		if (a->lane[i].busy && !a->lane[i].cancelled) {
-			a->lane[i].cancelled = true;
-			a->ops.cancel(a->ops.arg, i);
-		}
-	return agent_push_if_idle(a);
+		if (a->lane[i].busy && !a->lane[i].cancelled)
+			agent_cancel(a, i);
+	int err = agent_local_leave(a);
+	return err == FAL_OK ? agent_push_if_idle(a) : err;
 }
 
 bool

@@ -4,12 +4,18 @@
  * No I/O, no clock, no threads: falcon-work drives it with a socket and lanes, the
  * simulator with a fake network.  A finished task is claimed; its result is added to
  * the open contribution only when the claim has won; a contribution is pushed when
- * nothing is queued, running or unanswered (DESIGN section 7, "Exactly once").
+ * nothing of its round is queued, running or unanswered (DESIGN section 7, "Exactly
+ * once").  A round runs on the version that its GRANT names; several may be under way.
+ *
+ * A delta round is this worker's alone.  Its tasks are cut into pieces; each piece is a
+ * local step: the mean of its gradients on the worker's own weights goes into the
+ * worker's own optimiser.  What the weights have changed by is the contribution.
  */
 #ifndef FAL_PEER_AGENT_H
 #define FAL_PEER_AGENT_H
 
 #include "base/err.h"
+#include "optim/optim.h"
 #include "sched/ledger.h"
 #include "wire/bfp.h"
 #include "wire/msg.h"
@@ -22,7 +28,8 @@ struct fal_agent; /* opaque */
 /* A task for a lane.  Pointers are borrowed until fal_agent_finished for that lane. */
 struct fal_run {
 	bool eval; /* a test task: no gradient */
-	uint64_t clock;
+	uint64_t round;
+	uint64_t clock; /* whose task: which samples */
 	uint32_t task;
 	const float *params;
 	const int8_t *exps;
@@ -53,8 +60,9 @@ struct fal_agent_conf {
 	size_t n; /* parameters */
 	uint32_t lanes_max;
 	uint32_t incarnation;
-	uint32_t map_epoch; /* of the block map, as WELCOME said */
-	bool checksums;     /* audit = sums */
+	uint32_t map_epoch;     /* of the block map, as WELCOME said */
+	struct fal_optim optim; /* of local steps */
+	bool checksums;         /* audit = sums */
 	uint64_t checksum_seed;
 };
 
@@ -65,7 +73,8 @@ struct fal_agent *fal_agent_new(const struct fal_agent_conf *conf,
 void fal_agent_free(struct fal_agent *a);
 
 /* One message of the coordinator: VERSION, MODEL, GRANT, REVOKE, VERDICT, LANES, FENCE,
- * EVAL, PING.  `now` in ns.  0, or why the coordinator is not understood. */
+ * EVAL, ACCOUNT, DRAIN, PING.  `now` in ns.  0, or why the coordinator is not understood;
+ * FAL_ENOMEM; FAL_ENONFINITE: local steps have led out of the numbers. */
 int fal_agent_msg(struct fal_agent *a, uint64_t now, const struct fal_msg *m);
 
 /* The task of `lane` is over.  0 or FAL_ENOMEM. */
@@ -75,8 +84,8 @@ int fal_agent_finished(struct fal_agent *a, uint64_t now, uint32_t lane,
 /* Everything that was sent has left. */
 void fal_agent_flushed(struct fal_agent *a, uint64_t now);
 
-/* Hands back what was not begun, pushes what was claimed, then sends LEAVE with `why`.
- * fal_agent_left becomes true when nothing more is to come. */
+/* Hands back what is not claimed, pushes what is, then sends LEAVE with `why`; so does
+ * DRAIN.  fal_agent_left becomes true when nothing more is to come. */
 int fal_agent_leave(struct fal_agent *a, uint64_t now, const char *why);
 bool fal_agent_left(const struct fal_agent *a);
 

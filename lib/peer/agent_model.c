@@ -1,4 +1,4 @@
-/* Versions of the parameters: coming, current, kept. */
+/* Versions of the parameters: coming, here, kept for evaluation. */
 #include "peer/agent_priv.h"
 
 #include "base/mem.h"
@@ -42,90 +42,125 @@ snapshot_alloc(const struct fal_agent *a)
 	return s;
 }
 
-static struct snapshot *
-snapshot_new(struct fal_agent *a, uint64_t version)
+struct snapshot *
+agent_snapshot(struct fal_agent *a)
 {
 	struct snapshot *s = a->spare != NULL ? a->spare : snapshot_alloc(a);
+	a->spare = NULL;
 	if (s == NULL)
 		return NULL;
-	a->spare = NULL;
-	memset(s->seen, 0, a->blocks);
 	s->refs = 1;
-	s->version = version;
-	s->left = a->blocks;
+	s->left = 0;
+	s->keep = false;
 	return s;
 }
 
 bool
 agent_pulling(const struct fal_agent *a)
 {
-	return a->coming[0] != NULL || a->coming[1] != NULL;
+	for (size_t i = 0; i < a->versions.n; i++)
+		if (a->versions.v[i]->left > 0)
+			return true;
+	return false;
+}
+
+static struct snapshot *
+find(const struct fal_agent *a, uint64_t version)
+{
+	for (size_t i = 0; i < a->versions.n; i++)
+		if (a->versions.v[i]->version == version)
+			return a->versions.v[i];
+	return NULL;
+}
+
+struct snapshot *
+agent_version(const struct fal_agent *a, uint64_t version)
+{
+	struct snapshot *s = find(a, version);
+	return s != NULL && s->left == 0 ? s : NULL;
+}
+
+/* Forgets versions that nobody will ask for: those below the oldest, and, as versions
+ * come in order, those still coming although `whole` is here. */
+static void
+prune(struct fal_agent *a, uint64_t whole)
+{
+	size_t left = 0;
+	for (size_t i = 0; i < a->versions.n; i++) {
+		struct snapshot *s = a->versions.v[i];
+		const bool coming = s->left > 0;
+		const bool old = s->version < a->oldest || (coming && s->version < whole);
+		if (!old || (coming && s->keep) || agent_named(a, s->version))
+			a->versions.v[left++] = s;
+		else
+			agent_drop(a, s);
+	}
+	a->versions.n = left;
+}
+
+/* The kept version is `s`. */
+static void
+keep(struct fal_agent *a, struct snapshot *s)
+{
+	s->refs++;
+	agent_drop(a, a->kept);
+	a->kept = s;
+}
+
+/* All of `s` has yet to come. */
+static void
+expect(struct fal_agent *a, struct snapshot *s)
+{
+	memset(s->seen, 0, a->blocks);
+	s->left = a->blocks;
 }
 
 int
 agent_on_version(struct fal_agent *a, const struct fal_msg *m)
 {
-	/* One to be kept is not given up for a newer one. */
-	struct snapshot **coming = &a->coming[m->version.keep != 0];
-	struct snapshot *s = snapshot_new(a, m->version.version);
-	if (s == NULL)
-		return FAL_ENOMEM;
-	agent_drop(a, *coming);
-	*coming = s;
+	const uint64_t version = m->version.version;
+	struct snapshot *s;
+	a->oldest = m->version.oldest > a->oldest ? m->version.oldest : a->oldest;
+	for (size_t i = 0; i < a->versions.n && m->version.keep != 0; i++)
+		a->versions.v[i]->keep = false;
+	prune(a, 0);
+	s = find(a, version);
+	if (s != NULL && s->left == 0) { /* its MODEL messages are not needed */
+		if (m->version.keep != 0)
+			keep(a, s);
+		return agent_dispatch(a);
+	}
+	if (s == NULL) {
+		if (FAL_GROW(a->versions.v, a->versions.cap, a->versions.n + 1) < 0)
+			return FAL_ENOMEM;
+		s = agent_snapshot(a);
+		if (s == NULL)
+			return FAL_ENOMEM;
+		a->versions.v[a->versions.n++] = s;
+		s->version = version;
+	}
+	s->keep = m->version.keep != 0;
+	expect(a, s);
 	return FAL_OK;
 }
 
-/* The clock that ends with the version now complete: where its time went. */
+/* All of `s` is here. */
 static int
-report(struct fal_agent *a, uint64_t version)
+model_complete(struct fal_agent *a, struct snapshot *s)
 {
-	struct fal_msg m = { .type = FAL_MSG_WORKED };
-	m.worked.clock = version - 1;
-	m.worked.compute = a->spent[COMPUTE];
-	m.worked.push = a->spent[PUSH];
-	m.worked.pull = a->spent[PULL];
-	m.worked.wait = a->spent[WAIT];
-	m.worked.push_all = a->push_all;
-	m.worked.pull_all = a->pull_all;
-	m.worked.late = a->late;
-	memset(a->spent, 0, sizeof(a->spent));
-	a->push_all = a->pull_all = a->late = 0;
-	return agent_send(a, &m, false);
-}
-
-/* All of `a->coming[keep]` is here. */
-static int
-model_complete(struct fal_agent *a, bool keep)
-{
-	struct snapshot *s = a->coming[keep];
-	int err = FAL_OK;
-	bool newer = a->current == NULL || s->version > a->current->version;
-	a->coming[keep] = NULL;
-	if (newer && a->current != NULL)
-		err = report(a, s->version);
-	if (keep) {
-		agent_drop(a, a->kept);
-		a->kept = s;
-		s->refs++;
-	}
-	if (newer) {
-		agent_drop(a, a->current);
-		a->current = s;
-	} else {
-		agent_drop(a, s);
-	}
-	if (err == FAL_OK && newer && s->version > a->clock)
-		err = agent_enter_clock(a, s->version);
-	return err == FAL_OK ? agent_dispatch(a) : err;
+	if (s->keep)
+		keep(a, s);
+	s->keep = false;
+	prune(a, s->version);
+	return agent_dispatch(a);
 }
 
 int
 agent_on_model(struct fal_agent *a, const struct fal_msg *m)
 {
-	bool keep = a->coming[1] != NULL && a->coming[1]->version == m->model.version;
-	struct snapshot *s = a->coming[keep];
-	if (s == NULL || s->version != m->model.version)
-		return FAL_OK; /* of a version that was skipped */
+	struct snapshot *s = find(a, m->model.version);
+	if (s == NULL || s->left == 0)
+		return FAL_OK; /* of a version that is not wanted, or that is here */
 	uint32_t first = m->model.first, blocks = m->model.blocks;
 	if (blocks == 0 || first >= a->blocks || blocks > a->blocks - first)
 		return FAL_EFORMAT;
@@ -142,5 +177,5 @@ agent_on_model(struct fal_agent *a, const struct fal_msg *m)
 	}
 	memcpy(s->exps + first, m->model.data.p, blocks);
 	memcpy(s->params + from, m->model.data.p + blocks, values * sizeof(float));
-	return s->left == 0 ? model_complete(a, keep) : FAL_OK;
+	return s->left == 0 ? model_complete(a, s) : FAL_OK;
 }

@@ -1,8 +1,10 @@
 /* The worker's state, shared by its own files only:
  *
- *	agent.c        lanes, the task queue, time; what the coordinator says
+ *	agent.c        lanes and time; what the coordinator says
+ *	agent_queue.c  tasks that wait: granted, revoked
  *	agent_model.c  versions of the parameters
  *	agent_push.c   claims and contributions
+ *	agent_local.c  local steps: rounds of kind delta
  *
  * Calls that can fail return 0 or a negative enum fal_err. */
 #ifndef FAL_PEER_AGENT_PRIV_H
@@ -10,18 +12,22 @@
 
 #include "peer/agent.h"
 
-/* One version of the parameters; lanes keep it alive while they compute on it. */
+/* Parameters with their exponents: a version, or the worker's own weights.  Lanes and
+ * contributions keep it alive while they need it. */
 struct snapshot {
 	uint64_t version;
 	float *params;
 	int8_t *exps;
 	uint8_t *seen; /* by block */
 	uint32_t left; /* blocks still to come */
+	bool keep;     /* to be kept for evaluation once it is whole */
 	uint32_t refs;
 };
 
 struct item {
+	uint64_t round, clock, version;
 	uint32_t task;
+	bool delta;
 	struct fal_cid fills;
 };
 
@@ -34,14 +40,41 @@ struct lane {
 
 /* A claimed task whose verdict is not in yet. */
 struct pending {
-	uint32_t task, seq;
+	uint64_t round;
+	uint32_t task, seq, samples;
 	struct fal_sum *sum;
 };
 
+/* Tasks of a round that were computed on the same version and fill the same. */
 struct contrib {
+	uint64_t round;
 	uint32_t seq, tasks;
 	struct fal_cid fills;
+	struct snapshot *on;
 	struct fal_sum *sum;
+};
+
+/* What a contribution's messages say. */
+struct push {
+	uint64_t round;
+	uint32_t seq, tasks;
+	enum fal_kind kind;
+	const struct fal_sum *sum;
+	const int8_t *exps;
+};
+
+/* A delta round: its tasks, cut into pieces, one local step each. */
+struct local {
+	uint64_t round, version, since;
+	uint32_t from, of, steps;
+	enum fal_base base;
+	float lr;
+	bool begun;
+	uint32_t seq; /* 0: nothing was claimed so far */
+	/* Of the piece at work: */
+	uint32_t piece, won;
+	uint64_t samples;
+	struct fal_sum *sum; /* NULL before it has begun */
 };
 
 /* In a queue; falcon-job(5) allows no more samples in a clock. */
@@ -61,22 +94,27 @@ struct fal_agent {
 	struct fal_agent_ops ops;
 	uint32_t blocks;
 
-	/* Versions being received, or NULL: the next one, and one to be kept. */
-	struct snapshot *coming[2];
-	struct snapshot *current; /* newest complete version */
-	struct snapshot *spare;   /* memory for the next one, or NULL */
-	struct snapshot *kept;    /* version under evaluation */
+	VEC(struct snapshot *) versions; /* whole ones and coming ones */
+	uint64_t oldest;                 /* nothing older will be computed on */
+	struct snapshot *spare;          /* memory for the next one, or NULL */
+	struct snapshot *kept;           /* version under evaluation */
 
-	uint64_t clock; /* of the queue, the pending claims and the contributions */
 	uint32_t lanes; /* in use */
 	struct lane *lane;
-	VEC(struct item) queue;
+	VEC(struct item) queue; /* by round */
 	VEC(uint32_t) evals;
 	uint64_t eval_version; /* of `evals` */
 	VEC(struct pending) pending;
-	VEC(struct contrib) contribs;
+	VEC(struct contrib) contribs; /* oldest first */
 	VEC(struct fal_sum *) pool;
 	uint32_t seq;
+
+	VEC(struct local) locals; /* by round; only the first one may have begun */
+	struct snapshot *weights; /* the worker's own, or NULL: it never had any */
+	float *last;              /* as they were when the round began */
+	float *change, *state;    /* of the last round; of the optimiser */
+	bool changed;             /* `change` is that of `changed_round` */
+	uint64_t changed_round;
 
 	bool pushing; /* something is not sent yet */
 	uint64_t since, spent[ACTIVITIES], push_all, pull_all, late;
@@ -89,16 +127,35 @@ struct fal_agent {
 int agent_send(struct fal_agent *a, struct fal_msg *m, bool bulk);
 /* Hands queued tasks to idle lanes: training first, then evaluation. */
 int agent_dispatch(struct fal_agent *a);
-/* Whatever belongs to an older clock is of no use to anybody. */
-int agent_enter_clock(struct fal_agent *a, uint64_t clock);
+/* Is this lane at a task of training that is still wanted? */
+bool agent_trains(const struct lane *l);
+/* The result of this lane is not wanted any more. */
+void agent_cancel(struct fal_agent *a, uint32_t lane);
+
+/* agent_queue.c */
+int agent_on_grant(struct fal_agent *a, const struct fal_msg *m);
+int agent_on_revoke(struct fal_agent *a, const struct fal_msg *m);
+/* The first task that can run, and what on, taken from the queue; false: there is none.
+ */
+bool agent_next(struct fal_agent *a, struct item *item, struct snapshot **on);
+/* Drops tasks first … first+count-1 of a round from the queue and the lanes. */
+void agent_take_back(struct fal_agent *a, uint64_t round, uint32_t first, uint32_t count);
+/* Is anything of this round queued, running or unanswered? */
+bool agent_at_work(const struct fal_agent *a, uint64_t round);
+/* Is a task queued that wants this version? */
+bool agent_named(const struct fal_agent *a, uint64_t version);
 
 /* agent_model.c */
 /* May be NULL. */
 void agent_free_snapshot(struct snapshot *s);
+/* Memory with one reference; NULL: out of memory. */
+struct snapshot *agent_snapshot(struct fal_agent *a);
 /* One reference less; the last one leaves the memory to the next version. */
 void agent_drop(struct fal_agent *a, struct snapshot *s);
 /* Is a version on its way? */
 bool agent_pulling(const struct fal_agent *a);
+/* A version that is here as a whole, or NULL. */
+struct snapshot *agent_version(const struct fal_agent *a, uint64_t version);
 int agent_on_version(struct fal_agent *a, const struct fal_msg *m);
 int agent_on_model(struct fal_agent *a, const struct fal_msg *m);
 
@@ -107,12 +164,31 @@ int agent_on_model(struct fal_agent *a, const struct fal_msg *m);
 struct fal_sum *agent_take_sum(struct fal_agent *a);
 /* Back to the pool; may be NULL. */
 int agent_give_sum(struct fal_agent *a, struct fal_sum *sum);
-/* Pushes the contributions when nothing can be added to them any more. */
+/* Sends a contribution, as many records in a message as fit. */
+int agent_push(struct fal_agent *a, const struct push *p);
+/* Pushes the contributions to which nothing can be added any more; then leaves, when
+ * that is the intention. */
 int agent_push_if_idle(struct fal_agent *a);
-/* The open contribution of this number, or NULL. */
-struct contrib *agent_contrib(struct fal_agent *a, uint32_t seq);
-/* Claims a finished task; `sum` is taken. */
-int agent_claim(struct fal_agent *a, const struct item *item, struct fal_sum *sum,
-		const struct fal_ran *ran);
+/* Claims a finished task; its sum is taken. */
+int agent_claim(struct fal_agent *a, const struct lane *was, const struct fal_ran *ran);
+int agent_on_verdict(struct fal_agent *a, const struct fal_msg *m);
+int agent_on_fence(struct fal_agent *a, const struct fal_msg *m);
+
+/* agent_local.c */
+/* The round of a GRANT of kind delta, which may be new. */
+int agent_local_grant(struct fal_agent *a, const struct fal_msg *m);
+/* The round of this number, or NULL. */
+struct local *agent_local(struct fal_agent *a, uint64_t round);
+/* Begins the first round if its base is here. */
+int agent_local_begin(struct fal_agent *a);
+/* What a task of a delta round runs on; NULL: its piece is not at work. */
+struct snapshot *agent_local_on(const struct fal_agent *a, const struct item *item);
+/* A claim was won. */
+int agent_local_won(struct fal_agent *a, struct local *l, const struct pending *p);
+/* Nothing will come of the round any more. */
+int agent_local_kill(struct fal_agent *a, uint64_t round);
+/* Kills the rounds that cannot end without another task. */
+int agent_local_leave(struct fal_agent *a);
+void agent_local_free(struct fal_agent *a);
 
 #endif

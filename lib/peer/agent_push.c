@@ -4,6 +4,7 @@
 #include "base/mem.h"
 
 #include <stdio.h>
+#include <string.h>
 
 struct fal_sum *
 agent_take_sum(struct fal_agent *a)
@@ -26,26 +27,26 @@ agent_give_sum(struct fal_agent *a, struct fal_sum *sum)
 	return FAL_OK;
 }
 
-/* The records of one contribution, as many in a message as fit. */
-static int
-push_contrib(struct fal_agent *a, const struct contrib *c)
+int
+agent_push(struct fal_agent *a, const struct push *p)
 {
 	struct fal_msg m = { .type = FAL_MSG_PUSH };
 	struct fal_buf records = { 0 }, one = { 0 };
 	int err = FAL_OK;
 	/* Room for the fields before the tail. */
 	const size_t most = FAL_MSG_MAX - 64;
-	m.push.clock = a->clock;
-	m.push.seq = c->seq;
-	m.push.tasks = c->tasks;
-	m.push.kind = FAL_KIND_GRAD;
+	a->pushing = true;
+	m.push.round = p->round;
+	m.push.seq = p->seq;
+	m.push.tasks = p->tasks;
+	m.push.kind = (uint8_t)p->kind;
 	m.push.epoch = a->conf.map_epoch;
 	for (uint32_t b = 0; b < a->blocks && err == FAL_OK; b++) {
 		uint64_t checksum = 0;
 		if (a->conf.checksums)
-			checksum = fal_sum_checksum(c->sum, b, a->conf.checksum_seed);
+			checksum = fal_sum_checksum(p->sum, b, a->conf.checksum_seed);
 		fal_buf_clear(&one);
-		err = fal_sum_pack(c->sum, b, a->current->exps[b],
+		err = fal_sum_pack(p->sum, b, p->exps[b],
 				   a->conf.checksums ? &checksum : NULL, &one);
 		if (err == FAL_OK && records.n > 0 && records.n + one.n > most) {
 			m.push.records = (struct fal_tail){ records.p, records.n };
@@ -64,50 +65,60 @@ push_contrib(struct fal_agent *a, const struct contrib *c)
 	return err;
 }
 
-static bool
-agent_training(const struct fal_agent *a)
+/* Contribution i is over. */
+static int
+forget(struct fal_agent *a, size_t i)
 {
-	for (uint32_t i = 0; i < a->conf.lanes_max; i++)
-		if (a->lane[i].busy && !a->lane[i].cancelled && !a->lane[i].eval)
-			return true;
-	return false;
+	const struct contrib c = a->contribs.v[i];
+	memmove(a->contribs.v + i, a->contribs.v + i + 1,
+		(--a->contribs.n - i) * sizeof(c));
+	agent_drop(a, c.on);
+	return agent_give_sum(a, c.sum);
+}
+
+static int
+leave(struct fal_agent *a)
+{
+	struct fal_msg m = { .type = FAL_MSG_LEAVE };
+	snprintf(m.leave.why, sizeof(m.leave.why), "%s", a->why);
+	a->left = true;
+	/* Behind the contributions, so in the bulk queue. */
+	return agent_send(a, &m, true);
 }
 
 int
 agent_push_if_idle(struct fal_agent *a)
 {
 	int err = FAL_OK;
-	if (a->queue.n > 0 || a->pending.n > 0 || agent_training(a))
-		return FAL_OK;
-	while (a->contribs.n > 0 && err == FAL_OK) {
-		struct contrib *c = &a->contribs.v[a->contribs.n - 1];
-		if (c->tasks > 0) {
-			a->pushing = true;
-			err = push_contrib(a, c);
+	for (size_t i = 0; i < a->contribs.n && err == FAL_OK;) {
+		const struct contrib *c = &a->contribs.v[i];
+		if (agent_at_work(a, c->round)) {
+			i++;
+			continue;
 		}
-		int gave = agent_give_sum(a, c->sum);
+		const struct push p = { c->round,      c->seq, c->tasks,
+					FAL_KIND_GRAD, c->sum, c->on->exps };
+		err = c->tasks > 0 ? agent_push(a, &p) : FAL_OK;
+		int gave = forget(a, i);
 		err = err == FAL_OK ? gave : err;
-		a->contribs.n--;
 	}
-	if (err == FAL_OK && a->leaving && !a->left) {
-		struct fal_msg m = { .type = FAL_MSG_LEAVE };
-		snprintf(m.leave.why, sizeof(m.leave.why), "%s", a->why);
-		a->left = true;
-		/* Behind the contributions, so in the bulk queue. */
-		err = agent_send(a, &m, true);
-	}
+	if (err == FAL_OK && a->leaving && !a->left && a->pending.n == 0)
+		err = leave(a);
 	return err;
 }
 
-/* The open contribution for tasks that fill `fills`; made if there is none. */
+/* The open contribution that a task goes into; made if there is none. */
 static int
-contrib_for(struct fal_agent *a, struct fal_cid fills, uint32_t *seq)
+contrib_for(struct fal_agent *a, const struct lane *was, uint32_t *seq)
 {
-	for (size_t i = 0; i < a->contribs.n; i++)
-		if (fal_cid_eq(a->contribs.v[i].fills, fills)) {
-			*seq = a->contribs.v[i].seq;
+	for (size_t i = 0; i < a->contribs.n; i++) {
+		const struct contrib *c = &a->contribs.v[i];
+		if (c->round == was->item.round && c->on == was->on &&
+		    fal_cid_eq(c->fills, was->item.fills)) {
+			*seq = c->seq;
 			return FAL_OK;
 		}
+	}
 	if (FAL_GROW(a->contribs.v, a->contribs.cap, a->contribs.n + 1) < 0)
 		return FAL_ENOMEM;
 	struct fal_sum *sum = agent_take_sum(a);
@@ -115,27 +126,37 @@ contrib_for(struct fal_agent *a, struct fal_cid fills, uint32_t *seq)
 		return FAL_ENOMEM;
 	fal_sum_clear(sum);
 	*seq = ++a->seq;
-	a->contribs.v[a->contribs.n++] =
-		(struct contrib){ .seq = *seq, .fills = fills, .sum = sum };
+	was->on->refs++;
+	a->contribs.v[a->contribs.n++] = (struct contrib){ .round = was->item.round,
+							   .seq = *seq,
+							   .fills = was->item.fills,
+							   .on = was->on,
+							   .sum = sum };
 	return FAL_OK;
 }
 
-struct contrib *
-agent_contrib(struct fal_agent *a, uint32_t seq)
+/* The number of the contribution that a task goes into. */
+static int
+seq_for(struct fal_agent *a, const struct lane *was, uint32_t *seq)
 {
-	for (size_t i = 0; i < a->contribs.n; i++)
-		if (a->contribs.v[i].seq == seq)
-			return &a->contribs.v[i];
-	return NULL;
+	if (!was->item.delta)
+		return contrib_for(a, was, seq);
+	struct local *l = agent_local(a, was->item.round);
+	if (l->seq == 0)
+		l->seq = ++a->seq;
+	*seq = l->seq;
+	return FAL_OK;
 }
 
 int
-agent_claim(struct fal_agent *a, const struct item *item, struct fal_sum *sum,
-	    const struct fal_ran *ran)
+agent_claim(struct fal_agent *a, const struct lane *was, const struct fal_ran *ran)
 {
+	const struct item *item = &was->item;
 	struct fal_msg m = { .type = FAL_MSG_CLAIM };
 	int err = FAL_OK;
-	m.claim.clock = a->clock;
+	if (item->delta && agent_local(a, item->round) == NULL)
+		return agent_give_sum(a, was->sum); /* ended without this task */
+	m.claim.round = item->round;
 	m.claim.task = item->task;
 	m.claim.fills_worker = item->fills.worker;
 	m.claim.fills_seq = item->fills.seq;
@@ -143,14 +164,73 @@ agent_claim(struct fal_agent *a, const struct item *item, struct fal_sum *sum,
 	m.claim.loss = ran->loss;
 	m.claim.nonfinite = ran->nonfinite;
 	if (ran->nonfinite) {
-		err = agent_give_sum(a, sum);
+		err = agent_give_sum(a, was->sum);
 		return err == FAL_OK ? agent_send(a, &m, false) : err;
 	}
 	if (FAL_GROW(a->pending.v, a->pending.cap, a->pending.n + 1) < 0 ||
-	    contrib_for(a, item->fills, &m.claim.seq) < 0) {
-		fal_sum_free(sum);
+	    seq_for(a, was, &m.claim.seq) < 0) {
+		fal_sum_free(was->sum);
 		return FAL_ENOMEM;
 	}
-	a->pending.v[a->pending.n++] = (struct pending){ item->task, m.claim.seq, sum };
+	a->pending.v[a->pending.n++] =
+		(struct pending){ item->round, item->task, m.claim.seq, ran->samples,
+				  was->sum };
 	return agent_send(a, &m, false);
+}
+
+/* The place of an open contribution, or contribs.n. */
+static size_t
+place_of(const struct fal_agent *a, uint64_t round, uint32_t seq)
+{
+	size_t i = 0;
+	while (i < a->contribs.n &&
+	       (a->contribs.v[i].round != round || a->contribs.v[i].seq != seq))
+		i++;
+	return i;
+}
+
+/* Adds what was won to where it belongs, if that is still there. */
+static int
+won(struct fal_agent *a, const struct pending *p)
+{
+	struct local *l = agent_local(a, p->round);
+	size_t i = place_of(a, p->round, p->seq);
+	if (l != NULL && l->seq == p->seq)
+		return agent_local_won(a, l, p);
+	if (i == a->contribs.n)
+		return FAL_OK;
+	a->contribs.v[i].tasks++;
+	return fal_sum_add(a->contribs.v[i].sum, p->sum);
+}
+
+int
+agent_on_verdict(struct fal_agent *a, const struct fal_msg *m)
+{
+	size_t i = 0;
+	while (i < a->pending.n && (a->pending.v[i].round != m->verdict.round ||
+				    a->pending.v[i].task != m->verdict.task ||
+				    a->pending.v[i].seq != m->verdict.seq))
+		i++;
+	if (i == a->pending.n)
+		return FAL_OK;
+	const struct pending p = a->pending.v[i];
+	a->pending.v[i] = a->pending.v[--a->pending.n];
+	int err = m->verdict.won != 0 ? won(a, &p) : FAL_OK;
+	int gave = agent_give_sum(a, p.sum);
+	err = err == FAL_OK ? gave : err;
+	if (err == FAL_OK)
+		err = agent_dispatch(a);
+	return err == FAL_OK ? agent_push_if_idle(a) : err;
+}
+
+int
+agent_on_fence(struct fal_agent *a, const struct fal_msg *m)
+{
+	const struct local *l = agent_local(a, m->fence.round);
+	size_t i = place_of(a, m->fence.round, m->fence.seq);
+	if (l != NULL && l->seq == m->fence.seq) {
+		int err = agent_local_kill(a, m->fence.round);
+		return err == FAL_OK ? agent_dispatch(a) : err;
+	}
+	return i < a->contribs.n ? forget(a, i) : FAL_OK;
 }

@@ -1,5 +1,5 @@
-/* Blocks, accumulators, and who brought what. */
-#include "store/store.h"
+/* Versions, and what is collected for the next one. */
+#include "store/store_priv.h"
 
 #include "base/err.h"
 #include "base/mem.h"
@@ -7,34 +7,6 @@
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* One contribution as this shard sees it. */
-struct entry {
-	struct fal_cid id;
-	uint32_t tasks; /* 0: only fenced so far */
-	bool fenced;
-	uint32_t have;      /* bits set in `seen` and `inherited` */
-	uint8_t *seen;      /* by block, bits: came with this contribution */
-	uint8_t *inherited; /* by block, bits: came with what it fills; NULL: nothing */
-};
-
-struct fal_store {
-	struct fal_store_conf conf;
-	uint32_t blocks;
-	uint64_t version;
-	float *params, *state, *mean; /* mean: one block, scratch */
-	int8_t *exps;
-	struct fal_sum *sum;
-	uint32_t tasks;    /* K of the open clock */
-	uint32_t *counted; /* by block: tasks counted */
-	uint32_t left;     /* blocks that have not counted K yet */
-	uint64_t sent;
-	struct entry *entry;
-	uint32_t entries;
-	size_t entry_cap;
-	uint32_t *index; /* open addressing over entries; FAL_NONE: empty */
-	size_t index_cap;
-};
 
 static size_t
 state_len(const struct fal_store_conf *conf)
@@ -59,12 +31,11 @@ fal_store_new(const struct fal_store_conf *conf, const float *init)
 	s->blocks = fal_blocks(conf->n);
 	s->params = fal_calloc_aligned(conf->n, sizeof(float));
 	s->state = fal_calloc_aligned(state_len(conf), sizeof(float));
-	s->mean = fal_calloc_aligned(FAL_BLOCK, sizeof(float));
+	s->block = fal_calloc_aligned(FAL_BLOCK, sizeof(float));
 	s->exps = fal_calloc(s->blocks, 1);
-	s->counted = fal_calloc(s->blocks, sizeof(*s->counted));
-	s->sum = fal_sum_new(conf->n);
-	if (s->params == NULL || s->state == NULL || s->mean == NULL || s->exps == NULL ||
-	    s->counted == NULL || s->sum == NULL) {
+	s->sum_exps = fal_calloc(s->blocks, 1);
+	if (s->params == NULL || s->state == NULL || s->block == NULL ||
+	    s->exps == NULL || s->sum_exps == NULL) {
 		fal_store_free(s);
 		return NULL;
 	}
@@ -74,15 +45,12 @@ fal_store_new(const struct fal_store_conf *conf, const float *init)
 }
 
 static void
-forget_entries(struct fal_store *s)
+free_olds(struct fal_store *s, uint32_t from)
 {
-	for (uint32_t i = 0; i < s->entries; i++) {
-		free(s->entry[i].seen);
-		free(s->entry[i].inherited);
+	for (uint32_t i = from; i < s->old_cap; i++) {
+		free(s->old[i].params);
+		free(s->old[i].exps);
 	}
-	s->entries = 0;
-	for (size_t i = 0; i < s->index_cap; i++)
-		s->index[i] = FAL_NONE;
 }
 
 void
@@ -90,15 +58,26 @@ fal_store_free(struct fal_store *s)
 {
 	if (s == NULL)
 		return;
-	forget_entries(s);
+	while (s->open.n > 0)
+		fal_store_drop(s, s->open.v[0]->is.round);
+	fal_store_forget_slots(s);
+	for (size_t i = 0; i < s->closed.n; i++)
+		round_free(s->closed.v[i]);
+	for (size_t i = 0; i < s->spares.n; i++)
+		fal_sum_free(s->spares.v[i]);
+	free_olds(s, 0);
+	free(s->old);
+	free(s->open.v);
+	free(s->closed.v);
+	free(s->spares.v);
+	free(s->slots.v);
+	fal_sum_free(s->sum);
+	free(s->sum_exps);
+	free(s->delta);
 	free(s->params);
 	free(s->state);
-	free(s->mean);
+	free(s->block);
 	free(s->exps);
-	free(s->counted);
-	fal_sum_free(s->sum);
-	free(s->entry);
-	free(s->index);
 	free(s);
 }
 
@@ -107,6 +86,8 @@ fal_store_len(const struct fal_store *s)
 {
 	return s->conf.n;
 }
+
+/* ---- versions ------------------------------------------------------------------ */
 
 uint64_t
 fal_store_version(const struct fal_store *s)
@@ -126,192 +107,307 @@ fal_store_exps(const struct fal_store *s)
 	return s->exps;
 }
 
-void
-fal_store_open(struct fal_store *s, uint32_t tasks)
-{
-	assert(tasks > 0);
-	fal_sum_clear(s->sum);
-	memset(s->counted, 0, s->blocks * sizeof(*s->counted));
-	s->tasks = tasks;
-	s->left = s->blocks;
-	s->sent = 0;
-	forget_entries(s);
-}
-
-/* The place of `id` in the index: its entry, or the empty place where it belongs. */
-static size_t
-probe(const struct fal_store *s, struct fal_cid id)
-{
-	uint64_t h = ((uint64_t)id.worker << 32 | id.seq) * 0x9E3779B97F4A7C15u;
-	size_t at = (size_t)(h >> 32) & (s->index_cap - 1);
-	while (s->index[at] != FAL_NONE && !fal_cid_eq(s->entry[s->index[at]].id, id))
-		at = (at + 1) & (s->index_cap - 1);
-	return at;
-}
-
-static struct entry *
-find(const struct fal_store *s, struct fal_cid id)
-{
-	if (s->index_cap == 0)
-		return NULL;
-	size_t at = probe(s, id);
-	return s->index[at] != FAL_NONE ? &s->entry[s->index[at]] : NULL;
-}
-
+/* One place more for an old version. */
 static int
-grow_index(struct fal_store *s)
+add_old(struct fal_store *s)
 {
-	size_t cap = s->index_cap > 0 ? s->index_cap * 2 : 64;
-	uint32_t *index = fal_realloc(s->index, cap, sizeof(*index));
-	if (index == NULL)
+	struct old *old = fal_realloc(s->old, (size_t)s->old_cap + 1, sizeof(*old));
+	if (old == NULL)
 		return FAL_ENOMEM;
-	s->index = index;
-	s->index_cap = cap;
-	for (size_t i = 0; i < cap; i++)
-		index[i] = FAL_NONE;
-	for (uint32_t i = 0; i < s->entries; i++)
-		index[probe(s, s->entry[i].id)] = i;
+	s->old = old;
+	struct old o = { .params = fal_calloc_aligned(s->conf.n, sizeof(float)),
+			 .exps = fal_calloc(s->blocks, 1) };
+	if (o.params == NULL || o.exps == NULL) {
+		free(o.params);
+		free(o.exps);
+		return FAL_ENOMEM;
+	}
+	old[s->old_cap++] = o;
 	return FAL_OK;
 }
 
-static bool
-bit(const uint8_t *bits, uint32_t i)
+/* The oldest place becomes the last one. */
+static void
+rotate(struct fal_store *s)
 {
-	return bits != NULL && (bits[i / 8] >> (i % 8) & 1) != 0;
+	struct old first = s->old[0];
+	memmove(s->old, s->old + 1, (s->old_cap - 1) * sizeof(*s->old));
+	s->old[s->old_cap - 1] = first;
 }
 
-/* Everything that `from` and what it fills have brought, as a bitmap of their own. */
-static int
-inherit(const struct fal_store *s, struct entry *e, const struct entry *from)
+int
+fal_store_keep(struct fal_store *s, uint32_t versions)
 {
-	e->inherited = fal_calloc((s->blocks + 7) / 8, 1);
-	if (e->inherited == NULL)
-		return FAL_ENOMEM;
-	for (uint32_t i = 0; i < (s->blocks + 7) / 8; i++)
-		e->inherited[i] = from->seen[i] |
-				  (from->inherited != NULL ? from->inherited[i] : 0);
-	e->have = from->have;
-	return FAL_OK;
-}
-
-/* The entry of `id`, made if it is new. */
-static int
-enter(struct fal_store *s, struct fal_cid id, struct fal_cid fills, struct entry **out)
-{
-	*out = find(s, id);
-	if (*out != NULL)
-		return FAL_OK;
-	if (((size_t)s->entries + 1) * 2 > s->index_cap && grow_index(s) < 0)
-		return FAL_ENOMEM;
-	if (FAL_GROW(s->entry, s->entry_cap, (size_t)s->entries + 1) < 0)
-		return FAL_ENOMEM;
-	struct entry e = { .id = id, .seen = fal_calloc((s->blocks + 7) / 8, 1) };
-	if (e.seen == NULL)
-		return FAL_ENOMEM;
-	if (fills.worker != 0) {
-		const struct entry *from = find(s, fills);
-		int err =
-			from != NULL && from->fenced ? inherit(s, &e, from) : FAL_ESTATE;
-		if (err < 0) {
-			free(e.seen);
+	assert(versions > 0);
+	while (s->old_cap < versions - 1) {
+		int err = add_old(s);
+		if (err < 0)
 			return err;
-		}
 	}
-	size_t at = probe(s, id);
-	s->entry[s->entries] = e;
-	s->index[at] = s->entries;
-	*out = &s->entry[s->entries++];
+	for (; s->olds > versions - 1; s->olds--)
+		rotate(s);
+	free_olds(s, versions - 1);
+	s->old_cap = versions - 1;
+	return FAL_OK;
+}
+
+uint64_t
+fal_store_oldest(const struct fal_store *s)
+{
+	return s->olds > 0 ? s->old[0].version : s->version;
+}
+
+bool
+fal_store_at(const struct fal_store *s, uint64_t version, const float **params,
+	     const int8_t **exps)
+{
+	if (version > s->version || version < fal_store_oldest(s))
+		return false;
+	/* They follow one another without gaps. */
+	const struct old *old =
+		version < s->version ? &s->old[version - s->old[0].version] : NULL;
+	*params = old != NULL ? old->params : s->params;
+	*exps = old != NULL ? old->exps : s->exps;
+	return true;
+}
+
+/* The newest version is about to become an old one. */
+static void
+put_by(struct fal_store *s)
+{
+	if (s->old_cap == 0)
+		return;
+	if (s->olds == s->old_cap)
+		rotate(s);
+	else
+		s->olds++;
+	struct old *o = &s->old[s->olds - 1];
+	o->version = s->version;
+	memcpy(o->params, s->params, s->conf.n * sizeof(float));
+	memcpy(o->exps, s->exps, s->blocks);
+}
+
+/* ---- rounds -------------------------------------------------------------------- */
+
+/* Memory for the next sum. */
+static void
+spare(struct fal_store *s, struct fal_sum *sum)
+{
+	if (FAL_GROW(s->spares.v, s->spares.cap, s->spares.n + 1) < 0)
+		fal_sum_free(sum);
+	else
+		s->spares.v[s->spares.n++] = sum;
+}
+
+static struct fal_sum *
+take_sum(struct fal_store *s)
+{
+	if (s->spares.n == 0)
+		return fal_sum_new(s->conf.n);
+	struct fal_sum *sum = s->spares.v[--s->spares.n];
+	fal_sum_clear(sum);
+	return sum;
+}
+
+int
+fal_store_open(struct fal_store *s, const struct fal_store_round *is)
+{
+	const float *params;
+	const int8_t *exps;
+	size_t at = round_place(s, is->round);
+	assert(is->tasks > 0 && !fal_store_is_open(s, is->round));
+	if (FAL_GROW(s->open.v, s->open.cap, s->open.n + 1) < 0)
+		return FAL_ENOMEM;
+	struct fal_sum *sum = take_sum(s);
+	if (sum == NULL)
+		return FAL_ENOMEM;
+	struct round *r =
+		s->closed.n > 0 ? s->closed.v[--s->closed.n] : round_new(s->blocks);
+	if (r == NULL) {
+		spare(s, sum);
+		return FAL_ENOMEM;
+	}
+	round_clear(r, s->blocks);
+	r->is = *is;
+	r->sum = sum;
+	if (is->kind == FAL_KIND_GRAD) {
+		bool kept = fal_store_at(s, is->version, &params, &exps);
+		assert(kept);
+		memcpy(r->exps, exps, s->blocks);
+	}
+	memmove(s->open.v + at + 1, s->open.v + at,
+		(s->open.n++ - at) * sizeof(struct round *));
+	s->open.v[at] = r;
+	return FAL_OK;
+}
+
+bool
+fal_store_is_open(const struct fal_store *s, uint64_t round)
+{
+	return round_find(s, round) != NULL;
+}
+
+void
+fal_store_drop(struct fal_store *s, uint64_t round)
+{
+	struct round *r = round_find(s, round);
+	if (r == NULL)
+		return;
+	size_t at = round_place(s, round);
+	memmove(s->open.v + at, s->open.v + at + 1,
+		(--s->open.n - at) * sizeof(struct round *));
+	if (r->sum != NULL)
+		spare(s, r->sum);
+	r->sum = NULL;
+	if (FAL_GROW(s->closed.v, s->closed.cap, s->closed.n + 1) < 0)
+		round_free(r);
+	else
+		s->closed.v[s->closed.n++] = r;
+}
+
+/* ---- collecting ---------------------------------------------------------------- */
+
+static struct round *
+completed(struct fal_store *s, uint64_t round, enum fal_kind kind)
+{
+	struct round *r = round_find(s, round);
+	assert(r != NULL && r->left == 0 && r->is.kind == kind);
+	return r;
+}
+
+int
+fal_store_merge(struct fal_store *s, uint64_t round)
+{
+	struct round *r = completed(s, round, FAL_KIND_GRAD);
+	if (s->sum != NULL) {
+		int err = fal_sum_add_aligned(s->sum, s->sum_exps, r->sum, r->exps);
+		if (err < 0)
+			return err;
+	} else {
+		s->sum = r->sum;
+		r->sum = NULL;
+		memcpy(s->sum_exps, r->exps, s->blocks);
+	}
+	fal_store_drop(s, round);
+	return FAL_OK;
+}
+
+/* Block b of a round's change of the weights, in s->block; how many values. */
+static uint32_t
+change(struct fal_store *s, const struct round *r, uint32_t b)
+{
+	fal_sum_mean(r->sum, b, r->exps[b], 1, s->block);
+	return fal_block_len(s->conf.n, b);
+}
+
+static int
+begin_delta(struct fal_store *s)
+{
+	if (s->delta == NULL)
+		s->delta = fal_calloc_aligned(s->conf.n, sizeof(float));
+	if (s->delta == NULL)
+		return FAL_ENOMEM;
+	if (!s->moved)
+		memset(s->delta, 0, s->conf.n * sizeof(float));
+	s->moved = true;
 	return FAL_OK;
 }
 
 int
-fal_store_add(struct fal_store *s, struct fal_cid id, struct fal_cid fills,
-	      uint32_t tasks, const struct fal_bfp_rec *rec)
+fal_store_add_delta(struct fal_store *s, uint64_t round, double weight)
 {
-	struct entry *e;
-	uint32_t b = rec->block;
-	if (tasks == 0 || b >= s->blocks || rec->exponent != s->exps[b])
-		return FAL_EINVAL;
-	int err = enter(s, id, fills, &e);
-	if (err < 0)
-		return err;
-	if (e->fenced)
-		return FAL_EFENCED;
-	if (bit(e->seen, b))
-		return FAL_EEXIST;
-	if ((e->tasks != 0 && e->tasks != tasks) || s->counted[b] > s->tasks ||
-	    (!bit(e->inherited, b) && tasks > s->tasks - s->counted[b]))
-		return FAL_EINVAL;
-	e->tasks = tasks;
-	if (bit(e->inherited, b)) {
-		e->seen[b / 8] |= (uint8_t)(1 << b % 8);
-		return 0;
+	const struct round *r = completed(s, round, FAL_KIND_DELTA);
+	if (begin_delta(s) < 0)
+		return FAL_ENOMEM;
+	for (uint32_t b = 0; b < s->blocks; b++) {
+		float *to = s->delta + (size_t)b * FAL_BLOCK;
+		uint32_t len = change(s, r, b);
+		for (uint32_t i = 0; i < len; i++)
+			to[i] += (float)weight * s->block[i];
 	}
-	err = fal_sum_add_rec(s->sum, rec);
-	if (err < 0)
-		return err;
-	e->seen[b / 8] |= (uint8_t)(1 << b % 8);
-	e->have++;
-	if (rec->has_checksum)
-		s->sent += rec->checksum;
-	s->counted[b] += tasks;
-	if (s->counted[b] == s->tasks)
-		s->left--;
-	return 1;
+	fal_store_drop(s, round);
+	return FAL_OK;
+}
+
+/* The slot's entry, made if it is new; NULL: out of memory. */
+static struct slot *
+slot_of(struct fal_store *s, uint64_t slot)
+{
+	for (size_t i = 0; i < s->slots.n; i++)
+		if (s->slots.v[i].slot == slot)
+			return &s->slots.v[i];
+	if (FAL_GROW(s->slots.v, s->slots.cap, s->slots.n + 1) < 0)
+		return NULL;
+	struct slot *u = &s->slots.v[s->slots.n];
+	*u = (struct slot){ .slot = slot,
+			    .mean = fal_calloc_aligned(s->conf.n, sizeof(float)) };
+	s->slots.n += u->mean != NULL;
+	return u->mean != NULL ? u : NULL;
 }
 
 int
-fal_store_fence(struct fal_store *s, struct fal_cid id, struct fal_cid fills)
+fal_store_revise(struct fal_store *s, uint64_t round, uint64_t slot, uint32_t of)
 {
-	struct entry *e;
-	int err = enter(s, id, fills, &e);
-	if (err == FAL_OK)
-		e->fenced = true;
-	return err;
-}
-
-bool
-fal_store_whole(const struct fal_store *s, struct fal_cid id)
-{
-	const struct entry *e = find(s, id);
-	return e != NULL && e->have == s->blocks;
-}
-
-bool
-fal_store_complete(const struct fal_store *s)
-{
-	return s->tasks > 0 && s->left == 0;
-}
-
-void
-fal_store_update(struct fal_store *s, float lr, double samples)
-{
-	uint32_t slots = fal_optim_slots(&s->conf.optim);
-	assert(fal_store_complete(s));
+	const struct round *r = completed(s, round, FAL_KIND_DELTA);
+	struct slot *u = slot_of(s, slot);
+	if (u == NULL || begin_delta(s) < 0)
+		return FAL_ENOMEM;
+	const uint32_t d = ++u->came;
 	for (uint32_t b = 0; b < s->blocks; b++) {
 		size_t first = (size_t)b * FAL_BLOCK;
-		fal_sum_mean(s->sum, b, s->exps[b], samples, s->mean);
+		uint32_t len = change(s, r, b);
+		for (uint32_t i = 0; i < len; i++) {
+			float by = (s->block[i] - u->mean[first + i]) / (float)d;
+			u->mean[first + i] += by;
+			s->delta[first + i] += by;
+		}
+	}
+	if (d >= of) {
+		free(u->mean);
+		*u = s->slots.v[--s->slots.n];
+	}
+	fal_store_drop(s, round);
+	return (int)d;
+}
+
+void
+fal_store_forget_slots(struct fal_store *s)
+{
+	while (s->slots.n > 0)
+		free(s->slots.v[--s->slots.n].mean);
+}
+
+bool
+fal_store_pending(const struct fal_store *s)
+{
+	return s->sum != NULL || s->moved;
+}
+
+static void
+step_gradients(struct fal_store *s, float lr, double divisor)
+{
+	const uint32_t slots = fal_optim_slots(&s->conf.optim);
+	for (uint32_t b = 0; b < s->blocks; b++) {
+		size_t first = (size_t)b * FAL_BLOCK;
+		fal_sum_mean(s->sum, b, s->sum_exps[b], divisor, s->block);
 		/* State is kept block by block: slot k of a block follows slot k-1. */
 		fal_optim_apply(&s->conf.optim, lr, s->params + first,
-				s->state + first * slots, s->mean,
+				s->state + first * slots, s->block,
 				fal_block_len(s->conf.n, b));
 		s->exps[b] = fal_exp_next(s->exps[b], fal_sum_needed(s->sum, b));
 	}
+	spare(s, s->sum);
+	s->sum = NULL;
+}
+
+void
+fal_store_step(struct fal_store *s, float lr, double divisor)
+{
+	put_by(s);
+	if (s->sum != NULL)
+		step_gradients(s, lr, divisor);
+	for (size_t i = 0; s->moved && i < s->conf.n; i++)
+		s->params[i] += s->delta[i];
+	s->moved = false;
 	s->version++;
-	s->tasks = 0;
-}
-
-uint64_t
-fal_store_sent(const struct fal_store *s)
-{
-	return s->sent;
-}
-
-uint64_t
-fal_store_added(const struct fal_store *s)
-{
-	uint64_t sum = 0;
-	for (uint32_t b = 0; b < s->blocks; b++)
-		sum += fal_sum_checksum(s->sum, b, s->conf.checksum_seed);
-	return sum;
 }

@@ -17,9 +17,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* No value of a sum or a record is beyond ±LIMIT, so adding two never overflows. */
-#define LIMIT ((int64_t)1 << (FAL_BFP_P + FAL_BFP_HEADROOM + 6))
-
 struct block {
 	uint64_t bound; /* |value| <= bound */
 	int64_t *wide;  /* NULL until the first escape */
@@ -133,7 +130,7 @@ raise_bound(struct fal_sum *s, uint32_t b, uint64_t more)
 	struct block *k = &s->block[b];
 	uint32_t len = fal_block_len(s->n, b);
 	uint64_t bound = k->bound + more;
-	if (bound > (uint64_t)LIMIT)
+	if (bound > (uint64_t)FAL_BFP_LIMIT)
 		return FAL_ELIMIT;
 	bool escapes = bound > INT32_MAX && !is_wide(k);
 	if (escapes && wide_room(k, len) < 0)
@@ -154,8 +151,8 @@ raise_needed(struct block *k, int8_t needed)
 	k->needed = needed > k->needed ? needed : k->needed;
 }
 
-static int
-add_block(struct fal_sum *dst, const struct fal_sum *src, uint32_t b)
+int
+fal_sum_add_block(struct fal_sum *dst, const struct fal_sum *src, uint32_t b)
 {
 	struct block *to = &dst->block[b];
 	const struct block *from = &src->block[b];
@@ -180,10 +177,41 @@ fal_sum_add(struct fal_sum *dst, const struct fal_sum *src)
 {
 	assert(dst != src && dst->n == src->n);
 	for (uint32_t b = 0; b < fal_blocks(dst->n); b++) {
-		int r = add_block(dst, src, b);
+		int r = fal_sum_add_block(dst, src, b);
 		if (r < 0)
 			return r;
 	}
+	return FAL_OK;
+}
+
+void
+fal_sum_load(const struct fal_sum *s, uint32_t block, int64_t *v)
+{
+	const struct block *k = &s->block[block];
+	uint32_t len = fal_block_len(s->n, block);
+	if (k->bound == 0)
+		memset(v, 0, len * sizeof(*v));
+	else if (is_wide(k))
+		memcpy(v, k->wide, len * sizeof(*v));
+	else
+		fal_bfp_widen(v, narrow_at(s, block), len);
+}
+
+int
+fal_sum_store(struct fal_sum *s, uint32_t block, const int64_t *v, uint64_t bound,
+	      int8_t needed)
+{
+	struct block *k = &s->block[block];
+	uint32_t len = fal_block_len(s->n, block);
+	assert(bound <= (uint64_t)FAL_BFP_LIMIT);
+	if (bound > INT32_MAX && wide_room(k, len) < 0)
+		return FAL_ENOMEM;
+	k->bound = bound;
+	k->needed = needed;
+	if (is_wide(k))
+		memcpy(k->wide, v, len * sizeof(*v));
+	for (uint32_t i = 0; i < len && !is_wide(k); i++)
+		narrow_at(s, block)[i] = (int32_t)v[i];
 	return FAL_OK;
 }
 
@@ -231,6 +259,20 @@ fal_exp_next(int8_t e, int8_t needed)
 	return clamp_exp(needed > e - 2 ? needed : e - 2);
 }
 
+/* The exponent field rounds down, any fraction goes one up; subnormals clamp. */
+static int8_t
+needed_by(uint32_t bits)
+{
+	int needed = (int)(bits >> 23) - 127 + ((bits & 0x7fffff) != 0);
+	return bits != 0 ? clamp_exp(needed) : FAL_EXP_NONE;
+}
+
+int8_t
+fal_exp_needed(const float *g, uint32_t len)
+{
+	return needed_by(fal_bfp_max_magnitude(g, len));
+}
+
 static int
 quantise_block(struct fal_sum *s, uint32_t b, const float *g, int e)
 {
@@ -240,9 +282,7 @@ quantise_block(struct fal_sum *s, uint32_t b, const float *g, int e)
 	int limit = e + FAL_BFP_HEADROOM < 128 ? e + FAL_BFP_HEADROOM : 128;
 	if (bits >= (uint32_t)(limit + 127) << 23)
 		return FAL_ENONFINITE;
-	/* The exponent field rounds down, any fraction goes one up; subnormals clamp. */
-	int needed = (int)(bits >> 23) - 127 + ((bits & 0x7fffff) != 0);
-	k->needed = bits != 0 ? clamp_exp(needed) : FAL_EXP_NONE;
+	k->needed = needed_by(bits);
 
 	float max, scale = ldexpf(1, FAL_BFP_P - 1 - e);
 	memcpy(&max, &bits, sizeof(max));
@@ -426,13 +466,13 @@ largest(unsigned width)
 	return width != 0 ? UINT64_MAX >> (64 - width) : 0;
 }
 
-/* Whether every value is within ±LIMIT.  Mostly the width alone proves it. */
+/* Whether every value is within ±FAL_BFP_LIMIT.  Mostly the width alone proves it. */
 static bool
 within_limit(const struct fal_bfp_rec *rec)
 {
-	if (rec->base < -LIMIT || rec->base > LIMIT)
+	if (rec->base < -FAL_BFP_LIMIT || rec->base > FAL_BFP_LIMIT)
 		return false;
-	uint64_t room = (uint64_t)LIMIT - (uint64_t)rec->base;
+	uint64_t room = (uint64_t)FAL_BFP_LIMIT - (uint64_t)rec->base;
 	if (largest(rec->width) <= room)
 		return true;
 	for (uint32_t i = 0; i < rec->len; i++)
@@ -474,11 +514,10 @@ fal_bfp_parse(struct fal_rd *r, size_t n, struct fal_bfp_rec *rec)
 	return r->err;
 }
 
-/* What the record's values cannot exceed, by its base and width. */
-static uint64_t
-rec_bound(const struct fal_bfp_rec *rec)
+uint64_t
+fal_bfp_rec_bound(const struct fal_bfp_rec *rec)
 {
-	uint64_t room = (uint64_t)LIMIT - (uint64_t)rec->base;
+	uint64_t room = (uint64_t)FAL_BFP_LIMIT - (uint64_t)rec->base;
 	uint64_t top = largest(rec->width) < room ? largest(rec->width) : room;
 	int64_t max = (int64_t)((uint64_t)rec->base + top);
 	return (uint64_t)(max > -rec->base ? max : -rec->base);
@@ -497,16 +536,23 @@ add_rec_wide(int64_t *to, const struct fal_bfp_rec *rec)
 	fal_bfp_add_planes(to, planes[0], planes[1], rec->base, rec->len);
 }
 
+void
+fal_bfp_rec_load(const struct fal_bfp_rec *rec, int64_t *v)
+{
+	memset(v, 0, rec->len * sizeof(*v));
+	add_rec_wide(v, rec);
+}
+
 int
 fal_sum_add_rec(struct fal_sum *dst, const struct fal_bfp_rec *rec)
 {
 	struct block *to = &dst->block[rec->block];
 	assert(rec->len == fal_block_len(dst->n, rec->block));
-	int r = raise_bound(dst, rec->block, rec_bound(rec));
+	int r = raise_bound(dst, rec->block, fal_bfp_rec_bound(rec));
 	if (r < 0)
 		return r;
 	raise_needed(to, rec->needed);
-	if (rec_bound(rec) == 0)
+	if (fal_bfp_rec_bound(rec) == 0)
 		return FAL_OK;
 	if (is_wide(to))
 		add_rec_wide(to->wide, rec);

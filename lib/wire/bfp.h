@@ -25,6 +25,10 @@ enum {
 	FAL_BFP_HEADROOM = 32 /* |g| < 2^(e + 32), else the block counts as non-finite */
 };
 
+/* No value of a sum or a record is beyond ±FAL_BFP_LIMIT, so adding two never
+ * overflows. */
+#define FAL_BFP_LIMIT ((int64_t)1 << (FAL_BFP_P + FAL_BFP_HEADROOM + 6))
+
 /* How many blocks hold n values, and how many values the block b of n values holds. */
 static inline uint32_t
 fal_blocks(size_t n)
@@ -72,6 +76,9 @@ int fal_sum_quantise_naive(struct fal_sum *s, const float *g, const int8_t *exps
  * int64 overflows.  On error the blocks before the one that failed are added, that one
  * and those after it are unchanged. */
 int fal_sum_add(struct fal_sum *dst, const struct fal_sum *src);
+
+/* The same for one block. */
+int fal_sum_add_block(struct fal_sum *dst, const struct fal_sum *src, uint32_t block);
 
 /* Value i of the sum, for tests and naive twins. */
 int64_t fal_sum_get(const struct fal_sum *s, size_t i);
@@ -126,6 +133,29 @@ int fal_bfp_parse(struct fal_rd *r, size_t n, struct fal_bfp_rec *rec);
  * caller has checked that rec->exponent is the exponent of dst's version. */
 int fal_sum_add_rec(struct fal_sum *dst, const struct fal_bfp_rec *rec);
 
+/* dst += src, two sums of equal lengths whose blocks have the exponents `dst_exps` and
+ * `src_exps` (one per block), which may differ: see bfp_align.c.  Where they are equal
+ * this is fal_sum_add; `dst_exps` becomes what the sums now have.  0, FAL_ENOMEM, or
+ * FAL_ELIMIT; on error the blocks before the one that failed are added. */
+int fal_sum_add_aligned(struct fal_sum *dst, int8_t *dst_exps, const struct fal_sum *src,
+			const int8_t *src_exps);
+
+/* The same for a record, whose block in `dst` has the exponent *e.  Returns 0, or 1 when
+ * something had to be rounded; FAL_ENOMEM, FAL_ELIMIT (then nothing has changed). */
+int fal_sum_add_rec_aligned(struct fal_sum *dst, int8_t *e,
+			    const struct fal_bfp_rec *rec);
+
+/* A block's values, all of them, to `v`; and as they are to be, each within ±`bound`,
+ * which is at most FAL_BFP_LIMIT.  0 or FAL_ENOMEM (then nothing has changed). */
+void fal_sum_load(const struct fal_sum *s, uint32_t block, int64_t *v);
+int fal_sum_store(struct fal_sum *s, uint32_t block, const int64_t *v, uint64_t bound,
+		  int8_t needed);
+
+/* The values of a record, all of them, to `v`; and what none of them exceeds in
+ * magnitude, by base and width. */
+void fal_bfp_rec_load(const struct fal_bfp_rec *rec, int64_t *v);
+uint64_t fal_bfp_rec_bound(const struct fal_bfp_rec *rec);
+
 /* The naive twin of the unpacking in fal_sum_add_rec: value i of the record. */
 int64_t fal_bfp_rec_get(const struct fal_bfp_rec *rec, uint32_t i);
 
@@ -133,6 +163,11 @@ int64_t fal_bfp_rec_get(const struct fal_bfp_rec *rec, uint32_t i);
  * `block`: the mean gradient when divisor is the clock's sample count. */
 void fal_sum_mean(const struct fal_sum *s, uint32_t block, int8_t exponent,
 		  double divisor, float *out);
+
+/* The smallest exponent with max|g| <= 2^e over the `len` values (at most FAL_BLOCK) of
+ * a block, clamped as above; FAL_EXP_NONE for zeros.  A value that is not finite counts
+ * as the largest. */
+int8_t fal_exp_needed(const float *g, uint32_t len);
 
 /* The next exponent of a block: max(needed, e - 2), e itself for FAL_EXP_NONE, within
  * [FAL_EXP_MIN, FAL_EXP_MAX]. */

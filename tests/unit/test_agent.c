@@ -119,15 +119,23 @@ tell(const struct fal_msg *m)
 }
 
 static void
-version(uint64_t v, bool keep)
+announce(uint64_t v, uint64_t oldest, bool keep)
+{
+	struct fal_msg m = { .type = FAL_MSG_VERSION };
+	m.version.version = v;
+	m.version.oldest = oldest;
+	m.version.keep = keep;
+	check(tell(&m), 0, "VERSION");
+}
+
+/* Its first value is its number. */
+static void
+model(uint64_t v)
 {
 	static float params[N];
 	int8_t exps[BLOCKS] = { FAL_EXP_FIRST, FAL_EXP_FIRST };
-	struct fal_msg m = { .type = FAL_MSG_VERSION };
+	struct fal_msg m;
 	struct fal_buf out = { 0 };
-	m.version.version = v;
-	m.version.keep = keep;
-	check(tell(&m), 0, "VERSION");
 	params[0] = (float)v;
 	check(fal_msg_put_model(&out, 6, v, 0, BLOCKS, params, N, exps), 0, "put");
 	check(fal_msg_get(out.p, out.n, &m), 0, "get");
@@ -135,11 +143,23 @@ version(uint64_t v, bool keep)
 	fal_buf_free(&out);
 }
 
+/* Nothing older is needed. */
+static void
+version(uint64_t v, bool keep)
+{
+	announce(v, v, keep);
+	model(v);
+}
+
+/* Round r on version v has the tasks of clock 100 + r. */
 static int
-grant(uint64_t clock, uint32_t first, uint32_t count, struct fal_cid fills)
+grant_on(uint64_t r, uint64_t v, uint32_t first, uint32_t count, struct fal_cid fills)
 {
 	struct fal_msg m = { .type = FAL_MSG_GRANT };
-	m.grant.clock = clock;
+	m.grant.round = r;
+	m.grant.clock = 100 + r;
+	m.grant.version = v;
+	m.grant.kind = FAL_KIND_GRAD;
 	m.grant.first = first;
 	m.grant.count = count;
 	m.grant.fills_worker = fills.worker;
@@ -147,13 +167,19 @@ grant(uint64_t clock, uint32_t first, uint32_t count, struct fal_cid fills)
 	return tell(&m);
 }
 
+static int
+grant(uint64_t round, uint32_t first, uint32_t count, struct fal_cid fills)
+{
+	return grant_on(round, round, first, count, fills);
+}
+
 static const struct fal_cid none = { 0, 0 };
 
 static void
-verdict(uint64_t clock, uint32_t task, uint32_t seq, bool won)
+verdict(uint64_t round, uint32_t task, uint32_t seq, bool won)
 {
 	struct fal_msg m = { .type = FAL_MSG_VERDICT };
-	m.verdict.clock = clock;
+	m.verdict.round = round;
 	m.verdict.task = task;
 	m.verdict.seq = seq;
 	m.verdict.won = won;
@@ -161,10 +187,10 @@ verdict(uint64_t clock, uint32_t task, uint32_t seq, bool won)
 }
 
 static void
-revoke(uint64_t clock, uint32_t first, uint32_t count)
+revoke(uint64_t round, uint32_t first, uint32_t count)
 {
 	struct fal_msg m = { .type = FAL_MSG_REVOKE };
-	m.revoke.clock = clock;
+	m.revoke.round = round;
 	m.revoke.first = first;
 	m.revoke.count = count;
 	check(tell(&m), 0, "REVOKE");
@@ -304,7 +330,7 @@ revoke_and_cancel(void **state)
 	version(0, false);
 	set_lanes(1);
 	grant(0, 4, 3, none);
-	revoke(1, 4, 3); /* another clock */
+	revoke(1, 4, 3); /* another round */
 	check(cancelled[0], 0, "cancelled");
 	revoke(0, 4, 2);
 	check(cancelled[0], 1, "the running task is cancelled");
@@ -360,56 +386,176 @@ fills_are_contributions_of_their_own(void **state)
 	verdict(0, 1, 1, true);
 	nothing_sent();
 	verdict(0, 0, 2, true);
-	expect_push(2, 1, 1);
 	expect_push(1, 1, 2);
+	expect_push(2, 1, 1);
 }
 
+/* Two rounds at once, each on its version, whatever comes first. */
 static void
-a_new_version_cancels(void **state)
+rounds_on_their_versions(void **state)
 {
 	(void)state;
-	version(0, false);
-	grant(0, 0, 3, none);
+	grant_on(8, 1, 0, 1, none);
+	grant_on(7, 0, 3, 2, none);
+	announce(0, 0, false);
+	announce(1, 0, false);
+	model(0);
+	check(busy[0] && busy[1], 1, "round 7 runs");
+	check(busy[2], 0, "round 8 runs without its version");
+	model(1);
+	check(busy[2], 1, "round 8 runs");
+	check((int64_t)run[0].round, 7, "round");
+	check((int64_t)run[0].clock, 107, "clock");
+	check(run[0].task, 3, "task");
+	check((int64_t)run[0].params[0], 0, "version of round 7");
+	check((int64_t)run[2].round, 8, "round");
+	check((int64_t)run[2].params[0], 1, "version of round 8");
+	/* An older round goes before what waits already. */
+	grant_on(9, 1, 5, 1, none);
+	grant_on(7, 0, 9, 1, none);
+	finish(2);
+	check((int64_t)next(FAL_MSG_CLAIM)->claim.round, 8, "claimed round");
+	check((int64_t)run[2].round, 7, "the oldest round first");
+	check(run[2].task, 9, "task");
+	verdict(7, 0, 1, true); /* of another round */
+	nothing_sent();
+	verdict(8, 0, 1, true);
+	check((int64_t)sent[seen].m.push.round, 8, "pushed while 7 is under way");
+	expect_push(1, 1, 1);
+	finish(0);
+	check((int64_t)run[0].round, 9, "then round 9");
 	finish(0);
 	finish(1);
-	expect_claim(0, 1);
-	expect_claim(1, 1);
-	verdict(0, 0, 1, true);
-	version(1, false);
-	check(cancelled[2], 1, "what ran is cancelled");
-	check((int64_t)next(FAL_MSG_WORKED)->worked.clock, 0, "clock that ended");
-	verdict(0, 1, 1, true);
-	check(grant(0, 5, 1, none), 0, "a late GRANT");
-	check(busy[0], 0, "runs a task of the old clock");
-	nothing_sent();
-	grant(1, 7, 1, none);
-	check((int64_t)run[0].params[0], 1, "on which parameters");
-	check((int64_t)run[0].clock, 1, "clock");
 	finish(2);
+	expect_claim(3, 2);
+	expect_claim(5, 3);
+	expect_claim(4, 2);
+	expect_claim(9, 2);
+	verdict(7, 3, 2, true);
+	verdict(7, 9, 2, true);
+	verdict(9, 5, 3, false);
+	nothing_sent(); /* nothing of round 9 was won */
+	verdict(7, 4, 2, true);
+	check((int64_t)sent[seen].m.push.round, 7, "pushed round");
+	expect_push(2, 3, 4 + 5 + 10);
 	nothing_sent();
-	finish(0);
-	expect_claim(7, 2);
-	verdict(1, 7, 2, true);
-	expect_push(2, 1, 8);
 }
 
-/* A GRANT that overtakes its version ends the clock before, too. */
+/* Versions below the oldest go, but for those that a queued task names. */
 static void
-a_grant_before_its_version(void **state)
+oldest_version(void **state)
 {
 	(void)state;
+	set_lanes(1);
+	version(0, false);
+	announce(1, 0, false);
+	model(1);
+	grant_on(1, 1, 0, 1, none);
+	grant_on(2, 0, 1, 1, none);
+	version(2, false);
+	version(3, false);
+	check(cancelled[0], 0, "a newer version cancels");
+	finish(0);
+	check((int64_t)run[0].params[0], 0, "the version that was named");
+	version(4, false);
+	grant_on(3, 0, 2, 1, none); /* too late: version 0 is gone */
+	grant_on(4, 4, 3, 1, none);
+	finish(0);
+	check((int64_t)run[0].round, 4, "what can run");
+	check((int64_t)run[0].params[0], 4, "on the newest");
+	finish(0);
+	check(busy[0], 0, "a task without its version runs");
+	expect_claim(0, 1);
+	expect_claim(1, 2);
+	expect_claim(3, 3);
+	revoke(3, 2, 1);
+	/* A version that was left out for a newer one is not waited for. */
+	announce(5, 4, false);
+	version(6, false);
+	now += 10;
+	struct fal_msg m = { .type = FAL_MSG_ACCOUNT };
+	check(tell(&m), 0, "ACCOUNT");
+	check((int64_t)next(FAL_MSG_WORKED)->worked.pull, 0, "pulls");
+}
+
+/* The exponents of a PUSH are those of the version that its round was computed on. */
+static void
+exponents_of_the_round(void **state)
+{
+	(void)state;
+	static float params[N];
+	struct fal_buf out = { 0 };
+	struct fal_msg m;
+	const int8_t exps[BLOCKS] = { 3, -4 };
+	version(0, false);
+	grant_on(5, 0, 0, 1, none);
+	announce(1, 1, false);
+	check(fal_msg_put_model(&out, 6, 1, 0, BLOCKS, params, N, exps), 0, "put");
+	check(fal_msg_get(out.p, out.n, &m), 0, "get");
+	check(tell(&m), 0, "MODEL");
+	grant_on(6, 1, 0, 1, none);
+	finish(0);
+	finish(1);
+	next(FAL_MSG_CLAIM);
+	next(FAL_MSG_CLAIM);
+	verdict(6, 0, 2, true);
+	verdict(5, 0, 1, true);
+	for (uint32_t k = 0; k < 2; k++) {
+		const struct fal_msg *p = next(FAL_MSG_PUSH);
+		struct fal_rd r = fal_rd_init(p->push.records.p, p->push.records.n);
+		struct fal_bfp_rec rec;
+		for (uint32_t b = 0; b < BLOCKS; b++) {
+			check(fal_bfp_parse(&r, N, &rec), 0, "record");
+			check(rec.exponent, k == 0 ? exps[b] : FAL_EXP_FIRST, "exponent");
+		}
+	}
+	fal_buf_free(&out);
+}
+
+static void
+revoke_and_fence_by_round(void **state)
+{
+	(void)state;
+	struct fal_msg m = { .type = FAL_MSG_FENCE };
+	version(0, false);
+	grant_on(1, 0, 0, 1, none);
+	grant_on(2, 0, 0, 2, none);
+	revoke(2, 0, 1);
+	check(cancelled[0], 0, "task 0 of round 1");
+	check(cancelled[1], 1, "task 0 of round 2");
+	check(cancelled[2], 0, "task 1 of round 2");
+	finish(1);
+	finish(0);
+	finish(2);
+	expect_claim(0, 1);
+	expect_claim(1, 2);
+	m.fence.round = 1;
+	m.fence.seq = 2;
+	check(tell(&m), 0, "FENCE of another round's");
+	verdict(2, 1, 2, true);
+	expect_push(2, 1, 2);
+	m.fence.seq = 1;
+	check(tell(&m), 0, "FENCE");
+	verdict(1, 0, 1, true);
+	nothing_sent();
+}
+
+static void
+drained(void **state)
+{
+	(void)state;
+	struct fal_msg m = { .type = FAL_MSG_DRAIN };
+	strcpy(m.drain.why, "maintenance");
 	version(0, false);
 	grant(0, 0, 1, none);
-	grant(1, 3, 1, none);
-	check(cancelled[0], 1, "the old task is cancelled");
 	finish(0);
-	check(busy[0], 0, "runs without the version");
-	version(1, false);
-	next(FAL_MSG_WORKED);
-	check(busy[0], 1, "runs");
-	check(run[0].task, 3, "task");
-	finish(0);
-	expect_claim(3, 1);
+	expect_claim(0, 1);
+	check(tell(&m), 0, "DRAIN");
+	check(fal_agent_left(agent), 0, "left");
+	verdict(0, 0, 1, true);
+	expect_push(1, 1, 1);
+	assert_string_equal(next(FAL_MSG_LEAVE)->leave.why, "maintenance");
+	check(fal_agent_left(agent), 1, "left");
 }
 
 static void
@@ -467,7 +613,12 @@ worked_adds_up(void **state)
 	now += 50000; /* pulls */
 	fal_agent_late(agent, 9);
 	version(1, false);
+	nothing_sent();
+	m = (struct fal_msg){ .type = FAL_MSG_ACCOUNT };
+	m.account.mark = 33;
+	check(tell(&m), 0, "ACCOUNT");
 	const struct fal_msg *w = next(FAL_MSG_WORKED);
+	check((int64_t)w->worked.mark, 33, "mark");
 	check((int64_t)w->worked.compute, 1000, "compute");
 	check((int64_t)w->worked.push, 300, "push");
 	check((int64_t)w->worked.push_all, 300, "push_all");
@@ -478,7 +629,7 @@ worked_adds_up(void **state)
 	check((int64_t)(w->worked.compute + w->worked.push + w->worked.pull +
 			w->worked.wait),
 	      (int64_t)(now - 1000), "all of it");
-	version(2, false);
+	check(tell(&m), 0, "ACCOUNT");
 	w = next(FAL_MSG_WORKED);
 	check((int64_t)(w->worked.compute + w->worked.push + w->worked.pull +
 			w->worked.wait + w->worked.late),
@@ -503,7 +654,6 @@ evaluation(void **state)
 	check(e->evaluated.samples, 2, "samples");
 	check(e->evaluated.right, 1, "right");
 	version(1, false);
-	next(FAL_MSG_WORKED);
 	check(cancelled[0], 0, "evaluation outlives a new version");
 	check(tell(&m), 0, "EVAL"); /* of the kept one, again */
 	grant(1, 0, 1, none);
@@ -616,6 +766,9 @@ nonsense_is_refused(void **state)
 	m = (struct fal_msg){ .type = FAL_MSG_CLAIM };
 	check(tell(&m), FAL_ESTATE, "a worker's message");
 	check(grant(0, 0, UINT32_MAX, none), FAL_ELIMIT, "all tasks there are");
+	m = (struct fal_msg){ .type = FAL_MSG_GRANT };
+	m.grant.count = 1;
+	check(tell(&m), FAL_EFORMAT, "no such kind");
 	m = (struct fal_msg){ .type = FAL_MSG_EVAL };
 	m.eval.count = UINT32_MAX;
 	check(tell(&m), FAL_ELIMIT, "all test tasks there are");
@@ -637,8 +790,11 @@ main(void)
 		TEST(revoke_and_cancel),
 		TEST(fence_drops_a_contribution),
 		TEST(fills_are_contributions_of_their_own),
-		TEST(a_new_version_cancels),
-		TEST(a_grant_before_its_version),
+		TEST(rounds_on_their_versions),
+		TEST(oldest_version),
+		TEST(exponents_of_the_round),
+		TEST(revoke_and_fence_by_round),
+		TEST(drained),
 		TEST(leave_in_order),
 		TEST(leave_when_idle),
 		TEST(worked_adds_up),

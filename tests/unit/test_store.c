@@ -4,6 +4,7 @@
 #include "base/rng.h"
 #include "store/store.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -70,55 +71,87 @@ end(void **state)
 
 /* Makes `rec` the record of a block of `from`. */
 static void
-make_rec(const struct fal_sum *from, uint32_t block)
+pack_rec(const struct fal_sum *from, uint32_t block, int8_t exponent)
 {
 	uint64_t checksum = fal_sum_checksum(from, block, SEED);
 	fal_buf_clear(&record);
-	check(fal_sum_pack(from, block, fal_store_exps(store)[block], &checksum, &record),
-	      0, "pack");
+	check(fal_sum_pack(from, block, exponent, &checksum, &record), 0, "pack");
 	struct fal_rd r = fal_rd_init(record.p, record.n);
 	check(fal_bfp_parse(&r, N, &rec), 0, "parse");
 }
 
+/* On the newest version. */
+static void
+make_rec(const struct fal_sum *from, uint32_t block)
+{
+	pack_rec(from, block, fal_store_exps(store)[block]);
+}
+
+static int
+add_to(uint64_t round, struct fal_cid id, struct fal_cid fills, uint32_t tasks)
+{
+	const struct fal_store_from from = { round, id, fills, tasks };
+	return fal_store_add(store, &from, &rec);
+}
+
+/* Of round 1. */
 static int
 add(struct fal_cid id, struct fal_cid fills, uint32_t tasks, uint32_t block)
 {
 	make_rec(sum, block);
-	return fal_store_add(store, id, fills, tasks, &rec);
+	return add_to(1, id, fills, tasks);
+}
+
+static void
+open_round(uint64_t round, uint32_t tasks, uint64_t version)
+{
+	const struct fal_store_round r = {
+		.round = round, .tasks = tasks, .kind = FAL_KIND_GRAD, .version = version
+	};
+	check(fal_store_open(store, &r), 0, "open");
+}
+
+static void
+open_delta(uint64_t round)
+{
+	const struct fal_store_round r = { .round = round,
+					   .tasks = 1,
+					   .kind = FAL_KIND_DELTA };
+	check(fal_store_open(store, &r), 0, "open");
 }
 
 static void
 a_block_counts_once(void **state)
 {
 	(void)state;
-	fal_store_open(store, 3);
+	open_round(1, 3, 0);
 	check(add(a, none, 2, 1), 1, "first");
 	check(add(a, none, 2, 1), FAL_EEXIST, "again");
 	check(add(b, none, 1, 1), 1, "of another contribution");
 	check(add(a, none, 2, 0), 1, "another block");
-	check(fal_store_whole(store, a), 0, "whole without block 2");
+	check(fal_store_whole(store, 1, a), 0, "whole without block 2");
 	check(add(a, none, 2, 2), 1, "the last block");
-	check(fal_store_whole(store, a), 1, "whole");
-	check(fal_store_whole(store, b), 0, "the other is whole");
-	check(fal_store_whole(store, c), 0, "an unknown one is whole");
+	check(fal_store_whole(store, 1, a), 1, "whole");
+	check(fal_store_whole(store, 1, b), 0, "the other is whole");
+	check(fal_store_whole(store, 1, c), 0, "an unknown one is whole");
 }
 
 static void
 complete_exactly_at_k(void **state)
 {
 	(void)state;
-	check(fal_store_complete(store), 0, "before a clock");
-	fal_store_open(store, 3);
+	check(fal_store_complete(store, 1), 0, "before a round");
+	open_round(1, 3, 0);
 	check(add(a, none, 2, 0), 1, "a 0");
 	check(add(a, none, 2, 1), 1, "a 1");
 	check(add(a, none, 2, 2), 1, "a 2");
 	check(add(b, none, 1, 0), 1, "b 0");
 	check(add(b, none, 1, 1), 1, "b 1");
-	check(fal_store_complete(store), 0, "with one block at 2 of 3");
+	check(fal_store_complete(store, 1), 0, "with one block at 2 of 3");
 	check(add(c, none, 2, 2), FAL_EINVAL, "more tasks than are left");
-	check(fal_store_complete(store), 0, "after what was refused");
+	check(fal_store_complete(store, 1), 0, "after what was refused");
 	check(add(b, none, 1, 2), 1, "b 2");
-	check(fal_store_complete(store), 1, "with all");
+	check(fal_store_complete(store, 1), 1, "with all");
 	check(add(c, none, 1, 2), FAL_EINVAL, "one task too many");
 }
 
@@ -126,18 +159,18 @@ static void
 refusals(void **state)
 {
 	(void)state;
-	fal_store_open(store, 4);
+	open_round(1, 4, 0);
 	check(add(a, none, 0, 0), FAL_EINVAL, "no tasks");
-	check(add(a, none, 5, 0), FAL_EINVAL, "more tasks than the clock has");
+	check(add(a, none, 5, 0), FAL_EINVAL, "more tasks than the round has");
 	check(add(a, none, UINT32_MAX, 0), FAL_EINVAL, "the most tasks");
 	check(add(a, none, 2, 0), 1, "good");
 	check(add(a, none, 1, 1), FAL_EINVAL, "another task count");
 	make_rec(sum, 1);
 	rec.exponent++;
-	check(fal_store_add(store, a, none, 2, &rec), FAL_EINVAL, "wrong exponent");
+	check(add_to(1, a, none, 2), FAL_EINVAL, "wrong exponent");
 	rec.exponent--;
 	rec.block = BLOCKS;
-	check(fal_store_add(store, a, none, 2, &rec), FAL_EINVAL, "no such block");
+	check(add_to(1, a, none, 2), FAL_EINVAL, "no such block");
 	check(add(b, c, 2, 1), FAL_ESTATE, "fills an unknown one");
 	check(add(b, a, 2, 1), FAL_ESTATE, "fills one that is not fenced");
 	check(add(a, none, 2, 1), 1, "good after all");
@@ -147,10 +180,10 @@ static void
 fence_and_fill(void **state)
 {
 	(void)state;
-	fal_store_open(store, 2);
+	open_round(1, 2, 0);
 	check(add(a, none, 2, 0), 1, "before the fence");
-	check(fal_store_fence(store, a, none), 0, "fence");
-	check(fal_store_fence(store, a, none), 0, "fence again");
+	check(fal_store_fence(store, 1, a, none), 0, "fence");
+	check(fal_store_fence(store, 1, a, none), 0, "fence again");
 	check(add(a, none, 2, 1), FAL_EFENCED, "after the fence");
 	/* Two workers fill it, a task each: block 0 is there, the others are not. */
 	for (uint32_t w = 0; w < 2; w++) {
@@ -158,29 +191,29 @@ fence_and_fill(void **state)
 		check(add(id, a, 1, 0), 0, "dropped");
 		check(add(id, a, 1, 0), FAL_EEXIST, "dropped again");
 		check(add(id, a, 1, 1), 1, "added");
-		check(fal_store_whole(store, id), 0, "whole without block 2");
-		check(fal_store_complete(store), 0, "complete");
+		check(fal_store_whole(store, 1, id), 0, "whole without block 2");
+		check(fal_store_complete(store, 1), 0, "complete");
 		check(add(id, a, 1, 2), 1, "added, too");
-		check(fal_store_whole(store, id), 1, "whole");
+		check(fal_store_whole(store, 1, id), 1, "whole");
 	}
-	check(fal_store_complete(store), 1, "complete with both");
+	check(fal_store_complete(store, 1), 1, "complete with both");
 }
 
 static void
 two_generations(void **state)
 {
 	(void)state;
-	fal_store_open(store, 1);
+	open_round(1, 1, 0);
 	check(add(a, none, 1, 0), 1, "first brings block 0");
-	fal_store_fence(store, a, none);
+	fal_store_fence(store, 1, a, none);
 	check(add(b, a, 1, 1), 1, "second brings block 1");
-	fal_store_fence(store, b, a);
+	fal_store_fence(store, 1, b, a);
 	check(add(c, b, 1, 0), 0, "block 0 of the first");
 	check(add(c, b, 1, 1), 0, "block 1 of the second");
-	check(fal_store_complete(store), 0, "complete without block 2");
+	check(fal_store_complete(store, 1), 0, "complete without block 2");
 	check(add(c, b, 1, 2), 1, "third brings block 2");
-	check(fal_store_whole(store, c), 1, "whole");
-	check(fal_store_complete(store), 1, "complete");
+	check(fal_store_whole(store, 1, c), 1, "whole");
+	check(fal_store_complete(store, 1), 1, "complete");
 }
 
 /* A contribution that died before its first block came. */
@@ -188,12 +221,12 @@ static void
 fenced_before_it_came(void **state)
 {
 	(void)state;
-	fal_store_open(store, 1);
-	check(fal_store_fence(store, a, none), 0, "fence");
+	open_round(1, 1, 0);
+	check(fal_store_fence(store, 1, a, none), 0, "fence");
 	check(add(a, none, 1, 0), FAL_EFENCED, "late");
 	for (uint32_t i = 0; i < BLOCKS; i++)
 		check(add(b, a, 1, i), 1, "filled");
-	check(fal_store_complete(store), 1, "complete");
+	check(fal_store_complete(store, 1), 1, "complete");
 }
 
 static void
@@ -201,14 +234,16 @@ many_contributions(void **state)
 {
 	(void)state;
 	enum { MANY = 500 };
-	fal_store_open(store, MANY);
+	open_round(1, MANY, 0);
 	for (uint32_t i = 1; i <= MANY; i++)
 		for (uint32_t k = 0; k < BLOCKS; k++)
 			check(add((struct fal_cid){ i, i * 7 }, none, 1, k), 1, "add");
 	for (uint32_t i = 1; i <= MANY; i++)
-		check(fal_store_whole(store, (struct fal_cid){ i, i * 7 }), 1, "whole");
-	check(fal_store_complete(store), 1, "complete");
-	check((int64_t)fal_store_sent(store), (int64_t)fal_store_added(store), "sums");
+		check(fal_store_whole(store, 1, (struct fal_cid){ i, i * 7 }), 1,
+		      "whole");
+	check(fal_store_complete(store, 1), 1, "complete");
+	check((int64_t)fal_store_sent(store, 1), (int64_t)fal_store_added(store, 1),
+	      "sums");
 }
 
 /* Two clocks of three tasks in two contributions against one plain loop. */
@@ -226,7 +261,7 @@ update_is_the_naive_one(void **state)
 	memset(exps, FAL_EXP_FIRST, sizeof(exps));
 	for (uint32_t clock = 0; clock < 2; clock++) {
 		check((int64_t)fal_store_version(store), clock, "version");
-		fal_store_open(store, 3);
+		open_round(clock, 3, clock);
 		fal_sum_clear(all);
 		for (uint32_t t = 0; t < 3; t++) {
 			if (t != 1) /* tasks 0 and 1 are one contribution */
@@ -235,12 +270,18 @@ update_is_the_naive_one(void **state)
 			check(fal_sum_quantise(one, grad, exps, NULL), 0, "quantise");
 			check(fal_sum_add(sum, one), 0, "add");
 			check(fal_sum_add(all, one), 0, "add");
-			for (uint32_t k = 0; k < BLOCKS && t > 0; k++)
-				check(add(t == 1 ? a : b, none, t == 1 ? 2 : 1, k), 1,
-				      "record");
+			for (uint32_t k = 0; k < BLOCKS && t > 0; k++) {
+				make_rec(sum, k);
+				check(add_to(clock, t == 1 ? a : b, none, t == 1 ? 2 : 1),
+				      1, "record");
+			}
 		}
-		check(fal_store_complete(store), 1, "complete");
-		fal_store_update(store, 0.1f, 24);
+		check(fal_store_complete(store, clock), 1, "complete");
+		check(fal_store_pending(store), 0, "pending");
+		check(fal_store_merge(store, clock), 0, "merge");
+		check(fal_store_pending(store), 1, "pending");
+		fal_store_step(store, 0.1f, 24);
+		check(fal_store_pending(store), 0, "pending");
 		for (uint32_t k = 0; k < BLOCKS; k++) {
 			size_t first = (size_t)k * FAL_BLOCK;
 			fal_sum_mean(all, k, exps[k], 24, mean);
@@ -261,28 +302,320 @@ static void
 checksums(void **state)
 {
 	(void)state;
-	fal_store_open(store, 4);
+	open_round(1, 4, 0);
 	check(add(a, none, 1, 0), 1, "add");
 	check(add(a, none, 1, 2), 1, "add");
-	assert_true(fal_store_sent(store) != 0);
-	check((int64_t)fal_store_sent(store), (int64_t)fal_store_added(store), "sums");
-	uint64_t sent = fal_store_sent(store);
+	assert_true(fal_store_sent(store, 1) != 0);
+	check((int64_t)fal_store_sent(store, 1), (int64_t)fal_store_added(store, 1),
+	      "sums");
+	uint64_t sent = fal_store_sent(store, 1);
 	check(add(a, none, 1, 0), FAL_EEXIST, "again");
-	check((int64_t)fal_store_sent(store), (int64_t)sent, "sent after a refusal");
+	check((int64_t)fal_store_sent(store, 1), (int64_t)sent, "sent after a refusal");
 	/* What is dropped because it is there already counts on neither side. */
-	fal_store_fence(store, a, none);
+	fal_store_fence(store, 1, a, none);
 	check(add(b, a, 1, 2), 0, "dropped");
-	check((int64_t)fal_store_sent(store), (int64_t)sent, "sent after a drop");
+	check((int64_t)fal_store_sent(store, 1), (int64_t)sent, "sent after a drop");
 	/* A record whose values are not those that were summed up. */
 	make_rec(sum, 1);
 	rec.base++;
-	check(fal_store_add(store, c, none, 1, &rec), 1, "a changed record");
-	if (fal_store_sent(store) == fal_store_added(store))
+	check(add_to(1, c, none, 1), 1, "a changed record");
+	if (fal_store_sent(store, 1) == fal_store_added(store, 1))
 		fail_msg("sent %llx equals added",
-			 (unsigned long long)fal_store_sent(store));
-	fal_store_open(store, 1);
-	check((int64_t)fal_store_sent(store), 0, "sent in a new clock");
-	check((int64_t)fal_store_added(store), 0, "added in a new clock");
+			 (unsigned long long)fal_store_sent(store, 1));
+	fal_store_drop(store, 1);
+	open_round(1, 1, 0);
+	check((int64_t)fal_store_sent(store, 1), 0, "sent in a new round");
+	check((int64_t)fal_store_added(store, 1), 0, "added in a new round");
+}
+
+/* ---- several rounds ------------------------------------------------------------ */
+
+/* A whole contribution of one task to a round: `values` under `exps`. */
+static void
+bring(uint64_t round, struct fal_cid id, const float *values, const int8_t *exps)
+{
+	check(fal_sum_quantise(sum, values, exps, NULL), 0, "quantise");
+	for (uint32_t k = 0; k < BLOCKS; k++) {
+		pack_rec(sum, k, exps[k]);
+		check(add_to(round, id, none, 1), 1, "add");
+	}
+}
+
+static void
+close_to(const float *got, const double *want, double tolerance)
+{
+	for (size_t i = 0; i < N; i++)
+		if (fabs((double)got[i] - want[i]) > tolerance)
+			fail_msg("value %zu: got %.9g, want %.9g", i, (double)got[i],
+				 want[i]);
+}
+
+static void
+rounds_apart(void **state)
+{
+	(void)state;
+	open_round(5, 1, 0);
+	open_round(9, 2, 0);
+	open_round(3, 1, 0);
+	make_rec(sum, 0);
+	check(add_to(9, a, none, 1), 1, "block 0 of 9");
+	check(add_to(3, a, none, 1), 1, "the same contribution of 3");
+	check(add_to(3, a, none, 1), FAL_EEXIST, "again");
+	check(fal_store_fence(store, 3, a, none), 0, "fence in 3");
+	make_rec(sum, 1);
+	check(add_to(3, a, none, 1), FAL_EFENCED, "behind its fence");
+	check(add_to(9, a, none, 1), 1, "fenced in another round");
+	check(add_to(4, a, none, 1), FAL_ESTATE, "a round that is not open");
+	check(fal_store_fence(store, 4, a, none), FAL_ESTATE, "fence in it");
+	bring(5, b, grad, fal_store_exps(store));
+	check(fal_store_complete(store, 5), 1, "5 is complete");
+	check(fal_store_complete(store, 9), 0, "9 is complete");
+	check(fal_store_complete(store, 4), 0, "4 is complete");
+	check(fal_store_whole(store, 5, b), 1, "whole in 5");
+	check(fal_store_whole(store, 9, b), 0, "whole in 9");
+	check(fal_store_merge(store, 5), 0, "merge");
+	check(fal_store_is_open(store, 5), 0, "5 is open");
+	fal_store_drop(store, 3);
+	check(fal_store_is_open(store, 3), 0, "3 is open");
+	check(fal_store_is_open(store, 9), 1, "9 is open");
+	/* What is used again is empty. */
+	open_round(10, 1, 0);
+	check(fal_store_added(store, 10) == 0, 1, "nothing in 10");
+	make_rec(sum, 0);
+	check(add_to(10, a, none, 1), 1, "a block of 10");
+	check((int64_t)fal_store_sent(store, 10), (int64_t)fal_store_added(store, 10),
+	      "sums of 10");
+	if (fal_store_sent(store, 10) == fal_store_sent(store, 9))
+		fail_msg("rounds 9 and 10 have the same sum");
+}
+
+static void
+versions_kept(void **state)
+{
+	(void)state;
+	static float was[6][N];
+	int8_t exps[6][BLOCKS];
+	const float *params;
+	const int8_t *e;
+	check(fal_store_at(store, 0, &params, &e), 1, "the newest");
+	check(fal_store_keep(store, 3), 0, "keep 3");
+	for (uint32_t v = 0; v < 6; v++) {
+		memcpy(was[v], fal_store_params(store), sizeof(was[v]));
+		memcpy(exps[v], fal_store_exps(store), BLOCKS);
+		const uint32_t oldest = v < 2 ? 0 : v - 2;
+		check((int64_t)fal_store_oldest(store), oldest, "oldest");
+		for (uint32_t o = 0; o <= v + 1; o++) {
+			check(fal_store_at(store, o, &params, &e), o >= oldest && o <= v,
+			      "is kept");
+			if (o < oldest || o > v)
+				continue;
+			assert_memory_equal(params, was[o], sizeof(was[o]));
+			assert_memory_equal(e, exps[o], BLOCKS);
+		}
+		if (v == 5)
+			break;
+		open_round(v, 1, v);
+		fill(grad, v + 20);
+		bring(v, a, grad, fal_store_exps(store));
+		check(fal_store_merge(store, v), 0, "merge");
+		fal_store_step(store, 0.1f, 1);
+	}
+	check(fal_store_keep(store, 2), 0, "keep 2");
+	check((int64_t)fal_store_oldest(store), 4, "oldest");
+	check(fal_store_at(store, 4, &params, &e), 1, "version 4");
+	assert_memory_equal(params, was[4], sizeof(was[4]));
+	check(fal_store_keep(store, 4), 0, "keep 4");
+	check((int64_t)fal_store_oldest(store), 4, "oldest");
+	check(fal_store_keep(store, 1), 0, "keep 1");
+	check(fal_store_at(store, 4, &params, &e), 0, "version 4");
+	fal_store_step(store, 0.1f, 1);
+	check((int64_t)fal_store_oldest(store), 6, "oldest");
+}
+
+/* Two rounds on versions of different exponents, against double. */
+static void
+merge_aligns(void **state)
+{
+	(void)state;
+	static float before[N];
+	static double want[N];
+	int8_t old[BLOCKS];
+	check(fal_store_keep(store, 2), 0, "keep");
+	memcpy(old, fal_store_exps(store), BLOCKS);
+	open_round(1, 1, 0);
+	open_round(2, 1, 0);
+	bring(1, a, grad, old);
+	check(fal_store_merge(store, 1), 0, "merge");
+	fal_store_step(store, 0, 1);
+	check(fal_store_exps(store)[0] != old[0], 1, "the exponent moved");
+	open_round(3, 1, 1);
+	fill(grad, 30);
+	make_rec(sum, 0);
+	check(add_to(2, b, none, 1), FAL_EINVAL, "of version 1 in a round of 0");
+	bring(2, b, grad, old);
+	for (size_t i = 0; i < N; i++)
+		want[i] = (double)grad[i];
+	fill(grad, 31);
+	bring(3, c, grad, fal_store_exps(store));
+	memcpy(before, fal_store_params(store), sizeof(before));
+	check(fal_store_merge(store, 3), 0, "merge 3");
+	check(fal_store_merge(store, 2), 0, "merge 2");
+	/* The optimiser remembers the step at rate 0: momentum 0.9, the first gradient.
+	 */
+	static float first[N];
+	fill(first, 1);
+	fal_store_step(store, 0.5f, 4);
+	for (size_t i = 0; i < N; i++)
+		want[i] = (double)before[i] - 0.5 * ((want[i] + (double)grad[i]) / 4 +
+						     0.9 * (double)first[i]);
+	close_to(fal_store_params(store), want, 2e-6);
+	check((int64_t)fal_store_version(store), 2, "version");
+}
+
+static void
+mixed_round(void **state)
+{
+	(void)state;
+	static double want[N];
+	int8_t exps[3][BLOCKS] = { { -12, -12, 3 }, { -2, -20, 3 }, { -14, 40, -60 } };
+	struct fal_store_round r = {
+		.round = 1, .tasks = 3, .kind = FAL_KIND_GRAD, .mixed = true
+	};
+	check(fal_store_open(store, &r), 0, "open");
+	for (uint32_t t = 0; t < 3; t++) {
+		fill(grad, 40 + t);
+		/* What is quantised at 2^40 vanishes, at 2^-60 it is too large. */
+		for (size_t i = 0; i < N; i++)
+			grad[i] = ldexpf(grad[i], t == 2 && i >= 2 * FAL_BLOCK ? -30 : 0);
+		for (size_t i = 0; i < N; i++)
+			want[i] = (t > 0 ? want[i] : 0) + (double)grad[i];
+		bring(1, (struct fal_cid){ 4, t + 1 }, grad, exps[t]);
+		if (t < 2)
+			check((int64_t)fal_store_sent(store, 1),
+			      (int64_t)fal_store_added(store, 1), "sums");
+	}
+	check((int64_t)fal_store_sent(store, 1), (int64_t)fal_store_added(store, 1),
+	      "sums with rounding");
+	check(fal_store_complete(store, 1), 1, "complete");
+	check(fal_store_merge(store, 1), 0, "merge");
+	fal_store_step(store, 1, 1);
+	for (size_t i = 0; i < N; i++) {
+		/* Half of the largest quantum, 2^(40-23), is what may be lost. */
+		double tolerance = i / FAL_BLOCK == 1 ? 1.5e5 : 1e-6;
+		want[i] = (double)init[i] - want[i];
+		if (fabs((double)fal_store_params(store)[i] - want[i]) > tolerance)
+			fail_msg("value %zu: got %.9g, want %.9g", i,
+				 (double)fal_store_params(store)[i], want[i]);
+	}
+}
+
+/* ---- changes of weights -------------------------------------------------------- */
+
+/* A change of weights with the least exponents that hold it. */
+static void
+bring_delta(uint64_t round, const float *u)
+{
+	int8_t exps[BLOCKS];
+	for (uint32_t k = 0; k < BLOCKS; k++)
+		exps[k] = fal_exp_needed(u + (size_t)k * FAL_BLOCK, fal_block_len(N, k));
+	open_delta(round);
+	bring(round, a, u, exps);
+}
+
+static void
+deltas_add(void **state)
+{
+	(void)state;
+	static double want[N];
+	int8_t exps[BLOCKS];
+	memcpy(exps, fal_store_exps(store), BLOCKS);
+	for (size_t i = 0; i < N; i++)
+		want[i] = (double)init[i];
+	for (uint32_t k = 0; k < 3; k++) {
+		const double weight = 0.25 * (k + 1);
+		fill(grad, 50 + k);
+		bring_delta(k, grad);
+		check(fal_store_add_delta(store, k, weight), 0, "add");
+		for (size_t i = 0; i < N; i++)
+			want[i] += weight * (double)grad[i];
+	}
+	check(fal_store_pending(store), 1, "pending");
+	check((int64_t)fal_store_version(store), 0, "version");
+	fal_store_step(store, 0.1f, 1);
+	check(fal_store_pending(store), 0, "pending after the step");
+	close_to(fal_store_params(store), want, 1e-6);
+	assert_memory_equal(fal_store_exps(store), exps, BLOCKS);
+	check((int64_t)fal_store_version(store), 1, "version");
+	/* The next step begins at nothing. */
+	bring_delta(7, grad);
+	check(fal_store_add_delta(store, 7, 0), 0, "add nothing");
+	fal_store_step(store, 0.1f, 1);
+	close_to(fal_store_params(store), want, 1e-6);
+}
+
+/* DynSGD: after all have come, in any order, the mean; in between, the mean of those
+ * that came; steps in between change nothing of it. */
+static void
+revisions(void **state)
+{
+	(void)state;
+	static const uint32_t order[2][3] = { { 0, 1, 2 }, { 2, 0, 1 } };
+	static double want[N];
+	static float u[N];
+	for (size_t i = 0; i < N; i++)
+		want[i] = (double)init[i];
+	for (uint32_t turn = 0; turn < 2; turn++) {
+		for (uint32_t k = 0; k < 3; k++) {
+			const uint32_t w = order[turn][k];
+			fill(u, 60 + w);
+			bring_delta(10 * turn + k, u);
+			check(fal_store_revise(store, 10 * turn + k, 77, 3), k + 1, "d");
+			if (k == 1) {
+				fill(grad, 60 + order[turn][0]);
+				for (size_t i = 0; i < N; i++)
+					u[i] = (u[i] + grad[i]) / 2;
+			}
+			fal_store_step(store, 0.1f, 1);
+			if (k < 2) {
+				static double mid[N];
+				for (size_t i = 0; i < N; i++)
+					mid[i] = want[i] + (double)u[i];
+				close_to(fal_store_params(store), mid, 2e-6);
+			}
+		}
+		for (uint32_t w = 0; w < 3; w++) {
+			fill(u, 60 + w);
+			for (size_t i = 0; i < N; i++)
+				want[i] += (double)u[i] / 3;
+		}
+		close_to(fal_store_params(store), want, 4e-6);
+	}
+	/* A slot that was forgotten, by count or by word, begins again. */
+	bring_delta(40, u);
+	check(fal_store_revise(store, 40, 77, 3), 1, "d of a new slot");
+	bring_delta(41, u);
+	check(fal_store_revise(store, 41, 78, 3), 1, "d of another slot");
+	fal_store_forget_slots(store);
+	bring_delta(42, u);
+	check(fal_store_revise(store, 42, 77, 3), 1, "d after forgetting");
+}
+
+static void
+gradients_and_deltas(void **state)
+{
+	(void)state;
+	static double want[N];
+	static float u[N];
+	open_round(1, 1, 0);
+	bring(1, a, grad, fal_store_exps(store));
+	fill(u, 70);
+	bring_delta(2, u);
+	check(fal_store_merge(store, 1), 0, "merge");
+	check(fal_store_add_delta(store, 2, 1), 0, "add");
+	fal_store_step(store, 0.5f, 2);
+	for (size_t i = 0; i < N; i++)
+		want[i] = (double)init[i] - 0.5 * (double)grad[i] / 2 + (double)u[i];
+	close_to(fal_store_params(store), want, 1e-6);
 }
 
 static void
@@ -311,6 +644,13 @@ main(void)
 		TEST(many_contributions),
 		TEST(update_is_the_naive_one),
 		TEST(checksums),
+		TEST(rounds_apart),
+		TEST(versions_kept),
+		TEST(merge_aligns),
+		TEST(mixed_round),
+		TEST(deltas_add),
+		TEST(revisions),
+		TEST(gradients_and_deltas),
 		TEST(memory_needed),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);

@@ -1,0 +1,281 @@
+/* Local steps: delta rounds, one after the other, on weights of the worker's own.
+ *
+ * Lanes read the weights, and those whose task was cancelled may do so for a while: they
+ * hold a reference, and weights that somebody else refers to are copied before they
+ * change. */
+#include "peer/agent_priv.h"
+
+#include "base/mem.h"
+#include "sched/rule.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+void
+agent_local_free(struct fal_agent *a)
+{
+	for (size_t i = 0; i < a->locals.n; i++)
+		fal_sum_free(a->locals.v[i].sum);
+	agent_drop(a, a->weights);
+	free(a->locals.v);
+	free(a->last);
+	free(a->change);
+	free(a->state);
+}
+
+struct local *
+agent_local(struct fal_agent *a, uint64_t round)
+{
+	for (size_t i = 0; i < a->locals.n; i++)
+		if (a->locals.v[i].round == round)
+			return &a->locals.v[i];
+	return NULL;
+}
+
+/* Makes the weights ours alone. */
+static int
+own_weights(struct fal_agent *a)
+{
+	struct snapshot *was = a->weights;
+	if (was != NULL && was->refs == 1)
+		return FAL_OK;
+	struct snapshot *s = agent_snapshot(a);
+	if (s == NULL)
+		return FAL_ENOMEM;
+	if (was != NULL) {
+		memcpy(s->params, was->params, a->conf.n * sizeof(float));
+		memcpy(s->exps, was->exps, a->blocks);
+	}
+	agent_drop(a, was);
+	a->weights = s;
+	return FAL_OK;
+}
+
+static int
+make_room(struct fal_agent *a)
+{
+	const size_t n = a->conf.n, slots = fal_optim_slots(&a->conf.optim);
+	if (a->last == NULL)
+		a->last = fal_calloc_aligned(n, sizeof(float));
+	if (a->change == NULL)
+		a->change = fal_calloc_aligned(n, sizeof(float));
+	if (a->state == NULL)
+		a->state = fal_calloc_aligned(n * slots, sizeof(float));
+	return a->last != NULL && a->change != NULL && a->state != NULL ? FAL_OK
+									: FAL_ENOMEM;
+}
+
+/* ---- beginning ----------------------------------------------------------------- */
+
+int
+agent_local_grant(struct fal_agent *a, const struct fal_msg *m)
+{
+	const uint32_t from = m->grant.from, of = m->grant.of, at = m->grant.first - from;
+	const struct local *l = agent_local(a, m->grant.round);
+	if (of == 0 || of > MOST_TASKS || of > UINT32_MAX - from || at >= of ||
+	    m->grant.count > of - at || m->grant.base > FAL_BASE_REBASE ||
+	    m->grant.steps == 0 || m->grant.steps > FAL_LOCAL_STEPS_MAX)
+		return FAL_EFORMAT;
+	if (l != NULL)
+		return l->from == from && l->of == of ? FAL_OK : FAL_EFORMAT;
+	if (FAL_GROW(a->locals.v, a->locals.cap, a->locals.n + 1) < 0)
+		return FAL_ENOMEM;
+	size_t i = a->locals.n++;
+	for (; i > 0 && a->locals.v[i - 1].round > m->grant.round &&
+	       !a->locals.v[i - 1].begun;
+	     i--)
+		a->locals.v[i] = a->locals.v[i - 1];
+	a->locals.v[i] = (struct local){ .round = m->grant.round,
+					 .version = m->grant.version,
+					 .since = m->grant.since,
+					 .from = from,
+					 .of = of,
+					 .steps = m->grant.steps,
+					 .base = (enum fal_base)m->grant.base,
+					 .lr = m->grant.lr };
+	return FAL_OK;
+}
+
+/* Where the tasks of piece p begin. */
+static uint32_t
+piece_at(const struct local *l, uint32_t p)
+{
+	return l->from + (uint32_t)((uint64_t)p * l->of / l->steps);
+}
+
+/* Goes to the first piece, from the one at work on, that has tasks; the last one has. */
+static void
+next_piece(struct local *l)
+{
+	while (piece_at(l, l->piece) == piece_at(l, l->piece + 1))
+		l->piece++;
+	l->won = 0;
+	l->samples = 0;
+	fal_sum_clear(l->sum);
+}
+
+/* The weights become those of `on`, and what that lacks of the worker's own steps. */
+static int
+set_weights(struct fal_agent *a, const struct local *l, const struct snapshot *on)
+{
+	int err = own_weights(a);
+	if (err < 0)
+		return err;
+	float *w = a->weights->params;
+	memcpy(w, on->params, a->conf.n * sizeof(float));
+	memcpy(a->weights->exps, on->exps, a->blocks);
+	if (l->base != FAL_BASE_REBASE || !a->changed || a->changed_round <= l->since)
+		return FAL_OK;
+	for (size_t i = 0; i < a->conf.n; i++)
+		w[i] += a->change[i];
+	return FAL_OK;
+}
+
+int
+agent_local_begin(struct fal_agent *a)
+{
+	struct local *l = a->locals.n > 0 ? &a->locals.v[0] : NULL;
+	if (l == NULL || l->begun)
+		return FAL_OK;
+	const struct snapshot *on = agent_version(a, l->version);
+	if (l->base != FAL_BASE_LOCAL && on == NULL)
+		return FAL_OK;
+	if (l->base == FAL_BASE_LOCAL && a->weights == NULL)
+		return FAL_ESTATE;
+	int err = make_room(a);
+	if (err == FAL_OK && l->base != FAL_BASE_LOCAL)
+		err = set_weights(a, l, on);
+	if (err == FAL_OK)
+		l->sum = agent_take_sum(a);
+	if (err < 0 || l->sum == NULL)
+		return FAL_ENOMEM;
+	memcpy(a->last, a->weights->params, a->conf.n * sizeof(float));
+	l->begun = true;
+	next_piece(l);
+	return FAL_OK;
+}
+
+struct snapshot *
+agent_local_on(const struct fal_agent *a, const struct item *item)
+{
+	const struct local *l = a->locals.n > 0 ? &a->locals.v[0] : NULL;
+	if (l == NULL || !l->begun || l->round != item->round ||
+	    item->task < piece_at(l, l->piece) || item->task >= piece_at(l, l->piece + 1))
+		return NULL;
+	return a->weights;
+}
+
+/* ---- steps --------------------------------------------------------------------- */
+
+static int
+step(struct fal_agent *a, const struct local *l)
+{
+	const uint32_t slots = fal_optim_slots(&a->conf.optim);
+	float mean[FAL_BLOCK];
+	int err = own_weights(a);
+	if (err < 0)
+		return err;
+	for (uint32_t b = 0; b < a->blocks; b++) {
+		size_t first = (size_t)b * FAL_BLOCK;
+		int8_t *e = &a->weights->exps[b];
+		fal_sum_mean(l->sum, b, *e, (double)l->samples, mean);
+		/* State is kept block by block: slot k of a block follows slot k-1. */
+		fal_optim_apply(&a->conf.optim, l->lr, a->weights->params + first,
+				a->state + first * slots, mean,
+				fal_block_len(a->conf.n, b));
+		*e = fal_exp_next(*e, fal_sum_needed(l->sum, b));
+	}
+	return FAL_OK;
+}
+
+/* What the round has changed, each block with the least exponent that holds it. */
+static int
+push_change(struct fal_agent *a, const struct local *l)
+{
+	int8_t *exps = fal_calloc(a->blocks, 1);
+	if (exps == NULL)
+		return FAL_ENOMEM;
+	for (size_t i = 0; i < a->conf.n; i++)
+		a->change[i] = a->weights->params[i] - a->last[i];
+	a->changed = true;
+	a->changed_round = l->round;
+	for (uint32_t b = 0; b < a->blocks; b++) {
+		exps[b] = fal_exp_needed(a->change + (size_t)b * FAL_BLOCK,
+					 fal_block_len(a->conf.n, b));
+		if (exps[b] == FAL_EXP_NONE)
+			exps[b] = FAL_EXP_MIN;
+	}
+	const struct push p = { l->round, l->seq, l->of, FAL_KIND_DELTA, l->sum, exps };
+	int err = fal_sum_quantise(l->sum, a->change, exps, NULL);
+	if (err == FAL_OK)
+		err = agent_push(a, &p);
+	free(exps);
+	return err;
+}
+
+/* Round i is over. */
+static int
+forget(struct fal_agent *a, size_t i)
+{
+	struct fal_sum *sum = a->locals.v[i].sum;
+	memmove(a->locals.v + i, a->locals.v + i + 1,
+		(--a->locals.n - i) * sizeof(*a->locals.v));
+	return agent_give_sum(a, sum);
+}
+
+int
+agent_local_won(struct fal_agent *a, struct local *l, const struct pending *p)
+{
+	int err = fal_sum_add(l->sum, p->sum);
+	l->won++;
+	l->samples += p->samples;
+	if (err < 0 || l->won < piece_at(l, l->piece + 1) - piece_at(l, l->piece))
+		return err;
+	err = step(a, l);
+	if (err < 0)
+		return err;
+	if (++l->piece < l->steps) {
+		next_piece(l);
+		return FAL_OK;
+	}
+	assert(l == &a->locals.v[0]);
+	err = push_change(a, l);
+	int gave = forget(a, 0);
+	return err == FAL_OK ? gave : err;
+}
+
+/* ---- ending -------------------------------------------------------------------- */
+
+int
+agent_local_kill(struct fal_agent *a, uint64_t round)
+{
+	const struct local *l = agent_local(a, round);
+	agent_take_back(a, round, l->from, l->of);
+	if (l->begun) {
+		/* The weights are again as the round before left them. */
+		int err = own_weights(a);
+		if (err < 0)
+			return err;
+		memcpy(a->weights->params, a->last, a->conf.n * sizeof(float));
+	}
+	return forget(a, (size_t)(l - a->locals.v));
+}
+
+int
+agent_local_leave(struct fal_agent *a)
+{
+	int err = FAL_OK;
+	for (size_t i = 0; i < a->locals.n && err == FAL_OK;) {
+		const struct local *l = &a->locals.v[i];
+		uint32_t claimed = l->won;
+		for (size_t k = 0; k < a->pending.n; k++)
+			claimed += a->pending.v[k].seq == l->seq;
+		if (l->begun && l->piece + 1 == l->steps &&
+		    claimed == piece_at(l, l->piece + 1) - piece_at(l, l->piece))
+			i++;
+		else
+			err = agent_local_kill(a, l->round);
+	}
+	return err;
+}

@@ -1,0 +1,144 @@
+/* Tasks that wait for a lane or for their version. */
+#include "peer/agent_priv.h"
+
+#include "base/mem.h"
+
+#include <string.h>
+
+/* Where the items of later rounds begin. */
+static size_t
+end_of(const struct fal_agent *a, uint64_t round)
+{
+	size_t low = 0, high = a->queue.n;
+	while (low < high) {
+		size_t mid = low + (high - low) / 2;
+		if (a->queue.v[mid].round <= round)
+			low = mid + 1;
+		else
+			high = mid;
+	}
+	return low;
+}
+
+bool
+agent_at_work(const struct fal_agent *a, uint64_t round)
+{
+	size_t end = end_of(a, round);
+	if (end > 0 && a->queue.v[end - 1].round == round)
+		return true;
+	for (size_t i = 0; i < a->pending.n; i++)
+		if (a->pending.v[i].round == round)
+			return true;
+	for (uint32_t i = 0; i < a->conf.lanes_max; i++)
+		if (agent_trains(&a->lane[i]) && a->lane[i].item.round == round)
+			return true;
+	return false;
+}
+
+bool
+agent_named(const struct fal_agent *a, uint64_t version)
+{
+	for (size_t i = 0; i < a->queue.n; i++)
+		if (a->queue.v[i].version == version)
+			return true;
+	return false;
+}
+
+/* Is this task queued or being run already? */
+static bool
+holds(const struct fal_agent *a, uint64_t round, uint32_t task)
+{
+	for (size_t i = end_of(a, round); i > 0 && a->queue.v[i - 1].round == round; i--)
+		if (a->queue.v[i - 1].task == task)
+			return true;
+	for (uint32_t i = 0; i < a->conf.lanes_max; i++)
+		if (agent_trains(&a->lane[i]) && a->lane[i].item.round == round &&
+		    a->lane[i].item.task == task)
+			return true;
+	return false;
+}
+
+static int
+enqueue(struct fal_agent *a, const struct item *item)
+{
+	if (FAL_GROW(a->queue.v, a->queue.cap, a->queue.n + 1) < 0)
+		return FAL_ENOMEM;
+	size_t at = end_of(a, item->round);
+	memmove(a->queue.v + at + 1, a->queue.v + at,
+		(a->queue.n++ - at) * sizeof(*item));
+	a->queue.v[at] = *item;
+	return FAL_OK;
+}
+
+int
+agent_on_grant(struct fal_agent *a, const struct fal_msg *m)
+{
+	const bool delta = m->grant.kind == FAL_KIND_DELTA;
+	if (a->leaving)
+		return FAL_OK;
+	if (m->grant.count > MOST_TASKS - a->queue.n)
+		return FAL_ELIMIT;
+	if (!delta && m->grant.kind != FAL_KIND_GRAD)
+		return FAL_EFORMAT;
+	int err = delta ? agent_local_grant(a, m) : FAL_OK;
+	for (uint32_t i = 0; i < m->grant.count && err == FAL_OK; i++) {
+		const struct item item = {
+			.round = m->grant.round,
+			.clock = m->grant.clock,
+			.version = m->grant.version,
+			.task = m->grant.first + i,
+			.delta = delta,
+			.fills = { m->grant.fills_worker, m->grant.fills_seq },
+		};
+		if (!holds(a, item.round, item.task))
+			err = enqueue(a, &item);
+	}
+	return err == FAL_OK ? agent_dispatch(a) : err;
+}
+
+bool
+agent_next(struct fal_agent *a, struct item *item, struct snapshot **on)
+{
+	for (size_t i = 0; i < a->queue.n; i++) {
+		const struct item *q = &a->queue.v[i];
+		*on = q->delta ? agent_local_on(a, q) : agent_version(a, q->version);
+		if (*on == NULL)
+			continue;
+		*item = *q;
+		memmove(a->queue.v + i, a->queue.v + i + 1,
+			(--a->queue.n - i) * sizeof(*q));
+		return true;
+	}
+	return false;
+}
+
+void
+agent_take_back(struct fal_agent *a, uint64_t round, uint32_t first, uint32_t count)
+{
+	size_t kept = 0;
+	for (size_t i = 0; i < a->queue.n; i++) {
+		const struct item *q = &a->queue.v[i];
+		if (q->round != round || q->task - first >= count)
+			a->queue.v[kept++] = *q;
+	}
+	a->queue.n = kept;
+	for (uint32_t i = 0; i < a->conf.lanes_max; i++) {
+		const struct lane *l = &a->lane[i];
+		if (agent_trains(l) && l->item.round == round &&
+		    l->item.task - first < count)
+			agent_cancel(a, i);
+	}
+}
+
+int
+agent_on_revoke(struct fal_agent *a, const struct fal_msg *m)
+{
+	int err = FAL_OK;
+	if (agent_local(a, m->revoke.round) != NULL)
+		err = agent_local_kill(a, m->revoke.round);
+	else
+		agent_take_back(a, m->revoke.round, m->revoke.first, m->revoke.count);
+	if (err == FAL_OK)
+		err = agent_dispatch(a);
+	return err == FAL_OK ? agent_push_if_idle(a) : err;
+}

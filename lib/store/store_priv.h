@@ -1,0 +1,93 @@
+/* The store's state, shared by its own files only:
+ *
+ *	store.c        versions, and what is collected for the next one
+ *	store_round.c  an open round: who brought what
+ *
+ * Calls that can fail return 0 or a negative enum fal_err. */
+#ifndef FAL_STORE_STORE_PRIV_H
+#define FAL_STORE_STORE_PRIV_H
+
+#include "store/store.h"
+
+/* One contribution as this shard sees it. */
+struct entry {
+	struct fal_cid id;
+	uint32_t tasks; /* 0: only fenced so far */
+	bool fenced;
+	uint32_t have;      /* bits set in `seen` and `inherited` */
+	uint8_t *seen;      /* by block, bits: came with this contribution */
+	uint8_t *inherited; /* by block, bits: came with what it fills; NULL: nothing */
+};
+
+struct round {
+	struct fal_store_round is;
+	struct fal_sum *sum; /* NULL while the round is not open */
+	int8_t *exps;        /* of the sum, by block */
+	uint32_t *counted;   /* by block: tasks counted */
+	uint64_t *sent;      /* by block: checksum of what its records said */
+	uint32_t left;       /* blocks that have not counted all tasks yet */
+	struct entry *entry;
+	uint32_t entries;
+	size_t entry_cap;
+	uint32_t *index; /* open addressing over entries; FAL_NONE: empty */
+	size_t index_cap;
+};
+
+/* An older version. */
+struct old {
+	uint64_t version;
+	float *params;
+	int8_t *exps;
+};
+
+/* What the changes of weights of one slot have contributed so far. */
+struct slot {
+	uint64_t slot;
+	uint32_t came;
+	float *mean; /* n */
+};
+
+/* A growing array. */
+#define VEC(type)              \
+	struct {               \
+		type *v;       \
+		size_t n, cap; \
+	}
+
+struct fal_store {
+	struct fal_store_conf conf;
+	uint32_t blocks;
+	uint64_t version;
+	float *params, *state;
+	float *block; /* one block, scratch */
+	int8_t *exps;
+
+	uint32_t olds; /* that are filled, of old_cap */
+	uint32_t old_cap;
+	struct old *old; /* oldest first */
+
+	VEC(struct round *) open;     /* by number */
+	VEC(struct round *) closed;   /* memory for the next ones */
+	VEC(struct fal_sum *) spares; /* the same */
+
+	/* Collected for the next step: */
+	struct fal_sum *sum; /* of gradients, or NULL */
+	int8_t *sum_exps;
+	bool moved;   /* `delta` is in use */
+	float *delta; /* n: changes of weights; NULL before the first */
+	VEC(struct slot) slots;
+};
+
+/* store_round.c */
+
+/* The memory of a round of this many blocks; NULL: out of memory. */
+struct round *round_new(uint32_t blocks);
+void round_free(struct round *r); /* NULL is fine; r->sum is NULL */
+/* As if no record had ever come. */
+void round_clear(struct round *r, uint32_t blocks);
+/* The open round of this number, or NULL. */
+struct round *round_find(const struct fal_store *s, uint64_t number);
+/* Where it stands, or belongs, in s->open. */
+size_t round_place(const struct fal_store *s, uint64_t number);
+
+#endif

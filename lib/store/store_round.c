@@ -1,0 +1,290 @@
+/* An open round: its sum, and who brought what. */
+#include "store/store_priv.h"
+
+#include "base/err.h"
+#include "base/mem.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct round *
+round_new(uint32_t blocks)
+{
+	struct round *r = fal_calloc(1, sizeof(*r));
+	if (r == NULL)
+		return NULL;
+	r->exps = fal_calloc(blocks, sizeof(*r->exps));
+	r->counted = fal_calloc(blocks, sizeof(*r->counted));
+	r->sent = fal_calloc(blocks, sizeof(*r->sent));
+	if (r->exps == NULL || r->counted == NULL || r->sent == NULL) {
+		round_free(r);
+		return NULL;
+	}
+	return r;
+}
+
+static void
+forget_entries(struct round *r)
+{
+	for (uint32_t i = 0; i < r->entries; i++) {
+		free(r->entry[i].seen);
+		free(r->entry[i].inherited);
+	}
+	r->entries = 0;
+	for (size_t i = 0; i < r->index_cap; i++)
+		r->index[i] = FAL_NONE;
+}
+
+void
+round_free(struct round *r)
+{
+	if (r == NULL)
+		return;
+	forget_entries(r);
+	free(r->exps);
+	free(r->counted);
+	free(r->sent);
+	free(r->entry);
+	free(r->index);
+	free(r);
+}
+
+void
+round_clear(struct round *r, uint32_t blocks)
+{
+	forget_entries(r);
+	memset(r->exps, 0, blocks * sizeof(*r->exps));
+	memset(r->counted, 0, blocks * sizeof(*r->counted));
+	memset(r->sent, 0, blocks * sizeof(*r->sent));
+	r->left = blocks;
+}
+
+size_t
+round_place(const struct fal_store *s, uint64_t number)
+{
+	size_t low = 0, high = s->open.n;
+	while (low < high) {
+		size_t mid = low + (high - low) / 2;
+		if (s->open.v[mid]->is.round < number)
+			low = mid + 1;
+		else
+			high = mid;
+	}
+	return low;
+}
+
+struct round *
+round_find(const struct fal_store *s, uint64_t number)
+{
+	size_t at = round_place(s, number);
+	bool is = at < s->open.n && s->open.v[at]->is.round == number;
+	return is ? s->open.v[at] : NULL;
+}
+
+/* ---- contributions ------------------------------------------------------------- */
+
+/* The place of `id` in the index: its entry, or the empty place where it belongs. */
+static size_t
+probe(const struct round *r, struct fal_cid id)
+{
+	uint64_t h = ((uint64_t)id.worker << 32 | id.seq) * 0x9E3779B97F4A7C15u;
+	size_t at = (size_t)(h >> 32) & (r->index_cap - 1);
+	while (r->index[at] != FAL_NONE && !fal_cid_eq(r->entry[r->index[at]].id, id))
+		at = (at + 1) & (r->index_cap - 1);
+	return at;
+}
+
+static struct entry *
+find(const struct round *r, struct fal_cid id)
+{
+	if (r->index_cap == 0)
+		return NULL;
+	size_t at = probe(r, id);
+	return r->index[at] != FAL_NONE ? &r->entry[r->index[at]] : NULL;
+}
+
+static int
+grow_index(struct round *r)
+{
+	size_t cap = r->index_cap > 0 ? r->index_cap * 2 : 64;
+	uint32_t *index = fal_realloc(r->index, cap, sizeof(*index));
+	if (index == NULL)
+		return FAL_ENOMEM;
+	r->index = index;
+	r->index_cap = cap;
+	for (size_t i = 0; i < cap; i++)
+		index[i] = FAL_NONE;
+	for (uint32_t i = 0; i < r->entries; i++)
+		index[probe(r, r->entry[i].id)] = i;
+	return FAL_OK;
+}
+
+static bool
+bit(const uint8_t *bits, uint32_t i)
+{
+	return bits != NULL && (bits[i / 8] >> (i % 8) & 1) != 0;
+}
+
+/* Everything that `from` and what it fills have brought, as a bitmap of their own. */
+static int
+inherit(struct entry *e, const struct entry *from, uint32_t bytes)
+{
+	e->inherited = fal_calloc(bytes, 1);
+	if (e->inherited == NULL)
+		return FAL_ENOMEM;
+	for (uint32_t i = 0; i < bytes; i++)
+		e->inherited[i] = from->seen[i] |
+				  (from->inherited != NULL ? from->inherited[i] : 0);
+	e->have = from->have;
+	return FAL_OK;
+}
+
+/* The entry of `id`, made if it is new. */
+static int
+enter(struct round *r, uint32_t blocks, struct fal_cid id, struct fal_cid fills,
+      struct entry **out)
+{
+	const uint32_t bytes = (blocks + 7) / 8;
+	*out = find(r, id);
+	if (*out != NULL)
+		return FAL_OK;
+	if (((size_t)r->entries + 1) * 2 > r->index_cap && grow_index(r) < 0)
+		return FAL_ENOMEM;
+	if (FAL_GROW(r->entry, r->entry_cap, (size_t)r->entries + 1) < 0)
+		return FAL_ENOMEM;
+	struct entry e = { .id = id, .seen = fal_calloc(bytes, 1) };
+	if (e.seen == NULL)
+		return FAL_ENOMEM;
+	if (fills.worker != 0) {
+		const struct entry *from = find(r, fills);
+		int err = from != NULL && from->fenced ? inherit(&e, from, bytes)
+						       : FAL_ESTATE;
+		if (err < 0) {
+			free(e.seen);
+			return err;
+		}
+	}
+	size_t at = probe(r, id);
+	r->entry[r->entries] = e;
+	r->index[at] = r->entries;
+	*out = &r->entry[r->entries++];
+	return FAL_OK;
+}
+
+/* ---- records ------------------------------------------------------------------- */
+
+/* Notes the checksum of a record that was added, in the quantum that the block now has;
+ * `was`: the block's exponent before; `rounding`: it is linear no more. */
+static void
+note_sent(struct fal_store *s, struct round *r, const struct fal_bfp_rec *rec, int was,
+	  bool rounding)
+{
+	const uint32_t b = rec->block;
+	const int e = r->exps[b];
+	if (!rec->has_checksum)
+		return;
+	if (rounding) {
+		r->sent[b] = fal_sum_checksum(r->sum, b, s->conf.checksum_seed);
+		return;
+	}
+	/* Values shifted by k bits have their checksum shifted, too, modulo 2^64. */
+	const int k = was > e ? was - e : 0, up = rec->exponent - e;
+	r->sent[b] = k < 64 ? r->sent[b] << k : 0;
+	r->sent[b] += up < 64 ? rec->checksum << (up > 0 ? up : 0) : 0;
+}
+
+static int
+count(struct fal_store *s, struct round *r, const struct fal_bfp_rec *rec, uint32_t tasks)
+{
+	const uint32_t b = rec->block;
+	const int was = r->exps[b];
+	int got = r->is.kind == FAL_KIND_GRAD && !r->is.mixed
+			  ? fal_sum_add_rec(r->sum, rec)
+			  : fal_sum_add_rec_aligned(r->sum, &r->exps[b], rec);
+	if (got < 0)
+		return got;
+	note_sent(s, r, rec, was, got > 0);
+	r->counted[b] += tasks;
+	if (r->counted[b] == r->is.tasks)
+		r->left--;
+	return FAL_OK;
+}
+
+int
+fal_store_add(struct fal_store *s, const struct fal_store_from *from,
+	      const struct fal_bfp_rec *rec)
+{
+	struct round *r = round_find(s, from->round);
+	struct entry *e;
+	const uint32_t b = rec->block, tasks = from->tasks;
+	if (r == NULL)
+		return FAL_ESTATE;
+	if (tasks == 0 || b >= s->blocks ||
+	    (r->is.kind == FAL_KIND_GRAD && !r->is.mixed && rec->exponent != r->exps[b]))
+		return FAL_EINVAL;
+	int err = enter(r, s->blocks, from->id, from->fills, &e);
+	if (err < 0)
+		return err;
+	if (e->fenced)
+		return FAL_EFENCED;
+	if (bit(e->seen, b))
+		return FAL_EEXIST;
+	const bool inherited = bit(e->inherited, b);
+	if ((e->tasks != 0 && e->tasks != tasks) ||
+	    (!inherited && tasks > r->is.tasks - r->counted[b]))
+		return FAL_EINVAL;
+	err = inherited ? FAL_OK : count(s, r, rec, tasks);
+	if (err < 0)
+		return err;
+	e->tasks = tasks;
+	e->seen[b / 8] |= (uint8_t)(1 << b % 8);
+	e->have += !inherited;
+	return !inherited;
+}
+
+int
+fal_store_fence(struct fal_store *s, uint64_t round, struct fal_cid id,
+		struct fal_cid fills)
+{
+	struct round *r = round_find(s, round);
+	struct entry *e;
+	int err = r != NULL ? enter(r, s->blocks, id, fills, &e) : FAL_ESTATE;
+	if (err == FAL_OK)
+		e->fenced = true;
+	return err;
+}
+
+bool
+fal_store_whole(const struct fal_store *s, uint64_t round, struct fal_cid id)
+{
+	const struct round *r = round_find(s, round);
+	const struct entry *e = r != NULL ? find(r, id) : NULL;
+	return e != NULL && e->have == s->blocks;
+}
+
+bool
+fal_store_complete(const struct fal_store *s, uint64_t round)
+{
+	const struct round *r = round_find(s, round);
+	return r != NULL && r->left == 0;
+}
+
+uint64_t
+fal_store_sent(const struct fal_store *s, uint64_t round)
+{
+	const struct round *r = round_find(s, round);
+	uint64_t sum = 0;
+	for (uint32_t b = 0; r != NULL && b < s->blocks; b++)
+		sum += r->sent[b];
+	return sum;
+}
+
+uint64_t
+fal_store_added(const struct fal_store *s, uint64_t round)
+{
+	const struct round *r = round_find(s, round);
+	uint64_t sum = 0;
+	for (uint32_t b = 0; r != NULL && b < s->blocks; b++)
+		sum += fal_sum_checksum(r->sum, b, s->conf.checksum_seed);
+	return sum;
+}
