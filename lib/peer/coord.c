@@ -10,8 +10,6 @@
 /* An evaluation must be over so many clocks after its version (DESIGN section 7). */
 enum { EVAL_CLOCKS = 5 };
 
-static int send_version(struct fal_coord *c, double now);
-
 int
 fal_coord_new(const struct fal_coord_conf *conf, const struct fal_coord_ops *ops,
 	      const float *init, double now, struct fal_coord **out)
@@ -23,9 +21,17 @@ fal_coord_new(const struct fal_coord_conf *conf, const struct fal_coord_ops *ops
 	c->ops = *ops;
 	c->start = now;
 	c->status.accuracy = -1;
-	c->clocks = (uint64_t)conf->epochs *
-		    ((conf->samples + conf->batch - 1) / conf->batch);
-	struct fal_sched_conf sched = { .scheme = conf->scheme,
+	c->grid = (struct fal_grid){ .samples = conf->samples,
+				     .batch = conf->batch,
+				     .task = conf->task,
+				     .epochs = conf->epochs,
+				     .parts = conf->parts };
+	c->clocks = fal_grid_clocks(&c->grid);
+	c->next_eval = conf->eval_every > 0 && conf->eval_every < c->clocks
+			       ? conf->eval_every
+			       : c->clocks;
+	struct fal_sched_conf sched = { .policy = conf->policy,
+					.grid = c->grid,
 					.lanes_start = conf->lanes_start,
 					/* forward only: about a third of a step */
 					.eval_cost = 1.0 / 3 };
@@ -37,18 +43,36 @@ fal_coord_new(const struct fal_coord_conf *conf, const struct fal_coord_ops *ops
 	if (err == FAL_OK) {
 		c->store = fal_store_new(&store, init);
 		c->kept = fal_calloc_aligned(conf->params, sizeof(float));
-		err = c->store != NULL && c->kept != NULL ? FAL_OK : FAL_ENOMEM;
+		c->kept_exps = fal_calloc(fal_blocks(conf->params), 1);
+		err = c->store != NULL && c->kept != NULL && c->kept_exps != NULL
+			      ? fal_store_keep(c->store, fal_sched_versions(c->sched))
+			      : FAL_ENOMEM;
 	}
 	if (err < 0) {
 		fal_coord_free(c);
 		return err;
 	}
 	fal_line_job(&c->line, conf, c->clocks, fal_blocks(conf->params));
-	ops->trace(ops->arg, (const char *)c->line.p, c->line.n);
-	fal_line_policy(&c->line, 0, 0, conf->scheme);
-	ops->trace(ops->arg, (const char *)c->line.p, c->line.n);
+	coord_trace(c);
+	coord_trace_policy(c, now, "job");
 	*out = c;
 	return FAL_OK;
+}
+
+void
+coord_trace_policy(struct fal_coord *c, double now, const char *by)
+{
+	const struct fal_policy *p = fal_sched_policy(c->sched);
+	struct fal_buf text = { 0 };
+	fal_rule_put(&p->rule, &text);
+	fal_put_u8(&text, '\0');
+	struct fal_line_policy d = { .clock = fal_sched_front(c->sched),
+				     .version = fal_store_version(c->store),
+				     .scheme = (const char *)text.p,
+				     .by = by };
+	fal_line_policy(&c->line, now - c->start, &d);
+	coord_trace(c);
+	fal_buf_free(&text);
 }
 
 void
@@ -61,6 +85,9 @@ fal_coord_free(struct fal_coord *c)
 	free(c->peer);
 	free(c->live);
 	free(c->kept);
+	free(c->kept_exps);
+	free(c->news);
+	free(c->merged);
 	fal_buf_free(&c->line);
 	free(c);
 }
@@ -68,152 +95,87 @@ fal_coord_free(struct fal_coord *c)
 uint64_t
 coord_epoch_clocks(const struct fal_coord *c)
 {
-	return c->clocks / c->conf.epochs;
-}
-
-static uint32_t
-clock_samples(const struct fal_coord *c, uint64_t clock)
-{
-	uint64_t first = clock % coord_epoch_clocks(c) * c->conf.batch;
-	uint64_t left = c->conf.samples - first;
-	return left < c->conf.batch ? (uint32_t)left : c->conf.batch;
-}
-
-static uint32_t
-clock_tasks(const struct fal_coord *c, uint64_t clock)
-{
-	return (clock_samples(c, clock) + c->conf.task - 1) / c->conf.task;
-}
-
-/* The lines of the clock that has just been completed. */
-static void
-trace_clock(struct fal_coord *c, double now, uint64_t clock, double lr)
-{
-	const struct fal_ledger *l = fal_sched_ledger(c->sched);
-	struct fal_line_ledger d = { .t = now - c->start,
-				     .clock = clock,
-				     .samples = clock_samples(c, clock),
-				     .blocks = fal_blocks(c->conf.params),
-				     .sums = c->conf.audit_sums };
-	if (d.sums) {
-		d.sent = fal_store_sent(c->store);
-		d.added = fal_store_added(c->store);
-	}
-	fal_line_ledger(&c->line, &d, l);
-	coord_trace(c);
-	fal_line_update(&c->line, d.t, clock + 1, clock, d.samples, c->status.loss, lr,
-			clock / coord_epoch_clocks(c) + 1);
-	coord_trace(c);
-	for (size_t i = 0; i < l->log[FAL_ENTRY_MOVE].n; i++)
-		c->status.moved += l->log[FAL_ENTRY_MOVE].v[i].count;
-	for (size_t i = 0; i < l->log[FAL_ENTRY_CLONE].n; i++)
-		c->status.cloned += l->log[FAL_ENTRY_CLONE].v[i].count;
-	for (size_t i = 0; i < l->log[FAL_ENTRY_LOST].n; i++)
-		c->status.lost += l->log[FAL_ENTRY_LOST].v[i].count;
-	for (uint32_t i = 0; i < l->contribs; i++)
-		if (l->contrib[i].fills != FAL_NONE &&
-		    l->contrib[i].state == FAL_CONTRIB_DONE)
-			c->status.filled += l->contrib[i].tasks;
-	for (uint32_t i = 0; i < c->peers; i++) {
-		struct fal_peer *p = &c->peer[i];
-		if (!p->ready)
-			continue;
-		p->owes_line = fal_sched_info(c->sched, p->worker, &p->info);
-		p->line_clock = clock;
-		p->line_rx = p->rx;
-		p->line_tx = p->tx;
-	}
+	return fal_grid_epoch_clocks(&c->grid);
 }
 
 int
-coord_complete_clock(struct fal_coord *c, double now)
+coord_begin_eval(struct fal_coord *c, double now, uint64_t over)
 {
-	uint64_t clock = fal_store_version(c->store);
-	uint32_t samples = clock_samples(c, clock);
-	/* One float for all shards; the law needs no more than that all use the same. */
-	float lr = (float)fal_schedule_lr(&c->conf.schedule, clock);
-	c->status.loss = ldexp((double)fal_ledger_loss(fal_sched_ledger(c->sched)),
-			       -FAL_LOSS_BITS) /
-			 samples;
-	int err = fal_sched_close(c->sched, now);
-	if (err < 0)
-		return err;
-	fal_store_update(c->store, lr, samples);
-	c->published = false;
-	/* The workers wait for the version; the trace waits for nobody. */
-	err = send_version(c, now);
-	trace_clock(c, now, clock, (double)lr);
-	return err < 0 ? err : coord_advance(c, now);
-}
-
-static bool
-eval_due(const struct fal_coord *c, uint64_t version)
-{
-	if (c->conf.test_samples == 0 || version == 0)
-		return false;
-	return version == c->clocks ||
-	       (c->conf.eval_every > 0 && version % c->conf.eval_every == 0);
-}
-
-static void
-publish(struct fal_coord *c, bool keep)
-{
-	uint64_t version = fal_store_version(c->store);
-	if (keep) {
-		memcpy(c->kept, fal_store_params(c->store),
-		       c->conf.params * sizeof(float));
-		c->kept_version = version;
-		c->eval_right = c->eval_samples = 0;
-		c->eval_loss = 0;
-		c->evaluating = true;
-	}
-	for (uint32_t i = 0; i < c->peers; i++)
-		if (c->peer[i].ready)
-			c->ops.model(c->ops.arg, c->peer[i].id, false, keep);
-	c->published = true;
-}
-
-/* Publishes the newest version, and has it evaluated if that is due, as far as allowed.
- */
-static int
-send_version(struct fal_coord *c, double now)
-{
-	bool keep = eval_due(c, fal_store_version(c->store));
+	size_t blocks = fal_blocks(c->conf.params);
 	uint32_t tasks = (c->conf.test_samples + c->conf.task - 1) / c->conf.task;
-	if (c->published || (keep && c->evaluating)) /* the one before is not over yet */
-		return FAL_OK;
-	publish(c, keep);
-	return keep ? fal_sched_eval(c->sched, now, tasks) : FAL_OK;
+	memcpy(c->kept, fal_store_params(c->store), c->conf.params * sizeof(float));
+	memcpy(c->kept_exps, fal_store_exps(c->store), blocks);
+	c->kept_version = fal_store_version(c->store);
+	c->kept_clock = over;
+	c->eval_right = c->eval_samples = 0;
+	c->eval_loss = 0;
+	c->evaluating = c->judged = true;
+	uint64_t every = c->conf.eval_every > 0 ? c->conf.eval_every : c->clocks;
+	c->next_eval = over / every * every + every;
+	c->next_eval = c->next_eval < c->clocks ? c->next_eval : c->clocks;
+	for (uint32_t i = 0; i < c->peers; i++)
+		c->peer[i].keeps = false;
+	return fal_sched_eval(c->sched, now, tasks);
+}
+
+/* Everybody gets the version under evaluation who did not get it as the newest one. */
+static void
+send_kept(struct fal_coord *c)
+{
+	for (uint32_t i = 0; i < c->peers && c->evaluating; i++) {
+		struct fal_peer *p = &c->peer[i];
+		if (!p->ready || p->keeps)
+			continue;
+		p->keeps = true;
+		if (p->next_version <= c->kept_version)
+			p->next_version = c->kept_version + 1;
+		c->ops.model(c->ops.arg, p->id, c->kept_version, true);
+	}
+}
+
+/* The clocks that may begin: none before enough workers are here; then all, but for the
+ * next evaluation, which must be over EVAL_CLOCKS after its version, and before the
+ * version of the one after it. */
+static uint64_t
+allowed(const struct fal_coord *c)
+{
+	uint64_t from = c->evaluating ? c->kept_clock : c->next_eval;
+	uint64_t every = c->conf.eval_every > 0 ? c->conf.eval_every : c->clocks;
+	if (!c->began)
+		return 0;
+	if (c->conf.test_samples == 0)
+		return c->clocks;
+	return from + (every - 1 < EVAL_CLOCKS ? every - 1 : EVAL_CLOCKS);
 }
 
 int
 coord_advance(struct fal_coord *c, double now)
 {
-	uint64_t version = fal_store_version(c->store);
-	if (c->finished || c->why != NULL || fal_sched_is_open(c->sched) || !c->began)
-		return coord_drain(c, now);
-	int err = send_version(c, now);
-	if (err < 0)
+	int err = coord_drain(c, now);
+	if (err < 0 || c->finished || c->why != NULL)
 		return err;
-	if (!c->published)
-		return coord_drain(c, now);
-	if (version == c->clocks) {
-		c->finished = !c->evaluating;
-		return coord_drain(c, now);
+	bool done = fal_sched_done(c->sched);
+	/* The last version, if its clock did not bring an evaluation. */
+	if (done && c->conf.test_samples > 0 && !c->evaluating &&
+	    !(c->judged && c->kept_version == fal_store_version(c->store))) {
+		err = coord_begin_eval(c, now, c->clocks);
+		if (err == FAL_OK)
+			err = coord_drain(c, now);
 	}
-	if (c->evaluating && version >= c->kept_version + EVAL_CLOCKS)
-		return coord_drain(c, now);
-	uint32_t tasks = clock_tasks(c, version);
-	fal_store_open(c->store, tasks);
-	err = fal_sched_open(c->sched, now, version, tasks);
-	return err < 0 ? err : coord_drain(c, now);
+	if (err == FAL_OK)
+		err = fal_sched_allow(c->sched, now, allowed(c));
+	if (err == FAL_OK)
+		err = coord_drain(c, now);
+	send_kept(c);
+	c->finished = done && !c->evaluating;
+	return err;
 }
 
 int
 fal_coord_tick(struct fal_coord *c, double now)
 {
 	int err = fal_sched_tick(c->sched, now);
-	return err < 0 ? err : coord_drain(c, now);
+	return err < 0 ? err : coord_advance(c, now);
 }
 
 double
@@ -228,19 +190,27 @@ fal_coord_store(const struct fal_coord *c)
 	return c->store;
 }
 
-const float *
-fal_coord_kept(const struct fal_coord *c, uint64_t *version)
+bool
+fal_coord_version(const struct fal_coord *c, uint64_t version,
+		  struct fal_coord_version *out)
 {
-	*version = c->kept_version;
-	return c->evaluating ? c->kept : NULL;
+	out->oldest = fal_store_oldest(c->store);
+	if (fal_store_at(c->store, version, &out->params, &out->exps))
+		return true;
+	if (!c->evaluating || version != c->kept_version)
+		return false;
+	out->params = c->kept;
+	out->exps = c->kept_exps;
+	return true;
 }
 
 struct fal_coord_status
 fal_coord_status(const struct fal_coord *c)
 {
 	struct fal_coord_status s = c->status;
-	s.clock = fal_store_version(c->store);
+	s.clock = fal_sched_over(c->sched);
 	s.clocks = c->clocks;
+	s.version = fal_store_version(c->store);
 	s.workers = c->ready;
 	s.done = c->finished;
 	s.failed = c->why != NULL;
@@ -256,11 +226,7 @@ fal_coord_finish(struct fal_coord *c, double now, const char *sha256, const char
 		struct fal_peer *p = &c->peer[i];
 		if (p->left)
 			continue;
-		if (p->owes_line) {
-			struct fal_msg none = { .type = FAL_MSG_WORKED };
-			none.worked.clock = p->line_clock;
-			coord_worked(c, now, p, &none);
-		}
+		coord_owed(c, now, p);
 		coord_send_done(c, p->id);
 		p->ready = false;
 		p->left = true;

@@ -10,6 +10,7 @@
 #include "base/err.h"
 #include "optim/optim.h"
 #include "optim/schedule.h"
+#include "sched/policy.h"
 #include "wire/msg.h"
 
 #include <stdbool.h>
@@ -23,10 +24,9 @@ struct fal_coord_ops {
 	void *arg;
 	/* Message bytes, borrowed for the call. */
 	void (*send)(void *arg, uint32_t peer, const struct fal_buf *msg);
-	/* Announce and send a version to the session: the newest (fal_coord_store), or,
-	 * with `eval`, the one under evaluation (fal_coord_kept).  `keep`: the worker
-	 * shall keep it for evaluation. */
-	void (*model)(void *arg, uint32_t peer, bool eval, bool keep);
+	/* Announce and send a version (fal_coord_version) to the session; `keep`: the
+	 * worker shall keep it for evaluation. */
+	void (*model)(void *arg, uint32_t peer, uint64_t version, bool keep);
 	/* Close the session after what was sent; REFUSE with `why` has been sent. */
 	void (*close)(void *arg, uint32_t peer, const char *why);
 	/* One line of the trace without its newline, borrowed for the call. */
@@ -37,13 +37,15 @@ enum fal_numerics { FAL_NUMERICS_FAST, FAL_NUMERICS_PORTABLE, FAL_NUMERICS_REQUI
 
 struct fal_coord_conf {
 	/* for the trace; borrowed until fal_coord_free */
-	const char *name, *hash, *scheme;
+	const char *name, *hash;
+	const struct fal_policy *policy; /* borrowed for the call */
 	uint64_t seed;
 	uint32_t incarnation;
 	enum fal_numerics numerics;
 	/* what is trained on, and how */
 	uint32_t samples, test_samples; /* test_samples 0: no evaluation */
 	uint32_t batch, task, epochs;
+	uint32_t parts;      /* of the data, that own equal runs of each clock; 0 is 1 */
 	uint32_t eval_every; /* clocks between evaluations; 0: at the end only */
 	size_t params;
 	struct fal_optim optim;
@@ -56,7 +58,7 @@ struct fal_coord_conf {
 };
 
 /* `conf` and `ops` are copied; `init` (params floats) is copied.  Writes the `job` and
- * `policy` lines.  0, FAL_EINVAL (scheme), FAL_ENOMEM. */
+ * `policy` lines.  0, FAL_ENOMEM. */
 int fal_coord_new(const struct fal_coord_conf *conf, const struct fal_coord_ops *ops,
 		  const float *init, double now, struct fal_coord **out);
 void fal_coord_free(struct fal_coord *c);
@@ -79,18 +81,28 @@ void fal_coord_traffic(struct fal_coord *c, uint32_t peer, uint64_t rx, uint64_t
 int fal_coord_tick(struct fal_coord *c, double now);
 double fal_coord_wake(const struct fal_coord *c); /* when; infinity: no need */
 
-/* The newest version, and the one under evaluation (NULL: none). */
+/* The newest version. */
 struct fal_store;
 const struct fal_store *fal_coord_store(const struct fal_coord *c);
-const float *fal_coord_kept(const struct fal_coord *c, uint64_t *version);
+
+/* A version that is kept: the newest ones, as far back as tasks are computed on them, and
+ * the one under evaluation.  Borrowed until the next call that changes something. */
+struct fal_coord_version {
+	const float *params;
+	const int8_t *exps;
+	uint64_t oldest; /* nothing older is computed on */
+};
+bool fal_coord_version(const struct fal_coord *c, uint64_t version,
+		       struct fal_coord_version *out);
 
 /* Where the job stands. */
 struct fal_coord_status {
-	uint64_t clock, clocks; /* next to be completed; all */
-	double loss;            /* mean loss of the last clock; 0 before the first */
-	double accuracy;        /* of the last evaluation; -1: none yet */
-	double accuracy_loss;   /* its mean loss */
-	uint64_t moved, cloned, filled, lost; /* tasks, so far */
+	uint64_t clock, clocks; /* the first that is not over; all */
+	uint64_t version;
+	double loss;          /* mean loss of the last clock; 0 before the first */
+	double accuracy;      /* of the last evaluation; -1: none yet */
+	double accuracy_loss; /* its mean loss */
+	uint64_t moved, cloned, filled, lost, dropped; /* tasks, so far */
 	uint32_t workers;
 	bool done;   /* every clock and evaluation is over */
 	bool failed; /* the job stopped: `why` */

@@ -76,23 +76,95 @@ coord_ping(struct fal_coord *c, double now, uint32_t peer)
 }
 
 static int
+grant(struct fal_coord *c, uint32_t to, const struct fal_act *a)
+{
+	struct fal_msg m = { .type = FAL_MSG_GRANT };
+	struct fal_round_info r;
+	if (!fal_sched_round(c->sched, a->round, &r))
+		return FAL_OK;
+	m.grant.round = a->round;
+	m.grant.clock = r.clock;
+	m.grant.version = r.version;
+	m.grant.first = a->first;
+	m.grant.count = a->count;
+	m.grant.fills_worker = a->fills.worker;
+	m.grant.fills_seq = a->fills.seq;
+	m.grant.kind = r.delta ? FAL_KIND_DELTA : FAL_KIND_GRAD;
+	m.grant.base = (uint8_t)r.base;
+	m.grant.since = r.since;
+	m.grant.from = r.first;
+	m.grant.of = r.tasks;
+	m.grant.steps = r.steps;
+	m.grant.lr = (float)fal_schedule_lr(&c->conf.schedule, r.clock);
+	return coord_send(c, to, &m);
+}
+
+/* Asks where the worker's time went; its `clock` line follows when it has answered. */
+static int
+account(struct fal_coord *c, uint32_t to, const struct fal_act *a)
+{
+	struct fal_msg m = { .type = FAL_MSG_ACCOUNT };
+	struct fal_peer *p = to != 0 ? coord_find(c, to) : NULL;
+	if (p == NULL || !p->ready)
+		return FAL_OK;
+	if (p->oweds == FAL_OWED_MAX) { /* it answers none of them: the oldest is lost */
+		memmove(p->owed, p->owed + 1, sizeof(*p->owed) * (FAL_OWED_MAX - 1));
+		p->oweds--;
+	}
+	struct fal_owed *o = &p->owed[p->oweds];
+	*o = (struct fal_owed){ .round = a->round,
+				.clock = a->clock,
+				.own = a->own,
+				.rx = p->rx,
+				.tx = p->tx };
+	if (fal_sched_info(c->sched, a->worker, &o->info))
+		p->oweds++;
+	m.account.mark = a->round;
+	return coord_send(c, to, &m);
+}
+
+/* A task is non-finite on two runs. */
+static int
+stop(struct fal_coord *c, double now, uint32_t to, const struct fal_act *a)
+{
+	struct fal_round_info r;
+	struct fal_peer *p = to != 0 ? coord_find(c, to) : NULL;
+	c->why = "a gradient is not finite on two runs";
+	if (p == NULL || !fal_sched_round(c->sched, a->round, &r))
+		return FAL_OK;
+	struct fal_line_nonfinite d = {
+		.t = now - c->start, .round = r.round, .clock = r.clock, .task = a->first
+	};
+	d.first_sample = r.clock % coord_epoch_clocks(c) * c->conf.batch +
+			 (uint64_t)a->first * c->conf.task;
+	fal_line_nonfinite(&c->line, &d, p);
+	coord_trace(c);
+	return FAL_OK;
+}
+
+static int
 apply(struct fal_coord *c, double now, const struct fal_act *a)
 {
 	struct fal_msg m = { 0 };
-	uint64_t clock = fal_store_version(c->store);
 	uint32_t to = session_of(c, a->worker);
 	switch (a->kind) {
+	case FAL_ACT_OPEN:
+		return coord_open_round(c, a);
+	case FAL_ACT_END:
+		return coord_end_round(c, a);
+	case FAL_ACT_STEP:
+		return coord_step(c, now, a);
+	case FAL_ACT_MODEL:
+		if (a->worker == 0 || to != 0)
+			coord_send_versions(c, a->worker == 0 ? 0 : to);
+		return FAL_OK;
+	case FAL_ACT_ACCOUNT:
+		return account(c, to, a);
 	case FAL_ACT_GRANT:
-		m.type = FAL_MSG_GRANT;
-		m.grant.clock = clock;
-		m.grant.first = a->first;
-		m.grant.count = a->count;
-		m.grant.fills_worker = a->fills.worker;
-		m.grant.fills_seq = a->fills.seq;
-		return coord_send(c, to, &m);
+		return grant(c, to, a);
 	case FAL_ACT_REVOKE:
 		m.type = FAL_MSG_REVOKE;
-		m.revoke.clock = clock;
+		m.revoke.round = a->round;
 		m.revoke.first = a->first;
 		m.revoke.count = a->count;
 		return coord_send(c, to, &m);
@@ -101,9 +173,11 @@ apply(struct fal_coord *c, double now, const struct fal_act *a)
 		m.lanes.lanes = a->count;
 		return coord_send(c, to, &m);
 	case FAL_ACT_FENCE: {
-		int err = fal_store_fence(c->store, a->cid, a->fills);
+		int err = fal_store_is_open(c->store, a->round)
+				  ? fal_store_fence(c->store, a->round, a->cid, a->fills)
+				  : FAL_OK;
 		m.type = FAL_MSG_FENCE;
-		m.fence.clock = clock;
+		m.fence.round = a->round;
 		m.fence.seq = a->cid.seq;
 		return err < 0 ? err : coord_send(c, to, &m);
 	}
@@ -118,13 +192,7 @@ apply(struct fal_coord *c, double now, const struct fal_act *a)
 	case FAL_ACT_EVICT:
 		return refuse(c, now, to, a->why);
 	case FAL_ACT_STOP:
-		c->why = "a gradient is not finite on two runs";
-		fal_line_nonfinite(&c->line, now - c->start, clock, a->first,
-				   coord_find(c, to),
-				   clock % coord_epoch_clocks(c) * c->conf.batch +
-					   (uint64_t)a->first * c->conf.task);
-		coord_trace(c);
-		return FAL_OK;
+		return stop(c, now, to, a);
 	}
 	return FAL_OK;
 }
@@ -138,5 +206,6 @@ coord_drain(struct fal_coord *c, double now)
 		if (err < 0)
 			return err;
 	}
+	coord_tell(c, now);
 	return FAL_OK;
 }

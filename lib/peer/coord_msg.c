@@ -40,7 +40,7 @@ on_hello(struct fal_coord *c, uint32_t peer, const struct fal_msg *m,
 		return fal_diag_set(diag, FAL_EINVAL, "a HELLO with %u:%u lanes",
 				    m->hello.lanes_min, m->hello.lanes_max);
 	struct fal_msg w = { .type = FAL_MSG_WELCOME };
-	w.welcome.clock = fal_store_version(c->store);
+	w.welcome.clock = fal_sched_front(c->sched);
 	w.welcome.job_n = c->conf.text_n[FAL_TEXT_JOB];
 	w.welcome.model_n = c->conf.text_n[FAL_TEXT_MODEL];
 	w.welcome.manifest_n = c->conf.text_n[FAL_TEXT_MANIFEST];
@@ -93,12 +93,8 @@ on_ready(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_m
 	c->ready++;
 	fal_line_join(&c->line, now - c->start, p);
 	coord_trace(c);
-	if (c->evaluating) {
-		c->ops.model(c->ops.arg, p->id, true, true);
-	}
-	if (c->published)
-		c->ops.model(c->ops.arg, p->id, false, false);
 	struct fal_join j = { .id = p->worker,
+			      .name = p->name,
 			      .lanes_min = p->lanes_min,
 			      .lanes_max = p->lanes_max,
 			      .cores = p->cores,
@@ -116,7 +112,7 @@ on_claim(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_m
 	 struct fal_diag *diag)
 {
 	struct fal_claim_in in = { .worker = p->worker,
-				   .clock = m->claim.clock,
+				   .round = m->claim.round,
 				   .task = m->claim.task,
 				   .seq = m->claim.seq,
 				   .fills = { m->claim.fills_worker, m->claim.fills_seq },
@@ -125,27 +121,28 @@ on_claim(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_m
 				   .nonfinite = m->claim.nonfinite != 0 };
 	int won = fal_sched_claim(c->sched, now, &in);
 	if (won < 0)
-		return fal_diag_set(diag, won, "claims task %u of clock %" PRIu64 ": %s",
-				    in.task, in.clock, fal_strerror(won));
+		return fal_diag_set(diag, won, "claims task %u of round %" PRIu64 ": %s",
+				    in.task, in.round, fal_strerror(won));
 	struct fal_msg v = { .type = FAL_MSG_VERDICT };
-	v.verdict.clock = in.clock;
+	v.verdict.round = in.round;
 	v.verdict.task = in.task;
 	v.verdict.seq = in.seq;
 	v.verdict.won = won == 1;
 	/* Before what follows from it: a fence must find its verdicts given. */
 	int err = in.nonfinite ? FAL_OK : coord_send(c, p->id, &v);
-	if (err == FAL_OK && in.clock >= p->ping_clock) {
+	uint64_t clock = fal_sched_over(c->sched);
+	if (err == FAL_OK && clock >= p->ping_clock) {
 		/* Often while the round trip is not known well, then now and again. */
-		p->ping_clock = in.clock + (in.clock < PING_EVERY ? 1 : PING_EVERY);
+		p->ping_clock = clock + (clock < PING_EVERY ? 1 : PING_EVERY);
 		err = coord_ping(c, now, p->id);
 	}
-	return err < 0 ? err : coord_drain(c, now);
+	return err < 0 ? err : coord_advance(c, now);
 }
 
 /* Adds the records of a PUSH; *added counts those that were not there yet. */
 static int
-add_records(struct fal_coord *c, const struct fal_msg *m, struct fal_cid cid,
-	    struct fal_cid fills, uint32_t *added, struct fal_diag *diag)
+add_records(struct fal_coord *c, const struct fal_msg *m,
+	    const struct fal_store_from *from, uint32_t *added, struct fal_diag *diag)
 {
 	struct fal_rd r = fal_rd_init(m->push.records.p, m->push.records.n);
 	*added = 0;
@@ -158,7 +155,7 @@ add_records(struct fal_coord *c, const struct fal_msg *m, struct fal_cid cid,
 		if (rec.has_checksum != c->conf.audit_sums)
 			return fal_diag_set(diag, FAL_EINVAL, "a block %s checksum",
 					    rec.has_checksum ? "with a" : "without its");
-		err = fal_store_add(c->store, cid, fills, m->push.tasks, &rec);
+		err = fal_store_add(c->store, from, &rec);
 		if (err < 0)
 			return fal_diag_set(diag, err, "block %u: %s", rec.block,
 					    fal_strerror(err));
@@ -171,39 +168,68 @@ static int
 on_push(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_msg *m,
 	struct fal_diag *diag)
 {
-	if (!fal_sched_is_open(c->sched) || m->push.clock != fal_store_version(c->store))
+	uint64_t round = m->push.round;
+	struct fal_round_info r;
+	if (!fal_store_is_open(c->store, round) || !fal_sched_round(c->sched, round, &r))
 		return FAL_OK; /* too late to matter */
 	if (m->push.epoch != MAP_EPOCH)
 		return fal_diag_set(diag, FAL_ESTATE, "wrong map: epoch %u",
 				    m->push.epoch);
 	struct fal_cid cid = { p->worker, m->push.seq };
-	const struct fal_contrib *contrib = fal_sched_contrib(c->sched, cid);
+	const struct fal_contrib *contrib = fal_sched_contrib(c->sched, round, cid);
 	if (contrib == NULL || contrib->tasks != m->push.tasks ||
-	    m->push.kind != FAL_KIND_GRAD)
+	    m->push.kind != (r.delta ? FAL_KIND_DELTA : FAL_KIND_GRAD))
 		return fal_diag_set(diag, FAL_ESTATE,
 				    "pushes %u tasks that it has not claimed so",
 				    m->push.tasks);
 	if (contrib->state == FAL_CONTRIB_FENCED)
 		return FAL_OK;
+	struct fal_store_from from = { .round = round,
+				       .id = cid,
+				       .fills = fal_sched_fills(c->sched, round, contrib),
+				       .tasks = m->push.tasks };
 	uint32_t added;
-	int err =
-		add_records(c, m, cid, fal_sched_fills(c->sched, contrib), &added, diag);
+	int err = add_records(c, m, &from, &added, diag);
 	/* What came before a bad record is counted: the ledger must say so. */
-	fal_sched_arrived(c->sched, now, cid, added, fal_store_whole(c->store, cid));
-	int next = fal_store_complete(c->store) ? coord_complete_clock(c, now)
-						: coord_drain(c, now);
+	fal_sched_arrived(c->sched, now, round, cid, added,
+			  fal_store_whole(c->store, round, cid));
+	int next = FAL_OK;
+	if (fal_store_complete(c->store, round))
+		next = fal_sched_complete(c->sched, now, round);
+	if (next == FAL_OK)
+		next = coord_advance(c, now);
 	return err < 0 ? err : next;
 }
 
-int
-coord_worked(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_msg *m)
+/* Writes the oldest `clock` line that the peer owes. */
+static void
+pay(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_msg *m)
 {
-	if (!p->owes_line || p->line_clock != m->worked.clock)
-		return FAL_OK;
-	p->owes_line = false;
 	fal_line_clock(&c->line, now - c->start, p, m);
 	coord_trace(c);
-	return FAL_OK;
+	memmove(p->owed, p->owed + 1, sizeof(*p->owed) * --p->oweds);
+}
+
+void
+coord_worked(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_msg *m)
+{
+	const struct fal_msg none = { .type = FAL_MSG_WORKED };
+	uint32_t at = 0;
+	while (at < p->oweds && p->owed[at].round != m->worked.mark)
+		at++;
+	if (at == p->oweds)
+		return;
+	for (; at > 0; at--)
+		pay(c, now, p, &none);
+	pay(c, now, p, m);
+}
+
+void
+coord_owed(struct fal_coord *c, double now, struct fal_peer *p)
+{
+	const struct fal_msg none = { .type = FAL_MSG_WORKED };
+	while (p->oweds > 0)
+		pay(c, now, p, &none);
 }
 
 /* How many samples test task `task` has; 0: there is no such task. */
@@ -238,7 +264,7 @@ on_evaluated(struct fal_coord *c, double now, struct fal_peer *p, const struct f
 		c->eval_loss += (uint64_t)m->evaluated.loss;
 	}
 	if (!fal_sched_eval_done(c->sched))
-		return coord_drain(c, now);
+		return coord_advance(c, now);
 	double n = (double)c->eval_samples;
 	c->evaluating = false;
 	c->status.accuracy = (double)c->eval_right / n;
@@ -260,17 +286,11 @@ leave(struct fal_coord *c, double now, struct fal_peer *p, const char *why)
 	p->ready = false;
 	p->left = true;
 	c->ready--;
-	if (p->owes_line) {
-		struct fal_msg none = { .type = FAL_MSG_WORKED };
-		none.worked.clock = p->line_clock;
-		int err = coord_worked(c, now, p, &none);
-		if (err < 0)
-			return err;
-	}
+	coord_owed(c, now, p);
 	fal_line_leave(&c->line, now - c->start, p, why);
 	coord_trace(c);
 	int err = fal_sched_leave(c->sched, now, p->worker);
-	return err < 0 ? err : coord_drain(c, now);
+	return err < 0 ? err : coord_advance(c, now);
 }
 
 int
@@ -299,7 +319,8 @@ fal_coord_msg(struct fal_coord *c, double now, uint32_t peer, const struct fal_m
 	case FAL_MSG_PUSH:
 		return on_push(c, now, p, m, diag);
 	case FAL_MSG_WORKED:
-		return coord_worked(c, now, p, m);
+		coord_worked(c, now, p, m);
+		return FAL_OK;
 	case FAL_MSG_EVALUATED:
 		return on_evaluated(c, now, p, m, diag);
 	case FAL_MSG_LEAVE:
@@ -307,7 +328,7 @@ fal_coord_msg(struct fal_coord *c, double now, uint32_t peer, const struct fal_m
 	case FAL_MSG_PONG:
 		fal_sched_rtt(c->sched, p->worker,
 			      fmax(now - c->start - (double)m->pong.stamp * 1e-9, 0));
-		return coord_drain(c, now);
+		return coord_advance(c, now);
 	default:
 		return fal_diag_set(diag, FAL_ESTATE, "%s is not for a worker to send",
 				    fal_msg_name(m->type));

@@ -1,8 +1,9 @@
 /* The coordinator's state, shared by its own files only:
  *
- *	coord.c      clocks: opened, completed, published, evaluated
- *	coord_msg.c  what workers say
- *	coord_act.c  what the scheduler decides becomes messages
+ *	coord.c        the job: its beginning, evaluations, its end
+ *	coord_msg.c    what workers say
+ *	coord_act.c    what the scheduler decides becomes messages,
+ *	coord_round.c  … and versions, and lines of the trace
  *
  * Calls that can fail return 0 or a negative enum fal_err. */
 #ifndef FAL_PEER_COORD_PRIV_H
@@ -19,8 +20,8 @@ struct fal_coord {
 	double start;
 	struct fal_sched *sched;
 	struct fal_store *store;
+	struct fal_grid grid;
 	uint64_t clocks; /* of the whole job */
-	bool published;  /* the newest version has been sent out */
 	bool began;      /* enough workers were here once */
 	bool finished;
 	const char *why; /* why the job stopped, or NULL */
@@ -41,9 +42,29 @@ struct fal_coord {
 
 	bool evaluating;
 	float *kept;
-	uint64_t kept_version;
+	int8_t *kept_exps;
+	uint64_t kept_version, kept_clock; /* clocks that were over by then */
+	bool judged;                       /* kept_version is one that was evaluated */
+	uint64_t next_eval;                /* clock at which the next one is due */
 	uint64_t eval_right, eval_samples;
 	uint64_t eval_loss; /* modulo 2^64: a lying worker must not overflow it */
+
+	/* What is to be written to the trace when the actions are carried out. */
+	struct fal_news {
+		struct fal_act act; /* END or STEP */
+		uint64_t sent, added;
+		/* STEP: the new version; its rounds, in c->merged; mean loss */
+		uint64_t version, samples;
+		uint32_t first, rounds;
+		double loss;
+		float lr;
+	} * news;
+	uint32_t newses;
+	size_t news_cap;
+	uint64_t *merged;       /* rounds of updates not told yet, and of the next one */
+	uint32_t mergeds, told; /* the first `told` are of updates that are news */
+	size_t merged_cap;
+	uint64_t merged_loss, merged_samples; /* of their tasks; loss modulo 2^64 */
 
 	struct fal_coord_status status;
 	struct fal_buf line; /* scratch */
@@ -64,19 +85,31 @@ int coord_ping(struct fal_coord *c, double now, uint32_t peer);
 /* Carries out what the scheduler decided. */
 int coord_drain(struct fal_coord *c, double now);
 
+/* coord_round.c: what the scheduler decides of rounds and versions */
+int coord_open_round(struct fal_coord *c, const struct fal_act *a);
+int coord_end_round(struct fal_coord *c, const struct fal_act *a);
+int coord_step(struct fal_coord *c, double now, const struct fal_act *a);
+/* Sends the versions that the peer, or with 0 every one, has not got yet. */
+void coord_send_versions(struct fal_coord *c, uint32_t peer);
+/* Writes what happened to the trace. */
+void coord_tell(struct fal_coord *c, double now);
+
 /* coord.c */
-/* Clocks of an epoch. */
 uint64_t coord_epoch_clocks(const struct fal_coord *c);
-/* Every block has counted its tasks: the parameters move on. */
-int coord_complete_clock(struct fal_coord *c, double now);
-/* At a clock boundary: publishes, evaluates, opens the next clock, as far as allowed. */
+/* After whatever happened: evaluates, lets clocks begin, sees the end. */
 int coord_advance(struct fal_coord *c, double now);
+/* Writes the `policy` line of what holds now, set by `by`. */
+void coord_trace_policy(struct fal_coord *c, double now, const char *by);
+/* The newest version is to be evaluated, `over` clocks being over. */
+int coord_begin_eval(struct fal_coord *c, double now, uint64_t over);
 
 /* coord_msg.c */
 /* Tells a session that there is nothing to do any more. */
 int coord_send_done(struct fal_coord *c, uint32_t peer);
-/* Writes the `clock` line that the peer owes, if it is of this clock. */
-int coord_worked(struct fal_coord *c, double now, struct fal_peer *p,
-		 const struct fal_msg *m);
+/* Writes the `clock` lines that the peer owes, up to that of the ACCOUNT `m` answers. */
+void coord_worked(struct fal_coord *c, double now, struct fal_peer *p,
+		  const struct fal_msg *m);
+/* Writes all `clock` lines that the peer owes: it will say nothing more. */
+void coord_owed(struct fal_coord *c, double now, struct fal_peer *p);
 
 #endif

@@ -23,9 +23,8 @@ fal_complete_clock(struct fal_sched *s, struct fal_round *r, double now)
 {
 	const struct fal_act end = { .fate = FAL_FATE_MERGE, .weight = 1 };
 	const struct fal_act model = { .kind = FAL_ACT_MODEL };
-	uint64_t clock = r->clock;
 	double samples = fal_round_samples(s, r);
-	fal_stale(s, r, 0, 1);
+	fal_stale(s, r, 0);
 	if (fal_round_end(s, r, end, now) < 0 || fal_step(s, samples) < 0)
 		return FAL_ENOMEM;
 	for (uint32_t i = 0; i < s->workers; i++) {
@@ -38,7 +37,7 @@ fal_complete_clock(struct fal_sched *s, struct fal_round *r, double now)
 			w->fresh = false;
 		}
 		w->version = s->version;
-		if (fal_account(s, w, clock) < 0)
+		if (fal_account(s, w, r) < 0)
 			return FAL_ENOMEM;
 	}
 	return fal_emit(s, model) != NULL ? FAL_OK : FAL_ENOMEM;

@@ -156,17 +156,16 @@ complete(struct fal_sched *s, struct fal_round *r, double now)
 {
 	struct fal_team *t = r->team;
 	uint32_t samples = fal_round_samples(s, r);
-	uint64_t id = r->id;
 	double weight = t->members > 0 ? (double)t->members / s->active : 1;
 	const struct fal_act end = { .fate = FAL_FATE_MERGE, .weight = weight };
 	uint64_t slowest = fal_slowest(s, NULL);
-	fal_stale(s, r, t->clock > slowest ? t->clock - slowest : 0, 1);
+	fal_stale(s, r, t->clock > slowest ? t->clock - slowest : 0);
 	watch(s, r, samples);
 	if (fal_round_end(s, r, end, now) < 0)
 		return FAL_ENOMEM;
 	for (uint32_t i = 0; i < s->workers; i++) {
 		struct fal_worker *w = &s->worker[i];
-		if (!w->gone && w->team == t && fal_account(s, w, id) < 0)
+		if (!w->gone && w->team == t && fal_account(s, w, r) < 0)
 			return FAL_ENOMEM;
 	}
 	if (fal_step(s, samples / weight) < 0)

@@ -65,7 +65,7 @@ clear(struct fal_round *r, const struct fal_run_of *run)
 	r->base = FAL_START_VERSION;
 	r->steps = 1;
 	r->since = 0;
-	r->stale_clocks = r->stale_updates = r->rank = 0;
+	r->stale_clocks = r->stale_updates = 0;
 	r->free_n = run->count;
 	for (uint32_t i = 0; i < run->count; i++) {
 		struct fal_node none = { .round = r, .slot = FAL_NONE };
@@ -91,7 +91,7 @@ fal_round_open(struct fal_sched *s, struct fal_team *t, const struct fal_run_of 
 		fal_round_free(r);
 		return FAL_ENOMEM;
 	}
-	r->id = ++s->last_round;
+	r->id = s->next_round++;
 	r->order = t->begun++;
 	r->team = t;
 	r->owner = s->scheme->own ? t->id : 0;
@@ -114,11 +114,10 @@ fal_round_samples(const struct fal_sched *s, const struct fal_round *r)
 }
 
 void
-fal_stale(struct fal_sched *s, struct fal_round *r, uint64_t behind, uint64_t rank)
+fal_stale(struct fal_sched *s, struct fal_round *r, uint64_t behind)
 {
 	r->stale_clocks = behind;
 	r->stale_updates = s->version - r->version;
-	r->rank = rank;
 	struct fal_worker *w = r->owner != 0 ? fal_find(s, r->owner) : NULL;
 	if (w != NULL) {
 		w->work.stale_clocks = r->stale_clocks;
@@ -198,6 +197,7 @@ fal_step(struct fal_sched *s, double divisor)
 {
 	struct fal_act act = { .kind = FAL_ACT_STEP,
 			       .clock = s->merged_clock,
+			       .own = s->scheme->own || s->scheme->groups,
 			       .divisor = divisor };
 	assert(s->merged > 0);
 	s->version++;
@@ -208,9 +208,12 @@ fal_step(struct fal_sched *s, double divisor)
 }
 
 int
-fal_account(struct fal_sched *s, struct fal_worker *w, uint64_t round)
+fal_account(struct fal_sched *s, struct fal_worker *w, const struct fal_round *r)
 {
-	struct fal_act act = { .kind = FAL_ACT_ACCOUNT, .worker = w->id, .round = round };
+	struct fal_act act = { .kind = FAL_ACT_ACCOUNT, .worker = w->id };
+	act.round = r->id;
+	act.clock = r->clock;
+	act.own = r->owner != 0 || r->group != 0;
 	if (w->work.share > 0)
 		w->standby = 0;
 	else

@@ -373,7 +373,6 @@ fal_sched_round(const struct fal_sched *s, uint64_t round, struct fal_round_info
 					.steps = r->steps,
 					.stale_clocks = r->stale_clocks,
 					.stale_updates = r->stale_updates,
-					.rank = r->rank,
 					.ledger = &r->ledger };
 	return true;
 }
@@ -582,11 +581,16 @@ fal_sched_next(struct fal_sched *s, struct fal_act *out)
 {
 	if (s->act_next == s->acts) {
 		s->act_next = s->acts = 0;
-		fal_round_forget(s);
 		return false;
 	}
 	*out = s->act[s->act_next++];
 	return true;
+}
+
+void
+fal_sched_forget(struct fal_sched *s)
+{
+	fal_round_forget(s);
 }
 
 bool

@@ -79,9 +79,11 @@ struct fal_act {
 	double weight;      /* END */
 	uint64_t slot;      /* END */
 	uint32_t of;        /* END */
-	uint64_t clock;     /* STEP: the newest clock of what was collected */
-	double divisor;     /* STEP: samples */
-	const char *why;    /* END, EVICT: static text */
+	uint64_t
+		clock; /* STEP: the newest of what was collected; ACCOUNT: of the round */
+	bool own;      /* ACCOUNT, STEP: rounds are of one worker, or group */
+	double divisor;  /* STEP: samples */
+	const char *why; /* END, EVICT: static text */
 };
 
 /* What the local steps of a delta round begin from; wire/msg.h says it in a message. */
@@ -91,8 +93,7 @@ enum fal_start {
 	FAL_START_REBASE   /* the version, and what it lacks of the worker's own steps */
 };
 
-/* A round, open, or ended and not yet forgotten: until the action after its END was
- * fetched and the queue of actions ran empty. */
+/* A round, open, or ended and not yet forgotten. */
 struct fal_round_info {
 	uint64_t round, clock, version;
 	uint32_t first, tasks;
@@ -103,10 +104,9 @@ struct fal_round_info {
 	enum fal_start base;
 	uint64_t since;
 	uint32_t steps;
-	/* Staleness, known at its end: clocks that its team was ahead of the slowest;
-	 * updates between its version and the one it goes into; its rank among those that
-	 * go into that one, from 1. */
-	uint64_t stale_clocks, stale_updates, rank;
+	/* Known at its end: clocks that its team was ahead of the slowest, updates
+	 * between its version and the one that it goes into. */
+	uint64_t stale_clocks, stale_updates;
 	const struct fal_ledger *ledger; /* borrowed */
 };
 /* False: unknown. */
@@ -227,6 +227,8 @@ double fal_sched_wake(const struct fal_sched *s);
 
 /* Fetches the next action; false when there is none. */
 bool fal_sched_next(struct fal_sched *s, struct fal_act *out);
+/* The rounds whose END was fetched may be forgotten. */
+void fal_sched_forget(struct fal_sched *s);
 
 /* What is known of a worker; false if it is not here. */
 bool fal_sched_info(const struct fal_sched *s, uint32_t id, struct fal_worker_info *out);

@@ -11,9 +11,8 @@ fal_apply_alone(struct fal_sched *s, struct fal_round *r, struct fal_act end, do
 	struct fal_team *t = r->team;
 	struct fal_worker *w = fal_find(s, r->owner);
 	double divisor = fal_grid_samples(&s->grid, r->clock);
-	fal_stale(s, r, t->clock - fal_slowest(s, NULL), 1);
-	if (w == NULL || fal_round_end(s, r, end, now) < 0 ||
-	    fal_account(s, w, r->id) < 0)
+	fal_stale(s, r, t->clock - fal_slowest(s, NULL));
+	if (w == NULL || fal_round_end(s, r, end, now) < 0 || fal_account(s, w, r) < 0)
 		return FAL_ENOMEM;
 	return fal_step(s, divisor);
 }
@@ -42,9 +41,8 @@ complete_wave(struct fal_sched *s, struct fal_round *r, double now)
 	struct fal_team *t = r->team;
 	uint64_t clock = r->clock;
 	struct fal_worker *w = fal_find(s, r->owner);
-	fal_stale(s, r, 0, s->merged + 1);
-	if (w == NULL || fal_round_end(s, r, end, now) < 0 ||
-	    fal_account(s, w, r->id) < 0)
+	fal_stale(s, r, 0);
+	if (w == NULL || fal_round_end(s, r, end, now) < 0 || fal_account(s, w, r) < 0)
 		return FAL_ENOMEM;
 	if (s->rounds > 0 || fal_pool_next(&s->pool, t->part) == clock)
 		return FAL_OK;

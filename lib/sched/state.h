@@ -102,7 +102,7 @@ struct fal_round {
 	enum fal_start base;
 	uint64_t since;
 	uint32_t steps;
-	uint64_t stale_clocks, stale_updates, rank;
+	uint64_t stale_clocks, stale_updates;
 	struct fal_ledger ledger;
 	struct fal_node *node; /* 2 · tasks: task first+i has i and, cloned, tasks+i */
 	size_t node_cap;
@@ -191,7 +191,7 @@ struct fal_sched {
 	struct fal_round **spare;
 	uint32_t spares;
 	size_t spare_cap;
-	uint64_t last_round;
+	uint64_t next_round;
 	uint64_t unplanned; /* free tasks of the open rounds */
 
 	/* Active workers by what they can give or take (keys in the order of heap.h): */
@@ -250,10 +250,11 @@ int fal_round_end(struct fal_sched *s, struct fal_round *r, struct fal_act end,
 		  double now);
 /* Applies what was collected, over `divisor` samples. */
 int fal_step(struct fal_sched *s, double divisor);
-/* Tells worker `w` to account for its time up to now. */
-int fal_account(struct fal_sched *s, struct fal_worker *w, uint64_t round);
-/* Sets the round's staleness: `behind` clocks, updates since its version, rank. */
-void fal_stale(struct fal_sched *s, struct fal_round *r, uint64_t behind, uint64_t rank);
+/* Tells worker `w` to account for its time up to now, the end of round `r`. */
+int fal_account(struct fal_sched *s, struct fal_worker *w, const struct fal_round *r);
+/* Sets the round's staleness: its team's clocks before the slowest, and the updates
+ * since its version. */
+void fal_stale(struct fal_sched *s, struct fal_round *r, uint64_t behind);
 /* Samples of the round's tasks. */
 uint32_t fal_round_samples(const struct fal_sched *s, const struct fal_round *r);
 /* Forgets the rounds that have ended. */

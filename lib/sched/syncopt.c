@@ -27,11 +27,10 @@ static int
 end_round(struct fal_sched *s, struct fal_round *r, struct fal_act end, double now)
 {
 	struct fal_worker *w = fal_find(s, r->owner);
-	uint64_t id = r->id;
-	fal_stale(s, r, r->team->clock - fal_slowest(s, NULL), s->merged + 1);
+	fal_stale(s, r, r->team->clock - fal_slowest(s, NULL));
 	if (fal_round_end(s, r, end, now) < 0)
 		return FAL_ENOMEM;
-	return w != NULL ? fal_account(s, w, id) : FAL_OK;
+	return w != NULL ? fal_account(s, w, r) : FAL_OK;
 }
 
 /* The update, when enough came for it; whoever is not done yet is too late. */

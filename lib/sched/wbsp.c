@@ -84,9 +84,8 @@ complete(struct fal_sched *s, struct fal_round *r, double now)
 	const struct fal_act end = { .fate = FAL_FATE_ADD, .weight = 1.0 / s->active };
 	struct fal_worker *w = fal_find(s, r->owner);
 	struct fal_team *t = r->team;
-	uint64_t id = r->id;
-	fal_stale(s, r, t->clock - fal_slowest(s, NULL), s->merged + 1);
-	if (w == NULL || fal_round_end(s, r, end, now) < 0 || fal_account(s, w, id) < 0)
+	fal_stale(s, r, t->clock - fal_slowest(s, NULL));
+	if (w == NULL || fal_round_end(s, r, end, now) < 0 || fal_account(s, w, r) < 0)
 		return FAL_ENOMEM;
 	t->pushed = true;
 	return publish_if_due(s, now);

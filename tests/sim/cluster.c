@@ -160,16 +160,18 @@ coord_send(void *arg, uint32_t peer, const struct fal_buf *msg)
 }
 
 static void
-coord_model(void *arg, uint32_t peer, bool eval, bool keep)
+coord_model(void *arg, uint32_t peer, uint64_t version, bool keep)
 {
 	struct cluster *c = arg;
-	const struct fal_store *store = fal_coord_store(c->coord);
-	const float *params = fal_store_params(store);
+	struct fal_coord_version v;
 	struct fal_msg m = { .type = FAL_MSG_VERSION };
 	struct fal_buf out = { 0 };
-	m.version.version = fal_store_version(store);
-	if (eval)
-		params = fal_coord_kept(c->coord, &m.version.version);
+	if (!fal_coord_version(c->coord, version, &v)) {
+		c->failure = "a version that is not kept";
+		return;
+	}
+	m.version.version = version;
+	m.version.oldest = v.oldest;
 	m.version.publication = ++c->publication;
 	m.version.keep = keep;
 	ok(c, fal_msg_put(&out, &m), "VERSION");
@@ -180,8 +182,8 @@ coord_model(void *arg, uint32_t peer, bool eval, bool keep)
 			blocks - b < FAL_MODEL_BLOCKS ? blocks - b : FAL_MODEL_BLOCKS;
 		fal_buf_clear(&out);
 		ok(c,
-		   fal_msg_put_model(&out, 0, m.version.version, b, count, params,
-				     c->p->toy.n, fal_store_exps(store)),
+		   fal_msg_put_model(&out, 0, version, b, count, v.params, c->p->toy.n,
+				     v.exps),
 		   "MODEL");
 		to_worker(c, peer, &out, true);
 	}
@@ -279,6 +281,7 @@ join(struct cluster *c, struct worker *w)
 {
 	struct fal_agent_conf conf = { .n = c->p->toy.n,
 				       .map_epoch = 1,
+				       .optim = c->p->toy.optim,
 				       .lanes_max = w->m->lanes_max,
 				       .checksums = c->p->audit_sums,
 				       .checksum_seed = c->p->toy.seed };
@@ -333,8 +336,8 @@ lane_over(struct cluster *c, struct worker *w, const struct event *e)
 	const struct fal_run *run = &l->what;
 	ran.task_ns = (uint64_t)((c->now - l->began) * 1e9);
 	ran.loss = toy_loss(&c->p->toy, run->clock, run->task);
-	if (run->eval)
-		ran.samples = eval_samples(c->p, run->task);
+	ran.samples = run->eval ? eval_samples(c->p, run->task)
+				: toy_task_samples(&c->p->toy, run->clock, run->task);
 	ran.nonfinite = goes_wrong(w, run);
 	if (!run->eval && !l->cancelled) {
 		toy_grad(&c->p->toy, run->params, run->clock, run->task, c->grad);
@@ -461,6 +464,7 @@ loop(struct cluster *c)
 		double next = c->n > 0 ? c->heap[0].t : INFINITY;
 		if (wake == INFINITY && next == INFINITY) {
 			c->failure = "no progress: nothing is going to happen";
+			fprintf(stderr,"DBG clock %llu/%llu ver %llu done %d\n",(unsigned long long)s.clock,(unsigned long long)s.clocks,(unsigned long long)s.version,s.done);
 			return;
 		}
 		c->events++;
@@ -484,11 +488,12 @@ static void
 start(struct cluster *c)
 {
 	const struct plan *p = c->p;
+	struct fal_policy policy = { 0 };
 	struct fal_coord_ops ops = { c, coord_send, coord_model, coord_close,
 				     coord_trace };
 	struct fal_coord_conf conf = { .name = "sim",
 				       .hash = "00",
-				       .scheme = p->scheme,
+				       .policy = &policy,
 				       .seed = p->toy.seed,
 				       .samples = p->toy.samples,
 				       .test_samples = p->test_samples,
@@ -501,6 +506,7 @@ start(struct cluster *c)
 				       .audit_sums = p->audit_sums,
 				       .lanes_start = p->lanes_start,
 				       .min_workers = p->min_workers };
+	ok(c, fal_rule_parse(p->scheme, &policy.rule, NULL), "scheme");
 	conf.schedule.lr = (double)p->toy.lr;
 	float *init = fal_calloc_aligned(p->toy.n, sizeof(*init));
 	c->grad = fal_calloc_aligned(p->toy.n, sizeof(*c->grad));

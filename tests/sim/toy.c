@@ -28,6 +28,13 @@ toy_clock_samples(const struct toy *t, uint64_t clock)
 }
 
 uint32_t
+toy_task_samples(const struct toy *t, uint64_t clock, uint32_t task)
+{
+	uint32_t left = toy_clock_samples(t, clock) - task * t->task;
+	return left < t->task ? left : t->task;
+}
+
+uint32_t
 toy_clock_tasks(const struct toy *t, uint64_t clock)
 {
 	return (toy_clock_samples(t, clock) + t->task - 1) / t->task;
@@ -66,44 +73,65 @@ toy_loss(const struct toy *t, uint64_t clock, uint32_t task)
 	return (int64_t)(clock * 1000 + task + 1);
 }
 
+/* What the plain loop keeps: parameters, optimiser state and exponents; and those of the
+ * last versions, by version modulo slack + 1. */
+struct plain {
+	float *params, *state, *grad, *mean;
+	int8_t *exps;
+	float *old_params;
+	int8_t *old_exps;
+};
+
 static void
-reference_clock(const struct toy *t, uint64_t clock, float *params, float *state,
-		int8_t *exps, float *grad)
+reference_clock(const struct toy *t, uint64_t clock, uint32_t slack, struct plain *p)
 {
+	uint32_t blocks = fal_blocks(t->n), slots = fal_optim_slots(&t->optim);
 	struct fal_sum *sum = fal_sum_new(t->n), *one = fal_sum_new(t->n);
-	float mean[FAL_BLOCK];
 	assert(sum != NULL && one != NULL);
+	size_t new = clock % (slack + 1);
+	memcpy(p->old_params + new * t->n, p->params, t->n * sizeof(float));
+	memcpy(p->old_exps + new *blocks, p->exps, blocks);
+	size_t old = (clock > slack ? clock - slack : 0) % (slack + 1);
+	const int8_t *exps = p->old_exps + old * blocks;
 	for (uint32_t task = 0; task < toy_clock_tasks(t, clock); task++) {
-		toy_grad(t, params, clock, task, grad);
-		int err = fal_sum_quantise(one, grad, exps, NULL);
+		toy_grad(t, p->old_params + old * t->n, clock, task, p->grad);
+		int err = fal_sum_quantise(one, p->grad, exps, NULL);
 		err = err == 0 ? fal_sum_add(sum, one) : err;
 		assert(err == 0);
 	}
-	for (uint32_t b = 0; b < fal_blocks(t->n); b++) {
+	for (uint32_t b = 0; b < blocks; b++) {
 		size_t first = (size_t)b * FAL_BLOCK;
-		fal_sum_mean(sum, b, exps[b], toy_clock_samples(t, clock), mean);
-		fal_optim_apply_naive(&t->optim, t->lr, params + first,
-				      state + first * fal_optim_slots(&t->optim), mean,
+		fal_sum_mean(sum, b, exps[b], toy_clock_samples(t, clock), p->mean);
+		fal_optim_apply_naive(&t->optim, t->lr, p->params + first,
+				      p->state + first * slots, p->mean,
 				      fal_block_len(t->n, b));
-		exps[b] = fal_exp_next(exps[b], fal_sum_needed(sum, b));
+		p->exps[b] = fal_exp_next(p->exps[b], fal_sum_needed(sum, b));
 	}
 	fal_sum_free(sum);
 	fal_sum_free(one);
 }
 
 void
-toy_reference(const struct toy *t, float *params)
+toy_reference(const struct toy *t, uint32_t slack, float *params)
 {
-	float *grad = fal_calloc_aligned(t->n, sizeof(*grad));
-	float *state =
-		fal_calloc_aligned(t->n * fal_optim_slots(&t->optim), sizeof(*state));
-	int8_t *exps = fal_calloc(fal_blocks(t->n), 1);
-	assert(grad != NULL && state != NULL && exps != NULL);
-	memset(exps, FAL_EXP_FIRST, fal_blocks(t->n));
+	size_t blocks = fal_blocks(t->n), kept = (size_t)slack + 1;
+	struct plain p = { .params = params };
+	p.grad = fal_calloc_aligned(t->n, sizeof(float));
+	p.mean = fal_calloc_aligned(FAL_BLOCK, sizeof(float));
+	p.state = fal_calloc_aligned(t->n * fal_optim_slots(&t->optim), sizeof(float));
+	p.exps = fal_calloc(blocks, 1);
+	p.old_params = fal_calloc(t->n * kept, sizeof(float));
+	p.old_exps = fal_calloc(blocks * kept, 1);
+	assert(p.grad != NULL && p.mean != NULL && p.state != NULL && p.exps != NULL &&
+	       p.old_params != NULL && p.old_exps != NULL);
+	memset(p.exps, FAL_EXP_FIRST, blocks);
 	toy_init(t, params);
 	for (uint32_t c = 0; c < toy_clocks(t); c++)
-		reference_clock(t, c, params, state, exps, grad);
-	free(grad);
-	free(state);
-	free(exps);
+		reference_clock(t, c, slack, &p);
+	free(p.grad);
+	free(p.mean);
+	free(p.state);
+	free(p.exps);
+	free(p.old_params);
+	free(p.old_exps);
 }

@@ -18,6 +18,7 @@ struct toy {
 uint32_t toy_clocks(const struct toy *t); /* of the whole job */
 uint32_t toy_clock_tasks(const struct toy *t, uint64_t clock);
 uint32_t toy_clock_samples(const struct toy *t, uint64_t clock);
+uint32_t toy_task_samples(const struct toy *t, uint64_t clock, uint32_t task);
 
 void toy_init(const struct toy *t, float *params);
 /* The gradient of a task, summed over its samples. */
@@ -26,7 +27,8 @@ void toy_grad(const struct toy *t, const float *params, uint64_t clock, uint32_t
 /* Its loss, fixed point. */
 int64_t toy_loss(const struct toy *t, uint64_t clock, uint32_t task);
 
-/* The final parameters: `params` has n floats. */
-void toy_reference(const struct toy *t, float *params);
+/* The final parameters with every clock's gradients taken `slack` versions back: `params`
+ * has n floats. */
+void toy_reference(const struct toy *t, uint32_t slack, float *params);
 
 #endif

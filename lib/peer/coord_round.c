@@ -1,0 +1,212 @@
+/* Rounds, updates and versions, as the scheduler decides them; and what the trace says of
+ * them when that is done: workers wait for a version, the trace waits for nobody. */
+#include "peer/coord_priv.h"
+
+#include "base/mem.h"
+
+#include <math.h>
+#include <string.h>
+
+int
+coord_open_round(struct fal_coord *c, const struct fal_act *a)
+{
+	struct fal_round_info r;
+	if (!fal_sched_round(c->sched, a->round, &r))
+		return FAL_OK;
+	struct fal_store_round open = { .round = r.round,
+					.tasks = r.tasks,
+					.kind = r.delta ? FAL_KIND_DELTA : FAL_KIND_GRAD,
+					.version = r.version,
+					.mixed = r.mixed };
+	return fal_store_open(c->store, &open);
+}
+
+static int
+add_news(struct fal_coord *c, const struct fal_news *n)
+{
+	if (FAL_GROW(c->news, c->news_cap, (size_t)c->newses + 1) < 0)
+		return FAL_ENOMEM;
+	c->news[c->newses++] = *n;
+	return FAL_OK;
+}
+
+/* Its gradients, or its change of weights, are collected. */
+static int
+collect(struct fal_coord *c, struct fal_act *a)
+{
+	struct fal_round_info r;
+	if (FAL_GROW(c->merged, c->merged_cap, (size_t)c->mergeds + 1) < 0 ||
+	    !fal_sched_round(c->sched, a->round, &r))
+		return FAL_ENOMEM;
+	c->merged[c->mergeds++] = a->round;
+	c->merged_loss += (uint64_t)fal_ledger_loss(r.ledger);
+	c->merged_samples += fal_grid_range_samples(&c->grid, r.clock, r.first, r.tasks);
+	if (a->fate == FAL_FATE_MERGE)
+		return fal_store_merge(c->store, a->round);
+	if (a->fate == FAL_FATE_ADD)
+		return fal_store_add_delta(c->store, a->round, a->weight);
+	int rank = fal_store_revise(c->store, a->round, a->slot, a->of);
+	if (rank < 0)
+		return rank;
+	a->weight = 1.0 / rank;
+	a->count = (uint32_t)rank;
+	return FAL_OK;
+}
+
+int
+coord_end_round(struct fal_coord *c, const struct fal_act *a)
+{
+	struct fal_news n = { .act = *a };
+	bool open = fal_store_is_open(c->store, a->round);
+	int err = FAL_OK;
+	if (c->conf.audit_sums && open) {
+		n.sent = fal_store_sent(c->store, a->round);
+		n.added = fal_store_added(c->store, a->round);
+	}
+	if (a->fate < FAL_FATE_DROP)
+		err = collect(c, &n.act);
+	else if (open)
+		fal_store_drop(c->store, a->round);
+	return err < 0 ? err : add_news(c, &n);
+}
+
+int
+coord_step(struct fal_coord *c, double now, const struct fal_act *a)
+{
+	/* One float for all shards; the law needs no more than that all use the same. */
+	struct fal_news n = { .act = *a,
+			      .lr = (float)fal_schedule_lr(&c->conf.schedule, a->clock) };
+	uint64_t over = fal_sched_over(c->sched);
+	fal_store_step(c->store, n.lr, a->divisor);
+	n.version = fal_store_version(c->store);
+	n.first = c->told;
+	n.rounds = c->mergeds - c->told;
+	n.samples = c->merged_samples;
+	n.loss = ldexp((double)(int64_t)c->merged_loss, -FAL_LOSS_BITS) /
+		 (double)c->merged_samples;
+	c->told = c->mergeds;
+	c->merged_loss = c->merged_samples = 0;
+	c->status.loss = n.loss;
+	/* Of the clocks that are over in one event this one may be the first. */
+	over = a->own ? over : a->clock + 1;
+	int err = FAL_OK;
+	if (c->conf.test_samples > 0 && !c->evaluating && over >= c->next_eval &&
+	    !(c->judged && c->kept_clock == over))
+		err = coord_begin_eval(c, now, over);
+	return err < 0 ? err : add_news(c, &n);
+}
+
+static void
+send_to(struct fal_coord *c, struct fal_peer *p)
+{
+	uint64_t newest = fal_store_version(c->store);
+	uint64_t from = fal_store_oldest(c->store);
+	if (!p->ready)
+		return;
+	for (uint64_t v = p->next_version > from ? p->next_version : from; v <= newest;
+	     v++) {
+		bool keep = c->evaluating && v == c->kept_version && !p->keeps;
+		p->keeps |= keep;
+		c->ops.model(c->ops.arg, p->id, v, keep);
+	}
+	p->next_version = newest + 1;
+}
+
+void
+coord_send_versions(struct fal_coord *c, uint32_t peer)
+{
+	if (peer == 0) {
+		for (uint32_t i = 0; i < c->peers; i++)
+			send_to(c, &c->peer[i]);
+		return;
+	}
+	struct fal_peer *p = coord_find(c, peer);
+	if (p != NULL)
+		send_to(c, p);
+}
+
+/* Adds up what the round's ledger says. */
+static void
+count(struct fal_coord *c, const struct fal_ledger *l, enum fal_fate fate)
+{
+	struct fal_coord_status *s = &c->status;
+	for (size_t i = 0; i < l->log[FAL_ENTRY_MOVE].n; i++)
+		s->moved += l->log[FAL_ENTRY_MOVE].v[i].count;
+	for (size_t i = 0; i < l->log[FAL_ENTRY_CLONE].n; i++)
+		s->cloned += l->log[FAL_ENTRY_CLONE].v[i].count;
+	for (size_t i = 0; i < l->log[FAL_ENTRY_LOST].n; i++)
+		s->lost += l->log[FAL_ENTRY_LOST].v[i].count;
+	for (uint32_t i = 0; i < l->contribs; i++)
+		if (l->contrib[i].fills != FAL_NONE &&
+		    l->contrib[i].state == FAL_CONTRIB_DONE)
+			s->filled += l->contrib[i].tasks;
+	s->dropped += fate == FAL_FATE_DROP ? l->tasks : 0;
+}
+
+static void
+tell_end(struct fal_coord *c, double now, const struct fal_news *n)
+{
+	struct fal_round_info r;
+	if (!fal_sched_round(c->sched, n->act.round, &r))
+		return;
+	bool revised = n->act.fate == FAL_FATE_REVISE;
+	struct fal_line_ledger d = {
+		.t = now - c->start,
+		.round = r.round,
+		.clock = r.clock,
+		.version = r.version,
+		.first = r.first,
+		.end = n->act.fate == FAL_FATE_DROP      ? FAL_ROUND_DROPPED
+		       : n->act.fate == FAL_FATE_ABANDON ? FAL_ROUND_ABANDONED
+							 : FAL_ROUND_APPLIED,
+		.why = n->act.why,
+		.delta = r.delta,
+		.weight = n->act.weight,
+		.owner = r.owner,
+		.group = r.group,
+		.clocks = r.stale_clocks,
+		.updates = r.stale_updates,
+		.rank = revised ? n->act.count : 0,
+		.slot = n->act.slot,
+		.samples = fal_grid_range_samples(&c->grid, r.clock, r.first, r.tasks),
+		.blocks = fal_blocks(c->conf.params),
+		.sums = c->conf.audit_sums,
+		.sent = n->sent,
+		.added = n->added
+	};
+	fal_line_ledger(&c->line, &d, r.ledger);
+	coord_trace(c);
+	count(c, r.ledger, n->act.fate);
+}
+
+static void
+tell_step(struct fal_coord *c, double now, const struct fal_news *n)
+{
+	struct fal_line_update d = { .t = now - c->start,
+				     .version = n->version,
+				     .clock = n->act.clock,
+				     .round = c->merged + n->first,
+				     .rounds = n->rounds,
+				     .samples = (uint32_t)n->samples,
+				     .loss = n->loss,
+				     .lr = (double)n->lr,
+				     .epoch = n->act.clock / coord_epoch_clocks(c) + 1 };
+	fal_line_update(&c->line, &d);
+	coord_trace(c);
+}
+
+void
+coord_tell(struct fal_coord *c, double now)
+{
+	for (uint32_t i = 0; i < c->newses; i++)
+		if (c->news[i].act.kind == FAL_ACT_END)
+			tell_end(c, now, &c->news[i]);
+		else
+			tell_step(c, now, &c->news[i]);
+	c->newses = 0;
+	/* What was told goes; what is collected for the next update stays. */
+	c->mergeds -= c->told;
+	memmove(c->merged, c->merged + c->told, c->mergeds * sizeof(*c->merged));
+	c->told = 0;
+	fal_sched_forget(c->sched);
+}
