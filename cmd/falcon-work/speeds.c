@@ -10,9 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FILE_MAX ((size_t)64 << 20) /* bytes */
-#define SECONDS_MAX 1e8
-#define SPEED_MAX 1e6
+#define TRACE_FILE_MAX ((size_t)64 << 20) /* bytes */
+#define TRACE_S_MAX 1e8
+#define TRACE_SPEED_MAX 1e6
 
 /* "SECONDS SPEED" or "SECONDS loop", without its end and comment; NULL or what is wrong
  * with `*bad`. */
@@ -23,7 +23,7 @@ parse_line(struct speeds *s, char *line, const char **bad)
 	const char *time = strsep(&rest, " \t"), *what = rest;
 	double seconds, speed;
 	*bad = time;
-	if (fal_parse_double(time, 0, SECONDS_MAX, &seconds) < 0)
+	if (fal_parse_double(time, 0, TRACE_S_MAX, &seconds) < 0)
 		return "is not a number of seconds";
 	const uint64_t t = (uint64_t)llround(seconds * 1e9);
 	if (s->loop != 0)
@@ -36,7 +36,7 @@ parse_line(struct speeds *s, char *line, const char **bad)
 		s->loop = t;
 		return NULL;
 	}
-	if (fal_parse_double(*bad, 0, SPEED_MAX, &speed) < 0)
+	if (fal_parse_double(*bad, 0, TRACE_SPEED_MAX, &speed) < 0)
 		return "is not a speed";
 	if (FAL_GROW(s->v, s->cap, s->n + 1) < 0)
 		return fal_strerror(FAL_ENOMEM);
@@ -79,7 +79,7 @@ speeds_read(const char *path, struct speeds *out, struct fal_diag *diag)
 {
 	struct fal_buf text = { 0 };
 	struct speeds s = { 0 };
-	int err = fal_cli_read(path, FILE_MAX, &text, diag);
+	int err = fal_cli_read(path, TRACE_FILE_MAX, &text, diag);
 	if (err < 0)
 		return err;
 	if (text.n > 0 && memchr(text.p, '\0', text.n) != NULL)
