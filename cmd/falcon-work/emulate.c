@@ -1,6 +1,8 @@
 /* Times of tasks. */
 #include "emulate.h"
 
+#include <math.h>
+
 /* Beyond every deadline, and sums of times stay far from 2^64. */
 #define DAY_NS UINT64_C(86400000000000)
 #define T0_NS 100000000 /* where nothing says what a clock takes */
@@ -49,17 +51,21 @@ emulate_speed(const struct emulate *e, uint64_t t)
 	return all;
 }
 
-/* When work that takes `work_ns` at speed 1 is done, begun at `t`, before `stop`. */
+/* When work that takes `*work_ns` at speed 1 is done, begun at `t`, or `stop` if that is
+ * sooner; then `*work_ns` is left. */
 static uint64_t
-run(const struct emulate *e, uint64_t t, double work_ns, uint64_t stop)
+run(const struct emulate *e, uint64_t t, uint64_t stop, double *work_ns)
 {
 	while (t < stop) {
 		const struct step s = emulate_speed(e, t);
 		const uint64_t until = s.until < stop ? s.until : stop;
 		const double can = s.speed * (double)(until - t);
-		if (can >= work_ns)
-			return t + (uint64_t)(work_ns / s.speed + 0.5);
-		work_ns -= can;
+		if (can >= *work_ns) {
+			t += (uint64_t)(*work_ns / s.speed + 0.5);
+			*work_ns = 0;
+			return t;
+		}
+		*work_ns -= can;
 		t = until;
 	}
 	return stop;
@@ -108,34 +114,53 @@ met(struct emulate *e, uint64_t t, uint64_t end, double pace)
 	write_until(e, end);
 }
 
-/* Goes through task `t`, from its begin on, until it is done or `stop`, and returns when;
- * what is met is written if `recorded`.  Times from the origin. */
+/* A part of a task within one clock. */
+struct piece {
+	uint64_t next; /* sample behind it */
+	double work_ns;
+	struct pace pace;
+};
+
+/* The one that begins at sample `first` of task `t`. */
+static struct piece
+piece_at(const struct emulate *e, const struct emulate_task *t, uint64_t first)
+{
+	const uint64_t n = e->clock != 0 ? first / e->clock : 0;
+	struct piece p = { t->first + t->samples, t->work_ns, pace_of(e, n) };
+	if (t->samples == 0 || e->clock == 0 || first % e->clock != 0)
+		p.pace.pause_ns = 0;
+	if (t->samples == 0)
+		return p;
+	if (e->clock != 0 && (n + 1) * e->clock < p.next)
+		p.next = (n + 1) * e->clock;
+	p.work_ns *= (double)(p.next - first) / t->samples;
+	return p;
+}
+
+/* Goes through task `t` until it is done, or `stop`; what it meets is written if
+ * `recorded`.  Returns when, from the origin, and in `*reached` before which sample. */
 static uint64_t
-walk(struct emulate *e, const struct emulate_task *t, uint64_t stop, bool recorded)
+walk(struct emulate *e, const struct emulate_task *t, uint64_t stop, bool recorded,
+     uint64_t *reached)
 {
 	uint64_t now = t->begin - e->origin, first = t->first;
 	const uint64_t last = t->first + t->samples;
+	double left;
 	do {
-		const uint64_t n = e->clock != 0 ? first / e->clock : 0;
-		const uint64_t of_clock = e->clock != 0 ? first % e->clock : 1;
-		uint64_t next = last;
-		struct pace p = pace_of(e, n);
-		if (e->clock != 0 && (n + 1) * e->clock < last)
-			next = (n + 1) * e->clock;
-		if (of_clock != 0 || t->samples == 0)
-			p.pause_ns = 0;
-		const uint64_t left = stop > now ? stop - now : 0;
-		const uint64_t begin = now + (p.pause_ns < left ? p.pause_ns : left);
-		const double part =
-			t->samples == 0 ? 1 : (double)(next - first) / t->samples;
-		const uint64_t end = run(e, begin, t->work_ns * part * p.slow, stop);
-		if (recorded && begin > now)
-			met(e, now, begin, 0);
+		const struct piece p = piece_at(e, t, first);
+		const uint64_t room = stop > now ? stop - now : 0;
+		const uint64_t pause = p.pace.pause_ns < room ? p.pace.pause_ns : room;
+		left = p.work_ns * p.pace.slow;
+		const uint64_t end = run(e, now + pause, stop, &left);
+		if (recorded && pause > 0)
+			met(e, now, now + pause, 0);
 		if (recorded)
-			met(e, begin, end, 1 / p.slow);
+			met(e, now + pause, end, 1 / p.pace.slow);
 		now = end;
-		first = next;
-	} while (first < last && now < stop);
+		const double done = 1 - left / (p.work_ns * p.pace.slow);
+		first += (uint64_t)ceil((double)(p.next - first) * done);
+	} while (left == 0 && first < last && now < stop);
+	*reached = first;
 	return now;
 }
 
@@ -143,6 +168,7 @@ struct emulate_task
 emulate_begin(struct emulate *e, const struct emulate_job *job, uint64_t now)
 {
 	struct emulate_task t = { .begin = now, .first = e->done };
+	uint64_t reached;
 	if (e->origin == 0) {
 		e->origin = now;
 		e->written.speed = -1; /* the first one is written */
@@ -157,15 +183,20 @@ emulate_begin(struct emulate *e, const struct emulate_job *job, uint64_t now)
 		t.samples = job->samples;
 		e->done += job->samples;
 	}
-	t.end = e->origin + walk(e, &t, now - e->origin + DAY_NS, false);
+	t.end = e->origin + walk(e, &t, now - e->origin + DAY_NS, false, &reached);
 	return t;
 }
 
 void
-emulate_met(struct emulate *e, const struct emulate_task *t, uint64_t end)
+emulate_end(struct emulate *e, const struct emulate_task *t, uint64_t end)
 {
-	if (e->record != NULL)
-		walk(e, t, end - e->origin, true);
+	const uint64_t last = t->first + t->samples;
+	uint64_t reached;
+	if (e->record == NULL && end >= t->end)
+		return;
+	walk(e, t, end - e->origin, e->record != NULL, &reached);
+	if (e->done == last)
+		e->done = reached;
 }
 
 uint64_t

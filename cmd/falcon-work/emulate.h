@@ -1,8 +1,8 @@
 /* --emulate SPEC: how long a task takes on another machine, and when.
  *
- * Times in, times out: who sleeps is lane.c, who crashes fault.c, whose records are late
- * lib/net/slow.h.  What SPEC may say is in spec.h, what the patterns are in pattern.h.
- * All of it is for the loop's thread.
+ * Times in, times out, but for the record: who sleeps is lane.c, who crashes fault.c,
+ * whose records are late lib/net/slow.h.  What SPEC may say is in spec.h, what the
+ * patterns are in pattern.h. All of it is for the loop's thread.
  *
  * The speed is a step function of the time since the first task began, whatever the
  * tasks; patterns of work go by clocks of it, counted here in samples of training.  So
@@ -68,9 +68,10 @@ void emulate_bind(struct emulate *e, uint32_t batch);
 struct emulate_task emulate_begin(struct emulate *e, const struct emulate_job *job,
 				  uint64_t now);
 
-/* Records the speeds that `t` met until `end`; nothing without record=.  Tasks come in
- * the order in which they end. */
-void emulate_met(struct emulate *e, const struct emulate_task *t, uint64_t end);
+/* Task `t` is over at `end`; tasks come in the order in which they end.  One that was
+ * cancelled counts as the samples that it got through, unless another was begun since.
+ * What it met is recorded, with record=. */
+void emulate_end(struct emulate *e, const struct emulate_task *t, uint64_t end);
 
 /* The speed at `t` ns from the origin, but for patterns of work. */
 struct step emulate_speed(const struct emulate *e, uint64_t t);

@@ -112,7 +112,7 @@ on_async(uv_async_t *async)
 			continue;
 		l->busy = false;
 		if (all->conf.emulate != NULL && l->begun != 0)
-			emulate_met(all->conf.emulate, &l->task,
+			emulate_end(all->conf.emulate, &l->task,
 				    l->begun + end.ran.task_ns);
 		all->conf.on_end(all->conf.arg, i, &end);
 	}

@@ -400,7 +400,10 @@ on_alloc(uv_handle_t *h, size_t hint, uv_buf_t *buf)
 	memmove(c->in, c->in + c->in_from, c->in_to - c->in_from);
 	c->in_to -= c->in_from;
 	c->in_from = 0;
-	*buf = uv_buf_init((char *)c->in + c->in_to, (unsigned)(c->in_cap - c->in_to));
+	size_t room = c->in_cap - c->in_to;
+	if (c->slow != NULL && fal_slow_batch(c->slow) < room)
+		room = fal_slow_batch(c->slow);
+	*buf = uv_buf_init((char *)c->in + c->in_to, (unsigned)room);
 }
 
 static void
@@ -437,7 +440,7 @@ on_read(uv_stream_t *s, ssize_t n, const uv_buf_t *buf)
 static size_t
 batch_limit(const struct fal_chan *c)
 {
-	if (c->slow != NULL && fal_slow_batch(c->slow) != 0)
+	if (c->slow != NULL && fal_slow_batch(c->slow) <= FAL_CHAN_BATCH)
 		return fal_slow_batch(c->slow);
 	const double two_ms = c->rate * FAL_CHAN_BATCH_S;
 	if (c->rate <= 0 || two_ms >= (double)FAL_CHAN_BATCH)

@@ -14,7 +14,7 @@
 #define MARKS 1024                   /* reads that may be on the line */
 #define AHEAD_NS 2000000u            /* what may wait to be taken, incoming */
 #define OUT_MAX ((size_t)16 << 20)   /* bytes on the line and in the socket's hands */
-#define BATCH_MIN ((size_t)16 << 10) /* a smaller one costs more than it spares */
+#define BATCH_MIN ((size_t)32 << 10) /* a smaller one is no measure of the link */
 
 /* The end of what one read brought. */
 struct mark {
@@ -206,7 +206,7 @@ fal_slow_batch(const struct fal_slow *s)
 {
 	const double n = s->link.bandwidth * FAL_CHAN_BATCH_S;
 	if (s->link.bandwidth == 0)
-		return 0;
+		return SIZE_MAX;
 	return n < (double)BATCH_MIN        ? BATCH_MIN
 	       : n > (double)FAL_CHAN_BATCH ? FAL_CHAN_BATCH
 					    : (size_t)n;

@@ -49,7 +49,7 @@ int fal_slow_write(struct fal_slow *s);
 /* Whether the socket has all that was written; NULL: true. */
 bool fal_slow_sent(const struct fal_slow *s);
 
-/* Bytes of a batch for about 2 ms of the line; 0: it has no such bound. */
+/* Bytes to write or read at once, for about 2 ms of the line; SIZE_MAX: any. */
 size_t fal_slow_batch(const struct fal_slow *s);
 
 #endif

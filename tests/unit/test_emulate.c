@@ -559,7 +559,7 @@ play(const char *spec, unsigned tasks, uint64_t rest)
 	for (unsigned i = 0; i < tasks; i++) {
 		const struct emulate_job job = { 8, 1, i % 5 == 4 };
 		const struct emulate_task t = emulate_begin(e, &job, at);
-		emulate_met(e, &t, t.end);
+		emulate_end(e, &t, t.end);
 		at = t.end + rest;
 	}
 	spec_free(e);
@@ -597,14 +597,39 @@ test_record_cancelled(void **state)
 	(void)state;
 	struct emulate_task t = emulate_begin(e, &job, START);
 	same_ns(t.end - t.begin, 6 * SECOND);
-	emulate_met(e, &t, START + SECOND);
+	emulate_end(e, &t, START + SECOND);
 	same_ns(e->written.at, SECOND);
 	t = emulate_begin(e, &job, START + 2 * SECOND);
-	emulate_met(e, &t, t.end);
+	emulate_end(e, &t, t.end);
 	same_ns(e->written.at, 8 * SECOND);
 	spec_free(e);
 	file("two", "0.000000000 0.166666667\n");
 	same_files("one", "two", 1);
+}
+
+/* What a cancelled task was spared is not counted. */
+static void
+test_cancelled(void **state)
+{
+	struct emulate *e = made("rate=1000,cores=1,clock=100,pattern=p2b:1:0.02");
+	const struct emulate_job job = { 80, 1, false };
+	(void)state;
+	struct emulate_task t = emulate_begin(e, &job, START);
+	emulate_end(e, &t, t.end - 60000000);
+	same_ns(e->done, 20);
+	/* Within the clock, so without a pause. */
+	t = emulate_begin(e, &job, START + SECOND);
+	same_ns(t.end - t.begin, 80000000);
+	emulate_end(e, &t, t.end + 1000);
+	same_ns(e->done, 100);
+	/* One that was overtaken counts as a whole. */
+	t = emulate_begin(e, &job, START + 2 * SECOND);
+	const struct emulate_task other = emulate_begin(e, &job, START + 2 * SECOND);
+	emulate_end(e, &t, t.begin + 1);
+	same_ns(e->done, 260);
+	emulate_end(e, &other, other.begin);
+	same_ns(e->done, 180);
+	spec_free(e);
 }
 
 static void
@@ -660,6 +685,7 @@ main(void)
 		cmocka_unit_test(test_crash_every),
 		cmocka_unit_test(test_record),
 		cmocka_unit_test(test_record_cancelled),
+		cmocka_unit_test(test_cancelled),
 		cmocka_unit_test(test_start),
 	};
 	return cmocka_run_group_tests_name("emulate", tests, enter, leave);
