@@ -60,7 +60,7 @@ struct emulate_task {
 };
 
 /* The job is known: its B samples a clock are shared by M workers where SPEC names no
- * clock=; without M the nominal clock is 0.1 s.  May be called again. */
+ * clock=; without M the nominal clock is 0.1 s.  Later calls change nothing. */
 void emulate_bind(struct emulate *e, uint32_t batch);
 
 /* Begins a task at `now`, the first one at the origin of all times.  It ends when the

@@ -145,7 +145,10 @@ work(const struct given *t, const char *addr, struct work_opt *opt)
 	signal(SIGPIPE, SIG_IGN);
 	code = session_run(opt);
 	free(cache);
-	spec_free(opt->emulate);
+	if (spec_free(opt->emulate) < 0) {
+		fal_cli_err(PROG, "--emulate: what was recorded could not be written");
+		code = code == FAL_EXIT_DONE ? FAL_EXIT_NO : code;
+	}
 	fal_secret_free(key);
 	return code;
 }

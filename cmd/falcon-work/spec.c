@@ -465,13 +465,17 @@ spec_read(const char *spec, const struct spec_host *host, struct emulate **out,
 	return err;
 }
 
-void
+int
 spec_free(struct emulate *e)
 {
+	int err = FAL_OK;
 	if (e == NULL)
-		return;
+		return FAL_OK;
 	speeds_free(&e->trace);
-	if (e->record != NULL)
-		fclose(e->record);
+	if (e->record != NULL) {
+		const bool bad = ferror(e->record) != 0;
+		err = fclose(e->record) != 0 || bad ? FAL_EIO : FAL_OK;
+	}
 	free(e);
+	return err;
 }

@@ -15,6 +15,9 @@ struct spec_host {
  * fal_cli_read, FAL_EIO, each with `diag`. */
 int spec_read(const char *spec, const struct spec_host *host, struct emulate **out,
 	      struct fal_diag *diag);
-void spec_free(struct emulate *e);
+
+/* FAL_EIO where not all that was recorded got to its file; `e` is freed in any case, and
+ * may be NULL. */
+int spec_free(struct emulate *e);
 
 #endif

@@ -44,7 +44,7 @@ struct fal_slow {
 	uint64_t in_busy; /* until then it takes what came */
 	int ended;        /* how the stream did, once all is there */
 	/* out */
-	STAILQ_HEAD(, parcel) out;
+	STAILQ_HEAD(parcels, parcel) out;
 	uint64_t out_busy, out_due;
 	size_t out_n; /* bytes of parcels */
 	bool taking;

@@ -145,6 +145,16 @@ common_lines() {
 	common_lines epsp bsp 20
 }
 
+@test "a record that cannot be written is no success" {
+	local status=0
+	serve
+	emulated one rate=2000,record=/dev/full
+	judged
+	wait "$pid" || status=$?
+	same status "$status" 1
+	has "$(cat one.err)" "--emulate: what was recorded could not be written"
+}
+
 @test "one file for all machines" {
 	cat >machines <<-END
 		# Two machines, the second of them at a quarter.
