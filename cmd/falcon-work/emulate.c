@@ -1,106 +1,238 @@
-/* What --emulate says, and the times that follow from it. */
+/* Times of tasks. */
 #include "emulate.h"
 
-#include "base/mem.h"
-#include "base/parse.h"
+#include <math.h>
 
-#include <stdlib.h>
-#include <string.h>
+/* Beyond every deadline, and sums of times stay far from 2^64. */
+#define DAY_NS UINT64_C(86400000000000)
+#define T0_NS 100000000 /* where nothing says what a clock takes */
 
-enum { CORES_MAX = 1024 };
-
-static const double RATE_MIN = 1e-6, RATE_MAX = 1e12; /* samples a second */
-static const double SPEED_MIN = 1e-6, SPEED_MAX = 1e6;
-
-/* "0.25" or "1/4"; changes `s`. */
-static int
-parse_speed(char *s, double *out)
+void
+emulate_bind(struct emulate *e, uint32_t batch)
 {
-	double above, below = 1;
-	char *slash = strchr(s, '/');
-	if (slash != NULL) {
-		*slash = '\0';
-		if (fal_parse_double(slash + 1, SPEED_MIN, SPEED_MAX, &below) < 0)
-			return FAL_EFORMAT;
+	struct machine *m = &e->machine;
+	if (e->clock == 0 && m->count > 0) {
+		e->clock = (batch + m->count / 2) / m->count;
+		if (e->clock == 0)
+			e->clock = 1;
 	}
-	if (fal_parse_double(s, SPEED_MIN, SPEED_MAX, &above) < 0)
-		return FAL_EFORMAT;
-	*out = above / below;
-	return FAL_OK;
+	if (m->t0_ns != 0)
+		return;
+	const double t0 = (double)e->clock / (e->rate * e->cores) * 1e9;
+	m->t0_ns = e->clock == 0 ? T0_NS
+		   : t0 < 1      ? 1
+		   : t0 < DAY_NS ? (uint64_t)t0
+				 : DAY_NS;
 }
 
-/* One KEY=VALUE; a key that is set already is refused. */
-static int
-parse_item(char *item, struct emulate *e, struct fal_diag *diag)
+struct step
+emulate_speed(const struct emulate *e, uint64_t t)
 {
-	char *value = strchr(item, '=');
-	uint64_t cores;
-	if (value == NULL)
-		return fal_diag_set(diag, FAL_EFORMAT, "'%s' is not KEY=VALUE", item);
-	*value++ = '\0';
-	bool rate = strcmp(item, "rate") == 0, speed = strcmp(item, "speed") == 0;
-	if (!rate && !speed && strcmp(item, "cores") != 0)
-		return fal_diag_set(diag, FAL_EINVAL, "'%s' is not rate, speed or cores",
-				    item);
-	if (rate ? e->rate != 0 : speed ? e->speed != 0 : e->cores != 0)
-		return fal_diag_set(diag, FAL_EINVAL, "%s is given twice", item);
-	if (rate && fal_parse_double(value, RATE_MIN, RATE_MAX, &e->rate) < 0)
-		return fal_diag_set(diag, FAL_EINVAL,
-				    "rate: '%s' is not a number of samples a second",
-				    value);
-	/* A copy is quoted, as parse_speed cuts at the slash. */
-	struct fal_diag bad;
-	fal_diag_set(&bad, 0, "speed: '%s' is not a fraction such as 0.25 or 1/4", value);
-	if (speed && parse_speed(value, &e->speed) < 0)
-		return fal_diag_set(diag, FAL_EINVAL, "%s", bad.text);
-	if (rate || speed)
-		return FAL_OK;
-	if (fal_parse_u64(value, 1, CORES_MAX, &cores) < 0)
-		return fal_diag_set(diag, FAL_EINVAL, "cores: '%s' is not 1 to %d", value,
-				    CORES_MAX);
-	e->cores = (uint32_t)cores;
-	return FAL_OK;
+	struct step all = { e->speed, UINT64_MAX };
+	const bool freezes = e->freeze_ns != 0 && t < e->freeze_ns + e->freeze_for_ns;
+	if (freezes && t >= e->freeze_ns)
+		return (struct step){ 0, e->freeze_ns + e->freeze_for_ns };
+	if (freezes)
+		all.until = e->freeze_ns;
+	for (unsigned i = 0; i <= PATTERNS; i++) {
+		struct step s = { 1, UINT64_MAX };
+		if (i < PATTERNS && e->pattern[i].on)
+			s = pattern_at((enum pattern_kind)i, &e->pattern[i], &e->machine,
+				       t);
+		else if (i == PATTERNS && e->trace.n > 0)
+			s = speeds_at(&e->trace, t);
+		/* Whatever the others say, nothing is done until then. */
+		if (s.speed == 0)
+			return s;
+		all.speed *= s.speed;
+		if (s.until < all.until)
+			all.until = s.until;
+	}
+	return all;
 }
 
-int
-emulate_parse(const char *spec, uint32_t cores, struct emulate *out,
-	      struct fal_diag *diag)
+/* When work that takes `*work_ns` at speed 1 is done, begun at `t`, or `stop` if that is
+ * sooner; then `*work_ns` is left. */
+static uint64_t
+run(const struct emulate *e, uint64_t t, uint64_t stop, double *work_ns)
 {
-	struct emulate e = { 0 };
-	char *copy = fal_strdup(spec);
-	if (copy == NULL)
-		return fal_diag_set(diag, FAL_ENOMEM, "%s", fal_strerror(FAL_ENOMEM));
-	int err = FAL_OK;
-	for (char *rest = copy; rest != NULL && err == FAL_OK;)
-		err = parse_item(strsep(&rest, ","), &e, diag);
-	free(copy);
-	if (err < 0)
-		return err;
-	if (e.rate == 0)
-		return fal_diag_set(diag, FAL_EINVAL,
-				    "rate=SAMPLES_PER_SECOND is missing");
-	if (e.speed == 0)
-		e.speed = 1;
-	if (e.cores == 0)
-		e.cores = cores;
-	*out = e;
-	return FAL_OK;
+	while (t < stop) {
+		const struct step s = emulate_speed(e, t);
+		const uint64_t until = s.until < stop ? s.until : stop;
+		const double can = s.speed * (double)(until - t);
+		if (can >= *work_ns) {
+			t += (uint64_t)(*work_ns / s.speed + 0.5);
+			*work_ns = 0;
+			return t;
+		}
+		*work_ns -= can;
+		t = until;
+	}
+	return stop;
+}
+
+/* Clock `n` of all patterns of work. */
+static struct pace
+pace_of(const struct emulate *e, uint64_t n)
+{
+	struct pace all = { 1, 0 };
+	for (unsigned i = 0; i < PATTERNS; i++) {
+		const enum pattern_kind kind = (enum pattern_kind)i;
+		if (!e->pattern[i].on || !pattern_is_clocked(kind))
+			continue;
+		const struct pace p = pattern_pace(kind, &e->pattern[i], &e->machine, n);
+		all.slow *= p.slow;
+		all.pause_ns += p.pause_ns;
+	}
+	return all;
+}
+
+/* --- recording ------------------------------------------------------------------- */
+
+/* Writes the speeds up to `t`, at the pace of what is being done. */
+static void
+write_until(struct emulate *e, uint64_t t)
+{
+	while (e->written.at < t) {
+		const struct step s = emulate_speed(e, e->written.at);
+		const double speed = s.speed * e->written.pace;
+		if (speed != e->written.speed)
+			speeds_write(e->record, e->written.at, speed);
+		e->written.speed = speed;
+		e->written.at = s.until < t ? s.until : t;
+	}
+}
+
+/* --- tasks ----------------------------------------------------------------------- */
+
+/* From `t` to `end`, at this pace. */
+static void
+met(struct emulate *e, uint64_t t, uint64_t end, double pace)
+{
+	write_until(e, t);
+	e->written.pace = pace;
+	write_until(e, end);
+}
+
+/* A part of a task within one clock. */
+struct piece {
+	uint64_t next; /* sample behind it */
+	double work_ns;
+	struct pace pace;
+};
+
+/* The one that begins at sample `first` of task `t`. */
+static struct piece
+piece_at(const struct emulate *e, const struct emulate_task *t, uint64_t first)
+{
+	const uint64_t n = e->clock != 0 ? first / e->clock : 0;
+	struct piece p = { t->first + t->samples, t->work_ns, pace_of(e, n) };
+	if (t->samples == 0 || e->clock == 0 || first % e->clock != 0)
+		p.pace.pause_ns = 0;
+	if (t->samples == 0)
+		return p;
+	if (e->clock != 0 && (n + 1) * e->clock < p.next)
+		p.next = (n + 1) * e->clock;
+	p.work_ns *= (double)(p.next - first) / t->samples;
+	return p;
+}
+
+/* Goes through task `t` until it is done, or `stop`; what it meets is written if
+ * `recorded`.  Returns when, from the origin, and in `*reached` before which sample. */
+static uint64_t
+walk(struct emulate *e, const struct emulate_task *t, uint64_t stop, bool recorded,
+     uint64_t *reached)
+{
+	uint64_t now = t->begin - e->origin, first = t->first;
+	const uint64_t last = t->first + t->samples;
+	double left;
+	do {
+		const struct piece p = piece_at(e, t, first);
+		const uint64_t room = stop > now ? stop - now : 0;
+		const uint64_t pause = p.pace.pause_ns < room ? p.pace.pause_ns : room;
+		left = p.work_ns * p.pace.slow;
+		const uint64_t end = run(e, now + pause, stop, &left);
+		if (recorded && pause > 0)
+			met(e, now, now + pause, 0);
+		if (recorded)
+			met(e, now + pause, end, 1 / p.pace.slow);
+		now = end;
+		const double done = 1 - left / (p.work_ns * p.pace.slow);
+		first += (uint64_t)ceil((double)(p.next - first) * done);
+	} while (left == 0 && first < last && now < stop);
+	*reached = first;
+	return now;
+}
+
+struct emulate_task
+emulate_begin(struct emulate *e, const struct emulate_job *job, uint64_t now)
+{
+	struct emulate_task t = { .begin = now, .first = e->done };
+	uint64_t reached;
+	if (e->origin == 0) {
+		e->origin = now;
+		e->written.speed = -1; /* the first one is written */
+		e->written.pace = 1;
+	}
+	t.work_ns = job->samples / e->rate * 1e9;
+	if (job->active > e->cores)
+		t.work_ns *= (double)job->active / e->cores;
+	if (job->eval) {
+		t.work_ns /= 3;
+	} else {
+		t.samples = job->samples;
+		e->done += job->samples;
+	}
+	t.end = e->origin + walk(e, &t, now - e->origin + DAY_NS, false, &reached);
+	return t;
+}
+
+void
+emulate_end(struct emulate *e, const struct emulate_task *t, uint64_t end)
+{
+	const uint64_t last = t->first + t->samples;
+	uint64_t reached;
+	if (e->record == NULL && end >= t->end)
+		return;
+	walk(e, t, end - e->origin, e->record != NULL, &reached);
+	if (e->done == last)
+		e->done = reached;
 }
 
 uint64_t
-emulate_ns(const struct emulate *e, uint32_t samples, uint32_t active, bool eval)
+emulate_probe_ns(const struct emulate *e, uint32_t samples)
 {
-	double s = samples / (e->rate * e->speed);
-	if (active > e->cores)
-		s *= (double)active / e->cores;
-	if (eval)
-		s /= 3;
-	/* A day is beyond every deadline, and keeps sums of times far from 2^64. */
-	return s < 86400 ? (uint64_t)(s * 1e9) : UINT64_C(86400000000000);
+	const double ns = samples / (e->rate * e->speed) * 1e9;
+	return ns < DAY_NS ? (uint64_t)(ns + 0.5) : DAY_NS;
 }
 
 uint64_t
 emulate_start(const struct emulated *before, uint64_t now)
 {
 	return before->next && before->in_time ? before->end : now;
+}
+
+/* --- the link -------------------------------------------------------------------- */
+
+static uint64_t
+delay_ns(void *arg, uint64_t now)
+{
+	const struct emulate *e = arg;
+	const struct pattern *p = &e->pattern[PATTERN_NETWORK];
+	uint64_t ns = e->latency_ns;
+	if (p->on && e->origin != 0 && now >= e->origin)
+		ns += pattern_delay(p, &e->machine, now - e->origin);
+	return ns;
+}
+
+const struct fal_link *
+emulate_link(struct emulate *e)
+{
+	if (e == NULL ||
+	    (e->latency_ns == 0 && e->bandwidth == 0 && !e->pattern[PATTERN_NETWORK].on))
+		return NULL;
+	e->link = (struct fal_link){ .bandwidth = e->bandwidth,
+				     .delay_ns = delay_ns,
+				     .arg = e };
+	return &e->link;
 }

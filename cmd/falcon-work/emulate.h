@@ -1,30 +1,87 @@
-/* --emulate SPEC: the time that a task takes on another machine.
+/* --emulate SPEC: how long a task takes on another machine, and when.
  *
- * Pure: texts and times in, times out.  Who sleeps is lane.c.
+ * Times in, times out, but for the record: who sleeps is lane.c, who crashes fault.c,
+ * whose records are late lib/net/slow.h.  What SPEC may say is in spec.h, what the
+ * patterns are in pattern.h. All of it is for the loop's thread.
+ *
+ * The speed is a step function of the time since the first task began, whatever the
+ * tasks; patterns of work go by clocks of it, counted here in samples of training.  So
+ * the same seed gives the same slowness under every scheme.
  */
 #ifndef WORK_EMULATE_H
 #define WORK_EMULATE_H
 
 #include "base/err.h"
+#include "net/slow.h"
+#include "pattern.h"
+#include "speeds.h"
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 
 struct emulate {
-	double rate;    /* samples a second that a nominal core trains; 0: no emulation */
+	double rate;    /* samples a second that a nominal core trains, > 0 */
 	double speed;   /* of a core, as a fraction of the nominal one */
 	uint32_t cores; /* lanes beyond them slow each other down */
+	struct machine machine;
+	uint64_t clock; /* samples of one; 0: not known yet */
+	struct pattern pattern[PATTERNS];
+	struct speeds trace; /* speeds to replay; empty: none */
+	FILE *record;        /* where speeds are written; NULL: nowhere */
+	uint64_t latency_ns; /* of the link, each way */
+	double bandwidth;    /* bytes a second, each way; 0: unlimited */
+	/* Faults, in ns from the first task; 0: none. */
+	uint64_t crash_ns, freeze_ns, freeze_for_ns;
+	struct fal_link link; /* for emulate_link */
+
+	/* private */
+	uint64_t origin; /* uv_hrtime() of the first task; 0: none yet */
+	uint64_t done;   /* samples of training that were begun */
+	struct {
+		uint64_t at; /* until here it is written */
+		double speed, pace;
+	} written;
 };
 
-/* Reads KEY=VALUE[,KEY=VALUE...]: rate (needed), speed (a number or A/B; 1), cores
- * (`cores` where SPEC is silent).  FAL_EFORMAT, FAL_EINVAL, FAL_ENOMEM with `diag`. */
-int emulate_parse(const char *spec, uint32_t cores, struct emulate *out,
-		  struct fal_diag *diag);
+/* A task to be begun. */
+struct emulate_job {
+	uint32_t samples;
+	uint32_t active; /* lanes that are busy, its own included */
+	bool eval;       /* takes a third, and is not counted */
+};
 
-/* Nanoseconds of a task of `samples` that begins while `active` lanes, itself included,
- * are busy; an evaluation takes a third. */
-uint64_t emulate_ns(const struct emulate *e, uint32_t samples, uint32_t active,
-		    bool eval);
+/* One that was begun; times are uv_hrtime()'s. */
+struct emulate_task {
+	uint64_t begin, end;
+	uint64_t first;   /* samples that were begun before it */
+	uint32_t samples; /* 0: an evaluation, all in the clock of `first` */
+	double work_ns;   /* of the whole task, at speed 1 */
+};
+
+/* The job is known: its B samples a clock are shared by M workers where SPEC names no
+ * clock=; without M the nominal clock is 0.1 s.  Later calls change nothing. */
+void emulate_bind(struct emulate *e, uint32_t batch);
+
+/* Begins a task at `now`, the first one at the origin of all times.  It ends when the
+ * speed, summed over time, has done its work; after a day at the latest. */
+struct emulate_task emulate_begin(struct emulate *e, const struct emulate_job *job,
+				  uint64_t now);
+
+/* Task `t` is over at `end`; tasks come in the order in which they end.  One that was
+ * cancelled counts as the samples that it got through, unless another was begun since.
+ * What it met is recorded, with record=. */
+void emulate_end(struct emulate *e, const struct emulate_task *t, uint64_t end);
+
+/* The speed at `t` ns from the origin, but for patterns of work. */
+struct step emulate_speed(const struct emulate *e, uint64_t t);
+
+/* Nanoseconds of a task of training at the machine's own speed, as a probe sees it. */
+uint64_t emulate_probe_ns(const struct emulate *e, uint32_t samples);
+
+/* The link as lib/net wants it, valid as long as `e`; NULL: not slow.  `e` may be NULL.
+ */
+const struct fal_link *emulate_link(struct emulate *e);
 
 /* What a lane knows of the task it did before. */
 struct emulated {

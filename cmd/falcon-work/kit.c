@@ -2,6 +2,7 @@
 #include "kit.h"
 
 #include "base/mem.h"
+#include "fault.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -57,6 +58,10 @@ equip(struct kit *k, const struct kit_conf *conf, struct fal_diag *diag)
 			       &k->feed);
 	if (err == FAL_OK)
 		err = lanes_new(conf->loop, &lanes, &k->lanes);
+	if (err == FAL_OK && opt->emulate != NULL) {
+		emulate_bind(opt->emulate, k->setup.job.batch);
+		err = fault_new(conf->loop, opt->emulate, &k->fault);
+	}
 	return err < 0 ? fal_diag_set(diag, err, "%s", fal_strerror(err)) : FAL_OK;
 }
 
@@ -97,8 +102,10 @@ kit_make(struct kit *k, const struct kit_conf *conf, struct texts *texts,
 void
 kit_stop(struct kit *k)
 {
+	fault_free(k->fault);
 	lanes_free(k->lanes);
 	feed_free(k->feed);
+	k->fault = NULL;
 	k->lanes = NULL;
 	k->feed = NULL;
 }
@@ -155,6 +162,7 @@ kit_run(struct kit *k, uint32_t lane, const struct fal_run *run)
 	lane_start(k->lanes, lane, &job, here);
 	if (!here)
 		feed_hurry(k->feed, run->eval, job.batch.order, p.first, p.count);
+	fault_begin(k->fault);
 	return FAL_OK;
 }
 
@@ -167,6 +175,7 @@ kit_resume(struct kit *k)
 		    feed_has(k->feed, j->run.eval, j->batch.order, j->first, j->count))
 			lane_begin(k->lanes, i);
 	}
+	fault_begin(k->fault);
 }
 
 int

@@ -28,7 +28,8 @@ struct kit {
 	/* private */
 	struct feed *feed;
 	struct lanes *lanes;
-	bool local; /* data are not fetched */
+	struct fault *fault; /* with emulation, or NULL */
+	bool local;          /* data are not fetched */
 	uint32_t n_lanes;
 	struct epoch **epoch; /* by lane: the order its task uses, or NULL */
 };

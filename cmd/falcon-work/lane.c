@@ -19,6 +19,7 @@ struct lane {
 	/* The loop's alone. */
 	bool busy;
 	struct emulated before;
+	struct emulate_task task; /* with emulation */
 	/* Under the mutex; while GIVEN, `job`, `begun` and `due_ns` are only read. */
 	enum state state;
 	bool cancelled, quit;
@@ -110,6 +111,9 @@ on_async(uv_async_t *async)
 		if (!over)
 			continue;
 		l->busy = false;
+		if (all->conf.emulate != NULL && l->begun != 0)
+			emulate_end(all->conf.emulate, &l->task,
+				    l->begun + end.ran.task_ns);
 		all->conf.on_end(all->conf.arg, i, &end);
 	}
 	for (uint32_t i = 0; i < all->conf.lanes; i++)
@@ -191,15 +195,17 @@ static void
 begin(struct lanes *all, struct lane *l)
 {
 	const uint64_t now = uv_hrtime();
-	const struct emulate *e = &all->conf.emulate;
+	struct emulate *e = all->conf.emulate;
 	uint32_t active = 1;
 	for (uint32_t i = 0; i < all->conf.lanes; i++)
 		active += all->lane[i].state == GIVEN;
 	l->due_ns = 0;
 	l->begun = now;
-	if (e->rate > 0) {
-		l->due_ns = emulate_ns(e, l->job.count, active, l->job.run.eval);
+	if (e != NULL) {
+		const struct emulate_job job = { l->job.count, active, l->job.run.eval };
 		l->begun = emulate_start(&l->before, now);
+		l->task = emulate_begin(e, &job, l->begun);
+		l->due_ns = l->task.end - l->begun;
 	}
 	l->state = GIVEN;
 	pthread_cond_signal(&l->wake);
@@ -213,6 +219,7 @@ lane_start(struct lanes *all, uint32_t lane, const struct desk_job *job, bool he
 	pthread_mutex_lock(&all->mutex);
 	l->busy = true;
 	l->cancelled = false;
+	l->begun = 0;
 	l->job = *job;
 	l->state = HELD;
 	if (here)

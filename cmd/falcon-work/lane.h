@@ -24,7 +24,7 @@ struct lane_end {
 struct lanes_conf {
 	const struct fal_net *net; /* kept until lanes_free */
 	uint32_t lanes;
-	struct emulate emulate; /* rate 0: none */
+	struct emulate *emulate; /* NULL: none; kept */
 	void *arg;
 	/* A task is over; called from the loop, once for each lane_start.  The next one
 	 * may be started from within. */

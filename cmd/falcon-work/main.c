@@ -6,6 +6,7 @@
 #include "net/options.h"
 #include "sched/sched.h"
 #include "session.h"
+#include "spec.h"
 
 #include <signal.h>
 #include <stdlib.h>
@@ -66,14 +67,23 @@ check(const struct given *t, const char *addr, struct work_opt *opt)
 		return usage("name", t->name, "1 to 63 of A-Z a-z 0-9 . _ -");
 	if (t->compress != NULL && fal_compress_parse(t->compress, &opt->compress) < 0)
 		return usage("compress", t->compress, "auto, always or never");
-	if (t->emulate != NULL &&
-	    emulate_parse(t->emulate, opt->lanes_max, &opt->emulate, &diag) < 0) {
+	opt->data = t->data;
+	return FAL_EXIT_DONE;
+}
+
+/* --emulate, for a worker that has its name; 0 or an exit code. */
+static int
+read_emulate(const char *spec, struct work_opt *opt)
+{
+	const struct spec_host host = { opt->name, opt->lanes_max };
+	struct fal_diag diag;
+	if (spec == NULL)
+		return FAL_EXIT_DONE;
+	if (spec_read(spec, &host, &opt->emulate, &diag) < 0) {
 		fal_cli_err(PROG, "--emulate: %s", diag.text);
 		return FAL_EXIT_USAGE;
 	}
-	if (opt->emulate.rate > 0)
-		opt->cores = opt->emulate.cores;
-	opt->data = t->data;
+	opt->cores = opt->emulate->cores;
 	return FAL_EXIT_DONE;
 }
 
@@ -119,18 +129,26 @@ work(const struct given *t, const char *addr, struct work_opt *opt)
 	char host[FAL_NAME_MAX + 1] = "";
 	struct fal_client_key *key;
 	int code = check(t, addr, opt);
-	if (code == FAL_EXIT_DONE)
-		code = read_key(t->key, &key);
-	if (code != FAL_EXIT_DONE)
-		return code;
 	gethostname(host, sizeof(host) - 1);
 	opt->name = t->name != NULL ? t->name : fal_name_valid(host) ? host : "worker";
+	if (code == FAL_EXIT_DONE)
+		code = read_emulate(t->emulate, opt);
+	if (code == FAL_EXIT_DONE)
+		code = read_key(t->key, &key);
+	if (code != FAL_EXIT_DONE) {
+		spec_free(opt->emulate);
+		return code;
+	}
 	opt->key = key;
 	char *cache = cache_dir(t->cache);
 	opt->cache = cache;
 	signal(SIGPIPE, SIG_IGN);
 	code = session_run(opt);
 	free(cache);
+	if (spec_free(opt->emulate) < 0) {
+		fal_cli_err(PROG, "--emulate: what was recorded could not be written");
+		code = code == FAL_EXIT_DONE ? FAL_EXIT_NO : code;
+	}
 	fal_secret_free(key);
 	return code;
 }
@@ -152,8 +170,7 @@ main(int argc, char **argv)
 		{ "data", 0, FAL_OPT_TEXT, &t.data, "a local copy of the data files",
 		  "DIR" },
 		{ "emulate", 0, FAL_OPT_TEXT, &t.emulate,
-		  "take the time of another machine: rate=N[,speed=F][,cores=N]",
-		  "SPEC" },
+		  "take the time of another machine; see falcon-emulate(5)", "SPEC" },
 		{ "compress", 0, FAL_OPT_TEXT, &t.compress,
 		  "compress gradients: auto (default), always, never", "WHEN" },
 		{ "max-memory", 0, FAL_OPT_SIZE, &opt.max_memory,

@@ -24,6 +24,8 @@ enum {
 	COMPRESS_EVERY = 100 /* versions between measurements */
 };
 
+#define LATE_EVERY_NS UINT64_C(10000000000) /* of emulated tasks, with -v */
+
 struct session {
 	const struct work_opt *opt;
 	uv_loop_t loop;
@@ -45,6 +47,7 @@ struct session {
 	bool leaving, ending, over;
 	int code;
 	uint64_t due_ns, late_ns; /* of all emulated tasks */
+	uint64_t said_ns;         /* due_ns when that was last said */
 };
 
 static void dial(struct session *s);
@@ -178,11 +181,11 @@ send_msg(struct session *s, struct fal_msg *m)
 static void
 send_ready(struct session *s)
 {
-	const struct emulate *e = &s->opt->emulate;
+	const struct emulate *e = s->opt->emulate;
 	struct fal_msg m = { .type = FAL_MSG_READY };
 	memcpy(m.ready.fingerprint, s->kit.probe.fingerprint, FAL_FINGERPRINT);
-	m.ready.task_ns = e->rate > 0 ? emulate_ns(e, s->kit.setup.job.task, 1, false)
-				      : s->kit.probe.task_ns;
+	m.ready.task_ns = e != NULL ? emulate_probe_ns(e, s->kit.setup.job.task)
+				    : s->kit.probe.task_ns;
 	s->ready = true;
 	send_msg(s, &m);
 	fal_cli_notify("READY=1\nSTATUS=working");
@@ -209,6 +212,15 @@ agent_cancel(void *arg, uint32_t lane)
 	kit_cancel(&s->kit, lane);
 }
 
+/* By how much emulation falls behind. */
+static void
+say_late(struct session *s)
+{
+	s->said_ns = s->due_ns;
+	fal_cli_err(PROG, "emulate: %.1f %% late",
+		    100 * (double)s->late_ns / (double)s->due_ns);
+}
+
 static void
 on_lane_end(void *arg, uint32_t lane, const struct lane_end *e)
 {
@@ -224,6 +236,8 @@ on_lane_end(void *arg, uint32_t lane, const struct lane_end *e)
 		s->due_ns += e->due_ns;
 		s->late_ns += e->late_ns;
 		fal_agent_late(s->agent, e->late_ns);
+		if (s->opt->verbose && s->due_ns - s->said_ns > LATE_EVERY_NS)
+			say_late(s);
 	}
 	after(s, fal_agent_finished(s->agent, uv_hrtime(), lane, &e->ran));
 }
@@ -468,9 +482,8 @@ static void
 dial(struct session *s)
 {
 	const struct fal_chan_ops ops = { s, on_open, on_msg, on_drain, on_close };
-	const struct fal_chan_opt defaults = { 0 };
-	int err =
-		fal_dial(&s->loop, &s->opt->addr, s->opt->key, &defaults, &ops, &s->chan);
+	const struct fal_chan_opt opt = { .link = emulate_link(s->opt->emulate) };
+	int err = fal_dial(&s->loop, &s->opt->addr, s->opt->key, &opt, &ops, &s->chan);
 	if (err < 0)
 		fail(s, err == FAL_EINVAL ? FAL_EXIT_USAGE : FAL_EXIT_NO, "%s: %s",
 		     s->addr, fal_strerror(err));
@@ -532,8 +545,7 @@ session_run(const struct work_opt *opt)
 	uv_run(&s->loop, UV_RUN_DEFAULT);
 	uv_loop_close(&s->loop);
 	if (s->due_ns > 0)
-		fal_cli_err(PROG, "emulate: %.1f %% late",
-			    100 * (double)s->late_ns / (double)s->due_ns);
+		say_late(s);
 	const int code = s->code;
 	kit_forget(&s->kit);
 	texts_free(&s->coming);

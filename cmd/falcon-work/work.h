@@ -20,7 +20,7 @@ struct work_opt {
 	const char *cache; /* NULL: none */
 	const char *data;  /* directory of a local copy; NULL: none */
 	uint32_t lanes_min, lanes_max, cores;
-	struct emulate emulate; /* rate 0: none */
+	struct emulate *emulate; /* NULL: none */
 	enum fal_compress compress;
 	uint64_t max_memory; /* bytes; 0: any */
 	bool verbose;

@@ -13,7 +13,7 @@ enum fal_purpose {
 	FAL_RNG_INIT = 1,     /* initial weights; epoch = tensor number */
 	FAL_RNG_ORDER = 2,    /* order of samples; epoch = epoch */
 	FAL_RNG_CHECKSUM = 3, /* audit = sums; epoch = block */
-	FAL_RNG_EMULATE = 4,  /* falcon-work --emulate; epoch = worker's seed */
+	FAL_RNG_EMULATE = 4,  /* falcon-work --emulate; see falcon-emulate(5) */
 	FAL_RNG_TEST = 5      /* tests and the simulator */
 };
 

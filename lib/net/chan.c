@@ -15,6 +15,7 @@
 
 #define IN_GREETING 512                /* bytes of input kept before the session opens */
 #define IN_OPEN ((size_t)256 << 10)    /* and after */
+#define IN_SLOW ((size_t)4 << 20)      /* the same, of a slow line */
 #define RATE_BATCH ((size_t)32 << 10)  /* of batches that are at least as large */
 #define RATE_BYTES ((uint64_t)1 << 20) /* a rate is taken after so many bytes, */
 #define RATE_NS 20000000u              /* or so much time */
@@ -61,6 +62,7 @@ fal_chan_ended(struct fal_chan *c)
 	fal_handshake_free(c->handshake);
 	fal_reader_wipe(&c->reader);
 	fal_writer_wipe(&c->writer);
+	fal_slow_free(c->slow);
 	free(c->in);
 	free(c);
 }
@@ -93,6 +95,7 @@ die(struct fal_chan *c)
 	close_handle((uv_handle_t *)&c->deadline);
 	close_handle((uv_handle_t *)&c->again);
 	close_handle((uv_handle_t *)&c->flush);
+	fal_slow_close(c->slow);
 	if (c->io_up && (!reset || uv_tcp_close_reset(&c->io.tcp, on_closed) < 0))
 		close_handle(&c->io.handle);
 }
@@ -164,11 +167,18 @@ start_deadline(struct fal_chan *c)
 
 /* --- reading --- */
 
+/* The end in c->in of what has arrived. */
+static size_t
+in_end(const struct fal_chan *c)
+{
+	return c->in_to - fal_slow_held(c->slow);
+}
+
 /* The kernel has all that we said first, even if on_written is to come. */
 static bool
 has_spoken(const struct fal_chan *c)
 {
-	return (c->writing || c->tx != 0) &&
+	return (c->writing || c->tx != 0) && fal_slow_sent(c->slow) &&
 	       uv_stream_get_write_queue_size(&c->io.stream) == 0;
 }
 
@@ -203,11 +213,12 @@ fal_chan_command_ended(struct fal_chan *c)
 }
 
 /* How the stream ended, for one who waits for more. */
-static void
-on_stream_end(struct fal_chan *c, int status)
+void
+fal_chan_stream_ended(struct fal_chan *c, int status)
 {
 	const bool client = c->keyring == NULL;
-	const bool all_sent = fal_writer_empty(&c->writer) && !c->writing;
+	const bool all_sent =
+		fal_writer_empty(&c->writer) && !c->writing && fal_slow_sent(c->slow);
 	if (c->state == FAL_CHAN_LINGERING || (c->state == FAL_CHAN_FLUSHING && all_sent))
 		fal_chan_fail(c, FAL_OK, "closed");
 	else if (client && c->state == FAL_CHAN_GREETING)
@@ -234,11 +245,12 @@ establish(struct fal_chan *c, const struct fal_session *s)
 	memcpy(c->fingerprint, s->fingerprint, sizeof(c->fingerprint));
 	c->role = s->role;
 	c->in_from += s->used;
-	uint8_t *in = fal_realloc(c->in, IN_OPEN, 1);
+	const size_t cap = c->slow != NULL ? IN_SLOW : IN_OPEN;
+	uint8_t *in = fal_realloc(c->in, cap, 1);
 	if (in == NULL)
 		return FAL_ENOMEM;
 	c->in = in;
-	c->in_cap = IN_OPEN;
+	c->in_cap = cap;
 	return FAL_OK;
 }
 
@@ -255,10 +267,10 @@ static int
 greet_server(struct fal_chan *c, struct fal_session *s, struct fal_diag *d)
 {
 	struct fal_buf out = { 0 };
-	if (c->limit != NULL && fal_handshake_whole(c->in, c->in_to) &&
+	if (c->limit != NULL && fal_handshake_whole(c->in, in_end(c)) &&
 	    !fal_limit_take(c->limit, c->limit_source, uv_hrtime()))
 		return fal_diag_set(d, FAL_ELIMIT, "too many handshakes in a short time");
-	int err = fal_handshake_answer(*c->keyring, (int64_t)time(NULL), c->in, c->in_to,
+	int err = fal_handshake_answer(*c->keyring, (int64_t)time(NULL), c->in, in_end(c),
 				       s, &out, d);
 	if (out.n != 0 && fal_writer_put_raw(&c->writer, out.p, out.n) < 0) {
 		fal_seal_wipe(&s->rx);
@@ -280,7 +292,7 @@ greet(struct fal_chan *c)
 	struct fal_diag d;
 	const int err =
 		server ? greet_server(c, &s, &d)
-		       : fal_handshake_finish(c->handshake, c->in, c->in_to, &s, &d);
+		       : fal_handshake_finish(c->handshake, c->in, in_end(c), &s, &d);
 	if (err == FAL_ETRUNC)
 		return false;
 	if (err == FAL_EVERSION && server) { /* the refusal is on its way */
@@ -307,7 +319,7 @@ read_record(struct fal_chan *c)
 {
 	const uint8_t *msg;
 	size_t used, n;
-	int got = fal_reader_next(&c->reader, c->in + c->in_from, c->in_to - c->in_from,
+	int got = fal_reader_next(&c->reader, c->in + c->in_from, in_end(c) - c->in_from,
 				  &used, &msg, &n);
 	if (got == FAL_ETRUNC)
 		return false;
@@ -329,40 +341,55 @@ static void on_again(uv_idle_t *h);
 static void on_alloc(uv_handle_t *h, size_t hint, uv_buf_t *buf);
 static void on_read(uv_stream_t *s, ssize_t n, const uv_buf_t *buf);
 
+/* Reads, or not: when what there is has to wait, or is too much. */
+static void
+read_or_not(struct fal_chan *c)
+{
+	if (c->paused || (c->slow != NULL && fal_slow_full(c->slow)))
+		uv_read_stop(&c->io.stream);
+	else if (!c->deaf)
+		uv_read_start(&c->io.stream, on_alloc, on_read);
+}
+
 /* Opens what is there, until the turn is over. */
 static void
 consume(struct fal_chan *c)
 {
 	bool more = true;
-	while (more && c->in_from != c->in_to) {
+	while (more && c->in_from != in_end(c)) {
 		if (c->state == FAL_CHAN_GREETING)
 			more = greet(c);
 		else if (c->state == FAL_CHAN_OPEN || c->state == FAL_CHAN_UNPROVEN)
 			more = read_record(c);
 		else
-			c->in_from = c->in_to = 0;
+			c->in_from = in_end(c);
 		if (more && uv_hrtime() - c->turn_begun > FAL_CHAN_TURN_NS)
 			break;
 	}
 	if (c->state == FAL_CHAN_DEAD)
 		return;
-	if (more && c->in_from != c->in_to && !c->paused) {
-		c->paused = true;
-		uv_read_stop(&c->io.stream);
+	const bool pause = more && c->in_from != in_end(c);
+	if (pause && !c->paused)
 		uv_idle_start(&c->again, on_again);
-	} else if ((!more || c->in_from == c->in_to) && c->paused) {
-		c->paused = false;
+	else if (!pause && c->paused)
 		uv_idle_stop(&c->again);
-		uv_read_start(&c->io.stream, on_alloc, on_read);
+	if (pause != c->paused || c->slow != NULL) {
+		c->paused = pause;
+		read_or_not(c);
 	}
+}
+
+void
+fal_chan_arrived(struct fal_chan *c)
+{
+	c->turn_begun = uv_hrtime();
+	consume(c);
 }
 
 static void
 on_again(uv_idle_t *h)
 {
-	struct fal_chan *c = h->data;
-	c->turn_begun = uv_hrtime();
-	consume(c);
+	fal_chan_arrived(h->data);
 }
 
 static void
@@ -373,7 +400,10 @@ on_alloc(uv_handle_t *h, size_t hint, uv_buf_t *buf)
 	memmove(c->in, c->in + c->in_from, c->in_to - c->in_from);
 	c->in_to -= c->in_from;
 	c->in_from = 0;
-	*buf = uv_buf_init((char *)c->in + c->in_to, (unsigned)(c->in_cap - c->in_to));
+	size_t room = c->in_cap - c->in_to;
+	if (c->slow != NULL && fal_slow_batch(c->slow) < room)
+		room = fal_slow_batch(c->slow);
+	*buf = uv_buf_init((char *)c->in + c->in_to, (unsigned)room);
 }
 
 static void
@@ -384,12 +414,19 @@ on_read(uv_stream_t *s, ssize_t n, const uv_buf_t *buf)
 	if (n == 0)
 		return;
 	if (n < 0) {
-		on_stream_end(c, (int)n);
+		c->deaf = true;
+		if (c->slow == NULL || !fal_slow_ends(c->slow, (int)n))
+			fal_chan_stream_ended(c, (int)n);
 		return;
 	}
 	c->rx += (uint64_t)n;
 	c->in_to += (size_t)n;
 	c->heard_ns = uv_hrtime();
+	if (c->slow != NULL) {
+		fal_slow_read(c->slow, (size_t)n);
+		read_or_not(c);
+		return;
+	}
 	/* libuv may read several times in one turn of the loop. */
 	if (c->turn_begun == 0 || uv_now(c->loop) != c->turn_now) {
 		c->turn_now = uv_now(c->loop);
@@ -403,6 +440,8 @@ on_read(uv_stream_t *s, ssize_t n, const uv_buf_t *buf)
 static size_t
 batch_limit(const struct fal_chan *c)
 {
+	if (c->slow != NULL && fal_slow_batch(c->slow) <= FAL_CHAN_BATCH)
+		return fal_slow_batch(c->slow);
 	const double two_ms = c->rate * FAL_CHAN_BATCH_S;
 	if (c->rate <= 0 || two_ms >= (double)FAL_CHAN_BATCH)
 		return FAL_CHAN_BATCH;
@@ -447,16 +486,30 @@ static void
 on_written(uv_write_t *req, int status)
 {
 	struct fal_chan *c = req->data;
-	c->writing = false;
-	drop_batch(c);
-	if (c->state == FAL_CHAN_DEAD)
-		return;
-	if (status < 0) {
-		on_stream_end(c, status);
+	if (status >= 0 && c->state != FAL_CHAN_DEAD) {
+		fal_chan_taken(c);
 		return;
 	}
+	c->writing = false;
+	drop_batch(c);
+	if (c->state != FAL_CHAN_DEAD)
+		fal_chan_stream_ended(c, status);
+}
+
+void
+fal_chan_taken(struct fal_chan *c)
+{
+	c->writing = false;
+	drop_batch(c);
 	measure(c);
 	pump(c);
+}
+
+void
+fal_chan_sent(struct fal_chan *c)
+{
+	if (c->state == FAL_CHAN_FLUSHING)
+		pump(c);
 }
 
 static void
@@ -466,13 +519,15 @@ on_shutdown(uv_shutdown_t *req, int status)
 	if (c->state == FAL_CHAN_DEAD)
 		return;
 	if (status < 0)
-		on_stream_end(c, UV_EOF);
+		fal_chan_stream_ended(c, UV_EOF);
 }
 
 /* Both queues are empty and the socket has all. */
 static void
 drained(struct fal_chan *c)
 {
+	if (c->state == FAL_CHAN_FLUSHING && !fal_slow_sent(c->slow))
+		return;
 	if (c->state == FAL_CHAN_FLUSHING) {
 		c->state = FAL_CHAN_LINGERING;
 		c->shutdown.data = c;
@@ -483,6 +538,19 @@ drained(struct fal_chan *c)
 		if (c->ops.on_drain != NULL)
 			c->ops.on_drain(c->ops.arg, c);
 	}
+}
+
+static int
+write_batch(struct fal_chan *c)
+{
+	uv_buf_t bufs[FAL_CHAN_PIECES];
+	for (unsigned i = 0; i < c->batch_n; i++) {
+		/* libuv's buffers are not const, even to be written from. */
+		bufs[i].base = (char *)(uintptr_t)c->batch[i].p;
+		bufs[i].len = c->batch[i].n;
+	}
+	c->write.data = c;
+	return uv_write(&c->write, &c->io.stream, bufs, c->batch_n, on_written);
 }
 
 static void
@@ -497,17 +565,9 @@ pump(struct fal_chan *c)
 			drained(c);
 		return;
 	}
-	if (err == FAL_OK) {
-		uv_buf_t bufs[FAL_CHAN_PIECES];
-		for (unsigned i = 0; i < c->batch_n; i++) {
-			/* libuv's buffers are not const, even to be written from. */
-			bufs[i].base = (char *)(uintptr_t)c->batch[i].p;
-			bufs[i].len = c->batch[i].n;
-		}
-		c->write.data = c;
-		c->batch_begun = uv_hrtime();
-		err = uv_write(&c->write, &c->io.stream, bufs, c->batch_n, on_written);
-	}
+	c->batch_begun = uv_hrtime();
+	if (err == FAL_OK)
+		err = c->slow != NULL ? fal_slow_write(c->slow) : write_batch(c);
 	if (err < 0) {
 		drop_batch(c);
 		fal_chan_fail(c, FAL_EIO, "cannot write");
@@ -542,12 +602,20 @@ fal_chan_new(uv_loop_t *loop, const struct fal_chan_opt *opt,
 	c->ops = *ops;
 	c->deadline_ms = opt->deadline_ms != 0 ? opt->deadline_ms : FAL_CHAN_DEADLINE_MS;
 	c->writer.cap = opt->send_cap != 0 ? opt->send_cap : FAL_CHAN_SEND_CAP;
+	if (opt->link != NULL) {
+		const int err = fal_slow_new(c, opt->link);
+		if (err < 0) {
+			free(c->in);
+			free(c);
+			return err;
+		}
+	}
 	/* These three cannot fail. */
 	uv_timer_init(loop, &c->deadline);
 	uv_idle_init(loop, &c->again);
 	uv_idle_init(loop, &c->flush);
 	c->deadline.data = c->again.data = c->flush.data = c->io.handle.data = c;
-	c->pending = 3;
+	c->pending += 3;
 	start_deadline(c);
 	*out = c;
 	return FAL_OK;

@@ -13,6 +13,7 @@
 
 #include "base/buf.h"
 #include "net/shared.h"
+#include "net/slow.h"
 #include "net/writer.h" /* IWYU pragma: export */
 #include "sec/keyring.h"
 
@@ -55,8 +56,9 @@ struct fal_chan_ops {
 };
 
 struct fal_chan_opt {
-	size_t send_cap;      /* bytes; 0: FAL_CHAN_SEND_CAP */
-	unsigned deadline_ms; /* 0: FAL_CHAN_DEADLINE_MS */
+	size_t send_cap;             /* bytes; 0: FAL_CHAN_SEND_CAP */
+	unsigned deadline_ms;        /* 0: FAL_CHAN_DEADLINE_MS */
+	const struct fal_link *link; /* to be emulated; NULL: none */
 };
 
 /* Queues a copy of one message (`msg` is borrowed).  Control goes before bulk, each in

@@ -33,7 +33,7 @@ struct fal_chan {
 	enum fal_chan_state state;
 	unsigned pending; /* handles and requests whose last callback is to come */
 	bool killed;
-	bool io_up, paused, writing, undrained;
+	bool io_up, paused, deaf, writing, undrained;
 	union {
 		uv_handle_t handle;
 		uv_stream_t stream;
@@ -45,6 +45,7 @@ struct fal_chan {
 	uv_idle_t flush; /* something is to be written */
 	uv_write_t write;
 	uv_shutdown_t shutdown;
+	struct fal_slow *slow; /* between us and the socket; NULL: nothing */
 	unsigned deadline_ms;
 
 	/* client */
@@ -86,7 +87,7 @@ struct fal_chan {
 };
 
 /* A channel without a stream; its deadline runs.  `ops` may be replaced until the first
- * callback.  FAL_ENOMEM. */
+ * callback.  FAL_ENOMEM, FAL_EIO (of opt->link). */
 int fal_chan_new(uv_loop_t *loop, const struct fal_chan_opt *opt,
 		 const struct fal_chan_ops *ops, struct fal_chan **out);
 
@@ -99,6 +100,13 @@ void fal_chan_fail(struct fal_chan *c, int err, const char *fmt, ...)
 
 /* The command has ended: c->child is NULL and c->exit_status set. */
 void fal_chan_command_ended(struct fal_chan *c);
+
+/* Of a slow line: bytes have arrived, or it can take more of them; it has taken the
+ * batch; the socket has all; the stream has ended, by libuv's error. */
+void fal_chan_arrived(struct fal_chan *c);
+void fal_chan_taken(struct fal_chan *c);
+void fal_chan_sent(struct fal_chan *c);
+void fal_chan_stream_ended(struct fal_chan *c, int status);
 
 /* One of c->pending has come to its end. */
 void fal_chan_ended(struct fal_chan *c);

@@ -1,0 +1,333 @@
+/* What each pattern means. */
+#include "pattern.h"
+
+#include "base/parse.h"
+#include "base/rng.h"
+
+#include <math.h>
+#include <string.h>
+
+#define POINT_NS UINT64_C(5000000) /* between the points at which P3 strikes */
+#define SLOW_MAX 1e6               /* times */
+#define CLOCKS_MAX 1e6             /* nominal clocks */
+#define SECONDS_MAX 3600.0
+#define ONE_OF_M (-1.0) /* stands for 1/M */
+
+struct arg {
+	double min, max, normal;
+};
+
+/* By kind. */
+static const struct {
+	const char *number, *name;
+	struct arg arg[PATTERN_ARGS]; /* max 0: none */
+} table[PATTERNS] = {
+	[PATTERN_PERSISTENT] = { "p1",
+				 "persistent",
+				 { { 1, SLOW_MAX, 4 }, { 1, 65535, 1 } } },
+	[PATTERN_LEVEL] = { "p1b", "level", { { 1, SLOW_MAX, 2 }, { 0, 1, 0.2 } } },
+	[PATTERN_CLASSES] = { "p1c", "classes", { { 1, SLOW_MAX, 2 }, { 0, 1, 0.5 } } },
+	[PATTERN_GRADED] = { "p1e", "graded", { { 1, SLOW_MAX, 4 } } },
+	[PATTERN_JITTER] = { "p0", "jitter", { { 0, 1, 0.05 } } },
+	[PATTERN_SLEEP] = { "p1d", "sleep", { { 0, SECONDS_MAX, 0.5 } } },
+	[PATTERN_RANDOM_CLOCK] = { "p2",
+				   "random-clock",
+				   { { 1, SLOW_MAX, 6 }, { 0, 1, ONE_OF_M } } },
+	[PATTERN_RANDOM_SLEEP] = { "p2b",
+				   "random-sleep",
+				   { { 0, 1, 0.05 }, { 0, SECONDS_MAX, 0.1 } } },
+	[PATTERN_GAUSS_SLEEP] = { "p2c",
+				  "gauss-sleep",
+				  { { 0, 1, 0.3 },
+				    { 0, CLOCKS_MAX, 1 },
+				    { 0, CLOCKS_MAX, 0.5 } } },
+	[PATTERN_POWER_LAW] = { "p5", "power-law", { { 1.5, 100, 4 } } },
+	[PATTERN_SHIFTED_EXP] = { "p6", "shifted-exp", { { 0, 1, 0.5 } } },
+	/* The search in slow_worker ends soon, as onsets are not rare. */
+	[PATTERN_SLOW_WORKER] = { "p3",
+				  "slow-worker",
+				  { { 0.001, 1, 0.01 },
+				    { 1, SLOW_MAX, 4 },
+				    { 0.01, 1000, 2 } } },
+	[PATTERN_DISRUPTED] = { "p4",
+				"disrupted",
+				{ { 0, 1, 0.2 },
+				  { 1, SLOW_MAX, 2 },
+				  { 0.01, CLOCKS_MAX, 20 } } },
+	[PATTERN_STALL] = { "p9",
+			    "stall",
+			    { { 0.01, CLOCKS_MAX, 50 },
+			      { 0, CLOCKS_MAX, 1 },
+			      { 0, CLOCKS_MAX, 10 } } },
+	[PATTERN_DRIFT] = { "p10",
+			    "drift",
+			    { { 1, SLOW_MAX, 2 }, { 2, CLOCKS_MAX, 50 } } },
+	[PATTERN_NETWORK] = { "p7",
+			      "network",
+			      { { 0, SECONDS_MAX, 0.05 },
+				{ 0, 1, 0.2 },
+				{ 0.01, CLOCKS_MAX, 20 } } },
+};
+
+/* --- reading --------------------------------------------------------------------- */
+
+static int
+find(const char *name, enum pattern_kind *out)
+{
+	for (unsigned i = 0; i < PATTERNS; i++)
+		if (strcmp(name, table[i].name) == 0 ||
+		    strcmp(name, table[i].number) == 0) {
+			*out = (enum pattern_kind)i;
+			return FAL_OK;
+		}
+	return FAL_EINVAL;
+}
+
+int
+pattern_parse(char *text, enum pattern_kind *kind, struct pattern *out,
+	      struct fal_diag *diag)
+{
+	struct pattern p = { .on = true };
+	enum pattern_kind k;
+	char *rest = text, *name = strsep(&rest, ":");
+	if (find(name, &k) < 0)
+		return fal_diag_set(diag, FAL_EINVAL,
+				    "'%s' is not a pattern of falcon-emulate(5)", name);
+	for (unsigned i = 0; i < PATTERN_ARGS; i++) {
+		const struct arg *a = &table[k].arg[i];
+		p.arg[i] = a->normal;
+		if (rest == NULL || a->max == 0)
+			continue;
+		const char *value = strsep(&rest, ":");
+		if (fal_parse_double(value, a->min, a->max, &p.arg[i]) < 0)
+			return fal_diag_set(diag, FAL_EINVAL,
+					    "%s: '%s' is not a number from %g to %g",
+					    name, value, a->min, a->max);
+	}
+	if (rest != NULL)
+		return fal_diag_set(diag, FAL_EINVAL, "%s: '%s' is too much", name, rest);
+	if (k == PATTERN_STALL && (p.arg[1] > p.arg[2] || p.arg[2] > p.arg[0]))
+		return fal_diag_set(diag, FAL_EINVAL,
+				    "%s: %g to %g clocks, each %g, cannot be", name,
+				    p.arg[1], p.arg[2], p.arg[0]);
+	*kind = k;
+	*out = p;
+	return FAL_OK;
+}
+
+const char *
+pattern_name(enum pattern_kind kind)
+{
+	return table[kind].name;
+}
+
+bool
+pattern_is_clocked(enum pattern_kind kind)
+{
+	return kind >= PATTERN_JITTER && kind <= PATTERN_SHIFTED_EXP;
+}
+
+bool
+pattern_needs_worker(enum pattern_kind kind, const struct pattern *p)
+{
+	return kind <= PATTERN_GRADED || kind == PATTERN_SLEEP ||
+	       (kind == PATTERN_RANDOM_CLOCK && p->arg[1] == ONE_OF_M);
+}
+
+/* --- random numbers -------------------------------------------------------------- */
+
+/* The numbers of event `n` of a pattern, each above 0 and below 1. */
+static void
+draw(const struct machine *m, enum pattern_kind kind, uint64_t n, double out[static 4])
+{
+	const uint32_t key[2] = { (uint32_t)m->seed, (uint32_t)(m->seed >> 32) };
+	const uint32_t ctr[4] = { (uint32_t)n, (uint32_t)(n >> 32),
+				  (uint32_t)kind << 16 | m->index, FAL_RNG_EMULATE };
+	uint32_t word[4];
+	fal_philox(ctr, key, word);
+	for (unsigned i = 0; i < 4; i++)
+		out[i] = (word[i] + 0.5) * 0x1p-32;
+}
+
+/* Box and Muller's, of two such numbers: mean 0, variance 1. */
+static double
+gauss(double u, double v)
+{
+	return sqrt(-2 * log(u)) * cos(2 * 3.14159265358979323846 * v);
+}
+
+/* --- of the machine -------------------------------------------------------------- */
+
+/* Whether the machine is among the last `n`. */
+static bool
+is_last(const struct machine *m, double n)
+{
+	return m->index > m->count - n;
+}
+
+double
+pattern_share(enum pattern_kind kind, const struct pattern *p, const struct machine *m)
+{
+	const double k = p->arg[0];
+	double steps;
+	switch (kind) {
+	case PATTERN_PERSISTENT:
+		return is_last(m, p->arg[1]) ? 1 / k : 1;
+	case PATTERN_LEVEL:
+	case PATTERN_CLASSES:
+		return is_last(m, round(m->count * p->arg[1])) ? 1 / k : 1;
+	case PATTERN_GRADED:
+		steps = m->count > 1 ? m->count - 1 : 1;
+		return 1 / (1 + (m->index - 1) * (k - 1) / steps);
+	default:
+		return 1;
+	}
+}
+
+/* --- of work --------------------------------------------------------------------- */
+
+static uint64_t
+ns(double seconds)
+{
+	return seconds > 0 ? (uint64_t)(seconds * 1e9) : 0;
+}
+
+struct pace
+pattern_pace(enum pattern_kind kind, const struct pattern *p, const struct machine *m,
+	     uint64_t n)
+{
+	struct pace pace = { 1, 0 };
+	const double t0 = (double)m->t0_ns * 1e-9;
+	double u[4];
+	draw(m, kind, n, u);
+	switch (kind) {
+	case PATTERN_JITTER:
+		/* A clock that takes no time is none. */
+		pace.slow = fmax(0.1, 1 + p->arg[0] * gauss(u[0], u[1]));
+		break;
+	case PATTERN_SLEEP:
+		pace.pause_ns = m->index % 2 == 1 ? ns(p->arg[0]) : 0;
+		break;
+	case PATTERN_RANDOM_CLOCK:
+		if (u[0] < (p->arg[1] == ONE_OF_M ? 1.0 / m->count : p->arg[1]))
+			pace.slow = p->arg[0];
+		break;
+	case PATTERN_RANDOM_SLEEP:
+		pace.pause_ns = u[0] < p->arg[0] ? ns(u[1] * p->arg[1]) : 0;
+		break;
+	case PATTERN_GAUSS_SLEEP:
+		if (u[0] < p->arg[0])
+			pace.pause_ns =
+				ns(t0 * (p->arg[1] + p->arg[2] * gauss(u[1], u[2])));
+		break;
+	case PATTERN_POWER_LAW:
+		pace.slow = pow(u[0], -1 / (p->arg[0] - 1));
+		break;
+	case PATTERN_SHIFTED_EXP:
+		pace.slow = p->arg[0] - (1 - p->arg[0]) * log(u[0]);
+		break;
+	default:
+		break;
+	}
+	return pace;
+}
+
+/* --- of time --------------------------------------------------------------------- */
+
+static uint64_t
+clocks_ns(const struct machine *m, double clocks)
+{
+	const double length = clocks * (double)m->t0_ns;
+	return length < 1 ? 1 : (uint64_t)length;
+}
+
+/* It is slow if one of the points of the last `longest` began a time that is not over. */
+static struct step
+slow_worker(const struct pattern *p, const struct machine *m, uint64_t t)
+{
+	const uint64_t longest = clocks_ns(m, p->arg[2]);
+	const uint64_t now = t / POINT_NS;
+	const uint64_t oldest = t > longest ? (t - longest) / POINT_NS : 0;
+	for (uint64_t i = now + 1; i-- > oldest;) {
+		double u[4];
+		draw(m, PATTERN_SLOW_WORKER, i, u);
+		const uint64_t end = i * POINT_NS + (uint64_t)(u[1] * (double)longest);
+		if (u[0] < p->arg[0] && end > t)
+			return (struct step){ 1 / p->arg[1], end };
+	}
+	return (struct step){ 1, (now + 1) * POINT_NS };
+}
+
+/* Windows of `clocks`, each struck with probability `chance`.  They begin at different
+ * times on different machines. */
+static bool
+is_struck(enum pattern_kind kind, double chance, double clocks, const struct machine *m,
+	  uint64_t t, uint64_t *until)
+{
+	const uint64_t window = clocks_ns(m, clocks);
+	const uint64_t shift = m->count == 0 ? 0 : window / m->count * (m->index - 1);
+	const uint64_t n = (t + shift) / window;
+	double u[4];
+	draw(m, kind, n, u);
+	*until = (n + 1) * window - shift;
+	return u[0] < chance;
+}
+
+/* One stall in each window, somewhere. */
+static struct step
+stall(const struct pattern *p, const struct machine *m, uint64_t t)
+{
+	const uint64_t window = clocks_ns(m, p->arg[0]);
+	const uint64_t n = t / window, at = t % window;
+	double u[4];
+	draw(m, PATTERN_STALL, n, u);
+	const double clocks = p->arg[1] + u[0] * (p->arg[2] - p->arg[1]);
+	const uint64_t length = clocks_ns(m, clocks);
+	const uint64_t room = window > length ? window - length : 0;
+	const uint64_t begin = (uint64_t)(u[1] * (double)room), end = begin + length;
+	if (at < begin)
+		return (struct step){ 1, n * window + begin };
+	if (at < end)
+		return (struct step){ 0, n * window + (end < window ? end : window) };
+	return (struct step){ 1, (n + 1) * window };
+}
+
+/* From 1 to 1/K and back, a step each clock. */
+static struct step
+drift(const struct pattern *p, const struct machine *m, uint64_t t)
+{
+	const uint64_t n = t / m->t0_ns;
+	const double x = fmod((double)n, p->arg[1]) / p->arg[1];
+	const double depth = 1 - fabs(2 * x - 1);
+	return (struct step){ 1 - (1 - 1 / p->arg[0]) * depth, (n + 1) * m->t0_ns };
+}
+
+struct step
+pattern_at(enum pattern_kind kind, const struct pattern *p, const struct machine *m,
+	   uint64_t t)
+{
+	struct step s = { 1, UINT64_MAX };
+	switch (kind) {
+	case PATTERN_SLOW_WORKER:
+		return slow_worker(p, m, t);
+	case PATTERN_DISRUPTED:
+		if (is_struck(kind, p->arg[0], p->arg[2], m, t, &s.until))
+			s.speed = 1 / p->arg[1];
+		return s;
+	case PATTERN_STALL:
+		return stall(p, m, t);
+	case PATTERN_DRIFT:
+		return drift(p, m, t);
+	default:
+		return s;
+	}
+}
+
+uint64_t
+pattern_delay(const struct pattern *p, const struct machine *m, uint64_t t)
+{
+	uint64_t until;
+	return is_struck(PATTERN_NETWORK, p->arg[1], p->arg[2], m, t, &until)
+		       ? ns(p->arg[0])
+		       : 0;
+}

@@ -1,0 +1,481 @@
+/* Items, files of machines, and whether they go together. */
+#include "spec.h"
+
+#include "base/mem.h"
+#include "base/parse.h"
+#include "base/rng.h"
+#include "cli/file.h"
+#include "job/ini.h"
+#include "job/job.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SPEC_FILE_MAX ((size_t)1 << 20) /* bytes */
+#define RATE_MIN 1e-6                   /* samples a second */
+#define RATE_MAX 1e12
+#define FRACTION_MIN 1e-6
+#define FRACTION_MAX 1e6
+#define TIME_MIN 1e-6 /* seconds */
+#define TIME_MAX 1e6
+#define CORES_MAX 1024
+#define WORKERS_MAX 65535
+#define CLOCK_MAX 1000000000
+
+/* A SPEC on its way. */
+struct reader {
+	struct emulate *e;
+	const struct spec_host *host;
+	const char *file;        /* SPEC's, or NULL */
+	char *trace, *record;    /* paths, or NULL */
+	double crash_every;      /* seconds; 0: not given */
+	unsigned given;          /* items, in this scope: a file, a section, … */
+	bool patterns[PATTERNS]; /* the same */
+	struct fal_diag *diag;
+	/* of a file */
+	uint32_t machines, index; /* index 0: this one is not there yet */
+	bool mine;
+};
+
+/* --- values ---------------------------------------------------------------------- */
+
+static int
+parse_rate(struct reader *r, char *value)
+{
+	return fal_parse_double(value, RATE_MIN, RATE_MAX, &r->e->rate);
+}
+
+/* "0.25" or "1/4". */
+static int
+parse_speed(struct reader *r, char *value)
+{
+	double above, below = 1;
+	char *slash = strchr(value, '/');
+	if (slash != NULL) {
+		*slash = '\0';
+		if (fal_parse_double(slash + 1, FRACTION_MIN, FRACTION_MAX, &below) < 0)
+			return FAL_EFORMAT;
+	}
+	if (fal_parse_double(value, FRACTION_MIN, FRACTION_MAX, &above) < 0)
+		return FAL_EFORMAT;
+	r->e->speed = above / below;
+	return FAL_OK;
+}
+
+static int
+parse_cores(struct reader *r, char *value)
+{
+	uint64_t cores;
+	if (fal_parse_u64(value, 1, CORES_MAX, &cores) < 0)
+		return FAL_EFORMAT;
+	r->e->cores = (uint32_t)cores;
+	return FAL_OK;
+}
+
+static int
+parse_seed(struct reader *r, char *value)
+{
+	return fal_parse_u64(value, 0, UINT64_MAX, &r->e->machine.seed);
+}
+
+/* "3/8". */
+static int
+parse_worker(struct reader *r, char *value)
+{
+	uint64_t index, count;
+	char *slash = strchr(value, '/');
+	if (slash == NULL)
+		return FAL_EFORMAT;
+	*slash = '\0';
+	if (fal_parse_u64(slash + 1, 1, WORKERS_MAX, &count) < 0 ||
+	    fal_parse_u64(value, 1, count, &index) < 0)
+		return FAL_EFORMAT;
+	r->e->machine.index = (uint32_t)index;
+	r->e->machine.count = (uint32_t)count;
+	return FAL_OK;
+}
+
+static int
+parse_clock(struct reader *r, char *value)
+{
+	return fal_parse_u64(value, 1, CLOCK_MAX, &r->e->clock);
+}
+
+static int
+parse_ns(const char *value, uint64_t *out)
+{
+	double seconds;
+	if (fal_parse_double(value, TIME_MIN, TIME_MAX, &seconds) < 0)
+		return FAL_EFORMAT;
+	*out = (uint64_t)(seconds * 1e9);
+	return FAL_OK;
+}
+
+static int
+parse_t0(struct reader *r, char *value)
+{
+	return parse_ns(value, &r->e->machine.t0_ns);
+}
+
+/* A path, which in a file is seen from its folder. */
+static int
+parse_path(const struct reader *r, const char *value, char **out)
+{
+	char *path = r->file != NULL ? fal_job_path(r->file, value) : fal_strdup(value);
+	if (path == NULL)
+		return FAL_ENOMEM;
+	free(*out);
+	*out = path;
+	return *value == '\0' ? FAL_EFORMAT : FAL_OK;
+}
+
+static int
+parse_trace(struct reader *r, char *value)
+{
+	return parse_path(r, value, &r->trace);
+}
+
+static int
+parse_record(struct reader *r, char *value)
+{
+	return parse_path(r, value, &r->record);
+}
+
+static int
+parse_latency(struct reader *r, char *value)
+{
+	return parse_ns(value, &r->e->latency_ns);
+}
+
+static int
+parse_bandwidth(struct reader *r, char *value)
+{
+	uint64_t bytes;
+	if (fal_parse_size(value, &bytes) < 0 || bytes == 0)
+		return FAL_EFORMAT;
+	r->e->bandwidth = (double)bytes;
+	return FAL_OK;
+}
+
+static int
+parse_crash(struct reader *r, char *value)
+{
+	return parse_ns(value, &r->e->crash_ns);
+}
+
+static int
+parse_crash_every(struct reader *r, char *value)
+{
+	return fal_parse_double(value, TIME_MIN, TIME_MAX, &r->crash_every);
+}
+
+/* "10:3". */
+static int
+parse_freeze(struct reader *r, char *value)
+{
+	char *colon = strchr(value, ':');
+	if (colon == NULL)
+		return FAL_EFORMAT;
+	*colon = '\0';
+	const int err = parse_ns(colon + 1, &r->e->freeze_for_ns);
+	return err < 0 ? err : parse_ns(value, &r->e->freeze_ns);
+}
+
+/* --- items ----------------------------------------------------------------------- */
+
+static const struct item {
+	const char *key;
+	int (*parse)(struct reader *r, char *value); /* changes `value` */
+	const char *want;
+} items[] = {
+	{ "rate", parse_rate, "a number of samples a second" },
+	{ "speed", parse_speed, "a fraction such as 0.25 or 1/4" },
+	{ "cores", parse_cores, "1 to 1024" },
+	{ "seed", parse_seed, "a number" },
+	{ "worker", parse_worker, "I/M, worker I of M" },
+	{ "clock", parse_clock, "a number of samples" },
+	{ "t0", parse_t0, "a number of seconds" },
+	{ "trace", parse_trace, "a file" },
+	{ "record", parse_record, "a file" },
+	{ "latency", parse_latency, "a number of seconds" },
+	{ "bandwidth", parse_bandwidth, "a number of bytes a second" },
+	{ "crash", parse_crash, "a number of seconds" },
+	{ "crash-every", parse_crash_every, "a number of seconds" },
+	{ "freeze", parse_freeze, "AT:FOR, in seconds" },
+};
+
+static int
+take_pattern(struct reader *r, char *value)
+{
+	enum pattern_kind kind;
+	struct pattern p;
+	struct fal_diag why;
+	if (pattern_parse(value, &kind, &p, &why) < 0)
+		return fal_diag_set(r->diag, FAL_EINVAL, "pattern: %s", why.text);
+	if (r->patterns[kind])
+		return fal_diag_set(r->diag, FAL_EINVAL, "pattern %s is given twice",
+				    pattern_name(kind));
+	r->patterns[kind] = true;
+	r->e->pattern[kind] = p;
+	return FAL_OK;
+}
+
+/* One item; of those of this scope, none comes twice.  Changes `value`. */
+static int
+take(struct reader *r, const char *key, char *value)
+{
+	struct fal_diag bad;
+	if (strcmp(key, "pattern") == 0)
+		return take_pattern(r, value);
+	for (unsigned i = 0; i < sizeof(items) / sizeof(items[0]); i++) {
+		if (strcmp(key, items[i].key) != 0)
+			continue;
+		if (r->given & 1u << i)
+			return fal_diag_set(r->diag, FAL_EINVAL, "%s is given twice",
+					    key);
+		r->given |= 1u << i;
+		/* Made before, as parsing cuts the value. */
+		fal_diag_set(&bad, 0, "%s: '%s' is not %s", key, value, items[i].want);
+		const int err = items[i].parse(r, value);
+		if (err == FAL_ENOMEM)
+			return fal_diag_set(r->diag, err, "%s", fal_strerror(err));
+		return err < 0 ? fal_diag_set(r->diag, FAL_EINVAL, "%s", bad.text)
+			       : FAL_OK;
+	}
+	return fal_diag_set(r->diag, FAL_EINVAL,
+			    "'%s' is not an item of falcon-emulate(5)", key);
+}
+
+/* What follows overrides what was there. */
+static void
+new_scope(struct reader *r)
+{
+	r->given = 0;
+	memset(r->patterns, 0, sizeof(r->patterns));
+}
+
+/* KEY=VALUE[,KEY=VALUE...]; changes `list`. */
+static int
+take_list(struct reader *r, char *list)
+{
+	int err = FAL_OK;
+	new_scope(r);
+	while (list != NULL && err == FAL_OK) {
+		char *item = strsep(&list, ","), *value = strchr(item, '=');
+		if (value == NULL)
+			return fal_diag_set(r->diag, FAL_EFORMAT, "'%s' is not KEY=VALUE",
+					    item);
+		*value++ = '\0';
+		err = take(r, item, value);
+	}
+	return err;
+}
+
+/* --- files ----------------------------------------------------------------------- */
+
+/* "[w1 w2]": the machines of a section. */
+static int
+take_header(struct reader *r, const char *names, unsigned line)
+{
+	char *copy = fal_strdup(names);
+	if (copy == NULL)
+		return fal_diag_set(r->diag, FAL_ENOMEM, "%s", fal_strerror(FAL_ENOMEM));
+	int err = FAL_OK;
+	r->mine = false;
+	for (char *rest = copy; rest != NULL && err == FAL_OK;) {
+		const char *name = strsep(&rest, " \t");
+		if (*name == '\0')
+			continue;
+		r->machines++;
+		if (strcmp(name, r->host->name) != 0)
+			continue;
+		if (r->index != 0)
+			err = fal_diag_set(r->diag, FAL_EINVAL,
+					   "%s:%u: machine '%s' for the second time",
+					   r->file, line, name);
+		r->mine = true;
+		r->index = r->machines;
+	}
+	free(copy);
+	new_scope(r);
+	return err;
+}
+
+/* Of what stands before all sections, and of this machine's own. */
+static int
+on_entry(void *user, const char *section, const char *key, const char *value,
+	 unsigned line)
+{
+	struct reader *r = user;
+	struct fal_diag why;
+	(void)section; /* cut short by inih */
+	if (key == NULL)
+		return take_header(r, section, line);
+	if (r->machines > 0 && !r->mine)
+		return FAL_OK;
+	char *copy = fal_strdup(value);
+	if (copy == NULL)
+		return fal_diag_set(r->diag, FAL_ENOMEM, "%s", fal_strerror(FAL_ENOMEM));
+	struct fal_diag *out = r->diag;
+	r->diag = &why;
+	int err = take(r, key, copy);
+	r->diag = out;
+	free(copy);
+	return err < 0 ? fal_diag_set(out, err, "%s:%u: %s", r->file, line, why.text)
+		       : FAL_OK;
+}
+
+/* The file's own numbering of its machines is their worker=, if they have none. */
+static int
+take_file(struct reader *r)
+{
+	struct fal_buf text = { 0 };
+	int err = fal_cli_read(r->file, SPEC_FILE_MAX, &text, r->diag);
+	if (err < 0)
+		return err;
+	err = fal_ini_read(r->file, (const char *)text.p, text.n, on_entry, r, r->diag);
+	fal_buf_free(&text);
+	if (err == FAL_OK && r->machines > WORKERS_MAX)
+		err = fal_diag_set(r->diag, FAL_ELIMIT, "%s: more than %d machines",
+				   r->file, WORKERS_MAX);
+	if (err == FAL_OK && r->machines > 0 && r->index == 0)
+		err = fal_diag_set(r->diag, FAL_ENOENT, "%s: no machine '%s'", r->file,
+				   r->host->name);
+	if (err == FAL_OK && r->e->machine.count == 0) {
+		r->e->machine.index = r->index;
+		r->e->machine.count = r->machines;
+	}
+	/* From here on a path is as the shell sees it. */
+	r->file = NULL;
+	return err;
+}
+
+/* --- as a whole ------------------------------------------------------------------ */
+
+/* Whether what was given goes together. */
+static int
+check(const struct reader *r)
+{
+	const struct emulate *e = r->e;
+	if (e->rate == 0)
+		return fal_diag_set(r->diag, FAL_EINVAL,
+				    "rate=SAMPLES_PER_SECOND is missing");
+	if (e->crash_ns != 0 && r->crash_every != 0)
+		return fal_diag_set(r->diag, FAL_EINVAL,
+				    "crash and crash-every: one of them");
+	for (unsigned i = 0; i < PATTERNS; i++) {
+		const enum pattern_kind kind = (enum pattern_kind)i;
+		if (!e->pattern[i].on || e->machine.count > 0)
+			continue;
+		if (pattern_needs_worker(kind, &e->pattern[i]))
+			return fal_diag_set(r->diag, FAL_EINVAL,
+					    "pattern %s needs worker=I/M",
+					    pattern_name(kind));
+		if (pattern_is_clocked(kind) && e->clock == 0)
+			return fal_diag_set(r->diag, FAL_EINVAL,
+					    "pattern %s needs worker=I/M or "
+					    "clock=SAMPLES",
+					    pattern_name(kind));
+	}
+	return FAL_OK;
+}
+
+/* What follows from all of it: what was not given, and the machine's own speed. */
+static void
+conclude(struct reader *r)
+{
+	struct emulate *e = r->e;
+	const struct machine *m = &e->machine;
+	const uint32_t key[2] = { (uint32_t)m->seed, (uint32_t)(m->seed >> 32) };
+	const uint32_t ctr[4] = { 0, 0, (uint32_t)PATTERNS << 16 | m->index,
+				  FAL_RNG_EMULATE };
+	uint32_t word[4];
+	if (e->speed == 0)
+		e->speed = 1;
+	if (e->cores == 0)
+		e->cores = r->host->cores;
+	for (unsigned i = 0; i < PATTERNS; i++)
+		if (e->pattern[i].on)
+			e->speed *=
+				pattern_share((enum pattern_kind)i, &e->pattern[i], m);
+	if (r->crash_every == 0)
+		return;
+	fal_philox(ctr, key, word);
+	e->crash_ns =
+		1 + (uint64_t)(-1e9 * r->crash_every * log((word[0] + 0.5) * 0x1p-32));
+}
+
+static int
+open_files(struct reader *r)
+{
+	int err = FAL_OK;
+	if (r->trace != NULL)
+		err = speeds_read(r->trace, &r->e->trace, r->diag);
+	if (err < 0 || r->record == NULL)
+		return err;
+	r->e->record = fopen(r->record, "we");
+	if (r->e->record == NULL)
+		return fal_diag_set(r->diag, FAL_EIO, "%s: %s", r->record,
+				    strerror(errno));
+	/* A crash is not to cut it. */
+	setvbuf(r->e->record, NULL, _IOLBF, 0);
+	return FAL_OK;
+}
+
+/* All of SPEC; changes `spec`. */
+static int
+read_all(struct reader *r, char *spec)
+{
+	int err = FAL_OK;
+	if (*spec == '@') {
+		r->file = strsep(&spec, ",") + 1;
+		err = take_file(r);
+	}
+	if (err == FAL_OK && spec != NULL)
+		err = take_list(r, spec);
+	if (err == FAL_OK)
+		err = check(r);
+	if (err < 0)
+		return err;
+	conclude(r);
+	return open_files(r);
+}
+
+int
+spec_read(const char *spec, const struct spec_host *host, struct emulate **out,
+	  struct fal_diag *diag)
+{
+	struct reader r = { .host = host, .diag = diag };
+	char *copy = fal_strdup(spec);
+	r.e = fal_calloc(1, sizeof(*r.e));
+	int err = copy == NULL || r.e == NULL ? FAL_ENOMEM : FAL_OK;
+	if (err < 0)
+		fal_diag_set(diag, err, "%s", fal_strerror(err));
+	else
+		err = read_all(&r, copy);
+	free(copy);
+	free(r.trace);
+	free(r.record);
+	if (err < 0)
+		spec_free(r.e);
+	else
+		*out = r.e;
+	return err;
+}
+
+int
+spec_free(struct emulate *e)
+{
+	int err = FAL_OK;
+	if (e == NULL)
+		return FAL_OK;
+	speeds_free(&e->trace);
+	if (e->record != NULL) {
+		const bool bad = ferror(e->record) != 0;
+		err = fclose(e->record) != 0 || bad ? FAL_EIO : FAL_OK;
+	}
+	free(e);
+	return err;
+}

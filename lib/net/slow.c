@@ -1,0 +1,310 @@
+/* The line: when bytes are taken, and when they are there. */
+#include "net/slow.h"
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "net/chan_priv.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/queue.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#define MARKS 1024                   /* reads that may be on the line */
+#define AHEAD_NS 2000000u            /* what may wait to be taken, incoming */
+#define OUT_MAX ((size_t)16 << 20)   /* bytes on the line and in the socket's hands */
+#define BATCH_MIN ((size_t)32 << 10) /* a smaller one is no measure of the link */
+
+/* The end of what one read brought. */
+struct mark {
+	uint64_t upto; /* of c->rx */
+	uint64_t due;
+};
+
+/* A batch. */
+struct parcel {
+	STAILQ_ENTRY(parcel) link;
+	struct fal_chan *c;
+	uv_write_t write;
+	uint64_t due;
+	size_t n;
+	char bytes[];
+};
+
+struct fal_slow {
+	struct fal_chan *c;
+	struct fal_link link;
+	int fd; /* a timer's, finer than libuv's */
+	uv_poll_t poll;
+	/* in */
+	struct mark marks[MARKS];
+	unsigned first, count;
+	uint64_t arrived; /* of c->rx */
+	uint64_t in_busy; /* until then it takes what came */
+	int ended;        /* how the stream did, once all is there */
+	/* out */
+	STAILQ_HEAD(parcels, parcel) out;
+	uint64_t out_busy, out_due;
+	size_t out_n; /* bytes of parcels */
+	bool taking;
+};
+
+/* When the line has taken n bytes more. */
+static void
+take(const struct fal_slow *s, uint64_t now, size_t n, uint64_t *busy)
+{
+	if (*busy < now)
+		*busy = now;
+	if (s->link.bandwidth > 0)
+		*busy += (uint64_t)((double)n / s->link.bandwidth * 1e9);
+}
+
+static void
+sooner(uint64_t *at, uint64_t other)
+{
+	if (other < *at)
+		*at = other;
+}
+
+/* Sets the timer to what comes next. */
+static void
+arm(struct fal_slow *s)
+{
+	uint64_t at = UINT64_MAX;
+	const struct parcel *p = STAILQ_FIRST(&s->out);
+	if (s->count > 0)
+		sooner(&at, s->marks[s->first].due);
+	if (s->count > 0 && s->in_busy > AHEAD_NS)
+		sooner(&at,
+		       s->in_busy - AHEAD_NS > uv_hrtime() ? s->in_busy - AHEAD_NS : at);
+	if (p != NULL)
+		sooner(&at, p->due);
+	if (s->taking && s->out_n <= OUT_MAX)
+		sooner(&at, s->out_busy);
+	struct itimerspec t = { 0 };
+	if (at != UINT64_MAX) {
+		at += at == 0; /* zero disarms */
+		t.it_value.tv_sec = (time_t)(at / 1000000000);
+		t.it_value.tv_nsec = (long)(at % 1000000000);
+	}
+	/* It cannot fail: the times are valid. */
+	(void)timerfd_settime(s->fd, TFD_TIMER_ABSTIME, &t, NULL);
+}
+
+/* --- in --------------------------------------------------------------------------- */
+
+void
+fal_slow_read(struct fal_slow *s, size_t n)
+{
+	const uint64_t now = uv_hrtime();
+	struct mark *last = NULL;
+	if (s->count > 0)
+		last = &s->marks[(s->first + s->count - 1) % MARKS];
+	take(s, now, n, &s->in_busy);
+	uint64_t due = s->in_busy + s->link.delay_ns(s->link.arg, now);
+	if (last != NULL && due < last->due)
+		due = last->due; /* none overtakes another */
+	if (s->count == MARKS)
+		*last = (struct mark){ s->c->rx, due };
+	else
+		s->marks[(s->first + s->count++) % MARKS] =
+			(struct mark){ s->c->rx, due };
+	arm(s);
+}
+
+bool
+fal_slow_ends(struct fal_slow *s, int status)
+{
+	if (s->count == 0)
+		return false;
+	s->ended = status;
+	return true;
+}
+
+size_t
+fal_slow_held(const struct fal_slow *s)
+{
+	return s == NULL ? 0 : (size_t)(s->c->rx - s->arrived);
+}
+
+bool
+fal_slow_full(const struct fal_slow *s)
+{
+	const struct fal_chan *c = s->c;
+	return s->count > 0 && (s->in_busy > uv_hrtime() + AHEAD_NS ||
+				c->in_to - c->in_from == c->in_cap);
+}
+
+/* What is due is there. */
+static void
+arrive(struct fal_slow *s, uint64_t now)
+{
+	for (; s->count > 0 && s->marks[s->first].due <= now; s->count--) {
+		s->arrived = s->marks[s->first].upto;
+		s->first = (s->first + 1) % MARKS;
+	}
+	fal_chan_arrived(s->c);
+	if (s->count == 0 && s->ended != 0 && s->c->state != FAL_CHAN_DEAD) {
+		const int ended = s->ended;
+		s->ended = 0;
+		fal_chan_stream_ended(s->c, ended);
+	}
+}
+
+/* --- out -------------------------------------------------------------------------- */
+
+static void
+on_written(uv_write_t *req, int status)
+{
+	struct parcel *p = req->data;
+	struct fal_chan *c = p->c;
+	c->slow->out_n -= p->n;
+	free(p);
+	if (c->state == FAL_CHAN_DEAD)
+		return;
+	if (status < 0)
+		fal_chan_stream_ended(c, status);
+	else if (fal_slow_sent(c->slow))
+		fal_chan_sent(c);
+	if (c->state != FAL_CHAN_DEAD)
+		arm(c->slow);
+}
+
+int
+fal_slow_write(struct fal_slow *s)
+{
+	const struct fal_chan *c = s->c;
+	const uint64_t now = uv_hrtime();
+	struct parcel *p = malloc(sizeof(*p) + c->batch_bytes);
+	if (p == NULL)
+		return FAL_ENOMEM;
+	take(s, now, c->batch_bytes, &s->out_busy);
+	uint64_t due = s->out_busy + s->link.delay_ns(s->link.arg, now);
+	if (due < s->out_due)
+		due = s->out_due;
+	*p = (struct parcel){ .c = s->c, .due = due };
+	p->write.data = p;
+	for (unsigned i = 0; i < c->batch_n; p->n += c->batch[i++].n)
+		memcpy(p->bytes + p->n, c->batch[i].p, c->batch[i].n);
+	STAILQ_INSERT_TAIL(&s->out, p, link);
+	s->out_n += p->n;
+	s->out_due = due;
+	s->taking = true;
+	arm(s);
+	return FAL_OK;
+}
+
+bool
+fal_slow_sent(const struct fal_slow *s)
+{
+	return s == NULL || s->out_n == 0;
+}
+
+size_t
+fal_slow_batch(const struct fal_slow *s)
+{
+	const double n = s->link.bandwidth * FAL_CHAN_BATCH_S;
+	if (s->link.bandwidth == 0)
+		return SIZE_MAX;
+	return n < (double)BATCH_MIN        ? BATCH_MIN
+	       : n > (double)FAL_CHAN_BATCH ? FAL_CHAN_BATCH
+					    : (size_t)n;
+}
+
+/* Hands to the socket what is due. */
+static int
+deliver(struct fal_slow *s, uint64_t now)
+{
+	struct parcel *p;
+	int err = 0;
+	while ((p = STAILQ_FIRST(&s->out)) != NULL && p->due <= now && err == 0) {
+		const uv_buf_t buf = uv_buf_init(p->bytes, (unsigned)p->n);
+		err = uv_write(&p->write, &s->c->io.stream, &buf, 1, on_written);
+		if (err == 0)
+			STAILQ_REMOVE_HEAD(&s->out, link);
+	}
+	return err;
+}
+
+/* --- life ------------------------------------------------------------------------- */
+
+/* Each call into the channel may be its end. */
+static void
+on_timer(uv_poll_t *poll, int status, int events)
+{
+	struct fal_chan *c = poll->data;
+	struct fal_slow *s = c->slow;
+	uint64_t times;
+	(void)status;
+	(void)events;
+	if (read(s->fd, &times, sizeof(times)) < 0)
+		return; /* it was set anew meanwhile */
+	const uint64_t now = uv_hrtime();
+	if (deliver(s, now) < 0) {
+		fal_chan_fail(c, FAL_EIO, "cannot write");
+		return;
+	}
+	if (s->taking && s->out_busy <= now && s->out_n <= OUT_MAX) {
+		s->taking = false;
+		fal_chan_taken(c);
+	}
+	if (c->state != FAL_CHAN_DEAD)
+		arrive(s, now);
+	if (c->state != FAL_CHAN_DEAD)
+		arm(s);
+}
+
+int
+fal_slow_new(struct fal_chan *c, const struct fal_link *link)
+{
+	struct fal_slow *s = fal_calloc(1, sizeof(*s));
+	if (s == NULL)
+		return FAL_ENOMEM;
+	s->c = c;
+	s->link = *link;
+	STAILQ_INIT(&s->out);
+	s->fd = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+	if (s->fd < 0)
+		goto free_slow;
+	if (uv_poll_init(c->loop, &s->poll, s->fd) < 0)
+		goto close_fd;
+	s->poll.data = c;
+	(void)uv_poll_start(&s->poll, UV_READABLE, on_timer); /* no other one has it */
+	c->slow = s;
+	c->pending++;
+	return FAL_OK;
+
+close_fd:
+	close(s->fd);
+free_slow:
+	free(s);
+	return FAL_EIO;
+}
+
+static void
+on_closed(uv_handle_t *h)
+{
+	fal_chan_ended(h->data);
+}
+
+void
+fal_slow_close(struct fal_slow *s)
+{
+	if (s != NULL)
+		uv_close((uv_handle_t *)&s->poll, on_closed);
+}
+
+void
+fal_slow_free(struct fal_slow *s)
+{
+	struct parcel *p;
+	if (s == NULL)
+		return;
+	while ((p = STAILQ_FIRST(&s->out)) != NULL) {
+		STAILQ_REMOVE_HEAD(&s->out, link);
+		free(p);
+	}
+	close(s->fd);
+	free(s);
+}
