@@ -80,19 +80,31 @@ fal_find(const struct fal_sched *s, uint32_t id)
 	return &s->worker[at];
 }
 
-/* What follows every event: rounds begin, free tasks find holders, work is evened out. */
+/* Rounds begin; when none is open, nothing more will come to what was collected. */
 static int
-settle(struct fal_sched *s, double now)
+begin_rounds(struct fal_sched *s, double now)
 {
 	int err = fal_teams_begin(s, now);
-	/* Nothing more will come to what was collected. */
 	while (err == FAL_OK && s->rounds == 0 && s->merged > 0) {
 		err = fal_step(s, (double)s->merged_samples);
 		if (err == FAL_OK)
 			err = fal_teams_begin(s, now);
 	}
-	for (uint32_t i = 0; i < s->rounds && s->unplanned > 0 && err == FAL_OK; i++)
+	return err;
+}
+
+/* What follows every event: rounds begin, free tasks find holders, work is evened out. */
+static int
+settle(struct fal_sched *s, double now)
+{
+	int err = begin_rounds(s, now);
+	for (uint32_t i = 0; i < s->rounds && s->unplanned > 0 && err == FAL_OK; i++) {
 		err = fal_plan(s, s->round[i], now);
+		if (err == FAL_OK && s->stirred && !s->held) { /* one was abandoned */
+			err = begin_rounds(s, now);
+			i = UINT32_MAX; /* from the first one on */
+		}
+	}
 	if (err == FAL_OK && s->rounds > 0 && s->scheme->rebalance != NULL)
 		err = s->scheme->rebalance(s, now);
 	return err == FAL_OK ? fal_eval_feed(s, now) : err;

@@ -128,6 +128,10 @@ fal_team_changed(struct fal_sched *s, struct fal_worker *w, double now)
 		for (uint32_t i = 0; i < s->workers; i++)
 			members += s->worker[i].team == t &&
 				   fal_worker_active(&s->worker[i]);
+	/* Whoever was away is as far as the slowest of the others. */
+	uint64_t slowest = fal_slowest(s, t);
+	if (t->members == 0 && members > 0 && slowest != UINT64_MAX && t->clock < slowest)
+		t->clock = slowest;
 	t->members = members;
 	s->stirred = true;
 	bool alone = s->scheme->own || s->scheme->groups;
