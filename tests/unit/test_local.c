@@ -462,10 +462,16 @@ revoked(void **state)
 	plain_round(10, 4, 2);
 	same_change(1, 4);
 	set_lanes(2);
-	granted(2, FAL_BASE_LOCAL, 0, 5, 1);
+	granted(2, FAL_BASE_LOCAL, 0, 5, 2);
 	finish(0);
-	finish(0);
+	finish(1);
 	check(verdict(0), 0, "VERDICT");
+	check(verdict(0), 0, "VERDICT");
+	/* One step is done; the optimiser will remember it. */
+	memcpy(plain.last, plain.w, sizeof(plain.w));
+	plain_step(10, 12, 0.05f);
+	memcpy(plain.w, plain.last, sizeof(plain.w));
+	finish(0);
 	const float *on = run[1].params;
 	const float was = on[0];
 	m.revoke.round = 2;
