@@ -309,6 +309,7 @@ begin_job(struct session *s)
 					     .lanes_max = s->opt->lanes_max,
 					     .incarnation = s->incarnation,
 					     .map_epoch = s->map_epoch,
+					     .optim = job->optim,
 					     .checksums =
 						     job->audit == FAL_JOB_AUDIT_SUMS,
 					     .checksum_seed = job->seed };
@@ -381,6 +382,22 @@ on_refuse(struct session *s, const struct fal_msg *m)
 	end(s, judged ? FAL_EXIT_NOPERM : FAL_EXIT_NO);
 }
 
+static void
+on_late(uv_timer_t *t)
+{
+	struct session *s = t->data;
+	fail(s, FAL_EXIT_NO, "%s: does not answer", s->addr);
+}
+
+/* The agent is about to leave: with its last claims answered, and in time. */
+static void
+begin_leaving(struct session *s)
+{
+	s->leaving = true;
+	fal_cli_notify("STOPPING=1");
+	uv_timer_start(&s->timer, on_late, LEAVE_MS, 0);
+}
+
 /* What the agent is to hear. */
 static int
 on_agent_msg(struct session *s, const struct fal_msg *m)
@@ -389,6 +406,10 @@ on_agent_msg(struct session *s, const struct fal_msg *m)
 		return FAL_ESTATE;
 	int err = m->type == FAL_MSG_VERSION ? on_version(s, m) : FAL_OK;
 	s->admitted = true;
+	if (m->type == FAL_MSG_DRAIN && !s->leaving) {
+		fal_cli_err(PROG, "drained: %s", m->drain.why);
+		begin_leaving(s);
+	}
 	if (err == FAL_OK)
 		after(s, fal_agent_msg(s->agent, uv_hrtime(), m));
 	return err;
@@ -492,25 +513,18 @@ dial(struct session *s)
 /* --- signals, beginning and end --------------------------------------------------- */
 
 static void
-on_late(uv_timer_t *t)
-{
-	struct session *s = t->data;
-	fail(s, FAL_EXIT_NO, "%s: does not answer", s->addr);
-}
-
-static void
 on_signal(uv_signal_t *h, int sig)
 {
 	struct session *s = h->data;
 	if (s->leaving)
 		_exit(FAL_EXIT_NO);
-	s->leaving = true;
-	fal_cli_notify("STOPPING=1");
 	if (s->chan == NULL || !s->ready) {
+		s->leaving = true;
+		fal_cli_notify("STOPPING=1");
 		end(s, FAL_EXIT_DONE);
 		return;
 	}
-	uv_timer_start(&s->timer, on_late, LEAVE_MS, 0);
+	begin_leaving(s);
 	after(s, fal_agent_leave(s->agent, uv_hrtime(),
 				 sig == SIGINT ? "SIGINT" : "SIGTERM"));
 }

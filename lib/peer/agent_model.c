@@ -22,8 +22,12 @@ agent_drop(struct fal_agent *a, struct snapshot *s)
 {
 	if (s == NULL || --s->refs > 0)
 		return;
-	agent_free_snapshot(a->spare);
-	a->spare = s;
+	if (s->params != NULL) {
+		struct snapshot *was = a->spare;
+		a->spare = s;
+		s = was;
+	}
+	agent_free_snapshot(s);
 }
 
 static struct snapshot *
@@ -107,12 +111,43 @@ keep(struct fal_agent *a, struct snapshot *s)
 	a->kept = s;
 }
 
+/* A version that was told of: memory is taken when it begins to come, as many may be
+ * left out for newer ones. */
+static struct snapshot *
+told(struct fal_agent *a, uint64_t version)
+{
+	if (FAL_GROW(a->versions.v, a->versions.cap, a->versions.n + 1) < 0)
+		return NULL;
+	struct snapshot *s = fal_calloc(1, sizeof(*s));
+	if (s == NULL)
+		return NULL;
+	a->versions.v[a->versions.n++] = s;
+	s->version = version;
+	s->refs = 1;
+	return s;
+}
+
 /* All of `s` has yet to come. */
 static void
 expect(struct fal_agent *a, struct snapshot *s)
 {
-	memset(s->seen, 0, a->blocks);
 	s->left = a->blocks;
+	if (s->params != NULL)
+		memset(s->seen, 0, a->blocks);
+}
+
+static int
+take_memory(struct fal_agent *a, struct snapshot *s)
+{
+	struct snapshot *from = agent_snapshot(a);
+	if (from == NULL)
+		return FAL_ENOMEM;
+	s->params = from->params;
+	s->exps = from->exps;
+	s->seen = from->seen;
+	free(from);
+	expect(a, s);
+	return FAL_OK;
 }
 
 int
@@ -130,16 +165,11 @@ agent_on_version(struct fal_agent *a, const struct fal_msg *m)
 			keep(a, s);
 		return agent_dispatch(a);
 	}
-	if (s == NULL) {
-		if (FAL_GROW(a->versions.v, a->versions.cap, a->versions.n + 1) < 0)
-			return FAL_ENOMEM;
-		s = agent_snapshot(a);
-		if (s == NULL)
-			return FAL_ENOMEM;
-		a->versions.v[a->versions.n++] = s;
-		s->version = version;
-	}
-	s->keep = m->version.keep != 0;
+	if (s == NULL)
+		s = told(a, version);
+	if (s == NULL)
+		return FAL_ENOMEM;
+	s->keep |= m->version.keep != 0;
 	expect(a, s);
 	return FAL_OK;
 }
@@ -168,6 +198,8 @@ agent_on_model(struct fal_agent *a, const struct fal_msg *m)
 	size_t values = (to < a->conf.n ? to : a->conf.n) - from;
 	if (m->model.data.n != blocks + values * sizeof(float))
 		return FAL_EFORMAT;
+	if (s->params == NULL && take_memory(a, s) < 0)
+		return FAL_ENOMEM;
 	for (uint32_t b = first; b < first + blocks; b++) {
 		int8_t e = (int8_t)m->model.data.p[b - first];
 		if (e < FAL_EXP_MIN || e > FAL_EXP_MAX || s->seen[b])

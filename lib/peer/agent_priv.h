@@ -16,7 +16,7 @@
  * contributions keep it alive while they need it. */
 struct snapshot {
 	uint64_t version;
-	float *params;
+	float *params; /* NULL, as the two below: nothing has come yet */
 	int8_t *exps;
 	uint8_t *seen; /* by block */
 	uint32_t left; /* blocks still to come */

@@ -462,10 +462,16 @@ revoked(void **state)
 	plain_round(10, 4, 2);
 	same_change(1, 4);
 	set_lanes(2);
-	granted(2, FAL_BASE_LOCAL, 0, 5, 1);
+	granted(2, FAL_BASE_LOCAL, 0, 5, 2);
 	finish(0);
-	finish(0);
+	finish(1);
 	check(verdict(0), 0, "VERDICT");
+	check(verdict(0), 0, "VERDICT");
+	/* One step is done; the optimiser will remember it. */
+	memcpy(plain.last, plain.w, sizeof(plain.w));
+	plain_step(10, 12, 0.05f);
+	memcpy(plain.w, plain.last, sizeof(plain.w));
+	finish(0);
 	const float *on = run[1].params;
 	const float was = on[0];
 	m.revoke.round = 2;
@@ -589,8 +595,29 @@ refusals(void **state)
 	granted(1, FAL_BASE_VERSION, 0, 4, 1);
 	m = grant(1, FAL_BASE_VERSION, 0, 3, 1);
 	check(tell(&m), FAL_EFORMAT, "another size");
-	m = grant(0, FAL_BASE_LOCAL, 0, 3, 1);
-	check(tell(&m), FAL_ESTATE, "no weights of its own");
+}
+
+/* The first round is revoked before it began, then the next one, which waits for it. */
+static void
+revoked_before_it_began(void **state)
+{
+	(void)state;
+	struct fal_msg m = { .type = FAL_MSG_REVOKE };
+	memset(&plain, 0, sizeof(plain));
+	granted(1, FAL_BASE_VERSION, 0, 4, 1);
+	granted(2, FAL_BASE_LOCAL, 0, 4, 1);
+	m.revoke.round = 1;
+	m.revoke.count = UINT32_MAX;
+	check(tell(&m), 0, "REVOKE");
+	check(busy[0], 0, "runs without weights of its own");
+	m.revoke.round = 2;
+	check(tell(&m), 0, "REVOKE");
+	version(1);
+	granted(3, FAL_BASE_VERSION, 1, 4, 1);
+	all_happens();
+	plain_base(1, false);
+	plain_round(10, 4, 1);
+	same_change(3, 4);
 }
 
 int
@@ -598,15 +625,11 @@ main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, begin, end)
 	const struct CMUnitTest tests[] = {
-		TEST(one_step),
-		TEST(many_steps),
-		TEST(local_and_rebase),
-		TEST(one_after_the_other),
-		TEST(revoked),
-		TEST(fenced),
-		TEST(a_nonfinite_task_joins_again),
-		TEST(leaving),
-		TEST(leaving_in_the_middle),
+		TEST(one_step),         TEST(many_steps),
+		TEST(local_and_rebase), TEST(one_after_the_other),
+		TEST(revoked),          TEST(revoked_before_it_began),
+		TEST(fenced),           TEST(a_nonfinite_task_joins_again),
+		TEST(leaving),          TEST(leaving_in_the_middle),
 		TEST(refusals),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);

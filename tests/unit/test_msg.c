@@ -33,11 +33,14 @@ static const struct {
 	{ FAL_MSG_LEAVE, FAL_FROM_WORKER, 2, 1, false, "LEAVE" },
 	{ FAL_MSG_PONG, FAL_FROM_WORKER, 8, 0, false, "PONG" },
 	{ FAL_MSG_FOLLOW, FAL_FROM_OBSERVER, 1, 0, false, "FOLLOW" },
+	{ FAL_MSG_CONTROL, FAL_FROM_CONTROLLER, 1, 0, true, "CONTROL" },
 	{ FAL_MSG_WELCOME, FAL_FROM_COORDINATOR, 8 + 12 + 4, 0, false, "WELCOME" },
 	{ FAL_MSG_TEXT, FAL_FROM_COORDINATOR, 1 + 4, 0, true, "TEXT" },
-	{ FAL_MSG_VERSION, FAL_FROM_COORDINATOR, 8 + 8 + 32 + 1, 0, false, "VERSION" },
+	{ FAL_MSG_VERSION, FAL_FROM_COORDINATOR, 8 + 8 + 8 + 32 + 1, 0, false,
+	  "VERSION" },
 	{ FAL_MSG_MODEL, FAL_FROM_COORDINATOR, 8 + 4 + 4, 0, true, "MODEL" },
-	{ FAL_MSG_GRANT, FAL_FROM_COORDINATOR, 8 + 16, 0, false, "GRANT" },
+	{ FAL_MSG_GRANT, FAL_FROM_COORDINATOR, 24 + 16 + 2 + 8 + 12 + 4, 0, false,
+	  "GRANT" },
 	{ FAL_MSG_REVOKE, FAL_FROM_COORDINATOR, 8 + 8, 0, false, "REVOKE" },
 	{ FAL_MSG_VERDICT, FAL_FROM_COORDINATOR, 8 + 8 + 1, 0, false, "VERDICT" },
 	{ FAL_MSG_LANES, FAL_FROM_COORDINATOR, 4, 0, false, "LANES" },
@@ -47,8 +50,11 @@ static const struct {
 	{ FAL_MSG_PING, FAL_FROM_COORDINATOR, 8, 0, false, "PING" },
 	{ FAL_MSG_DONE, FAL_FROM_COORDINATOR, 2, 1, false, "DONE" },
 	{ FAL_MSG_REFUSE, FAL_FROM_COORDINATOR, 2, 1, false, "REFUSE" },
+	{ FAL_MSG_ACCOUNT, FAL_FROM_COORDINATOR, 8, 0, false, "ACCOUNT" },
+	{ FAL_MSG_DRAIN, FAL_FROM_COORDINATOR, 2, 1, false, "DRAIN" },
 	{ FAL_MSG_TRACE, FAL_FROM_COORDINATOR, 0, 0, true, "TRACE" },
 	{ FAL_MSG_TRACE_END, FAL_FROM_COORDINATOR, 0, 0, false, "TRACE_END" },
+	{ FAL_MSG_REPLY, FAL_FROM_COORDINATOR, 1 + 1, 0, true, "REPLY" },
 };
 enum { TYPES = sizeof(types) / sizeof(types[0]), HEAD = 8 };
 
@@ -163,13 +169,13 @@ fields_by_name(void **state)
 	struct fal_buf out = { 0 };
 	static const uint8_t want[] = {
 		3,   0,   0,   0,   3,   0,   0,   0,      /* type, flags, incarnation */
-		9,   0,   0,   0,   0,   0,   0,   1,      /* clock */
+		9,   0,   0,   0,   0,   0,   0,   1,      /* round */
 		8,   0,   0,   0,   7,   0,   0,   0,      /* task, seq */
 		6,   0,   0,   0,   5,   0,   0,   0,      /* fills */
 		4,   0,   0,   0,   0,   0,   0,   0,      /* task_ns */
 		254, 255, 255, 255, 255, 255, 255, 255, 1, /* loss, nonfinite */
 	};
-	m.claim.clock = (uint64_t)1 << 56 | 9;
+	m.claim.round = (uint64_t)1 << 56 | 9;
 	m.claim.task = 8;
 	m.claim.seq = 7;
 	m.claim.fills_worker = 6;
@@ -182,7 +188,48 @@ fields_by_name(void **state)
 	assert_memory_equal(out.p, want, sizeof(want));
 	check(fal_msg_get(out.p, out.n, &got), 0, "CLAIM", "get");
 	check(got.claim.loss, -2, "CLAIM", "loss");
-	check((int64_t)got.claim.clock, (int64_t)m.claim.clock, "CLAIM", "clock");
+	check((int64_t)got.claim.round, (int64_t)m.claim.round, "CLAIM", "round");
+	fal_buf_free(&out);
+}
+
+/* Every byte of a GRANT stands where falcon-protocol(7) says, the rate as its bits. */
+static void
+grant(void **state)
+{
+	(void)state;
+	struct fal_msg m = { .type = FAL_MSG_GRANT, .incarnation = 1 }, got;
+	struct fal_buf out = { 0 };
+	static const uint8_t want[] = {
+		36, 0, 0,    0,    1,  0, 0, 0,           /* type, flags, incarnation */
+		1,  0, 0,    0,    0,  0, 0, 0x80,        /* round */
+		2,  0, 0,    0,    0,  0, 0, 0,           /* clock */
+		3,  0, 0,    0,    0,  0, 0, 0,           /* version */
+		4,  0, 0,    0,    5,  0, 0, 0,           /* first, count */
+		6,  0, 0,    0,    7,  0, 0, 0,           /* fills */
+		2,  1, 8,    0,    0,  0, 0, 0,    0,  0, /* kind, base, since */
+		9,  0, 0,    0,    10, 0, 0, 0,    11, 0, 0, 0, /* from, of, steps */
+		0,  0, 0xc0, 0xbf,                              /* -1.5 */
+	};
+	m.grant.round = (uint64_t)1 << 63 | 1;
+	m.grant.clock = 2;
+	m.grant.version = 3;
+	m.grant.first = 4;
+	m.grant.count = 5;
+	m.grant.fills_worker = 6;
+	m.grant.fills_seq = 7;
+	m.grant.kind = FAL_KIND_DELTA;
+	m.grant.base = FAL_BASE_LOCAL;
+	m.grant.since = 8;
+	m.grant.from = 9;
+	m.grant.of = 10;
+	m.grant.steps = 11;
+	m.grant.lr = -1.5f;
+	check(fal_msg_put(&out, &m), 0, "GRANT", "put");
+	check((int64_t)out.n, sizeof(want), "GRANT", "length");
+	assert_memory_equal(out.p, want, sizeof(want));
+	check(fal_msg_get(out.p, out.n, &got), 0, "GRANT", "get");
+	if (got.grant.lr != -1.5f)
+		fail_msg("lr: got %g, want -1.5", (double)got.grant.lr);
 	fal_buf_free(&out);
 }
 
@@ -234,12 +281,13 @@ who_may_send_what(void **state)
 {
 	(void)state;
 	static const enum fal_sender senders[] = { FAL_FROM_WORKER, FAL_FROM_OBSERVER,
+						   FAL_FROM_CONTROLLER,
 						   FAL_FROM_COORDINATOR };
 	for (size_t i = 0; i < TYPES; i++)
-		for (size_t s = 0; s < 3; s++)
+		for (size_t s = 0; s < 4; s++)
 			check(fal_msg_may_send(types[i].type, senders[s]),
 			      types[i].sender == senders[s], types[i].name, "may send");
-	for (size_t s = 0; s < 3; s++)
+	for (size_t s = 0; s < 4; s++)
 		check(fal_msg_may_send(0, senders[s]), 0, "0", "may send");
 }
 
@@ -295,6 +343,7 @@ main(void)
 		cmocka_unit_test(truncation_and_trailing_bytes),
 		cmocka_unit_test(unknown_types_and_flags),
 		cmocka_unit_test(fields_by_name),
+		cmocka_unit_test(grant),
 		cmocka_unit_test(strings),
 		cmocka_unit_test(limits),
 		cmocka_unit_test(who_may_send_what),

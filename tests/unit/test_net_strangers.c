@@ -127,7 +127,7 @@ deadline(void **state)
 	(void)state;
 	begin(&w, (struct fal_listen_opt){ .chan.deadline_ms = 20 });
 	const int fd = stranger(&w), fd2 = stranger(&w);
-	tell(fd, "FALC\1", 5);
+	tell(fd, "FALC\2", 5);
 	/* A whole handshake and then no record is half of one, too: a replay. */
 	const struct fal_client_key key = client_key("lab", 2, 1);
 	struct fal_buf hello = { 0 };
@@ -304,12 +304,12 @@ refuses_other_major(void **state)
 	(void)state;
 	begin(&w, (struct fal_listen_opt){ 0 });
 	const int fd = stranger(&w);
-	tell(fd, "FALC\2\0\0\0 whatever follows", 24);
+	tell(fd, "FALC\1\0\0\0 whatever follows", 24);
 	assert_int_equal(receive(&w, fd, in, sizeof(in), sizeof(in)), 9);
-	assert_memory_equal(in, "FALC\1\0\0\0\1", 9);
+	assert_memory_equal(in, "FALC\2\0\0\0\1", 9);
 	close(fd);
 	UNTIL(&w, w.refusals == 1);
-	assert_string_equal(w.refused, "it speaks protocol 2.0, we speak 1.0");
+	assert_string_equal(w.refused, "it speaks protocol 1.0, we speak 2.0");
 	end(&w);
 }
 
