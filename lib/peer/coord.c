@@ -129,7 +129,7 @@ send_kept(struct fal_coord *c)
 		p->keeps = true;
 		if (p->next_version <= c->kept_version)
 			p->next_version = c->kept_version + 1;
-		c->ops.model(c->ops.arg, p->id, c->kept_version, true);
+		coord_send_version(c, p, c->kept_version, true);
 	}
 }
 
@@ -194,7 +194,6 @@ bool
 fal_coord_version(const struct fal_coord *c, uint64_t version,
 		  struct fal_coord_version *out)
 {
-	out->oldest = fal_store_oldest(c->store);
 	if (fal_store_at(c->store, version, &out->params, &out->exps))
 		return true;
 	if (!c->evaluating || version != c->kept_version)

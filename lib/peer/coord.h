@@ -18,15 +18,20 @@
 
 struct fal_coord; /* opaque */
 
+struct fal_coord_model {
+	uint64_t version;
+	uint64_t oldest; /* the worker will not compute on anything older */
+	bool keep;       /* it shall keep the version for evaluation */
+};
+
 /* Callbacks; none may call back into the coordinator.  `peer` is the caller's number of
  * a session, never used again. */
 struct fal_coord_ops {
 	void *arg;
 	/* Message bytes, borrowed for the call. */
 	void (*send)(void *arg, uint32_t peer, const struct fal_buf *msg);
-	/* Announce and send a version (fal_coord_version) to the session; `keep`: the
-	 * worker shall keep it for evaluation. */
-	void (*model)(void *arg, uint32_t peer, uint64_t version, bool keep);
+	/* Announce and send a version (fal_coord_version) to the session. */
+	void (*model)(void *arg, uint32_t peer, const struct fal_coord_model *m);
 	/* Close the session after what was sent; REFUSE with `why` has been sent. */
 	void (*close)(void *arg, uint32_t peer, const char *why);
 	/* One line of the trace without its newline, borrowed for the call. */
@@ -90,7 +95,6 @@ const struct fal_store *fal_coord_store(const struct fal_coord *c);
 struct fal_coord_version {
 	const float *params;
 	const int8_t *exps;
-	uint64_t oldest; /* nothing older is computed on */
 };
 bool fal_coord_version(const struct fal_coord *c, uint64_t version,
 		       struct fal_coord_version *out);

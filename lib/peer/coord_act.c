@@ -84,7 +84,9 @@ grant(struct fal_coord *c, uint32_t to, const struct fal_act *a)
 		return FAL_OK;
 	m.grant.round = a->round;
 	m.grant.clock = r.clock;
-	m.grant.version = r.version;
+	/* Whoever helps with a mixed round computes on what it has. */
+	struct fal_peer *p = to != 0 ? coord_find(c, to) : NULL;
+	m.grant.version = r.mixed && p != NULL ? p->next_version - 1 : r.version;
 	m.grant.first = a->first;
 	m.grant.count = a->count;
 	m.grant.fills_worker = a->fills.worker;

@@ -89,6 +89,8 @@ int coord_drain(struct fal_coord *c, double now);
 int coord_open_round(struct fal_coord *c, const struct fal_act *a);
 int coord_end_round(struct fal_coord *c, const struct fal_act *a);
 int coord_step(struct fal_coord *c, double now, const struct fal_act *a);
+void coord_send_version(struct fal_coord *c, struct fal_peer *p, uint64_t version,
+			bool keep);
 /* Sends the versions that the peer, or with 0 every one, has not got yet. */
 void coord_send_versions(struct fal_coord *c, uint32_t peer);
 /* Writes what happened to the trace. */

@@ -96,6 +96,17 @@ coord_step(struct fal_coord *c, double now, const struct fal_act *a)
 	return err < 0 ? err : add_news(c, &n);
 }
 
+void
+coord_send_version(struct fal_coord *c, struct fal_peer *p, uint64_t version, bool keep)
+{
+	uint64_t kept = fal_store_oldest(c->store);
+	uint64_t needed = fal_sched_oldest(c->sched, p->worker);
+	struct fal_coord_model m = { .version = version,
+				     .oldest = needed < kept ? needed : kept,
+				     .keep = keep };
+	c->ops.model(c->ops.arg, p->id, &m);
+}
+
 static void
 send_to(struct fal_coord *c, struct fal_peer *p)
 {
@@ -107,7 +118,7 @@ send_to(struct fal_coord *c, struct fal_peer *p)
 	     v++) {
 		bool keep = c->evaluating && v == c->kept_version && !p->keeps;
 		p->keeps |= keep;
-		c->ops.model(c->ops.arg, p->id, v, keep);
+		coord_send_version(c, p, v, keep);
 	}
 	p->next_version = newest + 1;
 }

@@ -147,6 +147,17 @@ fal_sched_versions(const struct fal_sched *s)
 }
 
 uint64_t
+fal_sched_oldest(const struct fal_sched *s, uint32_t id)
+{
+	const struct fal_worker *w = fal_find(s, id);
+	uint64_t oldest = s->version;
+	for (uint32_t i = 0; i < s->rounds && w != NULL; i++)
+		if (s->round[i]->team == w->team && s->round[i]->version < oldest)
+			oldest = s->round[i]->version;
+	return oldest;
+}
+
+uint64_t
 fal_sched_over(const struct fal_sched *s)
 {
 	return s->pool.over;

@@ -144,6 +144,8 @@ int fal_sched_set_policy(struct fal_sched *s, double now, const struct fal_polic
 const struct fal_policy *fal_sched_policy(const struct fal_sched *s);
 /* Versions back from the newest that tasks are computed on: 1 is the newest only. */
 uint32_t fal_sched_versions(const struct fal_sched *s);
+/* The oldest version that the worker may still be told to compute on. */
+uint64_t fal_sched_oldest(const struct fal_sched *s, uint32_t id);
 /* All clocks before this one are over: every task of theirs has ended. */
 uint64_t fal_sched_over(const struct fal_sched *s);
 /* The clock whose tasks are handed out next; never before fal_sched_over. */

@@ -160,20 +160,20 @@ coord_send(void *arg, uint32_t peer, const struct fal_buf *msg)
 }
 
 static void
-coord_model(void *arg, uint32_t peer, uint64_t version, bool keep)
+coord_model(void *arg, uint32_t peer, const struct fal_coord_model *model)
 {
 	struct cluster *c = arg;
 	struct fal_coord_version v;
 	struct fal_msg m = { .type = FAL_MSG_VERSION };
 	struct fal_buf out = { 0 };
-	if (!fal_coord_version(c->coord, version, &v)) {
+	if (!fal_coord_version(c->coord, model->version, &v)) {
 		c->failure = "a version that is not kept";
 		return;
 	}
-	m.version.version = version;
-	m.version.oldest = v.oldest;
+	m.version.version = model->version;
+	m.version.oldest = model->oldest;
 	m.version.publication = ++c->publication;
-	m.version.keep = keep;
+	m.version.keep = model->keep;
 	ok(c, fal_msg_put(&out, &m), "VERSION");
 	to_worker(c, peer, &out, false);
 	uint32_t blocks = fal_blocks(c->p->toy.n);
@@ -182,8 +182,8 @@ coord_model(void *arg, uint32_t peer, uint64_t version, bool keep)
 			blocks - b < FAL_MODEL_BLOCKS ? blocks - b : FAL_MODEL_BLOCKS;
 		fal_buf_clear(&out);
 		ok(c,
-		   fal_msg_put_model(&out, 0, version, b, count, v.params, c->p->toy.n,
-				     v.exps),
+		   fal_msg_put_model(&out, 0, model->version, b, count, v.params,
+				     c->p->toy.n, v.exps),
 		   "MODEL");
 		to_worker(c, peer, &out, true);
 	}
@@ -464,7 +464,9 @@ loop(struct cluster *c)
 		double next = c->n > 0 ? c->heap[0].t : INFINITY;
 		if (wake == INFINITY && next == INFINITY) {
 			c->failure = "no progress: nothing is going to happen";
-			fprintf(stderr,"DBG clock %llu/%llu ver %llu done %d\n",(unsigned long long)s.clock,(unsigned long long)s.clocks,(unsigned long long)s.version,s.done);
+			fprintf(stderr, "DBG clock %llu/%llu ver %llu done %d\n",
+				(unsigned long long)s.clock, (unsigned long long)s.clocks,
+				(unsigned long long)s.version, s.done);
 			return;
 		}
 		c->events++;
