@@ -45,9 +45,10 @@ collect(struct fal_coord *c, struct fal_act *a)
 		return fal_store_merge(c->store, a->round);
 	if (a->fate == FAL_FATE_ADD)
 		return fal_store_add_delta(c->store, a->round, a->weight);
-	int rank = fal_store_revise(c->store, a->round, a->slot, a->of);
+	int rank = fal_store_revise(c->store, a->round, a->slot);
 	if (rank < 0)
 		return rank;
+	fal_store_forget_slots(c->store, a->below);
 	a->weight = 1.0 / rank;
 	a->count = (uint32_t)rank;
 	return FAL_OK;

@@ -11,9 +11,10 @@
 static int
 complete(struct fal_sched *s, struct fal_round *r, double now)
 {
+	uint64_t own = r->team->clock + 1, others = fal_slowest(s, r->team);
 	struct fal_act end = { .fate = FAL_FATE_REVISE,
 			       .slot = r->team->clock,
-			       .of = s->active };
+			       .below = own < others ? own : others };
 	if (s->policy.rule.by_updates) {
 		end.fate = FAL_FATE_ADD;
 		end.weight = 1.0 / (double)(s->version - r->version + 1);

@@ -46,7 +46,7 @@ struct fal_sched_conf {
 enum fal_fate {
 	FAL_FATE_MERGE,  /* its gradients are collected for the next step */
 	FAL_FATE_ADD,    /* weight · its change of weights is collected */
-	FAL_FATE_REVISE, /* the same, as one of `of` of the slot `slot` (DynSGD) */
+	FAL_FATE_REVISE, /* its change of weights, as one of the slot `slot` (DynSGD) */
 	FAL_FATE_DROP,   /* its tasks are done with, and of no effect */
 	FAL_FATE_ABANDON /* its tasks are anybody's again */
 };
@@ -55,7 +55,7 @@ enum fal_act_kind {
 	FAL_ACT_OPEN,   /* round `round` begins: fal_sched_round */
 	FAL_ACT_GRANT,  /* worker: run tasks first … first+count-1, marked `fills` */
 	FAL_ACT_REVOKE, /* worker: forget these tasks, running or not */
-	FAL_ACT_END,    /* round `round` is over; `fate`, `weight`, `slot`, `of`, `why` */
+	FAL_ACT_END,    /* round `round` is over; `fate`, `weight`, `slot`, `below`, `why` */
 	FAL_ACT_STEP,   /* apply what was collected, over `divisor` samples */
 	FAL_ACT_MODEL,  /* worker (0: all): send it the newest version */
 	FAL_ACT_ACCOUNT, /* worker: ask where its time went; `round` */
@@ -78,7 +78,7 @@ struct fal_act {
 	enum fal_fate fate; /* END */
 	double weight;      /* END */
 	uint64_t slot;      /* END */
-	uint32_t of;        /* END */
+	uint64_t below;     /* END: nothing more comes to the slots below */
 	uint64_t
 		clock; /* STEP: the newest of what was collected; ACCOUNT: of the round */
 	bool own;      /* ACCOUNT, STEP: rounds are of one worker, or group */

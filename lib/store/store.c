@@ -60,7 +60,7 @@ fal_store_free(struct fal_store *s)
 		return;
 	while (s->open.n > 0)
 		fal_store_drop(s, s->open.v[0]->is.round);
-	fal_store_forget_slots(s);
+	fal_store_forget_slots(s, UINT64_MAX);
 	for (size_t i = 0; i < s->closed.n; i++)
 		round_free(s->closed.v[i]);
 	for (size_t i = 0; i < s->spares.n; i++)
@@ -346,7 +346,7 @@ slot_of(struct fal_store *s, uint64_t slot)
 }
 
 int
-fal_store_revise(struct fal_store *s, uint64_t round, uint64_t slot, uint32_t of)
+fal_store_revise(struct fal_store *s, uint64_t round, uint64_t slot)
 {
 	const struct round *r = completed(s, round, FAL_KIND_DELTA);
 	struct slot *u = slot_of(s, slot);
@@ -362,19 +362,22 @@ fal_store_revise(struct fal_store *s, uint64_t round, uint64_t slot, uint32_t of
 			s->delta[first + i] += by;
 		}
 	}
-	if (d >= of) {
-		free(u->mean);
-		*u = s->slots.v[--s->slots.n];
-	}
 	fal_store_drop(s, round);
 	return (int)d;
 }
 
 void
-fal_store_forget_slots(struct fal_store *s)
+fal_store_forget_slots(struct fal_store *s, uint64_t below)
 {
-	while (s->slots.n > 0)
-		free(s->slots.v[--s->slots.n].mean);
+	for (size_t i = 0; i < s->slots.n;) {
+		struct slot *u = &s->slots.v[i];
+		if (u->slot >= below) {
+			i++;
+			continue;
+		}
+		free(u->mean);
+		*u = s->slots.v[--s->slots.n];
+	}
 }
 
 bool

@@ -98,16 +98,17 @@ uint64_t fal_store_added(const struct fal_store *s, uint64_t round);
  * complete.
  * merge: its gradients are collected for the next update.  FAL_ENOMEM, FAL_ELIMIT.
  * add: weight · its change of the weights is collected for the next update.
- * revise: collected as DynSGD's variant A (SYSTEMS section 4): it is one of `of` changes
- *   of the slot `slot`; the d-th to come changes what the slot has contributed by
- *   (u - U)/d, so that when all have come it is their mean.  After `of` of them, or
- *   fal_store_forget_slots, the slot is forgotten.  Returns d, or FAL_ENOMEM.
+ * revise: collected as DynSGD's variant A (SYSTEMS section 4): it is one of the changes
+ *   of slot `slot`; the d-th to come changes what the slot has contributed by (u - U)/d,
+ *   so that it always is their mean.  Returns d, or FAL_ENOMEM.
  * drop: thrown away, complete or not. */
 int fal_store_merge(struct fal_store *s, uint64_t round);
 int fal_store_add_delta(struct fal_store *s, uint64_t round, double weight);
-int fal_store_revise(struct fal_store *s, uint64_t round, uint64_t slot, uint32_t of);
+int fal_store_revise(struct fal_store *s, uint64_t round, uint64_t slot);
 void fal_store_drop(struct fal_store *s, uint64_t round);
-void fal_store_forget_slots(struct fal_store *s);
+
+/* Nothing more will come to the slots below `below`. */
+void fal_store_forget_slots(struct fal_store *s, uint64_t below);
 
 /* True when something was collected since the last step. */
 bool fal_store_pending(const struct fal_store *s);
