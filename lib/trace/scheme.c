@@ -70,9 +70,10 @@ read_words(char *text, struct fal_trace_scheme *out)
 			*rest++ = '\0';
 		err = read_key(word, out);
 	}
-	/* Without slack they are one, bit by bit (falcon-policy(5)). */
+	/* Without slack the rounds of a clock, all on one version, make one update: so do
+	 * syncopt's, without a backup. */
 	if (out->slack == 0 && (k->id == FAL_TRACE_SSP || k->id == FAL_TRACE_FLEXRR))
-		out->id = FAL_TRACE_EPSP;
+		out->id = FAL_TRACE_SYNCOPT;
 	return err;
 }
 

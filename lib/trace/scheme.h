@@ -6,11 +6,11 @@
 #include "trace/reader.h"
 
 enum fal_trace_scheme_id {
-	FAL_TRACE_EPSP, /* bsp, epsp, ssp:0, flexrr:0: rounds are shared by all workers */
+	FAL_TRACE_EPSP, /* bsp, epsp: rounds are shared by all workers */
 	FAL_TRACE_ASP,
 	FAL_TRACE_SSP,
 	FAL_TRACE_FLEXRR,
-	FAL_TRACE_SYNCOPT,
+	FAL_TRACE_SYNCOPT, /* also ssp:0, flexrr:0 */
 	FAL_TRACE_CONSGD,
 	FAL_TRACE_DYNSGD,
 	FAL_TRACE_WBSP,

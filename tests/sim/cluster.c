@@ -51,8 +51,7 @@ struct worker {
 	struct lane lane[8];
 	double up_ctl, up_bulk, down_ctl, down_bulk; /* last arrival, by direction */
 	uint64_t sent;
-	bool *shown; /* flaky: by task of the clock, already non-finite once */
-	uint64_t shown_clock;
+	bool *shown; /* flaky: by task of the job, already non-finite once */
 };
 
 struct cluster {
@@ -311,11 +310,9 @@ goes_wrong(struct worker *w, const struct fal_run *run)
 {
 	if (!w->m->flaky || run->eval || run->task % 7 != 3)
 		return false;
-	if (w->shown_clock != run->clock + 1)
-		memset(w->shown, 0, w->c->p->toy.batch);
-	w->shown_clock = run->clock + 1;
-	bool first = !w->shown[run->task];
-	w->shown[run->task] = true;
+	bool *shown = &w->shown[run->clock * w->c->p->toy.batch + run->task];
+	bool first = !*shown;
+	*shown = true;
 	return first;
 }
 
@@ -464,9 +461,6 @@ loop(struct cluster *c)
 		double next = c->n > 0 ? c->heap[0].t : INFINITY;
 		if (wake == INFINITY && next == INFINITY) {
 			c->failure = "no progress: nothing is going to happen";
-			fprintf(stderr, "DBG clock %llu/%llu ver %llu done %d\n",
-				(unsigned long long)s.clock, (unsigned long long)s.clocks,
-				(unsigned long long)s.version, s.done);
 			return;
 		}
 		c->events++;
@@ -521,7 +515,9 @@ start(struct cluster *c)
 		c->worker[i].c = c;
 		c->worker[i].m = m;
 		c->worker[i].index = i;
-		c->worker[i].shown = fal_calloc(p->toy.batch, sizeof(bool));
+		c->worker[i].shown =
+			fal_calloc((size_t)toy_clocks(&p->toy) * p->toy.batch,
+				   sizeof(bool));
 		assert(c->worker[i].shown != NULL && m->lanes_max <= 8);
 		push_event(c,
 			   (struct event){ .kind = JOIN, .worker = i, .t = m->join_at });
