@@ -69,4 +69,5 @@ ps_publisher_free(struct ps_publisher *p)
 {
 	forget(&p->newest);
 	forget(&p->kept);
+	forget(&p->older);
 }

@@ -40,25 +40,37 @@ on_send(void *arg, uint32_t peer, const struct fal_buf *msg)
 		fal_chan_close(session->chan); /* it does not keep up */
 }
 
+/* The publication of the version for a session, or NULL: out of memory. */
+static struct fal_shared *
+publication(struct ps_server *s, const struct ps_session *session,
+	    const struct fal_coord_model *m)
+{
+	const struct fal_store *store = fal_coord_store(s->coord);
+	struct fal_coord_version v;
+	struct ps_version *slot = &s->publisher.older;
+	if (!fal_coord_version(s->coord, m->version, &v))
+		return NULL;
+	if (m->version == fal_store_version(store))
+		slot = &s->publisher.newest;
+	else if (m->keep)
+		slot = &s->publisher.kept;
+	struct ps_params from = { .version = m->version,
+				  .params = v.params,
+				  .exps = v.exps,
+				  .n = fal_store_len(store),
+				  .keep = m->keep };
+	return ps_publish(&s->publisher, slot, &from, fal_chan_compressing(session->chan),
+			  session->publication);
+}
+
 static void
-on_model(void *arg, uint32_t peer, bool eval, bool keep)
+on_model(void *arg, uint32_t peer, const struct fal_coord_model *model)
 {
 	struct ps_server *s = arg;
 	struct ps_session *session = ps_session_find(&s->sessions, peer);
 	if (session == NULL)
 		return;
-	const struct fal_store *store = fal_coord_store(s->coord);
-	struct ps_params from = { .version = fal_store_version(store),
-				  .params = fal_store_params(store),
-				  .exps = fal_store_exps(store),
-				  .n = fal_store_len(store),
-				  .keep = keep };
-	if (eval)
-		from.params = fal_coord_kept(s->coord, &from.version);
-	struct fal_shared *shared =
-		ps_publish(&s->publisher,
-			   eval ? &s->publisher.kept : &s->publisher.newest, &from,
-			   fal_chan_compressing(session->chan), session->publication);
+	struct fal_shared *shared = publication(s, session, model);
 	struct fal_msg m = { .type = FAL_MSG_VERSION,
 			     .incarnation = s->publisher.incarnation };
 	struct fal_buf out = { 0 };
@@ -66,12 +78,14 @@ on_model(void *arg, uint32_t peer, bool eval, bool keep)
 		ps_fail(s, FAL_ENOMEM, "publishing");
 		return;
 	}
-	m.version.version = from.version;
+	m.version.version = model->version;
+	m.version.oldest = model->oldest;
 	m.version.publication = session->publication = fal_shared_publication(shared);
-	m.version.keep = keep;
+	m.version.keep = model->keep;
 	memcpy(m.version.key, fal_shared_key(shared), sizeof(m.version.key));
 	/* Whoever has fallen behind skips to the version it needs. */
-	fal_chan_skip_shared(session->chan);
+	if (model->oldest == model->version)
+		fal_chan_skip_shared(session->chan);
 	if (fal_msg_put(&out, &m) < 0 ||
 	    fal_chan_send(session->chan, &out, FAL_SEND_CONTROL) < 0 ||
 	    fal_chan_send_shared(session->chan, shared) < 0)
@@ -398,7 +412,7 @@ new_coord(struct ps_server *s)
 	struct fal_coord_conf conf = {
 		.name = j->job.name,
 		.hash = j->hash_hex,
-		.scheme = j->job.scheme,
+		.policy = &policy,
 		.seed = j->job.seed,
 		.numerics = (enum fal_numerics)j->job.numerics,
 		.samples = j->train.n,

@@ -15,7 +15,7 @@
 
 /* Publications that may arrive interleaved with their keys: one to be kept for evaluation
  * and, until that is over (5 clocks), the versions after it. */
-#define FAL_EXPECT_MAX 8
+#define FAL_EXPECT_MAX 72
 
 struct fal_expect {
 	struct fal_publication pub; /* id 0: none */
