@@ -29,5 +29,11 @@ int fal_policy_copy(const struct fal_policy *p, struct fal_policy *out); /* FAL_
 /* The entry of this name, or NULL. */
 const struct fal_policy_worker *fal_policy_find(const struct fal_policy *p,
 						const char *name);
+/* The entry of this name, made if there is none; good until the next call that changes
+ * the policy.  FAL_ENOMEM. */
+int fal_policy_entry(struct fal_policy *p, const char *name,
+		     struct fal_policy_worker **out);
+/* Takes out the entries that lay nothing down. */
+void fal_policy_tidy(struct fal_policy *p);
 
 #endif
