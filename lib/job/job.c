@@ -401,7 +401,7 @@ void
 fal_job_free(struct fal_job *job)
 {
 	for (size_t i = 0; job != NULL && i < KEYS; i++)
-		if (keys[i].type == TEXT || keys[i].type == SCHEME)
+		if (keys[i].type == TEXT)
 			free(*(char **)(void *)((char *)job + keys[i].at));
 	if (job != NULL)
 		*job = (struct fal_job){ 0 };
