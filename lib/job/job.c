@@ -19,7 +19,7 @@ enum type {
 	FLOAT,  /* float */
 	CHOICE, /* an enum, by `choices` */
 	LIST,   /* float[FAL_JOB_CHANNELS], comma between */
-	SCHEME  /* char *, a scheme that there is */
+	SCHEME  /* struct fal_rule */
 };
 
 struct choice {
@@ -96,7 +96,9 @@ static const struct key keys[] = {
 	KEY("schedule", "every", U64, schedule.every, 0, 1e9),
 	KEY("schedule", "gamma", DOUBLE, schedule.gamma, 1e-6, 1),
 	KEY("schedule", "min-lr", DOUBLE, schedule.min_lr, 0, 1000),
-	KEY("sync", "scheme", SCHEME, scheme, 1, 64, NEEDED),
+	KEY("sync", "scheme", SCHEME, rule, 0, 0, NEEDED),
+	KEY("sync", "clones", CHOICE, clones, 0, 0,
+	    CHOICES({ "yes", FAL_JOB_CLONES_YES }, { "no", FAL_JOB_CLONES_NO })),
 	KEY("sync", "lanes.start", U32, lanes_start, 0, 4096),
 };
 /* clang-format on */
@@ -228,17 +230,12 @@ set_text(struct parser *p, size_t i, const char *value)
 	return FAL_OK;
 }
 
-/* The parameters behind the name are lib/sched's to judge. */
 static int
 set_scheme(struct parser *p, size_t i, const char *value)
 {
-	size_t n = strcspn(value, ":,");
-	if (!(n == 3 && memcmp(value, "bsp", n) == 0) &&
-	    !(n == 4 && memcmp(value, "epsp", n) == 0))
-		return refuse_value(p, i, value, "is not bsp or epsp");
-	if (value[strspn(value, "abcdefghijklmnopqrstuvwxyz0123456789:,=.-")] != '\0')
-		return refuse_value(p, i, value, "has a character that no scheme has");
-	return set_text(p, i, value);
+	struct fal_diag why;
+	int err = fal_rule_parse(value, field(p, i), &why);
+	return err < 0 ? refuse(p, i, err, why.text) : FAL_OK;
 }
 
 static int
@@ -404,7 +401,7 @@ void
 fal_job_free(struct fal_job *job)
 {
 	for (size_t i = 0; job != NULL && i < KEYS; i++)
-		if (keys[i].type == TEXT || keys[i].type == SCHEME)
+		if (keys[i].type == TEXT)
 			free(*(char **)(void *)((char *)job + keys[i].at));
 	if (job != NULL)
 		*job = (struct fal_job){ 0 };

@@ -11,6 +11,7 @@
 #include "base/err.h"
 #include "optim/optim.h"
 #include "optim/schedule.h"
+#include "sched/rule.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -31,6 +32,8 @@ enum fal_job_audit { FAL_JOB_AUDIT_CLAIMS, FAL_JOB_AUDIT_SUMS };
 
 enum fal_job_format { FAL_JOB_FORMAT_IDX };
 enum fal_job_shuffle { FAL_JOB_SHUFFLE_WINDOW, FAL_JOB_SHUFFLE_FULL };
+
+enum fal_job_clones { FAL_JOB_CLONES_YES, FAL_JOB_CLONES_NO };
 
 /* The most channels that data.mean and data.std may list. */
 #define FAL_JOB_CHANNELS 4
@@ -62,7 +65,8 @@ struct fal_job {
 	/* schedule.lr is optimizer.lr; schedule.total is set by fal_job_bind(). */
 	struct fal_schedule schedule;
 
-	char *scheme; /* sync.scheme, "bsp" or "epsp…"; its parameters are not judged */
+	struct fal_rule rule; /* sync.scheme */
+	enum fal_job_clones clones;
 	uint32_t lanes_start; /* sync.lanes.start; 0 = each worker's MAX */
 };
 

@@ -35,7 +35,7 @@ static const char good[] = "[job]\n"                       /* 1 */
 			   "kind = cosine\n"               /* 22 */
 			   "warmup = 10\n"                 /* 23 */
 			   "[sync]\n"                      /* 24 */
-			   "scheme = epsp:2,clone=0\n";    /* 25 */
+			   "scheme = wbsp,cap=8\n";        /* 25 */
 
 static void
 test_good(void **state)
@@ -60,7 +60,9 @@ test_good(void **state)
 	assert_float_equal(j.optim.momentum, 0.9F, 0);
 	assert_int_equal(j.schedule.kind, FAL_COSINE);
 	assert_int_equal(j.schedule.warmup, 10);
-	assert_string_equal(j.scheme, "epsp:2,clone=0");
+	assert_int_equal(j.rule.scheme, FAL_WBSP);
+	assert_int_equal(j.rule.cap, 8);
+	assert_int_equal(j.clones, FAL_JOB_CLONES_YES);
 	assert_int_equal(j.lanes_start, 0);
 	fal_job_free(&j);
 	assert_null(j.name);
@@ -150,12 +152,13 @@ test_refusals(void **state)
 		  "t.job:23: schedule.min-lr: is only for schedule.kind = cosine" },
 		{ 23, "min-lr = 0.06", FAL_EINVAL,
 		  "t.job:23: schedule.min-lr: is more than optimizer.lr" },
-		{ 25, "scheme = ssp", FAL_EINVAL,
-		  "t.job:25: sync.scheme: 'ssp' is not bsp or epsp" },
 		{ 25, "scheme = b", FAL_EINVAL,
-		  "t.job:25: sync.scheme: 'b' is not bsp or epsp" },
+		  "t.job:25: sync.scheme: 'b' is not a scheme (bsp, asp, ssp, epsp, "
+		  "flexrr, syncopt, consgd, dynsgd, wbsp, groups)" },
 		{ 25, "scheme = epsp:$x", FAL_EINVAL,
-		  "t.job:25: sync.scheme: 'epsp:$x' has a character that no scheme has" },
+		  "t.job:25: sync.scheme: epsp: '$x' is not a whole number from 0 to 64" },
+		{ 25, "scheme = bsp\nclones = 1", FAL_EINVAL,
+		  "t.job:26: sync.clones: '1' is not one of yes no" },
 		{ 1, "x = 1", FAL_EFORMAT, "t.job:1: 'x' stands before any section" },
 		{ 26, "[checkpoint]", FAL_EFORMAT,
 		  "t.job:26: [checkpoint]: no such section" },
@@ -214,7 +217,7 @@ test_override(void **state)
 	(void)state;
 	check_override("optimizer.lr=0.1", 0, "nesterov\nlr = 0.1\n  momentum", "");
 	check_override("sync.lanes.start=2", 0, "[sync]\nlanes.start = 2\nscheme", "");
-	check_override("sync.scheme=epsp:1,clone=1", 0, "scheme = epsp:1,clone=1\n", "");
+	check_override("sync.scheme=epsp:1", 0, "scheme = epsp:1\n", "");
 	check_override("optimizer.lrr=1", FAL_EINVAL, NULL, "optimizer.lrr: no such key");
 	check_override("lr=1", FAL_EINVAL, NULL, "'lr=1' is not section.key=value");
 	check_override("job.name", FAL_EINVAL, NULL,

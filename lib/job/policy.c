@@ -1,0 +1,365 @@
+/* Policies as JSON. */
+#include "job/policy.h"
+
+#include "base/json.h"
+#include "base/mem.h"
+#include "sched/sched.h"
+#include "sec/keyring.h"
+
+#include <jansson.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const double SHARE_MAX = 1000;
+
+/* ---- reading ------------------------------------------------------------------- */
+
+struct reader {
+	const struct fal_policy_text *in;
+	struct fal_policy *p;
+	struct fal_diag *diag;
+};
+
+/* "NAME:LINE: PLACE: 'VALUE' WHAT" */
+static int
+refuse(const struct reader *r, int err, const char *place, const json_t *value,
+       const char *what)
+{
+	char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
+	const char *shown = text != NULL ? text : "?";
+	fal_diag_set(r->diag, err, "%s:%u: %.90s: '%.60s%s' %s", r->in->name, r->in->line,
+		     place, shown, strlen(shown) > 60 ? "..." : "", what);
+	free(text);
+	return err;
+}
+
+static int
+get_scheme(struct reader *r, const json_t *v)
+{
+	struct fal_diag why;
+	if (!json_is_string(v))
+		return refuse(r, FAL_EFORMAT, "scheme", v, "is not a string");
+	int err = fal_rule_parse(json_string_value(v), &r->p->rule, &why);
+	if (err < 0)
+		return fal_diag_set(r->diag, err, "%s:%u: scheme: %s", r->in->name,
+				    r->in->line, why.text);
+	return FAL_OK;
+}
+
+static int
+get_clones(struct reader *r, const json_t *v)
+{
+	if (!json_is_boolean(v))
+		return refuse(r, FAL_EFORMAT, "clones", v, "is not true or false");
+	r->p->no_clones = json_is_false(v);
+	return FAL_OK;
+}
+
+static int
+get_lanes(struct reader *r, const char *place, const json_t *v,
+	  struct fal_policy_worker *w)
+{
+	if (json_is_null(v)) {
+		w->lanes_min = w->lanes_max = 0;
+		return FAL_OK;
+	}
+	json_int_t min = json_integer_value(json_array_get(v, 0));
+	json_int_t max = json_integer_value(json_array_get(v, 1));
+	if (json_array_size(v) != 2 || min < 1 || min > max || max > FAL_LANES_MAX)
+		return refuse(r, FAL_EINVAL, place, v,
+			      "is not [MIN,MAX], 1 <= MIN <= MAX <= 1024, or null");
+	w->lanes_min = (uint32_t)min;
+	w->lanes_max = (uint32_t)max;
+	return FAL_OK;
+}
+
+static int
+get_share(struct reader *r, const char *place, const json_t *v,
+	  struct fal_policy_worker *w)
+{
+	double x = json_number_value(v);
+	if (json_is_null(v))
+		x = -1;
+	else if (!json_is_number(v) || !(x >= 0 && x <= SHARE_MAX))
+		return refuse(r, FAL_EINVAL, place, v,
+			      "is not a number from 0 to 1000 or null");
+	w->share = x;
+	return FAL_OK;
+}
+
+static int
+get_worker(struct reader *r, const char *name, json_t *o)
+{
+	char place[FAL_NAME_MAX + 80];
+	struct fal_policy_worker *w;
+	snprintf(place, sizeof(place), "workers.%.63s", name);
+	if (!fal_name_valid(name))
+		return refuse(r, FAL_EINVAL, place, o, "does not stand under a name");
+	if (!json_is_object(o))
+		return refuse(r, FAL_EFORMAT, place, o, "is not an object");
+	int err = fal_policy_entry(r->p, name, &w);
+	const char *key;
+	json_t *v;
+	json_object_foreach(o, key, v)
+	{
+		if (err < 0)
+			break;
+		snprintf(place, sizeof(place), "workers.%.63s.%.60s", name, key);
+		if (strcmp(key, "lanes") == 0)
+			err = get_lanes(r, place, v, w);
+		else if (strcmp(key, "share") == 0)
+			err = get_share(r, place, v, w);
+		else if (strcmp(key, "exclude") != 0)
+			err = refuse(r, FAL_EFORMAT, place, v,
+				     "stands under no key of a worker");
+		else if (!json_is_boolean(v))
+			err = refuse(r, FAL_EFORMAT, place, v, "is not true or false");
+		else
+			w->excluded = json_is_true(v);
+	}
+	return err;
+}
+
+static int
+get_workers(struct reader *r, json_t *o)
+{
+	if (!json_is_object(o))
+		return refuse(r, FAL_EFORMAT, "workers", o, "is not an object");
+	int err = FAL_OK;
+	const char *name;
+	json_t *v;
+	json_object_foreach(o, name, v)
+	{
+		if (err < 0)
+			break;
+		err = get_worker(r, name, v);
+	}
+	return err;
+}
+
+static int
+get_policy(struct reader *r, json_t *o)
+{
+	if (!json_is_object(o))
+		return refuse(r, FAL_EFORMAT, "policy", o, "is not an object");
+	int err = FAL_OK;
+	const char *key;
+	json_t *v;
+	json_object_foreach(o, key, v)
+	{
+		if (err < 0)
+			break;
+		if (strcmp(key, "scheme") == 0)
+			err = get_scheme(r, v);
+		else if (strcmp(key, "clones") == 0)
+			err = get_clones(r, v);
+		else if (strcmp(key, "workers") == 0)
+			err = get_workers(r, v);
+		else
+			err = refuse(r, FAL_EFORMAT, key, v,
+				     "stands under no key of a policy");
+	}
+	return err;
+}
+
+/* Goes n bytes further, and over blanks. */
+static void
+skip(struct fal_policy_text *in, size_t n)
+{
+	while (in->n > 0 && (n > 0 || strchr(" \t\r\n", *in->p) != NULL)) {
+		if (*in->p == '\0' && n == 0)
+			break;
+		in->line += *in->p == '\n';
+		in->p++;
+		in->n--;
+		n -= n > 0;
+	}
+}
+
+int
+fal_policy_json_get(struct fal_policy_text *in, const struct fal_policy *base,
+		    struct fal_policy *out, struct fal_diag *diag)
+{
+	json_error_t at;
+	struct fal_policy p;
+	skip(in, 0);
+	json_t *o = json_loadb(in->p, in->n,
+			       JSON_DISABLE_EOF_CHECK | JSON_REJECT_DUPLICATES, &at);
+	if (o == NULL)
+		return fal_diag_set(diag, FAL_EFORMAT, "%s:%u:%d: %s", in->name,
+				    in->line + (unsigned)(at.line > 0 ? at.line - 1 : 0),
+				    at.column, at.text);
+	size_t used = (size_t)at.position;
+	int err = used <= FAL_POLICY_TEXT_MAX
+			  ? fal_policy_copy(base, &p)
+			  : fal_diag_set(diag, FAL_ELIMIT,
+					 "%s:%u: a policy of %zu bytes, at most %zu",
+					 in->name, in->line, used, FAL_POLICY_TEXT_MAX);
+	if (err < 0)
+		goto drop_o;
+	struct reader r = { in, &p, diag };
+	err = get_policy(&r, o);
+	if (err < 0) {
+		if (err == FAL_ENOMEM)
+			fal_diag_set(diag, err, "out of memory");
+		fal_policy_free(&p);
+		goto drop_o;
+	}
+	fal_policy_tidy(&p);
+	skip(in, used);
+	*out = p;
+drop_o:
+	json_decref(o);
+	return err;
+}
+
+/* ---- writing ------------------------------------------------------------------- */
+
+static void
+put_worker(const struct fal_policy_worker *w, struct fal_buf *out)
+{
+	fal_json_key(out, w->name);
+	fal_json_open(out, '{');
+	if (w->lanes_max > 0) {
+		fal_json_key(out, "lanes");
+		fal_json_open(out, '[');
+		fal_json_u64(out, w->lanes_min);
+		fal_json_u64(out, w->lanes_max);
+		fal_json_close(out, ']');
+	}
+	if (w->share >= 0) {
+		fal_json_key(out, "share");
+		fal_json_num(out, w->share);
+	}
+	if (w->excluded) {
+		fal_json_key(out, "exclude");
+		fal_json_bool(out, true);
+	}
+	fal_json_close(out, '}');
+}
+
+void
+fal_policy_json_put(const struct fal_policy *p, struct fal_buf *out)
+{
+	struct fal_buf rule = { 0 };
+	fal_rule_put(&p->rule, &rule);
+	fal_put_u8(&rule, '\0');
+	fal_json_open(out, '{');
+	fal_json_key(out, "scheme");
+	fal_json_str(out, rule.err < 0 ? "" : (const char *)rule.p);
+	fal_json_key(out, "clones");
+	fal_json_bool(out, !p->no_clones);
+	if (p->workers > 0) {
+		fal_json_key(out, "workers");
+		fal_json_open(out, '{');
+		for (size_t i = 0; i < p->workers; i++)
+			put_worker(&p->worker[i], out);
+		fal_json_close(out, '}');
+	}
+	fal_json_close(out, '}');
+	if (rule.err < 0)
+		out->err = rule.err;
+	fal_buf_free(&rule);
+}
+
+/* ---- comparing ----------------------------------------------------------------- */
+
+struct changes {
+	struct fal_policy_change *v;
+	size_t n, cap;
+	int err;
+};
+
+/* A change of this key, unless from and to are the same. */
+static void
+add(struct changes *c, const char *key, const char *name, const char *from,
+    const char *to)
+{
+	if (strcmp(from, to) == 0 || c->err < 0)
+		return;
+	c->err = FAL_GROW(c->v, c->cap, c->n + 1);
+	if (c->err < 0)
+		return;
+	struct fal_policy_change *ch = &c->v[c->n++];
+	*ch = (struct fal_policy_change){ .model = false };
+	snprintf(ch->key, sizeof(ch->key), "%.10s%.63s", key, name);
+	snprintf(ch->from, sizeof(ch->from), "%.127s", from);
+	snprintf(ch->to, sizeof(ch->to), "%.127s", to);
+}
+
+static void
+add_scheme(struct changes *c, const struct fal_rule *a, const struct fal_rule *b)
+{
+	struct fal_buf from = { 0 }, to = { 0 };
+	fal_rule_put(a, &from);
+	fal_rule_put(b, &to);
+	fal_put_u8(&from, '\0');
+	fal_put_u8(&to, '\0');
+	size_t n = c->n;
+	if (from.err < 0 || to.err < 0)
+		c->err = FAL_ENOMEM;
+	else
+		add(c, "scheme", "", (const char *)from.p, (const char *)to.p);
+	if (c->n > n)
+		c->v[n].model = !fal_rule_same_model(a, b);
+	fal_buf_free(&from);
+	fal_buf_free(&to);
+}
+
+/* The words of `falcon-sync set`. */
+struct words {
+	char lanes[32], share[64];
+	const char *exclude;
+};
+
+static struct words
+words(const struct fal_policy_worker *w)
+{
+	struct words t = { "auto", "auto", "no" };
+	if (w == NULL)
+		return t;
+	if (w->lanes_max > 0)
+		snprintf(t.lanes, sizeof(t.lanes), "%u:%u", w->lanes_min, w->lanes_max);
+	if (w->share >= 0)
+		snprintf(t.share, sizeof(t.share), "%.15g", w->share);
+	if (w->excluded)
+		t.exclude = "yes";
+	return t;
+}
+
+static void
+add_worker(struct changes *c, const char *name, const struct fal_policy_worker *a,
+	   const struct fal_policy_worker *b)
+{
+	struct words from = words(a), to = words(b);
+	add(c, "lanes.", name, from.lanes, to.lanes);
+	add(c, "share.", name, from.share, to.share);
+	add(c, "exclude.", name, from.exclude, to.exclude);
+}
+
+int
+fal_policy_changes(const struct fal_policy *a, const struct fal_policy *b,
+		   struct fal_policy_change **out, size_t *n)
+{
+	struct changes c = { 0 };
+	add_scheme(&c, &a->rule, &b->rule);
+	add(&c, "clones", "", a->no_clones ? "no" : "yes", b->no_clones ? "no" : "yes");
+	for (size_t i = 0, j = 0; i < a->workers || j < b->workers;) {
+		const struct fal_policy_worker *x = i < a->workers ? &a->worker[i] : NULL;
+		const struct fal_policy_worker *y = j < b->workers ? &b->worker[j] : NULL;
+		int order = x == NULL ? 1 : y == NULL ? -1 : strcmp(x->name, y->name);
+		add_worker(&c, order <= 0 ? x->name : y->name, order <= 0 ? x : NULL,
+			   order >= 0 ? y : NULL);
+		i += order <= 0;
+		j += order >= 0;
+	}
+	if (c.err < 0) {
+		free(c.v);
+		return c.err;
+	}
+	*out = c.v;
+	*n = c.n;
+	return FAL_OK;
+}
