@@ -2,8 +2,8 @@
 # $workers: how many; $target: test accuracy; $curve: [version, t, accuracy] of those
 # versions that were judged, in order of time.
 #
-# Shares and rates are of the time between the first update and the last one: before it
-# workers probe themselves and fetch data.
+# Shares and rates are of the time between the first and the last update of those that
+# came when all workers had been there for two seconds: at first they fetch data.
 
 def share(part; whole): if whole > 0 then part / whole else 0 end;
 def count(runs): [runs | .[-1]] | add // 0; # of [..., first, count]
@@ -11,7 +11,8 @@ def count(runs): [runs | .[-1]] | add // 0; # of [..., first, count]
 map(select(.ev == "job"))[0] as $job
 | (map(select(.ev == "join") | .t) | sort | .[$workers - 1]) as $start
 | map(select(.ev == "update")) as $updates
-| $updates[0].t as $first
+| ($updates | map(select(.t > $start + 2))) as $steady
+| $steady[0].t as $first
 | $updates[-1].t as $last
 | map(select(.ev == "clock" and .t > $first)) as $clocks
 | map(select(.ev == "ledger")) as $ledgers
@@ -29,7 +30,7 @@ map(select(.ev == "job"))[0] as $job
 	to_target_s: (if $there then $there[1] - $start else null end),
 	to_target_updates: (if $there then $there[0] else null end),
 	accuracy: (if $curve == [] then null else $curve[-1][2] end),
-	samples_s: share($updates[1:] | map(.samples) | add // 0; $last - $first),
+	samples_s: share($steady[1:] | map(.samples) | add // 0; $last - $first),
 	compute: share($compute; $wall),
 	idle: share($clocks | map(.wait) | add // 0; $wall),
 	late: share($clocks | map(.late) | add // 0; $compute),
@@ -41,5 +42,5 @@ map(select(.ev == "job"))[0] as $job
 		| map({key: (.[0].stale.updates // 0 | tostring),
 			value: (map(.samples) | add)})
 		| from_entries),
-	bytes_per_update: share($clocks | map(.tx + .rx) | add // 0; $updates[1:] | length)
+	bytes_per_update: share($clocks | map(.tx + .rx) | add // 0; $steady[1:] | length)
 }

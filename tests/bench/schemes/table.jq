@@ -2,16 +2,16 @@
 
 def left($n): tostring | . + " " * ($n - length);
 def right($n): tostring | " " * ($n - length) + .;
-def percent($n): (.value * 1000 | round / 10 | tostring
-	| if test("[.]") then . else . + ".0" end) | right($n);
-def fixed($d): if . == null then ">\($cap)" else pow(10; $d) as $p | . * $p | round / $p end;
-def seconds: (.value | fixed(1)) as $v
-	| "\($v) (\(.min | fixed(1)) to \(.max | fixed(1)))";
-def stale: map("\(.class): \(.share * 100 | round)") | join(", ");
+# With one digit behind the point.
+def tenths: . * 10 | round / 10 | tostring | if test("[.]") then . else . + ".0" end;
+def percent($n): .value * 100 | tenths | right($n);
+def time: if . == null then ">\($cap)" else tenths end;
+def seconds: "\(.value | time) (\(.min | time) to \(.max | time))";
+def stale: map("\(.class): \(.share * 100 | tenths)") | join(", ");
 
 def title: [("SCHEME" | left(10)), ("LR" | right(6)), ("RUNS" | right(5)),
-	("SECONDS" | right(22)), ("UPDATES" | right(8)), ("ACC." | right(6)),
-	("CAP.%" | right(6)), ("TASKS%" | right(7)), ("COMP.%" | right(7)),
+	("SECONDS" | right(22)), ("UPDATES" | right(8)), ("ACC." | right(7)),
+	("CAP.%" | right(7)), ("TASKS%" | right(7)), ("COMP.%" | right(7)),
 	("IDLE%" | right(6)), ("DROP%" | right(6)), ("DUP.%" | right(6)),
 	("MOVED%" | right(7)), ("  STALENESS: % OF SAMPLES")] | join("");
 def row: .figures as $f | if $f == null then (.scheme | left(10)) + "  "
@@ -20,8 +20,8 @@ def row: .figures as $f | if $f == null then (.scheme | left(10)) + "  "
 		("\(.runs - (.failed | length))/\(.runs)" | right(5)),
 		($f["to-target"] | seconds | right(22)),
 		($f["updates-to-target"].value // "-" | right(8)),
-		($f.accuracy.value // "-" | right(6)),
-		($f["of-capacity"] | percent(6)), ($f["of-whole-tasks"] | percent(7)),
+		($f.accuracy.value // 0 | . * 1000 | round / 1000 | right(7)),
+		($f["of-capacity"] | percent(7)), ($f["of-whole-tasks"] | percent(7)),
 		($f.compute | percent(7)), ($f.idle | percent(6)), ($f.dropped | percent(6)),
 		($f.duplicated | percent(6)), ($f.moved | percent(7)),
 		("  " + (.staleness | stale))] | join("") end;
