@@ -9,10 +9,14 @@
 # by then are enough; that is the best for a barrier in each clock, nothing else
 # costing time.
 
-FNR == 1 { workers++; lines[workers] = 0 }
+BEGIN {
+	workers = ARGC - 1
+	for (w = 1; w <= workers; w++)
+		number[ARGV[w]] = w
+}
 
 /^[0-9]/ {
-	w = workers
+	w = number[FILENAME]
 	n = ++lines[w]
 	# A record begins with the first task; its first speed holds from the beginning.
 	begin[w, n] = n == 1 ? 0 : $1
