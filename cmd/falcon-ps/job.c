@@ -82,6 +82,9 @@ load_data(struct ps_job *j, const char *path, struct fal_diag *diag)
 	if (err < 0)
 		return fal_diag_set(diag, err,
 				    "%s: training and test data differ in shape", path);
+	if (job->partition == FAL_JOB_PARTITION_LABEL_SKEW &&
+	    fal_manifest_tell_labels(&j->manifest, &j->train) < 0)
+		return fal_diag_set(diag, FAL_ENOMEM, "out of memory");
 	fal_manifest_encode(&j->manifest, &j->manifest_bytes);
 	return j->manifest_bytes.err;
 }

@@ -94,11 +94,6 @@ check(struct run *r, const char *path)
 	err = ps_job_load(&r->job, path, o->set.v, o->set.n, &diag);
 	if (err < 0)
 		return say_bad_file(&diag, err);
-	if (!fal_scheme_known(r->job.job.scheme)) {
-		fal_cli_err(PROG, "%s: sync.scheme: '%s' is not a scheme", path,
-			    r->job.job.scheme);
-		return FAL_EXIT_USAGE;
-	}
 	if (!o->check) {
 		fal_cli_hide_memory();
 		err = fal_keyring_load(o->keyring, &r->keys, &diag);

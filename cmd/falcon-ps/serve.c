@@ -409,6 +409,9 @@ new_coord(struct ps_server *s)
 {
 	const struct ps_job *j = s->opt->job;
 	struct fal_coord_ops ops = { s, on_send, on_model, on_close_peer, ps_trace };
+	const struct fal_policy policy = { .rule = j->job.rule,
+					   .no_clones = j->job.clones ==
+							FAL_JOB_CLONES_NO };
 	struct fal_coord_conf conf = {
 		.name = j->job.name,
 		.hash = j->hash_hex,
@@ -420,6 +423,7 @@ new_coord(struct ps_server *s)
 		.batch = j->job.batch,
 		.task = j->job.task,
 		.epochs = j->job.epochs,
+		.parts = j->job.parts,
 		.eval_every = j->job.eval == FAL_JOB_EVAL_EPOCH
 				      ? (uint32_t)fal_job_clocks(&j->job, j->train.n)
 				      : 0,
@@ -439,8 +443,7 @@ new_coord(struct ps_server *s)
 	int err = fal_coord_new(&conf, &ops, init, ps_now(), &s->coord);
 	free(init);
 	if (err < 0)
-		return fal_diag_set(s->diag, err, "sync.scheme: '%s': %s", j->job.scheme,
-				    fal_strerror(err));
+		return fal_diag_set(s->diag, err, "%s", fal_strerror(err));
 	memcpy(s->publisher.job_hash, j->hash, FAL_HASH_BYTES);
 	s->progress =
 		fal_progress_begin(s->label, fal_coord_status(s->coord).clocks, ps_now());

@@ -37,7 +37,13 @@ make_setup(struct kit *k, struct fal_diag *diag)
 	if (err < 0)
 		return fal_diag_set(diag, err, "coordinator's manifest: %s",
 				    fal_strerror(err));
-	return setup_make(&k->setup, &job, &model, diag);
+	err = setup_make(&k->setup, &job, &model, diag);
+	if (err == FAL_OK && k->setup.manifest.train.labels == NULL &&
+	    k->setup.job.partition == FAL_JOB_PARTITION_LABEL_SKEW)
+		return fal_diag_set(diag, FAL_EFORMAT,
+				    "coordinator's manifest: no labels for "
+				    "data.partition = label-skew");
+	return err;
 }
 
 static int

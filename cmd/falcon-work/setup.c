@@ -74,6 +74,15 @@ setup_free(struct setup *s)
 	*s = (struct setup){ 0 };
 }
 
+static enum fal_shuffle
+shuffle_of(const struct fal_job *job)
+{
+	if (job->partition != FAL_JOB_PARTITION_SHARED)
+		return FAL_SHUFFLE_PARTS;
+	return job->shuffle == FAL_JOB_SHUFFLE_FULL ? FAL_SHUFFLE_FULL
+						    : FAL_SHUFFLE_WINDOW;
+}
+
 struct epoch *
 setup_epoch(struct setup *s, uint32_t number)
 {
@@ -82,8 +91,11 @@ setup_epoch(struct setup *s, uint32_t number)
 		.epoch = number,
 		.n = s->manifest.train.n,
 		.per_chunk = s->manifest.train.per_chunk,
-		.shuffle = s->job.shuffle == FAL_JOB_SHUFFLE_FULL ? FAL_SHUFFLE_FULL
-								  : FAL_SHUFFLE_WINDOW,
+		.shuffle = shuffle_of(&s->job),
+		.batch = s->job.batch,
+		.task = s->job.task,
+		.parts = s->job.parts,
+		.labels = s->manifest.train.labels,
 	};
 	if (s->epoch == NULL || s->epoch->number != number) {
 		struct epoch *e = fal_calloc(1, sizeof(*e));

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MANIFEST_VERSION = 1 };
+enum { VERSION_PLAIN = 1, VERSION_LABELS = 2 };
 
 static const uint8_t magic[4] = { 'F', 'A', 'L', 'D' };
 
@@ -79,6 +79,17 @@ fal_manifest_build(const struct fal_set *train, const struct fal_set *test,
 	return FAL_OK;
 }
 
+int
+fal_manifest_tell_labels(struct fal_manifest *m, const struct fal_set *train)
+{
+	uint8_t *labels = fal_calloc(train->n, 1);
+	if (labels == NULL)
+		return FAL_ENOMEM;
+	memcpy(labels, train->labels, train->n);
+	m->train.labels = labels;
+	return FAL_OK;
+}
+
 static void
 encode_part(const struct fal_part *part, struct fal_buf *out)
 {
@@ -96,9 +107,11 @@ void
 fal_manifest_encode(const struct fal_manifest *m, struct fal_buf *out)
 {
 	fal_put_bytes(out, magic, sizeof(magic));
-	fal_put_u8(out, MANIFEST_VERSION);
+	fal_put_u8(out, m->train.labels != NULL ? VERSION_LABELS : VERSION_PLAIN);
 	encode_part(&m->train, out);
 	encode_part(&m->test, out);
+	if (m->train.labels != NULL)
+		fal_put_bytes(out, m->train.labels, m->train.n);
 }
 
 /* Checks the numbers of a part and derives the others from them. */
@@ -149,6 +162,22 @@ parse_part(struct fal_rd *r, struct fal_part *part)
 	return FAL_OK;
 }
 
+static int
+parse_labels(struct fal_rd *r, struct fal_part *part)
+{
+	const uint8_t *p = fal_get_bytes(r, part->n);
+	if (p == NULL)
+		return r->err;
+	for (uint32_t i = 0; i < part->n; i++)
+		if (p[i] >= part->classes)
+			return FAL_EFORMAT;
+	part->labels = fal_calloc(part->n, 1);
+	if (part->labels == NULL)
+		return FAL_ENOMEM;
+	memcpy(part->labels, p, part->n);
+	return FAL_OK;
+}
+
 int
 fal_manifest_parse(const uint8_t *p, size_t n, struct fal_manifest *out)
 {
@@ -159,13 +188,16 @@ fal_manifest_parse(const uint8_t *p, size_t n, struct fal_manifest *out)
 		return r.err;
 	if (memcmp(head, magic, sizeof(magic)) != 0)
 		return FAL_EFORMAT;
-	if (fal_get_u8(&r) != MANIFEST_VERSION)
+	const uint8_t version = fal_get_u8(&r);
+	if (version != VERSION_PLAIN && version != VERSION_LABELS)
 		return r.err != 0 ? r.err : FAL_EVERSION;
 	int err = parse_part(&r, &m.train);
 	if (err == FAL_OK && m.train.n == 0)
 		err = FAL_EFORMAT;
 	if (err == FAL_OK)
 		err = parse_part(&r, &m.test);
+	if (err == FAL_OK && version == VERSION_LABELS)
+		err = parse_labels(&r, &m.train);
 	if (err == FAL_OK)
 		err = fal_rd_end(&r);
 	if (err == FAL_OK && !parts_agree(&m.train, &m.test))
@@ -194,6 +226,7 @@ void
 fal_manifest_free(struct fal_manifest *m)
 {
 	free(m->train.hash);
+	free(m->train.labels);
 	free(m->test.hash);
 	*m = (struct fal_manifest){ 0 };
 }

@@ -27,6 +27,7 @@ struct fal_part {
 	uint32_t sample_bytes;           /* derived: product of shape */
 	uint32_t chunks;                 /* derived: ceil(n / per_chunk) */
 	uint8_t (*hash)[FAL_HASH_BYTES]; /* of each chunk, BLAKE2b-256 */
+	uint8_t *labels;                 /* n, each < classes; NULL: not told */
 };
 
 struct fal_manifest {
@@ -55,13 +56,17 @@ fal_chunk_bytes(const struct fal_part *part, uint32_t i)
 int fal_manifest_build(const struct fal_set *train, const struct fal_set *test,
 		       struct fal_manifest *out);
 
+/* Lets the manifest, just built of `train`, tell all labels of it: for orders that need
+ * them before any chunk is there.  FAL_ENOMEM. */
+int fal_manifest_tell_labels(struct fal_manifest *m, const struct fal_set *train);
+
 /* Appends the manifest's bytes to `out` (errors are sticky there). */
 void fal_manifest_encode(const struct fal_manifest *m, struct fal_buf *out);
 
 /* Reads the n bytes of a manifest from a stranger.  Allocates no more than n bytes and
  * a constant.  Free with fal_manifest_free.  FAL_EVERSION, FAL_ETRUNC, FAL_EFORMAT
- * (magic, trailing bytes, parts that differ), FAL_ELIMIT (numbers above the limits of
- * set.h, or chunks above FAL_CHUNK_BYTES), FAL_ENOMEM. */
+ * (magic, trailing bytes, parts that differ, a label ≥ classes), FAL_ELIMIT (numbers
+ * above the limits of set.h, or chunks above FAL_CHUNK_BYTES), FAL_ENOMEM. */
 int fal_manifest_parse(const uint8_t *p, size_t n, struct fal_manifest *out);
 
 /* BLAKE2b-256 of the manifest's bytes.  FAL_ENOMEM. */

@@ -10,7 +10,8 @@
 enum fal_shuffle {
 	FAL_SHUFFLE_NONE = 0, /* place = sample id: for evaluation */
 	FAL_SHUFFLE_WINDOW,   /* chunks, then samples within groups of 8 chunks */
-	FAL_SHUFFLE_FULL      /* all samples */
+	FAL_SHUFFLE_FULL,     /* all samples */
+	FAL_SHUFFLE_PARTS     /* the samples of each partition among its own places */
 };
 
 enum {
@@ -24,6 +25,11 @@ struct fal_order_opts {
 	uint32_t n;         /* samples, 1 … 2^31 */
 	uint32_t per_chunk; /* samples a chunk, ≥ 1 */
 	enum fal_shuffle shuffle;
+	/* For FAL_SHUFFLE_PARTS alone. */
+	uint32_t batch; /* samples of a clock, ≥ 1 */
+	uint32_t task;  /* samples of a task, 1 … batch */
+	uint32_t parts; /* N, ≥ 1: the tasks of each clock are split among them */
+	const uint8_t *labels; /* n, borrowed: partitions by label; NULL: dealt */
 };
 
 struct fal_order {
@@ -32,8 +38,9 @@ struct fal_order {
 	uint32_t *id; /* n sample ids by place; NULL: place = sample id */
 };
 
-/* Builds the order: n·4 bytes (none for FAL_SHUFFLE_NONE), about 10 ns a sample.  Free
- * with fal_order_free.  FAL_EINVAL for options outside their range, FAL_ENOMEM. */
+/* Builds the order: n·4 bytes (none for FAL_SHUFFLE_NONE, twice that for a while for
+ * FAL_SHUFFLE_PARTS), about 10 ns a sample.  Free with fal_order_free.  FAL_EINVAL for
+ * options outside their range, FAL_ENOMEM. */
 int fal_order_init(struct fal_order *o, const struct fal_order_opts *opts);
 void fal_order_free(struct fal_order *o); /* `o` is {0} again */
 

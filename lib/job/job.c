@@ -78,6 +78,11 @@ static const struct key keys[] = {
 	KEY("data", "shuffle", CHOICE, shuffle, 0, 0,
 	    CHOICES({ "window", FAL_JOB_SHUFFLE_WINDOW },
 		    { "full", FAL_JOB_SHUFFLE_FULL })),
+	KEY("data", "partition", CHOICE, partition, 0, 0,
+	    CHOICES({ "shared", FAL_JOB_PARTITION_SHARED },
+		    { "worker", FAL_JOB_PARTITION_WORKER },
+		    { "label-skew", FAL_JOB_PARTITION_LABEL_SKEW })),
+	KEY("data", "parts", U32, parts, 1, 1 << 20),
 	KEY("data", "mean", LIST, mean, -1e6, 1e6),
 	KEY("data", "std", LIST, std, 1e-6, 1e6),
 	KEY("batch", "size", U32, batch, 1, 1 << 20, NEEDED),
@@ -323,6 +328,8 @@ check(struct parser *p)
 			return refuse(p, i, FAL_EFORMAT, "missing");
 
 	const bool test = job->eval != FAL_JOB_EVAL_NEVER;
+	const bool shared = job->partition == FAL_JOB_PARTITION_SHARED;
+	const bool shuffles = p->line[key_at(AT(shuffle))] != 0;
 	const bool moves = job->optim.kind != FAL_SGD;
 	const bool steps = job->schedule.kind == FAL_STEP;
 	const bool cosine = job->schedule.kind == FAL_COSINE;
@@ -337,6 +344,12 @@ check(struct parser *p)
 		  AT(test_labels), "missing (job.eval = never needs none)" },
 		{ p->mean_n != 0 && p->std_n != 0 && p->mean_n != p->std_n, AT(std),
 		  "lists other channels than data.mean" },
+		{ shared && job->parts != 0, AT(parts),
+		  "does nothing for data.partition = shared" },
+		{ !shared && job->parts == 0, AT(parts),
+		  "missing (data.partition = shared needs none)" },
+		{ !shared && shuffles, AT(shuffle),
+		  "is only for data.partition = shared" },
 		{ job->task > job->batch, AT(task), "is more than batch.size" },
 		{ moves && job->optim.momentum <= 0, AT(optim.momentum),
 		  "must be above 0 for this optimizer.kind" },
@@ -371,6 +384,8 @@ set_defaults(struct parser *p)
 		job->channels = 1;
 	for (uint32_t i = p->std_n; i < FAL_JOB_CHANNELS; i++)
 		job->std[i] = 1;
+	if (job->partition == FAL_JOB_PARTITION_SHARED)
+		job->parts = 1;
 	if (job->task == 0) {
 		job->task = job->batch / 64 > 8 ? job->batch / 64 : 8;
 		if (job->task > job->batch)
@@ -416,6 +431,12 @@ fal_job_bind(struct fal_job *job, uint64_t n, struct fal_diag *diag)
 				    "schedule.warmup: '%" PRIu64
 				    "' is more than the %" PRIu64 " updates of the job",
 				    job->schedule.warmup, total);
+	uint32_t tasks = fal_job_clock_tasks(job, n, 0);
+	if (job->parts > tasks)
+		return fal_diag_set(diag, FAL_EINVAL,
+				    "data.parts: '%" PRIu32 "' is more than the %" PRIu32
+				    " tasks of a clock",
+				    job->parts, tasks);
 	job->schedule.total = total;
 	return FAL_OK;
 }

@@ -35,6 +35,14 @@ enum fal_job_shuffle { FAL_JOB_SHUFFLE_WINDOW, FAL_JOB_SHUFFLE_FULL };
 
 enum fal_job_clones { FAL_JOB_CLONES_YES, FAL_JOB_CLONES_NO };
 
+/* Which samples stand at the places of a part of each clock's tasks: any, those that
+ * were dealt to the part once for all, or those of few labels. */
+enum fal_job_partition {
+	FAL_JOB_PARTITION_SHARED,
+	FAL_JOB_PARTITION_WORKER,
+	FAL_JOB_PARTITION_LABEL_SKEW
+};
+
 /* The most channels that data.mean and data.std may list. */
 #define FAL_JOB_CHANNELS 4
 
@@ -55,6 +63,8 @@ struct fal_job {
 	char *test_images, *test_labels; /* both or neither */
 	uint32_t samples, test_samples;  /* the first so many; 0 = all */
 	enum fal_job_shuffle shuffle;
+	enum fal_job_partition partition;
+	uint32_t parts;    /* N of the partitions; 1 when shared */
 	uint32_t channels; /* entries of mean and std: at least 1 */
 	float mean[FAL_JOB_CHANNELS], std[FAL_JOB_CHANNELS]; /* default 0 and 1 */
 
@@ -82,7 +92,8 @@ int fal_job_parse(const char *name, const char *text, size_t n, struct fal_job *
 void fal_job_free(struct fal_job *job);
 
 /* Once the number n of training samples is known: sets schedule.total to the job's
- * updates.  FAL_EINVAL when the warm-up is longer; the diagnosis names no file. */
+ * updates.  FAL_EINVAL when the warm-up is longer, or when a clock has fewer tasks than
+ * data.parts; the diagnosis names no file. */
 int fal_job_bind(struct fal_job *job, uint64_t n, struct fal_diag *diag);
 
 /* Appends to `out` (not the place of `text`) the text with "section.key=value" set, for

@@ -13,8 +13,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Publications that may arrive interleaved with their keys: one to be kept for evaluation
- * and, until that is over (5 clocks), the versions after it. */
+/* Publications that may arrive interleaved with their keys: all that a slack of 64 lets a
+ * worker compute on, and those around an evaluation. */
 #define FAL_EXPECT_MAX 72
 
 struct fal_expect {

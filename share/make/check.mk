@@ -1,4 +1,5 @@
-# deps, check, sim, check-san, check-accuracy, check-torch, fuzz, bench, demo.
+# deps, check, sim, check-san, check-accuracy, check-torch, fuzz, bench, bench-schemes,
+# demo.
 # share/make/tap runs one test of any kind, share/make/FalconTap.pm adds the closing line
 # to prove's report.
 
@@ -78,10 +79,16 @@ $(foreach t,$(FUZZ),$(eval $(call program,$(B)/fuzz/$(t),tests/fuzz/$(t).c,\
 	-fsanitize=fuzzer $(BLAS_LIBS))))
 
 # The figures are in bench.json, beside the mode folders.
-.PHONY: bench demo
+.PHONY: bench bench-schemes demo
 bench: deps-check all $(BENCH:%=$(B)/bench/%)
 	FALCON_BIN=$(abspath $(B)) tests/bench/run $(MODES)/bench.json \
 		$(BENCH:%=$(B)/bench/%) $(wildcard tests/bench/*.sh)
+
+# Every scheme against every pattern of slowness, 90 minutes; QUICK=1: 12.  A table, and
+# build/bench/*.svg.
+bench-schemes: all
+	@share/deps bench
+	FALCON_BIN=$(abspath $(B)) tests/bench/schemes/run $(MODES)/bench.json $(MODES)/bench
 
 demo: all
 	@share/deps demo

@@ -30,6 +30,13 @@ program() {
 	same lines "$(wc -l <out)" 3
 }
 
+@test "bench: figures of others stay in bench.json" {
+	program one <<<"echo 'a.new 2 s'"
+	echo '{"a.new":{"value":1,"unit":"s"},"b.old":{"value":3,"unit":"s"}}' >bench.json
+	"$run" bench.json bin/one
+	same figures "$(jq -r '[."a.new".value, ."b.old".value] | @csv' bench.json)" 2,3
+}
+
 @test "bench: one that fails is seen, and leaves the last figures alone" {
 	echo old >bench.json
 	program good <<<"echo 'a.b 1 s'"
@@ -64,4 +71,87 @@ judged() {
 	judged 0.89 0.9799
 	same "status: $output" "$status" 1
 	has "$output" 'mnist-mlp: test accuracy 0.9799, at least 0.98: MISSED'
+}
+
+@test "schemes: the bounds of recorded speeds" {
+	local bounds=$root/tests/bench/schemes/bounds.awk
+	echo '0.0 1' >one
+	echo '0.0 0.25' >two
+	# 9 tasks of 16 ms: 8 and 1 take 8 of them, as 10 tasks do.
+	same bounds "$(awk -v rate=500 -v task=8 -v tasks=9 -v until=1.28 -f "$bounds" one two)" \
+		'625.00 562.50'
+	# 5 clocks of 0.128 s, then 3 of 0.256 s at half speed, the last of them to 1.408 s.
+	printf '0.0 1\n0.64 0.5\n' >one
+	same bounds "$(awk -v rate=500 -v task=8 -v tasks=8 -v until=1.2 -f "$bounds" one)" \
+		'383.33 363.64'
+	: >empty
+	run awk -v rate=500 -v task=8 -v tasks=9 -v until=1 -f "$bounds" empty one
+	[ "$status" -ne 0 ]
+}
+
+# A trace of two workers and five updates of a round each; a sixth round was dropped.
+schemes_trace() {
+	jq -nc '{t: 0, ev: "job", batch: 16, task: 8},
+		{t: 1, ev: "join", worker: "b"}, {t: 0.5, ev: "join", worker: "a"},
+		(range(1; 6) as $v
+			| {t: (1.5 + $v), ev: "clock", compute: 3, push: 0.5, pull: 0.25,
+				wait: 0.25, late: 0.03, tx: 10, rx: 20},
+			{t: (1.5 + $v), ev: "ledger", round: $v, end: "applied", tasks: 2,
+				samples: 16, stale: {updates: ($v % 2)}, move: [[1, 2, 0, 1]],
+				lost: []},
+			{t: (1.5 + $v), ev: "update", version: $v, samples: 16}),
+		{t: 7, ev: "ledger", round: 6, end: "dropped", tasks: 2, samples: 16,
+			stale: {updates: 9}, move: [], lost: [[1, 0, 2]]}'
+}
+
+@test "schemes: figures of a trace" {
+	schemes_trace | jq -s --argjson workers 2 --argjson target 0.8 \
+		--argjson curve '[[1,2.5,0.5],[4,5.5,0.8],[5,6.5,0.7]]' \
+		-f "$root/tests/bench/schemes/figures.jq" >figures
+	# All have joined at 1, so what came after 3 counts: updates 2 to 5, of 3.5 to 6.5 s.
+	same figures "$(jq -c '[.updates, .to_target_s, .to_target_updates, .accuracy,
+		.samples_s, .compute, .idle, .bytes_per_update]' figures)" \
+		'[5,4.5,4,0.7,16,0.75,0.0625,30]'
+	same ledger "$(jq -c '[.dropped, .duplicated, .moved, .staleness] |
+		map(if type == "number" then . * 1000 | round else . end)' figures)" \
+		'[167,167,417,{"0":32,"1":48}]'
+	same late "$(jq '.late * 1000 | round' figures)" 10
+}
+
+# schemes LATE: the driver, its cells being made up: asp fails, others are LATE.
+schemes() {
+	mkdir -p s
+	cp "$root"/tests/bench/schemes/* s
+	cat >s/cell <<-END
+		#!/bin/bash
+		if [ "\$2" = asp ]; then echo 'cell: no luck' >&2; exit 1; fi
+		jq -nc --arg scheme "\$2" --arg pattern "\$3" --argjson seed "\$4" \\
+			--argjson lr "\$5" '{\$pattern, \$scheme, \$seed, \$lr, seconds: 9,
+			to_target_s: (\$lr * 100 + \$seed), to_target_updates: 50, accuracy: 0.81,
+			samples_s: 900, compute: 0.9, idle: 0.1, late: $1, dropped: 0,
+			duplicated: 0, moved: 0, staleness: {"0": 1}, bytes_per_update: 3e6,
+			capacity: 1000, whole: 950}'
+	END
+	run env BENCH_SCHEMES='bsp asp' BENCH_PATTERNS='none p3' BENCH_SEEDS='1 2 4' \
+		BENCH_LRS='0.1 0.05' s/run bench.json out
+}
+
+@test "schemes: medians, the better learning rate, and a run that fails" {
+	command -v gnuplot || skip "no gnuplot"
+	echo '{"b.old":{"value":3,"unit":"s"}}' >bench.json
+	schemes 0.001
+	same "status: $output" "$status" 0
+	has "$output" 'bsp         0.05  3/3      7.0 (6.0 to 9.0)'
+	has "$output" 'asp         cell: no luck'
+	same figures "$(jq -c '[."b.old", ."schemes.p3.bsp.to-target"]' bench.json)" \
+		'[{"value":3,"unit":"s"},{"value":7,"min":6,"max":9,"unit":"s"}]'
+	[ -s out/seconds.svg ]
+	[ -s out/capacity.svg ]
+}
+
+@test "schemes: no table from a machine that was too busy" {
+	schemes 0.021
+	same "status: $output" "$status" 1
+	has "$output" 'p3 bsp seed 4: 2.1 % late'
+	[[ $output != *STALENESS* ]]
 }

@@ -155,6 +155,34 @@ test_manifest_without_test(void **state)
 	fal_buf_free(&b);
 }
 
+/* Version 2: the labels of all training samples stand at the end. */
+static void
+test_manifest_with_labels(void **state)
+{
+	const struct fixture *fx = *state;
+	struct fal_manifest m, back;
+	struct fal_buf b = { 0 }, again = { 0 };
+	assert_int_equal(fal_manifest_build(&fx->train, &fx->test, &m), FAL_OK);
+	assert_int_equal(fal_manifest_tell_labels(&m, &fx->train), FAL_OK);
+	fal_manifest_encode(&m, &b);
+	assert_int_equal(b.n, fx->bytes.n + TRAIN);
+	assert_int_equal(b.p[4], 2);
+	assert_memory_equal(b.p + 5, fx->bytes.p + 5, fx->bytes.n - 5);
+	assert_memory_equal(b.p + fx->bytes.n, fx->train.labels, TRAIN);
+	for (size_t n = 0; n < b.n; n++)
+		assert_int_equal(fal_manifest_parse(b.p, n, &back), FAL_ETRUNC);
+	assert_int_equal(fal_manifest_parse(b.p, b.n, &back), FAL_OK);
+	fal_manifest_encode(&back, &again);
+	assert_int_equal(again.n, b.n);
+	assert_memory_equal(again.p, b.p, b.n);
+	b.p[b.n - 1] = 10; /* of 10 classes */
+	fal_manifest_free(&back);
+	assert_int_equal(fal_manifest_parse(b.p, b.n, &back), FAL_EFORMAT);
+	fal_manifest_free(&m);
+	fal_buf_free(&b);
+	fal_buf_free(&again);
+}
+
 static void
 test_manifest_build_refuses(void **state)
 {
@@ -220,7 +248,7 @@ test_manifest_numbers(void **state)
 		assert_int_equal(err, bad[i].err);
 	}
 	memcpy(copy, fx->bytes.p, fx->bytes.n);
-	copy[4] = 2;
+	copy[4] = 3;
 	assert_int_equal(fal_manifest_parse(copy, fx->bytes.n, &m), FAL_EVERSION);
 }
 
@@ -326,7 +354,11 @@ static void
 test_batch(void **state)
 {
 	const struct fixture *fx = *state;
-	const struct fal_order_opts opts = { 5, 1, TRAIN, 10, FAL_SHUFFLE_WINDOW };
+	const struct fal_order_opts opts = { .seed = 5,
+					     .epoch = 1,
+					     .n = TRAIN,
+					     .per_chunk = 10,
+					     .shuffle = FAL_SHUFFLE_WINDOW };
 	const float mean[] = { 0.5f, 0.25f, 0.0f }, std[] = { 0.5f, 2.0f, 1.0f };
 	struct fal_order order;
 	struct fal_norm norm;
@@ -366,7 +398,11 @@ static void
 test_batch_mismatch(void **state)
 {
 	const struct fixture *fx = *state;
-	const struct fal_order_opts opts = { 5, 1, TRAIN - 1, 10, FAL_SHUFFLE_NONE };
+	const struct fal_order_opts opts = { .seed = 5,
+					     .epoch = 1,
+					     .n = TRAIN - 1,
+					     .per_chunk = 10,
+					     .shuffle = FAL_SHUFFLE_NONE };
 	const float mean[] = { 0, 0, NAN }, std[] = { 1, 1, 1 }, zero = 0, less = -1;
 	struct fal_order order;
 	struct fal_norm norm;
@@ -492,6 +528,7 @@ main(void)
 		cmocka_unit_test(test_manifest_bytes),
 		cmocka_unit_test(test_manifest_round_trip),
 		cmocka_unit_test(test_manifest_without_test),
+		cmocka_unit_test(test_manifest_with_labels),
 		cmocka_unit_test(test_manifest_build_refuses),
 		cmocka_unit_test(test_manifest_length_is_exact),
 		cmocka_unit_test(test_manifest_numbers),

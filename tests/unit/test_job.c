@@ -144,6 +144,17 @@ test_refusals(void **state)
 		  "t.job:14: data.std: lists other channels than data.mean" },
 		{ 13, "std = 0", FAL_EINVAL,
 		  "t.job:13: data.std: '0' is not in 1e-06..1000000" },
+		{ 13, "partition = labels\nparts = 2", FAL_EINVAL,
+		  "t.job:13: data.partition: 'labels' is not one of shared worker "
+		  "label-skew" },
+		{ 13, "partition = worker", FAL_EINVAL,
+		  "t.job: data.parts: missing (data.partition = shared needs none)" },
+		{ 13, "parts = 2", FAL_EINVAL,
+		  "t.job:13: data.parts: does nothing for data.partition = shared" },
+		{ 13, "partition = worker\nparts = 0", FAL_EINVAL,
+		  "t.job:14: data.parts: '0' is not in 1..1048576" },
+		{ 13, "partition = label-skew\nparts = 2\nshuffle = window", FAL_EINVAL,
+		  "t.job:15: data.shuffle: is only for data.partition = shared" },
 		{ 15, "size = 256\ntask = 257", FAL_EINVAL,
 		  "t.job:16: batch.task: is more than batch.size" },
 		{ 22, "kind = step", FAL_EINVAL,
@@ -283,6 +294,32 @@ test_derived(void **state)
 }
 
 static void
+test_partition(void **state)
+{
+	(void)state;
+	struct fal_job j;
+	struct fal_diag d = { "" };
+	int err = fal_job_parse("t.job", good, strlen(good), &j, &d);
+	assert_int_equal(err, 0);
+	assert_int_equal(j.partition, FAL_JOB_PARTITION_SHARED);
+	assert_int_equal(j.parts, 1);
+	fal_job_free(&j);
+
+	err = parse_with(13, "partition = label-skew\nparts = 32", &j, &d);
+	assert_string_equal(d.text, "");
+	assert_int_equal(err, 0);
+	assert_int_equal(j.partition, FAL_JOB_PARTITION_LABEL_SKEW);
+	assert_int_equal(j.parts, 32);
+	j.schedule.warmup = 0;
+	/* 256 samples are 32 tasks; a whole set of 248 is a clock of 31. */
+	assert_int_equal(fal_job_bind(&j, 1000, &d), 0);
+	assert_int_equal(fal_job_bind(&j, 248, &d), FAL_EINVAL);
+	assert_string_equal(d.text,
+			    "data.parts: '32' is more than the 31 tasks of a clock");
+	fal_job_free(&j);
+}
+
+static void
 test_default_task(void **state)
 {
 	(void)state;
@@ -327,7 +364,7 @@ main(void)
 		cmocka_unit_test(test_good),         cmocka_unit_test(test_refusals),
 		cmocka_unit_test(test_truncated),    cmocka_unit_test(test_override),
 		cmocka_unit_test(test_derived),      cmocka_unit_test(test_path),
-		cmocka_unit_test(test_default_task),
+		cmocka_unit_test(test_default_task), cmocka_unit_test(test_partition),
 	};
 	return cmocka_run_group_tests_name("job", tests, NULL, NULL);
 }

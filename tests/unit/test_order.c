@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -17,7 +18,13 @@ static struct fal_order
 order_of(enum fal_shuffle shuffle, uint64_t seed, uint32_t epoch, uint32_t n,
 	 uint32_t per_chunk)
 {
-	const struct fal_order_opts opts = { seed, epoch, n, per_chunk, shuffle };
+	const struct fal_order_opts opts = {
+		.seed = seed,
+		.epoch = epoch,
+		.n = n,
+		.per_chunk = per_chunk,
+		.shuffle = shuffle,
+	};
 	struct fal_order o;
 	assert_int_equal(fal_order_init(&o, &opts), FAL_OK);
 	return o;
@@ -149,19 +156,149 @@ test_key(void **state)
 	}
 }
 
+static struct fal_order
+parts_of(const struct fal_order_opts *geometry, uint32_t epoch, const uint8_t *labels)
+{
+	struct fal_order_opts opts = *geometry;
+	struct fal_order o;
+	opts.per_chunk = 7;
+	opts.shuffle = FAL_SHUFFLE_PARTS;
+	opts.epoch = epoch;
+	opts.labels = labels;
+	assert_int_equal(fal_order_init(&o, &opts), FAL_OK);
+	return o;
+}
+
+/* The part of each place, as falcon-job(5) says it; returns the places of each. */
+static void
+parts_by_place(const struct fal_order_opts *g, uint32_t *part, uint32_t *count)
+{
+	for (uint32_t c = 0; c < g->n; c += g->batch) {
+		uint32_t samples = g->n - c < g->batch ? g->n - c : g->batch;
+		uint32_t tasks = (samples + g->task - 1) / g->task;
+		for (uint32_t i = 0; i < g->parts; i++)
+			for (uint32_t k = i * tasks / g->parts;
+			     k < (i + 1) * tasks / g->parts; k++)
+				for (uint32_t s = k * g->task;
+				     s < samples && s < (k + 1) * g->task; s++) {
+					part[c + s] = i;
+					count[i]++;
+				}
+	}
+}
+
+static void
+test_parts_golden(void **state)
+{
+	static const struct fal_order_opts g = {
+		.seed = 42, .n = 30, .batch = 12, .task = 2, .parts = 4
+	};
+	static const uint32_t dealt[30] = { 12, 9,  24, 26, 13, 11, 25, 17, 28, 21,
+					    8,  10, 22, 18, 27, 3,  15, 0,  6,  1,
+					    14, 2,  5,  19, 4,  7,  23, 20, 16, 29 };
+	static const uint32_t skewed[30] = { 15, 0,  21, 10, 26, 22, 27, 2,  23, 28,
+					     24, 19, 25, 20, 5,  11, 16, 12, 13, 17,
+					     9,  29, 4,  3,  1,  6,  7,  18, 8,  14 };
+	uint8_t labels[30];
+	(void)state;
+	for (uint32_t i = 0; i < 30; i++)
+		labels[i] = (uint8_t)(i % 5);
+	struct fal_order o = parts_of(&g, 3, NULL), s = parts_of(&g, 3, labels);
+	for (uint32_t i = 0; i < 30; i++) {
+		assert_int_equal(fal_order_at(&o, i), dealt[i]);
+		assert_int_equal(fal_order_at(&s, i), skewed[i]);
+	}
+	fal_order_free(&o);
+	fal_order_free(&s);
+}
+
+/* In every epoch every sample once, and each in the part that it was dealt to. */
+static void
+test_parts_keep_their_samples(void **state)
+{
+	(void)state;
+	for (uint32_t n = 1; n <= 200; n += 7)
+		for (uint32_t parts = 1; parts <= 9; parts += 2) {
+			const struct fal_order_opts g = {
+				.seed = n, .n = n, .batch = 40, .task = 3, .parts = parts
+			};
+			uint32_t part[200], count[9] = { 0 }, owner[200], moved = 0;
+			parts_by_place(&g, part, count);
+			struct fal_order a = parts_of(&g, 0, NULL);
+			struct fal_order b = parts_of(&g, 1, NULL);
+			assert_permutation(&a);
+			assert_permutation(&b);
+			for (uint32_t i = 0; i < n; i++) {
+				owner[fal_order_at(&a, i)] = part[i];
+				moved += fal_order_at(&a, i) != fal_order_at(&b, i);
+			}
+			for (uint32_t i = 0; i < n; i++)
+				assert_int_equal(owner[fal_order_at(&b, i)], part[i]);
+			if (n > 100)
+				assert_in_range(moved, n / 2, n);
+			fal_order_free(&a);
+			fal_order_free(&b);
+		}
+}
+
+/* Sorted by label and cut: the labels of a part end where those of the next begin. */
+static void
+test_parts_by_label(void **state)
+{
+	static const struct fal_order_opts g = {
+		.seed = 5, .n = 1000, .batch = 64, .task = 4, .parts = 6
+	};
+	uint8_t labels[1000], low[6], high[6] = { 0 };
+	uint32_t part[1000], count[6] = { 0 };
+	(void)state;
+	parts_by_place(&g, part, count);
+	memset(low, 255, sizeof(low));
+	for (uint32_t i = 0; i < 1000; i++)
+		labels[i] = (uint8_t)(i * 7 % 11 * 25); /* up to 250 */
+	struct fal_order o = parts_of(&g, 2, labels);
+	assert_permutation(&o);
+	for (uint32_t i = 0; i < 1000; i++) {
+		uint8_t l = labels[fal_order_at(&o, i)];
+		low[part[i]] = l < low[part[i]] ? l : low[part[i]];
+		high[part[i]] = l > high[part[i]] ? l : high[part[i]];
+	}
+	assert_int_equal(low[0], 0);
+	assert_int_equal(high[5], 250);
+	for (unsigned i = 0; i + 1 < 6; i++)
+		assert_in_range(low[i + 1], high[i], high[i] + 25);
+	fal_order_free(&o);
+}
+
 static void
 test_bad_options(void **state)
 {
-	static const struct fal_order_opts bad[] = {
-		{ 1, 0, 0, 10, FAL_SHUFFLE_FULL },
-		{ 1, 0, (1u << 31) + 1, 10, FAL_SHUFFLE_NONE },
-		{ 1, 0, 10, 0, FAL_SHUFFLE_WINDOW },
-		{ 1, 0, 10, 10, (enum fal_shuffle)3 },
+	static const struct {
+		uint32_t n, per_chunk;
+		unsigned shuffle;
+		uint32_t batch, task, parts;
+	} bad[] = {
+		{ 0, 10, FAL_SHUFFLE_FULL, 0, 0, 0 },
+		{ (1u << 31) + 1, 10, FAL_SHUFFLE_NONE, 0, 0, 0 },
+		{ 10, 0, FAL_SHUFFLE_WINDOW, 0, 0, 0 },
+		{ 10, 10, FAL_SHUFFLE_PARTS + 1, 4, 2, 2 },
+		{ 10, 10, FAL_SHUFFLE_PARTS, 4, 2, 0 },
+		{ 10, 10, FAL_SHUFFLE_PARTS, 4, 0, 2 },
+		{ 10, 10, FAL_SHUFFLE_PARTS, 4, 5, 2 },
+		{ 10, 10, FAL_SHUFFLE_PARTS, 0, 0, 2 },
 	};
 	struct fal_order o = { 0 };
 	(void)state;
-	for (unsigned i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
-		assert_int_equal(fal_order_init(&o, &bad[i]), FAL_EINVAL);
+	for (unsigned i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		const struct fal_order_opts opts = {
+			.n = bad[i].n,
+			.per_chunk = bad[i].per_chunk,
+			.shuffle = (enum fal_shuffle)bad[i].shuffle,
+			.batch = bad[i].batch,
+			.task = bad[i].task,
+			.parts = bad[i].parts,
+		};
+		assert_int_equal(fal_order_init(&o, &opts), FAL_EINVAL);
+	}
 	assert_null(o.id);
 }
 
@@ -174,6 +311,9 @@ main(void)
 		cmocka_unit_test(test_window_needs_few_chunks),
 		cmocka_unit_test(test_chunks_of_a_range),
 		cmocka_unit_test(test_key),
+		cmocka_unit_test(test_parts_golden),
+		cmocka_unit_test(test_parts_keep_their_samples),
+		cmocka_unit_test(test_parts_by_label),
 		cmocka_unit_test(test_bad_options),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
