@@ -1,5 +1,5 @@
 # figures.jq: the lines of a trace, slurped, to the figures of a run.
-# $workers: how many; $target: test accuracy; $curve: [version, t, accuracy] of those
+# $workers: how many; $target: test accuracy or null; $curve: [version, t, accuracy] of those
 # versions that were judged, in order of time.
 #
 # Shares and rates are of the time between the first and the last update of those that
@@ -21,7 +21,7 @@ map(select(.ev == "job"))[0] as $job
 | ($ledgers | map(select(.end != "abandoned") | .tasks) | add) as $tasks
 | ($clocks | map(.compute) | add) as $compute
 | ($clocks | map(.compute + .push + .pull + .wait) | add) as $wall
-| ($curve | map(select(.[2] >= $target)) | .[0]) as $there
+| ($curve | map(select($target != null and .[2] >= $target)) | .[0]) as $there
 | {
 	task: $job.task,
 	tasks: ($job.batch / $job.task | ceil),
