@@ -496,6 +496,7 @@ start(struct cluster *c)
 				       .batch = p->toy.batch,
 				       .task = p->toy.task,
 				       .epochs = p->toy.epochs,
+				       .parts = p->parts,
 				       .eval_every = p->eval_every,
 				       .params = p->toy.n,
 				       .optim = p->toy.optim,

@@ -26,7 +26,7 @@ struct plan {
 	struct toy toy;
 	const char *scheme;
 	bool audit_sums;
-	uint32_t test_samples, eval_every, lanes_start;
+	uint32_t test_samples, eval_every, lanes_start, parts;
 	uint32_t machines, min_workers;
 	struct machine machine[MAX_WORKERS];
 };

@@ -75,6 +75,36 @@ strike(struct fal_rng *r, struct machine *m, double length)
 	}
 }
 
+static const char *
+draw_scheme(struct fal_rng *r)
+{
+	static const char *const covered[] = { "bsp",    "epsp",   "epsp",
+					       "epsp:1", "epsp:2", "epsp:5" };
+	static const char *const others[] = { "asp",
+					      "ssp:0",
+					      "ssp:1",
+					      "ssp:3",
+					      "flexrr:0",
+					      "flexrr:1",
+					      "flexrr:2,steal=half",
+					      "syncopt:0",
+					      "syncopt:1",
+					      "syncopt",
+					      "consgd:3",
+					      "consgd:0,steps=2",
+					      "dynsgd:3",
+					      "dynsgd:1,staleness=updates",
+					      "wbsp",
+					      "wbsp,overlap=no,cap=2",
+					      "wbsp,publish=slowest,steps=2",
+					      "groups:2",
+					      "groups:4",
+					      "groups:progressive,window=3" };
+	if (chance(r, 0.6))
+		return covered[fal_rng_below(r, sizeof(covered) / sizeof(covered[0]))];
+	return others[fal_rng_below(r, sizeof(others) / sizeof(others[0]))];
+}
+
 static bool
 takes_local_steps(const char *scheme)
 {
@@ -96,15 +126,15 @@ draw_plan(struct fal_rng *r, uint64_t seed)
 	p.toy.lr = 0.01f;
 	p.toy.optim.kind = (enum fal_optim_kind)fal_rng_below(r, 3);
 	p.toy.optim.momentum = 0.9f;
-	static const char *const schemes[] = { "epsp", "epsp", "epsp", "bsp" };
-	const char *only = getenv("SIM_SCHEME");
-	p.scheme = only != NULL ? only : schemes[fal_rng_below(r, 4)];
+	const char *only = getenv("SIM_SCHEME"); /* to look at one scheme alone */
+	p.scheme = only != NULL ? only : draw_scheme(r);
 	/* Local steps would leave the numbers where the toy's gradients are steep. */
 	if (takes_local_steps(p.scheme))
 		p.toy.lr = 1e-7f;
 	p.audit_sums = chance(r, 0.2);
 	p.test_samples = chance(r, 0.5) ? 1 + fal_rng_below(r, 40) : 0;
 	p.eval_every = fal_rng_below(r, 4);
+	p.parts = chance(r, 0.2) ? 1 + fal_rng_below(r, 4) : 1;
 	double task_s = pow(10, between(r, -3.5, -1));
 	double length =
 		toy_clocks(&p.toy) * task_s * (p.toy.batch / p.toy.task + 1) * 0.7;
