@@ -88,12 +88,25 @@ fal_line_job(struct fal_buf *b, const struct fal_coord_conf *conf, uint64_t cloc
 }
 
 void
-fal_line_policy(struct fal_buf *b, double t, uint64_t clock, const char *scheme)
+fal_line_policy(struct fal_buf *b, double t, const struct fal_line_policy *d)
 {
 	begin(b, t, "policy");
-	num(b, "clock", clock);
-	str(b, "scheme", scheme);
-	str(b, "by", "job");
+	num(b, "clock", d->clock);
+	str(b, "scheme", d->scheme);
+	str(b, "by", d->by);
+	num(b, "version", d->version);
+	if (d->policy != NULL) {
+		key(b, "policy");
+		fal_put_bytes(b, d->policy, d->policy_n);
+	}
+	end(b);
+}
+
+void
+fal_line_hold(struct fal_buf *b, double t, const char *why)
+{
+	begin(b, t, "hold");
+	str(b, "why", why);
 	end(b);
 }
 
@@ -126,6 +139,8 @@ fal_line_clock(struct fal_buf *b, double t, struct fal_peer *p,
 	const struct fal_work *w = &p->info.work;
 	begin(b, t, "clock");
 	num(b, "clock", p->line_clock);
+	if (p->own_rounds)
+		num(b, "round", p->line_round);
 	who(b, p);
 	num(b, "lanes", p->info.lanes);
 	num(b, "share", w->share);
@@ -143,7 +158,7 @@ fal_line_clock(struct fal_buf *b, double t, struct fal_peer *p,
 	seconds(b, "late", worked->worked.late);
 	key(b, "task_s");
 	fal_json_fixed(b, w->done + w->lost > 0 ? p->info.task_s : 0, 6);
-	num(b, "staleness", 0);
+	num(b, "staleness", p->line_stale);
 	num(b, "tx", p->line_tx - p->told_tx);
 	num(b, "rx", p->line_rx - p->told_rx);
 	p->told_tx = p->line_tx;
@@ -151,16 +166,45 @@ fal_line_clock(struct fal_buf *b, double t, struct fal_peer *p,
 	end(b);
 }
 
+/* What became of the round, and how stale it was. */
+static void
+put_end(struct fal_buf *b, const struct fal_line_ledger *d)
+{
+	static const char *const ends[] = { "applied", "dropped", "abandoned" };
+	str(b, "end", ends[d->end]);
+	if (d->end != FAL_ROUND_APPLIED) {
+		str(b, "why", d->why);
+		return;
+	}
+	if (d->delta)
+		real(b, "weight", d->weight);
+	fal_put_fmt(b, ",\"stale\":{\"clocks\":%" PRIu64 ",\"updates\":%" PRIu64,
+		    d->clocks, d->updates);
+	if (d->rank > 0)
+		num(b, "rank", d->rank);
+	end(b);
+	if (d->rank > 0)
+		num(b, "slot", d->slot);
+}
+
 void
 fal_line_ledger(struct fal_buf *b, const struct fal_line_ledger *d,
 		const struct fal_ledger *l)
 {
 	begin(b, d->t, "ledger");
+	num(b, "round", d->round);
 	num(b, "clock", d->clock);
-	num(b, "version", d->clock);
+	num(b, "first", d->first);
 	num(b, "tasks", l->tasks);
 	num(b, "samples", d->samples);
+	num(b, "version", d->version);
 	num(b, "blocks", d->blocks);
+	str(b, "kind", d->delta ? "delta" : "grad");
+	if (d->owner != 0)
+		num(b, "owner", d->owner);
+	if (d->group != 0)
+		num(b, "group", d->group);
+	put_end(b, d);
 	fal_put_u8(b, ',');
 	fal_ledger_json(l, b);
 	if (d->sums)
@@ -171,16 +215,19 @@ fal_line_ledger(struct fal_buf *b, const struct fal_line_ledger *d,
 }
 
 void
-fal_line_update(struct fal_buf *b, double t, uint64_t version, uint64_t clock,
-		uint32_t samples, double loss, double lr, uint64_t epoch)
+fal_line_update(struct fal_buf *b, const struct fal_line_update *d)
 {
-	begin(b, t, "update");
-	num(b, "version", version);
-	num(b, "clock", clock);
-	num(b, "samples", samples);
-	real(b, "loss", loss);
-	real(b, "lr", lr);
-	num(b, "epoch", epoch);
+	begin(b, d->t, "update");
+	num(b, "version", d->version);
+	num(b, "clock", d->clock);
+	fal_put_fmt(b, ",\"rounds\":[");
+	for (size_t i = 0; i < d->rounds; i++)
+		fal_put_fmt(b, "%s%" PRIu64, i > 0 ? "," : "", d->round[i]);
+	fal_put_u8(b, ']');
+	num(b, "samples", d->samples);
+	real(b, "loss", d->loss);
+	real(b, "lr", d->lr);
+	num(b, "epoch", d->epoch);
 	end(b);
 }
 
@@ -208,14 +255,15 @@ fal_line_refuse(struct fal_buf *b, double t, const char *source, const char *why
 }
 
 void
-fal_line_nonfinite(struct fal_buf *b, double t, uint64_t clock, uint32_t task,
-		   const struct fal_peer *p, uint64_t first_sample)
+fal_line_nonfinite(struct fal_buf *b, const struct fal_line_nonfinite *d,
+		   const struct fal_peer *p)
 {
-	begin(b, t, "nonfinite");
-	num(b, "clock", clock);
-	num(b, "task", task);
+	begin(b, d->t, "nonfinite");
+	num(b, "round", d->round);
+	num(b, "clock", d->clock);
+	num(b, "task", d->task);
 	who(b, p);
-	num(b, "first_sample", first_sample);
+	num(b, "first_sample", d->first_sample);
 	end(b);
 }
 

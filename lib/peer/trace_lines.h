@@ -22,20 +22,70 @@ struct fal_peer {
 	/* Its `clock` line is written when the worker has said where its time went. */
 	bool owes_line;
 	uint64_t line_clock, line_rx, line_tx, told_rx, told_tx;
+	bool own_rounds;     /* its line names its round */
+	uint64_t line_round; /* its own, if so */
+	uint64_t line_stale; /* updates behind the newest that its last round ran on */
 	struct fal_worker_info info;
 };
 
+/* What holds from this line on.  All borrowed. */
+struct fal_line_policy {
+	uint64_t clock;     /* the next to be opened */
+	uint64_t version;   /* that it begins at */
+	const char *scheme; /* canonical, as fal_rule_put writes it */
+	const char *by;     /* "job", or the name of the key that changed it */
+	const char *policy; /* JSON of falcon-policy(5); NULL: nothing but the scheme */
+	size_t policy_n;    /* bytes of it */
+};
+
+enum fal_round_end { FAL_ROUND_APPLIED, FAL_ROUND_DROPPED, FAL_ROUND_ABANDONED };
+
+/* A round that has ended.  Its ledger has its tasks first … first+count-1. */
 struct fal_line_ledger {
 	double t;
-	uint64_t clock;
-	uint32_t samples, blocks;
-	bool sums;
+	uint64_t round, clock;
+	uint64_t version; /* that it ran on; the base of its local steps */
+	uint32_t first, samples, blocks;
+	enum fal_round_end end;
+	const char *why; /* dropped, abandoned: a few words, static */
+	bool delta;      /* changes of weights, not gradients */
+	double weight;   /* of a delta */
+	uint32_t owner;  /* worker id; 0: shared by all, or a group's */
+	uint32_t group;  /* from 1; 0: none */
+	/* staleness under its three names; of an applied round */
+	uint64_t clocks;  /* its worker before the slowest */
+	uint64_t updates; /* between `version` and the one that it is applied to */
+	uint32_t rank;    /* of arrival in its slot, from 1; 0: no slots */
+	uint64_t slot; /* dynsgd: its number in its worker's rounds, if it has a rank */
+	bool sums;     /* audit = sums */
 	uint64_t sent, added;
+};
+
+/* A new version. */
+struct fal_line_update {
+	double t;
+	uint64_t version; /* the new one */
+	uint64_t clock;   /* the newest data clock in it */
+	uint64_t epoch;   /* of this clock, from 1 */
+	const uint64_t
+		*round; /* that it is made of, in the order of their ledger lines */
+	size_t rounds;
+	uint32_t samples;
+	double loss, lr;
+};
+
+struct fal_line_nonfinite {
+	double t;
+	uint64_t round, clock;
+	uint32_t task;
+	uint64_t first_sample; /* a place in the order of the epoch */
 };
 
 void fal_line_job(struct fal_buf *b, const struct fal_coord_conf *conf, uint64_t clocks,
 		  uint32_t blocks);
-void fal_line_policy(struct fal_buf *b, double t, uint64_t clock, const char *scheme);
+void fal_line_policy(struct fal_buf *b, double t, const struct fal_line_policy *d);
+/* `why` is "paused", "policy" or "resumed". */
+void fal_line_hold(struct fal_buf *b, double t, const char *why);
 void fal_line_join(struct fal_buf *b, double t, const struct fal_peer *p);
 void fal_line_leave(struct fal_buf *b, double t, const struct fal_peer *p,
 		    const char *why);
@@ -43,13 +93,12 @@ void fal_line_clock(struct fal_buf *b, double t, struct fal_peer *p,
 		    const struct fal_msg *worked);
 void fal_line_ledger(struct fal_buf *b, const struct fal_line_ledger *d,
 		     const struct fal_ledger *l);
-void fal_line_update(struct fal_buf *b, double t, uint64_t version, uint64_t clock,
-		     uint32_t samples, double loss, double lr, uint64_t epoch);
+void fal_line_update(struct fal_buf *b, const struct fal_line_update *d);
 void fal_line_eval(struct fal_buf *b, double t, uint64_t version, uint64_t epoch,
 		   uint64_t right, uint64_t total, double loss);
 void fal_line_refuse(struct fal_buf *b, double t, const char *source, const char *why);
-void fal_line_nonfinite(struct fal_buf *b, double t, uint64_t clock, uint32_t task,
-			const struct fal_peer *p, uint64_t first_sample);
+void fal_line_nonfinite(struct fal_buf *b, const struct fal_line_nonfinite *d,
+			const struct fal_peer *p);
 void fal_line_done(struct fal_buf *b, double t, uint64_t version, const char *sha256,
 		   double accuracy);
 void fal_line_failed(struct fal_buf *b, double t, uint64_t version, const char *why);

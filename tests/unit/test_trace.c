@@ -271,10 +271,10 @@ test_summary(void **state)
 	assert_int_equal(b->done, 6);
 	assert_int_equal(b->load.clocks, 2);
 	assert_near(b->samples, 4 * 8 + 2 * 8);
-	assert_near(b->compute, 1.2);
+	assert_near(b->spent.compute, 1.2);
 	assert_near(b->load.lane_s, 4 * 0.4 + 2 * 0.2);
 	assert_near(b->core_s, 4 * 0.4 + 2 * 0.4);
-	assert_near(a->wait, 0.2);
+	assert_near(a->spent.wait, 0.2);
 	assert_int_equal(a->out, 2);
 	assert_false(s.identical);
 	assert_false(a->differs);
@@ -312,7 +312,8 @@ test_summary_refuses(void **state)
 		  "16: clock.clock: 4 is above 3" },
 		{ CLOCK("2", "3", "a", "1", "2", "2", "-0.5", "0.2", "0.4"),
 		  "16: clock.compute: -0.5 seconds" },
-		{ UPDATE("3", "0", "1", "64", "2.0", "1"), "16: update.epoch: 1 again" },
+		{ UPDATE("3", "4", "5", "64", "2.0", "2"),
+		  "16: update.clock: 4 is above 3" },
 		{ JOIN("d", "7", "f0"), "16: join.id: 7 joined before" },
 	};
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
