@@ -40,8 +40,49 @@ stat_audit(struct fal_buf *out, const struct fal_audit_verdict *v)
 	fal_put_fmt(out, " clocks, %s tasks, moved %s", group(v->sums.tasks, a),
 		    group(v->sums.moved, b));
 	fal_put_fmt(out, ", cloned %s", group(v->sums.cloned, a));
-	fal_put_fmt(out, ", filled %s, dropped %s\n", group(v->sums.filled, a),
+	fal_put_fmt(out, ", filled %s, dropped %s", group(v->sums.filled, a),
 		    group(v->sums.dropped, b));
+	fal_put_fmt(out, ", %s samples dropped (stale), %s computed twice",
+		    group(v->samples_dropped, a), group(v->samples_twice, b));
+	fal_put_fmt(out, ", used at staleness: ");
+	stat_stale(out, &v->stale);
+	fal_put_u8(out, '\n');
+}
+
+void
+stat_stale(struct fal_buf *out, const struct fal_stale *s)
+{
+	const char *comma = "";
+	for (size_t i = 0; i <= FAL_STALE_MAX; i++) {
+		const uint64_t n = s->samples[FAL_STALE_UPDATES][i];
+		if (n == 0)
+			continue;
+		fal_put_fmt(out, "%s%zu%s: %llu", comma, i, i == FAL_STALE_MAX ? "+" : "",
+			    (unsigned long long)n);
+		comma = ", ";
+	}
+	if (*comma == '\0')
+		fal_put_u8(out, '-');
+}
+
+void
+stat_stale_json(struct fal_buf *out, const struct fal_stale *s)
+{
+	fal_json_open(out, '{');
+	for (size_t k = 0; k < FAL_STALE_KINDS; k++) {
+		fal_json_key(out, fal_stale_name((enum fal_stale_kind)k));
+		fal_json_open(out, '{');
+		for (size_t i = 0; i <= FAL_STALE_MAX; i++) {
+			char value[24];
+			if (s->samples[k][i] == 0)
+				continue;
+			snprintf(value, sizeof(value), "%zu", i);
+			fal_json_key(out, value);
+			fal_json_u64(out, s->samples[k][i]);
+		}
+		fal_json_close(out, '}');
+	}
+	fal_json_close(out, '}');
 }
 
 static void
@@ -66,6 +107,10 @@ stat_audit_json(struct fal_buf *out, const struct fal_audit_verdict *v)
 	put_u64(out, "cloned", v->sums.cloned);
 	put_u64(out, "filled", v->sums.filled);
 	put_u64(out, "dropped", v->sums.dropped);
+	put_u64(out, "samples_dropped", v->samples_dropped);
+	put_u64(out, "samples_duplicated", v->samples_twice);
+	fal_json_key(out, "staleness");
+	stat_stale_json(out, &v->stale);
 	put_u64(out, "findings", v->findings);
 	fal_json_key(out, "text");
 	fal_json_open(out, '[');
@@ -76,12 +121,19 @@ stat_audit_json(struct fal_buf *out, const struct fal_audit_verdict *v)
 	fal_put_u8(out, '\n');
 }
 
+/* Clocks that its samples make. */
+static uint64_t
+clocks_of(const struct fal_summary *s, const struct fal_summary_epoch *e)
+{
+	return (e->samples + s->job.batch - 1) / s->job.batch;
+}
+
 /* Clocks a second of the epoch; 0: too short to tell. */
 static double
-rate(const struct fal_summary_epoch *e)
+rate(const struct fal_summary *s, const struct fal_summary_epoch *e)
 {
-	double s = e->end - e->begin;
-	return s > 0 ? (double)e->clocks / s : 0;
+	double seconds = e->end - e->begin;
+	return seconds > 0 ? (double)clocks_of(s, e) / seconds : 0;
 }
 
 /* The trace of a live job begins in mid-job: then the first row, which has only what
@@ -89,10 +141,10 @@ rate(const struct fal_summary_epoch *e)
 static bool
 has_begin(const struct fal_summary *s, size_t i)
 {
-	uint64_t clocks = 0;
+	uint64_t updates = 0;
 	for (size_t k = 0; i == 0 && k < s->n_epoch; k++)
-		clocks += s->epoch[k].clocks;
-	return i > 0 || clocks == s->version;
+		updates += s->epoch[k].updates;
+	return i > 0 || updates == s->version;
 }
 
 static double
@@ -128,7 +180,7 @@ stat_history(struct fal_buf *out, const struct fal_summary *s)
 			fal_table_add(&t, "-");
 		if (has_begin(s, i)) {
 			fal_table_add(&t, "%.2f", e->end - e->begin);
-			fal_table_add(&t, "%.2f", rate(e));
+			fal_table_add(&t, "%.2f", rate(s, e));
 		} else {
 			fal_table_add(&t, "-");
 			fal_table_add(&t, "-");
@@ -144,7 +196,9 @@ stat_history_json(struct fal_buf *out, const struct fal_summary *s)
 		const struct fal_summary_epoch *e = &s->epoch[i];
 		fal_json_open(out, '{');
 		put_u64(out, "epoch", e->epoch);
-		put_u64(out, "clocks", e->clocks);
+		put_u64(out, "clocks", clocks_of(s, e));
+		put_u64(out, "updates", e->updates);
+		put_u64(out, "samples", e->samples);
 		fal_json_key(out, "loss");
 		fal_json_num(out, mean_loss(e));
 		if (e->judged) {
@@ -155,7 +209,7 @@ stat_history_json(struct fal_buf *out, const struct fal_summary *s)
 			fal_json_key(out, "seconds");
 			fal_json_fixed(out, e->end - e->begin, 6);
 			fal_json_key(out, "clocks_s");
-			fal_json_fixed(out, rate(e), 3);
+			fal_json_fixed(out, rate(s, e), 3);
 		}
 		fal_json_close(out, '}');
 		fal_put_u8(out, '\n');

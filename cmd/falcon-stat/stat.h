@@ -24,6 +24,11 @@ void stat_history_json(struct fal_buf *out, const struct fal_summary *s);
 void stat_audit(struct fal_buf *out, const struct fal_audit_verdict *v);
 void stat_audit_json(struct fal_buf *out, const struct fal_audit_verdict *v);
 
+/* How many samples were used at which staleness: "0: 1234, 1: 567" by updates, "-" if
+ * none; or all three histograms as a JSON object. */
+void stat_stale(struct fal_buf *out, const struct fal_stale *s);
+void stat_stale_json(struct fal_buf *out, const struct fal_stale *s);
+
 /* Appends the table and frees it; an error is left in `out`. */
 void stat_put_table(struct fal_buf *out, struct fal_table *t);
 

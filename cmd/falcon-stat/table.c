@@ -11,14 +11,15 @@ struct row {
 static struct row
 row_of(const struct fal_summary_worker *w)
 {
-	double wall = w->compute + w->push + w->pull + w->wait;
+	const struct fal_summary_spent *at = &w->spent;
+	double wall = at->compute + at->push + at->pull + at->wait;
 	if (!(wall > 0))
 		return (struct row){ 0 };
 	return (struct row){
-		.compute = w->compute / wall,
-		.push = w->push / wall,
-		.pull = w->pull / wall,
-		.wait = w->wait / wall,
+		.compute = at->compute / wall,
+		.push = at->push / wall,
+		.pull = at->pull / wall,
+		.wait = at->wait / wall,
 		.samples_s = w->samples / wall,
 	};
 }
@@ -36,34 +37,73 @@ plain(const char *s, char out[static NAME_MAX_SHOWN + 1])
 	return out;
 }
 
+/* Columns that stand there only if they have something to say. */
+struct columns {
+	bool stale, dropped;
+};
+
+static struct columns
+columns_of(const struct fal_summary *s)
+{
+	struct columns c = { 0 };
+	for (size_t i = 0; i < s->n_worker; i++) {
+		c.stale = c.stale || s->worker[i].stale_max > 0;
+		c.dropped = c.dropped || s->worker[i].dropped > 0;
+	}
+	return c;
+}
+
+static double
+mean_stale(const struct fal_summary_worker *w)
+{
+	return w->load.clocks > 0 ? (double)w->stale_sum / (double)w->load.clocks : 0;
+}
+
 static void
-add_worker(struct fal_table *t, const struct fal_summary_worker *w)
+add_worker(struct fal_table *t, const struct fal_summary_worker *w, struct columns c)
 {
 	char name[NAME_MAX_SHOWN + 1];
 	struct row r = row_of(w);
 	const double part[] = { r.compute, r.push, r.pull, r.wait };
-	const uint64_t count[] = { w->lanes, w->done, w->in, w->out };
+	const uint64_t at = w->own_rounds ? w->last_round : w->last_clock;
+	const uint64_t count[] = { at, w->lanes, w->share, w->done, w->in, w->out };
 	fal_table_add(t, "%s", plain(w->name, name));
 	fal_table_add(t, "%s", fal_class_name(w->verdict.class));
 	fal_table_add(t, "%s", fal_cause_name(w->verdict.cause));
-	for (size_t i = 0; i < 4; i++)
+	for (size_t i = 0; i < sizeof(count) / sizeof(count[0]); i++)
 		fal_table_add(t, "%llu", (unsigned long long)count[i]);
 	for (size_t i = 0; i < 4; i++)
 		fal_table_add(t, "%.1f", 100 * part[i]);
+	if (c.stale) {
+		fal_table_add(t, "%.2f", mean_stale(w));
+		fal_table_add(t, "%llu", (unsigned long long)w->stale_max);
+	}
+	if (c.dropped)
+		fal_table_add(t, "%llu", (unsigned long long)w->dropped);
 	fal_table_add(t, "%.1f", r.samples_s);
 }
 
 static void
 put_workers(struct fal_buf *out, const struct fal_summary *s)
 {
-	static const char *const head[] = { "WORKER", "CLASS", "CAUSE", "LANES",
-					    "TASKS",  "IN",    "OUT",   "COMPUTE%",
-					    "PUSH%",  "PULL%", "WAIT%", "SAMPLES/S" };
-	struct fal_table t = { .columns = sizeof(head) / sizeof(head[0]) };
-	for (size_t i = 0; i < t.columns; i++)
+	static const char *const head[] = { "WORKER", "CLASS",    "CAUSE", "CLOCK",
+					    "LANES",  "SHARE",    "TASKS", "IN",
+					    "OUT",    "COMPUTE%", "PUSH%", "PULL%",
+					    "WAIT%" };
+	const size_t n = sizeof(head) / sizeof(head[0]);
+	const struct columns c = columns_of(s);
+	struct fal_table t = { .columns = n + 1 + (c.stale ? 2 : 0) + c.dropped };
+	for (size_t i = 0; i < n; i++)
 		fal_table_add(&t, "%s", head[i]);
+	if (c.stale) {
+		fal_table_add(&t, "STALE");
+		fal_table_add(&t, "MAX");
+	}
+	if (c.dropped)
+		fal_table_add(&t, "DROPPED");
+	fal_table_add(&t, "SAMPLES/S");
 	for (size_t i = 0; i < s->n_worker; i++)
-		add_worker(&t, &s->worker[i]);
+		add_worker(&t, &s->worker[i], c);
 	stat_put_table(out, &t);
 }
 
@@ -83,10 +123,27 @@ put_numerics(struct fal_buf *out, const struct fal_summary *s)
 		fal_put_u8(out, '\n');
 }
 
+/* What became of the samples, if there are ledgers to tell. */
+static void
+put_samples(struct fal_buf *out, const struct fal_summary *s)
+{
+	if (s->ended == 0)
+		return;
+	fal_put_fmt(out, "updates: %llu", (unsigned long long)s->version);
+	if (s->updates_s > 0)
+		fal_put_fmt(out, ", %.2f/s", s->updates_s);
+	fal_put_fmt(out, "\nsamples: %llu used, %llu dropped, %llu computed twice\n",
+		    (unsigned long long)s->samples, (unsigned long long)s->dropped,
+		    (unsigned long long)s->twice);
+	fal_put_fmt(out, "staleness: ");
+	stat_stale(out, &s->stale);
+	fal_put_u8(out, '\n');
+}
+
 static void
 put_totals(struct fal_buf *out, const struct fal_summary *s)
 {
-	fal_put_fmt(out, "clocks: %llu of %llu", (unsigned long long)s->version,
+	fal_put_fmt(out, "clocks: %llu of %llu", (unsigned long long)s->clocks,
 		    (unsigned long long)s->job.clocks);
 	if (s->clocks_s > 0)
 		fal_put_fmt(out, ", %.2f/s, %.1f samples/s", s->clocks_s, s->samples_s);
@@ -100,6 +157,7 @@ put_totals(struct fal_buf *out, const struct fal_summary *s)
 	if (s->capacity > 0 && s->samples_s > 0)
 		fal_put_fmt(out, "capacity: %.1f samples/s, used %.1f %%\n", s->capacity,
 			    100 * s->samples_s / s->capacity);
+	put_samples(out, s);
 }
 
 void
@@ -137,6 +195,19 @@ json_str(struct fal_buf *out, const char *key, const char *v)
 }
 
 static void
+json_spent(struct fal_buf *out, const struct fal_summary_spent *at)
+{
+	fal_json_key(out, "spent");
+	fal_json_open(out, '{');
+	json_fixed(out, "compute", at->compute, 6);
+	json_fixed(out, "push", at->push, 6);
+	json_fixed(out, "pull", at->pull, 6);
+	json_fixed(out, "wait", at->wait, 6);
+	json_fixed(out, "late", at->late, 6);
+	fal_json_close(out, '}');
+}
+
+static void
 json_worker(struct fal_buf *out, const struct fal_summary_worker *w)
 {
 	struct row r = row_of(w);
@@ -144,14 +215,25 @@ json_worker(struct fal_buf *out, const struct fal_summary_worker *w)
 	json_str(out, "worker", w->name);
 	json_str(out, "class", fal_class_name(w->verdict.class));
 	json_str(out, "cause", fal_cause_name(w->verdict.cause));
+	json_u64(out, "clock", w->last_clock);
+	if (w->own_rounds)
+		json_u64(out, "round", w->last_round);
 	json_u64(out, "lanes", w->lanes);
+	json_u64(out, "share", w->share);
 	json_u64(out, "tasks", w->done);
 	json_u64(out, "in", w->in);
 	json_u64(out, "out", w->out);
+	json_u64(out, "cloned", w->cloned);
+	json_u64(out, "lost", w->lost);
+	json_u64(out, "dropped", w->dropped);
 	json_fixed(out, "compute", r.compute, 4);
 	json_fixed(out, "push", r.push, 4);
 	json_fixed(out, "pull", r.pull, 4);
 	json_fixed(out, "wait", r.wait, 4);
+	json_spent(out, &w->spent);
+	json_fixed(out, "stale", mean_stale(w), 3);
+	json_u64(out, "stale_max", w->stale_max);
+	json_fixed(out, "samples", w->samples, 0);
 	json_fixed(out, "samples_s", r.samples_s, 1);
 	json_fixed(out, "projected", w->verdict.projected, 6);
 	fal_json_key(out, "left");
@@ -170,6 +252,23 @@ json_differ(struct fal_buf *out, const struct fal_summary *s)
 	fal_json_close(out, ']');
 }
 
+/* What the samples and the seconds were spent on. */
+static void
+json_sums(struct fal_buf *out, const struct fal_summary *s)
+{
+	json_fixed(out, "seconds", s->seconds, 6);
+	json_u64(out, "updates", s->version);
+	json_fixed(out, "updates_s", s->updates_s, 3);
+	json_u64(out, "samples", s->samples);
+	json_u64(out, "dropped", s->dropped);
+	json_u64(out, "duplicated", s->twice);
+	json_u64(out, "moved", s->moved);
+	json_u64(out, "cloned", s->cloned);
+	json_spent(out, &s->spent);
+	fal_json_key(out, "staleness");
+	stat_stale_json(out, &s->stale);
+}
+
 void
 stat_table_json(struct fal_buf *out, const struct fal_summary *s)
 {
@@ -185,10 +284,11 @@ stat_table_json(struct fal_buf *out, const struct fal_summary *s)
 	for (size_t i = 0; i < s->n_worker; i++)
 		json_worker(out, &s->worker[i]);
 	fal_json_close(out, ']');
-	json_u64(out, "clocks", s->version);
+	json_u64(out, "clocks", s->clocks);
 	json_u64(out, "of_clocks", s->job.clocks);
 	json_fixed(out, "clocks_s", s->clocks_s, 3);
 	json_fixed(out, "samples_s", s->samples_s, 1);
+	json_sums(out, s);
 	if (s->n_epoch > 0) {
 		fal_json_key(out, "loss");
 		fal_json_num(out, s->loss);

@@ -55,9 +55,9 @@ enum fal_act_kind {
 	FAL_ACT_OPEN,   /* round `round` begins: fal_sched_round */
 	FAL_ACT_GRANT,  /* worker: run tasks first … first+count-1, marked `fills` */
 	FAL_ACT_REVOKE, /* worker: forget these tasks, running or not */
-	FAL_ACT_END,    /* round `round` is over; `fate`, `weight`, `slot`, `below`, `why` */
-	FAL_ACT_STEP,   /* apply what was collected, over `divisor` samples */
-	FAL_ACT_MODEL,  /* worker (0: all): send it the newest version */
+	FAL_ACT_END, /* round `round` is over; `fate`, `weight`, `slot`, `below`, `why` */
+	FAL_ACT_STEP,    /* apply what was collected, over `divisor` samples */
+	FAL_ACT_MODEL,   /* worker (0: all): send it the newest version */
 	FAL_ACT_ACCOUNT, /* worker: ask where its time went; `round` */
 	FAL_ACT_LANES,   /* worker: use `count` lanes */
 	FAL_ACT_FENCE,   /* fence contribution `cid` at the shards and tell its worker */

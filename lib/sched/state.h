@@ -243,8 +243,8 @@ struct fal_worker *fal_find(const struct fal_sched *s, uint32_t id);
 struct fal_round *fal_round_find(const struct fal_sched *s, uint64_t id);
 /* A new round of the tasks `run` for team `t`, all of them free. */
 int fal_round_open(struct fal_sched *s, struct fal_team *t, const struct fal_run_of *run);
-/* Ends the round: `end` says its fate, weight, slot, below and why.  What is held of it is
- * taken away; its tasks are over, or, abandoned, come back to the pool.  Staleness
+/* Ends the round: `end` says its fate, weight, slot, below and why.  What is held of it
+ * is taken away; its tasks are over, or, abandoned, come back to the pool.  Staleness
  * must be set before. */
 int fal_round_end(struct fal_sched *s, struct fal_round *r, struct fal_act end,
 		  double now);

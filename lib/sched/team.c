@@ -152,11 +152,25 @@ fal_team_changed(struct fal_sched *s, struct fal_worker *w, double now)
 	return s->scheme->changed != NULL ? s->scheme->changed(s, now) : FAL_OK;
 }
 
+/* The part of the data that the team takes from: its own, unless one that nobody has,
+ * whose worker left, is further behind. */
+static uint32_t
+part_of(const struct fal_sched *s, const struct fal_team *t)
+{
+	uint32_t last = fal_pool_hindmost(&s->pool);
+	if (s->grid.parts == 1 || s->pool.part[last].clock >= s->pool.part[t->part].clock)
+		return t->part;
+	for (uint32_t i = 0; i < s->teams; i++)
+		if (s->team[i]->part == last && s->team[i]->members > 0)
+			return t->part;
+	return last;
+}
+
 /* How many tasks a round of the team gets. */
 static uint32_t
-size_of(const struct fal_sched *s, const struct fal_team *t, uint64_t clock)
+size_of(const struct fal_sched *s, const struct fal_team *t, uint32_t part)
 {
-	uint32_t k = fal_grid_tasks(&s->grid, clock);
+	uint32_t k = fal_grid_tasks(&s->grid, fal_pool_next(&s->pool, part));
 	if (!s->scheme->own && !s->scheme->groups)
 		return k;
 	if (s->scheme->groups) {
@@ -165,7 +179,7 @@ size_of(const struct fal_sched *s, const struct fal_team *t, uint64_t clock)
 	}
 	uint32_t n = s->scheme->among != NULL ? s->scheme->among(s) : s->active;
 	/* Even pieces of what is left of the clock: no small one at its end. */
-	uint32_t left = fal_pool_left(&s->pool, t->part);
+	uint32_t left = fal_pool_left(&s->pool, part);
 	double pieces = fmax(round((double)left * n / k), 1);
 	return (uint32_t)ceil(left / pieces);
 }
@@ -193,7 +207,7 @@ pull(struct fal_sched *s, struct fal_team *t)
 static bool
 may_begin(const struct fal_sched *s, const struct fal_team *t)
 {
-	uint64_t next = fal_pool_next(&s->pool, t->part);
+	uint64_t next = fal_pool_next(&s->pool, part_of(s, t));
 	return t->members > 0 && t->open < s->scheme->ahead(s) && next < s->allowed &&
 	       next < s->pool.clocks &&
 	       (s->scheme->may_begin == NULL || s->scheme->may_begin(s, t));
@@ -204,8 +218,8 @@ begin(struct fal_sched *s, struct fal_team *t)
 {
 	struct fal_run_of run;
 	bool whole = !s->scheme->own && !s->scheme->groups;
-	uint32_t most = size_of(s, t, fal_pool_next(&s->pool, t->part));
-	if (fal_pool_take(&s->pool, t->part, whole, most, &run) < 0 ||
+	uint32_t part = part_of(s, t), most = size_of(s, t, part);
+	if (fal_pool_take(&s->pool, part, whole, most, &run) < 0 ||
 	    fal_round_open(s, t, &run) < 0)
 		return FAL_ENOMEM;
 	struct fal_round *r = s->round[s->rounds - 1];

@@ -58,7 +58,7 @@ tamper() {
 @test "the audit passes a sound trace" {
 	run -0 --separate-stderr falcon-stat --audit run.trace
 	same verdict "$output" \
-		'audit: ok: 4 clocks, 22 tasks, moved 1, cloned 1, filled 2, dropped 1'
+		'audit: ok: 4 clocks, 22 tasks, moved 1, cloned 1, filled 2, dropped 1, 0 samples dropped (stale), 24 computed twice, used at staleness: 0: 176'
 	same stderr "$stderr" ''
 }
 
@@ -93,13 +93,15 @@ tamper() {
 	head -n -3 run.trace >part.trace
 	run -0 falcon-stat --audit part.trace
 	same verdict "$output" \
-		'audit: ok: 3 of 4 clocks, 19 tasks, moved 1, cloned 1, filled 2, dropped 1'
+		'audit: ok: 3 of 4 clocks, 19 tasks, moved 1, cloned 1, filled 2, dropped 1, 0 samples dropped (stale), 24 computed twice, used at staleness: 0: 152'
 }
 
 @test "the audit as JSON" {
 	run -0 falcon-stat --audit --json run.trace
 	same json "$(jq -c '[.ok, .finished, .clocks, .tasks, .filled, .text]' <<<"$output")" \
 		'[true,true,4,22,2,[]]'
+	same samples "$(jq -c '[.samples_dropped, .samples_duplicated,
+		.staleness.updates]' <<<"$output")" '[0,24,{"0":176}]'
 	sed 's/\[\[4,3\]\]/[[4,2]]/' run.trace >bad.trace
 	run -1 falcon-stat -aj bad.trace
 	same text "$(jq -r '.text[0]' <<<"$output")" 'clock 0: task 6: never added'
@@ -132,14 +134,26 @@ tamper() {
 	run -0 falcon-stat run.trace
 	same job "${lines[0]}" 'job: toy, epsp, done'
 	has "${lines[1]}" 'WORKER'
-	[[ ${lines[2]} =~ ^fast\ +pioneer\ +compute\ +2\ +5\ +0\ +0\ +75.0\ +12.5\ +12.5\ +0.0\ +50.0$ ]]
-	[[ ${lines[3]} =~ ^mid\ +steady\ +-\ +2\ +3 ]]
-	[[ ${lines[4]} =~ ^slow\ +straggler\ +compute\ +2\ +1 ]]
+	[[ ${lines[2]} =~ ^fast\ +pioneer\ +compute\ +0\ +2\ +4\ +5\ +0\ +0\ +75.0\ +12.5\ +12.5\ +0.0\ +50.0$ ]]
+	[[ ${lines[3]} =~ ^mid\ +steady\ +-\ +0\ +2\ +4\ +3 ]]
+	[[ ${lines[4]} =~ ^slow\ +straggler\ +compute\ +0\ +2\ +4\ +1 ]]
 	same clocks "${lines[5]}" 'clocks: 4 of 4, 1.00/s, 37.3 samples/s'
 	same loss "${lines[6]}" 'loss: 1.00000'
 	same accuracy "${lines[7]}" 'accuracy: 0.7000 after epoch 1'
 	same numerics "${lines[8]}" 'numerics: identical'
 	has "${lines[9]}" 'capacity: 133.3 samples/s, used 28.0 %'
+	same updates "${lines[10]}" 'updates: 4, 1.00/s'
+	same samples "${lines[11]}" 'samples: 176 used, 0 dropped, 24 computed twice'
+	same staleness "${lines[12]}" 'staleness: 0: 176'
+}
+
+@test "the table as JSON has what a benchmark needs" {
+	run -0 falcon-stat --json run.trace
+	same sums "$(jq -c '[.seconds, .updates, .samples, .dropped, .duplicated, .moved,
+		.cloned, .spent.compute, .spent.wait, .staleness.updates]' <<<"$output")" \
+		'[3.9,4,176,0,24,1,1,1.8,0.2,{"0":176}]'
+	same worker "$(jq -c '.workers[0] | [.clock, .share, .dropped, .stale, .stale_max,
+		.spent.push]' <<<"$output")" '[0,4,0,0,0,0.1]'
 }
 
 @test "the worker that rounds differently is named" {
@@ -164,4 +178,25 @@ tamper() {
 	run -0 falcon-stat --history --json run.trace
 	same json "$(jq -c '[.epoch, .clocks, .accuracy]' <<<"$output")" \
 		$'[1,2,0.7]\n[2,2,null]'
+}
+
+# Rounds of a worker's own: one dropped, one stale by 2 updates.
+own_rounds() {
+	head -n 4 run.trace | sed 's/"epsp"/"syncopt:1"/'
+	printf '%s\n' '{"t":1.0,"ev":"ledger","round":0,"clock":0,"first":0,"tasks":4,"samples":32,"version":0,"blocks":5,"owner":1,"end":"applied","stale":{"clocks":0,"updates":0},"grant":[[1,0,4]],"move":[],"clone":[],"regrant":[],"contrib":[{"c":[1,1],"tasks":[[0,4]],"blocks":5}],"lost":[]}' \
+		'{"t":1.0,"ev":"update","version":1,"clock":0,"rounds":[0],"samples":32,"loss":1,"lr":0.1,"epoch":1}' \
+		'{"t":1.1,"ev":"ledger","round":1,"clock":0,"first":4,"tasks":4,"samples":32,"version":0,"blocks":5,"owner":3,"end":"dropped","why":"stale","grant":[[3,4,4]],"move":[],"clone":[],"regrant":[],"contrib":[],"lost":[]}' \
+		'{"t":1.2,"ev":"clock","clock":1,"round":1,"worker":"slow","id":3,"lanes":2,"share":4,"done":2,"in":0,"out":0,"cloned":0,"lost":0,"compute":1,"push":0,"pull":0,"wait":0,"push_all":0,"pull_all":0,"task_s":0.1,"staleness":2,"tx":1,"rx":1}'
+}
+
+@test "rounds of a worker's own: staleness and what was dropped" {
+	own_rounds >own.trace
+	run -0 falcon-stat --audit own.trace
+	has "$output" '1 of 4 clocks, 8 tasks'
+	has "$output" '32 samples dropped (stale), 0 computed twice, used at staleness: 0: 32'
+	run -0 falcon-stat own.trace
+	has "${lines[1]}" 'STALE  MAX  DROPPED'
+	[[ ${lines[4]} =~ ^slow\ .*\ 2.00\ +2\ +1\ +16.0$ ]]
+	has "$output" 'clocks: 1 of 4'
+	has "$output" 'samples: 32 used, 32 dropped, 0 computed twice'
 }

@@ -151,6 +151,10 @@ test_valid_passes(void **state)
 	assert_int_equal(o.v.sums.cloned, 1);
 	assert_int_equal(o.v.sums.filled, 3);
 	assert_int_equal(o.v.sums.dropped, 1);
+	assert_int_equal(o.v.samples_dropped, 0);
+	/* A claim that lost; 2 and 1 and 1 tasks in fills. */
+	assert_int_equal(o.v.samples_twice, 8 + 4 * 8);
+	assert_int_equal(o.v.stale.samples[FAL_STALE_UPDATES][0], 300);
 	fal_audit_free(o.a);
 	fal_buf_free(&b);
 }
@@ -185,7 +189,7 @@ static const struct tamper tampers[] = {
 	{ "\"tasks\":[[4,2]]", "\"tasks\":[[4,2],[5,1]]",
 	  "clock 0: task 5: contribution 2.20 names it 2 times" },
 	{ "\"tasks\":[[6,2]]", "\"tasks\":[[6,3]]",
-	  "clock 0: tasks 6-8: contrib: the clock has tasks 0-7" },
+	  "clock 0: tasks 6-8: contrib: it has tasks 0-7" },
 	/* Grants. */
 	{ "\"grant\":[[1,0,4]", "\"grant\":[[1,0,3]",
 	  "clock 0: task 3: granted 0 times" },
@@ -304,7 +308,7 @@ test_missing_lines(void **state)
 		{ OF_CLOCK_3, 1, "clock 3: no ledger before that of clock 4" },
 		{ OF_CLOCK_3 + 1, 1, "clock 3: no update before that of clock 4" },
 		{ OF_CLOCK_3, 2, "clock 3: no ledger before that of clock 4" },
-		{ BEFORE_DONE - 2, 2, "clock 5: no ledger" },
+		{ BEFORE_DONE - 2, 2, "clock 5: task 0: never ended" },
 		{ BEFORE_DONE - 1, 1, "clock 5: no update" },
 		{ 1, 1, "clock 0: tasks 0-3: grant: worker 1 never joined" },
 	};
@@ -367,8 +371,8 @@ test_bad_lines(void **state)
 		{ "\"clocks\":6", "\"clocks\":7", FAL_EINVAL, "1: job.clocks: 7" },
 		{ "\"clocks_per_epoch\":3", "\"clocks_per_epoch\":2", FAL_EINVAL,
 		  "1: job.clocks_per_epoch: 2" },
-		{ "\"scheme\":\"epsp\"", "\"scheme\":\"asp\"", FAL_EINVAL,
-		  "1: job.scheme" },
+		{ "\"scheme\":\"epsp\"", "\"scheme\":\"hop\"", FAL_EINVAL,
+		  "1: job.scheme: 'hop'" },
 		{ "\"batch\":64,\"task\":8", "\"batch\":9999999,\"task\":1", FAL_ELIMIT,
 		  "1: job.batch" },
 		{ "\"ev\":\"job\"", "\"ev\":\"bob\"", FAL_EINVAL,

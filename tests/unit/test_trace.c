@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include "base/buf.h"
+#include "peer/trace_lines.h"
 #include "trace/reader.h"
 #include "trace/summary.h"
 
@@ -271,10 +272,10 @@ test_summary(void **state)
 	assert_int_equal(b->done, 6);
 	assert_int_equal(b->load.clocks, 2);
 	assert_near(b->samples, 4 * 8 + 2 * 8);
-	assert_near(b->compute, 1.2);
+	assert_near(b->spent.compute, 1.2);
 	assert_near(b->load.lane_s, 4 * 0.4 + 2 * 0.2);
 	assert_near(b->core_s, 4 * 0.4 + 2 * 0.4);
-	assert_near(a->wait, 0.2);
+	assert_near(a->spent.wait, 0.2);
 	assert_int_equal(a->out, 2);
 	assert_false(s.identical);
 	assert_false(a->differs);
@@ -312,7 +313,8 @@ test_summary_refuses(void **state)
 		  "16: clock.clock: 4 is above 3" },
 		{ CLOCK("2", "3", "a", "1", "2", "2", "-0.5", "0.2", "0.4"),
 		  "16: clock.compute: -0.5 seconds" },
-		{ UPDATE("3", "0", "1", "64", "2.0", "1"), "16: update.epoch: 1 again" },
+		{ UPDATE("3", "4", "5", "64", "2.0", "2"),
+		  "16: update.clock: 4 is above 3" },
 		{ JOIN("d", "7", "f0"), "16: join.id: 7 joined before" },
 	};
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
@@ -331,6 +333,80 @@ test_summary_refuses(void **state)
 	fal_summary_free(&s);
 }
 
+static void
+check_line(struct fal_buf *b, const char *want)
+{
+	fal_put_u8(b, 0);
+	assert_int_equal(b->err, 0);
+	assert_string_equal((const char *)b->p, want);
+}
+
+/* The lines of rounds as they are written. */
+static void
+test_written(void **state)
+{
+	static const uint64_t rounds[] = { 7, 6 };
+	static const char object[] = "{\"scheme\":\"dynsgd\"}";
+	const struct fal_ledger ledger = { .tasks = 2 };
+	struct fal_line_ledger d = { .t = 1.5,
+				     .round = 7,
+				     .clock = 3,
+				     .version = 5,
+				     .first = 4,
+				     .samples = 16,
+				     .blocks = 5,
+				     .delta = true,
+				     .weight = 0.5,
+				     .owner = 2,
+				     .clocks = 1,
+				     .updates = 2,
+				     .rank = 3,
+				     .slot = 9 };
+	struct fal_buf b = { 0 };
+	(void)state;
+#define EMPTY                                                                            \
+	"\"grant\":[],\"move\":[],\"clone\":[],\"regrant\":[],\"lost\":[],\"contrib\":[" \
+	"]"
+	fal_line_ledger(&b, &d, &ledger);
+	check_line(&b, "{\"t\":1.500000,\"ev\":\"ledger\",\"round\":7,\"clock\":3,"
+		       "\"first\":4,\"tasks\":2,\"samples\":16,\"version\":5,"
+		       "\"blocks\":5,\"kind\":\"delta\",\"owner\":2,"
+		       "\"end\":\"applied\",\"weight\":0.5,\"stale\":{\"clocks\":1,"
+		       "\"updates\":2,\"rank\":3},\"slot\":9," EMPTY "}");
+	d = (struct fal_line_ledger){ .end = FAL_ROUND_ABANDONED,
+				      .why = "left",
+				      .group = 1,
+				      .sums = true,
+				      .sent = 255 };
+	fal_line_ledger(&b, &d, &ledger);
+	check_line(&b, "{\"t\":0.000000,\"ev\":\"ledger\",\"round\":0,\"clock\":0,"
+		       "\"first\":0,\"tasks\":2,\"samples\":0,\"version\":0,"
+		       "\"blocks\":0,\"kind\":\"grad\",\"group\":1,"
+		       "\"end\":\"abandoned\",\"why\":\"left\"," EMPTY
+		       ",\"sent\":\"00000000000000ff\",\"added\":\"0000000000000000\"}");
+	fal_line_update(&b, &(struct fal_line_update){ .t = 2,
+						       .version = 6,
+						       .clock = 3,
+						       .epoch = 1,
+						       .round = rounds,
+						       .rounds = 2,
+						       .samples = 32,
+						       .loss = 0.5,
+						       .lr = 0.25 });
+	check_line(&b, "{\"t\":2.000000,\"ev\":\"update\",\"version\":6,\"clock\":3,"
+		       "\"rounds\":[7,6],\"samples\":32,\"loss\":0.5,\"lr\":0.25,"
+		       "\"epoch\":1}");
+	fal_line_policy(&b, 3,
+			&(struct fal_line_policy){ 4, 6, "dynsgd:3", "ann", object,
+						   sizeof(object) - 1 });
+	check_line(&b, "{\"t\":3.000000,\"ev\":\"policy\",\"clock\":4,"
+		       "\"scheme\":\"dynsgd:3\",\"by\":\"ann\",\"version\":6,"
+		       "\"policy\":{\"scheme\":\"dynsgd\"}}");
+	fal_line_hold(&b, 3, "paused");
+	check_line(&b, "{\"t\":3.000000,\"ev\":\"hold\",\"why\":\"paused\"}");
+	fal_buf_free(&b);
+}
+
 int
 main(void)
 {
@@ -338,7 +414,7 @@ main(void)
 		cmocka_unit_test(test_every_cut),       cmocka_unit_test(test_bad_lines),
 		cmocka_unit_test(test_ends_in_a_line),  cmocka_unit_test(test_line_limit),
 		cmocka_unit_test(test_classes),         cmocka_unit_test(test_summary),
-		cmocka_unit_test(test_summary_refuses),
+		cmocka_unit_test(test_summary_refuses), cmocka_unit_test(test_written),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, NULL, NULL);
