@@ -21,8 +21,10 @@ fal_apply_alone(struct fal_sched *s, struct fal_round *r, struct fal_act end, do
 static bool
 may_begin_wave(const struct fal_sched *s, const struct fal_team *t)
 {
-	uint64_t wave = s->rounds > 0 ? fal_oldest(s)->clock : s->merged_clock;
-	return fal_sched_quiet(s) || fal_pool_next(&s->pool, t->part) == wave;
+	uint64_t wave = s->rounds > 0   ? fal_oldest(s)->clock
+			: s->merged > 0 ? s->merged_clock
+					: fal_pool_first(&s->pool);
+	return fal_team_next(s, t) == wave;
 }
 
 bool
@@ -38,13 +40,11 @@ static int
 complete_wave(struct fal_sched *s, struct fal_round *r, double now)
 {
 	const struct fal_act end = { .fate = FAL_FATE_MERGE, .weight = 1 };
-	struct fal_team *t = r->team;
-	uint64_t clock = r->clock;
 	struct fal_worker *w = fal_find(s, r->owner);
 	fal_stale(s, r, 0);
 	if (w == NULL || fal_round_end(s, r, end, now) < 0 || fal_account(s, w, r) < 0)
 		return FAL_ENOMEM;
-	if (s->rounds > 0 || fal_pool_next(&s->pool, t->part) == clock)
+	if (s->rounds > 0 || fal_pool_first(&s->pool) == r->clock)
 		return FAL_OK;
 	return fal_step(s, (double)s->merged_samples);
 }

@@ -276,6 +276,8 @@ int fal_team_join(struct fal_sched *s, struct fal_worker *w);
 int fal_team_changed(struct fal_sched *s, struct fal_worker *w, double now);
 /* Begins whatever may begin. */
 int fal_teams_begin(struct fal_sched *s, double now);
+/* The clock of the tasks that its next round would get. */
+uint64_t fal_team_next(const struct fal_sched *s, const struct fal_team *t);
 /* The least clock of the teams that have active workers; `but` is not looked at. */
 uint64_t fal_slowest(const struct fal_sched *s, const struct fal_team *but);
 /* Teams with active workers. */

@@ -152,18 +152,27 @@ fal_team_changed(struct fal_sched *s, struct fal_worker *w, double now)
 	return s->scheme->changed != NULL ? s->scheme->changed(s, now) : FAL_OK;
 }
 
-/* The part of the data that the team takes from: its own, unless one that nobody has,
- * whose worker left, is further behind. */
+/* The part of the data that the team takes from: its own, unless that must wait, or one
+ * that nobody has, whose worker left, is further behind. */
 static uint32_t
 part_of(const struct fal_sched *s, const struct fal_team *t)
 {
 	uint32_t last = fal_pool_hindmost(&s->pool);
-	if (s->grid.parts == 1 || s->pool.part[last].clock >= s->pool.part[t->part].clock)
+	uint64_t own = s->pool.part[t->part].clock;
+	if (s->grid.parts == 1 || s->pool.part[last].clock >= own)
 		return t->part;
+	if (own >= s->allowed)
+		return last;
 	for (uint32_t i = 0; i < s->teams; i++)
 		if (s->team[i]->part == last && s->team[i]->members > 0)
 			return t->part;
 	return last;
+}
+
+uint64_t
+fal_team_next(const struct fal_sched *s, const struct fal_team *t)
+{
+	return fal_pool_next(&s->pool, part_of(s, t));
 }
 
 /* How many tasks a round of the team gets. */
@@ -207,7 +216,7 @@ pull(struct fal_sched *s, struct fal_team *t)
 static bool
 may_begin(const struct fal_sched *s, const struct fal_team *t)
 {
-	uint64_t next = fal_pool_next(&s->pool, part_of(s, t));
+	uint64_t next = fal_team_next(s, t);
 	return t->members > 0 && t->open < s->scheme->ahead(s) && next < s->allowed &&
 	       next < s->pool.clocks &&
 	       (s->scheme->may_begin == NULL || s->scheme->may_begin(s, t));

@@ -105,13 +105,13 @@ draw_scheme(struct fal_rng *r)
 	return others[fal_rng_below(r, sizeof(others) / sizeof(others[0]))];
 }
 
+/* Does the law cover the rule? */
 static bool
-takes_local_steps(const char *scheme)
+lawful(const struct fal_rule *rule)
 {
-	struct fal_rule rule;
-	fal_rule_parse(scheme, &rule, NULL);
-	return rule.scheme == FAL_CONSGD || rule.scheme == FAL_DYNSGD ||
-	       rule.scheme == FAL_WBSP;
+	return rule->scheme == FAL_BSP || rule->scheme == FAL_EPSP ||
+	       ((rule->scheme == FAL_SSP || rule->scheme == FAL_FLEXRR) &&
+		rule->slack == 0);
 }
 
 static struct plan
@@ -128,8 +128,10 @@ draw_plan(struct fal_rng *r, uint64_t seed)
 	p.toy.optim.momentum = 0.9f;
 	const char *only = getenv("SIM_SCHEME"); /* to look at one scheme alone */
 	p.scheme = only != NULL ? only : draw_scheme(r);
-	/* Local steps would leave the numbers where the toy's gradients are steep. */
-	if (takes_local_steps(p.scheme))
+	struct fal_rule rule;
+	fal_rule_parse(p.scheme, &rule, NULL);
+	/* More updates would leave the numbers where the toy's gradients are steep. */
+	if (!lawful(&rule))
 		p.toy.lr = 1e-7f;
 	p.audit_sums = chance(r, 0.2);
 	p.test_samples = chance(r, 0.5) ? 1 + fal_rng_below(r, 40) : 0;
@@ -162,15 +164,6 @@ draw_plan(struct fal_rng *r, uint64_t seed)
 	if (!equal)
 		p.machine[p.machines++] = draw_machine(r, task_s);
 	return p;
-}
-
-/* Does the law cover the rule? */
-static bool
-lawful(const struct fal_rule *rule)
-{
-	return rule->scheme == FAL_BSP || rule->scheme == FAL_EPSP ||
-	       ((rule->scheme == FAL_SSP || rule->scheme == FAL_FLEXRR) &&
-		rule->slack == 0);
 }
 
 static bool
