@@ -3,6 +3,7 @@
  *	coord.c      clocks: opened, completed, published, evaluated
  *	coord_msg.c  what workers say
  *	coord_act.c  what the scheduler decides becomes messages
+ *	coord_control.c  what controllers ask for
  *
  * Calls that can fail return 0 or a negative enum fal_err. */
 #ifndef FAL_PEER_COORD_PRIV_H
@@ -12,6 +13,16 @@
 #include "peer/trace_lines.h"
 #include "sched/sched.h"
 #include "store/store.h"
+
+/* What controllers have asked for, and is not there yet. */
+struct fal_control {
+	bool waits; /* `next` waits for its boundary */
+	struct fal_policy next;
+	uint64_t ticket;
+	char by[FAL_MSG_NAME]; /* who wants it */
+	bool held;             /* by fal_coord_hold */
+	bool stopping, stopped;
+};
 
 struct fal_coord {
 	struct fal_coord_conf conf;
@@ -45,6 +56,7 @@ struct fal_coord {
 	uint64_t eval_right, eval_samples;
 	uint64_t eval_loss; /* modulo 2^64: a lying worker must not overflow it */
 
+	struct fal_control control;
 	struct fal_coord_status status;
 	struct fal_buf line; /* scratch */
 };
@@ -71,6 +83,11 @@ uint64_t coord_epoch_clocks(const struct fal_coord *c);
 int coord_complete_clock(struct fal_coord *c, double now);
 /* At a clock boundary: publishes, evaluates, opens the next clock, as far as allowed. */
 int coord_advance(struct fal_coord *c, double now);
+
+/* coord_control.c */
+/* Carries out what waits for a boundary, if there is one now; after each event. */
+int coord_control_advance(struct fal_coord *c, double now);
+void coord_control_free(struct fal_coord *c);
 
 /* coord_msg.c */
 /* Tells a session that there is nothing to do any more. */
