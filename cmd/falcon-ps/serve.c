@@ -408,7 +408,11 @@ static int
 new_coord(struct ps_server *s)
 {
 	const struct ps_job *j = s->opt->job;
-	struct fal_coord_ops ops = { s, on_send, on_model, on_close_peer, ps_trace };
+	struct fal_coord_ops ops = { .arg = s,
+				     .send = on_send,
+				     .model = on_model,
+				     .close = on_close_peer,
+				     .trace = ps_trace };
 	const struct fal_policy policy = { .rule = j->job.rule,
 					   .no_clones = j->job.clones ==
 							FAL_JOB_CLONES_NO };

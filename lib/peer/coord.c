@@ -60,26 +60,11 @@ fal_coord_new(const struct fal_coord_conf *conf, const struct fal_coord_ops *ops
 }
 
 void
-coord_trace_policy(struct fal_coord *c, double now, const char *by)
-{
-	const struct fal_policy *p = fal_sched_policy(c->sched);
-	struct fal_buf text = { 0 };
-	fal_rule_put(&p->rule, &text);
-	fal_put_u8(&text, '\0');
-	struct fal_line_policy d = { .clock = fal_sched_front(c->sched),
-				     .version = fal_store_version(c->store),
-				     .scheme = (const char *)text.p,
-				     .by = by };
-	fal_line_policy(&c->line, now - c->start, &d);
-	coord_trace(c);
-	fal_buf_free(&text);
-}
-
-void
 fal_coord_free(struct fal_coord *c)
 {
 	if (c == NULL)
 		return;
+	coord_control_free(c);
 	fal_sched_free(c->sched);
 	fal_store_free(c->store);
 	free(c->peer);
@@ -152,6 +137,8 @@ int
 coord_advance(struct fal_coord *c, double now)
 {
 	int err = coord_drain(c, now);
+	if (err == FAL_OK)
+		err = coord_control_advance(c, now);
 	if (err < 0 || c->finished || c->why != NULL)
 		return err;
 	bool done = fal_sched_done(c->sched);

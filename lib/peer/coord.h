@@ -36,6 +36,14 @@ struct fal_coord_ops {
 	void (*close)(void *arg, uint32_t peer, const char *why);
 	/* One line of the trace without its newline, borrowed for the call. */
 	void (*trace)(void *arg, const char *line, size_t n);
+	/* Policy `p` is about to hold from `clock` on, wanted by the key `by`; `version`
+	 * is the newest one.  Keeps it for good (fsync) before it returns.  Negative: the
+	 * change is given up.  May be NULL. */
+	int (*journal)(void *arg, const struct fal_policy *p, uint64_t clock,
+		       uint64_t version, const char *by);
+	/* What fal_coord_policy was given under this ticket holds from `clock` on (err
+	 * 0), or was given up (an error).  May be NULL. */
+	void (*changed)(void *arg, uint64_t ticket, uint64_t clock, int err);
 };
 
 enum fal_numerics { FAL_NUMERICS_FAST, FAL_NUMERICS_PORTABLE, FAL_NUMERICS_REQUIRE };
@@ -85,6 +93,34 @@ void fal_coord_traffic(struct fal_coord *c, uint32_t peer, uint64_t rx, uint64_t
 
 int fal_coord_tick(struct fal_coord *c, double now);
 double fal_coord_wake(const struct fal_coord *c); /* when; infinity: no need */
+
+/* ---- what a controller asks for (coord_control.c) ---- */
+
+/* Policy `p` (copied) shall hold; `by` is the name of the key that wants it, for the
+ * trace and the journal (copied).  Where the rule stays as it is, it does at once; else
+ * no round is begun until those under way are over, and then it does.  ops.journal and
+ * then ops.changed are called, perhaps before this returns.  FAL_ESTATE with `diag`:
+ * another change is under way, or the job is over; nothing is called then.  Any other
+ * error ends the job. */
+int fal_coord_policy(struct fal_coord *c, double now, const struct fal_policy *p,
+		     const char *by, uint64_t ticket, struct fal_diag *diag);
+
+/* Begins no round until it is called with false.  Rounds under way are finished. */
+int fal_coord_hold(struct fal_coord *c, double now, bool hold);
+bool fal_coord_held(const struct fal_coord *c);
+
+/* Asks the workers of this name to finish or hand back their tasks and to leave.
+ * FAL_ENOENT with `diag`: there is none. */
+int fal_coord_drain(struct fal_coord *c, double now, const char *name,
+		    struct fal_diag *diag);
+
+/* Begins no round any more; fal_coord_stopped is true when those under way are over. */
+int fal_coord_stop(struct fal_coord *c, double now);
+bool fal_coord_stopped(const struct fal_coord *c);
+
+/* The policy in force, borrowed until the next call; the next clock to be begun. */
+const struct fal_policy *fal_coord_policy_now(const struct fal_coord *c);
+uint64_t fal_coord_front(const struct fal_coord *c);
 
 /* The newest version. */
 struct fal_store;

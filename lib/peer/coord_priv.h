@@ -4,6 +4,7 @@
  *	coord_msg.c    what workers say
  *	coord_act.c    what the scheduler decides becomes messages,
  *	coord_round.c  … and versions, and lines of the trace
+ *	coord_control.c  what controllers ask for
  *
  * Calls that can fail return 0 or a negative enum fal_err. */
 #ifndef FAL_PEER_COORD_PRIV_H
@@ -13,6 +14,16 @@
 #include "peer/trace_lines.h"
 #include "sched/sched.h"
 #include "store/store.h"
+
+/* What controllers have asked for, and is not there yet. */
+struct fal_control {
+	bool waits; /* `next` waits for its boundary */
+	struct fal_policy next;
+	uint64_t ticket;
+	char by[FAL_MSG_NAME]; /* who wants it */
+	bool held;             /* by fal_coord_hold */
+	bool stopping, stopped;
+};
 
 struct fal_coord {
 	struct fal_coord_conf conf;
@@ -66,6 +77,7 @@ struct fal_coord {
 	size_t merged_cap;
 	uint64_t merged_loss, merged_samples; /* of their tasks; loss modulo 2^64 */
 
+	struct fal_control control;
 	struct fal_coord_status status;
 	struct fal_buf line; /* scratch */
 };
@@ -100,10 +112,15 @@ void coord_tell(struct fal_coord *c, double now);
 uint64_t coord_epoch_clocks(const struct fal_coord *c);
 /* After whatever happened: evaluates, lets clocks begin, sees the end. */
 int coord_advance(struct fal_coord *c, double now);
-/* Writes the `policy` line of what holds now, set by `by`. */
-void coord_trace_policy(struct fal_coord *c, double now, const char *by);
 /* The newest version is to be evaluated, `over` clocks being over. */
 int coord_begin_eval(struct fal_coord *c, double now, uint64_t over);
+
+/* coord_control.c */
+/* Carries out what waits for a boundary, if there is one now; after each event. */
+int coord_control_advance(struct fal_coord *c, double now);
+void coord_control_free(struct fal_coord *c);
+/* Writes the `policy` line of what holds now, set by `by`. */
+void coord_trace_policy(struct fal_coord *c, double now, const char *by);
 
 /* coord_msg.c */
 /* Tells a session that there is nothing to do any more. */

@@ -188,6 +188,17 @@ recount(struct fal_sched *s, struct fal_worker *w, double now)
 	return err;
 }
 
+/* Where all are one team, everybody has the versions before a round begins. */
+static int
+send_ahead(struct fal_sched *s, struct fal_worker *w)
+{
+	struct fal_act model = { .kind = FAL_ACT_MODEL, .worker = w->id };
+	if (s->scheme->own || s->scheme->groups || w->version == s->version)
+		return FAL_OK;
+	w->version = s->version;
+	return fal_emit(s, model) != NULL ? FAL_OK : FAL_ENOMEM;
+}
+
 /* What the policy lays down for the worker. */
 static int
 lay_down(struct fal_sched *s, struct fal_worker *w, double now)
@@ -234,6 +245,9 @@ fal_sched_set_policy(struct fal_sched *s, double now, const struct fal_policy *p
 		s->fixed_shares |= p->worker[i].share >= 0;
 	if (other && fal_teams_form(s) < 0)
 		return FAL_ENOMEM;
+	for (uint32_t i = 0; i < s->workers && other; i++)
+		if (!s->worker[i].gone && send_ahead(s, &s->worker[i]) < 0)
+			return FAL_ENOMEM;
 	for (uint32_t i = 0; i < s->workers; i++)
 		if (!s->worker[i].gone && lay_down(s, &s->worker[i], now) < 0)
 			return FAL_ENOMEM;
@@ -316,13 +330,8 @@ fal_sched_join(struct fal_sched *s, double now, const struct fal_join *j)
 	if (fal_emit(s, act) == NULL || lay_down(s, w, now) < 0 ||
 	    fal_team_join(s, w) < 0)
 		return FAL_ENOMEM;
-	if (!s->scheme->own && !s->scheme->groups) {
-		/* The next round's version is the newest, whenever it begins. */
-		struct fal_act model = { .kind = FAL_ACT_MODEL, .worker = w->id };
-		w->version = s->version;
-		if (fal_emit(s, model) == NULL)
-			return FAL_ENOMEM;
-	}
+	if (send_ahead(s, w) < 0)
+		return FAL_ENOMEM;
 	return recount(s, w, now) < 0 ? FAL_ENOMEM : settle(s, now);
 }
 

@@ -485,8 +485,11 @@ start(struct cluster *c)
 {
 	const struct plan *p = c->p;
 	struct fal_policy policy = { 0 };
-	struct fal_coord_ops ops = { c, coord_send, coord_model, coord_close,
-				     coord_trace };
+	struct fal_coord_ops ops = { .arg = c,
+				     .send = coord_send,
+				     .model = coord_model,
+				     .close = coord_close,
+				     .trace = coord_trace };
 	struct fal_coord_conf conf = { .name = "sim",
 				       .hash = "00",
 				       .policy = &policy,

@@ -1,0 +1,211 @@
+/* What controllers ask of the coordinator: another policy, to pause, to drain a worker,
+ * to stop.
+ *
+ * A new rule holds from a drained boundary on: no round is begun, those under way come to
+ * their end, the journal has it on disk, and then the scheduler is given it. */
+#include "peer/coord_priv.h"
+
+#include "job/policy.h"
+
+#include <stdio.h>
+#include <string.h>
+
+const struct fal_policy *
+fal_coord_policy_now(const struct fal_coord *c)
+{
+	return fal_sched_policy(c->sched);
+}
+
+uint64_t
+fal_coord_front(const struct fal_coord *c)
+{
+	return fal_sched_front(c->sched);
+}
+
+bool
+fal_coord_held(const struct fal_coord *c)
+{
+	return c->control.held;
+}
+
+bool
+fal_coord_stopped(const struct fal_coord *c)
+{
+	return c->control.stopped;
+}
+
+void
+coord_control_free(struct fal_coord *c)
+{
+	fal_policy_free(&c->control.next);
+}
+
+static bool
+is_over(const struct fal_coord *c)
+{
+	return c->finished || c->why != NULL || c->control.stopping;
+}
+
+void
+coord_trace_policy(struct fal_coord *c, double now, const char *by)
+{
+	const struct fal_policy *p = fal_coord_policy_now(c);
+	struct fal_buf rule = { 0 }, policy = { 0 };
+	bool more = p->no_clones || p->workers > 0;
+	fal_rule_put(&p->rule, &rule);
+	fal_put_u8(&rule, '\0');
+	fal_policy_json_put(p, &policy);
+	if (rule.err < 0 || policy.err < 0) {
+		c->line.err = FAL_ENOMEM;
+	} else {
+		struct fal_line_policy line = {
+			.clock = fal_coord_front(c),
+			.version = fal_store_version(c->store),
+			.scheme = (const char *)rule.p,
+			.by = by,
+			.policy = more ? (const char *)policy.p : NULL,
+			.policy_n = policy.n,
+		};
+		fal_line_policy(&c->line, now - c->start, &line);
+		coord_trace(c);
+	}
+	fal_buf_free(&rule);
+	fal_buf_free(&policy);
+}
+
+static void
+trace_hold(struct fal_coord *c, double now, const char *why)
+{
+	fal_line_hold(&c->line, now - c->start, why);
+	coord_trace(c);
+}
+
+/* The change that waits is over, with this result. */
+static void
+conclude(struct fal_coord *c, uint64_t clock, int err)
+{
+	c->control.waits = false;
+	fal_policy_free(&c->control.next);
+	if (c->ops.changed != NULL)
+		c->ops.changed(c->ops.arg, c->control.ticket, clock, err);
+}
+
+/* Makes the waiting policy the one in force. */
+static int
+carry_out(struct fal_coord *c, double now)
+{
+	struct fal_control *k = &c->control;
+	uint64_t clock = fal_coord_front(c);
+	if (c->ops.journal != NULL) {
+		int err = c->ops.journal(c->ops.arg, &k->next, clock,
+					 fal_store_version(c->store), k->by);
+		if (err < 0) {
+			conclude(c, clock, err);
+			return FAL_OK;
+		}
+	}
+	int err = fal_sched_set_policy(c->sched, now, &k->next);
+	if (err == FAL_OK)
+		err = fal_store_keep(c->store, fal_sched_versions(c->sched));
+	if (err < 0)
+		return err;
+	fal_store_forget_slots(c->store, UINT64_MAX);
+	coord_trace_policy(c, now, k->by);
+	conclude(c, clock, FAL_OK);
+	return FAL_OK;
+}
+
+int
+coord_control_advance(struct fal_coord *c, double now)
+{
+	struct fal_control *k = &c->control;
+	bool quiet = fal_sched_quiet(c->sched);
+	if (k->stopping && quiet)
+		k->stopped = true;
+	if (!k->waits)
+		return FAL_OK;
+	if (c->finished || c->why != NULL) {
+		conclude(c, fal_coord_front(c), FAL_ESTATE);
+		return FAL_OK;
+	}
+	if (!quiet && !fal_rule_eq(&fal_coord_policy_now(c)->rule, &k->next.rule))
+		return FAL_OK;
+	int err = carry_out(c, now);
+	return err < 0 ? err : fal_sched_hold(c->sched, now, k->held || k->stopping);
+}
+
+/* After a call of a controller: what it has made possible happens. */
+static int
+go_on(struct fal_coord *c, double now)
+{
+	int err = coord_control_advance(c, now);
+	return err < 0 ? err : coord_advance(c, now);
+}
+
+int
+fal_coord_policy(struct fal_coord *c, double now, const struct fal_policy *p,
+		 const char *by, uint64_t ticket, struct fal_diag *diag)
+{
+	struct fal_control *k = &c->control;
+	if (is_over(c))
+		return fal_diag_set(diag, FAL_ESTATE, "the job is over");
+	if (k->waits)
+		return fal_diag_set(diag, FAL_ESTATE,
+				    "a change by '%s' waits for its boundary", k->by);
+	int err = fal_policy_copy(p, &k->next);
+	if (err < 0)
+		return err;
+	k->waits = true;
+	k->ticket = ticket;
+	snprintf(k->by, sizeof(k->by), "%s", by);
+	if (!fal_rule_eq(&fal_coord_policy_now(c)->rule, &p->rule)) {
+		err = fal_sched_hold(c->sched, now, true);
+		if (err < 0)
+			return err;
+		trace_hold(c, now, "policy");
+	}
+	return go_on(c, now);
+}
+
+int
+fal_coord_hold(struct fal_coord *c, double now, bool hold)
+{
+	struct fal_control *k = &c->control;
+	if (hold == k->held)
+		return FAL_OK;
+	k->held = hold;
+	trace_hold(c, now, hold ? "paused" : "resumed");
+	int err = fal_sched_hold(c->sched, now, hold || k->waits || k->stopping);
+	return err < 0 ? err : go_on(c, now);
+}
+
+int
+fal_coord_drain(struct fal_coord *c, double now, const char *name, struct fal_diag *diag)
+{
+	struct fal_msg m = { .type = FAL_MSG_DRAIN, .drain.why = "drained" };
+	bool found = false;
+	for (uint32_t i = 0; i < c->peers; i++) {
+		const struct fal_peer *p = &c->peer[i];
+		if (!p->ready || p->left || strcmp(p->name, name) != 0)
+			continue;
+		int err = coord_send(c, p->id, &m);
+		if (err < 0)
+			return err;
+		found = true;
+	}
+	if (!found)
+		return fal_diag_set(diag, FAL_ENOENT, "'%s' is no worker of this job",
+				    name);
+	return go_on(c, now);
+}
+
+int
+fal_coord_stop(struct fal_coord *c, double now)
+{
+	if (is_over(c))
+		return FAL_OK;
+	c->control.stopping = true;
+	trace_hold(c, now, "stopped");
+	int err = fal_sched_hold(c->sched, now, true);
+	return err < 0 ? err : go_on(c, now);
+}
