@@ -1,6 +1,6 @@
 /* Any bytes through the audit and the summary: no crash, no leak, no failed assertion.
  * A first byte other than '{' puts a valid job line before the rest, so that the lines
- * behind it are reached. */
+ * behind it are reached, and a policy line of the scheme that the byte chooses. */
 #include "trace/audit.h"
 #include "trace/summary.h"
 
@@ -20,6 +20,17 @@ static const char head[] =
 	"4,"
 	"\"fingerprint\":\"f\"}\n";
 
+static const char *const policy[] = {
+#define POLICY(scheme)                                                                \
+	"{\"t\":0.2,\"ev\":\"policy\",\"clock\":0,\"version\":0,\"scheme\":\"" scheme \
+	"\",\"by\":\"job\"}\n"
+	POLICY("bsp"),       POLICY("epsp:2"),
+	POLICY("asp"),       POLICY("ssp:1"),
+	POLICY("syncopt:1"), POLICY("consgd:1,lambda=0.5"),
+	POLICY("dynsgd"),    POLICY("dynsgd:2,staleness=updates"),
+	POLICY("wbsp"),      POLICY("groups:2,mode=delta"),
+};
+
 static int
 feed(int (*on_line)(void *arg, struct fal_trace_line *l), void *arg, const uint8_t *p,
      size_t n)
@@ -30,7 +41,10 @@ feed(int (*on_line)(void *arg, struct fal_trace_line *l), void *arg, const uint8
 		abort();
 	int err = 0;
 	if (n > 0 && p[0] != '{') {
+		const char *rule = policy[p[0] % (sizeof(policy) / sizeof(policy[0]))];
 		err = fal_trace_feed(r, head, sizeof(head) - 1, &diag);
+		if (err == 0)
+			err = fal_trace_feed(r, rule, strlen(rule), &diag);
 		p++;
 		n--;
 	}
