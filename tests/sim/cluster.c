@@ -19,6 +19,8 @@ enum kind {
 	JOIN,
 	CRASH,
 	LEAVE,
+	ORDER, /* a controller asks for something */
+	RESUME,
 	RESET, /* the coordinator learns that a connection is gone */
 	FLUSHED
 };
@@ -393,6 +395,23 @@ frozen(struct cluster *c, const struct worker *w, struct event *e)
 	return true;
 }
 
+/* An order that comes too late, or while another one waits, is refused. */
+static void
+order(struct cluster *c, const struct order *o)
+{
+	struct fal_policy p = { 0 };
+	struct fal_diag diag;
+	if (o->scheme == NULL) {
+		struct event e = { .kind = RESUME, .t = c->now + o->pause_s };
+		push_event(c, e);
+		ok(c, fal_coord_hold(c->coord, c->now, true), "pause");
+		return;
+	}
+	ok(c, fal_rule_parse(o->scheme, &p.rule, &diag), "scheme");
+	int err = fal_coord_policy(c->coord, c->now, &p, "control", 1, &diag);
+	ok(c, err == FAL_ESTATE ? FAL_OK : err, "policy");
+}
+
 static void
 handle(struct cluster *c, struct event *e)
 {
@@ -423,6 +442,12 @@ handle(struct cluster *c, struct event *e)
 		reset.t = fmax(fmax(w->up_ctl, w->up_bulk), c->now);
 		if (!w->m->silent)
 			push_event(c, reset);
+		break;
+	case ORDER:
+		order(c, &c->p->order[e->lane]);
+		break;
+	case RESUME:
+		ok(c, fal_coord_hold(c->coord, c->now, false), "resume");
 		break;
 	case RESET:
 		w->over = true;
@@ -514,6 +539,9 @@ start(struct cluster *c)
 	toy_init(&p->toy, init);
 	ok(c, fal_coord_new(&conf, &ops, init, 0, &c->coord), "coordinator");
 	free(init);
+	for (uint32_t i = 0; i < p->orders; i++)
+		push_event(c, (struct event){
+				      .kind = ORDER, .lane = i, .t = p->order[i].at });
 	for (uint32_t i = 0; i < p->machines; i++) {
 		const struct machine *m = &p->machine[i];
 		c->worker[i].c = c;

@@ -22,6 +22,15 @@ struct machine {
 	bool flaky;                /* every 7th task comes out non-finite at first */
 };
 
+/* Something that a controller asks for. */
+struct order {
+	double at;
+	const char *scheme; /* another one; NULL: pause, for as long as `pause_s` */
+	double pause_s;
+};
+
+enum { MAX_ORDERS = 4 };
+
 struct plan {
 	struct toy toy;
 	const char *scheme;
@@ -29,6 +38,8 @@ struct plan {
 	uint32_t test_samples, eval_every, lanes_start, parts;
 	uint32_t machines, min_workers;
 	struct machine machine[MAX_WORKERS];
+	uint32_t orders;
+	struct order order[MAX_ORDERS];
 };
 
 struct outcome {

@@ -105,13 +105,54 @@ draw_scheme(struct fal_rng *r)
 	return others[fal_rng_below(r, sizeof(others) / sizeof(others[0]))];
 }
 
-/* Does the law cover the rule? */
-static bool
-lawful(const struct fal_rule *rule)
+static struct fal_rule
+rule_of(const char *scheme)
 {
-	return rule->scheme == FAL_BSP || rule->scheme == FAL_EPSP ||
-	       ((rule->scheme == FAL_SSP || rule->scheme == FAL_FLEXRR) &&
-		rule->slack == 0);
+	struct fal_rule rule;
+	fal_rule_parse(scheme, &rule, NULL);
+	return rule;
+}
+
+static bool
+same_model(const char *one, const char *other)
+{
+	struct fal_rule a = rule_of(one), b = rule_of(other);
+	return fal_rule_same_model(&a, &b);
+}
+
+/* Does the law cover the scheme? */
+static bool
+lawful(const char *scheme)
+{
+	return rule_of(scheme).scheme == FAL_EPSP || same_model(scheme, "bsp");
+}
+
+/* What a controller asks for on the way; the times are set by scale_orders.  Returns
+ * whether the law covers the whole job. */
+static bool
+draw_orders(struct fal_rng *r, struct plan *p)
+{
+	bool neutral = chance(r, 0.5), covered = lawful(p->scheme);
+	p->orders = chance(r, 0.25) ? 1 + fal_rng_below(r, MAX_ORDERS) : 0;
+	for (uint32_t i = 0; i < p->orders; i++) {
+		struct order *o = &p->order[i];
+		o->at = between(r, 0, 1);
+		o->pause_s = between(r, 0, 1);
+		if (chance(r, 0.3))
+			continue;
+		o->scheme = neutral ? (chance(r, 0.5) ? "bsp" : "epsp") : draw_scheme(r);
+		covered = covered && neutral && same_model(p->scheme, o->scheme);
+	}
+	return covered;
+}
+
+static void
+scale_orders(struct plan *p, double length)
+{
+	for (uint32_t i = 0; i < p->orders; i++) {
+		p->order[i].at *= length;
+		p->order[i].pause_s *= length / 2;
+	}
 }
 
 static struct plan
@@ -128,10 +169,9 @@ draw_plan(struct fal_rng *r, uint64_t seed)
 	p.toy.optim.momentum = 0.9f;
 	const char *only = getenv("SIM_SCHEME"); /* to look at one scheme alone */
 	p.scheme = only != NULL ? only : draw_scheme(r);
-	struct fal_rule rule;
-	fal_rule_parse(p.scheme, &rule, NULL);
+	bool lawful = draw_orders(r, &p);
 	/* More updates would leave the numbers where the toy's gradients are steep. */
-	if (!lawful(&rule))
+	if (!lawful)
 		p.toy.lr = 1e-7f;
 	p.audit_sums = chance(r, 0.2);
 	p.test_samples = chance(r, 0.5) ? 1 + fal_rng_below(r, 40) : 0;
@@ -140,6 +180,7 @@ draw_plan(struct fal_rng *r, uint64_t seed)
 	double task_s = pow(10, between(r, -3.5, -1));
 	double length =
 		toy_clocks(&p.toy) * task_s * (p.toy.batch / p.toy.task + 1) * 0.7;
+	scale_orders(&p, length);
 	p.machines = 1 + fal_rng_below(r, 7);
 	bool equal = chance(r, 0.15);
 	if (equal) /* a lane that still evaluates makes its worker unequal */
@@ -208,14 +249,18 @@ play(uint64_t seed, struct totals *totals)
 	const char *why = o.failure;
 	float *want = malloc(p.toy.n * sizeof(*want));
 	if (why == NULL) {
-		struct fal_rule rule;
-		fal_rule_parse(p.scheme, &rule, NULL);
-		toy_reference(&p.toy, rule.slack, want);
-		if (lawful(&rule) && memcmp(want, o.params, p.toy.n * sizeof(*want)) != 0)
+		struct fal_rule rule = rule_of(p.scheme);
+		bool law = lawful(p.scheme);
+		for (uint32_t i = 0; i < p.orders; i++)
+			law = law && (p.order[i].scheme == NULL ||
+				      same_model(p.scheme, p.order[i].scheme));
+		toy_reference(&p.toy, law ? rule.slack : 0, want);
+		if (law && memcmp(want, o.params, p.toy.n * sizeof(*want)) != 0)
 			why = "the law: the model differs from the plain loop's";
 		else if (!audit_passes(&o, &diag))
 			why = "exactly once: the audit fails";
-		else if (all_equal(&p) && rule.scheme != FAL_FLEXRR && o.status.moved > 0)
+		else if (all_equal(&p) && p.orders == 0 && rule.scheme != FAL_FLEXRR &&
+			 o.status.moved > 0)
 			why = "tasks moved between equal workers";
 	}
 	totals->moved += o.status.moved;
