@@ -73,6 +73,8 @@ fal_line_job(struct fal_buf *b, const struct fal_coord_conf *conf, uint64_t cloc
 	num(b, "epochs", conf->epochs);
 	num(b, "batch", conf->batch);
 	num(b, "task", conf->task);
+	if (conf->parts > 1)
+		num(b, "parts", conf->parts);
 	num(b, "samples", conf->samples);
 	num(b, "test", conf->test_samples);
 	num(b, "params", conf->params);

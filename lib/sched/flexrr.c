@@ -150,6 +150,7 @@ const struct fal_scheme fal_scheme_flexrr = { .own = true,
 					      .mixed = true,
 					      .ahead = fal_ahead_one,
 					      .may_begin = fal_ssp_may_begin,
+					      .under_way = fal_ssp_under_way,
 					      .complete = fal_ssp_complete,
 					      .cost = fal_cost_equal,
 					      .rebalance = rebalance };

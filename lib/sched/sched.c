@@ -100,7 +100,7 @@ settle(struct fal_sched *s, double now)
 	int err = begin_rounds(s, now);
 	for (uint32_t i = 0; i < s->rounds && s->unplanned > 0 && err == FAL_OK; i++) {
 		err = fal_plan(s, s->round[i], now);
-		if (err == FAL_OK && s->stirred && !s->held) { /* one was abandoned */
+		if (err == FAL_OK && s->stirred) { /* one was abandoned */
 			err = begin_rounds(s, now);
 			i = UINT32_MAX; /* from the first one on */
 		}

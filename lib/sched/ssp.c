@@ -28,6 +28,12 @@ may_begin_wave(const struct fal_sched *s, const struct fal_team *t)
 }
 
 bool
+fal_ssp_under_way(const struct fal_sched *s, const struct fal_team *t)
+{
+	return s->policy.rule.slack == 0 && !fal_sched_quiet(s) && may_begin_wave(s, t);
+}
+
+bool
 fal_ssp_may_begin(const struct fal_sched *s, const struct fal_team *t)
 {
 	uint32_t slack = s->policy.rule.slack;
@@ -87,5 +93,6 @@ fal_ssp_begin_local(struct fal_sched *s, struct fal_team *t, struct fal_round *r
 const struct fal_scheme fal_scheme_ssp = { .own = true,
 					   .ahead = fal_ahead_one,
 					   .may_begin = fal_ssp_may_begin,
+					   .under_way = fal_ssp_under_way,
 					   .complete = fal_ssp_complete,
 					   .cost = fal_cost_equal };

@@ -127,6 +127,9 @@ struct fal_scheme {
 	uint32_t (*among)(const struct fal_sched *s);
 	/* May the team begin its next round?  NULL: always. */
 	bool (*may_begin)(const struct fal_sched *s, const struct fal_team *t);
+	/* Would its next round be a part of the update that is under way, so that it may
+	 * begin although the scheduler holds?  NULL: never. */
+	bool (*under_way)(const struct fal_sched *s, const struct fal_team *t);
 	/* Sets version, base, since of the team's new round; the newest version, pulled
 	 * by its workers if they have it not, where NULL. */
 	void (*begin)(struct fal_sched *s, struct fal_team *t, struct fal_round *r);
@@ -289,6 +292,8 @@ struct fal_worker *fal_team_worker(const struct fal_sched *s, const struct fal_t
 
 /* SSP's bound: at most s clocks ahead of the slowest. */
 bool fal_ssp_may_begin(const struct fal_sched *s, const struct fal_team *t);
+/* s = 0: of the clock whose rounds are being collected. */
+bool fal_ssp_under_way(const struct fal_sched *s, const struct fal_team *t);
 /* Pulls only when what it pulled last is too old, else goes on by itself. */
 void fal_ssp_begin_local(struct fal_sched *s, struct fal_team *t, struct fal_round *r);
 bool fal_ssp_may_begin_local(const struct fal_sched *s, const struct fal_team *t);

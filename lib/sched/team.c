@@ -219,6 +219,8 @@ may_begin(const struct fal_sched *s, const struct fal_team *t)
 	uint64_t next = fal_team_next(s, t);
 	return t->members > 0 && t->open < s->scheme->ahead(s) && next < s->allowed &&
 	       next < s->pool.clocks &&
+	       (!s->held ||
+		(s->scheme->under_way != NULL && s->scheme->under_way(s, t))) &&
 	       (s->scheme->may_begin == NULL || s->scheme->may_begin(s, t));
 }
 
@@ -243,7 +245,7 @@ int
 fal_teams_begin(struct fal_sched *s, double now)
 {
 	bool began = false;
-	if (!s->stirred || s->held)
+	if (!s->stirred)
 		return FAL_OK;
 	s->stirred = false;
 	for (uint32_t i = 0; i < s->teams; i++)
