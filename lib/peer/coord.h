@@ -32,13 +32,13 @@ struct fal_coord_ops {
 	void (*close)(void *arg, uint32_t peer, const char *why);
 	/* One line of the trace without its newline, borrowed for the call. */
 	void (*trace)(void *arg, const char *line, size_t n);
-	/* Policy `p` is about to hold from `clock` on, wanted by the key `by`; `version` is
-	 * the newest one.  Keeps it for good (fsync) before it returns.  Negative: the
+	/* Policy `p` is about to hold from `clock` on, wanted by the key `by`; `version`
+	 * is the newest one.  Keeps it for good (fsync) before it returns.  Negative: the
 	 * change is given up.  May be NULL. */
 	int (*journal)(void *arg, const struct fal_policy *p, uint64_t clock,
 		       uint64_t version, const char *by);
-	/* What fal_coord_policy was given under this ticket holds from `clock` on (err 0),
-	 * or was given up (an error).  May be NULL. */
+	/* What fal_coord_policy was given under this ticket holds from `clock` on (err
+	 * 0), or was given up (an error).  May be NULL. */
 	void (*changed)(void *arg, uint64_t ticket, uint64_t clock, int err);
 };
 
@@ -90,8 +90,8 @@ double fal_coord_wake(const struct fal_coord *c); /* when; infinity: no need */
 
 /* ---- what a controller asks for (coord_control.c) ---- */
 
-/* Policy `p` (copied) shall hold; `by` is the name of the key that wants it, for the trace
- * and the journal (copied).  Where the rule stays as it is, it does at once; else
+/* Policy `p` (copied) shall hold; `by` is the name of the key that wants it, for the
+ * trace and the journal (copied).  Where the rule stays as it is, it does at once; else
  * no round is begun until those under way are over, and then it does.  ops.journal and
  * then ops.changed are called, perhaps before this returns.  FAL_ESTATE with `diag`:
  * another change is under way, or the job is over; nothing is called then.  Any other
