@@ -3,6 +3,7 @@
 #define FALCON_PS_SERVER_H
 
 #include "cli/progress.h"
+#include "control.h"
 #include "net/listen.h"
 #include "publish.h"
 #include "serve.h"
@@ -28,6 +29,7 @@ struct ps_server {
 	struct ps_sessions sessions;
 	struct fal_coord *coord;
 	struct ps_publisher publisher;
+	struct ps_control control;
 	struct fal_progress progress;
 	char label[96];
 	char *logged[PS_LOGGED_MAX];

@@ -2,6 +2,7 @@
 #ifndef FALCON_PS_SESSION_H
 #define FALCON_PS_SESSION_H
 
+#include "base/buf.h"
 #include "net/chan.h"
 
 #include <stdbool.h>
@@ -12,9 +13,11 @@ struct ps_server;
 struct ps_session {
 	struct ps_server *server;
 	struct fal_chan *chan;
-	uint32_t id;          /* grows */
-	uint64_t publication; /* newest that it was told of */
-	bool follows;         /* gets trace lines as they come */
+	uint32_t id;           /* grows */
+	uint64_t publication;  /* newest that it was told of */
+	bool follows;          /* gets trace lines as they come */
+	struct fal_buf export; /* a model on its way (control.c) */
+	size_t exported;       /* bytes of it that were sent */
 };
 
 /* In order of their ids. */

@@ -80,6 +80,17 @@ enum fal_base {
 	FAL_BASE_REBASE   /* the version, and what it lacks of the worker's own steps */
 };
 
+/* What a CONTROL asks for. */
+enum fal_verb {
+	FAL_VERB_SHOW = 1,
+	FAL_VERB_APPLY = 2,
+	FAL_VERB_DRAIN = 3,
+	FAL_VERB_PAUSE = 4,
+	FAL_VERB_RESUME = 5,
+	FAL_VERB_EXPORT = 6,
+	FAL_VERB_STOP = 7
+};
+
 struct fal_tail {
 	const uint8_t *p;
 	size_t n;
@@ -207,7 +218,7 @@ struct fal_msg {
 			struct fal_tail lines;
 		} trace;
 		struct {
-			uint8_t verb;         /* falcon-protocol(7) */
+			uint8_t verb;         /* enum fal_verb */
 			struct fal_tail args; /* JSON, or nothing */
 		} control;
 		struct {

@@ -1,0 +1,390 @@
+/* Controllers: their verbs, the dwell of keys, and the pieces of an export. */
+#include "control.h"
+
+#include "base/json.h"
+#include "base/mem.h"
+#include "cli/cli.h"
+#include "job/policy.h"
+#include "model/safetensors.h"
+#include "server.h"
+#include "store/store.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { EXPORT_BATCH = 16 }; /* pieces between two waits for the socket */
+
+/* ---- answers --- */
+
+static void
+reply(struct ps_session *session, int status, bool more, const void *p, size_t n)
+{
+	struct fal_msg m = { .type = FAL_MSG_REPLY,
+			     .reply = { .status = (uint8_t)status, .more = more } };
+	struct fal_buf out = { 0 };
+	m.reply.bytes = (struct fal_tail){ p, n };
+	if (fal_msg_put(&out, &m) < 0 ||
+	    fal_chan_send(session->chan, &out, FAL_SEND_PACKED) < 0)
+		fal_chan_close(session->chan);
+	fal_buf_free(&out);
+}
+
+static void
+reply_text(struct ps_session *session, int status, const char *text)
+{
+	reply(session, status, false, text, strlen(text));
+}
+
+/* ---- what was changed when --- */
+
+static int
+dwell_set(struct ps_control *c, const char *key, uint64_t clock)
+{
+	size_t i = 0;
+	while (i < c->n && strcmp(c->dwell[i].key, key) != 0)
+		i++;
+	if (i == c->n) {
+		if (FAL_GROW(c->dwell, c->cap, c->n + 1) < 0)
+			return FAL_ENOMEM;
+		snprintf(c->dwell[c->n++].key, sizeof(c->dwell->key), "%s", key);
+	}
+	c->dwell[i].clock = clock;
+	return FAL_OK;
+}
+
+/* Policy `p` holds from `clock` on. */
+static int
+remember(struct ps_control *c, const struct fal_policy *p, uint64_t clock, const char *by)
+{
+	struct fal_policy_change *v = NULL;
+	struct fal_policy copy;
+	size_t n = 0;
+	int err = fal_policy_changes(&c->last, p, &v, &n);
+	for (size_t i = 0; i < n && err == FAL_OK; i++)
+		err = dwell_set(c, v[i].key, clock);
+	free(v);
+	if (err == FAL_OK)
+		err = fal_policy_copy(p, &copy);
+	if (err < 0)
+		return err;
+	fal_policy_free(&c->last);
+	c->last = copy;
+	c->clock = clock;
+	snprintf(c->by, sizeof(c->by), "%s", by);
+	return FAL_OK;
+}
+
+static int
+on_line(void *arg, const struct ps_journal_line *l)
+{
+	return remember(arg, l->policy, l->clock, l->by);
+}
+
+int
+ps_control_open(struct ps_control *c, char *path, const struct fal_policy *job,
+		struct fal_diag *diag)
+{
+	*c = (struct ps_control){ .journal.fd = -1, .by = "job" };
+	int err = fal_policy_copy(job, &c->last);
+	if (err < 0) {
+		free(path);
+		return fal_diag_set(diag, err, "out of memory");
+	}
+	return ps_journal_open(&c->journal, path, on_line, c, diag);
+}
+
+void
+ps_control_close(struct ps_control *c)
+{
+	ps_journal_close(&c->journal);
+	fal_policy_free(&c->last);
+	free(c->dwell);
+	fal_buf_free(&c->report);
+}
+
+/* ---- a change --- */
+
+int
+ps_control_journal(void *arg, const struct fal_policy *p, uint64_t clock,
+		   uint64_t version, const char *by)
+{
+	struct ps_server *s = arg;
+	struct ps_journal_line l = { clock, version, by, p };
+	int err = ps_journal_add(&s->control.journal, &l);
+	if (err < 0)
+		return err;
+	fal_cli_err(PROG, "policy changed by '%s' from clock %" PRIu64 " on", by, clock);
+	return remember(&s->control, p, clock, by);
+}
+
+void
+ps_control_changed(void *arg, uint64_t ticket, uint64_t clock, int err)
+{
+	struct ps_server *s = arg;
+	struct ps_control *c = &s->control;
+	struct ps_session *session = ps_session_find(&s->sessions, c->asks);
+	c->asks = 0;
+	if (session == NULL || ticket != c->ticket)
+		return;
+	if (err < 0) {
+		reply_text(session, FAL_EXIT_NO,
+			   err == FAL_ESTATE ? "the job was over before its boundary"
+					     : "the journal could not be written");
+		return;
+	}
+	fal_put_fmt(&c->report, ",\"clock\":%" PRIu64 "}", clock);
+	reply(session, FAL_EXIT_DONE, false, c->report.p, c->report.n);
+}
+
+/* What an APPLY asks for beside its policy. */
+struct apply {
+	bool dry_run, allow_model;
+	uint64_t min_dwell;
+};
+
+/* {"changes":[…] without its end. */
+static void
+put_changes(struct fal_buf *b, const struct fal_policy_change *v, size_t n)
+{
+	fal_json_open(b, '{');
+	fal_json_key(b, "changes");
+	fal_json_open(b, '[');
+	for (size_t i = 0; i < n; i++) {
+		fal_json_open(b, '{');
+		fal_json_key(b, "key");
+		fal_json_str(b, v[i].key);
+		fal_json_key(b, "from");
+		fal_json_str(b, v[i].from);
+		fal_json_key(b, "to");
+		fal_json_str(b, v[i].to);
+		fal_json_key(b, "class");
+		fal_json_str(b, v[i].model ? "model" : "neutral");
+		fal_json_close(b, '}');
+	}
+	fal_json_close(b, ']');
+}
+
+/* Why these changes are not made, in `why`; false: nothing against them. */
+static bool
+is_refused(const struct ps_control *c, const struct apply *a, uint64_t now,
+	   const struct fal_policy_change *v, size_t n, struct fal_diag *why)
+{
+	for (size_t i = 0; i < n; i++) {
+		if (v[i].model && !a->allow_model) {
+			fal_diag_set(why, 0,
+				     "%s: '%s' may alter the model: --allow-model",
+				     v[i].key, v[i].to);
+			return true;
+		}
+		for (size_t k = 0; k < c->n; k++)
+			if (strcmp(c->dwell[k].key, v[i].key) == 0 &&
+			    now < c->dwell[k].clock + a->min_dwell) {
+				fal_diag_set(why, 0,
+					     "%s: '%s': changed at clock %" PRIu64
+					     ", now %" PRIu64 ": --min-dwell %" PRIu64,
+					     v[i].key, v[i].to, c->dwell[k].clock, now,
+					     a->min_dwell);
+				return true;
+			}
+	}
+	return false;
+}
+
+static void
+change(struct ps_server *s, struct ps_session *session, const struct apply *a,
+       const struct fal_policy *p)
+{
+	struct ps_control *c = &s->control;
+	uint64_t now = fal_coord_front(s->coord);
+	struct fal_policy_change *v = NULL;
+	struct fal_diag why = { "" };
+	size_t n = 0;
+	int err = fal_policy_changes(fal_coord_policy_now(s->coord), p, &v, &n);
+	if (err < 0) {
+		ps_fail(s, err, "policy");
+		return;
+	}
+	if (is_refused(c, a, now, v, n, &why)) {
+		reply_text(session, FAL_EXIT_NO, why.text);
+	} else if (c->asks != 0) {
+		reply_text(session, FAL_EXIT_NO, "another change waits for its boundary");
+	} else {
+		fal_buf_clear(&c->report);
+		put_changes(&c->report, v, n);
+		c->asks = session->id;
+		c->ticket++;
+		if (n == 0 || a->dry_run)
+			ps_control_changed(s, c->ticket, now, FAL_OK);
+		else
+			err = fal_coord_policy(s->coord, ps_now(), p,
+					       fal_chan_name(session->chan), c->ticket,
+					       &why);
+	}
+	free(v);
+	if (err == FAL_ESTATE) {
+		c->asks = 0;
+		reply_text(session, FAL_EXIT_NO, why.text);
+	} else {
+		ps_fail(s, err, "policy");
+	}
+}
+
+static void
+apply(struct ps_server *s, struct ps_session *session, const json_t *o)
+{
+	struct apply a = { 0 };
+	int dry = 0, model = 0;
+	json_int_t dwell = 0;
+	json_t *patch;
+	struct fal_policy p;
+	struct fal_diag why;
+	if (json_unpack((json_t *)o, "{s:o, s:b, s:b, s:I !}", "policy", &patch,
+			"dry_run", &dry, "allow_model", &model, "min_dwell",
+			&dwell) < 0 ||
+	    dwell < 0 || dwell > UINT32_MAX) {
+		reply_text(session, FAL_EXIT_USAGE, "arguments that cannot be read");
+		return;
+	}
+	a = (struct apply){ dry != 0, model != 0, (uint64_t)dwell };
+	char *text = json_dumps(patch, JSON_COMPACT | JSON_ENCODE_ANY);
+	struct fal_policy_text in = { "policy", 1, text,
+				      text != NULL ? strlen(text) : 0 };
+	int err = text == NULL ? FAL_ENOMEM
+			       : fal_policy_json_get(&in, fal_coord_policy_now(s->coord),
+						     &p, &why);
+	free(text);
+	if (err == FAL_ENOMEM) {
+		ps_fail(s, err, "policy");
+	} else if (err < 0) {
+		reply_text(session, FAL_EXIT_USAGE, why.text);
+	} else {
+		change(s, session, &a, &p);
+		fal_policy_free(&p);
+	}
+}
+
+/* ---- the other verbs --- */
+
+static void
+show(struct ps_server *s, struct ps_session *session)
+{
+	struct fal_buf b = { 0 };
+	fal_json_open(&b, '{');
+	fal_json_key(&b, "policy");
+	fal_policy_json_put(fal_coord_policy_now(s->coord), &b);
+	fal_json_key(&b, "since");
+	fal_json_u64(&b, s->control.clock);
+	fal_json_key(&b, "by");
+	fal_json_str(&b, s->control.by);
+	fal_json_key(&b, "clock");
+	fal_json_u64(&b, fal_coord_front(s->coord));
+	fal_json_key(&b, "paused");
+	fal_json_bool(&b, fal_coord_held(s->coord));
+	fal_json_close(&b, '}');
+	if (b.err < 0)
+		ps_fail(s, b.err, "policy");
+	else
+		reply(session, FAL_EXIT_DONE, false, b.p, b.n);
+	fal_buf_free(&b);
+}
+
+static void
+drain(struct ps_server *s, struct ps_session *session, const json_t *o)
+{
+	struct fal_diag why;
+	const char *name = json_string_value(json_object_get(o, "worker"));
+	if (name == NULL) {
+		reply_text(session, FAL_EXIT_USAGE, "arguments that cannot be read");
+		return;
+	}
+	int err = fal_coord_drain(s->coord, ps_now(), name, &why);
+	if (err == FAL_ENOENT) {
+		reply_text(session, FAL_EXIT_NO, why.text);
+		return;
+	}
+	ps_fail(s, err, "drain");
+	reply_text(session, FAL_EXIT_DONE, "");
+}
+
+void
+ps_control_more(struct ps_session *session)
+{
+	struct fal_buf *b = &session->export;
+	for (int i = 0; i < EXPORT_BATCH && b->n > 0; i++) {
+		size_t left = b->n - session->exported;
+		size_t n = left < PS_PIECE ? left : PS_PIECE;
+		reply(session, FAL_EXIT_DONE, n < left, b->p + session->exported, n);
+		session->exported += n;
+		if (n == left)
+			fal_buf_free(b);
+	}
+}
+
+/* The model as it is now is copied; training goes on. */
+static void export(struct ps_server *s, struct ps_session *session)
+{
+	const struct fal_store *store = fal_coord_store(s->coord);
+	char version[24];
+	snprintf(version, sizeof(version), "%" PRIu64, fal_store_version(store));
+	const struct fal_metadata meta[] = { { "job", s->opt->job->job.name },
+					     { "version", version } };
+	if (session->export.n > 0) {
+		reply_text(session, FAL_EXIT_NO, "an export is under way");
+		return;
+	}
+	session->exported = 0;
+	int err = fal_safetensors_put(s->opt->job->model, fal_store_params(store), meta,
+				      2, &session->export);
+	if (err < 0) {
+		fal_buf_free(&session->export);
+		reply_text(session, FAL_EXIT_NO, fal_strerror(err));
+		return;
+	}
+	ps_control_more(session);
+}
+
+void
+ps_control_msg(struct ps_server *s, struct ps_session *session, const struct fal_msg *m)
+{
+	const struct fal_tail *t = &m->control.args;
+	json_t *o = t->n > 0 ? json_loadb((const char *)t->p, t->n,
+					  JSON_REJECT_DUPLICATES, NULL)
+			     : json_object();
+	int err = FAL_OK;
+	if (!json_is_object(o)) {
+		reply_text(session, FAL_EXIT_USAGE, "arguments that cannot be read");
+	} else if (s->saved) {
+		reply_text(session, FAL_EXIT_NO, "the job is over");
+	} else {
+		switch (m->control.verb) {
+		case FAL_VERB_SHOW:
+			show(s, session);
+			break;
+		case FAL_VERB_APPLY:
+			apply(s, session, o);
+			break;
+		case FAL_VERB_DRAIN:
+			drain(s, session, o);
+			break;
+		case FAL_VERB_PAUSE:
+		case FAL_VERB_RESUME:
+			err = fal_coord_hold(s->coord, ps_now(),
+					     m->control.verb == FAL_VERB_PAUSE);
+			reply_text(session, FAL_EXIT_DONE, "");
+			break;
+		case FAL_VERB_EXPORT:
+			export(s, session);
+			break;
+		case FAL_VERB_STOP:
+			err = fal_coord_stop(s->coord, ps_now());
+			reply_text(session, FAL_EXIT_DONE, "");
+			break;
+		default:
+			reply_text(session, FAL_EXIT_USAGE, "an unknown verb");
+		}
+	}
+	ps_fail(s, err, "control");
+	json_decref(o);
+}

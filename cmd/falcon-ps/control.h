@@ -1,0 +1,49 @@
+/* What falcon-sync asks for: CONTROL in, REPLY out (falcon-protocol(7), CONTROL). */
+#ifndef FALCON_PS_CONTROL_H
+#define FALCON_PS_CONTROL_H
+
+#include "journal.h"
+#include "wire/msg.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct ps_server;
+struct ps_session;
+
+/* {.journal.fd = -1} is valid. */
+struct ps_control {
+	struct ps_journal journal;
+	struct fal_policy last; /* of the journal, or that of the job */
+	uint64_t clock;         /* since when it holds */
+	char by[FAL_MSG_NAME];  /* who made it: "job", or a key */
+	struct ps_dwell {       /* when a key was changed last */
+		char key[80];
+		uint64_t clock;
+	} * dwell;
+	size_t n, cap;
+	uint32_t asks; /* session that waits for its change; 0: none */
+	uint64_t ticket;
+	struct fal_buf report; /* its answer */
+};
+
+/* Reads the journal `path` (taken); without one the job's policy `job` holds.  What the
+ * job begins with is then c->last. */
+int ps_control_open(struct ps_control *c, char *path, const struct fal_policy *job,
+		    struct fal_diag *diag);
+void ps_control_close(struct ps_control *c);
+
+/* A CONTROL message of a session that may send it. */
+void ps_control_msg(struct ps_server *s, struct ps_session *session,
+		    const struct fal_msg *m);
+
+/* For struct fal_coord_ops; `arg` is the server. */
+int ps_control_journal(void *arg, const struct fal_policy *p, uint64_t clock,
+		       uint64_t version, const char *by);
+void ps_control_changed(void *arg, uint64_t ticket, uint64_t clock, int err);
+
+/* The socket has taken what was sent: the next pieces of an export follow. */
+void ps_control_more(struct ps_session *session);
+
+#endif

@@ -1,0 +1,142 @@
+/* Reading, appending and syncing the policy journal. */
+#include "journal.h"
+
+#include "base/json.h"
+#include "cli/file.h"
+#include "job/policy.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { JOURNAL_MAX = 64 << 20 }; /* bytes */
+
+struct reading {
+	const char *path;
+	unsigned line;
+	int (*on_line)(void *arg, const struct ps_journal_line *l);
+	void *arg;
+	struct fal_diag *diag;
+};
+
+static int
+read_line(const struct reading *r, const char *p, size_t n)
+{
+	const struct fal_policy none = { 0 };
+	struct fal_policy policy;
+	json_int_t clock, version, seconds;
+	const char *by;
+	json_t *v;
+	json_error_t at;
+	json_t *o = json_loadb(p, n, JSON_REJECT_DUPLICATES, &at);
+	if (o == NULL || json_unpack_ex(o, &at, JSON_STRICT, "{s:I, s:I, s:s, s:I, s:o}",
+					"clock", &clock, "version", &version, "by", &by,
+					"time", &seconds, "policy", &v) < 0) {
+		json_decref(o);
+		return fal_diag_set(r->diag, FAL_EFORMAT, "%s:%u: %s", r->path, r->line,
+				    at.text);
+	}
+	char *text = json_dumps(v, JSON_COMPACT | JSON_ENCODE_ANY);
+	int err = FAL_ENOMEM;
+	if (text == NULL)
+		goto drop_o;
+	struct fal_policy_text in = { r->path, r->line, text, strlen(text) };
+	err = fal_policy_json_get(&in, &none, &policy, r->diag);
+	if (err < 0)
+		goto free_text;
+	struct ps_journal_line l = { (uint64_t)clock, (uint64_t)version, by, &policy };
+	err = clock >= 0 && version >= 0
+		      ? r->on_line(r->arg, &l)
+		      : fal_diag_set(r->diag, FAL_EINVAL, "%s:%u: a number below 0",
+				     r->path, r->line);
+	fal_policy_free(&policy);
+free_text:
+	free(text);
+drop_o:
+	json_decref(o);
+	return err;
+}
+
+/* Reads the whole lines; `*whole` is how many bytes they are. */
+static int
+read_lines(struct reading *r, const struct fal_buf *text, size_t *whole)
+{
+	const char *p = (const char *)text->p, *end = p + text->n, *nl;
+	int err = FAL_OK;
+	*whole = 0;
+	while (err == FAL_OK && p < end &&
+	       (nl = memchr(p, '\n', (size_t)(end - p))) != NULL) {
+		r->line++;
+		err = read_line(r, p, (size_t)(nl - p));
+		*whole += (size_t)(nl + 1 - p);
+		p = nl + 1;
+	}
+	return err;
+}
+
+int
+ps_journal_open(struct ps_journal *j, char *path,
+		int (*on_line)(void *arg, const struct ps_journal_line *l), void *arg,
+		struct fal_diag *diag)
+{
+	struct fal_buf text = { 0 };
+	size_t whole;
+	*j = (struct ps_journal){ .fd = -1, .path = path };
+	if (path == NULL)
+		return fal_diag_set(diag, FAL_ENOMEM, "out of memory");
+	j->fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+	if (j->fd < 0)
+		return fal_diag_set(diag, FAL_EIO, "%s: %s", path, strerror(errno));
+	int err = fal_cli_read(path, JOURNAL_MAX, &text, diag);
+	struct reading r = { path, 0, on_line, arg, diag };
+	if (err == FAL_OK)
+		err = read_lines(&r, &text, &whole);
+	if (err == FAL_OK && whole < text.n && ftruncate(j->fd, (off_t)whole) < 0)
+		err = fal_diag_set(diag, FAL_EIO, "%s: %s", path, strerror(errno));
+	fal_buf_free(&text);
+	return err;
+}
+
+int
+ps_journal_add(struct ps_journal *j, const struct ps_journal_line *l)
+{
+	struct fal_buf b = { 0 };
+	off_t end = lseek(j->fd, 0, SEEK_END);
+	fal_json_open(&b, '{');
+	fal_json_key(&b, "clock");
+	fal_json_u64(&b, l->clock);
+	fal_json_key(&b, "version");
+	fal_json_u64(&b, l->version);
+	fal_json_key(&b, "by");
+	fal_json_str(&b, l->by);
+	fal_json_key(&b, "time");
+	fal_json_i64(&b, (int64_t)time(NULL));
+	fal_json_key(&b, "policy");
+	fal_policy_json_put(l->policy, &b);
+	fal_json_close(&b, '}');
+	fal_put_u8(&b, '\n');
+	int err = b.err;
+	if (err == FAL_OK &&
+	    (end < 0 || write(j->fd, b.p, b.n) != (ssize_t)b.n || fsync(j->fd) < 0)) {
+		int why = errno;
+		if (end >= 0 && ftruncate(j->fd, end) < 0)
+			why = errno;
+		errno = why;
+		err = FAL_EIO;
+	}
+	fal_buf_free(&b);
+	return err;
+}
+
+void
+ps_journal_close(struct ps_journal *j)
+{
+	if (j->fd >= 0)
+		close(j->fd);
+	free(j->path);
+	*j = (struct ps_journal){ .fd = -1 };
+}

@@ -1,0 +1,115 @@
+/* The policy journal: what was added is read; a torn last line is cut; all else that is
+ * wrong is said with its line. */
+#include "../../cmd/falcon-ps/journal.c" /* the program's own, not of the library */
+#include "../../cmd/falcon-ps/journal.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+static char path[] = "/tmp/falcon-journal-XXXXXX";
+static const char good[] = "{\"clock\":3,\"version\":2,\"by\":\"ann\",\"time\":5,"
+			   "\"policy\":{\"scheme\":\"ssp:2\",\"clones\":true}}\n";
+
+struct seen {
+	unsigned n;
+	uint64_t clock;
+	char by[16];
+	struct fal_rule rule;
+};
+
+static int
+on_line(void *arg, const struct ps_journal_line *l)
+{
+	struct seen *s = arg;
+	s->n++;
+	s->clock = l->clock;
+	snprintf(s->by, sizeof(s->by), "%s", l->by);
+	s->rule = l->policy->rule;
+	return 0;
+}
+
+/* Opens a journal that holds `text`; it is left open. */
+static int
+open_with(const char *text, struct ps_journal *j, struct seen *s, struct fal_diag *d)
+{
+	FILE *f = fopen(path, "w");
+	assert_non_null(f);
+	fputs(text, f);
+	assert_int_equal(fclose(f), 0);
+	*s = (struct seen){ 0 };
+	return ps_journal_open(j, strdup(path), on_line, s, d);
+}
+
+static void
+torn(void **state)
+{
+	(void)state;
+	struct ps_journal j;
+	struct seen s;
+	struct fal_diag d = { "" };
+	char text[1024];
+	for (size_t cut = 1; cut < sizeof(good) - 1; cut++) {
+		snprintf(text, sizeof(text), "%s%.*s", good, (int)cut, good);
+		assert_int_equal(open_with(text, &j, &s, &d), 0);
+		assert_int_equal(s.n, 1);
+		assert_int_equal(lseek(j.fd, 0, SEEK_END), sizeof(good) - 1);
+		ps_journal_close(&j);
+	}
+	struct fal_policy p = { .rule.scheme = FAL_ASP };
+	assert_int_equal(open_with(text, &j, &s, &d), 0);
+	assert_int_equal(ps_journal_add(&j, &(struct ps_journal_line){ 7, 8, "bob", &p }),
+			 0);
+	ps_journal_close(&j);
+	s = (struct seen){ 0 };
+	assert_int_equal(ps_journal_open(&j, strdup(path), on_line, &s, &d), 0);
+	assert_int_equal(s.n, 2);
+	assert_int_equal(s.clock, 7);
+	assert_string_equal(s.by, "bob");
+	assert_int_equal(s.rule.scheme, FAL_ASP);
+	ps_journal_close(&j);
+}
+
+static void
+damaged(void **state)
+{
+	(void)state;
+	static const char *const bad[] = {
+		"\n",
+		"{}\n",
+		"{\"clock\":-1,\"version\":2,\"by\":\"a\",\"time\":5,"
+		"\"policy\":{}}\n",
+		"{\"clock\":1,\"version\":2,\"by\":\"a\",\"time\":5,"
+		"\"policy\":{\"scheme\":\"sps\"}}\n",
+	};
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		struct ps_journal j;
+		struct seen s;
+		struct fal_diag d = { "" };
+		char text[1024], where[64];
+		snprintf(text, sizeof(text), "%s%s%s", good, bad[i], good);
+		snprintf(where, sizeof(where), "%s:2:", path);
+		int err = open_with(text, &j, &s, &d);
+		if (err >= 0 || strncmp(d.text, where, strlen(where)) != 0)
+			fail_msg("%s: got %d '%s', want an error at %s", bad[i], err,
+				 d.text, where);
+		ps_journal_close(&j);
+	}
+}
+
+int
+main(void)
+{
+	int fd = mkstemp(path);
+	if (fd < 0)
+		return 1;
+	close(fd);
+	const struct CMUnitTest tests[] = { cmocka_unit_test(torn),
+					    cmocka_unit_test(damaged) };
+	int failed = cmocka_run_group_tests(tests, NULL, NULL);
+	unlink(path);
+	return failed;
+}
