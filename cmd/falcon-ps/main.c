@@ -201,8 +201,10 @@ train(struct run *r)
 {
 	struct fal_diag diag = { "" };
 	struct ps_outcome outcome;
+	char *journal = ps_state_path(&r->state, "policy.jsonl");
 	struct ps_serve_opt opt = { .job = &r->job,
 				    .record = &r->record,
+				    .journal = journal,
 				    .listen = &r->listen,
 				    .keyring = r->opt.keyring,
 				    .keys = &r->keys,
@@ -214,7 +216,8 @@ train(struct run *r)
 				    .arg = r };
 	char *trace = ps_state_path(&r->state, "trace.jsonl");
 	r->result_path = ps_state_path(&r->state, "result.json");
-	int err = trace != NULL && r->result_path != NULL && r->model_path != NULL
+	int err = trace != NULL && journal != NULL && r->result_path != NULL &&
+				  r->model_path != NULL
 			  ? FAL_OK
 			  : FAL_ENOMEM;
 	if (err == FAL_OK)
@@ -237,6 +240,7 @@ train(struct run *r)
 			    outcome.status.clock, outcome.status.why);
 		code = FAL_EXIT_NO;
 	}
+	free(journal);
 	free(trace);
 	free(r->result_path);
 	return code;

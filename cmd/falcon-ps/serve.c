@@ -203,6 +203,13 @@ work_msg(struct ps_server *s, struct ps_session *session, const struct fal_msg *
 }
 
 static void
+control_msg(struct ps_server *s, struct ps_session *session, const struct fal_msg *m)
+{
+	ps_control_msg(s, session, m);
+	after_event(s);
+}
+
+static void
 on_msg(void *arg, struct fal_chan *c, const uint8_t *p, size_t n)
 {
 	struct ps_session *session = arg;
@@ -220,6 +227,9 @@ on_msg(void *arg, struct fal_chan *c, const uint8_t *p, size_t n)
 	else if (fal_msg_may_send(m.type, FAL_FROM_OBSERVER) &&
 		 fal_role_may(role, FAL_ROLE_OBSERVE))
 		ps_follow(s, session, m.follow.live != 0);
+	else if (fal_msg_may_send(m.type, FAL_FROM_CONTROLLER) &&
+		 fal_role_may(role, FAL_ROLE_CONTROL))
+		control_msg(s, session, &m);
 	else {
 		struct fal_diag why;
 		fal_diag_set(&why, 0, "a key of role %s may not send %s",
@@ -241,6 +251,13 @@ on_chan_close(void *arg, struct fal_chan *c, int err, const char *reason)
 }
 
 static void
+on_drain(void *arg, struct fal_chan *c)
+{
+	(void)c;
+	ps_control_more(arg);
+}
+
+static void
 on_accept(void *arg, struct fal_chan *c, const char *name, enum fal_role role)
 {
 	struct ps_server *s = arg;
@@ -251,7 +268,10 @@ on_accept(void *arg, struct fal_chan *c, const char *name, enum fal_role role)
 		fal_chan_kill(c);
 		return;
 	}
-	struct fal_chan_ops ops = { session, NULL, on_msg, NULL, on_chan_close };
+	struct fal_chan_ops ops = { .arg = session,
+				    .on_msg = on_msg,
+				    .on_drain = on_drain,
+				    .on_close = on_chan_close };
 	session->server = s;
 	session->chan = c;
 	fal_chan_adopt(c, &ops);
@@ -357,6 +377,12 @@ after_event(struct ps_server *s)
 		conclude(s);
 		return;
 	}
+	if (fal_coord_stopped(s->coord)) {
+		s->out->stopped = true;
+		s->out->status = status;
+		stop(s);
+		return;
+	}
 	if (s->opt->compress == FAL_COMPRESS_AUTO &&
 	    status.clock >= s->measured + COMPRESS_EVERY) {
 		s->measured = status.clock;
@@ -404,6 +430,28 @@ on_hup(uv_signal_t *h, int signum)
 
 /* --- setting up --- */
 
+/* The policy that the job begins with: the journal's last one, or the job's own. */
+static int
+begin_policy(struct ps_server *s)
+{
+	const struct fal_job *job = &s->opt->job->job;
+	const struct fal_policy own = { .rule = job->rule,
+					.no_clones = job->clones == FAL_JOB_CLONES_NO };
+	struct fal_buf text = { 0 };
+	int err =
+		ps_control_open(&s->control, fal_strdup(s->opt->journal), &own, s->diag);
+	if (err < 0 || strcmp(s->control.by, "job") == 0)
+		return err;
+	fal_rule_put(&s->control.last.rule, &text);
+	fal_put_u8(&text, '\0');
+	if (text.err == FAL_OK)
+		fal_cli_err(PROG, "%s: goes on with the policy %s, set by '%s'",
+			    job->name, (const char *)text.p, s->control.by);
+	err = text.err;
+	fal_buf_free(&text);
+	return err;
+}
+
 static int
 new_coord(struct ps_server *s)
 {
@@ -412,14 +460,14 @@ new_coord(struct ps_server *s)
 				     .send = on_send,
 				     .model = on_model,
 				     .close = on_close_peer,
-				     .trace = ps_trace };
-	const struct fal_policy policy = { .rule = j->job.rule,
-					   .no_clones = j->job.clones ==
-							FAL_JOB_CLONES_NO };
+				     .trace = ps_trace,
+				     .journal = ps_control_journal,
+				     .changed = ps_control_changed };
 	struct fal_coord_conf conf = {
 		.name = j->job.name,
 		.hash = j->hash_hex,
-		.policy = &policy,
+		.policy = &s->control.last,
+		.policy_by = s->control.by,
 		.seed = j->job.seed,
 		.numerics = (enum fal_numerics)j->job.numerics,
 		.samples = j->train.n,
@@ -488,12 +536,15 @@ int
 ps_serve(const struct ps_serve_opt *opt, struct ps_outcome *out, struct fal_diag *diag)
 {
 	struct ps_server s = { .opt = opt, .out = out, .diag = diag };
+	s.control.journal.fd = -1;
 	*out = (struct ps_outcome){ 0 };
 	signal(SIGPIPE, SIG_IGN);
 	if (uv_loop_init(&s.loop) < 0)
 		return fal_diag_set(diag, FAL_ENOMEM, "out of memory");
 	init_handles(&s);
-	int err = new_coord(&s);
+	int err = begin_policy(&s);
+	if (err == FAL_OK)
+		err = new_coord(&s);
 	struct fal_listen_opt listen = { .addr = opt->listen, .keyring = *opt->keys };
 	struct fal_listen_ops ops = { &s, on_accept, on_refused };
 	if (err == FAL_OK)
@@ -507,6 +558,7 @@ ps_serve(const struct ps_serve_opt *opt, struct ps_outcome *out, struct fal_diag
 	uv_loop_close(&s.loop);
 	ps_publisher_free(&s.publisher);
 	fal_coord_free(s.coord);
+	ps_control_close(&s.control);
 	for (size_t i = 0; i < PS_LOGGED_MAX; i++)
 		free(s.logged[i]);
 	free(s.sessions.v);

@@ -19,6 +19,7 @@ struct ps_outcome {
 struct ps_serve_opt {
 	const struct ps_job *job;
 	struct ps_record *record;
+	const char *journal; /* file of the policies that held (journal.h) */
 	const struct fal_addr *listen;
 	const char *keyring;       /* file; read again at SIGHUP */
 	struct fal_keyring **keys; /* its content; replaced at SIGHUP */

@@ -54,7 +54,7 @@ fal_coord_new(const struct fal_coord_conf *conf, const struct fal_coord_ops *ops
 	}
 	fal_line_job(&c->line, conf, c->clocks, fal_blocks(conf->params));
 	coord_trace(c);
-	coord_trace_policy(c, now, "job");
+	coord_trace_policy(c, now, conf->policy_by);
 	*out = c;
 	return FAL_OK;
 }

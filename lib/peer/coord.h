@@ -52,6 +52,7 @@ struct fal_coord_conf {
 	/* for the trace; borrowed until fal_coord_free */
 	const char *name, *hash;
 	const struct fal_policy *policy; /* borrowed for the call */
+	const char *policy_by;           /* whose it is: "job", or a key; as above */
 	uint64_t seed;
 	uint32_t incarnation;
 	enum fal_numerics numerics;

@@ -518,6 +518,7 @@ start(struct cluster *c)
 	struct fal_coord_conf conf = { .name = "sim",
 				       .hash = "00",
 				       .policy = &policy,
+				       .policy_by = "job",
 				       .seed = p->toy.seed,
 				       .samples = p->toy.samples,
 				       .test_samples = p->test_samples,
