@@ -37,14 +37,21 @@ struct run {
 	char *model_path, *result_path;
 };
 
-/* What the job takes here: data, parameters, sums, and published copies. */
+/* What the job takes here under its own rule: data, parameters, sums, published copies;
+ * versions that a slack keeps, with the sums of their rounds; elsewhere the sums of the
+ * rounds of `workers` workers. */
 static uint64_t
-memory_need(const struct ps_job *j)
+memory_need(const struct ps_job *j, uint64_t workers)
 {
+	const struct fal_rule *rule = &j->job.rule;
+	bool shared = rule->scheme == FAL_BSP || rule->scheme == FAL_EPSP;
+	uint64_t versions = rule->slack + (shared ? 0 : workers);
+
 	struct fal_store_conf store = { .n = j->model->params, .optim = j->job.optim };
 	uint64_t data = (uint64_t)j->train.n * (j->train.sample_bytes + 1) +
 			(uint64_t)j->test.n * (j->test.sample_bytes + 1);
-	return data + fal_store_bytes(&store) + 4 * sizeof(float) * store.n;
+	return data + fal_store_bytes(&store) +
+	       (4 + 4 * versions) * sizeof(float) * store.n;
 }
 
 static int
@@ -100,7 +107,7 @@ check(struct run *r, const char *path)
 		if (err < 0)
 			return say_bad_file(&diag, err);
 	}
-	uint64_t need = memory_need(&r->job);
+	uint64_t need = memory_need(&r->job, o->min_workers);
 	fal_cli_err(PROG,
 		    "%s: %" PRIu64 " parameters in %u blocks, %u tasks a clock, "
 		    "needs %" PRIu64 " MiB",
