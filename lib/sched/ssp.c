@@ -37,8 +37,7 @@ bool
 fal_ssp_may_begin(const struct fal_sched *s, const struct fal_team *t)
 {
 	uint32_t slack = s->policy.rule.slack;
-	return slack > 0 ? t->clock <= fal_slowest(s, NULL) + slack
-			 : may_begin_wave(s, t);
+	return slack > 0 ? t->clock <= s->slowest + slack : may_begin_wave(s, t);
 }
 
 /* s = 0: collects the clock's rounds. */
@@ -73,8 +72,7 @@ must_pull(const struct fal_sched *s, const struct fal_team *t)
 bool
 fal_ssp_may_begin_local(const struct fal_sched *s, const struct fal_team *t)
 {
-	return !must_pull(s, t) ||
-	       t->clock <= fal_slowest(s, NULL) + s->policy.rule.slack;
+	return !must_pull(s, t) || t->clock <= s->slowest + s->policy.rule.slack;
 }
 
 void
@@ -82,7 +80,7 @@ fal_ssp_begin_local(struct fal_sched *s, struct fal_team *t, struct fal_round *r
 {
 	r->steps = s->policy.rule.steps;
 	if (must_pull(s, t)) {
-		t->pulled = fal_slowest(s, NULL);
+		t->pulled = s->slowest;
 		t->based = true;
 		return;
 	}

@@ -162,6 +162,7 @@ struct fal_sched {
 	bool held;
 	bool fixed_shares; /* some worker's weight is laid down */
 	bool stirred;      /* a round may be able to begin that could not before */
+	uint64_t slowest;  /* clock of the slowest team, while rounds begin */
 	/* What was collected for the next step: */
 	uint32_t merged; /* rounds */
 	uint64_t merged_samples, merged_clock;

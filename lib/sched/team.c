@@ -241,24 +241,37 @@ begin(struct fal_sched *s, struct fal_team *t)
 	return whole && s->scheme->lanes != NULL ? s->scheme->lanes(s) : FAL_OK;
 }
 
+/* The team's workers have new work. */
+static void
+refresh_members(struct fal_sched *s, struct fal_team *t, double now)
+{
+	struct fal_worker *one = fal_team_worker(s, t);
+	uint32_t from = one != NULL ? fal_slot(s, one) : 0;
+	uint32_t to = one != NULL ? from + 1 : s->workers;
+	for (uint32_t i = from; i < to; i++) {
+		struct fal_worker *w = &s->worker[i];
+		if (w->team != t || !fal_worker_active(w))
+			continue;
+		w->no_evals = false;
+		fal_refresh(s, w, now);
+	}
+}
+
 int
 fal_teams_begin(struct fal_sched *s, double now)
 {
-	bool began = false;
 	if (!s->stirred)
 		return FAL_OK;
 	s->stirred = false;
-	for (uint32_t i = 0; i < s->teams; i++)
-		while (may_begin(s, s->team[i])) {
-			if (begin(s, s->team[i]) < 0)
+	s->slowest = fal_slowest(s, NULL);
+	for (uint32_t i = 0; i < s->teams; i++) {
+		struct fal_team *t = s->team[i];
+		uint64_t begun = t->begun;
+		while (may_begin(s, t))
+			if (begin(s, t) < 0)
 				return FAL_ENOMEM;
-			began = true;
-		}
-	for (uint32_t i = 0; i < s->workers && began; i++) {
-		struct fal_worker *w = &s->worker[i];
-		w->no_evals = false;
-		if (fal_worker_active(w))
-			fal_refresh(s, w, now);
+		if (t->begun > begun)
+			refresh_members(s, t, now);
 	}
 	return FAL_OK;
 }
