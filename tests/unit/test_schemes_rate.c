@@ -61,8 +61,9 @@ static const struct {
 	{ "consgd:3", { 97, 25, 50, 46 } },
 	{ "dynsgd:3", { 97, 25, 50, 46 } },
 	{ "dynsgd:3,staleness=updates", { 97, 25, 50, 46 } },
-	{ "flexrr", { 97, 85, 72, 74 } },
-	{ "flexrr,steal=half", { 97, 85, 72, 74 } },
+	{ "flexrr", { 97, 78, 72, 77 } }, /* three helpers cannot do all of it */
+	{ "flexrr,helpers=7", { 97, 88, 74, 77 } },
+	{ "flexrr,helpers=7,steal=half", { 97, 78, 74, 75 } },
 	{ "epsp", { 97, 86, 71, 82 } },
 	{ "epsp:3", { 97, 87, 72, 85 } },
 	{ "wbsp", { 97, 88, 73, 60 } },
