@@ -49,6 +49,7 @@ struct play_worker {
 static struct play {
 	struct fal_sched *s;
 	double now, task_s, link_s;                  /* link_s: one way */
+	int64_t loss;                                /* of each task */
 	struct play_worker worker[PLAY_WORKERS + 1]; /* by id */
 	uint32_t last_id;
 	/* A further factor on the tasks of worker `id` in its clock; NULL: 1. */
@@ -59,8 +60,11 @@ static struct play {
 	double busy;                          /* seconds of finished tasks */
 } play;
 
+/* Whole numbers of any type. */
+#define play_check(got, want, what) play_same((int64_t)(got), (int64_t)(want), (what))
+
 static inline void
-play_check(int64_t got, int64_t want, const char *what)
+play_same(int64_t got, int64_t want, const char *what)
 {
 	if (got != want)
 		fail_msg("%s: got %lld, want %lld", what, (long long)got,
@@ -249,7 +253,8 @@ play_claim(struct play_worker *w)
 				  .task = i.task,
 				  .seq = p->seq != 0 ? p->seq : w->seq + 1,
 				  .fills = i.fills,
-				  .task_s = i.ends - i.began };
+				  .task_s = i.ends - i.began,
+				  .loss = play.loss };
 	play_forget(w, i.round, i.task, 1);
 	play.busy += c.task_s;
 	play_check(fal_sched_heard(play.s, play.now, w->id), 0, "heard");
@@ -321,6 +326,16 @@ play_run(uint64_t clocks, double until)
 	while (!(fal_sched_quiet(play.s) && fal_sched_front(play.s) >= clocks) &&
 	       play_step(until))
 		;
+}
+
+/* Begins with a job of `clocks` clocks of `tasks` tasks, one sample each. */
+static inline void
+play_job(const char *rule, uint32_t clocks, uint32_t tasks)
+{
+	const struct fal_grid grid = {
+		.samples = clocks * tasks, .batch = tasks, .task = 1, .epochs = 1
+	};
+	play_begin(rule, &grid);
 }
 
 static inline int
