@@ -160,8 +160,9 @@ test_syncopt(void **state)
 	play_run(FOREVER, 20);
 	play_at_least((double)seen.steps, 40, "steps");
 	play_at_least((double)play.acts[FAL_ACT_REVOKE], 40, "revokes");
-	play_check(play.tasks[FAL_FATE_DROP] * 3, play.tasks[FAL_FATE_MERGE],
-		   "a quarter is dropped");
+	/* Two of eight, but for the version that is under way. */
+	play_near((double)play.tasks[FAL_FATE_DROP] * 3,
+		  (double)play.tasks[FAL_FATE_MERGE], 6 * 16, "a quarter is dropped");
 	for (uint32_t id = 1; id <= 8; id++)
 		play_check(play_its(id)->team->version, seen.steps,
 			   "they are on version");
