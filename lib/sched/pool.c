@@ -47,9 +47,8 @@ fal_pool_free(struct fal_pool *p)
 	free(p->unended);
 }
 
-/* The part that is furthest behind; the first of equals. */
-static uint32_t
-hindmost(const struct fal_pool *p)
+uint32_t
+fal_pool_hindmost(const struct fal_pool *p)
 {
 	uint32_t at = 0;
 	for (uint32_t i = 1; i < parts(p); i++)
@@ -61,7 +60,7 @@ hindmost(const struct fal_pool *p)
 uint64_t
 fal_pool_first(const struct fal_pool *p)
 {
-	return p->backs > 0 ? p->back[0].clock : p->part[hindmost(p)].clock;
+	return p->backs > 0 ? p->back[0].clock : p->part[fal_pool_hindmost(p)].clock;
 }
 
 uint64_t
@@ -79,7 +78,7 @@ fal_pool_left(const struct fal_pool *p, uint32_t part)
 	if (p->backs > 0)
 		return p->back[0].count;
 	if (p->part[part].clock == p->clocks)
-		part = hindmost(p);
+		part = fal_pool_hindmost(p);
 	const struct fal_part *a = &p->part[part];
 	return a->clock < p->clocks
 		       ? fal_grid_part(&p->grid, a->clock, part + 1) - a->task
@@ -129,7 +128,7 @@ fal_pool_take(struct fal_pool *p, uint32_t part, bool whole, uint32_t most,
 		return FAL_OK;
 	}
 	if (whole || p->part[part].clock == p->clocks)
-		part = hindmost(p);
+		part = fal_pool_hindmost(p);
 	uint64_t clock = p->part[part].clock;
 	if (clock == p->clocks)
 		return FAL_OK;

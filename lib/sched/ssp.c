@@ -22,7 +22,7 @@ static bool
 may_begin_wave(const struct fal_sched *s, const struct fal_team *t)
 {
 	uint64_t wave = s->rounds > 0 ? fal_oldest(s)->clock : s->merged_clock;
-	return fal_sched_quiet(s) || fal_pool_next(&s->pool, t->part) == wave;
+	return fal_sched_quiet(s) || fal_pool_next(&s->pool, fal_team_part(s, t)) == wave;
 }
 
 bool
@@ -44,7 +44,7 @@ complete_wave(struct fal_sched *s, struct fal_round *r, double now)
 	fal_stale(s, r, 0);
 	if (w == NULL || fal_round_end(s, r, end, now) < 0 || fal_account(s, w, r) < 0)
 		return FAL_ENOMEM;
-	if (s->rounds > 0 || fal_pool_next(&s->pool, t->part) == clock)
+	if (s->rounds > 0 || fal_pool_next(&s->pool, fal_team_part(s, t)) == clock)
 		return FAL_OK;
 	return fal_step(s, (double)s->merged_samples);
 }

@@ -243,8 +243,8 @@ struct fal_worker *fal_find(const struct fal_sched *s, uint32_t id);
 struct fal_round *fal_round_find(const struct fal_sched *s, uint64_t id);
 /* A new round of the tasks `run` for team `t`, all of them free. */
 int fal_round_open(struct fal_sched *s, struct fal_team *t, const struct fal_run_of *run);
-/* Ends the round: `end` says its fate, weight, slot, below and why.  What is held of it is
- * taken away; its tasks are over, or, abandoned, come back to the pool.  Staleness
+/* Ends the round: `end` says its fate, weight, slot, below and why.  What is held of it
+ * is taken away; its tasks are over, or, abandoned, come back to the pool.  Staleness
  * must be set before. */
 int fal_round_end(struct fal_sched *s, struct fal_round *r, struct fal_act end,
 		  double now);
@@ -276,6 +276,9 @@ int fal_team_join(struct fal_sched *s, struct fal_worker *w);
 int fal_team_changed(struct fal_sched *s, struct fal_worker *w, double now);
 /* Begins whatever may begin. */
 int fal_teams_begin(struct fal_sched *s, double now);
+/* The part of the data that the team's next round is of: its own, or, where no clock
+ * begins before the last one is applied, one that is behind: nobody has it. */
+uint32_t fal_team_part(const struct fal_sched *s, const struct fal_team *t);
 /* The least clock of the teams that have active workers; `but` is not looked at. */
 uint64_t fal_slowest(const struct fal_sched *s, const struct fal_team *but);
 /* Teams with active workers. */

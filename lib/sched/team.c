@@ -152,6 +152,17 @@ fal_team_changed(struct fal_sched *s, struct fal_worker *w, double now)
 	return s->scheme->changed != NULL ? s->scheme->changed(s, now) : FAL_OK;
 }
 
+uint32_t
+fal_team_part(const struct fal_sched *s, const struct fal_team *t)
+{
+	uint32_t hindmost = fal_pool_hindmost(&s->pool);
+	bool waits =
+		s->scheme->may_begin == fal_ssp_may_begin && s->policy.rule.slack == 0;
+	return waits && s->pool.part[hindmost].clock < s->pool.part[t->part].clock
+		       ? hindmost
+		       : t->part;
+}
+
 /* How many tasks a round of the team gets. */
 static uint32_t
 size_of(const struct fal_sched *s, const struct fal_team *t, uint64_t clock)
@@ -165,7 +176,7 @@ size_of(const struct fal_sched *s, const struct fal_team *t, uint64_t clock)
 	}
 	uint32_t n = s->scheme->among != NULL ? s->scheme->among(s) : s->active;
 	/* Even pieces of what is left of the clock: no small one at its end. */
-	uint32_t left = fal_pool_left(&s->pool, t->part);
+	uint32_t left = fal_pool_left(&s->pool, fal_team_part(s, t));
 	double pieces = fmax(round((double)left * n / k), 1);
 	return (uint32_t)ceil(left / pieces);
 }
@@ -193,7 +204,7 @@ pull(struct fal_sched *s, struct fal_team *t)
 static bool
 may_begin(const struct fal_sched *s, const struct fal_team *t)
 {
-	uint64_t next = fal_pool_next(&s->pool, t->part);
+	uint64_t next = fal_pool_next(&s->pool, fal_team_part(s, t));
 	return t->members > 0 && t->open < s->scheme->ahead(s) && next < s->allowed &&
 	       next < s->pool.clocks &&
 	       (s->scheme->may_begin == NULL || s->scheme->may_begin(s, t));
@@ -204,8 +215,9 @@ begin(struct fal_sched *s, struct fal_team *t)
 {
 	struct fal_run_of run;
 	bool whole = !s->scheme->own && !s->scheme->groups;
-	uint32_t most = size_of(s, t, fal_pool_next(&s->pool, t->part));
-	if (fal_pool_take(&s->pool, t->part, whole, most, &run) < 0 ||
+	uint32_t part = fal_team_part(s, t);
+	uint32_t most = size_of(s, t, fal_pool_next(&s->pool, part));
+	if (fal_pool_take(&s->pool, part, whole, most, &run) < 0 ||
 	    fal_round_open(s, t, &run) < 0)
 		return FAL_ENOMEM;
 	struct fal_round *r = s->round[s->rounds - 1];

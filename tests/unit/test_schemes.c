@@ -123,6 +123,22 @@ test_ssp_0_is_bsp(void **state)
 	}
 }
 
+/* So it is when nobody has a part of the data. */
+static void
+test_ssp_0_parts(void **state)
+{
+	(void)state;
+	const struct fal_grid grid = {
+		.samples = 50 * 64, .batch = 64, .task = 1, .epochs = 1, .parts = 5
+	};
+	play_begin("ssp:0", &grid);
+	play.on_act = wave_act;
+	for (int w = 0; w < 3; w++)
+		play_join(1 + w);
+	play_run(50, FOREVER);
+	play_check(seen.steps, 50, "steps");
+}
+
 /* --- syncopt --------------------------------------------------------------------- */
 
 static void
@@ -387,6 +403,7 @@ main(void)
 		cmocka_unit_test_teardown(test_asp, clean),
 		cmocka_unit_test_teardown(test_ssp_bound, clean),
 		cmocka_unit_test_teardown(test_ssp_0_is_bsp, clean),
+		cmocka_unit_test_teardown(test_ssp_0_parts, clean),
 		cmocka_unit_test_teardown(test_syncopt, clean),
 		cmocka_unit_test_teardown(test_syncopt_auto, clean),
 		cmocka_unit_test_teardown(test_syncopt_leave, clean),
