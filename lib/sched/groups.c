@@ -175,8 +175,9 @@ changed(struct fal_sched *s, double now)
 static void
 watch(struct fal_sched *s, const struct fal_round *r, uint32_t samples)
 {
-	double loss = (double)fal_ledger_loss(&r->ledger) / samples;
-	fal_ewma(&s->grouping.loss, fmax(loss, 1e-9)); /* any unit */
+	double loss = fmax((double)fal_ledger_loss(&r->ledger) / samples, 1e-9);
+	double *mean = &s->grouping.loss; /* over about a window: batches are noisy */
+	*mean += (*mean > 0 ? 2.0 / (s->policy.rule.window + 1) : 1) * (loss - *mean);
 	fal_ewma(&s->grouping.stale, (double)r->stale_updates + 1e-9);
 	if (s->grouping.best <= 0 || s->grouping.loss < s->grouping.best)
 		s->grouping.best = s->grouping.loss;

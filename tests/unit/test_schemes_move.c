@@ -444,6 +444,24 @@ test_groups_progressive(void **state)
 	play_check(fal_teams_active(play.s), 1, "groups when the loss has grown");
 }
 
+/* Noise of the batches is no growth. */
+static void
+test_groups_noise(void **state)
+{
+	(void)state;
+	play_job("groups:progressive", 4000, 64);
+	play.loss = 1000;
+	for (int i = 0; i < 8; i++)
+		play_join(i < 4 ? 2 : 1);
+	play_run(FOREVER, 8);
+	play_check(fal_teams_active(play.s), 2, "groups before");
+	for (int i = 0; i < 200; i++) {
+		play.loss = 1000 + (i % 3 - 1) * 60;
+		play_run(FOREVER, play.now + 0.07);
+		play_check(fal_teams_active(play.s), 2, "groups");
+	}
+}
+
 /* A group that is much slower makes staleness, and is merged. */
 static void
 test_groups_stale(void **state)
@@ -478,6 +496,7 @@ main(void)
 		cmocka_unit_test_teardown(test_groups_weight, clean),
 		cmocka_unit_test_teardown(test_groups_steady, clean),
 		cmocka_unit_test_teardown(test_groups_progressive, clean),
+		cmocka_unit_test_teardown(test_groups_noise, clean),
 		cmocka_unit_test_teardown(test_groups_stale, clean),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
