@@ -4,8 +4,8 @@
  * time it begins with what it was lent.  What a helper has not begun goes back when its
  * owner has nothing left.  Messages go through the coordinator.
  *
- * steal=half: a worker that is done takes half of what the one with most left of its
- * group has not begun, unless that one has done 90 % of its round (FlexPS's variant).
+ * steal=half: a worker that is done takes half of what is left to the one of its group
+ * that has most, unless 90 % of that round is done; nothing goes back (FlexPS's variant).
  */
 #include "sched/state.h"
 
@@ -44,13 +44,13 @@ last_of(const struct fal_worker *w, const struct fal_round *r)
 	return n != NULL && n->began < 0 ? n : NULL;
 }
 
-/* How many unbegun tasks of round `r` the worker holds. */
+/* How many tasks of round `r` are left to the worker, those that run included. */
 static uint32_t
-unbegun(const struct fal_worker *w, const struct fal_round *r)
+left(const struct fal_worker *w, const struct fal_round *r)
 {
 	uint32_t n = 0;
 	for (const struct fal_node *i = w->head; i != NULL; i = i->next)
-		n += i->round == r && i->began < 0;
+		n += i->round == r;
 	return n;
 }
 
@@ -65,13 +65,17 @@ lend(struct fal_sched *s, struct fal_worker *from, struct fal_worker *to,
 	return FAL_OK;
 }
 
-/* The `k`-th worker before `w` in the ring, or NULL: it is not there. */
+/* The worker before `w` in the ring of those that are there, or NULL: it is alone. */
 static struct fal_worker *
-before(const struct fal_sched *s, const struct fal_worker *w, uint32_t k)
+before(const struct fal_sched *s, const struct fal_worker *w)
 {
-	uint32_t at = (fal_slot(s, w) + s->workers - k % s->workers) % s->workers;
-	struct fal_worker *e = &s->worker[at];
-	return e != w && fal_worker_active(e) ? e : NULL;
+	uint32_t at = fal_slot(s, w);
+	for (uint32_t k = 1; k < s->workers; k++) {
+		at = at > 0 ? at - 1 : s->workers - 1;
+		if (fal_worker_active(&s->worker[at]))
+			return &s->worker[at];
+	}
+	return NULL;
 }
 
 /* `w` is dry: it takes back what helpers have not begun of its own round. */
@@ -88,59 +92,75 @@ take_back(struct fal_sched *s, struct fal_worker *w, double now)
 	return FAL_OK;
 }
 
-/* `w` is dry: it helps whoever of those before it is far behind. */
+/* Does `w` work for round `r`, or did it? */
+static bool
+works_on(const struct fal_worker *w, const struct fal_round *r)
+{
+	const struct fal_node *n = w->head;
+	while (n != NULL && n->round != r)
+		n = n->next;
+	return n != NULL || fal_ledger_newest(&r->ledger, w->id) != FAL_NONE;
+}
+
+/* `w` is done, or waits: it helps whoever of those before it is furthest behind. */
 static int
 help(struct fal_sched *s, struct fal_worker *w, double now)
 {
-	double here = progress(s, w);
-	for (uint32_t k = 1; k <= s->policy.rule.helpers && k < s->workers; k++) {
-		struct fal_worker *e = before(s, w, k);
-		struct fal_round *r = e != NULL ? own_round(s, e) : NULL;
-		if (r == NULL || r->team == w->team ||
-		    here - progress(s, e) <= behind_at || last_of(e, r) == NULL)
+	double least = progress(s, w) - behind_at;
+	struct fal_worker *e = w, *helpee = NULL;
+	for (uint32_t k = 1; k <= s->policy.rule.helpers; k++) {
+		e = before(s, e);
+		if (e == NULL || e == w)
+			break;
+		const struct fal_round *r = own_round(s, e);
+		if (r == NULL || progress(s, e) >= least || last_of(e, r) == NULL)
 			continue;
-		bool begun = w->work.in > 0;
-		double part = begun ? next_loan : first_loan;
-		return lend(s, e, w, r, (uint32_t)ceil(part * r->ledger.tasks), now);
+		least = progress(s, e);
+		helpee = e;
 	}
-	return FAL_OK;
+	if (helpee == NULL)
+		return FAL_OK;
+	const struct fal_round *r = own_round(s, helpee);
+	double part = works_on(w, r) ? next_loan : first_loan;
+	return lend(s, helpee, w, r, (uint32_t)ceil(part * r->ledger.tasks), now);
 }
 
-/* `w` is done: it takes half of what is left to the one of its group that has most. */
+/* `w` is done: it takes half of what is left to the one of its group that has most of a
+ * round before its next one, its own or stolen. */
 static int
 steal_half(struct fal_sched *s, struct fal_worker *w, double now)
 {
-	struct fal_worker *victim = NULL;
+	struct fal_worker *e = w, *victim = NULL;
 	uint32_t most = 1; /* half of one is nothing */
-	for (uint32_t k = 1; k <= s->policy.rule.helpers && k < s->workers; k++) {
-		struct fal_worker *e = before(s, w, k);
-		const struct fal_round *r = e != NULL ? own_round(s, e) : NULL;
-		if (r == NULL || e->team->clock >= w->team->clock ||
+	for (uint32_t k = 1; k <= s->policy.rule.helpers; k++) {
+		e = before(s, e);
+		if (e == NULL || e == w)
+			break;
+		const struct fal_round *r = e->head != NULL ? e->head->round : NULL;
+		if (r == NULL || r->team->clock >= w->team->clock ||
 		    (double)r->ledger.claimed >= too_late * r->ledger.tasks ||
-		    unbegun(e, r) <= most)
+		    last_of(e, r) == NULL || left(e, r) <= most)
 			continue;
-		most = unbegun(e, r);
+		most = left(e, r);
 		victim = e;
 	}
-	return victim != NULL ? lend(s, victim, w, own_round(s, victim), most / 2, now)
+	return victim != NULL ? lend(s, victim, w, victim->head->round, most / 2, now)
 			      : FAL_OK;
 }
 
 static int
 rebalance(struct fal_sched *s, double now)
 {
+	bool half = s->policy.rule.half;
 	for (uint32_t i = 0; i < s->workers; i++) {
 		struct fal_worker *w = &s->worker[i];
 		if (!fal_worker_active(w) || !fal_heap_has(&s->takers, i))
 			continue;
-		if (take_back(s, w, now) < 0)
+		if (!half && w->queued == 0 && take_back(s, w, now) < 0)
 			return FAL_ENOMEM;
-		if (!fal_heap_has(&s->takers, i))
-			continue;
-		bool half = s->policy.rule.half;
 		if (half && w->queued == 0 && steal_half(s, w, now) < 0)
 			return FAL_ENOMEM;
-		if (!half && help(s, w, now) < 0)
+		if (!half && fal_heap_has(&s->takers, i) && help(s, w, now) < 0)
 			return FAL_ENOMEM;
 	}
 	return FAL_OK;

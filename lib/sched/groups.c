@@ -22,6 +22,7 @@ static const double distinct = 1.1;     /* speeds that differ so much are two */
 struct place {
 	uint32_t slot;
 	double rate;
+	struct fal_team *team; /* that the worker is to have */
 };
 
 static int
@@ -73,43 +74,73 @@ team(struct fal_sched *s, uint32_t i)
 	return fal_team_new(s, i + 1);
 }
 
-/* Puts the workers into the groups that their speeds ask for. */
+/* The active workers by speed, each with the group that it is to have; returns how many.
+ * Negative: FAL_ENOMEM. */
+static int64_t
+arrange(struct fal_sched *s, struct place *p, bool *cut)
+{
+	uint32_t n = 0, at = 0;
+	for (uint32_t i = 0; i < s->workers; i++) {
+		struct fal_worker *w = &s->worker[i];
+		if (fal_worker_active(w))
+			p[n++] = (struct place){ i, fal_rate(s, w, w->lanes), NULL };
+	}
+	if (n > 0)
+		qsort(p, n, sizeof(*p), by_rate);
+	for (uint32_t k = 1; k < s->grouping.n; k++)
+		cut[widest(p, cut, n)] = true;
+	for (uint32_t i = 0; i < n; i++) {
+		at += i > 0 && cut[i];
+		p[i].team = team(s, at);
+		if (p[i].team == NULL)
+			return FAL_ENOMEM;
+	}
+	return n;
+}
+
+/* How much faster than another one of its group a worker is, at most; `as_is`: in the
+ * groups that they have, not those that they are to have. */
+static double
+spread(const struct fal_sched *s, const struct place *p, uint32_t n, bool as_is)
+{
+	double most = 1;
+	for (uint32_t i = 1; i < n; i++) {
+		struct fal_team *t = as_is ? s->worker[p[i].slot].team : p[i].team;
+		uint32_t k = 0;
+		while ((as_is ? s->worker[p[k].slot].team : p[k].team) != t)
+			k++;
+		most = fmax(most, p[i].rate / p[k].rate);
+	}
+	return most;
+}
+
+/* Puts the workers into the groups that their speeds ask for, unless those that they have
+ * are about as good: who changes its group waits for a round. */
 static int
 regroup(struct fal_sched *s)
 {
 	struct place *p = fal_calloc((size_t)s->workers + 1, sizeof(*p));
 	bool *cut = fal_calloc((size_t)s->workers + 1, sizeof(*cut));
-	uint32_t n = 0, at = 0;
-	int err = p != NULL && cut != NULL ? FAL_OK : FAL_ENOMEM;
-	for (uint32_t i = 0; i < s->workers && err == FAL_OK; i++) {
-		struct fal_worker *w = &s->worker[i];
-		if (fal_worker_active(w))
-			p[n++] = (struct place){ i, fal_rate(s, w, w->lanes) };
+	uint32_t groups = s->grouping.n < s->active ? s->grouping.n : s->active;
+	int64_t n = p != NULL && cut != NULL ? arrange(s, p, cut) : FAL_ENOMEM;
+	if (n > 0 && (fal_teams_active(s) != groups ||
+		      spread(s, p, (uint32_t)n, true) >
+			      distinct * spread(s, p, (uint32_t)n, false))) {
+		for (uint32_t i = 0; i < s->teams; i++)
+			s->team[i]->members = 0;
+		for (int64_t i = 0; i < n; i++) {
+			s->worker[p[i].slot].team = p[i].team;
+			p[i].team->members++;
+		}
+		s->stirred = true;
 	}
-	if (n > 0)
-		qsort(p, n, sizeof(*p), by_rate);
-	for (uint32_t k = 1; k < s->grouping.n && err == FAL_OK; k++)
-		cut[widest(p, cut, n)] = true;
-	for (uint32_t i = 0; i < n && err == FAL_OK; i++) {
-		at += i > 0 && cut[i];
-		struct fal_team *t = team(s, at);
-		if (t == NULL)
-			err = FAL_ENOMEM;
-		else
-			s->worker[p[i].slot].team = t;
-	}
-	for (uint32_t i = 0; i < s->teams; i++)
-		s->team[i]->members = 0;
-	for (uint32_t i = 0; i < s->workers; i++)
-		if (fal_worker_active(&s->worker[i]))
-			s->worker[i].team->members++;
 	free(p);
 	free(cut);
-	s->stirred = true;
-	return err;
+	return n < 0 ? FAL_ENOMEM : FAL_OK;
 }
 
-/* Every `window` updates: one group more, one less, or as it is. */
+/* Every `window` updates: one group more, one less, or as it is.  A fixed number is
+ * looked at after each. */
 static int
 control(struct fal_sched *s, double now)
 {
@@ -126,7 +157,7 @@ control(struct fal_sched *s, double now)
 	else if (idle > too_idle && guard && s->grouping.n < rule->most &&
 		 s->grouping.n < s->active)
 		s->grouping.n++;
-	s->grouping.at = s->version + rule->window;
+	s->grouping.at = s->version + rule->window; /* 0: at each update */
 	s->grouping.since = now;
 	s->grouping.idle = 0;
 	return regroup(s);
@@ -144,8 +175,9 @@ changed(struct fal_sched *s, double now)
 static void
 watch(struct fal_sched *s, const struct fal_round *r, uint32_t samples)
 {
-	double loss = (double)fal_ledger_loss(&r->ledger) / samples;
-	fal_ewma(&s->grouping.loss, fmax(loss, 1e-9)); /* any unit */
+	double loss = fmax((double)fal_ledger_loss(&r->ledger) / samples, 1e-9);
+	double *mean = &s->grouping.loss; /* over about a window: batches are noisy */
+	*mean += (*mean > 0 ? 2.0 / (s->policy.rule.window + 1) : 1) * (loss - *mean);
 	fal_ewma(&s->grouping.stale, (double)r->stale_updates + 1e-9);
 	if (s->grouping.best <= 0 || s->grouping.loss < s->grouping.best)
 		s->grouping.best = s->grouping.loss;

@@ -43,6 +43,8 @@ uint64_t fal_pool_next(const struct fal_pool *p, uint32_t part);
 uint32_t fal_pool_hindmost(const struct fal_pool *p);
 /* Tasks of that clock that are still to be handed out to the part. */
 uint32_t fal_pool_left(const struct fal_pool *p, uint32_t part);
+/* The part that is furthest behind; the first of equals. */
+uint32_t fal_pool_hindmost(const struct fal_pool *p);
 /* The clock that is handed out next in any part. */
 uint64_t fal_pool_first(const struct fal_pool *p);
 

@@ -32,12 +32,11 @@ enum { FAL_SLACK_MAX = 64, FAL_LOCAL_STEPS_MAX = 1024 };
 struct fal_rule {
 	enum fal_scheme_id scheme;
 	uint32_t slack;   /* s: ssp, flexrr, consgd, dynsgd (3; flexrr 1), epsp (0) */
-	uint32_t backups; /* b: syncopt; FAL_BACKUPS_AUTO: max(1, 5 % of the workers) */
+	uint32_t backups; /* b: syncopt; FAL_BACKUPS_AUTO: max(1, 5 % of the workers,
+			     rounded) */
 	uint32_t groups;  /* G: groups; 0: progressive */
 	uint32_t most;    /* groups, progressive: most groups (g_max) */
 	uint32_t window;  /* groups, progressive: central updates between decisions */
-	bool delta;       /* groups: mode=delta */
-	uint32_t rounds;  /* groups, mode=delta: group updates between pushes (h) */
 	uint32_t helpers; /* flexrr: helpers of a worker, its next ones in a ring */
 	bool half;        /* flexrr: steal=half, the finisher takes half */
 	double lambda;    /* consgd; 0: 1/M */
@@ -52,8 +51,7 @@ struct fal_rule {
 
 /* Reads `text`: names, keys and words are lower case, keys stand in any order, each at
  * most once, nothing is left empty.  A number may be left out, or be its word: `auto` of
- * syncopt, `progressive` of groups; `max` and `window` belong to progressive groups,
- * `rounds` and `steps` of groups to mode=delta.
+ * syncopt, `progressive` of groups; `max` and `window` belong to progressive groups.
  * FAL_EINVAL with `diag`: what is wrong, and the value. */
 int fal_rule_parse(const char *text, struct fal_rule *out, struct fal_diag *diag);
 

@@ -62,11 +62,12 @@ fal_ssp_complete(struct fal_sched *s, struct fal_round *r, double now)
 					: complete_wave(s, r, now);
 }
 
-/* What it pulled last is too old: it knows of no update of the last s clocks. */
+/* What it pulled last is too old for its next clock: SSP's bound holds for what was the
+ * slowest clock then. */
 static bool
 must_pull(const struct fal_sched *s, const struct fal_team *t)
 {
-	return !t->based || t->clock >= t->pulled + s->policy.rule.slack;
+	return !t->based || t->clock > t->pulled + s->policy.rule.slack;
 }
 
 bool

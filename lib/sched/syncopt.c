@@ -10,8 +10,8 @@ static uint32_t
 among(const struct fal_sched *s)
 {
 	uint32_t m = s->active, b = s->policy.rule.backups;
-	if (b == FAL_BACKUPS_AUTO)
-		b = m / 20 > 1 ? m / 20 : 1;
+	if (b == FAL_BACKUPS_AUTO) /* 5 %, rounded */
+		b = m < 30 ? 1 : (m + 10) / 20;
 	return m > b ? m - b : 1;
 }
 

@@ -35,8 +35,6 @@ read_key(const char *word, struct fal_trace_scheme *s)
 	static const char lambda[] = "lambda=";
 	if (strcmp(word, "staleness=updates") == 0)
 		s->by_updates = true;
-	if (s->id == FAL_TRACE_GROUPS && strcmp(word, "mode=delta") == 0)
-		s->delta = true;
 	if (strncmp(word, lambda, sizeof(lambda) - 1) == 0)
 		return fal_parse_double(word + sizeof(lambda) - 1, 0, 1, &s->lambda);
 	return 0;

@@ -24,8 +24,10 @@ teardown() {
 	done
 }
 
-# judge: the job ends well, the audit passes, the model is that of the first test.
+# judge [LAW]: the job ends well, the audit passes, the model is that of the first test
+# of this LAW: without a word enforced mode's.
 judge() {
+	local law=$BATS_FILE_TMPDIR/${1:-law}
 	wait "$ps" || {
 		cat "$BATS_TEST_TMPDIR"/*.err
 		return 1
@@ -35,8 +37,8 @@ judge() {
 	local sha
 	sha=$(member sha256)
 	same "the model's file" "$(sha256sum <"$state/model.safetensors")" "$sha  -"
-	[ -e "$BATS_FILE_TMPDIR/law" ] || echo "$sha" >"$BATS_FILE_TMPDIR/law"
-	same "the law" "$sha" "$(cat "$BATS_FILE_TMPDIR/law")"
+	[ -e "$law" ] || echo "$sha" >"$law"
+	same "the law" "$sha" "$(cat "$law")"
 }
 
 @test "one worker, one lane" {
@@ -75,6 +77,45 @@ judge() {
 	slow b 1/2
 	judge
 	same "moved, cloned" "$(member moved) $(member cloned)" "0 0"
+}
+
+@test "ssp:0 is bsp" {
+	serve --min-workers 3 --set sync.scheme=ssp:0
+	slow a 1
+	slow b 1
+	slow c 1/2
+	judge
+}
+
+@test "flexrr:0 is bsp, and moves work" {
+	serve --min-workers 3 --set sync.scheme=flexrr:0
+	slow a 1
+	slow b 1
+	slow c 1/4
+	judge
+	[ "$(member moved)" -gt 0 ]
+}
+
+@test "slack 2: another model" {
+	serve --set sync.scheme=epsp:2
+	work alone --lanes 2
+	judge slack
+	! cmp -s "$BATS_FILE_TMPDIR/law" "$BATS_FILE_TMPDIR/slack"
+}
+
+@test "slack 2: the same model from four workers, one slow and one killed" {
+	serve --min-workers 4 --set sync.scheme=epsp:2
+	slow a 1 600
+	slow b 1 600
+	slow c 1 600
+	slow d 1/4 600
+	at_clock 5
+	kill -KILL "${workers[1]}"
+	at_clock 9
+	slow late 1 600
+	judge slack
+	same "staleness" "$(jq -s '[.[] | select(.ev == "ledger") | .clock - .version] |
+		unique' -c "$state/trace.jsonl")" "[0,1,2]"
 }
 
 @test "kill -9 in mid-clock and a late join: contributions are filled" {

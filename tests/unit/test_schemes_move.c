@@ -1,0 +1,503 @@
+/* The schemes' laws: flexrr, wbsp, groups. */
+#include "sched_play.h"
+
+enum { FOREVER = 100000 };
+
+/* Tasks of one round that went from a worker to another one at once. */
+struct loan {
+	uint64_t round;
+	uint32_t from, to, tasks, left; /* left: to `from`, before */
+	double at, done;                /* done: part of the round, then */
+	bool first;                     /* of this round to this helper */
+	bool all;                       /* nothing else was left to lend */
+};
+
+static struct {
+	struct loan loan;
+	uint32_t loans, firsts, back, halves;
+	bool half;
+	uint64_t helper_of[PLAY_WORKERS + 1]; /* round that it was lent of last */
+	/* wbsp */
+	bool pushed[PLAY_WORKERS + 1];
+	uint64_t since_pull[PLAY_WORKERS + 1], most_since_pull, most_open;
+	uint64_t collected[PLAY_WORKERS + 1], included[PLAY_WORKERS + 1];
+	uint64_t steps, early, rebased;
+	uint32_t cap, slowest;
+	/* groups */
+	double samples, weight;
+	uint64_t abandoned, ended;
+	uint32_t most_groups;
+} seen;
+
+static int
+clean(void **state)
+{
+	memset(&seen, 0, sizeof(seen));
+	return play_end(state);
+}
+
+/* --- flexrr ---------------------------------------------------------------------- */
+
+/* Rounds done, and the part of the open one. */
+static double
+progress(uint32_t id)
+{
+	const struct fal_worker *w = play_its(id);
+	for (uint32_t i = 0; i < play.s->rounds; i++) {
+		const struct fal_round *r = play.s->round[i];
+		if (r->team == w->team)
+			return (double)w->team->clock +
+			       (double)r->ledger.claimed / r->ledger.tasks;
+	}
+	return (double)w->team->clock;
+}
+
+/* What `id` holds of the round, by its own queue. */
+static uint32_t
+left_to(uint32_t id, uint64_t round)
+{
+	uint32_t n = 0;
+	for (uint32_t i = 0; i < play.worker[id].n; i++)
+		n += play.worker[id].q[i].round == round;
+	return n;
+}
+
+static void
+judge_loan(void)
+{
+	const struct loan *l = &seen.loan;
+	if (l->tasks == 0)
+		return;
+	seen.loans++;
+	seen.firsts += l->first;
+	if (seen.half) {
+		play_check(l->tasks, l->left / 2, "stolen");
+		play_at_least(0.9, l->done, "part of the round that was done");
+	} else if (!l->all) {
+		play_check(l->tasks, l->first ? 3 : 5, "lent");
+	}
+	seen.loan.tasks = 0;
+}
+
+static void
+begin_loan(const struct fal_act *revoke)
+{
+	struct fal_round_info r = play_round(revoke->round);
+	judge_loan();
+	seen.loan = (struct loan){ .round = revoke->round,
+				   .from = revoke->worker,
+				   .left = left_to(revoke->worker, revoke->round),
+				   .at = play.now,
+				   .done = (double)r.ledger->claimed / r.tasks };
+}
+
+static void
+flexrr_act(const struct fal_act *a)
+{
+	struct loan *l = &seen.loan;
+	if (a->kind == FAL_ACT_REVOKE &&
+	    (l->round != a->round || l->from != a->worker || l->at < play.now))
+		begin_loan(a);
+	if (a->kind != FAL_ACT_GRANT)
+		return;
+	uint32_t owner = play_round(a->round).owner;
+	if (a->worker == owner) {
+		if (play.worker[owner].n > 0 || l->round != a->round || l->at < play.now)
+			return;
+		seen.back += left_to(l->from, a->round) < l->left;
+		return;
+	}
+	if (l->to != 0 && l->to != a->worker)
+		judge_loan();
+	if (l->tasks == 0) {
+		l->to = a->worker;
+		l->first = seen.helper_of[a->worker] != a->round;
+		seen.helper_of[a->worker] = a->round;
+	}
+	l->tasks += a->count;
+	/* The one that runs stays. */
+	l->all = left_to(l->from, a->round) <= 2;
+	if (seen.half)
+		return;
+	play_check(l->from, owner, "lender");
+	play_at_least(progress(a->worker) - progress(owner), 0.2 - 1e-9, "behind by");
+	uint32_t place = (a->worker + 8 - owner) % 8;
+	if (place < 1 || place > 3)
+		fail_msg("worker %u helps %u, not of its group", a->worker, owner);
+}
+
+static void
+play_flexrr(const char *rule, bool half)
+{
+	play_job(rule, 500, 800);
+	seen.half = half;
+	play.on_act = flexrr_act;
+	for (int i = 0; i < 8; i++)
+		play_join(i == 2 ? 4.1 : i == 5 ? 1.7 : 1 + 0.013 * i);
+	play_run(FOREVER, 20);
+	judge_loan();
+}
+
+/* More than 20 % behind, to the next three in the ring: 2.5 %, then 5 %. */
+static void
+test_flexrr_loans(void **state)
+{
+	(void)state;
+	play_flexrr("flexrr", false);
+	play_at_least(seen.firsts, 20, "first loans");
+	play_at_least(seen.loans - seen.firsts, 20, "further loans");
+	play_at_least(seen.back, 1, "tasks that went back");
+}
+
+static void
+test_flexrr_equal(void **state)
+{
+	(void)state;
+	play_job("flexrr", 50, 800);
+	for (int i = 0; i < 8; i++)
+		play_join(i == 0 ? 1.002 : 1);
+	play_run(50, FOREVER);
+	play_check(play.acts[FAL_ACT_REVOKE], 0, "tasks moved among equals");
+}
+
+static void
+test_flexrr_half(void **state)
+{
+	(void)state;
+	play_flexrr("flexrr,steal=half,helpers=7", true);
+	play_at_least(seen.loans, 40, "thefts");
+}
+
+/* How many tasks of rounds of others the worker holds. */
+static uint32_t
+borrowed(uint32_t id)
+{
+	uint32_t n = 0;
+	for (uint32_t i = 0; i < play.worker[id].n; i++)
+		n += play_round(play.worker[id].q[i].round).owner != id;
+	return n;
+}
+
+static void
+ended_act(const struct fal_act *a)
+{
+	seen.abandoned += a->kind == FAL_ACT_END && a->fate == FAL_FATE_ABANDON;
+}
+
+/* A helper dies: its tasks go back to their owner.  An owner dies: its round is nobody's,
+ * and its helpers forget it. */
+static void
+test_flexrr_death(void **state)
+{
+	(void)state;
+	play_job("flexrr", 30, 400);
+	play.on_act = ended_act;
+	for (int i = 0; i < 4; i++)
+		play_join(i == 0 ? 5 : 1);
+	play_run(30, 0.5);
+	while (borrowed(2) == 0)
+		assert_true(play_step(FOREVER));
+	uint64_t round = play.worker[1].q[0].round;
+	play_leave(2);
+	uint32_t held = 0;
+	for (uint32_t id = 1; id <= 4; id++)
+		held += left_to(id, round);
+	struct fal_round_info r = play_round(round);
+	play_check(held + r.ledger->claimed, r.tasks, "tasks held or done");
+	play_check(seen.abandoned, 1, "rounds abandoned: the helper's own");
+	while (borrowed(3) == 0)
+		assert_true(play_step(FOREVER));
+	play_leave(1);
+	play_check(borrowed(3), 0, "tasks of a dead owner");
+	play_check(seen.abandoned, 2, "rounds abandoned");
+	play_run(30, FOREVER);
+	play_check(play.tasks[FAL_FATE_MERGE], 30 * 400, "tasks applied");
+}
+
+/* --- wbsp ------------------------------------------------------------------------ */
+
+static void
+wbsp_begins(const struct fal_act *a)
+{
+	struct fal_round_info r = play_round(a->round);
+	uint64_t open = play_its(r.owner)->team->open;
+	seen.most_open = open > seen.most_open ? open : seen.most_open;
+	if (r.base != FAL_START_LOCAL) {
+		seen.since_pull[r.owner] = 0;
+		play_check(r.version, seen.steps, "version that is pulled");
+	}
+	if (r.base == FAL_START_REBASE) {
+		play_check(r.since, seen.included[r.owner], "since");
+		seen.rebased++;
+	}
+	uint64_t n = ++seen.since_pull[r.owner];
+	seen.most_since_pull = n > seen.most_since_pull ? n : seen.most_since_pull;
+}
+
+/* True when a version has to be published. */
+static bool
+wbsp_due(void)
+{
+	bool all = true;
+	for (uint32_t id = 1; id <= play.last_id; id++)
+		all = all && (seen.pushed[id] || play.worker[id].id == 0);
+	seen.early += !all && seen.slowest != 0 && seen.pushed[seen.slowest];
+	return all || (seen.slowest != 0 && seen.pushed[seen.slowest]);
+}
+
+static void
+wbsp_act(const struct fal_act *a)
+{
+	if (a->kind == FAL_ACT_END) {
+		struct fal_round_info r = play_round(a->round);
+		play_check(wbsp_due(), false, "due before");
+		play_check(a->fate, FAL_FATE_ADD, "fate");
+		play_near(a->weight, 0.25, 1e-12, "weight");
+		seen.pushed[r.owner] = true;
+		seen.collected[r.owner] = a->round;
+	}
+	if (a->kind == FAL_ACT_STEP) {
+		play_check(wbsp_due(), true, "due");
+		memset(seen.pushed, 0, sizeof(seen.pushed));
+		memcpy(seen.included, seen.collected, sizeof(seen.included));
+		seen.steps++;
+	}
+	if (a->kind == FAL_ACT_OPEN)
+		wbsp_begins(a);
+}
+
+static void
+play_wbsp(const char *rule, double slowest)
+{
+	play_job(rule, 2000, 64);
+	play.on_act = wbsp_act;
+	for (int i = 0; i < 4; i++)
+		play_join(i == 1 ? slowest : 1 + 0.4 * i);
+	play_run(FOREVER, 20);
+	play_at_least((double)seen.steps, 10, "versions");
+}
+
+/* Nobody waits; a version is there when all have pushed; all pull the same one. */
+static void
+test_wbsp(void **state)
+{
+	(void)state;
+	play_wbsp("wbsp,overlap=no,cap=100", 5);
+	for (uint32_t id = 1; id <= 4; id++) {
+		double round_s = 16 * play.task_s * play.worker[id].slow;
+		double least = 20 / (round_s + 2 * play.link_s) - 1;
+		play_at_least((double)play_its(id)->team->clock, least, "rounds");
+	}
+	play_check(seen.most_open, 1, "rounds in flight");
+	play_check(seen.rebased, 0, "rounds that keep a part");
+}
+
+/* The next step begins while the last one is pushed, on what the version lacks of it. */
+static void
+test_wbsp_overlap(void **state)
+{
+	(void)state;
+	play_wbsp("wbsp,cap=100", 5);
+	for (uint32_t id = 1; id <= 4; id++) {
+		double round_s = 16 * play.task_s * play.worker[id].slow;
+		play_near((double)play_its(id)->team->clock, 20 / round_s, 3, "rounds");
+	}
+	play_check(seen.most_open, 2, "rounds in flight");
+	play_at_least((double)seen.rebased, 20, "rounds that keep a part");
+}
+
+static void
+test_wbsp_cap(void **state)
+{
+	(void)state;
+	const char *const rules[] = { "wbsp,cap=3", "wbsp,cap=3,overlap=no" };
+	for (size_t i = 0; i < 2; i++) {
+		play_wbsp(rules[i], 12);
+		play_check(seen.most_since_pull, 3, "steps between two pulls");
+		clean(NULL);
+	}
+}
+
+/* Whoever is slowest decides, though others may not have pushed since. */
+static void
+test_wbsp_slowest(void **state)
+{
+	(void)state;
+	play_job("wbsp,publish=slowest,overlap=no", 2000, 64);
+	for (int i = 0; i < 4; i++)
+		play_join(i == 1 ? 1.3 : 1);
+	play_run(FOREVER, 2); /* all speeds are known */
+	for (uint32_t id = 1; id <= 4; id++)
+		seen.pushed[id] = play_its(id)->team->pushed;
+	seen.slowest = 2;
+	seen.steps = play.s->version;
+	play.worker[3].held_up = play.now + 1.5;
+	play.on_act = wbsp_act;
+	play_run(FOREVER, 3.2);
+	play_at_least((double)seen.early, 5, "versions without worker 3");
+}
+
+/* --- groups ---------------------------------------------------------------------- */
+
+static void
+groups_act(const struct fal_act *a)
+{
+	if (a->kind == FAL_ACT_END && a->fate == FAL_FATE_ABANDON)
+		seen.abandoned++;
+	if (a->kind == FAL_ACT_END && a->fate == FAL_FATE_MERGE) {
+		seen.samples = play_round(a->round).tasks;
+		seen.weight = a->weight;
+		seen.ended++;
+	}
+	if (a->kind == FAL_ACT_STEP)
+		play_near(a->divisor, seen.samples / seen.weight, 1e-9, "divisor");
+	uint32_t groups = fal_teams_active(play.s);
+	seen.most_groups = groups > seen.most_groups ? groups : seen.most_groups;
+}
+
+static uint32_t
+group_of(uint32_t id)
+{
+	return play_its(id)->team->id;
+}
+
+/* Slow ones together; a group's mean counts by its members; a group may die. */
+static void
+test_groups_fixed(void **state)
+{
+	(void)state;
+	play_job("groups:2", 400, 64);
+	play.on_act = groups_act;
+	for (int i = 0; i < 8; i++)
+		play_join(i % 2 == 0 ? 2 + 0.01 * i : 1 + 0.01 * i);
+	play_run(400, 3);
+	for (uint32_t id = 3; id <= 8; id++)
+		play_check(group_of(id), group_of(id - 2), "group");
+	play_check(group_of(1) != group_of(2), true, "slow and fast are apart");
+	play_near(seen.weight, 0.5, 1e-12, "weight");
+	play_leave(8);
+	play_leave(6);
+	play_leave(4);
+	play_leave(2);
+	play_check(seen.abandoned, 1, "rounds of the dead group");
+	play_run(400, FOREVER);
+	play_check(play.tasks[FAL_FATE_MERGE], 400 * 64, "tasks applied");
+	play_check(fal_teams_active(play.s), 2, "groups of those left");
+}
+
+/* Unequal groups count by their sizes. */
+static void
+test_groups_weight(void **state)
+{
+	(void)state;
+	play_job("groups:2", 400, 64);
+	play.on_act = groups_act;
+	for (int i = 0; i < 8; i++)
+		play_join(i == 0 ? 4 : 1);
+	play_run(400, 3);
+	while (play_step(FOREVER) && seen.weight > 0.5)
+		;
+	play_near(seen.weight, 1.0 / 8, 1e-12, "weight of one of eight");
+	play_near(seen.samples, 8, 0, "its tasks");
+	while (play_step(FOREVER) && seen.weight < 0.5)
+		;
+	play_near(seen.weight, 7.0 / 8, 1e-12, "weight of seven of eight");
+}
+
+/* Alike ones stay where they are. */
+static void
+test_groups_steady(void **state)
+{
+	(void)state;
+	uint32_t was[9];
+	play_job("groups:4", 400, 64);
+	for (int i = 0; i < 8; i++)
+		play_join(1 + 0.01 * i);
+	play_run(400, 1);
+	for (uint32_t id = 1; id <= 8; id++) {
+		was[id] = group_of(id);
+		play.worker[id].slow = 1.09 - 0.01 * id; /* who was first is last */
+	}
+	play_run(400, 5);
+	for (uint32_t id = 1; id <= 8; id++)
+		play_check(group_of(id), was[id], "group");
+}
+
+/* One group, until somebody idles; fewer again when the loss goes up. */
+static void
+test_groups_progressive(void **state)
+{
+	(void)state;
+	play_job("groups:progressive,window=5", 4000, 64);
+	play.on_act = groups_act;
+	play.loss = 1000;
+	for (int i = 0; i < 8; i++)
+		play_join(1);
+	play_run(FOREVER, 3);
+	play_check(seen.most_groups, 1, "groups while nobody idles");
+	play.worker[1].slow = 5;
+	play_run(FOREVER, 9);
+	play_at_least(seen.most_groups, 2, "groups while they idle");
+	play_at_least(fal_teams_active(play.s), 2, "groups then");
+	play.loss = 1100;
+	play_run(FOREVER, 30);
+	play_check(fal_teams_active(play.s), 1, "groups when the loss has grown");
+}
+
+/* Noise of the batches is no growth. */
+static void
+test_groups_noise(void **state)
+{
+	(void)state;
+	play_job("groups:progressive", 4000, 64);
+	play.loss = 1000;
+	for (int i = 0; i < 8; i++)
+		play_join(i < 4 ? 2 : 1);
+	play_run(FOREVER, 8);
+	play_check(fal_teams_active(play.s), 2, "groups before");
+	for (int i = 0; i < 200; i++) {
+		play.loss = 1000 + (i % 3 - 1) * 60;
+		play_run(FOREVER, play.now + 0.07);
+		play_check(fal_teams_active(play.s), 2, "groups");
+	}
+}
+
+/* A group that is much slower makes staleness, and is merged. */
+static void
+test_groups_stale(void **state)
+{
+	(void)state;
+	play_job("groups:progressive,max=2,window=2", 4000, 64);
+	play.on_act = groups_act;
+	play.loss = 1000;
+	for (int i = 0; i < 8; i++)
+		play_join(i == 0 ? 30 : 1);
+	play_run(FOREVER, 10);
+	play_check(seen.most_groups, 2, "groups while they idle");
+	bool merged = false;
+	while (play.now < 60 && !merged && play_step(FOREVER))
+		merged = fal_teams_active(play.s) == 1;
+	play_check(merged, true, "merged when stale");
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_teardown(test_flexrr_loans, clean),
+		cmocka_unit_test_teardown(test_flexrr_equal, clean),
+		cmocka_unit_test_teardown(test_flexrr_half, clean),
+		cmocka_unit_test_teardown(test_flexrr_death, clean),
+		cmocka_unit_test_teardown(test_wbsp, clean),
+		cmocka_unit_test_teardown(test_wbsp_overlap, clean),
+		cmocka_unit_test_teardown(test_wbsp_cap, clean),
+		cmocka_unit_test_teardown(test_wbsp_slowest, clean),
+		cmocka_unit_test_teardown(test_groups_fixed, clean),
+		cmocka_unit_test_teardown(test_groups_weight, clean),
+		cmocka_unit_test_teardown(test_groups_steady, clean),
+		cmocka_unit_test_teardown(test_groups_progressive, clean),
+		cmocka_unit_test_teardown(test_groups_noise, clean),
+		cmocka_unit_test_teardown(test_groups_stale, clean),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
