@@ -122,14 +122,14 @@ long() {
 		has "$line" 'falcon-sync'
 		LONG=$ready /bin/sh -c "$line" >cron.out 2>&1
 		same "what cron would mail at $1" "$(cat cron.out)" ""
-		falcon-sync --json --key lab/keys/control.key "$ready" show >show
-		same scheme "$(jq -r .policy.scheme show)" epsp
+		falcon-sync --json --key lab/keys/control.key "$ready" show >policy
+		same scheme "$(jq -r .policy.scheme policy)" epsp
 	}
 	hour 8
-	same "by day" "$(jq -c .policy.workers show)" \
+	same "by day" "$(jq -c .policy.workers policy)" \
 		'{"pc1":{"exclude":true},"pc2":{"exclude":true}}'
 	hour 20
-	same "by night" "$(jq -c .policy.workers show)" null
+	same "by night" "$(jq -c .policy.workers policy)" null
 }
 
 # clock_lines NAME ID MS...: what a trace says of a worker: a task took MS in each clock.
@@ -184,6 +184,7 @@ in='{"workers":{"slow":{"exclude":false}}}'
 		"$({ echo "$fast"; clock_lines slow 3 40 40 40 40 40 40; } | decide 2.5 3)" \
 		"$(printf '%s\n' "$out" "$out")"
 	same "half of them stay" "$({
+		clock_lines b 2 10
 		policy_line b
 		clock_lines a 1 10
 		clock_lines slow 3 40 40 40
@@ -204,17 +205,25 @@ in='{"workers":{"slow":{"exclude":false}}}'
 		policy_line
 		clock_lines slow 3 40 40
 		policy_line slow
+		update_line 145
 		update_line 159
 		update_line 160
 		update_line 161
 		update_line 162
 	} | decide 3 2 >said
 	same said "$(cat said)" "$(printf '%s\n' "$out" "$in" "$out" "$in" "$in")"
-	same "excluded by others" "$({
+	# Back since 121; then excluded by others, and out for good.
+	{
 		echo "$fast"
+		update_line 100
+		clock_lines slow 3 40 40
+		policy_line slow
+		update_line 120
+		policy_line
 		policy_line slow
 		update_line 1000
-	} | decide 3 2)" ""
+	} | decide 3 2 >said
+	same "excluded by others" "$(cat said)" "$(printf '%s\n' "$out" "$in")"
 }
 
 @test "policy-pipe: in a running job" {
