@@ -183,6 +183,13 @@ in='{"workers":{"slow":{"exclude":false}}}'
 	same "asked again, if it still runs" \
 		"$({ echo "$fast"; clock_lines slow 3 40 40 40 40 40 40; } | decide 2.5 3)" \
 		"$(printf '%s\n' "$out" "$out")"
+	# Who ran nothing took no time.
+	same "no tasks" "$({
+		clock_lines a 1 0
+		clock_lines b 2 0
+		clock_lines c 4 10
+		clock_lines slow 3 20 20 20
+	} | decide 2.5 3)" ""
 	same "half of them stay" "$({
 		clock_lines b 2 10
 		policy_line b
@@ -197,19 +204,20 @@ in='{"workers":{"slow":{"exclude":false}}}'
 	# Two clocks are enough: the first trial comes after 20, the second after 40.
 	{
 		echo "$fast"
-		update_line 100
+		update_line 90
 		clock_lines slow 3 40 40
 		policy_line slow
-		update_line 119
-		update_line 120
+		update_line 99
+		update_line 109
+		update_line 110
 		policy_line
 		clock_lines slow 3 40 40
 		policy_line slow
-		update_line 145
-		update_line 159
-		update_line 160
-		update_line 161
-		update_line 162
+		update_line 135
+		update_line 149
+		update_line 150
+		update_line 151
+		update_line 152
 	} | decide 3 2 >said
 	same said "$(cat said)" "$(printf '%s\n' "$out" "$in" "$out" "$in" "$in")"
 	# Back since 121; then excluded by others, and out for good.
