@@ -37,6 +37,15 @@ reply_text(struct ps_session *session, int status, const char *text)
 	reply(session, status, false, text, strlen(text));
 }
 
+/* Says on stderr what the session has brought about. */
+static void
+say(struct ps_server *s, const struct ps_session *session, const char *what)
+{
+	fal_progress_end(&s->progress);
+	fal_cli_err(PROG, "%s by '%s' at clock %" PRIu64, what,
+		    fal_chan_name(session->chan), fal_coord_front(s->coord));
+}
+
 /* ---- what was changed when --- */
 
 static int
@@ -115,6 +124,7 @@ ps_control_journal(void *arg, const struct fal_policy *p, uint64_t clock,
 	int err = ps_journal_add(&s->control.journal, &l);
 	if (err < 0)
 		return err;
+	fal_progress_end(&s->progress);
 	fal_cli_err(PROG, "policy changed by '%s' from clock %" PRIu64 " on", by, clock);
 	return remember(&s->control, p, clock, by);
 }
@@ -304,7 +314,30 @@ drain(struct ps_server *s, struct ps_session *session, const json_t *o)
 		reply_text(session, FAL_EXIT_NO, why.text);
 		return;
 	}
+	struct fal_diag what;
+	fal_diag_set(&what, 0, "'%s' drained", name);
+	say(s, session, what.text);
 	ps_fail(s, err, "drain");
+	reply_text(session, FAL_EXIT_DONE, "");
+}
+
+/* Pauses, or goes on; what holds already is no news. */
+static void
+hold(struct ps_server *s, struct ps_session *session, bool on)
+{
+	if (on != fal_coord_held(s->coord))
+		say(s, session, on ? "paused" : "resumed");
+	ps_fail(s, fal_coord_hold(s->coord, ps_now(), on, fal_chan_name(session->chan)),
+		"hold");
+	reply_text(session, FAL_EXIT_DONE, "");
+}
+
+static void
+stop(struct ps_server *s, struct ps_session *session)
+{
+	say(s, session, "stopped");
+	ps_fail(s, fal_coord_stop(s->coord, ps_now(), fal_chan_name(session->chan)),
+		"stop");
 	reply_text(session, FAL_EXIT_DONE, "");
 }
 
@@ -342,6 +375,9 @@ static void export(struct ps_server *s, struct ps_session *session)
 		reply_text(session, FAL_EXIT_NO, fal_strerror(err));
 		return;
 	}
+	struct fal_diag what;
+	fal_diag_set(&what, 0, "version %s exported", version);
+	say(s, session, what.text);
 	ps_control_more(session);
 }
 
@@ -352,7 +388,6 @@ ps_control_msg(struct ps_server *s, struct ps_session *session, const struct fal
 	json_t *o = t->n > 0 ? json_loadb((const char *)t->p, t->n,
 					  JSON_REJECT_DUPLICATES, NULL)
 			     : json_object();
-	int err = FAL_OK;
 	if (!json_is_object(o)) {
 		reply_text(session, FAL_EXIT_USAGE, "arguments that cannot be read");
 	} else if (s->saved) {
@@ -370,21 +405,17 @@ ps_control_msg(struct ps_server *s, struct ps_session *session, const struct fal
 			break;
 		case FAL_VERB_PAUSE:
 		case FAL_VERB_RESUME:
-			err = fal_coord_hold(s->coord, ps_now(),
-					     m->control.verb == FAL_VERB_PAUSE);
-			reply_text(session, FAL_EXIT_DONE, "");
+			hold(s, session, m->control.verb == FAL_VERB_PAUSE);
 			break;
 		case FAL_VERB_EXPORT:
 			export(s, session);
 			break;
 		case FAL_VERB_STOP:
-			err = fal_coord_stop(s->coord, ps_now());
-			reply_text(session, FAL_EXIT_DONE, "");
+			stop(s, session);
 			break;
 		default:
 			reply_text(session, FAL_EXIT_USAGE, "an unknown verb");
 		}
 	}
-	ps_fail(s, err, "control");
 	json_decref(o);
 }

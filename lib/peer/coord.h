@@ -106,8 +106,9 @@ double fal_coord_wake(const struct fal_coord *c); /* when; infinity: no need */
 int fal_coord_policy(struct fal_coord *c, double now, const struct fal_policy *p,
 		     const char *by, uint64_t ticket, struct fal_diag *diag);
 
-/* Begins no round until it is called with false.  Rounds under way are finished. */
-int fal_coord_hold(struct fal_coord *c, double now, bool hold);
+/* Begins no round until it is called with false; `by` is the name of the key, for the
+ * trace.  Rounds under way are finished. */
+int fal_coord_hold(struct fal_coord *c, double now, bool hold, const char *by);
 bool fal_coord_held(const struct fal_coord *c);
 
 /* Asks the workers of this name to finish or hand back their tasks and to leave.
@@ -115,8 +116,9 @@ bool fal_coord_held(const struct fal_coord *c);
 int fal_coord_drain(struct fal_coord *c, double now, const char *name,
 		    struct fal_diag *diag);
 
-/* Begins no round any more; fal_coord_stopped is true when those under way are over. */
-int fal_coord_stop(struct fal_coord *c, double now);
+/* Begins no round any more; fal_coord_stopped is true when those under way are over.
+ * `by` as above. */
+int fal_coord_stop(struct fal_coord *c, double now, const char *by);
 bool fal_coord_stopped(const struct fal_coord *c);
 
 /* The policy in force, borrowed until the next call; the next clock to be begun. */

@@ -74,9 +74,9 @@ coord_trace_policy(struct fal_coord *c, double now, const char *by)
 }
 
 static void
-trace_hold(struct fal_coord *c, double now, const char *why)
+trace_hold(struct fal_coord *c, double now, const char *why, const char *by)
 {
-	fal_line_hold(&c->line, now - c->start, why);
+	fal_line_hold(&c->line, now - c->start, why, by);
 	coord_trace(c);
 }
 
@@ -162,19 +162,19 @@ fal_coord_policy(struct fal_coord *c, double now, const struct fal_policy *p,
 		err = fal_sched_hold(c->sched, now, true);
 		if (err < 0)
 			return err;
-		trace_hold(c, now, "policy");
+		trace_hold(c, now, "policy", k->by);
 	}
 	return go_on(c, now);
 }
 
 int
-fal_coord_hold(struct fal_coord *c, double now, bool hold)
+fal_coord_hold(struct fal_coord *c, double now, bool hold, const char *by)
 {
 	struct fal_control *k = &c->control;
 	if (hold == k->held)
 		return FAL_OK;
 	k->held = hold;
-	trace_hold(c, now, hold ? "paused" : "resumed");
+	trace_hold(c, now, hold ? "paused" : "resumed", by);
 	int err = fal_sched_hold(c->sched, now, hold || k->waits || k->stopping);
 	return err < 0 ? err : go_on(c, now);
 }
@@ -200,12 +200,12 @@ fal_coord_drain(struct fal_coord *c, double now, const char *name, struct fal_di
 }
 
 int
-fal_coord_stop(struct fal_coord *c, double now)
+fal_coord_stop(struct fal_coord *c, double now, const char *by)
 {
 	if (is_over(c))
 		return FAL_OK;
 	c->control.stopping = true;
-	trace_hold(c, now, "stopped");
+	trace_hold(c, now, "stopped", by);
 	int err = fal_sched_hold(c->sched, now, true);
 	return err < 0 ? err : go_on(c, now);
 }

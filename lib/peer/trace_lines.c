@@ -107,10 +107,11 @@ fal_line_policy(struct fal_buf *b, double t, const struct fal_line_policy *d)
 }
 
 void
-fal_line_hold(struct fal_buf *b, double t, const char *why)
+fal_line_hold(struct fal_buf *b, double t, const char *why, const char *by)
 {
 	begin(b, t, "hold");
 	str(b, "why", why);
+	str(b, "by", by);
 	end(b);
 }
 

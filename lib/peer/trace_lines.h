@@ -92,8 +92,8 @@ struct fal_line_nonfinite {
 void fal_line_job(struct fal_buf *b, const struct fal_coord_conf *conf, uint64_t clocks,
 		  uint32_t blocks);
 void fal_line_policy(struct fal_buf *b, double t, const struct fal_line_policy *d);
-/* `why` is "paused", "policy" or "resumed". */
-void fal_line_hold(struct fal_buf *b, double t, const char *why);
+/* `why` is "paused", "policy", "resumed" or "stopped"; `by` the name of a key. */
+void fal_line_hold(struct fal_buf *b, double t, const char *why, const char *by);
 void fal_line_join(struct fal_buf *b, double t, const struct fal_peer *p);
 void fal_line_leave(struct fal_buf *b, double t, const struct fal_peer *p,
 		    const char *why);

@@ -404,7 +404,7 @@ order(struct cluster *c, const struct order *o)
 	if (o->scheme == NULL) {
 		struct event e = { .kind = RESUME, .t = c->now + o->pause_s };
 		push_event(c, e);
-		ok(c, fal_coord_hold(c->coord, c->now, true), "pause");
+		ok(c, fal_coord_hold(c->coord, c->now, true, "control"), "pause");
 		return;
 	}
 	ok(c, fal_rule_parse(o->scheme, &p.rule, &diag), "scheme");
@@ -447,7 +447,7 @@ handle(struct cluster *c, struct event *e)
 		order(c, &c->p->order[e->lane]);
 		break;
 	case RESUME:
-		ok(c, fal_coord_hold(c->coord, c->now, false), "resume");
+		ok(c, fal_coord_hold(c->coord, c->now, false, "control"), "resume");
 		break;
 	case RESET:
 		w->over = true;

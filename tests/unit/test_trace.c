@@ -402,8 +402,9 @@ test_written(void **state)
 	check_line(&b, "{\"t\":3.000000,\"ev\":\"policy\",\"clock\":4,"
 		       "\"scheme\":\"dynsgd:3\",\"by\":\"ann\",\"version\":6,"
 		       "\"policy\":{\"scheme\":\"dynsgd\"}}");
-	fal_line_hold(&b, 3, "paused");
-	check_line(&b, "{\"t\":3.000000,\"ev\":\"hold\",\"why\":\"paused\"}");
+	fal_line_hold(&b, 3, "paused", "control");
+	check_line(&b, "{\"t\":3.000000,\"ev\":\"hold\",\"why\":\"paused\","
+		       "\"by\":\"control\"}");
 	fal_buf_free(&b);
 }
 

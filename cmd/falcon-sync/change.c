@@ -1,0 +1,366 @@
+/* set and apply: policies, one APPLY after the other. */
+#include "base/buf.h"
+#include "base/json.h"
+#include "cli/cli.h"
+#include "cli/file.h"
+#include "job/policy.h"
+#include "set.h"
+#include "sync.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+	FILE_MAX = 4 << 20, /* bytes of a file of policies */
+	READ_BYTES = 1 << 16
+};
+
+struct change {
+	const struct sync_change *o;
+	struct sync_link *link;
+	struct fal_policy_text text; /* is being applied; n is 0 when it is through */
+	bool named;                  /* refusals name the place, NAME:LINE */
+	char place[256 + 16];        /* of the policy that was sent last */
+	bool out;                    /* an APPLY waits for its answer */
+	bool refused;                /* one was */
+	/* of stdin: */
+	bool lines;        /* text is one line of it, in `in` */
+	struct fal_buf in; /* bytes of which `used` have been text */
+	size_t used;
+	bool eof, polled; /* `poll` is there: stdin is no plain file */
+	uv_poll_t poll;
+};
+
+static bool
+is_blank(char c)
+{
+	return c == ' ' || c == '\t' || c == '\r' || c == '\n';
+}
+
+/* Takes the policy at the front of `text`, judged as far as it can be without the job;
+ * `*one` is it, without blanks around. */
+static int
+take(struct fal_policy_text *text, struct fal_policy_text *one, struct fal_diag *diag)
+{
+	const struct fal_policy none = { 0 };
+	struct fal_policy p;
+	for (; text->n > 0 && is_blank(*text->p); text->p++, text->n--)
+		text->line += *text->p == '\n';
+	*one = *text;
+	int err = fal_policy_json_get(text, &none, &p, diag);
+	if (err < 0)
+		return err;
+	fal_policy_free(&p);
+	one->n = (size_t)(text->p - one->p);
+	while (is_blank(one->p[one->n - 1]))
+		one->n--;
+	return FAL_OK;
+}
+
+/* Ends the link for what stdin had. */
+static void
+end_bad(struct change *c, int err, const struct fal_diag *diag)
+{
+	fal_cli_err(PROG, "%s", diag->text);
+	sync_link_end(c->link, err == FAL_ENOMEM ? FAL_EXIT_NO : FAL_EXIT_USAGE);
+}
+
+static void
+send_one(struct change *c)
+{
+	struct fal_policy_text one;
+	struct fal_diag diag;
+	struct fal_buf b = { 0 };
+	int err = take(&c->text, &one, &diag);
+	if (err < 0) {
+		end_bad(c, err, &diag);
+		return;
+	}
+	snprintf(c->place, sizeof(c->place), "%.255s:%u", one.name, one.line);
+	fal_json_open(&b, '{');
+	fal_json_key(&b, "policy");
+	fal_put_bytes(&b, one.p, one.n);
+	fal_json_key(&b, "dry_run");
+	fal_json_bool(&b, c->o->dry_run);
+	fal_json_key(&b, "allow_model");
+	fal_json_bool(&b, c->o->allow_model);
+	fal_json_key(&b, "min_dwell");
+	fal_json_u64(&b, c->o->min_dwell);
+	fal_json_close(&b, '}');
+	c->out = true;
+	if (b.err == FAL_OK)
+		sync_link_ask(c->link, FAL_VERB_APPLY, b.p, b.n);
+	else
+		end_bad(c, b.err, &(struct fal_diag){ "out of memory" });
+	fal_buf_free(&b);
+}
+
+/* ---- stdin --------------------------------------------------------------------- */
+
+/* Makes the next line that is there whole the text. */
+static bool
+next_line(struct change *c)
+{
+	const char *p = (const char *)c->in.p + c->used;
+	const size_t n = c->in.n - c->used;
+	const char *nl = n > 0 ? memchr(p, '\n', n) : NULL;
+	if (nl == NULL && (!c->eof || n == 0))
+		return false;
+	c->text.line++;
+	c->text.p = p;
+	c->text.n = nl != NULL ? (size_t)(nl - p) : n;
+	c->used += c->text.n + (nl != NULL);
+	while (c->text.n > 0 && is_blank(*c->text.p)) {
+		c->text.p++;
+		c->text.n--;
+	}
+	return true;
+}
+
+/* Reads what stdin has, waiting only where it cannot be polled. */
+static void
+read_more(struct change *c)
+{
+	struct fal_diag diag;
+	if (c->used > 0) {
+		memmove(c->in.p, c->in.p + c->used, c->in.n - c->used);
+		c->in.n -= c->used;
+		c->used = 0;
+	}
+	if (c->in.n > FAL_POLICY_TEXT_MAX) {
+		int err =
+			fal_diag_set(&diag, FAL_ELIMIT,
+				     "%s:%u: a policy of more than %zu bytes",
+				     c->text.name, c->text.line + 1, FAL_POLICY_TEXT_MAX);
+		end_bad(c, err, &diag);
+		return;
+	}
+	uint8_t *room = fal_buf_room(&c->in, READ_BYTES);
+	if (room == NULL) {
+		end_bad(c, FAL_ENOMEM, &(struct fal_diag){ "out of memory" });
+		return;
+	}
+	ssize_t n = read(STDIN_FILENO, room, READ_BYTES);
+	c->in.n -= READ_BYTES - (n > 0 ? (size_t)n : 0);
+	c->eof = n == 0;
+	if (n < 0 && errno != EINTR && errno != EAGAIN) {
+		int err = fal_diag_set(&diag, FAL_EIO, "%s: %s", c->text.name,
+				       strerror(errno));
+		end_bad(c, err, &diag);
+	}
+}
+
+static void next(struct change *c);
+
+static void
+on_readable(uv_poll_t *h, int status, int events)
+{
+	struct change *c = h->data;
+	(void)status; /* read(2) says it, too */
+	(void)events;
+	uv_poll_stop(h);
+	read_more(c);
+	next(c);
+}
+
+/* Watches stdin, unless it is a plain file, which never keeps one waiting.  libuv would
+ * leave it nonblocking, for whoever else has it open, too. */
+static void
+watch_stdin(struct change *c)
+{
+	const int flags = fcntl(STDIN_FILENO, F_GETFL);
+	c->poll.data = c;
+	c->polled = uv_poll_init(sync_link_loop(c->link), &c->poll, STDIN_FILENO) == 0;
+	if (c->polled)
+		fcntl(STDIN_FILENO, F_SETFL, flags);
+}
+
+/* ---- one after the other ------------------------------------------------------- */
+
+/* No APPLY is out: the next policy, or the end. */
+static void
+next(struct change *c)
+{
+	while (!sync_link_over(c->link)) {
+		if (c->text.n > 0) {
+			send_one(c);
+			return;
+		}
+		if (c->lines && next_line(c))
+			continue;
+		if (!c->lines || c->eof) {
+			sync_link_end(c->link, c->refused ? FAL_EXIT_NO : FAL_EXIT_DONE);
+		} else if (c->polled) {
+			uv_poll_start(&c->poll, UV_READABLE, on_readable);
+			return;
+		} else {
+			read_more(c);
+		}
+	}
+}
+
+static void
+on_open(void *arg, struct sync_link *l)
+{
+	struct change *c = arg;
+	c->link = l;
+	if (c->lines) {
+		watch_stdin(c);
+		/* The coordinator waits for a first word; the pipe may take its time. */
+		sync_link_ask(l, FAL_VERB_SHOW, NULL, 0);
+	} else {
+		next(c);
+	}
+}
+
+/* Prints the answer to an APPLY; false: it is none. */
+static bool
+print(const struct change *c, const struct fal_tail *t)
+{
+	json_t *o = json_loadb((const char *)t->p, t->n, 0, NULL), *v;
+	const json_t *all = json_object_get(o, "changes");
+	const json_int_t clock = json_integer_value(json_object_get(o, "clock"));
+	bool ok = json_is_array(all);
+	size_t i;
+	if (ok && c->o->json) {
+		printf("%.*s\n", (int)t->n, (const char *)t->p);
+		json_decref(o);
+		return true;
+	}
+	if (ok && json_array_size(all) == 0)
+		puts("nothing to change");
+	json_array_foreach(all, i, v)
+	{
+		const char *key, *from, *to, *class;
+		ok = json_unpack(v, "{s:s, s:s, s:s, s:s}", "key", &key, "from", &from,
+				 "to", &to, "class", &class) == 0;
+		if (!ok)
+			break;
+		printf("%s: %s -> %s (%s)", key, from, to, class);
+		if (c->o->dry_run)
+			puts(", not done");
+		else
+			printf(", from clock %" PRId64 " on\n", (int64_t)clock);
+	}
+	json_decref(o);
+	return ok;
+}
+
+static int
+on_msg(void *arg, struct sync_link *l, const struct fal_msg *m)
+{
+	struct change *c = arg;
+	(void)l;
+	if (m->type != FAL_MSG_REPLY || m->reply.more)
+		return sync_bad_answer();
+	if (m->reply.status != FAL_EXIT_DONE) {
+		int code = sync_refused(m, c->named && c->out ? c->place : NULL);
+		if (code != FAL_EXIT_NO)
+			return code;
+		c->refused = true;
+	} else if (c->out && !print(c, &m->reply.bytes)) {
+		return sync_bad_answer();
+	}
+	if (ferror(stdout))
+		return fal_cli_finish(PROG, FAL_EXIT_NO); /* errno is its now */
+	c->out = false;
+	next(c);
+	return -1;
+}
+
+/* The job is over, and with it the pipe. */
+static int
+on_over(void *arg)
+{
+	const struct change *c = arg;
+	if (c->out)
+		fal_cli_err(PROG, "%s: no answer: the job is over", c->place);
+	return c->out || c->refused ? FAL_EXIT_NO : FAL_EXIT_DONE;
+}
+
+static void
+on_end(void *arg)
+{
+	struct change *c = arg;
+	if (c->polled)
+		uv_close((uv_handle_t *)&c->poll, NULL);
+}
+
+static int
+run(const struct sync_link_conf *conf, struct change *c)
+{
+	const struct sync_link_ops ops = { .arg = c,
+					   .role = FAL_ROLE_CONTROL,
+					   .on_open = on_open,
+					   .on_msg = on_msg,
+					   .on_over = c->lines ? on_over : NULL,
+					   .on_end = on_end };
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	int code = sync_link_run(conf, &ops);
+	if (!ferror(stdout)) /* else it has been said */
+		code = fal_cli_finish(PROG, code);
+	fal_buf_free(&c->in);
+	return code;
+}
+
+int
+sync_set(const struct sync_link_conf *conf, const struct sync_change *o,
+	 const char *const *arg, size_t n)
+{
+	struct fal_diag diag = { "out of memory" };
+	json_t *policy = json_object();
+	int err = policy != NULL ? FAL_OK : FAL_ENOMEM;
+	for (size_t i = 0; i < n && err == FAL_OK; i++)
+		err = sync_set_word(policy, arg[i], &diag);
+	char *text = err == FAL_OK ? json_dumps(policy, JSON_COMPACT) : NULL;
+	int code = FAL_EXIT_NO;
+	json_decref(policy);
+	if (text != NULL) {
+		struct change c = { .o = o, .text = { "set", 1, text, strlen(text) } };
+		code = run(conf, &c);
+	} else {
+		fal_cli_err(PROG, "%s", diag.text);
+		code = err == FAL_EINVAL ? FAL_EXIT_USAGE : FAL_EXIT_NO;
+	}
+	free(text);
+	return code;
+}
+
+int
+sync_apply(const struct sync_link_conf *conf, const struct sync_change *o,
+	   const char *path)
+{
+	struct fal_buf text = { 0 };
+	struct fal_diag diag;
+	struct fal_policy_text all = { .name = path, .line = 1 }, rest, one;
+	int err = fal_cli_read(path, FILE_MAX, &text, &diag), code;
+	all.p = (const char *)text.p;
+	all.n = text.n;
+	rest = all;
+	if (err == FAL_OK && all.n == 0)
+		err = fal_diag_set(&diag, FAL_EFORMAT, "%s: empty", path);
+	while (err == FAL_OK && rest.n > 0)
+		err = take(&rest, &one, &diag);
+	if (err == FAL_OK) {
+		struct change c = { .o = o, .text = all, .named = true };
+		code = run(conf, &c);
+	} else {
+		fal_cli_err(PROG, "%s", diag.text);
+		code = fal_cli_exit_file(err);
+	}
+	fal_buf_free(&text);
+	return code;
+}
+
+int
+sync_apply_stdin(const struct sync_link_conf *conf, const struct sync_change *o)
+{
+	struct change c = {
+		.o = o, .text.name = "standard input", .named = true, .lines = true
+	};
+	return run(conf, &c);
+}

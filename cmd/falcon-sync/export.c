@@ -1,0 +1,107 @@
+/* export: the newest version, in pieces, to a file. */
+#include "base/buf.h"
+#include "cli/cli.h"
+#include "cli/file.h"
+#include "cli/progress.h"
+#include "sync.h"
+
+#include <jansson.h>
+
+struct export
+{
+	const char *path;
+	struct fal_buf model;
+	struct fal_progress progress; /* total 0: not begun */
+};
+
+static double
+now(void)
+{
+	return (double)uv_hrtime() * 1e-9;
+}
+
+static void
+on_open(void *arg, struct sync_link *l)
+{
+	(void)arg;
+	sync_link_ask(l, FAL_VERB_EXPORT, NULL, 0);
+}
+
+/* How many bytes the file has, by its header (safetensors: a u64, so many bytes of JSON,
+ * the data up to the largest end); 0: not known yet. */
+static uint64_t
+total(const struct fal_buf *b)
+{
+	struct fal_rd r = fal_rd_init(b->p, b->n);
+	const uint64_t n = fal_get_u64(&r);
+	if (r.err < 0 || n > r.n)
+		return 0;
+	json_t *header = json_loadb((const char *)r.p, (size_t)n, 0, NULL), *tensor;
+	json_int_t most = 0;
+	const char *name;
+	json_object_foreach(header, name, tensor)
+	{
+		const json_t *ends = json_object_get(tensor, "data_offsets");
+		const json_int_t end = json_integer_value(json_array_get(ends, 1));
+		most = end > most ? end : most;
+	}
+	json_decref(header);
+	return 8 + n + (uint64_t)most;
+}
+
+static void
+show(struct export *e)
+{
+	if (e->progress.total == 0)
+		e->progress.total = total(&e->model);
+	if (e->progress.total > 0)
+		fal_progress_show(&e->progress, e->model.n, now());
+}
+
+static int
+on_msg(void *arg, struct sync_link *l, const struct fal_msg *m)
+{
+	struct export *e = arg;
+	struct fal_diag diag;
+	(void)l;
+	if (m->type != FAL_MSG_REPLY)
+		return sync_bad_answer();
+	if (m->reply.status != FAL_EXIT_DONE)
+		return sync_refused(m, NULL);
+	fal_put_bytes(&e->model, m->reply.bytes.p, m->reply.bytes.n);
+	if (e->model.err < 0) {
+		fal_cli_err(PROG, "%s", fal_strerror(e->model.err));
+		return FAL_EXIT_NO;
+	}
+	show(e);
+	if (m->reply.more)
+		return -1;
+	fal_progress_end(&e->progress);
+	if (fal_cli_write(e->path, e->model.p, e->model.n, 0644, &diag) < 0) {
+		fal_cli_err(PROG, "%s", diag.text);
+		return FAL_EXIT_NO;
+	}
+	return FAL_EXIT_DONE;
+}
+
+static void
+on_end(void *arg)
+{
+	struct export *e = arg;
+	fal_progress_end(&e->progress);
+}
+
+int
+sync_export(const struct sync_link_conf *conf, const char *path)
+{
+	struct export e = { .path = path,
+			    .progress = fal_progress_begin(path, 0, now()) };
+	const struct sync_link_ops ops = { .arg = &e,
+					   .role = FAL_ROLE_CONTROL,
+					   .on_open = on_open,
+					   .on_msg = on_msg,
+					   .on_end = on_end };
+	int code = sync_link_run(conf, &ops);
+	fal_buf_free(&e.model);
+	return code;
+}

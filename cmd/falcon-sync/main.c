@@ -1,0 +1,159 @@
+/* falcon-sync: shows and changes the policy of a running job, and what else a controller
+ * may ask for. */
+#include "cli/cli.h"
+#include "net/addr.h"
+#include "sync.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+enum verb { SHOW, SET, APPLY, WATCH, DRAIN, PAUSE, RESUME, EXPORT, STOP, VERBS };
+
+static const struct {
+	const char *name, *operands;
+	size_t min, max; /* operands */
+} verbs[VERBS] = {
+	[SHOW] = { "show", "", 0, 0 },
+	[SET] = { "set", " KEY=VALUE...", 1, SIZE_MAX },
+	[APPLY] = { "apply", " FILE|-", 1, 1 },
+	[WATCH] = { "watch", "", 0, 0 },
+	[DRAIN] = { "drain", " NAME", 1, 1 },
+	[PAUSE] = { "pause", "", 0, 0 },
+	[RESUME] = { "resume", "", 0, 0 },
+	[EXPORT] = { "export", " FILE|-", 1, 1 },
+	[STOP] = { "stop", "", 0, 0 },
+};
+
+/* Clocks that `apply -` leaves a key alone: a program changes its mind at once. */
+enum { PIPE_DWELL = 10 };
+
+#define NO_DWELL UINT64_MAX /* --min-dwell is not given */
+
+struct options {
+	const char *key;
+	struct sync_change change;
+};
+
+/* The verb with `n` operands; VERBS after a line on stderr. */
+static enum verb
+find(const char *name, size_t n)
+{
+	for (enum verb v = 0; v < VERBS; v++) {
+		if (strcmp(verbs[v].name, name) != 0)
+			continue;
+		if (n >= verbs[v].min && n <= verbs[v].max)
+			return v;
+		fal_cli_err(PROG, "usage: %s ADDR %s%s", PROG, name, verbs[v].operands);
+		return VERBS;
+	}
+	fal_cli_err(PROG,
+		    "'%s' is not show, set, apply, watch, drain, pause, resume, export "
+		    "or stop",
+		    name);
+	return VERBS;
+}
+
+/* False after a line on stderr: an option that means nothing to this verb. */
+static bool
+options_fit(const struct options *o, enum verb v)
+{
+	const struct sync_change *c = &o->change;
+	const bool changes = v == SET || v == APPLY;
+	const char *wrong = NULL;
+	if (c->dry_run && !changes)
+		wrong = "--dry-run: only with set and apply";
+	else if (c->min_dwell != NO_DWELL && !changes)
+		wrong = "--min-dwell: only with set and apply";
+	else if (c->allow_model && v != APPLY)
+		wrong = "--allow-model: only with apply";
+	else if (c->json && !changes && v != SHOW)
+		wrong = "--json: only with show, set and apply";
+	if (wrong != NULL)
+		fal_cli_err(PROG, "%s", wrong);
+	return wrong == NULL;
+}
+
+static int
+run(enum verb v, const struct sync_link_conf *conf, struct options *o,
+    const char *const *arg, size_t n)
+{
+	struct sync_change *c = &o->change;
+	const bool pipe = v == APPLY && strcmp(arg[0], "-") == 0;
+	c->allow_model |= !pipe; /* who names it means it */
+	if (c->min_dwell == NO_DWELL)
+		c->min_dwell = pipe ? PIPE_DWELL : 0;
+	switch (v) {
+	case SHOW:
+		return sync_show(conf, c->json);
+	case SET:
+		return sync_set(conf, c, arg, n);
+	case APPLY:
+		return pipe ? sync_apply_stdin(conf, c) : sync_apply(conf, c, arg[0]);
+	case WATCH:
+		return sync_watch(conf);
+	case DRAIN:
+		return sync_drain(conf, arg[0]);
+	case PAUSE:
+		return sync_order(conf, FAL_VERB_PAUSE);
+	case RESUME:
+		return sync_order(conf, FAL_VERB_RESUME);
+	case EXPORT:
+		return sync_export(conf, arg[0]);
+	default:
+		return sync_order(conf, FAL_VERB_STOP);
+	}
+}
+
+/* Judges what cannot depend on the job, then runs. */
+static int
+begin(const struct fal_cli *cli, struct options *o)
+{
+	struct fal_addr addr;
+	struct fal_diag diag;
+	const size_t n = cli->n_args - 2;
+	const enum verb v = find(cli->arg[1], n);
+	if (v == VERBS || !options_fit(o, v))
+		return FAL_EXIT_USAGE;
+	if (o->change.min_dwell != NO_DWELL && o->change.min_dwell > UINT32_MAX) {
+		fal_cli_err(PROG, "--min-dwell: '%" PRIu64 "' is out of range",
+			    o->change.min_dwell);
+		return FAL_EXIT_USAGE;
+	}
+	if (fal_addr_parse(cli->arg[0], &addr, &diag) < 0) {
+		fal_cli_err(PROG, "%s", diag.text);
+		return FAL_EXIT_USAGE;
+	}
+	const struct sync_link_conf conf = { .addr = &addr, .key = o->key };
+	return run(v, &conf, o, cli->arg + 2, n);
+}
+
+int
+main(int argc, char **argv)
+{
+	struct options o = { .change.min_dwell = NO_DWELL };
+	const struct fal_opt opts[] = {
+		{ "allow-model", 0, FAL_OPT_FLAG, &o.change.allow_model,
+		  "with apply -: also changes that may alter the model", NULL },
+		{ "dry-run", 0, FAL_OPT_FLAG, &o.change.dry_run,
+		  "change nothing, say what would be", NULL },
+		{ "json", 'j', FAL_OPT_FLAG, &o.change.json, "print JSON", NULL },
+		{ "key", 'k', FAL_OPT_TEXT, &o.key, "key file", "FILE" },
+		{ "min-dwell", 0, FAL_OPT_U64, &o.change.min_dwell,
+		  "refuse a key that was changed less than so many clocks ago",
+		  "CLOCKS" },
+	};
+	struct fal_cli cli = {
+		.prog = PROG,
+		.args = "ADDR show|set KEY=VALUE...|apply FILE|watch|drain NAME|pause|"
+			"resume|export FILE|stop",
+		.opts = opts,
+		.n_opts = sizeof(opts) / sizeof(opts[0]),
+		.min_args = 2,
+		.max_args = SIZE_MAX,
+	};
+	int code = fal_cli_parse(&cli, argc, argv);
+	if (code < 0)
+		code = begin(&cli, &o);
+	fal_cli_free(&cli);
+	return code;
+}

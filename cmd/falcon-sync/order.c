@@ -1,0 +1,185 @@
+/* Requests with one answer: show, drain, pause, resume, stop. */
+#include "base/json.h"
+#include "cli/cli.h"
+#include "cli/table.h"
+#include "job/policy.h"
+#include "sync.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+int
+sync_refused(const struct fal_msg *m, const char *place)
+{
+	const int n = (int)m->reply.bytes.n;
+	const char *why = (const char *)m->reply.bytes.p;
+	if (place != NULL)
+		fal_cli_err(PROG, "%s: %.*s", place, n, why);
+	else
+		fal_cli_err(PROG, "%.*s", n, why);
+	return m->reply.status == FAL_EXIT_NO ? FAL_EXIT_NO : FAL_EXIT_USAGE;
+}
+
+int
+sync_bad_answer(void)
+{
+	fal_cli_err(PROG, "an answer that cannot be read");
+	return FAL_EXIT_NO;
+}
+
+struct order {
+	enum fal_verb verb;
+	struct fal_buf args;
+	bool json;
+};
+
+static void
+on_open(void *arg, struct sync_link *l)
+{
+	const struct order *o = arg;
+	sync_link_ask(l, o->verb, o->args.p, o->args.n);
+}
+
+/* ---- show ---------------------------------------------------------------------- */
+
+/* The keys of the policy, in the words of `set`. */
+static int
+add_policy(struct fal_table *t, const struct fal_policy *p)
+{
+	const struct fal_policy plain = { .rule = p->rule, .no_clones = p->no_clones };
+	struct fal_policy_change *v;
+	struct fal_buf rule = { 0 };
+	size_t n;
+	fal_rule_put(&p->rule, &rule);
+	fal_put_u8(&rule, '\0');
+	int err = rule.err < 0 ? rule.err : fal_policy_changes(&plain, p, &v, &n);
+	if (err == FAL_OK) {
+		fal_table_add(t, "scheme");
+		fal_table_add(t, "%s", (const char *)rule.p);
+		fal_table_add(t, "clones");
+		fal_table_add(t, "%s", p->no_clones ? "no" : "yes");
+		for (size_t i = 0; i < n; i++) {
+			fal_table_add(t, "%s", v[i].key);
+			fal_table_add(t, "%s", v[i].to);
+		}
+		free(v);
+	}
+	fal_buf_free(&rule);
+	return err;
+}
+
+/* Reads an object of `show` and prints it for a person. */
+static int
+show(const json_t *o)
+{
+	const struct fal_policy none = { 0 };
+	struct fal_table t = { .columns = 2 };
+	struct fal_buf out = { 0 };
+	struct fal_policy p;
+	json_t *policy;
+	json_int_t since, clock;
+	const char *by;
+	int paused;
+	if (json_unpack((json_t *)o, "{s:o, s:I, s:s, s:I, s:b}", "policy", &policy,
+			"since", &since, "by", &by, "clock", &clock, "paused",
+			&paused) < 0)
+		return FAL_EFORMAT;
+	char *text = json_dumps(policy, JSON_COMPACT);
+	if (text == NULL)
+		return FAL_EFORMAT;
+	struct fal_policy_text in = { "policy", 1, text, strlen(text) };
+	int err = fal_policy_json_get(&in, &none, &p, NULL);
+	free(text);
+	if (err < 0)
+		return err;
+	fal_table_add(&t, "KEY");
+	fal_table_add(&t, "VALUE");
+	err = add_policy(&t, &p);
+	fal_policy_free(&p);
+	const char *const name[] = { "since", "by", "clock", "paused" };
+	for (size_t i = 0; i < 4; i++) {
+		fal_table_add(&t, "%s", name[i]);
+		if (i % 2 == 0)
+			fal_table_add(&t, "%" PRId64, (int64_t)(i == 0 ? since : clock));
+		else
+			fal_table_add(&t, "%s", i == 1 ? by : paused ? "yes" : "no");
+	}
+	if (err == FAL_OK)
+		err = fal_table_text(&t, &out);
+	if (err == FAL_OK)
+		fwrite(out.p, 1, out.n, stdout);
+	fal_table_free(&t);
+	fal_buf_free(&out);
+	return err;
+}
+
+/* ---- all of them --------------------------------------------------------------- */
+
+static int
+on_msg(void *arg, struct sync_link *l, const struct fal_msg *m)
+{
+	const struct order *o = arg;
+	const struct fal_tail *t = &m->reply.bytes;
+	(void)l;
+	if (m->type != FAL_MSG_REPLY || m->reply.more)
+		return sync_bad_answer();
+	if (m->reply.status != FAL_EXIT_DONE)
+		return sync_refused(m, NULL);
+	if (o->verb != FAL_VERB_SHOW)
+		return FAL_EXIT_DONE;
+	json_t *v = json_loadb((const char *)t->p, t->n, 0, NULL);
+	int err = FAL_OK;
+	if (!json_is_object(v))
+		err = FAL_EFORMAT;
+	else if (o->json)
+		printf("%.*s\n", (int)t->n, (const char *)t->p);
+	else
+		err = show(v);
+	json_decref(v);
+	return err < 0 ? sync_bad_answer() : fal_cli_finish(PROG, FAL_EXIT_DONE);
+}
+
+static int
+run(const struct sync_link_conf *conf, struct order *o)
+{
+	const struct sync_link_ops ops = {
+		.arg = o, .role = FAL_ROLE_CONTROL, .on_open = on_open, .on_msg = on_msg
+	};
+	return sync_link_run(conf, &ops);
+}
+
+int
+sync_show(const struct sync_link_conf *conf, bool json)
+{
+	return run(conf, &(struct order){ .verb = FAL_VERB_SHOW, .json = json });
+}
+
+int
+sync_order(const struct sync_link_conf *conf, enum fal_verb verb)
+{
+	return run(conf, &(struct order){ .verb = verb });
+}
+
+int
+sync_drain(const struct sync_link_conf *conf, const char *worker)
+{
+	struct order o = { .verb = FAL_VERB_DRAIN };
+	int code = FAL_EXIT_NO;
+	if (!fal_name_valid(worker)) {
+		fal_cli_err(PROG, "drain: '%s' is not 1 to %d of A-Z a-z 0-9 . _ -",
+			    worker, FAL_NAME_MAX);
+		return FAL_EXIT_USAGE;
+	}
+	fal_json_open(&o.args, '{');
+	fal_json_key(&o.args, "worker");
+	fal_json_str(&o.args, worker);
+	fal_json_close(&o.args, '}');
+	if (o.args.err == FAL_OK)
+		code = run(conf, &o);
+	else
+		fal_cli_err(PROG, "%s", fal_strerror(o.args.err));
+	fal_buf_free(&o.args);
+	return code;
+}

@@ -1,0 +1,153 @@
+/* The words of `set`, KEY=VALUE, as a policy in JSON. */
+#include "set.h"
+
+#include "base/parse.h"
+#include "sched/rule.h"
+#include "sched/sched.h"
+#include "sec/keyring.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+enum { SHARE_MAX = 1000 }; /* falcon-policy(5) */
+
+/* The object of the worker `name`, made if there is none; borrowed.  NULL: no memory. */
+static json_t *
+worker(json_t *policy, const char *name)
+{
+	json_t *all = json_object_get(policy, "workers");
+	if (all == NULL) {
+		all = json_object();
+		json_object_set_new(policy, "workers", all);
+	}
+	json_t *one = json_object_get(all, name);
+	if (one == NULL) {
+		one = json_object();
+		json_object_set_new(all, name, one);
+	}
+	return one;
+}
+
+/* Puts `v` (taken) under a key that has none yet. */
+static int
+put(json_t *o, const char *key, json_t *v, const char *said, struct fal_diag *diag)
+{
+	if (json_object_get(o, key) != NULL) {
+		json_decref(v);
+		return fal_diag_set(diag, FAL_EINVAL, "%s: given twice", said);
+	}
+	if (json_object_set_new(o, key, v) < 0)
+		return fal_diag_set(diag, FAL_ENOMEM, "%s", fal_strerror(FAL_ENOMEM));
+	return FAL_OK;
+}
+
+/* "yes" or "no". */
+static int
+yes_no(const char *value, const char *said, json_t **out, struct fal_diag *diag)
+{
+	const bool yes = strcmp(value, "yes") == 0;
+	if (!yes && strcmp(value, "no") != 0)
+		return fal_diag_set(diag, FAL_EINVAL, "%s: '%s' is not yes or no", said,
+				    value);
+	*out = json_boolean(yes);
+	return FAL_OK;
+}
+
+static int
+scheme(const char *value, const char *said, json_t **out, struct fal_diag *diag)
+{
+	struct fal_rule rule;
+	struct fal_diag why;
+	int err = fal_rule_parse(value, &rule, &why);
+	if (err < 0)
+		return fal_diag_set(diag, err, "%s: %s", said, why.text);
+	*out = json_string(value);
+	return FAL_OK;
+}
+
+/* "MIN:MAX" or "auto". */
+static int
+lanes(const char *value, const char *said, json_t **out, struct fal_diag *diag)
+{
+	const char *colon = strchr(value, ':');
+	char first[16] = "";
+	uint64_t min, max;
+	if (strcmp(value, "auto") == 0) {
+		*out = json_null();
+		return FAL_OK;
+	}
+	if (colon != NULL && (size_t)(colon - value) < sizeof(first))
+		memcpy(first, value, (size_t)(colon - value));
+	if (colon == NULL || fal_parse_u64(first, 1, FAL_LANES_MAX, &min) < 0 ||
+	    fal_parse_u64(colon + 1, min, FAL_LANES_MAX, &max) < 0)
+		return fal_diag_set(diag, FAL_EINVAL,
+				    "%s: '%s' is not MIN:MAX, 1 <= MIN <= MAX <= %d, "
+				    "or auto",
+				    said, value, FAL_LANES_MAX);
+	*out = json_pack("[I, I]", (json_int_t)min, (json_int_t)max);
+	return FAL_OK;
+}
+
+/* A number or "auto". */
+static int
+share(const char *value, const char *said, json_t **out, struct fal_diag *diag)
+{
+	double x;
+	if (strcmp(value, "auto") == 0) {
+		*out = json_null();
+		return FAL_OK;
+	}
+	if (fal_parse_double(value, 0, SHARE_MAX, &x) < 0)
+		return fal_diag_set(diag, FAL_EINVAL,
+				    "%s: '%s' is not a number from 0 to %d, or auto",
+				    said, value, SHARE_MAX);
+	*out = json_real(x);
+	return FAL_OK;
+}
+
+static const struct key {
+	const char *name; /* with its point where a worker's name follows */
+	int (*read)(const char *value, const char *said, json_t **out,
+		    struct fal_diag *diag);
+} keys[] = {
+	{ "scheme", scheme }, { "clones", yes_no },   { "lanes.", lanes },
+	{ "share.", share },  { "exclude.", yes_no },
+};
+
+/* The key that `said` is, and behind its point the worker's name (else ""). */
+static const struct key *
+find(const char *said, const char **name)
+{
+	for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
+		const size_t n = strlen(keys[i].name);
+		const bool of_worker = keys[i].name[n - 1] == '.';
+		if (strncmp(said, keys[i].name, n) != 0)
+			continue;
+		*name = said + n;
+		if (of_worker ? fal_name_valid(*name) : **name == '\0')
+			return &keys[i];
+	}
+	return NULL;
+}
+
+int
+sync_set_word(json_t *policy, const char *word, struct fal_diag *diag)
+{
+	char said[FAL_NAME_MAX + 16], key[16];
+	const char *eq = strchr(word, '='), *name;
+	json_t *v;
+	if (eq == NULL || eq == word || (size_t)(eq - word) >= sizeof(said))
+		return fal_diag_set(diag, FAL_EINVAL, "'%s' is not KEY=VALUE", word);
+	snprintf(said, sizeof(said), "%.*s", (int)(eq - word), word);
+	const struct key *k = find(said, &name);
+	if (k == NULL)
+		return fal_diag_set(diag, FAL_EINVAL,
+				    "%s: no such key: scheme, clones, lanes.NAME, "
+				    "share.NAME or exclude.NAME",
+				    said);
+	int err = k->read(eq + 1, said, &v, diag);
+	if (err < 0)
+		return err;
+	snprintf(key, sizeof(key), "%.*s", (int)strcspn(k->name, "."), k->name);
+	return put(*name == '\0' ? policy : worker(policy, name), key, v, said, diag);
+}

@@ -1,0 +1,43 @@
+/* What the files of falcon-sync share. */
+#ifndef FALCON_SYNC_SYNC_H
+#define FALCON_SYNC_SYNC_H
+
+#include "link.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define PROG "falcon-sync"
+
+struct sync_change {
+	bool dry_run;       /* nothing is changed, only said */
+	bool allow_model;   /* also keys that may alter the model */
+	bool json;          /* print the answers as they are */
+	uint64_t min_dwell; /* clocks that a key stays as it was set last */
+};
+
+/* All return an exit code, after one line on stderr if it is not FAL_EXIT_DONE. */
+
+/* set: the `n` texts KEY=VALUE as one change. */
+int sync_set(const struct sync_link_conf *conf, const struct sync_change *o,
+	     const char *const *arg, size_t n);
+/* apply FILE: its policies, all judged before the first is sent. */
+int sync_apply(const struct sync_link_conf *conf, const struct sync_change *o,
+	       const char *path);
+/* apply -: a policy a line, each as it comes, until the end of stdin or of the job. */
+int sync_apply_stdin(const struct sync_link_conf *conf, const struct sync_change *o);
+
+int sync_show(const struct sync_link_conf *conf, bool json);
+int sync_watch(const struct sync_link_conf *conf);
+int sync_export(const struct sync_link_conf *conf, const char *path);
+int sync_drain(const struct sync_link_conf *conf, const char *worker);
+/* A verb without arguments whose answer says nothing but whether it was done. */
+int sync_order(const struct sync_link_conf *conf, enum fal_verb verb);
+
+/* Says why the answer is no, after `place` ("policy.json:3") unless it is NULL; the exit
+ * code of its status. */
+int sync_refused(const struct fal_msg *m, const char *place);
+/* Says that an answer is not what was asked for; FAL_EXIT_NO. */
+int sync_bad_answer(void);
+
+#endif

@@ -1,0 +1,83 @@
+/* Changes of the policy as they happen: the policy and hold lines of the trace. */
+#include "cli/cli.h"
+#include "sync.h"
+#include "trace/reader.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct watch {
+	struct fal_trace_reader *reader;
+	bool done; /* the job's last line came */
+};
+
+static int
+on_line(void *arg, struct fal_trace_line *line)
+{
+	struct watch *w = arg;
+	w->done = w->done || strcmp(line->ev, "done") == 0 ||
+		  strcmp(line->ev, "failed") == 0;
+	if (strcmp(line->ev, "policy") != 0 && strcmp(line->ev, "hold") != 0)
+		return FAL_OK;
+	char *text = json_dumps(line->o, JSON_COMPACT | JSON_REAL_PRECISION(15));
+	if (text == NULL)
+		return FAL_ENOMEM;
+	puts(text);
+	free(text);
+	return FAL_OK;
+}
+
+static void
+on_open(void *arg, struct sync_link *l)
+{
+	(void)arg;
+	sync_link_follow(l);
+}
+
+static int
+on_msg(void *arg, struct sync_link *l, const struct fal_msg *m)
+{
+	struct watch *w = arg;
+	struct fal_diag diag;
+	(void)l;
+	if (m->type != FAL_MSG_TRACE)
+		return sync_bad_answer();
+	int err = fal_trace_feed(w->reader, m->trace.lines.p, m->trace.lines.n, &diag);
+	if (err < 0) {
+		fal_cli_err(PROG, "trace:%s", diag.text);
+		return fal_cli_exit(err);
+	}
+	if (ferror(stdout))
+		return fal_cli_finish(PROG, FAL_EXIT_NO); /* errno is its now */
+	return w->done ? FAL_EXIT_DONE : -1;
+}
+
+static int
+on_over(void *arg)
+{
+	(void)arg;
+	return FAL_EXIT_DONE;
+}
+
+int
+sync_watch(const struct sync_link_conf *conf)
+{
+	struct watch w = { 0 };
+	const struct sync_link_ops ops = { .arg = &w,
+					   .role = FAL_ROLE_OBSERVE,
+					   .on_open = on_open,
+					   .on_msg = on_msg,
+					   .on_over = on_over };
+	w.reader = fal_trace_reader_new(on_line, &w);
+	if (w.reader == NULL) {
+		fal_cli_err(PROG, "%s", fal_strerror(FAL_ENOMEM));
+		return FAL_EXIT_NO;
+	}
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	int code = sync_link_run(conf, &ops);
+	if (!ferror(stdout)) /* else it has been said */
+		code = fal_cli_finish(PROG, code);
+	fal_trace_reader_free(w.reader);
+	return code;
+}
