@@ -189,8 +189,10 @@ is_refused(const struct ps_control *c, const struct apply *a, uint64_t now,
 			return true;
 		}
 		for (size_t k = 0; k < c->n; k++)
+			/* A restart begins before the journal's clocks. */
 			if (strcmp(c->dwell[k].key, v[i].key) == 0 &&
-			    now < c->dwell[k].clock + a->min_dwell) {
+			    now >= c->dwell[k].clock &&
+			    now - c->dwell[k].clock < a->min_dwell) {
 				fal_diag_set(why, 0,
 					     "%s: '%s': changed at clock %" PRIu64
 					     ", now %" PRIu64 ": --min-dwell %" PRIu64,

@@ -1,0 +1,415 @@
+# falcon-sync on real jobs: who may, what is refused, what holds from when on, and that no
+# change harms the ledger.
+
+load common
+load job
+load tiny
+
+# 80 clocks, of 64 samples each.
+long=(--set job.epochs=20)
+
+setup_file() {
+	load common
+	load job
+	load tiny
+	keys=$BATS_FILE_TMPDIR/keys
+	falcon-key init "$keys"
+	# What the law says comes out of the job, whoever works on it and however.
+	BATS_TEST_TMPDIR=$BATS_FILE_TMPDIR
+	state=$BATS_FILE_TMPDIR/state
+	tiny "$BATS_FILE_TMPDIR/tiny"
+	job=("$BATS_FILE_TMPDIR/tiny/tiny.job" "${long[@]}")
+	serve
+	work alone --lanes 1
+	wait "$ps"
+	member sha256 >"$BATS_FILE_TMPDIR/sha256"
+	stop_all
+	# For the last test, as it takes 10 seconds.
+	{
+		local got=0
+		falcon-sync -k "$keys/control.key" unix:none show 2>"$BATS_FILE_TMPDIR/none.err" ||
+			got=$?
+		echo "$got" >"$BATS_FILE_TMPDIR/none.status"
+	} >/dev/null 3>&- &
+}
+
+setup() {
+	keys=$BATS_FILE_TMPDIR/keys
+	state=$BATS_TEST_TMPDIR/state
+	workers=()
+	cd "$BATS_TEST_TMPDIR" || return 1
+	tiny .
+	job=(tiny.job "${long[@]}")
+}
+
+teardown() {
+	stop_all
+}
+
+# begin [RATE]: the job with two workers, each so many samples a second, in its 3rd clock.
+begin() {
+	local rate=${1:-1600}
+	serve
+	slow fast 1 "$rate"
+	slow slow 1/2 "$rate"
+	at_clock 2
+}
+
+# sync OPERAND...: asks this coordinator.
+sync() {
+	falcon-sync --key "$keys/control.key" "$ready" "$@"
+}
+
+# answers STATUS STDOUT STDERR COMMAND...: how it ends and just what it says, with CLOCK for
+# the numbers of clocks.
+answers() {
+	local want=$1 out=$2 err=$3 got=0
+	shift 3
+	"$@" >said.out 2>said.err 3>&- || got=$?
+	sed -i 's/clock [0-9]*/clock CLOCK/; s/now [0-9]*/now CLOCK/' said.out said.err
+	same "what $* says" "$(cat said.err)" "$err"
+	same "output of $*" "$(cat said.out)" "$out"
+	same "status of $*" "$got" "$want"
+}
+
+# refused STATUS LINE OPERAND...: by this program, before anybody is asked.
+refused() {
+	local want=$1 text=$2
+	shift 2
+	ready=127.0.0.1:1 answers "$want" "" "falcon-sync: $text" sync "$@" </dev/null
+}
+
+# over STATUS PID NAME: it ends so.
+over() {
+	local got=0
+	timeout 30 tail --pid="$2" -f /dev/null || kill -KILL "$2"
+	wait "$2" || got=$?
+	same "status of $3 ($(cat "$3.err"))" "$got" "$1"
+}
+
+# done_well [CLOCKS]: the job ends, sooner by one more worker, and its ledger is right.
+done_well() {
+	local clocks=${1:-80}
+	work hurry --lanes 1
+	over 0 "$ps" ps
+	run falcon-stat --audit "$state/trace.jsonl"
+	same "status of the audit ($output)" "$status" 0
+	has "$output" "audit: ok: $clocks clocks, $((8 * clocks)) tasks,"
+}
+
+# unharmed: it ends, and as if nobody had asked for anything.
+unharmed() {
+	done_well
+	same sha256 "$(member sha256)" "$(cat "$BATS_FILE_TMPDIR/sha256")"
+}
+
+# reached CLOCK: whether the next clock is this one, or later.
+reached() {
+	[ "$(sync --json show | jq .clock)" -ge "$1" ]
+}
+
+# set_scheme SCHEME: sets it, and waits until it has held for 3 clocks.
+set_scheme() {
+	local clock
+	clock=$(sync --json set "scheme=$1" | jq -e 'select(.changes != []) | .clock')
+	soon "3 clocks of $1" reached $((clock + 3))
+}
+
+# policies: scheme and origin of each policy line of the trace.
+policies() {
+	jq -r 'select(.ev == "policy") | .scheme + " " + .by' "$state/trace.jsonl"
+}
+
+@test "keys of another role are refused, and the job goes on" {
+	local role
+	begin
+	for role in work observe shard; do
+		answers 77 "" "falcon-sync: $keys/$role.key: a key of role $role may not control" \
+			falcon-sync -k "$keys/$role.key" "$ready" stop
+		# What the key's file says of its role is no matter to the coordinator.
+		sed "s/ $role / control /" "$keys/$role.key" >forged.key
+		answers 77 "" \
+			"falcon-sync: $ready: a key of role $role may not send CONTROL" \
+			falcon-sync -k forged.key "$ready" set scheme=asp
+	done
+	answers 77 "" "falcon-sync: $keys/work.key: a key of role work may not observe" \
+		falcon-sync -k "$keys/work.key" "$ready" watch
+	unharmed
+	same policies "$(policies)" "epsp job"
+	same journal "$(cat "$state/policy.jsonl")" ""
+}
+
+@test "wrong words are refused before anybody is asked" {
+	refused 2 "'spin' is not show, set, apply, watch, drain, pause, resume, export or stop" spin
+	refused 2 "usage: falcon-sync ADDR set KEY=VALUE..." set
+	refused 2 "usage: falcon-sync ADDR apply FILE|-" apply
+	refused 2 "usage: falcon-sync ADDR pause" pause now
+	refused 2 "--dry-run: only with set and apply" --dry-run stop
+	refused 2 "--min-dwell: only with set and apply" --min-dwell 0 drain a
+	refused 2 "--min-dwell: '4294967296' is out of range" --min-dwell 4294967296 set clones=no
+	refused 2 "--allow-model: only with apply" --allow-model set scheme=asp
+	refused 2 "--json: only with show, set and apply" --json export m
+	refused 2 "drain: 'a b' is not 1 to 63 of A-Z a-z 0-9 . _ -" drain 'a b'
+	refused 2 "'clones' is not KEY=VALUE" set clones
+	refused 2 "speed: no such key: scheme, clones, lanes.NAME, share.NAME or exclude.NAME" \
+		set speed=1
+	refused 2 "lanes.: no such key: scheme, clones, lanes.NAME, share.NAME or exclude.NAME" \
+		set lanes.=1:2
+	refused 2 "clones: 'maybe' is not yes or no" set clones=maybe
+	refused 2 "clones: given twice" set clones=no clones=no
+	refused 2 "lanes.a: '4:1' is not MIN:MAX, 1 <= MIN <= MAX <= 1024, or auto" set lanes.a=4:1
+	refused 2 "lanes.a: '4' is not MIN:MAX, 1 <= MIN <= MAX <= 1024, or auto" set lanes.a=4
+	refused 2 "share.a: '-1' is not a number from 0 to 1000, or auto" set share.a=-1
+	refused 2 "exclude.a: '1' is not yes or no" set clones=no exclude.a=1
+	refused 2 "scheme: ssp: 'x' is not a whole number from 0 to 64" set scheme=ssp:x
+	answers 2 "" "falcon-sync: 'nowhere' is not an address: no ':PORT'" \
+		falcon-sync nowhere show
+}
+
+# bad TEXT LINE: a file of this text is refused so.
+bad() {
+	printf '%s' "$1" >p.json
+	refused 2 "p.json:$2" apply p.json
+}
+
+@test "wrong policy files are refused with their line and value" {
+	refused 2 "none.json: No such file or directory" apply none.json
+	bad '' " empty"
+	bad '{"scheme": "ssp:3"' "1:18: '}' expected near end of file"
+	bad '{"scheme": 3}' "1: scheme: '3' is not a string"
+	bad $'{\n"clones": 1}' "1: clones: '1' is not true or false"
+	bad '{"speed": 1}' "1: speed: '1' stands under no key of a policy"
+	bad '[1]' "1: policy: '[1]' is not an object"
+	bad '{"workers": {"a": {"lanes": [4, 1]}}}' \
+		"1: workers.a.lanes: '[4,1]' is not [MIN,MAX], 1 <= MIN <= MAX <= 1024, or null"
+	bad '{"workers": {"a": {"share": "x"}}}' \
+		"1: workers.a.share: '\"x\"' is not a number from 0 to 1000 or null"
+	bad $'{"clones": false}\n{"clones": true}\n{"clones": nil}' "3:14: invalid token near 'nil'"
+	bad '{"clones": true, "clones": false}' "1:25: duplicate object key near '\"clones\"'"
+}
+
+@test "a dry run tells what would change, and changes nothing" {
+	begin
+	answers 0 "scheme: epsp -> dynsgd:3 (model), not done
+clones: yes -> no (neutral), not done
+lanes.slow: auto -> 1:2 (neutral), not done" "" \
+		sync --dry-run set scheme=dynsgd clones=no lanes.slow=1:2
+	answers 0 "scheme: epsp -> bsp (neutral), not done" "" sync --dry-run set scheme=bsp
+	answers 0 "nothing to change" "" sync --dry-run set scheme=epsp:0
+	same policy "$(sync --json show | jq -c '[.policy, .since, .by]')" \
+		'[{"scheme":"epsp","clones":true},0,"job"]'
+	unharmed
+	same policies "$(policies)" "epsp job"
+}
+
+@test "ten schemes in one job, each from its policy line on" {
+	local scheme schemes="bsp asp ssp:2 epsp:2 consgd:1 dynsgd:3 wbsp groups:2 syncopt:1 \
+flexrr:1 epsp"
+	job=(tiny.job --set job.epochs=30)
+	begin 1200
+	start watch falcon-sync -k "$keys/observe.key" "$ready" watch
+	local watch=$pid
+	for scheme in $schemes; do
+		set_scheme "$scheme"
+	done
+	done_well 120
+	over 0 "$watch" watch
+	same "policies" "$(policies | sed 's/ .*//' | xargs)" "epsp $schemes"
+	same "what was watched" "$(jq -r 'select(.ev == "policy") | .scheme' watch.out | xargs)" \
+		"epsp $schemes"
+	# What a round has tells by which scheme it was made.
+	jq -nr 'def owned: IN("asp", "ssp", "consgd", "dynsgd", "wbsp", "flexrr", "syncopt");
+		def delta: IN("consgd", "dynsgd", "wbsp");
+		reduce inputs as $l ({n: 0};
+			if $l.ev == "policy" then
+				.n += 1 | .s = ($l.scheme | sub("[:,].*"; "")) | .from = $l.clock
+			elif $l.ev == "ledger" then
+				.rounds[.n - 1] += 1 |
+				if ($l | has("owner")) == (.s | owned) and
+					($l | has("group")) == (.s == "groups") and
+					($l.kind // "grad" | . == "delta") == (.s | delta) and
+					$l.clock >= .from
+				then . else .wrong += ["\(.s): \($l)"] end
+			else . end) |
+		(.wrong // [])[], "\(.n) policies, of each 2 rounds or more: \(.rounds | min >= 2)"' \
+		"$state/trace.jsonl" >told
+	same "rounds under their policies" "$(cat told)" \
+		"12 policies, of each 2 rounds or more: true"
+}
+
+@test "changes between bsp and epsp leave the model as it is" {
+	local scheme
+	begin
+	for scheme in bsp epsp ssp:0 bsp; do
+		set_scheme "$scheme"
+	done
+	answers 0 "clones: yes -> no (neutral), from clock CLOCK on
+lanes.fast: auto -> 1:2 (neutral), from clock CLOCK on
+share.slow: auto -> 0.5 (neutral), from clock CLOCK on" "" \
+		sync set share.slow=0.5 lanes.fast=1:2 clones=no
+	answers 0 "exclude.slow: no -> yes (neutral), from clock CLOCK on" "" \
+		sync set exclude.slow=yes
+	set_scheme epsp:0
+	unharmed
+	same classes "$(policies | sort | uniq -c | xargs)" \
+		"4 bsp control 2 epsp control 1 epsp job 1 ssp:0 control"
+}
+
+@test "the journal outlives a kill of the coordinator" {
+	begin
+	sync set scheme=ssp:2 clones=no
+	kill -KILL "$ps"
+	wait "$ps" || :
+	stop_all
+	same "lines of the journal" "$(wc -l <"$state/policy.jsonl")" 1
+	# As if the next change had been torn by it.
+	printf '{"clock":9,"ver' >>"$state/policy.jsonl"
+	rm ps.ready
+	begin
+	has "$(cat ps.err)" "tiny: goes on with the policy ssp:2, set by 'control'"
+	same policy "$(sync --json show | jq -c '[.policy, .by]')" \
+		'[{"scheme":"ssp:2","clones":false},"control"]'
+	sync set clones=yes
+	same "lines of the journal" "$(jq -r .by "$state/policy.jsonl" | xargs)" \
+		"control control"
+	done_well
+	same policies "$(policies | head -n 1)" "ssp:2 control"
+}
+
+@test "a damaged journal is refused with its line" {
+	serve
+	stop_all
+	echo '{"clock":1,"version":1,"by":"a","time":1,"policy":{"scheme":"spam"}}' \
+		>"$state/policy.jsonl"
+	start again falcon-ps -x -K "$keys/keyring" -l 127.0.0.1:0 -s "$state" "${job[@]}"
+	over 2 "$pid" again
+	has "$(cat again.err)" "policy.jsonl:1: scheme: 'spam' is not a scheme"
+}
+
+@test "a pipe: neutral keys are taken, the others refused with the reason" {
+	begin
+	answers 1 "clones: yes -> no (neutral), from clock CLOCK on
+scheme: epsp -> bsp (neutral), from clock CLOCK on" \
+		"falcon-sync: standard input:2: scheme: 'asp' may alter the model: --allow-model" \
+		sync --min-dwell 0 apply - <<-END
+			{"clones": false}
+			{"scheme": "asp"}
+
+			{"scheme": "bsp"}
+		END
+	answers 0 "scheme: bsp -> asp (model), from clock CLOCK on" "" \
+		sync --min-dwell 0 --allow-model apply - <<<'{"scheme": "asp"}'
+	# What is no policy ends it; what was before it holds.
+	answers 2 "clones: no -> yes (neutral), from clock CLOCK on" \
+		"falcon-sync: standard input:2: clones: '1' is not true or false" \
+		sync --min-dwell 0 apply - <<-END
+			{"clones": true}
+			{"clones": 1}
+			{"clones": false}
+		END
+	done_well
+}
+
+@test "a pipe that stays open ends with the job" {
+	mkfifo pipe
+	begin
+	start pipe bash -c 'exec falcon-sync -k "$0" "$1" apply - <>pipe' \
+		"$keys/control.key" "$ready"
+	local pipe=$pid
+	# Word by word, as a program writes them.
+	printf '{"clones":' >pipe
+	printf ' false}\n' >pipe
+	soon "the change" grep -q "clones: yes -> no (neutral)" pipe.out
+	done_well
+	over 0 "$pipe" pipe
+}
+
+@test "a key that was changed just now is let alone by a pipe" {
+	begin
+	sync set clones=no
+	answers 1 "" "falcon-sync: standard input:1: clones: 'yes': changed at clock CLOCK, \
+now CLOCK: --min-dwell 10" sync apply - <<<'{"clones": true}'
+	answers 1 "" "falcon-sync: clones: 'yes': changed at clock CLOCK, now CLOCK: \
+--min-dwell 1000" sync --min-dwell 1000 set clones=yes
+	answers 0 "clones: no -> yes (neutral), from clock CLOCK on" "" sync set clones=yes
+	local clock
+	clock=$(sync --json show | jq .since)
+	soon "10 clocks" reached $((clock + 10))
+	answers 0 "clones: yes -> no (neutral), from clock CLOCK on" "" \
+		sync apply - <<<'{"clones": false}'
+	unharmed
+}
+
+@test "drain: that worker leaves, the others go on" {
+	begin
+	answers 1 "" "falcon-sync: 'nobody' is no worker of this job" sync drain nobody
+	answers 0 "" "" sync drain slow
+	over 0 "${workers[1]}" slow
+	has "$(cat ps.err)" "falcon-ps: 'slow' drained by 'control' at clock"
+	unharmed
+}
+
+@test "pause and resume" {
+	local clock
+	begin
+	answers 0 "" "" sync pause
+	clock=$(sync --json show | jq .clock)
+	same paused "$(sync show | awk '/^paused/ { print $2 }')" yes
+	# A dozen clocks would pass.
+	for _ in $(seq 40); do
+		sync show >/dev/null
+	done
+	same clock "$(sync --json show | jq .clock)" "$clock"
+	# A change needs no rounds.
+	answers 0 "scheme: epsp -> bsp (neutral), from clock CLOCK on" "" sync set scheme=bsp
+	same clock "$(sync --json show | jq -c '[.clock, .paused]')" "[$clock,true]"
+	answers 0 "" "" sync resume
+	soon "the next clocks" reached $((clock + 2))
+	unharmed
+	same holds "$(jq -r 'select(.ev == "hold") | .why + " " + .by' "$state/trace.jsonl" |
+		xargs)" "paused control policy control resumed control"
+	has "$(cat ps.err)" "falcon-ps: paused by 'control' at clock $clock"
+	has "$(cat ps.err)" "falcon-ps: resumed by 'control' at clock $clock"
+}
+
+@test "export: a model that can be judged, while training goes on" {
+	local n
+	# Of 1.3 MB, so that it comes in many pieces.
+	printf 'input 16\ndense 16000\nrelu\ndense 4\n' >tiny.model
+	job=(tiny.job --set job.epochs=10)
+	begin
+	answers 0 "" "" sync export now.safetensors
+	n=$(od -An -t u8 -N 8 now.safetensors | tr -d ' ')
+	dd if=now.safetensors bs=1 skip=8 count="$n" status=none >header
+	same job "$(jq -r .__metadata__.job header)" tiny
+	[ "$(jq -r .__metadata__.version header)" -ge 2 ]
+	same bytes "$(stat -c %s now.safetensors)" \
+		"$((8 + n + $(jq '[.[] | .data_offsets? // empty | .[1]] | max' header)))"
+	run falcon-work --json --eval now.safetensors tiny.job
+	same "status of --eval ($output)" "$status" 0
+	same samples "$(jq .total <<<"$output")" 256
+	sync export - >out
+	same "to stdout" "$(head -c 40 out | tail -c 30)" "$(head -c 40 now.safetensors | tail -c 30)"
+	answers 1 "" "falcon-sync: none/x: No such file or directory" sync export none/x
+	same files "$(ls)" "$(ls | grep -v '[.]tmp')"
+	has "$(cat ps.err)" "exported by 'control' at clock"
+	done_well 40
+}
+
+@test "stop: the coordinator ends with status 75" {
+	begin
+	answers 0 "" "" sync stop
+	over 75 "$ps" ps
+	has "$(cat ps.err)" "falcon-ps: stopped by 'control' at clock"
+	same hold "$(jq -r 'select(.ev == "hold") | .why + " " + .by' "$state/trace.jsonl")" \
+		"stopped control"
+	run falcon-stat --audit "$state/trace.jsonl"
+	same "status of the audit ($output)" "$status" 0
+}
+
+@test "a coordinator that is not there is tried for 10 seconds" {
+	soon "an answer" test -s "$BATS_FILE_TMPDIR/none.status"
+	same "what it says" "$(cat "$BATS_FILE_TMPDIR/none.err")" \
+		"falcon-sync: unix:none: no such file or directory"
+	same status "$(cat "$BATS_FILE_TMPDIR/none.status")" 75
+}
