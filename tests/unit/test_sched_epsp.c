@@ -150,7 +150,7 @@ last_task_is_cloned(void **state)
 	check(last[FAL_ACT_REVOKE].worker, 2, "the loser is told");
 	check(holds(2, 1), 0, "the loser runs it");
 	check(claim_as(2, 1, 9, none, 3), 0, "the loser's claim");
-	check(info(2).work.lost, 1, "lost");
+	check(work(2).lost, 1, "lost");
 }
 
 static void
