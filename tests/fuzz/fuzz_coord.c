@@ -34,7 +34,7 @@ struct world {
 	bool closed[PEERS];
 	/* What an honest worker remembers: claims won, by session and contribution, and
 	 * what the tasks are to fill. */
-	uint64_t clock;
+	uint64_t round;
 	uint32_t won[PEERS][SEQS], wins;
 	uint32_t next_seq; /* of whoever is honest, above those of the others */
 	bool sums;
