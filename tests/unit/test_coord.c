@@ -471,7 +471,7 @@ clock_lines(uint32_t clock, uint32_t id, const char *compute)
 {
 	char want[2][64];
 	uint32_t n = 0;
-	snprintf(want[0], sizeof(want[0]), "\"clock\":%u,\"worker\":%u,", clock, id);
+	snprintf(want[0], sizeof(want[0]), "\"clock\":%u,\"worker\":\"w%u\",", clock, id);
 	snprintf(want[1], sizeof(want[1]), "\"compute\":%s,", compute);
 	fal_put_u8(&trace, '\0');
 	trace.n--;
