@@ -421,7 +421,6 @@ test_wbsp_and_groups(void **state)
 		{ "\"group\":1,", "", "clock 0: no group" },
 		{ "\"group\":1", "\"group\":1,\"owner\":1",
 		  "round 0 of clock 0: worker 1 owns it" },
-		{ "groups:2", "groups:2,mode=delta", "round 0 of clock 0: kind is grad" },
 		{ "\"group\":2", "\"group\":2,\"weight\":0.5",
 		  "round 1 of clock 0: weight is 0.5, not 1" },
 	};
