@@ -228,5 +228,6 @@ main(void)
 		cmocka_unit_test(refuses), cmocka_unit_test(changes),
 		cmocka_unit_test(copies),
 	};
+	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

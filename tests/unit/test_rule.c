@@ -222,5 +222,6 @@ main(void)
 		cmocka_unit_test(mutations),
 		cmocka_unit_test(same_model),
 	};
+	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

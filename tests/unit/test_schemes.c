@@ -413,5 +413,6 @@ main(void)
 		cmocka_unit_test_teardown(test_dynsgd_updates, clean),
 		cmocka_unit_test_teardown(test_exactly_once, clean),
 	};
+	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -499,5 +499,6 @@ main(void)
 		cmocka_unit_test_teardown(test_groups_noise, clean),
 		cmocka_unit_test_teardown(test_groups_stale, clean),
 	};
+	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
