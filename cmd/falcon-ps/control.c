@@ -204,6 +204,24 @@ is_refused(const struct ps_control *c, const struct apply *a, uint64_t now,
 	return false;
 }
 
+/* Would the policy be too large for the journal, or the list of changes for an answer? */
+static bool
+is_too_large(const struct fal_policy *p, const struct fal_policy_change *v, size_t n,
+	     struct fal_diag *why)
+{
+	struct fal_buf policy = { 0 }, report = { 0 };
+	fal_policy_json_put(p, &policy);
+	put_changes(&report, v, n);
+	bool large = policy.n > FAL_POLICY_TEXT_MAX || report.n > PS_PIECE;
+	if (large)
+		fal_diag_set(why, FAL_ELIMIT,
+			     "a policy of %zu bytes, %zu of them changed: at most %zu",
+			     policy.n, report.n, FAL_POLICY_TEXT_MAX);
+	fal_buf_free(&policy);
+	fal_buf_free(&report);
+	return large;
+}
+
 static void
 change(struct ps_server *s, struct ps_session *session, const struct apply *a,
        const struct fal_policy *p)
@@ -218,7 +236,7 @@ change(struct ps_server *s, struct ps_session *session, const struct apply *a,
 		ps_fail(s, err, "policy");
 		return;
 	}
-	if (is_refused(c, a, now, v, n, &why)) {
+	if (is_refused(c, a, now, v, n, &why) || is_too_large(p, v, n, &why)) {
 		reply_text(session, FAL_EXIT_NO, why.text);
 	} else if (c->asks != 0) {
 		reply_text(session, FAL_EXIT_NO, "another change waits for its boundary");

@@ -218,7 +218,9 @@ coord_tell(struct fal_coord *c, double now)
 	c->newses = 0;
 	/* What was told goes; what is collected for the next update stays. */
 	c->mergeds -= c->told;
-	memmove(c->merged, c->merged + c->told, c->mergeds * sizeof(*c->merged));
+	if (c->told > 0)
+		memmove(c->merged, c->merged + c->told,
+			c->mergeds * sizeof(*c->merged));
 	c->told = 0;
 	fal_sched_forget(c->sched);
 }

@@ -57,19 +57,28 @@ hand_out(struct fal_sched *s, struct fal_round *r, struct fal_worker *w, uint32_
 	return fal_give(s, w, fal_node(r, task, false), now);
 }
 
-/* Workers whose share is laid down get it: `weight` times an equal one. */
+/* Workers whose share is laid down get it: `weight` times an equal one.  What is left is
+ * for the others, or, where there are none, for all. */
 static uint32_t
-count_out_fixed(struct fal_sched *s, const struct fal_round *r, uint32_t n)
+count_out_fixed(struct fal_sched *s, const struct fal_round *r, uint32_t n, double now)
 {
-	double equal = (double)n / s->active;
-	uint32_t left = n;
+	uint32_t left = n, all = 0, others = 0;
+	for (uint32_t i = 0; i < s->workers; i++) {
+		const struct fal_worker *w = &s->worker[i];
+		all += works_for(s, w, r);
+		others += works_for(s, w, r) && w->weight < 0;
+	}
 	for (uint32_t i = 0; i < s->workers; i++) {
 		struct fal_worker *w = &s->worker[i];
 		if (w->weight < 0 || !works_for(s, w, r))
 			continue;
-		w->plan = (uint32_t)fmin(round(w->weight * equal), left);
+		w->plan = (uint32_t)fmin(round(w->weight * n / all), left);
 		left -= w->plan;
-		fal_heap_remove(&s->planner, i);
+		if (others > 0)
+			fal_heap_remove(&s->planner, i);
+		else
+			fal_heap_set(&s->planner, i,
+				     s->scheme->cost(s, w, w->queued + w->plan + 1, now));
 	}
 	return left;
 }
@@ -90,7 +99,7 @@ count_out(struct fal_sched *s, const struct fal_round *r, uint32_t n, double now
 			fal_heap_remove(&s->planner, i);
 	}
 	if (s->planner.n > 0 && s->fixed_shares)
-		n = count_out_fixed(s, r, n);
+		n = count_out_fixed(s, r, n, now);
 	uint32_t slot = fal_heap_top(&s->planner);
 	for (; n > 0 && slot != FAL_NONE; n--, slot = fal_heap_top(&s->planner)) {
 		struct fal_worker *w = &s->worker[slot];

@@ -39,8 +39,6 @@ void fal_pool_free(struct fal_pool *p);
 
 /* The clock of the run that fal_pool_take would give: clocks when there is none. */
 uint64_t fal_pool_next(const struct fal_pool *p, uint32_t part);
-/* The part that is furthest behind; the first of equals. */
-uint32_t fal_pool_hindmost(const struct fal_pool *p);
 /* Tasks of that clock that are still to be handed out to the part. */
 uint32_t fal_pool_left(const struct fal_pool *p, uint32_t part);
 /* The part that is furthest behind; the first of equals. */

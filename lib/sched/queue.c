@@ -126,24 +126,14 @@ fal_detach(struct fal_sched *s, struct fal_node *n)
 	w->queued--;
 }
 
-/* A worker that held nothing begins to work now, when it has what it computes on. */
-static void
-begin(struct fal_worker *w, double now)
-{
-	w->base = now;
-	w->fresh = true;
-	w->given_at = now;
-	w->ready = now + w->pull_s;
-}
-
 int
 fal_give(struct fal_sched *s, struct fal_worker *w, struct fal_node *n, double now)
 {
 	struct fal_round *r = n->round;
 	struct fal_node *after = w->tail;
 	uint32_t fills = fal_ledger_task(&r->ledger, n->task)->fills;
-	if (w->queued == 0)
-		begin(w, now);
+	if (w->queued == 0) /* begins to work now */
+		w->base = now;
 	if (w->empty >= 0)
 		s->grouping.idle += now - w->empty;
 	w->empty = -1;

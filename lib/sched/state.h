@@ -73,13 +73,14 @@ struct fal_worker {
 	bool no_evals;          /* it let some lie: no more until it does one */
 	uint32_t plan;          /* tasks about to be given to it */
 	uint32_t standby;       /* clocks in a row with share 0 */
-	bool fresh;             /* was given work, and has claimed nothing since */
-	double given_at;        /* when it became fresh */
-	double ready;           /* when it has pulled what it computes on */
-	double base;            /* when it last made progress */
-	double finish;          /* projected finish; see fal_refresh */
-	double empty;           /* since when it holds nothing; negative: it does */
-	double heard, pinged;   /* when it last spoke, when it was last asked */
+	bool fresh;      /* a round began when it held nothing, and it has claimed nothing
+			    since */
+	double given_at; /* when it became fresh */
+	double ready;    /* when it has pulled what it computes on */
+	double base;     /* when it last made progress */
+	double finish;   /* projected finish; see fal_refresh */
+	double empty;    /* since when it holds nothing; negative: it does */
+	double heard, pinged; /* when it last spoke, when it was last asked */
 	uint32_t charges;
 	struct fal_work work, told; /* since the last ACCOUNT, and up to it */
 };

@@ -241,7 +241,7 @@ begin(struct fal_sched *s, struct fal_team *t)
 	return whole && s->scheme->lanes != NULL ? s->scheme->lanes(s) : FAL_OK;
 }
 
-/* The team's workers have new work. */
+/* The team's workers are about to get new work. */
 static void
 refresh_members(struct fal_sched *s, struct fal_team *t, double now)
 {
@@ -253,6 +253,11 @@ refresh_members(struct fal_sched *s, struct fal_team *t, double now)
 		if (w->team != t || !fal_worker_active(w))
 			continue;
 		w->no_evals = false;
+		if (w->queued == 0) { /* it has to pull first */
+			w->fresh = true;
+			w->given_at = now;
+			w->ready = now + w->pull_s;
+		}
 		fal_refresh(s, w, now);
 	}
 }

@@ -126,8 +126,8 @@ schemes() {
 		#!/bin/bash
 		if [ "\$2" = asp ]; then echo 'cell: no luck' >&2; exit 1; fi
 		jq -nc --arg scheme "\$2" --arg pattern "\$3" --argjson seed "\$4" \\
-			--argjson lr "\$5" '{\$pattern, \$scheme, \$seed, \$lr, seconds: 9,
-			to_target_s: (\$lr * 100 + \$seed), to_target_updates: 50, accuracy: 0.81,
+			--arg lr "\$5" '{\$pattern, \$scheme, \$seed, \$lr, seconds: 9,
+			to_target_s: ((\$lr | tonumber) * 100 + \$seed), to_target_updates: 50, accuracy: 0.81,
 			samples_s: 900, compute: 0.9, idle: 0.1, late: $1, dropped: 0,
 			duplicated: 0, moved: 0, staleness: {"0": 1}, bytes_per_update: 3e6,
 			capacity: 1000, whole: 950}'
@@ -141,7 +141,7 @@ schemes() {
 	echo '{"b.old":{"value":3,"unit":"s"}}' >bench.json
 	schemes 0.001
 	same "status: $output" "$status" 0
-	has "$output" 'bsp         0.05  3/3      7.0 (6.0 to 9.0)'
+	has "$output" 'bsp           0.05  3/3      7.0 (6.0 to 9.0)'
 	has "$output" 'asp         cell: no luck'
 	same figures "$(jq -c '[."b.old", ."schemes.p3.bsp.to-target"]' bench.json)" \
 		'[{"value":3,"unit":"s"},{"value":7,"min":6,"max":9,"unit":"s"}]'

@@ -79,7 +79,7 @@ teardown() {
 	# As cron reads it: five fields of time, then a command in which \% is %.
 	grep -E '^[0-9*]' "$root/examples/crontab" >lines
 	same "lines of five fields and a command" \
-		"$(grep -cE '^([0-9]+|\*)( ([0-9]+|\*)){4} +cd ' lines)" 2
+		"$(grep -cE '^([0-9]+|\*)( ([0-9]+(-[0-9]+)?|\*)){4} +cd ' lines)" 4
 	while read -r _ _ _ _ _ line; do
 		printf '%s\n' "${line//\\%/%}"
 	done <lines >commands
@@ -96,6 +96,192 @@ teardown() {
 	ended "$ps" ps
 	same "what cron would mail" "$(cat ps.out)" ""
 	falcon-stat --audit "lab/nights/$(date +%F)/trace.jsonl"
+}
+
+# long DIR NAME...: a job of 4 clocks an epoch and 1000 epochs, and its workers.
+long() {
+	local name dir=$1
+	shift
+	tiny "$dir"
+	falcon-key init "$dir/keys"
+	start_ready ps falcon-ps --listen "unix:$PWD/socket" --keyring "$dir/keys/keyring" \
+		--state state --set job.epochs=1000 --min-workers $# "$dir/tiny.job"
+	for name; do
+		start "$name" falcon-work --key "$dir/keys/work.key" --name "$name" --lanes 1 \
+			--emulate rate=4000,cores=1 "$ready"
+	done
+}
+
+@test "crontab: machines are free for a job by night only" {
+	mkdir lab
+	long lab pc1 other
+	# hour WHICH: runs the line of this hour, and shows what holds then.
+	hour() {
+		local line
+		line=$(grep -E "^0 $1 " "$root/examples/crontab" | cut -d' ' -f6-)
+		has "$line" 'falcon-sync'
+		LONG=$ready /bin/sh -c "$line" >cron.out 2>&1
+		same "what cron would mail at $1" "$(cat cron.out)" ""
+		falcon-sync --json --key lab/keys/control.key "$ready" show >policy
+		same scheme "$(jq -r .policy.scheme policy)" epsp
+	}
+	hour 8
+	same "by day" "$(jq -c .policy.workers policy)" \
+		'{"pc1":{"exclude":true},"pc2":{"exclude":true}}'
+	hour 20
+	same "by night" "$(jq -c .policy.workers policy)" null
+}
+
+# clock_lines NAME ID MS...: what a trace says of a worker: a task took MS in each clock.
+clock_lines() {
+	local name=$1 id=$2 clock=0 ms
+	shift 2
+	for ms; do
+		printf '{"t":1,"ev":"clock","clock":%d,"worker":"%s","id":%d,"lanes":2,' \
+			"$clock" "$name" "$id"
+		printf '"share":8,"done":8,"task_s":0.%03d,"staleness":0}\n' "$ms"
+		clock=$((clock + 1))
+	done
+}
+
+# decide FACTOR CLOCKS: what policy-pipe makes of the trace on stdin.
+decide() {
+	mkdir -p bin
+	printf '#!/bin/sh\necho "$*" >>%s/args; cat %s\n' "$PWD" "$PWD/trace" >bin/falcon-stat
+	printf '#!/bin/sh\necho "$*" >>%s/args; cat\n' "$PWD" >bin/falcon-sync
+	chmod +x bin/*
+	cat >trace
+	PATH=$PWD/bin:$PATH "$root/examples/policy-pipe" lab:7000 "$@"
+}
+
+# policy_line [NAME]: a policy that excludes a worker, or nobody.
+policy_line() {
+	printf '{"t":1,"ev":"policy","clock":9,"version":9,"scheme":"bsp","by":"k"'
+	[ $# -eq 0 ] || printf ',"policy":{"scheme":"bsp","clones":true,"workers":%s}' \
+		"{\"a\":{\"lanes\":[1,2]},\"$1\":{\"share\":1,\"exclude\":true}}"
+	echo '}'
+}
+
+update_line() {
+	printf '{"t":1,"ev":"update","version":%d,"clock":%d,"samples":64}\n' $(($1 + 1)) "$1"
+}
+
+out='{"workers":{"slow":{"exclude":true}}}'
+in='{"workers":{"slow":{"exclude":false}}}'
+
+@test "policy-pipe: who is slow for long enough is excluded, and nobody else" {
+	fast=$(clock_lines a 1 10 10 10 && clock_lines b 2 11 11 11)
+	same slow "$({ echo "$fast"; clock_lines slow 3 31 32 35; } | decide 2.5 3)" "$out"
+	sort -u args >called
+	same "what was called" "$(cat called)" "$(printf '%s\n' \
+		'--follow lab:7000' 'lab:7000 apply -')"
+	same "too few clocks" "$({ echo "$fast"; clock_lines slow 3 31 32; } | decide 2.5 3)" ""
+	same "not in a row" \
+		"$({ echo "$fast"; clock_lines slow 3 31 32 20 31 32; } | decide 2.5 3)" ""
+	same "not slow enough" \
+		"$({ echo "$fast"; clock_lines slow 3 20 20 20; } | decide 2.5 3)" ""
+	same "asked again, if it still runs" \
+		"$({ echo "$fast"; clock_lines slow 3 40 40 40 40 40 40; } | decide 2.5 3)" \
+		"$(printf '%s\n' "$out" "$out")"
+	# Who ran nothing took no time.
+	same "no tasks" "$({
+		clock_lines a 1 0
+		clock_lines b 2 0
+		clock_lines c 4 10
+		clock_lines slow 3 20 20 20
+	} | decide 2.5 3)" ""
+	same "half of them stay" "$({
+		clock_lines b 2 10
+		policy_line b
+		clock_lines a 1 10
+		clock_lines slow 3 40 40 40
+	} | decide 2.5 3)" ""
+}
+
+@test "policy-pipe: a trial comes, later each time, and only for whom it excluded" {
+	local fast
+	fast=$(clock_lines a 1 10 10 && clock_lines b 2 11 11)
+	# Two clocks are enough: the first trial comes after 20, the second after 40.
+	{
+		echo "$fast"
+		update_line 90
+		clock_lines slow 3 40 40
+		policy_line slow
+		update_line 99
+		update_line 109
+		update_line 110
+		policy_line
+		clock_lines slow 3 40 40
+		policy_line slow
+		update_line 135
+		update_line 149
+		update_line 150
+		update_line 151
+		update_line 152
+	} | decide 3 2 >said
+	same said "$(cat said)" "$(printf '%s\n' "$out" "$in" "$out" "$in" "$in")"
+	# Back since 121; then excluded by others, and out for good.
+	{
+		echo "$fast"
+		update_line 100
+		clock_lines slow 3 40 40
+		policy_line slow
+		update_line 120
+		policy_line
+		policy_line slow
+		update_line 1000
+	} | decide 3 2 >said
+	same "excluded by others" "$(cat said)" "$(printf '%s\n' "$out" "$in")"
+}
+
+@test "policy-pipe: in a running job" {
+	tiny .
+	falcon-key init lab
+	local name ps pipe
+	start_ready ps falcon-ps --listen "unix:$PWD/socket" --keyring lab/keyring \
+		--state state --set job.epochs=60 --set sync.scheme=bsp --min-workers 3 \
+		--exit-when-done tiny.job
+	ps=$pid
+	FALCON_KEY=lab/control.key start pipe "$root/examples/policy-pipe" "$ready" 3 5
+	pipe=$pid
+	for name in a b slow; do
+		start "$name" falcon-work --key lab/work.key --name "$name" --lanes 1 --emulate \
+			"rate=4000,cores=1,speed=$([ "$name" = slow ] && echo 1/8 || echo 1)" "$ready"
+	done
+	ended "$ps" ps
+	timeout 60 tail --pid="$pipe" -f /dev/null
+	jq -r '[.by, (.policy.workers.slow.exclude // false)] | @tsv' state/policy.jsonl >have
+	cat have pipe.err
+	same "by whom" "$(cut -f1 have | sort -u)" control
+	same "at first" "$(head -n 2 have | cut -f2 | tr '\n' ' ')" "true false "
+	# Nobody else, and the model is that of bsp alone.
+	same others "$(jq -c '.policy.workers // {} | keys' state/policy.jsonl | sort -u)" \
+		"$(printf '%s\n' '["slow"]' '[]')"
+	falcon-stat --audit state/trace.jsonl
+}
+
+@test "falcon-policy(5): its examples hold" {
+	awk '/^\.Sh/ { on = /EXAMPLES/ } /^\.Ed/ { code = 0 } code { print >("block." n) }
+		on && /^\.Bd -literal/ { code = 1; n++ }' "$root/man/falcon-policy.5"
+	long . lab3
+	export FALCON_KEY=keys/control.key
+	falcon-sync "$ready" apply block.1 >said
+	same "the policy" "$(falcon-sync --json "$ready" show | jq -cS .policy)" \
+		"$(jq -cS . block.1)"
+	# What `cat` prints in the page is the file.
+	grep -v '^\$' block.2 >day.json
+	local session
+	session=$(cat block.2 block.3)
+	grep '^\$ ' <<<"$session" | sed "s/^. //; s|lab:7000|$ready|; s|run/|state/|" >commands
+	same commands "$(wc -l <commands)" 4
+	# shellcheck source=/dev/null
+	(set -eo pipefail && . ./commands) >said
+	cat said
+	same "who and what" "$(tail -n 2 said | cut -f2-)" \
+		"$(printf 'control\tepsp:2\n%.0s' 1 2)"
+	same "all that holds" "$(falcon-sync --json "$ready" show |
+		jq -c '.policy.workers | map_values(.exclude)')" \
+		'{"lab1":true,"lab2":true,"lab3":null,"lab4":true}'
 }
 
 @test "crontab: its variables are plain" {

@@ -31,8 +31,9 @@ struct cluster {
 	struct worker *worker;
 	struct fal_heap over; /* when each one's running task is over */
 	uint32_t workers;
-	double now;  /* virtual */
-	double cost; /* seconds in claims, ticks and their actions */
+	uint64_t round; /* that is open */
+	double now;     /* virtual */
+	double cost;    /* seconds in claims, ticks and their actions */
 	double planning;
 	uint64_t events;
 };
@@ -59,8 +60,8 @@ begin(struct cluster *c, uint32_t i)
 	}
 	fal_heap_remove(&c->over, i);
 	if (w->claimed)
-		fal_sched_arrived(c->sched, c->now, (struct fal_cid){ i + 1, w->seq }, 1,
-				  true);
+		fal_sched_arrived(c->sched, c->now, c->round,
+				  (struct fal_cid){ i + 1, w->seq }, 1, true);
 	if (w->claimed)
 		w->seq++;
 	w->claimed = false;
@@ -97,7 +98,9 @@ act(struct cluster *c)
 {
 	struct fal_act a;
 	while (fal_sched_next(c->sched, &a)) {
-		if (a.kind == FAL_ACT_GRANT)
+		if (a.kind == FAL_ACT_OPEN)
+			c->round = a.round;
+		else if (a.kind == FAL_ACT_GRANT)
 			grant(c, a.worker - 1, a.first, a.count);
 		else if (a.kind == FAL_ACT_REVOKE)
 			revoke(c, a.worker - 1, a.first, a.count);
@@ -106,7 +109,7 @@ act(struct cluster *c)
 
 /* The next thing that happens: a tick, or a task that is over. */
 static void
-step(struct cluster *c, uint64_t clock)
+step(struct cluster *c)
 {
 	uint32_t i = fal_heap_top(&c->over);
 	double wake = fal_sched_wake(c->sched);
@@ -121,7 +124,7 @@ step(struct cluster *c, uint64_t clock)
 		struct worker *w = &c->worker[i];
 		c->now = c->over.key[i];
 		struct fal_claim_in in = { .worker = i + 1,
-					   .clock = clock,
+					   .round = c->round,
 					   .task = w->q[0],
 					   .seq = w->seq,
 					   .task_s = c->now - w->began };
@@ -140,14 +143,17 @@ step(struct cluster *c, uint64_t clock)
 static void
 run_clock(struct cluster *c, uint64_t clock, uint32_t tasks)
 {
+	struct fal_round_info r = { 0 };
 	double t = now();
-	must(fal_sched_open(c->sched, c->now, clock, tasks), "open");
+	must(fal_sched_allow(c->sched, c->now, clock + 1), "allow");
 	c->planning += now() - t;
 	act(c);
-	while (fal_sched_ledger(c->sched)->claimed < tasks)
-		step(c, clock);
-	must(fal_sched_close(c->sched, c->now), "close");
+	must(fal_sched_round(c->sched, c->round, &r) ? 0 : FAL_ESTATE, "round");
+	while (r.ledger->claimed < tasks)
+		step(c);
+	must(fal_sched_complete(c->sched, c->now, c->round), "complete");
 	act(c);
+	fal_sched_forget(c->sched);
 	for (uint32_t i = 0; i < c->workers; i++) {
 		c->worker[i].n = 0;
 		c->worker[i].claimed = false;
@@ -160,16 +166,25 @@ run_clock(struct cluster *c, uint64_t clock, uint32_t tasks)
 static double
 bench(uint32_t workers)
 {
-	struct fal_sched_conf conf = { .scheme = "epsp" };
+	struct fal_policy policy = { .rule = { .scheme = FAL_EPSP } };
 	struct cluster c = { .workers = workers };
 	uint32_t tasks = TASKS_PER_WORKER * workers;
-	uint64_t clocks = 3 + 40000 / tasks;
+	uint32_t clocks = 3 + 40000 / tasks;
+	struct fal_sched_conf conf = { .policy = &policy,
+				       .grid = { .samples = clocks * tasks,
+						 .batch = tasks,
+						 .task = 1,
+						 .epochs = 1 } };
 	c.rng = fal_rng_init(workers, FAL_RNG_TEST, 0);
 	c.worker = fal_calloc(workers, sizeof(*c.worker));
 	must(c.worker != NULL ? fal_sched_new(&conf, &c.sched) : FAL_ENOMEM, "new");
 	must(fal_heap_reserve(&c.over, workers), "heap");
 	for (uint32_t i = 0; i < workers; i++) {
-		struct fal_join j = { i + 1, 1, 1, 1, 0, 1e-4 };
+		struct fal_join j = { .id = i + 1,
+				      .lanes_min = 1,
+				      .lanes_max = 1,
+				      .cores = 1,
+				      .rtt = 1e-4 };
 		j.task_s = 0.01 * pow(8, (double)fal_rng_unit(&c.rng));
 		c.worker[i].task_s = j.task_s;
 		c.worker[i].seq = 1;
@@ -177,15 +192,15 @@ bench(uint32_t workers)
 	}
 	act(&c);
 	double begin = c.now;
-	for (uint64_t k = 0; k < clocks; k++)
+	for (uint32_t k = 0; k < clocks; k++)
 		run_clock(&c, k, tasks);
 	double each = c.cost / (double)c.events, rate = 0;
 	for (uint32_t i = 0; i < workers; i++)
 		rate += 1 / c.worker[i].task_s;
 	figure(each * 1e6, "us", "sched.%u.event", workers);
-	figure(c.planning / (double)clocks, "s", "sched.%u.planning", workers);
-	figure((c.now - begin) / (double)clocks / (tasks / rate), "of-ideal",
-	       "sched.%u.clock", workers);
+	figure(c.planning / clocks, "s", "sched.%u.planning", workers);
+	figure((c.now - begin) / clocks / (tasks / rate), "of-ideal", "sched.%u.clock",
+	       workers);
 	for (uint32_t i = 0; i < workers; i++)
 		free(c.worker[i].q);
 	free(c.worker);

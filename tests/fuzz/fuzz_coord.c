@@ -25,16 +25,23 @@ enum {
 	BATCH = 8,
 	TASK = 2,
 	SEQS = 4,
-	TASKS = BATCH / TASK
+	TASKS = BATCH / TASK,
+	ROUNDS = 8
 };
 
 struct world {
 	struct fal_coord *coord;
 	double now;
 	bool closed[PEERS];
-	/* What an honest worker remembers: claims won, by session and contribution, and
-	 * what the tasks are to fill. */
-	uint64_t clock;
+	uint64_t evaluated; /* the version that is, or was last, under evaluation */
+	/* What an honest worker remembers: claims won in the round of the last one, by
+	 * session and contribution, what tasks are to fill, and of the rounds that were
+	 * granted last what they are like. */
+	uint64_t won_round, newest;
+	struct round {
+		uint64_t round, version;
+		uint8_t kind;
+	} round[ROUNDS];
 	uint32_t won[PEERS][SEQS], wins;
 	uint32_t next_seq; /* of whoever is honest, above those of the others */
 	bool sums;
@@ -55,6 +62,13 @@ on_send(void *arg, uint32_t peer, const struct fal_buf *msg)
 	struct fal_msg m;
 	must(peer < PEERS && fal_msg_get(msg->p, msg->n, &m) == FAL_OK);
 	must(fal_msg_may_send(m.type, FAL_FROM_COORDINATOR));
+	if (m.type == FAL_MSG_GRANT) {
+		struct fal_coord_version v;
+		w->round[m.grant.round % ROUNDS] =
+			(struct round){ m.grant.round, m.grant.version, m.grant.kind };
+		w->newest = m.grant.round > w->newest ? m.grant.round : w->newest;
+		must(fal_coord_version(w->coord, m.grant.version, &v));
+	}
 	for (uint32_t i = 0; m.type == FAL_MSG_GRANT && i < m.grant.count; i++) {
 		must(m.grant.first + i < TASKS);
 		w->fills[m.grant.first + i] =
@@ -62,21 +76,21 @@ on_send(void *arg, uint32_t peer, const struct fal_buf *msg)
 	}
 	if (m.type != FAL_MSG_VERDICT || m.verdict.won == 0)
 		return;
-	if (m.verdict.clock != w->clock)
+	if (m.verdict.round != w->won_round)
 		memset(w->won, 0, sizeof(w->won));
-	w->clock = m.verdict.clock;
+	w->won_round = m.verdict.round;
 	w->won[peer][m.verdict.seq % SEQS]++;
 	w->wins++;
 }
 
 static void
-on_model(void *arg, uint32_t peer, bool eval, bool keep)
+on_model(void *arg, uint32_t peer, const struct fal_coord_model *m)
 {
-	const struct world *w = arg;
-	uint64_t version;
-	(void)keep;
-	must(peer < PEERS);
-	must(!eval || fal_coord_kept(w->coord, &version) != NULL);
+	struct world *w = arg;
+	struct fal_coord_version v;
+	must(peer < PEERS && m->oldest <= fal_store_version(fal_coord_store(w->coord)));
+	must(fal_coord_version(w->coord, m->version, &v));
+	w->evaluated = m->keep ? m->version : w->evaluated;
 }
 
 static void
@@ -97,19 +111,33 @@ on_trace(void *arg, const char *line, size_t n)
 }
 
 static void
-begin(struct world *w, uint8_t variant)
+begin(struct world *w, uint8_t variant, uint8_t rule)
 {
 	static const float init[PARAMS];
-	struct fal_coord_ops ops = { w, on_send, on_model, on_close, on_trace };
+	static const char *const rules[] = { "bsp",      "epsp",      "epsp:2",
+					     "asp",      "ssp:1",     "ssp:0",
+					     "flexrr:1", "syncopt:1", "consgd:1",
+					     "dynsgd:1", "wbsp",      "groups:2" };
+	struct fal_coord_ops ops = { .arg = w,
+				     .send = on_send,
+				     .model = on_model,
+				     .close = on_close,
+				     .trace = on_trace };
+	struct fal_policy policy = { .no_clones = false };
+	struct fal_diag diag;
+	must(fal_rule_parse(rules[rule % (sizeof(rules) / sizeof(rules[0]))],
+			    &policy.rule, &diag) == FAL_OK);
 	struct fal_coord_conf conf = { .name = "fuzz",
 				       .hash = "00",
-				       .scheme = variant & 1 ? "bsp" : "epsp",
+				       .policy = &policy,
+				       .policy_by = "job",
 				       .samples = SAMPLES,
 				       .test_samples = variant & 2 ? 5 : 0,
 				       .batch = BATCH,
 				       .task = TASK,
 				       .epochs = 3,
 				       .eval_every = 2,
+				       .parts = 1 + (variant & 1),
 				       .params = PARAMS,
 				       .audit_sums = (variant & 4) != 0,
 				       .numerics = variant & 8 ? FAL_NUMERICS_REQUIRE
@@ -121,12 +149,15 @@ begin(struct world *w, uint8_t variant)
 	must(fal_coord_new(&conf, &ops, init, 0, &w->coord) == FAL_OK);
 }
 
-/* The records of both blocks, or of one, with the exponents of the version. */
+/* The records of both blocks, or of one, with the exponents of the round's version. */
 static void
-put_records(const struct world *w, uint8_t how, struct fal_buf *out)
+put_records(const struct world *w, uint64_t round, uint8_t how, struct fal_buf *out)
 {
 	struct fal_sum *sum = fal_sum_new(PARAMS);
+	struct fal_coord_version v;
 	const int8_t *exps = fal_store_exps(fal_coord_store(w->coord));
+	if (fal_coord_version(w->coord, w->round[round % ROUNDS].version, &v))
+		exps = v.exps;
 	must(sum != NULL);
 	for (uint32_t b = 0; b < 2; b++) {
 		uint64_t checksum = fal_sum_checksum(sum, b, 0);
@@ -167,7 +198,8 @@ static void
 build(const struct world *w, uint32_t peer, struct fal_rd *r, struct fal_msg *m,
       struct fal_buf *records)
 {
-	uint64_t version = fal_store_version(fal_coord_store(w->coord)), kept = 0;
+	/* One of those that may be open. */
+	uint64_t round = w->newest - fal_get_u8(r) % 4 % (w->newest + 1);
 	static const uint16_t types[] = {
 		FAL_MSG_HELLO,     FAL_MSG_READY, FAL_MSG_CLAIM, FAL_MSG_CLAIM,
 		FAL_MSG_CLAIM,     FAL_MSG_PUSH,  FAL_MSG_PUSH,  FAL_MSG_WORKED,
@@ -187,7 +219,7 @@ build(const struct world *w, uint32_t peer, struct fal_rd *r, struct fal_msg *m,
 		m->ready.fingerprint[0] = fal_get_u8(r) > 0xe0;
 		break;
 	case FAL_MSG_CLAIM:
-		m->claim.clock = version;
+		m->claim.round = round;
 		m->claim.task = (uint32_t)seldom_absurd(r, 0);
 		m->claim.seq = (uint32_t)seldom_absurd(r, 1) % SEQS;
 		if (fal_get_u8(r) & 1) {
@@ -199,24 +231,23 @@ build(const struct world *w, uint32_t peer, struct fal_rd *r, struct fal_msg *m,
 		m->claim.nonfinite = fal_get_u8(r) > 0xd0;
 		break;
 	case FAL_MSG_PUSH:
-		m->push.clock = version;
+		m->push.round = round;
 		m->push.seq = (uint32_t)seldom_absurd(r, 1) % SEQS;
 		m->push.tasks = w->won[peer][m->push.seq];
 		if (fal_get_u8(r) > 0xf0)
 			m->push.tasks = (uint32_t)seldom_absurd(r, 1);
-		m->push.kind = FAL_KIND_GRAD;
+		m->push.kind = w->round[round % ROUNDS].kind;
 		m->push.epoch = 1;
-		put_records(w, fal_get_u8(r) & fal_get_u8(r), records);
+		put_records(w, round, fal_get_u8(r) & fal_get_u8(r), records);
 		m->push.records = (struct fal_tail){ records->p, records->n };
 		break;
 	case FAL_MSG_WORKED:
-		m->worked.clock = version - 1;
+		m->worked.mark = round;
 		m->worked.compute = seldom_absurd(r, 1000);
 		m->worked.wait = seldom_absurd(r, 1000);
 		break;
 	case FAL_MSG_EVALUATED:
-		fal_coord_kept(w->coord, &kept);
-		m->evaluated.version = kept;
+		m->evaluated.version = w->evaluated;
 		m->evaluated.task = fal_get_u8(r) % 4;
 		m->evaluated.samples = m->evaluated.task == 2 ? 1 : 2;
 		m->evaluated.right = fal_get_u8(r) % 4;
@@ -232,39 +263,48 @@ build(const struct world *w, uint32_t peer, struct fal_rd *r, struct fal_msg *m,
 	}
 }
 
-/* An honest worker does all that is left to be done. */
+/* Claims each task of the round by a contribution of its own, and pushes what it won. */
 static void
-do_all(struct world *w, uint32_t peer, uint8_t evals)
+do_round(struct world *w, uint32_t peer, uint64_t round)
 {
-	const struct fal_store *store = fal_coord_store(w->coord);
-	uint64_t clock = fal_store_version(store);
-	for (uint32_t t = 0; t < TASKS && fal_store_version(store) == clock; t++) {
+	const struct round *of = &w->round[round % ROUNDS];
+	for (uint32_t t = 0; t < TASKS && of->round == round; t++) {
 		struct fal_msg m = { .type = FAL_MSG_CLAIM };
 		struct fal_buf records = { 0 };
-		m.claim.clock = clock;
+		uint32_t before = w->wins, seq = w->next_seq++;
+		m.claim.round = round;
 		m.claim.task = t;
-		m.claim.seq = w->next_seq++;
+		m.claim.seq = seq;
 		m.claim.fills_worker = w->fills[t].worker;
 		m.claim.fills_seq = w->fills[t].seq;
-		uint32_t before = w->wins, seq = m.claim.seq;
 		deliver(w, peer, &m);
 		if (w->wins == before)
 			continue;
 		m = (struct fal_msg){ .type = FAL_MSG_PUSH };
-		m.push.clock = clock;
+		m.push.round = round;
 		m.push.seq = seq;
 		m.push.tasks = 1;
-		m.push.kind = FAL_KIND_GRAD;
-		put_records(w, w->sums ? 4 : 0, &records);
+		m.push.kind = of->kind;
+		m.push.epoch = 1;
+		put_records(w, round, w->sums ? 4 : 0, &records);
 		m.push.records = (struct fal_tail){ records.p, records.n };
 		deliver(w, peer, &m);
 		fal_buf_free(&records);
 	}
+}
+
+/* An honest worker does all that is left to be done. */
+static void
+do_all(struct world *w, uint32_t peer, uint8_t evals)
+{
+	uint64_t newest = w->newest, from = newest > 3 ? newest - 3 : 0;
+	for (uint64_t round = from; round <= newest; round++)
+		do_round(w, peer, round);
 	for (uint32_t t = 0; t < 3; t++) {
 		struct fal_msg m = { .type = FAL_MSG_EVALUATED };
 		if ((evals >> t & 1) == 0)
 			continue;
-		fal_coord_kept(w->coord, &m.evaluated.version);
+		m.evaluated.version = w->evaluated;
 		m.evaluated.task = t;
 		m.evaluated.samples = m.evaluated.right = t == 2 ? 1 : 2;
 		deliver(w, peer, &m);
@@ -313,7 +353,8 @@ LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 	struct world w = { 0 };
 	struct fal_msg hello = { .type = FAL_MSG_HELLO },
 		       ready = { .type = FAL_MSG_READY };
-	begin(&w, fal_get_u8(&r));
+	uint8_t variant = fal_get_u8(&r);
+	begin(&w, variant, fal_get_u8(&r));
 	hello.hello = (__typeof__(hello.hello)){ .major = FAL_PROTO_MAJOR,
 						 .name = "w",
 						 .lanes_min = 1,

@@ -16,12 +16,21 @@
 
 #include <cmocka.h>
 
-enum { N = FAL_BLOCK + 5, TEST_SAMPLES = 3, TASK = 2 };
+enum { N = FAL_BLOCK + 5, TEST_SAMPLES = 3, TASK = 2, SESSIONS = 9, ROUNDS = 16 };
 
 static struct fal_coord *coord;
 static struct fal_buf trace;
 static struct fal_diag diag;
 static uint32_t verdicts;
+static uint64_t in_round; /* of claims and pushes */
+/* What was sent, by session: */
+static struct {
+	uint64_t version[ROUNDS];       /* by round: to compute on */
+	uint32_t granted[ROUNDS];       /* tasks */
+	uint64_t mark[ROUNDS];          /* of its ACCOUNTs */
+	uint64_t newest, oldest, first; /* versions */
+	uint32_t marks, models;
+} sent[SESSIONS + 1];
 
 static void
 check(int64_t got, int64_t want, const char *what)
@@ -36,18 +45,29 @@ on_send(void *arg, uint32_t peer, const struct fal_buf *msg)
 {
 	struct fal_msg m;
 	(void)arg;
-	(void)peer;
 	check(fal_msg_get(msg->p, msg->n, &m), 0, "parse what was sent");
 	verdicts += m.type == FAL_MSG_VERDICT && m.verdict.won;
+	if (m.type == FAL_MSG_GRANT) {
+		sent[peer].version[m.grant.round] = m.grant.version;
+		sent[peer].granted[m.grant.round] += m.grant.count;
+		/* It has what it is to compute on. */
+		assert_true(m.grant.version < sent[peer].first + sent[peer].models &&
+			    m.grant.version >= sent[peer].first);
+	}
+	if (m.type == FAL_MSG_ACCOUNT)
+		sent[peer].mark[sent[peer].marks++] = m.account.mark;
 }
 
 static void
-on_model(void *arg, uint32_t peer, bool eval, bool keep)
+on_model(void *arg, uint32_t peer, const struct fal_coord_model *m)
 {
 	(void)arg;
-	(void)peer;
-	(void)eval;
-	(void)keep;
+	if (sent[peer].models++ == 0)
+		sent[peer].first = m->version;
+	else
+		check((int64_t)m->version, (int64_t)sent[peer].newest + 1, "version");
+	sent[peer].newest = m->version;
+	sent[peer].oldest = m->oldest;
 }
 
 static void
@@ -85,18 +105,21 @@ join(uint32_t peer)
 	check(tell(peer, &m), 0, "READY");
 }
 
-/* One clock of four tasks of two samples, then an evaluation; two workers. */
+/* Clocks of four tasks of two samples, then, perhaps, an evaluation; two workers. */
 static int
-begin(void **state)
+begin_job(uint32_t slack, uint32_t clocks, uint32_t test_samples)
 {
-	(void)state;
 	static const float init[N];
-	struct fal_coord_ops ops = { NULL, on_send, on_model, on_close, on_trace };
+	struct fal_policy epsp = { .rule = { .scheme = FAL_EPSP, .slack = slack } };
+	struct fal_coord_ops ops = {
+		.send = on_send, .model = on_model, .close = on_close, .trace = on_trace
+	};
 	struct fal_coord_conf conf = { .name = "test",
 				       .hash = "00",
-				       .scheme = "epsp",
-				       .samples = 8,
-				       .test_samples = TEST_SAMPLES,
+				       .policy = &epsp,
+				       .policy_by = "job",
+				       .samples = 8 * clocks,
+				       .test_samples = test_samples,
 				       .batch = 8,
 				       .task = TASK,
 				       .epochs = 1,
@@ -104,12 +127,21 @@ begin(void **state)
 				       .min_workers = 2 };
 	conf.schedule.lr = 0.1;
 	verdicts = 0;
+	in_round = 0;
+	memset(sent, 0, sizeof(sent));
 	fal_buf_clear(&trace);
 	if (fal_coord_new(&conf, &ops, init, 0, &coord) < 0)
 		return -1;
 	join(1);
 	join(2);
 	return 0;
+}
+
+static int
+begin(void **state)
+{
+	(void)state;
+	return begin_job(0, 1, TEST_SAMPLES);
 }
 
 static int
@@ -126,6 +158,7 @@ claim(uint32_t peer, uint32_t task, uint32_t seq, struct fal_cid fills)
 {
 	struct fal_msg m = { .type = FAL_MSG_CLAIM };
 	uint32_t before = verdicts;
+	m.claim.round = in_round;
 	m.claim.task = task;
 	m.claim.seq = seq;
 	m.claim.fills_worker = fills.worker;
@@ -140,13 +173,18 @@ static int
 push(uint32_t peer, uint32_t seq, uint32_t tasks, uint32_t blocks, uint32_t junk)
 {
 	struct fal_msg m = { .type = FAL_MSG_PUSH };
+	struct fal_coord_version v = { NULL, NULL };
 	struct fal_sum *sum = fal_sum_new(N);
 	struct fal_buf records = { 0 };
 	assert_non_null(sum);
+	fal_coord_version(coord, sent[peer].version[in_round], &v);
 	for (uint32_t b = 0; b < blocks; b++)
-		check(fal_sum_pack(sum, b, FAL_EXP_FIRST, NULL, &records), 0, "pack");
+		check(fal_sum_pack(sum, b, v.exps != NULL ? v.exps[b] : FAL_EXP_FIRST,
+				   NULL, &records),
+		      0, "pack");
 	for (uint32_t i = 0; i < junk; i++)
 		fal_put_u8(&records, 0xff);
+	m.push.round = in_round;
 	m.push.seq = seq;
 	m.push.tasks = tasks;
 	m.push.kind = FAL_KIND_GRAD;
@@ -342,10 +380,178 @@ after_leaving(void **state)
 	check((int64_t)fal_coord_status(coord).clock, 1, "clocks completed");
 }
 
+/* --- rounds ---------------------------------------------------------------------------
+ */
+
+/* Both workers do half of the round; contributions are numbered by round. */
+static void
+train_round(uint64_t round)
+{
+	uint32_t seq = (uint32_t)round + 1;
+	in_round = round;
+	for (uint32_t w = 1; w <= 2; w++) {
+		claim(w, 2 * w - 2, seq, none);
+		claim(w, 2 * w - 1, seq, none);
+		check(push(w, seq, 2, 2, 0), 0, "PUSH");
+	}
+}
+
+static void
+stands(uint64_t clock, uint64_t version)
+{
+	struct fal_coord_status s = fal_coord_status(coord);
+	check((int64_t)s.clock, (int64_t)clock, "clocks that are over");
+	check((int64_t)s.version, (int64_t)version, "version");
+}
+
+/* With slack 1 two rounds are open, on the versions that their numbers say, and updates
+ * are made in the order of clocks. */
+static void
+rounds_on_two_versions(void **state)
+{
+	(void)state;
+	check(begin_job(1, 4, 0), 0, "begin");
+	for (uint32_t w = 1; w <= 2; w++) {
+		check(sent[w].granted[0], 2, "tasks of round 0");
+		check(sent[w].granted[1], 2, "tasks of round 1");
+		check(sent[w].granted[2], 0, "tasks of round 2");
+	}
+	train_round(0);
+	stands(1, 1);
+	check((int64_t)sent[1].version[1], 0, "what round 1 is computed on");
+	check((int64_t)sent[1].version[2], 1, "what round 2 is computed on");
+	check(sent[1].granted[2] + sent[2].granted[2], 4, "tasks of round 2");
+	train_round(2);
+	stands(1, 1);
+	check(sent[1].granted[3], 0, "tasks of round 3 while round 1 is open");
+	train_round(1);
+	stands(3, 3);
+	check((int64_t)sent[1].version[3], 2, "what round 3 is computed on");
+	train_round(3);
+	stands(4, 4);
+	check(fal_coord_status(coord).done, 1, "done");
+	fal_coord_finish(coord, 0.5, "00", NULL);
+	audit();
+}
+
+/* Whatever it is: the round is over, and its numbers, or what they stand for, are known
+ * no more. */
+static void
+pushes_after_the_round(void **state)
+{
+	(void)state;
+	check(begin_job(0, 3, 0), 0, "begin");
+	train_round(0);
+	stands(1, 1);
+	check(push(1, 1, 2, 2, 0), 0, "the same push again");
+	check(push(1, 1, 2, 2, 3), 0, "with rubbish");
+	check(push(2, 7, 9, 1, 0), 0, "of what was never claimed");
+	in_round = 9;
+	check(push(2, 1, 1, 1, 0), 0, "for a round that is none");
+	stands(1, 1);
+	train_round(1);
+	train_round(2);
+	stands(3, 3);
+	fal_coord_finish(coord, 0.5, "00", NULL);
+	audit();
+}
+
+static void
+worked(uint32_t peer, uint64_t mark, uint64_t compute)
+{
+	struct fal_msg m = { .type = FAL_MSG_WORKED };
+	m.worked.mark = mark;
+	m.worked.compute = compute;
+	check(tell(peer, &m), 0, "WORKED");
+}
+
+/* How many `clock` lines the worker has for the clock, and with this time. */
+static uint32_t
+clock_lines(uint32_t clock, uint32_t id, const char *compute)
+{
+	char want[2][64];
+	uint32_t n = 0;
+	snprintf(want[0], sizeof(want[0]), "\"clock\":%u,\"worker\":\"w%u\",", clock, id);
+	snprintf(want[1], sizeof(want[1]), "\"compute\":%s,", compute);
+	fal_put_u8(&trace, '\0');
+	trace.n--;
+	for (const char *l = (const char *)trace.p; *l != '\0'; l = strchr(l, '\n') + 1) {
+		size_t len = (size_t)(strchr(l, '\n') - l);
+		char line[1024];
+		snprintf(line, sizeof(line), "%.*s", (int)len, l);
+		n += strstr(line, "\"ev\":\"clock\"") != NULL &&
+		     strstr(line, want[0]) != NULL && strstr(line, want[1]) != NULL;
+	}
+	return n;
+}
+
+/* Each ACCOUNT is one line: with what the worker answers to just this one, or, when it
+ * skipped it, with nothing. */
+static void
+answers_belong_to_their_accounts(void **state)
+{
+	(void)state;
+	check(begin_job(0, 9, 0), 0, "begin");
+	for (uint64_t i = 0; i < 3; i++) {
+		train_round(i);
+		check(sent[1].marks, (int64_t)i + 1, "ACCOUNTs");
+		check((int64_t)sent[1].mark[i], (int64_t)i, "mark");
+	}
+	worked(1, 7, 1000000000); /* an answer to nothing */
+	check(clock_lines(0, 1, "1.000000"), 0, "lines of an unknown mark");
+	worked(1, 1, 2000000000); /* it skipped the first */
+	check(clock_lines(0, 1, "0.000000"), 1, "lines of clock 0, empty");
+	check(clock_lines(1, 1, "2.000000"), 1, "lines of clock 1");
+	worked(1, 1, 3000000000); /* the same again */
+	worked(1, 0, 4000000000); /* what it skipped */
+	check(clock_lines(0, 1, "4.000000"), 0, "lines of what was skipped");
+	check(clock_lines(1, 1, "3.000000"), 0, "lines of an answer again");
+	check(clock_lines(2, 1, "0.000000"), 0, "lines of clock 2 before its answer");
+	worked(1, 2, 5000000000);
+	check(clock_lines(2, 1, "5.000000"), 1, "lines of clock 2");
+	/* Who answers nothing has lines when more are owed than are kept, or at the end.
+	 */
+	check(clock_lines(0, 2, "0.000000"), 0, "lines of the silent one");
+	struct fal_msg m = { .type = FAL_MSG_LEAVE };
+	check(tell(2, &m), 0, "LEAVE");
+	for (uint32_t i = 0; i < 3; i++)
+		check(clock_lines(i, 2, "0.000000"), 1, "lines of who left");
+}
+
+/* Who comes when others compute on older versions is sent those, oldest first. */
+static void
+newcomers_get_older_versions(void **state)
+{
+	(void)state;
+	check(begin_job(2, 9, 0), 0, "begin");
+	for (uint64_t i = 0; i < 4; i++)
+		train_round(i);
+	stands(4, 4);
+	check((int64_t)sent[1].version[4], 2, "what round 4 is computed on");
+	join(3);
+	check((int64_t)sent[3].first, 2, "first version that it is sent");
+	check(sent[3].models, 3, "versions that it is sent");
+	check((int64_t)sent[3].newest, 4, "the newest");
+	check((int64_t)sent[3].oldest, 2, "the oldest that it needs");
+	/* So it does all of round 4, whose tasks are the others' no more. */
+	check(fal_coord_gone(coord, 0.5, 1, "gone"), 0, "gone");
+	check(fal_coord_gone(coord, 0.5, 2, "gone"), 0, "gone");
+	check(sent[3].granted[4], 4, "tasks of round 4");
+	check((int64_t)sent[3].version[4], 2, "what it computes round 4 on");
+	in_round = 4;
+	for (uint32_t t = 0; t < 4; t++)
+		claim(3, t, 1, none);
+	check(push(3, 1, 4, 2, 0), 0, "PUSH");
+	stands(5, 5);
+	check((int64_t)sent[3].newest, 5, "the newest");
+	check((int64_t)sent[3].oldest, 3, "the oldest that it needs");
+}
+
 int
 main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, begin, end)
+#define ROUND_TEST(f) cmocka_unit_test_teardown(f, end)
 	const struct CMUnitTest tests[] = {
 		TEST(half_a_push),
 		TEST(rubbish_behind_the_last_block),
@@ -354,6 +560,10 @@ main(void)
 		TEST(evaluations_that_do_not_fit),
 		TEST(order_of_a_session),
 		TEST(after_leaving),
+		ROUND_TEST(rounds_on_two_versions),
+		ROUND_TEST(pushes_after_the_round),
+		ROUND_TEST(answers_belong_to_their_accounts),
+		ROUND_TEST(newcomers_get_older_versions),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -10,10 +10,9 @@
 
 #include <cmocka.h>
 
-enum { TASKS = 8, WORKERS = 4 };
+enum { FIRST = 7, TASKS = 8 };
 
 static struct fal_ledger ledger;
-static uint32_t newest[WORKERS + 1]; /* by worker */
 
 static const struct fal_cid none = { 0, 0 };
 
@@ -21,9 +20,7 @@ static int
 begin(void **state)
 {
 	(void)state;
-	for (uint32_t w = 0; w <= WORKERS; w++)
-		newest[w] = FAL_NONE;
-	return fal_ledger_open(&ledger, 7, TASKS);
+	return fal_ledger_open(&ledger, FIRST, TASKS);
 }
 
 static int
@@ -34,11 +31,12 @@ end(void **state)
 	return 0;
 }
 
+/* Tasks are counted from the round's first one here. */
 static int
 claim(struct fal_cid id, struct fal_cid fills, uint32_t task)
 {
-	return fal_ledger_claim(&ledger, id, fills, task, (int64_t)task + 1,
-				&newest[id.worker]);
+	uint32_t ci;
+	return fal_ledger_claim(&ledger, id, fills, FIRST + task, (int64_t)task + 1, &ci);
 }
 
 static void
@@ -52,7 +50,7 @@ check(int64_t got, int64_t want, const char *what)
 static uint32_t
 index_of(struct fal_cid id)
 {
-	uint32_t ci = fal_ledger_find(&ledger, id, newest[id.worker]);
+	uint32_t ci = fal_ledger_find(&ledger, id);
 	if (ci == FAL_NONE)
 		fail_msg("contribution %u.%u is unknown", id.worker, id.seq);
 	return ci;
@@ -67,7 +65,7 @@ first_claim_wins(void **state)
 	check(claim(b, none, 3), 0, "another's");
 	check(claim(a, none, 3), 0, "its own again");
 	check(ledger.claimed, 1, "claimed");
-	check(newest[2], FAL_NONE, "a claim that lost opens nothing");
+	check(fal_ledger_newest(&ledger, 2), FAL_NONE, "a claim that lost opens nothing");
 	check(claim(b, none, 4), 1, "another task");
 	check(claim(a, none, 0), 1, "a second of the same");
 	check(ledger.contrib[index_of(a)].tasks, 2, "tasks of 1.1");
@@ -80,7 +78,10 @@ refusals(void **state)
 	(void)state;
 	struct fal_cid a = { 1, 1 };
 	check(claim(a, none, TASKS), FAL_EINVAL, "task out of range");
-	check(claim(a, none, UINT32_MAX), FAL_EINVAL, "the largest task");
+	check(claim(a, none, UINT32_MAX), FAL_EINVAL, "the task before the first");
+	check(claim(a, none, UINT32_MAX - FIRST), FAL_EINVAL, "the largest task");
+	check(claim(a, none, 0u - FIRST), FAL_EINVAL, "task 0");
+	check(claim((struct fal_cid){ 0, 1 }, none, 0), FAL_EINVAL, "worker 0");
 	check(claim((struct fal_cid){ 1, 0 }, none, 0), FAL_EINVAL, "seq 0");
 	check(claim(a, (struct fal_cid){ 9, 9 }, 0), 0, "fills what is not there");
 	check(ledger.contribs, 0, "contributions after refusals");
@@ -118,9 +119,10 @@ fence_gives_back(void **state)
 	claim(b, none, 3);
 	fal_ledger_fence(&ledger, index_of(a));
 	check(ledger.claimed, 1, "claimed after the fence");
-	check(ledger.task[1].contrib, FAL_NONE, "holder of task 1");
-	check(ledger.task[1].fills, index_of(a), "what task 1 fills");
-	check(ledger.task[3].fills, FAL_NONE, "what task 3 fills");
+	check(fal_ledger_task(&ledger, FIRST + 1)->contrib, FAL_NONE, "holder of task 1");
+	check(fal_ledger_task(&ledger, FIRST + 1)->fills, index_of(a),
+	      "what task 1 fills");
+	check(fal_ledger_task(&ledger, FIRST + 3)->fills, FAL_NONE, "what task 3 fills");
 	check(claim(a, none, 4), 0, "a claim into a fenced contribution");
 	check(claim(b, none, 1), 0, "a claim that does not say what it fills");
 	check(claim((struct fal_cid){ 2, 2 }, a, 4), 0, "fills what it need not");
@@ -161,15 +163,42 @@ open_forgets(void **state)
 	check(claim((struct fal_cid){ 1, 2 }, none, 0), 1, "the task again");
 }
 
+/* Every worker's contributions are found, however many workers there are, whose ids are
+ * alike; and the newest of each. */
+static void
+many_contributors(void **state)
+{
+	(void)state;
+	enum { MANY = 3000, STEP = 1 << 20 };
+	check(fal_ledger_open(&ledger, FIRST, MANY), 0, "open");
+	for (uint32_t i = 0; i < MANY; i++) {
+		struct fal_cid id = { 1 + i % 1000 * STEP, 1 + i / 1000 };
+		check(fal_ledger_newest(&ledger, id.worker) == FAL_NONE, i < 1000,
+		      "a worker that has none yet");
+		check(claim(id, none, i), 1, "claim");
+		check(fal_ledger_newest(&ledger, id.worker), i, "the newest");
+	}
+	for (uint32_t i = 0; i < MANY; i++) {
+		struct fal_cid id = { 1 + i % 1000 * STEP, 1 + i / 1000 };
+		check(fal_ledger_find(&ledger, id), i, "find");
+	}
+	check(fal_ledger_find(&ledger, (struct fal_cid){ 1, 4 }), FAL_NONE,
+	      "no such seq");
+	check(fal_ledger_newest(&ledger, 2), FAL_NONE, "no such worker");
+	check(ledger.contributors, 1000, "contributors");
+	check(fal_ledger_open(&ledger, FIRST, TASKS), 0, "open");
+	check(fal_ledger_newest(&ledger, 1), FAL_NONE, "forgotten by the next round");
+}
+
 /* A worker that lies about its loss spoils a figure, nothing else. */
 static void
 absurd_losses(void **state)
 {
 	(void)state;
-	for (uint32_t t = 0; t < 3; t++)
-		check(fal_ledger_claim(&ledger, (struct fal_cid){ 1, 1 }, none, t,
-				       INT64_MAX, &newest[1]),
-		      1, "claim");
+	struct fal_cid a = { 1, 1 };
+	uint32_t ci;
+	for (uint32_t t = FIRST; t < FIRST + 3; t++)
+		check(fal_ledger_claim(&ledger, a, none, t, INT64_MAX, &ci), 1, "claim");
 	check(fal_ledger_loss(&ledger), INT64_MAX - 2, "sum modulo 2^64");
 }
 
@@ -188,16 +217,16 @@ static void
 json_ranges(void **state)
 {
 	(void)state;
-	static const uint32_t grants[] = { 0, 1, 2, 5, 6 }, moves[] = { 6, 5, 4, 1 };
+	static const uint32_t grants[] = { 7, 8, 9, 12, 13 }, moves[] = { 13, 12, 11, 8 };
 	json_is("\"grant\":[],\"move\":[],\"clone\":[],\"regrant\":[],\"lost\":[],"
 		"\"contrib\":[]");
 	for (size_t i = 0; i < 5; i++)
 		fal_ledger_log(&ledger, FAL_ENTRY_GRANT, 1, 0, grants[i]);
-	fal_ledger_log(&ledger, FAL_ENTRY_GRANT, 2, 0, 7); /* touches, another worker */
+	fal_ledger_log(&ledger, FAL_ENTRY_GRANT, 2, 0, 14); /* touches, another worker */
 	for (size_t i = 0; i < 4; i++)
 		fal_ledger_log(&ledger, FAL_ENTRY_MOVE, 1, 2, moves[i]);
-	fal_ledger_log(&ledger, FAL_ENTRY_MOVE, 1, 3, 0);
-	fal_ledger_log(&ledger, FAL_ENTRY_LOST, 2, 0, 3);
+	fal_ledger_log(&ledger, FAL_ENTRY_MOVE, 1, 3, 7);
+	fal_ledger_log(&ledger, FAL_ENTRY_LOST, 2, 0, 10);
 	struct fal_cid a = { 1, 1 }, b = { 2, 5 };
 	claim(a, none, 4);
 	claim(a, none, 0);
@@ -206,10 +235,11 @@ json_ranges(void **state)
 	fal_ledger_fence(&ledger, index_of(a));
 	claim(b, a, 3);
 	fal_ledger_arrived(&ledger, index_of(b), 9);
-	json_is("\"grant\":[[1,0,3],[1,5,2],[2,7,1]],\"move\":[[1,2,4,3],[1,2,1,1],"
-		"[1,3,0,1]],\"clone\":[],\"regrant\":[],\"lost\":[[2,3,1]],\"contrib\":["
-		"{\"c\":[1,1],\"tasks\":[[0,1],[3,2]],\"blocks\":2,\"fenced\":true},"
-		"{\"c\":[2,5],\"tasks\":[[3,1]],\"blocks\":9,\"fills\":[1,1]}]");
+	json_is("\"grant\":[[1,7,3],[1,12,2],[2,14,1]],\"move\":[[1,2,11,3],[1,2,8,1],"
+		"[1,3,7,1]],\"clone\":[],\"regrant\":[],\"lost\":[[2,10,1]],"
+		"\"contrib\":[{\"c\":[1,1],\"tasks\":[[7,1],[10,2]],\"blocks\":2,"
+		"\"fenced\":true},"
+		"{\"c\":[2,5],\"tasks\":[[10,1]],\"blocks\":9,\"fills\":[1,1]}]");
 }
 
 int
@@ -217,10 +247,11 @@ main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, begin, end)
 	const struct CMUnitTest tests[] = {
-		TEST(first_claim_wins), TEST(refusals),
-		TEST(fence_gives_back), TEST(contributions_open_in_any_order),
-		TEST(fills_chain),      TEST(open_forgets),
-		TEST(absurd_losses),    TEST(json_ranges),
+		TEST(first_claim_wins),  TEST(refusals),
+		TEST(fence_gives_back),  TEST(contributions_open_in_any_order),
+		TEST(fills_chain),       TEST(open_forgets),
+		TEST(absurd_losses),     TEST(json_ranges),
+		TEST(many_contributors),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, NULL, NULL);

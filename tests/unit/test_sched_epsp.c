@@ -1,0 +1,193 @@
+/* Who gets what under epsp and bsp: shares, transfer, clones, versions. */
+#include "test_sched.h"
+
+/* The earliest latest finish of `tasks` on the workers from `id` on. */
+static double
+brute_force(uint32_t id, uint32_t workers, uint32_t tasks)
+{
+	const struct worker *w = &worker[id];
+	double best = INFINITY;
+	for (uint32_t n = 0; n <= tasks; n++) {
+		double own = ceil((double)n / w->lanes) * task_time(w);
+		double rest = tasks > n ? INFINITY : 0;
+		if (id < workers)
+			rest = brute_force(id + 1, workers, tasks - n);
+		best = fmin(best, fmax(own, rest));
+	}
+	return best;
+}
+
+static void
+shares_minimise_the_latest_finish(void **state)
+{
+	struct fal_rng r = fal_rng_init(1, FAL_RNG_TEST, 0);
+	for (uint32_t round = 0; round < 60; round++) {
+		uint32_t workers = 1 + fal_rng_below(&r, 4);
+		uint32_t tasks = 1 + fal_rng_below(&r, 12);
+		double latest = 0;
+		begin("epsp", tasks, 0);
+		for (uint32_t id = 1; id <= workers; id++) {
+			uint32_t lanes = 1 + fal_rng_below(&r, 3);
+			double s = 0.01 * (1 + fal_rng_below(&r, 30));
+			check(join(id, lanes, lanes, s), 0, "join");
+		}
+		open_clock(0);
+		uint32_t sum = 0;
+		for (uint32_t id = 1; id <= workers; id++) {
+			sum += worker[id].n;
+			latest = fmax(latest, info(id).finish);
+			check(work(id).share, worker[id].n, "share");
+		}
+		check(sum, tasks, "tasks granted");
+		near(latest, brute_force(1, workers, tasks), 1e-5, "latest finish");
+		end(state);
+	}
+}
+
+/* Its push costs more than the whole clock: it stands by, and is tried after 16. */
+static void
+standby_and_trial(void **state)
+{
+	(void)state;
+	begin("epsp", 4, 0);
+	join(1, 1, 1, 0.1);
+	join(2, 1, 1, 0.1);
+	worker[2].push_s = 10;
+	play_clock(0);
+	check(info(2).work.share, 2, "share before anything is known");
+	uint64_t clock = 1;
+	for (; clock < 40; clock++) {
+		near(play_clock(clock), 0.4, 1e-3, "length of a clock without it");
+		check(info(2).work.share, 0, "share");
+		check(info(2).work.in, 0, "tasks moved to it");
+		if (clock == 16)
+			break;
+	}
+	worker[2].push_s = 0;
+	play_clock(17);
+	check(info(2).work.share, 1, "trial share");
+}
+
+/* Whoever had work and was not heard of is still pulling: it gets less. */
+static void
+silent_puller_gets_less(void **state)
+{
+	(void)state;
+	begin("epsp", 4, 0);
+	join(1, 1, 1, 0.1);
+	join(2, 1, 1, 0.1);
+	worker[2].task_s = 1000;
+	play_clock(0);
+	check(info(2).work.share, 2, "share before anything is known");
+	play_clock(1);
+	check(info(2).work.share, 0, "share after a clock without a word");
+}
+
+static void
+straggler_gives_its_tail(void **state)
+{
+	(void)state;
+	begin("epsp", 8, 0);
+	join(1, 1, 1, 0.1);
+	join(2, 1, 1, 0.1);
+	worker[2].task_s = 0.8;
+	open_clock(0);
+	for (uint32_t i = 0; i < 3; i++) {
+		check(worker[2].n, 4, "tasks of the straggler");
+		check((int64_t)entries(FAL_ENTRY_MOVE), 0, "moves before it is needed");
+		now += 0.1;
+		finish_item(1, &worker[1].q[0]);
+	}
+	const struct fal_ledger *l = ledger();
+	/* The pioneer runs its last task. */
+	check((int64_t)entries(FAL_ENTRY_MOVE), 1, "moves");
+	check(l->log[FAL_ENTRY_MOVE].v[0].a, 2, "from");
+	check(l->log[FAL_ENTRY_MOVE].v[0].b, 1, "to");
+	check(l->log[FAL_ENTRY_MOVE].v[0].first + l->log[FAL_ENTRY_MOVE].v[0].count, 8,
+	      "end of the moved tasks");
+	check(holds(1, 7), 1, "the pioneer has the last task");
+	check(holds(2, 7), 0, "the straggler has it still");
+	check(holds(2, 4), 1, "the straggler runs its first");
+}
+
+static void
+equals_keep_their_tasks(void **state)
+{
+	(void)state;
+	begin("epsp", 16, 0);
+	for (uint32_t id = 1; id <= 4; id++)
+		join(id, 2, 2, 0.1);
+	for (uint64_t clock = 0; clock < 6; clock++) {
+		near(play_clock(clock), 0.2, 1e-9, "length of a clock");
+		check((int64_t)entries(FAL_ENTRY_MOVE), 0, "moves");
+		check((int64_t)entries(FAL_ENTRY_CLONE), 0, "clones");
+	}
+}
+
+static void
+last_task_is_cloned(void **state)
+{
+	(void)state;
+	begin("epsp", 2, 0);
+	join(1, 1, 1, 0.1);
+	join(2, 1, 1, 0.1);
+	play_clock(0);
+	open_clock(1);
+	check(holds(1, 0) && holds(2, 1), 1, "one task each");
+	now += 0.1;
+	check(claim_as(1, 0, 9, none, 0.1), 1, "the pioneer's claim");
+	check((int64_t)entries(FAL_ENTRY_CLONE), 0, "clones while nobody is late");
+	while (now < 5 && entries(FAL_ENTRY_CLONE) == 0) {
+		now = fmax(now, fal_sched_wake(sched));
+		fal_sched_heard(sched, now, 2); /* it lives, and computes on */
+		check(fal_sched_tick(sched, now), 0, "tick");
+		follow_all();
+	}
+	check(last[FAL_ACT_GRANT].worker, 1, "who runs it again");
+	check(last[FAL_ACT_GRANT].first, 1, "what");
+	check(holds(2, 1), 1, "the straggler still runs it");
+	check(claim_as(1, 1, 9, none, 0.1), 1, "the clone's claim");
+	check(last[FAL_ACT_REVOKE].worker, 2, "the loser is told");
+	check(holds(2, 1), 0, "the loser runs it");
+	check(claim_as(2, 1, 9, none, 3), 0, "the loser's claim");
+	check(work(2).lost, 1, "lost");
+}
+
+static void
+bsp_is_static(void **state)
+{
+	(void)state;
+	begin("bsp", 12, 0);
+	for (uint32_t id = 1; id <= 3; id++)
+		join(id, 4, 2, 0.1 * id);
+	worker[3].task_s = 3;
+	uint32_t lanes = acts[FAL_ACT_LANES];
+	for (uint64_t clock = 0; clock < 10; clock++) {
+		play_clock(clock);
+		for (uint32_t id = 1; id <= 3; id++) {
+			check(info(id).work.share, 4, "share");
+			check(info(id).work.done, 4, "done");
+		}
+		check((int64_t)entries(FAL_ENTRY_MOVE), 0, "moves");
+		check((int64_t)entries(FAL_ENTRY_CLONE), 0, "clones");
+	}
+	check(acts[FAL_ACT_LANES], lanes, "lane changes");
+	check(acts[FAL_ACT_REVOKE], 0, "revokes");
+}
+
+int
+main(void)
+{
+#define TEST(f) cmocka_unit_test_teardown(f, end)
+	const struct CMUnitTest tests[] = {
+		TEST(shares_minimise_the_latest_finish),
+		TEST(standby_and_trial),
+		TEST(silent_puller_gets_less),
+		TEST(straggler_gives_its_tail),
+		TEST(equals_keep_their_tasks),
+		TEST(last_task_is_cloned),
+		TEST(bsp_is_static),
+	};
+	cmocka_set_message_output(CM_OUTPUT_TAP);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

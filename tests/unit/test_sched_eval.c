@@ -1,0 +1,181 @@
+/* Evaluation: who gets test tasks, and what becomes of them. */
+#include "test_sched.h"
+
+static void
+eval_is_for_who_would_wait(void **state)
+{
+	(void)state;
+	begin("epsp", 1, 0.25);
+	join(1, 1, 1, 1);
+	join(2, 1, 1, 1);
+	open_clock(0);
+	uint32_t busy = worker[1].n > 0 ? 1 : 2, idle = 3 - busy;
+	check(fal_sched_eval(sched, now, 10), 0, "eval");
+	check(fal_sched_eval(sched, now, 10), FAL_ESTATE, "a second one");
+	follow_all();
+	check(worker[busy].evals, 0, "eval tasks of the busy one");
+	check(worker[idle].evals, 4, "what fits into the wait of the idle one");
+	now = 1;
+	check(claim_as(busy, 0, 1, none, 1), 1, "claim");
+	check(worker[busy].evals, 0, "nothing to wait for any more");
+	complete(current());
+	follow_all();
+	assert_true(worker[busy].evals > 0); /* no clock is open: everyone */
+	uint32_t guard = 0;
+	while (!fal_sched_eval_done(sched) && guard++ < 20)
+		for (uint32_t id = 1; id <= 2; id++)
+			while (worker[id].evals > 0) {
+				uint32_t t = worker[id].eval[--worker[id].evals];
+				now += 0.25;
+				check(fal_sched_evaluated(sched, now, id, t, 0.25), 1,
+				      "evaluated");
+				check(fal_sched_evaluated(sched, now, id, t, 0.25), 0,
+				      "the same again");
+				follow_all();
+			}
+	check(fal_sched_eval_done(sched), 1, "done");
+	check(fal_sched_evaluated(sched, now, 1, 10, 0.1), FAL_EINVAL, "no such task");
+}
+
+static void
+eval_tasks_come_back(void **state)
+{
+	(void)state;
+	begin("epsp", 1, 0.25);
+	join(1, 1, 1, 1);
+	join(2, 1, 1, 1);
+	check(fal_sched_eval(sched, now, 6), 0, "eval");
+	follow_all();
+	uint32_t first = worker[1].evals;
+	assert_true(first > 0 && worker[2].evals > 0);
+	uint32_t stolen = worker[1].eval[0];
+	check(fal_sched_leave(sched, now, 1), 0, "leave");
+	follow_all();
+	/* Also what it never had is evaluated only once. */
+	check(fal_sched_evaluated(sched, now, 2, stolen, 0.1), 1, "not granted to it");
+	follow_all();
+	check(fal_sched_evaluated(sched, now, 1, 5, 0.1), 0, "by who left");
+	uint32_t counted = 1;
+	while (worker[2].evals > 0) {
+		uint32_t t = worker[2].eval[--worker[2].evals];
+		check(fal_sched_evaluated(sched, now, 2, t, 0.1), 1, "evaluated");
+		follow_all();
+		counted++;
+	}
+	check(counted, 6, "counted");
+	check(fal_sched_eval_done(sched), 1, "done");
+}
+
+/* A worker's eval tasks are its own when its slot is another one. */
+static void
+eval_tasks_outlive_a_slot(void **state)
+{
+	(void)state;
+	begin("epsp", 2, 0.25);
+	for (uint32_t id = 1; id <= 3; id++)
+		join(id, 1, 1, 1);
+	check(fal_sched_eval(sched, now, 12), 0, "eval");
+	follow_all();
+	uint32_t mine = worker[3].evals;
+	assert_true(mine > 0);
+	check(fal_sched_leave(sched, now, 1), 0, "leave");
+	follow_all();
+	open_clock(0);
+	check(sched->workers, 2, "slots");
+	check(sched->worker[1].id, 3, "the second slot's worker");
+	check(sched->worker[1].evals, mine, "eval tasks that it holds");
+	for (uint32_t i = 1; i <= mine; i++) {
+		uint32_t t = worker[3].eval[mine - i];
+		check(fal_sched_evaluated(sched, now, 3, t, 0.1), 1, "evaluated");
+		check(sched->worker[1].evals, mine - i, "eval tasks left");
+	}
+	check(fal_sched_leave(sched, now, 3), 0, "leave");
+}
+
+/* Evaluates all that worker `id` has; time passes, the others answer when asked. */
+static void
+evaluate_all(uint32_t id)
+{
+	for (uint32_t i = 0; i < 1000 && !fal_sched_eval_done(sched); i++) {
+		while (worker[id].evals > 0) {
+			uint32_t t = worker[id].eval[--worker[id].evals];
+			now += 0.025;
+			check(fal_sched_evaluated(sched, now, id, t, 0.025) >= 0, 1,
+			      "evaluated");
+			follow_all();
+		}
+		double wake = fal_sched_wake(sched);
+		if (wake == INFINITY)
+			break;
+		now = fmax(now, wake);
+		check(fal_sched_tick(sched, now), 0, "tick");
+		follow_all();
+		hear(1);
+		hear(2);
+	}
+	check(fal_sched_eval_done(sched), 1, "evaluation done");
+}
+
+/* It answers, but evaluates nothing: others do it, until it does or a clock opens. */
+static void
+idle_talk_evaluates_nothing(void **state)
+{
+	(void)state;
+	begin("epsp", 2, 0.25);
+	join(1, 1, 1, 0.1);
+	join(2, 1, 1, 0.1);
+	check(fal_sched_eval(sched, now, 16), 0, "eval");
+	follow_all();
+	assert_true(worker[1].evals > 0);
+	uint32_t had = worker[1].evals;
+	evaluate_all(2);
+	check(info(1).suspected, 0, "suspected");
+	check(worker[1].evals, had, "what the talker was given");
+	assert_true(now < 2);
+	check(fal_sched_eval(sched, now, 16), 0, "eval");
+	follow_all();
+	check(worker[1].evals, had, "of the next evaluation");
+	check(fal_sched_evaluated(sched, now, 1, worker[1].eval[0], 0.1), 1, "one");
+	follow_all();
+	assert_true(worker[1].evals > had); /* it is trusted again */
+	had = worker[1].evals;
+	evaluate_all(2);
+	check(worker[1].evals, had, "what it was given until it was late again");
+	open_clock(0);
+	complete(current());
+	check(fal_sched_eval(sched, now, 16), 0, "eval");
+	follow_all();
+	assert_true(worker[1].evals > had); /* a clock was opened */
+	evaluate_all(2);
+}
+
+/* Alone, it keeps what it has: nobody would do it sooner. */
+static void
+slow_evaluation_alone(void **state)
+{
+	(void)state;
+	begin("epsp", 1, 0.25);
+	join(1, 1, 1, 0.1);
+	check(fal_sched_eval(sched, now, 4), 0, "eval");
+	follow_all();
+	uint32_t had = worker[1].evals;
+	for (uint32_t i = 1; i <= 5; i++) {
+		tick_until(FAL_ACT_PING, i);
+		hear(1);
+	}
+	check(worker[1].evals, had, "eval tasks");
+	check(sched->worker[0].evals, had, "eval tasks that it holds");
+}
+
+int
+main(void)
+{
+#define TEST(f) cmocka_unit_test_teardown(f, end)
+	const struct CMUnitTest tests[] = {
+		TEST(eval_is_for_who_would_wait), TEST(eval_tasks_come_back),
+		TEST(eval_tasks_outlive_a_slot),  TEST(idle_talk_evaluates_nothing),
+		TEST(slow_evaluation_alone),
+	};
+	cmocka_set_message_output(CM_OUTPUT_TAP);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
