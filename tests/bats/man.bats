@@ -224,6 +224,17 @@ run_commands() {
 	has "$(cat output)" 256
 }
 
+@test "falcon-sync(1): its examples run" {
+	world
+	start_ready ps env falcon-ps --listen unix:lab.socket --keyring lab/keyring \
+		--state run --set job.epochs=50 fashion.job
+	start slow falcon-work --name slow --lanes 1 --emulate rate=1600 unix:lab.socket
+	here falcon-sync.1
+	run_commands
+	same changes "$(grep -c '(model), from clock\|(neutral), from clock' output)" 3
+	has "$(tail -n 1 output)" " 256 "
+}
+
 @test "falcon(7): the first session" {
 	world
 	rm -r lab
