@@ -253,6 +253,8 @@ refresh_members(struct fal_sched *s, struct fal_team *t, double now)
 		if (w->team != t || !fal_worker_active(w))
 			continue;
 		w->no_evals = false;
+		if (w->queued == 0) /* it pulls before it begins */
+			w->ready = now + w->pull_s;
 		fal_refresh(s, w, now);
 	}
 }
