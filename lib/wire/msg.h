@@ -162,7 +162,7 @@ struct fal_msg {
 		} text;
 		struct { /* a version is about to come */
 			uint64_t version;
-			uint64_t oldest; /* nothing older will be computed on */
+			uint64_t oldest;      /* nothing older will be computed on */
 			uint64_t publication; /* of the shared records */
 			uint8_t key[32];      /* content key of the shared records */
 			uint8_t keep;         /* 1: also keep it for evaluation */
@@ -180,11 +180,11 @@ struct fal_msg {
 			uint32_t fills_worker, fills_seq;
 			uint8_t kind; /* enum fal_kind */
 			/* of a delta round, all of it granted to one worker: */
-			uint8_t base;    /* enum fal_base */
-			uint64_t since;  /* REBASE: its last round in the version */
+			uint8_t base;      /* enum fal_base */
+			uint64_t since;    /* REBASE: its last round in the version */
 			uint32_t from, of; /* the round's first task, and how many */
-			uint32_t steps;  /* local steps that the tasks are cut into */
-			float lr;        /* of its local steps */
+			uint32_t steps;    /* local steps that the tasks are cut into */
+			float lr;          /* of its local steps */
 		} grant;
 		struct {
 			uint64_t round;
