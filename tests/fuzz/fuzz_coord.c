@@ -33,14 +33,16 @@ struct world {
 	struct fal_coord *coord;
 	double now;
 	bool closed[PEERS];
+	uint64_t first[PEERS], next[PEERS]; /* versions that it was sent */
 	uint64_t evaluated; /* the version that is, or was last, under evaluation */
-	/* What an honest worker remembers: claims won in the round of the last one, by
-	 * session and contribution, what tasks are to fill, and of the rounds that were
-	 * granted last what they are like. */
+	/* Session i is number i + 1.  What an honest worker remembers: claims won in the
+	 * round of the last one, by session and contribution, what tasks are to fill, and
+	 * of the rounds that were granted last what they are like. */
 	uint64_t won_round, newest;
 	struct round {
 		uint64_t round, version;
 		uint8_t kind;
+		uint8_t held[PEERS]; /* bits of the tasks that the session has */
 	} round[ROUNDS];
 	uint32_t won[PEERS][SEQS], wins;
 	uint32_t next_seq; /* of whoever is honest, above those of the others */
@@ -55,20 +57,45 @@ must(bool fact)
 		abort();
 }
 
+/* The session has these tasks, or has them no more. */
 static void
-on_send(void *arg, uint32_t peer, const struct fal_buf *msg)
+hold(struct world *w, uint32_t peer, uint64_t round, uint32_t first, uint32_t count,
+     bool has)
+{
+	struct round *r = &w->round[round % ROUNDS];
+	must(first + count <= TASKS && count > 0);
+	uint32_t bits = ((1u << count) - 1) << first;
+	if (r->round == round)
+		r->held[peer] =
+			(uint8_t)(has ? r->held[peer] | bits : r->held[peer] & ~bits);
+}
+
+static void
+on_grant(struct world *w, uint32_t peer, const struct fal_msg *m)
+{
+	uint64_t round = m->grant.round;
+	struct round *r = &w->round[round % ROUNDS];
+	must(m->grant.version >= w->first[peer] && m->grant.version < w->next[peer]);
+	if (r->round != round)
+		*r = (struct round){ .round = round };
+	r->version = m->grant.version;
+	r->kind = m->grant.kind;
+	w->newest = round > w->newest ? round : w->newest;
+	hold(w, peer, round, m->grant.first, m->grant.count, true);
+}
+
+static void
+on_send(void *arg, uint32_t session, const struct fal_buf *msg)
 {
 	struct world *w = arg;
 	struct fal_msg m;
+	uint32_t peer = session - 1;
 	must(peer < PEERS && fal_msg_get(msg->p, msg->n, &m) == FAL_OK);
 	must(fal_msg_may_send(m.type, FAL_FROM_COORDINATOR));
-	if (m.type == FAL_MSG_GRANT) {
-		struct fal_coord_version v;
-		w->round[m.grant.round % ROUNDS] =
-			(struct round){ m.grant.round, m.grant.version, m.grant.kind };
-		w->newest = m.grant.round > w->newest ? m.grant.round : w->newest;
-		must(fal_coord_version(w->coord, m.grant.version, &v));
-	}
+	if (m.type == FAL_MSG_GRANT)
+		on_grant(w, peer, &m);
+	if (m.type == FAL_MSG_REVOKE)
+		hold(w, peer, m.revoke.round, m.revoke.first, m.revoke.count, false);
 	for (uint32_t i = 0; m.type == FAL_MSG_GRANT && i < m.grant.count; i++) {
 		must(m.grant.first + i < TASKS);
 		w->fills[m.grant.first + i] =
@@ -84,21 +111,25 @@ on_send(void *arg, uint32_t peer, const struct fal_buf *msg)
 }
 
 static void
-on_model(void *arg, uint32_t peer, const struct fal_coord_model *m)
+on_model(void *arg, uint32_t session, const struct fal_coord_model *m)
 {
 	struct world *w = arg;
 	struct fal_coord_version v;
+	uint32_t peer = session - 1;
 	must(peer < PEERS && m->oldest <= fal_store_version(fal_coord_store(w->coord)));
 	must(fal_coord_version(w->coord, m->version, &v));
+	if (w->next[peer] == 0)
+		w->first[peer] = m->version;
+	w->next[peer] = m->version + 1;
 	w->evaluated = m->keep ? m->version : w->evaluated;
 }
 
 static void
-on_close(void *arg, uint32_t peer, const char *why)
+on_close(void *arg, uint32_t session, const char *why)
 {
 	struct world *w = arg;
 	must(why[0] != '\0');
-	w->closed[peer] = true;
+	w->closed[session - 1] = true;
 }
 
 static void
@@ -185,12 +216,12 @@ deliver(struct world *w, uint32_t peer, const struct fal_msg *m)
 	struct fal_diag diag = { "" };
 	if (w->closed[peer])
 		return;
-	int err = fal_coord_msg(w->coord, w->now, peer, m, &diag);
+	int err = fal_coord_msg(w->coord, w->now, peer + 1, m, &diag);
 	must(err != FAL_ENOMEM);
 	if (err == FAL_OK)
 		return;
 	must(diag.text[0] != '\0' || err == FAL_ETRUNC);
-	must(fal_coord_gone(w->coord, w->now, peer, diag.text) == FAL_OK);
+	must(fal_coord_gone(w->coord, w->now, peer + 1, diag.text) == FAL_OK);
 	w->closed[peer] = true;
 }
 
@@ -263,12 +294,16 @@ build(const struct world *w, uint32_t peer, struct fal_rd *r, struct fal_msg *m,
 	}
 }
 
-/* Claims each task of the round by a contribution of its own, and pushes what it won. */
+/* Claims each task that it has of the round by a contribution of its own, and pushes what
+ * it won. */
 static void
 do_round(struct world *w, uint32_t peer, uint64_t round)
 {
 	const struct round *of = &w->round[round % ROUNDS];
 	for (uint32_t t = 0; t < TASKS && of->round == round; t++) {
+		if ((of->held[peer] >> t & 1) == 0)
+			continue;
+		hold(w, peer, round, t, 1, false);
 		struct fal_msg m = { .type = FAL_MSG_CLAIM };
 		struct fal_buf records = { 0 };
 		uint32_t before = w->wins, seq = w->next_seq++;
@@ -325,7 +360,7 @@ step(struct world *w, struct fal_rd *r)
 		fal_get_bytes(r, r->n < 64 ? r->n : 64);
 		break;
 	case 1:
-		must(fal_coord_gone(w->coord, w->now, peer, "gone") == FAL_OK);
+		must(fal_coord_gone(w->coord, w->now, peer + 1, "gone") == FAL_OK);
 		w->closed[peer] = true;
 		break;
 	case 2:
