@@ -175,6 +175,114 @@ bsp_is_static(void **state)
 	check(acts[FAL_ACT_REVOKE], 0, "revokes");
 }
 
+/* --- slack ---------------------------------------------------------------------------
+ */
+
+/* Round k is computed on version k - s, whoever is complete first; updates are made in
+ * the order of clocks. */
+static void
+rounds_name_their_versions(void **state)
+{
+	(void)state;
+	for (uint32_t slack = 0; slack <= 3; slack++) {
+		char rule[16];
+		snprintf(rule, sizeof(rule), "epsp:%u", slack);
+		begin(rule, 4, 0);
+		join(1, 1, 1, 0.1);
+		join(2, 1, 1, 0.1);
+		check(fal_sched_versions(sched), slack + 1, "versions");
+		open_clock(9);
+		check(acts[FAL_ACT_OPEN], slack + 1, "rounds open");
+		for (uint64_t r = 0; r < 6; r++) {
+			for (uint64_t i = r; i <= r + slack; i++) {
+				uint64_t v = i > slack ? i - slack : 0;
+				check((int64_t)round_info(i).version, (int64_t)v,
+				      "version");
+				check((int64_t)round_info(i).clock, (int64_t)i, "clock");
+			}
+			uint64_t least = r > slack ? r - slack : 0;
+			check((int64_t)fal_sched_oldest(sched, 1), (int64_t)least,
+			      "oldest");
+			check((int64_t)fal_sched_oldest(sched, 2), (int64_t)least,
+			      "oldest");
+			check((int64_t)fal_sched_over(sched), (int64_t)r, "over");
+			check((int64_t)fal_sched_front(sched), (int64_t)(r + slack + 1),
+			      "front");
+			complete(r);
+			check(acts[FAL_ACT_STEP], (int64_t)r + 1, "steps");
+		}
+		end(state);
+	}
+}
+
+static void
+updates_are_in_order(void **state)
+{
+	(void)state;
+	begin("epsp:2", 4, 0);
+	join(1, 1, 1, 0.1);
+	open_clock(9);
+	complete(2);
+	complete(1);
+	check(acts[FAL_ACT_STEP], 0, "steps while round 0 is open");
+	check(acts[FAL_ACT_OPEN], 3, "rounds");
+	check((int64_t)fal_sched_over(sched), 0, "over");
+	check(fal_sched_quiet(sched), 0, "quiet");
+	complete(0);
+	check(acts[FAL_ACT_STEP], 3, "steps");
+	check((int64_t)last[FAL_ACT_STEP].clock, 2, "clock of the last step");
+	check(acts[FAL_ACT_OPEN], 6, "rounds");
+	check((int64_t)fal_sched_over(sched), 3, "over");
+	check((int64_t)fal_sched_oldest(sched, 1), 1, "oldest");
+	check((int64_t)fal_sched_oldest(sched, 7), 3, "oldest of an unknown one");
+}
+
+/* A pioneer goes on with the next clock where an enforced one would wait. */
+static void
+slack_bridges_a_slow_task(void **state)
+{
+	static const char *const rules[] = { "bsp", "epsp", "epsp:2" };
+	double s[3];
+	for (uint32_t i = 0; i < 3; i++) {
+		begin(rules[i], 8, 0);
+		join(1, 1, 1, 0.1);
+		join(2, 1, 1, 0.1);
+		worker[2].task_s = 0.33;
+		s[i] = play_clock(19);
+		check(acts[FAL_ACT_STEP], 20, "steps");
+		end(state);
+	}
+	/* 20 clocks of 8 tasks, of which the two do 13.03 a second. */
+	double ideal = 160 / (1 / 0.1 + 1 / 0.33);
+	near(s[0], 20 * 4 * 0.33, 0.1, "bsp: seconds");
+	if (!(s[1] < 0.6 * s[0] && s[2] < s[1] && s[2] < 1.05 * ideal))
+		fail_msg("seconds: bsp %g, epsp %g, epsp:2 %g, ideal %g", s[0], s[1],
+			 s[2], ideal);
+}
+
+/* Whoever is idle takes of the oldest round first: its end is what all wait for. */
+static void
+oldest_round_goes_first(void **state)
+{
+	(void)state;
+	begin("epsp:1", 4, 0);
+	join(1, 1, 1, 0.1);
+	join(2, 1, 1, 0.1);
+	open_clock(9);
+	check(held_of(2, 0), 2, "of round 0");
+	check(held_of(2, 1), 2, "of round 1");
+	check(fal_sched_leave(sched, now, 1), 0, "leave");
+	follow_all();
+	check(worker[2].n, 8, "tasks of the one that is left");
+	for (uint32_t i = 0; i < 8; i++)
+		check((int64_t)worker[2].q[i].round, i / 4, "round of a place");
+	check(join(3, 1, 1, 0.1), 0, "join");
+	for (uint32_t i = 0; i < worker[3].n; i++)
+		check((int64_t)worker[3].q[i].round, i < held_of(3, 0) ? 0 : 1,
+		      "round of a moved task");
+	assert_true(held_of(3, 0) > 0);
+}
+
 int
 main(void)
 {
@@ -187,6 +295,10 @@ main(void)
 		TEST(equals_keep_their_tasks),
 		TEST(last_task_is_cloned),
 		TEST(bsp_is_static),
+		TEST(rounds_name_their_versions),
+		TEST(updates_are_in_order),
+		TEST(slack_bridges_a_slow_task),
+		TEST(oldest_round_goes_first),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -66,40 +66,46 @@ eval_tasks_come_back(void **state)
 	check(fal_sched_eval_done(sched), 1, "done");
 }
 
-/* A worker's eval tasks are its own when its slot is another one. */
+/* What a worker has is its own when its slot is another one: those of workers that left
+ * are taken away when many have. */
 static void
-eval_tasks_outlive_a_slot(void **state)
+tasks_outlive_a_slot(void **state)
 {
+	enum { GUESTS = 40 };
+	struct fal_join guest = { .lanes_min = 1, .lanes_max = 1, .cores = 1 };
 	(void)state;
-	begin("epsp", 2, 0.25);
+	begin("bsp", 6, 0.25); /* nothing moves */
 	for (uint32_t id = 1; id <= 3; id++)
 		join(id, 1, 1, 1);
 	check(fal_sched_eval(sched, now, 12), 0, "eval");
 	follow_all();
 	uint32_t mine = worker[3].evals;
 	assert_true(mine > 0);
-	check(fal_sched_leave(sched, now, 1), 0, "leave");
-	/* So many come and go that the slots of those who left are given up. */
-	for (uint32_t id = 4; id < 40; id++) {
-		struct fal_join j = {
-			.id = id, .lanes_min = 1, .lanes_max = 1, .cores = 1
-		};
-		check(fal_sched_join(sched, now, &j), 0, "join");
-		check(fal_sched_leave(sched, now, id), 0, "leave");
-	}
-	follow_all();
 	open_clock(0);
-	mine = worker[3].evals;
-	assert_true(sched->workers < 36);
-	check(sched->worker[0].id, 2, "the first slot's worker");
+	check(worker[3].n, 2, "tasks");
+	check(fal_sched_leave(sched, now, 1), 0, "leave");
+	follow_all();
+	check(worker[3].n, 3, "tasks");
+	for (guest.id = 4; guest.id < 4 + GUESTS; guest.id++) {
+		check(fal_sched_join(sched, now, &guest), 0, "join");
+		check(fal_sched_leave(sched, now, guest.id), 0, "leave");
+		follow_all();
+	}
 	check(sched->worker[1].id, 3, "the second slot's worker");
 	check(sched->worker[1].evals, mine, "eval tasks that it holds");
+	check(sched->worker[1].queued, 3, "tasks that it holds");
+	check(worker[3].n, 3, "tasks");
 	for (uint32_t i = 1; i <= mine; i++) {
 		uint32_t t = worker[3].eval[mine - i];
 		check(fal_sched_evaluated(sched, now, 3, t, 0.1), 1, "evaluated");
 		check(sched->worker[1].evals, mine - i, "eval tasks left");
 	}
+	for (uint32_t i = 0; i < 3; i++)
+		check(claim_as(3, worker[3].q[i].task, 1, none, 0.1), 1, "claim");
+	check(sched->worker[1].queued, 0, "tasks left");
 	check(fal_sched_leave(sched, now, 3), 0, "leave");
+	follow_all();
+	check(sched->worker[0].queued, 6, "tasks of the last one");
 }
 
 /* Evaluates all that worker `id` has; time passes, the others answer when asked. */
@@ -183,7 +189,7 @@ main(void)
 #define TEST(f) cmocka_unit_test_teardown(f, end)
 	const struct CMUnitTest tests[] = {
 		TEST(eval_is_for_who_would_wait), TEST(eval_tasks_come_back),
-		TEST(eval_tasks_outlive_a_slot),  TEST(idle_talk_evaluates_nothing),
+		TEST(tasks_outlive_a_slot),       TEST(idle_talk_evaluates_nothing),
 		TEST(slow_evaluation_alone),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
