@@ -219,8 +219,7 @@ coord_tell(struct fal_coord *c, double now)
 	/* What was told goes; what is collected for the next update stays. */
 	c->mergeds -= c->told;
 	if (c->told > 0)
-		memmove(c->merged, c->merged + c->told,
-			c->mergeds * sizeof(*c->merged));
+		memmove(c->merged, c->merged + c->told, c->mergeds * sizeof(*c->merged));
 	c->told = 0;
 	fal_sched_forget(c->sched);
 }
