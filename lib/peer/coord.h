@@ -25,7 +25,7 @@ struct fal_coord_model {
 };
 
 /* Callbacks; none may call back into the coordinator.  `peer` is the caller's number of
- * a session, never used again. */
+ * a session, from 1, never used again. */
 struct fal_coord_ops {
 	void *arg;
 	/* Message bytes, borrowed for the call. */

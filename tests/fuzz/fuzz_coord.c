@@ -33,6 +33,7 @@ struct world {
 	struct fal_coord *coord;
 	double now;
 	bool closed[PEERS];
+	bool left[PEERS]; /* what was decided before may still be told to it */
 	uint64_t first[PEERS], next[PEERS]; /* versions that it was sent */
 	uint64_t evaluated; /* the version that is, or was last, under evaluation */
 	/* Session i is number i + 1.  What an honest worker remembers: claims won in the
@@ -75,7 +76,8 @@ on_grant(struct world *w, uint32_t peer, const struct fal_msg *m)
 {
 	uint64_t round = m->grant.round;
 	struct round *r = &w->round[round % ROUNDS];
-	must(m->grant.version >= w->first[peer] && m->grant.version < w->next[peer]);
+	must(w->left[peer] ||
+	     (m->grant.version >= w->first[peer] && m->grant.version < w->next[peer]));
 	if (r->round != round)
 		*r = (struct round){ .round = round };
 	r->version = m->grant.version;
@@ -216,11 +218,13 @@ deliver(struct world *w, uint32_t peer, const struct fal_msg *m)
 	struct fal_diag diag = { "" };
 	if (w->closed[peer])
 		return;
+	w->left[peer] |= m->type == FAL_MSG_LEAVE;
 	int err = fal_coord_msg(w->coord, w->now, peer + 1, m, &diag);
 	must(err != FAL_ENOMEM);
 	if (err == FAL_OK)
 		return;
 	must(diag.text[0] != '\0' || err == FAL_ETRUNC);
+	w->left[peer] = true;
 	must(fal_coord_gone(w->coord, w->now, peer + 1, diag.text) == FAL_OK);
 	w->closed[peer] = true;
 }
@@ -360,6 +364,7 @@ step(struct world *w, struct fal_rd *r)
 		fal_get_bytes(r, r->n < 64 ? r->n : 64);
 		break;
 	case 1:
+		w->left[peer] = true;
 		must(fal_coord_gone(w->coord, w->now, peer + 1, "gone") == FAL_OK);
 		w->closed[peer] = true;
 		break;
