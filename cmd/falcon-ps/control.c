@@ -402,6 +402,16 @@ static void export(struct ps_server *s, struct ps_session *session)
 }
 
 void
+ps_control_gone(struct ps_server *s, const struct ps_session *session)
+{
+	struct ps_control *c = &s->control;
+	if (c->asks != session->id)
+		return;
+	c->asks = 0;
+	ps_fail(s, fal_coord_give_up(s->coord, ps_now(), c->ticket), "scheduler");
+}
+
+void
 ps_control_msg(struct ps_server *s, struct ps_session *session, const struct fal_msg *m)
 {
 	const struct fal_tail *t = &m->control.args;

@@ -38,6 +38,9 @@ void ps_control_close(struct ps_control *c);
 void ps_control_msg(struct ps_server *s, struct ps_session *session,
 		    const struct fal_msg *m);
 
+/* The session is over: what it waits for is given up. */
+void ps_control_gone(struct ps_server *s, const struct ps_session *session);
+
 /* For struct fal_coord_ops; `arg` is the server. */
 int ps_control_journal(void *arg, const struct fal_policy *p, uint64_t clock,
 		       uint64_t version, const char *by);

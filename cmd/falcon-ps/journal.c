@@ -1,12 +1,14 @@
 /* Reading, appending and syncing the policy journal. */
 #include "journal.h"
 
+#include "base/mem.h"
 #include "base/json.h"
 #include "cli/file.h"
 #include "job/policy.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <libgen.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -78,6 +80,20 @@ read_lines(struct reading *r, const struct fal_buf *text, size_t *whole)
 	return err;
 }
 
+/* The file's name is to outlive a loss of power, too. */
+static int
+sync_folder(const char *path)
+{
+	char *copy = fal_strdup(path);
+	int fd = copy != NULL ? open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+			      : -1;
+	int err = fd >= 0 ? fsync(fd) : -1;
+	if (fd >= 0)
+		close(fd);
+	free(copy);
+	return err;
+}
+
 int
 ps_journal_open(struct ps_journal *j, char *path,
 		int (*on_line)(void *arg, const struct ps_journal_line *l), void *arg,
@@ -89,7 +105,7 @@ ps_journal_open(struct ps_journal *j, char *path,
 	if (path == NULL)
 		return fal_diag_set(diag, FAL_ENOMEM, "out of memory");
 	j->fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-	if (j->fd < 0)
+	if (j->fd < 0 || sync_folder(path) < 0)
 		return fal_diag_set(diag, FAL_EIO, "%s: %s", path, strerror(errno));
 	int err = fal_cli_read(path, JOURNAL_MAX, &text, diag);
 	struct reading r = { path, 0, on_line, arg, diag };

@@ -246,6 +246,7 @@ on_chan_close(void *arg, struct fal_chan *c, int err, const char *reason)
 	(void)c;
 	(void)err;
 	ps_fail(s, fal_coord_gone(s->coord, ps_now(), session->id, reason), "scheduler");
+	ps_control_gone(s, session);
 	ps_session_remove(&s->sessions, session);
 	after_event(s);
 }

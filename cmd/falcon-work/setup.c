@@ -136,12 +136,12 @@ setup_bytes(const struct setup *s, uint32_t lanes)
 	const uint64_t lane = fal_arena_size(s->net) +
 			      (uint64_t)s->job.task * s->model->inputs * sizeof(float) +
 			      3 * vector;
-	/* Versions that a slack keeps; own weights, as they were, their change, and the
+	/* Versions that a slack keeps; own weights, as they were, two changes, and the
 	 * optimiser's state where a scheme takes local steps. */
 	const struct fal_rule *rule = &s->job.rule;
 	const bool local = rule->scheme == FAL_CONSGD || rule->scheme == FAL_DYNSGD ||
 			   rule->scheme == FAL_WBSP;
-	const uint64_t more = rule->scheme == FAL_EPSP ? rule->slack : local ? 4 : 0;
+	const uint64_t more = rule->scheme == FAL_EPSP ? rule->slack : local ? 5 : 0;
 	/* Three versions (coming, current, under evaluation), the contribution, and its
 	 * bytes in the send queue; two orders of epochs. */
 	return lanes * lane + (5 + more) * vector + part_bytes(&s->manifest.train) +

@@ -20,7 +20,8 @@ agent_local_free(struct fal_agent *a)
 	agent_drop(a, a->weights);
 	free(a->locals.v);
 	free(a->last);
-	free(a->change);
+	free(a->change[0].by);
+	free(a->change[1].by);
 	free(a->state);
 }
 
@@ -58,12 +59,15 @@ make_room(struct fal_agent *a)
 	const size_t n = a->conf.n, slots = fal_optim_slots(&a->conf.optim);
 	if (a->last == NULL)
 		a->last = fal_calloc_aligned(n, sizeof(float));
-	if (a->change == NULL)
-		a->change = fal_calloc_aligned(n, sizeof(float));
+	for (int i = 0; i < 2; i++)
+		if (a->change[i].by == NULL)
+			a->change[i].by = fal_calloc_aligned(n, sizeof(float));
 	if (a->state == NULL)
 		a->state = fal_calloc_aligned(n * slots, sizeof(float));
-	return a->last != NULL && a->change != NULL && a->state != NULL ? FAL_OK
-									: FAL_ENOMEM;
+	return a->last != NULL && a->change[0].by != NULL && a->change[1].by != NULL &&
+			       a->state != NULL
+		       ? FAL_OK
+		       : FAL_ENOMEM;
 }
 
 /* ---- beginning ----------------------------------------------------------------- */
@@ -125,10 +129,11 @@ set_weights(struct fal_agent *a, const struct local *l, const struct snapshot *o
 	float *w = a->weights->params;
 	memcpy(w, on->params, a->conf.n * sizeof(float));
 	memcpy(a->weights->exps, on->exps, a->blocks);
-	if (l->base != FAL_BASE_REBASE || !a->changed || a->changed_round <= l->since)
-		return FAL_OK;
-	for (size_t i = 0; i < a->conf.n; i++)
-		w[i] += a->change[i];
+	for (int k = 1; k >= 0 && l->base == FAL_BASE_REBASE; k--) {
+		const struct change *c = &a->change[k];
+		for (size_t i = 0; i < a->conf.n && c->there && c->round > l->since; i++)
+			w[i] += c->by[i];
+	}
 	return FAL_OK;
 }
 
@@ -195,18 +200,20 @@ push_change(struct fal_agent *a, const struct local *l)
 	int8_t *exps = fal_calloc(a->blocks, 1);
 	if (exps == NULL)
 		return FAL_ENOMEM;
+	/* The one before the last is not needed any more. */
+	float *by = a->change[1].by;
+	a->change[1] = a->change[0];
+	a->change[0] = (struct change){ true, l->round, by };
 	for (size_t i = 0; i < a->conf.n; i++)
-		a->change[i] = a->weights->params[i] - a->last[i];
-	a->changed = true;
-	a->changed_round = l->round;
+		by[i] = a->weights->params[i] - a->last[i];
 	for (uint32_t b = 0; b < a->blocks; b++) {
-		exps[b] = fal_exp_needed(a->change + (size_t)b * FAL_BLOCK,
+		exps[b] = fal_exp_needed(by + (size_t)b * FAL_BLOCK,
 					 fal_block_len(a->conf.n, b));
 		if (exps[b] == FAL_EXP_NONE)
 			exps[b] = FAL_EXP_MIN;
 	}
 	const struct push p = { l->round, l->seq, l->of, FAL_KIND_DELTA, l->sum, exps };
-	int err = fal_sum_quantise(l->sum, a->change, exps, NULL);
+	int err = fal_sum_quantise(l->sum, by, exps, NULL);
 	if (err == FAL_OK)
 		err = agent_push(a, &p);
 	free(exps);

@@ -112,9 +112,12 @@ struct fal_agent {
 	VEC(struct local) locals; /* by round; only the first one may have begun */
 	struct snapshot *weights; /* the worker's own, or NULL: it never had any */
 	float *last;              /* as they were when the round began */
-	float *change, *state;    /* of the last round; of the optimiser */
-	bool changed;             /* `change` is that of `changed_round` */
-	uint64_t changed_round;
+	struct change {           /* of the last two rounds, the newest first */
+		bool there;
+		uint64_t round;
+		float *by;
+	} change[2];
+	float *state; /* of the optimiser */
 
 	bool pushing; /* something is not sent yet */
 	uint64_t since, spent[ACTIVITIES], push_all, pull_all, late;

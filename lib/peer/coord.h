@@ -106,6 +106,10 @@ double fal_coord_wake(const struct fal_coord *c); /* when; infinity: no need */
 int fal_coord_policy(struct fal_coord *c, double now, const struct fal_policy *p,
 		     const char *by, uint64_t ticket, struct fal_diag *diag);
 
+/* The change of this ticket, if it still waits for its boundary, is not wanted any more;
+ * ops.changed is not called. */
+int fal_coord_give_up(struct fal_coord *c, double now, uint64_t ticket);
+
 /* Begins no round until it is called with false; `by` is the name of the key, for the
  * trace.  Rounds under way are finished. */
 int fal_coord_hold(struct fal_coord *c, double now, bool hold, const char *by);

@@ -104,12 +104,14 @@ carry_out(struct fal_coord *c, double now)
 			return FAL_OK;
 		}
 	}
+	bool other = !fal_rule_eq(&fal_coord_policy_now(c)->rule, &k->next.rule);
 	int err = fal_sched_set_policy(c->sched, now, &k->next);
 	if (err == FAL_OK)
 		err = fal_store_keep(c->store, fal_sched_versions(c->sched));
 	if (err < 0)
 		return err;
-	fal_store_forget_slots(c->store, UINT64_MAX);
+	if (other)
+		fal_store_forget_slots(c->store, UINT64_MAX);
 	coord_trace_policy(c, now, k->by);
 	conclude(c, clock, FAL_OK);
 	return FAL_OK;
@@ -120,7 +122,7 @@ coord_control_advance(struct fal_coord *c, double now)
 {
 	struct fal_control *k = &c->control;
 	bool quiet = fal_sched_quiet(c->sched);
-	if (k->stopping && quiet)
+	if (k->stopping && (quiet || !fal_sched_staffed(c->sched)))
 		k->stopped = true;
 	if (!k->waits)
 		return FAL_OK;
@@ -165,6 +167,18 @@ fal_coord_policy(struct fal_coord *c, double now, const struct fal_policy *p,
 		trace_hold(c, now, "policy", k->by);
 	}
 	return go_on(c, now);
+}
+
+int
+fal_coord_give_up(struct fal_coord *c, double now, uint64_t ticket)
+{
+	struct fal_control *k = &c->control;
+	if (!k->waits || k->ticket != ticket)
+		return FAL_OK;
+	k->waits = false;
+	fal_policy_free(&k->next);
+	int err = fal_sched_hold(c->sched, now, k->held || k->stopping);
+	return err < 0 ? err : go_on(c, now);
 }
 
 int

@@ -171,7 +171,7 @@ on_push(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_ms
 	uint64_t round = m->push.round;
 	struct fal_round_info r;
 	if (!fal_store_is_open(c->store, round) || !fal_sched_round(c->sched, round, &r))
-		return FAL_OK; /* too late to matter */
+		return coord_advance(c, now); /* too late to matter */
 	if (m->push.epoch != MAP_EPOCH)
 		return fal_diag_set(diag, FAL_ESTATE, "wrong map: epoch %u",
 				    m->push.epoch);
@@ -183,7 +183,7 @@ on_push(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_ms
 				    "pushes %u tasks that it has not claimed so",
 				    m->push.tasks);
 	if (contrib->state == FAL_CONTRIB_FENCED)
-		return FAL_OK;
+		return coord_advance(c, now);
 	struct fal_store_from from = { .round = round,
 				       .id = cid,
 				       .fills = fal_sched_fills(c->sched, round, contrib),
@@ -271,7 +271,7 @@ on_evaluated(struct fal_coord *c, double now, struct fal_peer *p, const struct f
 	c->status.accuracy_loss =
 		ldexp((double)(int64_t)c->eval_loss, -FAL_LOSS_BITS) / n;
 	fal_line_eval(&c->line, now - c->start, c->kept_version,
-		      c->kept_version / coord_epoch_clocks(c), c->eval_right,
+		      c->kept_clock / coord_epoch_clocks(c), c->eval_right,
 		      c->eval_samples, c->status.accuracy_loss);
 	coord_trace(c);
 	return coord_advance(c, now);
@@ -320,7 +320,7 @@ fal_coord_msg(struct fal_coord *c, double now, uint32_t peer, const struct fal_m
 		return on_push(c, now, p, m, diag);
 	case FAL_MSG_WORKED:
 		coord_worked(c, now, p, m);
-		return FAL_OK;
+		return coord_advance(c, now);
 	case FAL_MSG_EVALUATED:
 		return on_evaluated(c, now, p, m, diag);
 	case FAL_MSG_LEAVE:

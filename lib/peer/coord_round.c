@@ -66,7 +66,10 @@ coord_end_round(struct fal_coord *c, const struct fal_act *a)
 	}
 	if (a->fate < FAL_FATE_DROP)
 		err = collect(c, &n.act);
-	else if (open)
+	if (err == FAL_ELIMIT) {
+		c->why = "gradients are beyond the range of sums";
+		return FAL_OK;
+	} else if (open)
 		fal_store_drop(c->store, a->round);
 	return err < 0 ? err : add_news(c, &n);
 }

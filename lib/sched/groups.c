@@ -188,7 +188,7 @@ complete(struct fal_sched *s, struct fal_round *r, double now)
 {
 	struct fal_team *t = r->team;
 	uint32_t samples = fal_round_samples(s, r);
-	double weight = t->members > 0 ? (double)t->members / s->active : 1;
+	double weight = (double)r->ledger.tasks / fal_grid_tasks(&s->grid, r->clock);
 	const struct fal_act end = { .fate = FAL_FATE_MERGE, .weight = weight };
 	uint64_t slowest = fal_slowest(s, NULL);
 	fal_stale(s, r, t->clock > slowest ? t->clock - slowest : 0);
@@ -200,7 +200,7 @@ complete(struct fal_sched *s, struct fal_round *r, double now)
 		if (!w->gone && w->team == t && fal_account(s, w, r) < 0)
 			return FAL_ENOMEM;
 	}
-	if (fal_step(s, samples / weight) < 0)
+	if (fal_step(s, fal_grid_samples(&s->grid, r->clock)) < 0)
 		return FAL_ENOMEM;
 	return control(s, now);
 }

@@ -154,6 +154,17 @@ fal_pool_take(struct fal_pool *p, uint32_t part, bool whole, uint32_t most,
 	return FAL_OK;
 }
 
+/* Run `i` and the one after it are one where they touch. */
+static void
+join(struct fal_pool *p, size_t i)
+{
+	struct fal_run_of *a = &p->back[i], *b = a + 1;
+	if (i + 1 == p->backs || a->clock != b->clock || a->first + a->count != b->first)
+		return;
+	a->count += b->count;
+	memmove(b, b + 1, (--p->backs - (i + 1)) * sizeof(*b));
+}
+
 int
 fal_pool_back(struct fal_pool *p, const struct fal_run_of *r)
 {
@@ -166,6 +177,9 @@ fal_pool_back(struct fal_pool *p, const struct fal_run_of *r)
 		i++;
 	memmove(p->back + i + 1, p->back + i, (p->backs++ - i) * sizeof(*p->back));
 	p->back[i] = *r;
+	join(p, i);
+	if (i > 0)
+		join(p, i - 1);
 	return FAL_OK;
 }
 

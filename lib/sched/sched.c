@@ -80,12 +80,20 @@ fal_find(const struct fal_sched *s, uint32_t id)
 	return &s->worker[at];
 }
 
+/* Is what was collected all that the update is to be made of?  A clock that is collected
+ * as a whole waits for its last task. */
+static bool
+is_whole(const struct fal_sched *s)
+{
+	return !fal_ssp_collects(s) || fal_pool_first(&s->pool) != s->merged_clock;
+}
+
 /* Rounds begin; when none is open, nothing more will come to what was collected. */
 static int
 begin_rounds(struct fal_sched *s, double now)
 {
 	int err = fal_teams_begin(s, now);
-	while (err == FAL_OK && s->rounds == 0 && s->merged > 0) {
+	while (err == FAL_OK && s->rounds == 0 && s->merged > 0 && is_whole(s)) {
 		err = fal_step(s, (double)s->merged_samples);
 		if (err == FAL_OK)
 			err = fal_teams_begin(s, now);
@@ -131,7 +139,14 @@ fal_sched_hold(struct fal_sched *s, double now, bool hold)
 bool
 fal_sched_quiet(const struct fal_sched *s)
 {
-	return s->rounds == 0 && s->merged == 0;
+	return s->rounds == 0 && s->merged == 0 &&
+	       !(fal_ssp_collects(s) && s->pool.backs > 0);
+}
+
+bool
+fal_sched_staffed(const struct fal_sched *s)
+{
+	return s->active > 0;
 }
 
 const struct fal_policy *
@@ -364,12 +379,6 @@ fal_sched_heard(struct fal_sched *s, double now, uint32_t id)
 	return recount(s, w, now) < 0 ? FAL_ENOMEM : settle(s, now);
 }
 
-bool
-fal_sched_is_open(const struct fal_sched *s)
-{
-	return s->rounds > 0;
-}
-
 int
 fal_sched_complete(struct fal_sched *s, double now, uint64_t round)
 {
@@ -409,7 +418,33 @@ fal_sched_round(const struct fal_sched *s, uint64_t round, struct fal_round_info
 	return true;
 }
 
-/* A claim without a result: the first one is run again elsewhere, the second decides. */
+static int
+stop(struct fal_sched *s, const struct fal_round *r, const struct fal_worker *w,
+     uint32_t task)
+{
+	struct fal_act act = { .kind = FAL_ACT_STOP, .worker = w->id };
+	act.round = r->id;
+	act.first = task;
+	return fal_emit(s, act) != NULL ? 0 : FAL_ENOMEM;
+}
+
+/* The owner of a round got no result twice: others take the round's tasks.  If another
+ * one had that with this task before, it is not the worker. */
+static int
+give_up_own(struct fal_sched *s, double now, struct fal_round *r, struct fal_worker *w,
+	    uint32_t task)
+{
+	const struct fal_act end = { .fate = FAL_FATE_ABANDON, .why = "not finite" };
+	const struct fal_doubt *d = &s->doubt;
+	bool before = d->worker != 0 && d->clock == r->clock && d->task == task;
+	if (s->active == 1 || (before && d->worker != w->id))
+		return stop(s, r, w, task);
+	s->doubt = (struct fal_doubt){ r->clock, task, w->id };
+	return fal_round_end(s, r, end, now) < 0 ? FAL_ENOMEM : 0;
+}
+
+/* A claim without a result: the first one is run again, elsewhere if there is somebody
+ * else in the team, the second decides. */
 static int
 claim_nonfinite(struct fal_sched *s, double now, struct fal_round *r,
 		struct fal_worker *w, uint32_t task)
@@ -422,16 +457,32 @@ claim_nonfinite(struct fal_sched *s, double now, struct fal_round *r,
 		fal_drop_own(s, r, task, w);
 		return fal_task_held(r, task) ? 0 : fal_free_task(s, r, task);
 	}
+	if (*first != 0 && r->owner != 0)
+		return give_up_own(s, now, r, w, task);
 	if (fal_withdraw(s, r, task, w, now) < 0)
 		return FAL_ENOMEM;
-	if (*first != 0) {
-		struct fal_act act = { .kind = FAL_ACT_STOP, .worker = w->id };
-		act.round = r->id;
-		act.first = task;
-		return fal_emit(s, act) != NULL ? 0 : FAL_ENOMEM;
-	}
+	if (*first != 0)
+		return stop(s, r, w, task);
 	*first = w->id;
 	return fal_free_task(s, r, task);
+}
+
+/* Whoever got no result that `w` has got is charged. */
+static int
+clear_doubt(struct fal_sched *s, double now, struct fal_round *r,
+	    const struct fal_worker *w, uint32_t task)
+{
+	static const char why[] = "non-finite result that another did not get";
+	uint32_t *first = &r->nonfinite[task - r->ledger.first], accused = *first;
+	struct fal_doubt *d = &s->doubt;
+	if (d->worker != 0 && d->clock == r->clock && d->task == task) {
+		accused = d->worker;
+		*d = (struct fal_doubt){ 0 };
+	}
+	*first = 0;
+	if (accused == 0 || accused == w->id || fal_find(s, accused) == NULL)
+		return FAL_OK;
+	return fal_sched_charge(s, now, accused, why);
 }
 
 static int
@@ -455,13 +506,8 @@ claim_result(struct fal_sched *s, double now, struct fal_round *r, struct fal_wo
 	w->owed += r->ledger.contrib[ci].tasks == 1;
 	if (fal_withdraw(s, r, c->task, w, now) < 0)
 		return FAL_ENOMEM;
-	uint32_t *accused = &r->nonfinite[c->task - r->ledger.first];
-	if (*accused != 0 && *accused != w->id && fal_find(s, *accused) != NULL) {
-		int err = fal_sched_charge(s, now, *accused,
-					   "non-finite result that another did not get");
-		*accused = 0;
-		return err < 0 ? err : 1;
-	}
+	if (clear_doubt(s, now, r, w, c->task) < 0)
+		return FAL_ENOMEM;
 	return 1;
 }
 
@@ -479,6 +525,9 @@ fal_sched_claim(struct fal_sched *s, double now, const struct fal_claim_in *c)
 		return 0;
 	if (!fal_ledger_has(&r->ledger, c->task))
 		return FAL_EINVAL;
+	/* Nobody but its owner was ever given a task of it. */
+	if (r->owner != 0 && !r->mixed && r->owner != w->id)
+		return FAL_ESTATE;
 	if (c->task_s > 0)
 		fal_measured(s, w, c->task_s);
 	w->base = now;

@@ -138,6 +138,8 @@ int fal_sched_allow(struct fal_sched *s, double now, uint64_t clock);
 int fal_sched_hold(struct fal_sched *s, double now, bool hold);
 /* No round is open, nothing waits for a step. */
 bool fal_sched_quiet(const struct fal_sched *s);
+/* Somebody is there who may be given work. */
+bool fal_sched_staffed(const struct fal_sched *s);
 /* The policy changes, from the next round on (copied).  FAL_ESTATE: the rule is another
  * one and the scheduler is not quiet; FAL_ENOMEM. */
 int fal_sched_set_policy(struct fal_sched *s, double now, const struct fal_policy *p);
@@ -171,9 +173,6 @@ int fal_sched_leave(struct fal_sched *s, double now, uint32_t id);
 
 /* Any message of the worker arrived: it is alive; a suspected worker is in again. */
 int fal_sched_heard(struct fal_sched *s, double now, uint32_t id);
-
-/* True while a round is open. */
-bool fal_sched_is_open(const struct fal_sched *s);
 
 /* The store says that the round is complete.  0 or FAL_ENOMEM. */
 int fal_sched_complete(struct fal_sched *s, double now, uint64_t round);

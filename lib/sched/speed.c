@@ -79,7 +79,7 @@ late_of(const struct fal_worker *w)
 static void
 know(struct fal_worker *w, uint32_t p)
 {
-	for (uint32_t i = 1; i <= w->lanes_max; i++) {
+	for (uint32_t i = 1; i <= w->own_max; i++) {
 		uint32_t q = w->pace[i].nearest;
 		uint32_t to_p = i > p ? i - p : p - i, to_q = i > q ? i - q : q - i;
 		if (q == 0 || to_p < to_q || (to_p == to_q && p < q))

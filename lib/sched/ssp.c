@@ -28,9 +28,15 @@ may_begin_wave(const struct fal_sched *s, const struct fal_team *t)
 }
 
 bool
+fal_ssp_collects(const struct fal_sched *s)
+{
+	return s->scheme->under_way == fal_ssp_under_way && s->policy.rule.slack == 0;
+}
+
+bool
 fal_ssp_under_way(const struct fal_sched *s, const struct fal_team *t)
 {
-	return s->policy.rule.slack == 0 && !fal_sched_quiet(s) && may_begin_wave(s, t);
+	return fal_ssp_collects(s) && !fal_sched_quiet(s) && may_begin_wave(s, t);
 }
 
 bool

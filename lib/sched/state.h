@@ -178,6 +178,11 @@ struct fal_sched {
 	struct fal_team **team;
 	uint32_t teams;
 	size_t team_cap;
+	/* A task that made no finite result in its owner's hands, and who that was; 0. */
+	struct fal_doubt {
+		uint64_t clock;
+		uint32_t task, worker;
+	} doubt;
 	struct {                   /* groups: what its controller watches */
 		uint32_t n;        /* groups wanted */
 		uint64_t at;       /* version of the next decision */
@@ -294,6 +299,8 @@ struct fal_worker *fal_team_worker(const struct fal_sched *s, const struct fal_t
 
 /* SSP's bound: at most s clocks ahead of the slowest. */
 bool fal_ssp_may_begin(const struct fal_sched *s, const struct fal_team *t);
+/* s = 0 of ssp and flexrr: the rounds of a clock are collected. */
+bool fal_ssp_collects(const struct fal_sched *s);
 /* s = 0: of the clock whose rounds are being collected. */
 bool fal_ssp_under_way(const struct fal_sched *s, const struct fal_team *t);
 /* Pulls only when what it pulled last is too old, else goes on by itself. */

@@ -183,8 +183,9 @@ size_of(const struct fal_sched *s, const struct fal_team *t, uint32_t part)
 	if (!s->scheme->own && !s->scheme->groups)
 		return k;
 	if (s->scheme->groups) {
-		double n = (double)k * t->members / s->active;
-		return n < 1.5 ? 1 : (uint32_t)lround(n);
+		double n = fmax(round((double)k * t->members / s->active), 1);
+		uint32_t left = fal_pool_left(&s->pool, part);
+		return left < 1.5 * n ? left : (uint32_t)n; /* no small one at the end */
 	}
 	uint32_t n = s->scheme->among != NULL ? s->scheme->among(s) : s->active;
 	/* Even pieces of what is left of the clock: no small one at its end. */
@@ -213,12 +214,22 @@ pull(struct fal_sched *s, struct fal_team *t)
 	return FAL_OK;
 }
 
+/* Would it get the task again that it got no result for, while there are others? */
+static bool
+in_doubt(const struct fal_sched *s, const struct fal_team *t)
+{
+	const struct fal_run_of *r = &s->pool.back[0];
+	return s->scheme->own && s->doubt.worker == t->id && s->active > 1 &&
+	       s->pool.backs > 0 && r->clock == s->doubt.clock &&
+	       s->doubt.task >= r->first && s->doubt.task - r->first < r->count;
+}
+
 static bool
 may_begin(const struct fal_sched *s, const struct fal_team *t)
 {
 	uint64_t next = fal_team_next(s, t);
 	return t->members > 0 && t->open < s->scheme->ahead(s) && next < s->allowed &&
-	       next < s->pool.clocks &&
+	       !in_doubt(s, t) && next < s->pool.clocks &&
 	       (!s->held ||
 		(s->scheme->under_way != NULL && s->scheme->under_way(s, t))) &&
 	       (s->scheme->may_begin == NULL || s->scheme->may_begin(s, t));
