@@ -248,7 +248,7 @@ fal_sched_set_policy(struct fal_sched *s, double now, const struct fal_policy *p
 {
 	struct fal_policy copy;
 	bool other = s->scheme == NULL || !fal_rule_eq(&p->rule, &s->policy.rule);
-	if (other && !fal_sched_quiet(s))
+	if (other && s->scheme != NULL && !fal_sched_quiet(s))
 		return FAL_ESTATE;
 	if (fal_policy_copy(p, &copy) < 0)
 		return FAL_ENOMEM;

@@ -1,0 +1,168 @@
+/* Workers that lie or err where rounds have owners; clocks that are collected as a whole
+ * while nobody is there; what a group's round weighs. */
+#include "sched_play.h"
+
+/* Round `i` of the open ones. */
+static struct fal_round *
+open_round(uint32_t i)
+{
+	play_at_least(play.s->rounds, i + 1, "open rounds");
+	return play.s->round[i];
+}
+
+static int
+claim(uint32_t worker, const struct fal_round *r, uint32_t task, bool nonfinite)
+{
+	struct fal_claim_in c = { .worker = worker,
+				  .round = r->id,
+				  .task = task,
+				  .seq = 1,
+				  .nonfinite = nonfinite };
+	int won = fal_sched_claim(play.s, play.now, &c);
+	play_follow_all();
+	return won;
+}
+
+/* Whoever claims a task of another one's round breaks the protocol; nothing changes. */
+static void
+test_another_ones_task(void **state)
+{
+	(void)state;
+	play_job("asp", 10, 16);
+	play_join(1);
+	play_join(1);
+	play_check(fal_sched_allow(play.s, 0, 10), 0, "allow");
+	play_follow_all();
+	struct fal_round *mine = open_round(0), *other = open_round(1);
+	play_check(mine->owner, 1, "owner");
+	play_check(claim(2, mine, mine->ledger.first, false), FAL_ESTATE,
+		   "a claim of it");
+	play_check(claim(2, mine, mine->ledger.first, true), FAL_ESTATE,
+		   "no result of it");
+	play_check(mine->ledger.claimed, 0, "claimed");
+	play_check(claim(2, other, other->ledger.first, false), 1, "a claim of its own");
+}
+
+/* Twice without a result: others get the round's tasks, and whoever was wrong is
+ * charged; only when another one errs, too, the job ends. */
+static void
+test_doubt(void **state)
+{
+	(void)state;
+	for (int healthy = 0; healthy < 2; healthy++) {
+		play_job("asp", 10, 16);
+		play_join(1);
+		play_join(1);
+		play_check(fal_sched_allow(play.s, 0, 10), 0, "allow");
+		play_follow_all();
+		struct fal_round *bad = open_round(0);
+		uint32_t task = bad->ledger.first;
+		uint64_t clock = bad->clock, id = bad->id;
+		play_check(claim(1, bad, task, true), 0, "the first time");
+		play_check(bad->id == id && play.acts[FAL_ACT_STOP] == 0, 1,
+			   "it goes on");
+		play_check(claim(1, bad, task, true), 0, "the second time");
+		play_check(play.acts[FAL_ACT_STOP], 0, "one worker ends no job");
+		play_check(play.tasks[FAL_FATE_ABANDON], 8, "tasks that came back");
+		/* Worker 2 is done with its own round, and gets them. */
+		struct fal_round *own = open_round(0);
+		for (uint32_t i = 0; i < 8; i++)
+			play_check(claim(2, own, own->ledger.first + i, false), 1, "own");
+		fal_sched_arrived(play.s, play.now, own->id, (struct fal_cid){ 2, 1 }, 1,
+				  true);
+		play_check(fal_sched_complete(play.s, play.now, own->id), 0, "complete");
+		play_follow_all();
+		struct fal_round *again = NULL;
+		for (uint32_t i = 0; i < play.s->rounds; i++)
+			if (play.s->round[i]->owner == 2)
+				again = play.s->round[i];
+		assert_non_null(again);
+		play_check(again->clock == clock && again->ledger.first == task, 1,
+			   "the same tasks");
+		if (healthy) {
+			play_check(claim(2, again, task, false), 1,
+				   "another one's claim");
+			play_check(play_its(1)->charges, 1, "charges of the first");
+			play_check(play_its(2)->charges, 0, "charges of the other");
+		} else {
+			play_check(claim(2, again, task, true), 0, "the first time");
+			play_check(claim(2, again, task, true), 0, "the second time");
+			play_check(play.acts[FAL_ACT_STOP], 1, "two workers end the job");
+		}
+		if (healthy == 0)
+			play_end(NULL);
+	}
+}
+
+/* ssp:0 is bsp also when nobody is there for a while: no update of half a clock. */
+static void
+test_no_half_clock(void **state)
+{
+	(void)state;
+	play_job("ssp:0", 3, 16);
+	play_join(1);
+	play_join(1);
+	play_check(fal_sched_allow(play.s, 0, 3), 0, "allow");
+	play_follow_all();
+	struct fal_round *one = open_round(0);
+	for (uint32_t i = 0; i < 8; i++)
+		play_check(claim(1, one, one->ledger.first + i, false), 1, "claim");
+	fal_sched_arrived(play.s, play.now, one->id, (struct fal_cid){ 1, 1 }, 1, true);
+	play_check(fal_sched_complete(play.s, play.now, one->id), 0, "complete");
+	play_follow_all();
+	play_leave(1);
+	play_leave(2);
+	play_check(play.acts[FAL_ACT_STEP], 0, "steps while nobody is there");
+	play_check(fal_sched_quiet(play.s), false, "quiet");
+	play_join(1);
+	play_run(3, 100);
+	play_check(play.acts[FAL_ACT_STEP], 3, "steps");
+	play_check(fal_sched_done(play.s), true, "done");
+}
+
+static double divisor, weights;
+static uint32_t least;
+
+static void
+see_weights(const struct fal_act *a)
+{
+	if (a->kind == FAL_ACT_STEP)
+		divisor = fmax(divisor, fabs(a->divisor - 64));
+	if (a->kind != FAL_ACT_END || a->fate != FAL_FATE_MERGE)
+		return;
+	struct fal_round_info r = play_round(a->round);
+	weights += a->weight;
+	least = r.tasks < least ? r.tasks : least;
+}
+
+/* Three groups of one share 64 tasks: a clock's weights add up to 1, no round is a scrap,
+ * and each counts by its tasks. */
+static void
+test_groups_weights(void **state)
+{
+	(void)state;
+	divisor = weights = 0;
+	least = UINT32_MAX;
+	play_job("groups:3", 40, 64);
+	play.on_act = see_weights;
+	for (int i = 0; i < 3; i++)
+		play_join(1);
+	play_run(40, 1000);
+	play_check(fal_sched_done(play.s), true, "done");
+	play_near(weights, 40, 1e-9, "weights of 40 clocks");
+	play_near(divisor, 0, 0, "divisor of a step");
+	play_at_least(least, 20, "tasks of the smallest round");
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_teardown(test_another_ones_task, play_end),
+		cmocka_unit_test_teardown(test_doubt, play_end),
+		cmocka_unit_test_teardown(test_no_half_clock, play_end),
+		cmocka_unit_test_teardown(test_groups_weights, play_end),
+	};
+	cmocka_set_message_output(CM_OUTPUT_TAP);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
