@@ -185,7 +185,9 @@ size_of(const struct fal_sched *s, const struct fal_team *t, uint32_t part)
 	if (s->scheme->groups) {
 		double n = fmax(round((double)k * t->members / s->active), 1);
 		uint32_t left = fal_pool_left(&s->pool, part);
-		return left < 1.5 * n ? left : (uint32_t)n; /* no small one at the end */
+		/* No scrap at the clock's end: less than half of one worker's part. */
+		bool scrap = left - n < 0.5 * k / s->active;
+		return scrap ? left : (uint32_t)n;
 	}
 	uint32_t n = s->scheme->among != NULL ? s->scheme->among(s) : s->active;
 	/* Even pieces of what is left of the clock: no small one at its end. */
