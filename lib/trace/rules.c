@@ -191,7 +191,7 @@ fal_rules_update(const struct fal_rules *s, const struct fal_trace_round *r,
 	const enum fal_trace_scheme_id id = s->scheme.id;
 	const bool collects =
 		id == FAL_TRACE_SYNCOPT || id == FAL_TRACE_WBSP || id == FAL_TRACE_GROUPS;
-	const bool line = fal_rules_by_group(s), last = u->at + 1 == u->rounds;
+	const bool line = fal_rules_by_group(s);
 	const uint64_t was = u->version > 0 ? u->version - 1 : 0;
 	if (!collects && u->rounds > 1)
 		fal_finding(f, r, 0, 0, "version %llu is made of %zu rounds",
@@ -203,9 +203,9 @@ fal_rules_update(const struct fal_rules *s, const struct fal_trace_round *r,
 		judge_line(r, u, f);
 	if (!r->has_stale || r->version > was)
 		return;
-	/* While earlier rounds of a line wait, others make versions. */
+	/* While a line is not pushed yet, others make versions. */
 	const uint64_t stale = was - r->version;
-	if (line && !last ? r->updates > stale : r->updates != stale)
+	if (line && r->local < s->scheme.local ? r->updates > stale : r->updates != stale)
 		fal_finding(f, r, 0, 0, "stale by %llu updates, not %llu",
 			    (unsigned long long)r->updates, (unsigned long long)stale);
 }
