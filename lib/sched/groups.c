@@ -164,17 +164,20 @@ control(struct fal_sched *s, double now)
 		 s->grouping.n < s->active)
 		s->grouping.n++;
 	s->grouping.at = s->version + rule->window; /* 0: at each update */
+	s->grouping.anew = false;
 	s->grouping.since = now;
 	s->grouping.idle = 0;
 	return regroup(s);
 }
 
-/* A worker came or went: groups are formed anew at the next update. */
+/* A worker came or went: groups are formed anew at the next update, which in mode=delta
+ * is not put off any longer. */
 static int
 changed(struct fal_sched *s, double now)
 {
 	(void)now;
 	s->grouping.at = s->version;
+	s->grouping.anew = true;
 	return FAL_OK;
 }
 
@@ -277,7 +280,7 @@ complete(struct fal_sched *s, struct fal_round *r, double now)
 		if (!w->gone && w->team == t && fal_account(s, w, r) < 0)
 			return FAL_ENOMEM;
 	}
-	if (rule->delta && t->unpushed < rule->rounds)
+	if (rule->delta && t->unpushed < rule->rounds && !s->grouping.anew)
 		return FAL_OK;
 	if ((rule->delta ? push(s, t) : fal_step(s, samples / t->weight)) < 0)
 		return FAL_ENOMEM;

@@ -192,6 +192,7 @@ struct fal_sched {
 	struct {                   /* groups: what its controller watches */
 		uint32_t n;        /* groups wanted */
 		uint64_t at;       /* version of the next decision */
+		bool anew;         /* workers came or went since the last one */
 		double since;      /* when the last one was */
 		double idle;       /* Σ seconds without work since then */
 		double loss, best; /* EWMA of the training loss, its least value */
