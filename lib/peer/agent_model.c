@@ -1,6 +1,7 @@
 /* Versions of the parameters: coming, here, kept for evaluation. */
 #include "peer/agent_priv.h"
 
+#include "base/line.h"
 #include "base/mem.h"
 
 #include <stdlib.h>
@@ -84,8 +85,9 @@ agent_version(const struct fal_agent *a, uint64_t version)
 	return s != NULL && s->left == 0 ? s : NULL;
 }
 
-/* Forgets versions that nobody will ask for: those below the oldest, and, as versions
- * come in order, those still coming although `whole` is here. */
+/* Forgets versions that nobody will ask for: those below the oldest or of another line
+ * than it, and, as versions of a line come in order, those still coming although `whole`
+ * is here. */
 static void
 prune(struct fal_agent *a, uint64_t whole)
 {
@@ -93,7 +95,10 @@ prune(struct fal_agent *a, uint64_t whole)
 	for (size_t i = 0; i < a->versions.n; i++) {
 		struct snapshot *s = a->versions.v[i];
 		const bool coming = s->left > 0;
-		const bool old = s->version < a->oldest || (coming && s->version < whole);
+		const uint32_t line = fal_line_of(s->version);
+		const bool old =
+			line != fal_line_of(a->oldest) || s->version < a->oldest ||
+			(coming && s->version < whole && line == fal_line_of(whole));
 		if (!old || (coming && s->keep) || agent_named(a, s->version))
 			a->versions.v[left++] = s;
 		else
@@ -155,7 +160,7 @@ agent_on_version(struct fal_agent *a, const struct fal_msg *m)
 {
 	const uint64_t version = m->version.version;
 	struct snapshot *s;
-	a->oldest = m->version.oldest > a->oldest ? m->version.oldest : a->oldest;
+	a->oldest = m->version.oldest;
 	for (size_t i = 0; i < a->versions.n && m->version.keep != 0; i++)
 		a->versions.v[i]->keep = false;
 	prune(a, 0);

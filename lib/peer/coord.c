@@ -112,7 +112,7 @@ send_kept(struct fal_coord *c)
 		if (!p->ready || p->keeps)
 			continue;
 		p->keeps = true;
-		if (p->next_version <= c->kept_version)
+		if (!p->on_line && p->next_version <= c->kept_version)
 			p->next_version = c->kept_version + 1;
 		coord_send_version(c, p, c->kept_version, true);
 	}

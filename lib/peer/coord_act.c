@@ -150,6 +150,8 @@ apply(struct fal_coord *c, double now, const struct fal_act *a)
 	struct fal_msg m = { 0 };
 	uint32_t to = session_of(c, a->worker);
 	switch (a->kind) {
+	case FAL_ACT_LINE:
+		return fal_store_line(c->store, a->version);
 	case FAL_ACT_OPEN:
 		return coord_open_round(c, a);
 	case FAL_ACT_END:
@@ -157,7 +159,9 @@ apply(struct fal_coord *c, double now, const struct fal_act *a)
 	case FAL_ACT_STEP:
 		return coord_step(c, now, a);
 	case FAL_ACT_MODEL:
-		if (a->worker == 0 || to != 0)
+		if (a->version != 0)
+			coord_send_line(c, to, a->version);
+		else if (a->worker == 0 || to != 0)
 			coord_send_versions(c, a->worker == 0 ? 0 : to);
 		return FAL_OK;
 	case FAL_ACT_ACCOUNT:

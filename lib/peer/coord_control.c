@@ -96,6 +96,7 @@ carry_out(struct fal_coord *c, double now)
 {
 	struct fal_control *k = &c->control;
 	uint64_t clock = fal_coord_front(c);
+	bool other = !fal_rule_eq(&fal_coord_policy_now(c)->rule, &k->next.rule);
 	if (c->ops.journal != NULL) {
 		int err = c->ops.journal(c->ops.arg, &k->next, clock,
 					 fal_store_version(c->store), k->by);
@@ -104,14 +105,15 @@ carry_out(struct fal_coord *c, double now)
 			return FAL_OK;
 		}
 	}
-	bool other = !fal_rule_eq(&fal_coord_policy_now(c)->rule, &k->next.rule);
 	int err = fal_sched_set_policy(c->sched, now, &k->next);
 	if (err == FAL_OK)
 		err = fal_store_keep(c->store, fal_sched_versions(c->sched));
 	if (err < 0)
 		return err;
-	if (other)
+	if (other) {
 		fal_store_forget_slots(c->store, UINT64_MAX);
+		fal_store_forget_lines(c->store);
+	}
 	coord_trace_policy(c, now, k->by);
 	conclude(c, clock, FAL_OK);
 	return FAL_OK;

@@ -72,10 +72,10 @@ struct fal_coord {
 	} * news;
 	uint32_t newses;
 	size_t news_cap;
-	uint64_t *merged;       /* rounds of updates not told yet, and of the next one */
+	/* Rounds of updates not told yet, and of the next ones. */
+	struct fal_collected *merged;
 	uint32_t mergeds, told; /* the first `told` are of updates that are news */
 	size_t merged_cap;
-	uint64_t merged_loss, merged_samples; /* of their tasks; loss modulo 2^64 */
 
 	struct fal_control control;
 	struct fal_coord_status status;
@@ -105,6 +105,8 @@ void coord_send_version(struct fal_coord *c, struct fal_peer *p, uint64_t versio
 			bool keep);
 /* Sends the versions that the peer, or with 0 every one, has not got yet. */
 void coord_send_versions(struct fal_coord *c, uint32_t peer);
+/* Sends the peer the newest version of a line. */
+void coord_send_line(struct fal_coord *c, uint32_t peer, uint64_t version);
 /* Writes what happened to the trace. */
 void coord_tell(struct fal_coord *c, double now);
 

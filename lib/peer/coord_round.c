@@ -2,6 +2,7 @@
  * them when that is done: workers wait for a version, the trace waits for nobody. */
 #include "peer/coord_priv.h"
 
+#include "base/line.h"
 #include "base/mem.h"
 
 #include <math.h>
@@ -38,13 +39,26 @@ collect(struct fal_coord *c, struct fal_act *a)
 	if (FAL_GROW(c->merged, c->merged_cap, (size_t)c->mergeds + 1) < 0 ||
 	    !fal_sched_round(c->sched, a->round, &r))
 		return FAL_ENOMEM;
-	c->merged[c->mergeds++] = a->round;
-	c->merged_loss += (uint64_t)fal_ledger_loss(r.ledger);
-	c->merged_samples += fal_grid_range_samples(&c->grid, r.clock, r.first, r.tasks);
+	struct fal_collected *m = &c->merged[c->mergeds++];
+	*m = (struct fal_collected){
+		.round = a->round,
+		.line = a->fate == FAL_FATE_LINE ? r.group : 0,
+		.loss = (uint64_t)fal_ledger_loss(r.ledger),
+		.samples = fal_grid_range_samples(&c->grid, r.clock, r.first, r.tasks)
+	};
 	if (a->fate == FAL_FATE_MERGE)
 		return fal_store_merge(c->store, a->round);
 	if (a->fate == FAL_FATE_ADD)
 		return fal_store_add_delta(c->store, a->round, a->weight);
+	if (a->fate == FAL_FATE_LINE) {
+		const struct fal_store_line_step step = {
+			.version = a->version,
+			.lr = (float)fal_schedule_lr(&c->conf.schedule, r.clock),
+			.divisor = (double)m->samples
+		};
+		fal_store_line_step(c->store, a->round, &step);
+		return FAL_OK;
+	}
 	int rank = fal_store_revise(c->store, a->round, a->slot);
 	if (rank < 0)
 		return rank;
@@ -74,6 +88,35 @@ coord_end_round(struct fal_coord *c, const struct fal_act *a)
 	return err < 0 ? err : add_news(c, &n);
 }
 
+/* What was collected on the line stands first among what is not told, in its order; how
+ * many rounds that is. */
+static uint32_t
+bring_forward(struct fal_coord *c, uint32_t line)
+{
+	uint32_t n = 0;
+	for (uint32_t i = c->told; i < c->mergeds; i++) {
+		struct fal_collected m = c->merged[i], *to = c->merged + c->told + n;
+		if (m.line != line)
+			continue;
+		memmove(to + 1, to, (i - c->told - n) * sizeof(m));
+		*to = m;
+		n++;
+	}
+	return n;
+}
+
+/* What the update is made of. */
+static void
+sum_up(const struct fal_coord *c, struct fal_news *n)
+{
+	uint64_t loss = 0;
+	for (uint32_t i = n->first; i < n->first + n->rounds; i++) {
+		loss += c->merged[i].loss;
+		n->samples += c->merged[i].samples;
+	}
+	n->loss = ldexp((double)(int64_t)loss, -FAL_LOSS_BITS) / (double)n->samples;
+}
+
 int
 coord_step(struct fal_coord *c, double now, const struct fal_act *a)
 {
@@ -81,19 +124,18 @@ coord_step(struct fal_coord *c, double now, const struct fal_act *a)
 	struct fal_news n = { .act = *a,
 			      .lr = (float)fal_schedule_lr(&c->conf.schedule, a->clock) };
 	uint64_t over = fal_sched_over(c->sched);
+	int err = a->line != 0 ? fal_store_push(c->store, a->line, a->weight) : FAL_OK;
+	if (err < 0)
+		return err;
 	fal_store_step(c->store, n.lr, a->divisor);
 	n.version = fal_store_version(c->store);
 	n.first = c->told;
-	n.rounds = c->mergeds - c->told;
-	n.samples = c->merged_samples;
-	n.loss = ldexp((double)(int64_t)c->merged_loss, -FAL_LOSS_BITS) /
-		 (double)c->merged_samples;
-	c->told = c->mergeds;
-	c->merged_loss = c->merged_samples = 0;
+	n.rounds = bring_forward(c, a->line);
+	sum_up(c, &n);
+	c->told += n.rounds;
 	c->status.loss = n.loss;
 	/* Of the clocks that are over in one event this one may be the first. */
 	over = a->own ? over : a->clock + 1;
-	int err = FAL_OK;
 	if (c->conf.test_samples > 0 && !c->evaluating && over >= c->next_eval &&
 	    !(c->judged && c->kept_clock == over))
 		err = coord_begin_eval(c, now, over);
@@ -105,8 +147,9 @@ coord_send_version(struct fal_coord *c, struct fal_peer *p, uint64_t version, bo
 {
 	uint64_t kept = fal_store_oldest(c->store);
 	uint64_t needed = fal_sched_oldest(c->sched, p->worker);
+	bool on_line = fal_line_of(needed) != 0;
 	struct fal_coord_model m = { .version = version,
-				     .oldest = needed < kept ? needed : kept,
+				     .oldest = on_line || needed < kept ? needed : kept,
 				     .keep = keep };
 	c->ops.model(c->ops.arg, p->id, &m);
 }
@@ -118,13 +161,25 @@ send_to(struct fal_coord *c, struct fal_peer *p)
 	uint64_t from = fal_store_oldest(c->store);
 	if (!p->ready)
 		return;
-	for (uint64_t v = p->next_version > from ? p->next_version : from; v <= newest;
-	     v++) {
+	if (!p->on_line && p->next_version > from)
+		from = p->next_version;
+	for (uint64_t v = from; v <= newest; v++) {
 		bool keep = c->evaluating && v == c->kept_version && !p->keeps;
 		p->keeps |= keep;
 		coord_send_version(c, p, v, keep);
 	}
 	p->next_version = newest + 1;
+	p->on_line = false;
+}
+
+void
+coord_send_line(struct fal_coord *c, uint32_t peer, uint64_t version)
+{
+	struct fal_peer *p = coord_find(c, peer);
+	if (p == NULL || !p->ready)
+		return;
+	p->on_line = true;
+	coord_send_version(c, p, version, false);
 }
 
 void
@@ -169,7 +224,7 @@ tell_end(struct fal_coord *c, double now, const struct fal_news *n)
 		.t = now - c->start,
 		.round = r.round,
 		.clock = r.clock,
-		.version = r.version,
+		.version = r.taken,
 		.first = r.first,
 		.end = n->act.fate == FAL_FATE_DROP      ? FAL_ROUND_DROPPED
 		       : n->act.fate == FAL_FATE_ABANDON ? FAL_ROUND_ABANDONED
@@ -179,6 +234,7 @@ tell_end(struct fal_coord *c, double now, const struct fal_news *n)
 		.weight = n->act.weight,
 		.owner = r.owner,
 		.group = r.group,
+		.local = r.local,
 		.clocks = r.stale_clocks,
 		.updates = r.stale_updates,
 		.rank = revised ? n->act.count : 0,
@@ -202,6 +258,7 @@ tell_step(struct fal_coord *c, double now, const struct fal_news *n)
 				     .clock = n->act.clock,
 				     .round = c->merged + n->first,
 				     .rounds = n->rounds,
+				     .weight = n->act.line != 0 ? n->act.weight : 0,
 				     .samples = (uint32_t)n->samples,
 				     .loss = n->loss,
 				     .lr = (double)n->lr,

@@ -210,6 +210,8 @@ fal_line_ledger(struct fal_buf *b, const struct fal_line_ledger *d,
 		num(b, "owner", d->owner);
 	if (d->group != 0)
 		num(b, "group", d->group);
+	if (d->local != 0)
+		num(b, "local", d->local);
 	put_end(b, d);
 	fal_put_u8(b, ',');
 	fal_ledger_json(l, b);
@@ -228,8 +230,10 @@ fal_line_update(struct fal_buf *b, const struct fal_line_update *d)
 	num(b, "clock", d->clock);
 	fal_put_fmt(b, ",\"rounds\":[");
 	for (size_t i = 0; i < d->rounds; i++)
-		fal_put_fmt(b, "%s%" PRIu64, i > 0 ? "," : "", d->round[i]);
+		fal_put_fmt(b, "%s%" PRIu64, i > 0 ? "," : "", d->round[i].round);
 	fal_put_u8(b, ']');
+	if (d->weight > 0)
+		real(b, "weight", d->weight);
 	num(b, "samples", d->samples);
 	real(b, "loss", d->loss);
 	real(b, "lr", d->lr);

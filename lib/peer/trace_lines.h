@@ -33,7 +33,8 @@ struct fal_peer {
 	uint32_t oweds;
 	uint64_t told_rx, told_tx; /* in `clock` lines so far */
 	uint64_t next_version;     /* the first one that it was not sent */
-	bool keeps;                /* it was sent the version under evaluation */
+	bool on_line; /* was sent a version of a line since: it may have none of these */
+	bool keeps;   /* it was sent the version under evaluation */
 };
 
 /* What holds from this line on.  All borrowed. */
@@ -60,6 +61,7 @@ struct fal_line_ledger {
 	double weight;   /* of a delta */
 	uint32_t owner;  /* worker id; 0: shared by all, or a group's */
 	uint32_t group;  /* from 1; 0: none */
+	uint32_t local;  /* rounds since its line took over `version`; 0: no line */
 	/* staleness under its three names; of an applied round */
 	uint64_t clocks;  /* its worker before the slowest */
 	uint64_t updates; /* between `version` and the one that it is applied to */
@@ -69,15 +71,23 @@ struct fal_line_ledger {
 	uint64_t sent, added;
 };
 
+/* A round that was collected for an update. */
+struct fal_collected {
+	uint64_t round;
+	uint32_t line;          /* that it stepped; 0: none */
+	uint64_t loss, samples; /* of its tasks; loss modulo 2^64 */
+};
+
 /* A new version. */
 struct fal_line_update {
 	double t;
 	uint64_t version; /* the new one */
 	uint64_t clock;   /* the newest data clock in it */
 	uint64_t epoch;   /* of this clock, from 1 */
-	const uint64_t
-		*round; /* that it is made of, in the order of their ledger lines */
+	/* that it is made of, in the order of their ledger lines */
+	const struct fal_collected *round;
 	size_t rounds;
+	double weight; /* of the line that was pushed; 0: none */
 	uint32_t samples;
 	double loss, lr;
 };

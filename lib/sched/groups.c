@@ -3,6 +3,11 @@
  * workers' part of a clock; its mean gradient counts |g|/M.  One group is bsp, one for
  * each worker is asp.
  *
+ * mode=delta: a group steps a model of its own, its line, in each round; after `rounds`
+ * of them it is pushed: the change since the line last took over the newest version
+ * counts |g|/M, and the line takes over the next one.  A group with no members left, and
+ * every group when nothing is open any more, pushes what it has.
+ *
  * Groups are formed by speed, slow workers together: the sorted speeds are cut where they
  * differ most.  groups:G keeps G of them.  groups:progressive begins with one; every
  * `window` updates it makes one more while workers idle, and one less when gradients
@@ -10,6 +15,7 @@
  */
 #include "sched/state.h"
 
+#include "base/line.h"
 #include "base/mem.h"
 
 #include <math.h>
@@ -158,17 +164,20 @@ control(struct fal_sched *s, double now)
 		 s->grouping.n < s->active)
 		s->grouping.n++;
 	s->grouping.at = s->version + rule->window; /* 0: at each update */
+	s->grouping.anew = false;
 	s->grouping.since = now;
 	s->grouping.idle = 0;
 	return regroup(s);
 }
 
-/* A worker came or went: groups are formed anew at the next update. */
+/* A worker came or went: groups are formed anew at the next update, which in mode=delta
+ * is not put off any longer. */
 static int
 changed(struct fal_sched *s, double now)
 {
 	(void)now;
 	s->grouping.at = s->version;
+	s->grouping.anew = true;
 	return FAL_OK;
 }
 
@@ -183,15 +192,89 @@ watch(struct fal_sched *s, const struct fal_round *r, uint32_t samples)
 		s->grouping.best = s->grouping.loss;
 }
 
+/* What the line has changed becomes a part of the model. */
+static int
+push(struct fal_sched *s, struct fal_team *t)
+{
+	struct fal_act act = { .kind = FAL_ACT_STEP,
+			       .clock = t->newest,
+			       .own = true,
+			       .weight = t->weight,
+			       .line = t->id };
+	s->version++;
+	s->merged -= t->unpushed;
+	if (s->merged == 0)
+		s->merged_samples = 0;
+	t->unpushed = 0;
+	s->stirred = true;
+	return fal_emit(s, act) != NULL ? FAL_OK : FAL_ENOMEM;
+}
+
+static int
+flush(struct fal_sched *s)
+{
+	if (!s->policy.rule.delta)
+		return s->rounds == 0 ? fal_step(s, (double)s->merged_samples) : FAL_OK;
+	for (uint32_t i = 0; i < s->teams; i++) {
+		struct fal_team *t = s->team[i];
+		if (t->unpushed == 0 || t->open > 0 || (t->members > 0 && s->rounds > 0))
+			continue;
+		if (push(s, t) < 0)
+			return FAL_ENOMEM;
+	}
+	return FAL_OK;
+}
+
+/* A line that has nothing to push takes over the newest version. */
+static int
+prepare(struct fal_sched *s, struct fal_team *t)
+{
+	t->weight = (double)t->members / s->active;
+	if (!s->policy.rule.delta || t->unpushed > 0)
+		return FAL_OK;
+	t->line = fal_line_version(t->id, ++s->lines);
+	t->taken = s->version;
+	struct fal_act act = { .kind = FAL_ACT_LINE, .version = t->line };
+	return fal_emit(s, act) != NULL ? FAL_OK : FAL_ENOMEM;
+}
+
+static void
+begin(struct fal_sched *s, struct fal_team *t, struct fal_round *r)
+{
+	if (!s->policy.rule.delta)
+		return;
+	r->version = t->line;
+	r->taken = t->taken;
+	r->local = t->unpushed + 1;
+}
+
+/* A round on a line is over: its gradients step the line. */
+static void
+step_line(struct fal_sched *s, struct fal_round *r, struct fal_act *end)
+{
+	struct fal_team *t = r->team;
+	r->stale_updates = s->version - r->taken;
+	t->line = fal_line_version(t->id, ++s->lines);
+	t->newest = t->unpushed == 0 || r->clock > t->newest ? r->clock : t->newest;
+	t->unpushed++;
+	end->fate = FAL_FATE_LINE;
+	end->version = t->line;
+}
+
 static int
 complete(struct fal_sched *s, struct fal_round *r, double now)
 {
+	const struct fal_rule *rule = &s->policy.rule;
 	struct fal_team *t = r->team;
 	uint32_t samples = fal_round_samples(s, r);
+	/* |g|/M, where that divides the clock's tasks evenly. */
 	double weight = (double)r->ledger.tasks / fal_grid_tasks(&s->grid, r->clock);
-	const struct fal_act end = { .fate = FAL_FATE_MERGE, .weight = weight };
+	struct fal_act end = { .fate = FAL_FATE_MERGE,
+			       .weight = rule->delta ? t->weight : weight };
 	uint64_t slowest = fal_slowest(s, NULL);
 	fal_stale(s, r, t->clock > slowest ? t->clock - slowest : 0);
+	if (rule->delta)
+		step_line(s, r, &end);
 	watch(s, r, samples);
 	if (fal_round_end(s, r, end, now) < 0)
 		return FAL_ENOMEM;
@@ -200,13 +283,19 @@ complete(struct fal_sched *s, struct fal_round *r, double now)
 		if (!w->gone && w->team == t && fal_account(s, w, r) < 0)
 			return FAL_ENOMEM;
 	}
-	if (fal_step(s, fal_grid_samples(&s->grid, r->clock)) < 0)
+	double divisor = fal_grid_samples(&s->grid, r->clock);
+	if (rule->delta && t->unpushed < rule->rounds && !s->grouping.anew)
+		return FAL_OK;
+	if ((rule->delta ? push(s, t) : fal_step(s, divisor)) < 0)
 		return FAL_ENOMEM;
 	return control(s, now);
 }
 
 const struct fal_scheme fal_scheme_groups = { .groups = true,
 					      .ahead = fal_ahead_one,
+					      .prepare = prepare,
+					      .begin = begin,
 					      .complete = complete,
+					      .flush = flush,
 					      .changed = changed,
 					      .cost = fal_cost_equal };

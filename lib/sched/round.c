@@ -64,7 +64,8 @@ clear(struct fal_round *r, const struct fal_run_of *run)
 	r->complete = false;
 	r->base = FAL_START_VERSION;
 	r->steps = 1;
-	r->since = 0;
+	r->since = r->taken = 0;
+	r->local = 0;
 	r->stale_clocks = r->stale_updates = 0;
 	r->free_n = run->count;
 	for (uint32_t i = 0; i < run->count; i++) {

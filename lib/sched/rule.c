@@ -17,7 +17,7 @@ static const char *const names[FAL_SCHEMES] = {
 };
 
 enum kind { NUMBER, REAL, SWITCH };
-enum when { ALWAYS, PROGRESSIVE }; /* what a key of groups needs */
+enum when { ALWAYS, PROGRESSIVE, DELTA }; /* what a key of groups needs */
 
 struct param {
 	uint32_t schemes; /* who has it: bits of enum fal_scheme_id */
@@ -96,6 +96,16 @@ static const struct param params[] = {
 	  100000,
 	  20,
 	  { NULL } },
+	{ BIT(GROUPS), "mode", SWITCH, ALWAYS, AT(delta), 0, 1, 0, { "grad", "delta" } },
+	{ BIT(GROUPS),
+	  "rounds",
+	  NUMBER,
+	  DELTA,
+	  AT(rounds),
+	  1,
+	  FAL_LOCAL_STEPS_MAX,
+	  1,
+	  { NULL } },
 	{ BIT(CONSGD) | BIT(DYNSGD) | BIT(WBSP),
 	  "steps",
 	  NUMBER,
@@ -119,7 +129,7 @@ has(const struct param *p, enum fal_scheme_id scheme)
 static bool
 applies(const struct param *p, const struct fal_rule *r)
 {
-	return p->when == ALWAYS || r->groups == 0;
+	return p->when == ALWAYS || (p->when == DELTA ? r->delta : r->groups == 0);
 }
 
 /* The value of an integer or a switch. */
@@ -266,9 +276,10 @@ read_end(struct fal_rule *r, uint32_t seen, struct fal_diag *diag)
 			continue;
 		if (given)
 			return fal_diag_set(diag, FAL_EINVAL,
-					    "%s: %s '%u' has no meaning without "
-					    "groups:progressive",
-					    names[r->scheme], p->key, get(r, p));
+					    "%s: %s '%u' has no meaning without %s",
+					    names[r->scheme], p->key, get(r, p),
+					    p->when == DELTA ? "mode=delta"
+							     : "groups:progressive");
 		set(r, p, 0);
 	}
 	return FAL_OK;

@@ -37,6 +37,8 @@ struct fal_rule {
 	uint32_t groups;  /* G: groups; 0: progressive */
 	uint32_t most;    /* groups, progressive: most groups (g_max) */
 	uint32_t window;  /* groups, progressive: central updates between decisions */
+	bool delta;       /* groups: mode=delta */
+	uint32_t rounds;  /* groups, mode=delta: a group's rounds between pushes (h) */
 	uint32_t helpers; /* flexrr: helpers of a worker, its next ones in a ring */
 	bool half;        /* flexrr: steal=half, the finisher takes half */
 	double lambda;    /* consgd; 0: 1/M */
@@ -51,7 +53,8 @@ struct fal_rule {
 
 /* Reads `text`: names, keys and words are lower case, keys stand in any order, each at
  * most once, nothing is left empty.  A number may be left out, or be its word: `auto` of
- * syncopt, `progressive` of groups; `max` and `window` belong to progressive groups.
+ * syncopt, `progressive` of groups; `max` and `window` belong to progressive groups,
+ * `rounds` to mode=delta.
  * FAL_EINVAL with `diag`: what is wrong, and the value. */
 int fal_rule_parse(const char *text, struct fal_rule *out, struct fal_diag *diag);
 

@@ -1,6 +1,7 @@
 /* Events in, actions out. */
 #include "sched/state.h"
 
+#include "base/line.h"
 #include "base/mem.h"
 #include "base/sorted.h"
 
@@ -88,16 +89,31 @@ is_whole(const struct fal_sched *s)
 	return !fal_ssp_collects(s) || fal_pool_first(&s->pool) != s->merged_clock;
 }
 
-/* Rounds begin; when none is open, nothing more will come to what was collected. */
+/* When no round is open, nothing more will come to what was collected. */
+static int
+flush(struct fal_sched *s)
+{
+	if (s->merged == 0)
+		return FAL_OK;
+	if (s->scheme->flush != NULL)
+		return s->scheme->flush(s);
+	if (s->rounds > 0 || !is_whole(s))
+		return FAL_OK;
+	return fal_step(s, (double)s->merged_samples);
+}
+
+/* Rounds begin, and others in the place of what had to be applied first. */
 static int
 begin_rounds(struct fal_sched *s, double now)
 {
-	int err = fal_teams_begin(s, now);
-	while (err == FAL_OK && s->rounds == 0 && s->merged > 0 && is_whole(s)) {
-		err = fal_step(s, (double)s->merged_samples);
+	uint64_t version;
+	int err;
+	do {
+		version = s->version;
+		err = fal_teams_begin(s, now);
 		if (err == FAL_OK)
-			err = fal_teams_begin(s, now);
-	}
+			err = flush(s);
+	} while (err == FAL_OK && s->version != version);
 	return err;
 }
 
@@ -165,7 +181,9 @@ uint64_t
 fal_sched_oldest(const struct fal_sched *s, uint32_t id)
 {
 	const struct fal_worker *w = fal_find(s, id);
-	uint64_t oldest = s->version;
+	bool on_line = w != NULL && w->team != NULL && w->team->line != 0 &&
+		       w->version != UINT64_MAX && fal_line_of(w->version) != 0;
+	uint64_t oldest = on_line ? w->team->line : s->version;
 	for (uint32_t i = 0; i < s->rounds && w != NULL; i++)
 		if (s->round[i]->team == w->team && s->round[i]->version < oldest)
 			oldest = s->round[i]->version;
@@ -409,6 +427,8 @@ fal_sched_round(const struct fal_sched *s, uint64_t round, struct fal_round_info
 					.mixed = r->mixed,
 					.owner = r->owner,
 					.group = r->group,
+					.taken = r->local > 0 ? r->taken : r->version,
+					.local = r->local,
 					.base = r->base,
 					.since = r->since,
 					.steps = r->steps,

@@ -46,18 +46,23 @@ struct fal_sched_conf {
 enum fal_fate {
 	FAL_FATE_MERGE,  /* its gradients are collected for the next step */
 	FAL_FATE_ADD,    /* weight · its change of weights is collected */
+	FAL_FATE_LINE,   /* its gradients step its group's line, to version `version` */
 	FAL_FATE_REVISE, /* its change of weights, as one of the slot `slot` (DynSGD) */
 	FAL_FATE_DROP,   /* its tasks are done with, and of no effect */
 	FAL_FATE_ABANDON /* its tasks are anybody's again */
 };
 
 enum fal_act_kind {
+	FAL_ACT_LINE,   /* the line of `version` takes over the newest version as it */
 	FAL_ACT_OPEN,   /* round `round` begins: fal_sched_round */
 	FAL_ACT_GRANT,  /* worker: run tasks first … first+count-1, marked `fills` */
 	FAL_ACT_REVOKE, /* worker: forget these tasks, running or not */
 	FAL_ACT_END, /* round `round` is over; `fate`, `weight`, `slot`, `below`, `why` */
-	FAL_ACT_STEP,    /* apply what was collected, over `divisor` samples */
-	FAL_ACT_MODEL,   /* worker (0: all): send it the newest version */
+	/* apply what was collected, over `divisor` samples; or, with a line, weight ·
+	 * what it has changed since it took over a version */
+	FAL_ACT_STEP,
+	/* worker (0: all): send it the newest version, or, not 0, `version` of a line */
+	FAL_ACT_MODEL,
 	FAL_ACT_ACCOUNT, /* worker: ask where its time went; `round` */
 	FAL_ACT_LANES,   /* worker: use `count` lanes */
 	FAL_ACT_FENCE,   /* fence contribution `cid` at the shards and tell its worker */
@@ -76,7 +81,9 @@ struct fal_act {
 		fills;      /* GRANT, FENCE: the contribution that is filled, or {0, 0} */
 	struct fal_cid cid; /* FENCE */
 	enum fal_fate fate; /* END */
-	double weight;      /* END */
+	double weight;      /* END; STEP with a line */
+	uint32_t line;      /* STEP: the line that is pushed; 0: none */
+	uint64_t version;   /* END, LINE, MODEL */
 	uint64_t slot;      /* END */
 	uint64_t below;     /* END: nothing more comes to the slots below */
 	uint64_t
@@ -100,6 +107,10 @@ struct fal_round_info {
 	bool delta, mixed; /* its contributions; mixed: on several versions */
 	uint32_t owner;    /* the worker's id; 0: a team of several */
 	uint32_t group;    /* from 1; 0: none */
+	/* of a round on a line: the model's version that the line took over, rounds of
+	 * the line since then, this one included; else version, 0 */
+	uint64_t taken;
+	uint32_t local;
 	/* of a delta round; since: the worker's last round in the version */
 	enum fal_start base;
 	uint64_t since;

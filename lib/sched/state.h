@@ -43,6 +43,11 @@ struct fal_team {
 	bool pull;          /* wbsp: a version was published since */
 	bool pushed;        /* wbsp: pushed since the last publication */
 	uint32_t local;     /* wbsp: rounds begun since it pulled */
+	uint64_t line;      /* groups: newest version of its line; 0: it has none */
+	uint64_t taken;     /* groups: version that its line took over */
+	uint32_t unpushed;  /* groups: rounds on its line since then */
+	uint64_t newest;    /* groups: the newest clock of these */
+	double weight;      /* groups: its part of the workers when its round began */
 };
 
 struct fal_worker {
@@ -98,7 +103,8 @@ struct fal_round {
 	uint64_t id, clock, version;
 	uint64_t order; /* of its team under this policy, from 0 */
 	struct fal_team *team;
-	uint32_t owner, group;
+	uint32_t owner, group, local;
+	uint64_t taken;
 	bool delta, mixed, complete;
 	enum fal_start base;
 	uint64_t since;
@@ -131,11 +137,16 @@ struct fal_scheme {
 	/* Would its next round be a part of the update that is under way, so that it may
 	 * begin although the scheduler holds?  NULL: never. */
 	bool (*under_way)(const struct fal_sched *s, const struct fal_team *t);
+	/* A round of the team is about to be opened.  NULL: nothing to do. */
+	int (*prepare)(struct fal_sched *s, struct fal_team *t);
 	/* Sets version, base, since of the team's new round; the newest version, pulled
 	 * by its workers if they have it not, where NULL. */
 	void (*begin)(struct fal_sched *s, struct fal_team *t, struct fal_round *r);
 	/* The round is complete: ends it, and whatever follows. */
 	int (*complete)(struct fal_sched *s, struct fal_round *r, double now);
+	/* Applies what is collected and waits in vain for more.  NULL: all of it, when no
+	 * round is open. */
+	int (*flush)(struct fal_sched *s);
 	/* A team came, left or was suspected.  NULL: nothing to do. */
 	int (*changed)(struct fal_sched *s, double now);
 	/* The cost of worker `w` holding n tasks; whoever has the least gets the next. */
@@ -158,6 +169,7 @@ struct fal_sched {
 	double typical_s; /* EWMA of a task's seconds over all workers; 0: unknown */
 
 	uint64_t version; /* newest */
+	uint64_t lines;   /* versions of lines, ever */
 	uint64_t first;   /* version at which the policy began to hold */
 	uint64_t allowed; /* rounds of clocks before this one may begin */
 	bool held;
@@ -186,6 +198,7 @@ struct fal_sched {
 	struct {                   /* groups: what its controller watches */
 		uint32_t n;        /* groups wanted */
 		uint64_t at;       /* version of the next decision */
+		bool anew;         /* workers came or went since the last one */
 		double since;      /* when the last one was */
 		double idle;       /* Σ seconds without work since then */
 		double loss, best; /* EWMA of the training loss, its least value */

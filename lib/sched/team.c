@@ -196,23 +196,25 @@ size_of(const struct fal_sched *s, const struct fal_team *t, uint32_t part)
 	return (uint32_t)ceil(left / pieces);
 }
 
-/* Those of the team who have it not are sent the newest version. */
+/* Those of the team who have it not are sent the newest version, or that of its line. */
 static int
 pull(struct fal_sched *s, struct fal_team *t)
 {
+	uint64_t newest = t->line != 0 ? t->line : s->version;
 	struct fal_worker *one = fal_team_worker(s, t);
 	uint32_t from = one != NULL ? fal_slot(s, one) : 0;
 	uint32_t to = one != NULL ? from + 1 : s->workers;
 	for (uint32_t i = from; i < to; i++) {
 		struct fal_worker *w = &s->worker[i];
-		if (w->team != t || w->version == s->version || !fal_worker_active(w))
+		if (w->team != t || w->version == newest || !fal_worker_active(w))
 			continue;
 		struct fal_act act = { .kind = FAL_ACT_MODEL, .worker = w->id };
-		w->version = s->version;
+		act.version = t->line;
+		w->version = newest;
 		if (fal_emit(s, act) == NULL)
 			return FAL_ENOMEM;
 	}
-	t->version = s->version;
+	t->version = newest;
 	return FAL_OK;
 }
 
@@ -243,6 +245,8 @@ begin(struct fal_sched *s, struct fal_team *t)
 	struct fal_run_of run;
 	bool whole = !s->scheme->own && !s->scheme->groups;
 	uint32_t part = part_of(s, t), most = size_of(s, t, part);
+	if (s->scheme->prepare != NULL && s->scheme->prepare(s, t) < 0)
+		return FAL_ENOMEM;
 	if (fal_pool_take(&s->pool, part, whole, most, &run) < 0 ||
 	    fal_round_open(s, t, &run) < 0)
 		return FAL_ENOMEM;

@@ -2,6 +2,7 @@
 #include "store/store_priv.h"
 
 #include "base/err.h"
+#include "base/line.h"
 #include "base/mem.h"
 
 #include <assert.h>
@@ -61,6 +62,7 @@ fal_store_free(struct fal_store *s)
 	while (s->open.n > 0)
 		fal_store_drop(s, s->open.v[0]->is.round);
 	fal_store_forget_slots(s, UINT64_MAX);
+	fal_store_forget_lines(s);
 	for (size_t i = 0; i < s->closed.n; i++)
 		round_free(s->closed.v[i]);
 	for (size_t i = 0; i < s->spares.n; i++)
@@ -71,6 +73,7 @@ fal_store_free(struct fal_store *s)
 	free(s->closed.v);
 	free(s->spares.v);
 	free(s->slots.v);
+	free(s->lines.v);
 	fal_sum_free(s->sum);
 	free(s->sum_exps);
 	free(s->delta);
@@ -161,6 +164,14 @@ bool
 fal_store_at(const struct fal_store *s, uint64_t version, const float **params,
 	     const int8_t **exps)
 {
+	if (fal_line_of(version) != 0) {
+		const struct line *l = line_find(s, fal_line_of(version));
+		if (l == NULL || l->version != version)
+			return false;
+		*params = l->params;
+		*exps = l->exps;
+		return true;
+	}
 	if (version > s->version || version < fal_store_oldest(s))
 		return false;
 	/* They follow one another without gaps. */
@@ -267,8 +278,8 @@ fal_store_drop(struct fal_store *s, uint64_t round)
 
 /* ---- collecting ---------------------------------------------------------------- */
 
-static struct round *
-completed(struct fal_store *s, uint64_t round, enum fal_kind kind)
+struct round *
+store_completed(const struct fal_store *s, uint64_t round, enum fal_kind kind)
 {
 	struct round *r = round_find(s, round);
 	assert(r != NULL && r->left == 0 && r->is.kind == kind);
@@ -278,7 +289,7 @@ completed(struct fal_store *s, uint64_t round, enum fal_kind kind)
 int
 fal_store_merge(struct fal_store *s, uint64_t round)
 {
-	struct round *r = completed(s, round, FAL_KIND_GRAD);
+	struct round *r = store_completed(s, round, FAL_KIND_GRAD);
 	if (s->sum != NULL) {
 		int err = fal_sum_add_aligned(s->sum, s->sum_exps, r->sum, r->exps);
 		if (err < 0)
@@ -300,8 +311,8 @@ change(struct fal_store *s, const struct round *r, uint32_t b)
 	return fal_block_len(s->conf.n, b);
 }
 
-static int
-begin_delta(struct fal_store *s)
+int
+store_begin_delta(struct fal_store *s)
 {
 	if (s->delta == NULL)
 		s->delta = fal_calloc_aligned(s->conf.n, sizeof(float));
@@ -316,8 +327,8 @@ begin_delta(struct fal_store *s)
 int
 fal_store_add_delta(struct fal_store *s, uint64_t round, double weight)
 {
-	const struct round *r = completed(s, round, FAL_KIND_DELTA);
-	if (begin_delta(s) < 0)
+	const struct round *r = store_completed(s, round, FAL_KIND_DELTA);
+	if (store_begin_delta(s) < 0)
 		return FAL_ENOMEM;
 	for (uint32_t b = 0; b < s->blocks; b++) {
 		float *to = s->delta + (size_t)b * FAL_BLOCK;
@@ -348,9 +359,9 @@ slot_of(struct fal_store *s, uint64_t slot)
 int
 fal_store_revise(struct fal_store *s, uint64_t round, uint64_t slot)
 {
-	const struct round *r = completed(s, round, FAL_KIND_DELTA);
+	const struct round *r = store_completed(s, round, FAL_KIND_DELTA);
 	struct slot *u = slot_of(s, slot);
-	if (u == NULL || begin_delta(s) < 0)
+	if (u == NULL || store_begin_delta(s) < 0)
 		return FAL_ENOMEM;
 	const uint32_t d = ++u->came;
 	for (uint32_t b = 0; b < s->blocks; b++) {
@@ -386,19 +397,32 @@ fal_store_pending(const struct fal_store *s)
 	return s->sum != NULL || s->moved;
 }
 
-static void
-step_gradients(struct fal_store *s, float lr, double divisor)
+void
+store_step(struct fal_store *s, const struct store_step *step)
 {
 	const uint32_t slots = fal_optim_slots(&s->conf.optim);
 	for (uint32_t b = 0; b < s->blocks; b++) {
 		size_t first = (size_t)b * FAL_BLOCK;
-		fal_sum_mean(s->sum, b, s->sum_exps[b], divisor, s->block);
+		fal_sum_mean(step->sum, b, step->sum_exps[b], step->divisor, s->block);
 		/* State is kept block by block: slot k of a block follows slot k-1. */
-		fal_optim_apply(&s->conf.optim, lr, s->params + first,
-				s->state + first * slots, s->block,
+		fal_optim_apply(&s->conf.optim, step->lr, step->params + first,
+				step->state + first * slots, s->block,
 				fal_block_len(s->conf.n, b));
-		s->exps[b] = fal_exp_next(s->exps[b], fal_sum_needed(s->sum, b));
+		step->exps[b] = fal_exp_next(step->exps[b], fal_sum_needed(step->sum, b));
 	}
+}
+
+static void
+step_gradients(struct fal_store *s, float lr, double divisor)
+{
+	const struct store_step step = { .sum = s->sum,
+					 .sum_exps = s->sum_exps,
+					 .lr = lr,
+					 .divisor = divisor,
+					 .params = s->params,
+					 .state = s->state,
+					 .exps = s->exps };
+	store_step(s, &step);
 	spare(s, s->sum);
 	s->sum = NULL;
 }

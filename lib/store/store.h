@@ -46,7 +46,8 @@ const int8_t *fal_store_exps(const struct fal_store *s);  /* one per block, borr
 int fal_store_keep(struct fal_store *s, uint32_t versions);
 /* The oldest version that is kept. */
 uint64_t fal_store_oldest(const struct fal_store *s);
-/* A version that is kept: parameters and exponents, borrowed until the next step. */
+/* A version that is kept, or the newest one of a line: parameters and exponents, borrowed
+ * until the next step. */
 bool fal_store_at(const struct fal_store *s, uint64_t version, const float **params,
 		  const int8_t **exps);
 
@@ -106,6 +107,28 @@ int fal_store_merge(struct fal_store *s, uint64_t round);
 int fal_store_add_delta(struct fal_store *s, uint64_t round, double weight);
 int fal_store_revise(struct fal_store *s, uint64_t round, uint64_t slot);
 void fal_store_drop(struct fal_store *s, uint64_t round);
+
+/* Lines: models that are stepped by themselves between their pushes, each with optimiser
+ * state and exponents of its own; 2 + optimiser slots times n floats a line.  Versions of
+ * lines are numbered as base/line.h says; only the newest of a line is kept.
+ *
+ * line: the line of `version` is the newest version of the store from now on, under this
+ *   number.  A new line begins with its exponents, too, and optimiser state 0.
+ * FAL_ENOMEM. line_step: the gradients of the complete round, over `divisor` samples,
+ * step the line of `version`, by the optimiser at rate `lr`, to this number; the round is
+ * forgotten. push: weight times what the line has changed since it took over a version is
+ * collected for the next update.  FAL_ENOMEM. */
+int fal_store_line(struct fal_store *s, uint64_t version);
+struct fal_store_line_step {
+	uint64_t version;
+	float lr;
+	double divisor;
+};
+void fal_store_line_step(struct fal_store *s, uint64_t round,
+			 const struct fal_store_line_step *step);
+int fal_store_push(struct fal_store *s, uint32_t line, double weight);
+/* All lines are over. */
+void fal_store_forget_lines(struct fal_store *s);
 
 /* Nothing more will come to the slots below `below`. */
 void fal_store_forget_slots(struct fal_store *s, uint64_t below);

@@ -1,6 +1,7 @@
 /* The store's state, shared by its own files only:
  *
  *	store.c        versions, and what is collected for the next one
+ *	store_line.c   models that are stepped by themselves
  *	store_round.c  an open round: who brought what
  *
  * Calls that can fail return 0 or a negative enum fal_err. */
@@ -47,6 +48,13 @@ struct slot {
 	float *mean; /* n */
 };
 
+/* A model that is stepped by itself. */
+struct line {
+	uint64_t version;              /* its newest */
+	float *params, *taken, *state; /* taken: what it took over */
+	int8_t *exps;
+};
+
 /* A growing array. */
 #define VEC(type)              \
 	struct {               \
@@ -76,7 +84,31 @@ struct fal_store {
 	bool moved;   /* `delta` is in use */
 	float *delta; /* n: changes of weights; NULL before the first */
 	VEC(struct slot) slots;
+
+	VEC(struct line) lines;
 };
+
+/* store.c */
+
+/* The complete round of this number and kind. */
+struct round *store_completed(const struct fal_store *s, uint64_t round,
+			      enum fal_kind kind);
+/* Something is added to s->delta, which is there then.  FAL_ENOMEM. */
+int store_begin_delta(struct fal_store *s);
+/* One step of the optimiser by the gradients `sum`, quantised with `sum_exps`, over
+ * `divisor` samples at rate `lr`. */
+struct store_step {
+	const struct fal_sum *sum;
+	const int8_t *sum_exps;
+	float lr;
+	double divisor;
+	float *params, *state; /* which model */
+	int8_t *exps;
+};
+void store_step(struct fal_store *s, const struct store_step *step);
+
+/* store_line.c: the line, or NULL. */
+struct line *line_find(const struct fal_store *s, uint32_t line);
 
 /* store_round.c */
 

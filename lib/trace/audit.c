@@ -254,34 +254,47 @@ take_ledger(struct fal_audit *a, struct fal_trace_line *l)
 
 /* What the rounds of an update add up to. */
 struct update {
-	uint64_t version, clock, samples, epoch;
-	size_t rounds;
+	struct fal_rules_update is;
+	uint64_t clock, samples, epoch;
 };
 
-/* The round `number` becomes a part of the version: it is the first that waits. */
+/* The round `number` becomes a part of the version: it is the first that waits, or the
+ * first of its group. */
 static void
 take_round(struct fal_audit *a, struct update *u, uint64_t number)
 {
-	size_t at = 0;
+	const bool by_group = fal_rules_by_group(&a->rules);
+	size_t at = 0, kept = 0;
 	while (at < a->n_waiting && a->waiting[at].round != number)
 		at++;
 	if (at == a->n_waiting) {
 		fal_finding(&a->f, NULL, 0, 0,
 			    "version %llu: round %llu was not applied before, or twice",
-			    (unsigned long long)u->version, (unsigned long long)number);
+			    (unsigned long long)u->is.version,
+			    (unsigned long long)number);
 		return;
 	}
 	const struct fal_trace_round r = a->waiting[at];
 	char name[FAL_TRACE_ROUND_NAME];
-	for (size_t i = 0; i < at; i++)
-		fal_finding(&a->f, &a->waiting[i], 0, 0, "no update before that of %s",
-			    fal_trace_round_name(&r, name));
+	for (size_t i = 0; i < at; i++) {
+		if (by_group && a->waiting[i].group != r.group)
+			a->waiting[kept++] = a->waiting[i];
+		else
+			fal_finding(&a->f, &a->waiting[i], 0, 0,
+				    "no update before that of %s",
+				    fal_trace_round_name(&r, name));
+	}
 	a->n_waiting -= at + 1;
-	memmove(a->waiting, a->waiting + at + 1, a->n_waiting * sizeof(r));
+	memmove(a->waiting + kept, a->waiting + at + 1, a->n_waiting * sizeof(r));
+	a->n_waiting += kept;
 	u->samples += r.samples;
 	u->clock = r.clock > u->clock ? r.clock : u->clock;
-	fal_rules_update(&a->rules, &r, u->version, u->rounds, &a->f);
-	fal_stale_add(&a->v.stale, &r, u->version);
+	if (u->is.at == 0) {
+		u->is.group = r.group;
+		u->is.model = r.version;
+	}
+	fal_rules_update(&a->rules, &r, &u->is, &a->f);
+	fal_stale_add(&a->v.stale, &r, u->is.version);
 }
 
 /* Reads the rounds of the update, without which it is made of its clock. */
@@ -290,19 +303,20 @@ take_rounds(struct fal_audit *a, struct fal_trace_line *l, struct update *u,
 	    uint64_t clock)
 {
 	const json_t *v = json_object_get(l->o, "rounds");
-	u->rounds = v == NULL ? 1 : fal_trace_get_len(l, l->o, "rounds");
+	u->is.rounds = v == NULL ? 1 : fal_trace_get_len(l, l->o, "rounds");
 	if (v == NULL)
 		take_round(a, u, clock);
-	for (size_t i = 0; v != NULL && i < u->rounds && l->err == 0; i++) {
+	for (size_t i = 0; v != NULL && i < u->is.rounds && l->err == 0; i++) {
+		u->is.at = i;
 		const json_t *n = json_array_get(v, i);
 		if (!json_is_integer(n) || json_integer_value(n) < 0)
 			fal_trace_fail(l, FAL_EFORMAT, "rounds: not whole numbers");
 		else
 			take_round(a, u, (uint64_t)json_integer_value(n));
 	}
-	if (u->rounds == 0)
+	if (u->is.rounds == 0)
 		fal_finding(&a->f, NULL, 0, 0, "version %llu is made of no round",
-			    (unsigned long long)u->version);
+			    (unsigned long long)u->is.version);
 }
 
 static int
@@ -312,10 +326,12 @@ take_update(struct fal_audit *a, struct fal_trace_line *l)
 	uint64_t is[4];
 	for (size_t i = 0; i < 4; i++)
 		is[i] = fal_trace_get_u64(l, l->o, key[i], FAL_TRACE_NUM_MAX);
-	struct update u = { .version = a->version + 1 };
+	struct update u = { .is = { .version = a->version + 1 } };
+	if (json_object_get(l->o, "weight") != NULL)
+		u.is.weight = fal_trace_get_f64(l, l->o, "weight");
 	take_rounds(a, l, &u, is[1]);
 	u.epoch = fal_trace_job_epoch(&a->job, u.clock);
-	const uint64_t want[] = { u.version, u.clock, u.samples, u.epoch };
+	const uint64_t want[] = { u.is.version, u.clock, u.samples, u.epoch };
 	for (size_t i = 0; i < 4 && l->err == 0; i++)
 		if (is[i] != want[i])
 			fal_finding(&a->f, NULL, 0, 0,
@@ -324,7 +340,7 @@ take_update(struct fal_audit *a, struct fal_trace_line *l)
 				    (unsigned long long)is[i],
 				    (unsigned long long)want[i]);
 	/* After a gap, go on from there. */
-	a->version = is[0] > u.version ? is[0] : u.version;
+	a->version = is[0] > u.is.version ? is[0] : u.is.version;
 	return l->err;
 }
 

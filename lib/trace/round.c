@@ -68,6 +68,7 @@ fal_trace_round_read(struct fal_trace_line *l, struct fal_trace_round *out)
 	r.first = get_if(l, l->o, "first", FAL_TRACE_NUM_MAX, &has);
 	r.owner = (uint32_t)get_if(l, l->o, "owner", UINT32_MAX, &r.has_owner);
 	r.group = get_if(l, l->o, "group", UINT32_MAX, &r.has_group);
+	r.local = get_if(l, l->o, "local", FAL_TRACE_NUM_MAX, &has);
 	r.slot = get_if(l, l->o, "slot", FAL_TRACE_NUM_MAX, &r.has_slot);
 	if (json_object_get(l->o, "weight") != NULL)
 		r.weight = fal_trace_get_f64(l, l->o, "weight");

@@ -15,6 +15,7 @@ struct fal_trace_round {
 	bool has_owner, has_group, has_stale, has_slot;
 	uint32_t owner;
 	uint64_t group;
+	uint64_t local;                 /* its place on its group's line; 0: none */
 	double weight;                  /* 1 if it is not there */
 	uint64_t clocks, updates, rank; /* stale; rank 0: it has none */
 	uint64_t slot;

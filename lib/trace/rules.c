@@ -47,6 +47,11 @@ judge_kind(const struct fal_rules *s, const struct fal_trace_round *r,
 			    r->owner);
 	if (r->has_group != group)
 		fal_finding(f, r, 0, 0, r->has_group ? "it is of a group" : "no group");
+	if (r->local > s->scheme.local || (r->local == 0) != (s->scheme.local == 0))
+		fal_finding(f, r, 0, 0,
+			    "local is %llu, but at most %llu rounds are pushed",
+			    (unsigned long long)r->local,
+			    (unsigned long long)s->scheme.local);
 	if (r->delta != s->scheme.delta)
 		fal_finding(f, r, 0, 0, "kind is %s", r->delta ? "delta" : "grad");
 	if (shared && r->end == FAL_TRACE_DROPPED)
@@ -151,22 +156,56 @@ fal_rules_round(struct fal_rules *s, const struct fal_trace_round *r, uint64_t n
 	return ranked ? judge_rank(s, r, f) : 0;
 }
 
+bool
+fal_rules_by_group(const struct fal_rules *s)
+{
+	return s->scheme.local > 0;
+}
+
+/* groups, mode=delta: what a line has done since it took over a version. */
+static void
+judge_line(const struct fal_trace_round *r, const struct fal_rules_update *u,
+	   struct fal_findings *f)
+{
+	if (r->group != u->group || r->version != u->model)
+		fal_finding(f, r, 0, 0,
+			    "it is of group %llu, version %llu, but version %llu began "
+			    "with group %llu, version %llu",
+			    (unsigned long long)r->group, (unsigned long long)r->version,
+			    (unsigned long long)u->version, (unsigned long long)u->group,
+			    (unsigned long long)u->model);
+	if (r->local != u->at + 1)
+		fal_finding(f, r, 0, 0,
+			    "local is %llu, but it is number %zu of version %llu",
+			    (unsigned long long)r->local, u->at + 1,
+			    (unsigned long long)u->version);
+	if (!(u->weight > 0 && u->weight <= 1))
+		fal_finding(f, r, 0, 0, "the weight of version %llu is %g",
+			    (unsigned long long)u->version, u->weight);
+}
+
 void
 fal_rules_update(const struct fal_rules *s, const struct fal_trace_round *r,
-		 uint64_t version, size_t rounds, struct fal_findings *f)
+		 const struct fal_rules_update *u, struct fal_findings *f)
 {
 	const enum fal_trace_scheme_id id = s->scheme.id;
 	const bool collects =
 		id == FAL_TRACE_SYNCOPT || id == FAL_TRACE_WBSP || id == FAL_TRACE_GROUPS;
-	const uint64_t was = version > 0 ? version - 1 : 0;
-	if (!collects && rounds > 1)
+	const bool line = fal_rules_by_group(s);
+	const uint64_t was = u->version > 0 ? u->version - 1 : 0;
+	if (!collects && u->rounds > 1)
 		fal_finding(f, r, 0, 0, "version %llu is made of %zu rounds",
-			    (unsigned long long)version, rounds);
+			    (unsigned long long)u->version, u->rounds);
 	if (id == FAL_TRACE_SYNCOPT && r->version != was)
 		fal_finding(f, r, 0, 0, "it ran on version %llu, but was applied to %llu",
 			    (unsigned long long)r->version, (unsigned long long)was);
-	if (r->has_stale && r->version <= was && r->updates != was - r->version)
+	if (line)
+		judge_line(r, u, f);
+	if (!r->has_stale || r->version > was)
+		return;
+	/* While a line is not pushed yet, others make versions. */
+	const uint64_t stale = was - r->version;
+	if (line && r->local < s->scheme.local ? r->updates > stale : r->updates != stale)
 		fal_finding(f, r, 0, 0, "stale by %llu updates, not %llu",
-			    (unsigned long long)r->updates,
-			    (unsigned long long)(was - r->version));
+			    (unsigned long long)r->updates, (unsigned long long)stale);
 }

@@ -37,8 +37,17 @@ uint64_t fal_rules_version(const struct fal_rules *s);
 int fal_rules_round(struct fal_rules *s, const struct fal_trace_round *r, uint64_t newest,
 		    struct fal_findings *f);
 
-/* Judges that round r became a part of `version`, which is made of `rounds` rounds. */
+/* True if an update has the rounds of one group only, while those of others wait. */
+bool fal_rules_by_group(const struct fal_rules *s);
+
+/* Judges that round r became a part of an update. */
+struct fal_rules_update {
+	uint64_t version;
+	size_t rounds, at; /* it is made of so many; r is number `at` of them, from 0 */
+	uint64_t group, model; /* of the first: its group, the version it ran on */
+	double weight;         /* 0: it has none */
+};
 void fal_rules_update(const struct fal_rules *s, const struct fal_trace_round *r,
-		      uint64_t version, size_t rounds, struct fal_findings *f);
+		      const struct fal_rules_update *u, struct fal_findings *f);
 
 #endif

@@ -33,8 +33,13 @@ static int
 read_key(const char *word, struct fal_trace_scheme *s)
 {
 	static const char lambda[] = "lambda=";
+	static const char rounds[] = "rounds=";
 	if (strcmp(word, "staleness=updates") == 0)
 		s->by_updates = true;
+	if (strcmp(word, "mode=delta") == 0 && s->local == 0)
+		s->local = 1;
+	if (strncmp(word, rounds, sizeof(rounds) - 1) == 0)
+		return fal_parse_u64(word + sizeof(rounds) - 1, 1, SLACK_MAX, &s->local);
 	if (strncmp(word, lambda, sizeof(lambda) - 1) == 0)
 		return fal_parse_double(word + sizeof(lambda) - 1, 0, 1, &s->lambda);
 	return 0;

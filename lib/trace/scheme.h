@@ -22,6 +22,8 @@ struct fal_trace_scheme {
 	uint64_t slack;  /* epsp, ssp, flexrr, consgd, dynsgd */
 	bool delta;      /* its rounds change weights, and do not sum up gradients */
 	bool by_updates; /* dynsgd,staleness=updates */
+	uint64_t local;  /* groups,mode=delta: most rounds of a group in an update, else 0
+			  */
 	double lambda;   /* consgd; 0: 1 / workers */
 };
 

@@ -99,7 +99,10 @@ draw_scheme(struct fal_rng *r)
 					      "wbsp,publish=slowest,steps=2",
 					      "groups:2",
 					      "groups:4",
-					      "groups:progressive,window=3" };
+					      "groups:progressive,window=3",
+					      "groups:2,mode=delta",
+					      "groups:progressive,window=3,"
+					      "mode=delta,rounds=3" };
 	if (chance(r, 0.6))
 		return covered[fal_rng_below(r, sizeof(covered) / sizeof(covered[0]))];
 	return others[fal_rng_below(r, sizeof(others) / sizeof(others[0]))];

@@ -1,6 +1,7 @@
 /* The worker's state machine, driven by hand: what it sends, runs and cancels, and when.
  */
 #include "base/err.h"
+#include "base/line.h"
 #include "peer/agent.h"
 
 #include <setjmp.h>
@@ -478,6 +479,38 @@ oldest_version(void **state)
 	check((int64_t)next(FAL_MSG_WORKED)->worked.pull, 0, "pulls");
 }
 
+/* Versions of another line than the oldest go, whatever their numbers; those that are
+ * coming are not left out for a newer one of another line. */
+static void
+versions_of_lines(void **state)
+{
+	(void)state;
+	const uint64_t a = fal_line_version(2, 7), b = fal_line_version(1, 9);
+	set_lanes(1);
+	version(3, false);
+	version(a, false);
+	grant_on(1, 3, 0, 1, none); /* too late: only versions of line 2 are wanted */
+	check(busy[0], 0, "a task without its version runs");
+	revoke(1, 0, 1);
+	grant_on(2, a, 1, 1, none);
+	check((int64_t)run[0].round, 2, "on the line");
+	announce(b, b, false); /* to a line of lower numbers */
+	announce(4, b, true);  /* to be evaluated */
+	model(b);
+	model(4);
+	grant_on(3, b, 2, 1, none);
+	finish(0);
+	check((int64_t)run[0].round, 3, "on the other line");
+	announce(fal_line_version(1, 10), fal_line_version(1, 10), false);
+	announce(4, 4, false); /* back to the model, whose version 4 has gone */
+	model(fal_line_version(1, 10));
+	model(4);
+	grant_on(4, 4, 3, 1, none);
+	finish(0);
+	check((int64_t)run[0].round, 4, "on the model again");
+	check((int64_t)run[0].params[0], 4, "on version 4");
+}
+
 /* The exponents of a PUSH are those of the version that its round was computed on. */
 static void
 exponents_of_the_round(void **state)
@@ -792,6 +825,7 @@ main(void)
 		TEST(fills_are_contributions_of_their_own),
 		TEST(rounds_on_their_versions),
 		TEST(oldest_version),
+		TEST(versions_of_lines),
 		TEST(exponents_of_the_round),
 		TEST(revoke_and_fence_by_round),
 		TEST(drained),

@@ -421,12 +421,70 @@ test_wbsp_and_groups(void **state)
 		{ "\"group\":1,", "", "clock 0: no group" },
 		{ "\"group\":1", "\"group\":1,\"owner\":1",
 		  "round 0 of clock 0: worker 1 owns it" },
+		{ "groups:2", "groups:2,mode=delta",
+		  "round 0 of clock 0: local is 0, but at most 1 rounds are pushed" },
 		{ "\"group\":2", "\"group\":2,\"weight\":0.5",
 		  "round 1 of clock 0: weight is 0.5, not 1" },
 	};
 	(void)state;
 	CHECK(wbsp, not_wbsp);
 	CHECK(groups, not_groups);
+}
+
+#define LINE(group, local, u)                                      \
+	"\"kind\":\"grad\",\"group\":" #group ",\"local\":" #local \
+	",\"end\":\"applied\"," STALE(0, u)
+#define PUSH(version, rounds, weight, samples)                    \
+	"{\"t\":2,\"ev\":\"update\",\"version\":" #version        \
+	",\"clock\":0,\"rounds\":[" rounds "],\"weight\":" weight \
+	",\"samples\":" #samples ",\"loss\":0.5,\"lr\":0.1,\"epoch\":1}\n"
+
+/* Group 1 has done two rounds, and so has group 2, whose second one is pushed later than
+ * it was done. */
+static void
+test_lines(void **state)
+{
+	static const char lines[] = JOB("groups:2,mode=delta,rounds=3", "1", "32")
+		ROUND(0, 0, 0, 1, 8, 0, 1, LINE(1, 1, 0))
+			ROUND(1, 0, 1, 1, 8, 0, 2, LINE(2, 1, 0))
+				ROUND(2, 0, 2, 1, 8, 0, 2, LINE(2, 2, 0))
+					ROUND(3, 0, 3, 1, 8, 0, 1, LINE(1, 2, 0))
+						PUSH(1, "0,3", "0.25", 16)
+							PUSH(2, "1,2", "0.75", 16)
+								DONE("2");
+	/* A round that was the third is pushed at once. */
+	static const char full[] = JOB("groups:2,mode=delta", "1", "32")
+		ROUND(0, 0, 0, 2, 16, 0, 1, LINE(1, 1, 0)) PUSH(1, "0", "0.5", 16)
+			ROUND(1, 0, 2, 2, 16, 0, 2, LINE(2, 1, 1)) PUSH(2, "1", "0.5", 16)
+				DONE("2");
+	static const struct forgery not_lines[] = {
+		{ "\"local\":2", "\"local\":4",
+		  "round 2 of clock 0: local is 4, but at most 3 rounds are pushed" },
+		{ "\"local\":2", "\"local\":1",
+		  "round 2 of clock 0: local is 1, but it is number 2 of version 2" },
+		{ "[0,3]", "[3,0]",
+		  "round 0 of clock 0: no update before that of round 3" },
+		{ "[0,3]", "[0,2]",
+		  "round 1 of clock 0: no update before that of round 2" },
+		{ "[1,2]", "[1]", "round 2 of clock 0: no update" },
+		{ "\"weight\":0.25,", "",
+		  "round 0 of clock 0: the weight of version 1 is 0" },
+		{ "\"weight\":0.75", "\"weight\":1.5",
+		  "round 1 of clock 0: the weight of version 2 is 1.5" },
+		{ "\"updates\":0", "\"updates\":1",
+		  "round 0 of clock 0: stale by 1 updates, not 0" },
+		{ "mode=delta,rounds=3", "mode=delta,rounds=1",
+		  "round 2 of clock 0: local is 2, but at most 1 rounds are pushed" },
+		{ ",mode=delta,rounds=3", "",
+		  "round 0 of clock 0: local is 1, but at most 0 rounds are pushed" },
+	};
+	static const struct forgery not_full[] = {
+		{ "\"updates\":1", "\"updates\":0",
+		  "round 1 of clock 0: stale by 0 updates, not 1" },
+	};
+	(void)state;
+	CHECK(lines, not_lines);
+	CHECK(full, not_full);
 }
 
 /* Part 1 of the data, tasks 2 and 3, goes on while part 0 has not begun. */
@@ -502,7 +560,8 @@ main(void)
 		cmocka_unit_test(test_epsp),    cmocka_unit_test(test_slack),
 		cmocka_unit_test(test_weights), cmocka_unit_test(test_ranks),
 		cmocka_unit_test(test_syncopt), cmocka_unit_test(test_wbsp_and_groups),
-		cmocka_unit_test(test_parts),   cmocka_unit_test(test_long),
+		cmocka_unit_test(test_lines),   cmocka_unit_test(test_parts),
+		cmocka_unit_test(test_long),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests_name("audit_schemes", tests, NULL, NULL);

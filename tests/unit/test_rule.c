@@ -67,6 +67,13 @@ static const struct good {
 	  "groups:progressive,max=8,window=10",
 	  { .scheme = FAL_GROUPS, .most = 8, .window = 10 } },
 	{ "groups:4", "groups:4", { .scheme = FAL_GROUPS, .groups = 4 } },
+	{ "groups:4,rounds=3,mode=delta",
+	  "groups:4,mode=delta,rounds=3",
+	  { .scheme = FAL_GROUPS, .groups = 4, .delta = true, .rounds = 3 } },
+	{ "groups:2,mode=delta,rounds=1",
+	  "groups:2,mode=delta",
+	  { .scheme = FAL_GROUPS, .groups = 2, .delta = true, .rounds = 1 } },
+	{ "groups:2,mode=grad", "groups:2", { .scheme = FAL_GROUPS, .groups = 2 } },
 };
 
 static void
@@ -87,9 +94,9 @@ reads_and_writes(void **state)
 		/* Fields that a scheme does not use are 0. */
 		if (r.slack != g->rule.slack || r.backups != g->rule.backups ||
 		    r.groups != g->rule.groups || r.most != g->rule.most ||
-		    r.window != g->rule.window || r.helpers != g->rule.helpers ||
-		    r.cap != g->rule.cap || r.steps != g->rule.steps ||
-		    r.overlap != g->rule.overlap)
+		    r.window != g->rule.window || r.rounds != g->rule.rounds ||
+		    r.helpers != g->rule.helpers || r.cap != g->rule.cap ||
+		    r.steps != g->rule.steps || r.overlap != g->rule.overlap)
 			fail_msg("%s: a field is not what it should be", g->text);
 		struct fal_rule again = parse((const char *)out.p);
 		if (!fal_rule_eq(&r, &again))
@@ -132,6 +139,9 @@ static const struct {
 	{ "wbsp,cap=0", "cap: '0' is not" },
 	{ "groups:0", "groups: '0' is not a whole number from 1 to 1024 or progressive" },
 	{ "groups:2,max=4", "max '4' has no meaning without groups:progressive" },
+	{ "groups:2,rounds=2", "rounds '2' has no meaning without mode=delta" },
+	{ "groups:2,mode=delta,rounds=0", "rounds: '0' is not a whole number from 1" },
+	{ "groups:2,mode=both", "mode: 'both' is neither grad nor delta" },
 	{ "groups:2,steps=2", "groups has no 'steps' (given as '2')" },
 };
 

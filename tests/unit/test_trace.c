@@ -345,7 +345,7 @@ check_line(struct fal_buf *b, const char *want)
 static void
 test_written(void **state)
 {
-	static const uint64_t rounds[] = { 7, 6 };
+	static const struct fal_collected rounds[] = { { .round = 7 }, { .round = 6 } };
 	static const char object[] = "{\"scheme\":\"dynsgd\"}";
 	const struct fal_ledger ledger = { .tasks = 2 };
 	struct fal_line_ledger d = { .t = 1.5,
@@ -376,13 +376,14 @@ test_written(void **state)
 	d = (struct fal_line_ledger){ .end = FAL_ROUND_ABANDONED,
 				      .why = "left",
 				      .group = 1,
+				      .local = 2,
 				      .sums = true,
 				      .sent = 255 };
 	fal_line_ledger(&b, &d, &ledger);
 	check_line(&b, "{\"t\":0.000000,\"ev\":\"ledger\",\"round\":0,\"clock\":0,"
 		       "\"first\":0,\"tasks\":2,\"samples\":0,\"version\":0,"
 		       "\"blocks\":0,\"kind\":\"grad\",\"group\":1,"
-		       "\"end\":\"abandoned\",\"why\":\"left\"," EMPTY
+		       "\"local\":2,\"end\":\"abandoned\",\"why\":\"left\"," EMPTY
 		       ",\"sent\":\"00000000000000ff\",\"added\":\"0000000000000000\"}");
 	fal_line_update(&b, &(struct fal_line_update){ .t = 2,
 						       .version = 6,
@@ -390,11 +391,13 @@ test_written(void **state)
 						       .epoch = 1,
 						       .round = rounds,
 						       .rounds = 2,
+						       .weight = 0.75,
 						       .samples = 32,
 						       .loss = 0.5,
 						       .lr = 0.25 });
 	check_line(&b, "{\"t\":2.000000,\"ev\":\"update\",\"version\":6,\"clock\":3,"
-		       "\"rounds\":[7,6],\"samples\":32,\"loss\":0.5,\"lr\":0.25,"
+		       "\"rounds\":[7,6],\"weight\":0.75,\"samples\":32,\"loss\":0.5,"
+		       "\"lr\":0.25,"
 		       "\"epoch\":1}");
 	fal_line_policy(&b, 3,
 			&(struct fal_line_policy){ 4, 6, "dynsgd:3", "ann", object,
