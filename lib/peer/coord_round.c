@@ -54,7 +54,7 @@ collect(struct fal_coord *c, struct fal_act *a)
 		const struct fal_store_line_step step = {
 			.version = a->version,
 			.lr = (float)fal_schedule_lr(&c->conf.schedule, r.clock),
-			.divisor = (double)m->samples
+			.divisor = a->divisor
 		};
 		fal_store_line_step(c->store, a->round, &step);
 		return FAL_OK;

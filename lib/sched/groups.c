@@ -259,6 +259,8 @@ step_line(struct fal_sched *s, struct fal_round *r, struct fal_act *end)
 	t->unpushed++;
 	end->fate = FAL_FATE_LINE;
 	end->version = t->line;
+	/* |g|/M of a clock: what is less at its end counts less. */
+	end->divisor = t->weight * fal_grid_samples(&s->grid, r->clock);
 }
 
 static int

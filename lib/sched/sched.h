@@ -89,7 +89,7 @@ struct fal_act {
 	uint64_t
 		clock; /* STEP: the newest of what was collected; ACCOUNT: of the round */
 	bool own;      /* ACCOUNT, STEP: rounds are of one worker, or group */
-	double divisor;  /* STEP: samples */
+	double divisor;  /* STEP, END by a line: samples */
 	const char *why; /* END, EVICT: static text */
 };
 

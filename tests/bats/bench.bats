@@ -141,8 +141,8 @@ schemes() {
 	echo '{"b.old":{"value":3,"unit":"s"}}' >bench.json
 	schemes 0.001
 	same "status: $output" "$status" 0
-	has "$output" 'bsp           0.05  3/3      7.0 (6.0 to 9.0)'
-	has "$output" 'asp         cell: no luck'
+	has "$output" 'bsp                    0.05  3/3      7.0 (6.0 to 9.0)'
+	has "$output" 'asp                  cell: no luck'
 	same figures "$(jq -c '[."b.old", ."schemes.p3.bsp.to-target"]' bench.json)" \
 		'[{"value":3,"unit":"s"},{"value":7,"min":6,"max":9,"unit":"s"}]'
 	[ -s out/seconds.svg ]

@@ -217,7 +217,7 @@ ended(const struct fal_act *a, const struct fal_round_info *r)
 		play_check(fal_store_merge(store, a->round), 0, "merge");
 		return;
 	}
-	const struct fal_store_line_step step = { a->version, 0.1f, r->tasks };
+	const struct fal_store_line_step step = { a->version, 0.1f, a->divisor };
 	play_check(a->fate, FAL_FATE_LINE, "fate");
 	play_check(fal_line_of(a->version), r->group, "line");
 	fal_store_line_step(store, a->round, &step);
