@@ -1,15 +1,15 @@
 /* Reading, appending and syncing the policy journal. */
 #include "journal.h"
 
-#include "base/mem.h"
 #include "base/json.h"
+#include "base/mem.h"
 #include "cli/file.h"
 #include "job/policy.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <libgen.h>
 #include <jansson.h>
+#include <libgen.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>

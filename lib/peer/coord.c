@@ -142,10 +142,11 @@ coord_advance(struct fal_coord *c, double now)
 	if (err < 0 || c->finished || c->why != NULL)
 		return err;
 	bool done = fal_sched_done(c->sched);
-	/* The last version, if its clock did not bring an evaluation. */
-	if (done && c->conf.test_samples > 0 && !c->evaluating &&
+	/* The last version; or clocks that were over in another order than theirs. */
+	bool due = done || fal_sched_over(c->sched) >= c->next_eval;
+	if (due && c->conf.test_samples > 0 && !c->evaluating &&
 	    !(c->judged && c->kept_version == fal_store_version(c->store))) {
-		err = coord_begin_eval(c, now, c->clocks);
+		err = coord_begin_eval(c, now, fal_sched_over(c->sched));
 		if (err == FAL_OK)
 			err = coord_drain(c, now);
 	}

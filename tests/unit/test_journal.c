@@ -109,6 +109,7 @@ main(void)
 	close(fd);
 	const struct CMUnitTest tests[] = { cmocka_unit_test(torn),
 					    cmocka_unit_test(damaged) };
+	cmocka_set_message_output(CM_OUTPUT_TAP);
 	int failed = cmocka_run_group_tests(tests, NULL, NULL);
 	unlink(path);
 	return failed;
