@@ -64,11 +64,8 @@ due(const struct fal_sched *s)
 }
 
 static int
-publish_if_due(struct fal_sched *s, double now)
+publish(struct fal_sched *s)
 {
-	(void)now;
-	if (s->merged == 0 || !due(s))
-		return FAL_OK;
 	for (uint32_t i = 0; i < s->teams; i++) {
 		struct fal_team *t = s->team[i];
 		t->pull = true;
@@ -76,6 +73,20 @@ publish_if_due(struct fal_sched *s, double now)
 		t->published = t->included;
 	}
 	return fal_step(s, (double)s->merged_samples);
+}
+
+static int
+publish_if_due(struct fal_sched *s, double now)
+{
+	(void)now;
+	return s->merged > 0 && due(s) ? publish(s) : FAL_OK;
+}
+
+/* Whoever has done its `cap` of local steps may go on from here, too. */
+static int
+flush(struct fal_sched *s)
+{
+	return s->rounds == 0 ? publish(s) : FAL_OK;
 }
 
 static int
@@ -97,5 +108,6 @@ const struct fal_scheme fal_scheme_wbsp = { .own = true,
 					    .may_begin = may_begin,
 					    .begin = begin,
 					    .complete = complete,
+					    .flush = flush,
 					    .changed = publish_if_due,
 					    .cost = fal_cost_equal };
