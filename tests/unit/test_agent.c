@@ -501,14 +501,26 @@ versions_of_lines(void **state)
 	grant_on(3, b, 2, 1, none);
 	finish(0);
 	check((int64_t)run[0].round, 3, "on the other line");
-	announce(fal_line_version(1, 10), fal_line_version(1, 10), false);
-	announce(4, 4, false); /* back to the model, whose version 4 has gone */
-	model(fal_line_version(1, 10));
+	/* Back to the model, whose version 4 has gone; what a task names still comes. */
+	announce(b + 1, b + 1, false);
+	announce(b + 2, b + 1, false);
+	grant_on(4, b + 1, 3, 1, none);
+	announce(4, 4, false);
+	model(b + 1);
 	model(4);
-	grant_on(4, 4, 3, 1, none);
+	grant_on(5, 4, 4, 1, none);
 	finish(0);
-	check((int64_t)run[0].round, 4, "on the model again");
+	check((int64_t)run[0].round, 4, "the task that names the line");
+	finish(0);
+	check((int64_t)run[0].round, 5, "on the model again");
 	check((int64_t)run[0].params[0], 4, "on version 4");
+	finish(0);
+	for (uint32_t task = 1; task < 5; task++)
+		expect_claim(task, task);
+	now += 10;
+	struct fal_msg m = { .type = FAL_MSG_ACCOUNT };
+	check(tell(&m), 0, "ACCOUNT");
+	check((int64_t)next(FAL_MSG_WORKED)->worked.pull, 0, "pulls");
 }
 
 /* The exponents of a PUSH are those of the version that its round was computed on. */
