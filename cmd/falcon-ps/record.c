@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RECENT_CLOCKS = 100 };
+enum { RECENT_ROUNDS = 100 };
 
 int
 ps_record_file(struct ps_record *r, const char *path, struct fal_diag *diag)
@@ -49,7 +49,7 @@ retire(struct ps_record *r)
 	r->n--;
 	if (is_lasting(l))
 		fal_put_bytes(&r->kept, l->text, l->n);
-	r->clocks -= is_event(l, "ledger");
+	r->rounds -= is_event(l, "ledger");
 	free(l->text);
 }
 
@@ -73,8 +73,8 @@ ps_record_add(struct ps_record *r, const char *line, size_t n)
 	for (int i = 0; i < RECORD_FILES; i++)
 		if (r->file[i].f != NULL)
 			fwrite(l->text, 1, l->n, r->file[i].f);
-	r->clocks += is_event(l, "ledger");
-	while (r->clocks > RECENT_CLOCKS)
+	r->rounds += is_event(l, "ledger");
+	while (r->rounds > RECENT_ROUNDS)
 		retire(r);
 	return r->kept.err;
 }

@@ -20,10 +20,10 @@ struct ps_record {
 		FILE *f;
 		const char *path;
 	} file[RECORD_FILES];
-	struct fal_buf kept; /* job, join, leave, policy, eval, done: older than recent */
-	struct ps_line *recent; /* a queue: the last 100 clocks */
+	struct fal_buf kept; /* job, join, leave, policy, hold, eval, …: older than recent */
+	struct ps_line *recent; /* a queue: the last 100 rounds */
 	size_t head, n, cap;
-	size_t clocks; /* ledger lines in it */
+	size_t rounds; /* ledger lines in it */
 };
 
 /* Adds a file that gets every line; `path` is borrowed until ps_record_close. */
@@ -33,7 +33,7 @@ int ps_record_file(struct ps_record *r, const char *path, struct fal_diag *diag)
 int ps_record_add(struct ps_record *r, const char *line, size_t n);
 
 /* Appends what a follower gets first: job, join, leave, policy, and the last 100
- * clocks. */
+ * rounds. */
 void ps_record_history(const struct ps_record *r, struct fal_buf *out);
 
 /* Lets the files be read up to here.  FAL_EIO with a diagnosis. */
