@@ -20,7 +20,8 @@ struct ps_record {
 		FILE *f;
 		const char *path;
 	} file[RECORD_FILES];
-	struct fal_buf kept; /* job, join, leave, policy, hold, eval, …: older than recent */
+	struct fal_buf
+		kept; /* job, join, leave, policy, hold, eval, …: older than recent */
 	struct ps_line *recent; /* a queue: the last 100 rounds */
 	size_t head, n, cap;
 	size_t rounds; /* ledger lines in it */
