@@ -206,7 +206,8 @@ fal_dial_over(struct fal_chan *c)
 		(void)uv_cancel((uv_req_t *)&c->dialling->resolve);
 	if (c->child == NULL)
 		return;
-	/* The loop waits for its end: a command that hangs in its handlers would hang us. */
+	/* The loop waits for its end: a command that hangs in its handlers would hang us.
+	 */
 	(void)uv_process_kill(&c->child->process, SIGKILL);
 	c->child->chan = NULL;
 	c->child = NULL;
