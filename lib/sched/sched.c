@@ -593,8 +593,10 @@ fal_sched_arrived(struct fal_sched *s, double now, uint64_t round, struct fal_ci
 	fal_ledger_done(&r->ledger, ci);
 	struct fal_worker *w = fal_find(s, cid.worker);
 	w->owed--;
+	/* It pushes when it holds nothing more: since its last claim, or since a task was
+	 * taken from it. */
 	if (w->queued == 0 || s->rounds > 1)
-		fal_ewma(&w->push_s, fmax(now - c->claimed, 1e-6));
+		fal_ewma(&w->push_s, fmax(now - fmax(c->claimed, w->empty), 1e-6));
 	fal_refresh(s, w, now);
 }
 

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 
 static const double ewma_weight = 0.3;    /* of the newest value (SYSTEMS: a) */
+static const double jump = 1.5;           /* times: another speed */
+static const double jump_rtts = 4;        /* round trips that it must differ by */
 static const double guess_s = 1e-3;       /* a task, when nothing at all is known */
 static const double deadline_floor = 0.2; /* seconds; DESIGN section 7 */
 
@@ -93,14 +95,21 @@ fal_measured(struct fal_sched *s, struct fal_worker *w, double task_s)
 	fal_ewma(&s->typical_s, task_s);
 	w->recent[w->recents++ % FAL_RECENT] = task_s;
 	w->late_s = late_of(w);
-	/* Of the last three the middle one: one late wake-up says nothing of a speed. */
+	/* Of the last three the middle one: one late wake-up says nothing of a speed.
+	 * But what is far from the projection, and takes longer than moving tasks does,
+	 * is another speed, and to be believed before the clock is over. */
 	double v[3] = { 0 };
 	uint32_t n = w->recents < 3 ? w->recents : 3;
 	for (uint32_t i = 0; i < n; i++)
 		v[i] = w->recent[(w->recents - 1 - i) % FAL_RECENT];
 	if (w->pace[w->lanes].nearest != w->lanes)
 		know(w, w->lanes);
-	fal_ewma(&w->pace[w->lanes].task_s, median(v, n));
+	double *t = &w->pace[w->lanes].task_s;
+	bool other = task_s > jump * *t || task_s * jump < *t;
+	if (other && fabs(task_s - *t) > jump_rtts * w->rtt)
+		*t = task_s;
+	else
+		fal_ewma(t, median(v, n));
 }
 
 double

@@ -147,7 +147,7 @@ half_open() {
 @test "a job under attack ends as if nothing had been" {
 	undisturbed
 	serve
-	slow victim 1 200
+	slow victim 1 100
 	at_clock 1
 	wrong_keys
 	wrong_roles

@@ -153,6 +153,58 @@ last_task_is_cloned(void **state)
 	check(work(2).lost, 1, "lost");
 }
 
+/* What it spends on a task that another one finishes first is not part of its push. */
+static void
+lost_race_is_no_push(void **state)
+{
+	(void)state;
+	begin("epsp", 4, 0);
+	join(1, 1, 1, 0.1);
+	join(2, 1, 1, 0.1);
+	open_clock(0);
+	now += 0.1;
+	finish_item(1, &worker[1].q[0]);
+	finish_item(2, &worker[2].q[0]);
+	now += 0.1;
+	finish_item(1, &worker[1].q[0]);
+	uint32_t task = worker[2].q[0].task;
+	while (now < 5 && entries(FAL_ENTRY_CLONE) == 0) {
+		now = fmax(now, fal_sched_wake(sched));
+		hear(2);
+		check(fal_sched_tick(sched, now), 0, "tick");
+		follow_all();
+	}
+	now += 0.1;
+	finish_item(1, &worker[1].q[0]);
+	check(holds(2, task), 0, "the loser runs it");
+	now += 0.001;
+	fal_sched_arrived(sched, now, current(), (struct fal_cid){ 2, 1 }, 1, true);
+	near(fal_find(sched, 2)->push_s, 0.001, 1e-9, "seconds of the push");
+}
+
+/* One task that takes much longer says how the rest of the clock will be; one that is a
+ * little late does not. */
+static void
+other_speed_is_believed_at_once(void **state)
+{
+	(void)state;
+	begin("epsp", 8, 0);
+	join(1, 1, 1, 0.1);
+	join(2, 1, 1, 0.1);
+	for (uint64_t clock = 0; clock < 4; clock++)
+		play_clock(clock);
+	open_clock(4);
+	now += 0.14;
+	finish_item(2, &worker[2].q[0]);
+	near(info(2).task_s, 0.1, 1e-9, "projected after a late wake-up");
+	now += 0.6;
+	finish_item(2, &worker[2].q[0]);
+	near(info(2).task_s, 0.6, 1e-9, "projected after a slow task");
+	now += 0.1;
+	finish_item(2, &worker[2].q[0]);
+	near(info(2).task_s, 0.1, 1e-9, "projected after a quick task");
+}
+
 static void
 bsp_is_static(void **state)
 {
@@ -294,6 +346,8 @@ main(void)
 		TEST(straggler_gives_its_tail),
 		TEST(equals_keep_their_tasks),
 		TEST(last_task_is_cloned),
+		TEST(lost_race_is_no_push),
+		TEST(other_speed_is_believed_at_once),
 		TEST(bsp_is_static),
 		TEST(rounds_name_their_versions),
 		TEST(updates_are_in_order),

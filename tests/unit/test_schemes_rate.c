@@ -64,7 +64,7 @@ static const struct {
 	{ "flexrr", { 97, 78, 72, 77 } }, /* three helpers cannot do all of it */
 	{ "flexrr,helpers=7", { 97, 88, 74, 77 } },
 	{ "flexrr,helpers=7,steal=half", { 97, 78, 74, 75 } },
-	{ "epsp", { 97, 86, 71, 82 } },
+	{ "epsp", { 97, 86, 71, 85 } },
 	{ "epsp:3", { 97, 87, 72, 85 } },
 	{ "wbsp", { 97, 88, 73, 60 } },
 	{ "wbsp,overlap=no", { 97, 88, 73, 60 } },
