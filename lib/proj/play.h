@@ -1,0 +1,47 @@
+/* Plays a policy on a cost model: the scheduler itself (lib/sched) in virtual time, with
+ * workers that take what the model says.  What it is asked is what it would be asked
+ * live.
+ *
+ * Cost: O(log W) for an event beside the scheduler's own.
+ */
+#ifndef FAL_PROJ_PLAY_H
+#define FAL_PROJ_PLAY_H
+
+#include "proj/cost.h"
+#include "sched/policy.h"
+
+#include <stdbool.h>
+
+struct fal_play_conf {
+	const struct fal_cost *cost;     /* borrowed */
+	const struct fal_policy *policy; /* borrowed */
+	uint64_t clocks;                 /* so many clocks' tasks are to be over */
+	uint64_t warm; /* the first ones of them do not count: nothing is known yet */
+};
+
+/* Over the clocks that count.  Free it with fal_play_free. */
+struct fal_play {
+	double seconds, clocks; /* clocks: tasks that are over / those of a clock */
+	double samples;         /* that became a part of a version */
+	double dropped, twice;  /* samples; twice: lost races */
+	double updates;
+	double moved, cloned; /* tasks */
+	double stale_updates; /* mean over samples */
+	double compute;       /* Σ seconds of workers computing / (workers · seconds) */
+	double messages, bytes; /* to and from the coordinator */
+	double load;            /* the coordinator's own seconds / seconds */
+	struct fal_play_worker {
+		double compute, share; /* seconds of its lanes / lanes; tasks, of all */
+		uint32_t lanes;        /* at the end */
+	} * worker;                    /* as the cost model's machines */
+	size_t workers;
+};
+
+/* 0, FAL_ENOMEM, or FAL_ESTATE: nothing happens any more, the policy cannot go on. */
+int fal_play(const struct fal_play_conf *conf, struct fal_play *out);
+void fal_play_free(struct fal_play *p);
+
+/* Seconds that an epoch takes at this rate. */
+double fal_play_epoch_s(const struct fal_play *p, const struct fal_grid *grid);
+
+#endif
