@@ -1,9 +1,10 @@
-/* The cost model's memory, and the one formula in it. */
+/* The cost model: its memory, and what a task takes. */
 #include "proj/cost.h"
 
 #include "base/err.h"
 #include "base/mem.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -82,28 +83,103 @@ crowding(const struct fal_cost_machine *m, uint32_t lanes)
 	return lanes > m->cores ? (double)lanes / m->cores : 1;
 }
 
-double
-fal_cost_task_s(const struct fal_cost_machine *m, uint64_t i, uint32_t lanes)
+/* The paces as runs of `share` tasks each: the next run's mean, from entry *i on, of
+ * which *used tasks were in the run before.  Negative: there is no whole run any more. */
+static double
+next_run(const struct fal_cost_machine *m, double share, size_t *i, double *used)
 {
-	return m->pace[i % m->paces] * crowding(m, lanes) / crowding(m, m->lanes);
+	double need = share, sum = 0;
+	for (; *i < m->paces; (*i)++, *used = 0) {
+		const struct fal_cost_pace *p = &m->pace[*i];
+		double take = fmin(need, p->tasks - *used);
+		sum += take * p->task_s;
+		need -= take;
+		if (need <= 0) {
+			*used += take;
+			return sum / share;
+		}
+	}
+	return -1;
 }
 
-static int
-by_size(const void *a, const void *b)
+/* The correlation of neighbouring runs of `share` tasks, around their mean; 1 where they
+ * are all alike. */
+static double
+persistence(const struct fal_cost_machine *m, double share)
 {
-	double x = *(const double *)a, y = *(const double *)b;
-	return x < y ? -1 : x > y;
+	double sum = 0, n = 0, var = 0, cov = 0, used = 0, x, before = 0;
+	for (size_t i = 0; (x = next_run(m, share, &i, &used)) >= 0; n++)
+		sum += x;
+	double mean = sum / fmax(n, 1);
+	used = 0;
+	for (size_t i = 0, k = 0; (x = next_run(m, share, &i, &used)) >= 0; k++) {
+		var += (x - mean) * (x - mean);
+		cov += k > 0 ? (x - mean) * (before - mean) : 0;
+		before = x;
+	}
+	return var > 1e-4 * n * mean * mean ? cov / var : 1;
+}
+
+void
+fal_cost_settle(struct fal_cost_machine *m, double share)
+{
+	static const double outlasts = 0.7;
+	m->tasks = m->seconds = 0;
+	for (size_t i = 0; i < m->paces; i++) {
+		m->pace[i].at_task = m->tasks;
+		m->pace[i].at_second = m->seconds;
+		m->tasks += m->pace[i].tasks;
+		m->seconds += m->pace[i].seconds;
+	}
+	m->by_time = m->tasks <= 0 || persistence(m, share) > outlasts;
+}
+
+/* The pace in force at `at`, a second or a task's number, which becomes the offset in it:
+ * the last one that begins no later. */
+static size_t
+place_of(const struct fal_cost_machine *m, double *at)
+{
+	size_t low = 0, high = m->paces;
+	*at = fmod(*at, m->by_time ? m->seconds : m->tasks);
+	while (high - low > 1) {
+		size_t mid = low + (high - low) / 2;
+		const struct fal_cost_pace *p = &m->pace[mid];
+		if ((m->by_time ? p->at_second : p->at_task) <= *at)
+			low = mid;
+		else
+			high = mid;
+	}
+	*at -= m->by_time ? m->pace[low].at_second : m->pace[low].at_task;
+	return low;
 }
 
 double
-fal_cost_pace(const struct fal_cost_machine *m)
+fal_cost_task_s(const struct fal_cost_machine *m, double n, double at, double size,
+		uint32_t lanes)
 {
-	double *v = fal_calloc(m->paces, sizeof(*v));
-	if (v == NULL)
-		return m->pace[0];
-	memcpy(v, m->pace, m->paces * sizeof(*v));
-	qsort(v, m->paces, sizeof(*v), by_size);
-	double mid = v[m->paces / 2];
-	free(v);
-	return mid;
+	double crowd = crowding(m, lanes) / crowding(m, m->lanes);
+	double in = m->by_time ? at : n, took = 0;
+	size_t i = place_of(m, &in);
+	if (!m->by_time)
+		return m->pace[i].task_s * crowd * size;
+	for (;; i = (i + 1) % m->paces, in = 0) {
+		double t = m->pace[i].task_s * crowd, left = m->pace[i].seconds - in;
+		if (size * t <= left)
+			return took + size * t;
+		took += left;
+		size -= left / t;
+	}
+}
+
+double
+fal_cost_mean(const struct fal_cost_machine *m)
+{
+	double sum = 0, n = 0;
+	for (size_t i = 0; i < m->paces; i++) {
+		double weight = m->by_time ? m->pace[i].seconds / m->pace[i].task_s
+					   : m->pace[i].tasks;
+		sum += weight * m->pace[i].task_s;
+		n += weight;
+	}
+	return n > 0 ? sum / n : m->pace[0].task_s;
 }

@@ -9,20 +9,33 @@
 
 #include "sched/grid.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-/* A worker: how fast it was, clock by clock.
+/* How fast a worker was for a while: in a clock of the trace, or a round of its own. */
+struct fal_cost_pace {
+	double task_s;             /* seconds of one task on one lane */
+	double tasks;              /* that it did; not below 0 */
+	double seconds;            /* that passed; above 0 */
+	double at_task, at_second; /* sums over those before; fal_cost_settle sets them */
+};
+
+/* A worker.
  *
- * Slowness is kept by the worker's clocks, not by the time of day: clock i of a play
- * takes what clock i of the trace took, whatever the scheme makes of it, and after the
- * last the first comes again.  A worker with rounds of its own counts these. */
+ * Slowness that outlasts its clocks (another job, a hot machine) goes by the time: second
+ * t of a play is second t of the trace.  Slowness that is another one for each clock goes
+ * by the work: task n of the worker takes what its task n took in the trace, whenever it
+ * comes.  After the end the beginning comes again. */
 struct fal_cost_machine {
-	char *name;                                  /* owned */
-	uint32_t lanes_min, lanes_max, lanes, cores; /* lanes: that it ran last */
-	double *pace;  /* owned; seconds of one task on one lane at `lanes` lanes */
-	size_t paces;  /* at least 1 */
-	double pull_s; /* a version leaves for it → it computes */
+	char *name;                    /* owned */
+	uint32_t lanes_min, lanes_max; /* that it may run */
+	uint32_t lanes, cores;         /* lanes: that the paces are of */
+	struct fal_cost_pace *pace;    /* owned */
+	size_t paces;                  /* at least 1 */
+	bool by_time;
+	double tasks, seconds; /* sums over the paces */
+	double pull_s;         /* a version leaves for it → it computes */
 	double push_s; /* it holds no more of a round → what it made is counted */
 };
 
@@ -47,10 +60,15 @@ void fal_cost_remove(struct fal_cost *c, size_t i);
 /* The machine of this name, or NULL. */
 struct fal_cost_machine *fal_cost_find(const struct fal_cost *c, const char *name);
 
-/* Seconds of one task on one lane of `m` in its clock i, at `lanes` lanes: lanes beyond
- * its cores share them. */
-double fal_cost_task_s(const struct fal_cost_machine *m, uint64_t i, uint32_t lanes);
-/* The median of its pace. */
-double fal_cost_pace(const struct fal_cost_machine *m);
+/* Sets the machine's sums, and by_time from its paces: whether slowness outlasts `share`
+ * tasks, by the correlation of neighbouring runs of so many. */
+void fal_cost_settle(struct fal_cost_machine *m, double share);
+
+/* Seconds that the machine's task number `n` takes on a lane, begun at second `at` of the
+ * play while `lanes` lanes run: lanes beyond its cores share them.  `size`: in tasks. */
+double fal_cost_task_s(const struct fal_cost_machine *m, double n, double at, double size,
+		       uint32_t lanes);
+/* Its mean pace: Σ seconds of its tasks / tasks. */
+double fal_cost_mean(const struct fal_cost_machine *m);
 
 #endif

@@ -1,0 +1,577 @@
+/* The scheduler in virtual time: grants → claims after the tasks' times → arrivals →
+ * complete rounds.  The coordinator does one thing after the other, and what comes
+ * meanwhile waits. */
+#include "proj/play.h"
+
+#include "base/mem.h"
+#include "sched/heap.h"
+#include "sched/sched.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { VERSIONS = 128 }; /* that a worker is known to have; more than slack asks for */
+
+/* A task in a worker's queue; the first `lanes` of it run. */
+struct item {
+	uint64_t round;
+	uint32_t task;
+	struct fal_cid fills;
+	double from; /* not before: the worker has the round's version */
+	double ends; /* negative: no lane began with it */
+	double task_s;
+};
+
+/* What a worker does, or did, of a round. */
+struct part {
+	uint64_t round;
+	struct fal_cid fills;
+	uint32_t seq;   /* 0: nothing won yet */
+	double arrives; /* infinite: not pushed yet */
+};
+
+struct worker {
+	const struct fal_cost_machine *machine;
+	struct item *q;
+	size_t n, q_cap;
+	struct part *part;
+	size_t parts, part_cap;
+	uint32_t lanes, seq;
+	double begun; /* tasks that a lane began with */
+	double ready; /* has what it was sent last */
+	struct {
+		uint64_t version;
+		double at;
+	} has[VERSIONS]; /* by version, modulo */
+	uint32_t running;
+	double since;   /* running is not 0 since */
+	double compute; /* seconds before that */
+	uint32_t done;  /* tasks whose claim won */
+};
+
+/* What is counted from the beginning; the warm part is taken off at the end. */
+struct totals {
+	double now, samples, dropped, twice, tasks, updates, moved, cloned, stale;
+	double messages, bytes, load;
+};
+
+struct game {
+	const struct fal_play_conf *conf;
+	struct fal_grid grid;
+	struct fal_sched *s;
+	struct worker *worker; /* worker i has the id i + 1 */
+	struct fal_heap next;  /* by the time of the worker's next event */
+	double now;
+	uint64_t version;
+	/* Of shared rounds: the contributions before `open` have all arrived. */
+	struct {
+		uint64_t round;
+		uint32_t open;
+	} shared[FAL_SLACK_MAX + 1];
+	struct totals t, warm;
+	double *warm_compute;
+	uint32_t *warm_done;
+	bool stopped; /* the scheduler gave up */
+};
+
+/* The coordinator is busy with a message of so many bytes. */
+static void
+spend(struct game *g, double bytes)
+{
+	const struct fal_cost *c = g->conf->cost;
+	double s = c->message_s + bytes * c->byte_s;
+	g->now += s;
+	g->t.load += s;
+	g->t.messages++;
+	g->t.bytes += bytes;
+}
+
+/* --- workers ---------------------------------------------------------------------- */
+
+/* A lane begins (+1) or ends (-1) with a task. */
+static void
+runs(struct worker *w, int change, double at)
+{
+	if (w->running == 0)
+		w->since = at;
+	w->running = (uint32_t)((int)w->running + change);
+	if (w->running == 0)
+		w->compute += fmax(at - w->since, 0);
+}
+
+/* Its computing up to now. */
+static double
+compute_of(const struct game *g, const struct worker *w)
+{
+	return w->compute + (w->running > 0 ? fmax(g->now - w->since, 0) : 0);
+}
+
+/* Lanes that are free at `at` begin with what stands first. */
+static void
+begin(struct game *g, struct worker *w, double at)
+{
+	struct fal_round_info r;
+	for (size_t i = 0; i < w->n && i < w->lanes; i++) {
+		struct item *it = &w->q[i];
+		if (it->ends >= 0 || !fal_sched_round(g->s, it->round, &r))
+			continue;
+		double size = fal_grid_range_samples(&g->grid, r.clock, it->task, 1);
+		double from = fmax(at, it->from);
+		it->task_s = fal_cost_task_s(w->machine, w->begun, from,
+					     size / g->grid.task, w->lanes);
+		it->ends = from + it->task_s;
+		w->begun += size / g->grid.task;
+		runs(w, 1, from);
+	}
+}
+
+/* Item i is over; the others move up. */
+static struct item
+take(struct worker *w, size_t i, double at)
+{
+	struct item it = w->q[i];
+	memmove(&w->q[i], &w->q[i + 1], (--w->n - i) * sizeof(*w->q));
+	if (it.ends >= 0)
+		runs(w, -1, at);
+	return it;
+}
+
+static bool
+holds_of(const struct worker *w, uint64_t round)
+{
+	for (size_t i = 0; i < w->n; i++)
+		if (w->q[i].round == round)
+			return true;
+	return false;
+}
+
+/* What it holds no more of is pushed; what it won nothing of is forgotten. */
+static void
+push(struct worker *w, double at)
+{
+	for (size_t i = 0; i < w->parts; i++) {
+		struct part *p = &w->part[i];
+		if (!isinf(p->arrives) || holds_of(w, p->round))
+			continue;
+		if (p->seq == 0)
+			w->part[i--] = w->part[--w->parts];
+		else
+			p->arrives = at + w->machine->push_s;
+	}
+}
+
+/* When something happens with the worker next. */
+static void
+schedule(struct game *g, struct worker *w)
+{
+	double next = INFINITY;
+	for (size_t i = 0; i < w->n && i < w->lanes; i++)
+		if (w->q[i].ends >= 0)
+			next = fmin(next, w->q[i].ends);
+	for (size_t i = 0; i < w->parts; i++)
+		next = fmin(next, w->part[i].arrives);
+	uint32_t slot = (uint32_t)(w - g->worker);
+	if (isinf(next))
+		fal_heap_remove(&g->next, slot);
+	else
+		fal_heap_set(&g->next, slot, next);
+}
+
+/* --- actions ---------------------------------------------------------------------- */
+
+/* A version reaches the worker. */
+static void
+send_model(struct game *g, struct worker *w, uint64_t version)
+{
+	spend(g, g->conf->cost->pull_bytes);
+	w->ready = g->now + w->machine->pull_s;
+	w->has[version % VERSIONS].version = version;
+	w->has[version % VERSIONS].at = w->ready;
+}
+
+static int
+grant(struct game *g, struct worker *w, const struct fal_act *a)
+{
+	struct fal_round_info r;
+	if (!fal_sched_round(g->s, a->round, &r))
+		return FAL_OK;
+	double from = w->ready;
+	if (r.delta && r.base == FAL_START_LOCAL)
+		from = g->now;
+	else if (w->has[r.version % VERSIONS].version == r.version)
+		from = w->has[r.version % VERSIONS].at;
+	if (FAL_GROW(w->q, w->q_cap, w->n + a->count) < 0)
+		return FAL_ENOMEM;
+	for (uint32_t i = 0; i < a->count; i++) {
+		size_t at = w->n++;
+		for (; at > 0 && w->q[at - 1].round > a->round && w->q[at - 1].ends < 0;
+		     at--)
+			w->q[at] = w->q[at - 1];
+		w->q[at] = (struct item){ .round = a->round,
+					  .task = a->first + i,
+					  .fills = a->fills,
+					  .from = from,
+					  .ends = -1 };
+	}
+	return FAL_OK;
+}
+
+static void
+revoke(struct game *g, struct worker *w, const struct fal_act *a)
+{
+	for (size_t i = 0; i < w->n; i++)
+		if (w->q[i].round == a->round && w->q[i].task - a->first < a->count)
+			(void)take(w, i--, g->now);
+}
+
+static void
+end_round(struct game *g, const struct fal_act *a)
+{
+	struct fal_round_info r;
+	if (!fal_sched_round(g->s, a->round, &r))
+		return;
+	double samples = fal_grid_range_samples(&g->grid, r.clock, r.first, r.tasks);
+	if (a->fate == FAL_FATE_ABANDON) {
+		g->t.twice += (double)r.ledger->claimed * g->grid.task;
+		return;
+	}
+	g->t.tasks += r.tasks;
+	g->t.moved += (double)r.ledger->log[FAL_ENTRY_MOVE].n;
+	g->t.cloned += (double)r.ledger->log[FAL_ENTRY_CLONE].n;
+	*(a->fate == FAL_FATE_DROP ? &g->t.dropped : &g->t.samples) += samples;
+	if (a->fate != FAL_FATE_DROP)
+		g->t.stale += samples * (double)r.stale_updates;
+}
+
+/* A sign of life costs no time; everything else a message. */
+static int
+follow(struct game *g, const struct fal_act *a)
+{
+	struct worker *w = a->worker > 0 ? &g->worker[a->worker - 1] : NULL;
+	switch (a->kind) {
+	case FAL_ACT_GRANT:
+		spend(g, 0);
+		return grant(g, w, a);
+	case FAL_ACT_REVOKE:
+		spend(g, 0);
+		revoke(g, w, a);
+		break;
+	case FAL_ACT_END:
+		end_round(g, a);
+		break;
+	case FAL_ACT_STEP:
+		g->now += g->conf->cost->step_s;
+		g->t.load += g->conf->cost->step_s;
+		g->t.updates++;
+		g->version++;
+		break;
+	case FAL_ACT_MODEL:
+		for (size_t i = 0; w == NULL && i < g->conf->cost->machines; i++)
+			send_model(g, &g->worker[i], g->version);
+		if (w != NULL)
+			send_model(g, w, a->version != 0 ? a->version : g->version);
+		break;
+	case FAL_ACT_LANES:
+		spend(g, 0);
+		w->lanes = a->count;
+		break;
+	case FAL_ACT_PING:
+		return fal_sched_heard(g->s, g->now, a->worker);
+	case FAL_ACT_STOP:
+	case FAL_ACT_EVICT:
+		g->stopped = true;
+		break;
+	case FAL_ACT_ACCOUNT:
+		spend(g, 0);
+		break;
+	case FAL_ACT_LINE:
+	case FAL_ACT_OPEN:
+	case FAL_ACT_FENCE:
+	case FAL_ACT_EVAL:
+		break;
+	}
+	return FAL_OK;
+}
+
+static int
+follow_all(struct game *g)
+{
+	struct fal_act a;
+	while (fal_sched_next(g->s, &a)) {
+		int err = follow(g, &a);
+		if (err < 0)
+			return err;
+		for (size_t i = 0; a.kind == FAL_ACT_MODEL && a.worker == 0 &&
+				   i < g->conf->cost->machines;
+		     i++)
+			schedule(g, &g->worker[i]);
+		if (a.worker == 0)
+			continue;
+		struct worker *w = &g->worker[a.worker - 1];
+		if (a.kind == FAL_ACT_REVOKE)
+			push(w, g->now);
+		begin(g, w, g->now);
+		schedule(g, w);
+	}
+	fal_sched_forget(g->s);
+	return FAL_OK;
+}
+
+/* --- events ----------------------------------------------------------------------- */
+
+/* The worker's part of the item's round, made if there is none. */
+static struct part *
+part_of(struct worker *w, const struct item *it)
+{
+	for (size_t i = 0; i < w->parts; i++) {
+		struct part *p = &w->part[i];
+		if (p->round == it->round && fal_cid_eq(p->fills, it->fills) &&
+		    isinf(p->arrives))
+			return p;
+	}
+	if (FAL_GROW(w->part, w->part_cap, w->parts + 1) < 0)
+		return NULL;
+	w->part[w->parts] = (struct part){ it->round, it->fills, 0, INFINITY };
+	return &w->part[w->parts++];
+}
+
+/* The task of item i is done: its claim, and what follows at the worker, which does not
+ * wait for the coordinator. */
+static int
+claim(struct game *g, struct worker *w, size_t i)
+{
+	double ended = w->q[i].ends;
+	struct item it = take(w, i, ended);
+	struct part *p = part_of(w, &it);
+	if (p == NULL)
+		return FAL_ENOMEM;
+	struct fal_claim_in c = { .worker = (uint32_t)(w - g->worker) + 1,
+				  .round = it.round,
+				  .task = it.task,
+				  .seq = p->seq != 0 ? p->seq : w->seq + 1,
+				  .fills = it.fills,
+				  .task_s = it.task_s };
+	begin(g, w, ended);
+	spend(g, 0);
+	int won = fal_sched_heard(g->s, g->now, c.worker);
+	if (won == FAL_OK)
+		won = fal_sched_claim(g->s, g->now, &c);
+	if (won < 0)
+		return won;
+	w->done += won > 0;
+	g->t.twice += won > 0 ? 0 : g->grid.task;
+	if (won > 0 && p->seq == 0)
+		p->seq = ++w->seq;
+	push(w, ended);
+	return FAL_OK;
+}
+
+/* Has all of the round come that was claimed? */
+static bool
+all_in(struct game *g, const struct fal_round_info *r)
+{
+	const struct fal_ledger *l = r->ledger;
+	uint32_t own = 0, *open = &own;
+	if (r->owner == 0 && r->group == 0) {
+		size_t at = r->round % (FAL_SLACK_MAX + 1);
+		if (g->shared[at].round != r->round)
+			g->shared[at].open = 0;
+		g->shared[at].round = r->round;
+		open = &g->shared[at].open;
+	}
+	while (*open < l->contribs && l->contrib[*open].state != FAL_CONTRIB_OPEN)
+		(*open)++;
+	return *open == l->contribs;
+}
+
+static int
+arrive(struct game *g, struct worker *w, size_t i)
+{
+	struct part p = w->part[i];
+	struct fal_cid cid = { (uint32_t)(w - g->worker) + 1, p.seq };
+	struct fal_round_info r;
+	w->part[i] = w->part[--w->parts];
+	spend(g, g->conf->cost->push_bytes);
+	fal_sched_arrived(g->s, g->now, p.round, cid, 1, true);
+	if (!fal_sched_round(g->s, p.round, &r) || r.ledger->claimed < r.tasks ||
+	    !all_in(g, &r))
+		return FAL_OK;
+	return fal_sched_complete(g->s, g->now, p.round);
+}
+
+/* The worker's next event. */
+static int
+step_worker(struct game *g, struct worker *w)
+{
+	double next = INFINITY;
+	size_t item = SIZE_MAX, part = SIZE_MAX;
+	for (size_t i = 0; i < w->n && i < w->lanes; i++)
+		if (w->q[i].ends >= 0 && w->q[i].ends < next) {
+			next = w->q[i].ends;
+			item = i;
+		}
+	for (size_t i = 0; i < w->parts; i++)
+		if (w->part[i].arrives < next) {
+			next = w->part[i].arrives;
+			part = i;
+		}
+	g->now = fmax(g->now, next);
+	return part != SIZE_MAX ? arrive(g, w, part) : claim(g, w, item);
+}
+
+/* The next event of all.  FAL_ESTATE: there is none. */
+static int
+step(struct game *g)
+{
+	uint32_t slot = fal_heap_top(&g->next);
+	double next = slot != UINT32_MAX ? g->next.key[slot] : INFINITY;
+	double wake = fal_sched_wake(g->s);
+	int err;
+	if (isinf(next) && isinf(wake))
+		return FAL_ESTATE;
+	if (wake < next) {
+		g->now = fmax(g->now, wake);
+		err = fal_sched_tick(g->s, g->now);
+	} else {
+		err = step_worker(g, &g->worker[slot]);
+		schedule(g, &g->worker[slot]);
+	}
+	if (err == FAL_OK)
+		err = follow_all(g);
+	return err == FAL_OK && g->stopped ? FAL_ESTATE : err;
+}
+
+/* --- beginning and end ------------------------------------------------------------ */
+
+static int
+join(struct game *g, uint32_t i)
+{
+	const struct fal_cost_machine *m = &g->conf->cost->machine[i];
+	struct fal_join j = { .id = i + 1,
+			      .name = m->name,
+			      .lanes_min = m->lanes_min,
+			      .lanes_max = m->lanes_max,
+			      .cores = m->cores,
+			      .task_s = fal_cost_task_s(m, 0, 0, 1, 1) };
+	g->worker[i].machine = m;
+	for (size_t v = 0; v < VERSIONS; v++)
+		g->worker[i].has[v].version = UINT64_MAX;
+	return fal_sched_join(g->s, g->now, &j);
+}
+
+static int
+begin_game(struct game *g)
+{
+	const struct fal_cost *c = g->conf->cost;
+	g->grid = c->grid;
+	/* As many epochs as it takes. */
+	g->grid.epochs =
+		(uint32_t)(g->conf->clocks / fal_grid_epoch_clocks(&c->grid) + 1000);
+	struct fal_sched_conf conf = { .policy = g->conf->policy, .grid = g->grid };
+	g->worker = fal_calloc(c->machines, sizeof(*g->worker));
+	g->warm_compute = fal_calloc(c->machines, sizeof(*g->warm_compute));
+	g->warm_done = fal_calloc(c->machines, sizeof(*g->warm_done));
+	if (g->worker == NULL || g->warm_compute == NULL || g->warm_done == NULL ||
+	    fal_heap_reserve(&g->next, c->machines) < 0 ||
+	    fal_sched_new(&conf, &g->s) < 0)
+		return FAL_ENOMEM;
+	int err = FAL_OK;
+	for (uint32_t i = 0; i < c->machines && err == FAL_OK; i++)
+		err = join(g, i);
+	if (err == FAL_OK)
+		err = fal_sched_allow(g->s, g->now, fal_grid_clocks(&g->grid));
+	return err == FAL_OK ? follow_all(g) : err;
+}
+
+static void
+free_game(struct game *g)
+{
+	for (size_t i = 0; g->worker != NULL && i < g->conf->cost->machines; i++) {
+		free(g->worker[i].q);
+		free(g->worker[i].part);
+	}
+	free(g->worker);
+	free(g->warm_compute);
+	free(g->warm_done);
+	fal_heap_free(&g->next);
+	fal_sched_free(g->s);
+}
+
+static void
+mark_warm(struct game *g)
+{
+	g->warm = g->t;
+	g->warm.now = g->now;
+	for (size_t i = 0; i < g->conf->cost->machines; i++) {
+		g->warm_compute[i] = compute_of(g, &g->worker[i]);
+		g->warm_done[i] = g->worker[i].done;
+	}
+}
+
+static int
+sum_up(const struct game *g, struct fal_play *out)
+{
+	const struct totals *t = &g->t, *b = &g->warm;
+	size_t n = g->conf->cost->machines;
+	double done = 0;
+	*out = (struct fal_play){ .seconds = g->now - b->now,
+				  .samples = t->samples - b->samples,
+				  .dropped = t->dropped - b->dropped,
+				  .twice = t->twice - b->twice,
+				  .updates = t->updates - b->updates,
+				  .moved = t->moved - b->moved,
+				  .cloned = t->cloned - b->cloned,
+				  .messages = t->messages - b->messages,
+				  .bytes = t->bytes - b->bytes,
+				  .workers = n };
+	out->clocks = (t->tasks - b->tasks) / fal_grid_tasks(&g->grid, 0);
+	out->stale_updates = out->samples > 0 ? (t->stale - b->stale) / out->samples : 0;
+	out->load = (t->load - b->load) / out->seconds;
+	out->worker = fal_calloc(n, sizeof(*out->worker));
+	if (out->worker == NULL)
+		return FAL_ENOMEM;
+	for (size_t i = 0; i < n; i++)
+		done += g->worker[i].done - g->warm_done[i];
+	for (size_t i = 0; i < n; i++) {
+		const struct worker *w = &g->worker[i];
+		out->worker[i].compute = compute_of(g, w) - g->warm_compute[i];
+		out->worker[i].share = (w->done - g->warm_done[i]) / fmax(done, 1);
+		out->worker[i].lanes = w->lanes;
+		out->compute += out->worker[i].compute / ((double)n * out->seconds);
+	}
+	return FAL_OK;
+}
+
+int
+fal_play(const struct fal_play_conf *conf, struct fal_play *out)
+{
+	struct game g = { .conf = conf };
+	double k = fal_grid_tasks(&conf->cost->grid, 0);
+	bool warm = false;
+	int err = begin_game(&g);
+	while (err == FAL_OK && g.t.tasks < (double)conf->clocks * k) {
+		err = step(&g);
+		if (!warm && g.t.tasks >= (double)conf->warm * k) {
+			mark_warm(&g);
+			warm = true;
+		}
+	}
+	if (err == FAL_OK)
+		err = sum_up(&g, out);
+	free_game(&g);
+	return err;
+}
+
+void
+fal_play_free(struct fal_play *p)
+{
+	free(p->worker);
+	*p = (struct fal_play){ 0 };
+}
+
+double
+fal_play_epoch_s(const struct fal_play *p, const struct fal_grid *grid)
+{
+	return p->samples > 0 ? p->seconds * grid->samples / p->samples : INFINITY;
+}

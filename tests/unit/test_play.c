@@ -1,0 +1,210 @@
+/* The scheduler played on a cost model, against what can be reckoned by hand; and the
+ * cost model's own formula. */
+#include "base/err.h"
+#include "proj/play.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+enum { MACHINES = 8, SHARE = 8, PACES = 64 };
+
+static const double task_s = 0.016, pull_s = 0.002, push_s = 0.003, step_s = 0.001;
+
+static void
+near(double got, double want, double tol, const char *what)
+{
+	if (!(fabs(got - want) <= tol))
+		fail_msg("%s: got %.9g, want %.9g within %g", what, got, want, tol);
+}
+
+/* Eight machines, the last one `slow` times as slow; in every eighth of its clocks only
+ * if `now_and_then`. */
+static void
+build(struct fal_cost *c, double slow, bool now_and_then)
+{
+	*c = (struct fal_cost){ .grid = { .samples = MACHINES * SHARE * 100,
+					  .batch = MACHINES * SHARE,
+					  .task = 1,
+					  .epochs = 1 },
+				.step_s = step_s };
+	for (int i = 0; i < MACHINES; i++) {
+		struct fal_cost_pace pace[PACES];
+		struct fal_cost_machine m = { .lanes_min = 1,
+					      .lanes_max = 1,
+					      .lanes = 1,
+					      .cores = 1,
+					      .pace = pace,
+					      .paces = PACES,
+					      .pull_s = pull_s,
+					      .push_s = push_s };
+		char name[8];
+		for (int k = 0; k < PACES; k++) {
+			bool now = i == MACHINES - 1 && (!now_and_then || k % 8 == 3);
+			double t = task_s * (now ? slow : 1);
+			pace[k] = (struct fal_cost_pace){ .task_s = t,
+							  .tasks = SHARE,
+							  .seconds = t * SHARE };
+		}
+		fal_cost_settle(&m, SHARE);
+		snprintf(name, sizeof(name), "w%d", i + 1);
+		assert_int_equal(fal_cost_add(c, &m, name), FAL_OK);
+	}
+}
+
+static struct fal_play
+play(const struct fal_cost *c, const char *rule)
+{
+	struct fal_policy policy = { 0 };
+	struct fal_diag diag;
+	struct fal_play out;
+	const struct fal_play_conf conf = {
+		.cost = c, .policy = &policy, .clocks = 330, .warm = 10
+	};
+	if (fal_rule_parse(rule, &policy.rule, &diag) < 0)
+		fail_msg("%s: %s", rule, diag.text);
+	int err = fal_play(&conf, &out);
+	if (err < 0)
+		fail_msg("%s: %s", rule, fal_strerror(err));
+	struct fal_play figures = out;
+	fal_play_free(&out);
+	figures.worker = NULL;
+	return figures;
+}
+
+static void
+equal_machines(void **state)
+{
+	(void)state;
+	struct fal_cost c;
+	const double clock_s = SHARE * task_s + pull_s + push_s + step_s;
+	build(&c, 1, false);
+	for (int i = 0; i < 2; i++) {
+		struct fal_play p = play(&c, i == 0 ? "bsp" : "epsp");
+		near(p.seconds / p.clocks, clock_s, 1e-9, "seconds of a clock");
+		near(p.compute, SHARE * task_s / clock_s, 1e-6, "compute share");
+		near(p.samples, 320 * MACHINES * SHARE, 0, "samples");
+		near(p.updates, 320, 0, "updates");
+		near(p.moved + p.cloned + p.dropped, 0, 0, "moved, cloned, dropped");
+	}
+	/* Rounds of its own: no barrier, but a round trip. */
+	struct fal_play p = play(&c, "asp");
+	near(p.seconds / p.clocks, clock_s, 0.01 * clock_s, "asp: seconds of a clock");
+	near(p.updates, 320 * MACHINES, 0, "asp: updates");
+	near(p.stale_updates, MACHINES - 1, 0.1, "asp: staleness");
+	fal_cost_free(&c);
+}
+
+static void
+persistent_straggler(void **state)
+{
+	(void)state;
+	struct fal_cost c;
+	build(&c, 4, false);
+	const double fixed = pull_s + push_s + step_s;
+	struct fal_play bsp = play(&c, "bsp"), epsp = play(&c, "epsp");
+	near(bsp.seconds / bsp.clocks, 4 * SHARE * task_s + fixed, 1e-9, "bsp: clock");
+	/* 64 tasks: seven machines do nine each, the slow one does one or two. */
+	near(epsp.seconds / epsp.clocks, 9 * task_s + fixed, 0.02 * task_s,
+	     "epsp: clock");
+	/* A clock is seven rounds of nine or ten tasks; the straggler's is abandoned. */
+	struct fal_play b1 = play(&c, "syncopt:1");
+	near(b1.seconds / b1.updates, 10 * task_s + fixed, 0.1 * task_s,
+	     "syncopt: update");
+	fal_cost_free(&c);
+}
+
+/* Slowness of single clocks goes by the work: the machine has the same paces in each
+ * scheme, and waits for nobody longer than they say. */
+static void
+by_work(void **state)
+{
+	(void)state;
+	struct fal_cost c;
+	build(&c, 6, true);
+	const struct fal_cost_machine *m = &c.machine[MACHINES - 1];
+	assert_false(m->by_time);
+	near(fal_cost_task_s(m, 3 * SHARE, 99, 1, 1), 6 * task_s, 1e-12, "a slow task");
+	near(fal_cost_task_s(m, 4 * SHARE, 99, 1, 1), task_s, 1e-12, "the next one");
+	near(fal_cost_task_s(m, PACES * SHARE + 3 * SHARE, 0, 0.5, 1), 3 * task_s, 1e-12,
+	     "half a task, the second time around");
+	struct fal_play p = play(&c, "bsp");
+	near(p.seconds / p.clocks,
+	     SHARE * task_s * (7 + 6) / 8 + pull_s + push_s + step_s, 1e-6, "bsp: clock");
+	fal_cost_free(&c);
+}
+
+static void
+by_time(void **state)
+{
+	(void)state;
+	struct fal_cost_pace pace[] = { { .task_s = 1, .tasks = 10, .seconds = 10 },
+					{ .task_s = 4, .tasks = 5, .seconds = 20 } };
+	struct fal_cost_machine m = { .lanes = 2, .cores = 2, .pace = pace, .paces = 2 };
+	fal_cost_settle(&m, 1);
+	assert_true(m.by_time);
+	near(fal_cost_task_s(&m, 0, 3, 1, 2), 1, 1e-12, "in quick times");
+	near(fal_cost_task_s(&m, 0, 12, 1, 2), 4, 1e-12, "in slow times");
+	near(fal_cost_task_s(&m, 0, 9.5, 1, 2), 0.5 + 0.5 * 4, 1e-12,
+	     "across the change");
+	near(fal_cost_task_s(&m, 0, 29, 1, 2), 1 + 0.75, 1e-12, "around the end");
+	near(fal_cost_task_s(&m, 0, 33, 1, 4), 2, 1e-12, "more lanes than cores");
+	near(fal_cost_task_s(&m, 0, 33, 1, 1), 1, 1e-12, "fewer");
+	near(fal_cost_mean(&m), 30.0 / 15, 1e-12, "mean");
+}
+
+/* Where the coordinator does nothing but move bytes, a clock takes as long as that. */
+static void
+coordinator_is_the_limit(void **state)
+{
+	(void)state;
+	struct fal_cost c;
+	build(&c, 1, false);
+	c.byte_s = 1e-9;
+	c.push_bytes = c.pull_bytes = 100e6;
+	struct fal_play p = play(&c, "bsp");
+	near(p.bytes / p.clocks, 2 * MACHINES * 100e6, 1, "bytes of a clock");
+	assert_true(p.seconds / p.clocks > 2 * MACHINES * 0.1);
+	near(p.load, 2 * MACHINES * 0.1 / (p.seconds / p.clocks), 0.01, "load");
+	fal_cost_free(&c);
+}
+
+static void
+what_cannot_go_on(void **state)
+{
+	(void)state;
+	struct fal_cost c;
+	struct fal_policy policy = { 0 };
+	struct fal_policy_worker *entry;
+	struct fal_play out;
+	build(&c, 1, false);
+	while (c.machines > 1)
+		fal_cost_remove(&c, 0);
+	assert_int_equal(fal_policy_entry(&policy, "w8", &entry), FAL_OK);
+	entry->share = -1;
+	entry->excluded = true;
+	const struct fal_play_conf conf = { .cost = &c, .policy = &policy, .clocks = 9 };
+	assert_int_equal(fal_play(&conf, &out), FAL_ESTATE);
+	fal_policy_free(&policy);
+	fal_cost_free(&c);
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(equal_machines),
+		cmocka_unit_test(persistent_straggler),
+		cmocka_unit_test(by_work),
+		cmocka_unit_test(by_time),
+		cmocka_unit_test(coordinator_is_the_limit),
+		cmocka_unit_test(what_cannot_go_on),
+	};
+	cmocka_set_message_output(CM_OUTPUT_TAP);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
