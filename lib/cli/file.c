@@ -66,6 +66,31 @@ fal_cli_read(const char *path, size_t limit, struct fal_buf *out, struct fal_dia
 }
 
 int
+fal_cli_feed(const char *path, int (*feed)(void *arg, const void *p, size_t n), void *arg,
+	     struct fal_diag *diag)
+{
+	enum { CHUNK = 1 << 16 };
+	const bool in = strcmp(path, "-") == 0;
+	const char *name = in ? "standard input" : path;
+	const int fd = in ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return refuse(diag, name);
+	uint8_t *chunk = fal_calloc(1, CHUNK);
+	int err = chunk != NULL ? FAL_OK : FAL_ENOMEM;
+	for (ssize_t n = 1; n != 0 && err == FAL_OK;) {
+		n = read(fd, chunk, CHUNK);
+		if (n > 0)
+			err = feed(arg, chunk, (size_t)n);
+		else if (n < 0 && errno != EINTR)
+			err = refuse(diag, name);
+	}
+	free(chunk);
+	if (!in)
+		close(fd);
+	return err;
+}
+
+int
 fal_cli_read_into(const char *path, void *to, size_t cap, size_t *n,
 		  struct fal_diag *diag)
 {

@@ -14,8 +14,14 @@
 int fal_cli_read(const char *path, size_t limit, struct fal_buf *out,
 		 struct fal_diag *diag);
 
-/* The same into the `cap` bytes at `to`; `*n` is how many there were.  No copy remains
- * elsewhere in memory: for secrets.  Errors as above, FAL_ELIMIT beyond `cap`. */
+/* Hands the bytes of `path` to feed(arg, p, n) as they come, from a pipe at once; "-" is
+ * stdin.  Ends early when that returns other than FAL_OK, with what it returned.
+ * Errors as above, but for FAL_ELIMIT. */
+int fal_cli_feed(const char *path, int (*feed)(void *arg, const void *p, size_t n),
+		 void *arg, struct fal_diag *diag);
+
+/* The whole of `path` into the `cap` bytes at `to`; `*n` is how many there were.  No copy
+ * remains elsewhere in memory: for secrets.  Errors as above, FAL_ELIMIT beyond `cap`. */
 int fal_cli_read_into(const char *path, void *to, size_t cap, size_t *n,
 		      struct fal_diag *diag);
 

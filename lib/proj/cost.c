@@ -33,7 +33,7 @@ fal_cost_add(struct fal_cost *c, const struct fal_cost_machine *m, const char *n
 	if (all == NULL)
 		return FAL_ENOMEM;
 	c->machine = all;
-	copy.name = strdup(name);
+	copy.name = fal_strdup(name);
 	copy.pace = fal_calloc(m->paces, sizeof(*copy.pace));
 	if (copy.name == NULL || copy.pace == NULL) {
 		machine_free(&copy);
@@ -121,9 +121,8 @@ persistence(const struct fal_cost_machine *m, double share)
 }
 
 void
-fal_cost_settle(struct fal_cost_machine *m, double share)
+fal_cost_sum(struct fal_cost_machine *m)
 {
-	static const double outlasts = 0.7;
 	m->tasks = m->seconds = 0;
 	for (size_t i = 0; i < m->paces; i++) {
 		m->pace[i].at_task = m->tasks;
@@ -131,6 +130,13 @@ fal_cost_settle(struct fal_cost_machine *m, double share)
 		m->tasks += m->pace[i].tasks;
 		m->seconds += m->pace[i].seconds;
 	}
+}
+
+void
+fal_cost_settle(struct fal_cost_machine *m, double share)
+{
+	static const double outlasts = 0.7;
+	fal_cost_sum(m);
 	m->by_time = m->tasks <= 0 || persistence(m, share) > outlasts;
 }
 

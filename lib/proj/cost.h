@@ -60,7 +60,9 @@ void fal_cost_remove(struct fal_cost *c, size_t i);
 /* The machine of this name, or NULL. */
 struct fal_cost_machine *fal_cost_find(const struct fal_cost *c, const char *name);
 
-/* Sets the machine's sums, and by_time from its paces: whether slowness outlasts `share`
+/* Sets the machine's sums: after each change of its paces. */
+void fal_cost_sum(struct fal_cost_machine *m);
+/* Sets these, and by_time from its paces: whether slowness outlasts `share`
  * tasks, by the correlation of neighbouring runs of so many. */
 void fal_cost_settle(struct fal_cost_machine *m, double share);
 

@@ -466,8 +466,9 @@ begin_game(struct game *g)
 	const struct fal_cost *c = g->conf->cost;
 	g->grid = c->grid;
 	/* As many epochs as it takes. */
-	g->grid.epochs =
-		(uint32_t)(g->conf->clocks / fal_grid_epoch_clocks(&c->grid) + 1000);
+	g->grid.epochs = (uint32_t)((g->conf->clocks + g->conf->most) /
+					    fal_grid_epoch_clocks(&c->grid) +
+				    1000);
 	struct fal_sched_conf conf = { .policy = g->conf->policy, .grid = g->grid };
 	g->worker = fal_calloc(c->machines, sizeof(*g->worker));
 	g->warm_compute = fal_calloc(c->machines, sizeof(*g->warm_compute));
@@ -543,6 +544,14 @@ sum_up(const struct game *g, struct fal_play *out)
 	return FAL_OK;
 }
 
+static bool
+is_over(const struct game *g, double clocks)
+{
+	const struct fal_play_conf *c = g->conf;
+	return clocks >= (double)c->clocks &&
+	       (g->now >= c->seconds || clocks >= (double)c->most);
+}
+
 int
 fal_play(const struct fal_play_conf *conf, struct fal_play *out)
 {
@@ -550,7 +559,7 @@ fal_play(const struct fal_play_conf *conf, struct fal_play *out)
 	double k = fal_grid_tasks(&conf->cost->grid, 0);
 	bool warm = false;
 	int err = begin_game(&g);
-	while (err == FAL_OK && g.t.tasks < (double)conf->clocks * k) {
+	while (err == FAL_OK && !is_over(&g, g.t.tasks / k)) {
 		err = step(&g);
 		if (!warm && g.t.tasks >= (double)conf->warm * k) {
 			mark_warm(&g);

@@ -1,0 +1,41 @@
+/* What-if: a policy, or other machines, on a fitted cost model. */
+#ifndef FAL_PROJ_PREDICT_H
+#define FAL_PROJ_PREDICT_H
+
+#include "base/err.h"
+#include "proj/play.h"
+
+/* Plays `policy` long enough to meet the slowness of the whole model, within a budget of
+ * tasks.  Seconds per epoch: fal_play_epoch_s.  Errors as fal_play's. */
+int fal_predict(const struct fal_cost *cost, const struct fal_policy *policy,
+		struct fal_play *out);
+
+/* Reads NAME=VALUE[,NAME=VALUE...] into a further machine of `cost`: name (must be new),
+ * like (a machine that is there; else a median one), speed (times that of `like`, 1),
+ * lanes, cores.  FAL_EINVAL with `diag`: what is wrong, and the value; FAL_ENOMEM. */
+int fal_predict_with(struct fal_cost *cost, const char *spec, struct fal_diag *diag);
+
+/* Makes the model `workers` machines: drawn from those that are there, by `seed`, each
+ * with another part of its slowness first; the batch grows in proportion, so that a
+ * worker has as many tasks as before.  FAL_ELIMIT: the batch does not fit 32 bits;
+ * FAL_ENOMEM. */
+int fal_predict_scale(struct fal_cost *cost, size_t workers, uint64_t seed);
+
+/* Cuts the batch into tasks of `task` samples, whose time is in proportion. */
+void fal_predict_task(struct fal_cost *cost, uint32_t task);
+
+/* What could be changed, and what it would bring. */
+struct fal_advice {
+	struct fal_policy policy; /* fal_policy_free */
+	double now_s, then_s;     /* seconds per epoch */
+	bool model;               /* it alters the model under the law */
+};
+
+/* The best of: another scheme with the same model (any of `rules`, if `model`); shares by
+ * speed; without the workers that hold all up.  A policy that changes less wins unless
+ * another one is 1 % faster.  advice->policy is `now` where nothing is better. */
+int fal_advise(const struct fal_cost *cost, const struct fal_policy *now,
+	       const struct fal_rule *rules, size_t n_rules, bool model,
+	       struct fal_advice *out);
+
+#endif
