@@ -1,0 +1,61 @@
+/* --policy: what falcon-sync is to apply. */
+#include "job/policy.h"
+#include "base/mem.h"
+#include "proj.h"
+#include "proj/predict.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* The JSON of a policy as a string; NULL: out of memory. */
+static char *
+text_of(const struct fal_policy *p)
+{
+	struct fal_buf b = { 0 };
+	fal_policy_json_put(p, &b);
+	fal_put_u8(&b, 0);
+	char *text = b.err == 0 ? fal_strdup((const char *)b.p) : NULL;
+	fal_buf_free(&b);
+	return text;
+}
+
+int
+proj_policy(const struct proj_opt *o, const struct proj_job *job, char **last,
+	    struct fal_buf *out)
+{
+	struct fal_rule *rule;
+	size_t rules;
+	struct fal_advice a;
+	/* Without --what-if, what gives the same model and may be faster. */
+	const char *list = o->what_if != NULL ? o->what_if
+			   : o->allow_model   ? "all"
+					      : "epsp";
+	int code = proj_rules(list, &rule, &rules);
+	if (code >= 0)
+		return code;
+	int err =
+		fal_advise(&job->cost, &job->run.policy, rule, rules, o->allow_model, &a);
+	free(rule);
+	if (err < 0) {
+		fal_cli_err(PROG, "%s",
+			    err == FAL_ESTATE ? "the policy that runs cannot go on"
+					      : fal_strerror(err));
+		return FAL_EXIT_NO;
+	}
+	double gain = 100 * (1 - a.then_s / a.now_s);
+	char *text = text_of(&a.policy);
+	if (text != NULL && a.then_s < a.now_s && gain >= o->min_gain &&
+	    (*last == NULL || strcmp(*last, text) != 0)) {
+		fal_put_fmt(out, "%s\n", text);
+		fal_cli_err(PROG, "%.1f s per epoch now, %.1f predicted (%.0f %% less)%s",
+			    a.now_s, a.then_s, gain,
+			    a.model ? "; another model: falcon-sync apply --allow-model"
+				    : "");
+		free(*last);
+		*last = text;
+		text = NULL;
+	}
+	free(text);
+	fal_policy_free(&a.policy);
+	return FAL_EXIT_DONE;
+}

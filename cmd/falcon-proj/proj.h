@@ -1,0 +1,45 @@
+/* What the parts of falcon-proj share. */
+#ifndef FALCON_PROJ_PROJ_H
+#define FALCON_PROJ_PROJ_H
+
+#include "base/buf.h"
+#include "cli/cli.h"
+#include "proj/fit.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define PROG "falcon-proj"
+
+/* What is asked of the trace; values are borrowed. */
+struct proj_opt {
+	bool json, follow, strict, policy, allow_model;
+	const char *what_if; /* schemes, or NULL */
+	const char *plot;    /* file, or NULL */
+	struct fal_opt_list with, without;
+	uint64_t lanes, task, batch, workers; /* 0: as they are */
+	uint64_t seed, window;
+	double min_gain; /* per cent */
+};
+
+/* A fitted trace. */
+struct proj_job {
+	const char *name; /* of the trace */
+	struct fal_cost cost;
+	struct fal_fit_run run;
+};
+
+/* The schemes of --what-if, or the default ones for "all" (and NULL).  `*out` is free()d
+ * by the caller.  Returns -1 to go on or an exit code, having said why. */
+int proj_rules(const char *text, struct fal_rule **out, size_t *n);
+
+/* --what-if, --workers, and the changes of machines and sizes; also plots the bars if
+ * --plot is given.  Appends to `out`; returns an exit code, having said what is wrong. */
+int proj_what_if(const struct proj_opt *o, struct proj_job *job, struct fal_buf *out);
+
+/* --policy: appends one line of JSON if there is a policy that gains enough and is not
+ * `*last`, which it becomes (free() it).  Returns an exit code. */
+int proj_policy(const struct proj_opt *o, const struct proj_job *job, char **last,
+		struct fal_buf *out);
+
+#endif

@@ -1,0 +1,446 @@
+/* --what-if: the backtest, then a row for each scheme, then what each change is worth. */
+#include "base/json.h"
+#include "base/mem.h"
+#include "cli/table.h"
+#include "proj.h"
+#include "proj/predict.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char all_rules[] = "bsp;asp;ssp:3;syncopt:1;flexrr:1;consgd:3;dynsgd:3;wbsp;"
+				"groups:2;epsp;epsp:2";
+
+int
+proj_rules(const char *text, struct fal_rule **out, size_t *n)
+{
+	bool all = text == NULL || strcmp(text, "all") == 0;
+	char *copy = fal_strdup(all ? all_rules : text), *rest = copy, *one;
+	size_t cap = 0;
+	int code = copy != NULL ? -1 : FAL_EXIT_NO;
+	*out = NULL;
+	*n = 0;
+	while (code < 0 && (one = strsep(&rest, ";")) != NULL) {
+		struct fal_diag diag;
+		one += strspn(one, " ");
+		if (FAL_GROW(*out, cap, *n + 1) < 0) {
+			code = FAL_EXIT_NO;
+		} else if (fal_rule_parse(one, &(*out)[*n], &diag) < 0) {
+			fal_cli_err(PROG, "--what-if: %s", diag.text);
+			code = FAL_EXIT_USAGE;
+		} else {
+			(*n)++;
+		}
+	}
+	free(copy);
+	if (code >= 0) {
+		free(*out);
+		*out = NULL;
+	}
+	return code;
+}
+
+/* A prediction; ok is false where the policy cannot go on. */
+struct row {
+	struct fal_buf name; /* of the rule */
+	bool ok, ran;
+	double epoch_s;
+	struct fal_play play;
+};
+
+static int
+predict(const struct fal_cost *cost, const struct fal_policy *policy, struct row *r)
+{
+	fal_rule_put(&policy->rule, &r->name);
+	fal_put_u8(&r->name, 0);
+	int err = fal_predict(cost, policy, &r->play);
+	r->ok = err == FAL_OK;
+	r->epoch_s = r->ok ? fal_play_epoch_s(&r->play, &cost->grid) : INFINITY;
+	return err == FAL_ESTATE ? FAL_OK : err;
+}
+
+static void
+row_free(struct row *r)
+{
+	fal_buf_free(&r->name);
+	fal_play_free(&r->play);
+}
+
+/* Seconds per epoch of the policy on these machines; negative: an error. */
+static double
+epoch_of(const struct fal_cost *cost, const struct fal_policy *policy)
+{
+	struct row r = { 0 };
+	int err = predict(cost, policy, &r);
+	double s = r.epoch_s;
+	row_free(&r);
+	return err < 0 ? err : s;
+}
+
+/* --- changes of machines and sizes -------------------------------------------------- */
+
+static int
+bad(const char *option, const char *value, const char *why)
+{
+	fal_cli_err(PROG, "%s: '%s': %s", option, value, why);
+	return FAL_EXIT_USAGE;
+}
+
+static void
+set_lanes(struct fal_cost *c, uint32_t lanes)
+{
+	for (size_t i = 0; i < c->machines; i++) {
+		c->machine[i].lanes_max = lanes;
+		if (c->machine[i].lanes_min > lanes)
+			c->machine[i].lanes_min = lanes;
+	}
+}
+
+static int
+without(struct fal_cost *c, const char *name)
+{
+	const struct fal_cost_machine *m = fal_cost_find(c, name);
+	if (m == NULL)
+		return bad("--without", name, "no such worker in the trace");
+	if (c->machines == 1)
+		return bad("--without", name, "it is the last one");
+	fal_cost_remove(c, (size_t)(m - c->machine));
+	return -1;
+}
+
+static int
+with(struct fal_cost *c, const char *spec)
+{
+	struct fal_diag diag;
+	int err = fal_predict_with(c, spec, &diag);
+	if (err < 0)
+		fal_cli_err(PROG, "--with: %s",
+			    err == FAL_EINVAL ? diag.text : fal_strerror(err));
+	return err < 0 ? (int)fal_cli_exit(err) : -1;
+}
+
+/* Makes the changes that are asked for.  -1 to go on, else an exit code. */
+static int
+change(const struct proj_opt *o, struct fal_cost *c)
+{
+	int code = -1;
+	for (size_t i = 0; i < o->without.n && code < 0; i++)
+		code = without(c, o->without.v[i]);
+	for (size_t i = 0; i < o->with.n && code < 0; i++)
+		code = with(c, o->with.v[i]);
+	if (code >= 0)
+		return code;
+	if (o->lanes > 0)
+		set_lanes(c, (uint32_t)o->lanes);
+	if (o->task > 0)
+		fal_predict_task(c, (uint32_t)o->task);
+	if (o->batch > 0)
+		c->grid.batch = (uint32_t)o->batch;
+	if (o->workers > 0 && fal_predict_scale(c, o->workers, o->seed) < 0) {
+		fal_cli_err(PROG, "--workers %" PRIu64 ": too many, or no memory",
+			    o->workers);
+		return FAL_EXIT_USAGE;
+	}
+	return -1;
+}
+
+static const char *
+sign(double x)
+{
+	return x < 0 ? "-" : "+";
+}
+
+/* What one change is worth, all else being as it was. */
+static int
+say_change(const struct proj_job *job, const struct proj_opt *only, const char *what,
+	   const char *verb, double before, struct fal_buf *out)
+{
+	struct fal_cost c;
+	if (fal_cost_copy(&job->cost, &c) < 0)
+		return FAL_EXIT_NO;
+	int code = change(only, &c);
+	if (code < 0) {
+		double by = epoch_of(&c, &job->run.policy) - before;
+		bool worth = verb[0] == 'a' ? by < 0 : by > 0;
+		if (verb[0] == '\0')
+			fal_put_fmt(out, "%s: %s%.1f s per epoch\n", what, sign(by),
+				    fabs(by));
+		else
+			fal_put_fmt(out, "%s is %sworth %s: %s%s%.1f s per epoch\n", what,
+				    worth ? "" : "not ", verb,
+				    verb[0] == 'a' ? "" : "without it ", sign(by),
+				    fabs(by));
+	}
+	fal_cost_free(&c);
+	return code;
+}
+
+/* The value of name= in a SPEC, as far as it goes. */
+static struct fal_buf
+name_in(const char *spec)
+{
+	struct fal_buf b = { 0 };
+	const char *at = strstr(spec, "name=");
+	at = at != NULL ? at + strlen("name=") : spec;
+	fal_put_bytes(&b, at, strcspn(at, ","));
+	fal_put_u8(&b, 0);
+	return b;
+}
+
+static int
+say_changes(const struct proj_opt *o, const struct proj_job *job, struct fal_buf *out)
+{
+	double before = epoch_of(&job->cost, &job->run.policy);
+	int code = -1;
+	for (size_t i = 0; i < o->with.n && code < 0; i++) {
+		const struct proj_opt only = { .with = { &o->with.v[i], 1 } };
+		struct fal_buf name = name_in(o->with.v[i]);
+		code = say_change(job, &only, (const char *)name.p, "adding", before,
+				  out);
+		fal_buf_free(&name);
+	}
+	for (size_t i = 0; i < o->without.n && code < 0; i++) {
+		const struct proj_opt only = { .without = { &o->without.v[i], 1 } };
+		code = say_change(job, &only, o->without.v[i], "keeping", before, out);
+	}
+	const struct {
+		const char *name;
+		uint64_t value;
+		struct proj_opt only;
+	} size[] = { { "lanes", o->lanes, { .lanes = o->lanes } },
+		     { "task", o->task, { .task = o->task } },
+		     { "batch", o->batch, { .batch = o->batch } } };
+	for (size_t i = 0; i < 3 && code < 0; i++) {
+		char what[40];
+		snprintf(what, sizeof(what), "%s = %" PRIu64, size[i].name,
+			 size[i].value);
+		if (size[i].value > 0)
+			code = say_change(job, &size[i].only, what, "", before, out);
+	}
+	return code;
+}
+
+/* --- printing ----------------------------------------------------------------------- */
+
+static double
+per_cent(double part, double all)
+{
+	return all > 0 ? 100 * part / all : 0;
+}
+
+static void
+put_rows(const struct row *r, size_t n, double measured, struct fal_buf *out)
+{
+	static const char *const head[] = { "scheme",  "s/epoch", "speed",   "ms/clock",
+					    "compute", "stale",   "dropped", "moved",
+					    "load",    "MB/s" };
+	struct fal_table t = { .columns = sizeof(head) / sizeof(head[0]) };
+	for (size_t i = 0; i < t.columns; i++)
+		fal_table_add(&t, "%s", head[i]);
+	for (size_t i = 0; i < n; i++) {
+		const struct fal_play *p = &r[i].play;
+		fal_table_add(&t, "%s%s", (const char *)r[i].name.p,
+			      r[i].ran ? " *" : "");
+		if (!r[i].ok) {
+			for (size_t c = 1; c < t.columns; c++)
+				fal_table_add(&t, "-");
+			continue;
+		}
+		double work = p->samples + p->dropped + p->twice;
+		fal_table_add(&t, "%.1f", r[i].epoch_s);
+		fal_table_add(&t, "%.2f", measured / r[i].epoch_s);
+		fal_table_add(&t, "%.1f", 1e3 * p->seconds / p->clocks);
+		fal_table_add(&t, "%.1f %%", 100 * p->compute);
+		fal_table_add(&t, "%.1f", p->stale_updates);
+		fal_table_add(&t, "%.1f %%", per_cent(p->dropped + p->twice, work));
+		fal_table_add(&t, "%.1f", p->moved / p->clocks);
+		fal_table_add(&t, "%.1f %%", 100 * p->load);
+		fal_table_add(&t, "%.1f", p->bytes / p->seconds / 1e6);
+	}
+	if (fal_table_text(&t, out) < 0)
+		out->err = FAL_ENOMEM;
+	fal_table_free(&t);
+}
+
+static void
+put_head(const struct proj_opt *o, const struct proj_job *job,
+	 const struct fal_cost *cost, double predicted, struct fal_buf *out)
+{
+	const struct fal_fit_run *run = &job->run;
+	fal_put_fmt(out, "%s: %zu workers, %" PRIu64 " clocks of %s\n", job->name,
+		    job->cost.machines, run->clocks, run->scheme);
+	if (run->epoch_s > 0)
+		fal_put_fmt(out,
+			    "backtest: %.1f s per epoch predicted, %.1f measured (%+.1f "
+			    "%%)\n",
+			    predicted, run->epoch_s,
+			    per_cent(predicted - run->epoch_s, run->epoch_s));
+	else
+		fal_put_fmt(out, "backtest: too few clocks to measure an epoch\n");
+	fal_put_fmt(out,
+		    "coordinator: %.1f us a message, %.2f ns a byte, %.1f ms an update; "
+		    "%.3f MB pushed, %.3f MB pulled\n",
+		    1e6 * cost->message_s, 1e9 * cost->byte_s, 1e3 * cost->step_s,
+		    cost->push_bytes / 1e6, cost->pull_bytes / 1e6);
+	if (o->workers > 0)
+		fal_put_fmt(out,
+			    "%zu workers drawn from these (seed %" PRIu64 "), batch %u\n",
+			    cost->machines, o->seed, cost->grid.batch);
+	fal_put_fmt(out, "\n");
+}
+
+static void
+put_json_row(struct fal_buf *out, const struct row *r)
+{
+	const struct fal_play *p = &r->play;
+	const struct {
+		const char *key;
+		double value;
+		int decimals;
+	} field[] = {
+		{ "epoch_s", r->epoch_s, 6 },
+		{ "clock_s", p->seconds / p->clocks, 6 },
+		{ "compute", p->compute, 4 },
+		{ "stale", p->stale_updates, 3 },
+		{ "samples", p->samples, 0 },
+		{ "dropped", p->dropped, 0 },
+		{ "twice", p->twice, 0 },
+		{ "moved", p->moved, 0 },
+		{ "cloned", p->cloned, 0 },
+		{ "load", p->load, 4 },
+		{ "bytes_s", p->bytes / p->seconds, 0 },
+	};
+	fal_json_open(out, '{');
+	fal_json_key(out, "scheme");
+	fal_json_str(out, (const char *)r->name.p);
+	for (size_t i = 0; r->ok && i < sizeof(field) / sizeof(field[0]); i++) {
+		fal_json_key(out, field[i].key);
+		fal_json_fixed(out, field[i].value, field[i].decimals);
+	}
+	fal_json_close(out, '}');
+}
+
+static void
+put_json(const struct proj_job *job, const struct fal_cost *cost, const struct row *r,
+	 size_t n, double predicted, struct fal_buf *out)
+{
+	const struct {
+		const char *key;
+		double value;
+		int decimals;
+	} field[] = {
+		{ "workers", (double)cost->machines, 0 },
+		{ "batch", cost->grid.batch, 0 },
+		{ "task", cost->grid.task, 0 },
+		{ "clocks", (double)job->run.clocks, 0 },
+		{ "measured_s", job->run.epoch_s, 6 },
+		{ "backtest_s", predicted, 6 },
+		{ "message_s", cost->message_s, 9 },
+		{ "byte_s", cost->byte_s, 12 },
+		{ "step_s", cost->step_s, 6 },
+		{ "push_bytes", cost->push_bytes, 0 },
+		{ "pull_bytes", cost->pull_bytes, 0 },
+	};
+	fal_json_open(out, '{');
+	fal_json_key(out, "trace");
+	fal_json_str(out, job->name);
+	fal_json_key(out, "scheme");
+	fal_json_str(out, job->run.scheme);
+	for (size_t i = 0; i < sizeof(field) / sizeof(field[0]); i++) {
+		fal_json_key(out, field[i].key);
+		fal_json_fixed(out, field[i].value, field[i].decimals);
+	}
+	fal_json_key(out, "schemes");
+	fal_json_open(out, '[');
+	for (size_t i = 0; i < n; i++)
+		put_json_row(out, &r[i]);
+	fal_json_close(out, ']');
+	fal_json_close(out, '}');
+	fal_put_fmt(out, "\n");
+}
+
+/* --- all of it -----------------------------------------------------------------------
+ */
+
+/* A row for each rule on the changed machines; only the one that ran without --what-if.
+ */
+static int
+make_rows(const struct proj_opt *o, const struct proj_job *job,
+	  const struct fal_cost *cost, struct row **rows, size_t *n)
+{
+	struct fal_rule *rule = NULL;
+	size_t rules = 0;
+	int code = o->what_if != NULL ? proj_rules(o->what_if, &rule, &rules) : -1;
+	bool ran = false;
+	*n = 0;
+	*rows = fal_calloc(rules + 1, sizeof(**rows));
+	if (code < 0 && *rows == NULL)
+		code = FAL_EXIT_NO;
+	for (size_t i = 0; i < rules; i++)
+		ran |= fal_rule_eq(&rule[i], &job->run.policy.rule);
+	for (size_t i = 0; i < rules + !ran && code < 0; i++) {
+		struct fal_policy p;
+		struct row *r = &(*rows)[*n];
+		if (fal_policy_copy(&job->run.policy, &p) < 0) {
+			code = FAL_EXIT_NO;
+			break;
+		}
+		if (i >= (size_t)!ran)
+			p.rule = rule[i - !ran];
+		r->ran = fal_rule_eq(&p.rule, &job->run.policy.rule);
+		(*n)++;
+		if (predict(cost, &p, r) < 0)
+			code = FAL_EXIT_NO;
+		fal_policy_free(&p);
+	}
+	free(rule);
+	return code;
+}
+
+/* Whether the backtest is too far off, having said so. */
+static bool
+is_off(const struct proj_job *job, double predicted)
+{
+	static const double most = 0.10;
+	double measured = job->run.epoch_s;
+	if (measured <= 0 || fabs(predicted - measured) <= most * measured)
+		return false;
+	fal_cli_err(PROG,
+		    "%s: the backtest is off by %+.1f %%: do not trust what follows",
+		    job->name, per_cent(predicted - measured, measured));
+	return true;
+}
+
+int
+proj_what_if(const struct proj_opt *o, struct proj_job *job, struct fal_buf *out)
+{
+	struct fal_cost cost;
+	struct row *rows = NULL;
+	size_t n = 0;
+	double predicted = epoch_of(&job->cost, &job->run.policy);
+	bool off = is_off(job, predicted);
+	if (predicted < 0 || fal_cost_copy(&job->cost, &cost) < 0) {
+		fal_cli_err(PROG, "%s", fal_strerror(FAL_ENOMEM));
+		return FAL_EXIT_NO;
+	}
+	int code = change(o, &cost);
+	if (code < 0)
+		code = make_rows(o, job, &cost, &rows, &n);
+	if (code < 0 && o->json) {
+		put_json(job, &cost, rows, n, predicted, out);
+	} else if (code < 0) {
+		put_head(o, job, &cost, predicted, out);
+		put_rows(rows, n, predicted, out);
+		code = say_changes(o, job, out);
+	}
+	for (size_t i = 0; i < n; i++)
+		row_free(&rows[i]);
+	free(rows);
+	fal_cost_free(&cost);
+	if (code >= 0)
+		return code;
+	return off && o->strict ? FAL_EXIT_NO : FAL_EXIT_DONE;
+}
