@@ -144,6 +144,11 @@ after(struct session *s, int err)
 			    s->addr);
 		fal_chan_kill(s->chan);
 		lose(s);
+	} else if (err == FAL_ENONFINITE) { /* the coordinator is to hear of it */
+		fal_cli_err(PROG,
+			    "%s: its local steps led to weights that are not finite",
+			    s->addr);
+		end(s, FAL_EXIT_NO);
 	} else if (err < 0 || trouble < 0) {
 		fail(s, FAL_EXIT_NO, "%s: %s", s->addr,
 		     fal_strerror(err < 0 ? err : trouble));

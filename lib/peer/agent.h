@@ -74,7 +74,8 @@ void fal_agent_free(struct fal_agent *a);
 
 /* One message of the coordinator: VERSION, MODEL, GRANT, REVOKE, VERDICT, LANES, FENCE,
  * EVAL, ACCOUNT, DRAIN, PING.  `now` in ns.  0, or why the coordinator is not understood;
- * FAL_ENOMEM; FAL_ENONFINITE: local steps have led out of the numbers. */
+ * FAL_ENOMEM; FAL_ENONFINITE: local steps have led out of the numbers, and the
+ * coordinator was told so by a LEAVE. */
 int fal_agent_msg(struct fal_agent *a, uint64_t now, const struct fal_msg *m);
 
 /* The task of `lane` is over.  0 or FAL_ENOMEM. */

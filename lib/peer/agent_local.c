@@ -216,6 +216,8 @@ push_change(struct fal_agent *a, const struct local *l)
 	int err = fal_sum_quantise(l->sum, by, exps, NULL);
 	if (err == FAL_OK)
 		err = agent_push(a, &p);
+	else if (err == FAL_ENONFINITE)
+		err = agent_diverged(a);
 	free(exps);
 	return err;
 }

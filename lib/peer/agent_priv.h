@@ -169,6 +169,8 @@ struct fal_sum *agent_take_sum(struct fal_agent *a);
 int agent_give_sum(struct fal_agent *a, struct fal_sum *sum);
 /* Sends a contribution, as many records in a message as fit. */
 int agent_push(struct fal_agent *a, const struct push *p);
+/* Leaves, because its own weights are of no use any more: FAL_ENONFINITE. */
+int agent_diverged(struct fal_agent *a);
 /* Pushes the contributions to which nothing can be added any more; then leaves, when
  * that is the intention. */
 int agent_push_if_idle(struct fal_agent *a);

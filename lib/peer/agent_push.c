@@ -87,6 +87,17 @@ leave(struct fal_agent *a)
 }
 
 int
+agent_diverged(struct fal_agent *a)
+{
+	struct fal_msg m = { .type = FAL_MSG_LEAVE };
+	m.leave.nonfinite = 1;
+	snprintf(m.leave.why, sizeof(m.leave.why), "its weights are not finite");
+	a->left = true;
+	int err = agent_send(a, &m, false);
+	return err < 0 ? err : FAL_ENONFINITE;
+}
+
+int
 agent_push_if_idle(struct fal_agent *a)
 {
 	int err = FAL_OK;

@@ -293,6 +293,22 @@ leave(struct fal_coord *c, double now, struct fal_peer *p, const char *why)
 	return err < 0 ? err : coord_advance(c, now);
 }
 
+/* The local steps of one worker may fail by its own fault.  When another one's do soon
+ * after, or nobody else is there, it is the job's: a learning rate too large. */
+static void
+diverged(struct fal_coord *c, const struct fal_peer *p)
+{
+	enum { SOON = 100 }; /* clocks */
+	uint64_t clock = fal_sched_over(c->sched);
+	bool another = c->diverged.name[0] != '\0' &&
+		       strcmp(c->diverged.name, p->name) != 0 &&
+		       clock - c->diverged.clock <= SOON;
+	if (c->ready == 1 || another)
+		c->why = "local steps of two workers led to weights that are not finite";
+	snprintf(c->diverged.name, sizeof(c->diverged.name), "%s", p->name);
+	c->diverged.clock = clock;
+}
+
 int
 fal_coord_msg(struct fal_coord *c, double now, uint32_t peer, const struct fal_msg *m,
 	      struct fal_diag *diag)
@@ -324,6 +340,8 @@ fal_coord_msg(struct fal_coord *c, double now, uint32_t peer, const struct fal_m
 	case FAL_MSG_EVALUATED:
 		return on_evaluated(c, now, p, m, diag);
 	case FAL_MSG_LEAVE:
+		if (m->leave.nonfinite != 0)
+			diverged(c, p);
 		return leave(c, now, p, m->leave.why);
 	case FAL_MSG_PONG:
 		fal_sched_rtt(c->sched, p->worker,

@@ -77,6 +77,10 @@ struct fal_coord {
 	uint32_t mergeds, told; /* the first `told` are of updates that are news */
 	size_t merged_cap;
 
+	struct { /* whose local steps failed last, and when; "": nobody's */
+		char name[FAL_MSG_NAME];
+		uint64_t clock;
+	} diverged;
 	struct fal_control control;
 	struct fal_coord_status status;
 	struct fal_buf line; /* scratch */

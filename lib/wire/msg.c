@@ -53,7 +53,7 @@ static const struct desc descs[] = {
 	DESC(EVALUATED, WORKER, 6, F(U64, evaluated.version), F(U32, evaluated.task),
 	     F(U32, evaluated.right), F(U32, evaluated.samples), F(U64, evaluated.loss),
 	     F(U64, evaluated.task_ns)),
-	DESC(LEAVE, WORKER, 1, F(STR256, leave.why)),
+	DESC(LEAVE, WORKER, 2, F(STR256, leave.why), F(U8, leave.nonfinite)),
 	DESC(PONG, WORKER, 1, F(U64, pong.stamp)),
 	DESC(FOLLOW, OBSERVER, 1, F(U8, follow.live)),
 	DESC(WELCOME, COORDINATOR, 5, F(U64, welcome.clock),

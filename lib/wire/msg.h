@@ -143,7 +143,11 @@ struct fal_msg {
 		} evaluated;
 		struct {
 			char why[FAL_MSG_WHY];
-		} leave, done, refuse, drain;
+			uint8_t nonfinite; /* its weights are not finite any more */
+		} leave;
+		struct {
+			char why[FAL_MSG_WHY];
+		} done, refuse, drain;
 		struct {
 			uint64_t stamp;
 		} ping, pong;

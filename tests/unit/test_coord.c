@@ -547,6 +547,38 @@ newcomers_get_older_versions(void **state)
 	check((int64_t)sent[3].oldest, 3, "the oldest that it needs");
 }
 
+static void
+diverges(uint32_t peer)
+{
+	struct fal_msg m = { .type = FAL_MSG_LEAVE };
+	m.leave.nonfinite = 1;
+	check(tell(peer, &m), 0, "LEAVE");
+}
+
+/* One worker whose weights are not finite may be ill; when a second one's are, it is the
+ * job, which ends instead of waiting for others. */
+static void
+divergence_ends_the_job(void **state)
+{
+	(void)state;
+	join(3);
+	diverges(1);
+	check(fal_coord_status(coord).failed, 0, "failed after one");
+	join(4);
+	diverges(4);
+	check(fal_coord_status(coord).failed, 1, "failed after another one");
+	assert_non_null(strstr(fal_coord_status(coord).why, "not finite"));
+}
+
+static void
+divergence_of_the_last_worker(void **state)
+{
+	(void)state;
+	check(fal_coord_gone(coord, 0.5, 2, "gone"), 0, "gone");
+	diverges(1);
+	check(fal_coord_status(coord).failed, 1, "failed");
+}
+
 int
 main(void)
 {
@@ -556,6 +588,8 @@ main(void)
 		TEST(half_a_push),
 		TEST(rubbish_behind_the_last_block),
 		TEST(failed_is_not_done),
+		TEST(divergence_ends_the_job),
+		TEST(divergence_of_the_last_worker),
 		TEST(pushes_that_do_not_fit),
 		TEST(evaluations_that_do_not_fit),
 		TEST(order_of_a_session),

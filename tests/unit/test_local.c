@@ -535,6 +535,21 @@ a_nonfinite_task_joins_again(void **state)
 	same_change(1, 6);
 }
 
+/* Weights that are not finite are no change that could be pushed. */
+static void
+divergence_is_told(void **state)
+{
+	(void)state;
+	version(0);
+	struct fal_msg m = grant(1, FAL_BASE_VERSION, 0, 1, 1);
+	m.grant.lr = INFINITY;
+	check(tell(&m), 0, "GRANT");
+	finish(0);
+	check(verdict(0), FAL_ENONFINITE, "VERDICT");
+	check(left, 1, "left");
+	check(pushed.is, 0, "pushed");
+}
+
 /* Who leaves pushes a round of which everything is claimed, and no other. */
 static void
 leaving(void **state)
@@ -625,11 +640,17 @@ main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, begin, end)
 	const struct CMUnitTest tests[] = {
-		TEST(one_step),         TEST(many_steps),
-		TEST(local_and_rebase), TEST(one_after_the_other),
-		TEST(revoked),          TEST(revoked_before_it_began),
-		TEST(fenced),           TEST(a_nonfinite_task_joins_again),
-		TEST(leaving),          TEST(leaving_in_the_middle),
+		TEST(one_step),
+		TEST(many_steps),
+		TEST(local_and_rebase),
+		TEST(one_after_the_other),
+		TEST(revoked),
+		TEST(revoked_before_it_began),
+		TEST(fenced),
+		TEST(a_nonfinite_task_joins_again),
+		TEST(divergence_is_told),
+		TEST(leaving),
+		TEST(leaving_in_the_middle),
 		TEST(refusals),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
