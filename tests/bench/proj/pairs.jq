@@ -16,8 +16,8 @@ def bounds: ["p1:4", "p1c", "p2", "p4"];
 	| {pattern: $t.pattern, seed: $t.seed, from: $t.from, to: $to, predicted: .epoch_s,
 		measured: $m, error: (.epoch_s / $m - 1)}]
 | (map(select(.from != .to))) as $other
-| ($other | map(select(([.from] | inside(bounded)) and ([.to] | inside(bounded)) and
-	([.pattern] | inside(bounds))))) as $core
+| ($other | map(select((.from | IN(bounded[])) and (.to | IN(bounded[])) and
+	(.pattern | IN(bounds[]))))) as $core
 | {pairs: ., figures: {
 	"backtest.median_error": (map(select(.from == .to) | .error | fabs) | median),
 	"backtest.worst_error": (map(select(.from == .to) | .error | fabs) | worst),

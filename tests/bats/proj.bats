@@ -1,0 +1,169 @@
+# falcon-proj on traces of real jobs: what it predicts, what it refuses, and the pipe that
+# mends a running job.
+
+load common
+load job
+load tiny
+
+# A job of 40 clocks under bsp, two workers at full speed and one at a quarter; its trace is
+# $BATS_FILE_TMPDIR/bsp.
+setup_file() {
+	load common
+	load job
+	load tiny
+	keys=$BATS_FILE_TMPDIR/keys
+	falcon-key init "$keys"
+	BATS_TEST_TMPDIR=$BATS_FILE_TMPDIR
+	cd "$BATS_FILE_TMPDIR" || return 1
+	state=$BATS_FILE_TMPDIR/state workers=()
+	tiny .
+	job=(tiny.job --set job.epochs=10 --set job.eval=never --set sync.scheme=bsp)
+	serve -w 3
+	slow fast1 1 800
+	slow fast2 1 800
+	slow host7 1/4 800
+	ended "$ps" ps
+	cp "$state/trace.jsonl" bsp
+	zstd -q bsp -o bsp.zst
+	stop_all
+}
+
+setup() {
+	keys=$BATS_FILE_TMPDIR/keys
+	state=$BATS_TEST_TMPDIR/state
+	trace=$BATS_FILE_TMPDIR/bsp
+	workers=()
+	cd "$BATS_TEST_TMPDIR" || return 1
+}
+
+teardown() {
+	stop_all
+}
+
+# refuses STATUS TEXT COMMAND...: it ends so, with the text in its one line on stderr.
+refuses() {
+	local want=$1 text=$2 got=0
+	shift 2
+	"$@" >out 2>err || got=$?
+	same "status of $*: $(cat err)" "$got" "$want"
+	has "$(cat err)" "$text"
+	same "lines on stderr" "$(wc -l <err)" 1
+}
+
+@test "what-if: the backtest, and what else would have been" {
+	falcon-proj --json --what-if 'bsp;epsp;asp;wbsp;ssp:3' "$trace" >rows
+	same "schemes" "$(jq -r '[.schemes[].scheme] | join(" ")' rows)" "bsp epsp asp wbsp ssp:3"
+	same "what ran" "$(jq -r .scheme rows)" bsp
+	# The straggler does a third of the tasks in four times the time.
+	jq -e '.backtest_s / .measured_s | . > 0.8 and . < 1.25' rows
+	jq -e '(.schemes | map({(.scheme): .epoch_s}) | add) |
+		.epsp < 0.7 * .bsp and .wbsp < 0.7 * .bsp and .["ssp:3"] > 0.9 * .bsp' rows
+	falcon-proj --what-if all "$trace" >table
+	has "$(cat table)" "backtest: "
+	same "rows" "$(grep -c ' ms/clock \|%' table)" 13
+	grep -q '^bsp \* ' table
+}
+
+@test "machines and sizes: what each is worth" {
+	falcon-proj --without host7 --with name=host9,like=fast1,speed=2 --task 4 "$trace" >text
+	grep -qx 'host7 is not worth keeping: without it -[0-9.]* s per epoch' text
+	grep -qx 'host9 is worth adding: -[0-9.]* s per epoch' text ||
+		grep -qx 'host9 is not worth adding: +0.[0-9] s per epoch' text
+	grep -qx 'task = 4: [+-][0-9.]* s per epoch' text
+	falcon-proj --json --workers 500 --what-if epsp "$trace" >many
+	same "workers" "$(jq .workers many)" 500
+	refuses 2 "--without: 'host8': no such worker in the trace" \
+		falcon-proj --without host8 "$trace"
+	refuses 2 "speed: 'x'" falcon-proj --with name=a,speed=x "$trace"
+	refuses 2 "like: 'nobody': no such worker" falcon-proj --with name=a,like=nobody "$trace"
+	refuses 2 "'host7': not a new name" falcon-proj --with name=host7 "$trace"
+	refuses 2 "'colour' is not one of" falcon-proj --with name=a,colour=red "$trace"
+}
+
+@test "the same from a file, a pipe, and compressed" {
+	falcon-proj -j -w 'bsp;epsp' "$trace" | jq 'del(.trace)' >plain
+	falcon-proj -j -w 'bsp;epsp' <"$trace" | jq 'del(.trace)' >piped
+	falcon-proj -j -w 'bsp;epsp' "$trace.zst" | jq 'del(.trace)' >packed
+	cmp plain piped
+	cmp plain packed
+	falcon-stat --json "$trace" >a
+	falcon-stat --json "$trace.zst" >b
+	cmp a b
+}
+
+@test "--strict: a model that does not fit what happened" {
+	# Updates at twice their times, as if something else had held the job up.
+	jq -c '.t *= 2' "$trace" >held
+	falcon-proj --strict -w epsp "$trace" >/dev/null 2>err || {
+		# A busy machine: then it was said.
+		grep -q 'the backtest is off' err
+	}
+	falcon-proj -w epsp held >out 2>err
+	has "$(cat err)" "held: the backtest is off by -"
+	refuses 1 "the backtest is off by -" falcon-proj --strict -w epsp held
+}
+
+@test "traces that are none" {
+	: >empty
+	refuses 2 "empty: " falcon-proj -w epsp empty
+	echo nonsense >bad
+	refuses 2 "bad:1: " falcon-proj -w epsp bad
+	head -3 "$trace" >short
+	refuses 2 "short: " falcon-proj -w epsp short
+	tac "$trace" >reversed
+	refuses 2 "reversed:" falcon-proj -w epsp reversed
+	{ head -20 "$trace" && sed 's/"t":[0-9.]*/"t":0.5/' <(sed -n 21p "$trace"); } >back
+	cat "$trace" "$trace" >twice
+	refuses 2 "twice:" falcon-proj -w epsp twice
+	refuses 2 "nowhere: No such file" falcon-proj -w epsp nowhere
+	refuses 2 "'fast' is not" falcon-proj -w 'epsp;fast' "$trace"
+	# Cut in mid-line: said, and the rest counts.
+	head -c $(($(wc -c <"$trace") - 20)) "$trace" >cut
+	falcon-proj -w epsp cut >out 2>err
+	has "$(cat err)" "; the rest counts"
+	has "$(cat out)" "backtest: "
+	head -c $(($(wc -c <"$trace.zst") / 2)) "$trace.zst" >cut.zst
+	falcon-proj -w epsp cut.zst >out 2>err
+	has "$(cat err)" "; the rest counts"
+}
+
+@test "--policy: what gains enough, and nothing else" {
+	falcon-proj --policy "$trace" >policy 2>why
+	same "lines" "$(wc -l <policy)" 1
+	same "scheme" "$(jq -r .scheme policy)" epsp
+	has "$(cat why)" " predicted ("
+	same "nothing gains so much" "$(falcon-proj --policy --min-gain 99 "$trace")" ""
+	# bsp alone: shares by speed.
+	falcon-proj --policy -w bsp "$trace" >shares 2>/dev/null
+	jq -e '.workers.host7.share < 0.6 and .workers.fast1.share > 1.1' shares
+	same "epsp needs no change" "$(jq -c '.scheme |= (if . == "bsp" then "epsp" else . end)' \
+		"$trace" | falcon-proj --policy --min-gain 40)" ""
+}
+
+@test "a running job mends itself" {
+	tiny .
+	job=(tiny.job --set job.epochs=100 --set sync.scheme=bsp)
+	serve -w 3
+	slow fast1 1 800
+	slow fast2 1 800
+	slow host7 1/4 800
+	at_clock 3
+	falcon-stat -k "$keys/observe.key" --follow "$ready" 2>stat.err 3>&- |
+		falcon-proj --follow --policy --window 2 2>proj.err 3>&- |
+		falcon-sync -k "$keys/control.key" "$ready" apply - >sync.out 2>sync.err 3>&- &
+	soon "epsp" lines 1 '"scheme":"epsp","by":"control"'
+	# Seconds of clocks before and after the change.
+	local at
+	at=$(jq -r 'select(.ev == "policy" and .scheme == "epsp") | .clock' "$state/trace.jsonl")
+	at_clock $((at + 20))
+	jq -s --argjson at "$at" '[.[] | select(.ev == "update")] |
+		def pace(a; b): (map(select(.clock == b))[0].t - map(select(.clock == a))[0].t) / (b - a);
+		{before: pace(1; $at - 2), after: pace($at + 5; $at + 15)}' "$state/trace.jsonl" >pace
+	jq -e '.after < 0.75 * .before' pace || {
+		cat pace proj.err sync.err
+		return 1
+	}
+	falcon-sync -k "$keys/control.key" "$ready" stop
+	wait "$ps" || [ $? -eq 75 ]
+	falcon-stat --audit "$state/trace.jsonl"
+}
