@@ -118,12 +118,12 @@ refuses() {
 	refuses 2 "nowhere: No such file" falcon-proj -w epsp nowhere
 	refuses 2 "'fast' is not" falcon-proj -w 'epsp;fast' "$trace"
 	# Cut in mid-line: said, and the rest counts.
-	head -c $(($(wc -c <"$trace") - 20)) "$trace" >cut
-	falcon-proj -w epsp cut >out 2>err
+	head -c $(($(wc -c <"$trace") - 20)) "$trace" >part
+	falcon-proj -w epsp part >out 2>err
 	has "$(cat err)" "; the rest counts"
 	has "$(cat out)" "backtest: "
-	head -c $(($(wc -c <"$trace.zst") / 2)) "$trace.zst" >cut.zst
-	falcon-proj -w epsp cut.zst >out 2>err
+	head -c $(($(wc -c <"$trace.zst") / 2)) "$trace.zst" >part.zst
+	falcon-proj -w epsp part.zst >out 2>err
 	has "$(cat err)" "; the rest counts"
 }
 
