@@ -58,8 +58,8 @@ transfer(struct fal_sched *s, double now, bool *moved)
 	return fal_move(s, n, r, now);
 }
 
-/* Clones a last running task on the fastest idle worker, if what is left of it is half as
- * long again as all of it there. */
+/* Clones a last running task on the fastest idle worker, if that does all of it clearly
+ * sooner than what is left of it is done. */
 static int
 clone(struct fal_sched *s, double now, bool *cloned)
 {
@@ -69,7 +69,7 @@ clone(struct fal_sched *s, double now, bool *cloned)
 		return FAL_OK;
 	struct fal_worker *r = &s->worker[to], *d = &s->worker[from];
 	double t = fal_task_s(s, r, r->lanes);
-	if (d->finish - now <= 1.5 * t + r->push_s + r->rtt)
+	if (d->finish - now <= 1.1 * t + r->push_s + r->rtt)
 		return FAL_OK;
 	*cloned = true;
 	return fal_clone_head(s, d, r, now);
