@@ -1,7 +1,9 @@
 /* Fits a cost model to a trace: lines in, machines and costs out; and what the trace says
  * of the job as it ran, to hold a prediction against.
  *
- * Pure, one pass, bounded memory: of each worker the last FAL_FIT_CLOCKS clocks are kept.
+ * Pure, one pass, bounded memory: of each worker the last FAL_FIT_CLOCKS clock lines are
+ * kept.  Lines count that are under the policy that held last, but for its first
+ * FAL_FIT_WARM clocks; all do if these are fewer than FAL_FIT_ENOUGH.
  */
 #ifndef FAL_PROJ_FIT_H
 #define FAL_PROJ_FIT_H
@@ -13,32 +15,50 @@
 
 #include <stdbool.h>
 
-enum { FAL_FIT_CLOCKS = 4096, FAL_FIT_WORKERS = 1 << 16 };
+enum {
+	FAL_FIT_CLOCKS = 4096,
+	FAL_FIT_WORKERS = 1 << 16,
+	FAL_FIT_WARM = 5,
+	FAL_FIT_ENOUGH = 20
+};
+
+/* What a message costs a coordinator, and a byte of it, in seconds: assumed, until they
+ * are measured. */
+#define FAL_FIT_MESSAGE_S 2e-6
+#define FAL_FIT_BYTE_S 1e-9
 
 struct fal_fit; /* opaque */
 
 struct fal_fit *fal_fit_new(void); /* NULL: out of memory */
 void fal_fit_free(struct fal_fit *f);
 
-/* Takes the next line; an on_line of fal_trace_reader_new. */
+/* Takes the next line; an on_line of fal_trace_reader_new.  The trace may begin in
+ * mid-job, as that of a live stream does, but not without its job line.  Errors, with the
+ * line's number: FAL_EFORMAT, FAL_ELIMIT (also: more workers than FAL_FIT_WORKERS, more
+ * tasks in a line than can be), FAL_EINVAL (also: an earlier time than that of the line
+ * before, a second job line, a worker that never joined), FAL_ENOMEM. */
 int fal_fit_line(void *fit, struct fal_trace_line *l);
 
 /* What ran. */
 struct fal_fit_run {
 	char scheme[128];         /* that held last, as in the trace */
-	struct fal_policy policy; /* the whole of it; owned by the fit */
-	double epoch_s;  /* seconds per epoch over the clocks under that policy, holds and
-			    the first FAL_FIT_WARM clocks left out; 0: too few */
-	double compute;  /* share of the workers' time, as fal_play's */
-	uint64_t clocks; /* that this is taken over */
+	struct fal_policy policy; /* the whole of it; owned by the fit, until its next
+				     policy line */
+	/* Seconds per epoch over the clocks under that policy, by the samples that became
+	 * a part of a version; left out are the first FAL_FIT_WARM clocks, and updates
+	 * with a hold, a join or a leave between them.  0: too few */
+	double epoch_s;
+	double compute;  /* share of the workers' time over these, as fal_play's */
+	uint64_t clocks; /* that they are, by their samples */
 	uint64_t from;   /* the first of them, by number */
 };
 
-enum { FAL_FIT_WARM = 5 };
-
 /* The model and the run, from the lines so far; more lines may follow (a live stream).
+ * Machines are the workers by name that have not left, or were there when the job was
+ * stopped, in the order in which they joined; paces are one for each clock line.  A
+ * machine that ran no task yet is as the median of the others.
  * `cost` is the caller's: fal_cost_free.  FAL_ETRUNC with `diag`: too little to say
- * anything ("no clock ended"), FAL_ENOMEM. */
+ * anything, FAL_ENOMEM. */
 int fal_fit_end(struct fal_fit *f, struct fal_cost *cost, struct fal_fit_run *run,
 		struct fal_diag *diag);
 

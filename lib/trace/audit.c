@@ -88,8 +88,8 @@ static int
 take_scheme(struct fal_audit *a, struct fal_trace_line *l)
 {
 	const char *text = fal_trace_get_str(l, l->o, "scheme");
-	struct fal_trace_scheme s;
-	if (fal_trace_scheme_read(l, text, &s) < 0)
+	struct fal_rule rule;
+	if (fal_trace_scheme_read(l, text, &rule) < 0)
 		return l->err;
 	if (strcmp(text, a->text) == 0)
 		return 0;
@@ -97,9 +97,9 @@ take_scheme(struct fal_audit *a, struct fal_trace_line *l)
 		fal_finding(&a->f, &a->waiting[0], 0, 0,
 			    "no update before the scheme changes");
 	a->n_waiting = 0;
-	a->plain = a->plain && s.id == FAL_TRACE_EPSP;
+	a->plain = a->plain && rule.scheme == FAL_EPSP;
 	snprintf(a->text, sizeof(a->text), "%s", text);
-	fal_rules_begin(&a->rules, &s, a->version);
+	fal_rules_begin(&a->rules, &rule, a->version);
 	return 0;
 }
 
@@ -176,7 +176,7 @@ may_come(struct fal_audit *a, struct fal_trace_round *r)
 			    (unsigned long long)(tasks - 1));
 		return false;
 	}
-	if (a->rules.scheme.id == FAL_TRACE_EPSP && r->round < a->last_round)
+	if (a->rules.rule.scheme == FAL_EPSP && r->round < a->last_round)
 		fal_finding(&a->f, r, 0, 0, "it ended after round %llu",
 			    (unsigned long long)a->last_round);
 	return true;

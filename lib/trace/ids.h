@@ -1,5 +1,4 @@
-/* A map from worker ids to a number, kept sorted: ids mostly come ascending.
- * Private to lib/trace. */
+/* A map from worker ids to a number, kept sorted: ids mostly come ascending. */
 #ifndef FAL_TRACE_IDS_H
 #define FAL_TRACE_IDS_H
 

@@ -1,19 +1,27 @@
 /* The line reader of traces and its typed getters. */
 #include "trace/reader.h"
 
-#include "base/buf.h"
 #include "base/mem.h"
+#include "wire/zip.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+/* That a zstd frame begins with, and no line: '('. */
+#define ZSTD_FIRST 0x28
+
+/* The longest time that is believed, in seconds: 30 years. */
+#define SECONDS_MAX 1e9
+
 struct fal_trace_reader {
 	int (*on_line)(void *arg, struct fal_trace_line *l);
 	void *arg;
-	struct fal_buf part; /* the line so far */
-	uint64_t number;     /* lines completed */
+	bool begun;              /* there was a byte */
+	struct fal_unzip *unzip; /* NULL: plain */
+	struct fal_buf part;     /* the line so far */
+	uint64_t number;         /* lines completed */
 	int err;
 	struct fal_diag diag; /* of err */
 };
@@ -82,6 +90,15 @@ fal_trace_get_f64(struct fal_trace_line *l, const json_t *o, const char *key)
 	return json_number_value(v);
 }
 
+double
+fal_trace_get_seconds(struct fal_trace_line *l, const json_t *o, const char *key)
+{
+	double v = fal_trace_get_f64(l, o, key);
+	if (l->err == 0 && !(v >= 0 && v <= SECONDS_MAX))
+		fal_trace_fail(l, FAL_EINVAL, "%s: %g seconds", key, v);
+	return l->err == 0 ? v : 0;
+}
+
 const char *
 fal_trace_get_str(struct fal_trace_line *l, const json_t *o, const char *key)
 {
@@ -89,6 +106,29 @@ fal_trace_get_str(struct fal_trace_line *l, const json_t *o, const char *key)
 	if (v != NULL && !json_is_string(v))
 		fal_trace_fail(l, FAL_EFORMAT, "%s: not a string", key);
 	return l->err == 0 ? json_string_value(v) : "";
+}
+
+static int
+put_text(const char *p, size_t n, void *out)
+{
+	fal_put_bytes(out, p, n);
+	return ((struct fal_buf *)out)->err;
+}
+
+void
+fal_trace_get_json(struct fal_trace_line *l, const json_t *o, const char *key,
+		   struct fal_buf *out)
+{
+	const json_t *v = field(l, o, key);
+	if (v != NULL &&
+	    json_dump_callback(v, put_text, out, JSON_ENCODE_ANY | JSON_COMPACT) < 0)
+		fal_trace_fail(l, FAL_ENOMEM, "%s: %s", key, fal_strerror(FAL_ENOMEM));
+}
+
+bool
+fal_trace_has(const json_t *o, const char *key)
+{
+	return json_object_get(o, key) != NULL;
 }
 
 bool
@@ -156,6 +196,7 @@ fal_trace_reader_free(struct fal_trace_reader *r)
 {
 	if (r == NULL)
 		return;
+	fal_unzip_free(r->unzip);
 	fal_buf_free(&r->part);
 	free(r);
 }
@@ -194,16 +235,20 @@ stop(struct fal_trace_reader *r, const struct fal_trace_line *l, struct fal_diag
 	return fal_diag_set(diag, r->err, "%s", r->diag.text);
 }
 
-int
-fal_trace_feed(struct fal_trace_reader *r, const void *p, size_t n, struct fal_diag *diag)
+static struct fal_trace_line
+next_line(const struct fal_trace_reader *r)
 {
-	if (r->err != 0)
-		return fal_diag_set(diag, r->err, "%s", r->diag.text);
+	return (struct fal_trace_line){ .number = r->number + 1, .ev = "" };
+}
+
+static int
+feed_plain(struct fal_trace_reader *r, const void *p, size_t n, struct fal_diag *diag)
+{
 	const uint8_t *at = p;
 	while (n > 0) {
 		const uint8_t *nl = memchr(at, '\n', n);
 		size_t k = nl != NULL ? (size_t)(nl - at) : n;
-		struct fal_trace_line l = { .number = r->number + 1, .ev = "" };
+		struct fal_trace_line l = next_line(r);
 		if (k > FAL_TRACE_LINE_MAX - r->part.n)
 			fal_trace_fail(&l, FAL_ELIMIT, "longer than %zu bytes",
 				       FAL_TRACE_LINE_MAX);
@@ -225,14 +270,53 @@ fal_trace_feed(struct fal_trace_reader *r, const void *p, size_t n, struct fal_d
 	return 0;
 }
 
+static int
+feed_frames(struct fal_trace_reader *r, const void *p, size_t n, struct fal_diag *diag)
+{
+	struct fal_rd in = fal_rd_init(p, n);
+	const uint8_t *piece;
+	int err;
+	do {
+		err = fal_unzip_next(r->unzip, &in, &piece, &n);
+		if (err < 0) {
+			struct fal_trace_line l = next_line(r);
+			fal_trace_fail(&l, err, "zstd: %s",
+				       err == FAL_EFORMAT  ? "not a frame, or damaged"
+				       : err == FAL_ELIMIT ? "a window above 128 MiB"
+							   : fal_strerror(err));
+			return stop(r, &l, diag);
+		}
+		err = feed_plain(r, piece, n, diag);
+	} while (err == 0 && n > 0);
+	return err;
+}
+
+int
+fal_trace_feed(struct fal_trace_reader *r, const void *p, size_t n, struct fal_diag *diag)
+{
+	if (r->err != 0)
+		return fal_diag_set(diag, r->err, "%s", r->diag.text);
+	if (n > 0 && !r->begun) {
+		r->begun = true;
+		if (*(const uint8_t *)p == ZSTD_FIRST &&
+		    (r->unzip = fal_unzip_new()) == NULL) {
+			struct fal_trace_line l = next_line(r);
+			fal_trace_fail(&l, FAL_ENOMEM, "%s", fal_strerror(FAL_ENOMEM));
+			return stop(r, &l, diag);
+		}
+	}
+	return (r->unzip != NULL ? feed_frames : feed_plain)(r, p, n, diag);
+}
+
 int
 fal_trace_end(struct fal_trace_reader *r, struct fal_diag *diag)
 {
 	if (r->err != 0)
 		return fal_diag_set(diag, r->err, "%s", r->diag.text);
-	struct fal_trace_line l = { .number = r->number + 1, .ev = "" };
-	if (r->part.n == 0)
-		return 0;
-	fal_trace_fail(&l, FAL_ETRUNC, "ends in the middle of the line");
-	return stop(r, &l, diag);
+	struct fal_trace_line l = next_line(r);
+	if (r->part.n > 0)
+		fal_trace_fail(&l, FAL_ETRUNC, "ends in the middle of the line");
+	else if (r->unzip != NULL && fal_unzip_end(r->unzip) < 0)
+		fal_trace_fail(&l, FAL_ETRUNC, "ends in the middle of a zstd frame");
+	return l.err < 0 ? stop(r, &l, diag) : 0;
 }

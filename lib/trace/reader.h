@@ -1,11 +1,14 @@
-/* Reads a trace (falcon-trace(5)): bytes in, one parsed line at a time out.
+/* Reads a trace (falcon-trace(5)), plain or compressed by zstd(1): bytes in, one parsed
+ * line at a time out.
  *
- * Pure: no descriptors.  Lines are bounded; what is wrong is said with the number of the
- * line.  It does not judge what the lines mean; audit.h and summary.h do.
+ * Pure: no descriptors.  Lines are bounded, so is memory, whatever a frame claims; what
+ * is wrong is said with the number of the line.  It does not judge what the lines mean;
+ * audit.h and summary.h do.
  */
 #ifndef FAL_TRACE_READER_H
 #define FAL_TRACE_READER_H
 
+#include "base/buf.h"
 #include "base/err.h"
 
 #include <jansson.h>
@@ -35,8 +38,14 @@ struct fal_trace_line {
 uint64_t fal_trace_get_u64(struct fal_trace_line *l, const json_t *o, const char *key,
 			   uint64_t max);
 double fal_trace_get_f64(struct fal_trace_line *l, const json_t *o, const char *key);
+/* A time that has passed: from 0 to 30 years, else FAL_EINVAL. */
+double fal_trace_get_seconds(struct fal_trace_line *l, const json_t *o, const char *key);
 /* Borrowed from `o`. */
 const char *fal_trace_get_str(struct fal_trace_line *l, const json_t *o, const char *key);
+/* Appends the JSON of the field, on one line. */
+void fal_trace_get_json(struct fal_trace_line *l, const json_t *o, const char *key,
+			struct fal_buf *out);
+bool fal_trace_has(const json_t *o, const char *key);
 /* A missing field is false. */
 bool fal_trace_get_flag(struct fal_trace_line *l, const json_t *o, const char *key);
 /* The elements of the array `key`; 0 on error. */
@@ -61,13 +70,16 @@ struct fal_trace_reader *
 fal_trace_reader_new(int (*on_line)(void *arg, struct fal_trace_line *l), void *arg);
 void fal_trace_reader_free(struct fal_trace_reader *r);
 
-/* Feeds n bytes; lines are delivered inside the call.  Errors: FAL_EFORMAT (no JSON
- * object, no t or ev), FAL_ELIMIT (line too long), FAL_ENOMEM, or what on_line returned;
- * after an error every further call returns it again. */
+/* Feeds n bytes; lines are delivered inside the call.  A trace that begins with a zstd
+ * frame is one or more of them, to its end.  Errors: FAL_EFORMAT (no JSON object, no t or
+ * ev, no zstd frame where one must be), FAL_ELIMIT (line too long, a frame's window too
+ * large: zip.h), FAL_ENOMEM, or what on_line returned; after an error every further call
+ * returns it again. */
 int fal_trace_feed(struct fal_trace_reader *r, const void *p, size_t n,
 		   struct fal_diag *diag);
 
-/* The bytes have ended; FAL_ETRUNC if in the middle of a line. */
+/* The bytes have ended; FAL_ETRUNC if in the middle of a line or a frame: the lines
+ * before were delivered. */
 int fal_trace_end(struct fal_trace_reader *r, struct fal_diag *diag);
 
 #endif

@@ -11,10 +11,9 @@
 #define WEIGHT_TOLERANCE 1e-6
 
 void
-fal_rules_begin(struct fal_rules *s, const struct fal_trace_scheme *scheme,
-		uint64_t newest)
+fal_rules_begin(struct fal_rules *s, const struct fal_rule *rule, uint64_t newest)
 {
-	s->scheme = *scheme;
+	s->rule = *rule;
 	s->base = newest;
 	s->applied = 0;
 	s->slots = 0;
@@ -31,8 +30,16 @@ fal_rules_free(struct fal_rules *s)
 uint64_t
 fal_rules_version(const struct fal_rules *s)
 {
-	uint64_t slack = s->scheme.slack;
+	const uint32_t slack = s->rule.slack;
 	return s->base + (s->applied > slack ? s->applied - slack : 0);
+}
+
+/* Do its rounds change weights, instead of summing up gradients?  Then they have local
+ * steps. */
+static bool
+is_delta(const struct fal_rule *r)
+{
+	return r->steps > 0;
 }
 
 /* Whose it is, and what it sums up. */
@@ -40,19 +47,17 @@ static void
 judge_kind(const struct fal_rules *s, const struct fal_trace_round *r,
 	   struct fal_findings *f)
 {
-	const bool shared = s->scheme.id == FAL_TRACE_EPSP;
-	const bool group = s->scheme.id == FAL_TRACE_GROUPS;
+	const bool shared = s->rule.scheme == FAL_EPSP;
+	const bool group = s->rule.scheme == FAL_GROUPS;
 	if (r->has_owner != (!shared && !group))
 		fal_finding(f, r, 0, 0, r->has_owner ? "worker %u owns it" : "no owner",
 			    r->owner);
 	if (r->has_group != group)
 		fal_finding(f, r, 0, 0, r->has_group ? "it is of a group" : "no group");
-	if (r->local > s->scheme.local || (r->local == 0) != (s->scheme.local == 0))
-		fal_finding(f, r, 0, 0,
-			    "local is %llu, but at most %llu rounds are pushed",
-			    (unsigned long long)r->local,
-			    (unsigned long long)s->scheme.local);
-	if (r->delta != s->scheme.delta)
+	if (r->local > s->rule.rounds || (r->local == 0) != (s->rule.rounds == 0))
+		fal_finding(f, r, 0, 0, "local is %llu, but at most %u rounds are pushed",
+			    (unsigned long long)r->local, s->rule.rounds);
+	if (r->delta != is_delta(&s->rule))
 		fal_finding(f, r, 0, 0, "kind is %s", r->delta ? "delta" : "grad");
 	if (shared && r->end == FAL_TRACE_DROPPED)
 		fal_finding(f, r, r->first, r->tasks, "dropped");
@@ -66,9 +71,9 @@ judge_weight(const struct fal_rules *s, const struct fal_trace_round *r,
 	double want = r->weight;
 	if (!r->delta)
 		want = 1;
-	else if (s->scheme.id == FAL_TRACE_CONSGD && s->scheme.lambda > 0)
-		want = s->scheme.lambda;
-	else if (s->scheme.id == FAL_TRACE_DYNSGD && s->scheme.by_updates)
+	else if (s->rule.scheme == FAL_CONSGD && s->rule.lambda > 0)
+		want = s->rule.lambda;
+	else if (s->rule.scheme == FAL_DYNSGD && s->rule.by_updates)
 		want = 1 / ((double)r->updates + 1);
 	if (!(r->weight > 0 && r->weight <= 1))
 		fal_finding(f, r, 0, 0, "weight is %g", r->weight);
@@ -83,7 +88,7 @@ slot_of(struct fal_rules *s, uint64_t slot)
 {
 	size_t kept = 0, at = SIZE_MAX;
 	for (size_t i = 0; i < s->slots; i++) {
-		if (s->slot[i].slot + s->scheme.slack + 1 < s->newest)
+		if (s->slot[i].slot + s->rule.slack + 1 < s->newest)
 			continue;
 		if (s->slot[i].slot == slot)
 			at = kept;
@@ -104,7 +109,7 @@ judge_rank(struct fal_rules *s, const struct fal_trace_round *r, struct fal_find
 {
 	if (r->slot > s->newest)
 		s->newest = r->slot;
-	if (!r->has_slot || r->slot + s->scheme.slack + 1 < s->newest) {
+	if (!r->has_slot || r->slot + s->rule.slack + 1 < s->newest) {
 		fal_finding(f, r, 0, 0, r->has_slot ? "slot %llu is too old" : "no slot",
 			    (unsigned long long)r->slot);
 		return 0;
@@ -122,10 +127,10 @@ judge_rank(struct fal_rules *s, const struct fal_trace_round *r, struct fal_find
 }
 
 static bool
-is_bounded(const struct fal_trace_scheme *s)
+is_bounded(const struct fal_rule *r)
 {
-	return s->id == FAL_TRACE_SSP || s->id == FAL_TRACE_FLEXRR ||
-	       s->id == FAL_TRACE_CONSGD || s->id == FAL_TRACE_DYNSGD;
+	return r->scheme == FAL_SSP || r->scheme == FAL_FLEXRR ||
+	       r->scheme == FAL_CONSGD || r->scheme == FAL_DYNSGD;
 }
 
 int
@@ -138,28 +143,27 @@ fal_rules_round(struct fal_rules *s, const struct fal_trace_round *r, uint64_t n
 			    (unsigned long long)r->version, (unsigned long long)newest);
 	if (r->end != FAL_TRACE_APPLIED)
 		return 0;
-	const bool shared = s->scheme.id == FAL_TRACE_EPSP;
+	const bool shared = s->rule.scheme == FAL_EPSP;
 	if (shared && r->version != fal_rules_version(s))
 		fal_finding(f, r, 0, 0, "version is %llu, not %llu",
 			    (unsigned long long)r->version,
 			    (unsigned long long)fal_rules_version(s));
-	if (is_bounded(&s->scheme) && r->clocks > s->scheme.slack)
+	if (is_bounded(&s->rule) && r->clocks > s->rule.slack)
 		fal_finding(f, r, 0, 0,
-			    "it is %llu clocks before the slowest, but the slack is %llu",
-			    (unsigned long long)r->clocks,
-			    (unsigned long long)s->scheme.slack);
+			    "it is %llu clocks before the slowest, but the slack is %u",
+			    (unsigned long long)r->clocks, s->rule.slack);
 	if (!shared && !r->has_stale)
 		fal_finding(f, r, 0, 0, "nothing says how stale it is");
 	judge_weight(s, r, f);
 	s->applied++;
-	const bool ranked = s->scheme.id == FAL_TRACE_DYNSGD && !s->scheme.by_updates;
+	const bool ranked = s->rule.scheme == FAL_DYNSGD && !s->rule.by_updates;
 	return ranked ? judge_rank(s, r, f) : 0;
 }
 
 bool
 fal_rules_by_group(const struct fal_rules *s)
 {
-	return s->scheme.local > 0;
+	return s->rule.rounds > 0;
 }
 
 /* groups, mode=delta: what a line has done since it took over a version. */
@@ -188,15 +192,14 @@ void
 fal_rules_update(const struct fal_rules *s, const struct fal_trace_round *r,
 		 const struct fal_rules_update *u, struct fal_findings *f)
 {
-	const enum fal_trace_scheme_id id = s->scheme.id;
-	const bool collects =
-		id == FAL_TRACE_SYNCOPT || id == FAL_TRACE_WBSP || id == FAL_TRACE_GROUPS;
+	const enum fal_scheme_id id = s->rule.scheme;
+	const bool collects = id == FAL_SYNCOPT || id == FAL_WBSP || id == FAL_GROUPS;
 	const bool line = fal_rules_by_group(s);
 	const uint64_t was = u->version > 0 ? u->version - 1 : 0;
 	if (!collects && u->rounds > 1)
 		fal_finding(f, r, 0, 0, "version %llu is made of %zu rounds",
 			    (unsigned long long)u->version, u->rounds);
-	if (id == FAL_TRACE_SYNCOPT && r->version != was)
+	if (id == FAL_SYNCOPT && r->version != was)
 		fal_finding(f, r, 0, 0, "it ran on version %llu, but was applied to %llu",
 			    (unsigned long long)r->version, (unsigned long long)was);
 	if (line)
@@ -205,7 +208,7 @@ fal_rules_update(const struct fal_rules *s, const struct fal_trace_round *r,
 		return;
 	/* While a line is not pushed yet, others make versions. */
 	const uint64_t stale = was - r->version;
-	if (line && r->local < s->scheme.local ? r->updates > stale : r->updates != stale)
+	if (line && r->local < s->rule.rounds ? r->updates > stale : r->updates != stale)
 		fal_finding(f, r, 0, 0, "stale by %llu updates, not %llu",
 			    (unsigned long long)r->updates, (unsigned long long)stale);
 }

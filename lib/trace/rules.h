@@ -13,9 +13,9 @@
 
 /* {0} with a scheme is the beginning of a job. */
 struct fal_rules {
-	struct fal_trace_scheme scheme;
-	uint64_t base;    /* the newest version when the scheme began */
-	uint64_t applied; /* rounds since */
+	struct fal_rule rule; /* as fal_trace_scheme_read makes it */
+	uint64_t base;        /* the newest version when the scheme began */
+	uint64_t applied;     /* rounds since */
 	/* dynsgd by version: the ranks given so far in its open slots. */
 	struct fal_slot {
 		uint64_t slot, rank;
@@ -25,8 +25,7 @@ struct fal_rules {
 };
 
 /* Another scheme holds from now on, `newest` being the newest version. */
-void fal_rules_begin(struct fal_rules *s, const struct fal_trace_scheme *scheme,
-		     uint64_t newest);
+void fal_rules_begin(struct fal_rules *s, const struct fal_rule *rule, uint64_t newest);
 void fal_rules_free(struct fal_rules *s);
 
 /* The version that an applied round of shared rounds must have run on. */

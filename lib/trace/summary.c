@@ -7,18 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The longest time that is believed, in seconds: 30 years. */
-#define SECONDS_MAX 1e9
-
-static double
-get_seconds(struct fal_trace_line *l, const char *key)
-{
-	double v = fal_trace_get_f64(l, l->o, key);
-	if (l->err == 0 && !(v >= 0 && v <= SECONDS_MAX))
-		fal_trace_fail(l, FAL_EINVAL, "%s: %g seconds", key, v);
-	return v;
-}
-
 /* Replaces *p by a copy of the string `key`. */
 static void
 get_copy(struct fal_trace_line *l, const char *key, char **p)
@@ -125,11 +113,11 @@ take_spent(struct fal_summary_worker *w, struct fal_trace_line *l)
 {
 	const bool has_late = json_object_get(l->o, "late") != NULL;
 	const struct fal_summary_spent at = {
-		.compute = get_seconds(l, "compute"),
-		.push = get_seconds(l, "push"),
-		.pull = get_seconds(l, "pull"),
-		.wait = get_seconds(l, "wait"),
-		.late = has_late ? get_seconds(l, "late") : 0,
+		.compute = fal_trace_get_seconds(l, l->o, "compute"),
+		.push = fal_trace_get_seconds(l, l->o, "push"),
+		.pull = fal_trace_get_seconds(l, l->o, "pull"),
+		.wait = fal_trace_get_seconds(l, l->o, "wait"),
+		.late = has_late ? fal_trace_get_seconds(l, l->o, "late") : 0,
 	};
 	if (l->err != 0)
 		return;
@@ -176,7 +164,8 @@ take_clock(struct fal_summary *s, struct fal_trace_line *l)
 	const uint64_t in = get_tasks(l, "in"), out = get_tasks(l, "out");
 	const uint64_t cloned = get_tasks(l, "cloned"), share = get_tasks(l, "share");
 	const uint64_t lanes = fal_trace_get_u64(l, l->o, "lanes", UINT32_MAX);
-	const double task_s = get_seconds(l, "task_s"), ran = (double)(done + lost);
+	const double task_s = fal_trace_get_seconds(l, l->o, "task_s"),
+		     ran = (double)(done + lost);
 	if (l->err != 0)
 		return l->err;
 	const uint64_t clock = take_marks(s, w, l);

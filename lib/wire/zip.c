@@ -106,6 +106,73 @@ fal_zip_decompress(struct fal_zip *z, const void *src, size_t n, size_t limit,
 		       : FAL_EFORMAT;
 }
 
+struct fal_unzip {
+	ZSTD_DCtx *d;
+	bool inside; /* a frame has begun and not ended */
+	bool more;   /* of it is left inside zstd */
+	size_t size; /* of the memory behind */
+	uint8_t piece[];
+};
+
+struct fal_unzip *
+fal_unzip_new(void)
+{
+	const size_t size = ZSTD_DStreamOutSize();
+	struct fal_unzip *u = fal_calloc(1, sizeof(*u) + size);
+	if (u == NULL)
+		return NULL;
+	u->size = size;
+	u->d = ZSTD_createDCtx();
+	if (u->d == NULL || ZSTD_isError(ZSTD_DCtx_setParameter(u->d, ZSTD_d_windowLogMax,
+								FAL_UNZIP_WINDOW))) {
+		fal_unzip_free(u);
+		return NULL;
+	}
+	return u;
+}
+
+void
+fal_unzip_free(struct fal_unzip *u)
+{
+	if (u == NULL)
+		return;
+	ZSTD_freeDCtx(u->d);
+	free(u);
+}
+
+int
+fal_unzip_next(struct fal_unzip *u, struct fal_rd *in, const uint8_t **piece, size_t *n)
+{
+	ZSTD_outBuffer out = { u->piece, u->size, 0 };
+	while (out.pos == 0 && (in->n > 0 || u->more)) {
+		ZSTD_inBuffer from = { in->p, in->n, 0 };
+		size_t left = ZSTD_decompressStream(u->d, &out, &from);
+		switch (ZSTD_getErrorCode(left)) {
+		case ZSTD_error_no_error:
+			break;
+		case ZSTD_error_memory_allocation:
+			return FAL_ENOMEM;
+		case ZSTD_error_frameParameter_windowTooLarge:
+			return FAL_ELIMIT;
+		default:
+			return FAL_EFORMAT;
+		}
+		in->p += from.pos;
+		in->n -= from.pos;
+		u->inside = left > 0;
+		u->more = u->inside && out.pos == out.size;
+	}
+	*piece = u->piece;
+	*n = out.pos;
+	return FAL_OK;
+}
+
+int
+fal_unzip_end(const struct fal_unzip *u)
+{
+	return u->inside ? FAL_ETRUNC : FAL_OK;
+}
+
 FAL_VECTOR void
 fal_shuffle4(uint8_t *restrict dst, const void *restrict src, size_t n)
 {

@@ -12,8 +12,9 @@
 #include <stdint.h>
 
 enum {
-	FAL_ZIP_LEVEL = 1,     /* the default: about 1 GB/s */
-	FAL_ZIP_LEVEL_MAX = 19 /* above it zstd needs much memory at both ends */
+	FAL_ZIP_LEVEL = 1,      /* the default: about 1 GB/s */
+	FAL_ZIP_LEVEL_MAX = 19, /* above it zstd needs much memory at both ends */
+	FAL_UNZIP_WINDOW = 27   /* 2^27 bytes: what zstd -d takes without being told */
 };
 
 /* Working memory of one connection or one thread.  Opaque. */
@@ -34,6 +35,25 @@ int fal_zip_compress(struct fal_zip *z, const void *src, size_t n, struct fal_bu
  * FAL_ETRUNC when it ends too early; FAL_ENOMEM.  On error `out` keeps its length. */
 int fal_zip_decompress(struct fal_zip *z, const void *src, size_t n, size_t limit,
 		       struct fal_buf *out);
+
+/* A stream of zstd frames, one after the other: a compressed file.  Opaque. */
+struct fal_unzip;
+
+/* NULL when out of memory. */
+struct fal_unzip *fal_unzip_new(void);
+void fal_unzip_free(struct fal_unzip *u);
+
+/* Takes bytes from `in`, and sets *piece to the *n bytes that they hold, a part of the
+ * stream: borrowed until the next call.  To be called until *n is 0; then all of `in` is
+ * taken.  Memory: the window of a frame, at most 2^FAL_UNZIP_WINDOW bytes, and a piece,
+ * whatever a frame claims or holds.  Returns 0; FAL_EFORMAT when the bytes are no zstd
+ * frames, FAL_ELIMIT when a frame wants a larger window, FAL_ENOMEM.  After an error it
+ * is only to be freed. */
+int fal_unzip_next(struct fal_unzip *u, struct fal_rd *in, const uint8_t **piece,
+		   size_t *n);
+
+/* The bytes have ended: 0, or FAL_ETRUNC if in the middle of a frame. */
+int fal_unzip_end(const struct fal_unzip *u);
 
 /* The bytes of n float32 (or other 4-byte numbers) at `src`, any alignment, as four
  * planes of n bytes in `dst`: first every number's byte 0, then byte 1, and so on, byte 0

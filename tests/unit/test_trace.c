@@ -10,6 +10,7 @@
 #include "peer/trace_lines.h"
 #include "trace/reader.h"
 #include "trace/summary.h"
+#include "wire/zip.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -61,6 +62,88 @@ test_every_cut(void **state)
 		assert_int_equal(s.number, 100);
 		fal_trace_reader_free(r);
 	}
+}
+
+/* Reads n bytes in steps; the sum and the number of lines into *s. */
+static int
+read_in_steps(const uint8_t *p, size_t n, size_t step, struct seen *s,
+	      struct fal_diag *diag)
+{
+	int err = 0;
+	struct fal_trace_reader *r = fal_trace_reader_new(on_count, s);
+	for (size_t at = 0; err == 0 && at < n; at += step)
+		err = fal_trace_feed(r, p + at, n - at < step ? n - at : step, diag);
+	if (err == 0)
+		err = fal_trace_end(r, diag);
+	fal_trace_reader_free(r);
+	return err;
+}
+
+/* Two frames, of which the first ends in mid-line. */
+static void
+zip_lines(struct fal_buf *out)
+{
+	struct fal_buf text = { 0 };
+	for (unsigned i = 1; i <= 2000; i++)
+		fal_put_fmt(&text, "{\"t\":%u.5,\"ev\":\"a\",\"n\":%u}\n", i, i % 100);
+	struct fal_zip *z = fal_zip_new(FAL_ZIP_LEVEL);
+	assert_non_null(z);
+	assert_int_equal(fal_zip_compress(z, text.p, 20010, out), 0);
+	assert_int_equal(fal_zip_compress(z, text.p + 20010, text.n - 20010, out), 0);
+	fal_zip_free(z);
+	fal_buf_free(&text);
+}
+
+static void
+test_zst(void **state)
+{
+	(void)state;
+	static const size_t steps[] = { 1, 3, 1000, 1 << 20 };
+	struct fal_buf f = { 0 };
+	zip_lines(&f);
+	for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
+		struct seen s = { 0 }, cut = { 0 };
+		struct fal_diag diag = { "" };
+		assert_int_equal(read_in_steps(f.p, f.n, steps[i], &s, &diag), 0);
+		assert_int_equal(s.lines, 2000);
+		assert_near(s.t_sum, 2000 * 2001 / 2 + 1000);
+		/* What came before the end is delivered. */
+		assert_int_equal(read_in_steps(f.p, f.n - 1, steps[i], &cut, &diag),
+				 FAL_ETRUNC);
+		assert_true(cut.lines > 100);
+	}
+	fal_buf_free(&f);
+}
+
+static void
+test_bad_zst(void **state)
+{
+	(void)state;
+	struct fal_buf f = { 0 }, bomb = { 0 };
+	struct seen s = { 0 };
+	struct fal_diag diag = { "" };
+	zip_lines(&f);
+	fal_put_bytes(&f, "{\"t\":1,\"ev\":\"a\"}\n", 18);
+	assert_int_equal(read_in_steps(f.p, f.n, 7, &s, &diag), FAL_EFORMAT);
+	assert_string_equal(diag.text, "2001: zstd: not a frame, or damaged");
+	assert_int_equal(read_in_steps((const uint8_t *)"(t)\n", 4, 4, &s, &diag),
+			 FAL_EFORMAT);
+	assert_string_equal(diag.text, "1: zstd: not a frame, or damaged");
+	assert_int_equal(read_in_steps(f.p, 9, 4, &s, &diag), FAL_ETRUNC);
+	assert_string_equal(diag.text, "1: ends in the middle of a zstd frame");
+
+	/* A line without an end, of 32 MiB. */
+	uint8_t *zeros = calloc(32, 1 << 20);
+	struct fal_zip *z = fal_zip_new(FAL_ZIP_LEVEL);
+	assert_non_null(zeros);
+	assert_non_null(z);
+	assert_int_equal(fal_zip_compress(z, zeros, 32 << 20, &bomb), 0);
+	assert_int_equal(read_in_steps(bomb.p, bomb.n, bomb.n, &s, &diag), FAL_ELIMIT);
+	assert_string_equal(diag.text, "1: longer than 16777216 bytes");
+	fal_zip_free(z);
+	free(zeros);
+	fal_buf_free(&bomb);
+	fal_buf_free(&f);
 }
 
 static int
@@ -415,10 +498,16 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_every_cut),       cmocka_unit_test(test_bad_lines),
-		cmocka_unit_test(test_ends_in_a_line),  cmocka_unit_test(test_line_limit),
-		cmocka_unit_test(test_classes),         cmocka_unit_test(test_summary),
-		cmocka_unit_test(test_summary_refuses), cmocka_unit_test(test_written),
+		cmocka_unit_test(test_every_cut),
+		cmocka_unit_test(test_bad_lines),
+		cmocka_unit_test(test_ends_in_a_line),
+		cmocka_unit_test(test_line_limit),
+		cmocka_unit_test(test_classes),
+		cmocka_unit_test(test_summary),
+		cmocka_unit_test(test_summary_refuses),
+		cmocka_unit_test(test_written),
+		cmocka_unit_test(test_zst),
+		cmocka_unit_test(test_bad_zst),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, NULL, NULL);

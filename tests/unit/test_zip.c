@@ -192,6 +192,109 @@ mutations(void **state)
 	fal_zip_free(z);
 }
 
+/* Feeds n bytes in steps; appends what they hold.  0 or the error. */
+static int
+unzip(struct fal_unzip *u, const uint8_t *p, size_t n, size_t step, struct fal_buf *out)
+{
+	for (size_t at = 0; at < n; at += step) {
+		struct fal_rd in = fal_rd_init(p + at, n - at < step ? n - at : step);
+		const uint8_t *piece;
+		size_t k;
+		do {
+			int err = fal_unzip_next(u, &in, &piece, &k);
+			if (err < 0)
+				return err;
+			fal_put_bytes(out, piece, k);
+		} while (k > 0);
+		same((int64_t)in.n, 0, "left of the step at", at);
+	}
+	return fal_unzip_end(u);
+}
+
+/* The frames in steps of any size, or an error. */
+static int
+unzip_all(const struct fal_buf *f, size_t n, size_t step, struct fal_buf *out)
+{
+	struct fal_unzip *u = fal_unzip_new();
+	assert_non_null(u);
+	fal_buf_clear(out);
+	int err = unzip(u, f->p, n, step, out);
+	fal_unzip_free(u);
+	return err;
+}
+
+static void
+streams(void **state)
+{
+	(void)state;
+	static const size_t steps[] = { 1, 7, 4096, SIZE_MAX / 2 };
+	struct fal_zip *z = new_zip(1);
+	struct fal_buf f = { 0 }, out = { 0 };
+	fill(7);
+	same(fal_zip_compress(z, data, MAX, &f), 0, "compress", 0);
+	const size_t one = f.n;
+	same(fal_zip_compress(z, data, 0, &f), 0, "compress", 1);
+	same(fal_zip_compress(z, data, 1000, &f), 0, "compress", 2);
+	for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
+		same(unzip_all(&f, f.n, steps[i], &out), 0, "step", steps[i]);
+		same((int64_t)out.n, MAX + 1000, "length, step", steps[i]);
+		assert_memory_equal(out.p, data, MAX);
+		assert_memory_equal(out.p + MAX, data, 1000);
+		same(unzip_all(&f, one - 1, steps[i], &out), FAL_ETRUNC, "cut", steps[i]);
+		same(unzip_all(&f, one, steps[i], &out), 0, "one frame", steps[i]);
+		same(unzip_all(&f, one + 3, steps[i], &out), FAL_ETRUNC,
+		     "cut in the next", steps[i]);
+	}
+	f.n = one;
+	fal_put_bytes(&f, "{\"t\":1}\n", 8);
+	same(unzip_all(&f, f.n, 1, &out), FAL_EFORMAT, "text behind", 0);
+	f.p[0] ^= 1;
+	same(unzip_all(&f, f.n, 1, &out), FAL_EFORMAT, "no magic", 0);
+	fal_buf_free(&f);
+	fal_buf_free(&out);
+	fal_zip_free(z);
+}
+
+/* However much a frame holds or claims, a piece is small. */
+static void
+bombs(void **state)
+{
+	(void)state;
+	/* The header says no size but a window of 2^(10 + 18) bytes; then a last block: a
+	 * byte and how often. */
+	uint8_t frame[] = { 0x28, 0xb5, 0x2f, 0xfd, 0, 18 << 3, 3, 0, 0x10, 'x' };
+	const struct fal_buf f = { frame, sizeof(frame), sizeof(frame), 0 };
+	struct fal_buf out = { 0 };
+	same(unzip_all(&f, f.n, 1, &out), FAL_ELIMIT, "a window of 256 MiB", 0);
+	frame[5] = 17 << 3;
+	frame[8] = 0x08; /* 64 Ki bytes of 'x' */
+	same(unzip_all(&f, f.n, 1, &out), 0, "a window of 128 MiB", 0);
+	same((int64_t)out.n, 65536, "bytes", 0);
+
+	struct fal_unzip *u = fal_unzip_new();
+	struct fal_zip *z = new_zip(1);
+	struct fal_buf zeros = { 0 }, bomb = { 0 };
+	assert_non_null(fal_buf_room(&zeros, 8 << 20));
+	memset(zeros.p, 0, zeros.n);
+	same(fal_zip_compress(z, zeros.p, zeros.n, &bomb), 0, "compress", 0);
+	assert_in_range(bomb.n, 1, 2000);
+	struct fal_rd in = fal_rd_init(bomb.p, bomb.n);
+	const uint8_t *piece;
+	size_t n, sum = 0;
+	do {
+		same(fal_unzip_next(u, &in, &piece, &n), 0, "piece at", sum);
+		assert_in_range(n, 0, 128 << 10);
+		sum += n;
+	} while (n > 0);
+	same((int64_t)sum, 8 << 20, "bytes", 0);
+	same(fal_unzip_end(u), 0, "end", 0);
+	fal_buf_free(&zeros);
+	fal_buf_free(&bomb);
+	fal_buf_free(&out);
+	fal_zip_free(z);
+	fal_unzip_free(u);
+}
+
 static void
 shuffle_equals_naive(void **state)
 {
@@ -238,7 +341,8 @@ main(void)
 		cmocka_unit_test(round_trip), cmocka_unit_test(contexts_keep_nothing),
 		cmocka_unit_test(limits),     cmocka_unit_test(stricter_than_zstd),
 		cmocka_unit_test(mutations),  cmocka_unit_test(shuffle_equals_naive),
-		cmocka_unit_test(pays),
+		cmocka_unit_test(pays),       cmocka_unit_test(streams),
+		cmocka_unit_test(bombs),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, NULL, NULL);

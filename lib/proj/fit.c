@@ -1,0 +1,416 @@
+/* The lines of a trace, one by one. */
+#include "proj/fit_priv.h"
+
+#include "base/mem.h"
+#include "job/policy.h"
+#include "trace/clocks.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct fal_fit *
+fal_fit_new(void)
+{
+	struct fal_fit *f = fal_calloc(1, sizeof(*f));
+	if (f != NULL)
+		f->last_t = -1;
+	return f;
+}
+
+void
+fal_fit_free(struct fal_fit *f)
+{
+	if (f == NULL)
+		return;
+	for (size_t i = 0; i < f->workers; i++) {
+		free(f->worker[i].name);
+		free(f->worker[i].told);
+	}
+	free(f->worker);
+	free(f->by_name);
+	fal_ids_free(&f->ids);
+	fal_policy_free(&f->policy);
+	free(f);
+}
+
+/* ---- who is there, and what holds ----------------------------------------------- */
+
+/* What holds begins anew at clock `begin`; the policy is taken. */
+static void
+set_policy(struct fal_fit *f, const char *scheme, struct fal_policy *p, uint64_t begin)
+{
+	snprintf(f->scheme, sizeof(f->scheme), "%s", scheme);
+	fal_policy_free(&f->policy);
+	f->policy = *p;
+	f->shared = p->rule.scheme == FAL_BSP || p->rule.scheme == FAL_EPSP;
+	f->begin = begin;
+	f->breaks++;
+	f->wait.n = 0;
+	f->since = f->counted = f->seconds = f->samples = f->compute = f->spent = 0;
+}
+
+static int
+get_rule(struct fal_trace_line *l, const char *text, struct fal_rule *out)
+{
+	struct fal_diag why;
+	if (l->err != 0)
+		return l->err;
+	int err = fal_rule_parse(text, out, &why);
+	return err < 0 ? fal_trace_fail(l, err, "scheme: %s", why.text) : 0;
+}
+
+static int
+second_job(const struct fal_fit *f, struct fal_trace_line *l)
+{
+	bool same = strcmp(fal_trace_get_str(l, l->o, "hash"), f->hash) == 0;
+	uint64_t n = fal_trace_get_u64(l, l->o, "incarnation", FAL_TRACE_NUM_MAX);
+	return fal_trace_fail(l, FAL_EINVAL,
+			      "a second job line: the trace of %s (incarnation %llu) "
+			      "begins here",
+			      same ? "the same job" : "another job",
+			      (unsigned long long)n);
+}
+
+static int
+take_job(struct fal_fit *f, struct fal_trace_line *l)
+{
+	struct fal_trace_job j;
+	struct fal_policy p = { 0 };
+	if (f->have_job)
+		return second_job(f, l);
+	const char *scheme = fal_trace_get_str(l, l->o, "scheme");
+	const char *hash = fal_trace_get_str(l, l->o, "hash");
+	if (fal_trace_job_read(l, &j) < 0 || get_rule(l, scheme, &p.rule) < 0)
+		return l->err;
+	if (j.samples > UINT32_MAX || j.batch > UINT32_MAX || j.task > UINT32_MAX ||
+	    j.clocks > UINT32_MAX)
+		return fal_trace_fail(l, FAL_ELIMIT,
+				      "samples, batch, task, clocks: one is above %u",
+				      UINT32_MAX);
+	snprintf(f->hash, sizeof(f->hash), "%s", hash);
+	f->grid = (struct fal_grid){ .samples = (uint32_t)j.samples,
+				     .batch = (uint32_t)j.batch,
+				     .task = (uint32_t)j.task,
+				     .epochs = (uint32_t)j.epochs,
+				     .parts = (uint32_t)j.parts };
+	f->clocks = j.clocks;
+	f->judged = fal_trace_has(l->o, "test") &&
+		    fal_trace_get_u64(l, l->o, "test", FAL_TRACE_NUM_MAX) > 0;
+	f->have_job = true;
+	set_policy(f, scheme, &p, 0);
+	return 0;
+}
+
+static int
+take_policy(struct fal_fit *f, struct fal_trace_line *l)
+{
+	struct fal_policy p = { 0 };
+	struct fal_buf text = { 0 };
+	const char *scheme = fal_trace_get_str(l, l->o, "scheme");
+	const uint64_t begin = fal_trace_get_u64(l, l->o, "clock", FAL_TRACE_NUM_MAX);
+	if (fal_trace_has(l->o, "policy")) {
+		struct fal_diag why;
+		const struct fal_policy none = { 0 };
+		fal_trace_get_json(l, l->o, "policy", &text);
+		struct fal_policy_text in = { "policy", 1, (const char *)text.p, text.n };
+		int err = l->err < 0 ? l->err : fal_policy_json_get(&in, &none, &p, &why);
+		if (err < 0)
+			fal_trace_fail(l, err, "%s", why.text);
+	}
+	if (get_rule(l, scheme, &p.rule) < 0)
+		fal_policy_free(&p);
+	else
+		set_policy(f, scheme, &p, begin);
+	fal_buf_free(&text);
+	return l->err;
+}
+
+/* Where the rows of this name begin in by_name. */
+static size_t
+place(const struct fal_fit *f, const char *name)
+{
+	size_t low = 0, high = f->workers;
+	while (low < high) {
+		size_t mid = low + (high - low) / 2;
+		if (strcmp(f->worker[f->by_name[mid]].name, name) < 0)
+			low = mid + 1;
+		else
+			high = mid;
+	}
+	return low;
+}
+
+/* The row that a newcomer of this name continues, or a new one; NULL: an error. */
+static struct fit_worker *
+row_for(struct fal_fit *f, struct fal_trace_line *l, const char *name)
+{
+	const size_t at = place(f, name);
+	for (size_t i = at; i < f->workers; i++) {
+		struct fit_worker *w = &f->worker[f->by_name[i]];
+		if (strcmp(w->name, name) != 0)
+			break;
+		if (w->left)
+			return w;
+	}
+	if (f->workers == FAL_FIT_WORKERS) {
+		fal_trace_fail(l, FAL_ELIMIT, "worker: '%.64s' is one more than %d", name,
+			       FAL_FIT_WORKERS);
+		return NULL;
+	}
+	char *copy = fal_strdup(name);
+	if (copy == NULL || FAL_GROW(f->worker, f->cap, f->workers + 1) < 0 ||
+	    FAL_GROW(f->by_name, f->by_name_cap, f->workers + 1) < 0) {
+		free(copy);
+		fal_trace_fail(l, FAL_ENOMEM, "%s", fal_strerror(FAL_ENOMEM));
+		return NULL;
+	}
+	memmove(&f->by_name[at + 1], &f->by_name[at],
+		(f->workers - at) * sizeof(*f->by_name));
+	f->by_name[at] = (uint32_t)f->workers;
+	f->worker[f->workers] = (struct fit_worker){ .name = copy };
+	return &f->worker[f->workers++];
+}
+
+static int
+take_join(struct fal_fit *f, struct fal_trace_line *l)
+{
+	uint64_t lanes[2];
+	const uint32_t id = (uint32_t)fal_trace_get_u64(l, l->o, "id", UINT32_MAX);
+	const uint64_t cores = fal_trace_get_u64(l, l->o, "cores", UINT32_MAX);
+	const char *name = fal_trace_get_str(l, l->o, "worker");
+	fal_trace_get_tuple(l, l->o, "lanes", 2, lanes);
+	if (l->err == 0 && (lanes[0] < 1 || lanes[0] > lanes[1] || lanes[1] > UINT32_MAX))
+		fal_trace_fail(l, FAL_EINVAL, "lanes: [%llu, %llu]",
+			       (unsigned long long)lanes[0],
+			       (unsigned long long)lanes[1]);
+	if (l->err == 0 && fal_ids_get(&f->ids, id) != NULL)
+		fal_trace_fail(l, FAL_EINVAL, "id: %u joined before", id);
+	struct fit_worker *w = l->err == 0 ? row_for(f, l, name) : NULL;
+	if (w == NULL)
+		return l->err;
+	w->left = false;
+	w->lanes_min = (uint32_t)lanes[0];
+	w->lanes_max = w->lanes = (uint32_t)lanes[1];
+	w->cores = cores > 0 ? (uint32_t)cores : 1;
+	w->t = l->t;
+	f->breaks++;
+	return fal_ids_put(&f->ids, id, (size_t)(w - f->worker));
+}
+
+/* The row of the line's id; NULL with the error set. */
+static struct fit_worker *
+row_of(struct fal_fit *f, struct fal_trace_line *l)
+{
+	const uint32_t id = (uint32_t)fal_trace_get_u64(l, l->o, "id", UINT32_MAX);
+	const size_t *row = l->err == 0 ? fal_ids_get(&f->ids, id) : NULL;
+	if (row == NULL)
+		fal_trace_fail(l, FAL_EINVAL, "id: %u never joined", id);
+	return l->err == 0 ? &f->worker[*row] : NULL;
+}
+
+/* When a job is stopped its workers are sent away: they are still its machines. */
+static int
+take_leave(struct fal_fit *f, struct fal_trace_line *l)
+{
+	struct fit_worker *w = row_of(f, l);
+	if (w == NULL)
+		return l->err;
+	w->left = !f->stopped;
+	f->breaks++;
+	return 0;
+}
+
+/* A hold for another scheme ends with its policy line, or is given up. */
+static int
+take_hold(struct fal_fit *f, struct fal_trace_line *l)
+{
+	const char *why = fal_trace_get_str(l, l->o, "why");
+	if (strcmp(why, "policy") != 0)
+		f->held = strcmp(why, "resumed") != 0;
+	f->stopped = f->stopped || strcmp(why, "stopped") == 0;
+	f->breaks++;
+	return l->err;
+}
+
+/* ---- what it took ---------------------------------------------------------------- */
+
+static void
+put(struct fit_ring *r, double v)
+{
+	r->v[r->n++ % FAL_FIT_CLOCKS] = (float)v;
+}
+
+/* The clock of this number; NULL: later ones have its place. */
+static struct fit_clock *
+clock_of(struct fal_fit *f, uint64_t number)
+{
+	struct fit_clock *c = &f->clock[number % FAL_FIT_CLOCKS];
+	if (c->number > number + 1)
+		return NULL;
+	if (c->number < number + 1)
+		*c = (struct fit_clock){ .number = number + 1 };
+	return c;
+}
+
+/* What a clock line says, beside its worker. */
+struct line {
+	bool own; /* of a round of the worker's own */
+	uint64_t clock, tasks, tx, rx;
+	double task_s, compute, push, pull, wait, push_all, pull_all;
+};
+
+static double
+busy(const struct line *c)
+{
+	return c->compute + c->push + c->pull;
+}
+
+/* Adds the line to the sums, unless something came between it and the one before. */
+static void
+sum_up(struct fal_fit *f, struct fit_worker *w, const struct line *c)
+{
+	struct fit_clock *at = c->own ? NULL : clock_of(f, c->clock);
+	if (at != NULL && busy(c) > at->busy)
+		at->busy = busy(c);
+	if (w->breaks == f->breaks && f->counted > 0 && c->clock >= f->from) {
+		f->compute += c->compute;
+		f->spent += busy(c) + c->wait;
+	}
+	w->breaks = f->breaks;
+	if (c->tasks > 0)
+		put(&f->tx, (double)c->tx);
+	if (c->pull_all > 0)
+		put(&f->rx, (double)c->rx);
+	if (c->own && busy(c) + c->wait > 0)
+		put(&f->wait, c->wait);
+}
+
+/* The mean seconds of a task of the line, on a lane that shares its core with none.  What
+ * it says is what the scheduler projected last.  If that is another speed than before,
+ * the tasks ran at one or the other, and took together what the lanes computed: at least
+ * once its seconds, and at most so often as there are lanes.  They took more than either
+ * where they leave no other use for these seconds than a task of each lane that came to
+ * nothing. */
+static double
+mean_task_s(const struct fal_fit *f, struct fit_worker *w, const struct line *c)
+{
+	const double tasks = (double)c->tasks, lanes = w->lanes;
+	const double last = fit_at_lanes(c->task_s, w->cores, w->lanes, 1);
+	const double before = w->task_s > 0 ? w->task_s : last;
+	if (c->tasks == 0 || !(last > 0))
+		return 0;
+	w->task_s = last;
+	if (!(c->compute > 0))
+		return last;
+	const double lane_s = fit_at_lanes(c->compute, w->cores, w->lanes, 1);
+	double mean = fmin(fmax(last, lane_s / tasks), lanes * lane_s / tasks);
+	mean = fmin(fmax(mean, fmin(before, last)), fmax(before, last));
+	return f->judged ? mean : fmax(mean, lane_s / (tasks + lanes));
+}
+
+/* Keeps the line; one that the worker did not account for lasted since its last. */
+static int
+keep(const struct fal_fit *f, struct fit_worker *w, const struct line *c, double t)
+{
+	const double all = busy(c) + c->wait, task_s = mean_task_s(f, w, c);
+	if (w->n < FAL_FIT_CLOCKS && FAL_GROW(w->told, w->cap, w->n + 1) < 0)
+		return FAL_ENOMEM;
+	w->told[w->n++ % FAL_FIT_CLOCKS] = (struct fit_told){
+		.clock = c->clock < UINT32_MAX ? (uint32_t)c->clock : UINT32_MAX,
+		.tasks = (float)c->tasks,
+		.seconds = (float)(all > 0 ? all : t - w->t),
+		.task_s = (float)task_s,
+		.pull = (float)c->pull_all,
+		.push = (float)c->push_all,
+	};
+	w->t = t;
+	return 0;
+}
+
+static int
+take_clock(struct fal_fit *f, struct fal_trace_line *l)
+{
+	struct fit_worker *w = row_of(f, l);
+	const bool own = fal_trace_has(l->o, "round");
+	/* While a clock ends, tasks of all those that are open may. */
+	const uint64_t most = (uint64_t)(FAL_SLACK_MAX + 2) * fal_grid_tasks(&f->grid, 0);
+	const struct line c = {
+		.own = own,
+		.clock = fal_trace_get_u64(l, l->o, "clock",
+					   own ? FAL_TRACE_NUM_MAX : f->clocks - 1),
+		.tasks = fal_trace_get_u64(l, l->o, "done", most) +
+			 fal_trace_get_u64(l, l->o, "lost", most),
+		.tx = fal_trace_get_u64(l, l->o, "tx", FAL_TRACE_NUM_MAX),
+		.rx = fal_trace_get_u64(l, l->o, "rx", FAL_TRACE_NUM_MAX),
+		.task_s = fal_trace_get_seconds(l, l->o, "task_s"),
+		.compute = fal_trace_get_seconds(l, l->o, "compute"),
+		.push = fal_trace_get_seconds(l, l->o, "push"),
+		.pull = fal_trace_get_seconds(l, l->o, "pull"),
+		.wait = fal_trace_get_seconds(l, l->o, "wait"),
+		.push_all = fal_trace_get_seconds(l, l->o, "push_all"),
+		.pull_all = fal_trace_get_seconds(l, l->o, "pull_all"),
+	};
+	const uint64_t lanes = fal_trace_get_u64(l, l->o, "lanes", UINT32_MAX);
+	if (l->err != 0)
+		return l->err;
+	if (lanes > 0)
+		w->lanes = (uint32_t)lanes;
+	sum_up(f, w, &c);
+	return keep(f, w, &c, l->t);
+}
+
+static int
+take_update(struct fal_fit *f, struct fal_trace_line *l)
+{
+	const uint64_t clock = fal_trace_get_u64(l, l->o, "clock", f->clocks - 1);
+	const uint64_t samples = fal_trace_get_u64(l, l->o, "samples", UINT32_MAX);
+	if (l->err != 0)
+		return l->err;
+	const bool counts = f->last_t >= 0 && f->last_breaks == f->breaks && !f->held;
+	const double seconds = counts ? l->t - f->last_t : 0;
+	f->last_t = l->t;
+	f->last_breaks = f->breaks;
+	struct fit_clock *c = f->shared ? clock_of(f, clock) : NULL;
+	if (c != NULL)
+		c->seconds = seconds;
+	if (clock < f->begin)
+		return 0;
+	const double clocks = (double)samples / fal_grid_samples(&f->grid, clock);
+	if (counts && f->since >= FAL_FIT_WARM) {
+		if (!(f->counted > 0))
+			f->from = clock;
+		f->counted += clocks;
+		f->seconds += seconds;
+		f->samples += (double)samples;
+	}
+	f->since += clocks;
+	return 0;
+}
+
+int
+fal_fit_line(void *fit, struct fal_trace_line *l)
+{
+	static const struct {
+		const char *ev;
+		int (*take)(struct fal_fit *f, struct fal_trace_line *l);
+	} events[] = {
+		{ "clock", take_clock },   { "update", take_update },
+		{ "policy", take_policy }, { "join", take_join },
+		{ "leave", take_leave },   { "hold", take_hold },
+		{ "job", take_job },
+	};
+	struct fal_fit *f = fit;
+	if (!f->have_job && strcmp(l->ev, "job") != 0)
+		return fal_trace_fail(l, FAL_EINVAL, "the first line is not job");
+	if (strcmp(l->ev, "job") != 0 && l->t < f->t)
+		return fal_trace_fail(l, FAL_EINVAL,
+				      "t: %.15g is before %.15g of line %llu", l->t, f->t,
+				      (unsigned long long)f->line);
+	f->t = l->t;
+	f->line = l->number;
+	for (size_t i = 0; i < sizeof(events) / sizeof(events[0]); i++)
+		if (strcmp(l->ev, events[i].ev) == 0)
+			return events[i].take(f, l);
+	return 0;
+}

@@ -1,0 +1,255 @@
+/* A cost model out of what the lines said. */
+#include "proj/fit_priv.h"
+
+#include "base/mem.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Memory for n values of a row, of the clocks or of the machines; for a row's paces. */
+struct scratch {
+	double *v;
+	size_t n;
+	struct fal_cost_pace pace[FAL_FIT_CLOCKS];
+};
+
+static int
+by_size(const void *a, const void *b)
+{
+	const double x = *(const double *)a, y = *(const double *)b;
+	return x < y ? -1 : x > y;
+}
+
+/* The value below which `share` of them are, less than 1; 0 of none. */
+static double
+quantile(struct scratch *s, double share)
+{
+	qsort(s->v, s->n, sizeof(*s->v), by_size);
+	return s->n > 0 ? s->v[(size_t)((double)s->n * share)] : 0;
+}
+
+static double
+median(struct scratch *s)
+{
+	return quantile(s, 0.5);
+}
+
+/* From which clock on lines count. */
+static uint64_t
+first_clock(const struct fal_fit *f)
+{
+	return f->since >= FAL_FIT_ENOUGH ? f->begin + FAL_FIT_WARM : 0;
+}
+
+/* Line i of a row, of those that are kept, the oldest first. */
+static const struct fit_told *
+told_at(const struct fit_worker *w, uint64_t i)
+{
+	const uint64_t gone = w->n > FAL_FIT_CLOCKS ? w->n - FAL_FIT_CLOCKS : 0;
+	return &w->told[(gone + i) % FAL_FIT_CLOCKS];
+}
+
+static uint64_t
+kept(const struct fit_worker *w)
+{
+	return w->n < FAL_FIT_CLOCKS ? w->n : FAL_FIT_CLOCKS;
+}
+
+/* The median of what the row told of a field, at `at` in struct fit_told, where it is
+ * above 0. */
+static double
+typical(const struct fal_fit *f, const struct fit_worker *w, size_t at, struct scratch *s)
+{
+	s->n = 0;
+	for (uint64_t i = 0; i < kept(w); i++) {
+		const struct fit_told *t = told_at(w, i);
+		const float v = *(const float *)((const char *)t + at);
+		if (t->clock >= first_clock(f) && v > 0)
+			s->v[s->n++] = (double)v;
+	}
+	return median(s);
+}
+
+#define TYPICAL(f, w, field, s) typical(f, w, offsetof(struct fit_told, field), s)
+
+static double
+of_ring(const struct fit_ring *r, double share, struct scratch *s)
+{
+	for (s->n = 0; s->n < r->n && s->n < FAL_FIT_CLOCKS; s->n++)
+		s->v[s->n] = (double)r->v[s->n];
+	return quantile(s, share);
+}
+
+/* The paces of a row, as machine `m`, line by line.  Where it ran no task the nearest
+ * earlier line tells its speed, else the nearest later one; 0: none does. */
+static size_t
+paces_of(const struct fal_fit *f, const struct fit_worker *w, struct fal_cost_pace *out)
+{
+	size_t n = 0;
+	double task_s = 0;
+	for (uint64_t i = 0; i < kept(w); i++) {
+		const struct fit_told *t = told_at(w, i);
+		if (t->task_s > 0)
+			task_s = fit_at_lanes((double)t->task_s, w->cores, 1, w->lanes);
+		if (t->clock >= first_clock(f) && t->seconds > 0)
+			out[n++] =
+				(struct fal_cost_pace){ .task_s = task_s,
+							.tasks = (double)t->tasks,
+							.seconds = (double)t->seconds };
+	}
+	if (n == 0)
+		out[n++] = (struct fal_cost_pace){ .task_s = task_s, .seconds = 1 };
+	for (size_t i = n - 1; i-- > 0;)
+		if (!(out[i].task_s > 0))
+			out[i].task_s = out[i + 1].task_s;
+	return n;
+}
+
+/* A row as a machine; its pace is 0 if it ran no task. */
+static int
+add_machine(const struct fal_fit *f, const struct fit_worker *w, struct scratch *s,
+	    struct fal_cost *out)
+{
+	const struct fal_cost_machine m = {
+		.lanes_min = w->lanes_min,
+		.lanes_max = w->lanes_max,
+		.lanes = w->lanes,
+		.cores = w->cores,
+		.pace = s->pace,
+		.paces = paces_of(f, w, s->pace),
+		.pull_s = TYPICAL(f, w, pull, s),
+		.push_s = TYPICAL(f, w, push, s),
+	};
+	return fal_cost_add(out, &m, w->name);
+}
+
+static bool
+is_known(const struct fal_cost_machine *m)
+{
+	return m->pace[0].task_s > 0;
+}
+
+/* The median over the machines of a field, at `at` in struct fal_cost_machine. */
+static double
+common(const struct fal_cost *c, size_t at, struct scratch *s)
+{
+	s->n = 0;
+	for (size_t i = 0; i < c->machines; i++)
+		if (is_known(&c->machine[i]))
+			s->v[s->n++] =
+				*(const double *)((const char *)&c->machine[i] + at);
+	return median(s);
+}
+
+/* A machine that ran no task yet is as the others are.  FAL_ETRUNC: none ran any. */
+static int
+guess(struct fal_cost *c, struct scratch *s)
+{
+	const double pull = common(c, offsetof(struct fal_cost_machine, pull_s), s);
+	const double push = common(c, offsetof(struct fal_cost_machine, push_s), s);
+	s->n = 0;
+	for (size_t i = 0; i < c->machines; i++) {
+		const struct fal_cost_machine *m = &c->machine[i];
+		if (is_known(m))
+			s->v[s->n++] =
+				fit_at_lanes(fal_cost_mean(m), m->cores, m->lanes, 1);
+	}
+	const double pace = median(s);
+	if (!(pace > 0))
+		return FAL_ETRUNC;
+	for (size_t i = 0; i < c->machines; i++) {
+		struct fal_cost_machine *m = &c->machine[i];
+		if (is_known(m))
+			continue;
+		m->pull_s = pull;
+		m->push_s = push;
+		for (size_t k = 0; k < m->paces; k++)
+			m->pace[k].task_s = fit_at_lanes(pace, m->cores, 1, m->lanes);
+	}
+	return 0;
+}
+
+/* What of a clock is neither computing, pulling nor pushing of the worker that was last;
+ * of rounds of one's own, what those waited who did not wait for others: of n workers
+ * that wait for each other one does not. */
+static double
+rest_of(const struct fal_fit *f, size_t n, struct scratch *s)
+{
+	if (!f->shared)
+		return of_ring(&f->wait, 0.5 / (double)n, s);
+	s->n = 0;
+	for (size_t i = 0; i < FAL_FIT_CLOCKS; i++) {
+		const struct fit_clock *c = &f->clock[i];
+		if (c->number > first_clock(f) && c->seconds > 0 && c->busy > 0)
+			s->v[s->n++] = c->seconds - c->busy;
+	}
+	return median(s);
+}
+
+/* The coordinator's costs.  Its messages, which a play adds, are in the rest as well. */
+static void
+coordinator(const struct fal_fit *f, struct scratch *s, struct fal_cost *c)
+{
+	c->message_s = FAL_FIT_MESSAGE_S;
+	c->byte_s = FAL_FIT_BYTE_S;
+	c->push_bytes = of_ring(&f->tx, 0.5, s);
+	c->pull_bytes = of_ring(&f->rx, 0.5, s);
+	const double talk =
+		2 * c->message_s + (c->push_bytes + c->pull_bytes) * c->byte_s;
+	const double n = f->shared ? (double)c->machines : 1;
+	c->step_s = fmax(rest_of(f, c->machines, s) - n * talk, 0);
+}
+
+static int
+model(const struct fal_fit *f, struct scratch *s, struct fal_cost *out)
+{
+	int err = 0;
+	out->grid = f->grid;
+	for (size_t i = 0; err == 0 && i < f->workers; i++)
+		if (!f->worker[i].left)
+			err = add_machine(f, &f->worker[i], s, out);
+	if (err == 0)
+		err = guess(out, s);
+	if (err < 0)
+		return err;
+	coordinator(f, s, out);
+	const double share = (double)fal_grid_tasks(&f->grid, 0) / (double)out->machines;
+	for (size_t i = 0; i < out->machines; i++)
+		fal_cost_settle(&out->machine[i], share);
+	return 0;
+}
+
+int
+fal_fit_end(struct fal_fit *f, struct fal_cost *cost, struct fal_fit_run *run,
+	    struct fal_diag *diag)
+{
+	struct fal_cost c = { 0 };
+	if (!f->have_job)
+		return fal_diag_set(diag, FAL_ETRUNC, "1: no job line");
+	struct scratch *s = fal_calloc(1, sizeof(*s));
+	int err = FAL_ENOMEM;
+	if (s != NULL)
+		s->v = fal_calloc(f->workers + FAL_FIT_CLOCKS, sizeof(*s->v));
+	if (s != NULL && s->v != NULL)
+		err = model(f, s, &c);
+	if (s != NULL)
+		free(s->v);
+	free(s);
+	if (err < 0) {
+		fal_cost_free(&c);
+		return fal_diag_set(diag, err, "%llu: %s", (unsigned long long)f->line,
+				    err == FAL_ETRUNC
+					    ? "no worker is here that ran a task"
+					    : fal_strerror(err));
+	}
+	*cost = c;
+	*run = (struct fal_fit_run){ .policy = f->policy,
+				     .clocks = (uint64_t)(f->counted + 0.5),
+				     .from = f->from };
+	memcpy(run->scheme, f->scheme, sizeof(run->scheme));
+	if (f->samples > 0)
+		run->epoch_s = f->seconds * f->grid.samples / f->samples;
+	if (f->spent > 0)
+		run->compute = f->compute / f->spent;
+	return 0;
+}

@@ -1,0 +1,89 @@
+/* What a fit knows of its lines so far, shared by its own files only:
+ *
+ *	fit.c        takes the lines
+ *	fit_model.c  makes the model of them
+ */
+#ifndef FAL_PROJ_FIT_PRIV_H
+#define FAL_PROJ_FIT_PRIV_H
+
+#include "proj/fit.h"
+#include "trace/ids.h"
+
+#include <math.h>
+
+/* A line that a worker told of a clock, or of a round of its own. */
+struct fit_told {
+	uint32_t clock;
+	float tasks, seconds;
+	float task_s; /* if a lane shares its core with none; 0: it ran none */
+	float pull, push;
+};
+
+/* A worker by name: a session that joins after an earlier one of that name has left
+ * continues its row. */
+struct fit_worker {
+	char *name;
+	bool left;
+	uint32_t lanes_min, lanes_max, lanes, cores;
+	struct fit_told *told; /* a ring of FAL_FIT_CLOCKS, once it has grown to that */
+	size_t cap;
+	uint64_t n;      /* that it told so far */
+	double task_s;   /* that the last line with tasks said, of a lane as in told */
+	double t;        /* when it told the last, or joined */
+	uint64_t breaks; /* struct fal_fit's then */
+};
+
+/* The last values. */
+struct fit_ring {
+	float v[FAL_FIT_CLOCKS];
+	uint64_t n;
+};
+
+/* A clock with a shared round. */
+struct fit_clock {
+	uint64_t number; /* from 1; 0: none */
+	double seconds;  /* between its update and the one before; 0: it does not count */
+	double busy;     /* of the worker that computed, pulled and pushed longest */
+};
+
+struct fal_fit {
+	bool have_job;
+	struct fal_grid grid;
+	uint64_t clocks; /* of the job */
+	bool judged;     /* lanes may compute something else than tasks: the test set */
+	char hash[65];
+	double t; /* of the line before, whose number is: */
+	uint64_t line;
+	struct fit_worker *worker;
+	size_t workers, cap;
+	uint32_t *by_name; /* indices of worker, sorted */
+	size_t by_name_cap;
+	struct fal_ids ids; /* session → index of worker */
+
+	char scheme[128];
+	struct fal_policy policy;
+	uint64_t begin; /* the policy's first clock */
+	bool shared;    /* its rounds are */
+
+	bool held, stopped;
+	uint64_t breaks;      /* times that something came between two updates */
+	uint64_t last_breaks; /* at the last update, */
+	double last_t;        /* which was then; below 0: none yet */
+
+	/* Under the policy: clocks in all, and the sums over those that count. */
+	double since, counted, seconds, samples, compute, spent;
+	uint64_t from;
+
+	struct fit_clock clock[FAL_FIT_CLOCKS]; /* by number, a ring */
+	struct fit_ring tx, rx, wait; /* of clock lines; wait of rounds of one's own */
+};
+
+/* Seconds of a task on one of `to` lanes, if they are task_s on one of `from`. */
+static inline double
+fit_at_lanes(double task_s, uint32_t cores, uint32_t from, uint32_t to)
+{
+	const double crowd = fmax(from, cores);
+	return task_s * fmax(to, cores) / crowd;
+}
+
+#endif

@@ -1,0 +1,592 @@
+/* The cost model of made-up traces whose answers are known. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/buf.h"
+#include "proj/fit.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Epochs of 10 clocks of 8 tasks of 8 samples. */
+#define JOB(scheme)                                                               \
+	"{\"t\":0,\"ev\":\"job\",\"name\":\"j\",\"hash\":\"aa\",\"epochs\":1000," \
+	"\"batch\":64,\"task\":8,\"samples\":640,\"test\":0,\"blocks\":5,"        \
+	"\"clocks_per_epoch\":10,\"clocks\":10000,\"scheme\":\"" scheme           \
+	"\",\"audit\":\"claims\",\"incarnation\":0}\n"
+#define JOIN(t, name, id)                                                   \
+	"{\"t\":" #t ",\"ev\":\"join\",\"worker\":\"" name "\",\"id\":" #id \
+	",\"lanes\":[1,4],\"cores\":2,\"fingerprint\":\"f\"}\n"
+#define LEAVE(t, name, id)                                                   \
+	"{\"t\":" #t ",\"ev\":\"leave\",\"worker\":\"" name "\",\"id\":" #id \
+	",\"reason\":\"closed\"}\n"
+#define HOLD(t, why) "{\"t\":" #t ",\"ev\":\"hold\",\"why\":\"" why "\",\"by\":\"k\"}\n"
+#define POLICY(t, clock, scheme)                                                    \
+	"{\"t\":" #t ",\"ev\":\"policy\",\"clock\":" #clock ",\"scheme\":\"" scheme \
+	"\",\"by\":\"k\",\"version\":0}\n"
+
+/* What a worker says of a clock; own: a round of its own. */
+struct says {
+	uint64_t clock;
+	unsigned id, lanes, tasks;
+	bool own;
+	double task_s, compute, push, pull, wait;
+};
+
+static void
+put_clock(struct fal_buf *b, double t, const struct says *s)
+{
+	fal_put_fmt(b, "{\"t\":%.6f,\"ev\":\"clock\",\"clock\":%llu,", t,
+		    (unsigned long long)s->clock);
+	if (s->own)
+		fal_put_fmt(b, "\"round\":%llu,", (unsigned long long)s->clock);
+	fal_put_fmt(b,
+		    "\"worker\":\"?\",\"id\":%u,\"lanes\":%u,\"share\":4,\"done\":%u,"
+		    "\"in\":0,\"out\":0,\"cloned\":0,\"lost\":0,\"compute\":%.6f,"
+		    "\"push\":%.6f,\"pull\":%.6f,\"wait\":%.6f,\"push_all\":%.6f,"
+		    "\"pull_all\":%.6f,\"late\":0,\"task_s\":%.6f,\"staleness\":0,"
+		    "\"tx\":1000,\"rx\":2000}\n",
+		    s->id, s->lanes, s->tasks, s->compute, s->push, s->pull, s->wait,
+		    s->push, s->pull, s->tasks > 0 ? s->task_s : 0);
+}
+
+static void
+put_update(struct fal_buf *b, double t, uint64_t clock, unsigned samples)
+{
+	fal_put_fmt(b,
+		    "{\"t\":%.6f,\"ev\":\"update\",\"version\":%llu,\"clock\":%llu,"
+		    "\"samples\":%u,\"loss\":1,\"lr\":0.1,\"epoch\":1}\n",
+		    t, (unsigned long long)clock + 1, (unsigned long long)clock, samples);
+}
+
+static void
+put_text(struct fal_buf *b, const char *text)
+{
+	fal_put_bytes(b, text, strlen(text));
+}
+
+/* Clocks from … to-1 of 50 ms, in which worker 1 needs 10 ms for each of its 4 tasks and
+ * worker 2 `slow` times as long for its own; the first of them ends at t + 50 ms. */
+static void
+put_clocks(struct fal_buf *b, double t, uint64_t from, uint64_t to, double slow)
+{
+	const double clock_s = 0.01 + 0.04 * slow;
+	for (uint64_t c = from; c < to; c++) {
+		t += clock_s;
+		put_update(b, t, c, 64);
+		struct says s = { .clock = c,
+				  .id = 1,
+				  .lanes = 1,
+				  .tasks = 4,
+				  .task_s = 0.01,
+				  .compute = 0.04,
+				  .push = 0.001,
+				  .pull = 0.002,
+				  .wait = clock_s - 0.043 };
+		put_clock(b, t + 0.001, &s);
+		s.id = 2;
+		s.task_s *= slow;
+		s.compute *= slow;
+		s.wait = 0.007;
+		put_clock(b, t + 0.001, &s);
+	}
+}
+
+struct outcome {
+	struct fal_fit *f;
+	struct fal_trace_reader *r;
+	struct fal_cost cost;
+	struct fal_fit_run run;
+	struct fal_diag diag;
+	int err;
+};
+
+/* Feeds the text and makes the model; the text is freed. */
+static struct outcome
+fit(struct fal_buf *b)
+{
+	struct outcome o = { .f = fal_fit_new() };
+	assert_non_null(o.f);
+	assert_int_equal(b->err, 0);
+	o.r = fal_trace_reader_new(fal_fit_line, o.f);
+	o.err = fal_trace_feed(o.r, b->p, b->n, &o.diag);
+	if (o.err == 0)
+		o.err = fal_fit_end(o.f, &o.cost, &o.run, &o.diag);
+	fal_buf_free(b);
+	return o;
+}
+
+static void
+drop(struct outcome *o)
+{
+	fal_cost_free(&o->cost);
+	fal_trace_reader_free(o->r);
+	fal_fit_free(o->f);
+}
+
+static void
+check_good(const struct outcome *o, size_t machines)
+{
+	assert_string_equal(o->diag.text, "");
+	assert_int_equal(o->err, 0);
+	assert_int_equal(o->cost.machines, machines);
+}
+
+/* Within a millionth of it: the model keeps floats. */
+static void
+near_at(double is, double want, const char *what, int line)
+{
+	if (!(fabs(is - want) <= 1e-6 * fabs(want) + 1e-12))
+		fail_msg("line %d: %s is %.9g, want %.9g", line, what, is, want);
+}
+
+#define NEAR(is, want) near_at(is, want, #is, __LINE__)
+
+/* What the messages of n workers cost, which is no part of a step. */
+static double
+talk(double n)
+{
+	return n * (2 * FAL_FIT_MESSAGE_S + 3000 * FAL_FIT_BYTE_S);
+}
+
+static void
+test_uniform(void **state)
+{
+	(void)state;
+	struct fal_buf b = { 0 };
+	put_text(&b, JOB("bsp") POLICY(0, 0, "bsp") JOIN(0.5, "a", 1) JOIN(0.5, "b", 2));
+	put_clocks(&b, 1, 0, 40, 1);
+	struct outcome o = fit(&b);
+	check_good(&o, 2);
+	const struct fal_cost_machine *m = fal_cost_find(&o.cost, "b");
+	assert_non_null(m);
+	assert_int_equal(m->lanes, 1);
+	assert_int_equal(m->lanes_max, 4);
+	assert_int_equal(m->cores, 2);
+	assert_int_equal(m->paces, 35);
+	NEAR(m->pace[34].task_s, 0.01);
+	NEAR(m->pace[34].tasks, 4);
+	NEAR(m->pace[34].seconds, 0.05);
+	NEAR(m->tasks, 35 * 4); /* settled */
+	NEAR(m->pull_s, 0.002);
+	NEAR(m->push_s, 0.001);
+	NEAR(o.cost.step_s, 0.007 - talk(2));
+	NEAR(o.cost.push_bytes, 1000);
+	NEAR(o.cost.pull_bytes, 2000);
+	assert_int_equal(fal_grid_tasks(&o.cost.grid, 0), 8);
+	assert_string_equal(o.run.scheme, "bsp");
+	assert_int_equal(o.run.policy.rule.scheme, FAL_BSP);
+	NEAR(o.run.epoch_s, 0.5);
+	NEAR(o.run.compute, 0.8);
+	assert_int_equal(o.run.clocks, 35);
+	assert_int_equal(o.run.from, 5);
+	drop(&o);
+}
+
+static void
+test_straggler(void **state)
+{
+	(void)state;
+	struct fal_buf b = { 0 };
+	put_text(&b, JOB("bsp") JOIN(0.5, "a", 1) JOIN(0.5, "b", 2));
+	put_clocks(&b, 1, 0, 40, 4);
+	struct outcome o = fit(&b);
+	check_good(&o, 2);
+	NEAR(fal_cost_mean(&o.cost.machine[0]), 0.01);
+	NEAR(fal_cost_mean(&o.cost.machine[1]), 0.04);
+	NEAR(o.cost.step_s, 0.007 - talk(2));
+	NEAR(o.run.epoch_s, 1.7);
+	NEAR(o.run.compute, (0.04 + 0.16) / (2 * 0.17));
+	drop(&o);
+}
+
+/* Rounds of one's own: a round makes an update; only b never waits for the other. */
+static void
+test_own_rounds(void **state)
+{
+	(void)state;
+	struct fal_buf b = { 0 };
+	put_text(&b, JOB("ssp:1") JOIN(0.5, "a", 1) JOIN(0.5, "b", 2));
+	double t = 1;
+	for (unsigned c = 0; c < 60; c++) {
+		struct says s = { .clock = c,
+				  .id = 1,
+				  .lanes = 1,
+				  .tasks = 4,
+				  .own = true,
+				  .task_s = 0.01,
+				  .compute = 0.04,
+				  .push = 0.001,
+				  .pull = 0.002,
+				  .wait = 0.0405 };
+		t += 0.0835;
+		put_update(&b, t, c, 32);
+		put_update(&b, t, c, 32);
+		put_clock(&b, t, &s);
+		s.id = 2;
+		s.task_s = 0.02;
+		s.compute = 0.08;
+		s.wait = 0.0005;
+		put_clock(&b, t, &s);
+	}
+	struct outcome o = fit(&b);
+	check_good(&o, 2);
+	assert_int_equal(o.cost.machine[1].paces, 55);
+	NEAR(o.cost.machine[1].pace[0].task_s, 0.02);
+	NEAR(o.cost.machine[1].pace[0].seconds, 0.0835);
+	NEAR(o.cost.step_s, 0.0005 - talk(1));
+	NEAR(o.run.epoch_s, 0.835);
+	NEAR(o.run.compute, 0.12 / 0.167);
+	drop(&o);
+}
+
+/* Four lanes on two cores: each runs half as fast; all paces are those of the last. */
+static void
+test_lanes(void **state)
+{
+	(void)state;
+	struct fal_buf b = { 0 };
+	put_text(&b, JOB("bsp") JOIN(0.5, "a", 1));
+	for (unsigned c = 0; c < 40; c++) {
+		const bool wide = c >= 30;
+		const struct says s = { .clock = c,
+					.id = 1,
+					.lanes = wide ? 4 : 2,
+					.tasks = 8,
+					.task_s = wide ? 0.02 : 0.01,
+					.compute = 0.04,
+					.wait = 0.01 };
+		put_update(&b, 1 + 0.05 * c, c, 64);
+		put_clock(&b, 1 + 0.05 * c, &s);
+	}
+	struct outcome o = fit(&b);
+	check_good(&o, 1);
+	const struct fal_cost_machine *m = &o.cost.machine[0];
+	assert_int_equal(m->lanes, 4);
+	NEAR(m->pace[0].task_s, 0.02);
+	NEAR(m->pace[34].task_s, 0.02);
+	NEAR(fal_cost_task_s(m, 0, 0, 1, 2), 0.01);
+	drop(&o);
+}
+
+/* A line says the speed that it ended with.  Clocks of 8 tasks, 10 ms each but for 60 ms
+ * of some in clocks 21 to 23. */
+static void
+test_speed_changes(void **state)
+{
+	(void)state;
+	struct fal_buf b = { 0 };
+	put_text(&b, JOB("bsp") JOIN(0.5, "a", 1));
+	for (unsigned c = 0; c < 30; c++) {
+		const struct says fast = { .clock = c,
+					   .id = 1,
+					   .lanes = 1,
+					   .tasks = 8,
+					   .task_s = 0.01,
+					   .compute = 0.08 };
+		struct says s = fast;
+		if (c == 21) { /* the last two are slow */
+			s.task_s = 0.06;
+			s.compute = 0.18;
+		} else if (c == 22) { /* the first one is */
+			s.compute = 0.13;
+		} else if (c == 25) { /* four in the middle are */
+			s.compute = 0.28;
+		}
+		put_update(&b, 1 + c, c, 64);
+		put_clock(&b, 1 + c, &s);
+	}
+	struct outcome o = fit(&b);
+	check_good(&o, 1);
+	const struct fal_cost_pace *p = o.cost.machine[0].pace;
+	NEAR(p[20 - 5].task_s, 0.01);
+	NEAR(p[21 - 5].task_s, 0.18 / 8);
+	NEAR(p[22 - 5].task_s, 0.13 / 8);
+	NEAR(p[23 - 5].task_s, 0.01);
+	NEAR(p[25 - 5].task_s, 0.28 / 9); /* one of them may have come to nothing */
+	drop(&o);
+}
+
+/* b comes back under its name, c leaves for good, d has not done anything yet. */
+static void
+test_names(void **state)
+{
+	(void)state;
+	struct fal_buf b = { 0 };
+	put_text(&b, JOB("bsp") JOIN(0.5, "a", 1) JOIN(0.5, "b", 2) JOIN(0.5, "c", 3));
+	put_clocks(&b, 1, 0, 20, 2);
+	put_text(&b,
+		 LEAVE(3, "b", 2) LEAVE(3, "c", 3) JOIN(3.2, "b", 7) JOIN(3.2, "d", 8));
+	for (unsigned c = 20; c < 30; c++) {
+		const struct says s = { .clock = c,
+					.id = 7,
+					.lanes = 1,
+					.tasks = 8,
+					.task_s = 0.03,
+					.compute = 0.24 };
+		put_update(&b, 4 + c, c, 64);
+		put_clock(&b, 4 + c, &s);
+	}
+	put_text(&b, HOLD(50, "stopped") LEAVE(51, "a", 1) LEAVE(51, "b", 7)
+			     LEAVE(51, "d", 8));
+	struct outcome o = fit(&b);
+	check_good(&o, 3);
+	assert_string_equal(o.cost.machine[0].name, "a");
+	assert_string_equal(o.cost.machine[1].name, "b");
+	assert_string_equal(o.cost.machine[2].name, "d");
+	assert_int_equal(o.cost.machine[1].paces, 25);
+	NEAR(o.cost.machine[1].pace[0].task_s, 0.02);
+	NEAR(o.cost.machine[1].pace[24].task_s, 0.03);
+	/* Of the means of a, 10 ms, and b the upper one; on four lanes of two cores. */
+	NEAR(o.cost.machine[2].pace[0].task_s, 2 * (15 * 4 * 0.02 + 10 * 8 * 0.03) / 140);
+	NEAR(o.cost.machine[2].push_s, 0.001);
+	drop(&o);
+}
+
+/* A clock in which a worker ran nothing has the speed of the one before, or after. */
+static void
+test_idle_clocks(void **state)
+{
+	(void)state;
+	struct fal_buf b = { 0 };
+	put_text(&b, JOB("epsp") JOIN(0.5, "a", 1));
+	for (unsigned c = 0; c < 12; c++) {
+		const unsigned ran = c >= 2 && c % 3 != 0;
+		const struct says s = { .clock = c,
+					.id = 1,
+					.lanes = 1,
+					.tasks = 4 * ran,
+					.task_s = 0.01 * c,
+					.compute = 0.04 * c * ran,
+					.wait = 0.1 };
+		put_update(&b, 1 + c, c, 64);
+		put_clock(&b, 1 + c, &s);
+	}
+	struct outcome o = fit(&b);
+	check_good(&o, 1);
+	const struct fal_cost_pace *p = o.cost.machine[0].pace;
+	assert_int_equal(o.cost.machine[0].paces, 12);
+	NEAR(p[0].task_s, 0.02);
+	NEAR(p[0].tasks, 0);
+	NEAR(p[3].task_s, 0.02);
+	NEAR(p[4].task_s, 0.04);
+	NEAR(p[6].task_s, 0.05);
+	drop(&o);
+}
+
+/* What is between a hold and its end does not count; neither does a joining. */
+static void
+test_hold(void **state)
+{
+	(void)state;
+	struct fal_buf b = { 0 };
+	put_text(&b, JOB("bsp") JOIN(0.5, "a", 1) JOIN(0.5, "b", 2));
+	put_clocks(&b, 1, 0, 20, 1);
+	put_text(&b, HOLD(2.01, "paused"));
+	put_clocks(&b, 2, 20, 21, 1);
+	put_text(&b, HOLD(7, "resumed"));
+	put_clocks(&b, 7, 21, 31, 1);
+	put_text(&b, JOIN(7.9, "c", 3));
+	put_clocks(&b, 8, 31, 41, 1);
+	struct outcome o = fit(&b);
+	check_good(&o, 3);
+	NEAR(o.run.epoch_s, 0.5);
+	assert_int_equal(o.run.clocks, 15 + 9 + 9);
+	NEAR(o.run.compute, 0.8);
+	NEAR(o.cost.step_s, 0.007 - talk(3));
+	drop(&o);
+}
+
+/* As a live stream begins: what lasts, then the last clocks.  More may follow. */
+static void
+test_stream(void **state)
+{
+	(void)state;
+	struct fal_buf b = { 0 };
+	put_text(&b,
+		 JOB("epsp:2") JOIN(0.5, "a", 1) POLICY(0.6, 30, "bsp") JOIN(99, "b", 2));
+	put_clocks(&b, 100, 500, 515, 1);
+	struct outcome o = fit(&b);
+	check_good(&o, 2);
+	assert_int_equal(o.cost.machine[0].paces, 15);
+	assert_int_equal(o.run.from, 505);
+	NEAR(o.run.epoch_s, 0.5);
+	fal_cost_free(&o.cost);
+	put_clocks(&b, 100.75, 515, 600, 1);
+	assert_int_equal(fal_trace_feed(o.r, b.p, b.n, &o.diag), 0);
+	assert_int_equal(fal_fit_end(o.f, &o.cost, &o.run, &o.diag), 0);
+	assert_int_equal(o.cost.machine[0].paces, 100);
+	assert_int_equal(o.run.clocks, 95);
+	fal_buf_free(&b);
+	drop(&o);
+}
+
+static void
+test_policy_changes(void **state)
+{
+	(void)state;
+	static const char change[] =
+		"{\"t\":3.01,\"ev\":\"policy\",\"clock\":40,\"scheme\":\"epsp:1\",\"by\":"
+		"\"k\","
+		"\"version\":40,\"policy\":{\"scheme\":\"epsp:1\",\"clones\":false,"
+		"\"workers\":{\"b\":{\"lanes\":[1,2]}}}}\n";
+	for (unsigned n = 10; n <= 30; n += 20) {
+		struct fal_buf b = { 0 };
+		put_text(&b, JOB("bsp") JOIN(0.5, "a", 1) JOIN(0.5, "b", 2));
+		put_clocks(&b, 1, 0, 40, 1);
+		put_text(&b, change);
+		put_clocks(&b, 4, 40, 40 + n, 3);
+		struct outcome o = fit(&b);
+		check_good(&o, 2);
+		assert_int_equal(o.cost.machine[1].paces, n == 10 ? 50 : 25);
+		NEAR(o.cost.machine[1].pace[0].task_s, n == 10 ? 0.01 : 0.03);
+		assert_string_equal(o.run.scheme, "epsp:1");
+		assert_int_equal(o.run.policy.rule.slack, 1);
+		assert_true(o.run.policy.no_clones);
+		assert_int_equal(o.run.policy.workers, 1);
+		assert_int_equal(o.run.policy.worker[0].lanes_max, 2);
+		NEAR(o.run.epoch_s, 1.3);
+		assert_int_equal(o.run.clocks, n - 5);
+		assert_int_equal(o.run.from, 45);
+		drop(&o);
+	}
+}
+
+/* Only the last lines of a worker are kept. */
+static void
+test_long(void **state)
+{
+	(void)state;
+	struct fal_buf b = { 0 };
+	put_text(&b, JOB("bsp") JOIN(0.5, "a", 1) JOIN(0.5, "b", 2));
+	put_clocks(&b, 1, 0, 1000, 3);
+	put_clocks(&b, 200, 1000, 1000 + FAL_FIT_CLOCKS, 1);
+	struct outcome o = fit(&b);
+	check_good(&o, 2);
+	assert_int_equal(o.cost.machine[1].paces, FAL_FIT_CLOCKS);
+	NEAR(o.cost.machine[1].pace[0].task_s, 0.01);
+	NEAR(o.cost.step_s, 0.007 - talk(2));
+	assert_int_equal(o.run.clocks, 1000 + FAL_FIT_CLOCKS - 5);
+	drop(&o);
+}
+
+#define GOOD JOB("bsp") JOIN(0.5, "a", 1)
+#define DONE1 "{\"t\":1,\"ev\":\"clock\",\"clock\":0,\"worker\":\"a\","
+#define REST(task_s)                                                             \
+	"\"lanes\":1,\"lost\":0,\"compute\":1,\"push\":0,\"pull\":0,\"wait\":0," \
+	"\"push_all\":0,\"pull_all\":0,\"task_s\":" task_s ",\"tx\":1,\"rx\":1}\n"
+
+static void
+test_errors(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *text, *diag;
+		int err;
+	} bad[] = {
+		{ "", "1: no job line", FAL_ETRUNC },
+		{ JOIN(0.5, "a", 1), "1: join.the first line is not job", FAL_EINVAL },
+		{ GOOD, "2: no worker is here that ran a task", FAL_ETRUNC },
+		{ GOOD LEAVE(0.4, "a", 1), "3: leave.t: 0.4 is before 0.5 of line 2",
+		  FAL_EINVAL },
+		{ GOOD JOB("bsp"),
+		  "3: job.a second job line: the trace of the same job (incarnation 0) "
+		  "begins here",
+		  FAL_EINVAL },
+		{ GOOD "{\"t\":0,\"ev\":\"job\",\"hash\":\"bb\",\"incarnation\":3}\n",
+		  "3: job.a second job line: the trace of another job (incarnation 3) "
+		  "begins here",
+		  FAL_EINVAL },
+		{ JOB("hop"),
+		  "1: job.scheme: 'hop' is not a scheme (bsp, asp, ssp, epsp, flexrr, "
+		  "syncopt, consgd, dynsgd, wbsp, groups)",
+		  FAL_EINVAL },
+		{ GOOD POLICY(1, 0, "ssp:65"),
+		  "3: policy.scheme: ssp: '65' is not a whole number from 0 to 64",
+		  FAL_EINVAL },
+		{ GOOD DONE1 "\"id\":9,\"done\":1," REST("1"),
+		  "3: clock.id: 9 never joined", FAL_EINVAL },
+		{ GOOD DONE1 "\"id\":1,\"done\":9999," REST("1"),
+		  "3: clock.done: 9999 is above 528", FAL_ELIMIT },
+		{ GOOD DONE1 "\"id\":1,\"done\":1," REST("-1"),
+		  "3: clock.task_s: -1 seconds", FAL_EINVAL },
+		{ GOOD DONE1 "\"id\":1," REST("1"), "3: clock.done: missing",
+		  FAL_EFORMAT },
+		{ GOOD JOIN(1, "b", 1), "3: join.id: 1 joined before", FAL_EINVAL },
+		{ GOOD LEAVE(1, "b", 2), "3: leave.id: 2 never joined", FAL_EINVAL },
+		{ GOOD "{\"t\":1,\"ev\":\"update\",\"clock\":10000,\"samples\":1}\n",
+		  "3: update.clock: 10000 is above 9999", FAL_ELIMIT },
+	};
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		struct fal_buf b = { 0 };
+		put_text(&b, bad[i].text);
+		struct outcome o = fit(&b);
+		assert_string_equal(o.diag.text, bad[i].diag);
+		assert_int_equal(o.err, bad[i].err);
+		drop(&o);
+	}
+}
+
+/* What came before a cut line counts; events that nobody knows do not matter. */
+static void
+test_cut_end(void **state)
+{
+	(void)state;
+	struct fal_buf b = { 0 };
+	put_text(&b, JOB("bsp") JOIN(0.5, "a", 1)
+			     JOIN(0.5, "b", 2) "{\"t\":0.6,\"ev\":\"unheard-of\"}\n");
+	put_clocks(&b, 1, 0, 40, 1);
+	put_text(&b, "{\"t\":3.1,\"ev\":\"cl");
+	struct outcome o = fit(&b);
+	check_good(&o, 2);
+	assert_int_equal(o.run.clocks, 35);
+	assert_int_equal(fal_trace_end(o.r, &o.diag), FAL_ETRUNC);
+	drop(&o);
+}
+
+static void
+test_many(void **state)
+{
+	(void)state;
+	struct fal_buf b = { 0 };
+	put_text(&b, JOB("bsp"));
+	for (unsigned i = 1; i <= FAL_FIT_WORKERS + 1; i++)
+		fal_put_fmt(&b,
+			    "{\"t\":1,\"ev\":\"join\",\"worker\":\"w%u\",\"id\":%u,"
+			    "\"lanes\":[1,1],\"cores\":1}\n",
+			    i, i);
+	struct outcome o = fit(&b);
+	assert_string_equal(o.diag.text, "65538: join.worker: 'w65537' is one more than "
+					 "65536");
+	assert_int_equal(o.err, FAL_ELIMIT);
+	drop(&o);
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_uniform),
+		cmocka_unit_test(test_straggler),
+		cmocka_unit_test(test_own_rounds),
+		cmocka_unit_test(test_lanes),
+		cmocka_unit_test(test_speed_changes),
+		cmocka_unit_test(test_names),
+		cmocka_unit_test(test_idle_clocks),
+		cmocka_unit_test(test_hold),
+		cmocka_unit_test(test_stream),
+		cmocka_unit_test(test_policy_changes),
+		cmocka_unit_test(test_long),
+		cmocka_unit_test(test_errors),
+		cmocka_unit_test(test_cut_end),
+		cmocka_unit_test(test_many),
+	};
+	cmocka_set_message_output(CM_OUTPUT_TAP);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
