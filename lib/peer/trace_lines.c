@@ -143,6 +143,7 @@ fal_line_clock(struct fal_buf *b, double t, struct fal_peer *p,
 {
 	const struct fal_owed *o = &p->owed[0];
 	const struct fal_work *w = &o->info.work;
+	uint32_t tasks = w->done + w->lost;
 	begin(b, t, "clock");
 	num(b, "clock", o->clock);
 	if (o->own)
@@ -163,7 +164,7 @@ fal_line_clock(struct fal_buf *b, double t, struct fal_peer *p,
 	seconds(b, "pull_all", worked->worked.pull_all);
 	seconds(b, "late", worked->worked.late);
 	key(b, "task_s");
-	fal_json_fixed(b, w->done + w->lost > 0 ? o->info.task_s : 0, 6);
+	fal_json_fixed(b, tasks > 0 ? w->task_s / tasks : 0, 6);
 	num(b, "staleness", w->stale_updates);
 	num(b, "tx", o->tx - p->told_tx);
 	num(b, "rx", o->rx - p->told_rx);

@@ -83,41 +83,98 @@ crowding(const struct fal_cost_machine *m, uint32_t lanes)
 	return lanes > m->cores ? (double)lanes / m->cores : 1;
 }
 
-/* The paces as runs of `share` tasks each: the next run's mean, from entry *i on, of
- * which *used tasks were in the run before.  Negative: there is no whole run any more. */
+/* A place in the paces: `used` tasks of pace `i` lie before it. */
+struct place {
+	size_t i;
+	double used;
+};
+
+/* Goes on by `n` tasks, whose mean task_s is returned; negative: there are not so many.
+ */
 static double
-next_run(const struct fal_cost_machine *m, double share, size_t *i, double *used)
+go_on(const struct fal_cost_machine *m, struct place *at, double n)
 {
-	double need = share, sum = 0;
-	for (; *i < m->paces; (*i)++, *used = 0) {
-		const struct fal_cost_pace *p = &m->pace[*i];
-		double take = fmin(need, p->tasks - *used);
+	double need = n, sum = 0;
+	for (; at->i < m->paces; at->i++, at->used = 0) {
+		const struct fal_cost_pace *p = &m->pace[at->i];
+		double take = fmin(need, p->tasks - at->used);
 		sum += take * p->task_s;
 		need -= take;
 		if (need <= 0) {
-			*used += take;
-			return sum / share;
+			at->used += take;
+			return n > 0 ? sum / n : 0;
 		}
 	}
 	return -1;
 }
 
-/* The correlation of neighbouring runs of `share` tasks, around their mean; 1 where they
- * are all alike. */
-static double
-persistence(const struct fal_cost_machine *m, double share)
+/* How runs of `share` tasks differ, at most `most` of them from `at` on. */
+struct runs {
+	double n, mean, var, cov; /* cov: of neighbours; both summed over the runs */
+};
+
+static struct runs
+runs_from(const struct fal_cost_machine *m, struct place at, double share, double most)
 {
-	double sum = 0, n = 0, var = 0, cov = 0, used = 0, x, before = 0;
-	for (size_t i = 0; (x = next_run(m, share, &i, &used)) >= 0; n++)
-		sum += x;
-	double mean = sum / fmax(n, 1);
-	used = 0;
-	for (size_t i = 0, k = 0; (x = next_run(m, share, &i, &used)) >= 0; k++) {
-		var += (x - mean) * (x - mean);
-		cov += k > 0 ? (x - mean) * (before - mean) : 0;
-		before = x;
+	struct runs r = { 0 };
+	struct place p = at;
+	double x, before = -1;
+	for (; r.n < most && (x = go_on(m, &p, share)) >= 0; r.n++)
+		r.mean += x;
+	r.mean /= fmax(r.n, 1);
+	p = at;
+	for (double i = 0; i < r.n; i++, before = x) {
+		x = go_on(m, &p, share);
+		r.cov += before >= 0 ? (x - r.mean) * (before - r.mean) : 0;
+		r.var += (x - r.mean) * (x - r.mean);
 	}
-	return var > 1e-4 * n * mean * mean ? cov / var : 1;
+	return r;
+}
+
+/* Moves `at` on by less than a share, to where the runs that follow differ most: a line
+ * of the trace may have the end of one clock and the beginning of the next. */
+static struct runs
+cut(const struct fal_cost_machine *m, struct place *at, double share, double most)
+{
+	enum { CUTS = 64 };
+	struct place best = *at, p = *at;
+	struct runs of_best = runs_from(m, p, share, most);
+	double step = fmax(share / CUTS, 1);
+	for (double skip = step; skip < share && go_on(m, &p, step) >= 0; skip += step) {
+		struct runs r = runs_from(m, p, share, most);
+		if (r.n == of_best.n && r.var > 1.0001 * of_best.var) {
+			of_best = r;
+			best = p;
+		}
+	}
+	*at = best;
+	return of_best;
+}
+
+/* The paces become runs of `share` tasks. */
+static int
+recut(struct fal_cost_machine *m, double share)
+{
+	enum { WINDOW = 12 }; /* runs that begin at one cut */
+	size_t n = 0, cap = 0;
+	struct fal_cost_pace *run = NULL;
+	struct place at = { 0 };
+	for (struct runs r = cut(m, &at, share, WINDOW); r.n > 0;
+	     r = cut(m, &at, share, WINDOW))
+		for (; r.n > 0; r.n--) {
+			double t = go_on(m, &at, share);
+			if (FAL_GROW(run, cap, n + 1) < 0) {
+				free(run);
+				return FAL_ENOMEM;
+			}
+			run[n++] = (struct fal_cost_pace){ .task_s = t,
+							   .tasks = share,
+							   .seconds = t * share };
+		}
+	free(m->pace);
+	m->pace = run;
+	m->paces = n;
+	return FAL_OK;
 }
 
 void
@@ -132,12 +189,19 @@ fal_cost_sum(struct fal_cost_machine *m)
 	}
 }
 
-void
+int
 fal_cost_settle(struct fal_cost_machine *m, double share)
 {
-	static const double outlasts = 0.7;
+	static const double outlasts = 0.7, alike = 0.01;
+	struct place at = { 0 };
+	struct runs r = cut(m, &at, share, INFINITY);
+	int err = FAL_OK;
+	m->by_time = r.n < 2 || r.var <= alike * alike * r.mean * r.mean * r.n ||
+		     r.cov > outlasts * r.var;
+	if (!m->by_time)
+		err = recut(m, share);
 	fal_cost_sum(m);
-	m->by_time = m->tasks <= 0 || persistence(m, share) > outlasts;
+	return err;
 }
 
 /* The pace in force at `at`, a second or a task's number, which becomes the offset in it:

@@ -62,9 +62,11 @@ struct fal_cost_machine *fal_cost_find(const struct fal_cost *c, const char *nam
 
 /* Sets the machine's sums: after each change of its paces. */
 void fal_cost_sum(struct fal_cost_machine *m);
-/* Sets these, and by_time from its paces: whether slowness outlasts `share`
- * tasks, by the correlation of neighbouring runs of so many. */
-void fal_cost_settle(struct fal_cost_machine *m, double share);
+/* Sets these, and how the machine goes through its paces: by the time if neighbouring
+ * runs of `share` tasks, a clock's, are alike (their correlation is over 0.7, or they
+ * differ by less than 1 %); else by the work, its paces becoming such runs.  0 or
+ * FAL_ENOMEM. */
+int fal_cost_settle(struct fal_cost_machine *m, double share);
 
 /* Seconds that the machine's task number `n` takes on a lane, begun at second `at` of the
  * play while `lanes` lanes run: lanes beyond its cores share them.  `size`: in tasks. */

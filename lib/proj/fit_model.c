@@ -215,7 +215,8 @@ model(const struct fal_fit *f, struct scratch *s, struct fal_cost *out)
 	coordinator(f, s, out);
 	const double share = (double)fal_grid_tasks(&f->grid, 0) / (double)out->machines;
 	for (size_t i = 0; i < out->machines; i++)
-		fal_cost_settle(&out->machine[i], share);
+		if (fal_cost_settle(&out->machine[i], share) < 0)
+			return FAL_ENOMEM;
 	return 0;
 }
 

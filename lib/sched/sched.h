@@ -127,6 +127,7 @@ bool fal_sched_round(const struct fal_sched *s, uint64_t round,
 /* What a worker did since the last ACCOUNT, for the trace. */
 struct fal_work {
 	uint32_t share, done, in, out, cloned, lost;
+	double task_s;                        /* Σ seconds of its claimed tasks */
 	uint64_t stale_updates, stale_clocks; /* of its last round */
 };
 

@@ -51,9 +51,9 @@ build(struct fal_cost *c, double slow, bool now_and_then)
 							  .tasks = SHARE,
 							  .seconds = t * SHARE };
 		}
-		fal_cost_settle(&m, SHARE);
 		snprintf(name, sizeof(name), "w%d", i + 1);
 		assert_int_equal(fal_cost_add(c, &m, name), FAL_OK);
+		assert_int_equal(fal_cost_settle(&c->machine[i], SHARE), FAL_OK);
 	}
 }
 
@@ -146,7 +146,7 @@ by_time(void **state)
 	struct fal_cost_pace pace[] = { { .task_s = 1, .tasks = 10, .seconds = 10 },
 					{ .task_s = 4, .tasks = 5, .seconds = 20 } };
 	struct fal_cost_machine m = { .lanes = 2, .cores = 2, .pace = pace, .paces = 2 };
-	fal_cost_settle(&m, 1);
+	assert_int_equal(fal_cost_settle(&m, 1), FAL_OK);
 	assert_true(m.by_time);
 	near(fal_cost_task_s(&m, 0, 3, 1, 2), 1, 1e-12, "in quick times");
 	near(fal_cost_task_s(&m, 0, 12, 1, 2), 4, 1e-12, "in slow times");
