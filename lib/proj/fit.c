@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "job/policy.h"
+#include "sched/sched.h"
 #include "trace/clocks.h"
 
 #include <stdio.h>
@@ -44,6 +45,8 @@ set_policy(struct fal_fit *f, const char *scheme, struct fal_policy *p, uint64_t
 	fal_policy_free(&f->policy);
 	f->policy = *p;
 	f->shared = p->rule.scheme == FAL_BSP || p->rule.scheme == FAL_EPSP;
+	f->revokes = p->rule.scheme == FAL_EPSP || p->rule.scheme == FAL_FLEXRR ||
+		     p->rule.scheme == FAL_SYNCOPT;
 	f->begin = begin;
 	f->breaks++;
 	f->wait.n = 0;
@@ -110,7 +113,7 @@ take_policy(struct fal_fit *f, struct fal_trace_line *l)
 	const char *scheme = fal_trace_get_str(l, l->o, "scheme");
 	const uint64_t begin = fal_trace_get_u64(l, l->o, "clock", FAL_TRACE_NUM_MAX);
 	if (fal_trace_has(l->o, "policy")) {
-		struct fal_diag why;
+		struct fal_diag why = { "out of memory" };
 		const struct fal_policy none = { 0 };
 		fal_trace_get_json(l, l->o, "policy", &text);
 		struct fal_policy_text in = { "policy", 1, (const char *)text.p, text.n };
@@ -180,7 +183,8 @@ take_join(struct fal_fit *f, struct fal_trace_line *l)
 	const uint64_t cores = fal_trace_get_u64(l, l->o, "cores", UINT32_MAX);
 	const char *name = fal_trace_get_str(l, l->o, "worker");
 	fal_trace_get_tuple(l, l->o, "lanes", 2, lanes);
-	if (l->err == 0 && (lanes[0] < 1 || lanes[0] > lanes[1] || lanes[1] > UINT32_MAX))
+	if (l->err == 0 &&
+	    (lanes[0] < 1 || lanes[0] > lanes[1] || lanes[1] > FAL_LANES_MAX))
 		fal_trace_fail(l, FAL_EINVAL, "lanes: [%llu, %llu]",
 			       (unsigned long long)lanes[0],
 			       (unsigned long long)lanes[1]);
@@ -289,9 +293,9 @@ sum_up(struct fal_fit *f, struct fit_worker *w, const struct line *c)
 /* The mean seconds of a task of the line, on a lane that shares its core with none.  What
  * it says is what the scheduler projected last.  If that is another speed than before,
  * the tasks ran at one or the other, and took together what the lanes computed: at least
- * once its seconds, and at most so often as there are lanes.  They took more than either
- * where they leave no other use for these seconds than a task of each lane that came to
- * nothing. */
+ * once its seconds, and at most so often as there are lanes.  If both are the same, there
+ * may still have been another between: where lanes compute nothing else, but for a task
+ * of each that may have been revoked, these seconds tell. */
 static double
 mean_task_s(const struct fal_fit *f, struct fit_worker *w, const struct line *c)
 {
@@ -306,7 +310,7 @@ mean_task_s(const struct fal_fit *f, struct fit_worker *w, const struct line *c)
 	const double lane_s = fit_at_lanes(c->compute, w->cores, w->lanes, 1);
 	double mean = fmin(fmax(last, lane_s / tasks), lanes * lane_s / tasks);
 	mean = fmin(fmax(mean, fmin(before, last)), fmax(before, last));
-	return f->judged ? mean : fmax(mean, lane_s / (tasks + lanes));
+	return f->judged ? mean : fmax(mean, lane_s / (tasks + (f->revokes ? lanes : 0)));
 }
 
 /* Keeps the line; one that the worker did not account for lasted since its last. */
@@ -351,9 +355,11 @@ take_clock(struct fal_fit *f, struct fal_trace_line *l)
 		.push_all = fal_trace_get_seconds(l, l->o, "push_all"),
 		.pull_all = fal_trace_get_seconds(l, l->o, "pull_all"),
 	};
-	const uint64_t lanes = fal_trace_get_u64(l, l->o, "lanes", UINT32_MAX);
+	const uint64_t lanes = fal_trace_get_u64(l, l->o, "lanes", FAL_LANES_MAX);
 	if (l->err != 0)
 		return l->err;
+	if (f->stopped) /* it may be no whole clock */
+		return 0;
 	if (lanes > 0)
 		w->lanes = (uint32_t)lanes;
 	sum_up(f, w, &c);

@@ -64,6 +64,7 @@ struct fal_fit {
 	struct fal_policy policy;
 	uint64_t begin; /* the policy's first clock */
 	bool shared;    /* its rounds are */
+	bool revokes;   /* tasks that run */
 
 	bool held, stopped;
 	uint64_t breaks;      /* times that something came between two updates */

@@ -187,11 +187,8 @@ run_commands() {
 		--state run --trace run.trace tiny.job
 	start work falcon-work --lanes 1 unix:lab.socket
 	ended "$pid" work
-	if command -v zstd >/dev/null; then
-		zstd -q run.trace -o run.trace.zst
-	else
-		zstd() { cat run.trace; }
-	fi
+	# It is known by its bytes, not by its name.
+	zstd -q run.trace -o run.trace.zst || cp run.trace run.trace.zst
 	here falcon-stat.1
 	run_commands
 	same verdicts "$(grep -c '^audit: ok: 8 clocks, 64 tasks,' output)" 1

@@ -1,6 +1,8 @@
-/* Any bytes through the audit and the summary: no crash, no leak, no failed assertion.
- * A first byte other than '{' puts a valid job line before the rest, so that the lines
- * behind it are reached, and a policy line of the scheme that the byte chooses. */
+/* Any bytes through the audit, the summary and the fit: no crash, no leak, no failed
+ * assertion.  A first byte other than '{' and '(', with which a zstd frame begins, puts a
+ * valid job line before the rest, so that the lines behind it are reached, and a policy
+ * line of the scheme that the byte chooses. */
+#include "proj/fit.h"
 #include "trace/audit.h"
 #include "trace/summary.h"
 
@@ -10,7 +12,8 @@
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n);
 
 static const char head[] =
-	"{\"t\":0,\"ev\":\"job\",\"name\":\"j\",\"epochs\":2,\"batch\":64,\"task\":8,"
+	"{\"t\":0,\"ev\":\"job\",\"name\":\"j\",\"hash\":\"aa\",\"incarnation\":0,"
+	"\"epochs\":2,\"batch\":64,\"task\":8,"
 	"\"samples\":96,\"blocks\":5,\"clocks_per_epoch\":2,\"clocks\":4,"
 	"\"scheme\":\"bsp\",\"audit\":\"claims\"}\n"
 	"{\"t\":0.1,\"ev\":\"join\",\"worker\":\"a\",\"id\":1,\"lanes\":[1,2],\"cores\":"
@@ -40,7 +43,7 @@ feed(int (*on_line)(void *arg, struct fal_trace_line *l), void *arg, const uint8
 	if (r == NULL)
 		abort();
 	int err = 0;
-	if (n > 0 && p[0] != '{') {
+	if (n > 0 && p[0] != '{' && p[0] != '(') {
 		const char *rule = policy[p[0] % (sizeof(policy) / sizeof(policy[0]))];
 		err = fal_trace_feed(r, head, sizeof(head) - 1, &diag);
 		if (err == 0)
@@ -72,5 +75,15 @@ LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 	if (feed(fal_summary_line, &s, p, n) == 0)
 		fal_summary_end(&s, &diag);
 	fal_summary_free(&s);
+
+	struct fal_fit *f = fal_fit_new();
+	struct fal_cost cost;
+	struct fal_fit_run run;
+	if (f == NULL)
+		abort();
+	feed(fal_fit_line, f, p, n); /* what came before an error counts */
+	if (fal_fit_end(f, &cost, &run, &diag) == 0)
+		fal_cost_free(&cost);
+	fal_fit_free(f);
 	return 0;
 }

@@ -15,11 +15,13 @@
 #include <string.h>
 
 /* Epochs of 10 clocks of 8 tasks of 8 samples. */
-#define JOB(scheme)                                                               \
+#define JOB_OF(scheme, test)                                                      \
 	"{\"t\":0,\"ev\":\"job\",\"name\":\"j\",\"hash\":\"aa\",\"epochs\":1000," \
-	"\"batch\":64,\"task\":8,\"samples\":640,\"test\":0,\"blocks\":5,"        \
+	"\"batch\":64,\"task\":8,\"samples\":640,\"test\":" test ",\"blocks\":5," \
 	"\"clocks_per_epoch\":10,\"clocks\":10000,\"scheme\":\"" scheme           \
 	"\",\"audit\":\"claims\",\"incarnation\":0}\n"
+#define JOB(scheme) JOB_OF(scheme, "0")
+#define JUDGED(scheme) JOB_OF(scheme, "100")
 #define JOIN(t, name, id)                                                   \
 	"{\"t\":" #t ",\"ev\":\"join\",\"worker\":\"" name "\",\"id\":" #id \
 	",\"lanes\":[1,4],\"cores\":2,\"fingerprint\":\"f\"}\n"
@@ -275,42 +277,58 @@ test_lanes(void **state)
 	drop(&o);
 }
 
-/* A line says the speed that it ended with.  Clocks of 8 tasks, 10 ms each but for 60 ms
- * of some in clocks 21 to 23. */
-static void
-test_speed_changes(void **state)
+/* Clocks of 8 tasks of 10 ms, but for some of 60 ms in three of them. */
+static struct outcome
+fit_changes(const char *job)
 {
-	(void)state;
 	struct fal_buf b = { 0 };
-	put_text(&b, JOB("bsp") JOIN(0.5, "a", 1));
+	put_text(&b, job);
+	put_text(&b, JOIN(0.5, "a", 1));
 	for (unsigned c = 0; c < 30; c++) {
-		const struct says fast = { .clock = c,
-					   .id = 1,
-					   .lanes = 1,
-					   .tasks = 8,
-					   .task_s = 0.01,
-					   .compute = 0.08 };
-		struct says s = fast;
-		if (c == 21) { /* the last two are slow */
+		struct says s = { .clock = c,
+				  .id = 1,
+				  .lanes = 1,
+				  .tasks = 8,
+				  .task_s = 0.01,
+				  .compute = 0.08 };
+		if (c == 21) { /* the last two */
 			s.task_s = 0.06;
 			s.compute = 0.18;
-		} else if (c == 22) { /* the first one is */
+		} else if (c == 22) { /* the first one */
 			s.compute = 0.13;
-		} else if (c == 25) { /* four in the middle are */
+		} else if (c == 25) { /* four in the middle */
 			s.compute = 0.28;
 		}
 		put_update(&b, 1 + c, c, 64);
 		put_clock(&b, 1 + c, &s);
 	}
-	struct outcome o = fit(&b);
-	check_good(&o, 1);
-	const struct fal_cost_pace *p = o.cost.machine[0].pace;
-	NEAR(p[20 - 5].task_s, 0.01);
-	NEAR(p[21 - 5].task_s, 0.18 / 8);
-	NEAR(p[22 - 5].task_s, 0.13 / 8);
-	NEAR(p[23 - 5].task_s, 0.01);
-	NEAR(p[25 - 5].task_s, 0.28 / 9); /* one of them may have come to nothing */
-	drop(&o);
+	return fit(&b);
+}
+
+/* A line says the speed that it ended with; the seconds of computing say more. */
+static void
+test_speed_changes(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *job;
+		double between; /* of what is between two tasks at 10 ms */
+	} jobs[] = {
+		{ JOB("bsp"), 0.28 / 8 },
+		{ JOB("epsp"), 0.28 / 9 }, /* one may have been revoked */
+		{ JUDGED("bsp"), 0.01 },   /* something else may have been computed */
+	};
+	for (size_t i = 0; i < sizeof(jobs) / sizeof(jobs[0]); i++) {
+		struct outcome o = fit_changes(jobs[i].job);
+		check_good(&o, 1);
+		const struct fal_cost_pace *p = o.cost.machine[0].pace;
+		NEAR(p[20 - 5].task_s, 0.01);
+		NEAR(p[21 - 5].task_s, 0.18 / 8);
+		NEAR(p[22 - 5].task_s, 0.13 / 8);
+		NEAR(p[23 - 5].task_s, 0.01);
+		NEAR(p[25 - 5].task_s, jobs[i].between);
+		drop(&o);
+	}
 }
 
 /* b comes back under its name, c leaves for good, d has not done anything yet. */
@@ -333,8 +351,10 @@ test_names(void **state)
 		put_update(&b, 4 + c, c, 64);
 		put_clock(&b, 4 + c, &s);
 	}
-	put_text(&b, HOLD(50, "stopped") LEAVE(51, "a", 1) LEAVE(51, "b", 7)
-			     LEAVE(51, "d", 8));
+	put_text(&b, HOLD(50, "stopped") LEAVE(51, "a", 1) LEAVE(51, "d", 8));
+	put_clock(&b, 52,
+		  &(struct says){ .clock = 30, .id = 7, .tasks = 8, .task_s = 1 });
+	put_text(&b, LEAVE(53, "b", 7));
 	struct outcome o = fit(&b);
 	check_good(&o, 3);
 	assert_string_equal(o.cost.machine[0].name, "a");
