@@ -382,8 +382,8 @@ test_idle_clocks(void **state)
 					.id = 1,
 					.lanes = 1,
 					.tasks = 4 * ran,
-					.task_s = 0.01 * c,
-					.compute = 0.04 * c * ran,
+					.task_s = 0.01 + 1e-5 * c,
+					.compute = 0.04 * ran,
 					.wait = 0.1 };
 		put_update(&b, 1 + c, c, 64);
 		put_clock(&b, 1 + c, &s);
@@ -392,11 +392,11 @@ test_idle_clocks(void **state)
 	check_good(&o, 1);
 	const struct fal_cost_pace *p = o.cost.machine[0].pace;
 	assert_int_equal(o.cost.machine[0].paces, 12);
-	NEAR(p[0].task_s, 0.02);
+	NEAR(p[0].task_s, 0.01002);
 	NEAR(p[0].tasks, 0);
-	NEAR(p[3].task_s, 0.02);
-	NEAR(p[4].task_s, 0.04);
-	NEAR(p[6].task_s, 0.05);
+	NEAR(p[3].task_s, 0.01002);
+	NEAR(p[4].task_s, 0.01004);
+	NEAR(p[6].task_s, 0.01005);
 	drop(&o);
 }
 
