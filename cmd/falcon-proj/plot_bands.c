@@ -20,7 +20,8 @@ static const struct {
 	const char *name, *style;
 } parts[PARTS] = {
 	[PULL] = { "pull", "fs solid 1 noborder fc rgb '" GNUPLOT_VERMILION "'" },
-	[COMPUTE] = { "compute", "fs solid 1 noborder fc rgb '" GNUPLOT_SKY "'" },
+	[COMPUTE] = { "compute",
+		      "fs solid 1 border lc rgb '#FFFFFF' fc rgb '" GNUPLOT_SKY "'" },
 	[PUSH] = { "push", "fs solid 1 noborder fc rgb '" GNUPLOT_BLACK "'" },
 	[WAIT] = { "wait", "fs solid 1 border lc rgb '#AAAAAA' fc rgb '#FFFFFF'" },
 };
@@ -78,6 +79,12 @@ lay_out(struct bands *p, const char *file)
 	gnuplot_area(&p->g, p->left, GNUPLOT_WIDTH - RIGHT, TOP, p->g.height - BOTTOM);
 }
 
+static bool
+is_ruled(const struct fal_band *b)
+{
+	return b->shown_updates <= RULED;
+}
+
 static void
 heading(struct bands *p)
 {
@@ -99,11 +106,12 @@ heading(struct bands *p)
 	gnuplot_text(g, 12, g->height - 42, "left font ',14'",
 		     "The parts are sums of each %s, drawn in the order of the legend.%s",
 		     b->own ? "round" : "clock",
-		     b->own ? "" : "  Dashed: a new version.");
+		     is_ruled(b) ? "  Dashed: a new version." : "  Ticks: new versions.");
 	gnuplot_text(g, 12, g->height - 20, "left font ',14'",
-		     "+ −: tasks moved to it, away from it; ×: clones it ran%s.  "
+		     "+ −: tasks moved to it, away from it; ×: clones it ran (where "
+		     "there is room).  "
 		     "*: a straggler %d times in a row.",
-		     p->pitch < 40 ? " (where there is room)" : "", FAL_BAND_PERSISTENT);
+		     FAL_BAND_PERSISTENT);
 }
 
 static void
@@ -128,7 +136,7 @@ static void
 updates(struct bands *p)
 {
 	const struct fal_band *b = p->b;
-	const bool ruled = b->shown_updates <= RULED;
+	const bool ruled = is_ruled(b);
 	double free_from = p->left;
 	for (size_t i = 0; i < b->shown_updates; i++) {
 		const struct fal_band_update *u = &b->update[b->first_update + i];
@@ -181,7 +189,8 @@ moved(struct bands *p, size_t row, const struct fal_band_part *part)
 	from = from > p->b->begin ? from : p->b->begin;
 	const double room = (to - from) * p->per_s, t = (from + to) / 2;
 	const char *widest = stacked ? come : all;
-	if ((double)gnuplot_width(widest, sizeof(all)) * GNUPLOT_CHAR > room)
+	/* The signs are wider than most characters. */
+	if ((double)(gnuplot_width(widest, sizeof(all)) * (GNUPLOT_CHAR + 1)) > room)
 		return;
 	if (!stacked && *all != '\0') {
 		mark(p, t, (double)row, all);
@@ -230,13 +239,15 @@ plot(struct bands *p)
 		    "set border 1\nset xtics out\n",
 		    p->b->begin, p->b->end, (double)p->rows - 0.5);
 	gnuplot_put(&p->g, "plot ");
-	/* The waits first: their borders are not to cover a short part. */
-	for (int k = PARTS - 1; k >= 0; k--)
-		if (any[k])
+	/* Those with borders first: these are not to cover a short part. */
+	static const int order[PARTS] = { WAIT, COMPUTE, PUSH, PULL };
+	for (int i = 0; i < PARTS; i++)
+		if (any[order[i]])
 			gnuplot_put(&p->g,
 				    "$%s using 1:3:1:2:($3-%g):($3+%g) with boxxyerror "
 				    "%s notitle, ",
-				    parts[k].name, half, half, parts[k].style);
+				    parts[order[i]].name, half, half,
+				    parts[order[i]].style);
 	for (int k = 0; k < PARTS; k++)
 		gnuplot_put(&p->g, "keyentry with boxes %s title '%s'%s", parts[k].style,
 			    parts[k].name, k + 1 < PARTS ? ", " : "\n");

@@ -294,6 +294,17 @@ by_name(const void *a, const void *b, void *rows)
 	return order != 0 ? order : (*x > *y) - (*x < *y);
 }
 
+/* How many of the last parts are judged: those that are drawn, or, of a worker that has
+ * few, as many as it takes. */
+static size_t
+judged(const struct fal_band_row *r)
+{
+	const size_t drawn = r->n - r->first;
+	if (drawn >= FAL_BAND_PERSISTENT || r->n < FAL_BAND_PERSISTENT)
+		return drawn;
+	return FAL_BAND_PERSISTENT;
+}
+
 /* Sets `persistent`; load, verdict and streak have room for each row. */
 static int
 classes(struct fal_band *b, struct fal_trace_load *load, struct fal_trace_class *verdict,
@@ -304,8 +315,8 @@ classes(struct fal_band *b, struct fal_trace_load *load, struct fal_trace_class 
 	for (size_t back = 1; back <= FAL_BAND_CLOCKS; back++) {
 		for (size_t i = 0; i < b->n_shown; i++) {
 			const struct fal_band_row *r = &b->row[b->shown[i]];
-			load[i] = back <= r->n - r->first ? r->part[r->n - back].load
-							  : (struct fal_trace_load){ 0 };
+			load[i] = back <= judged(r) ? r->part[r->n - back].load
+						    : (struct fal_trace_load){ 0 };
 		}
 		const int err = fal_trace_classify(load, b->n_shown, verdict);
 		if (err < 0)

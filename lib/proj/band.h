@@ -41,7 +41,7 @@ struct fal_band_row {
 
 	/* Set by fal_band_end: */
 	size_t first;    /* the first part that is drawn */
-	bool persistent; /* a straggler in enough of the drawn clocks in a row */
+	bool persistent; /* a straggler in enough of its clocks in a row */
 };
 
 /* A new version. */
@@ -79,9 +79,9 @@ int fal_band_line(void *band, struct fal_trace_line *l);
 
 /* Chooses what is drawn: the time in which the median worker had its last FAL_BAND_CLOCKS
  * clocks.  Who is a straggler in a clock says fal_trace_classify, over the last clock of
- * each worker, the last but one of each, and so on.  More lines may follow, and another
- * end.
- * FAL_ETRUNC: no clock has ended; FAL_ENOMEM. */
+ * each worker, the last but one of each, and so on, as far as they are drawn, but at
+ * least FAL_BAND_PERSISTENT of each.  More lines may follow, and another end. FAL_ETRUNC:
+ * no clock has ended; FAL_ENOMEM. */
 int fal_band_end(struct fal_band *b, struct fal_diag *diag);
 
 void fal_band_free(struct fal_band *b);
