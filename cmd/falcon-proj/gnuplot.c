@@ -21,6 +21,8 @@
 
 extern char **environ;
 
+enum { SWATCH = 28 }; /* pixels */
+
 /* Fonts in pixels; pngcairo counts points, 3/4 of them. */
 static const struct format {
 	const char *suffix, *terminal;
@@ -57,7 +59,7 @@ gnuplot_begin(struct gnuplot *g, const char *file, unsigned height)
 	gnuplot_put(g, "set encoding utf8\nset terminal %s size %d,%u\n",
 		    format_of(file)->terminal, GNUPLOT_WIDTH, height);
 	gnuplot_put(g, "set border lc rgb '" GNUPLOT_GREY "'\n"
-		       "set tics textcolor rgb '" GNUPLOT_BLACK "' nomirror\n");
+		       "set tics textcolor rgb '" GNUPLOT_BLACK "' nomirror scale 0.5\n");
 }
 
 void
@@ -147,12 +149,14 @@ gnuplot_area(struct gnuplot *g, double left, double right, double top, double bo
 }
 
 void
-gnuplot_key(struct gnuplot *g, double x, double y)
+gnuplot_swatch(struct gnuplot *g, double x, double y, const char *style, const char *text)
 {
 	gnuplot_put(g,
-		    "set key at screen %.5f, screen %.5f left top horizontal Left "
-		    "reverse samplen 2 width 1\n",
-		    x / GNUPLOT_WIDTH, 1 - y / g->height);
+		    "set object rectangle from screen %.5f, screen %.5f to screen %.5f, "
+		    "screen %.5f %s\n",
+		    x / GNUPLOT_WIDTH, 1 - (y - 6) / g->height,
+		    (x + SWATCH) / GNUPLOT_WIDTH, 1 - (y + 6) / g->height, style);
+	gnuplot_text(g, x + SWATCH + 8, y, "left", "%s", text);
 }
 
 static int

@@ -54,8 +54,10 @@ void gnuplot_text(struct gnuplot *g, double x, double y, const char *style,
 /* The rectangle that what is plotted next fills, in pixels. */
 void gnuplot_area(struct gnuplot *g, double left, double right, double top,
 		  double bottom);
-/* Where the legend stands, from its left upper corner. */
-void gnuplot_key(struct gnuplot *g, double x, double y);
+/* An entry of a legend: a rectangle of this style and its text.  gnuplot's own legends
+ * are laid out by guesses at the width of text. */
+void gnuplot_swatch(struct gnuplot *g, double x, double y, const char *style,
+		    const char *text);
 
 /* Runs the script, makes `file` the picture, and frees the script.  Nothing is left
  * behind when it fails: FAL_ENOENT (no gnuplot), FAL_EIO (it failed, with its last line),

@@ -43,11 +43,12 @@ bar_rows(struct gnuplot *g, const struct plot_bar *bars, size_t n)
 	gnuplot_put(g, "EOD\n");
 }
 
-/* Seconds with three digits. */
+/* Seconds with three digits; `s` is above 0. */
 static const char *
 seconds(double s, char out[static 32])
 {
-	snprintf(out, 32, "%.*f s", s < 9.995 ? 2 : s < 99.95 ? 1 : 0, s);
+	const double decimals = fmin(6, fmax(0, 2 - floor(log10(s))));
+	snprintf(out, 32, "%.*f s", (int)decimals, s);
 	return out;
 }
 
@@ -106,19 +107,23 @@ plot_bars(const char *file, const char *title, const struct plot_bar *bars, size
 	gnuplot_quote(&g, title, 80);
 	gnuplot_put(&g, " at screen 0.5, screen %.5f center font ',18'\n",
 		    1 - 24.0 / g.height);
-	gnuplot_key(&g, left, 44);
+	gnuplot_swatch(&g, left, 56, PREDICTED, "predicted");
+	if (measured)
+		gnuplot_swatch(&g, left + 130, 56, MEASURED, "measured");
+	/* An xlabel of its own might go missing: gnuplot leaves out what it thinks too
+	 * low. */
+	gnuplot_text(&g, left + wide / 2, g.height - 14, "center", "time per epoch (s)");
 	bar_rows(&g, bars, n);
 	bar_texts(&g, bars, n, left);
 	gnuplot_put(&g,
 		    "set xrange [0:%.9g]\nset yrange [%.1f:-0.5]\nunset ytics\n"
-		    "set border 1\nset xtics out\nset xlabel 'seconds per epoch (s)'\n",
+		    "set border 1\nset xtics out\n",
 		    most * wide / (wide - BAR_TEXT), (double)n - 0.5);
-	gnuplot_put(&g, "plot $predicted using 1:2:(0):1:2:3 with boxxyerror " PREDICTED
-			" title 'predicted'");
+	gnuplot_put(&g, "unset key\nplot $predicted using 1:2:(0):1:2:3 with "
+			"boxxyerror " PREDICTED);
 	if (measured)
 		gnuplot_put(&g,
-			    ", $measured using 1:2:(0):1:2:3 with boxxyerror " MEASURED
-			    " title 'measured'");
+			    ", $measured using 1:2:(0):1:2:3 with boxxyerror " MEASURED);
 	gnuplot_put(&g, "\n");
 	return gnuplot_end(&g, diag);
 }
@@ -129,7 +134,7 @@ enum {
 	CURVE_NAME = 40,   /* characters of a trace's name */
 	CURVE_TOP = 50,    /* pixels of the title */
 	CURVE_LEGEND = 24, /* of a row of the legend */
-	CURVE_PANEL = 290, /* of a panel with its axis */
+	CURVE_PANEL = 300, /* of a panel with its axis */
 	CURVE_LEFT = 90,
 	CURVE_MARKS = 8 /* marks on a curve, which tell it where colours do not */
 };
@@ -166,41 +171,61 @@ curve_data(struct gnuplot *g, const struct plot_curve *curves, size_t n)
 	}
 }
 
-/* Draws the panel; a curve without points in it is still in the legend of the first. */
+/* How curve `i` is drawn. */
+static const char *
+style_of(size_t i, char out[static 64])
+{
+	snprintf(out, 64, "lc rgb '%s' lw 2 pt %zu ps 0.8", colours[i % COLOURS],
+		 4 + i % 10);
+	return out;
+}
+
+/* The names of the curves, so many in a row. */
+static void
+legend(struct gnuplot *g, const struct plot_curve *curves, size_t n, size_t columns)
+{
+	const double wide = (GNUPLOT_WIDTH - 40.0) / (double)columns;
+	for (size_t i = 0; i < n; i++) {
+		const double x = 20 + wide * (double)(i % columns);
+		const double y = CURVE_TOP + CURVE_LEGEND * (double)(i / columns);
+		const double up = 1 - (y + 6) / g->height;
+		char style[64];
+		gnuplot_put(
+			g,
+			"set arrow from screen %.5f, screen %.5f to screen %.5f, screen "
+			"%.5f nohead lw 2 lc rgb '%s'\n",
+			x / GNUPLOT_WIDTH, up, (x + 36) / GNUPLOT_WIDTH, up,
+			colours[i % COLOURS]);
+		gnuplot_put(g, "set label '' at screen %.5f, screen %.5f point %s\n",
+			    (x + 18) / GNUPLOT_WIDTH, up, style_of(i, style));
+		gnuplot_put(g, "set label ");
+		gnuplot_quote(g, curves[i].name, CURVE_NAME);
+		gnuplot_put(g, " at screen %.5f, screen %.5f left\n",
+			    (x + 44) / GNUPLOT_WIDTH, up);
+	}
+}
+
 static void
 panel(struct gnuplot *g, const struct panel *p)
 {
-	const bool first = !p->accuracy && !p->samples;
-	const char *comma = "plot ";
-	gnuplot_put(g, "set ylabel '%s'\nset yrange [%s]\n",
-		    p->samples    ? ""
-		    : p->accuracy ? "test accuracy (%)"
-				  : "training loss",
+	const char *comma = "plot ",
+		   *title = p->accuracy ? "test accuracy (%)" : "training loss";
+	gnuplot_put(g, "set ylabel '%s'\nset yrange [%s]\n", p->samples ? "" : title,
 		    p->accuracy ? "*:*<100" : "*:*");
 	for (size_t i = 0; i < p->n; i++) {
 		const struct fal_curve_line *l = line_of(&p->curves[i], p->accuracy);
-		const size_t each = l->n / CURVE_MARKS + 1;
-		char style[96];
-		snprintf(style, sizeof(style), "lc rgb '%s' lw 2 pt %zu ps 0.8",
-			 colours[i % COLOURS], 4 + i % 10);
-		if (l->n > 0) {
-			gnuplot_put(g,
-				    "%s$line%zu using ($%d/%g):($3*%d) with linespoints "
-				    "%s pi %zu notitle",
-				    comma, 2 * i + (p->accuracy ? 1 : 0),
-				    p->samples ? 2 : 1, p->samples ? p->unit : 1,
-				    p->accuracy ? 100 : 1, style, each);
-			comma = ", ";
-		}
-		if (first) {
-			gnuplot_put(g, "%skeyentry with linespoints %s title ", comma,
-				    style);
-			gnuplot_quote(g, p->curves[i].name, CURVE_NAME);
-			comma = ", ";
-		}
+		char style[64];
+		if (l->n == 0)
+			continue;
+		gnuplot_put(
+			g, "%s$line%zu using ($%d/%g):($3*%d) with linespoints %s pi %zu",
+			comma, 2 * i + (p->accuracy ? 1 : 0), p->samples ? 2 : 1,
+			p->samples ? p->unit : 1, p->accuracy ? 100 : 1,
+			style_of(i, style), l->n / CURVE_MARKS + 1);
+		comma = ", ";
 	}
-	/* Labels and the legend are of the whole picture: once is enough. */
-	gnuplot_put(g, "\nunset key\nunset label\n");
+	/* The texts and the legend are of the whole picture: once is enough. */
+	gnuplot_put(g, "\nunset label\nunset arrow\n");
 }
 
 static const char *
@@ -230,7 +255,7 @@ panels(struct gnuplot *g, struct panel p, size_t rows, double top)
 		const double above = top + CURVE_PANEL * (double)(i / 2);
 		p.accuracy = i / 2 == 1;
 		p.samples = i % 2 == 1;
-		gnuplot_area(g, left, left + wide, above, above + CURVE_PANEL - 76);
+		gnuplot_area(g, left, left + wide, above, above + CURVE_PANEL - 86);
 		gnuplot_put(g, "set xlabel '%s'\nset xrange [0:%.9g]\n",
 			    p.samples ? unit : "time (s)",
 			    p.samples ? samples / p.unit : time);
@@ -264,10 +289,11 @@ plot_curves(const char *file, const struct plot_curve *curves, size_t n,
 	gnuplot_text(&g, GNUPLOT_WIDTH / 2.0, 24, "center font ',18'", "%s",
 		     accuracy ? "Training loss and test accuracy" : "Training loss");
 	curve_data(&g, curves, n);
-	gnuplot_put(&g, "set multiplot\nset border 3\nset tics out\nset grid ytics "
-			"lc rgb '#DDDDDD' lt 1\n");
-	gnuplot_key(&g, 20, CURVE_TOP - 6);
-	gnuplot_put(&g, "set key maxcols %zu\n", columns);
+	gnuplot_put(
+		&g,
+		"set multiplot\nunset key\nset border 3\nset tics out\nset grid ytics "
+		"lc rgb '#DDDDDD' lt 1\n");
+	legend(&g, curves, n, columns);
 	panels(&g, (struct panel){ .curves = curves, .n = n }, accuracy ? 2 : 1, top);
 	gnuplot_put(&g, "unset multiplot\n");
 	return gnuplot_end(&g, diag);

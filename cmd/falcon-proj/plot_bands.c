@@ -9,7 +9,7 @@
 enum {
 	NAME_MOST = 16, /* characters of a worker's name */
 	TOP = 114,      /* pixels above the bands: title, legend, numbers of clocks */
-	BOTTOM = 118,   /* and below: axis and notes */
+	BOTTOM = 126,   /* and below: axis and notes */
 	RIGHT = 20,
 	RULED = 24 /* updates that get a line through the bands; more are ticks */
 };
@@ -100,8 +100,9 @@ heading(struct bands *p)
 	gnuplot_put(g, "%zu worker%s went'", b->n_shown, b->n_shown == 1 ? "" : "s");
 	gnuplot_put(g, " at screen 0.5, screen %.5f center font ',18'\n",
 		    1 - 24.0 / g->height);
-	gnuplot_key(g, p->left, 44);
-	gnuplot_text(g, GNUPLOT_WIDTH / 2.0, g->height - BOTTOM + 46, "center",
+	for (int k = 0; k < PARTS; k++)
+		gnuplot_swatch(g, p->left + 130 * k, 56, parts[k].style, parts[k].name);
+	gnuplot_text(g, GNUPLOT_WIDTH / 2.0, g->height - BOTTOM + 56, "center",
 		     "time (s)");
 	gnuplot_text(g, 12, g->height - 42, "left font ',14'",
 		     "The parts are sums of each %s, drawn in the order of the legend.%s",
@@ -130,29 +131,38 @@ names(struct bands *p)
 	}
 }
 
-/* Lines or ticks where versions were made, and the numbers of these or of their clocks.
- */
+/* A line through the bands, or a tick above them, where a version was made. */
+static void
+rule(struct bands *p, double t)
+{
+	const bool ruled = is_ruled(p->b);
+	gnuplot_put(&p->g,
+		    "set arrow from %.6f, graph %s to %.6f, graph 1 nohead front "
+		    "lc rgb '" GNUPLOT_BLACK "' %s\n",
+		    t, ruled ? "0" : "1.02", t, ruled ? "dt 3" : "");
+}
+
+/* The versions above the bands, each with its number where it was made; where rounds are
+ * shared, with that of the clock that ends there, in the midst of this. */
 static void
 updates(struct bands *p)
 {
 	const struct fal_band *b = p->b;
-	const bool ruled = is_ruled(b);
-	double free_from = p->left;
+	double taken = p->left, since = b->begin; /* taken: by text, up to this pixel */
 	for (size_t i = 0; i < b->shown_updates; i++) {
 		const struct fal_band_update *u = &b->update[b->first_update + i];
+		const double t = b->own ? u->t : (since + u->t) / 2;
+		const double x = p->left + (t - b->begin) * p->per_s;
 		char text[24];
-		gnuplot_put(&p->g,
-			    "set arrow from %.6f, graph %s to %.6f, graph 1 nohead front "
-			    "lc rgb '" GNUPLOT_BLACK "' %s\n",
-			    u->t, ruled ? "0" : "1.02", u->t, ruled ? "dt 3" : "");
 		const int n = snprintf(text, sizeof(text), "%" PRIu64,
 				       b->own ? u->version : u->clock);
-		const double x = p->left + (u->t - b->begin) * p->per_s;
-		if (x - n * GNUPLOT_CHAR / 2.0 < free_from ||
-		    x + n * GNUPLOT_CHAR / 2.0 > GNUPLOT_WIDTH)
+		const double half = n * GNUPLOT_CHAR / 2.0;
+		rule(p, u->t);
+		since = u->t;
+		if (x - half < taken || x + half > GNUPLOT_WIDTH)
 			continue;
 		gnuplot_text(&p->g, x, TOP - 20, "center font ',14'", "%s", text);
-		free_from = x + (n + 3) * GNUPLOT_CHAR / 2.0;
+		taken = x + half + GNUPLOT_CHAR;
 	}
 	gnuplot_text(&p->g, p->left - 8, TOP - 20, "right font ',14'", "%s",
 		     b->own ? "version" : "clock");
@@ -238,19 +248,19 @@ plot(struct bands *p)
 		    "set xrange [%.6f:%.6f]\nset yrange [%.1f:-0.5]\nunset ytics\n"
 		    "set border 1\nset xtics out\n",
 		    p->b->begin, p->b->end, (double)p->rows - 0.5);
-	gnuplot_put(&p->g, "plot ");
+	const char *comma = "unset key\nplot ";
 	/* Those with borders first: these are not to cover a short part. */
 	static const int order[PARTS] = { WAIT, COMPUTE, PUSH, PULL };
 	for (int i = 0; i < PARTS; i++)
-		if (any[order[i]])
+		if (any[order[i]]) {
+			const int k = order[i];
 			gnuplot_put(&p->g,
-				    "$%s using 1:3:1:2:($3-%g):($3+%g) with boxxyerror "
-				    "%s notitle, ",
-				    parts[order[i]].name, half, half,
-				    parts[order[i]].style);
-	for (int k = 0; k < PARTS; k++)
-		gnuplot_put(&p->g, "keyentry with boxes %s title '%s'%s", parts[k].style,
-			    parts[k].name, k + 1 < PARTS ? ", " : "\n");
+				    "%s$%s using 1:3:1:2:($3-%g):($3+%g) with boxxyerror "
+				    "%s",
+				    comma, parts[k].name, half, half, parts[k].style);
+			comma = ", ";
+		}
+	gnuplot_put(&p->g, "\n");
 }
 
 int
