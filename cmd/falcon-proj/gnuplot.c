@@ -59,7 +59,8 @@ gnuplot_begin(struct gnuplot *g, const char *file, unsigned height)
 	gnuplot_put(g, "set encoding utf8\nset terminal %s size %d,%u\n",
 		    format_of(file)->terminal, GNUPLOT_WIDTH, height);
 	gnuplot_put(g, "set border lc rgb '" GNUPLOT_GREY "'\n"
-		       "set tics textcolor rgb '" GNUPLOT_BLACK "' nomirror scale 0.5\n");
+		       "unset key\nset tics textcolor rgb '" GNUPLOT_BLACK
+		       "' nomirror scale 0.5\n");
 }
 
 void

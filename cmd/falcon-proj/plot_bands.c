@@ -248,18 +248,18 @@ plot(struct bands *p)
 		    "set xrange [%.6f:%.6f]\nset yrange [%.1f:-0.5]\nunset ytics\n"
 		    "set border 1\nset xtics out\n",
 		    p->b->begin, p->b->end, (double)p->rows - 0.5);
-	const char *comma = "unset key\nplot ";
+	const char *comma = "plot ";
 	/* Those with borders first: these are not to cover a short part. */
 	static const int order[PARTS] = { WAIT, COMPUTE, PUSH, PULL };
-	for (int i = 0; i < PARTS; i++)
-		if (any[order[i]]) {
-			const int k = order[i];
-			gnuplot_put(&p->g,
-				    "%s$%s using 1:3:1:2:($3-%g):($3+%g) with boxxyerror "
-				    "%s",
-				    comma, parts[k].name, half, half, parts[k].style);
-			comma = ", ";
-		}
+	for (int i = 0; i < PARTS; i++) {
+		const int k = order[i];
+		if (!any[k])
+			continue;
+		gnuplot_put(&p->g,
+			    "%s$%s using 1:3:1:2:($3-%g):($3+%g) with boxxyerror %s",
+			    comma, parts[k].name, half, half, parts[k].style);
+		comma = ", ";
+	}
 	gnuplot_put(&p->g, "\n");
 }
 

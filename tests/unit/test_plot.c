@@ -1,8 +1,9 @@
 /* The pictures of falcon-proj, by the real gnuplot: well-formed, with all names and
  * numbers in them; and what is left when it fails. */
 #include "../../cmd/falcon-proj/gnuplot.c" /* the program's own, not of the library */
-#include "../../cmd/falcon-proj/plot.c"
 #include "../../cmd/falcon-proj/plot_bands.c"
+#include "../../cmd/falcon-proj/plot_bars.c"
+#include "../../cmd/falcon-proj/plot_curves.c"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -268,7 +269,7 @@ test_fails(void **state)
 	char *path = strdup(getenv("PATH")), *fake = strdup(in_folder("gnuplot"));
 	assert_int_equal(plot_bars("x.pdf", "", &bar, 1, &diag), FAL_EINVAL);
 	assert_string_equal(diag.text, "x.pdf: not a name in .svg or .png");
-	assert_int_equal(plot_format(".svg", NULL), FAL_EINVAL);
+	assert_int_equal(gnuplot_format(".svg", NULL), FAL_EINVAL);
 	assert_int_equal(plot_bars("/no/such/x.svg", "", &bar, 1, &diag), FAL_ENOENT);
 	assert_string_equal(diag.text, "/no/such/x.svg: No such file or directory");
 	setenv("PATH", folder, 1);
