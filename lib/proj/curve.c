@@ -29,7 +29,6 @@ halve(struct fal_curve_line *c)
 		c->point[i] = merge(c->point[2 * i], 1, c->point[2 * i + 1], 1);
 	c->n /= 2;
 	c->each *= 2;
-	c->in_last = c->each;
 }
 
 static void
