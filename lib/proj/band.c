@@ -1,0 +1,377 @@
+/* The last clocks of a trace as bands. */
+#include "proj/band.h"
+
+#include "base/mem.h"
+#include "base/sorted.h"
+#include "trace/clocks.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The longest time that is believed, in seconds: 30 years. */
+#define SECONDS_MAX 1e9
+/* What of the drawn time may be cut off a part at its begin: lines come a little late. */
+#define SLIVER 0.004
+
+static double
+get_seconds(struct fal_trace_line *l, const char *key)
+{
+	double v = fal_trace_get_f64(l, l->o, key);
+	if (l->err == 0 && !(v >= 0 && v <= SECONDS_MAX))
+		fal_trace_fail(l, FAL_EINVAL, "%s: %g seconds", key, v);
+	return v;
+}
+
+static uint64_t
+get_tasks(struct fal_trace_line *l, const char *key)
+{
+	return fal_trace_get_u64(l, l->o, key, FAL_TRACE_TASKS_MAX);
+}
+
+/* Replaces *p by a copy of the string `key`. */
+static int
+get_copy(struct fal_trace_line *l, const char *key, char **p)
+{
+	const char *v = fal_trace_get_str(l, l->o, key);
+	char *copy = l->err == 0 ? fal_strdup(v) : NULL;
+	if (l->err != 0)
+		return l->err;
+	if (copy == NULL)
+		return FAL_ENOMEM;
+	free(*p);
+	*p = copy;
+	return FAL_OK;
+}
+
+/* Where the session stands among the ids, or belongs. */
+static struct fal_band_id *
+find_id(const struct fal_band *b, uint32_t id, bool *there)
+{
+	const size_t at = fal_sorted_place(b->id, b->ids, sizeof(*b->id), id);
+	*there = at < b->ids && b->id[at].id == id;
+	return b->id == NULL ? NULL : &b->id[at];
+}
+
+/* The row of the line's id; NULL with the error set. */
+static struct fal_band_row *
+row_of(struct fal_band *b, struct fal_trace_line *l)
+{
+	const uint32_t id = (uint32_t)fal_trace_get_u64(l, l->o, "id", UINT32_MAX);
+	bool there;
+	const struct fal_band_id *at = find_id(b, id, &there);
+	if (!there)
+		fal_trace_fail(l, FAL_EINVAL, "id: %u never joined", id);
+	return l->err == 0 ? &b->row[at->row] : NULL;
+}
+
+/* The row that a newcomer of this name continues, or a new one. */
+static int
+row_for(struct fal_band *b, struct fal_trace_line *l, size_t *out)
+{
+	const char *name = fal_trace_get_str(l, l->o, "worker");
+	size_t i = 0;
+	while (i < b->rows && (!b->row[i].left || strcmp(b->row[i].name, name) != 0))
+		i++;
+	if (i == FAL_BAND_WORKERS_MAX)
+		return fal_trace_fail(l, FAL_ELIMIT, "more than %d workers",
+				      FAL_BAND_WORKERS_MAX);
+	if (i == b->rows) {
+		if (FAL_GROW(b->row, b->cap_rows, i + 1) < 0)
+			return FAL_ENOMEM;
+		b->row[i] = (struct fal_band_row){ .name = fal_strdup(name) };
+		if (b->row[i].name == NULL)
+			return FAL_ENOMEM;
+		b->rows++;
+	}
+	b->row[i].left = false;
+	*out = i;
+	return FAL_OK;
+}
+
+static int
+take_join(struct fal_band *b, struct fal_trace_line *l)
+{
+	const uint32_t id = (uint32_t)fal_trace_get_u64(l, l->o, "id", UINT32_MAX);
+	bool there;
+	size_t row = 0;
+	fal_trace_get_str(l, l->o, "worker");
+	if (l->err != 0)
+		return l->err;
+	if (FAL_GROW(b->id, b->cap_ids, b->ids + 1) < 0)
+		return FAL_ENOMEM;
+	struct fal_band_id *at = find_id(b, id, &there);
+	if (there)
+		return fal_trace_fail(l, FAL_EINVAL, "id: %u joined before", id);
+	const int err = row_for(b, l, &row);
+	if (err < 0)
+		return err;
+	memmove(at + 1, at, (size_t)(b->id + b->ids - at) * sizeof(*at));
+	*at = (struct fal_band_id){ id, row };
+	b->ids++;
+	return FAL_OK;
+}
+
+static int
+take_leave(struct fal_band *b, struct fal_trace_line *l)
+{
+	struct fal_band_row *r = row_of(b, l);
+	if (r != NULL) {
+		r->left = true;
+		r->left_t = l->t;
+	}
+	return l->err;
+}
+
+/* Room for one more at the end of an array that keeps its last `keep` elements. */
+static int
+slide(void **v, size_t *n, size_t *cap, size_t keep, size_t size)
+{
+	if (*n == 2 * keep) {
+		memmove(*v, (char *)*v + (keep + 1) * size, (keep - 1) * size);
+		*n = keep - 1;
+	}
+	return fal_grow(v, cap, *n + 1, size);
+}
+
+static int
+take_clock(struct fal_band *b, struct fal_trace_line *l)
+{
+	struct fal_band_row *r = row_of(b, l);
+	struct fal_band_part p = {
+		.end = l->t,
+		.pull = get_seconds(l, "pull"),
+		.compute = get_seconds(l, "compute"),
+		.push = get_seconds(l, "push"),
+		.wait = get_seconds(l, "wait"),
+		.in = get_tasks(l, "in"),
+		.out = get_tasks(l, "out"),
+		.cloned = get_tasks(l, "cloned"),
+		.own = json_object_get(l->o, "round") != NULL,
+	};
+	const uint64_t ran = get_tasks(l, "done") + get_tasks(l, "lost");
+	const uint64_t lanes = fal_trace_get_u64(l, l->o, "lanes", UINT32_MAX);
+	const double task_s = get_seconds(l, "task_s");
+	if (l->err != 0)
+		return l->err;
+	const double all = p.pull + p.compute + p.push + p.wait;
+	if (!(all > 0)) /* of a worker that was not asked any more */
+		return FAL_OK;
+	p.begin = fmax(0, p.end - all);
+	p.load = (struct fal_trace_load){
+		.clocks = 1, .tasks = lanes > 0 ? ran : 0, .push = p.push, .pull = p.pull
+	};
+	if (lanes > 0)
+		p.load.lane_s = (double)ran * task_s / (double)lanes;
+	r->cut = r->cut || r->n == 2 * FAL_BAND_LINES;
+	if (slide((void **)&r->part, &r->n, &r->cap, FAL_BAND_LINES, sizeof(p)) < 0)
+		return FAL_ENOMEM;
+	r->part[r->n++] = p;
+	return FAL_OK;
+}
+
+static int
+take_update(struct fal_band *b, struct fal_trace_line *l)
+{
+	const struct fal_band_update u = {
+		.t = l->t,
+		.version = fal_trace_get_u64(l, l->o, "version", FAL_TRACE_NUM_MAX),
+		.clock = fal_trace_get_u64(l, l->o, "clock", FAL_TRACE_NUM_MAX),
+	};
+	if (l->err != 0)
+		return l->err;
+	if (slide((void **)&b->update, &b->updates, &b->cap_updates, FAL_BAND_UPDATES,
+		  sizeof(u)) < 0)
+		return FAL_ENOMEM;
+	b->update[b->updates++] = u;
+	return FAL_OK;
+}
+
+static int
+take_job(struct fal_band *b, struct fal_trace_line *l)
+{
+	if (b->name != NULL)
+		return fal_trace_fail(l, FAL_EINVAL, "a second job line");
+	const int err = get_copy(l, "scheme", &b->scheme);
+	return err < 0 ? err : get_copy(l, "name", &b->name);
+}
+
+static int
+take_policy(struct fal_band *b, struct fal_trace_line *l)
+{
+	return get_copy(l, "scheme", &b->scheme);
+}
+
+int
+fal_band_line(void *band, struct fal_trace_line *l)
+{
+	static const struct {
+		const char *ev;
+		int (*take)(struct fal_band *b, struct fal_trace_line *l);
+	} events[] = {
+		{ "job", take_job },       { "join", take_join },
+		{ "leave", take_leave },   { "clock", take_clock },
+		{ "update", take_update }, { "policy", take_policy },
+	};
+	struct fal_band *b = band;
+	if (b->name == NULL && strcmp(l->ev, "job") != 0)
+		return fal_trace_fail(l, FAL_EINVAL, "the first line is not job");
+	for (size_t i = 0; i < sizeof(events) / sizeof(events[0]); i++)
+		if (strcmp(l->ev, events[i].ev) == 0)
+			return events[i].take(b, l);
+	return FAL_OK;
+}
+
+/* Whether it was still there when the newest version was made. */
+static bool
+stayed(const struct fal_band *b, const struct fal_band_row *r)
+{
+	const double newest = b->updates > 0 ? b->update[b->updates - 1].t : 0;
+	return r->n > 0 && (!r->left || r->left_t >= newest);
+}
+
+static int
+by_value(const void *a, const void *b)
+{
+	const double *x = a, *y = b;
+	return (*x > *y) - (*x < *y);
+}
+
+/* Sets begin and end; `v` has room for a number of each row. */
+static void
+choose_time(struct fal_band *b, double *v)
+{
+	size_t n = 0;
+	double known = 0;
+	b->end = 0;
+	for (size_t i = 0; i < b->rows; i++) {
+		const struct fal_band_row *r = &b->row[i];
+		if (!stayed(b, r))
+			continue;
+		const size_t back = r->n < FAL_BAND_CLOCKS ? r->n : FAL_BAND_CLOCKS;
+		v[n++] = r->part[r->n - back].begin;
+		b->end = fmax(b->end, r->part[r->n - 1].end);
+		if (r->cut)
+			known = fmax(known, r->part[0].begin);
+	}
+	qsort(v, n, sizeof(*v), by_value);
+	b->begin = n > 0 ? fmax(v[n / 2], known) : b->end;
+}
+
+/* What of the rows is drawn: `shown`, in order of rows, and `first`. */
+static void
+choose_rows(struct fal_band *b)
+{
+	const double least = b->begin + SLIVER * (b->end - b->begin);
+	b->n_shown = 0;
+	b->own = false;
+	for (size_t i = 0; i < b->rows; i++) {
+		struct fal_band_row *r = &b->row[i];
+		r->first = 0;
+		while (r->first < r->n && r->part[r->first].end <= least)
+			r->first++;
+		if (r->first == r->n)
+			continue;
+		b->end = fmax(b->end, r->part[r->n - 1].end);
+		b->own = b->own || r->part[r->n - 1].own;
+		b->shown[b->n_shown++] = i;
+	}
+	size_t i = 0;
+	while (i < b->updates && b->update[i].t < b->begin)
+		i++;
+	b->first_update = i;
+	while (i < b->updates && b->update[i].t <= b->end)
+		i++;
+	b->shown_updates = i - b->first_update;
+}
+
+static int
+by_name(const void *a, const void *b, void *rows)
+{
+	const struct fal_band_row *row = rows;
+	const size_t *x = a, *y = b;
+	const int order = strverscmp(row[*x].name, row[*y].name);
+	return order != 0 ? order : (*x > *y) - (*x < *y);
+}
+
+/* How many of the last parts are judged: those that are drawn, or, of a worker that has
+ * few, as many as it takes. */
+static size_t
+judged(const struct fal_band_row *r)
+{
+	const size_t drawn = r->n - r->first;
+	if (drawn >= FAL_BAND_PERSISTENT || r->n < FAL_BAND_PERSISTENT)
+		return drawn;
+	return FAL_BAND_PERSISTENT;
+}
+
+/* Sets `persistent`; load, verdict and streak have room for each row. */
+static int
+classes(struct fal_band *b, struct fal_trace_load *load, struct fal_trace_class *verdict,
+	size_t *streak)
+{
+	for (size_t i = 0; i < b->rows; i++)
+		b->row[i].persistent = false;
+	for (size_t back = 1; back <= FAL_BAND_CLOCKS; back++) {
+		for (size_t i = 0; i < b->n_shown; i++) {
+			const struct fal_band_row *r = &b->row[b->shown[i]];
+			load[i] = back <= judged(r) ? r->part[r->n - back].load
+						    : (struct fal_trace_load){ 0 };
+		}
+		const int err = fal_trace_classify(load, b->n_shown, verdict);
+		if (err < 0)
+			return err;
+		for (size_t i = 0; i < b->n_shown; i++) {
+			const bool is = verdict[i].class == FAL_CLASS_STRAGGLER;
+			streak[i] = is ? streak[i] + 1 : 0;
+			if (streak[i] >= FAL_BAND_PERSISTENT)
+				b->row[b->shown[i]].persistent = true;
+		}
+	}
+	return FAL_OK;
+}
+
+int
+fal_band_end(struct fal_band *b, struct fal_diag *diag)
+{
+	double *v = fal_calloc(b->rows, sizeof(*v));
+	size_t *shown = fal_calloc(b->rows, sizeof(*shown));
+	size_t *streak = fal_calloc(b->rows, sizeof(*streak));
+	struct fal_trace_load *load = fal_calloc(b->rows, sizeof(*load));
+	struct fal_trace_class *verdict = fal_calloc(b->rows, sizeof(*verdict));
+	int err = FAL_ENOMEM;
+	if (v != NULL && shown != NULL && streak != NULL && load != NULL &&
+	    verdict != NULL) {
+		free(b->shown);
+		b->shown = shown;
+		shown = NULL;
+		choose_time(b, v);
+		choose_rows(b);
+		qsort_r(b->shown, b->n_shown, sizeof(*b->shown), by_name, b->row);
+		err = b->n_shown > 0 ? classes(b, load, verdict, streak) : FAL_ETRUNC;
+	}
+	free(v);
+	free(shown);
+	free(streak);
+	free(load);
+	free(verdict);
+	if (err == FAL_ETRUNC)
+		return fal_diag_set(diag, err, "no clock ended");
+	return err < 0 ? fal_diag_set(diag, err, "%s", fal_strerror(err)) : FAL_OK;
+}
+
+void
+fal_band_free(struct fal_band *b)
+{
+	for (size_t i = 0; i < b->rows; i++) {
+		free(b->row[i].name);
+		free(b->row[i].part);
+	}
+	free(b->row);
+	free(b->update);
+	free(b->shown);
+	free(b->id);
+	free(b->name);
+	free(b->scheme);
+	*b = (struct fal_band){ 0 };
+}
