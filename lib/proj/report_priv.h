@@ -1,0 +1,123 @@
+/* What a report keeps while the lines come.  Private to lib/proj/report*.c. */
+#ifndef FAL_PROJ_REPORT_PRIV_H
+#define FAL_PROJ_REPORT_PRIV_H
+
+#include "proj/report.h"
+
+/* A worker in one frame, or its sums over the frames of a window.  Seconds. */
+struct report_cell {
+	struct fal_trace_load load;
+	double compute, wait;
+	double samples;            /* of the tasks that it ran, lost ones included */
+	uint64_t won;              /* of these tasks, those whose claims won, */
+	double won_samples, won_s; /* their samples, their seconds on lanes / lanes */
+	double whole;  /* seconds that whole tasks leave a part of its lanes idle */
+	uint64_t idle; /* lines in which it was granted nothing and ran nothing */
+	double idle_s; /* that it waited in these */
+};
+
+/* The last speeds at one number of lanes, a ring. */
+struct report_ring {
+	uint32_t lanes;
+	uint64_t n;
+	double *v;
+	size_t cap;
+};
+
+/* Sums over the frames of a window. */
+struct report_sums {
+	struct report_cell cell;
+	double waits[FAL_REPORT_WAITS];
+	/* Weighted by its part of all speeds: */
+	double compute, ran_s, won_s, whole, comm, part[FAL_REPORT_WAITS];
+	double finish, lag;
+	uint64_t finishes; /* frames that these two are of */
+	uint64_t in_class[FAL_CLASS_PIONEER + 1];
+	uint64_t in_run[FAL_CLASS_PIONEER + 1]; /* of them, in runs */
+	double slower[FAL_CLASS_PIONEER + 1];   /* sums */
+};
+
+/* Counts over all lines of a window. */
+struct report_counts {
+	uint64_t lines, tasks, in, out, cloned, lost, stale;
+	uint64_t dropped; /* of the summary, when the window began */
+};
+
+/* A worker; its index is that of its row in the summary. */
+struct report_row {
+	bool fresh;   /* its next line does not count for times */
+	double speed; /* newest, samples a second; 0: not known */
+	double task_s;
+	uint32_t lanes;
+	double wait;                 /* of a line in its newest frame */
+	struct fal_trace_load load;  /* of its newest frame */
+	struct report_cell cell[2];  /* of the open frames */
+	enum fal_class class;        /* in its newest frame */
+	enum fal_cause straggles_by; /* when it last was a straggler */
+	uint64_t run;                /* frames of this class in a row */
+	struct report_ring *ring;    /* by lanes, ascending */
+	size_t rings, cap_rings;
+	struct report_sums sums;
+	struct report_counts counts;
+};
+
+/* Some lanes, each of which does a task in task_s seconds. */
+struct report_lanes {
+	double task_s;
+	uint32_t lanes;
+};
+
+struct fal_report_state {
+	struct fal_summary summary;
+	struct fal_trace_scheme rule;
+	struct report_row *row;
+	size_t rows, cap_rows;
+	size_t present; /* rows whose sessions last */
+	bool told;      /* some worker has, ever */
+	/* The open frames of shared rounds: clocks base and base+1, and the lines of
+	 * each.  With rounds of their own: cell 0. */
+	bool open;
+	uint64_t base;
+	size_t lines[2];
+	/* The clock that ends: its tasks so far, and when the last one ended. */
+	bool ticking;
+	uint64_t ended;
+	double tick;
+	double ring[FAL_REPORT_TICKS]; /* clock seconds, a ring */
+	/* Sums of the window. */
+	bool begun;   /* a round has ended, ever */
+	double begin; /* when the window began */
+	uint64_t ticks;
+	double samples; /* whose claims won, of the frames */
+	double whole;   /* seconds by which whole tasks exceed the ideal */
+	double vain;    /* samples claimed for rounds that were not applied, and */
+	double vain_s;  /* samples / Σ v of those that a frame has counted */
+	/* Scratch for all rows. */
+	struct fal_trace_load *load;
+	struct fal_trace_class *verdict;
+	struct report_lanes *lanes;
+	double *value;
+	size_t cap_load, cap_verdict, cap_lanes, cap_value;
+};
+
+/* Seconds that `tasks` tasks take these workers if they could be split at will, and the
+ * fewest that whole ones take, however they are shared; 0: nobody to do them. */
+double report_split(const struct report_lanes *v, size_t n, double tasks);
+double report_whole(const struct report_lanes *v, size_t n, double tasks);
+
+/* Makes room for all rows in the scratch.  FAL_ENOMEM. */
+int report_room(struct fal_report_state *s);
+
+/* Sorts v.  q = 0.5 is the median; between two values it is linear; NAN for n = 0. */
+double report_quantile(double *v, size_t n, double q);
+
+/* The median of the projected times of those that have one; NAN: none has. */
+double report_pace(const struct fal_trace_class *verdict, size_t n, double *scratch);
+
+/* Closes the open frame `at` (0 or 1): its cells are empty afterwards.  FAL_ENOMEM. */
+int report_frame(struct fal_report_state *s, size_t at);
+
+/* Fills r->finding from the rest.  FAL_ENOMEM. */
+int report_advise(struct fal_report *r);
+
+#endif
