@@ -222,42 +222,60 @@ take_clock(struct fal_report_state *s, struct fal_trace_line *l)
 	return err;
 }
 
-/* The samples whose claims won for a round that was not applied. */
-static uint64_t
-claimed(struct fal_trace_line *l, const struct fal_trace_job *job,
-	struct fal_trace_round *r)
+/* A round that was not applied: what had been claimed for it was computed in vain. */
+static void
+take_vain(struct fal_report_state *s, struct fal_trace_line *l,
+	  const struct fal_trace_round *r)
 {
-	r->end = FAL_TRACE_ABANDONED;
-	const uint64_t all = fal_trace_round_twice(l, job, r);
-	r->end = FAL_TRACE_APPLIED;
-	return all - fal_trace_round_twice(l, job, r);
+	struct fal_trace_round as = *r;
+	as.end = FAL_TRACE_ABANDONED;
+	const uint64_t all = fal_trace_round_twice(l, &s->summary.job, &as);
+	as.end = FAL_TRACE_APPLIED;
+	const uint64_t claimed = all - fal_trace_round_twice(l, &s->summary.job, &as);
+	s->vain += (double)claimed;
+	if (r->end == FAL_TRACE_DROPPED && claimed < r->samples)
+		s->samples += (double)(r->samples - claimed);
 }
 
+/* The tasks of a clock, or some more, are over: notes its seconds. */
+static int
+tick(struct fal_report_state *s, double t)
+{
+	const double clock = (double)fal_trace_job_tasks(&s->summary.job, 0);
+	s->ring[s->ticks++ % FAL_REPORT_TICKS] = (t - s->tick) * clock / (double)s->ended;
+	s->tick = t;
+	s->ended = 0;
+	return shared(s) ? 0 : report_frame(s, 0);
+}
+
+/* Rounds of workers' own end in swarms where they are applied together, so a clock lasts
+ * from the first of a swarm to the first of another; that of a shared round from the end
+ * of the one before. */
 static int
 take_ledger(struct fal_report_state *s, struct fal_trace_line *l)
 {
-	const struct fal_trace_job *job = &s->summary.job;
-	const uint64_t clock = fal_trace_job_tasks(job, 0);
+	const uint64_t clock = fal_trace_job_tasks(&s->summary.job, 0);
 	struct fal_trace_round r;
-	if (fal_trace_round_read(l, &r) < 0)
-		return l->err;
-	if (r.end != FAL_TRACE_ABANDONED)
-		s->ended += r.tasks;
+	int err = fal_trace_round_read(l, &r);
+	if (err < 0)
+		return err;
 	if (r.end != FAL_TRACE_APPLIED)
-		s->vain += (double)claimed(l, job, &r);
+		take_vain(s, l, &r);
 	if (!s->begun)
 		s->begin = l->t;
 	s->begun = true;
-	if (s->ticking && s->ended < clock)
-		return l->err;
-	if (s->ticking)
-		s->ring[s->ticks++ % FAL_REPORT_TICKS] =
-			(l->t - s->tick) * (double)clock / (double)s->ended;
-	const bool close = s->ticking && !shared(s);
+	if (!s->ticking) {
+		s->tick = l->t;
+		s->ended = 0;
+	} else if (!shared(s) && s->ended >= clock) {
+		err = tick(s, l->t);
+	}
+	if (r.end != FAL_TRACE_ABANDONED && (s->ticking || !shared(s)))
+		s->ended += r.tasks;
 	s->ticking = true;
-	s->tick = l->t;
-	s->ended = 0;
-	return close ? report_frame(s, 0) : l->err;
+	if (shared(s) && s->ended >= clock)
+		err = tick(s, l->t);
+	return err < 0 ? err : l->err;
 }
 
 int
@@ -294,7 +312,8 @@ fal_report_window(struct fal_report *r)
 		return;
 	s->begin = s->summary.seconds;
 	s->ticks = 0;
-	s->samples = s->whole = s->vain_s = 0;
+	s->samples = s->whole = s->vain = s->vain_s = 0;
+	s->use = (struct report_use){ 0 };
 	for (size_t i = 0; i < s->rows; i++) {
 		s->row[i].sums = (struct report_sums){ 0 };
 		s->row[i].counts = (struct report_counts){

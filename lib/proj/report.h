@@ -11,7 +11,8 @@
  * tell of other waiting too: they count for tasks and speeds only.
  *
  * Where the time goes.  A second of worker w is worth its speed v_w, so the parts of a
- * clock are the means of the workers' seconds, weighted by v_w / Σ v.  Then
+ * clock are the means of the workers' seconds, weighted by v_w / Σ v: by the speeds in
+ *the clock where rounds are shared, by those in the window where they are not.  Then
  *	ideal = samples / Σ v
  * is what the same lanes would need if nothing else were to be done and samples could be
  * split at will, the others are what was lost to each cause, and together they are the
@@ -51,12 +52,12 @@ struct fal_report_worker {
 	const char *name;                 /* borrowed */
 	char shown[FAL_REPORT_SHOWN + 1]; /* its beginning, without control characters */
 	bool left;
-	/* By the window's sums (classify.h); a steady one that was a straggler in a tenth
-	 * of its clocks is one. */
+	/* By the window's sums (classify.h); but a steady one that was a straggler in a
+	 * tenth of its clocks is one, and a pioneer was it in a tenth of them. */
 	enum fal_class class;
 	enum fal_cause cause;
-	bool persistent; /* most of its clocks in the class were 3 or more in a row */
 	double in_class; /* share of its clocks */
+	bool persistent; /* half of them, and most of these were 3 or more in a row */
 	double slower;   /* its projected time / the median one, over these clocks */
 	uint64_t run;    /* clocks in a row, up to the newest, of the class in them */
 	uint64_t clocks; /* lines of the window */

@@ -21,7 +21,7 @@
 #define COMPARED 8       /* clocks at a number of lanes that say how fast it is */
 #define WELL 0.90        /* of the clock is ideal */
 
-enum { WHO_MAX = 16 + 32 };
+enum { WHO_MAX = FAL_REPORT_SHOWN + 32 };
 
 struct list {
 	struct fal_report *r;
@@ -104,7 +104,7 @@ names(const struct group *g, char out[static WHO_MAX])
 	if (g->n == 1)
 		snprintf(out, WHO_MAX, "%.16s", g->worst->shown);
 	else
-		snprintf(out, WHO_MAX, "%.16s and %zu more", g->worst->shown, g->n - 1);
+		snprintf(out, WHO_MAX, "%.12s and %zu more", g->worst->shown, g->n - 1);
 	return out;
 }
 
@@ -134,25 +134,25 @@ remedy(const struct fal_report *r, const struct group *g, double loss,
 	const struct fal_report_worker *w = g->worst;
 	const char *it = g->n == 1 ? "it" : "them", *its = g->n == 1 ? "its" : "their";
 	const bool has_share = r->shared || r->rule.id == FAL_TRACE_GROUPS;
-	if (r->epsp && loss < LOSS)
-		snprintf(out, 64, "nothing to do, epsp %s %s",
-			 w->persistent ? "gives fewer tasks to" : "moves the tasks of",
-			 it);
+	if (r->epsp && loss < LOSS && w->persistent)
+		snprintf(out, 64, "epsp gives %s fewer tasks already", it);
+	else if (r->epsp && loss < LOSS)
+		snprintf(out, 64, "epsp moves %s tasks already", its);
 	else if (r->epsp)
 		snprintf(out, 64, "epsp:%llu would let the others go on meanwhile",
 			 (unsigned long long)r->rule.slack + 1);
 	else if (2 * w->dropped >= w->clocks)
 		snprintf(out, 64, "%s rounds are dropped, epsp would use them", its);
-	else if (loss < LOSS && w->stale >= 2)
-		snprintf(out, 64, "%s rounds are %.1f updates stale, under epsp 0", its,
+	else if (loss < LOSS && w->persistent && w->stale >= 2)
+		snprintf(out, 64, "%s rounds are %.0f updates stale, under epsp 0", its,
 			 w->stale);
 	else if (loss < LOSS)
 		snprintf(out, 64, "only %.1f %% of the clock waits for %s", 100 * loss,
 			 it);
 	else if (w->persistent && has_share)
-		snprintf(out, 64, "give %s a smaller share, as epsp does", it);
+		snprintf(out, 64, "give %s less to do, as epsp does", it);
 	else
-		snprintf(out, 64, "epsp would give %s tasks to others", its);
+		snprintf(out, 64, "epsp would move %s tasks", its);
 }
 
 static void

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A steady worker that is a straggler in this share of its clocks is called one. */
+/* What a worker is in this share of its clocks, it is often. */
 #define OFTEN 0.10
 
 const char *
@@ -74,8 +74,14 @@ speeds(const struct report_row *w, struct fal_report_worker *out)
 	return 0;
 }
 
-/* The class of the window: by its sums, v, `slower` than the others; or what the worker
- * often was. */
+static bool
+often(const struct report_sums *sum, enum fal_class class, double all)
+{
+	return all > 0 && (double)sum->in_class[class] >= OFTEN * all;
+}
+
+/* The class of the window: by its sums, v, `slower` than the others.  Who was slow now
+ * and then may be slow by them or not; who never was is no pioneer for that. */
 static void
 classify(const struct report_row *w, const struct fal_trace_class *v, double slower,
 	 struct fal_report_worker *out)
@@ -89,8 +95,11 @@ classify(const struct report_row *w, const struct fal_trace_class *v, double slo
 	out->projected = v->projected;
 	out->slower = slower;
 	out->run = w->run;
-	if (v->class == FAL_CLASS_STEADY &&
-	    (double)sum->in_class[FAL_CLASS_STRAGGLER] >= OFTEN * all && all > 0) {
+	if (v->class == FAL_CLASS_PIONEER && !often(sum, v->class, all)) {
+		out->class = FAL_CLASS_STEADY;
+		out->cause = FAL_CAUSE_NONE;
+	}
+	if (out->class == FAL_CLASS_STEADY && often(sum, FAL_CLASS_STRAGGLER, all)) {
 		out->class = FAL_CLASS_STRAGGLER;
 		out->cause = w->straggles_by;
 	}
@@ -98,7 +107,7 @@ classify(const struct report_row *w, const struct fal_trace_class *v, double slo
 	if (in == 0)
 		return;
 	out->in_class = (double)in / all;
-	out->persistent = 2 * sum->in_run[out->class] >= in;
+	out->persistent = 2 * sum->in_run[out->class] >= in && out->in_class >= 0.5;
 	out->slower = sum->slower[out->class] / (double)in;
 }
 
@@ -117,7 +126,7 @@ means(const struct report_row *w, struct fal_report_worker *out)
 	out->pull = sum->cell.load.pull / n;
 	out->wait = sum->cell.wait / n;
 	for (int i = 0; i < FAL_REPORT_WAITS; i++)
-		out->waits[i] = sum->waits[i] / n;
+		out->waits[i] = sum->use.wait[i] / n;
 	out->idle = (double)sum->cell.idle / n;
 }
 
@@ -181,6 +190,30 @@ clamp(double v, double most)
 	return v < 0 ? 0 : v < most ? v : most;
 }
 
+/* With rounds of their own workers are weighed by their speeds over the whole window,
+ * each for the time that it was there: v_w T_w of the Σ v T that were to be had in T
+ * seconds. A second is then worth v_w · T / Σ v T. */
+static struct report_use
+use_of(const struct fal_report_state *s, double *vain_s)
+{
+	struct report_use use = { 0 };
+	double longest = 0, all = 0;
+	for (size_t i = 0; i < s->rows; i++) {
+		const struct report_cell *c = &s->row[i].sums.cell;
+		const double wall = c->compute + c->load.push + c->load.pull + c->wait;
+		longest = wall > longest ? wall : longest;
+		all += c->load.lane_s > 0 ? c->samples / c->load.lane_s * wall : 0;
+	}
+	for (size_t i = 0; i < s->rows && all > 0; i++) {
+		const struct report_cell *c = &s->row[i].sums.cell;
+		if (c->load.lane_s > 0)
+			report_use_add(&use, &s->row[i].sums.use,
+				       c->samples / c->load.lane_s * longest / all);
+	}
+	*vain_s = all > 0 ? s->vain * longest / all : 0;
+	return use;
+}
+
 /* What lanes idle while others of their worker compute, which whole tasks explain, stands
  * by the waiting for others: under shared rounds a better sharing might save it, but for
  * what whole tasks cost however they are shared; a round of one's own has its tasks. */
@@ -188,29 +221,22 @@ static void
 parts(struct fal_report *r)
 {
 	const struct fal_report_state *s = r->state;
-	double won = 0, compute = 0, lanes = 0, comm = 0, wait[FAL_REPORT_WAITS] = { 0 };
-	for (size_t i = 0; i < s->rows; i++) {
-		const struct report_sums *sum = &s->row[i].sums;
-		won += sum->won_s;
-		compute += sum->compute;
-		lanes += clamp(sum->compute - sum->ran_s, sum->whole);
-		comm += sum->comm;
-		for (int k = 0; k < FAL_REPORT_WAITS; k++)
-			wait[k] += sum->part[k];
-	}
-	const double all = lanes + wait[FAL_REPORT_OTHERS];
+	double vain_s = s->vain_s;
+	const struct report_use use = r->shared ? s->use : use_of(s, &vain_s);
+	const double lanes = clamp(use.compute - use.ran, use.whole);
+	const double all = lanes + use.wait[FAL_REPORT_OTHERS];
 	const double whole = r->shared ? clamp(s->whole, all) : lanes;
-	const double extra = compute - won - lanes + s->vain_s;
+	const double extra = use.compute - use.won - lanes + vain_s;
 	r->clocks = s->samples / (double)r->batch;
 	if (!(s->samples > 0))
 		return;
 	/* Below 0 if tasks that began in an earlier window ended in this one. */
-	r->part[FAL_REPORT_IDEAL] = won - s->vain_s + (extra < 0 ? extra : 0);
+	r->part[FAL_REPORT_IDEAL] = use.won - vain_s + (extra < 0 ? extra : 0);
 	r->part[FAL_REPORT_GRANULARITY] = whole;
 	r->part[FAL_REPORT_STRAGGLERS] = all - whole;
-	r->part[FAL_REPORT_COMMUNICATION] = comm;
-	r->part[FAL_REPORT_COORDINATION] = wait[FAL_REPORT_COORDINATOR];
-	r->part[FAL_REPORT_STANDBY] = wait[FAL_REPORT_IDLE];
+	r->part[FAL_REPORT_COMMUNICATION] = use.comm;
+	r->part[FAL_REPORT_COORDINATION] = use.wait[FAL_REPORT_COORDINATOR];
+	r->part[FAL_REPORT_STANDBY] = use.wait[FAL_REPORT_IDLE];
 	r->part[FAL_REPORT_EXTRA] = extra > 0 ? extra : 0;
 	for (int i = 0; i < FAL_REPORT_PARTS; i++) {
 		r->part[i] /= r->clocks;

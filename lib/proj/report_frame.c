@@ -120,46 +120,56 @@ add_cell(struct report_cell *to, const struct report_cell *c)
 	to->load.pull += c->load.pull;
 	to->compute += c->compute;
 	to->wait += c->wait;
+	to->samples += c->samples;
 	to->idle += c->idle;
-	to->idle_s += c->idle_s;
 }
 
-/* Adds what the row did, `weight` being its part of all speeds; no line of those who had
- * tasks waited less than `least` seconds. */
-static void
-weigh(struct report_row *w, const struct report_cell *c, double weight, double least)
+void
+report_use_add(struct report_use *to, const struct report_use *use, double weight)
 {
-	struct report_sums *sum = &w->sums;
+	to->compute += weight * use->compute;
+	to->ran += weight * use->ran;
+	to->won += weight * use->won;
+	to->whole += weight * use->whole;
+	to->comm += weight * use->comm;
+	for (int i = 0; i < FAL_REPORT_WAITS; i++)
+		to->wait[i] += weight * use->wait[i];
+}
+
+/* What the cell's seconds went to; no line of those who had tasks waited less than
+ * `least` seconds. */
+static struct report_use
+use_of(const struct report_cell *c, double least)
+{
 	const double lines = (double)(c->load.clocks - c->idle);
 	const double rest = c->wait - c->idle_s;
 	const double all = lines > 0 && rest > lines * least ? lines * least : rest;
-	const double wait[FAL_REPORT_WAITS] = {
-		[FAL_REPORT_OTHERS] = rest - all,
-		[FAL_REPORT_COORDINATOR] = all,
-		[FAL_REPORT_IDLE] = c->idle_s,
+	return (struct report_use){
+		.compute = c->compute,
+		.ran = c->load.lane_s,
+		.won = c->won_s,
+		.whole = c->whole,
+		.comm = c->load.push + c->load.pull,
+		.wait = { [FAL_REPORT_OTHERS] = rest - all,
+			  [FAL_REPORT_COORDINATOR] = all,
+			  [FAL_REPORT_IDLE] = c->idle_s },
 	};
-	add_cell(&sum->cell, c);
-	sum->compute += weight * c->compute;
-	sum->ran_s += weight * c->load.lane_s;
-	sum->won_s += weight * c->won_s;
-	sum->whole += weight * c->whole;
-	sum->comm += weight * (c->load.push + c->load.pull);
-	for (int i = 0; i < FAL_REPORT_WAITS; i++) {
-		sum->waits[i] += wait[i];
-		sum->part[i] += weight * wait[i];
-	}
 }
 
-/* The least wait of a line among those who had tasks; where nobody is waited for, all
- * waits are the coordinator's. */
+/* The least wait of a line among those who had tasks and were waited for, as they are not
+ * if their rounds are dropped.  Where nobody is, all waits are the coordinator's. */
 static double
-least_wait(const struct fal_report_state *s, size_t at)
+least_wait(struct fal_report_state *s, size_t at)
 {
 	double least = HUGE_VAL;
-	for (size_t i = 0; i < s->rows && s->rule.id != FAL_TRACE_ASP; i++)
-		if (counts(s, i, at) && s->row[i].load.tasks > 0 &&
-		    s->row[i].wait < least)
-			least = s->row[i].wait;
+	for (size_t i = 0; i < s->rows && s->rule.id != FAL_TRACE_ASP; i++) {
+		struct report_row *w = &s->row[i];
+		const uint64_t dropped = s->summary.worker[i].dropped;
+		if (counts(s, i, at) && w->load.tasks > 0 && dropped == w->dropped &&
+		    w->wait < least)
+			least = w->wait;
+		w->dropped = dropped;
+	}
 	return least;
 }
 
@@ -244,15 +254,17 @@ report_frame(struct fal_report_state *s, size_t at)
 	const double least = least_wait(s, at);
 	for (size_t i = 0; i < s->rows && all > 0; i++) {
 		struct report_row *w = &s->row[i];
-		weigh(w, &w->cell[at], w->speed / all, least);
+		const struct report_use use = use_of(&w->cell[at], least);
+		add_cell(&w->sums.cell, &w->cell[at]);
+		report_use_add(&w->sums.use, &use, 1);
+		report_use_add(&s->use, &use, w->speed / all);
 		s->samples += w->cell[at].won_samples;
 	}
-	if (all > 0) {
+	if (s->rule.id == FAL_TRACE_EPSP && all > 0) {
 		s->vain_s += s->vain / all;
 		s->vain = 0;
-	}
-	if (s->rule.id == FAL_TRACE_EPSP && all > 0)
 		finishes(s, at);
+	}
 	err = classes(s, at);
 	for (size_t i = 0; i < s->rows; i++)
 		s->row[i].cell[at] = (struct report_cell){ 0 };

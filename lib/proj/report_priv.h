@@ -9,11 +9,19 @@ struct report_cell {
 	struct fal_trace_load load;
 	double compute, wait;
 	double samples;            /* of the tasks that it ran, lost ones included */
-	uint64_t won;              /* of these tasks, those whose claims won, */
+	uint64_t won;              /* of these tasks, those whose claims won; */
 	double won_samples, won_s; /* their samples, their seconds on lanes / lanes */
 	double whole;  /* seconds that whole tasks leave a part of its lanes idle */
 	uint64_t idle; /* lines in which it was granted nothing and ran nothing */
 	double idle_s; /* that it waited in these */
+};
+
+/* What the parts of a clock are made of; seconds of a worker, or weighted sums. */
+struct report_use {
+	double compute; /* in which a lane was busy */
+	double ran;     /* that its tasks take if its lanes are all busy */
+	double won;     /* the same of those whose claims won */
+	double whole, comm, wait[FAL_REPORT_WAITS];
 };
 
 /* The last speeds at one number of lanes, a ring. */
@@ -27,9 +35,7 @@ struct report_ring {
 /* Sums over the frames of a window. */
 struct report_sums {
 	struct report_cell cell;
-	double waits[FAL_REPORT_WAITS];
-	/* Weighted by its part of all speeds: */
-	double compute, ran_s, won_s, whole, comm, part[FAL_REPORT_WAITS];
+	struct report_use use; /* of its own */
 	double finish, lag;
 	uint64_t finishes; /* frames that these two are of */
 	uint64_t in_class[FAL_CLASS_PIONEER + 1];
@@ -49,6 +55,7 @@ struct report_row {
 	double speed; /* newest, samples a second; 0: not known */
 	double task_s;
 	uint32_t lanes;
+	uint64_t dropped;            /* rounds, up to its newest frame */
 	double wait;                 /* of a line in its newest frame */
 	struct fal_trace_load load;  /* of its newest frame */
 	struct report_cell cell[2];  /* of the open frames */
@@ -88,10 +95,14 @@ struct fal_report_state {
 	bool begun;   /* a round has ended, ever */
 	double begin; /* when the window began */
 	uint64_t ticks;
-	double samples; /* whose claims won, of the frames */
+	double samples; /* that are over, of the frames */
 	double whole;   /* seconds by which whole tasks exceed the ideal */
-	double vain;    /* samples claimed for rounds that were not applied, and */
-	double vain_s;  /* samples / Σ v of those that a frame has counted */
+	/* Under shared rounds, where a frame has speeds of its own: the workers' seconds,
+	 * weighted by these. */
+	struct report_use use;
+	/* Samples claimed for rounds that were not applied; with shared rounds the ideal
+	 * seconds of those that a frame has counted. */
+	double vain, vain_s;
 	/* Scratch for all rows. */
 	struct fal_trace_load *load;
 	struct fal_trace_class *verdict;
@@ -113,6 +124,9 @@ double report_quantile(double *v, size_t n, double q);
 
 /* The median of the projected times of those that have one; NAN: none has. */
 double report_pace(const struct fal_trace_class *verdict, size_t n, double *scratch);
+
+/* Adds weight · use. */
+void report_use_add(struct report_use *to, const struct report_use *use, double weight);
 
 /* Closes the open frame `at` (0 or 1): its cells are empty afterwards.  FAL_ENOMEM. */
 int report_frame(struct fal_report_state *s, size_t at);
