@@ -15,6 +15,8 @@ static const char *const wait_name[FAL_REPORT_WAITS] = {
 
 /* A worker that waits less than this share of its time is not asked for what. */
 #define WAITS 0.01
+/* A part of the clock that rounds to less is left out of the table. */
+#define SHOWN 0.0005
 
 static void
 put_table(struct fal_buf *out, struct fal_table *t)
@@ -138,7 +140,7 @@ put_parts(struct fal_buf *out, const struct fal_report *r)
 	fal_table_add(&t, "MS");
 	fal_table_add(&t, "%%");
 	for (int i = 0; i < FAL_REPORT_PARTS; i++) {
-		if (i != FAL_REPORT_IDEAL && !(r->part[i] > 0))
+		if (i != FAL_REPORT_IDEAL && r->part[i] < SHOWN * r->clock)
 			continue;
 		fal_table_add(&t, "%s", fal_report_part_name((enum fal_report_part)i));
 		add_ms(&t, r->part[i]);
@@ -156,7 +158,7 @@ void
 report_text(struct fal_buf *out, const struct fal_report *r)
 {
 	struct fal_diag head;
-	fal_diag_set(&head, 0, "job: %.40s, %.40s%s: %.1f clocks in %.1f s", r->name,
+	fal_diag_set(&head, 0, "job: %.40s, %.40s%s: %.0f clocks in %.1f s", r->name,
 		     r->scheme, r->done ? ", done" : "", r->clocks, r->seconds);
 	fal_put_fmt(out, "%s\n", head.text);
 	put_classes(out, r);

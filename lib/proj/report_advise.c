@@ -13,6 +13,7 @@
 #include <string.h>
 
 #define LOSS 0.05        /* of the clock, that is worth mending */
+#define NOBODY 0.001     /* of the clock, that is not there */
 #define LINK 0.20        /* of a worker's time, pushing or pulling */
 #define COORDINATOR 0.10 /* of the clock */
 #define SPARE 0.50       /* of a worker's clocks, granted nothing */
@@ -146,6 +147,8 @@ remedy(const struct fal_report *r, const struct group *g, double loss,
 	else if (loss < LOSS && w->persistent && w->stale >= 2)
 		snprintf(out, 64, "%s rounds are %.0f updates stale, under epsp 0", its,
 			 w->stale);
+	else if (loss < NOBODY)
+		snprintf(out, 64, "nobody waits for %s", it);
 	else if (loss < LOSS)
 		snprintf(out, 64, "only %.1f %% of the clock waits for %s", 100 * loss,
 			 it);
