@@ -223,6 +223,22 @@ left_idle(const struct fal_report *r, uint64_t task, struct report_lanes *v)
 	return 1 - report_split(v, n, tasks) / report_whole(v, n, tasks);
 }
 
+/* The largest halving of the task that would leave little idle, and what it would.  Where
+ * the sharing of the median clock does not explain the loss, speeds that change do: then
+ * it goes with the size.  Returns 0 if there is none. */
+static uint64_t
+better_task(const struct fal_report *r, double loss, struct report_lanes *v, double *left)
+{
+	const bool steady = left_idle(r, r->task, v) >= loss / 2;
+	for (uint64_t task = r->task / 2; task > 0; task /= 2) {
+		*left = steady ? left_idle(r, task, v)
+			       : loss * (double)task / (double)r->task;
+		if (*left <= LEFT_IDLE)
+			return task;
+	}
+	return 0;
+}
+
 static void
 whole_tasks(struct list *l)
 {
@@ -231,20 +247,17 @@ whole_tasks(struct list *l)
 	struct report_lanes *v = fal_calloc(r->workers, sizeof(*v));
 	char what[64] = "a larger batch would fill them";
 	unsigned long lanes = 0;
+	double left;
 	if (v == NULL) {
 		l->err = FAL_ENOMEM;
 		return;
 	}
 	for (size_t i = 0; i < r->workers; i++)
 		lanes += r->worker[i].clocks > 0 ? r->worker[i].lanes : 0;
-	for (uint64_t task = r->task / 2; r->shared && task > 0; task /= 2) {
-		const double left = left_idle(r, task, v);
-		if (left > LEFT_IDLE)
-			continue;
+	const uint64_t task = r->shared ? better_task(r, loss, v, &left) : 0;
+	if (task > 0)
 		snprintf(what, sizeof(what), "batch.task = %llu would leave %.1f %%",
 			 (unsigned long long)task, 100 * left);
-		break;
-	}
 	free(v);
 	add(l, FAL_REPORT_WHOLE_TASKS, NULL, loss,
 	    "tasks of %llu samples leave %.0f %% idle at %lu lanes: %s",

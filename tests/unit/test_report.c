@@ -1,180 +1,5 @@
 /* The straggler projection of made-up traces whose figures are known. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include "base/buf.h"
-#include "proj/report.h"
-
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-enum { WORKERS_MAX = 8, TASK = 64 };
-
-/* What a worker does in a clock. */
-struct did {
-	double task_s; /* of a task on one lane */
-	double push, pull, wait;
-	uint32_t lanes, tasks, share, lost, stale;
-};
-
-/* A trace that grows. */
-struct play {
-	struct fal_buf b;
-	double t;
-	uint64_t clock, round;
-	size_t workers;
-	double coord; /* seconds from the last push to the next grant */
-	struct did did[WORKERS_MAX];
-};
-
-static void
-assert_near(double is, double want)
-{
-	if (!(fabs(is - want) <= 1e-6))
-		fail_msg("is %.9g, want %.9g", is, want);
-}
-
-/* A job of `clocks` clocks of `tasks` tasks. */
-static void
-begin(struct play *p, const char *scheme, size_t workers, uint32_t tasks)
-{
-	*p = (struct play){ .workers = workers };
-	fal_put_fmt(&p->b,
-		    "{\"t\":0,\"ev\":\"job\",\"name\":\"toy\",\"epochs\":1,\"batch\":%u,"
-		    "\"task\":%d,\"samples\":%u,\"blocks\":1,\"clocks_per_epoch\":1000,"
-		    "\"clocks\":1000,\"scheme\":\"%s\",\"audit\":\"claims\"}\n",
-		    tasks * TASK, TASK, tasks * TASK * 1000, scheme);
-	for (size_t i = 0; i < workers; i++) {
-		fal_put_fmt(&p->b,
-			    "{\"t\":0,\"ev\":\"join\",\"worker\":\"w%zu\",\"id\":%zu,"
-			    "\"lanes\":[1,16],\"cores\":16,\"fingerprint\":\"f\"}\n",
-			    i + 1, i + 1);
-		p->did[i] = (struct did){
-			.task_s = 0.01,
-			.lanes = 1,
-			.tasks = tasks / (uint32_t)workers,
-			.share = tasks / (uint32_t)workers,
-		};
-	}
-}
-
-static double
-compute_of(const struct did *d)
-{
-	const uint32_t n = d->tasks + d->lost;
-	return d->task_s * ((n + d->lanes - 1) / d->lanes);
-}
-
-static void
-tell(struct play *p, size_t i, bool own)
-{
-	const struct did *d = &p->did[i];
-	fal_put_fmt(&p->b, "{\"t\":%.6f,\"ev\":\"clock\",\"clock\":%llu", p->t,
-		    (unsigned long long)p->clock);
-	if (own)
-		fal_put_fmt(&p->b, ",\"round\":%llu", (unsigned long long)p->round);
-	fal_put_fmt(&p->b,
-		    ",\"worker\":\"w%zu\",\"id\":%zu,\"lanes\":%u,\"share\":%u,"
-		    "\"done\":%u,\"in\":1,\"out\":2,\"cloned\":3,\"lost\":%u,"
-		    "\"compute\":%.9f,\"push\":%.9f,\"pull\":%.9f,\"wait\":%.9f,"
-		    "\"task_s\":%.9f,\"staleness\":%u}\n",
-		    i + 1, i + 1, d->lanes, d->share, d->tasks, d->lost, compute_of(d),
-		    d->push, d->pull, d->wait, d->task_s, d->stale);
-}
-
-static void
-ledger(struct play *p, uint32_t tasks, size_t owner, const char *end)
-{
-	fal_put_fmt(&p->b,
-		    "{\"t\":%.6f,\"ev\":\"ledger\",\"round\":%llu,\"clock\":%llu,"
-		    "\"first\":0,\"tasks\":%u,\"samples\":%u,\"version\":%llu,"
-		    "\"blocks\":1,\"end\":\"%s\",\"why\":\"stale\",",
-		    p->t, (unsigned long long)p->round, (unsigned long long)p->clock,
-		    tasks, tasks * TASK, (unsigned long long)p->round, end);
-	if (owner > 0)
-		fal_put_fmt(&p->b, "\"owner\":%zu,", owner);
-	fal_put_fmt(&p->b,
-		    "\"grant\":[],\"move\":[],\"clone\":[],\"regrant\":[],\"lost\":[],"
-		    "\"contrib\":[{\"c\":[%zu,1],\"tasks\":[[0,%u]],\"blocks\":1}]}\n",
-		    owner > 0 ? owner : 1, tasks);
-	p->round++;
-}
-
-/* A clock in which all wait for the last, and then for the coordinator. */
-static void
-clock_of(struct play *p)
-{
-	uint32_t tasks = 0;
-	double last = 0;
-	for (size_t i = 0; i < p->workers; i++) {
-		struct did *d = &p->did[i];
-		d->wait = -(compute_of(d) + d->push + d->pull);
-		last = -d->wait > last ? -d->wait : last;
-		tasks += d->tasks;
-	}
-	p->t += last + p->coord;
-	ledger(p, tasks, 0, "applied");
-	for (size_t i = 0; i < p->workers; i++) {
-		p->did[i].wait += last + p->coord;
-		tell(p, i, false);
-	}
-	p->clock++;
-}
-
-/* A round of worker i's own, told when it ends. */
-static void
-round_of(struct play *p, size_t i, const char *end)
-{
-	ledger(p, p->did[i].tasks, i + 1, end);
-	tell(p, i, true);
-}
-
-/* Reads what the play has written since the last time. */
-static void
-read_on(struct fal_report *r, struct play *p)
-{
-	struct fal_diag diag = { "" };
-	struct fal_trace_reader *reader = fal_trace_reader_new(fal_report_line, r);
-	assert_non_null(reader);
-	assert_int_equal(p->b.err, 0);
-	if (fal_trace_feed(reader, p->b.p, p->b.n, &diag) < 0 ||
-	    fal_trace_end(reader, &diag) < 0 || fal_report_end(r, &diag) < 0)
-		fail_msg("%s", diag.text);
-	fal_trace_reader_free(reader);
-	fal_buf_free(&p->b);
-}
-
-static void
-finish(struct fal_report *r, struct play *p)
-{
-	*r = (struct fal_report){ 0 };
-	read_on(r, p);
-}
-
-/* Exactly these findings, in this order. */
-static void
-assert_findings(const struct fal_report *r, size_t n, const char *const want[])
-{
-	for (size_t i = 0; i < n || i < r->findings; i++) {
-		const char *is = i < r->findings ? r->finding[i].text : "(none)";
-		if (i >= n || strcmp(is, want[i]) != 0)
-			fail_msg("finding %zu is '%s', want '%s'", i, is,
-				 i < n ? want[i] : "(none)");
-		if (strlen(is) > 90)
-			fail_msg("%zu characters: '%s'", strlen(is), is);
-	}
-}
-
-#define FINDINGS(r, ...)                                                               \
-	assert_findings(r,                                                             \
-			sizeof((const char *const[]){ __VA_ARGS__ }) / sizeof(char *), \
-			(const char *const[]){ __VA_ARGS__ })
+#include "report_play.h"
 
 static void
 test_equal(void **state)
@@ -219,17 +44,6 @@ test_equal(void **state)
 	fal_report_free(&r);
 }
 
-/* The fourth of four is four times slower. */
-static void
-straggle(struct play *p, const char *scheme)
-{
-	begin(p, scheme, 4, 16);
-	p->coord = 0.001;
-	p->did[3].task_s = 0.04;
-	for (size_t i = 0; i < 4; i++)
-		p->did[i].push = p->did[i].pull = 0.001;
-}
-
 static void
 test_persistent(void **state)
 {
@@ -264,52 +78,6 @@ test_persistent(void **state)
 	assert_ptr_equal(r.finding[0].worker, w);
 	assert_int_equal(r.finding[0].workers, 1);
 	assert_near(r.finding[0].share, (0.16 - 0.05) / 0.163);
-	fal_report_free(&r);
-}
-
-/* A job is not told to do what it does. */
-static void
-test_epsp(void **state)
-{
-	struct fal_report r;
-	struct play p;
-	(void)state;
-	straggle(&p, "epsp");
-	for (size_t i = 0; i < 3; i++)
-		p.did[i].tasks = p.did[i].share = 5;
-	p.did[3].tasks = p.did[3].share = 1;
-	for (int c = 0; c < 20; c++)
-		clock_of(&p);
-	finish(&r, &p);
-	assert_near(r.part[FAL_REPORT_GRANULARITY], 0.05 - 16.0 / 325);
-	assert_near(r.part[FAL_REPORT_STRAGGLERS], 0);
-	FINDINGS(&r,
-		 "w4 is a persistent straggler (3.9x slower): epsp gives it fewer tasks "
-		 "already",
-		 "nothing to mend: 93 % of the time is compute");
-	fal_report_free(&r);
-
-	/* It could not help: the tasks had begun. */
-	straggle(&p, "epsp:1");
-	for (int c = 0; c < 20; c++)
-		clock_of(&p);
-	finish(&r, &p);
-	assert_near(r.part[FAL_REPORT_GRANULARITY], 0);
-	FINDINGS(&r, "w4 is a persistent straggler (3.9x slower): epsp:2 would let the "
-		     "others go on meanwhile");
-	fal_report_free(&r);
-
-	/* Everybody is last in turn, by a little. */
-	begin(&p, "epsp", 4, 16);
-	for (size_t c = 0; c < 40; c++) {
-		for (size_t i = 0; i < 4; i++)
-			p.did[i].task_s = i == c % 4 ? 0.0115 : 0.01;
-		clock_of(&p);
-	}
-	finish(&r, &p);
-	FINDINGS(&r,
-		 "10 % of the clock waits for the last tasks: epsp:1 would let others "
-		 "go on");
 	fal_report_free(&r);
 }
 
@@ -409,29 +177,6 @@ test_own_waits(void **state)
 	fal_report_free(&r);
 }
 
-/* Of four rounds of a version one is dropped when it had claimed all. */
-static void
-test_dropped(void **state)
-{
-	struct fal_report r;
-	struct play p;
-	(void)state;
-	begin(&p, "syncopt:1", 4, 16);
-	for (int c = 0; c < 30; c++) {
-		p.t += 0.04;
-		for (size_t i = 0; i < 4; i++)
-			round_of(&p, i, (size_t)c % 4 == i ? "dropped" : "applied");
-	}
-	finish(&r, &p);
-	/* The window's first lines and rounds are not those of the same clocks. */
-	if (fabs(r.part[FAL_REPORT_EXTRA] / r.clock - 0.25) > 0.02)
-		fail_msg("extra is %g of %g", r.part[FAL_REPORT_EXTRA], r.clock);
-	assert_near(r.part[FAL_REPORT_IDEAL] + r.part[FAL_REPORT_EXTRA], r.clock);
-	assert_int_equal(r.findings, 1);
-	assert_string_equal(fal_report_kind_name(r.finding[0].kind), "unused");
-	fal_report_free(&r);
-}
-
 static void
 test_lanes(void **state)
 {
@@ -458,99 +203,6 @@ test_lanes(void **state)
 	assert_string_equal(r.finding[1].text,
 			    "w2: no faster at 2 lanes than at 1 (6465 samples/s): bound "
 			    "the lanes");
-	fal_report_free(&r);
-}
-
-/* 24 tasks on 16 lanes take two turns where one and a half would do. */
-static void
-test_granularity(void **state)
-{
-	struct fal_report r;
-	struct play p;
-	(void)state;
-	begin(&p, "epsp", 2, 24);
-	p.did[0].lanes = p.did[1].lanes = 8;
-	for (int c = 0; c < 20; c++)
-		clock_of(&p);
-	finish(&r, &p);
-	assert_near(r.clock, 0.02);
-	assert_near(r.part[FAL_REPORT_IDEAL], 0.015);
-	assert_near(r.part[FAL_REPORT_GRANULARITY], 0.005);
-	assert_near(r.part[FAL_REPORT_STRAGGLERS], 0);
-	FINDINGS(&r, "tasks of 64 samples leave 25 % idle at 16 lanes: batch.task = 32 "
-		     "would leave 0.0 %");
-	fal_report_free(&r);
-
-	/* As many tasks as lanes: nothing is left. */
-	begin(&p, "epsp", 2, 16);
-	p.did[0].lanes = p.did[1].lanes = 8;
-	for (int c = 0; c < 20; c++)
-		clock_of(&p);
-	finish(&r, &p);
-	assert_near(r.part[FAL_REPORT_GRANULARITY], 0);
-	FINDINGS(&r, "nothing to mend: 100 % of the time is compute");
-	fal_report_free(&r);
-}
-
-static void
-test_links(void **state)
-{
-	struct fal_report r;
-	struct play p;
-	(void)state;
-	/* One of four pushes 30 ms of 70 while the others wait. */
-	begin(&p, "bsp", 4, 16);
-	p.did[1].push = 0.03;
-	for (int c = 0; c < 20; c++)
-		clock_of(&p);
-	finish(&r, &p);
-	assert_string_equal(fal_cause_name(r.worker[1].cause), "push");
-	FINDINGS(&r, "w2 spends 43 % of the time pushing: a faster link would mend it");
-	fal_report_free(&r);
-
-	/* All pull. */
-	begin(&p, "bsp", 4, 16);
-	for (size_t i = 0; i < 4; i++)
-		p.did[i].pull = 0.0102;
-	p.did[2].pull = 0.0105;
-	for (int c = 0; c < 20; c++)
-		clock_of(&p);
-	finish(&r, &p);
-	FINDINGS(&r,
-		 "w3 and 3 more spend 21 % of the time pulling: epsp:1 would overlap it");
-	fal_report_free(&r);
-
-	begin(&p, "bsp", 4, 16);
-	p.coord = 0.005;
-	for (int c = 0; c < 20; c++)
-		clock_of(&p);
-	finish(&r, &p);
-	FINDINGS(&r,
-		 "the coordinator takes 11 % of a clock (5.0 ms): epsp:1 would overlap "
-		 "it");
-	fal_report_free(&r);
-}
-
-static void
-test_spare(void **state)
-{
-	struct fal_report r;
-	struct play p;
-	(void)state;
-	begin(&p, "epsp", 3, 12);
-	for (int c = 0; c < 20; c++) {
-		const uint32_t n = c < 4 ? 4 : 0;
-		p.did[2].tasks = p.did[2].share = n;
-		p.did[0].tasks = p.did[1].tasks = n > 0 ? 4 : 6;
-		clock_of(&p);
-	}
-	finish(&r, &p);
-	assert_near(r.worker[2].idle, 16.0 / 19);
-	assert_int_equal(r.findings, 1);
-	assert_string_equal(r.finding[0].text,
-			    "w3 had no task in 84 % of clocks: the job can spare it");
-	if (!(r.part[FAL_REPORT_STANDBY] > 0.01))
-		fail_msg("standby is %g s", r.part[FAL_REPORT_STANDBY]);
 	fal_report_free(&r);
 }
 
@@ -651,13 +303,11 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_equal),       cmocka_unit_test(test_persistent),
-		cmocka_unit_test(test_epsp),        cmocka_unit_test(test_transient),
-		cmocka_unit_test(test_own_rounds),  cmocka_unit_test(test_own_waits),
-		cmocka_unit_test(test_dropped),     cmocka_unit_test(test_lanes),
-		cmocka_unit_test(test_granularity), cmocka_unit_test(test_links),
-		cmocka_unit_test(test_spare),       cmocka_unit_test(test_window),
-		cmocka_unit_test(test_hold),        cmocka_unit_test(test_refuses),
+		cmocka_unit_test(test_equal),     cmocka_unit_test(test_persistent),
+		cmocka_unit_test(test_transient), cmocka_unit_test(test_own_rounds),
+		cmocka_unit_test(test_own_waits), cmocka_unit_test(test_lanes),
+		cmocka_unit_test(test_window),    cmocka_unit_test(test_hold),
+		cmocka_unit_test(test_refuses),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests_name("report", tests, NULL, NULL);
