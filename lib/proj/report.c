@@ -25,9 +25,10 @@ read_clock(struct fal_trace_line *l)
 {
 	const json_t *o = l->o;
 	const uint64_t most = FAL_TRACE_NUM_MAX;
+	const uint64_t lanes = fal_trace_get_u64(l, o, "lanes", most);
 	return (struct told){
 		.clock = fal_trace_get_u64(l, o, "clock", most),
-		.lanes = fal_trace_get_u64(l, o, "lanes", most),
+		.lanes = lanes > 0 ? lanes : 1,
 		.share = fal_trace_get_u64(l, o, "share", most),
 		.done = fal_trace_get_u64(l, o, "done", most),
 		.lost = fal_trace_get_u64(l, o, "lost", most),
@@ -43,12 +44,6 @@ read_clock(struct fal_trace_line *l)
 	};
 }
 
-static bool
-shared(const struct fal_report_state *s)
-{
-	return s->rule.id == FAL_TRACE_EPSP;
-}
-
 /* The mean samples of a task of the clock; of any, for a mark that is no clock. */
 static double
 task_samples(const struct fal_trace_job *job, uint64_t clock)
@@ -58,24 +53,67 @@ task_samples(const struct fal_trace_job *job, uint64_t clock)
 				   : (double)job->task;
 }
 
+/* The mean seconds of a task of the line.  What the line says is what was projected last,
+ * so where the speed has changed it is between that and what was said before, as the
+ * seconds of computing have it: these are at least a lane's part of the tasks' and at
+ * most their sum, and little is left of them but a task of each lane that came to
+ * nothing, unless tasks of the evaluation were among them. */
+static double
+mean_task_s(const struct fal_report_state *s, struct report_row *w, const struct told *t)
+{
+	const double n = (double)(t->done + t->lost), lanes = (double)t->lanes;
+	const double last = t->task_s;
+	const double before = w->told_s > 0 && w->lanes == t->lanes ? w->told_s : last;
+	if (n == 0 || !(last > 0))
+		return 0;
+	w->told_s = last;
+	if (!(t->compute > 0))
+		return last;
+	double mean = fmin(fmax(last, t->compute / n), lanes * t->compute / n);
+	mean = fmin(fmax(mean, fmin(before, last)), fmax(before, last));
+	return s->summary.judged ? mean : fmax(mean, t->compute / (n + lanes));
+}
+
 /* What comes next tells of other waiting, too: the open frames count no more, nor does
  * the next line of anyone. */
 static void
 break_off(struct fal_report_state *s)
 {
 	s->ticking = s->open = false;
-	s->lines[0] = s->lines[1] = 0;
+	memset(s->lines, 0, sizeof(s->lines));
+	memset(s->partial, 0, sizeof(s->partial));
 	for (size_t i = 0; i < s->rows; i++) {
 		s->row[i].fresh = true;
 		memset(s->row[i].cell, 0, sizeof(s->row[i].cell));
 	}
 }
 
+static void
+restart(struct fal_report_state *s)
+{
+	s->begin = s->summary.seconds;
+	s->ticks = 0;
+	s->samples = s->ideal = s->whole = s->vain = 0;
+	s->use = (struct report_use){ 0 };
+	for (size_t i = 0; i < s->rows; i++) {
+		s->row[i].sums = (struct report_sums){ 0 };
+		s->row[i].counts = (struct report_counts){
+			.dropped = s->summary.worker[i].dropped,
+		};
+	}
+}
+
 static int
 take_scheme(struct fal_report_state *s, struct fal_trace_line *l)
 {
-	fal_trace_scheme_read(l, fal_trace_get_str(l, l->o, "scheme"), &s->rule);
+	struct fal_diag diag;
+	const struct fal_rule old = s->rule;
+	int err = fal_rule_parse(fal_trace_get_str(l, l->o, "scheme"), &s->rule, &diag);
+	if (err < 0)
+		return fal_trace_fail(l, err, "scheme: %s", diag.text);
 	break_off(s);
+	if (!fal_rule_eq(&old, &s->rule))
+		restart(s);
 	return l->err;
 }
 
@@ -96,7 +134,7 @@ take_session(struct fal_report_state *s, struct fal_trace_line *l)
 		return FAL_ENOMEM;
 	for (; s->rows < sum->n_worker; s->rows++)
 		s->row[s->rows] = (struct report_row){ 0 };
-	s->row[fal_summary_row(sum, id) - sum->worker].fresh = true;
+	s->row[*fal_ids_get(&sum->ids, id)].fresh = true;
 	s->present = 0;
 	for (size_t i = 0; i < sum->n_worker; i++)
 		s->present += !sum->worker[i].left;
@@ -113,7 +151,9 @@ shift(struct fal_report_state *s)
 		s->row[i].cell[1] = (struct report_cell){ 0 };
 	}
 	s->lines[0] = s->lines[1];
+	s->partial[0] = s->partial[1];
 	s->lines[1] = 0;
+	s->partial[1] = false;
 	s->base++;
 	return err;
 }
@@ -138,7 +178,7 @@ frame_of(struct fal_report_state *s, uint64_t clock, size_t *at)
 static void
 add(struct report_cell *c, const struct told *t, double samples)
 {
-	const uint64_t n = t->done + t->lost, lanes = t->lanes > 0 ? t->lanes : 1;
+	const uint64_t n = t->done + t->lost, lanes = t->lanes;
 	const double lane_s = t->task_s / (double)lanes;
 	c->load.clocks++;
 	c->load.tasks += n;
@@ -198,13 +238,13 @@ static int
 take_clock(struct fal_report_state *s, struct fal_trace_line *l)
 {
 	const uint32_t id = (uint32_t)fal_trace_get_u64(l, l->o, "id", UINT32_MAX);
-	const struct told t = read_clock(l);
-	struct report_row *w =
-		&s->row[fal_summary_row(&s->summary, id) - s->summary.worker];
+	struct told t = read_clock(l);
+	struct report_row *w = &s->row[*fal_ids_get(&s->summary.ids, id)];
 	const double samples = task_samples(&s->summary.job, t.clock);
 	size_t at = 0;
+	t.task_s = mean_task_s(s, w, &t);
 	int err = l->err != 0 ? l->err : note_speed(w, &t, samples);
-	if (err == 0 && shared(s))
+	if (err == 0 && report_shared(s))
 		err = frame_of(s, t.clock, &at);
 	if (err < 0)
 		return err;
@@ -213,11 +253,13 @@ take_clock(struct fal_report_state *s, struct fal_trace_line *l)
 	count(&w->counts, &t);
 	if (at < 2) {
 		s->lines[at]++;
+		s->partial[at] = s->partial[at] || w->fresh;
 		if (!w->fresh)
 			add(&w->cell[at], &t, samples);
 	}
 	w->fresh = false;
-	while (err == 0 && shared(s) && s->lines[0] > 0 && s->lines[0] >= s->present)
+	while (err == 0 && report_shared(s) && s->lines[0] > 0 &&
+	       s->lines[0] >= s->present)
 		err = shift(s);
 	return err;
 }
@@ -245,7 +287,7 @@ tick(struct fal_report_state *s, double t)
 	s->ring[s->ticks++ % FAL_REPORT_TICKS] = (t - s->tick) * clock / (double)s->ended;
 	s->tick = t;
 	s->ended = 0;
-	return shared(s) ? 0 : report_frame(s, 0);
+	return report_shared(s) ? 0 : report_frame(s, 0);
 }
 
 /* Rounds of workers' own end in swarms where they are applied together, so a clock lasts
@@ -267,13 +309,13 @@ take_ledger(struct fal_report_state *s, struct fal_trace_line *l)
 	if (!s->ticking) {
 		s->tick = l->t;
 		s->ended = 0;
-	} else if (!shared(s) && s->ended >= clock) {
+	} else if (!report_shared(s) && s->ended >= clock) {
 		err = tick(s, l->t);
 	}
-	if (r.end != FAL_TRACE_ABANDONED && (s->ticking || !shared(s)))
+	if (r.end != FAL_TRACE_ABANDONED && (s->ticking || !report_shared(s)))
 		s->ended += r.tasks;
 	s->ticking = true;
-	if (shared(s) && s->ended >= clock)
+	if (report_shared(s) && s->ended >= clock)
 		err = tick(s, l->t);
 	return err < 0 ? err : l->err;
 }
@@ -307,17 +349,6 @@ fal_report_line(void *report, struct fal_trace_line *l)
 void
 fal_report_window(struct fal_report *r)
 {
-	struct fal_report_state *s = r->state;
-	if (s == NULL)
-		return;
-	s->begin = s->summary.seconds;
-	s->ticks = 0;
-	s->samples = s->whole = s->vain = s->vain_s = 0;
-	s->use = (struct report_use){ 0 };
-	for (size_t i = 0; i < s->rows; i++) {
-		s->row[i].sums = (struct report_sums){ 0 };
-		s->row[i].counts = (struct report_counts){
-			.dropped = s->summary.worker[i].dropped,
-		};
-	}
+	if (r->state != NULL)
+		restart(r->state);
 }

@@ -21,7 +21,7 @@
 #ifndef FAL_PROJ_REPORT_H
 #define FAL_PROJ_REPORT_H
 
-#include "trace/scheme.h"
+#include "sched/rule.h"
 #include "trace/summary.h"
 
 enum {
@@ -117,8 +117,7 @@ const char *fal_report_kind_name(enum fal_report_kind kind);
 struct fal_report {
 	/* Set by fal_report_end, and good until the next line. */
 	const char *name, *scheme; /* of the job; the scheme that holds; borrowed */
-	struct fal_trace_scheme rule;
-	bool epsp;            /* it is epsp: shares go by speed, tasks move */
+	struct fal_rule rule;
 	bool shared;          /* workers share rounds */
 	bool done;            /* the job has ended */
 	uint64_t batch, task; /* samples of a clock, of a task */
@@ -137,11 +136,12 @@ struct fal_report {
 };
 
 /* Takes the next line; `report` is a struct fal_report, so this is an on_line of
- * fal_trace_reader_new.  Errors: those of fal_summary_line. */
+ * fal_trace_reader_new.  Errors: those of fal_summary_line, and FAL_EINVAL
+ * for a scheme that there is not. */
 int fal_report_line(void *report, struct fal_trace_line *l);
 
-/* A new window: what follows counts; what is known of workers, their speeds and their
- * classes stays. */
+/* A new window, as a change of the scheme also begins one: what follows counts; what is
+ * known of workers, their speeds and their classes stays. */
 void fal_report_window(struct fal_report *r);
 
 /* Sums up; more lines may follow.  FAL_ETRUNC with `diag`: there was no job line, or no

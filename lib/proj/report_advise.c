@@ -17,6 +17,7 @@
 #define LINK 0.20        /* of a worker's time, pushing or pulling */
 #define COORDINATOR 0.10 /* of the clock */
 #define SPARE 0.50       /* of a worker's clocks, granted nothing */
+#define TASK_MIN 8       /* samples; smaller tasks compute slowly */
 #define LEFT_IDLE 0.03   /* of the clock, by tasks of another size */
 #define FASTER 0.05      /* that more lanes are to give */
 #define COMPARED 8       /* clocks at a number of lanes that say how fast it is */
@@ -74,6 +75,12 @@ add(struct list *l, enum fal_report_kind kind, const struct group *who, double s
 	va_start(ap, fmt);
 	vsnprintf(r->finding[at].text, sizeof(r->finding[at].text), fmt, ap);
 	va_end(ap);
+}
+
+static bool
+epsp(const struct fal_report *r)
+{
+	return r->rule.scheme == FAL_EPSP;
 }
 
 static double
@@ -134,14 +141,14 @@ remedy(const struct fal_report *r, const struct group *g, double loss,
 {
 	const struct fal_report_worker *w = g->worst;
 	const char *it = g->n == 1 ? "it" : "them", *its = g->n == 1 ? "its" : "their";
-	const bool has_share = r->shared || r->rule.id == FAL_TRACE_GROUPS;
-	if (r->epsp && loss < LOSS && w->persistent)
+	const bool has_share = r->shared || r->rule.scheme == FAL_GROUPS;
+	if (epsp(r) && loss < LOSS && w->persistent)
 		snprintf(out, 64, "epsp gives %s fewer tasks already", it);
-	else if (r->epsp && loss < LOSS)
+	else if (epsp(r) && loss < LOSS)
 		snprintf(out, 64, "epsp moves %s tasks already", its);
-	else if (r->epsp)
-		snprintf(out, 64, "epsp:%llu would let the others go on meanwhile",
-			 (unsigned long long)r->rule.slack + 1);
+	else if (epsp(r))
+		snprintf(out, 64, "epsp:%u would let the others go on meanwhile",
+			 r->rule.slack + 1);
 	else if (2 * w->dropped >= w->clocks)
 		snprintf(out, 64, "%s rounds are dropped, epsp would use them", its);
 	else if (loss < LOSS && w->persistent && w->stale >= 2)
@@ -155,7 +162,8 @@ remedy(const struct fal_report *r, const struct group *g, double loss,
 	else if (w->persistent && has_share)
 		snprintf(out, 64, "give %s less to do, as epsp does", it);
 	else
-		snprintf(out, 64, "epsp would move %s tasks", its);
+		snprintf(out, 64, "epsp would move %s tasks%s", its,
+			 r->rule.scheme == FAL_FLEXRR ? " sooner" : "");
 }
 
 static void
@@ -185,11 +193,11 @@ waiting(struct list *l)
 {
 	const struct fal_report *r = l->r;
 	const double loss = share_of(r, FAL_REPORT_STRAGGLERS);
-	if (r->epsp)
+	if (epsp(r))
 		add(l, FAL_REPORT_WAITING, NULL, loss,
-		    "%.0f %% of the clock waits for the last tasks: epsp:%llu would let "
+		    "%.0f %% of the clock waits for the last tasks: epsp:%u would let "
 		    "others go on",
-		    100 * loss, (unsigned long long)r->rule.slack + 1);
+		    100 * loss, r->rule.slack + 1);
 	else
 		add(l, FAL_REPORT_WAITING, NULL, loss,
 		    "%.0f %% of the clock waits for the last, not always the same: epsp "
@@ -230,7 +238,7 @@ static uint64_t
 better_task(const struct fal_report *r, double loss, struct report_lanes *v, double *left)
 {
 	const bool steady = left_idle(r, r->task, v) >= loss / 2;
-	for (uint64_t task = r->task / 2; task > 0; task /= 2) {
+	for (uint64_t task = r->task / 2; task >= TASK_MIN; task /= 2) {
 		*left = steady ? left_idle(r, task, v)
 			       : loss * (double)task / (double)r->task;
 		if (*left <= LEFT_IDLE)
@@ -245,7 +253,7 @@ whole_tasks(struct list *l)
 	const struct fal_report *r = l->r;
 	const double loss = share_of(r, FAL_REPORT_GRANULARITY);
 	struct report_lanes *v = fal_calloc(r->workers, sizeof(*v));
-	char what[64] = "a larger batch would fill them";
+	char what[64];
 	unsigned long lanes = 0;
 	double left;
 	if (v == NULL) {
@@ -258,6 +266,10 @@ whole_tasks(struct list *l)
 	if (task > 0)
 		snprintf(what, sizeof(what), "batch.task = %llu would leave %.1f %%",
 			 (unsigned long long)task, 100 * left);
+	else
+		snprintf(what, sizeof(what), "%s",
+			 r->shared ? "under epsp:1 they need not fit a clock"
+				   : "a larger batch would fill them");
 	free(v);
 	add(l, FAL_REPORT_WHOLE_TASKS, NULL, loss,
 	    "tasks of %llu samples leave %.0f %% idle at %lu lanes: %s",

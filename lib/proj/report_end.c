@@ -194,7 +194,7 @@ clamp(double v, double most)
  * each for the time that it was there: v_w T_w of the Σ v T that were to be had in T
  * seconds. A second is then worth v_w · T / Σ v T. */
 static struct report_use
-use_of(const struct fal_report_state *s, double *vain_s)
+use_of(const struct fal_report_state *s, double *ideal)
 {
 	struct report_use use = { 0 };
 	double longest = 0, all = 0;
@@ -210,7 +210,7 @@ use_of(const struct fal_report_state *s, double *vain_s)
 			report_use_add(&use, &s->row[i].sums.use,
 				       c->samples / c->load.lane_s * longest / all);
 	}
-	*vain_s = all > 0 ? s->vain * longest / all : 0;
+	*ideal = use.won - (all > 0 ? s->vain * longest / all : 0);
 	return use;
 }
 
@@ -221,17 +221,17 @@ static void
 parts(struct fal_report *r)
 {
 	const struct fal_report_state *s = r->state;
-	double vain_s = s->vain_s;
-	const struct report_use use = r->shared ? s->use : use_of(s, &vain_s);
+	double ideal = s->ideal;
+	const struct report_use use = r->shared ? s->use : use_of(s, &ideal);
 	const double lanes = clamp(use.compute - use.ran, use.whole);
 	const double all = lanes + use.wait[FAL_REPORT_OTHERS];
 	const double whole = r->shared ? clamp(s->whole, all) : lanes;
-	const double extra = use.compute - use.won - lanes + vain_s;
+	const double extra = use.compute - ideal - lanes;
 	r->clocks = s->samples / (double)r->batch;
 	if (!(s->samples > 0))
 		return;
 	/* Below 0 if tasks that began in an earlier window ended in this one. */
-	r->part[FAL_REPORT_IDEAL] = use.won - vain_s + (extra < 0 ? extra : 0);
+	r->part[FAL_REPORT_IDEAL] = ideal + (extra < 0 ? extra : 0);
 	r->part[FAL_REPORT_GRANULARITY] = whole;
 	r->part[FAL_REPORT_STRAGGLERS] = all - whole;
 	r->part[FAL_REPORT_COMMUNICATION] = use.comm;
@@ -267,8 +267,7 @@ fal_report_end(struct fal_report *r, struct fal_diag *diag)
 	r->name = s->summary.name;
 	r->scheme = s->summary.scheme;
 	r->rule = s->rule;
-	r->epsp = strncmp(r->scheme, "epsp", 4) == 0;
-	r->shared = s->rule.id == FAL_TRACE_EPSP;
+	r->shared = report_shared(s);
 	r->done = s->summary.done;
 	r->batch = s->summary.job.batch;
 	r->task = s->summary.job.task;

@@ -94,8 +94,7 @@ counts(const struct fal_report_state *s, size_t row, size_t at)
 	const struct report_row *w = &s->row[row];
 	if (w->cell[at].load.clocks > 0)
 		return true;
-	return s->rule.id != FAL_TRACE_EPSP && w->load.clocks > 0 &&
-	       !s->summary.worker[row].left;
+	return !report_shared(s) && w->load.clocks > 0 && !s->summary.worker[row].left;
 }
 
 /* What is newest of a row that told in the frame. */
@@ -162,7 +161,7 @@ static double
 least_wait(struct fal_report_state *s, size_t at)
 {
 	double least = HUGE_VAL;
-	for (size_t i = 0; i < s->rows && s->rule.id != FAL_TRACE_ASP; i++) {
+	for (size_t i = 0; i < s->rows && s->rule.scheme != FAL_ASP; i++) {
 		struct report_row *w = &s->row[i];
 		const uint64_t dropped = s->summary.worker[i].dropped;
 		if (counts(s, i, at) && w->load.tasks > 0 && dropped == w->dropped &&
@@ -173,11 +172,14 @@ least_wait(struct fal_report_state *s, size_t at)
 	return least;
 }
 
-/* Under shared rounds: when each finished, against all at once; and what whole tasks
- * cost, which under slack need not fit the clock. */
+/* Under shared rounds, of a clock that `speed` samples a second worked on: what it would
+ * take, when each finished, against all at once, and what whole tasks cost, which under
+ * slack need not fit the clock. */
 static void
-finishes(struct fal_report_state *s, size_t at)
+clock_ends(struct fal_report_state *s, size_t at, double speed)
 {
+	const double samples =
+		(double)fal_trace_job_samples(&s->summary.job, s->base + at);
 	double tasks = 0, won = 0;
 	size_t n = 0;
 	for (size_t i = 0; i < s->rows; i++) {
@@ -188,6 +190,8 @@ finishes(struct fal_report_state *s, size_t at)
 		tasks += (double)w->cell[at].load.tasks;
 		won += (double)w->cell[at].won;
 	}
+	s->samples += samples;
+	s->ideal += samples / speed;
 	const double ideal = report_split(s->lanes, n, tasks);
 	if (s->rule.slack == 0)
 		s->whole +=
@@ -251,20 +255,20 @@ report_frame(struct fal_report_state *s, size_t at)
 		if (counts(s, i, at))
 			all += w->speed;
 	}
+	/* A clock of which not all is known would have work without workers. */
+	const bool whole = all > 0 && !(report_shared(s) && s->partial[at]);
 	const double least = least_wait(s, at);
-	for (size_t i = 0; i < s->rows && all > 0; i++) {
+	for (size_t i = 0; i < s->rows && whole; i++) {
 		struct report_row *w = &s->row[i];
 		const struct report_use use = use_of(&w->cell[at], least);
 		add_cell(&w->sums.cell, &w->cell[at]);
 		report_use_add(&w->sums.use, &use, 1);
 		report_use_add(&s->use, &use, w->speed / all);
-		s->samples += w->cell[at].won_samples;
+		if (!report_shared(s))
+			s->samples += w->cell[at].won_samples;
 	}
-	if (s->rule.id == FAL_TRACE_EPSP && all > 0) {
-		s->vain_s += s->vain / all;
-		s->vain = 0;
-		finishes(s, at);
-	}
+	if (report_shared(s) && whole)
+		clock_ends(s, at, all);
 	err = classes(s, at);
 	for (size_t i = 0; i < s->rows; i++)
 		s->row[i].cell[at] = (struct report_cell){ 0 };

@@ -54,6 +54,7 @@ struct report_row {
 	bool fresh;   /* its next line does not count for times */
 	double speed; /* newest, samples a second; 0: not known */
 	double task_s;
+	double told_s; /* seconds of a task that its newest line with tasks has */
 	uint32_t lanes;
 	uint64_t dropped;            /* rounds, up to its newest frame */
 	double wait;                 /* of a line in its newest frame */
@@ -76,7 +77,7 @@ struct report_lanes {
 
 struct fal_report_state {
 	struct fal_summary summary;
-	struct fal_trace_scheme rule;
+	struct fal_rule rule;
 	struct report_row *row;
 	size_t rows, cap_rows;
 	size_t present; /* rows whose sessions last */
@@ -86,6 +87,7 @@ struct fal_report_state {
 	bool open;
 	uint64_t base;
 	size_t lines[2];
+	bool partial[2]; /* some of these lines do not count */
 	/* The clock that ends: its tasks so far, and when the last one ended. */
 	bool ticking;
 	uint64_t ended;
@@ -96,13 +98,12 @@ struct fal_report_state {
 	double begin; /* when the window began */
 	uint64_t ticks;
 	double samples; /* that are over, of the frames */
-	double whole;   /* seconds by which whole tasks exceed the ideal */
-	/* Under shared rounds, where a frame has speeds of its own: the workers' seconds,
-	 * weighted by these. */
+	/* Under shared rounds, where each frame has its clock and speeds of its own: the
+	 * ideal seconds of the clocks, those by which whole tasks exceed them, and the
+	 * workers', weighted by their speeds. */
+	double ideal, whole;
 	struct report_use use;
-	/* Samples claimed for rounds that were not applied; with shared rounds the ideal
-	 * seconds of those that a frame has counted. */
-	double vain, vain_s;
+	double vain; /* samples claimed for rounds that were not applied */
 	/* Scratch for all rows. */
 	struct fal_trace_load *load;
 	struct fal_trace_class *verdict;
@@ -110,6 +111,13 @@ struct fal_report_state {
 	double *value;
 	size_t cap_load, cap_verdict, cap_lanes, cap_value;
 };
+
+/* Whether workers share rounds. */
+static inline bool
+report_shared(const struct fal_report_state *s)
+{
+	return s->rule.scheme == FAL_BSP || s->rule.scheme == FAL_EPSP;
+}
 
 /* Seconds that `tasks` tasks take these workers if they could be split at will, and the
  * fewest that whole ones take, however they are shared; 0: nobody to do them. */

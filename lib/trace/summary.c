@@ -83,13 +83,6 @@ take_join(struct fal_summary *s, struct fal_trace_line *l)
 	return l->err;
 }
 
-const struct fal_summary_worker *
-fal_summary_row(const struct fal_summary *s, uint32_t id)
-{
-	const size_t *row = fal_ids_get(&s->ids, id);
-	return row != NULL ? &s->worker[*row] : NULL;
-}
-
 /* The row of the line's id; NULL with the error set. */
 static struct fal_summary_worker *
 row_of(struct fal_summary *s, struct fal_trace_line *l)

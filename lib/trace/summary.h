@@ -97,10 +97,6 @@ struct fal_summary {
  * fal_trace_reader_new.  Errors: FAL_EFORMAT, FAL_ELIMIT, FAL_EINVAL, FAL_ENOMEM. */
 int fal_summary_line(void *summary, struct fal_trace_line *l);
 
-/* The row of a session, borrowed until the next line; NULL: no such id has joined. */
-const struct fal_summary_worker *fal_summary_row(const struct fal_summary *s,
-						 uint32_t id);
-
 /* Derives what needs all lines: clocks, classes, rates, numerics, and the capacity
  *	Σ min(lanes_max, cores) · samples a core-second,
  * over the workers that told of one of the last two clocks, or have rounds of their own
