@@ -27,13 +27,20 @@ put_table(struct fal_buf *out, struct fal_table *t)
 	fal_table_free(t);
 }
 
+/* "-" for what is not known. */
+static void
+add_fixed(struct fal_table *t, double v, int decimals)
+{
+	if (isnan(v))
+		fal_table_add(t, "-");
+	else
+		fal_table_add(t, "%.*f", decimals, v);
+}
+
 static void
 add_ms(struct fal_table *t, double seconds)
 {
-	if (isnan(seconds))
-		fal_table_add(t, "-");
-	else
-		fal_table_add(t, "%.1f", 1e3 * seconds);
+	add_fixed(t, 1e3 * seconds, 1);
 }
 
 static void
@@ -59,9 +66,9 @@ add_worker(struct fal_table *t, const struct fal_report_worker *w)
 	fal_table_add(t, "%s", w->shown);
 	fal_table_add(t, "%s", fal_class_name(w->class));
 	fal_table_add(t, "%s", holds(w));
-	fal_table_add(t, "%.0f", 100 * w->in_class);
+	add_fixed(t, w->in_class > 0 ? 100 * w->in_class : (double)NAN, 0);
 	fal_table_add(t, "%s", fal_cause_name(w->cause));
-	fal_table_add(t, "%.2f", w->slower);
+	add_fixed(t, w->slower, 2);
 	if (w->speeds == 0) {
 		fal_table_add(t, "%u", w->lanes);
 		for (int i = 0; i < 3; i++)
@@ -243,6 +250,7 @@ json_worker(struct fal_buf *out, const struct fal_report_worker *w)
 	json_str(out, "cause", fal_cause_name(w->cause));
 	json_bool(out, "persistent", w->persistent);
 	json_fixed(out, "in_class", w->in_class, 4);
+	json_str(out, "now", fal_class_name(w->now));
 	json_u64(out, "run", w->run);
 	json_fixed(out, "slower", w->slower, 4);
 	json_u64(out, "clocks", w->clocks);
@@ -293,6 +301,9 @@ report_json(struct fal_buf *out, const struct fal_report *r)
 	for (int i = 0; i < FAL_REPORT_PARTS; i++)
 		json_fixed(out, fal_report_part_name((enum fal_report_part)i), r->part[i],
 			   6);
+	/* All tasks of a trace have one size: what a larger one would save, it cannot
+	 * say. */
+	json_fixed(out, "small_tasks", (double)NAN, 6);
 	fal_json_close(out, '}');
 	fal_json_key(out, "workers");
 	fal_json_open(out, '[');

@@ -58,9 +58,10 @@ struct fal_report_worker {
 	enum fal_cause cause;
 	double in_class; /* share of its clocks */
 	bool persistent; /* half of them, and most of these were 3 or more in a row */
-	double slower;   /* its projected time / the median one, over these clocks */
-	uint64_t run;    /* clocks in a row, up to the newest, of the class in them */
-	uint64_t clocks; /* lines of the window */
+	double slower;   /* its projected time / the median one in these; NAN: no class */
+	enum fal_class now;               /* in its newest clock; */
+	uint64_t run;                     /* clocks in a row of that class, up to it */
+	uint64_t clocks;                  /* lines of the window */
 	uint32_t lanes, lanes_max, cores; /* lanes: that it ran last */
 	struct fal_report_speed *speed;   /* by lanes, ascending */
 	size_t speeds;

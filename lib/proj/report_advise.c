@@ -116,22 +116,23 @@ names(const struct group *g, char out[static WHO_MAX])
 	return out;
 }
 
+static bool
+slow(const struct fal_report_worker *w, bool persistent)
+{
+	return w->class == FAL_CLASS_STRAGGLER && w->cause == FAL_CAUSE_COMPUTE &&
+	       w->persistent == persistent;
+}
+
 static double
 persistent(const struct fal_report_worker *w)
 {
-	return w->class == FAL_CLASS_STRAGGLER && w->cause == FAL_CAUSE_COMPUTE &&
-			       w->persistent
-		       ? w->slower
-		       : 0;
+	return slow(w, true) ? w->slower : 0;
 }
 
 static double
 transient(const struct fal_report_worker *w)
 {
-	return w->class == FAL_CLASS_STRAGGLER && w->cause == FAL_CAUSE_COMPUTE &&
-			       !w->persistent
-		       ? w->slower
-		       : 0;
+	return slow(w, false) ? w->slower * w->in_class : 0;
 }
 
 /* What to do about workers that compute slowly. */
@@ -374,16 +375,16 @@ int
 report_advise(struct fal_report *r)
 {
 	struct list l = { .r = r };
-	const struct group slow = group_of(r, persistent);
-	const struct group slow_at_times = group_of(r, transient);
+	const struct group always = group_of(r, persistent);
+	const struct group at_times = group_of(r, transient);
 	const struct group link = group_of(r, linked);
 	if (!(r->clock > 0))
 		return 0;
-	stragglers(&l, &slow);
-	stragglers(&l, &slow_at_times);
+	stragglers(&l, &always);
+	stragglers(&l, &at_times);
 	if (link.n > 0)
 		links(&l, &link);
-	if (slow.n + slow_at_times.n + link.n == 0 &&
+	if (always.n + at_times.n + link.n == 0 &&
 	    share_of(r, FAL_REPORT_STRAGGLERS) >= LOSS)
 		waiting(&l);
 	if (share_of(r, FAL_REPORT_GRANULARITY) >= LOSS)

@@ -93,7 +93,8 @@ classify(const struct report_row *w, const struct fal_trace_class *v, double slo
 	out->class = v->class;
 	out->cause = v->cause;
 	out->projected = v->projected;
-	out->slower = slower;
+	out->slower = v->class != FAL_CLASS_NONE ? slower : (double)NAN;
+	out->now = w->class;
 	out->run = w->run;
 	if (v->class == FAL_CLASS_PIONEER && !often(sum, v->class, all)) {
 		out->class = FAL_CLASS_STEADY;
@@ -178,8 +179,7 @@ workers(struct fal_report *r)
 		r->workers++;
 		if (err < 0)
 			return err;
-		classify(&s->row[i], &s->verdict[i],
-			 pace > 0 ? s->verdict[i].projected / pace : 0, w);
+		classify(&s->row[i], &s->verdict[i], s->verdict[i].projected / pace, w);
 	}
 	return 0;
 }
