@@ -83,6 +83,12 @@ epsp(const struct fal_report *r)
 	return r->rule.scheme == FAL_EPSP;
 }
 
+static bool
+more_slack(const struct fal_report *r)
+{
+	return epsp(r) && r->rule.slack < FAL_SLACK_MAX;
+}
+
 static double
 share_of(const struct fal_report *r, enum fal_report_part part)
 {
@@ -143,23 +149,22 @@ remedy(const struct fal_report *r, const struct group *g, double loss,
 	const struct fal_report_worker *w = g->worst;
 	const char *it = g->n == 1 ? "it" : "them", *its = g->n == 1 ? "its" : "their";
 	const bool has_share = r->shared || r->rule.scheme == FAL_GROUPS;
-	if (epsp(r) && loss < LOSS && w->persistent)
-		snprintf(out, 64, "epsp gives %s fewer tasks already", it);
-	else if (epsp(r) && loss < LOSS)
-		snprintf(out, 64, "epsp moves %s tasks already", its);
-	else if (epsp(r))
-		snprintf(out, 64, "epsp:%u would let the others go on meanwhile",
+	if (more_slack(r) && loss >= LOSS)
+		snprintf(out, 64, "epsp:%u would let the others go on",
 			 r->rule.slack + 1);
+	else if (epsp(r) && w->persistent)
+		snprintf(out, 64, "epsp gives %s fewer tasks already", it);
+	else if (epsp(r))
+		snprintf(out, 64, "epsp moves %s tasks already", its);
 	else if (2 * w->dropped >= w->clocks)
 		snprintf(out, 64, "%s rounds are dropped, epsp would use them", its);
 	else if (loss < LOSS && w->persistent && w->stale >= 2)
-		snprintf(out, 64, "%s rounds are %.0f updates stale, under epsp 0", its,
-			 w->stale);
+		snprintf(out, 64, "%.0f updates stale, 0 under epsp", w->stale);
 	else if (loss < NOBODY)
 		snprintf(out, 64, "nobody waits for %s", it);
 	else if (loss < LOSS)
-		snprintf(out, 64, "only %.1f %% of the clock waits for %s", 100 * loss,
-			 it);
+		snprintf(out, 64, "waiting for %s is %.1f %% of the clock", it,
+			 100 * loss);
 	else if (w->persistent && has_share)
 		snprintf(out, 64, "give %s less to do, as epsp does", it);
 	else
@@ -194,12 +199,12 @@ waiting(struct list *l)
 {
 	const struct fal_report *r = l->r;
 	const double loss = share_of(r, FAL_REPORT_STRAGGLERS);
-	if (epsp(r))
+	if (more_slack(r))
 		add(l, FAL_REPORT_WAITING, NULL, loss,
 		    "%.0f %% of the clock waits for the last tasks: epsp:%u would let "
 		    "others go on",
 		    100 * loss, r->rule.slack + 1);
-	else
+	else if (!epsp(r))
 		add(l, FAL_REPORT_WAITING, NULL, loss,
 		    "%.0f %% of the clock waits for the last, not always the same: epsp "
 		    "moves tasks",

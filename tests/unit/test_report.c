@@ -145,8 +145,8 @@ test_own_rounds(void **state)
 	assert_near(r.worker[2].stale, 6);
 	assert_true(r.worker[2].persistent);
 	FINDINGS(&r,
-		 "w3 is a persistent straggler (3.0x slower): its rounds are 6 updates "
-		 "stale, under epsp 0",
+		 "w3 is a persistent straggler (3.0x slower): 6 updates stale, 0 under "
+		 "epsp",
 		 "nothing to mend: 95 % of the time is compute");
 	fal_report_free(&r);
 }

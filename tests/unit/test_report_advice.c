@@ -30,7 +30,7 @@ test_epsp(void **state)
 	finish(&r, &p);
 	assert_near(r.part[FAL_REPORT_GRANULARITY], 0);
 	FINDINGS(&r, "w4 is a persistent straggler (3.9x slower): epsp:2 would let the "
-		     "others go on meanwhile");
+		     "others go on");
 	fal_report_free(&r);
 
 	/* Everybody is last in turn, by a little. */
@@ -174,6 +174,25 @@ test_spare(void **state)
 	fal_report_free(&r);
 }
 
+static void
+test_waiting(void **state)
+{
+	struct fal_report r;
+	struct play p;
+	(void)state;
+	begin(&p, "bsp", 4, 64);
+	for (size_t c = 0; c < 40; c++) {
+		for (size_t i = 0; i < 4; i++)
+			p.did[i].task_s = i == c % 4 ? 0.0115 : 0.01;
+		clock_of(&p);
+	}
+	finish(&r, &p);
+	FINDINGS(&r,
+		 "8 % of the clock waits for the last, not always the same: epsp moves "
+		 "tasks");
+	fal_report_free(&r);
+}
+
 /* Half are half as fast; alike ones are named together. */
 static void
 test_two_classes(void **state)
@@ -218,7 +237,8 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_epsp),        cmocka_unit_test(test_dropped),
 		cmocka_unit_test(test_granularity), cmocka_unit_test(test_links),
-		cmocka_unit_test(test_spare),       cmocka_unit_test(test_two_classes),
+		cmocka_unit_test(test_spare),       cmocka_unit_test(test_waiting),
+		cmocka_unit_test(test_two_classes),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests_name("report advice", tests, NULL, NULL);
