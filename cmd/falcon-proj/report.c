@@ -1,0 +1,320 @@
+/* The report as text and as JSON. */
+#include "report.h"
+
+#include "base/err.h"
+#include "base/json.h"
+#include "cli/table.h"
+
+#include <math.h>
+
+static const char *const wait_name[FAL_REPORT_WAITS] = {
+	[FAL_REPORT_OTHERS] = "others",
+	[FAL_REPORT_COORDINATOR] = "coordinator",
+	[FAL_REPORT_IDLE] = "work",
+};
+
+/* A worker that waits less than this share of its time is not asked for what. */
+#define WAITS 0.01
+/* A part of the clock that rounds to less is left out of the table. */
+#define SHOWN 0.0005
+
+static void
+put_table(struct fal_buf *out, struct fal_table *t)
+{
+	const int err = fal_table_text(t, out);
+	if (out->err == 0)
+		out->err = err;
+	fal_table_free(t);
+}
+
+/* "-" for what is not known. */
+static void
+add_fixed(struct fal_table *t, double v, int decimals)
+{
+	if (isnan(v))
+		fal_table_add(t, "-");
+	else
+		fal_table_add(t, "%.*f", decimals, v);
+}
+
+static void
+add_ms(struct fal_table *t, double seconds)
+{
+	add_fixed(t, 1e3 * seconds, 1);
+}
+
+static void
+add_speed(struct fal_table *t, const struct fal_report_speed *s)
+{
+	fal_table_add(t, "%u", s->lanes);
+	fal_table_add(t, "%.1f", s->median);
+	fal_table_add(t, "%.1f", s->p10);
+	fal_table_add(t, "%.1f", s->p90);
+}
+
+/* Whether it has been in its class often enough to say how. */
+static const char *
+holds(const struct fal_report_worker *w)
+{
+	return !(w->in_class > 0) ? "-" : w->persistent ? "persistent" : "transient";
+}
+
+/* A row for each number of lanes that the worker ran; the worker stands in the first. */
+static void
+add_worker(struct fal_table *t, const struct fal_report_worker *w)
+{
+	fal_table_add(t, "%s", w->shown);
+	fal_table_add(t, "%s", fal_class_name(w->class));
+	fal_table_add(t, "%s", holds(w));
+	add_fixed(t, w->in_class > 0 ? 100 * w->in_class : (double)NAN, 0);
+	fal_table_add(t, "%s", fal_cause_name(w->cause));
+	add_fixed(t, w->slower, 2);
+	if (w->speeds == 0) {
+		fal_table_add(t, "%u", w->lanes);
+		for (int i = 0; i < 3; i++)
+			fal_table_add(t, "-");
+	}
+	for (size_t i = 0; i < w->speeds; i++) {
+		for (int k = 0; i > 0 && k < 6; k++)
+			fal_table_add(t, "%s", "");
+		add_speed(t, &w->speed[i]);
+	}
+}
+
+static void
+put_classes(struct fal_buf *out, const struct fal_report *r)
+{
+	static const char *const head[] = { "WORKER", "CLASS",  "HOLDS", "CLOCKS%",
+					    "CAUSE",  "SLOWER", "LANES", "SAMPLES/S",
+					    "P10",    "P90" };
+	struct fal_table t = { .columns = sizeof(head) / sizeof(head[0]) };
+	for (size_t i = 0; i < t.columns; i++)
+		fal_table_add(&t, "%s", head[i]);
+	for (size_t i = 0; i < r->workers; i++)
+		add_worker(&t, &r->worker[i]);
+	put_table(out, &t);
+}
+
+static double
+wall_of(const struct fal_report_worker *w)
+{
+	return w->compute + w->push + w->pull + w->wait;
+}
+
+/* What it waits for longest. */
+static const char *
+waits_for(const struct fal_report_worker *w)
+{
+	int most = 0;
+	for (int i = 1; i < FAL_REPORT_WAITS; i++)
+		if (w->waits[i] > w->waits[most])
+			most = i;
+	return w->wait < WAITS * wall_of(w) || !(w->wait > 0) ? "-" : wait_name[most];
+}
+
+static void
+put_times(struct fal_buf *out, const struct fal_report *r)
+{
+	static const char *const head[] = { "WORKER", "COMPUTE", "PUSH", "PULL",  "WAIT",
+					    "FOR",    "FINISH",  "LAG",  "TASKS", "IN",
+					    "OUT",    "CLONED",  "LOST" };
+	struct fal_table t = { .columns = sizeof(head) / sizeof(head[0]) };
+	for (size_t i = 0; i < t.columns; i++)
+		fal_table_add(&t, "%s", head[i]);
+	for (size_t i = 0; i < r->workers; i++) {
+		const struct fal_report_worker *w = &r->worker[i];
+		const uint64_t n[] = { w->tasks, w->in, w->out, w->cloned, w->lost };
+		fal_table_add(&t, "%s", w->shown);
+		add_ms(&t, w->compute);
+		add_ms(&t, w->push);
+		add_ms(&t, w->pull);
+		add_ms(&t, w->wait);
+		fal_table_add(&t, "%s", waits_for(w));
+		add_ms(&t, w->finish);
+		add_ms(&t, w->lag);
+		for (size_t k = 0; k < sizeof(n) / sizeof(n[0]); k++)
+			fal_table_add(&t, "%llu", (unsigned long long)n[k]);
+	}
+	fal_put_fmt(out, "\nms of a %s:\n", r->shared ? "clock" : "round of its own");
+	put_table(out, &t);
+}
+
+static void
+put_parts(struct fal_buf *out, const struct fal_report *r)
+{
+	struct fal_table t = { .columns = 3 };
+	fal_table_add(&t, "PART");
+	fal_table_add(&t, "MS");
+	fal_table_add(&t, "%%");
+	for (int i = 0; i < FAL_REPORT_PARTS; i++) {
+		if (i != FAL_REPORT_IDEAL && r->part[i] < SHOWN * r->clock)
+			continue;
+		fal_table_add(&t, "%s", fal_report_part_name((enum fal_report_part)i));
+		add_ms(&t, r->part[i]);
+		fal_table_add(&t, "%.1f", 100 * r->part[i] / r->clock);
+	}
+	fal_put_fmt(out, "\nclock: %.1f ms", 1e3 * r->clock);
+	if (!isnan(r->clock_median))
+		fal_put_fmt(out, ", median %.1f, 95 %% within %.1f",
+			    1e3 * r->clock_median, 1e3 * r->clock_p95);
+	fal_put_u8(out, '\n');
+	put_table(out, &t);
+}
+
+void
+report_text(struct fal_buf *out, const struct fal_report *r)
+{
+	struct fal_diag head;
+	fal_diag_set(&head, 0, "job: %.40s, %.40s%s: %.0f clocks in %.1f s", r->name,
+		     r->scheme, r->done ? ", done" : "", r->clocks, r->seconds);
+	fal_put_fmt(out, "%s\n", head.text);
+	put_classes(out, r);
+	put_times(out, r);
+	if (r->clock > 0)
+		put_parts(out, r);
+	fal_put_u8(out, '\n');
+	for (size_t i = 0; i < r->findings; i++)
+		fal_put_fmt(out, "%s\n", r->finding[i].text);
+}
+
+static void
+json_u64(struct fal_buf *out, const char *key, uint64_t v)
+{
+	fal_json_key(out, key);
+	fal_json_u64(out, v);
+}
+
+static void
+json_fixed(struct fal_buf *out, const char *key, double v, int decimals)
+{
+	fal_json_key(out, key);
+	fal_json_fixed(out, v, decimals);
+}
+
+static void
+json_str(struct fal_buf *out, const char *key, const char *v)
+{
+	fal_json_key(out, key);
+	fal_json_str(out, v);
+}
+
+static void
+json_bool(struct fal_buf *out, const char *key, bool v)
+{
+	fal_json_key(out, key);
+	fal_json_bool(out, v);
+}
+
+static void
+json_speeds(struct fal_buf *out, const struct fal_report_worker *w)
+{
+	fal_json_key(out, "speed");
+	fal_json_open(out, '[');
+	for (size_t i = 0; i < w->speeds; i++) {
+		const struct fal_report_speed *s = &w->speed[i];
+		fal_json_open(out, '{');
+		json_u64(out, "lanes", s->lanes);
+		json_u64(out, "clocks", s->clocks);
+		json_fixed(out, "median", s->median, 3);
+		json_fixed(out, "p10", s->p10, 3);
+		json_fixed(out, "p90", s->p90, 3);
+		fal_json_close(out, '}');
+	}
+	fal_json_close(out, ']');
+}
+
+static void
+json_times(struct fal_buf *out, const struct fal_report_worker *w)
+{
+	json_fixed(out, "compute", w->compute, 6);
+	json_fixed(out, "push", w->push, 6);
+	json_fixed(out, "pull", w->pull, 6);
+	json_fixed(out, "wait", w->wait, 6);
+	fal_json_key(out, "waits");
+	fal_json_open(out, '{');
+	for (int i = 0; i < FAL_REPORT_WAITS; i++)
+		json_fixed(out, wait_name[i], w->waits[i], 6);
+	fal_json_close(out, '}');
+	json_fixed(out, "projected", w->projected, 6);
+	json_fixed(out, "finish", w->finish, 6);
+	json_fixed(out, "lag", w->lag, 6);
+}
+
+static void
+json_worker(struct fal_buf *out, const struct fal_report_worker *w)
+{
+	fal_json_open(out, '{');
+	json_str(out, "worker", w->name);
+	json_bool(out, "left", w->left);
+	json_str(out, "class", fal_class_name(w->class));
+	json_str(out, "cause", fal_cause_name(w->cause));
+	json_bool(out, "persistent", w->persistent);
+	json_fixed(out, "in_class", w->in_class, 4);
+	json_str(out, "now", fal_class_name(w->now));
+	json_u64(out, "run", w->run);
+	json_fixed(out, "slower", w->slower, 4);
+	json_u64(out, "clocks", w->clocks);
+	json_u64(out, "lanes", w->lanes);
+	json_u64(out, "lanes_max", w->lanes_max);
+	json_u64(out, "cores", w->cores);
+	json_speeds(out, w);
+	json_times(out, w);
+	json_u64(out, "tasks", w->tasks);
+	json_u64(out, "in", w->in);
+	json_u64(out, "out", w->out);
+	json_u64(out, "cloned", w->cloned);
+	json_u64(out, "lost", w->lost);
+	json_u64(out, "dropped", w->dropped);
+	json_fixed(out, "stale", w->stale, 3);
+	json_fixed(out, "idle", w->idle, 4);
+	fal_json_close(out, '}');
+}
+
+static void
+json_finding(struct fal_buf *out, const struct fal_report_finding *f)
+{
+	fal_json_open(out, '{');
+	json_str(out, "kind", fal_report_kind_name(f->kind));
+	if (f->worker != NULL) {
+		json_str(out, "worker", f->worker->name);
+		json_u64(out, "workers", f->workers);
+	}
+	json_fixed(out, "share", f->share, 4);
+	json_str(out, "text", f->text);
+	fal_json_close(out, '}');
+}
+
+void
+report_json(struct fal_buf *out, const struct fal_report *r)
+{
+	fal_json_open(out, '{');
+	json_str(out, "job", r->name);
+	json_str(out, "scheme", r->scheme);
+	json_bool(out, "done", r->done);
+	json_fixed(out, "seconds", r->seconds, 6);
+	json_fixed(out, "clocks", r->clocks, 2);
+	fal_json_key(out, "clock");
+	fal_json_open(out, '{');
+	json_fixed(out, "mean", r->clock, 6);
+	json_fixed(out, "median", r->clock_median, 6);
+	json_fixed(out, "p95", r->clock_p95, 6);
+	for (int i = 0; i < FAL_REPORT_PARTS; i++)
+		json_fixed(out, fal_report_part_name((enum fal_report_part)i), r->part[i],
+			   6);
+	/* All tasks of a trace have one size: what a larger one would save, it cannot
+	 * say. */
+	json_fixed(out, "small_tasks", (double)NAN, 6);
+	fal_json_close(out, '}');
+	fal_json_key(out, "workers");
+	fal_json_open(out, '[');
+	for (size_t i = 0; i < r->workers; i++)
+		json_worker(out, &r->worker[i]);
+	fal_json_close(out, ']');
+	fal_json_key(out, "findings");
+	fal_json_open(out, '[');
+	for (size_t i = 0; i < r->findings; i++)
+		json_finding(out, &r->finding[i]);
+	fal_json_close(out, ']');
+	fal_json_close(out, '}');
+	fal_put_u8(out, '\n');
+}

@@ -1,0 +1,354 @@
+/* The lines of a trace, sorted into frames. */
+#include "proj/report.h"
+
+#include "base/mem.h"
+#include "base/sorted.h"
+#include "proj/report_priv.h"
+#include "trace/round.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The most numbers of lanes of a worker whose speeds are kept. */
+enum { LANES_MAX = 64 };
+
+/* What a clock line says. */
+struct told {
+	uint64_t clock, lanes, share, done, lost, in, out, cloned, stale;
+	double compute, push, pull, wait, task_s;
+};
+
+/* The summary has judged the numbers. */
+static struct told
+read_clock(struct fal_trace_line *l)
+{
+	const json_t *o = l->o;
+	const uint64_t most = FAL_TRACE_NUM_MAX;
+	const uint64_t lanes = fal_trace_get_u64(l, o, "lanes", most);
+	return (struct told){
+		.clock = fal_trace_get_u64(l, o, "clock", most),
+		.lanes = lanes > 0 ? lanes : 1,
+		.share = fal_trace_get_u64(l, o, "share", most),
+		.done = fal_trace_get_u64(l, o, "done", most),
+		.lost = fal_trace_get_u64(l, o, "lost", most),
+		.in = fal_trace_get_u64(l, o, "in", most),
+		.out = fal_trace_get_u64(l, o, "out", most),
+		.cloned = fal_trace_get_u64(l, o, "cloned", most),
+		.stale = fal_trace_get_u64(l, o, "staleness", most),
+		.compute = fal_trace_get_f64(l, o, "compute"),
+		.push = fal_trace_get_f64(l, o, "push"),
+		.pull = fal_trace_get_f64(l, o, "pull"),
+		.wait = fal_trace_get_f64(l, o, "wait"),
+		.task_s = fal_trace_get_f64(l, o, "task_s"),
+	};
+}
+
+/* The mean samples of a task of the clock; of any, for a mark that is no clock. */
+static double
+task_samples(const struct fal_trace_job *job, uint64_t clock)
+{
+	return clock < job->clocks ? (double)fal_trace_job_samples(job, clock) /
+					     (double)fal_trace_job_tasks(job, clock)
+				   : (double)job->task;
+}
+
+/* The mean seconds of a task of the line.  What the line says is what was projected last,
+ * so where the speed has changed it is between that and what was said before, as the
+ * seconds of computing have it: these are at least a lane's part of the tasks' and at
+ * most their sum, and little is left of them but a task of each lane that came to
+ * nothing, unless tasks of the evaluation were among them. */
+static double
+mean_task_s(const struct fal_report_state *s, struct report_row *w, const struct told *t)
+{
+	const double n = (double)(t->done + t->lost), lanes = (double)t->lanes;
+	const double last = t->task_s;
+	const double before = w->told_s > 0 && w->lanes == t->lanes ? w->told_s : last;
+	if (n == 0 || !(last > 0))
+		return 0;
+	w->told_s = last;
+	if (!(t->compute > 0))
+		return last;
+	double mean = fmin(fmax(last, t->compute / n), lanes * t->compute / n);
+	mean = fmin(fmax(mean, fmin(before, last)), fmax(before, last));
+	return s->summary.judged ? mean : fmax(mean, t->compute / (n + lanes));
+}
+
+/* What comes next tells of other waiting, too: the open frames count no more, nor does
+ * the next line of anyone. */
+static void
+break_off(struct fal_report_state *s)
+{
+	s->ticking = s->open = false;
+	memset(s->lines, 0, sizeof(s->lines));
+	memset(s->partial, 0, sizeof(s->partial));
+	for (size_t i = 0; i < s->rows; i++) {
+		s->row[i].fresh = true;
+		memset(s->row[i].cell, 0, sizeof(s->row[i].cell));
+	}
+}
+
+static void
+restart(struct fal_report_state *s)
+{
+	s->begin = s->summary.seconds;
+	s->ticks = 0;
+	s->samples = s->ideal = s->whole = s->vain = 0;
+	s->use = (struct report_use){ 0 };
+	for (size_t i = 0; i < s->rows; i++) {
+		s->row[i].sums = (struct report_sums){ 0 };
+		s->row[i].counts = (struct report_counts){
+			.dropped = s->summary.worker[i].dropped,
+		};
+	}
+}
+
+static int
+take_scheme(struct fal_report_state *s, struct fal_trace_line *l)
+{
+	struct fal_diag diag;
+	const struct fal_rule old = s->rule;
+	int err = fal_rule_parse(fal_trace_get_str(l, l->o, "scheme"), &s->rule, &diag);
+	if (err < 0)
+		return fal_trace_fail(l, err, "scheme: %s", diag.text);
+	break_off(s);
+	if (!fal_rule_eq(&old, &s->rule))
+		restart(s);
+	return l->err;
+}
+
+static int
+take_hold(struct fal_report_state *s, struct fal_trace_line *l)
+{
+	break_off(s);
+	return l->err;
+}
+
+/* Someone joined or left. */
+static int
+take_session(struct fal_report_state *s, struct fal_trace_line *l)
+{
+	const struct fal_summary *sum = &s->summary;
+	const uint32_t id = (uint32_t)fal_trace_get_u64(l, l->o, "id", UINT32_MAX);
+	if (FAL_GROW(s->row, s->cap_rows, sum->n_worker) < 0)
+		return FAL_ENOMEM;
+	for (; s->rows < sum->n_worker; s->rows++)
+		s->row[s->rows] = (struct report_row){ 0 };
+	s->row[*fal_ids_get(&sum->ids, id)].fresh = true;
+	s->present = 0;
+	for (size_t i = 0; i < sum->n_worker; i++)
+		s->present += !sum->worker[i].left;
+	return l->err;
+}
+
+/* Closes the frame of clock `base`; the one behind it becomes the first. */
+static int
+shift(struct fal_report_state *s)
+{
+	int err = report_frame(s, 0);
+	for (size_t i = 0; i < s->rows; i++) {
+		s->row[i].cell[0] = s->row[i].cell[1];
+		s->row[i].cell[1] = (struct report_cell){ 0 };
+	}
+	s->lines[0] = s->lines[1];
+	s->partial[0] = s->partial[1];
+	s->lines[1] = 0;
+	s->partial[1] = false;
+	s->base++;
+	return err;
+}
+
+/* The frame of the clock: 0 or 1, or 2 if it is closed.  Lines come up to a clock late,
+ * so a line closes what is two clocks before it. */
+static int
+frame_of(struct fal_report_state *s, uint64_t clock, size_t *at)
+{
+	int err = 0;
+	if (!s->open)
+		s->base = clock;
+	s->open = true;
+	while (err == 0 && clock > s->base + 1 && s->lines[0] + s->lines[1] > 0)
+		err = shift(s);
+	if (clock > s->base + 1)
+		s->base = clock;
+	*at = clock < s->base ? 2 : (size_t)(clock - s->base);
+	return err;
+}
+
+static void
+add(struct report_cell *c, const struct told *t, double samples)
+{
+	const uint64_t n = t->done + t->lost, lanes = t->lanes;
+	const double lane_s = t->task_s / (double)lanes;
+	c->load.clocks++;
+	c->load.tasks += n;
+	c->load.lane_s += (double)n * lane_s;
+	c->load.push += t->push;
+	c->load.pull += t->pull;
+	c->compute += t->compute;
+	c->wait += t->wait;
+	c->samples += (double)n * samples;
+	c->won += t->done;
+	c->won_samples += (double)t->done * samples;
+	c->won_s += (double)t->done * lane_s;
+	c->whole += (double)((lanes - n % lanes) % lanes) * lane_s;
+	if (n == 0 && t->share == 0) {
+		c->idle++;
+		c->idle_s += t->wait;
+	}
+}
+
+/* Notes a speed at a number of lanes. */
+static int
+note_speed(struct report_row *w, const struct told *t, double samples)
+{
+	if (t->done + t->lost == 0 || !(t->task_s > 0))
+		return 0;
+	const uint32_t lanes = (uint32_t)t->lanes;
+	const size_t size = sizeof(*w->ring);
+	const size_t at = fal_sorted_place(w->ring, w->rings, size, lanes);
+	if (at == w->rings || w->ring[at].lanes != lanes) {
+		if (w->rings == LANES_MAX)
+			return 0;
+		if (FAL_GROW(w->ring, w->cap_rings, w->rings + 1) < 0)
+			return FAL_ENOMEM;
+		memmove(&w->ring[at + 1], &w->ring[at], (w->rings++ - at) * size);
+		w->ring[at] = (struct report_ring){ .lanes = lanes };
+	}
+	struct report_ring *r = &w->ring[at];
+	if (r->n < FAL_REPORT_CLOCKS && FAL_GROW(r->v, r->cap, r->n + 1) < 0)
+		return FAL_ENOMEM;
+	r->v[r->n++ % FAL_REPORT_CLOCKS] = samples * (double)lanes / t->task_s;
+	return 0;
+}
+
+static void
+count(struct report_counts *c, const struct told *t)
+{
+	c->lines++;
+	c->tasks += t->done;
+	c->in += t->in;
+	c->out += t->out;
+	c->cloned += t->cloned;
+	c->lost += t->lost;
+	c->stale += t->stale;
+}
+
+static int
+take_clock(struct fal_report_state *s, struct fal_trace_line *l)
+{
+	const uint32_t id = (uint32_t)fal_trace_get_u64(l, l->o, "id", UINT32_MAX);
+	struct told t = read_clock(l);
+	struct report_row *w = &s->row[*fal_ids_get(&s->summary.ids, id)];
+	const double samples = task_samples(&s->summary.job, t.clock);
+	size_t at = 0;
+	t.task_s = mean_task_s(s, w, &t);
+	int err = l->err != 0 ? l->err : note_speed(w, &t, samples);
+	if (err == 0 && report_shared(s))
+		err = frame_of(s, t.clock, &at);
+	if (err < 0)
+		return err;
+	s->told = true;
+	w->lanes = (uint32_t)t.lanes;
+	count(&w->counts, &t);
+	if (at < 2) {
+		s->lines[at]++;
+		s->partial[at] = s->partial[at] || w->fresh;
+		if (!w->fresh)
+			add(&w->cell[at], &t, samples);
+	}
+	w->fresh = false;
+	while (err == 0 && report_shared(s) && s->lines[0] > 0 &&
+	       s->lines[0] >= s->present)
+		err = shift(s);
+	return err;
+}
+
+/* A round that was not applied: what had been claimed for it was computed in vain. */
+static void
+take_vain(struct fal_report_state *s, struct fal_trace_line *l,
+	  const struct fal_trace_round *r)
+{
+	struct fal_trace_round as = *r;
+	as.end = FAL_TRACE_ABANDONED;
+	const uint64_t all = fal_trace_round_twice(l, &s->summary.job, &as);
+	as.end = FAL_TRACE_APPLIED;
+	const uint64_t claimed = all - fal_trace_round_twice(l, &s->summary.job, &as);
+	s->vain += (double)claimed;
+	if (r->end == FAL_TRACE_DROPPED && claimed < r->samples)
+		s->samples += (double)(r->samples - claimed);
+}
+
+/* The tasks of a clock, or some more, are over: notes its seconds. */
+static int
+tick(struct fal_report_state *s, double t)
+{
+	const double clock = (double)fal_trace_job_tasks(&s->summary.job, 0);
+	s->ring[s->ticks++ % FAL_REPORT_TICKS] = (t - s->tick) * clock / (double)s->ended;
+	s->tick = t;
+	s->ended = 0;
+	return report_shared(s) ? 0 : report_frame(s, 0);
+}
+
+/* Rounds of workers' own end in swarms where they are applied together, so a clock lasts
+ * from the first of a swarm to the first of another; that of a shared round from the end
+ * of the one before. */
+static int
+take_ledger(struct fal_report_state *s, struct fal_trace_line *l)
+{
+	const uint64_t clock = fal_trace_job_tasks(&s->summary.job, 0);
+	struct fal_trace_round r;
+	int err = fal_trace_round_read(l, &r);
+	if (err < 0)
+		return err;
+	if (r.end != FAL_TRACE_APPLIED)
+		take_vain(s, l, &r);
+	if (!s->begun)
+		s->begin = l->t;
+	s->begun = true;
+	if (!s->ticking) {
+		s->tick = l->t;
+		s->ended = 0;
+	} else if (!report_shared(s) && s->ended >= clock) {
+		err = tick(s, l->t);
+	}
+	if (r.end != FAL_TRACE_ABANDONED && (s->ticking || !report_shared(s)))
+		s->ended += r.tasks;
+	s->ticking = true;
+	if (report_shared(s) && s->ended >= clock)
+		err = tick(s, l->t);
+	return err < 0 ? err : l->err;
+}
+
+int
+fal_report_line(void *report, struct fal_trace_line *l)
+{
+	static const struct {
+		const char *ev;
+		int (*take)(struct fal_report_state *s, struct fal_trace_line *l);
+	} events[] = {
+		{ "job", take_scheme },    { "policy", take_scheme },
+		{ "hold", take_hold },     { "join", take_session },
+		{ "leave", take_session }, { "clock", take_clock },
+		{ "ledger", take_ledger },
+	};
+	struct fal_report *r = report;
+	if (r->state == NULL)
+		r->state = fal_calloc(1, sizeof(*r->state));
+	if (r->state == NULL)
+		return FAL_ENOMEM;
+	int err = fal_summary_line(&r->state->summary, l);
+	if (err < 0)
+		return err;
+	for (size_t i = 0; i < sizeof(events) / sizeof(events[0]); i++)
+		if (strcmp(l->ev, events[i].ev) == 0)
+			return events[i].take(r->state, l);
+	return 0;
+}
+
+void
+fal_report_window(struct fal_report *r)
+{
+	if (r->state != NULL)
+		restart(r->state);
+}

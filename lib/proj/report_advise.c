@@ -1,0 +1,410 @@
+/* What follows from a report: findings, one sentence of advice each.
+ *
+ * A sentence stands there when its number passes the threshold below, and never advises
+ * what already is.
+ */
+#include "base/err.h"
+#include "base/mem.h"
+#include "proj/report_priv.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LOSS 0.05        /* of the clock, that is worth mending */
+#define NOBODY 0.001     /* of the clock, that is not there */
+#define LINK 0.20        /* of a worker's time, pushing or pulling */
+#define COORDINATOR 0.10 /* of the clock */
+#define SPARE 0.50       /* of a worker's clocks, granted nothing */
+#define TASK_MIN 8       /* samples; smaller tasks compute slowly */
+#define LEFT_IDLE 0.03   /* of the clock, by tasks of another size */
+#define FASTER 0.05      /* that more lanes are to give */
+#define COMPARED 8       /* clocks at a number of lanes that say how fast it is */
+#define WELL 0.90        /* of the clock is ideal */
+
+enum { WHO_MAX = FAL_REPORT_SHOWN + 32 };
+
+struct list {
+	struct fal_report *r;
+	size_t cap;
+	int err;
+};
+
+/* Some workers and the worst of them. */
+struct group {
+	const struct fal_report_worker *worst;
+	size_t n;
+	double value; /* of the worst */
+};
+
+const char *
+fal_report_kind_name(enum fal_report_kind kind)
+{
+	static const char *const name[] = { "straggler", "waiting",     "granularity",
+					    "link",      "coordinator", "unused",
+					    "lanes",     "spare",       "well" };
+	return name[kind];
+}
+
+static void add(struct list *l, enum fal_report_kind kind, const struct group *who,
+		double share, const char *fmt, ...) __attribute__((format(printf, 5, 6)));
+
+/* Adds a finding before those of smaller share. */
+static void
+add(struct list *l, enum fal_report_kind kind, const struct group *who, double share,
+    const char *fmt, ...)
+{
+	struct fal_report *r = l->r;
+	va_list ap;
+	if (FAL_GROW(r->finding, l->cap, r->findings + 1) < 0) {
+		l->err = FAL_ENOMEM;
+		return;
+	}
+	size_t at = r->findings;
+	while (at > 0 && r->finding[at - 1].share < share)
+		at--;
+	memmove(&r->finding[at + 1], &r->finding[at],
+		(r->findings++ - at) * sizeof(*r->finding));
+	r->finding[at] = (struct fal_report_finding){
+		.kind = kind,
+		.worker = who != NULL ? who->worst : NULL,
+		.workers = who != NULL ? who->n : 0,
+		.share = share,
+	};
+	va_start(ap, fmt);
+	vsnprintf(r->finding[at].text, sizeof(r->finding[at].text), fmt, ap);
+	va_end(ap);
+}
+
+static bool
+epsp(const struct fal_report *r)
+{
+	return r->rule.scheme == FAL_EPSP;
+}
+
+static bool
+more_slack(const struct fal_report *r)
+{
+	return epsp(r) && r->rule.slack < FAL_SLACK_MAX;
+}
+
+static double
+share_of(const struct fal_report *r, enum fal_report_part part)
+{
+	return r->part[part] / r->clock;
+}
+
+/* The workers for which `value` is above 0. */
+static struct group
+group_of(const struct fal_report *r, double (*value)(const struct fal_report_worker *w))
+{
+	struct group g = { 0 };
+	for (size_t i = 0; i < r->workers; i++) {
+		const double v = r->worker[i].clocks > 0 ? value(&r->worker[i]) : 0;
+		if (v > g.value) {
+			g.value = v;
+			g.worst = &r->worker[i];
+		}
+		g.n += v > 0;
+	}
+	return g;
+}
+
+/* "w5", or "w5 and 3 more". */
+static const char *
+names(const struct group *g, char out[static WHO_MAX])
+{
+	if (g->n == 1)
+		snprintf(out, WHO_MAX, "%.16s", g->worst->shown);
+	else
+		snprintf(out, WHO_MAX, "%.12s and %zu more", g->worst->shown, g->n - 1);
+	return out;
+}
+
+static bool
+slow(const struct fal_report_worker *w, bool persistent)
+{
+	return w->class == FAL_CLASS_STRAGGLER && w->cause == FAL_CAUSE_COMPUTE &&
+	       w->persistent == persistent;
+}
+
+static double
+persistent(const struct fal_report_worker *w)
+{
+	return slow(w, true) ? w->slower : 0;
+}
+
+static double
+transient(const struct fal_report_worker *w)
+{
+	return slow(w, false) ? w->slower * w->in_class : 0;
+}
+
+/* What to do about workers that compute slowly. */
+static void
+remedy(const struct fal_report *r, const struct group *g, double loss,
+       char out[static 64])
+{
+	const struct fal_report_worker *w = g->worst;
+	const char *it = g->n == 1 ? "it" : "them", *its = g->n == 1 ? "its" : "their";
+	const bool has_share = r->shared || r->rule.scheme == FAL_GROUPS;
+	if (more_slack(r) && loss >= LOSS)
+		snprintf(out, 64, "epsp:%u would let the others go on",
+			 r->rule.slack + 1);
+	else if (epsp(r) && w->persistent)
+		snprintf(out, 64, "epsp gives %s fewer tasks already", it);
+	else if (epsp(r))
+		snprintf(out, 64, "epsp moves %s tasks already", its);
+	else if (2 * w->dropped >= w->clocks)
+		snprintf(out, 64, "%s rounds are dropped, epsp would use them", its);
+	else if (loss < LOSS && w->persistent && w->stale >= 2)
+		snprintf(out, 64, "%.0f updates stale, 0 under epsp", w->stale);
+	else if (loss < NOBODY)
+		snprintf(out, 64, "nobody waits for %s", it);
+	else if (loss < LOSS)
+		snprintf(out, 64, "waiting for %s is %.1f %% of the clock", it,
+			 100 * loss);
+	else if (w->persistent && has_share)
+		snprintf(out, 64, "give %s less to do, as epsp does", it);
+	else
+		snprintf(out, 64, "epsp would move %s tasks%s", its,
+			 r->rule.scheme == FAL_FLEXRR ? " sooner" : "");
+}
+
+static void
+stragglers(struct list *l, const struct group *g)
+{
+	const double loss = share_of(l->r, FAL_REPORT_STRAGGLERS);
+	const struct fal_report_worker *w = g->worst;
+	const bool one = g->n == 1;
+	char who[WHO_MAX], what[64];
+	if (g->n == 0)
+		return;
+	remedy(l->r, g, loss, what);
+	if (w->persistent)
+		add(l, FAL_REPORT_STRAGGLER, g, loss, "%s %s (%.1fx slower): %s",
+		    names(g, who),
+		    one ? "is a persistent straggler" : "are persistent stragglers",
+		    w->slower, what);
+	else
+		add(l, FAL_REPORT_STRAGGLER, g, loss,
+		    "%s %s slow at times (%.1fx in %.0f %% of clocks): %s", names(g, who),
+		    one ? "is" : "are", w->slower, 100 * w->in_class, what);
+}
+
+/* Waiting that no straggler explains. */
+static void
+waiting(struct list *l)
+{
+	const struct fal_report *r = l->r;
+	const double loss = share_of(r, FAL_REPORT_STRAGGLERS);
+	if (more_slack(r))
+		add(l, FAL_REPORT_WAITING, NULL, loss,
+		    "%.0f %% of the clock waits for the last tasks: epsp:%u would let "
+		    "others go on",
+		    100 * loss, r->rule.slack + 1);
+	else if (!epsp(r))
+		add(l, FAL_REPORT_WAITING, NULL, loss,
+		    "%.0f %% of the clock waits for the last, not always the same: epsp "
+		    "moves tasks",
+		    100 * loss);
+}
+
+static const struct fal_report_speed *
+speed_at(const struct fal_report_worker *w, uint32_t lanes)
+{
+	for (size_t i = 0; i < w->speeds; i++)
+		if (w->speed[i].lanes == lanes)
+			return &w->speed[i];
+	return NULL;
+}
+
+/* The part of a clock that tasks of this size leave idle at the best sharing. */
+static double
+left_idle(const struct fal_report *r, uint64_t task, struct report_lanes *v)
+{
+	const double tasks = (double)((r->batch + task - 1) / task);
+	size_t n = 0;
+	for (size_t i = 0; i < r->workers; i++) {
+		const struct fal_report_worker *w = &r->worker[i];
+		const struct fal_report_speed *s = speed_at(w, w->lanes);
+		if (w->clocks > 0 && s != NULL)
+			v[n++] = (struct report_lanes){
+				(double)task * s->lanes / s->median, s->lanes
+			};
+	}
+	return 1 - report_split(v, n, tasks) / report_whole(v, n, tasks);
+}
+
+/* The largest halving of the task that would leave little idle, and what it would.  Where
+ * the sharing of the median clock does not explain the loss, speeds that change do: then
+ * it goes with the size.  Returns 0 if there is none. */
+static uint64_t
+better_task(const struct fal_report *r, double loss, struct report_lanes *v, double *left)
+{
+	const bool steady = left_idle(r, r->task, v) >= loss / 2;
+	for (uint64_t task = r->task / 2; task >= TASK_MIN; task /= 2) {
+		*left = steady ? left_idle(r, task, v)
+			       : loss * (double)task / (double)r->task;
+		if (*left <= LEFT_IDLE)
+			return task;
+	}
+	return 0;
+}
+
+static void
+whole_tasks(struct list *l)
+{
+	const struct fal_report *r = l->r;
+	const double loss = share_of(r, FAL_REPORT_GRANULARITY);
+	struct report_lanes *v = fal_calloc(r->workers, sizeof(*v));
+	char what[64];
+	unsigned long lanes = 0;
+	double left;
+	if (v == NULL) {
+		l->err = FAL_ENOMEM;
+		return;
+	}
+	for (size_t i = 0; i < r->workers; i++)
+		lanes += r->worker[i].clocks > 0 ? r->worker[i].lanes : 0;
+	const uint64_t task = r->shared ? better_task(r, loss, v, &left) : 0;
+	if (task > 0)
+		snprintf(what, sizeof(what), "batch.task = %llu would leave %.1f %%",
+			 (unsigned long long)task, 100 * left);
+	else
+		snprintf(what, sizeof(what), "%s",
+			 r->shared ? "under epsp:1 they need not fit a clock"
+				   : "a larger batch would fill them");
+	free(v);
+	add(l, FAL_REPORT_WHOLE_TASKS, NULL, loss,
+	    "tasks of %llu samples leave %.0f %% idle at %lu lanes: %s",
+	    (unsigned long long)r->task, 100 * loss, lanes, what);
+}
+
+static double
+linked(const struct fal_report_worker *w)
+{
+	const double wall = w->compute + w->push + w->pull + w->wait;
+	const double most = w->push > w->pull ? w->push : w->pull;
+	return wall > 0 && most >= LINK * wall ? most / wall : 0;
+}
+
+/* What is overlapped, or else paid less often. */
+static const char *
+overlap(const struct fal_report *r)
+{
+	return r->shared && r->rule.slack == 0 ? "epsp:1 would overlap it"
+					       : "a larger batch needs it less often";
+}
+
+static void
+links(struct list *l, const struct group *g)
+{
+	char who[WHO_MAX];
+	add(l, FAL_REPORT_LINK, g, share_of(l->r, FAL_REPORT_COMMUNICATION),
+	    "%s spend%s %.0f %% of the time %s: %s", names(g, who), g->n == 1 ? "s" : "",
+	    100 * g->value, g->worst->push > g->worst->pull ? "pushing" : "pulling",
+	    2 * g->n <= l->r->workers ? "a faster link would mend it" : overlap(l->r));
+}
+
+static double
+spare(const struct fal_report_worker *w)
+{
+	return w->idle >= SPARE ? w->idle : 0;
+}
+
+/* The fewer lanes at which the worker is as fast, or NULL. */
+static const struct fal_report_speed *
+enough(const struct fal_report_worker *w)
+{
+	const struct fal_report_speed *now = speed_at(w, w->lanes);
+	for (size_t i = 0; now != NULL && i < w->speeds; i++) {
+		const struct fal_report_speed *s = &w->speed[i];
+		if (s->lanes < now->lanes && s->clocks >= COMPARED &&
+		    now->clocks >= COMPARED && now->median < s->median * (1 + FASTER))
+			return s;
+	}
+	return NULL;
+}
+
+static double
+crowded(const struct fal_report_worker *w)
+{
+	const struct fal_report_speed *s = enough(w);
+	return s != NULL ? s->median / speed_at(w, w->lanes)->median : 0;
+}
+
+/* What is said of single workers that no part of the clock shows. */
+static void
+single(struct list *l)
+{
+	char who[WHO_MAX];
+	const struct group idle = group_of(l->r, spare);
+	const struct group many = group_of(l->r, crowded);
+	if (idle.n > 0)
+		add(l, FAL_REPORT_SPARE, &idle, share_of(l->r, FAL_REPORT_STANDBY),
+		    "%s had no task in %.0f %% of clocks: the job can spare %s",
+		    names(&idle, who), 100 * idle.value, idle.n == 1 ? "it" : "them");
+	if (many.n > 0)
+		add(l, FAL_REPORT_LANES, &many, 0,
+		    "%s: no faster at %u lanes than at %u (%.0f samples/s): bound the "
+		    "lanes",
+		    names(&many, who), many.worst->lanes, enough(many.worst)->lanes,
+		    speed_at(many.worst, many.worst->lanes)->median);
+}
+
+static uint64_t
+dropped(const struct fal_report *r)
+{
+	uint64_t sum = 0;
+	for (size_t i = 0; i < r->workers; i++)
+		sum += r->worker[i].dropped;
+	return sum;
+}
+
+static void
+well(struct list *l)
+{
+	const struct fal_report *r = l->r;
+	const double ideal = share_of(r, FAL_REPORT_IDEAL);
+	for (size_t i = 0; i < r->findings; i++)
+		if (r->finding[i].kind != FAL_REPORT_STRAGGLER ||
+		    r->finding[i].share >= LOSS)
+			return;
+	add(l, FAL_REPORT_WELL, NULL, 0, "nothing to %s: %.0f %% of the time is compute",
+	    ideal >= WELL ? "mend" : "advise", 100 * ideal);
+}
+
+int
+report_advise(struct fal_report *r)
+{
+	struct list l = { .r = r };
+	const struct group always = group_of(r, persistent);
+	const struct group at_times = group_of(r, transient);
+	const struct group link = group_of(r, linked);
+	if (!(r->clock > 0))
+		return 0;
+	stragglers(&l, &always);
+	stragglers(&l, &at_times);
+	if (link.n > 0)
+		links(&l, &link);
+	if (always.n + at_times.n + link.n == 0 &&
+	    share_of(r, FAL_REPORT_STRAGGLERS) >= LOSS)
+		waiting(&l);
+	if (share_of(r, FAL_REPORT_GRANULARITY) >= LOSS)
+		whole_tasks(&l);
+	if (share_of(r, FAL_REPORT_COORDINATION) >= COORDINATOR)
+		add(&l, FAL_REPORT_SLOW_COORDINATOR, NULL,
+		    share_of(r, FAL_REPORT_COORDINATION),
+		    "the coordinator takes %.0f %% of a clock (%.1f ms): %s",
+		    100 * share_of(r, FAL_REPORT_COORDINATION),
+		    1e3 * r->part[FAL_REPORT_COORDINATION], overlap(r));
+	if (share_of(r, FAL_REPORT_EXTRA) >= LOSS && dropped(r) > 0)
+		add(&l, FAL_REPORT_UNUSED, NULL, share_of(r, FAL_REPORT_EXTRA),
+		    "%.0f %% of the clock computes what %.20s drops: epsp drops nothing",
+		    100 * share_of(r, FAL_REPORT_EXTRA), r->scheme);
+	single(&l);
+	well(&l);
+	return l.err;
+}

@@ -1,0 +1,245 @@
+/* The advice of a report: each sentence where it is due, and nowhere else. */
+#include "report_play.h"
+
+/* A job is not told to do what it does. */
+static void
+test_epsp(void **state)
+{
+	struct fal_report r;
+	struct play p;
+	(void)state;
+	straggle(&p, "epsp");
+	for (size_t i = 0; i < 3; i++)
+		p.did[i].tasks = p.did[i].share = 5;
+	p.did[3].tasks = p.did[3].share = 1;
+	for (int c = 0; c < 20; c++)
+		clock_of(&p);
+	finish(&r, &p);
+	assert_near(r.part[FAL_REPORT_GRANULARITY], 0.05 - 16.0 / 325);
+	assert_near(r.part[FAL_REPORT_STRAGGLERS], 0);
+	FINDINGS(&r,
+		 "w4 is a persistent straggler (3.9x slower): epsp gives it fewer tasks "
+		 "already",
+		 "nothing to mend: 93 % of the time is compute");
+	fal_report_free(&r);
+
+	/* It could not help: the tasks had begun. */
+	straggle(&p, "epsp:1");
+	for (int c = 0; c < 20; c++)
+		clock_of(&p);
+	finish(&r, &p);
+	assert_near(r.part[FAL_REPORT_GRANULARITY], 0);
+	FINDINGS(&r, "w4 is a persistent straggler (3.9x slower): epsp:2 would let the "
+		     "others go on");
+	fal_report_free(&r);
+
+	/* Everybody is last in turn, by a little. */
+	begin(&p, "epsp", 4, 64);
+	for (size_t c = 0; c < 40; c++) {
+		for (size_t i = 0; i < 4; i++)
+			p.did[i].task_s = i == c % 4 ? 0.0115 : 0.01;
+		clock_of(&p);
+	}
+	finish(&r, &p);
+	FINDINGS(&r, "8 % of the clock waits for the last tasks: epsp:1 would let others "
+		     "go on");
+	fal_report_free(&r);
+}
+
+/* Of four rounds of a version one is dropped when it had claimed all. */
+static void
+test_dropped(void **state)
+{
+	struct fal_report r;
+	struct play p;
+	(void)state;
+	begin(&p, "syncopt:1", 4, 16);
+	for (int c = 0; c < 30; c++) {
+		p.t += 0.04;
+		for (size_t i = 0; i < 4; i++)
+			round_of(&p, i, (size_t)c % 4 == i ? "dropped" : "applied");
+	}
+	finish(&r, &p);
+	/* The window's first lines and rounds are not those of the same clocks. */
+	if (fabs(r.part[FAL_REPORT_EXTRA] / r.clock - 0.25) > 0.02)
+		fail_msg("extra is %g of %g", r.part[FAL_REPORT_EXTRA], r.clock);
+	assert_near(r.part[FAL_REPORT_IDEAL] + r.part[FAL_REPORT_EXTRA], r.clock);
+	assert_int_equal(r.findings, 1);
+	assert_string_equal(fal_report_kind_name(r.finding[0].kind), "unused");
+	fal_report_free(&r);
+}
+
+/* 24 tasks on 16 lanes take two turns where one and a half would do. */
+static void
+test_granularity(void **state)
+{
+	struct fal_report r;
+	struct play p;
+	(void)state;
+	begin(&p, "epsp", 2, 24);
+	p.did[0].lanes = p.did[1].lanes = 8;
+	for (int c = 0; c < 20; c++)
+		clock_of(&p);
+	finish(&r, &p);
+	assert_near(r.clock, 0.02);
+	assert_near(r.part[FAL_REPORT_IDEAL], 0.015);
+	assert_near(r.part[FAL_REPORT_GRANULARITY], 0.005);
+	assert_near(r.part[FAL_REPORT_STRAGGLERS], 0);
+	FINDINGS(&r, "tasks of 64 samples leave 25 % idle at 16 lanes: batch.task = 32 "
+		     "would leave 0.0 %");
+	fal_report_free(&r);
+
+	/* No sharing of the median clock loses it: somebody is always slow. */
+	begin(&p, "epsp", 4, 16);
+	for (size_t c = 0; c < 40; c++) {
+		for (size_t i = 0; i < 4; i++)
+			p.did[i].task_s = i == c % 4 ? 0.0115 : 0.01;
+		clock_of(&p);
+	}
+	finish(&r, &p);
+	FINDINGS(&r, "tasks of 64 samples leave 10 % idle at 4 lanes: batch.task = 16 "
+		     "would leave 2.5 %");
+	fal_report_free(&r);
+
+	/* As many tasks as lanes: nothing is left. */
+	begin(&p, "epsp", 2, 16);
+	p.did[0].lanes = p.did[1].lanes = 8;
+	for (int c = 0; c < 20; c++)
+		clock_of(&p);
+	finish(&r, &p);
+	assert_near(r.part[FAL_REPORT_GRANULARITY], 0);
+	FINDINGS(&r, "nothing to mend: 100 % of the time is compute");
+	fal_report_free(&r);
+}
+
+static void
+test_links(void **state)
+{
+	struct fal_report r;
+	struct play p;
+	(void)state;
+	/* One of four pushes 30 ms of 70 while the others wait. */
+	begin(&p, "bsp", 4, 16);
+	p.did[1].push = 0.03;
+	for (int c = 0; c < 20; c++)
+		clock_of(&p);
+	finish(&r, &p);
+	assert_string_equal(fal_cause_name(r.worker[1].cause), "push");
+	FINDINGS(&r, "w2 spends 43 % of the time pushing: a faster link would mend it");
+	fal_report_free(&r);
+
+	/* All pull. */
+	begin(&p, "bsp", 4, 16);
+	for (size_t i = 0; i < 4; i++)
+		p.did[i].pull = 0.0102;
+	p.did[2].pull = 0.0105;
+	for (int c = 0; c < 20; c++)
+		clock_of(&p);
+	finish(&r, &p);
+	FINDINGS(&r,
+		 "w3 and 3 more spend 21 % of the time pulling: epsp:1 would overlap it");
+	fal_report_free(&r);
+
+	begin(&p, "bsp", 4, 16);
+	p.coord = 0.005;
+	for (int c = 0; c < 20; c++)
+		clock_of(&p);
+	finish(&r, &p);
+	FINDINGS(&r,
+		 "the coordinator takes 11 % of a clock (5.0 ms): epsp:1 would overlap "
+		 "it");
+	fal_report_free(&r);
+}
+
+static void
+test_spare(void **state)
+{
+	struct fal_report r;
+	struct play p;
+	(void)state;
+	begin(&p, "epsp", 3, 12);
+	for (int c = 0; c < 20; c++) {
+		const uint32_t n = c < 4 ? 4 : 0;
+		p.did[2].tasks = p.did[2].share = n;
+		p.did[0].tasks = p.did[1].tasks = n > 0 ? 4 : 6;
+		clock_of(&p);
+	}
+	finish(&r, &p);
+	assert_near(r.worker[2].idle, 16.0 / 19);
+	assert_int_equal(r.findings, 1);
+	assert_string_equal(r.finding[0].text,
+			    "w3 had no task in 84 % of clocks: the job can spare it");
+	if (!(r.part[FAL_REPORT_STANDBY] > 0.01))
+		fail_msg("standby is %g s", r.part[FAL_REPORT_STANDBY]);
+	fal_report_free(&r);
+}
+
+static void
+test_waiting(void **state)
+{
+	struct fal_report r;
+	struct play p;
+	(void)state;
+	begin(&p, "bsp", 4, 64);
+	for (size_t c = 0; c < 40; c++) {
+		for (size_t i = 0; i < 4; i++)
+			p.did[i].task_s = i == c % 4 ? 0.0115 : 0.01;
+		clock_of(&p);
+	}
+	finish(&r, &p);
+	FINDINGS(&r,
+		 "8 % of the clock waits for the last, not always the same: epsp moves "
+		 "tasks");
+	fal_report_free(&r);
+}
+
+/* Half are half as fast; alike ones are named together. */
+static void
+test_two_classes(void **state)
+{
+	struct fal_report r;
+	struct play p;
+	(void)state;
+	begin(&p, "bsp", 4, 64);
+	p.did[1].task_s = 0.02;
+	p.did[2].task_s = 0.0201;
+	for (int c = 0; c < 20; c++)
+		clock_of(&p);
+	finish(&r, &p);
+	assert_string_equal(fal_class_name(r.worker[0].class), "pioneer");
+	FINDINGS(&r, "w3 and 1 more are persistent stragglers (1.3x slower): give them "
+		     "less to do, as epsp does");
+	assert_int_equal(r.finding[0].workers, 2);
+	assert_string_equal(r.finding[0].worker->name, "w3");
+	fal_report_free(&r);
+
+	/* Nobody waits for anybody. */
+	begin(&p, "wbsp", 2, 8);
+	for (int c = 0; c < 60; c++) {
+		p.t += 0.04;
+		p.did[1].task_s = c % 4 == 0 ? 0.03 : 0.01;
+		p.did[0].task_s = c % 4 == 2 ? 0.03 : 0.01;
+		round_of(&p, 0, "applied");
+		round_of(&p, 1, "applied");
+	}
+	finish(&r, &p);
+	assert_int_equal(r.findings, 2);
+	assert_string_equal(fal_report_kind_name(r.finding[0].kind), "straggler");
+	if (strstr(r.finding[0].text, ": nobody waits for them") == NULL)
+		fail_msg("'%s'", r.finding[0].text);
+	assert_string_equal(fal_report_kind_name(r.finding[1].kind), "well");
+	fal_report_free(&r);
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_epsp),        cmocka_unit_test(test_dropped),
+		cmocka_unit_test(test_granularity), cmocka_unit_test(test_links),
+		cmocka_unit_test(test_spare),       cmocka_unit_test(test_waiting),
+		cmocka_unit_test(test_two_classes),
+	};
+	cmocka_set_message_output(CM_OUTPUT_TAP);
+	return cmocka_run_group_tests_name("report advice", tests, NULL, NULL);
+}
