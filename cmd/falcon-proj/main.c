@@ -1,18 +1,29 @@
 /* falcon-proj: a trace in; a report of the stragglers, a prediction, a policy or a
  * picture out. */
+#include "base/mem.h"
 #include "cli/file.h"
+#include "gnuplot.h"
+#include "plot.h"
 #include "proj.h"
+#include "report.h"
 #include "sched/sched.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
-/* What the lines of a trace go to. */
+enum mode { REPORT, WHAT_IF, POLICY, BANDS, CURVES };
+
+/* What the lines of a trace go to, by mode. */
 struct input {
 	const struct proj_opt *o;
+	enum mode mode;
 	struct proj_job job;
 	struct fal_fit *fit;
+	struct fal_report report;
+	struct fal_band band;
+	struct fal_curve *curve;
 	struct fal_trace_reader *reader;
 	struct fal_diag diag; /* of the reader */
 	double next;          /* second at which --follow says something again */
@@ -35,40 +46,105 @@ flush(struct fal_buf *out, int code)
 	return code;
 }
 
+/* The exit code for what a part made of the lines so far, having said what is wrong. */
+static int
+judge(const struct input *in, int err, const struct fal_diag *diag)
+{
+	if (err < 0)
+		fal_cli_err(PROG, "%s: %s", in->job.name,
+			    err == FAL_ENOMEM ? fal_strerror(err) : diag->text);
+	return err < 0 ? (int)fal_cli_exit(err) : FAL_EXIT_DONE;
+}
+
+static int
+draw_bands(struct input *in)
+{
+	struct fal_diag diag;
+	int code = judge(in, fal_band_end(&in->band, &diag), &diag);
+	int err = code == FAL_EXIT_DONE ? plot_bands(in->o->plot, &in->band, &diag)
+					: FAL_OK;
+	if (err < 0)
+		fal_cli_err(PROG, "%s", diag.text);
+	return err < 0 ? (int)fal_cli_exit(err) : code;
+}
+
 /* Says what is asked for, from the lines so far. */
 static int
 answer(struct input *in)
 {
 	struct fal_buf out = { 0 };
+	struct fal_diag diag;
 	int code;
-	if (in->o->policy)
+	if (in->mode == BANDS)
+		return draw_bands(in);
+	if (in->mode == REPORT) {
+		code = judge(in, fal_report_end(&in->report, &diag), &diag);
+		if (code == FAL_EXIT_DONE)
+			(in->o->json ? report_json : report_text)(&out, &in->report);
+		return flush(&out, code);
+	}
+	code = judge(in, fal_fit_end(in->fit, &in->job.cost, &in->job.run, &diag), &diag);
+	if (code != FAL_EXIT_DONE)
+		return code;
+	if (in->mode == POLICY)
 		code = proj_policy(in->o, &in->job, &in->last, &out);
 	else
 		code = proj_what_if(in->o, &in->job, &out);
+	fal_cost_free(&in->job.cost);
 	return flush(&out, code);
+}
+
+/* Whether the lines so far say enough for an answer. */
+static bool
+is_enough(struct input *in)
+{
+	struct fal_cost cost;
+	struct fal_fit_run run;
+	struct fal_diag diag;
+	if (in->mode == REPORT)
+		return fal_report_end(&in->report, &diag) != FAL_ETRUNC;
+	int err = fal_fit_end(in->fit, &cost, &run, &diag);
+	if (err == FAL_OK)
+		fal_cost_free(&cost);
+	return err != FAL_ETRUNC;
 }
 
 /* A window of a live stream is over.  What is too little is waited for. */
 static int
 say_window(struct input *in)
 {
-	struct fal_diag diag;
-	int err = fal_fit_end(in->fit, &in->job.cost, &in->job.run, &diag);
-	if (err == FAL_ETRUNC)
+	if (!is_enough(in))
 		return FAL_OK;
-	if (err == FAL_OK) {
-		int code = answer(in);
-		fal_cost_free(&in->job.cost);
-		in->code = code > FAL_EXIT_DONE ? code : -1;
+	/* A terminal shows the newest one, a pipe all of them. */
+	if (in->mode != POLICY && !in->o->json && isatty(STDOUT_FILENO))
+		fputs("\033[H\033[2J", stdout);
+	int code = answer(in);
+	if (in->mode == REPORT)
+		fal_report_window(&in->report);
+	in->code = code > FAL_EXIT_DONE ? code : -1;
+	return in->code >= 0 ? FAL_EIO : FAL_OK;
+}
+
+static int
+take(struct input *in, struct fal_trace_line *l)
+{
+	switch (in->mode) {
+	case REPORT:
+		return fal_report_line(&in->report, l);
+	case BANDS:
+		return fal_band_line(&in->band, l);
+	case CURVES:
+		return fal_curve_line(in->curve, l);
+	default:
+		return fal_fit_line(in->fit, l);
 	}
-	return in->code >= 0 ? FAL_EIO : err;
 }
 
 static int
 on_line(void *arg, struct fal_trace_line *l)
 {
 	struct input *in = arg;
-	int err = fal_fit_line(in->fit, l);
+	int err = take(in, l);
 	if (err < 0 || !in->o->follow || l->t < in->next)
 		return err;
 	bool first = in->next <= 0;
@@ -89,7 +165,12 @@ read_trace(struct input *in)
 {
 	struct fal_diag diag = { 0 };
 	const char *name = in->job.name;
-	int err = fal_cli_feed(name, feed, in, &diag);
+	in->diag.text[0] = '\0';
+	in->reader = fal_trace_reader_new(on_line, in);
+	int err = in->reader != NULL ? fal_cli_feed(name, feed, in, &diag) : FAL_ENOMEM;
+	if (err == FAL_OK)
+		err = fal_trace_end(in->reader, &in->diag);
+	fal_trace_reader_free(in->reader);
 	if (err < 0 && in->code >= 0)
 		return in->code;
 	if (err < 0 && in->diag.text[0] == '\0') {
@@ -97,34 +178,86 @@ read_trace(struct input *in)
 			    diag.text[0] != '\0' ? diag.text : fal_strerror(err));
 		return fal_cli_exit_file(err);
 	}
-	if (err == FAL_OK)
-		err = fal_trace_end(in->reader, &in->diag);
 	if (err < 0)
 		fal_cli_err(PROG, "%s:%s%s", name, in->diag.text,
 			    err == FAL_ETRUNC ? "; the rest counts" : "");
 	return err < 0 && err != FAL_ETRUNC ? (int)fal_cli_exit(err) : FAL_EXIT_DONE;
 }
 
-static int
-run(struct input *in)
+/* The part of a path after its last slash. */
+static const char *
+base(const char *path)
 {
-	struct fal_diag diag;
-	int code = read_trace(in);
-	if (code != FAL_EXIT_DONE || in->o->follow)
-		return code;
-	int err = fal_fit_end(in->fit, &in->job.cost, &in->job.run, &diag);
-	if (err < 0) {
-		fal_cli_err(PROG, "%s: %s", in->job.name, diag.text);
-		return (int)fal_cli_exit(err);
+	const char *slash = strrchr(path, '/');
+	return slash != NULL && slash[1] != '\0' ? slash + 1 : path;
+}
+
+/* A curve for each trace. */
+static int
+draw_curves(struct input *in, const char *const *name, size_t n)
+{
+	struct plot_curve *all = fal_calloc(n, sizeof(*all));
+	struct fal_diag diag = { 0 };
+	int code = all != NULL ? FAL_EXIT_DONE : FAL_EXIT_NO;
+	for (size_t i = 0; i < n && code == FAL_EXIT_DONE; i++) {
+		in->job.name = name[i];
+		in->curve = fal_calloc(1, sizeof(*in->curve));
+		all[i] = (struct plot_curve){ base(name[i]), in->curve };
+		code = in->curve != NULL ? read_trace(in) : FAL_EXIT_NO;
 	}
-	code = answer(in);
-	fal_cost_free(&in->job.cost);
+	if (code == FAL_EXIT_DONE) {
+		int err = plot_curves(in->o->plot, all, n, &diag);
+		if (err < 0)
+			fal_cli_err(PROG, "%s", diag.text);
+		code = err < 0 ? (int)fal_cli_exit(err) : FAL_EXIT_DONE;
+	}
+	for (size_t i = 0; all != NULL && i < n; i++)
+		free((void *)(uintptr_t)all[i].curve);
+	free(all);
+	return code;
+}
+
+static enum mode
+mode_of(const struct proj_opt *o, size_t traces)
+{
+	bool changed = o->with.n + o->without.n > 0 ||
+		       o->lanes + o->task + o->batch + o->workers > 0;
+	if (o->policy)
+		return POLICY;
+	if (o->what_if != NULL || changed || o->strict)
+		return WHAT_IF;
+	if (o->plot == NULL)
+		return REPORT;
+	return traces > 1 ? CURVES : BANDS;
+}
+
+static int
+work(const struct proj_opt *o, const char *const *name, size_t n)
+{
+	struct input in = {
+		.o = o, .mode = mode_of(o, n), .job.name = name[0], .code = -1
+	};
+	int code = FAL_EXIT_NO;
+	in.fit = fal_fit_new();
+	if (in.fit == NULL) {
+		fal_cli_err(PROG, "%s", fal_strerror(FAL_ENOMEM));
+	} else if (in.mode == CURVES) {
+		code = draw_curves(&in, name, n);
+	} else {
+		code = read_trace(&in);
+		if (code == FAL_EXIT_DONE && !o->follow)
+			code = answer(&in);
+	}
+	fal_fit_free(in.fit);
+	fal_report_free(&in.report);
+	fal_band_free(&in.band);
+	free(in.last);
 	return code;
 }
 
 /* Numbers within their bounds, options that go together.  -1, or an exit code. */
 static int
-check(const struct proj_opt *o)
+check(const struct proj_opt *o, size_t n)
 {
 	const struct {
 		const char *name;
@@ -140,28 +273,23 @@ check(const struct proj_opt *o)
 				    (unsigned long long)number[i].most);
 			return FAL_EXIT_USAGE;
 		}
+	struct fal_diag diag;
+	if (o->plot != NULL && gnuplot_format(o->plot, &diag) < 0) {
+		fal_cli_err(PROG, "--plot: %s", diag.text);
+		return FAL_EXIT_USAGE;
+	}
+	if (o->policy + (o->plot != NULL) + o->json > 1 ||
+	    (o->follow && o->plot != NULL) || (n > 1 && o->plot == NULL)) {
+		fal_cli_err(PROG,
+			    "one of --policy, --plot, --json; --plot without --follow; "
+			    "several traces only with --plot");
+		return FAL_EXIT_USAGE;
+	}
 	if (o->min_gain < 0 || o->min_gain > 100) {
 		fal_cli_err(PROG, "--min-gain: '%g' is not from 0 to 100", o->min_gain);
 		return FAL_EXIT_USAGE;
 	}
 	return -1;
-}
-
-static int
-work(const struct proj_opt *o, const char *name)
-{
-	struct input in = { .o = o, .job.name = name, .code = -1 };
-	int code = FAL_EXIT_NO;
-	in.fit = fal_fit_new();
-	in.reader = fal_trace_reader_new(on_line, &in);
-	if (in.fit == NULL || in.reader == NULL)
-		fal_cli_err(PROG, "%s", fal_strerror(FAL_ENOMEM));
-	else
-		code = run(&in);
-	fal_trace_reader_free(in.reader);
-	fal_fit_free(in.fit);
-	free(in.last);
-	return code;
 }
 
 int
@@ -192,6 +320,8 @@ main(int argc, char **argv)
 		  "no policy that saves less than this (5)", "PERCENT" },
 		{ "allow-model", 0, FAL_OPT_FLAG, &o.allow_model,
 		  "policies that alter the model, too", NULL },
+		{ "plot", 0, FAL_OPT_TEXT, &o.plot, "draw a picture, .svg or .png",
+		  "FILE" },
 		{ "follow", 'f', FAL_OPT_FLAG, &o.follow, "go on as the trace grows",
 		  NULL },
 		{ "window", 0, FAL_OPT_U64, &o.window, "seconds between answers (10)",
@@ -200,16 +330,17 @@ main(int argc, char **argv)
 	};
 	struct fal_cli cli = {
 		.prog = PROG,
-		.args = "[TRACE]",
+		.args = "[TRACE...]",
 		.opts = opts,
 		.n_opts = sizeof(opts) / sizeof(opts[0]),
-		.max_args = 1,
+		.max_args = 16,
 	};
 	int code = fal_cli_parse(&cli, argc, argv);
 	if (code < 0)
-		code = check(&o);
+		code = check(&o, cli.n_args);
+	const char *const in = "-";
 	if (code < 0)
-		code = work(&o, cli.n_args > 0 ? cli.arg[0] : "-");
+		code = cli.n_args > 0 ? work(&o, cli.arg, cli.n_args) : work(&o, &in, 1);
 	fal_cli_free(&cli);
 	return code;
 }

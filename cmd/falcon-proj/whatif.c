@@ -2,6 +2,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "cli/table.h"
+#include "plot.h"
 #include "proj.h"
 #include "proj/predict.h"
 
@@ -414,6 +415,30 @@ is_off(const struct proj_job *job, double predicted)
 	return true;
 }
 
+static int
+draw(const struct proj_opt *o, const struct proj_job *job, const struct row *r, size_t n)
+{
+	struct plot_bar *bar = fal_calloc(n, sizeof(*bar));
+	struct fal_diag diag = { 0 };
+	size_t bars = 0;
+	char title[200];
+	int err = bar != NULL ? FAL_OK : FAL_ENOMEM;
+	for (size_t i = 0; i < n && err == FAL_OK; i++)
+		if (r[i].ok)
+			bar[bars++] = (struct plot_bar){ (const char *)r[i].name.p,
+							 r[i].epoch_s,
+							 r[i].ran ? job->run.epoch_s : 0,
+							 r[i].play.compute, r[i].ran };
+	snprintf(title, sizeof(title), "%s: seconds per epoch, predicted", job->name);
+	if (err == FAL_OK)
+		err = plot_bars(o->plot, title, bar, bars, &diag);
+	free(bar);
+	if (err < 0)
+		fal_cli_err(PROG, "%s",
+			    diag.text[0] != '\0' ? diag.text : fal_strerror(err));
+	return err < 0 ? (int)fal_cli_exit(err) : FAL_EXIT_DONE;
+}
+
 int
 proj_what_if(const struct proj_opt *o, struct proj_job *job, struct fal_buf *out)
 {
@@ -429,7 +454,9 @@ proj_what_if(const struct proj_opt *o, struct proj_job *job, struct fal_buf *out
 	int code = change(o, &cost);
 	if (code < 0)
 		code = make_rows(o, job, &cost, &rows, &n);
-	if (code < 0 && o->json) {
+	if (code < 0 && o->plot != NULL) {
+		code = draw(o, job, rows, n);
+	} else if (code < 0 && o->json) {
 		put_json(job, &cost, rows, n, predicted, out);
 	} else if (code < 0) {
 		put_head(o, job, &cost, predicted, out);
@@ -440,7 +467,7 @@ proj_what_if(const struct proj_opt *o, struct proj_job *job, struct fal_buf *out
 		row_free(&rows[i]);
 	free(rows);
 	fal_cost_free(&cost);
-	if (code >= 0)
+	if (code > FAL_EXIT_DONE)
 		return code;
 	return off && o->strict ? FAL_EXIT_NO : FAL_EXIT_DONE;
 }
