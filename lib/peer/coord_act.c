@@ -118,7 +118,8 @@ account(struct fal_coord *c, uint32_t to, const struct fal_act *a)
 				.clock = a->clock,
 				.own = a->own,
 				.rx = p->rx,
-				.tx = p->tx };
+				.tx = p->tx,
+				.work = a->work };
 	if (fal_sched_info(c->sched, a->worker, &o->info))
 		p->oweds++;
 	m.account.mark = a->round;

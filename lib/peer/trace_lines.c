@@ -142,7 +142,7 @@ fal_line_clock(struct fal_buf *b, double t, struct fal_peer *p,
 	       const struct fal_msg *worked)
 {
 	const struct fal_owed *o = &p->owed[0];
-	const struct fal_work *w = &o->info.work;
+	const struct fal_work *w = &o->work;
 	uint32_t tasks = w->done + w->lost;
 	begin(b, t, "clock");
 	num(b, "clock", o->clock);

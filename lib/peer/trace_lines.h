@@ -17,6 +17,7 @@ struct fal_owed {
 	bool own; /* the round is its own */
 	uint64_t rx, tx;
 	struct fal_worker_info info;
+	struct fal_work work;
 };
 
 /* A session of a worker, as the coordinator knows it. */

@@ -219,7 +219,7 @@ fal_account(struct fal_sched *s, struct fal_worker *w, const struct fal_round *r
 		w->standby = 0;
 	else
 		w->standby++;
-	w->told = w->work;
+	act.work = w->work;
 	w->work = (struct fal_work){ 0 };
 	return fal_emit(s, act) != NULL ? FAL_OK : FAL_ENOMEM;
 }

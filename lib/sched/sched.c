@@ -712,7 +712,6 @@ fal_sched_info(const struct fal_sched *s, uint32_t id, struct fal_worker_info *o
 			w->recents > 0 || w->probe_s > 0 ? fal_task_s(s, w, w->lanes) : 0,
 		.finish = w->finish,
 		.suspected = w->suspected,
-		.work = w->told,
 	};
 	return true;
 }

@@ -63,13 +63,20 @@ enum fal_act_kind {
 	FAL_ACT_STEP,
 	/* worker (0: all): send it the newest version, or, not 0, `version` of a line */
 	FAL_ACT_MODEL,
-	FAL_ACT_ACCOUNT, /* worker: ask where its time went; `round` */
+	FAL_ACT_ACCOUNT, /* worker: ask where its time went; `round`, `work` */
 	FAL_ACT_LANES,   /* worker: use `count` lanes */
 	FAL_ACT_FENCE,   /* fence contribution `cid` at the shards and tell its worker */
 	FAL_ACT_EVAL,    /* worker: evaluate test tasks first … first+count-1 */
 	FAL_ACT_PING,    /* worker: ask for a sign of life */
 	FAL_ACT_EVICT,   /* worker: close its session; `why` says it */
 	FAL_ACT_STOP     /* the job cannot go on: task `first` is non-finite twice */
+};
+
+/* What a worker did since the last ACCOUNT, for the trace. */
+struct fal_work {
+	uint32_t share, done, in, out, cloned, lost;
+	double task_s;                        /* Σ seconds of its claimed tasks */
+	uint64_t stale_updates, stale_clocks; /* of its last round */
 };
 
 struct fal_act {
@@ -89,8 +96,9 @@ struct fal_act {
 	uint64_t
 		clock; /* STEP: the newest of what was collected; ACCOUNT: of the round */
 	bool own;      /* ACCOUNT, STEP: rounds are of one worker, or group */
-	double divisor;  /* STEP, END by a line: samples */
-	const char *why; /* END, EVICT: static text */
+	struct fal_work work; /* ACCOUNT */
+	double divisor;       /* STEP, END by a line: samples */
+	const char *why;      /* END, EVICT: static text */
 };
 
 /* What the local steps of a delta round begin from; wire/msg.h says it in a message. */
@@ -124,20 +132,12 @@ struct fal_round_info {
 bool fal_sched_round(const struct fal_sched *s, uint64_t round,
 		     struct fal_round_info *out);
 
-/* What a worker did since the last ACCOUNT, for the trace. */
-struct fal_work {
-	uint32_t share, done, in, out, cloned, lost;
-	double task_s;                        /* Σ seconds of its claimed tasks */
-	uint64_t stale_updates, stale_clocks; /* of its last round */
-};
-
 struct fal_worker_info {
 	uint32_t id;
 	uint32_t lanes, lanes_min, lanes_max;
 	double task_s; /* seconds a task takes at these lanes, projected; 0: unknown */
 	double finish; /* projected finish of what it holds */
 	bool suspected;
-	struct fal_work work; /* up to the last ACCOUNT */
 };
 
 /* A scheduler that holds: fal_sched_allow lets it begin.  FAL_ENOMEM. */

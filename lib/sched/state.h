@@ -87,7 +87,7 @@ struct fal_worker {
 	double empty;    /* since when it holds nothing; negative: it does */
 	double heard, pinged; /* when it last spoke, when it was last asked */
 	uint32_t charges;
-	struct fal_work work, told; /* since the last ACCOUNT, and up to it */
+	struct fal_work work; /* since the last ACCOUNT */
 };
 
 /* A place in a worker's queue.  Every task of a round has two, one for a clone. */

@@ -51,6 +51,8 @@ static struct fal_sched *sched;
 static struct worker worker[WORKERS + 1]; /* by id */
 static uint32_t acts[FAL_ACT_STOP + 1];   /* how many came of each kind */
 static struct fal_act last[FAL_ACT_STOP + 1];
+static struct fal_work told[WORKERS + 1]; /* by the last ACCOUNT */
+static uint32_t told_done; /* over all ACCOUNTs */
 static double now;
 
 static const struct fal_cid none = { 0, 0 };
@@ -93,6 +95,8 @@ begin_with(const struct fal_policy *p, uint32_t tasks, double eval_cost)
 	memset(worker, 0, sizeof(worker));
 	memset(acts, 0, sizeof(acts));
 	memset(last, 0, sizeof(last));
+	memset(told, 0, sizeof(told));
+	told_done = 0;
 	now = 0;
 	check(fal_sched_new(&conf, &sched), 0, "fal_sched_new");
 }
@@ -148,6 +152,10 @@ follow(const struct fal_act *a)
 	uint32_t kept = 0;
 	acts[a->kind]++;
 	last[a->kind] = *a;
+	if (a->kind == FAL_ACT_ACCOUNT) {
+		told[a->worker] = a->work;
+		told_done += a->work.done;
+	}
 	if (a->kind == FAL_ACT_LANES)
 		w->lanes = a->count;
 	if (a->kind == FAL_ACT_GRANT)

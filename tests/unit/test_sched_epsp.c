@@ -54,18 +54,18 @@ standby_and_trial(void **state)
 	join(2, 1, 1, 0.1);
 	worker[2].push_s = 10;
 	play_clock(0);
-	check(info(2).work.share, 2, "share before anything is known");
+	check(told[2].share, 2, "share before anything is known");
 	uint64_t clock = 1;
 	for (; clock < 40; clock++) {
 		near(play_clock(clock), 0.4, 1e-3, "length of a clock without it");
-		check(info(2).work.share, 0, "share");
-		check(info(2).work.in, 0, "tasks moved to it");
+		check(told[2].share, 0, "share");
+		check(told[2].in, 0, "tasks moved to it");
 		if (clock == 16)
 			break;
 	}
 	worker[2].push_s = 0;
 	play_clock(17);
-	check(info(2).work.share, 1, "trial share");
+	check(told[2].share, 1, "trial share");
 }
 
 /* Whoever had work and was not heard of is still pulling: it gets less. */
@@ -78,9 +78,9 @@ silent_puller_gets_less(void **state)
 	join(2, 1, 1, 0.1);
 	worker[2].task_s = 1000;
 	play_clock(0);
-	check(info(2).work.share, 2, "share before anything is known");
+	check(told[2].share, 2, "share before anything is known");
 	play_clock(1);
-	check(info(2).work.share, 0, "share after a clock without a word");
+	check(told[2].share, 0, "share after a clock without a word");
 }
 
 static void
@@ -217,8 +217,8 @@ bsp_is_static(void **state)
 	for (uint64_t clock = 0; clock < 10; clock++) {
 		play_clock(clock);
 		for (uint32_t id = 1; id <= 3; id++) {
-			check(info(id).work.share, 4, "share");
-			check(info(id).work.done, 4, "done");
+			check(told[id].share, 4, "share");
+			check(told[id].done, 4, "done");
 		}
 		check((int64_t)entries(FAL_ENTRY_MOVE), 0, "moves");
 		check((int64_t)entries(FAL_ENTRY_CLONE), 0, "clones");
@@ -335,6 +335,32 @@ oldest_round_goes_first(void **state)
 	assert_true(held_of(3, 0) > 0);
 }
 
+/* Two rounds that end in one event are accounted for, each. */
+static void
+no_account_is_lost(void **state)
+{
+	(void)state;
+	begin("epsp:1", 4, 0);
+	join(1, 1, 1, 0.1);
+	join(2, 1, 1, 0.1);
+	open_clock(9);
+	const uint64_t first = worker[1].q[0].round;
+	for (uint32_t n = 0, id = 1; n < 8; id = 3 - id) {
+		struct item i = worker[id].q[0];
+		if (worker[id].n == 0 || i.round > first + 1)
+			continue;
+		memmove(&worker[id].q[0], &worker[id].q[1], --worker[id].n * sizeof(i));
+		uint32_t seq = (uint32_t)(i.round - first) + 1;
+		check(claim_of(i.round, id, i.task, seq, none, 0.1), 1, "claim");
+		n++;
+	}
+	complete(first + 1);
+	check(acts[FAL_ACT_ACCOUNT], 0, "accounts before the older round is complete");
+	complete(first);
+	check(acts[FAL_ACT_ACCOUNT], 4, "accounts");
+	check(told_done, 8, "tasks in them");
+}
+
 int
 main(void)
 {
@@ -347,6 +373,7 @@ main(void)
 		TEST(equals_keep_their_tasks),
 		TEST(last_task_is_cloned),
 		TEST(lost_race_is_no_push),
+		TEST(no_account_is_lost),
 		TEST(other_speed_is_believed_at_once),
 		TEST(bsp_is_static),
 		TEST(rounds_name_their_versions),

@@ -88,8 +88,8 @@ exclusion_ends(void **state)
 	check(worker[2].n, 2, "tasks of the other: one to run, one to come");
 	check(worker[1].n, 4, "tasks of the one");
 	play_clock(1);
-	check(info(1).work.done + info(2).work.done, 6, "tasks done");
-	check(info(2).work.share, 3, "share of the next clock");
+	check(told[1].done + told[2].done, 6, "tasks done");
+	check(told[2].share, 3, "share of the next clock");
 }
 
 /* A name is a rule for sessions to come, too. */
