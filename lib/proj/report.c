@@ -53,27 +53,6 @@ task_samples(const struct fal_trace_job *job, uint64_t clock)
 				   : (double)job->task;
 }
 
-/* The mean seconds of a task of the line.  What the line says is what was projected last,
- * so where the speed has changed it is between that and what was said before, as the
- * seconds of computing have it: these are at least a lane's part of the tasks' and at
- * most their sum, and little is left of them but a task of each lane that came to
- * nothing, unless tasks of the evaluation were among them. */
-static double
-mean_task_s(const struct fal_report_state *s, struct report_row *w, const struct told *t)
-{
-	const double n = (double)(t->done + t->lost), lanes = (double)t->lanes;
-	const double last = t->task_s;
-	const double before = w->told_s > 0 && w->lanes == t->lanes ? w->told_s : last;
-	if (n == 0 || !(last > 0))
-		return 0;
-	w->told_s = last;
-	if (!(t->compute > 0))
-		return last;
-	double mean = fmin(fmax(last, t->compute / n), lanes * t->compute / n);
-	mean = fmin(fmax(mean, fmin(before, last)), fmax(before, last));
-	return s->summary.judged ? mean : fmax(mean, t->compute / (n + lanes));
-}
-
 /* What comes next tells of other waiting, too: the open frames count no more, nor does
  * the next line of anyone. */
 static void
@@ -242,7 +221,6 @@ take_clock(struct fal_report_state *s, struct fal_trace_line *l)
 	struct report_row *w = &s->row[*fal_ids_get(&s->summary.ids, id)];
 	const double samples = task_samples(&s->summary.job, t.clock);
 	size_t at = 0;
-	t.task_s = mean_task_s(s, w, &t);
 	int err = l->err != 0 ? l->err : note_speed(w, &t, samples);
 	if (err == 0 && report_shared(s))
 		err = frame_of(s, t.clock, &at);

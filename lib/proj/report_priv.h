@@ -54,7 +54,6 @@ struct report_row {
 	bool fresh;   /* its next line does not count for times */
 	double speed; /* newest, samples a second; 0: not known */
 	double task_s;
-	double told_s; /* seconds of a task that its newest line with tasks has */
 	uint32_t lanes;
 	uint64_t dropped;            /* rounds, up to its newest frame */
 	double wait;                 /* of a line in its newest frame */

@@ -22,7 +22,6 @@ enum { WORKERS_MAX = 8, TASK = 64 };
 /* What a worker does in a clock. */
 struct did {
 	double task_s; /* of a task on one lane */
-	double told_s; /* what the line says of it; 0: that */
 	double push, pull, wait;
 	uint32_t lanes, tasks, share, lost, stale;
 };
@@ -89,8 +88,7 @@ tell(struct play *p, size_t i, bool own)
 		    "\"compute\":%.9f,\"push\":%.9f,\"pull\":%.9f,\"wait\":%.9f,"
 		    "\"task_s\":%.9f,\"staleness\":%u}\n",
 		    i + 1, i + 1, d->lanes, d->share, d->tasks, d->lost, compute_of(d),
-		    d->push, d->pull, d->wait, d->told_s > 0 ? d->told_s : d->task_s,
-		    d->stale);
+		    d->push, d->pull, d->wait, d->task_s, d->stale);
 }
 
 static inline void

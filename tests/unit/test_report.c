@@ -276,27 +276,6 @@ test_hold(void **state)
 	fal_report_free(&r);
 }
 
-/* A line says what was projected last; what was computed says what it was. */
-static void
-test_lagging(void **state)
-{
-	struct fal_report r;
-	struct play p;
-	(void)state;
-	begin(&p, "bsp", 4, 16);
-	for (int c = 0; c < 21; c++) {
-		p.did[3].task_s = c % 2 == 0 ? 0.01 : 0.03;
-		p.did[3].told_s = c % 2 == 0 ? 0.005 : 0.04;
-		clock_of(&p);
-	}
-	finish(&r, &p);
-	assert_near(r.worker[3].speed[0].p10, TASK / 0.03);
-	assert_near(r.worker[3].speed[0].p90, TASK / 0.01);
-	assert_near(r.part[FAL_REPORT_IDEAL], (16 / 400.0 + 16 / (300 + 100 / 3.0)) / 2);
-	assert_near(r.part[FAL_REPORT_EXTRA], 0);
-	fal_report_free(&r);
-}
-
 /* What is said is said of the scheme that holds. */
 static void
 test_change(void **state)
@@ -354,8 +333,7 @@ main(void)
 		cmocka_unit_test(test_transient), cmocka_unit_test(test_own_rounds),
 		cmocka_unit_test(test_own_waits), cmocka_unit_test(test_lanes),
 		cmocka_unit_test(test_window),    cmocka_unit_test(test_hold),
-		cmocka_unit_test(test_lagging),   cmocka_unit_test(test_change),
-		cmocka_unit_test(test_refuses),
+		cmocka_unit_test(test_change),    cmocka_unit_test(test_refuses),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests_name("report", tests, NULL, NULL);
