@@ -198,7 +198,7 @@ fal_step(struct fal_sched *s, double divisor)
 {
 	struct fal_act act = { .kind = FAL_ACT_STEP,
 			       .clock = s->merged_clock,
-			       .own = s->scheme->own || s->scheme->groups,
+			       .own = !fal_one_team(s),
 			       .divisor = divisor };
 	assert(s->merged > 0);
 	s->version++;
