@@ -225,7 +225,7 @@ fal_account(struct fal_sched *s, struct fal_worker *w, const struct fal_round *r
 }
 
 void
-fal_round_forget(struct fal_sched *s)
+fal_sched_forget(struct fal_sched *s)
 {
 	while (s->endeds > 0)
 		s->spare[s->spares++] = s->ended[--s->endeds];

@@ -49,7 +49,7 @@ fal_sched_free(struct fal_sched *s)
 	for (uint32_t i = 0; i < s->teams; i++)
 		free(s->team[i]);
 	free(s->team);
-	fal_round_forget(s);
+	fal_sched_forget(s);
 	for (uint32_t i = 0; i < s->rounds; i++)
 		fal_round_free(s->round[i]);
 	for (uint32_t i = 0; i < s->spares; i++)
@@ -692,12 +692,6 @@ fal_sched_next(struct fal_sched *s, struct fal_act *out)
 	}
 	*out = s->act[s->act_next++];
 	return true;
-}
-
-void
-fal_sched_forget(struct fal_sched *s)
-{
-	fal_round_forget(s);
 }
 
 bool

@@ -287,8 +287,6 @@ int fal_account(struct fal_sched *s, struct fal_worker *w, const struct fal_roun
 void fal_stale(struct fal_sched *s, struct fal_round *r, uint64_t behind);
 /* Samples of the round's tasks. */
 uint32_t fal_round_samples(const struct fal_sched *s, const struct fal_round *r);
-/* Forgets the rounds that have ended. */
-void fal_round_forget(struct fal_sched *s);
 void fal_round_free(struct fal_round *r);
 int fal_free_task(struct fal_sched *s, struct fal_round *r, uint32_t task);
 bool fal_task_held(const struct fal_round *r, uint32_t task);
