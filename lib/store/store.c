@@ -391,12 +391,6 @@ fal_store_forget_slots(struct fal_store *s, uint64_t below)
 	}
 }
 
-bool
-fal_store_pending(const struct fal_store *s)
-{
-	return s->sum != NULL || s->moved;
-}
-
 void
 store_step(struct fal_store *s, const struct store_step *step)
 {

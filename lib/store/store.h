@@ -133,9 +133,6 @@ void fal_store_forget_lines(struct fal_store *s);
 /* Nothing more will come to the slots below `below`. */
 void fal_store_forget_slots(struct fal_store *s, uint64_t below);
 
-/* True when something was collected since the last step. */
-bool fal_store_pending(const struct fal_store *s);
-
 /* Applies what was collected: gradients, over `divisor` samples, by the optimiser at
  * rate `lr`; changes of weights by plain addition.  Moves to the next version and its
  * exponents. */
