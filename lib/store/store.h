@@ -32,9 +32,9 @@ struct fal_store_conf {
 struct fal_store *fal_store_new(const struct fal_store_conf *conf, const float *init);
 void fal_store_free(struct fal_store *s);
 
-/* Bytes that a store of n parameters needs with one open round, accumulators and
- * optimiser included. */
-size_t fal_store_bytes(const struct fal_store_conf *conf);
+/* Bytes that a store of n parameters needs with one open round and so many lines,
+ * accumulators and optimiser included. */
+size_t fal_store_bytes(const struct fal_store_conf *conf, uint32_t lines);
 
 size_t fal_store_len(const struct fal_store *s);
 uint64_t fal_store_version(const struct fal_store *s);

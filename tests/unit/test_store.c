@@ -622,9 +622,16 @@ memory_needed(void **state)
 	(void)state;
 	struct fal_store_conf sgd = { .n = N }, momentum = sgd;
 	momentum.optim.kind = FAL_MOMENTUM;
-	assert_true(fal_store_bytes(&sgd) >= N * 2 * sizeof(float));
-	check((int64_t)(fal_store_bytes(&momentum) - fal_store_bytes(&sgd)),
-	      N * sizeof(float), "bytes of the momentum");
+	const size_t least = fal_store_bytes(&sgd, 0),
+		     more = fal_store_bytes(&momentum, 0);
+	assert_true(least >= N * 2 * sizeof(float));
+	check((int64_t)(more - least), N * sizeof(float), "bytes of the momentum");
+	/* What they pushed; each: model, what it took over, momentum, exponents. */
+	check((int64_t)(fal_store_bytes(&momentum, 3) - more),
+	      N * sizeof(float) + 3 * (3 * N * sizeof(float) + BLOCKS),
+	      "bytes of three lines");
+	check((int64_t)(fal_store_bytes(&sgd, 2) - fal_store_bytes(&sgd, 1)),
+	      2 * N * sizeof(float) + BLOCKS, "bytes of a line without state");
 	check((int64_t)fal_store_len(store), N, "length");
 }
 
