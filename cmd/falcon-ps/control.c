@@ -204,21 +204,19 @@ is_refused(const struct ps_control *c, const struct apply *a, uint64_t now,
 	return false;
 }
 
-/* Would the policy be too large for the journal, or the list of changes for an answer? */
+/* Would the policy be too large for the journal, or its `report` for an answer? */
 static bool
-is_too_large(const struct fal_policy *p, const struct fal_policy_change *v, size_t n,
+is_too_large(const struct fal_policy *p, const struct fal_buf *report,
 	     struct fal_diag *why)
 {
-	struct fal_buf policy = { 0 }, report = { 0 };
+	struct fal_buf policy = { 0 };
 	fal_policy_json_put(p, &policy);
-	put_changes(&report, v, n);
-	bool large = policy.n > FAL_POLICY_TEXT_MAX || report.n > PS_PIECE;
+	bool large = policy.n > FAL_POLICY_TEXT_MAX || report->n > PS_PIECE;
 	if (large)
 		fal_diag_set(why, FAL_ELIMIT,
 			     "a policy of %zu bytes, %zu of them changed: at most %zu",
-			     policy.n, report.n, FAL_POLICY_TEXT_MAX);
+			     policy.n, report->n, FAL_POLICY_TEXT_MAX);
 	fal_buf_free(&policy);
-	fal_buf_free(&report);
 	return large;
 }
 
@@ -229,6 +227,7 @@ change(struct ps_server *s, struct ps_session *session, const struct apply *a,
 	struct ps_control *c = &s->control;
 	uint64_t now = fal_coord_front(s->coord);
 	struct fal_policy_change *v = NULL;
+	struct fal_buf report = { 0 };
 	struct fal_diag why = { "" };
 	size_t n = 0;
 	int err = fal_policy_changes(fal_coord_policy_now(s->coord), p, &v, &n);
@@ -236,13 +235,15 @@ change(struct ps_server *s, struct ps_session *session, const struct apply *a,
 		ps_fail(s, err, "policy");
 		return;
 	}
-	if (is_refused(c, a, now, v, n, &why) || is_too_large(p, v, n, &why)) {
+	put_changes(&report, v, n);
+	if (is_refused(c, a, now, v, n, &why) || is_too_large(p, &report, &why)) {
 		reply_text(session, FAL_EXIT_NO, why.text);
 	} else if (c->asks != 0) {
 		reply_text(session, FAL_EXIT_NO, "another change waits for its boundary");
 	} else {
-		fal_buf_clear(&c->report);
-		put_changes(&c->report, v, n);
+		fal_buf_free(&c->report);
+		c->report = report;
+		report = (struct fal_buf){ 0 };
 		c->asks = session->id;
 		c->ticket++;
 		if (n == 0 || a->dry_run)
@@ -253,6 +254,7 @@ change(struct ps_server *s, struct ps_session *session, const struct apply *a,
 					       &why);
 	}
 	free(v);
+	fal_buf_free(&report);
 	if (err == FAL_ESTATE) {
 		c->asks = 0;
 		reply_text(session, FAL_EXIT_NO, why.text);

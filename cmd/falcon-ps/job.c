@@ -116,5 +116,6 @@ ps_job_free(struct ps_job *j)
 uint32_t
 ps_job_tasks(const struct ps_job *j)
 {
-	return fal_job_clock_tasks(&j->job, j->train.n, 0);
+	const struct fal_grid g = fal_job_grid(&j->job, j->train.n);
+	return fal_grid_tasks(&g, 0);
 }

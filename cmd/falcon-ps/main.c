@@ -39,18 +39,19 @@ struct run {
 
 /* What the job takes here under its own rule: data, parameters, sums, published copies;
  * versions that a slack keeps, with the sums of their rounds; elsewhere the sums of the
- * rounds of `workers` workers. */
+ * rounds of `workers` workers; the groups' own models. */
 static uint64_t
 memory_need(const struct ps_job *j, uint64_t workers)
 {
 	const struct fal_rule *rule = &j->job.rule;
 	bool shared = rule->scheme == FAL_BSP || rule->scheme == FAL_EPSP;
 	uint64_t versions = rule->slack + (shared ? 0 : workers);
+	uint32_t groups = rule->groups > 0 ? rule->groups : rule->most;
 
 	struct fal_store_conf store = { .n = j->model->params, .optim = j->job.optim };
 	uint64_t data = (uint64_t)j->train.n * (j->train.sample_bytes + 1) +
 			(uint64_t)j->test.n * (j->test.sample_bytes + 1);
-	return data + fal_store_bytes(&store) +
+	return data + fal_store_bytes(&store, rule->delta ? groups : 0) +
 	       (4 + 4 * versions) * sizeof(float) * store.n;
 }
 

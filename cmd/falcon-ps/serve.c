@@ -464,6 +464,7 @@ new_coord(struct ps_server *s)
 				     .trace = ps_trace,
 				     .journal = ps_control_journal,
 				     .changed = ps_control_changed };
+	const struct fal_grid grid = fal_job_grid(&j->job, j->train.n);
 	struct fal_coord_conf conf = {
 		.name = j->job.name,
 		.hash = j->hash_hex,
@@ -471,14 +472,10 @@ new_coord(struct ps_server *s)
 		.policy_by = s->control.by,
 		.seed = j->job.seed,
 		.numerics = (enum fal_numerics)j->job.numerics,
-		.samples = j->train.n,
+		.grid = grid,
 		.test_samples = j->job.eval == FAL_JOB_EVAL_NEVER ? 0 : j->test.n,
-		.batch = j->job.batch,
-		.task = j->job.task,
-		.epochs = j->job.epochs,
-		.parts = j->job.parts,
 		.eval_every = j->job.eval == FAL_JOB_EVAL_EPOCH
-				      ? (uint32_t)fal_job_clocks(&j->job, j->train.n)
+				      ? (uint32_t)fal_grid_epoch_clocks(&grid)
 				      : 0,
 		.params = j->model->params,
 		.optim = j->job.optim,

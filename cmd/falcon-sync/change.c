@@ -21,7 +21,7 @@ enum {
 
 struct change {
 	const struct sync_change *o;
-	struct sync_link *link;
+	struct fal_client *client;
 	struct fal_policy_text text; /* is being applied; n is 0 when it is through */
 	bool named;                  /* refusals name the place, NAME:LINE */
 	char place[256 + 16];        /* of the policy that was sent last */
@@ -66,7 +66,7 @@ static void
 end_bad(struct change *c, int err, const struct fal_diag *diag)
 {
 	fal_cli_err(PROG, "%s", diag->text);
-	sync_link_end(c->link, err == FAL_ENOMEM ? FAL_EXIT_NO : FAL_EXIT_USAGE);
+	fal_client_end(c->client, err == FAL_ENOMEM ? FAL_EXIT_NO : FAL_EXIT_USAGE);
 }
 
 static void
@@ -93,7 +93,7 @@ send_one(struct change *c)
 	fal_json_close(&b, '}');
 	c->out = true;
 	if (b.err == FAL_OK)
-		sync_link_ask(c->link, FAL_VERB_APPLY, b.p, b.n);
+		sync_ask(c->client, FAL_VERB_APPLY, b.p, b.n);
 	else
 		end_bad(c, b.err, &(struct fal_diag){ "out of memory" });
 	fal_buf_free(&b);
@@ -174,7 +174,7 @@ watch_stdin(struct change *c)
 {
 	const int flags = fcntl(STDIN_FILENO, F_GETFL);
 	c->poll.data = c;
-	c->polled = uv_poll_init(sync_link_loop(c->link), &c->poll, STDIN_FILENO) == 0;
+	c->polled = uv_poll_init(fal_client_loop(c->client), &c->poll, STDIN_FILENO) == 0;
 	if (c->polled)
 		fcntl(STDIN_FILENO, F_SETFL, flags);
 }
@@ -185,7 +185,7 @@ watch_stdin(struct change *c)
 static void
 next(struct change *c)
 {
-	while (!sync_link_over(c->link)) {
+	while (!fal_client_is_over(c->client)) {
 		if (c->text.n > 0) {
 			send_one(c);
 			return;
@@ -193,7 +193,8 @@ next(struct change *c)
 		if (c->lines && next_line(c))
 			continue;
 		if (!c->lines || c->eof) {
-			sync_link_end(c->link, c->refused ? FAL_EXIT_NO : FAL_EXIT_DONE);
+			fal_client_end(c->client,
+				       c->refused ? FAL_EXIT_NO : FAL_EXIT_DONE);
 		} else if (c->polled) {
 			uv_poll_start(&c->poll, UV_READABLE, on_readable);
 			return;
@@ -204,14 +205,14 @@ next(struct change *c)
 }
 
 static void
-on_open(void *arg, struct sync_link *l)
+on_open(void *arg, struct fal_client *client)
 {
 	struct change *c = arg;
-	c->link = l;
+	c->client = client;
 	if (c->lines) {
 		watch_stdin(c);
 		/* The coordinator waits for a first word; the pipe may take its time. */
-		sync_link_ask(l, FAL_VERB_SHOW, NULL, 0);
+		sync_ask(client, FAL_VERB_SHOW, NULL, 0);
 	} else {
 		next(c);
 	}
@@ -251,11 +252,13 @@ print(const struct change *c, const struct fal_tail *t)
 }
 
 static int
-on_msg(void *arg, struct sync_link *l, const struct fal_msg *m)
+on_msg(void *arg, struct fal_client *client, const struct fal_msg *m)
 {
 	struct change *c = arg;
-	(void)l;
-	if (m->type != FAL_MSG_REPLY || m->reply.more)
+	(void)client;
+	if (m->type != FAL_MSG_REPLY)
+		return FAL_CLIENT_ALIEN;
+	if (m->reply.more)
 		return sync_bad_answer();
 	if (m->reply.status != FAL_EXIT_DONE) {
 		int code = sync_refused(m, c->named && c->out ? c->place : NULL);
@@ -269,7 +272,7 @@ on_msg(void *arg, struct sync_link *l, const struct fal_msg *m)
 		return fal_cli_finish(PROG, FAL_EXIT_NO); /* errno is its now */
 	c->out = false;
 	next(c);
-	return -1;
+	return FAL_CLIENT_ON;
 }
 
 /* The job is over, and with it the pipe. */
@@ -291,16 +294,17 @@ on_end(void *arg)
 }
 
 static int
-run(const struct sync_link_conf *conf, struct change *c)
+run(const struct sync_conf *conf, struct change *c)
 {
-	const struct sync_link_ops ops = { .arg = c,
-					   .role = FAL_ROLE_CONTROL,
-					   .on_open = on_open,
-					   .on_msg = on_msg,
-					   .on_over = c->lines ? on_over : NULL,
-					   .on_end = on_end };
+	const struct fal_client_ops ops = { .arg = c,
+					    .role = FAL_ROLE_CONTROL,
+					    .on_open = on_open,
+					    .on_msg = on_msg,
+					    .on_over = c->lines ? on_over : NULL,
+					    .on_interrupt = c->lines ? on_over : NULL,
+					    .on_end = on_end };
 	setvbuf(stdout, NULL, _IOLBF, 0);
-	int code = sync_link_run(conf, &ops);
+	int code = sync_run(conf, &ops);
 	if (!ferror(stdout)) /* else it has been said */
 		code = fal_cli_finish(PROG, code);
 	fal_buf_free(&c->in);
@@ -308,7 +312,7 @@ run(const struct sync_link_conf *conf, struct change *c)
 }
 
 int
-sync_set(const struct sync_link_conf *conf, const struct sync_change *o,
+sync_set(const struct sync_conf *conf, const struct sync_change *o,
 	 const char *const *arg, size_t n)
 {
 	struct fal_diag diag = { "out of memory" };
@@ -331,8 +335,7 @@ sync_set(const struct sync_link_conf *conf, const struct sync_change *o,
 }
 
 int
-sync_apply(const struct sync_link_conf *conf, const struct sync_change *o,
-	   const char *path)
+sync_apply(const struct sync_conf *conf, const struct sync_change *o, const char *path)
 {
 	struct fal_buf text = { 0 };
 	struct fal_diag diag;
@@ -357,7 +360,7 @@ sync_apply(const struct sync_link_conf *conf, const struct sync_change *o,
 }
 
 int
-sync_apply_stdin(const struct sync_link_conf *conf, const struct sync_change *o)
+sync_apply_stdin(const struct sync_conf *conf, const struct sync_change *o)
 {
 	struct change c = {
 		.o = o, .text.name = "standard input", .named = true, .lines = true

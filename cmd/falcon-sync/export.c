@@ -21,10 +21,10 @@ now(void)
 }
 
 static void
-on_open(void *arg, struct sync_link *l)
+on_open(void *arg, struct fal_client *client)
 {
 	(void)arg;
-	sync_link_ask(l, FAL_VERB_EXPORT, NULL, 0);
+	sync_ask(client, FAL_VERB_EXPORT, NULL, 0);
 }
 
 /* How many bytes the file has, by its header (safetensors: a u64, so many bytes of JSON,
@@ -59,13 +59,12 @@ show(struct export *e)
 }
 
 static int
-on_msg(void *arg, struct sync_link *l, const struct fal_msg *m)
+on_msg(void *arg, struct fal_client *client, const struct fal_msg *m)
 {
 	struct export *e = arg;
 	struct fal_diag diag;
-	(void)l;
 	if (m->type != FAL_MSG_REPLY)
-		return sync_bad_answer();
+		return FAL_CLIENT_ALIEN;
 	if (m->reply.status != FAL_EXIT_DONE)
 		return sync_refused(m, NULL);
 	fal_put_bytes(&e->model, m->reply.bytes.p, m->reply.bytes.n);
@@ -74,8 +73,10 @@ on_msg(void *arg, struct sync_link *l, const struct fal_msg *m)
 		return FAL_EXIT_NO;
 	}
 	show(e);
-	if (m->reply.more)
-		return -1;
+	if (m->reply.more) {
+		fal_client_await(client);
+		return FAL_CLIENT_ON;
+	}
 	fal_progress_end(&e->progress);
 	if (fal_cli_write(e->path, e->model.p, e->model.n, 0644, &diag) < 0) {
 		fal_cli_err(PROG, "%s", diag.text);
@@ -92,16 +93,16 @@ on_end(void *arg)
 }
 
 int
-sync_export(const struct sync_link_conf *conf, const char *path)
+sync_export(const struct sync_conf *conf, const char *path)
 {
 	struct export e = { .path = path,
 			    .progress = fal_progress_begin(path, 0, now()) };
-	const struct sync_link_ops ops = { .arg = &e,
-					   .role = FAL_ROLE_CONTROL,
-					   .on_open = on_open,
-					   .on_msg = on_msg,
-					   .on_end = on_end };
-	int code = sync_link_run(conf, &ops);
+	const struct fal_client_ops ops = { .arg = &e,
+					    .role = FAL_ROLE_CONTROL,
+					    .on_open = on_open,
+					    .on_msg = on_msg,
+					    .on_end = on_end };
+	int code = sync_run(conf, &ops);
 	fal_buf_free(&e.model);
 	return code;
 }

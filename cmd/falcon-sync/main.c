@@ -74,8 +74,8 @@ options_fit(const struct options *o, enum verb v)
 }
 
 static int
-run(enum verb v, const struct sync_link_conf *conf, struct options *o,
-    const char *const *arg, size_t n)
+run(enum verb v, const struct sync_conf *conf, struct options *o, const char *const *arg,
+    size_t n)
 {
 	struct sync_change *c = &o->change;
 	const bool pipe = v == APPLY && strcmp(arg[0], "-") == 0;
@@ -123,7 +123,7 @@ begin(const struct fal_cli *cli, struct options *o)
 		fal_cli_err(PROG, "%s", diag.text);
 		return FAL_EXIT_USAGE;
 	}
-	const struct sync_link_conf conf = { .addr = &addr, .key = o->key };
+	const struct sync_conf conf = { .addr = &addr, .key = o->key };
 	return run(v, &conf, o, cli->arg + 2, n);
 }
 

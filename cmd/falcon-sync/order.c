@@ -36,10 +36,10 @@ struct order {
 };
 
 static void
-on_open(void *arg, struct sync_link *l)
+on_open(void *arg, struct fal_client *client)
 {
 	const struct order *o = arg;
-	sync_link_ask(l, o->verb, o->args.p, o->args.n);
+	sync_ask(client, o->verb, o->args.p, o->args.n);
 }
 
 /* ---- show ---------------------------------------------------------------------- */
@@ -118,12 +118,14 @@ show(const json_t *o)
 /* ---- all of them --------------------------------------------------------------- */
 
 static int
-on_msg(void *arg, struct sync_link *l, const struct fal_msg *m)
+on_msg(void *arg, struct fal_client *client, const struct fal_msg *m)
 {
 	const struct order *o = arg;
 	const struct fal_tail *t = &m->reply.bytes;
-	(void)l;
-	if (m->type != FAL_MSG_REPLY || m->reply.more)
+	(void)client;
+	if (m->type != FAL_MSG_REPLY)
+		return FAL_CLIENT_ALIEN;
+	if (m->reply.more)
 		return sync_bad_answer();
 	if (m->reply.status != FAL_EXIT_DONE)
 		return sync_refused(m, NULL);
@@ -142,28 +144,28 @@ on_msg(void *arg, struct sync_link *l, const struct fal_msg *m)
 }
 
 static int
-run(const struct sync_link_conf *conf, struct order *o)
+run(const struct sync_conf *conf, struct order *o)
 {
-	const struct sync_link_ops ops = {
+	const struct fal_client_ops ops = {
 		.arg = o, .role = FAL_ROLE_CONTROL, .on_open = on_open, .on_msg = on_msg
 	};
-	return sync_link_run(conf, &ops);
+	return sync_run(conf, &ops);
 }
 
 int
-sync_show(const struct sync_link_conf *conf, bool json)
+sync_show(const struct sync_conf *conf, bool json)
 {
 	return run(conf, &(struct order){ .verb = FAL_VERB_SHOW, .json = json });
 }
 
 int
-sync_order(const struct sync_link_conf *conf, enum fal_verb verb)
+sync_order(const struct sync_conf *conf, enum fal_verb verb)
 {
 	return run(conf, &(struct order){ .verb = verb });
 }
 
 int
-sync_drain(const struct sync_link_conf *conf, const char *worker)
+sync_drain(const struct sync_conf *conf, const char *worker)
 {
 	struct order o = { .verb = FAL_VERB_DRAIN };
 	int code = FAL_EXIT_NO;

@@ -2,12 +2,18 @@
 #ifndef FALCON_SYNC_SYNC_H
 #define FALCON_SYNC_SYNC_H
 
-#include "link.h"
+#include "net/client.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #define PROG "falcon-sync"
+
+struct sync_conf {
+	const struct fal_addr *addr;
+	const char *key; /* file; NULL: where fal_cli_key looks */
+};
 
 struct sync_change {
 	bool dry_run;       /* nothing is changed, only said */
@@ -19,20 +25,27 @@ struct sync_change {
 /* All return an exit code, after one line on stderr if it is not FAL_EXIT_DONE. */
 
 /* set: the `n` texts KEY=VALUE as one change. */
-int sync_set(const struct sync_link_conf *conf, const struct sync_change *o,
+int sync_set(const struct sync_conf *conf, const struct sync_change *o,
 	     const char *const *arg, size_t n);
 /* apply FILE: its policies, all judged before the first is sent. */
-int sync_apply(const struct sync_link_conf *conf, const struct sync_change *o,
+int sync_apply(const struct sync_conf *conf, const struct sync_change *o,
 	       const char *path);
 /* apply -: a policy a line, each as it comes, until the end of stdin or of the job. */
-int sync_apply_stdin(const struct sync_link_conf *conf, const struct sync_change *o);
+int sync_apply_stdin(const struct sync_conf *conf, const struct sync_change *o);
 
-int sync_show(const struct sync_link_conf *conf, bool json);
-int sync_watch(const struct sync_link_conf *conf);
-int sync_export(const struct sync_link_conf *conf, const char *path);
-int sync_drain(const struct sync_link_conf *conf, const char *worker);
+int sync_show(const struct sync_conf *conf, bool json);
+int sync_watch(const struct sync_conf *conf);
+int sync_export(const struct sync_conf *conf, const char *path);
+int sync_drain(const struct sync_conf *conf, const char *worker);
 /* A verb without arguments whose answer says nothing but whether it was done. */
-int sync_order(const struct sync_link_conf *conf, enum fal_verb verb);
+int sync_order(const struct sync_conf *conf, enum fal_verb verb);
+
+/* Loads a key that may do what ops->role says, and runs the session; returns an exit
+ * code.  What went wrong here, not in a callback, has been said on stderr. */
+int sync_run(const struct sync_conf *conf, const struct fal_client_ops *ops);
+/* Sends a CONTROL with `n` bytes of JSON, borrowed.  Its answer is due at once, but that
+ * to FAL_VERB_APPLY, which may wait for a boundary.  An error ends the session. */
+void sync_ask(struct fal_client *client, enum fal_verb verb, const void *args, size_t n);
 
 /* Says why the answer is no, after `place` ("policy.json:3") unless it is NULL; the exit
  * code of its status. */

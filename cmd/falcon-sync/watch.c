@@ -29,20 +29,23 @@ on_line(void *arg, struct fal_trace_line *line)
 }
 
 static void
-on_open(void *arg, struct sync_link *l)
+on_open(void *arg, struct fal_client *client)
 {
 	(void)arg;
-	sync_link_follow(l);
+	fal_client_send(client,
+			&(struct fal_msg){ .type = FAL_MSG_FOLLOW, .follow.live = 1 });
 }
 
 static int
-on_msg(void *arg, struct sync_link *l, const struct fal_msg *m)
+on_msg(void *arg, struct fal_client *client, const struct fal_msg *m)
 {
 	struct watch *w = arg;
 	struct fal_diag diag;
-	(void)l;
+	(void)client;
+	if (m->type == FAL_MSG_TRACE_END)
+		return FAL_EXIT_DONE;
 	if (m->type != FAL_MSG_TRACE)
-		return sync_bad_answer();
+		return FAL_CLIENT_ALIEN;
 	int err = fal_trace_feed(w->reader, m->trace.lines.p, m->trace.lines.n, &diag);
 	if (err < 0) {
 		fal_cli_err(PROG, "trace:%s", diag.text);
@@ -50,7 +53,7 @@ on_msg(void *arg, struct sync_link *l, const struct fal_msg *m)
 	}
 	if (ferror(stdout))
 		return fal_cli_finish(PROG, FAL_EXIT_NO); /* errno is its now */
-	return w->done ? FAL_EXIT_DONE : -1;
+	return w->done ? FAL_EXIT_DONE : FAL_CLIENT_ON;
 }
 
 static int
@@ -61,21 +64,22 @@ on_over(void *arg)
 }
 
 int
-sync_watch(const struct sync_link_conf *conf)
+sync_watch(const struct sync_conf *conf)
 {
 	struct watch w = { 0 };
-	const struct sync_link_ops ops = { .arg = &w,
-					   .role = FAL_ROLE_OBSERVE,
-					   .on_open = on_open,
-					   .on_msg = on_msg,
-					   .on_over = on_over };
+	const struct fal_client_ops ops = { .arg = &w,
+					    .role = FAL_ROLE_OBSERVE,
+					    .on_open = on_open,
+					    .on_msg = on_msg,
+					    .on_over = on_over,
+					    .on_interrupt = on_over };
 	w.reader = fal_trace_reader_new(on_line, &w);
 	if (w.reader == NULL) {
 		fal_cli_err(PROG, "%s", fal_strerror(FAL_ENOMEM));
 		return FAL_EXIT_NO;
 	}
 	setvbuf(stdout, NULL, _IOLBF, 0);
-	int code = sync_link_run(conf, &ops);
+	int code = sync_run(conf, &ops);
 	if (!ferror(stdout)) /* else it has been said */
 		code = fal_cli_finish(PROG, code);
 	fal_trace_reader_free(w.reader);

@@ -152,13 +152,13 @@ setup_bytes(const struct setup *s, uint32_t lanes)
 struct places
 setup_places(const struct setup *s, uint64_t clock, uint32_t task)
 {
-	const uint32_t n = s->manifest.train.n;
-	const uint64_t clocks = fal_job_clocks(&s->job, n), c = clock % clocks;
+	const struct fal_grid g = fal_job_grid(&s->job, s->manifest.train.n);
+	const uint64_t clocks = fal_grid_epoch_clocks(&g);
 	struct places p = { .epoch = (uint32_t)(clock / clocks) };
-	if (task >= fal_job_clock_tasks(&s->job, n, c))
+	if (task >= fal_grid_tasks(&g, clock))
 		return p;
-	p.first = (uint32_t)(c * s->job.batch + (uint64_t)task * s->job.task);
-	p.count = fal_job_task_samples(&s->job, n, c, task);
+	p.first = (uint32_t)(clock % clocks * g.batch + (uint64_t)task * g.task);
+	p.count = fal_grid_range_samples(&g, clock, task, 1);
 	return p;
 }
 

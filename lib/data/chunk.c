@@ -210,18 +210,6 @@ fal_manifest_parse(const uint8_t *p, size_t n, struct fal_manifest *out)
 	return FAL_OK;
 }
 
-int
-fal_manifest_hash(const struct fal_manifest *m, uint8_t out[static FAL_HASH_BYTES])
-{
-	struct fal_buf b = { 0 };
-	fal_manifest_encode(m, &b);
-	int err = b.err;
-	if (err == FAL_OK)
-		fal_hash(b.p, b.n, out);
-	fal_buf_free(&b);
-	return err;
-}
-
 void
 fal_manifest_free(struct fal_manifest *m)
 {

@@ -69,9 +69,6 @@ void fal_manifest_encode(const struct fal_manifest *m, struct fal_buf *out);
  * above the limits of set.h, or chunks above FAL_CHUNK_BYTES), FAL_ENOMEM. */
 int fal_manifest_parse(const uint8_t *p, size_t n, struct fal_manifest *out);
 
-/* BLAKE2b-256 of the manifest's bytes.  FAL_ENOMEM. */
-int fal_manifest_hash(const struct fal_manifest *m, uint8_t out[static FAL_HASH_BYTES]);
-
 void fal_manifest_free(struct fal_manifest *m); /* `m` is {0} again */
 
 /* Appends the content of chunk i of `set` to `out`, where `part` is the set's part of

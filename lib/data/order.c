@@ -136,7 +136,7 @@ int
 fal_order_init(struct fal_order *o, const struct fal_order_opts *opts)
 {
 	struct fal_rng rng = fal_rng_init(opts->seed, FAL_RNG_ORDER, opts->epoch);
-	struct fal_order order = { .n = opts->n, .per_chunk = opts->per_chunk };
+	struct fal_order order = { .n = opts->n };
 	int err = FAL_OK;
 	if (!valid(opts))
 		return FAL_EINVAL;
@@ -164,18 +164,4 @@ fal_order_free(struct fal_order *o)
 {
 	free(o->id);
 	*o = (struct fal_order){ 0 };
-}
-
-uint32_t
-fal_order_chunks(const struct fal_order *o, uint32_t first, uint32_t count, uint32_t *out)
-{
-	uint32_t found = 0;
-	for (uint32_t i = 0; i < count && i < o->n && first < o->n - i; i++) {
-		uint32_t c = fal_order_at(o, first + i) / o->per_chunk, k = 0;
-		while (k < found && out[k] != c)
-			k++;
-		if (k == found)
-			out[found++] = c;
-	}
-	return found;
 }

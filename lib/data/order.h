@@ -34,7 +34,6 @@ struct fal_order_opts {
 
 struct fal_order {
 	uint32_t n;
-	uint32_t per_chunk;
 	uint32_t *id; /* n sample ids by place; NULL: place = sample id */
 };
 
@@ -50,12 +49,5 @@ fal_order_at(const struct fal_order *o, uint32_t place)
 {
 	return o->id != NULL ? o->id[place] : place;
 }
-
-/* Writes the chunks that the places first … first+count-1 need to `out`, each once, in
- * order of first need, and returns how many: at most min(count, chunks), which is what
- * `out` must have room for.  Places from n on need nothing.  Meant for tasks and
- * shares: the time is count × result. */
-uint32_t fal_order_chunks(const struct fal_order *o, uint32_t first, uint32_t count,
-			  uint32_t *out);
 
 #endif

@@ -422,16 +422,27 @@ fal_job_free(struct fal_job *job)
 		*job = (struct fal_job){ 0 };
 }
 
-int
-fal_job_bind(struct fal_job *job, uint64_t n, struct fal_diag *diag)
+struct fal_grid
+fal_job_grid(const struct fal_job *job, uint32_t n)
 {
-	uint64_t total = fal_job_updates(job, n);
+	return (struct fal_grid){ .samples = n,
+				  .batch = job->batch,
+				  .task = job->task,
+				  .epochs = job->epochs,
+				  .parts = job->parts };
+}
+
+int
+fal_job_bind(struct fal_job *job, uint32_t n, struct fal_diag *diag)
+{
+	const struct fal_grid g = fal_job_grid(job, n);
+	uint64_t total = fal_grid_clocks(&g);
 	if (job->schedule.warmup > total)
 		return fal_diag_set(diag, FAL_EINVAL,
 				    "schedule.warmup: '%" PRIu64
 				    "' is more than the %" PRIu64 " updates of the job",
 				    job->schedule.warmup, total);
-	uint32_t tasks = fal_job_clock_tasks(job, n, 0);
+	uint32_t tasks = fal_grid_tasks(&g, 0);
 	if (job->parts > tasks)
 		return fal_diag_set(diag, FAL_EINVAL,
 				    "data.parts: '%" PRIu32 "' is more than the %" PRIu32

@@ -11,6 +11,7 @@
 #include "base/err.h"
 #include "optim/optim.h"
 #include "optim/schedule.h"
+#include "sched/grid.h"
 #include "sched/rule.h"
 
 #include <stddef.h>
@@ -94,7 +95,7 @@ void fal_job_free(struct fal_job *job);
 /* Once the number n of training samples is known: sets schedule.total to the job's
  * updates.  FAL_EINVAL when the warm-up is longer, or when a clock has fewer tasks than
  * data.parts; the diagnosis names no file. */
-int fal_job_bind(struct fal_job *job, uint64_t n, struct fal_diag *diag);
+int fal_job_bind(struct fal_job *job, uint32_t n, struct fal_diag *diag);
 
 /* Appends to `out` (not the place of `text`) the text with "section.key=value" set, for
  * falcon-ps --set.  The key must exist; the value is judged by fal_job_parse.
@@ -106,43 +107,7 @@ int fal_job_override(const char *name, const char *text, size_t n, const char *a
  * NULL when out of memory. */
 char *fal_job_path(const char *job_file, const char *path);
 
-/* Clocks of an epoch of n samples: ceil(n/B). */
-static inline uint64_t
-fal_job_clocks(const struct fal_job *job, uint64_t n)
-{
-	return n / job->batch + (n % job->batch != 0);
-}
-
-/* Updates of the whole job, one a clock. */
-static inline uint64_t
-fal_job_updates(const struct fal_job *job, uint64_t n)
-{
-	return job->epochs * fal_job_clocks(job, n);
-}
-
-/* Samples of clock `c` of an epoch, c < fal_job_clocks(): B, or fewer in the last. */
-static inline uint32_t
-fal_job_clock_samples(const struct fal_job *job, uint64_t n, uint64_t c)
-{
-	uint64_t left = n - c * job->batch;
-	return left < job->batch ? (uint32_t)left : job->batch;
-}
-
-/* Tasks of clock `c` of an epoch: ceil(samples/task). */
-static inline uint32_t
-fal_job_clock_tasks(const struct fal_job *job, uint64_t n, uint64_t c)
-{
-	uint32_t samples = fal_job_clock_samples(job, n, c);
-	return samples / job->task + (samples % job->task != 0);
-}
-
-/* Samples of task `k` of clock `c`, k < fal_job_clock_tasks(): `task`, or fewer in the
- * last.  Its first place in the epoch's order is c·batch + k·task. */
-static inline uint32_t
-fal_job_task_samples(const struct fal_job *job, uint64_t n, uint64_t c, uint32_t k)
-{
-	uint32_t left = fal_job_clock_samples(job, n, c) - k * job->task;
-	return left < job->task ? left : job->task;
-}
+/* How its `n` training samples are cut into clocks and tasks. */
+struct fal_grid fal_job_grid(const struct fal_job *job, uint32_t n);
 
 #endif

@@ -98,12 +98,10 @@ void fal_chan_kill(struct fal_chan *c);
 /* Replaces the callbacks: the owner of an accepted channel makes it its own. */
 void fal_chan_adopt(struct fal_chan *c, const struct fal_chan_ops *ops);
 
-/* Name and role of the client's key (of a dialled channel: our own name, role none), and
- * the peer's address without its port ("unix" for a Unix socket), or what was dialled;
+/* Name and role of the client's key (of a dialled channel: our own name, role none);
  * borrowed from the channel. */
 const char *fal_chan_name(const struct fal_chan *c);
 enum fal_role fal_chan_role(const struct fal_chan *c);
-const char *fal_chan_source(const struct fal_chan *c);
 
 struct fal_chan_stat {
 	uint64_t rx, tx;   /* bytes of the stream */

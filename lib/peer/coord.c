@@ -21,17 +21,12 @@ fal_coord_new(const struct fal_coord_conf *conf, const struct fal_coord_ops *ops
 	c->ops = *ops;
 	c->start = now;
 	c->status.accuracy = -1;
-	c->grid = (struct fal_grid){ .samples = conf->samples,
-				     .batch = conf->batch,
-				     .task = conf->task,
-				     .epochs = conf->epochs,
-				     .parts = conf->parts };
-	c->clocks = fal_grid_clocks(&c->grid);
+	c->clocks = fal_grid_clocks(&conf->grid);
 	c->next_eval = conf->eval_every > 0 && conf->eval_every < c->clocks
 			       ? conf->eval_every
 			       : c->clocks;
 	struct fal_sched_conf sched = { .policy = conf->policy,
-					.grid = c->grid,
+					.grid = conf->grid,
 					.lanes_start = conf->lanes_start,
 					/* forward only: about a third of a step */
 					.eval_cost = 1.0 / 3 };
@@ -52,7 +47,7 @@ fal_coord_new(const struct fal_coord_conf *conf, const struct fal_coord_ops *ops
 		fal_coord_free(c);
 		return err;
 	}
-	fal_line_job(&c->line, conf, c->clocks, fal_blocks(conf->params));
+	fal_line_job(&c->line, conf, fal_blocks(conf->params));
 	coord_trace(c);
 	coord_trace_policy(c, now, conf->policy_by);
 	*out = c;
@@ -77,17 +72,12 @@ fal_coord_free(struct fal_coord *c)
 	free(c);
 }
 
-uint64_t
-coord_epoch_clocks(const struct fal_coord *c)
-{
-	return fal_grid_epoch_clocks(&c->grid);
-}
-
 int
 coord_begin_eval(struct fal_coord *c, double now, uint64_t over)
 {
 	size_t blocks = fal_blocks(c->conf.params);
-	uint32_t tasks = (c->conf.test_samples + c->conf.task - 1) / c->conf.task;
+	uint32_t task = c->conf.grid.task;
+	uint32_t tasks = (c->conf.test_samples + task - 1) / task;
 	memcpy(c->kept, fal_store_params(c->store), c->conf.params * sizeof(float));
 	memcpy(c->kept_exps, fal_store_exps(c->store), blocks);
 	c->kept_version = fal_store_version(c->store);

@@ -10,6 +10,7 @@
 #include "base/err.h"
 #include "optim/optim.h"
 #include "optim/schedule.h"
+#include "sched/grid.h"
 #include "sched/policy.h"
 #include "wire/msg.h"
 
@@ -57,10 +58,9 @@ struct fal_coord_conf {
 	uint32_t incarnation;
 	enum fal_numerics numerics;
 	/* what is trained on, and how */
-	uint32_t samples, test_samples; /* test_samples 0: no evaluation */
-	uint32_t batch, task, epochs;
-	uint32_t parts;      /* of the data, that own equal runs of each clock; 0 is 1 */
-	uint32_t eval_every; /* clocks between evaluations; 0: at the end only */
+	struct fal_grid grid;
+	uint32_t test_samples; /* 0: no evaluation */
+	uint32_t eval_every;   /* clocks between evaluations; 0: at the end only */
 	size_t params;
 	struct fal_optim optim;
 	struct fal_schedule schedule;

@@ -138,8 +138,9 @@ stop(struct fal_coord *c, double now, uint32_t to, const struct fal_act *a)
 	struct fal_line_nonfinite d = {
 		.t = now - c->start, .round = r.round, .clock = r.clock, .task = a->first
 	};
-	d.first_sample = r.clock % coord_epoch_clocks(c) * c->conf.batch +
-			 (uint64_t)a->first * c->conf.task;
+	d.first_sample =
+		r.clock % fal_grid_epoch_clocks(&c->conf.grid) * c->conf.grid.batch +
+		(uint64_t)a->first * c->conf.grid.task;
 	fal_line_nonfinite(&c->line, &d, p);
 	coord_trace(c);
 	return FAL_OK;

@@ -236,10 +236,11 @@ coord_owed(struct fal_coord *c, double now, struct fal_peer *p)
 static uint32_t
 eval_samples(const struct fal_coord *c, uint32_t task)
 {
-	uint64_t first = (uint64_t)task * c->conf.task, all = c->conf.test_samples;
+	const uint32_t most = c->conf.grid.task;
+	uint64_t first = (uint64_t)task * most, all = c->conf.test_samples;
 	if (first >= all)
 		return 0;
-	return all - first < c->conf.task ? (uint32_t)(all - first) : c->conf.task;
+	return all - first < most ? (uint32_t)(all - first) : most;
 }
 
 static int
@@ -271,7 +272,7 @@ on_evaluated(struct fal_coord *c, double now, struct fal_peer *p, const struct f
 	c->status.accuracy_loss =
 		ldexp((double)(int64_t)c->eval_loss, -FAL_LOSS_BITS) / n;
 	fal_line_eval(&c->line, now - c->start, c->kept_version,
-		      c->kept_clock / coord_epoch_clocks(c), c->eval_right,
+		      c->kept_clock / fal_grid_epoch_clocks(&c->conf.grid), c->eval_right,
 		      c->eval_samples, c->status.accuracy_loss);
 	coord_trace(c);
 	return coord_advance(c, now);

@@ -31,7 +31,6 @@ struct fal_coord {
 	double start;
 	struct fal_sched *sched;
 	struct fal_store *store;
-	struct fal_grid grid;
 	uint64_t clocks; /* of the whole job */
 	bool began;      /* enough workers were here once */
 	bool finished;
@@ -115,7 +114,6 @@ void coord_send_line(struct fal_coord *c, uint32_t peer, uint64_t version);
 void coord_tell(struct fal_coord *c, double now);
 
 /* coord.c */
-uint64_t coord_epoch_clocks(const struct fal_coord *c);
 /* After whatever happened: evaluates, lets clocks begin, sees the end. */
 int coord_advance(struct fal_coord *c, double now);
 /* The newest version is to be evaluated, `over` clocks being over. */

@@ -40,12 +40,12 @@ collect(struct fal_coord *c, struct fal_act *a)
 	    !fal_sched_round(c->sched, a->round, &r))
 		return FAL_ENOMEM;
 	struct fal_collected *m = &c->merged[c->mergeds++];
-	*m = (struct fal_collected){
-		.round = a->round,
-		.line = a->fate == FAL_FATE_LINE ? r.group : 0,
-		.loss = (uint64_t)fal_ledger_loss(r.ledger),
-		.samples = fal_grid_range_samples(&c->grid, r.clock, r.first, r.tasks)
-	};
+	*m = (struct fal_collected){ .round = a->round,
+				     .line = a->fate == FAL_FATE_LINE ? r.group : 0,
+				     .loss = (uint64_t)fal_ledger_loss(r.ledger),
+				     .samples = fal_grid_range_samples(&c->conf.grid,
+								       r.clock, r.first,
+								       r.tasks) };
 	if (a->fate == FAL_FATE_MERGE)
 		return fal_store_merge(c->store, a->round);
 	if (a->fate == FAL_FATE_ADD)
@@ -239,7 +239,8 @@ tell_end(struct fal_coord *c, double now, const struct fal_news *n)
 		.updates = r.stale_updates,
 		.rank = revised ? n->act.count : 0,
 		.slot = n->act.slot,
-		.samples = fal_grid_range_samples(&c->grid, r.clock, r.first, r.tasks),
+		.samples =
+			fal_grid_range_samples(&c->conf.grid, r.clock, r.first, r.tasks),
 		.blocks = fal_blocks(c->conf.params),
 		.sums = c->conf.audit_sums,
 		.sent = n->sent,
@@ -253,16 +254,18 @@ tell_end(struct fal_coord *c, double now, const struct fal_news *n)
 static void
 tell_step(struct fal_coord *c, double now, const struct fal_news *n)
 {
-	struct fal_line_update d = { .t = now - c->start,
-				     .version = n->version,
-				     .clock = n->act.clock,
-				     .round = c->merged + n->first,
-				     .rounds = n->rounds,
-				     .weight = n->act.line != 0 ? n->act.weight : 0,
-				     .samples = (uint32_t)n->samples,
-				     .loss = n->loss,
-				     .lr = (double)n->lr,
-				     .epoch = n->act.clock / coord_epoch_clocks(c) + 1 };
+	struct fal_line_update d = {
+		.t = now - c->start,
+		.version = n->version,
+		.clock = n->act.clock,
+		.round = c->merged + n->first,
+		.rounds = n->rounds,
+		.weight = n->act.line != 0 ? n->act.weight : 0,
+		.samples = (uint32_t)n->samples,
+		.loss = n->loss,
+		.lr = (double)n->lr,
+		.epoch = n->act.clock / fal_grid_epoch_clocks(&c->conf.grid) + 1
+	};
 	fal_line_update(&c->line, &d);
 	coord_trace(c);
 }

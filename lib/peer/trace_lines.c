@@ -61,26 +61,26 @@ who(struct fal_buf *b, const struct fal_peer *p)
 }
 
 void
-fal_line_job(struct fal_buf *b, const struct fal_coord_conf *conf, uint64_t clocks,
-	     uint32_t blocks)
+fal_line_job(struct fal_buf *b, const struct fal_coord_conf *conf, uint32_t blocks)
 {
 	static const char *const numerics[] = { "fast", "portable", "require" };
+	const struct fal_grid *g = &conf->grid;
 	begin(b, 0, "job");
 	str(b, "name", conf->name);
 	str(b, "hash", conf->hash);
 	/* A string: JSON readers lose integers above 2^53. */
 	fal_put_fmt(b, ",\"seed\":\"%" PRIu64 "\"", conf->seed);
-	num(b, "epochs", conf->epochs);
-	num(b, "batch", conf->batch);
-	num(b, "task", conf->task);
-	if (conf->parts > 1)
-		num(b, "parts", conf->parts);
-	num(b, "samples", conf->samples);
+	num(b, "epochs", g->epochs);
+	num(b, "batch", g->batch);
+	num(b, "task", g->task);
+	if (g->parts > 1)
+		num(b, "parts", g->parts);
+	num(b, "samples", g->samples);
 	num(b, "test", conf->test_samples);
 	num(b, "params", conf->params);
 	num(b, "blocks", blocks);
-	num(b, "clocks_per_epoch", clocks / conf->epochs);
-	num(b, "clocks", clocks);
+	num(b, "clocks_per_epoch", fal_grid_epoch_clocks(g));
+	num(b, "clocks", fal_grid_clocks(g));
 	fal_put_fmt(b, ",\"scheme\":\"");
 	fal_rule_put(&conf->policy->rule, b);
 	fal_put_u8(b, '"');

@@ -100,8 +100,7 @@ struct fal_line_nonfinite {
 	uint64_t first_sample; /* a place in the order of the epoch */
 };
 
-void fal_line_job(struct fal_buf *b, const struct fal_coord_conf *conf, uint64_t clocks,
-		  uint32_t blocks);
+void fal_line_job(struct fal_buf *b, const struct fal_coord_conf *conf, uint32_t blocks);
 void fal_line_policy(struct fal_buf *b, double t, const struct fal_line_policy *d);
 /* `why` is "paused", "policy", "resumed" or "stopped"; `by` the name of a key. */
 void fal_line_hold(struct fal_buf *b, double t, const char *why, const char *by);

@@ -198,7 +198,7 @@ fal_step(struct fal_sched *s, double divisor)
 {
 	struct fal_act act = { .kind = FAL_ACT_STEP,
 			       .clock = s->merged_clock,
-			       .own = s->scheme->own || s->scheme->groups,
+			       .own = !fal_one_team(s),
 			       .divisor = divisor };
 	assert(s->merged > 0);
 	s->version++;
@@ -225,7 +225,7 @@ fal_account(struct fal_sched *s, struct fal_worker *w, const struct fal_round *r
 }
 
 void
-fal_round_forget(struct fal_sched *s)
+fal_sched_forget(struct fal_sched *s)
 {
 	while (s->endeds > 0)
 		s->spare[s->spares++] = s->ended[--s->endeds];

@@ -158,12 +158,6 @@ get_real(const struct fal_rule *r, const struct param *p)
 	return *(const double *)((const char *)r + p->at);
 }
 
-const char *
-fal_scheme_name(enum fal_scheme_id id)
-{
-	return names[id];
-}
-
 /* ---- reading ------------------------------------------------------------------- */
 
 static int

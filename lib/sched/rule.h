@@ -65,9 +65,6 @@ void fal_rule_put(const struct fal_rule *r, struct fal_buf *out);
 
 bool fal_rule_eq(const struct fal_rule *a, const struct fal_rule *b);
 
-/* The name of a scheme; static. */
-const char *fal_scheme_name(enum fal_scheme_id id);
-
 /* True when two rules give the same model, bit by bit, under the law: bsp and epsp:0,
  * ssp:0, flexrr:0 are one; every other rule is only itself. */
 bool fal_rule_same_model(const struct fal_rule *a, const struct fal_rule *b);

@@ -49,7 +49,7 @@ fal_sched_free(struct fal_sched *s)
 	for (uint32_t i = 0; i < s->teams; i++)
 		free(s->team[i]);
 	free(s->team);
-	fal_round_forget(s);
+	fal_sched_forget(s);
 	for (uint32_t i = 0; i < s->rounds; i++)
 		fal_round_free(s->round[i]);
 	for (uint32_t i = 0; i < s->spares; i++)
@@ -213,10 +213,14 @@ fal_sched_done(const struct fal_sched *s)
 static int
 recount(struct fal_sched *s, struct fal_worker *w, double now)
 {
+	uint32_t members = 0;
 	s->active = 0;
-	for (uint32_t i = 0; i < s->workers; i++)
-		s->active += fal_worker_active(&s->worker[i]);
-	int err = fal_team_changed(s, w, now);
+	for (uint32_t i = 0; i < s->workers; i++) {
+		const struct fal_worker *other = &s->worker[i];
+		s->active += fal_worker_active(other);
+		members += fal_worker_active(other) && other->team == w->team;
+	}
+	int err = fal_team_changed(s, w, members, now);
 	fal_refresh(s, w, now);
 	return err;
 }
@@ -226,7 +230,7 @@ static int
 send_ahead(struct fal_sched *s, struct fal_worker *w)
 {
 	struct fal_act model = { .kind = FAL_ACT_MODEL, .worker = w->id };
-	if (s->scheme->own || s->scheme->groups || w->version == s->version)
+	if (!fal_one_team(s) || w->version == s->version)
 		return FAL_OK;
 	w->version = s->version;
 	return fal_emit(s, model) != NULL ? FAL_OK : FAL_ENOMEM;
@@ -689,12 +693,6 @@ fal_sched_next(struct fal_sched *s, struct fal_act *out)
 	}
 	*out = s->act[s->act_next++];
 	return true;
-}
-
-void
-fal_sched_forget(struct fal_sched *s)
-{
-	fal_round_forget(s);
 }
 
 bool

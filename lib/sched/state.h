@@ -250,6 +250,13 @@ fal_slot(const struct fal_sched *s, const struct fal_worker *w)
 	return (uint32_t)(w - s->worker);
 }
 
+/* Whether all workers are one team, whose rounds are whole clocks. */
+static inline bool
+fal_one_team(const struct fal_sched *s)
+{
+	return !s->scheme->own && !s->scheme->groups;
+}
+
 /* The round whose end everybody waits for: the oldest; NULL: none is open. */
 static inline struct fal_round *
 fal_oldest(const struct fal_sched *s)
@@ -280,8 +287,6 @@ int fal_account(struct fal_sched *s, struct fal_worker *w, const struct fal_roun
 void fal_stale(struct fal_sched *s, struct fal_round *r, uint64_t behind);
 /* Samples of the round's tasks. */
 uint32_t fal_round_samples(const struct fal_sched *s, const struct fal_round *r);
-/* Forgets the rounds that have ended. */
-void fal_round_forget(struct fal_sched *s);
 void fal_round_free(struct fal_round *r);
 int fal_free_task(struct fal_sched *s, struct fal_round *r, uint32_t task);
 bool fal_task_held(const struct fal_round *r, uint32_t task);
@@ -294,9 +299,10 @@ int fal_teams_form(struct fal_sched *s);
 struct fal_team *fal_team_new(struct fal_sched *s, uint32_t id);
 /* A worker that joined gets its team. */
 int fal_team_join(struct fal_sched *s, struct fal_worker *w);
-/* A worker left, is suspected or excluded, or is in again: its team's rounds are
- * abandoned if nobody is left for them. */
-int fal_team_changed(struct fal_sched *s, struct fal_worker *w, double now);
+/* A worker left, is suspected or excluded, or is in again: its team has so many active
+ * workers now; its rounds are abandoned if nobody is left for them. */
+int fal_team_changed(struct fal_sched *s, struct fal_worker *w, uint32_t members,
+		     double now);
 /* Begins whatever may begin. */
 int fal_teams_begin(struct fal_sched *s, double now);
 /* The clock of the tasks that its next round would get. */

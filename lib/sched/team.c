@@ -118,24 +118,17 @@ fal_teams_form(struct fal_sched *s)
 }
 
 int
-fal_team_changed(struct fal_sched *s, struct fal_worker *w, double now)
+fal_team_changed(struct fal_sched *s, struct fal_worker *w, uint32_t members, double now)
 {
 	struct fal_team *t = w->team;
-	uint32_t members = 0;
-	if (s->scheme->own)
-		members = fal_worker_active(w);
-	else
-		for (uint32_t i = 0; i < s->workers; i++)
-			members += s->worker[i].team == t &&
-				   fal_worker_active(&s->worker[i]);
 	/* Whoever was away is as far as the slowest of the others. */
 	uint64_t slowest = fal_slowest(s, t);
 	if (t->members == 0 && members > 0 && slowest != UINT64_MAX && t->clock < slowest)
 		t->clock = slowest;
 	t->members = members;
 	s->stirred = true;
-	bool alone = s->scheme->own || s->scheme->groups;
-	for (uint32_t i = 0; i < s->rounds && members == 0 && alone;) {
+	bool ends = members == 0 && !fal_one_team(s);
+	for (uint32_t i = 0; i < s->rounds && ends;) {
 		struct fal_round *r = s->round[i];
 		struct fal_act end = { .fate = FAL_FATE_ABANDON,
 				       .why = "its worker left" };
@@ -180,7 +173,7 @@ static uint32_t
 size_of(const struct fal_sched *s, const struct fal_team *t, uint32_t part)
 {
 	uint32_t k = fal_grid_tasks(&s->grid, fal_pool_next(&s->pool, part));
-	if (!s->scheme->own && !s->scheme->groups)
+	if (fal_one_team(s))
 		return k;
 	if (s->scheme->groups) {
 		double n = fmax(round((double)k * t->members / s->active), 1);
@@ -196,17 +189,30 @@ size_of(const struct fal_sched *s, const struct fal_team *t, uint32_t part)
 	return (uint32_t)ceil(left / pieces);
 }
 
+/* The team's active workers one after the other, NULL at the end; `*at` is 0 first. */
+static struct fal_worker *
+next_member(const struct fal_sched *s, const struct fal_team *t, uint32_t *at)
+{
+	if (s->scheme->own) {
+		struct fal_worker *w = (*at)++ == 0 ? fal_find(s, t->id) : NULL;
+		return w != NULL && fal_worker_active(w) ? w : NULL;
+	}
+	while (*at < s->workers) {
+		struct fal_worker *w = &s->worker[(*at)++];
+		if (w->team == t && fal_worker_active(w))
+			return w;
+	}
+	return NULL;
+}
+
 /* Those of the team who have it not are sent the newest version, or that of its line. */
 static int
 pull(struct fal_sched *s, struct fal_team *t)
 {
 	uint64_t newest = t->line != 0 ? t->line : s->version;
-	struct fal_worker *one = fal_team_worker(s, t);
-	uint32_t from = one != NULL ? fal_slot(s, one) : 0;
-	uint32_t to = one != NULL ? from + 1 : s->workers;
-	for (uint32_t i = from; i < to; i++) {
-		struct fal_worker *w = &s->worker[i];
-		if (w->team != t || w->version == newest || !fal_worker_active(w))
+	struct fal_worker *w;
+	for (uint32_t at = 0; (w = next_member(s, t, &at)) != NULL;) {
+		if (w->version == newest)
 			continue;
 		struct fal_act act = { .kind = FAL_ACT_MODEL, .worker = w->id };
 		act.version = t->line;
@@ -243,7 +249,7 @@ static int
 begin(struct fal_sched *s, struct fal_team *t)
 {
 	struct fal_run_of run;
-	bool whole = !s->scheme->own && !s->scheme->groups;
+	bool whole = fal_one_team(s);
 	uint32_t part = part_of(s, t), most = size_of(s, t, part);
 	if (s->scheme->prepare != NULL && s->scheme->prepare(s, t) < 0)
 		return FAL_ENOMEM;
@@ -262,13 +268,8 @@ begin(struct fal_sched *s, struct fal_team *t)
 static void
 refresh_members(struct fal_sched *s, struct fal_team *t, double now)
 {
-	struct fal_worker *one = fal_team_worker(s, t);
-	uint32_t from = one != NULL ? fal_slot(s, one) : 0;
-	uint32_t to = one != NULL ? from + 1 : s->workers;
-	for (uint32_t i = from; i < to; i++) {
-		struct fal_worker *w = &s->worker[i];
-		if (w->team != t || !fal_worker_active(w))
-			continue;
+	struct fal_worker *w;
+	for (uint32_t at = 0; (w = next_member(s, t, &at)) != NULL;) {
 		w->no_evals = false;
 		if (w->queued == 0) { /* it has to pull first */
 			w->fresh = true;

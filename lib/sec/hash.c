@@ -4,15 +4,11 @@
 
 #include <sodium.h>
 
-/* libsodium's states live inside ours, so that sodium.h stays in lib/sec. */
+/* libsodium's state lives inside ours, so that sodium.h stays in lib/sec. */
 _Static_assert(sizeof(struct fal_hash_state) == sizeof(crypto_generichash_state) &&
 		       _Alignof(struct fal_hash_state) >=
 			       _Alignof(crypto_generichash_state),
 	       "fal_hash_state holds libsodium's");
-_Static_assert(sizeof(struct fal_sha256_state) == sizeof(crypto_hash_sha256_state) &&
-		       _Alignof(struct fal_sha256_state) >=
-			       _Alignof(crypto_hash_sha256_state),
-	       "fal_sha256_state holds libsodium's");
 
 /* Until its init, libsodium uses its portable code; where init fails, that still works.
  */
@@ -53,22 +49,4 @@ void
 fal_sha256(const void *p, size_t n, uint8_t out[static FAL_HASH_BYTES])
 {
 	(void)crypto_hash_sha256(out, p, n);
-}
-
-void
-fal_sha256_init(struct fal_sha256_state *s)
-{
-	(void)crypto_hash_sha256_init((void *)s->opaque);
-}
-
-void
-fal_sha256_update(struct fal_sha256_state *s, const void *p, size_t n)
-{
-	(void)crypto_hash_sha256_update((void *)s->opaque, p, n);
-}
-
-void
-fal_sha256_final(struct fal_sha256_state *s, uint8_t out[static FAL_HASH_BYTES])
-{
-	(void)crypto_hash_sha256_final((void *)s->opaque, out);
 }

@@ -1,5 +1,5 @@
 /* Digests: BLAKE2b-256 for Falcon's own chunks and fingerprints, SHA-256 for files that
- * others publish with such a sum.  One call, or init, update …, final.
+ * others publish with such a sum.
  */
 #ifndef FAL_SEC_HASH_H
 #define FAL_SEC_HASH_H
@@ -9,26 +9,20 @@
 
 #define FAL_HASH_BYTES 32 /* of either digest */
 
-/* Running digests: value types, to be used only through their functions.  A state that
+/* A running digest: a value type, to be used only through its functions.  A state that
  * is given up half-way needs no free. */
 struct fal_hash_state {
 	_Alignas(64) uint8_t opaque[384];
 };
-struct fal_sha256_state {
-	_Alignas(8) uint8_t opaque[104];
-};
 
 /* BLAKE2b (RFC 7693) with a 32-byte digest and no key, of the n bytes at `p` (borrowed;
- * may be NULL when n is 0). */
+ * may be NULL when n is 0); in one call, or init, update …, final. */
 void fal_hash(const void *p, size_t n, uint8_t out[static FAL_HASH_BYTES]);
 void fal_hash_init(struct fal_hash_state *s);
 void fal_hash_update(struct fal_hash_state *s, const void *p, size_t n);
 void fal_hash_final(struct fal_hash_state *s, uint8_t out[static FAL_HASH_BYTES]);
 
-/* SHA-256 (FIPS 180-4), likewise. */
+/* SHA-256 (FIPS 180-4), likewise, in one call. */
 void fal_sha256(const void *p, size_t n, uint8_t out[static FAL_HASH_BYTES]);
-void fal_sha256_init(struct fal_sha256_state *s);
-void fal_sha256_update(struct fal_sha256_state *s, const void *p, size_t n);
-void fal_sha256_final(struct fal_sha256_state *s, uint8_t out[static FAL_HASH_BYTES]);
 
 #endif

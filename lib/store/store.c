@@ -16,10 +16,15 @@ state_len(const struct fal_store_conf *conf)
 }
 
 size_t
-fal_store_bytes(const struct fal_store_conf *conf)
+fal_store_bytes(const struct fal_store_conf *conf, uint32_t lines)
 {
 	/* Parameters, optimiser state, and sums of 4 to 12 bytes a value. */
-	return (conf->n + state_len(conf)) * sizeof(float) + conf->n * 12;
+	size_t all = (conf->n + state_len(conf)) * sizeof(float) + conf->n * 12;
+	/* A line: its model, what it took over, optimiser state, exponents; and, for all
+	 * of them, what they have pushed. */
+	size_t line =
+		(2 * conf->n + state_len(conf)) * sizeof(float) + fal_blocks(conf->n);
+	return all + (lines > 0 ? conf->n * sizeof(float) : 0) + lines * line;
 }
 
 struct fal_store *
@@ -389,12 +394,6 @@ fal_store_forget_slots(struct fal_store *s, uint64_t below)
 		free(u->mean);
 		*u = s->slots.v[--s->slots.n];
 	}
-}
-
-bool
-fal_store_pending(const struct fal_store *s)
-{
-	return s->sum != NULL || s->moved;
 }
 
 void

@@ -32,9 +32,9 @@ struct fal_store_conf {
 struct fal_store *fal_store_new(const struct fal_store_conf *conf, const float *init);
 void fal_store_free(struct fal_store *s);
 
-/* Bytes that a store of n parameters needs with one open round, accumulators and
- * optimiser included. */
-size_t fal_store_bytes(const struct fal_store_conf *conf);
+/* Bytes that a store of n parameters needs with one open round and so many lines,
+ * accumulators and optimiser included. */
+size_t fal_store_bytes(const struct fal_store_conf *conf, uint32_t lines);
 
 size_t fal_store_len(const struct fal_store *s);
 uint64_t fal_store_version(const struct fal_store *s);
@@ -132,9 +132,6 @@ void fal_store_forget_lines(struct fal_store *s);
 
 /* Nothing more will come to the slots below `below`. */
 void fal_store_forget_slots(struct fal_store *s, uint64_t below);
-
-/* True when something was collected since the last step. */
-bool fal_store_pending(const struct fal_store *s);
 
 /* Applies what was collected: gradients, over `divisor` samples, by the optimiser at
  * rate `lr`; changes of weights by plain addition.  Moves to the next version and its

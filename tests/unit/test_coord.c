@@ -114,17 +114,16 @@ begin_job(uint32_t slack, uint32_t clocks, uint32_t test_samples)
 	struct fal_coord_ops ops = {
 		.send = on_send, .model = on_model, .close = on_close, .trace = on_trace
 	};
-	struct fal_coord_conf conf = { .name = "test",
-				       .hash = "00",
-				       .policy = &epsp,
-				       .policy_by = "job",
-				       .samples = 8 * clocks,
-				       .test_samples = test_samples,
-				       .batch = 8,
-				       .task = TASK,
-				       .epochs = 1,
-				       .params = N,
-				       .min_workers = 2 };
+	struct fal_coord_conf conf = {
+		.name = "test",
+		.hash = "00",
+		.policy = &epsp,
+		.policy_by = "job",
+		.grid = { .samples = 8 * clocks, .batch = 8, .task = TASK, .epochs = 1 },
+		.test_samples = test_samples,
+		.params = N,
+		.min_workers = 2
+	};
 	conf.schedule.lr = 0.1;
 	verdicts = 0;
 	in_round = 0;

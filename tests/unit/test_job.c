@@ -261,27 +261,34 @@ static void
 test_derived(void **state)
 {
 	(void)state;
-	struct fal_job j = { .batch = 256, .task = 8, .epochs = 3 };
+	struct fal_job j = { .batch = 256, .task = 8, .epochs = 3, .parts = 2 };
 	struct fal_diag d;
 	/* 1000 = 3·256 + 232; 232 = 29·8. 1001 has one sample more: a task of 1. */
-	assert_int_equal(fal_job_clocks(&j, 1000), 4);
-	assert_int_equal(fal_job_clocks(&j, 1024), 4);
-	assert_int_equal(fal_job_clocks(&j, 1), 1);
-	assert_int_equal(fal_job_updates(&j, 1000), 12);
-	assert_int_equal(fal_job_clock_samples(&j, 1000, 2), 256);
-	assert_int_equal(fal_job_clock_samples(&j, 1000, 3), 232);
-	assert_int_equal(fal_job_clock_tasks(&j, 1000, 0), 32);
-	assert_int_equal(fal_job_clock_tasks(&j, 1000, 3), 29);
-	assert_int_equal(fal_job_clock_tasks(&j, 1001, 3), 30);
-	assert_int_equal(fal_job_task_samples(&j, 1001, 3, 28), 8);
-	assert_int_equal(fal_job_task_samples(&j, 1001, 3, 29), 1);
+	struct fal_grid g = fal_job_grid(&j, 1000);
+	assert_int_equal(g.parts, 2);
+	assert_int_equal(fal_grid_epoch_clocks(&g), 4);
+	assert_int_equal(fal_grid_clocks(&g), 12);
+	assert_int_equal(fal_grid_samples(&g, 2), 256);
+	assert_int_equal(fal_grid_samples(&g, 3), 232);
+	assert_int_equal(fal_grid_samples(&g, 4), 256);
+	assert_int_equal(fal_grid_tasks(&g, 0), 32);
+	assert_int_equal(fal_grid_tasks(&g, 3), 29);
+	g = fal_job_grid(&j, 1001);
+	assert_int_equal(fal_grid_tasks(&g, 7), 30);
+	assert_int_equal(fal_grid_range_samples(&g, 7, 28, 1), 8);
+	assert_int_equal(fal_grid_range_samples(&g, 7, 29, 1), 1);
+	g = fal_job_grid(&j, 1024);
+	assert_int_equal(fal_grid_epoch_clocks(&g), 4);
+	g = fal_job_grid(&j, 1);
+	assert_int_equal(fal_grid_epoch_clocks(&g), 1);
 
 	/* Every sample stands in one task. */
-	for (uint64_t n = 1; n < 2000; n += 37) {
+	for (uint32_t n = 1; n < 2000; n += 37) {
 		uint64_t sum = 0;
-		for (uint64_t c = 0; c < fal_job_clocks(&j, n); c++)
-			for (uint32_t k = 0; k < fal_job_clock_tasks(&j, n, c); k++)
-				sum += fal_job_task_samples(&j, n, c, k);
+		g = fal_job_grid(&j, n);
+		for (uint64_t c = 0; c < fal_grid_epoch_clocks(&g); c++)
+			for (uint32_t k = 0; k < fal_grid_tasks(&g, c); k++)
+				sum += fal_grid_range_samples(&g, c, k, 1);
 		assert_int_equal(sum, n);
 	}
 	j.schedule.warmup = 12;

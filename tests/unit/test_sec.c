@@ -185,17 +185,11 @@ digests(void **state)
 	assert_digest(out, sha_abc);
 
 	struct fal_hash_state b2;
-	struct fal_sha256_state sha;
 	fal_hash_init(&b2);
-	fal_sha256_init(&sha);
-	for (int i = 0; i < 3; i++) {
+	for (int i = 0; i < 3; i++)
 		fal_hash_update(&b2, &"abc"[i], 1);
-		fal_sha256_update(&sha, &"abc"[i], 1);
-	}
 	fal_hash_final(&b2, out);
 	assert_digest(out, b2_abc);
-	fal_sha256_final(&sha, out);
-	assert_digest(out, sha_abc);
 }
 
 int
