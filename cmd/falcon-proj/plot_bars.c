@@ -55,10 +55,9 @@ bar_text(struct gnuplot *g, const struct plot_bar *b, size_t row)
 	if (!two)
 		return;
 	const double off = 100 * (b->epoch_s / b->measured_s - 1);
-	gnuplot_put(g,
-		    "set label 'measured %s: predicted %.1f %% too %s' at %.9g, %g %s\n",
-		    seconds(b->measured_s, s), fabs(off), off < 0 ? "little" : "much",
-		    b->measured_s, (double)row + 0.22, place);
+	gnuplot_put(g, "set label 'measured %s, error %+.1f %%' at %.9g, %g %s\n",
+		    seconds(b->measured_s, s), off, b->measured_s, (double)row + 0.22,
+		    place);
 }
 
 static void

@@ -421,7 +421,6 @@ draw(const struct proj_opt *o, const struct proj_job *job, const struct row *r, 
 	struct plot_bar *bar = fal_calloc(n, sizeof(*bar));
 	struct fal_diag diag = { 0 };
 	size_t bars = 0;
-	char title[200];
 	int err = bar != NULL ? FAL_OK : FAL_ENOMEM;
 	for (size_t i = 0; i < n && err == FAL_OK; i++)
 		if (r[i].ok)
@@ -429,9 +428,9 @@ draw(const struct proj_opt *o, const struct proj_job *job, const struct row *r, 
 							 r[i].epoch_s,
 							 r[i].ran ? job->run.epoch_s : 0,
 							 r[i].play.compute, r[i].ran };
-	snprintf(title, sizeof(title), "%s: seconds per epoch, predicted", job->name);
 	if (err == FAL_OK)
-		err = plot_bars(o->plot, title, bar, bars, &diag);
+		err = plot_bars(o->plot, "Seconds per epoch under each scheme", bar, bars,
+				&diag);
 	free(bar);
 	if (err < 0)
 		fal_cli_err(PROG, "%s",

@@ -217,7 +217,7 @@ test_bars(void **state)
 		"31.2 s, 52 % compute",
 		"9.00 s, 93 % compute",
 		"1234 s, 100 % compute",
-		"measured 10.0 s: predicted 10.0 % too little",
+		"measured 10.0 s, error -10.0 %",
 		"time per epoch (s)",
 		">predicted<",
 		">measured<",
