@@ -305,7 +305,7 @@ mean_task_s(const struct fal_fit *f, struct fit_worker *w, const struct line *c)
 	if (c->tasks == 0 || !(last > 0))
 		return 0;
 	w->task_s = last;
-	if (!(c->compute > 0))
+	if (!(c->compute > 0) || c->clock < FAL_FIT_WARM)
 		return last;
 	const double lane_s = fit_at_lanes(c->compute, w->cores, w->lanes, 1);
 	double mean = fmin(fmax(last, lane_s / tasks), lanes * lane_s / tasks);
@@ -317,7 +317,11 @@ mean_task_s(const struct fal_fit *f, struct fit_worker *w, const struct line *c)
 static int
 keep(const struct fal_fit *f, struct fit_worker *w, const struct line *c, double t)
 {
-	const double all = busy(c) + c->wait, task_s = mean_task_s(f, w, c);
+	const double task_s = mean_task_s(f, w, c);
+	double all = busy(c) + c->wait;
+	/* At first it starts, and waits until all have. */
+	if (w->n == 0 && c->tasks > 0)
+		all = fmin(busy(c), (double)c->tasks * c->task_s / w->lanes);
 	if (w->n < FAL_FIT_CLOCKS && FAL_GROW(w->told, w->cap, w->n + 1) < 0)
 		return FAL_ENOMEM;
 	w->told[w->n++ % FAL_FIT_CLOCKS] = (struct fit_told){

@@ -38,7 +38,7 @@ median(struct scratch *s)
 static uint64_t
 first_clock(const struct fal_fit *f)
 {
-	return f->since >= FAL_FIT_ENOUGH ? f->begin + FAL_FIT_WARM : 0;
+	return f->since >= FAL_FIT_ENOUGH ? f->begin : 0;
 }
 
 /* Line i of a row, of those that are kept, the oldest first. */
@@ -80,17 +80,32 @@ of_ring(const struct fit_ring *r, double share, struct scratch *s)
 	return quantile(s, share);
 }
 
-/* The paces of a row, as machine `m`, line by line.  Where it ran no task the nearest
- * earlier line tells its speed, else the nearest later one; 0: none does. */
-static size_t
-paces_of(const struct fal_fit *f, const struct fit_worker *w, struct fal_cost_pace *out)
+/* What starting costs is no speed: in the first clocks, and most of all in the very
+ * first, what is not far from the typical speed is that.  They are kept all the same, so
+ * that what follows stays in its place. */
+static double
+settled(const struct fit_told *t, double typical_s)
 {
+	/* LeNet-5's tasks took up to 2.5 times as long in the first, 1.5 in the second.
+	 */
+	const double task_s = (double)t->task_s, far = t->clock == 0 ? 3 : 1.5;
+	return t->clock < FAL_FIT_WARM && task_s < far * typical_s ? typical_s : task_s;
+}
+
+/* The paces of a row, line by line.  Where it ran no task the nearest earlier line tells
+ * its speed, else the nearest later one; 0: none does. */
+static size_t
+paces_of(const struct fal_fit *f, const struct fit_worker *w, struct scratch *s)
+{
+	const double typical_s = TYPICAL(f, w, task_s, s);
+	struct fal_cost_pace *out = s->pace;
 	size_t n = 0;
 	double task_s = 0;
 	for (uint64_t i = 0; i < kept(w); i++) {
 		const struct fit_told *t = told_at(w, i);
 		if (t->task_s > 0)
-			task_s = fit_at_lanes((double)t->task_s, w->cores, 1, w->lanes);
+			task_s = fit_at_lanes(settled(t, typical_s), w->cores, 1,
+					      w->lanes);
 		if (t->clock >= first_clock(f) && t->seconds > 0)
 			out[n++] =
 				(struct fal_cost_pace){ .task_s = task_s,
@@ -116,7 +131,7 @@ add_machine(const struct fal_fit *f, const struct fit_worker *w, struct scratch 
 		.lanes = w->lanes,
 		.cores = w->cores,
 		.pace = s->pace,
-		.paces = paces_of(f, w, s->pace),
+		.paces = paces_of(f, w, s),
 		.pull_s = TYPICAL(f, w, pull, s),
 		.push_s = TYPICAL(f, w, push, s),
 	};
