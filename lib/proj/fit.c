@@ -45,8 +45,6 @@ set_policy(struct fal_fit *f, const char *scheme, struct fal_policy *p, uint64_t
 	fal_policy_free(&f->policy);
 	f->policy = *p;
 	f->shared = p->rule.scheme == FAL_BSP || p->rule.scheme == FAL_EPSP;
-	f->revokes = p->rule.scheme == FAL_EPSP || p->rule.scheme == FAL_FLEXRR ||
-		     p->rule.scheme == FAL_SYNCOPT;
 	f->begin = begin;
 	f->breaks++;
 	f->wait.n = 0;
@@ -98,8 +96,6 @@ take_job(struct fal_fit *f, struct fal_trace_line *l)
 				     .epochs = (uint32_t)j.epochs,
 				     .parts = (uint32_t)j.parts };
 	f->clocks = j.clocks;
-	f->judged = fal_trace_has(l->o, "test") &&
-		    fal_trace_get_u64(l, l->o, "test", FAL_TRACE_NUM_MAX) > 0;
 	f->have_job = true;
 	set_policy(f, scheme, &p, 0);
 	return 0;
@@ -290,34 +286,10 @@ sum_up(struct fal_fit *f, struct fit_worker *w, const struct line *c)
 		put(&f->wait, c->wait);
 }
 
-/* The mean seconds of a task of the line, on a lane that shares its core with none.  What
- * it says is what the scheduler projected last.  If that is another speed than before,
- * the tasks ran at one or the other, and took together what the lanes computed: at least
- * once its seconds, and at most so often as there are lanes.  If both are the same, there
- * may still have been another between: where lanes compute nothing else, but for a task
- * of each that may have been revoked, these seconds tell. */
-static double
-mean_task_s(const struct fal_fit *f, struct fit_worker *w, const struct line *c)
-{
-	const double tasks = (double)c->tasks, lanes = w->lanes;
-	const double last = fit_at_lanes(c->task_s, w->cores, w->lanes, 1);
-	const double before = w->task_s > 0 ? w->task_s : last;
-	if (c->tasks == 0 || !(last > 0))
-		return 0;
-	w->task_s = last;
-	if (!(c->compute > 0) || c->clock < FAL_FIT_WARM)
-		return last;
-	const double lane_s = fit_at_lanes(c->compute, w->cores, w->lanes, 1);
-	double mean = fmin(fmax(last, lane_s / tasks), lanes * lane_s / tasks);
-	mean = fmin(fmax(mean, fmin(before, last)), fmax(before, last));
-	return f->judged ? mean : fmax(mean, lane_s / (tasks + (f->revokes ? lanes : 0)));
-}
-
 /* Keeps the line; one that the worker did not account for lasted since its last. */
 static int
-keep(const struct fal_fit *f, struct fit_worker *w, const struct line *c, double t)
+keep(struct fit_worker *w, const struct line *c, double t)
 {
-	const double task_s = mean_task_s(f, w, c);
 	double all = busy(c) + c->wait;
 	/* At first it starts, and waits until all have. */
 	if (w->n == 0 && c->tasks > 0)
@@ -328,7 +300,7 @@ keep(const struct fal_fit *f, struct fit_worker *w, const struct line *c, double
 		.clock = c->clock < UINT32_MAX ? (uint32_t)c->clock : UINT32_MAX,
 		.tasks = (float)c->tasks,
 		.seconds = (float)(all > 0 ? all : t - w->t),
-		.task_s = (float)task_s,
+		.task_s = (float)fit_at_lanes(c->task_s, w->cores, w->lanes, 1),
 		.pull = (float)c->pull_all,
 		.push = (float)c->push_all,
 	};
@@ -367,7 +339,7 @@ take_clock(struct fal_fit *f, struct fal_trace_line *l)
 	if (lanes > 0)
 		w->lanes = (uint32_t)lanes;
 	sum_up(f, w, &c);
-	return keep(f, w, &c, l->t);
+	return keep(w, &c, l->t);
 }
 
 static int

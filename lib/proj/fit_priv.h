@@ -28,7 +28,6 @@ struct fit_worker {
 	struct fit_told *told; /* a ring of FAL_FIT_CLOCKS, once it has grown to that */
 	size_t cap;
 	uint64_t n;      /* that it told so far */
-	double task_s;   /* that the last line with tasks said, of a lane as in told */
 	double t;        /* when it told the last, or joined */
 	uint64_t breaks; /* struct fal_fit's then */
 };
@@ -50,7 +49,6 @@ struct fal_fit {
 	bool have_job;
 	struct fal_grid grid;
 	uint64_t clocks; /* of the job */
-	bool judged;     /* lanes may compute something else than tasks: the test set */
 	char hash[65];
 	double t; /* of the line before, whose number is: */
 	uint64_t line;
@@ -64,7 +62,6 @@ struct fal_fit {
 	struct fal_policy policy;
 	uint64_t begin; /* the policy's first clock */
 	bool shared;    /* its rounds are */
-	bool revokes;   /* tasks that run */
 
 	bool held, stopped;
 	uint64_t breaks;      /* times that something came between two updates */
