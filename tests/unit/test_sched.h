@@ -52,7 +52,7 @@ static struct worker worker[WORKERS + 1]; /* by id */
 static uint32_t acts[FAL_ACT_STOP + 1];   /* how many came of each kind */
 static struct fal_act last[FAL_ACT_STOP + 1];
 static struct fal_work told[WORKERS + 1]; /* by the last ACCOUNT */
-static uint32_t told_done; /* over all ACCOUNTs */
+static uint32_t told_done;                /* over all ACCOUNTs */
 static double now;
 
 static const struct fal_cid none = { 0, 0 };
