@@ -148,9 +148,7 @@ refuses() {
 	slow fast2 1 800
 	slow host7 1/4 800
 	at_clock 3
-	falcon-stat -k "$keys/observe.key" --follow "$ready" 2>stat.err 3>&- |
-		falcon-proj --follow --policy --window 2 2>proj.err 3>&- |
-		falcon-sync -k "$keys/control.key" "$ready" apply - >sync.out 2>sync.err 3>&- &
+	FALCON_KEY=$keys/control.key start pipe "$root/examples/proj-pipe" "$ready" 60 2
 	soon "epsp" lines 1 '"scheme":"epsp","by":"control"'
 	# Seconds of clocks before and after the change.
 	local at
@@ -160,7 +158,7 @@ refuses() {
 		def pace(a; b): (map(select(.clock == b))[0].t - map(select(.clock == a))[0].t) / (b - a);
 		{before: pace(1; $at - 2), after: pace($at + 5; $at + 15)}' "$state/trace.jsonl" >pace
 	jq -e '.after < 0.75 * .before' pace || {
-		cat pace proj.err sync.err
+		cat pace pipe.err
 		return 1
 	}
 	falcon-sync -k "$keys/control.key" "$ready" stop
