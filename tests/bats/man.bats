@@ -232,6 +232,22 @@ run_commands() {
 	has "$(tail -n 1 output)" " 256 "
 }
 
+@test "falcon-proj(1): its examples run" {
+	world
+	# The pipe ends with the job.
+	start_ready ps env falcon-ps --listen unix:lab.socket --keyring lab/keyring \
+		--state state --set sync.scheme=bsp --set job.epochs=40 -x fashion.job
+	start slow falcon-work --lanes 1 --emulate rate=1600 unix:lab.socket
+	for _ in $(seq 400); do
+		[ "$(grep -c '"ev":"update"' state/trace.jsonl)" -lt 30 ] || break
+		read -r -t 0.05 <> <(:) || :
+	done
+	here falcon-proj.1
+	run_commands
+	same predictions "$(grep -c '^backtest: ' output)" 2
+	has "$(cat output)" "host9 is "
+}
+
 @test "falcon(7): the first session" {
 	world
 	rm -r lab
@@ -251,7 +267,7 @@ run_commands() {
 	awk '/^## A session by hand/ { on = 1 } /^    / && on { print; n++ } n && /^$/ { exit }' \
 		"$root/README.md" | sed 's/^    //; s/127\.0\.0\.1:7000/unix:lab.socket/' >commands
 	cat commands
-	same "lines" "$(wc -l <commands)" 7
+	same "lines" "$(wc -l <commands)" 9
 	has "$(cat commands)" share/jobs/fashion.job
 	run_commands
 	has "$(cat output)" "audit: ok: 4,000 clocks, 32,000 tasks,"
