@@ -40,6 +40,7 @@ proj_rules(const char *text, struct fal_rule **out, size_t *n)
 	if (code >= 0) {
 		free(*out);
 		*out = NULL;
+		*n = 0;
 	}
 	return code;
 }

@@ -92,8 +92,8 @@ refuses() {
 }
 
 @test "--strict: a model that does not fit what happened" {
-	# Updates at twice their times, as if something else had held the job up.
-	jq -c '.t *= 2' "$trace" >held
+	# Tasks that are said to have taken a third of the time that passed.
+	jq -c 'if .ev == "clock" then .task_s /= 3 else . end' "$trace" >held
 	falcon-proj --strict -w epsp "$trace" >/dev/null 2>err || {
 		# A busy machine: then it was said.
 		grep -q 'the backtest is off' err
@@ -122,7 +122,8 @@ refuses() {
 	falcon-proj -w epsp part >out 2>err
 	has "$(cat err)" "; the rest counts"
 	has "$(cat out)" "backtest: "
-	head -c $(($(wc -c <"$trace.zst") / 2)) "$trace.zst" >part.zst
+	# One frame is whole, the next is not.
+	{ sed '$d' "$trace" | zstd -q && tail -1 "$trace" | zstd -q | head -c 20; } >part.zst
 	falcon-proj -w epsp part.zst >out 2>err
 	has "$(cat err)" "; the rest counts"
 }
@@ -152,11 +153,11 @@ refuses() {
 	soon "epsp" lines 1 '"scheme":"epsp","by":"control"'
 	# Seconds of clocks before and after the change.
 	local at
-	at=$(jq -r 'select(.ev == "policy" and .scheme == "epsp") | .clock' "$state/trace.jsonl")
+	at=$(grep '"scheme":"epsp","by":"control"' "$state/trace.jsonl" | jq .clock)
 	at_clock $((at + 20))
-	jq -s --argjson at "$at" '[.[] | select(.ev == "update")] |
+	sed '$d' "$state/trace.jsonl" | jq -s --argjson at "$at" '[.[] | select(.ev == "update")] |
 		def pace(a; b): (map(select(.clock == b))[0].t - map(select(.clock == a))[0].t) / (b - a);
-		{before: pace(1; $at - 2), after: pace($at + 5; $at + 15)}' "$state/trace.jsonl" >pace
+		{before: pace(1; $at - 2), after: pace($at + 5; $at + 15)}' >pace
 	jq -e '.after < 0.75 * .before' pace || {
 		cat pace pipe.err
 		return 1
