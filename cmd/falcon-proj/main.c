@@ -297,7 +297,7 @@ main(int argc, char **argv)
 {
 	struct proj_opt o = { .min_gain = 5, .window = 10, .seed = 1 };
 	const struct fal_opt opts[] = {
-		{ "what-if", 'w', FAL_OPT_TEXT, &o.what_if,
+		{ "what-if", 0, FAL_OPT_TEXT, &o.what_if,
 		  "predict these schemes, or \"all\"", "RULE[;RULE...]" },
 		{ "without", 0, FAL_OPT_LIST, &o.without, "predict without this worker",
 		  "NAME" },

@@ -81,9 +81,9 @@ refuses() {
 }
 
 @test "the same from a file, a pipe, and compressed" {
-	falcon-proj -j -w 'bsp;epsp' "$trace" | jq 'del(.trace)' >plain
-	falcon-proj -j -w 'bsp;epsp' <"$trace" | jq 'del(.trace)' >piped
-	falcon-proj -j -w 'bsp;epsp' "$trace.zst" | jq 'del(.trace)' >packed
+	falcon-proj -j --what-if 'bsp;epsp' "$trace" | jq 'del(.trace)' >plain
+	falcon-proj -j --what-if 'bsp;epsp' <"$trace" | jq 'del(.trace)' >piped
+	falcon-proj -j --what-if 'bsp;epsp' "$trace.zst" | jq 'del(.trace)' >packed
 	cmp plain piped
 	cmp plain packed
 	falcon-stat --json "$trace" >a
@@ -94,37 +94,37 @@ refuses() {
 @test "--strict: a model that does not fit what happened" {
 	# Tasks that are said to have taken a third of the time that passed.
 	jq -c 'if .ev == "clock" then .task_s /= 3 else . end' "$trace" >held
-	falcon-proj --strict -w epsp "$trace" >/dev/null 2>err || {
+	falcon-proj --strict --what-if epsp "$trace" >/dev/null 2>err || {
 		# A busy machine: then it was said.
 		grep -q 'the backtest is off' err
 	}
-	falcon-proj -w epsp held >out 2>err
+	falcon-proj --what-if epsp held >out 2>err
 	has "$(cat err)" "held: the backtest is off by -"
-	refuses 1 "the backtest is off by -" falcon-proj --strict -w epsp held
+	refuses 1 "the backtest is off by -" falcon-proj --strict --what-if epsp held
 }
 
 @test "traces that are none" {
 	: >empty
-	refuses 2 "empty: " falcon-proj -w epsp empty
+	refuses 2 "empty: " falcon-proj --what-if epsp empty
 	echo nonsense >bad
-	refuses 2 "bad:1: " falcon-proj -w epsp bad
+	refuses 2 "bad:1: " falcon-proj --what-if epsp bad
 	head -3 "$trace" >short
-	refuses 2 "short: " falcon-proj -w epsp short
+	refuses 2 "short: " falcon-proj --what-if epsp short
 	tac "$trace" >reversed
-	refuses 2 "reversed:" falcon-proj -w epsp reversed
+	refuses 2 "reversed:" falcon-proj --what-if epsp reversed
 	{ head -20 "$trace" && sed 's/"t":[0-9.]*/"t":0.5/' <(sed -n 21p "$trace"); } >back
 	cat "$trace" "$trace" >twice
-	refuses 2 "twice:" falcon-proj -w epsp twice
-	refuses 2 "nowhere: No such file" falcon-proj -w epsp nowhere
-	refuses 2 "'fast' is not" falcon-proj -w 'epsp;fast' "$trace"
+	refuses 2 "twice:" falcon-proj --what-if epsp twice
+	refuses 2 "nowhere: No such file" falcon-proj --what-if epsp nowhere
+	refuses 2 "'fast' is not" falcon-proj --what-if 'epsp;fast' "$trace"
 	# Cut in mid-line: said, and the rest counts.
 	head -c $(($(wc -c <"$trace") - 20)) "$trace" >part
-	falcon-proj -w epsp part >out 2>err
+	falcon-proj --what-if epsp part >out 2>err
 	has "$(cat err)" "; the rest counts"
 	has "$(cat out)" "backtest: "
 	# One frame is whole, the next is not.
 	{ sed '$d' "$trace" | zstd -q && tail -1 "$trace" | zstd -q | head -c 20; } >part.zst
-	falcon-proj -w epsp part.zst >out 2>err
+	falcon-proj --what-if epsp part.zst >out 2>err
 	has "$(cat err)" "; the rest counts"
 }
 
@@ -135,7 +135,7 @@ refuses() {
 	has "$(cat why)" " predicted ("
 	same "nothing gains so much" "$(falcon-proj --policy --min-gain 99 "$trace")" ""
 	# bsp alone: shares by speed.
-	falcon-proj --policy -w bsp "$trace" >shares 2>/dev/null
+	falcon-proj --policy --what-if bsp "$trace" >shares 2>/dev/null
 	jq -e '.workers.host7.share < 0.6 and .workers.fast1.share > 1.1' shares
 	same "epsp needs no change" "$(jq -c '.scheme |= (if . == "bsp" then "epsp" else . end)' \
 		"$trace" | falcon-proj --policy --min-gain 40)" ""
