@@ -234,7 +234,7 @@ per_cent(double part, double all)
 }
 
 static void
-put_rows(const struct row *r, size_t n, double measured, struct fal_buf *out)
+put_rows(const struct row *r, size_t n, double rate, struct fal_buf *out)
 {
 	static const char *const head[] = { "scheme",  "s/epoch", "speed",   "ms/clock",
 					    "compute", "stale",   "dropped", "moved",
@@ -253,7 +253,7 @@ put_rows(const struct row *r, size_t n, double measured, struct fal_buf *out)
 		}
 		double work = p->samples + p->dropped + p->twice;
 		fal_table_add(&t, "%.1f", r[i].epoch_s);
-		fal_table_add(&t, "%.2f", measured / r[i].epoch_s);
+		fal_table_add(&t, "%.2f", p->samples / p->seconds / rate);
 		fal_table_add(&t, "%.1f", 1e3 * p->seconds / p->clocks);
 		fal_table_add(&t, "%.1f %%", 100 * p->compute);
 		fal_table_add(&t, "%.1f", p->stale_updates);
@@ -460,7 +460,7 @@ proj_what_if(const struct proj_opt *o, struct proj_job *job, struct fal_buf *out
 		put_json(job, &cost, rows, n, predicted, out);
 	} else if (code < 0) {
 		put_head(o, job, &cost, predicted, out);
-		put_rows(rows, n, predicted, out);
+		put_rows(rows, n, job->cost.grid.samples / predicted, out);
 		code = say_changes(o, job, out);
 	}
 	for (size_t i = 0; i < n; i++)

@@ -15,18 +15,18 @@ int
 fal_predict(const struct fal_cost *cost, const struct fal_policy *policy,
 	    struct fal_play *out)
 {
-	enum { LEAST = 100, WARM = 20 };
-	static const double most_tasks = 2e6;
+	enum { USUAL = 100, LEAST = 40, WARM = 20 };
+	static const double most_tasks = 4e6;
 	double k = fal_grid_tasks(&cost->grid, 0), work = 0, seconds = 0;
 	for (size_t i = 0; i < cost->machines; i++) {
 		work += cost->machine[i].tasks;
 		seconds = fmax(seconds, cost->machine[i].seconds);
 	}
-	double most = fmax(most_tasks / k, LEAST);
+	double most = fmax(floor(most_tasks / k), LEAST);
 	struct fal_play_conf conf = { .cost = cost,
 				      .policy = policy,
 				      .clocks =
-					      (uint64_t)fmin(fmax(work / k, LEAST), most),
+					      (uint64_t)fmin(fmax(work / k, USUAL), most),
 				      .warm = WARM,
 				      .seconds = seconds,
 				      .most = (uint64_t)most };
