@@ -26,10 +26,32 @@ struct input {
 	struct fal_curve *curve;
 	struct fal_trace_reader *reader;
 	struct fal_diag diag; /* of the reader */
+	double t;             /* of the line before */
 	double next;          /* second at which --follow says something again */
+	bool said;            /* something was, with --follow */
 	char *last;           /* policy that was printed */
 	int code;             /* of a part that failed; -1 */
 };
+
+/* Machines or sizes are to be others. */
+static bool
+changes(const struct proj_opt *o)
+{
+	return o->with.n + o->without.n > 0 ||
+	       o->lanes + o->task + o->batch + o->workers > 0;
+}
+
+static enum mode
+mode_of(const struct proj_opt *o, size_t traces)
+{
+	if (o->policy)
+		return POLICY;
+	if (o->what_if != NULL || changes(o) || o->strict)
+		return WHAT_IF;
+	if (o->plot == NULL)
+		return REPORT;
+	return traces > 1 ? CURVES : BANDS;
+}
 
 /* Writes what is in `out`, and empties it. */
 static int
@@ -119,6 +141,7 @@ say_window(struct input *in)
 	if (in->mode != POLICY && !in->o->json && isatty(STDOUT_FILENO))
 		fputs("\033[H\033[2J", stdout);
 	int code = answer(in);
+	in->said = true;
 	if (in->mode == REPORT)
 		fal_report_window(&in->report);
 	in->code = code > FAL_EXIT_DONE ? code : -1;
@@ -144,6 +167,15 @@ static int
 on_line(void *arg, struct fal_trace_line *l)
 {
 	struct input *in = arg;
+	if (l->t < in->t && strcmp(l->ev, "job") != 0)
+		return fal_trace_fail(l, FAL_EINVAL, "t: %.15g is before %.15g", l->t,
+				      in->t);
+	in->t = l->t;
+	/* What was proposed may be again, under another policy. */
+	if (strcmp(l->ev, "policy") == 0) {
+		free(in->last);
+		in->last = NULL;
+	}
 	int err = take(in, l);
 	if (err < 0 || !in->o->follow || l->t < in->next)
 		return err;
@@ -166,6 +198,7 @@ read_trace(struct input *in)
 	struct fal_diag diag = { 0 };
 	const char *name = in->job.name;
 	in->diag.text[0] = '\0';
+	in->t = 0;
 	in->reader = fal_trace_reader_new(on_line, in);
 	int err = in->reader != NULL ? fal_cli_feed(name, feed, in, &diag) : FAL_ENOMEM;
 	if (err == FAL_OK)
@@ -217,20 +250,6 @@ draw_curves(struct input *in, const char *const *name, size_t n)
 	return code;
 }
 
-static enum mode
-mode_of(const struct proj_opt *o, size_t traces)
-{
-	bool changed = o->with.n + o->without.n > 0 ||
-		       o->lanes + o->task + o->batch + o->workers > 0;
-	if (o->policy)
-		return POLICY;
-	if (o->what_if != NULL || changed || o->strict)
-		return WHAT_IF;
-	if (o->plot == NULL)
-		return REPORT;
-	return traces > 1 ? CURVES : BANDS;
-}
-
 static int
 work(const struct proj_opt *o, const char *const *name, size_t n)
 {
@@ -245,7 +264,9 @@ work(const struct proj_opt *o, const char *const *name, size_t n)
 		code = draw_curves(&in, name, n);
 	} else {
 		code = read_trace(&in);
-		if (code == FAL_EXIT_DONE && !o->follow)
+		/* The last window of a stream has its answer, too, if it says enough. */
+		if (code == FAL_EXIT_DONE &&
+		    (!o->follow || !in.said || (in.mode != POLICY && is_enough(&in))))
 			code = answer(&in);
 	}
 	fal_fit_free(in.fit);

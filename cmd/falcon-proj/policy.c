@@ -42,6 +42,11 @@ proj_policy(const struct proj_opt *o, const struct proj_job *job, char **last,
 					      : fal_strerror(err));
 		return FAL_EXIT_NO;
 	}
+	bool off = proj_is_off(job, a.now_s);
+	if (off && o->strict) {
+		fal_policy_free(&a.policy);
+		return FAL_EXIT_NO;
+	}
 	double gain = 100 * (1 - a.then_s / a.now_s);
 	char *text = text_of(&a.policy);
 	if (text != NULL && a.then_s < a.now_s && gain >= o->min_gain &&

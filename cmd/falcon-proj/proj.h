@@ -37,6 +37,9 @@ int proj_rules(const char *text, struct fal_rule **out, size_t *n);
  * --plot is given.  Appends to `out`; returns an exit code, having said what is wrong. */
 int proj_what_if(const struct proj_opt *o, struct proj_job *job, struct fal_buf *out);
 
+/* Whether the backtest is too far off, having said so. */
+bool proj_is_off(const struct proj_job *job, double predicted);
+
 /* --policy: appends one line of JSON if there is a policy that gains enough and is not
  * `*last`, which it becomes (free() it).  Returns an exit code. */
 int proj_policy(const struct proj_opt *o, const struct proj_job *job, char **last,

@@ -54,13 +54,14 @@ struct row {
 };
 
 static int
-predict(const struct fal_cost *cost, const struct fal_policy *policy, struct row *r)
+predict(const struct proj_job *job, const struct fal_cost *cost,
+	const struct fal_policy *policy, struct row *r)
 {
 	fal_rule_put(&policy->rule, &r->name);
 	fal_put_u8(&r->name, 0);
 	int err = fal_predict(cost, policy, &r->play);
 	r->ok = err == FAL_OK;
-	r->epoch_s = r->ok ? fal_play_epoch_s(&r->play, &cost->grid) : INFINITY;
+	r->epoch_s = r->ok ? fal_play_epoch_s(&r->play, &job->cost.grid) : INFINITY;
 	return err == FAL_ESTATE ? FAL_OK : err;
 }
 
@@ -68,15 +69,14 @@ static void
 row_free(struct row *r)
 {
 	fal_buf_free(&r->name);
-	fal_play_free(&r->play);
 }
 
-/* Seconds per epoch of the policy on these machines; negative: an error. */
+/* Seconds per epoch of the policy that ran on these machines; negative: an error. */
 static double
-epoch_of(const struct fal_cost *cost, const struct fal_policy *policy)
+epoch_of(const struct proj_job *job, const struct fal_cost *cost)
 {
 	struct row r = { 0 };
-	int err = predict(cost, policy, &r);
+	int err = predict(job, cost, &job->run.policy, &r);
 	double s = r.epoch_s;
 	row_free(&r);
 	return err < 0 ? err : s;
@@ -165,16 +165,16 @@ say_change(const struct proj_job *job, const struct proj_opt *only, const char *
 		return FAL_EXIT_NO;
 	int code = change(only, &c);
 	if (code < 0) {
-		double by = epoch_of(&c, &job->run.policy) - before;
+		double by = epoch_of(job, &c) - before;
 		bool worth = verb[0] == 'a' ? by < 0 : by > 0;
+		const char *verdict = fabs(by) < 0.05 ? "hardly " : worth ? "" : "not ";
 		if (verb[0] == '\0')
 			fal_put_fmt(out, "%s: %s%.1f s per epoch\n", what, sign(by),
 				    fabs(by));
 		else
 			fal_put_fmt(out, "%s is %sworth %s: %s%s%.1f s per epoch\n", what,
-				    worth ? "" : "not ", verb,
-				    verb[0] == 'a' ? "" : "without it ", sign(by),
-				    fabs(by));
+				    verdict, verb, verb[0] == 'a' ? "" : "without it ",
+				    sign(by), fabs(by));
 	}
 	fal_cost_free(&c);
 	return code;
@@ -195,7 +195,7 @@ name_in(const char *spec)
 static int
 say_changes(const struct proj_opt *o, const struct proj_job *job, struct fal_buf *out)
 {
-	double before = epoch_of(&job->cost, &job->run.policy);
+	double before = epoch_of(job, &job->cost);
 	int code = -1;
 	for (size_t i = 0; i < o->with.n && code < 0; i++) {
 		const struct proj_opt only = { .with = { &o->with.v[i], 1 } };
@@ -394,7 +394,7 @@ make_rows(const struct proj_opt *o, const struct proj_job *job,
 			p.rule = rule[i - !ran];
 		r->ran = fal_rule_eq(&p.rule, &job->run.policy.rule);
 		(*n)++;
-		if (predict(cost, &p, r) < 0)
+		if (predict(job, cost, &p, r) < 0)
 			code = FAL_EXIT_NO;
 		fal_policy_free(&p);
 	}
@@ -402,9 +402,8 @@ make_rows(const struct proj_opt *o, const struct proj_job *job,
 	return code;
 }
 
-/* Whether the backtest is too far off, having said so. */
-static bool
-is_off(const struct proj_job *job, double predicted)
+bool
+proj_is_off(const struct proj_job *job, double predicted)
 {
 	static const double most = 0.10;
 	double measured = job->run.epoch_s;
@@ -445,12 +444,17 @@ proj_what_if(const struct proj_opt *o, struct proj_job *job, struct fal_buf *out
 	struct fal_cost cost;
 	struct row *rows = NULL;
 	size_t n = 0;
-	double predicted = epoch_of(&job->cost, &job->run.policy);
-	bool off = is_off(job, predicted);
+	double predicted = epoch_of(job, &job->cost);
+	if (isinf(predicted)) {
+		fal_cli_err(PROG, "%s: under the policy that ran nothing goes on",
+			    job->name);
+		return FAL_EXIT_USAGE;
+	}
 	if (predicted < 0 || fal_cost_copy(&job->cost, &cost) < 0) {
 		fal_cli_err(PROG, "%s", fal_strerror(FAL_ENOMEM));
 		return FAL_EXIT_NO;
 	}
+	bool off = proj_is_off(job, predicted);
 	int code = change(o, &cost);
 	if (code < 0)
 		code = make_rows(o, job, &cost, &rows, &n);

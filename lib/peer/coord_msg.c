@@ -305,7 +305,7 @@ diverged(struct fal_coord *c, const struct fal_peer *p)
 		       strcmp(c->diverged.name, p->name) != 0 &&
 		       clock - c->diverged.clock <= SOON;
 	if (c->ready == 1 || another)
-		c->why = "local steps of two workers led to weights that are not finite";
+		c->why = "local steps led to weights that are not finite";
 	snprintf(c->diverged.name, sizeof(c->diverged.name), "%s", p->name);
 	c->diverged.clock = clock;
 }

@@ -27,19 +27,19 @@ fal_cost_free(struct fal_cost *c)
 int
 fal_cost_add(struct fal_cost *c, const struct fal_cost_machine *m, const char *name)
 {
-	struct fal_cost_machine copy = *m;
-	struct fal_cost_machine *all =
-		fal_realloc(c->machine, c->machines + 1, sizeof(*all));
-	if (all == NULL)
-		return FAL_ENOMEM;
-	c->machine = all;
+	struct fal_cost_machine copy = *m; /* it may be one of those that move */
 	copy.name = fal_strdup(name);
 	copy.pace = fal_calloc(m->paces, sizeof(*copy.pace));
-	if (copy.name == NULL || copy.pace == NULL) {
+	struct fal_cost_machine *all = NULL;
+	if (copy.name != NULL && copy.pace != NULL) {
+		memcpy(copy.pace, m->pace, m->paces * sizeof(*copy.pace));
+		all = fal_realloc(c->machine, c->machines + 1, sizeof(*all));
+	}
+	if (all == NULL) {
 		machine_free(&copy);
 		return FAL_ENOMEM;
 	}
-	memcpy(copy.pace, m->pace, m->paces * sizeof(*copy.pace));
+	c->machine = all;
 	c->machine[c->machines++] = copy;
 	return FAL_OK;
 }
@@ -76,9 +76,8 @@ fal_cost_find(const struct fal_cost *c, const char *name)
 	return NULL;
 }
 
-/* How much slower a lane is at `lanes` lanes than alone. */
-static double
-crowding(const struct fal_cost_machine *m, uint32_t lanes)
+double
+fal_cost_crowding(const struct fal_cost_machine *m, uint32_t lanes)
 {
 	return lanes > m->cores ? (double)lanes / m->cores : 1;
 }
@@ -180,12 +179,13 @@ recut(struct fal_cost_machine *m, double share)
 void
 fal_cost_sum(struct fal_cost_machine *m)
 {
-	m->tasks = m->seconds = 0;
+	m->tasks = m->seconds = m->work = 0;
 	for (size_t i = 0; i < m->paces; i++) {
 		m->pace[i].at_task = m->tasks;
 		m->pace[i].at_second = m->seconds;
 		m->tasks += m->pace[i].tasks;
 		m->seconds += m->pace[i].seconds;
+		m->work += m->pace[i].seconds / m->pace[i].task_s;
 	}
 }
 
@@ -227,18 +227,24 @@ double
 fal_cost_task_s(const struct fal_cost_machine *m, double n, double at, double size,
 		uint32_t lanes)
 {
-	double crowd = crowding(m, lanes) / crowding(m, m->lanes);
-	double in = m->by_time ? at : n, took = 0;
+	double need = size * fal_cost_crowding(m, lanes) / fal_cost_crowding(m, m->lanes),
+	       took = 0;
+	double in = m->by_time ? at : n;
 	size_t i = place_of(m, &in);
 	if (!m->by_time)
-		return m->pace[i].task_s * crowd * size;
-	for (;; i = (i + 1) % m->paces, in = 0) {
-		double t = m->pace[i].task_s * crowd, left = m->pace[i].seconds - in;
-		if (size * t <= left)
-			return took + size * t;
-		took += left;
-		size -= left / t;
+		return m->pace[i].task_s * need;
+	if (need > m->work) { /* so often through all of them */
+		took = floor(need / m->work) * m->seconds;
+		need = fmod(need, m->work);
 	}
+	for (size_t k = 0; k <= m->paces; k++, i = (i + 1) % m->paces, in = 0) {
+		double t = m->pace[i].task_s, left = m->pace[i].seconds - in;
+		if (need * t <= left)
+			return took + need * t;
+		took += left;
+		need -= left / t;
+	}
+	return took; /* but for rounding */
 }
 
 double

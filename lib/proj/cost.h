@@ -34,8 +34,9 @@ struct fal_cost_machine {
 	struct fal_cost_pace *pace;    /* owned */
 	size_t paces;                  /* at least 1 */
 	bool by_time;
-	double tasks, seconds; /* sums over the paces */
-	double pull_s;         /* a version leaves for it → it computes */
+	/* Sums over the paces; work: tasks that one lane does in these seconds. */
+	double tasks, seconds, work;
+	double pull_s; /* a version leaves for it → it computes */
 	double push_s; /* it holds no more of a round → what it made is counted */
 };
 
@@ -53,7 +54,7 @@ struct fal_cost {
 void fal_cost_free(struct fal_cost *c); /* `c` is {0} again */
 /* A deep copy.  FAL_ENOMEM. */
 int fal_cost_copy(const struct fal_cost *c, struct fal_cost *out);
-/* Appends a copy of `m` under `name`.  FAL_ENOMEM. */
+/* Appends a copy of `m`, which may be one of them, under `name`.  FAL_ENOMEM. */
 int fal_cost_add(struct fal_cost *c, const struct fal_cost_machine *m, const char *name);
 /* Takes machine `i` out. */
 void fal_cost_remove(struct fal_cost *c, size_t i);
@@ -72,6 +73,8 @@ int fal_cost_settle(struct fal_cost_machine *m, double share);
  * play while `lanes` lanes run: lanes beyond its cores share them.  `size`: in tasks. */
 double fal_cost_task_s(const struct fal_cost_machine *m, double n, double at, double size,
 		       uint32_t lanes);
+/* How much slower a lane of `m` is at `lanes` lanes than alone. */
+double fal_cost_crowding(const struct fal_cost_machine *m, uint32_t lanes);
 /* Its mean pace: Σ seconds of its tasks / tasks. */
 double fal_cost_mean(const struct fal_cost_machine *m);
 

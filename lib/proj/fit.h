@@ -22,9 +22,9 @@ enum {
 	FAL_FIT_ENOUGH = 20
 };
 
-/* What a message costs a coordinator, with its answer, and a byte of it, in seconds of one
- * core: CPU seconds of falcon-ps on a 2.x GHz virtual core (LeNet-5 in tasks of 8 and of 2
- * samples; a perceptron of 0.67 M parameters; 8 workers, epsp). */
+/* What a message costs a coordinator, with its answer, and a byte of it, in seconds of
+ * one core: CPU seconds of falcon-ps on a 2.x GHz virtual core (LeNet-5 in tasks of 8 and
+ * of 2 samples; a perceptron of 0.67 M parameters; 8 workers, epsp). */
 #define FAL_FIT_MESSAGE_S 25e-6
 #define FAL_FIT_BYTE_S 0.75e-9
 

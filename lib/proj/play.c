@@ -47,13 +47,12 @@ struct worker {
 	uint32_t running;
 	double since;   /* running is not 0 since */
 	double compute; /* seconds before that */
-	uint32_t done;  /* tasks whose claim won */
 };
 
 /* What is counted from the beginning; the warm part is taken off at the end. */
 struct totals {
 	double now, samples, dropped, twice, tasks, updates, moved, cloned, stale;
-	double messages, bytes, load;
+	double messages, bytes, load, compute;
 };
 
 struct game {
@@ -70,8 +69,6 @@ struct game {
 		uint32_t open;
 	} shared[FAL_SLACK_MAX + 1];
 	struct totals t, warm;
-	double *warm_compute;
-	uint32_t *warm_done;
 	bool stopped; /* the scheduler gave up */
 };
 
@@ -359,7 +356,6 @@ claim(struct game *g, struct worker *w, size_t i)
 		won = fal_sched_claim(g->s, g->now, &c);
 	if (won < 0)
 		return won;
-	w->done += won > 0;
 	g->t.twice += won > 0 ? 0 : g->grid.task;
 	if (won > 0 && p->seq == 0)
 		p->seq = ++w->seq;
@@ -471,10 +467,7 @@ begin_game(struct game *g)
 				    1000);
 	struct fal_sched_conf conf = { .policy = g->conf->policy, .grid = g->grid };
 	g->worker = fal_calloc(c->machines, sizeof(*g->worker));
-	g->warm_compute = fal_calloc(c->machines, sizeof(*g->warm_compute));
-	g->warm_done = fal_calloc(c->machines, sizeof(*g->warm_done));
-	if (g->worker == NULL || g->warm_compute == NULL || g->warm_done == NULL ||
-	    fal_heap_reserve(&g->next, c->machines) < 0 ||
+	if (g->worker == NULL || fal_heap_reserve(&g->next, c->machines) < 0 ||
 	    fal_sched_new(&conf, &g->s) < 0)
 		return FAL_ENOMEM;
 	int err = FAL_OK;
@@ -493,10 +486,18 @@ free_game(struct game *g)
 		free(g->worker[i].part);
 	}
 	free(g->worker);
-	free(g->warm_compute);
-	free(g->warm_done);
 	fal_heap_free(&g->next);
 	fal_sched_free(g->s);
+}
+
+/* Seconds that the workers have computed. */
+static double
+computed(const struct game *g)
+{
+	double sum = 0;
+	for (size_t i = 0; i < g->conf->cost->machines; i++)
+		sum += compute_of(g, &g->worker[i]);
+	return sum;
 }
 
 static void
@@ -504,18 +505,13 @@ mark_warm(struct game *g)
 {
 	g->warm = g->t;
 	g->warm.now = g->now;
-	for (size_t i = 0; i < g->conf->cost->machines; i++) {
-		g->warm_compute[i] = compute_of(g, &g->worker[i]);
-		g->warm_done[i] = g->worker[i].done;
-	}
+	g->warm.compute = computed(g);
 }
 
-static int
+static void
 sum_up(const struct game *g, struct fal_play *out)
 {
 	const struct totals *t = &g->t, *b = &g->warm;
-	size_t n = g->conf->cost->machines;
-	double done = 0;
 	*out = (struct fal_play){ .seconds = g->now - b->now,
 				  .samples = t->samples - b->samples,
 				  .dropped = t->dropped - b->dropped,
@@ -524,24 +520,12 @@ sum_up(const struct game *g, struct fal_play *out)
 				  .moved = t->moved - b->moved,
 				  .cloned = t->cloned - b->cloned,
 				  .messages = t->messages - b->messages,
-				  .bytes = t->bytes - b->bytes,
-				  .workers = n };
+				  .bytes = t->bytes - b->bytes };
+	double spent = (double)g->conf->cost->machines * out->seconds;
 	out->clocks = (t->tasks - b->tasks) / fal_grid_tasks(&g->grid, 0);
 	out->stale_updates = out->samples > 0 ? (t->stale - b->stale) / out->samples : 0;
 	out->load = (t->load - b->load) / out->seconds;
-	out->worker = fal_calloc(n, sizeof(*out->worker));
-	if (out->worker == NULL)
-		return FAL_ENOMEM;
-	for (size_t i = 0; i < n; i++)
-		done += g->worker[i].done - g->warm_done[i];
-	for (size_t i = 0; i < n; i++) {
-		const struct worker *w = &g->worker[i];
-		out->worker[i].compute = compute_of(g, w) - g->warm_compute[i];
-		out->worker[i].share = (w->done - g->warm_done[i]) / fmax(done, 1);
-		out->worker[i].lanes = w->lanes;
-		out->compute += out->worker[i].compute / ((double)n * out->seconds);
-	}
-	return FAL_OK;
+	out->compute = (computed(g) - b->compute) / spent;
 }
 
 static bool
@@ -567,16 +551,9 @@ fal_play(const struct fal_play_conf *conf, struct fal_play *out)
 		}
 	}
 	if (err == FAL_OK)
-		err = sum_up(&g, out);
+		sum_up(&g, out);
 	free_game(&g);
 	return err;
-}
-
-void
-fal_play_free(struct fal_play *p)
-{
-	free(p->worker);
-	*p = (struct fal_play){ 0 };
 }
 
 double

@@ -21,7 +21,7 @@ struct fal_play_conf {
 	uint64_t warm; /* the first clocks do not count: nothing is known yet */
 };
 
-/* Over the clocks that count.  Free it with fal_play_free. */
+/* Over the clocks that count. */
 struct fal_play {
 	double seconds, clocks; /* clocks: tasks that are over / those of a clock */
 	double samples;         /* that became a part of a version */
@@ -32,16 +32,10 @@ struct fal_play {
 	double compute;       /* Σ seconds of workers computing / (workers · seconds) */
 	double messages, bytes; /* to and from the coordinator */
 	double load;            /* the coordinator's own seconds / seconds */
-	struct fal_play_worker {
-		double compute, share; /* seconds of its lanes / lanes; tasks, of all */
-		uint32_t lanes;        /* at the end */
-	} * worker;                    /* as the cost model's machines */
-	size_t workers;
 };
 
 /* 0, FAL_ENOMEM, or FAL_ESTATE: nothing happens any more, the policy cannot go on. */
 int fal_play(const struct fal_play_conf *conf, struct fal_play *out);
-void fal_play_free(struct fal_play *p);
 
 /* Seconds that an epoch takes at this rate. */
 double fal_play_epoch_s(const struct fal_play *p, const struct fal_grid *grid);

@@ -16,7 +16,7 @@ fal_predict(const struct fal_cost *cost, const struct fal_policy *policy,
 	    struct fal_play *out)
 {
 	enum { USUAL = 100, LEAST = 40, WARM = 20 };
-	static const double most_tasks = 4e6;
+	static const double most_tasks = 5e6;
 	double k = fal_grid_tasks(&cost->grid, 0), work = 0, seconds = 0;
 	for (size_t i = 0; i < cost->machines; i++) {
 		work += cost->machine[i].tasks;
@@ -35,21 +35,31 @@ fal_predict(const struct fal_cost *cost, const struct fal_policy *policy,
 
 /* --- machines --------------------------------------------------------------------- */
 
-/* The machine in the middle by speed. */
+struct mean {
+	double task_s;
+	size_t machine;
+};
+
+static int
+by_mean(const void *a, const void *b)
+{
+	const struct mean *x = a, *y = b;
+	return x->task_s < y->task_s ? -1 : x->task_s > y->task_s;
+}
+
+/* The machine in the middle by speed; NULL: out of memory. */
 static const struct fal_cost_machine *
 middle(const struct fal_cost *cost)
 {
-	const struct fal_cost_machine *m = cost->machine;
-	for (size_t i = 0; i < cost->machines; i++) {
-		size_t before = 0;
-		for (size_t k = 0; k < cost->machines; k++) {
-			double a = fal_cost_mean(&m[k]), b = fal_cost_mean(&m[i]);
-			before += a < b || (a == b && k < i);
-		}
-		if (before == cost->machines / 2)
-			return &m[i];
-	}
-	return m;
+	struct mean *m = fal_calloc(cost->machines, sizeof(*m));
+	if (m == NULL)
+		return NULL;
+	for (size_t i = 0; i < cost->machines; i++)
+		m[i] = (struct mean){ fal_cost_mean(&cost->machine[i]), i };
+	qsort(m, cost->machines, sizeof(*m), by_mean);
+	size_t at = m[cost->machines / 2].machine;
+	free(m);
+	return &cost->machine[at];
 }
 
 struct with {
@@ -93,26 +103,36 @@ with_item(const struct fal_cost *cost, char *item, struct with *w, struct fal_di
 	return FAL_OK;
 }
 
+/* The machine becomes what the spec says. */
+static void
+apply(const struct with *w, struct fal_cost_machine *m)
+{
+	double before = fal_cost_crowding(m, m->lanes);
+	m->cores = w->cores > 0 ? (uint32_t)w->cores : m->cores;
+	double by = fal_cost_crowding(m, m->lanes) / before / w->speed;
+	for (size_t i = 0; i < m->paces; i++)
+		m->pace[i].task_s *= by;
+	m->lanes_max = w->lanes > 0 ? (uint32_t)w->lanes : m->lanes_max;
+	m->lanes_min = m->lanes_min < m->lanes_max ? m->lanes_min : m->lanes_max;
+	fal_cost_sum(m);
+}
+
 int
 fal_predict_with(struct fal_cost *cost, const char *spec, struct fal_diag *diag)
 {
 	char *text = fal_strdup(spec), *rest = text, *item;
-	struct with w = { .like = middle(cost), .speed = 1 };
+	struct with w = { .speed = 1 };
 	int err = text != NULL ? FAL_OK : FAL_ENOMEM;
 	while (err == FAL_OK && (item = strsep(&rest, ",")) != NULL)
 		err = with_item(cost, item, &w, diag);
 	if (err == FAL_OK && w.name == NULL)
 		err = fal_diag_set(diag, FAL_EINVAL, "'%s' has no name=", spec);
+	if (err == FAL_OK && w.like == NULL && (w.like = middle(cost)) == NULL)
+		err = FAL_ENOMEM;
 	if (err == FAL_OK)
 		err = fal_cost_add(cost, w.like, w.name);
-	if (err == FAL_OK) {
-		struct fal_cost_machine *m = &cost->machine[cost->machines - 1];
-		for (size_t i = 0; i < m->paces; i++)
-			m->pace[i].task_s /= w.speed;
-		m->cores = w.cores > 0 ? (uint32_t)w.cores : m->cores;
-		m->lanes_max = w.lanes > 0 ? (uint32_t)w.lanes : m->lanes_max;
-		m->lanes_min = m->lanes_min < m->lanes_max ? m->lanes_min : m->lanes_max;
-	}
+	if (err == FAL_OK)
+		apply(&w, &cost->machine[cost->machines - 1]);
 	free(text);
 	return err;
 }
@@ -147,10 +167,13 @@ fal_predict_scale(struct fal_cost *cost, size_t workers, uint64_t seed)
 	double grow = (double)workers / (double)cost->machines;
 	double tasks = round(fal_grid_tasks(&cost->grid, 0) * grow);
 	double batch = fmax(tasks, 1) * cost->grid.task;
-	double samples = batch * (double)fal_grid_epoch_clocks(&cost->grid);
+	/* Enough for clocks that are whole; how long an epoch is, is the caller's. */
+	double clocks = fmin((double)fal_grid_epoch_clocks(&cost->grid),
+			     floor(UINT32_MAX / batch));
+	double samples = batch * clocks;
 	size_t most = PACES / workers > 64 ? PACES / workers : 64;
 	int err = FAL_OK;
-	if (samples > UINT32_MAX)
+	if (clocks < 1)
 		return FAL_ELIMIT;
 	all.machine = NULL;
 	all.machines = 0;
@@ -196,7 +219,6 @@ consider(const struct fal_cost *cost, struct fal_policy *try, double gain,
 		return err == FAL_ESTATE ? FAL_OK : err; /* it cannot even begin */
 	}
 	double s = fal_play_epoch_s(&played, &cost->grid);
-	fal_play_free(&played);
 	if (s * gain >= best->then_s) {
 		fal_policy_free(try);
 		return FAL_OK;
@@ -251,6 +273,31 @@ try_shares(const struct fal_cost *cost, struct fal_advice *best)
 	return err == FAL_OK ? consider(cost, &try, worth, best) : err;
 }
 
+/* No more lanes than cores. */
+static int
+try_lanes(const struct fal_cost *cost, struct fal_advice *best)
+{
+	struct fal_policy try;
+	bool any = false;
+	int err = fal_policy_copy(&best->policy, &try);
+	for (size_t i = 0; i < cost->machines && err == FAL_OK; i++) {
+		const struct fal_cost_machine *m = &cost->machine[i];
+		struct fal_policy_worker *e;
+		if (m->lanes_max <= m->cores)
+			continue;
+		err = fal_policy_entry(&try, m->name, &e);
+		if (err < 0)
+			break;
+		any = true;
+		e->lanes_max = m->cores;
+		e->lanes_min = m->lanes_min < m->cores ? m->lanes_min : m->cores;
+	}
+	if (err == FAL_OK && any)
+		return consider(cost, &try, worth, best);
+	fal_policy_free(&try);
+	return err;
+}
+
 /* Without the slowest, as long as that helps. */
 static int
 try_exclusions(const struct fal_cost *cost, struct fal_advice *best)
@@ -294,12 +341,13 @@ fal_advise(const struct fal_cost *cost, const struct fal_policy *now,
 		return err;
 	*out = (struct fal_advice){ .now_s = fal_play_epoch_s(&played, &cost->grid) };
 	out->then_s = out->now_s;
-	fal_play_free(&played);
 	err = fal_policy_copy(now, &out->policy);
 	if (err == FAL_OK)
 		err = try_rules(cost, now, rules, n_rules, model, out);
 	if (err == FAL_OK)
 		err = try_shares(cost, out);
+	if (err == FAL_OK)
+		err = try_lanes(cost, out);
 	if (err == FAL_OK)
 		err = try_exclusions(cost, out);
 	if (err < 0)

@@ -32,8 +32,9 @@ struct fal_advice {
 };
 
 /* The best of: another scheme with the same model (any of `rules`, if `model`); shares by
- * speed; without the workers that hold all up.  A policy that changes less wins unless
- * another one is 1 % faster.  advice->policy is `now` where nothing is better. */
+ * speed; no more lanes than cores; without the workers that hold all up.  A policy that
+ * changes less wins unless another one is 1 % faster.  advice->policy is `now` where
+ * nothing is better. */
 int fal_advise(const struct fal_cost *cost, const struct fal_policy *now,
 	       const struct fal_rule *rules, size_t n_rules, bool model,
 	       struct fal_advice *out);

@@ -52,17 +52,23 @@ fal_eval_s(const struct fal_sched *s, const struct fal_worker *w)
 	return w->eval_s > 0 ? w->eval_s : fal_task_s(s, w, w->lanes) * s->eval_cost;
 }
 
-static int
-by_size(const void *a, const void *b)
+/* By insertion: what is sorted here is short, and often in order. */
+static void
+sort(double *v, uint32_t n)
 {
-	double x = *(const double *)a, y = *(const double *)b;
-	return x < y ? -1 : x > y;
+	for (uint32_t i = 1; i < n; i++) {
+		double x = v[i];
+		uint32_t k = i;
+		for (; k > 0 && v[k - 1] > x; k--)
+			v[k] = v[k - 1];
+		v[k] = x;
+	}
 }
 
 static double
 median(double *v, uint32_t n)
 {
-	qsort(v, n, sizeof(*v), by_size);
+	sort(v, n);
 	return n % 2 == 1 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
 }
 
@@ -150,7 +156,7 @@ lanes_free(const struct fal_sched *s, const struct fal_worker *w, uint32_t n, do
 	uint32_t begun = i;
 	for (; i < w->lanes; i++)
 		r[i] = fmax(w->ready - now, 0);
-	qsort(r, w->lanes, sizeof(*r), by_size);
+	sort(r, w->lanes);
 	return n - begun;
 }
 

@@ -217,7 +217,7 @@ deliver(struct fal_trace_reader *r, struct fal_trace_line *l)
 	if (!json_is_object(o))
 		fal_trace_fail(l, FAL_EFORMAT, "not a JSON object");
 	l->o = o;
-	l->t = fal_trace_get_f64(l, o, "t");
+	l->t = fal_trace_get_seconds(l, o, "t");
 	l->ev = fal_trace_get_str(l, o, "ev");
 	if (l->err == 0) {
 		int err = r->on_line(r->arg, l);

@@ -71,10 +71,7 @@ play(const struct fal_cost *c, const char *rule)
 	int err = fal_play(&conf, &out);
 	if (err < 0)
 		fail_msg("%s: %s", rule, fal_strerror(err));
-	struct fal_play figures = out;
-	fal_play_free(&out);
-	figures.worker = NULL;
-	return figures;
+	return out;
 }
 
 static void
