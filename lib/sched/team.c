@@ -228,7 +228,7 @@ pull(struct fal_sched *s, struct fal_team *t)
 static bool
 in_doubt(const struct fal_sched *s, const struct fal_team *t)
 {
-	const struct fal_run_of *r = &s->pool.back[0];
+	const struct fal_run_of *r = s->pool.back;
 	return s->scheme->own && s->doubt.worker == t->id && s->active > 1 &&
 	       s->pool.backs > 0 && r->clock == s->doubt.clock &&
 	       s->doubt.task >= r->first && s->doubt.task - r->first < r->count;
