@@ -28,7 +28,8 @@ struct input {
 	struct fal_diag diag; /* of the reader */
 	double t;             /* of the line before */
 	double next;          /* second at which --follow says something again */
-	bool said;            /* something was, with --follow */
+	bool said;            /* something was */
+	bool waits;           /* for more lines, if these are too few */
 	char *last;           /* policy that was printed */
 	int code;             /* of a part that failed; -1 */
 };
@@ -68,10 +69,13 @@ flush(struct fal_buf *out, int code)
 	return code;
 }
 
-/* The exit code for what a part made of the lines so far, having said what is wrong. */
+/* The exit code for what a part made of the lines so far, having said what is wrong; -1:
+ * they are too few. */
 static int
 judge(const struct input *in, int err, const struct fal_diag *diag)
 {
+	if (err == FAL_ETRUNC && in->waits)
+		return -1;
 	if (err < 0)
 		fal_cli_err(PROG, "%s: %s", in->job.name,
 			    err == FAL_ENOMEM ? fal_strerror(err) : diag->text);
@@ -90,7 +94,15 @@ draw_bands(struct input *in)
 	return err < 0 ? (int)fal_cli_exit(err) : code;
 }
 
-/* Says what is asked for, from the lines so far. */
+/* A terminal shows the newest window, a pipe all of them. */
+static void
+wipe(const struct input *in)
+{
+	if (in->o->follow && in->mode != POLICY && !in->o->json && isatty(STDOUT_FILENO))
+		fputs("\033[H\033[2J", stdout);
+}
+
+/* Says what is asked for, from the lines so far; -1: they are too few. */
 static int
 answer(struct input *in)
 {
@@ -101,8 +113,10 @@ answer(struct input *in)
 		return draw_bands(in);
 	if (in->mode == REPORT) {
 		code = judge(in, fal_report_end(&in->report, &diag), &diag);
-		if (code == FAL_EXIT_DONE)
-			(in->o->json ? report_json : report_text)(&out, &in->report);
+		if (code != FAL_EXIT_DONE)
+			return code;
+		(in->o->json ? report_json : report_text)(&out, &in->report);
+		wipe(in);
 		return flush(&out, code);
 	}
 	code = judge(in, fal_fit_end(in->fit, &in->job.cost, &in->job.run, &diag), &diag);
@@ -113,34 +127,18 @@ answer(struct input *in)
 	else
 		code = proj_what_if(in->o, &in->job, &out);
 	fal_cost_free(&in->job.cost);
+	wipe(in);
 	return flush(&out, code);
 }
 
-/* Whether the lines so far say enough for an answer. */
-static bool
-is_enough(struct input *in)
-{
-	struct fal_cost cost;
-	struct fal_fit_run run;
-	struct fal_diag diag;
-	if (in->mode == REPORT)
-		return fal_report_end(&in->report, &diag) != FAL_ETRUNC;
-	int err = fal_fit_end(in->fit, &cost, &run, &diag);
-	if (err == FAL_OK)
-		fal_cost_free(&cost);
-	return err != FAL_ETRUNC;
-}
-
-/* A window of a live stream is over.  What is too little is waited for. */
+/* A window of a live stream is over. */
 static int
 say_window(struct input *in)
 {
-	if (!is_enough(in))
-		return FAL_OK;
-	/* A terminal shows the newest one, a pipe all of them. */
-	if (in->mode != POLICY && !in->o->json && isatty(STDOUT_FILENO))
-		fputs("\033[H\033[2J", stdout);
+	in->waits = true;
 	int code = answer(in);
+	if (code < 0)
+		return FAL_OK;
 	in->said = true;
 	if (in->mode == REPORT)
 		fal_report_window(&in->report);
@@ -265,9 +263,10 @@ work(const struct proj_opt *o, const char *const *name, size_t n)
 	} else {
 		code = read_trace(&in);
 		/* The last window of a stream has its answer, too, if it says enough. */
-		if (code == FAL_EXIT_DONE &&
-		    (!o->follow || !in.said || (in.mode != POLICY && is_enough(&in))))
+		in.waits = in.said;
+		if (code == FAL_EXIT_DONE && !(in.said && in.mode == POLICY))
 			code = answer(&in);
+		code = code < 0 ? FAL_EXIT_DONE : code;
 	}
 	fal_fit_free(in.fit);
 	fal_report_free(&in.report);
@@ -300,10 +299,12 @@ check(const struct proj_opt *o, size_t n)
 		return FAL_EXIT_USAGE;
 	}
 	if (o->policy + (o->plot != NULL) + o->json > 1 ||
-	    (o->follow && o->plot != NULL) || (n > 1 && o->plot == NULL)) {
+	    (o->follow && o->plot != NULL) || (n > 1 && mode_of(o, n) != CURVES) ||
+	    (o->policy && changes(o))) {
 		fal_cli_err(PROG,
 			    "one of --policy, --plot, --json; --plot without --follow; "
-			    "several traces only with --plot");
+			    "--policy on the machines as they are; several traces only "
+			    "for --plot alone");
 		return FAL_EXIT_USAGE;
 	}
 	if (o->min_gain < 0 || o->min_gain > 100) {

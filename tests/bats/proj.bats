@@ -77,6 +77,10 @@ refuses() {
 	refuses 2 "like: 'nobody': no such worker" falcon-proj --with name=a,like=nobody "$trace"
 	refuses 2 "'host7': not a new name" falcon-proj --with name=host7 "$trace"
 	refuses 2 "'colour' is not one of" falcon-proj --with name=a,colour=red "$trace"
+	# A policy is for the machines that there are; only curves are of several traces.
+	refuses 2 "--policy on the machines as they are" falcon-proj -p --without host7 "$trace"
+	refuses 2 "several traces only for --plot alone" \
+		falcon-proj --what-if epsp --plot x.svg "$trace" "$trace"
 }
 
 @test "the same from a file, a pipe, and compressed" {
