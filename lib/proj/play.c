@@ -52,7 +52,7 @@ struct worker {
 /* What is counted from the beginning; the warm part is taken off at the end. */
 struct totals {
 	double now, samples, dropped, twice, tasks, updates, moved, cloned, stale;
-	double messages, bytes, load, compute;
+	double bytes, load, compute;
 };
 
 struct game {
@@ -80,7 +80,6 @@ spend(struct game *g, double bytes)
 	double s = c->message_s + bytes * c->byte_s;
 	g->now += s;
 	g->t.load += s;
-	g->t.messages++;
 	g->t.bytes += bytes;
 }
 
@@ -158,16 +157,30 @@ push(struct worker *w, double at)
 	}
 }
 
-/* When something happens with the worker next. */
+/* What happens with the worker next: the end of an item, or a part's arrival; the other
+ * is SIZE_MAX, both if nothing does. */
+struct event {
+	double at;
+	size_t item, part;
+};
+
+static struct event
+next_event(const struct worker *w)
+{
+	struct event e = { INFINITY, SIZE_MAX, SIZE_MAX };
+	for (size_t i = 0; i < w->n && i < w->lanes; i++)
+		if (w->q[i].ends >= 0 && w->q[i].ends < e.at)
+			e = (struct event){ w->q[i].ends, i, SIZE_MAX };
+	for (size_t i = 0; i < w->parts; i++)
+		if (w->part[i].arrives < e.at)
+			e = (struct event){ w->part[i].arrives, SIZE_MAX, i };
+	return e;
+}
+
 static void
 schedule(struct game *g, struct worker *w)
 {
-	double next = INFINITY;
-	for (size_t i = 0; i < w->n && i < w->lanes; i++)
-		if (w->q[i].ends >= 0)
-			next = fmin(next, w->q[i].ends);
-	for (size_t i = 0; i < w->parts; i++)
-		next = fmin(next, w->part[i].arrives);
+	double next = next_event(w).at;
 	uint32_t slot = (uint32_t)(w - g->worker);
 	if (isinf(next))
 		fal_heap_remove(&g->next, slot);
@@ -299,10 +312,6 @@ follow_all(struct game *g)
 		int err = follow(g, &a);
 		if (err < 0)
 			return err;
-		for (size_t i = 0; a.kind == FAL_ACT_MODEL && a.worker == 0 &&
-				   i < g->conf->cost->machines;
-		     i++)
-			schedule(g, &g->worker[i]);
 		if (a.worker == 0)
 			continue;
 		struct worker *w = &g->worker[a.worker - 1];
@@ -400,20 +409,9 @@ arrive(struct game *g, struct worker *w, size_t i)
 static int
 step_worker(struct game *g, struct worker *w)
 {
-	double next = INFINITY;
-	size_t item = SIZE_MAX, part = SIZE_MAX;
-	for (size_t i = 0; i < w->n && i < w->lanes; i++)
-		if (w->q[i].ends >= 0 && w->q[i].ends < next) {
-			next = w->q[i].ends;
-			item = i;
-		}
-	for (size_t i = 0; i < w->parts; i++)
-		if (w->part[i].arrives < next) {
-			next = w->part[i].arrives;
-			part = i;
-		}
-	g->now = fmax(g->now, next);
-	return part != SIZE_MAX ? arrive(g, w, part) : claim(g, w, item);
+	struct event e = next_event(w);
+	g->now = fmax(g->now, e.at);
+	return e.part != SIZE_MAX ? arrive(g, w, e.part) : claim(g, w, e.item);
 }
 
 /* The next event of all.  FAL_ESTATE: there is none. */
@@ -519,7 +517,6 @@ sum_up(const struct game *g, struct fal_play *out)
 				  .updates = t->updates - b->updates,
 				  .moved = t->moved - b->moved,
 				  .cloned = t->cloned - b->cloned,
-				  .messages = t->messages - b->messages,
 				  .bytes = t->bytes - b->bytes };
 	double spent = (double)g->conf->cost->machines * out->seconds;
 	out->clocks = (t->tasks - b->tasks) / fal_grid_tasks(&g->grid, 0);

@@ -30,8 +30,8 @@ struct fal_play {
 	double moved, cloned; /* tasks */
 	double stale_updates; /* mean over samples */
 	double compute;       /* Σ seconds of workers computing / (workers · seconds) */
-	double messages, bytes; /* to and from the coordinator */
-	double load;            /* the coordinator's own seconds / seconds */
+	double bytes;         /* to and from the coordinator */
+	double load;          /* the coordinator's own seconds / seconds */
 };
 
 /* 0, FAL_ENOMEM, or FAL_ESTATE: nothing happens any more, the policy cannot go on. */
