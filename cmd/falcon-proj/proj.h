@@ -29,7 +29,7 @@ struct proj_job {
 	struct fal_fit_run run;
 };
 
-/* The schemes of --what-if, or the default ones for "all" (and NULL).  `*out` is free()d
+/* The schemes of --what-if, or the default ones for "all".  `*out` is free()d
  * by the caller.  Returns -1 to go on or an exit code, having said why. */
 int proj_rules(const char *text, struct fal_rule **out, size_t *n);
 

@@ -178,34 +178,6 @@ report_text(struct fal_buf *out, const struct fal_report *r)
 }
 
 static void
-json_u64(struct fal_buf *out, const char *key, uint64_t v)
-{
-	fal_json_key(out, key);
-	fal_json_u64(out, v);
-}
-
-static void
-json_fixed(struct fal_buf *out, const char *key, double v, int decimals)
-{
-	fal_json_key(out, key);
-	fal_json_fixed(out, v, decimals);
-}
-
-static void
-json_str(struct fal_buf *out, const char *key, const char *v)
-{
-	fal_json_key(out, key);
-	fal_json_str(out, v);
-}
-
-static void
-json_bool(struct fal_buf *out, const char *key, bool v)
-{
-	fal_json_key(out, key);
-	fal_json_bool(out, v);
-}
-
-static void
 json_speeds(struct fal_buf *out, const struct fal_report_worker *w)
 {
 	fal_json_key(out, "speed");
@@ -213,11 +185,11 @@ json_speeds(struct fal_buf *out, const struct fal_report_worker *w)
 	for (size_t i = 0; i < w->speeds; i++) {
 		const struct fal_report_speed *s = &w->speed[i];
 		fal_json_open(out, '{');
-		json_u64(out, "lanes", s->lanes);
-		json_u64(out, "clocks", s->clocks);
-		json_fixed(out, "median", s->median, 3);
-		json_fixed(out, "p10", s->p10, 3);
-		json_fixed(out, "p90", s->p90, 3);
+		fal_json_member_u64(out, "lanes", s->lanes);
+		fal_json_member_u64(out, "clocks", s->clocks);
+		fal_json_member_fixed(out, "median", s->median, 3);
+		fal_json_member_fixed(out, "p10", s->p10, 3);
+		fal_json_member_fixed(out, "p90", s->p90, 3);
 		fal_json_close(out, '}');
 	}
 	fal_json_close(out, ']');
@@ -226,47 +198,47 @@ json_speeds(struct fal_buf *out, const struct fal_report_worker *w)
 static void
 json_times(struct fal_buf *out, const struct fal_report_worker *w)
 {
-	json_fixed(out, "compute", w->compute, 6);
-	json_fixed(out, "push", w->push, 6);
-	json_fixed(out, "pull", w->pull, 6);
-	json_fixed(out, "wait", w->wait, 6);
+	fal_json_member_fixed(out, "compute", w->compute, 6);
+	fal_json_member_fixed(out, "push", w->push, 6);
+	fal_json_member_fixed(out, "pull", w->pull, 6);
+	fal_json_member_fixed(out, "wait", w->wait, 6);
 	fal_json_key(out, "waits");
 	fal_json_open(out, '{');
 	for (int i = 0; i < FAL_REPORT_WAITS; i++)
-		json_fixed(out, wait_name[i], w->waits[i], 6);
+		fal_json_member_fixed(out, wait_name[i], w->waits[i], 6);
 	fal_json_close(out, '}');
-	json_fixed(out, "projected", w->projected, 6);
-	json_fixed(out, "finish", w->finish, 6);
-	json_fixed(out, "lag", w->lag, 6);
+	fal_json_member_fixed(out, "projected", w->projected, 6);
+	fal_json_member_fixed(out, "finish", w->finish, 6);
+	fal_json_member_fixed(out, "lag", w->lag, 6);
 }
 
 static void
 json_worker(struct fal_buf *out, const struct fal_report_worker *w)
 {
 	fal_json_open(out, '{');
-	json_str(out, "worker", w->name);
-	json_bool(out, "left", w->left);
-	json_str(out, "class", fal_class_name(w->class));
-	json_str(out, "cause", fal_cause_name(w->cause));
-	json_bool(out, "persistent", w->persistent);
-	json_fixed(out, "in_class", w->in_class, 4);
-	json_str(out, "now", fal_class_name(w->now));
-	json_u64(out, "run", w->run);
-	json_fixed(out, "slower", w->slower, 4);
-	json_u64(out, "clocks", w->clocks);
-	json_u64(out, "lanes", w->lanes);
-	json_u64(out, "lanes_max", w->lanes_max);
-	json_u64(out, "cores", w->cores);
+	fal_json_member_str(out, "worker", w->name);
+	fal_json_member_bool(out, "left", w->left);
+	fal_json_member_str(out, "class", fal_class_name(w->class));
+	fal_json_member_str(out, "cause", fal_cause_name(w->cause));
+	fal_json_member_bool(out, "persistent", w->persistent);
+	fal_json_member_fixed(out, "in_class", w->in_class, 4);
+	fal_json_member_str(out, "now", fal_class_name(w->now));
+	fal_json_member_u64(out, "run", w->run);
+	fal_json_member_fixed(out, "slower", w->slower, 4);
+	fal_json_member_u64(out, "clocks", w->clocks);
+	fal_json_member_u64(out, "lanes", w->lanes);
+	fal_json_member_u64(out, "lanes_max", w->lanes_max);
+	fal_json_member_u64(out, "cores", w->cores);
 	json_speeds(out, w);
 	json_times(out, w);
-	json_u64(out, "tasks", w->tasks);
-	json_u64(out, "in", w->in);
-	json_u64(out, "out", w->out);
-	json_u64(out, "cloned", w->cloned);
-	json_u64(out, "lost", w->lost);
-	json_u64(out, "dropped", w->dropped);
-	json_fixed(out, "stale", w->stale, 3);
-	json_fixed(out, "idle", w->idle, 4);
+	fal_json_member_u64(out, "tasks", w->tasks);
+	fal_json_member_u64(out, "in", w->in);
+	fal_json_member_u64(out, "out", w->out);
+	fal_json_member_u64(out, "cloned", w->cloned);
+	fal_json_member_u64(out, "lost", w->lost);
+	fal_json_member_u64(out, "dropped", w->dropped);
+	fal_json_member_fixed(out, "stale", w->stale, 3);
+	fal_json_member_fixed(out, "idle", w->idle, 4);
 	fal_json_close(out, '}');
 }
 
@@ -274,13 +246,13 @@ static void
 json_finding(struct fal_buf *out, const struct fal_report_finding *f)
 {
 	fal_json_open(out, '{');
-	json_str(out, "kind", fal_report_kind_name(f->kind));
+	fal_json_member_str(out, "kind", fal_report_kind_name(f->kind));
 	if (f->worker != NULL) {
-		json_str(out, "worker", f->worker->name);
-		json_u64(out, "workers", f->workers);
+		fal_json_member_str(out, "worker", f->worker->name);
+		fal_json_member_u64(out, "workers", f->workers);
 	}
-	json_fixed(out, "share", f->share, 4);
-	json_str(out, "text", f->text);
+	fal_json_member_fixed(out, "share", f->share, 4);
+	fal_json_member_str(out, "text", f->text);
 	fal_json_close(out, '}');
 }
 
@@ -288,22 +260,22 @@ void
 report_json(struct fal_buf *out, const struct fal_report *r)
 {
 	fal_json_open(out, '{');
-	json_str(out, "job", r->name);
-	json_str(out, "scheme", r->scheme);
-	json_bool(out, "done", r->done);
-	json_fixed(out, "seconds", r->seconds, 6);
-	json_fixed(out, "clocks", r->clocks, 2);
+	fal_json_member_str(out, "job", r->name);
+	fal_json_member_str(out, "scheme", r->scheme);
+	fal_json_member_bool(out, "done", r->done);
+	fal_json_member_fixed(out, "seconds", r->seconds, 6);
+	fal_json_member_fixed(out, "clocks", r->clocks, 2);
 	fal_json_key(out, "clock");
 	fal_json_open(out, '{');
-	json_fixed(out, "mean", r->clock, 6);
-	json_fixed(out, "median", r->clock_median, 6);
-	json_fixed(out, "p95", r->clock_p95, 6);
+	fal_json_member_fixed(out, "mean", r->clock, 6);
+	fal_json_member_fixed(out, "median", r->clock_median, 6);
+	fal_json_member_fixed(out, "p95", r->clock_p95, 6);
 	for (int i = 0; i < FAL_REPORT_PARTS; i++)
-		json_fixed(out, fal_report_part_name((enum fal_report_part)i), r->part[i],
-			   6);
+		fal_json_member_fixed(out, fal_report_part_name((enum fal_report_part)i),
+				      r->part[i], 6);
 	/* All tasks of a trace have one size: what a larger one would save, it cannot
 	 * say. */
-	json_fixed(out, "small_tasks", (double)NAN, 6);
+	fal_json_member_fixed(out, "small_tasks", (double)NAN, 6);
 	fal_json_close(out, '}');
 	fal_json_key(out, "workers");
 	fal_json_open(out, '[');

@@ -18,7 +18,7 @@ static const char all_rules[] = "bsp;asp;ssp:3;syncopt:1;flexrr:1;consgd:3;dynsg
 int
 proj_rules(const char *text, struct fal_rule **out, size_t *n)
 {
-	bool all = text == NULL || strcmp(text, "all") == 0;
+	bool all = strcmp(text, "all") == 0;
 	char *copy = fal_strdup(all ? all_rules : text), *rest = copy, *one;
 	size_t cap = 0;
 	int code = copy != NULL ? -1 : FAL_EXIT_NO;
@@ -193,9 +193,9 @@ name_in(const char *spec)
 }
 
 static int
-say_changes(const struct proj_opt *o, const struct proj_job *job, struct fal_buf *out)
+say_changes(const struct proj_opt *o, const struct proj_job *job, double before,
+	    struct fal_buf *out)
 {
-	double before = epoch_of(job, &job->cost);
 	int code = -1;
 	for (size_t i = 0; i < o->with.n && code < 0; i++) {
 		const struct proj_opt only = { .with = { &o->with.v[i], 1 } };
@@ -316,11 +316,10 @@ put_json_row(struct fal_buf *out, const struct row *r)
 		{ "bytes_s", p->bytes / p->seconds, 0 },
 	};
 	fal_json_open(out, '{');
-	fal_json_key(out, "scheme");
-	fal_json_str(out, (const char *)r->name.p);
+	fal_json_member_str(out, "scheme", (const char *)r->name.p);
 	for (size_t i = 0; r->ok && i < sizeof(field) / sizeof(field[0]); i++) {
-		fal_json_key(out, field[i].key);
-		fal_json_fixed(out, field[i].value, field[i].decimals);
+		fal_json_member_fixed(out, field[i].key, field[i].value,
+				      field[i].decimals);
 	}
 	fal_json_close(out, '}');
 }
@@ -347,13 +346,11 @@ put_json(const struct proj_job *job, const struct fal_cost *cost, const struct r
 		{ "pull_bytes", cost->pull_bytes, 0 },
 	};
 	fal_json_open(out, '{');
-	fal_json_key(out, "trace");
-	fal_json_str(out, job->name);
-	fal_json_key(out, "scheme");
-	fal_json_str(out, job->run.scheme);
+	fal_json_member_str(out, "trace", job->name);
+	fal_json_member_str(out, "scheme", job->run.scheme);
 	for (size_t i = 0; i < sizeof(field) / sizeof(field[0]); i++) {
-		fal_json_key(out, field[i].key);
-		fal_json_fixed(out, field[i].value, field[i].decimals);
+		fal_json_member_fixed(out, field[i].key, field[i].value,
+				      field[i].decimals);
 	}
 	fal_json_key(out, "schemes");
 	fal_json_open(out, '[');
@@ -364,11 +361,9 @@ put_json(const struct proj_job *job, const struct fal_cost *cost, const struct r
 	fal_put_fmt(out, "\n");
 }
 
-/* --- all of it -----------------------------------------------------------------------
- */
+/* --- all of it -------------------------------------------------------------------- */
 
-/* A row for each rule on the changed machines; only the one that ran without --what-if.
- */
+/* A row for each rule on the changed machines; without --what-if for the one that ran. */
 static int
 make_rows(const struct proj_opt *o, const struct proj_job *job,
 	  const struct fal_cost *cost, struct row **rows, size_t *n)
@@ -465,7 +460,7 @@ proj_what_if(const struct proj_opt *o, struct proj_job *job, struct fal_buf *out
 	} else if (code < 0) {
 		put_head(o, job, &cost, predicted, out);
 		put_rows(rows, n, job->cost.grid.samples / predicted, out);
-		code = say_changes(o, job, out);
+		code = say_changes(o, job, predicted, out);
 	}
 	for (size_t i = 0; i < n; i++)
 		row_free(&rows[i]);

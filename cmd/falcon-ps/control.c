@@ -163,14 +163,10 @@ put_changes(struct fal_buf *b, const struct fal_policy_change *v, size_t n)
 	fal_json_open(b, '[');
 	for (size_t i = 0; i < n; i++) {
 		fal_json_open(b, '{');
-		fal_json_key(b, "key");
-		fal_json_str(b, v[i].key);
-		fal_json_key(b, "from");
-		fal_json_str(b, v[i].from);
-		fal_json_key(b, "to");
-		fal_json_str(b, v[i].to);
-		fal_json_key(b, "class");
-		fal_json_str(b, v[i].model ? "model" : "neutral");
+		fal_json_member_str(b, "key", v[i].key);
+		fal_json_member_str(b, "from", v[i].from);
+		fal_json_member_str(b, "to", v[i].to);
+		fal_json_member_str(b, "class", v[i].model ? "model" : "neutral");
 		fal_json_close(b, '}');
 	}
 	fal_json_close(b, ']');
@@ -306,14 +302,10 @@ show(struct ps_server *s, struct ps_session *session)
 	fal_json_open(&b, '{');
 	fal_json_key(&b, "policy");
 	fal_policy_json_put(fal_coord_policy_now(s->coord), &b);
-	fal_json_key(&b, "since");
-	fal_json_u64(&b, s->control.clock);
-	fal_json_key(&b, "by");
-	fal_json_str(&b, s->control.by);
-	fal_json_key(&b, "clock");
-	fal_json_u64(&b, fal_coord_front(s->coord));
-	fal_json_key(&b, "paused");
-	fal_json_bool(&b, fal_coord_held(s->coord));
+	fal_json_member_u64(&b, "since", s->control.clock);
+	fal_json_member_str(&b, "by", s->control.by);
+	fal_json_member_u64(&b, "clock", fal_coord_front(s->coord));
+	fal_json_member_bool(&b, "paused", fal_coord_held(s->coord));
 	fal_json_close(&b, '}');
 	if (b.err < 0)
 		ps_fail(s, b.err, "policy");

@@ -123,12 +123,9 @@ ps_journal_add(struct ps_journal *j, const struct ps_journal_line *l)
 	struct fal_buf b = { 0 };
 	off_t end = lseek(j->fd, 0, SEEK_END);
 	fal_json_open(&b, '{');
-	fal_json_key(&b, "clock");
-	fal_json_u64(&b, l->clock);
-	fal_json_key(&b, "version");
-	fal_json_u64(&b, l->version);
-	fal_json_key(&b, "by");
-	fal_json_str(&b, l->by);
+	fal_json_member_u64(&b, "clock", l->clock);
+	fal_json_member_u64(&b, "version", l->version);
+	fal_json_member_str(&b, "by", l->by);
 	fal_json_key(&b, "time");
 	fal_json_i64(&b, (int64_t)time(NULL));
 	fal_json_key(&b, "policy");

@@ -77,8 +77,7 @@ stat_stale_json(struct fal_buf *out, const struct fal_stale *s)
 			if (s->samples[k][i] == 0)
 				continue;
 			snprintf(value, sizeof(value), "%zu", i);
-			fal_json_key(out, value);
-			fal_json_u64(out, s->samples[k][i]);
+			fal_json_member_u64(out, value, s->samples[k][i]);
 		}
 		fal_json_close(out, '}');
 	}
@@ -88,18 +87,15 @@ stat_stale_json(struct fal_buf *out, const struct fal_stale *s)
 static void
 put_u64(struct fal_buf *out, const char *key, uint64_t v)
 {
-	fal_json_key(out, key);
-	fal_json_u64(out, v);
+	fal_json_member_u64(out, key, v);
 }
 
 void
 stat_audit_json(struct fal_buf *out, const struct fal_audit_verdict *v)
 {
 	fal_json_open(out, '{');
-	fal_json_key(out, "ok");
-	fal_json_bool(out, v->ok);
-	fal_json_key(out, "finished");
-	fal_json_bool(out, v->finished);
+	fal_json_member_bool(out, "ok", v->ok);
+	fal_json_member_bool(out, "finished", v->finished);
 	put_u64(out, "clocks", v->clocks);
 	put_u64(out, "of_clocks", v->of_clocks);
 	put_u64(out, "tasks", v->sums.tasks);
@@ -206,10 +202,8 @@ stat_history_json(struct fal_buf *out, const struct fal_summary *s)
 			fal_json_num(out, e->accuracy);
 		}
 		if (has_begin(s, i)) {
-			fal_json_key(out, "seconds");
-			fal_json_fixed(out, e->end - e->begin, 6);
-			fal_json_key(out, "clocks_s");
-			fal_json_fixed(out, rate(s, e), 3);
+			fal_json_member_fixed(out, "seconds", e->end - e->begin, 6);
+			fal_json_member_fixed(out, "clocks_s", rate(s, e), 3);
 		}
 		fal_json_close(out, '}');
 		fal_put_u8(out, '\n');

@@ -174,36 +174,15 @@ stat_table(struct fal_buf *out, const struct fal_summary *s)
 }
 
 static void
-json_u64(struct fal_buf *out, const char *key, uint64_t v)
-{
-	fal_json_key(out, key);
-	fal_json_u64(out, v);
-}
-
-static void
-json_fixed(struct fal_buf *out, const char *key, double v, int decimals)
-{
-	fal_json_key(out, key);
-	fal_json_fixed(out, v, decimals);
-}
-
-static void
-json_str(struct fal_buf *out, const char *key, const char *v)
-{
-	fal_json_key(out, key);
-	fal_json_str(out, v);
-}
-
-static void
 json_spent(struct fal_buf *out, const struct fal_summary_spent *at)
 {
 	fal_json_key(out, "spent");
 	fal_json_open(out, '{');
-	json_fixed(out, "compute", at->compute, 6);
-	json_fixed(out, "push", at->push, 6);
-	json_fixed(out, "pull", at->pull, 6);
-	json_fixed(out, "wait", at->wait, 6);
-	json_fixed(out, "late", at->late, 6);
+	fal_json_member_fixed(out, "compute", at->compute, 6);
+	fal_json_member_fixed(out, "push", at->push, 6);
+	fal_json_member_fixed(out, "pull", at->pull, 6);
+	fal_json_member_fixed(out, "wait", at->wait, 6);
+	fal_json_member_fixed(out, "late", at->late, 6);
 	fal_json_close(out, '}');
 }
 
@@ -212,32 +191,31 @@ json_worker(struct fal_buf *out, const struct fal_summary_worker *w)
 {
 	struct row r = row_of(w);
 	fal_json_open(out, '{');
-	json_str(out, "worker", w->name);
-	json_str(out, "class", fal_class_name(w->verdict.class));
-	json_str(out, "cause", fal_cause_name(w->verdict.cause));
-	json_u64(out, "clock", w->last_clock);
+	fal_json_member_str(out, "worker", w->name);
+	fal_json_member_str(out, "class", fal_class_name(w->verdict.class));
+	fal_json_member_str(out, "cause", fal_cause_name(w->verdict.cause));
+	fal_json_member_u64(out, "clock", w->last_clock);
 	if (w->own_rounds)
-		json_u64(out, "round", w->last_round);
-	json_u64(out, "lanes", w->lanes);
-	json_u64(out, "share", w->share);
-	json_u64(out, "tasks", w->done);
-	json_u64(out, "in", w->in);
-	json_u64(out, "out", w->out);
-	json_u64(out, "cloned", w->cloned);
-	json_u64(out, "lost", w->lost);
-	json_u64(out, "dropped", w->dropped);
-	json_fixed(out, "compute", r.compute, 4);
-	json_fixed(out, "push", r.push, 4);
-	json_fixed(out, "pull", r.pull, 4);
-	json_fixed(out, "wait", r.wait, 4);
+		fal_json_member_u64(out, "round", w->last_round);
+	fal_json_member_u64(out, "lanes", w->lanes);
+	fal_json_member_u64(out, "share", w->share);
+	fal_json_member_u64(out, "tasks", w->done);
+	fal_json_member_u64(out, "in", w->in);
+	fal_json_member_u64(out, "out", w->out);
+	fal_json_member_u64(out, "cloned", w->cloned);
+	fal_json_member_u64(out, "lost", w->lost);
+	fal_json_member_u64(out, "dropped", w->dropped);
+	fal_json_member_fixed(out, "compute", r.compute, 4);
+	fal_json_member_fixed(out, "push", r.push, 4);
+	fal_json_member_fixed(out, "pull", r.pull, 4);
+	fal_json_member_fixed(out, "wait", r.wait, 4);
 	json_spent(out, &w->spent);
-	json_fixed(out, "stale", mean_stale(w), 3);
-	json_u64(out, "stale_max", w->stale_max);
-	json_fixed(out, "samples", w->samples, 0);
-	json_fixed(out, "samples_s", r.samples_s, 1);
-	json_fixed(out, "projected", w->verdict.projected, 6);
-	fal_json_key(out, "left");
-	fal_json_bool(out, w->left);
+	fal_json_member_fixed(out, "stale", mean_stale(w), 3);
+	fal_json_member_u64(out, "stale_max", w->stale_max);
+	fal_json_member_fixed(out, "samples", w->samples, 0);
+	fal_json_member_fixed(out, "samples_s", r.samples_s, 1);
+	fal_json_member_fixed(out, "projected", w->verdict.projected, 6);
+	fal_json_member_bool(out, "left", w->left);
 	fal_json_close(out, '}');
 }
 
@@ -256,14 +234,14 @@ json_differ(struct fal_buf *out, const struct fal_summary *s)
 static void
 json_sums(struct fal_buf *out, const struct fal_summary *s)
 {
-	json_fixed(out, "seconds", s->seconds, 6);
-	json_u64(out, "updates", s->version);
-	json_fixed(out, "updates_s", s->updates_s, 3);
-	json_u64(out, "samples", s->samples);
-	json_u64(out, "dropped", s->dropped);
-	json_u64(out, "duplicated", s->twice);
-	json_u64(out, "moved", s->moved);
-	json_u64(out, "cloned", s->cloned);
+	fal_json_member_fixed(out, "seconds", s->seconds, 6);
+	fal_json_member_u64(out, "updates", s->version);
+	fal_json_member_fixed(out, "updates_s", s->updates_s, 3);
+	fal_json_member_u64(out, "samples", s->samples);
+	fal_json_member_u64(out, "dropped", s->dropped);
+	fal_json_member_u64(out, "duplicated", s->twice);
+	fal_json_member_u64(out, "moved", s->moved);
+	fal_json_member_u64(out, "cloned", s->cloned);
 	json_spent(out, &s->spent);
 	fal_json_key(out, "staleness");
 	stat_stale_json(out, &s->stale);
@@ -273,21 +251,20 @@ void
 stat_table_json(struct fal_buf *out, const struct fal_summary *s)
 {
 	fal_json_open(out, '{');
-	json_str(out, "job", s->name);
-	json_str(out, "scheme", s->scheme);
-	fal_json_key(out, "done");
-	fal_json_bool(out, s->done);
+	fal_json_member_str(out, "job", s->name);
+	fal_json_member_str(out, "scheme", s->scheme);
+	fal_json_member_bool(out, "done", s->done);
 	if (s->failed != NULL)
-		json_str(out, "failed", s->failed);
+		fal_json_member_str(out, "failed", s->failed);
 	fal_json_key(out, "workers");
 	fal_json_open(out, '[');
 	for (size_t i = 0; i < s->n_worker; i++)
 		json_worker(out, &s->worker[i]);
 	fal_json_close(out, ']');
-	json_u64(out, "clocks", s->clocks);
-	json_u64(out, "of_clocks", s->job.clocks);
-	json_fixed(out, "clocks_s", s->clocks_s, 3);
-	json_fixed(out, "samples_s", s->samples_s, 1);
+	fal_json_member_u64(out, "clocks", s->clocks);
+	fal_json_member_u64(out, "of_clocks", s->job.clocks);
+	fal_json_member_fixed(out, "clocks_s", s->clocks_s, 3);
+	fal_json_member_fixed(out, "samples_s", s->samples_s, 1);
 	json_sums(out, s);
 	if (s->n_epoch > 0) {
 		fal_json_key(out, "loss");
@@ -296,13 +273,13 @@ stat_table_json(struct fal_buf *out, const struct fal_summary *s)
 	if (s->judged) {
 		fal_json_key(out, "accuracy");
 		fal_json_num(out, s->accuracy);
-		json_u64(out, "epoch", s->judged_epoch);
+		fal_json_member_u64(out, "epoch", s->judged_epoch);
 	}
-	json_str(out, "numerics", s->identical ? "identical" : "differ");
+	fal_json_member_str(out, "numerics", s->identical ? "identical" : "differ");
 	json_differ(out, s);
 	if (s->capacity > 0 && s->samples_s > 0) {
-		json_fixed(out, "capacity", s->capacity, 1);
-		json_fixed(out, "used", s->samples_s / s->capacity, 4);
+		fal_json_member_fixed(out, "capacity", s->capacity, 1);
+		fal_json_member_fixed(out, "used", s->samples_s / s->capacity, 4);
 	}
 	fal_json_close(out, '}');
 	fal_put_u8(out, '\n');

@@ -84,12 +84,9 @@ send_one(struct change *c)
 	fal_json_open(&b, '{');
 	fal_json_key(&b, "policy");
 	fal_put_bytes(&b, one.p, one.n);
-	fal_json_key(&b, "dry_run");
-	fal_json_bool(&b, c->o->dry_run);
-	fal_json_key(&b, "allow_model");
-	fal_json_bool(&b, c->o->allow_model);
-	fal_json_key(&b, "min_dwell");
-	fal_json_u64(&b, c->o->min_dwell);
+	fal_json_member_bool(&b, "dry_run", c->o->dry_run);
+	fal_json_member_bool(&b, "allow_model", c->o->allow_model);
+	fal_json_member_u64(&b, "min_dwell", c->o->min_dwell);
 	fal_json_close(&b, '}');
 	c->out = true;
 	if (b.err == FAL_OK)

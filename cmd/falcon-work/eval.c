@@ -145,10 +145,8 @@ print(const struct judged *j, bool json)
 	}
 	struct fal_buf out = { 0 };
 	fal_json_open(&out, '{');
-	fal_json_key(&out, "right");
-	fal_json_u64(&out, j->right);
-	fal_json_key(&out, "total");
-	fal_json_u64(&out, j->total);
+	fal_json_member_u64(&out, "right", j->right);
+	fal_json_member_u64(&out, "total", j->total);
 	fal_json_key(&out, "accuracy");
 	fal_json_num(&out, accuracy);
 	fal_json_key(&out, "loss");

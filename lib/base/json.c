@@ -131,3 +131,31 @@ fal_json_fixed(struct fal_buf *b, double v, int decimals)
 	else
 		fal_put_fmt(b, "null");
 }
+
+void
+fal_json_member_str(struct fal_buf *b, const char *key, const char *s)
+{
+	fal_json_key(b, key);
+	fal_json_str(b, s);
+}
+
+void
+fal_json_member_u64(struct fal_buf *b, const char *key, uint64_t v)
+{
+	fal_json_key(b, key);
+	fal_json_u64(b, v);
+}
+
+void
+fal_json_member_bool(struct fal_buf *b, const char *key, bool v)
+{
+	fal_json_key(b, key);
+	fal_json_bool(b, v);
+}
+
+void
+fal_json_member_fixed(struct fal_buf *b, const char *key, double v, int decimals)
+{
+	fal_json_key(b, key);
+	fal_json_fixed(b, v, decimals);
+}
