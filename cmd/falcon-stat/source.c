@@ -2,6 +2,7 @@
 #include "source.h"
 
 #include "cli/cli.h"
+#include "cli/file.h"
 #include "live.h"
 #include "stat.h"
 
@@ -33,6 +34,7 @@ struct feed {
 	struct fal_trace_reader *r;
 	bool print; /* the bytes, too */
 	bool done;  /* the job's last line came */
+	int code;   /* of a file's last chunk */
 };
 
 /* The exit code of a trace that cannot be read, having said so. */
@@ -60,26 +62,25 @@ feed(void *arg, const void *p, size_t n)
 	return f->done ? FAL_EXIT_DONE : -1;
 }
 
+static int
+on_chunk(void *arg, const void *p, size_t n)
+{
+	struct feed *f = arg;
+	f->code = feed(f, p, n);
+	return f->code < 0 ? FAL_OK : FAL_ESTATE; /* no more of it */
+}
+
 /* Feeds the file; -1 at its end, else an exit code. */
 static int
 feed_file(struct feed *f)
 {
-	static char chunk[1 << 16];
-	const char *name = f->s->name;
-	const bool is_stdin = strcmp(name, "-") == 0;
-	FILE *in = is_stdin ? stdin : fopen(name, "rb");
-	int code = -1;
-	size_t n;
-	if (in != NULL)
-		while (code < 0 && (n = fread(chunk, 1, sizeof(chunk), in)) > 0)
-			code = feed(f, chunk, n);
-	if (code < 0 && (in == NULL || ferror(in))) {
-		fal_cli_err(PROG, "%s: %s", name, strerror(errno));
-		code = FAL_EXIT_USAGE;
-	}
-	if (in != NULL && !is_stdin)
-		fclose(in);
-	return code;
+	struct fal_diag diag;
+	f->code = -1;
+	int err = fal_cli_feed(f->s->name, on_chunk, f, &diag);
+	if (err == FAL_OK || f->code >= 0)
+		return f->code;
+	fal_cli_err(PROG, "%s", err == FAL_ENOMEM ? fal_strerror(err) : diag.text);
+	return FAL_EXIT_USAGE;
 }
 
 static int
