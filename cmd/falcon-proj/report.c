@@ -147,7 +147,9 @@ put_parts(struct fal_buf *out, const struct fal_report *r)
 	fal_table_add(&t, "MS");
 	fal_table_add(&t, "%%");
 	for (int i = 0; i < FAL_REPORT_PARTS; i++) {
-		if (i != FAL_REPORT_IDEAL && r->part[i] < SHOWN * r->clock)
+		const bool asked = i == FAL_REPORT_IDEAL || i == FAL_REPORT_GRANULARITY ||
+				   i == FAL_REPORT_SMALL_TASKS;
+		if (isnan(r->part[i]) || (!asked && r->part[i] < SHOWN * r->clock))
 			continue;
 		fal_table_add(&t, "%s", fal_report_part_name((enum fal_report_part)i));
 		add_ms(&t, r->part[i]);
@@ -239,6 +241,7 @@ json_worker(struct fal_buf *out, const struct fal_report_worker *w)
 	fal_json_member_u64(out, "dropped", w->dropped);
 	fal_json_member_fixed(out, "stale", w->stale, 3);
 	fal_json_member_fixed(out, "idle", w->idle, 4);
+	fal_json_member_fixed(out, "fixed", w->fixed, 4);
 	fal_json_close(out, '}');
 }
 
@@ -273,9 +276,6 @@ report_json(struct fal_buf *out, const struct fal_report *r)
 	for (int i = 0; i < FAL_REPORT_PARTS; i++)
 		fal_json_member_fixed(out, fal_report_part_name((enum fal_report_part)i),
 				      r->part[i], 6);
-	/* All tasks of a trace have one size: what a larger one would save, it cannot
-	 * say. */
-	fal_json_member_fixed(out, "small_tasks", (double)NAN, 6);
 	fal_json_close(out, '}');
 	fal_json_key(out, "workers");
 	fal_json_open(out, '[');

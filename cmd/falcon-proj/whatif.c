@@ -287,6 +287,17 @@ put_head(const struct proj_opt *o, const struct proj_job *job,
 		    "%.3f MB pushed, %.3f MB pulled\n",
 		    1e6 * cost->message_s, 1e9 * cost->byte_s, 1e3 * cost->step_s,
 		    cost->push_bytes / 1e6, cost->pull_bytes / 1e6);
+	double whole, small;
+	if (fal_cost_sizes(cost, &whole, &small) < 0) {
+		out->err = FAL_ENOMEM;
+		return;
+	}
+	fal_put_fmt(out,
+		    "%u tasks of %u samples a clock: %.1f %% lost to their being whole",
+		    fal_grid_tasks(&cost->grid, 0), cost->grid.task, 100 * whole);
+	if (!isnan(small))
+		fal_put_fmt(out, ", %.1f %% to their being small", 100 * small);
+	fal_put_u8(out, '\n');
 	if (o->workers > 0)
 		fal_put_fmt(out,
 			    "%zu workers drawn from these (seed %" PRIu64 "), batch %u\n",

@@ -374,6 +374,8 @@ after_event(struct ps_server *s)
 	if (s->began == 0 && status.workers >= s->opt->min_workers)
 		s->began = ps_now();
 	show(s, &status);
+	if (s->began != 0)
+		ps_tell_sizes(s, status.workers);
 	if (status.done || status.failed) {
 		conclude(s);
 		return;

@@ -36,6 +36,7 @@ struct ps_server {
 	size_t n_logged;
 	uint64_t measured; /* clock of the last measurement of compression */
 	double began;      /* the first clock; 0: not yet */
+	uint32_t sized;    /* workers, when the cost of sizes was said last */
 	bool saved;        /* the job is over and its model saved */
 	bool stopping;
 	int err; /* first error that ends the server */
@@ -58,6 +59,8 @@ void ps_trace(void *arg, const char *line, size_t n);
 /* Says once per source, on stderr and in the trace, that it was refused; the oldest
  * sources are forgotten. */
 void ps_log_refused(struct ps_server *s, const char *source, const char *why);
+/* Says what sizes cost, at first and when twice or half as many workers are ready. */
+void ps_tell_sizes(struct ps_server *s, uint32_t workers);
 /* Sends the history and, if `live`, what follows. */
 void ps_follow(struct ps_server *s, struct ps_session *session, bool live);
 

@@ -1,9 +1,11 @@
-/* Those who look on: followers of the trace, and the log of who was refused. */
+/* Those who look on: followers of the trace, and the log of who was refused and of what
+ * the sizes cost. */
 #include "server.h"
 
 #include "base/mem.h"
 #include "cli/cli.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -57,6 +59,28 @@ ps_log_refused(struct ps_server *s, const char *source, const char *why)
 	fal_progress_end(&s->progress);
 	fal_cli_err(PROG, "%s: refused: %s", source, why);
 	fal_coord_refused(s->coord, ps_now(), source, why);
+}
+
+void
+ps_tell_sizes(struct ps_server *s, uint32_t workers)
+{
+	struct fal_coord_sizes sizes;
+	char small[64] = "";
+	if (workers == 0 || (workers < 2 * s->sized && 2 * workers > s->sized))
+		return;
+	s->sized = workers;
+	if (fal_coord_sizes(s->coord, &sizes) < 0 || sizes.lanes == 0)
+		return;
+	if (!isnan(sizes.small))
+		snprintf(small, sizeof(small), ", %.1f %% to their being small",
+			 100 * sizes.small);
+	fal_progress_end(&s->progress);
+	fal_cli_err(PROG,
+		    "%s: %u tasks of %u samples a clock for %u lanes of %u workers: "
+		    "%.1f %% lost to their being whole%s",
+		    s->opt->job->job.name, ps_job_tasks(s->opt->job),
+		    s->opt->job->job.task, sizes.lanes, sizes.workers, 100 * sizes.whole,
+		    small);
 }
 
 void

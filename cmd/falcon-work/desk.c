@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <uv.h>
 
 struct desk {
@@ -82,32 +83,65 @@ desk_run(struct desk *d, const struct desk_job *job, struct fal_ran *ran)
 }
 
 int
-desk_probe(struct desk *d, uint64_t seed, uint8_t fingerprint[static FAL_FINGERPRINT],
-	   uint64_t *task_ns)
+desk_fingerprint(struct desk *d, uint64_t seed,
+		 uint8_t fingerprint[static FAL_FINGERPRINT])
+{
+	return fal_net_fingerprint(d->net, d->arena, seed, fingerprint);
+}
+
+static uint64_t
+cpu_ns(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+static uint64_t
+least(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+/* Of a few runs the quickest: the first finds cold caches. */
+static int
+quickest(struct desk *d, const struct fal_task *t, const float *params,
+	 const int8_t *exps, struct fal_sum *sum, struct desk_time *out)
+{
+	enum { LEAST_RUNS = 2, MOST_RUNS = 5 };
+	static const uint64_t enough = 20000000; /* ns, for more than the least */
+	struct fal_loss res;
+	const uint64_t start = uv_hrtime();
+	uint64_t now = start;
+	*out = (struct desk_time){ UINT64_MAX, UINT64_MAX };
+	for (int i = 0; i < LEAST_RUNS || (i < MOST_RUNS && now - start < enough); i++) {
+		const uint64_t wall = uv_hrtime(), cpu = cpu_ns();
+		fal_net_grad(d->net, d->arena, params, t, d->grad, &res);
+		int err = fal_sum_quantise(sum, d->grad, exps, NULL);
+		if (err < 0 && err != FAL_ENONFINITE)
+			return err;
+		now = uv_hrtime();
+		out->wall = least(out->wall, now - wall);
+		out->cpu = least(out->cpu, cpu_ns() - cpu);
+	}
+	return FAL_OK;
+}
+
+int
+desk_time(struct desk *d, uint64_t seed, struct desk_time *out)
 {
 	const struct fal_model *m = fal_net_model(d->net);
 	const struct fal_task t = { d->x, d->label, fal_net_batch(d->net) };
-	struct fal_loss res;
-	uint64_t began;
 	float *params = fal_calloc_aligned(m->params, sizeof(float));
 	int8_t *exps = fal_calloc(fal_blocks(m->params), 1);
 	struct fal_sum *sum = fal_sum_new(m->params);
 	int err = FAL_ENOMEM;
-	if (params == NULL || exps == NULL || sum == NULL)
-		goto free_all;
-	err = fal_net_fingerprint(d->net, d->arena, seed, fingerprint);
-	if (err < 0)
-		goto free_all;
-	fal_model_init(m, seed, params);
-	memset(d->x, 0, (size_t)t.n * m->inputs * sizeof(float));
-	memset(d->label, 0, t.n * sizeof(*d->label));
-	began = uv_hrtime();
-	fal_net_grad(d->net, d->arena, params, &t, d->grad, &res);
-	err = fal_sum_quantise(sum, d->grad, exps, NULL);
-	if (err == FAL_ENONFINITE)
-		err = FAL_OK;
-	*task_ns = uv_hrtime() - began;
-free_all:
+	if (params != NULL && exps != NULL && sum != NULL) {
+		fal_model_init(m, seed, params);
+		memset(d->x, 0, (size_t)t.n * m->inputs * sizeof(float));
+		memset(d->label, 0, t.n * sizeof(*d->label));
+		err = quickest(d, &t, params, exps, sum, out);
+	}
 	free(params);
 	free(exps);
 	fal_sum_free(sum);

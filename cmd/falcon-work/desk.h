@@ -24,9 +24,17 @@ struct desk_job {
  * and nonfinite to `ran`.  FAL_ENOMEM; those of fal_batch_fill. */
 int desk_run(struct desk *d, const struct desk_job *job, struct fal_ran *ran);
 
-/* The numerics fingerprint of this machine, and what a task of made-up samples takes
- * once caches are warm, in ns.  FAL_ENOMEM. */
-int desk_probe(struct desk *d, uint64_t seed, uint8_t fingerprint[static FAL_FINGERPRINT],
-	       uint64_t *task_ns);
+/* The numerics fingerprint of this machine.  FAL_ENOMEM. */
+int desk_fingerprint(struct desk *d, uint64_t seed,
+		     uint8_t fingerprint[static FAL_FINGERPRINT]);
+
+/* What the largest task takes once caches are warm: ns that pass, and of this thread's
+ * CPU, whatever else the machine does. */
+struct desk_time {
+	uint64_t wall, cpu;
+};
+
+/* Times it on made-up samples.  FAL_ENOMEM. */
+int desk_time(struct desk *d, uint64_t seed, struct desk_time *out);
 
 #endif

@@ -71,6 +71,27 @@ equip(struct kit *k, const struct kit_conf *conf, struct fal_diag *diag)
 	return err < 0 ? fal_diag_set(diag, err, "%s", fal_strerror(err)) : FAL_OK;
 }
 
+/* The net of a batch large enough to say what small tasks cost; NULL: a task is a batch,
+ * there are not so many values in a batch, or it is not within --max-memory. */
+static struct fal_net *
+large_net(const struct kit *k, const struct work_opt *opt)
+{
+	enum { TASKS = 8 };
+	const struct fal_job *job = &k->setup.job;
+	const uint64_t n = (uint64_t)TASKS * job->task;
+	struct fal_net *net = NULL;
+	if (job->task == job->batch ||
+	    fal_net_new(k->setup.model, n < job->batch ? (uint32_t)n : job->batch, &net) <
+		    0)
+		return NULL;
+	if (opt->max_memory == 0 ||
+	    setup_bytes(&k->setup, opt->lanes_max) + setup_lane_bytes(&k->setup, net) <=
+		    opt->max_memory)
+		return net;
+	fal_net_free(net);
+	return NULL;
+}
+
 static int
 prepare(struct kit *k, const struct kit_conf *conf, struct fal_diag *diag)
 {
@@ -80,8 +101,13 @@ prepare(struct kit *k, const struct kit_conf *conf, struct fal_diag *diag)
 					.dir = conf->opt->data,
 					.on_end = conf->on_prepared,
 					.arg = conf->arg };
-	int err = probe_start(&k->probe, conf->loop, k->setup.net, k->setup.job.seed,
-			      conf->on_prepared, conf->arg);
+	k->large = large_net(k, conf->opt);
+	const struct probe_conf probe = { .net = k->setup.net,
+					  .large = k->large,
+					  .seed = k->setup.job.seed,
+					  .on_end = conf->on_prepared,
+					  .arg = conf->arg };
+	int err = probe_start(&k->probe, conf->loop, &probe);
 	k->local = fill.dir != NULL;
 	if (err == FAL_OK && k->local)
 		err = fill_start(&k->fill, conf->loop, &fill);
@@ -121,6 +147,7 @@ kit_forget(struct kit *k)
 {
 	kit_stop(k);
 	free(k->epoch);
+	fal_net_free(k->large);
 	setup_free(&k->setup);
 	texts_free(&k->texts);
 	*k = (struct kit){ 0 };

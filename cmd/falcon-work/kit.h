@@ -28,8 +28,9 @@ struct kit {
 	/* private */
 	struct feed *feed;
 	struct lanes *lanes;
-	struct fault *fault; /* with emulation, or NULL */
-	bool local;          /* data are not fetched */
+	struct fault *fault;   /* with emulation, or NULL */
+	bool local;            /* data are not fetched */
+	struct fal_net *large; /* for the probe, or NULL */
 	uint32_t n_lanes;
 	struct epoch **epoch; /* by lane: the order its task uses, or NULL */
 };

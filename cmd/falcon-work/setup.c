@@ -128,14 +128,19 @@ part_bytes(const struct fal_part *part)
 }
 
 uint64_t
+setup_lane_bytes(const struct setup *s, const struct fal_net *net)
+{
+	/* Its arena, samples, gradient, a sum at work and one whose claim is under way.
+	 */
+	return fal_arena_size(net) +
+	       (uint64_t)fal_net_batch(net) * s->model->inputs * sizeof(float) +
+	       3 * s->model->params * sizeof(float);
+}
+
+uint64_t
 setup_bytes(const struct setup *s, uint32_t lanes)
 {
 	const uint64_t vector = s->model->params * sizeof(float);
-	/* A lane: its arena, samples, gradient, a sum at work and one whose claim is
-	 * under way. */
-	const uint64_t lane = fal_arena_size(s->net) +
-			      (uint64_t)s->job.task * s->model->inputs * sizeof(float) +
-			      3 * vector;
 	/* Versions that a slack keeps; own weights, as they were, two changes, and the
 	 * optimiser's state where a scheme takes local steps. */
 	const struct fal_rule *rule = &s->job.rule;
@@ -144,8 +149,8 @@ setup_bytes(const struct setup *s, uint32_t lanes)
 	const uint64_t more = rule->scheme == FAL_EPSP ? rule->slack : local ? 5 : 0;
 	/* Three versions (coming, current, under evaluation), the contribution, and its
 	 * bytes in the send queue; two orders of epochs. */
-	return lanes * lane + (5 + more) * vector + part_bytes(&s->manifest.train) +
-	       part_bytes(&s->manifest.test) +
+	return lanes * setup_lane_bytes(s, s->net) + (5 + more) * vector +
+	       part_bytes(&s->manifest.train) + part_bytes(&s->manifest.test) +
 	       2 * (uint64_t)s->manifest.train.n * sizeof(uint32_t);
 }
 

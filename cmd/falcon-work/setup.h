@@ -56,6 +56,8 @@ void epoch_drop(struct epoch *e);
 /* The most bytes that `lanes` lanes, the versions of the parameters, the sums, and the
  * data take. */
 uint64_t setup_bytes(const struct setup *s, uint32_t lanes);
+/* Those of a lane alone, with this net of the model. */
+uint64_t setup_lane_bytes(const struct setup *s, const struct fal_net *net);
 
 /* The places of a task: its first one in `clock`'s epoch (or in the test set), and how
  * many samples, 0 when there is no such task. */

@@ -2,6 +2,7 @@
 #include "peer/coord_priv.h"
 
 #include "base/mem.h"
+#include "sched/bound.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -193,6 +194,44 @@ fal_coord_status(const struct fal_coord *c)
 	s.failed = c->why != NULL;
 	s.why = c->why;
 	return s;
+}
+
+/* The lanes of a worker, by its probe. */
+static struct fal_bound_lanes
+lanes_of(const struct fal_coord *c, const struct fal_peer *p)
+{
+	const double task_s = (double)p->task_ns * 1e-9;
+	return (struct fal_bound_lanes){
+		.task_s = task_s,
+		.lanes = p->lanes_max < p->cores ? p->lanes_max : p->cores,
+		.fixed = fal_bound_fixed(c->conf.grid.task, task_s, p->large,
+					 (double)p->large_ns * 1e-9),
+	};
+}
+
+int
+fal_coord_sizes(const struct fal_coord *c, struct fal_coord_sizes *out)
+{
+	struct fal_coord_sizes sizes = { .workers = c->ready };
+	struct fal_bound_lanes *v = fal_calloc(c->peers + 1, sizeof(*v));
+	size_t n = 0;
+	if (v == NULL)
+		return FAL_ENOMEM;
+	for (uint32_t i = 0; i < c->peers; i++) {
+		const struct fal_peer *p = &c->peer[i];
+		if (!p->ready || p->task_ns == 0)
+			continue;
+		v[n] = lanes_of(c, p);
+		sizes.lanes += v[n++].lanes;
+	}
+	const double tasks = fal_grid_tasks(&c->conf.grid, 0);
+	const double split = fal_bound_capacity(v, n, tasks);
+	const double whole = fal_bound_whole(v, n, tasks);
+	sizes.whole = whole > 0 ? 1 - split / whole : 0;
+	sizes.small = fal_bound_small(v, n, tasks) * (1 - sizes.whole);
+	free(v);
+	*out = sizes;
+	return FAL_OK;
 }
 
 void

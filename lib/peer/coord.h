@@ -157,6 +157,15 @@ struct fal_coord_status {
 };
 struct fal_coord_status fal_coord_status(const struct fal_coord *c);
 
+/* What sizes cost, by the probes of the workers that are ready: as shares of a clock
+ * whose whole tasks are shared best, that they are whole, and that they are small (NAN:
+ * not known). */
+struct fal_coord_sizes {
+	uint32_t workers, lanes; /* no more lanes than cores; 0: no probes */
+	double whole, small;
+};
+int fal_coord_sizes(const struct fal_coord *c, struct fal_coord_sizes *out);
+
 /* The end: writes the `done` line (sha256: 64 hex digits) and tells all workers; or, when
  * the job has failed or `why` is not NULL (static text: the result could not be kept),
  * the `failed` line, and refuses them. */

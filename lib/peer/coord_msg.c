@@ -82,6 +82,9 @@ on_ready(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_m
 	if (p->ready)
 		return fal_diag_set(diag, FAL_ESTATE, "a second READY");
 	memcpy(p->fingerprint, m->ready.fingerprint, FAL_FINGERPRINT);
+	p->task_ns = m->ready.task_ns;
+	p->large = m->ready.large;
+	p->large_ns = m->ready.large_ns;
 	int err = check_fingerprint(c, p, diag);
 	if (err < 0)
 		return err;

@@ -125,6 +125,12 @@ fal_line_join(struct fal_buf *b, double t, const struct fal_peer *p)
 	fal_put_fmt(b, ",\"lanes\":[%u,%u]", p->lanes_min, p->lanes_max);
 	num(b, "cores", p->cores);
 	str(b, "fingerprint", hex);
+	if (p->task_ns > 0)
+		seconds(b, "task_s", p->task_ns);
+	if (p->large > 0) {
+		num(b, "large", p->large);
+		seconds(b, "large_s", p->large_ns);
+	}
 	end(b);
 }
 
@@ -137,13 +143,33 @@ fal_line_leave(struct fal_buf *b, double t, const struct fal_peer *p, const char
 	end(b);
 }
 
+/* The mean seconds of a task, and how they changed. */
+static void
+paces(struct fal_buf *b, const struct fal_work *w)
+{
+	double sum = 0;
+	uint32_t tasks = 0;
+	for (uint32_t i = 0; i < w->paces; i++) {
+		sum += (double)w->pace[i].seconds;
+		tasks += w->pace[i].tasks;
+	}
+	key(b, "task_s");
+	fal_json_fixed(b, tasks > 0 ? sum / tasks : 0, 6);
+	if (w->paces < 2)
+		return;
+	key(b, "paces");
+	for (uint32_t i = 0; i < w->paces; i++)
+		fal_put_fmt(b, "%s[%u,%.0f]", i == 0 ? "[" : ",", w->pace[i].tasks,
+			    1e6 * (double)w->pace[i].seconds / w->pace[i].tasks);
+	fal_put_u8(b, ']');
+}
+
 void
 fal_line_clock(struct fal_buf *b, double t, struct fal_peer *p,
 	       const struct fal_msg *worked)
 {
 	const struct fal_owed *o = &p->owed[0];
 	const struct fal_work *w = &o->work;
-	uint32_t tasks = w->done + w->lost;
 	begin(b, t, "clock");
 	num(b, "clock", o->clock);
 	if (o->own)
@@ -163,8 +189,7 @@ fal_line_clock(struct fal_buf *b, double t, struct fal_peer *p,
 	seconds(b, "push_all", worked->worked.push_all);
 	seconds(b, "pull_all", worked->worked.pull_all);
 	seconds(b, "late", worked->worked.late);
-	key(b, "task_s");
-	fal_json_fixed(b, tasks > 0 ? w->task_s / tasks : 0, 6);
+	paces(b, w);
 	num(b, "staleness", w->stale_updates);
 	num(b, "tx", o->tx - p->told_tx);
 	num(b, "rx", o->rx - p->told_rx);

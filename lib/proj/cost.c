@@ -3,6 +3,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "sched/bound.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -227,7 +228,8 @@ double
 fal_cost_task_s(const struct fal_cost_machine *m, double n, double at, double size,
 		uint32_t lanes)
 {
-	double need = size * fal_cost_crowding(m, lanes) / fal_cost_crowding(m, m->lanes),
+	double need = fal_cost_size(m, size) * fal_cost_crowding(m, lanes) /
+		      fal_cost_crowding(m, m->lanes),
 	       took = 0;
 	double in = m->by_time ? at : n;
 	size_t i = place_of(m, &in);
@@ -258,4 +260,31 @@ fal_cost_mean(const struct fal_cost_machine *m)
 		n += weight;
 	}
 	return n > 0 ? sum / n : m->pace[0].task_s;
+}
+
+double
+fal_cost_size(const struct fal_cost_machine *m, double size)
+{
+	return isnan(m->fixed) ? size : m->fixed + (1 - m->fixed) * size;
+}
+
+int
+fal_cost_sizes(const struct fal_cost *c, double *whole, double *small)
+{
+	struct fal_bound_lanes *v = fal_calloc(c->machines, sizeof(*v));
+	const double k = fal_grid_tasks(&c->grid, 0);
+	if (v == NULL)
+		return FAL_ENOMEM;
+	for (size_t i = 0; i < c->machines; i++) {
+		const struct fal_cost_machine *m = &c->machine[i];
+		v[i].lanes = m->lanes < m->cores ? m->lanes : m->cores;
+		v[i].task_s = fal_cost_mean(m) / fal_cost_crowding(m, m->lanes);
+		v[i].fixed = m->fixed;
+	}
+	const double split = fal_bound_capacity(v, c->machines, k);
+	const double all = fal_bound_whole(v, c->machines, k);
+	*whole = 1 - split / all;
+	*small = fal_bound_small(v, c->machines, k) * split / all;
+	free(v);
+	return FAL_OK;
 }

@@ -36,6 +36,9 @@ struct fal_cost_machine {
 	bool by_time;
 	/* Sums over the paces; work: tasks that one lane does in these seconds. */
 	double tasks, seconds, work;
+	/* The share of a task's seconds that a task of any size takes; NAN: not known,
+	 * and then taken to be 0. */
+	double fixed;
 	double pull_s; /* a version leaves for it → it computes */
 	double push_s; /* it holds no more of a round → what it made is counted */
 };
@@ -77,5 +80,12 @@ double fal_cost_task_s(const struct fal_cost_machine *m, double n, double at, do
 double fal_cost_crowding(const struct fal_cost_machine *m, uint32_t lanes);
 /* Its mean pace: Σ seconds of its tasks / tasks. */
 double fal_cost_mean(const struct fal_cost_machine *m);
+/* The seconds of `size` tasks as one, by those of a task. */
+double fal_cost_size(const struct fal_cost_machine *m, double size);
+
+/* What sizes cost at these machines' mean paces, as shares of the clock if whole tasks
+ * are shared best: that they are whole; that they are small (NAN: not known).  0 or
+ * FAL_ENOMEM. */
+int fal_cost_sizes(const struct fal_cost *c, double *whole, double *small);
 
 #endif

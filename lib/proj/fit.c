@@ -178,6 +178,7 @@ take_join(struct fal_fit *f, struct fal_trace_line *l)
 	const uint32_t id = (uint32_t)fal_trace_get_u64(l, l->o, "id", UINT32_MAX);
 	const uint64_t cores = fal_trace_get_u64(l, l->o, "cores", UINT32_MAX);
 	const char *name = fal_trace_get_str(l, l->o, "worker");
+	const double fixed = fal_trace_join_fixed(l, f->grid.task);
 	fal_trace_get_tuple(l, l->o, "lanes", 2, lanes);
 	if (l->err == 0 &&
 	    (lanes[0] < 1 || lanes[0] > lanes[1] || lanes[1] > FAL_LANES_MAX))
@@ -193,6 +194,7 @@ take_join(struct fal_fit *f, struct fal_trace_line *l)
 	w->lanes_min = (uint32_t)lanes[0];
 	w->lanes_max = w->lanes = (uint32_t)lanes[1];
 	w->cores = cores > 0 ? (uint32_t)cores : 1;
+	w->fixed = fixed;
 	w->t = l->t;
 	f->breaks++;
 	return fal_ids_put(&f->ids, id, (size_t)(w - f->worker));
@@ -217,6 +219,7 @@ take_leave(struct fal_fit *f, struct fal_trace_line *l)
 	if (w == NULL)
 		return l->err;
 	w->left = !f->stopped;
+	w->left_after = f->updates;
 	f->breaks++;
 	return 0;
 }
@@ -258,6 +261,10 @@ struct line {
 	bool own; /* of a round of the worker's own */
 	uint64_t clock, tasks, tx, rx;
 	double task_s, compute, push, pull, wait, push_all, pull_all;
+	size_t paces; /* 1 of all tasks if the line has none */
+	struct {
+		double tasks, task_s;
+	} pace[FAL_WORK_PACES];
 };
 
 static double
@@ -286,26 +293,61 @@ sum_up(struct fal_fit *f, struct fit_worker *w, const struct line *c)
 		put(&f->wait, c->wait);
 }
 
-/* Keeps the line; one that the worker did not account for lasted since its last. */
+/* Keeps the line, pace by pace; one that the worker did not account for lasted since its
+ * last. */
 static int
 keep(struct fit_worker *w, const struct line *c, double t)
 {
+	const double ran = (double)c->tasks * c->task_s;
 	double all = busy(c) + c->wait;
 	/* At first it starts, and waits until all have. */
 	if (w->n == 0 && c->tasks > 0)
-		all = fmin(busy(c), (double)c->tasks * c->task_s / w->lanes);
-	if (w->n < FAL_FIT_CLOCKS && FAL_GROW(w->told, w->cap, w->n + 1) < 0)
-		return FAL_ENOMEM;
-	w->told[w->n++ % FAL_FIT_CLOCKS] = (struct fit_told){
-		.clock = c->clock < UINT32_MAX ? (uint32_t)c->clock : UINT32_MAX,
-		.tasks = (float)c->tasks,
-		.seconds = (float)(all > 0 ? all : t - w->t),
-		.task_s = (float)fit_at_lanes(c->task_s, w->cores, w->lanes, 1),
-		.pull = (float)c->pull_all,
-		.push = (float)c->push_all,
-	};
+		all = fmin(busy(c), ran / w->lanes);
+	if (!(all > 0))
+		all = t - w->t;
 	w->t = t;
+	for (size_t i = 0; i < c->paces; i++) {
+		const double part = c->pace[i].tasks * c->pace[i].task_s;
+		if (w->n < FAL_FIT_CLOCKS && FAL_GROW(w->told, w->cap, w->n + 1) < 0)
+			return FAL_ENOMEM;
+		w->told[w->n++ % FAL_FIT_CLOCKS] = (struct fit_told){
+			.clock = c->clock < UINT32_MAX ? (uint32_t)c->clock : UINT32_MAX,
+			.tasks = (float)c->pace[i].tasks,
+			.seconds =
+				(float)(c->paces > 1 && ran > 0 ? all * part / ran : all),
+			.task_s = (float)fit_at_lanes(c->pace[i].task_s, w->cores,
+						      w->lanes, 1),
+			.pull = i == 0 ? (float)c->pull_all : 0,
+			.push = i == 0 ? (float)c->push_all : 0,
+		};
+	}
 	return 0;
+}
+
+/* The line's paces, which are of all its tasks. */
+static int
+get_paces(struct fal_trace_line *l, struct line *c)
+{
+	uint64_t row[2], tasks = 0;
+	c->paces = 1;
+	c->pace[0].tasks = (double)c->tasks;
+	c->pace[0].task_s = c->task_s;
+	if (l->err != 0 || !fal_trace_has(l->o, "paces"))
+		return l->err;
+	c->paces = fal_trace_get_len(l, l->o, "paces");
+	if (c->paces < 2 || c->paces > FAL_WORK_PACES)
+		return fal_trace_fail(l, FAL_ELIMIT, "paces: not from 2 to %d",
+				      FAL_WORK_PACES);
+	for (size_t i = 0; i < c->paces && l->err == 0; i++) {
+		fal_trace_get_row(l, l->o, "paces", i, 2, row);
+		c->pace[i].tasks = (double)row[0];
+		c->pace[i].task_s = 1e-6 * (double)row[1];
+		tasks += row[0];
+	}
+	if (l->err == 0 && tasks != c->tasks)
+		fal_trace_fail(l, FAL_EINVAL, "paces: of %llu tasks, not %llu",
+			       (unsigned long long)tasks, (unsigned long long)c->tasks);
+	return l->err;
 }
 
 static int
@@ -315,7 +357,7 @@ take_clock(struct fal_fit *f, struct fal_trace_line *l)
 	const bool own = fal_trace_has(l->o, "round");
 	/* While a clock ends, tasks of all those that are open may. */
 	const uint64_t most = (uint64_t)(FAL_SLACK_MAX + 2) * fal_grid_tasks(&f->grid, 0);
-	const struct line c = {
+	struct line c = {
 		.own = own,
 		.clock = fal_trace_get_u64(l, l->o, "clock",
 					   own ? FAL_TRACE_NUM_MAX : f->clocks - 1),
@@ -332,7 +374,7 @@ take_clock(struct fal_fit *f, struct fal_trace_line *l)
 		.pull_all = fal_trace_get_seconds(l, l->o, "pull_all"),
 	};
 	const uint64_t lanes = fal_trace_get_u64(l, l->o, "lanes", FAL_LANES_MAX);
-	if (l->err != 0)
+	if (get_paces(l, &c) < 0)
 		return l->err;
 	if (f->stopped) /* it may be no whole clock */
 		return 0;
@@ -351,6 +393,7 @@ take_update(struct fal_fit *f, struct fal_trace_line *l)
 		return l->err;
 	const bool counts = f->last_t >= 0 && f->last_breaks == f->breaks && !f->held;
 	const double seconds = counts ? l->t - f->last_t : 0;
+	f->updates++;
 	f->last_t = l->t;
 	f->last_breaks = f->breaks;
 	struct fit_clock *c = f->shared ? clock_of(f, clock) : NULL;

@@ -56,11 +56,11 @@ struct fal_fit_run {
 
 /* The model and the run, from the lines so far; more lines may follow (a live stream).
  * Machines are the workers by name that have not left, or were there when the job was
- * stopped, in the order in which they joined; paces are one for each clock line, without
- * what starting cost in the first FAL_FIT_WARM clocks of the job.  A machine that ran no
- * task yet is as the median of the others.
- * `cost` is the caller's: fal_cost_free.  FAL_ETRUNC with `diag`: too little to say
- * anything, FAL_ENOMEM. */
+ * stopped or its last version made, in the order in which they joined; paces are one for
+ * each clock line, without what starting cost in the first FAL_FIT_WARM clocks of the
+ * job.  A machine that ran no task yet is as the median of the others. `cost` is the
+ * caller's: fal_cost_free.  FAL_ETRUNC with `diag`: too little to say anything,
+ * FAL_ENOMEM. */
 int fal_fit_end(struct fal_fit *f, struct fal_cost *cost, struct fal_fit_run *run,
 		struct fal_diag *diag);
 

@@ -130,6 +130,7 @@ add_machine(const struct fal_fit *f, const struct fit_worker *w, struct scratch 
 		.lanes_max = w->lanes_max,
 		.lanes = w->lanes,
 		.cores = w->cores,
+		.fixed = w->fixed,
 		.pace = s->pace,
 		.paces = paces_of(f, w, s),
 		.pull_s = TYPICAL(f, w, pull, s),
@@ -215,13 +216,24 @@ coordinator(const struct fal_fit *f, struct scratch *s, struct fal_cost *c)
 	c->step_s = fmax(rest_of(f, c->machines, s) - n * talk, 0);
 }
 
+/* Where all have left, those count who did after the last update: the coordinator was
+ * stopped, or they were. */
+static bool
+is_here(const struct fal_fit *f, const struct fit_worker *w, bool all_left)
+{
+	return !w->left || (all_left && w->left_after == f->updates);
+}
+
 static int
 model(const struct fal_fit *f, struct scratch *s, struct fal_cost *out)
 {
 	int err = 0;
 	out->grid = f->grid;
+	bool gone = true;
+	for (size_t i = 0; i < f->workers; i++)
+		gone = gone && f->worker[i].left;
 	for (size_t i = 0; err == 0 && i < f->workers; i++)
-		if (!f->worker[i].left)
+		if (is_here(f, &f->worker[i], gone))
 			err = add_machine(f, &f->worker[i], s, out);
 	if (err == 0)
 		err = guess(out, s);

@@ -11,7 +11,8 @@
 
 #include <math.h>
 
-/* A line that a worker told of a clock, or of a round of its own. */
+/* What a worker told of a clock, or of a round of its own: of a part of its tasks, where
+ * these had several paces. */
 struct fit_told {
 	uint32_t clock;
 	float tasks, seconds;
@@ -24,7 +25,9 @@ struct fit_told {
 struct fit_worker {
 	char *name;
 	bool left;
+	uint64_t left_after; /* updates */
 	uint32_t lanes_min, lanes_max, lanes, cores;
+	double fixed;          /* as the model's */
 	struct fit_told *told; /* a ring of FAL_FIT_CLOCKS, once it has grown to that */
 	size_t cap;
 	uint64_t n;      /* that it told so far */
@@ -64,6 +67,7 @@ struct fal_fit {
 	bool shared;    /* its rounds are */
 
 	bool held, stopped;
+	uint64_t updates;
 	uint64_t breaks;      /* times that something came between two updates */
 	uint64_t last_breaks; /* at the last update, */
 	double last_t;        /* which was then; below 0: none yet */

@@ -195,10 +195,12 @@ fal_predict_task(struct fal_cost *cost, uint32_t task)
 	double ratio = (double)task / cost->grid.task;
 	for (size_t i = 0; i < cost->machines; i++) {
 		struct fal_cost_machine *m = &cost->machine[i];
+		const double longer = fal_cost_size(m, ratio);
 		for (size_t k = 0; k < m->paces; k++) {
-			m->pace[k].task_s *= ratio;
+			m->pace[k].task_s *= longer;
 			m->pace[k].tasks /= ratio;
 		}
+		m->fixed /= longer;
 		fal_cost_sum(m);
 	}
 	cost->grid.task = task;

@@ -21,7 +21,8 @@ int fal_predict_with(struct fal_cost *cost, const char *spec, struct fal_diag *d
  * FAL_ENOMEM. */
 int fal_predict_scale(struct fal_cost *cost, size_t workers, uint64_t seed);
 
-/* Cuts the batch into tasks of `task` samples, whose time is in proportion. */
+/* Cuts the batch into tasks of `task` samples, whose time is in proportion but for what
+ * is fixed. */
 void fal_predict_task(struct fal_cost *cost, uint32_t task);
 
 /* What could be changed, and what it would bring. */

@@ -15,8 +15,8 @@
  *the clock where rounds are shared, by those in the window where they are not.  Then
  *	ideal = samples / Σ v
  * is what the same lanes would need if nothing else were to be done and samples could be
- * split at will, the others are what was lost to each cause, and together they are the
- * clock.
+ * split at will (a part of it is that tasks are small), the others are what was lost to
+ *each cause, and together they are the clock.
  */
 #ifndef FAL_PROJ_REPORT_H
 #define FAL_PROJ_REPORT_H
@@ -75,12 +75,15 @@ struct fal_report_worker {
 	 * that were dropped; mean staleness in updates. */
 	uint64_t tasks, in, out, cloned, lost, dropped;
 	double stale;
-	double idle; /* share of its clocks in which it was granted nothing */
+	double idle;  /* share of its clocks in which it was granted nothing */
+	double fixed; /* share of a task's seconds that any task takes; NAN: not known */
 };
 
 enum fal_report_part {
-	FAL_REPORT_IDEAL,
+	FAL_REPORT_IDEAL,         /* but for small tasks */
 	FAL_REPORT_GRANULARITY,   /* whole tasks: on these lanes no sharing avoids it */
+	FAL_REPORT_SMALL_TASKS,   /* what of computing a share as one batch would save;
+				     NAN: not known */
 	FAL_REPORT_STRAGGLERS,    /* waiting for the last one, beyond that */
 	FAL_REPORT_COMMUNICATION, /* push and pull that no computing overlaps */
 	FAL_REPORT_COORDINATION,
@@ -96,6 +99,7 @@ enum fal_report_kind {
 	FAL_REPORT_STRAGGLER,
 	FAL_REPORT_WAITING,
 	FAL_REPORT_WHOLE_TASKS,
+	FAL_REPORT_SMALL,
 	FAL_REPORT_LINK,
 	FAL_REPORT_SLOW_COORDINATOR,
 	FAL_REPORT_UNUSED,
@@ -127,7 +131,7 @@ struct fal_report {
 	 * clock took to end, over the last ones; NAN: too few. */
 	double clocks, clock_median, clock_p95;
 	double part[FAL_REPORT_PARTS]; /* seconds of a clock; all 0: no clock yet */
-	double clock;                  /* their sum */
+	double clock;                  /* the sum of those that are known */
 	struct fal_report_worker *worker;
 	size_t workers;
 	struct fal_report_finding *finding; /* those that cost most first */

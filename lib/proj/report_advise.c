@@ -41,9 +41,10 @@ struct group {
 const char *
 fal_report_kind_name(enum fal_report_kind kind)
 {
-	static const char *const name[] = { "straggler", "waiting",     "granularity",
-					    "link",      "coordinator", "unused",
-					    "lanes",     "spare",       "well" };
+	static const char *const name[] = { "straggler",   "waiting", "granularity",
+					    "small_tasks", "link",    "coordinator",
+					    "unused",      "lanes",   "spare",
+					    "well" };
 	return name[kind];
 }
 
@@ -211,46 +212,58 @@ waiting(struct list *l)
 		    100 * loss);
 }
 
-static const struct fal_report_speed *
-speed_at(const struct fal_report_worker *w, uint32_t lanes)
-{
-	for (size_t i = 0; i < w->speeds; i++)
-		if (w->speed[i].lanes == lanes)
-			return &w->speed[i];
-	return NULL;
-}
+/* Seconds of the best sharing of a clock in tasks of this size, and of these what lanes
+ * idle: nothing where tasks need not fit a clock. */
+struct sharing {
+	double clock, idle;
+};
 
-/* The part of a clock that tasks of this size leave idle at the best sharing. */
-static double
-left_idle(const struct fal_report *r, uint64_t task, struct report_lanes *v)
+static struct sharing
+share_in(const struct fal_report *r, uint64_t task, struct fal_bound_lanes *v)
 {
 	const double tasks = (double)((r->batch + task - 1) / task);
-	size_t n = 0;
-	for (size_t i = 0; i < r->workers; i++) {
-		const struct fal_report_worker *w = &r->worker[i];
-		const struct fal_report_speed *s = speed_at(w, w->lanes);
-		if (w->clocks > 0 && s != NULL)
-			v[n++] = (struct report_lanes){
-				(double)task * s->lanes / s->median, s->lanes
-			};
-	}
-	return 1 - report_split(v, n, tasks) / report_whole(v, n, tasks);
+	const size_t n = report_lanes(r, task, v);
+	const double split = fal_bound_capacity(v, n, tasks);
+	const bool fit = r->shared && r->rule.slack == 0;
+	const double clock = fit ? fal_bound_whole(v, n, tasks) : split;
+	return (struct sharing){ clock, clock - split };
 }
 
-/* The largest halving of the task that would leave little idle, and what it would.  Where
- * the sharing of the median clock does not explain the loss, speeds that change do: then
- * it goes with the size.  Returns 0 if there is none. */
+/* The largest halving of the task that would leave little idle and is faster, and what it
+ * would leave.  Where the sharing of the median clock does not explain the loss, speeds
+ * that change do: then it goes with the size.  Returns 0 if there is none. */
 static uint64_t
-better_task(const struct fal_report *r, double loss, struct report_lanes *v, double *left)
+smaller_task(const struct fal_report *r, double loss, struct fal_bound_lanes *v,
+	     double *left)
 {
-	const bool steady = left_idle(r, r->task, v) >= loss / 2;
+	const struct sharing now = share_in(r, r->task, v);
+	const bool steady = now.idle >= loss / 2 * now.clock;
 	for (uint64_t task = r->task / 2; task >= TASK_MIN; task /= 2) {
-		*left = steady ? left_idle(r, task, v)
+		const struct sharing then = share_in(r, task, v);
+		*left = steady ? then.idle / then.clock
 			       : loss * (double)task / (double)r->task;
 		if (*left <= LEFT_IDLE)
-			return task;
+			return !steady || then.clock < now.clock ? task : 0;
 	}
 	return 0;
+}
+
+/* The doubling of the task whose best sharing is fastest, and the share of that which it
+ * saves.  Returns 0 if none is clearly faster. */
+static uint64_t
+larger_task(const struct fal_report *r, struct fal_bound_lanes *v, double *saved)
+{
+	const double now = share_in(r, r->task, v).clock;
+	uint64_t best = 0;
+	*saved = LEFT_IDLE;
+	for (uint64_t task = 2 * r->task; task <= r->batch; task *= 2) {
+		const double gain = 1 - share_in(r, task, v).clock / now;
+		if (gain <= *saved)
+			continue;
+		*saved = gain;
+		best = task;
+	}
+	return best;
 }
 
 static void
@@ -258,17 +271,13 @@ whole_tasks(struct list *l)
 {
 	const struct fal_report *r = l->r;
 	const double loss = share_of(r, FAL_REPORT_GRANULARITY);
-	struct report_lanes *v = fal_calloc(r->workers, sizeof(*v));
 	char what[64];
 	unsigned long lanes = 0;
 	double left;
-	if (v == NULL) {
-		l->err = FAL_ENOMEM;
-		return;
-	}
 	for (size_t i = 0; i < r->workers; i++)
 		lanes += r->worker[i].clocks > 0 ? r->worker[i].lanes : 0;
-	const uint64_t task = r->shared ? better_task(r, loss, v, &left) : 0;
+	const uint64_t task =
+		r->shared ? smaller_task(r, loss, r->state->lanes, &left) : 0;
 	if (task > 0)
 		snprintf(what, sizeof(what), "batch.task = %llu would leave %.1f %%",
 			 (unsigned long long)task, 100 * left);
@@ -276,10 +285,28 @@ whole_tasks(struct list *l)
 		snprintf(what, sizeof(what), "%s",
 			 r->shared ? "under epsp:1 they need not fit a clock"
 				   : "a larger batch would fill them");
-	free(v);
 	add(l, FAL_REPORT_WHOLE_TASKS, NULL, loss,
 	    "tasks of %llu samples leave %.0f %% idle at %lu lanes: %s",
 	    (unsigned long long)r->task, 100 * loss, lanes, what);
+}
+
+static void
+small_tasks(struct list *l)
+{
+	const struct fal_report *r = l->r;
+	const double loss = share_of(r, FAL_REPORT_SMALL_TASKS);
+	char what[64] = "larger ones would not share as well";
+	double saved;
+	const uint64_t task = larger_task(r, r->state->lanes, &saved);
+	/* Of computing, as the sharing is. */
+	saved *= share_of(r, FAL_REPORT_IDEAL) + share_of(r, FAL_REPORT_GRANULARITY) +
+		 loss;
+	if (task > 0)
+		snprintf(what, sizeof(what), "batch.task = %llu would save %.0f %%",
+			 (unsigned long long)task, 100 * saved);
+	add(l, FAL_REPORT_SMALL, NULL, loss,
+	    "%.0f %% of the clock is that tasks have %llu samples only: %s", 100 * loss,
+	    (unsigned long long)r->task, what);
 }
 
 static double
@@ -318,7 +345,7 @@ spare(const struct fal_report_worker *w)
 static const struct fal_report_speed *
 enough(const struct fal_report_worker *w)
 {
-	const struct fal_report_speed *now = speed_at(w, w->lanes);
+	const struct fal_report_speed *now = report_speed_at(w, w->lanes);
 	for (size_t i = 0; now != NULL && i < w->speeds; i++) {
 		const struct fal_report_speed *s = &w->speed[i];
 		if (s->lanes < now->lanes && s->clocks >= COMPARED &&
@@ -332,7 +359,7 @@ static double
 crowded(const struct fal_report_worker *w)
 {
 	const struct fal_report_speed *s = enough(w);
-	return s != NULL ? s->median / speed_at(w, w->lanes)->median : 0;
+	return s != NULL ? s->median / report_speed_at(w, w->lanes)->median : 0;
 }
 
 /* What is said of single workers that no part of the clock shows. */
@@ -351,7 +378,7 @@ single(struct list *l)
 		    "%s: no faster at %u lanes than at %u (%.0f samples/s): bound the "
 		    "lanes",
 		    names(&many, who), many.worst->lanes, enough(many.worst)->lanes,
-		    speed_at(many.worst, many.worst->lanes)->median);
+		    report_speed_at(many.worst, many.worst->lanes)->median);
 }
 
 static uint64_t
@@ -394,6 +421,8 @@ report_advise(struct fal_report *r)
 		waiting(&l);
 	if (share_of(r, FAL_REPORT_GRANULARITY) >= LOSS)
 		whole_tasks(&l);
+	if (share_of(r, FAL_REPORT_SMALL_TASKS) >= LOSS)
+		small_tasks(&l);
 	if (share_of(r, FAL_REPORT_COORDINATION) >= COORDINATOR)
 		add(&l, FAL_REPORT_SLOW_COORDINATOR, NULL,
 		    share_of(r, FAL_REPORT_COORDINATION),

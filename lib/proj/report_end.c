@@ -13,8 +13,8 @@ const char *
 fal_report_part_name(enum fal_report_part part)
 {
 	static const char *const name[FAL_REPORT_PARTS] = {
-		"ideal",       "granularity", "stragglers", "communication",
-		"coordinator", "standby",     "extra",
+		"ideal",         "granularity", "small_tasks", "stragglers",
+		"communication", "coordinator", "standby",     "extra",
 	};
 	return name[part];
 }
@@ -49,6 +49,15 @@ fal_report_free(struct fal_report *r)
 	free(s->value);
 	fal_summary_free(&s->summary);
 	free(s);
+}
+
+const struct fal_report_speed *
+report_speed_at(const struct fal_report_worker *w, uint32_t lanes)
+{
+	for (size_t i = 0; i < w->speeds; i++)
+		if (w->speed[i].lanes == lanes)
+			return &w->speed[i];
+	return NULL;
 }
 
 static int
@@ -151,6 +160,7 @@ worker(const struct fal_report_state *s, size_t i, struct fal_report_worker *out
 		.out = c->out,
 		.cloned = c->cloned,
 		.lost = c->lost,
+		.fixed = row->fixed,
 		.dropped = row->dropped - c->dropped,
 		.stale = c->lines > 0 ? (double)c->stale / (double)c->lines : 0,
 	};
@@ -214,6 +224,36 @@ use_of(const struct fal_report_state *s, double *ideal)
 	return use;
 }
 
+size_t
+report_lanes(const struct fal_report *r, uint64_t task, struct fal_bound_lanes *v)
+{
+	const double ratio = (double)task / (double)r->task;
+	size_t n = 0;
+	for (size_t i = 0; i < r->workers; i++) {
+		const struct fal_report_worker *w = &r->worker[i];
+		const struct fal_report_speed *s = report_speed_at(w, w->lanes);
+		if (w->clocks == 0 || s == NULL)
+			continue;
+		const double longer =
+			isnan(w->fixed) ? ratio : w->fixed + (1 - w->fixed) * ratio;
+		v[n++] = (struct fal_bound_lanes){
+			.task_s = (double)r->task * s->lanes / s->median * longer,
+			.lanes = s->lanes,
+			.fixed = w->fixed / longer,
+		};
+	}
+	return n;
+}
+
+/* The share of computing that tasks are small by. */
+static double
+small(const struct fal_report *r)
+{
+	struct fal_bound_lanes *v = r->state->lanes; /* has room for all rows */
+	const double tasks = (double)((r->batch + r->task - 1) / r->task);
+	return fal_bound_small(v, report_lanes(r, r->task, v), tasks);
+}
+
 /* What lanes idle while others of their worker compute, which whole tasks explain, stands
  * by the waiting for others: under shared rounds a better sharing might save it, but for
  * what whole tasks cost however they are shared; a round of one's own has its tasks. */
@@ -242,6 +282,9 @@ parts(struct fal_report *r)
 		r->part[i] /= r->clocks;
 		r->clock += r->part[i];
 	}
+	r->part[FAL_REPORT_SMALL_TASKS] = r->part[FAL_REPORT_IDEAL] * small(r);
+	if (r->part[FAL_REPORT_SMALL_TASKS] > 0)
+		r->part[FAL_REPORT_IDEAL] -= r->part[FAL_REPORT_SMALL_TASKS];
 }
 
 static void

@@ -5,47 +5,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* Halvings of a task's time: to a billionth of it. */
-enum { HALVINGS = 30 };
-
-double
-report_split(const struct report_lanes *v, size_t n, double tasks)
-{
-	double rate = 0;
-	for (size_t i = 0; i < n; i++)
-		rate += (double)v[i].lanes / v[i].task_s;
-	return rate > 0 ? tasks / rate : 0;
-}
-
-/* Whole tasks that are over after t seconds. */
-static double
-over(const struct report_lanes *v, size_t n, double t)
-{
-	double sum = 0;
-	for (size_t i = 0; i < n; i++)
-		sum += (double)v[i].lanes * floor(t / v[i].task_s * (1 + 1e-9));
-	return sum;
-}
-
-double
-report_whole(const struct report_lanes *v, size_t n, double tasks)
-{
-	double low = report_split(v, n, tasks), longest = 0;
-	if (n == 0 || over(v, n, low) >= tasks)
-		return low;
-	for (size_t i = 0; i < n; i++)
-		longest = v[i].task_s > longest ? v[i].task_s : longest;
-	double high = low + longest;
-	for (int i = 0; i < HALVINGS; i++) {
-		const double mid = (low + high) / 2;
-		if (over(v, n, mid) >= tasks)
-			high = mid;
-		else
-			low = mid;
-	}
-	return high;
-}
-
 static int
 by_value(const void *a, const void *b)
 {
@@ -186,16 +145,17 @@ clock_ends(struct fal_report_state *s, size_t at, double speed)
 		const struct report_row *w = &s->row[i];
 		if (!counts(s, i, at) || !(w->speed > 0))
 			continue;
-		s->lanes[n++] = (struct report_lanes){ w->task_s, w->lanes };
+		s->lanes[n++] =
+			(struct fal_bound_lanes){ w->task_s, w->lanes, (double)NAN };
 		tasks += (double)w->cell[at].load.tasks;
 		won += (double)w->cell[at].won;
 	}
 	s->samples += samples;
 	s->ideal += samples / speed;
-	const double ideal = report_split(s->lanes, n, tasks);
+	const double ideal = fal_bound_capacity(s->lanes, n, tasks);
 	if (s->rule.slack == 0)
-		s->whole +=
-			report_whole(s->lanes, n, won) - report_split(s->lanes, n, won);
+		s->whole += fal_bound_whole(s->lanes, n, won) -
+			    fal_bound_capacity(s->lanes, n, won);
 	for (size_t i = 0; i < s->rows; i++) {
 		const struct report_cell *c = &s->row[i].cell[at];
 		struct report_sums *sum = &s->row[i].sums;

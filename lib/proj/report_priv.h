@@ -3,6 +3,7 @@
 #define FAL_PROJ_REPORT_PRIV_H
 
 #include "proj/report.h"
+#include "sched/bound.h"
 
 /* A worker in one frame, or its sums over the frames of a window.  Seconds. */
 struct report_cell {
@@ -68,12 +69,6 @@ struct report_row {
 	struct report_counts counts;
 };
 
-/* Some lanes, each of which does a task in task_s seconds. */
-struct report_lanes {
-	double task_s;
-	uint32_t lanes;
-};
-
 struct fal_report_state {
 	struct fal_summary summary;
 	struct fal_rule rule;
@@ -106,7 +101,7 @@ struct fal_report_state {
 	/* Scratch for all rows. */
 	struct fal_trace_load *load;
 	struct fal_trace_class *verdict;
-	struct report_lanes *lanes;
+	struct fal_bound_lanes *lanes;
 	double *value;
 	size_t cap_load, cap_verdict, cap_lanes, cap_value;
 };
@@ -117,11 +112,6 @@ report_shared(const struct fal_report_state *s)
 {
 	return s->rule.scheme == FAL_BSP || s->rule.scheme == FAL_EPSP;
 }
-
-/* Seconds that `tasks` tasks take these workers if they could be split at will, and the
- * fewest that whole ones take, however they are shared; 0: nobody to do them. */
-double report_split(const struct report_lanes *v, size_t n, double tasks);
-double report_whole(const struct report_lanes *v, size_t n, double tasks);
 
 /* Makes room for all rows in the scratch.  FAL_ENOMEM. */
 int report_room(struct fal_report_state *s);
@@ -137,6 +127,14 @@ void report_use_add(struct report_use *to, const struct report_use *use, double 
 
 /* Closes the open frame `at` (0 or 1): its cells are empty afterwards.  FAL_ENOMEM. */
 int report_frame(struct fal_report_state *s, size_t at);
+
+/* The worker's speed at this number of lanes, or NULL. */
+const struct fal_report_speed *report_speed_at(const struct fal_report_worker *w,
+					       uint32_t lanes);
+
+/* The lanes that the workers ran last, at their median speeds, as they are with tasks of
+ * `task` samples, into v, which has room for all workers.  Returns how many. */
+size_t report_lanes(const struct fal_report *r, uint64_t task, struct fal_bound_lanes *v);
 
 /* Fills r->finding from the rest.  FAL_ENOMEM. */
 int report_advise(struct fal_report *r);

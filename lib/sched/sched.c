@@ -518,7 +518,7 @@ claim_result(struct fal_sched *s, double now, struct fal_round *r, struct fal_wo
 	int won = fal_ledger_claim(&r->ledger, id, c->fills, c->task, c->loss, &ci);
 	if (won < 0)
 		return won;
-	w->work.task_s += c->task_s;
+	fal_work_ran(&w->work, c->task_s);
 	if (won == 0) {
 		w->work.lost++;
 		return fal_ledger_log(&r->ledger, FAL_ENTRY_LOST, w->id, 0, c->task);

@@ -72,11 +72,20 @@ enum fal_act_kind {
 	FAL_ACT_STOP     /* the job cannot go on: task `first` is non-finite twice */
 };
 
+enum { FAL_WORK_PACES = 4 };
+
+/* Tasks, claimed one after the other, that took about as long. */
+struct fal_work_pace {
+	uint32_t tasks;
+	float seconds; /* summed */
+};
+
 /* What a worker did since the last ACCOUNT, for the trace. */
 struct fal_work {
 	uint32_t share, done, in, out, cloned, lost;
-	double task_s;                        /* Σ seconds of its claimed tasks */
-	uint64_t stale_updates, stale_clocks; /* of its last round */
+	uint32_t paces;
+	struct fal_work_pace pace[FAL_WORK_PACES]; /* of its claimed tasks, in order */
+	uint64_t stale_updates, stale_clocks;      /* of its last round */
 };
 
 struct fal_act {

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 
 static const double ewma_weight = 0.3; /* of the newest value (SYSTEMS: a) */
-static const double jump = 1.5;        /* times: another speed */
 static const double jump_rtts = 4;     /* round trips that it must differ by */
 static const double guess_s = 1e-3;    /* a task, when nothing at all is known */
 /* A late task takes so many times longer than it took so far: what is late is mostly very
@@ -114,7 +113,7 @@ fal_measured(struct fal_sched *s, struct fal_worker *w, double task_s)
 	if (w->pace[w->lanes].nearest != w->lanes)
 		know(w, w->lanes);
 	double *t = &w->pace[w->lanes].task_s;
-	bool other = task_s > jump * *t || task_s * jump < *t;
+	bool other = task_s > FAL_JUMP * *t || task_s * FAL_JUMP < *t;
 	if (other && fabs(task_s - *t) > jump_rtts * w->rtt)
 		*t = task_s;
 	else

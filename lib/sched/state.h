@@ -347,6 +347,14 @@ double fal_task_s(const struct fal_sched *s, const struct fal_worker *w, uint32_
 /* Tasks per second of `w` at its lanes. */
 double fal_rate(const struct fal_sched *s, const struct fal_worker *w, uint32_t lanes);
 double fal_eval_s(const struct fal_sched *s, const struct fal_worker *w);
+/* Times, by which one speed differs from another. */
+#define FAL_JUMP 1.5
+
+/* One more task was claimed, which took `task_s` seconds: it joins the pace before it if
+ * that is no other speed, else begins one; where there are too many, the neighbours that
+ * differ least become one (Ward). */
+void fal_work_ran(struct fal_work *work, double task_s);
+
 /* A task took `task_s` seconds.  O(1), O(lanes) once for each lane count. */
 void fal_measured(struct fal_sched *s, struct fal_worker *w, double task_s);
 void fal_ewma(double *mean, double x); /* 0 means: no value yet */

@@ -1,6 +1,9 @@
 /* The geometry of clocks. */
 #include "trace/clocks.h"
 
+#include "sched/bound.h"
+
+#include <math.h>
 #include <string.h>
 
 static uint64_t
@@ -85,4 +88,15 @@ uint64_t
 fal_trace_job_epoch(const struct fal_trace_job *job, uint64_t c)
 {
 	return c / job->clocks_per_epoch + 1;
+}
+
+double
+fal_trace_join_fixed(struct fal_trace_line *l, uint64_t task)
+{
+	if (!fal_trace_has(l->o, "large"))
+		return (double)NAN;
+	const uint64_t large = fal_trace_get_u64(l, l->o, "large", FAL_TRACE_SAMPLES_MAX);
+	const double task_s = fal_trace_get_seconds(l, l->o, "task_s");
+	const double large_s = fal_trace_get_seconds(l, l->o, "large_s");
+	return fal_bound_fixed((double)task, task_s, (double)large, large_s);
 }

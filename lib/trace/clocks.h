@@ -1,4 +1,5 @@
-/* What the job line of a trace says of every clock: its tasks and samples. */
+/* What the job line of a trace says of every clock: its tasks and samples; and what these
+ * sizes cost a worker. */
 #ifndef FAL_TRACE_CLOCKS_H
 #define FAL_TRACE_CLOCKS_H
 
@@ -31,5 +32,9 @@ uint64_t fal_trace_range_samples(const struct fal_trace_job *job, uint64_t c,
 				 uint64_t first, uint64_t count);
 /* The epoch of clock c < clocks, from 1. */
 uint64_t fal_trace_job_epoch(const struct fal_trace_job *job, uint64_t c);
+
+/* Of a join line: the share of a task's seconds that a task of any size takes, as the
+ * worker's probe found; NAN: it did not say. */
+double fal_trace_join_fixed(struct fal_trace_line *l, uint64_t task);
 
 #endif

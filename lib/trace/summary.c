@@ -55,6 +55,7 @@ take_join(struct fal_summary *s, struct fal_trace_line *l)
 	uint64_t cores = fal_trace_get_u64(l, l->o, "cores", UINT32_MAX);
 	const char *name = fal_trace_get_str(l, l->o, "worker");
 	fal_trace_get_str(l, l->o, "fingerprint");
+	const double fixed = fal_trace_join_fixed(l, s->job.task);
 	fal_trace_get_tuple(l, l->o, "lanes", 2, lanes);
 	if (l->err != 0)
 		return l->err;
@@ -68,6 +69,7 @@ take_join(struct fal_summary *s, struct fal_trace_line *l)
 	w->left = false;
 	w->lanes = w->lanes_max = lanes[1];
 	w->cores = cores;
+	w->fixed = fixed;
 	return l->err;
 }
 

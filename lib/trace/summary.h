@@ -25,6 +25,7 @@ struct fal_summary_worker {
 	bool left;              /* its last session has ended */
 	uint64_t lanes_max;     /* that it may run */
 	uint64_t cores;         /* that it has */
+	double fixed;           /* fal_trace_join_fixed */
 	uint64_t lanes;         /* that it ran last */
 	uint64_t share;         /* that it was granted last */
 	uint64_t last_clock;    /* that it told of */

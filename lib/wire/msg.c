@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-enum kind { U8, U16, U32, U64, F32, STR64, STR256, BYTES16, BYTES32, TAIL };
+enum kind { U8, U16, U32, U64, NS, F32, STR64, STR256, BYTES16, BYTES32, TAIL };
 
 struct field {
 	enum kind kind;
@@ -40,19 +40,20 @@ static const struct desc descs[] = {
 	DESC(HELLO, WORKER, 7, F(U16, hello.major), F(U16, hello.minor),
 	     F(STR64, hello.name), F(STR64, hello.version), F(U32, hello.lanes_min),
 	     F(U32, hello.lanes_max), F(U32, hello.cores)),
-	DESC(READY, WORKER, 2, F(BYTES16, ready.fingerprint), F(U64, ready.task_ns)),
+	DESC(READY, WORKER, 4, F(BYTES16, ready.fingerprint), F(NS, ready.task_ns),
+	     F(U32, ready.large), F(NS, ready.large_ns)),
 	DESC(CLAIM, WORKER, 8, F(U64, claim.round), F(U32, claim.task), F(U32, claim.seq),
-	     F(U32, claim.fills_worker), F(U32, claim.fills_seq), F(U64, claim.task_ns),
+	     F(U32, claim.fills_worker), F(U32, claim.fills_seq), F(NS, claim.task_ns),
 	     F(U64, claim.loss), F(U8, claim.nonfinite)),
 	DESC(PUSH, WORKER, 6, F(U64, push.round), F(U32, push.seq), F(U32, push.tasks),
 	     F(U8, push.kind), F(U32, push.epoch), F(TAIL, push.records)),
-	DESC(WORKED, WORKER, 8, F(U64, worked.mark), F(U64, worked.compute),
-	     F(U64, worked.push), F(U64, worked.pull), F(U64, worked.wait),
-	     F(U64, worked.push_all), F(U64, worked.pull_all), F(U64, worked.late)),
+	DESC(WORKED, WORKER, 8, F(U64, worked.mark), F(NS, worked.compute),
+	     F(NS, worked.push), F(NS, worked.pull), F(NS, worked.wait),
+	     F(NS, worked.push_all), F(NS, worked.pull_all), F(NS, worked.late)),
 	DESC(CHUNK_GET, WORKER, 2, F(U8, chunk_get.test), F(U32, chunk_get.chunk)),
 	DESC(EVALUATED, WORKER, 6, F(U64, evaluated.version), F(U32, evaluated.task),
 	     F(U32, evaluated.right), F(U32, evaluated.samples), F(U64, evaluated.loss),
-	     F(U64, evaluated.task_ns)),
+	     F(NS, evaluated.task_ns)),
 	DESC(LEAVE, WORKER, 2, F(STR256, leave.why), F(U8, leave.nonfinite)),
 	DESC(PONG, WORKER, 1, F(U64, pong.stamp)),
 	DESC(FOLLOW, OBSERVER, 1, F(U8, follow.live)),
@@ -118,6 +119,7 @@ put_field(struct fal_buf *out, enum kind kind, const void *at)
 		fal_put_u32(out, *(const uint32_t *)at);
 		break;
 	case U64:
+	case NS:
 		fal_put_u64(out, *(const uint64_t *)at);
 		break;
 	case F32:
@@ -165,6 +167,11 @@ get_field(struct fal_rd *r, enum kind kind, void *at)
 		break;
 	case U64:
 		*(uint64_t *)at = fal_get_u64(r);
+		break;
+	case NS:
+		*(uint64_t *)at = fal_get_u64(r);
+		if (*(uint64_t *)at > FAL_MSG_NS_MAX && r->err == 0)
+			r->err = FAL_ELIMIT;
 		break;
 	case F32:
 		bits = fal_get_u32(r);

@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 enum {
-	FAL_PROTO_MAJOR = 2,
+	FAL_PROTO_MAJOR = 3,
 	FAL_PROTO_MINOR = 0,
 	FAL_MSG_NAME = 64,    /* bytes of a name with its NUL */
 	FAL_MSG_WHY = 256,    /* bytes of a reason with its NUL */
@@ -22,6 +22,8 @@ enum {
 	FAL_MODEL_AD = 44,    /* bytes of what fal_msg_model_ad writes */
 	FAL_FINGERPRINT = 16  /* bytes */
 };
+
+#define FAL_MSG_NS_MAX (UINT64_C(1) << 58) /* ns, of any time: 9 years */
 
 enum fal_msg_type {
 	/* from a worker */
@@ -109,6 +111,9 @@ struct fal_msg {
 		struct {
 			uint8_t fingerprint[FAL_FINGERPRINT];
 			uint64_t task_ns; /* its probe at one lane; 0: none */
+			/* samples of a larger batch, and what that took; 0, 0: none */
+			uint32_t large;
+			uint64_t large_ns;
 		} ready;
 		struct {
 			uint64_t round;

@@ -43,9 +43,10 @@ assert_near(double is, double want)
 		fail_msg("is %.9g, want %.9g", is, want);
 }
 
-/* A job of `clocks` clocks of `tasks` tasks. */
+/* A job of 1000 clocks of `tasks` tasks; `probe`: members of the join lines, or "". */
 static inline void
-begin(struct play *p, const char *scheme, size_t workers, uint32_t tasks)
+begin_probed(struct play *p, const char *scheme, size_t workers, uint32_t tasks,
+	     const char *probe)
 {
 	*p = (struct play){ .workers = workers };
 	fal_put_fmt(&p->b,
@@ -56,8 +57,8 @@ begin(struct play *p, const char *scheme, size_t workers, uint32_t tasks)
 	for (size_t i = 0; i < workers; i++) {
 		fal_put_fmt(&p->b,
 			    "{\"t\":0,\"ev\":\"join\",\"worker\":\"w%zu\",\"id\":%zu,"
-			    "\"lanes\":[1,16],\"cores\":16,\"fingerprint\":\"f\"}\n",
-			    i + 1, i + 1);
+			    "\"lanes\":[1,16],\"cores\":16,\"fingerprint\":\"f\"%s}\n",
+			    i + 1, i + 1, probe);
 		p->did[i] = (struct did){
 			.task_s = 0.01,
 			.lanes = 1,
@@ -65,6 +66,12 @@ begin(struct play *p, const char *scheme, size_t workers, uint32_t tasks)
 			.share = tasks / (uint32_t)workers,
 		};
 	}
+}
+
+static inline void
+begin(struct play *p, const char *scheme, size_t workers, uint32_t tasks)
+{
+	begin_probed(p, scheme, workers, tasks, "");
 }
 
 static inline double

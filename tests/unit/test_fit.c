@@ -8,6 +8,7 @@
 
 #include "base/buf.h"
 #include "proj/fit.h"
+#include "proj/predict.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -533,6 +534,104 @@ test_errors(void **state)
 	}
 }
 
+/* Worker 1 in a line: two tasks of 10 ms, then three of 60. */
+#define PACES(t, clock, paces)                                                     \
+	"{\"t\":" #t ",\"ev\":\"clock\",\"clock\":" #clock                         \
+	",\"worker\":\"a\",\"id\":1,\"lanes\":1,\"share\":5,\"done\":4,\"in\":0,"  \
+	"\"out\":0,\"cloned\":0,\"lost\":1,\"compute\":0.2,\"push\":0.001,"        \
+	"\"pull\":0.002,\"wait\":0.007,\"push_all\":0.001,\"pull_all\":0.002,"     \
+	"\"late\":0,\"task_s\":0.04,\"paces\":" paces ",\"staleness\":0,\"tx\":1," \
+	"\"rx\":2}\n"
+
+/* A line with two paces is as two lines, but for the push and the pull. */
+static void
+test_paces(void **state)
+{
+	(void)state;
+	struct fal_buf b = { 0 };
+	put_text(&b, JOB("bsp") JOIN(0.5, "a", 1));
+	for (int c = 5; c < 60; c += 2)
+		put_text(&b, PACES(1, 10, "[[2,10000],[3,60000]]")
+				     PACES(1, 11, "[[2,10000],[3,60000]]"));
+	struct outcome o = fit(&b);
+	check_good(&o, 1);
+	const struct fal_cost_machine *m = &o.cost.machine[0];
+	/* One machine: its share is the clock's 8 tasks, and so are its runs. */
+	NEAR(m->tasks / (double)m->paces, 8);
+	NEAR(m->push_s, 0.001);
+	NEAR(m->pull_s, 0.002);
+	double least = INFINITY, most = 0;
+	for (size_t i = 0; i < m->paces; i++) {
+		least = fmin(least, m->pace[i].task_s);
+		most = fmax(most, m->pace[i].task_s);
+	}
+	/* Of 8 in a row 2 to 4 are quick; their mean says nothing of that. */
+	if (fabs(least - 0.035) > 1e-6 || fabs(most - 0.0475) > 1e-6)
+		fail_msg("runs of 8 tasks take from %g to %g", least, most);
+	drop(&o);
+
+	const char *const bad[][2] = {
+		{ PACES(1, 10, "[[2,10000],[4,60000]]"),
+		  "3: clock.paces: of 6 tasks, not 5" },
+		{ PACES(1, 10, "[[5,10000]]"), "3: clock.paces: not from 2 to 4" },
+		{ PACES(1, 10, "[[1,1],[1,1],[1,1],[1,1],[1,1]]"),
+		  "3: clock.paces: not from 2 to 4" },
+		{ PACES(1, 10, "7"), "3: clock.paces: not an array" },
+	};
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		put_text(&b, JOB("bsp") JOIN(0.5, "a", 1));
+		put_text(&b, bad[i][0]);
+		o = fit(&b);
+		assert_string_equal(o.diag.text, bad[i][1]);
+		drop(&o);
+	}
+}
+
+/* What a probe of two sizes says: 2 of 10 ms are no sample's. */
+static void
+test_probe(void **state)
+{
+	(void)state;
+	struct fal_buf b = { 0 };
+	double whole, small;
+	put_text(&b, JOB("bsp") "{\"t\":0.5,\"ev\":\"join\",\"worker\":\"a\",\"id\":1,"
+				"\"lanes\":[1,1],"
+				"\"cores\":1,\"fingerprint\":\"f\",\"task_s\":0.01,"
+				"\"large\":64,"
+				"\"large_s\":0.066}\n" JOIN(0.5, "b", 2));
+	put_clocks(&b, 1, 0, 40, 1);
+	struct outcome o = fit(&b);
+	check_good(&o, 2);
+	NEAR(o.cost.machine[0].fixed, 0.2);
+	assert_true(isnan(o.cost.machine[1].fixed));
+	NEAR(fal_cost_size(&o.cost.machine[0], 4), 0.2 + 0.8 * 4);
+	NEAR(fal_cost_size(&o.cost.machine[1], 4), 4);
+	assert_int_equal(fal_cost_sizes(&o.cost, &whole, &small), 0);
+	NEAR(whole, 0);
+	NEAR(small, 0.2 * 3 / 4); /* a lane does 4 tasks */
+	fal_predict_task(&o.cost, 16);
+	NEAR(o.cost.machine[0].pace[34].task_s, 0.018);
+	NEAR(o.cost.machine[0].fixed, 0.002 / 0.018);
+	NEAR(o.cost.machine[1].pace[34].task_s, 0.02);
+	drop(&o);
+}
+
+/* Where all have left, those are meant who were there at the last version. */
+static void
+test_all_left(void **state)
+{
+	(void)state;
+	struct fal_buf b = { 0 };
+	put_text(&b, JOB("bsp") JOIN(0.4, "c", 3) JOIN(0.5, "a", 1) JOIN(0.5, "b", 2)
+			     LEAVE(0.6, "c", 3));
+	put_clocks(&b, 1, 0, 40, 1);
+	put_text(&b, LEAVE(9, "a", 1) LEAVE(9.1, "b", 2));
+	struct outcome o = fit(&b);
+	check_good(&o, 2);
+	assert_null(fal_cost_find(&o.cost, "c"));
+	drop(&o);
+}
+
 /* What came before a cut line counts; events that nobody knows do not matter. */
 static void
 test_cut_end(void **state)
@@ -579,6 +678,8 @@ main(void)
 		cmocka_unit_test(test_stream),      cmocka_unit_test(test_policy_changes),
 		cmocka_unit_test(test_long),        cmocka_unit_test(test_errors),
 		cmocka_unit_test(test_cut_end),     cmocka_unit_test(test_many),
+		cmocka_unit_test(test_paces),       cmocka_unit_test(test_probe),
+		cmocka_unit_test(test_all_left),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, NULL, NULL);

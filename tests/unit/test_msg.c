@@ -24,7 +24,7 @@ static const struct {
 	const char *name;
 } types[] = {
 	{ FAL_MSG_HELLO, FAL_FROM_WORKER, 2 + 2 + 4 + 12, 2, false, "HELLO" },
-	{ FAL_MSG_READY, FAL_FROM_WORKER, 16 + 8, 0, false, "READY" },
+	{ FAL_MSG_READY, FAL_FROM_WORKER, 16 + 8 + 4 + 8, 0, false, "READY" },
 	{ FAL_MSG_CLAIM, FAL_FROM_WORKER, 8 + 16 + 8 + 8 + 1, 0, false, "CLAIM" },
 	{ FAL_MSG_PUSH, FAL_FROM_WORKER, 8 + 4 + 4 + 1 + 4, 0, true, "PUSH" },
 	{ FAL_MSG_WORKED, FAL_FROM_WORKER, 64, 0, false, "WORKED" },
@@ -58,6 +58,16 @@ static const struct {
 };
 enum { TYPES = sizeof(types) / sizeof(types[0]), HEAD = 8 };
 
+/* Where times stand that are ns. */
+static const struct {
+	uint16_t type;
+	uint8_t at;
+} times[] = { { FAL_MSG_READY, 16 },     { FAL_MSG_READY, 28 },  { FAL_MSG_CLAIM, 24 },
+	      { FAL_MSG_EVALUATED, 28 }, { FAL_MSG_WORKED, 8 },  { FAL_MSG_WORKED, 16 },
+	      { FAL_MSG_WORKED, 24 },    { FAL_MSG_WORKED, 32 }, { FAL_MSG_WORKED, 40 },
+	      { FAL_MSG_WORKED, 48 },    { FAL_MSG_WORKED, 56 } };
+enum { TIMES = sizeof(times) / sizeof(times[0]) };
+
 static void
 check(int64_t got, int64_t want, const char *type, const char *what)
 {
@@ -81,6 +91,9 @@ compose(size_t i, struct fal_rng *r, struct fal_buf *out)
 		memset(out->p + HEAD + 4, 0, 4);
 	else if (types[i].strings > 0)
 		memset(out->p + HEAD, 0, 2);
+	for (size_t k = 0; k < TIMES; k++)
+		if (times[k].type == types[i].type)
+			out->p[HEAD + times[k].at + 7] &= 3;
 	for (uint32_t k = 0; types[i].tail && k < 9; k++)
 		fal_put_u8(out, (uint8_t)fal_rng_u32(r));
 	assert_int_equal(out->err, 0);
@@ -125,6 +138,29 @@ truncation_and_trailing_bytes(void **state)
 		fal_put_u8(&in, 0);
 		check(fal_msg_get(in.p, in.n, &m), types[i].tail ? 0 : FAL_EFORMAT,
 		      types[i].name, "a byte more");
+	}
+	fal_buf_free(&in);
+}
+
+/* A time of more than 2^58 ns is none. */
+static void
+absurd_times(void **state)
+{
+	(void)state;
+	struct fal_rng r = fal_rng_init(3, FAL_RNG_TEST, 0);
+	struct fal_buf in = { 0 };
+	struct fal_msg m;
+	for (size_t k = 0; k < TIMES; k++) {
+		size_t i = 0;
+		while (types[i].type != times[k].type)
+			i++;
+		compose(i, &r, &in);
+		memset(in.p + HEAD + times[k].at, 0, 8);
+		in.p[HEAD + times[k].at + 7] = 4;
+		check(fal_msg_get(in.p, in.n, &m), 0, types[i].name, "2^58 ns");
+		in.p[HEAD + times[k].at] = 1;
+		check(fal_msg_get(in.p, in.n, &m), FAL_ELIMIT, types[i].name,
+		      "one ns more");
 	}
 	fal_buf_free(&in);
 }
@@ -341,6 +377,7 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(bytes_round_trip),
 		cmocka_unit_test(truncation_and_trailing_bytes),
+		cmocka_unit_test(absurd_times),
 		cmocka_unit_test(unknown_types_and_flags),
 		cmocka_unit_test(fields_by_name),
 		cmocka_unit_test(grant),

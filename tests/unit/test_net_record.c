@@ -189,10 +189,10 @@ says_which_versions(void **state)
 	hello.p[4] = 7;
 	hello.p[6] = 3;
 	assert_int_equal(answer(&hello, hello.n, &out, &d), FAL_EVERSION);
-	assert_string_equal(d.text, "it speaks protocol 7.3, we speak 2.0");
+	assert_string_equal(d.text, "it speaks protocol 7.3, we speak 3.0");
 	out.p[4] = 1;
 	assert_int_equal(fal_handshake_finish(h, out.p, out.n, &s, &d), FAL_EVERSION);
-	assert_string_equal(d.text, "it speaks protocol 1.0, we speak 2.0");
+	assert_string_equal(d.text, "it speaks protocol 1.0, we speak 3.0");
 	fal_handshake_free(h);
 	fal_buf_free(&hello);
 	fal_buf_free(&out);

@@ -306,10 +306,10 @@ refuses_other_major(void **state)
 	const int fd = stranger(&w);
 	tell(fd, "FALC\1\0\0\0 whatever follows", 24);
 	assert_int_equal(receive(&w, fd, in, sizeof(in), sizeof(in)), 9);
-	assert_memory_equal(in, "FALC\2\0\0\0\1", 9);
+	assert_memory_equal(in, "FALC\3\0\0\0\1", 9);
 	close(fd);
 	UNTIL(&w, w.refusals == 1);
-	assert_string_equal(w.refused, "it speaks protocol 1.0, we speak 2.0");
+	assert_string_equal(w.refused, "it speaks protocol 1.0, we speak 3.0");
 	end(&w);
 }
 

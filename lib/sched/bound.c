@@ -1,0 +1,71 @@
+/* Bounds of a clock. */
+#include "sched/bound.h"
+
+#include <math.h>
+
+/* Halvings of a task's time: to a billionth of it. */
+enum { HALVINGS = 30 };
+
+double
+fal_bound_capacity(const struct fal_bound_lanes *v, size_t n, double tasks)
+{
+	double rate = 0;
+	for (size_t i = 0; i < n; i++)
+		rate += (double)v[i].lanes / v[i].task_s;
+	return rate > 0 ? tasks / rate : 0;
+}
+
+/* Whole tasks that are over after t seconds. */
+static double
+over(const struct fal_bound_lanes *v, size_t n, double t)
+{
+	double sum = 0;
+	for (size_t i = 0; i < n; i++)
+		sum += (double)v[i].lanes * floor(t / v[i].task_s * (1 + 1e-9));
+	return sum;
+}
+
+double
+fal_bound_whole(const struct fal_bound_lanes *v, size_t n, double tasks)
+{
+	double low = fal_bound_capacity(v, n, tasks), longest = 0;
+	if (n == 0 || over(v, n, low) >= tasks)
+		return low;
+	for (size_t i = 0; i < n; i++)
+		longest = v[i].task_s > longest ? v[i].task_s : longest;
+	double high = low + longest;
+	for (int i = 0; i < HALVINGS; i++) {
+		const double mid = (low + high) / 2;
+		if (over(v, n, mid) >= tasks)
+			high = mid;
+		else
+			low = mid;
+	}
+	return high;
+}
+
+double
+fal_bound_small(const struct fal_bound_lanes *v, size_t n, double tasks)
+{
+	const double t = fal_bound_capacity(v, n, tasks);
+	double rate = 0, saved = 0;
+	for (size_t i = 0; i < n; i++) {
+		const double own = (double)v[i].lanes / v[i].task_s;
+		const double of_lane = t / v[i].task_s; /* tasks */
+		if (isnan(v[i].fixed))
+			continue;
+		rate += own;
+		if (of_lane > 1)
+			saved += own * v[i].fixed * (1 - 1 / of_lane);
+	}
+	return rate > 0 ? saved / rate : (double)NAN;
+}
+
+double
+fal_bound_fixed(double task, double task_s, double large, double large_s)
+{
+	if (!(task > 0 && task_s > 0 && large > task && large_s > 0))
+		return (double)NAN;
+	const double sample_s = (large_s - task_s) / (large - task);
+	return fmin(fmax(1 - sample_s * task / task_s, 0), 1);
+}

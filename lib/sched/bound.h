@@ -1,0 +1,35 @@
+/* What a clock is held against: the time that its tasks would take on some lanes if
+ * nothing else were to be done, and what sizes of tasks cost. */
+#ifndef FAL_SCHED_BOUND_H
+#define FAL_SCHED_BOUND_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Some lanes, each of which does a task in task_s seconds, above 0.  fixed: the share of
+ * these that a task of any size takes, from 0 to 1; NAN: not known. */
+struct fal_bound_lanes {
+	double task_s;
+	uint32_t lanes;
+	double fixed;
+};
+
+/* The capacity bound: seconds that `tasks` tasks take these lanes if they could be split
+ * at will; 0: there are no lanes. */
+double fal_bound_capacity(const struct fal_bound_lanes *v, size_t n, double tasks);
+
+/* The whole-task bound: the fewest seconds that whole tasks take them, however they are
+ * shared.  O(n), and no sorting: by halvings, to a billionth of a task. */
+double fal_bound_whole(const struct fal_bound_lanes *v, size_t n, double tasks);
+
+/* The share of the capacity bound by which it were shorter if what each lane does of
+ * `tasks` were one batch; NAN: not known of any lane, else that of those of which it is.
+ */
+double fal_bound_small(const struct fal_bound_lanes *v, size_t n, double tasks);
+
+/* `fixed` of a machine that takes task_s seconds for `task` samples and large_s for
+ * `large` of them at once, on the line through both; NAN if these say nothing: not above
+ * 0, or large no more than task. */
+double fal_bound_fixed(double task, double task_s, double large, double large_s);
+
+#endif

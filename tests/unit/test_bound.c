@@ -1,0 +1,152 @@
+/* Bounds of a clock, and what a worker's tasks took, against plain sums. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/rng.h"
+#include "sched/bound.h"
+#include "sched/state.h"
+
+#include <math.h>
+
+static void
+near_at(double is, double want, int line)
+{
+	if (!(fabs(is - want) <= 1e-6 * fmax(fabs(want), 1)))
+		fail_msg("line %d: is %.9g, want %.9g", line, is, want);
+}
+
+#define NEAR(is, want) near_at(is, want, __LINE__)
+
+static void
+test_sharing(void **state)
+{
+	(void)state;
+	/* 3 lanes at 10 ms and one at 40: 13 tasks take 4 rounds of the quick ones. */
+	const struct fal_bound_lanes v[] = { { 0.01, 3, NAN }, { 0.04, 1, NAN } };
+	NEAR(fal_bound_capacity(v, 2, 13), 13 / 325.0);
+	NEAR(fal_bound_whole(v, 2, 13), 0.04);
+	NEAR(fal_bound_whole(v, 2, 12), 0.04);
+	NEAR(fal_bound_whole(v, 2, 14), 0.05);
+	NEAR(fal_bound_capacity(v, 0, 13), 0);
+	NEAR(fal_bound_whole(v, 0, 13), 0);
+}
+
+/* By handing out one task after the other to whoever ends it first. */
+static void
+test_whole_is_best(void **state)
+{
+	(void)state;
+	struct fal_rng r = fal_rng_init(1, FAL_RNG_TEST, 0);
+	for (int k = 0; k < 200; k++) {
+		struct fal_bound_lanes v[5];
+		double ends[5] = { 0 }, last = 0;
+		const uint32_t n = 1 + fal_rng_below(&r, 5);
+		const uint32_t tasks = 1 + fal_rng_below(&r, 60);
+		for (uint32_t i = 0; i < n; i++)
+			v[i] = (struct fal_bound_lanes){
+				0.001 * (1 + fal_rng_below(&r, 90)), 1, NAN
+			};
+		for (uint32_t t = 0; t < tasks; t++) {
+			uint32_t best = 0;
+			for (uint32_t i = 1; i < n; i++)
+				if (ends[i] + v[i].task_s < ends[best] + v[best].task_s)
+					best = i;
+			ends[best] += v[best].task_s;
+			last = fmax(last, ends[best]);
+		}
+		NEAR(fal_bound_whole(v, n, tasks), last);
+	}
+}
+
+static void
+test_small(void **state)
+{
+	(void)state;
+	/* 2 ms and 1 ms a sample: 10 ms for 8, of which 2 are fixed. */
+	NEAR(fal_bound_fixed(8, 0.01, 64, 0.066), 0.2);
+	NEAR(fal_bound_fixed(8, 0.01, 64, 0.08), 0);
+	NEAR(fal_bound_fixed(8, 0.01, 64, 0.1), 0);   /* larger ones are slower */
+	NEAR(fal_bound_fixed(8, 0.01, 64, 0.005), 1); /* and quicker than one */
+	assert_true(isnan(fal_bound_fixed(8, 0.01, 8, 0.01)));
+	assert_true(isnan(fal_bound_fixed(8, 0.01, 0, 0)));
+	assert_true(isnan(fal_bound_fixed(8, 0, 64, 0.1)));
+	/* 4 tasks a lane: 3 of 4 times the fixed part is too much. */
+	struct fal_bound_lanes v[] = { { 0.01, 2, 0.2 }, { 0.01, 2, 0.2 } };
+	NEAR(fal_bound_small(v, 2, 16), 0.15);
+	NEAR(fal_bound_small(v, 2, 4), 0);
+	NEAR(fal_bound_small(v, 2, 2), 0);
+	v[1].fixed = NAN;
+	NEAR(fal_bound_small(v, 2, 16), 0.15);
+	v[0].fixed = NAN;
+	assert_true(isnan(fal_bound_small(v, 2, 16)));
+	assert_true(isnan(fal_bound_small(v, 0, 16)));
+}
+
+static void
+paces(const struct fal_work *w, uint32_t n, const uint32_t *tasks, const double *seconds)
+{
+	assert_int_equal(w->paces, n);
+	for (uint32_t i = 0; i < n; i++) {
+		assert_int_equal(w->pace[i].tasks, tasks[i]);
+		NEAR((double)w->pace[i].seconds, seconds[i]);
+	}
+}
+
+static void
+test_paces(void **state)
+{
+	(void)state;
+	struct fal_work w = { 0 };
+	/* Noise is no other speed; six times as long is. */
+	for (int i = 0; i < 5; i++)
+		fal_work_ran(&w, i % 2 == 0 ? 0.010 : 0.012);
+	paces(&w, 1, (const uint32_t[]){ 5 }, (const double[]){ 0.054 });
+	for (int i = 0; i < 3; i++)
+		fal_work_ran(&w, 0.06);
+	fal_work_ran(&w, 0.01);
+	paces(&w, 3, (const uint32_t[]){ 5, 3, 1 },
+	      (const double[]){ 0.054, 0.18, 0.01 });
+	fal_work_ran(&w, 0.02);
+	/* There is room for no fifth: 10 and 20 ms are most alike. */
+	fal_work_ran(&w, 0.09);
+	paces(&w, 4, (const uint32_t[]){ 5, 3, 2, 1 },
+	      (const double[]){ 0.054, 0.18, 0.03, 0.09 });
+	/* It may be the last and the new one. */
+	fal_work_ran(&w, 0.059);
+	paces(&w, 4, (const uint32_t[]){ 5, 3, 2, 2 },
+	      (const double[]){ 0.054, 0.18, 0.03, 0.149 });
+	/* Nothing is lost, whatever comes. */
+	struct fal_rng r = fal_rng_init(2, FAL_RNG_TEST, 0);
+	double sum = 0, is = 0;
+	uint32_t n = 0;
+	w = (struct fal_work){ 0 };
+	for (int i = 0; i < 500; i++) {
+		const double t = 0.001 * fal_rng_below(&r, 100);
+		sum += t;
+		fal_work_ran(&w, t);
+	}
+	for (uint32_t i = 0; i < w.paces; i++) {
+		n += w.pace[i].tasks;
+		is += (double)w.pace[i].seconds;
+	}
+	assert_int_equal(n, 500);
+	if (fabs(is - sum) > 1e-4 * sum)
+		fail_msg("%.9g s of %.9g", is, sum);
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_sharing),
+		cmocka_unit_test(test_whole_is_best),
+		cmocka_unit_test(test_small),
+		cmocka_unit_test(test_paces),
+	};
+	cmocka_set_message_output(CM_OUTPUT_TAP);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
