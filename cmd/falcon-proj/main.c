@@ -277,22 +277,22 @@ work(const struct proj_opt *o, const char *const *name, size_t n)
 
 /* Numbers within their bounds, options that go together.  -1, or an exit code. */
 static int
-check(const struct proj_opt *o, size_t n)
+check(const struct fal_cli *cli, const struct proj_opt *o)
 {
-	const struct {
+	static const struct {
 		const char *name;
-		uint64_t value, most;
-	} number[] = { { "lanes", o->lanes, FAL_LANES_MAX },
-		       { "task", o->task, UINT32_MAX },
-		       { "batch", o->batch, UINT32_MAX },
-		       { "workers", o->workers, 1000000 },
-		       { "window", o->window, 1000000 } };
-	for (size_t i = 0; i < sizeof(number) / sizeof(number[0]); i++)
-		if (number[i].value > number[i].most) {
-			fal_cli_err(PROG, "--%s: more than %llu", number[i].name,
-				    (unsigned long long)number[i].most);
-			return FAL_EXIT_USAGE;
-		}
+		uint64_t most;
+	} number[] = { { "lanes", FAL_LANES_MAX },
+		       { "task", UINT32_MAX },
+		       { "batch", UINT32_MAX },
+		       { "workers", 1000000 },
+		       { "window", 1000000 } };
+	const size_t n = cli->n_args;
+	int code = -1;
+	for (size_t i = 0; i < sizeof(number) / sizeof(number[0]) && code < 0; i++)
+		code = fal_cli_range(cli, number[i].name, 1, number[i].most);
+	if (code >= 0)
+		return code;
 	struct fal_diag diag;
 	if (o->plot != NULL && gnuplot_format(o->plot, &diag) < 0) {
 		fal_cli_err(PROG, "--plot: %s", diag.text);
@@ -359,7 +359,7 @@ main(int argc, char **argv)
 	};
 	int code = fal_cli_parse(&cli, argc, argv);
 	if (code < 0)
-		code = check(&o, cli.n_args);
+		code = check(&cli, &o);
 	const char *const in = "-";
 	if (code < 0)
 		code = cli.n_args > 0 ? work(&o, cli.arg, cli.n_args) : work(&o, &in, 1);

@@ -321,15 +321,12 @@ main(int argc, char **argv)
 			       .min_args = 1,
 			       .max_args = 1 };
 	int code = fal_cli_parse(&cli, argc, argv);
-	if (code < 0 && (o->min_workers < 1 || o->min_workers > 1000000)) {
-		fal_cli_err(PROG, "--min-workers: '%" PRIu64 "' is out of range",
-			    o->min_workers);
-		code = FAL_EXIT_USAGE;
-	}
-	if (code < 0 && ready_fd != UINT64_MAX && ready_fd > 1023) {
-		fal_cli_err(PROG, "--ready-fd: '%" PRIu64 "' is out of range", ready_fd);
-		code = FAL_EXIT_USAGE;
-	}
+	if (code < 0)
+		code = fal_cli_range(&cli, "min-workers", 1, 1000000);
+	if (code < 0)
+		code = fal_cli_range(&cli, "max-memory", 1, UINT64_MAX);
+	if (code < 0)
+		code = fal_cli_range(&cli, "ready-fd", 0, 1023);
 	/* Before anything is opened that might get its number. */
 	if (code < 0 && ready_fd <= 1023 && fcntl((int)ready_fd, F_GETFD) < 0) {
 		fal_cli_err(PROG, "--ready-fd: '%" PRIu64 "': %s", ready_fd,

@@ -4,7 +4,6 @@
 #include "net/addr.h"
 #include "sync.h"
 
-#include <inttypes.h>
 #include <string.h>
 
 enum verb { SHOW, SET, APPLY, WATCH, DRAIN, PAUSE, RESUME, EXPORT, STOP, VERBS };
@@ -114,11 +113,9 @@ begin(const struct fal_cli *cli, struct options *o)
 	const enum verb v = find(cli->arg[1], n);
 	if (v == VERBS || !options_fit(o, v))
 		return FAL_EXIT_USAGE;
-	if (o->change.min_dwell != NO_DWELL && o->change.min_dwell > UINT32_MAX) {
-		fal_cli_err(PROG, "--min-dwell: '%" PRIu64 "' is out of range",
-			    o->change.min_dwell);
-		return FAL_EXIT_USAGE;
-	}
+	const int code = fal_cli_range(cli, "min-dwell", 0, UINT32_MAX);
+	if (code >= 0)
+		return code;
 	if (fal_addr_parse(cli->arg[0], &addr, &diag) < 0) {
 		fal_cli_err(PROG, "%s", diag.text);
 		return FAL_EXIT_USAGE;

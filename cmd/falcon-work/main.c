@@ -189,6 +189,8 @@ main(int argc, char **argv)
 		.max_args = 1,
 	};
 	int code = fal_cli_parse(&cli, argc, argv);
+	if (code < 0)
+		code = fal_cli_range(&cli, "max-memory", 1, UINT64_MAX);
 	if (code < 0 && t.eval == NULL && t.json) {
 		fal_cli_err(PROG, "--json: only with --eval");
 		code = FAL_EXIT_USAGE;

@@ -7,6 +7,7 @@
 
 #include <assert.h>
 #include <float.h>
+#include <inttypes.h>
 #include <popt.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -200,6 +201,20 @@ fal_cli_parse(struct fal_cli *cli, int argc, char **argv)
 			return code;
 	}
 	return operands(cli);
+}
+
+int
+fal_cli_range(const struct fal_cli *cli, const char *name, uint64_t min, uint64_t max)
+{
+	size_t i = 0;
+	while (i < cli->n_opts && strcmp(cli->opts[i].name, name) != 0)
+		i++;
+	assert(i < cli->n_opts);
+	const uint64_t value = *(const uint64_t *)cli->opts[i].to;
+	if (!cli->state->given[i] || (value >= min && value <= max))
+		return -1;
+	fal_cli_err(cli->prog, "--%s: '%" PRIu64 "' is out of range", name, value);
+	return FAL_EXIT_USAGE;
 }
 
 void

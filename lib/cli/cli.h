@@ -64,6 +64,12 @@ struct fal_cli {
  * --version are added to the options.  Call fal_cli_free() in each case. */
 int fal_cli_parse(struct fal_cli *cli, int argc, char **argv);
 
+/* Judges option `name`, a U64 or SIZE, after fal_cli_parse: -1 to go on if it is not
+ * given or min ≤ value ≤ max, else FAL_EXIT_USAGE after one line on stderr.  So 0 is
+ * refused where it stands for "not given". */
+int fal_cli_range(const struct fal_cli *cli, const char *name, uint64_t min,
+		  uint64_t max);
+
 /* Frees what fal_cli_parse made, the lists' arrays too. */
 void fal_cli_free(struct fal_cli *cli);
 

@@ -1,4 +1,4 @@
-# Bad options and bad files of falcon-ps and falcon-work: one line that names file, line
+# Bad options and bad files of the programs: one line that names file, line
 # or value, and exit status 2, or 1 where the machine is to blame.  Nothing is started.
 
 load common
@@ -70,6 +70,7 @@ edited() {
 	ps_refused 2 "usage: falcon-ps [OPTION...] JOB"
 	ps_refused 2 "b: one operand too many (see --help)" a b
 	ps_refused 2 "--max-memory: '1Q' is not a size" --max-memory 1Q tiny.job
+	ps_refused 2 "--max-memory: '0' is out of range" --max-memory 0 tiny.job
 	ps_refused 2 "--min-workers: 'x' is not a number" -w x tiny.job
 	ps_refused 2 "--min-workers: '0' is out of range" -w 0 tiny.job
 	ps_refused 2 "--min-workers: '-1' is not a number" -w -1 tiny.job
@@ -82,7 +83,7 @@ edited() {
 	ps_refused 2 "--trace: 'a.zst': traces are written plain; leave out .zst" \
 		--check --trace a.zst tiny.job
 	ps_refused 2 "-n: unknown option" -n tiny.job
-	counted 19
+	counted 20
 }
 
 @test "falcon-ps: a closed descriptor of --ready-fd, whoever would get its number" {
@@ -213,6 +214,7 @@ $data/train-images-idx3-ubyte.gz" --set "data.train-labels=$data/t10k-labels-idx
 	work_refused 2 "--name: 'a b' is not 1 to 63 of A-Z a-z 0-9 . _ -" --name 'a b' $at
 	work_refused 2 "--compress: 'x' is not auto, always or never" --compress x $at
 	work_refused 2 "--max-memory: '-1' is not a size" --max-memory -1 $at
+	work_refused 2 "--max-memory: '0' is out of range" --max-memory 0 $at
 	work_refused 2 "--json: only with --eval" --json $at
 	work_refused 2 "--emulate: rate=SAMPLES_PER_SECOND is missing" --emulate speed=1 $at
 	work_refused 2 "--emulate: rate is given twice" --emulate rate=1,rate=2 $at
@@ -221,7 +223,18 @@ $data/train-images-idx3-ubyte.gz" --set "data.train-labels=$data/t10k-labels-idx
 		--emulate rate=1,speed=1/0 $at
 	work_refused 2 "--emulate: cores: '0' is not 1 to 1024" --emulate rate=1,cores=0 $at
 	work_refused 2 "'nowhere' is not an address: no ':PORT'" nowhere
-	counted 20
+	counted 21
+}
+
+@test "falcon-proj: options" {
+	local option
+	for option in lanes task batch workers window; do
+		refused 2 "--$option: '0' is out of range" falcon-proj "--$option" 0
+		refused 2 "--$option: '4294967296' is out of range" \
+			falcon-proj "--$option" 4294967296
+	done
+	refused 2 "--min-gain: '101' is not from 0 to 100" falcon-proj -p --min-gain 101
+	counted 11
 }
 
 @test "falcon-work: keys" {

@@ -74,6 +74,9 @@ refuses() {
 	refuses 2 "--without: 'host8': no such worker in the trace" \
 		falcon-proj --without host8 "$trace"
 	refuses 2 "speed: 'x'" falcon-proj --with name=a,speed=x "$trace"
+	for item in speed lanes cores; do
+		refuses 2 "$item: '0'" falcon-proj --with "name=a,$item=0" "$trace"
+	done
 	refuses 2 "like: 'nobody': no such worker" falcon-proj --with name=a,like=nobody "$trace"
 	refuses 2 "'host7': not a new name" falcon-proj --with name=host7 "$trace"
 	refuses 2 "'colour' is not one of" falcon-proj --with name=a,colour=red "$trace"

@@ -161,6 +161,30 @@ test_usage_errors(void **state)
 	}
 }
 
+/* Of a number that is given; it is not judged where a default stands. */
+static void
+test_range(void **state)
+{
+	(void)state;
+	struct values v;
+	struct fal_cli cli;
+	assert_int_equal(parse(&v, &cli, WORDS("a", "--max-memory=1K", NULL),
+			       STDERR_FILENO),
+			 -1);
+	assert_int_equal(fal_cli_range(&cli, "count", 0, 6), -1);
+	assert_int_equal(fal_cli_range(&cli, "max-memory", 1024, 1024), -1);
+	static const uint64_t bounds[][2] = { { 0, 1023 }, { 1025, UINT64_MAX } };
+	for (size_t i = 0; i < 2; i++) {
+		capture_begin(STDERR_FILENO);
+		int code = fal_cli_range(&cli, "max-memory", bounds[i][0], bounds[i][1]);
+		capture_end(STDERR_FILENO);
+		assert_int_equal(code, FAL_EXIT_USAGE);
+		assert_string_equal(captured,
+				    "falcon-x: --max-memory: '1024' is out of range\n");
+	}
+	fal_cli_free(&cli);
+}
+
 static void
 test_help(void **state)
 {
@@ -440,11 +464,12 @@ main(void)
 {
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_options),  cmocka_unit_test(test_usage_errors),
-		cmocka_unit_test(test_help),     cmocka_unit_test(test_files),
-		cmocka_unit_test(test_key),      cmocka_unit_test(test_table),
-		cmocka_unit_test(test_progress), cmocka_unit_test(test_notify),
-		cmocka_unit_test(test_cores),    cmocka_unit_test(test_json),
+		cmocka_unit_test(test_options), cmocka_unit_test(test_usage_errors),
+		cmocka_unit_test(test_range),   cmocka_unit_test(test_help),
+		cmocka_unit_test(test_files),   cmocka_unit_test(test_key),
+		cmocka_unit_test(test_table),   cmocka_unit_test(test_progress),
+		cmocka_unit_test(test_notify),  cmocka_unit_test(test_cores),
+		cmocka_unit_test(test_json),
 	};
 	return cmocka_run_group_tests_name("cli", tests, enter, leave);
 }
