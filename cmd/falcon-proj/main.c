@@ -38,8 +38,8 @@ struct input {
 static bool
 changes(const struct proj_opt *o)
 {
-	return o->with.n + o->without.n > 0 ||
-	       o->lanes + o->task + o->batch + o->workers > 0;
+	return o->with.n + o->without.n > 0 || o->lanes + o->task + o->batch > 0 ||
+	       o->workers != NULL;
 }
 
 static enum mode
@@ -285,7 +285,6 @@ check(const struct fal_cli *cli, const struct proj_opt *o)
 	} number[] = { { "lanes", FAL_LANES_MAX },
 		       { "task", UINT32_MAX },
 		       { "batch", UINT32_MAX },
-		       { "workers", 1000000 },
 		       { "window", 1000000 } };
 	const size_t n = cli->n_args;
 	int code = -1;
@@ -331,8 +330,8 @@ main(int argc, char **argv)
 		  "N" },
 		{ "batch", 0, FAL_OPT_U64, &o.batch, "predict with N samples a clock",
 		  "N" },
-		{ "workers", 0, FAL_OPT_U64, &o.workers,
-		  "predict N workers drawn from those of the trace", "N" },
+		{ "workers", 0, FAL_OPT_TEXT, &o.workers,
+		  "predict workers drawn from those of the trace", "N|SPEC" },
 		{ "seed", 0, FAL_OPT_U64, &o.seed, "of what is drawn", "N" },
 		{ "strict", 0, FAL_OPT_FLAG, &o.strict,
 		  "exit 1 if the backtest is off by more than 10 %", NULL },

@@ -17,7 +17,8 @@ struct proj_opt {
 	const char *what_if; /* schemes, or NULL */
 	const char *plot;    /* file, or NULL */
 	struct fal_opt_list with, without;
-	uint64_t lanes, task, batch, workers; /* 0: as they are */
+	uint64_t lanes, task, batch; /* 0: as they are */
+	const char *workers;         /* SPEC, or NULL */
 	uint64_t seed, window;
 	double min_gain; /* per cent */
 };

@@ -4,6 +4,7 @@
 #include "cli/table.h"
 #include "plot.h"
 #include "proj.h"
+#include "proj/machines.h"
 #include "proj/predict.h"
 
 #include <inttypes.h>
@@ -113,14 +114,13 @@ without(struct fal_cost *c, const char *name)
 	return -1;
 }
 
+/* -1 to go on; else an exit code, having said what is wrong with the option. */
 static int
-with(struct fal_cost *c, const char *spec)
+judge(const char *option, int err, const struct fal_diag *diag)
 {
-	struct fal_diag diag;
-	int err = fal_predict_with(c, spec, &diag);
 	if (err < 0)
-		fal_cli_err(PROG, "--with: %s",
-			    err == FAL_EINVAL ? diag.text : fal_strerror(err));
+		fal_cli_err(PROG, "%s: %s", option,
+			    err == FAL_EINVAL ? diag->text : fal_strerror(err));
 	return err < 0 ? (int)fal_cli_exit(err) : -1;
 }
 
@@ -128,25 +128,24 @@ with(struct fal_cost *c, const char *spec)
 static int
 change(const struct proj_opt *o, struct fal_cost *c)
 {
+	struct fal_diag diag = { "" };
 	int code = -1;
 	for (size_t i = 0; i < o->without.n && code < 0; i++)
 		code = without(c, o->without.v[i]);
 	for (size_t i = 0; i < o->with.n && code < 0; i++)
-		code = with(c, o->with.v[i]);
+		code = judge("--with", fal_machines_add(c, o->with.v[i], &diag), &diag);
 	if (code >= 0)
 		return code;
 	if (o->lanes > 0)
 		set_lanes(c, (uint32_t)o->lanes);
 	if (o->task > 0)
-		fal_predict_task(c, (uint32_t)o->task);
+		fal_machines_task(c, (uint32_t)o->task);
 	if (o->batch > 0)
 		c->grid.batch = (uint32_t)o->batch;
-	if (o->workers > 0 && fal_predict_scale(c, o->workers, o->seed) < 0) {
-		fal_cli_err(PROG, "--workers %" PRIu64 ": too many, or no memory",
-			    o->workers);
-		return FAL_EXIT_USAGE;
-	}
-	return -1;
+	if (o->workers == NULL)
+		return -1;
+	return judge("--workers", fal_machines_draw(c, o->workers, o->seed, &diag),
+		     &diag);
 }
 
 static const char *
@@ -298,7 +297,7 @@ put_head(const struct proj_opt *o, const struct proj_job *job,
 	if (!isnan(small))
 		fal_put_fmt(out, ", %.1f %% to their being small", 100 * small);
 	fal_put_u8(out, '\n');
-	if (o->workers > 0)
+	if (o->workers != NULL)
 		fal_put_fmt(out,
 			    "%zu workers drawn from these (seed %" PRIu64 "), batch %u\n",
 			    cost->machines, o->seed, cost->grid.batch);

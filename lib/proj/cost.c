@@ -108,21 +108,21 @@ go_on(const struct fal_cost_machine *m, struct place *at, double n)
 	return -1;
 }
 
-/* How runs of `share` tasks differ, at most `most` of them from `at` on. */
+/* How runs of `share` tasks differ. */
 struct runs {
 	double n, mean, var, cov; /* cov: of neighbours; both summed over the runs */
 };
 
 static struct runs
-runs_from(const struct fal_cost_machine *m, struct place at, double share, double most)
+runs_of(const struct fal_cost_machine *m, double share)
 {
 	struct runs r = { 0 };
-	struct place p = at;
+	struct place p = { 0 };
 	double x, before = -1;
-	for (; r.n < most && (x = go_on(m, &p, share)) >= 0; r.n++)
+	for (; (x = go_on(m, &p, share)) >= 0; r.n++)
 		r.mean += x;
 	r.mean /= fmax(r.n, 1);
-	p = at;
+	p = (struct place){ 0 };
 	for (double i = 0; i < r.n; i++, before = x) {
 		x = go_on(m, &p, share);
 		r.cov += before >= 0 ? (x - r.mean) * (before - r.mean) : 0;
@@ -131,49 +131,17 @@ runs_from(const struct fal_cost_machine *m, struct place at, double share, doubl
 	return r;
 }
 
-/* Moves `at` on by less than a share, to where the runs that follow differ most: a line
- * of the trace may have the end of one clock and the beginning of the next. */
-static struct runs
-cut(const struct fal_cost_machine *m, struct place *at, double share, double most)
-{
-	enum { CUTS = 64 };
-	struct place best = *at, p = *at;
-	struct runs of_best = runs_from(m, p, share, most);
-	double step = fmax(share / CUTS, 1);
-	for (double skip = step; skip < share && go_on(m, &p, step) >= 0; skip += step) {
-		struct runs r = runs_from(m, p, share, most);
-		if (r.n == of_best.n && r.var > 1.0001 * of_best.var) {
-			of_best = r;
-			best = p;
-		}
-	}
-	*at = best;
-	return of_best;
-}
-
-/* The paces become runs of `share` tasks. */
+/* The first n paces become the last. */
 static int
-recut(struct fal_cost_machine *m, double share)
+rotate(struct fal_cost_machine *m, size_t n)
 {
-	enum { WINDOW = 12 }; /* runs that begin at one cut */
-	size_t n = 0, cap = 0;
-	struct fal_cost_pace *run = NULL;
-	struct place at = { 0 };
-	for (struct runs r = cut(m, &at, share, WINDOW); r.n > 0;
-	     r = cut(m, &at, share, WINDOW))
-		for (; r.n > 0; r.n--) {
-			double t = go_on(m, &at, share);
-			if (FAL_GROW(run, cap, n + 1) < 0) {
-				free(run);
-				return FAL_ENOMEM;
-			}
-			run[n++] = (struct fal_cost_pace){ .task_s = t,
-							   .tasks = share,
-							   .seconds = t * share };
-		}
-	free(m->pace);
-	m->pace = run;
-	m->paces = n;
+	struct fal_cost_pace *first = fal_calloc(n + 1, sizeof(*first));
+	if (first == NULL)
+		return FAL_ENOMEM;
+	memcpy(first, m->pace, n * sizeof(*first));
+	memmove(m->pace, m->pace + n, (m->paces - n) * sizeof(*first));
+	memcpy(m->pace + m->paces - n, first, n * sizeof(*first));
+	free(first);
 	return FAL_OK;
 }
 
@@ -194,13 +162,13 @@ int
 fal_cost_settle(struct fal_cost_machine *m, double share)
 {
 	static const double outlasts = 0.7, alike = 0.01;
-	struct place at = { 0 };
-	struct runs r = cut(m, &at, share, INFINITY);
+	struct runs r = runs_of(m, share);
 	int err = FAL_OK;
 	m->by_time = r.n < 2 || r.var <= alike * alike * r.mean * r.mean * r.n ||
 		     r.cov > outlasts * r.var;
 	if (!m->by_time)
-		err = recut(m, share);
+		err = rotate(m, m->first);
+	m->first = 0;
 	fal_cost_sum(m);
 	return err;
 }

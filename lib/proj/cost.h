@@ -33,6 +33,7 @@ struct fal_cost_machine {
 	uint32_t lanes, cores;         /* lanes: that the paces are of */
 	struct fal_cost_pace *pace;    /* owned */
 	size_t paces;                  /* at least 1 */
+	size_t first; /* with which a clock began, when the job had started */
 	bool by_time;
 	/* Sums over the paces; work: tasks that one lane does in these seconds. */
 	double tasks, seconds, work;
@@ -68,7 +69,8 @@ struct fal_cost_machine *fal_cost_find(const struct fal_cost *c, const char *nam
 void fal_cost_sum(struct fal_cost_machine *m);
 /* Sets these, and how the machine goes through its paces: by the time if neighbouring
  * runs of `share` tasks, a clock's, are alike (their correlation is over 0.7, or they
- * differ by less than 1 %); else by the work, its paces becoming such runs.  0 or
+ * differ by less than 1 %); else by the work, from pace m->first on, which becomes 0:
+ * what is slow for as long as a clock meets one whole, or the ends of two.  0 or
  * FAL_ENOMEM. */
 int fal_cost_settle(struct fal_cost_machine *m, double share);
 

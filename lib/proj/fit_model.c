@@ -92,26 +92,32 @@ settled(const struct fit_told *t, double typical_s)
 	return t->clock < FAL_FIT_WARM && task_s < far * typical_s ? typical_s : task_s;
 }
 
-/* The paces of a row, line by line.  Where it ran no task the nearest earlier line tells
- * its speed, else the nearest later one; 0: none does. */
+/* The paces of a row, line by line; the first `*first` were while the job started.  Where
+ * it ran no task the nearest earlier line tells its speed, else the
+ * nearest later one; 0: none does. */
 static size_t
-paces_of(const struct fal_fit *f, const struct fit_worker *w, struct scratch *s)
+paces_of(const struct fal_fit *f, const struct fit_worker *w, struct scratch *s,
+	 size_t *first)
 {
 	const double typical_s = TYPICAL(f, w, task_s, s);
 	struct fal_cost_pace *out = s->pace;
 	size_t n = 0;
 	double task_s = 0;
+	*first = 0;
 	for (uint64_t i = 0; i < kept(w); i++) {
 		const struct fit_told *t = told_at(w, i);
 		if (t->task_s > 0)
 			task_s = fit_at_lanes(settled(t, typical_s), w->cores, 1,
 					      w->lanes);
-		if (t->clock >= first_clock(f) && t->seconds > 0)
-			out[n++] =
-				(struct fal_cost_pace){ .task_s = task_s,
-							.tasks = (double)t->tasks,
-							.seconds = (double)t->seconds };
+		if (t->clock < first_clock(f) || !(t->seconds > 0))
+			continue;
+		if (t->clock < FAL_FIT_WARM)
+			*first = n + 1;
+		out[n++] = (struct fal_cost_pace){ .task_s = task_s,
+						   .tasks = (double)t->tasks,
+						   .seconds = (double)t->seconds };
 	}
+	*first = *first < n ? *first : 0;
 	if (n == 0)
 		out[n++] = (struct fal_cost_pace){ .task_s = task_s, .seconds = 1 };
 	for (size_t i = n - 1; i-- > 0;)
@@ -125,6 +131,8 @@ static int
 add_machine(const struct fal_fit *f, const struct fit_worker *w, struct scratch *s,
 	    struct fal_cost *out)
 {
+	size_t first;
+	const size_t paces = paces_of(f, w, s, &first);
 	const struct fal_cost_machine m = {
 		.lanes_min = w->lanes_min,
 		.lanes_max = w->lanes_max,
@@ -132,7 +140,8 @@ add_machine(const struct fal_fit *f, const struct fit_worker *w, struct scratch 
 		.cores = w->cores,
 		.fixed = w->fixed,
 		.pace = s->pace,
-		.paces = paces_of(f, w, s),
+		.paces = paces,
+		.first = first,
 		.pull_s = TYPICAL(f, w, pull, s),
 		.push_s = TYPICAL(f, w, push, s),
 	};

@@ -460,7 +460,7 @@ begin_game(struct game *g)
 	const struct fal_cost *c = g->conf->cost;
 	g->grid = c->grid;
 	/* As many epochs as it takes. */
-	g->grid.epochs = (uint32_t)((g->conf->clocks + g->conf->most) /
+	g->grid.epochs = (uint32_t)((g->conf->warm + g->conf->clocks + g->conf->most) /
 					    fal_grid_epoch_clocks(&c->grid) +
 				    1000);
 	struct fal_sched_conf conf = { .policy = g->conf->policy, .grid = g->grid };
@@ -525,12 +525,14 @@ sum_up(const struct game *g, struct fal_play *out)
 	out->compute = (computed(g) - b->compute) / spent;
 }
 
+/* `clocks` are over in all. */
 static bool
 is_over(const struct game *g, double clocks)
 {
 	const struct fal_play_conf *c = g->conf;
-	return clocks >= (double)c->clocks &&
-	       (g->now >= c->seconds || clocks >= (double)c->most);
+	const double counted = clocks - (double)c->warm;
+	return counted >= (double)c->clocks &&
+	       (g->now - g->warm.now >= c->seconds || counted >= (double)c->most);
 }
 
 int

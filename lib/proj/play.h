@@ -15,10 +15,10 @@
 struct fal_play_conf {
 	const struct fal_cost *cost;     /* borrowed */
 	const struct fal_policy *policy; /* borrowed */
-	uint64_t clocks;                 /* so many clocks' tasks are to be over, */
-	double seconds;                  /* and so many seconds, unless that takes */
-	uint64_t most; /* more clocks than this; 0: seconds do not matter */
-	uint64_t warm; /* the first clocks do not count: nothing is known yet */
+	uint64_t warm;   /* the first clocks do not count: nothing is known yet */
+	uint64_t clocks; /* then so many clocks' tasks are to be over, */
+	double seconds;  /* and so many seconds, unless that takes */
+	uint64_t most;   /* more clocks than this; 0: seconds do not matter */
 };
 
 /* Over the clocks that count. */

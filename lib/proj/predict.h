@@ -10,21 +10,6 @@
 int fal_predict(const struct fal_cost *cost, const struct fal_policy *policy,
 		struct fal_play *out);
 
-/* Reads NAME=VALUE[,NAME=VALUE...] into a further machine of `cost`: name (must be new),
- * like (a machine that is there; else a median one), speed (times that of `like`, 1),
- * lanes, cores.  FAL_EINVAL with `diag`: what is wrong, and the value; FAL_ENOMEM. */
-int fal_predict_with(struct fal_cost *cost, const char *spec, struct fal_diag *diag);
-
-/* Makes the model `workers` machines: drawn from those that are there, by `seed`, each
- * with another part of its slowness first; the batch grows in proportion, so that a
- * worker has as many tasks as before.  FAL_ELIMIT: the batch does not fit 32 bits;
- * FAL_ENOMEM. */
-int fal_predict_scale(struct fal_cost *cost, size_t workers, uint64_t seed);
-
-/* Cuts the batch into tasks of `task` samples, whose time is in proportion but for what
- * is fixed. */
-void fal_predict_task(struct fal_cost *cost, uint32_t task);
-
 /* What could be changed, and what it would bring. */
 struct fal_advice {
 	struct fal_policy policy; /* fal_policy_free */

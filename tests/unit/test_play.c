@@ -64,7 +64,7 @@ play(const struct fal_cost *c, const char *rule)
 	struct fal_diag diag;
 	struct fal_play out;
 	const struct fal_play_conf conf = {
-		.cost = c, .policy = &policy, .clocks = 330, .warm = 10
+		.cost = c, .policy = &policy, .clocks = 320, .warm = 10
 	};
 	if (fal_rule_parse(rule, &policy.rule, &diag) < 0)
 		fail_msg("%s: %s", rule, diag.text);
