@@ -228,13 +228,13 @@ $data/train-images-idx3-ubyte.gz" --set "data.train-labels=$data/t10k-labels-idx
 
 @test "falcon-proj: options" {
 	local option
-	for option in lanes task batch workers window; do
+	for option in lanes task batch window; do
 		refused 2 "--$option: '0' is out of range" falcon-proj "--$option" 0
 		refused 2 "--$option: '4294967296' is out of range" \
 			falcon-proj "--$option" 4294967296
 	done
 	refused 2 "--min-gain: '101' is not from 0 to 100" falcon-proj -p --min-gain 101
-	counted 11
+	counted 9
 }
 
 @test "falcon-work: keys" {

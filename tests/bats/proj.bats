@@ -60,8 +60,19 @@ refuses() {
 		.epsp < 0.7 * .bsp and .wbsp < 0.7 * .bsp and .["ssp:3"] > 0.9 * .bsp' rows
 	falcon-proj --what-if all "$trace" >table
 	has "$(cat table)" "backtest: "
-	same "rows" "$(grep -c ' ms/clock \|%' table)" 13
+	same "rows" "$(sed -n '/^scheme/,$p' table | grep -c %)" 11
+	has "$(cat table)" "tasks of 8 samples a clock: "
+	has "$(cat table)" " lost to their being whole, 0.0 % to their being small"
 	grep -q '^bsp \* ' table
+}
+
+@test "what tasks' sizes cost is measured, and said by falcon-ps, too" {
+	jq -se 'map(select(.ev == "join")) | length == 3 and
+		all(.task_s > 0 and .large == 64 and .large_s > 0)' "$trace"
+	grep -q '8 tasks of 8 samples a clock for 3 lanes of 3 workers: [0-9.]* % lost to' \
+		"$BATS_FILE_TMPDIR/ps.err"
+	falcon-proj --json "$trace" | jq -e '.clock.small_tasks == 0 and
+		(.workers | all(.fixed == 0))'
 }
 
 @test "machines and sizes: what each is worth" {
@@ -71,6 +82,15 @@ refuses() {
 	grep -qx 'task = 4: [+-][0-9.]* s per epoch' text
 	falcon-proj --json --workers 500 --what-if epsp "$trace" >many
 	same "workers" "$(jq .workers many)" 500
+	falcon-proj --json --workers '3,like=fast1;4,like=fast1,speed=0.5:1,cores=2' \
+		--what-if bsp "$trace" >group
+	same "workers of groups" "$(jq .workers group)" 7
+	refuses 2 "--workers: '0': not a number of workers, of up to 1000000 in all" \
+		falcon-proj --workers 0 "$trace"
+	refuses 2 "--workers: '600000': not a number" falcon-proj --workers '600000;600000' "$trace"
+	refuses 2 "--workers: speed: '2:1': not a number" falcon-proj --workers 9,speed=2:1 "$trace"
+	refuses 2 "--workers: 'name' is not one of like, speed" \
+		falcon-proj --workers 9,name=x "$trace"
 	refuses 2 "--without: 'host8': no such worker in the trace" \
 		falcon-proj --without host8 "$trace"
 	refuses 2 "speed: 'x'" falcon-proj --with name=a,speed=x "$trace"
