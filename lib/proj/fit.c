@@ -261,10 +261,8 @@ struct line {
 	bool own; /* of a round of the worker's own */
 	uint64_t clock, tasks, tx, rx;
 	double task_s, compute, push, pull, wait, push_all, pull_all, late;
-	size_t paces; /* 1 of all tasks if the line has none */
-	struct {
-		double tasks, task_s;
-	} pace[FAL_WORK_PACES];
+	size_t paces;
+	struct fal_trace_pace pace[FAL_WORK_PACES];
 };
 
 static double
@@ -311,7 +309,7 @@ keep(struct fit_worker *w, const struct line *c, double t)
 	if (c->clock < FAL_FIT_WARM && ran > c->late)
 		own -= c->late / ran;
 	for (size_t i = 0; i < c->paces; i++) {
-		const double part = c->pace[i].tasks * c->pace[i].task_s;
+		const double part = (double)c->pace[i].tasks * c->pace[i].task_s;
 		if (w->n < FAL_FIT_CLOCKS && FAL_GROW(w->told, w->cap, w->n + 1) < 0)
 			return FAL_ENOMEM;
 		w->told[w->n++ % FAL_FIT_CLOCKS] = (struct fit_told){
@@ -326,32 +324,6 @@ keep(struct fit_worker *w, const struct line *c, double t)
 		};
 	}
 	return 0;
-}
-
-/* The line's paces, which are of all its tasks. */
-static int
-get_paces(struct fal_trace_line *l, struct line *c)
-{
-	uint64_t row[2], tasks = 0;
-	c->paces = 1;
-	c->pace[0].tasks = (double)c->tasks;
-	c->pace[0].task_s = c->task_s;
-	if (l->err != 0 || !fal_trace_has(l->o, "paces"))
-		return l->err;
-	c->paces = fal_trace_get_len(l, l->o, "paces");
-	if (c->paces < 2 || c->paces > FAL_WORK_PACES)
-		return fal_trace_fail(l, FAL_ELIMIT, "paces: not from 2 to %d",
-				      FAL_WORK_PACES);
-	for (size_t i = 0; i < c->paces && l->err == 0; i++) {
-		fal_trace_get_row(l, l->o, "paces", i, 2, row);
-		c->pace[i].tasks = (double)row[0];
-		c->pace[i].task_s = 1e-6 * (double)row[1];
-		tasks += row[0];
-	}
-	if (l->err == 0 && tasks != c->tasks)
-		fal_trace_fail(l, FAL_EINVAL, "paces: of %llu tasks, not %llu",
-			       (unsigned long long)tasks, (unsigned long long)c->tasks);
-	return l->err;
 }
 
 static int
@@ -379,7 +351,8 @@ take_clock(struct fal_fit *f, struct fal_trace_line *l)
 		.late = fal_trace_get_seconds(l, l->o, "late"),
 	};
 	const uint64_t lanes = fal_trace_get_u64(l, l->o, "lanes", FAL_LANES_MAX);
-	if (get_paces(l, &c) < 0)
+	c.paces = fal_trace_clock_paces(l, c.pace);
+	if (l->err != 0)
 		return l->err;
 	if (f->stopped) /* it may be no whole clock */
 		return 0;

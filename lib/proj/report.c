@@ -17,6 +17,8 @@ enum { LANES_MAX = 64 };
 struct told {
 	uint64_t clock, lanes, share, done, lost, in, out, cloned, stale;
 	double compute, push, pull, wait, task_s;
+	size_t paces;
+	struct fal_trace_pace pace[FAL_WORK_PACES];
 };
 
 /* The summary has judged the numbers. */
@@ -26,7 +28,7 @@ read_clock(struct fal_trace_line *l)
 	const json_t *o = l->o;
 	const uint64_t most = FAL_TRACE_NUM_MAX;
 	const uint64_t lanes = fal_trace_get_u64(l, o, "lanes", most);
-	return (struct told){
+	struct told t = {
 		.clock = fal_trace_get_u64(l, o, "clock", most),
 		.lanes = lanes > 0 ? lanes : 1,
 		.share = fal_trace_get_u64(l, o, "share", most),
@@ -42,6 +44,8 @@ read_clock(struct fal_trace_line *l)
 		.wait = fal_trace_get_f64(l, o, "wait"),
 		.task_s = fal_trace_get_f64(l, o, "task_s"),
 	};
+	t.paces = fal_trace_clock_paces(l, t.pace);
+	return t;
 }
 
 /* The mean samples of a task of the clock; of any, for a mark that is no clock. */
@@ -177,15 +181,13 @@ add(struct report_cell *c, const struct told *t, double samples)
 	}
 }
 
-/* Notes a speed at a number of lanes. */
+/* The speeds at a number of lanes, or NULL: of so many none are kept.  FAL_ENOMEM. */
 static int
-note_speed(struct report_row *w, const struct told *t, double samples)
+ring_of(struct report_row *w, uint32_t lanes, struct report_ring **out)
 {
-	if (t->done + t->lost == 0 || !(t->task_s > 0))
-		return 0;
-	const uint32_t lanes = (uint32_t)t->lanes;
 	const size_t size = sizeof(*w->ring);
 	const size_t at = fal_sorted_place(w->ring, w->rings, size, lanes);
+	*out = NULL;
 	if (at == w->rings || w->ring[at].lanes != lanes) {
 		if (w->rings == LANES_MAX)
 			return 0;
@@ -194,10 +196,29 @@ note_speed(struct report_row *w, const struct told *t, double samples)
 		memmove(&w->ring[at + 1], &w->ring[at], (w->rings++ - at) * size);
 		w->ring[at] = (struct report_ring){ .lanes = lanes };
 	}
-	struct report_ring *r = &w->ring[at];
-	if (r->n < FAL_REPORT_CLOCKS && FAL_GROW(r->v, r->cap, r->n + 1) < 0)
-		return FAL_ENOMEM;
-	r->v[r->n++ % FAL_REPORT_CLOCKS] = samples * (double)lanes / t->task_s;
+	*out = &w->ring[at];
+	return 0;
+}
+
+/* Notes the speed of each pace at this number of lanes. */
+static int
+note_speed(struct report_row *w, const struct told *t, double samples)
+{
+	struct report_ring *r;
+	if (t->done + t->lost == 0 || !(t->task_s > 0))
+		return 0;
+	int err = ring_of(w, (uint32_t)t->lanes, &r);
+	if (err < 0 || r == NULL)
+		return err;
+	r->clocks++;
+	for (size_t i = 0; i < t->paces; i++) {
+		if (t->pace[i].tasks == 0 || !(t->pace[i].task_s > 0))
+			continue;
+		if (r->n < FAL_REPORT_SPEEDS && FAL_GROW(r->v, r->cap, r->n + 1) < 0)
+			return FAL_ENOMEM;
+		r->v[r->n++ % FAL_REPORT_SPEEDS] =
+			samples * (double)t->lanes / t->pace[i].task_s;
+	}
 	return 0;
 }
 

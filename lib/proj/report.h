@@ -25,13 +25,14 @@
 #include "trace/summary.h"
 
 enum {
-	FAL_REPORT_CLOCKS = 256, /* that medians of speeds are taken over */
+	FAL_REPORT_SPEEDS = 256, /* that medians are taken over */
 	FAL_REPORT_TICKS = 1024, /* that those of clock seconds are taken over */
 	FAL_REPORT_RUN = 3,      /* clocks in a row of one class: persistent */
 	FAL_REPORT_SHOWN = 24    /* bytes of a name that are shown to a person */
 };
 
-/* Samples a second of computing at one number of lanes, over the last clocks with it. */
+/* Samples a second of computing at one number of lanes, over the last speeds with it: one
+ * of a clock, or more if it changed in it. */
 struct fal_report_speed {
 	uint32_t lanes;
 	uint64_t clocks; /* that it ran tasks with them, in the whole trace */

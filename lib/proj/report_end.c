@@ -63,18 +63,18 @@ report_speed_at(const struct fal_report_worker *w, uint32_t lanes)
 static int
 speeds(const struct report_row *w, struct fal_report_worker *out)
 {
-	double v[FAL_REPORT_CLOCKS];
+	double v[FAL_REPORT_SPEEDS];
 	out->speed = fal_calloc(w->rings, sizeof(*out->speed));
 	if (out->speed == NULL)
 		return FAL_ENOMEM;
 	out->speeds = w->rings;
 	for (size_t i = 0; i < w->rings; i++) {
 		const struct report_ring *r = &w->ring[i];
-		const size_t n = r->n < FAL_REPORT_CLOCKS ? r->n : FAL_REPORT_CLOCKS;
+		const size_t n = r->n < FAL_REPORT_SPEEDS ? r->n : FAL_REPORT_SPEEDS;
 		memcpy(v, r->v, n * sizeof(*v));
 		out->speed[i] = (struct fal_report_speed){
 			.lanes = r->lanes,
-			.clocks = r->n,
+			.clocks = r->clocks,
 			.median = report_quantile(v, n, 0.5),
 			.p10 = report_quantile(v, n, 0.1),
 			.p90 = report_quantile(v, n, 0.9),

@@ -28,7 +28,7 @@ struct report_use {
 /* The last speeds at one number of lanes, a ring. */
 struct report_ring {
 	uint32_t lanes;
-	uint64_t n;
+	uint64_t clocks, n; /* n: speeds */
 	double *v;
 	size_t cap;
 };

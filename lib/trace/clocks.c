@@ -100,3 +100,27 @@ fal_trace_join_fixed(struct fal_trace_line *l, uint64_t task)
 	const double large_s = fal_trace_get_seconds(l, l->o, "large_s");
 	return fal_bound_fixed((double)task, task_s, (double)large, large_s);
 }
+
+size_t
+fal_trace_clock_paces(struct fal_trace_line *l,
+		      struct fal_trace_pace out[static FAL_WORK_PACES])
+{
+	const uint64_t all = fal_trace_get_u64(l, l->o, "done", FAL_TRACE_NUM_MAX) +
+			     fal_trace_get_u64(l, l->o, "lost", FAL_TRACE_NUM_MAX);
+	uint64_t row[2], tasks = 0;
+	out[0] = (struct fal_trace_pace){ all, fal_trace_get_seconds(l, l->o, "task_s") };
+	if (l->err != 0 || !fal_trace_has(l->o, "paces"))
+		return 1;
+	const size_t n = fal_trace_get_len(l, l->o, "paces");
+	if (l->err == 0 && (n < 2 || n > FAL_WORK_PACES))
+		fal_trace_fail(l, FAL_ELIMIT, "paces: not from 2 to %d", FAL_WORK_PACES);
+	for (size_t i = 0; i < n && l->err == 0; i++) {
+		fal_trace_get_row(l, l->o, "paces", i, 2, row);
+		out[i] = (struct fal_trace_pace){ row[0], 1e-6 * (double)row[1] };
+		tasks += row[0];
+	}
+	if (l->err == 0 && tasks != all)
+		fal_trace_fail(l, FAL_EINVAL, "paces: of %llu tasks, not %llu",
+			       (unsigned long long)tasks, (unsigned long long)all);
+	return n;
+}

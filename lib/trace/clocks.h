@@ -3,6 +3,7 @@
 #ifndef FAL_TRACE_CLOCKS_H
 #define FAL_TRACE_CLOCKS_H
 
+#include "sched/sched.h"
 #include "trace/reader.h"
 
 /* Limits of what is read, so that no trace makes its reader allocate without bound. */
@@ -36,5 +37,17 @@ uint64_t fal_trace_job_epoch(const struct fal_trace_job *job, uint64_t c);
 /* Of a join line: the share of a task's seconds that a task of any size takes, as the
  * worker's probe found; NAN: it did not say. */
 double fal_trace_join_fixed(struct fal_trace_line *l, uint64_t task);
+
+/* Some of a worker's tasks, one after the other, and the mean seconds of one. */
+struct fal_trace_pace {
+	uint64_t tasks;
+	double task_s;
+};
+
+/* The paces of a clock line, in order; where it has none all tasks are one, with task_s.
+ * Returns how many.  FAL_ELIMIT: not from 2 to FAL_WORK_PACES; FAL_EINVAL: they are not
+ * of its tasks. */
+size_t fal_trace_clock_paces(struct fal_trace_line *l,
+			     struct fal_trace_pace out[static FAL_WORK_PACES]);
 
 #endif

@@ -24,6 +24,7 @@ struct did {
 	double task_s; /* of a task on one lane */
 	double push, pull, wait;
 	uint32_t lanes, tasks, share, lost, stale;
+	const char *paces; /* a member of the line, or NULL */
 };
 
 /* A trace that grows. */
@@ -93,9 +94,10 @@ tell(struct play *p, size_t i, bool own)
 		    ",\"worker\":\"w%zu\",\"id\":%zu,\"lanes\":%u,\"share\":%u,"
 		    "\"done\":%u,\"in\":1,\"out\":2,\"cloned\":3,\"lost\":%u,"
 		    "\"compute\":%.9f,\"push\":%.9f,\"pull\":%.9f,\"wait\":%.9f,"
-		    "\"task_s\":%.9f,\"staleness\":%u}\n",
+		    "\"task_s\":%.9f,\"staleness\":%u%s}\n",
 		    i + 1, i + 1, d->lanes, d->share, d->tasks, d->lost, compute_of(d),
-		    d->push, d->pull, d->wait, d->task_s, d->stale);
+		    d->push, d->pull, d->wait, d->task_s, d->stale,
+		    d->paces != NULL ? d->paces : "");
 }
 
 static inline void

@@ -108,6 +108,27 @@ test_transient(void **state)
 
 /* Three with rounds of their own, one of them three times slower; nobody waits but for
  * the coordinator. */
+/* A clock in which the speed changed shows both of them, not their mean. */
+static void
+test_paces(void **state)
+{
+	struct fal_report r;
+	struct play p;
+	(void)state;
+	begin(&p, "epsp", 2, 8);
+	p.did[1].task_s = 0.02;
+	p.did[1].paces = ",\"paces\":[[2,10000],[2,30000]]";
+	for (int c = 0; c < 20; c++)
+		clock_of(&p);
+	finish(&r, &p);
+	const struct fal_report_speed *s = &r.worker[1].speed[0];
+	assert_int_equal(s->clocks, 20);
+	assert_near(s->p10, TASK / 0.03);
+	assert_near(s->p90, TASK / 0.01);
+	assert_near(r.worker[0].speed[0].p90, r.worker[0].speed[0].p10);
+	fal_report_free(&r);
+}
+
 static void
 test_own_rounds(void **state)
 {
@@ -329,11 +350,12 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_equal),     cmocka_unit_test(test_persistent),
-		cmocka_unit_test(test_transient), cmocka_unit_test(test_own_rounds),
-		cmocka_unit_test(test_own_waits), cmocka_unit_test(test_lanes),
-		cmocka_unit_test(test_window),    cmocka_unit_test(test_hold),
-		cmocka_unit_test(test_change),    cmocka_unit_test(test_refuses),
+		cmocka_unit_test(test_equal),      cmocka_unit_test(test_persistent),
+		cmocka_unit_test(test_transient),  cmocka_unit_test(test_paces),
+		cmocka_unit_test(test_own_rounds), cmocka_unit_test(test_own_waits),
+		cmocka_unit_test(test_lanes),      cmocka_unit_test(test_window),
+		cmocka_unit_test(test_hold),       cmocka_unit_test(test_change),
+		cmocka_unit_test(test_refuses),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests_name("report", tests, NULL, NULL);
