@@ -244,7 +244,9 @@ run_commands() {
 	done
 	here falcon-proj.1
 	run_commands
-	same predictions "$(grep -c '^backtest: ' output)" 2
+	same predictions "$(grep -c '^backtest: ' output)" 3
+	has "$(cat output)" "1000 workers drawn from these (seed 1)"
+	[ -s bands.svg ]
 	has "$(cat output)" "host9 is "
 }
 
