@@ -1,0 +1,152 @@
+/* What --what-if has found, as text and as JSON. */
+#include "base/json.h"
+#include "cli/table.h"
+#include "whatif.h"
+
+#include <inttypes.h>
+#include <math.h>
+
+static double
+per_cent(double part, double all)
+{
+	return all > 0 ? 100 * part / all : 0;
+}
+
+void
+whatif_rows(const struct whatif_row *r, size_t n, double rate, struct fal_buf *out)
+{
+	static const char *const head[] = { "scheme",  "s/epoch", "speed",   "ms/clock",
+					    "compute", "stale",   "dropped", "moved",
+					    "load",    "MB/s" };
+	struct fal_table t = { .columns = sizeof(head) / sizeof(head[0]) };
+	for (size_t i = 0; i < t.columns; i++)
+		fal_table_add(&t, "%s", head[i]);
+	for (size_t i = 0; i < n; i++) {
+		const struct fal_play *p = &r[i].play;
+		fal_table_add(&t, "%s%s", (const char *)r[i].name.p,
+			      r[i].ran ? " *" : "");
+		if (!r[i].ok) {
+			for (size_t c = 1; c < t.columns; c++)
+				fal_table_add(&t, "-");
+			continue;
+		}
+		double work = p->samples + p->dropped + p->twice;
+		fal_table_add(&t, "%.1f", r[i].epoch_s);
+		fal_table_add(&t, "%.2f", p->samples / p->seconds / rate);
+		fal_table_add(&t, "%.1f", 1e3 * p->seconds / p->clocks);
+		fal_table_add(&t, "%.1f %%", 100 * p->compute);
+		fal_table_add(&t, "%.1f", p->stale_updates);
+		fal_table_add(&t, "%.1f %%", per_cent(p->dropped + p->twice, work));
+		fal_table_add(&t, "%.1f", p->moved / p->clocks);
+		fal_table_add(&t, "%.1f %%", 100 * p->load);
+		fal_table_add(&t, "%.1f", p->bytes / p->seconds / 1e6);
+	}
+	if (fal_table_text(&t, out) < 0)
+		out->err = FAL_ENOMEM;
+	fal_table_free(&t);
+}
+
+void
+whatif_head(const struct proj_opt *o, const struct proj_job *job,
+	    const struct fal_cost *cost, double predicted, struct fal_buf *out)
+{
+	const struct fal_fit_run *run = &job->run;
+	fal_put_fmt(out, "%s: %zu workers, %" PRIu64 " clocks of %s\n", job->name,
+		    job->cost.machines, run->clocks, run->scheme);
+	if (run->epoch_s > 0)
+		fal_put_fmt(out,
+			    "backtest: %.1f s per epoch predicted, %.1f measured (%+.1f "
+			    "%%)\n",
+			    predicted, run->epoch_s,
+			    per_cent(predicted - run->epoch_s, run->epoch_s));
+	else
+		fal_put_fmt(out, "backtest: too few clocks to measure an epoch\n");
+	fal_put_fmt(out,
+		    "coordinator: %.1f us a message, %.2f ns a byte, %.1f ms an update; "
+		    "%.3f MB pushed, %.3f MB pulled\n",
+		    1e6 * cost->message_s, 1e9 * cost->byte_s, 1e3 * cost->step_s,
+		    cost->push_bytes / 1e6, cost->pull_bytes / 1e6);
+	double whole, small;
+	if (fal_cost_sizes(cost, &whole, &small) < 0) {
+		out->err = FAL_ENOMEM;
+		return;
+	}
+	fal_put_fmt(out,
+		    "%u tasks of %u samples a clock: %.1f %% lost to their being whole",
+		    fal_grid_tasks(&cost->grid, 0), cost->grid.task, 100 * whole);
+	if (!isnan(small))
+		fal_put_fmt(out, ", %.1f %% to their being small", 100 * small);
+	fal_put_u8(out, '\n');
+	if (o->workers != NULL)
+		fal_put_fmt(out,
+			    "%zu workers drawn from these (seed %" PRIu64 "), batch %u\n",
+			    cost->machines, o->seed, cost->grid.batch);
+	fal_put_fmt(out, "\n");
+}
+
+static void
+put_json_row(struct fal_buf *out, const struct whatif_row *r)
+{
+	const struct fal_play *p = &r->play;
+	const struct {
+		const char *key;
+		double value;
+		int decimals;
+	} field[] = {
+		{ "epoch_s", r->epoch_s, 6 },
+		{ "clock_s", p->seconds / p->clocks, 6 },
+		{ "compute", p->compute, 4 },
+		{ "stale", p->stale_updates, 3 },
+		{ "samples", p->samples, 0 },
+		{ "dropped", p->dropped, 0 },
+		{ "twice", p->twice, 0 },
+		{ "moved", p->moved, 0 },
+		{ "cloned", p->cloned, 0 },
+		{ "load", p->load, 4 },
+		{ "bytes_s", p->bytes / p->seconds, 0 },
+	};
+	fal_json_open(out, '{');
+	fal_json_member_str(out, "scheme", (const char *)r->name.p);
+	for (size_t i = 0; r->ok && i < sizeof(field) / sizeof(field[0]); i++) {
+		fal_json_member_fixed(out, field[i].key, field[i].value,
+				      field[i].decimals);
+	}
+	fal_json_close(out, '}');
+}
+
+void
+whatif_json(const struct proj_job *job, const struct fal_cost *cost,
+	    const struct whatif_row *r, size_t n, double predicted, struct fal_buf *out)
+{
+	const struct {
+		const char *key;
+		double value;
+		int decimals;
+	} field[] = {
+		{ "workers", (double)cost->machines, 0 },
+		{ "batch", cost->grid.batch, 0 },
+		{ "task", cost->grid.task, 0 },
+		{ "clocks", (double)job->run.clocks, 0 },
+		{ "measured_s", job->run.epoch_s, 6 },
+		{ "backtest_s", predicted, 6 },
+		{ "message_s", cost->message_s, 9 },
+		{ "byte_s", cost->byte_s, 12 },
+		{ "step_s", cost->step_s, 6 },
+		{ "push_bytes", cost->push_bytes, 0 },
+		{ "pull_bytes", cost->pull_bytes, 0 },
+	};
+	fal_json_open(out, '{');
+	fal_json_member_str(out, "trace", job->name);
+	fal_json_member_str(out, "scheme", job->run.scheme);
+	for (size_t i = 0; i < sizeof(field) / sizeof(field[0]); i++) {
+		fal_json_member_fixed(out, field[i].key, field[i].value,
+				      field[i].decimals);
+	}
+	fal_json_key(out, "schemes");
+	fal_json_open(out, '[');
+	for (size_t i = 0; i < n; i++)
+		put_json_row(out, &r[i]);
+	fal_json_close(out, ']');
+	fal_json_close(out, '}');
+	fal_put_fmt(out, "\n");
+}
