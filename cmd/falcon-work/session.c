@@ -29,7 +29,7 @@ enum {
 struct session {
 	const struct work_opt *opt;
 	uv_loop_t loop;
-	uv_timer_t timer; /* retry, deadline of leaving, or the end */
+	uv_timer_t timer; /* retry, deadline of WELCOME or of leaving, or the end */
 	uv_signal_t on_term, on_int;
 	char addr[FAL_ADDR_MAX + 16];
 
@@ -139,7 +139,7 @@ after(struct session *s, int err)
 {
 	const int trouble = s->trouble;
 	s->trouble = FAL_OK;
-	if (trouble == FAL_ELIMIT && !s->ending) {
+	if (trouble == FAL_ELIMIT && !s->ending && !s->leaving) {
 		fal_cli_err(PROG, "%s: too slow for what is to be sent; reconnecting",
 			    s->addr);
 		fal_chan_kill(s->chan);
@@ -334,6 +334,7 @@ on_welcome(struct session *s, const struct fal_msg *m)
 	if (s->welcome)
 		return FAL_ESTATE;
 	s->welcome = true;
+	uv_timer_stop(&s->timer);
 	retry_reached(&s->retry);
 	s->incarnation = m->incarnation;
 	s->clock = m->welcome.clock;
@@ -459,30 +460,10 @@ on_drain(void *arg, struct fal_chan *c)
 
 /* --- the connection --------------------------------------------------------------- */
 
+/* The connection has ended, as of on_close (fal_chan_ops). */
 static void
-on_open(void *arg, struct fal_chan *c)
+part(struct session *s, int err, const char *reason)
 {
-	struct session *s = arg;
-	const struct work_opt *opt = s->opt;
-	struct fal_msg m = { .type = FAL_MSG_HELLO };
-	s->open = true;
-	fal_chan_compress(c, opt->compress);
-	m.hello.major = FAL_PROTO_MAJOR;
-	m.hello.minor = FAL_PROTO_MINOR;
-	snprintf(m.hello.name, sizeof(m.hello.name), "%s", opt->name);
-	snprintf(m.hello.version, sizeof(m.hello.version), "%s", FAL_VERSION);
-	m.hello.lanes_min = opt->lanes_min;
-	m.hello.lanes_max = opt->lanes_max;
-	m.hello.cores = opt->cores;
-	s->incarnation = 0; /* not known before WELCOME */
-	send_msg(s, &m);
-}
-
-static void
-on_close(void *arg, struct fal_chan *c, int err, const char *reason)
-{
-	struct session *s = arg;
-	(void)c;
 	s->chan = NULL;
 	if (s->ending) {
 		/* A coordinator that has said the last word need not wait for ours. */
@@ -502,6 +483,47 @@ on_close(void *arg, struct fal_chan *c, int err, const char *reason)
 	if (s->ready)
 		fal_cli_notify("STATUS=reconnecting");
 	lose(s);
+}
+
+static void
+on_close(void *arg, struct fal_chan *c, int err, const char *reason)
+{
+	(void)c;
+	part(arg, err, reason);
+}
+
+/* WELCOME did not come: what carries the stream may have swallowed HELLO. */
+static void
+on_silent(uv_timer_t *t)
+{
+	struct session *s = t->data;
+	struct fal_diag why;
+	if (s->chan == NULL)
+		return;
+	fal_chan_kill(s->chan);
+	fal_diag_set(&why, FAL_EIO, "%s: no answer within %g s", s->addr,
+		     FAL_CHAN_DEADLINE_MS / 1e3);
+	part(s, FAL_EIO, why.text);
+}
+
+static void
+on_open(void *arg, struct fal_chan *c)
+{
+	struct session *s = arg;
+	const struct work_opt *opt = s->opt;
+	struct fal_msg m = { .type = FAL_MSG_HELLO };
+	s->open = true;
+	fal_chan_compress(c, opt->compress);
+	m.hello.major = FAL_PROTO_MAJOR;
+	m.hello.minor = FAL_PROTO_MINOR;
+	snprintf(m.hello.name, sizeof(m.hello.name), "%s", opt->name);
+	snprintf(m.hello.version, sizeof(m.hello.version), "%s", FAL_VERSION);
+	m.hello.lanes_min = opt->lanes_min;
+	m.hello.lanes_max = opt->lanes_max;
+	m.hello.cores = opt->cores;
+	s->incarnation = 0; /* not known before WELCOME */
+	send_msg(s, &m);
+	uv_timer_start(&s->timer, on_silent, FAL_CHAN_DEADLINE_MS, 0);
 }
 
 static void
