@@ -1,4 +1,4 @@
-/* The server's state, shared by serve.c and watch.c. */
+/* The server's state, shared by serve.c, peers.c and watch.c. */
 #ifndef FALCON_PS_SERVER_H
 #define FALCON_PS_SERVER_H
 
@@ -51,6 +51,17 @@ ps_now(void)
 
 /* An error of our own ends the server. */
 void ps_fail(struct ps_server *s, int err, const char *what);
+/* After whatever happened: is it over, and when must the scheduler be woken? */
+void ps_after_event(struct ps_server *s);
+
+/* peers.c: sessions and messages. */
+
+/* Of fal_coord_ops; `arg` is the server. */
+void ps_send(void *arg, uint32_t peer, const struct fal_buf *msg);
+void ps_send_model(void *arg, uint32_t peer, const struct fal_coord_model *model);
+void ps_close_peer(void *arg, uint32_t peer, const char *why);
+/* Of fal_listen_ops; `arg` is the server. */
+void ps_accept(void *arg, struct fal_chan *c, const char *name, enum fal_role role);
 
 /* watch.c: those who look on, and what they get. */
 

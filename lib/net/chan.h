@@ -104,13 +104,12 @@ const char *fal_chan_name(const struct fal_chan *c);
 enum fal_role fal_chan_role(const struct fal_chan *c);
 
 struct fal_chan_stat {
-	uint64_t rx, tx;   /* bytes of the stream */
-	uint64_t saved;    /* bytes that compression has spared both directions; what was
-			    * spared in publications is in fal_shared_stat */
-	uint64_t zip_ns;   /* time spent on that */
-	size_t queued;     /* bytes of messages that wait */
-	uint64_t heard_ns; /* uv_hrtime() when the last bytes came */
-	double rate;       /* bytes a second that the socket took when busy; 0: unknown */
+	uint64_t rx, tx; /* bytes of the stream */
+	uint64_t saved;  /* bytes that compression has spared both directions; what was
+			  * spared in publications is in fal_shared_stat */
+	uint64_t zip_ns; /* time spent on that */
+	size_t queued;   /* bytes of messages that wait */
+	double rate;     /* bytes a second that the socket took when busy; 0: unknown */
 };
 
 struct fal_chan_stat fal_chan_stat(const struct fal_chan *c);

@@ -1,4 +1,7 @@
-/* What dial and listen know of a channel that others do not. */
+/* What the parts of a channel, dial and listen know of it that others do not.
+ *
+ * chan.c owns state, deadline and handles; chan_read.c the input in `in`, the handshake's
+ * second half and the reader; chan_write.c the batch, the rate and the writer. */
 #ifndef FAL_NET_CHAN_PRIV_H
 #define FAL_NET_CHAN_PRIV_H
 
@@ -12,7 +15,8 @@
 #include <sys/queue.h>
 #include <uv.h>
 
-#define FAL_CHAN_PIECES 256 /* records in one batch */
+#define FAL_CHAN_PIECES 256      /* records in one batch */
+#define FAL_CHAN_IN_GREETING 512 /* bytes of input kept before the session opens */
 
 enum fal_chan_state {
 	FAL_CHAN_CONNECTING,
@@ -79,7 +83,7 @@ struct fal_chan {
 	uint64_t batch_begun;
 	uint64_t rate_bytes, rate_ns; /* of the running measurement */
 	double rate;
-	uint64_t rx, tx, heard_ns;
+	uint64_t rx, tx;
 	uint64_t turn_begun, turn_now;
 
 	int err;             /* why it ends */
@@ -93,6 +97,17 @@ int fal_chan_new(uv_loop_t *loop, const struct fal_chan_opt *opt,
 
 /* c->io is connected: greet and read. */
 void fal_chan_connected(struct fal_chan *c);
+
+/* Of chan.c: what waits, a refusal, is sent; then the channel ends for this reason. */
+void fal_chan_turn_away(struct fal_chan *c, int err, const char *why);
+
+/* Of chan_read.c: reads from the stream, until uv_read_stop.  libuv's errors. */
+int fal_chan_read(struct fal_chan *c);
+
+/* Of chan_write.c: what waits is written at the end of this turn; the batch, which libuv
+ * is through with, is freed. */
+void fal_chan_flush(struct fal_chan *c);
+void fal_chan_drop_batch(struct fal_chan *c);
 
 /* Ends the channel; on_close follows from the loop.  The first reason stays. */
 void fal_chan_fail(struct fal_chan *c, int err, const char *fmt, ...)

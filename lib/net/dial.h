@@ -12,7 +12,7 @@
  * address.  All arguments are borrowed for the call.  FAL_EINVAL (port 0), FAL_ENOMEM.
  *
  * Every address that a name has is tried in turn.  An exec command gets one socket as its
- * stdin and stdout, and SIGTERM when the channel ends before it; the loop lives until it
+ * stdin and stdout, and SIGKILL when the channel ends before it; the loop lives until it
  * has exited.
  *
  * Before on_open, `err` is

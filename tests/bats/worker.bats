@@ -68,10 +68,17 @@ through() {
 	command_file refuses <<<'refuse'
 	command_file fails <<<'exit 1'
 	command_file either <<<'[ $((run % 3)) -ne 0 ] && refuse; exit 1'
+	# Carries the handshake, and what the coordinator says, but nothing more to it.
+	serve
+	command_file swallows <<-END
+		{ head -c 62; exec cat >/dev/null; } | socat STDIO TCP:$ready
+	END
 	through refused refuses
 	local refused=$pid
 	through unreached fails
 	local unreached=$pid
+	through unheard swallows
+	local unheard=$pid
 	through unsure either
 	local unsure=$pid began=$SECONDS
 	status 77 "$refused" refused
@@ -80,6 +87,8 @@ through() {
 	same "lines" "$(grep -c . refused.err)" 1
 	status 75 "$unreached" unreached
 	status 75 "$unsure" unsure
+	status 75 "$unheard" unheard
+	has "$(cat unheard.err)" "no answer within 10 s"
 }
 
 @test "a job that fails is no refusal" {

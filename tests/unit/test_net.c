@@ -145,6 +145,31 @@ commands_that_fail(void **state)
 	}
 }
 
+/* Whichever of its two ends does not come, of the stream or of the process. */
+static void
+commands_that_hang(void **state)
+{
+	static const char *const commands[] = {
+		"exec sleep 1000", "exec >&- <&-; exec sleep 1000",
+		"sleep 1 & exit 3", /* which holds the stream */
+	};
+	(void)state;
+	for (size_t i = 0; i < sizeof(commands) / sizeof(*commands); i++) {
+		struct world w;
+		char want[600];
+		begin(&w, (struct fal_listen_opt){ 0 });
+		const struct fal_addr at = addr("exec:%s", commands[i]);
+		dial_as(&w, 0, &at, client_key("lab", 2, 1),
+			(struct fal_chan_opt){ .deadline_ms = 100 });
+		UNTIL(&w, w.client[0].closed == 1);
+		snprintf(want, sizeof(want), "exec:%s: no handshake within 0.1 s",
+			 commands[i]);
+		assert_string_equal(w.client[0].reason, want);
+		assert_int_equal(w.client[0].err, FAL_EIO);
+		end(&w);
+	}
+}
+
 static void
 control_overtakes_bulk(void **state)
 {
@@ -427,6 +452,7 @@ main(void)
 		cmocka_unit_test(over_unix),
 		cmocka_unit_test(over_a_command),
 		cmocka_unit_test(commands_that_fail),
+		cmocka_unit_test(commands_that_hang),
 		cmocka_unit_test(asks_silent_peers),
 		cmocka_unit_test(control_overtakes_bulk),
 		cmocka_unit_test(nobody_there),

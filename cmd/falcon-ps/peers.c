@@ -1,0 +1,257 @@
+/* Those who are served: their sessions, what they say and what the coordinator sends
+ * them. */
+#include "server.h"
+
+#include "store/store.h"
+
+#include <string.h>
+
+/* --- what the coordinator wants --- */
+
+void
+ps_send(void *arg, uint32_t peer, const struct fal_buf *msg)
+{
+	struct ps_server *s = arg;
+	struct ps_session *session = ps_session_find(&s->sessions, peer);
+	if (session != NULL && fal_chan_send(session->chan, msg, FAL_SEND_CONTROL) < 0)
+		fal_chan_close(session->chan); /* it does not keep up */
+}
+
+/* The publication of the version for a session, or NULL: out of memory. */
+static struct fal_shared *
+publication(struct ps_server *s, const struct ps_session *session,
+	    const struct fal_coord_model *m)
+{
+	const struct fal_store *store = fal_coord_store(s->coord);
+	struct fal_coord_version v;
+	struct ps_version *slot = &s->publisher.older;
+	if (!fal_coord_version(s->coord, m->version, &v))
+		return NULL;
+	if (m->version == fal_store_version(store))
+		slot = &s->publisher.newest;
+	else if (m->keep)
+		slot = &s->publisher.kept;
+	struct ps_params from = { .version = m->version,
+				  .params = v.params,
+				  .exps = v.exps,
+				  .n = fal_store_len(store),
+				  .keep = m->keep };
+	return ps_publish(&s->publisher, slot, &from, fal_chan_compressing(session->chan),
+			  session->publication);
+}
+
+void
+ps_send_model(void *arg, uint32_t peer, const struct fal_coord_model *model)
+{
+	struct ps_server *s = arg;
+	struct ps_session *session = ps_session_find(&s->sessions, peer);
+	if (session == NULL)
+		return;
+	struct fal_shared *shared = publication(s, session, model);
+	struct fal_msg m = { .type = FAL_MSG_VERSION,
+			     .incarnation = s->publisher.incarnation };
+	struct fal_buf out = { 0 };
+	if (shared == NULL) {
+		ps_fail(s, FAL_ENOMEM, "publishing");
+		return;
+	}
+	m.version.version = model->version;
+	m.version.oldest = model->oldest;
+	m.version.publication = session->publication = fal_shared_publication(shared);
+	m.version.keep = model->keep;
+	memcpy(m.version.key, fal_shared_key(shared), sizeof(m.version.key));
+	/* Whoever has fallen behind skips to the version it needs. */
+	if (model->oldest == model->version)
+		fal_chan_skip_shared(session->chan);
+	if (fal_msg_put(&out, &m) < 0 ||
+	    fal_chan_send(session->chan, &out, FAL_SEND_CONTROL) < 0 ||
+	    fal_chan_send_shared(session->chan, shared) < 0)
+		fal_chan_close(session->chan);
+	fal_buf_free(&out);
+}
+
+void
+ps_close_peer(void *arg, uint32_t peer, const char *why)
+{
+	struct ps_server *s = arg;
+	struct ps_session *session = ps_session_find(&s->sessions, peer);
+	if (session == NULL)
+		return;
+	ps_log_refused(s, fal_chan_name(session->chan), why);
+	fal_chan_close(session->chan);
+}
+
+/* --- sessions --- */
+
+/* Ends a session that did what it may not. */
+static void
+refuse(struct ps_server *s, struct ps_session *session, const char *why)
+{
+	struct fal_msg m = { .type = FAL_MSG_REFUSE };
+	struct fal_buf out = { 0 };
+	struct fal_diag text;
+	fal_diag_set(&text, 0, "%.250s", why);
+	memcpy(m.refuse.why, text.text, sizeof(m.refuse.why) - 1);
+	if (fal_msg_put(&out, &m) == FAL_OK)
+		fal_chan_send(session->chan, &out, FAL_SEND_CONTROL);
+	fal_buf_free(&out);
+	ps_log_refused(s, fal_chan_name(session->chan), why);
+	ps_fail(s, fal_coord_gone(s->coord, ps_now(), session->id, why), "scheduler");
+	fal_chan_close(session->chan);
+}
+
+static void
+send_text(struct ps_session *session, enum fal_text which, const struct fal_buf *text)
+{
+	struct fal_msg m = { .type = FAL_MSG_TEXT };
+	struct fal_buf out = { 0 };
+	for (size_t at = 0; at < text->n; at += PS_PIECE) {
+		size_t n = text->n - at < PS_PIECE ? text->n - at : PS_PIECE;
+		m.text.which = (uint8_t)which;
+		m.text.offset = (uint32_t)at;
+		m.text.bytes = (struct fal_tail){ text->p + at, n };
+		fal_buf_clear(&out);
+		if (fal_msg_put(&out, &m) < 0 ||
+		    fal_chan_send(session->chan, &out, FAL_SEND_PACKED) < 0) {
+			fal_chan_close(session->chan);
+			break;
+		}
+	}
+	fal_buf_free(&out);
+}
+
+static void
+send_texts(struct ps_server *s, struct ps_session *session)
+{
+	send_text(session, FAL_TEXT_JOB, &s->opt->job->job_text);
+	send_text(session, FAL_TEXT_MODEL, &s->opt->job->model_text);
+	send_text(session, FAL_TEXT_MANIFEST, &s->opt->job->manifest_bytes);
+}
+
+/* Sends a chunk of the data; behind what is under way for this worker already. */
+static void
+send_chunk(struct ps_server *s, struct ps_session *session, const struct fal_msg *get)
+{
+	bool test = get->chunk_get.test != 0;
+	const struct ps_job *j = s->opt->job;
+	struct fal_buf chunk = { 0 }, out = { 0 };
+	struct fal_msg m = { .type = FAL_MSG_CHUNK };
+	int err =
+		fal_chunk_get(test ? &j->manifest.test : &j->manifest.train,
+			      test ? &j->test : &j->train, get->chunk_get.chunk, &chunk);
+	if (err < 0)
+		refuse(s, session, "asks for a chunk that is not there");
+	m.chunk.test = test;
+	m.chunk.chunk = get->chunk_get.chunk;
+	m.chunk.total = (uint32_t)chunk.n;
+	for (size_t at = 0; err == FAL_OK && at < chunk.n; at += PS_PIECE) {
+		size_t n = chunk.n - at < PS_PIECE ? chunk.n - at : PS_PIECE;
+		m.chunk.offset = (uint32_t)at;
+		m.chunk.bytes = (struct fal_tail){ chunk.p + at, n };
+		fal_buf_clear(&out);
+		err = fal_msg_put(&out, &m);
+		if (err == FAL_OK)
+			err = fal_chan_send(session->chan, &out, FAL_SEND_PACKED);
+		if (err < 0)
+			fal_chan_close(session->chan);
+	}
+	fal_buf_free(&chunk);
+	fal_buf_free(&out);
+}
+
+static void
+work_msg(struct ps_server *s, struct ps_session *session, const struct fal_msg *m)
+{
+	struct fal_diag why = { "" };
+	struct fal_chan_stat stat = fal_chan_stat(session->chan);
+	fal_coord_traffic(s->coord, session->id, stat.tx, stat.rx);
+	if (m->type == FAL_MSG_CHUNK_GET) {
+		send_chunk(s, session, m);
+		return;
+	}
+	int err = fal_coord_msg(s->coord, ps_now(), session->id, m, &why);
+	if (err == FAL_ENOMEM)
+		ps_fail(s, err, "scheduler");
+	else if (err < 0)
+		refuse(s, session, why.text[0] != '\0' ? why.text : fal_strerror(err));
+	else if (m->type == FAL_MSG_HELLO)
+		send_texts(s, session);
+	ps_after_event(s);
+}
+
+static void
+control_msg(struct ps_server *s, struct ps_session *session, const struct fal_msg *m)
+{
+	ps_control_msg(s, session, m);
+	ps_after_event(s);
+}
+
+static void
+on_msg(void *arg, struct fal_chan *c, const uint8_t *p, size_t n)
+{
+	struct ps_session *session = arg;
+	struct ps_server *s = session->server;
+	struct fal_msg m;
+	int err = fal_msg_get(p, n, &m);
+	if (err < 0) {
+		refuse(s, session, "a message that cannot be read");
+		return;
+	}
+	enum fal_role role = fal_chan_role(c);
+	if (fal_msg_may_send(m.type, FAL_FROM_WORKER) &&
+	    fal_role_may(role, FAL_ROLE_WORK))
+		work_msg(s, session, &m);
+	else if (fal_msg_may_send(m.type, FAL_FROM_OBSERVER) &&
+		 fal_role_may(role, FAL_ROLE_OBSERVE))
+		ps_follow(s, session, m.follow.live != 0);
+	else if (fal_msg_may_send(m.type, FAL_FROM_CONTROLLER) &&
+		 fal_role_may(role, FAL_ROLE_CONTROL))
+		control_msg(s, session, &m);
+	else {
+		struct fal_diag why;
+		fal_diag_set(&why, 0, "a key of role %s may not send %s",
+			     fal_role_name(role), fal_msg_name(m.type));
+		refuse(s, session, why.text);
+	}
+}
+
+static void
+on_chan_close(void *arg, struct fal_chan *c, int err, const char *reason)
+{
+	struct ps_session *session = arg;
+	struct ps_server *s = session->server;
+	(void)c;
+	(void)err;
+	ps_fail(s, fal_coord_gone(s->coord, ps_now(), session->id, reason), "scheduler");
+	ps_control_gone(s, session);
+	ps_session_remove(&s->sessions, session);
+	ps_after_event(s);
+}
+
+static void
+on_drain(void *arg, struct fal_chan *c)
+{
+	(void)c;
+	ps_control_more(arg);
+}
+
+void
+ps_accept(void *arg, struct fal_chan *c, const char *name, enum fal_role role)
+{
+	struct ps_server *s = arg;
+	(void)name;
+	(void)role;
+	struct ps_session *session = ps_session_add(&s->sessions);
+	if (session == NULL) {
+		fal_chan_kill(c);
+		return;
+	}
+	struct fal_chan_ops ops = { .arg = session,
+				    .on_msg = on_msg,
+				    .on_drain = on_drain,
+				    .on_close = on_chan_close };
+	session->server = s;
+	session->chan = c;
+	fal_chan_adopt(c, &ops);
+	fal_chan_compress(c, s->opt->compress);
+}

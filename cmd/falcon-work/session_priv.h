@@ -1,0 +1,67 @@
+/* The state of a session, shared by session.c, which owns the connection, the timer and
+ * the ends, and talk.c, which owns what is said on it. */
+#ifndef WORK_SESSION_PRIV_H
+#define WORK_SESSION_PRIV_H
+
+#include "kit.h"
+#include "net/chan.h"
+#include "peer/agent.h"
+#include "retry.h"
+#include "session.h"
+
+struct session {
+	const struct work_opt *opt;
+	uv_loop_t loop;
+	uv_timer_t timer; /* retry, deadline of WELCOME or of leaving, or the end */
+	uv_signal_t on_term, on_int;
+	char addr[FAL_ADDR_MAX + 16];
+
+	/* of the connection */
+	struct fal_chan *chan;
+	struct fal_agent *agent;
+	struct texts coming;
+	uint32_t incarnation, map_epoch;
+	uint64_t clock;
+	bool open, welcome, ready, admitted;
+	int trouble; /* of something in a callback of the agent */
+
+	struct kit kit;
+	struct retry retry;
+	bool leaving, ending, over;
+	int code;
+	uint64_t due_ns, late_ns; /* of all emulated tasks */
+	uint64_t said_ns;         /* due_ns when that was last said */
+};
+
+/* --- session.c --- */
+
+/* Where the connection is gone: once lanes and pool are through with what they do for it,
+ * the agent goes, and the next attempt or the end is due. */
+void session_settle(struct session *s);
+
+/* Ends the session at once, with this exit code and the reason on stderr. */
+void session_fail(struct session *s, int code, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+
+/* Ends the session with this exit code when what was sent has left. */
+void session_end(struct session *s, int code);
+
+/* After each call of the agent, which returned `err`. */
+void session_after(struct session *s, int err);
+
+/* The agent is about to leave: with its last claims answered, and in time. */
+void session_leave(struct session *s);
+
+/* --- talk.c --- */
+
+/* Of fal_chan_ops; `arg` is the session. */
+void session_on_msg(void *arg, struct fal_chan *c, const uint8_t *p, size_t n);
+void session_on_drain(void *arg, struct fal_chan *c);
+
+/* Sends `m` as control; what goes wrong is s->trouble. */
+void session_send(struct session *s, struct fal_msg *m);
+
+/* Says by how much emulation falls behind. */
+void session_say_late(struct session *s);
+
+#endif

@@ -1,0 +1,300 @@
+/* What is said: messages in and out, between the coordinator, the agent and the kit. */
+#include "cli/notify.h"
+#include "session_priv.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define COMPRESS_EVERY 100 /* versions between measurements */
+
+#define LATE_EVERY_NS UINT64_C(10000000000) /* of emulated tasks, with -v */
+
+/* --- sending ---------------------------------------------------------------------- */
+
+static void
+agent_send(void *arg, const struct fal_buf *msg, bool bulk)
+{
+	struct session *s = arg;
+	if (s->chan == NULL)
+		return;
+	int err = fal_chan_send(s->chan, msg, bulk ? FAL_SEND_BULK : FAL_SEND_CONTROL);
+	if (err < 0 && err != FAL_ESTATE) /* closing: all was said */
+		s->trouble = err;
+}
+
+void
+session_send(struct session *s, struct fal_msg *m)
+{
+	struct fal_buf out = { 0 };
+	m->incarnation = s->incarnation;
+	int err = fal_msg_put(&out, m);
+	if (err == FAL_OK)
+		agent_send(s, &out, false);
+	fal_buf_free(&out);
+	if (err < 0)
+		s->trouble = err;
+}
+
+static void
+send_ready(struct session *s)
+{
+	const struct emulate *e = s->opt->emulate;
+	struct fal_msg m = { .type = FAL_MSG_READY };
+	memcpy(m.ready.fingerprint, s->kit.probe.fingerprint, FAL_FINGERPRINT);
+	m.ready.task_ns = s->kit.probe.task_ns;
+	m.ready.large = s->kit.probe.large;
+	m.ready.large_ns = s->kit.probe.large_ns;
+	if (e != NULL) {
+		m.ready.task_ns = emulate_probe_ns(e, s->kit.setup.job.task);
+		m.ready.large_ns = emulate_probe_ns(e, m.ready.large);
+	}
+	s->ready = true;
+	session_send(s, &m);
+	fal_cli_notify("READY=1\nSTATUS=working");
+	if (s->opt->verbose)
+		fal_cli_err(PROG, "%s: joined job %s; a task takes %.3f ms", s->addr,
+			    s->kit.setup.job.name, (double)m.ready.task_ns * 1e-6);
+}
+
+/* --- the job ---------------------------------------------------------------------- */
+
+static void
+agent_run(void *arg, uint32_t lane, const struct fal_run *run)
+{
+	struct session *s = arg;
+	int err = kit_run(&s->kit, lane, run);
+	if (err < 0)
+		s->trouble = err;
+}
+
+static void
+agent_cancel(void *arg, uint32_t lane)
+{
+	struct session *s = arg;
+	kit_cancel(&s->kit, lane);
+}
+
+void
+session_say_late(struct session *s)
+{
+	s->said_ns = s->due_ns;
+	fal_cli_err(PROG, "emulate: %.1f %% late",
+		    100 * (double)s->late_ns / (double)s->due_ns);
+}
+
+static void
+on_lane_end(void *arg, uint32_t lane, const struct lane_end *e)
+{
+	struct session *s = arg;
+	kit_ended(&s->kit, lane);
+	if (e->err < 0)
+		session_fail(s, FAL_EXIT_NO, "a task: %s", fal_strerror(e->err));
+	if (s->chan == NULL) {
+		session_settle(s);
+		return;
+	}
+	if (e->emulated) {
+		s->due_ns += e->due_ns;
+		s->late_ns += e->late_ns;
+		fal_agent_late(s->agent, e->late_ns);
+		if (s->opt->verbose && s->due_ns - s->said_ns > LATE_EVERY_NS)
+			session_say_late(s);
+	}
+	session_after(s, fal_agent_finished(s->agent, uv_hrtime(), lane, &e->ran));
+}
+
+static void
+get_chunk(void *arg, bool test, uint32_t chunk)
+{
+	struct session *s = arg;
+	struct fal_msg m = { .type = FAL_MSG_CHUNK_GET };
+	m.chunk_get.test = test;
+	m.chunk_get.chunk = chunk;
+	session_send(s, &m);
+}
+
+static void
+on_chunk(void *arg)
+{
+	struct session *s = arg;
+	kit_resume(&s->kit);
+	if (!s->ready && !s->ending && kit_ready(&s->kit))
+		send_ready(s);
+}
+
+/* The probe, or a local copy of the data, has come to its end. */
+static void
+on_prepared(void *arg)
+{
+	struct session *s = arg;
+	const struct kit *k = &s->kit;
+	if (!k->probe.running && k->probe.err < 0)
+		session_fail(s, FAL_EXIT_NO, "probing: %s", fal_strerror(k->probe.err));
+	else if (!k->fill.running && k->fill.err < 0)
+		session_fail(s, FAL_EXIT_USAGE, "%s", k->fill.diag.text);
+	if (s->chan == NULL)
+		session_settle(s);
+	else if (s->agent != NULL)
+		on_chunk(s);
+}
+
+/* A kit for the texts that have come; false: the session has ended. */
+static bool
+renew_kit(struct session *s)
+{
+	const struct kit_conf conf = { .loop = &s->loop,
+				       .opt = s->opt,
+				       .arg = s,
+				       .on_end = on_lane_end,
+				       .get = get_chunk,
+				       .on_chunk = on_chunk,
+				       .on_prepared = on_prepared };
+	struct fal_diag diag;
+	kit_forget(&s->kit);
+	if (kit_make(&s->kit, &conf, &s->coming, &diag) == FAL_OK)
+		return true;
+	session_fail(s, FAL_EXIT_NO, "%s", diag.text);
+	return false;
+}
+
+/* The texts are whole: an agent, and the first data. */
+static void
+begin_job(struct session *s)
+{
+	const struct fal_agent_ops ops = { s, agent_send, agent_run, agent_cancel };
+	const bool same = s->kit.made && texts_equal(&s->kit.texts, &s->coming);
+	if (!same && !renew_kit(s))
+		return;
+	const struct fal_job *job = &s->kit.setup.job;
+	const struct fal_agent_conf conf = { .n = s->kit.setup.model->params,
+					     .lanes_max = s->opt->lanes_max,
+					     .incarnation = s->incarnation,
+					     .map_epoch = s->map_epoch,
+					     .optim = job->optim,
+					     .checksums =
+						     job->audit == FAL_JOB_AUDIT_SUMS,
+					     .checksum_seed = job->seed };
+	s->agent = fal_agent_new(&conf, &ops);
+	int err = s->agent == NULL ? FAL_ENOMEM : kit_fetch(&s->kit, s->clock);
+	if (err < 0)
+		session_fail(s, FAL_EXIT_NO, "%s", fal_strerror(err));
+	else
+		on_chunk(s);
+}
+
+/* --- messages --------------------------------------------------------------------- */
+
+static int
+on_welcome(struct session *s, const struct fal_msg *m)
+{
+	if (s->welcome)
+		return FAL_ESTATE;
+	s->welcome = true;
+	uv_timer_stop(&s->timer);
+	retry_reached(&s->retry);
+	s->incarnation = m->incarnation;
+	s->clock = m->welcome.clock;
+	s->map_epoch = m->welcome.epoch;
+	return texts_begin(&s->coming, m);
+}
+
+static int
+on_text(struct session *s, const struct fal_msg *m)
+{
+	if (!s->welcome || s->agent != NULL)
+		return FAL_ESTATE;
+	int all = texts_add(&s->coming, m);
+	if (all > 0)
+		begin_job(s);
+	return all < 0 ? all : FAL_OK;
+}
+
+/* A version comes as shared records: the channel must know their key first. */
+static int
+on_version(struct session *s, const struct fal_msg *m)
+{
+	const uint32_t blocks = fal_blocks(s->kit.setup.model->params);
+	struct fal_publication pub = {
+		.id = m->version.publication,
+		.count = (blocks + FAL_MODEL_BLOCKS - 1) / FAL_MODEL_BLOCKS,
+		.key = m->version.key,
+		.ad_n = FAL_MODEL_AD,
+	};
+	fal_msg_model_ad(s->kit.job_hash, s->incarnation, m->version.version, pub.ad);
+	if (s->opt->compress == FAL_COMPRESS_AUTO &&
+	    m->version.version % COMPRESS_EVERY == 0)
+		fal_chan_compress(s->chan, FAL_COMPRESS_AUTO);
+	return fal_chan_expect_shared(s->chan, &pub);
+}
+
+static void
+on_done(struct session *s, const struct fal_msg *m)
+{
+	fal_cli_err(PROG, "done: %s", m->done.why);
+	session_end(s, FAL_EXIT_DONE);
+}
+
+/* Before WELCOME it is the key that is not permitted, between READY and the first word of
+ * the scheduler this machine's numerics. */
+static void
+on_refuse(struct session *s, const struct fal_msg *m)
+{
+	const bool judged = !s->welcome || (s->ready && !s->admitted);
+	fal_cli_err(PROG, "%s: refused: %s", s->addr, m->refuse.why);
+	session_end(s, judged ? FAL_EXIT_NOPERM : FAL_EXIT_NO);
+}
+
+/* What the agent is to hear. */
+static int
+on_agent_msg(struct session *s, const struct fal_msg *m)
+{
+	if (!s->ready)
+		return FAL_ESTATE;
+	int err = m->type == FAL_MSG_VERSION ? on_version(s, m) : FAL_OK;
+	s->admitted = true;
+	if (m->type == FAL_MSG_DRAIN && !s->leaving) {
+		fal_cli_err(PROG, "drained: %s", m->drain.why);
+		session_leave(s);
+	}
+	if (err == FAL_OK)
+		session_after(s, fal_agent_msg(s->agent, uv_hrtime(), m));
+	return err;
+}
+
+void
+session_on_msg(void *arg, struct fal_chan *c, const uint8_t *p, size_t n)
+{
+	struct session *s = arg;
+	struct fal_msg m;
+	(void)c;
+	int err = fal_msg_get(p, n, &m);
+	if (err < 0 || !fal_msg_may_send(m.type, FAL_FROM_COORDINATOR)) {
+		session_fail(s, FAL_EXIT_NO, "%s: a message that cannot be read",
+			     s->addr);
+		return;
+	}
+	if (m.type == FAL_MSG_WELCOME)
+		err = on_welcome(s, &m);
+	else if (m.type == FAL_MSG_TEXT)
+		err = on_text(s, &m);
+	else if (m.type == FAL_MSG_CHUNK)
+		err = s->agent != NULL ? kit_chunk(&s->kit, &m) : FAL_ESTATE;
+	else if (m.type == FAL_MSG_DONE)
+		on_done(s, &m);
+	else if (m.type == FAL_MSG_REFUSE)
+		on_refuse(s, &m);
+	else
+		err = on_agent_msg(s, &m);
+	if (err < 0)
+		session_fail(s, FAL_EXIT_NO, "%s: %s: %s", s->addr, fal_msg_name(m.type),
+			     fal_strerror(err));
+}
+
+void
+session_on_drain(void *arg, struct fal_chan *c)
+{
+	struct session *s = arg;
+	(void)c;
+	if (s->agent != NULL)
+		fal_agent_flushed(s->agent, uv_hrtime());
+}

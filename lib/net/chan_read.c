@@ -1,0 +1,292 @@
+/* Channels: what comes, the peer's handshake and its records, and how the stream ends. */
+#include "net/chan_priv.h"
+
+#include "base/mem.h"
+
+#include <string.h>
+#include <time.h>
+
+#define IN_OPEN ((size_t)256 << 10) /* bytes of input kept once the session is open */
+#define IN_SLOW ((size_t)4 << 20)   /* the same, of a slow line */
+
+_Static_assert(FAL_CHAN_IN_GREETING >= FAL_HANDSHAKE_MAX, "a handshake fits");
+_Static_assert(IN_OPEN >= FAL_RECORD_WIRE_MAX, "a record fits");
+
+/* Why a server leaves without a word, or answers so that it does not authenticate. */
+#define MISMATCH "the coordinator's key does not match, or ours is not in its keyring"
+
+/* The end in c->in of what has arrived. */
+static size_t
+in_end(const struct fal_chan *c)
+{
+	return c->in_to - fal_slow_held(c->slow);
+}
+
+/* --- the end of the stream --- */
+
+/* The kernel has all that we said first, even if on_written is to come. */
+static bool
+has_spoken(const struct fal_chan *c)
+{
+	return (c->writing || c->tx != 0) && fal_slow_sent(c->slow) &&
+	       uv_stream_get_write_queue_size(&c->io.stream) == 0;
+}
+
+/* The stream ended while the server's answer was to come.  A command's exit status says
+ * more than its stream, and may come later. */
+static void
+unanswered(struct fal_chan *c, int status)
+{
+	if (c->child != NULL) {
+		if (c->ended == 0)
+			c->ended = status;
+	} else if (c->exec &&
+		   (c->exit_status != 0 || status != UV_EOF || !has_spoken(c))) {
+		fal_chan_fail(c, FAL_EIO, "the command ended with status %d",
+			      c->exit_status);
+	} else if (status != UV_EOF) {
+		fal_chan_fail(c, FAL_EIO, "%s", uv_strerror(status));
+	} else if (!has_spoken(c)) {
+		fal_chan_fail(c, FAL_EIO, "the peer left before we said a word");
+	} else if (c->in_to != 0) {
+		fal_chan_fail(c, FAL_ETRUNC, "the peer left in the handshake");
+	} else {
+		fal_chan_fail(c, FAL_EAUTH, MISMATCH);
+	}
+}
+
+void
+fal_chan_command_ended(struct fal_chan *c)
+{
+	if (c->state == FAL_CHAN_GREETING && c->ended != 0)
+		unanswered(c, c->ended);
+}
+
+/* How the stream ended, for one who waits for more. */
+void
+fal_chan_stream_ended(struct fal_chan *c, int status)
+{
+	const bool client = c->keyring == NULL;
+	const bool all_sent =
+		fal_writer_empty(&c->writer) && !c->writing && fal_slow_sent(c->slow);
+	if (c->state == FAL_CHAN_LINGERING || (c->state == FAL_CHAN_FLUSHING && all_sent))
+		fal_chan_fail(c, FAL_OK, "closed");
+	else if (client && c->state == FAL_CHAN_GREETING)
+		unanswered(c, status);
+	else if (status != 0 && status != UV_EOF)
+		fal_chan_fail(c, FAL_EIO, "%s", uv_strerror(status));
+	else if (c->state == FAL_CHAN_FLUSHING)
+		fal_chan_fail(c, FAL_EIO, "the peer left before all was sent");
+	else if (c->state != FAL_CHAN_OPEN)
+		fal_chan_fail(c, FAL_ETRUNC, "the peer left in the handshake");
+	else if (c->in_from != c->in_to)
+		fal_chan_fail(c, FAL_ETRUNC, "the stream ended within a record");
+	else
+		fal_chan_fail(c, FAL_OK, "closed by the peer");
+}
+
+/* --- the handshake --- */
+
+/* The ends know one another: session keys, larger buffers. */
+static int
+establish(struct fal_chan *c, const struct fal_session *s)
+{
+	c->reader.rx = s->rx;
+	c->writer.tx = s->tx;
+	memcpy(c->name, s->name, sizeof(c->name));
+	memcpy(c->fingerprint, s->fingerprint, sizeof(c->fingerprint));
+	c->role = s->role;
+	c->in_from += s->used;
+	const size_t cap = c->slow != NULL ? IN_SLOW : IN_OPEN;
+	uint8_t *in = fal_realloc(c->in, cap, 1);
+	if (in == NULL)
+		return FAL_ENOMEM;
+	c->in = in;
+	c->in_cap = cap;
+	return FAL_OK;
+}
+
+static void
+open_now(struct fal_chan *c)
+{
+	c->state = FAL_CHAN_OPEN;
+	uv_timer_stop(&c->deadline);
+	if (c->ops.on_open != NULL)
+		c->ops.on_open(c->ops.arg, c);
+}
+
+static int
+greet_server(struct fal_chan *c, struct fal_session *s, struct fal_diag *d)
+{
+	struct fal_buf out = { 0 };
+	if (c->limit != NULL && fal_handshake_whole(c->in, in_end(c)) &&
+	    !fal_limit_take(c->limit, c->limit_source, uv_hrtime()))
+		return fal_diag_set(d, FAL_ELIMIT, "too many handshakes in a short time");
+	int err = fal_handshake_answer(*c->keyring, (int64_t)time(NULL), c->in, in_end(c),
+				       s, &out, d);
+	if (out.n != 0 && fal_writer_put_raw(&c->writer, out.p, out.n) < 0) {
+		fal_seal_wipe(&s->rx);
+		fal_seal_wipe(&s->tx);
+		err = fal_diag_set(d, FAL_ENOMEM, "out of memory");
+	}
+	if (out.n != 0)
+		fal_chan_flush(c);
+	fal_buf_free(&out);
+	return err;
+}
+
+/* The peer's half of the handshake; false: nothing more can be done with the input. */
+static bool
+greet(struct fal_chan *c)
+{
+	const bool server = c->keyring != NULL;
+	struct fal_session s = { 0 };
+	struct fal_diag d;
+	const int err =
+		server ? greet_server(c, &s, &d)
+		       : fal_handshake_finish(c->handshake, c->in, in_end(c), &s, &d);
+	if (err == FAL_ETRUNC)
+		return false;
+	if (err == FAL_EVERSION && server) { /* the refusal is on its way */
+		fal_chan_turn_away(c, err, d.text);
+	} else if (err == FAL_EAUTH && !server) {
+		fal_chan_fail(c, err, MISMATCH);
+	} else if (err < 0) {
+		fal_chan_fail(c, err, "%s", d.text);
+	} else if (establish(c, &s) < 0) {
+		fal_chan_fail(c, FAL_ENOMEM, "out of memory");
+	} else if (server) {
+		c->state = FAL_CHAN_UNPROVEN;
+	} else {
+		fal_chan_flush(c);
+		open_now(c);
+	}
+	return true;
+}
+
+/* --- records --- */
+
+/* One record; false: more bytes are needed. */
+static bool
+read_record(struct fal_chan *c)
+{
+	const uint8_t *msg;
+	size_t used, n;
+	int got = fal_reader_next(&c->reader, c->in + c->in_from, in_end(c) - c->in_from,
+				  &used, &msg, &n);
+	if (got == FAL_ETRUNC)
+		return false;
+	if (got < 0) {
+		fal_chan_fail(c, got, "a record was refused: %s", fal_strerror(got));
+		return true;
+	}
+	c->in_from += used;
+	/* Nothing is expected yet, so this was no shared record: the client is no replay.
+	 */
+	if (c->state == FAL_CHAN_UNPROVEN)
+		open_now(c);
+	if (got == 1 && c->state == FAL_CHAN_OPEN)
+		c->ops.on_msg(c->ops.arg, c, msg, n);
+	return true;
+}
+
+static void on_again(uv_idle_t *h);
+
+/* Reads, or not: when what there is has to wait, or is too much. */
+static void
+read_or_not(struct fal_chan *c)
+{
+	if (c->paused || (c->slow != NULL && fal_slow_full(c->slow)))
+		uv_read_stop(&c->io.stream);
+	else if (!c->deaf)
+		fal_chan_read(c);
+}
+
+/* Opens what is there, until the turn is over. */
+static void
+consume(struct fal_chan *c)
+{
+	bool more = true;
+	while (more && c->in_from != in_end(c)) {
+		if (c->state == FAL_CHAN_GREETING)
+			more = greet(c);
+		else if (c->state == FAL_CHAN_OPEN || c->state == FAL_CHAN_UNPROVEN)
+			more = read_record(c);
+		else
+			c->in_from = in_end(c);
+		if (more && uv_hrtime() - c->turn_begun > FAL_CHAN_TURN_NS)
+			break;
+	}
+	if (c->state == FAL_CHAN_DEAD)
+		return;
+	const bool pause = more && c->in_from != in_end(c);
+	if (pause && !c->paused)
+		uv_idle_start(&c->again, on_again);
+	else if (!pause && c->paused)
+		uv_idle_stop(&c->again);
+	if (pause != c->paused || c->slow != NULL) {
+		c->paused = pause;
+		read_or_not(c);
+	}
+}
+
+void
+fal_chan_arrived(struct fal_chan *c)
+{
+	c->turn_begun = uv_hrtime();
+	consume(c);
+}
+
+static void
+on_again(uv_idle_t *h)
+{
+	fal_chan_arrived(h->data);
+}
+
+static void
+on_alloc(uv_handle_t *h, size_t hint, uv_buf_t *buf)
+{
+	struct fal_chan *c = h->data;
+	(void)hint;
+	memmove(c->in, c->in + c->in_from, c->in_to - c->in_from);
+	c->in_to -= c->in_from;
+	c->in_from = 0;
+	size_t room = c->in_cap - c->in_to;
+	if (c->slow != NULL && fal_slow_batch(c->slow) < room)
+		room = fal_slow_batch(c->slow);
+	*buf = uv_buf_init((char *)c->in + c->in_to, (unsigned)room);
+}
+
+static void
+on_read(uv_stream_t *s, ssize_t n, const uv_buf_t *buf)
+{
+	struct fal_chan *c = s->data;
+	(void)buf;
+	if (n == 0)
+		return;
+	if (n < 0) {
+		c->deaf = true;
+		if (c->slow == NULL || !fal_slow_ends(c->slow, (int)n))
+			fal_chan_stream_ended(c, (int)n);
+		return;
+	}
+	c->rx += (uint64_t)n;
+	c->in_to += (size_t)n;
+	if (c->slow != NULL) {
+		fal_slow_read(c->slow, (size_t)n);
+		read_or_not(c);
+		return;
+	}
+	/* libuv may read several times in one turn of the loop. */
+	if (c->turn_begun == 0 || uv_now(c->loop) != c->turn_now) {
+		c->turn_now = uv_now(c->loop);
+		c->turn_begun = uv_hrtime();
+	}
+	consume(c);
+}
+
+int
+fal_chan_read(struct fal_chan *c)
+{
+	return uv_read_start(&c->io.stream, on_alloc, on_read);
+}
