@@ -49,9 +49,7 @@ struct fal_fit {
 	bool have_job;
 	struct fal_grid grid;
 	uint64_t clocks; /* of the job */
-	char hash[65];
-	double t; /* of the line before, whose number is: */
-	uint64_t line;
+	uint64_t line;   /* number of the last one */
 	struct fit_worker *worker;
 	size_t workers, cap;
 	uint32_t *by_name; /* indices of worker, sorted */
