@@ -229,6 +229,11 @@ draw_curves(struct input *in, const char *const *name, size_t n)
 		in->curve = fal_calloc(1, sizeof(*in->curve));
 		all[i] = (struct plot_curve){ base(name[i]), in->curve };
 		code = in->curve != NULL ? read_trace(in) : FAL_EXIT_NO;
+		if (code == FAL_EXIT_DONE &&
+		    in->curve->loss.n + in->curve->accuracy.n == 0) {
+			fal_cli_err(PROG, "%s: neither loss nor accuracy", name[i]);
+			code = FAL_EXIT_USAGE;
+		}
 	}
 	if (code == FAL_EXIT_DONE) {
 		int err = plot_curves(in->o->plot, all, n, &diag);

@@ -367,7 +367,6 @@ fal_fit_line(void *fit, struct fal_trace_line *l)
 		{ "job", take_job },
 	};
 	struct fal_fit *f = fit;
-	f->line = l->number;
 	for (size_t i = 0; i < sizeof(events) / sizeof(events[0]); i++)
 		if (strcmp(l->ev, events[i].ev) == 0)
 			return events[i].take(f, l);

@@ -49,7 +49,6 @@ struct fal_fit {
 	bool have_job;
 	struct fal_grid grid;
 	uint64_t clocks; /* of the job */
-	uint64_t line;   /* number of the last one */
 	struct fit_worker *worker;
 	size_t workers, cap;
 	uint32_t *by_name; /* indices of worker, sorted */

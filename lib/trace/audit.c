@@ -380,7 +380,7 @@ fal_audit_end(struct fal_audit *a, struct fal_audit_verdict *out, struct fal_dia
 {
 	uint64_t clock, task;
 	if (!a->have_job)
-		return fal_diag_set(diag, FAL_ETRUNC, "1: no job line");
+		return fal_diag_set(diag, FAL_ETRUNC, "no job line");
 	const bool gap = fal_cover_gap(&a->cover, &clock, &task);
 	if (a->done && gap)
 		fal_finding(&a->f, NULL, 0, 0, "clock %llu: task %llu: never ended",

@@ -351,9 +351,10 @@ fal_trace_end(struct fal_trace_reader *r, struct fal_diag *diag)
 	if (r->err != 0)
 		return fal_diag_set(diag, r->err, "%s", r->diag.text);
 	struct fal_trace_line l = next_line(r);
+	const int err = r->number > 0 ? FAL_ETRUNC : FAL_EFORMAT;
 	if (r->part.n > 0)
-		fal_trace_fail(&l, FAL_ETRUNC, "ends in the middle of the line");
+		fal_trace_fail(&l, err, "ends in the middle of the line");
 	else if (r->unzip != NULL && fal_unzip_end(r->unzip) < 0)
-		fal_trace_fail(&l, FAL_ETRUNC, "ends in the middle of a zstd frame");
+		fal_trace_fail(&l, err, "ends in the middle of a zstd frame");
 	return l.err < 0 ? stop(r, &l, diag) : 0;
 }

@@ -80,7 +80,7 @@ int fal_trace_feed(struct fal_trace_reader *r, const void *p, size_t n,
 		   struct fal_diag *diag);
 
 /* The bytes have ended; FAL_ETRUNC if in the middle of a line or a frame: the lines
- * before were delivered. */
+ * before were delivered; FAL_EFORMAT if there was none before. */
 int fal_trace_end(struct fal_trace_reader *r, struct fal_diag *diag);
 
 #endif

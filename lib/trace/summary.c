@@ -442,7 +442,7 @@ int
 fal_summary_end(struct fal_summary *s, struct fal_diag *diag)
 {
 	if (!s->have_job)
-		return fal_diag_set(diag, FAL_ETRUNC, "1: no job line");
+		return fal_diag_set(diag, FAL_ETRUNC, "no job line");
 	rates(s);
 	progress(s);
 	spent(s);

@@ -490,9 +490,9 @@ test_errors(void **state)
 		const char *text, *diag;
 		int err;
 	} bad[] = {
-		{ "", "1: no job line", FAL_ETRUNC },
+		{ "", "no job line", FAL_ETRUNC },
 		{ JOIN(0.5, "a", 1), "1: the first line is not job", FAL_EINVAL },
-		{ GOOD, "2: no worker is here that ran a task", FAL_ETRUNC },
+		{ GOOD, "no worker is here that ran a task", FAL_ETRUNC },
 		{ JOB("hop"),
 		  "1: job.scheme: 'hop' is not a scheme (bsp, asp, ssp, epsp, flexrr, "
 		  "syncopt, consgd, dynsgd, wbsp, groups)",

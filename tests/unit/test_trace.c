@@ -130,7 +130,7 @@ test_bad_zst(void **state)
 	assert_int_equal(read_in_steps((const uint8_t *)"(t)\n", 4, 4, &s, &diag),
 			 FAL_EFORMAT);
 	assert_string_equal(diag.text, "1: zstd: not a frame, or damaged");
-	assert_int_equal(read_in_steps(f.p, 9, 4, &s, &diag), FAL_ETRUNC);
+	assert_int_equal(read_in_steps(f.p, 9, 4, &s, &diag), FAL_EFORMAT);
 	assert_string_equal(diag.text, "1: ends in the middle of a zstd frame");
 
 	/* A line without an end, of 32 MiB. */
