@@ -1,5 +1,6 @@
 /* What a report says of the frames that it has seen. */
 #include "base/mem.h"
+#include "base/text.h"
 #include "proj/report_priv.h"
 
 #include <math.h>
@@ -137,8 +138,6 @@ worker(const struct fal_report_state *s, size_t i, struct fal_report_worker *out
 	const struct fal_summary_worker *row = &s->summary.worker[i];
 	const struct report_row *w = &s->row[i];
 	const struct report_counts *c = &w->counts;
-	struct fal_diag shown;
-	fal_diag_set(&shown, 0, "%.*s", FAL_REPORT_SHOWN, row->name);
 	*out = (struct fal_report_worker){
 		.name = row->name,
 		.left = row->left,
@@ -154,7 +153,7 @@ worker(const struct fal_report_state *s, size_t i, struct fal_report_worker *out
 		.dropped = row->dropped - c->dropped,
 		.stale = c->lines > 0 ? (double)c->stale / (double)c->lines : 0,
 	};
-	memcpy(out->shown, shown.text, FAL_REPORT_SHOWN);
+	fal_text_plain(out->shown, sizeof(out->shown), row->name);
 	means(w, out);
 	return speeds(w, out);
 }
