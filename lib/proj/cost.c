@@ -1,6 +1,7 @@
 /* The cost model: its memory, and what a task takes. */
 #include "proj/cost.h"
 
+#include "base/crowd.h"
 #include "base/err.h"
 #include "base/mem.h"
 
@@ -74,12 +75,6 @@ fal_cost_find(const struct fal_cost *c, const char *name)
 		if (strcmp(c->machine[i].name, name) == 0)
 			return &c->machine[i];
 	return NULL;
-}
-
-double
-fal_cost_crowding(const struct fal_cost_machine *m, uint32_t lanes)
-{
-	return lanes > m->cores ? (double)lanes / m->cores : 1;
 }
 
 /* A place in the paces: `used` tasks of pace `i` lie before it. */
@@ -227,7 +222,8 @@ double
 fal_cost_task_s(const struct fal_cost_machine *m, double n, double at, double size,
 		uint32_t lanes)
 {
-	double need = size * fal_cost_crowding(m, lanes) / fal_cost_crowding(m, m->lanes),
+	double need = size * fal_crowding(lanes, m->cores) /
+		      fal_crowding(m->lanes, m->cores),
 	       took = 0;
 	double in = m->by_time ? at : n;
 	size_t i = place_of(m, &in);

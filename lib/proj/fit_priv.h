@@ -6,6 +6,7 @@
 #ifndef FAL_PROJ_FIT_PRIV_H
 #define FAL_PROJ_FIT_PRIV_H
 
+#include "base/crowd.h"
 #include "proj/fit.h"
 #include "trace/ids.h"
 
@@ -77,8 +78,7 @@ struct fal_fit {
 static inline double
 fit_at_lanes(double task_s, uint32_t cores, uint32_t from, uint32_t to)
 {
-	const double crowd = fmax(from, cores);
-	return task_s * fmax(to, cores) / crowd;
+	return task_s * fal_crowding(to, cores) / fal_crowding(from, cores);
 }
 
 #endif

@@ -1,6 +1,7 @@
 /* What-if. */
 #include "proj/predict.h"
 
+#include "base/crowd.h"
 #include "base/mem.h"
 #include "base/parse.h"
 #include "base/rng.h"
@@ -107,9 +108,9 @@ with_item(const struct fal_cost *cost, char *item, struct with *w, struct fal_di
 static void
 apply(const struct with *w, struct fal_cost_machine *m)
 {
-	double before = fal_cost_crowding(m, m->lanes);
+	double before = fal_crowding(m->lanes, m->cores);
 	m->cores = w->cores > 0 ? (uint32_t)w->cores : m->cores;
-	double by = fal_cost_crowding(m, m->lanes) / before / w->speed;
+	double by = fal_crowding(m->lanes, m->cores) / before / w->speed;
 	for (size_t i = 0; i < m->paces; i++)
 		m->pace[i].task_s *= by;
 	m->lanes_max = w->lanes > 0 ? (uint32_t)w->lanes : m->lanes_max;

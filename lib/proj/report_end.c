@@ -1,5 +1,6 @@
 /* What a report says of the frames that it has seen. */
 #include "base/mem.h"
+#include "base/quantile.h"
 #include "base/text.h"
 #include "proj/report_priv.h"
 
@@ -67,9 +68,9 @@ speeds(const struct report_row *w, struct fal_report_worker *out)
 		out->speed[i] = (struct fal_report_speed){
 			.lanes = r->lanes,
 			.clocks = r->n,
-			.median = report_quantile(v, n, 0.5),
-			.p10 = report_quantile(v, n, 0.1),
-			.p90 = report_quantile(v, n, 0.9),
+			.median = fal_quantile(v, n, 0.5),
+			.p10 = fal_quantile(v, n, 0.1),
+			.p90 = fal_quantile(v, n, 0.9),
 		};
 	}
 	return 0;
@@ -250,8 +251,8 @@ ticks(struct fal_report *r)
 	double v[FAL_REPORT_TICKS];
 	const size_t n = s->ticks < FAL_REPORT_TICKS ? s->ticks : FAL_REPORT_TICKS;
 	memcpy(v, s->ring, n * sizeof(*v));
-	r->clock_median = report_quantile(v, n, 0.5);
-	r->clock_p95 = report_quantile(v, n, 0.95);
+	r->clock_median = fal_quantile(v, n, 0.5);
+	r->clock_p95 = fal_quantile(v, n, 0.95);
 }
 
 int

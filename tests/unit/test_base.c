@@ -3,6 +3,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/parse.h"
+#include "base/quantile.h"
 #include "base/text.h"
 
 #include <setjmp.h>
@@ -336,6 +337,20 @@ test_text(void **state)
 	assert_int_equal(strlen(d.text), 511);
 }
 
+static void
+test_quantile(void **state)
+{
+	(void)state;
+	double odd[] = { 3, 1, 2 }, even[] = { 4, 1, 3, 2 };
+	assert_float_equal(fal_quantile(odd, 3, 0.5), 2, 0);
+	assert_float_equal(fal_quantile(odd, 3, 0), 1, 0);
+	assert_float_equal(fal_quantile(odd, 3, 1), 3, 0);
+	assert_float_equal(fal_quantile(even, 4, 0.5), 2.5, 0);
+	assert_float_equal(fal_quantile(even, 4, 0.1), 1.3, 1e-9);
+	const double none = fal_quantile(even, 0, 0.5);
+	assert_true(none != none);
+}
+
 int
 main(void)
 {
@@ -353,6 +368,7 @@ main(void)
 		cmocka_unit_test(test_mem),
 		cmocka_unit_test(test_diag),
 		cmocka_unit_test(test_text),
+		cmocka_unit_test(test_quantile),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests_name("base", tests, NULL, NULL);
