@@ -26,7 +26,6 @@ struct input {
 	struct fal_curve *curve;
 	struct fal_trace_reader *reader;
 	struct fal_diag diag; /* of the reader */
-	double t;             /* of the line before */
 	double next;          /* second at which --follow says something again */
 	bool said;            /* something was */
 	bool waits;           /* for more lines, if these are too few */
@@ -165,10 +164,6 @@ static int
 on_line(void *arg, struct fal_trace_line *l)
 {
 	struct input *in = arg;
-	if (l->t < in->t && strcmp(l->ev, "job") != 0)
-		return fal_trace_fail(l, FAL_EINVAL, "t: %.15g is before %.15g", l->t,
-				      in->t);
-	in->t = l->t;
 	/* What was proposed may be again, under another policy. */
 	if (strcmp(l->ev, "policy") == 0) {
 		free(in->last);
@@ -196,7 +191,6 @@ read_trace(struct input *in)
 	struct fal_diag diag = { 0 };
 	const char *name = in->job.name;
 	in->diag.text[0] = '\0';
-	in->t = 0;
 	in->reader = fal_trace_reader_new(on_line, in);
 	int err = in->reader != NULL ? fal_cli_feed(name, feed, in, &diag) : FAL_ENOMEM;
 	if (err == FAL_OK)
@@ -235,6 +229,11 @@ draw_curves(struct input *in, const char *const *name, size_t n)
 		in->curve = fal_calloc(1, sizeof(*in->curve));
 		all[i] = (struct plot_curve){ base(name[i]), in->curve };
 		code = in->curve != NULL ? read_trace(in) : FAL_EXIT_NO;
+		if (code == FAL_EXIT_DONE &&
+		    in->curve->loss.n + in->curve->accuracy.n == 0) {
+			fal_cli_err(PROG, "%s: neither loss nor accuracy", name[i]);
+			code = FAL_EXIT_USAGE;
+		}
 	}
 	if (code == FAL_EXIT_DONE) {
 		int err = plot_curves(in->o->plot, all, n, &diag);

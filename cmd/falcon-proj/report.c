@@ -3,6 +3,7 @@
 
 #include "base/err.h"
 #include "base/json.h"
+#include "base/text.h"
 #include "cli/table.h"
 
 #include <math.h>
@@ -167,8 +168,9 @@ void
 report_text(struct fal_buf *out, const struct fal_report *r)
 {
 	struct fal_diag head;
-	fal_diag_set(&head, 0, "job: %.40s, %.40s%s: %.0f clocks in %.1f s", r->name,
-		     r->scheme, r->done ? ", done" : "", r->clocks, r->seconds);
+	fal_diag_set(&head, 0, "job: %.*s, %.40s%s: %.0f clocks in %.1f s",
+		     (int)fal_text_cut(r->name, 40), r->name, r->scheme,
+		     r->done ? ", done" : "", r->clocks, r->seconds);
 	fal_put_fmt(out, "%s\n", head.text);
 	put_classes(out, r);
 	put_times(out, r);

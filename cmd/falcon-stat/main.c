@@ -22,6 +22,14 @@ finish(struct fal_buf *out, int code)
 	return code;
 }
 
+/* The exit code for a trace that was read but cannot be judged, having said why. */
+static int
+too_little(const struct stat_source *src, int err, const struct fal_diag *diag)
+{
+	fal_cli_err(PROG, "%s: %s", src->name, diag->text);
+	return (int)fal_cli_exit(err);
+}
+
 static int
 run_audit(const struct stat_source *src, bool json)
 {
@@ -38,8 +46,7 @@ run_audit(const struct stat_source *src, bool json)
 		goto free_a;
 	int err = fal_audit_end(a, &v, &diag);
 	if (err < 0) {
-		fal_cli_err(PROG, "%s:%s", src->name, diag.text);
-		code = (int)fal_cli_exit(err);
+		code = too_little(src, err, &diag);
 		goto free_a;
 	}
 	(json ? stat_audit_json : stat_audit)(&out, &v);
@@ -62,8 +69,7 @@ run_summary(const struct stat_source *src,
 		goto free_s;
 	int err = fal_summary_end(&s, &diag);
 	if (err < 0) {
-		fal_cli_err(PROG, "%s:%s", src->name, diag.text);
-		code = (int)fal_cli_exit(err);
+		code = too_little(src, err, &diag);
 		goto free_s;
 	}
 	print(&out, &s);

@@ -1,5 +1,6 @@
 /* The table of a job: a row for each worker, and what they make together. */
 #include "base/json.h"
+#include "base/text.h"
 #include "stat.h"
 
 /* The rates of a worker, each once for both outputs. */
@@ -24,18 +25,7 @@ row_of(const struct fal_summary_worker *w)
 	};
 }
 
-#define NAME_MAX_SHOWN 40
-
-/* A name from the trace, without what could move a terminal's cursor. */
-static const char *
-plain(const char *s, char out[static NAME_MAX_SHOWN + 1])
-{
-	size_t n = 0;
-	for (; s[n] != '\0' && n < NAME_MAX_SHOWN; n++)
-		out[n] = s[n] < 0x20 || s[n] == 0x7f ? '?' : s[n];
-	out[n] = '\0';
-	return out;
-}
+enum { SHOWN = 40 }; /* bytes of a name */
 
 /* Columns that stand there only if they have something to say. */
 struct columns {
@@ -62,12 +52,12 @@ mean_stale(const struct fal_summary_worker *w)
 static void
 add_worker(struct fal_table *t, const struct fal_summary_worker *w, struct columns c)
 {
-	char name[NAME_MAX_SHOWN + 1];
+	char name[SHOWN + 1];
 	struct row r = row_of(w);
 	const double part[] = { r.compute, r.push, r.pull, r.wait };
 	const uint64_t at = w->own_rounds ? w->last_round : w->last_clock;
 	const uint64_t count[] = { at, w->lanes, w->share, w->done, w->in, w->out };
-	fal_table_add(t, "%s", plain(w->name, name));
+	fal_table_add(t, "%s", fal_text_plain(name, sizeof(name), w->name));
 	fal_table_add(t, "%s", fal_class_name(w->verdict.class));
 	fal_table_add(t, "%s", fal_cause_name(w->verdict.cause));
 	for (size_t i = 0; i < sizeof(count) / sizeof(count[0]); i++)
@@ -110,14 +100,15 @@ put_workers(struct fal_buf *out, const struct fal_summary *s)
 static void
 put_numerics(struct fal_buf *out, const struct fal_summary *s)
 {
-	char name[NAME_MAX_SHOWN + 1];
+	char name[SHOWN + 1];
 	if (s->n_worker == 0)
 		return;
 	fal_put_fmt(out, "numerics: %s", s->identical ? "identical\n" : "differ:");
 	for (size_t i = 0; !s->identical && i < s->n_worker; i++) {
 		if (!s->worker[i].differs)
 			continue;
-		fal_put_fmt(out, " %s", plain(s->worker[i].name, name));
+		fal_put_fmt(out, " %s",
+			    fal_text_plain(name, sizeof(name), s->worker[i].name));
 	}
 	if (!s->identical)
 		fal_put_u8(out, '\n');
@@ -163,9 +154,9 @@ put_totals(struct fal_buf *out, const struct fal_summary *s)
 void
 stat_table(struct fal_buf *out, const struct fal_summary *s)
 {
-	char name[NAME_MAX_SHOWN + 1], scheme[NAME_MAX_SHOWN + 1];
-	fal_put_fmt(out, "job: %s, %s%s\n", plain(s->name, name),
-		    plain(s->scheme, scheme),
+	char name[SHOWN + 1], scheme[SHOWN + 1];
+	fal_put_fmt(out, "job: %s, %s%s\n", fal_text_plain(name, sizeof(name), s->name),
+		    fal_text_plain(scheme, sizeof(scheme), s->scheme),
 		    s->done             ? ", done"
 		    : s->failed != NULL ? ", failed"
 					: "");

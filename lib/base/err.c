@@ -1,6 +1,8 @@
 /* Error texts. */
 #include "base/err.h"
 
+#include "base/text.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -47,12 +49,11 @@ fal_diag_set(struct fal_diag *diag, int err, const char *fmt, ...)
 {
 	if (diag == NULL)
 		return err;
+	char text[sizeof(diag->text) + 1]; /* shows whether it is cut in a character */
 	va_list ap;
 	va_start(ap, fmt);
-	vsnprintf(diag->text, sizeof(diag->text), fmt, ap);
+	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
-	for (char *p = diag->text; *p != '\0'; p++)
-		if ((unsigned char)*p < 0x20 || *p == 0x7f)
-			*p = '?';
+	fal_text_plain(diag->text, sizeof(diag->text), text);
 	return err;
 }

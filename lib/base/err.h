@@ -37,8 +37,8 @@ struct fal_diag {
 };
 
 /* Formats into `diag` (may be NULL) and returns `err`, so that a failing function can
- * end in `return fal_diag_set(diag, FAL_EINVAL, …)`.  Control characters in the result
- * are replaced by '?', as it may quote a stranger's bytes. */
+ * end in `return fal_diag_set(diag, FAL_EINVAL, …)`.  The result is as
+ * fal_text_plain makes it, as it may quote a stranger's bytes. */
 int fal_diag_set(struct fal_diag *diag, int err, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 

@@ -3,6 +3,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/text.h"
 
 #include <ctype.h>
 #include <stdarg.h>
@@ -39,7 +40,7 @@ numeric(const char *s)
 	return isdigit((unsigned char)*s);
 }
 
-/* The width of a column, negative where it is left-aligned: as printf wants it. */
+/* The width of a column in characters, negative where it is left-aligned. */
 static int
 column_width(const struct fal_table *t, size_t rows, size_t column)
 {
@@ -47,12 +48,20 @@ column_width(const struct fal_table *t, size_t rows, size_t column)
 	bool right = true;
 	for (size_t r = 0; r < rows; r++) {
 		const char *cell = t->cell[r * t->columns + column];
-		size_t n = strlen(cell);
+		size_t n = fal_text_width(cell);
 		if (n > width)
 			width = n;
 		right = right && (r == 0 || numeric(cell));
 	}
 	return right ? (int)width : -(int)width;
+}
+
+/* printf counts bytes. */
+static void
+put_cell(struct fal_buf *out, const char *before, int width, const char *cell)
+{
+	const int more = (int)(strlen(cell) - fal_text_width(cell));
+	fal_put_fmt(out, "%s%*s", before, width < 0 ? width - more : width + more, cell);
 }
 
 int
@@ -68,8 +77,8 @@ fal_table_text(const struct fal_table *t, struct fal_buf *out)
 		width[c] = column_width(t, rows, c);
 	for (size_t r = 0; r < rows; r++) {
 		for (size_t c = 0; c < t->columns; c++)
-			fal_put_fmt(out, "%s%*s", c > 0 ? "  " : "", width[c],
-				    t->cell[r * t->columns + c]);
+			put_cell(out, c > 0 ? "  " : "", width[c],
+				 t->cell[r * t->columns + c]);
 		while (out->err == 0 && out->p[out->n - 1] == ' ')
 			out->n--;
 		fal_put_u8(out, '\n');

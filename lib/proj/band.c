@@ -9,18 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The longest time that is believed, in seconds: 30 years. */
-#define SECONDS_MAX 1e9
 /* What of the drawn time may be cut off a part at its begin: lines come a little late. */
 #define SLIVER 0.004
 
 static double
 get_seconds(struct fal_trace_line *l, const char *key)
 {
-	double v = fal_trace_get_f64(l, l->o, key);
-	if (l->err == 0 && !(v >= 0 && v <= SECONDS_MAX))
-		fal_trace_fail(l, FAL_EINVAL, "%s: %g seconds", key, v);
-	return v;
+	return fal_trace_get_seconds(l, l->o, key);
 }
 
 static uint64_t
@@ -190,8 +185,6 @@ take_update(struct fal_band *b, struct fal_trace_line *l)
 static int
 take_job(struct fal_band *b, struct fal_trace_line *l)
 {
-	if (b->name != NULL)
-		return fal_trace_fail(l, FAL_EINVAL, "a second job line");
 	const int err = get_copy(l, "scheme", &b->scheme);
 	return err < 0 ? err : get_copy(l, "name", &b->name);
 }
@@ -214,8 +207,6 @@ fal_band_line(void *band, struct fal_trace_line *l)
 		{ "update", take_update }, { "policy", take_policy },
 	};
 	struct fal_band *b = band;
-	if (b->name == NULL && strcmp(l->ev, "job") != 0)
-		return fal_trace_fail(l, FAL_EINVAL, "the first line is not job");
 	for (size_t i = 0; i < sizeof(events) / sizeof(events[0]); i++)
 		if (strcmp(l->ev, events[i].ev) == 0)
 			return events[i].take(b, l);

@@ -1,6 +1,7 @@
 /* The cost model: its memory, and what a task takes. */
 #include "proj/cost.h"
 
+#include "base/crowd.h"
 #include "base/err.h"
 #include "base/mem.h"
 #include "sched/bound.h"
@@ -75,12 +76,6 @@ fal_cost_find(const struct fal_cost *c, const char *name)
 		if (strcmp(c->machine[i].name, name) == 0)
 			return &c->machine[i];
 	return NULL;
-}
-
-double
-fal_cost_crowding(const struct fal_cost_machine *m, uint32_t lanes)
-{
-	return lanes > m->cores ? (double)lanes / m->cores : 1;
 }
 
 /* A place in the paces: `used` tasks of pace `i` lie before it. */
@@ -196,8 +191,8 @@ double
 fal_cost_task_s(const struct fal_cost_machine *m, double n, double at, double size,
 		uint32_t lanes)
 {
-	double need = fal_cost_size(m, size) * fal_cost_crowding(m, lanes) /
-		      fal_cost_crowding(m, m->lanes),
+	double need = fal_cost_size(m, size) * fal_crowding(lanes, m->cores) /
+		      fal_crowding(m->lanes, m->cores),
 	       took = 0;
 	double in = m->by_time ? at : n;
 	size_t i = place_of(m, &in);
@@ -246,7 +241,7 @@ fal_cost_sizes(const struct fal_cost *c, double *whole, double *small)
 	for (size_t i = 0; i < c->machines; i++) {
 		const struct fal_cost_machine *m = &c->machine[i];
 		v[i].lanes = m->lanes < m->cores ? m->lanes : m->cores;
-		v[i].task_s = fal_cost_mean(m) / fal_cost_crowding(m, m->lanes);
+		v[i].task_s = fal_cost_mean(m) / fal_crowding(m->lanes, m->cores);
 		v[i].fixed = m->fixed;
 	}
 	const double split = fal_bound_capacity(v, c->machines, k);

@@ -78,8 +78,6 @@ int fal_cost_settle(struct fal_cost_machine *m, double share);
  * play while `lanes` lanes run: lanes beyond its cores share them.  `size`: in tasks. */
 double fal_cost_task_s(const struct fal_cost_machine *m, double n, double at, double size,
 		       uint32_t lanes);
-/* How much slower a lane of `m` is at `lanes` lanes than alone. */
-double fal_cost_crowding(const struct fal_cost_machine *m, uint32_t lanes);
 /* Its mean pace: Σ seconds of its tasks / tasks. */
 double fal_cost_mean(const struct fal_cost_machine *m);
 /* The seconds of `size` tasks as one, by those of a task. */

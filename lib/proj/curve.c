@@ -82,10 +82,6 @@ int
 fal_curve_line(void *curve, struct fal_trace_line *l)
 {
 	struct fal_curve *c = curve;
-	if (strcmp(l->ev, "job") == 0)
-		c->have_job = true;
-	if (!c->have_job)
-		return fal_trace_fail(l, FAL_EINVAL, "the first line is not job");
 	if (strcmp(l->ev, "update") == 0)
 		return take_update(c, l);
 	return strcmp(l->ev, "eval") == 0 ? take_eval(c, l) : FAL_OK;

@@ -9,8 +9,6 @@
 
 #include "trace/reader.h"
 
-#include <stdbool.h>
-
 enum { FAL_CURVE_POINTS = 500, FAL_CURVE_VERSIONS = 1 << 14 };
 
 struct fal_curve_point {
@@ -31,7 +29,6 @@ struct fal_curve {
 	struct fal_curve_line accuracy; /* of the test set, a ratio */
 
 	/* Private. */
-	bool have_job;
 	double samples; /* so far */
 	struct fal_curve_version {
 		uint64_t version;
@@ -42,7 +39,7 @@ struct fal_curve {
 /* Takes the next line; `curve` is a struct fal_curve, so this is an on_line of
  * fal_trace_reader_new.  An accuracy stands at the time when it was known and at the
  * samples of the version that was judged.  A loss that is not finite is left out.
- * Errors: FAL_EFORMAT, FAL_ELIMIT, FAL_EINVAL. */
+ * Errors: FAL_EFORMAT, FAL_ELIMIT. */
 int fal_curve_line(void *curve, struct fal_trace_line *l);
 
 #endif

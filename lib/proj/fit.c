@@ -62,26 +62,11 @@ get_rule(struct fal_trace_line *l, const char *text, struct fal_rule *out)
 }
 
 static int
-second_job(const struct fal_fit *f, struct fal_trace_line *l)
-{
-	bool same = strcmp(fal_trace_get_str(l, l->o, "hash"), f->hash) == 0;
-	uint64_t n = fal_trace_get_u64(l, l->o, "incarnation", FAL_TRACE_NUM_MAX);
-	return fal_trace_fail(l, FAL_EINVAL,
-			      "a second job line: the trace of %s (incarnation %llu) "
-			      "begins here",
-			      same ? "the same job" : "another job",
-			      (unsigned long long)n);
-}
-
-static int
 take_job(struct fal_fit *f, struct fal_trace_line *l)
 {
 	struct fal_trace_job j;
 	struct fal_policy p = { 0 };
-	if (f->have_job)
-		return second_job(f, l);
 	const char *scheme = fal_trace_get_str(l, l->o, "scheme");
-	const char *hash = fal_trace_get_str(l, l->o, "hash");
 	if (fal_trace_job_read(l, &j) < 0 || get_rule(l, scheme, &p.rule) < 0)
 		return l->err;
 	if (j.samples > UINT32_MAX || j.batch > UINT32_MAX || j.task > UINT32_MAX ||
@@ -89,7 +74,6 @@ take_job(struct fal_fit *f, struct fal_trace_line *l)
 		return fal_trace_fail(l, FAL_ELIMIT,
 				      "samples, batch, task, clocks: one is above %u",
 				      UINT32_MAX);
-	snprintf(f->hash, sizeof(f->hash), "%s", hash);
 	f->grid = (struct fal_grid){ .samples = (uint32_t)j.samples,
 				     .batch = (uint32_t)j.batch,
 				     .task = (uint32_t)j.task,
@@ -404,14 +388,6 @@ fal_fit_line(void *fit, struct fal_trace_line *l)
 		{ "job", take_job },
 	};
 	struct fal_fit *f = fit;
-	if (!f->have_job && strcmp(l->ev, "job") != 0)
-		return fal_trace_fail(l, FAL_EINVAL, "the first line is not job");
-	if (strcmp(l->ev, "job") != 0 && l->t < f->t)
-		return fal_trace_fail(l, FAL_EINVAL,
-				      "t: %.15g is before %.15g of line %llu", l->t, f->t,
-				      (unsigned long long)f->line);
-	f->t = l->t;
-	f->line = l->number;
 	for (size_t i = 0; i < sizeof(events) / sizeof(events[0]); i++)
 		if (strcmp(l->ev, events[i].ev) == 0)
 			return events[i].take(f, l);

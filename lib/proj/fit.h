@@ -36,8 +36,8 @@ void fal_fit_free(struct fal_fit *f);
 /* Takes the next line; an on_line of fal_trace_reader_new.  The trace may begin in
  * mid-job, as that of a live stream does, but not without its job line.  Errors, with the
  * line's number: FAL_EFORMAT, FAL_ELIMIT (also: more workers than FAL_FIT_WORKERS, more
- * tasks in a line than can be), FAL_EINVAL (also: an earlier time than that of the line
- * before, a second job line, a worker that never joined), FAL_ENOMEM. */
+ * tasks in a line than can be), FAL_EINVAL (also: a worker that never joined),
+ * FAL_ENOMEM. */
 int fal_fit_line(void *fit, struct fal_trace_line *l);
 
 /* What ran. */

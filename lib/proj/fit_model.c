@@ -262,7 +262,7 @@ fal_fit_end(struct fal_fit *f, struct fal_cost *cost, struct fal_fit_run *run,
 {
 	struct fal_cost c = { 0 };
 	if (!f->have_job)
-		return fal_diag_set(diag, FAL_ETRUNC, "1: no job line");
+		return fal_diag_set(diag, FAL_ETRUNC, "no job line");
 	struct scratch *s = fal_calloc(1, sizeof(*s));
 	int err = FAL_ENOMEM;
 	if (s != NULL)
@@ -274,7 +274,7 @@ fal_fit_end(struct fal_fit *f, struct fal_cost *cost, struct fal_fit_run *run,
 	free(s);
 	if (err < 0) {
 		fal_cost_free(&c);
-		return fal_diag_set(diag, err, "%llu: %s", (unsigned long long)f->line,
+		return fal_diag_set(diag, err, "%s",
 				    err == FAL_ETRUNC
 					    ? "no worker is here that ran a task"
 					    : fal_strerror(err));

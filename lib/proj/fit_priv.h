@@ -6,6 +6,7 @@
 #ifndef FAL_PROJ_FIT_PRIV_H
 #define FAL_PROJ_FIT_PRIV_H
 
+#include "base/crowd.h"
 #include "proj/fit.h"
 #include "trace/ids.h"
 
@@ -52,9 +53,6 @@ struct fal_fit {
 	bool have_job;
 	struct fal_grid grid;
 	uint64_t clocks; /* of the job */
-	char hash[65];
-	double t; /* of the line before, whose number is: */
-	uint64_t line;
 	struct fit_worker *worker;
 	size_t workers, cap;
 	uint32_t *by_name; /* indices of worker, sorted */
@@ -84,8 +82,7 @@ struct fal_fit {
 static inline double
 fit_at_lanes(double task_s, uint32_t cores, uint32_t from, uint32_t to)
 {
-	const double crowd = fmax(from, cores);
-	return task_s * fmax(to, cores) / crowd;
+	return task_s * fal_crowding(to, cores) / fal_crowding(from, cores);
 }
 
 #endif

@@ -1,6 +1,7 @@
 /* Other machines, other sizes. */
 #include "proj/machines.h"
 
+#include "base/crowd.h"
 #include "base/mem.h"
 #include "base/parse.h"
 #include "base/rng.h"
@@ -115,9 +116,9 @@ get_item(const struct fal_cost *cost, char *item, struct spec *s, struct fal_dia
 static void
 apply(const struct spec *s, double speed, struct fal_cost_machine *m)
 {
-	double before = fal_cost_crowding(m, m->lanes);
+	double before = fal_crowding(m->lanes, m->cores);
 	m->cores = s->cores > 0 ? (uint32_t)s->cores : m->cores;
-	double by = fal_cost_crowding(m, m->lanes) / before / speed;
+	double by = fal_crowding(m->lanes, m->cores) / before / speed;
 	for (size_t i = 0; i < m->paces; i++)
 		m->pace[i].task_s *= by;
 	m->lanes_max = s->lanes > 0 ? (uint32_t)s->lanes : m->lanes_max;

@@ -2,8 +2,6 @@
 #include "proj/predict.h"
 
 #include "base/mem.h"
-#include "base/parse.h"
-#include "base/rng.h"
 #include "sched/sched.h"
 
 #include <math.h>

@@ -5,6 +5,7 @@
  */
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/text.h"
 #include "proj/report_priv.h"
 
 #include <stdarg.h>
@@ -117,9 +118,11 @@ static const char *
 names(const struct group *g, char out[static WHO_MAX])
 {
 	if (g->n == 1)
-		snprintf(out, WHO_MAX, "%.16s", g->worst->shown);
+		fal_text_plain(out, 16 + 1, g->worst->shown);
 	else
-		snprintf(out, WHO_MAX, "%.12s and %zu more", g->worst->shown, g->n - 1);
+		snprintf(out, WHO_MAX, "%.*s and %zu more",
+			 (int)fal_text_cut(g->worst->shown, 12), g->worst->shown,
+			 g->n - 1);
 	return out;
 }
 

@@ -1,5 +1,7 @@
 /* What a report says of the frames that it has seen. */
 #include "base/mem.h"
+#include "base/quantile.h"
+#include "base/text.h"
 #include "proj/report_priv.h"
 
 #include <math.h>
@@ -75,9 +77,9 @@ speeds(const struct report_row *w, struct fal_report_worker *out)
 		out->speed[i] = (struct fal_report_speed){
 			.lanes = r->lanes,
 			.clocks = r->clocks,
-			.median = report_quantile(v, n, 0.5),
-			.p10 = report_quantile(v, n, 0.1),
-			.p90 = report_quantile(v, n, 0.9),
+			.median = fal_quantile(v, n, 0.5),
+			.p10 = fal_quantile(v, n, 0.1),
+			.p90 = fal_quantile(v, n, 0.9),
 		};
 	}
 	return 0;
@@ -146,8 +148,6 @@ worker(const struct fal_report_state *s, size_t i, struct fal_report_worker *out
 	const struct fal_summary_worker *row = &s->summary.worker[i];
 	const struct report_row *w = &s->row[i];
 	const struct report_counts *c = &w->counts;
-	struct fal_diag shown;
-	fal_diag_set(&shown, 0, "%.*s", FAL_REPORT_SHOWN, row->name);
 	*out = (struct fal_report_worker){
 		.name = row->name,
 		.left = row->left,
@@ -164,7 +164,7 @@ worker(const struct fal_report_state *s, size_t i, struct fal_report_worker *out
 		.dropped = row->dropped - c->dropped,
 		.stale = c->lines > 0 ? (double)c->stale / (double)c->lines : 0,
 	};
-	memcpy(out->shown, shown.text, FAL_REPORT_SHOWN);
+	fal_text_plain(out->shown, sizeof(out->shown), row->name);
 	means(w, out);
 	return speeds(w, out);
 }
@@ -294,8 +294,8 @@ ticks(struct fal_report *r)
 	double v[FAL_REPORT_TICKS];
 	const size_t n = s->ticks < FAL_REPORT_TICKS ? s->ticks : FAL_REPORT_TICKS;
 	memcpy(v, s->ring, n * sizeof(*v));
-	r->clock_median = report_quantile(v, n, 0.5);
-	r->clock_p95 = report_quantile(v, n, 0.95);
+	r->clock_median = fal_quantile(v, n, 0.5);
+	r->clock_p95 = fal_quantile(v, n, 0.95);
 }
 
 int

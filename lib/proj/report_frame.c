@@ -1,27 +1,9 @@
 /* A frame of the report: its seconds by cause, and how the workers stood in it. */
 #include "base/mem.h"
+#include "base/quantile.h"
 #include "proj/report_priv.h"
 
 #include <math.h>
-#include <stdlib.h>
-
-static int
-by_value(const void *a, const void *b)
-{
-	const double *x = a, *y = b;
-	return (*x > *y) - (*x < *y);
-}
-
-double
-report_quantile(double *v, size_t n, double q)
-{
-	if (n == 0)
-		return (double)NAN;
-	qsort(v, n, sizeof(*v), by_value);
-	const double at = q * (double)(n - 1);
-	const size_t low = (size_t)at, high = low + 1 < n ? low + 1 : low;
-	return v[low] + (at - (double)low) * (v[high] - v[low]);
-}
 
 double
 report_pace(const struct fal_trace_class *verdict, size_t n, double *scratch)
@@ -30,7 +12,7 @@ report_pace(const struct fal_trace_class *verdict, size_t n, double *scratch)
 	for (size_t i = 0; i < n; i++)
 		if (verdict[i].class != FAL_CLASS_NONE)
 			scratch[k++] = verdict[i].projected;
-	return report_quantile(scratch, k, 0.5);
+	return fal_quantile(scratch, k, 0.5);
 }
 
 int

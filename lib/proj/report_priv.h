@@ -116,9 +116,6 @@ report_shared(const struct fal_report_state *s)
 /* Makes room for all rows in the scratch.  FAL_ENOMEM. */
 int report_room(struct fal_report_state *s);
 
-/* Sorts v.  q = 0.5 is the median; between two values it is linear; NAN for n = 0. */
-double report_quantile(double *v, size_t n, double q);
-
 /* The median of the projected times of those that have one; NAN: none has. */
 double report_pace(const struct fal_trace_class *verdict, size_t n, double *scratch);
 

@@ -14,15 +14,51 @@ parts(const struct fal_pool *p)
 	return p->grid.parts > 0 ? p->grid.parts : 1;
 }
 
-/* A part that has no tasks in its clock moves on to the next one that has some. */
+/* Whether part i has tasks in the clock. */
+static bool
+has(const struct fal_pool *p, uint64_t clock, uint32_t i)
+{
+	return fal_grid_part(&p->grid, clock, i) < fal_grid_part(&p->grid, clock, i + 1);
+}
+
+/* Another part is the hindmost, the first of equals, if part i was and has moved on from
+ * `clock`: none before it was so far behind. */
 static void
-settle(const struct fal_pool *p, uint32_t i)
+pass_on(struct fal_pool *p, uint32_t i, uint64_t clock)
+{
+	if (i != p->hindmost || p->part[i].clock == clock)
+		return;
+	while (++i < parts(p))
+		if (p->part[i].clock == clock) {
+			p->hindmost = i;
+			return;
+		}
+	p->hindmost = 0;
+	for (i = 1; i < parts(p); i++)
+		if (p->part[i].clock < p->part[p->hindmost].clock)
+			p->hindmost = i;
+}
+
+/* A part that has no tasks left in its clock moves on to the next one that has some: any
+ * other, the last of an epoch, which may be shorter, any but that, or none. */
+static void
+settle(struct fal_pool *p, uint32_t i)
 {
 	struct fal_part *a = &p->part[i];
-	while (a->clock < p->clocks &&
-	       a->task >= fal_grid_part(&p->grid, a->clock, i + 1))
-		if (++a->clock < p->clocks)
-			a->task = fal_grid_part(&p->grid, a->clock, i);
+	const uint64_t last = fal_grid_epoch_clocks(&p->grid) - 1, was = a->clock;
+	if (a->clock == p->clocks || a->task < fal_grid_part(&p->grid, a->clock, i + 1))
+		return;
+	const bool in_full = has(p, 0, i), in_last = has(p, last, i);
+	a->clock++;
+	if (!in_full && !in_last)
+		a->clock = p->clocks;
+	else if (a->clock < p->clocks && !in_full)
+		a->clock += last - a->clock % (last + 1);
+	else if (a->clock < p->clocks && !in_last && a->clock % (last + 1) == last)
+		a->clock++;
+	if (a->clock < p->clocks)
+		a->task = fal_grid_part(&p->grid, a->clock, i);
+	pass_on(p, i, was);
 }
 
 int
@@ -50,11 +86,7 @@ fal_pool_free(struct fal_pool *p)
 uint32_t
 fal_pool_hindmost(const struct fal_pool *p)
 {
-	uint32_t at = 0;
-	for (uint32_t i = 1; i < parts(p); i++)
-		if (p->part[i].clock < p->part[at].clock)
-			at = i;
-	return at;
+	return p->hindmost;
 }
 
 uint64_t

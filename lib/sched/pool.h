@@ -24,6 +24,7 @@ struct fal_pool {
 		uint64_t clock;
 		uint32_t task; /* the next one; of the clock, not of the part */
 	} * part;
+	uint32_t hindmost;       /* part */
 	struct fal_run_of *back; /* came back */
 	size_t backs, back_cap;
 	uint64_t over; /* all clocks before this one are over */

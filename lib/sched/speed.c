@@ -1,4 +1,5 @@
 /* What is measured of each worker, and what is projected from it. */
+#include "base/crowd.h"
 #include "sched/state.h"
 
 #include <math.h>
@@ -18,13 +19,6 @@ fal_ewma(double *mean, double x)
 	*mean = *mean > 0 ? *mean + ewma_weight * (x - *mean) : x;
 }
 
-/* How much slower a lane is at `lanes` lanes than alone, by the worker's core count. */
-static double
-crowding(const struct fal_worker *w, uint32_t lanes)
-{
-	return lanes > w->cores ? (double)lanes / w->cores : 1;
-}
-
 /* From what is known at any lane count, or the worker's probe; 0: nothing. */
 static double
 own_task_s(const struct fal_worker *w, uint32_t lanes)
@@ -32,8 +26,9 @@ own_task_s(const struct fal_worker *w, uint32_t lanes)
 	uint32_t p = w->pace[lanes].nearest;
 	if (p == lanes)
 		return w->pace[p].task_s;
-	return p > 0 ? w->pace[p].task_s * crowding(w, lanes) / crowding(w, p)
-		     : w->probe_s * crowding(w, lanes);
+	const double crowd = fal_crowding(lanes, w->cores);
+	return p > 0 ? w->pace[p].task_s * crowd / fal_crowding(p, w->cores)
+		     : w->probe_s * crowd;
 }
 
 double

@@ -120,8 +120,6 @@ take_policy(struct fal_audit *a, struct fal_trace_line *l)
 static int
 take_job(struct fal_audit *a, struct fal_trace_line *l)
 {
-	if (a->have_job)
-		return fal_trace_fail(l, FAL_EINVAL, "a second job line");
 	a->plain = true;
 	if (take_scheme(a, l) < 0 || fal_trace_job_read(l, &a->job) < 0)
 		return l->err;
@@ -364,15 +362,12 @@ fal_audit_line(void *audit, struct fal_trace_line *l)
 		const char *ev;
 		int (*take)(struct fal_audit *a, struct fal_trace_line *l);
 	} events[] = {
-		{ "join", take_join },     { "leave", take_leave },
-		{ "policy", take_policy }, { "ledger", take_ledger },
-		{ "update", take_update }, { "done", take_done },
+		{ "job", take_job },       { "join", take_join },
+		{ "leave", take_leave },   { "policy", take_policy },
+		{ "ledger", take_ledger }, { "update", take_update },
+		{ "done", take_done },
 	};
 	struct fal_audit *a = audit;
-	if (strcmp(l->ev, "job") == 0)
-		return take_job(a, l);
-	if (!a->have_job)
-		return fal_trace_fail(l, FAL_EINVAL, "the first line is not job");
 	int err = 0;
 	for (size_t i = 0; i < sizeof(events) / sizeof(events[0]) && err == 0; i++)
 		if (strcmp(l->ev, events[i].ev) == 0)
@@ -385,7 +380,7 @@ fal_audit_end(struct fal_audit *a, struct fal_audit_verdict *out, struct fal_dia
 {
 	uint64_t clock, task;
 	if (!a->have_job)
-		return fal_diag_set(diag, FAL_ETRUNC, "1: no job line");
+		return fal_diag_set(diag, FAL_ETRUNC, "no job line");
 	const bool gap = fal_cover_gap(&a->cover, &clock, &task);
 	if (a->done && gap)
 		fal_finding(&a->f, NULL, 0, 0, "clock %llu: task %llu: never ended",

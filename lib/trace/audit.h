@@ -41,8 +41,7 @@ void fal_audit_free(struct fal_audit *a);
 
 /* Takes the next line; `audit` is the struct fal_audit, so this is an on_line of
  * fal_trace_reader_new.  Findings are not errors.  Errors: FAL_EFORMAT, FAL_ELIMIT,
- * FAL_EINVAL (also: the first line is no job line, a second one, an unknown scheme),
- * FAL_ENOMEM. */
+ * FAL_EINVAL (also: an unknown scheme), FAL_ENOMEM. */
 int fal_audit_line(void *audit, struct fal_trace_line *l);
 
 /* The verdict over the lines so far, after the last one.  FAL_ETRUNC: there was no line;

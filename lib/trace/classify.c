@@ -3,6 +3,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/quantile.h"
 
 #include <stdlib.h>
 
@@ -16,21 +17,6 @@ parts_of(const struct fal_trace_load *w, double share, double parts[static PARTS
 	parts[PUSH] = w->push / (double)w->clocks;
 	parts[PULL] = w->pull / (double)w->clocks;
 	parts[SUM] = parts[COMPUTE] + parts[PUSH] + parts[PULL];
-}
-
-static int
-by_value(const void *a, const void *b)
-{
-	const double *x = a, *y = b;
-	return (*x > *y) - (*x < *y);
-}
-
-/* Sorts v; n > 0. */
-static double
-median(double *v, size_t n)
-{
-	qsort(v, n, sizeof(*v), by_value);
-	return n % 2 == 1 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
 }
 
 static struct fal_trace_class
@@ -81,7 +67,7 @@ fal_trace_classify(const struct fal_trace_load *loads, size_t n,
 			parts_of(&loads[i], share, parts);
 			v[k++] = parts[p];
 		}
-		med[p] = k > 0 ? median(v, k) : 0;
+		med[p] = k > 0 ? fal_quantile(v, k, 0.5) : 0;
 	}
 	for (size_t i = 0; i < n; i++) {
 		out[i] = (struct fal_trace_class){ 0 };

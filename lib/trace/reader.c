@@ -22,6 +22,8 @@ struct fal_trace_reader {
 	struct fal_unzip *unzip; /* NULL: plain */
 	struct fal_buf part;     /* the line so far */
 	uint64_t number;         /* lines completed */
+	double t;                /* of the last one */
+	char hash[65];           /* of the job */
 	int err;
 	struct fal_diag diag; /* of err */
 };
@@ -201,6 +203,41 @@ fal_trace_reader_free(struct fal_trace_reader *r)
 	free(r);
 }
 
+static void
+judge_job(struct fal_trace_reader *r, struct fal_trace_line *l, bool is_job)
+{
+	const char *hash = json_string_value(json_object_get(l->o, "hash"));
+	const json_int_t n = json_integer_value(json_object_get(l->o, "incarnation"));
+	if (hash == NULL)
+		hash = "";
+	if (l->number == 1 && is_job)
+		snprintf(r->hash, sizeof(r->hash), "%s", hash);
+	else if (l->number == 1)
+		fal_trace_fail(l, FAL_EINVAL, "the first line is not job");
+	else if (is_job)
+		fal_trace_fail(l, FAL_EINVAL,
+			       "a second job line: the trace of %s (incarnation %lld) "
+			       "begins here",
+			       strncmp(hash, r->hash, sizeof(r->hash) - 1) == 0
+				       ? "the same job"
+				       : "another job",
+			       (long long)n);
+}
+
+/* The first line is job, no other is, and time goes on. */
+static void
+judge_order(struct fal_trace_reader *r, struct fal_trace_line *l)
+{
+	const char *ev = fal_trace_get_str(l, l->o, "ev");
+	if (l->err == 0)
+		judge_job(r, l, strcmp(ev, "job") == 0);
+	l->ev = ev;
+	if (l->t < r->t)
+		fal_trace_fail(l, FAL_EINVAL, "t: %.15g is before %.15g of line %llu",
+			       l->t, r->t, (unsigned long long)r->number);
+	r->t = l->t;
+}
+
 /* Parses the collected line and delivers it; fills *l with the outcome. */
 static void
 deliver(struct fal_trace_reader *r, struct fal_trace_line *l)
@@ -218,7 +255,7 @@ deliver(struct fal_trace_reader *r, struct fal_trace_line *l)
 		fal_trace_fail(l, FAL_EFORMAT, "not a JSON object");
 	l->o = o;
 	l->t = fal_trace_get_seconds(l, o, "t");
-	l->ev = fal_trace_get_str(l, o, "ev");
+	judge_order(r, l);
 	if (l->err == 0) {
 		int err = r->on_line(r->arg, l);
 		if (err < 0)
@@ -314,9 +351,10 @@ fal_trace_end(struct fal_trace_reader *r, struct fal_diag *diag)
 	if (r->err != 0)
 		return fal_diag_set(diag, r->err, "%s", r->diag.text);
 	struct fal_trace_line l = next_line(r);
+	const int err = r->number > 0 ? FAL_ETRUNC : FAL_EFORMAT;
 	if (r->part.n > 0)
-		fal_trace_fail(&l, FAL_ETRUNC, "ends in the middle of the line");
+		fal_trace_fail(&l, err, "ends in the middle of the line");
 	else if (r->unzip != NULL && fal_unzip_end(r->unzip) < 0)
-		fal_trace_fail(&l, FAL_ETRUNC, "ends in the middle of a zstd frame");
+		fal_trace_fail(&l, err, "ends in the middle of a zstd frame");
 	return l.err < 0 ? stop(r, &l, diag) : 0;
 }

@@ -2,8 +2,8 @@
  * line at a time out.
  *
  * Pure: no descriptors.  Lines are bounded, so is memory, whatever a frame claims; what
- * is wrong is said with the number of the line.  It does not judge what the lines mean;
- * audit.h and summary.h do.
+ * is wrong is said with the number of the line.  That the first line is job, and no other
+ * one, and that t never decreases is judged here; what lines mean is not.
  */
 #ifndef FAL_TRACE_READER_H
 #define FAL_TRACE_READER_H
@@ -64,22 +64,23 @@ int fal_trace_fail(struct fal_trace_line *l, int err, const char *fmt, ...)
 
 struct fal_trace_reader;
 
-/* A reader that calls on_line(arg, line) for each line; a negative return of it ends the
- * reading.  NULL: out of memory. */
+/* A reader that calls on_line(arg, line) for each line, the job line first; a negative
+ * return of it ends the reading.  NULL: out of memory. */
 struct fal_trace_reader *
 fal_trace_reader_new(int (*on_line)(void *arg, struct fal_trace_line *l), void *arg);
 void fal_trace_reader_free(struct fal_trace_reader *r);
 
 /* Feeds n bytes; lines are delivered inside the call.  A trace that begins with a zstd
  * frame is one or more of them, to its end.  Errors: FAL_EFORMAT (no JSON object, no t or
- * ev, no zstd frame where one must be), FAL_ELIMIT (line too long, a frame's window too
- * large: zip.h), FAL_ENOMEM, or what on_line returned; after an error every further call
- * returns it again. */
+ * ev, no zstd frame where one must be), FAL_EINVAL (the first line is not job, another
+ * one is, or t decreases), FAL_ELIMIT (line too long, a frame's window too large: zip.h),
+ * FAL_ENOMEM, or what on_line returned; after an error every further call returns it
+ * again. */
 int fal_trace_feed(struct fal_trace_reader *r, const void *p, size_t n,
 		   struct fal_diag *diag);
 
 /* The bytes have ended; FAL_ETRUNC if in the middle of a line or a frame: the lines
- * before were delivered. */
+ * before were delivered; FAL_EFORMAT if there was none before. */
 int fal_trace_end(struct fal_trace_reader *r, struct fal_diag *diag);
 
 #endif

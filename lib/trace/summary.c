@@ -26,8 +26,6 @@ get_copy(struct fal_trace_line *l, const char *key, char **p)
 static int
 take_job(struct fal_summary *s, struct fal_trace_line *l)
 {
-	if (s->have_job)
-		return fal_trace_fail(l, FAL_EINVAL, "a second job line");
 	get_copy(l, "name", &s->name);
 	get_copy(l, "scheme", &s->scheme);
 	s->have_job = fal_trace_job_read(l, &s->job) == 0;
@@ -316,15 +314,12 @@ fal_summary_line(void *summary, struct fal_trace_line *l)
 		const char *ev;
 		int (*take)(struct fal_summary *s, struct fal_trace_line *l);
 	} events[] = {
-		{ "join", take_join },   { "leave", take_leave },
-		{ "clock", take_clock }, { "update", take_update },
-		{ "eval", take_eval },   { "ledger", take_ledger },
+		{ "job", take_job },       { "join", take_join },
+		{ "leave", take_leave },   { "clock", take_clock },
+		{ "update", take_update }, { "eval", take_eval },
+		{ "ledger", take_ledger },
 	};
 	struct fal_summary *s = summary;
-	if (strcmp(l->ev, "job") == 0)
-		return take_job(s, l);
-	if (!s->have_job)
-		return fal_trace_fail(l, FAL_EINVAL, "the first line is not job");
 	s->seconds = l->t;
 	if (strcmp(l->ev, "policy") == 0)
 		get_copy(l, "scheme", &s->scheme);
@@ -449,7 +444,7 @@ int
 fal_summary_end(struct fal_summary *s, struct fal_diag *diag)
 {
 	if (!s->have_job)
-		return fal_diag_set(diag, FAL_ETRUNC, "1: no job line");
+		return fal_diag_set(diag, FAL_ETRUNC, "no job line");
 	rates(s);
 	progress(s);
 	spent(s);

@@ -116,7 +116,7 @@ tamper() {
 	run -2 falcon-stat rubbish
 	has "$output" 'falcon-stat: rubbish:1: '
 	run -2 falcon-stat --audit /dev/null
-	same empty "$output" 'falcon-stat: /dev/null:1: no job line'
+	same empty "$output" 'falcon-stat: /dev/null: no job line'
 	run -2 falcon-stat absent
 	same absent "$output" 'falcon-stat: absent: No such file or directory'
 	run -2 falcon-stat .

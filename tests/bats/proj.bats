@@ -154,6 +154,54 @@ refuses() {
 	has "$(cat err)" "; the rest counts"
 }
 
+# bad_trace LINE: all programs say just that of the trace `bad`, from a file or a pipe.
+# shellcheck disable=SC2086 # a command is several words
+bad_trace() {
+	local command
+	for command in falcon-stat 'falcon-stat --audit' 'falcon-stat --history' falcon-proj \
+		'falcon-proj --what-if epsp' 'falcon-proj --policy' \
+		"falcon-proj --plot x.svg"; do
+		refuses 2 "" $command bad
+		same "$command" "$(cat err)" "${command%% *}: bad$1"
+		refuses 2 "" $command - <bad
+		same "$command -" "$(cat err)" "${command%% *}: -$1"
+	done
+	[ ! -e x.svg ]
+}
+
+@test "bad traces: the same line from all programs" {
+	head -60 "$trace" >good
+	sed 1d good >bad
+	bad_trace ":1: the first line is not job"
+	head -c 100 good >bad
+	bad_trace ":1: ends in the middle of the line"
+	sed '9s/"t":[0-9.]*/"t":0/' good >bad
+	bad_trace ":9: $(sed -n 9p good | jq -r .ev).t: 0 is before $(sed -n 8p good | jq .t) of line 8"
+	echo '{"a":[1,2]}' >bad
+	bad_trace ":1: t: missing"
+	echo '[]' >bad
+	bad_trace ":1: not a JSON object"
+	sed '2s/"t":[0-9.]*/"t":NaN/' good >bad
+	bad_trace ":2: column 8: invalid token near 'NaN'"
+	sed '2s/"t":[0-9.]*/"t":1e300/' good >bad
+	bad_trace ":2: t: 1e+300 seconds"
+	cat good good >bad
+	bad_trace ":61: a second job line: the trace of the same job (incarnation 0) begins here"
+	# Nothing is wrong with any line: there is none, or too little in them.
+	: >empty
+	head -1 good >young
+	for command in falcon-stat 'falcon-stat --audit' falcon-proj 'falcon-proj --policy'; do
+		# shellcheck disable=SC2086 # several words
+		refuses 2 "${command%% *}: empty: no job line" $command empty
+	done
+	refuses 2 "falcon-proj: young: no worker has told of a clock" falcon-proj young
+	refuses 2 "falcon-proj: young: no worker is here that ran a task" falcon-proj -p young
+	refuses 2 "falcon-proj: young: no clock ended" falcon-proj --plot x.svg young
+	refuses 2 "falcon-proj: young: neither loss nor accuracy" \
+		falcon-proj --plot x.svg "$trace" young
+	falcon-stat young >/dev/null
+}
+
 @test "--policy: what gains enough, and nothing else" {
 	falcon-proj --policy "$trace" >policy 2>why
 	same "lines" "$(wc -l <policy)" 1

@@ -30,6 +30,7 @@ struct did {
 /* A trace that grows. */
 struct play {
 	struct fal_buf b;
+	struct fal_trace_reader *reader; /* NULL before the first read_on */
 	double t;
 	uint64_t clock, round;
 	size_t workers;
@@ -152,13 +153,13 @@ static inline void
 read_on(struct fal_report *r, struct play *p)
 {
 	struct fal_diag diag = { "" };
-	struct fal_trace_reader *reader = fal_trace_reader_new(fal_report_line, r);
-	assert_non_null(reader);
+	if (p->reader == NULL)
+		p->reader = fal_trace_reader_new(fal_report_line, r);
+	assert_non_null(p->reader);
 	assert_int_equal(p->b.err, 0);
-	if (fal_trace_feed(reader, p->b.p, p->b.n, &diag) < 0 ||
-	    fal_trace_end(reader, &diag) < 0 || fal_report_end(r, &diag) < 0)
+	if (fal_trace_feed(p->reader, p->b.p, p->b.n, &diag) < 0 ||
+	    fal_trace_end(p->reader, &diag) < 0 || fal_report_end(r, &diag) < 0)
 		fail_msg("%s", diag.text);
-	fal_trace_reader_free(reader);
 	fal_buf_free(&p->b);
 }
 
@@ -167,6 +168,8 @@ finish(struct fal_report *r, struct play *p)
 {
 	*r = (struct fal_report){ 0 };
 	read_on(r, p);
+	fal_trace_reader_free(p->reader);
+	p->reader = NULL;
 }
 
 /* Exactly these findings, in this order. */

@@ -41,7 +41,7 @@
 	"\"kind\":\"delta\",\"owner\":" #w ",\"end\":\"applied\",\"weight\":1," \
 	"\"stale\":{\"clocks\":0,\"updates\":0,\"rank\":" #rank "},\"slot\":" #slot
 #define UPDATE(version, c, rounds, samples)                                 \
-	"{\"t\":2,\"ev\":\"update\",\"version\":" #version ",\"clock\":" #c \
+	"{\"t\":1,\"ev\":\"update\",\"version\":" #version ",\"clock\":" #c \
 	",\"rounds\":[" rounds "],\"samples\":" #samples                    \
 	",\"loss\":0.5,\"lr\":0.1,\"epoch\":1}\n"
 
@@ -435,7 +435,7 @@ test_wbsp_and_groups(void **state)
 	"\"kind\":\"grad\",\"group\":" #group ",\"local\":" #local \
 	",\"end\":\"applied\"," STALE(0, u)
 #define PUSH(version, rounds, weight, samples)                    \
-	"{\"t\":2,\"ev\":\"update\",\"version\":" #version        \
+	"{\"t\":1,\"ev\":\"update\",\"version\":" #version        \
 	",\"clock\":0,\"rounds\":[" rounds "],\"weight\":" weight \
 	",\"samples\":" #samples ",\"loss\":0.5,\"lr\":0.1,\"epoch\":1}\n"
 
@@ -539,7 +539,7 @@ test_long(void **state)
 			first);
 		version++;
 		fal_put_fmt(&b,
-			    "{\"t\":2,\"ev\":\"update\",\"version\":%llu,\"clock\":%d,"
+			    "{\"t\":1,\"ev\":\"update\",\"version\":%llu,\"clock\":%d,"
 			    "\"rounds\":[%d],\"samples\":16,\"loss\":1,\"epoch\":1}\n",
 			    (unsigned long long)version, c, r);
 	}

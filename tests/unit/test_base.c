@@ -3,6 +3,8 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/parse.h"
+#include "base/quantile.h"
+#include "base/text.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -307,6 +309,48 @@ test_diag(void **state)
 	assert_string_equal(fal_strerror(FAL_ENONFINITE - 1), "unknown error");
 }
 
+/* Of 1, 2, 3 and 4 bytes a character. */
+static void
+test_text(void **state)
+{
+	(void)state;
+	static const char s[] = "a\u00fc\u20ac\U0001f600";
+	static const size_t cut[] = { 0, 1, 1, 3, 3, 3, 6, 6, 6, 6, 10, 10 };
+	for (size_t max = 0; max < COUNT(cut); max++)
+		assert_int_equal(fal_text_cut(s, max), cut[max]);
+	assert_int_equal(fal_text_width(s), 4);
+	char out[8];
+	assert_string_equal(fal_text_plain(out, sizeof(out), s), "a\u00fc\u20ac");
+	assert_string_equal(fal_text_plain(out, sizeof(out), "\x1b[2J\n\x7f"), "?[2J??");
+	/* Bytes that are no UTF-8: cut where they are. */
+	assert_int_equal(fal_text_cut("\x80\x80\x80\x80\x80\x80\x80", 6), 6);
+	assert_string_equal(fal_text_plain(out, 1, s), "");
+
+	struct fal_diag d;
+	char longer[600];
+	memset(longer, 'x', sizeof(longer));
+	memcpy(longer + 510, "\u00fc", 3);
+	fal_diag_set(&d, 0, "%s", longer);
+	assert_int_equal(strlen(d.text), 510);
+	memcpy(longer + 509, "\u00fc", 3);
+	fal_diag_set(&d, 0, "%s", longer);
+	assert_int_equal(strlen(d.text), 511);
+}
+
+static void
+test_quantile(void **state)
+{
+	(void)state;
+	double odd[] = { 3, 1, 2 }, even[] = { 4, 1, 3, 2 };
+	assert_float_equal(fal_quantile(odd, 3, 0.5), 2, 0);
+	assert_float_equal(fal_quantile(odd, 3, 0), 1, 0);
+	assert_float_equal(fal_quantile(odd, 3, 1), 3, 0);
+	assert_float_equal(fal_quantile(even, 4, 0.5), 2.5, 0);
+	assert_float_equal(fal_quantile(even, 4, 0.1), 1.3, 1e-9);
+	const double none = fal_quantile(even, 0, 0.5);
+	assert_true(none != none);
+}
+
 int
 main(void)
 {
@@ -323,6 +367,8 @@ main(void)
 		cmocka_unit_test(test_hex),
 		cmocka_unit_test(test_mem),
 		cmocka_unit_test(test_diag),
+		cmocka_unit_test(test_text),
+		cmocka_unit_test(test_quantile),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests_name("base", tests, NULL, NULL);

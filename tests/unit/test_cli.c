@@ -300,6 +300,16 @@ test_table(void **state)
 					 "-12.5          cut\n");
 	fal_buf_free(&b);
 	fal_table_free(&t);
+
+	/* Characters, not bytes, on both sides. */
+	static const char *wide[] = { "n\u00fcm", "\u20ac", "", "\u00e9", "12", "x" };
+	for (size_t i = 0; i < sizeof(wide) / sizeof(wide[0]); i++)
+		fal_table_add(&t, "%s", wide[i]);
+	assert_int_equal(fal_table_text(&t, &b), 0);
+	fal_put_u8(&b, 0);
+	assert_string_equal((char *)b.p, "n\u00fcm   \u20ac\n\u00e9    12  x\n");
+	fal_buf_free(&b);
+	fal_table_free(&t);
 }
 
 static void

@@ -264,6 +264,7 @@ test_window(void **state)
 	assert_int_equal(r.worker[3].speed[0].clocks, 25);
 	assert_near(r.worker[3].speed[0].median, TASK / 0.04);
 	assert_int_equal(r.worker[0].run, 24);
+	fal_trace_reader_free(p.reader);
 	fal_report_free(&r);
 }
 

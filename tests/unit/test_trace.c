@@ -46,7 +46,7 @@ static void
 test_every_cut(void **state)
 {
 	(void)state;
-	static const char text[] = "{\"t\":1,\"ev\":\"a\",\"n\":3}\n"
+	static const char text[] = "{\"t\":1,\"ev\":\"job\",\"n\":3}\n"
 				   "{\"t\":2.5,\"ev\":\"b\",\"n\":100}\n";
 	for (size_t cut = 0; cut < sizeof(text); cut++) {
 		struct seen s = { 0 };
@@ -85,7 +85,8 @@ zip_lines(struct fal_buf *out)
 {
 	struct fal_buf text = { 0 };
 	for (unsigned i = 1; i <= 2000; i++)
-		fal_put_fmt(&text, "{\"t\":%u.5,\"ev\":\"a\",\"n\":%u}\n", i, i % 100);
+		fal_put_fmt(&text, "{\"t\":%u.5,\"ev\":\"%s\",\"n\":%u}\n", i,
+			    i == 1 ? "job" : "a", i % 100);
 	struct fal_zip *z = fal_zip_new(FAL_ZIP_LEVEL);
 	assert_non_null(z);
 	assert_int_equal(fal_zip_compress(z, text.p, 20010, out), 0);
@@ -129,7 +130,7 @@ test_bad_zst(void **state)
 	assert_int_equal(read_in_steps((const uint8_t *)"(t)\n", 4, 4, &s, &diag),
 			 FAL_EFORMAT);
 	assert_string_equal(diag.text, "1: zstd: not a frame, or damaged");
-	assert_int_equal(read_in_steps(f.p, 9, 4, &s, &diag), FAL_ETRUNC);
+	assert_int_equal(read_in_steps(f.p, 9, 4, &s, &diag), FAL_EFORMAT);
 	assert_string_equal(diag.text, "1: ends in the middle of a zstd frame");
 
 	/* A line without an end, of 32 MiB. */
@@ -161,7 +162,7 @@ on_get(void *arg, struct fal_trace_line *l)
 	return l->err;
 }
 
-#define GOOD "{\"t\":1,\"ev\":\"e\",\"n\":3,\"f\":1e3,\"s\":\"x\",\"a\":[[1,2,3]]}\n"
+#define GOOD "{\"t\":1,\"ev\":\"job\",\"n\":3,\"f\":1e3,\"s\":\"x\",\"a\":[[1,2,3]]}\n"
 
 static void
 test_bad_lines(void **state)
@@ -178,6 +179,15 @@ test_bad_lines(void **state)
 		{ "{\"t\":1,\"t\":1,\"ev\":\"e\"}\n", FAL_EFORMAT, "2: column" },
 		{ "{\"ev\":\"e\"}\n", FAL_EFORMAT, "2: t: missing" },
 		{ "{\"t\":\"1\",\"ev\":\"e\"}\n", FAL_EFORMAT, "2: t: not a number" },
+		{ "{\"t\":0.9,\"ev\":\"e\"}\n", FAL_EINVAL,
+		  "2: e.t: 0.9 is before 1 of line 1" },
+		{ GOOD, FAL_EINVAL,
+		  "2: a second job line: the trace of the same job (incarnation 0) "
+		  "begins here" },
+		{ "{\"t\":0,\"ev\":\"job\",\"hash\":\"bb\",\"incarnation\":3}\n",
+		  FAL_EINVAL,
+		  "2: a second job line: the trace of another job (incarnation 3) "
+		  "begins here" },
 		{ "{\"t\":1,\"ev\":7}\n", FAL_EFORMAT, "2: ev: not a string" },
 		{ "{\"t\":1,\"ev\":\"e\"}\n", FAL_EFORMAT, "2: e.n: missing" },
 		{ "{\"t\":1,\"ev\":\"e\",\"n\":-1}\n", FAL_EFORMAT,
@@ -209,6 +219,20 @@ test_bad_lines(void **state)
 		assert_string_equal(again.text, diag.text);
 		fal_trace_reader_free(r);
 	}
+}
+
+static void
+test_first_is_no_job(void **state)
+{
+	(void)state;
+	static const char line[] = "{\"t\":1,\"ev\":\"e\"}\n";
+	struct fal_diag diag = { "" };
+	struct seen s = { 0 };
+	assert_int_equal(read_in_steps((const uint8_t *)line, sizeof(line) - 1, 4, &s,
+				       &diag),
+			 FAL_EINVAL);
+	assert_string_equal(diag.text, "1: the first line is not job");
+	assert_int_equal(s.lines, 0);
 }
 
 static void
@@ -304,22 +328,22 @@ test_classes(void **state)
 #define UPDATE(t, c, v, samples, loss, epoch)                           \
 	"{\"t\":" t ",\"ev\":\"update\",\"version\":" v ",\"clock\":" c \
 	",\"samples\":" samples ",\"loss\":" loss ",\"lr\":0.1,\"epoch\":" epoch "}\n"
-#define JOIN(name, id, print)                                           \
-	"{\"t\":0.1,\"ev\":\"join\",\"worker\":\"" name "\",\"id\":" id \
+#define JOIN(t, name, id, print)                                          \
+	"{\"t\":" t ",\"ev\":\"join\",\"worker\":\"" name "\",\"id\":" id \
 	",\"lanes\":[1,2],\"cores\":4,\"fingerprint\":\"" print "\"}\n"
 
 static const char *const job_lines[] = {
 	"{\"t\":0,\"ev\":\"job\",\"name\":\"j\",\"epochs\":2,\"batch\":64,\"task\":8,"
 	"\"samples\":96,\"blocks\":5,\"clocks_per_epoch\":2,\"clocks\":4,"
 	"\"scheme\":\"bsp\",\"audit\":\"claims\"}\n",
-	JOIN("a", "1", "f0"),
-	JOIN("b", "2", "f0"),
-	JOIN("c", "3", "f1"),
+	JOIN("0.1", "a", "1", "f0"),
+	JOIN("0.1", "b", "2", "f0"),
+	JOIN("0.1", "c", "3", "f1"),
 	CLOCK("1", "0", "a", "1", "2", "4", "0.5", "0.2", "0.2"),
 	CLOCK("1", "0", "b", "2", "1", "4", "0.7", "0.0", "0.4"),
 	UPDATE("1.0", "0", "1", "64", "2.0", "1"),
 	"{\"t\":1.1,\"ev\":\"leave\",\"worker\":\"b\",\"id\":2,\"reason\":\"lost\"}\n",
-	JOIN("b", "7", "f0"),
+	JOIN("1.1", "b", "7", "f0"),
 	"{\"t\":1.2,\"ev\":\"unheard-of\"}\n",
 	CLOCK("2", "1", "b", "7", "2", "2", "0.5", "0.2", "0.4"),
 	UPDATE("2.0", "1", "2", "32", "0.5", "1"),
@@ -390,15 +414,15 @@ test_summary_refuses(void **state)
 	static const struct {
 		const char *line, *diag;
 	} bad[] = {
-		{ CLOCK("2", "1", "b", "9", "2", "2", "0.5", "0.2", "0.4"),
+		{ CLOCK("3", "1", "b", "9", "2", "2", "0.5", "0.2", "0.4"),
 		  "16: clock.id: 9 never joined" },
-		{ CLOCK("2", "4", "a", "1", "2", "2", "0.5", "0.2", "0.4"),
+		{ CLOCK("3", "4", "a", "1", "2", "2", "0.5", "0.2", "0.4"),
 		  "16: clock.clock: 4 is above 3" },
-		{ CLOCK("2", "3", "a", "1", "2", "2", "-0.5", "0.2", "0.4"),
+		{ CLOCK("3", "3", "a", "1", "2", "2", "-0.5", "0.2", "0.4"),
 		  "16: clock.compute: -0.5 seconds" },
 		{ UPDATE("3", "4", "5", "64", "2.0", "2"),
 		  "16: update.clock: 4 is above 3" },
-		{ JOIN("d", "7", "f0"), "16: join.id: 7 joined before" },
+		{ JOIN("3", "d", "7", "f0"), "16: join.id: 7 joined before" },
 	};
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 		struct fal_summary s = { 0 };
@@ -500,6 +524,7 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_every_cut),
 		cmocka_unit_test(test_bad_lines),
+		cmocka_unit_test(test_first_is_no_job),
 		cmocka_unit_test(test_ends_in_a_line),
 		cmocka_unit_test(test_line_limit),
 		cmocka_unit_test(test_classes),
