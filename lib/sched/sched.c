@@ -536,6 +536,17 @@ claim_result(struct fal_sched *s, double now, struct fal_round *r, struct fal_wo
 	return 1;
 }
 
+/* Where the task stands in the queue of `w`, or NULL. */
+static const struct fal_node *
+held(const struct fal_sched *s, const struct fal_round *r, uint32_t task,
+     const struct fal_worker *w)
+{
+	const struct fal_node *own = fal_node(r, task, false);
+	const struct fal_node *clone = fal_node(r, task, true);
+	uint32_t slot = fal_slot(s, w);
+	return own->slot == slot ? own : clone->slot == slot ? clone : NULL;
+}
+
 int
 fal_sched_claim(struct fal_sched *s, double now, const struct fal_claim_in *c)
 {
@@ -553,6 +564,9 @@ fal_sched_claim(struct fal_sched *s, double now, const struct fal_claim_in *c)
 	/* Nobody but its owner was ever given a task of it. */
 	if (r->owner != 0 && !r->mixed && r->owner != w->id)
 		return FAL_ESTATE;
+	const struct fal_node *n = held(s, r, c->task, w);
+	if (n != NULL && !w->fresh)
+		w->wait_s = now - n->began - c->task_s;
 	if (c->task_s > 0)
 		fal_measured(s, w, c->task_s);
 	w->base = now;

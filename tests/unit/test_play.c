@@ -57,14 +57,21 @@ build(struct fal_cost *c, double slow, bool now_and_then)
 	}
 }
 
+static void
+in_bounds(double got, double least, double most, const char *what)
+{
+	if (!(got >= least && got <= most))
+		fail_msg("%s: got %.9g, want %.9g to %.9g", what, got, least, most);
+}
+
 static struct fal_play
-play(const struct fal_cost *c, const char *rule)
+play_for(const struct fal_cost *c, const char *rule, uint64_t clocks)
 {
 	struct fal_policy policy = { 0 };
 	struct fal_diag diag;
 	struct fal_play out;
 	const struct fal_play_conf conf = {
-		.cost = c, .policy = &policy, .clocks = 330, .warm = 10
+		.cost = c, .policy = &policy, .clocks = clocks, .warm = 10
 	};
 	if (fal_rule_parse(rule, &policy.rule, &diag) < 0)
 		fail_msg("%s: %s", rule, diag.text);
@@ -72,6 +79,12 @@ play(const struct fal_cost *c, const char *rule)
 	if (err < 0)
 		fail_msg("%s: %s", rule, fal_strerror(err));
 	return out;
+}
+
+static struct fal_play
+play(const struct fal_cost *c, const char *rule)
+{
+	return play_for(c, rule, 330);
 }
 
 static void
@@ -171,6 +184,32 @@ coordinator_is_the_limit(void **state)
 	fal_cost_free(&c);
 }
 
+/* Where all wait for the coordinator, a move is two messages more for it and helps
+ * nobody; nor does a clone by whoever has to pull first. */
+static void
+no_moves_for_a_busy_coordinator(void **state)
+{
+	(void)state;
+	struct fal_cost c;
+	build(&c, 4, false);
+	while (c.machines < 48)
+		assert_int_equal(fal_cost_add(&c, &c.machine[0], "more"), FAL_OK);
+	c.message_s = 2.5e-3;
+	c.grid.batch = 48 * 32;
+	c.grid.samples = c.grid.batch * 10;
+	struct fal_play many = play_for(&c, "epsp", 20);
+	in_bounds(many.moved / many.clocks, 0, 0.01 * c.grid.batch, "tasks moved");
+	in_bounds(many.cloned / many.clocks, 0, 0.01 * c.grid.batch, "tasks cloned");
+	/* A claim for each task, and half a dozen messages for each worker. */
+	in_bounds(many.seconds / many.clocks, 48 * 32 * c.message_s,
+		  48 * (32 + 6) * c.message_s, "seconds of a clock");
+	c.grid.batch = 10;
+	struct fal_play few = play_for(&c, "epsp", 60);
+	in_bounds(few.moved / few.clocks, 0, 0.5, "few tasks: moved");
+	in_bounds(few.cloned / few.clocks, 0, 0.5, "few tasks: cloned");
+	fal_cost_free(&c);
+}
+
 static void
 what_cannot_go_on(void **state)
 {
@@ -200,6 +239,7 @@ main(void)
 		cmocka_unit_test(by_work),
 		cmocka_unit_test(by_time),
 		cmocka_unit_test(coordinator_is_the_limit),
+		cmocka_unit_test(no_moves_for_a_busy_coordinator),
 		cmocka_unit_test(what_cannot_go_on),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
