@@ -418,9 +418,7 @@ step_worker(struct game *g, struct worker *w)
 static int
 step(struct game *g)
 {
-	uint32_t slot = fal_heap_top(&g->next);
-	double next = slot != UINT32_MAX ? g->next.key[slot] : INFINITY;
-	double wake = fal_sched_wake(g->s);
+	double next = fal_heap_least(&g->next), wake = fal_sched_wake(g->s);
 	int err;
 	if (isinf(next) && isinf(wake))
 		return FAL_ESTATE;
@@ -428,8 +426,9 @@ step(struct game *g)
 		g->now = fmax(g->now, wake);
 		err = fal_sched_tick(g->s, g->now);
 	} else {
-		err = step_worker(g, &g->worker[slot]);
-		schedule(g, &g->worker[slot]);
+		struct worker *w = &g->worker[fal_heap_top(&g->next)];
+		err = step_worker(g, w);
+		schedule(g, w);
 	}
 	if (err == FAL_OK)
 		err = follow_all(g);

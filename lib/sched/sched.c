@@ -680,11 +680,10 @@ review(struct fal_sched *s, struct fal_worker *w, double now)
 int
 fal_sched_tick(struct fal_sched *s, double now)
 {
-	uint32_t slot;
 	bool any = false;
-	while ((slot = fal_heap_top(&s->due)) != FAL_NONE && s->due.key[slot] <= now) {
+	while (fal_heap_least(&s->due) <= now) {
 		any = true;
-		int err = review(s, &s->worker[slot], now);
+		int err = review(s, &s->worker[fal_heap_top(&s->due)], now);
 		if (err < 0)
 			return err;
 	}
@@ -694,8 +693,7 @@ fal_sched_tick(struct fal_sched *s, double now)
 double
 fal_sched_wake(const struct fal_sched *s)
 {
-	uint32_t slot = fal_heap_top(&s->due);
-	return slot != FAL_NONE ? s->due.key[slot] : INFINITY;
+	return fal_heap_least(&s->due);
 }
 
 bool
