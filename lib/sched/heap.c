@@ -34,11 +34,12 @@ fal_heap_reserve(struct fal_heap *h, size_t ids)
 	return FAL_OK;
 }
 
-/* Smaller key first; equal keys by id, so that a run can be repeated exactly. */
+/* Smaller key first; equal keys by id, so that a run can be repeated exactly.  Without
+ * branches, which a processor could not foresee. */
 static bool
 before(struct fal_heap_item a, struct fal_heap_item b)
 {
-	return a.key < b.key || (a.key == b.key && a.id < b.id);
+	return (a.key < b.key) | ((a.key == b.key) & (a.id < b.id));
 }
 
 static void
@@ -60,8 +61,8 @@ sift(struct fal_heap *h, uint32_t at, struct fal_heap_item item)
 		uint32_t child = 2 * at + 1;
 		if (child >= h->n)
 			break;
-		if (child + 1 < h->n && before(h->item[child + 1], h->item[child]))
-			child++;
+		if (child + 1 < h->n)
+			child += before(h->item[child + 1], h->item[child]);
 		if (!before(h->item[child], item))
 			break;
 		place(h, at, h->item[child]);

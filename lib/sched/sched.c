@@ -71,11 +71,13 @@ fal_sched_free(struct fal_sched *s)
 	free(s);
 }
 
-/* Slots stand in order of their ids: binary search. */
+/* Slots stand in order of their ids, mostly without gaps. */
 struct fal_worker *
 fal_find(const struct fal_sched *s, uint32_t id)
 {
-	size_t at = fal_sorted_place(s->worker, s->workers, sizeof(*s->worker), id);
+	size_t at = s->workers > 0 ? id - s->worker[0].id : 0;
+	if (at >= s->workers || s->worker[at].id != id)
+		at = fal_sorted_place(s->worker, s->workers, sizeof(*s->worker), id);
 	if (at == s->workers || s->worker[at].id != id || s->worker[at].gone)
 		return NULL;
 	return &s->worker[at];
