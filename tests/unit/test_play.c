@@ -1,6 +1,7 @@
 /* The scheduler played on a cost model, against what can be reckoned by hand; and the
  * cost model's own formula. */
 #include "base/err.h"
+#include "base/rng.h"
 #include "proj/play.h"
 
 #include <math.h>
@@ -168,6 +169,35 @@ by_time(void **state)
 	near(fal_cost_mean(&m), 30.0 / 15, 1e-12, "mean");
 }
 
+/* Paces of any length are found, as by looking through them from the first on. */
+static void
+uneven_paces(void **state)
+{
+	(void)state;
+	struct fal_rng r = fal_rng_init(1, FAL_RNG_TEST, 0);
+	for (uint32_t run = 0; run < 200; run++) {
+		struct fal_cost_pace pace[40];
+		struct fal_cost_machine m = { .lanes = 1, .cores = 1, .pace = pace };
+		m.paces = 1 + fal_rng_below(&r, 40);
+		m.by_time = run % 2 == 0;
+		for (size_t i = 0; i < m.paces; i++) {
+			double tasks = exp2((double)fal_rng_below(&r, 12));
+			pace[i] = (struct fal_cost_pace){ .task_s = 1 + (double)i,
+							  .tasks = tasks,
+							  .seconds = tasks };
+		}
+		fal_cost_sum(&m);
+		for (uint32_t k = 0; k < 50; k++) {
+			double at = m.tasks * (double)fal_rng_unit(&r), left = at;
+			size_t i = 0;
+			while (i + 1 < m.paces && left >= pace[i].tasks)
+				left -= pace[i++].tasks;
+			near(fal_cost_task_s(&m, at, at, 1e-9, 1) * 1e9, pace[i].task_s,
+			     1e-3, "seconds of a task");
+		}
+	}
+}
+
 /* Where the coordinator does nothing but move bytes, a clock takes as long as that. */
 static void
 coordinator_is_the_limit(void **state)
@@ -238,6 +268,7 @@ main(void)
 		cmocka_unit_test(persistent_straggler),
 		cmocka_unit_test(by_work),
 		cmocka_unit_test(by_time),
+		cmocka_unit_test(uneven_paces),
 		cmocka_unit_test(coordinator_is_the_limit),
 		cmocka_unit_test(no_moves_for_a_busy_coordinator),
 		cmocka_unit_test(what_cannot_go_on),
