@@ -76,8 +76,8 @@ median(double *v, uint32_t n)
 static double
 median_off(const double *v, uint32_t n, double mid)
 {
-	uint32_t low = n / 2, high = n / 2; /* v[low … high-1] are the nearest */
-	double off[2] = { 0 };              /* the last two that came */
+	uint32_t low = n / 2, high = low; /* v[low … high-1] are the nearest */
+	double off[2] = { 0 };            /* the last two that came */
 	for (uint32_t i = 0; i <= n / 2; i++) {
 		bool up = low == 0 || (high < n && v[high] - mid < mid - v[low - 1]);
 		off[0] = off[1];
