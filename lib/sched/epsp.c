@@ -26,13 +26,14 @@ move_cost(const struct fal_sched *s, const struct fal_worker *w)
 	return w->rtt + 0.05 * fal_task_s(s, w, w->lanes);
 }
 
-/* Do its claims wait longer than tasks and round trips take?  Then it is the coordinator
- * whom the clock waits for, and tasks that `w` had more of would be claimed no sooner,
- * but cost two messages.  What the last claim says holds for as long as it has waited. */
+/* Do its claims wait much longer than tasks take?  Then it is the coordinator whom the
+ * clock waits for, and tasks that `w` had more of would be claimed no sooner, but cost
+ * two messages.  The last claim says so for a while, as long as some like it would wait.
+ */
 static bool
 in_line(const struct fal_sched *s, const struct fal_worker *w, double now)
 {
-	return w->wait_s > fal_task_s(s, w, w->lanes) + 2 * w->rtt &&
+	return w->wait_s > 4 * fal_task_s(s, w, w->lanes) + 2 * w->rtt &&
 	       now < w->base + 4 * w->wait_s;
 }
 

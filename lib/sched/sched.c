@@ -567,7 +567,7 @@ fal_sched_claim(struct fal_sched *s, double now, const struct fal_claim_in *c)
 	if (r->owner != 0 && !r->mixed && r->owner != w->id)
 		return FAL_ESTATE;
 	const struct fal_node *n = held(s, r, c->task, w);
-	if (n != NULL && !w->fresh)
+	if (n != NULL && n->began >= 0 && !w->fresh)
 		w->wait_s = now - n->began - c->task_s;
 	if (c->task_s > 0)
 		fal_measured(s, w, c->task_s);
