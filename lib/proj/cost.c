@@ -168,22 +168,34 @@ fal_cost_settle(struct fal_cost_machine *m, double share)
 	return err;
 }
 
+static double
+begins(const struct fal_cost_machine *m, size_t i)
+{
+	return m->by_time ? m->pace[i].at_second : m->pace[i].at_task;
+}
+
 /* The pace in force at `at`, a second or a task's number, which becomes the offset in it:
- * the last one that begins no later. */
+ * the last one that begins no later.  Paces are mostly about as long as each other: it is
+ * looked for around where it then is, in growing steps. */
 static size_t
 place_of(const struct fal_cost_machine *m, double *at)
 {
-	size_t low = 0, high = m->paces;
-	*at = fmod(*at, m->by_time ? m->seconds : m->tasks);
+	double all = m->by_time ? m->seconds : m->tasks;
+	*at = fmod(*at, all);
+	size_t low = (size_t)(*at / all * (double)m->paces), high = m->paces, step = 1;
+	low = low < high ? low : high - 1;
+	for (; low > 0 && begins(m, low) > *at; step *= 2) {
+		high = low;
+		low -= low > step ? step : low;
+	}
+	for (step = 1; low + step < high && begins(m, low + step) <= *at; step *= 2)
+		low += step;
+	high = low + step < high ? low + step : high;
 	while (high - low > 1) {
 		size_t mid = low + (high - low) / 2;
-		const struct fal_cost_pace *p = &m->pace[mid];
-		if ((m->by_time ? p->at_second : p->at_task) <= *at)
-			low = mid;
-		else
-			high = mid;
+		*(begins(m, mid) <= *at ? &low : &high) = mid;
 	}
-	*at -= m->by_time ? m->pace[low].at_second : m->pace[low].at_task;
+	*at -= begins(m, low);
 	return low;
 }
 

@@ -4,50 +4,12 @@
 #include "proj/play.h"
 
 #include "base/mem.h"
+#include "proj/player.h"
 #include "sched/heap.h"
 #include "sched/sched.h"
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
-
-enum { VERSIONS = 128 }; /* that a worker is known to have; more than slack asks for */
-
-/* A task in a worker's queue; the first `lanes` of it run. */
-struct item {
-	uint64_t round;
-	uint32_t task;
-	struct fal_cid fills;
-	double from; /* not before: the worker has the round's version */
-	double ends; /* negative: no lane began with it */
-	double task_s;
-};
-
-/* What a worker does, or did, of a round. */
-struct part {
-	uint64_t round;
-	struct fal_cid fills;
-	uint32_t seq;   /* 0: nothing won yet */
-	double arrives; /* infinite: not pushed yet */
-};
-
-struct worker {
-	const struct fal_cost_machine *machine;
-	struct item *q;
-	size_t n, q_cap;
-	struct part *part;
-	size_t parts, part_cap;
-	uint32_t lanes, seq;
-	double begun; /* tasks that a lane began with */
-	double ready; /* has what it was sent last */
-	struct {
-		uint64_t version;
-		double at;
-	} has[VERSIONS]; /* by version, modulo */
-	uint32_t running;
-	double since;   /* running is not 0 since */
-	double compute; /* seconds before that */
-};
 
 /* What is counted from the beginning; the warm part is taken off at the end. */
 struct totals {
@@ -59,8 +21,8 @@ struct game {
 	const struct fal_play_conf *conf;
 	struct fal_grid grid;
 	struct fal_sched *s;
-	struct worker *worker; /* worker i has the id i + 1 */
-	struct fal_heap next;  /* by the time of the worker's next event */
+	struct fal_player *worker; /* worker i has the id i + 1 */
+	struct fal_heap next;      /* by the time of the worker's next event */
 	double now;
 	uint64_t version;
 	/* Of shared rounds: the contributions before `open` have all arrived. */
@@ -83,104 +45,11 @@ spend(struct game *g, double bytes)
 	g->t.bytes += bytes;
 }
 
-/* --- workers ---------------------------------------------------------------------- */
-
-/* A lane begins (+1) or ends (-1) with a task. */
+/* Something may happen with the worker at another time than before. */
 static void
-runs(struct worker *w, int change, double at)
+schedule(struct game *g, struct fal_player *w)
 {
-	if (w->running == 0)
-		w->since = at;
-	w->running = (uint32_t)((int)w->running + change);
-	if (w->running == 0)
-		w->compute += fmax(at - w->since, 0);
-}
-
-/* Its computing up to now. */
-static double
-compute_of(const struct game *g, const struct worker *w)
-{
-	return w->compute + (w->running > 0 ? fmax(g->now - w->since, 0) : 0);
-}
-
-/* Lanes that are free at `at` begin with what stands first. */
-static void
-begin(struct game *g, struct worker *w, double at)
-{
-	struct fal_round_info r;
-	for (size_t i = 0; i < w->n && i < w->lanes; i++) {
-		struct item *it = &w->q[i];
-		if (it->ends >= 0 || !fal_sched_round(g->s, it->round, &r))
-			continue;
-		double size = fal_grid_range_samples(&g->grid, r.clock, it->task, 1);
-		double from = fmax(at, it->from);
-		it->task_s = fal_cost_task_s(w->machine, w->begun, from,
-					     size / g->grid.task, w->lanes);
-		it->ends = from + it->task_s;
-		w->begun += size / g->grid.task;
-		runs(w, 1, from);
-	}
-}
-
-/* Item i is over; the others move up. */
-static struct item
-take(struct worker *w, size_t i, double at)
-{
-	struct item it = w->q[i];
-	memmove(&w->q[i], &w->q[i + 1], (--w->n - i) * sizeof(*w->q));
-	if (it.ends >= 0)
-		runs(w, -1, at);
-	return it;
-}
-
-static bool
-holds_of(const struct worker *w, uint64_t round)
-{
-	for (size_t i = 0; i < w->n; i++)
-		if (w->q[i].round == round)
-			return true;
-	return false;
-}
-
-/* What it holds no more of is pushed; what it won nothing of is forgotten. */
-static void
-push(struct worker *w, double at)
-{
-	for (size_t i = 0; i < w->parts; i++) {
-		struct part *p = &w->part[i];
-		if (!isinf(p->arrives) || holds_of(w, p->round))
-			continue;
-		if (p->seq == 0)
-			w->part[i--] = w->part[--w->parts];
-		else
-			p->arrives = at + w->machine->push_s;
-	}
-}
-
-/* What happens with the worker next: the end of an item, or a part's arrival; the other
- * is SIZE_MAX, both if nothing does. */
-struct event {
-	double at;
-	size_t item, part;
-};
-
-static struct event
-next_event(const struct worker *w)
-{
-	struct event e = { INFINITY, SIZE_MAX, SIZE_MAX };
-	for (size_t i = 0; i < w->n && i < w->lanes; i++)
-		if (w->q[i].ends >= 0 && w->q[i].ends < e.at)
-			e = (struct event){ w->q[i].ends, i, SIZE_MAX };
-	for (size_t i = 0; i < w->parts; i++)
-		if (w->part[i].arrives < e.at)
-			e = (struct event){ w->part[i].arrives, SIZE_MAX, i };
-	return e;
-}
-
-static void
-schedule(struct game *g, struct worker *w)
-{
-	double next = next_event(w).at;
+	double next = fal_player_next(w).at;
 	uint32_t slot = (uint32_t)(w - g->worker);
 	if (isinf(next))
 		fal_heap_remove(&g->next, slot);
@@ -192,47 +61,19 @@ schedule(struct game *g, struct worker *w)
 
 /* A version reaches the worker. */
 static void
-send_model(struct game *g, struct worker *w, uint64_t version)
+send_model(struct game *g, struct fal_player *w, uint64_t version)
 {
 	spend(g, g->conf->cost->pull_bytes);
-	w->ready = g->now + w->machine->pull_s;
-	w->has[version % VERSIONS].version = version;
-	w->has[version % VERSIONS].at = w->ready;
+	fal_player_pull(w, version, g->now + w->machine->pull_s);
 }
 
 static int
-grant(struct game *g, struct worker *w, const struct fal_act *a)
+grant(struct game *g, struct fal_player *w, const struct fal_act *a)
 {
 	struct fal_round_info r;
 	if (!fal_sched_round(g->s, a->round, &r))
 		return FAL_OK;
-	double from = w->ready;
-	if (r.delta && r.base == FAL_START_LOCAL)
-		from = g->now;
-	else if (w->has[r.version % VERSIONS].version == r.version)
-		from = w->has[r.version % VERSIONS].at;
-	if (FAL_GROW(w->q, w->q_cap, w->n + a->count) < 0)
-		return FAL_ENOMEM;
-	for (uint32_t i = 0; i < a->count; i++) {
-		size_t at = w->n++;
-		for (; at > 0 && w->q[at - 1].round > a->round && w->q[at - 1].ends < 0;
-		     at--)
-			w->q[at] = w->q[at - 1];
-		w->q[at] = (struct item){ .round = a->round,
-					  .task = a->first + i,
-					  .fills = a->fills,
-					  .from = from,
-					  .ends = -1 };
-	}
-	return FAL_OK;
-}
-
-static void
-revoke(struct game *g, struct worker *w, const struct fal_act *a)
-{
-	for (size_t i = 0; i < w->n; i++)
-		if (w->q[i].round == a->round && w->q[i].task - a->first < a->count)
-			(void)take(w, i--, g->now);
+	return fal_player_grant(w, a, &r, g->now);
 }
 
 static void
@@ -258,14 +99,14 @@ end_round(struct game *g, const struct fal_act *a)
 static int
 follow(struct game *g, const struct fal_act *a)
 {
-	struct worker *w = a->worker > 0 ? &g->worker[a->worker - 1] : NULL;
+	struct fal_player *w = a->worker > 0 ? &g->worker[a->worker - 1] : NULL;
 	switch (a->kind) {
 	case FAL_ACT_GRANT:
 		spend(g, 0);
 		return grant(g, w, a);
 	case FAL_ACT_REVOKE:
 		spend(g, 0);
-		revoke(g, w, a);
+		fal_player_revoke(w, a, g->now);
 		break;
 	case FAL_ACT_END:
 		end_round(g, a);
@@ -314,10 +155,10 @@ follow_all(struct game *g)
 			return err;
 		if (a.worker == 0)
 			continue;
-		struct worker *w = &g->worker[a.worker - 1];
+		struct fal_player *w = &g->worker[a.worker - 1];
 		if (a.kind == FAL_ACT_REVOKE)
-			push(w, g->now);
-		begin(g, w, g->now);
+			fal_player_push(w, g->now);
+		fal_player_begin(w, g->s, &g->grid, g->now);
 		schedule(g, w);
 	}
 	fal_sched_forget(g->s);
@@ -326,30 +167,14 @@ follow_all(struct game *g)
 
 /* --- events ----------------------------------------------------------------------- */
 
-/* The worker's part of the item's round, made if there is none. */
-static struct part *
-part_of(struct worker *w, const struct item *it)
-{
-	for (size_t i = 0; i < w->parts; i++) {
-		struct part *p = &w->part[i];
-		if (p->round == it->round && fal_cid_eq(p->fills, it->fills) &&
-		    isinf(p->arrives))
-			return p;
-	}
-	if (FAL_GROW(w->part, w->part_cap, w->parts + 1) < 0)
-		return NULL;
-	w->part[w->parts] = (struct part){ it->round, it->fills, 0, INFINITY };
-	return &w->part[w->parts++];
-}
-
 /* The task of item i is done: its claim, and what follows at the worker, which does not
  * wait for the coordinator. */
 static int
-claim(struct game *g, struct worker *w, size_t i)
+claim(struct game *g, struct fal_player *w, size_t i)
 {
 	double ended = w->q[i].ends;
-	struct item it = take(w, i, ended);
-	struct part *p = part_of(w, &it);
+	struct fal_player_item it = fal_player_take(w, i, ended);
+	struct fal_player_part *p = fal_player_part(w, &it);
 	if (p == NULL)
 		return FAL_ENOMEM;
 	struct fal_claim_in c = { .worker = (uint32_t)(w - g->worker) + 1,
@@ -358,7 +183,7 @@ claim(struct game *g, struct worker *w, size_t i)
 				  .seq = p->seq != 0 ? p->seq : w->seq + 1,
 				  .fills = it.fills,
 				  .task_s = it.task_s };
-	begin(g, w, ended);
+	fal_player_begin(w, g->s, &g->grid, ended);
 	spend(g, 0);
 	int won = fal_sched_heard(g->s, g->now, c.worker);
 	if (won == FAL_OK)
@@ -368,7 +193,7 @@ claim(struct game *g, struct worker *w, size_t i)
 	g->t.twice += won > 0 ? 0 : g->grid.task;
 	if (won > 0 && p->seq == 0)
 		p->seq = ++w->seq;
-	push(w, ended);
+	fal_player_push(w, ended);
 	return FAL_OK;
 }
 
@@ -391,9 +216,9 @@ all_in(struct game *g, const struct fal_round_info *r)
 }
 
 static int
-arrive(struct game *g, struct worker *w, size_t i)
+arrive(struct game *g, struct fal_player *w, size_t i)
 {
-	struct part p = w->part[i];
+	struct fal_player_part p = w->part[i];
 	struct fal_cid cid = { (uint32_t)(w - g->worker) + 1, p.seq };
 	struct fal_round_info r;
 	w->part[i] = w->part[--w->parts];
@@ -407,9 +232,9 @@ arrive(struct game *g, struct worker *w, size_t i)
 
 /* The worker's next event. */
 static int
-step_worker(struct game *g, struct worker *w)
+step_worker(struct game *g, struct fal_player *w)
 {
-	struct event e = next_event(w);
+	struct fal_player_event e = fal_player_next(w);
 	g->now = fmax(g->now, e.at);
 	return e.part != SIZE_MAX ? arrive(g, w, e.part) : claim(g, w, e.item);
 }
@@ -418,9 +243,7 @@ step_worker(struct game *g, struct worker *w)
 static int
 step(struct game *g)
 {
-	uint32_t slot = fal_heap_top(&g->next);
-	double next = slot != UINT32_MAX ? g->next.key[slot] : INFINITY;
-	double wake = fal_sched_wake(g->s);
+	double next = fal_heap_least(&g->next), wake = fal_sched_wake(g->s);
 	int err;
 	if (isinf(next) && isinf(wake))
 		return FAL_ESTATE;
@@ -428,8 +251,9 @@ step(struct game *g)
 		g->now = fmax(g->now, wake);
 		err = fal_sched_tick(g->s, g->now);
 	} else {
-		err = step_worker(g, &g->worker[slot]);
-		schedule(g, &g->worker[slot]);
+		struct fal_player *w = &g->worker[fal_heap_top(&g->next)];
+		err = step_worker(g, w);
+		schedule(g, w);
 	}
 	if (err == FAL_OK)
 		err = follow_all(g);
@@ -448,9 +272,7 @@ join(struct game *g, uint32_t i)
 			      .lanes_max = m->lanes_max,
 			      .cores = m->cores,
 			      .task_s = fal_cost_task_s(m, 0, 0, 1, 1) };
-	g->worker[i].machine = m;
-	for (size_t v = 0; v < VERSIONS; v++)
-		g->worker[i].has[v].version = UINT64_MAX;
+	fal_player_init(&g->worker[i], m);
 	return fal_sched_join(g->s, g->now, &j);
 }
 
@@ -480,8 +302,7 @@ static void
 free_game(struct game *g)
 {
 	for (size_t i = 0; g->worker != NULL && i < g->conf->cost->machines; i++) {
-		free(g->worker[i].q);
-		free(g->worker[i].part);
+		fal_player_free(&g->worker[i]);
 	}
 	free(g->worker);
 	fal_heap_free(&g->next);
@@ -494,7 +315,7 @@ computed(const struct game *g)
 {
 	double sum = 0;
 	for (size_t i = 0; i < g->conf->cost->machines; i++)
-		sum += compute_of(g, &g->worker[i]);
+		sum += fal_player_computed(&g->worker[i], g->now);
 	return sum;
 }
 

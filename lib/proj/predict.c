@@ -14,13 +14,16 @@ fal_predict(const struct fal_cost *cost, const struct fal_policy *policy,
 	    struct fal_play *out)
 {
 	enum { USUAL = 100, LEAST = 40, WARM = 20 };
-	static const double most_tasks = 5e6;
+	/* About ten seconds: a clock costs as much as its tasks, and a worker's part in
+	 * it half as much as a task. */
+	static const double most_tasks = 9e6, per_worker = 0.5;
 	double k = fal_grid_tasks(&cost->grid, 0), work = 0, seconds = 0;
 	for (size_t i = 0; i < cost->machines; i++) {
 		work += cost->machine[i].tasks;
 		seconds = fmax(seconds, cost->machine[i].seconds);
 	}
-	double most = fmax(floor(most_tasks / k), LEAST);
+	double clock = k + per_worker * (double)cost->machines;
+	double most = fmax(floor(most_tasks / clock), LEAST);
 	struct fal_play_conf conf = { .cost = cost,
 				      .policy = policy,
 				      .clocks =

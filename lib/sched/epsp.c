@@ -26,6 +26,17 @@ move_cost(const struct fal_sched *s, const struct fal_worker *w)
 	return w->rtt + 0.05 * fal_task_s(s, w, w->lanes);
 }
 
+/* Do its claims wait much longer than tasks take?  Then it is the coordinator whom the
+ * clock waits for, and tasks that `w` had more of would be claimed no sooner, but cost
+ * two messages.  The last claim says so for a while, as long as some like it would wait.
+ */
+static bool
+in_line(const struct fal_sched *s, const struct fal_worker *w, double now)
+{
+	return w->wait_s > 4 * fal_task_s(s, w, w->lanes) + 2 * w->rtt &&
+	       now < w->base + 4 * w->wait_s;
+}
+
 /* The worker with the latest finish of those in `h`, as projected now: the keys may be
  * of a time when less was known. */
 static uint32_t
@@ -51,7 +62,7 @@ transfer(struct fal_sched *s, double now, bool *moved)
 		return FAL_OK;
 	struct fal_worker *r = &s->worker[to], *d = &s->worker[from];
 	struct fal_node *n = fal_last_unstarted(s, d);
-	if (n == NULL ||
+	if (n == NULL || in_line(s, r, now) ||
 	    fal_project(s, r, r->queued, 1, now) + move_cost(s, r) >= d->finish)
 		return FAL_OK;
 	*moved = true;
@@ -68,8 +79,9 @@ clone(struct fal_sched *s, double now, bool *cloned)
 	if (to == FAL_NONE || from == FAL_NONE || s->donors.n > 0)
 		return FAL_OK;
 	struct fal_worker *r = &s->worker[to], *d = &s->worker[from];
-	double t = fal_task_s(s, r, r->lanes);
-	if (d->finish - now <= 1.1 * t + r->push_s + r->rtt)
+	double doubt = 0.1 * fal_task_s(s, r, r->lanes);
+	if (in_line(s, r, now) ||
+	    d->finish <= fal_project(s, r, 0, 1, now) + doubt + r->rtt)
 		return FAL_OK;
 	*cloned = true;
 	return fal_clone_head(s, d, r, now);

@@ -4,6 +4,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 void
@@ -11,7 +12,6 @@ fal_heap_free(struct fal_heap *h)
 {
 	free(h->item);
 	free(h->pos);
-	free(h->key);
 	*h = (struct fal_heap){ 0 };
 }
 
@@ -19,15 +19,14 @@ void
 fal_heap_clear(struct fal_heap *h)
 {
 	while (h->n > 0)
-		h->pos[h->item[--h->n]] = UINT32_MAX;
+		h->pos[h->item[--h->n].id] = UINT32_MAX;
 }
 
 int
 fal_heap_reserve(struct fal_heap *h, size_t ids)
 {
-	size_t items = h->ids, places = h->ids, keys = h->ids;
-	if (FAL_GROW(h->item, items, ids) < 0 || FAL_GROW(h->pos, places, ids) < 0 ||
-	    FAL_GROW(h->key, keys, ids) < 0)
+	size_t items = h->ids, places = h->ids;
+	if (FAL_GROW(h->item, items, ids) < 0 || FAL_GROW(h->pos, places, ids) < 0)
 		return FAL_ENOMEM;
 	for (size_t i = h->ids; i < places; i++)
 		h->pos[i] = UINT32_MAX;
@@ -35,25 +34,26 @@ fal_heap_reserve(struct fal_heap *h, size_t ids)
 	return FAL_OK;
 }
 
-/* Smaller key first; equal keys by id, so that a run can be repeated exactly. */
+/* Smaller key first; equal keys by id, so that a run can be repeated exactly.  Without
+ * branches, which a processor could not foresee. */
 static bool
-before(const struct fal_heap *h, uint32_t a, uint32_t b)
+before(struct fal_heap_item a, struct fal_heap_item b)
 {
-	return h->key[a] < h->key[b] || (h->key[a] == h->key[b] && a < b);
+	return (a.key < b.key) | ((a.key == b.key) & (a.id < b.id));
 }
 
 static void
-place(struct fal_heap *h, uint32_t at, uint32_t id)
+place(struct fal_heap *h, uint32_t at, struct fal_heap_item item)
 {
-	h->item[at] = id;
-	h->pos[id] = at;
+	h->item[at] = item;
+	h->pos[item.id] = at;
 }
 
+/* Puts `item`, which belongs at `at` or above or below it, where it belongs. */
 static void
-sift(struct fal_heap *h, uint32_t at)
+sift(struct fal_heap *h, uint32_t at, struct fal_heap_item item)
 {
-	uint32_t id = h->item[at];
-	while (at > 0 && before(h, id, h->item[(at - 1) / 2])) {
+	while (at > 0 && before(item, h->item[(at - 1) / 2])) {
 		place(h, at, h->item[(at - 1) / 2]);
 		at = (at - 1) / 2;
 	}
@@ -61,23 +61,21 @@ sift(struct fal_heap *h, uint32_t at)
 		uint32_t child = 2 * at + 1;
 		if (child >= h->n)
 			break;
-		if (child + 1 < h->n && before(h, h->item[child + 1], h->item[child]))
-			child++;
-		if (!before(h, h->item[child], id))
+		if (child + 1 < h->n)
+			child += before(h->item[child + 1], h->item[child]);
+		if (!before(h->item[child], item))
 			break;
 		place(h, at, h->item[child]);
 		at = child;
 	}
-	place(h, at, id);
+	place(h, at, item);
 }
 
 void
 fal_heap_set(struct fal_heap *h, uint32_t id, double key)
 {
-	if (h->pos[id] == UINT32_MAX)
-		place(h, h->n++, id);
-	h->key[id] = key;
-	sift(h, h->pos[id]);
+	uint32_t at = h->pos[id] != UINT32_MAX ? h->pos[id] : h->n++;
+	sift(h, at, (struct fal_heap_item){ key, id });
 }
 
 void
@@ -87,11 +85,9 @@ fal_heap_remove(struct fal_heap *h, uint32_t id)
 		return;
 	uint32_t at = h->pos[id];
 	h->pos[id] = UINT32_MAX;
-	uint32_t last = h->item[--h->n];
-	if (last != id) {
-		place(h, at, last);
-		sift(h, at);
-	}
+	struct fal_heap_item last = h->item[--h->n];
+	if (last.id != id)
+		sift(h, at, last);
 }
 
 bool
@@ -103,5 +99,11 @@ fal_heap_has(const struct fal_heap *h, uint32_t id)
 uint32_t
 fal_heap_top(const struct fal_heap *h)
 {
-	return h->n > 0 ? h->item[0] : UINT32_MAX;
+	return h->n > 0 ? h->item[0].id : UINT32_MAX;
+}
+
+double
+fal_heap_least(const struct fal_heap *h)
+{
+	return h->n > 0 ? h->item[0].key : INFINITY;
 }

@@ -6,11 +6,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct fal_heap_item {
+	double key;
+	uint32_t id;
+};
+
 /* {0} is empty and valid. */
 struct fal_heap {
-	uint32_t *item; /* ids in heap order */
-	uint32_t *pos;  /* by id: its place in item, or UINT32_MAX */
-	double *key;    /* by id */
+	struct fal_heap_item *item; /* in heap order */
+	uint32_t *pos;              /* by id: its place in item, or UINT32_MAX */
 	uint32_t n;
 	size_t ids; /* ids the arrays have room for */
 };
@@ -30,5 +34,7 @@ bool fal_heap_has(const struct fal_heap *h, uint32_t id);
 
 /* The id with the smallest key (ties: any fixed one), or UINT32_MAX when empty. */
 uint32_t fal_heap_top(const struct fal_heap *h);
+/* Its key, or infinity when empty. */
+double fal_heap_least(const struct fal_heap *h);
 
 #endif

@@ -104,8 +104,9 @@ fal_refresh(struct fal_sched *s, struct fal_worker *w, double now)
 		w->empty = now;
 	w->finish = fal_project(s, w, n, 0, now);
 	double late_first = first ? -w->finish : other_rounds - w->finish;
-	heap_put(&s->takers, slot, active && s->rounds > 0 && w->queued <= bridge,
-		 fal_project(s, w, w->queued, 1, now));
+	bool takes = active && s->rounds > 0 && w->queued <= bridge;
+	heap_put(&s->takers, slot, takes,
+		 takes ? fal_project(s, w, w->queued, 1, now) : 0);
 	heap_put(&s->donors, slot, active && n > w->lanes, late_first);
 	heap_put(&s->runners, slot, active && uncloned(w) != NULL, late_first);
 	heap_put(&s->idle, slot,

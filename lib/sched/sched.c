@@ -71,11 +71,13 @@ fal_sched_free(struct fal_sched *s)
 	free(s);
 }
 
-/* Slots stand in order of their ids: binary search. */
+/* Slots stand in order of their ids, mostly without gaps. */
 struct fal_worker *
 fal_find(const struct fal_sched *s, uint32_t id)
 {
-	size_t at = fal_sorted_place(s->worker, s->workers, sizeof(*s->worker), id);
+	size_t at = s->workers > 0 ? id - s->worker[0].id : 0;
+	if (at >= s->workers || s->worker[at].id != id)
+		at = fal_sorted_place(s->worker, s->workers, sizeof(*s->worker), id);
 	if (at == s->workers || s->worker[at].id != id || s->worker[at].gone)
 		return NULL;
 	return &s->worker[at];
@@ -536,6 +538,17 @@ claim_result(struct fal_sched *s, double now, struct fal_round *r, struct fal_wo
 	return 1;
 }
 
+/* Where the task stands in the queue of `w`, or NULL. */
+static const struct fal_node *
+held(const struct fal_sched *s, const struct fal_round *r, uint32_t task,
+     const struct fal_worker *w)
+{
+	const struct fal_node *own = fal_node(r, task, false);
+	const struct fal_node *clone = fal_node(r, task, true);
+	uint32_t slot = fal_slot(s, w);
+	return own->slot == slot ? own : clone->slot == slot ? clone : NULL;
+}
+
 int
 fal_sched_claim(struct fal_sched *s, double now, const struct fal_claim_in *c)
 {
@@ -553,6 +566,9 @@ fal_sched_claim(struct fal_sched *s, double now, const struct fal_claim_in *c)
 	/* Nobody but its owner was ever given a task of it. */
 	if (r->owner != 0 && !r->mixed && r->owner != w->id)
 		return FAL_ESTATE;
+	const struct fal_node *n = held(s, r, c->task, w);
+	if (n != NULL && n->began >= 0 && !w->fresh)
+		w->wait_s = now - n->began - c->task_s;
 	if (c->task_s > 0)
 		fal_measured(s, w, c->task_s);
 	w->base = now;
@@ -666,11 +682,10 @@ review(struct fal_sched *s, struct fal_worker *w, double now)
 int
 fal_sched_tick(struct fal_sched *s, double now)
 {
-	uint32_t slot;
 	bool any = false;
-	while ((slot = fal_heap_top(&s->due)) != FAL_NONE && s->due.key[slot] <= now) {
+	while (fal_heap_least(&s->due) <= now) {
 		any = true;
-		int err = review(s, &s->worker[slot], now);
+		int err = review(s, &s->worker[fal_heap_top(&s->due)], now);
 		if (err < 0)
 			return err;
 	}
@@ -680,8 +695,7 @@ fal_sched_tick(struct fal_sched *s, double now)
 double
 fal_sched_wake(const struct fal_sched *s)
 {
-	uint32_t slot = fal_heap_top(&s->due);
-	return slot != FAL_NONE ? s->due.key[slot] : INFINITY;
+	return fal_heap_least(&s->due);
 }
 
 bool

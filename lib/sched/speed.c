@@ -66,6 +66,20 @@ median(double *v, uint32_t n)
 	return n % 2 == 1 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
 }
 
+/* The median of how far v[0 … n-1], ascending, are from `mid`, their own. */
+static double
+median_off(const double *v, uint32_t n, double mid)
+{
+	uint32_t low = n / 2, high = low; /* v[low … high-1] are the nearest */
+	double off[2] = { 0 };            /* the last two that came */
+	for (uint32_t i = 0; i <= n / 2; i++) {
+		bool up = low == 0 || (high < n && v[high] - mid < mid - v[low - 1]);
+		off[0] = off[1];
+		off[1] = up ? v[high++] - mid : mid - v[--low];
+	}
+	return n % 2 == 1 ? off[1] : (off[0] + off[1]) / 2;
+}
+
 /* median + 6·max(MAD, 5 %) of the recent task times. */
 static double
 late_of(const struct fal_worker *w)
@@ -75,9 +89,7 @@ late_of(const struct fal_worker *w)
 	for (uint32_t i = 0; i < n; i++)
 		v[i] = w->recent[i];
 	double mid = median(v, n);
-	for (uint32_t i = 0; i < n; i++)
-		v[i] = fabs(w->recent[i] - mid);
-	return mid + 6 * fmax(median(v, n), 0.05 * mid);
+	return mid + 6 * fmax(median_off(v, n, mid), 0.05 * mid);
 }
 
 /* The first measurement at `p` lanes: the nearest one for the lane counts around it. */

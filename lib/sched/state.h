@@ -68,6 +68,7 @@ struct fal_worker {
 	double late_s;         /* what fal_late_s says of them; 0: nothing yet */
 	double eval_s;         /* EWMA of an eval task's seconds; 0: unknown */
 	double pull_s, push_s; /* EWMA: grant → compute begins; last claim → counted */
+	double wait_s;         /* its last task was done → its claim was heard */
 	double rtt;
 
 	struct fal_node *head, *tail; /* its queue, by round */

@@ -111,9 +111,8 @@ act(struct cluster *c)
 static void
 step(struct cluster *c)
 {
-	uint32_t i = fal_heap_top(&c->over);
-	double wake = fal_sched_wake(c->sched);
-	if (i == UINT32_MAX || wake < c->over.key[i]) {
+	double over = fal_heap_least(&c->over), wake = fal_sched_wake(c->sched);
+	if (isinf(over) || wake < over) {
 		if (wake == INFINITY)
 			must(FAL_ESTATE, "nothing is going to happen");
 		c->now = fmax(c->now, wake);
@@ -121,8 +120,9 @@ step(struct cluster *c)
 		must(fal_sched_tick(c->sched, c->now), "tick");
 		c->cost += now() - t;
 	} else {
+		uint32_t i = fal_heap_top(&c->over);
 		struct worker *w = &c->worker[i];
-		c->now = c->over.key[i];
+		c->now = over;
 		struct fal_claim_in in = { .worker = i + 1,
 					   .round = c->round,
 					   .task = w->q[0],

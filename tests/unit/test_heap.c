@@ -77,9 +77,10 @@ empties_in_order(void **state)
 	double before = -1;
 	for (uint32_t i = 0; i < IDS; i++) {
 		uint32_t top = fal_heap_top(&h);
-		if (h.key[top] < before)
-			fail_msg("key %g after %g", h.key[top], before);
-		before = h.key[top];
+		double key = fal_heap_least(&h);
+		if (key < before)
+			fail_msg("key %g after %g", key, before);
+		before = key;
 		fal_heap_remove(&h, top);
 	}
 	same(fal_heap_top(&h), UINT32_MAX, "top when empty", 0);

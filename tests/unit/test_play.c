@@ -1,6 +1,7 @@
 /* The scheduler played on a cost model, against what can be reckoned by hand; and the
  * cost model's own formula. */
 #include "base/err.h"
+#include "base/rng.h"
 #include "proj/play.h"
 
 #include <math.h>
@@ -57,14 +58,21 @@ build(struct fal_cost *c, double slow, bool now_and_then)
 	}
 }
 
+static void
+in_bounds(double got, double least, double most, const char *what)
+{
+	if (!(got >= least && got <= most))
+		fail_msg("%s: got %.9g, want %.9g to %.9g", what, got, least, most);
+}
+
 static struct fal_play
-play(const struct fal_cost *c, const char *rule)
+play_for(const struct fal_cost *c, const char *rule, uint64_t clocks)
 {
 	struct fal_policy policy = { 0 };
 	struct fal_diag diag;
 	struct fal_play out;
 	const struct fal_play_conf conf = {
-		.cost = c, .policy = &policy, .clocks = 320, .warm = 10
+		.cost = c, .policy = &policy, .clocks = clocks, .warm = 10
 	};
 	if (fal_rule_parse(rule, &policy.rule, &diag) < 0)
 		fail_msg("%s: %s", rule, diag.text);
@@ -72,6 +80,12 @@ play(const struct fal_cost *c, const char *rule)
 	if (err < 0)
 		fail_msg("%s: %s", rule, fal_strerror(err));
 	return out;
+}
+
+static struct fal_play
+play(const struct fal_cost *c, const char *rule)
+{
+	return play_for(c, rule, 320);
 }
 
 static void
@@ -155,6 +169,35 @@ by_time(void **state)
 	near(fal_cost_mean(&m), 30.0 / 15, 1e-12, "mean");
 }
 
+/* Paces of any length are found, as by looking through them from the first on. */
+static void
+uneven_paces(void **state)
+{
+	(void)state;
+	struct fal_rng r = fal_rng_init(1, FAL_RNG_TEST, 0);
+	for (uint32_t run = 0; run < 200; run++) {
+		struct fal_cost_pace pace[40];
+		struct fal_cost_machine m = { .lanes = 1, .cores = 1, .pace = pace };
+		m.paces = 1 + fal_rng_below(&r, 40);
+		m.by_time = run % 2 == 0;
+		for (size_t i = 0; i < m.paces; i++) {
+			double tasks = exp2((double)fal_rng_below(&r, 12));
+			pace[i] = (struct fal_cost_pace){ .task_s = 1 + (double)i,
+							  .tasks = tasks,
+							  .seconds = tasks };
+		}
+		fal_cost_sum(&m);
+		for (uint32_t k = 0; k < 50; k++) {
+			double at = m.tasks * (double)fal_rng_unit(&r), left = at;
+			size_t i = 0;
+			while (i + 1 < m.paces && left >= pace[i].tasks)
+				left -= pace[i++].tasks;
+			near(fal_cost_task_s(&m, at, at, 1e-9, 1) * 1e9, pace[i].task_s,
+			     1e-3, "seconds of a task");
+		}
+	}
+}
+
 /* Where the coordinator does nothing but move bytes, a clock takes as long as that. */
 static void
 coordinator_is_the_limit(void **state)
@@ -168,6 +211,31 @@ coordinator_is_the_limit(void **state)
 	near(p.bytes / p.clocks, 2 * MACHINES * 100e6, 1, "bytes of a clock");
 	assert_true(p.seconds / p.clocks > 2 * MACHINES * 0.1);
 	near(p.load, 2 * MACHINES * 0.1 / (p.seconds / p.clocks), 0.01, "load");
+	fal_cost_free(&c);
+}
+
+/* Where all wait for the coordinator, a move is two messages more for it and helps
+ * nobody; nor does a clone by whoever has to pull first. */
+static void
+no_moves_for_a_busy_coordinator(void **state)
+{
+	(void)state;
+	struct fal_cost c;
+	build(&c, 4, false);
+	while (c.machines < 48)
+		assert_int_equal(fal_cost_add(&c, &c.machine[0], "more"), FAL_OK);
+	c.message_s = 2.5e-3;
+	c.grid.batch = 48 * 32;
+	c.grid.samples = c.grid.batch * 10;
+	struct fal_play many = play_for(&c, "epsp", 20);
+	in_bounds(many.moved / many.clocks, 0, 0.01 * c.grid.batch, "tasks moved");
+	in_bounds(many.cloned / many.clocks, 0, 0.01 * c.grid.batch, "tasks cloned");
+	/* A claim for each task, and half a dozen messages for each worker. */
+	in_bounds(many.seconds / many.clocks, 48 * 32 * c.message_s,
+		  48 * (32 + 6) * c.message_s, "seconds of a clock");
+	c.grid.batch = 10;
+	struct fal_play few = play_for(&c, "epsp", 60);
+	in_bounds(few.cloned / few.clocks, 0, 0.5, "few tasks: cloned");
 	fal_cost_free(&c);
 }
 
@@ -199,7 +267,9 @@ main(void)
 		cmocka_unit_test(persistent_straggler),
 		cmocka_unit_test(by_work),
 		cmocka_unit_test(by_time),
+		cmocka_unit_test(uneven_paces),
 		cmocka_unit_test(coordinator_is_the_limit),
+		cmocka_unit_test(no_moves_for_a_busy_coordinator),
 		cmocka_unit_test(what_cannot_go_on),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
