@@ -3,6 +3,14 @@
 # Before use, setup sets $keys and $state, folders of keys and of the job's state, and
 # job=(...), what every falcon-ps is given.
 
+# for_file: keys for all tests of a file; what setup_file then starts is in its folder.
+for_file() {
+	BATS_TEST_TMPDIR=$BATS_FILE_TMPDIR
+	cd "$BATS_FILE_TMPDIR" || return 1
+	keys=$BATS_FILE_TMPDIR/keys state=$BATS_FILE_TMPDIR/state workers=()
+	falcon-key init "$keys"
+}
+
 # serve [OPTION...]: a coordinator; its address is in $ready, its process id in $ps.
 serve() {
 	start_ready ps falcon-ps -jx -K "$keys/keyring" -l 127.0.0.1:0 -s "$state" \

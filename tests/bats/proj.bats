@@ -8,14 +8,7 @@ load tiny
 # A job of 40 clocks under bsp, two workers at full speed and one at a quarter; its trace is
 # $BATS_FILE_TMPDIR/bsp.
 setup_file() {
-	load common
-	load job
-	load tiny
-	keys=$BATS_FILE_TMPDIR/keys
-	falcon-key init "$keys"
-	BATS_TEST_TMPDIR=$BATS_FILE_TMPDIR
-	cd "$BATS_FILE_TMPDIR" || return 1
-	state=$BATS_FILE_TMPDIR/state workers=()
+	for_file
 	tiny .
 	job=(tiny.job --set job.epochs=10 --set job.eval=never --set sync.scheme=bsp)
 	serve -w 3

@@ -9,15 +9,8 @@ load tiny
 long=(--set job.epochs=20)
 
 setup_file() {
-	load common
-	load job
-	load tiny
-	keys=$BATS_FILE_TMPDIR/keys
-	falcon-key init "$keys"
+	for_file
 	# What the law says comes out of the job, whoever works on it and however.
-	BATS_TEST_TMPDIR=$BATS_FILE_TMPDIR
-	cd "$BATS_FILE_TMPDIR" || return 1
-	state=$BATS_FILE_TMPDIR/state
 	tiny "$BATS_FILE_TMPDIR/tiny"
 	job=("$BATS_FILE_TMPDIR/tiny/tiny.job" "${long[@]}")
 	serve
