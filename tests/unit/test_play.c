@@ -233,6 +233,7 @@ no_moves_for_a_busy_coordinator(void **state)
 	/* A claim for each task, and half a dozen messages for each worker. */
 	in_bounds(many.seconds / many.clocks, 48 * 32 * c.message_s,
 		  48 * (32 + 6) * c.message_s, "seconds of a clock");
+	c.message_s = 0.5e-3;
 	c.grid.batch = 10;
 	struct fal_play few = play_for(&c, "epsp", 60);
 	in_bounds(few.cloned / few.clocks, 0, 0.5, "few tasks: cloned");
