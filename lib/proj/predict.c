@@ -23,7 +23,7 @@ fal_predict(const struct fal_cost *cost, const struct fal_policy *policy,
 		seconds = fmax(seconds, cost->machine[i].seconds);
 	}
 	double clock = k + per_worker * (double)cost->machines;
-	double most = fmax(floor(most_tasks / clock), LEAST);
+	double most = fmax(floor(most_tasks / clock) - WARM, LEAST);
 	struct fal_play_conf conf = { .cost = cost,
 				      .policy = policy,
 				      .clocks =

@@ -121,10 +121,10 @@ strangers() {
 	head -c 100000 /dev/urandom | throw 20
 	printf 'GET / HTTP/1.0\r\n\r\n' | throw 21
 	# A name that is longer than any.
-	{ printf 'FALC\2\0\0\0\1\377' && head -c 300 /dev/zero; } | throw 22
+	{ printf 'FALC\3\0\0\0\1\377' && head -c 300 /dev/zero; } | throw 22
 	printf 'FALC\1\0\0\0\1\4work' | throw 23
 	# The peer leaves in the middle.
-	printf 'FALC\2\0\0\0\1\4wo' | throw 24
+	printf 'FALC\3\0\0\0\1\4wo' | throw 24
 }
 
 # What a worker said, played again: the coordinator answers the handshake, no more.
@@ -151,7 +151,7 @@ half_open() {
 	local host=${ready%:*} port=${ready##*:} fd
 	for n in $(seq 200); do
 		exec {fd}<>"/dev/tcp/$host/$port"
-		[ $((n % 2)) -eq 0 ] || printf 'FALC\2\0\0\0\1\4wo' >&"$fd"
+		[ $((n % 2)) -eq 0 ] || printf 'FALC\3\0\0\0\1\4wo' >&"$fd"
 	done
 	# One more is as welcome as ever.
 	falcon-stat -k "$keys/observe.key" "$ready" 3>&- >/dev/null
@@ -188,7 +188,7 @@ half_open() {
 		127.0.0.20: not Falcon's protocol
 		127.0.0.21: not Falcon's protocol
 		127.0.0.22: its key's name is too long
-		127.0.0.23: it speaks protocol 1.0, we speak 2.0
+		127.0.0.23: it speaks protocol 1.0, we speak 3.0
 		127.0.0.24: the peer left in the handshake
 		127.0.0.31: a record was refused: authentication failed
 		127.0.0.32: a record was refused: limit exceeded
