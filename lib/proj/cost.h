@@ -40,6 +40,7 @@ struct fal_cost_machine {
 	/* The share of a task's seconds that a task of any size takes; NAN: not known,
 	 * and then taken to be 0. */
 	double fixed;
+	double turn_s; /* that a lane spends around each task: it is given, and taken */
 	double pull_s; /* a version leaves for it → it computes */
 	double push_s; /* it holds no more of a round → what it made is counted */
 };

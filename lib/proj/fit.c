@@ -275,6 +275,15 @@ sum_up(struct fal_fit *f, struct fit_worker *w, const struct line *c)
 		put(&f->wait, c->wait);
 }
 
+/* What its lanes spent on each task beside computing it: all are busy in all waves but
+ * the last.  Below 0 if tasks of the line ran before it; NAN: it ran none. */
+static double
+turn(const struct fit_worker *w, const struct line *c)
+{
+	const double waves = ceil((double)c->tasks / w->lanes);
+	return waves > 0 ? c->compute / waves - c->task_s : (double)NAN;
+}
+
 /* Keeps the line, pace by pace; one that the worker did not account for lasted since its
  * last. */
 static int
@@ -303,6 +312,8 @@ keep(struct fit_worker *w, const struct line *c, double t)
 				(float)(c->paces > 1 && ran > 0 ? all * part / ran : all),
 			.task_s = (float)fit_at_lanes(c->pace[i].task_s * own, w->cores,
 						      w->lanes, 1),
+			.turn = i == 0 ? (float)turn(w, c) : NAN,
+			.ran = (float)c->tasks,
 			.pull = i == 0 ? (float)c->pull_all : 0,
 			.push = i == 0 ? (float)c->push_all : 0,
 		};

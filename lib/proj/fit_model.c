@@ -72,6 +72,25 @@ typical(const struct fal_fit *f, const struct fit_worker *w, size_t at, struct s
 
 #define TYPICAL(f, w, field, s) typical(f, w, offsetof(struct fit_told, field), s)
 
+/* What the row's lanes spend around a task: the median of the lines, in which cancelled
+ * tasks are few, or the mean, in which it does not matter whose tasks ran in which line;
+ * the smaller one, at least 0. */
+static double
+turn_of(const struct fal_fit *f, const struct fit_worker *w, struct scratch *s)
+{
+	double sum = 0, tasks = 0;
+	s->n = 0;
+	for (uint64_t i = 0; i < kept(w); i++) {
+		const struct fit_told *t = told_at(w, i);
+		if (t->clock < first_clock(f) || isnan(t->turn))
+			continue;
+		s->v[s->n++] = (double)t->turn;
+		sum += (double)t->turn * (double)t->ran;
+		tasks += (double)t->ran;
+	}
+	return fmax(fmin(median(s), tasks > 0 ? sum / tasks : 0), 0);
+}
+
 static double
 of_ring(const struct fit_ring *r, double share, struct scratch *s)
 {
@@ -142,6 +161,7 @@ add_machine(const struct fal_fit *f, const struct fit_worker *w, struct scratch 
 		.pace = s->pace,
 		.paces = paces,
 		.first = first,
+		.turn_s = turn_of(f, w, s),
 		.pull_s = TYPICAL(f, w, pull, s),
 		.push_s = TYPICAL(f, w, push, s),
 	};
@@ -170,6 +190,7 @@ common(const struct fal_cost *c, size_t at, struct scratch *s)
 static int
 guess(struct fal_cost *c, struct scratch *s)
 {
+	const double turn = common(c, offsetof(struct fal_cost_machine, turn_s), s);
 	const double pull = common(c, offsetof(struct fal_cost_machine, pull_s), s);
 	const double push = common(c, offsetof(struct fal_cost_machine, push_s), s);
 	s->n = 0;
@@ -186,6 +207,7 @@ guess(struct fal_cost *c, struct scratch *s)
 		struct fal_cost_machine *m = &c->machine[i];
 		if (is_known(m))
 			continue;
+		m->turn_s = turn;
 		m->pull_s = pull;
 		m->push_s = push;
 		for (size_t k = 0; k < m->paces; k++)

@@ -18,7 +18,8 @@ struct fit_told {
 	uint32_t clock;
 	float tasks, seconds;
 	float task_s; /* if a lane shares its core with none; 0: it ran none */
-	float pull, push;
+	/* Of the whole line; in its later parts turn is NAN, pull and push are 0. */
+	float turn, ran, pull, push;
 };
 
 /* A worker by name: a session that joins after an earlier one of that name has left

@@ -61,7 +61,7 @@ fal_player_begin(struct fal_player *w, const struct fal_sched *s,
 		double from = fmax(at, it->from);
 		it->task_s = fal_cost_task_s(w->machine, w->begun, from,
 					     size / grid->task, w->lanes);
-		it->ends = from + it->task_s;
+		it->ends = from + it->task_s + w->machine->turn_s;
 		w->begun += size / grid->task;
 		runs(w, 1, from);
 	}

@@ -89,8 +89,9 @@ enum fal_report_part {
 	FAL_REPORT_COMMUNICATION, /* push and pull that no computing overlaps */
 	FAL_REPORT_COORDINATION,
 	FAL_REPORT_STANDBY, /* workers that were granted nothing */
-	FAL_REPORT_EXTRA,   /* computing of which nothing was used: lost claims, dropped
-			       and cancelled tasks; evaluation */
+	FAL_REPORT_EXTRA,   /* charged to computing, but no task whose claim won: around
+			       tasks; lost claims, dropped and cancelled tasks;
+			       evaluation */
 	FAL_REPORT_PARTS
 };
 

@@ -623,6 +623,57 @@ test_all_left(void **state)
 	drop(&o);
 }
 
+/* What a lane spends between tasks is no part of their seconds; neither is what it spends
+ * on those of another line. */
+static void
+test_turn(void **state)
+{
+	(void)state;
+	struct fal_buf b = { 0 };
+	put_text(&b, JOB("bsp") JOIN(0.5, "a", 1) JOIN(0.5, "b", 2));
+	for (unsigned c = 0; c < 40; c++) {
+		struct says s = { .clock = c,
+				  .id = 1,
+				  .lanes = 1,
+				  .tasks = 4,
+				  .task_s = 0.01,
+				  .compute = 0.044,
+				  .wait = 0.01 };
+		put_update(&b, 1 + c, c, 64);
+		put_clock(&b, 1 + c, &s);
+		/* Eight tasks on four lanes; every third line tells of too few. */
+		s.id = 2;
+		s.lanes = 4;
+		s.tasks = c % 3 == 0 ? 4 : 8;
+		s.compute = c % 3 == 0 ? 0.011 : 0.022;
+		put_clock(&b, 1 + c, &s);
+	}
+	struct outcome o = fit(&b);
+	check_good(&o, 2);
+	NEAR(o.cost.machine[0].turn_s, 0.001);
+	NEAR(o.cost.machine[1].turn_s, 0.001);
+	drop(&o);
+
+	/* Tasks that end a line late: half of the lines have more of them than time. */
+	put_text(&b, JOB("epsp:1") JOIN(0.5, "a", 1));
+	for (unsigned c = 0; c < 41; c++) {
+		const struct says s = { .clock = c,
+					.id = 1,
+					.lanes = 1,
+					.tasks = c % 2 == 0 ? 3 : 5,
+					.task_s = 0.01,
+					.compute = 0.04,
+					.wait = 0.01 };
+		put_update(&b, 1 + c, c, 64);
+		put_clock(&b, 1 + c, &s);
+	}
+	o = fit(&b);
+	check_good(&o, 1);
+	if (o.cost.machine[0].turn_s > 0.0003)
+		fail_msg("turn: is %g", o.cost.machine[0].turn_s);
+	drop(&o);
+}
+
 /* What came before a cut line counts; events that nobody knows do not matter. */
 static void
 test_cut_end(void **state)
@@ -670,7 +721,7 @@ main(void)
 		cmocka_unit_test(test_long),        cmocka_unit_test(test_errors),
 		cmocka_unit_test(test_cut_end),     cmocka_unit_test(test_many),
 		cmocka_unit_test(test_paces),       cmocka_unit_test(test_probe),
-		cmocka_unit_test(test_all_left),
+		cmocka_unit_test(test_all_left),    cmocka_unit_test(test_turn),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, NULL, NULL);
