@@ -137,34 +137,25 @@ change(const struct proj_opt *o, struct fal_cost *c)
 		     &diag);
 }
 
-static const char *
-sign(double x)
-{
-	return x < 0 ? "-" : "+";
-}
-
-/* What one change is worth, all else being as it was. */
+/* Adds what one change is worth.  -1 to go on, else an exit code. */
 static int
-say_change(const struct proj_job *job, const struct proj_opt *only, const char *what,
-	   const char *verb, double before, struct fal_buf *out)
+add_change(struct whatif *w, const struct proj_opt *only, enum whatif_kind kind,
+	   const char *what)
 {
-	struct fal_cost c;
-	if (fal_cost_copy(&job->cost, &c) < 0)
+	struct whatif_change *c = &w->change[w->changes];
+	struct fal_cost cost;
+	if (fal_cost_copy(&w->job->cost, &cost) < 0)
 		return FAL_EXIT_NO;
-	int code = change(only, &c);
+	int code = change(only, &cost);
 	if (code < 0) {
-		double by = epoch_of(job, &c) - before;
-		bool worth = verb[0] == 'a' ? by < 0 : by > 0;
-		const char *verdict = fabs(by) < 0.05 ? "hardly " : worth ? "" : "not ";
-		if (verb[0] == '\0')
-			fal_put_fmt(out, "%s: %s%.1f s per epoch\n", what, sign(by),
-				    fabs(by));
-		else
-			fal_put_fmt(out, "%s is %sworth %s: %s%s%.1f s per epoch\n", what,
-				    verdict, verb, verb[0] == 'a' ? "" : "without it ",
-				    sign(by), fabs(by));
+		const double epoch_s = epoch_of(w->job, &cost);
+		snprintf(c->what, sizeof(c->what), "%s", what);
+		c->kind = kind;
+		c->by_s = epoch_s - w->predicted;
+		w->changes++;
+		code = epoch_s < 0 ? FAL_EXIT_NO : -1;
 	}
-	fal_cost_free(&c);
+	fal_cost_free(&cost);
 	return code;
 }
 
@@ -180,35 +171,40 @@ name_in(const char *spec)
 	return b;
 }
 
+/* Each change alone. */
 static int
-say_changes(const struct proj_opt *o, const struct proj_job *job, double before,
-	    struct fal_buf *out)
+make_changes(const struct proj_opt *o, struct whatif *w)
 {
-	int code = -1;
-	for (size_t i = 0; i < o->with.n && code < 0; i++) {
-		const struct proj_opt only = { .with = { &o->with.v[i], 1 } };
-		struct fal_buf name = name_in(o->with.v[i]);
-		code = say_change(job, &only, (const char *)name.p, "adding", before,
-				  out);
-		fal_buf_free(&name);
-	}
-	for (size_t i = 0; i < o->without.n && code < 0; i++) {
-		const struct proj_opt only = { .without = { &o->without.v[i], 1 } };
-		code = say_change(job, &only, o->without.v[i], "keeping", before, out);
-	}
+	enum { SIZES = 3 };
 	const struct {
 		const char *name;
 		uint64_t value;
 		struct proj_opt only;
-	} size[] = { { "lanes", o->lanes, { .lanes = o->lanes } },
-		     { "task", o->task, { .task = o->task } },
-		     { "batch", o->batch, { .batch = o->batch } } };
-	for (size_t i = 0; i < 3 && code < 0; i++) {
+	} size[SIZES] = { { "lanes", o->lanes, { .lanes = o->lanes } },
+			  { "task", o->task, { .task = o->task } },
+			  { "batch", o->batch, { .batch = o->batch } } };
+	int code = -1;
+	w->change = fal_calloc(o->with.n + o->without.n + SIZES, sizeof(*w->change));
+	if (w->change == NULL)
+		return FAL_EXIT_NO;
+	for (size_t i = 0; i < o->with.n && code < 0; i++) {
+		const struct proj_opt only = { .with = { &o->with.v[i], 1 } };
+		struct fal_buf name = name_in(o->with.v[i]);
+		code = name.err < 0
+			       ? (int)FAL_EXIT_NO
+			       : add_change(w, &only, WHATIF_ADD, (const char *)name.p);
+		fal_buf_free(&name);
+	}
+	for (size_t i = 0; i < o->without.n && code < 0; i++) {
+		const struct proj_opt only = { .without = { &o->without.v[i], 1 } };
+		code = add_change(w, &only, WHATIF_REMOVE, o->without.v[i]);
+	}
+	for (size_t i = 0; i < SIZES && code < 0; i++) {
 		char what[40];
 		snprintf(what, sizeof(what), "%s = %" PRIu64, size[i].name,
 			 size[i].value);
 		if (size[i].value > 0)
-			code = say_change(job, &size[i].only, what, "", before, out);
+			code = add_change(w, &size[i].only, WHATIF_SIZE, what);
 	}
 	return code;
 }
@@ -217,22 +213,21 @@ say_changes(const struct proj_opt *o, const struct proj_job *job, double before,
 
 /* A row for each rule on the changed machines; without --what-if for the one that ran. */
 static int
-make_rows(const struct proj_opt *o, const struct proj_job *job,
-	  const struct fal_cost *cost, struct whatif_row **rows, size_t *n)
+make_rows(const struct proj_opt *o, struct whatif *w)
 {
+	const struct proj_job *job = w->job;
 	struct fal_rule *rule = NULL;
 	size_t rules = 0;
 	int code = o->what_if != NULL ? proj_rules(o->what_if, &rule, &rules) : -1;
 	bool ran = false;
-	*n = 0;
-	*rows = fal_calloc(rules + 1, sizeof(**rows));
-	if (code < 0 && *rows == NULL)
+	w->row = fal_calloc(rules + 1, sizeof(*w->row));
+	if (code < 0 && w->row == NULL)
 		code = FAL_EXIT_NO;
 	for (size_t i = 0; i < rules; i++)
 		ran |= fal_rule_eq(&rule[i], &job->run.policy.rule);
 	for (size_t i = 0; i < rules + !ran && code < 0; i++) {
 		struct fal_policy p;
-		struct whatif_row *r = &(*rows)[*n];
+		struct whatif_row *r = &w->row[w->rows];
 		if (fal_policy_copy(&job->run.policy, &p) < 0) {
 			code = FAL_EXIT_NO;
 			break;
@@ -240,8 +235,8 @@ make_rows(const struct proj_opt *o, const struct proj_job *job,
 		if (i >= (size_t)!ran)
 			p.rule = rule[i - !ran];
 		r->ran = fal_rule_eq(&p.rule, &job->run.policy.rule);
-		(*n)++;
-		if (predict(job, cost, &p, r) < 0)
+		w->rows++;
+		if (predict(job, &w->cost, &p, r) < 0)
 			code = FAL_EXIT_NO;
 		fal_policy_free(&p);
 	}
@@ -263,19 +258,20 @@ proj_is_off(const struct proj_job *job, double predicted)
 }
 
 static int
-draw(const struct proj_opt *o, const struct proj_job *job, const struct whatif_row *r,
-     size_t n)
+draw(const struct proj_opt *o, const struct whatif *w)
 {
-	struct plot_bar *bar = fal_calloc(n, sizeof(*bar));
+	struct plot_bar *bar = fal_calloc(w->rows, sizeof(*bar));
 	struct fal_diag diag = { 0 };
 	size_t bars = 0;
 	int err = bar != NULL ? FAL_OK : FAL_ENOMEM;
-	for (size_t i = 0; i < n && err == FAL_OK; i++)
-		if (r[i].ok)
-			bar[bars++] = (struct plot_bar){ (const char *)r[i].name.p,
-							 r[i].epoch_s,
-							 r[i].ran ? job->run.epoch_s : 0,
-							 r[i].play.compute, r[i].ran };
+	for (size_t i = 0; i < w->rows && err == FAL_OK; i++) {
+		const struct whatif_row *r = &w->row[i];
+		if (r->ok)
+			bar[bars++] =
+				(struct plot_bar){ (const char *)r->name.p, r->epoch_s,
+						   r->ran ? w->job->run.epoch_s : 0,
+						   r->play.compute, r->ran };
+	}
 	if (err == FAL_OK)
 		err = plot_bars(o->plot, "Seconds per epoch under each scheme", bar, bars,
 				&diag);
@@ -286,39 +282,46 @@ draw(const struct proj_opt *o, const struct proj_job *job, const struct whatif_r
 	return err < 0 ? (int)fal_cli_exit(err) : FAL_EXIT_DONE;
 }
 
+/* Finds all that is asked for, and says or draws it.  An exit code. */
+static int
+answer(const struct proj_opt *o, struct whatif *w, struct fal_buf *out)
+{
+	int code = change(o, &w->cost);
+	if (code < 0)
+		code = make_rows(o, w);
+	if (code < 0 && o->plot != NULL)
+		return draw(o, w);
+	if (code < 0)
+		code = make_changes(o, w);
+	if (code < 0 && fal_cost_sizes(&w->cost, &w->whole, &w->small) < 0)
+		code = FAL_EXIT_NO;
+	if (code < 0 && o->json)
+		whatif_json(w, out);
+	else if (code < 0)
+		whatif_text(o, w, out);
+	return code < 0 ? (int)FAL_EXIT_DONE : code;
+}
+
 int
 proj_what_if(const struct proj_opt *o, struct proj_job *job, struct fal_buf *out)
 {
-	struct fal_cost cost;
-	struct whatif_row *rows = NULL;
-	size_t n = 0;
-	double predicted = epoch_of(job, &job->cost);
-	if (isinf(predicted)) {
+	struct whatif w = { .job = job, .predicted = epoch_of(job, &job->cost) };
+	if (isinf(w.predicted)) {
 		fal_cli_err(PROG, "%s: under the policy that ran nothing goes on",
 			    job->name);
 		return FAL_EXIT_USAGE;
 	}
-	if (predicted < 0 || fal_cost_copy(&job->cost, &cost) < 0) {
+	if (w.predicted < 0 || fal_cost_copy(&job->cost, &w.cost) < 0) {
 		fal_cli_err(PROG, "%s", fal_strerror(FAL_ENOMEM));
 		return FAL_EXIT_NO;
 	}
-	bool off = proj_is_off(job, predicted);
-	int code = change(o, &cost);
-	if (code < 0)
-		code = make_rows(o, job, &cost, &rows, &n);
-	if (code < 0 && o->plot != NULL) {
-		code = draw(o, job, rows, n);
-	} else if (code < 0 && o->json) {
-		whatif_json(job, &cost, rows, n, predicted, out);
-	} else if (code < 0) {
-		whatif_head(o, job, &cost, predicted, out);
-		whatif_rows(rows, n, job->cost.grid.samples / predicted, out);
-		code = say_changes(o, job, predicted, out);
-	}
-	for (size_t i = 0; i < n; i++)
-		row_free(&rows[i]);
-	free(rows);
-	fal_cost_free(&cost);
+	bool off = proj_is_off(job, w.predicted);
+	int code = answer(o, &w, out);
+	for (size_t i = 0; i < w.rows; i++)
+		row_free(&w.row[i]);
+	free(w.row);
+	free(w.change);
+	fal_cost_free(&w.cost);
 	if (code > FAL_EXIT_DONE)
 		return code;
 	return off && o->strict ? FAL_EXIT_NO : FAL_EXIT_DONE;

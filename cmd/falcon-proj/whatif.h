@@ -13,17 +13,30 @@ struct whatif_row {
 	struct fal_play play;
 };
 
-/* The lines above the table: the job, the backtest (seconds per epoch `predicted` for
- * what ran), the coordinator and what sizes cost on the machines of `cost`. */
-void whatif_head(const struct proj_opt *o, const struct proj_job *job,
-		 const struct fal_cost *cost, double predicted, struct fal_buf *out);
+/* A worker more, a worker less, or another size. */
+enum whatif_kind { WHATIF_ADD, WHATIF_REMOVE, WHATIF_SIZE };
 
-/* The table; `rate`: samples a second of what ran, as predicted. */
-void whatif_rows(const struct whatif_row *r, size_t n, double rate, struct fal_buf *out);
+/* What one change is worth under the policy that ran, all else being as it was. */
+struct whatif_change {
+	enum whatif_kind kind;
+	char what[80]; /* the worker, or "task = 16" */
+	double by_s;   /* seconds per epoch that it adds */
+};
 
-/* All of it as one object. */
-void whatif_json(const struct proj_job *job, const struct fal_cost *cost,
-		 const struct whatif_row *r, size_t n, double predicted,
-		 struct fal_buf *out);
+/* The whole answer. */
+struct whatif {
+	const struct proj_job *job; /* borrowed */
+	double predicted;           /* seconds per epoch of what ran: the backtest */
+	struct fal_cost cost;       /* with all changes */
+	double whole, small;        /* fal_cost_sizes of that */
+	struct whatif_row *row;
+	size_t rows;
+	struct whatif_change *change;
+	size_t changes;
+};
+
+/* As text; and as one JSON object. */
+void whatif_text(const struct proj_opt *o, const struct whatif *w, struct fal_buf *out);
+void whatif_json(const struct whatif *w, struct fal_buf *out);
 
 #endif

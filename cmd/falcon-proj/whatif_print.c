@@ -12,26 +12,27 @@ per_cent(double part, double all)
 	return all > 0 ? 100 * part / all : 0;
 }
 
-void
-whatif_rows(const struct whatif_row *r, size_t n, double rate, struct fal_buf *out)
+static void
+put_rows(const struct whatif *w, struct fal_buf *out)
 {
 	static const char *const head[] = { "scheme",  "s/epoch", "speed",   "ms/clock",
 					    "compute", "stale",   "dropped", "moved",
 					    "load",    "MB/s" };
+	const double rate = w->job->cost.grid.samples / w->predicted;
 	struct fal_table t = { .columns = sizeof(head) / sizeof(head[0]) };
 	for (size_t i = 0; i < t.columns; i++)
 		fal_table_add(&t, "%s", head[i]);
-	for (size_t i = 0; i < n; i++) {
-		const struct fal_play *p = &r[i].play;
-		fal_table_add(&t, "%s%s", (const char *)r[i].name.p,
-			      r[i].ran ? " *" : "");
-		if (!r[i].ok) {
+	for (size_t i = 0; i < w->rows; i++) {
+		const struct whatif_row *r = &w->row[i];
+		const struct fal_play *p = &r->play;
+		fal_table_add(&t, "%s%s", (const char *)r->name.p, r->ran ? " *" : "");
+		if (!r->ok) {
 			for (size_t c = 1; c < t.columns; c++)
 				fal_table_add(&t, "-");
 			continue;
 		}
 		double work = p->samples + p->dropped + p->twice;
-		fal_table_add(&t, "%.1f", r[i].epoch_s);
+		fal_table_add(&t, "%.1f", r->epoch_s);
 		fal_table_add(&t, "%.2f", p->samples / p->seconds / rate);
 		fal_table_add(&t, "%.1f", 1e3 * p->seconds / p->clocks);
 		fal_table_add(&t, "%.1f %%", 100 * p->compute);
@@ -46,19 +47,19 @@ whatif_rows(const struct whatif_row *r, size_t n, double rate, struct fal_buf *o
 	fal_table_free(&t);
 }
 
-void
-whatif_head(const struct proj_opt *o, const struct proj_job *job,
-	    const struct fal_cost *cost, double predicted, struct fal_buf *out)
+static void
+put_head(const struct proj_opt *o, const struct whatif *w, struct fal_buf *out)
 {
-	const struct fal_fit_run *run = &job->run;
-	fal_put_fmt(out, "%s: %zu workers, %" PRIu64 " clocks of %s\n", job->name,
-		    job->cost.machines, run->clocks, run->scheme);
+	const struct fal_fit_run *run = &w->job->run;
+	const struct fal_cost *cost = &w->cost;
+	fal_put_fmt(out, "%s: %zu workers, %" PRIu64 " clocks of %s\n", w->job->name,
+		    w->job->cost.machines, run->clocks, run->scheme);
 	if (run->epoch_s > 0)
 		fal_put_fmt(out,
 			    "backtest: %.1f s per epoch predicted, %.1f measured (%+.1f "
 			    "%%)\n",
-			    predicted, run->epoch_s,
-			    per_cent(predicted - run->epoch_s, run->epoch_s));
+			    w->predicted, run->epoch_s,
+			    per_cent(w->predicted - run->epoch_s, run->epoch_s));
 	else
 		fal_put_fmt(out, "backtest: too few clocks to measure an epoch\n");
 	fal_put_fmt(out,
@@ -66,22 +67,43 @@ whatif_head(const struct proj_opt *o, const struct proj_job *job,
 		    "%.3f MB pushed, %.3f MB pulled\n",
 		    1e6 * cost->message_s, 1e9 * cost->byte_s, 1e3 * cost->step_s,
 		    cost->push_bytes / 1e6, cost->pull_bytes / 1e6);
-	double whole, small;
-	if (fal_cost_sizes(cost, &whole, &small) < 0) {
-		out->err = FAL_ENOMEM;
-		return;
-	}
 	fal_put_fmt(out,
 		    "%u tasks of %u samples a clock: %.1f %% lost to their being whole",
-		    fal_grid_tasks(&cost->grid, 0), cost->grid.task, 100 * whole);
-	if (!isnan(small))
-		fal_put_fmt(out, ", %.1f %% to their being small", 100 * small);
+		    fal_grid_tasks(&cost->grid, 0), cost->grid.task, 100 * w->whole);
+	if (!isnan(w->small))
+		fal_put_fmt(out, ", %.1f %% to their being small", 100 * w->small);
 	fal_put_u8(out, '\n');
 	if (o->workers != NULL)
 		fal_put_fmt(out,
 			    "%zu workers drawn from these (seed %" PRIu64 "), batch %u\n",
 			    cost->machines, o->seed, cost->grid.batch);
 	fal_put_fmt(out, "\n");
+}
+
+static void
+put_change(const struct whatif_change *c, struct fal_buf *out)
+{
+	const char *sign = c->by_s < 0 ? "-" : "+";
+	const double by = fabs(c->by_s);
+	const bool worth = c->kind == WHATIF_ADD ? c->by_s < 0 : c->by_s > 0;
+	const char *verdict = by < 0.05 ? "hardly " : worth ? "" : "not ";
+	if (c->kind == WHATIF_SIZE)
+		fal_put_fmt(out, "%s: %s%.1f s per epoch\n", c->what, sign, by);
+	else if (c->kind == WHATIF_ADD)
+		fal_put_fmt(out, "%s is %sworth adding: %s%.1f s per epoch\n", c->what,
+			    verdict, sign, by);
+	else
+		fal_put_fmt(out, "%s is %sworth keeping: without it %s%.1f s per epoch\n",
+			    c->what, verdict, sign, by);
+}
+
+void
+whatif_text(const struct proj_opt *o, const struct whatif *w, struct fal_buf *out)
+{
+	put_head(o, w, out);
+	put_rows(w, out);
+	for (size_t i = 0; i < w->changes; i++)
+		put_change(&w->change[i], out);
 }
 
 static void
@@ -114,10 +136,22 @@ put_json_row(struct fal_buf *out, const struct whatif_row *r)
 	fal_json_close(out, '}');
 }
 
-void
-whatif_json(const struct proj_job *job, const struct fal_cost *cost,
-	    const struct whatif_row *r, size_t n, double predicted, struct fal_buf *out)
+static void
+put_json_change(struct fal_buf *out, const struct whatif_change *c)
 {
+	static const char *const kind[] = { "add", "remove", "size" };
+	fal_json_open(out, '{');
+	fal_json_member_str(out, "kind", kind[c->kind]);
+	fal_json_member_str(out, "what", c->what);
+	fal_json_member_fixed(out, "by_s", c->by_s, 6);
+	fal_json_close(out, '}');
+}
+
+void
+whatif_json(const struct whatif *w, struct fal_buf *out)
+{
+	const struct fal_cost *cost = &w->cost;
+	const struct fal_fit_run *run = &w->job->run;
 	const struct {
 		const char *key;
 		double value;
@@ -126,9 +160,11 @@ whatif_json(const struct proj_job *job, const struct fal_cost *cost,
 		{ "workers", (double)cost->machines, 0 },
 		{ "batch", cost->grid.batch, 0 },
 		{ "task", cost->grid.task, 0 },
-		{ "clocks", (double)job->run.clocks, 0 },
-		{ "measured_s", job->run.epoch_s, 6 },
-		{ "backtest_s", predicted, 6 },
+		{ "granularity", w->whole, 4 },
+		{ "small_tasks", w->small, 4 },
+		{ "clocks", (double)run->clocks, 0 },
+		{ "measured_s", run->epoch_s > 0 ? run->epoch_s : (double)NAN, 6 },
+		{ "backtest_s", w->predicted, 6 },
 		{ "message_s", cost->message_s, 9 },
 		{ "byte_s", cost->byte_s, 12 },
 		{ "step_s", cost->step_s, 6 },
@@ -136,16 +172,20 @@ whatif_json(const struct proj_job *job, const struct fal_cost *cost,
 		{ "pull_bytes", cost->pull_bytes, 0 },
 	};
 	fal_json_open(out, '{');
-	fal_json_member_str(out, "trace", job->name);
-	fal_json_member_str(out, "scheme", job->run.scheme);
-	for (size_t i = 0; i < sizeof(field) / sizeof(field[0]); i++) {
+	fal_json_member_str(out, "trace", w->job->name);
+	fal_json_member_str(out, "scheme", run->scheme);
+	for (size_t i = 0; i < sizeof(field) / sizeof(field[0]); i++)
 		fal_json_member_fixed(out, field[i].key, field[i].value,
 				      field[i].decimals);
-	}
 	fal_json_key(out, "schemes");
 	fal_json_open(out, '[');
-	for (size_t i = 0; i < n; i++)
-		put_json_row(out, &r[i]);
+	for (size_t i = 0; i < w->rows; i++)
+		put_json_row(out, &w->row[i]);
+	fal_json_close(out, ']');
+	fal_json_key(out, "changes");
+	fal_json_open(out, '[');
+	for (size_t i = 0; i < w->changes; i++)
+		put_json_change(out, &w->change[i]);
 	fal_json_close(out, ']');
 	fal_json_close(out, '}');
 	fal_put_fmt(out, "\n");

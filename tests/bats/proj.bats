@@ -73,6 +73,11 @@ refuses() {
 	grep -qx 'host7 is not worth keeping: without it -[0-9.]* s per epoch' text
 	grep -qx 'host9 is \(not \|hardly \)*worth adding: [+-][0-9.]* s per epoch' text
 	grep -qx 'task = 4: [+-][0-9.]* s per epoch' text
+	falcon-proj --json --without host7 --with name=host9,like=fast1 --task 4 "$trace" >all
+	same "changes" "$(jq -c '[.changes[] | [.kind, .what]]' all)" \
+		'[["add","host9"],["remove","host7"],["size","task = 4"]]'
+	jq -e '.task == 4 and .workers == 3 and (.changes[1].by_s | type) == "number" and
+		.granularity >= 0 and .small_tasks == 0' all
 	falcon-proj --json --workers 500 --what-if epsp "$trace" >many
 	same "workers" "$(jq .workers many)" 500
 	falcon-proj --json --workers '3,like=fast1;4,like=fast1,speed=0.5:1,cores=2' \
