@@ -190,6 +190,11 @@ fal_line_clock(struct fal_buf *b, double t, struct fal_peer *p,
 	seconds(b, "pull_all", worked->worked.pull_all);
 	seconds(b, "late", worked->worked.late);
 	paces(b, w);
+	if (w->cut.tasks > 0) {
+		num(b, "cut", w->cut.tasks);
+		key(b, "cut_s");
+		fal_json_fixed(b, (double)w->cut.seconds, 6);
+	}
 	num(b, "staleness", w->stale_updates);
 	num(b, "tx", o->tx - p->told_tx);
 	num(b, "rx", o->rx - p->told_rx);

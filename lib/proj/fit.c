@@ -244,7 +244,8 @@ clock_of(struct fal_fit *f, uint64_t number)
 struct line {
 	bool own; /* of a round of the worker's own */
 	uint64_t clock, tasks, tx, rx;
-	double task_s, compute, push, pull, wait, push_all, pull_all, late;
+	double task_s, compute, push, pull, wait, push_all, pull_all, late, cut_s;
+	uint64_t cut;
 	size_t paces;
 	struct fal_trace_pace pace[FAL_WORK_PACES];
 };
@@ -316,6 +317,8 @@ keep(struct fit_worker *w, const struct line *c, double t)
 			.ran = (float)c->tasks,
 			.pull = i == 0 ? (float)c->pull_all : 0,
 			.push = i == 0 ? (float)c->push_all : 0,
+			.cut = i + 1 == c->paces ? (float)c->cut : 0,
+			.cut_s = i + 1 == c->paces ? (float)c->cut_s : 0,
 		};
 	}
 	return 0;
@@ -346,6 +349,10 @@ take_clock(struct fal_fit *f, struct fal_trace_line *l)
 		.late = fal_trace_get_seconds(l, l->o, "late"),
 	};
 	const uint64_t lanes = fal_trace_get_u64(l, l->o, "lanes", FAL_LANES_MAX);
+	if (fal_trace_has(l->o, "cut")) {
+		c.cut = fal_trace_get_u64(l, l->o, "cut", most);
+		c.cut_s = fal_trace_get_seconds(l, l->o, "cut_s");
+	}
 	c.paces = fal_trace_clock_paces(l, c.pace);
 	if (l->err != 0)
 		return l->err;

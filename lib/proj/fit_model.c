@@ -10,7 +10,7 @@
 struct scratch {
 	double *v;
 	size_t n;
-	struct fal_cost_pace pace[FAL_FIT_CLOCKS];
+	struct fal_cost_pace pace[2 * FAL_FIT_CLOCKS];
 };
 
 static int
@@ -111,38 +111,74 @@ settled(const struct fit_told *t, double typical_s)
 	return t->clock < FAL_FIT_WARM && task_s < far * typical_s ? typical_s : task_s;
 }
 
-/* The paces of a row, line by line; the first `*first` were while the job started.  Where
- * it ran no task the nearest earlier line tells its speed, else the
- * nearest later one; 0: none does. */
-static size_t
-paces_of(const struct fal_fit *f, const struct fit_worker *w, struct scratch *s,
-	 size_t *first)
+/* Of a lane alone, at the lanes that it ran last. */
+static double
+at_lanes(const struct fit_worker *w, double task_s)
+{
+	return fit_at_lanes(task_s, w->cores, 1, w->lanes);
+}
+
+/* A row's paces, as they are put together. */
+struct paces {
+	struct fal_cost_pace *v;
+	size_t n;
+	size_t first; /* with which a clock began, when the job had started */
+};
+
+static void
+add_pace(struct paces *p, double task_s, double tasks, double seconds)
+{
+	p->v[p->n++] = (struct fal_cost_pace){ .task_s = task_s,
+					       .tasks = tasks,
+					       .seconds = seconds };
+}
+
+/* Adds what a part says, the worker being at task_s, and `after` in the next part (0: not
+ * known).  Tasks that were cut short are as slow as the slower one of these, and no
+ * quicker than they ran: who loses a race is slow, and would else seem not to be. */
+static void
+add_told(struct paces *p, const struct fit_told *t, double task_s, double after)
+{
+	const double tasks = (double)t->tasks, ran = tasks * task_s;
+	const double cut_s = t->cut > 0 ? (double)t->cut_s : 0;
+	const double part = cut_s > 0 ? (double)t->seconds * cut_s / (ran + cut_s) : 0;
+	if ((double)t->seconds - part > 0)
+		add_pace(p, task_s, tasks, (double)t->seconds - part);
+	if (part > 0) {
+		const double least = cut_s / (double)t->cut;
+		const double slow = fmax(fmax(task_s, after), least);
+		add_pace(p, slow, cut_s / slow, part);
+	}
+}
+
+/* The paces of a row, line by line.  Where it ran no task the nearest earlier line tells
+ * its speed, else the nearest later one; 0: none does. */
+static struct paces
+paces_of(const struct fal_fit *f, const struct fit_worker *w, struct scratch *s)
 {
 	const double typical_s = TYPICAL(f, w, task_s, s);
-	struct fal_cost_pace *out = s->pace;
-	size_t n = 0;
+	struct paces p = { .v = s->pace };
 	double task_s = 0;
-	*first = 0;
 	for (uint64_t i = 0; i < kept(w); i++) {
 		const struct fit_told *t = told_at(w, i);
+		double after = 0;
 		if (t->task_s > 0)
-			task_s = fit_at_lanes(settled(t, typical_s), w->cores, 1,
-					      w->lanes);
-		if (t->clock < first_clock(f) || !(t->seconds > 0))
+			task_s = at_lanes(w, settled(t, typical_s));
+		if (t->clock < first_clock(f))
 			continue;
+		if (i + 1 < kept(w))
+			after = at_lanes(w, settled(told_at(w, i + 1), typical_s));
+		add_told(&p, t, task_s, after);
 		if (t->clock < FAL_FIT_WARM)
-			*first = n + 1;
-		out[n++] = (struct fal_cost_pace){ .task_s = task_s,
-						   .tasks = (double)t->tasks,
-						   .seconds = (double)t->seconds };
+			p.first = p.n;
 	}
-	*first = *first < n ? *first : 0;
-	if (n == 0)
-		out[n++] = (struct fal_cost_pace){ .task_s = task_s, .seconds = 1 };
-	for (size_t i = n - 1; i-- > 0;)
-		if (!(out[i].task_s > 0))
-			out[i].task_s = out[i + 1].task_s;
-	return n;
+	p.first = p.first < p.n ? p.first : 0;
+	if (p.n == 0)
+		add_pace(&p, task_s, 0, 1);
+	for (size_t i = p.n - 1; i-- > 0;)
+		if (!(p.v[i].task_s > 0))
+			p.v[i].task_s = p.v[i + 1].task_s;
+	return p;
 }
 
 /* A row as a machine; its pace is 0 if it ran no task. */
@@ -150,17 +186,16 @@ static int
 add_machine(const struct fal_fit *f, const struct fit_worker *w, struct scratch *s,
 	    struct fal_cost *out)
 {
-	size_t first;
-	const size_t paces = paces_of(f, w, s, &first);
+	const struct paces paces = paces_of(f, w, s);
 	const struct fal_cost_machine m = {
 		.lanes_min = w->lanes_min,
 		.lanes_max = w->lanes_max,
 		.lanes = w->lanes,
 		.cores = w->cores,
 		.fixed = w->fixed,
-		.pace = s->pace,
-		.paces = paces,
-		.first = first,
+		.pace = paces.v,
+		.paces = paces.n,
+		.first = paces.first,
 		.turn_s = turn_of(f, w, s),
 		.pull_s = TYPICAL(f, w, pull, s),
 		.push_s = TYPICAL(f, w, push, s),

@@ -20,6 +20,8 @@ struct fit_told {
 	float task_s; /* if a lane shares its core with none; 0: it ran none */
 	/* Of the whole line; in its later parts turn is NAN, pull and push are 0. */
 	float turn, ran, pull, push;
+	float cut, cut_s; /* of the whole line, in its last part: tasks that were cut
+			     short, and what they ran on a lane; in others 0 */
 };
 
 /* A worker by name: a session that joins after an earlier one of that name has left

@@ -127,6 +127,17 @@ fal_detach(struct fal_sched *s, struct fal_node *n)
 	w->queued--;
 }
 
+void
+fal_cut(struct fal_sched *s, struct fal_node *n, double now)
+{
+	struct fal_worker *w = &s->worker[n->slot];
+	if (n->began >= 0 && now > n->began) {
+		w->work.cut.tasks++;
+		w->work.cut.seconds += (float)(now - n->began);
+	}
+	fal_detach(s, n);
+}
+
 int
 fal_give(struct fal_sched *s, struct fal_worker *w, struct fal_node *n, double now)
 {
@@ -223,9 +234,11 @@ fal_withdraw(struct fal_sched *s, struct fal_round *r, uint32_t task,
 		if (n->slot == FAL_NONE)
 			continue;
 		struct fal_worker *w = &s->worker[n->slot];
-		fal_detach(s, n);
-		if (w == except)
+		if (w == except) {
+			fal_detach(s, n);
 			continue;
+		}
+		fal_cut(s, n, now);
 		if (revoke(s, w, n) < 0)
 			return FAL_ENOMEM;
 		fal_refresh(s, w, now);

@@ -138,7 +138,7 @@ take_away(struct fal_sched *s, struct fal_round *r, double now)
 		struct fal_act act = { .kind = FAL_ACT_REVOKE,
 				       .worker = w->id,
 				       .round = r->id };
-		fal_detach(s, n);
+		fal_cut(s, n, now);
 		if (!w->gone && fal_emit_task(s, act, n->task) < 0)
 			return FAL_ENOMEM;
 		fal_refresh(s, w, now);

@@ -85,7 +85,8 @@ struct fal_work {
 	uint32_t share, done, in, out, cloned, lost;
 	uint32_t paces;
 	struct fal_work_pace pace[FAL_WORK_PACES]; /* of its claimed tasks, in order */
-	uint64_t stale_updates, stale_clocks;      /* of its last round */
+	struct fal_work_pace cut; /* tasks that were taken from it while they ran */
+	uint64_t stale_updates, stale_clocks; /* of its last round */
 };
 
 struct fal_act {

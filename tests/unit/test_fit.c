@@ -674,6 +674,46 @@ test_turn(void **state)
 	drop(&o);
 }
 
+/* Who is slow loses the race for its task, and tells of it only that it was cut short. */
+static void
+test_cut_tasks(void **state)
+{
+	(void)state;
+	struct fal_buf b = { 0 };
+	put_text(&b, JOB("epsp") JOIN(0.5, "a", 1));
+	for (unsigned c = 5; c < 45; c += 2)
+		put_text(
+			&b,
+			"{\"t\":1,\"ev\":\"clock\",\"clock\":10,\"worker\":\"a\",\"id\":"
+			"1,"
+			"\"lanes\":1,\"share\":5,\"done\":3,\"in\":0,\"out\":0,"
+			"\"cloned\":0,"
+			"\"lost\":0,\"compute\":0.08,\"push\":0,\"pull\":0,\"wait\":0.02,"
+			"\"push_all\":0,\"pull_all\":0,\"late\":0,\"task_s\":0.01,"
+			"\"cut\":1,\"cut_s\":0.05,\"staleness\":0,\"tx\":1,\"rx\":2}\n"
+			"{\"t\":1,\"ev\":\"clock\",\"clock\":11,\"worker\":\"a\",\"id\":"
+			"1,"
+			"\"lanes\":1,\"share\":1,\"done\":1,\"in\":0,\"out\":0,"
+			"\"cloned\":0,"
+			"\"lost\":0,\"compute\":0.1,\"push\":0,\"pull\":0,\"wait\":0,"
+			"\"push_all\":0,\"pull_all\":0,\"late\":0,\"task_s\":0.1,"
+			"\"staleness\":0,\"tx\":1,\"rx\":2}\n");
+	struct outcome o = fit(&b);
+	check_good(&o, 1);
+	const struct fal_cost_machine *m = &o.cost.machine[0];
+	assert_int_equal(m->paces, 60);
+	/* Half a task, as slow as the next one; of the line's time what it ran. */
+	NEAR(m->pace[3].task_s, 0.01);
+	NEAR(m->pace[3].tasks, 3);
+	NEAR(m->pace[3].seconds, 0.1 * 3 / 8);
+	NEAR(m->pace[4].task_s, 0.1);
+	NEAR(m->pace[4].tasks, 0.5);
+	NEAR(m->pace[4].seconds, 0.1 * 5 / 8);
+	NEAR(m->pace[5].task_s, 0.1);
+	NEAR(m->pace[5].tasks, 1);
+	drop(&o);
+}
+
 /* What came before a cut line counts; events that nobody knows do not matter. */
 static void
 test_cut_end(void **state)
@@ -722,6 +762,7 @@ main(void)
 		cmocka_unit_test(test_cut_end),     cmocka_unit_test(test_many),
 		cmocka_unit_test(test_paces),       cmocka_unit_test(test_probe),
 		cmocka_unit_test(test_all_left),    cmocka_unit_test(test_turn),
+		cmocka_unit_test(test_cut_tasks),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, NULL, NULL);
