@@ -1,6 +1,7 @@
 /* --what-if: the backtest, then a row for each scheme, then what each change is worth. */
 #include "whatif.h"
 #include "base/mem.h"
+#include "base/text.h"
 #include "plot.h"
 #include "proj/machines.h"
 
@@ -119,10 +120,11 @@ change(const struct proj_opt *o, struct fal_cost *c)
 {
 	struct fal_diag diag = { "" };
 	int code = -1;
-	for (size_t i = 0; i < o->without.n && code < 0; i++)
-		code = without(c, o->without.v[i]);
+	/* What is added may be like what is taken away. */
 	for (size_t i = 0; i < o->with.n && code < 0; i++)
 		code = judge("--with", fal_machines_add(c, o->with.v[i], &diag), &diag);
+	for (size_t i = 0; i < o->without.n && code < 0; i++)
+		code = without(c, o->without.v[i]);
 	if (code >= 0)
 		return code;
 	if (o->lanes > 0)
@@ -137,7 +139,8 @@ change(const struct proj_opt *o, struct fal_cost *c)
 		     &diag);
 }
 
-/* Adds what one change is worth.  -1 to go on, else an exit code. */
+/* Adds what one change is worth; `what` NULL: it is a worker more.  -1 to go on, else an
+ * exit code. */
 static int
 add_change(struct whatif *w, const struct proj_opt *only, enum whatif_kind kind,
 	   const char *what)
@@ -149,7 +152,9 @@ add_change(struct whatif *w, const struct proj_opt *only, enum whatif_kind kind,
 	int code = change(only, &cost);
 	if (code < 0) {
 		const double epoch_s = epoch_of(w->job, &cost);
-		snprintf(c->what, sizeof(c->what), "%s", what);
+		if (what == NULL) /* the newest machine */
+			what = cost.machine[cost.machines - 1].name;
+		fal_text_plain(c->what, sizeof(c->what), what);
 		c->kind = kind;
 		c->by_s = epoch_s - w->predicted;
 		w->changes++;
@@ -157,18 +162,6 @@ add_change(struct whatif *w, const struct proj_opt *only, enum whatif_kind kind,
 	}
 	fal_cost_free(&cost);
 	return code;
-}
-
-/* The value of name= in a SPEC, as far as it goes. */
-static struct fal_buf
-name_in(const char *spec)
-{
-	struct fal_buf b = { 0 };
-	const char *at = strstr(spec, "name=");
-	at = at != NULL ? at + strlen("name=") : spec;
-	fal_put_bytes(&b, at, strcspn(at, ","));
-	fal_put_u8(&b, 0);
-	return b;
 }
 
 /* Each change alone. */
@@ -189,11 +182,7 @@ make_changes(const struct proj_opt *o, struct whatif *w)
 		return FAL_EXIT_NO;
 	for (size_t i = 0; i < o->with.n && code < 0; i++) {
 		const struct proj_opt only = { .with = { &o->with.v[i], 1 } };
-		struct fal_buf name = name_in(o->with.v[i]);
-		code = name.err < 0
-			       ? (int)FAL_EXIT_NO
-			       : add_change(w, &only, WHATIF_ADD, (const char *)name.p);
-		fal_buf_free(&name);
+		code = add_change(w, &only, WHATIF_ADD, NULL);
 	}
 	for (size_t i = 0; i < o->without.n && code < 0; i++) {
 		const struct proj_opt only = { .without = { &o->without.v[i], 1 } };

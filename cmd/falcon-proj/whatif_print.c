@@ -67,11 +67,13 @@ put_head(const struct proj_opt *o, const struct whatif *w, struct fal_buf *out)
 		    "%.3f MB pushed, %.3f MB pulled\n",
 		    1e6 * cost->message_s, 1e9 * cost->byte_s, 1e3 * cost->step_s,
 		    cost->push_bytes / 1e6, cost->pull_bytes / 1e6);
-	fal_put_fmt(out,
-		    "%u tasks of %u samples a clock: %.1f %% lost to their being whole",
-		    fal_grid_tasks(&cost->grid, 0), cost->grid.task, 100 * w->whole);
+	fal_put_fmt(
+		out,
+		"tasks a clock: %u of %u samples; of computing %.1f %% is lost as they "
+		"are whole",
+		fal_grid_tasks(&cost->grid, 0), cost->grid.task, 100 * w->whole);
 	if (!isnan(w->small))
-		fal_put_fmt(out, ", %.1f %% to their being small", 100 * w->small);
+		fal_put_fmt(out, ", %.1f %% as they are small", 100 * w->small);
 	fal_put_u8(out, '\n');
 	if (o->workers != NULL)
 		fal_put_fmt(out,

@@ -70,7 +70,7 @@ void ps_trace(void *arg, const char *line, size_t n);
 /* Says once per source, on stderr and in the trace, that it was refused; the oldest
  * sources are forgotten. */
 void ps_log_refused(struct ps_server *s, const char *source, const char *why);
-/* Says what sizes cost, at first and when twice or half as many workers are ready. */
+/* Says what sizes cost, at first and when there are twice as many workers. */
 void ps_tell_sizes(struct ps_server *s, uint32_t workers);
 /* Sends the history and, if `live`, what follows. */
 void ps_follow(struct ps_server *s, struct ps_session *session, bool live);

@@ -66,20 +66,19 @@ ps_tell_sizes(struct ps_server *s, uint32_t workers)
 {
 	struct fal_coord_sizes sizes;
 	char small[64] = "";
-	if (workers == 0 || (workers < 2 * s->sized && 2 * workers > s->sized))
+	if (workers == 0 || workers < 2 * s->sized ||
+	    fal_coord_sizes(s->coord, &sizes) < 0 || sizes.lanes == 0)
 		return;
 	s->sized = workers;
-	if (fal_coord_sizes(s->coord, &sizes) < 0 || sizes.lanes == 0)
-		return;
 	if (!isnan(sizes.small))
-		snprintf(small, sizeof(small), ", %.1f %% to their being small",
+		snprintf(small, sizeof(small), ", %.1f %% as they are small",
 			 100 * sizes.small);
 	fal_progress_end(&s->progress);
 	fal_cli_err(PROG,
-		    "%s: %u tasks of %u samples a clock for %u lanes of %u workers: "
-		    "%.1f %% lost to their being whole%s",
-		    s->opt->job->job.name, ps_job_tasks(s->opt->job),
-		    s->opt->job->job.task, sizes.lanes, sizes.workers, 100 * sizes.whole,
+		    "%s: lanes: %u of %u workers; tasks a clock: %u of %u samples; of "
+		    "computing %.1f %% is lost as they are whole%s",
+		    s->opt->job->job.name, sizes.lanes, sizes.workers,
+		    ps_job_tasks(s->opt->job), s->opt->job->job.task, 100 * sizes.whole,
 		    small);
 }
 

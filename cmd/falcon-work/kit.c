@@ -7,20 +7,45 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-/* Whether the job is within --max-memory. */
-static int
-afford(const struct kit *k, const struct work_opt *opt, struct fal_diag *diag)
+/* The net of as large a batch as may tell what small tasks cost, up to eight of them,
+ * for which `room` bytes are enough; NULL: there is none. */
+static struct fal_net *
+large_net(const struct kit *k, uint64_t room)
 {
-	const uint64_t need = setup_bytes(&k->setup, opt->lanes_max);
+	enum { TASKS = 8 };
+	const struct fal_job *job = &k->setup.job;
+	for (uint64_t tasks = TASKS; tasks > 1; tasks /= 2) {
+		const uint64_t n = tasks * job->task;
+		struct fal_net *net;
+		if (n > job->batch || fal_net_new(k->setup.model, (uint32_t)n, &net) < 0)
+			continue;
+		if (setup_lane_bytes(&k->setup, net) <= room)
+			return net;
+		fal_net_free(net);
+	}
+	return NULL;
+}
+
+/* Whether the job is within --max-memory.  The probe of a larger batch may take a quarter
+ * of what the job needs besides, if that is within it, too. */
+static int
+afford(struct kit *k, const struct work_opt *opt, struct fal_diag *diag)
+{
+	uint64_t need = setup_bytes(&k->setup, opt->lanes_max), room = need / 4;
+	if (opt->max_memory != 0 && need > opt->max_memory)
+		return fal_diag_set(diag, FAL_ELIMIT,
+				    "job %s needs %" PRIu64
+				    " bytes, --max-memory allows %" PRIu64,
+				    k->setup.job.name, need, opt->max_memory);
+	if (opt->max_memory != 0 && room > opt->max_memory - need)
+		room = opt->max_memory - need;
+	k->large = large_net(k, room);
+	if (k->large != NULL)
+		need += setup_lane_bytes(&k->setup, k->large);
 	if (opt->verbose)
 		fal_cli_err(PROG, "job %s needs %" PRIu64 " MiB", k->setup.job.name,
 			    (need >> 20) + 1);
-	if (opt->max_memory == 0 || need <= opt->max_memory)
-		return FAL_OK;
-	return fal_diag_set(diag, FAL_ELIMIT,
-			    "job %s needs %" PRIu64
-			    " bytes, --max-memory allows %" PRIu64,
-			    k->setup.job.name, need, opt->max_memory);
+	return FAL_OK;
 }
 
 static int
@@ -71,27 +96,6 @@ equip(struct kit *k, const struct kit_conf *conf, struct fal_diag *diag)
 	return err < 0 ? fal_diag_set(diag, err, "%s", fal_strerror(err)) : FAL_OK;
 }
 
-/* The net of a batch large enough to say what small tasks cost; NULL: a task is a batch,
- * there are not so many values in a batch, or it is not within --max-memory. */
-static struct fal_net *
-large_net(const struct kit *k, const struct work_opt *opt)
-{
-	enum { TASKS = 8 };
-	const struct fal_job *job = &k->setup.job;
-	const uint64_t n = (uint64_t)TASKS * job->task;
-	struct fal_net *net = NULL;
-	if (job->task == job->batch ||
-	    fal_net_new(k->setup.model, n < job->batch ? (uint32_t)n : job->batch, &net) <
-		    0)
-		return NULL;
-	if (opt->max_memory == 0 ||
-	    setup_bytes(&k->setup, opt->lanes_max) + setup_lane_bytes(&k->setup, net) <=
-		    opt->max_memory)
-		return net;
-	fal_net_free(net);
-	return NULL;
-}
-
 static int
 prepare(struct kit *k, const struct kit_conf *conf, struct fal_diag *diag)
 {
@@ -101,7 +105,6 @@ prepare(struct kit *k, const struct kit_conf *conf, struct fal_diag *diag)
 					.dir = conf->opt->data,
 					.on_end = conf->on_prepared,
 					.arg = conf->arg };
-	k->large = large_net(k, conf->opt);
 	const struct probe_conf probe = { .net = k->setup.net,
 					  .large = k->large,
 					  .seed = k->setup.job.seed,

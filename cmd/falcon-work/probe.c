@@ -24,15 +24,15 @@ on_work(uv_work_t *work)
 {
 	struct probe *p = work->data;
 	const struct probe_conf *c = &p->conf;
+	static const uint64_t most =
+		200000000; /* ns of a task; many would take too long */
 	struct desk_time task, large;
 	p->err = try(c->net, c->seed, p->fingerprint, &task);
 	if (p->err < 0)
 		return;
 	p->task_ns = task.wall;
-	if (c->large == NULL || task.cpu == 0)
-		return;
-	p->err = try(c->large, c->seed, NULL, &large);
-	if (p->err < 0)
+	if (c->large == NULL || task.cpu == 0 || task.wall > most ||
+	    try(c->large, c->seed, NULL, &large) < 0)
 		return;
 	p->large = fal_net_batch(c->large);
 	p->large_ns =

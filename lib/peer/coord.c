@@ -212,7 +212,7 @@ lanes_of(const struct fal_coord *c, const struct fal_peer *p)
 int
 fal_coord_sizes(const struct fal_coord *c, struct fal_coord_sizes *out)
 {
-	struct fal_coord_sizes sizes = { .workers = c->ready };
+	struct fal_coord_sizes sizes = { 0 };
 	struct fal_bound_lanes *v = fal_calloc(c->peers + 1, sizeof(*v));
 	size_t n = 0;
 	if (v == NULL)
@@ -223,12 +223,10 @@ fal_coord_sizes(const struct fal_coord *c, struct fal_coord_sizes *out)
 			continue;
 		v[n] = lanes_of(c, p);
 		sizes.lanes += v[n++].lanes;
+		sizes.workers++;
 	}
 	const double tasks = fal_grid_tasks(&c->conf.grid, 0);
-	const double split = fal_bound_capacity(v, n, tasks);
-	const double whole = fal_bound_whole(v, n, tasks);
-	sizes.whole = whole > 0 ? 1 - split / whole : 0;
-	sizes.small = fal_bound_small(v, n, tasks) * (1 - sizes.whole);
+	fal_bound_sizes(v, n, tasks, &sizes.whole, &sizes.small);
 	free(v);
 	*out = sizes;
 	return FAL_OK;

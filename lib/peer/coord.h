@@ -157,11 +157,9 @@ struct fal_coord_status {
 };
 struct fal_coord_status fal_coord_status(const struct fal_coord *c);
 
-/* What sizes cost, by the probes of the workers that are ready: as shares of a clock
- * whose whole tasks are shared best, that they are whole, and that they are small (NAN:
- * not known). */
+/* fal_bound_sizes by the probes of the workers that are ready. */
 struct fal_coord_sizes {
-	uint32_t workers, lanes; /* no more lanes than cores; 0: no probes */
+	uint32_t workers, lanes; /* with probes; no more lanes than cores */
 	double whole, small;
 };
 int fal_coord_sizes(const struct fal_coord *c, struct fal_coord_sizes *out);

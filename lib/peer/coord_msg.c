@@ -81,6 +81,12 @@ on_ready(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_m
 {
 	if (p->ready)
 		return fal_diag_set(diag, FAL_ESTATE, "a second READY");
+	const bool tried = m->ready.large > 0 || m->ready.large_ns > 0;
+	if (tried && (m->ready.task_ns == 0 || m->ready.large_ns == 0 ||
+		      m->ready.large <= c->conf.grid.task))
+		return fal_diag_set(diag, FAL_EINVAL,
+				    "probes %u samples in %" PRIu64 " ns", m->ready.large,
+				    m->ready.large_ns);
 	memcpy(p->fingerprint, m->ready.fingerprint, FAL_FINGERPRINT);
 	p->task_ns = m->ready.task_ns;
 	p->large = m->ready.large;

@@ -150,7 +150,7 @@ paces(struct fal_buf *b, const struct fal_work *w)
 	double sum = 0;
 	uint32_t tasks = 0;
 	for (uint32_t i = 0; i < w->paces; i++) {
-		sum += (double)w->pace[i].seconds;
+		sum += w->pace[i].seconds;
 		tasks += w->pace[i].tasks;
 	}
 	key(b, "task_s");
@@ -160,7 +160,7 @@ paces(struct fal_buf *b, const struct fal_work *w)
 	key(b, "paces");
 	for (uint32_t i = 0; i < w->paces; i++)
 		fal_put_fmt(b, "%s[%u,%.0f]", i == 0 ? "[" : ",", w->pace[i].tasks,
-			    1e6 * (double)w->pace[i].seconds / w->pace[i].tasks);
+			    1e6 * w->pace[i].seconds / w->pace[i].tasks);
 	fal_put_u8(b, ']');
 }
 
@@ -193,7 +193,7 @@ fal_line_clock(struct fal_buf *b, double t, struct fal_peer *p,
 	if (w->cut.tasks > 0) {
 		num(b, "cut", w->cut.tasks);
 		key(b, "cut_s");
-		fal_json_fixed(b, (double)w->cut.seconds, 6);
+		fal_json_fixed(b, w->cut.seconds, 6);
 	}
 	num(b, "staleness", w->stale_updates);
 	num(b, "tx", o->tx - p->told_tx);

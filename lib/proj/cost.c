@@ -151,6 +151,7 @@ fal_cost_sum(struct fal_cost_machine *m)
 		m->seconds += m->pace[i].seconds;
 		m->work += m->pace[i].seconds / m->pace[i].task_s;
 	}
+	m->by_time = m->by_time || !(m->tasks > 0);
 }
 
 int
@@ -203,7 +204,7 @@ double
 fal_cost_task_s(const struct fal_cost_machine *m, double n, double at, double size,
 		uint32_t lanes)
 {
-	double need = fal_cost_size(m, size) * fal_crowding(lanes, m->cores) /
+	double need = fal_bound_longer(m->fixed, size) * fal_crowding(lanes, m->cores) /
 		      fal_crowding(m->lanes, m->cores),
 	       took = 0;
 	double in = m->by_time ? at : n;
@@ -237,12 +238,6 @@ fal_cost_mean(const struct fal_cost_machine *m)
 	return n > 0 ? sum / n : m->pace[0].task_s;
 }
 
-double
-fal_cost_size(const struct fal_cost_machine *m, double size)
-{
-	return isnan(m->fixed) ? size : m->fixed + (1 - m->fixed) * size;
-}
-
 int
 fal_cost_sizes(const struct fal_cost *c, double *whole, double *small)
 {
@@ -256,10 +251,7 @@ fal_cost_sizes(const struct fal_cost *c, double *whole, double *small)
 		v[i].task_s = fal_cost_mean(m) / fal_crowding(m->lanes, m->cores);
 		v[i].fixed = m->fixed;
 	}
-	const double split = fal_bound_capacity(v, c->machines, k);
-	const double all = fal_bound_whole(v, c->machines, k);
-	*whole = 1 - split / all;
-	*small = fal_bound_small(v, c->machines, k) * split / all;
+	fal_bound_sizes(v, c->machines, k, whole, small);
 	free(v);
 	return FAL_OK;
 }

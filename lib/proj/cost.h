@@ -13,7 +13,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* How fast a worker was for a while: in a clock of the trace, or a round of its own. */
+/* How fast a worker was for a while: in a clock of the trace, a round of its own, or a
+ * part of it. */
 struct fal_cost_pace {
 	double task_s;             /* seconds of one task on one lane */
 	double tasks;              /* that it did; not below 0 */
@@ -66,7 +67,8 @@ void fal_cost_remove(struct fal_cost *c, size_t i);
 /* The machine of this name, or NULL. */
 struct fal_cost_machine *fal_cost_find(const struct fal_cost *c, const char *name);
 
-/* Sets the machine's sums: after each change of its paces. */
+/* Sets the machine's sums: after each change of its paces.  One without tasks goes by the
+ * time. */
 void fal_cost_sum(struct fal_cost_machine *m);
 /* Sets these, and how the machine goes through its paces: by the time if neighbouring
  * runs of `share` tasks, a clock's, are alike (their correlation is over 0.7, or they
@@ -81,12 +83,7 @@ double fal_cost_task_s(const struct fal_cost_machine *m, double n, double at, do
 		       uint32_t lanes);
 /* Its mean pace: Σ seconds of its tasks / tasks. */
 double fal_cost_mean(const struct fal_cost_machine *m);
-/* The seconds of `size` tasks as one, by those of a task. */
-double fal_cost_size(const struct fal_cost_machine *m, double size);
-
-/* What sizes cost at these machines' mean paces, as shares of the clock if whole tasks
- * are shared best: that they are whole; that they are small (NAN: not known).  0 or
- * FAL_ENOMEM. */
+/* fal_bound_sizes at these machines' mean paces.  0 or FAL_ENOMEM. */
 int fal_cost_sizes(const struct fal_cost *c, double *whole, double *small);
 
 #endif

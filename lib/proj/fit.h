@@ -1,9 +1,9 @@
 /* Fits a cost model to a trace: lines in, machines and costs out; and what the trace says
  * of the job as it ran, to hold a prediction against.
  *
- * Pure, one pass, bounded memory: of each worker the last FAL_FIT_CLOCKS clock lines are
- * kept.  Lines count that are under the policy that held last; all do if that held for
- * fewer than FAL_FIT_ENOUGH clocks.
+ * Pure, one pass, bounded memory: of each worker the paces of the last clock lines are
+ * kept, FAL_FIT_CLOCKS of them.  Lines count that are under the policy that held last;
+ * all do if that held for fewer than FAL_FIT_ENOUGH clocks.
  */
 #ifndef FAL_PROJ_FIT_H
 #define FAL_PROJ_FIT_H
@@ -56,11 +56,11 @@ struct fal_fit_run {
 
 /* The model and the run, from the lines so far; more lines may follow (a live stream).
  * Machines are the workers by name that have not left, or were there when the job was
- * stopped or its last version made, in the order in which they joined; paces are one for
- * each clock line, without what starting cost in the first FAL_FIT_WARM clocks of the
- * job.  A machine that ran no task yet is as the median of the others. `cost` is the
- * caller's: fal_cost_free.  FAL_ETRUNC with `diag`: too little to say anything,
- * FAL_ENOMEM. */
+ * stopped or its last version made, in the order in which they joined; paces are one
+ * or more for each clock line, without what starting cost in the first FAL_FIT_WARM
+ * clocks of the job.  A machine that ran no task yet is as the median of the others.
+ * `cost` is the caller's: fal_cost_free.  FAL_ETRUNC with `diag`: too little to say
+ * anything, FAL_ENOMEM. */
 int fal_fit_end(struct fal_fit *f, struct fal_cost *cost, struct fal_fit_run *run,
 		struct fal_diag *diag);
 

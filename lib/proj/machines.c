@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "base/parse.h"
 #include "base/rng.h"
+#include "sched/bound.h"
 #include "sched/sched.h"
 
 #include <math.h>
@@ -46,7 +47,7 @@ struct spec {
 	const char *name;                    /* of a single one */
 	uint64_t count;                      /* of several, */
 	const struct fal_cost_machine *like; /* which may be like any */
-	double speed[2];                     /* from … to, times that of `like` */
+	double speed[2]; /* from … to, times that of `like`; 0: it is 1 */
 	uint64_t lanes, cores;
 };
 
@@ -57,10 +58,10 @@ get_speed(char *value, bool range, double speed[2])
 	char *high = range ? strchr(value, ':') : NULL;
 	if (high != NULL)
 		*high++ = '\0';
-	int err = fal_parse_double(value, 1e-6, 1e6, &speed[0]);
+	int err = fal_parse_double(value, 1e-3, 1e3, &speed[0]);
 	speed[1] = speed[0];
 	if (err == FAL_OK && high != NULL)
-		err = fal_parse_double(high, speed[0], 1e6, &speed[1]);
+		err = fal_parse_double(high, speed[0], 1e3, &speed[1]);
 	if (high != NULL)
 		high[-1] = ':';
 	return err;
@@ -87,29 +88,37 @@ get_item(const struct fal_cost *cost, char *item, struct spec *s, struct fal_dia
 	const bool several = s->count > 0;
 	const char *why = "not a number that it may be";
 	char *value = strchr(item, '=');
+	bool twice = false;
 	int err;
 	if (value == NULL)
 		return fal_diag_set(diag, FAL_EINVAL, "'%s' is not NAME=VALUE", item);
 	*value++ = '\0';
 	if (strcmp(item, "name") == 0 && !several) {
+		twice = s->name != NULL;
 		err = get_name(cost, value, s);
 		why = "not a new name";
 	} else if (strcmp(item, "like") == 0) {
+		twice = s->like != NULL;
 		err = get_like(cost, value, s);
 		why = "no such worker";
 	} else if (strcmp(item, "speed") == 0) {
+		twice = s->speed[0] > 0;
 		err = get_speed(value, several, s->speed);
 	} else if (strcmp(item, "lanes") == 0) {
+		twice = s->lanes > 0;
 		err = fal_parse_u64(value, 1, FAL_LANES_MAX, &s->lanes);
 	} else if (strcmp(item, "cores") == 0) {
+		twice = s->cores > 0;
 		err = fal_parse_u64(value, 1, FAL_LANES_MAX, &s->cores);
 	} else {
 		return fal_diag_set(diag, FAL_EINVAL,
 				    "'%s' is not one of %slike, speed, lanes, cores",
 				    item, several ? "" : "name, ");
 	}
-	return err < 0 ? fal_diag_set(diag, FAL_EINVAL, "%s: '%s': %s", item, value, why)
-		       : FAL_OK;
+	if (err < 0 || twice)
+		return fal_diag_set(diag, FAL_EINVAL, "%s: '%s': %s", item, value,
+				    twice ? "given twice" : why);
+	return FAL_OK;
 }
 
 /* The machine becomes what the spec says, with this speed. */
@@ -118,7 +127,7 @@ apply(const struct spec *s, double speed, struct fal_cost_machine *m)
 {
 	double before = fal_crowding(m->lanes, m->cores);
 	m->cores = s->cores > 0 ? (uint32_t)s->cores : m->cores;
-	double by = fal_crowding(m->lanes, m->cores) / before / speed;
+	double by = fal_crowding(m->lanes, m->cores) / before / (speed > 0 ? speed : 1);
 	for (size_t i = 0; i < m->paces; i++)
 		m->pace[i].task_s *= by;
 	m->lanes_max = s->lanes > 0 ? (uint32_t)s->lanes : m->lanes_max;
@@ -130,7 +139,7 @@ int
 fal_machines_add(struct fal_cost *cost, const char *spec, struct fal_diag *diag)
 {
 	char *text = fal_strdup(spec), *rest = text, *item;
-	struct spec s = { .speed = { 1, 1 } };
+	struct spec s = { 0 };
 	int err = text != NULL ? FAL_OK : FAL_ENOMEM;
 	while (err == FAL_OK && (item = strsep(&rest, ",")) != NULL)
 		err = get_item(cost, item, &s, diag);
@@ -168,7 +177,7 @@ static int
 get_group(const struct fal_cost *cost, char *text, struct groups *g,
 	  struct fal_diag *diag)
 {
-	struct spec s = { .speed = { 1, 1 } };
+	struct spec s = { 0 };
 	char *rest = text, *item = strsep(&rest, ",");
 	int err = FAL_OK;
 	if (fal_parse_u64(item, 1, FAL_MACHINES_MAX - g->workers, &s.count) < 0)
@@ -241,8 +250,9 @@ static int
 grow_batch(const struct fal_cost *cost, uint64_t workers, struct fal_grid *grid)
 {
 	double grow = (double)workers / (double)cost->machines;
-	double tasks = round(fal_grid_tasks(&cost->grid, 0) * grow);
-	double batch = fmax(tasks, 1) * cost->grid.task;
+	/* Whole tasks, unless a clock is a part of one. */
+	const uint32_t task = cost->grid.task, unit = cost->grid.batch < task ? 1 : task;
+	double batch = fmax(round(cost->grid.batch * grow / unit), 1) * unit;
 	/* How long an epoch is, is the caller's. */
 	double clocks = fmin((double)fal_grid_epoch_clocks(&cost->grid),
 			     floor(UINT32_MAX / batch));
@@ -286,7 +296,7 @@ fal_machines_task(struct fal_cost *cost, uint32_t task)
 	double ratio = (double)task / cost->grid.task;
 	for (size_t i = 0; i < cost->machines; i++) {
 		struct fal_cost_machine *m = &cost->machine[i];
-		const double longer = fal_cost_size(m, ratio);
+		const double longer = fal_bound_longer(m->fixed, ratio);
 		for (size_t k = 0; k < m->paces; k++) {
 			m->pace[k].task_s *= longer;
 			m->pace[k].tasks /= ratio;

@@ -53,14 +53,15 @@ fal_player_begin(struct fal_player *w, const struct fal_sched *s,
 		 const struct fal_grid *grid, double at)
 {
 	struct fal_round_info r;
-	for (size_t i = 0; i < w->n && i < w->lanes; i++) {
+	const uint32_t busy = w->n < w->lanes ? (uint32_t)w->n : w->lanes;
+	for (size_t i = 0; i < busy; i++) {
 		struct fal_player_item *it = &w->q[i];
 		if (it->ends >= 0 || !fal_sched_round(s, it->round, &r))
 			continue;
 		double size = fal_grid_range_samples(grid, r.clock, it->task, 1);
 		double from = fmax(at, it->from);
 		it->task_s = fal_cost_task_s(w->machine, w->begun, from,
-					     size / grid->task, w->lanes);
+					     size / grid->task, busy);
 		it->ends = from + it->task_s + w->machine->turn_s;
 		w->begun += size / grid->task;
 		runs(w, 1, from);

@@ -200,26 +200,37 @@ ring_of(struct report_row *w, uint32_t lanes, struct report_ring **out)
 	return 0;
 }
 
-/* Notes the speed of each pace at this number of lanes. */
+/* Notes a speed at a number of lanes. */
 static int
-note_speed(struct report_row *w, const struct told *t, double samples)
+note(struct report_row *w, uint32_t lanes, double speed)
 {
 	struct report_ring *r;
-	if (t->done + t->lost == 0 || !(t->task_s > 0))
-		return 0;
-	int err = ring_of(w, (uint32_t)t->lanes, &r);
+	int err = ring_of(w, lanes, &r);
 	if (err < 0 || r == NULL)
 		return err;
-	r->clocks++;
-	for (size_t i = 0; i < t->paces; i++) {
+	if (r->n < FAL_REPORT_SPEEDS && FAL_GROW(r->v, r->cap, r->n + 1) < 0)
+		return FAL_ENOMEM;
+	r->v[r->n++ % FAL_REPORT_SPEEDS] = speed;
+	return 0;
+}
+
+/* Notes the speed of each pace. */
+static int
+note_speeds(struct report_row *w, const struct told *t, double samples)
+{
+	const uint32_t lanes = (uint32_t)t->lanes;
+	struct report_ring *r;
+	int err = 0;
+	bool any = false;
+	for (size_t i = 0; i < t->paces && err == 0; i++) {
 		if (t->pace[i].tasks == 0 || !(t->pace[i].task_s > 0))
 			continue;
-		if (r->n < FAL_REPORT_SPEEDS && FAL_GROW(r->v, r->cap, r->n + 1) < 0)
-			return FAL_ENOMEM;
-		r->v[r->n++ % FAL_REPORT_SPEEDS] =
-			samples * (double)t->lanes / t->pace[i].task_s;
+		err = note(w, lanes, samples * (double)lanes / t->pace[i].task_s);
+		any = true;
 	}
-	return 0;
+	if (err == 0 && any && (err = ring_of(w, lanes, &r)) == 0 && r != NULL)
+		r->clocks++;
+	return err;
 }
 
 static void
@@ -242,7 +253,7 @@ take_clock(struct fal_report_state *s, struct fal_trace_line *l)
 	struct report_row *w = &s->row[*fal_ids_get(&s->summary.ids, id)];
 	const double samples = task_samples(&s->summary.job, t.clock);
 	size_t at = 0;
-	int err = l->err != 0 ? l->err : note_speed(w, &t, samples);
+	int err = l->err != 0 ? l->err : note_speeds(w, &t, samples);
 	if (err == 0 && report_shared(s))
 		err = frame_of(s, t.clock, &at);
 	if (err < 0)

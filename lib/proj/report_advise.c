@@ -215,8 +215,18 @@ waiting(struct list *l)
 		    100 * loss);
 }
 
+/* Lanes that the workers ran last. */
+static uint64_t
+lanes_of(const struct fal_report *r)
+{
+	uint64_t lanes = 0;
+	for (size_t i = 0; i < r->workers; i++)
+		lanes += r->worker[i].clocks > 0 ? r->worker[i].lanes : 0;
+	return lanes;
+}
+
 /* Seconds of the best sharing of a clock in tasks of this size, and of these what lanes
- * idle: nothing where tasks need not fit a clock. */
+ * idle.  With a slack s the tasks of s + 1 clocks are shared at once. */
 struct sharing {
 	double clock, idle;
 };
@@ -224,12 +234,11 @@ struct sharing {
 static struct sharing
 share_in(const struct fal_report *r, uint64_t task, struct fal_bound_lanes *v)
 {
+	const double clocks = (double)r->rule.slack + 1;
 	const double tasks = (double)((r->batch + task - 1) / task);
 	const size_t n = report_lanes(r, task, v);
-	const double split = fal_bound_capacity(v, n, tasks);
-	const bool fit = r->shared && r->rule.slack == 0;
-	const double clock = fit ? fal_bound_whole(v, n, tasks) : split;
-	return (struct sharing){ clock, clock - split };
+	const double clock = fal_bound_whole(v, n, clocks * tasks) / clocks;
+	return (struct sharing){ clock, clock - fal_bound_capacity(v, n, tasks) };
 }
 
 /* The largest halving of the task that would leave little idle and is faster, and what it
@@ -251,15 +260,18 @@ smaller_task(const struct fal_report *r, double loss, struct fal_bound_lanes *v,
 	return 0;
 }
 
-/* The doubling of the task whose best sharing is fastest, and the share of that which it
- * saves.  Returns 0 if none is clearly faster. */
+/* The doubling of the task whose best sharing is fastest, of those that leave each lane
+ * enough tasks to share when speeds change, and the share of that which it saves.
+ * Returns 0 if none is clearly faster. */
 static uint64_t
 larger_task(const struct fal_report *r, struct fal_bound_lanes *v, double *saved)
 {
+	enum { OF_A_LANE = 4 };
 	const double now = share_in(r, r->task, v).clock;
+	const uint64_t least = OF_A_LANE * lanes_of(r);
 	uint64_t best = 0;
 	*saved = LEFT_IDLE;
-	for (uint64_t task = 2 * r->task; task <= r->batch; task *= 2) {
+	for (uint64_t task = 2 * r->task; least * task <= r->batch; task *= 2) {
 		const double gain = 1 - share_in(r, task, v).clock / now;
 		if (gain <= *saved)
 			continue;
@@ -275,10 +287,8 @@ whole_tasks(struct list *l)
 	const struct fal_report *r = l->r;
 	const double loss = share_of(r, FAL_REPORT_GRANULARITY);
 	char what[64];
-	unsigned long lanes = 0;
+	const unsigned long lanes = (unsigned long)lanes_of(r);
 	double left;
-	for (size_t i = 0; i < r->workers; i++)
-		lanes += r->worker[i].clocks > 0 ? r->worker[i].lanes : 0;
 	const uint64_t task =
 		r->shared ? smaller_task(r, loss, r->state->lanes, &left) : 0;
 	if (task > 0)
@@ -304,6 +314,7 @@ small_tasks(struct list *l)
 	/* Of computing, as the sharing is. */
 	saved *= share_of(r, FAL_REPORT_IDEAL) + share_of(r, FAL_REPORT_GRANULARITY) +
 		 loss;
+	saved = saved < loss ? saved : loss;
 	if (task > 0)
 		snprintf(what, sizeof(what), "batch.task = %llu would save %.0f %%",
 			 (unsigned long long)task, 100 * saved);

@@ -234,8 +234,7 @@ report_lanes(const struct fal_report *r, uint64_t task, struct fal_bound_lanes *
 		const struct fal_report_speed *s = report_speed_at(w, w->lanes);
 		if (w->clocks == 0 || s == NULL)
 			continue;
-		const double longer =
-			isnan(w->fixed) ? ratio : w->fixed + (1 - w->fixed) * ratio;
+		const double longer = fal_bound_longer(w->fixed, ratio);
 		v[n++] = (struct fal_bound_lanes){
 			.task_s = (double)r->task * s->lanes / s->median * longer,
 			.lanes = s->lanes,

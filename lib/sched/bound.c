@@ -69,3 +69,19 @@ fal_bound_fixed(double task, double task_s, double large, double large_s)
 	const double sample_s = (large_s - task_s) / (large - task);
 	return fmin(fmax(1 - sample_s * task / task_s, 0), 1);
 }
+
+double
+fal_bound_longer(double fixed, double ratio)
+{
+	return isnan(fixed) ? ratio : fixed + (1 - fixed) * ratio;
+}
+
+void
+fal_bound_sizes(const struct fal_bound_lanes *v, size_t n, double tasks, double *whole,
+		double *small)
+{
+	const double split = fal_bound_capacity(v, n, tasks);
+	const double all = fal_bound_whole(v, n, tasks);
+	*whole = all > 0 ? 1 - split / all : 0;
+	*small = fal_bound_small(v, n, tasks) * (1 - *whole);
+}

@@ -32,4 +32,13 @@ double fal_bound_small(const struct fal_bound_lanes *v, size_t n, double tasks);
  * 0, or large no more than task. */
 double fal_bound_fixed(double task, double task_s, double large, double large_s);
 
+/* The seconds of `ratio` tasks as one, by those of a task; `fixed` may be NAN: then it is
+ * taken to be 0. */
+double fal_bound_longer(double fixed, double ratio);
+
+/* What sizes cost, as shares of the whole-task bound: that tasks are whole, and that they
+ * are small (NAN: not known). */
+void fal_bound_sizes(const struct fal_bound_lanes *v, size_t n, double tasks,
+		     double *whole, double *small);
+
 #endif

@@ -133,7 +133,7 @@ fal_cut(struct fal_sched *s, struct fal_node *n, double now)
 	struct fal_worker *w = &s->worker[n->slot];
 	if (n->began >= 0 && now > n->began) {
 		w->work.cut.tasks++;
-		w->work.cut.seconds += (float)(now - n->began);
+		w->work.cut.seconds += now - n->began;
 	}
 	fal_detach(s, n);
 }

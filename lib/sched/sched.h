@@ -77,7 +77,7 @@ enum { FAL_WORK_PACES = 4 };
 /* Tasks, claimed one after the other, that took about as long. */
 struct fal_work_pace {
 	uint32_t tasks;
-	float seconds; /* summed */
+	double seconds; /* summed */
 };
 
 /* What a worker did since the last ACCOUNT, for the trace. */

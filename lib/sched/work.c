@@ -7,7 +7,7 @@
 static double
 mean(const struct fal_work_pace *p)
 {
-	return (double)p->seconds / p->tasks;
+	return p->seconds / p->tasks;
 }
 
 /* What the squared distances from the means grow by when the two become one. */
@@ -24,7 +24,7 @@ fal_work_ran(struct fal_work *work, double task_s)
 	struct fal_work_pace all[FAL_WORK_PACES + 1];
 	uint32_t n = work->paces, least = 0;
 	memcpy(all, work->pace, n * sizeof(*all));
-	all[n] = (struct fal_work_pace){ 1, (float)task_s };
+	all[n] = (struct fal_work_pace){ 1, task_s };
 	work->paces = n + 1;
 	if (n > 0 &&
 	    fmax(task_s, mean(&all[n - 1])) <= FAL_JUMP * fmin(task_s, mean(&all[n - 1])))

@@ -93,7 +93,8 @@ fal_trace_job_epoch(const struct fal_trace_job *job, uint64_t c)
 double
 fal_trace_join_fixed(struct fal_trace_line *l, uint64_t task)
 {
-	if (!fal_trace_has(l->o, "large"))
+	if (!fal_trace_has(l->o, "task_s") || !fal_trace_has(l->o, "large") ||
+	    !fal_trace_has(l->o, "large_s"))
 		return (double)NAN;
 	const uint64_t large = fal_trace_get_u64(l, l->o, "large", FAL_TRACE_SAMPLES_MAX);
 	const double task_s = fal_trace_get_seconds(l, l->o, "task_s");
@@ -108,7 +109,10 @@ fal_trace_clock_paces(struct fal_trace_line *l,
 	const uint64_t all = fal_trace_get_u64(l, l->o, "done", FAL_TRACE_NUM_MAX) +
 			     fal_trace_get_u64(l, l->o, "lost", FAL_TRACE_NUM_MAX);
 	uint64_t row[2], tasks = 0;
-	out[0] = (struct fal_trace_pace){ all, fal_trace_get_seconds(l, l->o, "task_s") };
+	double sum = 0;
+	const struct fal_trace_pace whole = { all,
+					      fal_trace_get_seconds(l, l->o, "task_s") };
+	out[0] = whole;
 	if (l->err != 0 || !fal_trace_has(l->o, "paces"))
 		return 1;
 	const size_t n = fal_trace_get_len(l, l->o, "paces");
@@ -118,9 +122,17 @@ fal_trace_clock_paces(struct fal_trace_line *l,
 		fal_trace_get_row(l, l->o, "paces", i, 2, row);
 		out[i] = (struct fal_trace_pace){ row[0], 1e-6 * (double)row[1] };
 		tasks += row[0];
+		sum += (double)row[0] * out[i].task_s;
+		if (l->err == 0 && row[0] == 0)
+			fal_trace_fail(l, FAL_EINVAL, "paces: one of no task");
 	}
 	if (l->err == 0 && tasks != all)
 		fal_trace_fail(l, FAL_EINVAL, "paces: of %llu tasks, not %llu",
 			       (unsigned long long)tasks, (unsigned long long)all);
+	/* All of them are rounded to a microsecond. */
+	const double mean = sum / (double)all;
+	if (l->err == 0 && fabs(mean - whole.task_s) > 2e-6 + 1e-5 * mean)
+		fal_trace_fail(l, FAL_EINVAL, "paces: their mean is %.6f, task_s %.6f",
+			       mean, whole.task_s);
 	return n;
 }

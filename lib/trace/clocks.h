@@ -46,7 +46,7 @@ struct fal_trace_pace {
 
 /* The paces of a clock line, in order; where it has none all tasks are one, with task_s.
  * Returns how many.  FAL_ELIMIT: not from 2 to FAL_WORK_PACES; FAL_EINVAL: they are not
- * of its tasks. */
+ * of its tasks, one is of none, or task_s is not their mean. */
 size_t fal_trace_clock_paces(struct fal_trace_line *l,
 			     struct fal_trace_pace out[static FAL_WORK_PACES]);
 

@@ -54,15 +54,14 @@ refuses() {
 	falcon-proj --what-if all "$trace" >table
 	has "$(cat table)" "backtest: "
 	same "rows" "$(sed -n '/^scheme/,$p' table | grep -c %)" 11
-	has "$(cat table)" "tasks of 8 samples a clock: "
-	has "$(cat table)" " lost to their being whole, 0.0 % to their being small"
+	grep -qE '^tasks a clock: 8 of 8 samples; of computing [0-9.]* % is lost as they are whole, 0.0 % as they are small$' table
 	grep -q '^bsp \* ' table
 }
 
 @test "what tasks' sizes cost is measured, and said by falcon-ps, too" {
 	jq -se 'map(select(.ev == "join")) | length == 3 and
 		all(.task_s > 0 and .large == 64 and .large_s > 0)' "$trace"
-	grep -q '8 tasks of 8 samples a clock for 3 lanes of 3 workers: [0-9.]* % lost to' \
+	grep -q 'lanes: 3 of 3 workers; tasks a clock: 8 of 8 samples; of computing [0-9.]* %' \
 		"$BATS_FILE_TMPDIR/ps.err"
 	falcon-proj --json "$trace" | jq -e '.clock.small_tasks == 0 and
 		(.workers | all(.fixed == 0))'
@@ -87,6 +86,10 @@ refuses() {
 		falcon-proj --workers 0 "$trace"
 	refuses 2 "--workers: '600000': not a number" falcon-proj --workers '600000;600000' "$trace"
 	refuses 2 "--workers: speed: '2:1': not a number" falcon-proj --workers 9,speed=2:1 "$trace"
+	refuses 2 "--workers: speed: '2': given twice" \
+		falcon-proj --workers 9,speed=1,speed=2 "$trace"
+	falcon-proj --without host7 --with name=host7b,like=host7 "$trace" >text
+	grep -q '^host7b is ' text
 	refuses 2 "--workers: 'name' is not one of like, speed" \
 		falcon-proj --workers 9,name=x "$trace"
 	refuses 2 "--without: 'host8': no such worker in the trace" \

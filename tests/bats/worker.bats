@@ -62,6 +62,10 @@ through() {
 	status 0 "$pid" patient
 	same "runs" "$(wc -l <crowd.runs)" 4
 	wait "$ps"
+	# A real machine's probe: eight tasks at once take longer than one and, of a model
+	# that fits any cache, not much longer than eight.
+	jq -se 'map(select(.ev == "join"))[0] | .large == 64 and .task_s > 0 and
+		.large_s > .task_s and .large_s < 30 * .task_s' "$state/trace.jsonl"
 }
 
 @test "77 comes only after refusals alone, 75 when nobody was reached" {

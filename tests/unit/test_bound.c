@@ -84,6 +84,14 @@ test_small(void **state)
 	v[0].fixed = NAN;
 	assert_true(isnan(fal_bound_small(v, 2, 16)));
 	assert_true(isnan(fal_bound_small(v, 0, 16)));
+	NEAR(fal_bound_longer(0.2, 4), 0.2 + 0.8 * 4);
+	NEAR(fal_bound_longer((double)NAN, 4), 4);
+	/* 18 tasks on 4 lanes: 5 rounds for 4.5. */
+	double whole, small;
+	v[0].fixed = v[1].fixed = 0.2;
+	fal_bound_sizes(v, 2, 18, &whole, &small);
+	NEAR(whole, 0.1);
+	NEAR(small, 0.2 * (1 - 1 / 4.5) * 0.9);
 }
 
 static void
@@ -92,7 +100,7 @@ paces(const struct fal_work *w, uint32_t n, const uint32_t *tasks, const double 
 	assert_int_equal(w->paces, n);
 	for (uint32_t i = 0; i < n; i++) {
 		assert_int_equal(w->pace[i].tasks, tasks[i]);
-		NEAR((double)w->pace[i].seconds, seconds[i]);
+		NEAR(w->pace[i].seconds, seconds[i]);
 	}
 }
 
@@ -131,10 +139,10 @@ test_paces(void **state)
 	}
 	for (uint32_t i = 0; i < w.paces; i++) {
 		n += w.pace[i].tasks;
-		is += (double)w.pace[i].seconds;
+		is += w.pace[i].seconds;
 	}
 	assert_int_equal(n, 500);
-	if (fabs(is - sum) > 1e-4 * sum)
+	if (fabs(is - sum) > 1e-9 * sum)
 		fail_msg("%.9g s of %.9g", is, sum);
 }
 

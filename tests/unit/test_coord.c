@@ -7,6 +7,7 @@
 #include "trace/reader.h"
 #include "wire/bfp.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -356,6 +357,41 @@ order_of_a_session(void **state)
 	check(fal_coord_status(coord).workers, 2, "workers");
 }
 
+/* A probe says all three or none of its figures, or the trace could not be read. */
+static void
+odd_probes(void **state)
+{
+	(void)state;
+	static const struct {
+		uint64_t task_ns;
+		uint32_t large;
+		uint64_t large_ns;
+	} odd[] = { { 0, 9, 9 }, { 9, 9, 0 }, { 9, 0, 9 }, { 9, TASK, 9 } };
+	struct fal_msg m = { .type = FAL_MSG_HELLO };
+	struct fal_coord_sizes sizes;
+	m.hello.major = FAL_PROTO_MAJOR;
+	strcpy(m.hello.name, "w3");
+	m.hello.lanes_min = m.hello.lanes_max = m.hello.cores = 1;
+	check(tell(3, &m), 0, "HELLO");
+	for (size_t i = 0; i < sizeof(odd) / sizeof(odd[0]); i++) {
+		m = (struct fal_msg){ .type = FAL_MSG_READY };
+		m.ready.task_ns = odd[i].task_ns;
+		m.ready.large = odd[i].large;
+		m.ready.large_ns = odd[i].large_ns;
+		check(tell(3, &m), FAL_EINVAL, "an odd probe");
+	}
+	check(fal_coord_sizes(coord, &sizes), 0, "sizes");
+	check(sizes.workers, 0, "workers with probes");
+	m.ready.task_ns = 1000;
+	m.ready.large = 4 * TASK;
+	m.ready.large_ns = 2500;
+	check(tell(3, &m), 0, "a probe");
+	check(fal_coord_sizes(coord, &sizes), 0, "sizes");
+	check(sizes.workers, 1, "workers with probes");
+	check(llround(1000 * sizes.whole), 0, "4 tasks on a lane: whole");
+	check(llround(1000 * sizes.small), 375, "4 tasks on a lane: small");
+}
+
 static void
 after_leaving(void **state)
 {
@@ -592,6 +628,7 @@ main(void)
 		TEST(pushes_that_do_not_fit),
 		TEST(evaluations_that_do_not_fit),
 		TEST(order_of_a_session),
+		TEST(odd_probes),
 		TEST(after_leaving),
 		ROUND_TEST(rounds_on_two_versions),
 		ROUND_TEST(pushes_after_the_round),

@@ -128,7 +128,18 @@ test_small_tasks(void **state)
 	assert_near(r.clock, 0.04);
 	assert_near(r.part[FAL_REPORT_SMALL_TASKS], 0.012); /* 3 of 4 times */
 	assert_near(r.part[FAL_REPORT_IDEAL], 0.028);
-	FINDINGS(&r, "30 % of the clock is that tasks have 64 samples only: batch.task = "
+	FINDINGS(&r, "30 % of the clock is that tasks have 64 samples only: larger ones "
+		     "would not share as well");
+	fal_report_free(&r);
+
+	/* Of 16 a lane four may become one. */
+	begin_probed(&p, "epsp", 2, 32,
+		     ",\"task_s\":0.01,\"large\":512,\"large_s\":0.052");
+	for (int c = 0; c < 20; c++)
+		clock_of(&p);
+	finish(&r, &p);
+	assert_near(r.part[FAL_REPORT_SMALL_TASKS], 0.06);
+	FINDINGS(&r, "38 % of the clock is that tasks have 64 samples only: batch.task = "
 		     "256 would save 30 %");
 	fal_report_free(&r);
 }

@@ -150,8 +150,8 @@ last_task_is_cloned(void **state)
 	check(last[FAL_ACT_REVOKE].worker, 2, "the loser is told");
 	check(holds(2, 1), 0, "the loser runs it");
 	check(work(2).cut.tasks, 1, "tasks cut short");
-	if (!(work(2).cut.seconds > 0.1f && (double)work(2).cut.seconds <= now))
-		fail_msg("cut after %g s at %g", (double)work(2).cut.seconds, now);
+	if (!(work(2).cut.seconds > 0.1 && work(2).cut.seconds <= now))
+		fail_msg("cut after %g s at %g", work(2).cut.seconds, now);
 	check(claim_as(2, 1, 9, none, 3), 0, "the loser's claim");
 	check(work(2).lost, 1, "lost");
 }
