@@ -17,19 +17,16 @@ static const double too_late = 0.9; /* steal=half: done of a round */
 
 /* The round that the worker owns and has to do, or NULL. */
 static struct fal_round *
-own_round(const struct fal_sched *s, const struct fal_worker *w)
+own_round(const struct fal_worker *w)
 {
-	for (uint32_t i = 0; i < s->rounds && w->team->open > 0; i++)
-		if (s->round[i]->team == w->team)
-			return s->round[i];
-	return NULL;
+	return w->team->rounds;
 }
 
 /* Rounds done, and the part of the open one. */
 static double
-progress(const struct fal_sched *s, const struct fal_worker *w)
+progress(const struct fal_worker *w)
 {
-	const struct fal_round *r = own_round(s, w);
+	const struct fal_round *r = own_round(w);
 	double part = r != NULL ? (double)r->ledger.claimed / r->ledger.tasks : 0;
 	return (double)w->team->clock + part;
 }
@@ -82,7 +79,7 @@ before(const struct fal_sched *s, const struct fal_worker *w)
 static int
 take_back(struct fal_sched *s, struct fal_worker *w, double now)
 {
-	struct fal_round *r = own_round(s, w);
+	struct fal_round *r = own_round(w);
 	for (uint32_t i = 0; r != NULL && i < r->ledger.tasks; i++) {
 		struct fal_node *n = &r->node[i];
 		if (n->slot == FAL_NONE || n->began >= 0 || &s->worker[n->slot] == w)
@@ -106,21 +103,21 @@ works_on(const struct fal_worker *w, const struct fal_round *r)
 static int
 help(struct fal_sched *s, struct fal_worker *w, double now)
 {
-	double least = progress(s, w) - behind_at;
+	double least = progress(w) - behind_at;
 	struct fal_worker *e = w, *helpee = NULL;
 	for (uint32_t k = 1; k <= s->policy.rule.helpers; k++) {
 		e = before(s, e);
 		if (e == NULL || e == w)
 			break;
-		const struct fal_round *r = own_round(s, e);
-		if (r == NULL || progress(s, e) >= least || last_of(e, r) == NULL)
+		const struct fal_round *r = own_round(e);
+		if (r == NULL || progress(e) >= least || last_of(e, r) == NULL)
 			continue;
-		least = progress(s, e);
+		least = progress(e);
 		helpee = e;
 	}
 	if (helpee == NULL)
 		return FAL_OK;
-	const struct fal_round *r = own_round(s, helpee);
+	const struct fal_round *r = own_round(helpee);
 	double part = works_on(w, r) ? next_loan : first_loan;
 	return lend(s, helpee, w, r, (uint32_t)ceil(part * r->ledger.tasks), now);
 }

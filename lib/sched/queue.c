@@ -82,7 +82,7 @@ pressing(const struct fal_sched *s, const struct fal_worker *w)
 {
 	uint32_t n = 0;
 	if (s->rounds > 1)
-		for (struct fal_node *i = w->head; i != NULL && i->round == fal_oldest(s);
+		for (struct fal_node *i = w->head; i != NULL && i->round == s->oldest;
 		     i = i->next)
 			n++;
 	return n > 0 ? n : w->queued;
@@ -95,7 +95,7 @@ fal_refresh(struct fal_sched *s, struct fal_worker *w, double now)
 	static const double other_rounds = 1e9; /* seconds */
 	uint32_t slot = fal_slot(s, w), n = pressing(s, w);
 	bool active = fal_worker_active(w);
-	bool first = w->head != NULL && w->head->round == fal_oldest(s);
+	bool first = w->head != NULL && w->head->round == s->oldest;
 	double t = fal_task_s(s, w, w->lanes);
 	double oldest = begin_tasks(w, now);
 	/* Enough queued to bridge a round trip without an idle lane. */
@@ -167,7 +167,7 @@ struct fal_node *
 fal_last_unstarted(const struct fal_sched *s, const struct fal_worker *w)
 {
 	struct fal_node *n = w->tail;
-	if (w->head != NULL && w->head->round == fal_oldest(s))
+	if (w->head != NULL && w->head->round == s->oldest)
 		while (n->round != w->head->round)
 			n = n->prev;
 	return n != NULL && n->began < 0 ? n : NULL;
@@ -284,8 +284,8 @@ fal_strip(struct fal_sched *s, struct fal_worker *w, bool tell)
 			return FAL_ENOMEM;
 	}
 	fal_eval_return(s, w);
-	for (uint32_t i = 0; i < s->rounds && w->owed > 0; i++)
-		if (fence_all(s, s->round[i], w) < 0)
+	for (struct fal_round *r = s->oldest; r != NULL && w->owed > 0; r = r->newer)
+		if (fence_all(s, r, w) < 0)
 			return FAL_ENOMEM;
 	return FAL_OK;
 }

@@ -50,13 +50,15 @@ fal_sched_free(struct fal_sched *s)
 		free(s->team[i]);
 	free(s->team);
 	fal_sched_forget(s);
-	for (uint32_t i = 0; i < s->rounds; i++)
-		fal_round_free(s->round[i]);
-	for (uint32_t i = 0; i < s->spares; i++)
-		fal_round_free(s->spare[i]);
-	free(s->round);
-	free(s->ended);
-	free(s->spare);
+	for (struct fal_round *r; (r = s->oldest) != NULL;) {
+		s->oldest = r->newer;
+		fal_round_free(r);
+	}
+	for (struct fal_round *r; (r = s->spare) != NULL;) {
+		s->spare = r->next;
+		fal_round_free(r);
+	}
+	free(s->known);
 	fal_pool_free(&s->pool);
 	fal_policy_free(&s->policy);
 	fal_heap_free(&s->takers);
@@ -119,18 +121,32 @@ begin_rounds(struct fal_sched *s, double now)
 	return err;
 }
 
+/* Free tasks find holders, those of the oldest round first. */
+static int
+plan_rounds(struct fal_sched *s, double now)
+{
+	struct fal_round *r = s->needy, *next;
+	int err = FAL_OK;
+	for (; r != NULL && s->unplanned > 0 && err == FAL_OK; r = next) {
+		next = r->newer;
+		err = fal_plan(s, r, now);
+		if (err == FAL_OK && s->stirred) { /* one was abandoned */
+			err = begin_rounds(s, now);
+			next = s->needy; /* from the first one on */
+		}
+	}
+	if (s->unplanned == 0)
+		s->needy = NULL;
+	return err;
+}
+
 /* What follows every event: rounds begin, free tasks find holders, work is evened out. */
 static int
 settle(struct fal_sched *s, double now)
 {
 	int err = begin_rounds(s, now);
-	for (uint32_t i = 0; i < s->rounds && s->unplanned > 0 && err == FAL_OK; i++) {
-		err = fal_plan(s, s->round[i], now);
-		if (err == FAL_OK && s->stirred) { /* one was abandoned */
-			err = begin_rounds(s, now);
-			i = UINT32_MAX; /* from the first one on */
-		}
-	}
+	if (err == FAL_OK)
+		err = plan_rounds(s, now);
 	if (err == FAL_OK && s->rounds > 0 && s->scheme->rebalance != NULL)
 		err = s->scheme->rebalance(s, now);
 	return err == FAL_OK ? fal_eval_feed(s, now) : err;
@@ -186,9 +202,9 @@ fal_sched_oldest(const struct fal_sched *s, uint32_t id)
 	bool on_line = w != NULL && w->team != NULL && w->team->line != 0 &&
 		       w->version != UINT64_MAX && fal_line_of(w->version) != 0;
 	uint64_t oldest = on_line ? w->team->line : s->version;
-	for (uint32_t i = 0; i < s->rounds && w != NULL; i++)
-		if (s->round[i]->team == w->team && s->round[i]->version < oldest)
-			oldest = s->round[i]->version;
+	const struct fal_round *r = w != NULL && w->team != NULL ? w->team->rounds : NULL;
+	for (; r != NULL; r = r->next)
+		oldest = r->version < oldest ? r->version : oldest;
 	return oldest;
 }
 
@@ -418,10 +434,7 @@ fal_sched_complete(struct fal_sched *s, double now, uint64_t round)
 bool
 fal_sched_round(const struct fal_sched *s, uint64_t round, struct fal_round_info *out)
 {
-	const struct fal_round *r = fal_round_find(s, round);
-	for (uint32_t i = 0; i < s->endeds && r == NULL; i++)
-		if (s->ended[i]->id == round)
-			r = s->ended[i];
+	const struct fal_round *r = fal_round_known(s, round);
 	if (r == NULL)
 		return false;
 	*out = (struct fal_round_info){ .round = r->id,

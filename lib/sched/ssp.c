@@ -21,7 +21,7 @@ fal_apply_alone(struct fal_sched *s, struct fal_round *r, struct fal_act end, do
 static bool
 may_begin_wave(const struct fal_sched *s, const struct fal_team *t)
 {
-	uint64_t wave = s->rounds > 0   ? fal_oldest(s)->clock
+	uint64_t wave = s->rounds > 0   ? s->oldest->clock
 			: s->merged > 0 ? s->merged_clock
 					: fal_pool_first(&s->pool);
 	return fal_team_next(s, t) == wave;

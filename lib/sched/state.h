@@ -28,12 +28,13 @@ struct fal_pace {
 
 /* Workers that share rounds. */
 struct fal_team {
-	uint32_t id;      /* of its one worker, or of the group from 1; 0: all */
-	uint32_t members; /* active workers */
-	uint32_t open;    /* its open rounds */
-	uint32_t part;    /* of the data */
-	uint64_t begun;   /* its rounds, ever */
-	uint64_t clock;   /* its rounds that were applied or dropped: its own clock */
+	uint32_t id;              /* of its one worker, or of the group from 1; 0: all */
+	uint32_t members;         /* active workers */
+	uint32_t open;            /* its open rounds */
+	struct fal_round *rounds; /* these, oldest first, by `next` */
+	uint32_t part;            /* of the data */
+	uint64_t begun;           /* its rounds, ever */
+	uint64_t clock; /* its rounds that were applied or dropped: its own clock */
 	/* The schemes' own: */
 	uint64_t version;   /* it pulled last; UINT64_MAX: none, or its round was lost */
 	uint64_t pulled;    /* slowest clock when it pulled last */
@@ -104,9 +105,12 @@ struct fal_round {
 	uint64_t id, clock, version;
 	uint64_t order; /* of its team under this policy, from 0 */
 	struct fal_team *team;
+	struct fal_round *older, *newer; /* of all open ones */
+	struct fal_round *next;  /* of its team, or of those that ended, or are spare */
+	struct fal_round *chain; /* see fal_sched.known */
 	uint32_t owner, group, local;
 	uint64_t taken;
-	bool delta, mixed, complete;
+	bool delta, mixed, complete, ended;
 	enum fal_start base;
 	uint64_t since;
 	uint32_t steps;
@@ -206,17 +210,15 @@ struct fal_sched {
 		double stale;      /* EWMA of staleness in updates */
 	} grouping;
 
-	struct fal_round **round; /* open, in order of their numbers */
-	uint32_t rounds;
-	size_t round_cap;
-	struct fal_round **ended; /* since the last event */
-	uint32_t endeds;
-	size_t ended_cap;
-	struct fal_round **spare;
-	uint32_t spares;
-	size_t spare_cap;
+	struct fal_round *oldest, *newest; /* open ones */
+	uint32_t rounds;                   /* open */
+	struct fal_round *ended;           /* not forgotten yet */
+	struct fal_round *spare;           /* memory of others */
+	struct fal_round **known;          /* open or ended, chained by number modulo */
+	size_t knowns, known_cap;          /* known_cap: a power of 2 */
 	uint64_t next_round;
-	uint64_t unplanned; /* free tasks of the open rounds */
+	uint64_t unplanned;      /* free tasks of the open rounds */
+	struct fal_round *needy; /* none before it has any; NULL: none at all */
 
 	/* Active workers by what they can give or take (keys in the order of heap.h): */
 	struct fal_heap takers;  /* nothing unstarted; by finish after one task more */
@@ -258,20 +260,15 @@ fal_one_team(const struct fal_sched *s)
 	return !s->scheme->own && !s->scheme->groups;
 }
 
-/* The round whose end everybody waits for: the oldest; NULL: none is open. */
-static inline struct fal_round *
-fal_oldest(const struct fal_sched *s)
-{
-	return s->rounds > 0 ? s->round[0] : NULL;
-}
-
 /* sched.c: the worker with this id, or NULL: unknown or gone.  O(log W). */
 struct fal_worker *fal_find(const struct fal_sched *s, uint32_t id);
 
 /* round.c */
 
-/* The open round of this number, or NULL. */
+/* The open round of this number, or NULL.  O(1). */
 struct fal_round *fal_round_find(const struct fal_sched *s, uint64_t id);
+/* The round of this number that is open, or ended and not forgotten; NULL.  O(1). */
+const struct fal_round *fal_round_known(const struct fal_sched *s, uint64_t id);
 /* A new round of the tasks `run` for team `t`, all of them free. */
 int fal_round_open(struct fal_sched *s, struct fal_team *t, const struct fal_run_of *run);
 /* Ends the round: `end` says its fate, weight, slot, below and why.  What is held of it

@@ -128,15 +128,10 @@ fal_team_changed(struct fal_sched *s, struct fal_worker *w, uint32_t members, do
 	t->members = members;
 	s->stirred = true;
 	bool ends = members == 0 && !fal_one_team(s);
-	for (uint32_t i = 0; i < s->rounds && ends;) {
-		struct fal_round *r = s->round[i];
-		struct fal_act end = { .fate = FAL_FATE_ABANDON,
-				       .why = "its worker left" };
-		if (r->team != t)
-			i++;
-		else if (fal_round_end(s, r, end, now) < 0)
+	const struct fal_act end = { .fate = FAL_FATE_ABANDON, .why = "its worker left" };
+	while (t->rounds != NULL && ends)
+		if (fal_round_end(s, t->rounds, end, now) < 0)
 			return FAL_ENOMEM;
-	}
 	if (w->gone) {
 		w->team = NULL;
 		if (s->scheme->own)
@@ -256,7 +251,7 @@ begin(struct fal_sched *s, struct fal_team *t)
 	if (fal_pool_take(&s->pool, part, whole, most, &run) < 0 ||
 	    fal_round_open(s, t, &run) < 0)
 		return FAL_ENOMEM;
-	struct fal_round *r = s->round[s->rounds - 1];
+	struct fal_round *r = s->newest;
 	if (s->scheme->begin != NULL)
 		s->scheme->begin(s, t, r);
 	if (!whole && r->base != FAL_START_LOCAL && pull(s, t) < 0)
