@@ -111,6 +111,8 @@ fal_refresh(struct fal_sched *s, struct fal_worker *w, double now)
 	heap_put(&s->runners, slot, active && uncloned(w) != NULL, late_first);
 	heap_put(&s->idle, slot,
 		 active && w->queued == 0 && w->evals == 0 && !w->no_evals, t);
+	if (s->policy.rule.slowest)
+		heap_put(&s->slow, slot, active, fal_rate(s, w, w->lanes));
 	/* Looked at when it is late; later, if that is past (fal_sched_tick decides). */
 	bool owes = w->queued > 0 || w->evals > 0 || w->owed > 0;
 	heap_put(&s->due, slot, active && owes,

@@ -244,9 +244,10 @@ fal_round_end(struct fal_sched *s, struct fal_round *r, struct fal_act end, doub
 			return FAL_ENOMEM;
 		t->based = false;
 		t->version = UINT64_MAX;
+		fal_teams_wake(s);
 	} else {
 		fal_pool_ended(&s->pool, &run);
-		t->clock++;
+		fal_team_set(s, t, t->members, t->clock + 1);
 	}
 	if (end.fate == FAL_FATE_DROP)
 		t->based = false;
@@ -257,7 +258,6 @@ fal_round_end(struct fal_sched *s, struct fal_round *r, struct fal_act end, doub
 			s->merged_clock = r->clock;
 		t->included = r->id;
 	}
-	s->stirred = true;
 	end.kind = FAL_ACT_END;
 	end.round = r->id;
 	return fal_emit(s, end) != NULL ? FAL_OK : FAL_ENOMEM;
@@ -274,7 +274,6 @@ fal_step(struct fal_sched *s, double divisor)
 	s->version++;
 	s->merged = 0;
 	s->merged_samples = 0;
-	s->stirred = true;
 	return fal_emit(s, act) != NULL ? FAL_OK : FAL_ENOMEM;
 }
 

@@ -29,7 +29,8 @@ fal_sched_new(const struct fal_sched_conf *conf, struct fal_sched **out)
 	s->eval_cost = conf->eval_cost;
 	s->grid = conf->grid;
 	s->grid.parts = s->grid.parts > 0 ? s->grid.parts : 1;
-	if (fal_pool_init(&s->pool, &s->grid) < 0 ||
+	s->manned = fal_calloc(s->grid.parts, sizeof(*s->manned));
+	if (s->manned == NULL || fal_pool_init(&s->pool, &s->grid) < 0 ||
 	    fal_sched_set_policy(s, 0, conf->policy) < 0) {
 		fal_sched_free(s);
 		return FAL_ENOMEM;
@@ -49,6 +50,7 @@ fal_sched_free(struct fal_sched *s)
 	for (uint32_t i = 0; i < s->teams; i++)
 		free(s->team[i]);
 	free(s->team);
+	free(s->manned);
 	fal_sched_forget(s);
 	for (struct fal_round *r; (r = s->oldest) != NULL;) {
 		s->oldest = r->newer;
@@ -61,11 +63,14 @@ fal_sched_free(struct fal_sched *s)
 	free(s->known);
 	fal_pool_free(&s->pool);
 	fal_policy_free(&s->policy);
+	fal_heap_free(&s->behind);
+	fal_heap_free(&s->eager);
 	fal_heap_free(&s->takers);
 	fal_heap_free(&s->donors);
 	fal_heap_free(&s->runners);
 	fal_heap_free(&s->idle);
 	fal_heap_free(&s->due);
+	fal_heap_free(&s->slow);
 	fal_heap_free(&s->planner);
 	free(s->eval_holder);
 	free(s->eval_free);
@@ -103,6 +108,7 @@ flush(struct fal_sched *s)
 		return s->scheme->flush(s);
 	if (s->rounds > 0 || !is_whole(s))
 		return FAL_OK;
+	fal_teams_wake(s);
 	return fal_step(s, (double)s->merged_samples);
 }
 
@@ -130,7 +136,7 @@ plan_rounds(struct fal_sched *s, double now)
 	for (; r != NULL && s->unplanned > 0 && err == FAL_OK; r = next) {
 		next = r->newer;
 		err = fal_plan(s, r, now);
-		if (err == FAL_OK && s->stirred) { /* one was abandoned */
+		if (err == FAL_OK && s->eager.n > 0) { /* one was abandoned */
 			err = begin_rounds(s, now);
 			next = s->needy; /* from the first one on */
 		}
@@ -158,7 +164,7 @@ fal_sched_allow(struct fal_sched *s, double now, uint64_t clock)
 	if (s->allowed == clock)
 		return FAL_OK;
 	s->allowed = clock;
-	s->stirred = true;
+	fal_teams_wake(s);
 	return settle(s, now);
 }
 
@@ -166,7 +172,7 @@ int
 fal_sched_hold(struct fal_sched *s, double now, bool hold)
 {
 	s->held = hold;
-	s->stirred = true;
+	fal_teams_wake(s);
 	return settle(s, now);
 }
 
@@ -231,13 +237,10 @@ fal_sched_done(const struct fal_sched *s)
 static int
 recount(struct fal_sched *s, struct fal_worker *w, double now)
 {
-	uint32_t members = 0;
-	s->active = 0;
-	for (uint32_t i = 0; i < s->workers; i++) {
-		const struct fal_worker *other = &s->worker[i];
-		s->active += fal_worker_active(other);
-		members += fal_worker_active(other) && other->team == w->team;
-	}
+	bool active = fal_worker_active(w);
+	uint32_t members = w->team->members - w->counted + active;
+	s->active = s->active - w->counted + active;
+	w->counted = active;
 	int err = fal_team_changed(s, w, members, now);
 	fal_refresh(s, w, now);
 	return err;
@@ -306,7 +309,7 @@ fal_sched_set_policy(struct fal_sched *s, double now, const struct fal_policy *p
 	for (uint32_t i = 0; i < s->workers; i++)
 		if (!s->worker[i].gone && lay_down(s, &s->worker[i], now) < 0)
 			return FAL_ENOMEM;
-	s->stirred = true;
+	fal_teams_wake(s);
 	return settle(s, now);
 }
 
@@ -314,8 +317,8 @@ fal_sched_set_policy(struct fal_sched *s, double now, const struct fal_policy *p
 static void
 drop_gone(struct fal_sched *s, double now)
 {
-	struct fal_heap *heaps[] = { &s->takers, &s->donors, &s->runners,
-				     &s->idle,   &s->due,    &s->planner };
+	struct fal_heap *heaps[] = { &s->takers, &s->donors, &s->runners, &s->idle,
+				     &s->due,    &s->slow,   &s->planner };
 	uint32_t kept = 0;
 	for (size_t i = 0; i < sizeof(heaps) / sizeof(heaps[0]); i++)
 		fal_heap_clear(heaps[i]);
@@ -330,6 +333,7 @@ drop_gone(struct fal_sched *s, double now)
 	}
 	s->workers = kept;
 	s->gone = 0;
+	fal_teams_close_up(s);
 	for (uint32_t i = 0; i < kept; i++)
 		fal_refresh(s, &s->worker[i], now);
 }
@@ -344,7 +348,8 @@ make_room(struct fal_sched *s, double now)
 	if (FAL_GROW(s->worker, s->worker_cap, n) < 0 ||
 	    fal_heap_reserve(&s->takers, n) < 0 || fal_heap_reserve(&s->donors, n) < 0 ||
 	    fal_heap_reserve(&s->runners, n) < 0 || fal_heap_reserve(&s->idle, n) < 0 ||
-	    fal_heap_reserve(&s->due, n) < 0 || fal_heap_reserve(&s->planner, n) < 0)
+	    fal_heap_reserve(&s->due, n) < 0 || fal_heap_reserve(&s->slow, n) < 0 ||
+	    fal_heap_reserve(&s->planner, n) < 0)
 		return FAL_ENOMEM;
 	return FAL_OK;
 }

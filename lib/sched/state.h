@@ -29,6 +29,7 @@ struct fal_pace {
 /* Workers that share rounds. */
 struct fal_team {
 	uint32_t id;              /* of its one worker, or of the group from 1; 0: all */
+	uint32_t at;              /* its place in fal_sched.team */
 	uint32_t members;         /* active workers */
 	uint32_t open;            /* its open rounds */
 	struct fal_round *rounds; /* these, oldest first, by `next` */
@@ -56,6 +57,7 @@ struct fal_worker {
 	char name[FAL_WORKER_NAME];
 	bool gone, suspected;
 	bool excluded;         /* by policy */
+	bool counted;          /* among the active ones, its team's, too */
 	double weight;         /* of its share, by policy; < 0: as projected */
 	struct fal_team *team; /* NULL: gone */
 	uint64_t version;      /* that it was sent last */
@@ -137,7 +139,9 @@ struct fal_scheme {
 	/* How many rounds a clock's tasks make, if every worker is a team.  NULL: one for
 	 * each. */
 	uint32_t (*among)(const struct fal_sched *s);
-	/* May the team begin its next round?  NULL: always. */
+	/* May the team begin its next round?  NULL: always.  It is asked again when a
+	 * round of the team has ended, when the slowest clock has changed, and at
+	 * fal_teams_wake. */
 	bool (*may_begin)(const struct fal_sched *s, const struct fal_team *t);
 	/* Would its next round be a part of the update that is under way, so that it may
 	 * begin although the scheduler holds?  NULL: never. */
@@ -179,8 +183,6 @@ struct fal_sched {
 	uint64_t allowed; /* rounds of clocks before this one may begin */
 	bool held;
 	bool fixed_shares; /* some worker's weight is laid down */
-	bool stirred;      /* a round may be able to begin that could not before */
-	uint64_t slowest;  /* clock of the slowest team, while rounds begin */
 	/* What was collected for the next step: */
 	uint32_t merged; /* rounds */
 	uint64_t merged_samples, merged_clock;
@@ -192,9 +194,13 @@ struct fal_sched {
 	uint32_t active; /* neither gone nor suspected nor excluded */
 	uint32_t gone;
 
-	struct fal_team **team;
+	struct fal_team **team; /* where every worker is one, by its slot; NULL: gone */
 	uint32_t teams;
 	size_t team_cap;
+	struct fal_heap behind; /* those with active workers; least clock first */
+	struct fal_heap eager;  /* those that may be able to begin a round */
+	uint32_t *manned;       /* by part of the data: those with active workers */
+	uint32_t unpushed; /* wbsp: no team before it has to push for a publication */
 	/* A task that made no finite result in its owner's hands, and who that was; 0. */
 	struct fal_doubt {
 		uint64_t clock;
@@ -226,6 +232,7 @@ struct fal_sched {
 	struct fal_heap runners; /* running a task without a clone; latest finish first */
 	struct fal_heap idle;    /* holding nothing; fastest first */
 	struct fal_heap due;     /* owing something; when to look at it again */
+	struct fal_heap slow;    /* wbsp, publish=slowest: least rate first */
 	struct fal_heap planner; /* scratch of fal_plan */
 
 	uint32_t eval_tasks, eval_left; /* all; not yet evaluated */
@@ -293,19 +300,29 @@ bool fal_task_held(const struct fal_round *r, uint32_t task);
 
 /* Forms the teams anew, as the scheme has them: at a new policy. */
 int fal_teams_form(struct fal_sched *s);
-/* A team of nobody yet, whose clock is the slowest; NULL: out of memory. */
-struct fal_team *fal_team_new(struct fal_sched *s, uint32_t id);
+/* A team of nobody yet, whose clock is the slowest, behind those that there are, at
+ * place `at`; NULL: out of memory. */
+struct fal_team *fal_team_new(struct fal_sched *s, uint32_t at, uint32_t id);
+/* The team has so many active workers, and this clock: it may begin, and, where it was
+ * the slowest, others. */
+void fal_team_set(struct fal_sched *s, struct fal_team *t, uint32_t members,
+		  uint64_t clock);
 /* A worker that joined gets its team. */
 int fal_team_join(struct fal_sched *s, struct fal_worker *w);
 /* A worker left, is suspected or excluded, or is in again: its team has so many active
  * workers now; its rounds are abandoned if nobody is left for them. */
 int fal_team_changed(struct fal_sched *s, struct fal_worker *w, uint32_t members,
 		     double now);
-/* Begins whatever may begin. */
+/* Teams move up to where there are none any more. */
+void fal_teams_close_up(struct fal_sched *s);
+/* Any team may be able to begin a round that could not before. */
+void fal_teams_wake(struct fal_sched *s);
+/* Begins whatever may begin.  O(log W) for each team that may be able to. */
 int fal_teams_begin(struct fal_sched *s, double now);
 /* The clock of the tasks that its next round would get. */
 uint64_t fal_team_next(const struct fal_sched *s, const struct fal_team *t);
-/* The least clock of the teams that have active workers; `but` is not looked at. */
+/* The least clock of the teams that have active workers; `but` is not looked at.
+ * UINT64_MAX: there is none.  O(1). */
 uint64_t fal_slowest(const struct fal_sched *s, const struct fal_team *but);
 /* Teams with active workers. */
 uint32_t fal_teams_active(const struct fal_sched *s);

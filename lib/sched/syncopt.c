@@ -45,6 +45,7 @@ decide(struct fal_sched *s, double now)
 	while (s->newest != NULL)
 		if (end_round(s, s->newest, drop, now) < 0)
 			return FAL_ENOMEM;
+	fal_teams_wake(s);
 	return FAL_OK;
 }
 
