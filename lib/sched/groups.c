@@ -110,12 +110,12 @@ static double
 spread(const struct fal_sched *s, const struct place *p, uint32_t n, bool as_is)
 {
 	double most = 1;
-	for (uint32_t i = 1; i < n; i++) {
+	for (uint32_t i = 0; i < s->teams; i++)
+		s->team[i]->least = 0;
+	for (uint32_t i = 0; i < n; i++) { /* the slowest first */
 		struct fal_team *t = as_is ? s->worker[p[i].slot].team : p[i].team;
-		uint32_t k = 0;
-		while ((as_is ? s->worker[p[k].slot].team : p[k].team) != t)
-			k++;
-		most = fmax(most, p[i].rate / p[k].rate);
+		t->least = t->least > 0 ? t->least : p[i].rate;
+		most = fmax(most, p[i].rate / t->least);
 	}
 	return most;
 }

@@ -117,6 +117,16 @@ fal_refresh(struct fal_sched *s, struct fal_worker *w, double now)
 	bool owes = w->queued > 0 || w->evals > 0 || w->owed > 0;
 	heap_put(&s->due, slot, active && owes,
 		 fmax(oldest + fmax(fal_late_s(s, w), 1e-3), now + 1e-3));
+	if (s->scheme->touched != NULL)
+		s->scheme->touched(s, w);
+}
+
+void
+fal_touch_owner(struct fal_sched *s, const struct fal_round *r)
+{
+	const struct fal_worker *w = fal_team_worker(s, r->team);
+	if (w != NULL && s->scheme->touched != NULL)
+		s->scheme->touched(s, w);
 }
 
 void
@@ -265,6 +275,7 @@ fence_all(struct fal_sched *s, struct fal_round *r, struct fal_worker *w)
 		if (fal_emit(s, act) == NULL)
 			return FAL_ENOMEM;
 		fal_ledger_fence(l, c);
+		fal_touch_owner(s, r);
 		w->owed--;
 		for (uint32_t i = contrib->head; i != FAL_NONE; i = l->claim[i].next)
 			if (fal_free_task(s, r, l->claim[i].task) < 0)

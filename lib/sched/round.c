@@ -239,6 +239,7 @@ fal_round_end(struct fal_sched *s, struct fal_round *r, struct fal_act end, doub
 	r->free_n = 0;
 	if (take_away(s, r, now) < 0)
 		return FAL_ENOMEM;
+	fal_touch_owner(s, r);
 	if (end.fate == FAL_FATE_ABANDON) {
 		if (fal_pool_back(&s->pool, &run) < 0)
 			return FAL_ENOMEM;

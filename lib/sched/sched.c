@@ -71,6 +71,8 @@ fal_sched_free(struct fal_sched *s)
 	fal_heap_free(&s->idle);
 	fal_heap_free(&s->due);
 	fal_heap_free(&s->slow);
+	fal_heap_free(&s->look);
+	fal_heap_free(&s->later);
 	fal_heap_free(&s->planner);
 	free(s->eval_holder);
 	free(s->eval_free);
@@ -317,8 +319,9 @@ fal_sched_set_policy(struct fal_sched *s, double now, const struct fal_policy *p
 static void
 drop_gone(struct fal_sched *s, double now)
 {
-	struct fal_heap *heaps[] = { &s->takers, &s->donors, &s->runners, &s->idle,
-				     &s->due,    &s->slow,   &s->planner };
+	struct fal_heap *heaps[] = { &s->takers, &s->donors, &s->runners,
+				     &s->idle,   &s->due,    &s->slow,
+				     &s->look,   &s->later,  &s->planner };
 	uint32_t kept = 0;
 	for (size_t i = 0; i < sizeof(heaps) / sizeof(heaps[0]); i++)
 		fal_heap_clear(heaps[i]);
@@ -349,6 +352,7 @@ make_room(struct fal_sched *s, double now)
 	    fal_heap_reserve(&s->takers, n) < 0 || fal_heap_reserve(&s->donors, n) < 0 ||
 	    fal_heap_reserve(&s->runners, n) < 0 || fal_heap_reserve(&s->idle, n) < 0 ||
 	    fal_heap_reserve(&s->due, n) < 0 || fal_heap_reserve(&s->slow, n) < 0 ||
+	    fal_heap_reserve(&s->look, n) < 0 || fal_heap_reserve(&s->later, n) < 0 ||
 	    fal_heap_reserve(&s->planner, n) < 0)
 		return FAL_ENOMEM;
 	return FAL_OK;
@@ -549,6 +553,7 @@ claim_result(struct fal_sched *s, double now, struct fal_round *r, struct fal_wo
 	w->fresh = false;
 	r->ledger.contrib[ci].claimed = now;
 	w->owed += r->ledger.contrib[ci].tasks == 1;
+	fal_touch_owner(s, r);
 	if (fal_withdraw(s, r, c->task, w, now) < 0)
 		return FAL_ENOMEM;
 	if (clear_doubt(s, now, r, w, c->task) < 0)

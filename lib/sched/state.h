@@ -49,6 +49,7 @@ struct fal_team {
 	uint64_t taken;     /* groups: version that its line took over */
 	uint32_t unpushed;  /* groups: rounds on its line since then */
 	uint64_t newest;    /* groups: the newest clock of these */
+	double least;       /* groups: scratch of its controller */
 	double weight;      /* groups: its part of the workers when its round began */
 };
 
@@ -162,7 +163,10 @@ struct fal_scheme {
 	double (*cost)(const struct fal_sched *s, const struct fal_worker *w, uint32_t n,
 		       double now);
 	int (*rebalance)(struct fal_sched *s, double now); /* NULL: never */
-	int (*lanes)(struct fal_sched *s);                 /* NULL: fixed */
+	/* Something of `w` changed, or of the round that it owns.  NULL: nothing to do.
+	 */
+	void (*touched)(struct fal_sched *s, const struct fal_worker *w);
+	int (*lanes)(struct fal_sched *s); /* NULL: fixed */
 };
 extern const struct fal_scheme fal_scheme_bsp, fal_scheme_epsp, fal_scheme_asp,
 	fal_scheme_ssp, fal_scheme_flexrr, fal_scheme_syncopt, fal_scheme_consgd,
@@ -233,6 +237,9 @@ struct fal_sched {
 	struct fal_heap idle;    /* holding nothing; fastest first */
 	struct fal_heap due;     /* owing something; when to look at it again */
 	struct fal_heap slow;    /* wbsp, publish=slowest: least rate first */
+	/* flexrr: workers to look at by their slots, from `looked` on; the others then */
+	struct fal_heap look, later;
+	uint32_t looked;
 	struct fal_heap planner; /* scratch of fal_plan */
 
 	uint32_t eval_tasks, eval_left; /* all; not yet evaluated */
@@ -390,6 +397,8 @@ struct fal_act *fal_emit(struct fal_sched *s, struct fal_act act);
 int fal_emit_task(struct fal_sched *s, struct fal_act act, uint32_t task);
 /* Recomputes the projection of `w` and its places in the heaps. */
 void fal_refresh(struct fal_sched *s, struct fal_worker *w, double now);
+/* The round's owner, if it has one, is told to the scheme. */
+void fal_touch_owner(struct fal_sched *s, const struct fal_round *r);
 /* The node of a task, or of its clone. */
 struct fal_node *fal_node(const struct fal_round *r, uint32_t task, bool clone);
 void fal_detach(struct fal_sched *s, struct fal_node *node);
