@@ -236,7 +236,7 @@ struct fal_sched {
 	struct fal_heap runners; /* running a task without a clone; latest finish first */
 	struct fal_heap idle;    /* holding nothing; fastest first */
 	struct fal_heap due;     /* owing something; when to look at it again */
-	struct fal_heap slow;    /* wbsp, publish=slowest: least rate first */
+	struct fal_heap slow; /* wbsp, publish=slowest: least rate first, as refreshed */
 	/* flexrr: workers to look at by their slots, from `looked` on; the others then */
 	struct fal_heap look, later;
 	uint32_t looked;

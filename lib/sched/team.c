@@ -284,14 +284,15 @@ in_doubt(const struct fal_sched *s, const struct fal_team *t)
 	       s->doubt.task >= r->first && s->doubt.task - r->first < r->count;
 }
 
-/* The tasks `run` were taken: whoever was not to have them may begin with others, and
- * anybody on a part that is the hindmost now and that nobody has. */
+/* Tasks were taken, when part `hindmost` was the hindmost: whoever was in doubt may begin
+ * with others, and anybody on a part that is the hindmost now and that nobody has. */
 static void
-wake_for(struct fal_sched *s, const struct fal_run_of *run, uint32_t hindmost)
+wake_others(struct fal_sched *s, uint32_t hindmost)
 {
-	const struct fal_worker *w = fal_find(s, s->doubt.worker);
+	const struct fal_worker *w =
+		s->doubt.worker != 0 ? fal_find(s, s->doubt.worker) : NULL;
 	uint32_t last = fal_pool_hindmost(&s->pool);
-	if (w != NULL && run->clock == s->doubt.clock)
+	if (w != NULL)
 		wake(s, w->team);
 	if (last != hindmost && s->manned[last] == 0)
 		fal_teams_wake(s);
@@ -320,7 +321,7 @@ begin(struct fal_sched *s, struct fal_team *t)
 	if (fal_pool_take(&s->pool, part, whole, most, &run) < 0 ||
 	    fal_round_open(s, t, &run) < 0)
 		return FAL_ENOMEM;
-	wake_for(s, &run, hindmost);
+	wake_others(s, hindmost);
 	struct fal_round *r = s->newest;
 	if (s->scheme->begin != NULL)
 		s->scheme->begin(s, t, r);
