@@ -158,7 +158,7 @@ look_at(struct fal_sched *s, struct fal_worker *w, double now)
 {
 	bool half = s->policy.rule.half;
 	uint32_t slot = fal_slot(s, w);
-	if (!fal_heap_has(&s->takers, slot)) /* nor is it active */
+	if (!fal_heap_has(&s->takers, slot)) /* who is not active never is */
 		return FAL_OK;
 	if (half)
 		return w->queued == 0 ? steal_half(s, w, now) : FAL_OK;
@@ -184,8 +184,8 @@ rebalance(struct fal_sched *s, double now)
 	return err;
 }
 
-/* It matters to the worker itself and to those that it may ask for help: whoever was
- * looked at is looked at again after the next event. */
+/* It matters to the worker itself and to those that may help it: whoever had its turn has
+ * the next one after the next event. */
 static void
 touched(struct fal_sched *s, const struct fal_worker *w)
 {

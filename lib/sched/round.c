@@ -5,7 +5,6 @@
 
 #include <assert.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* Where the chain of round `id` begins. */
 static struct fal_round **

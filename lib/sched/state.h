@@ -204,7 +204,7 @@ struct fal_sched {
 	struct fal_heap behind; /* those with active workers; least clock first */
 	struct fal_heap eager;  /* those that may be able to begin a round */
 	uint32_t *manned;       /* by part of the data: those with active workers */
-	uint32_t unpushed; /* wbsp: no team before it has to push for a publication */
+	uint32_t awaited;       /* wbsp: no team before this place has yet to push */
 	/* A task that made no finite result in its owner's hands, and who that was; 0. */
 	struct fal_doubt {
 		uint64_t clock;
@@ -237,7 +237,8 @@ struct fal_sched {
 	struct fal_heap idle;    /* holding nothing; fastest first */
 	struct fal_heap due;     /* owing something; when to look at it again */
 	struct fal_heap slow; /* wbsp, publish=slowest: least rate first, as refreshed */
-	/* flexrr: workers to look at by their slots, from `looked` on; the others then */
+	/* flexrr: workers to look at, by their slots: those from `looked` on now, the
+	 * others after the next event */
 	struct fal_heap look, later;
 	uint32_t looked;
 	struct fal_heap planner; /* scratch of fal_plan */

@@ -158,7 +158,7 @@ fal_teams_form(struct fal_sched *s)
 	fal_heap_clear(&s->slow);
 	fal_heap_clear(&s->look);
 	memset(s->manned, 0, s->grid.parts * sizeof(*s->manned));
-	s->unpushed = 0;
+	s->awaited = 0;
 	s->first = s->version;
 	s->merged_clock = 0;
 	memset(&s->grouping, 0, sizeof(s->grouping));

@@ -53,9 +53,9 @@ static bool
 due(struct fal_sched *s)
 {
 	uint32_t slowest = fal_heap_top(&s->slow);
-	while (s->unpushed < s->teams && !must_push(s->team[s->unpushed]))
-		s->unpushed++;
-	return s->unpushed == s->teams ||
+	while (s->awaited < s->teams && !must_push(s->team[s->awaited]))
+		s->awaited++;
+	return s->awaited == s->teams ||
 	       (slowest != FAL_NONE && !must_push(s->team[slowest]));
 }
 
@@ -70,7 +70,7 @@ publish(struct fal_sched *s)
 		t->pushed = false;
 		t->published = t->included;
 	}
-	s->unpushed = 0;
+	s->awaited = 0;
 	fal_teams_wake(s);
 	return fal_step(s, (double)s->merged_samples);
 }
@@ -85,7 +85,7 @@ static int
 changed(struct fal_sched *s, double now)
 {
 	(void)now;
-	s->unpushed = 0;
+	s->awaited = 0;
 	return publish_if_due(s);
 }
 

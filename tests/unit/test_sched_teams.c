@@ -53,7 +53,7 @@ judge_counts(void)
 			members += s->worker[k].team == t &&
 				   fal_worker_active(&s->worker[k]);
 		play_check(t->members, members, "members");
-		play_check(i < s->unpushed && members > 0 && !t->pushed, 0,
+		play_check(i < s->awaited && members > 0 && !t->pushed, 0,
 			   "waits for a team that it has passed");
 		play_check(fal_slowest(s, t), slowest(t), "slowest of the others");
 		teams += members > 0;
