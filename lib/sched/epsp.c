@@ -179,7 +179,7 @@ complete(struct fal_sched *s, struct fal_round *r, double now)
 	struct fal_round *oldest;
 	int err = FAL_OK;
 	(void)r;
-	while (err == FAL_OK && (oldest = fal_oldest(s)) != NULL && oldest->complete)
+	while (err == FAL_OK && (oldest = s->oldest) != NULL && oldest->complete)
 		err = fal_complete_clock(s, oldest, now);
 	return err;
 }

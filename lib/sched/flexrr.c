@@ -17,19 +17,16 @@ static const double too_late = 0.9; /* steal=half: done of a round */
 
 /* The round that the worker owns and has to do, or NULL. */
 static struct fal_round *
-own_round(const struct fal_sched *s, const struct fal_worker *w)
+own_round(const struct fal_worker *w)
 {
-	for (uint32_t i = 0; i < s->rounds && w->team->open > 0; i++)
-		if (s->round[i]->team == w->team)
-			return s->round[i];
-	return NULL;
+	return w->team->rounds;
 }
 
 /* Rounds done, and the part of the open one. */
 static double
-progress(const struct fal_sched *s, const struct fal_worker *w)
+progress(const struct fal_worker *w)
 {
-	const struct fal_round *r = own_round(s, w);
+	const struct fal_round *r = own_round(w);
 	double part = r != NULL ? (double)r->ledger.claimed / r->ledger.tasks : 0;
 	return (double)w->team->clock + part;
 }
@@ -65,24 +62,31 @@ lend(struct fal_sched *s, struct fal_worker *from, struct fal_worker *to,
 	return FAL_OK;
 }
 
-/* The worker before `w` in the ring of those that are there, or NULL: it is alone. */
+/* The worker `step` places on in the ring of those that are there, or NULL: it is alone.
+ */
 static struct fal_worker *
-before(const struct fal_sched *s, const struct fal_worker *w)
+neighbour(const struct fal_sched *s, const struct fal_worker *w, uint32_t step)
 {
 	uint32_t at = fal_slot(s, w);
 	for (uint32_t k = 1; k < s->workers; k++) {
-		at = at > 0 ? at - 1 : s->workers - 1;
+		at = (at + step) % s->workers;
 		if (fal_worker_active(&s->worker[at]))
 			return &s->worker[at];
 	}
 	return NULL;
 }
 
+static struct fal_worker *
+before(const struct fal_sched *s, const struct fal_worker *w)
+{
+	return neighbour(s, w, s->workers - 1);
+}
+
 /* `w` is dry: it takes back what helpers have not begun of its own round. */
 static int
 take_back(struct fal_sched *s, struct fal_worker *w, double now)
 {
-	struct fal_round *r = own_round(s, w);
+	struct fal_round *r = own_round(w);
 	for (uint32_t i = 0; r != NULL && i < r->ledger.tasks; i++) {
 		struct fal_node *n = &r->node[i];
 		if (n->slot == FAL_NONE || n->began >= 0 || &s->worker[n->slot] == w)
@@ -106,21 +110,21 @@ works_on(const struct fal_worker *w, const struct fal_round *r)
 static int
 help(struct fal_sched *s, struct fal_worker *w, double now)
 {
-	double least = progress(s, w) - behind_at;
+	double least = progress(w) - behind_at;
 	struct fal_worker *e = w, *helpee = NULL;
 	for (uint32_t k = 1; k <= s->policy.rule.helpers; k++) {
 		e = before(s, e);
 		if (e == NULL || e == w)
 			break;
-		const struct fal_round *r = own_round(s, e);
-		if (r == NULL || progress(s, e) >= least || last_of(e, r) == NULL)
+		const struct fal_round *r = own_round(e);
+		if (r == NULL || progress(e) >= least || last_of(e, r) == NULL)
 			continue;
-		least = progress(s, e);
+		least = progress(e);
 		helpee = e;
 	}
 	if (helpee == NULL)
 		return FAL_OK;
-	const struct fal_round *r = own_round(s, helpee);
+	const struct fal_round *r = own_round(helpee);
 	double part = works_on(w, r) ? next_loan : first_loan;
 	return lend(s, helpee, w, r, (uint32_t)ceil(part * r->ledger.tasks), now);
 }
@@ -148,22 +152,49 @@ steal_half(struct fal_sched *s, struct fal_worker *w, double now)
 			      : FAL_OK;
 }
 
+/* What it may want to do now, if it has nothing, or little, left to begin. */
+static int
+look_at(struct fal_sched *s, struct fal_worker *w, double now)
+{
+	bool half = s->policy.rule.half;
+	uint32_t slot = fal_slot(s, w);
+	if (!fal_heap_has(&s->takers, slot)) /* who is not active never is */
+		return FAL_OK;
+	if (half)
+		return w->queued == 0 ? steal_half(s, w, now) : FAL_OK;
+	if (w->queued == 0 && take_back(s, w, now) < 0)
+		return FAL_ENOMEM;
+	return fal_heap_has(&s->takers, slot) ? help(s, w, now) : FAL_OK;
+}
+
+/* Each one that it matters to is looked at once, in the order of the slots. */
 static int
 rebalance(struct fal_sched *s, double now)
 {
-	bool half = s->policy.rule.half;
-	for (uint32_t i = 0; i < s->workers; i++) {
-		struct fal_worker *w = &s->worker[i];
-		if (!fal_worker_active(w) || !fal_heap_has(&s->takers, i))
-			continue;
-		if (!half && w->queued == 0 && take_back(s, w, now) < 0)
-			return FAL_ENOMEM;
-		if (half && w->queued == 0 && steal_half(s, w, now) < 0)
-			return FAL_ENOMEM;
-		if (!half && fal_heap_has(&s->takers, i) && help(s, w, now) < 0)
-			return FAL_ENOMEM;
+	int err = FAL_OK;
+	for (uint32_t i; err == FAL_OK && (i = fal_heap_top(&s->look)) != FAL_NONE;) {
+		fal_heap_remove(&s->look, i);
+		s->looked = i + 1;
+		err = look_at(s, &s->worker[i], now);
 	}
-	return FAL_OK;
+	const struct fal_heap done = s->look;
+	s->look = s->later;
+	s->later = done;
+	s->looked = 0;
+	return err;
+}
+
+/* It matters to the worker itself and to those that may help it: whoever had its turn has
+ * the next one after the next event. */
+static void
+touched(struct fal_sched *s, const struct fal_worker *w)
+{
+	const struct fal_worker *e = w;
+	for (uint32_t k = 0; e != NULL && k <= s->policy.rule.helpers; k++) {
+		uint32_t slot = fal_slot(s, e);
+		fal_heap_set(slot < s->looked ? &s->later : &s->look, slot, 0);
+		e = neighbour(s, e, 1);
+	}
 }
 
 const struct fal_scheme fal_scheme_flexrr = { .own = true,
@@ -173,4 +204,5 @@ const struct fal_scheme fal_scheme_flexrr = { .own = true,
 					      .under_way = fal_ssp_under_way,
 					      .complete = fal_ssp_complete,
 					      .cost = fal_cost_equal,
-					      .rebalance = rebalance };
+					      .rebalance = rebalance,
+					      .touched = touched };

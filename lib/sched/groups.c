@@ -77,7 +77,7 @@ team(struct fal_sched *s, uint32_t i)
 {
 	if (i < s->teams)
 		return s->team[i];
-	return fal_team_new(s, i + 1);
+	return fal_team_new(s, i, i + 1);
 }
 
 /* The active workers by speed, each with the group that it is to have; returns how many.
@@ -110,12 +110,12 @@ static double
 spread(const struct fal_sched *s, const struct place *p, uint32_t n, bool as_is)
 {
 	double most = 1;
-	for (uint32_t i = 1; i < n; i++) {
+	for (uint32_t i = 0; i < s->teams; i++)
+		s->team[i]->least = 0;
+	for (uint32_t i = 0; i < n; i++) { /* the slowest first */
 		struct fal_team *t = as_is ? s->worker[p[i].slot].team : p[i].team;
-		uint32_t k = 0;
-		while ((as_is ? s->worker[p[k].slot].team : p[k].team) != t)
-			k++;
-		most = fmax(most, p[i].rate / p[k].rate);
+		t->least = t->least > 0 ? t->least : p[i].rate;
+		most = fmax(most, p[i].rate / t->least);
 	}
 	return most;
 }
@@ -133,12 +133,12 @@ regroup(struct fal_sched *s)
 		      spread(s, p, (uint32_t)n, true) >
 			      distinct * spread(s, p, (uint32_t)n, false))) {
 		for (uint32_t i = 0; i < s->teams; i++)
-			s->team[i]->members = 0;
+			fal_team_set(s, s->team[i], 0, s->team[i]->clock);
 		for (int64_t i = 0; i < n; i++) {
-			s->worker[p[i].slot].team = p[i].team;
-			p[i].team->members++;
+			struct fal_team *t = p[i].team;
+			s->worker[p[i].slot].team = t;
+			fal_team_set(s, t, t->members + 1, t->clock);
 		}
-		s->stirred = true;
 	}
 	free(p);
 	free(cut);
@@ -206,7 +206,6 @@ push(struct fal_sched *s, struct fal_team *t)
 	if (s->merged == 0)
 		s->merged_samples = 0;
 	t->unpushed = 0;
-	s->stirred = true;
 	return fal_emit(s, act) != NULL ? FAL_OK : FAL_ENOMEM;
 }
 

@@ -107,3 +107,10 @@ fal_heap_least(const struct fal_heap *h)
 {
 	return h->n > 0 ? h->item[0].key : INFINITY;
 }
+
+double
+fal_heap_second(const struct fal_heap *h)
+{
+	double one = h->n > 1 ? h->item[1].key : INFINITY;
+	return h->n > 2 ? fmin(one, h->item[2].key) : one;
+}

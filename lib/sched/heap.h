@@ -36,5 +36,7 @@ bool fal_heap_has(const struct fal_heap *h, uint32_t id);
 uint32_t fal_heap_top(const struct fal_heap *h);
 /* Its key, or infinity when empty. */
 double fal_heap_least(const struct fal_heap *h);
+/* The smallest key of the others, or infinity.  O(1). */
+double fal_heap_second(const struct fal_heap *h);
 
 #endif

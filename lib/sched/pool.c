@@ -117,13 +117,26 @@ fal_pool_left(const struct fal_pool *p, uint32_t part)
 		       : 0;
 }
 
+/* Where the clock is among those that are not over, or belongs. */
+static size_t
+place(const struct fal_pool *p, uint64_t clock)
+{
+	size_t low = 0, high = p->unendeds;
+	while (low < high) {
+		size_t mid = low + (high - low) / 2;
+		if (p->unended[mid].clock < clock)
+			low = mid + 1;
+		else
+			high = mid;
+	}
+	return low;
+}
+
 /* The clock has begun: it will be over when all its tasks have ended. */
 static int
 begin_clock(struct fal_pool *p, uint64_t clock)
 {
-	size_t i = p->unendeds;
-	while (i > 0 && p->unended[i - 1].clock >= clock)
-		i--;
+	size_t i = place(p, clock);
 	if (i < p->unendeds && p->unended[i].clock == clock)
 		return FAL_OK;
 	if (FAL_GROW(p->unended, p->unended_cap, p->unendeds + 1) < 0)
@@ -218,17 +231,16 @@ fal_pool_back(struct fal_pool *p, const struct fal_run_of *r)
 void
 fal_pool_ended(struct fal_pool *p, const struct fal_run_of *r)
 {
-	size_t i = 0;
-	while (i < p->unendeds && p->unended[i].clock != r->clock)
-		i++;
-	assert(i < p->unendeds && p->unended[i].left >= r->count);
+	size_t i = place(p, r->clock), gone = 0;
+	assert(i < p->unendeds && p->unended[i].clock == r->clock &&
+	       p->unended[i].left >= r->count);
 	p->unended[i].left -= r->count;
-	size_t gone = 0;
 	while (gone < p->unendeds && p->unended[gone].clock == p->over &&
 	       p->unended[gone].left == 0) {
 		gone++;
 		p->over++;
 	}
 	p->unendeds -= gone;
-	memmove(p->unended, p->unended + gone, p->unendeds * sizeof(*p->unended));
+	if (gone > 0)
+		memmove(p->unended, p->unended + gone, p->unendeds * sizeof(*p->unended));
 }

@@ -82,7 +82,7 @@ pressing(const struct fal_sched *s, const struct fal_worker *w)
 {
 	uint32_t n = 0;
 	if (s->rounds > 1)
-		for (struct fal_node *i = w->head; i != NULL && i->round == fal_oldest(s);
+		for (struct fal_node *i = w->head; i != NULL && i->round == s->oldest;
 		     i = i->next)
 			n++;
 	return n > 0 ? n : w->queued;
@@ -95,7 +95,7 @@ fal_refresh(struct fal_sched *s, struct fal_worker *w, double now)
 	static const double other_rounds = 1e9; /* seconds */
 	uint32_t slot = fal_slot(s, w), n = pressing(s, w);
 	bool active = fal_worker_active(w);
-	bool first = w->head != NULL && w->head->round == fal_oldest(s);
+	bool first = w->head != NULL && w->head->round == s->oldest;
 	double t = fal_task_s(s, w, w->lanes);
 	double oldest = begin_tasks(w, now);
 	/* Enough queued to bridge a round trip without an idle lane. */
@@ -111,10 +111,22 @@ fal_refresh(struct fal_sched *s, struct fal_worker *w, double now)
 	heap_put(&s->runners, slot, active && uncloned(w) != NULL, late_first);
 	heap_put(&s->idle, slot,
 		 active && w->queued == 0 && w->evals == 0 && !w->no_evals, t);
+	if (s->policy.rule.slowest)
+		heap_put(&s->slow, slot, active, fal_rate(s, w, w->lanes));
 	/* Looked at when it is late; later, if that is past (fal_sched_tick decides). */
 	bool owes = w->queued > 0 || w->evals > 0 || w->owed > 0;
 	heap_put(&s->due, slot, active && owes,
 		 fmax(oldest + fmax(fal_late_s(s, w), 1e-3), now + 1e-3));
+	if (s->scheme->touched != NULL)
+		s->scheme->touched(s, w);
+}
+
+void
+fal_touch_owner(struct fal_sched *s, const struct fal_round *r)
+{
+	const struct fal_worker *w = fal_team_worker(s, r->team);
+	if (w != NULL && s->scheme->touched != NULL)
+		s->scheme->touched(s, w);
 }
 
 void
@@ -178,7 +190,7 @@ struct fal_node *
 fal_last_unstarted(const struct fal_sched *s, const struct fal_worker *w)
 {
 	struct fal_node *n = w->tail;
-	if (w->head != NULL && w->head->round == fal_oldest(s))
+	if (w->head != NULL && w->head->round == s->oldest)
 		while (n->round != w->head->round)
 			n = n->prev;
 	return n != NULL && n->began < 0 ? n : NULL;
@@ -276,6 +288,7 @@ fence_all(struct fal_sched *s, struct fal_round *r, struct fal_worker *w)
 		if (fal_emit(s, act) == NULL)
 			return FAL_ENOMEM;
 		fal_ledger_fence(l, c);
+		fal_touch_owner(s, r);
 		w->owed--;
 		for (uint32_t i = contrib->head; i != FAL_NONE; i = l->claim[i].next)
 			if (fal_free_task(s, r, l->claim[i].task) < 0)
@@ -297,8 +310,8 @@ fal_strip(struct fal_sched *s, struct fal_worker *w, bool tell)
 			return FAL_ENOMEM;
 	}
 	fal_eval_return(s, w);
-	for (uint32_t i = 0; i < s->rounds && w->owed > 0; i++)
-		if (fence_all(s, s->round[i], w) < 0)
+	for (struct fal_round *r = s->oldest; r != NULL && w->owed > 0; r = r->newer)
+		if (fence_all(s, r, w) < 0)
 			return FAL_ENOMEM;
 	return FAL_OK;
 }

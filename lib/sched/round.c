@@ -5,28 +5,64 @@
 
 #include <assert.h>
 #include <stdlib.h>
-#include <string.h>
 
-/* The place of round `id` among the open ones, or where it belongs. */
-static uint32_t
-place(const struct fal_sched *s, uint64_t id)
+/* Where the chain of round `id` begins. */
+static struct fal_round **
+chain(const struct fal_sched *s, uint64_t id)
 {
-	uint32_t low = 0, high = s->rounds;
-	while (low < high) {
-		uint32_t mid = low + (high - low) / 2;
-		if (s->round[mid]->id < id)
-			low = mid + 1;
-		else
-			high = mid;
-	}
-	return low;
+	return &s->known[id & (s->known_cap - 1)];
+}
+
+static struct fal_round *
+known(const struct fal_sched *s, uint64_t id)
+{
+	struct fal_round *r = s->knowns > 0 ? *chain(s, id) : NULL;
+	while (r != NULL && r->id != id)
+		r = r->chain;
+	return r;
+}
+
+const struct fal_round *
+fal_round_known(const struct fal_sched *s, uint64_t id)
+{
+	return known(s, id);
 }
 
 struct fal_round *
 fal_round_find(const struct fal_sched *s, uint64_t id)
 {
-	uint32_t at = place(s, id);
-	return at < s->rounds && s->round[at]->id == id ? s->round[at] : NULL;
+	struct fal_round *r = known(s, id);
+	return r != NULL && !r->ended ? r : NULL;
+}
+
+static void
+learn(struct fal_sched *s, struct fal_round *r)
+{
+	struct fal_round **first = chain(s, r->id);
+	r->chain = *first;
+	*first = r;
+}
+
+/* Room for one more that is known: chains are one round long. */
+static int
+grow_known(struct fal_sched *s)
+{
+	if (s->knowns < s->known_cap)
+		return FAL_OK;
+	struct fal_round **old = s->known;
+	size_t n = s->known_cap, cap = n > 0 ? n * 2 : 16;
+	struct fal_round **grown = fal_calloc(cap, sizeof(struct fal_round *));
+	if (grown == NULL)
+		return FAL_ENOMEM;
+	s->known = grown;
+	s->known_cap = cap;
+	for (size_t i = 0; i < n; i++)
+		for (struct fal_round *r = old[i], *next; r != NULL; r = next) {
+			next = r->chain;
+			learn(s, r);
+		}
+	free(old);
+	return FAL_OK;
 }
 
 void
@@ -46,8 +82,11 @@ fal_round_free(struct fal_round *r)
 static struct fal_round *
 take(struct fal_sched *s)
 {
-	return s->spares > 0 ? s->spare[--s->spares]
-			     : fal_calloc(1, sizeof(struct fal_round));
+	struct fal_round *r = s->spare;
+	if (r == NULL)
+		return fal_calloc(1, sizeof(*r));
+	s->spare = r->next;
+	return r;
 }
 
 /* Everything is as in a new round; the memory stays. */
@@ -61,7 +100,7 @@ clear(struct fal_round *r, const struct fal_run_of *run)
 	    FAL_GROW(r->free_task, r->free_cap, run->count) < 0)
 		return FAL_ENOMEM;
 	r->clock = run->clock;
-	r->complete = false;
+	r->complete = r->ended = false;
 	r->base = FAL_START_VERSION;
 	r->steps = 1;
 	r->since = r->taken = 0;
@@ -79,13 +118,28 @@ clear(struct fal_round *r, const struct fal_run_of *run)
 	return FAL_OK;
 }
 
+/* The newest of all, and of its team. */
+static void
+append(struct fal_sched *s, struct fal_round *r)
+{
+	struct fal_round **end = &r->team->rounds;
+	while (*end != NULL)
+		end = &(*end)->next;
+	*end = r;
+	r->team->open++;
+	r->next = r->newer = NULL;
+	r->older = s->newest;
+	*(s->newest != NULL ? &s->newest->newer : &s->oldest) = r;
+	s->newest = r;
+	s->rounds++;
+	learn(s, r);
+	s->knowns++;
+}
+
 int
 fal_round_open(struct fal_sched *s, struct fal_team *t, const struct fal_run_of *run)
 {
-	if (FAL_GROW(s->round, s->round_cap, (size_t)s->rounds + 1) < 0 ||
-	    FAL_GROW(s->ended, s->ended_cap, (size_t)s->endeds + s->rounds + 1) < 0 ||
-	    FAL_GROW(s->spare, s->spare_cap,
-		     (size_t)s->spares + s->endeds + s->rounds + 1) < 0)
+	if (grow_known(s) < 0)
 		return FAL_ENOMEM;
 	struct fal_round *r = take(s);
 	if (r == NULL || clear(r, run) < 0) {
@@ -100,9 +154,9 @@ fal_round_open(struct fal_sched *s, struct fal_team *t, const struct fal_run_of 
 	r->delta = s->scheme->delta;
 	r->mixed = s->scheme->mixed;
 	r->version = s->version;
-	t->open++;
-	s->round[s->rounds++] = r;
+	append(s, r);
 	s->unplanned += run->count;
+	s->needy = s->needy != NULL ? s->needy : r;
 	struct fal_act act = { .kind = FAL_ACT_OPEN, .round = r->id };
 	return fal_emit(s, act) != NULL ? FAL_OK : FAL_ENOMEM;
 }
@@ -154,29 +208,46 @@ take_away(struct fal_sched *s, struct fal_round *r, double now)
 	return FAL_OK;
 }
 
+/* No open round any more, but known until it is forgotten. */
+static void
+unlink_round(struct fal_sched *s, struct fal_round *r)
+{
+	struct fal_round **at = &r->team->rounds;
+	while (*at != r)
+		at = &(*at)->next;
+	*at = r->next;
+	r->team->open--;
+	*(r->older != NULL ? &r->older->newer : &s->oldest) = r->newer;
+	*(r->newer != NULL ? &r->newer->older : &s->newest) = r->older;
+	s->rounds--;
+	if (s->needy == r)
+		s->needy = r->newer;
+	r->ended = true;
+	r->next = s->ended;
+	s->ended = r;
+}
+
 int
 fal_round_end(struct fal_sched *s, struct fal_round *r, struct fal_act end, double now)
 {
 	const struct fal_run_of run = { r->clock, r->ledger.first, r->ledger.tasks };
 	struct fal_team *t = r->team;
-	uint32_t at = place(s, r->id);
-	assert(at < s->rounds && s->round[at] == r);
-	memmove(s->round + at, s->round + at + 1,
-		(--s->rounds - at) * sizeof(struct fal_round *));
-	s->ended[s->endeds++] = r;
+	assert(!r->ended);
+	unlink_round(s, r);
 	s->unplanned -= r->free_n;
 	r->free_n = 0;
 	if (take_away(s, r, now) < 0)
 		return FAL_ENOMEM;
-	t->open--;
+	fal_touch_owner(s, r);
 	if (end.fate == FAL_FATE_ABANDON) {
 		if (fal_pool_back(&s->pool, &run) < 0)
 			return FAL_ENOMEM;
 		t->based = false;
 		t->version = UINT64_MAX;
+		fal_teams_wake(s);
 	} else {
 		fal_pool_ended(&s->pool, &run);
-		t->clock++;
+		fal_team_set(s, t, t->members, t->clock + 1);
 	}
 	if (end.fate == FAL_FATE_DROP)
 		t->based = false;
@@ -187,7 +258,6 @@ fal_round_end(struct fal_sched *s, struct fal_round *r, struct fal_act end, doub
 			s->merged_clock = r->clock;
 		t->included = r->id;
 	}
-	s->stirred = true;
 	end.kind = FAL_ACT_END;
 	end.round = r->id;
 	return fal_emit(s, end) != NULL ? FAL_OK : FAL_ENOMEM;
@@ -204,7 +274,6 @@ fal_step(struct fal_sched *s, double divisor)
 	s->version++;
 	s->merged = 0;
 	s->merged_samples = 0;
-	s->stirred = true;
 	return fal_emit(s, act) != NULL ? FAL_OK : FAL_ENOMEM;
 }
 
@@ -227,8 +296,16 @@ fal_account(struct fal_sched *s, struct fal_worker *w, const struct fal_round *r
 void
 fal_sched_forget(struct fal_sched *s)
 {
-	while (s->endeds > 0)
-		s->spare[s->spares++] = s->ended[--s->endeds];
+	for (struct fal_round *r; (r = s->ended) != NULL;) {
+		struct fal_round **at = chain(s, r->id);
+		while (*at != r)
+			at = &(*at)->chain;
+		*at = r->chain;
+		s->knowns--;
+		s->ended = r->next;
+		r->next = s->spare;
+		s->spare = r;
+	}
 }
 
 int
@@ -238,6 +315,8 @@ fal_free_task(struct fal_sched *s, struct fal_round *r, uint32_t task)
 		return FAL_ENOMEM;
 	r->free_task[r->free_n++] = task;
 	s->unplanned++;
+	if (s->needy == NULL || r->id < s->needy->id)
+		s->needy = r;
 	return FAL_OK;
 }
 

@@ -29,7 +29,8 @@ fal_sched_new(const struct fal_sched_conf *conf, struct fal_sched **out)
 	s->eval_cost = conf->eval_cost;
 	s->grid = conf->grid;
 	s->grid.parts = s->grid.parts > 0 ? s->grid.parts : 1;
-	if (fal_pool_init(&s->pool, &s->grid) < 0 ||
+	s->manned = fal_calloc(s->grid.parts, sizeof(*s->manned));
+	if (s->manned == NULL || fal_pool_init(&s->pool, &s->grid) < 0 ||
 	    fal_sched_set_policy(s, 0, conf->policy) < 0) {
 		fal_sched_free(s);
 		return FAL_ENOMEM;
@@ -49,21 +50,29 @@ fal_sched_free(struct fal_sched *s)
 	for (uint32_t i = 0; i < s->teams; i++)
 		free(s->team[i]);
 	free(s->team);
+	free(s->manned);
 	fal_sched_forget(s);
-	for (uint32_t i = 0; i < s->rounds; i++)
-		fal_round_free(s->round[i]);
-	for (uint32_t i = 0; i < s->spares; i++)
-		fal_round_free(s->spare[i]);
-	free(s->round);
-	free(s->ended);
-	free(s->spare);
+	for (struct fal_round *r; (r = s->oldest) != NULL;) {
+		s->oldest = r->newer;
+		fal_round_free(r);
+	}
+	for (struct fal_round *r; (r = s->spare) != NULL;) {
+		s->spare = r->next;
+		fal_round_free(r);
+	}
+	free(s->known);
 	fal_pool_free(&s->pool);
 	fal_policy_free(&s->policy);
+	fal_heap_free(&s->behind);
+	fal_heap_free(&s->eager);
 	fal_heap_free(&s->takers);
 	fal_heap_free(&s->donors);
 	fal_heap_free(&s->runners);
 	fal_heap_free(&s->idle);
 	fal_heap_free(&s->due);
+	fal_heap_free(&s->slow);
+	fal_heap_free(&s->look);
+	fal_heap_free(&s->later);
 	fal_heap_free(&s->planner);
 	free(s->eval_holder);
 	free(s->eval_free);
@@ -101,6 +110,7 @@ flush(struct fal_sched *s)
 		return s->scheme->flush(s);
 	if (s->rounds > 0 || !is_whole(s))
 		return FAL_OK;
+	fal_teams_wake(s);
 	return fal_step(s, (double)s->merged_samples);
 }
 
@@ -119,18 +129,32 @@ begin_rounds(struct fal_sched *s, double now)
 	return err;
 }
 
+/* Free tasks find holders, those of the oldest round first. */
+static int
+plan_rounds(struct fal_sched *s, double now)
+{
+	struct fal_round *r = s->needy, *next;
+	int err = FAL_OK;
+	for (; r != NULL && s->unplanned > 0 && err == FAL_OK; r = next) {
+		next = r->newer;
+		err = fal_plan(s, r, now);
+		if (err == FAL_OK && s->eager.n > 0) { /* one was abandoned */
+			err = begin_rounds(s, now);
+			next = s->needy; /* from the first one on */
+		}
+	}
+	if (s->unplanned == 0)
+		s->needy = NULL;
+	return err;
+}
+
 /* What follows every event: rounds begin, free tasks find holders, work is evened out. */
 static int
 settle(struct fal_sched *s, double now)
 {
 	int err = begin_rounds(s, now);
-	for (uint32_t i = 0; i < s->rounds && s->unplanned > 0 && err == FAL_OK; i++) {
-		err = fal_plan(s, s->round[i], now);
-		if (err == FAL_OK && s->stirred) { /* one was abandoned */
-			err = begin_rounds(s, now);
-			i = UINT32_MAX; /* from the first one on */
-		}
-	}
+	if (err == FAL_OK)
+		err = plan_rounds(s, now);
 	if (err == FAL_OK && s->rounds > 0 && s->scheme->rebalance != NULL)
 		err = s->scheme->rebalance(s, now);
 	return err == FAL_OK ? fal_eval_feed(s, now) : err;
@@ -142,7 +166,7 @@ fal_sched_allow(struct fal_sched *s, double now, uint64_t clock)
 	if (s->allowed == clock)
 		return FAL_OK;
 	s->allowed = clock;
-	s->stirred = true;
+	fal_teams_wake(s);
 	return settle(s, now);
 }
 
@@ -150,7 +174,7 @@ int
 fal_sched_hold(struct fal_sched *s, double now, bool hold)
 {
 	s->held = hold;
-	s->stirred = true;
+	fal_teams_wake(s);
 	return settle(s, now);
 }
 
@@ -186,9 +210,9 @@ fal_sched_oldest(const struct fal_sched *s, uint32_t id)
 	bool on_line = w != NULL && w->team != NULL && w->team->line != 0 &&
 		       w->version != UINT64_MAX && fal_line_of(w->version) != 0;
 	uint64_t oldest = on_line ? w->team->line : s->version;
-	for (uint32_t i = 0; i < s->rounds && w != NULL; i++)
-		if (s->round[i]->team == w->team && s->round[i]->version < oldest)
-			oldest = s->round[i]->version;
+	const struct fal_round *r = w != NULL && w->team != NULL ? w->team->rounds : NULL;
+	for (; r != NULL; r = r->next)
+		oldest = r->version < oldest ? r->version : oldest;
 	return oldest;
 }
 
@@ -215,13 +239,10 @@ fal_sched_done(const struct fal_sched *s)
 static int
 recount(struct fal_sched *s, struct fal_worker *w, double now)
 {
-	uint32_t members = 0;
-	s->active = 0;
-	for (uint32_t i = 0; i < s->workers; i++) {
-		const struct fal_worker *other = &s->worker[i];
-		s->active += fal_worker_active(other);
-		members += fal_worker_active(other) && other->team == w->team;
-	}
+	bool active = fal_worker_active(w);
+	uint32_t members = w->team->members - w->counted + active;
+	s->active = s->active - w->counted + active;
+	w->counted = active;
 	int err = fal_team_changed(s, w, members, now);
 	fal_refresh(s, w, now);
 	return err;
@@ -290,7 +311,7 @@ fal_sched_set_policy(struct fal_sched *s, double now, const struct fal_policy *p
 	for (uint32_t i = 0; i < s->workers; i++)
 		if (!s->worker[i].gone && lay_down(s, &s->worker[i], now) < 0)
 			return FAL_ENOMEM;
-	s->stirred = true;
+	fal_teams_wake(s);
 	return settle(s, now);
 }
 
@@ -299,7 +320,8 @@ static void
 drop_gone(struct fal_sched *s, double now)
 {
 	struct fal_heap *heaps[] = { &s->takers, &s->donors, &s->runners,
-				     &s->idle,   &s->due,    &s->planner };
+				     &s->idle,   &s->due,    &s->slow,
+				     &s->look,   &s->later,  &s->planner };
 	uint32_t kept = 0;
 	for (size_t i = 0; i < sizeof(heaps) / sizeof(heaps[0]); i++)
 		fal_heap_clear(heaps[i]);
@@ -314,6 +336,7 @@ drop_gone(struct fal_sched *s, double now)
 	}
 	s->workers = kept;
 	s->gone = 0;
+	fal_teams_close_up(s);
 	for (uint32_t i = 0; i < kept; i++)
 		fal_refresh(s, &s->worker[i], now);
 }
@@ -328,7 +351,9 @@ make_room(struct fal_sched *s, double now)
 	if (FAL_GROW(s->worker, s->worker_cap, n) < 0 ||
 	    fal_heap_reserve(&s->takers, n) < 0 || fal_heap_reserve(&s->donors, n) < 0 ||
 	    fal_heap_reserve(&s->runners, n) < 0 || fal_heap_reserve(&s->idle, n) < 0 ||
-	    fal_heap_reserve(&s->due, n) < 0 || fal_heap_reserve(&s->planner, n) < 0)
+	    fal_heap_reserve(&s->due, n) < 0 || fal_heap_reserve(&s->slow, n) < 0 ||
+	    fal_heap_reserve(&s->look, n) < 0 || fal_heap_reserve(&s->later, n) < 0 ||
+	    fal_heap_reserve(&s->planner, n) < 0)
 		return FAL_ENOMEM;
 	return FAL_OK;
 }
@@ -418,10 +443,7 @@ fal_sched_complete(struct fal_sched *s, double now, uint64_t round)
 bool
 fal_sched_round(const struct fal_sched *s, uint64_t round, struct fal_round_info *out)
 {
-	const struct fal_round *r = fal_round_find(s, round);
-	for (uint32_t i = 0; i < s->endeds && r == NULL; i++)
-		if (s->ended[i]->id == round)
-			r = s->ended[i];
+	const struct fal_round *r = fal_round_known(s, round);
 	if (r == NULL)
 		return false;
 	*out = (struct fal_round_info){ .round = r->id,
@@ -531,6 +553,7 @@ claim_result(struct fal_sched *s, double now, struct fal_round *r, struct fal_wo
 	w->fresh = false;
 	r->ledger.contrib[ci].claimed = now;
 	w->owed += r->ledger.contrib[ci].tasks == 1;
+	fal_touch_owner(s, r);
 	if (fal_withdraw(s, r, c->task, w, now) < 0)
 		return FAL_ENOMEM;
 	if (clear_doubt(s, now, r, w, c->task) < 0)

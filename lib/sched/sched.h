@@ -10,8 +10,9 @@
  * What happens to a round that is complete, and when a team may begin its next one, is
  * what differs between the schemes; each stands in its own file.
  *
- * Cost per event, for bsp and epsp: O(log W) amortised, plus O(W + lanes + K log W) once
- * per clock; for the other schemes up to O(W).  Memory: O(W + tasks of the open rounds).
+ * Cost per event: O(log W) amortised, plus O(W + lanes + K log W) once per clock; for
+ * groups O(W log W) once per round of a group; O(W) when a worker leaves.  Memory: O(W +
+ * tasks of the open rounds).
  *
  * Source: DESIGN section 7 (EPSP), SYSTEMS section 0; the names follow falcon(7).
  */

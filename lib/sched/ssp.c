@@ -21,7 +21,7 @@ fal_apply_alone(struct fal_sched *s, struct fal_round *r, struct fal_act end, do
 static bool
 may_begin_wave(const struct fal_sched *s, const struct fal_team *t)
 {
-	uint64_t wave = s->rounds > 0   ? fal_oldest(s)->clock
+	uint64_t wave = s->rounds > 0   ? s->oldest->clock
 			: s->merged > 0 ? s->merged_clock
 					: fal_pool_first(&s->pool);
 	return fal_team_next(s, t) == wave;
@@ -43,7 +43,8 @@ bool
 fal_ssp_may_begin(const struct fal_sched *s, const struct fal_team *t)
 {
 	uint32_t slack = s->policy.rule.slack;
-	return slack > 0 ? t->clock <= s->slowest + slack : may_begin_wave(s, t);
+	return slack > 0 ? t->clock <= fal_slowest(s, NULL) + slack
+			 : may_begin_wave(s, t);
 }
 
 /* s = 0: collects the clock's rounds. */
@@ -57,6 +58,7 @@ complete_wave(struct fal_sched *s, struct fal_round *r, double now)
 		return FAL_ENOMEM;
 	if (s->rounds > 0 || fal_pool_first(&s->pool) == r->clock)
 		return FAL_OK;
+	fal_teams_wake(s);
 	return fal_step(s, (double)s->merged_samples);
 }
 
@@ -79,7 +81,8 @@ must_pull(const struct fal_sched *s, const struct fal_team *t)
 bool
 fal_ssp_may_begin_local(const struct fal_sched *s, const struct fal_team *t)
 {
-	return !must_pull(s, t) || t->clock <= s->slowest + s->policy.rule.slack;
+	uint32_t slack = s->policy.rule.slack;
+	return !must_pull(s, t) || t->clock <= fal_slowest(s, NULL) + slack;
 }
 
 void
@@ -87,7 +90,7 @@ fal_ssp_begin_local(struct fal_sched *s, struct fal_team *t, struct fal_round *r
 {
 	r->steps = s->policy.rule.steps;
 	if (must_pull(s, t)) {
-		t->pulled = s->slowest;
+		t->pulled = fal_slowest(s, NULL);
 		t->based = true;
 		return;
 	}

@@ -28,12 +28,14 @@ struct fal_pace {
 
 /* Workers that share rounds. */
 struct fal_team {
-	uint32_t id;      /* of its one worker, or of the group from 1; 0: all */
-	uint32_t members; /* active workers */
-	uint32_t open;    /* its open rounds */
-	uint32_t part;    /* of the data */
-	uint64_t begun;   /* its rounds, ever */
-	uint64_t clock;   /* its rounds that were applied or dropped: its own clock */
+	uint32_t id;              /* of its one worker, or of the group from 1; 0: all */
+	uint32_t at;              /* its place in fal_sched.team */
+	uint32_t members;         /* active workers */
+	uint32_t open;            /* its open rounds */
+	struct fal_round *rounds; /* these, oldest first, by `next` */
+	uint32_t part;            /* of the data */
+	uint64_t begun;           /* its rounds, ever */
+	uint64_t clock; /* its rounds that were applied or dropped: its own clock */
 	/* The schemes' own: */
 	uint64_t version;   /* it pulled last; UINT64_MAX: none, or its round was lost */
 	uint64_t pulled;    /* slowest clock when it pulled last */
@@ -47,6 +49,7 @@ struct fal_team {
 	uint64_t taken;     /* groups: version that its line took over */
 	uint32_t unpushed;  /* groups: rounds on its line since then */
 	uint64_t newest;    /* groups: the newest clock of these */
+	double least;       /* groups: scratch of its controller */
 	double weight;      /* groups: its part of the workers when its round began */
 };
 
@@ -55,6 +58,7 @@ struct fal_worker {
 	char name[FAL_WORKER_NAME];
 	bool gone, suspected;
 	bool excluded;         /* by policy */
+	bool counted;          /* among the active ones, its team's, too */
 	double weight;         /* of its share, by policy; < 0: as projected */
 	struct fal_team *team; /* NULL: gone */
 	uint64_t version;      /* that it was sent last */
@@ -104,9 +108,12 @@ struct fal_round {
 	uint64_t id, clock, version;
 	uint64_t order; /* of its team under this policy, from 0 */
 	struct fal_team *team;
+	struct fal_round *older, *newer; /* of all open ones */
+	struct fal_round *next;  /* of its team, or of those that ended, or are spare */
+	struct fal_round *chain; /* see fal_sched.known */
 	uint32_t owner, group, local;
 	uint64_t taken;
-	bool delta, mixed, complete;
+	bool delta, mixed, complete, ended;
 	enum fal_start base;
 	uint64_t since;
 	uint32_t steps;
@@ -133,7 +140,9 @@ struct fal_scheme {
 	/* How many rounds a clock's tasks make, if every worker is a team.  NULL: one for
 	 * each. */
 	uint32_t (*among)(const struct fal_sched *s);
-	/* May the team begin its next round?  NULL: always. */
+	/* May the team begin its next round?  NULL: always.  It is asked again when a
+	 * round of the team has ended, when the slowest clock has changed, and at
+	 * fal_teams_wake. */
 	bool (*may_begin)(const struct fal_sched *s, const struct fal_team *t);
 	/* Would its next round be a part of the update that is under way, so that it may
 	 * begin although the scheduler holds?  NULL: never. */
@@ -154,7 +163,10 @@ struct fal_scheme {
 	double (*cost)(const struct fal_sched *s, const struct fal_worker *w, uint32_t n,
 		       double now);
 	int (*rebalance)(struct fal_sched *s, double now); /* NULL: never */
-	int (*lanes)(struct fal_sched *s);                 /* NULL: fixed */
+	/* Something of `w` changed, or of the round that it owns.  NULL: nothing to do.
+	 */
+	void (*touched)(struct fal_sched *s, const struct fal_worker *w);
+	int (*lanes)(struct fal_sched *s); /* NULL: fixed */
 };
 extern const struct fal_scheme fal_scheme_bsp, fal_scheme_epsp, fal_scheme_asp,
 	fal_scheme_ssp, fal_scheme_flexrr, fal_scheme_syncopt, fal_scheme_consgd,
@@ -175,8 +187,6 @@ struct fal_sched {
 	uint64_t allowed; /* rounds of clocks before this one may begin */
 	bool held;
 	bool fixed_shares; /* some worker's weight is laid down */
-	bool stirred;      /* a round may be able to begin that could not before */
-	uint64_t slowest;  /* clock of the slowest team, while rounds begin */
 	/* What was collected for the next step: */
 	uint32_t merged; /* rounds */
 	uint64_t merged_samples, merged_clock;
@@ -188,9 +198,13 @@ struct fal_sched {
 	uint32_t active; /* neither gone nor suspected nor excluded */
 	uint32_t gone;
 
-	struct fal_team **team;
+	struct fal_team **team; /* where every worker is one, by its slot; NULL: gone */
 	uint32_t teams;
 	size_t team_cap;
+	struct fal_heap behind; /* those with active workers; least clock first */
+	struct fal_heap eager;  /* those that may be able to begin a round */
+	uint32_t *manned;       /* by part of the data: those with active workers */
+	uint32_t awaited;       /* wbsp: no team before this place has yet to push */
 	/* A task that made no finite result in its owner's hands, and who that was; 0. */
 	struct fal_doubt {
 		uint64_t clock;
@@ -206,17 +220,15 @@ struct fal_sched {
 		double stale;      /* EWMA of staleness in updates */
 	} grouping;
 
-	struct fal_round **round; /* open, in order of their numbers */
-	uint32_t rounds;
-	size_t round_cap;
-	struct fal_round **ended; /* since the last event */
-	uint32_t endeds;
-	size_t ended_cap;
-	struct fal_round **spare;
-	uint32_t spares;
-	size_t spare_cap;
+	struct fal_round *oldest, *newest; /* open ones */
+	uint32_t rounds;                   /* open */
+	struct fal_round *ended;           /* not forgotten yet */
+	struct fal_round *spare;           /* memory of others */
+	struct fal_round **known;          /* open or ended, chained by number modulo */
+	size_t knowns, known_cap;          /* known_cap: a power of 2 */
 	uint64_t next_round;
-	uint64_t unplanned; /* free tasks of the open rounds */
+	uint64_t unplanned;      /* free tasks of the open rounds */
+	struct fal_round *needy; /* none before it has any; NULL: none at all */
 
 	/* Active workers by what they can give or take (keys in the order of heap.h): */
 	struct fal_heap takers;  /* nothing unstarted; by finish after one task more */
@@ -224,6 +236,11 @@ struct fal_sched {
 	struct fal_heap runners; /* running a task without a clone; latest finish first */
 	struct fal_heap idle;    /* holding nothing; fastest first */
 	struct fal_heap due;     /* owing something; when to look at it again */
+	struct fal_heap slow; /* wbsp, publish=slowest: least rate first, as refreshed */
+	/* flexrr: workers to look at, by their slots: those from `looked` on now, the
+	 * others after the next event */
+	struct fal_heap look, later;
+	uint32_t looked;
 	struct fal_heap planner; /* scratch of fal_plan */
 
 	uint32_t eval_tasks, eval_left; /* all; not yet evaluated */
@@ -258,20 +275,15 @@ fal_one_team(const struct fal_sched *s)
 	return !s->scheme->own && !s->scheme->groups;
 }
 
-/* The round whose end everybody waits for: the oldest; NULL: none is open. */
-static inline struct fal_round *
-fal_oldest(const struct fal_sched *s)
-{
-	return s->rounds > 0 ? s->round[0] : NULL;
-}
-
 /* sched.c: the worker with this id, or NULL: unknown or gone.  O(log W). */
 struct fal_worker *fal_find(const struct fal_sched *s, uint32_t id);
 
 /* round.c */
 
-/* The open round of this number, or NULL. */
+/* The open round of this number, or NULL.  O(1). */
 struct fal_round *fal_round_find(const struct fal_sched *s, uint64_t id);
+/* The round of this number that is open, or ended and not forgotten; NULL.  O(1). */
+const struct fal_round *fal_round_known(const struct fal_sched *s, uint64_t id);
 /* A new round of the tasks `run` for team `t`, all of them free. */
 int fal_round_open(struct fal_sched *s, struct fal_team *t, const struct fal_run_of *run);
 /* Ends the round: `end` says its fate, weight, slot, below and why.  What is held of it
@@ -296,19 +308,29 @@ bool fal_task_held(const struct fal_round *r, uint32_t task);
 
 /* Forms the teams anew, as the scheme has them: at a new policy. */
 int fal_teams_form(struct fal_sched *s);
-/* A team of nobody yet, whose clock is the slowest; NULL: out of memory. */
-struct fal_team *fal_team_new(struct fal_sched *s, uint32_t id);
+/* A team of nobody yet, whose clock is the slowest, behind those that there are, at
+ * place `at`; NULL: out of memory. */
+struct fal_team *fal_team_new(struct fal_sched *s, uint32_t at, uint32_t id);
+/* The team has so many active workers, and this clock: it may begin, and, where it was
+ * the slowest, others. */
+void fal_team_set(struct fal_sched *s, struct fal_team *t, uint32_t members,
+		  uint64_t clock);
 /* A worker that joined gets its team. */
 int fal_team_join(struct fal_sched *s, struct fal_worker *w);
 /* A worker left, is suspected or excluded, or is in again: its team has so many active
  * workers now; its rounds are abandoned if nobody is left for them. */
 int fal_team_changed(struct fal_sched *s, struct fal_worker *w, uint32_t members,
 		     double now);
-/* Begins whatever may begin. */
+/* Teams move up to where there are none any more. */
+void fal_teams_close_up(struct fal_sched *s);
+/* Any team may be able to begin a round that could not before. */
+void fal_teams_wake(struct fal_sched *s);
+/* Begins whatever may begin.  O(log W) for each team that may be able to. */
 int fal_teams_begin(struct fal_sched *s, double now);
 /* The clock of the tasks that its next round would get. */
 uint64_t fal_team_next(const struct fal_sched *s, const struct fal_team *t);
-/* The least clock of the teams that have active workers; `but` is not looked at. */
+/* The least clock of the teams that have active workers; `but` is not looked at.
+ * UINT64_MAX: there is none.  O(1). */
 uint64_t fal_slowest(const struct fal_sched *s, const struct fal_team *but);
 /* Teams with active workers. */
 uint32_t fal_teams_active(const struct fal_sched *s);
@@ -376,6 +398,8 @@ struct fal_act *fal_emit(struct fal_sched *s, struct fal_act act);
 int fal_emit_task(struct fal_sched *s, struct fal_act act, uint32_t task);
 /* Recomputes the projection of `w` and its places in the heaps. */
 void fal_refresh(struct fal_sched *s, struct fal_worker *w, double now);
+/* The round's owner, if it has one, is told to the scheme. */
+void fal_touch_owner(struct fal_sched *s, const struct fal_round *r);
 /* The node of a task, or of its clone. */
 struct fal_node *fal_node(const struct fal_round *r, uint32_t task, bool clone);
 void fal_detach(struct fal_sched *s, struct fal_node *node);

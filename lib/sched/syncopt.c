@@ -42,9 +42,10 @@ decide(struct fal_sched *s, double now)
 		return FAL_OK;
 	if (fal_step(s, (double)s->merged_samples) < 0)
 		return FAL_ENOMEM;
-	while (s->rounds > 0)
-		if (end_round(s, s->round[s->rounds - 1], drop, now) < 0)
+	while (s->newest != NULL)
+		if (end_round(s, s->newest, drop, now) < 0)
 			return FAL_ENOMEM;
+	fal_teams_wake(s);
 	return FAL_OK;
 }
 

@@ -22,30 +22,69 @@ fal_teams_active(const struct fal_sched *s)
 uint64_t
 fal_slowest(const struct fal_sched *s, const struct fal_team *but)
 {
-	uint64_t least = UINT64_MAX;
-	for (uint32_t i = 0; i < s->teams; i++)
-		if (s->team[i] != but && s->team[i]->members > 0 &&
-		    s->team[i]->clock < least)
-			least = s->team[i]->clock;
-	return least;
+	bool others = but != NULL && fal_heap_top(&s->behind) == but->at;
+	double least = others ? fal_heap_second(&s->behind) : fal_heap_least(&s->behind);
+	return isinf(least) ? UINT64_MAX : (uint64_t)least;
 }
 
 struct fal_worker *
 fal_team_worker(const struct fal_sched *s, const struct fal_team *t)
 {
-	return s->scheme->own ? fal_find(s, t->id) : NULL;
+	return s->scheme->own ? &s->worker[t->at] : NULL;
+}
+
+/* It may be able to begin a round, if it has none that it must end first. */
+static void
+wake(struct fal_sched *s, const struct fal_team *t)
+{
+	if (t->members > 0 && t->open < s->scheme->ahead(s))
+		fal_heap_set(&s->eager, t->at, 0);
+}
+
+void
+fal_teams_wake(struct fal_sched *s)
+{
+	for (uint32_t i = 0; i < s->teams; i++)
+		if (s->team[i] != NULL)
+			wake(s, s->team[i]);
+}
+
+void
+fal_team_set(struct fal_sched *s, struct fal_team *t, uint32_t members, uint64_t clock)
+{
+	uint64_t slowest = fal_slowest(s, NULL);
+	if (t->members == 0 && members > 0)
+		s->manned[t->part]++;
+	if (t->members > 0 && members == 0)
+		s->manned[t->part]--;
+	t->members = members;
+	t->clock = clock;
+	if (members > 0)
+		fal_heap_set(&s->behind, t->at, (double)clock);
+	else
+		fal_heap_remove(&s->behind, t->at);
+	if (fal_slowest(s, NULL) != slowest)
+		fal_teams_wake(s);
+	else
+		wake(s, t);
 }
 
 struct fal_team *
-fal_team_new(struct fal_sched *s, uint32_t id)
+fal_team_new(struct fal_sched *s, uint32_t at, uint32_t id)
 {
-	if (FAL_GROW(s->team, s->team_cap, (size_t)s->teams + 1) < 0)
+	size_t n = (size_t)at + 1;
+	assert(at >= s->teams);
+	if (FAL_GROW(s->team, s->team_cap, n) < 0 ||
+	    fal_heap_reserve(&s->behind, n) < 0 || fal_heap_reserve(&s->eager, n) < 0)
 		return NULL;
 	struct fal_team *t = fal_calloc(1, sizeof(*t));
 	if (t == NULL)
 		return NULL;
 	uint64_t slowest = fal_slowest(s, NULL);
+	while (s->teams < at)
+		s->team[s->teams++] = NULL;
 	*t = (struct fal_team){ .id = id,
+				.at = at,
 				.clock = slowest != UINT64_MAX ? slowest : 0,
 				.version = UINT64_MAX };
 	s->team[s->teams++] = t;
@@ -57,15 +96,11 @@ static uint32_t
 least_used_part(const struct fal_sched *s)
 {
 	uint32_t best = 0, least = UINT32_MAX;
-	for (uint32_t p = 0; p < s->grid.parts; p++) {
-		uint32_t n = 0;
-		for (uint32_t i = 0; i < s->teams; i++)
-			n += s->team[i]->part == p && s->team[i]->members > 0;
-		if (n < least) {
-			least = n;
+	for (uint32_t p = 0; p < s->grid.parts; p++)
+		if (s->manned[p] < least) {
+			least = s->manned[p];
 			best = p;
 		}
-	}
 	return best;
 }
 
@@ -74,26 +109,42 @@ fal_team_join(struct fal_sched *s, struct fal_worker *w)
 {
 	struct fal_team *t = !s->scheme->own && s->teams > 0 ? s->team[0] : NULL;
 	if (t == NULL) {
-		uint32_t part = least_used_part(s);
-		t = fal_team_new(s, s->scheme->own ? w->id : s->scheme->groups ? 1 : 0);
+		t = s->scheme->own ? fal_team_new(s, fal_slot(s, w), w->id)
+				   : fal_team_new(s, 0, s->scheme->groups ? 1 : 0);
 		if (t == NULL)
 			return FAL_ENOMEM;
-		t->part = part;
+		t->part = least_used_part(s);
 	}
 	w->team = t;
-	t->members += fal_worker_active(w);
+	fal_team_set(s, t, t->members + w->counted, t->clock);
 	return FAL_OK;
 }
 
 static void
 free_team(struct fal_sched *s, struct fal_team *t)
 {
-	uint32_t i = 0;
-	while (s->team[i] != t)
-		i++;
-	memmove(s->team + i, s->team + i + 1,
-		(--s->teams - i) * sizeof(struct fal_team *));
+	fal_heap_remove(&s->eager, t->at);
+	s->team[t->at] = NULL;
 	free(t);
+}
+
+void
+fal_teams_close_up(struct fal_sched *s)
+{
+	uint32_t kept = 0;
+	fal_heap_clear(&s->behind);
+	fal_heap_clear(&s->eager);
+	for (uint32_t i = 0; i < s->teams; i++) {
+		struct fal_team *t = s->team[i];
+		if (t == NULL)
+			continue;
+		t->at = kept;
+		s->team[kept++] = t;
+		if (t->members > 0)
+			fal_heap_set(&s->behind, t->at, (double)t->clock);
+	}
+	s->teams = kept;
+	fal_teams_wake(s);
 }
 
 int
@@ -102,6 +153,12 @@ fal_teams_form(struct fal_sched *s)
 	assert(s->rounds == 0);
 	while (s->teams > 0)
 		free(s->team[--s->teams]);
+	fal_heap_clear(&s->behind);
+	fal_heap_clear(&s->eager);
+	fal_heap_clear(&s->slow);
+	fal_heap_clear(&s->look);
+	memset(s->manned, 0, s->grid.parts * sizeof(*s->manned));
+	s->awaited = 0;
 	s->first = s->version;
 	s->merged_clock = 0;
 	memset(&s->grouping, 0, sizeof(s->grouping));
@@ -113,7 +170,6 @@ fal_teams_form(struct fal_sched *s)
 		if (!w->gone && fal_team_join(s, w) < 0)
 			return FAL_ENOMEM;
 	}
-	s->stirred = true;
 	return FAL_OK;
 }
 
@@ -121,22 +177,19 @@ int
 fal_team_changed(struct fal_sched *s, struct fal_worker *w, uint32_t members, double now)
 {
 	struct fal_team *t = w->team;
+	uint64_t slowest = fal_slowest(s, t), clock = t->clock;
+	bool came = t->members == 0 && members > 0, went = members < t->members;
 	/* Whoever was away is as far as the slowest of the others. */
-	uint64_t slowest = fal_slowest(s, t);
-	if (t->members == 0 && members > 0 && slowest != UINT64_MAX && t->clock < slowest)
-		t->clock = slowest;
-	t->members = members;
-	s->stirred = true;
+	if (came && slowest != UINT64_MAX && clock < slowest)
+		clock = slowest;
+	fal_team_set(s, t, members, clock);
+	if (went) /* its part of the data is anybody's */
+		fal_teams_wake(s);
 	bool ends = members == 0 && !fal_one_team(s);
-	for (uint32_t i = 0; i < s->rounds && ends;) {
-		struct fal_round *r = s->round[i];
-		struct fal_act end = { .fate = FAL_FATE_ABANDON,
-				       .why = "its worker left" };
-		if (r->team != t)
-			i++;
-		else if (fal_round_end(s, r, end, now) < 0)
+	const struct fal_act end = { .fate = FAL_FATE_ABANDON, .why = "its worker left" };
+	while (t->rounds != NULL && ends)
+		if (fal_round_end(s, t->rounds, end, now) < 0)
 			return FAL_ENOMEM;
-	}
 	if (w->gone) {
 		w->team = NULL;
 		if (s->scheme->own)
@@ -156,10 +209,7 @@ part_of(const struct fal_sched *s, const struct fal_team *t)
 		return t->part;
 	if (own >= s->allowed)
 		return last;
-	for (uint32_t i = 0; i < s->teams; i++)
-		if (s->team[i]->part == last && s->team[i]->members > 0)
-			return t->part;
-	return last;
+	return s->manned[last] > 0 ? t->part : last;
 }
 
 uint64_t
@@ -194,7 +244,7 @@ static struct fal_worker *
 next_member(const struct fal_sched *s, const struct fal_team *t, uint32_t *at)
 {
 	if (s->scheme->own) {
-		struct fal_worker *w = (*at)++ == 0 ? fal_find(s, t->id) : NULL;
+		struct fal_worker *w = (*at)++ == 0 ? &s->worker[t->at] : NULL;
 		return w != NULL && fal_worker_active(w) ? w : NULL;
 	}
 	while (*at < s->workers) {
@@ -234,6 +284,20 @@ in_doubt(const struct fal_sched *s, const struct fal_team *t)
 	       s->doubt.task >= r->first && s->doubt.task - r->first < r->count;
 }
 
+/* Tasks were taken, when part `hindmost` was the hindmost: whoever was in doubt may begin
+ * with others, and anybody on a part that is the hindmost now and that nobody has. */
+static void
+wake_others(struct fal_sched *s, uint32_t hindmost)
+{
+	const struct fal_worker *w =
+		s->doubt.worker != 0 ? fal_find(s, s->doubt.worker) : NULL;
+	uint32_t last = fal_pool_hindmost(&s->pool);
+	if (w != NULL)
+		wake(s, w->team);
+	if (last != hindmost && s->manned[last] == 0)
+		fal_teams_wake(s);
+}
+
 static bool
 may_begin(const struct fal_sched *s, const struct fal_team *t)
 {
@@ -251,12 +315,14 @@ begin(struct fal_sched *s, struct fal_team *t)
 	struct fal_run_of run;
 	bool whole = fal_one_team(s);
 	uint32_t part = part_of(s, t), most = size_of(s, t, part);
+	uint32_t hindmost = fal_pool_hindmost(&s->pool);
 	if (s->scheme->prepare != NULL && s->scheme->prepare(s, t) < 0)
 		return FAL_ENOMEM;
 	if (fal_pool_take(&s->pool, part, whole, most, &run) < 0 ||
 	    fal_round_open(s, t, &run) < 0)
 		return FAL_ENOMEM;
-	struct fal_round *r = s->round[s->rounds - 1];
+	wake_others(s, hindmost);
+	struct fal_round *r = s->newest;
 	if (s->scheme->begin != NULL)
 		s->scheme->begin(s, t, r);
 	if (!whole && r->base != FAL_START_LOCAL && pull(s, t) < 0)
@@ -283,13 +349,11 @@ refresh_members(struct fal_sched *s, struct fal_team *t, double now)
 int
 fal_teams_begin(struct fal_sched *s, double now)
 {
-	if (!s->stirred)
-		return FAL_OK;
-	s->stirred = false;
-	s->slowest = fal_slowest(s, NULL);
-	for (uint32_t i = 0; i < s->teams; i++) {
-		struct fal_team *t = s->team[i];
+	uint32_t at;
+	while ((at = fal_heap_top(&s->eager)) != FAL_NONE) {
+		struct fal_team *t = s->team[at];
 		uint64_t begun = t->begun;
+		fal_heap_remove(&s->eager, at);
 		while (may_begin(s, t))
 			if (begin(s, t) < 0)
 				return FAL_ENOMEM;

@@ -41,26 +41,22 @@ begin(struct fal_sched *s, struct fal_team *t, struct fal_round *r)
 	t->local = 1;
 }
 
-/* Has whoever is waited for pushed since the last publication? */
 static bool
-due(const struct fal_sched *s)
+must_push(const struct fal_team *t)
 {
-	const struct fal_team *slowest = NULL;
-	double least = 0;
-	bool all = true;
-	for (uint32_t i = 0; i < s->teams; i++) {
-		const struct fal_team *t = s->team[i];
-		const struct fal_worker *w = fal_find(s, t->id);
-		if (w == NULL || t->members == 0)
-			continue;
-		all = all && t->pushed;
-		double rate = fal_rate(s, w, w->lanes);
-		if (slowest == NULL || rate < least) {
-			slowest = t;
-			least = rate;
-		}
-	}
-	return all || (s->policy.rule.slowest && slowest != NULL && slowest->pushed);
+	return t != NULL && t->members > 0 && !t->pushed;
+}
+
+/* Has whoever is waited for pushed since the last publication?  O(W) for all calls
+ * between two. */
+static bool
+due(struct fal_sched *s)
+{
+	uint32_t slowest = fal_heap_top(&s->slow);
+	while (s->awaited < s->teams && !must_push(s->team[s->awaited]))
+		s->awaited++;
+	return s->awaited == s->teams ||
+	       (slowest != FAL_NONE && !must_push(s->team[slowest]));
 }
 
 static int
@@ -68,18 +64,29 @@ publish(struct fal_sched *s)
 {
 	for (uint32_t i = 0; i < s->teams; i++) {
 		struct fal_team *t = s->team[i];
+		if (t == NULL)
+			continue;
 		t->pull = true;
 		t->pushed = false;
 		t->published = t->included;
 	}
+	s->awaited = 0;
+	fal_teams_wake(s);
 	return fal_step(s, (double)s->merged_samples);
 }
 
 static int
-publish_if_due(struct fal_sched *s, double now)
+publish_if_due(struct fal_sched *s)
+{
+	return s->merged > 0 && due(s) ? publish(s) : FAL_OK;
+}
+
+static int
+changed(struct fal_sched *s, double now)
 {
 	(void)now;
-	return s->merged > 0 && due(s) ? publish(s) : FAL_OK;
+	s->awaited = 0;
+	return publish_if_due(s);
 }
 
 /* Whoever has done its `cap` of local steps may go on from here, too. */
@@ -99,7 +106,7 @@ complete(struct fal_sched *s, struct fal_round *r, double now)
 	if (w == NULL || fal_round_end(s, r, end, now) < 0 || fal_account(s, w, r) < 0)
 		return FAL_ENOMEM;
 	t->pushed = true;
-	return publish_if_due(s, now);
+	return publish_if_due(s);
 }
 
 const struct fal_scheme fal_scheme_wbsp = { .own = true,
@@ -109,5 +116,5 @@ const struct fal_scheme fal_scheme_wbsp = { .own = true,
 					    .begin = begin,
 					    .complete = complete,
 					    .flush = flush,
-					    .changed = publish_if_due,
+					    .changed = changed,
 					    .cost = fal_cost_equal };

@@ -1,7 +1,9 @@
 /* bench_sched: what one event costs the scheduler, in microseconds, and what planning a
  * clock costs, in seconds, for 100, 1,000 and 10,000 simulated workers.  They have one
  * lane each and speeds spread over a factor of 8; a clock has 4 tasks for each worker.
- * Everything but the measured calls is virtual. */
+ * Everything but the measured calls is virtual.
+ *
+ * epsp has one round for all in a clock; in ssp every worker has rounds of its own. */
 #include "base/mem.h"
 #include "base/rng.h"
 #include "sched/heap.h"
@@ -21,8 +23,9 @@ struct worker {
 	double task_s, began;
 	uint32_t *q;
 	size_t n, cap;
+	uint64_t round; /* of these tasks */
 	uint32_t seq;
-	bool claimed; /* a task, in this clock */
+	bool claimed; /* a task, in this round */
 };
 
 struct cluster {
@@ -31,9 +34,9 @@ struct cluster {
 	struct worker *worker;
 	struct fal_heap over; /* when each one's running task is over */
 	uint32_t workers;
-	uint64_t round; /* that is open */
+	uint64_t round; /* that was opened last */
 	double now;     /* virtual */
-	double cost;    /* seconds in claims, ticks and their actions */
+	double cost;    /* seconds in claims, ticks and ends of workers' rounds */
 	double planning;
 	uint64_t events;
 };
@@ -45,6 +48,24 @@ must(int err, const char *what)
 		fprintf(stderr, "bench_sched: %s: %s\n", what, fal_strerror(err));
 		exit(1);
 	}
+}
+
+/* The worker has pushed what it did of the round, and, if that is its own, all of it. */
+static void
+push(struct cluster *c, uint32_t i)
+{
+	struct worker *w = &c->worker[i];
+	struct fal_round_info r;
+	fal_sched_arrived(c->sched, c->now, w->round, (struct fal_cid){ i + 1, w->seq },
+			  1, true);
+	w->seq++;
+	w->claimed = false;
+	if (!fal_sched_round(c->sched, w->round, &r) || r.owner == 0)
+		return;
+	double t = now();
+	must(fal_sched_complete(c->sched, c->now, w->round), "complete");
+	c->cost += now() - t;
+	c->events++;
 }
 
 /* The next task of the queue begins; an idle worker has pushed all. */
@@ -60,21 +81,18 @@ begin(struct cluster *c, uint32_t i)
 	}
 	fal_heap_remove(&c->over, i);
 	if (w->claimed)
-		fal_sched_arrived(c->sched, c->now, c->round,
-				  (struct fal_cid){ i + 1, w->seq }, 1, true);
-	if (w->claimed)
-		w->seq++;
-	w->claimed = false;
+		push(c, i);
 }
 
 static void
-grant(struct cluster *c, uint32_t i, uint32_t first, uint32_t count)
+grant(struct cluster *c, uint32_t i, const struct fal_act *a)
 {
 	struct worker *w = &c->worker[i];
 	bool idle = w->n == 0;
-	must(FAL_GROW(w->q, w->cap, w->n + count), "queue");
-	for (uint32_t t = 0; t < count; t++)
-		w->q[w->n++] = first + t;
+	must(FAL_GROW(w->q, w->cap, w->n + a->count), "queue");
+	for (uint32_t t = 0; t < a->count; t++)
+		w->q[w->n++] = a->first + t;
+	w->round = a->round;
 	if (idle)
 		begin(c, i);
 }
@@ -101,10 +119,11 @@ act(struct cluster *c)
 		if (a.kind == FAL_ACT_OPEN)
 			c->round = a.round;
 		else if (a.kind == FAL_ACT_GRANT)
-			grant(c, a.worker - 1, a.first, a.count);
+			grant(c, a.worker - 1, &a);
 		else if (a.kind == FAL_ACT_REVOKE)
 			revoke(c, a.worker - 1, a.first, a.count);
 	}
+	fal_sched_forget(c->sched);
 }
 
 /* The next thing that happens: a tick, or a task that is over. */
@@ -124,7 +143,7 @@ step(struct cluster *c)
 		struct worker *w = &c->worker[i];
 		c->now = over;
 		struct fal_claim_in in = { .worker = i + 1,
-					   .round = c->round,
+					   .round = w->round,
 					   .task = w->q[0],
 					   .seq = w->seq,
 					   .task_s = c->now - w->began };
@@ -140,6 +159,7 @@ step(struct cluster *c)
 	act(c);
 }
 
+/* A clock of one round for all. */
 static void
 run_clock(struct cluster *c, uint64_t clock, uint32_t tasks)
 {
@@ -153,7 +173,6 @@ run_clock(struct cluster *c, uint64_t clock, uint32_t tasks)
 		step(c);
 	must(fal_sched_complete(c->sched, c->now, c->round), "complete");
 	act(c);
-	fal_sched_forget(c->sched);
 	for (uint32_t i = 0; i < c->workers; i++) {
 		c->worker[i].n = 0;
 		c->worker[i].claimed = false;
@@ -162,11 +181,52 @@ run_clock(struct cluster *c, uint64_t clock, uint32_t tasks)
 	}
 }
 
+/* All of the job, in workers' own rounds. */
+static void
+run_own(struct cluster *c, uint64_t clocks)
+{
+	must(fal_sched_allow(c->sched, c->now, clocks), "allow");
+	act(c);
+	while (!fal_sched_done(c->sched))
+		step(c);
+}
+
+static void
+begin_cluster(struct cluster *c, const struct fal_sched_conf *conf)
+{
+	c->rng = fal_rng_init(c->workers, FAL_RNG_TEST, 0);
+	c->worker = fal_calloc(c->workers, sizeof(*c->worker));
+	must(c->worker != NULL ? fal_sched_new(conf, &c->sched) : FAL_ENOMEM, "new");
+	must(fal_heap_reserve(&c->over, c->workers), "heap");
+	for (uint32_t i = 0; i < c->workers; i++) {
+		struct fal_join j = { .id = i + 1,
+				      .lanes_min = 1,
+				      .lanes_max = 1,
+				      .cores = 1,
+				      .rtt = 1e-4 };
+		j.task_s = 0.01 * pow(8, (double)fal_rng_unit(&c->rng));
+		c->worker[i].task_s = j.task_s;
+		c->worker[i].seq = 1;
+		must(fal_sched_join(c->sched, 0, &j), "join");
+	}
+	act(c);
+}
+
+static void
+end_cluster(struct cluster *c)
+{
+	for (uint32_t i = 0; i < c->workers; i++)
+		free(c->worker[i].q);
+	free(c->worker);
+	fal_heap_free(&c->over);
+	fal_sched_free(c->sched);
+}
+
 /* Returns the seconds of an event. */
 static double
-bench(uint32_t workers)
+bench(const struct fal_rule *rule, const char *name, uint32_t workers)
 {
-	struct fal_policy policy = { .rule = { .scheme = FAL_EPSP } };
+	struct fal_policy policy = { .rule = *rule };
 	struct cluster c = { .workers = workers };
 	uint32_t tasks = TASKS_PER_WORKER * workers;
 	uint32_t clocks = 3 + 40000 / tasks;
@@ -175,46 +235,38 @@ bench(uint32_t workers)
 						 .batch = tasks,
 						 .task = 1,
 						 .epochs = 1 } };
-	c.rng = fal_rng_init(workers, FAL_RNG_TEST, 0);
-	c.worker = fal_calloc(workers, sizeof(*c.worker));
-	must(c.worker != NULL ? fal_sched_new(&conf, &c.sched) : FAL_ENOMEM, "new");
-	must(fal_heap_reserve(&c.over, workers), "heap");
-	for (uint32_t i = 0; i < workers; i++) {
-		struct fal_join j = { .id = i + 1,
-				      .lanes_min = 1,
-				      .lanes_max = 1,
-				      .cores = 1,
-				      .rtt = 1e-4 };
-		j.task_s = 0.01 * pow(8, (double)fal_rng_unit(&c.rng));
-		c.worker[i].task_s = j.task_s;
-		c.worker[i].seq = 1;
-		must(fal_sched_join(c.sched, 0, &j), "join");
-	}
-	act(&c);
-	double begin = c.now;
-	for (uint32_t k = 0; k < clocks; k++)
-		run_clock(&c, k, tasks);
+	begin_cluster(&c, &conf);
+	if (rule->scheme == FAL_EPSP)
+		for (uint32_t k = 0; k < clocks; k++)
+			run_clock(&c, k, tasks);
+	else
+		run_own(&c, clocks);
 	double each = c.cost / (double)c.events, rate = 0;
 	for (uint32_t i = 0; i < workers; i++)
 		rate += 1 / c.worker[i].task_s;
-	figure(each * 1e6, "us", "sched.%u.event", workers);
-	figure(c.planning / clocks, "s", "sched.%u.planning", workers);
-	figure((c.now - begin) / clocks / (tasks / rate), "of-ideal", "sched.%u.clock",
-	       workers);
-	for (uint32_t i = 0; i < workers; i++)
-		free(c.worker[i].q);
-	free(c.worker);
-	fal_heap_free(&c.over);
-	fal_sched_free(c.sched);
+	figure(each * 1e6, "us", "%s.%u.event", name, workers);
+	if (rule->scheme == FAL_EPSP) {
+		figure(c.planning / clocks, "s", "%s.%u.planning", name, workers);
+		figure(c.now / clocks / (tasks / rate), "of-ideal", "%s.%u.clock", name,
+		       workers);
+	}
+	end_cluster(&c);
 	return each;
 }
 
 int
 main(void)
 {
-	double small = bench(100);
-	bench(1000);
-	double large = bench(10000);
-	figure(large / small, "ratio", "sched.event.10000-to-100");
+	static const struct {
+		struct fal_rule rule;
+		const char *name;
+	} all[] = { { { .scheme = FAL_EPSP }, "sched" },
+		    { { .scheme = FAL_SSP, .slack = 3 }, "sched.ssp" } };
+	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
+		double small = bench(&all[i].rule, all[i].name, 100);
+		bench(&all[i].rule, all[i].name, 1000);
+		double large = bench(&all[i].rule, all[i].name, 10000);
+		figure(large / small, "ratio", "%s.event.10000-to-100", all[i].name);
+	}
 	return 0;
 }

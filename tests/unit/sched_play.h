@@ -18,7 +18,7 @@
 
 #include <cmocka.h>
 
-enum { PLAY_WORKERS = 16, PLAY_QUEUE = 512, PLAY_ACTS = FAL_ACT_STOP + 1 };
+enum { PLAY_WORKERS = 48, PLAY_QUEUE = 512, PLAY_ACTS = FAL_ACT_STOP + 1 };
 
 struct play_item {
 	uint64_t round;

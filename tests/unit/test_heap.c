@@ -3,6 +3,7 @@
 #include "base/rng.h"
 #include "sched/heap.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -26,6 +27,16 @@ naive_top(const struct naive *n)
 		if (n->has[i] && (best == UINT32_MAX || n->key[i] < n->key[best]))
 			best = i;
 	return best;
+}
+
+static double
+naive_second(const struct naive *n)
+{
+	double least = INFINITY;
+	for (uint32_t i = 0; i < IDS; i++)
+		if (n->has[i] && i != naive_top(n))
+			least = fmin(least, n->key[i]);
+	return least;
 }
 
 static void
@@ -60,6 +71,9 @@ random_operations(void **state)
 			fal_heap_remove(&h, id);
 		same(fal_heap_has(&h, id), in, "has", step);
 		same(fal_heap_top(&h), naive_top(&n), "top", step);
+		if (count > 0 && fal_heap_second(&h) != naive_second(&n))
+			fail_msg("second in step %u: got %g, want %g", step,
+				 fal_heap_second(&h), naive_second(&n));
 		same(h.n, count, "size", step);
 	}
 	fal_heap_free(&h);

@@ -6,8 +6,11 @@
 static struct fal_round *
 open_round(uint32_t i)
 {
+	struct fal_round *r = play.s->oldest;
 	play_at_least(play.s->rounds, i + 1, "open rounds");
-	return play.s->round[i];
+	while (i-- > 0)
+		r = r->newer;
+	return r;
 }
 
 static int
@@ -72,10 +75,7 @@ test_doubt(void **state)
 				  true);
 		play_check(fal_sched_complete(play.s, play.now, own->id), 0, "complete");
 		play_follow_all();
-		struct fal_round *again = NULL;
-		for (uint32_t i = 0; i < play.s->rounds; i++)
-			if (play.s->round[i]->owner == 2)
-				again = play.s->round[i];
+		struct fal_round *again = play_its(2)->team->rounds;
 		assert_non_null(again);
 		play_check(again->clock == clock && again->ledger.first == task, 1,
 			   "the same tasks");

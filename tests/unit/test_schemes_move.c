@@ -42,14 +42,10 @@ clean(void **state)
 static double
 progress(uint32_t id)
 {
-	const struct fal_worker *w = play_its(id);
-	for (uint32_t i = 0; i < play.s->rounds; i++) {
-		const struct fal_round *r = play.s->round[i];
-		if (r->team == w->team)
-			return (double)w->team->clock +
-			       (double)r->ledger.claimed / r->ledger.tasks;
-	}
-	return (double)w->team->clock;
+	const struct fal_team *t = play_its(id)->team;
+	const struct fal_round *r = t->rounds;
+	double part = r != NULL ? (double)r->ledger.claimed / r->ledger.tasks : 0;
+	return (double)t->clock + part;
 }
 
 /* What `id` holds of the round, by its own queue. */
