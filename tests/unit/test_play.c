@@ -44,7 +44,7 @@ build(struct fal_cost *c, double slow, bool now_and_then)
 					      .paces = PACES,
 					      .pull_s = pull_s,
 					      .push_s = push_s };
-		char name[8];
+		char name[16];
 		for (int k = 0; k < PACES; k++) {
 			bool now = i == MACHINES - 1 && (!now_and_then || k % 8 == 3);
 			double t = task_s * (now ? slow : 1);
