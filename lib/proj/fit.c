@@ -282,7 +282,8 @@ static double
 turn(const struct fit_worker *w, const struct line *c)
 {
 	const double waves = ceil((double)c->tasks / w->lanes);
-	return waves > 0 ? c->compute / waves - c->task_s : (double)NAN;
+	const double whole = c->compute - c->cut_s / w->lanes; /* tasks */
+	return waves > 0 ? whole / waves - c->task_s : (double)NAN;
 }
 
 /* Keeps the line, pace by pace; one that the worker did not account for lasted since its
