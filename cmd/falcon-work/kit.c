@@ -26,12 +26,14 @@ large_net(const struct kit *k, uint64_t room)
 	return NULL;
 }
 
-/* Whether the job is within --max-memory.  The probe of a larger batch may take a quarter
- * of what the job needs besides, if that is within it, too. */
+/* Whether the job is within --max-memory.  The probe of a larger batch may take 16 MiB,
+ * or a quarter of what the job needs besides, if that is within it, too. */
 static int
 afford(struct kit *k, const struct work_opt *opt, struct fal_diag *diag)
 {
-	uint64_t need = setup_bytes(&k->setup, opt->lanes_max), room = need / 4;
+	const uint64_t least = 16 << 20;
+	uint64_t need = setup_bytes(&k->setup, opt->lanes_max);
+	uint64_t room = need / 4 > least ? need / 4 : least;
 	if (opt->max_memory != 0 && need > opt->max_memory)
 		return fal_diag_set(diag, FAL_ELIMIT,
 				    "job %s needs %" PRIu64
