@@ -139,17 +139,6 @@ fal_detach(struct fal_sched *s, struct fal_node *n)
 	w->queued--;
 }
 
-void
-fal_cut(struct fal_sched *s, struct fal_node *n, double now)
-{
-	struct fal_worker *w = &s->worker[n->slot];
-	if (n->began >= 0 && now > n->began) {
-		w->work.cut.tasks++;
-		w->work.cut.seconds += now - n->began;
-	}
-	fal_detach(s, n);
-}
-
 int
 fal_give(struct fal_sched *s, struct fal_worker *w, struct fal_node *n, double now)
 {
@@ -233,6 +222,21 @@ fal_clone_head(struct fal_sched *s, struct fal_worker *from, struct fal_worker *
 }
 
 int
+fal_take_away(struct fal_sched *s, struct fal_node *n, double now)
+{
+	struct fal_worker *w = &s->worker[n->slot];
+	if (n->began >= 0 && now > n->began) {
+		w->work.cut.tasks++;
+		w->work.cut.seconds += now - n->began;
+	}
+	fal_detach(s, n);
+	if (!w->gone && revoke(s, w, n) < 0)
+		return FAL_ENOMEM;
+	fal_refresh(s, w, now);
+	return FAL_OK;
+}
+
+int
 fal_withdraw(struct fal_sched *s, struct fal_round *r, uint32_t task,
 	     const struct fal_worker *except, double now)
 {
@@ -245,15 +249,10 @@ fal_withdraw(struct fal_sched *s, struct fal_round *r, uint32_t task,
 		struct fal_node *n = fal_node(r, task, clone != 0);
 		if (n->slot == FAL_NONE)
 			continue;
-		struct fal_worker *w = &s->worker[n->slot];
-		if (w == except) {
+		if (&s->worker[n->slot] == except)
 			fal_detach(s, n);
-			continue;
-		}
-		fal_cut(s, n, now);
-		if (revoke(s, w, n) < 0)
+		else if (fal_take_away(s, n, now) < 0)
 			return FAL_ENOMEM;
-		fal_refresh(s, w, now);
 	}
 	return FAL_OK;
 }

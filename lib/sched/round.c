@@ -182,20 +182,12 @@ fal_stale(struct fal_sched *s, struct fal_round *r, uint64_t behind)
 
 /* Takes what is held of the round away from whoever holds it. */
 static int
-take_away(struct fal_sched *s, struct fal_round *r, double now)
+take_all(struct fal_sched *s, struct fal_round *r, double now)
 {
 	for (uint32_t i = 0; i < 2 * r->ledger.tasks; i++) {
 		struct fal_node *n = &r->node[i];
-		if (n->slot == FAL_NONE)
-			continue;
-		struct fal_worker *w = &s->worker[n->slot];
-		struct fal_act act = { .kind = FAL_ACT_REVOKE,
-				       .worker = w->id,
-				       .round = r->id };
-		fal_cut(s, n, now);
-		if (!w->gone && fal_emit_task(s, act, n->task) < 0)
+		if (n->slot != FAL_NONE && fal_take_away(s, n, now) < 0)
 			return FAL_ENOMEM;
-		fal_refresh(s, w, now);
 	}
 	for (uint32_t i = 0; i < r->ledger.contribs; i++) {
 		struct fal_contrib *c = &r->ledger.contrib[i];
@@ -236,7 +228,7 @@ fal_round_end(struct fal_sched *s, struct fal_round *r, struct fal_act end, doub
 	unlink_round(s, r);
 	s->unplanned -= r->free_n;
 	r->free_n = 0;
-	if (take_away(s, r, now) < 0)
+	if (take_all(s, r, now) < 0)
 		return FAL_ENOMEM;
 	fal_touch_owner(s, r);
 	if (end.fate == FAL_FATE_ABANDON) {

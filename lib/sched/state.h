@@ -403,8 +403,9 @@ void fal_touch_owner(struct fal_sched *s, const struct fal_round *r);
 /* The node of a task, or of its clone. */
 struct fal_node *fal_node(const struct fal_round *r, uint32_t task, bool clone);
 void fal_detach(struct fal_sched *s, struct fal_node *node);
-/* The same; if it had begun it was cut short, and its worker says so. */
-void fal_cut(struct fal_sched *s, struct fal_node *n, double now);
+/* Takes it from its worker, who is told unless it is gone; if it had begun it was cut
+ * short, and its worker says so. */
+int fal_take_away(struct fal_sched *s, struct fal_node *n, double now);
 /* Puts `node` into the queue of `w`, behind what is of its round or older, and tells
  * it. */
 int fal_give(struct fal_sched *s, struct fal_worker *w, struct fal_node *node,
