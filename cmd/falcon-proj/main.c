@@ -33,20 +33,12 @@ struct input {
 	int code;             /* of a part that failed; -1 */
 };
 
-/* Machines or sizes are to be others. */
-static bool
-changes(const struct proj_opt *o)
-{
-	return o->with.n + o->without.n > 0 || o->lanes + o->task + o->batch > 0 ||
-	       o->workers != NULL;
-}
-
 static enum mode
 mode_of(const struct proj_opt *o, size_t traces)
 {
 	if (o->policy)
 		return POLICY;
-	if (o->what_if != NULL || changes(o) || o->strict)
+	if (o->what_if != NULL || proj_changes(o) || o->strict)
 		return WHAT_IF;
 	if (o->plot == NULL)
 		return REPORT;
@@ -298,7 +290,7 @@ check(const struct fal_cli *cli, const struct proj_opt *o)
 	}
 	if (o->policy + (o->plot != NULL) + o->json > 1 ||
 	    (o->follow && o->plot != NULL) || (n > 1 && mode_of(o, n) != CURVES) ||
-	    (o->policy && changes(o))) {
+	    (o->policy && proj_changes(o))) {
 		fal_cli_err(PROG,
 			    "one of --policy, --plot, --json; --plot without --follow; "
 			    "--policy on the machines as they are; several traces only "

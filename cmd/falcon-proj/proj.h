@@ -34,6 +34,9 @@ struct proj_job {
  * by the caller.  Returns -1 to go on or an exit code, having said why. */
 int proj_rules(const char *text, struct fal_rule **out, size_t *n);
 
+/* Whether machines or sizes are to be others. */
+bool proj_changes(const struct proj_opt *o);
+
 /* --what-if, --workers, and the changes of machines and sizes; also plots the bars if
  * --plot is given.  Appends to `out`; returns an exit code, having said what is wrong. */
 int proj_what_if(const struct proj_opt *o, struct proj_job *job, struct fal_buf *out);

@@ -44,12 +44,17 @@ proj_rules(const char *text, struct fal_rule **out, size_t *n)
 	return code;
 }
 
+static void
+put_name(const struct fal_rule *rule, struct whatif_row *r)
+{
+	fal_rule_put(rule, &r->name);
+	fal_put_u8(&r->name, 0);
+}
+
 static int
 predict(const struct proj_job *job, const struct fal_cost *cost,
 	const struct fal_policy *policy, struct whatif_row *r)
 {
-	fal_rule_put(&policy->rule, &r->name);
-	fal_put_u8(&r->name, 0);
 	int err = fal_predict(cost, policy, &r->play);
 	r->ok = err == FAL_OK;
 	r->epoch_s = r->ok ? fal_play_epoch_s(&r->play, &job->cost.grid) : INFINITY;
@@ -62,15 +67,22 @@ row_free(struct whatif_row *r)
 	fal_buf_free(&r->name);
 }
 
-/* Seconds per epoch of the policy that ran on these machines; negative: an error. */
+bool
+proj_changes(const struct proj_opt *o)
+{
+	return o->with.n + o->without.n > 0 || o->lanes + o->task + o->batch > 0 ||
+	       o->workers != NULL;
+}
+
+/* Seconds per epoch of the policy that ran on these machines, and how it was played;
+ * negative: an error. */
 static double
-epoch_of(const struct proj_job *job, const struct fal_cost *cost)
+epoch_of(const struct proj_job *job, const struct fal_cost *cost, struct fal_play *play)
 {
 	struct whatif_row r = { 0 };
 	int err = predict(job, cost, &job->run.policy, &r);
-	double s = r.epoch_s;
-	row_free(&r);
-	return err < 0 ? err : s;
+	*play = r.play;
+	return err < 0 ? err : r.epoch_s;
 }
 
 /* --- changes of machines and sizes -------------------------------------------------- */
@@ -151,7 +163,8 @@ add_change(struct whatif *w, const struct proj_opt *only, enum whatif_kind kind,
 		return FAL_EXIT_NO;
 	int code = change(only, &cost);
 	if (code < 0) {
-		const double epoch_s = epoch_of(w->job, &cost);
+		struct fal_play play;
+		const double epoch_s = epoch_of(w->job, &cost, &play);
 		if (what == NULL) /* the newest machine */
 			what = cost.machine[cost.machines - 1].name;
 		fal_text_plain(c->what, sizeof(c->what), what);
@@ -225,8 +238,14 @@ make_rows(const struct proj_opt *o, struct whatif *w)
 			p.rule = rule[i - !ran];
 		r->ran = fal_rule_eq(&p.rule, &job->run.policy.rule);
 		w->rows++;
-		if (predict(job, &w->cost, &p, r) < 0)
+		put_name(&p.rule, r);
+		if (r->ran && !proj_changes(o)) { /* that is the backtest */
+			r->ok = true;
+			r->epoch_s = w->predicted;
+			r->play = w->backtest;
+		} else if (predict(job, &w->cost, &p, r) < 0) {
 			code = FAL_EXIT_NO;
+		}
 		fal_policy_free(&p);
 	}
 	free(rule);
@@ -294,7 +313,8 @@ answer(const struct proj_opt *o, struct whatif *w, struct fal_buf *out)
 int
 proj_what_if(const struct proj_opt *o, struct proj_job *job, struct fal_buf *out)
 {
-	struct whatif w = { .job = job, .predicted = epoch_of(job, &job->cost) };
+	struct whatif w = { .job = job };
+	w.predicted = epoch_of(job, &job->cost, &w.backtest);
 	if (isinf(w.predicted)) {
 		fal_cli_err(PROG, "%s: under the policy that ran nothing goes on",
 			    job->name);

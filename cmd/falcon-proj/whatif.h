@@ -26,7 +26,8 @@ struct whatif_change {
 /* The whole answer. */
 struct whatif {
 	const struct proj_job *job; /* borrowed */
-	double predicted;           /* seconds per epoch of what ran: the backtest */
+	struct fal_play backtest;   /* what ran, on the machines that there were */
+	double predicted;           /* seconds per epoch of that */
 	struct fal_cost cost;       /* with all changes */
 	double whole, small;        /* fal_cost_sizes of that */
 	struct whatif_row *row;

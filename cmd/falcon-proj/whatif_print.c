@@ -108,15 +108,25 @@ whatif_text(const struct proj_opt *o, const struct whatif *w, struct fal_buf *ou
 		put_change(&w->change[i], out);
 }
 
+/* A number of an object. */
+struct field {
+	const char *key;
+	double value;
+	int decimals;
+};
+
+static void
+put_fields(struct fal_buf *out, const struct field *f, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		fal_json_member_fixed(out, f[i].key, f[i].value, f[i].decimals);
+}
+
 static void
 put_json_row(struct fal_buf *out, const struct whatif_row *r)
 {
 	const struct fal_play *p = &r->play;
-	const struct {
-		const char *key;
-		double value;
-		int decimals;
-	} field[] = {
+	const struct field field[] = {
 		{ "epoch_s", r->epoch_s, 6 },
 		{ "clock_s", p->seconds / p->clocks, 6 },
 		{ "compute", p->compute, 4 },
@@ -131,10 +141,7 @@ put_json_row(struct fal_buf *out, const struct whatif_row *r)
 	};
 	fal_json_open(out, '{');
 	fal_json_member_str(out, "scheme", (const char *)r->name.p);
-	for (size_t i = 0; r->ok && i < sizeof(field) / sizeof(field[0]); i++) {
-		fal_json_member_fixed(out, field[i].key, field[i].value,
-				      field[i].decimals);
-	}
+	put_fields(out, field, r->ok ? sizeof(field) / sizeof(field[0]) : 0);
 	fal_json_close(out, '}');
 }
 
@@ -154,11 +161,7 @@ whatif_json(const struct whatif *w, struct fal_buf *out)
 {
 	const struct fal_cost *cost = &w->cost;
 	const struct fal_fit_run *run = &w->job->run;
-	const struct {
-		const char *key;
-		double value;
-		int decimals;
-	} field[] = {
+	const struct field field[] = {
 		{ "workers", (double)cost->machines, 0 },
 		{ "batch", cost->grid.batch, 0 },
 		{ "task", cost->grid.task, 0 },
@@ -176,9 +179,7 @@ whatif_json(const struct whatif *w, struct fal_buf *out)
 	fal_json_open(out, '{');
 	fal_json_member_str(out, "trace", w->job->name);
 	fal_json_member_str(out, "scheme", run->scheme);
-	for (size_t i = 0; i < sizeof(field) / sizeof(field[0]); i++)
-		fal_json_member_fixed(out, field[i].key, field[i].value,
-				      field[i].decimals);
+	put_fields(out, field, sizeof(field) / sizeof(field[0]));
 	fal_json_key(out, "schemes");
 	fal_json_open(out, '[');
 	for (size_t i = 0; i < w->rows; i++)
