@@ -13,9 +13,14 @@
  * sanitizers cannot run the resolvers of target_clones. */
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && \
 	!defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#ifdef FAL_VECTOR_HELD /* to "avx512f", "avx2" or "sse2", by tests and benches */
+#define FAL_VECTOR \
+	__attribute__((target(FAL_VECTOR_HELD), optimize("vect-cost-model=dynamic")))
+#else
 #define FAL_VECTOR                                                  \
 	__attribute__((target_clones("avx512f", "avx2", "default"), \
 		       optimize("vect-cost-model=dynamic")))
+#endif
 #else
 #define FAL_VECTOR
 #endif

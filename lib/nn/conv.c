@@ -23,15 +23,31 @@ out_plane(const struct fal_layer *l)
 	return (int)(l->out.h * l->out.w);
 }
 
-/* to[i] = from[i] where 0 ≤ at + i < n, else 0; 16 of them */
+/* from[i] where 0 ≤ at + i < n, else 0.  Lane by lane, and not by way of an array of 16:
+ * what fills that 16 bytes at a time stalls whoever then loads 32. */
+static inline __attribute__((always_inline)) float
+lane(const float *from, int at, int n, int i)
+{
+	uint32_t v;
+	float f;
+	memcpy(&v, from + i, sizeof(v));
+	v = (uint32_t)(at + i) < (uint32_t)n ? v : 0;
+	memcpy(&f, &v, sizeof(f));
+	return f;
+}
+
 static inline __attribute__((always_inline)) void
 copy_lanes(const float *restrict from, int at, int n, float *restrict to)
 {
-	uint32_t v[FAL_LANES];
-	memcpy(v, from, sizeof(v));
 	for (int i = 0; i < FAL_LANES; i++)
-		v[i] = (uint32_t)(at + i) < (uint32_t)n ? v[i] : 0;
-	memcpy(to, v, sizeof(v));
+		to[i] = lane(from, at, n, i);
+}
+
+static inline __attribute__((always_inline)) void
+add_lanes(const float *restrict from, int at, int n, float *restrict sum)
+{
+	for (int i = 0; i < FAL_LANES; i++)
+		sum[i] += lane(from, at, n, i);
 }
 
 /* One row of the column matrix for one sample, stride 1: `at` = offset (ky, kx) - pad. */
@@ -96,10 +112,7 @@ sum_windows(const struct fal_layer *l, const float *col, int cols, int y, int x0
 		for (int kx = 0; kx < k; kx++) {
 			int ox = x0 + pad - kx;
 			const float *from = col + (ptrdiff_t)(ky * k + kx) * cols;
-			float v[FAL_LANES];
-			copy_lanes(from + oy * ow + ox, ox, ow, v);
-			for (int i = 0; i < FAL_LANES; i++)
-				sum[i] += v[i];
+			add_lanes(from + oy * ow + ox, ox, ow, sum);
 		}
 	}
 }

@@ -12,6 +12,22 @@ deps-check:
 $(LIB_OBJ) $(foreach p,$(PROGS),$(patsubst %.c,$(B)/%.o,$(wildcard cmd/$(p)/*.c))): | deps
 $(UNIT:%=$(B)/tests/unit/%.o): | deps-check
 
+# PROGRAM-ISA: a test or bench with lib/nn held to one instruction set (base/vector.h).
+ISAS := $(if $(filter x86_64,$(shell uname -m)),avx512f avx2 sse2)
+NN_SRC := $(wildcard lib/nn/*.c)
+define held
+$(B)/$(1)/%.o: %.c
+	@mkdir -p $$(@D)
+	$$(call do,CC)$$(CC) $$(ALL_CFLAGS) -DFAL_VECTOR_HELD='"$(1)"' -c -o $$@ $$<
+$(call program,$(B)/tests/test_nn_law-$(1),$(addprefix $(1)/,tests/unit/test_nn_law.c \
+	$(NN_SRC)),-lcmocka $(BLAS_LIBS))
+$(call program,$(B)/bench/bench_nn-$(1),$(addprefix $(1)/,tests/bench/bench_nn.c \
+	$(NN_SRC)),$(BLAS_LIBS))
+endef
+$(foreach i,$(ISAS),$(eval $(call held,$(i))))
+UNIT_BIN += $(ISAS:%=$(B)/tests/test_nn_law-%)
+$(B)/bench/bench_nn: | $(ISAS:%=$(B)/bench/bench_nn-%)
+
 # The folder that holds the mode folders, whatever B is.
 MODES := $(patsubst %/$(MODE),%,$(B))
 

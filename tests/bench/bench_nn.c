@@ -1,5 +1,9 @@
 /* bench_nn [SECONDS]: samples per second, forward and backward, one core, of the shipped
- * models at the task sizes of the shipped jobs.  Run in the source's root. */
+ * models at several task sizes: as this machine chooses, and then held to each
+ * instruction set that it has.  Run in the source's root.
+ *
+ * bench_nn-avx2 and the like, beside it, are this program with Falcon's own kernels held;
+ * OpenBLAS holds itself to OPENBLAS_CORETYPE, and reads that when it is loaded. */
 #include "base/mem.h"
 #include "base/rng.h"
 #include "nn/net.h"
@@ -8,6 +12,14 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#ifdef FAL_VECTOR_HELD
+#define HELD "." FAL_VECTOR_HELD
+#else
+#define HELD ""
+#endif
 
 static struct fal_model *
 load(const char *name)
@@ -71,8 +83,10 @@ bench(const char *name, uint32_t n, double seconds)
 		label[i] = fal_rng_below(&r, m->classes);
 	fal_model_init(m, 1, params);
 	double got = rate(net, params, &(struct fal_task){ x, label, n }, grad, seconds);
-	figure(got, "samples/s", "nn.%s.task%u.rate", name, n);
+	figure(got, "samples/s", "nn.%s.task%u" HELD ".rate", name, n);
+#ifndef FAL_VECTOR_HELD
 	figure((double)fal_arena_size(net) / 1024, "KiB", "nn.%s.task%u.arena", name, n);
+#endif
 	fal_net_free(net);
 	fal_model_free(m);
 	free(label);
@@ -81,12 +95,44 @@ bench(const char *name, uint32_t n, double seconds)
 	free(params);
 }
 
+/* The same, held to one instruction set, by a program of its own. */
+static void
+held(const char *self, const char *isa, const char *core, const char *seconds)
+{
+	char path[4096];
+	int status;
+	snprintf(path, sizeof(path), "%s-%s", self, isa);
+	fflush(stdout);
+	const pid_t pid = fork();
+	if (pid == 0) {
+		setenv("OPENBLAS_CORETYPE", core, 1);
+		execl(path, path, seconds, (char *)NULL);
+		_exit(127);
+	}
+	if (pid < 0 || waitpid(pid, &status, 0) != pid || status != 0) {
+		fprintf(stderr, "bench_nn: %s failed\n", path);
+		exit(1);
+	}
+}
+
 int
 main(int argc, char **argv)
 {
-	double seconds = argc > 1 ? strtod(argv[1], NULL) : 2.0;
+	const char *text = argc > 1 ? argv[1] : "1";
+	const double seconds = strtod(text, NULL);
 	bench("softmax", 32, seconds);
-	bench("mlp", 32, seconds);
-	bench("lenet5", 8, seconds);
+	for (uint32_t n = 8; n <= 128; n *= n < 32 ? 4 : 2) {
+		bench("mlp", n, seconds);
+		bench("lenet5", n, seconds);
+	}
+#if defined(__x86_64__) && !defined(FAL_VECTOR_HELD)
+	if (__builtin_cpu_supports("avx512f"))
+		held(argv[0], "avx512f", "SkylakeX", text);
+	if (__builtin_cpu_supports("avx2"))
+		held(argv[0], "avx2", "Haswell", text);
+	held(argv[0], "sse2", "Nehalem", text);
+#else
+	(void)held;
+#endif
 	return 0;
 }
