@@ -235,6 +235,35 @@ on_drain(void *arg, struct fal_chan *c)
 	ps_control_more(arg);
 }
 
+/* The line of the key in the keyring. */
+static unsigned
+line_of(const struct fal_keyring *keyring, const struct fal_chan *c)
+{
+	size_t n;
+	const struct fal_key *key = fal_keyring_keys(keyring, &n);
+	char fingerprint[FAL_KEY_FINGERPRINT + 1];
+	for (size_t i = 0; i < n; i++) {
+		if (strcmp(key[i].name, fal_chan_name(c)) != 0)
+			continue;
+		fal_key_fingerprint(key[i].psk, fingerprint);
+		if (strcmp(fingerprint, fal_chan_fingerprint(c)) == 0)
+			return key[i].line;
+	}
+	return FAL_KEYRING_LINES; /* replaced just now */
+}
+
+/* The coordinator learns whose session it is. */
+static void
+introduce(struct ps_server *s, const struct ps_session *session)
+{
+	const struct fal_chan *c = session->chan;
+	const struct fal_coord_who who = { .key = fal_chan_name(c),
+					   .fingerprint = fal_chan_fingerprint(c),
+					   .place = line_of(*s->opt->keys, c) };
+	if (fal_role_may(fal_chan_role(c), FAL_ROLE_WORK))
+		ps_fail(s, fal_coord_open(s->coord, session->id, &who), "sessions");
+}
+
 void
 ps_accept(void *arg, struct fal_chan *c, const char *name, enum fal_role role)
 {
@@ -254,4 +283,5 @@ ps_accept(void *arg, struct fal_chan *c, const char *name, enum fal_role role)
 	session->chan = c;
 	fal_chan_adopt(c, &ops);
 	fal_chan_compress(c, s->opt->compress);
+	introduce(s, session);
 }

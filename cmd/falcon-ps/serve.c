@@ -5,6 +5,7 @@
 #include "cli/cli.h"
 #include "cli/notify.h"
 #include "net/options.h"
+#include "sec/secret.h"
 #include "store/store.h"
 
 #include <math.h>
@@ -236,6 +237,7 @@ new_coord(struct ps_server *s)
 		.text_n = { (uint32_t)j->job_text.n, (uint32_t)j->model_text.n,
 			    (uint32_t)j->manifest_bytes.n },
 	};
+	fal_random_bytes(&conf.entropy, sizeof(conf.entropy));
 	float *init = fal_calloc_aligned(j->model->params, sizeof(*init));
 	if (init == NULL)
 		return fal_diag_set(s->diag, FAL_ENOMEM, "out of memory");

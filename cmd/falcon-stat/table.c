@@ -3,6 +3,8 @@
 #include "base/text.h"
 #include "stat.h"
 
+#include <string.h>
+
 /* The rates of a worker, each once for both outputs. */
 struct row {
 	double compute, push, pull, wait; /* parts of its wall time, 0 to 1 */
@@ -114,6 +116,38 @@ put_numerics(struct fal_buf *out, const struct fal_summary *s)
 		fal_put_u8(out, '\n');
 }
 
+static bool
+same_key(const struct fal_summary_worker *a, const struct fal_summary_worker *b)
+{
+	return a->key != NULL && b->key != NULL &&
+	       strcmp(a->key_fingerprint, b->key_fingerprint) == 0 &&
+	       strcmp(a->key, b->key) == 0;
+}
+
+/* A line for each key: whose workers are whose. */
+static void
+put_keys(struct fal_buf *out, const struct fal_summary *s)
+{
+	char text[SHOWN + 1];
+	for (size_t i = 0; i < s->n_worker; i++) {
+		const struct fal_summary_worker *w = &s->worker[i];
+		size_t first = 0;
+		while (first < i && !same_key(&s->worker[first], w))
+			first++;
+		if (w->key == NULL || first < i)
+			continue;
+		fal_put_fmt(out, "key %s", fal_text_plain(text, sizeof(text), w->key));
+		fal_put_fmt(out, " %s:",
+			    fal_text_plain(text, sizeof(text), w->key_fingerprint));
+		for (size_t k = i; k < s->n_worker; k++)
+			if (same_key(w, &s->worker[k]))
+				fal_put_fmt(out, " %s",
+					    fal_text_plain(text, sizeof(text),
+							   s->worker[k].name));
+		fal_put_u8(out, '\n');
+	}
+}
+
 /* What became of the samples, if there are ledgers to tell. */
 static void
 put_samples(struct fal_buf *out, const struct fal_summary *s)
@@ -145,6 +179,7 @@ put_totals(struct fal_buf *out, const struct fal_summary *s)
 		fal_put_fmt(out, "accuracy: %.4f after epoch %llu\n", s->accuracy,
 			    (unsigned long long)s->judged_epoch);
 	put_numerics(out, s);
+	put_keys(out, s);
 	if (s->capacity > 0 && s->samples_s > 0)
 		fal_put_fmt(out, "capacity: %.1f samples/s, used %.1f %%\n", s->capacity,
 			    100 * s->samples_s / s->capacity);
@@ -183,6 +218,10 @@ json_worker(struct fal_buf *out, const struct fal_summary_worker *w)
 	struct row r = row_of(w);
 	fal_json_open(out, '{');
 	fal_json_member_str(out, "worker", w->name);
+	if (w->key != NULL) {
+		fal_json_member_str(out, "key", w->key);
+		fal_json_member_str(out, "key_fingerprint", w->key_fingerprint);
+	}
 	fal_json_member_str(out, "class", fal_class_name(w->verdict.class));
 	fal_json_member_str(out, "cause", fal_cause_name(w->verdict.cause));
 	fal_json_member_u64(out, "clock", w->last_clock);

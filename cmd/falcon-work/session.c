@@ -9,11 +9,13 @@
 #include "base/mem.h"
 #include "cli/notify.h"
 #include "net/dial.h"
+#include "sec/secret.h"
 
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #define LEAVE_MS 10000 /* for leaving the coordinator */
@@ -197,6 +199,7 @@ on_open(void *arg, struct fal_chan *c)
 	m.hello.lanes_min = opt->lanes_min;
 	m.hello.lanes_max = opt->lanes_max;
 	m.hello.cores = opt->cores;
+	memcpy(m.hello.instance, s->instance, sizeof(s->instance));
 	s->incarnation = 0; /* not known before WELCOME */
 	session_send(s, &m);
 	uv_timer_start(&s->timer, on_silent, FAL_CHAN_DEADLINE_MS, 0);
@@ -258,6 +261,7 @@ session_run(const struct work_opt *opt)
 	}
 	s->opt = opt;
 	s->retry.began = uv_hrtime();
+	fal_random_bytes(s->instance, sizeof(s->instance));
 	fal_addr_format(&opt->addr, s->addr);
 	dial(s);
 	uv_run(&s->loop, UV_RUN_DEFAULT);

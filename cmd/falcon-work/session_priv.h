@@ -15,6 +15,7 @@ struct session {
 	uv_timer_t timer; /* retry, deadline of WELCOME or of leaving, or the end */
 	uv_signal_t on_term, on_int;
 	char addr[FAL_ADDR_MAX + 16];
+	uint8_t instance[FAL_INSTANCE]; /* of this process */
 
 	/* of the connection */
 	struct fal_chan *chan;

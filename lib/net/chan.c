@@ -309,6 +309,18 @@ fal_chan_role(const struct fal_chan *c)
 	return c->role;
 }
 
+const char *
+fal_chan_fingerprint(const struct fal_chan *c)
+{
+	return c->fingerprint;
+}
+
+const char *
+fal_chan_source(const struct fal_chan *c)
+{
+	return c->source;
+}
+
 struct fal_chan_stat
 fal_chan_stat(const struct fal_chan *c)
 {

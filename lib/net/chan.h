@@ -103,6 +103,11 @@ void fal_chan_adopt(struct fal_chan *c, const struct fal_chan_ops *ops);
 const char *fal_chan_name(const struct fal_chan *c);
 enum fal_role fal_chan_role(const struct fal_chan *c);
 
+/* Of an accepted channel: the key's fingerprint (fal_key_fingerprint), and where it comes
+ * from: the peer's address without its port, or "unix"; borrowed from the channel. */
+const char *fal_chan_fingerprint(const struct fal_chan *c);
+const char *fal_chan_source(const struct fal_chan *c);
+
 struct fal_chan_stat {
 	uint64_t rx, tx; /* bytes of the stream */
 	uint64_t saved;  /* bytes that compression has spared both directions; what was

@@ -65,6 +65,7 @@ fal_coord_free(struct fal_coord *c)
 	fal_store_free(c->store);
 	free(c->peer);
 	free(c->live);
+	free(c->key);
 	free(c->kept);
 	free(c->kept_exps);
 	free(c->news);
@@ -238,7 +239,7 @@ fal_coord_finish(struct fal_coord *c, double now, const char *sha256, const char
 	c->why = why != NULL ? why : c->why;
 	for (uint32_t i = 0; i < c->peers; i++) {
 		struct fal_peer *p = &c->peer[i];
-		if (p->left)
+		if (p->left || !p->greeted)
 			continue;
 		coord_owed(c, now, p);
 		coord_send_done(c, p->id);

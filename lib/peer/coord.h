@@ -55,6 +55,7 @@ struct fal_coord_conf {
 	const struct fal_policy *policy; /* borrowed for the call */
 	const char *policy_by;           /* whose it is: "job", or a key; as above */
 	uint64_t seed;
+	uint64_t entropy; /* the coordinator's own: for what workers must not foresee */
 	uint32_t incarnation;
 	enum fal_numerics numerics;
 	/* what is trained on, and how */
@@ -77,7 +78,18 @@ int fal_coord_new(const struct fal_coord_conf *conf, const struct fal_coord_ops 
 		  const float *init, double now, struct fal_coord **out);
 void fal_coord_free(struct fal_coord *c);
 
-/* A message of a session with role `work`.  0, or the error for which the session must
+/* Whose session it is.  All borrowed for the call. */
+struct fal_coord_who {
+	const char *key;         /* the name of the key that opened it */
+	const char *fingerprint; /* fal_key_fingerprint of it */
+	uint32_t place;          /* in the keyring: of two equals the first counts */
+};
+
+/* A session opens whose key may send what workers do: before its first message.  Sessions
+ * whose keys have the same name or fingerprint are of one key, and one witness. */
+int fal_coord_open(struct fal_coord *c, uint32_t peer, const struct fal_coord_who *who);
+
+/* A message of such a session.  0, or the error for which the session must
  * be closed; `diag` then says why.  The caller then calls fal_coord_gone. */
 int fal_coord_msg(struct fal_coord *c, double now, uint32_t peer, const struct fal_msg *m,
 		  struct fal_diag *diag);

@@ -53,9 +53,8 @@ coord_send(struct fal_coord *c, uint32_t peer, struct fal_msg *m)
 	return err;
 }
 
-/* Ends a session for cause. */
-static int
-refuse(struct fal_coord *c, double now, uint32_t peer, const char *why)
+int
+coord_refuse(struct fal_coord *c, double now, uint32_t peer, const char *why)
 {
 	struct fal_msg m = { .type = FAL_MSG_REFUSE };
 	snprintf(m.refuse.why, sizeof(m.refuse.why), "%s", why);
@@ -198,7 +197,7 @@ apply(struct fal_coord *c, double now, const struct fal_act *a)
 	case FAL_ACT_PING:
 		return coord_ping(c, now, to);
 	case FAL_ACT_EVICT:
-		return refuse(c, now, to, a->why);
+		return coord_refuse(c, now, to, a->why);
 	case FAL_ACT_STOP:
 		return stop(c, now, to, a);
 	}

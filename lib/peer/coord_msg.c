@@ -24,10 +24,11 @@ coord_send_done(struct fal_coord *c, uint32_t peer)
 }
 
 static int
-on_hello(struct fal_coord *c, uint32_t peer, const struct fal_msg *m,
+on_hello(struct fal_coord *c, double now, uint32_t peer, const struct fal_msg *m,
 	 struct fal_diag *diag)
 {
-	if (coord_find(c, peer) != NULL)
+	struct fal_peer *p = coord_find(c, peer);
+	if (p == NULL || p->greeted)
 		return fal_diag_set(diag, FAL_ESTATE, "a second HELLO");
 	if (m->hello.major != FAL_PROTO_MAJOR)
 		return fal_diag_set(diag, FAL_EVERSION,
@@ -35,10 +36,13 @@ on_hello(struct fal_coord *c, uint32_t peer, const struct fal_msg *m,
 				    FAL_PROTO_MAJOR, FAL_PROTO_MINOR, m->hello.major,
 				    m->hello.minor);
 	if (m->hello.lanes_min < 1 || m->hello.lanes_max < m->hello.lanes_min ||
-	    m->hello.lanes_max > FAL_LANES_MAX || m->hello.cores < 1 ||
-	    m->hello.name[0] == '\0')
+	    m->hello.lanes_max > FAL_LANES_MAX || m->hello.cores < 1)
 		return fal_diag_set(diag, FAL_EINVAL, "a HELLO with %u:%u lanes",
 				    m->hello.lanes_min, m->hello.lanes_max);
+	if (!fal_name_valid(m->hello.name))
+		return fal_diag_set(diag, FAL_EINVAL,
+				    "a HELLO with a name that is not 1 to 63 of "
+				    "A-Z a-z 0-9 . _ -");
 	struct fal_msg w = { .type = FAL_MSG_WELCOME };
 	w.welcome.clock = fal_sched_front(c->sched);
 	w.welcome.job_n = c->conf.text_n[FAL_TEXT_JOB];
@@ -48,16 +52,11 @@ on_hello(struct fal_coord *c, uint32_t peer, const struct fal_msg *m,
 	int err = coord_send(c, peer, &w);
 	if (err < 0 || c->finished || c->why != NULL)
 		return err < 0 ? err : coord_send_done(c, peer);
-	if (FAL_GROW(c->peer, c->peer_cap, (size_t)c->peers + 1) < 0)
-		return FAL_ENOMEM;
-	struct fal_peer *p = &c->peer[coord_place(c, peer)];
-	memmove(p + 1, p, (size_t)(c->peer + c->peers++ - p) * sizeof(*p));
-	*p = (struct fal_peer){ .id = peer,
-				.lanes_min = m->hello.lanes_min,
-				.lanes_max = m->hello.lanes_max,
-				.cores = m->hello.cores };
-	snprintf(p->name, sizeof(p->name), "%s", m->hello.name);
-	return FAL_OK;
+	p->greeted = true;
+	p->lanes_min = m->hello.lanes_min;
+	p->lanes_max = m->hello.lanes_max;
+	p->cores = m->hello.cores;
+	return coord_name(c, now, peer, m->hello.name, m->hello.instance);
 }
 
 static int
@@ -100,10 +99,11 @@ on_ready(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_m
 	c->live[c->lives++] = (struct fal_live){ p->worker, p->id };
 	p->ready = true;
 	c->ready++;
-	fal_line_join(&c->line, now - c->start, p);
+	fal_line_join(&c->line, now - c->start, p, &c->key[p->key - 1]);
 	coord_trace(c);
 	struct fal_join j = { .id = p->worker,
 			      .name = p->name,
+			      .key = p->key,
 			      .lanes_min = p->lanes_min,
 			      .lanes_max = p->lanes_max,
 			      .cores = p->cores,
@@ -327,13 +327,14 @@ fal_coord_msg(struct fal_coord *c, double now, uint32_t peer, const struct fal_m
 		return fal_diag_set(diag, FAL_ESTATE, "a message of incarnation %u",
 				    m->incarnation);
 	if (m->type == FAL_MSG_HELLO)
-		return on_hello(c, peer, m, diag);
+		return on_hello(c, now, peer, m, diag);
 	struct fal_peer *p = coord_find(c, peer);
 	if (p != NULL && p->left)
 		return FAL_OK;
-	if (p == NULL || (!p->ready && m->type != FAL_MSG_READY))
+	bool greeted = p != NULL && p->greeted;
+	if (!greeted || (!p->ready && m->type != FAL_MSG_READY))
 		return fal_diag_set(diag, FAL_ESTATE, "%s before %s",
-				    fal_msg_name(m->type), p == NULL ? "HELLO" : "READY");
+				    fal_msg_name(m->type), greeted ? "READY" : "HELLO");
 	int err = p->worker != 0 ? fal_sched_heard(c->sched, now, p->worker) : FAL_OK;
 	if (err < 0)
 		return err;

@@ -1,6 +1,7 @@
 /* The coordinator's state, shared by its own files only:
  *
  *	coord.c        the job: its beginning, evaluations, its end
+ *	coord_who.c    whose sessions they are, and what workers are called
  *	coord_msg.c    what workers say
  *	coord_act.c    what the scheduler decides becomes messages,
  *	coord_round.c  … and versions, and lines of the trace
@@ -39,6 +40,9 @@ struct fal_coord {
 	struct fal_peer *peer; /* in order of their numbers */
 	uint32_t peers;
 	size_t peer_cap;
+	struct fal_known_key *key; /* by number from 1, at number - 1 */
+	uint32_t keys;
+	size_t key_cap;
 	/* The workers of the live sessions, in order of their ids. */
 	struct fal_live {
 		uint32_t worker, session;
@@ -85,7 +89,15 @@ struct fal_coord {
 	struct fal_buf line; /* scratch */
 };
 
+/* coord_who.c */
+/* The session gets its name: the one that its process has already, in an older session,
+ * which ends; else the one it asks for, with a suffix where another one has it. */
+int coord_name(struct fal_coord *c, double now, uint32_t peer, const char *name,
+	       const uint8_t instance[static FAL_INSTANCE]);
+
 /* coord_act.c */
+/* Ends a session for cause; 0 stands for one that is gone. */
+int coord_refuse(struct fal_coord *c, double now, uint32_t peer, const char *why);
 /* Hands the line in c->line to the trace. */
 void coord_trace(struct fal_coord *c);
 /* Where session `id` is, or belongs, in the sorted peers; the peer itself, or NULL. */

@@ -116,12 +116,15 @@ fal_line_hold(struct fal_buf *b, double t, const char *why, const char *by)
 }
 
 void
-fal_line_join(struct fal_buf *b, double t, const struct fal_peer *p)
+fal_line_join(struct fal_buf *b, double t, const struct fal_peer *p,
+	      const struct fal_known_key *k)
 {
 	char hex[2 * FAL_FINGERPRINT + 1];
 	fal_hex(p->fingerprint, FAL_FINGERPRINT, hex);
 	begin(b, t, "join");
 	who(b, p);
+	str(b, "key", k->name);
+	str(b, "key_fingerprint", k->fingerprint);
 	fal_put_fmt(b, ",\"lanes\":[%u,%u]", p->lanes_min, p->lanes_max);
 	num(b, "cores", p->cores);
 	str(b, "fingerprint", hex);

@@ -8,6 +8,7 @@
 
 #include "peer/coord.h"
 #include "sched/sched.h"
+#include "sec/keyring.h"
 
 enum { FAL_OWED_MAX = 4 };
 
@@ -20,12 +21,21 @@ struct fal_owed {
 	struct fal_work work;
 };
 
+/* A key that has opened a session. */
+struct fal_known_key {
+	char name[FAL_NAME_MAX + 1];
+	char fingerprint[FAL_KEY_FINGERPRINT + 1];
+	uint32_t place; /* in the keyring */
+};
+
 /* A session of a worker, as the coordinator knows it. */
 struct fal_peer {
 	uint32_t id;     /* of the session */
+	uint32_t key;    /* from 1: what keys are known, in the order of their coming */
 	uint32_t worker; /* its id in ledger and trace, from 1; 0 before READY */
 	char name[FAL_MSG_NAME];
-	bool ready, left;
+	uint8_t instance[FAL_INSTANCE]; /* of its process */
+	bool greeted, ready, left;      /* it said HELLO, READY, LEAVE */
 	uint32_t lanes_min, lanes_max, cores;
 	uint8_t fingerprint[FAL_FINGERPRINT];
 	/* Its probe: of a task, and of `large` samples as one; 0: none. */
@@ -107,7 +117,8 @@ void fal_line_job(struct fal_buf *b, const struct fal_coord_conf *conf, uint32_t
 void fal_line_policy(struct fal_buf *b, double t, const struct fal_line_policy *d);
 /* `why` is "paused", "policy", "resumed" or "stopped"; `by` the name of a key. */
 void fal_line_hold(struct fal_buf *b, double t, const char *why, const char *by);
-void fal_line_join(struct fal_buf *b, double t, const struct fal_peer *p);
+void fal_line_join(struct fal_buf *b, double t, const struct fal_peer *p,
+		   const struct fal_known_key *k);
 void fal_line_leave(struct fal_buf *b, double t, const struct fal_peer *p,
 		    const char *why);
 /* Of the oldest line that `p` owes. */

@@ -375,6 +375,7 @@ fal_sched_join(struct fal_sched *s, double now, const struct fal_join *j)
 	struct fal_worker *w = &s->worker[s->workers++];
 	*w = (struct fal_worker){
 		.id = j->id,
+		.key = j->key != 0 ? j->key : FAL_OWN_KEY | j->id,
 		.version = UINT64_MAX,
 		.lanes = lanes,
 		.own_min = j->lanes_min,

@@ -185,6 +185,7 @@ bool fal_sched_done(const struct fal_sched *s);
 struct fal_join {
 	uint32_t id;
 	const char *name; /* NULL: none */
+	uint32_t key;     /* workers of one key are one witness; 0: it has its own */
 	uint32_t lanes_min, lanes_max, cores;
 	double task_s, rtt;
 };

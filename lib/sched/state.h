@@ -56,6 +56,7 @@ struct fal_team {
 struct fal_worker {
 	uint32_t id;
 	char name[FAL_WORKER_NAME];
+	uint32_t key; /* whose: workers of one key are one witness */
 	bool gone, suspected;
 	bool excluded;         /* by policy */
 	bool counted;          /* among the active ones, its team's, too */
@@ -255,6 +256,7 @@ struct fal_sched {
 };
 
 #define FAL_EVALUATED UINT32_MAX /* no worker's id */
+#define FAL_OWN_KEY 0x80000000u  /* set in what is no key's number */
 
 static inline bool
 fal_worker_active(const struct fal_worker *w)

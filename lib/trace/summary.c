@@ -64,6 +64,10 @@ take_join(struct fal_summary *s, struct fal_trace_line *l)
 		return FAL_ENOMEM;
 	get_copy(l, "worker", &w->name);
 	get_copy(l, "fingerprint", &w->fingerprint);
+	if (json_object_get(l->o, "key") != NULL) {
+		get_copy(l, "key", &w->key);
+		get_copy(l, "key_fingerprint", &w->key_fingerprint);
+	}
 	w->left = false;
 	w->lanes = w->lanes_max = lanes[1];
 	w->cores = cores;
@@ -460,6 +464,8 @@ fal_summary_free(struct fal_summary *s)
 	for (size_t i = 0; i < s->n_worker; i++) {
 		free(s->worker[i].name);
 		free(s->worker[i].fingerprint);
+		free(s->worker[i].key);
+		free(s->worker[i].key_fingerprint);
 	}
 	free(s->worker);
 	free(s->epoch);

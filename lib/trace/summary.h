@@ -22,19 +22,20 @@ struct fal_summary_spent {
  * continues its row. */
 struct fal_summary_worker {
 	char *name, *fingerprint;
-	bool left;              /* its last session has ended */
-	uint64_t lanes_max;     /* that it may run */
-	uint64_t cores;         /* that it has */
-	double fixed;           /* fal_trace_join_fixed */
-	uint64_t lanes;         /* that it ran last */
-	uint64_t share;         /* that it was granted last */
-	uint64_t last_clock;    /* that it told of */
-	uint64_t last_round;    /* of its own, if own_rounds */
-	bool own_rounds;        /* it told of them */
-	uint64_t done, in, out; /* tasks: claims won, moved to it, moved away */
-	uint64_t cloned, lost;  /* tasks: clones that it ran, claims that lost */
-	uint64_t dropped;       /* rounds of its own that were dropped */
-	double samples;         /* of its done tasks */
+	char *key, *key_fingerprint; /* whose it is; NULL: the trace does not say */
+	bool left;                   /* its last session has ended */
+	uint64_t lanes_max;          /* that it may run */
+	uint64_t cores;              /* that it has */
+	double fixed;                /* fal_trace_join_fixed */
+	uint64_t lanes;              /* that it ran last */
+	uint64_t share;              /* that it was granted last */
+	uint64_t last_clock;         /* that it told of */
+	uint64_t last_round;         /* of its own, if own_rounds */
+	bool own_rounds;             /* it told of them */
+	uint64_t done, in, out;      /* tasks: claims won, moved to it, moved away */
+	uint64_t cloned, lost;       /* tasks: clones that it ran, claims that lost */
+	uint64_t dropped;            /* rounds of its own that were dropped */
+	double samples;              /* of its done tasks */
 	struct fal_summary_spent spent;
 	uint64_t stale_sum, stale_max; /* updates, over its lines; load.clocks of them */
 	double core_s;                 /* sum over its tasks of core seconds */

@@ -37,9 +37,9 @@ struct desc {
 
 /* clang-format off */
 static const struct desc descs[] = {
-	DESC(HELLO, WORKER, 7, F(U16, hello.major), F(U16, hello.minor),
+	DESC(HELLO, WORKER, 8, F(U16, hello.major), F(U16, hello.minor),
 	     F(STR64, hello.name), F(STR64, hello.version), F(U32, hello.lanes_min),
-	     F(U32, hello.lanes_max), F(U32, hello.cores)),
+	     F(U32, hello.lanes_max), F(U32, hello.cores), F(BYTES16, hello.instance)),
 	DESC(READY, WORKER, 4, F(BYTES16, ready.fingerprint), F(NS, ready.task_ns),
 	     F(U32, ready.large), F(NS, ready.large_ns)),
 	DESC(CLAIM, WORKER, 8, F(U64, claim.round), F(U32, claim.task), F(U32, claim.seq),

@@ -20,7 +20,8 @@ enum {
 	FAL_LOSS_BITS = 20,   /* losses travel as llrint(loss · 2^20) */
 	FAL_MODEL_BLOCKS = 3, /* most blocks in one MODEL message */
 	FAL_MODEL_AD = 44,    /* bytes of what fal_msg_model_ad writes */
-	FAL_FINGERPRINT = 16  /* bytes */
+	FAL_FINGERPRINT = 16, /* bytes */
+	FAL_INSTANCE = 16     /* bytes */
 };
 
 #define FAL_MSG_NS_MAX (UINT64_C(1) << 58) /* ns, of any time: 9 years */
@@ -107,6 +108,7 @@ struct fal_msg {
 			char name[FAL_MSG_NAME];
 			char version[FAL_MSG_NAME];
 			uint32_t lanes_min, lanes_max, cores;
+			uint8_t instance[FAL_INSTANCE]; /* of the process */
 		} hello;
 		struct {
 			uint8_t fingerprint[FAL_FINGERPRINT];

@@ -213,6 +213,14 @@ seldom_absurd(struct fal_rd *r, uint64_t usual)
 }
 
 static void
+open_session(struct world *w, uint32_t peer)
+{
+	const char *key = peer < 2 ? "a" : peer == 2 ? "b" : "c";
+	const struct fal_coord_who who = { key, key, peer };
+	must(fal_coord_open(w->coord, peer + 1, &who) == FAL_OK);
+}
+
+static void
 deliver(struct world *w, uint32_t peer, const struct fal_msg *m)
 {
 	struct fal_diag diag = { "" };
@@ -244,7 +252,8 @@ build(const struct world *w, uint32_t peer, struct fal_rd *r, struct fal_msg *m,
 	switch (m->type) {
 	case FAL_MSG_HELLO:
 		m->hello.major = FAL_PROTO_MAJOR;
-		memcpy(m->hello.name, "w\xff\"", 4);
+		memcpy(m->hello.name, fal_get_u8(r) > 0xe0 ? "w\xff\"" : "w2a", 4);
+		m->hello.instance[0] = fal_get_u8(r) & 1;
 		m->hello.lanes_min = (uint32_t)seldom_absurd(r, 1) % 5;
 		m->hello.lanes_max = (uint32_t)seldom_absurd(r, 1);
 		m->hello.cores = (uint32_t)seldom_absurd(r, 1);
@@ -401,7 +410,10 @@ LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 						 .lanes_min = 1,
 						 .lanes_max = 2,
 						 .cores = 2 };
+	for (uint32_t peer = 0; peer < PEERS; peer++)
+		open_session(&w, peer);
 	for (uint32_t peer = 0; peer < 2; peer++) {
+		hello.hello.instance[0] = (uint8_t)peer;
 		deliver(&w, peer, &hello);
 		deliver(&w, peer, &ready);
 	}

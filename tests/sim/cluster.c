@@ -289,6 +289,10 @@ join(struct cluster *c, struct worker *w)
 	struct fal_agent_ops ops = { w, agent_send, agent_run, agent_cancel };
 	struct fal_msg m = { .type = FAL_MSG_HELLO };
 	struct fal_buf out = { 0 };
+	char key[16];
+	struct fal_coord_who who = { .key = key, .fingerprint = key, .place = w->index };
+	snprintf(key, sizeof(key), "k%u", w->index);
+	ok(c, fal_coord_open(c->coord, w->index + 1, &who), "open");
 	w->agent = fal_agent_new(&conf, &ops);
 	assert(w->agent != NULL);
 	w->here = true;
@@ -297,6 +301,7 @@ join(struct cluster *c, struct worker *w)
 	m.hello.lanes_min = w->m->lanes_min;
 	m.hello.lanes_max = w->m->lanes_max;
 	m.hello.cores = w->m->cores;
+	memcpy(m.hello.instance, &w->index, sizeof(w->index));
 	ok(c, fal_msg_put(&out, &m), "HELLO");
 	agent_send(w, &out, false);
 	fal_buf_clear(&out);

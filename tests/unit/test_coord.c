@@ -94,13 +94,38 @@ tell(uint32_t peer, const struct fal_msg *m)
 	return fal_coord_msg(coord, 0.5, peer, m, &diag);
 }
 
+/* Each has a key of its own, unless the test says otherwise. */
+static void
+open_as(uint32_t peer, uint32_t key)
+{
+	char name[16];
+	const struct fal_coord_who who = { .key = name,
+					   .fingerprint = name,
+					   .place = key };
+	snprintf(name, sizeof(name), "k%u", key);
+	check(fal_coord_open(coord, peer, &who), 0, "open");
+}
+
+static void
+greet(uint32_t peer, const char *name, uint8_t instance)
+{
+	struct fal_msg m = { .type = FAL_MSG_HELLO };
+	m.hello.major = FAL_PROTO_MAJOR;
+	snprintf(m.hello.name, sizeof(m.hello.name), "%s", name);
+	m.hello.lanes_min = m.hello.lanes_max = m.hello.cores = 1;
+	m.hello.instance[0] = instance;
+	check(tell(peer, &m), 0, "HELLO");
+}
+
 static void
 join(uint32_t peer)
 {
+	open_as(peer, peer);
 	struct fal_msg m = { .type = FAL_MSG_HELLO };
 	m.hello.major = FAL_PROTO_MAJOR;
 	snprintf(m.hello.name, sizeof(m.hello.name), "w%u", peer);
 	m.hello.lanes_min = m.hello.lanes_max = m.hello.cores = 1;
+	m.hello.instance[0] = (uint8_t)peer;
 	check(tell(peer, &m), 0, "HELLO");
 	m = (struct fal_msg){ .type = FAL_MSG_READY };
 	check(tell(peer, &m), 0, "READY");
@@ -334,6 +359,8 @@ order_of_a_session(void **state)
 	check(tell(1, &m), FAL_ESTATE, "a second READY");
 	check(tell(9, &m), FAL_ESTATE, "READY before HELLO");
 	check(tell(1, &hello), FAL_ESTATE, "a second HELLO");
+	check(tell(3, &hello), FAL_ESTATE, "HELLO of nobody");
+	open_as(3, 3);
 	check(tell(3, &hello), FAL_EVERSION, "protocol 0");
 	hello.hello.major = FAL_PROTO_MAJOR;
 	check(tell(3, &hello), FAL_EINVAL, "no lanes, no name");
@@ -369,6 +396,7 @@ odd_probes(void **state)
 	} odd[] = { { 0, 9, 9 }, { 9, 9, 0 }, { 9, 0, 9 }, { 9, TASK, 9 } };
 	struct fal_msg m = { .type = FAL_MSG_HELLO };
 	struct fal_coord_sizes sizes;
+	open_as(3, 3);
 	m.hello.major = FAL_PROTO_MAJOR;
 	strcpy(m.hello.name, "w3");
 	m.hello.lanes_min = m.hello.lanes_max = m.hello.cores = 1;
@@ -390,6 +418,72 @@ odd_probes(void **state)
 	check(sizes.workers, 1, "workers with probes");
 	check(llround(1000 * sizes.whole), 0, "4 tasks on a lane: whole");
 	check(llround(1000 * sizes.small), 375, "4 tasks on a lane: small");
+}
+
+/* What terminals and shells would make something of is no name. */
+static void
+names_that_are_none(void **state)
+{
+	(void)state;
+	static const char *const bad[] = { "",
+					   "\xc2\x9b[2J",
+					   "\xe2\x80\xae"
+					   "gpj",
+					   "../../x",
+					   "a b",
+					   "a/b",
+					   "\xff",
+					   "a\"b" };
+	open_as(3, 3);
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		struct fal_msg m = { .type = FAL_MSG_HELLO };
+		m.hello.major = FAL_PROTO_MAJOR;
+		m.hello.lanes_min = m.hello.lanes_max = m.hello.cores = 1;
+		snprintf(m.hello.name, sizeof(m.hello.name), "%s", bad[i]);
+		check(tell(3, &m), FAL_EINVAL, bad[i]);
+	}
+	greet(3, "w.3_-Z", 3);
+}
+
+static bool
+traced(const char *what)
+{
+	fal_put_u8(&trace, '\0');
+	trace.n--;
+	return strstr((const char *)trace.p, what) != NULL;
+}
+
+/* A process that comes back has its name again, and its older session is over; another
+ * process of this name, of whatever key, has a suffix. */
+static void
+names_belong_to_processes(void **state)
+{
+	(void)state;
+	struct fal_msg ready = { .type = FAL_MSG_READY };
+	char longest[FAL_MSG_NAME];
+	memset(longest, 'x', sizeof(longest) - 1);
+	longest[sizeof(longest) - 1] = '\0';
+	open_as(3, 1);
+	greet(3, "w1", 33);
+	check(tell(3, &ready), 0, "READY of another process");
+	assert_true(traced("\"worker\":\"w1.2\",\"id\":3,\"key\":\"k1\""));
+	open_as(4, 4);
+	greet(4, "w1", 33);
+	check(tell(4, &ready), 0, "READY of the same number under another key");
+	assert_true(traced("\"worker\":\"w1.3\",\"id\":4,\"key\":\"k4\""));
+	check(fal_coord_status(coord).workers, 4, "workers");
+	open_as(5, 1);
+	greet(5, "w1", 33);
+	check(fal_coord_status(coord).workers, 3, "workers when one comes back");
+	assert_true(traced("\"worker\":\"w1.2\",\"id\":3,\"reason\":\"its process has"));
+	check(tell(5, &ready), 0, "READY of who came back");
+	assert_true(traced("\"worker\":\"w1.2\",\"id\":5"));
+	for (uint32_t peer = 6; peer < 8; peer++) {
+		open_as(peer, 1);
+		greet(peer, longest, (uint8_t)peer);
+		check(tell(peer, &ready), 0, "READY with a long name");
+	}
+	assert_true(traced("x.2\",\"id\":7"));
 }
 
 static void
@@ -628,6 +722,8 @@ main(void)
 		TEST(pushes_that_do_not_fit),
 		TEST(evaluations_that_do_not_fit),
 		TEST(order_of_a_session),
+		TEST(names_that_are_none),
+		TEST(names_belong_to_processes),
 		TEST(odd_probes),
 		TEST(after_leaving),
 		ROUND_TEST(rounds_on_two_versions),
