@@ -71,7 +71,8 @@ desk_run(struct desk *d, const struct desk_job *job, struct fal_ran *ran)
 		fal_net_eval(d->net, d->arena, job->run.params, &t, &res);
 	} else {
 		fal_net_grad(d->net, d->arena, job->run.params, &t, d->grad, &res);
-		err = fal_sum_quantise(job->run.sum, d->grad, job->run.exps, NULL);
+		err = fal_sum_quantise(job->run.sum, d->grad, job->run.exps,
+				       job->run.room, NULL);
 	}
 	if (err < 0 && err != FAL_ENONFINITE)
 		return err;
@@ -117,7 +118,7 @@ quickest(struct desk *d, const struct fal_task *t, const float *params,
 	for (int i = 0; i < MOST_RUNS && now - start < (i < 2 ? most : enough); i++) {
 		const uint64_t wall = uv_hrtime(), cpu = cpu_ns();
 		fal_net_grad(d->net, d->arena, params, t, d->grad, &res);
-		int err = fal_sum_quantise(sum, d->grad, exps, NULL);
+		int err = fal_sum_quantise(sum, d->grad, exps, FAL_BFP_ROOM, NULL);
 		if (err < 0 && err != FAL_ENONFINITE)
 			return err;
 		now = uv_hrtime();

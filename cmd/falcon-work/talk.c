@@ -166,10 +166,12 @@ begin_job(struct session *s)
 	if (!same && !renew_kit(s))
 		return;
 	const struct fal_job *job = &s->kit.setup.job;
+	const struct fal_grid grid = fal_job_grid(job, s->kit.setup.manifest.train.n);
 	const struct fal_agent_conf conf = { .n = s->kit.setup.model->params,
 					     .lanes_max = s->opt->lanes_max,
 					     .incarnation = s->incarnation,
 					     .map_epoch = s->map_epoch,
+					     .tasks = fal_grid_tasks(&grid, 0),
 					     .optim = job->optim,
 					     .checksums =
 						     job->audit == FAL_JOB_AUDIT_SUMS,

@@ -139,7 +139,8 @@ start(struct fal_agent *a, uint32_t lane)
 				     .task = l->item.task,
 				     .params = l->on->params,
 				     .exps = l->on->exps,
-				     .sum = l->sum };
+				     .sum = l->sum,
+				     .room = fal_bfp_room(a->conf.tasks) };
 	a->ops.run(a->ops.arg, lane, &run);
 	return FAL_OK;
 }

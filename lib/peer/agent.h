@@ -34,6 +34,7 @@ struct fal_run {
 	const float *params;
 	const int8_t *exps;
 	struct fal_sum *sum; /* the quantised gradient goes here; NULL for eval */
+	unsigned room;       /* that its values have */
 };
 
 /* What a lane made of it. */
@@ -61,6 +62,7 @@ struct fal_agent_conf {
 	uint32_t lanes_max;
 	uint32_t incarnation;
 	uint32_t map_epoch;     /* of the block map, as WELCOME said */
+	uint32_t tasks;         /* of a full clock: what a task has room for */
 	struct fal_optim optim; /* of local steps */
 	bool checksums;         /* audit = sums */
 	uint64_t checksum_seed;

@@ -213,7 +213,7 @@ push_change(struct fal_agent *a, const struct local *l)
 			exps[b] = FAL_EXP_MIN;
 	}
 	const struct push p = { l->round, l->seq, l->of, FAL_KIND_DELTA, l->sum, exps };
-	int err = fal_sum_quantise(l->sum, by, exps, NULL);
+	int err = fal_sum_quantise(l->sum, by, exps, FAL_BFP_ROOM_DELTA, NULL);
 	if (err == FAL_OK)
 		err = agent_push(a, &p);
 	else if (err == FAL_ENONFINITE)

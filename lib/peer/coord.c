@@ -32,6 +32,7 @@ fal_coord_new(const struct fal_coord_conf *conf, const struct fal_coord_ops *ops
 					/* forward only: about a third of a step */
 					.eval_cost = 1.0 / 3 };
 	struct fal_store_conf store = { .n = conf->params,
+					.tasks = fal_grid_tasks(&conf->grid, 0),
 					.optim = conf->optim,
 					.checksums = conf->audit_sums,
 					.checksum_seed = conf->seed };

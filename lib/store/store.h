@@ -21,7 +21,8 @@
 struct fal_store; /* opaque */
 
 struct fal_store_conf {
-	size_t n; /* parameters */
+	size_t n;       /* parameters */
+	uint32_t tasks; /* of a full clock: what a task has room for */
 	struct fal_optim optim;
 	bool checksums; /* audit = sums: keep what was sent and what was added */
 	uint64_t checksum_seed;
@@ -70,7 +71,8 @@ bool fal_store_is_open(const struct fal_store *s, uint64_t round);
  * ({0,0}: nothing), for an open round.  1: added.  0: dropped, as the contribution it
  * fills had brought this block.  FAL_EEXIST: this very block came before.  FAL_EFENCED.
  * FAL_EINVAL: wrong exponent, or another task count than before, or more tasks than the
- * round has.  FAL_ENOMEM, FAL_ELIMIT (exponents too far apart to be aligned). */
+ * round has, or a `needed` that these values cannot have.  FAL_ELIMIT: values that its
+ * tasks have no room for.  FAL_ENOMEM. */
 struct fal_store_from {
 	uint64_t round;
 	struct fal_cid id, fills;

@@ -210,6 +210,18 @@ count(struct fal_store *s, struct round *r, const struct fal_bfp_rec *rec, uint3
 	return FAL_OK;
 }
 
+/* Can the record be what it says? */
+static int
+plausible(const struct fal_store *s, const struct round *r, const struct fal_bfp_rec *rec,
+	  uint32_t tasks)
+{
+	if (r->is.kind == FAL_KIND_DELTA)
+		return fal_bfp_rec_check_delta(rec);
+	if (!r->is.mixed && rec->exponent != r->exps[rec->block])
+		return FAL_EINVAL;
+	return fal_bfp_rec_check(rec, tasks, fal_bfp_room(s->conf.tasks));
+}
+
 int
 fal_store_add(struct fal_store *s, const struct fal_store_from *from,
 	      const struct fal_bfp_rec *rec)
@@ -219,10 +231,11 @@ fal_store_add(struct fal_store *s, const struct fal_store_from *from,
 	const uint32_t b = rec->block, tasks = from->tasks;
 	if (r == NULL)
 		return FAL_ESTATE;
-	if (tasks == 0 || b >= s->blocks ||
-	    (r->is.kind == FAL_KIND_GRAD && !r->is.mixed && rec->exponent != r->exps[b]))
+	if (tasks == 0 || tasks > r->is.tasks || b >= s->blocks)
 		return FAL_EINVAL;
-	int err = enter(r, s->blocks, from->id, from->fills, &e);
+	int err = plausible(s, r, rec, tasks);
+	if (err == FAL_OK)
+		err = enter(r, s->blocks, from->id, from->fills, &e);
 	if (err < 0)
 		return err;
 	if (e->fenced)

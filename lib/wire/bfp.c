@@ -274,12 +274,13 @@ fal_exp_needed(const float *g, uint32_t len)
 }
 
 static int
-quantise_block(struct fal_sum *s, uint32_t b, const float *g, int e)
+quantise_block(struct fal_sum *s, uint32_t b, const float *g, int e, unsigned room)
 {
 	struct block *k = &s->block[b];
 	uint32_t len = fal_block_len(s->n, b);
 	uint32_t bits = fal_bfp_max_magnitude(g, len);
-	int limit = e + FAL_BFP_HEADROOM < 128 ? e + FAL_BFP_HEADROOM : 128;
+	int limit = e + (int)room - (FAL_BFP_P - 1);
+	limit = limit < 128 ? limit : 128;
 	if (bits >= (uint32_t)(limit + 127) << 23)
 		return FAL_ENONFINITE;
 	k->needed = needed_by(bits);
@@ -300,12 +301,12 @@ quantise_block(struct fal_sum *s, uint32_t b, const float *g, int e)
 }
 
 int
-fal_sum_quantise(struct fal_sum *s, const float *g, const int8_t *exps,
+fal_sum_quantise(struct fal_sum *s, const float *g, const int8_t *exps, unsigned room,
 		 uint32_t *bad_block)
 {
 	for (uint32_t b = 0; b < fal_blocks(s->n); b++) {
 		assert(exps[b] >= FAL_EXP_MIN && exps[b] <= FAL_EXP_MAX);
-		int r = quantise_block(s, b, g + (size_t)b * FAL_BLOCK, exps[b]);
+		int r = quantise_block(s, b, g + (size_t)b * FAL_BLOCK, exps[b], room);
 		if (r == FAL_ENONFINITE && bad_block != NULL)
 			*bad_block = b;
 		if (r < 0)
@@ -315,14 +316,14 @@ fal_sum_quantise(struct fal_sum *s, const float *g, const int8_t *exps,
 }
 
 static int
-quantise_block_naive(struct fal_sum *s, uint32_t b, const float *g, int e)
+quantise_block_naive(struct fal_sum *s, uint32_t b, const float *g, int e, unsigned room)
 {
 	struct block *k = &s->block[b];
 	uint32_t len = fal_block_len(s->n, b);
 	double max = 0;
 	for (uint32_t i = 0; i < len; i++) {
 		if (!isfinite(g[i]) ||
-		    fabs((double)g[i]) >= ldexp(1, e + FAL_BFP_HEADROOM))
+		    ldexp(fabs((double)g[i]), FAL_BFP_P - 1 - e) >= ldexp(1, (int)room))
 			return FAL_ENONFINITE;
 		max = fmax(max, fabs((double)g[i]));
 	}
@@ -347,10 +348,11 @@ quantise_block_naive(struct fal_sum *s, uint32_t b, const float *g, int e)
 
 int
 fal_sum_quantise_naive(struct fal_sum *s, const float *g, const int8_t *exps,
-		       uint32_t *bad_block)
+		       unsigned room, uint32_t *bad_block)
 {
 	for (uint32_t b = 0; b < fal_blocks(s->n); b++) {
-		int r = quantise_block_naive(s, b, g + (size_t)b * FAL_BLOCK, exps[b]);
+		int r = quantise_block_naive(s, b, g + (size_t)b * FAL_BLOCK, exps[b],
+					     room);
 		if (r == FAL_ENONFINITE && bad_block != NULL)
 			*bad_block = b;
 		if (r < 0)

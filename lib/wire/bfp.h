@@ -21,13 +21,29 @@ enum {
 	FAL_EXP_FIRST = -12, /* every block's exponent before the first clock */
 	FAL_EXP_MIN = -100,  /* exponents are kept within [FAL_EXP_MIN, FAL_EXP_MAX] */
 	FAL_EXP_MAX = 100,
-	FAL_EXP_NONE = -128,  /* "needed" of a block that was all zero */
-	FAL_BFP_HEADROOM = 32 /* |g| < 2^(e + 32), else the block counts as non-finite */
+	FAL_EXP_NONE = -128,   /* "needed" of a block that was all zero */
+	FAL_BFP_HEADROOM = 32, /* |g| < 2^(e + 32), else the block counts as non-finite */
+	FAL_BFP_ROOM = FAL_BFP_P - 1 + FAL_BFP_HEADROOM, /* bits of one task's value */
+	FAL_BFP_ROOM_DELTA = FAL_BFP_P,                  /* of a change of weights */
+	FAL_BFP_ROOM_ALL = 60 /* and of all tasks' of a clock */
 };
 
 /* No value of a sum or a record is beyond ±FAL_BFP_LIMIT, so adding two never
- * overflows. */
+ * overflows.  Nor is it ever reached by tasks that keep to their room: a record's bound
+ * is at most thrice its values, and 3 · 2^FAL_BFP_ROOM_ALL is less. */
 #define FAL_BFP_LIMIT ((int64_t)1 << (FAL_BFP_P + FAL_BFP_HEADROOM + 6))
+
+/* The room of a job whose clocks have up to `tasks` tasks: each value of a task is less
+ * than 2^room in magnitude, so that all tasks of a clock stay within
+ * 2^FAL_BFP_ROOM_ALL. */
+static inline unsigned
+fal_bfp_room(uint32_t tasks)
+{
+	unsigned room = FAL_BFP_ROOM;
+	while (tasks > (uint64_t)1 << (FAL_BFP_ROOM_ALL - room))
+		room--;
+	return room;
+}
 
 /* How many blocks hold n values, and how many values the block b of n values holds. */
 static inline uint32_t
@@ -61,15 +77,15 @@ void fal_sum_clear_block(struct fal_sum *s, uint32_t block);
 /* s = the quantised gradient `g` (n floats, borrowed) under `exps` (one per block,
  * borrowed, each within [FAL_EXP_MIN, FAL_EXP_MAX]).  Sets needed per block: the smallest
  * e with max|g| <= 2^e, clamped to [FAL_EXP_MIN, FAL_EXP_MAX]; FAL_EXP_NONE for a block
- * of zeros. Returns 0; FAL_ENONFINITE when a value is NaN, infinite or >= 2^(e+32) (then
- * *bad_block, if not NULL, is the first such block and `s` is unspecified); FAL_ENOMEM.
- */
-int fal_sum_quantise(struct fal_sum *s, const float *g, const int8_t *exps,
+ * of zeros.  `room`: of the job, see fal_bfp_room.  Returns 0; FAL_ENONFINITE when a
+ * value is NaN, infinite or its integer has no room (then *bad_block, if not NULL, is the
+ * first such block and `s` is unspecified); FAL_ENOMEM. */
+int fal_sum_quantise(struct fal_sum *s, const float *g, const int8_t *exps, unsigned room,
 		     uint32_t *bad_block);
 
 /* The naive twin of fal_sum_quantise: one value at a time with ldexp and nearbyint. */
 int fal_sum_quantise_naive(struct fal_sum *s, const float *g, const int8_t *exps,
-			   uint32_t *bad_block);
+			   unsigned room, uint32_t *bad_block);
 
 /* dst += src (two sums of equal lengths); needed = max of both.  0; FAL_ENOMEM; or
  * FAL_ELIMIT when a bound would pass 2^(FAL_BFP_P + FAL_BFP_HEADROOM + 6), so that no
@@ -155,6 +171,15 @@ int fal_sum_store(struct fal_sum *s, uint32_t block, const int64_t *v, uint64_t 
  * magnitude, by base and width. */
 void fal_bfp_rec_load(const struct fal_bfp_rec *rec, int64_t *v);
 uint64_t fal_bfp_rec_bound(const struct fal_bfp_rec *rec);
+
+/* Can honest tasks, `tasks` of them in a job of this room, have made the record?  0;
+ * FAL_ELIMIT: its values exceed thrice their room.  FAL_EINVAL: its `needed` is beyond
+ * what has room, or not what the values show: those of one task show it but for
+ * rounding, those of several show what it is at least.  See bfp_check.c. */
+int fal_bfp_rec_check(const struct fal_bfp_rec *rec, uint32_t tasks, unsigned room);
+
+/* Can it be a change of weights, whose exponent is the least that holds it?  The same. */
+int fal_bfp_rec_check_delta(const struct fal_bfp_rec *rec);
 
 /* The naive twin of the unpacking in fal_sum_add_rec: value i of the record. */
 int64_t fal_bfp_rec_get(const struct fal_bfp_rec *rec, uint32_t i);

@@ -1,10 +1,10 @@
 /* Sums whose exponents differ.
  *
  * The coarser side (the larger exponent) is shifted to the finer quantum, which is exact,
- * as long as the sum stays within FAL_BFP_LIMIT.  Where it would not, the finer side is
- * rounded to the coarser quantum, half to even: an error of half a quantum at most, as
- * each task of the coarser side has brought already.  So only a sum that is too large by
- * itself is refused. */
+ * as long as the sum stays within 2^FAL_BFP_ROOM_ALL.  Where it would not, the finer side
+ * is rounded to the coarser quantum, half to even: an error of half a quantum at most, as
+ * each task of the coarser side has brought already.  So shifting never uses up the room
+ * of what is still to come, and only a sum that is too large by itself is refused. */
 #include "wire/bfp.h"
 
 #include "base/err.h"
@@ -23,8 +23,8 @@ struct values {
 static bool
 fits(uint64_t coarse, int k, uint64_t fine)
 {
-	const uint64_t limit = (uint64_t)FAL_BFP_LIMIT;
-	return coarse == 0 || (k < 63 && coarse <= (limit - fine) >> k);
+	const uint64_t most = (uint64_t)1 << FAL_BFP_ROOM_ALL;
+	return coarse == 0 || (k < 63 && fine <= most && coarse <= (most - fine) >> k);
 }
 
 static void

@@ -39,13 +39,13 @@ ok(int r, const char *what)
 static void
 quantise(struct bench *x)
 {
-	ok(fal_sum_quantise(x->a, x->g, x->exps, NULL), "quantise");
+	ok(fal_sum_quantise(x->a, x->g, x->exps, FAL_BFP_ROOM, NULL), "quantise");
 }
 
 static void
 quantise_naive(struct bench *x)
 {
-	ok(fal_sum_quantise_naive(x->a, x->g, x->exps, NULL), "quantise");
+	ok(fal_sum_quantise_naive(x->a, x->g, x->exps, FAL_BFP_ROOM, NULL), "quantise");
 }
 
 static void

@@ -282,6 +282,7 @@ join(struct cluster *c, struct worker *w)
 {
 	struct fal_agent_conf conf = { .n = c->p->toy.n,
 				       .map_epoch = 1,
+				       .tasks = toy_clock_tasks(&c->p->toy, 0),
 				       .optim = c->p->toy.optim,
 				       .lanes_max = w->m->lanes_max,
 				       .checksums = c->p->audit_sums,
@@ -347,7 +348,7 @@ lane_over(struct cluster *c, struct worker *w, const struct event *e)
 		toy_grad(&c->p->toy, run->params, run->clock, run->task, c->grad);
 		if (ran.nonfinite)
 			c->grad[0] = NAN;
-		int err = fal_sum_quantise(run->sum, c->grad, run->exps, NULL);
+		int err = fal_sum_quantise(run->sum, c->grad, run->exps, run->room, NULL);
 		assert((err == FAL_ENONFINITE) == ran.nonfinite);
 	}
 	l->busy = false;

@@ -40,6 +40,12 @@ toy_clock_tasks(const struct toy *t, uint64_t clock)
 	return (toy_clock_samples(t, clock) + t->task - 1) / t->task;
 }
 
+unsigned
+toy_room(const struct toy *t)
+{
+	return fal_bfp_room(toy_clock_tasks(t, 0));
+}
+
 void
 toy_init(const struct toy *t, float *params)
 {
@@ -95,7 +101,7 @@ reference_clock(const struct toy *t, uint64_t clock, uint32_t slack, struct plai
 	const int8_t *exps = p->old_exps + old * blocks;
 	for (uint32_t task = 0; task < toy_clock_tasks(t, clock); task++) {
 		toy_grad(t, p->old_params + old * t->n, clock, task, p->grad);
-		int err = fal_sum_quantise(one, p->grad, exps, NULL);
+		int err = fal_sum_quantise(one, p->grad, exps, toy_room(t), NULL);
 		err = err == 0 ? fal_sum_add(sum, one) : err;
 		assert(err == 0);
 	}

@@ -17,6 +17,8 @@ struct toy {
 
 uint32_t toy_clocks(const struct toy *t); /* of the whole job */
 uint32_t toy_clock_tasks(const struct toy *t, uint64_t clock);
+/* What a task has room for. */
+unsigned toy_room(const struct toy *t);
 uint32_t toy_clock_samples(const struct toy *t, uint64_t clock);
 uint32_t toy_task_samples(const struct toy *t, uint64_t clock, uint32_t task);
 

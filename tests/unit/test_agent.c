@@ -220,8 +220,9 @@ finish(uint32_t lane)
 	for (size_t i = 0; i < N && !run[lane].eval; i++)
 		grad[i] = quantum * (float)(run[lane].task + 1);
 	if (!run[lane].eval)
-		check(fal_sum_quantise(run[lane].sum, grad, run[lane].exps, NULL), 0,
-		      "quantise");
+		check(fal_sum_quantise(run[lane].sum, grad, run[lane].exps,
+				       run[lane].room, NULL),
+		      0, "quantise");
 	busy[lane] = false;
 	check(fal_agent_finished(agent, now, lane, &ran), 0, "finished");
 }

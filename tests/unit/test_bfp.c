@@ -75,8 +75,9 @@ check_quantise(const float *g, size_t n, const int8_t *exps)
 {
 	struct fal_sum *fast = new_sum(n), *naive = new_sum(n);
 	uint32_t bad_fast = UINT32_MAX, bad_naive = UINT32_MAX;
-	int r = fal_sum_quantise(fast, g, exps, &bad_fast);
-	same(r, fal_sum_quantise_naive(naive, g, exps, &bad_naive), "result", n);
+	int r = fal_sum_quantise(fast, g, exps, FAL_BFP_ROOM, &bad_fast);
+	same(r, fal_sum_quantise_naive(naive, g, exps, FAL_BFP_ROOM, &bad_naive),
+	     "result", n);
 	same(bad_fast, bad_naive, "bad block", n);
 	if (r == 0) {
 		same_sums(fast, naive);
@@ -185,7 +186,8 @@ quantise_known(void **state)
 	};
 	for (size_t k = 0; k < sizeof(known) / sizeof(known[0]); k++) {
 		struct fal_sum *s = new_sum(1);
-		same(fal_sum_quantise(s, &known[k].g, &known[k].e, NULL), 0, "result", k);
+		same(fal_sum_quantise(s, &known[k].g, &known[k].e, FAL_BFP_ROOM, NULL), 0,
+		     "result", k);
 		same(fal_sum_get(s, 0), known[k].q, "known value", k);
 		same(fal_sum_needed(s, 0), known[k].needed, "known needed", k);
 		fal_sum_free(s);
@@ -204,14 +206,16 @@ nonfinite(void **state)
 	for (size_t k = 0; k < sizeof(bad) / sizeof(bad[0]); k++) {
 		uint32_t block = 9;
 		g[FAL_BLOCK + 700 * k] = bad[k];
-		same(fal_sum_quantise(s, g, exps, &block), FAL_ENONFINITE, "bad", k);
+		same(fal_sum_quantise(s, g, exps, FAL_BFP_ROOM, &block), FAL_ENONFINITE,
+		     "bad", k);
 		same(block, 1, "bad block", k);
-		same(fal_sum_quantise(s, g, exps, NULL), FAL_ENONFINITE, "bad", k);
+		same(fal_sum_quantise(s, g, exps, FAL_BFP_ROOM, NULL), FAL_ENONFINITE,
+		     "bad", k);
 		g[FAL_BLOCK + 700 * k] = nextafterf(0x1p35f, 0);
-		same(fal_sum_quantise(s, g, exps, &block), 0, "good", k);
+		same(fal_sum_quantise(s, g, exps, FAL_BFP_ROOM, &block), 0, "good", k);
 	}
 	g[2 * FAL_BLOCK + 4] = float_of(0x7f7fffff); /* 2^(96 + 32) is beyond float */
-	same(fal_sum_quantise(s, g, exps, NULL), 0, "largest float", 0);
+	same(fal_sum_quantise(s, g, exps, FAL_BFP_ROOM, NULL), 0, "largest float", 0);
 	fal_sum_free(s);
 }
 
@@ -246,7 +250,8 @@ sum_somehow(struct fal_rng *r, const float *g, size_t n, const int8_t *exps)
 	uint32_t k = TASKS;
 	for (uint32_t t = 0; t < TASKS; t++) {
 		left[t] = new_sum(n);
-		same(fal_sum_quantise(left[t], g + t * n, exps, NULL), 0, "task", t);
+		same(fal_sum_quantise(left[t], g + t * n, exps, FAL_BFP_ROOM, NULL), 0,
+		     "task", t);
 	}
 	while (k > 1) {
 		uint32_t from = fal_rng_below(r, k), to;
@@ -283,7 +288,8 @@ order_does_not_matter(void **state)
 		assert_non_null(plain);
 		for (uint32_t t = 0; t < TASKS; t++) {
 			struct fal_sum *one = new_sum(n);
-			if (fal_sum_quantise(one, g + t * n, exps, NULL) < 0) {
+			if (fal_sum_quantise(one, g + t * n, exps, FAL_BFP_ROOM, NULL) <
+			    0) {
 				memset(g + t * n, 0, n * sizeof(*g));
 				fal_sum_clear(one);
 			}
@@ -314,7 +320,8 @@ escape_when_needed(void **state)
 	struct fal_sum *sum = new_sum(1), *one = new_sum(1);
 	int64_t want = 0;
 	for (int k = 0; k < 2; k++) {
-		same(fal_sum_quantise(one, &parts[k], &e, NULL), 0, "quantise", 0);
+		same(fal_sum_quantise(one, &parts[k], &e, FAL_BFP_ROOM, NULL), 0,
+		     "quantise", 0);
 		same(fal_sum_add(sum, one), 0, "add", 0);
 		want += fal_sum_get(one, 0);
 	}
@@ -323,7 +330,8 @@ escape_when_needed(void **state)
 	same((int64_t)fal_sum_bound(sum, 0), INT32_MAX, "bound at the edge", 0);
 	const float quantum = 0x1p-23f;
 	for (int k = 1; k <= 3; k++) {
-		same(fal_sum_quantise(one, &quantum, &e, NULL), 0, "quantise", 1);
+		same(fal_sum_quantise(one, &quantum, &e, FAL_BFP_ROOM, NULL), 0,
+		     "quantise", 1);
 		same(fal_sum_add(sum, one), 0, "add", 1);
 		same(fal_sum_get(sum, 0), INT32_MAX + (int64_t)k, "beyond", 0);
 	}
@@ -345,7 +353,7 @@ add_refuses_overflow(void **state)
 	const int8_t e = 0;
 	const float g[2] = { 0x1.fffffep31f, -0x1.fffffep31f };
 	struct fal_sum *sum = new_sum(2), *one = new_sum(2);
-	same(fal_sum_quantise(one, g, &e, NULL), 0, "quantise", 0);
+	same(fal_sum_quantise(one, g, &e, FAL_BFP_ROOM, NULL), 0, "quantise", 0);
 	int64_t want = 0;
 	int r, adds = 0;
 	while ((r = fal_sum_add(sum, one)) == 0 && adds < 1000) {
@@ -372,7 +380,8 @@ checksum_is_linear(void **state)
 	uint64_t want[2] = { 0, 0 };
 	for (int t = 0; t < 3; t++) {
 		random_floats(&r, g[t], n, 0, 30, 10 * t);
-		same(fal_sum_quantise(one, g[t], exps, NULL), 0, "quantise", 0);
+		same(fal_sum_quantise(one, g[t], exps, FAL_BFP_ROOM, NULL), 0, "quantise",
+		     0);
 		same(fal_sum_add(sum, one), 0, "add", 0);
 		for (uint32_t b = 0; b < 2; b++)
 			want[b] += fal_sum_checksum(one, b, 77);
@@ -508,7 +517,8 @@ every_tail(void **state)
 		size_t n = FAL_BLOCK + tail;
 		check_quantise(g + FAL_BLOCK, tail, exps);
 		struct fal_sum *one = new_sum(n), *sum = new_sum(n);
-		same(fal_sum_quantise(one, g, exps, NULL), 0, "quantise", tail);
+		same(fal_sum_quantise(one, g, exps, FAL_BFP_ROOM, NULL), 0, "quantise",
+		     tail);
 		add_packed(sum, one, exps);
 		same_sums(sum, one);
 		fal_sum_free(one);
@@ -608,7 +618,7 @@ mutations(void **state)
 	struct fal_buf buf = { 0 };
 	size_t refused = 0, header = 0;
 	random_floats(&rng, g, 700, -12, 20, 30);
-	same(fal_sum_quantise(s, g, &e, NULL), 0, "quantise", 0);
+	same(fal_sum_quantise(s, g, &e, FAL_BFP_ROOM, NULL), 0, "quantise", 0);
 	same(fal_sum_pack(s, 0, e, &checksum, &buf), 0, "pack", 0);
 	for (size_t bit = 0; bit < 8 * buf.n; bit++) {
 		struct fal_bfp_rec rec;
@@ -644,7 +654,7 @@ checksum_travels(void **state)
 	struct fal_sum *s = new_sum(3);
 	struct fal_buf buf = { 0 };
 	struct fal_bfp_rec rec;
-	same(fal_sum_quantise(s, g, &e, NULL), 0, "quantise", 0);
+	same(fal_sum_quantise(s, g, &e, FAL_BFP_ROOM, NULL), 0, "quantise", 0);
 	same(fal_sum_pack(s, 0, e, &checksum, &buf), 0, "pack", 0);
 	same((int64_t)buf.n, (int64_t)(24 + fal_bfp_packed_size(3, 24)), "size", 0);
 	same(parse_bytes(buf.p, buf.n, 3, &rec), 0, "parse", 0);
@@ -667,7 +677,7 @@ mean_equals_naive(void **state)
 	random_floats(&r, g, FAL_BLOCK, -12, 30, 1);            /* int32 */
 	random_floats(&r, g + FAL_BLOCK, FAL_BLOCK, 7, 30, 30); /* int64; then zeros */
 	struct fal_sum *s = new_sum(n);
-	same(fal_sum_quantise(s, g, exps, NULL), 0, "quantise", 0);
+	same(fal_sum_quantise(s, g, exps, FAL_BFP_ROOM, NULL), 0, "quantise", 0);
 	for (uint32_t b = 0; b < 3; b++) {
 		fal_sum_mean(s, b, exps[b], 417, out);
 		for (uint32_t i = 0; i < fal_block_len(n, b); i++) {
@@ -700,6 +710,155 @@ exponents(void **state)
 	same(fal_block_len(FAL_BLOCK + 1, 1), 1, "length", 1);
 }
 
+/* ---- what honest tasks can have made --------------------------------------------- */
+
+/* The record of a sum of one block under `e`. */
+static struct fal_bfp_rec
+rec_of(const struct fal_sum *s, int8_t e, struct fal_buf *bytes)
+{
+	struct fal_bfp_rec rec;
+	fal_buf_clear(bytes);
+	same(fal_sum_pack(s, 0, e, NULL, bytes), 0, "pack", 0);
+	same(parse_bytes(bytes->p, bytes->n, fal_sum_len(s), &rec), 0, "parse", 0);
+	return rec;
+}
+
+static void
+room_of_a_clock(void **state)
+{
+	(void)state;
+	for (uint32_t tasks = 0; tasks <= 32; tasks++)
+		same(fal_bfp_room(tasks), FAL_BFP_ROOM, "room", tasks);
+	same(fal_bfp_room(33), 54, "room", 33);
+	same(fal_bfp_room(64), 54, "room", 64);
+	same(fal_bfp_room(1 << 20), 40, "room", 1 << 20);
+	same(fal_bfp_room((1 << 20) + 1), 39, "room", (1 << 20) + 1);
+	for (unsigned room = 28; room <= FAL_BFP_ROOM; room += 9) {
+		struct fal_sum *s = new_sum(3);
+		const int8_t e = -7;
+		float g[3] = { 0, ldexpf(1, (int)room - 23 - 7), 0 };
+		uint32_t bad;
+		same(fal_sum_quantise(s, g, &e, room, &bad), FAL_ENONFINITE, "at", room);
+		same(fal_sum_quantise_naive(s, g, &e, room, &bad), FAL_ENONFINITE,
+		     "naive, at", room);
+		g[1] = -nextafterf(g[1], 0);
+		same(fal_sum_quantise(s, g, &e, room, &bad), 0, "below", room);
+		same(fal_sum_quantise_naive(s, g, &e, room, &bad), 0, "naive, below",
+		     room);
+		if (fal_sum_bound(s, 0) >= (uint64_t)1 << room)
+			fail_msg("bound %llu has no room of %u bits",
+				 (unsigned long long)fal_sum_bound(s, 0), room);
+		fal_sum_free(s);
+	}
+}
+
+/* Whatever was quantised passes, alone and summed up, in any range. */
+static void
+honest_records(void **state)
+{
+	(void)state;
+	struct fal_rng r = fal_rng_init(31, FAL_RNG_TEST, 0);
+	struct fal_buf bytes = { 0 };
+	for (int turn = 0; turn < 4000; turn++) {
+		const size_t n = 1 + fal_rng_below(&r, turn % 20 == 0 ? FAL_BLOCK : 9);
+		const uint32_t tasks = 1 + fal_rng_below(&r, 5);
+		const unsigned room = fal_bfp_room(1 + fal_rng_below(&r, 1 << 20));
+		const int8_t e = (int8_t)((int)fal_rng_below(&r, 201) - 100);
+		struct fal_sum *sum = new_sum(n), *one = new_sum(n);
+		float g[FAL_BLOCK];
+		for (uint32_t t = 0; t < tasks; t++) {
+			random_floats(&r, g, n, e, 40, (int)fal_rng_below(&r, 34) - 30);
+			for (size_t i = 0; i < n && turn % 7 == 0; i++)
+				g[i] = ldexpf(1, e - 26 + (int)fal_rng_below(&r, 40));
+			for (size_t i = 0; i < n && turn % 11 == 0; i++)
+				g[i] = turn % 2 ? 0 : -g[i] * 0x1p-30f;
+			if (fal_sum_quantise(one, g, &e, room, NULL) < 0)
+				fal_sum_clear(one);
+			struct fal_bfp_rec rec = rec_of(one, e, &bytes);
+			same(fal_bfp_rec_check(&rec, 1, room), 0, "one task",
+			     (size_t)turn);
+			same(fal_sum_add(sum, one), 0, "add", t);
+		}
+		struct fal_bfp_rec rec = rec_of(sum, e, &bytes);
+		same(fal_bfp_rec_check(&rec, tasks, room), 0, "sum", (size_t)turn);
+		int8_t least = fal_exp_needed(g, (uint32_t)n);
+		least = least != FAL_EXP_NONE ? least : FAL_EXP_MIN;
+		if (fal_sum_quantise(one, g, &least, FAL_BFP_ROOM_DELTA, NULL) == 0) {
+			rec = rec_of(one, least, &bytes);
+			same(fal_bfp_rec_check_delta(&rec), 0, "delta", (size_t)turn);
+		}
+		fal_sum_free(sum);
+		fal_sum_free(one);
+	}
+	fal_buf_free(&bytes);
+}
+
+/* Largest value, exponent, needed, tasks: what that is. */
+static void
+dishonest_records(void **state)
+{
+	(void)state;
+	static const int64_t most = (int64_t)1 << FAL_BFP_ROOM;
+	const struct {
+		int64_t v;
+		int e, needed;
+		uint32_t tasks;
+		int want;
+	} cases[] = {
+		/* the issue's: needed 100 with 2^61, with zeros; 2^62 - 1 */
+		{ INT64_C(1) << 61, -12, 100, 1, FAL_ELIMIT },
+		{ INT64_C(1) << 61, -12, 100, 4, FAL_ELIMIT },
+		{ 0, -12, 100, 1, FAL_EINVAL },
+		{ 0, -12, 100, 4, FAL_EINVAL },
+		{ (INT64_C(1) << 62) - 1, -12, 20, 4, FAL_ELIMIT },
+		/* beyond e + 32, and just there */
+		{ most, -12, 21, 4, FAL_EINVAL },
+		{ most - 1, -12, 20, 4, 0 },
+		{ most - 1, -12, 20, 1, 0 },
+		{ 0, -12, 20, 2, 0 }, /* may cancel out: a witness must say */
+		{ 0, -12, 20, 1, FAL_EINVAL },
+		/* one task: half a quantum is 0, what is more is not */
+		{ 0, 0, -24, 1, 0 },
+		{ 0, 0, -23, 1, FAL_EINVAL },
+		{ 0, 0, FAL_EXP_MIN, 1, 0 },
+		{ 0, 0, FAL_EXP_NONE, 1, 0 },
+		{ 1, 0, FAL_EXP_NONE, 1, FAL_EINVAL },
+		{ 1, 0, FAL_EXP_NONE, 9, FAL_EINVAL },
+		{ 1, 0, -24, 1, FAL_EINVAL },
+		{ 1, 0, -23, 1, 0 },
+		{ 1, 0, -22, 1, 0 },
+		{ 1, 0, -21, 1, FAL_EINVAL },
+		{ 4, 0, -22, 1, FAL_EINVAL },
+		{ 4, 0, -21, 1, 0 },
+		{ 4, 0, -20, 1, 0 },
+		{ 4, 0, -19, 1, FAL_EINVAL },
+		{ 5, 0, -21, 1, FAL_EINVAL },
+		{ 5, 0, -20, 1, 0 },
+		{ 5, 0, -19, 1, FAL_EINVAL },
+		/* several: too low shows, but for thrice */
+		{ 100, 0, -20, 4, FAL_EINVAL },
+		{ 63, 0, -20, 4, 0 },
+		/* at the end of exponents nothing is known of the other side */
+		{ 0, -80, FAL_EXP_MIN, 1, 0 },
+		{ 1 << 30, 99, FAL_EXP_MAX, 1, 0 },
+		{ 1 << 22, 99, FAL_EXP_MAX, 1, FAL_EINVAL },
+	};
+	struct fal_buf bytes = { 0 };
+	for (size_t k = 0; k < sizeof(cases) / sizeof(cases[0]); k++)
+		for (int sign = -1; sign <= 1; sign += 2) {
+			struct fal_sum *s = new_sum(3);
+			const int64_t v[3] = { 0, 0, sign * cases[k].v };
+			same(fal_sum_store(s, 0, v, (uint64_t)cases[k].v,
+					   (int8_t)cases[k].needed),
+			     0, "store", k);
+			struct fal_bfp_rec rec = rec_of(s, (int8_t)cases[k].e, &bytes);
+			same(fal_bfp_rec_check(&rec, cases[k].tasks, FAL_BFP_ROOM),
+			     cases[k].want, "check", k);
+			fal_sum_free(s);
+		}
+	fal_buf_free(&bytes);
+}
+
 int
 main(void)
 {
@@ -718,6 +877,9 @@ main(void)
 		cmocka_unit_test(hostile_values),
 		cmocka_unit_test(mutations),
 		cmocka_unit_test(checksum_travels),
+		cmocka_unit_test(room_of_a_clock),
+		cmocka_unit_test(honest_records),
+		cmocka_unit_test(dishonest_records),
 		cmocka_unit_test(mean_equals_naive),
 		cmocka_unit_test(exponents),
 	};

@@ -13,6 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -193,7 +194,25 @@ claim(uint32_t peer, uint32_t task, uint32_t seq, struct fal_cid fills)
 	check(verdicts - before, 1, "claims won");
 }
 
-/* Records of the blocks 0 … blocks-1 of a gradient of zeros, then `junk` bytes. */
+/* What the records of `push` hold in each place, and say they needed. */
+static struct {
+	int64_t value;
+	int8_t needed;
+} lie = { 0, FAL_EXP_NONE };
+
+static void
+set_lie(struct fal_sum *sum)
+{
+	int64_t v[FAL_BLOCK];
+	for (uint32_t i = 0; i < FAL_BLOCK; i++)
+		v[i] = lie.value;
+	for (uint32_t b = 0; b < fal_blocks(N); b++)
+		check(fal_sum_store(sum, b, v, (uint64_t)llabs(lie.value), lie.needed), 0,
+		      "store");
+}
+
+/* Records of the blocks 0 … blocks-1 of a gradient of zeros, or of a lie, then `junk`
+ * bytes. */
 static int
 push(uint32_t peer, uint32_t seq, uint32_t tasks, uint32_t blocks, uint32_t junk)
 {
@@ -202,6 +221,7 @@ push(uint32_t peer, uint32_t seq, uint32_t tasks, uint32_t blocks, uint32_t junk
 	struct fal_sum *sum = fal_sum_new(N);
 	struct fal_buf records = { 0 };
 	assert_non_null(sum);
+	set_lie(sum);
 	fal_coord_version(coord, sent[peer].version[in_round], &v);
 	for (uint32_t b = 0; b < blocks; b++)
 		check(fal_sum_pack(sum, b, v.exps != NULL ? v.exps[b] : FAL_EXP_FIRST,
@@ -677,6 +697,70 @@ newcomers_get_older_versions(void **state)
 }
 
 static void
+has_params(float want)
+{
+	const float *params = fal_store_params(fal_coord_store(coord));
+	for (size_t i = 0; i < N; i++)
+		if (params[i] != want) /* NaN, too */
+			fail_msg("parameter %zu: got %g, want %g", i, (double)params[i],
+				 (double)want);
+}
+
+/* Lies under one key among honest ones: whoever lies is refused, nobody else is, and the
+ * model is what it would be without the lie. */
+static void
+lies(void **state)
+{
+	(void)state;
+	static const struct {
+		int64_t value;
+		int8_t needed;
+		uint32_t tasks;
+	} known[] = {
+		{ INT64_C(1) << 61, 100, 1 },
+		{ INT64_C(1) << 61, 100, 2 },
+		{ 0, 100, 1 },
+		{ 0, 100, 2 },
+		{ (INT64_C(1) << 62) - 1, 100, 2 },
+		{ (INT64_C(1) << 62) - 1, 20, 2 },
+		{ INT64_C(1) << 58, 20, 2 },
+		{ 0, 20, 1 },
+		{ 12345, FAL_EXP_NONE, 1 },
+		{ 12345, FAL_EXP_NONE, 2 },
+		{ 12345, -40, 2 },
+	};
+	for (size_t k = 0; k < sizeof(known) / sizeof(known[0]); k++) {
+		const uint32_t n = known[k].tasks;
+		check(begin_job(0, 2, 0), 0, "begin");
+		for (uint32_t t = 0; t < n; t++)
+			claim(1, t, 1, none);
+		lie.value = known[k].value;
+		lie.needed = known[k].needed;
+		if (push(1, 1, n, 2, 0) >= 0)
+			fail_msg("lie %zu is believed", k);
+		check(fal_coord_gone(coord, 0.5, 1, diag.text), 0, "gone");
+		/* Every value 2^-10: on version 0, 2^(23 + 12 - 10) quanta a task. */
+		lie.value = 1 << 25;
+		lie.needed = -10;
+		for (uint32_t t = 0; t < n; t++)
+			claim(2, t, 1, (struct fal_cid){ 1, 1 });
+		lie.value *= n;
+		check(push(2, 1, n, 2, 0), 0, "the honest one's");
+		for (uint32_t t = n; t < 4; t++)
+			claim(2, t, 2, none);
+		lie.value = (1 << 25) * (4 - n);
+		check(push(2, 2, 4 - n, 2, 0), 0, "the rest");
+		stands(1, 1);
+		check(fal_coord_status(coord).workers, 1, "workers");
+		has_params(-0.1f * 4 * 0x1p-10f / 8);
+		lie.value = 0;
+		lie.needed = FAL_EXP_NONE;
+		end(NULL);
+	}
+	check(begin_job(0, 1, 0), 0, "begin");
+}
+
+static void
 diverges(uint32_t peer)
 {
 	struct fal_msg m = { .type = FAL_MSG_LEAVE };
@@ -730,6 +814,7 @@ main(void)
 		ROUND_TEST(pushes_after_the_round),
 		ROUND_TEST(answers_belong_to_their_accounts),
 		ROUND_TEST(newcomers_get_older_versions),
+		ROUND_TEST(lies),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -81,7 +81,8 @@ bring(uint64_t round, const float *values, const int8_t *exps)
 	const struct fal_store_from from = { .round = round, .id = { 1, 1 }, .tasks = 1 };
 	struct fal_buf b = { 0 };
 	struct fal_bfp_rec rec;
-	play_check(fal_sum_quantise(sum, values, exps, NULL), 0, "quantise");
+	play_check(fal_sum_quantise(sum, values, exps, FAL_BFP_ROOM, NULL), 0,
+		   "quantise");
 	for (uint32_t k = 0; k < BLOCKS; k++) {
 		fal_buf_clear(&b);
 		play_check(fal_sum_pack(sum, k, exps[k], NULL, &b), 0, "pack");
@@ -106,7 +107,8 @@ plain_step(struct plain *p)
 {
 	static const struct fal_optim optim = { .kind = FAL_MOMENTUM, .momentum = 0.9f };
 	float mean[FAL_BLOCK];
-	play_check(fal_sum_quantise(sum, grad, p->exps, NULL), 0, "quantise");
+	play_check(fal_sum_quantise(sum, grad, p->exps, FAL_BFP_ROOM, NULL), 0,
+		   "quantise");
 	for (uint32_t k = 0; k < BLOCKS; k++) {
 		size_t first = (size_t)k * FAL_BLOCK;
 		fal_sum_mean(sum, k, p->exps[k], 3, mean);

@@ -174,7 +174,8 @@ plain_step(uint32_t from, uint32_t to, float lr)
 	assert_true(one != NULL && all != NULL);
 	for (uint32_t t = from; t < to; t++) {
 		gradient(t, plain.w, g);
-		check(fal_sum_quantise_naive(one, g, plain.exps, NULL), 0, "quantise");
+		check(fal_sum_quantise_naive(one, g, plain.exps, FAL_BFP_ROOM, NULL), 0,
+		      "quantise");
 		check(fal_sum_add(all, one), 0, "add");
 		count += samples(t);
 	}
@@ -227,7 +228,8 @@ same_change(uint64_t round, uint32_t of)
 			exps[b]++;
 		check(pushed.exps[b], exps[b], "exponent");
 	}
-	check(fal_sum_quantise_naive(want, plain.change, exps, NULL), 0, "quantise");
+	check(fal_sum_quantise_naive(want, plain.change, exps, FAL_BFP_ROOM, NULL), 0,
+	      "quantise");
 	for (size_t i = 0; i < N; i++)
 		if (pushed.v[i] != fal_sum_get(want, i))
 			fail_msg("round %u, value %zu: got %lld, want %lld",
@@ -302,7 +304,8 @@ finish(uint32_t lane)
 	if (ran.nonfinite)
 		nonfinite = FAL_NONE;
 	gradient(run[lane].task, run[lane].params, g);
-	check(fal_sum_quantise(run[lane].sum, g, run[lane].exps, NULL), 0, "quantise");
+	check(fal_sum_quantise(run[lane].sum, g, run[lane].exps, FAL_BFP_ROOM, NULL), 0,
+	      "quantise");
 	busy[lane] = false;
 	check(fal_agent_finished(agent, 1, lane, &ran), 0, "finished");
 }

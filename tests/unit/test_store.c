@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -56,7 +57,7 @@ begin(void **state)
 	sum = fal_sum_new(N);
 	if (store == NULL || sum == NULL)
 		return -1;
-	return fal_sum_quantise(sum, grad, fal_store_exps(store), NULL);
+	return fal_sum_quantise(sum, grad, fal_store_exps(store), FAL_BFP_ROOM, NULL);
 }
 
 static int
@@ -267,7 +268,8 @@ update_is_the_naive_one(void **state)
 			if (t != 1) /* tasks 0 and 1 are one contribution */
 				fal_sum_clear(sum);
 			fill(grad, 10 * clock + t + 2);
-			check(fal_sum_quantise(one, grad, exps, NULL), 0, "quantise");
+			check(fal_sum_quantise(one, grad, exps, FAL_BFP_ROOM, NULL), 0,
+			      "quantise");
 			check(fal_sum_add(sum, one), 0, "add");
 			check(fal_sum_add(all, one), 0, "add");
 			for (uint32_t k = 0; k < BLOCKS && t > 0; k++) {
@@ -293,6 +295,49 @@ update_is_the_naive_one(void **state)
 	assert_memory_not_equal(want, init, sizeof(want));
 	fal_sum_free(one);
 	fal_sum_free(all);
+}
+
+/* A record that says this of itself. */
+static void
+make_lie(int64_t value, int8_t needed, uint32_t block)
+{
+	int64_t v[FAL_BLOCK];
+	for (uint32_t i = 0; i < FAL_BLOCK; i++)
+		v[i] = value;
+	check(fal_sum_store(sum, block, v, (uint64_t)llabs(value), needed), 0, "store");
+	make_rec(sum, block);
+}
+
+/* Whoever brings more than there is room for is refused, and not whoever comes next. */
+static void
+room_is_for_all(void **state)
+{
+	(void)state;
+	const int64_t most = ((int64_t)1 << FAL_BFP_ROOM) - 1;
+	open_round(1, 32, 0);
+	make_lie(FAL_BFP_LIMIT - 1, 20, 0);
+	check(add_to(1, a, none, 1), FAL_ELIMIT, "2^62 - 1 of one task");
+	check(add_to(1, a, none, 8), FAL_ELIMIT, "of eight");
+	make_lie((int64_t)1 << 61, 100, 0);
+	check(add_to(1, a, none, 8), FAL_ELIMIT, "2^61 and needed 100");
+	make_lie(0, 100, 0);
+	check(add_to(1, a, none, 8), FAL_EINVAL, "zeros and needed 100");
+	check(add_to(1, a, none, 1), FAL_EINVAL, "of one task");
+	check((int64_t)fal_store_added(store, 1), 0, "added");
+	for (uint32_t t = 0; t < 32; t++) {
+		make_lie(t % 2 ? -most : most, 20, 0);
+		check(add_to(1, (struct fal_cid){ 2, t + 1 }, none, 1), 1,
+		      "the most of one task");
+	}
+	open_delta(2);
+	make_lie(1 << 23, 20, 0);
+	rec.exponent = 20;
+	check(add_to(2, a, none, 1), 1, "a change of weights");
+	rec.exponent = 21;
+	check(add_to(2, b, none, 1), FAL_EINVAL, "not the least exponent");
+	make_lie((1 << 23) + 1, 20, 1);
+	rec.exponent = 20;
+	check(add_to(2, a, none, 1), FAL_EINVAL, "more than the exponent holds");
 }
 
 static void
@@ -331,7 +376,7 @@ checksums(void **state)
 static void
 bring(uint64_t round, struct fal_cid id, const float *values, const int8_t *exps)
 {
-	check(fal_sum_quantise(sum, values, exps, NULL), 0, "quantise");
+	check(fal_sum_quantise(sum, values, exps, FAL_BFP_ROOM, NULL), 0, "quantise");
 	for (uint32_t k = 0; k < BLOCKS; k++) {
 		pack_rec(sum, k, exps[k]);
 		check(add_to(round, id, none, 1), 1, "add");
@@ -648,6 +693,7 @@ main(void)
 		TEST(fenced_before_it_came),
 		TEST(many_contributions),
 		TEST(update_is_the_naive_one),
+		TEST(room_is_for_all),
 		TEST(checksums),
 		TEST(rounds_apart),
 		TEST(versions_kept),
