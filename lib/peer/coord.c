@@ -198,16 +198,19 @@ fal_coord_status(const struct fal_coord *c)
 	return s;
 }
 
-/* The lanes of a worker, by its probe. */
-static struct fal_bound_lanes
-lanes_of(const struct fal_coord *c, const struct fal_peer *p)
+struct fal_bound_lanes
+coord_lanes(const struct fal_coord *c, const struct fal_peer *p)
 {
+	const struct fal_grid *g = &c->conf.grid;
 	const double task_s = (double)p->task_ns * 1e-9;
+	const double fixed =
+		fal_bound_fixed(g->task, task_s, p->large, (double)p->large_ns * 1e-9);
+	/* It tried as many samples as a task may have; a clock may have fewer. */
+	const double part = fal_bound_longer(fixed, (double)fal_grid_full(g) / g->task);
 	return (struct fal_bound_lanes){
-		.task_s = task_s,
+		.task_s = task_s * part,
 		.lanes = p->lanes_max < p->cores ? p->lanes_max : p->cores,
-		.fixed = fal_bound_fixed(c->conf.grid.task, task_s, p->large,
-					 (double)p->large_ns * 1e-9),
+		.fixed = fixed / part,
 	};
 }
 
@@ -223,11 +226,11 @@ fal_coord_sizes(const struct fal_coord *c, struct fal_coord_sizes *out)
 		const struct fal_peer *p = &c->peer[i];
 		if (!p->ready || p->task_ns == 0)
 			continue;
-		v[n] = lanes_of(c, p);
+		v[n] = coord_lanes(c, p);
 		sizes.lanes += v[n++].lanes;
 		sizes.workers++;
 	}
-	const double tasks = fal_grid_tasks(&c->conf.grid, 0);
+	const double tasks = fal_grid_size(&c->conf.grid, 0);
 	fal_bound_sizes(v, n, tasks, &sizes.whole, &sizes.small);
 	free(v);
 	*out = sizes;

@@ -101,13 +101,15 @@ on_ready(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_m
 	c->ready++;
 	fal_line_join(&c->line, now - c->start, p, &c->key[p->key - 1]);
 	coord_trace(c);
+	const struct fal_bound_lanes probe = coord_lanes(c, p);
 	struct fal_join j = { .id = p->worker,
 			      .name = p->name,
 			      .key = p->key,
 			      .lanes_min = p->lanes_min,
 			      .lanes_max = p->lanes_max,
 			      .cores = p->cores,
-			      .task_s = (double)m->ready.task_ns * 1e-9 };
+			      .task_s = probe.task_s,
+			      .fixed = probe.fixed };
 	err = fal_sched_join(c->sched, now, &j);
 	if (err == FAL_OK)
 		err = coord_ping(c, now, p->id);
@@ -264,7 +266,7 @@ on_evaluated(struct fal_coord *c, double now, struct fal_peer *p, const struct f
 				    m->evaluated.right, m->evaluated.samples,
 				    m->evaluated.task);
 	int counts = fal_sched_evaluated(c->sched, now, p->worker, m->evaluated.task,
-					 (double)m->evaluated.task_ns * 1e-9);
+					 samples, (double)m->evaluated.task_ns * 1e-9);
 	if (counts < 0)
 		return fal_diag_set(diag, counts, "evaluated task %u, which is none",
 				    m->evaluated.task);

@@ -13,6 +13,7 @@
 
 #include "peer/coord.h"
 #include "peer/trace_lines.h"
+#include "sched/bound.h"
 #include "sched/sched.h"
 #include "store/store.h"
 
@@ -130,6 +131,8 @@ void coord_tell(struct fal_coord *c, double now);
 int coord_advance(struct fal_coord *c, double now);
 /* The newest version is to be evaluated, `over` clocks being over. */
 int coord_begin_eval(struct fal_coord *c, double now, uint64_t over);
+/* The lanes of a worker, as its probe found them with full tasks. */
+struct fal_bound_lanes coord_lanes(const struct fal_coord *c, const struct fal_peer *p);
 
 /* coord_control.c */
 /* Carries out what waits for a boundary, if there is one now; after each event. */

@@ -2,6 +2,7 @@
 #include "sched/bound.h"
 
 #include <math.h>
+#include <stdbool.h>
 
 /* Halvings of a task's time: to a billionth of it. */
 enum { HALVINGS = 30 };
@@ -15,28 +16,35 @@ fal_bound_capacity(const struct fal_bound_lanes *v, size_t n, double tasks)
 	return rate > 0 ? tasks / rate : 0;
 }
 
-/* Whole tasks that are over after t seconds. */
-static double
-over(const struct fal_bound_lanes *v, size_t n, double t)
+/* Can they be over after t seconds?  A short one ends behind the others of its lane. */
+static bool
+over(const struct fal_bound_lanes *v, size_t n, double t, double tasks)
 {
+	static const double near = 1e-9;
+	const double full = floor(tasks * (1 + near)), rest = tasks - full;
 	double sum = 0;
-	for (size_t i = 0; i < n; i++)
-		sum += (double)v[i].lanes * floor(t / v[i].task_s * (1 + 1e-9));
-	return sum;
+	bool fits = rest <= near * tasks;
+	for (size_t i = 0; i < n; i++) {
+		const double of_lane = t / v[i].task_s * (1 + near);
+		const double whole = floor(of_lane);
+		sum += (double)v[i].lanes * whole;
+		fits |= of_lane - whole >= fal_bound_longer(v[i].fixed, rest);
+	}
+	return sum > full + 0.5 || (sum > full - 0.5 && fits);
 }
 
 double
 fal_bound_whole(const struct fal_bound_lanes *v, size_t n, double tasks)
 {
 	double low = fal_bound_capacity(v, n, tasks), longest = 0;
-	if (n == 0 || over(v, n, low) >= tasks)
+	if (n == 0 || over(v, n, low, tasks))
 		return low;
 	for (size_t i = 0; i < n; i++)
 		longest = v[i].task_s > longest ? v[i].task_s : longest;
 	double high = low + longest;
 	for (int i = 0; i < HALVINGS; i++) {
 		const double mid = (low + high) / 2;
-		if (over(v, n, mid) >= tasks)
+		if (over(v, n, mid, tasks))
 			high = mid;
 		else
 			low = mid;

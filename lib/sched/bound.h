@@ -1,13 +1,16 @@
 /* What a clock is held against: the time that its tasks would take on some lanes if
- * nothing else were to be done, and what sizes of tasks cost. */
+ * nothing else were to be done, and what sizes of tasks cost.
+ *
+ * A clock of n tasks is n full ones; of 12.25, 12 and a short one of a quarter of the
+ * samples (fal_grid_size). */
 #ifndef FAL_SCHED_BOUND_H
 #define FAL_SCHED_BOUND_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* Some lanes, each of which does a task in task_s seconds, above 0.  fixed: the share of
- * these that a task of any size takes, from 0 to 1; NAN: not known. */
+/* Some lanes, each of which does a full task in task_s seconds, above 0.  fixed: the
+ * share of these that a task of any size takes, from 0 to 1; NAN: not known. */
 struct fal_bound_lanes {
 	double task_s;
 	uint32_t lanes;

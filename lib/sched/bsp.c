@@ -3,12 +3,12 @@
 #include "sched/state.h"
 
 double
-fal_cost_equal(const struct fal_sched *s, const struct fal_worker *w, uint32_t n,
-	       double now)
+fal_cost_equal(const struct fal_sched *s, const struct fal_worker *w,
+	       struct fal_load more, double now)
 {
-	(void)s;
+	double t = fal_task_s(s, w, w->lanes);
 	(void)now;
-	return (double)w->work.done + n;
+	return (double)(w->work.samples + w->queued_samples + more.samples) + t / (1 + t);
 }
 
 uint32_t

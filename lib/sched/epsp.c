@@ -13,10 +13,11 @@
 
 /* Its projected finish; among equals, whoever holds less. */
 static double
-cost(const struct fal_sched *s, const struct fal_worker *w, uint32_t n, double now)
+cost(const struct fal_sched *s, const struct fal_worker *w, struct fal_load more,
+     double now)
 {
-	double tie = 1e-6 * n * fal_task_s(s, w, w->lanes);
-	return fal_project(s, w, w->queued, n - w->queued, now) + tie;
+	double tie = 1e-6 * (w->queued + more.tasks) * fal_task_s(s, w, w->lanes);
+	return fal_project(s, w, fal_load_queued(w), more, now) + tie;
 }
 
 /* What moving a task to `w` costs: a round trip, and a doubt of 5 % of a task. */
@@ -63,7 +64,9 @@ transfer(struct fal_sched *s, double now, bool *moved)
 	struct fal_worker *r = &s->worker[to], *d = &s->worker[from];
 	struct fal_node *n = fal_last_unstarted(s, d);
 	if (n == NULL || in_line(s, r, now) ||
-	    fal_project(s, r, r->queued, 1, now) + move_cost(s, r) >= d->finish)
+	    fal_project(s, r, fal_load_queued(r), fal_load_of(s, n), now) +
+			    move_cost(s, r) >=
+		    d->finish)
 		return FAL_OK;
 	*moved = true;
 	return fal_move(s, n, r, now);
@@ -79,9 +82,11 @@ clone(struct fal_sched *s, double now, bool *cloned)
 	if (to == FAL_NONE || from == FAL_NONE || s->donors.n > 0)
 		return FAL_OK;
 	struct fal_worker *r = &s->worker[to], *d = &s->worker[from];
+	const struct fal_load none = { 0 };
+	const struct fal_node *n = fal_uncloned(d);
 	double doubt = 0.1 * fal_task_s(s, r, r->lanes);
-	if (in_line(s, r, now) ||
-	    d->finish <= fal_project(s, r, 0, 1, now) + doubt + r->rtt)
+	if (n == NULL || in_line(s, r, now) ||
+	    d->finish <= fal_project(s, r, none, fal_load_of(s, n), now) + doubt + r->rtt)
 		return FAL_OK;
 	*cloned = true;
 	return fal_clone_head(s, d, r, now);

@@ -88,7 +88,7 @@ settle_task(struct fal_sched *s, uint32_t task, double now)
 
 int
 fal_sched_evaluated(struct fal_sched *s, double now, uint32_t id, uint32_t task,
-		    double task_s)
+		    uint32_t samples, double task_s)
 {
 	struct fal_worker *w = fal_find(s, id);
 	if (task >= s->eval_tasks)
@@ -98,7 +98,8 @@ fal_sched_evaluated(struct fal_sched *s, double now, uint32_t id, uint32_t task,
 	bool counts = s->eval_holder[task] != FAL_EVALUATED;
 	if (counts) {
 		settle_task(s, task, now);
-		fal_ewma(&w->eval_s, task_s);
+		fal_ewma(&w->eval_s,
+			 task_s / fal_size(s, w, (struct fal_load){ 1, samples }));
 		w->base = now;
 	}
 	w->no_evals = false;

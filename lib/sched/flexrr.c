@@ -24,10 +24,11 @@ own_round(const struct fal_worker *w)
 
 /* Rounds done, and the part of the open one. */
 static double
-progress(const struct fal_worker *w)
+progress(const struct fal_sched *s, const struct fal_worker *w)
 {
 	const struct fal_round *r = own_round(w);
-	double part = r != NULL ? (double)r->ledger.claimed / r->ledger.tasks : 0;
+	double part =
+		r != NULL ? (double)fal_round_claimed(s, r) / fal_round_samples(s, r) : 0;
 	return (double)w->team->clock + part;
 }
 
@@ -110,16 +111,16 @@ works_on(const struct fal_worker *w, const struct fal_round *r)
 static int
 help(struct fal_sched *s, struct fal_worker *w, double now)
 {
-	double least = progress(w) - behind_at;
+	double least = progress(s, w) - behind_at;
 	struct fal_worker *e = w, *helpee = NULL;
 	for (uint32_t k = 1; k <= s->policy.rule.helpers; k++) {
 		e = before(s, e);
 		if (e == NULL || e == w)
 			break;
 		const struct fal_round *r = own_round(e);
-		if (r == NULL || progress(e) >= least || last_of(e, r) == NULL)
+		if (r == NULL || progress(s, e) >= least || last_of(e, r) == NULL)
 			continue;
-		least = progress(e);
+		least = progress(s, e);
 		helpee = e;
 	}
 	if (helpee == NULL)
@@ -142,7 +143,7 @@ steal_half(struct fal_sched *s, struct fal_worker *w, double now)
 			break;
 		const struct fal_round *r = e->head != NULL ? e->head->round : NULL;
 		if (r == NULL || r->team->clock >= w->team->clock ||
-		    (double)r->ledger.claimed >= too_late * r->ledger.tasks ||
+		    fal_round_claimed(s, r) >= too_late * fal_round_samples(s, r) ||
 		    last_of(e, r) == NULL || left(e, r) <= most)
 			continue;
 		most = left(e, r);

@@ -1,7 +1,7 @@
 /* How a job's samples are cut: epochs into clocks of a batch, clocks into tasks.
  *
  * Clocks count over the whole job, tasks within their clock.  The last clock of an epoch
- * may have fewer samples, the last task of a clock, too.
+ * may have fewer samples, the last task of a clock, too: a short task.
  */
 #ifndef FAL_SCHED_GRID_H
 #define FAL_SCHED_GRID_H
@@ -33,6 +33,14 @@ fal_grid_samples(const struct fal_grid *g, uint64_t clock)
 	return left < g->batch ? (uint32_t)left : g->batch;
 }
 
+/* Samples of a full task: no task of the job has more. */
+static inline uint32_t
+fal_grid_full(const struct fal_grid *g)
+{
+	uint32_t most = fal_grid_samples(g, 0);
+	return g->task < most ? g->task : most;
+}
+
 /* Tasks of a clock: K. */
 static inline uint32_t
 fal_grid_tasks(const struct fal_grid *g, uint64_t clock)
@@ -49,6 +57,13 @@ fal_grid_range_samples(const struct fal_grid *g, uint64_t clock, uint32_t first,
 	uint64_t all = fal_grid_samples(g, clock), from = (uint64_t)first * g->task;
 	uint64_t to = from + (uint64_t)count * g->task;
 	return (uint32_t)((to < all ? to : all) - from);
+}
+
+/* A clock's samples, in full tasks. */
+static inline double
+fal_grid_size(const struct fal_grid *g, uint64_t clock)
+{
+	return (double)fal_grid_samples(g, clock) / fal_grid_full(g);
 }
 
 /* The first task of part i; part parts begins where the clock ends. */

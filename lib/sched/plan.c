@@ -22,8 +22,10 @@ works_for(const struct fal_sched *s, const struct fal_worker *w,
 
 /* The worker, other than `but`, to whom a task of the round costs least. */
 static struct fal_worker *
-cheapest_but(struct fal_sched *s, const struct fal_round *r, uint32_t but, double now)
+cheapest_but(struct fal_sched *s, const struct fal_round *r, uint32_t task, uint32_t but,
+	     double now)
 {
+	const struct fal_load more = fal_load_of(s, fal_node(r, task, false));
 	struct fal_worker *best = NULL, *same = NULL;
 	double least = 0;
 	for (uint32_t i = 0; i < s->workers; i++) {
@@ -34,7 +36,7 @@ cheapest_but(struct fal_sched *s, const struct fal_round *r, uint32_t but, doubl
 			same = w;
 			continue;
 		}
-		double cost = s->scheme->cost(s, w, w->queued + 1, now);
+		double cost = s->scheme->cost(s, w, more, now);
 		if (best == NULL || cost < least) {
 			best = w;
 			least = cost;
@@ -57,6 +59,40 @@ hand_out(struct fal_sched *s, struct fal_round *r, struct fal_worker *w, uint32_
 	return fal_give(s, w, fal_node(r, task, false), now);
 }
 
+/* What it costs to plan a task of so many samples more for `w`. */
+static double
+price(const struct fal_sched *s, const struct fal_worker *w, uint32_t samples, double now)
+{
+	struct fal_load more = fal_load_full(s, w->plan);
+	more.tasks++;
+	more.samples += samples;
+	return s->scheme->cost(s, w, more, now);
+}
+
+static void
+set_price(struct fal_sched *s, uint32_t slot, double now)
+{
+	fal_heap_set(&s->planner, slot, price(s, &s->worker[slot], s->full, now));
+}
+
+/* Whom a short task costs least, of those in the heap, where full ones are compared. */
+static uint32_t
+cheapest_short(struct fal_sched *s, uint32_t samples, double now)
+{
+	uint32_t best = FAL_NONE;
+	double least = 0;
+	for (uint32_t i = 0; i < s->workers; i++) {
+		if (!fal_heap_has(&s->planner, i))
+			continue;
+		double cost = price(s, &s->worker[i], samples, now);
+		if (best == FAL_NONE || cost < least) {
+			best = i;
+			least = cost;
+		}
+	}
+	return best;
+}
+
 /* Workers whose share is laid down get it: `weight` times an equal one.  What is left is
  * for the others, or, where there are none, for all. */
 static uint32_t
@@ -77,24 +113,26 @@ count_out_fixed(struct fal_sched *s, const struct fal_round *r, uint32_t n, doub
 		if (others > 0)
 			fal_heap_remove(&s->planner, i);
 		else
-			fal_heap_set(&s->planner, i,
-				     s->scheme->cost(s, w, w->queued + w->plan + 1, now));
+			set_price(s, i, now);
 	}
 	return left;
 }
 
-/* Sets every worker's `plan` to its part of the round's n free tasks.  Returns how many
- * nobody is there for. */
+/* Sets every worker's `plan` to its part of the round's free tasks, and `last` to whom
+ * the last of them is for.  Returns how many nobody is there for. */
 static uint32_t
-count_out(struct fal_sched *s, const struct fal_round *r, uint32_t n, double now)
+count_out(struct fal_sched *s, const struct fal_round *r, struct fal_worker **last,
+	  double now)
 {
 	struct fal_worker *most = NULL;
+	uint32_t n = r->free_n;
+	const struct fal_node *end = fal_node(r, r->free_task[n - 1], false);
+	const uint32_t samples = fal_node_samples(s, end);
 	for (uint32_t i = 0; i < s->workers; i++) {
 		struct fal_worker *w = &s->worker[i];
 		w->plan = 0;
 		if (works_for(s, w, r))
-			fal_heap_set(&s->planner, i,
-				     s->scheme->cost(s, w, w->queued + 1, now));
+			set_price(s, i, now);
 		else
 			fal_heap_remove(&s->planner, i);
 	}
@@ -103,9 +141,13 @@ count_out(struct fal_sched *s, const struct fal_round *r, uint32_t n, double now
 	uint32_t slot = fal_heap_top(&s->planner);
 	for (; n > 0 && slot != FAL_NONE; n--, slot = fal_heap_top(&s->planner)) {
 		struct fal_worker *w = &s->worker[slot];
+		if (n == 1 && samples < s->full) {
+			slot = cheapest_short(s, samples, now);
+			w = &s->worker[slot];
+		}
 		w->plan++;
-		fal_heap_set(&s->planner, slot,
-			     s->scheme->cost(s, w, w->queued + w->plan + 1, now));
+		*last = w;
+		set_price(s, slot, now);
 		if (most == NULL || w->plan > most->plan)
 			most = w;
 	}
@@ -130,7 +172,8 @@ hand_out_suspects(struct fal_sched *s, struct fal_round *r, double now)
 	for (uint32_t i = 0; i < r->free_n; i++) {
 		uint32_t task = r->free_task[i];
 		uint32_t first = r->nonfinite[task - r->ledger.first];
-		struct fal_worker *w = first != 0 ? cheapest_but(s, r, first, now) : NULL;
+		struct fal_worker *w =
+			first != 0 ? cheapest_but(s, r, task, first, now) : NULL;
 		if (w == NULL) {
 			r->free_task[kept++] = task;
 			continue;
@@ -166,20 +209,25 @@ hand_out_plan(struct fal_sched *s, struct fal_round *r, struct fal_worker *w,
 int
 fal_plan(struct fal_sched *s, struct fal_round *r, double now)
 {
+	struct fal_worker *last = NULL;
 	uint32_t next = 0, left = 0;
 	int err = FAL_OK;
-	if (r->free_n == 0 || s->active == 0 || hand_out_suspects(s, r, now) < 0)
-		return r->free_n == 0 || s->active == 0 ? FAL_OK : FAL_ENOMEM;
+	if (s->active > 0)
+		err = hand_out_suspects(s, r, now);
+	if (r->free_n == 0 || s->active == 0 || err < 0)
+		return err;
 	qsort(r->free_task, r->free_n, sizeof(*r->free_task), by_number);
 	struct fal_worker *one = fal_team_worker(s, r->team);
 	if (one != NULL && works_for(s, one, r)) {
 		one->plan = r->free_n;
 		err = hand_out_plan(s, r, one, &next, now);
 	} else if (one == NULL) {
-		left = count_out(s, r, r->free_n, now);
+		left = count_out(s, r, &last, now);
 		for (uint32_t i = 0; i < s->workers && err == FAL_OK; i++)
-			if (s->worker[i].plan > 0)
+			if (s->worker[i].plan > 0 && &s->worker[i] != last)
 				err = hand_out_plan(s, r, &s->worker[i], &next, now);
+		if (last != NULL && err == FAL_OK)
+			err = hand_out_plan(s, r, last, &next, now);
 	}
 	memmove(r->free_task, r->free_task + next,
 		(r->free_n - next) * sizeof(*r->free_task));

@@ -42,9 +42,8 @@ twin(const struct fal_node *n)
 	return n == own ? fal_node(n->round, n->task, true) : own;
 }
 
-/* A running task of `w` that nobody else runs, or NULL. */
-static struct fal_node *
-uncloned(const struct fal_worker *w)
+struct fal_node *
+fal_uncloned(const struct fal_worker *w)
 {
 	struct fal_node *n = w->head;
 	for (uint32_t i = 0; i < w->lanes && n != NULL; i++, n = n->next)
@@ -76,16 +75,18 @@ begin_tasks(struct fal_worker *w, double now)
 	return oldest;
 }
 
-/* How many tasks `w` holds of the oldest round; all, where it has none of it. */
-static uint32_t
+/* What `w` holds of the oldest round; all, where it has nothing of it. */
+static struct fal_load
 pressing(const struct fal_sched *s, const struct fal_worker *w)
 {
-	uint32_t n = 0;
+	struct fal_load load = { 0 };
 	if (s->rounds > 1)
 		for (struct fal_node *i = w->head; i != NULL && i->round == s->oldest;
-		     i = i->next)
-			n++;
-	return n > 0 ? n : w->queued;
+		     i = i->next) {
+			load.tasks++;
+			load.samples += fal_node_samples(s, i);
+		}
+	return load.tasks > 0 ? load : fal_load_queued(w);
 }
 
 void
@@ -93,7 +94,8 @@ fal_refresh(struct fal_sched *s, struct fal_worker *w, double now)
 {
 	/* Work of the oldest round goes before any other, however late that is. */
 	static const double other_rounds = 1e9; /* seconds */
-	uint32_t slot = fal_slot(s, w), n = pressing(s, w);
+	const struct fal_load none = { 0 }, load = pressing(s, w);
+	uint32_t slot = fal_slot(s, w);
 	bool active = fal_worker_active(w);
 	bool first = w->head != NULL && w->head->round == s->oldest;
 	double t = fal_task_s(s, w, w->lanes);
@@ -102,13 +104,14 @@ fal_refresh(struct fal_sched *s, struct fal_worker *w, double now)
 	double bridge = w->lanes * (1 + floor(w->rtt / t));
 	if (w->queued == 0 && w->empty < 0)
 		w->empty = now;
-	w->finish = fal_project(s, w, n, 0, now);
+	w->finish = fal_project(s, w, load, none, now);
 	double late_first = first ? -w->finish : other_rounds - w->finish;
 	bool takes = active && s->rounds > 0 && w->queued <= bridge;
 	heap_put(&s->takers, slot, takes,
-		 takes ? fal_project(s, w, w->queued, 1, now) : 0);
-	heap_put(&s->donors, slot, active && n > w->lanes, late_first);
-	heap_put(&s->runners, slot, active && uncloned(w) != NULL, late_first);
+		 takes ? fal_project(s, w, fal_load_queued(w), fal_load_full(s, 1), now)
+		       : 0);
+	heap_put(&s->donors, slot, active && load.tasks > w->lanes, late_first);
+	heap_put(&s->runners, slot, active && fal_uncloned(w) != NULL, late_first);
 	heap_put(&s->idle, slot,
 		 active && w->queued == 0 && w->evals == 0 && !w->no_evals, t);
 	if (s->policy.rule.slowest)
@@ -137,6 +140,7 @@ fal_detach(struct fal_sched *s, struct fal_node *n)
 	*(n->next != NULL ? &n->next->prev : &w->tail) = n->prev;
 	n->slot = FAL_NONE;
 	w->queued--;
+	w->queued_samples -= fal_node_samples(s, n);
 }
 
 int
@@ -159,6 +163,7 @@ fal_give(struct fal_sched *s, struct fal_worker *w, struct fal_node *n, double n
 	n->slot = fal_slot(s, w);
 	n->began = -1;
 	w->queued++;
+	w->queued_samples += fal_node_samples(s, n);
 	w->given++;
 	struct fal_act act = { .kind = FAL_ACT_GRANT, .worker = w->id, .round = r->id };
 	if (fills != FAL_NONE)
@@ -209,7 +214,7 @@ int
 fal_clone_head(struct fal_sched *s, struct fal_worker *from, struct fal_worker *to,
 	       double now)
 {
-	struct fal_node *n = uncloned(from);
+	struct fal_node *n = fal_uncloned(from);
 	if (n == NULL)
 		return FAL_OK;
 	to->work.cloned++;

@@ -91,7 +91,7 @@ take(struct fal_sched *s)
 
 /* Everything is as in a new round; the memory stays. */
 static int
-clear(struct fal_round *r, const struct fal_run_of *run)
+clear(const struct fal_sched *s, struct fal_round *r, const struct fal_run_of *run)
 {
 	if (fal_ledger_open(&r->ledger, run->first, run->count) < 0 ||
 	    FAL_GROW(r->node, r->node_cap, (size_t)run->count * 2) < 0 ||
@@ -100,6 +100,8 @@ clear(struct fal_round *r, const struct fal_run_of *run)
 	    FAL_GROW(r->free_task, r->free_cap, run->count) < 0)
 		return FAL_ENOMEM;
 	r->clock = run->clock;
+	r->last = fal_grid_tasks(&s->grid, run->clock) - 1;
+	r->last_samples = fal_grid_range_samples(&s->grid, run->clock, r->last, 1);
 	r->complete = r->ended = false;
 	r->base = FAL_START_VERSION;
 	r->steps = 1;
@@ -142,7 +144,7 @@ fal_round_open(struct fal_sched *s, struct fal_team *t, const struct fal_run_of 
 	if (grow_known(s) < 0)
 		return FAL_ENOMEM;
 	struct fal_round *r = take(s);
-	if (r == NULL || clear(r, run) < 0) {
+	if (r == NULL || clear(s, r, run) < 0) {
 		fal_round_free(r);
 		return FAL_ENOMEM;
 	}
@@ -166,6 +168,17 @@ fal_round_samples(const struct fal_sched *s, const struct fal_round *r)
 {
 	return fal_grid_range_samples(&s->grid, r->clock, r->ledger.first,
 				      r->ledger.tasks);
+}
+
+uint32_t
+fal_round_claimed(const struct fal_sched *s, const struct fal_round *r)
+{
+	const struct fal_ledger *l = &r->ledger;
+	uint32_t samples = l->claimed * s->full;
+	if (fal_ledger_has(l, r->last) &&
+	    fal_ledger_task(l, r->last)->contrib != FAL_NONE)
+		samples -= s->full - r->last_samples;
+	return samples;
 }
 
 void

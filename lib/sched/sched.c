@@ -29,6 +29,7 @@ fal_sched_new(const struct fal_sched_conf *conf, struct fal_sched **out)
 	s->eval_cost = conf->eval_cost;
 	s->grid = conf->grid;
 	s->grid.parts = s->grid.parts > 0 ? s->grid.parts : 1;
+	s->full = fal_grid_full(&s->grid);
 	s->manned = fal_calloc(s->grid.parts, sizeof(*s->manned));
 	if (s->manned == NULL || fal_pool_init(&s->pool, &s->grid) < 0 ||
 	    fal_sched_set_policy(s, 0, conf->policy) < 0) {
@@ -383,6 +384,7 @@ fal_sched_join(struct fal_sched *s, double now, const struct fal_join *j)
 		.cores = j->cores,
 		.pace = pace,
 		.probe_s = j->task_s,
+		.fixed = j->fixed,
 		.rtt = j->rtt,
 		.empty = now,
 		.base = now,
@@ -543,12 +545,15 @@ claim_result(struct fal_sched *s, double now, struct fal_round *r, struct fal_wo
 	int won = fal_ledger_claim(&r->ledger, id, c->fills, c->task, c->loss, &ci);
 	if (won < 0)
 		return won;
-	fal_work_ran(&w->work, c->task_s);
+	const struct fal_node *n = fal_node(r, c->task, false);
+	const struct fal_load load = fal_load_of(s, n);
+	fal_work_ran(&w->work, c->task_s, fal_node_samples(s, n), fal_size(s, w, load));
 	if (won == 0) {
 		w->work.lost++;
 		return fal_ledger_log(&r->ledger, FAL_ENTRY_LOST, w->id, 0, c->task);
 	}
 	w->work.done++;
+	w->work.samples += load.samples;
 	if (w->fresh)
 		fal_ewma(&w->pull_s, fmax(now - w->given_at - c->task_s, 1e-6));
 	w->fresh = false;
@@ -594,7 +599,8 @@ fal_sched_claim(struct fal_sched *s, double now, const struct fal_claim_in *c)
 	if (n != NULL && n->began >= 0 && !w->fresh)
 		w->wait_s = now - n->began - c->task_s;
 	if (c->task_s > 0)
-		fal_measured(s, w, c->task_s);
+		fal_measured(s, w, c->task_s,
+			     fal_node_samples(s, fal_node(r, c->task, false)));
 	w->base = now;
 	int won = c->nonfinite ? claim_nonfinite(s, now, r, w, c->task)
 			       : claim_result(s, now, r, w, c);

@@ -78,12 +78,15 @@ enum { FAL_WORK_PACES = 4 };
 /* Tasks, claimed one after the other, that took about as long. */
 struct fal_work_pace {
 	uint32_t tasks;
-	double seconds; /* summed */
+	uint64_t samples; /* theirs */
+	double seconds;   /* summed */
+	double size;      /* in full tasks, as it was thought */
 };
 
 /* What a worker did since the last ACCOUNT, for the trace. */
 struct fal_work {
 	uint32_t share, done, in, out, cloned, lost;
+	uint64_t samples; /* of the tasks done */
 	uint32_t paces;
 	struct fal_work_pace pace[FAL_WORK_PACES]; /* of its claimed tasks, in order */
 	struct fal_work_pace cut; /* tasks that were taken from it while they ran */
@@ -146,7 +149,8 @@ bool fal_sched_round(const struct fal_sched *s, uint64_t round,
 struct fal_worker_info {
 	uint32_t id;
 	uint32_t lanes, lanes_min, lanes_max;
-	double task_s; /* seconds a task takes at these lanes, projected; 0: unknown */
+	/* Seconds a full task takes at these lanes, projected; 0: unknown. */
+	double task_s;
 	double finish; /* projected finish of what it holds */
 	bool suspected;
 };
@@ -179,15 +183,16 @@ uint64_t fal_sched_front(const struct fal_sched *s);
 bool fal_sched_done(const struct fal_sched *s);
 
 /* A worker is ready.  `id`, from 1 to UINT32_MAX - 1, is new and larger than every id
- * before.  task_s: its own probe of a task at one lane, 0 if unknown; rtt: seconds, 0 if
- * unknown.  `name` is copied (FAL_WORKER_NAME).  0 or FAL_ENOMEM, FAL_EINVAL.  It is sent
- * a version before its first grant; `has`: it was sent the newest one already. */
+ * before.  task_s: its own probe of a full task at one lane, 0 if unknown; fixed: the
+ * part of it that a task of any size takes, NAN if unknown; rtt: seconds, 0 if unknown.
+ * `name` is copied (FAL_WORKER_NAME).  0 or FAL_ENOMEM, FAL_EINVAL.  It is sent a version
+ * before its first grant; `has`: it was sent the newest one already. */
 struct fal_join {
 	uint32_t id;
 	const char *name; /* NULL: none */
 	uint32_t key;     /* workers of one key are one witness; 0: it has its own */
 	uint32_t lanes_min, lanes_max, cores;
-	double task_s, rtt;
+	double task_s, fixed, rtt;
 };
 int fal_sched_join(struct fal_sched *s, double now, const struct fal_join *j);
 
@@ -240,9 +245,10 @@ int fal_sched_charge(struct fal_sched *s, double now, uint32_t id, const char *w
  * evaluates nothing for its deadline while another one is idle; it gets no more until it
  * evaluates one or a round begins.  0 or FAL_ENOMEM, FAL_ESTATE (one is under way). */
 int fal_sched_eval(struct fal_sched *s, double now, uint32_t tasks);
-/* The worker has evaluated `task`: 1 it counts, 0 it was done before, FAL_EINVAL. */
+/* The worker has evaluated `task`, of so many samples, in task_s seconds: 1 it counts, 0
+ * it was done before, FAL_EINVAL. */
 int fal_sched_evaluated(struct fal_sched *s, double now, uint32_t id, uint32_t task,
-			double task_s);
+			uint32_t samples, double task_s);
 bool fal_sched_eval_done(const struct fal_sched *s);
 
 /* Time passes: call at or after fal_sched_wake.  0 or FAL_ENOMEM. */

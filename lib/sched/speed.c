@@ -1,5 +1,6 @@
 /* What is measured of each worker, and what is projected from it. */
 #include "base/crowd.h"
+#include "sched/bound.h"
 #include "sched/state.h"
 
 #include <math.h>
@@ -38,6 +39,15 @@ fal_task_s(const struct fal_sched *s, const struct fal_worker *w, uint32_t lanes
 	if (t <= 0)
 		t = s->typical_s > 0 ? s->typical_s : guess_s;
 	return t;
+}
+
+double
+fal_size(const struct fal_sched *s, const struct fal_worker *w, struct fal_load load)
+{
+	double full = (double)load.samples / s->full;
+	if (load.samples == (uint64_t)load.tasks * s->full)
+		return load.tasks;
+	return load.tasks * fal_bound_longer(w->fixed, full / load.tasks);
 }
 
 double
@@ -104,8 +114,9 @@ know(struct fal_worker *w, uint32_t p)
 	}
 }
 
-void
-fal_measured(struct fal_sched *s, struct fal_worker *w, double task_s)
+/* A full task takes `task_s` seconds. */
+static void
+measured_full(struct fal_sched *s, struct fal_worker *w, double task_s)
 {
 	fal_ewma(&s->typical_s, task_s);
 	w->recent[w->recents++ % FAL_RECENT] = task_s;
@@ -127,6 +138,32 @@ fal_measured(struct fal_sched *s, struct fal_worker *w, double task_s)
 		fal_ewma(t, median(v, n));
 }
 
+/* A task of `part` of a full one's samples took `is` times a full one's seconds: the
+ * fixed part follows (LMS), the less the larger the task. */
+static void
+learn_fixed(struct fal_worker *w, double part, double is)
+{
+	double fixed = isnan(w->fixed) ? 0 : w->fixed;
+	double off = is - fal_bound_longer(fixed, part);
+	w->fixed = fmin(fmax(fixed + ewma_weight * (1 - part) * off, 0), 1);
+}
+
+/* A short task says of a full one only that it takes no less, and no more than in
+ * proportion: between these it tells of the fixed part, beyond them of the speed. */
+void
+fal_measured(struct fal_sched *s, struct fal_worker *w, double task_s, uint32_t samples)
+{
+	double part = (double)samples / s->full;
+	double full = own_task_s(w, w->lanes);
+	bool known = w->pace[w->lanes].nearest == w->lanes;
+	if (full <= 0)
+		full = task_s / fal_bound_longer(w->fixed, part);
+	if (known && task_s < full && full < task_s / part)
+		learn_fixed(w, part, task_s / full);
+	else
+		measured_full(s, w, fmin(fmax(full, task_s), task_s / part));
+}
+
 double
 fal_late_s(const struct fal_sched *s, const struct fal_worker *w)
 {
@@ -145,39 +182,49 @@ fal_rate(const struct fal_sched *s, const struct fal_worker *w, uint32_t lanes)
 	return lanes / fal_task_s(s, w, lanes);
 }
 
-/* Seconds until each lane of `w` is free, ascending; returns how many of its first n
- * tasks no lane has begun. */
-static uint32_t
-lanes_free(const struct fal_sched *s, const struct fal_worker *w, uint32_t n, double now,
-	   double *r)
+/* Seconds until each lane of `w` is free, ascending; returns what of `first`, which it
+ * holds first, no lane has begun. */
+static struct fal_load
+lanes_free(const struct fal_sched *s, const struct fal_worker *w, struct fal_load first,
+	   double now, double *r)
 {
 	double t = fal_task_s(s, w, w->lanes), late = fal_late_s(s, w);
 	const struct fal_node *node = w->head;
+	struct fal_load rest = first;
 	uint32_t i = 0;
-	for (; i < w->lanes && i < n; i++, node = node->next) {
+	for (; i < w->lanes && i < first.tasks; i++, node = node->next) {
 		double began = node->began >= 0 ? node->began : fmax(now, w->ready);
-		double ran = now - began;
-		r[i] = ran > late ? late_more * ran : fmax(t - ran, 0);
+		struct fal_load load = fal_load_of(s, node);
+		double ran = now - began, size = fal_size(s, w, load);
+		r[i] = ran > late * size ? late_more * ran : fmax(t * size - ran, 0);
+		rest.tasks--;
+		rest.samples -= load.samples;
 	}
-	uint32_t begun = i;
 	for (; i < w->lanes; i++)
 		r[i] = fmax(w->ready - now, 0);
 	sort(r, w->lanes);
-	return n - begun;
+	return rest;
 }
 
 double
-fal_project(const struct fal_sched *s, const struct fal_worker *w, uint32_t n,
-	    uint32_t extra, double now)
+fal_project(const struct fal_sched *s, const struct fal_worker *w, struct fal_load first,
+	    struct fal_load extra, double now)
 {
 	double r[FAL_LANES_MAX], t = fal_task_s(s, w, w->lanes), last = 0;
-	if (n + extra == 0)
+	if (first.tasks + extra.tasks == 0)
 		return now;
-	uint32_t more = lanes_free(s, w, n, now, r) + extra, p = w->lanes;
+	struct fal_load rest = lanes_free(s, w, first, now, r);
+	rest.tasks += extra.tasks;
+	rest.samples += extra.samples;
+	uint32_t p = w->lanes, n = rest.tasks;
+	double less = t * (n - fal_size(s, w, rest)); /* the short ones come last */
 	for (uint32_t i = 0; i < p; i++) {
-		uint32_t waves = more > i ? (more - i + p - 1) / p : 0;
-		bool used = waves > 0 || i + n >= p;
-		last = fmax(last, used ? r[i] + waves * t : 0);
+		uint32_t waves = n > i ? (n - i + p - 1) / p : 0;
+		bool used = waves > 0 || i + first.tasks >= p;
+		double end = r[i] + waves * t;
+		if (n > 0 && i == (n - 1) % p)
+			end = fmax(end - less, r[i]);
+		last = fmax(last, used ? end : 0);
 	}
 	return now + last + w->push_s;
 }

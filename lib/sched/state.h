@@ -22,7 +22,7 @@ enum { FAL_RECENT = 16 }; /* task times kept for medians */
 
 /* What is measured at one lane count. */
 struct fal_pace {
-	double task_s;    /* EWMA of a task's seconds; 0: unknown */
+	double task_s;    /* EWMA of a full task's seconds; 0: unknown */
 	uint32_t nearest; /* nearest lane count with a known task_s; 0: none is known */
 };
 
@@ -68,16 +68,20 @@ struct fal_worker {
 	uint32_t lanes_held;       /* clocks since the lanes last changed */
 	struct fal_pace *pace;     /* by lane count */
 	double probe_s;            /* its own probe at one lane; 0: unknown */
-	double recent[FAL_RECENT];
-	uint32_t recents;      /* measured tasks, ever */
-	double late_s;         /* what fal_late_s says of them; 0: nothing yet */
-	double eval_s;         /* EWMA of an eval task's seconds; 0: unknown */
+	/* The part of a full task's seconds that a task of any size takes; NAN: unknown,
+	 * and taken to be 0. */
+	double fixed;
+	double recent[FAL_RECENT]; /* seconds of full tasks */
+	uint32_t recents;          /* measured tasks, ever */
+	double late_s;             /* what fal_late_s says of them; 0: nothing yet */
+	double eval_s;             /* EWMA of a full eval task's seconds; 0: unknown */
 	double pull_s, push_s; /* EWMA: grant → compute begins; last claim → counted */
 	double wait_s;         /* its last task was done → its claim was heard */
 	double rtt;
 
 	struct fal_node *head, *tail; /* its queue, by round */
 	uint32_t queued;
+	uint64_t queued_samples;
 	uint32_t owed;          /* its open contributions */
 	uint64_t given, claims; /* grants to it, claims by it */
 	uint32_t evals;         /* eval tasks it holds */
@@ -125,9 +129,16 @@ struct fal_round {
 	uint32_t *nonfinite; /* by task: worker that reported it non-finite, or 0 */
 	bool *granted;       /* by task: was granted before */
 	size_t nonfinite_cap, granted_cap;
-	uint32_t *free_task; /* tasks that nobody holds */
+	uint32_t last, last_samples; /* its clock's last task */
+	uint32_t *free_task;         /* tasks that nobody holds */
 	uint32_t free_n;
 	size_t free_cap;
+};
+
+/* Some tasks.  What they take goes by both: each has a fixed part. */
+struct fal_load {
+	uint32_t tasks;
+	uint64_t samples;
 };
 
 /* A scheme: what differs between synchronisation rules. */
@@ -160,9 +171,10 @@ struct fal_scheme {
 	int (*flush)(struct fal_sched *s);
 	/* A team came, left or was suspected.  NULL: nothing to do. */
 	int (*changed)(struct fal_sched *s, double now);
-	/* The cost of worker `w` holding n tasks; whoever has the least gets the next. */
-	double (*cost)(const struct fal_sched *s, const struct fal_worker *w, uint32_t n,
-		       double now);
+	/* The cost of worker `w` holding `more` beside its queue; whoever has the least
+	 * gets the next. */
+	double (*cost)(const struct fal_sched *s, const struct fal_worker *w,
+		       struct fal_load more, double now);
 	int (*rebalance)(struct fal_sched *s, double now); /* NULL: never */
 	/* Something of `w` changed, or of the round that it owns.  NULL: nothing to do.
 	 */
@@ -177,10 +189,11 @@ struct fal_sched {
 	struct fal_policy policy;
 	const struct fal_scheme *scheme;
 	struct fal_grid grid;
+	uint32_t full; /* samples of a full task */
 	struct fal_pool pool;
 	uint32_t lanes_start;
 	double eval_cost;
-	double typical_s; /* EWMA of a task's seconds over all workers; 0: unknown */
+	double typical_s; /* EWMA of a full task's seconds, of all workers; 0: unknown */
 
 	uint64_t version; /* newest */
 	uint64_t lines;   /* versions of lines, ever */
@@ -264,6 +277,31 @@ fal_worker_active(const struct fal_worker *w)
 	return !w->gone && !w->suspected && !w->excluded;
 }
 
+/* Samples of the node's task. */
+static inline uint32_t
+fal_node_samples(const struct fal_sched *s, const struct fal_node *n)
+{
+	return n->task == n->round->last ? n->round->last_samples : s->full;
+}
+
+static inline struct fal_load
+fal_load_of(const struct fal_sched *s, const struct fal_node *n)
+{
+	return (struct fal_load){ 1, fal_node_samples(s, n) };
+}
+
+static inline struct fal_load
+fal_load_queued(const struct fal_worker *w)
+{
+	return (struct fal_load){ w->queued, w->queued_samples };
+}
+
+static inline struct fal_load
+fal_load_full(const struct fal_sched *s, uint32_t tasks)
+{
+	return (struct fal_load){ tasks, (uint64_t)tasks * s->full };
+}
+
 static inline uint32_t
 fal_slot(const struct fal_sched *s, const struct fal_worker *w)
 {
@@ -300,8 +338,9 @@ int fal_account(struct fal_sched *s, struct fal_worker *w, const struct fal_roun
 /* Sets the round's staleness: its team's clocks before the slowest, and the updates
  * since its version. */
 void fal_stale(struct fal_sched *s, struct fal_round *r, uint64_t behind);
-/* Samples of the round's tasks. */
+/* Samples of the round's tasks; of those that are claimed. */
 uint32_t fal_round_samples(const struct fal_sched *s, const struct fal_round *r);
+uint32_t fal_round_claimed(const struct fal_sched *s, const struct fal_round *r);
 void fal_round_free(struct fal_round *r);
 int fal_free_task(struct fal_sched *s, struct fal_round *r, uint32_t task);
 bool fal_task_held(const struct fal_round *r, uint32_t task);
@@ -361,37 +400,44 @@ int fal_ssp_complete(struct fal_sched *s, struct fal_round *r, double now);
 int fal_complete_clock(struct fal_sched *s, struct fal_round *r, double now);
 /* One round at a time. */
 uint32_t fal_ahead_one(const struct fal_sched *s);
-/* Equal parts. */
-double fal_cost_equal(const struct fal_sched *s, const struct fal_worker *w, uint32_t n,
-		      double now);
+/* Equal parts of the samples; among equals the fastest is first. */
+double fal_cost_equal(const struct fal_sched *s, const struct fal_worker *w,
+		      struct fal_load more, double now);
 
 /* speed.c: what is measured, and what is projected from it. */
 
-/* Seconds a task takes on a lane of `w` at `lanes` lanes; a guess if never measured. */
+/* Seconds a full task takes on a lane of `w` at `lanes` lanes; a guess if never measured.
+ */
 double fal_task_s(const struct fal_sched *s, const struct fal_worker *w, uint32_t lanes);
-/* Tasks per second of `w` at its lanes. */
+/* What some tasks take of `w`, in full tasks: each its fixed part, the rest by samples.
+ */
+double fal_size(const struct fal_sched *s, const struct fal_worker *w,
+		struct fal_load load);
+/* Full tasks per second of `w` at its lanes. */
 double fal_rate(const struct fal_sched *s, const struct fal_worker *w, uint32_t lanes);
 double fal_eval_s(const struct fal_sched *s, const struct fal_worker *w);
 /* Times, by which one speed differs from another. */
 #define FAL_JUMP 1.5
 
-/* One more task was claimed, which took `task_s` seconds: it joins the pace before it if
- * that is no other speed, else begins one; where there are too many, the neighbours that
- * differ least become one (Ward). */
-void fal_work_ran(struct fal_work *work, double task_s);
+/* One more task was claimed, of so many samples, which took `task_s` seconds: it joins
+ * the pace before it if that is no other speed, else begins one; where there are too
+ * many, the neighbours that differ least become one (Ward).  size: in full tasks. */
+void fal_work_ran(struct fal_work *work, double task_s, uint32_t samples, double size);
 
-/* A task took `task_s` seconds.  O(1), O(lanes) once for each lane count. */
-void fal_measured(struct fal_sched *s, struct fal_worker *w, double task_s);
+/* A task of so many samples took `task_s` seconds.  O(1), O(lanes) once for each lane
+ * count. */
+void fal_measured(struct fal_sched *s, struct fal_worker *w, double task_s,
+		  uint32_t samples);
 void fal_ewma(double *mean, double x); /* 0 means: no value yet */
-/* A task that has run for longer than this is late: median + 6·max(MAD, 5 %). */
+/* A full task that has run for longer than this is late: median + 6·max(MAD, 5 %). */
 double fal_late_s(const struct fal_sched *s, const struct fal_worker *w);
 /* A worker that has been silent for longer than this is suspected: fal_late_s with
  * floors of 4 RTT and 200 ms. */
 double fal_deadline_s(const struct fal_sched *s, const struct fal_worker *w);
-/* When `w` will have finished the first `n` tasks that it holds and `extra` ones more,
- * pushing included: running tasks end on their lanes, the others follow lane by lane. */
-double fal_project(const struct fal_sched *s, const struct fal_worker *w, uint32_t n,
-		   uint32_t extra, double now);
+/* When `w` will have finished `first`, which it holds first, and `extra` more, pushing
+ * included: running tasks end on their lanes, the others follow lane by lane. */
+double fal_project(const struct fal_sched *s, const struct fal_worker *w,
+		   struct fal_load first, struct fal_load extra, double now);
 
 /* queue.c: queues, heaps, actions. */
 
@@ -417,6 +463,8 @@ struct fal_node *fal_last_unstarted(const struct fal_sched *s,
 				    const struct fal_worker *w);
 int fal_move(struct fal_sched *s, struct fal_node *node, struct fal_worker *to,
 	     double now);
+/* A running task of `w` that nobody else runs, or NULL. */
+struct fal_node *fal_uncloned(const struct fal_worker *w);
 /* Runs a task that `from` is running on `to`, too; 0 also when there is none left. */
 int fal_clone_head(struct fal_sched *s, struct fal_worker *from, struct fal_worker *to,
 		   double now);

@@ -35,7 +35,26 @@ test_sharing(void **state)
 	NEAR(fal_bound_whole(v, 0, 13), 0);
 }
 
-/* By handing out one task after the other to whoever ends it first. */
+/* The rest of the clock's tasks by handing out one after the other to whoever ends it
+ * first, when lane `at` has begun with `first` seconds. */
+static double
+hand_out(const struct fal_bound_lanes *v, uint32_t n, uint32_t tasks, uint32_t at,
+	 double first)
+{
+	double ends[5] = { 0 }, last = first;
+	ends[at] = first;
+	for (uint32_t t = 0; t < tasks; t++) {
+		uint32_t best = 0;
+		for (uint32_t i = 1; i < n; i++)
+			if (ends[i] + v[i].task_s < ends[best] + v[best].task_s)
+				best = i;
+		ends[best] += v[best].task_s;
+		last = fmax(last, ends[best]);
+	}
+	return last;
+}
+
+/* Drawn lanes and clocks, with a short task and without one. */
 static void
 test_whole_is_best(void **state)
 {
@@ -43,22 +62,22 @@ test_whole_is_best(void **state)
 	struct fal_rng r = fal_rng_init(1, FAL_RNG_TEST, 0);
 	for (int k = 0; k < 200; k++) {
 		struct fal_bound_lanes v[5];
-		double ends[5] = { 0 }, last = 0;
 		const uint32_t n = 1 + fal_rng_below(&r, 5);
 		const uint32_t tasks = 1 + fal_rng_below(&r, 60);
 		for (uint32_t i = 0; i < n; i++)
 			v[i] = (struct fal_bound_lanes){
-				0.001 * (1 + fal_rng_below(&r, 90)), 1, NAN
+				0.001 * (1 + fal_rng_below(&r, 90)), 1,
+				k % 3 == 0 ? (double)NAN : (double)fal_rng_unit(&r)
 			};
-		for (uint32_t t = 0; t < tasks; t++) {
-			uint32_t best = 0;
-			for (uint32_t i = 1; i < n; i++)
-				if (ends[i] + v[i].task_s < ends[best] + v[best].task_s)
-					best = i;
-			ends[best] += v[best].task_s;
-			last = fmax(last, ends[best]);
+		const double part = (double)fal_rng_unit(&r);
+		double best = INFINITY;
+		for (uint32_t i = 0; i < n; i++) {
+			const double is =
+				v[i].task_s * fal_bound_longer(v[i].fixed, part);
+			best = fmin(best, hand_out(v, n, tasks, i, is));
 		}
-		NEAR(fal_bound_whole(v, n, tasks), last);
+		NEAR(fal_bound_whole(v, n, tasks), hand_out(v, n, tasks, 0, 0));
+		NEAR(fal_bound_whole(v, n, tasks + part), best);
 	}
 }
 
@@ -111,37 +130,46 @@ test_paces(void **state)
 	struct fal_work w = { 0 };
 	/* Noise is no other speed; six times as long is. */
 	for (int i = 0; i < 5; i++)
-		fal_work_ran(&w, i % 2 == 0 ? 0.010 : 0.012);
+		fal_work_ran(&w, i % 2 == 0 ? 0.010 : 0.012, 8, 1);
 	paces(&w, 1, (const uint32_t[]){ 5 }, (const double[]){ 0.054 });
 	for (int i = 0; i < 3; i++)
-		fal_work_ran(&w, 0.06);
-	fal_work_ran(&w, 0.01);
+		fal_work_ran(&w, 0.06, 8, 1);
+	fal_work_ran(&w, 0.01, 8, 1);
 	paces(&w, 3, (const uint32_t[]){ 5, 3, 1 },
 	      (const double[]){ 0.054, 0.18, 0.01 });
-	fal_work_ran(&w, 0.02);
+	fal_work_ran(&w, 0.02, 8, 1);
 	/* There is room for no fifth: 10 and 20 ms are most alike. */
-	fal_work_ran(&w, 0.09);
+	fal_work_ran(&w, 0.09, 8, 1);
 	paces(&w, 4, (const uint32_t[]){ 5, 3, 2, 1 },
 	      (const double[]){ 0.054, 0.18, 0.03, 0.09 });
 	/* It may be the last and the new one. */
-	fal_work_ran(&w, 0.059);
+	fal_work_ran(&w, 0.059, 8, 1);
 	paces(&w, 4, (const uint32_t[]){ 5, 3, 2, 2 },
 	      (const double[]){ 0.054, 0.18, 0.03, 0.149 });
+	/* A short one is not another speed. */
+	w = (struct fal_work){ 0 };
+	fal_work_ran(&w, 0.01, 8, 1);
+	fal_work_ran(&w, 0.003, 2, 0.25);
+	paces(&w, 1, (const uint32_t[]){ 2 }, (const double[]){ 0.013 });
+	assert_int_equal(w.pace[0].samples, 10);
 	/* Nothing is lost, whatever comes. */
 	struct fal_rng r = fal_rng_init(2, FAL_RNG_TEST, 0);
 	double sum = 0, is = 0;
-	uint32_t n = 0;
+	uint64_t n = 0, samples = 0, all = 0;
 	w = (struct fal_work){ 0 };
-	for (int i = 0; i < 500; i++) {
+	for (uint32_t i = 0; i < 500; i++) {
 		const double t = 0.001 * fal_rng_below(&r, 100);
 		sum += t;
-		fal_work_ran(&w, t);
+		all += 1 + i % 8;
+		fal_work_ran(&w, t, 1 + i % 8, 0.125 * (1 + i % 8));
 	}
 	for (uint32_t i = 0; i < w.paces; i++) {
 		n += w.pace[i].tasks;
 		is += w.pace[i].seconds;
+		samples += w.pace[i].samples;
 	}
 	assert_int_equal(n, 500);
+	assert_int_equal(samples, all);
 	if (fabs(is - sum) > 1e-9 * sum)
 		fail_msg("%.9g s of %.9g", is, sum);
 }

@@ -27,14 +27,14 @@ eval_is_for_who_would_wait(void **state)
 			while (worker[id].evals > 0) {
 				uint32_t t = worker[id].eval[--worker[id].evals];
 				now += 0.25;
-				check(fal_sched_evaluated(sched, now, id, t, 0.25), 1,
+				check(fal_sched_evaluated(sched, now, id, t, 1, 0.25), 1,
 				      "evaluated");
-				check(fal_sched_evaluated(sched, now, id, t, 0.25), 0,
+				check(fal_sched_evaluated(sched, now, id, t, 1, 0.25), 0,
 				      "the same again");
 				follow_all();
 			}
 	check(fal_sched_eval_done(sched), 1, "done");
-	check(fal_sched_evaluated(sched, now, 1, 10, 0.1), FAL_EINVAL, "no such task");
+	check(fal_sched_evaluated(sched, now, 1, 10, 1, 0.1), FAL_EINVAL, "no such task");
 }
 
 static void
@@ -52,13 +52,13 @@ eval_tasks_come_back(void **state)
 	check(fal_sched_leave(sched, now, 1), 0, "leave");
 	follow_all();
 	/* Also what it never had is evaluated only once. */
-	check(fal_sched_evaluated(sched, now, 2, stolen, 0.1), 1, "not granted to it");
+	check(fal_sched_evaluated(sched, now, 2, stolen, 1, 0.1), 1, "not granted to it");
 	follow_all();
-	check(fal_sched_evaluated(sched, now, 1, 5, 0.1), 0, "by who left");
+	check(fal_sched_evaluated(sched, now, 1, 5, 1, 0.1), 0, "by who left");
 	uint32_t counted = 1;
 	while (worker[2].evals > 0) {
 		uint32_t t = worker[2].eval[--worker[2].evals];
-		check(fal_sched_evaluated(sched, now, 2, t, 0.1), 1, "evaluated");
+		check(fal_sched_evaluated(sched, now, 2, t, 1, 0.1), 1, "evaluated");
 		follow_all();
 		counted++;
 	}
@@ -97,7 +97,7 @@ tasks_outlive_a_slot(void **state)
 	check(worker[3].n, 3, "tasks");
 	for (uint32_t i = 1; i <= mine; i++) {
 		uint32_t t = worker[3].eval[mine - i];
-		check(fal_sched_evaluated(sched, now, 3, t, 0.1), 1, "evaluated");
+		check(fal_sched_evaluated(sched, now, 3, t, 1, 0.1), 1, "evaluated");
 		check(sched->worker[1].evals, mine - i, "eval tasks left");
 	}
 	for (uint32_t i = 0; i < 3; i++)
@@ -116,7 +116,7 @@ evaluate_all(uint32_t id)
 		while (worker[id].evals > 0) {
 			uint32_t t = worker[id].eval[--worker[id].evals];
 			now += 0.025;
-			check(fal_sched_evaluated(sched, now, id, t, 0.025) >= 0, 1,
+			check(fal_sched_evaluated(sched, now, id, t, 1, 0.025) >= 0, 1,
 			      "evaluated");
 			follow_all();
 		}
@@ -151,7 +151,7 @@ idle_talk_evaluates_nothing(void **state)
 	check(fal_sched_eval(sched, now, 16), 0, "eval");
 	follow_all();
 	check(worker[1].evals, had, "of the next evaluation");
-	check(fal_sched_evaluated(sched, now, 1, worker[1].eval[0], 0.1), 1, "one");
+	check(fal_sched_evaluated(sched, now, 1, worker[1].eval[0], 1, 0.1), 1, "one");
 	follow_all();
 	assert_true(worker[1].evals > had); /* it is trusted again */
 	had = worker[1].evals;
