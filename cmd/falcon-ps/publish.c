@@ -20,8 +20,11 @@ encode(struct ps_publisher *p, const struct ps_params *from, bool packed)
 	uint32_t blocks = fal_blocks(from->n);
 	struct fal_shared *s = NULL;
 	struct fal_buf msg = { 0 };
+	if (p->pool == NULL && (p->pool = fal_shared_pool_new()) == NULL)
+		return NULL;
 	fal_msg_model_ad(p->job_hash, p->incarnation, from->version, ad);
-	struct fal_shared_opt opt = { .publication = ++p->publications,
+	struct fal_shared_opt opt = { .pool = p->pool,
+				      .publication = ++p->publications,
 				      .count = (blocks + FAL_MODEL_BLOCKS - 1) /
 					       FAL_MODEL_BLOCKS,
 				      .ad = ad,
@@ -70,4 +73,5 @@ ps_publisher_free(struct ps_publisher *p)
 	forget(&p->newest);
 	forget(&p->kept);
 	forget(&p->older);
+	fal_shared_pool_free(p->pool);
 }

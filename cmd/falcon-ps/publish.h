@@ -19,6 +19,7 @@ struct ps_version {
 struct ps_publisher {
 	uint8_t job_hash[FAL_HASH_BYTES];
 	uint32_t incarnation;
+	struct fal_shared_pool *pool;          /* made with the first one */
 	uint64_t publications;                 /* so far */
 	struct ps_version newest, kept, older; /* older: whichever was sent last */
 };

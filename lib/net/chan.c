@@ -9,6 +9,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
 
 /* Bytes that TCP may hold unsent: what is there cannot be overtaken. */
@@ -210,11 +211,33 @@ tune_tcp(struct fal_chan *c)
 				 sizeof(options[i].value));
 }
 
+/* Is the peer on this machine, as far as its address tells? */
+static bool
+is_local(const struct fal_chan *c)
+{
+	static const uint8_t mapped[13] = { [10] = 0xff, 0xff, 127 };
+	struct sockaddr_storage ss = { 0 };
+	int n = sizeof(ss);
+	if (c->exec)
+		return false;
+	if (c->io.handle.type != UV_TCP)
+		return true;
+	if (uv_tcp_getpeername(&c->io.tcp, (struct sockaddr *)&ss, &n) < 0)
+		return false;
+	const struct in6_addr *six = &((const struct sockaddr_in6 *)&ss)->sin6_addr;
+	if (ss.ss_family == AF_INET6)
+		return IN6_IS_ADDR_LOOPBACK(six) ||
+		       memcmp(six, mapped, sizeof(mapped)) == 0;
+	return ntohl(((const struct sockaddr_in *)&ss)->sin_addr.s_addr) >> 24 == 127;
+}
+
 void
 fal_chan_connected(struct fal_chan *c)
 {
 	c->io.handle.data = c;
 	c->state = FAL_CHAN_GREETING;
+	c->local =
+		is_local(c) && (c->slow == NULL || fal_slow_batch(c->slow) == SIZE_MAX);
 	if (c->io.handle.type == UV_TCP)
 		tune_tcp(c);
 	const int err = fal_chan_read(c);
@@ -288,6 +311,11 @@ fal_chan_expect_shared(struct fal_chan *c, const struct fal_publication *pub)
 void
 fal_chan_compress(struct fal_chan *c, enum fal_compress mode)
 {
+	c->acked = (struct fal_acked){ 0 };
+	if (mode == FAL_COMPRESS_AUTO && c->local)
+		mode = FAL_COMPRESS_NEVER;
+	else if (mode == FAL_COMPRESS_AUTO)
+		(void)fal_chan_acked(c, &c->acked);
 	fal_writer_compress(&c->writer, mode);
 }
 

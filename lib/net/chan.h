@@ -81,8 +81,10 @@ void fal_chan_skip_shared(struct fal_chan *c);
 int fal_chan_expect_shared(struct fal_chan *c, const struct fal_publication *pub);
 
 /* Sets whether bulk is compressed.  FAL_COMPRESS_AUTO begins a measurement: bulk is
- * compressed until FAL_WRITER_TRIAL bytes are through, then as long as it has paid; call
- * it again to measure anew.  A new channel never compresses. */
+ * compressed until FAL_WRITER_TRIAL bytes or FAL_WRITER_TRIES messages are through, then
+ * as long as it has paid; call it again to measure anew.  To this very machine (a
+ * loopback address, a unix socket, no emulated link between) it means never.  A new
+ * channel never compresses. */
 void fal_chan_compress(struct fal_chan *c, enum fal_compress mode);
 
 /* Whether bulk is compressed just now: then also send compressed publications. */

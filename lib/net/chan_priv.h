@@ -5,6 +5,7 @@
 #ifndef FAL_NET_CHAN_PRIV_H
 #define FAL_NET_CHAN_PRIV_H
 
+#include "net/acked.h"
 #include "net/addr.h"
 #include "net/chan.h"
 #include "net/handshake.h"
@@ -37,6 +38,7 @@ struct fal_chan {
 	enum fal_chan_state state;
 	unsigned pending; /* handles and requests whose last callback is to come */
 	bool killed;
+	bool local; /* the peer is on this machine, and nothing slow between us */
 	bool io_up, paused, deaf, writing, undrained;
 	union {
 		uv_handle_t handle;
@@ -83,6 +85,7 @@ struct fal_chan {
 	uint64_t batch_begun;
 	uint64_t rate_bytes, rate_ns; /* of the running measurement */
 	double rate;
+	struct fal_acked acked; /* when compression was measured last */
 	uint64_t rx, tx;
 	uint64_t turn_begun, turn_now;
 
@@ -107,6 +110,9 @@ int fal_chan_read(struct fal_chan *c);
 /* Of chan_write.c: what waits is written at the end of this turn; the batch, which libuv
  * is through with, is freed. */
 void fal_chan_flush(struct fal_chan *c);
+/* What TCP sent and the peer acknowledged so far, and how long that took; false: nobody
+ * knows. */
+bool fal_chan_acked(const struct fal_chan *c, struct fal_acked *out);
 void fal_chan_drop_batch(struct fal_chan *c);
 
 /* Ends the channel; on_close follows from the loop.  The first reason stays. */

@@ -27,15 +27,39 @@ batch_limit(const struct fal_chan *c)
 	return two_ms < (double)FAL_CHAN_BATCH_MIN ? FAL_CHAN_BATCH_MIN : (size_t)two_ms;
 }
 
+bool
+fal_chan_acked(const struct fal_chan *c, struct fal_acked *out)
+{
+	uv_os_fd_t fd;
+	return c->slow == NULL && uv_fileno(&c->io.handle, &fd) == 0 &&
+	       fal_acked(fd, out);
+}
+
+/* Bytes a second of the link itself; 0: not known yet.  TCP tells apart the time in which
+ * it waited for the peer to make room: the peer's own work is not the link's.  Of other
+ * streams it is what they take. */
+static double
+link_rate(const struct fal_chan *c)
+{
+	const uint64_t least_us = 2000; /* the kernel counts milliseconds */
+	struct fal_acked now;
+	if (!fal_chan_acked(c, &now))
+		return c->rate;
+	const uint64_t us = now.us - c->acked.us;
+	return us < least_us ? 0
+			     : (double)(now.bytes - c->acked.bytes) / (double)us * 1e6;
+}
+
 /* Seals what goes next; 0 or an error. */
 static int
 fill_batch(struct fal_chan *c)
 {
 	const size_t limit = batch_limit(c);
+	const double rate = fal_writer_measuring(&c->writer) ? link_rate(c) : 0;
 	c->batch_bytes = 0;
 	while (c->batch_n < FAL_CHAN_PIECES && c->batch_bytes < limit) {
 		struct fal_piece *piece = &c->batch[c->batch_n];
-		const int got = fal_writer_next(&c->writer, c->rate, piece);
+		const int got = fal_writer_next(&c->writer, rate, piece);
 		if (got <= 0)
 			return got;
 		c->batch_n++;

@@ -3,6 +3,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "sec/stock.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -13,19 +14,46 @@ struct wire {
 	size_t n;
 };
 
+struct fal_shared_pool {
+	struct fal_stock *keys;
+	struct fal_zip *zip; /* NULL: nothing was compressed so far */
+	struct fal_buf packed;
+};
+
 struct fal_shared {
 	unsigned refs;
-	uint8_t *key; /* in locked memory */
+	struct fal_shared_pool *pool;
+	const uint8_t *key;
 	struct fal_publication pub;
 	struct wire *records;
 	size_t cap; /* of records: grows with them, not by `count` */
 	uint32_t n;
 	size_t bytes;
-	struct fal_zip *zip; /* NULL: plain */
-	struct fal_buf packed;
 	struct fal_zip_stat stat;
-	bool lasting;
+	bool zstd, lasting;
 };
+
+struct fal_shared_pool *
+fal_shared_pool_new(void)
+{
+	struct fal_shared_pool *p = fal_calloc(1, sizeof(*p));
+	if (p == NULL || (p->keys = fal_stock_new()) == NULL) {
+		free(p);
+		return NULL;
+	}
+	return p;
+}
+
+void
+fal_shared_pool_free(struct fal_shared_pool *p)
+{
+	if (p == NULL)
+		return;
+	fal_stock_free(p->keys);
+	fal_zip_free(p->zip);
+	fal_buf_free(&p->packed);
+	free(p);
+}
 
 int
 fal_shared_new(const struct fal_shared_opt *opt, struct fal_shared **out)
@@ -42,30 +70,31 @@ fal_shared_new(const struct fal_shared_opt *opt, struct fal_shared **out)
 	if (opt->ad_n != 0)
 		memcpy(s->pub.ad, opt->ad, opt->ad_n);
 	s->pub.ad_n = opt->ad_n;
-	s->key = fal_secret_alloc(FAL_KEY_BYTES);
+	s->pool = opt->pool;
 	s->lasting = opt->lasting;
-	if (opt->zstd)
-		s->zip = fal_zip_new(FAL_ZIP_LEVEL);
-	if (s->key == NULL || (opt->zstd && s->zip == NULL)) {
+	s->zstd = opt->zstd;
+	if (s->zstd && s->pool->zip == NULL)
+		s->pool->zip = fal_zip_new(FAL_ZIP_LEVEL);
+	s->key = s->pub.key = fal_stock_take(s->pool->keys);
+	if (s->key == NULL || (s->zstd && s->pool->zip == NULL)) {
 		fal_shared_drop(s);
 		return FAL_ENOMEM;
 	}
-	fal_random_bytes(s->key, FAL_KEY_BYTES);
-	s->pub.key = s->key;
 	*out = s;
 	return FAL_OK;
 }
 
-/* Compresses into s->packed; true when that is the smaller one. */
+/* Compresses into the pool's memory; true when that is the smaller one. */
 static bool
 pack(struct fal_shared *s, const void *msg, size_t n)
 {
 	const uint64_t begun = uv_hrtime();
-	fal_buf_clear(&s->packed);
-	const int err = fal_zip_compress(s->zip, msg, n, &s->packed);
-	const bool smaller = err == FAL_OK && s->packed.n < n;
+	struct fal_buf *packed = &s->pool->packed;
+	fal_buf_clear(packed);
+	const int err = fal_zip_compress(s->pool->zip, msg, n, packed);
+	const bool smaller = err == FAL_OK && packed->n < n;
 	s->stat.bytes_in += n;
-	s->stat.bytes_out += smaller ? s->packed.n : n;
+	s->stat.bytes_out += smaller ? packed->n : n;
 	s->stat.ns += uv_hrtime() - begun;
 	return smaller;
 }
@@ -80,10 +109,10 @@ fal_shared_add(struct fal_shared *s, const void *msg, size_t n)
 		return FAL_ESTATE;
 	if (FAL_GROW(s->records, s->cap, s->n + (size_t)1) < 0)
 		return FAL_ENOMEM;
-	if (s->zip != NULL && pack(s, msg, n)) {
+	if (s->zstd && pack(s, msg, n)) {
 		flags = FAL_RECORD_ZSTD;
-		msg = s->packed.p;
-		n = s->packed.n;
+		msg = s->pool->packed.p;
+		n = s->pool->packed.n;
 	}
 	struct wire w = { .n = FAL_RECORD_SHARED_HEAD + n + FAL_SEAL_TAG };
 	w.p = malloc(w.n);
@@ -94,11 +123,6 @@ fal_shared_add(struct fal_shared *s, const void *msg, size_t n)
 	fal_record_shared_seal(&s->pub, s->n, flags, w.p, n);
 	s->records[s->n++] = w;
 	s->bytes += w.n;
-	if (s->n == s->pub.count) {
-		fal_zip_free(s->zip);
-		s->zip = NULL;
-		fal_buf_free(&s->packed);
-	}
 	return FAL_OK;
 }
 
@@ -117,9 +141,7 @@ fal_shared_drop(struct fal_shared *s)
 	for (uint32_t i = 0; i < s->n; i++)
 		free(s->records[i].p);
 	free(s->records);
-	fal_zip_free(s->zip);
-	fal_buf_free(&s->packed);
-	fal_secret_free(s->key);
+	fal_stock_give(s->pool->keys, s->key);
 	free(s);
 }
 

@@ -15,7 +15,13 @@
 
 struct fal_shared; /* opaque, reference-counted */
 
+/* What publications need while they are made, kept for the next one: keys and memory to
+ * compress with.  It outlives them.  NULL when out of memory. */
+struct fal_shared_pool *fal_shared_pool_new(void);
+void fal_shared_pool_free(struct fal_shared_pool *p); /* may be NULL */
+
 struct fal_shared_opt {
+	struct fal_shared_pool *pool;
 	uint64_t publication; /* from 1, larger than every one before; the plain and the
 			       * zstd variant of a version are two publications */
 	uint32_t count;       /* messages that will be added, at least 1 */

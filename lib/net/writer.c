@@ -155,6 +155,7 @@ fal_writer_compress(struct fal_writer *w, enum fal_compress mode)
 	w->mode = mode;
 	w->trial = mode == FAL_COMPRESS_AUTO;
 	w->pays = false;
+	w->tries = 0;
 	w->measured = (struct fal_zip_stat){ 0 };
 }
 
@@ -162,6 +163,12 @@ bool
 fal_writer_compressing(const struct fal_writer *w)
 {
 	return w->mode == FAL_COMPRESS_ALWAYS || w->trial || w->pays;
+}
+
+bool
+fal_writer_measuring(const struct fal_writer *w)
+{
+	return w->trial;
 }
 
 /* Compresses the message where that makes it smaller; true when it did. */
@@ -191,14 +198,15 @@ pack(struct fal_writer *w, struct fal_node *node)
 	return smaller;
 }
 
-/* Ends a measurement that has seen enough. */
+/* Ends a measurement that has seen enough, or as much as it may. */
 static void
 judge(struct fal_writer *w, double rate)
 {
-	if (!w->trial || rate <= 0 || w->measured.bytes_in < FAL_WRITER_TRIAL)
+	const bool enough = rate > 0 && w->measured.bytes_in >= FAL_WRITER_TRIAL;
+	if (!w->trial || (!enough && w->tries < FAL_WRITER_TRIES))
 		return;
 	w->trial = false;
-	w->pays = fal_zip_pays(&w->measured, rate);
+	w->pays = rate > 0 && fal_zip_pays(&w->measured, rate);
 }
 
 static void
@@ -206,6 +214,7 @@ next_shared(struct fal_writer *w, struct fal_piece *out)
 {
 	struct fal_node *node = w->bulk.head;
 	struct fal_piece piece = { .shared = fal_shared_ref(node->shared) };
+	w->tries += node->index == 0;
 	piece.p = fal_shared_record(node->shared, node->index, &piece.n);
 	if (++node->index == fal_shared_count(node->shared)) {
 		free_node(pop(&w->bulk));
@@ -230,6 +239,7 @@ fal_writer_next(struct fal_writer *w, double rate, struct fal_piece *out)
 	w->queued -= node->n;
 	if (!node->raw) {
 		uint8_t flags = 0;
+		w->tries += node->bulk && !node->packed;
 		if (node->bulk && node->n >= FAL_WRITER_ZIP_MIN &&
 		    (node->packed || fal_writer_compressing(w)) && pack(w, node))
 			flags = FAL_RECORD_ZSTD;

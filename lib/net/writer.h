@@ -16,7 +16,8 @@
 
 #define FAL_WRITER_SHARED_MAX 64           /* publications waiting in one queue */
 #define FAL_WRITER_ZIP_MIN 512             /* bytes; smaller messages stay plain */
-#define FAL_WRITER_TRIAL ((size_t)1 << 20) /* bytes of bulk that a measurement takes */
+#define FAL_WRITER_TRIAL ((size_t)1 << 20) /* bytes of bulk that a measurement takes, */
+#define FAL_WRITER_TRIES 64                /* and messages and publications at most */
 
 enum fal_send {
 	FAL_SEND_CONTROL, /* before all bulk; never compressed */
@@ -40,6 +41,7 @@ struct fal_writer {
 	unsigned shared;
 	enum fal_compress mode;
 	bool trial, pays; /* of FAL_COMPRESS_AUTO */
+	unsigned tries;
 	struct fal_zip_stat measured;
 	struct fal_zip_stat zipped; /* all that was compressed here */
 	struct fal_zip *zip;
@@ -73,10 +75,12 @@ void fal_writer_skip_shared(struct fal_writer *w);
 
 bool fal_writer_empty(const struct fal_writer *w);
 
-/* See fal_chan_compress.  A measurement needs `rate`, the link's bytes a second (0: not
- * known yet), at fal_writer_next. */
+/* See fal_chan_compress.  While a measurement goes on, fal_writer_next needs `rate`, the
+ * link's bytes a second (0: not known yet); a link that shows none to the end of it is
+ * too quick for that. */
 void fal_writer_compress(struct fal_writer *w, enum fal_compress mode);
 bool fal_writer_compressing(const struct fal_writer *w);
+bool fal_writer_measuring(const struct fal_writer *w);
 
 /* The next bytes for the wire: 1 and `out`, to be ended with fal_piece_free; 0: nothing
  * is to be sent; FAL_ELIMIT when the nonces are used up; FAL_ENOMEM. */

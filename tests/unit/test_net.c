@@ -269,13 +269,18 @@ queue_cap(void **state)
 	end(&w);
 }
 
+static struct fal_shared_pool *pool; /* of all publications */
+
 static struct fal_shared *
 publish(uint64_t id, char first, bool zstd)
 {
 	static uint8_t msg[50000];
-	const struct fal_shared_opt opt = {
-		.publication = id, .count = 40, .ad = "job 1", .ad_n = 5, .zstd = zstd
-	};
+	const struct fal_shared_opt opt = { .pool = pool,
+					    .publication = id,
+					    .count = 40,
+					    .ad = "job 1",
+					    .ad_n = 5,
+					    .zstd = zstd };
 	struct fal_shared *s;
 	assert_int_equal(fal_shared_new(&opt, &s), 0);
 	msg[0] = (uint8_t)first;
@@ -381,6 +386,51 @@ compression(void **state)
 	end(&w);
 }
 
+/* Whether a channel to `at` compresses when that is up to it. */
+static bool
+auto_compresses(const char *at, const struct fal_link *link)
+{
+	struct world w;
+	begin(&w, (struct fal_listen_opt){ 0 });
+	fal_listen_close(w.l);
+	w.l = NULL;
+	struct fal_addr a =
+		strcmp(at, "unix") == 0 ? addr("unix:%s/s", w.dir) : addr("%s", at);
+	listen_at(&w, a, (struct fal_listen_opt){ 0 });
+	a = addr("%s", fal_listen_text(w.l));
+	dial_as(&w, 0, &a, client_key("lab", 2, 1),
+		(struct fal_chan_opt){ .link = link });
+	SEND(&w.client[0], 'h');
+	UNTIL(&w, w.server[0].msgs == 1);
+	fal_chan_compress(w.client[0].c, FAL_COMPRESS_AUTO);
+	fal_chan_compress(w.server[0].c, FAL_COMPRESS_AUTO);
+	const bool yes = fal_chan_compressing(w.client[0].c);
+	assert_false(fal_chan_compressing(w.server[0].c));
+	end(&w);
+	return yes;
+}
+
+static uint64_t
+no_delay(void *arg, uint64_t now)
+{
+	(void)arg;
+	(void)now;
+	return 0;
+}
+
+static void
+nothing_is_saved_within_a_machine(void **state)
+{
+	static const char *const local[] = { "127.0.0.1:0", "127.3.2.1:0", "[::1]:0",
+					     "[::ffff:127.0.0.1]:0", "unix" };
+	const struct fal_link slow = { .bandwidth = 1e6, .delay_ns = no_delay };
+	(void)state;
+	for (size_t i = 0; i < sizeof(local) / sizeof(*local); i++)
+		if (auto_compresses(local[i], NULL))
+			fail_msg("compresses to %s", local[i]);
+	assert_true(auto_compresses("127.0.0.1:0", &slow));
+}
+
 static void
 revoked(void **state)
 {
@@ -460,11 +510,15 @@ main(void)
 		cmocka_unit_test(shared_to_three),
 		cmocka_unit_test(skips_to_the_newest),
 		cmocka_unit_test(compression),
+		cmocka_unit_test(nothing_is_saved_within_a_machine),
 		cmocka_unit_test(revoked),
 		cmocka_unit_test(last_words_arrive),
 		cmocka_unit_test(killed_is_silent),
 	};
 	signal(SIGPIPE, SIG_IGN);
 	cmocka_set_message_output(CM_OUTPUT_TAP);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	pool = fal_shared_pool_new();
+	const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+	fal_shared_pool_free(pool);
+	return failed;
 }

@@ -392,13 +392,48 @@ auto_compresses_where_it_pays(void **state)
 	assert_true(auto_goes_on(0, noise, sizeof(noise))); /* not known yet */
 }
 
+/* However small the messages, and whatever is known of the link. */
+static void
+every_measurement_ends(void **state)
+{
+	(void)state;
+	static uint8_t zeros[32768];
+	const double rates[] = { 0, 1e3, 1e15 };
+	const size_t sizes[] = { 1, FAL_WRITER_ZIP_MIN, 4096, sizeof(zeros) };
+	for (size_t i = 0; i < 3; i++)
+		for (size_t k = 0; k < 4; k++) {
+			struct pair p = pair();
+			fal_writer_compress(&p.w, FAL_COMPRESS_AUTO);
+			for (unsigned sent = 0; sent <= FAL_WRITER_TRIES; sent++) {
+				struct fal_piece piece;
+				assert_int_equal(fal_writer_put(&p.w, zeros, sizes[k],
+								FAL_SEND_BULK),
+						 0);
+				assert_int_equal(fal_writer_next(&p.w, rates[i], &piece),
+						 1);
+				fal_piece_free(&piece);
+			}
+			if (fal_writer_measuring(&p.w))
+				fail_msg("%zu bytes at %g B/s are measured for ever",
+					 sizes[k], rates[i]);
+			assert_int_equal(fal_writer_compressing(&p.w),
+					 rates[i] == 1e3 && sizes[k] > 1);
+			wipe(&p);
+		}
+}
+
+static struct fal_shared_pool *pool; /* of all publications */
+
 static struct fal_shared *
 publish(uint64_t id, bool zstd)
 {
 	static uint8_t msg[1000];
-	const struct fal_shared_opt opt = {
-		.publication = id, .count = 3, .ad = "job", .ad_n = 3, .zstd = zstd
-	};
+	const struct fal_shared_opt opt = { .pool = pool,
+					    .publication = id,
+					    .count = 3,
+					    .ad = "job",
+					    .ad_n = 3,
+					    .zstd = zstd };
 	struct fal_shared *s;
 	assert_int_equal(fal_shared_new(&opt, &s), 0);
 	for (int i = 0; i < 3; i++) {
@@ -517,9 +552,13 @@ main(void)
 		cmocka_unit_test(heads_are_judged_early),
 		cmocka_unit_test(compresses_as_told),
 		cmocka_unit_test(auto_compresses_where_it_pays),
+		cmocka_unit_test(every_measurement_ends),
 		cmocka_unit_test(shared_records),
 		cmocka_unit_test(skips_what_is_old),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	pool = fal_shared_pool_new();
+	const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+	fal_shared_pool_free(pool);
+	return failed;
 }

@@ -2,6 +2,7 @@
 #include "base/err.h"
 #include "base/parse.h"
 #include "sec/seal.h"
+#include "sec/stock.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -158,6 +159,36 @@ shared_records(void **state)
 	assert_memory_equal(rec, TEXT, TEXT_N);
 }
 
+/* More keys than a batch holds, given back in another order than taken. */
+static void
+a_stock_gives_no_key_twice(void **state)
+{
+	enum { KEYS = 1000, HELD = 300 };
+	static uint8_t seen[KEYS][FAL_KEY_BYTES];
+	const uint8_t *held[HELD] = { NULL };
+	struct fal_stock *s = fal_stock_new();
+	(void)state;
+	for (unsigned i = 0; i < KEYS; i++) {
+		const unsigned at = i * 7 % HELD;
+		if (held[at] != NULL) {
+			const uint8_t *old = held[at];
+			fal_stock_give(s, old);
+			assert_int_equal(old[0] | old[1] | old[31], 0); /* wiped */
+		}
+		held[at] = fal_stock_take(s);
+		assert_non_null(held[at]);
+		memcpy(seen[i], held[at], FAL_KEY_BYTES);
+		for (unsigned k = 0; k < i; k++)
+			if (memcmp(seen[k], seen[i], FAL_KEY_BYTES) == 0)
+				fail_msg("key %u is key %u", i, k);
+	}
+	for (unsigned i = 0; i < HELD; i++)
+		fal_stock_give(s, held[i]);
+	fal_stock_give(s, NULL);
+	fal_stock_free(s);
+	fal_stock_free(NULL);
+}
+
 static void
 assert_digest(const uint8_t got[static FAL_HASH_BYTES], const char *want)
 {
@@ -196,10 +227,14 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(records_in_order), cmocka_unit_test(tampered_record),
-		cmocka_unit_test(empty_record),     cmocka_unit_test(counter_never_wraps),
-		cmocka_unit_test(unknown_suites),   cmocka_unit_test(shared_records),
+		cmocka_unit_test(records_in_order),
+		cmocka_unit_test(tampered_record),
+		cmocka_unit_test(empty_record),
+		cmocka_unit_test(counter_never_wraps),
+		cmocka_unit_test(unknown_suites),
+		cmocka_unit_test(shared_records),
 		cmocka_unit_test(digests),
+		cmocka_unit_test(a_stock_gives_no_key_twice),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, NULL, NULL);
