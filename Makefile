@@ -34,15 +34,19 @@ $(error MODE=$(MODE): not one of release, debug, asan, tsan, cov)
 endif
 MODE_FLAGS := $(MODE_FLAGS_$(MODE))
 
+# What an older C would let pass, a pointer cut to an int, is an error always.
 WARN := -Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-prototypes \
-	-Wformat=2 -Wvla $(if $(WERROR),-Werror)
+	-Wformat=2 -Wvla -Werror=implicit-function-declaration -Werror=implicit-int \
+	-Werror=int-conversion -Werror=incompatible-pointer-types $(if $(WERROR),-Werror)
 # After the user's CFLAGS: what the law of equal numerics and the design need.
 FIXED := -std=c17 -D_GNU_SOURCE -DFAL_VERSION='"$(VERSION)"' -Ilib -fvisibility=hidden \
-	-ffp-contract=off -fno-fast-math -fstack-protector-strong -fPIE -pthread -MMD -MP
+	-ffp-contract=off -fno-fast-math -fstack-protector-strong -fPIE -pthread -MD -MP
 ALL_CFLAGS  = $(CPPFLAGS) $(CFLAGS) $(MODE_FLAGS) $(WARN) $(FIXED)
 ALL_LDFLAGS = $(LDFLAGS) $(MODE_FLAGS) -pie -pthread -Wl,-z,relro,-z,now -Wl,--as-needed
 LIBS      := -luv -ljansson -linih -lpopt -lzstd -lsodium -lz -lm
-BLAS_LIBS := -lopenblas
+# share/make/openblas fills these in.
+BLAS_CFLAGS := @$(B)/openblas.cflags
+BLAS_LIBS   := @$(B)/openblas.libs
 
 LIB_SRC  := $(wildcard lib/*/*.c)
 LIB_OBJ  := $(LIB_SRC:%.c=$(B)/%.o)
@@ -62,9 +66,17 @@ do = $(if $(V),,@$(if $(QUIET),,echo '$(1) $@'; ))
 all: deps $(PROG_BIN)
 .DEFAULT_GOAL := all
 
-$(B)/%.o: %.c
+# What everything is made with and from, in files that change only with what they say.
+$(B)/flags: export FLAGS = $(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) $(LIBS)
+$(B)/flags: deps
+	@{ printf '%s\n' "$$FLAGS"; $(CC) --version; } | share/make/keep $@
+$(B)/packages $(B)/openblas: deps
+	@:
+
+$(B)/%.o: %.c $(B)/flags $(B)/packages
 	@mkdir -p $(@D)
-	$(call do,CC)$(CC) $(ALL_CFLAGS) -c -o $@ $<
+	$(call do,CC)$(CC) $(if $(filter %/kern_blas.c,$<),$(BLAS_CFLAGS) )$(ALL_CFLAGS) -c -o $@ $<
+$(B)/lib/nn/kern_blas.o: $(B)/openblas
 
 $(B)/libfalcon.a: $(LIB_OBJ)
 	@rm -f $@
@@ -72,7 +84,7 @@ $(B)/libfalcon.a: $(LIB_OBJ)
 
 # $(call program,NAME,SOURCES,LIBRARIES): links one program.
 define program
-$(1): $(2:%.c=$(B)/%.o) $(B)/libfalcon.a
+$(1): $(2:%.c=$(B)/%.o) $(B)/libfalcon.a $(B)/openblas
 	@mkdir -p $$(@D)
 	$$(call do,LD)$$(CC) $$(ALL_LDFLAGS) -o $$@ $(2:%.c=$(B)/%.o) \
 		$(B)/libfalcon.a $(3) $$(LIBS)

@@ -10,9 +10,9 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 bin=${FALCON_BIN:-build/release}
 dir=$(mktemp -d)
+. share/crew
 clean_up() {
-	jobs -p | xargs -r kill 2>/dev/null || :
-	wait
+	dismiss
 	rm -rf "$dir"
 }
 trap clean_up EXIT
@@ -23,21 +23,12 @@ verdict=0
 
 # train JOB: the result is $dir/JOB/result.json.
 train() {
-	local ps work
-	mkfifo "$dir/$1.ready"
 	# shellcheck disable=SC2086 # two words or none
-	"$bin/falcon-ps" -jx -K "$dir/keys/keyring" -l 127.0.0.1:0 -s "$dir/$1" \
-		--ready-fd 3 $epochs "share/jobs/$1.job" \
-		3>"$dir/$1.ready" >/dev/null 2>"$dir/$1.err" &
-	ps=$!
-	if read -r address <"$dir/$1.ready"; then
-		"$bin/falcon-work" -k "$dir/keys/work.key" --lanes "$(nproc)" \
-			--cache "$dir/cache" "$address" 2>>"$dir/$1.err" &
-		work=$!
-		if wait "$ps" && wait "$work"; then return; fi
-	fi
-	cat "$dir/$1.err" >&2
-	exit 1
+	serve "ps-$1" "$bin/falcon-ps" -jx -K "$dir/keys/keyring" -l 127.0.0.1:0 \
+		-s "$dir/$1" $epochs "share/jobs/$1.job" >/dev/null 2>"$dir/ps-$1.err"
+	member "work-$1" "$bin/falcon-work" -k "$dir/keys/work.key" --lanes "$(nproc)" \
+		--cache "$dir/cache" "$address"
+	done_by "ps-$1" "work-$1"
 }
 
 # reached JOB BOUND: prints the accuracy beside the bound.

@@ -3,13 +3,13 @@
 # share/make/tap runs one test of any kind, share/make/FalconTap.pm adds the closing line
 # to prove's report.
 
-# Cheap enough to be asked each time; objects wait for it, but never because of it.
+# Cheap enough to be asked each time.
+DEPS := DEPS=$(B) share/deps
 .PHONY: deps deps-check
 deps:
-	@share/deps build
-deps-check:
-	@share/deps check
-$(LIB_OBJ) $(foreach p,$(PROGS),$(patsubst %.c,$(B)/%.o,$(wildcard cmd/$(p)/*.c))): | deps
+	@$(DEPS) build
+deps-check: deps
+	@$(DEPS) check
 $(UNIT:%=$(B)/tests/unit/%.o): | deps-check
 
 # PROGRAM-ISA: a test or bench with lib/nn held to one instruction set (base/vector.h).
@@ -63,14 +63,14 @@ check-san:
 .PHONY: check-accuracy
 check-accuracy: deps-check all
 	share/data/fetch mnist
-	FALCON_BIN=$(abspath $(B)) tests/accuracy.sh
+	FALCON_BIN="$(abspath $(B))" tests/accuracy.sh
 
 # Gradients and exports against PyTorch's.
 .PHONY: check-torch
 check-torch: $(B)/tests/dump_grad $(PROG_BIN)
-	@share/deps check torch
+	@$(DEPS) check torch
 	tests/torch/grad.py $< $(wildcard share/models/*)
-	FALCON_BIN=$(abspath $(B)) tests/torch/run.sh
+	FALCON_BIN="$(abspath $(B))" tests/torch/run.sh
 
 $(eval $(call program,$(B)/tests/dump_grad,tests/torch/dump_grad.c,$(BLAS_LIBS)))
 
@@ -81,7 +81,7 @@ FUZZ_SEEDS_fuzz_job := share/jobs
 
 .PHONY: fuzz fuzz-run $(FUZZ:%=run-%)
 fuzz:
-	@share/deps fuzz
+	@$(DEPS) fuzz
 	$(MAKE) MODE=fuzz B=$(MODES)/fuzz CC=clang fuzz-run
 
 fuzz-run: $(FUZZ:%=run-%)
@@ -97,20 +97,20 @@ $(foreach t,$(FUZZ),$(eval $(call program,$(B)/fuzz/$(t),tests/fuzz/$(t).c,\
 # The figures are in bench.json, beside the mode folders.
 .PHONY: bench bench-schemes bench-proj demo
 bench: deps-check all $(BENCH:%=$(B)/bench/%)
-	FALCON_BIN=$(abspath $(B)) tests/bench/run $(MODES)/bench.json \
+	FALCON_BIN="$(abspath $(B))" tests/bench/run $(MODES)/bench.json \
 		$(BENCH:%=$(B)/bench/%) $(wildcard tests/bench/*.sh)
 
 # Every scheme against every pattern of slowness, 90 minutes; QUICK=1: 12.  A table, and
 # build/bench/*.svg.
 bench-schemes: all
-	@share/deps bench
-	FALCON_BIN=$(abspath $(B)) tests/bench/schemes/run $(MODES)/bench.json $(MODES)/bench
+	@$(DEPS) bench
+	FALCON_BIN="$(abspath $(B))" tests/bench/schemes/run $(MODES)/bench.json $(MODES)/bench
 
 # What falcon-proj predicts against what is measured, 40 minutes; QUICK=1: 9.
 bench-proj: all
-	@share/deps bench
-	FALCON_BIN=$(abspath $(B)) tests/bench/proj/run $(MODES)/bench.json $(MODES)/bench-proj
+	@$(DEPS) bench
+	FALCON_BIN="$(abspath $(B))" tests/bench/proj/run $(MODES)/bench.json $(MODES)/bench-proj
 
 demo: all
-	@share/deps demo
-	FALCON_BIN=$(abspath $(B)) share/demo
+	@$(DEPS) demo
+	FALCON_BIN="$(abspath $(B))" share/demo

@@ -14,7 +14,7 @@ LINTS := lint-format lint-floors lint-warnings lint-headers lint-man lint-shell 
 .PHONY: lint lint-deps $(LINTS)
 lint: $(LINTS)
 lint-deps:
-	@share/deps lint
+	@$(DEPS) lint
 $(LINTS): lint-deps
 
 lint-format:

@@ -77,6 +77,119 @@ refused() {
 	has "$output" "socat"
 }
 
+# A cblas.h of the reference BLAS: it does not know OpenBLAS's functions.
+reference_blas() {
+	mkdir -p "$1"
+	cat >"$1/cblas.h" <<-'END'
+		enum CBLAS_ORDER { CblasRowMajor = 101 };
+		enum CBLAS_TRANSPOSE { CblasNoTrans = 111 };
+		void cblas_sgemm(enum CBLAS_ORDER, enum CBLAS_TRANSPOSE,
+				 enum CBLAS_TRANSPOSE, int, int, int, float, const float *,
+				 int, const float *, int, float, float *, int);
+	END
+}
+
+@test "deps: OpenBLAS is what compiles and links, not any cblas.h" {
+	reference_blas "$tmp/ref"
+	local set
+	share/make/openblas "$tmp/openblas"
+	for set in "OPENBLAS_CFLAGS=-I$tmp/ref" OPENBLAS_LIBS=-lcblas-nonsense CC=false; do
+		run env "$set" share/make/openblas "$tmp/openblas"
+		same "exit status with $set" "$status" 1
+		[ ! -e "$tmp/openblas" ]
+	done
+	share/make/openblas "$tmp/openblas"
+	[ -s "$tmp/openblas.libs" ]
+}
+
+# small_tree DIR: the Makefile with two little sources and a program.
+small_tree() {
+	mkdir -p "$1/lib/nn" "$1/cmd/falcon-work" "$1/share"
+	cp Makefile "$1"
+	cp -r share/deps share/make "$1/share"
+	cat >"$1/lib/nn/kern_blas.c" <<-'END'
+		#include <cblas.h>
+		void fal_small(void);
+		void fal_small(void) { openblas_set_num_threads(1); }
+	END
+	cat >"$1/cmd/falcon-work/main.c" <<-'END'
+		#include <outside.h>
+		void fal_small(void);
+		int main(void) { fal_small(); return OUTSIDE; }
+	END
+	mkdir "$1/outside"
+	echo '#define OUTSIDE 0' >"$1/outside/outside.h"
+}
+
+# made TEXT [ARGUMENT...]: make says this and nothing else.
+made() {
+	local want=$1
+	shift
+	run make -j2 CPPFLAGS="-isystem outside" "$@"
+	same "exit status ($output)" "$status" 0
+	same "make $*" "$(sort <<<"${output//build\/release\//}" | xargs)" "$want"
+}
+
+@test "make: objects follow flags, system headers, packages; a path may have spaces" {
+	small_tree "$tmp/a small tree"
+	cd "$tmp/a small tree"
+	local all='AR libfalcon.a CC cmd/falcon-work/main.o CC lib/nn/kern_blas.o LD falcon-work'
+	made "$all"
+	made ''
+	made "$all" CFLAGS=-O1
+	made '' CFLAGS=-O1
+	made "$all"
+	find . -exec touch -d '1 hour ago' {} +
+	made ''
+	touch outside/outside.h
+	made 'CC cmd/falcon-work/main.o LD falcon-work'
+	# Another OpenBLAS, its files as old as a package's are.
+	mkdir other
+	printf '#include_next <cblas.h>\n' >other/cblas.h
+	touch -d 2020-01-01 other/cblas.h
+	made 'AR libfalcon.a CC lib/nn/kern_blas.o LD falcon-work' \
+		OPENBLAS_CFLAGS="-Iother $(cat build/release/openblas.cflags)" \
+		OPENBLAS_LIBS="$(cat build/release/openblas.libs)"
+}
+
+@test "make: an implicit declaration is an error, always" {
+	small_tree "$tmp/tree"
+	echo 'void fal_cut(void); void fal_cut(void) { char *s = nowhere(); (void)s; }' \
+		>>"$tmp/tree/lib/nn/kern_blas.c"
+	run make -C "$tmp/tree" CPPFLAGS="-isystem outside" CFLAGS=-w
+	[ "$status" -ne 0 ]
+	has "$output" nowhere
+}
+
+# stand_in NAME: a program in the folder stand, its text from stdin; the others are ours.
+stand_in() {
+	mkdir "$tmp/stand"
+	ln -s "$bin"/falcon-* "$tmp/stand"
+	rm "$tmp/stand/$1"
+	{ echo '#!/bin/sh'; cat; } >"$tmp/stand/$1"
+	chmod +x "$tmp/stand/$1"
+}
+
+@test "the demo ends with a dead worker's last words" {
+	stand_in falcon-work <<-'END'
+		case $* in *worker-3*) echo out of luck >&2; kill -SEGV $$ ;; esac
+		exec sleep 1000
+	END
+	run env FALCON_BIN="$tmp/stand" DEMO_EPOCHS=1 timeout 60 share/demo
+	same "exit status ($output)" "$status" 1
+	has "$output" "worker-3: SIGSEGV"
+	has "$output" "out of luck"
+	run pgrep -f "$tmp/stand"
+	same "left behind" "$output" ""
+}
+
+@test "the demo ends where the coordinator does" {
+	stand_in falcon-ps <<<'echo no such luck >&2; exit 1'
+	run env FALCON_BIN="$tmp/stand" DEMO_EPOCHS=1 timeout 60 share/demo
+	same "exit status ($output)" "$status" 1
+	has "$output" "no such luck"
+}
+
 # tap SCRIPT...: prove's report of tests with these bodies.
 tap() {
 	local i=0 body

@@ -33,6 +33,20 @@ start_ready() {
 	fi
 }
 
+# wait PID...: the shell's, but for PATIENCE (300) seconds; whoever runs on is then ended,
+# and what all have said is shown.
+wait() {
+	local p
+	for p; do
+		timeout "${PATIENCE:-300}" tail -s 0.05 --pid="$p" -f /dev/null 3>&- || {
+			echo "process $p: does not end; what was said:"
+			tail -n 5 "$BATS_TEST_TMPDIR"/*.err || :
+			kill -KILL "$p"
+		}
+	done
+	builtin wait "$@"
+}
+
 # Ends and reaps whatever start left behind.
 stop_all() {
 	local p

@@ -240,6 +240,7 @@ caught() {
 	[ "$(id -u)" -eq 0 ] || skip "network namespaces need root"
 	here=falcon-a-$$ there=falcon-b-$$
 	ip netns add "$here" 2>/dev/null || skip "no network namespaces here"
+	ip netns exec "$here" true 2>/dev/null || skip "mounts are refused here"
 	ip netns add "$there"
 	ip -n "$here" link add cable type veth peer name cable netns "$there"
 	ip -n "$here" addr add 192.0.2.1/24 dev cable

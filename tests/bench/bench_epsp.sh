@@ -17,37 +17,31 @@ bin=${FALCON_BIN:-build/release}
 samples=${BENCH_SAMPLES:-12000}
 dir=$(mktemp -d)
 group=
+. share/crew
 clean_up() {
-	jobs -p | xargs -r kill 2>/dev/null || :
-	wait
+	dismiss
 	if [ -n "$group" ]; then rmdir "$group" || :; fi
 	rm -rf "$dir"
 }
 trap clean_up EXIT
 "$bin/falcon-key" init "$dir/keys"
 
-# serve NAME WORKERS OPTION...: starts a coordinator; its address is in $address.
-serve() {
+# begin NAME WORKERS OPTION...: starts a coordinator; its address is in $address.
+begin() {
 	local name=$1 workers=$2
 	shift 2
-	mkfifo "$dir/$name.ready"
-	"$bin/falcon-ps" -jx -K "$dir/keys/keyring" -l 127.0.0.1:0 -s "$dir/$name" \
-		-w "$workers" --ready-fd 3 --set job.epochs=1 --set job.eval=never \
-		--set schedule.warmup=0 --set data.samples="$samples" "$@" share/jobs/fashion.job \
-		3>"$dir/$name.ready" >/dev/null 2>"$dir/$name.err" &
-
-	if ! read -r address <"$dir/$name.ready"; then
-		cat "$dir/$name.err" >&2
-		exit 1
-	fi
+	serve "$name" "$bin/falcon-ps" -jx -K "$dir/keys/keyring" -l 127.0.0.1:0 \
+		-s "$dir/$name" -w "$workers" --set job.epochs=1 --set job.eval=never \
+		--set schedule.warmup=0 --set data.samples="$samples" "$@" \
+		share/jobs/fashion.job >/dev/null 2>"$dir/$name.err"
 }
 
 # work NAME OPTION...: starts a worker.
 work() {
 	local name=$1
 	shift
-	"$bin/falcon-work" -k "$dir/keys/work.key" -n "$name" --lanes 1 --cache "$dir/cache" \
-		"$@" "$address" 2>>"$dir/$name.err" &
+	member "$name" "$bin/falcon-work" -k "$dir/keys/work.key" -n "$name" --lanes 1 \
+		--cache "$dir/cache" "$@" "$address"
 }
 
 # clock_s NAME: mean seconds of a whole clock, by the versions' times.
@@ -58,12 +52,12 @@ clock_s() {
 
 # emulated NAME SCHEME RATE: three workers at speed 1, one at 1/4.
 emulated() {
-	serve "$1" 4 --set sync.scheme="$2"
+	begin "$1" 4 --set sync.scheme="$2"
 	for w in 1 2 3; do
 		work "w$w" --emulate "rate=$3,speed=1,cores=1"
 	done
 	work w4 --emulate "rate=$3,speed=1/4,cores=1"
-	wait
+	done_by "$1" w1 w2 w3 w4
 }
 
 # make_group: a cgroup with a quarter of a core, of v1 or v2, in $group; 1: neither.
@@ -90,12 +84,13 @@ make_group() {
 
 # quota NAME SCHEME: two real workers, one with a quarter of a core.
 quota() {
-	serve "$1" 2 --set sync.scheme="$2"
+	begin "$1" 2 --set sync.scheme="$2"
 	work free
-	( echo "$BASHPID" >"$group/cgroup.procs"
-	  exec "$bin/falcon-work" -k "$dir/keys/work.key" -n quarter --lanes 1 \
-		--cache "$dir/cache" "$address" 2>>"$dir/quarter.err" ) &
-	wait
+	# shellcheck disable=SC2016 # for that shell
+	member quarter sh -c 'echo $$ >"$0/cgroup.procs" && exec "$@"' "$group" \
+		"$bin/falcon-work" -k "$dir/keys/work.key" -n quarter --lanes 1 \
+		--cache "$dir/cache" "$address"
+	done_by "$1" free quarter
 }
 
 for rate in 1000 4000; do

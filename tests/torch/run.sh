@@ -10,11 +10,10 @@ share=$here/../../share
 data=/usr/share/datasets/fashion-mnist
 
 dir=$(mktemp -d)
-pids=
+# shellcheck source=share/crew
+. "$share/crew"
 clean_up() {
-	# shellcheck disable=SC2086 # a list
-	[ -z "$pids" ] || kill $pids 2>/dev/null || :
-	wait
+	dismiss
 	rm -rf "$dir"
 }
 trap clean_up EXIT
@@ -31,25 +30,11 @@ value() {
 }
 
 "$bin/falcon-key" init "$dir/keys"
-mkfifo "$dir/ready"
-"$bin/falcon-ps" "$share/jobs/fashion.job" --set job.epochs=1 \
+serve ps "$bin/falcon-ps" "$share/jobs/fashion.job" --set job.epochs=1 \
 	--keyring "$dir/keys/keyring" --listen 127.0.0.1:0 --state "$dir/state" \
-	--ready-fd 3 --exit-when-done --json 3>"$dir/ready" >"$dir/result.json" \
-	2>"$dir/ps.err" &
-ps=$!
-pids=$ps
-if ! read -r address <"$dir/ready"; then
-	cat "$dir/ps.err" >&2
-	exit 1
-fi
-"$bin/falcon-work" "$address" --key "$dir/keys/work.key" 2>"$dir/work.err" &
-work=$!
-pids="$pids $work"
-if ! wait "$work" || ! wait "$ps"; then
-	cat "$dir/ps.err" "$dir/work.err" >&2
-	exit 1
-fi
-pids=
+	--exit-when-done --json >"$dir/result.json" 2>"$dir/ps.err"
+member work "$bin/falcon-work" "$address" --key "$dir/keys/work.key"
+done_by ps work
 
 right=$(value '(.accuracy * 10000 | round)')
 "$here/export.py" "$share/models/lenet5" "$(value .model)" \
