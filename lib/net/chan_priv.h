@@ -8,8 +8,8 @@
 #include "net/acked.h"
 #include "net/addr.h"
 #include "net/chan.h"
+#include "net/gate.h"
 #include "net/handshake.h"
-#include "net/limit.h"
 #include "net/reader.h"
 #include "net/writer.h"
 
@@ -63,8 +63,9 @@ struct fal_chan {
 	int ended;       /* the stream did so, by libuv's error; `child` is waited for */
 	/* server */
 	const struct fal_keyring *const *keyring; /* the listener's, until open */
-	struct fal_limit *limit;                  /* the listener's; NULL: none */
-	uint64_t limit_source;
+	struct fal_gate *gate;                    /* the listener's, until open */
+	uint64_t from;  /* of fal_limit_source; 0: over no network */
+	uint64_t group; /* whom it is counted with: `from`, then fal_gate_group */
 	void (*on_gone)(struct fal_chan *c); /* before it is freed; may be NULL */
 	void *owner;                         /* the listener */
 	TAILQ_ENTRY(fal_chan) link;          /* in its lists */

@@ -119,11 +119,17 @@ static int
 greet_server(struct fal_chan *c, struct fal_session *s, struct fal_diag *d)
 {
 	struct fal_buf out = { 0 };
-	if (c->limit != NULL && fal_handshake_whole(c->in, in_end(c)) &&
-	    !fal_limit_take(c->limit, c->limit_source, uv_hrtime()))
-		return fal_diag_set(d, FAL_ELIMIT, "too many handshakes in a short time");
-	int err = fal_handshake_answer(*c->keyring, (int64_t)time(NULL), c->in, in_end(c),
-				       s, &out, d);
+	struct fal_greeting g;
+	int err = fal_handshake_check(*c->keyring, (int64_t)time(NULL), c->in, in_end(c),
+				      &g, d);
+	if (err == FAL_EAUTH) {
+		err = fal_gate_wrong(c->gate, c->from, uv_hrtime(), d);
+	} else if (err == FAL_OK) {
+		c->group = fal_gate_group(c->from, g.name);
+		err = fal_gate_right(c->gate, c->from, c->group, g.mac, uv_hrtime(), d);
+		if (err == FAL_OK)
+			err = fal_handshake_answer(*c->keyring, &g, s, &out, d);
+	}
 	if (out.n != 0 && fal_writer_put_raw(&c->writer, out.p, out.n) < 0) {
 		fal_seal_wipe(&s->rx);
 		fal_seal_wipe(&s->tx);

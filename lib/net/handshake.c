@@ -1,27 +1,48 @@
-/* Preambles, verdicts and the two Noise messages. */
+/* Preambles, MACs, verdicts and the two Noise messages. */
 #include "net/handshake.h"
 
 #include "net/record.h"
 #include "sec/noise.h"
 
-#include <assert.h>
 #include <string.h>
 
 #define MAGIC "FALC"
 #define MAGIC_N 4
-#define VERSION_N 8                /* magic, major, minor */
-#define PREAMBLE_N (VERSION_N + 2) /* suite, length of the name */
-#define ANSWER_N (VERSION_N + 1)   /* verdict */
+#define VERSION_N 8             /* magic, major, minor */
+#define BEGIN_N (VERSION_N + 3) /* bytes that follow, length of the name */
+#define BODY_N 7                /* pattern, shard, number of suites, one suite */
+#define HEAD_N (VERSION_N + 2)  /* of the answer: verdict, suite */
+#define NOISE_2 (HEAD_N + FAL_NOISE_OVERHEAD)
+#define MAC_N FAL_HANDSHAKE_MAC
 
-enum { VERDICT_OK = 0, VERDICT_VERSION = 1, VERDICT_SUITE = 2 };
+/* Of the MACs, the personalisation. */
+#define LABEL_HELLO "falcon hello"
+#define LABEL_REFUSAL "falcon refusal"
 
-_Static_assert(PREAMBLE_N + FAL_NAME_MAX + FAL_NOISE_OVERHEAD <= FAL_HANDSHAKE_MAX,
-	       "the longest client fits");
+enum { FIRST_MAJOR = 4 }; /* whose layout is still ours */
+enum { PATTERN_NKPSK0 = 1 };
+enum {
+	VERDICT_OK = 0,
+	VERDICT_VERSION = 1,
+	VERDICT_PATTERN = 2,
+	VERDICT_SHARD = 3,
+	VERDICT_SUITE = 4
+};
 
+_Static_assert(BEGIN_N + FAL_NAME_MAX + BODY_N + FAL_NOISE_OVERHEAD + MAC_N <=
+		       FAL_HANDSHAKE_MAX,
+	       "the longest client of ours fits");
+_Static_assert(HEAD_N + NOISE_2 == FAL_HANDSHAKE_ANSWER, "as said");
+_Static_assert(FAL_MAC_KEY == 2 * FAL_KEY_BYTES, "public key and PSK");
+
+/* In locked memory. */
 struct fal_handshake {
 	struct fal_noise *noise;
+	uint8_t mac_key[FAL_MAC_KEY];
 	char name[FAL_NAME_MAX + 1];
 	char fingerprint[FAL_KEY_FINGERPRINT + 1];
+	uint8_t said[FAL_HANDSHAKE_MAX + HEAD_N]; /* by us; room for the answer's head */
+	size_t said_n;
 };
 
 static void
@@ -44,6 +65,53 @@ get_version(struct fal_rd *r, uint16_t *major, uint16_t *minor)
 	return r->err;
 }
 
+static void
+mac_key(const uint8_t public[static FAL_KEY_BYTES],
+	const uint8_t psk[static FAL_KEY_BYTES], uint8_t out[static FAL_MAC_KEY])
+{
+	memcpy(out, public, FAL_KEY_BYTES);
+	memcpy(out + FAL_KEY_BYTES, psk, FAL_KEY_BYTES);
+}
+
+/* --- the client --- */
+
+/* All but message 1 and MAC. */
+static void
+put_preamble(struct fal_buf *out, const char *name)
+{
+	const size_t name_n = strlen(name);
+	put_version(out);
+	fal_put_u16(out, (uint16_t)(1 + name_n + BODY_N + FAL_NOISE_OVERHEAD + MAC_N));
+	fal_put_u8(out, (uint8_t)name_n);
+	fal_put_bytes(out, name, name_n);
+	fal_put_u8(out, PATTERN_NKPSK0);
+	fal_put_u32(out, 0); /* the only shard */
+	fal_put_u8(out, 1);
+	fal_put_u8(out, FAL_SUITE_CHACHA20_POLY1305);
+}
+
+/* Message 1 and the MAC, behind the preamble in hs->said. */
+static int
+say_first(struct fal_handshake *hs, const struct fal_client_key *key)
+{
+	const struct fal_noise_opt opt = {
+		.side = FAL_NOISE_INITIATOR,
+		.prologue = hs->said,
+		.prologue_n = hs->said_n,
+		.psk = key->psk,
+		.static_key = key->server,
+	};
+	int err = fal_noise_new(&opt, &hs->noise);
+	if (err == FAL_OK)
+		err = fal_noise_write(hs->noise, NULL, 0, hs->said + hs->said_n);
+	if (err < 0)
+		return err;
+	hs->said_n += FAL_NOISE_OVERHEAD;
+	fal_mac(LABEL_HELLO, hs->mac_key, hs->said, hs->said_n, hs->said + hs->said_n);
+	hs->said_n += MAC_N;
+	return FAL_OK;
+}
+
 int
 fal_handshake_begin(const struct fal_client_key *key, struct fal_buf *out,
 		    struct fal_handshake **h)
@@ -51,37 +119,29 @@ fal_handshake_begin(const struct fal_client_key *key, struct fal_buf *out,
 	struct fal_handshake *hs = fal_secret_alloc(sizeof(*hs));
 	if (hs == NULL)
 		return FAL_ENOMEM;
-	const size_t from = out->n, name_n = strlen(key->name);
-	put_version(out);
-	fal_put_u8(out, FAL_SUITE_CHACHA20_POLY1305);
-	fal_put_u8(out, (uint8_t)name_n);
-	fal_put_bytes(out, key->name, name_n);
-	const size_t preamble_n = out->n - from;
-	uint8_t *msg = fal_buf_room(out, FAL_NOISE_OVERHEAD);
-	int err = FAL_ENOMEM;
-	if (msg == NULL)
-		goto free_hs;
-	const struct fal_noise_opt opt = {
-		.side = FAL_NOISE_INITIATOR,
-		.prologue = out->p + from,
-		.prologue_n = preamble_n,
-		.psk = key->psk,
-		.static_key = key->server,
-	};
-	err = fal_noise_new(&opt, &hs->noise);
-	if (err < 0)
-		goto free_hs;
-	err = fal_noise_write(hs->noise, NULL, 0, msg);
-	if (err < 0)
-		goto free_noise;
+	memset(hs, 0, sizeof(*hs));
+	mac_key(key->server, key->psk, hs->mac_key);
 	memcpy(hs->name, key->name, sizeof(hs->name));
 	fal_key_fingerprint(key->psk, hs->fingerprint);
+	const size_t from = out->n;
+	put_preamble(out, key->name);
+	int err = out->err;
+	if (err < 0)
+		goto free_hs;
+	hs->said_n = out->n - from;
+	memcpy(hs->said, out->p + from, hs->said_n);
+	err = say_first(hs, key);
+	if (err < 0)
+		goto free_hs;
+	const size_t preamble_n = out->n - from;
+	fal_put_bytes(out, hs->said + preamble_n, hs->said_n - preamble_n);
+	err = out->err;
+	if (err < 0)
+		goto free_hs;
 	*h = hs;
 	return FAL_OK;
-free_noise:
-	fal_noise_free(hs->noise);
 free_hs:
-	fal_secret_free(hs);
+	fal_handshake_free(hs);
 	return err;
 }
 
@@ -94,159 +154,267 @@ fal_handshake_free(struct fal_handshake *h)
 	fal_secret_free(h);
 }
 
+/* What a refusal says, once its MAC is found right: `mac` behind the HEAD_N bytes. */
+static int
+read_refusal(struct fal_handshake *h, const uint8_t *head, const uint8_t *mac,
+	     struct fal_diag *diag)
+{
+	uint8_t want[MAC_N];
+	uint16_t major = 0, minor = 0;
+	struct fal_rd r = fal_rd_init(head, HEAD_N);
+	memcpy(h->said + h->said_n, head, HEAD_N);
+	fal_mac(LABEL_REFUSAL, h->mac_key, h->said, h->said_n + HEAD_N, want);
+	if (!fal_secret_equal(mac, want, MAC_N))
+		return fal_diag_set(diag, FAL_EAUTH, "it does not authenticate");
+	(void)get_version(&r, &major, &minor);
+	switch (fal_get_u8(&r)) {
+	case VERDICT_VERSION:
+		return fal_diag_set(diag, FAL_EVERSION,
+				    "it speaks protocol %u.%u, we speak %u.%u", major,
+				    minor, FAL_NET_MAJOR, FAL_NET_MINOR);
+	case VERDICT_PATTERN:
+		return fal_diag_set(diag, FAL_EVERSION, "it has no such handshake");
+	case VERDICT_SHARD:
+		return fal_diag_set(diag, FAL_EVERSION, "it has no such shard");
+	case VERDICT_SUITE:
+		return fal_diag_set(diag, FAL_EVERSION,
+				    "it speaks none of our cipher suites");
+	default:
+		return fal_diag_set(diag, FAL_EVERSION,
+				    "it refuses us for a reason that we do not know");
+	}
+}
+
+/* Message 2 behind the HEAD_N bytes, and the keys of the session. */
+static int
+read_welcome(struct fal_handshake *h, const uint8_t *head, const uint8_t *msg,
+	     struct fal_session *s, struct fal_diag *diag)
+{
+	uint8_t payload[HEAD_N], hash[FAL_NOISE_HASH];
+	const uint8_t suite = head[HEAD_N - 1];
+	int err = fal_noise_read(h->noise, msg, NOISE_2, payload);
+	if (err < 0 || memcmp(payload, head, HEAD_N) != 0)
+		return fal_diag_set(diag, FAL_EAUTH, "it does not authenticate");
+	if (suite != FAL_SUITE_CHACHA20_POLY1305)
+		return fal_diag_set(diag, FAL_EFORMAT,
+				    "it chose a suite that we did not offer");
+	err = fal_noise_split(h->noise, suite, &s->tx, &s->rx, hash);
+	if (err < 0)
+		return fal_diag_set(diag, err, "%s", fal_strerror(err));
+	memcpy(s->name, h->name, sizeof(s->name));
+	memcpy(s->fingerprint, h->fingerprint, sizeof(s->fingerprint));
+	return FAL_OK;
+}
+
 int
 fal_handshake_finish(struct fal_handshake *h, const uint8_t *p, size_t n,
 		     struct fal_session *s, struct fal_diag *diag)
 {
 	struct fal_rd r = fal_rd_init(p, n);
+	struct fal_session new = { 0 };
 	uint16_t major, minor;
 	int err = get_version(&r, &major, &minor);
 	if (err == FAL_EFORMAT)
 		return fal_diag_set(diag, err, "it does not speak Falcon's protocol");
+	if (err < 0)
+		return FAL_ETRUNC;
+	if (major < FIRST_MAJOR)
+		return fal_diag_set(diag, FAL_EFORMAT,
+				    "it says that it speaks protocol %u.%u, we speak "
+				    "%u.%u",
+				    major, minor, FAL_NET_MAJOR, FAL_NET_MINOR);
 	const uint8_t verdict = fal_get_u8(&r);
-	if (r.err < 0)
+	(void)fal_get_u8(&r); /* the suite */
+	const uint8_t *rest = fal_get_bytes(&r, verdict == VERDICT_OK ? NOISE_2 : MAC_N);
+	if (rest == NULL)
 		return FAL_ETRUNC;
-	if (verdict == VERDICT_VERSION)
-		return fal_diag_set(diag, FAL_EVERSION,
-				    "it speaks protocol %u.%u, we speak %u.%u", major,
-				    minor, FAL_NET_MAJOR, FAL_NET_MINOR);
-	if (verdict == VERDICT_SUITE)
-		return fal_diag_set(diag, FAL_EVERSION,
-				    "it does not speak cipher suite %u",
-				    FAL_SUITE_CHACHA20_POLY1305);
-	if (verdict != VERDICT_OK || major != FAL_NET_MAJOR)
-		return fal_diag_set(diag, FAL_EFORMAT, "its answer makes no sense to us");
-	const uint8_t *msg = fal_get_bytes(&r, FAL_NOISE_OVERHEAD);
-	if (msg == NULL)
-		return FAL_ETRUNC;
-	err = fal_noise_read(h->noise, msg, FAL_NOISE_OVERHEAD, NULL);
+	if (verdict != VERDICT_OK)
+		return read_refusal(h, p, rest, diag);
+	err = read_welcome(h, p, rest, &new, diag);
 	if (err < 0)
-		return fal_diag_set(diag, FAL_EAUTH, "%s", "it does not authenticate");
-	struct fal_session new = { .used = n - r.n };
-	uint8_t hash[FAL_NOISE_HASH];
-	err = fal_noise_split(h->noise, FAL_SUITE_CHACHA20_POLY1305, &new.tx, &new.rx,
-			      hash);
-	if (err < 0)
-		return fal_diag_set(diag, err, "%s", fal_strerror(err));
-	memcpy(new.name, h->name, sizeof(new.name));
-	memcpy(new.fingerprint, h->fingerprint, sizeof(new.fingerprint));
+		return err;
+	new.used = n - r.n;
 	*s = new;
 	return FAL_OK;
 }
 
-/* Reads message 1 with each of the two keys; the first real one that fits goes to
- * `noise` and `which`. */
+/* --- the server --- */
+
+/* The frame of what a client says: whose name, and which bytes. */
 static int
-try_keys(const struct fal_keyring *kr, const struct fal_key *const keys[static 2],
-	 struct fal_noise_opt *opt, const uint8_t *msg, struct fal_noise **noise,
-	 const struct fal_key **which)
+read_frame(struct fal_greeting *g, const uint8_t *p, size_t n, struct fal_diag *diag)
 {
-	*noise = NULL;
-	opt->static_key = fal_keyring_secret(kr);
+	struct fal_rd r = fal_rd_init(p, n);
+	int err = get_version(&r, &g->major, &g->minor);
+	if (err == FAL_EFORMAT)
+		return fal_diag_set(diag, err, "not Falcon's protocol");
+	if (err < 0)
+		return err;
+	if (g->major < FIRST_MAJOR)
+		return fal_diag_set(diag, FAL_EFORMAT,
+				    "it speaks protocol %u.%u, we speak %u.%u", g->major,
+				    g->minor, FAL_NET_MAJOR, FAL_NET_MINOR);
+	const size_t rest = fal_get_u16(&r), name_n = fal_get_u8(&r);
+	if (r.err < 0)
+		return r.err;
+	if (name_n > FAL_NAME_MAX)
+		return fal_diag_set(diag, FAL_EFORMAT, "its key's name is too long");
+	g->n = VERSION_N + 2 + rest;
+	if (rest < 1 + name_n + MAC_N || g->n > FAL_HANDSHAKE_MAX)
+		return fal_diag_set(diag, FAL_EFORMAT,
+				    "a handshake of a length that none has");
+	if (n < g->n)
+		return FAL_ETRUNC;
+	g->p = p;
+	g->mac = p + g->n - MAC_N;
+	g->body = BEGIN_N + name_n;
+	memcpy(g->name, p + BEGIN_N, name_n);
+	if (!fal_name_valid(g->name) || strlen(g->name) != name_n)
+		return fal_diag_set(diag, FAL_EFORMAT, "its key's name is not a name");
+	return FAL_OK;
+}
+
+int
+fal_handshake_check(const struct fal_keyring *kr, int64_t now, const uint8_t *p, size_t n,
+		    struct fal_greeting *g, struct fal_diag *diag)
+{
+	struct fal_greeting new = { 0 };
+	const struct fal_key *keys[2];
+	uint8_t key[FAL_MAC_KEY], want[MAC_N];
+	const int err = read_frame(&new, p, n, diag);
+	if (err < 0)
+		return err;
+	const int found = fal_keyring_find(kr, new.name, now, keys);
 	for (int i = 0; i < 2; i++) {
-		struct fal_noise *ns;
-		opt->psk = keys[i]->psk;
-		int err = fal_noise_new(opt, &ns);
-		if (err < 0) {
-			fal_noise_free(*noise);
-			return err;
-		}
-		err = fal_noise_read(ns, msg, FAL_NOISE_OVERHEAD, NULL);
-		if (err == FAL_OK && keys[i]->line != 0 && *noise == NULL) {
-			*noise = ns;
-			*which = keys[i];
-		} else {
-			fal_noise_free(ns);
-		}
+		mac_key(fal_keyring_public(kr), keys[i]->psk, key);
+		fal_mac(LABEL_HELLO, key, p, new.n - MAC_N, want);
+		if (fal_secret_equal(want, new.mac, MAC_N) && keys[i]->line != 0)
+			new.key = keys[i];
 	}
-	return *noise != NULL ? FAL_OK : FAL_EAUTH;
+	fal_secret_wipe(key, sizeof(key));
+	if (new.key == NULL)
+		return fal_diag_set(diag, FAL_EAUTH, "key '%s' %s", new.name,
+				    found == FAL_ENOENT  ? "is not in the keyring"
+				    : found == FAL_EPERM ? "has expired"
+							 : "does not authenticate");
+	*g = new;
+	return FAL_OK;
+}
+
+/* The head, and the MAC that proves that it is the answer to just this. */
+static int
+refuse(const struct fal_keyring *kr, const struct fal_greeting *g, uint8_t verdict,
+       struct fal_buf *out)
+{
+	uint8_t key[FAL_MAC_KEY], both[FAL_HANDSHAKE_MAX + HEAD_N], mac[MAC_N];
+	put_version(out);
+	fal_put_u8(out, verdict);
+	fal_put_u8(out, 0);
+	if (out->err < 0)
+		return out->err;
+	memcpy(both, g->p, g->n);
+	memcpy(both + g->n, out->p + out->n - HEAD_N, HEAD_N);
+	mac_key(fal_keyring_public(kr), g->key->psk, key);
+	fal_mac(LABEL_REFUSAL, key, both, g->n + HEAD_N, mac);
+	fal_secret_wipe(key, sizeof(key));
+	fal_put_bytes(out, mac, MAC_N);
+	return out->err < 0 ? out->err : FAL_EVERSION;
+}
+
+/* Reads what stands between name and MAC: message 1 goes to `*msg`, what speaks against
+ * it is the result. */
+static uint8_t
+read_body(const struct fal_greeting *g, const uint8_t **msg, struct fal_diag *diag)
+{
+	struct fal_rd r = fal_rd_init(g->p + g->body, g->n - MAC_N - g->body);
+	bool common = false;
+	*msg = NULL;
+	if (g->major != FAL_NET_MAJOR) {
+		fal_diag_set(diag, 0, "it speaks protocol %u.%u, we speak %u.%u",
+			     g->major, g->minor, FAL_NET_MAJOR, FAL_NET_MINOR);
+		return VERDICT_VERSION;
+	}
+	const uint8_t pattern = fal_get_u8(&r);
+	if (r.err == 0 && pattern != PATTERN_NKPSK0) {
+		fal_diag_set(diag, 0, "handshake %u is not spoken here", pattern);
+		return VERDICT_PATTERN;
+	}
+	const uint32_t shard = fal_get_u32(&r);
+	const size_t suites_n = fal_get_u8(&r);
+	const uint8_t *suites = fal_get_bytes(&r, suites_n);
+	const uint8_t *noise = fal_get_bytes(&r, FAL_NOISE_OVERHEAD);
+	if (r.err < 0 || r.n != 0) {
+		fal_diag_set(diag, 0, "a handshake of a length that none has");
+		return VERDICT_OK;
+	}
+	if (shard != 0) {
+		fal_diag_set(diag, 0, "there is no shard %u", shard);
+		return VERDICT_SHARD;
+	}
+	for (size_t i = 0; i < suites_n; i++)
+		common = common || suites[i] == FAL_SUITE_CHACHA20_POLY1305;
+	if (!common) {
+		fal_diag_set(diag, 0, "none of its cipher suites is spoken here");
+		return VERDICT_SUITE;
+	}
+	*msg = noise;
+	return VERDICT_OK;
 }
 
 /* Message 2, and the keys of the session. */
 static int
-accept_client(struct fal_noise *ns, struct fal_session *s, struct fal_buf *out)
+welcome(struct fal_noise *ns, struct fal_session *s, struct fal_buf *out)
 {
-	uint8_t hash[FAL_NOISE_HASH];
+	uint8_t hash[FAL_NOISE_HASH], head[HEAD_N];
 	put_version(out);
 	fal_put_u8(out, VERDICT_OK);
-	uint8_t *msg = fal_buf_room(out, FAL_NOISE_OVERHEAD);
+	fal_put_u8(out, FAL_SUITE_CHACHA20_POLY1305);
+	if (out->err < 0)
+		return out->err;
+	memcpy(head, out->p + out->n - HEAD_N, HEAD_N);
+	uint8_t *msg = fal_buf_room(out, NOISE_2);
 	if (msg == NULL)
 		return FAL_ENOMEM;
-	int err = fal_noise_write(ns, NULL, 0, msg);
+	int err = fal_noise_write(ns, head, HEAD_N, msg);
 	if (err < 0)
 		return err;
 	return fal_noise_split(ns, FAL_SUITE_CHACHA20_POLY1305, &s->tx, &s->rx, hash);
 }
 
-static int
-refuse(struct fal_buf *out, uint8_t verdict)
-{
-	put_version(out);
-	fal_put_u8(out, verdict);
-	return out->err < 0 ? out->err : FAL_EVERSION;
-}
-
-bool
-fal_handshake_whole(const uint8_t *p, size_t n)
-{
-	return n >= PREAMBLE_N &&
-	       n >= (size_t)PREAMBLE_N + p[PREAMBLE_N - 1] + FAL_NOISE_OVERHEAD;
-}
-
 int
-fal_handshake_answer(const struct fal_keyring *kr, int64_t now, const uint8_t *p,
-		     size_t n, struct fal_session *s, struct fal_buf *out,
-		     struct fal_diag *diag)
+fal_handshake_answer(const struct fal_keyring *kr, const struct fal_greeting *g,
+		     struct fal_session *s, struct fal_buf *out, struct fal_diag *diag)
 {
-	struct fal_rd r = fal_rd_init(p, n);
-	uint16_t major, minor;
-	int err = get_version(&r, &major, &minor);
-	if (err == FAL_EFORMAT)
-		return fal_diag_set(diag, err, "not Falcon's protocol");
-	if (err < 0)
-		return err;
-	if (major != FAL_NET_MAJOR)
-		return fal_diag_set(diag, refuse(out, VERDICT_VERSION),
-				    "it speaks protocol %u.%u, we speak %u.%u", major,
-				    minor, FAL_NET_MAJOR, FAL_NET_MINOR);
-	const uint8_t suite = fal_get_u8(&r);
-	const size_t name_n = fal_get_u8(&r);
-	if (r.err == 0 && suite != FAL_SUITE_CHACHA20_POLY1305)
-		return fal_diag_set(diag, refuse(out, VERDICT_SUITE),
-				    "cipher suite %u is not spoken here", suite);
-	if (name_n > FAL_NAME_MAX)
-		return fal_diag_set(diag, FAL_EFORMAT, "its key's name is too long");
-	const uint8_t *name = fal_get_bytes(&r, name_n);
-	const uint8_t *msg = fal_get_bytes(&r, FAL_NOISE_OVERHEAD);
-	if (r.err < 0)
-		return r.err;
-
-	struct fal_session new = { .used = n - r.n };
-	memcpy(new.name, name, name_n);
-	if (!fal_name_valid(new.name) || strlen(new.name) != name_n)
-		return fal_diag_set(diag, FAL_EFORMAT, "its key's name is not a name");
-	const struct fal_key *keys[2], *key;
-	const int found = fal_keyring_find(kr, new.name, now, keys);
-	struct fal_noise_opt opt = {
-		.side = FAL_NOISE_RESPONDER,
-		.prologue = p,
-		.prologue_n = PREAMBLE_N + name_n,
-	};
+	struct fal_session new = { .used = g->n, .role = g->key->role };
+	const size_t from = out->n;
 	struct fal_noise *ns;
-	err = try_keys(kr, keys, &opt, msg, &ns, &key);
-	if (err == FAL_EAUTH)
-		return fal_diag_set(diag, err, "key '%s' %s", new.name,
-				    found == FAL_ENOENT  ? "is not in the keyring"
-				    : found == FAL_EPERM ? "has expired"
-							 : "does not authenticate");
+	const uint8_t *msg;
+	const uint8_t verdict = read_body(g, &msg, diag);
+	if (verdict != VERDICT_OK)
+		return refuse(kr, g, verdict, out);
+	if (msg == NULL)
+		return FAL_EFORMAT;
+	const struct fal_noise_opt opt = {
+		.side = FAL_NOISE_RESPONDER,
+		.prologue = g->p,
+		.prologue_n = (size_t)(msg - g->p),
+		.psk = g->key->psk,
+		.static_key = fal_keyring_secret(kr),
+	};
+	int err = fal_noise_new(&opt, &ns);
 	if (err == FAL_OK) {
-		err = accept_client(ns, &new, out);
+		err = fal_noise_read(ns, msg, FAL_NOISE_OVERHEAD, NULL);
+		if (err == FAL_OK)
+			err = welcome(ns, &new, out);
 		fal_noise_free(ns);
 	}
-	if (err < 0)
-		return fal_diag_set(diag, err, "%s", fal_strerror(err));
-	new.role = key->role;
-	fal_key_fingerprint(key->psk, new.fingerprint);
+	if (err < 0) {
+		out->n = from; /* half an answer says nothing */
+		return fal_diag_set(diag, err, "key '%s': %s", g->name,
+				    fal_strerror(err));
+	}
+	memcpy(new.name, g->name, sizeof(new.name));
+	fal_key_fingerprint(g->key->psk, new.fingerprint);
 	*s = new;
 	return FAL_OK;
 }

@@ -53,7 +53,7 @@ fal_limit_take(struct fal_limit *l, uint64_t source, uint64_t now_ns)
 				b = &l->bucket[i];
 	}
 	*b = (struct fal_bucket){ source, now_ns, spent_at(b, now_ns) };
-	if (b->spent > FAL_LIMIT_BURST - 1)
+	if (b->spent > l->burst - 1)
 		return false;
 	b->spent += 1;
 	return true;

@@ -1,5 +1,5 @@
-/* How often a source may cause the cryptography of a handshake: one token bucket each.
- * Time is an argument; nothing is allocated.
+/* How often a source may do what costs: one token bucket each.  Time is an argument;
+ * nothing is allocated.
  */
 #ifndef FAL_NET_LIMIT_H
 #define FAL_NET_LIMIT_H
@@ -7,18 +7,18 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define FAL_LIMIT_SOURCES 64 /* that are told apart */
-#define FAL_LIMIT_BURST 20   /* handshakes of a source at once */
-#define FAL_LIMIT_RATE 10    /* handshakes a second, after that */
+#define FAL_LIMIT_SOURCES 256 /* that are told apart */
+#define FAL_LIMIT_RATE 10     /* tokens a second that come back */
 
 struct sockaddr;
 
-/* {0}: nobody came yet. */
+/* Zero but for `burst`: nobody came yet. */
 struct fal_limit {
+	double burst; /* tokens of a source at once */
 	struct fal_bucket {
 		uint64_t source;
 		uint64_t at_ns; /* when `spent` was true; 0: the bucket is free */
-		double spent;   /* tokens, of FAL_LIMIT_BURST */
+		double spent;   /* tokens, of `burst` */
 	} bucket[FAL_LIMIT_SOURCES];
 };
 

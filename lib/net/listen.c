@@ -32,11 +32,11 @@ struct fal_listen {
 	struct fal_listen_ops ops;
 	struct chans half, open; /* oldest first */
 	unsigned half_n, half_max;
-	struct place {
-		uint64_t source;
-		struct fal_chan *c;
-	} * places; /* of half_max + 1 handshakes: make_room's */
-	struct fal_limit limit;
+	unsigned accepted; /* in this turn */
+	bool waiting;      /* one more is there, for the next */
+	uv_check_t turn;   /* a turn is over */
+	unsigned handles;  /* that are not closed */
+	struct fal_gate gate;
 };
 
 /* --- channels --- */
@@ -73,8 +73,7 @@ on_half_open(void *arg, struct fal_chan *c)
 {
 	struct fal_listen *l = arg;
 	on_half_gone(c);
-	if (c->limit != NULL)
-		fal_limit_give(c->limit, c->limit_source);
+	fal_gate_proved(&l->gate, c->from, c->group);
 	TAILQ_INSERT_TAIL(&l->open, c, link);
 	c->on_gone = on_open_gone;
 	l->ops.on_accept(l->ops.arg, c, c->name, c->role);
@@ -82,7 +81,7 @@ on_half_open(void *arg, struct fal_chan *c)
 
 /* The peer's address as text, without its port, and as the limits see it. */
 static void
-set_source(struct fal_listen *l, struct fal_chan *c)
+set_source(struct fal_chan *c)
 {
 	struct sockaddr_storage ss = { 0 };
 	int n = sizeof(ss);
@@ -92,37 +91,61 @@ set_source(struct fal_listen *l, struct fal_chan *c)
 		text = ip;
 		if (uv_tcp_getpeername(&c->io.tcp, (struct sockaddr *)&ss, &n) == 0)
 			(void)uv_ip_name((struct sockaddr *)&ss, ip, sizeof(ip));
-		c->limit = &l->limit;
-		c->limit_source = fal_limit_source((struct sockaddr *)&ss);
+		c->from = c->group = fal_limit_source((struct sockaddr *)&ss);
 	}
 	snprintf(c->source, sizeof(c->source), "%s", text);
 }
 
-/* If there are too many, the oldest of the source that has most gives way: a flood takes
+/* Whether `c` counts among those who are, or are not, known to hold a key. */
+static bool
+counts(const struct fal_chan *c, bool proved)
+{
+	return c->state != FAL_CHAN_DEAD && (c->state == FAL_CHAN_UNPROVEN) == proved;
+}
+
+/* The oldest handshake of the group that has most of them; `*n` of all groups. */
+static struct fal_chan *
+crowded(struct fal_listen *l, bool proved, unsigned *n)
+{
+	struct fal_chan *c, *d, *victim = NULL;
+	unsigned most = 0, seen = 0;
+	*n = 0;
+	TAILQ_FOREACH(c, &l->half, link)
+	*n += counts(c, proved);
+	TAILQ_FOREACH(c, &l->half, link)
+	{
+		unsigned same = 0;
+		if (seen + most >= *n)
+			break;
+		if (!counts(c, proved))
+			continue;
+		for (d = c; d != NULL; d = TAILQ_NEXT(d, link))
+			same += counts(d, proved) && d->group == c->group;
+		if (same > most) {
+			most = same;
+			victim = c;
+		}
+		seen++;
+	}
+	return victim;
+}
+
+/* If there are too many, the oldest of the group that has most gives way: a flood takes
  * the places of its own.  Those that are dead leave the list at the end of this turn. */
 static void
 make_room(struct fal_listen *l)
 {
-	struct place *p = l->places;
-	struct fal_chan *c;
-	unsigned n = 0, most = 0, victim = 0;
 	if (l->half_n <= l->half_max)
 		return;
-	TAILQ_FOREACH(c, &l->half, link)
-	if (c->state != FAL_CHAN_DEAD)
-		p[n++] = (struct place){ c->limit_source, c };
-	if (n <= l->half_max)
-		return;
-	for (unsigned i = 0; i + most < n; i++) {
-		unsigned same = 0;
-		for (unsigned j = i; j < n; j++)
-			same += p[j].source == p[i].source;
-		if (same > most) {
-			most = same;
-			victim = i;
+	for (int proved = 0; proved < 2; proved++) {
+		unsigned n;
+		struct fal_chan *victim = crowded(l, proved != 0, &n);
+		while (n > l->half_max) {
+			fal_chan_fail(victim, FAL_ELIMIT,
+				      "too many handshakes are under way");
+			victim = crowded(l, proved != 0, &n);
 		}
 	}
-	fal_chan_fail(p[victim].c, FAL_ELIMIT, "too many handshakes are under way");
 }
 
 static int
@@ -133,36 +156,57 @@ init_stream(struct fal_listen *l, struct fal_chan *c)
 	return uv_pipe_init(l->loop, &c->io.pipe, 0);
 }
 
-static void
-on_connection(uv_stream_t *s, int status)
+/* False: there was no memory, so it goes on waiting. */
+static bool
+accept_one(struct fal_listen *l)
 {
-	struct fal_listen *l = s->data;
 	const struct fal_chan_ops ops = { .arg = l,
 					  .on_open = on_half_open,
 					  .on_close = on_half_close };
 	struct fal_chan *c;
-	/* Out of memory for one channel: libuv then leaves the rest in the backlog. */
-	if (status < 0 || fal_chan_new(l->loop, &l->chan_opt, &ops, &c) < 0)
-		return;
+	if (fal_chan_new(l->loop, &l->chan_opt, &ops, &c) < 0)
+		return false;
 	c->keyring = &l->keyring;
+	c->gate = &l->gate;
 	if (init_stream(l, c) < 0) {
 		fal_chan_kill(c);
-		return;
+		return false;
 	}
 	c->io.handle.data = c;
 	c->io_up = true;
 	c->pending++;
-	if (uv_accept(s, &c->io.stream) < 0) {
+	if (uv_accept(&l->io.stream, &c->io.stream) < 0) {
 		fal_chan_kill(c);
-		return;
+		return true;
 	}
-	set_source(l, c);
+	set_source(c);
 	c->owner = l;
 	c->on_gone = on_half_gone;
 	TAILQ_INSERT_TAIL(&l->half, c, link);
 	l->half_n++;
 	fal_chan_connected(c);
+	return true;
+}
+
+/* libuv asks no more until the one that waits is accepted. */
+static void
+on_connection(uv_stream_t *s, int status)
+{
+	struct fal_listen *l = s->data;
+	if (status < 0)
+		return;
+	l->waiting = l->accepted++ >= FAL_LISTEN_TURN || !accept_one(l);
+}
+
+/* What had come was read in this turn, so whoever goes now has had his chance. */
+static void
+on_turn(uv_check_t *h)
+{
+	struct fal_listen *l = h->data;
 	make_room(l);
+	l->accepted = l->waiting ? 1 : 0;
+	if (l->waiting)
+		l->waiting = !accept_one(l);
 }
 
 /* --- binding --- */
@@ -243,16 +287,18 @@ bind_unix(struct fal_listen *l, struct fal_diag *diag)
 }
 
 static void
-free_listen(struct fal_listen *l)
+on_listen_closed(uv_handle_t *h)
 {
-	free(l->places);
-	free(l);
+	struct fal_listen *l = h->data;
+	if (--l->handles == 0)
+		free(l);
 }
 
 static void
-on_listen_closed(uv_handle_t *h)
+close_handles(struct fal_listen *l)
 {
-	free_listen(h->data);
+	uv_close(&l->io.handle, on_listen_closed);
+	uv_close((uv_handle_t *)&l->turn, on_listen_closed);
 }
 
 int
@@ -274,24 +320,23 @@ fal_listen_start(uv_loop_t *loop, const struct fal_listen_opt *opt,
 	l->chan_opt = opt->chan;
 	l->ops = *ops;
 	l->half_max = opt->half_open != 0 ? opt->half_open : FAL_LISTEN_HALF_OPEN;
-	l->places = fal_calloc((size_t)l->half_max + 1, sizeof(*l->places));
-	if (l->places == NULL) {
-		free_listen(l);
-		return fal_diag_set(diag, FAL_ENOMEM, "%s", fal_strerror(FAL_ENOMEM));
-	}
+	fal_gate_init(&l->gate);
 	TAILQ_INIT(&l->half);
 	TAILQ_INIT(&l->open);
 	fal_addr_format(&l->bound, l->text);
 	int err =
 		tcp ? uv_tcp_init(loop, &l->io.tcp) : uv_pipe_init(loop, &l->io.pipe, 0);
 	if (err < 0) {
-		free_listen(l);
+		free(l);
 		return fal_diag_set(diag, FAL_EIO, "%s", uv_strerror(err));
 	}
-	l->io.handle.data = l;
+	uv_check_init(loop, &l->turn); /* cannot fail */
+	uv_check_start(&l->turn, on_turn);
+	l->handles = 2;
+	l->io.handle.data = l->turn.data = l;
 	err = tcp ? bind_tcp(l, diag) : bind_unix(l, diag);
 	if (err < 0) {
-		uv_close(&l->io.handle, on_listen_closed);
+		close_handles(l);
 		return err;
 	}
 	fal_addr_format(&l->bound, l->text);
@@ -347,5 +392,5 @@ fal_listen_close(struct fal_listen *l)
 		c->owner = NULL;
 	if (l->bound.kind == FAL_ADDR_UNIX)
 		(void)unlink(l->bound.what);
-	uv_close(&l->io.handle, on_listen_closed);
+	close_handles(l);
 }

@@ -9,12 +9,13 @@
 
 #include <uv.h>
 
-/* Handshakes that may be under way.  With one more, the oldest one of the source that has
- * most of them ends.  Over TCP, a source (fal_limit_source) may also cause the
- * cryptography of FAL_LIMIT_BURST handshakes, and FAL_LIMIT_RATE more each second, not
- * counting those by which a session has opened.  Whoever must go for these reasons gets a
- * reset. */
+/* Handshakes that may be under way of those who have proved nothing, and as many of those
+ * whose first message was right.  With one more, the oldest one of the source, or of the
+ * name and source, that has most of them ends: so strangers take places of strangers.
+ * What else they may do is net/gate.h's.  Whoever must go for these reasons gets a reset.
+ */
 #define FAL_LISTEN_HALF_OPEN 128
+#define FAL_LISTEN_TURN 32 /* connections that are accepted before others have a turn */
 
 struct fal_listen; /* opaque */
 

@@ -2,7 +2,9 @@
  * so their results are not asked for. */
 #include "sec/hash.h"
 
+#include <assert.h>
 #include <sodium.h>
+#include <string.h>
 
 /* libsodium's state lives inside ours, so that sodium.h stays in lib/sec. */
 _Static_assert(sizeof(struct fal_hash_state) == sizeof(crypto_generichash_state) &&
@@ -43,6 +45,23 @@ void
 fal_hash_final(struct fal_hash_state *s, uint8_t out[static FAL_HASH_BYTES])
 {
 	(void)crypto_generichash_final((void *)s->opaque, out, FAL_HASH_BYTES);
+}
+
+_Static_assert(FAL_MAC_KEY == crypto_generichash_blake2b_KEYBYTES_MAX &&
+		       FAL_MAC_LABEL == crypto_generichash_blake2b_PERSONALBYTES,
+	       "as BLAKE2b has them");
+
+void
+fal_mac(const char *label, const uint8_t key[static FAL_MAC_KEY], const void *p, size_t n,
+	uint8_t out[static FAL_HASH_BYTES])
+{
+	uint8_t person[FAL_MAC_LABEL] = { 0 };
+	const size_t label_n = strlen(label);
+	assert(label_n <= FAL_MAC_LABEL);
+	memcpy(person, label, label_n);
+	pick_fastest();
+	(void)crypto_generichash_blake2b_salt_personal(out, FAL_HASH_BYTES, p, n, key,
+						       FAL_MAC_KEY, NULL, person);
 }
 
 void

@@ -1,5 +1,5 @@
-/* Digests: BLAKE2b-256 for Falcon's own chunks and fingerprints, SHA-256 for files that
- * others publish with such a sum.
+/* Digests: BLAKE2b-256 for Falcon's own chunks and fingerprints, with a key for its MACs,
+ * SHA-256 for files that others publish with such a sum.
  */
 #ifndef FAL_SEC_HASH_H
 #define FAL_SEC_HASH_H
@@ -21,6 +21,15 @@ void fal_hash(const void *p, size_t n, uint8_t out[static FAL_HASH_BYTES]);
 void fal_hash_init(struct fal_hash_state *s);
 void fal_hash_update(struct fal_hash_state *s, const void *p, size_t n);
 void fal_hash_final(struct fal_hash_state *s, uint8_t out[static FAL_HASH_BYTES]);
+
+#define FAL_MAC_KEY 64   /* bytes of the key of a MAC */
+#define FAL_MAC_LABEL 16 /* most characters of its label */
+
+/* BLAKE2b with a 32-byte digest of the n bytes at `p`, with `key` as its key and `label`,
+ * filled up with zero bytes, as its personalisation (RFC 7693 and section 2.8 of the
+ * BLAKE2 paper).  All is borrowed. */
+void fal_mac(const char *label, const uint8_t key[static FAL_MAC_KEY], const void *p,
+	     size_t n, uint8_t out[static FAL_HASH_BYTES]);
 
 /* SHA-256 (FIPS 180-4), likewise, in one call. */
 void fal_sha256(const void *p, size_t n, uint8_t out[static FAL_HASH_BYTES]);

@@ -32,6 +32,7 @@ struct lines {
 
 struct fal_keyring {
 	uint8_t *secrets; /* locked: own static key, stand-in, then the clients' */
+	uint8_t public[FAL_KEY_BYTES];
 	char self[FAL_NAME_MAX + 1];
 	unsigned self_line;   /* 0: not seen yet */
 	struct fal_key *keys; /* sorted by name, then line */
@@ -374,6 +375,7 @@ fal_keyring_parse(const char *text, size_t n, const char *file, struct fal_keyri
 		fal_keyring_free(kr);
 		return err;
 	}
+	fal_noise_public(kr->secrets, kr->public);
 	*out = kr;
 	return FAL_OK;
 }
@@ -392,6 +394,12 @@ const uint8_t *
 fal_keyring_secret(const struct fal_keyring *kr)
 {
 	return kr->secrets;
+}
+
+const uint8_t *
+fal_keyring_public(const struct fal_keyring *kr)
+{
+	return kr->public;
 }
 
 const char *

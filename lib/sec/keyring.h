@@ -80,6 +80,7 @@ void fal_keyring_free(struct fal_keyring *kr);
 /* The coordinator's static secret key, FAL_KEY_BYTES, borrowed from the keyring; its name
  * in that line. */
 const uint8_t *fal_keyring_secret(const struct fal_keyring *kr);
+const uint8_t *fal_keyring_public(const struct fal_keyring *kr); /* its public half */
 const char *fal_keyring_self(const struct fal_keyring *kr);
 
 /* The clients' keys, sorted by name, then line; borrowed.  `*n` is their number. */

@@ -29,3 +29,9 @@ fal_random_bytes(void *p, size_t n)
 {
 	randombytes_buf(p, n);
 }
+
+bool
+fal_secret_equal(const void *a, const void *b, size_t n)
+{
+	return sodium_memcmp(a, b, n) == 0;
+}

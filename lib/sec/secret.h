@@ -4,6 +4,7 @@
 #ifndef FAL_SEC_SECRET_H
 #define FAL_SEC_SECRET_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 /* n bytes, n > 0, between guard pages, kept out of swap and core dumps as far as the
@@ -16,6 +17,9 @@ void fal_secret_free(void *p);
 
 /* Overwrites n bytes; the compiler does not leave it out. */
 void fal_secret_wipe(void *p, size_t n);
+
+/* Whether n bytes are the same, in a time that does not tell where they differ. */
+bool fal_secret_equal(const void *a, const void *b, size_t n);
 
 /* n bytes from the kernel's generator, fit for keys. */
 void fal_random_bytes(void *p, size_t n);

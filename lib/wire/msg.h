@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 enum {
-	FAL_PROTO_MAJOR = 3,
+	FAL_PROTO_MAJOR = 4,
 	FAL_PROTO_MINOR = 0,
 	FAL_MSG_NAME = 64,    /* bytes of a name with its NUL */
 	FAL_MSG_WHY = 256,    /* bytes of a reason with its NUL */

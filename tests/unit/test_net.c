@@ -1,6 +1,7 @@
 /* Channels between friends, over real sockets: conversations, sharing, ends. */
 #include "test_net.h"
 #include "net/chan_priv.h"
+#include "net/handshake.h"
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -119,13 +120,13 @@ commands_that_fail(void **state)
 		  "the command ended with status 127", FAL_EIO },
 		{ "kill -9 $$", "the command ended with status 137", FAL_EIO },
 		/* takes what we say, gives up, and says so after the stream's end */
-		{ "head -c 61 >/dev/null; exec >&- <&-; exit 4",
+		{ "head -c 101 >/dev/null; exec >&- <&-; exit 4",
 		  "the command ended with status 4", FAL_EIO },
 		{ "true", "the command ended with status 0", FAL_EIO },
-		{ "head -c 61 >/dev/null; printf FALC", "the peer left in the handshake",
+		{ "head -c 101 >/dev/null; printf FALC", "the peer left in the handshake",
 		  FAL_ETRUNC },
 		/* what socat does when the server leaves without a word */
-		{ "head -c 61 >/dev/null",
+		{ "head -c 101 >/dev/null",
 		  "the coordinator's key does not match, or ours is not in its keyring",
 		  FAL_EAUTH },
 	};
@@ -319,8 +320,9 @@ shared_to_three(void **state)
 		for (int i = 0; i < 3; i++) {
 			UNTIL(&w, w.client[i].msgs == 40 && w.server[i].drained == 1);
 			assert_int_equal(w.client[i].bytes, 40 * 50000);
-			/* the same records to all, after 57 bytes of handshake */
-			assert_int_equal(fal_chan_stat(w.server[i].c).tx, bytes + 57);
+			/* the same records to all, after the handshake */
+			assert_int_equal(fal_chan_stat(w.server[i].c).tx,
+					 bytes + FAL_HANDSHAKE_ANSWER);
 		}
 		assert_int_equal(bytes < 40 * 50000, zstd);
 		end(&w);

@@ -1,10 +1,8 @@
-/* Channels without sockets: addresses, handshakes, records, queues. */
+/* Channels without sockets: addresses, records, queues. */
 #include "base/err.h"
 #include "net/addr.h"
-#include "net/handshake.h"
 #include "net/reader.h"
 #include "net/writer.h"
-#include "sec/noise.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,32 +12,6 @@
 #include <string.h>
 
 #include <cmocka.h>
-
-/* Keys of 32 equal bytes: 1, 2, 3. */
-#define K1 "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE="
-#define K2 "AgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgI="
-#define K3 "AwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwM="
-#define KEYRING "coordinator self " K1 "\nlab work " K2 "\nlab work " K3 "\n"
-
-static struct fal_keyring *
-keyring(void)
-{
-	struct fal_keyring *kr = NULL;
-	assert_int_equal(fal_keyring_parse(KEYRING, strlen(KEYRING), "k", &kr, NULL), 0);
-	return kr;
-}
-
-static struct fal_client_key
-client_key(const char *name, int psk)
-{
-	struct fal_client_key key = { .role = FAL_ROLE_WORK };
-	uint8_t secret[FAL_KEY_BYTES];
-	snprintf(key.name, sizeof(key.name), "%s", name);
-	memset(key.psk, psk, sizeof(key.psk));
-	memset(secret, 1, sizeof(secret));
-	fal_noise_public(secret, key.server);
-	return key;
-}
 
 static void
 addresses(void **state)
@@ -88,114 +60,6 @@ addresses(void **state)
 	assert_int_equal(fal_addr_command(&a, &b), 0);
 	assert_string_equal((char *)b.p, "nc 127.0.0.1 7000 100%");
 	fal_buf_free(&b);
-}
-
-/* What a server with the keyring answers to `hello`; its session is thrown away. */
-static int
-answer(const struct fal_buf *hello, size_t n, struct fal_buf *out, struct fal_diag *d)
-{
-	struct fal_keyring *kr = keyring();
-	struct fal_session s = { 0 };
-	const int err = fal_handshake_answer(kr, 0, hello->p, n, &s, out, d);
-	fal_seal_wipe(&s.tx);
-	fal_seal_wipe(&s.rx);
-	fal_keyring_free(kr);
-	return err;
-}
-
-static void
-shakes_hands_with_either_key(void **state)
-{
-	(void)state;
-	struct fal_keyring *kr = keyring();
-	for (int psk = 2; psk <= 3; psk++) {
-		const struct fal_client_key key = client_key("lab", psk);
-		struct fal_buf hello = { 0 }, out = { 0 };
-		struct fal_handshake *h;
-		struct fal_session cs, ss;
-		assert_int_equal(fal_handshake_begin(&key, &hello, &h), 0);
-		for (size_t n = 0; n < hello.n; n++)
-			assert_int_equal(answer(&hello, n, &out, NULL), FAL_ETRUNC);
-		assert_int_equal(out.n, 0);
-		assert_int_equal(fal_handshake_answer(kr, 0, hello.p, hello.n, &ss, &out,
-						      NULL),
-				 0);
-		assert_int_equal(ss.used, hello.n);
-		assert_string_equal(ss.name, "lab");
-		assert_int_equal(ss.role, FAL_ROLE_WORK);
-		for (size_t n = 0; n < out.n; n++)
-			assert_int_equal(fal_handshake_finish(h, out.p, n, &cs, NULL),
-					 FAL_ETRUNC);
-		assert_int_equal(fal_handshake_finish(h, out.p, out.n, &cs, NULL), 0);
-		assert_int_equal(cs.used, out.n);
-		assert_memory_equal(cs.tx.key, ss.rx.key, FAL_KEY_BYTES);
-		assert_memory_equal(cs.rx.key, ss.tx.key, FAL_KEY_BYTES);
-		assert_string_equal(cs.fingerprint, ss.fingerprint);
-		fal_seal_wipe(&cs.tx);
-		fal_seal_wipe(&cs.rx);
-		fal_seal_wipe(&ss.tx);
-		fal_seal_wipe(&ss.rx);
-		fal_handshake_free(h);
-		fal_buf_free(&hello);
-		fal_buf_free(&out);
-	}
-	fal_keyring_free(kr);
-}
-
-static void
-refuses_every_changed_byte(void **state)
-{
-	(void)state;
-	const struct fal_client_key key = client_key("lab", 2);
-	struct fal_buf hello = { 0 }, out = { 0 };
-	struct fal_handshake *h;
-	unsigned refused = 0;
-	assert_int_equal(fal_handshake_begin(&key, &hello, &h), 0);
-	for (size_t i = 0; i < hello.n; i++) {
-		if (i == 9)
-			continue; /* the name's length: then bytes are missing */
-		hello.p[i] ^= 4;
-		const int err = answer(&hello, hello.n, &out, NULL);
-		hello.p[i] ^= 4;
-		const int want = i < 4             ? FAL_EFORMAT
-				 : i < 6 || i == 8 ? FAL_EVERSION
-						   : FAL_EAUTH;
-		if (err != want)
-			fail_msg("byte %zu: %d, expected %d", i, err, want);
-		assert_int_equal(out.n, want == FAL_EVERSION ? 9 : 0);
-		fal_buf_clear(&out);
-		refused++;
-	}
-	assert_int_equal(refused, hello.n - 1);
-	struct fal_session s;
-	assert_int_equal(answer(&hello, hello.n, &out, NULL), 0);
-	out.p[out.n - 1] ^= 1;
-	assert_int_equal(fal_handshake_finish(h, out.p, out.n, &s, NULL), FAL_EAUTH);
-	fal_handshake_free(h);
-	fal_buf_free(&hello);
-	fal_buf_free(&out);
-}
-
-static void
-says_which_versions(void **state)
-{
-	(void)state;
-	const struct fal_client_key key = client_key("lab", 2);
-	struct fal_buf hello = { 0 }, out = { 0 };
-	struct fal_handshake *h;
-	struct fal_session s;
-	struct fal_diag d;
-	assert_int_equal(fal_handshake_begin(&key, &hello, &h), 0);
-	hello.p[4] = 7;
-	hello.p[6] = 3;
-	assert_int_equal(answer(&hello, hello.n, &out, &d), FAL_EVERSION);
-	assert_string_equal(d.text, "it speaks protocol 7.3, we speak 3.0");
-	out.p[4] = 1;
-	assert_int_equal(fal_handshake_finish(h, out.p, out.n, &s, &d), FAL_EVERSION);
-	assert_string_equal(d.text, "it speaks protocol 1.0, we speak 3.0");
-	fal_handshake_free(h);
-	fal_buf_free(&hello);
-	fal_buf_free(&out);
 }
 
 /* Both ends of one direction. */
@@ -543,9 +407,6 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(addresses),
-		cmocka_unit_test(shakes_hands_with_either_key),
-		cmocka_unit_test(refuses_every_changed_byte),
-		cmocka_unit_test(says_which_versions),
 		cmocka_unit_test(control_goes_first),
 		cmocka_unit_test(caps_hold),
 		cmocka_unit_test(every_changed_bit_ends_it),

@@ -1,11 +1,13 @@
 /* Channels and those who should not have one: strangers are plain sockets. */
+#include "net/gate.h"
 #include "net/handshake.h"
-#include "net/limit.h"
 #include "net/record.h"
 #include "test_net.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <sys/socket.h>
 
 static void
@@ -97,7 +99,7 @@ infiltrate(struct world *w, int fd)
 	uint8_t in[128];
 	assert_int_equal(fal_handshake_begin(&key, &hello, &h), 0);
 	tell(fd, hello.p, hello.n);
-	const size_t n = receive(w, fd, in, sizeof(in), 57);
+	const size_t n = receive(w, fd, in, sizeof(in), FAL_HANDSHAKE_ANSWER);
 	assert_int_equal(fal_handshake_finish(h, in, n, &s, NULL), 0);
 	fal_handshake_free(h);
 	fal_buf_free(&hello);
@@ -135,7 +137,8 @@ deadline(void **state)
 	uint8_t in[128];
 	assert_int_equal(fal_handshake_begin(&key, &hello, &h), 0);
 	tell(fd2, hello.p, hello.n);
-	assert_int_equal(receive(&w, fd2, in, sizeof(in), 57), 57);
+	assert_int_equal(receive(&w, fd2, in, sizeof(in), FAL_HANDSHAKE_ANSWER),
+			 FAL_HANDSHAKE_ANSWER);
 	UNTIL(&w, w.refusals == 2);
 	assert_string_equal(w.refused, "no handshake within 0.02 s");
 	assert_int_equal(w.accepted, 0);
@@ -198,7 +201,7 @@ flood_of_one_source(void **state)
 	end(&w);
 }
 
-/* One source may guess FAL_LIMIT_BURST times at once; this costs no other one anything.
+/* One source may guess FAL_GATE_WRONG times at once; this costs no other one anything.
  */
 static void
 guesses_too_often(void **state)
@@ -221,8 +224,8 @@ guesses_too_often(void **state)
 		assert_int_equal(got, limited ? -1 : 0); /* a reset, or silence */
 		close(fd);
 	}
-	if (tries <= FAL_LIMIT_BURST)
-		fail_msg("limited after %u tries, not %d", tries, FAL_LIMIT_BURST);
+	if (tries <= FAL_GATE_WRONG)
+		fail_msg("limited after %u tries, not %d", tries, FAL_GATE_WRONG);
 	assert_string_equal(w.source, "127.0.0.2");
 	meet(&w, 0);
 	fal_handshake_free(h);
@@ -237,7 +240,7 @@ comes_back_often(void **state)
 	struct world w;
 	(void)state;
 	begin(&w, (struct fal_listen_opt){ 0 });
-	for (int i = 0; i < 4 * FAL_LIMIT_BURST; i++) {
+	for (int i = 0; i < 2 * FAL_GATE_RIGHT; i++) {
 		meet(&w, 0);
 		fal_chan_close(w.client[0].c);
 		UNTIL(&w, w.client[0].closed == 1 && w.server[0].closed == 1);
@@ -246,6 +249,103 @@ comes_back_often(void **state)
 	}
 	assert_int_equal(w.refusals, 0);
 	end(&w);
+}
+
+/* Four threads that do nothing but come and say what does not open, each in its own way,
+ * from the address of all who come by ssh. */
+enum { FLOODERS = 4, JOINS = 40 };
+
+struct flooder {
+	struct world *w;
+	struct sockaddr_in to;
+	const uint8_t *says;
+	size_t n;
+	bool waits; /* for the end */
+	atomic_bool *over;
+	unsigned long came;
+};
+
+static void *
+flood(void *arg)
+{
+	struct flooder *f = arg;
+	uint8_t in[64];
+	while (!atomic_load(f->over)) {
+		const int fd = socket(AF_INET, SOCK_STREAM, 0);
+		if (fd < 0 || connect(fd, (struct sockaddr *)&f->to, sizeof(f->to)) < 0) {
+			close(fd);
+			continue;
+		}
+		(void)!send(fd, f->says, f->n, MSG_NOSIGNAL);
+		if (f->waits)
+			(void)!recv(fd, in, sizeof(in), 0);
+		f->came++;
+		close(fd);
+	}
+	return NULL;
+}
+
+/* How many of JOINS get in while all flooders say the n bytes at `p`. */
+static void
+joins_among(const char *what, const uint8_t *p, size_t n, bool waits)
+{
+	struct world w;
+	struct flooder f[FLOODERS];
+	pthread_t thread[FLOODERS];
+	atomic_bool over = false;
+	unsigned joined = 0;
+	unsigned long came = 0;
+	begin(&w, (struct fal_listen_opt){ 0 });
+	const struct fal_addr at = addr("%s", fal_listen_text(w.l));
+	for (int i = 0; i < FLOODERS; i++) {
+		f[i] = (struct flooder){
+			.w = &w, .says = p, .n = n, .waits = waits, .over = &over
+		};
+		assert_int_equal(uv_ip4_addr(at.what, at.port, &f[i].to), 0);
+		assert_int_equal(pthread_create(&thread[i], NULL, flood, &f[i]), 0);
+	}
+	UNTIL(&w, w.refusals >= 200); /* whatever is spent is spent */
+	for (int i = 0; i < JOINS; i++) {
+		dial(&w, 0);
+		SEND(&w.client[0], 'h');
+		UNTIL(&w, w.client[0].closed == 1 || w.server[0].msgs == 1);
+		joined += w.server[0].msgs == 1;
+		if (w.client[0].c != NULL)
+			fal_chan_kill(w.client[0].c);
+		if (w.server[0].c != NULL)
+			fal_chan_kill(w.server[0].c);
+		w.client[0] = w.server[0] = (struct end){ 0 };
+		w.accepted = 0;
+	}
+	atomic_store(&over, true);
+	uv_timer_start(&w.guard, on_guard, GUARD_MS, 0);
+	fal_listen_close(w.l); /* resets whoever still waits */
+	w.l = NULL;
+	for (int i = 0; i < FLOODERS; i++) {
+		uv_run(&w.loop, UV_RUN_NOWAIT);
+		assert_int_equal(pthread_join(thread[i], NULL), 0);
+		came += f[i].came;
+	}
+	print_message("# %s: %u of %d joined; %lu others came, %u were refused\n", what,
+		      joined, JOINS, came, w.refusals);
+	assert_int_equal(joined, JOINS);
+	end(&w);
+}
+
+static void
+junk_locks_nobody_out(void **state)
+{
+	const struct fal_client_key wrong = client_key("lab", 3, 1);
+	struct fal_buf hello = { 0 };
+	struct fal_handshake *h;
+	(void)state;
+	assert_int_equal(fal_handshake_begin(&wrong, &hello, &h), 0);
+	joins_among("wrong keys", hello.p, hello.n, true);
+	joins_among("wrong keys, hastily", hello.p, hello.n, false);
+	joins_among("half a word", hello.p, 5, false);
+	joins_among("silence", hello.p, 0, false);
+	fal_handshake_free(h);
+	fal_buf_free(&hello);
 }
 
 static unsigned
@@ -260,19 +360,19 @@ takes(struct fal_limit *l, uint64_t source, double s)
 static void
 buckets(void **state)
 {
-	struct fal_limit l = { 0 };
+	struct fal_limit l = { .burst = FAL_GATE_WRONG };
 	unsigned all = 0;
 	(void)state;
-	assert_int_equal(takes(&l, 7, 1), FAL_LIMIT_BURST);
-	assert_int_equal(takes(&l, 8, 1), FAL_LIMIT_BURST);
+	assert_int_equal(takes(&l, 7, 1), FAL_GATE_WRONG);
+	assert_int_equal(takes(&l, 8, 1), FAL_GATE_WRONG);
 	assert_int_equal(takes(&l, 7, 1.55), 5);
 	fal_limit_give(&l, 7);
 	assert_int_equal(takes(&l, 7, 1.55), 1);
 	fal_limit_give(&l, 9); /* not there */
-	assert_int_equal(takes(&l, 7, 1000), FAL_LIMIT_BURST);
+	assert_int_equal(takes(&l, 7, 1000), FAL_GATE_WRONG);
 	for (uint64_t i = 100; i < 100 + 10 * FAL_LIMIT_SOURCES; i++)
 		all += takes(&l, i, 1000);
-	assert_int_equal(all, (FAL_LIMIT_SOURCES - 1) * FAL_LIMIT_BURST);
+	assert_int_equal(all, (FAL_LIMIT_SOURCES - 1) * FAL_GATE_WRONG);
 }
 
 static uint64_t
@@ -296,20 +396,108 @@ sources(void **state)
 	assert_true(source_of("2001:db8::1") != source_of("2001:db8:0:1::1"));
 }
 
+/* Who has proved nothing is told nothing, whatever he speaks; who has is told why. */
 static void
 refuses_other_major(void **state)
 {
+	const struct fal_client_key key = client_key("lab", 2, 1);
 	struct world w;
-	uint8_t in[64];
+	uint8_t in[64], hello[10 + 1 + 3 + FAL_HANDSHAKE_MAC] = "FALC\5\0\2\0";
+	uint8_t mac_key[FAL_MAC_KEY];
 	(void)state;
 	begin(&w, (struct fal_listen_opt){ 0 });
-	const int fd = stranger(&w);
-	tell(fd, "FALC\1\0\0\0 whatever follows", 24);
-	assert_int_equal(receive(&w, fd, in, sizeof(in), sizeof(in)), 9);
-	assert_memory_equal(in, "FALC\3\0\0\0\1", 9);
+	int fd = stranger(&w);
+	tell(fd, "FALC\3\0\0\0 whatever follows", 24);
+	assert_int_equal(receive(&w, fd, in, sizeof(in), sizeof(in)), 0);
 	close(fd);
 	UNTIL(&w, w.refusals == 1);
-	assert_string_equal(w.refused, "it speaks protocol 1.0, we speak 3.0");
+	assert_string_equal(w.refused, "it speaks protocol 3.0, we speak 4.0");
+	memcpy(hello + 8, "\44\0\3lab", 6);
+	for (int right = 0; right < 2; right++) {
+		memcpy(mac_key, key.server, FAL_KEY_BYTES);
+		memcpy(mac_key + FAL_KEY_BYTES, key.psk, FAL_KEY_BYTES);
+		fal_mac("falcon hello", mac_key, hello, 14, hello + 14);
+		hello[20] ^= (uint8_t)!right;
+		fd = stranger(&w);
+		tell(fd, hello, sizeof(hello));
+		assert_int_equal(receive(&w, fd, in, sizeof(in), sizeof(in)),
+				 right ? 10 + FAL_HANDSHAKE_MAC : 0);
+		close(fd);
+		UNTIL(&w, w.refusals == 2U + (unsigned)right);
+	}
+	assert_memory_equal(in, "FALC\4\0\0\0\1\0", 10);
+	assert_string_equal(w.refused, "it speaks protocol 5.2, we speak 4.0");
+	end(&w);
+}
+
+/* What was said once is nobody's key: it has no answer the second time, and costs whom it
+ * was stolen from nothing. */
+static void
+replay(void **state)
+{
+	const struct fal_client_key key = client_key("lab", 2, 1);
+	struct fal_buf hello = { 0 };
+	struct fal_handshake *h;
+	struct world w;
+	uint8_t in[128];
+	(void)state;
+	begin(&w, (struct fal_listen_opt){ 0 });
+	assert_int_equal(fal_handshake_begin(&key, &hello, &h), 0);
+	const int first = stranger(&w);
+	tell(first, hello.p, hello.n);
+	assert_int_equal(receive(&w, first, in, sizeof(in), FAL_HANDSHAKE_ANSWER),
+			 FAL_HANDSHAKE_ANSWER);
+	for (unsigned i = 1; i <= 3 * FAL_GATE_RIGHT; i++) {
+		const int fd = stranger(&w);
+		tell(fd, hello.p, hello.n);
+		UNTIL(&w, w.refusals == i);
+		assert_true(recv(fd, in, sizeof(in), 0) <= 0);
+		close(fd);
+		if (i == 1)
+			assert_string_equal(w.refused,
+					    "a handshake that was said before");
+	}
+	meet(&w, 0);
+	close(first);
+	fal_handshake_free(h);
+	fal_buf_free(&hello);
+	end(&w);
+}
+
+/* Those who have proved a key do not give way to those who have not. */
+static void
+strangers_take_no_clients_place(void **state)
+{
+	const struct fal_client_key key = client_key("lab", 2, 1);
+	enum { HALF = 4, MORE = 10 };
+	struct world w;
+	struct fal_buf hello = { 0 };
+	struct fal_handshake *h;
+	uint8_t in[128];
+	int fd[MORE];
+	(void)state;
+	begin(&w, (struct fal_listen_opt){ .half_open = HALF });
+	const int client = stranger(&w);
+	assert_int_equal(fal_handshake_begin(&key, &hello, &h), 0);
+	tell(client, hello.p, hello.n);
+	assert_int_equal(receive(&w, client, in, sizeof(in), FAL_HANDSHAKE_ANSWER),
+			 FAL_HANDSHAKE_ANSWER);
+	for (int i = 0; i < MORE; i++)
+		fd[i] = stranger(&w);
+	UNTIL(&w, w.refusals == MORE - HALF);
+	struct fal_session s;
+	uint8_t rec[8 + 4 + 16] = "        good";
+	assert_int_equal(fal_handshake_finish(h, in, FAL_HANDSHAKE_ANSWER, &s, NULL), 0);
+	assert_int_equal(fal_record_seal(&s.tx, 0, rec, 4), 0);
+	tell(client, rec, sizeof(rec));
+	UNTIL(&w, w.server[0].msgs == 1);
+	fal_seal_wipe(&s.tx);
+	fal_seal_wipe(&s.rx);
+	for (int i = 0; i < MORE; i++)
+		close(fd[i]);
+	close(client);
+	fal_handshake_free(h);
+	fal_buf_free(&hello);
 	end(&w);
 }
 
@@ -368,9 +556,12 @@ main(void)
 		cmocka_unit_test(flood_of_one_source),
 		cmocka_unit_test(guesses_too_often),
 		cmocka_unit_test(comes_back_often),
+		cmocka_unit_test(junk_locks_nobody_out),
 		cmocka_unit_test(buckets),
 		cmocka_unit_test(sources),
 		cmocka_unit_test(refuses_other_major),
+		cmocka_unit_test(replay),
+		cmocka_unit_test(strangers_take_no_clients_place),
 		cmocka_unit_test(evil_records),
 	};
 	signal(SIGPIPE, SIG_IGN);

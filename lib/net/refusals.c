@@ -1,0 +1,54 @@
+/* Counts of those who are refused. */
+#include "net/refusals.h"
+
+#include "sec/hash.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static void
+count_source(struct fal_refusals *r, const char *source)
+{
+	uint8_t digest[FAL_HASH_BYTES];
+	uint64_t id;
+	fal_hash(source, strlen(source), digest);
+	memcpy(&id, digest, sizeof(id));
+	for (unsigned i = 0; i < r->sources; i++)
+		if (r->source[i] == id)
+			return;
+	if (r->sources < FAL_REFUSALS_SOURCES)
+		r->source[r->sources++] = id;
+}
+
+void
+fal_refusals_add(struct fal_refusals *r, const char *source, const char *why)
+{
+	r->n++;
+	count_source(r, source);
+	snprintf(r->last, sizeof(r->last), "%s", source);
+	snprintf(r->why, sizeof(r->why), "%s", why);
+}
+
+bool
+fal_refusals_due(struct fal_refusals *r, double now, bool over, struct fal_diag *line)
+{
+	const double passed = now - r->said;
+	if (r->n == 0 || (r->begun && passed < FAL_REFUSALS_S && !over))
+		return false;
+	if (r->n == 1)
+		fal_diag_set(line, 0, "refused a handshake from %s: %s", r->last, r->why);
+	else
+		fal_diag_set(line, 0,
+			     "refused %llu handshakes from %u source%s in the last %.0f "
+			     "s (last: %s: %s)",
+			     (unsigned long long)r->n, r->sources,
+			     r->sources == 1                      ? ""
+			     : r->sources == FAL_REFUSALS_SOURCES ? "s or more"
+								  : "s",
+			     passed, r->last, r->why);
+	r->begun = true;
+	r->said = now;
+	r->n = 0;
+	r->sources = 0;
+	return true;
+}

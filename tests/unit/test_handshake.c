@@ -1,0 +1,528 @@
+/* The handshake and its gate, without sockets.  The client here is made by hand from
+ * falcon-protocol(7), so that it may say what ours never does. */
+#include "base/err.h"
+#include "net/gate.h"
+#include "net/handshake.h"
+#include "sec/noise.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* Keys of 32 equal bytes: 1, 2, 3. */
+#define K1 "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE="
+#define K2 "AgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgI="
+#define K3 "AwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwM="
+#define KEYRING                                                                   \
+	"coordinator self " K1 "\nlab work " K2 "\nlab work " K3 "\nold work " K2 \
+	" 2001-02-03\n"
+enum { NOW = 1000000000, MAC = 32, HEAD = 10 };
+
+static struct fal_keyring *kr;
+
+static int
+setup(void **state)
+{
+	(void)state;
+	return fal_keyring_parse(KEYRING, strlen(KEYRING), "k", &kr, NULL);
+}
+
+static int
+teardown(void **state)
+{
+	(void)state;
+	fal_keyring_free(kr);
+	return 0;
+}
+
+static struct fal_client_key
+client_key(const char *name, int psk)
+{
+	struct fal_client_key key = { .role = FAL_ROLE_WORK };
+	uint8_t secret[FAL_KEY_BYTES];
+	snprintf(key.name, sizeof(key.name), "%s", name);
+	memset(key.psk, psk, sizeof(key.psk));
+	memset(secret, 1, sizeof(secret));
+	fal_noise_public(secret, key.server);
+	return key;
+}
+
+static void
+mac_key(const struct fal_client_key *key, uint8_t out[64])
+{
+	memcpy(out, key->server, 32);
+	memcpy(out + 32, key->psk, 32);
+}
+
+/* What a client of its own says. */
+struct words {
+	const char *name;
+	int psk;
+	uint16_t major, minor;
+	uint8_t pattern;
+	uint32_t shard;
+	uint8_t suites[300];
+	uint8_t suites_n;
+	size_t more; /* bytes too many before the MAC */
+};
+
+static const struct words plain = {
+	.name = "lab", .psk = 2, .major = 4, .pattern = 1, .suites = { 1 }, .suites_n = 1
+};
+
+static struct fal_noise *
+say(const struct words *w, struct fal_buf *b)
+{
+	const struct fal_client_key key = client_key(w->name, w->psk);
+	const size_t name_n = strlen(w->name);
+	uint8_t k[64];
+	struct fal_noise *ns;
+	fal_put_bytes(b, "FALC", 4);
+	fal_put_u16(b, w->major);
+	fal_put_u16(b, w->minor);
+	fal_put_u16(b, (uint16_t)(1 + name_n + 6 + w->suites_n + 48 + w->more + MAC));
+	fal_put_u8(b, (uint8_t)name_n);
+	fal_put_bytes(b, w->name, name_n);
+	fal_put_u8(b, w->pattern);
+	fal_put_u32(b, w->shard);
+	fal_put_u8(b, w->suites_n);
+	fal_put_bytes(b, w->suites, w->suites_n);
+	const struct fal_noise_opt opt = { .side = FAL_NOISE_INITIATOR,
+					   .prologue = b->p,
+					   .prologue_n = b->n,
+					   .psk = key.psk,
+					   .static_key = key.server };
+	assert_int_equal(fal_noise_new(&opt, &ns), 0);
+	assert_int_equal(fal_noise_write(ns, NULL, 0, fal_buf_room(b, 48)), 0);
+	for (size_t i = 0; i < w->more; i++)
+		fal_put_u8(b, 7);
+	mac_key(&key, k);
+	uint8_t mac[MAC];
+	fal_mac("falcon hello", k, b->p, b->n, mac);
+	fal_put_bytes(b, mac, MAC);
+	assert_int_equal(b->err, 0);
+	return ns;
+}
+
+/* Both steps of the server; the session is thrown away. */
+static int
+answer(const struct fal_buf *hello, size_t n, struct fal_buf *out, struct fal_diag *d)
+{
+	struct fal_session s = { 0 };
+	struct fal_greeting g;
+	int err = fal_handshake_check(kr, NOW, hello->p, n, &g, d);
+	if (err == FAL_OK)
+		err = fal_handshake_answer(kr, &g, &s, out, d);
+	fal_seal_wipe(&s.tx);
+	fal_seal_wipe(&s.rx);
+	return err;
+}
+
+/* BLAKE2b as Python's hashlib.blake2b(data, digest_size=32, key=, person=) has it. */
+static void
+macs(void **state)
+{
+	static const uint8_t abc[32] = { 0x86, 0xf4, 0xea, 0x28, 0xec, 0xc3, 0xae, 0xb4,
+					 0xc5, 0x9c, 0xfe, 0xfe, 0xfb, 0x79, 0x5e, 0x58,
+					 0x6e, 0xcc, 0x28, 0xea, 0xa7, 0xe0, 0x8a, 0x7a,
+					 0x78, 0x5f, 0x69, 0xce, 0x31, 0x34, 0xc6, 0xb2 };
+	static const uint8_t empty[4] = { 0x91, 0x6c, 0x3c, 0xcc };
+	uint8_t key[64], out[32];
+	(void)state;
+	for (uint8_t i = 0; i < 64; i++)
+		key[i] = i;
+	fal_mac("falcon hello", key, "abc", 3, out);
+	assert_memory_equal(out, abc, 32);
+	fal_mac("0123456789abcdef", key, NULL, 0, out);
+	assert_memory_equal(out, empty, 4);
+}
+
+static void
+shakes_hands_with_either_key(void **state)
+{
+	(void)state;
+	for (int psk = 2; psk <= 3; psk++) {
+		const struct fal_client_key key = client_key("lab", psk);
+		struct fal_buf hello = { 0 }, out = { 0 };
+		struct fal_handshake *h;
+		struct fal_greeting g;
+		struct fal_session cs, ss;
+		assert_int_equal(fal_handshake_begin(&key, &hello, &h), 0);
+		for (size_t n = 0; n < hello.n; n++)
+			assert_int_equal(answer(&hello, n, &out, NULL), FAL_ETRUNC);
+		assert_int_equal(out.n, 0);
+		assert_int_equal(fal_handshake_check(kr, NOW, hello.p, hello.n, &g, NULL),
+				 0);
+		assert_string_equal(g.name, "lab");
+		assert_memory_equal(g.key->psk, key.psk, FAL_KEY_BYTES);
+		assert_int_equal(fal_handshake_answer(kr, &g, &ss, &out, NULL), 0);
+		assert_int_equal(out.n, FAL_HANDSHAKE_ANSWER);
+		assert_int_equal(ss.used, hello.n);
+		assert_string_equal(ss.name, "lab");
+		assert_int_equal(ss.role, FAL_ROLE_WORK);
+		for (size_t n = 0; n < out.n; n++)
+			assert_int_equal(fal_handshake_finish(h, out.p, n, &cs, NULL),
+					 FAL_ETRUNC);
+		assert_int_equal(fal_handshake_finish(h, out.p, out.n, &cs, NULL), 0);
+		assert_int_equal(cs.used, out.n);
+		assert_memory_equal(cs.tx.key, ss.rx.key, FAL_KEY_BYTES);
+		assert_memory_equal(cs.rx.key, ss.tx.key, FAL_KEY_BYTES);
+		assert_string_equal(cs.fingerprint, ss.fingerprint);
+		fal_seal_wipe(&cs.tx);
+		fal_seal_wipe(&cs.rx);
+		fal_seal_wipe(&ss.tx);
+		fal_seal_wipe(&ss.rx);
+		fal_handshake_free(h);
+		fal_buf_free(&hello);
+		fal_buf_free(&out);
+	}
+}
+
+/* Ours says what the page says, byte for byte but for what is drawn. */
+static void
+is_that_of_the_page(void **state)
+{
+	const struct fal_client_key key = client_key("lab", 2);
+	struct fal_buf ours = { 0 }, hand = { 0 }, out = { 0 };
+	struct fal_handshake *h;
+	uint8_t payload[HEAD], mac[MAC], k[64];
+	(void)state;
+	assert_int_equal(fal_handshake_begin(&key, &ours, &h), 0);
+	struct fal_noise *ns = say(&plain, &hand);
+	assert_int_equal(ours.n, hand.n);
+	assert_memory_equal(ours.p, hand.p, hand.n - 48 - MAC);
+	mac_key(&key, k);
+	fal_mac("falcon hello", k, ours.p, ours.n - MAC, mac);
+	assert_memory_equal(mac, ours.p + ours.n - MAC, MAC);
+	/* ... and hears what it says. */
+	assert_int_equal(answer(&hand, hand.n, &out, NULL), 0);
+	assert_int_equal(out.n, HEAD + 58);
+	assert_memory_equal(out.p, "FALC\4\0\0\0\0\1", HEAD);
+	assert_int_equal(fal_noise_read(ns, out.p + HEAD, 58, payload), 0);
+	assert_memory_equal(payload, out.p, HEAD);
+	fal_noise_free(ns);
+	fal_handshake_free(h);
+	fal_buf_free(&ours);
+	fal_buf_free(&hand);
+	fal_buf_free(&out);
+}
+
+/* Whoever does not prove a key is told nothing at all. */
+static void
+refuses_every_changed_byte(void **state)
+{
+	(void)state;
+	const struct fal_client_key key = client_key("lab", 2);
+	struct fal_buf hello = { 0 }, out = { 0 };
+	struct fal_handshake *h;
+	unsigned refused = 0;
+	assert_int_equal(fal_handshake_begin(&key, &hello, &h), 0);
+	for (size_t i = 0; i < hello.n; i++) {
+		for (int bit = 0; bit < 8; bit++) {
+			hello.p[i] ^= (uint8_t)(1 << bit);
+			const int err = answer(&hello, hello.n, &out, NULL);
+			hello.p[i] ^= (uint8_t)(1 << bit);
+			/* Versions, lengths and names have forms of their own. */
+			if (err != FAL_EAUTH &&
+			    (i >= 14 || (err != FAL_EFORMAT && err != FAL_ETRUNC)))
+				fail_msg("byte %zu, bit %d: %d", i, bit, err);
+			assert_int_equal(out.n, 0);
+			refused++;
+		}
+	}
+	assert_int_equal(refused, 8 * hello.n);
+	/* A client hears the server, or nobody. */
+	struct fal_session s;
+	assert_int_equal(answer(&hello, hello.n, &out, NULL), 0);
+	for (size_t i = 0; i < out.n; i++) {
+		struct fal_handshake *again;
+		struct fal_buf other = { 0 }, reply = { 0 };
+		assert_int_equal(fal_handshake_begin(&key, &other, &again), 0);
+		assert_int_equal(answer(&other, other.n, &reply, NULL), 0);
+		reply.p[i] ^= 1;
+		const int err = fal_handshake_finish(again, reply.p, reply.n, &s, NULL);
+		if (err != FAL_EAUTH && (i >= 6 || err != FAL_EFORMAT))
+			fail_msg("byte %zu of the answer: %d", i, err);
+		fal_handshake_free(again);
+		fal_buf_free(&other);
+		fal_buf_free(&reply);
+	}
+	fal_handshake_free(h);
+	fal_buf_free(&hello);
+	fal_buf_free(&out);
+}
+
+static void
+wrong_names_are_wrong_keys(void **state)
+{
+	static const struct {
+		const char *name;
+		int psk;
+		const char *why;
+	} wrong[] = {
+		{ "lab", 4, "key 'lab' does not authenticate" },
+		{ "lob", 2, "key 'lob' is not in the keyring" },
+		{ "old", 2, "key 'old' has expired" },
+	};
+	(void)state;
+	for (size_t i = 0; i < 3; i++) {
+		struct words w = plain;
+		struct fal_buf hello = { 0 }, out = { 0 };
+		struct fal_diag d;
+		w.name = wrong[i].name;
+		w.psk = wrong[i].psk;
+		w.major = 9; /* says nothing of versions either */
+		fal_noise_free(say(&w, &hello));
+		assert_int_equal(answer(&hello, hello.n, &out, &d), FAL_EAUTH);
+		assert_string_equal(d.text, wrong[i].why);
+		assert_int_equal(out.n, 0);
+		fal_buf_free(&hello);
+	}
+}
+
+/* Whoever proves a key hears why not, and can believe it. */
+static void
+refusals(void **state)
+{
+	static const struct {
+		struct words w;
+		uint8_t verdict; /* 0: none */
+		int err;
+		const char *why;
+	} cases[] = {
+		{ { .major = 4,
+		    .minor = 3,
+		    .pattern = 1,
+		    .suites = { 1 },
+		    .suites_n = 1 },
+		  0,
+		  FAL_OK,
+		  NULL },
+		{ { .major = 4, .pattern = 1, .suites = { 9, 200, 1, 7 }, .suites_n = 4 },
+		  0,
+		  FAL_OK,
+		  NULL },
+		{ { .major = 5,
+		    .minor = 1,
+		    .pattern = 1,
+		    .suites = { 1 },
+		    .suites_n = 1 },
+		  1,
+		  FAL_EVERSION,
+		  "it speaks protocol 5.1, we speak 4.0" },
+		{ { .major = 5, .pattern = 7, .more = 250 },
+		  1,
+		  FAL_EVERSION,
+		  "it speaks protocol 5.0, we speak 4.0" },
+		{ { .major = 4, .pattern = 2, .suites = { 1 }, .suites_n = 1 },
+		  2,
+		  FAL_EVERSION,
+		  "handshake 2 is not spoken here" },
+		{ { .major = 4,
+		    .pattern = 1,
+		    .shard = 1,
+		    .suites = { 1 },
+		    .suites_n = 1 },
+		  3,
+		  FAL_EVERSION,
+		  "there is no shard 1" },
+		{ { .major = 4, .pattern = 1, .suites = { 2, 3 }, .suites_n = 2 },
+		  4,
+		  FAL_EVERSION,
+		  "none of its cipher suites is spoken here" },
+		{ { .major = 4, .pattern = 1 },
+		  4,
+		  FAL_EVERSION,
+		  "none of its cipher suites is spoken here" },
+		{ { .major = 4, .pattern = 1, .suites = { 1 }, .suites_n = 1, .more = 1 },
+		  0,
+		  FAL_EFORMAT,
+		  "a handshake of a length that none has" },
+	};
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		struct fal_buf hello = { 0 }, out = { 0 };
+		struct fal_diag d = { "" };
+		struct words w = cases[i].w;
+		uint8_t both[700], mac[MAC], k[64];
+		w.name = "lab";
+		w.psk = 2;
+		fal_noise_free(say(&w, &hello));
+		const int err = answer(&hello, hello.n, &out, &d);
+		if (err != cases[i].err)
+			fail_msg("case %zu: %d '%s'", i, err, d.text);
+		if (cases[i].why != NULL)
+			assert_string_equal(d.text, cases[i].why);
+		if (cases[i].verdict != 0) {
+			const struct fal_client_key key = client_key("lab", 2);
+			assert_int_equal(out.n, HEAD + MAC);
+			assert_memory_equal(out.p, "FALC\4\0\0\0", 8);
+			assert_int_equal(out.p[8], cases[i].verdict);
+			assert_int_equal(out.p[9], 0);
+			memcpy(both, hello.p, hello.n);
+			memcpy(both + hello.n, out.p, HEAD);
+			mac_key(&key, k);
+			fal_mac("falcon refusal", k, both, hello.n + HEAD, mac);
+			assert_memory_equal(mac, out.p + HEAD, MAC);
+		} else {
+			assert_int_equal(out.n, err == 0 ? HEAD + 58 : 0);
+		}
+		fal_buf_free(&hello);
+		fal_buf_free(&out);
+	}
+}
+
+/* The client of ours hears refusals, and only authentic ones to what it has just said. */
+static void
+hears_refusals(void **state)
+{
+	static const char *const why[] = {
+		NULL,
+		"it speaks protocol 5.2, we speak 4.0",
+		"it has no such handshake",
+		"it has no such shard",
+		"it speaks none of our cipher suites",
+		"it refuses us for a reason that we do not know"
+	};
+	const struct fal_client_key key = client_key("lab", 2);
+	(void)state;
+	for (uint8_t verdict = 1; verdict <= 5; verdict++) {
+		uint8_t both[700], said[HEAD + MAC] = "FALC\5\0\2\0", k[64];
+		struct fal_buf hello = { 0 };
+		struct fal_handshake *h;
+		struct fal_session s;
+		struct fal_diag d = { "" };
+		assert_int_equal(fal_handshake_begin(&key, &hello, &h), 0);
+		said[8] = verdict;
+		memcpy(both, hello.p, hello.n);
+		memcpy(both + hello.n, said, HEAD);
+		mac_key(&key, k);
+		fal_mac("falcon refusal", k, both, hello.n + HEAD, said + HEAD);
+		for (size_t n = 0; n < sizeof(said); n++)
+			assert_int_equal(fal_handshake_finish(h, said, n, &s, NULL),
+					 FAL_ETRUNC);
+		for (size_t i = 6; i < sizeof(said); i++) {
+			uint8_t full[HEAD + 58] = { 0 };
+			memcpy(full, said, sizeof(said));
+			full[i] ^= (uint8_t)(1 << i % 8);
+			if (full[8] == 0)
+				continue;
+			assert_int_equal(fal_handshake_finish(h, full, sizeof(full), &s,
+							      NULL),
+					 FAL_EAUTH);
+		}
+		assert_int_equal(fal_handshake_finish(h, said, sizeof(said), &s, &d),
+				 FAL_EVERSION);
+		assert_string_equal(d.text, why[verdict]);
+		/* One from before versions were authenticated is believed nothing. */
+		assert_int_equal(fal_handshake_finish(h,
+						      (const uint8_t *)"FALC\3\0\0\0\1",
+						      9, &s, &d),
+				 FAL_EFORMAT);
+		assert_string_equal(d.text,
+				    "it says that it speaks protocol 3.0, we speak 4.0");
+		fal_handshake_free(h);
+		fal_buf_free(&hello);
+	}
+}
+
+static uint64_t
+at(double s)
+{
+	return (uint64_t)(s * 1e9);
+}
+
+static const uint8_t *
+mac_no(uint32_t i)
+{
+	static uint8_t mac[FAL_GATE_PRINT];
+	memcpy(mac, &i, sizeof(i));
+	mac[15] = 1;
+	return mac;
+}
+
+/* What is wrong spends its source's budget, and nothing of a name's. */
+static void
+budgets(void **state)
+{
+	struct fal_gate *g = malloc(sizeof(*g));
+	const uint64_t lab = fal_gate_group(7, "lab"), bob = fal_gate_group(7, "bob");
+	struct fal_diag d = { "" };
+	uint32_t n = 0;
+	(void)state;
+	fal_gate_init(g);
+	assert_true(lab != bob && lab != fal_gate_group(8, "lab"));
+	for (int i = 0; i < FAL_GATE_WRONG; i++)
+		assert_int_equal(fal_gate_wrong(g, 7, at(1), &d), FAL_EAUTH);
+	assert_string_equal(d.text, "");
+	for (int i = 0; i < 1000; i++)
+		assert_int_equal(fal_gate_wrong(g, 7, at(1), &d), FAL_ELIMIT);
+	assert_string_equal(d.text, "too many handshakes in a short time");
+	assert_int_equal(fal_gate_wrong(g, 8, at(1), &d), FAL_EAUTH);
+	/* Those that open a session are not counted, ... */
+	for (int i = 0; i < 1000; i++) {
+		assert_int_equal(fal_gate_right(g, 7, lab, mac_no(n++), at(1), &d), 0);
+		fal_gate_proved(g, 7, lab);
+	}
+	/* ... those that do not are, and cost no other name anything. */
+	for (int i = 0; i < FAL_GATE_RIGHT; i++)
+		assert_int_equal(fal_gate_right(g, 7, lab, mac_no(n++), at(1), &d), 0);
+	assert_int_equal(fal_gate_right(g, 7, lab, mac_no(n++), at(1), &d), FAL_ELIMIT);
+	assert_int_equal(fal_gate_right(g, 7, bob, mac_no(n++), at(1), &d), 0);
+	assert_int_equal(fal_gate_right(g, 7, lab, mac_no(n++), at(1.25), &d), 0);
+	/* Without a network there are no sources. */
+	for (int i = 0; i < 1000; i++) {
+		assert_int_equal(fal_gate_wrong(g, 0, at(2), &d), FAL_EAUTH);
+		assert_int_equal(fal_gate_right(g, 0, 1, mac_no(n++), at(2), &d), 0);
+	}
+	free(g);
+}
+
+static void
+replays(void **state)
+{
+	struct fal_gate *g = malloc(sizeof(*g));
+	struct fal_diag d;
+	(void)state;
+	fal_gate_init(g);
+	assert_int_equal(fal_gate_right(g, 7, 1, mac_no(0), at(1), &d), 0);
+	for (int i = 0; i < FAL_GATE_WRONG; i++) {
+		assert_int_equal(fal_gate_right(g, 7, 1, mac_no(0), at(1), &d),
+				 FAL_EAUTH);
+		assert_string_equal(d.text, "a handshake that was said before");
+	}
+	assert_int_equal(fal_gate_right(g, 7, 1, mac_no(0), at(1), &d), FAL_ELIMIT);
+	/* It did not cost the name anything. */
+	for (uint32_t i = 1; i < FAL_GATE_RIGHT; i++)
+		assert_int_equal(fal_gate_right(g, 7, 1, mac_no(i), at(1), &d), 0);
+	/* As many are known as is said. */
+	for (uint32_t i = FAL_GATE_RIGHT; i < FAL_GATE_SEEN; i++)
+		assert_int_equal(fal_gate_right(g, 0, 1, mac_no(i), at(1), &d), 0);
+	assert_int_equal(fal_gate_right(g, 0, 1, mac_no(0), at(1), &d), FAL_EAUTH);
+	assert_int_equal(fal_gate_right(g, 0, 1, mac_no(FAL_GATE_SEEN), at(1), &d), 0);
+	assert_int_equal(fal_gate_right(g, 0, 1, mac_no(1), at(1), &d), FAL_EAUTH);
+	free(g);
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(macs),
+		cmocka_unit_test(shakes_hands_with_either_key),
+		cmocka_unit_test(is_that_of_the_page),
+		cmocka_unit_test(refuses_every_changed_byte),
+		cmocka_unit_test(wrong_names_are_wrong_keys),
+		cmocka_unit_test(refusals),
+		cmocka_unit_test(hears_refusals),
+		cmocka_unit_test(budgets),
+		cmocka_unit_test(replays),
+	};
+	cmocka_set_message_output(CM_OUTPUT_TAP);
+	return cmocka_run_group_tests(tests, setup, teardown);
+}
