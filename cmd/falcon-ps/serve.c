@@ -43,6 +43,7 @@ static void
 on_flush(uv_timer_t *t)
 {
 	struct ps_server *s = t->data;
+	ps_tell_refusals(s, false);
 	if (s->err == FAL_OK && (s->err = ps_record_flush(s->opt->record, s->diag)) < 0)
 		stop(s);
 }
@@ -63,6 +64,7 @@ stop(struct ps_server *s)
 	s->stopping = true;
 	fal_listen_close(s->listen);
 	s->listen = NULL;
+	ps_tell_refusals(s, true);
 	for (size_t i = 0; i < s->sessions.n; i++)
 		fal_chan_close(s->sessions.v[i]->chan);
 	close_handle((uv_handle_t *)&s->wake);
@@ -78,6 +80,7 @@ conclude(struct ps_server *s)
 {
 	struct fal_coord_status status = fal_coord_status(s->coord);
 	double now = ps_now();
+	ps_tell_refusals(s, true);
 	s->saved = true;
 	s->out->status = status;
 	s->out->seconds = now - s->began;
@@ -179,7 +182,7 @@ on_hup(uv_signal_t *h, int signum)
 static void
 on_refused(void *arg, const char *source, const char *reason)
 {
-	ps_log_refused(arg, source, reason);
+	ps_log_stranger(arg, source, reason);
 }
 
 /* The policy that the job begins with: the journal's last one, or the job's own. */
@@ -309,8 +312,6 @@ ps_serve(const struct ps_serve_opt *opt, struct ps_outcome *out, struct fal_diag
 	ps_publisher_free(&s.publisher);
 	fal_coord_free(s.coord);
 	ps_control_close(&s.control);
-	for (size_t i = 0; i < PS_LOGGED_MAX; i++)
-		free(s.logged[i]);
 	free(s.sessions.v);
 	return err < 0 ? err : s.err;
 }

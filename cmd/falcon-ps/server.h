@@ -5,6 +5,7 @@
 #include "cli/progress.h"
 #include "control.h"
 #include "net/listen.h"
+#include "net/refusals.h"
 #include "publish.h"
 #include "serve.h"
 #include "session.h"
@@ -15,7 +16,15 @@
 
 enum {
 	PS_PIECE = 60 << 10, /* bytes of a text, chunk or trace in one message */
-	PS_LOGGED_MAX = 64   /* sources of refusals that are remembered */
+	PS_OFFENDERS = 64    /* keys that are told apart in what is said of them */
+};
+
+/* What sessions of one key were ended for, and when that was told. */
+struct ps_offender {
+	char key[FAL_NAME_MAX + 1];
+	char why[256];
+	uint64_t n; /* since it was told last */
+	double told;
 };
 
 struct ps_server {
@@ -32,8 +41,8 @@ struct ps_server {
 	struct ps_control control;
 	struct fal_progress progress;
 	char label[96];
-	char *logged[PS_LOGGED_MAX];
-	size_t n_logged;
+	struct fal_refusals strangers;
+	struct ps_offender offender[PS_OFFENDERS];
 	uint64_t measured; /* clock of the last measurement of compression */
 	double began;      /* the first clock; 0: not yet */
 	uint32_t sized;    /* workers, when the cost of sizes was said last */
@@ -67,9 +76,13 @@ void ps_accept(void *arg, struct fal_chan *c, const char *name, enum fal_role ro
 
 /* A line of the trace: kept, and sent to all who follow.  `arg`: the server. */
 void ps_trace(void *arg, const char *line, size_t n);
-/* Says once per source, on stderr and in the trace, that it was refused; the oldest
- * sources are forgotten. */
-void ps_log_refused(struct ps_server *s, const char *source, const char *why);
+/* A session of this key is ended for what it did: stderr and trace say so, of each key
+ * once in FAL_REFUSALS_S. */
+void ps_log_refused(struct ps_server *s, const char *key, const char *why);
+/* Somebody came no further than the handshake: stderr alone says so, and how many. */
+void ps_log_stranger(struct ps_server *s, const char *source, const char *why);
+/* Says what is due by now of all these; `over`: all that was not said yet. */
+void ps_tell_refusals(struct ps_server *s, bool over);
 /* Says what sizes cost, at first and when there are twice as many workers. */
 void ps_tell_sizes(struct ps_server *s, uint32_t workers);
 /* Sends the history and, if `live`, what follows. */

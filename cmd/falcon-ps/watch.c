@@ -2,11 +2,10 @@
  * the sizes cost. */
 #include "server.h"
 
-#include "base/mem.h"
 #include "cli/cli.h"
 
 #include <math.h>
-#include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 
 static void
@@ -47,18 +46,67 @@ ps_trace(void *arg, const char *line, size_t n)
 	fal_buf_free(&copy);
 }
 
-void
-ps_log_refused(struct ps_server *s, const char *source, const char *why)
+static void
+tell_offender(struct ps_server *s, struct ps_offender *o, bool over)
 {
-	for (size_t i = 0; i < PS_LOGGED_MAX; i++)
-		if (s->logged[i] != NULL && strcmp(s->logged[i], source) == 0)
-			return;
-	char **place = &s->logged[s->n_logged++ % PS_LOGGED_MAX];
-	free(*place);
-	*place = fal_strdup(source);
+	const double now = ps_now();
+	if (o->n == 0 || (o->told != 0 && now - o->told < FAL_REFUSALS_S && !over))
+		return;
 	fal_progress_end(&s->progress);
-	fal_cli_err(PROG, "%s: refused: %s", source, why);
-	fal_coord_refused(s->coord, ps_now(), source, why);
+	if (o->n == 1)
+		fal_cli_err(PROG, "%s: refused: %s", o->key, o->why);
+	else
+		fal_cli_err(PROG, "%s: refused %llu times, the last time: %s", o->key,
+			    (unsigned long long)o->n, o->why);
+	if (!s->saved) /* the trace is over */
+		fal_coord_refused(s->coord, now, o->key, o->why, o->n);
+	o->n = 0;
+	o->told = now;
+}
+
+/* The place of this key, or of that which was told of longest ago. */
+static struct ps_offender *
+find_offender(struct ps_server *s, const char *key)
+{
+	struct ps_offender *oldest = s->offender;
+	for (struct ps_offender *o = oldest; o < s->offender + PS_OFFENDERS; o++) {
+		if (strcmp(o->key, key) == 0)
+			return o;
+		if (o->told < oldest->told)
+			oldest = o;
+	}
+	tell_offender(s, oldest, true);
+	*oldest = (struct ps_offender){ 0 };
+	snprintf(oldest->key, sizeof(oldest->key), "%s", key);
+	return oldest;
+}
+
+void
+ps_log_refused(struct ps_server *s, const char *key, const char *why)
+{
+	struct ps_offender *o = find_offender(s, key);
+	snprintf(o->why, sizeof(o->why), "%s", why);
+	o->n++;
+	tell_offender(s, o, false);
+}
+
+void
+ps_log_stranger(struct ps_server *s, const char *source, const char *why)
+{
+	fal_refusals_add(&s->strangers, source, why);
+	ps_tell_refusals(s, false);
+}
+
+void
+ps_tell_refusals(struct ps_server *s, bool over)
+{
+	struct fal_diag line;
+	if (fal_refusals_due(&s->strangers, ps_now(), over, &line)) {
+		fal_progress_end(&s->progress);
+		fal_cli_err(PROG, "%s", line.text);
+	}
+	for (size_t i = 0; i < PS_OFFENDERS; i++)
+		tell_offender(s, &s->offender[i], over);
 }
 
 void

@@ -27,9 +27,9 @@ struct fal_refusals {
 /* One more, from `source`, was refused; both are borrowed. */
 void fal_refusals_add(struct fal_refusals *r, const char *source, const char *why);
 
-/* Whether something is to be said at `now`, in seconds, which is then in `line` and counts
- * as said: of those that came since the last line, when FAL_REFUSALS_S have passed, or
- * `over`, after which nobody asks any more. */
+/* Whether something is to be said at `now`, in seconds, which is then in `line` and
+ * counts as said: of those that came since the last line, when FAL_REFUSALS_S have
+ * passed, or `over`, after which nobody asks any more. */
 bool fal_refusals_due(struct fal_refusals *r, double now, bool over,
 		      struct fal_diag *line);
 

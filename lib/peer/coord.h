@@ -97,9 +97,10 @@ int fal_coord_msg(struct fal_coord *c, double now, uint32_t peer, const struct f
 /* The session is over.  Unknown peers are ignored. */
 int fal_coord_gone(struct fal_coord *c, double now, uint32_t peer, const char *why);
 
-/* Somebody was refused: writes it to the trace. */
-void fal_coord_refused(struct fal_coord *c, double now, const char *source,
-		       const char *why);
+/* Sessions of this key were ended for what they did, `count` of them since this was told
+ * last, the last one for this reason: writes it to the trace. */
+void fal_coord_refused(struct fal_coord *c, double now, const char *key, const char *why,
+		       uint64_t count);
 
 /* Bytes that travelled for a session so far, for the trace. */
 void fal_coord_traffic(struct fal_coord *c, uint32_t peer, uint64_t rx, uint64_t tx);

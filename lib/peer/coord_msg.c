@@ -386,9 +386,10 @@ fal_coord_gone(struct fal_coord *c, double now, uint32_t peer, const char *why)
 }
 
 void
-fal_coord_refused(struct fal_coord *c, double now, const char *source, const char *why)
+fal_coord_refused(struct fal_coord *c, double now, const char *key, const char *why,
+		  uint64_t count)
 {
-	fal_line_refuse(&c->line, now - c->start, source, why);
+	fal_line_refuse(&c->line, now - c->start, key, why, count);
 	coord_trace(c);
 }
 

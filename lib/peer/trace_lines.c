@@ -290,11 +290,13 @@ fal_line_eval(struct fal_buf *b, double t, uint64_t version, uint64_t epoch,
 }
 
 void
-fal_line_refuse(struct fal_buf *b, double t, const char *source, const char *why)
+fal_line_refuse(struct fal_buf *b, double t, const char *key, const char *why,
+		uint64_t count)
 {
 	begin(b, t, "refuse");
-	str(b, "source", source);
+	str(b, "key", key);
 	str(b, "why", why);
+	num(b, "count", count);
 	end(b);
 }
 

@@ -129,7 +129,8 @@ void fal_line_ledger(struct fal_buf *b, const struct fal_line_ledger *d,
 void fal_line_update(struct fal_buf *b, const struct fal_line_update *d);
 void fal_line_eval(struct fal_buf *b, double t, uint64_t version, uint64_t epoch,
 		   uint64_t right, uint64_t total, double loss);
-void fal_line_refuse(struct fal_buf *b, double t, const char *source, const char *why);
+void fal_line_refuse(struct fal_buf *b, double t, const char *key, const char *why,
+		     uint64_t count);
 void fal_line_nonfinite(struct fal_buf *b, const struct fal_line_nonfinite *d,
 			const struct fal_peer *p);
 void fal_line_done(struct fal_buf *b, double t, uint64_t version, const char *sha256,

@@ -1,8 +1,10 @@
-/* The handshake and its gate, without sockets.  The client here is made by hand from
- * falcon-protocol(7), so that it may say what ours never does. */
+/* The handshake, its gate, and what is said of those outside, without sockets.  The
+ * client here is made by hand from falcon-protocol(7), so that it may say what ours never
+ * does. */
 #include "base/err.h"
 #include "net/gate.h"
 #include "net/handshake.h"
+#include "net/refusals.h"
 #include "sec/noise.h"
 
 #include <setjmp.h>
@@ -509,6 +511,50 @@ replays(void **state)
 	free(g);
 }
 
+/* 200 sources in 2.5 s were 11,428 lines, and one that was said once was silent for ever.
+ */
+static void
+says_little_and_goes_on(void **state)
+{
+	struct fal_refusals *r = calloc(1, sizeof(*r));
+	struct fal_diag line;
+	char source[32];
+	unsigned lines = 0;
+	(void)state;
+	fal_refusals_add(r, "10.0.0.1", "key 'x' does not authenticate");
+	assert_true(fal_refusals_due(r, 100, false, &line));
+	assert_string_equal(
+		line.text,
+		"refused a handshake from 10.0.0.1: key 'x' does not authenticate");
+	for (int i = 0; i < 11428; i++) {
+		snprintf(source, sizeof(source), "10.0.1.%d", i % 200);
+		fal_refusals_add(r, source, "not Falcon's protocol");
+		lines += fal_refusals_due(r, 100 + 2.5 * i / 11428, false, &line);
+	}
+	assert_int_equal(lines, 0);
+	assert_false(fal_refusals_due(r, 109.9, false, &line));
+	assert_true(fal_refusals_due(r, 110, false, &line));
+	assert_string_equal(line.text,
+			    "refused 11428 handshakes from 200 sources in the last 10 s "
+			    "(last: 10.0.1.27: not Falcon's protocol)");
+	assert_false(fal_refusals_due(r, 1000, true, &line));
+	/* Whoever was said once is said again, ... */
+	fal_refusals_add(r, "10.0.0.1", "a");
+	assert_true(fal_refusals_due(r, 1000, false, &line));
+	assert_string_equal(line.text, "refused a handshake from 10.0.0.1: a");
+	/* ... at the latest when all is over. */
+	for (int i = 0; i < 2 * FAL_REFUSALS_SOURCES; i++) {
+		snprintf(source, sizeof(source), "s%d", i);
+		fal_refusals_add(r, source, "b");
+	}
+	assert_false(fal_refusals_due(r, 1004, false, &line));
+	assert_true(fal_refusals_due(r, 1004, true, &line));
+	assert_string_equal(line.text,
+			    "refused 2048 handshakes from 1024 sources or more in the "
+			    "last 4 s (last: s2047: b)");
+	free(r);
+}
+
 int
 main(void)
 {
@@ -522,6 +568,7 @@ main(void)
 		cmocka_unit_test(hears_refusals),
 		cmocka_unit_test(budgets),
 		cmocka_unit_test(replays),
+		cmocka_unit_test(says_little_and_goes_on),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, setup, teardown);
