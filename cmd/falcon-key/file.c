@@ -45,7 +45,9 @@ file_read(const char *path, struct text *out)
 		goto free_text;
 	}
 	*out = (struct text){ .p = p, .n = n };
-	out->exposed = S_ISREG(st.st_mode) && (st.st_mode & (S_IRGRP | S_IROTH)) != 0;
+	/* As fal_cli_read_into judges it. */
+	const mode_t group = st.st_uid == geteuid() ? S_IRWXG : 0;
+	out->exposed = S_ISREG(st.st_mode) && (st.st_mode & (group | S_IRWXO)) != 0;
 	p = NULL;
 	err = FAL_OK;
 free_text:

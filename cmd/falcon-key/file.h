@@ -10,7 +10,7 @@
 struct text {
 	char *p;
 	size_t n;
-	bool exposed; /* group or others may read the file */
+	bool exposed; /* others than its owner may read the file */
 };
 
 /* Reads `path`, "-" for standard input.  FAL_ELIMIT beyond FAL_KEYRING_MAX; FAL_ENOMEM.

@@ -33,18 +33,18 @@ fail(const char *object, int err)
 		   err == FAL_EIO ? strerror(errno) : fal_strerror(err));
 }
 
-/* Reads a key file, and warns when others can, too. */
+/* Reads a key file, unless others can, too. */
 static int
 read_keys(const char *path, struct text *text)
 {
 	int err = file_read(path, text);
 	if (err < 0)
 		return fail(path, err);
-	if (text->exposed)
-		fal_cli_err(PROG,
-			    "%s: warning: others can read this secret; chmod go= '%s'",
-			    path, path);
-	return FAL_EXIT_DONE;
+	if (!text->exposed)
+		return FAL_EXIT_DONE;
+	fal_secret_free(text->p);
+	return say(FAL_EXIT_NOPERM, "%s: others can read this secret: chmod go= '%s'",
+		   path, path);
 }
 
 /* "NAME ROLE KEY", with what follows, to `out` of LINE_MAX_BYTES in locked memory. */

@@ -3,6 +3,7 @@
 
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/text.h"
 #include "cli/file.h"
 #include "job/policy.h"
 
@@ -40,7 +41,7 @@ read_line(const struct reading *r, const char *p, size_t n)
 					"time", &seconds, "policy", &v) < 0) {
 		json_decref(o);
 		return fal_diag_set(r->diag, FAL_EFORMAT, "%s:%u: %s", r->path, r->line,
-				    at.text);
+				    fal_text_unless_key(at.text));
 	}
 	char *text = json_dumps(v, JSON_COMPACT | JSON_ENCODE_ANY);
 	int err = FAL_ENOMEM;

@@ -3,6 +3,7 @@
 
 #include "base/parse.h"
 #include "base/rng.h"
+#include "base/text.h"
 
 #include <math.h>
 #include <string.h>
@@ -92,7 +93,8 @@ pattern_parse(char *text, enum pattern_kind *kind, struct pattern *out,
 	char *rest = text, *name = strsep(&rest, ":");
 	if (find(name, &k) < 0)
 		return fal_diag_set(diag, FAL_EINVAL,
-				    "'%s' is not a pattern of falcon-emulate(5)", name);
+				    "'%s' is not a pattern of falcon-emulate(5)",
+				    FAL_QUOTE(name));
 	for (unsigned i = 0; i < PATTERN_ARGS; i++) {
 		const struct arg *a = &table[k].arg[i];
 		p.arg[i] = a->normal;
@@ -102,10 +104,11 @@ pattern_parse(char *text, enum pattern_kind *kind, struct pattern *out,
 		if (fal_parse_double(value, a->min, a->max, &p.arg[i]) < 0)
 			return fal_diag_set(diag, FAL_EINVAL,
 					    "%s: '%s' is not a number from %g to %g",
-					    name, value, a->min, a->max);
+					    name, FAL_QUOTE(value), a->min, a->max);
 	}
 	if (rest != NULL)
-		return fal_diag_set(diag, FAL_EINVAL, "%s: '%s' is too much", name, rest);
+		return fal_diag_set(diag, FAL_EINVAL, "%s: '%s' is too much", name,
+				    FAL_QUOTE(rest));
 	if (k == PATTERN_STALL && (p.arg[1] > p.arg[2] || p.arg[2] > p.arg[0]))
 		return fal_diag_set(diag, FAL_EINVAL,
 				    "%s: %g to %g clocks, each %g, cannot be", name,

@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "base/parse.h"
 #include "base/rng.h"
+#include "base/text.h"
 #include "cli/file.h"
 #include "job/ini.h"
 #include "job/job.h"
@@ -237,7 +238,8 @@ take(struct reader *r, const char *key, char *value)
 					    key);
 		r->given |= 1u << i;
 		/* Made before, as parsing cuts the value. */
-		fal_diag_set(&bad, 0, "%s: '%s' is not %s", key, value, items[i].want);
+		fal_diag_set(&bad, 0, "%s: '%s' is not %s", key, FAL_QUOTE(value),
+			     items[i].want);
 		const int err = items[i].parse(r, value);
 		if (err == FAL_ENOMEM)
 			return fal_diag_set(r->diag, err, "%s", fal_strerror(err));
@@ -245,7 +247,7 @@ take(struct reader *r, const char *key, char *value)
 			       : FAL_OK;
 	}
 	return fal_diag_set(r->diag, FAL_EINVAL,
-			    "'%s' is not an item of falcon-emulate(5)", key);
+			    "'%s' is not an item of falcon-emulate(5)", FAL_QUOTE(key));
 }
 
 /* What follows overrides what was there. */
@@ -266,7 +268,7 @@ take_list(struct reader *r, char *list)
 		char *item = strsep(&list, ","), *value = strchr(item, '=');
 		if (value == NULL)
 			return fal_diag_set(r->diag, FAL_EFORMAT, "'%s' is not KEY=VALUE",
-					    item);
+					    FAL_QUOTE(item));
 		*value++ = '\0';
 		err = take(r, item, value);
 	}

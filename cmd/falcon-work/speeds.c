@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "base/parse.h"
+#include "base/text.h"
 #include "cli/file.h"
 
 #include <inttypes.h>
@@ -67,7 +68,7 @@ parse(const char *path, char *text, struct speeds *s, struct fal_diag *diag)
 			why = parse_line(s, line, &bad);
 		if (why != NULL)
 			return fal_diag_set(diag, FAL_EFORMAT, "%s:%u: '%s' %s", path,
-					    number, bad, why);
+					    number, FAL_QUOTE(bad), why);
 	}
 	if (s->n == 0)
 		return fal_diag_set(diag, FAL_EFORMAT, "%s: no line with a speed", path);

@@ -1,7 +1,7 @@
 /* Texts for a person. */
 #include "base/text.h"
 
-#include <stdbool.h>
+#include <stdint.h>
 #include <string.h>
 
 /* Whether the byte goes on with a character that began before it. */
@@ -40,4 +40,63 @@ fal_text_plain(char *out, size_t cap, const char *s)
 		out[i] = (unsigned char)s[i] < 0x20 || s[i] == 0x7f ? '?' : s[i];
 	out[n] = '\0';
 	return out;
+}
+
+/* A-Z a-z 0-9 + / */
+static bool
+is_base64(uint8_t c)
+{
+	return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') ||
+	       (c >= '0' && c <= '9') || c == '+' || c == '/';
+}
+
+/* A run of 16 of these characters in which both cases occur: of words, paths and numbers
+ * hardly any, of the pieces of keys all but one in a thousand. */
+static bool
+may_be_key(const char *s)
+{
+	enum { RUN = 16 };
+	unsigned run = 0, upper = 0, lower = 0;
+	for (; *s != '\0'; s++) {
+		if (!is_base64((uint8_t)*s)) {
+			run = upper = lower = 0;
+			continue;
+		}
+		run++;
+		upper += *s >= 'A' && *s <= 'Z';
+		lower += *s >= 'a' && *s <= 'z';
+		if (run >= RUN && upper > 0 && lower > 0)
+			return true;
+	}
+	return false;
+}
+
+const char *
+fal_text_quote(char out[static FAL_QUOTE_BYTES], const char *s)
+{
+	enum { SHOWN = 40 };
+	size_t n = may_be_key(s) ? 0 : fal_text_cut(s, SHOWN);
+	memcpy(out, s, n);
+	strcpy(out + n, s[n] != '\0' ? "..." : "");
+	return fal_text_plain(out, FAL_QUOTE_BYTES, out);
+}
+
+const char *
+fal_text_unless_key(const char *s)
+{
+	return may_be_key(s) ? "it cannot be read" : s;
+}
+
+bool
+fal_text_has_key(const void *p, size_t n)
+{
+	enum { RUN = 43 }; /* of 32 bytes, before the '=' */
+	const uint8_t *c = p;
+	size_t run = 0;
+	for (size_t i = 0; i < n; i++) {
+		if (c[i] == '=' && run == RUN && (i + 1 == n || c[i + 1] != '='))
+			return true;
+		run = is_base64(c[i]) ? run + 1 : 0;
+	}
+	return false;
 }

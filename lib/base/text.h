@@ -3,6 +3,7 @@
 #ifndef FAL_BASE_TEXT_H
 #define FAL_BASE_TEXT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 /* How many bytes of `s`, at most `max`, end between characters. */
@@ -14,5 +15,20 @@ size_t fal_text_width(const char *s);
 /* As much of `s` as fits `cap` > 0 bytes with its NUL, cut between characters, into
  * `out`, which may be `s`; control characters become '?'.  Returns `out`. */
 const char *fal_text_plain(char *out, size_t cap, const char *s);
+
+/* What a message shows of what it could not read, which may be a key in the wrong place:
+ * at most 40 bytes, then "...", and nothing but "..." of what holds a run of base64 that
+ * could be a piece of a key.  All parsers quote through it.  Returns `out`. */
+#define FAL_QUOTE_BYTES 48
+const char *fal_text_quote(char out[static FAL_QUOTE_BYTES], const char *s);
+/* The same, alive to the end of the block that it stands in. */
+#define FAL_QUOTE(s) fal_text_quote((char[FAL_QUOTE_BYTES]){ 0 }, (s))
+
+/* `s`, a library's complaint about a text, or a plain one where it quotes such a run. */
+const char *fal_text_unless_key(const char *s);
+
+/* Whether `n` bytes of a file hold the text of a key, as keyrings and key files do: 44
+ * characters of base64 that end in one '='. */
+bool fal_text_has_key(const void *p, size_t n);
 
 #endif

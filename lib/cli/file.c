@@ -2,6 +2,7 @@
 #include "cli/file.h"
 
 #include "base/mem.h"
+#include "base/text.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -57,6 +58,9 @@ fal_cli_read(const char *path, size_t limit, struct fal_buf *out, struct fal_dia
 	}
 	if (!in)
 		close(fd);
+	if (err == 0 && fal_text_has_key(got.p, got.n))
+		err = fal_diag_set(diag, FAL_EFORMAT,
+				   "%s: holds keys, which are not to be read here", name);
 	if (err == 0) {
 		fal_put_bytes(out, got.p, got.n);
 		err = out->err;
@@ -90,6 +94,21 @@ fal_cli_feed(const char *path, int (*feed)(void *arg, const void *p, size_t n), 
 	return err;
 }
 
+/* As ssh(1) judges a key: what is ours is for us alone. */
+static int
+refuse_open_secret(int fd, const char *path, struct fal_diag *diag)
+{
+	struct stat st;
+	if (fstat(fd, &st) < 0)
+		return refuse(diag, path);
+	const mode_t group = st.st_uid == geteuid() ? S_IRWXG : 0;
+	if (!S_ISREG(st.st_mode) || (st.st_mode & (group | S_IRWXO)) == 0)
+		return FAL_OK;
+	return fal_diag_set(diag, FAL_EPERM,
+			    "%s: others can read this secret: chmod go= '%s'", path,
+			    path);
+}
+
 int
 fal_cli_read_into(const char *path, void *to, size_t cap, size_t *n,
 		  struct fal_diag *diag)
@@ -103,8 +122,8 @@ fal_cli_read_into(const char *path, void *to, size_t cap, size_t *n,
 	char *p = to, more; /* one byte beyond tells that the file is too long */
 	size_t got = 0;
 	ssize_t k = 1;
-	int err = FAL_OK;
-	while (k != 0 && got <= cap) {
+	int err = refuse_open_secret(fd, name, diag);
+	while (err == FAL_OK && k != 0 && got <= cap) {
 		k = got < cap ? read(fd, p + got, cap - got) : read(fd, &more, 1);
 		if (k < 0 && errno != EINTR) {
 			err = refuse(diag, name);

@@ -10,7 +10,8 @@
 
 /* Appends the whole of `path` to `out`; "-" is stdin.  At most `limit` bytes.
  * Errors, each with a diagnosis that names the path: FAL_ENOENT, FAL_EPERM, FAL_EIO
- * (errno is set), FAL_ELIMIT, FAL_ENOMEM. */
+ * (errno is set), FAL_ELIMIT, FAL_ENOMEM; FAL_EFORMAT for what holds a key, which no
+ * parser is to see that might quote it (fal_text_has_key). */
 int fal_cli_read(const char *path, size_t limit, struct fal_buf *out,
 		 struct fal_diag *diag);
 
@@ -21,7 +22,9 @@ int fal_cli_feed(const char *path, int (*feed)(void *arg, const void *p, size_t 
 		 void *arg, struct fal_diag *diag);
 
 /* The whole of `path` into the `cap` bytes at `to`; `*n` is how many there were.  No copy
- * remains elsewhere in memory: for secrets.  Errors as above, FAL_ELIMIT beyond `cap`. */
+ * remains elsewhere in memory: for secrets.  A file that others can read is refused, with
+ * the chmod to type, as FAL_EPERM; one that is not ours may be open to its group.  Else
+ * errors as of fal_cli_feed, FAL_ELIMIT beyond `cap`. */
 int fal_cli_read_into(const char *path, void *to, size_t cap, size_t *n,
 		      struct fal_diag *diag);
 

@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "base/parse.h"
+#include "base/text.h"
 #include "job/ini.h"
 
 #include <assert.h>
@@ -164,7 +165,7 @@ static int
 refuse_value(const struct parser *p, size_t i, const char *value, const char *what)
 {
 	struct fal_diag d;
-	fal_diag_set(&d, 0, "'%s' %s", value, what);
+	fal_diag_set(&d, 0, "'%s' %s", FAL_QUOTE(value), what);
 	return refuse(p, i, FAL_EINVAL, d.text);
 }
 
@@ -291,21 +292,23 @@ on_entry(void *user, const char *section, const char *key, const char *value,
 		if (*section == '\0')
 			return fal_diag_set(p->diag, FAL_EFORMAT,
 					    "%s:%u: '%s' stands before any section",
-					    p->name, line, key != NULL ? key : "");
+					    p->name, line,
+					    key != NULL ? FAL_QUOTE(key) : "");
 		return fal_diag_set(p->diag, FAL_EFORMAT, "%s:%u: [%s]: no such section",
-				    p->name, line, section);
+				    p->name, line, FAL_QUOTE(section));
 	}
 	if (key == NULL)
 		return FAL_OK;
 	size_t i = find(section, key);
 	if (i == KEYS)
 		return fal_diag_set(p->diag, FAL_EFORMAT, "%s:%u: %s.%s: no such key",
-				    p->name, line, section, key);
+				    p->name, line, section, FAL_QUOTE(key));
 	if (p->line[i] != 0)
 		return fal_diag_set(p->diag, FAL_EFORMAT,
 				    "%s:%u: %s.%s: '%s' is a second value, line %u has "
 				    "the first",
-				    p->name, line, section, key, value, p->line[i]);
+				    p->name, line, section, key, FAL_QUOTE(value),
+				    p->line[i]);
 	p->line[i] = line;
 	if (keys[i].type == TEXT)
 		return set_text(p, i, value);

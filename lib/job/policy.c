@@ -3,6 +3,7 @@
 
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/text.h"
 #include "sched/sched.h"
 #include "sec/keyring.h"
 
@@ -29,8 +30,8 @@ refuse(const struct reader *r, int err, const char *place, const json_t *value,
 {
 	char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
 	const char *shown = text != NULL ? text : "?";
-	fal_diag_set(r->diag, err, "%s:%u: %.90s: '%.60s%s' %s", r->in->name, r->in->line,
-		     place, shown, strlen(shown) > 60 ? "..." : "", what);
+	fal_diag_set(r->diag, err, "%s:%u: %s: '%s' %s", r->in->name, r->in->line,
+		     fal_text_unless_key(place), FAL_QUOTE(shown), what);
 	free(text);
 	return err;
 }
@@ -190,7 +191,7 @@ fal_policy_json_get(struct fal_policy_text *in, const struct fal_policy *base,
 	if (o == NULL)
 		return fal_diag_set(diag, FAL_EFORMAT, "%s:%u:%d: %s", in->name,
 				    in->line + (unsigned)(at.line > 0 ? at.line - 1 : 0),
-				    at.column, at.text);
+				    at.column, fal_text_unless_key(at.text));
 	size_t used = (size_t)at.position;
 	int err = used <= FAL_POLICY_TEXT_MAX
 			  ? fal_policy_copy(base, &p)

@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "base/parse.h"
 #include "base/rng.h"
+#include "base/text.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -60,7 +61,7 @@ parse_number(const struct parser *p, const char *what, const char *s, uint32_t m
 	uint64_t v;
 	if (fal_parse_u64(s, min, FAL_MODEL_MAX_DIM, &v) != 0)
 		return FAIL(p, FAL_EFORMAT, "%s '%s' is not a number from %u to %d", what,
-			    s, min, FAL_MODEL_MAX_DIM);
+			    FAL_QUOTE(s), min, FAL_MODEL_MAX_DIM);
 	*out = (uint32_t)v;
 	return FAL_OK;
 }
@@ -73,14 +74,15 @@ parse_option(const struct parser *p, const struct kind *k, char *word, struct op
 	char *value = strchr(word, '=');
 	if (value == NULL)
 		return FAIL(p, FAL_EFORMAT, "%s: '%s' is not an option KEY=VALUE",
-			    k->name, word);
+			    k->name, FAL_QUOTE(word));
 	*value++ = '\0';
 	unsigned i = 0;
 	while (i < 4 && strcmp(word, names[i]) != 0)
 		i++;
 	unsigned bit = 1u << i;
 	if ((k->options & bit) == 0)
-		return FAIL(p, FAL_EFORMAT, "%s has no option '%s'", k->name, word);
+		return FAIL(p, FAL_EFORMAT, "%s has no option '%s'", k->name,
+			    FAL_QUOTE(word));
 	if ((o->seen & bit) != 0)
 		return FAIL(p, FAL_EFORMAT, "%s: option '%s' is given twice", k->name,
 			    word);
@@ -93,7 +95,8 @@ parse_option(const struct parser *p, const struct kind *k, char *word, struct op
 	else if (strcmp(value, "glorot") == 0)
 		o->init = FAL_INIT_GLOROT;
 	else
-		return FAIL(p, FAL_EFORMAT, "init '%s' is neither he nor glorot", value);
+		return FAIL(p, FAL_EFORMAT, "init '%s' is neither he nor glorot",
+			    FAL_QUOTE(value));
 	return FAL_OK;
 }
 
@@ -253,7 +256,7 @@ parse_layer(struct parser *p)
 	while (k < end && strcmp(p->word[0], k->name) != 0)
 		k++;
 	if (k == end)
-		return FAIL(p, FAL_EFORMAT, "unknown layer '%s'", p->word[0]);
+		return FAIL(p, FAL_EFORMAT, "unknown layer '%s'", FAL_QUOTE(p->word[0]));
 	if (p->shape.c == 0)
 		return FAIL(p, FAL_EFORMAT, "'%s' comes before the input line",
 			    p->word[0]);
@@ -316,7 +319,8 @@ split(struct parser *p, const char *s, size_t n)
 	for (char *w = strtok_r(p->text, " \t\r", &rest); w != NULL;
 	     w = strtok_r(NULL, " \t\r", &rest)) {
 		if (p->words == WORDS_MAX)
-			return FAIL(p, FAL_EFORMAT, "'%s' is one word too many", w);
+			return FAIL(p, FAL_EFORMAT, "'%s' is one word too many",
+				    FAL_QUOTE(w));
 		p->word[p->words++] = w;
 	}
 	return FAL_OK;

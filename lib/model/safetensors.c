@@ -2,6 +2,7 @@
 #include "model/safetensors.h"
 
 #include "base/mem.h"
+#include "base/text.h"
 
 #include <jansson.h>
 #include <stdlib.h>
@@ -131,7 +132,7 @@ read_metadata(const struct reader *r, json_t *o)
 	for (void *i = json_object_iter(o); i != NULL; i = json_object_iter_next(o, i))
 		if (!json_is_string(json_object_iter_value(i)))
 			return FAIL(r, "metadata '%s' is not a string",
-				    json_object_iter_key(i));
+				    FAL_QUOTE(json_object_iter_key(i)));
 	return FAL_OK;
 }
 
@@ -190,7 +191,7 @@ read_all(struct reader *r, const struct fal_model *m, const char *text, size_t n
 		return FAIL(r, "header does not begin with '%c'", '{');
 	json_t *o = json_loadb(text, n, JSON_REJECT_DUPLICATES, &why);
 	if (o == NULL)
-		return FAIL(r, "header: %s", why.text);
+		return FAIL(r, "header: %s", fal_text_unless_key(why.text));
 	int err = read_header(r, m, o);
 	json_decref(o);
 	for (uint32_t i = 0; err == 0 && i < m->tensors; i++)

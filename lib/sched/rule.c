@@ -3,6 +3,7 @@
 
 #include "base/json.h"
 #include "base/parse.h"
+#include "base/text.h"
 
 #include <stddef.h>
 #include <string.h>
@@ -172,7 +173,8 @@ no_scheme(const char *name, struct fal_diag *diag)
 		n += len + 2;
 	}
 	list[n - 2] = '\0';
-	return fal_diag_set(diag, FAL_EINVAL, "'%s' is not a scheme (%s)", name, list);
+	return fal_diag_set(diag, FAL_EINVAL, "'%s' is not a scheme (%s)",
+			    FAL_QUOTE(name), list);
 }
 
 /* "ssp: '99' …" or "flexrr: helpers: '99' …": what stands before the value. */
@@ -186,17 +188,17 @@ bad_value(const struct fal_rule *r, const struct param *p, const char *value,
 	switch (p->kind) {
 	case SWITCH:
 		return fal_diag_set(diag, FAL_EINVAL, "%s: %s: '%s' is neither %s nor %s",
-				    name, key, value, p->word[0], p->word[1]);
+				    name, key, FAL_QUOTE(value), p->word[0], p->word[1]);
 	case REAL:
 		return fal_diag_set(diag, FAL_EINVAL,
 				    "%s: %s: '%s' is not a number above 0, at most 1",
-				    name, key, value);
+				    name, key, FAL_QUOTE(value));
 	case NUMBER:
 		break;
 	}
 	return fal_diag_set(diag, FAL_EINVAL,
 			    "%s: %s%s'%s' is not a whole number from %u to %u%s%s", name,
-			    key, sep, value, p->min, p->max,
+			    key, sep, FAL_QUOTE(value), p->min, p->max,
 			    p->word[0] != NULL ? " or " : "",
 			    p->word[0] != NULL ? p->word[0] : "");
 }
@@ -246,16 +248,16 @@ read_key(struct fal_rule *r, char *item, uint32_t *seen, struct fal_diag *diag)
 	char *eq = strchr(item, '=');
 	if (eq == NULL)
 		return fal_diag_set(diag, FAL_EINVAL, "%s: '%s' is not KEY=VALUE", name,
-				    item);
+				    FAL_QUOTE(item));
 	*eq = '\0';
 	const struct param *p = find(r->scheme, item);
 	if (p == NULL)
 		return fal_diag_set(diag, FAL_EINVAL, "%s has no '%s' (given as '%s')",
-				    name, item, eq + 1);
+				    name, FAL_QUOTE(item), FAL_QUOTE(eq + 1));
 	uint32_t bit = 1u << (p - params);
 	if ((*seen & bit) != 0)
 		return fal_diag_set(diag, FAL_EINVAL, "%s: %s is set twice, now '%s'",
-				    name, item, eq + 1);
+				    name, FAL_QUOTE(item), FAL_QUOTE(eq + 1));
 	*seen |= bit;
 	return read_value(r, p, eq + 1, diag);
 }
@@ -303,7 +305,7 @@ read_rule(char *text, struct fal_rule *r, struct fal_diag *diag)
 		if (p == NULL)
 			return fal_diag_set(diag, FAL_EINVAL,
 					    "%s takes no number (given as '%s')", text,
-					    number);
+					    FAL_QUOTE(number));
 		int err = read_value(r, p, number, diag);
 		if (err < 0)
 			return err;

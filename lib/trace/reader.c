@@ -2,6 +2,7 @@
 #include "trace/reader.h"
 
 #include "base/mem.h"
+#include "base/text.h"
 #include "wire/zip.h"
 
 #include <stdarg.h>
@@ -248,7 +249,8 @@ deliver(struct fal_trace_reader *r, struct fal_trace_line *l)
 	if (o == NULL) {
 		int err = json_error_code(&why) == json_error_out_of_memory ? FAL_ENOMEM
 									    : FAL_EFORMAT;
-		fal_trace_fail(l, err, "column %d: %s", why.column, why.text);
+		fal_trace_fail(l, err, "column %d: %s", why.column,
+			       fal_text_unless_key(why.text));
 		return;
 	}
 	if (!json_is_object(o))

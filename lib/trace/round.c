@@ -1,6 +1,8 @@
 /* The head of a ledger line. */
 #include "trace/round.h"
 
+#include "base/text.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -14,7 +16,7 @@ get_word(struct fal_trace_line *l, const char *key, const char *const *names, in
 	for (int i = 0; l->err == 0 && i < n; i++)
 		if (strcmp(v, names[i]) == 0)
 			return i;
-	fal_trace_fail(l, FAL_EFORMAT, "%s: '%.40s'", key, v);
+	fal_trace_fail(l, FAL_EFORMAT, "%s: '%s'", key, FAL_QUOTE(v));
 	return 0;
 }
 

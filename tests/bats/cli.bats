@@ -13,6 +13,7 @@ setup() {
 	data=/usr/share/datasets/fashion-mnist
 	refusals=0
 	cd "$BATS_TEST_TMPDIR" || return 1
+	umask 077
 	tiny .
 	sed "s|\.\./models|$root/share/models|" "$root/share/jobs/fashion.job" >fashion.job
 	before=$(ls)

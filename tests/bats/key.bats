@@ -100,11 +100,11 @@ secret_of() {
 @test "new gives a name of its own and keeps mode, comments and links" {
 	falcon-key init lab
 	printf '# mine, without a newline' >>lab/keyring
-	chmod 640 lab/keyring
+	chmod 400 lab/keyring
 	ln -s lab/keyring ring
 	falcon-key new -K ring >a.key 2>/dev/null
 	[ -L ring ]
-	[ "$(stat -c %a lab/keyring)" = 640 ]
+	[ "$(stat -c %a lab/keyring)" = 400 ]
 	grep -q '^# mine, without a newline$' lab/keyring
 	name=$(cut -d' ' -f1 a.key)
 	print=$(falcon-key show a.key | awk -v n="$name" '$1 == n { print $4 }')
@@ -157,14 +157,14 @@ secret_of() {
 	[[ $output =~ late\ +work\ +9999-12-31\ +[0-9a-f]{16}$'\n' ]]
 }
 
-@test "others who can read a key file are warned of" {
+@test "a key file that others can read is refused" {
 	falcon-key init lab
 	for mode in 640 604; do
 		chmod $mode lab/work.key
 		run falcon-key show lab/work.key
 		echo "$output"
-		[ "$status" -eq 0 ]
-		[[ ${lines[0]} = "falcon-key: lab/work.key: warning: "* ]]
+		[ "$status" -eq 77 ]
+		[ "$output" = "falcon-key: lab/work.key: others can read this secret: chmod go= 'lab/work.key'" ]
 	done
 	run bash -c 'umask 022; falcon-key new -K lab/keyring >open.key'
 	echo "$output"

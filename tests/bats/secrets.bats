@@ -67,3 +67,112 @@ holds_none() {
 	soon "the observer" grep -qF '"ev":"join"' stat.out
 	holds_none "$pid" lab/observe.key lab/observe.key
 }
+
+# Pieces of the secrets in lab, 16 characters each, at drawn places.
+pieces() {
+	keys_of lab/keyring
+	awk '!/^#/ { print $4 }' lab/*.key
+}
+
+# mangled N FILE: the file, spoiled in way N; what begins with a key, too.
+mangled() {
+	case $1 in
+	0) cat "$2" ;;
+	1) tail -c +"$((RANDOM % 40 + 1))" "$2" ;;
+	2) tr -d = <"$2" ;;
+	3) sed 's/./& /'"$((RANDOM % 60 + 20))" "$2" ;;
+	4) printf '[job]\n' && cat "$2" ;;
+	5) printf '[optimizer]\nlr = ' && cat "$2" ;;
+	6) printf '{"a":"' && cat "$2" ;;
+	7) awk '{ print $3 }' "$2" ;;
+	8) awk '{ print "{\"" $3 "\": 1}" }' "$2" ;;
+	9) awk '{ print "input " $3; print $3 }' "$2" ;;
+	10) awk '{ print "[job]"; print "name = " $3; print "name = " $3; print "[" $3 "]" }' "$2" ;;
+	11) awk '{ print "{\"workers\":{\"" $3 "\":1}}" }' "$2" ;;
+	esac
+}
+
+# told_by COMMAND...: it has not said a piece of a secret.  What dials is not waited for.
+told_by() {
+	timeout 1 "$@" >said 2>&1 </dev/null 3>&- || :
+	! grep -qaFf windows said || {
+		echo "$* quotes a key:"
+		cut -c 1-300 said
+		return 1
+	}
+	runs=$((runs + 1))
+}
+
+@test "no program quotes a key, whichever option the file of keys is given to" {
+	local seed=$((RANDOM * 32768 + RANDOM)) runs=0 file way key option
+	RANDOM=$seed
+	echo "seed $seed"
+	pieces | awk '{ for (i = 1; i + 15 <= length($1); i++) print substr($1, i, 16) }' >windows
+	[ "$(wc -l <windows)" -gt 200 ]
+	head -c 300 /dev/urandom >model
+	for file in lab/keyring lab/work.key lab/control.key; do
+		for way in 0 1 2 3 4 5 6 7 8 9 10 11; do
+			(umask 077 && mangled "$way" "$file" >bad)
+			mkdir -p -m 700 state
+			cp bad state/job
+			told_by falcon-ps -K lab/keyring -s state -l exec:no tiny.job
+			rm -r state
+			mkdir -m 700 state
+			cp tiny.job state/job
+			cp bad state/policy.jsonl
+			told_by falcon-ps -K lab/keyring -s state -l exec:no tiny.job
+			cp bad state/result.json
+			told_by falcon-ps -K lab/keyring -s state -l exec:no tiny.job
+			rm -r state
+			told_by falcon-ps -K tiny.job bad
+			told_by falcon-ps --check bad
+			told_by falcon-ps --check -K bad bad
+			for key in model.file data.train-images data.train-labels \
+				data.test-images data.test-labels; do
+				told_by falcon-ps --check --set "$key=bad" tiny.job
+			done
+			told_by falcon-work --eval bad tiny.job
+			told_by falcon-work --eval model bad
+			told_by falcon-work -k lab/work.key --emulate @bad 127.0.0.1:1
+			told_by falcon-work -k lab/work.key --emulate rate=1,trace=bad 127.0.0.1:1
+			for option in "" --audit --history --json "--audit --json"; do
+				# shellcheck disable=SC2086 # an option or two
+				told_by falcon-stat $option bad
+			done
+			for option in "" --policy --json --strict "--what-if all" "--plot x.svg"; do
+				# shellcheck disable=SC2086
+				told_by falcon-proj $option bad
+			done
+			told_by falcon-sync -k lab/control.key unix:sock apply bad
+			told_by falcon-key show bad
+			told_by bash -c 'falcon-key new -K bad >/dev/null'
+			told_by falcon-ps -K bad --trace none/x tiny.job
+			[ "$way" -eq 0 ] || {
+				told_by falcon-work -k bad unix:sock
+				told_by falcon-stat -k bad unix:sock
+				told_by falcon-sync -k bad unix:sock show
+			}
+		done
+	done
+	echo "$runs runs"
+	[ "$runs" -gt 1000 ]
+}
+
+@test "keys that others can read are refused, with what to type" {
+	local mode
+	for mode in 640 604 644; do
+		chmod "$mode" lab/keyring lab/work.key lab/control.key lab/observe.key
+		run falcon-ps -K lab/keyring -l unix:sock tiny.job
+		same "falcon-ps ($mode)" "$status ${lines[-1]}" \
+			"2 falcon-ps: lab/keyring: others can read this secret: chmod go= 'lab/keyring'"
+		run falcon-work -k lab/work.key unix:sock
+		same "falcon-work ($mode)" "$status $output" \
+			"77 falcon-work: lab/work.key: others can read this secret: chmod go= 'lab/work.key'"
+		run falcon-stat -k lab/observe.key unix:sock
+		same "falcon-stat ($mode)" "$status $output" \
+			"77 falcon-stat: lab/observe.key: others can read this secret: chmod go= 'lab/observe.key'"
+		run falcon-sync -k lab/control.key unix:sock show
+		same "falcon-sync ($mode)" "$status $output" \
+			"77 falcon-sync: lab/control.key: others can read this secret: chmod go= 'lab/control.key'"
+	done
+}

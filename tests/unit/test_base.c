@@ -338,6 +338,42 @@ test_text(void **state)
 }
 
 static void
+test_quote(void **state)
+{
+	static const struct {
+		const char *s, *want;
+	} t[] = {
+		{ "o.1", "o.1" },
+		{ "", "" },
+		{ "learningratemultiplier", "learningratemultiplier" },
+		{ "a\x1b[2J", "a?[2J" },
+		{ "0123456789 0123456789 0123456789 0123456789",
+		  "0123456789 0123456789 0123456789 0123456..." },
+		/* Keys, pieces of them, and what stands around. */
+		{ "EEWxVn6xvc574sKdv4ONFP/AwwCl0n5LAG53qxkyWKA=", "..." },
+		{ "coordinator self EEWxVn6xvc574sKdv4", "..." },
+		{ "xvc574sKdv4ONFP/", "..." },
+		{ "xvc574sKdv4ONFP", "xvc574sKdv4ONFP" },
+	};
+	(void)state;
+	for (size_t i = 0; i < COUNT(t); i++)
+		assert_string_equal(FAL_QUOTE(t[i].s), t[i].want);
+	assert_string_equal(fal_text_unless_key("end of file near 'a'"),
+			    "end of file near 'a'");
+	assert_string_equal(fal_text_unless_key("near 'xvc574sKdv4ONFP/'"),
+			    "it cannot be read");
+	const char key[] = "a self EEWxVn6xvc574sKdv4ONFP/AwwCl0n5LAG53qxkyWKA=\n";
+	assert_true(fal_text_has_key(key, sizeof(key) - 1));
+	assert_true(fal_text_has_key(key, sizeof(key) - 2));
+	assert_false(fal_text_has_key(key, sizeof(key) - 3));
+	assert_false(fal_text_has_key("", 0));
+	/* A digest, and base64 of something longer. */
+	assert_false(fal_text_has_key("x"
+				      "EEWxVn6xvc574sKdv4ONFP/AwwCl0n5LAG53qxkyWKA=",
+				      45));
+}
+
+static void
 test_quantile(void **state)
 {
 	(void)state;
@@ -355,6 +391,7 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_quote),
 		cmocka_unit_test(test_put_layout),
 		cmocka_unit_test(test_round_trip),
 		cmocka_unit_test(test_put_errors_stick),

@@ -226,11 +226,16 @@ test_files(void **state)
 
 	char into[6] = "......";
 	size_t n = 77;
+	assert_int_equal(chmod(path, 0600), 0);
 	assert_int_equal(fal_cli_read_into(path, into, 4, &n, &d), FAL_ELIMIT);
 	assert_non_null(strstr(d.text, "more than 4 bytes"));
 	assert_int_equal(fal_cli_read_into(missing, into, 5, &n, &d), FAL_ENOENT);
 	assert_non_null(strstr(d.text, "No such file"));
 	assert_int_equal(n, 77);
+	assert_int_equal(chmod(path, 0604), 0);
+	assert_int_equal(fal_cli_read_into(path, into, 5, &n, &d), FAL_EPERM);
+	assert_non_null(strstr(d.text, "others can read this secret: chmod go= "));
+	assert_int_equal(chmod(path, 0600), 0);
 	assert_int_equal(fal_cli_read_into(path, into, 5, &n, &d), 0);
 	assert_int_equal(n, 5);
 	assert_memory_equal(into, "hello.", 6);
@@ -242,6 +247,11 @@ test_files(void **state)
 	assert_int_equal(mkdir("folder", 0700), 0);
 	assert_int_equal(fal_cli_write("folder", "x", 1, 0600, &d), FAL_EIO);
 	assert_int_equal(fal_cli_write("plain", "x", 1, 0600, &d), 0);
+	/* A key is for the reader of keys alone. */
+	static const char key[] = "a work EEWxVn6xvc574sKdv4ONFP/AwwCl0n5LAG53qxkyWKA=\n";
+	assert_int_equal(fal_cli_write("plain", key, strlen(key), 0600, &d), 0);
+	assert_int_equal(fal_cli_read("plain", 99, &b, &d), FAL_EFORMAT);
+	assert_string_equal(d.text, "plain: holds keys, which are not to be read here");
 	assert_int_equal(system("test \"$(echo *)\" = 'captured file folder plain'"), 0);
 	fal_buf_free(&b);
 }

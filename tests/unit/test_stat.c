@@ -157,6 +157,7 @@ write_key(struct world *w, const char *name, const char *psk)
 	fal_noise_public(secret, public);
 	fal_key_encode(public, server);
 	FILE *f = fopen(w->key, "w");
+	assert_int_equal(fchmod(fileno(f), 0600), 0);
 	assert_non_null(f);
 	fprintf(f, "%s %s %s %s\n", name, name, psk, server);
 	assert_int_equal(fclose(f), 0);
