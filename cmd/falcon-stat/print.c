@@ -44,6 +44,14 @@ stat_audit(struct fal_buf *out, const struct fal_audit_verdict *v)
 		    group(v->sums.dropped, b));
 	fal_put_fmt(out, ", %s samples dropped (stale), %s computed twice",
 		    group(v->samples_dropped, a), group(v->samples_twice, b));
+	if (v->verdicts[FAL_WITNESSED] + v->verdicts[FAL_BELIEVED] +
+		    v->verdicts[FAL_REFUTED] >
+	    0) {
+		fal_put_fmt(out, ", witnessed %s, believed %s",
+			    group(v->verdicts[FAL_WITNESSED], a),
+			    group(v->verdicts[FAL_BELIEVED], b));
+		fal_put_fmt(out, ", refuted %s", group(v->verdicts[FAL_REFUTED], a));
+	}
 	fal_put_fmt(out, ", used at staleness: ");
 	stat_stale(out, &v->stale);
 	fal_put_u8(out, '\n');
@@ -105,6 +113,9 @@ stat_audit_json(struct fal_buf *out, const struct fal_audit_verdict *v)
 	put_u64(out, "dropped", v->sums.dropped);
 	put_u64(out, "samples_dropped", v->samples_dropped);
 	put_u64(out, "samples_duplicated", v->samples_twice);
+	put_u64(out, "witnessed", v->verdicts[FAL_WITNESSED]);
+	put_u64(out, "believed", v->verdicts[FAL_BELIEVED]);
+	put_u64(out, "refuted", v->verdicts[FAL_REFUTED]);
 	fal_json_key(out, "staleness");
 	stat_stale_json(out, &v->stale);
 	put_u64(out, "findings", v->findings);

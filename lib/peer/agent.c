@@ -45,7 +45,6 @@ fal_agent_free(struct fal_agent *a)
 		fal_sum_free(a->pool.v[i]);
 	for (size_t i = 0; i < a->versions.n; i++)
 		agent_drop(a, a->versions.v[i]);
-	agent_push_free(a);
 	agent_local_free(a);
 	agent_drop(a, a->kept);
 	agent_free_snapshot(a->spare);
@@ -190,6 +189,8 @@ fal_agent_finished(struct fal_agent *a, uint64_t now, uint32_t lane,
 		err = agent_give_sum(a, was.sum);
 	else if (was.eval)
 		err = send_evaluated(a, was.on->version, was.item.task, ran);
+	else if (was.item.check)
+		err = agent_checked(a, &was, ran);
 	else
 		err = agent_claim(a, &was, ran);
 	agent_drop(a, was.on);
@@ -287,7 +288,7 @@ void
 fal_agent_flushed(struct fal_agent *a, uint64_t now)
 {
 	charge(a, now);
-	a->pushing = a->pushes.n > 0;
+	a->pushing = false;
 }
 
 int

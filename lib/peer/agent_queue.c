@@ -74,11 +74,12 @@ int
 agent_on_grant(struct fal_agent *a, const struct fal_msg *m)
 {
 	const bool delta = m->grant.kind == FAL_KIND_DELTA;
+	const bool check = m->grant.kind == FAL_KIND_CHECK;
 	if (a->leaving)
 		return FAL_OK;
 	if (m->grant.count > MOST_TASKS - a->queue.n)
 		return FAL_ELIMIT;
-	if (!delta && m->grant.kind != FAL_KIND_GRAD)
+	if (!delta && !check && m->grant.kind != FAL_KIND_GRAD)
 		return FAL_EFORMAT;
 	int err = delta ? agent_local_grant(a, m) : FAL_OK;
 	for (uint32_t i = 0; i < m->grant.count && err == FAL_OK; i++) {
@@ -88,6 +89,7 @@ agent_on_grant(struct fal_agent *a, const struct fal_msg *m)
 			.version = m->grant.version,
 			.task = m->grant.first + i,
 			.delta = delta,
+			.check = check,
 			.fills = { m->grant.fills_worker, m->grant.fills_seq },
 		};
 		if (!holds(a, item.round, item.task))

@@ -67,6 +67,7 @@ fal_coord_free(struct fal_coord *c)
 	free(c->peer);
 	free(c->live);
 	free(c->key);
+	coord_judge_free(c);
 	free(c->kept);
 	free(c->kept_exps);
 	free(c->news);

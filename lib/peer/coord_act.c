@@ -90,7 +90,9 @@ grant(struct fal_coord *c, uint32_t to, const struct fal_act *a)
 	m.grant.count = a->count;
 	m.grant.fills_worker = a->fills.worker;
 	m.grant.fills_seq = a->fills.seq;
-	m.grant.kind = r.delta ? FAL_KIND_DELTA : FAL_KIND_GRAD;
+	m.grant.kind = a->kind == FAL_ACT_CHECK ? FAL_KIND_CHECK
+		       : r.delta                ? FAL_KIND_DELTA
+						: FAL_KIND_GRAD;
 	m.grant.base = (uint8_t)r.base;
 	m.grant.since = r.since;
 	m.grant.from = r.first;
@@ -168,7 +170,10 @@ apply(struct fal_coord *c, double now, const struct fal_act *a)
 	case FAL_ACT_ACCOUNT:
 		return account(c, to, a);
 	case FAL_ACT_GRANT:
+	case FAL_ACT_CHECK:
 		return grant(c, to, a);
+	case FAL_ACT_UNHEARD:
+		return coord_unheard(c, now, a);
 	case FAL_ACT_REVOKE:
 		m.type = FAL_MSG_REVOKE;
 		m.revoke.round = a->round;

@@ -198,7 +198,8 @@ on_push(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_ms
 	struct fal_store_from from = { .round = round,
 				       .id = cid,
 				       .fills = fal_sched_fills(c->sched, round, contrib),
-				       .tasks = m->push.tasks };
+				       .tasks = m->push.tasks,
+				       .key = p->key };
 	uint32_t added;
 	int err = add_records(c, m, &from, &added, diag);
 	/* What came before a bad record is counted: the ledger must say so. */
@@ -206,7 +207,7 @@ on_push(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_ms
 			  fal_store_whole(c->store, round, cid));
 	int next = FAL_OK;
 	if (fal_store_complete(c->store, round))
-		next = fal_sched_complete(c->sched, now, round);
+		next = coord_complete(c, now, round);
 	if (next == FAL_OK)
 		next = coord_advance(c, now);
 	return err < 0 ? err : next;
@@ -307,8 +308,8 @@ leave(struct fal_coord *c, double now, struct fal_peer *p, const char *why)
 
 /* The local steps of one worker may fail by its own fault.  When another one's do soon
  * after, or nobody else is there, it is the job's: a learning rate too large. */
-static void
-diverged(struct fal_coord *c, const struct fal_peer *p)
+void
+coord_diverged(struct fal_coord *c, const struct fal_peer *p, const char *why)
 {
 	enum { SOON = 100 }; /* clocks */
 	uint64_t clock = fal_sched_over(c->sched);
@@ -316,7 +317,7 @@ diverged(struct fal_coord *c, const struct fal_peer *p)
 		       strcmp(c->diverged.name, p->name) != 0 &&
 		       clock - c->diverged.clock <= SOON;
 	if (c->ready == 1 || another)
-		c->why = "local steps led to weights that are not finite";
+		c->why = why;
 	snprintf(c->diverged.name, sizeof(c->diverged.name), "%s", p->name);
 	c->diverged.clock = clock;
 }
@@ -352,9 +353,13 @@ fal_coord_msg(struct fal_coord *c, double now, uint32_t peer, const struct fal_m
 		return coord_advance(c, now);
 	case FAL_MSG_EVALUATED:
 		return on_evaluated(c, now, p, m, diag);
+	case FAL_MSG_CHECKED:
+		err = coord_checked(c, now, p, m, diag);
+		return err < 0 ? err : coord_advance(c, now);
 	case FAL_MSG_LEAVE:
 		if (m->leave.nonfinite != 0)
-			diverged(c, p);
+			coord_diverged(c, p,
+				       "local steps led to weights that are not finite");
 		return leave(c, now, p, m->leave.why);
 	case FAL_MSG_PONG:
 		fal_sched_rtt(c->sched, p->worker,

@@ -5,6 +5,7 @@
  *	coord_msg.c    what workers say
  *	coord_act.c    what the scheduler decides becomes messages,
  *	coord_round.c  … and versions, and lines of the trace
+ *	coord_judge.c  whether a round that is complete is believed
  *	coord_control.c  what controllers ask for
  *
  * Calls that can fail return 0 or a negative enum fal_err. */
@@ -85,6 +86,22 @@ struct fal_coord {
 		char name[FAL_MSG_NAME];
 		uint64_t clock;
 	} diverged;
+	/* Contributions that wait for a witness. */
+	struct fal_doubted {
+		uint64_t round;
+		struct fal_store_doubt is;
+		int8_t *seen;   /* by block: what its tasks needed elsewhere so far */
+		bool odd;       /* one of them was not finite there */
+		uint32_t by;    /* who has answered last; 0: nobody */
+		uint32_t first; /* the witness who contradicted it; 0: nobody yet */
+	} * doubt;
+	size_t doubts, doubt_cap;
+	/* Rounds that led out of the numbers once, and whose values did. */
+	struct fal_redo {
+		uint64_t round;
+		uint32_t worker;
+	} * redo;
+	size_t redos, redo_cap;
 	struct fal_control control;
 	struct fal_coord_status status;
 	struct fal_buf line; /* scratch */
@@ -141,7 +158,20 @@ void coord_control_free(struct fal_coord *c);
 /* Writes the `policy` line of what holds now, set by `by`. */
 void coord_trace_policy(struct fal_coord *c, double now, const char *by);
 
+/* coord_judge.c */
+/* The round may be complete: judges it, and tells the scheduler. */
+int coord_complete(struct fal_coord *c, double now, uint64_t round);
+/* A CHECKED; that one will not come (FAL_ACT_UNHEARD). */
+int coord_checked(struct fal_coord *c, double now, const struct fal_peer *p,
+		  const struct fal_msg *m, struct fal_diag *diag);
+int coord_unheard(struct fal_coord *c, double now, const struct fal_act *a);
+/* The round is over. */
+void coord_judge_forget(struct fal_coord *c, uint64_t round);
+void coord_judge_free(struct fal_coord *c);
+
 /* coord_msg.c */
+/* What a worker computes by itself is not finite: its own fault, or the job's. */
+void coord_diverged(struct fal_coord *c, const struct fal_peer *p, const char *why);
 /* Tells a session that there is nothing to do any more. */
 int coord_send_done(struct fal_coord *c, uint32_t peer);
 /* Writes the `clock` lines that the peer owes, up to that of the ACCOUNT `m` answers. */

@@ -8,6 +8,9 @@
 #include <math.h>
 #include <string.h>
 
+/* Gradients were within the numbers, and yet a step leads out of them. */
+static const char not_finite[] = "a step would make parameters that are not finite";
+
 int
 coord_open_round(struct fal_coord *c, const struct fal_act *a)
 {
@@ -56,7 +59,8 @@ collect(struct fal_coord *c, struct fal_act *a)
 			.lr = (float)fal_schedule_lr(&c->conf.schedule, r.clock),
 			.divisor = a->divisor
 		};
-		fal_store_line_step(c->store, a->round, &step);
+		if (fal_store_line_step(c->store, a->round, &step) > 0)
+			c->why = not_finite;
 		return FAL_OK;
 	}
 	int rank = fal_store_revise(c->store, a->round, a->slot);
@@ -74,6 +78,7 @@ coord_end_round(struct fal_coord *c, const struct fal_act *a)
 	struct fal_news n = { .act = *a };
 	bool open = fal_store_is_open(c->store, a->round);
 	int err = FAL_OK;
+	coord_judge_forget(c, a->round);
 	if (c->conf.audit_sums && open) {
 		n.sent = fal_store_sent(c->store, a->round);
 		n.added = fal_store_added(c->store, a->round);
@@ -127,7 +132,8 @@ coord_step(struct fal_coord *c, double now, const struct fal_act *a)
 	int err = a->line != 0 ? fal_store_push(c->store, a->line, a->weight) : FAL_OK;
 	if (err < 0)
 		return err;
-	fal_store_step(c->store, n.lr, a->divisor);
+	if (fal_store_step(c->store, n.lr, a->divisor) > 0)
+		c->why = not_finite;
 	n.version = fal_store_version(c->store);
 	n.first = c->told;
 	n.rounds = bring_forward(c, a->line);

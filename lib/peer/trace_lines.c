@@ -313,6 +313,41 @@ fal_line_nonfinite(struct fal_buf *b, const struct fal_line_nonfinite *d,
 	end(b);
 }
 
+static void
+cid(struct fal_buf *b, struct fal_cid id)
+{
+	fal_put_fmt(b, ",\"c\":[%u,%u]", id.worker, id.seq);
+}
+
+void
+fal_line_check(struct fal_buf *b, double t, const struct fal_line_check *d)
+{
+	begin(b, t, "check");
+	num(b, "round", d->round);
+	cid(b, d->id);
+	num(b, "block", d->block);
+	fal_put_fmt(b, ",\"needed\":%d,\"shown\":%d", d->needed, d->shown);
+	if (d->by != 0)
+		num(b, "by", d->by);
+	str(b, "verdict", d->verdict);
+	if (d->why != NULL)
+		str(b, "why", d->why);
+	end(b);
+}
+
+void
+fal_line_again(struct fal_buf *b, double t, const struct fal_round_info *r,
+	       const struct fal_line_again *d)
+{
+	begin(b, t, "again");
+	num(b, "round", r->round);
+	num(b, "clock", r->clock);
+	num(b, "blocks", d->blocks);
+	cid(b, d->id);
+	str(b, "why", d->why);
+	end(b);
+}
+
 void
 fal_line_done(struct fal_buf *b, double t, uint64_t version, const char *sha256,
 	      double accuracy)

@@ -28,6 +28,23 @@ struct fal_known_key {
 	uint32_t place; /* in the keyring */
 };
 
+/* A contribution that said to have needed more than others have shown. */
+struct fal_line_check {
+	uint64_t round;
+	struct fal_cid id;
+	uint32_t block;
+	int needed, shown;
+	uint32_t by;               /* the worker that was asked; 0: nobody */
+	const char *verdict, *why; /* `why` may be NULL */
+};
+
+/* Blocks of a round that are made once more, because of a contribution. */
+struct fal_line_again {
+	struct fal_cid id;
+	uint32_t blocks;
+	const char *why;
+};
+
 /* A session of a worker, as the coordinator knows it. */
 struct fal_peer {
 	uint32_t id;     /* of the session */
@@ -133,6 +150,9 @@ void fal_line_refuse(struct fal_buf *b, double t, const char *key, const char *w
 		     uint64_t count);
 void fal_line_nonfinite(struct fal_buf *b, const struct fal_line_nonfinite *d,
 			const struct fal_peer *p);
+void fal_line_check(struct fal_buf *b, double t, const struct fal_line_check *d);
+void fal_line_again(struct fal_buf *b, double t, const struct fal_round_info *r,
+		    const struct fal_line_again *d);
 void fal_line_done(struct fal_buf *b, double t, uint64_t version, const char *sha256,
 		   double accuracy);
 void fal_line_failed(struct fal_buf *b, double t, uint64_t version, const char *why);

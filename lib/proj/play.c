@@ -136,6 +136,8 @@ follow(struct game *g, const struct fal_act *a)
 	case FAL_ACT_ACCOUNT:
 		spend(g, 0);
 		break;
+	case FAL_ACT_CHECK: /* nobody lies here */
+	case FAL_ACT_UNHEARD:
 	case FAL_ACT_LINE:
 	case FAL_ACT_OPEN:
 	case FAL_ACT_FENCE:

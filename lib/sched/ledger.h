@@ -146,6 +146,9 @@ uint32_t fal_ledger_find(const struct fal_ledger *l, struct fal_cid id);
  * caller puts them back into queues (walk head, next). */
 void fal_ledger_fence(struct fal_ledger *l, uint32_t ci);
 
+/* A contribution that was done is open again, to be fenced. */
+void fal_ledger_reopen(struct fal_ledger *l, uint32_t ci);
+
 /* `blocks` more blocks of contribution `ci` were added (not dropped) by the shard. */
 void fal_ledger_arrived(struct fal_ledger *l, uint32_t ci, uint32_t blocks);
 

@@ -17,7 +17,7 @@ works_for(const struct fal_sched *s, const struct fal_worker *w,
 	  const struct fal_round *r)
 {
 	return fal_worker_active(w) && w->team == r->team &&
-	       (!s->scheme->groups || w->version == r->version);
+	       (!s->scheme->groups || w->version == r->version) && fal_may_run(s, r, w);
 }
 
 /* The worker, other than `but`, to whom a task of the round costs least. */

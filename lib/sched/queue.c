@@ -314,6 +314,8 @@ fal_strip(struct fal_sched *s, struct fal_worker *w, bool tell)
 			return FAL_ENOMEM;
 	}
 	fal_eval_return(s, w);
+	if (fal_checks_of(s, w) < 0)
+		return FAL_ENOMEM;
 	for (struct fal_round *r = s->oldest; r != NULL && w->owed > 0; r = r->newer)
 		if (fence_all(s, r, w) < 0)
 			return FAL_ENOMEM;

@@ -77,6 +77,9 @@ fal_sched_free(struct fal_sched *s)
 	fal_heap_free(&s->planner);
 	free(s->eval_holder);
 	free(s->eval_free);
+	while (s->checks > 0)
+		fal_checks_end(s, s->check[0].round);
+	free(s->check);
 	free(s->act);
 	free(s);
 }
@@ -149,9 +152,9 @@ plan_rounds(struct fal_sched *s, double now)
 	return err;
 }
 
-/* What follows every event: rounds begin, free tasks find holders, work is evened out. */
-static int
-settle(struct fal_sched *s, double now)
+/* Rounds begin, free tasks find holders, work is evened out. */
+int
+fal_settle(struct fal_sched *s, double now)
 {
 	int err = begin_rounds(s, now);
 	if (err == FAL_OK)
@@ -168,7 +171,7 @@ fal_sched_allow(struct fal_sched *s, double now, uint64_t clock)
 		return FAL_OK;
 	s->allowed = clock;
 	fal_teams_wake(s);
-	return settle(s, now);
+	return fal_settle(s, now);
 }
 
 int
@@ -176,7 +179,7 @@ fal_sched_hold(struct fal_sched *s, double now, bool hold)
 {
 	s->held = hold;
 	fal_teams_wake(s);
-	return settle(s, now);
+	return fal_settle(s, now);
 }
 
 bool
@@ -313,7 +316,7 @@ fal_sched_set_policy(struct fal_sched *s, double now, const struct fal_policy *p
 		if (!s->worker[i].gone && lay_down(s, &s->worker[i], now) < 0)
 			return FAL_ENOMEM;
 	fal_teams_wake(s);
-	return settle(s, now);
+	return fal_settle(s, now);
 }
 
 /* The slots of workers that left are free for others. */
@@ -399,7 +402,7 @@ fal_sched_join(struct fal_sched *s, double now, const struct fal_join *j)
 		return FAL_ENOMEM;
 	if (send_ahead(s, w) < 0)
 		return FAL_ENOMEM;
-	return recount(s, w, now) < 0 ? FAL_ENOMEM : settle(s, now);
+	return recount(s, w, now) < 0 ? FAL_ENOMEM : fal_settle(s, now);
 }
 
 int
@@ -414,7 +417,7 @@ fal_sched_leave(struct fal_sched *s, double now, uint32_t id)
 		return FAL_ENOMEM;
 	free(w->pace);
 	w->pace = NULL;
-	return settle(s, now);
+	return fal_settle(s, now);
 }
 
 int
@@ -428,7 +431,7 @@ fal_sched_heard(struct fal_sched *s, double now, uint32_t id)
 		return FAL_OK;
 	w->suspected = false;
 	w->base = now;
-	return recount(s, w, now) < 0 ? FAL_ENOMEM : settle(s, now);
+	return recount(s, w, now) < 0 ? FAL_ENOMEM : fal_settle(s, now);
 }
 
 int
@@ -440,7 +443,7 @@ fal_sched_complete(struct fal_sched *s, double now, uint64_t round)
 	r->complete = true;
 	if (s->scheme->complete(s, r, now) < 0)
 		return FAL_ENOMEM;
-	return settle(s, now);
+	return fal_settle(s, now);
 }
 
 bool
@@ -607,7 +610,7 @@ fal_sched_claim(struct fal_sched *s, double now, const struct fal_claim_in *c)
 	if (won < 0)
 		return won;
 	fal_refresh(s, w, now);
-	int err = settle(s, now);
+	int err = fal_settle(s, now);
 	return err < 0 ? err : won;
 }
 
@@ -713,19 +716,21 @@ int
 fal_sched_tick(struct fal_sched *s, double now)
 {
 	bool any = false;
+	if (fal_checks_late(s, now) < 0)
+		return FAL_ENOMEM;
 	while (fal_heap_least(&s->due) <= now) {
 		any = true;
 		int err = review(s, &s->worker[fal_heap_top(&s->due)], now);
 		if (err < 0)
 			return err;
 	}
-	return any ? settle(s, now) : FAL_OK;
+	return any ? fal_settle(s, now) : FAL_OK;
 }
 
 double
 fal_sched_wake(const struct fal_sched *s)
 {
-	return fal_heap_least(&s->due);
+	return fmin(fal_heap_least(&s->due), fal_checks_due(s));
 }
 
 bool

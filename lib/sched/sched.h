@@ -70,7 +70,11 @@ enum fal_act_kind {
 	FAL_ACT_EVAL,    /* worker: evaluate test tasks first … first+count-1 */
 	FAL_ACT_PING,    /* worker: ask for a sign of life */
 	FAL_ACT_EVICT,   /* worker: close its session; `why` says it */
-	FAL_ACT_STOP     /* the job cannot go on: task `first` is non-finite twice */
+	FAL_ACT_CHECK,   /* worker: run these tasks and say only what they needed */
+	/* the check of `cid` was not answered: in time (`count` 1), or its witness is
+	 * gone */
+	FAL_ACT_UNHEARD,
+	FAL_ACT_STOP /* the job cannot go on: task `first` is non-finite twice */
 };
 
 enum { FAL_WORK_PACES = 4 };
@@ -239,6 +243,33 @@ void fal_sched_rtt(struct fal_sched *s, uint32_t id, double rtt);
 
 /* The worker did something that charges it; at the second charge it is evicted. */
 int fal_sched_charge(struct fal_sched *s, double now, uint32_t id, const char *why);
+
+/* ---- what is not believed at once (check.c) ---- */
+
+/* Blocks of the round, which the store says is complete, were taken back: what its
+ * contributions have left is `brought`, by their places in its ledger; they are fenced
+ * and their tasks run again, by another key than `suspect` (0: none) if somebody of
+ * another one is there.  FAL_ENOMEM. */
+int fal_sched_again(struct fal_sched *s, double now, uint64_t round, uint32_t suspect,
+		    const uint32_t *brought);
+/* The round, of one worker, comes to nothing: its tasks are anybody's.  FAL_ENOMEM. */
+int fal_sched_abandon(struct fal_sched *s, double now, uint64_t round, const char *why);
+
+/* The tasks of contribution `id`, which is of `key`, are to be checked by a worker of
+ * another key, nor of `but` (0: none).  1: one was told; FAL_ACT_UNHEARD follows where it
+ * does not answer.  0: nobody is there.  FAL_ENOMEM. */
+struct fal_check_of {
+	struct fal_cid id;
+	uint32_t key, but;
+};
+int fal_sched_check(struct fal_sched *s, double now, uint64_t round,
+		    const struct fal_check_of *of);
+/* The worker says what a task needed; `whole`: that is all of it.  0: it was not asked.
+ * 1: it was, of a task of contribution `*of`; 2: and that was the last one. */
+int fal_sched_checked(struct fal_sched *s, uint32_t worker, uint64_t round, uint32_t task,
+		      bool whole, struct fal_cid *of);
+/* The rest of the contribution's check is not wanted any more.  FAL_ENOMEM. */
+int fal_sched_unasked(struct fal_sched *s, uint64_t round, struct fal_cid id);
 
 /* Test tasks 0 … tasks-1 are to be evaluated: by workers that would wait, or, while no
  * round is open, by everyone.  Then they are taken from a worker that speaks but

@@ -7,6 +7,7 @@
  *	queue.c   the workers' queues, the heaps over them
  *	speed.c   what is measured, what is projected from it
  *	eval.c    the test set
+ *	check.c   tasks that are run once more, elsewhere
  *	pool.c, ledger.c, heap.c   tasks not handed out; who claimed what; a heap
  *	bsp.c epsp.c asp.c … one scheme each, state.h's struct fal_scheme
  *
@@ -97,6 +98,7 @@ struct fal_worker {
 	double empty;    /* since when it holds nothing; negative: it does */
 	double heard, pinged; /* when it last spoke, when it was last asked */
 	uint32_t charges;
+	uint64_t unheard; /* let a check lie: its claims then, and 1; 0: none so far */
 	struct fal_work work; /* since the last ACCOUNT */
 };
 
@@ -119,6 +121,7 @@ struct fal_round {
 	uint32_t owner, group, local;
 	uint64_t taken;
 	bool delta, mixed, complete, ended;
+	uint32_t suspect; /* key that is not to run its tasks again; 0: none */
 	enum fal_start base;
 	uint64_t since;
 	uint32_t steps;
@@ -139,6 +142,16 @@ struct fal_round {
 struct fal_load {
 	uint32_t tasks;
 	uint64_t samples;
+};
+
+/* Tasks of a contribution that a witness runs once more. */
+struct fal_check {
+	uint64_t round;
+	struct fal_cid id;
+	uint32_t worker; /* who */
+	uint32_t *task;  /* that are not answered yet */
+	uint32_t left;
+	double expires;
 };
 
 /* A scheme: what differs between synchronisation rules. */
@@ -263,6 +276,9 @@ struct fal_sched {
 	uint32_t *eval_free;
 	uint32_t eval_free_n;
 	size_t eval_free_cap;
+
+	struct fal_check *check;
+	size_t checks, check_cap;
 
 	struct fal_act *act;
 	size_t acts, act_next, act_cap;
@@ -480,6 +496,19 @@ void fal_drop_own(struct fal_sched *s, const struct fal_round *r, uint32_t task,
 
 /* plan.c: who gets the free tasks of a round. */
 int fal_plan(struct fal_sched *s, struct fal_round *r, double now);
+
+/* check.c */
+/* May the worker run tasks of the round, as far as suspicion goes? */
+bool fal_may_run(const struct fal_sched *s, const struct fal_round *r,
+		 const struct fal_worker *w);
+/* Gives up what is late; what `w` was asked; forgets what was asked of a round. */
+int fal_checks_late(struct fal_sched *s, double now);
+int fal_checks_of(struct fal_sched *s, const struct fal_worker *w);
+void fal_checks_end(struct fal_sched *s, uint64_t round);
+double fal_checks_due(const struct fal_sched *s); /* when the first will be late */
+
+/* sched.c: what follows every event. */
+int fal_settle(struct fal_sched *s, double now);
 
 /* eval.c */
 int fal_eval_feed(struct fal_sched *s, double now);

@@ -6,6 +6,7 @@
 #include "base/mem.h"
 
 #include <assert.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -38,14 +39,24 @@ fal_store_new(const struct fal_store_conf *conf, const float *init)
 	s->params = fal_calloc_aligned(conf->n, sizeof(float));
 	s->state = fal_calloc_aligned(state_len(conf), sizeof(float));
 	s->block = fal_calloc_aligned(FAL_BLOCK, sizeof(float));
+	s->trial = fal_calloc_aligned(FAL_BLOCK *
+					      (1 + (size_t)fal_optim_slots(&conf->optim)),
+				      sizeof(float));
+	s->reach = fal_calloc(s->blocks, sizeof(*s->reach));
+	s->judged = fal_calloc(s->blocks, sizeof(*s->judged));
+	s->shown = fal_calloc((size_t)s->blocks * SHOWN_UPDATES, sizeof(*s->shown));
 	s->exps = fal_calloc(s->blocks, 1);
 	s->sum_exps = fal_calloc(s->blocks, 1);
 	if (s->params == NULL || s->state == NULL || s->block == NULL ||
-	    s->exps == NULL || s->sum_exps == NULL) {
+	    s->trial == NULL || s->reach == NULL || s->judged == NULL ||
+	    s->shown == NULL || s->exps == NULL || s->sum_exps == NULL) {
 		fal_store_free(s);
 		return NULL;
 	}
 	memcpy(s->params, init, conf->n * sizeof(float));
+	for (uint32_t b = 0; b < s->blocks; b++)
+		s->reach[b].params = (double)fal_max_abs(init + (size_t)b * FAL_BLOCK,
+							 fal_block_len(conf->n, b));
 	memset(s->exps, FAL_EXP_FIRST, s->blocks);
 	return s;
 }
@@ -85,6 +96,10 @@ fal_store_free(struct fal_store *s)
 	free(s->params);
 	free(s->state);
 	free(s->block);
+	free(s->trial);
+	free(s->reach);
+	free(s->judged);
+	free(s->shown);
 	free(s->exps);
 	free(s);
 }
@@ -295,6 +310,7 @@ int
 fal_store_merge(struct fal_store *s, uint64_t round)
 {
 	struct round *r = store_completed(s, round, FAL_KIND_GRAD);
+	store_remember(s, r);
 	if (s->sum != NULL) {
 		int err = fal_sum_add_aligned(s->sum, s->sum_exps, r->sum, r->exps);
 		if (err < 0)
@@ -396,22 +412,76 @@ fal_store_forget_slots(struct fal_store *s, uint64_t below)
 	}
 }
 
-void
-store_step(struct fal_store *s, const struct store_step *step)
+/* What a step would make of the block's reach, the sum's bound telling how far it goes; a
+ * little more, as each product and each sum is rounded. */
+static struct reach
+step_reach(const struct fal_store *s, const struct store_step *step, uint32_t b)
 {
-	const uint32_t slots = fal_optim_slots(&s->conf.optim);
-	for (uint32_t b = 0; b < s->blocks; b++) {
-		size_t first = (size_t)b * FAL_BLOCK;
-		fal_sum_mean(step->sum, b, step->sum_exps[b], step->divisor, s->block);
-		/* State is kept block by block: slot k of a block follows slot k-1. */
-		fal_optim_apply(&s->conf.optim, step->lr, step->params + first,
-				step->state + first * slots, s->block,
-				fal_block_len(s->conf.n, b));
-		step->exps[b] = fal_exp_next(step->exps[b], fal_sum_needed(step->sum, b));
-	}
+	const struct fal_optim *o = &s->conf.optim;
+	const struct reach *was = &step->reach[b];
+	const double mu = o->kind == FAL_SGD ? 0 : fabs((double)o->momentum);
+	const double mean = ldexp((double)fal_sum_bound(step->sum, b),
+				  step->sum_exps[b] - FAL_BFP_P + 1) /
+			    step->divisor;
+	const double d = mean + fabs((double)o->weight_decay) * was->params;
+	const double state = mu * was->state + d;
+	const double by = o->kind == FAL_NESTEROV ? d + mu * state : state;
+	return (struct reach){ (was->params + fabs((double)step->lr) * by) * 1.001,
+			       state * 1.001 };
 }
 
-static void
+static struct reach
+measured_reach(const float *params, const float *state, uint32_t len, uint32_t slots)
+{
+	return (struct reach){ (double)fal_max_abs(params, len),
+			       (double)fal_max_abs(state, slots * len) };
+}
+
+/* Steps a block by s->block; false, and nothing has changed, where it, or its state,
+ * would not be finite.  Mostly how far it can have gone proves that it is. */
+static bool
+step_block(struct fal_store *s, const struct store_step *step, uint32_t b)
+{
+	static const double far = 0x1p100;
+	const uint32_t slots = fal_optim_slots(&s->conf.optim);
+	const size_t first = (size_t)b * FAL_BLOCK;
+	const uint32_t len = fal_block_len(s->conf.n, b), held = slots * len;
+	/* State is kept block by block: slot k of a block follows slot k-1. */
+	float *params = step->params + first, *state = step->state + first * slots;
+	struct reach reach = step_reach(s, step, b);
+	const bool proven = reach.params < far && reach.state < far;
+	if (!proven) {
+		memcpy(s->trial, params, len * sizeof(float));
+		memcpy(s->trial + len, state, held * sizeof(float));
+	}
+	fal_optim_apply(&s->conf.optim, step->lr, params, state, s->block, len);
+	if (!proven)
+		reach = measured_reach(params, state, len, slots);
+	if (!isfinite(reach.params) || !isfinite(reach.state)) {
+		memcpy(params, s->trial, len * sizeof(float));
+		memcpy(state, s->trial + len, held * sizeof(float));
+		return false;
+	}
+	step->reach[b] = reach;
+	return true;
+}
+
+uint32_t
+store_step(struct fal_store *s, const struct store_step *step)
+{
+	uint32_t refused = 0;
+	for (uint32_t b = 0; b < s->blocks; b++) {
+		fal_sum_mean(step->sum, b, step->sum_exps[b], step->divisor, s->block);
+		if (step_block(s, step, b))
+			step->exps[b] =
+				fal_exp_next(step->exps[b], fal_sum_needed(step->sum, b));
+		else
+			refused++;
+	}
+	return refused;
+}
+
+static uint32_t
 step_gradients(struct fal_store *s, float lr, double divisor)
 {
 	const struct store_step step = { .sum = s->sum,
@@ -420,20 +490,45 @@ step_gradients(struct fal_store *s, float lr, double divisor)
 					 .divisor = divisor,
 					 .params = s->params,
 					 .state = s->state,
-					 .exps = s->exps };
-	store_step(s, &step);
+					 .exps = s->exps,
+					 .reach = s->reach };
+	const uint32_t refused = store_step(s, &step);
 	spare(s, s->sum);
 	s->sum = NULL;
+	return refused;
 }
 
-void
+/* Adds the changes of weights. */
+static uint32_t
+step_deltas(struct fal_store *s)
+{
+	uint32_t refused = 0;
+	for (uint32_t b = 0; b < s->blocks; b++) {
+		const size_t first = (size_t)b * FAL_BLOCK;
+		const uint32_t len = fal_block_len(s->conf.n, b);
+		for (uint32_t i = 0; i < len; i++)
+			s->trial[i] = s->params[first + i] + s->delta[first + i];
+		const double reach = (double)fal_max_abs(s->trial, len);
+		if (!isfinite(reach)) {
+			refused++;
+			continue;
+		}
+		memcpy(s->params + first, s->trial, len * sizeof(float));
+		s->reach[b].params = reach;
+	}
+	return refused;
+}
+
+uint32_t
 fal_store_step(struct fal_store *s, float lr, double divisor)
 {
+	uint32_t refused = 0;
 	put_by(s);
 	if (s->sum != NULL)
-		step_gradients(s, lr, divisor);
-	for (size_t i = 0; s->moved && i < s->conf.n; i++)
-		s->params[i] += s->delta[i];
+		refused += step_gradients(s, lr, divisor);
+	if (s->moved)
+		refused += step_deltas(s);
 	s->moved = false;
 	s->version++;
+	return refused;
 }

@@ -77,6 +77,7 @@ struct fal_store_from {
 	uint64_t round;
 	struct fal_cid id, fills;
 	uint32_t tasks;
+	uint32_t key; /* whose it is */
 };
 int fal_store_add(struct fal_store *s, const struct fal_store_from *from,
 		  const struct fal_bfp_rec *rec);
@@ -96,6 +97,37 @@ bool fal_store_complete(const struct fal_store *s, uint64_t round);
  * summed over the blocks.  They are equal unless the shard did wrong. */
 uint64_t fal_store_sent(const struct fal_store *s, uint64_t round);
 uint64_t fal_store_added(const struct fal_store *s, uint64_t round);
+
+/* A round that is complete is judged before anything becomes of it (store_judge.c).
+ * `blocks` has a byte for each block, which is set to 1 where something is said of it.
+ *
+ * beyond: those whose mean gradient over `divisor` samples leads out of the numbers; how
+ *   many.  `*by` is the contribution with the largest value in one of them.
+ * brought: those that contribution `id` has added; how many.  `blocks` may be NULL.
+ * take_back: as if nothing had ever come for these blocks.  Whatever has contributed to
+ *   the round must be fenced and filled. */
+uint32_t fal_store_beyond(struct fal_store *s, uint64_t round, double divisor,
+			  uint8_t *blocks, struct fal_cid *by);
+uint32_t fal_store_brought(const struct fal_store *s, uint64_t round, struct fal_cid id,
+			   uint8_t *blocks);
+void fal_store_take_back(struct fal_store *s, uint64_t round, const uint8_t *blocks);
+
+/* The next contribution from number *at (0: the first) on, of several tasks, that says to
+ * have needed more than any other key has shown in the round or in the last updates, by
+ * more than what chance may do; where no other key has shown anything, more than the
+ * round's version has.  *at is then behind it.
+ *
+ * witness: its tasks were run again and needed `seen` by block; is that what it says?
+ * Then it is not doubted any more.  NULL: it is believed. */
+struct fal_store_doubt {
+	struct fal_cid id;
+	uint32_t key, block;
+	int8_t needed, shown; /* in this block, the first of them */
+};
+bool fal_store_doubt(struct fal_store *s, uint64_t round, uint32_t *at,
+		     struct fal_store_doubt *out);
+bool fal_store_witness(struct fal_store *s, uint64_t round, struct fal_cid id,
+		       const int8_t *seen);
 
 /* What becomes of an open round, after which it is forgotten.  All but drop need it
  * complete.
@@ -126,8 +158,8 @@ struct fal_store_line_step {
 	float lr;
 	double divisor;
 };
-void fal_store_line_step(struct fal_store *s, uint64_t round,
-			 const struct fal_store_line_step *step);
+uint32_t fal_store_line_step(struct fal_store *s, uint64_t round,
+			     const struct fal_store_line_step *step);
 int fal_store_push(struct fal_store *s, uint32_t line, double weight);
 /* All lines are over. */
 void fal_store_forget_lines(struct fal_store *s);
@@ -137,7 +169,8 @@ void fal_store_forget_slots(struct fal_store *s, uint64_t below);
 
 /* Applies what was collected: gradients, over `divisor` samples, by the optimiser at
  * rate `lr`; changes of weights by plain addition.  Moves to the next version and its
- * exponents. */
-void fal_store_step(struct fal_store *s, float lr, double divisor);
+ * exponents.  A block that would not be finite any more, or its state, stays as it is:
+ * returns how many.  So does line_step.  Parameters are always finite. */
+uint32_t fal_store_step(struct fal_store *s, float lr, double divisor);
 
 #endif

@@ -25,6 +25,7 @@ free_line(struct line *l)
 	free(l->taken);
 	free(l->state);
 	free(l->exps);
+	free(l->reach);
 }
 
 void
@@ -47,8 +48,10 @@ add_line(struct fal_store *s, uint64_t version)
 			  .taken = fal_calloc_aligned(n, sizeof(float)),
 			  .state = fal_calloc_aligned(n * fal_optim_slots(&s->conf.optim),
 						      sizeof(float)),
-			  .exps = fal_calloc(s->blocks, 1) };
-	if (l.params == NULL || l.taken == NULL || l.state == NULL || l.exps == NULL) {
+			  .exps = fal_calloc(s->blocks, 1),
+			  .reach = fal_calloc(s->blocks, sizeof(*l.reach)) };
+	if (l.params == NULL || l.taken == NULL || l.state == NULL || l.exps == NULL ||
+	    l.reach == NULL) {
 		free_line(&l);
 		return NULL;
 	}
@@ -68,10 +71,12 @@ fal_store_line(struct fal_store *s, uint64_t version)
 	l->version = version;
 	memcpy(l->params, s->params, s->conf.n * sizeof(float));
 	memcpy(l->taken, s->params, s->conf.n * sizeof(float));
+	for (uint32_t b = 0; b < s->blocks; b++)
+		l->reach[b].params = s->reach[b].params;
 	return FAL_OK;
 }
 
-void
+uint32_t
 fal_store_line_step(struct fal_store *s, uint64_t round,
 		    const struct fal_store_line_step *step)
 {
@@ -84,10 +89,12 @@ fal_store_line_step(struct fal_store *s, uint64_t round,
 				       .divisor = step->divisor,
 				       .params = l->params,
 				       .state = l->state,
-				       .exps = l->exps };
-	store_step(s, &by);
+				       .exps = l->exps,
+				       .reach = l->reach };
+	const uint32_t refused = store_step(s, &by);
 	l->version = step->version;
 	fal_store_drop(s, round);
+	return refused;
 }
 
 int

@@ -3,6 +3,7 @@
  *	store.c        versions, and what is collected for the next one
  *	store_line.c   models that are stepped by themselves
  *	store_round.c  an open round: who brought what
+ *	store_judge.c  what a complete round may be made into
  *
  * Calls that can fail return 0 or a negative enum fal_err. */
 #ifndef FAL_STORE_STORE_PRIV_H
@@ -13,11 +14,16 @@
 /* One contribution as this shard sees it. */
 struct entry {
 	struct fal_cid id;
+	uint32_t key;   /* whose it is */
 	uint32_t tasks; /* 0: only fenced so far */
 	bool fenced;
+	bool believed;      /* what it says it needed is not doubted any more */
 	uint32_t have;      /* bits set in `seen` and `inherited` */
 	uint8_t *seen;      /* by block, bits: came with this contribution */
 	uint8_t *inherited; /* by block, bits: came with what it fills; NULL: nothing */
+	/* By block, of what was added: `needed`, and the largest value, as the exponent
+	 * of a power of two; FAL_EXP_NONE: nothing. */
+	int8_t *needed, *largest;
 };
 
 struct round {
@@ -48,12 +54,27 @@ struct slot {
 	float *mean; /* n */
 };
 
+/* What no weight of a block, and no state of the optimiser, exceeds in magnitude. */
+struct reach {
+	double params, state;
+};
+
 /* A model that is stepped by itself. */
 struct line {
 	uint64_t version;              /* its newest */
 	float *params, *taken, *state; /* taken: what it took over */
 	int8_t *exps;
+	struct reach *reach; /* by block */
 };
+
+/* The two keys that have shown the most to be needed for a block, and how much that was;
+ * FAL_EXP_NONE: nothing. */
+struct shown {
+	uint32_t key[2];
+	int8_t most[2];
+};
+
+enum { SHOWN_UPDATES = 16 }; /* so many are remembered */
 
 /* A growing array. */
 #define VEC(type)              \
@@ -67,7 +88,9 @@ struct fal_store {
 	uint32_t blocks;
 	uint64_t version;
 	float *params, *state;
-	float *block; /* one block, scratch */
+	float *block;        /* one block, scratch */
+	float *trial;        /* one block's weights and state, scratch */
+	struct reach *reach; /* by block */
 	int8_t *exps;
 
 	uint32_t olds; /* that are filled, of old_cap */
@@ -86,6 +109,10 @@ struct fal_store {
 	VEC(struct slot) slots;
 
 	VEC(struct line) lines;
+
+	struct shown *shown;  /* of the last updates, each by block: a ring */
+	uint64_t showns;      /* updates in it, ever */
+	struct shown *judged; /* by block, scratch of store_judge.c */
 };
 
 /* store.c */
@@ -104,8 +131,13 @@ struct store_step {
 	double divisor;
 	float *params, *state; /* which model */
 	int8_t *exps;
+	struct reach *reach;
 };
-void store_step(struct fal_store *s, const struct store_step *step);
+/* Blocks that would not be finite are left as they are; how many. */
+uint32_t store_step(struct fal_store *s, const struct store_step *step);
+
+/* store_judge.c: what the keys have shown in this round is remembered. */
+void store_remember(struct fal_store *s, const struct round *r);
 
 /* store_line.c: the line, or NULL. */
 struct line *line_find(const struct fal_store *s, uint32_t line);
@@ -117,6 +149,8 @@ struct round *round_new(uint32_t blocks);
 void round_free(struct round *r); /* NULL is fine; r->sum is NULL */
 /* As if no record had ever come. */
 void round_clear(struct round *r, uint32_t blocks);
+/* The contribution, or NULL. */
+struct entry *round_entry(const struct round *r, struct fal_cid id);
 /* The open round of this number, or NULL. */
 struct round *round_find(const struct fal_store *s, uint64_t number);
 /* Where it stands, or belongs, in s->open. */

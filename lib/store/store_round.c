@@ -24,12 +24,19 @@ round_new(uint32_t blocks)
 }
 
 static void
+free_entry(struct entry *e)
+{
+	free(e->seen);
+	free(e->inherited);
+	free(e->needed);
+	free(e->largest);
+}
+
+static void
 forget_entries(struct round *r)
 {
-	for (uint32_t i = 0; i < r->entries; i++) {
-		free(r->entry[i].seen);
-		free(r->entry[i].inherited);
-	}
+	for (uint32_t i = 0; i < r->entries; i++)
+		free_entry(&r->entry[i]);
 	r->entries = 0;
 	for (size_t i = 0; i < r->index_cap; i++)
 		r->index[i] = FAL_NONE;
@@ -103,6 +110,12 @@ find(const struct round *r, struct fal_cid id)
 	return r->index[at] != FAL_NONE ? &r->entry[r->index[at]] : NULL;
 }
 
+struct entry *
+round_entry(const struct round *r, struct fal_cid id)
+{
+	return find(r, id);
+}
+
 static int
 grow_index(struct round *r)
 {
@@ -152,15 +165,22 @@ enter(struct round *r, uint32_t blocks, struct fal_cid id, struct fal_cid fills,
 		return FAL_ENOMEM;
 	if (FAL_GROW(r->entry, r->entry_cap, (size_t)r->entries + 1) < 0)
 		return FAL_ENOMEM;
-	struct entry e = { .id = id, .seen = fal_calloc(bytes, 1) };
-	if (e.seen == NULL)
+	struct entry e = { .id = id,
+			   .seen = fal_calloc(bytes, 1),
+			   .needed = fal_calloc(blocks, 1),
+			   .largest = fal_calloc(blocks, 1) };
+	if (e.seen == NULL || e.needed == NULL || e.largest == NULL) {
+		free_entry(&e);
 		return FAL_ENOMEM;
+	}
+	memset(e.needed, FAL_EXP_NONE, blocks);
+	memset(e.largest, FAL_EXP_NONE, blocks);
 	if (fills.worker != 0) {
 		const struct entry *from = find(r, fills);
 		int err = from != NULL && from->fenced ? inherit(&e, from, bytes)
 						       : FAL_ESTATE;
 		if (err < 0) {
-			free(e.seen);
+			free_entry(&e);
 			return err;
 		}
 	}
@@ -210,6 +230,17 @@ count(struct fal_store *s, struct round *r, const struct fal_bfp_rec *rec, uint3
 	return FAL_OK;
 }
 
+/* The exponent of its largest value, roughly. */
+static int8_t
+magnitude(const struct fal_bfp_rec *rec)
+{
+	const uint64_t bound = fal_bfp_rec_bound(rec);
+	if (bound == 0)
+		return FAL_EXP_NONE;
+	const int e = 64 - __builtin_clzll(bound) + rec->exponent - FAL_BFP_P;
+	return (int8_t)(e < INT8_MAX ? e : INT8_MAX);
+}
+
 /* Can the record be what it says? */
 static int
 plausible(const struct fal_store *s, const struct round *r, const struct fal_bfp_rec *rec,
@@ -250,8 +281,13 @@ fal_store_add(struct fal_store *s, const struct fal_store_from *from,
 	if (err < 0)
 		return err;
 	e->tasks = tasks;
+	e->key = from->key;
 	e->seen[b / 8] |= (uint8_t)(1 << b % 8);
 	e->have += !inherited;
+	if (!inherited) {
+		e->needed[b] = rec->needed;
+		e->largest[b] = magnitude(rec);
+	}
 	return !inherited;
 }
 

@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "trace/cover.h"
+#include "trace/doubts.h"
 #include "trace/rules.h"
 
 #include <stdio.h>
@@ -31,6 +32,7 @@ struct fal_audit {
 	uint64_t version; /* the newest */
 	bool done;
 	struct fal_audit_verdict v; /* sums so far */
+	struct fal_doubts doubts;
 	struct fal_findings f;
 };
 
@@ -50,6 +52,7 @@ fal_audit_free(struct fal_audit *a)
 	fal_cover_free(&a->cover);
 	fal_spans_free(&a->rounds);
 	fal_rules_free(&a->rules);
+	fal_doubts_free(&a->doubts);
 	free(a->waiting);
 	free(a);
 }
@@ -244,6 +247,7 @@ take_ledger(struct fal_audit *a, struct fal_trace_line *l)
 		err = wait_for_update(a, l, &r);
 	if (err < 0)
 		return err;
+	fal_doubts_round(&a->doubts, l, &r, &a->f);
 	const struct fal_judge_env env = { &a->job, &r, &a->ids, &a->f };
 	a->v.samples_dropped += r.end == FAL_TRACE_DROPPED ? r.samples : 0;
 	a->v.samples_twice += fal_trace_round_twice(l, &a->job, &r);
@@ -343,6 +347,18 @@ take_update(struct fal_audit *a, struct fal_trace_line *l)
 }
 
 static int
+take_check(struct fal_audit *a, struct fal_trace_line *l)
+{
+	return fal_doubts_check(&a->doubts, l, &a->ids, &a->f);
+}
+
+static int
+take_again(struct fal_audit *a, struct fal_trace_line *l)
+{
+	return fal_doubts_again(&a->doubts, l, &a->ids, &a->f);
+}
+
+static int
 take_done(struct fal_audit *a, struct fal_trace_line *l)
 {
 	if (a->done)
@@ -365,7 +381,8 @@ fal_audit_line(void *audit, struct fal_trace_line *l)
 		{ "job", take_job },       { "join", take_join },
 		{ "leave", take_leave },   { "policy", take_policy },
 		{ "ledger", take_ledger }, { "update", take_update },
-		{ "done", take_done },
+		{ "done", take_done },     { "check", take_check },
+		{ "again", take_again },
 	};
 	struct fal_audit *a = audit;
 	int err = 0;
@@ -390,6 +407,7 @@ fal_audit_end(struct fal_audit *a, struct fal_audit_verdict *out, struct fal_dia
 	if (a->f.err < 0)
 		return fal_diag_set(diag, a->f.err, "%s", fal_strerror(a->f.err));
 	*out = a->v;
+	memcpy(out->verdicts, a->doubts.verdicts, sizeof(out->verdicts));
 	out->ok = a->f.n == 0;
 	out->finished = a->done;
 	out->clocks = gap ? clock : a->job.clocks;

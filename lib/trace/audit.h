@@ -8,6 +8,7 @@
 #ifndef FAL_TRACE_AUDIT_H
 #define FAL_TRACE_AUDIT_H
 
+#include "trace/doubts.h"
 #include "trace/findings.h"
 #include "trace/judge.h"
 #include "trace/stale.h"
@@ -26,7 +27,9 @@ struct fal_audit_verdict {
 	uint64_t samples_dropped; /* of dropped rounds */
 	uint64_t samples_twice;   /* that were computed once more than needed */
 	struct fal_stale stale;   /* of the samples that became a part of a version */
-	uint64_t findings;        /* all of them */
+	/* of contributions that said to have needed much; by enum fal_verdict */
+	uint64_t verdicts[FAL_VERDICTS];
+	uint64_t findings; /* all of them */
 	const char *const
 		*text; /* the first n_text, each one line without newline, as
 			* "clock 7: task 3: never added"; borrowed from the audit */

@@ -273,6 +273,15 @@ fal_exp_needed(const float *g, uint32_t len)
 	return needed_by(fal_bfp_max_magnitude(g, len));
 }
 
+float
+fal_max_abs(const float *v, uint32_t len)
+{
+	uint32_t bits = fal_bfp_max_magnitude(v, len);
+	float max;
+	memcpy(&max, &bits, sizeof(max));
+	return isnan(max) ? INFINITY : max;
+}
+
 static int
 quantise_block(struct fal_sum *s, uint32_t b, const float *g, int e, unsigned room)
 {

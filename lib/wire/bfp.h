@@ -194,6 +194,9 @@ void fal_sum_mean(const struct fal_sum *s, uint32_t block, int8_t exponent,
  * as the largest. */
 int8_t fal_exp_needed(const float *g, uint32_t len);
 
+/* The largest magnitude; infinity where a value is not finite. */
+float fal_max_abs(const float *v, uint32_t len);
+
 /* The next exponent of a block: max(needed, e - 2), e itself for FAL_EXP_NONE, within
  * [FAL_EXP_MIN, FAL_EXP_MAX]. */
 int8_t fal_exp_next(int8_t e, int8_t needed);

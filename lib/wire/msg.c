@@ -56,6 +56,8 @@ static const struct desc descs[] = {
 	     F(NS, evaluated.task_ns)),
 	DESC(LEAVE, WORKER, 2, F(STR256, leave.why), F(U8, leave.nonfinite)),
 	DESC(PONG, WORKER, 1, F(U64, pong.stamp)),
+	DESC(CHECKED, WORKER, 5, F(U64, checked.round), F(U32, checked.task),
+	     F(U8, checked.nonfinite), F(U32, checked.first), F(TAIL, checked.needed)),
 	DESC(FOLLOW, OBSERVER, 1, F(U8, follow.live)),
 	DESC(WELCOME, COORDINATOR, 5, F(U64, welcome.clock),
 	     F(U32, welcome.job_n), F(U32, welcome.model_n), F(U32, welcome.manifest_n),

@@ -37,6 +37,7 @@ enum fal_msg_type {
 	FAL_MSG_EVALUATED = 7,
 	FAL_MSG_LEAVE = 8,
 	FAL_MSG_PONG = 9,
+	FAL_MSG_CHECKED = 10,
 	/* from an observer */
 	FAL_MSG_FOLLOW = 16,
 	/* from a controller */
@@ -74,7 +75,11 @@ enum fal_sender {
 enum fal_text { FAL_TEXT_JOB, FAL_TEXT_MODEL, FAL_TEXT_MANIFEST, FAL_TEXTS };
 
 /* What a contribution sums up: gradients, or the change of weights by local steps. */
-enum fal_kind { FAL_KIND_GRAD = 1, FAL_KIND_DELTA = 2 };
+enum fal_kind {
+	FAL_KIND_GRAD = 1,
+	FAL_KIND_DELTA = 2,
+	FAL_KIND_CHECK = 3 /* none: only what the tasks needed is wanted */
+};
 
 /* What the local steps of a delta round begin from. */
 enum fal_base {
@@ -148,6 +153,13 @@ struct fal_msg {
 			int64_t loss;
 			uint64_t task_ns;
 		} evaluated;
+		struct { /* what a task of kind CHECK needed */
+			uint64_t round;
+			uint32_t task;
+			uint8_t nonfinite;
+			uint32_t first;         /* block */
+			struct fal_tail needed; /* i8 each, from that block on */
+		} checked;
 		struct {
 			char why[FAL_MSG_WHY];
 			uint8_t nonfinite; /* its weights are not finite any more */

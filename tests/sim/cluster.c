@@ -22,7 +22,7 @@ enum kind {
 	ORDER, /* a controller asks for something */
 	RESUME,
 	RESET, /* the coordinator learns that a connection is gone */
-	TAKEN  /* a worker's link has a bulk message */
+	FLUSHED
 };
 
 struct event {
@@ -52,7 +52,7 @@ struct worker {
 	struct fal_agent *agent;
 	struct lane lane[8];
 	double up_ctl, up_bulk, down_ctl, down_bulk; /* last arrival, by direction */
-	uint32_t under_way;                          /* bulk messages */
+	uint64_t sent;
 	bool *shown; /* flaky: by task of the job, already non-finite once */
 };
 
@@ -69,6 +69,7 @@ struct cluster {
 	float *grad;
 	uint64_t publication;
 	const char *failure;
+	uint64_t lies, refused;
 };
 
 static void
@@ -205,9 +206,14 @@ static void
 coord_close(void *arg, uint32_t peer, const char *why)
 {
 	struct cluster *c = arg;
-	(void)why;
-	c->worker[peer - 1].over = true;
-	kill_worker(c, &c->worker[peer - 1]);
+	struct worker *w = &c->worker[peer - 1];
+	if (w->m->lie == HONEST && !w->m->flaky && c->failure == NULL) {
+		fprintf(stderr, "sim: w%u is evicted: %s\n", w->index, why);
+		c->failure = "an honest worker is evicted";
+	}
+	c->refused += w->m->lie != HONEST;
+	w->over = true;
+	kill_worker(c, w);
 }
 
 static void
@@ -220,18 +226,78 @@ coord_trace(void *arg, const char *line, size_t n)
 
 /* --- what a worker does --------------------------------------------------------- */
 
+/* A record as a liar sends it. */
+static void
+lie_about(const struct worker *w, const struct fal_bfp_rec *rec, struct fal_buf *out)
+{
+	const struct plan *p = w->c->p;
+	const enum lie lie = w->m->lie;
+	const int room = (int)toy_room(&p->toy) - FAL_BFP_P + 1;
+	const int most =
+		rec->exponent + room < FAL_EXP_MAX ? rec->exponent + room : FAL_EXP_MAX;
+	int64_t v[FAL_BLOCK], bound = (int64_t)fal_bfp_rec_bound(rec);
+	int needed = lie == LIE_LOW                         ? rec->needed - 9
+		     : lie == LIE_LARGE || lie == LIE_ZEROS ? FAL_EXP_MAX
+							    : most;
+	fal_bfp_rec_load(rec, v);
+	if (lie != LIE_NEEDED && lie != LIE_LOW) {
+		bound = lie == LIE_LARGE  ? (int64_t)1 << 61
+			: lie == LIE_ROOM ? ((int64_t)1 << 62) - 1
+					  : 0;
+		for (uint32_t i = 0; i < rec->len; i++)
+			v[i] = bound;
+	}
+	if (needed < FAL_EXP_MIN)
+		needed = FAL_EXP_MIN;
+	struct fal_sum *s = fal_sum_new(p->toy.n);
+	assert(s != NULL);
+	int err = fal_sum_store(s, rec->block, v, (uint64_t)bound, (int8_t)needed);
+	uint64_t sum = fal_sum_checksum(s, rec->block, p->toy.seed);
+	if (err == 0)
+		err = fal_sum_pack(s, rec->block, rec->exponent,
+				   rec->has_checksum ? &sum : NULL, out);
+	assert(err == 0);
+	fal_sum_free(s);
+}
+
+/* What a liar makes of a PUSH. */
+static struct fal_buf
+lie(struct worker *w, const struct fal_buf *msg)
+{
+	struct fal_msg m;
+	struct fal_buf records = { 0 }, out = { 0 };
+	int err = fal_msg_get(msg->p, msg->n, &m);
+	assert(err == 0);
+	if (m.type != FAL_MSG_PUSH)
+		return copy(msg);
+	struct fal_rd r = fal_rd_init(m.push.records.p, m.push.records.n);
+	while (r.n > 0) {
+		struct fal_bfp_rec rec;
+		err = fal_bfp_parse(&r, w->c->p->toy.n, &rec);
+		assert(err == 0);
+		lie_about(w, &rec, &records);
+	}
+	w->c->lies++;
+	m.push.records = (struct fal_tail){ records.p, records.n };
+	err = fal_msg_put(&out, &m);
+	assert(err == 0);
+	fal_buf_free(&records);
+	return out;
+}
+
 static void
 agent_send(void *arg, const struct fal_buf *msg, bool bulk)
 {
 	struct worker *w = arg;
-	struct event e = { .kind = TO_COORD, .worker = w->index, .msg = copy(msg) };
+	struct event e = { .kind = TO_COORD,
+			   .worker = w->index,
+			   .msg = w->m->lie != HONEST ? lie(w, msg) : copy(msg) };
 	e.t = arrival(w->c, w->m, msg->n, bulk ? &w->up_bulk : &w->up_ctl,
 		      bulk ? w->up_ctl : 0);
 	push_event(w->c, e);
 	if (bulk) {
-		struct event f = { .kind = TAKEN, .worker = w->index, .t = e.t };
+		struct event f = { .kind = FLUSHED, .worker = w->index, .t = e.t };
 		push_event(w->c, f);
-		w->under_way++;
 	}
 }
 
@@ -286,7 +352,6 @@ join(struct cluster *c, struct worker *w)
 				       .tasks = toy_clock_tasks(&c->p->toy, 0),
 				       .optim = c->p->toy.optim,
 				       .lanes_max = w->m->lanes_max,
-				       .push_blocks = w->m->push_blocks,
 				       .checksums = c->p->audit_sums,
 				       .checksum_seed = c->p->toy.seed };
 	struct fal_agent_ops ops = { w, agent_send, agent_run, agent_cancel };
@@ -367,6 +432,12 @@ deliver_to_coord(struct cluster *c, uint32_t index, const struct fal_buf *b)
 	int err = fal_msg_get(b->p, b->n, &m);
 	if (err == FAL_OK)
 		err = fal_coord_msg(c->coord, c->now, index + 1, &m, &diag);
+	if (err < 0 && c->worker[index].m->lie != HONEST) {
+		c->refused++;
+		c->worker[index].over = true;
+		kill_worker(c, &c->worker[index]);
+		err = fal_coord_gone(c->coord, c->now, index + 1, diag.text);
+	}
 	if (err < 0 && c->failure == NULL) {
 		fprintf(stderr, "sim: the coordinator refuses w%u's %s: %s (%s)\n", index,
 			fal_msg_name(m.type), diag.text, fal_strerror(err));
@@ -395,8 +466,7 @@ static bool
 frozen(struct cluster *c, const struct worker *w, struct event *e)
 {
 	double thaw = w->m->stall_at + w->m->stall_s;
-	bool own = e->kind == TO_WORKER || e->kind == LANE || e->kind == LEAVE ||
-		   e->kind == TAKEN;
+	bool own = e->kind == TO_WORKER || e->kind == LANE || e->kind == LEAVE;
 	if (!own || c->now < w->m->stall_at || c->now >= thaw)
 		return false;
 	e->t = thaw;
@@ -419,16 +489,6 @@ order(struct cluster *c, const struct order *o)
 	ok(c, fal_rule_parse(o->scheme, &p.rule, &diag), "scheme");
 	int err = fal_coord_policy(c->coord, c->now, &p, "control", 1, &diag);
 	ok(c, err == FAL_ESTATE ? FAL_OK : err, "policy");
-}
-
-/* What `w` has to push, as far as its link takes it. */
-static void
-push_more(struct cluster *c, struct worker *w)
-{
-	int got = 1;
-	while (got > 0 && w->here && w->under_way < w->m->window)
-		got = fal_agent_more(w->agent);
-	ok(c, got, "agent: more");
 }
 
 static void
@@ -476,12 +536,11 @@ handle(struct cluster *c, struct event *e)
 		if (w->here)
 			ok(c, fal_agent_leave(w->agent, ns(c), "SIGTERM"), "leave");
 		break;
-	case TAKEN:
-		if (w->here && --w->under_way == 0)
+	case FLUSHED:
+		if (w->here)
 			fal_agent_flushed(w->agent, ns(c));
 		break;
 	}
-	push_more(c, w);
 	fal_buf_free(&e->msg);
 }
 
@@ -599,6 +658,8 @@ cluster_run(const struct plan *p, uint64_t salt)
 	out.failure = c.failure;
 	out.seconds = c.now;
 	out.events = c.events;
+	out.lies = c.lies;
+	out.refused = c.refused;
 	out.params = fal_calloc_aligned(p->toy.n, sizeof(float));
 	assert(out.params != NULL);
 	memcpy(out.params, fal_store_params(fal_coord_store(c.coord)),

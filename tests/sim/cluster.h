@@ -8,6 +8,18 @@
 
 enum { MAX_WORKERS = 24 };
 
+/* What the pushes of a liar say, within the type of a message. */
+enum lie {
+	HONEST,
+	LIE_LARGE,  /* needed 100, and 2^61 everywhere */
+	LIE_ZEROS,  /* needed 100, and nothing */
+	LIE_ROOM,   /* 2^62 - 1 everywhere */
+	LIE_NEEDED, /* the most that may be needed, of what it computed */
+	LIE_FREEZE, /* the same, and nothing */
+	LIE_LOW,    /* less than what it computed needs */
+	LIES
+};
+
 /* What one simulated machine is like. */
 struct machine {
 	double join_at; /* seconds */
@@ -15,12 +27,11 @@ struct machine {
 	double jitter;  /* ± part of task_s */
 	uint32_t lanes_min, lanes_max, cores;
 	double latency, per_byte;  /* of its link */
-	uint32_t window;           /* bulk messages under way to the coordinator */
-	uint32_t push_blocks;      /* in each of them at most; 0: what fits */
 	double crash_at, leave_at; /* infinity: never */
 	bool silent;               /* nobody notices the crash: no connection reset */
 	double stall_at, stall_s;  /* frozen for a while */
 	double cut_at, cut_s;      /* its link is cut for a while */
+	enum lie lie;              /* under a key of its own */
 	bool flaky;                /* every 7th task comes out non-finite at first */
 };
 
@@ -49,8 +60,9 @@ struct outcome {
 	struct fal_coord_status status;
 	double seconds; /* virtual */
 	uint64_t events;
-	float *params; /* final; free with free() */
-	char *trace;   /* all lines; free with free() */
+	uint64_t lies, refused; /* pushes that lie; liars whose session was ended */
+	float *params;          /* final; free with free() */
+	char *trace;            /* all lines; free with free() */
 	size_t trace_n;
 };
 

@@ -91,7 +91,7 @@ make_rec(const struct fal_sum *from, uint32_t block)
 static int
 add_to(uint64_t round, struct fal_cid id, struct fal_cid fills, uint32_t tasks)
 {
-	const struct fal_store_from from = { round, id, fills, tasks };
+	const struct fal_store_from from = { round, id, fills, tasks, id.worker };
 	return fal_store_add(store, &from, &rec);
 }
 

@@ -1,0 +1,281 @@
+/* Tasks that are run once more, elsewhere: to be added, or only to be a witness.
+ *
+ * A round whose sums are not believed, or lead out of the numbers, is done again in part:
+ * its contributions are fenced as they stand, and others fill them; not, where there is
+ * anybody else, the key on which suspicion fell.  A check runs the tasks of one
+ * contribution on one worker of another key, which answers what they needed. */
+#include "sched/state.h"
+
+#include "base/mem.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- again ----------------------------------------------------------------------- */
+
+static bool
+others_in(const struct fal_sched *s, const struct fal_round *r)
+{
+	for (uint32_t i = 0; i < s->workers; i++) {
+		const struct fal_worker *w = &s->worker[i];
+		if (fal_worker_active(w) && w->team == r->team && w->key != r->suspect)
+			return true;
+	}
+	return false;
+}
+
+bool
+fal_may_run(const struct fal_sched *s, const struct fal_round *r,
+	    const struct fal_worker *w)
+{
+	return r->suspect == 0 || w->key != r->suspect || !others_in(s, r);
+}
+
+static int
+fence(struct fal_sched *s, struct fal_round *r, uint32_t ci)
+{
+	struct fal_ledger *l = &r->ledger;
+	const struct fal_contrib *c = &l->contrib[ci];
+	struct fal_act act = { .kind = FAL_ACT_FENCE,
+			       .worker = c->id.worker,
+			       .round = r->id,
+			       .cid = c->id };
+	if (c->fills != FAL_NONE)
+		act.fills = l->contrib[c->fills].id;
+	if (fal_emit(s, act) == NULL)
+		return FAL_ENOMEM;
+	fal_ledger_reopen(l, ci);
+	fal_ledger_fence(l, ci);
+	for (uint32_t i = c->head; i != FAL_NONE; i = l->claim[i].next)
+		if (fal_free_task(s, r, l->claim[i].task) < 0)
+			return FAL_ENOMEM;
+	return FAL_OK;
+}
+
+int
+fal_sched_again(struct fal_sched *s, double now, uint64_t round, uint32_t suspect,
+		const uint32_t *brought)
+{
+	struct fal_round *r = fal_round_find(s, round);
+	if (r == NULL)
+		return FAL_OK;
+	for (size_t i = 0; i < s->checks;)
+		if (s->check[i].round != round)
+			i++;
+		else if (fal_sched_unasked(s, round, s->check[i].id) < 0)
+			return FAL_ENOMEM;
+	r->suspect = suspect;
+	for (uint32_t i = 0; i < r->ledger.contribs; i++) {
+		struct fal_contrib *c = &r->ledger.contrib[i];
+		c->blocks = brought[i];
+		if (c->state == FAL_CONTRIB_DONE && fence(s, r, i) < 0)
+			return FAL_ENOMEM;
+	}
+	return fal_settle(s, now);
+}
+
+int
+fal_sched_abandon(struct fal_sched *s, double now, uint64_t round, const char *why)
+{
+	struct fal_round *r = fal_round_find(s, round);
+	const struct fal_act end = { .fate = FAL_FATE_ABANDON, .why = why };
+	if (r == NULL)
+		return FAL_OK;
+	int err = fal_round_end(s, r, end, now);
+	return err < 0 ? err : fal_settle(s, now);
+}
+
+/* ---- checks ---------------------------------------------------------------------- */
+
+static struct fal_check *
+find(const struct fal_sched *s, uint64_t round, struct fal_cid id)
+{
+	for (size_t i = 0; i < s->checks; i++)
+		if (s->check[i].round == round && fal_cid_eq(s->check[i].id, id))
+			return &s->check[i];
+	return NULL;
+}
+
+static void
+forget(struct fal_sched *s, struct fal_check *c)
+{
+	free(c->task);
+	*c = s->check[--s->checks];
+}
+
+/* May `w` be the witness?  Not who has let a check lie and has done no task since. */
+static bool
+is_other(const struct fal_round *r, const struct fal_worker *w,
+	 const struct fal_check_of *of)
+{
+	bool silent = w->unheard != 0 && w->unheard == w->claims + 1;
+	return fal_worker_active(w) && w->team == r->team && w->key != of->key &&
+	       w->key != of->but && !silent;
+}
+
+/* Seconds that so many tasks may take before they are late. */
+static double
+patience(const struct fal_sched *s, const struct fal_worker *w, uint32_t tasks)
+{
+	const double waves = ceil((double)(w->queued + tasks) / w->lanes);
+	return fal_deadline_s(s, w) * (1 + waves);
+}
+
+/* The witness that is done first; NULL: there is none. */
+static struct fal_worker *
+witness(struct fal_sched *s, const struct fal_round *r, const struct fal_check_of *of,
+	uint32_t tasks)
+{
+	struct fal_worker *best = NULL;
+	double least = 0;
+	for (uint32_t i = 0; i < s->workers; i++) {
+		struct fal_worker *w = &s->worker[i];
+		if (!is_other(r, w, of))
+			continue;
+		const double cost = (w->queued + tasks) / fal_rate(s, w, w->lanes);
+		if (best == NULL || cost < least) {
+			best = w;
+			least = cost;
+		}
+	}
+	return best;
+}
+
+int
+fal_sched_check(struct fal_sched *s, double now, uint64_t round,
+		const struct fal_check_of *of)
+{
+	const struct fal_round *r = fal_round_find(s, round);
+	uint32_t ci = r != NULL ? fal_ledger_find(&r->ledger, of->id) : FAL_NONE;
+	if (ci == FAL_NONE)
+		return 0;
+	const struct fal_contrib *c = &r->ledger.contrib[ci];
+	struct fal_worker *w = witness(s, r, of, c->tasks);
+	if (w == NULL)
+		return 0;
+	if (FAL_GROW(s->check, s->check_cap, s->checks + 1) < 0)
+		return FAL_ENOMEM;
+	struct fal_check made = { .round = round,
+				  .id = of->id,
+				  .worker = w->id,
+				  .left = c->tasks,
+				  .expires = now + patience(s, w, c->tasks),
+				  .task = fal_calloc(c->tasks, sizeof(*made.task)) };
+	if (made.task == NULL)
+		return FAL_ENOMEM;
+	struct fal_act act = { .kind = FAL_ACT_CHECK, .worker = w->id, .round = round };
+	uint32_t n = 0;
+	for (uint32_t i = c->head; i != FAL_NONE; i = r->ledger.claim[i].next) {
+		made.task[n++] = r->ledger.claim[i].task;
+		if (fal_emit_task(s, act, r->ledger.claim[i].task) < 0) {
+			free(made.task);
+			return FAL_ENOMEM;
+		}
+	}
+	s->check[s->checks++] = made;
+	return 1;
+}
+
+int
+fal_sched_checked(struct fal_sched *s, uint32_t worker, uint64_t round, uint32_t task,
+		  bool whole, struct fal_cid *of)
+{
+	for (size_t i = 0; i < s->checks; i++) {
+		struct fal_check *c = &s->check[i];
+		if (c->round != round || c->worker != worker)
+			continue;
+		for (uint32_t k = 0; k < c->left; k++) {
+			if (c->task[k] != task)
+				continue;
+			*of = c->id;
+			if (!whole)
+				return 1;
+			c->task[k] = c->task[--c->left];
+			if (c->left > 0)
+				return 1;
+			forget(s, c);
+			return 2;
+		}
+	}
+	return 0;
+}
+
+int
+fal_sched_unasked(struct fal_sched *s, uint64_t round, struct fal_cid id)
+{
+	struct fal_check *c = find(s, round, id);
+	if (c == NULL)
+		return FAL_OK;
+	struct fal_act act = { .kind = FAL_ACT_REVOKE,
+			       .worker = c->worker,
+			       .round = round };
+	for (uint32_t k = 0; k < c->left; k++)
+		if (fal_emit_task(s, act, c->task[k]) < 0)
+			return FAL_ENOMEM;
+	forget(s, c);
+	return FAL_OK;
+}
+
+/* Nothing will come of the check: `late`, or its witness is gone. */
+static int
+give_up(struct fal_sched *s, const struct fal_check *c, bool late)
+{
+	struct fal_act act = { .kind = FAL_ACT_UNHEARD,
+			       .worker = c->worker,
+			       .round = c->round,
+			       .cid = c->id,
+			       .count = late };
+	int err = fal_sched_unasked(s, c->round, c->id);
+	if (err < 0)
+		return err;
+	return fal_emit(s, act) != NULL ? FAL_OK : FAL_ENOMEM;
+}
+
+int
+fal_checks_late(struct fal_sched *s, double now)
+{
+	for (size_t i = 0; i < s->checks;) {
+		const struct fal_check *c = &s->check[i];
+		struct fal_worker *w = fal_find(s, c->worker);
+		if (c->expires > now) {
+			i++;
+			continue;
+		}
+		if (w != NULL)
+			w->unheard = w->claims + 1;
+		if (give_up(s, c, true) < 0)
+			return FAL_ENOMEM;
+	}
+	return FAL_OK;
+}
+
+int
+fal_checks_of(struct fal_sched *s, const struct fal_worker *w)
+{
+	for (size_t i = 0; i < s->checks;)
+		if (s->check[i].worker != w->id)
+			i++;
+		else if (give_up(s, &s->check[i], false) < 0)
+			return FAL_ENOMEM;
+	return FAL_OK;
+}
+
+void
+fal_checks_end(struct fal_sched *s, uint64_t round)
+{
+	for (size_t i = 0; i < s->checks;)
+		if (s->check[i].round == round)
+			forget(s, &s->check[i]);
+		else
+			i++;
+}
+
+double
+fal_checks_due(const struct fal_sched *s)
+{
+	double due = INFINITY;
+	for (size_t i = 0; i < s->checks; i++)
+		due = fmin(due, s->check[i].expires);
+	return due;
+}

@@ -1,0 +1,200 @@
+/* What a complete round may be made into: whether its sums lead out of the numbers, and
+ * whether somebody says to have needed what nobody else has shown. */
+#include "store/store_priv.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Mean gradients of 2^MOST and more lead out of the numbers, or very soon will. */
+enum { MOST = 120 };
+
+/* More than this above what another key showed is doubted. */
+enum { RISE = 2 };
+
+static bool
+bit(const uint8_t *bits, uint32_t i)
+{
+	return bits != NULL && (bits[i / 8] >> (i % 8) & 1) != 0;
+}
+
+/* ---- beyond the numbers ---------------------------------------------------------- */
+
+/* Is the block's mean too large?  Mostly its bound proves that it is not. */
+static bool
+is_beyond(struct fal_store *s, const struct round *r, uint32_t b, double divisor)
+{
+	const double bound = (double)fal_sum_bound(r->sum, b);
+	if (ldexp(bound, r->exps[b] - FAL_BFP_P + 1) < ldexp(divisor, MOST))
+		return false;
+	fal_sum_mean(r->sum, b, r->exps[b], divisor, s->block);
+	return fal_max_abs(s->block, fal_block_len(s->conf.n, b)) >= ldexpf(1, MOST);
+}
+
+uint32_t
+fal_store_beyond(struct fal_store *s, uint64_t round, double divisor, uint8_t *blocks,
+		 struct fal_cid *by)
+{
+	const struct round *r = round_find(s, round);
+	int8_t most = FAL_EXP_NONE;
+	uint32_t n = 0;
+	memset(blocks, 0, s->blocks);
+	for (uint32_t b = 0; b < s->blocks; b++) {
+		if (!is_beyond(s, r, b, divisor))
+			continue;
+		blocks[b] = 1;
+		n++;
+		for (uint32_t i = 0; i < r->entries; i++)
+			if (r->entry[i].largest[b] > most) {
+				most = r->entry[i].largest[b];
+				*by = r->entry[i].id;
+			}
+	}
+	return n;
+}
+
+uint32_t
+fal_store_brought(const struct fal_store *s, uint64_t round, struct fal_cid id,
+		  uint8_t *blocks)
+{
+	const struct round *r = round_find(s, round);
+	const struct entry *e = r != NULL ? round_entry(r, id) : NULL;
+	uint32_t n = 0;
+	for (uint32_t b = 0; b < s->blocks; b++) {
+		const bool is = e != NULL && bit(e->seen, b) && !bit(e->inherited, b);
+		n += is;
+		if (blocks != NULL)
+			blocks[b] = is;
+	}
+	return n;
+}
+
+/* The entry has never brought the block. */
+static void
+forget_block(struct entry *e, uint32_t b)
+{
+	const uint8_t mask = (uint8_t) ~(1 << b % 8);
+	e->have -= bit(e->seen, b) || bit(e->inherited, b);
+	e->seen[b / 8] &= mask;
+	if (e->inherited != NULL)
+		e->inherited[b / 8] &= mask;
+	e->needed[b] = e->largest[b] = FAL_EXP_NONE;
+}
+
+void
+fal_store_take_back(struct fal_store *s, uint64_t round, const uint8_t *blocks)
+{
+	struct round *r = round_find(s, round);
+	for (uint32_t b = 0; r != NULL && b < s->blocks; b++) {
+		if (!blocks[b])
+			continue;
+		fal_sum_clear_block(r->sum, b);
+		r->left += r->counted[b] == r->is.tasks;
+		r->counted[b] = 0;
+		r->sent[b] = 0;
+		for (uint32_t i = 0; i < r->entries; i++)
+			forget_block(&r->entry[i], b);
+	}
+}
+
+/* ---- what was needed ------------------------------------------------------------- */
+
+/* One more that was shown. */
+static void
+show(struct shown *s, uint32_t key, int8_t needed)
+{
+	if (needed == FAL_EXP_NONE)
+		return;
+	if (key == s->key[0]) {
+		s->most[0] = needed > s->most[0] ? needed : s->most[0];
+	} else if (needed > s->most[0]) {
+		s->key[1] = s->key[0];
+		s->most[1] = s->most[0];
+		s->key[0] = key;
+		s->most[0] = needed;
+	} else if (key == s->key[1] || needed > s->most[1]) {
+		s->key[1] = key;
+		s->most[1] = needed > s->most[1] ? needed : s->most[1];
+	}
+}
+
+static void
+show_round(const struct fal_store *s, const struct round *r, struct shown *to)
+{
+	for (uint32_t b = 0; b < s->blocks; b++)
+		to[b] = (struct shown){ { 0, 0 }, { FAL_EXP_NONE, FAL_EXP_NONE } };
+	for (uint32_t i = 0; i < r->entries; i++)
+		for (uint32_t b = 0; b < s->blocks; b++)
+			show(&to[b], r->entry[i].key, r->entry[i].needed[b]);
+}
+
+void
+store_remember(struct fal_store *s, const struct round *r)
+{
+	show_round(s, r, s->shown + s->showns++ % SHOWN_UPDATES * s->blocks);
+}
+
+/* What the round and the last updates show, in s->judged. */
+static void
+show_all(struct fal_store *s, const struct round *r)
+{
+	const uint64_t n = s->showns < SHOWN_UPDATES ? s->showns : SHOWN_UPDATES;
+	show_round(s, r, s->judged);
+	for (uint64_t i = 0; i < n; i++)
+		for (uint32_t b = 0; b < s->blocks; b++) {
+			const struct shown *was = &s->shown[i * s->blocks + b];
+			show(&s->judged[b], was->key[0], was->most[0]);
+			show(&s->judged[b], was->key[1], was->most[1]);
+		}
+}
+
+/* What another key than the contribution's has shown; with none, what the version has. */
+static int
+shown_to(const struct fal_store *s, const struct round *r, const struct entry *e,
+	 uint32_t b)
+{
+	const struct shown *all = &s->judged[b];
+	const int8_t most = all->most[all->key[0] == e->key];
+	return most != FAL_EXP_NONE ? most : r->exps[b];
+}
+
+bool
+fal_store_doubt(struct fal_store *s, uint64_t round, uint32_t *at,
+		struct fal_store_doubt *out)
+{
+	const struct round *r = round_find(s, round);
+	if (r == NULL)
+		return false;
+	if (*at == 0)
+		show_all(s, r);
+	for (; *at < r->entries; ++*at) {
+		const struct entry *e = &r->entry[*at];
+		if (e->tasks < 2 || e->believed)
+			continue;
+		for (uint32_t b = 0; b < s->blocks; b++) {
+			const int shown = shown_to(s, r, e, b);
+			if (e->needed[b] <= shown + RISE)
+				continue;
+			++*at;
+			*out = (struct fal_store_doubt){ e->id, e->key, b, e->needed[b],
+							 (int8_t)shown };
+			return true;
+		}
+	}
+	return false;
+}
+
+bool
+fal_store_witness(struct fal_store *s, uint64_t round, struct fal_cid id,
+		  const int8_t *seen)
+{
+	const struct round *r = round_find(s, round);
+	struct entry *e = r != NULL ? round_entry(r, id) : NULL;
+	if (e == NULL)
+		return true;
+	show_all(s, r);
+	for (uint32_t b = 0; b < s->blocks && seen != NULL; b++)
+		if (e->needed[b] > seen[b] && e->needed[b] > shown_to(s, r, e, b) + RISE)
+			return false;
+	return e->believed = true;
+}
