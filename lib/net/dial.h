@@ -18,8 +18,8 @@
  * Before on_open, `err` is
  *     FAL_EAUTH     surely not permitted: the answer does not authenticate; or perhaps:
  *                   the server took what we said and left in order, without a word
- *     FAL_EVERSION  a refusal (not authenticated)
- *     FAL_EFORMAT   the answer is not of our protocol
+ *     FAL_EVERSION  a refusal, which is authentic
+ *     FAL_EFORMAT   the answer is not of our protocol, or says that it is of an older one
  *     FAL_ETRUNC    the stream ended within the answer
  *     FAL_EIO       no connection, a reset (a server that is full), an end before we had
  *                   said a word, a deadline; a command that failed, with its status (128
