@@ -8,6 +8,7 @@
 #include "session.h"
 #include "spec.h"
 
+#include <malloc.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -188,6 +189,11 @@ main(int argc, char **argv)
 		.min_args = 1,
 		.max_args = 1,
 	};
+#ifdef M_MMAP_THRESHOLD
+	/* Vectors of the model go back to the system when they are freed: what
+	 * setup_bytes counts is what it takes. */
+	(void)mallopt(M_MMAP_THRESHOLD, 4 << 20);
+#endif
 	int code = fal_cli_parse(&cli, argc, argv);
 	if (code < 0)
 		code = fal_cli_range(&cli, "max-memory", 1, UINT64_MAX);

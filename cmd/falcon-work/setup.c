@@ -147,8 +147,8 @@ setup_bytes(const struct setup *s, uint32_t lanes)
 	const bool local = rule->scheme == FAL_CONSGD || rule->scheme == FAL_DYNSGD ||
 			   rule->scheme == FAL_WBSP;
 	const uint64_t more = rule->scheme == FAL_EPSP ? rule->slack : local ? 5 : 0;
-	/* Three versions (coming, current, under evaluation), the contribution, and its
-	 * bytes in the send queue; two orders of epochs. */
+	/* Three versions (coming, current, under evaluation), the contribution, and the
+	 * one before on its way; two orders of epochs. */
 	return lanes * setup_lane_bytes(s, s->net) + (5 + more) * vector +
 	       part_bytes(&s->manifest.train) + part_bytes(&s->manifest.test) +
 	       2 * (uint64_t)s->manifest.train.n * sizeof(uint32_t);

@@ -1,0 +1,109 @@
+# Models that are larger than any queue: they train, in bounded memory, and nothing of a
+# contribution is lost or counted twice when its worker ends in the middle of its push.
+
+load common
+load job
+load tiny
+
+setup_file() {
+	falcon-key init "$BATS_FILE_TMPDIR/keys"
+}
+
+setup() {
+	keys=$BATS_FILE_TMPDIR/keys
+	state=$BATS_TEST_TMPDIR/state
+	workers=()
+	cd "$BATS_TEST_TMPDIR" || return 1
+}
+
+teardown() {
+	stop_all
+}
+
+# large WIDE CLOCKS: a job for a model of 65536 · WIDE parameters and some more.
+large() {
+	tiny "$BATS_TEST_TMPDIR/large"
+	printf 'input 16\ndense 65536\nrelu\ndense %s\nrelu\ndense 4\n' "$1" >large/tiny.model
+	job=(--set job.epochs=1 --set job.eval=never --set data.samples=$((8 * $2))
+		--set batch.size=8 --set batch.task=4 --set optimizer.lr=0.01
+		--set job.audit=sums large/tiny.job)
+}
+
+# peaks PID...: waits until they end; the most memory each of them had, in MiB.
+peaks() {
+	local p now most=() more=yes
+	while [ "$more" ]; do
+		more=
+		for p; do
+			now=$(sed -n 's/^VmHWM:[^0-9]*\([0-9]*\) kB/\1/p' "/proc/$p/status" 2>/dev/null) || :
+			[ -z "$now" ] || more=yes most[p]=$((now >> 10))
+		done
+		read -r -t 0.05 <> <(:) || :
+	done
+	for p; do
+		echo "${most[p]}"
+	done
+}
+
+# needs NAME: what the program said that it needs, in MiB.
+needs() {
+	sed -n 's/.*needs \([0-9]*\) MiB.*/\1/p' "$BATS_TEST_TMPDIR/$1.err"
+}
+
+# within NAME PEAK: the program had no more than it said, and 128 MiB for itself: OpenBLAS
+# keeps up to 32 MiB for each thread that has called it.
+within() {
+	echo "# $1: $2 MiB, needs $(needs "$1")"
+	[ "$2" -le $(($(needs "$1") + 128)) ]
+}
+
+# judge CLOCKS: the job ends well, every sample is accounted for, every clock was one.
+judge() {
+	wait "$ps" "${workers[@]}"
+	falcon-stat --audit "$state/trace.jsonl"
+	same "clocks" "$(grep -c '"ev":"update"' "$state/trace.jsonl")" "$1"
+}
+
+@test "25 million parameters" {
+	large 364 4
+	serve
+	work alone --lanes 1 -v
+	read -r -d '' -a most < <(peaks "$ps" "$pid") || :
+	judge 4
+	within ps "${most[0]}"
+	within alone "${most[1]}"
+	same "reconnections" "$(grep -c reconnecting alone.err || :)" 0
+	member sha256 >"$BATS_FILE_TMPDIR/sha"
+}
+
+# sent PID BYTES: whether the process has written so many.
+sent() {
+	[ "$(sed -n 's/^wchar: //p' "/proc/$1/io")" -ge "$2" ]
+}
+
+@test "a worker is killed in the middle of its push" {
+	[ -r /proc/self/io ] || skip "the system does not tell what a process has written"
+	large 364 4
+	serve
+	work killed --lanes 1 --emulate "rate=8000,cores=1,bandwidth=60M"
+	soon "the push" sent "$pid" 20000000
+	kill -KILL "$pid"
+	same "clocks so far" "$(grep -c '"ev":"update"' "$state/trace.jsonl" || :)" 0
+	workers=()
+	work second --lanes 1
+	judge 4 >judged
+	grep -q 'filled [1-9]' judged
+	same "sha256" "$(member sha256)" "$(cat "$BATS_FILE_TMPDIR/sha")"
+}
+
+@test "100 million parameters" {
+	[ "$(sed -n 's/^MemAvailable:[^0-9]*\([0-9]*\) kB/\1/p' /proc/meminfo)" -gt 8000000 ] ||
+		skip "less than 8 GB are free"
+	large 1509 2
+	serve
+	work alone --lanes 1 -v
+	read -r -d '' -a most < <(peaks "$ps" "$pid") || :
+	judge 2
+	within ps "${most[0]}"
+	within alone "${most[1]}"
+}
