@@ -142,6 +142,21 @@ free_temp:
 }
 
 int
+file_create(const char *path, const char *text)
+{
+	const int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return errno == EEXIST ? FAL_EEXIST : FAL_EIO;
+	const int err = write_all(fd, text, strlen(text));
+	if (err < 0) {
+		const int saved = errno;
+		unlink(path);
+		errno = saved;
+	}
+	return err;
+}
+
+int
 file_lock(const char *path)
 {
 	/* The directory, as the file itself is replaced. */

@@ -1,5 +1,6 @@
 /* falcon-key: makes and shows keys. */
 #include "base/err.h"
+#include "base/mem.h"
 #include "cli/cli.h"
 #include "file.h"
 #include "sec/keyring.h"
@@ -17,9 +18,10 @@
 #define PROG "falcon-key"
 #define LINE_MAX_BYTES 256 /* the longest line that falcon-key writes is shorter */
 
-/* The options of `falcon-key new`; NULL: not given. */
+/* What `falcon-key add` and `falcon-key new` are asked for; NULL: not given. */
 struct options {
 	const char *keyring, *role, *name, *expires;
+	bool add;
 };
 
 /* One line on stderr; returns `status`. */
@@ -127,11 +129,52 @@ warn_of_output(void)
 				  "use umask 077");
 }
 
-/* Prints the client's line and then puts the keyring's line in place: a key that nobody
- * has got is not left in the keyring. */
-static int
-hand_out(const char *path, const struct text *old, const char *add, const char *client)
+/* "NAME.key" beside the keyring, as falcon-key init has them. */
+static char *
+client_file(const struct options *o)
 {
+	const char *slash = strrchr(o->keyring, '/');
+	const int dir = slash != NULL ? (int)(slash - o->keyring) + 1 : 0;
+	const size_t cap = (size_t)dir + strlen(o->name) + sizeof(".key");
+	char *path = fal_calloc(cap, 1);
+	if (path != NULL)
+		snprintf(path, cap, "%.*s%s.key", dir, o->keyring, o->name);
+	return path;
+}
+
+/* The client's line to its file; `*made` is then its name, to be freed. */
+static int
+write_client(const struct options *o, const char *client, char **made)
+{
+	char *path = client_file(o);
+	const int err = path == NULL ? FAL_ENOMEM : file_create(path, client);
+	if (err == FAL_OK) {
+		*made = path;
+		return FAL_EXIT_DONE;
+	}
+	const int status = err == FAL_EEXIST
+				   ? say(FAL_EXIT_USAGE, "%s: already exists", path)
+				   : fail(path != NULL ? path : o->name, err);
+	free(path);
+	return status;
+}
+
+static int
+print_client(const char *client)
+{
+	warn_of_output();
+	if (fputs(client, stdout) == EOF || fflush(stdout) == EOF)
+		return fail("standard output", FAL_EIO);
+	return FAL_EXIT_DONE;
+}
+
+/* Hands out the client's line and then puts the keyring's line in place: a key that
+ * nobody has got is not left in the keyring. */
+static int
+hand_out(const struct options *o, const char *path, const struct text *old,
+	 const char *add, const char *client)
+{
+	char *made = NULL;
 	struct fal_diag diag;
 	struct fal_keyring *kr;
 	size_t n;
@@ -144,20 +187,33 @@ hand_out(const char *path, const struct text *old, const char *add, const char *
 		goto free_text;
 	}
 	fal_keyring_free(kr);
-	warn_of_output();
-	if (fputs(client, stdout) == EOF || fflush(stdout) == EOF) {
-		status = fail("standard output", FAL_EIO);
+	status = o->add ? write_client(o, client, &made) : print_client(client);
+	if (status != FAL_EXIT_DONE)
 		goto free_text;
-	}
 	int err = file_replace(path, text, n);
-	if (err < 0)
+	if (err < 0) {
 		status = fail(path, err);
+		if (made != NULL)
+			unlink(made);
+	}
+	free(made);
 free_text:
 	fal_secret_free(text);
 	return status;
 }
 
-/* falcon-key new, with the keyring's text at hand. */
+static bool
+has_name(const struct fal_keyring *kr, const char *name)
+{
+	size_t n;
+	const struct fal_key *key = fal_keyring_keys(kr, &n);
+	for (size_t i = 0; i < n; i++)
+		if (strcmp(key[i].name, name) == 0)
+			return true;
+	return false;
+}
+
+/* falcon-key add and new, with the keyring's text at hand. */
 static int
 new_key(const char *path, const struct text *old, const struct options *o,
 	const char *role)
@@ -171,8 +227,14 @@ new_key(const char *path, const struct text *old, const struct options *o,
 	struct {
 		uint8_t psk[FAL_KEY_BYTES];
 		char keyring[LINE_MAX_BYTES], client[LINE_MAX_BYTES];
-	} *s = fal_secret_alloc(sizeof(*s));
+	} *s = NULL;
 	int status;
+	if (o->add && has_name(kr, o->name)) {
+		status = say(FAL_EXIT_USAGE, "%s: has a key '%s' already", o->keyring,
+			     o->name);
+		goto free_keyring;
+	}
+	s = fal_secret_alloc(sizeof(*s));
 	if (s == NULL) {
 		status = fail(path, FAL_ENOMEM);
 		goto free_keyring;
@@ -190,14 +252,14 @@ new_key(const char *path, const struct text *old, const struct options *o,
 		snprintf(rest, sizeof(rest), " %s", o->expires);
 	key_line(s->keyring, name, role, s->psk, rest);
 	client_line(s->client, name, role, s->psk, public);
-	status = hand_out(path, old, s->keyring, s->client);
+	status = hand_out(o, path, old, s->keyring, s->client);
 	fal_secret_free(s);
 free_keyring:
 	fal_keyring_free(kr);
 	return status;
 }
 
-/* falcon-key new --keyring FILE … */
+/* falcon-key add --keyring FILE … NAME, and falcon-key new --keyring FILE … */
 static int
 cmd_new(const struct options *o)
 {
@@ -205,14 +267,15 @@ cmd_new(const struct options *o)
 	enum fal_role parsed;
 	int64_t end;
 	if (o->keyring == NULL)
-		return say(FAL_EXIT_USAGE, "new: --keyring FILE is missing");
+		return say(FAL_EXIT_USAGE, "%s: --keyring FILE is missing",
+			   o->add ? "add" : "new");
 	if (fal_role_parse(role, &parsed) < 0)
 		return say(FAL_EXIT_USAGE,
 			   "--role: '%s' is not observe, work, shard, control or all",
 			   role);
 	if (o->name != NULL && !fal_name_valid(o->name))
-		return say(FAL_EXIT_USAGE,
-			   "--name: '%s' is not 1 to 63 of A-Z a-z 0-9 . _ -", o->name);
+		return say(FAL_EXIT_USAGE, "%s: '%s' is not 1 to 63 of A-Z a-z 0-9 . _ -",
+			   o->add ? "add" : "--name", o->name);
 	if (o->expires != NULL && fal_expiry_parse(o->expires, &end) < 0)
 		return say(FAL_EXIT_USAGE, "--expires: '%s' is not a date YYYY-MM-DD",
 			   o->expires);
@@ -298,7 +361,7 @@ cmd_show(const char *path)
 	return fal_cli_finish(PROG, status);
 }
 
-/* Chooses the command; `new` alone has options. */
+/* Chooses the command; `add` and `new` alone have options. */
 static int
 run(const struct fal_cli *cli, const struct options *o)
 {
@@ -309,9 +372,17 @@ run(const struct fal_cli *cli, const struct options *o)
 	if (strcmp(arg[0], "new") == 0)
 		return n == 1 ? cmd_new(o)
 			      : say(FAL_EXIT_USAGE, "%s: not expected here", arg[1]);
+	if (strcmp(arg[0], "add") == 0) {
+		struct options add = *o;
+		if (o->name != NULL || n != 2)
+			return say(FAL_EXIT_USAGE, "add: takes one NAME");
+		add.add = true;
+		add.name = arg[1];
+		return cmd_new(&add);
+	}
 	const bool init = strcmp(arg[0], "init") == 0;
 	if (!init && strcmp(arg[0], "show") != 0)
-		return say(FAL_EXIT_USAGE, "%s: not init, new or show", arg[0]);
+		return say(FAL_EXIT_USAGE, "%s: not init, add, new or show", arg[0]);
 	if (!plain)
 		return say(FAL_EXIT_USAGE, "%s: takes no options", arg[0]);
 	if (n != 2)
@@ -326,17 +397,18 @@ main(int argc, char **argv)
 	struct options o = { 0 };
 	const struct fal_opt opts[] = {
 		{ "keyring", 'K', FAL_OPT_TEXT, &o.keyring,
-		  "new: the keyring that the key is added to", "FILE" },
+		  "add, new: the keyring that the key is added to", "FILE" },
 		{ "role", 'r', FAL_OPT_TEXT, &o.role,
-		  "new: observe, work (default), shard, control or all", "ROLE" },
+		  "add, new: observe, work (default), shard, control or all", "ROLE" },
 		{ "name", 'n', FAL_OPT_TEXT, &o.name,
 		  "new: the key's name (default: ROLE-FINGERPRINT)", "NAME" },
 		{ "expires", 'e', FAL_OPT_TEXT, &o.expires,
-		  "new: the last day of the key, UTC", "YYYY-MM-DD" },
+		  "add, new: the last day of the key, UTC", "YYYY-MM-DD" },
 	};
 	struct fal_cli cli = {
 		.prog = PROG,
-		.args = "init DIR | new --keyring FILE | show FILE",
+		.args = "init DIR | add --keyring FILE NAME | new --keyring FILE | show "
+			"FILE",
 		.opts = opts,
 		.n_opts = sizeof(opts) / sizeof(opts[0]),
 		.min_args = 1,

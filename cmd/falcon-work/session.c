@@ -101,6 +101,8 @@ session_end(struct session *s, int code)
 void
 session_after(struct session *s, int err)
 {
+	if (err == FAL_OK)
+		err = session_push(s);
 	const int trouble = s->trouble;
 	s->trouble = FAL_OK;
 	if (trouble == FAL_ELIMIT && !s->ending && !s->leaving) {
@@ -125,6 +127,11 @@ static void
 on_late(uv_timer_t *t)
 {
 	struct session *s = t->data;
+	if (s->pushed != 0) { /* it takes what is pushed before LEAVE */
+		s->pushed = 0;
+		uv_timer_start(&s->timer, on_late, LEAVE_MS, 0);
+		return;
+	}
 	session_fail(s, FAL_EXIT_NO, "%s: does not answer", s->addr);
 }
 
@@ -132,6 +139,7 @@ void
 session_leave(struct session *s)
 {
 	s->leaving = true;
+	s->pushed = 0;
 	fal_cli_notify("STOPPING=1");
 	uv_timer_start(&s->timer, on_late, LEAVE_MS, 0);
 }
@@ -208,8 +216,12 @@ on_open(void *arg, struct fal_chan *c)
 static void
 dial(struct session *s)
 {
-	const struct fal_chan_ops ops = { s, on_open, session_on_msg, session_on_drain,
-					  on_close };
+	const struct fal_chan_ops ops = { .arg = s,
+					  .on_open = on_open,
+					  .on_msg = session_on_msg,
+					  .on_room = session_on_room,
+					  .on_drain = session_on_drain,
+					  .on_close = on_close };
 	const struct fal_chan_opt opt = { .link = emulate_link(s->opt->emulate) };
 	int err = fal_dial(&s->loop, &s->opt->addr, s->opt->key, &opt, &ops, &s->chan);
 	if (err < 0)

@@ -24,7 +24,9 @@ struct session {
 	uint32_t incarnation, map_epoch;
 	uint64_t clock;
 	bool open, welcome, ready, admitted;
-	int trouble; /* of something in a callback of the agent */
+	uint64_t
+		pushed; /* messages that the channel had room for, since somebody asked */
+	int trouble;    /* of something in a callback of the agent */
 
 	struct kit kit;
 	struct retry retry;
@@ -57,7 +59,11 @@ void session_leave(struct session *s);
 
 /* Of fal_chan_ops; `arg` is the session. */
 void session_on_msg(void *arg, struct fal_chan *c, const uint8_t *p, size_t n);
+void session_on_room(void *arg, struct fal_chan *c);
 void session_on_drain(void *arg, struct fal_chan *c);
+
+/* Sends what the agent has to push, as far as there is room.  0 or an error. */
+int session_push(struct session *s);
 
 /* Sends `m` as control; what goes wrong is s->trouble. */
 void session_send(struct session *s, struct fal_msg *m);

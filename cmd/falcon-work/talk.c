@@ -292,6 +292,26 @@ session_on_msg(void *arg, struct fal_chan *c, const uint8_t *p, size_t n)
 			     fal_strerror(err));
 }
 
+int
+session_push(struct session *s)
+{
+	int got = 1;
+	while (got > 0 && s->trouble == FAL_OK && fal_chan_room(s->chan)) {
+		got = fal_agent_more(s->agent);
+		s->pushed += got > 0;
+	}
+	return got < 0 ? got : FAL_OK;
+}
+
+void
+session_on_room(void *arg, struct fal_chan *c)
+{
+	struct session *s = arg;
+	(void)c;
+	if (!s->ending)
+		session_after(s, FAL_OK);
+}
+
 void
 session_on_drain(void *arg, struct fal_chan *c)
 {

@@ -48,6 +48,8 @@ struct fal_chan_ops {
 	void (*on_open)(void *arg, struct fal_chan *c);
 	/* A message, borrowed for the call; the receiver may overwrite nothing. */
 	void (*on_msg)(void *arg, struct fal_chan *c, const uint8_t *p, size_t n);
+	/* There is room again, after fal_chan_room said no.  May be NULL. */
+	void (*on_room)(void *arg, struct fal_chan *c);
 	/* All that was sent has been taken by the socket.  May be NULL. */
 	void (*on_drain)(void *arg, struct fal_chan *c);
 	/* The end.  `err` is 0 when either side closed in order, else enum fal_err;
@@ -66,6 +68,11 @@ struct fal_chan_opt {
  * FAL_ELIMIT when it is longer than FAL_RECORD_MAX or the queue's cap is reached (the
  * owner then closes), FAL_ESTATE when the channel is closing, FAL_ENOMEM. */
 int fal_chan_send(struct fal_chan *c, const struct fal_buf *msg, enum fal_send how);
+
+/* Whether less waits than is handed to the socket at once.  Whoever has much to send asks
+ * before each message of it, and after a no waits for on_room: so the queue stays small,
+ * whatever the link, and the socket is kept busy. */
+bool fal_chan_room(struct fal_chan *c);
 
 /* Queues a publication, by reference, behind the bulk.  Its id and key go to the peer in
  * a message before it.  Errors as above; the cap is FAL_WRITER_SHARED_MAX publications.

@@ -40,6 +40,7 @@ struct fal_chan {
 	bool killed;
 	bool local; /* the peer is on this machine, and nothing slow between us */
 	bool io_up, paused, deaf, writing, undrained;
+	bool crowded; /* its owner waits for room */
 	union {
 		uv_handle_t handle;
 		uv_stream_t stream;

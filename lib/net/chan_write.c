@@ -50,6 +50,13 @@ link_rate(const struct fal_chan *c)
 			     : (double)(now.bytes - c->acked.bytes) / (double)us * 1e6;
 }
 
+bool
+fal_chan_room(struct fal_chan *c)
+{
+	c->crowded = c->writer.queued >= batch_limit(c);
+	return !c->crowded;
+}
+
 /* Seals what goes next; 0 or an error. */
 static int
 fill_batch(struct fal_chan *c)
@@ -177,6 +184,9 @@ pump(struct fal_chan *c)
 		return;
 	}
 	c->writing = true;
+	if (c->crowded && c->state == FAL_CHAN_OPEN && fal_chan_room(c) &&
+	    c->ops.on_room != NULL)
+		c->ops.on_room(c->ops.arg, c);
 }
 
 static void

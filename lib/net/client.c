@@ -205,7 +205,9 @@ on_close(void *arg, struct fal_chan *chan, int err, const char *reason)
 static int
 dial(struct fal_client *c)
 {
-	const struct fal_chan_ops ops = { c, on_open, on_msg, NULL, on_close };
+	const struct fal_chan_ops ops = {
+		.arg = c, .on_open = on_open, .on_msg = on_msg, .on_close = on_close
+	};
 	return fal_dial(&c->loop, c->addr, c->key, &(struct fal_chan_opt){ 0 }, &ops,
 			&c->chan);
 }

@@ -45,6 +45,7 @@ fal_agent_free(struct fal_agent *a)
 		fal_sum_free(a->pool.v[i]);
 	for (size_t i = 0; i < a->versions.n; i++)
 		agent_drop(a, a->versions.v[i]);
+	agent_push_free(a);
 	agent_local_free(a);
 	agent_drop(a, a->kept);
 	agent_free_snapshot(a->spare);
@@ -288,7 +289,7 @@ void
 fal_agent_flushed(struct fal_agent *a, uint64_t now)
 {
 	charge(a, now);
-	a->pushing = false;
+	a->pushing = a->pushes.n > 0;
 }
 
 int

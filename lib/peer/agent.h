@@ -5,7 +5,9 @@
  * simulator with a fake network.  A finished task is claimed; its result is added to
  * the open contribution only when the claim has won; a contribution is pushed when
  * nothing of its round is queued, running or unanswered (DESIGN section 7, "Exactly
- * once").  A round runs on the version that its GRANT names; several may be under way.
+ * once").  It goes out message by message, as the driver's channel takes them, and stays
+ * in its sum till then; several go one after the other.  A round runs on the version that
+ * its GRANT names; several may be under way.
  *
  * A delta round is this worker's alone.  Its tasks are cut into pieces; each piece is a
  * local step: the mean of its gradients on the worker's own weights goes into the
@@ -64,6 +66,7 @@ struct fal_agent_conf {
 	uint32_t map_epoch;     /* of the block map, as WELCOME said */
 	uint32_t tasks;         /* of a full clock: what a task has room for */
 	struct fal_optim optim; /* of local steps */
+	uint32_t push_blocks;   /* in a PUSH at most; 0: as many as it holds */
 	bool checksums;         /* audit = sums */
 	uint64_t checksum_seed;
 };
@@ -83,6 +86,11 @@ int fal_agent_msg(struct fal_agent *a, uint64_t now, const struct fal_msg *m);
 /* The task of `lane` is over.  0 or FAL_ENOMEM. */
 int fal_agent_finished(struct fal_agent *a, uint64_t now, uint32_t lane,
 		       const struct fal_ran *ran);
+
+/* The driver has room for a bulk message: sends the next one of what is to be pushed, and
+ * at last LEAVE.  To be called after each of the calls here, and when there is room
+ * again, until it returns 0: nothing is to be sent now.  1: something was; FAL_ENOMEM. */
+int fal_agent_more(struct fal_agent *a);
 
 /* Everything that was sent has left. */
 void fal_agent_flushed(struct fal_agent *a, uint64_t now);

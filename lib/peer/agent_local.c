@@ -195,7 +195,7 @@ step(struct fal_agent *a, const struct local *l)
 
 /* What the round has changed, each block with the least exponent that holds it. */
 static int
-push_change(struct fal_agent *a, const struct local *l)
+push_change(struct fal_agent *a, struct local *l)
 {
 	int8_t *exps = fal_calloc(a->blocks, 1);
 	if (exps == NULL)
@@ -212,14 +212,16 @@ push_change(struct fal_agent *a, const struct local *l)
 		if (exps[b] == FAL_EXP_NONE)
 			exps[b] = FAL_EXP_MIN;
 	}
-	const struct push p = { l->round, l->seq, l->of, FAL_KIND_DELTA, l->sum, exps };
 	int err = fal_sum_quantise(l->sum, by, exps, FAL_BFP_ROOM_DELTA, NULL);
-	if (err == FAL_OK)
-		err = agent_push(a, &p);
-	else if (err == FAL_ENONFINITE)
-		err = agent_diverged(a);
-	free(exps);
-	return err;
+	if (err < 0) {
+		free(exps);
+		return err == FAL_ENONFINITE ? agent_diverged(a) : err;
+	}
+	const struct push p = {
+		l->round, l->seq, l->of, FAL_KIND_DELTA, l->sum, exps, 0
+	};
+	l->sum = NULL;
+	return agent_push(a, &p);
 }
 
 /* Round i is over. */

@@ -55,13 +55,14 @@ struct contrib {
 	struct fal_sum *sum;
 };
 
-/* What a contribution's messages say. */
+/* A contribution to which nothing is added any more, on its way. */
 struct push {
 	uint64_t round;
 	uint32_t seq, tasks;
 	enum fal_kind kind;
-	const struct fal_sum *sum;
-	const int8_t *exps;
+	struct fal_sum *sum;
+	int8_t *exps;
+	uint32_t packed; /* blocks so far */
 };
 
 /* A delta round: its tasks, cut into pieces, one local step each. */
@@ -107,6 +108,8 @@ struct fal_agent {
 	uint64_t eval_version; /* of `evals` */
 	VEC(struct pending) pending;
 	VEC(struct contrib) contribs; /* oldest first */
+	VEC(struct push) pushes;      /* oldest first */
+	struct fal_buf records;       /* of the first one: packed, but not sent yet */
 	VEC(struct fal_sum *) pool;
 	uint32_t seq;
 
@@ -168,13 +171,15 @@ int agent_on_model(struct fal_agent *a, const struct fal_msg *m);
 struct fal_sum *agent_take_sum(struct fal_agent *a);
 /* Back to the pool; may be NULL. */
 int agent_give_sum(struct fal_agent *a, struct fal_sum *sum);
-/* Sends a contribution, as many records in a message as fit. */
+/* A contribution is to go out, behind those before it; sum and exps are taken, and may be
+ * NULL when out of memory. */
 int agent_push(struct fal_agent *a, const struct push *p);
 /* Leaves, because its own weights are of no use any more: FAL_ENONFINITE. */
 int agent_diverged(struct fal_agent *a);
-/* Pushes the contributions to which nothing can be added any more; then leaves, when
- * that is the intention. */
+/* Pushes the contributions to which nothing can be added any more. */
 int agent_push_if_idle(struct fal_agent *a);
+/* Forgets what is on its way, as it is to be freed. */
+void agent_push_free(struct fal_agent *a);
 /* Claims a finished task; its sum is taken. */
 int agent_claim(struct fal_agent *a, const struct lane *was, const struct fal_ran *ran);
 /* Says what a task of kind check needed; its sum is taken. */

@@ -4,6 +4,7 @@
 #include "base/mem.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 struct fal_sum *
@@ -27,53 +28,89 @@ agent_give_sum(struct fal_agent *a, struct fal_sum *sum)
 	return FAL_OK;
 }
 
+/* ---- on the way -------------------------------------------------------------------- */
+
 int
 agent_push(struct fal_agent *a, const struct push *p)
 {
-	struct fal_msg m = { .type = FAL_MSG_PUSH };
-	struct fal_buf records = { 0 }, one = { 0 };
-	int err = FAL_OK;
+	if (p->sum == NULL || p->exps == NULL ||
+	    FAL_GROW(a->pushes.v, a->pushes.cap, a->pushes.n + 1) < 0) {
+		fal_sum_free(p->sum);
+		free(p->exps);
+		return FAL_ENOMEM;
+	}
+	a->pushes.v[a->pushes.n++] = *p;
+	a->pushing = true;
+	return FAL_OK;
+}
+
+void
+agent_push_free(struct fal_agent *a)
+{
+	for (size_t i = 0; i < a->pushes.n; i++) {
+		fal_sum_free(a->pushes.v[i].sum);
+		free(a->pushes.v[i].exps);
+	}
+	free(a->pushes.v);
+	fal_buf_free(&a->records);
+}
+
+/* Push i is over, or the rest of it is not wanted. */
+static int
+end_push(struct fal_agent *a, size_t i)
+{
+	const struct push p = a->pushes.v[i];
+	if (i == 0)
+		fal_buf_clear(&a->records);
+	memmove(a->pushes.v + i, a->pushes.v + i + 1, (--a->pushes.n - i) * sizeof(p));
+	free(p.exps);
+	return agent_give_sum(a, p.sum);
+}
+
+static int
+pack(struct fal_agent *a, struct push *p)
+{
+	const uint32_t b = p->packed++;
+	uint64_t checksum = 0;
+	if (a->conf.checksums)
+		checksum = fal_sum_checksum(p->sum, b, a->conf.checksum_seed);
+	return fal_sum_pack(p->sum, b, p->exps[b], a->conf.checksums ? &checksum : NULL,
+			    &a->records);
+}
+
+/* The next message of the first push: as many records as fit.  The one that does not is
+ * kept for the message after it. */
+static int
+push_some(struct fal_agent *a)
+{
 	/* Room for the fields before the tail. */
 	const size_t most = FAL_MSG_MAX - 64;
-	a->pushing = true;
+	struct push *p = &a->pushes.v[0];
+	struct fal_msg m = { .type = FAL_MSG_PUSH };
+	uint32_t blocks = a->records.n > 0; /* packed: in the message, or one too many */
+	size_t fit = a->records.n;
+	int err = FAL_OK;
+	while (p->packed < a->blocks && err == FAL_OK &&
+	       (a->conf.push_blocks == 0 || blocks < a->conf.push_blocks)) {
+		err = pack(a, p);
+		if (a->records.n > most)
+			break;
+		fit = a->records.n;
+		blocks++;
+	}
 	m.push.round = p->round;
 	m.push.seq = p->seq;
 	m.push.tasks = p->tasks;
 	m.push.kind = (uint8_t)p->kind;
 	m.push.epoch = a->conf.map_epoch;
-	for (uint32_t b = 0; b < a->blocks && err == FAL_OK; b++) {
-		uint64_t checksum = 0;
-		if (a->conf.checksums)
-			checksum = fal_sum_checksum(p->sum, b, a->conf.checksum_seed);
-		fal_buf_clear(&one);
-		err = fal_sum_pack(p->sum, b, p->exps[b],
-				   a->conf.checksums ? &checksum : NULL, &one);
-		if (err == FAL_OK && records.n > 0 && records.n + one.n > most) {
-			m.push.records = (struct fal_tail){ records.p, records.n };
-			err = agent_send(a, &m, true);
-			fal_buf_clear(&records);
-		}
-		fal_put_bytes(&records, one.p, one.n);
-	}
-	if (err == FAL_OK)
-		err = records.err;
-	m.push.records = (struct fal_tail){ records.p, records.n };
+	m.push.records = (struct fal_tail){ a->records.p, fit };
 	if (err == FAL_OK)
 		err = agent_send(a, &m, true);
-	fal_buf_free(&records);
-	fal_buf_free(&one);
-	return err;
-}
-
-/* Contribution i is over. */
-static int
-forget(struct fal_agent *a, size_t i)
-{
-	const struct contrib c = a->contribs.v[i];
-	memmove(a->contribs.v + i, a->contribs.v + i + 1,
-		(--a->contribs.n - i) * sizeof(c));
-	agent_drop(a, c.on);
-	return agent_give_sum(a, c.sum);
+	if (err < 0)
+		return err;
+	a->records.n -= fit;
+	memmove(a->records.p, a->records.p + fit, a->records.n);
+	return p->packed == a->blocks && a->records.n == 0 ? end_push(a, 0) : FAL_OK;
 }
 
 static int
@@ -87,6 +124,21 @@ leave(struct fal_agent *a)
 }
 
 int
+fal_agent_more(struct fal_agent *a)
+{
+	int err;
+	if (a->left)
+		return 0;
+	if (a->pushes.n > 0)
+		err = push_some(a);
+	else if (a->leaving && a->pending.n == 0)
+		err = leave(a);
+	else
+		return 0;
+	return err < 0 ? err : 1;
+}
+
+int
 agent_diverged(struct fal_agent *a)
 {
 	struct fal_msg m = { .type = FAL_MSG_LEAVE };
@@ -95,6 +147,32 @@ agent_diverged(struct fal_agent *a)
 	a->left = true;
 	int err = agent_send(a, &m, false);
 	return err < 0 ? err : FAL_ENONFINITE;
+}
+
+/* ---- contributions ----------------------------------------------------------------- */
+
+/* Contribution i is over. */
+static int
+forget(struct fal_agent *a, size_t i)
+{
+	const struct contrib c = a->contribs.v[i];
+	memmove(a->contribs.v + i, a->contribs.v + i + 1,
+		(--a->contribs.n - i) * sizeof(c));
+	agent_drop(a, c.on);
+	return agent_give_sum(a, c.sum);
+}
+
+/* Contribution i goes out. */
+static int
+push_contrib(struct fal_agent *a, size_t i)
+{
+	struct contrib *c = &a->contribs.v[i];
+	struct push p = { c->round, c->seq, c->tasks, FAL_KIND_GRAD, c->sum, NULL, 0 };
+	p.exps = fal_calloc(a->blocks, 1);
+	if (p.exps != NULL)
+		memcpy(p.exps, c->on->exps, a->blocks);
+	c->sum = NULL;
+	return agent_push(a, &p);
 }
 
 int
@@ -107,14 +185,10 @@ agent_push_if_idle(struct fal_agent *a)
 			i++;
 			continue;
 		}
-		const struct push p = { c->round,      c->seq, c->tasks,
-					FAL_KIND_GRAD, c->sum, c->on->exps };
-		err = c->tasks > 0 ? agent_push(a, &p) : FAL_OK;
+		err = c->tasks > 0 ? push_contrib(a, i) : FAL_OK;
 		int gave = forget(a, i);
 		err = err == FAL_OK ? gave : err;
 	}
-	if (err == FAL_OK && a->leaving && !a->left && a->pending.n == 0)
-		err = leave(a);
 	return err;
 }
 
@@ -264,11 +338,18 @@ agent_on_verdict(struct fal_agent *a, const struct fal_msg *m)
 int
 agent_on_fence(struct fal_agent *a, const struct fal_msg *m)
 {
-	const struct local *l = agent_local(a, m->fence.round);
-	size_t i = place_of(a, m->fence.round, m->fence.seq);
-	if (l != NULL && l->seq == m->fence.seq) {
-		int err = agent_local_kill(a, m->fence.round);
+	const uint64_t round = m->fence.round;
+	const uint32_t seq = m->fence.seq;
+	const struct local *l = agent_local(a, round);
+	size_t i = place_of(a, round, seq);
+	if (l != NULL && l->seq == seq) {
+		int err = agent_local_kill(a, round);
 		return err == FAL_OK ? agent_dispatch(a) : err;
 	}
-	return i < a->contribs.n ? forget(a, i) : FAL_OK;
+	if (i < a->contribs.n)
+		return forget(a, i);
+	for (i = 0; i < a->pushes.n; i++)
+		if (a->pushes.v[i].round == round && a->pushes.v[i].seq == seq)
+			return end_push(a, i);
+	return FAL_OK;
 }

@@ -19,7 +19,10 @@ teardown() {
 	local sshd=/usr/sbin/sshd
 	[ -x "$sshd" ] || skip "no sshd: Debian's openssh-server has it"
 	[ "$(id -u)" -eq 0 ] || skip "sshd switches users: it needs root"
+	local name
+	name=$(uname -n)
 	falcon-key init lab
+	falcon-key add --keyring lab/keyring "$name"
 	tiny .
 	ssh-keygen -q -t ed25519 -N '' -f host
 	ssh-keygen -q -t ed25519 -N '' -f user
@@ -55,7 +58,7 @@ teardown() {
 			shift
 			case \$arg in
 			127.0.0.1:7000) arg=127.0.0.1:$port ;;
-			"cat lab/work.key" | lab/work.key) arg=$PWD/lab/work.key ;;
+			lab/$name.key) arg=$PWD/lab/$name.key ;;
 			esac
 			set -- "\$@" "\$arg"
 		done
@@ -66,7 +69,8 @@ teardown() {
 	local work=$pid
 	ended "$work" work
 	ended "$ps" ps
-	same key "$(cat .config/falcon/lab.key)" "$(cat lab/work.key)"
+	same key "$(cat .config/falcon/lab.key)" "$(cat "lab/$name.key")"
+	has "$(grep '"ev":"join"' state/trace.jsonl)" "\"key\":\"$name\""
 	falcon-stat --audit state/trace.jsonl
 }
 
@@ -75,6 +79,7 @@ teardown() {
 	tiny lab
 	mv lab/tiny.job lab/nightly.job
 	falcon-key init lab/keys
+	falcon-key add --keyring lab/keys/keyring "$(uname -n)"
 	local line name
 	# As cron reads it: five fields of time, then a command in which \% is %.
 	grep -E '^[0-9*]' "$root/examples/crontab" >lines
@@ -104,10 +109,13 @@ long() {
 	shift
 	tiny "$dir"
 	falcon-key init "$dir/keys"
+	for name; do
+		falcon-key add --keyring "$dir/keys/keyring" "$name"
+	done
 	start_ready ps falcon-ps --listen "unix:$PWD/socket" --keyring "$dir/keys/keyring" \
 		--state state --set job.epochs=1000 --min-workers $# "$dir/tiny.job"
 	for name; do
-		start "$name" falcon-work --key "$dir/keys/work.key" --name "$name" --lanes 1 \
+		start "$name" falcon-work --key "$dir/keys/$name.key" --name "$name" --lanes 1 \
 			--emulate rate=4000,cores=1 "$ready"
 	done
 }

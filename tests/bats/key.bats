@@ -61,9 +61,11 @@ secret_of() {
 		run falcon-key show "$file"
 		echo "$output"
 		[ "$status" -eq 0 ]
-		while read -r _ _ key _; do
+		while read -r _ _ key public; do
 			[ -n "$key" ]
 			[[ $output != *"${key:0:8}"* ]]
+			# Nor the public key, which strangers need not know.
+			[ -z "$public" ] || [[ $output != *"${public:0:8}"* ]]
 		done <"$file"
 	done
 	# The coordinator and the key have the same fingerprints in both files.
@@ -82,6 +84,71 @@ secret_of() {
 	got=$(falcon-key show lab/work.key | awk '$1 == "work" { print $4 }')
 	echo "$got $want"
 	[ "$got" = "$want" ]
+}
+
+@test "add makes a key for one worker: its file beside the keyring, its line in it" {
+	falcon-key init lab
+	before=$(cat lab/keyring)
+	umask 022
+	run falcon-key add --keyring lab/keyring vm1
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[ -z "$output" ]
+	[ "$(cut -d' ' -f1,2 lab/vm1.key)" = "vm1 work" ]
+	[ "$(secret_of lab/vm1.key vm1)" = "$(secret_of lab/keyring vm1)" ]
+	[ "$(cut -d' ' -f4 lab/vm1.key)" = "$(cut -d' ' -f4 lab/work.key)" ]
+	[ "$(head -n 6 lab/keyring)" = "$before" ]
+	[ "$(stat -c %a lab/keyring lab/vm1.key | sort -u)" = 600 ]
+	(cd lab && falcon-key add -K keyring -r control -e 2031-12-31 boss)
+	[ "$(cut -d' ' -f1,2 lab/boss.key)" = "boss control" ]
+	[ "$(tail -n 1 lab/keyring | cut -d' ' -f1,2,4)" = "boss control 2031-12-31" ]
+	[ "$(wc -l <lab/keyring)" -eq 8 ]
+	[ "$(find lab -type f | wc -l)" -eq 8 ]
+}
+
+@test "add overwrites nothing and leaves nothing half done" {
+	falcon-key init lab
+	falcon-key add -K lab/keyring vm1
+	echo mine >lab/vm2.key
+	cp -r lab before
+	run falcon-key add -K lab/keyring vm1
+	echo "$status $output"
+	[ "$status" -eq 2 ]
+	[ "$output" = "falcon-key: lab/keyring: has a key 'vm1' already" ]
+	run falcon-key add -K lab/keyring vm2
+	echo "$status $output"
+	[ "$status" -eq 2 ]
+	[ "$output" = "falcon-key: lab/vm2.key: already exists" ]
+	run bash -c 'trap "" XFSZ; ulimit -f 0; exec falcon-key add -K lab/keyring vm3'
+	echo "$status $output"
+	[ "$status" -eq 1 ]
+	[ "$output" = "falcon-key: lab/vm3.key: File too large" ]
+	diff -r before lab
+	# Room for the key's file, but not for the keyring.
+	for i in 1 2 3 4 5 6 7 8 9; do
+		printf '#%0150d\n' "$i"
+	done >>lab/keyring
+	cp lab/keyring before/
+	run bash -c 'trap "" XFSZ; ulimit -f 1; exec falcon-key add -K lab/keyring vm3'
+	echo "$status $output"
+	[ "$status" -eq 1 ]
+	[[ $output = "falcon-key: "*"lab/keyring: File too large" ]]
+	diff -r before lab
+}
+
+@test "add at the same time loses no key" {
+	falcon-key init lab
+	for i in 1 2 3 4 5 6 7 8; do
+		falcon-key add -K lab/keyring "n$i" 3>&- &
+		falcon-key add -K lab/keyring twice 3>&- 2>>refused &
+	done
+	wait
+	for i in 1 2 3 4 5 6 7 8; do
+		[ "$(secret_of "lab/n$i.key" "n$i")" = "$(secret_of lab/keyring "n$i")" ]
+	done
+	[ "$(secret_of lab/twice.key twice)" = "$(secret_of lab/keyring twice)" ]
+	[ "$(wc -l <lab/keyring)" -eq 15 ]
+	[ "$(grep -c "has a key 'twice' already" refused)" -eq 7 ]
 }
 
 @test "new prints a client key and adds it to the keyring" {
@@ -217,6 +284,13 @@ secret_of() {
 		show
 		show a b
 		show -n x lab/keyring
+		add
+		add -K lab/keyring
+		add vm
+		add -K lab/keyring a b
+		add -K lab/keyring a/b
+		add -K lab/keyring -n a b
+		add -K lab/keyring -r boss a
 		new
 		new more -K lab/keyring
 		new -K lab/keyring -r boss
@@ -230,7 +304,7 @@ secret_of() {
 		make
 	END
 	echo "$refused"
-	[ "$refused" -eq 18 ]
+	[ "$refused" -eq 25 ]
 	[ "$(wc -l <lab/keyring)" -eq 6 ]
 	[ ! -e a ]
 }
@@ -253,12 +327,14 @@ secret_of() {
 	}
 	awk '/^\.Sh/ { on = /EXAMPLES/ } /^\.Ed/ { code = 0 }
 		on && code { print } /^\.Bd/ { code = 1 }' "$man" >examples
-	[ "$(wc -l <examples)" -eq 7 ]
+	[ "$(wc -l <examples)" -eq 10 ]
 	set -e
 	# shellcheck source=/dev/null
 	. ./examples >output
 	cat output
-	[ "$(grep -c '^coordinator ' output)" -eq 2 ]
+	[ "$(grep -c '^coordinator ' output)" -eq 3 ]
+	[ "$(grep -c '^vm1 ' output)" -eq 1 ]
+	[ -n "$(secret_of lab/keyring vm2)" ]
 	[ "$(grep -c '^tower ' output)" -eq 1 ]
 	falcon-key show node7/key | grep -q '^node7 '
 	[ -z "$(secret_of lab/keyring tower)" ]

@@ -22,7 +22,7 @@ enum kind {
 	ORDER, /* a controller asks for something */
 	RESUME,
 	RESET, /* the coordinator learns that a connection is gone */
-	FLUSHED
+	TAKEN  /* a worker's link has a bulk message */
 };
 
 struct event {
@@ -52,7 +52,7 @@ struct worker {
 	struct fal_agent *agent;
 	struct lane lane[8];
 	double up_ctl, up_bulk, down_ctl, down_bulk; /* last arrival, by direction */
-	uint64_t sent;
+	uint32_t under_way;                          /* bulk messages */
 	bool *shown; /* flaky: by task of the job, already non-finite once */
 };
 
@@ -296,8 +296,9 @@ agent_send(void *arg, const struct fal_buf *msg, bool bulk)
 		      bulk ? w->up_ctl : 0);
 	push_event(w->c, e);
 	if (bulk) {
-		struct event f = { .kind = FLUSHED, .worker = w->index, .t = e.t };
+		struct event f = { .kind = TAKEN, .worker = w->index, .t = e.t };
 		push_event(w->c, f);
+		w->under_way++;
 	}
 }
 
@@ -352,6 +353,7 @@ join(struct cluster *c, struct worker *w)
 				       .tasks = toy_clock_tasks(&c->p->toy, 0),
 				       .optim = c->p->toy.optim,
 				       .lanes_max = w->m->lanes_max,
+				       .push_blocks = w->m->push_blocks,
 				       .checksums = c->p->audit_sums,
 				       .checksum_seed = c->p->toy.seed };
 	struct fal_agent_ops ops = { w, agent_send, agent_run, agent_cancel };
@@ -466,7 +468,8 @@ static bool
 frozen(struct cluster *c, const struct worker *w, struct event *e)
 {
 	double thaw = w->m->stall_at + w->m->stall_s;
-	bool own = e->kind == TO_WORKER || e->kind == LANE || e->kind == LEAVE;
+	bool own = e->kind == TO_WORKER || e->kind == LANE || e->kind == LEAVE ||
+		   e->kind == TAKEN;
 	if (!own || c->now < w->m->stall_at || c->now >= thaw)
 		return false;
 	e->t = thaw;
@@ -489,6 +492,16 @@ order(struct cluster *c, const struct order *o)
 	ok(c, fal_rule_parse(o->scheme, &p.rule, &diag), "scheme");
 	int err = fal_coord_policy(c->coord, c->now, &p, "control", 1, &diag);
 	ok(c, err == FAL_ESTATE ? FAL_OK : err, "policy");
+}
+
+/* What `w` has to push, as far as its link takes it. */
+static void
+push_more(struct cluster *c, struct worker *w)
+{
+	int got = 1;
+	while (got > 0 && w->here && w->under_way < w->m->window)
+		got = fal_agent_more(w->agent);
+	ok(c, got, "agent: more");
 }
 
 static void
@@ -536,11 +549,12 @@ handle(struct cluster *c, struct event *e)
 		if (w->here)
 			ok(c, fal_agent_leave(w->agent, ns(c), "SIGTERM"), "leave");
 		break;
-	case FLUSHED:
-		if (w->here)
+	case TAKEN:
+		if (w->here && --w->under_way == 0)
 			fal_agent_flushed(w->agent, ns(c));
 		break;
 	}
+	push_more(c, w);
 	fal_buf_free(&e->msg);
 }
 

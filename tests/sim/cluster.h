@@ -27,6 +27,8 @@ struct machine {
 	double jitter;  /* ± part of task_s */
 	uint32_t lanes_min, lanes_max, cores;
 	double latency, per_byte;  /* of its link */
+	uint32_t window;           /* bulk messages under way to the coordinator */
+	uint32_t push_blocks;      /* in each of them at most; 0: what fits */
 	double crash_at, leave_at; /* infinity: never */
 	bool silent;               /* nobody notices the crash: no connection reset */
 	double stall_at, stall_s;  /* frozen for a while */

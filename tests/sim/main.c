@@ -41,6 +41,8 @@ draw_machine(struct fal_rng *r, double task_s)
 			     .cores = 1 + fal_rng_below(r, 4),
 			     .latency = between(r, 1e-5, task_s),
 			     .per_byte = chance(r, 0.3) ? task_s * 1e-5 : 1e-9,
+			     .window = 1 + fal_rng_below(r, 4),
+			     .push_blocks = fal_rng_below(r, 4),
 			     .crash_at = INFINITY,
 			     .leave_at = INFINITY,
 			     .stall_at = INFINITY,

@@ -28,7 +28,8 @@ static struct fal_run run[LANES];
 static bool busy[LANES], cancelled[LANES];
 
 static struct fal_agent *agent;
-static uint64_t now; /* ns */
+static uint64_t now;  /* ns */
+static uint32_t room; /* bulk messages that the channel takes */
 
 static void
 check(int64_t got, int64_t want, const char *what)
@@ -70,18 +71,46 @@ on_cancel(void *arg, uint32_t lane)
 	cancelled[lane] = true;
 }
 
-static int
-begin(void **state)
+static void
+pump(void)
 {
-	(void)state;
-	struct fal_agent_conf conf = { .n = N, .lanes_max = LANES, .incarnation = 6 };
+	int got = 1;
+	for (; room > 0 && got > 0; room -= got > 0)
+		got = fal_agent_more(agent);
+	check(got >= 0, 1, "more");
+}
+
+static int
+begin_blocks(uint32_t push_blocks)
+{
+	struct fal_agent_conf conf = {
+		.n = N, .lanes_max = LANES, .push_blocks = push_blocks, .incarnation = 6
+	};
 	struct fal_agent_ops ops = { NULL, on_send, on_run, on_cancel };
 	memset(busy, 0, sizeof(busy));
 	memset(cancelled, 0, sizeof(cancelled));
 	sents = seen = 0;
 	now = 1000;
+	room = UINT32_MAX;
 	agent = fal_agent_new(&conf, &ops);
 	return agent != NULL ? 0 : -1;
+}
+
+static int
+begin(void **state)
+{
+	(void)state;
+	return begin_blocks(0);
+}
+
+/* A channel that takes nothing at first, and one block at a time then. */
+static int
+begin_slow(void **state)
+{
+	(void)state;
+	int err = begin_blocks(1);
+	room = 0;
+	return err;
 }
 
 static int
@@ -116,7 +145,9 @@ nothing_sent(void)
 static int
 tell(const struct fal_msg *m)
 {
-	return fal_agent_msg(agent, now, m);
+	int err = fal_agent_msg(agent, now, m);
+	pump();
+	return err;
 }
 
 static void
@@ -225,6 +256,14 @@ finish(uint32_t lane)
 		      0, "quantise");
 	busy[lane] = false;
 	check(fal_agent_finished(agent, now, lane, &ran), 0, "finished");
+	pump();
+}
+
+static void
+leave(const char *why)
+{
+	check(fal_agent_leave(agent, now, why), 0, "leave");
+	pump();
 }
 
 /* Expects the PUSH of a contribution whose every value is `value`. */
@@ -612,7 +651,7 @@ leave_in_order(void **state)
 	grant(0, 0, 4, none);
 	finish(0);
 	expect_claim(0, 1);
-	check(fal_agent_leave(agent, now, "SIGTERM"), 0, "leave");
+	leave("SIGTERM");
 	check(cancelled[1] && cancelled[2], 1, "what runs is cancelled");
 	nothing_sent(); /* a verdict is missing */
 	check(fal_agent_left(agent), 0, "left");
@@ -622,10 +661,122 @@ leave_in_order(void **state)
 	check(sent[seen].bulk, 1, "LEAVE goes behind the PUSH");
 	assert_string_equal(next(FAL_MSG_LEAVE)->leave.why, "SIGTERM");
 	check(fal_agent_left(agent), 1, "left");
-	check(fal_agent_leave(agent, now, "again"), 0, "leave again");
+	leave("again");
 	for (uint32_t lane = 0; lane < LANES; lane++)
 		if (busy[lane])
 			finish(lane);
+	nothing_sent();
+}
+
+/* One block of a contribution, which goes out as the channel takes it. */
+static void
+expect_block(uint64_t round, uint32_t seq, uint32_t block, int64_t value)
+{
+	struct fal_bfp_rec rec;
+	check((int64_t)sent[seen].m.push.round, (int64_t)round, "round");
+	check(sent[seen].bulk, 1, "bulk");
+	const struct fal_msg *m = next(FAL_MSG_PUSH);
+	struct fal_rd r = fal_rd_init(m->push.records.p, m->push.records.n);
+	check(m->push.seq, seq, "seq");
+	check(fal_bfp_parse(&r, N, &rec), 0, "record");
+	check(rec.block, block, "block");
+	for (uint32_t i = 0; i < rec.len; i++)
+		check(fal_bfp_rec_get(&rec, i), value, "value");
+	check((int64_t)r.n, 0, "bytes behind the record");
+}
+
+static void
+make_room(uint32_t messages)
+{
+	room = messages;
+	pump();
+}
+
+/* A task of a round by itself is claimed, and won. */
+static void
+contribute(uint64_t round, uint32_t task, uint32_t seq)
+{
+	grant_on(round, 0, task, 1, none);
+	finish(0);
+	expect_claim(task, seq);
+	verdict(round, task, seq, true);
+}
+
+/* Contributions stay as they are, one behind the other, while lanes go on. */
+static void
+pushes_as_there_is_room(void **state)
+{
+	(void)state;
+	version(0, false);
+	contribute(1, 4, 1);
+	contribute(2, 7, 2);
+	nothing_sent();
+	now += 10;
+	fal_agent_flushed(agent, now); /* not what is still to come */
+	now += 10;
+	make_room(1);
+	expect_block(1, 1, 0, 5);
+	nothing_sent();
+	contribute(3, 9, 3);
+	make_room(2);
+	expect_block(1, 1, 1, 5);
+	expect_block(2, 2, 0, 8);
+	version(1, false);
+	make_room(9);
+	expect_block(2, 2, 1, 8);
+	expect_block(3, 3, 0, 10);
+	expect_block(3, 3, 1, 10);
+	nothing_sent();
+	fal_agent_flushed(agent, now);
+	now += 1000;
+	struct fal_msg m = { .type = FAL_MSG_ACCOUNT };
+	check(tell(&m), 0, "ACCOUNT");
+	check((int64_t)next(FAL_MSG_WORKED)->worked.push, 20, "push");
+}
+
+/* The rest of it is not sent; those behind it are, from their beginning. */
+static void
+fence_in_the_middle_of_a_push(void **state)
+{
+	(void)state;
+	struct fal_msg m = { .type = FAL_MSG_FENCE };
+	version(0, false);
+	contribute(1, 4, 1);
+	contribute(2, 7, 2);
+	contribute(3, 9, 3);
+	make_room(1);
+	expect_block(1, 1, 0, 5);
+	m.fence.round = 2;
+	m.fence.seq = 2;
+	check(tell(&m), 0, "FENCE of what waits");
+	m.fence.round = 1;
+	m.fence.seq = 1;
+	check(tell(&m), 0, "FENCE of what is on its way");
+	check(tell(&m), 0, "FENCE again");
+	make_room(9);
+	expect_block(3, 3, 0, 10);
+	expect_block(3, 3, 1, 10);
+	nothing_sent();
+}
+
+static void
+leave_waits_for_pushes(void **state)
+{
+	(void)state;
+	version(0, false);
+	contribute(1, 4, 1);
+	make_room(1);
+	expect_block(1, 1, 0, 5);
+	leave("SIGTERM");
+	check(fal_agent_left(agent), 0, "left");
+	make_room(1);
+	expect_block(1, 1, 1, 5);
+	check(fal_agent_left(agent), 0, "left");
+	nothing_sent();
+	make_room(9);
+	assert_string_equal(next(FAL_MSG_LEAVE)->leave.why, "SIGTERM");
+	check(fal_agent_left(agent), 1, "left");
+	check(room, 8, "room that is left");
 	nothing_sent();
 }
 
@@ -633,7 +784,7 @@ static void
 leave_when_idle(void **state)
 {
 	(void)state;
-	check(fal_agent_leave(agent, now, "drained"), 0, "leave");
+	leave("drained");
 	assert_string_equal(next(FAL_MSG_LEAVE)->leave.why, "drained");
 	nothing_sent();
 }
@@ -829,6 +980,7 @@ int
 main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, begin, end)
+#define SLOW(f) cmocka_unit_test_setup_teardown(f, begin_slow, end)
 	const struct CMUnitTest tests[] = {
 		TEST(claim_before_add),
 		TEST(a_lost_verdict_drops),
@@ -844,6 +996,9 @@ main(void)
 		TEST(drained),
 		TEST(leave_in_order),
 		TEST(leave_when_idle),
+		SLOW(pushes_as_there_is_room),
+		SLOW(fence_in_the_middle_of_a_push),
+		SLOW(leave_waits_for_pushes),
 		TEST(worked_adds_up),
 		TEST(evaluation),
 		TEST(evaluation_delays_a_push),

@@ -211,6 +211,8 @@ set_lie(struct fal_sum *sum)
 		      "store");
 }
 
+static uint32_t map = 1; /* of blocks: its epoch in a PUSH */
+
 /* Records of the blocks 0 … blocks-1 of a gradient of zeros, or of a lie, then `junk`
  * bytes. */
 static int
@@ -233,7 +235,7 @@ push(uint32_t peer, uint32_t seq, uint32_t tasks, uint32_t blocks, uint32_t junk
 	m.push.seq = seq;
 	m.push.tasks = tasks;
 	m.push.kind = FAL_KIND_GRAD;
-	m.push.epoch = 1;
+	m.push.epoch = map;
 	m.push.records = (struct fal_tail){ records.p, records.n };
 	int err = tell(peer, &m);
 	fal_sum_free(sum);
@@ -343,6 +345,9 @@ pushes_that_do_not_fit(void **state)
 	claim(1, 0, 1, none);
 	claim(1, 1, 1, none);
 	check(push(1, 1, 3, 2, 0), FAL_ESTATE, "more tasks than were claimed");
+	map = 2;
+	check(push(1, 1, 2, 2, 0), FAL_ESTATE, "another map");
+	map = 1;
 	check(push(1, 2, 2, 2, 0), FAL_ESTATE, "an unknown contribution");
 	check(push(2, 1, 2, 2, 0), FAL_ESTATE, "another's contribution");
 	check(push(1, 1, 2, 0, 0), 0, "nothing");

@@ -29,7 +29,7 @@
 /* One end of a channel, and what became of it. */
 struct end {
 	struct fal_chan *c; /* NULL: none, or over */
-	unsigned opened, msgs, drained, closed;
+	unsigned opened, msgs, rooms, drained, closed;
 	size_t bytes;
 	char log[LOG]; /* first byte of each message */
 	int err;
@@ -72,6 +72,14 @@ on_msg(void *arg, struct fal_chan *c, const uint8_t *p, size_t n)
 }
 
 static inline void
+on_room(void *arg, struct fal_chan *c)
+{
+	struct end *e = arg;
+	assert_true(fal_chan_room(c));
+	e->rooms++;
+}
+
+static inline void
 on_drain(void *arg, struct fal_chan *c)
 {
 	struct end *e = arg;
@@ -93,7 +101,7 @@ on_close(void *arg, struct fal_chan *c, int err, const char *reason)
 static inline struct fal_chan_ops
 ops_of(struct end *e)
 {
-	return (struct fal_chan_ops){ e, on_open, on_msg, on_drain, on_close };
+	return (struct fal_chan_ops){ e, on_open, on_msg, on_room, on_drain, on_close };
 }
 
 static inline void

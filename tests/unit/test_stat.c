@@ -126,7 +126,9 @@ static void
 on_accept(void *arg, struct fal_chan *c, const char *name, enum fal_role role)
 {
 	struct world *w = arg;
-	const struct fal_chan_ops ops = { w, NULL, on_msg, on_drain, on_close };
+	const struct fal_chan_ops ops = {
+		.arg = w, .on_msg = on_msg, .on_drain = on_drain, .on_close = on_close
+	};
 	(void)name;
 	(void)role;
 	w->c = c;
