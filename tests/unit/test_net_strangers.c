@@ -256,7 +256,6 @@ comes_back_often(void **state)
 enum { FLOODERS = 4, JOINS = 40 };
 
 struct flooder {
-	struct world *w;
 	struct sockaddr_in to;
 	const uint8_t *says;
 	size_t n;
@@ -299,7 +298,7 @@ joins_among(const char *what, const uint8_t *p, size_t n, bool waits)
 	const struct fal_addr at = addr("%s", fal_listen_text(w.l));
 	for (int i = 0; i < FLOODERS; i++) {
 		f[i] = (struct flooder){
-			.w = &w, .says = p, .n = n, .waits = waits, .over = &over
+			.says = p, .n = n, .waits = waits, .over = &over
 		};
 		assert_int_equal(uv_ip4_addr(at.what, at.port, &f[i].to), 0);
 		assert_int_equal(pthread_create(&thread[i], NULL, flood, &f[i]), 0);
