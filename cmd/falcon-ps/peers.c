@@ -179,6 +179,18 @@ work_msg(struct ps_server *s, struct ps_session *session, const struct fal_msg *
 	ps_after_event(s);
 }
 
+/* The history is long, and is queued as a whole: it is to be had once. */
+static void
+follow_msg(struct ps_server *s, struct ps_session *session, const struct fal_msg *m)
+{
+	if (session->followed) {
+		refuse(s, session, "a second FOLLOW");
+		return;
+	}
+	session->followed = true;
+	ps_follow(s, session, m->follow.live != 0);
+}
+
 static void
 control_msg(struct ps_server *s, struct ps_session *session, const struct fal_msg *m)
 {
@@ -203,7 +215,7 @@ on_msg(void *arg, struct fal_chan *c, const uint8_t *p, size_t n)
 		work_msg(s, session, &m);
 	else if (fal_msg_may_send(m.type, FAL_FROM_OBSERVER) &&
 		 fal_role_may(role, FAL_ROLE_OBSERVE))
-		ps_follow(s, session, m.follow.live != 0);
+		follow_msg(s, session, &m);
 	else if (fal_msg_may_send(m.type, FAL_FROM_CONTROLLER) &&
 		 fal_role_may(role, FAL_ROLE_CONTROL))
 		control_msg(s, session, &m);

@@ -15,6 +15,7 @@ struct ps_session {
 	struct fal_chan *chan;
 	uint32_t id;           /* grows */
 	uint64_t publication;  /* newest that it was told of */
+	bool followed;         /* it has said FOLLOW */
 	bool follows;          /* gets trace lines as they come */
 	struct fal_buf export; /* a model on its way (control.c) */
 	size_t exported;       /* bytes of it that were sent */
