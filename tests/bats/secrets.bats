@@ -24,7 +24,7 @@ memory() {
 		[ $((to - from)) -le $((64 << 20)) ] || continue
 		dd if="/proc/$1/mem" bs=64K iflag=skip_bytes,count_bytes skip="$from" \
 			count=$((to - from)) status=none 2>/dev/null || :
-	done <"/proc/$1/maps"
+	done < <(cat "/proc/$1/maps" 2>/dev/null)
 }
 
 # keys_of FILE: the secrets in it, as text.
