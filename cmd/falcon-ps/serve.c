@@ -100,17 +100,6 @@ conclude(struct ps_server *s)
 		fal_cli_notify("STATUS=done");
 }
 
-static void
-show(struct ps_server *s, const struct fal_coord_status *status)
-{
-	int n = snprintf(s->label, sizeof(s->label), "%s loss %.4f",
-			 s->opt->job->job.name, status->loss);
-	if (status->accuracy >= 0 && n > 0 && (size_t)n < sizeof(s->label))
-		snprintf(s->label + n, sizeof(s->label) - (size_t)n, " accuracy %.4f",
-			 status->accuracy);
-	fal_progress_show(&s->progress, status->clock, ps_now());
-}
-
 void
 ps_after_event(struct ps_server *s)
 {
@@ -119,7 +108,7 @@ ps_after_event(struct ps_server *s)
 	struct fal_coord_status status = fal_coord_status(s->coord);
 	if (s->began == 0 && status.workers >= s->opt->min_workers)
 		s->began = ps_now();
-	show(s, &status);
+	ps_show(s, &status);
 	if (s->began != 0)
 		ps_tell_sizes(s, status.workers);
 	if (status.done || status.failed) {
@@ -250,8 +239,8 @@ new_coord(struct ps_server *s)
 	if (err < 0)
 		return fal_diag_set(s->diag, err, "%s", fal_strerror(err));
 	memcpy(s->publisher.job_hash, j->hash, FAL_HASH_BYTES);
-	s->progress =
-		fal_progress_begin(s->label, fal_coord_status(s->coord).clocks, ps_now());
+	s->progress = fal_progress_begin(j->job.name, fal_coord_status(s->coord).clocks,
+					 ps_now());
 	return FAL_OK;
 }
 

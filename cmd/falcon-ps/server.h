@@ -40,7 +40,11 @@ struct ps_server {
 	struct ps_publisher publisher;
 	struct ps_control control;
 	struct fal_progress progress;
-	char label[96];
+	struct ps_show { /* show.c */
+		char loss[32], accuracy[32];
+		uint64_t epoch; /* the last one that was told */
+		double next;    /* when another one may be */
+	} show;
 	struct fal_refusals strangers;
 	struct ps_offender offender[PS_OFFENDERS];
 	uint64_t measured; /* clock of the last measurement of compression */
@@ -71,6 +75,9 @@ void ps_send_model(void *arg, uint32_t peer, const struct fal_coord_model *model
 void ps_close_peer(void *arg, uint32_t peer, const char *why);
 /* Of fal_listen_ops; `arg` is the server. */
 void ps_accept(void *arg, struct fal_chan *c, const char *name, enum fal_role role);
+
+/* show.c: says how far the job is. */
+void ps_show(struct ps_server *s, const struct fal_coord_status *now);
 
 /* watch.c: those who look on, and what they get. */
 

@@ -165,6 +165,25 @@ put_samples(struct fal_buf *out, const struct fal_summary *s)
 	fal_put_u8(out, '\n');
 }
 
+/* Whether the machines were as fast, or as slow, as they were to be. */
+static void
+put_capacity(struct fal_buf *out, const struct fal_summary *s)
+{
+	static const double most_late = 0.02; /* falcon-emulate(5) */
+	const double used = s->capacity > 0 ? s->samples_s / s->capacity : 0;
+	const double compute = s->spent.compute;
+	if (used > 0)
+		fal_put_fmt(out, "capacity: %.1f samples/s, used %.1f %%%s\n", s->capacity,
+			    100 * used,
+			    used > 1.005 ? ": more than there is, so do not believe the speeds"
+				     : "");
+	if (compute > 0 && s->spent.late > most_late * compute)
+		fal_put_fmt(out,
+			    "emulation: %.1f %% late, so do not believe the speeds: emulate "
+			    "fewer or slower machines, or give a lower rate\n",
+			    100 * s->spent.late / compute);
+}
+
 static void
 put_totals(struct fal_buf *out, const struct fal_summary *s)
 {
@@ -180,9 +199,7 @@ put_totals(struct fal_buf *out, const struct fal_summary *s)
 			    (unsigned long long)s->judged_epoch);
 	put_numerics(out, s);
 	put_keys(out, s);
-	if (s->capacity > 0 && s->samples_s > 0)
-		fal_put_fmt(out, "capacity: %.1f samples/s, used %.1f %%\n", s->capacity,
-			    100 * s->samples_s / s->capacity);
+	put_capacity(out, s);
 	put_samples(out, s);
 }
 

@@ -1,13 +1,16 @@
 /* The progress bar. */
 #include "cli/progress.h"
 
+#include "base/err.h"
+#include "base/parse.h"
 #include "cli/cli.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
-#define CELLS 30
+enum { CELLS = 30, CELLS_MIN = 10 };
 
 struct fal_progress
 fal_progress_begin(const char *label, uint64_t total, double now)
@@ -22,23 +25,102 @@ fal_progress_begin(const char *label, uint64_t total, double now)
 				      .next = now + 1 };
 }
 
+size_t
+fal_cli_columns(FILE *f)
+{
+	struct winsize size;
+	uint64_t n;
+	const char *columns = getenv("COLUMNS");
+	if (ioctl(fileno(f), TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
+		return size.ws_col;
+	if (columns != NULL && fal_parse_u64(columns, 1, UINT16_MAX, &n) == FAL_OK)
+		return (size_t)n;
+	return 80;
+}
+
+/* Bytes of the first `most` characters of `s`, and how many these are. */
+static size_t
+cut(const char *s, size_t most, size_t *chars)
+{
+	size_t n = 0;
+	*chars = 0;
+	for (; s[n] != '\0'; n++) {
+		bool first = ((unsigned char)s[n] & 0xc0) != 0x80;
+		if (first && *chars == most)
+			break;
+		*chars += first;
+	}
+	return n;
+}
+
+/* What a line of so many columns has room for. */
+struct layout {
+	size_t label; /* bytes */
+	size_t cells;
+	bool part, left, note[FAL_PROGRESS_NOTES];
+};
+
+/* In order of importance: the percentage, the label (a long one takes half), the time
+ * that is left, a short bar, the notes; then the bar grows. */
+static struct layout
+lay_out(const struct fal_progress *p, size_t columns, const char *left)
+{
+	struct layout l = { 0 };
+	size_t chars, room = columns - 1; /* in the last one a cursor may wrap */
+	if (room < 5)
+		return l;
+	l.part = true;
+	room -= 5; /* "100 %" */
+	l.label = cut(p->label, room / 2, &chars);
+	room -= l.label > 0 ? chars + 1 : 0;
+	l.left = *left != '\0' && strlen(left) <= room;
+	room -= l.left ? strlen(left) : 0;
+	if (room < CELLS_MIN + 3)
+		return l;
+	l.cells = CELLS_MIN;
+	room -= CELLS_MIN + 3; /* "[] " */
+	for (size_t i = 0; i < FAL_PROGRESS_NOTES; i++) {
+		const char *note = p->note[i] != NULL ? p->note[i] : "";
+		cut(note, SIZE_MAX, &chars);
+		l.note[i] = *note != '\0' && chars + 2 <= room;
+		room -= l.note[i] ? chars + 2 : 0;
+	}
+	l.cells += room < CELLS - CELLS_MIN ? room : CELLS - CELLS_MIN;
+	return l;
+}
+
+static void
+draw(const struct fal_progress *p, double part, const char *left)
+{
+	const struct layout l = lay_out(p, fal_cli_columns(p->out), left);
+	const int full = (int)(part * (double)l.cells);
+	char bar[] = "##############################";
+	char gap[] = "..............................";
+
+	fprintf(p->out, "\r%.*s%s", (int)l.label, p->label, l.label > 0 ? " " : "");
+	if (l.cells > 0)
+		fprintf(p->out, "[%s%.*s%s%.*s] ", p->colour ? "\033[32m" : "", full, bar,
+			p->colour ? "\033[0m" : "", (int)l.cells - full, gap);
+	if (l.part)
+		fprintf(p->out, "%3d %%%s", (int)(part * 100), l.left ? left : "");
+	for (size_t i = 0; i < FAL_PROGRESS_NOTES; i++)
+		if (l.note[i])
+			fprintf(p->out, ", %s", p->note[i]);
+	fputs("\033[K", p->out); /* the rest of the line */
+	fflush(p->out);
+}
+
 void
 fal_progress_show(struct fal_progress *p, uint64_t done, double now)
 {
 	if (p->out == NULL || now < p->next)
 		return;
 	double part = done < p->total ? (double)done / (double)p->total : 1;
-	int full = (int)(part * CELLS);
-	char bar[] = "##############################";
-	char gap[] = "..............................";
-
-	fprintf(p->out, "\r%s [%s%.*s%s%.*s] %3d %%", p->label,
-		p->colour ? "\033[32m" : "", full, bar, p->colour ? "\033[0m" : "",
-		CELLS - full, gap, (int)(part * 100));
+	char left[48] = "";
 	if (part > 0)
-		fprintf(p->out, ", %.0f s left", (now - p->began) * (1 - part) / part);
-	fputs("\033[K", p->out); /* the rest of the line */
-	fflush(p->out);
+		snprintf(left, sizeof(left), ", %.0f s left",
+			 (now - p->began) * (1 - part) / part);
+	draw(p, part, left);
 	p->next = now + 0.1;
 	p->drawn = true;
 }

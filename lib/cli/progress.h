@@ -1,5 +1,6 @@
 /* A progress bar on stderr: only on a terminal, and only for what has taken longer than
- * a second.  Time is an argument.
+ * a second.  Time is an argument.  It is one line, never wider than the terminal: what
+ * does not fit is left out, the least important first.
  */
 #ifndef FAL_CLI_PROGRESS_H
 #define FAL_CLI_PROGRESS_H
@@ -8,10 +9,15 @@
 #include <stdint.h>
 #include <stdio.h>
 
+enum { FAL_PROGRESS_NOTES = 3 };
+
 struct fal_progress {
 	const char *label; /* borrowed until fal_progress_end */
-	uint64_t total;    /* in any unit; above 0 */
-	FILE *out;         /* NULL: shows nothing */
+	/* What else there is to say, the most important first; "": nothing.  Borrowed
+	 * for each fal_progress_show. */
+	const char *note[FAL_PROGRESS_NOTES];
+	uint64_t total; /* in any unit; above 0 */
+	FILE *out;      /* NULL: shows nothing */
 	bool colour;
 	double began, next; /* seconds: the first call; the next drawing */
 	bool drawn;
@@ -22,10 +28,14 @@ struct fal_progress {
 struct fal_progress fal_progress_begin(const char *label, uint64_t total, double now);
 
 /* `done` units are done at `now`, in seconds of any one clock.  Draws at most ten times
- * a second. */
+ * a second, as wide as the terminal is then. */
 void fal_progress_show(struct fal_progress *p, uint64_t done, double now);
 
 /* Wipes the bar, so that the next line on stderr starts clean. */
 void fal_progress_end(struct fal_progress *p);
+
+/* Columns of the terminal `f`; where it does not say, COLUMNS of the environment, else
+ * 80. */
+size_t fal_cli_columns(FILE *f);
 
 #endif

@@ -79,13 +79,10 @@ fal_coord_free(struct fal_coord *c)
 int
 coord_begin_eval(struct fal_coord *c, double now, uint64_t over)
 {
-	size_t blocks = fal_blocks(c->conf.params);
 	uint32_t task = c->conf.grid.task;
 	uint32_t tasks = (c->conf.test_samples + task - 1) / task;
-	memcpy(c->kept, fal_store_params(c->store), c->conf.params * sizeof(float));
-	memcpy(c->kept_exps, fal_store_exps(c->store), blocks);
-	c->kept_version = fal_store_version(c->store);
-	c->kept_clock = over;
+	if (!coord_keep(c, over))
+		return FAL_OK;
 	c->eval_right = c->eval_samples = 0;
 	c->eval_loss = 0;
 	c->evaluating = c->judged = true;

@@ -155,6 +155,12 @@ struct fal_coord_version {
 bool fal_coord_version(const struct fal_coord *c, uint64_t version,
 		       struct fal_coord_version *out);
 
+/* The parameters that a failed job leaves: those at the last end of an epoch, or the last
+ * evaluation, at which nothing was wrong yet.  Sets their version and how many clocks
+ * were over.  Borrowed as above; NULL: there was none. */
+const float *fal_coord_kept(const struct fal_coord *c, uint64_t *version,
+			    uint64_t *clock);
+
 /* Where the job stands. */
 struct fal_coord_status {
 	uint64_t clock, clocks; /* the first that is not over; all */
@@ -162,6 +168,9 @@ struct fal_coord_status {
 	double loss;          /* mean loss of the last clock; 0 before the first */
 	double accuracy;      /* of the last evaluation; -1: none yet */
 	double accuracy_loss; /* its mean loss */
+	uint64_t judged;      /* clocks that were over when its version was made */
+	uint64_t epoch;       /* epochs that are over, by their clocks */
+	double epoch_loss;    /* mean loss of the updates of the last one */
 	uint64_t moved, cloned, filled, lost, dropped; /* tasks, so far */
 	uint32_t workers;
 	bool done;   /* every clock and evaluation is over */

@@ -280,6 +280,7 @@ on_evaluated(struct fal_coord *c, double now, struct fal_peer *p, const struct f
 		return coord_advance(c, now);
 	double n = (double)c->eval_samples;
 	c->evaluating = false;
+	c->status.judged = c->kept_clock;
 	c->status.accuracy = (double)c->eval_right / n;
 	c->status.accuracy_loss =
 		ldexp((double)(int64_t)c->eval_loss, -FAL_LOSS_BITS) / n;

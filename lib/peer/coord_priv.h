@@ -6,6 +6,7 @@
  *	coord_act.c    what the scheduler decides becomes messages,
  *	coord_round.c  … and versions, and lines of the trace
  *	coord_judge.c  whether a round that is complete is believed
+ *	coord_health.c does it learn, and what is kept for when it does not any more
  *	coord_control.c  what controllers ask for
  *
  * Calls that can fail return 0 or a negative enum fal_err. */
@@ -57,11 +58,17 @@ struct fal_coord {
 	bool have_fingerprint;
 
 	bool evaluating;
+	/* The version under evaluation, and later what a failed job leaves. */
 	float *kept;
 	int8_t *kept_exps;
-	uint64_t kept_version, kept_clock; /* clocks that were over by then */
-	bool judged;                       /* kept_version is one that was evaluated */
-	uint64_t next_eval;                /* clock at which the next one is due */
+	uint64_t kept_version, kept_clock; /* clocks that were over by then; 0: none */
+	struct {                           /* coord_health.c */
+		double start; /* mean loss of the first update; 0: none yet */
+		double loss;  /* Σ of the epoch under way */
+		uint64_t samples;
+	} health;
+	bool judged;        /* kept_version is one that was evaluated */
+	uint64_t next_eval; /* clock at which the next one is due */
 	uint64_t eval_right, eval_samples;
 	uint64_t eval_loss; /* modulo 2^64: a lying worker must not overflow it */
 
@@ -150,6 +157,14 @@ int coord_advance(struct fal_coord *c, double now);
 int coord_begin_eval(struct fal_coord *c, double now, uint64_t over);
 /* The lanes of a worker, as its probe found them with full tasks. */
 struct fal_bound_lanes coord_lanes(const struct fal_coord *c, const struct fal_peer *p);
+
+/* coord_health.c */
+/* An update of so many samples with this mean loss was made; `over` clocks are over.
+ * Ends the job where it has diverged. */
+void coord_health(struct fal_coord *c, double loss, uint64_t samples, uint64_t over);
+/* Keeps the newest version, `over` clocks being over; false: it is not finite, and the
+ * job ends. */
+bool coord_keep(struct fal_coord *c, uint64_t over);
 
 /* coord_control.c */
 /* Carries out what waits for a boundary, if there is one now; after each event. */

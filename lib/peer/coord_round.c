@@ -142,8 +142,9 @@ coord_step(struct fal_coord *c, double now, const struct fal_act *a)
 	c->status.loss = n.loss;
 	/* Of the clocks that are over in one event this one may be the first. */
 	over = a->own ? over : a->clock + 1;
-	if (c->conf.test_samples > 0 && !c->evaluating && over >= c->next_eval &&
-	    !(c->judged && c->kept_clock == over))
+	coord_health(c, n.loss, n.samples, over);
+	if (c->why == NULL && c->conf.test_samples > 0 && !c->evaluating &&
+	    over >= c->next_eval && !(c->judged && c->kept_clock == over))
 		err = coord_begin_eval(c, now, over);
 	return err < 0 ? err : add_news(c, &n);
 }

@@ -147,6 +147,17 @@ tamper() {
 	same staleness "${lines[12]}" 'staleness: 0: 176'
 }
 
+@test "the table says when emulation was late, or more was used than there is" {
+	run -0 falcon-stat run.trace
+	! grep 'do not believe' <<<"$output" || return 1
+	sed '/"ev":"clock"/s/"tx":/"late":0.05,"tx":/' run.trace >late.trace
+	run -0 falcon-stat late.trace
+	has "$output" 'emulation: 8.3 % late, so do not believe the speeds: emulate fewer or'
+	sed '/"ev":"clock"/s/"task_s":[0-9.]*/"task_s":3/' run.trace >busy.trace
+	run -0 falcon-stat busy.trace
+	has "$output" ' %: more than there is, so do not believe the speeds'
+}
+
 @test "the table as JSON has what a benchmark needs" {
 	run -0 falcon-stat --json run.trace
 	same sums "$(jq -c '[.seconds, .updates, .samples, .dropped, .duplicated, .moved,

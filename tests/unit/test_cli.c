@@ -16,6 +16,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -346,6 +347,98 @@ test_progress(void **state)
 	free(text);
 }
 
+/* Draws on `p->out` in the middle of something, and returns the columns of the widest
+ * line that was drawn there: characters, but for those that move and colour. */
+static size_t
+drawn(struct fal_progress *p, int from)
+{
+	char text[4096];
+	size_t widest = 0, n = 0;
+	p->next = 0;
+	fal_progress_show(p, 41, p->began + 77);
+	fflush(p->out);
+	const ssize_t got = read(from, text, sizeof(text));
+	assert_true(got > 0);
+	for (ssize_t i = 0; i < got; i++) {
+		const unsigned char c = (unsigned char)text[i];
+		if (c == '\033')
+			while (i + 1 < got && text[i] != 'm' && text[i] != 'K')
+				i++;
+		else if (c == '\r' || c == '\n')
+			n = 0;
+		else if ((c & 0xc0) != 0x80)
+			n++;
+		widest = n > widest ? n : widest;
+	}
+	return widest;
+}
+
+/* Whatever there is to say, no line is as wide as the terminal, whose last column may
+ * wrap. */
+static void
+test_progress_fits(void **state)
+{
+	(void)state;
+	struct fal_progress p = fal_progress_begin("", 97, 10);
+	char label[64], note[2][40];
+	unsigned seed = (unsigned)getpid();
+	const int master = posix_openpt(O_RDWR | O_NOCTTY);
+	if (master < 0 || grantpt(master) < 0 || unlockpt(master) < 0)
+		skip();
+	FILE *slave = fopen(ptsname(master), "w");
+	if (slave == NULL)
+		skip();
+	print_message("seed %u\n", seed);
+	p.out = slave;
+	for (unsigned i = 0; i < 300; i++) {
+		static const unsigned short some[] = { 40, 80, 132, 1, 5, 6, 12, 20 };
+		struct winsize size = { .ws_col = some[i % 8] };
+		if (i >= 100)
+			size.ws_col = (unsigned short)(1 + rand_r(&seed) % 200);
+		assert_int_equal(ioctl(master, TIOCSWINSZ, &size), 0);
+		snprintf(label, sizeof(label), "%.*s", rand_r(&seed) % 60,
+			 "\u00e4 label as long as the path of a file that somebody "
+			 "exports");
+		for (size_t k = 0; k < 2; k++)
+			snprintf(note[k], sizeof(note[k]), "%.*s", rand_r(&seed) % 30,
+				 "accuracy 0.8990 of the \u00fcbung");
+		p.label = label;
+		p.note[0] = note[0];
+		p.note[1] = note[1];
+		p.colour = i % 2 == 0;
+		const size_t n = drawn(&p, master);
+		assert_in_range(n, 0, size.ws_col - 1);
+	}
+	fclose(slave);
+	close(master);
+
+	/* What 40 columns say, and what comes with more. */
+	static const struct {
+		const char *columns, *line;
+	} lines[] = {
+		{ "12", "\rfas  41 %\033[K" },
+		{ "40", "\rfashion [####........]  41 %, 14 s left\033[K" },
+		{ "55",
+		  "\rfashion [####......]  41 %, 14 s left, accuracy 0.8990\033[K" },
+		{ "72", "\rfashion [#####.........]  41 %, 14 s left, accuracy 0.8990, "
+			"loss 0.1675\033[K" },
+	};
+	for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++) {
+		char *text = NULL;
+		size_t n = 0;
+		p = (struct fal_progress){ .label = "fashion",
+					   .note = { "accuracy 0.8990", "loss 0.1675" },
+					   .total = 100,
+					   .out = open_memstream(&text, &n) };
+		setenv("COLUMNS", lines[i].columns, 1);
+		fal_progress_show(&p, 41, 10);
+		fclose(p.out);
+		assert_string_equal(text, lines[i].line);
+		free(text);
+	}
+	unsetenv("COLUMNS");
+}
+
 static void
 check_notify(const char *name, socklen_t name_len)
 {
@@ -484,12 +577,12 @@ main(void)
 {
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_options), cmocka_unit_test(test_usage_errors),
-		cmocka_unit_test(test_range),   cmocka_unit_test(test_help),
-		cmocka_unit_test(test_files),   cmocka_unit_test(test_key),
-		cmocka_unit_test(test_table),   cmocka_unit_test(test_progress),
-		cmocka_unit_test(test_notify),  cmocka_unit_test(test_cores),
-		cmocka_unit_test(test_json),
+		cmocka_unit_test(test_options),       cmocka_unit_test(test_usage_errors),
+		cmocka_unit_test(test_range),         cmocka_unit_test(test_help),
+		cmocka_unit_test(test_files),         cmocka_unit_test(test_key),
+		cmocka_unit_test(test_table),         cmocka_unit_test(test_progress),
+		cmocka_unit_test(test_progress_fits), cmocka_unit_test(test_notify),
+		cmocka_unit_test(test_cores),         cmocka_unit_test(test_json),
 	};
 	return cmocka_run_group_tests_name("cli", tests, enter, leave);
 }
