@@ -223,6 +223,7 @@ new_coord(struct ps_server *s)
 		.params = j->model->params,
 		.optim = j->job.optim,
 		.schedule = j->job.schedule,
+		.guess = log(j->model->classes),
 		.audit_sums = j->job.audit == FAL_JOB_AUDIT_SUMS,
 		.lanes_start = j->job.lanes_start,
 		.min_workers = s->opt->min_workers,

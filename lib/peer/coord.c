@@ -62,6 +62,7 @@ fal_coord_free(struct fal_coord *c)
 	if (c == NULL)
 		return;
 	coord_control_free(c);
+	coord_health_free(c);
 	fal_sched_free(c->sched);
 	fal_store_free(c->store);
 	free(c->peer);

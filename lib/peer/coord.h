@@ -65,6 +65,8 @@ struct fal_coord_conf {
 	size_t params;
 	struct fal_optim optim;
 	struct fal_schedule schedule;
+	/* Mean loss of a model that knows nothing; 0: no loss is too large. */
+	double guess;
 	bool audit_sums;
 	uint32_t lanes_start;
 	uint32_t min_workers; /* the first clock waits for so many */

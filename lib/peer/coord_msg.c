@@ -134,13 +134,21 @@ on_claim(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_m
 	if (won < 0)
 		return fal_diag_set(diag, won, "claims task %u of round %" PRIu64 ": %s",
 				    in.task, in.round, fal_strerror(won));
+	struct fal_round_info r;
+	int err = FAL_OK;
+	if (won == 1 && !in.nonfinite && fal_sched_round(c->sched, in.round, &r))
+		err = coord_health_claim(c, p->key,
+					 ldexp((double)in.loss, -FAL_LOSS_BITS),
+					 fal_grid_range_samples(&c->conf.grid, r.clock,
+								in.task, 1));
 	struct fal_msg v = { .type = FAL_MSG_VERDICT };
 	v.verdict.round = in.round;
 	v.verdict.task = in.task;
 	v.verdict.seq = in.seq;
 	v.verdict.won = won == 1;
 	/* Before what follows from it: a fence must find its verdicts given. */
-	int err = in.nonfinite ? FAL_OK : coord_send(c, p->id, &v);
+	if (err == FAL_OK && !in.nonfinite)
+		err = coord_send(c, p->id, &v);
 	uint64_t clock = fal_sched_over(c->sched);
 	if (err == FAL_OK && clock >= p->ping_clock) {
 		/* Often while the round trip is not known well, then now and again. */

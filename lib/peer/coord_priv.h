@@ -62,10 +62,16 @@ struct fal_coord {
 	float *kept;
 	int8_t *kept_exps;
 	uint64_t kept_version, kept_clock; /* clocks that were over by then; 0: none */
-	struct {                           /* coord_health.c */
-		double start; /* mean loss of the first update; 0: none yet */
+	struct fal_health {                /* coord_health.c */
+		double start; /* mean loss of guessing, or of the first update */
 		double loss;  /* Σ of the epoch under way */
 		uint64_t samples;
+		struct fal_health_key { /* of this epoch, by number of the key - 1 */
+			double loss;
+			uint64_t samples;
+		} * key;
+		double *scratch;
+		size_t keys, key_cap, scratch_cap;
 	} health;
 	bool judged;        /* kept_version is one that was evaluated */
 	uint64_t next_eval; /* clock at which the next one is due */
@@ -162,6 +168,9 @@ struct fal_bound_lanes coord_lanes(const struct fal_coord *c, const struct fal_p
 /* An update of so many samples with this mean loss was made; `over` clocks are over.
  * Ends the job where it has diverged. */
 void coord_health(struct fal_coord *c, double loss, uint64_t samples, uint64_t over);
+/* A claim of a worker of this key counts: Σ loss of so many samples.  FAL_ENOMEM. */
+int coord_health_claim(struct fal_coord *c, uint32_t key, double loss, uint32_t samples);
+void coord_health_free(struct fal_coord *c);
 /* Keeps the newest version, `over` clocks being over; false: it is not finite, and the
  * job ends. */
 bool coord_keep(struct fal_coord *c, uint64_t over);
