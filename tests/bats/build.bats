@@ -175,7 +175,7 @@ stand_in() {
 		case $* in *worker-3*) echo out of luck >&2; kill -SEGV $$ ;; esac
 		exec sleep 1000
 	END
-	run env FALCON_BIN="$tmp/stand" DEMO_EPOCHS=1 timeout 60 share/demo
+	run env FALCON_BIN="$tmp/stand" DEMO_EPOCHS=1 DEMO_RATE=1000 timeout 60 share/demo
 	same "exit status ($output)" "$status" 1
 	has "$output" "worker-3: SIGSEGV"
 	has "$output" "out of luck"
@@ -185,7 +185,7 @@ stand_in() {
 
 @test "the demo ends where the coordinator does" {
 	stand_in falcon-ps <<<'echo no such luck >&2; exit 1'
-	run env FALCON_BIN="$tmp/stand" DEMO_EPOCHS=1 timeout 60 share/demo
+	run env FALCON_BIN="$tmp/stand" DEMO_EPOCHS=1 DEMO_RATE=1000 timeout 60 share/demo
 	same "exit status ($output)" "$status" 1
 	has "$output" "no such luck"
 }
