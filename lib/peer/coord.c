@@ -28,6 +28,7 @@ fal_coord_new(const struct fal_coord_conf *conf, const struct fal_coord_ops *ops
 			       : c->clocks;
 	struct fal_sched_conf sched = { .policy = conf->policy,
 					.grid = conf->grid,
+					.entropy = conf->entropy,
 					.lanes_start = conf->lanes_start,
 					/* forward only: about a third of a step */
 					.eval_cost = 1.0 / 3 };

@@ -10,39 +10,12 @@
 
 static const uint32_t standby_clocks = 16; /* then a worker with share 0 is tried again */
 
-/* May `w` work for round `r`?  For a team's own round it must have been sent the version;
- * in the one team of all everybody is. */
-static bool
-works_for(const struct fal_sched *s, const struct fal_worker *w,
-	  const struct fal_round *r)
+bool
+fal_works_for(const struct fal_sched *s, const struct fal_worker *w,
+	      const struct fal_round *r)
 {
 	return fal_worker_active(w) && w->team == r->team &&
 	       (!s->scheme->groups || w->version == r->version) && fal_may_run(s, r, w);
-}
-
-/* The worker, other than `but`, to whom a task of the round costs least. */
-static struct fal_worker *
-cheapest_but(struct fal_sched *s, const struct fal_round *r, uint32_t task, uint32_t but,
-	     double now)
-{
-	const struct fal_load more = fal_load_of(s, fal_node(r, task, false));
-	struct fal_worker *best = NULL, *same = NULL;
-	double least = 0;
-	for (uint32_t i = 0; i < s->workers; i++) {
-		struct fal_worker *w = &s->worker[i];
-		if (!works_for(s, w, r))
-			continue;
-		if (w->id == but) {
-			same = w;
-			continue;
-		}
-		double cost = s->scheme->cost(s, w, more, now);
-		if (best == NULL || cost < least) {
-			best = w;
-			least = cost;
-		}
-	}
-	return best != NULL ? best : same;
 }
 
 static int
@@ -101,12 +74,12 @@ count_out_fixed(struct fal_sched *s, const struct fal_round *r, uint32_t n, doub
 	uint32_t left = n, all = 0, others = 0;
 	for (uint32_t i = 0; i < s->workers; i++) {
 		const struct fal_worker *w = &s->worker[i];
-		all += works_for(s, w, r);
-		others += works_for(s, w, r) && w->weight < 0;
+		all += fal_works_for(s, w, r);
+		others += fal_works_for(s, w, r) && w->weight < 0;
 	}
 	for (uint32_t i = 0; i < s->workers; i++) {
 		struct fal_worker *w = &s->worker[i];
-		if (w->weight < 0 || !works_for(s, w, r))
+		if (w->weight < 0 || !fal_works_for(s, w, r))
 			continue;
 		w->plan = (uint32_t)fmin(round(w->weight * n / all), left);
 		left -= w->plan;
@@ -131,7 +104,7 @@ count_out(struct fal_sched *s, const struct fal_round *r, struct fal_worker **la
 	for (uint32_t i = 0; i < s->workers; i++) {
 		struct fal_worker *w = &s->worker[i];
 		w->plan = 0;
-		if (works_for(s, w, r))
+		if (fal_works_for(s, w, r))
 			set_price(s, i, now);
 		else
 			fal_heap_remove(&s->planner, i);
@@ -154,7 +127,7 @@ count_out(struct fal_sched *s, const struct fal_round *r, struct fal_worker **la
 	/* Whoever stands by is tried with one task now and then. */
 	for (uint32_t i = 0; i < s->workers && most != NULL && most->plan > 1; i++) {
 		struct fal_worker *w = &s->worker[i];
-		if (works_for(s, w, r) && w->plan == 0 && w->weight < 0 &&
+		if (fal_works_for(s, w, r) && w->plan == 0 && w->weight < 0 &&
 		    w->standby >= standby_clocks) {
 			w->plan = 1;
 			most->plan--;
@@ -164,16 +137,14 @@ count_out(struct fal_sched *s, const struct fal_round *r, struct fal_worker **la
 	return n;
 }
 
-/* Tasks that one worker reported non-finite go to another one, if there is one. */
+/* Tasks that are in doubt go to whoever is drawn to decide. */
 static int
 hand_out_suspects(struct fal_sched *s, struct fal_round *r, double now)
 {
 	uint32_t kept = 0;
 	for (uint32_t i = 0; i < r->free_n; i++) {
 		uint32_t task = r->free_task[i];
-		uint32_t first = r->nonfinite[task - r->ledger.first];
-		struct fal_worker *w =
-			first != 0 ? cheapest_but(s, r, task, first, now) : NULL;
+		struct fal_worker *w = s->doubts > 0 ? fal_doubt_draw(s, r, task) : NULL;
 		if (w == NULL) {
 			r->free_task[kept++] = task;
 			continue;
@@ -218,7 +189,7 @@ fal_plan(struct fal_sched *s, struct fal_round *r, double now)
 		return err;
 	qsort(r->free_task, r->free_n, sizeof(*r->free_task), by_number);
 	struct fal_worker *one = fal_team_worker(s, r->team);
-	if (one != NULL && works_for(s, one, r)) {
+	if (one != NULL && fal_works_for(s, one, r)) {
 		one->plan = r->free_n;
 		err = hand_out_plan(s, r, one, &next, now);
 	} else if (one == NULL) {

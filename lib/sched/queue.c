@@ -165,6 +165,8 @@ fal_give(struct fal_sched *s, struct fal_worker *w, struct fal_node *n, double n
 	w->queued++;
 	w->queued_samples += fal_node_samples(s, n);
 	w->given++;
+	if (fal_holds_give(&r->given, n->task - r->ledger.first, w->id) < 0)
+		return FAL_ENOMEM;
 	struct fal_act act = { .kind = FAL_ACT_GRANT, .worker = w->id, .round = r->id };
 	if (fills != FAL_NONE)
 		act.fills = r->ledger.contrib[fills].id;

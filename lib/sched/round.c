@@ -72,7 +72,7 @@ fal_round_free(struct fal_round *r)
 		return;
 	fal_ledger_free(&r->ledger);
 	free(r->node);
-	free(r->nonfinite);
+	fal_holds_free(&r->given);
 	free(r->granted);
 	free(r->free_task);
 	free(r);
@@ -95,7 +95,7 @@ clear(const struct fal_sched *s, struct fal_round *r, const struct fal_run_of *r
 {
 	if (fal_ledger_open(&r->ledger, run->first, run->count) < 0 ||
 	    FAL_GROW(r->node, r->node_cap, (size_t)run->count * 2) < 0 ||
-	    FAL_GROW(r->nonfinite, r->nonfinite_cap, run->count) < 0 ||
+	    fal_holds_open(&r->given, run->count) < 0 ||
 	    FAL_GROW(r->granted, r->granted_cap, run->count) < 0 ||
 	    FAL_GROW(r->free_task, r->free_cap, run->count) < 0)
 		return FAL_ENOMEM;
@@ -114,7 +114,6 @@ clear(const struct fal_sched *s, struct fal_round *r, const struct fal_run_of *r
 		struct fal_node none = { .round = r, .slot = FAL_NONE };
 		none.task = run->first + i;
 		r->node[i] = r->node[i + run->count] = none;
-		r->nonfinite[i] = 0;
 		r->granted[i] = false;
 		r->free_task[i] = run->first + i;
 	}

@@ -27,6 +27,7 @@ fal_sched_new(const struct fal_sched_conf *conf, struct fal_sched **out)
 		return FAL_ENOMEM;
 	s->lanes_start = conf->lanes_start;
 	s->eval_cost = conf->eval_cost;
+	s->rng = fal_rng_init(conf->entropy, FAL_RNG_DRAW, 0);
 	s->grid = conf->grid;
 	s->grid.parts = s->grid.parts > 0 ? s->grid.parts : 1;
 	s->full = fal_grid_full(&s->grid);
@@ -75,6 +76,7 @@ fal_sched_free(struct fal_sched *s)
 	fal_heap_free(&s->look);
 	fal_heap_free(&s->later);
 	fal_heap_free(&s->planner);
+	free(s->doubt);
 	free(s->eval_holder);
 	free(s->eval_free);
 	while (s->checks > 0)
@@ -156,7 +158,13 @@ plan_rounds(struct fal_sched *s, double now)
 int
 fal_settle(struct fal_sched *s, double now)
 {
-	int err = begin_rounds(s, now);
+	bool anew;
+	int err;
+	do {
+		err = fal_doubts_review(s, now, &anew);
+		if (err == FAL_OK)
+			err = begin_rounds(s, now);
+	} while (err == FAL_OK && anew);
 	if (err == FAL_OK)
 		err = plan_rounds(s, now);
 	if (err == FAL_OK && s->rounds > 0 && s->scheme->rebalance != NULL)
@@ -239,9 +247,8 @@ fal_sched_done(const struct fal_sched *s)
 	return fal_sched_quiet(s) && s->pool.over == s->pool.clocks;
 }
 
-/* The worker came, went, or changed: who counts, and who works for whom. */
-static int
-recount(struct fal_sched *s, struct fal_worker *w, double now)
+int
+fal_recount(struct fal_sched *s, struct fal_worker *w, double now)
 {
 	bool active = fal_worker_active(w);
 	uint32_t members = w->team->members - w->counted + active;
@@ -289,7 +296,7 @@ lay_down(struct fal_sched *s, struct fal_worker *w, double now)
 	w->excluded = excluded;
 	if (excluded && fal_strip(s, w, true) < 0)
 		return FAL_ENOMEM;
-	return w->team != NULL ? recount(s, w, now) : FAL_OK;
+	return w->team != NULL ? fal_recount(s, w, now) : FAL_OK;
 }
 
 int
@@ -402,7 +409,7 @@ fal_sched_join(struct fal_sched *s, double now, const struct fal_join *j)
 		return FAL_ENOMEM;
 	if (send_ahead(s, w) < 0)
 		return FAL_ENOMEM;
-	return recount(s, w, now) < 0 ? FAL_ENOMEM : fal_settle(s, now);
+	return fal_recount(s, w, now) < 0 ? FAL_ENOMEM : fal_settle(s, now);
 }
 
 int
@@ -413,7 +420,7 @@ fal_sched_leave(struct fal_sched *s, double now, uint32_t id)
 		return FAL_OK;
 	w->gone = true;
 	s->gone++;
-	if (fal_strip(s, w, false) < 0 || recount(s, w, now) < 0)
+	if (fal_strip(s, w, false) < 0 || fal_recount(s, w, now) < 0)
 		return FAL_ENOMEM;
 	free(w->pace);
 	w->pace = NULL;
@@ -431,7 +438,7 @@ fal_sched_heard(struct fal_sched *s, double now, uint32_t id)
 		return FAL_OK;
 	w->suspected = false;
 	w->base = now;
-	return recount(s, w, now) < 0 ? FAL_ENOMEM : fal_settle(s, now);
+	return fal_recount(s, w, now) < 0 ? FAL_ENOMEM : fal_settle(s, now);
 }
 
 int
@@ -473,73 +480,6 @@ fal_sched_round(const struct fal_sched *s, uint64_t round, struct fal_round_info
 }
 
 static int
-stop(struct fal_sched *s, const struct fal_round *r, const struct fal_worker *w,
-     uint32_t task)
-{
-	struct fal_act act = { .kind = FAL_ACT_STOP, .worker = w->id };
-	act.round = r->id;
-	act.first = task;
-	return fal_emit(s, act) != NULL ? 0 : FAL_ENOMEM;
-}
-
-/* The owner of a round got no result twice: others take the round's tasks.  If another
- * one had that with this task before, it is not the worker. */
-static int
-give_up_own(struct fal_sched *s, double now, struct fal_round *r, struct fal_worker *w,
-	    uint32_t task)
-{
-	const struct fal_act end = { .fate = FAL_FATE_ABANDON, .why = "not finite" };
-	const struct fal_doubt *d = &s->doubt;
-	bool before = d->worker != 0 && d->clock == r->clock && d->task == task;
-	if (s->active == 1 || (before && d->worker != w->id))
-		return stop(s, r, w, task);
-	s->doubt = (struct fal_doubt){ r->clock, task, w->id };
-	return fal_round_end(s, r, end, now) < 0 ? FAL_ENOMEM : 0;
-}
-
-/* A claim without a result: the first one is run again, elsewhere if there is somebody
- * else in the team, the second decides. */
-static int
-claim_nonfinite(struct fal_sched *s, double now, struct fal_round *r,
-		struct fal_worker *w, uint32_t task)
-{
-	uint32_t *first = &r->nonfinite[task - r->ledger.first];
-	if (fal_ledger_task(&r->ledger, task)->contrib != FAL_NONE)
-		return 0;
-	if (*first == w->id && r->team->members > 1) {
-		/* Says nothing new: whoever runs it to decide goes on. */
-		fal_drop_own(s, r, task, w);
-		return fal_task_held(r, task) ? 0 : fal_free_task(s, r, task);
-	}
-	if (*first != 0 && r->owner != 0)
-		return give_up_own(s, now, r, w, task);
-	if (fal_withdraw(s, r, task, w, now) < 0)
-		return FAL_ENOMEM;
-	if (*first != 0)
-		return stop(s, r, w, task);
-	*first = w->id;
-	return fal_free_task(s, r, task);
-}
-
-/* Whoever got no result that `w` has got is charged. */
-static int
-clear_doubt(struct fal_sched *s, double now, struct fal_round *r,
-	    const struct fal_worker *w, uint32_t task)
-{
-	static const char why[] = "non-finite result that another did not get";
-	uint32_t *first = &r->nonfinite[task - r->ledger.first], accused = *first;
-	struct fal_doubt *d = &s->doubt;
-	if (d->worker != 0 && d->clock == r->clock && d->task == task) {
-		accused = d->worker;
-		*d = (struct fal_doubt){ 0 };
-	}
-	*first = 0;
-	if (accused == 0 || accused == w->id || fal_find(s, accused) == NULL)
-		return FAL_OK;
-	return fal_sched_charge(s, now, accused, why);
-}
-
-static int
 claim_result(struct fal_sched *s, double now, struct fal_round *r, struct fal_worker *w,
 	     const struct fal_claim_in *c)
 {
@@ -565,9 +505,7 @@ claim_result(struct fal_sched *s, double now, struct fal_round *r, struct fal_wo
 	fal_touch_owner(s, r);
 	if (fal_withdraw(s, r, c->task, w, now) < 0)
 		return FAL_ENOMEM;
-	if (clear_doubt(s, now, r, w, c->task) < 0)
-		return FAL_ENOMEM;
-	return 1;
+	return fal_doubt_clear(s, now, r, w, c->task) < 0 ? FAL_ENOMEM : 1;
 }
 
 /* Where the task stands in the queue of `w`, or NULL. */
@@ -592,11 +530,10 @@ fal_sched_claim(struct fal_sched *s, double now, const struct fal_claim_in *c)
 		return FAL_ESTATE;
 	w->claims++;
 	if (r == NULL)
-		return 0;
+		return c->round < s->next_round ? 0 : FAL_ESTATE;
 	if (!fal_ledger_has(&r->ledger, c->task))
 		return FAL_EINVAL;
-	/* Nobody but its owner was ever given a task of it. */
-	if (r->owner != 0 && !r->mixed && r->owner != w->id)
+	if (!fal_holds_has(&r->given, c->task - r->ledger.first, w->id))
 		return FAL_ESTATE;
 	const struct fal_node *n = held(s, r, c->task, w);
 	if (n != NULL && n->began >= 0 && !w->fresh)
@@ -605,7 +542,7 @@ fal_sched_claim(struct fal_sched *s, double now, const struct fal_claim_in *c)
 		fal_measured(s, w, c->task_s,
 			     fal_node_samples(s, fal_node(r, c->task, false)));
 	w->base = now;
-	int won = c->nonfinite ? claim_nonfinite(s, now, r, w, c->task)
+	int won = c->nonfinite ? fal_doubt_claim(s, now, r, w, c->task)
 			       : claim_result(s, now, r, w, c);
 	if (won < 0)
 		return won;
@@ -680,7 +617,7 @@ static int
 suspect(struct fal_sched *s, struct fal_worker *w, double now)
 {
 	w->suspected = true;
-	return fal_strip(s, w, true) < 0 ? FAL_ENOMEM : recount(s, w, now);
+	return fal_strip(s, w, true) < 0 ? FAL_ENOMEM : fal_recount(s, w, now);
 }
 
 /* Looks at a worker that owes something and is late. */

@@ -38,6 +38,7 @@ struct fal_sched; /* opaque */
 struct fal_sched_conf {
 	const struct fal_policy *policy; /* copied */
 	struct fal_grid grid;
+	uint64_t entropy;     /* for what workers must not foresee */
 	uint32_t lanes_start; /* lanes of a new worker; 0: its maximum */
 	/* Samples of an eval task cost this fraction of a training task's. */
 	double eval_cost;
@@ -221,9 +222,10 @@ struct fal_claim_in {
 	int64_t loss;         /* fixed point */
 	bool nonfinite;       /* no result: its gradient was not finite */
 };
-/* 1 won, 0 lost (also: a round that is over), or the ledger's error or FAL_ESTATE (more
- * claims than tasks that it was granted, clones and tasks granted again included): a
- * worker that breaks the protocol, to be evicted by the caller. */
+/* 1 won, 0 lost (also: a round that is over), or the ledger's error or FAL_ESTATE (a task
+ * that it was never granted, or more claims than tasks that it was granted, clones and
+ * tasks granted again included): a worker that breaks the protocol, to be evicted by the
+ * caller. */
 int fal_sched_claim(struct fal_sched *s, double now, const struct fal_claim_in *c);
 
 /* Where contribution `cid` of an open round stands, or NULL: unknown or over.

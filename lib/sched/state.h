@@ -6,16 +6,20 @@
  *	plan.c    who gets a round's free tasks
  *	queue.c   the workers' queues, the heaps over them
  *	speed.c   what is measured, what is projected from it
+ *	doubt.c   tasks without a result
  *	eval.c    the test set
  *	check.c   tasks that are run once more, elsewhere
- *	pool.c, ledger.c, heap.c   tasks not handed out; who claimed what; a heap
+ *	pool.c, ledger.c, holds.c, heap.c   tasks not handed out; who claimed what; who
+ *	          was given what; a heap
  *	bsp.c epsp.c asp.c … one scheme each, state.h's struct fal_scheme
  *
  * Calls that can fail return 0 or FAL_ENOMEM. */
 #ifndef FAL_SCHED_STATE_H
 #define FAL_SCHED_STATE_H
 
+#include "base/rng.h"
 #include "sched/heap.h"
+#include "sched/holds.h"
 #include "sched/pool.h"
 #include "sched/sched.h"
 
@@ -59,9 +63,10 @@ struct fal_worker {
 	char name[FAL_WORKER_NAME];
 	uint32_t key; /* whose: workers of one key are one witness */
 	bool gone, suspected;
-	bool excluded;         /* by policy */
-	bool counted;          /* among the active ones, its team's, too */
-	double weight;         /* of its share, by policy; < 0: as projected */
+	bool excluded; /* by policy */
+	bool barred;   /* others are to decide of what it got no result for (doubt.c) */
+	bool counted;  /* among the active ones, its team's, too */
+	double weight; /* of its share, by policy; < 0: as projected */
 	struct fal_team *team; /* NULL: gone */
 	uint64_t version;      /* that it was sent last */
 	uint32_t lanes, lanes_min, lanes_max, cores;
@@ -129,9 +134,9 @@ struct fal_round {
 	struct fal_ledger ledger;
 	struct fal_node *node; /* 2 · tasks: task first+i has i and, cloned, tasks+i */
 	size_t node_cap;
-	uint32_t *nonfinite; /* by task: worker that reported it non-finite, or 0 */
-	bool *granted;       /* by task: was granted before */
-	size_t nonfinite_cap, granted_cap;
+	bool *granted; /* by task: was granted before */
+	size_t granted_cap;
+	struct fal_holds given;      /* by task: to whom, ever */
 	uint32_t last, last_samples; /* its clock's last task */
 	uint32_t *free_task;         /* tasks that nobody holds */
 	uint32_t free_n;
@@ -232,11 +237,15 @@ struct fal_sched {
 	struct fal_heap eager;  /* those that may be able to begin a round */
 	uint32_t *manned;       /* by part of the data: those with active workers */
 	uint32_t awaited;       /* wbsp: no team before this place has yet to push */
-	/* A task that made no finite result in its owner's hands, and who that was; 0. */
+	/* Tasks that made no finite result, and in whose hands. */
 	struct fal_doubt {
 		uint64_t clock;
-		uint32_t task, worker;
-	} doubt;
+		uint32_t task, worker, key;
+	} * doubt;
+	uint32_t doubts;
+	size_t doubt_cap;
+	uint32_t barred; /* workers */
+	struct fal_rng rng;
 	struct {                   /* groups: what its controller watches */
 		uint32_t n;        /* groups wanted */
 		uint64_t at;       /* version of the next decision */
@@ -290,7 +299,7 @@ struct fal_sched {
 static inline bool
 fal_worker_active(const struct fal_worker *w)
 {
-	return !w->gone && !w->suspected && !w->excluded;
+	return !w->gone && !w->suspected && !w->excluded && !w->barred;
 }
 
 /* Samples of the node's task. */
@@ -333,6 +342,8 @@ fal_one_team(const struct fal_sched *s)
 
 /* sched.c: the worker with this id, or NULL: unknown or gone.  O(log W). */
 struct fal_worker *fal_find(const struct fal_sched *s, uint32_t id);
+/* The worker came, went, or changed: who counts, and who works for whom. */
+int fal_recount(struct fal_sched *s, struct fal_worker *w, double now);
 
 /* round.c */
 
@@ -494,7 +505,29 @@ int fal_withdraw(struct fal_sched *s, struct fal_round *r, uint32_t task,
 void fal_drop_own(struct fal_sched *s, const struct fal_round *r, uint32_t task,
 		  const struct fal_worker *w);
 
+/* doubt.c */
+
+/* A claim of `w` without a result. */
+int fal_doubt_claim(struct fal_sched *s, double now, struct fal_round *r,
+		    struct fal_worker *w, uint32_t task);
+/* `w` has a result: whoever of another key had none is charged. */
+int fal_doubt_clear(struct fal_sched *s, double now, const struct fal_round *r,
+		    const struct fal_worker *w, uint32_t task);
+/* Who is to run the task, as it is in doubt; NULL: it is not, or nobody says more. */
+struct fal_worker *fal_doubt_draw(struct fal_sched *s, const struct fal_round *r,
+				  uint32_t task);
+/* False: somebody else is to run the task, as it is in doubt. */
+bool fal_doubt_may(const struct fal_sched *s, const struct fal_worker *w,
+		   const struct fal_round *r, uint32_t task);
+/* Workers begin no round while the next one has a task that others must decide of. */
+int fal_doubts_review(struct fal_sched *s, double now, bool *changed);
+
 /* plan.c: who gets the free tasks of a round. */
+
+/* May `w` work for round `r`?  For a team's own round it must have been sent the version;
+ * in the one team of all everybody is. */
+bool fal_works_for(const struct fal_sched *s, const struct fal_worker *w,
+		   const struct fal_round *r);
 int fal_plan(struct fal_sched *s, struct fal_round *r, double now);
 
 /* check.c */

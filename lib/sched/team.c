@@ -274,26 +274,12 @@ pull(struct fal_sched *s, struct fal_team *t)
 	return FAL_OK;
 }
 
-/* Would it get the task again that it got no result for, while there are others? */
-static bool
-in_doubt(const struct fal_sched *s, const struct fal_team *t)
-{
-	const struct fal_run_of *r = s->pool.back;
-	return s->scheme->own && s->doubt.worker == t->id && s->active > 1 &&
-	       s->pool.backs > 0 && r->clock == s->doubt.clock &&
-	       s->doubt.task >= r->first && s->doubt.task - r->first < r->count;
-}
-
-/* Tasks were taken, when part `hindmost` was the hindmost: whoever was in doubt may begin
- * with others, and anybody on a part that is the hindmost now and that nobody has. */
+/* Tasks were taken, when part `hindmost` was the hindmost: anybody may begin on a part
+ * that is the hindmost now and that nobody has. */
 static void
 wake_others(struct fal_sched *s, uint32_t hindmost)
 {
-	const struct fal_worker *w =
-		s->doubt.worker != 0 ? fal_find(s, s->doubt.worker) : NULL;
 	uint32_t last = fal_pool_hindmost(&s->pool);
-	if (w != NULL)
-		wake(s, w->team);
 	if (last != hindmost && s->manned[last] == 0)
 		fal_teams_wake(s);
 }
@@ -303,7 +289,7 @@ may_begin(const struct fal_sched *s, const struct fal_team *t)
 {
 	uint64_t next = fal_team_next(s, t);
 	return t->members > 0 && t->open < s->scheme->ahead(s) && next < s->allowed &&
-	       !in_doubt(s, t) && next < s->pool.clocks &&
+	       next < s->pool.clocks &&
 	       (!s->held ||
 		(s->scheme->under_way != NULL && s->scheme->under_way(s, t))) &&
 	       (s->scheme->may_begin == NULL || s->scheme->may_begin(s, t));

@@ -1,0 +1,205 @@
+/* Tasks that were claimed without a result, their gradient being not finite.
+ *
+ * It may be the task, then the job has diverged, or its worker, which errs or lies.  So
+ * another one runs it: of another key where there is one, for the workers of one key are
+ * one witness; else another session, drawn, so that nobody can choose to decide his own
+ * case.  Two keys, or, where there is but one, all its sessions, have the last word.
+ */
+#include "sched/state.h"
+
+#include "base/mem.h"
+
+static bool
+is_about(const struct fal_doubt *d, uint64_t clock, uint32_t task)
+{
+	return d->clock == clock && d->task == task;
+}
+
+/* What the word of `w` on a task that is in doubt would be: 0 nothing new, 1 that of
+ * another session, 2 that of another key. */
+static int
+weight(const struct fal_sched *s, const struct fal_worker *w, uint64_t clock,
+       uint32_t task)
+{
+	int best = 2;
+	for (uint32_t i = 0; i < s->doubts; i++) {
+		const struct fal_doubt *d = &s->doubt[i];
+		if (!is_about(d, clock, task) || d->key != w->key)
+			continue;
+		if (d->worker == w->id)
+			return 0;
+		best = 1;
+	}
+	return best;
+}
+
+/* The most that the word of anybody in the job would be; `r`: of those who may run its
+ * tasks. */
+static int
+most_weight(const struct fal_sched *s, const struct fal_round *r, uint64_t clock,
+	    uint32_t task)
+{
+	int best = 0;
+	for (uint32_t i = 0; i < s->workers && best < 2; i++) {
+		const struct fal_worker *w = &s->worker[i];
+		bool may = r != NULL ? fal_works_for(s, w, r)
+				     : fal_worker_active(w) || w->barred;
+		int is = may ? weight(s, w, clock, task) : 0;
+		best = is > best ? is : best;
+	}
+	return best;
+}
+
+struct fal_worker *
+fal_doubt_draw(struct fal_sched *s, const struct fal_round *r, uint32_t task)
+{
+	struct fal_worker *drawn = NULL;
+	uint32_t n = 0;
+	int best = 1;
+	bool any = false;
+	for (uint32_t i = 0; i < s->doubts && !any; i++)
+		any = is_about(&s->doubt[i], r->clock, task);
+	for (uint32_t i = 0; i < s->workers && any; i++) {
+		struct fal_worker *w = &s->worker[i];
+		int is = fal_works_for(s, w, r) ? weight(s, w, r->clock, task) : 0;
+		if (is < best)
+			continue;
+		n = is > best ? 0 : n;
+		best = is;
+		if (fal_rng_below(&s->rng, ++n) == 0)
+			drawn = w;
+	}
+	return drawn;
+}
+
+bool
+fal_doubt_may(const struct fal_sched *s, const struct fal_worker *w,
+	      const struct fal_round *r, uint32_t task)
+{
+	return s->doubts == 0 ||
+	       weight(s, w, r->clock, task) >= most_weight(s, r, r->clock, task);
+}
+
+static int
+stop(struct fal_sched *s, const struct fal_round *r, const struct fal_worker *w,
+     uint32_t task)
+{
+	struct fal_act act = { .kind = FAL_ACT_STOP, .worker = w->id };
+	act.round = r->id;
+	act.first = task;
+	return fal_emit(s, act) != NULL ? FAL_OK : FAL_ENOMEM;
+}
+
+/* What was said of the task before: by this worker, by others of its key, by others. */
+struct said {
+	bool before, by_another;
+	uint32_t sessions;
+};
+
+static struct said
+what_was_said(const struct fal_sched *s, const struct fal_worker *w, uint64_t clock,
+	      uint32_t task)
+{
+	struct said is = { false, false, 0 };
+	for (uint32_t i = 0; i < s->doubts; i++) {
+		const struct fal_doubt *d = &s->doubt[i];
+		if (!is_about(d, clock, task))
+			continue;
+		is.before |= d->worker == w->id;
+		is.by_another |= d->key != w->key;
+		is.sessions++;
+	}
+	return is;
+}
+
+int
+fal_doubt_claim(struct fal_sched *s, double now, struct fal_round *r,
+		struct fal_worker *w, uint32_t task)
+{
+	const struct fal_act end = { .fate = FAL_FATE_ABANDON, .why = "not finite" };
+	const struct said said = what_was_said(s, w, r->clock, task);
+	if (fal_ledger_task(&r->ledger, task)->contrib != FAL_NONE)
+		return FAL_OK;
+	fal_drop_own(s, r, task, w);
+	if (FAL_GROW(s->doubt, s->doubt_cap, (size_t)s->doubts + 1) < 0)
+		return FAL_ENOMEM;
+	if (!said.before)
+		s->doubt[s->doubts++] =
+			(struct fal_doubt){ r->clock, task, w->id, w->key };
+	/* The owner of a round tries again before it is taken from him. */
+	bool again = !said.before && r->owner != 0;
+	int team = most_weight(s, r, r->clock, task);
+	int job = most_weight(s, NULL, r->clock, task);
+	bool all = job == 0 && (said.before || said.sessions > 0);
+	if (!again && (said.by_another || all))
+		return stop(s, r, w, task);
+	if (!again && team < job)
+		return fal_round_end(s, r, end, now);
+	return fal_task_held(r, task) ? FAL_OK : fal_free_task(s, r, task);
+}
+
+int
+fal_doubt_clear(struct fal_sched *s, double now, const struct fal_round *r,
+		const struct fal_worker *w, uint32_t task)
+{
+	static const char why[] = "non-finite result that another did not get";
+	const uint32_t id = w->id, key = w->key;
+	uint32_t kept = 0;
+	int err = FAL_OK;
+	for (uint32_t i = 0; i < s->doubts; i++) {
+		const struct fal_doubt d = s->doubt[i];
+		if (!is_about(&d, r->clock, task))
+			s->doubt[kept++] = d;
+		else if (d.worker != id && d.key != key && err == FAL_OK)
+			err = fal_sched_charge(s, now, d.worker, why);
+	}
+	s->doubts = kept;
+	return err;
+}
+
+/* Doubts of clocks that are over are of no use. */
+static void
+forget(struct fal_sched *s)
+{
+	uint32_t kept = 0;
+	for (uint32_t i = 0; i < s->doubts; i++)
+		if (s->doubt[i].clock >= s->pool.over)
+			s->doubt[kept++] = s->doubt[i];
+	s->doubts = kept;
+}
+
+/* The first doubt about a task that would be handed out next, or NULL. */
+static const struct fal_doubt *
+pending(const struct fal_sched *s)
+{
+	const struct fal_run_of *run = s->pool.back;
+	for (uint32_t i = 0; i < s->doubts && s->pool.backs > 0; i++)
+		if (s->doubt[i].clock == run->clock && s->doubt[i].task >= run->first &&
+		    s->doubt[i].task - run->first < run->count)
+			return &s->doubt[i];
+	return NULL;
+}
+
+int
+fal_doubts_review(struct fal_sched *s, double now, bool *changed)
+{
+	*changed = false;
+	if (s->doubts == 0 && s->barred == 0)
+		return FAL_OK;
+	forget(s);
+	const struct fal_doubt *d = pending(s);
+	int most = d != NULL ? most_weight(s, NULL, d->clock, d->task) : 0;
+	for (uint32_t i = 0; i < s->workers; i++) {
+		struct fal_worker *w = &s->worker[i];
+		bool bar = d != NULL && !w->gone && w->team->open == 0 &&
+			   weight(s, w, d->clock, d->task) < most;
+		if (w->gone || bar == w->barred)
+			continue;
+		*changed = true;
+		w->barred = bar;
+		s->barred += bar ? 1 : UINT32_MAX;
+		if ((bar && fal_strip(s, w, true) < 0) || fal_recount(s, w, now) < 0)
+			return FAL_ENOMEM;
+	}
+	return FAL_OK;
+}

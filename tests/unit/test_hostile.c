@@ -1,0 +1,577 @@
+/* A worker's key can cost the job that worker's work, and nothing else: what valid keys
+ * in bad hands say, to the coordinator as a whole, beside an honest worker who does what
+ * it is told.  Each case runs under several schemes. */
+#include "base/err.h"
+#include "base/rng.h"
+#include "peer/coord.h"
+#include "store/store.h"
+#include "trace/audit.h"
+#include "trace/reader.h"
+#include "wire/bfp.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { PARAMS = FAL_BLOCK + 5, SESSIONS = 40, HELD = 256, SEQS = 4096 };
+
+static const char *const schemes[] = { "bsp",       "epsp:1",   "asp",      "ssp:0",
+				       "ssp:1",     "flexrr:1", "dynsgd:1", "consgd:1",
+				       "syncopt:1", "wbsp",     "groups:2", NULL };
+
+struct task {
+	uint64_t round, version;
+	uint32_t task;
+	struct fal_cid fills;
+	uint8_t kind;
+};
+
+/* A session.  Those of honest workers are run by `work`, the others by the tests. */
+struct session {
+	bool here, honest, diverges;
+	struct task held[HELD];
+	uint32_t helds;
+	struct task ever[HELD]; /* that it was granted, the first ones */
+	uint32_t evers;
+	uint64_t eval_version;
+	uint32_t eval[HELD], evals;
+	uint32_t seq, won; /* verdicts */
+	bool last_won;
+};
+
+static struct {
+	struct fal_coord *coord;
+	struct session s[SESSIONS + 1];
+	uint32_t sessions;
+	struct fal_buf trace;
+	struct fal_diag diag;
+	struct fal_grid grid;
+	uint32_t test_samples;
+	double now;
+	uint64_t seed;
+	char where[64];
+} w;
+
+static void
+check(int64_t got, int64_t want, const char *what)
+{
+	if (got != want)
+		fail_msg("%s, seed %llu: %s: got %lld, want %lld (%s)", w.where,
+			 (unsigned long long)w.seed, what, (long long)got,
+			 (long long)want, w.diag.text);
+}
+
+/* --- what is said to a session ----------------------------------------------------- */
+
+static void
+on_grant(struct session *s, const struct fal_msg *m)
+{
+	for (uint32_t i = 0; i < m->grant.count; i++) {
+		check(s->helds < HELD, 1, "room for what is granted");
+		s->held[s->helds++] =
+			(struct task){ m->grant.round,
+				       m->grant.version,
+				       m->grant.first + i,
+				       { m->grant.fills_worker, m->grant.fills_seq },
+				       m->grant.kind };
+		if (s->evers < HELD)
+			s->ever[s->evers++] = s->held[s->helds - 1];
+	}
+}
+
+static void
+on_revoke(struct session *s, const struct fal_msg *m)
+{
+	uint32_t kept = 0;
+	for (uint32_t i = 0; i < s->helds; i++)
+		if (s->held[i].round != m->revoke.round ||
+		    s->held[i].task - m->revoke.first >= m->revoke.count)
+			s->held[kept++] = s->held[i];
+	s->helds = kept;
+}
+
+static void
+on_send(void *arg, uint32_t peer, const struct fal_buf *msg)
+{
+	struct session *s = &w.s[peer];
+	struct fal_msg m;
+	(void)arg;
+	check(fal_msg_get(msg->p, msg->n, &m), 0, "parse what was sent");
+	switch (m.type) {
+	case FAL_MSG_GRANT:
+		on_grant(s, &m);
+		break;
+	case FAL_MSG_REVOKE:
+		on_revoke(s, &m);
+		break;
+	case FAL_MSG_VERDICT:
+		s->won += m.verdict.won;
+		s->last_won = m.verdict.won;
+		break;
+	case FAL_MSG_EVAL:
+		if (m.eval.version != s->eval_version)
+			s->evals = 0;
+		s->eval_version = m.eval.version;
+		for (uint32_t i = 0; i < m.eval.count; i++)
+			s->eval[s->evals++] = m.eval.first + i;
+		break;
+	default:
+		break;
+	}
+}
+
+static void
+on_model(void *arg, uint32_t peer, const struct fal_coord_model *m)
+{
+	(void)arg;
+	(void)peer;
+	(void)m;
+}
+
+static void
+on_close(void *arg, uint32_t peer, const char *why)
+{
+	(void)arg;
+	w.s[peer].here = false;
+	if (w.s[peer].honest)
+		fail_msg("%s, seed %llu: an honest worker is sent away: %s", w.where,
+			 (unsigned long long)w.seed, why);
+}
+
+static void
+on_trace(void *arg, const char *line, size_t n)
+{
+	(void)arg;
+	fal_put_bytes(&w.trace, line, n);
+	fal_put_u8(&w.trace, '\n');
+}
+
+/* --- what sessions say -------------------------------------------------------------- */
+
+/* A liar that is refused is gone. */
+static int
+tell(uint32_t peer, const struct fal_msg *m)
+{
+	w.diag.text[0] = '\0';
+	if (!w.s[peer].here)
+		return FAL_OK;
+	int err = fal_coord_msg(w.coord, w.now, peer, m, &w.diag);
+	if (err == FAL_OK)
+		return FAL_OK;
+	if (w.s[peer].honest)
+		check(err, 0, fal_msg_name(m->type));
+	w.s[peer].here = false;
+	check(fal_coord_gone(w.coord, w.now, peer, w.diag.text), 0, "gone");
+	return err;
+}
+
+/* A session of key `key`, from 1, in the order of the keyring. */
+static uint32_t
+greet(uint32_t key, bool honest)
+{
+	uint32_t peer = ++w.sessions;
+	char name[16];
+	const struct fal_coord_who who = { .key = name,
+					   .fingerprint = name,
+					   .place = key };
+	struct fal_msg m = { .type = FAL_MSG_HELLO };
+	snprintf(name, sizeof(name), "k%u", key);
+	w.s[peer] = (struct session){ .here = true, .honest = honest };
+	check(fal_coord_open(w.coord, peer, &who), 0, "open");
+	m.hello.major = FAL_PROTO_MAJOR;
+	snprintf(m.hello.name, sizeof(m.hello.name), "w%u", peer);
+	m.hello.lanes_min = m.hello.lanes_max = m.hello.cores = 1;
+	m.hello.instance[0] = (uint8_t)peer;
+	check(tell(peer, &m), 0, "HELLO");
+	return peer;
+}
+
+static uint32_t
+join_as(uint32_t key, bool honest, uint8_t fingerprint)
+{
+	uint32_t peer = greet(key, honest);
+	struct fal_msg m = { .type = FAL_MSG_READY };
+	m.ready.fingerprint[0] = fingerprint;
+	check(tell(peer, &m), 0, "READY");
+	return peer;
+}
+
+static uint32_t
+join(uint32_t key, bool honest)
+{
+	return join_as(key, honest, 1);
+}
+
+static int
+claim(uint32_t peer, const struct task *t, bool nonfinite)
+{
+	struct session *s = &w.s[peer];
+	struct fal_msg m = { .type = FAL_MSG_CLAIM };
+	m.claim.round = t->round;
+	m.claim.task = t->task;
+	m.claim.seq = nonfinite ? 0 : ++s->seq;
+	m.claim.fills_worker = t->fills.worker;
+	m.claim.fills_seq = t->fills.seq;
+	m.claim.task_ns = 1000000;
+	m.claim.nonfinite = nonfinite;
+	s->last_won = false;
+	return tell(peer, &m);
+}
+
+/* Zeros, which are a gradient like others. */
+static int
+push(uint32_t peer, const struct task *t)
+{
+	struct fal_msg m = { .type = FAL_MSG_PUSH };
+	struct fal_coord_version v;
+	struct fal_sum *sum = fal_sum_new(PARAMS);
+	struct fal_buf records = { 0 };
+	const int8_t *exps = fal_store_exps(fal_coord_store(w.coord));
+	assert_non_null(sum);
+	if (fal_coord_version(w.coord, t->version, &v))
+		exps = v.exps;
+	for (uint32_t b = 0; b < fal_blocks(PARAMS); b++)
+		check(fal_sum_pack(sum, b, exps[b], NULL, &records), 0, "pack");
+	m.push.round = t->round;
+	m.push.seq = w.s[peer].seq;
+	m.push.tasks = 1;
+	m.push.kind = t->kind;
+	m.push.epoch = 1;
+	m.push.records = (struct fal_tail){ records.p, records.n };
+	int err = tell(peer, &m);
+	fal_sum_free(sum);
+	fal_buf_free(&records);
+	return err;
+}
+
+static struct task
+take(struct session *s, uint32_t at)
+{
+	struct task t = s->held[at];
+	memmove(s->held + at, s->held + at + 1, (--s->helds - at) * sizeof(t));
+	return t;
+}
+
+/* What test task `task` has, and an honest worker says of it. */
+static uint32_t
+eval_samples(uint32_t task)
+{
+	uint32_t left = w.test_samples - task * w.grid.task;
+	return left < w.grid.task ? left : w.grid.task;
+}
+
+static int
+evaluated(uint32_t peer, uint32_t task, uint32_t right, int64_t loss)
+{
+	struct fal_msg m = { .type = FAL_MSG_EVALUATED };
+	m.evaluated.version = w.s[peer].eval_version;
+	m.evaluated.task = task;
+	m.evaluated.samples = eval_samples(task);
+	m.evaluated.right = right;
+	m.evaluated.loss = loss;
+	m.evaluated.task_ns = 1000;
+	return tell(peer, &m);
+}
+
+static int64_t
+honest_loss(uint32_t task)
+{
+	return (int64_t)eval_samples(task) << FAL_LOSS_BITS;
+}
+
+/* The session does one thing that it was told to; false: there is nothing. */
+static bool
+work(uint32_t peer)
+{
+	struct session *s = &w.s[peer];
+	if (!s->here)
+		return false;
+	if (s->helds > 0) {
+		struct task t = take(s, 0);
+		check(claim(peer, &t, s->diverges), 0, "CLAIM");
+		if (s->last_won)
+			check(push(peer, &t), 0, "PUSH");
+		return true;
+	}
+	if (s->evals == 0)
+		return false;
+	uint32_t task = s->eval[--s->evals];
+	check(evaluated(peer, task, 0, honest_loss(task)), 0, "EVALUATED");
+	return true;
+}
+
+static bool
+is_over(void)
+{
+	struct fal_coord_status st = fal_coord_status(w.coord);
+	return st.done || st.failed;
+}
+
+/* Honest workers work, `lie` is asked after each step of theirs, until the job is over.
+ * A hostile step that goes on for ever is no progress. */
+static void
+run(bool (*lie)(uint32_t step))
+{
+	const uint32_t most = 20000;
+	for (uint32_t step = 0; !is_over(); step++) {
+		bool any = lie != NULL && lie(step);
+		for (uint32_t p = 1; p <= w.sessions; p++)
+			any = (w.s[p].honest && work(p)) || any;
+		w.now += 1e-3;
+		double wake = fal_coord_wake(w.coord);
+		if (!any && wake != INFINITY)
+			w.now = fmax(w.now, wake);
+		else if (!any)
+			fail_msg("%s, seed %llu: the job stands still", w.where,
+				 (unsigned long long)w.seed);
+		check(fal_coord_tick(w.coord, w.now), 0, "tick");
+		check(step < most, 1, "it goes on");
+	}
+}
+
+/* --- the job ------------------------------------------------------------------------ */
+
+static uint32_t min_workers = 1;
+
+/* Sizes are drawn. */
+static void
+begin(const char *scheme, uint64_t seed, uint32_t test_samples,
+      enum fal_numerics numerics)
+{
+	static const float init[PARAMS];
+	struct fal_rng r = fal_rng_init(seed, FAL_RNG_TEST, 0);
+	struct fal_policy policy = { .no_clones = false };
+	const struct fal_coord_ops ops = {
+		.send = on_send, .model = on_model, .close = on_close, .trace = on_trace
+	};
+	memset(&w, 0, sizeof(w));
+	w.seed = seed;
+	snprintf(w.where, sizeof(w.where), "%s", scheme);
+	const uint32_t task = 1 + fal_rng_below(&r, 4);
+	w.grid = (struct fal_grid){ .task = task,
+				    .batch = 2 * task + fal_rng_below(&r, 20),
+				    .epochs = 2 };
+	w.grid.samples = 3 * w.grid.batch + fal_rng_below(&r, w.grid.batch);
+	w.test_samples = test_samples;
+	check(fal_rule_parse(scheme, &policy.rule, &w.diag), 0, "scheme");
+	struct fal_coord_conf conf = { .name = "hostile",
+				       .hash = "00",
+				       .policy = &policy,
+				       .policy_by = "job",
+				       .entropy = seed,
+				       .numerics = numerics,
+				       .grid = w.grid,
+				       .test_samples = test_samples,
+				       .params = PARAMS,
+				       .min_workers = min_workers };
+	conf.schedule.lr = 0.1;
+	check(fal_coord_new(&conf, &ops, init, 0, &w.coord), 0, "coordinator");
+}
+
+static void
+audit(void)
+{
+	struct fal_audit_verdict v = { .ok = false };
+	struct fal_audit *a = fal_audit_new();
+	struct fal_trace_reader *r = fal_trace_reader_new(fal_audit_line, a);
+	check(fal_trace_feed(r, (const char *)w.trace.p, w.trace.n, &w.diag), 0, "feed");
+	check(fal_trace_end(r, &w.diag), 0, "trace");
+	check(fal_audit_end(a, &v, &w.diag), 0, "audit");
+	if (!v.ok)
+		fail_msg("%s, seed %llu: the audit fails: %s", w.where,
+			 (unsigned long long)w.seed, v.text[0]);
+	fal_trace_reader_free(r);
+	fal_audit_free(a);
+}
+
+static void
+finish(bool done)
+{
+	struct fal_coord_status st = fal_coord_status(w.coord);
+	if (st.done != done || st.failed == done)
+		fail_msg("%s, seed %llu: %s", w.where, (unsigned long long)w.seed,
+			 st.failed ? st.why : "the job is done");
+	fal_coord_finish(w.coord, w.now, "00", NULL);
+	if (done)
+		audit();
+}
+
+static int
+end(void **state)
+{
+	(void)state;
+	fal_coord_free(w.coord);
+	w.coord = NULL;
+	fal_buf_free(&w.trace);
+	return 0;
+}
+
+/* --- cases -------------------------------------------------------------------------- */
+
+/* Each session that is no honest one says of all that it holds that it is not finite, and
+ * one that was sent away comes back, as long as there is room. */
+static uint32_t liars_key;
+
+static bool
+accuse(uint32_t step)
+{
+	bool any = false;
+	(void)step;
+	for (uint32_t p = 1, n = w.sessions; p <= n; p++) {
+		struct session *s = &w.s[p];
+		if (s->honest)
+			continue;
+		if (!s->here && w.sessions < SESSIONS && s->seq != UINT32_MAX) {
+			s->seq = UINT32_MAX; /* it has a successor */
+			join(liars_key, false);
+			any = true;
+		}
+		while (s->here && s->helds > 0) {
+			struct task t = take(s, 0);
+			any = true;
+			(void)claim(p, &t, true);
+		}
+	}
+	return any;
+}
+
+/* Two sessions of one key that find everything not finite; one honest worker. */
+static void
+accusers(bool one_key)
+{
+	for (size_t i = 0; schemes[i] != NULL; i++)
+		for (uint64_t seed = 0; seed < 4; seed++) {
+			begin(schemes[i], seed, 0, FAL_NUMERICS_FAST);
+			liars_key = 1;
+			join(1, false);
+			join(1, false);
+			join(one_key ? 1 : 2, true);
+			run(accuse);
+			finish(true);
+			end(NULL);
+		}
+}
+
+static void
+accusers_of_one_key(void **state)
+{
+	(void)state;
+	accusers(false);
+}
+
+static void
+accusers_where_all_share_one_key(void **state)
+{
+	(void)state;
+	accusers(true);
+}
+
+/* They leave with weights that are not finite, having held nothing; and come again. */
+static bool
+leave_and_return(uint32_t step)
+{
+	if (step % 2 != 0 || w.sessions == SESSIONS)
+		return false;
+	uint32_t p = join(1, false);
+	struct fal_msg m = { .type = FAL_MSG_LEAVE };
+	m.leave.nonfinite = 1;
+	check(tell(p, &m), 0, "LEAVE");
+	return true;
+}
+
+static void
+leavers(void **state)
+{
+	(void)state;
+	for (size_t i = 0; schemes[i] != NULL; i++)
+		for (uint64_t seed = 0; seed < 2; seed++) {
+			begin(schemes[i], seed, 0, FAL_NUMERICS_FAST);
+			join(2, true);
+			run(leave_and_return);
+			finish(true);
+			end(NULL);
+		}
+}
+
+/* What is true ends the job: one worker alone, two keys, or one key for all. */
+static void
+divergence(void **state)
+{
+	(void)state;
+	static const uint32_t keys[][3] = {
+		{ 1, 0, 0 }, { 1, 2, 0 }, { 1, 2, 3 }, { 1, 1, 1 }
+	};
+	for (size_t i = 0; schemes[i] != NULL; i++)
+		for (size_t k = 0; k < sizeof(keys) / sizeof(keys[0]); k++) {
+			begin(schemes[i], k, 0, FAL_NUMERICS_FAST);
+			for (uint32_t n = 0; n < 3 && keys[k][n] != 0; n++)
+				w.s[join(keys[k][n], true)].diverges = true;
+			run(NULL);
+			finish(false);
+			end(NULL);
+		}
+}
+
+/* A task that `b` holds and `a` was never granted, or NULL. */
+static const struct task *
+never(const struct session *a, const struct session *b)
+{
+	for (uint32_t i = 0; i < b->helds; i++) {
+		uint32_t k = 0;
+		while (k < a->evers && (a->ever[k].round != b->held[i].round ||
+					a->ever[k].task != b->held[i].task))
+			k++;
+		if (k == a->evers)
+			return &b->held[i];
+	}
+	return NULL;
+}
+
+/* Claims of what another one holds, of what nobody was given, and of rounds that are
+ * none. */
+static void
+claims_of_what_was_not_held(void **state)
+{
+	(void)state;
+	for (size_t i = 0; schemes[i] != NULL; i++) {
+		min_workers = 2;
+		begin(schemes[i], 7, 0, FAL_NUMERICS_FAST);
+		min_workers = 1;
+		uint32_t liar = join(1, false), honest = join(2, true);
+		check(w.s[liar].helds > 0, 1, "it holds something");
+		struct task other = w.s[liar].held[0];
+		while (never(&w.s[liar], &w.s[honest]) == NULL)
+			check(work(honest), 1, "the honest one works");
+		other = *never(&w.s[liar], &w.s[honest]);
+		check(claim(liar, &other, i % 2), FAL_ESTATE, "another's task");
+		check(w.s[liar].won, 0, "claims won");
+		liar = join(1, false);
+		other.round = UINT64_MAX;
+		if (w.s[liar].helds > 0)
+			check(claim(liar, &other, false), FAL_ESTATE, "the last round");
+		run(NULL);
+		finish(true);
+		end(NULL);
+	}
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_teardown(claims_of_what_was_not_held, end),
+		cmocka_unit_test_teardown(accusers_of_one_key, end),
+		cmocka_unit_test_teardown(accusers_where_all_share_one_key, end),
+		cmocka_unit_test_teardown(leavers, end),
+		cmocka_unit_test_teardown(divergence, end),
+	};
+	cmocka_set_message_output(CM_OUTPUT_TAP);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
