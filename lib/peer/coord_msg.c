@@ -315,19 +315,19 @@ leave(struct fal_coord *c, double now, struct fal_peer *p, const char *why)
 	return err < 0 ? err : coord_advance(c, now);
 }
 
-/* The local steps of one worker may fail by its own fault.  When another one's do soon
- * after, or nobody else is there, it is the job's: a learning rate too large. */
+/* What one worker computes by itself may fail by its own fault.  When that of another
+ * key does soon after, or nobody else is there, it is the job's: a learning rate too
+ * large. */
 void
 coord_diverged(struct fal_coord *c, const struct fal_peer *p, const char *why)
 {
 	enum { SOON = 100 }; /* clocks */
 	uint64_t clock = fal_sched_over(c->sched);
-	bool another = c->diverged.name[0] != '\0' &&
-		       strcmp(c->diverged.name, p->name) != 0 &&
+	bool another = c->diverged.key != 0 && c->diverged.key != p->key &&
 		       clock - c->diverged.clock <= SOON;
 	if (c->ready == 1 || another)
 		c->why = why;
-	snprintf(c->diverged.name, sizeof(c->diverged.name), "%s", p->name);
+	c->diverged.key = p->key;
 	c->diverged.clock = clock;
 }
 
@@ -366,7 +366,7 @@ fal_coord_msg(struct fal_coord *c, double now, uint32_t peer, const struct fal_m
 		err = coord_checked(c, now, p, m, diag);
 		return err < 0 ? err : coord_advance(c, now);
 	case FAL_MSG_LEAVE:
-		if (m->leave.nonfinite != 0)
+		if (m->leave.nonfinite != 0 && fal_sched_steps(c->sched, p->worker))
 			coord_diverged(c, p,
 				       "local steps led to weights that are not finite");
 		return leave(c, now, p, m->leave.why);

@@ -95,8 +95,8 @@ struct fal_coord {
 	uint32_t mergeds, told; /* the first `told` are of updates that are news */
 	size_t merged_cap;
 
-	struct { /* whose local steps failed last, and when; "": nobody's */
-		char name[FAL_MSG_NAME];
+	struct { /* under which key local steps failed last, and when; 0: none */
+		uint32_t key;
 		uint64_t clock;
 	} diverged;
 	/* Contributions that wait for a witness. */

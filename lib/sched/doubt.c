@@ -43,7 +43,7 @@ most_weight(const struct fal_sched *s, const struct fal_round *r, uint64_t clock
 	for (uint32_t i = 0; i < s->workers && best < 2; i++) {
 		const struct fal_worker *w = &s->worker[i];
 		bool may = r != NULL ? fal_works_for(s, w, r)
-				     : fal_worker_active(w) || w->barred;
+				     : fal_worker_active(w) || w->waits;
 		int is = may ? weight(s, w, clock, task) : 0;
 		best = is > best ? is : best;
 	}
@@ -168,38 +168,83 @@ forget(struct fal_sched *s)
 	s->doubts = kept;
 }
 
-/* The first doubt about a task that would be handed out next, or NULL. */
-static const struct fal_doubt *
-pending(const struct fal_sched *s)
+/* Is it about a task that would be handed out next? */
+static bool
+is_next(const struct fal_sched *s, const struct fal_doubt *d)
 {
 	const struct fal_run_of *run = s->pool.back;
-	for (uint32_t i = 0; i < s->doubts && s->pool.backs > 0; i++)
-		if (s->doubt[i].clock == run->clock && s->doubt[i].task >= run->first &&
-		    s->doubt[i].task - run->first < run->count)
-			return &s->doubt[i];
-	return NULL;
+	return s->pool.backs > 0 && d->clock == run->clock && d->task >= run->first &&
+	       d->task - run->first < run->count;
+}
+
+/* Marks whose word on the task says less than that of others. */
+static void
+mark(struct fal_sched *s, const struct fal_doubt *d)
+{
+	int most = most_weight(s, NULL, d->clock, d->task);
+	for (uint32_t i = 0; i < s->workers; i++) {
+		struct fal_worker *w = &s->worker[i];
+		if (!w->gone && weight(s, w, d->clock, d->task) < most)
+			w->bar = true;
+	}
+}
+
+static bool
+all_marked(const struct fal_sched *s)
+{
+	for (uint32_t i = 0; i < s->workers; i++) {
+		const struct fal_worker *w = &s->worker[i];
+		if ((fal_worker_active(w) || w->waits) && !w->bar)
+			return false;
+	}
+	return true;
+}
+
+static void
+unmark(struct fal_sched *s)
+{
+	for (uint32_t i = 0; i < s->workers; i++)
+		s->worker[i].bar = false;
 }
 
 int
 fal_doubts_review(struct fal_sched *s, double now, bool *changed)
 {
+	const struct fal_doubt *first = NULL;
 	*changed = false;
 	if (s->doubts == 0 && s->barred == 0)
 		return FAL_OK;
 	forget(s);
-	const struct fal_doubt *d = pending(s);
-	int most = d != NULL ? most_weight(s, NULL, d->clock, d->task) : 0;
+	unmark(s);
+	for (uint32_t i = 0; i < s->doubts; i++) {
+		const struct fal_doubt *d = &s->doubt[i];
+		if (!is_next(s, d))
+			continue;
+		first = first == NULL ? d : first;
+		mark(s, d);
+	}
+	if (first != NULL && all_marked(s)) { /* one after the other */
+		unmark(s);
+		mark(s, first);
+	}
+	s->barred = 0;
 	for (uint32_t i = 0; i < s->workers; i++) {
 		struct fal_worker *w = &s->worker[i];
-		bool bar = d != NULL && !w->gone && w->team->open == 0 &&
-			   weight(s, w, d->clock, d->task) < most;
-		if (w->gone || bar == w->barred)
+		if (w->gone)
 			continue;
-		*changed = true;
-		w->barred = bar;
-		s->barred += bar ? 1 : UINT32_MAX;
-		if ((bar && fal_strip(s, w, true) < 0) || fal_recount(s, w, now) < 0)
+		/* Who has work goes on with it; who has none waits for the others, and
+		 * they not for him. */
+		bool waits = w->bar && w->team->open == 0;
+		*changed |= w->bar != w->barred || waits != w->waits;
+		w->barred = w->bar;
+		s->barred += w->bar;
+		if (waits == w->waits)
+			continue;
+		w->waits = waits;
+		if ((waits && fal_strip(s, w, true) < 0) || fal_recount(s, w, now) < 0)
 			return FAL_ENOMEM;
 	}
+	if (*changed)
+		fal_teams_wake(s);
 	return FAL_OK;
 }

@@ -57,7 +57,9 @@ lend(struct fal_sched *s, struct fal_worker *from, struct fal_worker *to,
      const struct fal_round *r, uint32_t n, double now)
 {
 	struct fal_node *node;
-	for (; n > 0 && (node = last_of(from, r)) != NULL; n--)
+	for (; n > 0 && (node = last_of(from, r)) != NULL &&
+	       fal_doubt_may(s, to, r, node->task);
+	     n--)
 		if (fal_move(s, node, to, now) < 0)
 			return FAL_ENOMEM;
 	return FAL_OK;

@@ -441,6 +441,16 @@ fal_sched_heard(struct fal_sched *s, double now, uint32_t id)
 	return fal_recount(s, w, now) < 0 ? FAL_ENOMEM : fal_settle(s, now);
 }
 
+bool
+fal_sched_steps(const struct fal_sched *s, uint32_t id)
+{
+	const struct fal_worker *w = fal_find(s, id);
+	const struct fal_round *r = w != NULL ? w->team->rounds : NULL;
+	while (r != NULL && !(r->delta && r->owner == id))
+		r = r->next;
+	return r != NULL;
+}
+
 int
 fal_sched_complete(struct fal_sched *s, double now, uint64_t round)
 {

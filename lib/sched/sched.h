@@ -208,6 +208,9 @@ int fal_sched_leave(struct fal_sched *s, double now, uint32_t id);
 /* Any message of the worker arrived: it is alive; a suspected worker is in again. */
 int fal_sched_heard(struct fal_sched *s, double now, uint32_t id);
 
+/* The worker was given a round of local steps, which is not over. */
+bool fal_sched_steps(const struct fal_sched *s, uint32_t id);
+
 /* The store says that the round is complete.  0 or FAL_ENOMEM. */
 int fal_sched_complete(struct fal_sched *s, double now, uint64_t round);
 

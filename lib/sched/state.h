@@ -64,9 +64,11 @@ struct fal_worker {
 	uint32_t key; /* whose: workers of one key are one witness */
 	bool gone, suspected;
 	bool excluded; /* by policy */
-	bool barred;   /* others are to decide of what it got no result for (doubt.c) */
-	bool counted;  /* among the active ones, its team's, too */
-	double weight; /* of its share, by policy; < 0: as projected */
+	/* Others decide first of what it got no result for: it begins no round (doubt.c);
+	 * has none open, so that nobody waits for it; scratch of that. */
+	bool barred, waits, bar;
+	bool counted;          /* among the active ones, its team's, too */
+	double weight;         /* of its share, by policy; < 0: as projected */
 	struct fal_team *team; /* NULL: gone */
 	uint64_t version;      /* that it was sent last */
 	uint32_t lanes, lanes_min, lanes_max, cores;
@@ -299,7 +301,7 @@ struct fal_sched {
 static inline bool
 fal_worker_active(const struct fal_worker *w)
 {
-	return !w->gone && !w->suspected && !w->excluded && !w->barred;
+	return !w->gone && !w->suspected && !w->excluded && !w->waits;
 }
 
 /* Samples of the node's task. */

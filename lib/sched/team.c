@@ -284,12 +284,23 @@ wake_others(struct fal_sched *s, uint32_t hindmost)
 		fal_teams_wake(s);
 }
 
+/* Is it for others to decide of what would be handed out to it? */
+static bool
+is_barred(const struct fal_sched *s, const struct fal_team *t)
+{
+	uint32_t at = 0;
+	const struct fal_worker *w = s->barred > 0 ? next_member(s, t, &at) : NULL;
+	while (w != NULL && w->barred && !s->scheme->own)
+		w = next_member(s, t, &at);
+	return s->barred > 0 && (w == NULL || w->barred);
+}
+
 static bool
 may_begin(const struct fal_sched *s, const struct fal_team *t)
 {
 	uint64_t next = fal_team_next(s, t);
 	return t->members > 0 && t->open < s->scheme->ahead(s) && next < s->allowed &&
-	       next < s->pool.clocks &&
+	       next < s->pool.clocks && !is_barred(s, t) &&
 	       (!s->held ||
 		(s->scheme->under_way != NULL && s->scheme->under_way(s, t))) &&
 	       (s->scheme->may_begin == NULL || s->scheme->may_begin(s, t));

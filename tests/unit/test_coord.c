@@ -134,17 +134,17 @@ join(uint32_t peer)
 
 /* Clocks of four tasks of two samples, then, perhaps, an evaluation; two workers. */
 static int
-begin_job(uint32_t slack, uint32_t clocks, uint32_t test_samples)
+begin_rule(struct fal_rule rule, uint32_t clocks, uint32_t test_samples)
 {
 	static const float init[N];
-	struct fal_policy epsp = { .rule = { .scheme = FAL_EPSP, .slack = slack } };
+	struct fal_policy policy = { .rule = rule };
 	struct fal_coord_ops ops = {
 		.send = on_send, .model = on_model, .close = on_close, .trace = on_trace
 	};
 	struct fal_coord_conf conf = {
 		.name = "test",
 		.hash = "00",
-		.policy = &epsp,
+		.policy = &policy,
 		.policy_by = "job",
 		.grid = { .samples = 8 * clocks, .batch = 8, .task = TASK, .epochs = 1 },
 		.test_samples = test_samples,
@@ -161,6 +161,23 @@ begin_job(uint32_t slack, uint32_t clocks, uint32_t test_samples)
 	join(1);
 	join(2);
 	return 0;
+}
+
+static int
+begin_job(uint32_t slack, uint32_t clocks, uint32_t test_samples)
+{
+	const struct fal_rule epsp = { .scheme = FAL_EPSP, .slack = slack };
+	return begin_rule(epsp, clocks, test_samples);
+}
+
+/* Workers have local steps. */
+static int
+begin_local(void **state)
+{
+	struct fal_rule rule;
+	(void)state;
+	check(fal_rule_parse("dynsgd:1", &rule, NULL), 0, "rule");
+	return begin_rule(rule, 9, 0);
 }
 
 static int
@@ -788,6 +805,16 @@ divergence_ends_the_job(void **state)
 	assert_non_null(strstr(fal_coord_status(coord).why, "not finite"));
 }
 
+/* Who was given no local steps says nothing about them. */
+static void
+divergence_without_local_steps(void **state)
+{
+	(void)state;
+	diverges(1);
+	diverges(2);
+	check(fal_coord_status(coord).failed, 0, "failed");
+}
+
 static void
 divergence_of_the_last_worker(void **state)
 {
@@ -801,13 +828,15 @@ int
 main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, begin, end)
+#define LOCAL_TEST(f) cmocka_unit_test_setup_teardown(f, begin_local, end)
 #define ROUND_TEST(f) cmocka_unit_test_teardown(f, end)
 	const struct CMUnitTest tests[] = {
 		TEST(half_a_push),
 		TEST(rubbish_behind_the_last_block),
 		TEST(failed_is_not_done),
-		TEST(divergence_ends_the_job),
-		TEST(divergence_of_the_last_worker),
+		LOCAL_TEST(divergence_ends_the_job),
+		LOCAL_TEST(divergence_of_the_last_worker),
+		TEST(divergence_without_local_steps),
 		TEST(pushes_that_do_not_fit),
 		TEST(evaluations_that_do_not_fit),
 		TEST(order_of_a_session),

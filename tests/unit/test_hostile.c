@@ -238,7 +238,10 @@ push(uint32_t peer, const struct task *t)
 	if (fal_coord_version(w.coord, t->version, &v))
 		exps = v.exps;
 	for (uint32_t b = 0; b < fal_blocks(PARAMS); b++)
-		check(fal_sum_pack(sum, b, exps[b], NULL, &records), 0, "pack");
+		check(fal_sum_pack(sum, b,
+				   t->kind == FAL_KIND_DELTA ? FAL_EXP_MIN : exps[b],
+				   NULL, &records),
+		      0, "pack");
 	m.push.round = t->round;
 	m.push.seq = w.s[peer].seq;
 	m.push.tasks = 1;
