@@ -40,6 +40,25 @@ publication(struct ps_server *s, const struct ps_session *session,
 			  session->publication);
 }
 
+/* Who is told of `model`, and by whom. */
+struct told {
+	const struct fal_coord *coord;
+	uint32_t peer;
+	const struct fal_coord_model *model;
+};
+
+/* Will the worker, told of another version, not compute on this one any more?  One that
+ * it is to keep for evaluation ends with the next such. */
+static bool
+is_old(const void *arg, const struct fal_shared *s)
+{
+	const struct told *t = arg;
+	if (fal_shared_lasting(s) && !t->model->keep)
+		return false;
+	return t->model->oldest == t->model->version ||
+	       !fal_coord_wants(t->coord, t->peer, fal_shared_version(s));
+}
+
 void
 ps_send_model(void *arg, uint32_t peer, const struct fal_coord_model *model)
 {
@@ -61,8 +80,8 @@ ps_send_model(void *arg, uint32_t peer, const struct fal_coord_model *model)
 	m.version.keep = model->keep;
 	memcpy(m.version.key, fal_shared_key(shared), sizeof(m.version.key));
 	/* Whoever has fallen behind skips to the version it needs. */
-	if (model->oldest == model->version)
-		fal_chan_skip_shared(session->chan);
+	const struct told told = { s->coord, peer, model };
+	fal_chan_skip_shared(session->chan, is_old, &told);
 	if (fal_msg_put(&out, &m) < 0 ||
 	    fal_chan_send(session->chan, &out, FAL_SEND_CONTROL) < 0 ||
 	    fal_chan_send_shared(session->chan, shared) < 0)

@@ -29,6 +29,7 @@ encode(struct ps_publisher *p, const struct ps_params *from, bool packed)
 					       FAL_MODEL_BLOCKS,
 				      .ad = ad,
 				      .ad_n = sizeof(ad),
+				      .version = from->version,
 				      .zstd = packed,
 				      .lasting = from->keep };
 	int err = fal_shared_new(&opt, &s);

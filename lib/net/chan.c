@@ -297,9 +297,9 @@ fal_chan_send_shared(struct fal_chan *c, struct fal_shared *s)
 }
 
 void
-fal_chan_skip_shared(struct fal_chan *c)
+fal_chan_skip_shared(struct fal_chan *c, fal_old_fn *is_old, const void *arg)
 {
-	fal_writer_skip_shared(&c->writer);
+	fal_writer_skip_shared(&c->writer, is_old, arg);
 }
 
 int

@@ -79,9 +79,9 @@ bool fal_chan_room(struct fal_chan *c);
  */
 int fal_chan_send_shared(struct fal_chan *c, struct fal_shared *s);
 
-/* Forgets the publications, or rest of one, that were not sent yet, but for the lasting
- * ones: the peer gets a newer one instead. */
-void fal_chan_skip_shared(struct fal_chan *c);
+/* Forgets the publications, or rest of one, that were not sent yet and are old: the peer
+ * gets a newer one instead. */
+void fal_chan_skip_shared(struct fal_chan *c, fal_old_fn *is_old, const void *arg);
 
 /* The peer will send `pub`, of which it has told id and key; all is copied.  Errors as
  * fal_reader_expect. */

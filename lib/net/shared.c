@@ -30,6 +30,7 @@ struct fal_shared {
 	uint32_t n;
 	size_t bytes;
 	struct fal_zip_stat stat;
+	uint64_t version;
 	bool zstd, lasting;
 };
 
@@ -71,6 +72,7 @@ fal_shared_new(const struct fal_shared_opt *opt, struct fal_shared **out)
 		memcpy(s->pub.ad, opt->ad, opt->ad_n);
 	s->pub.ad_n = opt->ad_n;
 	s->pool = opt->pool;
+	s->version = opt->version;
 	s->lasting = opt->lasting;
 	s->zstd = opt->zstd;
 	if (s->zstd && s->pool->zip == NULL)
@@ -161,6 +163,12 @@ uint32_t
 fal_shared_count(const struct fal_shared *s)
 {
 	return s->pub.count;
+}
+
+uint64_t
+fal_shared_version(const struct fal_shared *s)
+{
+	return s->version;
 }
 
 bool

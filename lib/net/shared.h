@@ -26,9 +26,10 @@ struct fal_shared_opt {
 			       * zstd variant of a version are two publications */
 	uint32_t count;       /* messages that will be added, at least 1 */
 	const void *ad;       /* what all readers must agree on: job, incarnation, */
-	size_t ad_n;  /* version, …; at most FAL_SHARED_AD_MAX bytes, borrowed */
-	bool zstd;    /* compress each message that gets smaller by it */
-	bool lasting; /* no newer publication makes up for it: it is not skipped */
+	size_t ad_n;      /* version, …; at most FAL_SHARED_AD_MAX bytes, borrowed */
+	uint64_t version; /* for whoever is to tell old ones, see fal_chan_skip_shared */
+	bool zstd;        /* compress each message that gets smaller by it */
+	bool lasting;     /* the same */
 };
 
 /* A publication without records, under a fresh random key; the caller holds the one
@@ -50,6 +51,7 @@ uint64_t fal_shared_publication(const struct fal_shared *s);
 const uint8_t *fal_shared_key(const struct fal_shared *s); /* FAL_KEY_BYTES, borrowed */
 
 uint32_t fal_shared_count(const struct fal_shared *s);
+uint64_t fal_shared_version(const struct fal_shared *s);
 bool fal_shared_lasting(const struct fal_shared *s);
 bool fal_shared_whole(const struct fal_shared *s); /* all `count` are in */
 size_t fal_shared_bytes(const struct fal_shared *s);

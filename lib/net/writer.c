@@ -127,13 +127,13 @@ fal_writer_put_shared(struct fal_writer *w, struct fal_shared *s)
 }
 
 void
-fal_writer_skip_shared(struct fal_writer *w)
+fal_writer_skip_shared(struct fal_writer *w, fal_old_fn *is_old, const void *arg)
 {
 	struct fal_fifo kept = { 0 };
 	while (w->bulk.head != NULL) {
 		struct fal_node *node = pop(&w->bulk);
 		node->next = NULL;
-		if (node->shared == NULL || fal_shared_lasting(node->shared)) {
+		if (node->shared == NULL || !is_old(arg, node->shared)) {
 			append(&kept, node);
 		} else {
 			free_node(node);

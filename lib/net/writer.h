@@ -70,8 +70,9 @@ int fal_writer_put_raw(struct fal_writer *w, const void *p, size_t n);
  * FAL_ENOMEM. */
 int fal_writer_put_shared(struct fal_writer *w, struct fal_shared *s);
 
-/* Forgets what was not sent yet of the publications in the queue; lasting ones stay. */
-void fal_writer_skip_shared(struct fal_writer *w);
+/* Forgets what was not sent yet of the publications in the queue that are old. */
+typedef bool fal_old_fn(const void *arg, const struct fal_shared *s);
+void fal_writer_skip_shared(struct fal_writer *w, fal_old_fn *is_old, const void *arg);
 
 bool fal_writer_empty(const struct fal_writer *w);
 

@@ -1,6 +1,7 @@
 /* The coordinator's clocks. */
 #include "peer/coord_priv.h"
 
+#include "base/line.h"
 #include "base/mem.h"
 #include "sched/bound.h"
 
@@ -182,6 +183,15 @@ fal_coord_version(const struct fal_coord *c, uint64_t version,
 	out->params = c->kept;
 	out->exps = c->kept_exps;
 	return true;
+}
+
+bool
+fal_coord_wants(const struct fal_coord *c, uint32_t peer, uint64_t version)
+{
+	const struct fal_peer *p = coord_find(c, peer);
+	return p == NULL || version >= fal_store_oldest(c->store) ||
+	       fal_line_of(fal_sched_oldest(c->sched, p->worker)) != 0 ||
+	       fal_sched_names(c->sched, p->worker, version);
 }
 
 struct fal_coord_status

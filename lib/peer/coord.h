@@ -164,6 +164,10 @@ const float *fal_coord_kept(const struct fal_coord *c, uint64_t *version,
 			    uint64_t *clock);
 
 /* Where the job stands. */
+/* May the session still have to compute on `version`, of which it was told?  Whoever
+ * falls behind skips the others. */
+bool fal_coord_wants(const struct fal_coord *c, uint32_t peer, uint64_t version);
+
 struct fal_coord_status {
 	uint64_t clock, clocks; /* the first that is not over; all */
 	uint64_t version;

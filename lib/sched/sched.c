@@ -215,6 +215,16 @@ fal_sched_versions(const struct fal_sched *s)
 	return s->policy.rule.scheme == FAL_EPSP ? s->policy.rule.slack + 1 : 1;
 }
 
+bool
+fal_sched_names(const struct fal_sched *s, uint32_t id, uint64_t version)
+{
+	const struct fal_worker *w = fal_find(s, id);
+	const struct fal_round *r = w != NULL && w->team != NULL ? w->team->rounds : NULL;
+	while (r != NULL && r->version != version)
+		r = r->next;
+	return r != NULL;
+}
+
 uint64_t
 fal_sched_oldest(const struct fal_sched *s, uint32_t id)
 {

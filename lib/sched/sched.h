@@ -180,6 +180,8 @@ const struct fal_policy *fal_sched_policy(const struct fal_sched *s);
 uint32_t fal_sched_versions(const struct fal_sched *s);
 /* The oldest version that the worker may still be told to compute on. */
 uint64_t fal_sched_oldest(const struct fal_sched *s, uint32_t id);
+/* Is an open round of the worker, or of all, computed on this version? */
+bool fal_sched_names(const struct fal_sched *s, uint32_t id, uint64_t version);
 /* All clocks before this one are over: every task of theirs has ended. */
 uint64_t fal_sched_over(const struct fal_sched *s);
 /* The clock whose tasks are handed out next; never before fal_sched_over. */

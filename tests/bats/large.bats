@@ -107,3 +107,13 @@ sent() {
 	within ps "${most[0]}"
 	within alone "${most[1]}"
 }
+
+@test "a slow reader costs the coordinator no memory" {
+	large 120 24
+	serve --set sync.scheme=epsp:2 --min-workers 2
+	work slow --lanes 1 --emulate "rate=8000,cores=1,bandwidth=2M"
+	work quick --lanes 1
+	read -r -d '' -a most < <(peaks "$ps") || :
+	judge 24
+	within ps "${most[0]}"
+}
