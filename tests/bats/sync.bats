@@ -126,6 +126,7 @@ policies() {
 			falcon-sync -k "$keys/$role.key" "$ready" stop
 		# What the key's file says of its role is no matter to the coordinator.
 		sed "s/ $role / control /" "$keys/$role.key" >forged.key
+		chmod 600 forged.key
 		answers 77 "" \
 			"falcon-sync: $ready: a key of role $role may not send CONTROL" \
 			falcon-sync -k forged.key "$ready" set scheme=asp

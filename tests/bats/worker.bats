@@ -75,7 +75,7 @@ through() {
 	# Carries the handshake, and what the coordinator says, but nothing more to it.
 	serve
 	command_file swallows <<-END
-		{ head -c 62; exec cat >/dev/null; } | socat STDIO TCP:$ready
+		{ head -c 102; exec cat >/dev/null; } | socat STDIO TCP:$ready
 	END
 	through refused refuses
 	local refused=$pid
