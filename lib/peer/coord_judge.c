@@ -254,12 +254,19 @@ refuted(struct fal_coord *c, double now, const struct fal_doubted *of)
 	return err < 0 ? err : charge(c, now, d.is.id.worker, why);
 }
 
+/* Does the worker compute the bits that `with` does?  Of one that is gone that is known
+ * only where all others do. */
 static bool
-same_bits(const struct fal_coord *c, uint32_t a, uint32_t b)
+same_bits(const struct fal_coord *c, uint32_t worker, const struct fal_peer *with)
 {
-	const struct fal_peer *p = peer_of(c, a), *q = peer_of(c, b);
-	return p == NULL || q == NULL ||
-	       memcmp(p->fingerprint, q->fingerprint, FAL_FINGERPRINT) == 0;
+	const bool gone = peer_of(c, worker) == NULL;
+	for (uint32_t i = 0; i < c->peers; i++) {
+		const struct fal_peer *p = &c->peer[i];
+		if (p->ready && (gone || p->worker == worker) &&
+		    memcmp(p->fingerprint, with->fingerprint, FAL_FINGERPRINT) != 0)
+			return false;
+	}
+	return true;
 }
 
 /* All is answered, and it is less than was said.  Where a third key is here, it has the
@@ -270,7 +277,7 @@ contradicted(struct fal_coord *c, double now, struct fal_doubted *d,
 {
 	const uint64_t round = d->round;
 	int asked = 0;
-	if (d->odd || !same_bits(c, d->is.id.worker, by->worker)) {
+	if (d->odd || !same_bits(c, d->is.id.worker, by)) {
 		believe(c, now, d, d->odd ? "not finite there" : "it rounds differently");
 		forget(c, d);
 		return coord_complete(c, now, round);

@@ -344,6 +344,45 @@ a_lost_verdict_drops(void **state)
 	nothing_sent();
 }
 
+/* Tasks of kind check are run on their version and answered, and go into nothing. */
+static void
+checks_are_answered(void **state)
+{
+	(void)state;
+	struct fal_msg m = { .type = FAL_MSG_GRANT };
+	version(4, false);
+	m.grant.round = 4;
+	m.grant.version = 4;
+	m.grant.clock = 104;
+	m.grant.first = 6;
+	m.grant.count = 3;
+	m.grant.kind = FAL_KIND_CHECK;
+	check(tell(&m), 0, "GRANT");
+	for (uint32_t lane = 0; lane < 2; lane++) {
+		check((int64_t)run[lane].clock, 104, "clock");
+		finish(lane);
+		const struct fal_msg *c = next(FAL_MSG_CHECKED);
+		check((int64_t)c->checked.round, 4, "round");
+		check(c->checked.task, 6 + lane, "task");
+		check(c->checked.nonfinite, 0, "nonfinite");
+		check(c->checked.first, 0, "first");
+		check((int64_t)c->checked.needed.n, BLOCKS, "blocks");
+		/* 7 and 8 quanta of 2^-35 */
+		for (uint32_t b = 0; b < BLOCKS; b++)
+			check((int8_t)c->checked.needed.p[b], -32, "needed");
+	}
+	revoke(4, 6, 3);
+	check(cancelled[2], 1, "the third is not wanted any more");
+	finish(2);
+	nothing_sent();
+	/* The same task may be wanted for good now. */
+	check(grant(4, 6, 1, none), 0, "GRANT");
+	finish(0);
+	expect_claim(6, 1);
+	verdict(4, 6, 1, true);
+	expect_push(1, 1, 7);
+}
+
 static void
 pushes_only_when_idle(void **state)
 {
@@ -984,6 +1023,7 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(claim_before_add),
 		TEST(a_lost_verdict_drops),
+		TEST(checks_are_answered),
 		TEST(pushes_only_when_idle),
 		TEST(revoke_and_cancel),
 		TEST(fence_drops_a_contribution),

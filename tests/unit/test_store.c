@@ -551,6 +551,176 @@ mixed_round(void **state)
 	}
 }
 
+/* ---- what a complete round is made into ------------------------------------------ */
+
+/* A whole contribution to a round whose versions may differ: in each place `value`. */
+static void
+bring_value(uint64_t round, struct fal_cid id, uint32_t tasks, int64_t value,
+	    int8_t exponent)
+{
+	for (uint32_t k = 0; k < BLOCKS; k++) {
+		const int bits = value != 0 ? 64 - __builtin_clzll((uint64_t)value) : 0;
+		const int needed = bits + exponent - FAL_BFP_P + 1;
+		make_lie(value, (int8_t)(needed < FAL_EXP_MAX ? needed : FAL_EXP_MAX), k);
+		pack_rec(sum, k, exponent);
+		check(add_to(round, id, none, tasks), 1, "add");
+	}
+}
+
+static void
+blocks_are_taken_back(void **state)
+{
+	(void)state;
+	uint8_t blocks[BLOCKS] = { 0, 1, 0 }, had[BLOCKS];
+	open_round(1, 3, 0);
+	for (uint32_t k = 0; k < BLOCKS; k++) {
+		if (k == 2)
+			fal_store_fence(store, 1, a, none);
+		check(add(k < 2 ? a : c, k < 2 ? none : a, 2, k), 1, "add");
+		check(add(b, none, 1, k), 1, "add");
+	}
+	for (uint32_t k = 0; k < 2; k++)
+		check(add(c, a, 2, k), 0, "dropped");
+	check(fal_store_complete(store, 1), 1, "complete");
+	const uint64_t was = fal_store_added(store, 1);
+	check(fal_store_brought(store, 1, a, had), 2, "blocks of a");
+	check(had[0] == 1 && had[1] == 1 && had[2] == 0, 1, "which");
+	check(fal_store_brought(store, 1, c, NULL), 1, "blocks of c");
+	fal_store_take_back(store, 1, blocks);
+	check(fal_store_complete(store, 1), 0, "complete without block 1");
+	check(fal_store_brought(store, 1, a, NULL), 1, "blocks of a");
+	check(fal_store_brought(store, 1, c, NULL), 1, "blocks of c");
+	check(fal_store_whole(store, 1, b), 0, "whole");
+	check((int64_t)fal_store_sent(store, 1), (int64_t)fal_store_added(store, 1),
+	      "sums");
+	fal_store_fence(store, 1, b, none);
+	fal_store_fence(store, 1, c, a);
+	/* Others fill, and only the block that was taken back is added. */
+	static const struct fal_cid by[2] = { { 5, 1 }, { 6, 1 } };
+	for (uint32_t k = 0; k < BLOCKS; k++) {
+		check(add(by[0], c, 2, k), k == 1, "fills c");
+		check(add(by[1], b, 1, k), k == 1, "fills b");
+	}
+	check(fal_store_whole(store, 1, by[0]), 1, "whole");
+	check(fal_store_complete(store, 1), 1, "complete");
+	check((int64_t)fal_store_added(store, 1), (int64_t)was, "the same sum");
+	check((int64_t)fal_store_sent(store, 1), (int64_t)was, "sent");
+}
+
+static void
+beyond_the_numbers(void **state)
+{
+	(void)state;
+	uint8_t blocks[BLOCKS];
+	struct fal_cid by = none;
+	const struct fal_store_round r = {
+		.round = 1, .tasks = 3, .kind = FAL_KIND_GRAD, .mixed = true
+	};
+	check(fal_store_open(store, &r), 0, "open");
+	bring_value(1, a, 1, 1000, -12);
+	bring_value(1, b, 1, (int64_t)1 << 53, 90);
+	bring_value(1, c, 1, (int64_t)1 << 52, 90);
+	/* 3 · 2^52 quanta of 2^67, over two samples and over one */
+	check(fal_store_beyond(store, 1, 2, blocks, &by), 0, "blocks");
+	check(fal_store_beyond(store, 1, 1, blocks, &by), 3, "blocks");
+	check(blocks[0] && blocks[1] && blocks[2], 1, "which");
+	check(fal_cid_eq(by, b), 1, "the largest");
+}
+
+/* What is doubted, of whom; what was shown counts for 16 updates. */
+static void
+doubts(void **state)
+{
+	(void)state;
+	struct fal_store_doubt d;
+	const int64_t one = (int64_t)1 << 21; /* needs e - 2 or so */
+	for (uint32_t k = 0; k < 20; k++) {
+		const int8_t e = fal_store_exps(store)[0];
+		uint32_t at = 0;
+		open_round(k, 4, k);
+		bring_value(k, a, 2, k == 0 ? one << 6 : one, e);
+		check(fal_store_doubt(store, k, &at, &d), k == 0, "alone");
+		if (k == 0) {
+			check(fal_cid_eq(d.id, a), 1, "whose");
+			check(d.key, a.worker, "key");
+			check(d.shown, e, "shown by the version");
+			check(fal_store_doubt(store, k, &at, &d), 0, "once more");
+		}
+		/* The same from another key, or from the same one. */
+		bring_value(k, k == 1 ? b : (struct fal_cid){ a.worker, 9 }, 2, one, e);
+		if (k == 0)
+			check(fal_store_witness(store, k, a, NULL), 1, "believed");
+		at = 0;
+		check(fal_store_doubt(store, k, &at, &d), 0, "not enough to doubt");
+		check(fal_store_merge(store, k), 0, "merge");
+		fal_store_step(store, 0, 4);
+	}
+	/* b showed something in update 1: that is forgotten, and the version counts. */
+	int8_t e = fal_store_exps(store)[0];
+	uint32_t at = 0;
+	open_round(30, 6, 20);
+	bring_value(30, b, 2, one >> 3, e);
+	bring_value(30, a, 2, one << 1, e);
+	check(fal_store_doubt(store, 30, &at, &d), 1, "above what b shows");
+	check(fal_cid_eq(d.id, a), 1, "whose");
+	check(d.needed - d.shown, 4, "by how much");
+	int8_t seen[BLOCKS];
+	memset(seen, d.needed, BLOCKS);
+	seen[1]--;
+	check(fal_store_witness(store, 30, a, seen), 0, "one less in block 1");
+	at = 0;
+	check(fal_store_doubt(store, 30, &at, &d), 1, "still");
+	seen[1]++;
+	check(fal_store_witness(store, 30, a, seen), 1, "the same");
+	at = 0;
+	check(fal_store_doubt(store, 30, &at, &d), 0, "no more");
+}
+
+/* Neither weights nor the optimiser's state leave the numbers; the other blocks go on. */
+static void
+steps_stay_finite(void **state)
+{
+	(void)state;
+	static const enum fal_optim_kind kinds[] = { FAL_SGD, FAL_MOMENTUM,
+						     FAL_NESTEROV };
+	for (uint32_t k = 0; k < 6; k++) {
+		const struct fal_store_conf conf = {
+			.n = N, .optim = { .kind = kinds[k % 3], .momentum = 0.5f }
+		};
+		static float before[N];
+		int8_t exps[BLOCKS];
+		fal_store_free(store);
+		/* Block 1 is near the end of float from the beginning, or gets there. */
+		for (size_t i = 0; i < N; i++)
+			init[i] = k < 3 && i / FAL_BLOCK == 1 ? 3e38f : 1;
+		store = fal_store_new(&conf, init);
+		assert_non_null(store);
+		uint32_t refused = 0, steps = 0;
+		for (; steps < 200 && refused == 0; steps++) {
+			memcpy(before, fal_store_params(store), sizeof(before));
+			memcpy(exps, fal_store_exps(store), BLOCKS);
+			open_round(steps, 1, steps);
+			for (size_t i = 0; i < N; i++)
+				grad[i] = i / FAL_BLOCK == 1 ? -0x1p10f : -1;
+			bring(steps, a, grad, fal_store_exps(store));
+			check(fal_store_merge(store, steps), 0, "merge");
+			refused = fal_store_step(store, 0x1p118f, 1);
+			for (size_t i = 0; i < N; i++)
+				if (!isfinite(fal_store_params(store)[i]))
+					fail_msg("value %zu is %g", i,
+						 (double)fal_store_params(store)[i]);
+		}
+		check(refused, 1, "blocks");
+		check(steps >= 1 && steps < 20, 1, "steps");
+		const float *now = fal_store_params(store);
+		assert_memory_equal(now + FAL_BLOCK, before + FAL_BLOCK,
+				    FAL_BLOCK * sizeof(float));
+		check(fal_store_exps(store)[1], exps[1], "its exponent");
+		check(now[0] != before[0] && now[N - 1] != before[N - 1], 1,
+		      "the others went on");
+	}
+}
+
 /* ---- changes of weights -------------------------------------------------------- */
 
 /* A change of weights with the least exponents that hold it. */
@@ -695,6 +865,10 @@ main(void)
 		TEST(update_is_the_naive_one),
 		TEST(room_is_for_all),
 		TEST(checksums),
+		TEST(blocks_are_taken_back),
+		TEST(beyond_the_numbers),
+		TEST(doubts),
+		TEST(steps_stay_finite),
 		TEST(rounds_apart),
 		TEST(versions_kept),
 		TEST(merge_aligns),

@@ -1,0 +1,599 @@
+/* The coordinator among workers whose keys are good and whose values are not: what is
+ * refused, what wants a witness, what is done again; and the model stays that of the
+ * honest ones. */
+#include "base/err.h"
+#include "peer/coord.h"
+#include "store/store.h"
+#include "trace/audit.h"
+#include "trace/reader.h"
+#include "wire/bfp.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum {
+	N = FAL_BLOCK + 5,
+	SESSIONS = 6,
+	CLOCKS = 40,
+	TASKS = 12,
+	TASK = 2,
+	HELD = 64,
+	VERSIONS = 64
+};
+
+/* Every gradient is this, in every place, and needs that. */
+static const double gradient = 0x1p-10;
+enum { NEEDED = -10 };
+static const float lr = 0.125f;
+
+struct held {
+	uint64_t round, version;
+	uint32_t task;
+	struct fal_cid fills;
+	bool check;
+};
+
+/* What a worker says of each of its tasks, instead of what is so. */
+struct lie {
+	bool lies;
+	int64_t value; /* in each place of a contribution */
+	int needed;
+	bool each;  /* a contribution for each task */
+	int above;  /* not 0: both are those of so much above the exponent, instead */
+	int shift;  /* not 0: nothing but the truth, of gradients so much larger */
+	int answer; /* what it answers to checks; 0: the truth */
+	bool silent;
+};
+
+static struct fal_coord *coord;
+static struct fal_buf trace;
+static struct fal_diag diag;
+static double now;
+static uint32_t seq;
+static int8_t exps[VERSIONS][2]; /* by version */
+static struct session {
+	struct held held[HELD];
+	uint32_t n;
+	bool closed;
+	struct lie lie;
+	uint32_t checks; /* tasks that it was asked to check */
+	uint8_t fingerprint;
+} session[SESSIONS + 1];
+
+static void
+check(int64_t got, int64_t want, const char *what)
+{
+	if (got != want)
+		fail_msg("%s: got %lld, want %lld (%s)", what, (long long)got,
+			 (long long)want, diag.text);
+}
+
+static void
+on_send(void *arg, uint32_t peer, const struct fal_buf *msg)
+{
+	struct session *s = &session[peer];
+	struct fal_msg m;
+	(void)arg;
+	check(fal_msg_get(msg->p, msg->n, &m), 0, "parse what was sent");
+	for (uint32_t i = 0; m.type == FAL_MSG_GRANT && i < m.grant.count; i++) {
+		assert_true(s->n < HELD);
+		const bool is_check = m.grant.kind == FAL_KIND_CHECK;
+		s->checks += is_check;
+		s->held[s->n++] =
+			(struct held){ m.grant.round,
+				       m.grant.version,
+				       m.grant.first + i,
+				       { m.grant.fills_worker, m.grant.fills_seq },
+				       is_check };
+	}
+	if (m.type != FAL_MSG_REVOKE)
+		return;
+	uint32_t kept = 0;
+	for (uint32_t i = 0; i < s->n; i++)
+		if (s->held[i].round != m.revoke.round ||
+		    s->held[i].task - m.revoke.first >= m.revoke.count)
+			s->held[kept++] = s->held[i];
+	s->n = kept;
+}
+
+static void
+on_model(void *arg, uint32_t peer, const struct fal_coord_model *m)
+{
+	struct fal_coord_version v;
+	(void)arg;
+	(void)peer;
+	assert_true(fal_coord_version(coord, m->version, &v));
+	memcpy(exps[m->version % VERSIONS], v.exps, fal_blocks(N));
+}
+
+static void
+on_close(void *arg, uint32_t peer, const char *why)
+{
+	(void)arg;
+	(void)why;
+	session[peer].closed = true;
+}
+
+static void
+on_trace(void *arg, const char *line, size_t n)
+{
+	(void)arg;
+	fal_put_bytes(&trace, line, n);
+	fal_put_u8(&trace, '\n');
+}
+
+/* Whoever is refused is gone. */
+static int
+tell(uint32_t peer, const struct fal_msg *m)
+{
+	diag.text[0] = '\0';
+	int err = fal_coord_msg(coord, now, peer, m, &diag);
+	if (err < 0) {
+		session[peer].closed = true;
+		check(fal_coord_gone(coord, now, peer, diag.text), 0, "gone");
+	}
+	return err;
+}
+
+static void
+join(uint32_t peer)
+{
+	char name[16];
+	const struct fal_coord_who who = { .key = name,
+					   .fingerprint = name,
+					   .place = peer };
+	struct fal_msg m = { .type = FAL_MSG_HELLO };
+	snprintf(name, sizeof(name), "k%u", peer);
+	check(fal_coord_open(coord, peer, &who), 0, "open");
+	m.hello.major = FAL_PROTO_MAJOR;
+	snprintf(m.hello.name, sizeof(m.hello.name), "w%u", peer);
+	m.hello.lanes_min = m.hello.lanes_max = m.hello.cores = 1;
+	m.hello.instance[0] = (uint8_t)peer;
+	check(tell(peer, &m), 0, "HELLO");
+	m = (struct fal_msg){ .type = FAL_MSG_READY };
+	m.ready.fingerprint[0] = session[peer].fingerprint;
+	check(tell(peer, &m), 0, "READY");
+}
+
+static void
+begin_job(const char *scheme, uint32_t workers)
+{
+	static const float init[N];
+	struct fal_policy policy = { .no_clones = true };
+	struct fal_coord_ops ops = {
+		.send = on_send, .model = on_model, .close = on_close, .trace = on_trace
+	};
+	struct fal_coord_conf conf = { .name = "test",
+				       .hash = "00",
+				       .policy = &policy,
+				       .policy_by = "job",
+				       .grid = { .samples = CLOCKS * TASKS * TASK,
+						 .batch = TASKS * TASK,
+						 .task = TASK,
+						 .epochs = 1 },
+				       .params = N,
+				       .min_workers = workers };
+	conf.schedule.lr = (double)lr;
+	check(fal_rule_parse(scheme, &policy.rule, &diag), 0, "scheme");
+	now = 0.5;
+	seq = 0;
+	fal_buf_clear(&trace);
+	check(fal_coord_new(&conf, &ops, init, 0, &coord), 0, "coordinator");
+	for (uint32_t i = 1; i <= workers; i++)
+		join(i);
+}
+
+static int
+begin(void **state)
+{
+	(void)state;
+	memset(session, 0, sizeof(session));
+	return 0;
+}
+
+static int
+end(void **state)
+{
+	(void)state;
+	fal_coord_free(coord);
+	coord = NULL;
+	fal_buf_free(&trace);
+	return 0;
+}
+
+static uint32_t
+lines(const char *what)
+{
+	uint32_t n = 0;
+	fal_put_u8(&trace, '\0');
+	trace.n--;
+	for (const char *at = (const char *)trace.p; (at = strstr(at, what)) != NULL;
+	     at++)
+		n++;
+	return n;
+}
+
+static void
+audit(void)
+{
+	struct fal_audit_verdict v = { .ok = false };
+	struct fal_audit *a = fal_audit_new();
+	struct fal_trace_reader *r = fal_trace_reader_new(fal_audit_line, a);
+	fal_coord_finish(coord, now, "00", NULL);
+	check(fal_trace_feed(r, (const char *)trace.p, trace.n, &diag), 0, "feed");
+	check(fal_trace_end(r, &diag), 0, "trace");
+	check(fal_audit_end(a, &v, &diag), 0, "audit");
+	if (!v.ok)
+		fail_msg("the audit fails: %s", v.text[0]);
+	check((int64_t)v.verdicts[FAL_REFUTED], lines("\"verdict\":\"refuted\""),
+	      "refuted");
+	fal_trace_reader_free(r);
+	fal_audit_free(a);
+}
+
+/* --- workers ---------------------------------------------------------------------- */
+
+static void
+answer(uint32_t peer, const struct held *h)
+{
+	const struct session *s = &session[peer];
+	int8_t needed[2] = { NEEDED, NEEDED };
+	struct fal_msg m = { .type = FAL_MSG_CHECKED };
+	if (s->lie.answer != 0)
+		memset(needed, s->lie.answer, sizeof(needed));
+	m.checked.round = h->round;
+	m.checked.task = h->task;
+	m.checked.needed = (struct fal_tail){ (uint8_t *)needed, sizeof(needed) };
+	check(tell(peer, &m), 0, "CHECKED");
+}
+
+static void
+claim(uint32_t peer, const struct held *h, uint32_t n)
+{
+	struct fal_msg m = { .type = FAL_MSG_CLAIM };
+	m.claim.round = h->round;
+	m.claim.task = h->task;
+	m.claim.seq = n;
+	m.claim.fills_worker = h->fills.worker;
+	m.claim.fills_seq = h->fills.seq;
+	m.claim.task_ns = 1000000;
+	check(tell(peer, &m), 0, "CLAIM");
+}
+
+/* The sum of so many tasks, honestly or not. */
+static void
+push(uint32_t peer, const struct held *h, uint32_t n, uint32_t tasks)
+{
+	const struct lie *lie = &session[peer].lie;
+	struct fal_msg m = { .type = FAL_MSG_PUSH };
+	struct fal_buf records = { 0 };
+	struct fal_sum *sum = fal_sum_new(N);
+	assert_non_null(sum);
+	for (uint32_t b = 0; b < fal_blocks(N); b++) {
+		const int e = exps[h->version % VERSIONS][b];
+		const double g = ldexp(gradient, lie->shift);
+		int64_t value = llrint(ldexp(g, FAL_BFP_P - 1 - e)) * tasks;
+		int needed = NEEDED + lie->shift;
+		if (lie->lies) {
+			value = lie->above != 0 ? (int64_t)1 << (lie->above + 22)
+						: lie->value;
+			needed = lie->above != 0 ? e + lie->above : lie->needed;
+			needed = needed < FAL_EXP_MAX ? needed : FAL_EXP_MAX;
+		}
+		static int64_t all[FAL_BLOCK];
+		for (uint32_t i = 0; i < FAL_BLOCK; i++)
+			all[i] = value;
+		check(fal_sum_store(sum, b, all, (uint64_t)value, (int8_t)needed), 0,
+		      "store");
+		check(fal_sum_pack(sum, b, (int8_t)e, NULL, &records), 0, "pack");
+	}
+	m.push.round = h->round;
+	m.push.seq = n;
+	m.push.tasks = tasks;
+	m.push.kind = FAL_KIND_GRAD;
+	m.push.epoch = 1;
+	m.push.records = (struct fal_tail){ records.p, records.n };
+	int err = tell(peer, &m);
+	if (!lie->lies)
+		check(err, 0, "an honest PUSH");
+	fal_sum_free(sum);
+	fal_buf_free(&records);
+}
+
+/* Does what it holds first: a check, or all tasks of a round that fill the same. */
+static bool
+work(uint32_t peer)
+{
+	struct session *s = &session[peer];
+	struct held mine[HELD];
+	uint32_t n = 0, kept = 0;
+	if (s->closed || s->n == 0)
+		return false;
+	const struct held first = s->held[0];
+	if (first.check && s->lie.silent)
+		return false;
+	for (uint32_t i = 0; i < s->n; i++) {
+		const struct held *h = &s->held[i];
+		const bool one = first.check || (s->lie.lies && s->lie.each);
+		if (h->round == first.round && fal_cid_eq(h->fills, first.fills) &&
+		    h->check == first.check && (n == 0 || !one))
+			mine[n++] = *h;
+		else
+			s->held[kept++] = *h;
+	}
+	s->n = kept;
+	if (first.check) {
+		answer(peer, &first);
+		return true;
+	}
+	const uint32_t mark = ++seq;
+	for (uint32_t i = 0; i < n && !s->closed; i++)
+		claim(peer, &mine[i], mark);
+	if (!s->closed)
+		push(peer, &first, mark, n);
+	return true;
+}
+
+/* All do what they can, and time passes where nobody can do anything. */
+static void
+run(void)
+{
+	for (uint32_t turn = 0; turn < 4000; turn++) {
+		const struct fal_coord_status st = fal_coord_status(coord);
+		const float *params = fal_store_params(fal_coord_store(coord));
+		bool any = false;
+		for (uint32_t i = 0; i < N; i += FAL_BLOCK)
+			if (!isfinite(params[i]))
+				fail_msg("parameter %u is %g", i, (double)params[i]);
+		if (st.done || st.failed)
+			return;
+		now += 1e-3;
+		for (uint32_t p = 1; p <= SESSIONS; p++)
+			any |= work(p);
+		if (!any) {
+			now = fmax(now, fal_coord_wake(coord));
+			check(fal_coord_tick(coord, now), 0, "tick");
+		}
+	}
+	fail_msg("no progress: clock %llu",
+		 (unsigned long long)fal_coord_status(coord).clock);
+}
+
+/* It is that of gradients that are all honest. */
+static void
+honest_model(void)
+{
+	const float *params = fal_store_params(fal_coord_store(coord));
+	float want = 0;
+	check(fal_coord_status(coord).done, 1, "done");
+	for (uint32_t k = 0; k < CLOCKS; k++)
+		want -= lr * (float)(gradient * TASKS / (TASKS * TASK));
+	for (size_t i = 0; i < N; i++)
+		if (memcmp(&params[i], &want, sizeof(want)) != 0)
+			fail_msg("parameter %zu: got %a, want %a", i, (double)params[i],
+				 (double)want);
+}
+
+static void
+nobody_honest_is_gone(uint32_t workers)
+{
+	for (uint32_t i = 1; i <= workers; i++)
+		if (!session[i].lie.lies && session[i].lie.answer == 0)
+			check(session[i].closed, 0, "an honest worker is gone");
+}
+
+/* --- tests ------------------------------------------------------------------------ */
+
+/* The hostile table: under one key among two honest ones. */
+static void
+one_liar(void **state)
+{
+	(void)state;
+	const int64_t limit = (INT64_C(1) << 62) - 1;
+	const struct lie lies[] = {
+		{ .value = INT64_C(1) << 61, .needed = 100 },
+		{ .value = INT64_C(1) << 61, .needed = 100, .each = true },
+		{ .value = 0, .needed = 100 },
+		{ .value = 0, .needed = 100, .each = true },
+		{ .value = limit, .needed = 100 },
+		{ .value = limit, .needed = 20 },
+		{ .value = limit, .needed = 20, .each = true },
+		/* what only a witness can tell */
+		{ .value = 0, .needed = 20 },
+		{ .value = 12345, .needed = 3 },
+		{ .value = 1 << 20, .needed = -7 },
+	};
+	static const char *const schemes[] = { "bsp", "epsp", "epsp:0" };
+	for (size_t k = 0; k < sizeof(lies) / sizeof(lies[0]); k++)
+		for (uint32_t liar = 1; liar <= 3; liar++) {
+			begin(NULL);
+			session[liar].lie = lies[k];
+			session[liar].lie.lies = true;
+			begin_job(schemes[k % 3], 3);
+			run();
+			honest_model();
+			nobody_honest_is_gone(3);
+			check(session[liar].closed, 1, "the liar is gone");
+			audit();
+			if (liar < 3 || k + 1 < sizeof(lies) / sizeof(lies[0]))
+				end(NULL);
+		}
+}
+
+static void
+honest_jobs_have_no_checks(void **state)
+{
+	(void)state;
+	begin_job("epsp", 3);
+	run();
+	honest_model();
+	check(lines("\"ev\":\"check\""), 0, "checks");
+	check(lines("\"ev\":\"again\""), 0, "done again");
+	audit();
+}
+
+/* Alone, everything is believed; what rises is traced. */
+static void
+alone_it_is_believed(void **state)
+{
+	(void)state;
+	session[1].lie = (struct lie){ .lies = true, .value = 0, .needed = 9 };
+	begin_job("epsp", 1);
+	run();
+	check(fal_coord_status(coord).done, 1, "done");
+	check(lines("\"verdict\":\"believed\",\"why\":\"nobody else is here\""), 1,
+	      "believed");
+	audit();
+}
+
+/* A witness that does not answer is waited for once, and not asked again. */
+static void
+silent_witnesses(void **state)
+{
+	(void)state;
+	session[1].lie = (struct lie){ .lies = true, .value = 0, .needed = 9 };
+	session[2].lie.silent = session[3].lie.silent = true;
+	begin_job("epsp", 3);
+	run();
+	check(fal_coord_status(coord).done, 1, "done");
+	check(lines("\"verdict\":\"believed\",\"why\":\"no answer in time\"") > 0, 1,
+	      "believed");
+	audit();
+}
+
+/* Between keys that contradict each other a third one decides. */
+static void
+false_witness(void **state)
+{
+	(void)state;
+	session[1].lie.shift = 3;
+	begin_job("epsp", 2);
+	session[2].lie.answer = -30;
+	join(3);
+	session[3].lie.answer = -7;
+	join(4);
+	session[4].lie.answer = -7;
+	run();
+	check(fal_coord_status(coord).done, 1, "done");
+	check(session[1].closed, 0, "who told the truth is gone");
+	check(lines("\"verdict\":\"refuted\""), 0, "refuted");
+	check(lines("\"verdict\":\"witnessed\"") > 0, 1, "witnessed");
+	audit();
+}
+
+static void
+other_bits_refute_nothing(void **state)
+{
+	(void)state;
+	session[1].lie = (struct lie){ .lies = true, .value = 0, .needed = 9 };
+	session[2].fingerprint = 1;
+	begin_job("bsp", 2);
+	run();
+	check(fal_coord_status(coord).done, 1, "done");
+	check(lines("it rounds differently") > 0, 1, "believed");
+	check(session[1].closed, 0, "gone");
+	audit();
+}
+
+/* One task at a time, true to their values, they lead out of the numbers: what goes
+ * beyond is done again by others. */
+static void
+beyond_the_numbers(void **state)
+{
+	(void)state;
+	session[2].lie = (struct lie){ .lies = true, .each = true, .above = 32 };
+	begin_job("epsp", 3);
+	run();
+	check(fal_coord_status(coord).done, 1, "done");
+	check(lines("\"why\":\"beyond the numbers\"") > 0, 1, "done again");
+	check(session[2].closed, 1, "the liar is gone");
+	nobody_honest_is_gone(3);
+	audit();
+}
+
+static void
+beyond_on_two_runs(void **state)
+{
+	(void)state;
+	for (uint32_t i = 1; i <= 3; i++)
+		session[i].lie = (struct lie){ .lies = true, .each = true, .above = 32 };
+	begin_job("bsp", 3);
+	run();
+	check(fal_coord_status(coord).failed, 1, "failed");
+	assert_non_null(strstr(fal_coord_status(coord).why, "on two runs"));
+	check(lines("\"ev\":\"again\""), 1, "done again");
+}
+
+/* Rounds of one worker have nobody else to ask. */
+static void
+rounds_of_ones_own(void **state)
+{
+	(void)state;
+	session[1].lie = (struct lie){ .lies = true, .each = true, .above = 32 };
+	begin_job("asp", 3);
+	run();
+	check(fal_coord_status(coord).done, 1, "done");
+	check(session[1].closed, 1, "the liar is gone");
+	nobody_honest_is_gone(3);
+	audit();
+}
+
+static void
+alone_beyond(void **state)
+{
+	(void)state;
+	session[1].lie = (struct lie){ .lies = true, .each = true, .above = 32 };
+	begin_job("asp", 1);
+	run();
+	check(fal_coord_status(coord).failed, 1, "failed");
+	assert_non_null(strstr(fal_coord_status(coord).why, "out of the numbers"));
+}
+
+static void
+answers_that_were_not_asked(void **state)
+{
+	(void)state;
+	static const uint8_t two[4] = { 20, 20, 20, 20 };
+	begin_job("epsp", 2);
+	struct fal_msg m = { .type = FAL_MSG_CHECKED };
+	m.checked.needed = (struct fal_tail){ two, 2 };
+	check(tell(1, &m), 0, "nobody asked");
+	m.checked.round = UINT64_MAX;
+	check(tell(1, &m), 0, "no such round");
+	m.checked.needed.n = 0;
+	check(tell(1, &m), FAL_EINVAL, "nothing");
+	m.checked.needed.n = 3;
+	check(tell(2, &m), FAL_EINVAL, "more than there are");
+	join(3);
+	m.checked.first = UINT32_MAX;
+	check(tell(3, &m), FAL_EINVAL, "from far beyond");
+}
+
+int
+main(void)
+{
+#define TEST(f) cmocka_unit_test_setup_teardown(f, begin, end)
+	const struct CMUnitTest tests[] = {
+		TEST(one_liar),
+		TEST(honest_jobs_have_no_checks),
+		TEST(alone_it_is_believed),
+		TEST(silent_witnesses),
+		TEST(false_witness),
+		TEST(other_bits_refute_nothing),
+		TEST(beyond_the_numbers),
+		TEST(beyond_on_two_runs),
+		TEST(rounds_of_ones_own),
+		TEST(alone_beyond),
+		TEST(answers_that_were_not_asked),
+	};
+	cmocka_set_message_output(CM_OUTPUT_TAP);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
