@@ -56,18 +56,19 @@ redo_of(const struct fal_coord *c, uint64_t round)
 	return NULL;
 }
 
-/* The round of one worker: it may be ill, or the job. */
+/* The round of one worker, and whoever helped it: `by` may be ill, or the job. */
 static int
-own_beyond(struct fal_coord *c, double now, const struct fal_round_info *r)
+own_beyond(struct fal_coord *c, double now, const struct fal_round_info *r,
+	   struct fal_cid by)
 {
 	static const char why[] = "its gradients led out of the numbers";
-	const struct fal_peer *p = peer_of(c, r->owner);
+	const struct fal_peer *p = peer_of(c, by.worker);
 	if (p != NULL)
 		coord_diverged(c, p, "gradients led out of the numbers");
 	if (c->why != NULL)
 		return FAL_OK;
 	int err = fal_sched_abandon(c->sched, now, r->round, why);
-	return err < 0 ? err : charge(c, now, r->owner, why);
+	return err < 0 ? err : charge(c, now, by.worker, why);
 }
 
 /* `n` of its blocks lead out of the numbers, most of all by contribution `by`. */
@@ -79,7 +80,7 @@ beyond(struct fal_coord *c, double now, const struct fal_round_info *r,
 					     .blocks = n,
 					     .why = "beyond the numbers" };
 	if (r->owner != 0)
-		return own_beyond(c, now, r);
+		return own_beyond(c, now, r, by);
 	if (redo_of(c, r->round) != NULL) {
 		c->why = "gradients led out of the numbers on two runs";
 		return FAL_OK;
@@ -220,7 +221,8 @@ doubts(struct fal_coord *c, double now, const struct fal_round_info *r)
 	struct fal_store_doubt is;
 	uint32_t at = 0;
 	int waits = 0;
-	if (r->owner != 0 || r->group != 0 || r->mixed)
+	/* Helpers may have computed on other versions. */
+	if (r->group != 0 || (r->mixed && fal_sched_policy(c->sched)->rule.slack > 0))
 		return 0;
 	while (fal_store_doubt(c->store, r->round, &at, &is)) {
 		int asked = doubted(c, r->round, is.id) != NULL
@@ -247,9 +249,12 @@ refuted(struct fal_coord *c, double now, const struct fal_doubted *of)
 		.blocks = fal_store_brought(c->store, d.round, d.is.id, blocks),
 		.why = "refuted"
 	};
+	struct fal_round_info r;
 	trace_check(c, now, &d, "refuted", NULL);
 	coord_judge_forget(c, d.round);
-	int err = again(c, now, d.round, blocks, &line);
+	int err = fal_sched_round(c->sched, d.round, &r) && r.owner != 0
+			  ? fal_sched_abandon(c->sched, now, d.round, why)
+			  : again(c, now, d.round, blocks, &line);
 	free(blocks);
 	return err < 0 ? err : charge(c, now, d.is.id.worker, why);
 }

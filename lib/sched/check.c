@@ -104,14 +104,17 @@ forget(struct fal_sched *s, struct fal_check *c)
 	*c = s->check[--s->checks];
 }
 
-/* May `w` be the witness?  Not who has let a check lie and has done no task since. */
+/* May `w` be the witness?  It must have the version, or be able to get it; and not have
+ * let a check lie and done no task since. */
 static bool
-is_other(const struct fal_round *r, const struct fal_worker *w,
+is_other(const struct fal_sched *s, const struct fal_round *r, const struct fal_worker *w,
 	 const struct fal_check_of *of)
 {
-	bool silent = w->unheard != 0 && w->unheard == w->claims + 1;
-	return fal_worker_active(w) && w->team == r->team && w->key != of->key &&
-	       w->key != of->but && !silent;
+	const bool silent = w->unheard != 0 && w->unheard == w->claims + 1;
+	const bool has = w->team == r->team || w->version == r->version ||
+			 r->version == s->version;
+	return fal_worker_active(w) && has && w->key != of->key && w->key != of->but &&
+	       !silent;
 }
 
 /* Seconds that so many tasks may take before they are late. */
@@ -131,7 +134,7 @@ witness(struct fal_sched *s, const struct fal_round *r, const struct fal_check_o
 	double least = 0;
 	for (uint32_t i = 0; i < s->workers; i++) {
 		struct fal_worker *w = &s->worker[i];
-		if (!is_other(r, w, of))
+		if (!is_other(s, r, w, of))
 			continue;
 		const double cost = (w->queued + tasks) / fal_rate(s, w, w->lanes);
 		if (best == NULL || cost < least) {
@@ -160,12 +163,21 @@ fal_sched_check(struct fal_sched *s, double now, uint64_t round,
 				  .id = of->id,
 				  .worker = w->id,
 				  .left = c->tasks,
+				  .claims = w->claims,
 				  .expires = now + patience(s, w, c->tasks),
 				  .task = fal_calloc(c->tasks, sizeof(*made.task)) };
 	if (made.task == NULL)
 		return FAL_ENOMEM;
 	struct fal_act act = { .kind = FAL_ACT_CHECK, .worker = w->id, .round = round };
+	const struct fal_act model = { .kind = FAL_ACT_MODEL, .worker = w->id };
 	uint32_t n = 0;
+	if (w->team != r->team && w->version != r->version) {
+		w->version = s->version;
+		if (fal_emit(s, model) == NULL) {
+			free(made.task);
+			return FAL_ENOMEM;
+		}
+	}
 	for (uint32_t i = c->head; i != FAL_NONE; i = r->ledger.claim[i].next) {
 		made.task[n++] = r->ledger.claim[i].task;
 		if (fal_emit_task(s, act, r->ledger.claim[i].task) < 0) {
@@ -236,10 +248,15 @@ int
 fal_checks_late(struct fal_sched *s, double now)
 {
 	for (size_t i = 0; i < s->checks;) {
-		const struct fal_check *c = &s->check[i];
+		struct fal_check *c = &s->check[i];
 		struct fal_worker *w = fal_find(s, c->worker);
 		if (c->expires > now) {
 			i++;
+			continue;
+		}
+		if (w != NULL && w->claims > c->claims) { /* it had other work to do */
+			c->claims = w->claims;
+			c->expires = now + patience(s, w, c->left);
 			continue;
 		}
 		if (w != NULL)

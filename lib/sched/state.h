@@ -158,6 +158,7 @@ struct fal_check {
 	uint32_t worker; /* who */
 	uint32_t *task;  /* that are not answered yet */
 	uint32_t left;
+	uint64_t claims; /* of the worker, when it was last waited for */
 	double expires;
 };
 
