@@ -69,7 +69,7 @@ struct cluster {
 	float *grad;
 	uint64_t publication;
 	const char *failure;
-	uint64_t lies, refused;
+	uint64_t lies, refused, cut, fenced;
 };
 
 static void
@@ -454,6 +454,7 @@ deliver_to_worker(struct cluster *c, struct worker *w, const struct fal_buf *b)
 	int err = fal_msg_get(b->p, b->n, &m);
 	if (err == FAL_OK && (m.type == FAL_MSG_DONE || m.type == FAL_MSG_REFUSE))
 		return;
+	c->fenced += err == FAL_OK && m.type == FAL_MSG_FENCE && w->under_way > 0;
 	if (err == FAL_OK && m.type != FAL_MSG_WELCOME)
 		err = fal_agent_msg(w->agent, ns(c), &m);
 	if (err < 0 && c->failure == NULL) {
@@ -530,6 +531,7 @@ handle(struct cluster *c, struct event *e)
 	case CRASH:
 		if (!w->here)
 			break;
+		c->cut += w->under_way > 0;
 		kill_worker(c, w);
 		reset.t = fmax(fmax(w->up_ctl, w->up_bulk), c->now);
 		if (!w->m->silent)
@@ -674,6 +676,8 @@ cluster_run(const struct plan *p, uint64_t salt)
 	out.events = c.events;
 	out.lies = c.lies;
 	out.refused = c.refused;
+	out.cut = c.cut;
+	out.fenced = c.fenced;
 	out.params = fal_calloc_aligned(p->toy.n, sizeof(float));
 	assert(out.params != NULL);
 	memcpy(out.params, fal_store_params(fal_coord_store(c.coord)),

@@ -63,6 +63,7 @@ struct outcome {
 	double seconds; /* virtual */
 	uint64_t events;
 	uint64_t lies, refused; /* pushes that lie; liars whose session was ended */
+	uint64_t cut, fenced;   /* crashes and fences with a push under way */
 	float *params;          /* final; free with free() */
 	char *trace;            /* all lines; free with free() */
 	size_t trace_n;

@@ -242,7 +242,7 @@ audit_passes(const struct outcome *o, struct fal_diag *diag)
 }
 
 struct totals {
-	uint64_t moved, cloned, filled, lost, failed;
+	uint64_t moved, cloned, filled, lost, cut, fenced, failed;
 	uint64_t lies, refused, witnessed, believed, refuted;
 };
 
@@ -288,6 +288,8 @@ play(uint64_t seed, struct totals *totals)
 	totals->cloned += o.status.cloned;
 	totals->filled += o.status.filled;
 	totals->lost += o.status.lost;
+	totals->cut += o.cut;
+	totals->fenced += o.fenced;
 	totals->lies += o.lies;
 	totals->refused += o.refused;
 	totals->witnessed += lines(&o, "\"verdict\":\"witnessed\"");
@@ -321,17 +323,21 @@ main(int argc, char **argv)
 	}
 	for (uint64_t i = 0; i < seeds; i++)
 		play(from + i, &t);
-	printf("# moved %llu, cloned %llu, filled %llu, lost %llu tasks\n",
+	printf("# moved %llu, cloned %llu, filled %llu, lost %llu tasks; %llu crashes "
+	       "and "
+	       "%llu fences in the middle of a push\n",
 	       (unsigned long long)t.moved, (unsigned long long)t.cloned,
-	       (unsigned long long)t.filled, (unsigned long long)t.lost);
+	       (unsigned long long)t.filled, (unsigned long long)t.lost,
+	       (unsigned long long)t.cut, (unsigned long long)t.fenced);
 	printf("# %llu pushes lied, %llu liars were refused; checks: %llu witnessed, "
 	       "%llu believed, %llu refuted\n",
 	       (unsigned long long)t.lies, (unsigned long long)t.refused,
 	       (unsigned long long)t.witnessed, (unsigned long long)t.believed,
 	       (unsigned long long)t.refuted);
 	/* Misfortune must have struck, or nothing was tested. */
-	bool struck = seeds < 500 || (t.moved && t.cloned && t.filled && t.lost &&
-				      t.refused && t.witnessed && t.refuted);
+	bool struck =
+		seeds < 500 || (t.moved && t.cloned && t.filled && t.lost && t.cut &&
+				t.fenced && t.refused && t.witnessed && t.refuted);
 	printf("%sok 1 - %llu clusters obey the law\n", t.failed ? "not " : "",
 	       (unsigned long long)seeds);
 	printf("%sok 2 - tasks were moved, cloned, filled and lost, liars found "

@@ -201,6 +201,34 @@ control_overtakes_bulk(void **state)
 	end(&w);
 }
 
+/* Whoever asks for room before each message has little waiting, and is told when to go
+ * on. */
+static void
+room_is_for_a_batch(void **state)
+{
+	struct world w;
+	(void)state;
+	begin(&w, (struct fal_listen_opt){ 0 });
+	meet(&w, 0);
+	struct end *c = &w.client[0], *s = &w.server[0];
+	unsigned sent = 0, asked = 0;
+	while (sent < 3000 && !w.late) { /* 180 MB */
+		for (; sent < 3000 && fal_chan_room(c->c); sent++)
+			assert_int_equal(send_bytes(c, 'b', 60000, FAL_SEND_BULK), 0);
+		const size_t queued = fal_chan_stat(c->c).queued;
+		if (queued > FAL_CHAN_BATCH + 60000)
+			fail_msg("%zu bytes wait", queued);
+		const unsigned rooms = c->rooms;
+		asked += sent < 3000;
+		UNTIL(&w, c->rooms > rooms || sent == 3000);
+	}
+	UNTIL(&w, s->msgs == 3001);
+	assert_true(asked > 3 && c->rooms >= asked);
+	assert_true(c->rooms <= asked + 1);
+	assert_int_equal(s->bytes, 3000 * 60000u + 10);
+	end(&w);
+}
+
 static void
 nobody_there(void **state)
 {
@@ -519,6 +547,7 @@ main(void)
 		cmocka_unit_test(commands_that_hang),
 		cmocka_unit_test(asks_silent_peers),
 		cmocka_unit_test(control_overtakes_bulk),
+		cmocka_unit_test(room_is_for_a_batch),
 		cmocka_unit_test(nobody_there),
 		cmocka_unit_test(queue_cap),
 		cmocka_unit_test(shared_to_three),
