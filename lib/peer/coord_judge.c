@@ -19,6 +19,9 @@ peer_of(const struct fal_coord *c, uint32_t worker)
 static int
 charge(struct fal_coord *c, double now, uint32_t worker, const char *why)
 {
+	const struct fal_peer *p = peer_of(c, worker);
+	if (p != NULL)
+		coord_charge_key(c, p);
 	return fal_sched_charge(c->sched, now, worker, why);
 }
 

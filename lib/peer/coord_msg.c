@@ -39,6 +39,9 @@ on_hello(struct fal_coord *c, double now, uint32_t peer, const struct fal_msg *m
 	    m->hello.lanes_max > FAL_LANES_MAX || m->hello.cores < 1)
 		return fal_diag_set(diag, FAL_EINVAL, "a HELLO with %u:%u lanes",
 				    m->hello.lanes_min, m->hello.lanes_max);
+	if (coord_unwelcome(c, p))
+		return fal_diag_set(diag, FAL_EPERM,
+				    "its key was charged twice for what it sent");
 	if (!fal_name_valid(m->hello.name))
 		return fal_diag_set(diag, FAL_EINVAL,
 				    "a HELLO with a name that is not 1 to 63 of "
@@ -210,6 +213,8 @@ on_push(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_ms
 				       .key = p->key };
 	uint32_t added;
 	int err = add_records(c, m, &from, &added, diag);
+	if (err == FAL_ELIMIT || err == FAL_EINVAL)
+		coord_charge_key(c, p);
 	/* What came before a bad record is counted: the ledger must say so. */
 	fal_sched_arrived(c->sched, now, round, cid, added,
 			  fal_store_whole(c->store, round, cid));

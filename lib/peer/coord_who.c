@@ -39,6 +39,23 @@ fal_coord_open(struct fal_coord *c, uint32_t peer, const struct fal_coord_who *w
 	return FAL_OK;
 }
 
+void
+coord_charge_key(struct fal_coord *c, const struct fal_peer *p)
+{
+	c->key[p->key - 1].charges++;
+}
+
+bool
+coord_unwelcome(const struct fal_coord *c, const struct fal_peer *p)
+{
+	if (c->key[p->key - 1].charges < 2)
+		return false;
+	for (uint32_t i = 0; i < c->peers; i++)
+		if (c->peer[i].ready && c->peer[i].key != p->key)
+			return true;
+	return false;
+}
+
 static bool
 is_here(const struct fal_peer *p)
 {

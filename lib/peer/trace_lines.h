@@ -25,7 +25,8 @@ struct fal_owed {
 struct fal_known_key {
 	char name[FAL_NAME_MAX + 1];
 	char fingerprint[FAL_KEY_FINGERPRINT + 1];
-	uint32_t place; /* in the keyring */
+	uint32_t place;   /* in the keyring */
+	uint32_t charges; /* for what its sessions have sent, ever */
 };
 
 /* A contribution that said to have needed more than others have shown. */

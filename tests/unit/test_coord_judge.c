@@ -143,24 +143,33 @@ tell(uint32_t peer, const struct fal_msg *m)
 	return err;
 }
 
-static void
-join(uint32_t peer)
+static int
+join_as(uint32_t peer, uint32_t key)
 {
 	char name[16];
 	const struct fal_coord_who who = { .key = name,
 					   .fingerprint = name,
-					   .place = peer };
+					   .place = key };
 	struct fal_msg m = { .type = FAL_MSG_HELLO };
-	snprintf(name, sizeof(name), "k%u", peer);
+	snprintf(name, sizeof(name), "k%u", key);
 	check(fal_coord_open(coord, peer, &who), 0, "open");
 	m.hello.major = FAL_PROTO_MAJOR;
 	snprintf(m.hello.name, sizeof(m.hello.name), "w%u", peer);
 	m.hello.lanes_min = m.hello.lanes_max = m.hello.cores = 1;
 	m.hello.instance[0] = (uint8_t)peer;
-	check(tell(peer, &m), 0, "HELLO");
+	int err = tell(peer, &m);
+	if (err < 0)
+		return err;
 	m = (struct fal_msg){ .type = FAL_MSG_READY };
 	m.ready.fingerprint[0] = session[peer].fingerprint;
 	check(tell(peer, &m), 0, "READY");
+	return 0;
+}
+
+static void
+join(uint32_t peer)
+{
+	check(join_as(peer, peer), 0, "HELLO");
 }
 
 static void
@@ -344,24 +353,31 @@ work(uint32_t peer)
 
 /* All do what they can, and time passes where nobody can do anything. */
 static void
+step_once(void)
+{
+	bool any = false;
+	now += 1e-3;
+	for (uint32_t p = 1; p <= SESSIONS; p++)
+		any |= work(p);
+	if (!any) {
+		now = fmax(now, fal_coord_wake(coord));
+		check(fal_coord_tick(coord, now), 0, "tick");
+	}
+}
+
+/* To the end. */
+static void
 run(void)
 {
 	for (uint32_t turn = 0; turn < 4000; turn++) {
 		const struct fal_coord_status st = fal_coord_status(coord);
 		const float *params = fal_store_params(fal_coord_store(coord));
-		bool any = false;
 		for (uint32_t i = 0; i < N; i += FAL_BLOCK)
 			if (!isfinite(params[i]))
 				fail_msg("parameter %u is %g", i, (double)params[i]);
 		if (st.done || st.failed)
 			return;
-		now += 1e-3;
-		for (uint32_t p = 1; p <= SESSIONS; p++)
-			any |= work(p);
-		if (!any) {
-			now = fmax(now, fal_coord_wake(coord));
-			check(fal_coord_tick(coord, now), 0, "tick");
-		}
+		step_once();
 	}
 	fail_msg("no progress: clock %llu",
 		 (unsigned long long)fal_coord_status(coord).clock);
@@ -438,6 +454,45 @@ honest_jobs_have_no_checks(void **state)
 	check(lines("\"ev\":\"check\""), 0, "checks");
 	check(lines("\"ev\":\"again\""), 0, "done again");
 	audit();
+}
+
+/* A key that was charged twice, in whatever sessions, is not welcome any more, while the
+ * job has others. */
+static void
+the_key_is_charged(void **state)
+{
+	(void)state;
+	session[1].lie = (struct lie){ .lies = true, .value = 0, .needed = 100 };
+	session[4].lie = session[5].lie = session[1].lie;
+	begin_job("epsp", 3);
+	while (!session[1].closed)
+		step_once();
+	check(join_as(4, 1), 0, "HELLO after one charge");
+	while (!session[4].closed)
+		step_once();
+	check(join_as(5, 1), FAL_EPERM, "HELLO after two");
+	run();
+	honest_model();
+	nobody_honest_is_gone(3);
+	audit();
+}
+
+static void
+one_key_for_all_is_needed(void **state)
+{
+	(void)state;
+	begin_job("bsp", 0);
+	session[1].lie = (struct lie){ .lies = true, .value = 0, .needed = 100 };
+	session[2].lie = session[1].lie;
+	check(join_as(1, 7), 0, "HELLO");
+	while (!session[1].closed)
+		step_once();
+	check(join_as(2, 7), 0, "HELLO after one charge");
+	while (!session[2].closed)
+		step_once();
+	check(join_as(3, 7), 0, "HELLO after two");
+	run();
+	honest_model();
 }
 
 /* Alone, everything is believed; what rises is traced. */
@@ -584,6 +639,8 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(one_liar),
 		TEST(honest_jobs_have_no_checks),
+		TEST(the_key_is_charged),
+		TEST(one_key_for_all_is_needed),
 		TEST(alone_it_is_believed),
 		TEST(silent_witnesses),
 		TEST(false_witness),
