@@ -101,6 +101,12 @@ FAULTS    := $(patsubst tests/faults/%.c,%,$(wildcard tests/faults/*.c))
 FAULT_BIN := $(FAULTS:%=$(B)/tests/falcon-ps-%)
 $(foreach f,$(FAULTS),$(eval $(call program,$(B)/tests/falcon-ps-$(f),\
 	$(wildcard cmd/falcon-ps/*.c) tests/faults/$(f).c,-Wl$(comma)--wrap=fal_sum_add_rec)))
+# falcon-work that lies, which falcon-ps must find.
+LIARS     := $(patsubst tests/liars/%.c,%,$(wildcard tests/liars/*.c))
+FAULT_BIN += $(LIARS:%=$(B)/tests/falcon-work-%)
+$(foreach l,$(LIARS),$(eval $(call program,$(B)/tests/falcon-work-$(l),\
+	$(wildcard cmd/falcon-work/*.c) tests/liars/$(l).c,\
+	-Wl$(comma)--wrap=fal_sum_pack $(BLAS_LIBS))))
 ifneq ($(SIM_SRC),)
 $(eval $(call program,$(B)/tests/simulate,$(SIM_SRC),))
 endif

@@ -1,0 +1,73 @@
+# A worker whose key is good and whose values are not, among two honest ones: it loses its
+# own work, and nobody else does.  The model is the honest one, bit for bit.
+
+load common
+load job
+
+setup_file() {
+	falcon-key init "$BATS_FILE_TMPDIR/keys"
+	falcon-key add -K "$BATS_FILE_TMPDIR/keys/keyring" liar
+}
+
+setup() {
+	keys=$BATS_FILE_TMPDIR/keys
+	state=$BATS_TEST_TMPDIR/state
+	workers=()
+	job=(--set data.samples=4000 --set data.test-samples=500 --set job.epochs=1
+		--set schedule.warmup=5 --set job.audit=sums "$root/share/jobs/fashion.job")
+}
+
+teardown() {
+	stop_all
+}
+
+# lies LIE: a job with a liar ends like one without.
+lies() {
+	local w
+	serve --min-workers 3
+	work a --lanes 2
+	work b --lanes 2
+	FALCON_LIE=$1 start liar "$bin/tests/falcon-work-values" -k "$keys/liar.key" -n liar \
+		--lanes 2 --cache "$BATS_FILE_TMPDIR/cache" "$ready"
+	wait "$ps"
+	for w in "${workers[@]}"; do
+		wait "$w"
+	done
+	falcon-stat --audit "$state/trace.jsonl"
+	same "the model" "$(member sha256)" "$(cat "$BATS_FILE_TMPDIR/honest")"
+	same "an honest worker left" \
+		"$(grep '"ev":"leave"' "$state/trace.jsonl" | grep -cv '"worker":"liar"')" 0
+	lines 1 '"ev":"leave","worker":"liar"' || {
+		cat "$state/trace.jsonl"
+		return 1
+	}
+}
+
+@test "the honest job" {
+	serve
+	work a --lanes 2
+	wait "$ps"
+	member sha256 >"$BATS_FILE_TMPDIR/honest"
+}
+
+@test "needed 100 and values of 2^61" {
+	lies large
+}
+
+@test "needed 100 and zeros" {
+	lies zeros
+}
+
+@test "values of 2^62 - 1" {
+	lies room
+}
+
+@test "zeros, and the most that may be needed: a witness is asked" {
+	lies freeze
+	lines 1 '"verdict":"refuted"' || lines 1 'invalid value'
+}
+
+@test "the right values, and the most that may be needed" {
+	lies needed
+	lines 1 '"verdict":"refuted"' || lines 1 'invalid value'
+}
