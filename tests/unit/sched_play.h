@@ -6,6 +6,7 @@
 #ifndef FAL_TESTS_SCHED_PLAY_H
 #define FAL_TESTS_SCHED_PLAY_H
 
+#include "sched/bound.h"
 #include "sched/state.h"
 
 #include <math.h>
@@ -48,8 +49,9 @@ struct play_worker {
 
 static struct play {
 	struct fal_sched *s;
-	double now, task_s, link_s;                  /* link_s: one way */
-	int64_t loss;                                /* of each task */
+	double now, task_s, link_s; /* task_s: of a full task; link_s: one way */
+	double fixed;               /* the part of task_s that any task takes */
+	int64_t loss;               /* of each task */
 	struct play_worker worker[PLAY_WORKERS + 1]; /* by id */
 	uint32_t last_id;
 	/* A further factor on the tasks of worker `id` in its clock; NULL: 1. */
@@ -153,6 +155,15 @@ play_follow(const struct fal_act *a)
 		play_check(fal_sched_heard(play.s, play.now, w->id), 0, "heard");
 }
 
+/* What a task takes, in full ones. */
+static inline double
+play_size(uint64_t round, uint32_t task)
+{
+	const struct fal_grid *g = &play.s->grid;
+	uint32_t samples = fal_grid_range_samples(g, play_round(round).clock, task, 1);
+	return fal_bound_longer(play.fixed, (double)samples / fal_grid_full(g));
+}
+
 /* A lane that is free begins with what stands first and can begin. */
 static inline void
 play_lanes(void)
@@ -166,7 +177,7 @@ play_lanes(void)
 		if (play.slower != NULL)
 			factor *= play.slower(id, play_its(id)->team->clock);
 		i->began = fmax(fmax(play.now, i->from), w->held_up);
-		i->ends = i->began + play.task_s * factor;
+		i->ends = i->began + play.task_s * factor * play_size(i->round, i->task);
 	}
 }
 
