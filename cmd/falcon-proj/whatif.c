@@ -144,7 +144,7 @@ change(const struct proj_opt *o, struct fal_cost *c)
 	if (o->task > 0)
 		fal_machines_task(c, (uint32_t)o->task);
 	if (o->batch > 0)
-		c->grid.batch = (uint32_t)o->batch;
+		fal_machines_batch(c, (uint32_t)o->batch);
 	if (o->workers == NULL)
 		return -1;
 	return judge("--workers", fal_machines_draw(c, o->workers, o->seed, &diag),

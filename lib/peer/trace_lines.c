@@ -146,24 +146,28 @@ fal_line_leave(struct fal_buf *b, double t, const struct fal_peer *p, const char
 	end(b);
 }
 
-/* The mean seconds of a task, and how they changed. */
+/* The samples of the tasks that ended, the mean seconds of one, and how they changed. */
 static void
 paces(struct fal_buf *b, const struct fal_work *w)
 {
 	double sum = 0;
+	uint64_t samples = 0;
 	uint32_t tasks = 0;
 	for (uint32_t i = 0; i < w->paces; i++) {
 		sum += w->pace[i].seconds;
+		samples += w->pace[i].samples;
 		tasks += w->pace[i].tasks;
 	}
+	num(b, "samples", samples);
 	key(b, "task_s");
 	fal_json_fixed(b, tasks > 0 ? sum / tasks : 0, 6);
 	if (w->paces < 2)
 		return;
 	key(b, "paces");
 	for (uint32_t i = 0; i < w->paces; i++)
-		fal_put_fmt(b, "%s[%u,%.0f]", i == 0 ? "[" : ",", w->pace[i].tasks,
-			    1e6 * w->pace[i].seconds / w->pace[i].tasks);
+		fal_put_fmt(b, "%s[%u,%.0f,%" PRIu64 "]", i == 0 ? "[" : ",",
+			    w->pace[i].tasks, 1e6 * w->pace[i].seconds / w->pace[i].tasks,
+			    w->pace[i].samples);
 	fal_put_u8(b, ']');
 }
 

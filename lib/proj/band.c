@@ -147,6 +147,11 @@ take_clock(struct fal_band *b, struct fal_trace_line *l)
 	const uint64_t ran = get_tasks(l, "done") + get_tasks(l, "lost");
 	const uint64_t lanes = fal_trace_get_u64(l, l->o, "lanes", UINT32_MAX);
 	const double task_s = get_seconds(l, "task_s");
+	/* Older traces have no samples: then all tasks are alike. */
+	const double samples =
+		fal_trace_has(l->o, "samples")
+			? (double)fal_trace_get_u64(l, l->o, "samples", FAL_TRACE_NUM_MAX)
+			: (double)ran;
 	if (l->err != 0)
 		return l->err;
 	const double all = p.pull + p.compute + p.push + p.wait;
@@ -156,8 +161,10 @@ take_clock(struct fal_band *b, struct fal_trace_line *l)
 	p.load = (struct fal_trace_load){
 		.clocks = 1, .tasks = lanes > 0 ? ran : 0, .push = p.push, .pull = p.pull
 	};
-	if (lanes > 0)
+	if (lanes > 0) {
 		p.load.lane_s = (double)ran * task_s / (double)lanes;
+		p.load.size = samples;
+	}
 	r->cut = r->cut || r->n == 2 * FAL_BAND_LINES;
 	if (slide((void **)&r->part, &r->n, &r->cap, FAL_BAND_LINES, sizeof(p)) < 0)
 		return FAL_ENOMEM;

@@ -201,10 +201,10 @@ place_of(const struct fal_cost_machine *m, double *at)
 }
 
 double
-fal_cost_task_s(const struct fal_cost_machine *m, double n, double at, double size,
+fal_cost_task_s(const struct fal_cost_machine *m, double n, double at, double part,
 		uint32_t lanes)
 {
-	double need = fal_bound_longer(m->fixed, size) * fal_crowding(lanes, m->cores) /
+	double need = fal_bound_longer(m->fixed, part) * fal_crowding(lanes, m->cores) /
 		      fal_crowding(m->lanes, m->cores),
 	       took = 0;
 	double in = m->by_time ? at : n;
@@ -238,19 +238,37 @@ fal_cost_mean(const struct fal_cost_machine *m)
 	return n > 0 ? sum / n : m->pace[0].task_s;
 }
 
+/* Of lanes that have a core each. */
+static struct fal_bound_lanes
+lanes_of(const struct fal_cost_machine *m)
+{
+	return (struct fal_bound_lanes){
+		.lanes = m->lanes < m->cores ? m->lanes : m->cores,
+		.task_s = fal_cost_mean(m) / fal_crowding(m->lanes, m->cores),
+		.fixed = m->fixed,
+	};
+}
+
+double
+fal_cost_speed(const struct fal_cost *c)
+{
+	double sum = 0;
+	for (size_t i = 0; i < c->machines; i++) {
+		const struct fal_bound_lanes v = lanes_of(&c->machine[i]);
+		sum += v.lanes / v.task_s;
+	}
+	return sum * fal_grid_full(&c->grid);
+}
+
 int
 fal_cost_sizes(const struct fal_cost *c, double *whole, double *small)
 {
 	struct fal_bound_lanes *v = fal_calloc(c->machines, sizeof(*v));
-	const double k = fal_grid_tasks(&c->grid, 0);
+	const double k = fal_grid_size(&c->grid, 0);
 	if (v == NULL)
 		return FAL_ENOMEM;
-	for (size_t i = 0; i < c->machines; i++) {
-		const struct fal_cost_machine *m = &c->machine[i];
-		v[i].lanes = m->lanes < m->cores ? m->lanes : m->cores;
-		v[i].task_s = fal_cost_mean(m) / fal_crowding(m->lanes, m->cores);
-		v[i].fixed = m->fixed;
-	}
+	for (size_t i = 0; i < c->machines; i++)
+		v[i] = lanes_of(&c->machine[i]);
 	fal_bound_sizes(v, c->machines, k, whole, small);
 	free(v);
 	return FAL_OK;

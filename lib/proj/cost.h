@@ -16,8 +16,8 @@
 /* How fast a worker was for a while: in a clock of the trace, a round of its own, or a
  * part of it. */
 struct fal_cost_pace {
-	double task_s;             /* seconds of one task on one lane */
-	double tasks;              /* that it did; not below 0 */
+	double task_s;             /* seconds of a full task on one lane */
+	double tasks;              /* that it did, in full ones; not below 0 */
 	double seconds;            /* that passed; above 0 */
 	double at_task, at_second; /* sums over those before; fal_cost_settle sets them */
 };
@@ -38,7 +38,7 @@ struct fal_cost_machine {
 	bool by_time;
 	/* Sums over the paces; work: tasks that one lane does in these seconds. */
 	double tasks, seconds, work;
-	/* The share of a task's seconds that a task of any size takes; NAN: not known,
+	/* The share of a full task's seconds that any task takes; NAN: not known,
 	 * and then taken to be 0. */
 	double fixed;
 	double turn_s; /* that a lane spends around each task: it is given, and taken */
@@ -78,11 +78,15 @@ void fal_cost_sum(struct fal_cost_machine *m);
 int fal_cost_settle(struct fal_cost_machine *m, double share);
 
 /* Seconds that the machine's task number `n` takes on a lane, begun at second `at` of the
- * play while `lanes` lanes run: lanes beyond its cores share them.  `size`: in tasks. */
-double fal_cost_task_s(const struct fal_cost_machine *m, double n, double at, double size,
+ * play while `lanes` lanes run: lanes beyond its cores share them.  `part`: of a full
+ * one's samples. */
+double fal_cost_task_s(const struct fal_cost_machine *m, double n, double at, double part,
 		       uint32_t lanes);
 /* Its mean pace: Σ seconds of its tasks / tasks. */
 double fal_cost_mean(const struct fal_cost_machine *m);
+/* The sum of the machines' speeds at their mean paces: samples a second that their lanes
+ * compute in full tasks, without a pause; no more lanes than cores. */
+double fal_cost_speed(const struct fal_cost *c);
 /* fal_bound_sizes at these machines' mean paces.  0 or FAL_ENOMEM. */
 int fal_cost_sizes(const struct fal_cost *c, double *whole, double *small);
 

@@ -79,6 +79,7 @@ take_job(struct fal_fit *f, struct fal_trace_line *l)
 				     .task = (uint32_t)j.task,
 				     .epochs = (uint32_t)j.epochs,
 				     .parts = (uint32_t)j.parts };
+	f->job = j;
 	f->clocks = j.clocks;
 	f->have_job = true;
 	set_policy(f, scheme, &p, 0);
@@ -162,7 +163,7 @@ take_join(struct fal_fit *f, struct fal_trace_line *l)
 	const uint32_t id = (uint32_t)fal_trace_get_u64(l, l->o, "id", UINT32_MAX);
 	const uint64_t cores = fal_trace_get_u64(l, l->o, "cores", UINT32_MAX);
 	const char *name = fal_trace_get_str(l, l->o, "worker");
-	const double fixed = fal_trace_join_fixed(l, f->grid.task);
+	const double fixed = fal_trace_join_fixed(l, &f->job);
 	fal_trace_get_tuple(l, l->o, "lanes", 2, lanes);
 	if (l->err == 0 &&
 	    (lanes[0] < 1 || lanes[0] > lanes[1] || lanes[1] > FAL_LANES_MAX))
@@ -243,11 +244,10 @@ clock_of(struct fal_fit *f, uint64_t number)
 /* What a clock line says, beside its worker. */
 struct line {
 	bool own; /* of a round of the worker's own */
-	uint64_t clock, tasks, tx, rx;
-	double task_s, compute, push, pull, wait, push_all, pull_all, late, cut_s;
+	uint64_t clock, tx, rx;
+	double compute, push, pull, wait, push_all, pull_all, late, cut_s;
 	uint64_t cut;
-	size_t paces;
-	struct fal_trace_pace pace[FAL_WORK_PACES];
+	struct fal_trace_ran ran;
 };
 
 static double
@@ -268,7 +268,7 @@ sum_up(struct fal_fit *f, struct fit_worker *w, const struct line *c)
 		f->spent += busy(c) + c->wait;
 	}
 	w->breaks = f->breaks;
-	if (c->tasks > 0)
+	if (c->ran.all.tasks > 0)
 		put(&f->tx, (double)c->tx);
 	if (c->pull_all > 0)
 		put(&f->rx, (double)c->rx);
@@ -281,9 +281,9 @@ sum_up(struct fal_fit *f, struct fit_worker *w, const struct line *c)
 static double
 turn(const struct fit_worker *w, const struct line *c)
 {
-	const double waves = ceil((double)c->tasks / w->lanes);
+	const double waves = ceil((double)c->ran.all.tasks / w->lanes);
 	const double whole = c->compute - c->cut_s / w->lanes; /* tasks */
-	return waves > 0 ? whole / waves - c->task_s : (double)NAN;
+	return waves > 0 ? whole / waves - c->ran.all.task_s : (double)NAN;
 }
 
 /* Keeps the line, pace by pace; one that the worker did not account for lasted since its
@@ -291,10 +291,10 @@ turn(const struct fit_worker *w, const struct line *c)
 static int
 keep(struct fit_worker *w, const struct line *c, double t)
 {
-	const double ran = (double)c->tasks * c->task_s;
+	const double ran = (double)c->ran.all.tasks * c->ran.all.task_s;
 	double all = busy(c) + c->wait;
 	/* At first it starts, and waits until all have. */
-	if (w->n == 0 && c->tasks > 0)
+	if (w->n == 0 && c->ran.all.tasks > 0)
 		all = fmin(busy(c), ran / w->lanes);
 	if (!(all > 0))
 		all = t - w->t;
@@ -303,23 +303,25 @@ keep(struct fit_worker *w, const struct line *c, double t)
 	double own = 1;
 	if (c->clock < FAL_FIT_WARM && ran > c->late)
 		own -= c->late / ran;
-	for (size_t i = 0; i < c->paces; i++) {
-		const double part = (double)c->pace[i].tasks * c->pace[i].task_s;
+	for (size_t i = 0; i < c->ran.paces; i++) {
+		const struct fal_trace_pace *p = &c->ran.pace[i];
+		const double part = (double)p->tasks * p->task_s;
 		if (w->n < FAL_FIT_CLOCKS && FAL_GROW(w->told, w->cap, w->n + 1) < 0)
 			return FAL_ENOMEM;
 		w->told[w->n++ % FAL_FIT_CLOCKS] = (struct fit_told){
 			.clock = c->clock < UINT32_MAX ? (uint32_t)c->clock : UINT32_MAX,
-			.tasks = (float)c->pace[i].tasks,
-			.seconds =
-				(float)(c->paces > 1 && ran > 0 ? all * part / ran : all),
-			.task_s = (float)fit_at_lanes(c->pace[i].task_s * own, w->cores,
-						      w->lanes, 1),
+			.tasks = (float)p->tasks,
+			.samples = (float)p->samples,
+			.seconds = (float)(c->ran.paces > 1 && ran > 0 ? all * part / ran
+								       : all),
+			.task_s = (float)fit_at_lanes(p->task_s * own, w->cores, w->lanes,
+						      1),
 			.turn = i == 0 ? (float)turn(w, c) : NAN,
-			.ran = (float)c->tasks,
+			.ran = (float)c->ran.all.tasks,
 			.pull = i == 0 ? (float)c->pull_all : 0,
 			.push = i == 0 ? (float)c->push_all : 0,
-			.cut = i + 1 == c->paces ? (float)c->cut : 0,
-			.cut_s = i + 1 == c->paces ? (float)c->cut_s : 0,
+			.cut = i + 1 == c->ran.paces ? (float)c->cut : 0,
+			.cut_s = i + 1 == c->ran.paces ? (float)c->cut_s : 0,
 		};
 	}
 	return 0;
@@ -332,15 +334,15 @@ take_clock(struct fal_fit *f, struct fal_trace_line *l)
 	const bool own = fal_trace_has(l->o, "round");
 	/* While a clock ends, tasks of all those that are open may. */
 	const uint64_t most = (uint64_t)(FAL_SLACK_MAX + 2) * fal_grid_tasks(&f->grid, 0);
+	struct fal_trace_ran ran;
+	fal_trace_clock_ran(l, &f->job, most, &ran);
 	struct line c = {
+		.ran = ran,
 		.own = own,
 		.clock = fal_trace_get_u64(l, l->o, "clock",
 					   own ? FAL_TRACE_NUM_MAX : f->clocks - 1),
-		.tasks = fal_trace_get_u64(l, l->o, "done", most) +
-			 fal_trace_get_u64(l, l->o, "lost", most),
 		.tx = fal_trace_get_u64(l, l->o, "tx", FAL_TRACE_NUM_MAX),
 		.rx = fal_trace_get_u64(l, l->o, "rx", FAL_TRACE_NUM_MAX),
-		.task_s = fal_trace_get_seconds(l, l->o, "task_s"),
 		.compute = fal_trace_get_seconds(l, l->o, "compute"),
 		.push = fal_trace_get_seconds(l, l->o, "push"),
 		.pull = fal_trace_get_seconds(l, l->o, "pull"),
@@ -354,7 +356,6 @@ take_clock(struct fal_fit *f, struct fal_trace_line *l)
 		c.cut = fal_trace_get_u64(l, l->o, "cut", most);
 		c.cut_s = fal_trace_get_seconds(l, l->o, "cut_s");
 	}
-	c.paces = fal_trace_clock_paces(l, c.pace);
 	if (l->err != 0)
 		return l->err;
 	if (f->stopped) /* it may be no whole clock */

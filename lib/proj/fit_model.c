@@ -6,10 +6,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Memory for n values of a row, of the clocks or of the machines; for a row's paces. */
+struct weighed {
+	double v, weight;
+};
+
+/* Memory for n values of a row, of the clocks or of the machines; for what a row's lines
+ * and its probe say of its fixed part; for a row's paces. */
 struct scratch {
 	double *v;
 	size_t n;
+	struct weighed fixed[FAL_FIT_CLOCKS + 1];
 	struct fal_cost_pace pace[2 * FAL_FIT_CLOCKS];
 };
 
@@ -99,16 +105,94 @@ of_ring(const struct fit_ring *r, double share, struct scratch *s)
 	return quantile(s, share);
 }
 
+/* The part's tasks, in full ones. */
+static double
+size_of(const struct fal_fit *f, double fixed, const struct fit_told *t)
+{
+	const struct fal_trace_pace p = { .tasks = (uint64_t)t->tasks,
+					  .samples = (double)t->samples };
+	return fal_trace_size(&f->job, fixed, &p);
+}
+
+/* Seconds of a full one; 0: it ran none. */
+static double
+full_s(const struct fal_fit *f, double fixed, const struct fit_told *t)
+{
+	const double size = size_of(f, fixed, t);
+	return size > 0 ? (double)t->task_s * (double)t->tasks / size : 0;
+}
+
+/* The part of a full one's samples that its tasks have in the mean. */
+static double
+mean_part(const struct fal_fit *f, const struct fit_told *t)
+{
+	const double full = (double)fal_trace_job_full(&f->job);
+	return t->tasks > 0 ? (double)t->samples / ((double)t->tasks * full) : 1;
+}
+
+/* The median of a full task's seconds; `whole`: only where all tasks were full. */
+static double
+typical_s(const struct fal_fit *f, const struct fit_worker *w, double fixed, bool whole,
+	  struct scratch *s)
+{
+	s->n = 0;
+	for (uint64_t i = 0; i < kept(w); i++) {
+		const struct fit_told *t = told_at(w, i);
+		const double v = full_s(f, fixed, t);
+		if (t->clock >= first_clock(f) && v > 0 &&
+		    !(whole && mean_part(f, t) < 1))
+			s->v[s->n++] = v;
+	}
+	return median(s);
+}
+
+static int
+by_value(const void *a, const void *b)
+{
+	const struct weighed *x = a, *y = b;
+	return x->v < y->v ? -1 : x->v > y->v;
+}
+
+/* The share of a full task's seconds that a task of any size takes: the weighed median of
+ * what lines with short tasks say, by how much shorter these were, and of what the probe
+ * did, as one task of no samples.  NAN: nothing does. */
+static double
+fixed_of(const struct fal_fit *f, const struct fit_worker *w, struct scratch *s)
+{
+	const double usual = typical_s(f, w, w->fixed, true, s);
+	double all = 0;
+	size_t n = 0;
+	if (!isnan(w->fixed))
+		s->fixed[n++] = (struct weighed){ w->fixed, 1 };
+	for (uint64_t i = 0; i < kept(w) && usual > 0; i++) {
+		const struct fit_told *t = told_at(w, i);
+		const double part = mean_part(f, t), less = 1 - part;
+		if (t->clock < FAL_FIT_WARM || t->clock < first_clock(f) || !(less > 0))
+			continue;
+		const double is = ((double)t->task_s / usual - part) / less;
+		s->fixed[n++] = (struct weighed){ fmin(fmax(is, 0), 1),
+						  (double)t->tasks * less * less };
+	}
+	qsort(s->fixed, n, sizeof(*s->fixed), by_value);
+	for (size_t i = 0; i < n; i++)
+		all += s->fixed[i].weight;
+	double below = 0;
+	for (size_t i = 0; i < n; i++)
+		if ((below += s->fixed[i].weight) >= all / 2)
+			return s->fixed[i].v;
+	return (double)NAN;
+}
+
 /* What starting costs is no speed: in the first clocks, and most of all in the very
  * first, what is not far from the typical speed is that.  They are kept all the same, so
  * that what follows stays in its place. */
 static double
-settled(const struct fit_told *t, double typical_s)
+settled(const struct fit_told *t, double task_s, double usual)
 {
 	/* LeNet-5's tasks took up to 2.5 times as long in the first, 1.5 in the second.
 	 */
-	const double task_s = (double)t->task_s, far = t->clock == 0 ? 3 : 1.5;
-	return t->clock < FAL_FIT_WARM && task_s < far * typical_s ? typical_s : task_s;
+	const double far = t->clock == 0 ? 3 : 1.5;
+	return t->clock < FAL_FIT_WARM && task_s < far * usual ? usual : task_s;
 }
 
 /* Of a lane alone, at the lanes that it ran last. */
@@ -133,13 +217,15 @@ add_pace(struct paces *p, double task_s, double tasks, double seconds)
 					       .seconds = seconds };
 }
 
-/* Adds what a part says, the worker being at task_s, and `after` in the next part (0: not
- * known).  Tasks that were cut short are as slow as the slower one of these, and no
- * quicker than they ran: who loses a race is slow, and would else seem not to be. */
+/* Adds what a part says of `tasks` full ones, the worker being at task_s, and `after` in
+ * the next part (0: not known).  Tasks that were cut short are as slow as the slower one
+ * of these, and no quicker than they ran: who loses a race is slow, and would else seem
+ * not to be. */
 static void
-add_told(struct paces *p, const struct fit_told *t, double task_s, double after)
+add_told(struct paces *p, const struct fit_told *t, double tasks, double task_s,
+	 double after)
 {
-	const double tasks = (double)t->tasks, ran = tasks * task_s;
+	const double ran = tasks * task_s;
 	const double cut_s = t->cut > 0 ? (double)t->cut_s : 0;
 	const double part = cut_s > 0 ? (double)t->seconds * cut_s / (ran + cut_s) : 0;
 	if ((double)t->seconds - part > 0)
@@ -154,21 +240,24 @@ add_told(struct paces *p, const struct fit_told *t, double task_s, double after)
 /* The paces of a row, line by line.  Where it ran no task the nearest earlier line tells
  * its speed, else the nearest later one; 0: none does. */
 static struct paces
-paces_of(const struct fal_fit *f, const struct fit_worker *w, struct scratch *s)
+paces_of(const struct fal_fit *f, const struct fit_worker *w, double fixed,
+	 struct scratch *s)
 {
-	const double typical_s = TYPICAL(f, w, task_s, s);
+	const double usual = typical_s(f, w, fixed, false, s);
 	struct paces p = { .v = s->pace };
 	double task_s = 0;
 	for (uint64_t i = 0; i < kept(w); i++) {
 		const struct fit_told *t = told_at(w, i);
 		double after = 0;
 		if (t->task_s > 0)
-			task_s = at_lanes(w, settled(t, typical_s));
+			task_s = at_lanes(w, settled(t, full_s(f, fixed, t), usual));
 		if (t->clock < first_clock(f))
 			continue;
-		if (i + 1 < kept(w))
-			after = at_lanes(w, settled(told_at(w, i + 1), typical_s));
-		add_told(&p, t, task_s, after);
+		if (i + 1 < kept(w)) {
+			const struct fit_told *next = told_at(w, i + 1);
+			after = at_lanes(w, settled(next, full_s(f, fixed, next), usual));
+		}
+		add_told(&p, t, size_of(f, fixed, t), task_s, after);
 		if (t->clock < FAL_FIT_WARM)
 			p.first = p.n;
 	}
@@ -186,13 +275,14 @@ static int
 add_machine(const struct fal_fit *f, const struct fit_worker *w, struct scratch *s,
 	    struct fal_cost *out)
 {
-	const struct paces paces = paces_of(f, w, s);
+	const double fixed = fixed_of(f, w, s);
+	const struct paces paces = paces_of(f, w, fixed, s);
 	const struct fal_cost_machine m = {
 		.lanes_min = w->lanes_min,
 		.lanes_max = w->lanes_max,
 		.lanes = w->lanes,
 		.cores = w->cores,
-		.fixed = w->fixed,
+		.fixed = fixed,
 		.pace = paces.v,
 		.paces = paces.n,
 		.first = paces.first,
@@ -306,7 +396,7 @@ model(const struct fal_fit *f, struct scratch *s, struct fal_cost *out)
 	if (err < 0)
 		return err;
 	coordinator(f, s, out);
-	const double share = (double)fal_grid_tasks(&f->grid, 0) / (double)out->machines;
+	const double share = fal_grid_size(&f->grid, 0) / (double)out->machines;
 	for (size_t i = 0; i < out->machines; i++)
 		if (fal_cost_settle(&out->machine[i], share) < 0)
 			return FAL_ENOMEM;

@@ -8,6 +8,7 @@
 
 #include "base/crowd.h"
 #include "proj/fit.h"
+#include "trace/clocks.h"
 #include "trace/ids.h"
 
 #include <math.h>
@@ -16,8 +17,8 @@
  * these had several paces. */
 struct fit_told {
 	uint32_t clock;
-	float tasks, seconds;
-	float task_s; /* if a lane shares its core with none; 0: it ran none */
+	float tasks, samples, seconds;
+	float task_s; /* mean; if a lane shares its core with none; 0: it ran none */
 	/* Of the whole line; in its later parts turn is NAN, pull and push are 0. */
 	float turn, ran, pull, push;
 	float cut, cut_s; /* of the whole line, in its last part: tasks that were cut
@@ -31,7 +32,7 @@ struct fit_worker {
 	bool left;
 	uint64_t left_after; /* updates */
 	uint32_t lanes_min, lanes_max, lanes, cores;
-	double fixed;          /* as the model's */
+	double fixed;          /* by its probe; NAN: it told nothing of it */
 	struct fit_told *told; /* a ring of FAL_FIT_CLOCKS, once it has grown to that */
 	size_t cap;
 	uint64_t n;      /* that it told so far */
@@ -54,8 +55,9 @@ struct fit_clock {
 
 struct fal_fit {
 	bool have_job;
-	struct fal_grid grid;
-	uint64_t clocks; /* of the job */
+	struct fal_trace_job job;
+	struct fal_grid grid; /* the same */
+	uint64_t clocks;
 	struct fit_worker *worker;
 	size_t workers, cap;
 	uint32_t *by_name; /* indices of worker, sorted */

@@ -155,6 +155,24 @@ fal_machines_add(struct fal_cost *cost, const char *spec, struct fal_diag *diag)
 	return err;
 }
 
+/* Clocks are cut otherwise: a full task may have another size. */
+static void
+cut(struct fal_cost *cost, struct fal_grid to)
+{
+	const double ratio = (double)fal_grid_full(&to) / fal_grid_full(&cost->grid);
+	cost->grid = to;
+	for (size_t i = 0; i < cost->machines; i++) {
+		struct fal_cost_machine *m = &cost->machine[i];
+		const double longer = fal_bound_longer(m->fixed, ratio);
+		for (size_t k = 0; k < m->paces; k++) {
+			m->pace[k].task_s *= longer;
+			m->pace[k].tasks /= ratio;
+		}
+		m->fixed /= longer;
+		fal_cost_sum(m);
+	}
+}
+
 /* --- many of them ------------------------------------------------------------------ */
 
 /* The groups of a SPEC. */
@@ -270,11 +288,12 @@ fal_machines_draw(struct fal_cost *cost, const char *spec, uint64_t seed,
 	enum { PACES = 1 << 20, LEAST = 64 }; /* of all machines, of one */
 	struct fal_rng r = fal_rng_init(seed, FAL_RNG_PROJ, 0);
 	struct fal_cost all = *cost;
+	struct fal_grid grid = cost->grid;
 	struct groups g = { 0 };
 	all.machine = NULL;
 	all.machines = 0;
 	int err = get_groups(cost, spec, &g, diag);
-	if (err == FAL_OK && grow_batch(cost, g.workers, &all.grid) < 0)
+	if (err == FAL_OK && grow_batch(cost, g.workers, &grid) < 0)
 		err = fal_diag_set(diag, FAL_EINVAL,
 				   "'%s': the batch would not fit 32 bits", spec);
 	for (size_t i = 0; i < g.n && err == FAL_OK; i++) {
@@ -283,6 +302,8 @@ fal_machines_draw(struct fal_cost *cost, const char *spec, uint64_t seed,
 		for (uint64_t k = 0; k < g.v[i].count && err == FAL_OK; k++)
 			err = draw(&all, cost, &g.v[i], most, &r);
 	}
+	if (err == FAL_OK)
+		cut(&all, grid);
 	fal_cost_free(err == FAL_OK ? cost : &all);
 	if (err == FAL_OK)
 		*cost = all;
@@ -293,16 +314,15 @@ fal_machines_draw(struct fal_cost *cost, const char *spec, uint64_t seed,
 void
 fal_machines_task(struct fal_cost *cost, uint32_t task)
 {
-	double ratio = (double)task / cost->grid.task;
-	for (size_t i = 0; i < cost->machines; i++) {
-		struct fal_cost_machine *m = &cost->machine[i];
-		const double longer = fal_bound_longer(m->fixed, ratio);
-		for (size_t k = 0; k < m->paces; k++) {
-			m->pace[k].task_s *= longer;
-			m->pace[k].tasks /= ratio;
-		}
-		m->fixed /= longer;
-		fal_cost_sum(m);
-	}
-	cost->grid.task = task;
+	struct fal_grid to = cost->grid;
+	to.task = task;
+	cut(cost, to);
+}
+
+void
+fal_machines_batch(struct fal_cost *cost, uint32_t batch)
+{
+	struct fal_grid to = cost->grid;
+	to.batch = batch;
+	cut(cost, to);
 }

@@ -24,5 +24,7 @@ int fal_machines_draw(struct fal_cost *cost, const char *spec, uint64_t seed,
 /* Cuts the batch into tasks of `task` samples, whose time is in proportion but for what
  * is fixed. */
 void fal_machines_task(struct fal_cost *cost, uint32_t task);
+/* The same machines with another batch. */
+void fal_machines_batch(struct fal_cost *cost, uint32_t batch);
 
 #endif

@@ -13,7 +13,7 @@
 
 /* What is counted from the beginning; the warm part is taken off at the end. */
 struct totals {
-	double now, samples, dropped, twice, tasks, updates, moved, cloned, stale;
+	double now, samples, dropped, twice, updates, moved, cloned, stale;
 	double bytes, load, compute;
 };
 
@@ -76,6 +76,17 @@ grant(struct game *g, struct fal_player *w, const struct fal_act *a)
 	return fal_player_grant(w, a, &r, g->now);
 }
 
+/* Samples of the round's tasks that are claimed. */
+static double
+claimed(const struct game *g, const struct fal_round_info *r)
+{
+	double sum = 0;
+	for (uint32_t i = r->first; i - r->first < r->tasks; i++)
+		if (fal_ledger_task(r->ledger, i)->contrib != FAL_NONE)
+			sum += fal_grid_range_samples(&g->grid, r->clock, i, 1);
+	return sum;
+}
+
 static void
 end_round(struct game *g, const struct fal_act *a)
 {
@@ -84,10 +95,9 @@ end_round(struct game *g, const struct fal_act *a)
 		return;
 	double samples = fal_grid_range_samples(&g->grid, r.clock, r.first, r.tasks);
 	if (a->fate == FAL_FATE_ABANDON) {
-		g->t.twice += (double)r.ledger->claimed * g->grid.task;
+		g->t.twice += claimed(g, &r);
 		return;
 	}
-	g->t.tasks += r.tasks;
 	g->t.moved += (double)r.ledger->log[FAL_ENTRY_MOVE].n;
 	g->t.cloned += (double)r.ledger->log[FAL_ENTRY_CLONE].n;
 	*(a->fate == FAL_FATE_DROP ? &g->t.dropped : &g->t.samples) += samples;
@@ -185,6 +195,11 @@ claim(struct game *g, struct fal_player *w, size_t i)
 				  .seq = p->seq != 0 ? p->seq : w->seq + 1,
 				  .fills = it.fills,
 				  .task_s = it.task_s };
+	struct fal_round_info r;
+	const double samples =
+		fal_sched_round(g->s, it.round, &r)
+			? fal_grid_range_samples(&g->grid, r.clock, it.task, 1)
+			: fal_grid_full(&g->grid);
 	fal_player_begin(w, g->s, &g->grid, ended);
 	spend(g, 0);
 	int won = fal_sched_heard(g->s, g->now, c.worker);
@@ -192,7 +207,7 @@ claim(struct game *g, struct fal_player *w, size_t i)
 		won = fal_sched_claim(g->s, g->now, &c);
 	if (won < 0)
 		return won;
-	g->t.twice += won > 0 ? 0 : g->grid.task;
+	g->t.twice += won > 0 ? 0 : samples;
 	if (won > 0 && p->seq == 0)
 		p->seq = ++w->seq;
 	fal_player_push(w, ended);
@@ -273,7 +288,8 @@ join(struct game *g, uint32_t i)
 			      .lanes_min = m->lanes_min,
 			      .lanes_max = m->lanes_max,
 			      .cores = m->cores,
-			      .task_s = fal_cost_task_s(m, 0, 0, 1, 1) };
+			      .task_s = fal_cost_task_s(m, 0, 0, 1, 1),
+			      .fixed = m->fixed };
 	fal_player_init(&g->worker[i], m);
 	return fal_sched_join(g->s, g->now, &j);
 }
@@ -342,7 +358,7 @@ sum_up(const struct game *g, struct fal_play *out)
 				  .cloned = t->cloned - b->cloned,
 				  .bytes = t->bytes - b->bytes };
 	double spent = (double)g->conf->cost->machines * out->seconds;
-	out->clocks = (t->tasks - b->tasks) / fal_grid_tasks(&g->grid, 0);
+	out->clocks = (out->samples + out->dropped) / fal_grid_samples(&g->grid, 0);
 	out->stale_updates = out->samples > 0 ? (t->stale - b->stale) / out->samples : 0;
 	out->load = (t->load - b->load) / out->seconds;
 	out->compute = (computed(g) - b->compute) / spent;
@@ -362,12 +378,12 @@ int
 fal_play(const struct fal_play_conf *conf, struct fal_play *out)
 {
 	struct game g = { .conf = conf };
-	double k = fal_grid_tasks(&conf->cost->grid, 0);
+	const double clock = fal_grid_samples(&conf->cost->grid, 0);
 	bool warm = false;
 	int err = begin_game(&g);
-	while (err == FAL_OK && !is_over(&g, g.t.tasks / k)) {
+	while (err == FAL_OK && !is_over(&g, (g.t.samples + g.t.dropped) / clock)) {
 		err = step(&g);
-		if (!warm && g.t.tasks >= (double)conf->warm * k) {
+		if (!warm && g.t.samples + g.t.dropped >= (double)conf->warm * clock) {
 			mark_warm(&g);
 			warm = true;
 		}

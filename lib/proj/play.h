@@ -23,7 +23,7 @@ struct fal_play_conf {
 
 /* Over the clocks that count. */
 struct fal_play {
-	double seconds, clocks; /* clocks: tasks that are over / those of a clock */
+	double seconds, clocks; /* clocks: samples that are over / those of a clock */
 	double samples;         /* that became a part of a version */
 	double dropped, twice;  /* samples; twice: lost races */
 	double updates;

@@ -3,6 +3,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "sched/bound.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -58,12 +59,12 @@ fal_player_begin(struct fal_player *w, const struct fal_sched *s,
 		struct fal_player_item *it = &w->q[i];
 		if (it->ends >= 0 || !fal_sched_round(s, it->round, &r))
 			continue;
-		double size = fal_grid_range_samples(grid, r.clock, it->task, 1);
+		double samples = fal_grid_range_samples(grid, r.clock, it->task, 1);
+		double part = samples / fal_grid_full(grid);
 		double from = fmax(at, it->from);
-		it->task_s = fal_cost_task_s(w->machine, w->begun, from,
-					     size / grid->task, busy);
+		it->task_s = fal_cost_task_s(w->machine, w->begun, from, part, busy);
 		it->ends = from + it->task_s + w->machine->turn_s;
-		w->begun += size / grid->task;
+		w->begun += fal_bound_longer(w->machine->fixed, part);
 		runs(w, 1, from);
 	}
 }

@@ -38,7 +38,7 @@ struct fal_player {
 	struct fal_player_part *part;
 	size_t parts, part_cap;
 	uint32_t lanes, seq;
-	double begun; /* tasks that a lane began with */
+	double begun; /* tasks that a lane began with, in full ones */
 	double ready; /* has what it was sent last */
 	struct {
 		uint64_t version;

@@ -19,15 +19,14 @@ fal_predict(const struct fal_cost *cost, const struct fal_policy *policy,
 	static const double most_tasks = 9e6, per_worker = 0.5;
 	double k = fal_grid_tasks(&cost->grid, 0), work = 0, seconds = 0;
 	for (size_t i = 0; i < cost->machines; i++) {
-		work += cost->machine[i].tasks;
+		work += cost->machine[i].tasks / fal_grid_size(&cost->grid, 0);
 		seconds = fmax(seconds, cost->machine[i].seconds);
 	}
 	double clock = k + per_worker * (double)cost->machines;
 	double most = fmax(floor(most_tasks / clock) - WARM, LEAST);
 	struct fal_play_conf conf = { .cost = cost,
 				      .policy = policy,
-				      .clocks =
-					      (uint64_t)fmin(fmax(work / k, USUAL), most),
+				      .clocks = (uint64_t)fmin(fmax(work, USUAL), most),
 				      .warm = WARM,
 				      .seconds = seconds,
 				      .most = (uint64_t)most };

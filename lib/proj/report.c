@@ -16,14 +16,13 @@ enum { LANES_MAX = 64 };
 /* What a clock line says. */
 struct told {
 	uint64_t clock, lanes, share, done, lost, in, out, cloned, stale;
-	double compute, push, pull, wait, task_s;
-	size_t paces;
-	struct fal_trace_pace pace[FAL_WORK_PACES];
+	double compute, push, pull, wait;
+	struct fal_trace_ran ran;
 };
 
 /* The summary has judged the numbers. */
 static struct told
-read_clock(struct fal_trace_line *l)
+read_clock(struct fal_trace_line *l, const struct fal_trace_job *job)
 {
 	const json_t *o = l->o;
 	const uint64_t most = FAL_TRACE_NUM_MAX;
@@ -42,19 +41,9 @@ read_clock(struct fal_trace_line *l)
 		.push = fal_trace_get_f64(l, o, "push"),
 		.pull = fal_trace_get_f64(l, o, "pull"),
 		.wait = fal_trace_get_f64(l, o, "wait"),
-		.task_s = fal_trace_get_f64(l, o, "task_s"),
 	};
-	t.paces = fal_trace_clock_paces(l, t.pace);
+	fal_trace_clock_ran(l, job, most, &t.ran);
 	return t;
-}
-
-/* The mean samples of a task of the clock; of any, for a mark that is no clock. */
-static double
-task_samples(const struct fal_trace_job *job, uint64_t clock)
-{
-	return clock < job->clocks ? (double)fal_trace_job_samples(job, clock) /
-					     (double)fal_trace_job_tasks(job, clock)
-				   : (double)job->task;
 }
 
 /* What comes next tells of other waiting, too: the open frames count no more, nor does
@@ -158,21 +147,24 @@ frame_of(struct fal_report_state *s, uint64_t clock, size_t *at)
 	return err;
 }
 
+/* The tasks of the line are `size` full ones. */
 static void
-add(struct report_cell *c, const struct told *t, double samples)
+add(struct report_cell *c, const struct told *t, double size)
 {
-	const uint64_t n = t->done + t->lost, lanes = t->lanes;
-	const double lane_s = t->task_s / (double)lanes;
+	const struct fal_trace_pace *all = &t->ran.all;
+	const uint64_t n = all->tasks, lanes = t->lanes;
+	const double lane_s = all->task_s / (double)lanes;
+	const double won = n > 0 ? (double)t->done / (double)n : 0;
 	c->load.clocks++;
 	c->load.tasks += n;
+	c->load.size += size;
 	c->load.lane_s += (double)n * lane_s;
 	c->load.push += t->push;
 	c->load.pull += t->pull;
 	c->compute += t->compute;
 	c->wait += t->wait;
-	c->samples += (double)n * samples;
-	c->won += t->done;
-	c->won_samples += (double)t->done * samples;
+	c->samples += all->samples;
+	c->won_samples += won * all->samples;
 	c->won_s += (double)t->done * lane_s;
 	c->whole += (double)((lanes - n % lanes) % lanes) * lane_s;
 	if (n == 0 && t->share == 0) {
@@ -214,18 +206,24 @@ note(struct report_row *w, uint32_t lanes, double speed)
 	return 0;
 }
 
-/* Notes the speed of each pace. */
+/* Notes the speed of each pace: with full tasks, whatever it ran. */
 static int
-note_speeds(struct report_row *w, const struct told *t, double samples)
+note_speeds(const struct fal_trace_job *job, double fixed, struct report_row *w,
+	    const struct told *t)
 {
+	const double full = (double)fal_trace_job_full(job);
 	const uint32_t lanes = (uint32_t)t->lanes;
 	struct report_ring *r;
 	int err = 0;
 	bool any = false;
-	for (size_t i = 0; i < t->paces && err == 0; i++) {
-		if (t->pace[i].tasks == 0 || !(t->pace[i].task_s > 0))
+	for (size_t i = 0; i < t->ran.paces && err == 0; i++) {
+		const struct fal_trace_pace *p = &t->ran.pace[i];
+		const double seconds = (double)p->tasks * p->task_s;
+		if (!(seconds > 0))
 			continue;
-		err = note(w, lanes, samples * (double)lanes / t->pace[i].task_s);
+		err = note(w, lanes,
+			   full * (double)lanes * fal_trace_size(job, fixed, p) /
+				   seconds);
 		any = true;
 	}
 	if (err == 0 && any && (err = ring_of(w, lanes, &r)) == 0 && r != NULL)
@@ -249,11 +247,13 @@ static int
 take_clock(struct fal_report_state *s, struct fal_trace_line *l)
 {
 	const uint32_t id = (uint32_t)fal_trace_get_u64(l, l->o, "id", UINT32_MAX);
-	struct told t = read_clock(l);
-	struct report_row *w = &s->row[*fal_ids_get(&s->summary.ids, id)];
-	const double samples = task_samples(&s->summary.job, t.clock);
+	const struct fal_trace_job *job = &s->summary.job;
+	const size_t row = *fal_ids_get(&s->summary.ids, id);
+	const double fixed = s->summary.worker[row].fixed;
+	struct told t = read_clock(l, job);
+	struct report_row *w = &s->row[row];
 	size_t at = 0;
-	int err = l->err != 0 ? l->err : note_speeds(w, &t, samples);
+	int err = l->err != 0 ? l->err : note_speeds(job, fixed, w, &t);
 	if (err == 0 && report_shared(s))
 		err = frame_of(s, t.clock, &at);
 	if (err < 0)
@@ -265,7 +265,7 @@ take_clock(struct fal_report_state *s, struct fal_trace_line *l)
 		s->lines[at]++;
 		s->partial[at] = s->partial[at] || w->fresh;
 		if (!w->fresh)
-			add(&w->cell[at], &t, samples);
+			add(&w->cell[at], &t, fal_trace_size(job, fixed, &t.ran.all));
 	}
 	w->fresh = false;
 	while (err == 0 && report_shared(s) && s->lines[0] > 0 &&

@@ -235,7 +235,7 @@ static struct sharing
 share_in(const struct fal_report *r, uint64_t task, struct fal_bound_lanes *v)
 {
 	const double clocks = (double)r->rule.slack + 1;
-	const double tasks = (double)((r->batch + task - 1) / task);
+	const double tasks = (double)r->batch / (double)task;
 	const size_t n = report_lanes(r, task, v);
 	const double clock = fal_bound_whole(v, n, clocks * tasks) / clocks;
 	return (struct sharing){ clock, clock - fal_bound_capacity(v, n, tasks) };

@@ -227,7 +227,8 @@ use_of(const struct fal_report_state *s, double *ideal)
 size_t
 report_lanes(const struct fal_report *r, uint64_t task, struct fal_bound_lanes *v)
 {
-	const double ratio = (double)task / (double)r->task;
+	const double full = (double)fal_trace_job_full(&r->state->summary.job);
+	const double ratio = (double)task / full;
 	size_t n = 0;
 	for (size_t i = 0; i < r->workers; i++) {
 		const struct fal_report_worker *w = &r->worker[i];
@@ -236,7 +237,7 @@ report_lanes(const struct fal_report *r, uint64_t task, struct fal_bound_lanes *
 			continue;
 		const double longer = fal_bound_longer(w->fixed, ratio);
 		v[n++] = (struct fal_bound_lanes){
-			.task_s = (double)r->task * s->lanes / s->median * longer,
+			.task_s = full * s->lanes / s->median * longer,
 			.lanes = s->lanes,
 			.fixed = w->fixed / longer,
 		};
@@ -249,8 +250,9 @@ static double
 small(const struct fal_report *r)
 {
 	struct fal_bound_lanes *v = r->state->lanes; /* has room for all rows */
-	const double tasks = (double)((r->batch + r->task - 1) / r->task);
-	return fal_bound_small(v, report_lanes(r, r->task, v), tasks);
+	const uint64_t full = fal_trace_job_full(&r->state->summary.job);
+	return fal_bound_small(v, report_lanes(r, full, v),
+			       (double)r->batch / (double)full);
 }
 
 /* What lanes idle while others of their worker compute, which whole tasks explain, stands

@@ -47,7 +47,7 @@ renew(struct report_row *w, const struct report_cell *c)
 	if (c->load.tasks == 0 || !(c->load.lane_s > 0))
 		return;
 	w->speed = c->samples / c->load.lane_s;
-	w->task_s = c->load.lane_s / (double)c->load.tasks * (double)w->lanes;
+	w->task_s = c->load.lane_s / c->load.size * (double)w->lanes;
 }
 
 static void
@@ -55,6 +55,7 @@ add_cell(struct report_cell *to, const struct report_cell *c)
 {
 	to->load.clocks += c->load.clocks;
 	to->load.tasks += c->load.tasks;
+	to->load.size += c->load.size;
 	to->load.lane_s += c->load.lane_s;
 	to->load.push += c->load.push;
 	to->load.pull += c->load.pull;
@@ -121,20 +122,21 @@ clock_ends(struct fal_report_state *s, size_t at, double speed)
 {
 	const double samples =
 		(double)fal_trace_job_samples(&s->summary.job, s->base + at);
-	double tasks = 0, won = 0;
+	const double full = (double)fal_trace_job_full(&s->summary.job);
+	double ran = 0, won = 0; /* full tasks */
 	size_t n = 0;
 	for (size_t i = 0; i < s->rows; i++) {
 		const struct report_row *w = &s->row[i];
 		if (!counts(s, i, at) || !(w->speed > 0))
 			continue;
-		s->lanes[n++] =
-			(struct fal_bound_lanes){ w->task_s, w->lanes, (double)NAN };
-		tasks += (double)w->cell[at].load.tasks;
-		won += (double)w->cell[at].won;
+		s->lanes[n++] = (struct fal_bound_lanes){ w->task_s, w->lanes,
+							  s->summary.worker[i].fixed };
+		ran += w->cell[at].samples / full;
+		won += w->cell[at].won_samples / full;
 	}
 	s->samples += samples;
 	s->ideal += samples / speed;
-	const double ideal = fal_bound_capacity(s->lanes, n, tasks);
+	const double ideal = fal_bound_capacity(s->lanes, n, ran);
 	if (s->rule.slack == 0)
 		s->whole += fal_bound_whole(s->lanes, n, won) -
 			    fal_bound_capacity(s->lanes, n, won);

@@ -10,8 +10,8 @@ struct report_cell {
 	struct fal_trace_load load;
 	double compute, wait;
 	double samples;            /* of the tasks that it ran, lost ones included */
-	uint64_t won;              /* of these tasks, those whose claims won; */
-	double won_samples, won_s; /* their samples, their seconds on lanes / lanes */
+	double won_samples, won_s; /* of those whose claims won: their samples, their
+				      seconds on lanes / lanes */
 	double whole;  /* seconds that whole tasks leave a part of its lanes idle */
 	uint64_t idle; /* lines in which it was granted nothing and ran nothing */
 	double idle_s; /* that it waited in these */
@@ -52,9 +52,9 @@ struct report_counts {
 
 /* A worker; its index is that of its row in the summary. */
 struct report_row {
-	bool fresh;   /* its next line does not count for times */
-	double speed; /* newest, samples a second; 0: not known */
-	double task_s;
+	bool fresh;    /* its next line does not count for times */
+	double speed;  /* newest, samples a second; 0: not known */
+	double task_s; /* of a full task */
 	uint32_t lanes;
 	uint64_t dropped;            /* rounds, up to its newest frame */
 	double wait;                 /* of a line in its newest frame */

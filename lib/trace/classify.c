@@ -13,7 +13,7 @@ enum { COMPUTE, PUSH, PULL, SUM, PARTS };
 static void
 parts_of(const struct fal_trace_load *w, double share, double parts[static PARTS])
 {
-	parts[COMPUTE] = share * w->lane_s / (double)w->tasks;
+	parts[COMPUTE] = share * w->lane_s / w->size;
 	parts[PUSH] = w->push / (double)w->clocks;
 	parts[PULL] = w->pull / (double)w->clocks;
 	parts[SUM] = parts[COMPUTE] + parts[PUSH] + parts[PULL];
@@ -43,7 +43,7 @@ class_of(const double parts[static PARTS], const double med[static PARTS])
 static int
 ran(const struct fal_trace_load *w)
 {
-	return w->tasks > 0 && w->clocks > 0;
+	return w->size > 0 && w->clocks > 0;
 }
 
 int
@@ -51,14 +51,14 @@ fal_trace_classify(const struct fal_trace_load *loads, size_t n,
 		   struct fal_trace_class *out)
 {
 	double *v = fal_calloc(n, sizeof(*v)), med[PARTS] = { 0 }, parts[PARTS];
-	double tasks = 0, clocks = 0;
+	double size = 0, clocks = 0;
 	if (v == NULL)
 		return FAL_ENOMEM;
 	for (size_t i = 0; i < n; i++) {
-		tasks += ran(&loads[i]) ? (double)loads[i].tasks : 0;
+		size += ran(&loads[i]) ? loads[i].size : 0;
 		clocks += ran(&loads[i]) ? (double)loads[i].clocks : 0;
 	}
-	double share = clocks > 0 ? tasks / clocks : 0;
+	double share = clocks > 0 ? size / clocks : 0;
 	for (int p = 0; p < PARTS; p++) {
 		size_t k = 0;
 		for (size_t i = 0; i < n; i++) {

@@ -19,9 +19,10 @@ enum fal_cause { FAL_CAUSE_NONE, FAL_CAUSE_COMPUTE, FAL_CAUSE_PUSH, FAL_CAUSE_PU
 
 /* What one worker did. */
 struct fal_trace_load {
-	uint64_t clocks;   /* that it took part in */
-	uint64_t tasks;    /* that it ran, dropped ones included */
-	double lane_s;     /* sum over these tasks of seconds on their lane / lanes */
+	uint64_t clocks; /* that it took part in */
+	uint64_t tasks;  /* that it ran, dropped ones included */
+	double size;     /* of these: full tasks, or samples, the same for all workers */
+	double lane_s;   /* sum over these tasks of seconds on their lane / lanes */
 	double push, pull; /* seconds, not overlapped by compute; sums over the clocks */
 };
 
@@ -35,9 +36,9 @@ struct fal_trace_class {
  *
  * Under EPSP all workers finish together, so their finish says nothing; what counts is
  * the time that each would need for an equal share.  With
- *	S = tasks / clocks, both summed over the workers that ran tasks,
+ *	S = size / clocks, both summed over the workers that ran tasks,
  * the projected time of a worker is
- *	S · lane_s / tasks  +  push / clocks  +  pull / clocks,
+ *	S · lane_s / size  +  push / clocks  +  pull / clocks,
  * compute growing with the share and the other two paid once a clock.  More than 20 %
  * above the median of these: straggler; more than 20 % below: pioneer; else steady (θ of
  * the straggler projection).  The cause is the one of the three parts that is farthest

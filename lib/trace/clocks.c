@@ -90,49 +90,122 @@ fal_trace_job_epoch(const struct fal_trace_job *job, uint64_t c)
 	return c / job->clocks_per_epoch + 1;
 }
 
+uint64_t
+fal_trace_job_full(const struct fal_trace_job *job)
+{
+	const uint64_t most = fal_trace_job_samples(job, 0);
+	return job->task < most ? job->task : most;
+}
+
 double
-fal_trace_join_fixed(struct fal_trace_line *l, uint64_t task)
+fal_trace_join_fixed(struct fal_trace_line *l, const struct fal_trace_job *job)
 {
 	if (!fal_trace_has(l->o, "task_s") || !fal_trace_has(l->o, "large") ||
 	    !fal_trace_has(l->o, "large_s"))
 		return (double)NAN;
 	const uint64_t large = fal_trace_get_u64(l, l->o, "large", FAL_TRACE_SAMPLES_MAX);
+	const double task = (double)job->task, full = (double)fal_trace_job_full(job);
 	const double task_s = fal_trace_get_seconds(l, l->o, "task_s");
 	const double large_s = fal_trace_get_seconds(l, l->o, "large_s");
-	return fal_bound_fixed((double)task, task_s, (double)large, large_s);
+	const double fixed = fal_bound_fixed(task, task_s, (double)large, large_s);
+	return fixed / fal_bound_longer(fixed, full / task);
 }
 
-size_t
-fal_trace_clock_paces(struct fal_trace_line *l,
-		      struct fal_trace_pace out[static FAL_WORK_PACES])
+double
+fal_trace_size(const struct fal_trace_job *job, double fixed,
+	       const struct fal_trace_pace *p)
 {
-	const uint64_t all = fal_trace_get_u64(l, l->o, "done", FAL_TRACE_NUM_MAX) +
-			     fal_trace_get_u64(l, l->o, "lost", FAL_TRACE_NUM_MAX);
-	uint64_t row[2], tasks = 0;
-	double sum = 0;
-	const struct fal_trace_pace whole = { all,
-					      fal_trace_get_seconds(l, l->o, "task_s") };
-	out[0] = whole;
-	if (l->err != 0 || !fal_trace_has(l->o, "paces"))
-		return 1;
-	const size_t n = fal_trace_get_len(l, l->o, "paces");
-	if (l->err == 0 && (n < 2 || n > FAL_WORK_PACES))
-		fal_trace_fail(l, FAL_ELIMIT, "paces: not from 2 to %d", FAL_WORK_PACES);
-	for (size_t i = 0; i < n && l->err == 0; i++) {
-		fal_trace_get_row(l, l->o, "paces", i, 2, row);
-		out[i] = (struct fal_trace_pace){ row[0], 1e-6 * (double)row[1] };
-		tasks += row[0];
-		sum += (double)row[0] * out[i].task_s;
-		if (l->err == 0 && row[0] == 0)
-			fal_trace_fail(l, FAL_EINVAL, "paces: one of no task");
+	const double tasks = (double)p->tasks, full = (double)fal_trace_job_full(job);
+	return p->tasks > 0 ? tasks * fal_bound_longer(fixed, p->samples / (tasks * full))
+			    : 0;
+}
+
+/* Can so many tasks have these samples? */
+static bool
+can_have(const struct fal_trace_job *job, uint64_t tasks, uint64_t samples)
+{
+	return samples >= tasks && samples <= tasks * fal_trace_job_full(job);
+}
+
+/* What the line says of all its tasks; `*said`: their samples. */
+static struct fal_trace_pace
+get_all(struct fal_trace_line *l, const struct fal_trace_job *job, uint64_t most,
+	bool *said)
+{
+	const uint64_t clock = fal_trace_get_u64(l, l->o, "clock", FAL_TRACE_NUM_MAX);
+	struct fal_trace_pace all = {
+		.tasks = fal_trace_get_u64(l, l->o, "done", most) +
+			 fal_trace_get_u64(l, l->o, "lost", most),
+		.task_s = fal_trace_get_seconds(l, l->o, "task_s"),
+	};
+	*said = fal_trace_has(l->o, "samples");
+	if (*said) {
+		const uint64_t n =
+			fal_trace_get_u64(l, l->o, "samples", FAL_TRACE_NUM_MAX);
+		if (l->err == 0 && !can_have(job, all.tasks, n))
+			fal_trace_fail(l, FAL_EINVAL, "samples: %llu of %llu tasks",
+				       (unsigned long long)n,
+				       (unsigned long long)all.tasks);
+		all.samples = (double)n;
+	} else if (l->err == 0) { /* a round of one's own may be of no clock yet */
+		const uint64_t c = clock < job->clocks ? clock : 0;
+		all.samples = (double)all.tasks * (double)fal_trace_job_samples(job, c) /
+			      (double)fal_trace_job_tasks(job, c);
 	}
-	if (l->err == 0 && tasks != all)
+	return all;
+}
+
+/* Row i of the paces. */
+static struct fal_trace_pace
+get_pace(struct fal_trace_line *l, const struct fal_trace_job *job, size_t i,
+	 const struct fal_trace_pace *all, bool said)
+{
+	uint64_t row[3] = { 0 };
+	fal_trace_get_row(l, l->o, "paces", i, said ? 3 : 2, row);
+	if (l->err == 0 && row[0] == 0)
+		fal_trace_fail(l, FAL_EINVAL, "paces: one of no task");
+	if (l->err == 0 && said &&
+	    (row[0] > all->tasks || !can_have(job, row[0], row[2])))
+		fal_trace_fail(l, FAL_EINVAL, "paces: %llu samples of %llu tasks",
+			       (unsigned long long)row[2], (unsigned long long)row[0]);
+	const double mean = all->samples / (double)all->tasks;
+	return (struct fal_trace_pace){
+		.tasks = row[0],
+		.samples = said ? (double)row[2] : (double)row[0] * mean,
+		.task_s = 1e-6 * (double)row[1],
+	};
+}
+
+int
+fal_trace_clock_ran(struct fal_trace_line *l, const struct fal_trace_job *job,
+		    uint64_t most, struct fal_trace_ran *out)
+{
+	uint64_t tasks = 0;
+	double sum = 0, samples = 0;
+	bool said;
+	const struct fal_trace_pace all = get_all(l, job, most, &said);
+	*out = (struct fal_trace_ran){ .all = all, .pace = { all }, .paces = 1 };
+	if (l->err != 0 || !fal_trace_has(l->o, "paces"))
+		return l->err;
+	out->paces = fal_trace_get_len(l, l->o, "paces");
+	if (l->err == 0 && (out->paces < 2 || out->paces > FAL_WORK_PACES))
+		fal_trace_fail(l, FAL_ELIMIT, "paces: not from 2 to %d", FAL_WORK_PACES);
+	for (size_t i = 0; i < out->paces && l->err == 0; i++) {
+		out->pace[i] = get_pace(l, job, i, &all, said);
+		tasks += out->pace[i].tasks;
+		samples += out->pace[i].samples;
+		sum += (double)out->pace[i].tasks * out->pace[i].task_s;
+	}
+	if (l->err == 0 && tasks != all.tasks)
 		fal_trace_fail(l, FAL_EINVAL, "paces: of %llu tasks, not %llu",
-			       (unsigned long long)tasks, (unsigned long long)all);
+			       (unsigned long long)tasks, (unsigned long long)all.tasks);
+	if (l->err == 0 && fabs(samples - all.samples) > 0.5)
+		fal_trace_fail(l, FAL_EINVAL, "paces: of %.0f samples, not %.0f", samples,
+			       all.samples);
 	/* All of them are rounded to a microsecond. */
-	const double mean = sum / (double)all;
-	if (l->err == 0 && fabs(mean - whole.task_s) > 2e-6 + 1e-5 * mean)
+	const double mean = sum / (double)all.tasks;
+	if (l->err == 0 && fabs(mean - all.task_s) > 2e-6 + 1e-5 * mean)
 		fal_trace_fail(l, FAL_EINVAL, "paces: their mean is %.6f, task_s %.6f",
-			       mean, whole.task_s);
-	return n;
+			       mean, all.task_s);
+	return l->err;
 }

@@ -34,20 +34,37 @@ uint64_t fal_trace_range_samples(const struct fal_trace_job *job, uint64_t c,
 /* The epoch of clock c < clocks, from 1. */
 uint64_t fal_trace_job_epoch(const struct fal_trace_job *job, uint64_t c);
 
-/* Of a join line: the share of a task's seconds that a task of any size takes, as the
- * worker's probe found; NAN: it did not say. */
-double fal_trace_join_fixed(struct fal_trace_line *l, uint64_t task);
+/* The samples of a full task: no task of the job has more. */
+uint64_t fal_trace_job_full(const struct fal_trace_job *job);
 
-/* Some of a worker's tasks, one after the other, and the mean seconds of one. */
+/* Of a join line: the share of a full task's seconds that a task of any size takes, as
+ * the worker's probe found; NAN: it did not say. */
+double fal_trace_join_fixed(struct fal_trace_line *l, const struct fal_trace_job *job);
+
+/* Some of a worker's tasks, one after the other. */
 struct fal_trace_pace {
 	uint64_t tasks;
-	double task_s;
+	double samples; /* theirs */
+	double task_s;  /* mean seconds of one */
 };
 
-/* The paces of a clock line, in order; where it has none all tasks are one, with task_s.
- * Returns how many.  FAL_ELIMIT: not from 2 to FAL_WORK_PACES; FAL_EINVAL: they are not
- * of its tasks, one is of none, or task_s is not their mean. */
-size_t fal_trace_clock_paces(struct fal_trace_line *l,
-			     struct fal_trace_pace out[static FAL_WORK_PACES]);
+/* What they are in full tasks: the fixed share of each, the rest by samples. */
+double fal_trace_size(const struct fal_trace_job *job, double fixed,
+		      const struct fal_trace_pace *p);
+
+/* What a clock line says of its tasks, done and lost. */
+struct fal_trace_ran {
+	struct fal_trace_pace all;
+	struct fal_trace_pace pace[FAL_WORK_PACES]; /* in order; one that is `all`, where
+						       the line has none */
+	size_t paces;
+};
+
+/* Reads it.  A line without samples has those of mean tasks of its clock.  Returns 0 or
+ * l->err.  FAL_ELIMIT: more than `most` tasks, not from 2 to FAL_WORK_PACES paces;
+ * FAL_EINVAL: samples that the tasks cannot have; paces that are not of its tasks, or of
+ * none, or whose mean is not task_s. */
+int fal_trace_clock_ran(struct fal_trace_line *l, const struct fal_trace_job *job,
+			uint64_t most, struct fal_trace_ran *out);
 
 #endif

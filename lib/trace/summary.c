@@ -53,7 +53,7 @@ take_join(struct fal_summary *s, struct fal_trace_line *l)
 	uint64_t cores = fal_trace_get_u64(l, l->o, "cores", UINT32_MAX);
 	const char *name = fal_trace_get_str(l, l->o, "worker");
 	fal_trace_get_str(l, l->o, "fingerprint");
-	const double fixed = fal_trace_join_fixed(l, s->job.task);
+	const double fixed = fal_trace_join_fixed(l, &s->job);
 	fal_trace_get_tuple(l, l->o, "lanes", 2, lanes);
 	if (l->err != 0)
 		return l->err;
@@ -101,17 +101,6 @@ get_tasks(struct fal_trace_line *l, const char *key)
 	return fal_trace_get_u64(l, l->o, key, FAL_TRACE_TASKS_MAX);
 }
 
-/* The mean samples of a task of the clock; of any, for a mark that is no clock. */
-static double
-task_samples(const struct fal_summary *s, uint64_t clock)
-{
-	const struct fal_trace_job *j = &s->job;
-	if (clock < j->clocks)
-		return (double)fal_trace_job_samples(j, clock) /
-		       (double)fal_trace_job_tasks(j, clock);
-	return (double)j->task;
-}
-
 static void
 take_spent(struct fal_summary_worker *w, struct fal_trace_line *l)
 {
@@ -136,7 +125,7 @@ take_spent(struct fal_summary_worker *w, struct fal_trace_line *l)
 }
 
 /* The marks of the line: its clock, its round if it has one, how stale it was. */
-static uint64_t
+static void
 take_marks(struct fal_summary *s, struct fal_summary_worker *w, struct fal_trace_line *l)
 {
 	const bool has_round = json_object_get(l->o, "round") != NULL;
@@ -150,14 +139,13 @@ take_marks(struct fal_summary *s, struct fal_summary_worker *w, struct fal_trace
 			       (unsigned long long)clock,
 			       (unsigned long long)(s->job.clocks - 1));
 	if (l->err != 0)
-		return 0;
+		return;
 	s->last_clock = clock > s->last_clock ? clock : s->last_clock;
 	w->last_clock = clock > w->last_clock ? clock : w->last_clock;
 	w->own_rounds = has_round;
 	w->last_round = round;
 	w->stale_sum += stale;
 	w->stale_max = stale > w->stale_max ? stale : w->stale_max;
-	return clock;
 }
 
 static int
@@ -168,11 +156,10 @@ take_clock(struct fal_summary *s, struct fal_trace_line *l)
 	const uint64_t in = get_tasks(l, "in"), out = get_tasks(l, "out");
 	const uint64_t cloned = get_tasks(l, "cloned"), share = get_tasks(l, "share");
 	const uint64_t lanes = fal_trace_get_u64(l, l->o, "lanes", UINT32_MAX);
-	const double task_s = fal_trace_get_seconds(l, l->o, "task_s"),
-		     ran = (double)(done + lost);
-	if (l->err != 0)
+	struct fal_trace_ran ran;
+	if (fal_trace_clock_ran(l, &s->job, FAL_TRACE_TASKS_MAX, &ran) < 0)
 		return l->err;
-	const uint64_t clock = take_marks(s, w, l);
+	take_marks(s, w, l);
 	take_spent(w, l);
 	if (l->err != 0)
 		return l->err;
@@ -183,13 +170,16 @@ take_clock(struct fal_summary *s, struct fal_trace_line *l)
 	w->out += out;
 	w->cloned += cloned;
 	w->lost += lost;
-	w->samples += (double)done * task_samples(s, clock);
+	w->ran += ran.all.samples;
+	if (ran.all.tasks > 0)
+		w->samples += ran.all.samples * (double)done / (double)ran.all.tasks;
 	if (lanes == 0 || w->cores == 0)
 		return 0;
-	w->load.tasks += done + lost;
-	w->load.lane_s += ran * task_s / (double)lanes;
-	w->core_s += ran * task_s / (double)lanes *
-		     (double)(lanes < w->cores ? lanes : w->cores);
+	const double lane_s = (double)ran.all.tasks * ran.all.task_s / (double)lanes;
+	w->load.tasks += ran.all.tasks;
+	w->load.size += fal_trace_size(&s->job, w->fixed, &ran.all);
+	w->load.lane_s += lane_s;
+	w->core_s += lane_s * (double)(lanes < w->cores ? lanes : w->cores);
 	return 0;
 }
 
@@ -396,12 +386,10 @@ capacity(struct fal_summary *s)
 		const struct fal_summary_worker *w = &s->worker[i];
 		const bool told =
 			w->own_rounds ? !w->left : w->last_clock + 1 >= s->last_clock;
-		if (!told || !(w->core_s > 0) || w->done == 0)
+		if (!told || !(w->core_s > 0))
 			continue;
 		uint64_t cores = w->lanes_max < w->cores ? w->lanes_max : w->cores;
-		double per_task = w->samples / (double)w->done;
-		s->capacity +=
-			(double)cores * (double)w->load.tasks * per_task / w->core_s;
+		s->capacity += (double)cores * w->ran / w->core_s;
 	}
 }
 

@@ -36,6 +36,7 @@ struct fal_summary_worker {
 	uint64_t cloned, lost;       /* tasks: clones that it ran, claims that lost */
 	uint64_t dropped;            /* rounds of its own that were dropped */
 	double samples;              /* of its done tasks */
+	double ran;                  /* of those that were lost, too */
 	struct fal_summary_spent spent;
 	uint64_t stale_sum, stale_max; /* updates, over its lines; load.clocks of them */
 	double core_s;                 /* sum over its tasks of core seconds */

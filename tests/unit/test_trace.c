@@ -268,6 +268,7 @@ load(uint64_t tasks, double lane_s, double push, double pull)
 {
 	return (struct fal_trace_load){ .clocks = 10,
 					.tasks = tasks,
+					.size = (double)tasks,
 					.lane_s = lane_s * (double)tasks,
 					.push = push * 10,
 					.pull = pull * 10 };
