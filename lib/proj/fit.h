@@ -58,7 +58,9 @@ struct fal_fit_run {
  * Machines are the workers by name that have not left, or were there when the job was
  * stopped or its last version made, in the order in which they joined; paces are one
  * or more for each clock line, without what starting cost in the first FAL_FIT_WARM
- * clocks of the job.  A machine that ran no task yet is as the median of the others.
+ * clocks of the job.  The fixed part of its tasks is what its probe and its lines with
+ * short tasks say.  A machine that ran no task yet, or whose fixed part nothing tells, is
+ * in that as the median of the others.
  * `cost` is the caller's: fal_cost_free.  FAL_ETRUNC with `diag`: too little to say
  * anything, FAL_ENOMEM. */
 int fal_fit_end(struct fal_fit *f, struct fal_cost *cost, struct fal_fit_run *run,

@@ -16,6 +16,7 @@ struct scratch {
 	double *v;
 	size_t n;
 	struct weighed fixed[FAL_FIT_CLOCKS + 1];
+	double common_fixed; /* the rows' median; NAN: nothing is known of any */
 	struct fal_cost_pace pace[2 * FAL_FIT_CLOCKS];
 };
 
@@ -183,6 +184,26 @@ fixed_of(const struct fal_fit *f, const struct fit_worker *w, struct scratch *s)
 	return (double)NAN;
 }
 
+/* Sets the scratch's common_fixed.  0 or FAL_ENOMEM. */
+static int
+learn_fixed(const struct fal_fit *f, struct scratch *s)
+{
+	double *v = fal_calloc(f->workers, sizeof(*v));
+	size_t n = 0;
+	if (v == NULL)
+		return FAL_ENOMEM;
+	for (size_t i = 0; i < f->workers; i++) {
+		v[n] = fixed_of(f, &f->worker[i], s);
+		if (!isnan(v[n]))
+			n++;
+	}
+	memcpy(s->v, v, n * sizeof(*v));
+	s->n = n;
+	s->common_fixed = n > 0 ? median(s) : (double)NAN;
+	free(v);
+	return 0;
+}
+
 /* What starting costs is no speed: in the first clocks, and most of all in the very
  * first, what is not far from the typical speed is that.  They are kept all the same, so
  * that what follows stays in its place. */
@@ -264,6 +285,9 @@ paces_of(const struct fal_fit *f, const struct fit_worker *w, double fixed,
 	p.first = p.first < p.n ? p.first : 0;
 	if (p.n == 0)
 		add_pace(&p, task_s, 0, 1);
+	for (size_t i = 1; i < p.n; i++) /* of tasks that were cut short, too */
+		if (!(p.v[i].task_s > 0))
+			p.v[i].task_s = p.v[i - 1].task_s;
 	for (size_t i = p.n - 1; i-- > 0;)
 		if (!(p.v[i].task_s > 0))
 			p.v[i].task_s = p.v[i + 1].task_s;
@@ -275,7 +299,8 @@ static int
 add_machine(const struct fal_fit *f, const struct fit_worker *w, struct scratch *s,
 	    struct fal_cost *out)
 {
-	const double fixed = fixed_of(f, w, s);
+	const double own = fixed_of(f, w, s);
+	const double fixed = isnan(own) ? s->common_fixed : own;
 	const struct paces paces = paces_of(f, w, fixed, s);
 	const struct fal_cost_machine m = {
 		.lanes_min = w->lanes_min,
@@ -383,7 +408,7 @@ is_here(const struct fal_fit *f, const struct fit_worker *w, bool all_left)
 static int
 model(const struct fal_fit *f, struct scratch *s, struct fal_cost *out)
 {
-	int err = 0;
+	int err = learn_fixed(f, s);
 	out->grid = f->grid;
 	bool gone = true;
 	for (size_t i = 0; i < f->workers; i++)

@@ -14,6 +14,7 @@
 /* What is counted from the beginning; the warm part is taken off at the end. */
 struct totals {
 	double now, samples, dropped, twice, updates, moved, cloned, stale;
+	double won; /* samples of claims that won, but for those of lost rounds */
 	double bytes, load, compute;
 };
 
@@ -57,6 +58,15 @@ schedule(struct game *g, struct fal_player *w)
 		fal_heap_set(&g->next, slot, next);
 }
 
+static double
+samples_of(const struct game *g, const struct fal_player_item *it)
+{
+	struct fal_round_info r;
+	if (!fal_sched_round(g->s, it->round, &r)) /* over, and forgotten */
+		return fal_grid_full(&g->grid);
+	return fal_grid_range_samples(&g->grid, r.clock, it->task, 1);
+}
+
 /* --- actions ---------------------------------------------------------------------- */
 
 /* A version reaches the worker. */
@@ -94,6 +104,8 @@ end_round(struct game *g, const struct fal_act *a)
 	if (!fal_sched_round(g->s, a->round, &r))
 		return;
 	double samples = fal_grid_range_samples(&g->grid, r.clock, r.first, r.tasks);
+	if (a->fate >= FAL_FATE_DROP)
+		g->t.won -= claimed(g, &r);
 	if (a->fate == FAL_FATE_ABANDON) {
 		g->t.twice += claimed(g, &r);
 		return;
@@ -195,11 +207,7 @@ claim(struct game *g, struct fal_player *w, size_t i)
 				  .seq = p->seq != 0 ? p->seq : w->seq + 1,
 				  .fills = it.fills,
 				  .task_s = it.task_s };
-	struct fal_round_info r;
-	const double samples =
-		fal_sched_round(g->s, it.round, &r)
-			? fal_grid_range_samples(&g->grid, r.clock, it.task, 1)
-			: fal_grid_full(&g->grid);
+	const double samples = samples_of(g, &it);
 	fal_player_begin(w, g->s, &g->grid, ended);
 	spend(g, 0);
 	int won = fal_sched_heard(g->s, g->now, c.worker);
@@ -207,7 +215,7 @@ claim(struct game *g, struct fal_player *w, size_t i)
 		won = fal_sched_claim(g->s, g->now, &c);
 	if (won < 0)
 		return won;
-	g->t.twice += won > 0 ? 0 : samples;
+	*(won > 0 ? &g->t.won : &g->t.twice) += samples;
 	if (won > 0 && p->seq == 0)
 		p->seq = ++w->seq;
 	fal_player_push(w, ended);
@@ -337,20 +345,43 @@ computed(const struct game *g)
 	return sum;
 }
 
-static void
-mark_warm(struct game *g)
+/* Samples of the parts of tasks that lanes have done of those that they run. */
+static double
+begun(const struct game *g)
 {
-	g->warm = g->t;
-	g->warm.now = g->now;
-	g->warm.compute = computed(g);
+	double sum = 0;
+	for (size_t i = 0; i < g->conf->cost->machines; i++) {
+		const struct fal_player *w = &g->worker[i];
+		for (size_t k = 0; k < w->n && k < w->lanes; k++) {
+			const struct fal_player_item *it = &w->q[k];
+			const double left = it->ends - w->machine->turn_s - g->now;
+			if (it->ends >= 0 && left < it->task_s)
+				sum += samples_of(g, it) *
+				       (1 - fmax(left, 0) / it->task_s);
+		}
+	}
+	return sum;
+}
+
+/* What there is at this moment.  Work under way counts by its parts, at the beginning as
+ * at the end: so no more is done between than what lanes can compute. */
+static struct totals
+totals(const struct game *g)
+{
+	struct totals t = g->t;
+	t.now = g->now;
+	t.compute = computed(g);
+	t.won += begun(g);
+	return t;
 }
 
 static void
 sum_up(const struct game *g, struct fal_play *out)
 {
-	const struct totals *t = &g->t, *b = &g->warm;
-	*out = (struct fal_play){ .seconds = g->now - b->now,
-				  .samples = t->samples - b->samples,
+	const struct totals now = totals(g), *t = &now, *b = &g->warm;
+	const double over = t->samples - b->samples;
+	*out = (struct fal_play){ .seconds = t->now - b->now,
+				  .samples = t->won - b->won,
 				  .dropped = t->dropped - b->dropped,
 				  .twice = t->twice - b->twice,
 				  .updates = t->updates - b->updates,
@@ -359,9 +390,9 @@ sum_up(const struct game *g, struct fal_play *out)
 				  .bytes = t->bytes - b->bytes };
 	double spent = (double)g->conf->cost->machines * out->seconds;
 	out->clocks = (out->samples + out->dropped) / fal_grid_samples(&g->grid, 0);
-	out->stale_updates = out->samples > 0 ? (t->stale - b->stale) / out->samples : 0;
+	out->stale_updates = over > 0 ? (t->stale - b->stale) / over : 0;
 	out->load = (t->load - b->load) / out->seconds;
-	out->compute = (computed(g) - b->compute) / spent;
+	out->compute = (t->compute - b->compute) / spent;
 }
 
 /* `clocks` are over in all. */
@@ -384,7 +415,7 @@ fal_play(const struct fal_play_conf *conf, struct fal_play *out)
 	while (err == FAL_OK && !is_over(&g, (g.t.samples + g.t.dropped) / clock)) {
 		err = step(&g);
 		if (!warm && g.t.samples + g.t.dropped >= (double)conf->warm * clock) {
-			mark_warm(&g);
+			g.warm = totals(&g);
 			warm = true;
 		}
 	}

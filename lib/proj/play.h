@@ -24,8 +24,9 @@ struct fal_play_conf {
 /* Over the clocks that count. */
 struct fal_play {
 	double seconds, clocks; /* clocks: samples that are over / those of a clock */
-	double samples;         /* that became a part of a version */
-	double dropped, twice;  /* samples; twice: lost races */
+	double samples; /* that become a part of a version; of tasks under way the part
+			   done */
+	double dropped, twice; /* samples; twice: lost races */
 	double updates;
 	double moved, cloned; /* tasks */
 	double stale_updates; /* mean over samples */

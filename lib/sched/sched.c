@@ -31,6 +31,7 @@ fal_sched_new(const struct fal_sched_conf *conf, struct fal_sched **out)
 	s->grid = conf->grid;
 	s->grid.parts = s->grid.parts > 0 ? s->grid.parts : 1;
 	s->full = fal_grid_full(&s->grid);
+	s->typical_fixed = (double)NAN;
 	s->manned = fal_calloc(s->grid.parts, sizeof(*s->manned));
 	if (s->manned == NULL || fal_pool_init(&s->pool, &s->grid) < 0 ||
 	    fal_sched_set_policy(s, 0, conf->policy) < 0) {
@@ -413,6 +414,8 @@ fal_sched_join(struct fal_sched *s, double now, const struct fal_join *j)
 	};
 	snprintf(w->name, sizeof(w->name), "%s", j->name != NULL ? j->name : "");
 	s->last_id = w->id;
+	if (!isnan(w->fixed))
+		fal_typical_fixed(s, w->fixed);
 	struct fal_act act = { .kind = FAL_ACT_LANES, .worker = w->id, .count = lanes };
 	if (fal_emit(s, act) == NULL || lay_down(s, w, now) < 0 ||
 	    fal_team_join(s, w) < 0)

@@ -20,6 +20,19 @@ fal_ewma(double *mean, double x)
 	*mean = *mean > 0 ? *mean + ewma_weight * (x - *mean) : x;
 }
 
+void
+fal_typical_fixed(struct fal_sched *s, double fixed)
+{
+	double *mean = &s->typical_fixed;
+	*mean = isnan(*mean) ? fixed : *mean + ewma_weight * (fixed - *mean);
+}
+
+static double
+fixed_of(const struct fal_sched *s, const struct fal_worker *w)
+{
+	return isnan(w->fixed) ? s->typical_fixed : w->fixed;
+}
+
 /* From what is known at any lane count, or the worker's probe; 0: nothing. */
 static double
 own_task_s(const struct fal_worker *w, uint32_t lanes)
@@ -47,7 +60,7 @@ fal_size(const struct fal_sched *s, const struct fal_worker *w, struct fal_load 
 	double full = (double)load.samples / s->full;
 	if (load.samples == (uint64_t)load.tasks * s->full)
 		return load.tasks;
-	return load.tasks * fal_bound_longer(w->fixed, full / load.tasks);
+	return load.tasks * fal_bound_longer(fixed_of(s, w), full / load.tasks);
 }
 
 double
@@ -138,14 +151,17 @@ measured_full(struct fal_sched *s, struct fal_worker *w, double task_s)
 		fal_ewma(t, median(v, n));
 }
 
-/* A task of `part` of a full one's samples took `is` times a full one's seconds: the
- * fixed part follows (LMS), the less the larger the task. */
+/* A task of `part` of a full one's samples took `is` times a full one's seconds, which is
+ * between `part` and 1: that tells the fixed part; what is known of it follows (LMS), the
+ * less the larger the task. */
 static void
-learn_fixed(struct fal_worker *w, double part, double is)
+learn_fixed(struct fal_sched *s, struct fal_worker *w, double part, double is)
 {
-	double fixed = isnan(w->fixed) ? 0 : w->fixed;
-	double off = is - fal_bound_longer(fixed, part);
-	w->fixed = fmin(fmax(fixed + ewma_weight * (1 - part) * off, 0), 1);
+	double now = (is - part) / (1 - part), weight = (1 - part) * (1 - part);
+	if (isnan(w->fixed))
+		w->fixed = now;
+	w->fixed += ewma_weight * weight * (now - w->fixed);
+	fal_typical_fixed(s, w->fixed);
 }
 
 /* A short task says of a full one only that it takes no less, and no more than in
@@ -157,9 +173,9 @@ fal_measured(struct fal_sched *s, struct fal_worker *w, double task_s, uint32_t 
 	double full = own_task_s(w, w->lanes);
 	bool known = w->pace[w->lanes].nearest == w->lanes;
 	if (full <= 0)
-		full = task_s / fal_bound_longer(w->fixed, part);
+		full = task_s / fal_bound_longer(fixed_of(s, w), part);
 	if (known && task_s < full && full < task_s / part)
-		learn_fixed(w, part, task_s / full);
+		learn_fixed(s, w, part, task_s / full);
 	else
 		measured_full(s, w, fmin(fmax(full, task_s), task_s / part));
 }

@@ -77,7 +77,7 @@ struct fal_worker {
 	struct fal_pace *pace;     /* by lane count */
 	double probe_s;            /* its own probe at one lane; 0: unknown */
 	/* The part of a full task's seconds that a task of any size takes; NAN: unknown,
-	 * and taken to be 0. */
+	 * and then as it is of others. */
 	double fixed;
 	double recent[FAL_RECENT]; /* seconds of full tasks */
 	uint32_t recents;          /* measured tasks, ever */
@@ -215,6 +215,7 @@ struct fal_sched {
 	uint32_t lanes_start;
 	double eval_cost;
 	double typical_s; /* EWMA of a full task's seconds, of all workers; 0: unknown */
+	double typical_fixed; /* EWMA of what is found of `fixed`; NAN: unknown, as 0 */
 
 	uint64_t version; /* newest */
 	uint64_t lines;   /* versions of lines, ever */
@@ -459,6 +460,8 @@ void fal_work_ran(struct fal_work *work, double task_s, uint32_t samples, double
 void fal_measured(struct fal_sched *s, struct fal_worker *w, double task_s,
 		  uint32_t samples);
 void fal_ewma(double *mean, double x); /* 0 means: no value yet */
+/* Something was found out of a worker's fixed part. */
+void fal_typical_fixed(struct fal_sched *s, double fixed);
 /* A full task that has run for longer than this is late: median + 6·max(MAD, 5 %). */
 double fal_late_s(const struct fal_sched *s, const struct fal_worker *w);
 /* A worker that has been silent for longer than this is suspected: fal_late_s with

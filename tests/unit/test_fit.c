@@ -598,14 +598,14 @@ test_probe(void **state)
 	struct outcome o = fit(&b);
 	check_good(&o, 2);
 	NEAR(o.cost.machine[0].fixed, 0.2);
-	assert_true(isnan(o.cost.machine[1].fixed));
+	NEAR(o.cost.machine[1].fixed, 0.2); /* did not try: as the others */
 	assert_int_equal(fal_cost_sizes(&o.cost, &whole, &small), 0);
 	NEAR(whole, 0);
 	NEAR(small, 0.2 * 3 / 4); /* a lane does 4 tasks */
 	fal_machines_task(&o.cost, 16);
 	NEAR(o.cost.machine[0].pace[34].task_s, 0.018);
 	NEAR(o.cost.machine[0].fixed, 0.002 / 0.018);
-	NEAR(o.cost.machine[1].pace[34].task_s, 0.02);
+	NEAR(o.cost.machine[1].pace[34].task_s, 0.018);
 	drop(&o);
 }
 
