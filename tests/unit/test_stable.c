@@ -1,0 +1,89 @@
+/* Stable learning rates: the figures that are known, and trials on a quadratic. */
+#include "optim/stable.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+/* Whether the weights die out under this rate, from a gradient `delay` updates late. */
+static int
+dies_out(const struct fal_optim *o, uint32_t delay, double rate)
+{
+	enum { UPDATES = 40000 };
+	double w[64], v = 0, m = o->kind == FAL_SGD ? 0 : (double)o->momentum;
+	double late = 0;
+	for (uint32_t i = 0; i < 64; i++)
+		w[i] = 1;
+	for (uint32_t t = delay; t < UPDATES; t++) {
+		const double now = w[t % 64], g = w[(t - delay) % 64];
+		v = m * v + g;
+		w[(t + 1) % 64] = now - rate * (o->kind == FAL_NESTEROV ? g + m * v : v);
+		if (!(fabs(w[(t + 1) % 64]) < 1e9))
+			return 0;
+		late = t > UPDATES - 500 ? fmax(late, fabs(w[(t + 1) % 64])) : 0;
+	}
+	return late < 1;
+}
+
+static void
+test_known(void **state)
+{
+	(void)state;
+	static const struct {
+		struct fal_optim optim;
+		uint32_t delay;
+		double rate;
+	} known[] = {
+		{ { .kind = FAL_SGD }, 0, 2 },
+		{ { .kind = FAL_SGD }, 1, 1 },
+		{ { .kind = FAL_SGD }, 2, 0.618034 },
+		{ { .kind = FAL_MOMENTUM, .momentum = 0.9f }, 0, 3.8 },
+		{ { .kind = FAL_NESTEROV, .momentum = 0.9f }, 0, 3.8 / 2.8 },
+		{ { .kind = FAL_NESTEROV, .momentum = 0.9f }, 1, 0.25 },
+		{ { .kind = FAL_NESTEROV, .momentum = 0.9f }, 2, 0.08 },
+	};
+	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
+		const double got = fal_stable_rate(&known[i].optim, known[i].delay);
+		print_message("kind %d, delay %u: %.4f\n", (int)known[i].optim.kind,
+			      known[i].delay, got);
+		assert_true(fabs(got - known[i].rate) <= 0.06 * known[i].rate);
+	}
+	const struct fal_optim o = { .kind = FAL_NESTEROV, .momentum = 0.9f };
+	assert_int_equal(lround(fal_stable_factor(&o, 0)), 1);
+	assert_int_equal(lround(fal_stable_factor(&o, 2)), 17);
+	assert_true(isfinite(fal_stable_factor(&o, UINT32_MAX)));
+}
+
+/* A little below the rate the weights die out, a little above they do not. */
+static void
+test_trials(void **state)
+{
+	unsigned seed = 20261122;
+	(void)state;
+	for (int i = 0; i < 60; i++) {
+		const struct fal_optim o = { .kind = (enum fal_optim_kind)(i % 3),
+					     .momentum =
+						     (float)(rand_r(&seed) % 95) / 100 };
+		const uint32_t delay = (uint32_t)rand_r(&seed) % 20;
+		const double rate = fal_stable_rate(&o, delay);
+		if (!dies_out(&o, delay, 0.97 * rate) || dies_out(&o, delay, 1.03 * rate))
+			print_error("kind %d, momentum %.2f, delay %u: not %.5f\n",
+				    (int)o.kind, (double)o.momentum, delay, rate);
+		assert_true(dies_out(&o, delay, 0.97 * rate));
+		assert_false(dies_out(&o, delay, 1.03 * rate));
+	}
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_known),
+		cmocka_unit_test(test_trials),
+	};
+	cmocka_set_message_output(CM_OUTPUT_TAP);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
