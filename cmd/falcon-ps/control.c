@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "cli/cli.h"
 #include "job/policy.h"
+#include "job/stale.h"
 #include "model/safetensors.h"
 #include "server.h"
 #include "store/store.h"
@@ -232,6 +233,11 @@ change(struct ps_server *s, struct ps_session *session, const struct apply *a,
 		return;
 	}
 	put_changes(&report, v, n);
+	char warning[FAL_STALE_TEXT];
+	if (!fal_rule_eq(&fal_coord_policy_now(s->coord)->rule, &p->rule) &&
+	    fal_stale_warning(&p->rule, &s->opt->job->job.optim,
+			      fal_coord_status(s->coord).workers, warning))
+		fal_json_member_str(&report, "warning", warning);
 	if (is_refused(c, a, now, v, n, &why) || is_too_large(p, &report, &why)) {
 		reply_text(session, FAL_EXIT_NO, why.text);
 	} else if (c->asks != 0) {

@@ -3,6 +3,7 @@
 #include "base/parse.h"
 #include "cli/cli.h"
 #include "cli/file.h"
+#include "job/stale.h"
 #include "model/safetensors.h"
 #include "net/options.h"
 #include "sched/sched.h"
@@ -115,6 +116,10 @@ check(struct run *r, const char *path)
 		    r->job.job.name, r->job.model->params,
 		    fal_blocks(r->job.model->params), ps_job_tasks(&r->job),
 		    (need >> 20) + 1);
+	char warning[FAL_STALE_TEXT];
+	if (fal_stale_warning(&r->job.job.rule, &r->job.job.optim,
+			      o->min_workers > 1 ? (uint32_t)o->min_workers : 0, warning))
+		fal_cli_err(PROG, "%s: warning: %s", r->job.job.name, warning);
 	if (o->max_memory > 0 && need > o->max_memory) {
 		fal_cli_err(PROG,
 			    "%s: needs %" PRIu64 " bytes, --max-memory allows "
@@ -132,6 +137,11 @@ result_json(const struct run *r, const struct ps_outcome *o, struct fal_buf *out
 	const struct fal_coord_status *s = &o->status;
 	fal_put_fmt(out, "{\"name\":");
 	fal_json_str(out, r->job.job.name);
+	if (s->failed) {
+		fal_put_fmt(out, ",\"failed\":");
+		fal_json_str(out, s->why);
+		fal_put_fmt(out, ",\"clock\":%" PRIu64, o->clock);
+	}
 	fal_put_fmt(out, ",\"model\":");
 	fal_json_str(out, r->model_path);
 	fal_put_fmt(out, ",\"sha256\":\"%s\",\"clocks\":%" PRIu64, o->sha256, s->clocks);
@@ -154,17 +164,17 @@ result_json(const struct run *r, const struct ps_outcome *o, struct fal_buf *out
 static int
 print_result(const struct run *r, const struct fal_buf *json)
 {
-	if (r->opt.json) {
-		fwrite(json->p, 1, json->n, stdout);
-		return FAL_EXIT_DONE;
-	}
-	const char *model, *sha256;
+	const char *model, *sha256, *failed = NULL;
 	double accuracy = -1, loss, seconds;
 	json_t *o = json_loadb((char *)json->p, json->n, 0, NULL);
-	int err = json_unpack(o, "{s:s, s:s, s?F, s:F, s:F}", "model", &model, "sha256",
-			      &sha256, "accuracy", &accuracy, "loss", &loss, "seconds",
-			      &seconds);
-	if (err == 0) {
+	int err = json_unpack(o, "{s:s, s:s, s?s, s?F, s:F, s:F}", "model", &model,
+			      "sha256", &sha256, "failed", &failed, "accuracy", &accuracy,
+			      "loss", &loss, "seconds", &seconds);
+	if (err == 0 && r->opt.json) {
+		fwrite(json->p, 1, json->n, stdout);
+	} else if (err == 0) {
+		if (failed != NULL)
+			printf("failed    %s\n", failed);
 		printf("model     %s\nsha256    %s\n", model, sha256);
 		if (accuracy >= 0)
 			printf("accuracy  %.4f\n", accuracy);
@@ -172,8 +182,9 @@ print_result(const struct run *r, const struct fal_buf *json)
 	} else {
 		fal_cli_err(PROG, "%s/result.json: not a result", r->state.dir);
 	}
+	const bool well = err == 0 && failed == NULL;
 	json_decref(o);
-	return err == 0 ? FAL_EXIT_DONE : FAL_EXIT_NO;
+	return well ? FAL_EXIT_DONE : FAL_EXIT_NO;
 }
 
 /* The job is done: keeps the model, then the result, and prints it. */
@@ -246,6 +257,9 @@ train(struct run *r)
 	} else if (outcome.status.failed) {
 		fal_cli_err(PROG, "%s: clock %" PRIu64 ": %s", r->job.job.name,
 			    outcome.status.clock, outcome.status.why);
+		if (outcome.sha256[0] != '\0')
+			fal_cli_err(PROG, "%s: what it was at clock %" PRIu64 " is in %s",
+				    r->job.job.name, outcome.clock, r->model_path);
 		code = FAL_EXIT_NO;
 	}
 	free(journal);
@@ -272,8 +286,9 @@ serve(struct run *r)
 		say(&diag, err);
 		code = FAL_EXIT_NO;
 	} else if (r->state.done) {
-		fal_cli_err(PROG, "%s: the job is done", r->job.job.name);
 		code = print_result(r, &r->state.result);
+		fal_cli_err(PROG, "%s: the job %s", r->job.job.name,
+			    code == FAL_EXIT_DONE ? "is done" : "has failed");
 	} else {
 		code = train(r);
 	}

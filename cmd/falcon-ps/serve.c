@@ -85,11 +85,12 @@ conclude(struct ps_server *s)
 	s->out->status = status;
 	s->out->seconds = now - s->began;
 	fal_progress_end(&s->progress);
-	if (!status.failed) {
-		const struct fal_store *store = fal_coord_store(s->coord);
-		s->err = s->opt->finish(s->opt->arg, fal_store_params(store), s->out,
-					s->diag);
-	}
+	const float *params = fal_store_params(fal_coord_store(s->coord));
+	s->out->clock = status.clock;
+	if (status.failed)
+		params = fal_coord_kept(s->coord, &s->out->clock);
+	if (params != NULL)
+		s->err = s->opt->finish(s->opt->arg, params, s->out, s->diag);
 	fal_coord_finish(s->coord, now, s->out->sha256,
 			 s->err < 0 ? "the result could not be kept" : NULL);
 	for (size_t i = 0; i < s->sessions.n; i++)

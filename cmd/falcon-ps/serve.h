@@ -11,7 +11,8 @@
 
 struct ps_outcome {
 	struct fal_coord_status status;
-	char sha256[65];
+	char sha256[65]; /* of what finish() kept; "": nothing */
+	uint64_t clock;  /* whose parameters these are */
 	double seconds; /* from the first clock to the last update */
 	bool stopped;   /* by a signal, before the job was done */
 };
@@ -27,7 +28,8 @@ struct ps_serve_opt {
 	uint32_t min_workers;
 	bool exit_when_done;
 	enum fal_compress compress;
-	/* Called once, when the job is done: keeps the parameters (n floats, borrowed),
+	/* Called once, when the job is done, or has failed and an earlier version is
+	 * there to be kept: keeps the parameters (n floats, borrowed),
 	 * sets the outcome's sha256, and tells the result.  0 or an error with its
 	 * diagnosis: the job then counts as failed. */
 	int (*finish)(void *arg, const float *params, struct ps_outcome *o,

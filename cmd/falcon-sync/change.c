@@ -222,8 +222,11 @@ print(const struct change *c, const struct fal_tail *t)
 	json_t *o = json_loadb((const char *)t->p, t->n, 0, NULL), *v;
 	const json_t *all = json_object_get(o, "changes");
 	const json_int_t clock = json_integer_value(json_object_get(o, "clock"));
+	const char *warning = json_string_value(json_object_get(o, "warning"));
 	bool ok = json_is_array(all);
 	size_t i;
+	if (ok && warning != NULL)
+		fal_cli_err(PROG, "warning: %s", warning);
 	if (ok && c->o->json) {
 		printf("%.*s\n", (int)t->n, (const char *)t->p);
 		json_decref(o);

@@ -158,10 +158,9 @@ bool fal_coord_version(const struct fal_coord *c, uint64_t version,
 		       struct fal_coord_version *out);
 
 /* The parameters that a failed job leaves: those at the last end of an epoch, or the last
- * evaluation, at which nothing was wrong yet.  Sets their version and how many clocks
- * were over.  Borrowed as above; NULL: there was none. */
-const float *fal_coord_kept(const struct fal_coord *c, uint64_t *version,
-			    uint64_t *clock);
+ * evaluation, at which nothing was wrong yet; in *clock, how many clocks were over.
+ * Borrowed as above; NULL: there was none. */
+const float *fal_coord_kept(const struct fal_coord *c, uint64_t *clock);
 
 /* Where the job stands. */
 /* May the session still have to compute on `version`, of which it was told?  Whoever

@@ -127,11 +127,10 @@ coord_health_free(struct fal_coord *c)
 }
 
 const float *
-fal_coord_kept(const struct fal_coord *c, uint64_t *version, uint64_t *clock)
+fal_coord_kept(const struct fal_coord *c, uint64_t *clock)
 {
 	if (c->kept_clock == 0)
 		return NULL;
-	*version = c->kept_version;
 	*clock = c->kept_clock;
 	return c->kept;
 }

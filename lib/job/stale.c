@@ -1,0 +1,57 @@
+/* Delays of the schemes, as updates between a gradient's version and its use. */
+#include "job/stale.h"
+
+#include "optim/stable.h"
+
+#include <stdio.h>
+
+enum { SUPPOSED = 4 }; /* workers, where they are not known */
+
+/* Whether each worker's, or group's, gradients are updates of their own: then those of
+ * the others come in between. */
+static bool
+alone(const struct fal_rule *r)
+{
+	switch (r->scheme) {
+	case FAL_ASP:
+	case FAL_CONSGD:
+	case FAL_DYNSGD:
+		return true;
+	case FAL_SSP:
+	case FAL_FLEXRR:
+		return r->slack > 0;
+	case FAL_GROUPS:
+		return !r->delta && r->groups != 1;
+	default:
+		return false;
+	}
+}
+
+bool
+fal_stale_warning(const struct fal_rule *rule, const struct fal_optim *optim,
+		  uint32_t workers, char out[static FAL_STALE_TEXT])
+{
+	const uint32_t n = workers > 0 ? workers : SUPPOSED;
+	const uint32_t of =
+		rule->scheme == FAL_GROUPS && rule->groups > 0 ? rule->groups : n;
+	const uint32_t delay = alone(rule)                ? of - 1
+			       : rule->scheme == FAL_EPSP ? rule->slack
+							  : 0;
+	out[0] = '\0';
+	if (delay == 0 || optim->kind == FAL_SGD || optim->momentum == 0)
+		return false;
+	struct fal_buf name = { 0 };
+	fal_rule_put(rule, &name);
+	char what[48];
+	if (alone(rule))
+		snprintf(what, sizeof(what), "%.*s of %u workers", (int)name.n,
+			 (const char *)name.p, n);
+	else
+		snprintf(what, sizeof(what), "slack %u", delay);
+	const double factor = fal_stable_factor(optim, delay);
+	snprintf(out, FAL_STALE_TEXT,
+		 "%s with momentum %g: stable learning rates are up to %.*f times lower",
+		 what, (double)optim->momentum, factor < 9.95 ? 1 : 0, factor);
+	fal_buf_free(&name);
+	return true;
+}

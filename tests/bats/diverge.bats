@@ -1,0 +1,63 @@
+# A job that diverges fails, and leaves what it was before.
+
+load common
+load job
+load tiny
+
+setup() {
+	cd "$BATS_TEST_TMPDIR" || return 1
+	falcon-key init keys
+	tiny .
+	keys=$PWD/keys state=$PWD/state workers=()
+	# Weights that decay by more than twice themselves grow: from the 20th update on.
+	job=(--set optimizer.lr=4 --set optimizer.weight-decay=1 --set schedule.warmup=40
+		--set job.epochs=20 tiny.job)
+}
+
+teardown() {
+	stop_all
+}
+
+# diverged: the job ends with status 1 and says so.
+diverged() {
+	local status=0
+	wait "$ps" || status=$?
+	same "status: $(cat ps.err)" "$status" 1
+	has "$(cat ps.err)" "diverged: "
+}
+
+@test "a job that diverges fails, with the model that was last well" {
+	serve
+	work a --lanes 1
+	diverged
+	local clock
+	clock=$(member clock)
+	has "$(cat ps.err)" "tiny: what it was at clock $clock is in $state/model.safetensors"
+	has "$(member failed)" "diverged: "
+	same "a whole epoch" $((clock % 4)) 0
+	[ "$clock" -ge 16 ]
+	same sha256 "$(sha256sum <"$state/model.safetensors")" "$(member sha256)  -"
+	falcon-work -j --eval "$state/model.safetensors" tiny.job >judged
+	jq -e '.loss < 5' judged
+	falcon-stat "$state/trace.jsonl" >table
+	has "$(cat table)" "failed"
+	# It stays failed.
+	run falcon-ps -jx -K "$keys/keyring" -l 127.0.0.1:0 -s "$state" "${job[@]}"
+	same "status of another start" "$status" 1
+	has "$output" "the job has failed"
+}
+
+@test "without evaluations, too" {
+	serve --set job.eval=never
+	work a --lanes 1
+	diverged
+	[ "$(member clock)" -ge 16 ]
+}
+
+@test "a job that diverges in its first epoch leaves no model" {
+	serve --set schedule.warmup=0 --set optimizer.lr=100
+	work a --lanes 1
+	diverged
+	[ ! -e "$state/model.safetensors" ] || [ ! -s "$state/model.safetensors" ]
+	[ ! -e "$state/result.json" ] || [ ! -s "$state/result.json" ]
+}
