@@ -1,0 +1,58 @@
+/* Warnings where late gradients meet momentum. */
+#include "job/stale.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static void
+warns(const char *rule, const struct fal_optim *o, uint32_t workers, const char *want)
+{
+	struct fal_rule r;
+	struct fal_diag diag;
+	char text[FAL_STALE_TEXT];
+	assert_int_equal(fal_rule_parse(rule, &r, &diag), 0);
+	assert_int_equal(fal_stale_warning(&r, o, workers, text), *want != '\0');
+	assert_string_equal(text, want);
+}
+
+static void
+test_warnings(void **state)
+{
+	(void)state;
+	const struct fal_optim o = { .kind = FAL_NESTEROV, .momentum = 0.9f };
+	const struct fal_optim sgd = { .kind = FAL_SGD, .momentum = 0.9f };
+	static const char *const never_late[] = { "bsp",      "epsp", "ssp:0",
+						  "flexrr:0", "wbsp", "syncopt:1" };
+	for (size_t i = 0; i < sizeof(never_late) / sizeof(never_late[0]); i++)
+		warns(never_late[i], &o, 8, "");
+	warns("epsp:2", &o, 8,
+	      "slack 2 with momentum 0.9: stable learning rates are up to 17 times "
+	      "lower");
+	warns("epsp:1", &o, 8,
+	      "slack 1 with momentum 0.9: stable learning rates are up to 5.4 times "
+	      "lower");
+	warns("epsp:2", &sgd, 8, "");
+	warns("asp", &o, 2,
+	      "asp of 2 workers with momentum 0.9: stable learning rates are up to 5.4 "
+	      "times lower");
+	warns("asp", &o, 1, "");
+	/* Not known how many: some. */
+	char text[FAL_STALE_TEXT];
+	struct fal_rule r = { .scheme = FAL_SSP, .slack = 3 };
+	assert_true(fal_stale_warning(&r, &o, 0, text));
+	r = (struct fal_rule){ .scheme = FAL_DYNSGD, .slack = 64, .by_updates = true };
+	assert_true(fal_stale_warning(&r, &o, UINT32_MAX, text));
+	assert_non_null(strstr(text, "times lower"));
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = { cmocka_unit_test(test_warnings) };
+	cmocka_set_message_output(CM_OUTPUT_TAP);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
