@@ -65,7 +65,8 @@ transfer(struct fal_sched *s, double now, bool *moved)
 	struct fal_node *n = fal_last_unstarted(s, d);
 	if (n == NULL || in_line(s, r, now) || !fal_may_run(s, n->round, r) ||
 	    !fal_doubt_may(s, r, n->round, n->task) ||
-	    fal_project(s, r, fal_load_queued(r), fal_load_of(s, n), now) +
+	    fal_project(s, r, fal_load_queued(r), fal_load_of(s, n->round, n->task),
+			now) +
 			    move_cost(s, r) >=
 		    d->finish)
 		return FAL_OK;
@@ -88,7 +89,8 @@ clone(struct fal_sched *s, double now, bool *cloned)
 	double doubt = 0.1 * fal_task_s(s, r, r->lanes);
 	if (n == NULL || in_line(s, r, now) || !fal_may_run(s, n->round, r) ||
 	    !fal_doubt_may(s, r, n->round, n->task) ||
-	    d->finish <= fal_project(s, r, none, fal_load_of(s, n), now) + doubt + r->rtt)
+	    d->finish <= fal_project(s, r, none, fal_load_of(s, n->round, n->task), now) +
+				 doubt + r->rtt)
 		return FAL_OK;
 	*cloned = true;
 	return fal_clone_head(s, d, r, now);

@@ -91,8 +91,8 @@ take_back(struct fal_sched *s, struct fal_worker *w, double now)
 {
 	struct fal_round *r = own_round(w);
 	for (uint32_t i = 0; r != NULL && i < r->ledger.tasks; i++) {
-		struct fal_node *n = &r->node[i];
-		if (n->slot == FAL_NONE || n->began >= 0 || &s->worker[n->slot] == w)
+		struct fal_node *n = r->held[i];
+		if (n == NULL || n->began >= 0 || &s->worker[n->slot] == w)
 			continue;
 		return fal_move(s, n, w, now);
 	}

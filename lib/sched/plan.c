@@ -29,7 +29,7 @@ hand_out(struct fal_sched *s, struct fal_round *r, struct fal_worker *w, uint32_
 	*granted = true;
 	if (fal_ledger_log(&r->ledger, kind, w->id, 0, task) < 0)
 		return FAL_ENOMEM;
-	return fal_give(s, w, fal_node(r, task, false), now);
+	return fal_give(s, w, r, task, now);
 }
 
 /* What it costs to plan a task of so many samples more for `w`. */
@@ -99,8 +99,7 @@ count_out(struct fal_sched *s, const struct fal_round *r, struct fal_worker **la
 {
 	struct fal_worker *most = NULL;
 	uint32_t n = r->free_n;
-	const struct fal_node *end = fal_node(r, r->free_task[n - 1], false);
-	const uint32_t samples = fal_node_samples(s, end);
+	const uint32_t samples = fal_task_samples(s, r, r->free_task[n - 1]);
 	for (uint32_t i = 0; i < s->workers; i++) {
 		struct fal_worker *w = &s->worker[i];
 		w->plan = 0;

@@ -28,18 +28,19 @@ fal_emit_task(struct fal_sched *s, struct fal_act act, uint32_t task)
 }
 
 struct fal_node *
-fal_node(const struct fal_round *r, uint32_t task, bool clone)
+fal_holders(const struct fal_round *r, uint32_t task)
 {
-	uint32_t i = task - r->ledger.first;
-	return &r->node[clone ? i + r->ledger.tasks : i];
+	return r->held[task - r->ledger.first];
 }
 
-/* The other place of the node's task. */
-static struct fal_node *
-twin(const struct fal_node *n)
+struct fal_node *
+fal_held_by(const struct fal_sched *s, const struct fal_round *r, uint32_t task,
+	    const struct fal_worker *w)
 {
-	struct fal_node *own = fal_node(n->round, n->task, false);
-	return n == own ? fal_node(n->round, n->task, true) : own;
+	struct fal_node *n = fal_holders(r, task);
+	while (n != NULL && n->slot != fal_slot(s, w))
+		n = n->other;
+	return n;
 }
 
 struct fal_node *
@@ -47,7 +48,7 @@ fal_uncloned(const struct fal_worker *w)
 {
 	struct fal_node *n = w->head;
 	for (uint32_t i = 0; i < w->lanes && n != NULL; i++, n = n->next)
-		if (twin(n)->slot == FAL_NONE)
+		if (fal_holders(n->round, n->task) == n)
 			return n;
 	return NULL;
 }
@@ -84,7 +85,7 @@ pressing(const struct fal_sched *s, const struct fal_worker *w)
 		for (struct fal_node *i = w->head; i != NULL && i->round == s->oldest;
 		     i = i->next) {
 			load.tasks++;
-			load.samples += fal_node_samples(s, i);
+			load.samples += fal_task_samples(s, i->round, i->task);
 		}
 	return load.tasks > 0 ? load : fal_load_queued(w);
 }
@@ -136,19 +137,38 @@ void
 fal_detach(struct fal_sched *s, struct fal_node *n)
 {
 	struct fal_worker *w = &s->worker[n->slot];
+	struct fal_node **at = &n->round->held[n->task - n->round->ledger.first];
 	*(n->prev != NULL ? &n->prev->next : &w->head) = n->next;
 	*(n->next != NULL ? &n->next->prev : &w->tail) = n->prev;
-	n->slot = FAL_NONE;
+	while (*at != n)
+		at = &(*at)->other;
+	*at = n->other;
 	w->queued--;
-	w->queued_samples -= fal_node_samples(s, n);
+	w->queued_samples -= fal_task_samples(s, n->round, n->task);
+	n->next = s->spare_node;
+	s->spare_node = n;
+}
+
+/* A node that was spare, or a new one. */
+static struct fal_node *
+take_node(struct fal_sched *s)
+{
+	struct fal_node *n = s->spare_node;
+	if (n == NULL)
+		return fal_calloc(1, sizeof(*n));
+	s->spare_node = n->next;
+	return n;
 }
 
 int
-fal_give(struct fal_sched *s, struct fal_worker *w, struct fal_node *n, double now)
+fal_give(struct fal_sched *s, struct fal_worker *w, struct fal_round *r, uint32_t task,
+	 double now)
 {
-	struct fal_round *r = n->round;
-	struct fal_node *after = w->tail;
-	uint32_t fills = fal_ledger_task(&r->ledger, n->task)->fills;
+	struct fal_node *n = take_node(s), *after = w->tail;
+	struct fal_node **held = &r->held[task - r->ledger.first];
+	uint32_t fills = fal_ledger_task(&r->ledger, task)->fills;
+	if (n == NULL)
+		return FAL_ENOMEM;
 	if (w->queued == 0) /* begins to work now */
 		w->base = now;
 	if (w->empty >= 0)
@@ -156,30 +176,33 @@ fal_give(struct fal_sched *s, struct fal_worker *w, struct fal_node *n, double n
 	w->empty = -1;
 	while (after != NULL && after->round->id > r->id)
 		after = after->prev;
-	n->prev = after;
-	n->next = after != NULL ? after->next : w->head;
+	*n = (struct fal_node){ .prev = after,
+				.next = after != NULL ? after->next : w->head,
+				.other = *held,
+				.round = r,
+				.task = task,
+				.slot = fal_slot(s, w),
+				.began = -1 };
+	*held = n;
 	*(after != NULL ? &after->next : &w->head) = n;
 	*(n->next != NULL ? &n->next->prev : &w->tail) = n;
-	n->slot = fal_slot(s, w);
-	n->began = -1;
 	w->queued++;
-	w->queued_samples += fal_node_samples(s, n);
+	w->queued_samples += fal_task_samples(s, r, task);
 	w->given++;
 	if (fal_holds_give(&r->given, n->task - r->ledger.first, w->id) < 0)
 		return FAL_ENOMEM;
 	struct fal_act act = { .kind = FAL_ACT_GRANT, .worker = w->id, .round = r->id };
 	if (fills != FAL_NONE)
 		act.fills = r->ledger.contrib[fills].id;
-	return fal_emit_task(s, act, n->task);
+	return fal_emit_task(s, act, task);
 }
 
 static int
-revoke(struct fal_sched *s, const struct fal_worker *w, const struct fal_node *n)
+revoke(struct fal_sched *s, const struct fal_worker *w, const struct fal_round *r,
+       uint32_t task)
 {
-	struct fal_act act = { .kind = FAL_ACT_REVOKE,
-			       .worker = w->id,
-			       .round = n->round->id };
-	return fal_emit_task(s, act, n->task);
+	struct fal_act act = { .kind = FAL_ACT_REVOKE, .worker = w->id, .round = r->id };
+	return fal_emit_task(s, act, task);
 }
 
 struct fal_node *
@@ -196,16 +219,17 @@ int
 fal_move(struct fal_sched *s, struct fal_node *n, struct fal_worker *to, double now)
 {
 	struct fal_worker *from = &s->worker[n->slot];
+	struct fal_round *r = n->round;
+	const uint32_t task = n->task;
 	fal_detach(s, n);
-	if (fal_task_held(n->round, n->task)) { /* a clone that never began */
+	if (fal_task_held(r, task)) { /* a clone that never began */
 		fal_refresh(s, from, now);
-		return revoke(s, from, n);
+		return revoke(s, from, r, task);
 	}
 	from->work.out++;
 	to->work.in++;
-	if (revoke(s, from, n) < 0 || fal_give(s, to, n, now) < 0 ||
-	    fal_ledger_log(&n->round->ledger, FAL_ENTRY_MOVE, from->id, to->id, n->task) <
-		    0)
+	if (revoke(s, from, r, task) < 0 || fal_give(s, to, r, task, now) < 0 ||
+	    fal_ledger_log(&r->ledger, FAL_ENTRY_MOVE, from->id, to->id, task) < 0)
 		return FAL_ENOMEM;
 	fal_refresh(s, from, now);
 	fal_refresh(s, to, now);
@@ -220,7 +244,7 @@ fal_clone_head(struct fal_sched *s, struct fal_worker *from, struct fal_worker *
 	if (n == NULL)
 		return FAL_OK;
 	to->work.cloned++;
-	if (fal_give(s, to, twin(n), now) < 0 ||
+	if (fal_give(s, to, n->round, n->task, now) < 0 ||
 	    fal_ledger_log(&n->round->ledger, FAL_ENTRY_CLONE, to->id, 0, n->task) < 0)
 		return FAL_ENOMEM;
 	fal_refresh(s, from, now);
@@ -236,8 +260,10 @@ fal_take_away(struct fal_sched *s, struct fal_node *n, double now)
 		w->work.cut.tasks++;
 		w->work.cut.seconds += now - n->began;
 	}
+	const struct fal_round *r = n->round;
+	const uint32_t task = n->task;
 	fal_detach(s, n);
-	if (!w->gone && revoke(s, w, n) < 0)
+	if (!w->gone && revoke(s, w, r, task) < 0)
 		return FAL_ENOMEM;
 	fal_refresh(s, w, now);
 	return FAL_OK;
@@ -252,15 +278,11 @@ fal_withdraw(struct fal_sched *s, struct fal_round *r, uint32_t task,
 			r->free_task[i--] = r->free_task[--r->free_n];
 			s->unplanned--;
 		}
-	for (int clone = 0; clone < 2; clone++) {
-		struct fal_node *n = fal_node(r, task, clone != 0);
-		if (n->slot == FAL_NONE)
-			continue;
+	for (struct fal_node *n; (n = fal_holders(r, task)) != NULL;)
 		if (&s->worker[n->slot] == except)
 			fal_detach(s, n);
 		else if (fal_take_away(s, n, now) < 0)
 			return FAL_ENOMEM;
-	}
 	return FAL_OK;
 }
 
@@ -268,11 +290,9 @@ void
 fal_drop_own(struct fal_sched *s, const struct fal_round *r, uint32_t task,
 	     const struct fal_worker *w)
 {
-	for (int clone = 0; clone < 2; clone++) {
-		struct fal_node *n = fal_node(r, task, clone != 0);
-		if (n->slot == fal_slot(s, w))
-			fal_detach(s, n);
-	}
+	struct fal_node *n = fal_held_by(s, r, task, w);
+	if (n != NULL)
+		fal_detach(s, n);
 }
 
 /* Fences every open contribution of `w` to round `r`; their tasks are free again. */
@@ -307,12 +327,12 @@ int
 fal_strip(struct fal_sched *s, struct fal_worker *w, bool tell)
 {
 	while (w->head != NULL) {
-		struct fal_node *n = w->head;
-		fal_detach(s, n);
-		if (tell && revoke(s, w, n) < 0)
+		struct fal_round *r = w->head->round;
+		const uint32_t task = w->head->task;
+		fal_detach(s, w->head);
+		if (tell && revoke(s, w, r, task) < 0)
 			return FAL_ENOMEM;
-		if (!fal_task_held(n->round, n->task) &&
-		    fal_free_task(s, n->round, n->task) < 0)
+		if (!fal_task_held(r, task) && fal_free_task(s, r, task) < 0)
 			return FAL_ENOMEM;
 	}
 	fal_eval_return(s, w);

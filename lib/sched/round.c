@@ -71,7 +71,7 @@ fal_round_free(struct fal_round *r)
 	if (r == NULL)
 		return;
 	fal_ledger_free(&r->ledger);
-	free(r->node);
+	free(r->held);
 	fal_holds_free(&r->given);
 	free(r->granted);
 	free(r->free_task);
@@ -94,7 +94,7 @@ static int
 clear(const struct fal_sched *s, struct fal_round *r, const struct fal_run_of *run)
 {
 	if (fal_ledger_open(&r->ledger, run->first, run->count) < 0 ||
-	    FAL_GROW(r->node, r->node_cap, (size_t)run->count * 2) < 0 ||
+	    FAL_GROW(r->held, r->held_cap, run->count) < 0 ||
 	    fal_holds_open(&r->given, run->count) < 0 ||
 	    FAL_GROW(r->granted, r->granted_cap, run->count) < 0 ||
 	    FAL_GROW(r->free_task, r->free_cap, run->count) < 0)
@@ -111,9 +111,7 @@ clear(const struct fal_sched *s, struct fal_round *r, const struct fal_run_of *r
 	r->stale_clocks = r->stale_updates = 0;
 	r->free_n = run->count;
 	for (uint32_t i = 0; i < run->count; i++) {
-		struct fal_node none = { .round = r, .slot = FAL_NONE };
-		none.task = run->first + i;
-		r->node[i] = r->node[i + run->count] = none;
+		r->held[i] = NULL;
 		r->granted[i] = false;
 		r->free_task[i] = run->first + i;
 	}
@@ -197,11 +195,10 @@ fal_stale(struct fal_sched *s, struct fal_round *r, uint64_t behind)
 static int
 take_all(struct fal_sched *s, struct fal_round *r, double now)
 {
-	for (uint32_t i = 0; i < 2 * r->ledger.tasks; i++) {
-		struct fal_node *n = &r->node[i];
-		if (n->slot != FAL_NONE && fal_take_away(s, n, now) < 0)
-			return FAL_ENOMEM;
-	}
+	for (uint32_t i = 0; i < r->ledger.tasks; i++)
+		while (r->held[i] != NULL)
+			if (fal_take_away(s, r->held[i], now) < 0)
+				return FAL_ENOMEM;
 	for (uint32_t i = 0; i < r->ledger.contribs; i++) {
 		struct fal_contrib *c = &r->ledger.contrib[i];
 		struct fal_worker *w = fal_find(s, c->id.worker);
@@ -329,6 +326,5 @@ fal_free_task(struct fal_sched *s, struct fal_round *r, uint32_t task)
 bool
 fal_task_held(const struct fal_round *r, uint32_t task)
 {
-	return fal_node(r, task, false)->slot != FAL_NONE ||
-	       fal_node(r, task, true)->slot != FAL_NONE;
+	return fal_holders(r, task) != NULL;
 }

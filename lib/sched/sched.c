@@ -47,14 +47,21 @@ fal_sched_free(struct fal_sched *s)
 {
 	if (s == NULL)
 		return;
-	for (uint32_t i = 0; i < s->workers; i++)
-		free(s->worker[i].pace);
-	free(s->worker);
 	for (uint32_t i = 0; i < s->teams; i++)
 		free(s->team[i]);
 	free(s->team);
 	free(s->manned);
 	fal_sched_forget(s);
+	for (uint32_t i = 0; i < s->workers; i++) {
+		while (s->worker[i].head != NULL)
+			fal_detach(s, s->worker[i].head);
+		free(s->worker[i].pace);
+	}
+	free(s->worker);
+	for (struct fal_node *n; (n = s->spare_node) != NULL;) {
+		s->spare_node = n->next;
+		free(n);
+	}
 	for (struct fal_round *r; (r = s->oldest) != NULL;) {
 		s->oldest = r->newer;
 		fal_round_free(r);
@@ -511,9 +518,8 @@ claim_result(struct fal_sched *s, double now, struct fal_round *r, struct fal_wo
 	int won = fal_ledger_claim(&r->ledger, id, c->fills, c->task, c->loss, &ci);
 	if (won < 0)
 		return won;
-	const struct fal_node *n = fal_node(r, c->task, false);
-	const struct fal_load load = fal_load_of(s, n);
-	fal_work_ran(&w->work, c->task_s, fal_node_samples(s, n), fal_size(s, w, load));
+	const struct fal_load load = fal_load_of(s, r, c->task);
+	fal_work_ran(&w->work, c->task_s, (uint32_t)load.samples, fal_size(s, w, load));
 	if (won == 0) {
 		w->work.lost++;
 		return fal_ledger_log(&r->ledger, FAL_ENTRY_LOST, w->id, 0, c->task);
@@ -529,17 +535,6 @@ claim_result(struct fal_sched *s, double now, struct fal_round *r, struct fal_wo
 	if (fal_withdraw(s, r, c->task, w, now) < 0)
 		return FAL_ENOMEM;
 	return fal_doubt_clear(s, now, r, w, c->task) < 0 ? FAL_ENOMEM : 1;
-}
-
-/* Where the task stands in the queue of `w`, or NULL. */
-static const struct fal_node *
-held(const struct fal_sched *s, const struct fal_round *r, uint32_t task,
-     const struct fal_worker *w)
-{
-	const struct fal_node *own = fal_node(r, task, false);
-	const struct fal_node *clone = fal_node(r, task, true);
-	uint32_t slot = fal_slot(s, w);
-	return own->slot == slot ? own : clone->slot == slot ? clone : NULL;
 }
 
 int
@@ -558,12 +553,11 @@ fal_sched_claim(struct fal_sched *s, double now, const struct fal_claim_in *c)
 		return FAL_EINVAL;
 	if (!fal_holds_has(&r->given, c->task - r->ledger.first, w->id))
 		return FAL_ESTATE;
-	const struct fal_node *n = held(s, r, c->task, w);
+	const struct fal_node *n = fal_held_by(s, r, c->task, w);
 	if (n != NULL && n->began >= 0 && !w->fresh)
 		w->wait_s = now - n->began - c->task_s;
 	if (c->task_s > 0)
-		fal_measured(s, w, c->task_s,
-			     fal_node_samples(s, fal_node(r, c->task, false)));
+		fal_measured(s, w, c->task_s, fal_task_samples(s, r, c->task));
 	w->base = now;
 	int won = c->nonfinite ? fal_doubt_claim(s, now, r, w, c->task)
 			       : claim_result(s, now, r, w, c);

@@ -210,7 +210,7 @@ lanes_free(const struct fal_sched *s, const struct fal_worker *w, struct fal_loa
 	uint32_t i = 0;
 	for (; i < w->lanes && i < first.tasks; i++, node = node->next) {
 		double began = node->began >= 0 ? node->began : fmax(now, w->ready);
-		struct fal_load load = fal_load_of(s, node);
+		struct fal_load load = fal_load_of(s, node->round, node->task);
 		double ran = now - began, size = fal_size(s, w, load);
 		r[i] = ran > late * size ? late_more * ran : fmax(t * size - ran, 0);
 		rest.tasks--;

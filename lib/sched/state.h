@@ -109,12 +109,13 @@ struct fal_worker {
 	struct fal_work work; /* since the last ACCOUNT */
 };
 
-/* A place in a worker's queue.  Every task of a round has two, one for a clone. */
+/* That a worker holds a task: a place in its queue.  A task may have many holders. */
 struct fal_node {
-	struct fal_node *prev, *next;
+	struct fal_node *prev, *next; /* in the queue; next: spare ones, too */
+	struct fal_node *other;       /* holder of the task; those before it come later */
 	struct fal_round *round;
 	uint32_t task; /* of the round's clock */
-	uint32_t slot; /* the worker's slot, or FAL_NONE: in no queue */
+	uint32_t slot; /* the worker's */
 	double began;  /* when a lane began with it; negative: not yet */
 };
 
@@ -134,8 +135,8 @@ struct fal_round {
 	uint32_t steps;
 	uint64_t stale_clocks, stale_updates;
 	struct fal_ledger ledger;
-	struct fal_node *node; /* 2 · tasks: task first+i has i and, cloned, tasks+i */
-	size_t node_cap;
+	struct fal_node **held; /* by task: its newest holder; NULL: nobody */
+	size_t held_cap;
 	bool *granted; /* by task: was granted before */
 	size_t granted_cap;
 	struct fal_holds given;      /* by task: to whom, ever */
@@ -264,6 +265,7 @@ struct fal_sched {
 	uint32_t rounds;                   /* open */
 	struct fal_round *ended;           /* not forgotten yet */
 	struct fal_round *spare;           /* memory of others */
+	struct fal_node *spare_node;       /* memory, by `next` */
 	struct fal_round **known;          /* open or ended, chained by number modulo */
 	size_t knowns, known_cap;          /* known_cap: a power of 2 */
 	uint64_t next_round;
@@ -271,11 +273,12 @@ struct fal_sched {
 	struct fal_round *needy; /* none before it has any; NULL: none at all */
 
 	/* Active workers by what they can give or take (keys in the order of heap.h): */
-	struct fal_heap takers;  /* nothing unstarted; by finish after one task more */
-	struct fal_heap donors;  /* something unstarted; latest finish first */
-	struct fal_heap runners; /* running a task without a clone; latest finish first */
-	struct fal_heap idle;    /* holding nothing; fastest first */
-	struct fal_heap due;     /* owing something; when to look at it again */
+	struct fal_heap takers; /* nothing unstarted; by finish after one task more */
+	struct fal_heap donors; /* something unstarted; latest finish first */
+	struct fal_heap
+		runners; /* running what nobody was given since; latest finish first */
+	struct fal_heap idle; /* holding nothing; fastest first */
+	struct fal_heap due;  /* owing something; when to look at it again */
 	struct fal_heap slow; /* wbsp, publish=slowest: least rate first, as refreshed */
 	/* flexrr: workers to look at, by their slots: those from `looked` on now, the
 	 * others after the next event */
@@ -306,17 +309,17 @@ fal_worker_active(const struct fal_worker *w)
 	return !w->gone && !w->suspected && !w->excluded && !w->waits;
 }
 
-/* Samples of the node's task. */
+/* Samples of a task. */
 static inline uint32_t
-fal_node_samples(const struct fal_sched *s, const struct fal_node *n)
+fal_task_samples(const struct fal_sched *s, const struct fal_round *r, uint32_t task)
 {
-	return n->task == n->round->last ? n->round->last_samples : s->full;
+	return task == r->last ? r->last_samples : s->full;
 }
 
 static inline struct fal_load
-fal_load_of(const struct fal_sched *s, const struct fal_node *n)
+fal_load_of(const struct fal_sched *s, const struct fal_round *r, uint32_t task)
 {
-	return (struct fal_load){ 1, fal_node_samples(s, n) };
+	return (struct fal_load){ 1, fal_task_samples(s, r, task) };
 }
 
 static inline struct fal_load
@@ -481,22 +484,26 @@ int fal_emit_task(struct fal_sched *s, struct fal_act act, uint32_t task);
 void fal_refresh(struct fal_sched *s, struct fal_worker *w, double now);
 /* The round's owner, if it has one, is told to the scheme. */
 void fal_touch_owner(struct fal_sched *s, const struct fal_round *r);
-/* The node of a task, or of its clone. */
-struct fal_node *fal_node(const struct fal_round *r, uint32_t task, bool clone);
+/* The newest holder of a task; the others by `other`.  NULL: nobody holds it. */
+struct fal_node *fal_holders(const struct fal_round *r, uint32_t task);
+/* Where the task stands in the queue of `w`, or NULL. */
+struct fal_node *fal_held_by(const struct fal_sched *s, const struct fal_round *r,
+			     uint32_t task, const struct fal_worker *w);
+/* Takes the node out of all lists; it is spare. */
 void fal_detach(struct fal_sched *s, struct fal_node *node);
 /* Takes it from its worker, who is told unless it is gone; if it had begun it was cut
  * short, and its worker says so. */
 int fal_take_away(struct fal_sched *s, struct fal_node *n, double now);
-/* Puts `node` into the queue of `w`, behind what is of its round or older, and tells
- * it. */
-int fal_give(struct fal_sched *s, struct fal_worker *w, struct fal_node *node,
-	     double now);
+/* Puts a task into the queue of `w`, which does not hold it, behind what is of its round
+ * or older, and tells it. */
+int fal_give(struct fal_sched *s, struct fal_worker *w, struct fal_round *r,
+	     uint32_t task, double now);
 /* The last unstarted task of the oldest round that `w` has any of, or NULL. */
 struct fal_node *fal_last_unstarted(const struct fal_sched *s,
 				    const struct fal_worker *w);
 int fal_move(struct fal_sched *s, struct fal_node *node, struct fal_worker *to,
 	     double now);
-/* A running task of `w` that nobody else runs, or NULL. */
+/* A running task of `w` that nobody else was given since, or NULL. */
 struct fal_node *fal_uncloned(const struct fal_worker *w);
 /* Runs a task that `from` is running on `to`, too; 0 also when there is none left. */
 int fal_clone_head(struct fal_sched *s, struct fal_worker *from, struct fal_worker *to,
