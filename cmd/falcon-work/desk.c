@@ -83,6 +83,12 @@ desk_run(struct desk *d, const struct desk_job *job, struct fal_ran *ran)
 	return FAL_OK;
 }
 
+uint64_t
+desk_steps(const struct desk *d)
+{
+	return fal_arena_steps(d->arena);
+}
+
 int
 desk_fingerprint(struct desk *d, uint64_t seed,
 		 uint8_t fingerprint[static FAL_FINGERPRINT])

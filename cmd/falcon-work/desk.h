@@ -24,6 +24,9 @@ struct desk_job {
  * and nonfinite to `ran`.  FAL_ENOMEM; those of fal_batch_fill. */
 int desk_run(struct desk *d, const struct desk_job *job, struct fal_ran *ran);
 
+/* How far it is: layers that it has passed, ever.  For any thread. */
+uint64_t desk_steps(const struct desk *d);
+
 /* The numerics fingerprint of this machine.  FAL_ENOMEM. */
 int desk_fingerprint(struct desk *d, uint64_t seed,
 		     uint8_t fingerprint[static FAL_FINGERPRINT]);

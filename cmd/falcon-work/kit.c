@@ -216,9 +216,16 @@ kit_resume(struct kit *k)
 	fault_begin(k->fault);
 }
 
+uint64_t
+kit_steps(const struct kit *k)
+{
+	return lanes_steps(k->lanes) + k->chunks;
+}
+
 int
 kit_chunk(struct kit *k, const struct fal_msg *m)
 {
+	k->chunks++;
 	return feed_chunk(k->feed, m);
 }
 

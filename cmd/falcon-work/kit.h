@@ -30,6 +30,7 @@ struct kit {
 	struct lanes *lanes;
 	struct fault *fault;   /* with emulation, or NULL */
 	bool local;            /* data are not fetched */
+	uint64_t chunks;       /* CHUNK messages, ever */
 	struct fal_net *large; /* for the probe, or NULL */
 	uint32_t n_lanes;
 	struct epoch **epoch; /* by lane: the order its task uses, or NULL */
@@ -71,6 +72,9 @@ int kit_run(struct kit *k, uint32_t lane, const struct fal_run *run);
 
 /* Starts the tasks whose samples have come. */
 void kit_resume(struct kit *k);
+
+/* A number that grows while lanes work or data come. */
+uint64_t kit_steps(const struct kit *k);
 
 /* A CHUNK message.  Errors of feed_chunk. */
 int kit_chunk(struct kit *k, const struct fal_msg *m);

@@ -18,6 +18,7 @@ struct lane {
 	struct desk *desk;
 	/* The loop's alone. */
 	bool busy;
+	uint64_t steps; /* of emulated tasks that are over */
 	struct emulated before;
 	struct emulate_task task; /* with emulation */
 	/* Under the mutex; while GIVEN, `job`, `begun` and `due_ns` are only read. */
@@ -91,6 +92,15 @@ lane_main(void *arg)
 	return NULL;
 }
 
+/* How far an emulated task is, `ns` after it began. */
+static uint64_t
+emulated_steps(const struct lane *l, uint64_t ns)
+{
+	enum { STEPS = 64 }; /* of a task */
+	const double part = l->due_ns > 0 ? (double)ns / (double)l->due_ns : 0;
+	return (uint64_t)(STEPS * (part < 1 ? part : 1));
+}
+
 /* Reports what is over.  A lane whose next task is started meanwhile goes on where the
  * one before ended. */
 static void
@@ -111,6 +121,8 @@ on_async(uv_async_t *async)
 		if (!over)
 			continue;
 		l->busy = false;
+		if (l->begun != 0)
+			l->steps += emulated_steps(l, end.ran.task_ns);
 		if (all->conf.emulate != NULL && l->begun != 0)
 			emulate_end(all->conf.emulate, &l->task,
 				    l->begun + end.ran.task_ns);
@@ -257,6 +269,22 @@ lane_waits(struct lanes *all, uint32_t lane)
 	const bool held = all->lane[lane].state == HELD;
 	pthread_mutex_unlock(&all->mutex);
 	return held ? &all->lane[lane].job : NULL;
+}
+
+uint64_t
+lanes_steps(const struct lanes *all)
+{
+	uint64_t n = 0;
+	for (uint32_t i = 0; i < all->conf.lanes; i++) {
+		const struct lane *l = &all->lane[i];
+		if (all->conf.emulate == NULL)
+			n += desk_steps(l->desk);
+		else if (l->busy && l->begun != 0)
+			n += l->steps + emulated_steps(l, uv_hrtime() - l->begun);
+		else
+			n += l->steps;
+	}
+	return n;
 }
 
 bool

@@ -48,6 +48,10 @@ void lane_cancel(struct lanes *l, uint32_t lane);
 /* The task that waits for lane_begin, or NULL. */
 const struct desk_job *lane_waits(struct lanes *l, uint32_t lane);
 
+/* How far all lanes are, in steps of their tasks: layers passed, or, with emulation,
+ * parts of their virtual times.  It never goes back. */
+uint64_t lanes_steps(const struct lanes *l);
+
 bool lanes_idle(const struct lanes *l);
 
 #endif

@@ -74,6 +74,13 @@ agent_cancel(void *arg, uint32_t lane)
 	kit_cancel(&s->kit, lane);
 }
 
+static uint64_t
+agent_steps(void *arg)
+{
+	const struct session *s = arg;
+	return kit_steps(&s->kit);
+}
+
 void
 session_say_late(struct session *s)
 {
@@ -161,7 +168,8 @@ renew_kit(struct session *s)
 static void
 begin_job(struct session *s)
 {
-	const struct fal_agent_ops ops = { s, agent_send, agent_run, agent_cancel };
+	const struct fal_agent_ops ops = { s, agent_send, agent_run, agent_cancel,
+					   agent_steps };
 	const bool same = s->kit.made && texts_equal(&s->kit.texts, &s->coming);
 	if (!same && !renew_kit(s))
 		return;

@@ -15,6 +15,7 @@
 #include <assert.h>
 #include <limits.h>
 #include <math.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -49,6 +50,7 @@ struct fal_net {
 struct fal_arena {
 	float *f;
 	uint8_t *at;
+	_Atomic uint64_t steps;
 };
 
 /* One walk's arguments. */
@@ -224,6 +226,19 @@ fal_arena_new(const struct fal_net *net, struct fal_arena **out)
 	a->at = p + HEAD + net->floats * sizeof(float);
 	*out = a;
 	return FAL_OK;
+}
+
+uint64_t
+fal_arena_steps(const struct fal_arena *a)
+{
+	return atomic_load_explicit(&a->steps, memory_order_relaxed);
+}
+
+/* A layer was passed; the lane alone writes it. */
+static void
+step(struct fal_arena *a)
+{
+	atomic_store_explicit(&a->steps, fal_arena_steps(a) + 1, memory_order_relaxed);
 }
 
 void
@@ -413,7 +428,7 @@ forward(const struct walk *k, const float *x)
 		swap_axes(x, k->a->f + net->in, 1, 1, (size_t)m->inputs * k->n);
 	else
 		swap_axes(x, k->a->f + net->in, k->n, m->input.c, plane(m->input));
-	for (uint32_t i = 0; i < m->layers; i++)
+	for (uint32_t i = 0; i < m->layers; i++, step(k->a))
 		forward_layer(k, i);
 	return k->a->f + net->place[m->layers - 1].out;
 }
@@ -445,7 +460,7 @@ fal_net_grad(const struct fal_net *net, struct fal_arena *a, const float *params
 	unsigned before = fal_kern_flush();
 	const float *z = forward(&k, t->x);
 	fal_softmax_loss(z, t->label, t->n, net->m->classes, d[0], res);
-	for (uint32_t i = net->m->layers; i-- > net->first;)
+	for (uint32_t i = net->m->layers; i-- > net->first; step(a))
 		back_layer(&k, i, d, grad);
 	fal_kern_unflush(before);
 }

@@ -29,6 +29,9 @@ size_t fal_arena_size(const struct fal_net *net);
 
 /* An arena for one lane at a time of this net alone.  FAL_ENOMEM. */
 int fal_arena_new(const struct fal_net *net, struct fal_arena **out);
+
+/* Layers that were passed in it, forward and backward, ever.  For any thread. */
+uint64_t fal_arena_steps(const struct fal_arena *a);
 void fal_arena_free(struct fal_arena *a);
 
 /* A task: n samples, 1 ≤ n ≤ batch; all borrowed. */

@@ -250,6 +250,7 @@ on_ping(struct fal_agent *a, const struct fal_msg *m)
 {
 	struct fal_msg pong = { .type = FAL_MSG_PONG };
 	pong.pong.stamp = m->ping.stamp;
+	pong.pong.steps = a->pulled + a->ops.steps(a->ops.arg);
 	return agent_send(a, &pong, false);
 }
 
@@ -261,6 +262,7 @@ fal_agent_msg(struct fal_agent *a, uint64_t now, const struct fal_msg *m)
 	case FAL_MSG_VERSION:
 		return agent_on_version(a, m);
 	case FAL_MSG_MODEL:
+		a->pulled++;
 		return agent_on_model(a, m);
 	case FAL_MSG_GRANT:
 		return agent_on_grant(a, m);

@@ -57,6 +57,8 @@ struct fal_agent_ops {
 	void (*run)(void *arg, uint32_t lane, const struct fal_run *run);
 	/* Its result is not wanted any more; fal_agent_finished follows all the same. */
 	void (*cancel)(void *arg, uint32_t lane);
+	/* A number that grows while lanes really work: steps of their tasks, so far. */
+	uint64_t (*steps)(void *arg);
 };
 
 struct fal_agent_conf {

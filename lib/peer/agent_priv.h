@@ -123,7 +123,8 @@ struct fal_agent {
 	} change[2];
 	float *state; /* of the optimiser */
 
-	bool pushing; /* something is not sent yet */
+	uint64_t pulled; /* MODEL messages, ever */
+	bool pushing;    /* something is not sent yet */
 	uint64_t since, spent[ACTIVITIES], push_all, pull_all, late;
 
 	bool leaving, left;

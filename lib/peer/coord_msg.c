@@ -336,6 +336,15 @@ coord_diverged(struct fal_coord *c, const struct fal_peer *p, const char *why)
 	c->diverged.clock = clock;
 }
 
+static int
+on_pong(struct fal_coord *c, double now, const struct fal_peer *p,
+	const struct fal_msg *m)
+{
+	double rtt = fmax(now - c->start - (double)m->pong.stamp * 1e-9, 0);
+	int err = fal_sched_pong(c->sched, now, p->worker, rtt, m->pong.steps);
+	return err < 0 ? err : coord_advance(c, now);
+}
+
 int
 fal_coord_msg(struct fal_coord *c, double now, uint32_t peer, const struct fal_msg *m,
 	      struct fal_diag *diag)
@@ -376,9 +385,7 @@ fal_coord_msg(struct fal_coord *c, double now, uint32_t peer, const struct fal_m
 				       "local steps led to weights that are not finite");
 		return leave(c, now, p, m->leave.why);
 	case FAL_MSG_PONG:
-		fal_sched_rtt(c->sched, p->worker,
-			      fmax(now - c->start - (double)m->pong.stamp * 1e-9, 0));
-		return coord_advance(c, now);
+		return on_pong(c, now, p, m);
 	default:
 		return fal_diag_set(diag, FAL_ESTATE, "%s is not for a worker to send",
 				    fal_msg_name(m->type));

@@ -150,7 +150,9 @@ follow(struct game *g, const struct fal_act *a)
 		w->lanes = a->count;
 		break;
 	case FAL_ACT_PING:
-		return fal_sched_heard(g->s, g->now, a->worker);
+		/* All lanes do something at any time. */
+		return fal_sched_pong(g->s, g->now, a->worker, 0,
+				      (uint64_t)(g->now * 1e9));
 	case FAL_ACT_STOP:
 	case FAL_ACT_EVICT:
 		g->stopped = true;

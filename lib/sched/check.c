@@ -122,7 +122,7 @@ static double
 patience(const struct fal_sched *s, const struct fal_worker *w, uint32_t tasks)
 {
 	const double waves = ceil((double)(w->queued + tasks) / w->lanes);
-	return fal_deadline_s(s, w) * (1 + waves);
+	return fal_deadline_s(s, w) + waves * fal_turn_s(s, w);
 }
 
 /* The witness that is done first; NULL: there is none. */

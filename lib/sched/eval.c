@@ -58,15 +58,6 @@ fal_eval_return(struct fal_sched *s, struct fal_worker *w)
 	}
 }
 
-bool
-fal_eval_overdue(const struct fal_sched *s, const struct fal_worker *w, double now)
-{
-	/* First it may have to pull the version that is evaluated. */
-	double most = w->pull_s + fmax(fal_deadline_s(s, w), 2 * fal_eval_s(s, w));
-	return s->rounds == 0 && w->evals > 0 && w->heard > w->base &&
-	       now >= w->base + most && s->idle.n > 0;
-}
-
 /* The task is done: nobody else is to do it. */
 static void
 settle_task(struct fal_sched *s, uint32_t task, double now)
@@ -101,8 +92,9 @@ fal_sched_evaluated(struct fal_sched *s, double now, uint32_t id, uint32_t task,
 		fal_ewma(&w->eval_s,
 			 task_s / fal_size(s, w, (struct fal_load){ 1, samples }));
 		w->base = now;
+		if (w->trial || w->suspected)
+			fal_trial_kept(s, w, now);
 	}
-	w->no_evals = false;
 	fal_refresh(s, w, now);
 	/* While nothing else is to be done, the next ones are there before it is idle. */
 	if (counts && s->rounds == 0 && w->evals <= w->lanes && fal_worker_active(w)) {
@@ -131,7 +123,14 @@ appetite(const struct fal_sched *s, const struct fal_worker *w, double now)
 int
 fal_eval_feed(struct fal_sched *s, double now)
 {
+	struct fal_worker *tried = s->rounds == 0 ? fal_trial_untried(s) : NULL;
 	uint32_t slot;
+	if (tried != NULL && s->eval_free_n > 0) {
+		tried->tried = true;
+		tried->base = now;
+		if (grant(s, tried, 1, now) < 0)
+			return FAL_ENOMEM;
+	}
 	while (s->eval_free_n > 0 && (slot = fal_heap_top(&s->idle)) != FAL_NONE) {
 		struct fal_worker *w = &s->worker[slot];
 		uint32_t n = appetite(s, w, now);

@@ -44,7 +44,8 @@ struct fal_contrib {
 	uint32_t head;   /* its newest claim, an index into fal_ledger.claim */
 	uint32_t blocks; /* blocks that were added (set by fal_ledger_arrived) */
 	uint32_t older;  /* the worker's contribution before this one, or FAL_NONE */
-	double claimed;  /* the caller's: when it last won a claim */
+	double claimed;  /* the caller's: when it last won a claim, */
+	double came;     /* and when a block of it last came; 0: none */
 	enum fal_contrib_state state;
 };
 

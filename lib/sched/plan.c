@@ -26,6 +26,7 @@ hand_out(struct fal_sched *s, struct fal_round *r, struct fal_worker *w, uint32_
 	enum fal_entry_kind kind = *granted ? FAL_ENTRY_REGRANT : FAL_ENTRY_GRANT;
 	if (kind == FAL_ENTRY_GRANT)
 		w->work.share++;
+	w->tried = true;
 	*granted = true;
 	if (fal_ledger_log(&r->ledger, kind, w->id, 0, task) < 0)
 		return FAL_ENOMEM;
@@ -103,11 +104,17 @@ count_out(struct fal_sched *s, const struct fal_round *r, struct fal_worker **la
 	for (uint32_t i = 0; i < s->workers; i++) {
 		struct fal_worker *w = &s->worker[i];
 		w->plan = 0;
-		if (fal_works_for(s, w, r))
+		if (fal_works_for(s, w, r) && !w->trial)
 			set_price(s, i, now);
 		else
 			fal_heap_remove(&s->planner, i);
 	}
+	struct fal_worker *one = fal_trial_untried(s);
+	if (one != NULL && !fal_works_for(s, one, r))
+		one = NULL;
+	for (uint32_t i = 0; i < s->workers && s->planner.n == 0; i++)
+		if (fal_works_for(s, &s->worker[i], r)) /* nobody but who is on trial */
+			set_price(s, i, now);
 	if (s->planner.n > 0 && s->fixed_shares)
 		n = count_out_fixed(s, r, n, now);
 	uint32_t slot = fal_heap_top(&s->planner);
@@ -126,12 +133,16 @@ count_out(struct fal_sched *s, const struct fal_round *r, struct fal_worker **la
 	/* Whoever stands by is tried with one task now and then. */
 	for (uint32_t i = 0; i < s->workers && most != NULL && most->plan > 1; i++) {
 		struct fal_worker *w = &s->worker[i];
-		if (fal_works_for(s, w, r) && w->plan == 0 && w->weight < 0 &&
-		    w->standby >= standby_clocks) {
+		if (fal_works_for(s, w, r) && !w->trial && w->plan == 0 &&
+		    w->weight < 0 && w->standby >= standby_clocks) {
 			w->plan = 1;
 			most->plan--;
 			break;
 		}
+	}
+	if (one != NULL && one->plan == 0 && most != NULL) {
+		one->plan = 1;
+		most->plan--;
 	}
 	return n;
 }

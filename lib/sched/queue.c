@@ -67,11 +67,11 @@ static double
 begin_tasks(struct fal_worker *w, double now)
 {
 	struct fal_node *n = w->head;
-	double oldest = w->base;
+	double oldest = INFINITY;
 	for (uint32_t i = 0; i < w->lanes && n != NULL; i++, n = n->next) {
 		if (n->began < 0)
 			n->began = fmax(now, w->ready);
-		oldest = i == 0 ? n->began : fmin(oldest, n->began);
+		oldest = fmin(oldest, n->began);
 	}
 	return oldest;
 }
@@ -100,27 +100,30 @@ fal_refresh(struct fal_sched *s, struct fal_worker *w, double now)
 	bool active = fal_worker_active(w);
 	bool first = w->head != NULL && w->head->round == s->oldest;
 	double t = fal_task_s(s, w, w->lanes);
-	double oldest = begin_tasks(w, now);
+	w->began = begin_tasks(w, now);
 	/* Enough queued to bridge a round trip without an idle lane. */
 	double bridge = w->lanes * (1 + floor(w->rtt / t));
 	if (w->queued == 0 && w->empty < 0)
 		w->empty = now;
 	w->finish = fal_project(s, w, load, none, now);
 	double late_first = first ? -w->finish : other_rounds - w->finish;
-	bool takes = active && s->rounds > 0 && w->queued <= bridge;
+	bool takes = active && !w->trial && s->rounds > 0 && w->queued <= bridge;
 	heap_put(&s->takers, slot, takes,
 		 takes ? fal_project(s, w, fal_load_queued(w), fal_load_full(s, 1), now)
 		       : 0);
 	heap_put(&s->donors, slot, active && load.tasks > w->lanes, late_first);
 	heap_put(&s->runners, slot, active && fal_uncloned(w) != NULL, late_first);
-	heap_put(&s->idle, slot,
-		 active && w->queued == 0 && w->evals == 0 && !w->no_evals, t);
+	heap_put(&s->idle, slot, active && !w->trial && w->queued == 0 && w->evals == 0,
+		 t);
 	if (s->policy.rule.slowest)
 		heap_put(&s->slow, slot, active, fal_rate(s, w, w->lanes));
 	/* Looked at when it is late; later, if that is past (fal_sched_tick decides). */
-	bool owes = w->queued > 0 || w->evals > 0 || w->owed > 0;
-	heap_put(&s->due, slot, active && owes,
-		 fmax(oldest + fmax(fal_late_s(s, w), 1e-3), now + 1e-3));
+	double look = w->gone ? INFINITY : fal_due_next(s, w);
+	double late = w->began + fmax(fal_late_s(s, w), 1e-3);
+	heap_put(&s->due, slot, look < INFINITY, fmax(fmin(look, late), now + 1e-3));
+	heap_put(&s->suspects, slot,
+		 w->suspected && !w->gone && !w->excluded && w->heard >= w->suspected_at,
+		 (double)w->again);
 	if (s->scheme->touched != NULL)
 		s->scheme->touched(s, w);
 }
@@ -222,6 +225,7 @@ fal_move(struct fal_sched *s, struct fal_node *n, struct fal_worker *to, double 
 	struct fal_round *r = n->round;
 	const uint32_t task = n->task;
 	fal_detach(s, n);
+	from->relieved = now;
 	if (fal_task_held(r, task)) { /* a clone that never began */
 		fal_refresh(s, from, now);
 		return revoke(s, from, r, task);
@@ -263,6 +267,7 @@ fal_take_away(struct fal_sched *s, struct fal_node *n, double now)
 	const struct fal_round *r = n->round;
 	const uint32_t task = n->task;
 	fal_detach(s, n);
+	w->relieved = now;
 	if (!w->gone && revoke(s, w, r, task) < 0)
 		return FAL_ENOMEM;
 	fal_refresh(s, w, now);

@@ -26,6 +26,7 @@ fal_sched_new(const struct fal_sched_conf *conf, struct fal_sched **out)
 	if (s == NULL)
 		return FAL_ENOMEM;
 	s->lanes_start = conf->lanes_start;
+	s->patience = 1;
 	s->eval_cost = conf->eval_cost;
 	s->rng = fal_rng_init(conf->entropy, FAL_RNG_DRAW, 0);
 	s->grid = conf->grid;
@@ -80,6 +81,8 @@ fal_sched_free(struct fal_sched *s)
 	fal_heap_free(&s->runners);
 	fal_heap_free(&s->idle);
 	fal_heap_free(&s->due);
+	fal_heap_free(&s->suspects);
+	free(s->scratch);
 	fal_heap_free(&s->slow);
 	fal_heap_free(&s->look);
 	fal_heap_free(&s->later);
@@ -168,15 +171,24 @@ fal_settle(struct fal_sched *s, double now)
 {
 	bool anew;
 	int err;
-	do {
+	fal_due_typical(s, now);
+again:
+	err = fal_trial_next(s, now);
+	while (err == FAL_OK) {
 		err = fal_doubts_review(s, now, &anew);
 		if (err == FAL_OK)
 			err = begin_rounds(s, now);
-	} while (err == FAL_OK && anew);
+		if (!anew)
+			break;
+	}
 	if (err == FAL_OK)
 		err = plan_rounds(s, now);
 	if (err == FAL_OK && s->rounds > 0 && s->scheme->rebalance != NULL)
 		err = s->scheme->rebalance(s, now);
+	if (err == FAL_OK)
+		err = fal_trial_relieve(s, now);
+	if (err == FAL_OK && s->eager.n > 0) /* a round was abandoned */
+		goto again;
 	return err == FAL_OK ? fal_eval_feed(s, now) : err;
 }
 
@@ -348,9 +360,9 @@ fal_sched_set_policy(struct fal_sched *s, double now, const struct fal_policy *p
 static void
 drop_gone(struct fal_sched *s, double now)
 {
-	struct fal_heap *heaps[] = { &s->takers, &s->donors, &s->runners,
-				     &s->idle,   &s->due,    &s->slow,
-				     &s->look,   &s->later,  &s->planner };
+	struct fal_heap *heaps[] = { &s->takers,  &s->donors,  &s->runners, &s->idle,
+				     &s->due,     &s->slow,    &s->look,    &s->later,
+				     &s->planner, &s->suspects };
 	uint32_t kept = 0;
 	for (size_t i = 0; i < sizeof(heaps) / sizeof(heaps[0]); i++)
 		fal_heap_clear(heaps[i]);
@@ -382,7 +394,9 @@ make_room(struct fal_sched *s, double now)
 	    fal_heap_reserve(&s->runners, n) < 0 || fal_heap_reserve(&s->idle, n) < 0 ||
 	    fal_heap_reserve(&s->due, n) < 0 || fal_heap_reserve(&s->slow, n) < 0 ||
 	    fal_heap_reserve(&s->look, n) < 0 || fal_heap_reserve(&s->later, n) < 0 ||
-	    fal_heap_reserve(&s->planner, n) < 0)
+	    fal_heap_reserve(&s->planner, n) < 0 ||
+	    fal_heap_reserve(&s->suspects, n) < 0 ||
+	    FAL_GROW(s->scratch, s->scratch_cap, n) < 0)
 		return FAL_ENOMEM;
 	return FAL_OK;
 }
@@ -417,12 +431,18 @@ fal_sched_join(struct fal_sched *s, double now, const struct fal_join *j)
 		.empty = now,
 		.base = now,
 		.heard = now,
-		.pinged = -1,
+		.asked = -1,
+		.steps_at = -1,
 	};
 	snprintf(w->name, sizeof(w->name), "%s", j->name != NULL ? j->name : "");
 	s->last_id = w->id;
 	if (!isnan(w->fixed))
 		fal_typical_fixed(s, w->fixed);
+	s->unknown++;
+	if (j->task_s > 0 && (s->probe_s <= 0 || j->task_s < s->probe_s))
+		s->probe_s = j->task_s;
+	if (s->typical_known.probe_s <= 0)
+		s->typical_known.probe_s = s->probe_s;
 	struct fal_act act = { .kind = FAL_ACT_LANES, .worker = w->id, .count = lanes };
 	if (fal_emit(s, act) == NULL || lay_down(s, w, now) < 0 ||
 	    fal_team_join(s, w) < 0)
@@ -440,6 +460,7 @@ fal_sched_leave(struct fal_sched *s, double now, uint32_t id)
 		return FAL_OK;
 	w->gone = true;
 	s->gone++;
+	s->unknown -= w->turn[FAL_TURN_TASK].n == 0;
 	if (fal_strip(s, w, false) < 0 || fal_recount(s, w, now) < 0)
 		return FAL_ENOMEM;
 	free(w->pace);
@@ -456,9 +477,7 @@ fal_sched_heard(struct fal_sched *s, double now, uint32_t id)
 	w->heard = now;
 	if (!w->suspected)
 		return FAL_OK;
-	w->suspected = false;
-	w->base = now;
-	return fal_recount(s, w, now) < 0 ? FAL_ENOMEM : fal_settle(s, now);
+	return fal_trial_heard(s, w, now) < 0 ? FAL_ENOMEM : fal_settle(s, now);
 }
 
 bool
@@ -556,6 +575,8 @@ fal_sched_claim(struct fal_sched *s, double now, const struct fal_claim_in *c)
 	const struct fal_node *n = fal_held_by(s, r, c->task, w);
 	if (n != NULL && n->began >= 0 && !w->fresh)
 		w->wait_s = now - n->began - c->task_s;
+	if (n != NULL)
+		fal_due_claimed(s, w, n, now);
 	if (c->task_s > 0)
 		fal_measured(s, w, c->task_s, fal_task_samples(s, r, c->task));
 	w->base = now;
@@ -595,12 +616,16 @@ fal_sched_arrived(struct fal_sched *s, double now, uint64_t round, struct fal_ci
 	if (c == NULL || c->state != FAL_CONTRIB_OPEN)
 		return;
 	uint32_t ci = (uint32_t)(c - r->ledger.contrib);
+	struct fal_worker *w = fal_find(s, cid.worker);
 	fal_ledger_arrived(&r->ledger, ci, blocks);
+	if (blocks > 0)
+		r->ledger.contrib[ci].came = w->came = now;
 	if (!complete)
 		return;
 	fal_ledger_done(&r->ledger, ci);
-	struct fal_worker *w = fal_find(s, cid.worker);
 	w->owed--;
+	fal_turned(s, w, FAL_TURN_PUSH, now - fmax(c->claimed, w->relieved));
+	fal_trial_kept(s, w, now);
 	/* It pushes when it holds nothing more: since its last claim, or since a task was
 	 * taken from it. */
 	if (w->queued == 0 || s->rounds > 1)
@@ -608,14 +633,18 @@ fal_sched_arrived(struct fal_sched *s, double now, uint64_t round, struct fal_ci
 	fal_refresh(s, w, now);
 }
 
-void
-fal_sched_rtt(struct fal_sched *s, uint32_t id, double rtt)
+int
+fal_sched_pong(struct fal_sched *s, double now, uint32_t id, double rtt, uint64_t steps)
 {
+	static const double rounding = 1e-6; /* of times that travel as whole ns */
 	struct fal_worker *w = fal_find(s, id);
+	if (w == NULL)
+		return FAL_OK;
 	/* What is shorter is nearer the truth: the rest is waiting in somebody's queue.
 	 */
-	if (w != NULL)
-		w->rtt = w->rtt > 0 ? fmin(rtt, w->rtt + 0.1 * (rtt - w->rtt)) : rtt;
+	w->rtt = w->rtt > 0 ? fmin(rtt, w->rtt + 0.1 * (rtt - w->rtt)) : rtt;
+	int err = fal_due_answer(s, w, now - rtt + rounding, steps, now);
+	return err > 0 ? fal_settle(s, now) : err;
 }
 
 int
@@ -629,40 +658,18 @@ fal_sched_charge(struct fal_sched *s, double now, uint32_t id, const char *why)
 	return fal_emit(s, act) != NULL ? FAL_OK : FAL_ENOMEM;
 }
 
-/* A silent worker gets nothing more until it speaks; others do what it owes. */
-static int
-suspect(struct fal_sched *s, struct fal_worker *w, double now)
-{
-	w->suspected = true;
-	return fal_strip(s, w, true) < 0 ? FAL_ENOMEM : fal_recount(s, w, now);
-}
-
 /* Looks at a worker that owes something and is late. */
 static int
 review(struct fal_sched *s, struct fal_worker *w, double now)
 {
-	double deadline = fal_deadline_s(s, w);
-	bool asked = w->pinged > w->heard;
-	if (asked && now >= w->pinged + deadline)
-		return suspect(s, w, now);
-	if (!asked && now >= fmax(w->base, w->heard) + deadline) {
-		struct fal_act act = { .kind = FAL_ACT_PING, .worker = w->id };
-		w->pinged = now;
-		asked = true;
-		if (fal_emit(s, act) == NULL)
-			return FAL_ENOMEM;
-	}
-	if (fal_eval_overdue(s, w, now)) {
-		fal_eval_return(s, w);
-		w->no_evals = true;
-		fal_refresh(s, w, now);
-		return FAL_OK;
-	}
+	int err = fal_due_review(s, w, now);
+	if (err < 0)
+		return err;
 	fal_refresh(s, w, now);
 	/* Its task may take twice as long as it took so far. */
-	double next = now + fmax(now - w->base, 1e-3);
-	fal_heap_set(&s->due, fal_slot(s, w),
-		     fmin(next, asked ? w->pinged + deadline : now + deadline));
+	double next = fmin(now + fmax(now - w->base, 1e-3), fal_due_next(s, w));
+	if (fal_heap_has(&s->due, fal_slot(s, w)))
+		fal_heap_set(&s->due, fal_slot(s, w), fmax(next, now + 1e-3));
 	return FAL_OK;
 }
 

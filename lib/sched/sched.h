@@ -69,7 +69,7 @@ enum fal_act_kind {
 	FAL_ACT_LANES,   /* worker: use `count` lanes */
 	FAL_ACT_FENCE,   /* fence contribution `cid` at the shards and tell its worker */
 	FAL_ACT_EVAL,    /* worker: evaluate test tasks first … first+count-1 */
-	FAL_ACT_PING,    /* worker: ask for a sign of life */
+	FAL_ACT_PING,    /* worker: ask for how far it is */
 	FAL_ACT_EVICT,   /* worker: close its session; `why` says it */
 	FAL_ACT_CHECK,   /* worker: run these tasks and say only what they needed */
 	/* the check of `cid` was not answered: in time (`count` 1), or its witness is
@@ -207,7 +207,8 @@ int fal_sched_join(struct fal_sched *s, double now, const struct fal_join *j);
  * tasks granted to others, rounds of its own abandoned. */
 int fal_sched_leave(struct fal_sched *s, double now, uint32_t id);
 
-/* Any message of the worker arrived: it is alive; a suspected worker is in again. */
+/* Any message of the worker arrived.  That makes no member of a suspected one, but it may
+ * be tried. */
 int fal_sched_heard(struct fal_sched *s, double now, uint32_t id);
 
 /* The worker was given a round of local steps, which is not over. */
@@ -245,8 +246,10 @@ struct fal_cid fal_sched_fills(const struct fal_sched *s, uint64_t round,
 void fal_sched_arrived(struct fal_sched *s, double now, uint64_t round,
 		       struct fal_cid cid, uint32_t blocks, bool complete);
 
-/* A round trip to the worker took `rtt` seconds. */
-void fal_sched_rtt(struct fal_sched *s, uint32_t id, double rtt);
+/* The worker answers a PING of `rtt` seconds ago; its lanes are `steps` far, in any unit:
+ * that it grows proves that they work.  0 or FAL_ENOMEM. */
+int fal_sched_pong(struct fal_sched *s, double now, uint32_t id, double rtt,
+		   uint64_t steps);
 
 /* The worker did something that charges it; at the second charge it is evicted. */
 int fal_sched_charge(struct fal_sched *s, double now, uint32_t id, const char *why);
@@ -279,9 +282,7 @@ int fal_sched_checked(struct fal_sched *s, uint32_t worker, uint64_t round, uint
 int fal_sched_unasked(struct fal_sched *s, uint64_t round, struct fal_cid id);
 
 /* Test tasks 0 … tasks-1 are to be evaluated: by workers that would wait, or, while no
- * round is open, by everyone.  Then they are taken from a worker that speaks but
- * evaluates nothing for its deadline while another one is idle; it gets no more until it
- * evaluates one or a round begins.  0 or FAL_ENOMEM, FAL_ESTATE (one is under way). */
+ * round is open, by everyone.  0 or FAL_ENOMEM, FAL_ESTATE (one is under way). */
 int fal_sched_eval(struct fal_sched *s, double now, uint32_t tasks);
 /* The worker has evaluated `task`, of so many samples, in task_s seconds: 1 it counts, 0
  * it was done before, FAL_EINVAL. */

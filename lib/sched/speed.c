@@ -12,7 +12,6 @@ static const double guess_s = 1e-3;    /* a task, when nothing at all is known *
 /* A late task takes so many times longer than it took so far: what is late is mostly very
  * late.  Found by play of random slowness (SYSTEMS section 9, P2 and P3). */
 static const double late_more = 1.5;
-static const double deadline_floor = 0.2; /* seconds; DESIGN section 7 */
 
 void
 fal_ewma(double *mean, double x)
@@ -103,16 +102,15 @@ median_off(const double *v, uint32_t n, double mid)
 	return n % 2 == 1 ? off[1] : (off[0] + off[1]) / 2;
 }
 
-/* median + 6·max(MAD, 5 %) of the recent task times. */
-static double
-late_of(const struct fal_worker *w)
+double
+fal_most_of(const double recent[FAL_RECENT], uint32_t n, double *mid)
 {
 	double v[FAL_RECENT] = { 0 };
-	uint32_t n = w->recents < FAL_RECENT ? w->recents : FAL_RECENT;
+	n = n < FAL_RECENT ? n : FAL_RECENT;
 	for (uint32_t i = 0; i < n; i++)
-		v[i] = w->recent[i];
-	double mid = median(v, n);
-	return mid + 6 * fmax(median_off(v, n, mid), 0.05 * mid);
+		v[i] = recent[i];
+	*mid = median(v, n);
+	return *mid + 6 * fmax(median_off(v, n, *mid), 0.05 * *mid);
 }
 
 /* The first measurement at `p` lanes: the nearest one for the lane counts around it. */
@@ -133,7 +131,8 @@ measured_full(struct fal_sched *s, struct fal_worker *w, double task_s)
 {
 	fal_ewma(&s->typical_s, task_s);
 	w->recent[w->recents++ % FAL_RECENT] = task_s;
-	w->late_s = late_of(w);
+	double mid;
+	w->late_s = fal_most_of(w->recent, w->recents, &mid);
 	/* Of the last three the middle one: one late wake-up says nothing of a speed.
 	 * But what is far from the projection, and takes longer than moving tasks does,
 	 * is another speed, and to be believed before the clock is over. */
@@ -184,12 +183,6 @@ double
 fal_late_s(const struct fal_sched *s, const struct fal_worker *w)
 {
 	return w->recents > 0 ? w->late_s : 1.3 * fal_task_s(s, w, w->lanes);
-}
-
-double
-fal_deadline_s(const struct fal_sched *s, const struct fal_worker *w)
-{
-	return fmax(fal_late_s(s, w), fmax(4 * w->rtt, deadline_floor));
 }
 
 double

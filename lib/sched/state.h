@@ -7,6 +7,8 @@
  *	queue.c   the workers' queues, the heaps over them
  *	speed.c   what is measured, what is projected from it
  *	doubt.c   tasks without a result
+ *	due.c     what workers owe, and until when
+ *	trial.c   who has not kept that, and how it comes back
  *	eval.c    the test set
  *	check.c   tasks that are run once more, elsewhere
  *	pool.c, ledger.c, holds.c, heap.c   tasks not handed out; who claimed what; who
@@ -29,6 +31,19 @@ enum { FAL_RECENT = 16 }; /* task times kept for medians */
 struct fal_pace {
 	double task_s;    /* EWMA of a full task's seconds; 0: unknown */
 	uint32_t nearest; /* nearest lane count with a known task_s; 0: none is known */
+};
+
+/* What workers do over and over, and the coordinator measures. */
+enum fal_turn_kind {
+	FAL_TURN_TASK, /* a lane may begin with it → its claim is heard; full tasks */
+	FAL_TURN_PUSH, /* nothing more is to come before it → it has arrived */
+	FAL_TURNS
+};
+
+struct fal_turn {
+	double recent[FAL_RECENT]; /* seconds; of tasks, of lanes that are no crowd */
+	uint32_t n;                /* ever */
+	double mid, most;          /* see fal_most_of; 0: nothing yet */
 };
 
 /* Workers that share rounds. */
@@ -86,6 +101,7 @@ struct fal_worker {
 	double pull_s, push_s; /* EWMA: grant → compute begins; last claim → counted */
 	double wait_s;         /* its last task was done → its claim was heard */
 	double rtt;
+	struct fal_turn turn[FAL_TURNS];
 
 	struct fal_node *head, *tail; /* its queue, by round */
 	uint32_t queued;
@@ -93,7 +109,6 @@ struct fal_worker {
 	uint32_t owed;          /* its open contributions */
 	uint64_t given, claims; /* grants to it, claims by it */
 	uint32_t evals;         /* eval tasks it holds */
-	bool no_evals;          /* it let some lie: no more until it does one */
 	uint32_t plan;          /* tasks about to be given to it */
 	uint32_t standby;       /* clocks in a row with share 0 */
 	bool fresh;      /* a round began when it held nothing, and it has claimed nothing
@@ -103,7 +118,19 @@ struct fal_worker {
 	double base;     /* when it last made progress */
 	double finish;   /* projected finish; see fal_refresh */
 	double empty;    /* since when it holds nothing; negative: it does */
-	double heard, pinged; /* when it last spoke, when it was last asked */
+	double came;     /* when a block of it last came */
+	double relieved; /* when a task was last taken from it */
+	double began;    /* since when the oldest of its running tasks runs */
+	double heard;    /* when it last spoke */
+	double asked;    /* since when it is asked how far it is; negative: it is not */
+	uint64_t steps;  /* what it answered last, */
+	double steps_at; /* and when */
+	double excused;  /* until then whatever is due is not */
+	double suspected_at;
+	bool trial, tried; /* it is on trial, and has got its task */
+	bool proved;       /* suspected, but its work came */
+	uint32_t failed;   /* trials, one after the other */
+	uint64_t again;    /* not tried before so many clocks are over */
 	uint32_t charges;
 	uint64_t unheard; /* let a check lie: its claims then, and 1; 0: none so far */
 	struct fal_work work; /* since the last ACCOUNT */
@@ -234,6 +261,22 @@ struct fal_sched {
 	size_t worker_cap;
 	uint32_t active; /* neither gone nor suspected nor excluded */
 	uint32_t gone;
+	uint32_t unknown;            /* that are here and have shown nothing */
+	uint32_t knowing[FAL_TURNS]; /* that showed anything, ever */
+	double probe_s;              /* the least probe of all; 0: there was none */
+	/* The workers' lower median of what is measured; 0: nothing yet.  As it was when
+	 * so many clocks were over, and so many had shown any. */
+	double typical[FAL_TURNS];
+	struct {
+		uint64_t over;
+		double probe_s;
+		uint32_t knowing[FAL_TURNS];
+	} typical_known;
+	double *scratch; /* of the medians; room for a value of each worker */
+	size_t scratch_cap;
+	double patience;     /* times by which all deadlines are longer */
+	uint32_t trial;      /* who is on trial, or was; 0: nobody ever */
+	uint64_t trial_from; /* the next trial when so many clocks are over */
 
 	struct fal_team **team; /* where every worker is one, by its slot; NULL: gone */
 	uint32_t teams;
@@ -277,8 +320,9 @@ struct fal_sched {
 	struct fal_heap donors; /* something unstarted; latest finish first */
 	struct fal_heap
 		runners; /* running what nobody was given since; latest finish first */
-	struct fal_heap idle; /* holding nothing; fastest first */
-	struct fal_heap due;  /* owing something; when to look at it again */
+	struct fal_heap idle;     /* holding nothing; fastest first */
+	struct fal_heap due;      /* owing something; when to look at it again */
+	struct fal_heap suspects; /* that speak; by `again` */
 	struct fal_heap slow; /* wbsp, publish=slowest: least rate first, as refreshed */
 	/* flexrr: workers to look at, by their slots: those from `looked` on now, the
 	 * others after the next event */
@@ -347,7 +391,9 @@ fal_one_team(const struct fal_sched *s)
 	return !s->scheme->own && !s->scheme->groups;
 }
 
-/* sched.c: the worker with this id, or NULL: unknown or gone.  O(log W). */
+/* sched.c */
+
+/* The worker with this id, or NULL: unknown or gone.  O(log W). */
 struct fal_worker *fal_find(const struct fal_sched *s, uint32_t id);
 /* The worker came, went, or changed: who counts, and who works for whom. */
 int fal_recount(struct fal_sched *s, struct fal_worker *w, double now);
@@ -467,9 +513,9 @@ void fal_ewma(double *mean, double x); /* 0 means: no value yet */
 void fal_typical_fixed(struct fal_sched *s, double fixed);
 /* A full task that has run for longer than this is late: median + 6·max(MAD, 5 %). */
 double fal_late_s(const struct fal_sched *s, const struct fal_worker *w);
-/* A worker that has been silent for longer than this is suspected: fal_late_s with
- * floors of 4 RTT and 200 ms. */
-double fal_deadline_s(const struct fal_sched *s, const struct fal_worker *w);
+/* median + 6·max(MAD, 5 %) of the last FAL_RECENT of n values, v[i % FAL_RECENT], n > 0;
+ * their median in *mid. */
+double fal_most_of(const double v[FAL_RECENT], uint32_t n, double *mid);
 /* When `w` will have finished `first`, which it holds first, and `extra` more, pushing
  * included: running tasks end on their lanes, the others follow lane by lane. */
 double fal_project(const struct fal_sched *s, const struct fal_worker *w,
@@ -542,6 +588,51 @@ int fal_doubts_review(struct fal_sched *s, double now, bool *changed);
 bool fal_works_for(const struct fal_sched *s, const struct fal_worker *w,
 		   const struct fal_round *r);
 int fal_plan(struct fal_sched *s, struct fal_round *r, double now);
+/* due.c */
+
+/* So many seconds may pass at `w` from the moment that a full task and its version are
+ * there until its claim is heard: median + 6·max(MAD, 5 %) of what was measured here,
+ * without that 4 times the median of the others, or 10 times the least probe; with floors
+ * of 4 RTT (but these make it at most tenfold) and 200 ms. */
+double fal_deadline_s(const struct fal_sched *s, const struct fal_worker *w);
+/* The seconds of a full task at `w`, as measured here; without that, as may be guessed.
+ */
+double fal_turn_s(const struct fal_sched *s, const struct fal_worker *w);
+/* It took `w` so many seconds. */
+void fal_turned(struct fal_sched *s, struct fal_worker *w, enum fal_turn_kind kind,
+		double seconds);
+/* The task at `n` was claimed by its holder `w`. */
+void fal_due_claimed(struct fal_sched *s, struct fal_worker *w, const struct fal_node *n,
+		     double now);
+/* Brings what is typical up to date, once in a clock; after any event. */
+void fal_due_typical(struct fal_sched *s, double now);
+/* When what `w` owes must be looked at; infinity: it owes nothing. */
+double fal_due_next(const struct fal_sched *s, const struct fal_worker *w);
+/* Looks at it: asks the worker, or suspects it. */
+int fal_due_review(struct fal_sched *s, struct fal_worker *w, double now);
+/* It answers what it was asked at `asked`: its lanes are `steps` far.  1: that was not
+ * enough, it is suspected. */
+int fal_due_answer(struct fal_sched *s, struct fal_worker *w, double asked,
+		   uint64_t steps, double now);
+
+/* trial.c */
+
+/* Is there anybody else who works, or may be tried? */
+bool fal_trial_others(const struct fal_sched *s, const struct fal_worker *w);
+/* `w` has not kept its deadline: others do what it owes. */
+int fal_suspect(struct fal_sched *s, struct fal_worker *w, double now);
+/* A suspected worker spoke. */
+int fal_trial_heard(struct fal_sched *s, struct fal_worker *w, double now);
+/* Work of `w` has arrived. */
+void fal_trial_kept(struct fal_sched *s, struct fal_worker *w, double now);
+/* Is the team nobody but who is on trial? */
+bool fal_trial_of(const struct fal_sched *s, const struct fal_team *t);
+/* Ends a trial, begins the next one, if that is due. */
+int fal_trial_next(struct fal_sched *s, double now);
+/* The worker on trial that still has to get its task, or NULL. */
+struct fal_worker *fal_trial_untried(const struct fal_sched *s);
+/* Whoever waits for a task on trial may take it. */
+int fal_trial_relieve(struct fal_sched *s, double now);
 
 /* check.c */
 /* May the worker run tasks of the round, as far as suspicion goes? */
@@ -560,7 +651,5 @@ int fal_settle(struct fal_sched *s, double now);
 int fal_eval_feed(struct fal_sched *s, double now);
 /* The eval tasks that `w` holds are anybody's again. */
 void fal_eval_return(struct fal_sched *s, struct fal_worker *w);
-/* True when `w` speaks but evaluates nothing, and somebody else waits for its tasks. */
-bool fal_eval_overdue(const struct fal_sched *s, const struct fal_worker *w, double now);
 
 #endif

@@ -186,7 +186,9 @@ fal_team_changed(struct fal_sched *s, struct fal_worker *w, uint32_t members, do
 	if (went) /* its part of the data is anybody's */
 		fal_teams_wake(s);
 	bool ends = members == 0 && !fal_one_team(s);
-	const struct fal_act end = { .fate = FAL_FATE_ABANDON, .why = "its worker left" };
+	const struct fal_act end = { .fate = FAL_FATE_ABANDON,
+				     .why = w->suspected ? "its worker is overdue"
+							 : "its worker left" };
 	while (t->rounds != NULL && ends)
 		if (fal_round_end(s, t->rounds, end, now) < 0)
 			return FAL_ENOMEM;
@@ -232,6 +234,8 @@ size_of(const struct fal_sched *s, const struct fal_team *t, uint32_t part)
 		bool scrap = left - n < 0.5 * k / s->active;
 		return scrap ? left : (uint32_t)n;
 	}
+	if (fal_trial_of(s, t))
+		return 1;
 	uint32_t n = s->scheme->among != NULL ? s->scheme->among(s) : s->active;
 	/* Even pieces of what is left of the clock: no small one at its end. */
 	uint32_t left = fal_pool_left(&s->pool, part);
@@ -299,7 +303,8 @@ static bool
 may_begin(const struct fal_sched *s, const struct fal_team *t)
 {
 	uint64_t next = fal_team_next(s, t);
-	return t->members > 0 && t->open < s->scheme->ahead(s) && next < s->allowed &&
+	uint32_t ahead = fal_trial_of(s, t) ? 1 : s->scheme->ahead(s);
+	return t->members > 0 && t->open < ahead && next < s->allowed &&
 	       next < s->pool.clocks && !is_barred(s, t) &&
 	       (!s->held ||
 		(s->scheme->under_way != NULL && s->scheme->under_way(s, t))) &&
@@ -333,7 +338,6 @@ refresh_members(struct fal_sched *s, struct fal_team *t, double now)
 {
 	struct fal_worker *w;
 	for (uint32_t at = 0; (w = next_member(s, t, &at)) != NULL;) {
-		w->no_evals = false;
 		if (w->queued == 0) { /* it has to pull first */
 			w->fresh = true;
 			w->given_at = now;

@@ -55,7 +55,7 @@ static const struct desc descs[] = {
 	     F(U32, evaluated.right), F(U32, evaluated.samples), F(U64, evaluated.loss),
 	     F(NS, evaluated.task_ns)),
 	DESC(LEAVE, WORKER, 2, F(STR256, leave.why), F(U8, leave.nonfinite)),
-	DESC(PONG, WORKER, 1, F(U64, pong.stamp)),
+	DESC(PONG, WORKER, 2, F(U64, pong.stamp), F(U64, pong.steps)),
 	DESC(CHECKED, WORKER, 5, F(U64, checked.round), F(U32, checked.task),
 	     F(U8, checked.nonfinite), F(U32, checked.first), F(TAIL, checked.needed)),
 	DESC(FOLLOW, OBSERVER, 1, F(U8, follow.live)),

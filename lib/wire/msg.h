@@ -169,6 +169,7 @@ struct fal_msg {
 		} done, refuse, drain;
 		struct {
 			uint64_t stamp;
+			uint64_t steps; /* pong: how far its lanes are, in any unit */
 		} ping, pong;
 		struct {
 			uint8_t live; /* 1: go on after the history */

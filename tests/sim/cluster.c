@@ -37,7 +37,7 @@ struct event {
 struct lane {
 	bool busy, cancelled;
 	uint32_t run;
-	double began;
+	double began, ends;
 	struct fal_run what;
 };
 
@@ -53,6 +53,7 @@ struct worker {
 	struct lane lane[8];
 	double up_ctl, up_bulk, down_ctl, down_bulk; /* last arrival, by direction */
 	uint32_t under_way;                          /* bulk messages */
+	uint64_t steps;                              /* of tasks that are over */
 	bool *shown; /* flaky: by task of the job, already non-finite once */
 };
 
@@ -68,6 +69,9 @@ struct cluster {
 	struct fal_buf trace;
 	float *grad;
 	uint64_t publication;
+	uint64_t clock;  /* that is not over, */
+	double clock_at; /* since when */
+	double longest;
 	const char *failure;
 	uint64_t lies, refused, cut, fenced;
 };
@@ -285,6 +289,43 @@ lie(struct worker *w, const struct fal_buf *msg)
 	return out;
 }
 
+enum { STEPS = 10 }; /* of a task */
+
+static bool
+hangs(const struct worker *w)
+{
+	return w->c->now >= w->m->hang_at;
+}
+
+/* What is pushed by a machine that pushes nothing, or half of it; false: nothing. */
+static bool
+withhold(const struct worker *w, struct fal_buf *msg)
+{
+	bool half = w->m->hang == HANG_HALF;
+	struct fal_msg m;
+	struct fal_bfp_rec rec;
+	int err = fal_msg_get(msg->p, msg->n, &m);
+	assert(err == FAL_OK);
+	if (m.type != FAL_MSG_PUSH || !hangs(w) || (!half && w->m->hang != HANG_CLAIM))
+		return true;
+	uint32_t n = 0, kept = 0;
+	struct fal_rd r = fal_rd_init(m.push.records.p, m.push.records.n);
+	for (; r.n > 0 && fal_bfp_parse(&r, w->c->p->toy.n, &rec) == FAL_OK; n++)
+		;
+	r = fal_rd_init(m.push.records.p, m.push.records.n);
+	for (; half && kept < n / 2; kept++)
+		fal_bfp_parse(&r, w->c->p->toy.n, &rec);
+	if (kept == 0)
+		return false;
+	struct fal_buf out = { 0 };
+	m.push.records.n -= r.n;
+	err = fal_msg_put(&out, &m);
+	assert(err == FAL_OK);
+	fal_buf_free(msg);
+	*msg = out;
+	return true;
+}
+
 static void
 agent_send(void *arg, const struct fal_buf *msg, bool bulk)
 {
@@ -294,12 +335,47 @@ agent_send(void *arg, const struct fal_buf *msg, bool bulk)
 			   .msg = w->m->lie != HONEST ? lie(w, msg) : copy(msg) };
 	e.t = arrival(w->c, w->m, msg->n, bulk ? &w->up_bulk : &w->up_ctl,
 		      bulk ? w->up_ctl : 0);
-	push_event(w->c, e);
+	if (!bulk || withhold(w, &e.msg))
+		push_event(w->c, e);
+	else
+		fal_buf_free(&e.msg);
 	if (bulk) {
 		struct event f = { .kind = TAKEN, .worker = w->index, .t = e.t };
 		push_event(w->c, f);
 		w->under_way++;
 	}
+}
+
+/* How far a lane is with its task, in steps. */
+static uint64_t
+steps_of(const struct worker *w, const struct lane *l)
+{
+	bool stopped = w->m->hang == HANG_STOP && hangs(w);
+	double now = stopped ? w->m->hang_at : w->c->now;
+	if (w->m->hang == HANG_PRETEND)
+		return l->busy ? (uint64_t)(1e9 * (now - l->began)) : 0;
+	double part = l->busy ? (now - l->began) / (l->ends - l->began) : 0;
+	return (uint64_t)(STEPS * fmax(fmin(part, 1), 0));
+}
+
+static uint64_t
+agent_steps(void *arg)
+{
+	const struct worker *w = arg;
+	uint64_t n = w->steps;
+	for (uint32_t i = 0; i < 8; i++)
+		n += steps_of(w, &w->lane[i]);
+	return n;
+}
+
+/* When work of `seconds` that begins now is done. */
+static double
+when_done(const struct worker *w, double seconds)
+{
+	double end = w->c->now + seconds, at = fmax(w->m->hang_at, w->c->now);
+	if (w->m->hang != HANG_SLOW || end <= at)
+		return end;
+	return at + 1e5 * (end - at);
 }
 
 static void
@@ -316,12 +392,12 @@ agent_run(void *arg, uint32_t lane, const struct fal_run *run)
 	*l = (struct lane){
 		.busy = true, .run = l->run + 1, .began = w->c->now, .what = *run
 	};
+	l->ends = when_done(w, w->m->task_s * crowd * noise * (run->eval ? 0.33 : 1));
 	struct event e = { .kind = LANE,
 			   .worker = w->index,
 			   .lane = lane,
 			   .run = l->run,
-			   .t = w->c->now +
-				w->m->task_s * crowd * noise * (run->eval ? 0.33 : 1) };
+			   .t = l->ends };
 	push_event(w->c, e);
 }
 
@@ -356,7 +432,8 @@ join(struct cluster *c, struct worker *w)
 				       .push_blocks = w->m->push_blocks,
 				       .checksums = c->p->audit_sums,
 				       .checksum_seed = c->p->toy.seed };
-	struct fal_agent_ops ops = { w, agent_send, agent_run, agent_cancel };
+	struct fal_agent_ops ops = { w, agent_send, agent_run, agent_cancel,
+				     agent_steps };
 	struct fal_msg m = { .type = FAL_MSG_HELLO };
 	struct fal_buf out = { 0 };
 	char key[16];
@@ -376,6 +453,10 @@ join(struct cluster *c, struct worker *w)
 	agent_send(w, &out, false);
 	fal_buf_clear(&out);
 	m = (struct fal_msg){ .type = FAL_MSG_READY };
+	if (c->p->probes && w->m->hang == HANG_PRETEND)
+		m.ready.task_ns = UINT64_C(86400000000000); /* a day */
+	else if (c->p->probes)
+		m.ready.task_ns = (uint64_t)(w->m->task_s * 1e9);
 	ok(c, fal_msg_put(&out, &m), "READY");
 	agent_send(w, &out, false);
 	fal_buf_free(&out);
@@ -404,7 +485,8 @@ static void
 lane_over(struct cluster *c, struct worker *w, const struct event *e)
 {
 	struct lane *l = &w->lane[e->lane];
-	if (!l->busy || l->run != e->run)
+	bool stuck = w->m->hang == HANG_STOP || w->m->hang == HANG_PRETEND;
+	if (!l->busy || l->run != e->run || (stuck && hangs(w)))
 		return;
 	struct fal_ran ran = { .cancelled = l->cancelled };
 	const struct fal_run *run = &l->what;
@@ -421,6 +503,7 @@ lane_over(struct cluster *c, struct worker *w, const struct event *e)
 		assert((err == FAL_ENONFINITE) == ran.nonfinite);
 	}
 	l->busy = false;
+	w->steps += STEPS;
 	ok(c, fal_agent_finished(w->agent, ns(c), e->lane, &ran), "agent: finished");
 }
 
@@ -568,6 +651,62 @@ lost_in_crash(const struct cluster *c, const struct event *e)
 	return e->kind == TO_COORD && w->dead && w->m->silent;
 }
 
+/* Seconds that machine `m` takes at most for a task that is granted, until the claim of
+ * it is heard. */
+static double
+turn_s(const struct cluster *c, const struct machine *m)
+{
+	double bytes = 6.0 * (double)c->p->toy.n;
+	double crowd = fmax(1, (double)m->lanes_max / m->cores);
+	return m->task_s * crowd * (1 + m->jitter) + 6 * m->latency + bytes * m->per_byte;
+}
+
+/* What a clock may take: twice what the honest machine, the last one, needs alone, and a
+ * deadline for each of the others that hang. */
+static double
+bound_s(const struct cluster *c)
+{
+	const struct plan *p = c->p;
+	const struct machine *honest = &p->machine[p->machines - 1];
+	uint32_t tasks = toy_clock_tasks(&p->toy, 0);
+	double crowd = fmax(1, (double)honest->lanes_max / honest->cores);
+	double each = honest->task_s * (1 + honest->jitter) * crowd;
+	double all = ceil((double)tasks / honest->lanes_max) * each, most = 0;
+	double talk = turn_s(c, honest), deadlines = 0;
+	for (uint32_t i = 0; i < p->machines; i++)
+		most = fmax(most, turn_s(c, &p->machine[i]));
+	for (uint32_t i = 0; i + 1 < p->machines; i++) {
+		const struct machine *m = &p->machine[i];
+		double times = m->hang == HANG_PRETEND ? 10
+			       : m->hang == HANG_SLOW  ? 2
+						       : 1;
+		deadlines += times * fmax(fmax(0.2, 4 * most), 12 * m->latency);
+	}
+	/* Those may be due at its end; each hung one may let evaluations lie, too. */
+	const bool evals = p->test_samples > 0;
+	if (evals)
+		all += ceil(p->test_samples / (double)p->toy.task) * each;
+	/* What is witnessed is done twice, and a witness may hang, too. */
+	return 2 * (2 * all + (p->machines + 2) * talk) + deadlines * (2 + 2 * evals);
+}
+
+/* In a plan of nothing but machines that hang every clock keeps its bound. */
+static void
+watch(struct cluster *c, const struct fal_coord_status *s)
+{
+	double honest = c->p->machine[c->p->machines - 1].join_at;
+	if (!c->p->hung)
+		return;
+	if (s->clock != c->clock) {
+		c->clock = s->clock;
+		c->clock_at = c->now;
+	}
+	double took = c->now - fmax(c->clock_at, honest);
+	c->longest = fmax(c->longest, took / bound_s(c));
+	if (c->longest > 1)
+		c->failure = "no progress: a clock is beyond its bound";
+}
+
 static void
 loop(struct cluster *c)
 {
@@ -575,6 +714,7 @@ loop(struct cluster *c)
 	const uint64_t too_many = 4000000;
 	while (c->failure == NULL) {
 		struct fal_coord_status s = fal_coord_status(c->coord);
+		watch(c, &s);
 		if (s.done || s.failed)
 			return;
 		double wake = fal_coord_wake(c->coord);
@@ -678,6 +818,7 @@ cluster_run(const struct plan *p, uint64_t salt)
 	out.refused = c.refused;
 	out.cut = c.cut;
 	out.fenced = c.fenced;
+	out.longest = c.longest;
 	out.params = fal_calloc_aligned(p->toy.n, sizeof(float));
 	assert(out.params != NULL);
 	memcpy(out.params, fal_store_params(fal_coord_store(c.coord)),

@@ -20,6 +20,17 @@ enum lie {
 	LIES
 };
 
+/* How a machine stops to be of use, answering all the while. */
+enum hang {
+	HANG_NOT,
+	HANG_STOP,    /* its lanes end no task any more */
+	HANG_PRETEND, /* nor now, but they say that they go on */
+	HANG_SLOW,    /* they are 10^5 times slower */
+	HANG_CLAIM,   /* it claims, and pushes nothing */
+	HANG_HALF,    /* it pushes half of the blocks */
+	HANGS
+};
+
 /* What one simulated machine is like. */
 struct machine {
 	double join_at; /* seconds */
@@ -35,6 +46,8 @@ struct machine {
 	double cut_at, cut_s;      /* its link is cut for a while */
 	enum lie lie;              /* under a key of its own */
 	bool flaky;                /* every 7th task comes out non-finite at first */
+	enum hang hang;
+	double hang_at; /* infinity: never */
 };
 
 /* Something that a controller asks for. */
@@ -52,6 +65,8 @@ struct plan {
 	bool audit_sums;
 	uint32_t test_samples, eval_every, lanes_start, parts;
 	uint32_t machines, min_workers;
+	bool probes; /* workers say what a task takes */
+	bool hung;   /* all machines but the last one hang, and nothing else happens */
 	struct machine machine[MAX_WORKERS];
 	uint32_t orders;
 	struct order order[MAX_ORDERS];
@@ -64,8 +79,9 @@ struct outcome {
 	uint64_t events;
 	uint64_t lies, refused; /* pushes that lie; liars whose session was ended */
 	uint64_t cut, fenced;   /* crashes and fences with a push under way */
-	float *params;          /* final; free with free() */
-	char *trace;            /* all lines; free with free() */
+	double longest; /* a clock's seconds, as a part of its bound; 0: not watched */
+	float *params;  /* final; free with free() */
+	char *trace;    /* all lines; free with free() */
 	size_t trace_n;
 };
 

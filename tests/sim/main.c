@@ -2,7 +2,9 @@
  *
  *   the law        the final parameters are those of one plain loop, bit by bit
  *   exactly once   the trace passes the audit of falcon-stat --audit
- *   progress       the job is finished, whatever happened, while one worker lives
+ *   progress       the job is finished, whatever happened, while one worker lives; if
+ *                  all others hang, every clock is over within twice what that one needs
+ *                  alone, and a deadline for each of the others
  *   no needless    between equal, undisturbed workers no task moves
  *
  * A failing seed prints the command that replays it. */
@@ -46,6 +48,7 @@ draw_machine(struct fal_rng *r, double task_s)
 			     .crash_at = INFINITY,
 			     .leave_at = INFINITY,
 			     .stall_at = INFINITY,
+			     .hang_at = INFINITY,
 			     .cut_at = INFINITY };
 	return m;
 }
@@ -75,6 +78,14 @@ strike(struct fal_rng *r, struct machine *m, double length)
 		m->cut_s = between(r, 0, 2);
 		break;
 	}
+}
+
+/* It hangs, from the start or later. */
+static void
+hang(struct fal_rng *r, struct machine *m, double length)
+{
+	m->hang = (enum hang)(1 + fal_rng_below(r, HANGS - 1));
+	m->hang_at = chance(r, 0.3) ? 0 : between(r, 0, length);
 }
 
 static const char *
@@ -160,6 +171,24 @@ scale_orders(struct plan *p, double length)
 	}
 }
 
+/* All but the last one hang, and nothing else happens. */
+static void
+hang_all(struct fal_rng *r, struct plan *p, double task_s, double length)
+{
+	p->hung = true;
+	p->orders = 0;
+	for (uint32_t i = 0; i < p->machines; i++) {
+		struct machine *m = &p->machine[i];
+		double join_at = m->join_at;
+		*m = draw_machine(r, task_s);
+		m->join_at = join_at;
+		if (i + 1 < p->machines)
+			hang(r, m, length);
+		else if (chance(r, 0.3))
+			m->join_at = between(r, 0, length);
+	}
+}
+
 static struct plan
 draw_plan(struct fal_rng *r, uint64_t seed)
 {
@@ -181,6 +210,7 @@ draw_plan(struct fal_rng *r, uint64_t seed)
 	p.audit_sums = chance(r, 0.2);
 	p.test_samples = chance(r, 0.5) ? 1 + fal_rng_below(r, 40) : 0;
 	p.eval_every = fal_rng_below(r, 4);
+	p.probes = seed % 4 != 0;
 	p.parts = chance(r, 0.2) ? 1 + fal_rng_below(r, 4) : 1;
 	double task_s = pow(10, between(r, -3.5, -1));
 	double length =
@@ -211,6 +241,8 @@ draw_plan(struct fal_rng *r, uint64_t seed)
 	/* One machine lives to the end, so that there can be progress. */
 	if (!equal)
 		p.machine[p.machines++] = draw_machine(r, task_s);
+	if (!equal && chance(r, 0.25))
+		hang_all(r, &p, task_s, length);
 	return p;
 }
 

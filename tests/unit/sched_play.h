@@ -152,7 +152,9 @@ play_follow(const struct fal_act *a)
 			if (w->part[i].seq == a->cid.seq)
 				w->part[i].seq = 0;
 	if (a->kind == FAL_ACT_PING && w->id != 0)
-		play_check(fal_sched_heard(play.s, play.now, w->id), 0, "heard");
+		play_check(fal_sched_pong(play.s, play.now, w->id, 0,
+					  (uint64_t)(play.now * 1e6)),
+			   0, "pong");
 }
 
 /* What a task takes, in full ones. */

@@ -80,13 +80,20 @@ pump(void)
 	check(got >= 0, 1, "more");
 }
 
+static uint64_t
+on_steps(void *arg)
+{
+	(void)arg;
+	return 77;
+}
+
 static int
 begin_blocks(uint32_t push_blocks)
 {
 	struct fal_agent_conf conf = {
 		.n = N, .lanes_max = LANES, .push_blocks = push_blocks, .incarnation = 6
 	};
-	struct fal_agent_ops ops = { NULL, on_send, on_run, on_cancel };
+	struct fal_agent_ops ops = { NULL, on_send, on_run, on_cancel, on_steps };
 	memset(busy, 0, sizeof(busy));
 	memset(cancelled, 0, sizeof(cancelled));
 	sents = seen = 0;
@@ -1011,7 +1018,9 @@ nonsense_is_refused(void **state)
 	m = (struct fal_msg){ .type = FAL_MSG_PING };
 	m.ping.stamp = 123456789;
 	check(tell(&m), 0, "PING");
-	check((int64_t)next(FAL_MSG_PONG)->pong.stamp, 123456789, "stamp");
+	const struct fal_msg *pong = next(FAL_MSG_PONG);
+	check((int64_t)pong->pong.stamp, 123456789, "stamp");
+	check((int64_t)pong->pong.steps, 77, "steps");
 	nothing_sent();
 }
 

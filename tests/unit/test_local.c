@@ -107,12 +107,19 @@ on_cancel(void *arg, uint32_t lane)
 	cancelled[lane] = true;
 }
 
+static uint64_t
+on_steps(void *arg)
+{
+	(void)arg;
+	return 0;
+}
+
 static int
 begin(void **state)
 {
 	(void)state;
 	const struct fal_agent_conf conf = { .n = N, .lanes_max = LANES, .optim = optim };
-	const struct fal_agent_ops ops = { NULL, on_send, on_run, on_cancel };
+	const struct fal_agent_ops ops = { NULL, on_send, on_run, on_cancel, on_steps };
 	memset(busy, 0, sizeof(busy));
 	memset(cancelled, 0, sizeof(cancelled));
 	memset(&pushed, 0, sizeof(pushed));

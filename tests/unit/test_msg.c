@@ -31,7 +31,7 @@ static const struct {
 	{ FAL_MSG_CHUNK_GET, FAL_FROM_WORKER, 1 + 4, 0, false, "CHUNK_GET" },
 	{ FAL_MSG_EVALUATED, FAL_FROM_WORKER, 8 + 12 + 8 + 8, 0, false, "EVALUATED" },
 	{ FAL_MSG_LEAVE, FAL_FROM_WORKER, 1 + 2, 1, false, "LEAVE" },
-	{ FAL_MSG_PONG, FAL_FROM_WORKER, 8, 0, false, "PONG" },
+	{ FAL_MSG_PONG, FAL_FROM_WORKER, 8 + 8, 0, false, "PONG" },
 	{ FAL_MSG_CHECKED, FAL_FROM_WORKER, 8 + 4 + 1 + 4, 0, true, "CHECKED" },
 	{ FAL_MSG_FOLLOW, FAL_FROM_OBSERVER, 1, 0, false, "FOLLOW" },
 	{ FAL_MSG_CONTROL, FAL_FROM_CONTROLLER, 1, 0, true, "CONTROL" },

@@ -160,6 +160,9 @@ follow(const struct fal_act *a)
 		w->lanes = a->count;
 	if (a->kind == FAL_ACT_GRANT)
 		enqueue(w, a);
+	for (uint32_t i = 0; a->kind == FAL_ACT_FENCE && i < w->pendings; i++)
+		if (w->pending[i].round == a->round && w->pending[i].seq == a->cid.seq)
+			w->pending[i--] = w->pending[--w->pendings];
 	for (uint32_t i = 0; a->kind == FAL_ACT_EVAL && i < a->count; i++)
 		w->eval[w->evals++] = a->first + i;
 	if (a->kind == FAL_ACT_REVOKE) {
@@ -328,6 +331,20 @@ hear(uint32_t id)
 	follow_all();
 }
 
+/* Answers a PING at once, its lanes having done `steps` in all. */
+static inline void
+answer(uint32_t id, uint64_t steps)
+{
+	struct fal_worker *w = fal_find(sched, id);
+	hear(id);
+	if (w == NULL)
+		return;
+	double rtt = w->rtt;
+	check(fal_sched_pong(sched, now, id, 0, steps), 0, "pong");
+	w->rtt = rtt;
+	follow_all();
+}
+
 static inline void
 tick_until(enum fal_act_kind kind, uint32_t count)
 {
@@ -459,7 +476,7 @@ play_step(void)
 		check(fal_sched_tick(sched, now), 0, "tick");
 		follow_all();
 		for (id = 1; id <= WORKERS; id++) /* whoever was asked answers */
-			hear(id);
+			answer(id, (uint64_t)(now * 1e6));
 	} else if (item != NULL) {
 		finish_item(id, item);
 	} else {

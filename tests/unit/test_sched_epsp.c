@@ -52,7 +52,7 @@ standby_and_trial(void **state)
 	begin("epsp", 4, 0);
 	join(1, 1, 1, 0.1);
 	join(2, 1, 1, 0.1);
-	worker[2].push_s = 10;
+	worker[2].push_s = 1;
 	play_clock(0);
 	check(told[2].share, 2, "share before anything is known");
 	uint64_t clock = 1;

@@ -68,55 +68,222 @@ slots_are_used_again(void **state)
 	check(fal_sched_join(sched, now, &again), FAL_EINVAL, "the last guest's id");
 }
 
-/* A silent worker is asked after the deadline, suspected after another one. */
+/* Worker 2 has done its part of a clock of 2 tasks at 0.1 s; worker 1 has not. */
 static void
-silence_is_suspected(void **state)
+one_is_behind(void)
 {
-	(void)state;
 	begin("bsp", 2, 0); /* nothing else takes its task */
 	join(1, 1, 1, 0.1);
 	join(2, 1, 1, 0.1);
 	open_clock(0);
 	now = 0.1;
 	check(claim_as(2, 1, 1, none, 0.1), 1, "claim");
+	worker[2].n = 0;
+	fal_sched_arrived(sched, now, current(), (struct fal_cid){ 2, 1 }, 1, true);
+}
+
+/* A silent worker is asked before 4 times what the other one took are over, and
+ * suspected when it has not answered for as long. */
+static void
+silence_is_suspected(void **state)
+{
+	(void)state;
+	one_is_behind();
 	tick_until(FAL_ACT_PING, 1);
 	check(last[FAL_ACT_PING].worker, 1, "who is asked");
-	double asked = now; /* it is looked at when late, then at twice its lateness */
-	near(asked, 0.3, 0.1, "when it is asked");
+	near(now, 0.85 * 0.4, 1e-6, "when it is asked");
 	check(info(1).suspected, 0, "suspected when asked");
+	double asked = now;
 	tick_until(FAL_ACT_REVOKE, 1);
-	near(now - asked, 0.2, 1e-6, "from the question to the suspicion");
+	near(now - asked, 0.4, 1e-6, "from the question to the suspicion");
 	check(info(1).suspected, 1, "suspected");
 	check(last[FAL_ACT_GRANT].worker, 2, "who gets its task");
 	check(holds(2, 0), 1, "task 0");
-	check(fal_sched_heard(sched, now, 1), 0, "heard");
-	check(info(1).suspected, 0, "suspected when heard");
+	answer(1, 1);
+	check(info(1).suspected, 1, "suspected when it answers");
 	check(claim_as(1, 0, 1, none, 0.5), 1, "its late claim comes first");
 	check(holds(2, 0), 0, "task 0 after the claim");
+	check(info(1).suspected, 1, "suspected after the claim");
+	fal_sched_arrived(sched, now, current(), (struct fal_cid){ 1, 1 }, 1, true);
 	complete(current());
+	check(info(1).suspected, 0, "suspected when its work has come");
 	open_clock(1);
 	check(worker[1].n, 1, "tasks of the one that came back");
 }
 
+/* Time passes; whoever is asked answers that it is where it was. */
 static void
-answers_are_believed(void **state)
+talk(void)
+{
+	now = fmax(now, fal_sched_wake(sched));
+	check(fal_sched_tick(sched, now), 0, "tick");
+	follow_all();
+	for (uint32_t id = 1; id <= WORKERS; id++)
+		answer(id, 7);
+}
+
+/* Answers alone are no work: the deadline is the deadline. */
+static void
+talk_is_no_work(void **state)
+{
+	(void)state;
+	one_is_behind();
+	while (!info(1).suspected)
+		talk();
+	near(now, 0.4, 1e-6, "when it is suspected");
+	check(info(1).suspected, 1, "suspected");
+	check(holds(2, 0), 1, "task 0");
+}
+
+/* Lanes that go on have ten times as long, and no more. */
+static void
+lanes_that_go_on_have_longer(void **state)
+{
+	(void)state;
+	one_is_behind();
+	for (uint32_t i = 1; i < 100 && !info(1).suspected; i++) {
+		check(holds(1, 0), 1, "task 0");
+		tick_until(FAL_ACT_PING, i);
+		answer(1, i);
+	}
+	near(now, 4, 0.1, "when it is suspected");
+}
+
+/* What a worker says of itself moves no deadline: neither what a task took it, nor how
+ * long a round trip is. */
+static void
+claims_of_time_count_for_nothing(void **state)
 {
 	(void)state;
 	begin("bsp", 2, 0);
+	join(1, 1, 1, 1e9);
+	join(2, 1, 1, 0.1);
+	for (uint64_t clock = 0; clock < 3; clock++) {
+		open_clock(clock);
+		now += 0.1;
+		for (uint32_t id = 1; id <= 2; id++) {
+			uint32_t seq = (uint32_t)clock + 1, task = worker[id].q[0].task;
+			check(claim_as(id, task, seq, none, id == 1 ? 1e9 : 0.1), 1,
+			      "claim");
+			worker[id].n = 0;
+			fal_sched_arrived(sched, now, current(),
+					  (struct fal_cid){ id, seq }, 1, true);
+		}
+		complete(current());
+	}
+	fal_sched_pong(sched, now, 1, 1e9, 0);
+	near(fal_deadline_s(sched, fal_find(sched, 2)), 0.2, 1e-9, "of the honest one");
+	near(fal_deadline_s(sched, fal_find(sched, 1)), 2, 1e-9, "of the other");
+}
+
+/* Ends the open clock: worker `id` claims and pushes all that it holds. */
+static void
+do_all(uint32_t id, uint32_t seq)
+{
+	uint64_t round = current();
+	uint32_t won = 0;
+	while (worker[id].n > 0) {
+		struct item it = worker[id].q[0];
+		memmove(worker[id].q, worker[id].q + 1,
+			--worker[id].n * sizeof(*worker[id].q));
+		hear(id);
+		won += claim_of(it.round, id, it.task, seq, it.fills, 0.01) == 1;
+	}
+	if (won > 0)
+		fal_sched_arrived(sched, now, round, (struct fal_cid){ id, seq }, 1,
+				  true);
+}
+
+/* It is tried with one task, in the next clock, and is a full member when that came. */
+static void
+trial_of_one_task(void **state)
+{
+	(void)state;
+	one_is_behind();
+	while (!info(1).suspected)
+		talk();
+	check(info(1).suspected, 1, "suspected");
+	now += 0.1;
+	check(claim_as(2, 0, 2, none, 0.1), 1, "the other one does it");
+	worker[2].n = 0;
+	fal_sched_arrived(sched, now, current(), (struct fal_cid){ 2, 2 }, 1, true);
+	complete(current());
+	end(state);
+
+	begin("bsp", 6, 0);
+	for (uint32_t id = 1; id <= 3; id++)
+		join(id, 1, 1, 0.1);
+	open_clock(0);
+	now = 0.01;
+	do_all(3, 1);
+	while (worker[1].n + worker[2].n > 0)
+		talk();
+	check(info(1).suspected && info(2).suspected, 1, "both suspected");
+	check(worker[3].n, 4, "tasks of the honest one");
+	do_all(3, 2);
+	complete(current());
+	for (uint32_t clock = 1; clock <= 2; clock++) {
+		open_clock(clock);
+		check(worker[1].n + worker[2].n, 1, "tasks on trial");
+		uint32_t id = worker[1].n > 0 ? 1 : 2;
+		do_all(id, 1);
+		do_all(3, 2 + clock);
+		check(info(id).suspected, 0, "suspected when its work has come");
+		if (clock == 2)
+			break;
+		/* The other one is tried in the next clock; this one is a member. */
+		complete(current());
+		open_clock(clock + 1);
+		check(worker[1].n > 1 || worker[2].n > 1, 1, "a full member");
+		check(worker[3 - id].n, 1, "the other's trial");
+		break;
+	}
+}
+
+/* Whoever is idle may take a task on trial at once; then the trial is lost. */
+static void
+trial_holds_nobody_up(void **state)
+{
+	(void)state;
+	one_is_behind();
+	while (!info(1).suspected)
+		talk();
+	now += 0.1;
+	do_all(2, 2);
+	complete(current());
+	open_clock(1);
+	check(worker[1].n, 1, "on trial");
+	uint32_t task = worker[1].q[0].task;
+	now += 0.1;
+	do_all(2, 3);
+	double from = now;
+	tick_until(FAL_ACT_GRANT, acts[FAL_ACT_GRANT] + 1);
+	check(holds(2, task), 1, "the idle one has it, too");
+	check(holds(1, task), 1, "it is still on trial");
+	if (!(now - from < 0.2))
+		fail_msg("it was given away after %g s", now - from);
+	now += 0.1;
+	do_all(2, 4);
+	check(holds(1, task), 0, "it has it no more");
+	complete(current());
+	check(info(1).suspected, 1, "suspected again");
+}
+
+/* When nobody is left all are back, and have longer. */
+static void
+somebody_works_at_any_time(void **state)
+{
+	(void)state;
+	begin("asp", 4, 0);
 	join(1, 1, 1, 0.1);
 	join(2, 1, 1, 0.1);
 	open_clock(0);
-	now = 0.1;
-	claim_as(2, 1, 1, none, 0.1);
-	for (uint32_t i = 1; i <= 5; i++) {
-		tick_until(FAL_ACT_PING, i);
-		now += 0.01;
-		check(fal_sched_heard(sched, now, 1), 0, "heard");
-		follow_all();
+	for (uint32_t i = 1; i < 200; i++) {
+		talk();
+		if (info(1).suspected + info(2).suspected == 2)
+			fail_msg("nobody works at %g s", now);
 	}
-	check(acts[FAL_ACT_REVOKE], 0, "revokes");
-	check(info(1).suspected, 0, "suspected");
-	check(holds(1, 0), 1, "task 0");
+	check(worker[1].n + worker[2].n > 0, 1, "tasks");
 }
 
 static void
@@ -202,7 +369,12 @@ main(void)
 		TEST(leave_is_filled),
 		TEST(slots_are_used_again),
 		TEST(silence_is_suspected),
-		TEST(answers_are_believed),
+		TEST(talk_is_no_work),
+		TEST(lanes_that_go_on_have_longer),
+		TEST(claims_of_time_count_for_nothing),
+		TEST(trial_of_one_task),
+		TEST(trial_holds_nobody_up),
+		TEST(somebody_works_at_any_time),
 		TEST(nonfinite_twice_stops),
 		TEST(nonfinite_alone),
 		TEST(nonfinite_again_decides_nothing),

@@ -1,0 +1,266 @@
+/* What a worker owes, and until when: measured here, from the grant to the claim, and
+ * from the last claim to the last block.  What a worker says of itself counts for
+ * nothing.
+ *
+ * Whoever is nearly late is asked, and again when it is due: its answer comes behind
+ * whatever it had to say, and tells how far its lanes are.  Lanes that go on have longer,
+ * up to `most_times` the deadline; all others have not kept it. */
+#include "base/crowd.h"
+#include "sched/state.h"
+
+#include "base/mem.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+static const double deadline_floor = 0.2; /* seconds; DESIGN section 7 */
+static const double floor_rtts = 4;       /* as above */
+static const double first_look = 0.85;    /* of the deadline: then it is asked */
+static const double most_times = 10;      /* nothing extends a deadline beyond these */
+static const double unknown_times = 4;    /* medians of the others, without history */
+static const double probe_times = 10;     /* the least probe, where nobody has any */
+
+/* What is due first. */
+struct debt {
+	double first; /* since when it is owed */
+	double since; /* when something of it last came */
+	double d;     /* seconds from then on */
+};
+
+void
+fal_turned(struct fal_sched *s, struct fal_worker *w, enum fal_turn_kind kind,
+	   double seconds)
+{
+	struct fal_turn *t = &w->turn[kind];
+	s->knowing[kind] += t->n == 0;
+	s->unknown -= t->n == 0 && kind == FAL_TURN_TASK;
+	t->recent[t->n++ % FAL_RECENT] = fmax(seconds, 1e-6);
+	t->most = fal_most_of(t->recent, t->n, &t->mid);
+}
+
+static int
+by_size(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+	return x < y ? -1 : x > y;
+}
+
+/* The lower median of what the workers show that have shown any, at their lanes; 0. */
+static double
+median_of_all(struct fal_sched *s, enum fal_turn_kind kind)
+{
+	uint32_t n = 0;
+	for (uint32_t i = 0; i < s->workers; i++) {
+		const struct fal_worker *w = &s->worker[i];
+		double crowd =
+			kind == FAL_TURN_TASK ? fal_crowding(w->lanes, w->cores) : 1;
+		if (!w->gone && w->turn[kind].n > 0)
+			s->scratch[n++] = w->turn[kind].mid * crowd;
+	}
+	if (n > 0)
+		qsort(s->scratch, n, sizeof(*s->scratch), by_size);
+	return n > 0 ? s->scratch[(n - 1) / 2] : 0;
+}
+
+void
+fal_due_typical(struct fal_sched *s, double now)
+{
+	bool stale = s->typical_known.over != s->pool.over ||
+		     2 * s->probe_s <= s->typical_known.probe_s;
+	for (int k = 0; k < FAL_TURNS; k++)
+		stale |= s->knowing[k] > 0 &&
+			 s->knowing[k] >= 2 * s->typical_known.knowing[k];
+	if (!stale || s->unknown == 0)
+		return;
+	s->typical_known.over = s->pool.over;
+	s->typical_known.probe_s = s->probe_s;
+	for (int k = 0; k < FAL_TURNS; k++) {
+		s->typical_known.knowing[k] = s->knowing[k];
+		s->typical[k] = median_of_all(s, (enum fal_turn_kind)k);
+	}
+	for (uint32_t i = 0; i < s->workers; i++)
+		if (!s->worker[i].gone && s->worker[i].turn[FAL_TURN_TASK].n == 0)
+			fal_refresh(s, &s->worker[i], now);
+}
+
+/* Without a history of its own. */
+static double
+guess(const struct fal_sched *s, const struct fal_worker *w, enum fal_turn_kind kind)
+{
+	if (s->typical[kind] > 0)
+		return unknown_times * s->typical[kind];
+	if (kind == FAL_TURN_PUSH) /* what it pulled is about as large */
+		return fmax(w->turn[FAL_TURN_TASK].most, unknown_times * w->pull_s);
+	return probe_times * s->probe_s * fal_crowding(w->lanes, w->cores);
+}
+
+double
+fal_turn_s(const struct fal_sched *s, const struct fal_worker *w)
+{
+	const struct fal_turn *t = &w->turn[FAL_TURN_TASK];
+	if (t->n > 0)
+		return t->mid * fal_crowding(w->lanes, w->cores);
+	return guess(s, w, FAL_TURN_TASK) / unknown_times;
+}
+
+static double
+deadline(const struct fal_sched *s, const struct fal_worker *w, enum fal_turn_kind kind)
+{
+	double d = w->turn[kind].most;
+	if (w->turn[kind].n == 0)
+		d = guess(s, w, kind);
+	else if (kind == FAL_TURN_TASK)
+		d *= fal_crowding(w->lanes, w->cores);
+	d = fmax(d, deadline_floor);
+	return s->patience * fmax(d, fmin(floor_rtts * w->rtt, most_times * d));
+}
+
+double
+fal_deadline_s(const struct fal_sched *s, const struct fal_worker *w)
+{
+	return deadline(s, w, FAL_TURN_TASK);
+}
+
+void
+fal_due_claimed(struct fal_sched *s, struct fal_worker *w, const struct fal_node *n,
+		double now)
+{
+	/* Short ones would say too little. */
+	if (n->began >= 0 && fal_task_samples(s, n->round, n->task) == s->full)
+		fal_turned(s, w, FAL_TURN_TASK,
+			   (now - n->began) / fal_crowding(w->lanes, w->cores));
+}
+
+/* Takes in that contribution `c` is owed, if it is due before `o`. */
+static void
+take_in(const struct fal_sched *s, const struct fal_worker *w,
+	const struct fal_contrib *c, struct debt *o)
+{
+	double first = fmax(c->claimed, w->relieved), since = fmax(first, c->came);
+	double d = deadline(s, w, FAL_TURN_PUSH);
+	if (since + d < o->since + o->d)
+		*o = (struct debt){ first, since, d };
+}
+
+/* The contributions to which it has nothing more to add: those of rounds before the one
+ * that its queue begins with. */
+static void
+owed_blocks(const struct fal_sched *s, const struct fal_worker *w, struct debt *o)
+{
+	const struct fal_round *r = s->scheme->own ? w->team->rounds : s->oldest;
+	uint32_t left = w->owed;
+	for (; r != NULL && left > 0; r = s->scheme->own ? r->next : r->newer) {
+		const struct fal_ledger *l = &r->ledger;
+		if (w->head != NULL && r->id >= w->head->round->id)
+			return;
+		for (uint32_t c = fal_ledger_newest(l, w->id); c != FAL_NONE;
+		     c = l->contrib[c].older) {
+			if (l->contrib[c].state != FAL_CONTRIB_OPEN)
+				continue;
+			take_in(s, w, &l->contrib[c], o);
+			left--;
+		}
+	}
+	/* To rounds of others (flexrr). */
+	const struct fal_contrib any = { .claimed = w->base, .came = w->came };
+	if (left > 0 && w->head == NULL)
+		take_in(s, w, &any, o);
+}
+
+static struct debt
+debt_of(const struct fal_sched *s, const struct fal_worker *w)
+{
+	struct debt o = { INFINITY, INFINITY, 0 };
+	if (w->queued > 0)
+		o = (struct debt){ w->began, w->began, fal_deadline_s(s, w) };
+	if (w->owed > 0)
+		owed_blocks(s, w, &o);
+	if (w->queued == 0 && w->owed == 0 && w->evals > 0) {
+		/* First it may have to pull the version that is evaluated. */
+		double d = fal_deadline_s(s, w);
+		o = (struct debt){ w->base, w->base, d + fmin(w->pull_s, d) };
+	}
+	return o;
+}
+
+static double
+limit(const struct debt *o)
+{
+	return o->first + most_times * o->d;
+}
+
+static double
+due_at(const struct fal_worker *w, const struct debt *o)
+{
+	return fmax(fmin(o->since + o->d, limit(o)), w->excused);
+}
+
+/* Has it been asked for this debt, and not answered? */
+static bool
+is_asked(const struct fal_worker *w, const struct debt *o)
+{
+	return w->asked >= o->since;
+}
+
+static double
+next_look(const struct fal_worker *w, const struct debt *o)
+{
+	if (is_asked(w, o))
+		return w->asked + o->d;
+	if (w->steps_at < o->since)
+		return o->since + first_look * o->d;
+	return fmax(due_at(w, o), w->steps_at + (1 - first_look) * o->d);
+}
+
+double
+fal_due_next(const struct fal_sched *s, const struct fal_worker *w)
+{
+	const struct debt o = debt_of(s, w);
+	return isinf(o.since) ? INFINITY : next_look(w, &o);
+}
+
+/* It has not kept its deadline.  1: it is suspected; 0: nobody would do it sooner. */
+static int
+overdue(struct fal_sched *s, struct fal_worker *w, const struct debt *o, double now)
+{
+	w->asked = -1;
+	if (fal_trial_others(s, w))
+		return fal_suspect(s, w, now) < 0 ? FAL_ENOMEM : 1;
+	w->excused = now + o->d;
+	fal_refresh(s, w, now);
+	return FAL_OK;
+}
+
+int
+fal_due_review(struct fal_sched *s, struct fal_worker *w, double now)
+{
+	const struct debt o = debt_of(s, w);
+	if (now < next_look(w, &o))
+		return FAL_OK;
+	if (is_asked(w, &o))
+		return overdue(s, w, &o, now);
+	struct fal_act act = { .kind = FAL_ACT_PING, .worker = w->id };
+	w->asked = now;
+	return fal_emit(s, act) != NULL ? FAL_OK : FAL_ENOMEM;
+}
+
+int
+fal_due_answer(struct fal_sched *s, struct fal_worker *w, double asked, uint64_t steps,
+	       double now)
+{
+	const struct debt o = debt_of(s, w);
+	bool answers = is_asked(w, &o) && asked >= w->asked;
+	bool known = w->steps_at >= o.since, moved = steps > w->steps;
+	if (!answers)
+		return FAL_OK;
+	w->asked = -1;
+	w->steps = steps;
+	w->steps_at = now;
+	if (known && now >= due_at(w, &o)) {
+		if (!moved || now >= limit(&o))
+			return overdue(s, w, &o, now);
+		w->excused = fmin(now + o.d, limit(&o));
+	}
+	fal_refresh(s, w, now);
+	return FAL_OK;
+}

@@ -1,0 +1,167 @@
+/* Who has not kept a deadline, and how it becomes a full member again: by work that
+ * arrives.  It is tried with one task, which anybody else may take; one trial at a time,
+ * and at most one for each clock.
+ *
+ * Somebody works at any time.  When nobody is left all are back, with twice the time:
+ * then it was not they who were slow. */
+#include "sched/state.h"
+
+#include <math.h>
+
+/* So many clocks at most until a worker is tried again. */
+static const uint32_t rarest = 16;
+
+/* Who is on trial, or NULL. */
+static struct fal_worker *
+on_trial(const struct fal_sched *s)
+{
+	struct fal_worker *w = s->trial != 0 ? fal_find(s, s->trial) : NULL;
+	return w != NULL && w->trial ? w : NULL;
+}
+
+bool
+fal_trial_others(const struct fal_sched *s, const struct fal_worker *w)
+{
+	return s->active > fal_worker_active(w) || s->suspects.n > 0;
+}
+
+/* All who speak are back. */
+static int
+recall(struct fal_sched *s, double now)
+{
+	uint32_t slot;
+	if (s->suspects.n > 0)
+		s->patience *= 2;
+	while ((slot = fal_heap_top(&s->suspects)) != FAL_NONE) {
+		struct fal_worker *w = &s->worker[slot];
+		w->suspected = false;
+		w->base = now;
+		if (fal_recount(s, w, now) < 0)
+			return FAL_ENOMEM;
+	}
+	return FAL_OK;
+}
+
+int
+fal_suspect(struct fal_sched *s, struct fal_worker *w, double now)
+{
+	if (w->trial && (1u << w->failed) < rarest)
+		w->failed++;
+	w->trial = w->proved = false;
+	w->suspected = true;
+	w->suspected_at = now;
+	w->again = s->pool.over + (1u << w->failed);
+	if (fal_strip(s, w, true) < 0 || fal_recount(s, w, now) < 0)
+		return FAL_ENOMEM;
+	return s->active == 0 ? recall(s, now) : FAL_OK;
+}
+
+int
+fal_trial_heard(struct fal_sched *s, struct fal_worker *w, double now)
+{
+	fal_refresh(s, w, now);
+	return s->active == 0 ? recall(s, now) : FAL_OK;
+}
+
+void
+fal_trial_kept(struct fal_sched *s, struct fal_worker *w, double now)
+{
+	s->patience = 1;
+	w->proved = w->suspected;
+	w->trial = false;
+	w->failed = 0;
+	w->again = 0;
+	fal_refresh(s, w, now);
+}
+
+/* Those whose work came, late as it was, are back. */
+static int
+take_back(struct fal_sched *s, double now)
+{
+	uint32_t slot;
+	while ((slot = fal_heap_top(&s->suspects)) != FAL_NONE &&
+	       s->worker[slot].proved) {
+		struct fal_worker *w = &s->worker[slot];
+		w->suspected = w->proved = false;
+		if (fal_recount(s, w, now) < 0)
+			return FAL_ENOMEM;
+	}
+	return FAL_OK;
+}
+
+bool
+fal_trial_of(const struct fal_sched *s, const struct fal_team *t)
+{
+	const struct fal_worker *w = on_trial(s);
+	return w != NULL && w->team == t && t->members == 1 && !fal_one_team(s);
+}
+
+/* Ends the trial that has lost its object. */
+static int
+end(struct fal_sched *s, struct fal_worker *w, double now)
+{
+	if (!fal_worker_active(w) || s->active == 1) {
+		w->trial = false;
+		fal_refresh(s, w, now);
+		return FAL_OK;
+	}
+	/* Somebody else was sooner. */
+	bool lost = w->tried && w->queued == 0 && w->owed == 0 && w->evals == 0;
+	return lost ? fal_suspect(s, w, now) : FAL_OK;
+}
+
+int
+fal_trial_next(struct fal_sched *s, double now)
+{
+	struct fal_worker *w = on_trial(s);
+	if ((w != NULL && end(s, w, now) < 0) || take_back(s, now) < 0)
+		return FAL_ENOMEM;
+	if (on_trial(s) != NULL || s->active == 0 || s->pool.over < s->trial_from ||
+	    fal_heap_least(&s->suspects) > (double)s->pool.over)
+		return FAL_OK;
+	w = &s->worker[fal_heap_top(&s->suspects)];
+	w->suspected = w->tried = false;
+	w->trial = true;
+	w->base = now;
+	s->trial = w->id;
+	s->trial_from = s->pool.over + 1;
+	return fal_recount(s, w, now);
+}
+
+struct fal_worker *
+fal_trial_untried(const struct fal_sched *s)
+{
+	struct fal_worker *w = on_trial(s);
+	return w != NULL && w->queued == 0 && w->owed == 0 && !w->tried ? w : NULL;
+}
+
+/* Who would wait for the task on trial: somebody idle who may do it; or NULL. */
+static struct fal_worker *
+waits_for(const struct fal_sched *s, const struct fal_node *n)
+{
+	uint32_t slot = fal_heap_top(&s->idle);
+	struct fal_worker *r = slot != FAL_NONE ? &s->worker[slot] : NULL;
+	if (r == NULL || s->scheme->own)
+		return r;
+	return fal_works_for(s, r, n->round) ? r : NULL;
+}
+
+int
+fal_trial_relieve(struct fal_sched *s, double now)
+{
+	struct fal_worker *w = on_trial(s), *r;
+	const struct fal_load none = { 0 };
+	if (w != NULL && w->evals > 0 && s->idle.n > 0)
+		return now - w->base > fal_late_s(s, w) ? fal_suspect(s, w, now) : FAL_OK;
+	if (w == NULL || w->head == NULL || (r = waits_for(s, w->head)) == NULL)
+		return FAL_OK;
+	if (s->scheme->own)
+		return now - w->began > fal_late_s(s, w) ? fal_suspect(s, w, now)
+							 : FAL_OK;
+	const struct fal_node *n = w->head;
+	double done = fal_project(s, r, none, fal_load_of(s, n->round, n->task), now);
+	if (s->policy.no_clones || fal_uncloned(w) == NULL ||
+	    fal_project(s, w, fal_load_queued(w), none, now) <= done + r->rtt)
+		return FAL_OK;
+	return fal_clone_head(s, w, r, now);
+}
