@@ -181,7 +181,7 @@ trace_check(struct fal_coord *c, double now, const struct fal_doubted *d,
 static void
 believe(struct fal_coord *c, double now, const struct fal_doubted *d, const char *why)
 {
-	fal_store_witness(c->store, d->round, d->is.id, NULL);
+	fal_store_witness(c->store, d->round, d->is.id, NULL, 0);
 	trace_check(c, now, d, "believed", why);
 }
 
@@ -331,7 +331,7 @@ coord_checked(struct fal_coord *c, double now, const struct fal_peer *p,
 			d->seen[first + b] = needed[b];
 	d->odd |= m->checked.nonfinite != 0;
 	d->by = p->worker;
-	if (fal_store_witness(c->store, d->round, of, d->seen))
+	if (fal_store_witness(c->store, d->round, of, d->seen, p->key))
 		return witnessed(c, now, d);
 	return left == 2 ? contradicted(c, now, d, p) : FAL_OK;
 }

@@ -19,8 +19,9 @@ state_len(const struct fal_store_conf *conf)
 size_t
 fal_store_bytes(const struct fal_store_conf *conf, uint32_t lines)
 {
-	/* Parameters, optimiser state, and sums of 4 to 12 bytes a value. */
+	/* Parameters, optimiser state, sums of 4 to 12 bytes a value, what was shown. */
 	size_t all = (conf->n + state_len(conf)) * sizeof(float) + conf->n * 12;
+	all += fal_blocks(conf->n) * (SHOWN_UPDATES + 1) * sizeof(struct shown);
 	/* A line: its model, what it took over, optimiser state, exponents; and, for all
 	 * of them, what they have pushed. */
 	size_t line =

@@ -117,8 +117,9 @@ void fal_store_take_back(struct fal_store *s, uint64_t round, const uint8_t *blo
  * more than what chance may do; where no other key has shown anything, more than the
  * round's version has.  *at is then behind it.
  *
- * witness: its tasks were run again and needed `seen` by block; is that what it says?
- * Then it is not doubted any more.  NULL: it is believed. */
+ * witness: its tasks were run again by the key `by` and needed `seen` by block; is that
+ *   what it says?  Then it is not doubted any more, and `by` has shown the same.  NULL,
+ *   0: it is believed. */
 struct fal_store_doubt {
 	struct fal_cid id;
 	uint32_t key, block;
@@ -127,7 +128,7 @@ struct fal_store_doubt {
 bool fal_store_doubt(struct fal_store *s, uint64_t round, uint32_t *at,
 		     struct fal_store_doubt *out);
 bool fal_store_witness(struct fal_store *s, uint64_t round, struct fal_cid id,
-		       const int8_t *seen);
+		       const int8_t *seen, uint32_t by);
 
 /* What becomes of an open round, after which it is forgotten.  All but drop need it
  * complete.

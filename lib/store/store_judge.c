@@ -123,9 +123,14 @@ show_round(const struct fal_store *s, const struct round *r, struct shown *to)
 {
 	for (uint32_t b = 0; b < s->blocks; b++)
 		to[b] = (struct shown){ { 0, 0 }, { FAL_EXP_NONE, FAL_EXP_NONE } };
-	for (uint32_t i = 0; i < r->entries; i++)
-		for (uint32_t b = 0; b < s->blocks; b++)
-			show(&to[b], r->entry[i].key, r->entry[i].needed[b]);
+	for (uint32_t i = 0; i < r->entries; i++) {
+		const struct entry *e = &r->entry[i];
+		for (uint32_t b = 0; b < s->blocks; b++) {
+			show(&to[b], e->key, e->needed[b]);
+			if (e->witness != 0)
+				show(&to[b], e->witness, e->needed[b]);
+		}
+	}
 }
 
 void
@@ -186,7 +191,7 @@ fal_store_doubt(struct fal_store *s, uint64_t round, uint32_t *at,
 
 bool
 fal_store_witness(struct fal_store *s, uint64_t round, struct fal_cid id,
-		  const int8_t *seen)
+		  const int8_t *seen, uint32_t by)
 {
 	const struct round *r = round_find(s, round);
 	struct entry *e = r != NULL ? round_entry(r, id) : NULL;
@@ -196,5 +201,6 @@ fal_store_witness(struct fal_store *s, uint64_t round, struct fal_cid id,
 	for (uint32_t b = 0; b < s->blocks && seen != NULL; b++)
 		if (e->needed[b] > seen[b] && e->needed[b] > shown_to(s, r, e, b) + RISE)
 			return false;
+	e->witness = by;
 	return e->believed = true;
 }

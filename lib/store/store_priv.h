@@ -18,6 +18,7 @@ struct entry {
 	uint32_t tasks; /* 0: only fenced so far */
 	bool fenced;
 	bool believed;      /* what it says it needed is not doubted any more */
+	uint32_t witness;   /* the key that has shown the same; 0: none */
 	uint32_t have;      /* bits set in `seen` and `inherited` */
 	uint8_t *seen;      /* by block, bits: came with this contribution */
 	uint8_t *inherited; /* by block, bits: came with what it fills; NULL: nothing */

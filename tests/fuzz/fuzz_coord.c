@@ -94,6 +94,8 @@ on_send(void *arg, uint32_t session, const struct fal_buf *msg)
 	uint32_t peer = session - 1;
 	must(peer < PEERS && fal_msg_get(msg->p, msg->n, &m) == FAL_OK);
 	must(fal_msg_may_send(m.type, FAL_FROM_COORDINATOR));
+	if (m.type == FAL_MSG_GRANT && m.grant.kind == FAL_KIND_CHECK)
+		return; /* to be left unanswered */
 	if (m.type == FAL_MSG_GRANT)
 		on_grant(w, peer, &m);
 	if (m.type == FAL_MSG_REVOKE)

@@ -649,7 +649,7 @@ doubts(void **state)
 		/* The same from another key, or from the same one. */
 		bring_value(k, k == 1 ? b : (struct fal_cid){ a.worker, 9 }, 2, one, e);
 		if (k == 0)
-			check(fal_store_witness(store, k, a, NULL), 1, "believed");
+			check(fal_store_witness(store, k, a, NULL, 0), 1, "believed");
 		at = 0;
 		check(fal_store_doubt(store, k, &at, &d), 0, "not enough to doubt");
 		check(fal_store_merge(store, k), 0, "merge");
@@ -667,13 +667,23 @@ doubts(void **state)
 	int8_t seen[BLOCKS];
 	memset(seen, d.needed, BLOCKS);
 	seen[1]--;
-	check(fal_store_witness(store, 30, a, seen), 0, "one less in block 1");
+	check(fal_store_witness(store, 30, a, seen, 7), 0, "one less in block 1");
 	at = 0;
 	check(fal_store_doubt(store, 30, &at, &d), 1, "still");
 	seen[1]++;
-	check(fal_store_witness(store, 30, a, seen), 1, "the same");
+	check(fal_store_witness(store, 30, a, seen, 7), 1, "the same");
 	at = 0;
 	check(fal_store_doubt(store, 30, &at, &d), 0, "no more");
+	/* So the witness has shown it, and the same is not doubted again. */
+	bring_value(30, (struct fal_cid){ 8, 1 }, 2, one << 1, e);
+	check(fal_store_merge(store, 30), 0, "merge");
+	fal_store_step(store, 0, 6);
+	e = fal_store_exps(store)[0];
+	at = 0;
+	open_round(31, 4, 21);
+	bring_value(31, a, 2, one, e);
+	bring_value(31, b, 2, one >> 5, e);
+	check(fal_store_doubt(store, 31, &at, &d), 0, "of what the witness has shown");
 }
 
 /* Neither weights nor the optimiser's state leave the numbers; the other blocks go on. */
