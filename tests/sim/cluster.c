@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "peer/agent.h"
+#include "sched/bound.h"
 #include "store/store.h"
 
 #include <assert.h>
@@ -378,6 +379,24 @@ when_done(const struct worker *w, double seconds)
 	return at + 1e5 * (end - at);
 }
 
+static uint32_t
+eval_samples(const struct plan *p, uint32_t task)
+{
+	uint32_t left = p->test_samples - task * p->toy.task;
+	return left < p->toy.task ? left : p->toy.task;
+}
+
+/* What the task takes, in full ones. */
+static double
+size_of(const struct worker *w, const struct fal_run *run)
+{
+	const struct plan *p = w->c->p;
+	uint32_t samples = run->eval ? eval_samples(p, run->task)
+				     : toy_task_samples(&p->toy, run->clock, run->task);
+	return fal_bound_longer(w->m->fixed, (double)samples / p->toy.task) *
+	       (run->eval ? 0.33 : 1);
+}
+
 static void
 agent_run(void *arg, uint32_t lane, const struct fal_run *run)
 {
@@ -392,7 +411,7 @@ agent_run(void *arg, uint32_t lane, const struct fal_run *run)
 	*l = (struct lane){
 		.busy = true, .run = l->run + 1, .began = w->c->now, .what = *run
 	};
-	l->ends = when_done(w, w->m->task_s * crowd * noise * (run->eval ? 0.33 : 1));
+	l->ends = when_done(w, w->m->task_s * crowd * noise * size_of(w, run));
 	struct event e = { .kind = LANE,
 			   .worker = w->index,
 			   .lane = lane,
@@ -472,13 +491,6 @@ goes_wrong(struct worker *w, const struct fal_run *run)
 	bool first = !*shown;
 	*shown = true;
 	return first;
-}
-
-static uint32_t
-eval_samples(const struct plan *p, uint32_t task)
-{
-	uint32_t left = p->test_samples - task * p->toy.task;
-	return left < p->toy.task ? left : p->toy.task;
 }
 
 static void

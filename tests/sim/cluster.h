@@ -34,7 +34,8 @@ enum hang {
 /* What one simulated machine is like. */
 struct machine {
 	double join_at; /* seconds */
-	double task_s;  /* of a task on one lane */
+	double task_s;  /* of a full task on one lane */
+	double fixed;   /* the part of it that a task of any size takes */
 	double jitter;  /* ± part of task_s */
 	uint32_t lanes_min, lanes_max, cores;
 	double latency, per_byte;  /* of its link */

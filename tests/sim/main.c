@@ -38,6 +38,7 @@ draw_machine(struct fal_rng *r, double task_s)
 	static const double slow[] = { 1, 1, 1, 2, 4, 8 };
 	struct machine m = { .task_s = task_s * slow[fal_rng_below(r, 6)],
 			     .jitter = between(r, 0, 0.3),
+			     .fixed = between(r, 0, 0.6),
 			     .lanes_min = 1,
 			     .lanes_max = 1 + fal_rng_below(r, 4),
 			     .cores = 1 + fal_rng_below(r, 4),
@@ -195,7 +196,8 @@ draw_plan(struct fal_rng *r, uint64_t seed)
 	struct plan p = { .toy = { .seed = seed } };
 	p.toy.n = (size_t)1 + fal_rng_below(r, 9 * FAL_BLOCK);
 	p.toy.task = 1 + fal_rng_below(r, 4);
-	p.toy.batch = p.toy.task * (1 + fal_rng_below(r, 24));
+	/* Mostly no multiple of the task, or even less than one. */
+	p.toy.batch = 1 + fal_rng_below(r, 24 * p.toy.task);
 	p.toy.samples = p.toy.batch + fal_rng_below(r, 4 * p.toy.batch);
 	p.toy.epochs = 1 + fal_rng_below(r, 2);
 	p.toy.lr = 0.01f;
