@@ -67,6 +67,7 @@ put_head(const struct proj_opt *o, const struct whatif *w, struct fal_buf *out)
 		    "%.3f MB pushed, %.3f MB pulled\n",
 		    1e6 * cost->message_s, 1e9 * cost->byte_s, 1e3 * cost->step_s,
 		    cost->push_bytes / 1e6, cost->pull_bytes / 1e6);
+	fal_put_fmt(out, "speeds: %.1f samples/s in all\n", fal_cost_speed(cost));
 	fal_put_fmt(
 		out,
 		"tasks a clock: %u of %u samples; of computing %.1f %% is lost as they "
@@ -165,6 +166,7 @@ whatif_json(const struct whatif *w, struct fal_buf *out)
 		{ "workers", (double)cost->machines, 0 },
 		{ "batch", cost->grid.batch, 0 },
 		{ "task", cost->grid.task, 0 },
+		{ "capacity", fal_cost_speed(cost), 3 },
 		{ "granularity", w->whole, 4 },
 		{ "small_tasks", w->small, 4 },
 		{ "clocks", (double)run->clocks, 0 },

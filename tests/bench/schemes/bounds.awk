@@ -1,8 +1,8 @@
 # bounds.awk: the capacity bound and the whole-task bound, in samples/s, of workers whose
 # speeds were recorded, a file each of lines "seconds speed": the speed from then on.
 #
-# Variables: rate, samples/s of a worker at speed 1; task, samples of a task; tasks of
-# a clock; until, seconds.
+# Variables: rate, samples/s of a worker at speed 1; task, batch: samples of a task, of a
+# clock, whose last task may be short; until, seconds.
 #
 # Capacity: what all could do without ever waiting.  Whole tasks: clock after clock begins
 # on all workers at once and lasts until the tasks that each can have finished
@@ -11,6 +11,8 @@
 
 BEGIN {
 	workers = ARGC - 1
+	full = int(batch / task)
+	short = batch / task - full
 	for (w = 1; w <= workers; w++)
 		number[ARGV[w]] = w
 }
@@ -39,24 +41,29 @@ function worked(w, t,    low, high, mid) {
 	return work[w, low] + (t - begin[w, low]) * speed[w, low]
 }
 
-# Tasks that all can finish between seconds a and b.
-function finished(a, b,    w, sum) {
-	for (w = 1; w <= workers; w++)
-		sum += int((worked(w, b) - worked(w, a)) * rate / task + 1e-6)
-	return sum
+# Can all finish a clock between seconds a and b?  The short task is a worker's last.
+function finished(a, b,    w, sum, own, fits) {
+	fits = short < 1e-6
+	for (w = 1; w <= workers; w++) {
+		own = (worked(w, b) - worked(w, a)) * rate / task + 1e-6
+		sum += int(own)
+		if (own - int(own) >= short)
+			fits = 1
+	}
+	return sum > full || (sum == full && fits)
 }
 
 # When a clock that begins at second a is over; never later than second 10 * until.
 function clock_end(a,    low, high, mid) {
 	low = a
-	for (high = a + tasks * task / rate / workers; high < 10 * until; high += high - a) {
-		if (finished(a, high) >= tasks)
+	for (high = a + batch / rate / workers; high < 10 * until; high += high - a) {
+		if (finished(a, high))
 			break
 		low = high
 	}
 	while (high - low > 1e-6) {
 		mid = (low + high) / 2
-		if (finished(a, mid) >= tasks)
+		if (finished(a, mid))
 			high = mid
 		else
 			low = mid
@@ -74,5 +81,5 @@ END {
 	}
 	for (t = 0; t < until; clocks++)
 		t = clock_end(t)
-	printf "%.2f %.2f\n", capacity, clocks * tasks * task / t
+	printf "%.2f %.2f\n", capacity, clocks * batch / t
 }

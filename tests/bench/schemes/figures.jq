@@ -24,6 +24,7 @@ map(select(.ev == "job"))[0] as $job
 | ($curve | map(select($target != null and .[2] >= $target)) | .[0]) as $there
 | {
 	task: $job.task,
+	batch: $job.batch,
 	tasks: ($job.batch / $job.task | ceil),
 	seconds: ($last - $start),
 	updates: ($updates | length),
