@@ -14,7 +14,8 @@ setup() {
 	state=$BATS_TEST_TMPDIR/state
 	workers=()
 	job=(--set data.samples=4000 --set data.test-samples=500 --set job.epochs=1
-		--set schedule.warmup=5 --set job.audit=sums "$root/share/jobs/fashion.job")
+		--set schedule.warmup=5 --set job.audit=sums --set sync.scheme=bsp
+		"$root/share/jobs/fashion.job")
 }
 
 teardown() {
