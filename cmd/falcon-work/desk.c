@@ -51,12 +51,12 @@ desk_free(struct desk *d)
 	free(d);
 }
 
-/* As it travels; what is not finite, or beyond int64, shows in the gradient. */
+/* As it travels; what is not finite shows in the gradient. */
 static int64_t
-fixed_loss(double loss)
+fixed_loss(double loss, uint32_t samples)
 {
-	const double fixed = ldexp(loss, FAL_LOSS_BITS);
-	return fabs(fixed) < 0x1p62 ? llrint(fixed) : 0;
+	const double most = (double)samples * FAL_LOSS_MAX;
+	return isfinite(loss) ? llrint(ldexp(fmin(loss, most), FAL_LOSS_BITS)) : 0;
 }
 
 int
@@ -77,7 +77,7 @@ desk_run(struct desk *d, const struct desk_job *job, struct fal_ran *ran)
 	if (err < 0 && err != FAL_ENONFINITE)
 		return err;
 	ran->nonfinite = err == FAL_ENONFINITE;
-	ran->loss = fixed_loss(res.loss);
+	ran->loss = fixed_loss(res.loss, job->count);
 	ran->right = res.right;
 	ran->samples = job->count;
 	return FAL_OK;

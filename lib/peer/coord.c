@@ -21,6 +21,7 @@ fal_coord_new(const struct fal_coord_conf *conf, const struct fal_coord_ops *ops
 		return FAL_ENOMEM;
 	c->conf = *conf;
 	c->ops = *ops;
+	c->rng = fal_rng_init(conf->entropy, FAL_RNG_DRAW, 1);
 	c->start = now;
 	c->status.accuracy = -1;
 	c->clocks = fal_grid_clocks(&conf->grid);
@@ -71,6 +72,7 @@ fal_coord_free(struct fal_coord *c)
 	free(c->live);
 	free(c->key);
 	coord_judge_free(c);
+	coord_eval_free(c);
 	free(c->kept);
 	free(c->kept_exps);
 	free(c->news);
@@ -82,19 +84,15 @@ fal_coord_free(struct fal_coord *c)
 int
 coord_begin_eval(struct fal_coord *c, double now, uint64_t over)
 {
-	uint32_t task = c->conf.grid.task;
-	uint32_t tasks = (c->conf.test_samples + task - 1) / task;
 	if (!coord_keep(c, over))
 		return FAL_OK;
-	c->eval_right = c->eval_samples = 0;
-	c->eval_loss = 0;
 	c->evaluating = c->judged = true;
 	uint64_t every = c->conf.eval_every > 0 ? c->conf.eval_every : c->clocks;
 	c->next_eval = over / every * every + every;
 	c->next_eval = c->next_eval < c->clocks ? c->next_eval : c->clocks;
 	for (uint32_t i = 0; i < c->peers; i++)
 		c->peer[i].keeps = false;
-	return fal_sched_eval(c->sched, now, tasks);
+	return coord_eval_begin(c, now);
 }
 
 /* Everybody gets the version under evaluation who did not get it as the newest one. */

@@ -63,21 +63,6 @@ on_hello(struct fal_coord *c, double now, uint32_t peer, const struct fal_msg *m
 }
 
 static int
-check_fingerprint(struct fal_coord *c, const struct fal_peer *p, struct fal_diag *diag)
-{
-	if (!c->have_fingerprint) {
-		memcpy(c->fingerprint, p->fingerprint, FAL_FINGERPRINT);
-		c->have_fingerprint = true;
-	}
-	if (c->conf.numerics == FAL_NUMERICS_REQUIRE &&
-	    memcmp(c->fingerprint, p->fingerprint, FAL_FINGERPRINT) != 0)
-		return fal_diag_set(diag, FAL_EPERM,
-				    "rounds differently, and the job says "
-				    "numerics = require");
-	return FAL_OK;
-}
-
-static int
 on_ready(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_msg *m,
 	 struct fal_diag *diag)
 {
@@ -93,9 +78,6 @@ on_ready(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_m
 	p->task_ns = m->ready.task_ns;
 	p->large = m->ready.large;
 	p->large_ns = m->ready.large_ns;
-	int err = check_fingerprint(c, p, diag);
-	if (err < 0)
-		return err;
 	if (FAL_GROW(c->live, c->live_cap, (size_t)c->lives + 1) < 0)
 		return FAL_ENOMEM;
 	p->worker = ++c->workers;
@@ -112,10 +94,14 @@ on_ready(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_m
 			      .lanes_max = p->lanes_max,
 			      .cores = p->cores,
 			      .task_s = probe.task_s,
-			      .fixed = probe.fixed };
-	err = fal_sched_join(c->sched, now, &j);
+			      .fixed = probe.fixed,
+			      /* until it is seen whose fingerprint counts */
+			      .stands_by = c->conf.numerics == FAL_NUMERICS_REQUIRE };
+	int err = fal_sched_join(c->sched, now, &j);
 	if (err == FAL_OK)
 		err = coord_ping(c, now, p->id);
+	if (err == FAL_OK)
+		err = coord_numerics(c, now);
 	if (c->ready >= c->conf.min_workers)
 		c->began = true;
 	return err < 0 ? err : coord_advance(c, now);
@@ -133,6 +119,10 @@ on_claim(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_m
 				   .task_s = (double)m->claim.task_ns * 1e-9,
 				   .loss = m->claim.loss,
 				   .nonfinite = m->claim.nonfinite != 0 };
+	const int64_t most = (int64_t)c->conf.grid.task * FAL_LOSS_MAX << FAL_LOSS_BITS;
+	if (in.loss < 0 || in.loss > most)
+		return fal_diag_set(diag, FAL_EINVAL, "claims a loss of %" PRId64,
+				    in.loss);
 	int won = fal_sched_claim(c->sched, now, &in);
 	if (won < 0)
 		return fal_diag_set(diag, won, "claims task %u of round %" PRIu64 ": %s",
@@ -257,53 +247,6 @@ coord_owed(struct fal_coord *c, double now, struct fal_peer *p)
 		pay(c, now, p, &none);
 }
 
-/* How many samples test task `task` has; 0: there is no such task. */
-static uint32_t
-eval_samples(const struct fal_coord *c, uint32_t task)
-{
-	const uint32_t most = c->conf.grid.task;
-	uint64_t first = (uint64_t)task * most, all = c->conf.test_samples;
-	if (first >= all)
-		return 0;
-	return all - first < most ? (uint32_t)(all - first) : most;
-}
-
-static int
-on_evaluated(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_msg *m,
-	     struct fal_diag *diag)
-{
-	if (!c->evaluating || m->evaluated.version != c->kept_version)
-		return FAL_OK;
-	uint32_t samples = eval_samples(c, m->evaluated.task);
-	if (m->evaluated.samples != samples || m->evaluated.right > samples)
-		return fal_diag_set(diag, FAL_EINVAL, "%u right of %u in test task %u",
-				    m->evaluated.right, m->evaluated.samples,
-				    m->evaluated.task);
-	int counts = fal_sched_evaluated(c->sched, now, p->worker, m->evaluated.task,
-					 samples, (double)m->evaluated.task_ns * 1e-9);
-	if (counts < 0)
-		return fal_diag_set(diag, counts, "evaluated task %u, which is none",
-				    m->evaluated.task);
-	if (counts == 1) {
-		c->eval_right += m->evaluated.right;
-		c->eval_samples += m->evaluated.samples;
-		c->eval_loss += (uint64_t)m->evaluated.loss;
-	}
-	if (!fal_sched_eval_done(c->sched))
-		return coord_advance(c, now);
-	double n = (double)c->eval_samples;
-	c->evaluating = false;
-	c->status.judged = c->kept_clock;
-	c->status.accuracy = (double)c->eval_right / n;
-	c->status.accuracy_loss =
-		ldexp((double)(int64_t)c->eval_loss, -FAL_LOSS_BITS) / n;
-	fal_line_eval(&c->line, now - c->start, c->kept_version,
-		      c->kept_clock / fal_grid_epoch_clocks(&c->conf.grid), c->eval_right,
-		      c->eval_samples, c->status.accuracy_loss);
-	coord_trace(c);
-	return coord_advance(c, now);
-}
-
 /* A worker hands back what it has. */
 static int
 leave(struct fal_coord *c, double now, struct fal_peer *p, const char *why)
@@ -317,6 +260,8 @@ leave(struct fal_coord *c, double now, struct fal_peer *p, const char *why)
 	fal_line_leave(&c->line, now - c->start, p, why);
 	coord_trace(c);
 	int err = fal_sched_leave(c->sched, now, p->worker);
+	if (err == FAL_OK)
+		err = coord_numerics(c, now);
 	return err < 0 ? err : coord_advance(c, now);
 }
 
@@ -375,7 +320,7 @@ fal_coord_msg(struct fal_coord *c, double now, uint32_t peer, const struct fal_m
 		coord_worked(c, now, p, m);
 		return coord_advance(c, now);
 	case FAL_MSG_EVALUATED:
-		return on_evaluated(c, now, p, m, diag);
+		return coord_evaluated(c, now, p, m, diag);
 	case FAL_MSG_CHECKED:
 		err = coord_checked(c, now, p, m, diag);
 		return err < 0 ? err : coord_advance(c, now);

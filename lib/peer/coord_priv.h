@@ -3,6 +3,8 @@
  *	coord.c        the job: its beginning, evaluations, its end
  *	coord_who.c    whose sessions they are, and what workers are called
  *	coord_msg.c    what workers say
+ *	coord_eval.c   what they say of the test set
+ *	coord_numerics.c  whose fingerprint counts
  *	coord_act.c    what the scheduler decides becomes messages,
  *	coord_round.c  … and versions, and lines of the trace
  *	coord_judge.c  whether a round that is complete is believed
@@ -13,6 +15,7 @@
 #ifndef FAL_PEER_COORD_PRIV_H
 #define FAL_PEER_COORD_PRIV_H
 
+#include "base/rng.h"
 #include "peer/coord.h"
 #include "peer/trace_lines.h"
 #include "sched/bound.h"
@@ -52,10 +55,8 @@ struct fal_coord {
 	} * live;
 	uint32_t lives;
 	size_t live_cap;
-	uint32_t workers;                     /* ids given so far */
-	uint32_t ready;                       /* workers ready now */
-	uint8_t fingerprint[FAL_FINGERPRINT]; /* of the first worker */
-	bool have_fingerprint;
+	uint32_t workers; /* ids given so far */
+	uint32_t ready;   /* workers ready now */
 
 	bool evaluating;
 	/* The version under evaluation, and later what a failed job leaves. */
@@ -75,8 +76,20 @@ struct fal_coord {
 	} health;
 	bool judged;        /* kept_version is one that was evaluated */
 	uint64_t next_eval; /* clock at which the next one is due */
-	uint64_t eval_right, eval_samples;
-	uint64_t eval_loss; /* modulo 2^64: a lying worker must not overflow it */
+	struct fal_evaluation {
+		uint32_t tasks;
+		bool drawn; /* which of them are run twice */
+		struct fal_count {
+			struct fal_word {
+				uint32_t worker, key, right;
+				int64_t loss;
+				uint8_t fingerprint[FAL_FINGERPRINT];
+			} word[3]; /* the first one counts */
+			uint32_t words;
+		} * count; /* by test task */
+		size_t cap;
+	} eval;
+	struct fal_rng rng;
 
 	/* What is to be written to the trace when the actions are carried out. */
 	struct fal_news {
@@ -130,6 +143,16 @@ bool coord_unwelcome(const struct fal_coord *c, const struct fal_peer *p);
  * which ends; else the one it asks for, with a suffix where another one has it. */
 int coord_name(struct fal_coord *c, double now, uint32_t peer, const char *name,
 	       const uint8_t instance[static FAL_INSTANCE]);
+
+/* coord_eval.c */
+int coord_eval_begin(struct fal_coord *c, double now);
+int coord_evaluated(struct fal_coord *c, double now, struct fal_peer *p,
+		    const struct fal_msg *m, struct fal_diag *diag);
+void coord_eval_free(struct fal_coord *c);
+
+/* coord_numerics.c */
+/* Somebody came or went: whoever's fingerprint does not count stands by. */
+int coord_numerics(struct fal_coord *c, double now);
 
 /* coord_act.c */
 /* Ends a session for cause; 0 stands for one that is gone. */

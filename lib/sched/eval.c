@@ -5,6 +5,7 @@
 
 #include <assert.h>
 #include <math.h>
+#include <string.h>
 
 /* So that a worker with eval tasks is back when training needs it. */
 static const uint32_t most_at_once = 64;
@@ -15,10 +16,13 @@ fal_sched_eval(struct fal_sched *s, double now, uint32_t tasks)
 	if (s->eval_left > 0)
 		return FAL_ESTATE;
 	if (FAL_GROW(s->eval_holder, s->eval_holder_cap, tasks) < 0 ||
-	    FAL_GROW(s->eval_free, s->eval_free_cap, tasks) < 0)
+	    FAL_GROW(s->eval_free, s->eval_free_cap, tasks) < 0 ||
+	    FAL_GROW(s->eval_said, s->eval_said_cap, tasks) < 0 ||
+	    fal_holds_open(&s->eval_given, tasks) < 0)
 		return FAL_ENOMEM;
 	for (uint32_t i = 0; i < tasks; i++) {
 		s->eval_holder[i] = 0;
+		s->eval_said[i].n = 0;
 		s->eval_free[i] = tasks - 1 - i;
 	}
 	s->eval_tasks = s->eval_left = s->eval_free_n = tasks;
@@ -31,19 +35,101 @@ fal_sched_eval_done(const struct fal_sched *s)
 	return s->eval_left == 0;
 }
 
+/* What the word of `w` on the task would be: 0 nothing new, 1 that of another session, 2
+ * that of another key. */
+static int
+weight(const struct fal_sched *s, const struct fal_worker *w, uint32_t task)
+{
+	const struct fal_said *said = &s->eval_said[task];
+	int best = 2;
+	for (uint32_t i = 0; i < said->n; i++)
+		if (said->worker[i] == w->id)
+			return 0;
+		else if (said->key[i] == w->key)
+			best = 1;
+	return best;
+}
+
+/* The most that the word of anybody here would be; 2, too, where all that are here, and
+ * were, have the same key and another session is there. */
+static int
+most_weight(const struct fal_sched *s, uint32_t task, bool *one_key)
+{
+	const struct fal_said *said = &s->eval_said[task];
+	int most = 0;
+	*one_key = true;
+	for (uint32_t i = 0; i < s->workers; i++) {
+		const struct fal_worker *w = &s->worker[i];
+		if (!fal_worker_active(w))
+			continue;
+		int is = weight(s, w, task);
+		most = is > most ? is : most;
+		*one_key &= said->n > 0 && w->key == said->key[0];
+	}
+	return most;
+}
+
+bool
+fal_sched_eval_witness(const struct fal_sched *s, uint32_t task)
+{
+	bool one_key;
+	if (s->eval_holder[task] != FAL_EVALUATED)
+		return false; /* it is under way */
+	int most = most_weight(s, task, &one_key);
+	return most == 2 || (most == 1 && one_key);
+}
+
+/* May it have the task?  Whoever would say most of it, and anybody, if nobody says more.
+ */
+static bool
+may_have(const struct fal_sched *s, const struct fal_worker *w, uint32_t task)
+{
+	bool one_key;
+	return s->eval_said[task].n == 0 ||
+	       weight(s, w, task) >= most_weight(s, task, &one_key);
+}
+
+int
+fal_sched_eval_again(struct fal_sched *s, double now, uint32_t task)
+{
+	s->eval_holder[task] = 0;
+	s->eval_free[s->eval_free_n++] = task;
+	s->eval_left++;
+	return fal_eval_feed(s, now);
+}
+
+/* The last free task that it may have; eval_free_n: there is none. */
+static uint32_t
+free_for(const struct fal_sched *s, const struct fal_worker *w)
+{
+	for (uint32_t i = s->eval_free_n; i > 0; i--)
+		if (may_have(s, w, s->eval_free[i - 1]))
+			return i - 1;
+	return s->eval_free_n;
+}
+
+/* 1: it was given something. */
 static int
 grant(struct fal_sched *s, struct fal_worker *w, uint32_t n, double now)
 {
+	int given = 0;
 	for (; n > 0 && s->eval_free_n > 0; n--) {
-		uint32_t task = s->eval_free[--s->eval_free_n];
+		uint32_t at = free_for(s, w), task;
 		struct fal_act act = { .kind = FAL_ACT_EVAL, .worker = w->id };
+		if (at == s->eval_free_n)
+			break;
+		task = s->eval_free[at];
+		memmove(s->eval_free + at, s->eval_free + at + 1,
+			(--s->eval_free_n - at) * sizeof(*s->eval_free));
 		s->eval_holder[task] = w->id;
 		w->evals++;
-		if (fal_emit_task(s, act, task) < 0)
+		given = 1;
+		if (fal_holds_give(&s->eval_given, task, w->id) < 0 ||
+		    fal_emit_task(s, act, task) < 0)
 			return FAL_ENOMEM;
 	}
 	fal_refresh(s, w, now);
-	return FAL_OK;
+	return given;
 }
 
 void
@@ -86,8 +172,14 @@ fal_sched_evaluated(struct fal_sched *s, double now, uint32_t id, uint32_t task,
 		return FAL_EINVAL;
 	if (w == NULL)
 		return 0;
+	if (!fal_holds_has(&s->eval_given, task, id))
+		return FAL_ESTATE;
+	struct fal_said *said = &s->eval_said[task];
 	bool counts = s->eval_holder[task] != FAL_EVALUATED;
 	if (counts) {
+		said->worker[said->n % 2] = id;
+		said->key[said->n % 2] = w->key;
+		said->n += said->n < 2;
 		settle_task(s, task, now);
 		fal_ewma(&w->eval_s,
 			 task_s / fal_size(s, w, (struct fal_load){ 1, samples }));
@@ -120,6 +212,23 @@ appetite(const struct fal_sched *s, const struct fal_worker *w, double now)
 	return n < 1 ? 0 : (uint32_t)fmin(n, most_at_once);
 }
 
+/* Somebody else than the first one that is idle may have what is left. */
+static int
+feed_others(struct fal_sched *s, double now)
+{
+	for (uint32_t slot = 0; slot < s->workers && s->eval_free_n > 0; slot++) {
+		struct fal_worker *w = &s->worker[slot];
+		if (!fal_heap_has(&s->idle, slot))
+			continue;
+		uint32_t n = appetite(s, w, now);
+		int given = n > 0 ? grant(s, w, n, now) : 0;
+		if (given < 0)
+			return given;
+		w->base = given == 1 ? now : w->base;
+	}
+	return FAL_OK;
+}
+
 int
 fal_eval_feed(struct fal_sched *s, double now)
 {
@@ -136,9 +245,12 @@ fal_eval_feed(struct fal_sched *s, double now)
 		uint32_t n = appetite(s, w, now);
 		if (n == 0)
 			break;
+		int given = grant(s, w, n, now);
+		if (given < 0)
+			return given;
+		if (given == 0)
+			return feed_others(s, now);
 		w->base = now;
-		if (grant(s, w, n, now) < 0)
-			return FAL_ENOMEM;
 	}
 	return FAL_OK;
 }

@@ -90,6 +90,8 @@ fal_sched_free(struct fal_sched *s)
 	free(s->doubt);
 	free(s->eval_holder);
 	free(s->eval_free);
+	free(s->eval_said);
+	fal_holds_free(&s->eval_given);
 	while (s->checks > 0)
 		fal_checks_end(s, s->check[0].round);
 	free(s->check);
@@ -428,6 +430,7 @@ fal_sched_join(struct fal_sched *s, double now, const struct fal_join *j)
 		.probe_s = j->task_s,
 		.fixed = j->fixed,
 		.rtt = j->rtt,
+		.stands_by = j->stands_by,
 		.empty = now,
 		.base = now,
 		.heard = now,
@@ -466,6 +469,18 @@ fal_sched_leave(struct fal_sched *s, double now, uint32_t id)
 	free(w->pace);
 	w->pace = NULL;
 	return fal_settle(s, now);
+}
+
+int
+fal_sched_stand_by(struct fal_sched *s, double now, uint32_t id, bool stands_by)
+{
+	struct fal_worker *w = fal_find(s, id);
+	if (w == NULL || w->stands_by == stands_by)
+		return FAL_OK;
+	w->stands_by = stands_by;
+	if (stands_by && fal_strip(s, w, true) < 0)
+		return FAL_ENOMEM;
+	return fal_recount(s, w, now) < 0 ? FAL_ENOMEM : fal_settle(s, now);
 }
 
 int

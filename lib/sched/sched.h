@@ -198,10 +198,14 @@ struct fal_join {
 	uint32_t id;
 	const char *name; /* NULL: none */
 	uint32_t key;     /* workers of one key are one witness; 0: it has its own */
+	bool stands_by;   /* fal_sched_stand_by */
 	uint32_t lanes_min, lanes_max, cores;
 	double task_s, fixed, rtt;
 };
 int fal_sched_join(struct fal_sched *s, double now, const struct fal_join *j);
+
+/* The worker gets no work, or gets it again; what it had is others'. */
+int fal_sched_stand_by(struct fal_sched *s, double now, uint32_t id, bool stands_by);
 
 /* The worker is gone (unknown ids are ignored): its open contributions are fenced, its
  * tasks granted to others, rounds of its own abandoned. */
@@ -285,10 +289,15 @@ int fal_sched_unasked(struct fal_sched *s, uint64_t round, struct fal_cid id);
  * round is open, by everyone.  0 or FAL_ENOMEM, FAL_ESTATE (one is under way). */
 int fal_sched_eval(struct fal_sched *s, double now, uint32_t tasks);
 /* The worker has evaluated `task`, of so many samples, in task_s seconds: 1 it counts, 0
- * it was done before, FAL_EINVAL. */
+ * it was done before, FAL_EINVAL; FAL_ESTATE: it was never given it. */
 int fal_sched_evaluated(struct fal_sched *s, double now, uint32_t id, uint32_t task,
 			uint32_t samples, double task_s);
 bool fal_sched_eval_done(const struct fal_sched *s);
+/* Is somebody here who could say something new of a task that was evaluated: under a key
+ * that did not, or, where all have the same one, in another session? */
+bool fal_sched_eval_witness(const struct fal_sched *s, uint32_t task);
+/* The task is evaluated once more, by such a one if there is one still. */
+int fal_sched_eval_again(struct fal_sched *s, double now, uint32_t task);
 
 /* Time passes: call at or after fal_sched_wake.  0 or FAL_ENOMEM. */
 int fal_sched_tick(struct fal_sched *s, double now);

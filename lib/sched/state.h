@@ -82,6 +82,7 @@ struct fal_worker {
 	/* Others decide first of what it got no result for: it begins no round (doubt.c);
 	 * has none open, so that nobody waits for it; scratch of that. */
 	bool barred, waits, bar;
+	bool stands_by;        /* its fingerprint does not count */
 	bool counted;          /* among the active ones, its team's, too */
 	double weight;         /* of its share, by policy; < 0: as projected */
 	struct fal_team *team; /* NULL: gone */
@@ -333,6 +334,11 @@ struct fal_sched {
 	uint32_t eval_tasks, eval_left; /* all; not yet evaluated */
 	uint32_t *eval_holder; /* by eval task: worker id, 0: nobody, FAL_EVALUATED */
 	size_t eval_holder_cap;
+	struct fal_holds eval_given; /* by eval task: to whom, ever */
+	struct fal_said {            /* by eval task: who has evaluated it */
+		uint32_t n, worker[2], key[2];
+	} * eval_said;
+	size_t eval_said_cap;
 	uint32_t *eval_free;
 	uint32_t eval_free_n;
 	size_t eval_free_cap;
@@ -350,7 +356,7 @@ struct fal_sched {
 static inline bool
 fal_worker_active(const struct fal_worker *w)
 {
-	return !w->gone && !w->suspected && !w->excluded && !w->waits;
+	return !w->gone && !w->suspected && !w->excluded && !w->waits && !w->stands_by;
 }
 
 /* Samples of a task. */

@@ -17,6 +17,7 @@ enum {
 	FAL_MSG_NAME = 64,    /* bytes of a name with its NUL */
 	FAL_MSG_WHY = 256,    /* bytes of a reason with its NUL */
 	FAL_MSG_MAX = 65536,  /* bytes of a message */
+	FAL_LOSS_MAX = 65536, /* of a sample; what is more is said as that */
 	FAL_LOSS_BITS = 20,   /* losses travel as llrint(loss · 2^20) */
 	FAL_MODEL_BLOCKS = 3, /* most blocks in one MODEL message */
 	FAL_MODEL_AD = 44,    /* bytes of what fal_msg_model_ad writes */

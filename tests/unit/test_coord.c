@@ -336,8 +336,8 @@ rubbish_behind_the_last_block(void **state)
 	check(push(1, 1, 2, 2, 3), FAL_ETRUNC, "PUSH with rubbish behind all blocks");
 	check((int64_t)fal_coord_status(coord).clock, 1, "clocks completed");
 	check(fal_coord_gone(coord, 0.5, 1, diag.text), 0, "gone");
-	check(evaluated(2, 0, 1, 2, 0), 0, "EVALUATED");
 	check(evaluated(2, 1, 1, 1, 0), 0, "EVALUATED");
+	check(evaluated(2, 0, 1, 2, 0), 0, "EVALUATED");
 	check(fal_coord_status(coord).done, 1, "done");
 	fal_coord_finish(coord, 0.5, "00", NULL);
 	audit();
@@ -383,10 +383,18 @@ evaluations_that_do_not_fit(void **state)
 	check(evaluated(1, 1, 1, 2, 0), FAL_EINVAL, "more than the last task has");
 	check(evaluated(1, 2, 0, 0, 0), FAL_EINVAL, "no such task");
 	check(evaluated(1, UINT32_MAX, 0, 0, 0), FAL_EINVAL, "the largest task");
-	/* A loss may be anything; it is only shown. */
-	check(evaluated(1, 0, 2, 2, INT64_MAX), 0, "an absurd loss");
-	check(evaluated(1, 0, 2, 2, INT64_MAX), 0, "the same again");
-	check(evaluated(1, 1, 1, 1, INT64_MAX), 0, "the last");
+	const int64_t most = 2 * (int64_t)FAL_LOSS_MAX << FAL_LOSS_BITS;
+	check(evaluated(1, 0, 2, 2, INT64_MAX), FAL_EINVAL, "an absurd loss");
+	check(evaluated(1, 0, 2, 2, most + 1), FAL_EINVAL, "a loss above the largest");
+	check(evaluated(1, 0, 2, 2, -1), FAL_EINVAL, "a loss below 0");
+	check(evaluated(1, 1, 1, 1, 0), FAL_ESTATE, "what another one was given");
+	check(evaluated(1, 0, 2, 2, most), 0, "the largest loss");
+	check(evaluated(1, 0, 2, 2, most), 0, "the same again");
+	check(evaluated(2, 1, 1, 1, 0), 0, "the last");
+	check(fal_coord_status(coord).done, 0, "done before a second key's word");
+	/* Each runs what the other one did, and says the same. */
+	check(evaluated(1, 1, 1, 1, 0), 0, "the second word");
+	check(evaluated(2, 0, 2, 2, most), 0, "the second word");
 	struct fal_coord_status s = fal_coord_status(coord);
 	check(s.done, 1, "done");
 	if (s.accuracy != 1.0)

@@ -565,6 +565,119 @@ claims_of_what_was_not_held(void **state)
 	}
 }
 
+/* All that it evaluates is right. */
+static bool
+boast(uint32_t step)
+{
+	bool any = false;
+	(void)step;
+	for (uint32_t p = 1; p <= w.sessions; p++) {
+		struct session *s = &w.s[p];
+		if (s->honest || !s->here)
+			continue;
+		if (s->helds > 0) {
+			s->helds--;
+			any = true;
+		}
+		while (s->here && s->evals > 0) {
+			uint32_t task = s->eval[--s->evals];
+			any = true;
+			(void)evaluated(p, task, eval_samples(task), 0);
+		}
+	}
+	return any;
+}
+
+/* What one key says of the test set counts as far as others say the same. */
+static void
+boasters(void **state)
+{
+	(void)state;
+	/* the liar's key first; 0: nobody */
+	static const uint32_t keys[][4] = { { 1, 2, 3, 0 },
+					    { 3, 1, 2, 0 },
+					    { 2, 1, 0, 0 },
+					    { 1, 2, 3, 4 },
+					    { 1, 1, 1, 1 } };
+	for (size_t k = 0; k < sizeof(keys) / sizeof(keys[0]); k++)
+		for (uint64_t seed = 0; seed < 50; seed++) {
+			begin("bsp", seed, 1 + (uint32_t)seed, FAL_NUMERICS_FAST);
+			for (uint32_t n = 0; n < 4 && keys[k][n] != 0; n++)
+				join(keys[k][n], n > 0);
+			run(boast);
+			check(llround(1000 * fal_coord_status(w.coord).accuracy), 0,
+			      "thousandths right");
+			finish(true);
+			end(NULL);
+		}
+}
+
+/* numerics = require: a fingerprint that was invented sends nobody away. */
+static void
+invented_fingerprints(void **state)
+{
+	(void)state;
+	for (uint32_t order = 0; order < 6; order++) {
+		begin("epsp", order, 0, FAL_NUMERICS_REQUIRE);
+		uint32_t liar = 0, key = order < 3 ? 2 : 1;
+		for (uint32_t i = 0; i < 3; i++)
+			if (i == order % 3)
+				liar = join_as(order < 3 ? 1 : 3, false, 9);
+			else
+				join_as(key++, true, 1);
+		check(fal_coord_status(w.coord).workers, 3, "workers");
+		run(NULL);
+		check(w.s[liar].here, 1, "whoever differs stands by");
+		check(w.s[liar].helds, 0, "and has nothing to do");
+		finish(true);
+		end(NULL);
+	}
+}
+
+/* Where both sides have one key, the keyring's first counts, whoever came first. */
+static void
+two_fingerprints(void **state)
+{
+	(void)state;
+	for (uint32_t late = 0; late < 2; late++) {
+		begin("bsp", late, 0, FAL_NUMERICS_REQUIRE);
+		uint32_t a = join_as(late ? 2 : 1, true, late ? 2 : 1);
+		uint32_t b = join_as(late ? 1 : 2, true, late ? 1 : 2);
+		uint32_t first = late ? b : a, second = late ? a : b;
+		check(w.s[first].helds > 0, 1, "the first works");
+		check(w.s[second].helds, 0, "the other stands by");
+		w.s[first].here = false;
+		check(fal_coord_gone(w.coord, w.now, first, "gone"), 0, "gone");
+		check(w.s[second].helds > 0, 1, "until it is alone");
+		run(NULL);
+		finish(true);
+		end(NULL);
+	}
+}
+
+/* No sum of losses is other than finite and at least 0. */
+static void
+absurd_losses(void **state)
+{
+	(void)state;
+	static const int64_t odd[] = { -1, INT64_MIN, INT64_MAX,
+				       (5LL * FAL_LOSS_MAX) << FAL_LOSS_BITS };
+	for (size_t i = 0; i < sizeof(odd) / sizeof(odd[0]); i++) {
+		begin("bsp", i, 0, FAL_NUMERICS_FAST);
+		uint32_t liar = join(1, false);
+		join(2, true);
+		struct fal_msg m = { .type = FAL_MSG_CLAIM };
+		m.claim.round = w.s[liar].held[0].round;
+		m.claim.task = w.s[liar].held[0].task;
+		m.claim.seq = 1;
+		m.claim.loss = odd[i];
+		check(tell(liar, &m), FAL_EINVAL, "an absurd loss");
+		run(NULL);
+		finish(true);
+		end(NULL);
+	}
+}
+
 int
 main(void)
 {
@@ -574,6 +687,10 @@ main(void)
 		cmocka_unit_test_teardown(accusers_where_all_share_one_key, end),
 		cmocka_unit_test_teardown(leavers, end),
 		cmocka_unit_test_teardown(divergence, end),
+		cmocka_unit_test_teardown(boasters, end),
+		cmocka_unit_test_teardown(invented_fingerprints, end),
+		cmocka_unit_test_teardown(two_fingerprints, end),
+		cmocka_unit_test_teardown(absurd_losses, end),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, NULL, NULL);

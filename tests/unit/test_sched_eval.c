@@ -51,11 +51,15 @@ eval_tasks_come_back(void **state)
 	uint32_t stolen = worker[1].eval[0];
 	check(fal_sched_leave(sched, now, 1), 0, "leave");
 	follow_all();
-	/* Also what it never had is evaluated only once. */
-	check(fal_sched_evaluated(sched, now, 2, stolen, 1, 0.1), 1, "not granted to it");
+	/* What it never had is not its to say. */
+	bool has = false;
+	for (uint32_t i = 0; i < worker[2].evals; i++)
+		has |= worker[2].eval[i] == stolen;
+	check(fal_sched_evaluated(sched, now, 2, stolen, 1, 0.1), has ? 1 : FAL_ESTATE,
+	      "not granted to it");
 	follow_all();
 	check(fal_sched_evaluated(sched, now, 1, 5, 1, 0.1), 0, "by who left");
-	uint32_t counted = 1;
+	uint32_t counted = 0;
 	while (worker[2].evals > 0) {
 		uint32_t t = worker[2].eval[--worker[2].evals];
 		check(fal_sched_evaluated(sched, now, 2, t, 1, 0.1), 1, "evaluated");

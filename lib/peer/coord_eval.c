@@ -1,0 +1,243 @@
+/* Evaluations: what one key says of the test set, another one confirms.
+ *
+ * When all test tasks are counted, the coordinator draws a part of them, which is run
+ * once more by other keys: nobody can know before which it will be.  Two counts that
+ * differ are decided by a third key, or, where there is none, by the one that stands
+ * first in the keyring; what was refuted of a key is run again by others in all that
+ * nobody has confirmed.  Equal fingerprints count the same; others nearly. */
+#include "peer/coord_priv.h"
+
+#include "base/mem.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+	PART = 8, /* one in so many tasks is run twice */
+	NEAR = 16 /* other fingerprints: one in so many samples may come out otherwise */
+};
+
+/* How many samples test task `task` has; 0: there is no such task. */
+static uint32_t
+samples_of(const struct fal_coord *c, uint32_t task)
+{
+	const uint32_t most = c->conf.grid.task;
+	uint64_t first = (uint64_t)task * most, all = c->conf.test_samples;
+	if (first >= all)
+		return 0;
+	return all - first < most ? (uint32_t)(all - first) : most;
+}
+
+int
+coord_eval_begin(struct fal_coord *c, double now)
+{
+	struct fal_evaluation *e = &c->eval;
+	const uint32_t task = c->conf.grid.task;
+	e->tasks = (c->conf.test_samples + task - 1) / task;
+	e->drawn = false;
+	if (FAL_GROW(e->count, e->cap, e->tasks) < 0)
+		return FAL_ENOMEM;
+	memset(e->count, 0, e->tasks * sizeof(*e->count));
+	return fal_sched_eval(c->sched, now, e->tasks);
+}
+
+void
+coord_eval_free(struct fal_coord *c)
+{
+	free(c->eval.count);
+}
+
+/* Do they say the same? */
+static bool
+agree(const struct fal_word *a, const struct fal_word *b, uint32_t samples)
+{
+	if (memcmp(a->fingerprint, b->fingerprint, FAL_FINGERPRINT) == 0)
+		return a->right == b->right && a->loss == b->loss;
+	const double loss = fabs((double)a->loss - (double)b->loss);
+	const uint32_t right =
+		a->right > b->right ? a->right - b->right : b->right - a->right;
+	return right <= 1 + samples / NEAR &&
+	       loss <= fmax((double)a->loss, (double)b->loss) / NEAR +
+			       ldexp(samples, FAL_LOSS_BITS - 10);
+}
+
+static uint32_t
+place_of(const struct fal_coord *c, uint32_t key)
+{
+	return c->key[key - 1].place;
+}
+
+/* The word that counts comes first. */
+static void
+prefer(struct fal_count *of, uint32_t at)
+{
+	const struct fal_word word = of->word[at];
+	of->word[at] = of->word[0];
+	of->word[0] = word;
+}
+
+static int
+ask_again(struct fal_coord *c, double now, uint32_t task)
+{
+	if (!fal_sched_eval_witness(c->sched, task))
+		return 0;
+	int err = fal_sched_eval_again(c->sched, now, task);
+	return err < 0 ? err : 1;
+}
+
+/* What nobody has confirmed of the key is run again. */
+static int
+doubt_key(struct fal_coord *c, double now, uint32_t key)
+{
+	int err = FAL_OK;
+	for (uint32_t t = 0; t < c->eval.tasks && err >= 0; t++) {
+		const struct fal_count *of = &c->eval.count[t];
+		if (of->words == 1 && of->word[0].key == key)
+			err = ask_again(c, now, t);
+	}
+	return err < 0 ? err : FAL_OK;
+}
+
+/* Two words differ, and there is no third. */
+static int
+first_in_keyring(struct fal_coord *c, double now, struct fal_count *of)
+{
+	uint32_t best = 0;
+	for (uint32_t i = 1; i < of->words; i++)
+		if (place_of(c, of->word[i].key) < place_of(c, of->word[best].key))
+			best = i;
+	prefer(of, best);
+	const uint32_t other = of->word[1].key;
+	return other != of->word[0].key ? doubt_key(c, now, other) : FAL_OK;
+}
+
+static int
+refute(struct fal_coord *c, double now, const struct fal_word *liar)
+{
+	int err = doubt_key(c, now, liar->key);
+	if (err < 0)
+		return err;
+	return fal_sched_charge(c->sched, now, liar->worker,
+				"it evaluated otherwise than others");
+}
+
+/* There is more than one word on the task. */
+static int
+judge(struct fal_coord *c, double now, uint32_t task)
+{
+	struct fal_count *of = &c->eval.count[task];
+	const uint32_t n = samples_of(c, task);
+	struct fal_word *w = of->word;
+	if (of->words == 2) {
+		if (agree(&w[0], &w[1], n))
+			return FAL_OK;
+		int asked = ask_again(c, now, task);
+		return asked == 0 ? first_in_keyring(c, now, of)
+				  : (asked < 0 ? asked : FAL_OK);
+	}
+	for (uint32_t i = 0; i < 2; i++)
+		if (agree(&w[i], &w[2], n)) {
+			const struct fal_word liar = w[1 - i];
+			prefer(of, i);
+			return refute(c, now, &liar);
+		}
+	return first_in_keyring(c, now, of);
+}
+
+/* A part of what the key alone has said is run once more. */
+static int
+draw_of(struct fal_coord *c, double now, uint32_t key)
+{
+	struct fal_evaluation *e = &c->eval;
+	uint32_t left = 0;
+	for (uint32_t t = 0; t < e->tasks; t++)
+		left += e->count[t].words == 1 && e->count[t].word[0].key == key;
+	uint32_t want = (left + PART - 1) / PART;
+	for (uint32_t t = 0; t < e->tasks && want > 0; t++) {
+		if (e->count[t].words != 1 || e->count[t].word[0].key != key)
+			continue;
+		if (fal_rng_below(&c->rng, left--) >= want)
+			continue;
+		want--;
+		int err = ask_again(c, now, t);
+		if (err < 0)
+			return err;
+	}
+	return FAL_OK;
+}
+
+static int
+draw(struct fal_coord *c, double now)
+{
+	int err = FAL_OK;
+	c->eval.drawn = true;
+	for (uint32_t key = 1; key <= c->keys && err == FAL_OK; key++)
+		err = draw_of(c, now, key);
+	return err;
+}
+
+static void
+conclude(struct fal_coord *c, double now)
+{
+	uint64_t right = 0;
+	int64_t loss = 0;
+	for (uint32_t t = 0; t < c->eval.tasks; t++) {
+		right += c->eval.count[t].word[0].right;
+		loss += c->eval.count[t].word[0].loss;
+	}
+	const double n = c->conf.test_samples;
+	c->evaluating = false;
+	c->status.judged = c->kept_clock;
+	c->status.accuracy = (double)right / n;
+	c->status.accuracy_loss = ldexp((double)loss, -FAL_LOSS_BITS) / n;
+	fal_line_eval(&c->line, now - c->start, c->kept_version,
+		      c->kept_clock / fal_grid_epoch_clocks(&c->conf.grid), right,
+		      c->conf.test_samples, c->status.accuracy_loss);
+	coord_trace(c);
+}
+
+static int
+hear(struct fal_coord *c, double now, const struct fal_peer *p, const struct fal_msg *m)
+{
+	struct fal_count *of = &c->eval.count[m->evaluated.task];
+	struct fal_word *word = &of->word[of->words++];
+	*word = (struct fal_word){ .worker = p->worker,
+				   .key = p->key,
+				   .right = m->evaluated.right,
+				   .loss = m->evaluated.loss };
+	memcpy(word->fingerprint, p->fingerprint, FAL_FINGERPRINT);
+	int err = of->words > 1 ? judge(c, now, m->evaluated.task) : FAL_OK;
+	if (err == FAL_OK && fal_sched_eval_done(c->sched) && !c->eval.drawn)
+		err = draw(c, now);
+	return err;
+}
+
+int
+coord_evaluated(struct fal_coord *c, double now, struct fal_peer *p,
+		const struct fal_msg *m, struct fal_diag *diag)
+{
+	if (!c->evaluating || m->evaluated.version != c->kept_version)
+		return FAL_OK;
+	const uint32_t samples = samples_of(c, m->evaluated.task);
+	const int64_t most = (int64_t)samples * FAL_LOSS_MAX << FAL_LOSS_BITS;
+	if (m->evaluated.samples != samples || m->evaluated.right > samples)
+		return fal_diag_set(diag, FAL_EINVAL, "%u right of %u in test task %u",
+				    m->evaluated.right, m->evaluated.samples,
+				    m->evaluated.task);
+	if (m->evaluated.loss < 0 || m->evaluated.loss > most)
+		return fal_diag_set(diag, FAL_EINVAL,
+				    "a loss of %" PRId64 " for %u samples",
+				    m->evaluated.loss, samples);
+	int counts = fal_sched_evaluated(c->sched, now, p->worker, m->evaluated.task,
+					 samples, (double)m->evaluated.task_ns * 1e-9);
+	if (counts < 0)
+		return fal_diag_set(diag, counts,
+				    "evaluated task %u, which it was not given",
+				    m->evaluated.task);
+	int err = counts == 1 ? hear(c, now, p, m) : FAL_OK;
+	if (err == FAL_OK && fal_sched_eval_done(c->sched))
+		conclude(c, now);
+	return err < 0 ? err : coord_advance(c, now);
+}
