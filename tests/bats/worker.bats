@@ -101,7 +101,7 @@ through() {
 	work reader
 	status 1 "$pid" reader
 	same "lines ($(cat reader.err))" "$(grep -c . reader.err)" 1
-	has "$(cat reader.err)" "not finite"
+	has "$(cat reader.err)" "refused: diverged"
 }
 
 @test "a local copy that is slow to read holds nothing up" {
