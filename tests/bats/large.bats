@@ -25,7 +25,7 @@ large() {
 	tiny "$BATS_TEST_TMPDIR/large"
 	printf 'input 16\ndense 65536\nrelu\ndense %s\nrelu\ndense 4\n' "$1" >large/tiny.model
 	job=(--set job.epochs=1 --set job.eval=never --set data.samples=$((8 * $2))
-		--set batch.size=8 --set batch.task=4 --set optimizer.lr=0.01
+		--set batch.size=8 --set batch.task=4 --set optimizer.lr=1e-5
 		--set job.audit=sums large/tiny.job)
 }
 
@@ -59,7 +59,10 @@ within() {
 
 # judge CLOCKS: the job ends well, every sample is accounted for, every clock was one.
 judge() {
-	wait "$ps" "${workers[@]}"
+	wait "$ps" "${workers[@]}" || {
+		tail -n 5 "$BATS_TEST_TMPDIR"/*.err
+		return 1
+	}
 	falcon-stat --audit "$state/trace.jsonl"
 	same "clocks" "$(grep -c '"ev":"update"' "$state/trace.jsonl")" "$1"
 }
