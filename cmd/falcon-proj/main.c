@@ -161,7 +161,10 @@ on_line(void *arg, struct fal_trace_line *l)
 		free(in->last);
 		in->last = NULL;
 	}
-	int err = take(in, l);
+	int err = strcmp(l->ev, "gap") != 0
+			  ? take(in, l)
+			  : fal_trace_fail(l, FAL_EINVAL,
+					   "lines are missing here: nothing can be told");
 	if (err < 0 || !in->o->follow || l->t < in->next)
 		return err;
 	bool first = in->next <= 0;

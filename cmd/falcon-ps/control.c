@@ -201,6 +201,26 @@ is_refused(const struct ps_control *c, const struct apply *a, uint64_t now,
 	return false;
 }
 
+/* A change for a name that no worker had so far and no key has is a slip of the keys;
+ * what sets everything to normal again harms nobody. */
+static bool
+is_unknown(const struct ps_server *s, const struct fal_policy_change *v, size_t n,
+	   struct fal_diag *why)
+{
+	for (size_t i = 0; i < n; i++) {
+		const char *dot = strchr(v[i].key, '.');
+		if (dot == NULL || strcmp(v[i].to, "auto") == 0 ||
+		    strcmp(v[i].to, "no") == 0 || ps_knows(s, dot + 1))
+			continue;
+		fal_diag_set(why, 0,
+			     "%s: '%s' is no worker of this job, and no key: one that is "
+			     "still to come is known by the name of its key",
+			     v[i].key, dot + 1);
+		return true;
+	}
+	return false;
+}
+
 /* Would the policy be too large for the journal, or its `report` for an answer? */
 static bool
 is_too_large(const struct fal_policy *p, const struct fal_buf *report,
@@ -238,7 +258,8 @@ change(struct ps_server *s, struct ps_session *session, const struct apply *a,
 	    fal_stale_warning(&p->rule, &s->opt->job->job.optim,
 			      fal_coord_status(s->coord).workers, warning))
 		fal_json_member_str(&report, "warning", warning);
-	if (is_refused(c, a, now, v, n, &why) || is_too_large(p, &report, &why)) {
+	if (is_refused(c, a, now, v, n, &why) || is_unknown(s, v, n, &why) ||
+	    is_too_large(p, &report, &why)) {
 		reply_text(session, FAL_EXIT_NO, why.text);
 	} else if (c->asks != 0) {
 		reply_text(session, FAL_EXIT_NO, "another change waits for its boundary");

@@ -15,6 +15,8 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <jansson.h>
+#include <math.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,7 +26,7 @@ struct options {
 	const char *listen, *state, *trace, *keyring, *compress;
 	uint64_t ready_fd, min_workers, max_memory;
 	struct fal_opt_list set;
-	bool check, exit_when_done, json;
+	bool check, exit_when_done, json, restart;
 };
 
 struct run {
@@ -35,7 +37,7 @@ struct run {
 	struct fal_addr listen;
 	struct fal_keyring *keys;
 	enum fal_compress compress;
-	char *model_path, *result_path;
+	struct ps_place model, result; /* where they will be */
 };
 
 /* What the job takes here under its own rule: data, parameters, sums, published copies;
@@ -143,7 +145,7 @@ result_json(const struct run *r, const struct ps_outcome *o, struct fal_buf *out
 		fal_put_fmt(out, ",\"clock\":%" PRIu64, o->clock);
 	}
 	fal_put_fmt(out, ",\"model\":");
-	fal_json_str(out, r->model_path);
+	fal_json_str(out, r->model.path);
 	fal_put_fmt(out, ",\"sha256\":\"%s\",\"clocks\":%" PRIu64, o->sha256, s->clocks);
 	if (s->accuracy >= 0) {
 		fal_put_fmt(out, ",\"accuracy\":");
@@ -196,7 +198,7 @@ finish(void *arg, const float *params, struct ps_outcome *o, struct fal_diag *di
 	uint8_t digest[FAL_HASH_BYTES];
 	int err = fal_safetensors_put(r->job.model, params, NULL, 0, &out);
 	if (err == FAL_OK)
-		err = fal_cli_write(r->model_path, out.p, out.n, 0644, diag);
+		err = ps_state_put(&r->state, &r->model, out.p, out.n, diag);
 	fal_sha256(out.p, out.n, digest);
 	fal_hex(digest, sizeof(digest), o->sha256);
 	fal_buf_clear(&out);
@@ -205,13 +207,55 @@ finish(void *arg, const float *params, struct ps_outcome *o, struct fal_diag *di
 		err = out.err;
 	}
 	if (err == FAL_OK)
-		err = fal_cli_write(r->result_path, out.p, out.n, 0644, diag);
+		err = ps_state_put(&r->state, &r->result, out.p, out.n, diag);
 	if (err == FAL_OK) {
 		print_result(r, &out);
 		fflush(stdout); /* the end may be far; errors are said there */
 	}
 	fal_buf_free(&out);
 	return err;
+}
+
+/* The job cannot go on: its model is kept, without a result. */
+static void
+salvage(void *arg, const float *params, uint64_t version)
+{
+	struct run *r = arg;
+	struct fal_buf out = { 0 };
+	struct fal_diag diag = { "" };
+	char text[24];
+	const struct fal_metadata meta[] = { { "job", r->job.job.name },
+					     { "version", text } };
+	snprintf(text, sizeof(text), "%" PRIu64, version);
+	bool good = version > 0;
+	for (uint64_t i = 0; i < r->job.model->params && good; i++)
+		good = isfinite(params[i]);
+	if (!good)
+		return;
+	int err = fal_safetensors_put(r->job.model, params, meta, 2, &out);
+	if (err == FAL_OK)
+		err = ps_state_put(&r->state, &r->model, out.p, out.n, &diag);
+	fal_buf_free(&out);
+	if (err < 0)
+		say(&diag, err);
+	else
+		fal_cli_err(PROG, "%s: version %s kept in %s", r->job.job.name, text,
+			    r->model.path);
+}
+
+/* Room for what is written at the end, so that no full disk or want of descriptors loses
+ * it. */
+static int
+reserve(struct run *r, struct fal_diag *diag)
+{
+	enum { HEADER = 4096, TENSOR = 256, RESULT = 4096 }; /* bytes, at most */
+	const uint64_t bytes = r->job.model->params * sizeof(float) + HEADER +
+			       (uint64_t)TENSOR * r->job.model->tensors;
+	int err =
+		ps_state_reserve(&r->state, "model.safetensors", bytes, &r->model, diag);
+	return err < 0 ? err
+		       : ps_state_reserve(&r->state, "result.json", RESULT, &r->result,
+					  diag);
 }
 
 /* Trains.  An exit code. */
@@ -232,21 +276,25 @@ train(struct run *r)
 				    .exit_when_done = r->opt.exit_when_done,
 				    .compress = r->compress,
 				    .finish = finish,
+				    .salvage = salvage,
 				    .arg = r };
 	char *trace = ps_state_path(&r->state, "trace.jsonl");
-	r->result_path = ps_state_path(&r->state, "result.json");
-	int err = trace != NULL && journal != NULL && r->result_path != NULL &&
-				  r->model_path != NULL
-			  ? FAL_OK
-			  : FAL_ENOMEM;
+	int err = trace != NULL && journal != NULL ? FAL_OK : FAL_ENOMEM;
+	if (err == FAL_OK)
+		err = ps_state_keep_trace(&r->state, &diag);
+	if (err == FAL_OK)
+		err = reserve(r, &diag);
 	if (err == FAL_OK)
 		err = ps_record_file(&r->record, trace, &diag);
 	if (err == FAL_OK && r->opt.trace != NULL)
 		err = ps_record_file(&r->record, r->opt.trace, &diag);
 	if (err == FAL_OK)
 		err = ps_serve(&opt, &outcome, &diag);
-	int closed = ps_record_close(&r->record, &diag);
-	err = err < 0 ? err : closed;
+	struct fal_diag said;
+	ps_record_flush(&r->record);
+	while (ps_record_said(&r->record, &said))
+		fal_cli_err(PROG, "%s", said.text);
+	ps_record_close(&r->record);
 	int code = FAL_EXIT_DONE;
 	if (err < 0) {
 		code = say(&diag, err);
@@ -264,7 +312,8 @@ train(struct run *r)
 	}
 	free(journal);
 	free(trace);
-	free(r->result_path);
+	ps_place_drop(&r->model);
+	ps_place_drop(&r->result);
 	return code;
 }
 
@@ -279,8 +328,6 @@ serve(struct run *r)
 	int err = ps_state_open(&r->state, dir != NULL ? dir : r->opt.state,
 				&r->job.job_text, &diag);
 	free(dir);
-	r->model_path =
-		err == FAL_OK ? ps_state_path(&r->state, "model.safetensors") : NULL;
 	int code;
 	if (err < 0) {
 		say(&diag, err);
@@ -289,10 +336,17 @@ serve(struct run *r)
 		code = print_result(r, &r->state.result);
 		fal_cli_err(PROG, "%s: the job %s", r->job.job.name,
 			    code == FAL_EXIT_DONE ? "is done" : "has failed");
+	} else if (r->state.begun && !r->opt.restart) {
+		fal_cli_err(
+			PROG,
+			"%s: the job was begun there and is not done; it cannot go on "
+			"from where it was: --restart begins at the first clock, and "
+			"keeps the trace",
+			r->state.dir);
+		code = FAL_EXIT_TEMPFAIL;
 	} else {
 		code = train(r);
 	}
-	free(r->model_path);
 	ps_state_close(&r->state);
 	return code;
 }
@@ -300,7 +354,9 @@ serve(struct run *r)
 int
 main(int argc, char **argv)
 {
-	struct run r = { .opt = { .listen = "127.0.0.1:7000",
+	struct run r = { .model.fd = -1,
+			 .result.fd = -1,
+			 .opt = { .listen = "127.0.0.1:7000",
 				  .keyring = "/etc/falcon/keyring",
 				  .compress = "auto",
 				  .min_workers = 1 } };
@@ -312,6 +368,8 @@ main(int argc, char **argv)
 		  "FILE" },
 		{ "state", 's', FAL_OPT_TEXT, &o->state,
 		  "folder of the job's state (NAME.state)", "DIR" },
+		{ "restart", 0, FAL_OPT_FLAG, &o->restart,
+		  "begin a job that was not done at its first clock", NULL },
 		{ "trace", 't', FAL_OPT_TEXT, &o->trace, "write the trace here, too",
 		  "FILE" },
 		{ "set", 0, FAL_OPT_LIST, &o->set, "change a key of the job",
@@ -335,6 +393,7 @@ main(int argc, char **argv)
 			       .n_opts = sizeof(opts) / sizeof(opts[0]),
 			       .min_args = 1,
 			       .max_args = 1 };
+	signal(SIGXFSZ, SIG_IGN); /* a limit is as a full disk: EFBIG */
 	int code = fal_cli_parse(&cli, argc, argv);
 	if (code < 0)
 		code = fal_cli_range(&cli, "min-workers", 1, 1000000);

@@ -2,6 +2,7 @@
  * them. */
 #include "server.h"
 
+#include "base/text.h"
 #include "store/store.h"
 
 #include <string.h>
@@ -100,6 +101,21 @@ ps_close_peer(void *arg, uint32_t peer, const char *why)
 	fal_chan_close(session->chan);
 }
 
+void
+ps_tell_all(struct ps_server *s, enum fal_msg_type type, const char *why)
+{
+	struct fal_msg m = { .type = (uint16_t)type,
+			     .incarnation = s->publisher.incarnation };
+	struct fal_buf out = { 0 };
+	fal_text_plain(m.done.why, sizeof(m.done.why), why);
+	if (fal_msg_put(&out, &m) < 0)
+		return;
+	for (size_t i = 0; i < s->sessions.n; i++)
+		if (fal_role_may(fal_chan_role(s->sessions.v[i]->chan), FAL_ROLE_WORK))
+			fal_chan_send(s->sessions.v[i]->chan, &out, FAL_SEND_CONTROL);
+	fal_buf_free(&out);
+}
+
 /* --- sessions --- */
 
 /* Ends a session that did what it may not. */
@@ -188,6 +204,9 @@ work_msg(struct ps_server *s, struct ps_session *session, const struct fal_msg *
 		send_chunk(s, session, m);
 		return;
 	}
+	if (m->type == FAL_MSG_CLAIM || m->type == FAL_MSG_PUSH ||
+	    m->type == FAL_MSG_EVALUATED)
+		ps_moved(s, session);
 	int err = fal_coord_msg(s->coord, ps_now(), session->id, m, &why);
 	if (err == FAL_ENOMEM)
 		ps_fail(s, err, "scheduler");
@@ -295,12 +314,23 @@ introduce(struct ps_server *s, const struct ps_session *session)
 		ps_fail(s, fal_coord_open(s->coord, session->id, &who), "sessions");
 }
 
+/* No descriptors for one more of this role: those who look on leave half to workers. */
+static bool
+is_full(const struct ps_server *s, enum fal_role role)
+{
+	size_t on = 0;
+	for (size_t i = 0; i < s->sessions.n; i++)
+		on += !fal_role_may(fal_chan_role(s->sessions.v[i]->chan), FAL_ROLE_WORK);
+	return s->sessions.n >= s->room ||
+	       (!fal_role_may(role, FAL_ROLE_WORK) && on >= s->room / 2);
+}
+
 void
 ps_accept(void *arg, struct fal_chan *c, const char *name, enum fal_role role)
 {
 	struct ps_server *s = arg;
 	(void)name;
-	(void)role;
+	const bool full = is_full(s, role);
 	struct ps_session *session = ps_session_add(&s->sessions);
 	if (session == NULL) {
 		fal_chan_kill(c);
@@ -314,5 +344,8 @@ ps_accept(void *arg, struct fal_chan *c, const char *name, enum fal_role role)
 	session->chan = c;
 	fal_chan_adopt(c, &ops);
 	fal_chan_compress(c, s->opt->compress);
-	introduce(s, session);
+	if (full)
+		refuse(s, session, "no descriptor is left for one more session");
+	else
+		introduce(s, session);
 }

@@ -3,8 +3,6 @@
 
 #include "base/mem.h"
 
-#include <errno.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,12 +11,9 @@ enum { RECENT_ROUNDS = 100 };
 int
 ps_record_file(struct ps_record *r, const char *path, struct fal_diag *diag)
 {
-	int i = r->file[0].f == NULL ? 0 : 1;
-	r->file[i].f = fopen(path, "we");
-	r->file[i].path = path;
-	if (r->file[i].f == NULL)
-		return fal_diag_set(diag, FAL_EIO, "%s: %s", path, strerror(errno));
-	return FAL_OK;
+	int err = ps_tape_open(&r->file[r->files], path, diag);
+	r->files += err == FAL_OK;
+	return err;
 }
 
 static bool
@@ -53,30 +48,27 @@ retire(struct ps_record *r)
 	free(l->text);
 }
 
-int
+void
 ps_record_add(struct ps_record *r, const char *line, size_t n)
 {
 	if (r->head > r->n) {
 		memmove(r->recent, r->recent + r->head, r->n * sizeof(*r->recent));
 		r->head = 0;
 	}
-	if (FAL_GROW(r->recent, r->cap, r->head + r->n + 1) < 0)
-		return FAL_ENOMEM;
-	struct ps_line *l = &r->recent[r->head + r->n];
-	l->text = fal_calloc(n + 2, 1);
-	if (l->text == NULL)
-		return FAL_ENOMEM;
-	memcpy(l->text, line, n);
-	l->text[n] = '\n';
-	l->n = n + 1;
-	r->n++;
-	for (int i = 0; i < RECORD_FILES; i++)
-		if (r->file[i].f != NULL)
-			fwrite(l->text, 1, l->n, r->file[i].f);
+	char *text = fal_calloc(n + 2, 1);
+	if (text == NULL || FAL_GROW(r->recent, r->cap, r->head + r->n + 1) < 0) {
+		free(text);
+		return;
+	}
+	memcpy(text, line, n);
+	text[n] = '\n';
+	const struct ps_line *l = &r->recent[r->head + r->n++];
+	r->recent[r->head + r->n - 1] = (struct ps_line){ text, n + 1 };
+	for (int i = 0; i < r->files; i++)
+		ps_tape_add(&r->file[i], text, n + 1);
 	r->rounds += is_event(l, "ledger");
 	while (r->rounds > RECENT_ROUNDS)
 		retire(r);
-	return r->kept.err;
 }
 
 void
@@ -87,28 +79,34 @@ ps_record_history(const struct ps_record *r, struct fal_buf *out)
 		fal_put_bytes(out, r->recent[r->head + i].text, r->recent[r->head + i].n);
 }
 
-int
-ps_record_flush(struct ps_record *r, struct fal_diag *diag)
+void
+ps_record_flush(struct ps_record *r)
 {
-	for (int i = 0; i < RECORD_FILES; i++)
-		if (r->file[i].f != NULL &&
-		    (fflush(r->file[i].f) != 0 || ferror(r->file[i].f)))
-			return fal_diag_set(diag, FAL_EIO, "%s: %s", r->file[i].path,
-					    strerror(errno));
-	return FAL_OK;
+	for (int i = 0; i < r->files; i++)
+		ps_tape_flush(&r->file[i]);
 }
 
-int
-ps_record_close(struct ps_record *r, struct fal_diag *diag)
+bool
+ps_record_said(struct ps_record *r, struct fal_diag *out)
 {
-	int err = ps_record_flush(r, diag);
-	for (int i = 0; i < RECORD_FILES; i++)
-		if (r->file[i].f != NULL)
-			fclose(r->file[i].f);
+	for (int i = 0; i < r->files; i++) {
+		if (r->file[i].said.text[0] == '\0')
+			continue;
+		*out = r->file[i].said;
+		r->file[i].said.text[0] = '\0';
+		return true;
+	}
+	return false;
+}
+
+void
+ps_record_close(struct ps_record *r)
+{
+	for (int i = 0; i < r->files; i++)
+		ps_tape_close(&r->file[i]);
 	while (r->n > 0)
 		free(r->recent[r->head + --r->n].text);
 	free(r->recent);
 	fal_buf_free(&r->kept);
 	*r = (struct ps_record){ 0 };
-	return err;
 }

@@ -4,8 +4,9 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "tape.h"
 
-#include <stdio.h>
+#include <stdbool.h>
 
 enum { RECORD_FILES = 2 };
 
@@ -16,10 +17,8 @@ struct ps_line {
 
 /* {0} is empty and valid. */
 struct ps_record {
-	struct {
-		FILE *f;
-		const char *path;
-	} file[RECORD_FILES];
+	struct ps_tape file[RECORD_FILES];
+	int files;
 	struct fal_buf
 		kept; /* job, join, leave, policy, hold, eval, …: older than recent */
 	struct ps_line *recent; /* a queue: the last 100 rounds */
@@ -30,15 +29,18 @@ struct ps_record {
 /* Adds a file that gets every line; `path` is borrowed until ps_record_close. */
 int ps_record_file(struct ps_record *r, const char *path, struct fal_diag *diag);
 
-/* Takes a line without its newline.  0 or FAL_ENOMEM; files that fail show at close. */
-int ps_record_add(struct ps_record *r, const char *line, size_t n);
+/* Takes a line without its newline.  What there is no memory for is left out. */
+void ps_record_add(struct ps_record *r, const char *line, size_t n);
 
 /* Appends what a follower gets first: job, join, leave, policy, and the last 100
  * rounds. */
 void ps_record_history(const struct ps_record *r, struct fal_buf *out);
 
-/* Lets the files be read up to here.  FAL_EIO with a diagnosis. */
-int ps_record_flush(struct ps_record *r, struct fal_diag *diag);
-int ps_record_close(struct ps_record *r, struct fal_diag *diag);
+/* Lets the files be read up to here. */
+void ps_record_flush(struct ps_record *r);
+/* Takes one of the things that are to be told of the files (tape.h); false: there is
+ * none. */
+bool ps_record_said(struct ps_record *r, struct fal_diag *out);
+void ps_record_close(struct ps_record *r);
 
 #endif

@@ -8,9 +8,11 @@
 #include "sec/secret.h"
 #include "store/store.h"
 
+#include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 enum {
@@ -23,10 +25,17 @@ static void stop(struct ps_server *s);
 void
 ps_fail(struct ps_server *s, int err, const char *what)
 {
-	if (s->err == FAL_OK && err < 0) {
-		s->err = fal_diag_set(s->diag, err, "%s: %s", what, fal_strerror(err));
-		stop(s);
+	if (s->err < 0 || err == FAL_OK)
+		return;
+	s->err = fal_diag_set(s->diag, err, "%s: %s", what, fal_strerror(err));
+	if (s->coord != NULL && !s->saved) {
+		const struct fal_store *store = fal_coord_store(s->coord);
+		s->saved = true;
+		s->opt->salvage(s->opt->arg, fal_store_params(store),
+				fal_store_version(store));
 	}
+	ps_tell_all(s, FAL_MSG_REFUSE, s->diag->text);
+	stop(s);
 }
 
 /* --- the end, and time --- */
@@ -44,8 +53,13 @@ on_flush(uv_timer_t *t)
 {
 	struct ps_server *s = t->data;
 	ps_tell_refusals(s, false);
-	if (s->err == FAL_OK && (s->err = ps_record_flush(s->opt->record, s->diag)) < 0)
-		stop(s);
+	struct fal_diag said;
+	ps_record_flush(s->opt->record);
+	while (ps_record_said(s->opt->record, &said)) {
+		fal_progress_end(&s->progress);
+		fal_cli_err(PROG, "%s", said.text);
+	}
+	ps_tell_waiting(s);
 }
 
 static void
@@ -119,6 +133,7 @@ ps_after_event(struct ps_server *s)
 	if (fal_coord_stopped(s->coord)) {
 		s->out->stopped = true;
 		s->out->status = status;
+		ps_tell_all(s, FAL_MSG_DONE, "the job was stopped");
 		stop(s);
 		return;
 	}
@@ -143,6 +158,7 @@ on_stop_signal(uv_signal_t *h, int signum)
 	if (!s->saved) {
 		s->out->stopped = true;
 		s->out->status = fal_coord_status(s->coord);
+		ps_tell_all(s, FAL_MSG_LATER, "the coordinator stops");
 	}
 	fal_cli_notify("STOPPING=1");
 	stop(s);
@@ -206,6 +222,8 @@ new_coord(struct ps_server *s)
 				     .model = ps_send_model,
 				     .close = ps_close_peer,
 				     .trace = ps_trace,
+				     .came = ps_came,
+				     .went = ps_went,
 				     .journal = ps_control_journal,
 				     .changed = ps_control_changed };
 	const struct fal_grid grid = fal_job_grid(&j->job, j->train.n);
@@ -244,6 +262,30 @@ new_coord(struct ps_server *s)
 	s->progress = fal_progress_begin(j->job.name, fal_coord_status(s->coord).clocks,
 					 ps_now());
 	return FAL_OK;
+}
+
+/* Descriptors are for sessions and, a quarter, for handshakes; those that the job itself
+ * needs to its end are open by now, and a few are spared for keyring and journal. */
+static uint32_t
+share_descriptors(struct ps_server *s)
+{
+	enum { SPARE = 8 };
+	struct rlimit most = { 0 };
+	getrlimit(RLIMIT_NOFILE, &most);
+	most.rlim_cur = most.rlim_max;
+	setrlimit(RLIMIT_NOFILE, &most);
+	getrlimit(RLIMIT_NOFILE, &most);
+	const int lowest = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0);
+	if (lowest >= 0)
+		close(lowest);
+	const rlim_t used = (rlim_t)lowest + SPARE;
+	const rlim_t all = lowest < 0 || most.rlim_cur <= used ? 0
+			   : most.rlim_cur - used < UINT32_MAX ? most.rlim_cur - used
+							       : UINT32_MAX;
+	const rlim_t half_open =
+		all / 4 < FAL_LISTEN_HALF_OPEN ? all / 4 : FAL_LISTEN_HALF_OPEN;
+	s->room = (uint32_t)(all - half_open);
+	return half_open > 0 ? (uint32_t)half_open : 1;
 }
 
 static int
@@ -289,7 +331,9 @@ ps_serve(const struct ps_serve_opt *opt, struct ps_outcome *out, struct fal_diag
 	int err = begin_policy(&s);
 	if (err == FAL_OK)
 		err = new_coord(&s);
-	struct fal_listen_opt listen = { .addr = opt->listen, .keyring = *opt->keys };
+	struct fal_listen_opt listen = { .addr = opt->listen,
+					 .keyring = *opt->keys,
+					 .half_open = share_descriptors(&s) };
 	struct fal_listen_ops ops = { &s, ps_accept, on_refused };
 	if (err == FAL_OK)
 		err = fal_listen_start(&s.loop, &listen, &ops, &s.listen, diag);
@@ -304,5 +348,6 @@ ps_serve(const struct ps_serve_opt *opt, struct ps_outcome *out, struct fal_diag
 	fal_coord_free(s.coord);
 	ps_control_close(&s.control);
 	free(s.sessions.v);
+	free(s.who.seen);
 	return err < 0 ? err : s.err;
 }

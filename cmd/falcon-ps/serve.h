@@ -34,6 +34,9 @@ struct ps_serve_opt {
 	 * diagnosis: the job then counts as failed. */
 	int (*finish)(void *arg, const float *params, struct ps_outcome *o,
 		      struct fal_diag *diag);
+	/* Something went wrong, and what was trained is to be kept: as above, if it is
+	 * finite. */
+	void (*salvage)(void *arg, const float *params, uint64_t version);
 	void *arg;
 };
 

@@ -36,6 +36,7 @@ struct ps_server {
 	uv_signal_t on_int, on_term, on_hup;
 	struct fal_listen *listen;
 	struct ps_sessions sessions;
+	uint32_t room; /* sessions that there are descriptors for; half for lookers-on */
 	struct fal_coord *coord;
 	struct ps_publisher publisher;
 	struct ps_control control;
@@ -47,6 +48,16 @@ struct ps_server {
 	} show;
 	struct fal_refusals strangers;
 	struct ps_offender offender[PS_OFFENDERS];
+	struct ps_who {              /* who.c */
+		double lines, at;    /* lines that may be said; since when */
+		uint64_t came, went; /* not said */
+		double moved;        /* when work came last */
+		double longest;      /* between two pieces of it */
+		double said, pause;  /* that it waits: when; how long till again */
+		/* Names of those who were ready, the last of them. */
+		char (*seen)[64];
+		size_t n_seen, cap_seen;
+	} who;
 	uint64_t measured; /* clock of the last measurement of compression */
 	double began;      /* the first clock; 0: not yet */
 	uint32_t sized;    /* workers, when the cost of sizes was said last */
@@ -73,11 +84,25 @@ void ps_after_event(struct ps_server *s);
 void ps_send(void *arg, uint32_t peer, const struct fal_buf *msg);
 void ps_send_model(void *arg, uint32_t peer, const struct fal_coord_model *model);
 void ps_close_peer(void *arg, uint32_t peer, const char *why);
+/* Sends the workers a message of this type, DONE, LATER or REFUSE, with the reason. */
+void ps_tell_all(struct ps_server *s, enum fal_msg_type type, const char *why);
 /* Of fal_listen_ops; `arg` is the server. */
 void ps_accept(void *arg, struct fal_chan *c, const char *name, enum fal_role role);
 
 /* show.c: says how far the job is. */
 void ps_show(struct ps_server *s, const struct fal_coord_status *now);
+
+/* who.c: who is here, and whom the job waits for; all of it on stderr. */
+
+/* Of fal_coord_ops; `arg` is the server. */
+void ps_came(void *arg, uint32_t peer, const char *name, const char *key);
+void ps_went(void *arg, uint32_t peer, const char *name, const char *why);
+/* Whether a worker of this name was here, or a key has it. */
+bool ps_knows(const struct ps_server *s, const char *name);
+/* The session brought work: the job moves. */
+void ps_moved(struct ps_server *s, struct ps_session *session);
+/* Says, now and again, whom the job waits for, since when, and what to type. */
+void ps_tell_waiting(struct ps_server *s);
 
 /* watch.c: those who look on, and what they get. */
 

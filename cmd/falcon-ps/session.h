@@ -17,6 +17,8 @@ struct ps_session {
 	uint64_t publication;  /* newest that it was told of */
 	bool followed;         /* it has said FOLLOW */
 	bool follows;          /* gets trace lines as they come */
+	char worker[64];       /* who is ready in it; "": nobody (who.c) */
+	double worked;         /* when it brought work last, or was ready */
 	struct fal_buf export; /* a model on its way (control.c) */
 	size_t exported;       /* bytes of it that were sent */
 };

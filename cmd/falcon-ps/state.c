@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -72,18 +73,117 @@ check_job(struct ps_state *s, const struct fal_buf *text, struct fal_diag *diag)
 	return err;
 }
 
+/* Whether a model was trained here: the trace tells of an update. */
+static int
+find_update(struct ps_state *s, struct fal_diag *diag)
+{
+	static const char what[] = "\"ev\":\"update\"";
+	char *path = ps_state_path(s, "trace.jsonl"), *line = NULL;
+	size_t cap = 0;
+	FILE *f = path != NULL ? fopen(path, "re") : NULL;
+	int err = path == NULL ? FAL_ENOMEM : FAL_OK;
+	if (f == NULL && path != NULL && errno != ENOENT)
+		err = fal_diag_set(diag, FAL_EIO, "%s: %s", path, strerror(errno));
+	while (f != NULL && !s->begun && getline(&line, &cap, f) >= 0)
+		s->begun = strstr(line, what) != NULL;
+	if (f != NULL)
+		fclose(f);
+	free(line);
+	free(path);
+	return err;
+}
+
+int
+ps_state_keep_trace(const struct ps_state *s, struct fal_diag *diag)
+{
+	char name[32];
+	if (!s->begun)
+		return FAL_OK;
+	unsigned i = 1;
+	do /* the lock is ours: nobody else takes the name */
+		snprintf(name, sizeof(name), "trace.%u.jsonl", i);
+	while (faccessat(s->folder, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0 &&
+	       i++ < 1000000);
+	if (renameat(s->folder, "trace.jsonl", s->folder, name) < 0)
+		return fal_diag_set(diag, FAL_EIO, "%s/%s: %s", s->dir, name,
+				    strerror(errno));
+	return FAL_OK;
+}
+
+int
+ps_state_reserve(const struct ps_state *s, const char *name, uint64_t bytes,
+		 struct ps_place *p, struct fal_diag *diag)
+{
+	*p = (struct ps_place){ .fd = -1, .path = ps_state_path(s, name) };
+	if (p->path == NULL || asprintf(&p->temp, "%s.new", p->path) < 0) {
+		p->temp = NULL;
+		return fal_diag_set(diag, FAL_ENOMEM, "out of memory");
+	}
+	p->fd = open(p->temp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+	if (p->fd < 0)
+		return fal_diag_set(diag, FAL_EIO, "%s: %s", p->temp, strerror(errno));
+	int err = posix_fallocate(p->fd, 0, (off_t)bytes);
+	if (err == 0)
+		return FAL_OK;
+	return fal_diag_set(diag, FAL_EIO, "%s: no room for its %llu bytes: %s", p->path,
+			    (unsigned long long)bytes, strerror(err));
+}
+
+int
+ps_state_put(const struct ps_state *s, struct ps_place *p, const void *bytes, size_t n,
+	     struct fal_diag *diag)
+{
+	const char *at = bytes;
+	size_t left = n;
+	while (left > 0) {
+		const ssize_t k = pwrite(p->fd, at, left, (off_t)(n - left));
+		if (k < 0 && errno == EINTR)
+			continue;
+		if (k < 0)
+			goto fail;
+		at += k;
+		left -= (size_t)k;
+	}
+	if (ftruncate(p->fd, (off_t)n) < 0 || fchmod(p->fd, 0644) < 0 ||
+	    fsync(p->fd) < 0 || rename(p->temp, p->path) < 0 || fsync(s->folder) < 0)
+		goto fail;
+	close(p->fd);
+	p->fd = -1;
+	return FAL_OK;
+fail:
+	return fal_diag_set(diag, FAL_EIO, "%s: %s", p->path, strerror(errno));
+}
+
+void
+ps_place_drop(struct ps_place *p)
+{
+	if (p->fd >= 0) {
+		close(p->fd);
+		unlink(p->temp);
+	}
+	free(p->path);
+	free(p->temp);
+	*p = (struct ps_place){ .fd = -1 };
+}
+
 int
 ps_state_open(struct ps_state *s, const char *dir, const struct fal_buf *job_text,
 	      struct fal_diag *diag)
 {
-	*s = (struct ps_state){ .lock = -1, .dir = fal_strdup(dir) };
+	*s = (struct ps_state){ .lock = -1, .folder = -1, .dir = fal_strdup(dir) };
 	if (s->dir == NULL)
 		return fal_diag_set(diag, FAL_ENOMEM, "out of memory");
 	if (mkdir(dir, 0755) < 0 && errno != EEXIST)
 		return fal_diag_set(diag, FAL_EIO, "%s: %s", dir, strerror(errno));
 	int err = lock_dir(s, diag);
+	if (err < 0)
+		return err;
+	s->folder = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (s->folder < 0)
+		return fal_diag_set(diag, FAL_EIO, "%s: %s", dir, strerror(errno));
+	err = check_job(s, job_text, diag);
 	if (err == FAL_OK)
-		err = check_job(s, job_text, diag);
+		err = find_update(s, diag);
 	return err == FAL_OK ? read_if(s, "result.json", &s->result, &s->done, diag)
 			     : err;
 }
@@ -93,6 +193,8 @@ ps_state_close(struct ps_state *s)
 {
 	if (s->lock >= 0)
 		close(s->lock);
+	if (s->folder >= 0)
+		close(s->folder);
 	fal_buf_free(&s->result);
 	free(s->dir);
 }

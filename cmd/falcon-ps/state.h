@@ -3,6 +3,7 @@
  *	lock               held by the falcon-ps that serves the job
  *	job                the effective job text: another job's state is refused
  *	trace.jsonl        the trace (falcon-trace(5))
+ *	trace.N.jsonl      that of an earlier start, which began at the first clock, too
  *	model.safetensors  the final model
  *	result.json        what falcon-ps --json printed; there: the job is done
  */
@@ -13,13 +14,22 @@
 #include "base/err.h"
 
 #include <stdbool.h>
-#include <stdio.h>
+#include <stddef.h>
+#include <stdint.h>
 
 struct ps_state {
 	char *dir;
-	int lock;
-	bool done; /* result.json is there: `result` holds it */
+	int lock, folder; /* descriptors */
+	bool begun;       /* an earlier start trained here: its trace is there */
+	bool done;        /* result.json is there: `result` holds it */
 	struct fal_buf result;
+};
+
+/* A file of the folder that is written at the end: its room and its descriptor are taken
+ * before the job begins.  {.fd = -1} is valid. */
+struct ps_place {
+	int fd;
+	char *path, *temp; /* where it will be, where it is */
 };
 
 /* Makes and locks the folder `dir` for the job of this text.  FAL_EEXIST (served by
@@ -27,6 +37,20 @@ struct ps_state {
 int ps_state_open(struct ps_state *s, const char *dir, const struct fal_buf *job_text,
 		  struct fal_diag *diag);
 void ps_state_close(struct ps_state *s);
+
+/* Gives the trace of an earlier start, if there is one, the first name of trace.1.jsonl,
+ * trace.2.jsonl, … that is free.  FAL_EIO, FAL_ENOMEM with a diagnosis. */
+int ps_state_keep_trace(const struct ps_state *s, struct fal_diag *diag);
+
+/* Takes room for `bytes` of DIR/name.  FAL_EIO (no room), FAL_ENOMEM with a diagnosis;
+ * drop it in each case. */
+int ps_state_reserve(const struct ps_state *s, const char *name, uint64_t bytes,
+		     struct ps_place *p, struct fal_diag *diag);
+/* Writes it, for good, under its name; needs no room but for what is more than it was
+ * reserved for, and no descriptor.  FAL_EIO with a diagnosis: nothing stands there. */
+int ps_state_put(const struct ps_state *s, struct ps_place *p, const void *bytes,
+		 size_t n, struct fal_diag *diag);
+void ps_place_drop(struct ps_place *p);
 
 /* DIR/name; free with free(). */
 char *ps_state_path(const struct ps_state *s, const char *name);

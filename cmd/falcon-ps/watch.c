@@ -32,7 +32,7 @@ void
 ps_trace(void *arg, const char *line, size_t n)
 {
 	struct ps_server *s = arg;
-	ps_fail(s, ps_record_add(s->opt->record, line, n), "trace");
+	ps_record_add(s->opt->record, line, n);
 	struct fal_buf copy = { 0 };
 	for (size_t i = 0; i < s->sessions.n; i++) {
 		if (!s->sessions.v[i]->follows)
@@ -136,6 +136,9 @@ ps_follow(struct ps_server *s, struct ps_session *session, bool live)
 	struct fal_buf history = { 0 }, out = { 0 };
 	struct fal_msg m = { .type = FAL_MSG_TRACE_END };
 	ps_record_history(s->opt->record, &history);
+	/* What time it is: where nothing moves, lines do not tell. */
+	fal_put_fmt(&history, "{\"t\":%.6f,\"ev\":\"now\"}\n",
+		    fal_coord_seconds(s->coord, ps_now()));
 	send_lines(session, history.p, history.n);
 	session->follows = live && !s->saved;
 	if (!session->follows) {

@@ -29,9 +29,15 @@ stat_audit(struct fal_buf *out, const struct fal_audit_verdict *v)
 	if (v->findings > v->n_text)
 		fal_put_fmt(out, "audit: and %s more\n",
 			    group(v->findings - v->n_text, a));
-	if (!v->ok) {
+	if (v->findings > 0) {
 		fal_put_fmt(out, "audit: failed: %s %s\n", group(v->findings, a),
 			    v->findings == 1 ? "finding" : "findings");
+		return;
+	}
+	if (!v->ok) {
+		fal_put_fmt(out, "audit: cannot tell: %s lines (%s bytes) are missing, ",
+			    group(v->missing_lines, a), group(v->missing_bytes, b));
+		fal_put_fmt(out, "from clock %s on\n", group(v->clocks, a));
 		return;
 	}
 	fal_put_fmt(out, "audit: ok: %s", group(v->clocks, a));
@@ -118,6 +124,8 @@ stat_audit_json(struct fal_buf *out, const struct fal_audit_verdict *v)
 	put_u64(out, "refuted", v->verdicts[FAL_REFUTED]);
 	fal_json_key(out, "staleness");
 	stat_stale_json(out, &v->stale);
+	put_u64(out, "missing_lines", v->missing_lines);
+	put_u64(out, "missing_bytes", v->missing_bytes);
 	put_u64(out, "findings", v->findings);
 	fal_json_key(out, "text");
 	fal_json_open(out, '[');

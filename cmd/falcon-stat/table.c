@@ -60,7 +60,7 @@ add_worker(struct fal_table *t, const struct fal_summary_worker *w, struct colum
 	const uint64_t at = w->own_rounds ? w->last_round : w->last_clock;
 	const uint64_t count[] = { at, w->lanes, w->share, w->done, w->in, w->out };
 	fal_table_add(t, "%s", fal_text_plain(name, sizeof(name), w->name));
-	fal_table_add(t, "%s", fal_class_name(w->verdict.class));
+	fal_table_add(t, "%s", w->silent ? "silent" : fal_class_name(w->verdict.class));
 	fal_table_add(t, "%s", fal_cause_name(w->verdict.cause));
 	for (size_t i = 0; i < sizeof(count) / sizeof(count[0]); i++)
 		fal_table_add(t, "%llu", (unsigned long long)count[i]);
@@ -191,6 +191,8 @@ put_totals(struct fal_buf *out, const struct fal_summary *s)
 		    (unsigned long long)s->job.clocks);
 	if (s->clocks_s > 0)
 		fal_put_fmt(out, ", %.2f/s, %.1f samples/s", s->clocks_s, s->samples_s);
+	if (s->stalled > 0)
+		fal_put_fmt(out, ", stalled for %.1f s", s->stalled);
 	fal_put_u8(out, '\n');
 	if (s->n_epoch > 0)
 		fal_put_fmt(out, "loss: %.5f\n", s->loss);
@@ -263,6 +265,7 @@ json_worker(struct fal_buf *out, const struct fal_summary_worker *w)
 	fal_json_member_fixed(out, "samples_s", r.samples_s, 1);
 	fal_json_member_fixed(out, "projected", w->verdict.projected, 6);
 	fal_json_member_bool(out, "left", w->left);
+	fal_json_member_bool(out, "silent", w->silent);
 	fal_json_close(out, '}');
 }
 
@@ -312,6 +315,7 @@ stat_table_json(struct fal_buf *out, const struct fal_summary *s)
 	fal_json_member_u64(out, "of_clocks", s->job.clocks);
 	fal_json_member_fixed(out, "clocks_s", s->clocks_s, 3);
 	fal_json_member_fixed(out, "samples_s", s->samples_s, 1);
+	fal_json_member_fixed(out, "stalled", s->stalled, 1);
 	json_sums(out, s);
 	if (s->n_epoch > 0) {
 		fal_json_key(out, "loss");

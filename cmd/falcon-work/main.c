@@ -158,7 +158,7 @@ int
 main(int argc, char **argv)
 {
 	struct given t = { 0 };
-	struct work_opt opt = { .compress = FAL_COMPRESS_AUTO };
+	struct work_opt opt = { .compress = FAL_COMPRESS_AUTO, .give_up = 24 * 3600 };
 	const struct fal_opt opts[] = {
 		{ "key", 'k', FAL_OPT_TEXT, &t.key, "the client key", "FILE" },
 		{ "lanes", 0, FAL_OPT_TEXT, &t.lanes,
@@ -176,6 +176,9 @@ main(int argc, char **argv)
 		  "compress gradients: auto (default), always, never", "WHEN" },
 		{ "max-memory", 0, FAL_OPT_SIZE, &opt.max_memory,
 		  "refuse a job that needs more", "SIZE" },
+		{ "give-up", 0, FAL_OPT_U64, &opt.give_up,
+		  "how long to look for a coordinator that was lost (86400; 0: for ever)",
+		  "SECONDS" },
 		{ "eval", 0, FAL_OPT_TEXT, &t.eval,
 		  "judge this model on the test set of JOB and exit", "MODEL" },
 		{ "json", 'j', FAL_OPT_FLAG, &t.json, "with --eval: print JSON", NULL },
@@ -197,6 +200,8 @@ main(int argc, char **argv)
 	int code = fal_cli_parse(&cli, argc, argv);
 	if (code < 0)
 		code = fal_cli_range(&cli, "max-memory", 1, UINT64_MAX);
+	if (code < 0)
+		code = fal_cli_range(&cli, "give-up", 0, UINT32_MAX);
 	if (code < 0 && t.eval == NULL && t.json) {
 		fal_cli_err(PROG, "--json: only with --eval");
 		code = FAL_EXIT_USAGE;

@@ -13,12 +13,15 @@ enum {
 	PAUSE_FIRST_MAX_MS = 1000 /* while one of the first two deadlines runs */
 };
 
-void
+bool
 retry_reached(struct retry *r)
 {
+	const bool again = r->lost != 0;
 	r->reached = true;
+	r->lost = 0;
 	r->tries = 0;
 	r->refused = 0;
+	return again;
 }
 
 bool
@@ -47,7 +50,11 @@ retry_verdict(struct retry *r, int err, uint64_t now)
 	} else if (!r->reached && is_over(r->began, now, FIRST_MS)) {
 		return FAL_EXIT_TEMPFAIL;
 	}
-	return -1;
+	if (r->reached && r->lost == 0)
+		r->lost = now;
+	return r->reached && r->give_up != 0 && now - r->lost >= r->give_up
+		       ? FAL_EXIT_TEMPFAIL
+		       : -1;
 }
 
 uint64_t

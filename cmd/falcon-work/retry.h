@@ -8,17 +8,19 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Zero but for `began`. */
+/* Zero but for the first two. */
 struct retry {
-	uint64_t began; /* uv_hrtime() of the first attempt */
+	uint64_t began;   /* uv_hrtime() of the first attempt */
+	uint64_t give_up; /* ns to look for a coordinator that was lost; 0: for ever */
 	/* private */
 	bool reached;     /* a coordinator, ever */
+	uint64_t lost;    /* since when it is not there any more; 0: it is */
 	unsigned tries;   /* pauses since it was reached, or since it began to refuse */
 	uint64_t refused; /* since when each attempt was refused; 0: the last was not */
 };
 
-/* A coordinator took us in. */
-void retry_reached(struct retry *r);
+/* A coordinator took us in; true: again, after it was lost. */
+bool retry_reached(struct retry *r);
 
 /* Whether no pause was made since then, or since the refusals began. */
 bool retry_is_first(const struct retry *r);
@@ -28,7 +30,7 @@ bool retry_is_first(const struct retry *r);
  * makes a coordinator drop honest handshakes, and one that dies looks like a wrong key:
  * only when nothing but refusals came for three seconds it is FAL_EXIT_NOPERM.  A
  * coordinator that was never reached is given up after ten with FAL_EXIT_TEMPFAIL, one
- * of another version at once with FAL_EXIT_NO. */
+ * that was lost after `give_up`, one of another version at once with FAL_EXIT_NO. */
 int retry_verdict(struct retry *r, int err, uint64_t now);
 
 /* How long to wait before the next attempt, in ms: doubling, with jitter. */

@@ -165,7 +165,9 @@ part(struct session *s, int err, const char *reason)
 		return;
 	}
 	if (s->opt->verbose || retry_is_first(&s->retry))
-		fal_cli_err(PROG, "%s; trying again", reason);
+		fal_cli_err(PROG, "%s; trying again",
+			    s->later.text[0] != '\0' ? s->later.text : reason);
+	s->later.text[0] = '\0';
 	if (s->ready)
 		fal_cli_notify("STATUS=reconnecting");
 	lose(s);
@@ -273,6 +275,7 @@ session_run(const struct work_opt *opt)
 	}
 	s->opt = opt;
 	s->retry.began = uv_hrtime();
+	s->retry.give_up = opt->give_up * 1000000000;
 	fal_random_bytes(s->instance, sizeof(s->instance));
 	fal_addr_format(&opt->addr, s->addr);
 	dial(s);

@@ -30,6 +30,7 @@ struct session {
 
 	struct kit kit;
 	struct retry retry;
+	struct fal_diag later; /* why the coordinator goes, as it said; "": it did not */
 	bool leaving, ending, over;
 	int code;
 	uint64_t due_ns, late_ns; /* of all emulated tasks */

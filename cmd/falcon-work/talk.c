@@ -201,7 +201,8 @@ on_welcome(struct session *s, const struct fal_msg *m)
 		return FAL_ESTATE;
 	s->welcome = true;
 	uv_timer_stop(&s->timer);
-	retry_reached(&s->retry);
+	if (retry_reached(&s->retry))
+		fal_cli_err(PROG, "%s: connected again", s->addr);
 	s->incarnation = m->incarnation;
 	s->clock = m->welcome.clock;
 	s->map_epoch = m->welcome.epoch;
@@ -242,6 +243,13 @@ on_done(struct session *s, const struct fal_msg *m)
 {
 	fal_cli_err(PROG, "done: %s", m->done.why);
 	session_end(s, FAL_EXIT_DONE);
+}
+
+/* It stops, and may come back: its connection is about to end. */
+static void
+on_later(struct session *s, const struct fal_msg *m)
+{
+	fal_diag_set(&s->later, 0, "%s: %s, and may be back", s->addr, m->later.why);
 }
 
 /* Before WELCOME it is the key that is not permitted, between READY and the first word of
@@ -291,6 +299,8 @@ session_on_msg(void *arg, struct fal_chan *c, const uint8_t *p, size_t n)
 		err = s->agent != NULL ? kit_chunk(&s->kit, &m) : FAL_ESTATE;
 	else if (m.type == FAL_MSG_DONE)
 		on_done(s, &m);
+	else if (m.type == FAL_MSG_LATER)
+		on_later(s, &m);
 	else if (m.type == FAL_MSG_REFUSE)
 		on_refuse(s, &m);
 	else

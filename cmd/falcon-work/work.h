@@ -23,6 +23,7 @@ struct work_opt {
 	struct emulate *emulate; /* NULL: none */
 	enum fal_compress compress;
 	uint64_t max_memory; /* bytes; 0: any */
+	uint64_t give_up;    /* seconds without a coordinator; 0: never */
 	bool verbose;
 };
 

@@ -151,6 +151,12 @@ coord_advance(struct fal_coord *c, double now)
 	return err;
 }
 
+double
+fal_coord_seconds(const struct fal_coord *c, double now)
+{
+	return now - c->start;
+}
+
 int
 fal_coord_tick(struct fal_coord *c, double now)
 {

@@ -35,6 +35,10 @@ struct fal_coord_ops {
 	void (*model)(void *arg, uint32_t peer, const struct fal_coord_model *m);
 	/* Close the session after what was sent; REFUSE with `why` has been sent. */
 	void (*close)(void *arg, uint32_t peer, const char *why);
+	/* A worker is ready, and one that was is not any more; names are borrowed for the
+	 * call.  May be NULL. */
+	void (*came)(void *arg, uint32_t peer, const char *name, const char *key);
+	void (*went)(void *arg, uint32_t peer, const char *name, const char *why);
 	/* One line of the trace without its newline, borrowed for the call. */
 	void (*trace)(void *arg, const char *line, size_t n);
 	/* Policy `p` is about to hold from `clock` on, wanted by the key `by`; `version`
@@ -106,6 +110,9 @@ void fal_coord_refused(struct fal_coord *c, double now, const char *key, const c
 
 /* Bytes that travelled for a session so far, for the trace. */
 void fal_coord_traffic(struct fal_coord *c, uint32_t peer, uint64_t rx, uint64_t tx);
+
+/* The time of a line that were written now. */
+double fal_coord_seconds(const struct fal_coord *c, double now);
 
 int fal_coord_tick(struct fal_coord *c, double now);
 double fal_coord_wake(const struct fal_coord *c); /* when; infinity: no need */

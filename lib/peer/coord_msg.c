@@ -86,6 +86,8 @@ on_ready(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_m
 	c->ready++;
 	fal_line_join(&c->line, now - c->start, p, &c->key[p->key - 1]);
 	coord_trace(c);
+	if (c->ops.came != NULL)
+		c->ops.came(c->ops.arg, p->id, p->name, c->key[p->key - 1].name);
 	const struct fal_bound_lanes probe = coord_lanes(c, p);
 	struct fal_join j = { .id = p->worker,
 			      .name = p->name,
@@ -259,6 +261,8 @@ leave(struct fal_coord *c, double now, struct fal_peer *p, const char *why)
 	coord_owed(c, now, p);
 	fal_line_leave(&c->line, now - c->start, p, why);
 	coord_trace(c);
+	if (c->ops.went != NULL)
+		c->ops.went(c->ops.arg, p->id, p->name, why);
 	int err = fal_sched_leave(c->sched, now, p->worker);
 	if (err == FAL_OK)
 		err = coord_numerics(c, now);

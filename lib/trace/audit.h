@@ -19,7 +19,7 @@
 #define FAL_AUDIT_WAITING_MAX ((size_t)1 << 18)
 
 struct fal_audit_verdict {
-	bool ok;            /* no findings */
+	bool ok;            /* no findings, and nothing is missing */
 	bool finished;      /* the trace has a done line */
 	uint64_t clocks;    /* ended, all before them too */
 	uint64_t of_clocks; /* clocks of the whole job */
@@ -29,6 +29,8 @@ struct fal_audit_verdict {
 	struct fal_stale stale;   /* of the samples that became a part of a version */
 	/* of contributions that said to have needed much; by enum fal_verdict */
 	uint64_t verdicts[FAL_VERDICTS];
+	/* That a gap line tells of; if any, only what is before the first was judged. */
+	uint64_t missing_lines, missing_bytes;
 	uint64_t findings; /* all of them */
 	const char *const
 		*text; /* the first n_text, each one line without newline, as

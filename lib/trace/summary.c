@@ -69,6 +69,7 @@ take_join(struct fal_summary *s, struct fal_trace_line *l)
 		get_copy(l, "key_fingerprint", &w->key_fingerprint);
 	}
 	w->left = false;
+	w->worked = l->t;
 	w->lanes = w->lanes_max = lanes[1];
 	w->cores = cores;
 	w->fixed = fixed;
@@ -81,9 +82,9 @@ row_of(struct fal_summary *s, struct fal_trace_line *l)
 {
 	uint32_t id = (uint32_t)fal_trace_get_u64(l, l->o, "id", UINT32_MAX);
 	size_t *row = l->err == 0 ? fal_ids_get(&s->ids, id) : NULL;
-	if (row == NULL)
+	if (row == NULL && !s->gap)
 		fal_trace_fail(l, FAL_EINVAL, "id: %u never joined", id);
-	return l->err == 0 ? &s->worker[*row] : NULL;
+	return l->err == 0 && row != NULL ? &s->worker[*row] : NULL;
 }
 
 static int
@@ -157,12 +158,16 @@ take_clock(struct fal_summary *s, struct fal_trace_line *l)
 	const uint64_t cloned = get_tasks(l, "cloned"), share = get_tasks(l, "share");
 	const uint64_t lanes = fal_trace_get_u64(l, l->o, "lanes", UINT32_MAX);
 	struct fal_trace_ran ran;
-	if (fal_trace_clock_ran(l, &s->job, FAL_TRACE_TASKS_MAX, &ran) < 0)
+	if (w == NULL || fal_trace_clock_ran(l, &s->job, FAL_TRACE_TASKS_MAX, &ran) < 0)
 		return l->err;
 	take_marks(s, w, l);
 	take_spent(w, l);
 	if (l->err != 0)
 		return l->err;
+	if (done + lost > 0) {
+		w->longest = fmax(w->longest, l->t - w->worked);
+		w->worked = l->t;
+	}
 	w->lanes = lanes;
 	w->share = share;
 	w->done += done;
@@ -319,12 +324,47 @@ fal_summary_line(void *summary, struct fal_trace_line *l)
 		get_copy(l, "scheme", &s->scheme);
 	if (strcmp(l->ev, "done") == 0)
 		s->done = true;
+	if (strcmp(l->ev, "gap") == 0)
+		s->gap = s->part = true;
 	if (strcmp(l->ev, "failed") == 0)
 		get_copy(l, "reason", &s->failed);
 	for (size_t i = 0; i < sizeof(events) / sizeof(events[0]); i++)
 		if (strcmp(l->ev, events[i].ev) == 0)
 			return events[i].take(s, l);
 	return l->err;
+}
+
+/* Nothing for so many seconds is a silence, or for so many times the longest before. */
+static const double QUIET_S = 10, QUIET_TIMES = 4;
+
+static bool
+is_quiet(double seconds, double longest)
+{
+	return seconds > fmax(QUIET_S, QUIET_TIMES * longest);
+}
+
+/* What does not move, by the time of the last line. */
+static void
+quiet(struct fal_summary *s)
+{
+	const uint64_t ring = FAL_SUMMARY_RATE_UPDATES + 1;
+	const uint64_t n = s->n_tick < ring ? s->n_tick : ring;
+	double longest = 0, last = 0;
+	if (s->done || s->failed != NULL || s->clocks >= s->job.clocks)
+		return;
+	for (uint64_t i = s->n_tick - n; i < s->n_tick; i++) {
+		const double t = s->tick[i % ring].t;
+		if (i > s->n_tick - n)
+			longest = fmax(longest, t - last);
+		last = t;
+	}
+	if (is_quiet(s->seconds - last, longest))
+		s->stalled = s->seconds - last;
+	for (size_t i = 0; i < s->n_worker; i++) {
+		struct fal_summary_worker *w = &s->worker[i];
+		w->silent = !w->left && is_quiet(s->seconds - w->worked,
+						 s->stalled > 0 ? 0 : w->longest);
+	}
 }
 
 /* The rates between the oldest and the newest update of the ring. */
@@ -343,6 +383,8 @@ rates(struct fal_summary *s)
 	}
 	double seconds = s->tick[(s->n_tick - 1) % ring].t - s->tick[oldest % ring].t;
 	if (!(seconds > 0))
+		return;
+	if (s->stalled > 0)
 		return;
 	s->updates_s = (double)(n - 1) / seconds;
 	s->clocks_s = clocks / seconds;
@@ -437,8 +479,9 @@ fal_summary_end(struct fal_summary *s, struct fal_diag *diag)
 {
 	if (!s->have_job)
 		return fal_diag_set(diag, FAL_ETRUNC, "no job line");
-	rates(s);
 	progress(s);
+	quiet(s);
+	rates(s);
 	spent(s);
 	capacity(s);
 	numerics(s);

@@ -24,19 +24,21 @@ struct fal_summary_worker {
 	char *name, *fingerprint;
 	char *key, *key_fingerprint; /* whose it is; NULL: the trace does not say */
 	bool left;                   /* its last session has ended */
-	uint64_t lanes_max;          /* that it may run */
-	uint64_t cores;              /* that it has */
-	double fixed;                /* fal_trace_join_fixed */
-	uint64_t lanes;              /* that it ran last */
-	uint64_t share;              /* that it was granted last */
-	uint64_t last_clock;         /* that it told of */
-	uint64_t last_round;         /* of its own, if own_rounds */
-	bool own_rounds;             /* it told of them */
-	uint64_t done, in, out;      /* tasks: claims won, moved to it, moved away */
-	uint64_t cloned, lost;       /* tasks: clones that it ran, claims that lost */
-	uint64_t dropped;            /* rounds of its own that were dropped */
-	double samples;              /* of its done tasks */
-	double ran;                  /* of those that were lost, too */
+	bool silent;                 /* it is here, but no work of it has come for long */
+	double worked, longest; /* when it told of work last; between two such times */
+	uint64_t lanes_max;     /* that it may run */
+	uint64_t cores;         /* that it has */
+	double fixed;           /* fal_trace_join_fixed */
+	uint64_t lanes;         /* that it ran last */
+	uint64_t share;         /* that it was granted last */
+	uint64_t last_clock;    /* that it told of */
+	uint64_t last_round;    /* of its own, if own_rounds */
+	bool own_rounds;        /* it told of them */
+	uint64_t done, in, out; /* tasks: claims won, moved to it, moved away */
+	uint64_t cloned, lost;  /* tasks: clones that it ran, claims that lost */
+	uint64_t dropped;       /* rounds of its own that were dropped */
+	double samples;         /* of its done tasks */
+	double ran;             /* of those that were lost, too */
 	struct fal_summary_spent spent;
 	uint64_t stale_sum, stale_max; /* updates, over its lines; load.clocks of them */
 	double core_s;                 /* sum over its tasks of core seconds */
@@ -77,7 +79,8 @@ struct fal_summary {
 
 	/* Set by fal_summary_end. */
 	uint64_t clocks; /* that have ended, by their tasks */
-	/* A second, over the last updates; 0: too few. */
+	double stalled;  /* seconds since the last update, if that is long ago; else 0 */
+	/* A second, over the last updates; 0: too few, or stalled. */
 	double clocks_s, samples_s, updates_s;
 	double capacity;                /* samples a second; 0: not known */
 	bool identical;                 /* all fingerprints are equal */
@@ -88,7 +91,8 @@ struct fal_summary {
 	uint64_t last_clock; /* of clock lines */
 	uint64_t next_clock; /* behind the newest of an update */
 	uint64_t ended;      /* tasks of rounds that were applied or dropped */
-	bool part;           /* the trace begins in mid-job */
+	bool part;           /* the trace begins in mid-job, or lines are missing */
+	bool gap;            /* they are: ids may be unknown */
 	struct fal_summary_tick {
 		double t, clocks;
 		uint64_t samples;

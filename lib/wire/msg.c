@@ -88,6 +88,7 @@ static const struct desc descs[] = {
 	DESC(REFUSE, COORDINATOR, 1, F(STR256, refuse.why)),
 	DESC(ACCOUNT, COORDINATOR, 1, F(U64, account.mark)),
 	DESC(DRAIN, COORDINATOR, 1, F(STR256, drain.why)),
+	DESC(LATER, COORDINATOR, 1, F(STR256, later.why)),
 	DESC(TRACE, COORDINATOR, 1, F(TAIL, trace.lines)),
 	DESC(TRACE_END, COORDINATOR, 0, F(U8, type)),
 	DESC(CONTROL, CONTROLLER, 2, F(U8, control.verb), F(TAIL, control.args)),

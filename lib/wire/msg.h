@@ -62,7 +62,8 @@ enum fal_msg_type {
 	FAL_MSG_DRAIN = 47,
 	FAL_MSG_TRACE = 48,
 	FAL_MSG_TRACE_END = 49,
-	FAL_MSG_REPLY = 50
+	FAL_MSG_REPLY = 50,
+	FAL_MSG_LATER = 51
 };
 
 enum fal_sender {
@@ -167,7 +168,7 @@ struct fal_msg {
 		} leave;
 		struct {
 			char why[FAL_MSG_WHY];
-		} done, refuse, drain;
+		} done, refuse, drain, later;
 		struct {
 			uint64_t stamp;
 			uint64_t steps; /* pong: how far its lanes are, in any unit */

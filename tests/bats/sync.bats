@@ -32,6 +32,7 @@ setup() {
 	state=$BATS_TEST_TMPDIR/state
 	workers=()
 	cd "$BATS_TEST_TMPDIR" || return 1
+	umask 077
 	tiny .
 	job=(tiny.job "${long[@]}")
 }
@@ -264,6 +265,7 @@ share.slow: auto -> 0.5 (neutral), from clock CLOCK on" "" \
 	# As if the next change had been torn by it.
 	printf '{"clock":9,"ver' >>"$state/policy.jsonl"
 	rm ps.ready
+	job+=(--restart)
 	begin
 	has "$(cat ps.err)" "tiny: goes on with the policy ssp:2, set by 'control'"
 	same policy "$(sync --json show | jq -c '[.policy, .by]')" \

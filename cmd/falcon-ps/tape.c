@@ -1,0 +1,201 @@
+/* Writing, and not being able to.
+ *
+ * A full disk does not take the gap line either: the last lines that it took are cut off
+ * again, and become the first of the gap.  In their room the gap line is written, anew
+ * with each line that is missing, until there is room again. */
+#include "tape.h"
+
+#include "base/json.h"
+#include "base/parse.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum {
+	TAPE_TAIL = 512,    /* bytes that a gap line has room in */
+	TAPE_MUCH = 1 << 20 /* bytes that are not kept waiting */
+};
+
+int
+ps_tape_open(struct ps_tape *t, const char *path, struct fal_diag *diag)
+{
+	struct stat st;
+	*t = (struct ps_tape){ .path = path };
+	t->fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+	if (t->fd < 0)
+		return fal_diag_set(diag, FAL_EIO, "%s: %s", path, strerror(errno));
+	t->seeks = fstat(t->fd, &st) == 0 && S_ISREG(st.st_mode);
+	return FAL_OK;
+}
+
+void
+ps_tape_add(struct ps_tape *t, const char *line, size_t n)
+{
+	if (t->fd < 0)
+		return;
+	fal_put_bytes(&t->out, line, n);
+	if (t->out.n >= TAPE_MUCH || t->out.err < 0)
+		ps_tape_flush(t);
+}
+
+/* Writes behind the whole lines; returns the bytes that were taken.  Not all: errno says
+ * why. */
+static size_t
+put(const struct ps_tape *t, const uint8_t *p, size_t n)
+{
+	size_t done = 0;
+	while (done < n) {
+		const ssize_t k = t->seeks ? pwrite(t->fd, p + done, n - done,
+						    (off_t)(t->size + done))
+					   : write(t->fd, p + done, n - done);
+		if (k <= 0 && errno == EINTR)
+			continue;
+		if (k <= 0)
+			break;
+		done += (size_t)k;
+	}
+	return done;
+}
+
+/* Where the last lines begin that make up TAPE_TAIL bytes. */
+static size_t
+tail_of(const struct fal_buf *b)
+{
+	size_t at = b->n > TAPE_TAIL ? b->n - TAPE_TAIL : 0;
+	while (at > 0 && b->p[at - 1] != '\n')
+		at--;
+	return at;
+}
+
+/* n bytes were written, whole lines: their end is what can be taken back. */
+static void
+remember(struct ps_tape *t, const uint8_t *p, size_t n)
+{
+	/* But for the job line: without it nothing can be read. */
+	size_t first = 0;
+	if (t->size == 0)
+		first = (size_t)((uint8_t *)memchr(p, '\n', n) + 1 - p);
+	fal_put_bytes(&t->tail, p + first, n - first);
+	const size_t at = tail_of(&t->tail);
+	memmove(t->tail.p, t->tail.p + at, t->tail.n - at);
+	t->tail.n -= at;
+	t->size += n;
+}
+
+/* These n bytes of lines are missing. */
+static void
+miss(struct ps_gap *g, const uint8_t *bytes, size_t n)
+{
+	const char *last = NULL, *p = (const char *)bytes, *end = p + n;
+	if (g->lines == 0)
+		fal_hash_init(&g->hash);
+	fal_hash_update(&g->hash, bytes, n);
+	g->bytes += n;
+	for (; p < end; p++) {
+		last = p;
+		p = memchr(p, '\n', (size_t)(end - p));
+		g->lines++;
+	}
+	/* Lines are our own: {"t":SECONDS,… */
+	if (last != NULL)
+		sscanf(last, "{\"t\":%31[0-9.]", g->t);
+}
+
+/* The gap line so far. */
+static void
+put_gap(const struct ps_gap *g, struct fal_buf *out)
+{
+	struct fal_hash_state hash = g->hash;
+	uint8_t digest[FAL_HASH_BYTES];
+	char hex[2 * FAL_HASH_BYTES + 1];
+	fal_hash_final(&hash, digest);
+	fal_hex(digest, sizeof(digest), hex);
+	fal_put_fmt(out, "{\"t\":%s,\"ev\":\"gap\",\"lines\":%llu,\"bytes\":%llu,", g->t,
+		    (unsigned long long)g->lines, (unsigned long long)g->bytes);
+	fal_put_fmt(out, "\"blake2b\":\"%s\"}\n", hex);
+}
+
+/* Of what was to be written `done` bytes were taken; the rest is a part of the gap, and
+ * what is there says so. */
+static void
+fall_back(struct ps_tape *t, size_t done)
+{
+	struct fal_buf line = { 0 };
+	size_t lines = 0;
+	if (t->gap.lines == 0) {
+		const uint8_t *nl = memrchr(t->out.p, '\n', done);
+		lines = nl != NULL ? (size_t)(nl + 1 - t->out.p) : 0;
+		if (lines > 0)
+			remember(t, t->out.p, lines);
+		t->size -= t->tail.n;
+		miss(&t->gap, t->tail.p, t->tail.n);
+		fal_buf_clear(&t->tail);
+	}
+	miss(&t->gap, t->out.p + lines, t->out.n - lines);
+	put_gap(&t->gap, &line);
+	/* What remains of a line that could not be written is cut off. */
+	if (ftruncate(t->fd, (off_t)t->size) == 0 && line.err == 0 &&
+	    put(t, line.p, line.n) < line.n && ftruncate(t->fd, (off_t)t->size) < 0)
+		line.err = FAL_EIO; /* tried again with the next lines */
+	fal_buf_free(&line);
+}
+
+/* A pipe that is gone, or a device that is full, takes nothing any more. */
+static void
+give_up(struct ps_tape *t)
+{
+	fal_diag_set(&t->said, 0, "%s: %s: no more is written to it", t->path,
+		     strerror(errno));
+	close(t->fd);
+	t->fd = -1;
+}
+
+void
+ps_tape_flush(struct ps_tape *t)
+{
+	struct fal_buf all = { 0 };
+	const bool was = t->gap.lines > 0;
+	if (t->fd < 0 || (t->out.n == 0 && t->out.err == 0))
+		return;
+	if (was)
+		put_gap(&t->gap, &all);
+	fal_put_bytes(&all, t->out.p, t->out.n);
+	errno = ENOMEM;
+	size_t done = 0;
+	if (t->out.err == 0 && all.err == 0)
+		done = put(t, all.p, all.n);
+	if (done == all.n && t->out.err == 0 && all.err == 0) {
+		remember(t, all.p, all.n);
+		if (was)
+			fal_diag_set(&t->said, 0,
+				     "%s: is written again: %llu lines are missing",
+				     t->path, (unsigned long long)t->gap.lines);
+		t->gap = (struct ps_gap){ 0 };
+	} else if (!t->seeks) {
+		give_up(t);
+	} else {
+		if (!was)
+			fal_diag_set(&t->said, 0,
+				     "%s: %s: lines are missing from here on; the job "
+				     "goes on",
+				     t->path, strerror(errno));
+		fall_back(t, done);
+	}
+	fal_buf_free(&all);
+	fal_buf_clear(&t->out);
+}
+
+void
+ps_tape_close(struct ps_tape *t)
+{
+	ps_tape_flush(t);
+	if (t->fd >= 0)
+		close(t->fd);
+	fal_buf_free(&t->out);
+	fal_buf_free(&t->tail);
+	t->fd = -1;
+}

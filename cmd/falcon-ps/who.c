@@ -1,0 +1,214 @@
+/* Who is here, and whom the job waits for. */
+#include "server.h"
+
+#include "base/mem.h"
+#include "cli/cli.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <string.h>
+
+enum {
+	BURST = 20,   /* lines of comings and goings at once */
+	EVERY_S = 2,  /* seconds till one more */
+	QUIET_S = 10, /* no work for so long is told of, */
+	TIMES = 4,    /* … or for so many times the longest pause before */
+	PAUSE_MAX_S = 3600,
+	SEEN = 4096, /* names that are remembered */
+	NAMED = 5    /* workers that a line names */
+};
+
+static void say(struct ps_server *s, const char *fmt, ...)
+	__attribute__((format(printf, 2, 3)));
+
+static void
+say(struct ps_server *s, const char *fmt, ...)
+{
+	struct fal_diag text;
+	va_list ap;
+	va_start(ap, fmt);
+	vsnprintf(text.text, sizeof(text.text), fmt, ap);
+	va_end(ap);
+	fal_progress_end(&s->progress);
+	fal_cli_err(PROG, "%s: %s", s->opt->job->job.name, text.text);
+}
+
+/* ---- who comes and goes --- */
+
+static uint32_t
+workers(const struct ps_server *s)
+{
+	uint32_t n = 0;
+	for (size_t i = 0; i < s->sessions.n; i++)
+		n += s->sessions.v[i]->worker[0] != '\0';
+	return n;
+}
+
+/* Whether one more line may be said; those that may not are counted. */
+static bool
+may_say(struct ps_who *w)
+{
+	const double now = ps_now();
+	const double more = w->at == 0 ? BURST : (now - w->at) / EVERY_S;
+	w->lines = fmin(w->lines + more, BURST);
+	w->at = now;
+	if (w->lines < 1)
+		return false;
+	w->lines--;
+	return true;
+}
+
+bool
+ps_knows(const struct ps_server *s, const char *name)
+{
+	size_t n;
+	const struct fal_key *key = fal_keyring_keys(*s->opt->keys, &n);
+	for (size_t i = 0; i < n; i++)
+		if (strcmp(key[i].name, name) == 0)
+			return true;
+	for (size_t i = 0; i < s->who.n_seen && i < SEEN; i++)
+		if (strcmp(s->who.seen[i], name) == 0)
+			return true;
+	return false;
+}
+
+/* The oldest names are forgotten; without memory, all later ones. */
+static void
+see(struct ps_server *s, const char *name)
+{
+	struct ps_who *w = &s->who;
+	if (ps_knows(s, name) ||
+	    (w->n_seen < SEEN && FAL_GROW(w->seen, w->cap_seen, w->n_seen + 1) < 0))
+		return;
+	snprintf(w->seen[w->n_seen++ % SEEN], sizeof(*w->seen), "%s", name);
+}
+
+void
+ps_came(void *arg, uint32_t peer, const char *name, const char *key)
+{
+	struct ps_server *s = arg;
+	struct ps_session *session = ps_session_find(&s->sessions, peer);
+	if (session != NULL) {
+		snprintf(session->worker, sizeof(session->worker), "%s", name);
+		session->worked = s->who.moved = ps_now();
+		see(s, name);
+	}
+	if (may_say(&s->who))
+		say(s, "%s joined with key '%s': %u here", name, key, workers(s));
+	else
+		s->who.came++;
+}
+
+void
+ps_went(void *arg, uint32_t peer, const char *name, const char *why)
+{
+	struct ps_server *s = arg;
+	struct ps_session *session = ps_session_find(&s->sessions, peer);
+	if (session != NULL)
+		session->worker[0] = '\0';
+	if (may_say(&s->who))
+		say(s, "%s left: %s: %u here", name, why, workers(s));
+	else
+		s->who.went++;
+}
+
+/* ---- whom the job waits for --- */
+
+void
+ps_moved(struct ps_server *s, struct ps_session *session)
+{
+	struct ps_who *w = &s->who;
+	const double now = ps_now();
+	if (w->said > 0)
+		say(s, "goes on after %.0f s", now - w->moved);
+	else if (w->moved > 0)
+		w->longest = fmax(w->longest, now - w->moved);
+	w->said = w->pause = 0;
+	w->moved = session->worked = now;
+}
+
+static bool
+is_excluded(const struct ps_server *s, const char *name)
+{
+	const struct fal_policy *p = fal_coord_policy_now(s->coord);
+	for (size_t i = 0; i < p->workers; i++)
+		if (p->worker[i].excluded && strcmp(p->worker[i].name, name) == 0)
+			return true;
+	return false;
+}
+
+/* "a, b and 3 more": the workers that are excluded, or those that are not. */
+static const char *
+names(const struct ps_server *s, bool excluded, struct fal_diag *out)
+{
+	char *p = out->text, *end = p + sizeof(out->text);
+	uint32_t n = 0;
+	*p = '\0';
+	for (size_t i = 0; i < s->sessions.n; i++) {
+		const char *name = s->sessions.v[i]->worker;
+		if (*name == '\0' || is_excluded(s, name) != excluded)
+			continue;
+		if (n++ < NAMED)
+			p += snprintf(p, (size_t)(end - p), "%s%s", n > 1 ? ", " : "",
+				      name);
+	}
+	if (n > NAMED)
+		snprintf(p, (size_t)(end - p), " and %u more", n - NAMED);
+	return out->text;
+}
+
+/* What it waits for, and what to type; since when is said behind it. */
+static void
+reason(const struct ps_server *s, struct fal_diag *out)
+{
+	const uint32_t here = workers(s), least = s->opt->min_workers;
+	const char *at = fal_listen_text(s->listen);
+	struct fal_diag list;
+	if (fal_coord_held(s->coord))
+		fal_diag_set(out, 0, "is paused: falcon-sync resume");
+	else if (here == 0 || (s->began == 0 && here < least))
+		fal_diag_set(out, 0, "waits for %u more of %u workers: falcon-work %s",
+			     s->began == 0 ? least - here : 1, s->began == 0 ? least : 1,
+			     at);
+	else if (*names(s, false, &list) == '\0')
+		fal_diag_set(out, 0,
+			     "waits: all who are here are excluded (%s): falcon-sync set "
+			     "exclude.NAME=no, or falcon-work %s",
+			     names(s, true, &list), at);
+	else
+		fal_diag_set(out, 0,
+			     "waits for work of %s: falcon-stat tells more, falcon-sync "
+			     "drain NAME sends one away, falcon-work %s brings one more",
+			     list.text, at);
+}
+
+static void
+tell_counts(struct ps_server *s)
+{
+	struct ps_who *w = &s->who;
+	if (w->came + w->went == 0 || !may_say(w))
+		return;
+	say(s, "%llu more joined, %llu left: %u here", (unsigned long long)w->came,
+	    (unsigned long long)w->went, workers(s));
+	w->came = w->went = 0;
+}
+
+void
+ps_tell_waiting(struct ps_server *s)
+{
+	struct ps_who *w = &s->who;
+	const double now = ps_now();
+	struct fal_diag why;
+	if (s->saved || s->stopping || s->coord == NULL || s->listen == NULL)
+		return;
+	tell_counts(s);
+	if (w->moved == 0)
+		w->moved = now;
+	if (w->said > 0 ? now - w->said < w->pause
+			: now - w->moved < fmax(QUIET_S, TIMES * w->longest))
+		return;
+	reason(s, &why);
+	say(s, "for %.0f s, it %s", now - w->moved, why.text);
+	w->said = now;
+	w->pause = fmin(w->pause > 0 ? 2 * w->pause : QUIET_S, PAUSE_MAX_S);
+}

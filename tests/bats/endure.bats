@@ -1,0 +1,280 @@
+# What a job endures: full disks, no descriptors, a coordinator that goes and comes back.
+
+load common
+load job
+load tiny
+
+setup_file() {
+	falcon-key init "$BATS_FILE_TMPDIR/keys"
+}
+
+setup() {
+	keys=$BATS_FILE_TMPDIR/keys
+	state=$BATS_TEST_TMPDIR/state
+	workers=()
+	cd "$BATS_TEST_TMPDIR" || return 1
+	tiny .
+	job=(tiny.job)
+}
+
+teardown() {
+	stop_all
+	[ ! -e full ] || umount full 2>/dev/null || :
+}
+
+# over WANT PID NAME: its status, a minute at most.
+over() {
+	local got=0
+	timeout 60 tail --pid="$2" -f /dev/null || kill -KILL "$2"
+	wait "$2" || got=$?
+	same "status of $3 ($(cat "$3.err"))" "$got" "$1"
+}
+
+# undisturbed: the model of the job when nothing happens to it.
+undisturbed() {
+	local state=$BATS_TEST_TMPDIR/calm
+	serve "$@"
+	work calm --lanes 1
+	over 0 "$ps" ps
+	sha=$(member sha256)
+	rm ps.ready
+}
+
+# cannot_tell FILE: the audit of a trace with a gap.
+cannot_tell() {
+	local got=0
+	falcon-stat --audit "$1" >said || got=$?
+	same "status of the audit ($(cat said))" "$got" 1
+	has "$(cat said)" "audit: cannot tell: "
+	# The gap's own words are those of what is missing: none of it is anywhere else.
+	jq -se 'map(select(.ev == "gap")) | length >= 1 and all(.lines > 0 and
+		.bytes > .lines and (.blake2b | length) == 64)' "$1" >/dev/null
+	falcon-stat "$1" >table
+	has "$(cat table)" "job: tiny"
+}
+
+@test "a trace that reaches a limit: the job ends with its model, the trace has a gap" {
+	local limit
+	undisturbed --set job.epochs=20
+	for limit in $((RANDOM % 8 + 5)) $((RANDOM % 30 + 13)); do
+		echo "limit $limit KiB"
+		# Room for the result, not for the trace; the copy has the same.
+		start_ready ps bash -c 'ulimit -f "$0" && exec "$@"' "$limit" \
+			falcon-ps -jx -K "$keys/keyring" -l 127.0.0.1:0 -s "state.$limit" \
+			-t "copy.$limit" --set job.epochs=20 tiny.job
+		ps=$pid
+		work "w$limit" --lanes 1
+		over 0 "$ps" ps
+		over 0 "$pid" "w$limit"
+		same "the model" "$(jq -r .sha256 "state.$limit/result.json")" "$sha"
+		has "$(cat ps.err)" "state.$limit/trace.jsonl: File too large: lines are missing"
+		cannot_tell "state.$limit/trace.jsonl"
+		cannot_tell "copy.$limit"
+		rm ps.ready
+	done
+}
+
+# full_disk SIZE: the folder full is a disk of that size.
+full_disk() {
+	mkdir full
+	mount -t tmpfs -o "size=$1" none full 2>/dev/null || {
+		rmdir full
+		skip "a disk cannot be mounted here"
+	}
+}
+
+@test "a full disk: the job ends with its model, the copy of the trace goes on when there is room" {
+	undisturbed --set job.epochs=40
+	full_disk 1m
+	head -c 1040000 /dev/zero >full/ballast
+	serve --set job.epochs=40 -t full/copy
+	slow w 1 2000
+	soon "the gap" grep -q "full/copy: No space left on device: lines are missing" ps.err
+	rm full/ballast
+	soon "room" grep -q "full/copy: is written again: " ps.err
+	work fast --lanes 1
+	over 0 "$ps" ps
+	same "the model" "$(member sha256)" "$sha"
+	cannot_tell full/copy
+	same "gaps" "$(grep -c '"ev":"gap"' full/copy)" 1
+	# What is missing is what the whole trace has between.
+	jq -r 'select(.ev == "gap") | "\(.lines) \(.bytes)"' full/copy >missing
+	same "lines and bytes" "$(cat missing)" \
+		"$(($(wc -l <"$state/trace.jsonl") - $(wc -l <full/copy) + 1)) $(($(wc -c \
+			<"$state/trace.jsonl") - $(grep -v '"ev":"gap"' full/copy | wc -c)))"
+	command -v b2sum >/dev/null || skip "no b2sum"
+	local before
+	before=$(grep -n '"ev":"gap"' full/copy | cut -d: -f1)
+	same "the hash" "$(jq -r 'select(.ev == "gap") | .blake2b' full/copy)" \
+		"$(tail -n +"$before" "$state/trace.jsonl" | head -n "$(cut -d' ' -f1 missing)" |
+			b2sum -l 256 | cut -d' ' -f1)"
+	run falcon-stat --audit "$state/trace.jsonl"
+	same "the trace in the state ($output)" "$status" 0
+}
+
+@test "a disk that is full when the job ends keeps its model; one that never had room is refused" {
+	undisturbed --set job.epochs=20
+	full_disk 128k
+	state=full/state
+	serve --set job.epochs=20
+	slow w 1 2000
+	soon "some clocks" lines 3 '"ev":"ledger"'
+	dd if=/dev/zero of=full/ballast bs=4k 2>/dev/null || :
+	work fast --lanes 1
+	over 0 "$ps" ps
+	same "the model" "$(member sha256)" "$sha"
+	same "its file" "$(sha256sum <full/state/model.safetensors | cut -d' ' -f1)" "$sha"
+	cannot_tell full/state/trace.jsonl
+	run falcon-ps -x -K "$keys/keyring" -l 127.0.0.1:0 -s full/other tiny.job
+	same "the next one ($output)" "$status" 1
+	has "$output" "No space left on device"
+}
+
+@test "48 descriptors and 32 observers: the model is there" {
+	undisturbed --set job.epochs=20
+	start_ready ps bash -c 'ulimit -n 48 && exec "$@"' - \
+		falcon-ps -jx -K "$keys/keyring" -l 127.0.0.1:0 -s "$state" \
+		--set job.epochs=20 tiny.job
+	ps=$pid
+	slow w 1 50
+	soon "the worker" lines 1 '"ev":"join"'
+	local n
+	for n in $(seq 32); do
+		start "observer$n" falcon-stat --follow -k "$keys/observe.key" "$ready"
+	done
+	soon "an observer" grep -q '"ev":"join"' observer{1,2,3}.out
+	work fast --lanes 1
+	soon "a refusal" grep -q "refused: no descriptor is left" ps.err
+	soon "another worker" lines 2 '"ev":"join"'
+	over 0 "$ps" ps
+	same "the model" "$(member sha256)" "$sha"
+}
+
+# at_unix [OPTION...]: a coordinator whose address stays when it comes back.
+at_unix() {
+	rm -f ps.ready
+	start_ready ps falcon-ps -jx -K "$keys/keyring" -l unix:sock -s "$state" "${job[@]}" "$@"
+	ps=$pid
+}
+
+@test "SIGTERM of falcon-ps: workers keep dialling, and go on with the next one" {
+	at_unix --set job.epochs=20
+	slow w 1 200
+	local w=$pid
+	soon "some clocks" lines 2 '"ev":"update"'
+	kill -TERM "$ps"
+	over 75 "$ps" ps
+	soon "what the worker says" grep -q "trying again" w.err
+	# Begun and not done: no second start erases it unasked.
+	run falcon-ps -x -K "$keys/keyring" -l unix:sock -s "$state" --set job.epochs=20 tiny.job
+	same "a start on it ($output)" "$status" 75
+	has "$output" "--restart"
+	cp "$state/trace.jsonl" first
+	at_unix --set job.epochs=20 --restart
+	soon "the worker" grep -q "connected again" w.err
+	work fast --lanes 1
+	over 0 "$ps" ps
+	over 0 "$w" w
+	cmp first "$state/trace.1.jsonl"
+	same "what it says" "$(grep -v emulate w.err)" "falcon-work: unix:sock: the coordinator \
+stops, and may be back; trying again
+falcon-work: unix:sock: connected again
+falcon-work: done: the job is done"
+	# A third time: another number.
+	[ -e "$state/result.json" ] && rm "$state/result.json"
+	at_unix --set job.epochs=20 --restart
+	work again --lanes 1
+	over 0 "$ps" ps
+	cmp first "$state/trace.1.jsonl"
+	lines 1 '"ev":"done"'
+	same "traces" "$(ls "$state" | grep trace | xargs)" "trace.1.jsonl trace.2.jsonl trace.jsonl"
+}
+
+@test "--give-up: a coordinator that stays away" {
+	at_unix --set job.epochs=20
+	slow w 1 200 
+	work brief --give-up 1 --lanes 1 --emulate rate=200
+	local brief=$pid began
+	soon "both" lines 2 '"ev":"join"'
+	kill -KILL "$ps"
+	wait "$ps" || :
+	began=$SECONDS
+	over 75 "$brief" brief
+	[ $((SECONDS - began)) -le 10 ]
+	kill -0 "${workers[0]}"
+	run falcon-work -k "$keys/work.key" --give-up x unix:sock
+	same "status ($output)" "$status" 2
+}
+
+@test "falcon-sync stop ends the workers, and SIGTERM does not" {
+	at_unix --set job.epochs=20
+	slow w 1 200
+	soon "some clocks" lines 2 '"ev":"update"'
+	falcon-sync -k "$keys/control.key" unix:sock stop
+	over 75 "$ps" ps
+	over 0 "$pid" w
+	has "$(cat w.err)" "falcon-work: done: the job was stopped"
+}
+
+@test "falcon-ps says who joins, who leaves and whom it waits for" {
+	serve -w 2 --set job.epochs=20
+	soon "whom it waits for" grep -q "it waits for 2 more of 2 workers: falcon-work $ready" ps.err
+	slow a 1 200
+	soon "a" grep -q "tiny: a joined with key 'work': 1 here" ps.err
+	soon "one more" grep -q "it waits for 1 more of 2 workers" ps.err
+	slow b 1 200
+	soon "some clocks" lines 2 '"ev":"update"'
+	soon "that it goes on" grep -q "goes on after" ps.err
+	kill -TERM "$pid"
+	soon "b" grep -q "tiny: b left: SIGTERM: 1 here" ps.err
+	falcon-sync -k "$keys/control.key" "$ready" set exclude.a=yes
+	soon "the only one" grep -q "it waits: all who are here are excluded (a): " ps.err
+	falcon-sync -k "$keys/control.key" "$ready" set exclude.a=no
+	soon "that it goes on" test "$(grep -c "goes on after" ps.err)" -ge 1
+	kill -STOP "${workers[0]}"
+	soon "who is silent" grep -q "it waits for work of a: " ps.err
+	falcon-stat -k "$keys/observe.key" "$ready" >table
+	has "$(cat table)" "stalled for "
+	has "$(grep '^a ' table)" silent
+	same stalled "$(falcon-stat --json -k "$keys/observe.key" "$ready" |
+		jq -c '[.stalled > 5, .clocks_s == 0, (.workers[] | select(.worker == "a") | .silent)]')" \
+		"[true,true,true]"
+	kill -CONT "${workers[0]}"
+	falcon-sync -k "$keys/control.key" "$ready" stop
+}
+
+@test "churn: comings and goings are told in few lines" {
+	serve --set job.epochs=20
+	slow stays 1 100
+	local n
+	for n in $(seq 30); do
+		timeout 20 falcon-work -k "$keys/work.key" -n "n$n" --cache none --lanes 1 \
+			--emulate rate=100 "$ready" 2>/dev/null 3>&- &
+		started+=($!)
+	done
+	soon "all of them" lines 31 '"ev":"join"'
+	soon "a summary" grep -q "more joined, .* left: 31 here" ps.err
+	[ "$(grep -c "joined with key" ps.err)" -le 25 ]
+}
+
+@test "a name that nobody has cannot be excluded" {
+	serve --set job.epochs=20
+	slow a 1 200
+	soon "a" lines 1 '"ev":"join"'
+	local sync=(falcon-sync -k "$keys/control.key" "$ready")
+	local key
+	for key in exclude.typo=yes lanes.typo=1:2 share.typo=3; do
+		run "${sync[@]}" set $key
+		same "status of $key ($output)" "$status" 1
+		has "$output" "'typo' is no worker of this job, and no key"
+	done
+	"${sync[@]}" set exclude.typo=no
+	# A key's name: its worker is still to come.
+	"${sync[@]}" set exclude.work=yes
+	"${sync[@]}" set exclude.a=yes
+	"${sync[@]}" set exclude.a=no
+	kill -TERM "$pid"
+	wait "$pid"
+	# Who was here may be back.
+	"${sync[@]}" set exclude.a=yes
+}
