@@ -307,7 +307,7 @@ train(struct run *r)
 			    outcome.status.clock, outcome.status.why);
 		if (outcome.sha256[0] != '\0')
 			fal_cli_err(PROG, "%s: what it was at clock %" PRIu64 " is in %s",
-				    r->job.job.name, outcome.clock, r->model_path);
+				    r->job.job.name, outcome.clock, r->model.path);
 		code = FAL_EXIT_NO;
 	}
 	free(journal);

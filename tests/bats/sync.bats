@@ -377,7 +377,7 @@ now CLOCK: --min-dwell 10" sync apply - <<<'{"clones": true}'
 	local n
 	# Of 1.3 MB, so that it comes in many pieces.
 	printf 'input 16\ndense 16000\nrelu\ndense 4\n' >tiny.model
-	job=(tiny.job --set job.epochs=10)
+	job=(tiny.job --set job.epochs=10 --set optimizer.lr=0.0001)
 	begin
 	answers 0 "" "" sync export now.safetensors
 	n=$(od -An -t u8 -N 8 now.safetensors | tr -d ' ')
