@@ -334,7 +334,7 @@ main(int argc, char **argv)
 		{ "min-gain", 0, FAL_OPT_NUMBER, &o.min_gain,
 		  "no policy that saves less than this (5)", "PERCENT" },
 		{ "allow-model", 0, FAL_OPT_FLAG, &o.allow_model,
-		  "policies that alter the model, too", NULL },
+		  "with --policy: say what other models would save", NULL },
 		{ "plot", 0, FAL_OPT_TEXT, &o.plot, "draw a picture, .svg or .png",
 		  "FILE" },
 		{ "follow", 'f', FAL_OPT_FLAG, &o.follow, "go on as the trace grows",

@@ -25,6 +25,7 @@ struct plot_bar {
 	double measured_s; /* of the trace; 0: not known */
 	double compute;    /* predicted share of the workers' time, 0 … 1 */
 	bool ran;          /* it is the scheme of the trace */
+	bool other;        /* it makes another model */
 };
 
 /* n > 0 bars, in the order given. */

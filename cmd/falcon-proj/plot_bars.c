@@ -10,7 +10,7 @@ enum {
 	BAR_TOP = 86,    /* pixels above the bars: title, legend */
 	BAR_BOTTOM = 64, /* and below: axis */
 	BAR_PITCH = 44,
-	BAR_TEXT = 290 /* pixels that the text beside the longest bar may take */
+	BAR_TEXT = 330 /* pixels that the text beside the longest bar may take */
 };
 
 #define PREDICTED "fs solid 1 border lc rgb '" GNUPLOT_BLACK "' fc rgb '" GNUPLOT_SKY "'"
@@ -49,8 +49,9 @@ bar_text(struct gnuplot *g, const struct plot_bar *b, size_t row)
 	static const char place[] = "left offset character 0.7, 0 font ',14'";
 	const bool two = b->measured_s > 0;
 	char s[32];
-	gnuplot_put(g, "set label '%s, %.0f %% compute' at %.9g, %g %s\n",
-		    seconds(b->epoch_s, s), 100 * b->compute, b->epoch_s,
+	gnuplot_put(g, "set label '%s, %.0f %% compute%s' at %.9g, %g %s\n",
+		    seconds(b->epoch_s, s), 100 * b->compute,
+		    b->other ? ", another model" : "", b->epoch_s,
 		    (double)row - (two ? 0.22 : 0), place);
 	if (!two)
 		return;

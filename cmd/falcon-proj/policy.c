@@ -1,6 +1,7 @@
 /* --policy: what falcon-sync is to apply. */
 #include "job/policy.h"
 #include "base/mem.h"
+#include "job/stale.h"
 #include "proj.h"
 #include "proj/predict.h"
 
@@ -19,6 +20,38 @@ text_of(const struct fal_policy *p)
 	return text;
 }
 
+/* Says what a scheme that makes another model would save; it is not proposed, as seconds
+ * are not accuracy. */
+static void
+say_other(const struct proj_opt *o, const struct proj_job *job, double then_s)
+{
+	struct fal_rule *rule;
+	size_t rules;
+	struct fal_advice a;
+	char warning[FAL_STALE_TEXT];
+	const char *list = o->what_if != NULL ? o->what_if : "all";
+	if (proj_rules(list, &rule, &rules) >= 0)
+		return;
+	int err = fal_advise(&job->cost, &job->run.policy, rule, rules, true, &a);
+	free(rule);
+	if (err < 0)
+		return;
+	struct fal_buf name = { 0 };
+	fal_rule_put(&a.policy.rule, &name);
+	fal_put_u8(&name, 0);
+	if (name.err == 0 && a.model && a.then_s < then_s) {
+		const bool late =
+			fal_stale_warning(&a.policy.rule, &job->run.optim,
+					  (uint32_t)job->cost.machines, warning);
+		fal_cli_err(PROG,
+			    "%s: %.1f s per epoch predicted, but another model: not "
+			    "proposed, as seconds are not accuracy%s%s",
+			    (const char *)name.p, a.then_s, late ? "; " : "", warning);
+	}
+	fal_buf_free(&name);
+	fal_policy_free(&a.policy);
+}
+
 int
 proj_policy(const struct proj_opt *o, const struct proj_job *job, char **last,
 	    struct fal_buf *out)
@@ -27,14 +60,11 @@ proj_policy(const struct proj_opt *o, const struct proj_job *job, char **last,
 	size_t rules;
 	struct fal_advice a;
 	/* Without --what-if, what gives the same model and may be faster. */
-	const char *list = o->what_if != NULL ? o->what_if
-			   : o->allow_model   ? "all"
-					      : "epsp";
+	const char *list = o->what_if != NULL ? o->what_if : "epsp";
 	int code = proj_rules(list, &rule, &rules);
 	if (code >= 0)
 		return code;
-	int err =
-		fal_advise(&job->cost, &job->run.policy, rule, rules, o->allow_model, &a);
+	int err = fal_advise(&job->cost, &job->run.policy, rule, rules, false, &a);
 	free(rule);
 	if (err < 0) {
 		fal_cli_err(PROG, "%s",
@@ -49,17 +79,19 @@ proj_policy(const struct proj_opt *o, const struct proj_job *job, char **last,
 	}
 	double gain = 100 * (1 - a.then_s / a.now_s);
 	char *text = text_of(&a.policy);
+	bool told = false;
 	if (text != NULL && a.then_s < a.now_s && gain >= o->min_gain &&
 	    (*last == NULL || strcmp(*last, text) != 0)) {
 		fal_put_fmt(out, "%s\n", text);
-		fal_cli_err(PROG, "%.1f s per epoch now, %.1f predicted (%.0f %% less)%s",
-			    a.now_s, a.then_s, gain,
-			    a.model ? "; another model: falcon-sync apply --allow-model"
-				    : "");
+		fal_cli_err(PROG, "%.1f s per epoch now, %.1f predicted (%.0f %% less)",
+			    a.now_s, a.then_s, gain);
+		told = true;
 		free(*last);
 		*last = text;
 		text = NULL;
 	}
+	if (o->allow_model && (told || !o->follow))
+		say_other(o, job, told ? a.then_s : a.now_s);
 	free(text);
 	fal_policy_free(&a.policy);
 	return FAL_EXIT_DONE;

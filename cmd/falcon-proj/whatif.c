@@ -237,6 +237,9 @@ make_rows(const struct proj_opt *o, struct whatif *w)
 		if (i >= (size_t)!ran)
 			p.rule = rule[i - !ran];
 		r->ran = fal_rule_eq(&p.rule, &job->run.policy.rule);
+		r->other = !fal_rule_same_model(&p.rule, &job->run.policy.rule);
+		fal_stale_warning(&p.rule, &job->run.optim, (uint32_t)w->cost.machines,
+				  r->warning);
 		w->rows++;
 		put_name(&p.rule, r);
 		if (r->ran && !proj_changes(o)) { /* that is the backtest */
@@ -275,10 +278,12 @@ draw(const struct proj_opt *o, const struct whatif *w)
 	for (size_t i = 0; i < w->rows && err == FAL_OK; i++) {
 		const struct whatif_row *r = &w->row[i];
 		if (r->ok)
-			bar[bars++] =
-				(struct plot_bar){ (const char *)r->name.p, r->epoch_s,
-						   r->ran ? w->job->run.epoch_s : 0,
-						   r->play.compute, r->ran };
+			bar[bars++] = (struct plot_bar){ (const char *)r->name.p,
+							 r->epoch_s,
+							 r->ran ? w->job->run.epoch_s : 0,
+							 r->play.compute,
+							 r->ran,
+							 r->other };
 	}
 	if (err == FAL_OK)
 		err = plot_bars(o->plot, "Seconds per epoch under each scheme", bar, bars,

@@ -2,6 +2,7 @@
 #ifndef FALCON_PROJ_WHATIF_H
 #define FALCON_PROJ_WHATIF_H
 
+#include "job/stale.h"
 #include "proj.h"
 #include "proj/predict.h"
 
@@ -9,6 +10,9 @@
 struct whatif_row {
 	struct fal_buf name; /* of the rule */
 	bool ok, ran;
+	bool other; /* it alters the model of what ran */
+	/* Where momentum meets late gradients, "" else. */
+	char warning[FAL_STALE_TEXT];
 	double epoch_s;
 	struct fal_play play;
 };

@@ -15,9 +15,9 @@ per_cent(double part, double all)
 static void
 put_rows(const struct whatif *w, struct fal_buf *out)
 {
-	static const char *const head[] = { "scheme",  "s/epoch", "speed",   "ms/clock",
-					    "compute", "stale",   "dropped", "moved",
-					    "load",    "MB/s" };
+	static const char *const head[] = { "scheme",   "model",   "s/epoch", "speed",
+					    "ms/clock", "compute", "stale",   "dropped",
+					    "moved",    "load",    "MB/s" };
 	const double rate = w->job->cost.grid.samples / w->predicted;
 	struct fal_table t = { .columns = sizeof(head) / sizeof(head[0]) };
 	for (size_t i = 0; i < t.columns; i++)
@@ -26,8 +26,9 @@ put_rows(const struct whatif *w, struct fal_buf *out)
 		const struct whatif_row *r = &w->row[i];
 		const struct fal_play *p = &r->play;
 		fal_table_add(&t, "%s%s", (const char *)r->name.p, r->ran ? " *" : "");
+		fal_table_add(&t, "%s", r->other ? "another" : "same");
 		if (!r->ok) {
-			for (size_t c = 1; c < t.columns; c++)
+			for (size_t c = 2; c < t.columns; c++)
 				fal_table_add(&t, "-");
 			continue;
 		}
@@ -83,6 +84,21 @@ put_head(const struct proj_opt *o, const struct whatif *w, struct fal_buf *out)
 	fal_put_fmt(out, "\n");
 }
 
+/* What seconds do not say. */
+static void
+put_cautions(const struct whatif *w, struct fal_buf *out)
+{
+	bool other = false;
+	for (size_t i = 0; i < w->rows; i++)
+		other |= w->row[i].other;
+	if (other)
+		fal_put_fmt(out, "another model: what it is worth only training shows; "
+				 "seconds are not accuracy\n");
+	for (size_t i = 0; i < w->rows; i++)
+		if (w->row[i].warning[0] != '\0')
+			fal_put_fmt(out, "warning: %s\n", w->row[i].warning);
+}
+
 static void
 put_change(const struct whatif_change *c, struct fal_buf *out)
 {
@@ -91,7 +107,8 @@ put_change(const struct whatif_change *c, struct fal_buf *out)
 	const bool worth = c->kind == WHATIF_ADD ? c->by_s < 0 : c->by_s > 0;
 	const char *verdict = by < 0.05 ? "hardly " : worth ? "" : "not ";
 	if (c->kind == WHATIF_SIZE)
-		fal_put_fmt(out, "%s: %s%.1f s per epoch\n", c->what, sign, by);
+		fal_put_fmt(out, "%s: %s%.1f s per epoch, another model\n", c->what, sign,
+			    by);
 	else if (c->kind == WHATIF_ADD)
 		fal_put_fmt(out, "%s is %sworth adding: %s%.1f s per epoch\n", c->what,
 			    verdict, sign, by);
@@ -105,6 +122,7 @@ whatif_text(const struct proj_opt *o, const struct whatif *w, struct fal_buf *ou
 {
 	put_head(o, w, out);
 	put_rows(w, out);
+	put_cautions(w, out);
 	for (size_t i = 0; i < w->changes; i++)
 		put_change(&w->change[i], out);
 }
@@ -142,6 +160,9 @@ put_json_row(struct fal_buf *out, const struct whatif_row *r)
 	};
 	fal_json_open(out, '{');
 	fal_json_member_str(out, "scheme", (const char *)r->name.p);
+	fal_json_member_bool(out, "another_model", r->other);
+	if (r->warning[0] != '\0')
+		fal_json_member_str(out, "warning", r->warning);
 	put_fields(out, field, r->ok ? sizeof(field) / sizeof(field[0]) : 0);
 	fal_json_close(out, '}');
 }

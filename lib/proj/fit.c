@@ -61,6 +61,24 @@ get_rule(struct fal_trace_line *l, const char *text, struct fal_rule *out)
 	return err < 0 ? fal_trace_fail(l, err, "scheme: %s", why.text) : 0;
 }
 
+/* The optimiser, which older traces do not name. */
+static void
+take_optim(struct fal_fit *f, struct fal_trace_line *l)
+{
+	static const char *const name[] = { "sgd", "momentum", "nesterov" };
+	if (!fal_trace_has(l->o, "optimizer"))
+		return;
+	const char *text = fal_trace_get_str(l, l->o, "optimizer");
+	for (int i = 0; text != NULL && i <= FAL_NESTEROV; i++)
+		if (strcmp(text, name[i]) == 0)
+			f->optim.kind = (enum fal_optim_kind)i;
+	if (f->optim.kind == FAL_SGD)
+		return;
+	f->optim.momentum = (float)fal_trace_get_f64(l, l->o, "momentum");
+	if (l->err == 0 && !(f->optim.momentum > 0 && f->optim.momentum < 1))
+		fal_trace_fail(l, FAL_EINVAL, "momentum: not above 0 and below 1");
+}
+
 static int
 take_job(struct fal_fit *f, struct fal_trace_line *l)
 {
@@ -83,7 +101,8 @@ take_job(struct fal_fit *f, struct fal_trace_line *l)
 	f->clocks = j.clocks;
 	f->have_job = true;
 	set_policy(f, scheme, &p, 0);
-	return 0;
+	take_optim(f, l);
+	return l->err;
 }
 
 static int

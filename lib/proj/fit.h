@@ -9,6 +9,7 @@
 #define FAL_PROJ_FIT_H
 
 #include "base/err.h"
+#include "optim/optim.h"
 #include "proj/cost.h"
 #include "sched/policy.h"
 #include "trace/reader.h"
@@ -42,6 +43,7 @@ int fal_fit_line(void *fit, struct fal_trace_line *l);
 
 /* What ran. */
 struct fal_fit_run {
+	struct fal_optim optim;   /* of the job; {0} where the trace does not say */
 	char scheme[128];         /* that held last, as in the trace */
 	struct fal_policy policy; /* the whole of it; owned by the fit, until its next
 				     policy line */

@@ -452,7 +452,8 @@ fal_fit_end(struct fal_fit *f, struct fal_cost *cost, struct fal_fit_run *run,
 					    : fal_strerror(err));
 	}
 	*cost = c;
-	*run = (struct fal_fit_run){ .policy = f->policy,
+	*run = (struct fal_fit_run){ .optim = f->optim,
+				     .policy = f->policy,
 				     .clocks = (uint64_t)(f->counted + 0.5),
 				     .from = f->from };
 	memcpy(run->scheme, f->scheme, sizeof(run->scheme));

@@ -54,6 +54,7 @@ struct fit_clock {
 };
 
 struct fal_fit {
+	struct fal_optim optim;
 	bool have_job;
 	struct fal_trace_job job;
 	struct fal_grid grid; /* the same */

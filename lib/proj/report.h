@@ -115,7 +115,7 @@ struct fal_report_finding {
 	const struct fal_report_worker *worker; /* the worst of them, or NULL */
 	size_t workers;                         /* that it is said of; 0: of the job */
 	double share; /* of the clock that is lost to it, all workers together */
-	char text[128];
+	char text[176];
 };
 
 const char *fal_report_kind_name(enum fal_report_kind kind);

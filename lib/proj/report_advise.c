@@ -24,6 +24,9 @@
 #define COMPARED 8       /* clocks at a number of lanes that say how fast it is */
 #define WELL 0.90        /* of the clock is ideal */
 
+/* Behind what alters the model: seconds are not accuracy. */
+#define OTHER " (model)"
+
 enum { WHO_MAX = FAL_REPORT_SHOWN + 32 };
 
 struct list {
@@ -91,6 +94,14 @@ more_slack(const struct fal_report *r)
 	return epsp(r) && r->rule.slack < FAL_SLACK_MAX;
 }
 
+/* Behind advice of epsp with this slack. */
+static const char *
+mark(const struct fal_report *r, uint32_t slack)
+{
+	const struct fal_rule then = { .scheme = FAL_EPSP, .slack = slack };
+	return fal_rule_same_model(&r->rule, &then) ? "" : OTHER;
+}
+
 static double
 share_of(const struct fal_report *r, enum fal_report_part part)
 {
@@ -148,32 +159,34 @@ transient(const struct fal_report_worker *w)
 /* What to do about workers that compute slowly. */
 static void
 remedy(const struct fal_report *r, const struct group *g, double loss,
-       char out[static 64])
+       char out[static 96])
 {
 	const struct fal_report_worker *w = g->worst;
 	const char *it = g->n == 1 ? "it" : "them", *its = g->n == 1 ? "its" : "their";
 	const bool has_share = r->shared || r->rule.scheme == FAL_GROUPS;
 	if (more_slack(r) && loss >= LOSS)
-		snprintf(out, 64, "epsp:%u would let the others go on",
+		snprintf(out, 96, "epsp:%u would let the others go on" OTHER,
 			 r->rule.slack + 1);
 	else if (epsp(r) && w->persistent)
-		snprintf(out, 64, "epsp gives %s fewer tasks already", it);
+		snprintf(out, 96, "epsp gives %s fewer tasks already", it);
 	else if (epsp(r))
-		snprintf(out, 64, "epsp moves %s tasks already", its);
+		snprintf(out, 96, "epsp moves %s tasks already", its);
 	else if (2 * w->dropped >= w->clocks)
-		snprintf(out, 64, "%s rounds are dropped, epsp would use them", its);
+		snprintf(out, 96, "%s rounds are dropped, epsp would use them%s", its,
+			 mark(r, 0));
 	else if (loss < LOSS && w->persistent && w->stale >= 2)
-		snprintf(out, 64, "%.0f updates stale, 0 under epsp", w->stale);
+		snprintf(out, 96, "%.0f updates stale, 0 under epsp%s", w->stale,
+			 mark(r, 0));
 	else if (loss < NOBODY)
-		snprintf(out, 64, "nobody waits for %s", it);
+		snprintf(out, 96, "nobody waits for %s", it);
 	else if (loss < LOSS)
-		snprintf(out, 64, "waiting for %s is %.1f %% of the clock", it,
+		snprintf(out, 96, "waiting for %s is %.1f %% of the clock", it,
 			 100 * loss);
 	else if (w->persistent && has_share)
-		snprintf(out, 64, "give %s less to do, as epsp does", it);
+		snprintf(out, 96, "give %s less to do, as epsp does%s", it, mark(r, 0));
 	else
-		snprintf(out, 64, "epsp would move %s tasks%s", its,
-			 r->rule.scheme == FAL_FLEXRR ? " sooner" : "");
+		snprintf(out, 96, "epsp would move %s tasks%s%s", its,
+			 r->rule.scheme == FAL_FLEXRR ? " sooner" : "", mark(r, 0));
 }
 
 static void
@@ -182,7 +195,7 @@ stragglers(struct list *l, const struct group *g)
 	const double loss = share_of(l->r, FAL_REPORT_STRAGGLERS);
 	const struct fal_report_worker *w = g->worst;
 	const bool one = g->n == 1;
-	char who[WHO_MAX], what[64];
+	char who[WHO_MAX], what[96];
 	if (g->n == 0)
 		return;
 	remedy(l->r, g, loss, what);
@@ -206,13 +219,13 @@ waiting(struct list *l)
 	if (more_slack(r))
 		add(l, FAL_REPORT_WAITING, NULL, loss,
 		    "%.0f %% of the clock waits for the last tasks: epsp:%u would let "
-		    "others go on",
+		    "others go on" OTHER,
 		    100 * loss, r->rule.slack + 1);
 	else if (!epsp(r))
 		add(l, FAL_REPORT_WAITING, NULL, loss,
 		    "%.0f %% of the clock waits for the last, not always the same: epsp "
-		    "moves tasks",
-		    100 * loss);
+		    "moves tasks%s",
+		    100 * loss, mark(r, 0));
 }
 
 /* Lanes that the workers ran last. */
@@ -286,18 +299,19 @@ whole_tasks(struct list *l)
 {
 	const struct fal_report *r = l->r;
 	const double loss = share_of(r, FAL_REPORT_GRANULARITY);
-	char what[64];
+	char what[96];
 	const unsigned long lanes = (unsigned long)lanes_of(r);
 	double left;
 	const uint64_t task =
 		r->shared ? smaller_task(r, loss, r->state->lanes, &left) : 0;
 	if (task > 0)
-		snprintf(what, sizeof(what), "batch.task = %llu would leave %.1f %%",
+		snprintf(what, sizeof(what),
+			 "batch.task = %llu would leave %.1f %%" OTHER,
 			 (unsigned long long)task, 100 * left);
 	else
 		snprintf(what, sizeof(what), "%s",
-			 r->shared ? "under epsp:1 they need not fit a clock"
-				   : "a larger batch would fill them");
+			 r->shared ? "under epsp:1 they need not fit a clock" OTHER
+				   : "a larger batch would fill them" OTHER);
 	add(l, FAL_REPORT_WHOLE_TASKS, NULL, loss,
 	    "tasks of %llu samples leave %.0f %% idle at %lu lanes: %s",
 	    (unsigned long long)r->task, 100 * loss, lanes, what);
@@ -308,7 +322,7 @@ small_tasks(struct list *l)
 {
 	const struct fal_report *r = l->r;
 	const double loss = share_of(r, FAL_REPORT_SMALL_TASKS);
-	char what[64] = "larger ones would not share as well";
+	char what[96] = "larger ones would not share as well";
 	double saved;
 	const uint64_t task = larger_task(r, r->state->lanes, &saved);
 	/* Of computing, as the sharing is. */
@@ -316,7 +330,7 @@ small_tasks(struct list *l)
 		 loss;
 	saved = saved < loss ? saved : loss;
 	if (task > 0)
-		snprintf(what, sizeof(what), "batch.task = %llu would save %.0f %%",
+		snprintf(what, sizeof(what), "batch.task = %llu saves %.0f %%" OTHER,
 			 (unsigned long long)task, 100 * saved);
 	add(l, FAL_REPORT_SMALL, NULL, loss,
 	    "%.0f %% of the clock is that tasks have %llu samples only: %s", 100 * loss,
@@ -335,8 +349,9 @@ linked(const struct fal_report_worker *w)
 static const char *
 overlap(const struct fal_report *r)
 {
-	return r->shared && r->rule.slack == 0 ? "epsp:1 would overlap it"
-					       : "a larger batch needs it less often";
+	return r->shared && r->rule.slack == 0
+		       ? "epsp:1 would overlap it" OTHER
+		       : "a larger batch needs it less often" OTHER;
 }
 
 static void
@@ -445,8 +460,9 @@ report_advise(struct fal_report *r)
 		    1e3 * r->part[FAL_REPORT_COORDINATION], overlap(r));
 	if (share_of(r, FAL_REPORT_EXTRA) >= LOSS && dropped(r) > 0)
 		add(&l, FAL_REPORT_UNUSED, NULL, share_of(r, FAL_REPORT_EXTRA),
-		    "%.0f %% of the clock computes what %.20s drops: epsp drops nothing",
-		    100 * share_of(r, FAL_REPORT_EXTRA), r->scheme);
+		    "%.0f %% of the clock computes what %.20s drops: epsp drops "
+		    "nothing%s",
+		    100 * share_of(r, FAL_REPORT_EXTRA), r->scheme, mark(r, 0));
 	single(&l);
 	well(&l);
 	return l.err;

@@ -259,3 +259,16 @@ $data/train-images-idx3-ubyte.gz" --set "data.train-labels=$data/t10k-labels-idx
 	rm m
 	counted 3
 }
+
+@test "falcon-ps --check warns where late gradients meet momentum" {
+	local check=(falcon-ps --check --set optimizer.kind=nesterov
+		--set optimizer.momentum=0.9 "$root/share/jobs/fashion.job")
+	run "${check[@]}" --set sync.scheme=epsp:2
+	same "exit status" "$status" 0
+	has "$output" "falcon-ps: fashion: warning: slack 2 with momentum 0.9: stable"
+	has "$output" "learning rates are up to 17 times lower"
+	run "${check[@]}" --set sync.scheme=asp --min-workers 2
+	has "$output" "asp of 2 workers with momentum 0.9"
+	run "${check[@]}" --set sync.scheme=epsp
+	same "lines" "$(wc -l <<<"$output")" 1
+}

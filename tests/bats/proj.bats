@@ -67,11 +67,28 @@ refuses() {
 		(.workers | all(.fixed == 0))'
 }
 
+@test "another model is marked, warned of, and never proposed" {
+	falcon-proj --what-if 'bsp;epsp;epsp:2;asp' "$trace" >table
+	grep -Eq '^bsp \* +same ' table
+	grep -Eq '^epsp +same ' table
+	grep -Eq '^epsp:2 +another ' table
+	grep -Eq '^asp +another ' table
+	has "$(cat table)" "seconds are not accuracy"
+	sed '1s/"optimizer":"[a-z]*"\(,"momentum":[0-9.e-]*\)*/"optimizer":"nesterov","momentum":0.9/' \
+		"$trace" >momentum
+	falcon-proj --what-if 'epsp;epsp:2' momentum >table
+	same "warnings" "$(grep '^warning' table)" \
+		"warning: slack 2 with momentum 0.9: stable learning rates are up to 17 times lower"
+	falcon-proj --policy --allow-model --what-if 'epsp:2;asp' momentum >policy 2>err
+	! grep -E 'epsp:2|asp' policy || return 1
+	has "$(cat err)" "another model: not proposed, as seconds are not accuracy"
+}
+
 @test "machines and sizes: what each is worth" {
 	falcon-proj --without host7 --with name=host9,like=fast1,speed=2 --task 4 "$trace" >text
 	grep -qx 'host7 is not worth keeping: without it -[0-9.]* s per epoch' text
 	grep -qx 'host9 is \(not \|hardly \)*worth adding: [+-][0-9.]* s per epoch' text
-	grep -qx 'task = 4: [+-][0-9.]* s per epoch' text
+	grep -qx 'task = 4: [+-][0-9.]* s per epoch, another model' text
 	falcon-proj --json --without host7 --with name=host9,like=fast1 --task 4 "$trace" >all
 	same "changes" "$(jq -c '[.changes[] | [.kind, .what]]' all)" \
 		'[["add","host9"],["remove","host7"],["size","task = 4"]]'

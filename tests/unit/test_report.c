@@ -167,7 +167,7 @@ test_own_rounds(void **state)
 	assert_true(r.worker[2].persistent);
 	FINDINGS(&r,
 		 "w3 is a persistent straggler (3.0x slower): 6 updates stale, 0 under "
-		 "epsp",
+		 "epsp (model)",
 		 "nothing to mend: 95 % of the time is compute");
 	fal_report_free(&r);
 }

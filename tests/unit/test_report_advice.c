@@ -30,7 +30,7 @@ test_epsp(void **state)
 	finish(&r, &p);
 	assert_near(r.part[FAL_REPORT_GRANULARITY], 0);
 	FINDINGS(&r, "w4 is a persistent straggler (3.9x slower): epsp:2 would let the "
-		     "others go on");
+		     "others go on (model)");
 	fal_report_free(&r);
 
 	/* Everybody is last in turn, by a little. */
@@ -42,7 +42,7 @@ test_epsp(void **state)
 	}
 	finish(&r, &p);
 	FINDINGS(&r, "8 % of the clock waits for the last tasks: epsp:1 would let others "
-		     "go on");
+		     "go on (model)");
 	fal_report_free(&r);
 }
 
@@ -86,7 +86,7 @@ test_granularity(void **state)
 	assert_near(r.part[FAL_REPORT_GRANULARITY], 0.005);
 	assert_near(r.part[FAL_REPORT_STRAGGLERS], 0);
 	FINDINGS(&r, "tasks of 64 samples leave 25 % idle at 16 lanes: batch.task = 32 "
-		     "would leave 0.0 %");
+		     "would leave 0.0 % (model)");
 	fal_report_free(&r);
 
 	/* No sharing of the median clock loses it: somebody is always slow. */
@@ -98,7 +98,7 @@ test_granularity(void **state)
 	}
 	finish(&r, &p);
 	FINDINGS(&r, "tasks of 64 samples leave 10 % idle at 4 lanes: batch.task = 16 "
-		     "would leave 2.5 %");
+		     "would leave 2.5 % (model)");
 	fal_report_free(&r);
 
 	/* As many tasks as lanes: nothing is left. */
@@ -140,7 +140,7 @@ test_small_tasks(void **state)
 	finish(&r, &p);
 	assert_near(r.part[FAL_REPORT_SMALL_TASKS], 0.06);
 	FINDINGS(&r, "38 % of the clock is that tasks have 64 samples only: batch.task = "
-		     "256 would save 30 %");
+		     "256 saves 30 % (model)");
 	fal_report_free(&r);
 }
 
@@ -168,8 +168,8 @@ test_links(void **state)
 	for (int c = 0; c < 20; c++)
 		clock_of(&p);
 	finish(&r, &p);
-	FINDINGS(&r,
-		 "w3 and 3 more spend 21 % of the time pulling: epsp:1 would overlap it");
+	FINDINGS(&r, "w3 and 3 more spend 21 % of the time pulling: epsp:1 would overlap "
+		     "it (model)");
 	fal_report_free(&r);
 
 	begin(&p, "bsp", 4, 16);
@@ -179,7 +179,7 @@ test_links(void **state)
 	finish(&r, &p);
 	FINDINGS(&r,
 		 "the coordinator takes 11 % of a clock (5.0 ms): epsp:1 would overlap "
-		 "it");
+		 "it (model)");
 	fal_report_free(&r);
 }
 
