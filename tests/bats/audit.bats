@@ -96,6 +96,38 @@ tamper() {
 		'audit: ok: 3 of 4 clocks, 19 tasks, moved 1, cloned 1, filled 2, dropped 1, 0 samples dropped (stale), 24 computed twice, used at staleness: 0: 152'
 }
 
+# gap FROM TO: run.trace, these lines of it missing.
+gap() {
+	sed -n "$1,$2p" run.trace >missing
+	head -n $(($1 - 1)) run.trace
+	printf '{"t":%s,"ev":"gap","lines":%s,"bytes":%s,"blake2b":"00"}\n' \
+		"$(jq -s '.[-1].t' missing)" "$(wc -l <missing)" "$(wc -c <missing)"
+	tail -n +$(($2 + 1)) run.trace
+}
+
+@test "a trace with a gap: the audit cannot tell, wherever it is" {
+	local n from to
+	n=$(wc -l <run.trace)
+	for from in $(seq 2 "$n"); do
+		to=$((from + RANDOM % (n - from + 1)))
+		gap "$from" "$to" >gap.trace
+		run -1 falcon-stat --audit gap.trace
+		has "$output" "audit: cannot tell: $((to - from + 1)) lines ("
+		run -1 falcon-stat --audit --json gap.trace
+		same "json of $from-$to" "$(jq -c '[.ok, .missing_lines, .findings]' <<<"$output")" \
+			"[false,$((to - from + 1)),0]"
+		run -0 falcon-stat gap.trace
+		run -0 falcon-stat --history gap.trace
+		run -2 falcon-proj gap.trace
+		has "$output" "gap.trace:$from: gap.lines are missing here"
+	done
+	# What is wrong before it is wrong.
+	gap 12 14 | sed 's/\[\[0,4\],\[7,1\]\]/[[0,4]]/' >gap.trace
+	run -1 falcon-stat --audit gap.trace
+	same findings "${lines[0]}" 'audit: clock 0: task 7: never added'
+	same verdict "${lines[1]}" 'audit: failed: 1 finding'
+}
+
 @test "the audit as JSON" {
 	run -0 falcon-stat --audit --json run.trace
 	same json "$(jq -c '[.ok, .finished, .clocks, .tasks, .filled, .text]' <<<"$output")" \

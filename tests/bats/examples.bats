@@ -103,13 +103,14 @@ teardown() {
 	falcon-stat --audit "lab/nights/$(date +%F)/trace.jsonl"
 }
 
-# long DIR NAME...: a job of 4 clocks an epoch and 1000 epochs, and its workers.
+# long DIR NAME...: a job of 4 clocks an epoch and 1000 epochs, and its workers.  There is
+# a key for $absent, too, whose worker does not come.
 long() {
 	local name dir=$1
 	shift
 	tiny "$dir"
 	falcon-key init "$dir/keys"
-	for name; do
+	for name in "$@" "$absent"; do
 		falcon-key add --keyring "$dir/keys/keyring" "$name"
 	done
 	start_ready ps falcon-ps --listen "unix:$PWD/socket" --keyring "$dir/keys/keyring" \
@@ -122,7 +123,7 @@ long() {
 
 @test "crontab: machines are free for a job by night only" {
 	mkdir lab
-	long lab pc1 other
+	absent=pc2 long lab pc1 other
 	# hour WHICH: runs the line of this hour, and shows what holds then.
 	hour() {
 		local line
@@ -271,7 +272,7 @@ in='{"workers":{"slow":{"exclude":false}}}'
 @test "falcon-policy(5): its examples hold" {
 	awk '/^\.Sh/ { on = /EXAMPLES/ } /^\.Ed/ { code = 0 } code { print >("block." n) }
 		on && /^\.Bd -literal/ { code = 1; n++ }' "$root/man/falcon-policy.5"
-	long . lab3
+	absent=lab4 long . lab3
 	export FALCON_KEY=keys/control.key
 	falcon-sync "$ready" apply block.1 >said
 	same "the policy" "$(falcon-sync --json "$ready" show | jq -cS .policy)" \
