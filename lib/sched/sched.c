@@ -167,30 +167,42 @@ plan_rounds(struct fal_sched *s, double now)
 	return err;
 }
 
-/* Rounds begin, free tasks find holders, work is evened out. */
-int
-fal_settle(struct fal_sched *s, double now)
+/* Rounds begin; those about tasks in doubt have been decided of before. */
+static int
+begin_decided(struct fal_sched *s, double now)
 {
-	bool anew;
-	int err;
-	fal_due_typical(s, now);
-again:
-	err = fal_trial_next(s, now);
-	while (err == FAL_OK) {
+	bool anew = true;
+	int err = FAL_OK;
+	while (err == FAL_OK && anew) {
 		err = fal_doubts_review(s, now, &anew);
 		if (err == FAL_OK)
 			err = begin_rounds(s, now);
-		if (!anew)
-			break;
 	}
-	if (err == FAL_OK)
-		err = plan_rounds(s, now);
+	return err;
+}
+
+/* Free tasks find holders, work is evened out, nobody waits for a trial. */
+static int
+share_out(struct fal_sched *s, double now)
+{
+	int err = plan_rounds(s, now);
 	if (err == FAL_OK && s->rounds > 0 && s->scheme->rebalance != NULL)
 		err = s->scheme->rebalance(s, now);
-	if (err == FAL_OK)
-		err = fal_trial_relieve(s, now);
-	if (err == FAL_OK && s->eager.n > 0) /* a round was abandoned */
-		goto again;
+	return err == FAL_OK ? fal_trial_relieve(s, now) : err;
+}
+
+int
+fal_settle(struct fal_sched *s, double now)
+{
+	int err;
+	fal_due_typical(s, now);
+	do {
+		err = fal_trial_next(s, now);
+		if (err == FAL_OK)
+			err = begin_decided(s, now);
+		if (err == FAL_OK)
+			err = share_out(s, now);
+	} while (err == FAL_OK && s->eager.n > 0); /* a round was abandoned */
 	return err == FAL_OK ? fal_eval_feed(s, now) : err;
 }
 
