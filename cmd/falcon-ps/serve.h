@@ -13,8 +13,8 @@ struct ps_outcome {
 	struct fal_coord_status status;
 	char sha256[65]; /* of what finish() kept; "": nothing */
 	uint64_t clock;  /* whose parameters these are */
-	double seconds; /* from the first clock to the last update */
-	bool stopped;   /* by a signal, before the job was done */
+	double seconds;  /* from the first clock to the last update */
+	bool stopped;    /* by a signal, before the job was done */
 };
 
 struct ps_serve_opt {

@@ -187,12 +187,12 @@ falcon-work: done: the job is done"
 	over 0 "$ps" ps
 	cmp first "$state/trace.1.jsonl"
 	lines 1 '"ev":"done"'
-	same "traces" "$(ls "$state" | grep trace | xargs)" "trace.1.jsonl trace.2.jsonl trace.jsonl"
+	same "traces" "$(cd "$state" && echo trace*)" "trace.1.jsonl trace.2.jsonl trace.jsonl"
 }
 
 @test "--give-up: a coordinator that stays away" {
 	at_unix --set job.epochs=20
-	slow w 1 200 
+	slow w 1 200
 	work brief --give-up 1 --lanes 1 --emulate rate=200
 	local brief=$pid began
 	soon "both" lines 2 '"ev":"join"'
