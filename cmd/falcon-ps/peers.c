@@ -163,37 +163,6 @@ send_texts(struct ps_server *s, struct ps_session *session)
 	send_text(session, FAL_TEXT_MANIFEST, &s->opt->job->manifest_bytes);
 }
 
-/* Sends a chunk of the data; behind what is under way for this worker already. */
-static void
-send_chunk(struct ps_server *s, struct ps_session *session, const struct fal_msg *get)
-{
-	bool test = get->chunk_get.test != 0;
-	const struct ps_job *j = s->opt->job;
-	struct fal_buf chunk = { 0 }, out = { 0 };
-	struct fal_msg m = { .type = FAL_MSG_CHUNK };
-	int err =
-		fal_chunk_get(test ? &j->manifest.test : &j->manifest.train,
-			      test ? &j->test : &j->train, get->chunk_get.chunk, &chunk);
-	if (err < 0)
-		refuse(s, session, "asks for a chunk that is not there");
-	m.chunk.test = test;
-	m.chunk.chunk = get->chunk_get.chunk;
-	m.chunk.total = (uint32_t)chunk.n;
-	for (size_t at = 0; err == FAL_OK && at < chunk.n; at += PS_PIECE) {
-		size_t n = chunk.n - at < PS_PIECE ? chunk.n - at : PS_PIECE;
-		m.chunk.offset = (uint32_t)at;
-		m.chunk.bytes = (struct fal_tail){ chunk.p + at, n };
-		fal_buf_clear(&out);
-		err = fal_msg_put(&out, &m);
-		if (err == FAL_OK)
-			err = fal_chan_send(session->chan, &out, FAL_SEND_PACKED);
-		if (err < 0)
-			fal_chan_close(session->chan);
-	}
-	fal_buf_free(&chunk);
-	fal_buf_free(&out);
-}
-
 static void
 work_msg(struct ps_server *s, struct ps_session *session, const struct fal_msg *m)
 {
@@ -201,7 +170,9 @@ work_msg(struct ps_server *s, struct ps_session *session, const struct fal_msg *
 	struct fal_chan_stat stat = fal_chan_stat(session->chan);
 	fal_coord_traffic(s->coord, session->id, stat.tx, stat.rx);
 	if (m->type == FAL_MSG_CHUNK_GET) {
-		send_chunk(s, session, m);
+		const char *odd = ps_chunk_get(s, session, m);
+		if (odd != NULL)
+			refuse(s, session, odd);
 		return;
 	}
 	if (m->type == FAL_MSG_CLAIM || m->type == FAL_MSG_PUSH ||
@@ -281,7 +252,9 @@ on_chan_close(void *arg, struct fal_chan *c, int err, const char *reason)
 static void
 on_drain(void *arg, struct fal_chan *c)
 {
+	struct ps_session *session = arg;
 	(void)c;
+	ps_chunks_more(session->server, session);
 	ps_control_more(arg);
 }
 
@@ -314,15 +287,25 @@ introduce(struct ps_server *s, const struct ps_session *session)
 		ps_fail(s, fal_coord_open(s->coord, session->id, &who), "sessions");
 }
 
-/* No descriptors for one more of this role: those who look on leave half to workers. */
-static bool
-is_full(const struct ps_server *s, enum fal_role role)
+/* Why there is no room for one more session, or NULL.  Those who look on leave half of
+ * the descriptors to workers. */
+static const char *
+no_room(const struct ps_server *s, const struct fal_chan *c)
 {
-	size_t on = 0;
-	for (size_t i = 0; i < s->sessions.n; i++)
-		on += !fal_role_may(fal_chan_role(s->sessions.v[i]->chan), FAL_ROLE_WORK);
-	return s->sessions.n >= s->room ||
-	       (!fal_role_may(role, FAL_ROLE_WORK) && on >= s->room / 2);
+	const bool works = fal_role_may(fal_chan_role(c), FAL_ROLE_WORK);
+	const bool one = ps_one_key(*s->opt->keys);
+	size_t on = 0, its = 0;
+	for (size_t i = 0; i < s->sessions.n; i++) {
+		const struct fal_chan *o = s->sessions.v[i]->chan;
+		on += !fal_role_may(fal_chan_role(o), FAL_ROLE_WORK);
+		its += strcmp(fal_chan_fingerprint(o), fal_chan_fingerprint(c)) == 0 &&
+		       (!one || strcmp(fal_chan_source(o), fal_chan_source(c)) == 0);
+	}
+	if (its >= PS_SESSIONS_MAX)
+		return "its key has too many sessions";
+	if (s->sessions.n >= s->room || (!works && on >= s->room / 2))
+		return "no descriptor is left for one more session";
+	return NULL;
 }
 
 void
@@ -330,7 +313,8 @@ ps_accept(void *arg, struct fal_chan *c, const char *name, enum fal_role role)
 {
 	struct ps_server *s = arg;
 	(void)name;
-	const bool full = is_full(s, role);
+	(void)role;
+	const char *full = no_room(s, c);
 	struct ps_session *session = ps_session_add(&s->sessions);
 	if (session == NULL) {
 		fal_chan_kill(c);
@@ -344,8 +328,8 @@ ps_accept(void *arg, struct fal_chan *c, const char *name, enum fal_role role)
 	session->chan = c;
 	fal_chan_adopt(c, &ops);
 	fal_chan_compress(c, s->opt->compress);
-	if (full)
-		refuse(s, session, "no descriptor is left for one more session");
+	if (full != NULL)
+		refuse(s, session, full);
 	else
 		introduce(s, session);
 }

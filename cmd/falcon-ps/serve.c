@@ -294,6 +294,8 @@ tell_ready(struct ps_server *s)
 	const char *text = fal_listen_text(s->listen);
 	int fd = s->opt->ready_fd;
 	fal_cli_err(PROG, "%s: listening on %s", s->opt->job->job.name, text);
+	if (ps_one_key(*s->opt->keys))
+		fal_cli_err(PROG, "one key for all workers: they cannot be told apart");
 	fal_cli_notify("READY=1\nSTATUS=training");
 	if (fd < 0)
 		return FAL_OK;

@@ -104,6 +104,17 @@ void ps_moved(struct ps_server *s, struct ps_session *session);
 /* Says, now and again, whom the job waits for, since when, and what to type. */
 void ps_tell_waiting(struct ps_server *s);
 
+/* chunks.c: the data. */
+
+/* A CHUNK_GET.  NULL, or why the session must end. */
+const char *ps_chunk_get(struct ps_server *s, struct ps_session *session,
+			 const struct fal_msg *get);
+/* There is room in the session's channel: more of what it asked for. */
+void ps_chunks_more(struct ps_server *s, struct ps_session *session);
+
+/* Is there one key, and no other, for all who work? */
+bool ps_one_key(const struct fal_keyring *keyring);
+
 /* watch.c: those who look on, and what they get. */
 
 /* A line of the trace: kept, and sent to all who follow.  `arg`: the server. */

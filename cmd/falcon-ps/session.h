@@ -10,11 +10,21 @@
 
 struct ps_server;
 
+enum {
+	PS_SESSIONS_MAX = 256, /* of a key; of a source, where one key is for all */
+	PS_ASKS_MAX = 16       /* for chunks, of a session, that wait */
+};
+
 struct ps_session {
 	struct ps_server *server;
 	struct fal_chan *chan;
-	uint32_t id;           /* grows */
-	uint64_t publication;  /* newest that it was told of */
+	uint32_t id;          /* grows */
+	uint64_t publication; /* newest that it was told of */
+	struct ps_ask {
+		bool test;
+		uint32_t chunk;
+	} ask[PS_ASKS_MAX]; /* for chunks, oldest first */
+	size_t asks;
 	bool followed;         /* it has said FOLLOW */
 	bool follows;          /* gets trace lines as they come */
 	char worker[64];       /* who is ready in it; "": nobody (who.c) */

@@ -100,6 +100,9 @@ int fal_coord_open(struct fal_coord *c, uint32_t peer, const struct fal_coord_wh
 int fal_coord_msg(struct fal_coord *c, double now, uint32_t peer, const struct fal_msg *m,
 		  struct fal_diag *diag);
 
+/* The session has said HELLO, and not yet LEAVE. */
+bool fal_coord_greeted(const struct fal_coord *c, uint32_t peer);
+
 /* The session is over.  Unknown peers are ignored. */
 int fal_coord_gone(struct fal_coord *c, double now, uint32_t peer, const char *why);
 

@@ -62,6 +62,13 @@ is_here(const struct fal_peer *p)
 	return p->greeted && !p->left;
 }
 
+bool
+fal_coord_greeted(const struct fal_coord *c, uint32_t peer)
+{
+	const struct fal_peer *p = coord_find(c, peer);
+	return p != NULL && is_here(p);
+}
+
 /* The older session of the same process, or NULL. */
 static struct fal_peer *
 older_of(const struct fal_coord *c, const struct fal_peer *p)
