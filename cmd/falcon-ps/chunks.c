@@ -69,9 +69,11 @@ ps_chunk_get(struct ps_server *s, struct ps_session *session, const struct fal_m
 bool
 ps_one_key(const struct fal_keyring *keyring)
 {
-	size_t n, workers = 0;
+	size_t n, workers = 0, any = 0;
 	const struct fal_key *key = fal_keyring_keys(keyring, &n);
-	for (size_t i = 0; i < n; i++)
-		workers += fal_role_may(key[i].role, FAL_ROLE_WORK);
-	return workers == 1;
+	for (size_t i = 0; i < n; i++) {
+		workers += key[i].role == FAL_ROLE_WORK;
+		any += key[i].role == FAL_ROLE_ALL;
+	}
+	return workers == 1 || (workers == 0 && any == 1);
 }

@@ -197,6 +197,11 @@ half_open() {
 		"victim spied helper"
 }
 
+@test "one key for all workers is said" {
+	serve
+	has "$(cat ps.err)" "one key for all workers: they cannot be told apart"
+}
+
 @test "SIGHUP: who is not in the keyring any more is out, the others go on" {
 	undisturbed
 	local psk
