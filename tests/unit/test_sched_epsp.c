@@ -124,6 +124,31 @@ equals_keep_their_tasks(void **state)
 	}
 }
 
+/* However many that hang hold it: the next idle one runs it, too. */
+static void
+cloned_as_often_as_needed(void **state)
+{
+	(void)state;
+	begin("epsp", 1, 0);
+	for (uint32_t id = 1; id <= 5; id++)
+		join(id, 1, 1, 0.1);
+	open_clock(0);
+	while (now < 1 &&
+	       !holds(1, 0) + !holds(2, 0) + !holds(3, 0) + !holds(4, 0) + !holds(5, 0) >
+		       0) {
+		now = fmax(now, fal_sched_wake(sched));
+		check(fal_sched_tick(sched, now), 0, "tick");
+		follow_all();
+		for (uint32_t id = 1; id <= 5; id++)
+			answer(id, (uint64_t)(now * 1e6)); /* they only seem to work */
+	}
+	for (uint32_t id = 1; id <= 5; id++)
+		check(holds(id, 0), 1, "every one runs it");
+	check(claim_as(5, 0, 1, none, 0.1), 1, "the claim that comes");
+	for (uint32_t id = 1; id <= 4; id++)
+		check(holds(id, 0), 0, "the others are told");
+}
+
 static void
 last_task_is_cloned(void **state)
 {
@@ -375,6 +400,7 @@ main(void)
 		TEST(straggler_gives_its_tail),
 		TEST(equals_keep_their_tasks),
 		TEST(last_task_is_cloned),
+		TEST(cloned_as_often_as_needed),
 		TEST(lost_race_is_no_push),
 		TEST(no_account_is_lost),
 		TEST(other_speed_is_believed_at_once),
