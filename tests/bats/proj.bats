@@ -51,6 +51,8 @@ refuses() {
 	jq -e '.backtest_s / .measured_s | . > 0.8 and . < 1.25' rows
 	jq -e '(.schemes | map({(.scheme): .epoch_s}) | add) |
 		.epsp < 0.7 * .bsp and .wbsp < 0.7 * .bsp and .["ssp:3"] > 0.9 * .bsp' rows
+	jq -e --argjson samples "$(head -n 1 "$trace" | jq .samples)" '.capacity as $all |
+		all(.schemes[]; $samples / .epoch_s <= 1.001 * $all)' rows
 	falcon-proj --what-if all "$trace" >table
 	has "$(cat table)" "backtest: "
 	same "rows" "$(sed -n '/^scheme/,$p' table | grep -c %)" 11

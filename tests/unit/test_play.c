@@ -111,6 +111,41 @@ equal_machines(void **state)
 	fal_cost_free(&c);
 }
 
+/* Six times as slow in every eighth clock, each machine in another one. */
+static void
+slow_at_times(struct fal_cost_machine *m, size_t which)
+{
+	for (size_t k = 0; k < m->paces; k++) {
+		m->pace[k].task_s = (k + which) % 8 == 0 ? 6 * task_s : task_s;
+		m->pace[k].seconds = m->pace[k].task_s * SHARE;
+	}
+	assert_int_equal(fal_cost_settle(m, SHARE), FAL_OK);
+}
+
+/* No scheme does more than the machines' speeds add up to, whatever is slow when. */
+static void
+no_more_than_all(void **state)
+{
+	static const char *const rules[] = { "bsp",  "epsp",      "epsp:2",
+					     "asp",  "ssp:3",     "flexrr",
+					     "wbsp", "syncopt:1", "groups:2" };
+	(void)state;
+	for (int k = 0; k < 6; k++) {
+		struct fal_cost c;
+		build(&c, k < 2 ? 1 : k < 4 ? 2 : 6, k % 2 == 0);
+		for (size_t i = 0; i < c.machines && k >= 4; i++)
+			slow_at_times(&c.machine[i], i);
+		const double most = fal_cost_speed(&c);
+		for (size_t i = 0; i < sizeof(rules) / sizeof(*rules); i++) {
+			const struct fal_play p = play(&c, rules[i]);
+			if (p.samples / p.seconds > most * (1 + 1e-3))
+				fail_msg("%s, %d: %.2f samples/s of %.2f", rules[i], k,
+					 p.samples / p.seconds, most);
+		}
+		fal_cost_free(&c);
+	}
+}
+
 static void
 persistent_straggler(void **state)
 {
@@ -265,6 +300,7 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(equal_machines),
+		cmocka_unit_test(no_more_than_all),
 		cmocka_unit_test(persistent_straggler),
 		cmocka_unit_test(by_work),
 		cmocka_unit_test(by_time),
