@@ -25,6 +25,8 @@ static struct fal_buf trace;
 static struct fal_diag diag;
 static uint32_t verdicts;
 static uint64_t in_round; /* of claims and pushes */
+static double guess;      /* mean loss of a model that knows nothing; 0: any will do */
+static double loss_of[SESSIONS + 1]; /* of a task, by session */
 /* What was sent, by session: */
 static struct {
 	uint64_t version[ROUNDS];       /* by round: to compute on */
@@ -149,6 +151,7 @@ begin_rule(struct fal_rule rule, uint32_t clocks, uint32_t test_samples)
 		.grid = { .samples = 8 * clocks, .batch = 8, .task = TASK, .epochs = 1 },
 		.test_samples = test_samples,
 		.params = N,
+		.guess = guess,
 		.min_workers = 2
 	};
 	conf.schedule.lr = 0.1;
@@ -207,6 +210,7 @@ claim(uint32_t peer, uint32_t task, uint32_t seq, struct fal_cid fills)
 	m.claim.fills_worker = fills.worker;
 	m.claim.fills_seq = fills.seq;
 	m.claim.task_ns = 1000000;
+	m.claim.loss = (int64_t)ldexp(loss_of[peer], FAL_LOSS_BITS);
 	check(tell(peer, &m), 0, "CLAIM");
 	check(verdicts - before, 1, "claims won");
 }
@@ -832,6 +836,40 @@ divergence_of_the_last_worker(void **state)
 	check(fal_coord_status(coord).failed, 1, "failed");
 }
 
+/* Two clocks of one epoch in which the workers have these losses, first and then. */
+static struct fal_coord_status
+learn(double first, double then_1, double then_2)
+{
+	guess = 1;
+	check(begin_job(0, 2, 0), 0, "begin");
+	loss_of[1] = loss_of[2] = TASK * first;
+	train_round(0);
+	loss_of[1] = TASK * then_1;
+	loss_of[2] = TASK * then_2;
+	train_round(1);
+	const struct fal_coord_status s = fal_coord_status(coord);
+	fal_coord_free(coord);
+	guess = loss_of[1] = loss_of[2] = 0;
+	return s;
+}
+
+/* The epoch is far above guessing where the workers of most keys find it so. */
+static void
+test_diverged(void **state)
+{
+	(void)state;
+	assert_false(learn(1, 2, 2).failed);
+	assert_false(learn(0.1, 1, 1).failed);  /* no more than guessing */
+	assert_false(learn(50, 60, 60).failed); /* that is how it began */
+	const struct fal_coord_status s = learn(1, 10, 10);
+	assert_true(s.failed);
+	assert_non_null(strstr(s.why, "diverged"));
+	/* A lie of one. */
+	assert_false(learn(1, 90, 1).failed);
+	assert_false(learn(1, 1, 90).failed);
+	coord = NULL;
+}
+
 int
 main(void)
 {
@@ -839,6 +877,7 @@ main(void)
 #define LOCAL_TEST(f) cmocka_unit_test_setup_teardown(f, begin_local, end)
 #define ROUND_TEST(f) cmocka_unit_test_teardown(f, end)
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_teardown(test_diverged, end),
 		TEST(half_a_push),
 		TEST(rubbish_behind_the_last_block),
 		TEST(failed_is_not_done),
