@@ -160,6 +160,7 @@ coord_judge_free(struct fal_coord *c)
 		forget(c, &c->doubt[0]);
 	free(c->doubt);
 	free(c->redo);
+	free(c->on);
 }
 
 static void

@@ -170,6 +170,8 @@ add_records(struct fal_coord *c, const struct fal_msg *m,
 			return fal_diag_set(diag, FAL_EINVAL, "a block %s checksum",
 					    rec.has_checksum ? "with a" : "without its");
 		err = fal_store_add(c->store, from, &rec);
+		if (err == FAL_EFENCED) /* it has not heard of it yet */
+			return FAL_OK;
 		if (err < 0)
 			return fal_diag_set(diag, err, "block %u: %s", rec.block,
 					    fal_strerror(err));
@@ -196,8 +198,6 @@ on_push(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_ms
 		return fal_diag_set(diag, FAL_ESTATE,
 				    "pushes %u tasks that it has not claimed so",
 				    m->push.tasks);
-	if (contrib->state == FAL_CONTRIB_FENCED)
-		return coord_advance(c, now);
 	struct fal_store_from from = { .round = round,
 				       .id = cid,
 				       .fills = fal_sched_fills(c->sched, round, contrib),

@@ -100,6 +100,7 @@ struct fal_coord {
 		uint32_t first, rounds;
 		double loss;
 		float lr;
+		bool graded; /* STEP: gradients were collected */
 	} * news;
 	uint32_t newses;
 	size_t news_cap;
@@ -128,6 +129,9 @@ struct fal_coord {
 		uint32_t worker;
 	} * redo;
 	size_t redos, redo_cap;
+	/* Tasks of open rounds that were granted on another version than the round's. */
+	struct fal_granted_on *on;
+	size_t ons, on_cap;
 	struct fal_control control;
 	struct fal_coord_status status;
 	struct fal_buf line; /* scratch */

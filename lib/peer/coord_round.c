@@ -132,6 +132,7 @@ coord_step(struct fal_coord *c, double now, const struct fal_act *a)
 	int err = a->line != 0 ? fal_store_push(c->store, a->line, a->weight) : FAL_OK;
 	if (err < 0)
 		return err;
+	n.graded = fal_store_has_gradients(c->store);
 	if (fal_store_step(c->store, n.lr, a->divisor) > 0)
 		c->why = not_finite;
 	n.version = fal_store_version(c->store);
@@ -226,7 +227,9 @@ tell_end(struct fal_coord *c, double now, const struct fal_news *n)
 	struct fal_round_info r;
 	if (!fal_sched_round(c->sched, n->act.round, &r))
 		return;
-	bool revised = n->act.fate == FAL_FATE_REVISE;
+	const bool revised = n->act.fate == FAL_FATE_REVISE;
+	const bool line = n->act.fate == FAL_FATE_LINE;
+	const bool steps = r.delta || line;
 	struct fal_line_ledger d = {
 		.t = now - c->start,
 		.round = r.round,
@@ -239,6 +242,15 @@ tell_end(struct fal_coord *c, double now, const struct fal_news *n)
 		.why = n->act.why,
 		.delta = r.delta,
 		.weight = n->act.weight,
+		.among = n->act.among,
+		.divisor = line ? n->act.divisor : 0,
+		.lr = steps ? (double)(float)fal_schedule_lr(&c->conf.schedule, r.clock)
+			    : 0,
+		.steps = r.delta ? r.steps : 0,
+		.base = r.base,
+		.since = r.since,
+		.on = c->on,
+		.ons = c->ons,
 		.owner = r.owner,
 		.group = r.group,
 		.local = r.local,
@@ -256,6 +268,11 @@ tell_end(struct fal_coord *c, double now, const struct fal_news *n)
 	fal_line_ledger(&c->line, &d, r.ledger);
 	coord_trace(c);
 	count(c, r.ledger, n->act.fate);
+	size_t kept = 0;
+	for (size_t i = 0; i < c->ons; i++)
+		if (c->on[i].round != r.round)
+			c->on[kept++] = c->on[i];
+	c->ons = kept;
 }
 
 static void
@@ -268,6 +285,8 @@ tell_step(struct fal_coord *c, double now, const struct fal_news *n)
 		.round = c->merged + n->first,
 		.rounds = n->rounds,
 		.weight = n->act.line != 0 ? n->act.weight : 0,
+		.among = n->act.line != 0 ? n->act.among : 0,
+		.divisor = n->graded ? n->act.divisor : 0,
 		.samples = (uint32_t)n->samples,
 		.loss = n->loss,
 		.lr = (double)n->lr,

@@ -219,6 +219,7 @@ static void
 put_end(struct fal_buf *b, const struct fal_line_ledger *d)
 {
 	static const char *const ends[] = { "applied", "dropped", "abandoned" };
+	static const char *const bases[] = { "version", "local", "rebase" };
 	str(b, "end", ends[d->end]);
 	if (d->end != FAL_ROUND_APPLIED) {
 		str(b, "why", d->why);
@@ -226,6 +227,18 @@ put_end(struct fal_buf *b, const struct fal_line_ledger *d)
 	}
 	if (d->delta)
 		real(b, "weight", d->weight);
+	if (d->among > 0)
+		num(b, "among", d->among);
+	if (d->divisor > 0)
+		real(b, "divisor", d->divisor);
+	if (d->steps > 0) {
+		num(b, "steps", d->steps);
+		str(b, "base", bases[d->base]);
+	}
+	if (d->steps > 0 && d->base == FAL_START_REBASE)
+		num(b, "since", d->since);
+	if (d->lr > 0)
+		real(b, "lr", d->lr);
 	fal_put_fmt(b, ",\"stale\":{\"clocks\":%" PRIu64 ",\"updates\":%" PRIu64,
 		    d->clocks, d->updates);
 	if (d->rank > 0)
@@ -233,6 +246,23 @@ put_end(struct fal_buf *b, const struct fal_line_ledger *d)
 	end(b);
 	if (d->rank > 0)
 		num(b, "slot", d->slot);
+}
+
+/* What was granted on other versions than the round's. */
+static void
+put_on(struct fal_buf *b, const struct fal_line_ledger *d)
+{
+	bool any = false;
+	for (size_t i = 0; i < d->ons; i++) {
+		const struct fal_granted_on *on = &d->on[i];
+		if (on->round != d->round)
+			continue;
+		fal_put_fmt(b, "%s[%u,%u,%u,%" PRIu64 "]", any ? "," : ",\"on\":[",
+			    on->worker, on->first, on->count, on->version);
+		any = true;
+	}
+	if (any)
+		fal_put_u8(b, ']');
 }
 
 void
@@ -257,6 +287,7 @@ fal_line_ledger(struct fal_buf *b, const struct fal_line_ledger *d,
 	put_end(b, d);
 	fal_put_u8(b, ',');
 	fal_ledger_json(l, b);
+	put_on(b, d);
 	if (d->sums)
 		fal_put_fmt(b,
 			    ",\"sent\":\"%016" PRIx64 "\",\"added\":\"%016" PRIx64 "\"",
@@ -276,6 +307,10 @@ fal_line_update(struct fal_buf *b, const struct fal_line_update *d)
 	fal_put_u8(b, ']');
 	if (d->weight > 0)
 		real(b, "weight", d->weight);
+	if (d->among > 0)
+		num(b, "among", d->among);
+	if (d->divisor > 0)
+		real(b, "divisor", d->divisor);
 	num(b, "samples", d->samples);
 	real(b, "loss", d->loss);
 	real(b, "lr", d->lr);

@@ -79,6 +79,12 @@ struct fal_line_policy {
 	size_t policy_n;    /* bytes of it */
 };
 
+/* Tasks of a round that were granted on this version, which may not be the round's. */
+struct fal_granted_on {
+	uint64_t round, version;
+	uint32_t worker, first, count;
+};
+
 enum fal_round_end { FAL_ROUND_APPLIED, FAL_ROUND_DROPPED, FAL_ROUND_ABANDONED };
 
 /* A round that has ended.  Its ledger has its tasks first … first+count-1. */
@@ -88,12 +94,21 @@ struct fal_line_ledger {
 	uint64_t version; /* that it ran on; the base of its local steps */
 	uint32_t first, samples, blocks;
 	enum fal_round_end end;
-	const char *why; /* dropped, abandoned: a few words, static */
-	bool delta;      /* changes of weights, not gradients */
-	double weight;   /* of a delta */
-	uint32_t owner;  /* worker id; 0: shared by all, or a group's */
-	uint32_t group;  /* from 1; 0: none */
-	uint32_t local;  /* rounds since its line took over `version`; 0: no line */
+	const char *why;     /* dropped, abandoned: a few words, static */
+	bool delta;          /* changes of weights, not gradients */
+	double weight;       /* of a delta */
+	uint32_t among;      /* workers of whom the weight is a share; 0: it is none */
+	double divisor;      /* samples, of a round that stepped a line; 0: it did not */
+	double lr;           /* of its steps: a delta's, or that of a line; 0: none */
+	uint32_t steps;      /* of a delta */
+	enum fal_start base; /* of a delta, what its steps began from */
+	uint64_t since;      /* with FAL_START_REBASE */
+	/* what was granted on another version than the round's: of all rounds */
+	const struct fal_granted_on *on;
+	size_t ons;
+	uint32_t owner; /* worker id; 0: shared by all, or a group's */
+	uint32_t group; /* from 1; 0: none */
+	uint32_t local; /* rounds since its line took over `version`; 0: no line */
 	/* staleness under its three names; of an applied round */
 	uint64_t clocks;  /* its worker before the slowest */
 	uint64_t updates; /* between `version` and the one that it is applied to */
@@ -119,7 +134,9 @@ struct fal_line_update {
 	/* that it is made of, in the order of their ledger lines */
 	const struct fal_collected *round;
 	size_t rounds;
-	double weight; /* of the line that was pushed; 0: none */
+	double weight;  /* of the line that was pushed; 0: none */
+	uint32_t among; /* workers of whom it is a share */
+	double divisor; /* samples that gradients were divided by; 0: there were none */
 	uint32_t samples;
 	double loss, lr;
 };

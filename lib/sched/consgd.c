@@ -8,7 +8,8 @@ complete(struct fal_sched *s, struct fal_round *r, double now)
 {
 	double lambda = s->policy.rule.lambda;
 	const struct fal_act end = { .fate = FAL_FATE_ADD,
-				     .weight = lambda > 0 ? lambda : 1.0 / s->active };
+				     .weight = lambda > 0 ? lambda : 1.0 / s->active,
+				     .among = lambda > 0 ? 0 : s->active };
 	return fal_apply_alone(s, r, end, now);
 }
 

@@ -200,6 +200,7 @@ push(struct fal_sched *s, struct fal_team *t)
 			       .clock = t->newest,
 			       .own = true,
 			       .weight = t->weight,
+			       .among = t->among,
 			       .line = t->id };
 	s->version++;
 	s->merged -= t->unpushed;
@@ -228,6 +229,7 @@ flush(struct fal_sched *s)
 static int
 prepare(struct fal_sched *s, struct fal_team *t)
 {
+	t->among = s->active;
 	t->weight = (double)t->members / s->active;
 	if (!s->policy.rule.delta || t->unpushed > 0)
 		return FAL_OK;
@@ -260,6 +262,7 @@ step_line(struct fal_sched *s, struct fal_round *r, struct fal_act *end)
 	end->version = t->line;
 	/* |g|/M of a clock: what is less at its end counts less. */
 	end->divisor = t->weight * fal_grid_samples(&s->grid, r->clock);
+	end->among = t->among;
 }
 
 static int

@@ -108,6 +108,7 @@ struct fal_act {
 	struct fal_cid cid; /* FENCE */
 	enum fal_fate fate; /* END */
 	double weight;      /* END; STEP with a line */
+	uint32_t among;     /* with a weight that is a share: of so many workers */
 	uint32_t line;      /* STEP: the line that is pushed; 0: none */
 	uint64_t version;   /* END, LINE, MODEL */
 	uint64_t slot;      /* END */

@@ -71,6 +71,7 @@ struct fal_team {
 	uint64_t newest;    /* groups: the newest clock of these */
 	double least;       /* groups: scratch of its controller */
 	double weight;      /* groups: its part of the workers when its round began */
+	uint32_t among;     /* and how many these were */
 };
 
 struct fal_worker {

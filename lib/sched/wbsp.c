@@ -99,7 +99,9 @@ flush(struct fal_sched *s)
 static int
 complete(struct fal_sched *s, struct fal_round *r, double now)
 {
-	const struct fal_act end = { .fate = FAL_FATE_ADD, .weight = 1.0 / s->active };
+	const struct fal_act end = { .fate = FAL_FATE_ADD,
+				     .weight = 1.0 / s->active,
+				     .among = s->active };
 	struct fal_worker *w = fal_find(s, r->owner);
 	struct fal_team *t = r->team;
 	fal_stale(s, r, t->clock - fal_slowest(s, NULL));

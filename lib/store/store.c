@@ -520,6 +520,12 @@ step_deltas(struct fal_store *s)
 	return refused;
 }
 
+bool
+fal_store_has_gradients(const struct fal_store *s)
+{
+	return s->sum != NULL;
+}
+
 uint32_t
 fal_store_step(struct fal_store *s, float lr, double divisor)
 {

@@ -173,5 +173,7 @@ void fal_store_forget_slots(struct fal_store *s, uint64_t below);
  * exponents.  A block that would not be finite any more, or its state, stays as it is:
  * returns how many.  So does line_step.  Parameters are always finite. */
 uint32_t fal_store_step(struct fal_store *s, float lr, double divisor);
+/* Is any of what was collected gradients? */
+bool fal_store_has_gradients(const struct fal_store *s);
 
 #endif

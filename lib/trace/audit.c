@@ -258,6 +258,7 @@ take_ledger(struct fal_audit *a, struct fal_trace_line *l)
 struct update {
 	struct fal_rules_update is;
 	uint64_t clock, samples, epoch;
+	struct fal_trace_round last;
 };
 
 /* The round `number` becomes a part of the version: it is the first that waits, or the
@@ -295,6 +296,10 @@ take_round(struct fal_audit *a, struct update *u, uint64_t number)
 		u->is.group = r.group;
 		u->is.model = r.version;
 	}
+	u->is.clock_samples =
+		fal_trace_range_samples(&a->job, r.clock, 0,
+					fal_trace_job_tasks(&a->job, r.clock));
+	u->last = r;
 	fal_rules_update(&a->rules, &r, &u->is, &a->f);
 	fal_stale_add(&a->v.stale, &r, u->is.version);
 }
@@ -331,7 +336,11 @@ take_update(struct fal_audit *a, struct fal_trace_line *l)
 	struct update u = { .is = { .version = a->version + 1 } };
 	if (json_object_get(l->o, "weight") != NULL)
 		u.is.weight = fal_trace_get_f64(l, l->o, "weight");
+	if (json_object_get(l->o, "divisor") != NULL)
+		u.is.divisor = fal_trace_get_f64(l, l->o, "divisor");
 	take_rounds(a, l, &u, is[1]);
+	if (l->err == 0 && u.is.clock_samples > 0)
+		fal_rules_divisor(&a->rules, &u.last, &u.is, u.samples, &a->f);
 	u.epoch = fal_trace_job_epoch(&a->job, u.clock);
 	const uint64_t want[] = { u.is.version, u.clock, u.samples, u.epoch };
 	for (size_t i = 0; i < 4 && l->err == 0; i++)

@@ -72,6 +72,10 @@ fal_trace_round_read(struct fal_trace_line *l, struct fal_trace_round *out)
 	r.group = get_if(l, l->o, "group", UINT32_MAX, &r.has_group);
 	r.local = get_if(l, l->o, "local", FAL_TRACE_NUM_MAX, &has);
 	r.slot = get_if(l, l->o, "slot", FAL_TRACE_NUM_MAX, &r.has_slot);
+	r.among = get_if(l, l->o, "among", UINT32_MAX, &has);
+	r.steps = get_if(l, l->o, "steps", UINT32_MAX, &has);
+	if (json_object_get(l->o, "divisor") != NULL)
+		r.divisor = fal_trace_get_f64(l, l->o, "divisor");
 	if (json_object_get(l->o, "weight") != NULL)
 		r.weight = fal_trace_get_f64(l, l->o, "weight");
 	read_stale(l, &r);

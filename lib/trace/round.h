@@ -17,6 +17,8 @@ struct fal_trace_round {
 	uint64_t group;
 	uint64_t local;                 /* its place on its group's line; 0: none */
 	double weight;                  /* 1 if it is not there */
+	uint64_t among, steps;          /* 0 if they are not there */
+	double divisor;                 /* the same */
 	uint64_t clocks, updates, rank; /* stale; rank 0: it has none */
 	uint64_t slot;
 };

@@ -59,6 +59,9 @@ judge_kind(const struct fal_rules *s, const struct fal_trace_round *r,
 			    (unsigned long long)r->local, s->rule.rounds);
 	if (r->delta != is_delta(&s->rule))
 		fal_finding(f, r, 0, 0, "kind is %s", r->delta ? "delta" : "grad");
+	if (r->steps > 0 && r->steps != s->rule.steps)
+		fal_finding(f, r, 0, 0, "steps is %llu, not %u",
+			    (unsigned long long)r->steps, s->rule.steps);
 	if (shared && r->end == FAL_TRACE_DROPPED)
 		fal_finding(f, r, r->first, r->tasks, "dropped");
 }
@@ -73,6 +76,8 @@ judge_weight(const struct fal_rules *s, const struct fal_trace_round *r,
 		want = 1;
 	else if (s->rule.scheme == FAL_CONSGD && s->rule.lambda > 0)
 		want = s->rule.lambda;
+	else if (r->among > 0) /* the default: that of one of them */
+		want = 1 / (double)r->among;
 	else if (s->rule.scheme == FAL_DYNSGD && s->rule.by_updates)
 		want = 1 / ((double)r->updates + 1);
 	if (!(r->weight > 0 && r->weight <= 1))
@@ -121,6 +126,9 @@ judge_rank(struct fal_rules *s, const struct fal_trace_round *r, struct fal_find
 		fal_finding(f, r, 0, 0, "rank is %llu, but %llu came before in slot %llu",
 			    (unsigned long long)r->rank, (unsigned long long)at->rank,
 			    (unsigned long long)r->slot);
+	else if (fabs(r->weight - 1 / (double)r->rank) > WEIGHT_TOLERANCE)
+		fal_finding(f, r, 0, 0, "weight is %g, not %g", r->weight,
+			    1 / (double)r->rank);
 	if (r->rank > at->rank)
 		at->rank = r->rank;
 	return 0;
@@ -186,6 +194,32 @@ judge_line(const struct fal_trace_round *r, const struct fal_rules_update *u,
 	if (!(u->weight > 0 && u->weight <= 1))
 		fal_finding(f, r, 0, 0, "the weight of version %llu is %g",
 			    (unsigned long long)u->version, u->weight);
+}
+
+/* The samples that gradients are divided by, as far as the trace says which. */
+static void
+judge_divisor(const struct fal_trace_round *r, double is, double want,
+	      struct fal_findings *f)
+{
+	if (is > 0 && fabs(is - want) > WEIGHT_TOLERANCE * want)
+		fal_finding(f, r, 0, 0, "divisor is %g, not %g", is, want);
+}
+
+void
+fal_rules_divisor(const struct fal_rules *s, const struct fal_trace_round *r,
+		  const struct fal_rules_update *u, uint64_t samples,
+		  struct fal_findings *f)
+{
+	const bool line = fal_rules_by_group(s);
+	const bool all = s->rule.scheme == FAL_SYNCOPT || s->rule.scheme == FAL_EPSP;
+	const double want = (double)(all ? samples : u->clock_samples);
+	if ((line || is_delta(&s->rule)) && u->divisor > 0)
+		fal_finding(f, r, 0, 0, "version %llu has a divisor, but no gradients",
+			    (unsigned long long)u->version);
+	else if (line) /* the same part of the workers */
+		judge_divisor(r, r->divisor, u->weight * (double)u->clock_samples, f);
+	else
+		judge_divisor(r, u->divisor, want, f);
 }
 
 void

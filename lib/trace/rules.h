@@ -43,10 +43,18 @@ bool fal_rules_by_group(const struct fal_rules *s);
 struct fal_rules_update {
 	uint64_t version;
 	size_t rounds, at; /* it is made of so many; r is number `at` of them, from 0 */
-	uint64_t group, model; /* of the first: its group, the version it ran on */
-	double weight;         /* 0: it has none */
+	uint64_t group, model;  /* of the first: its group, the version it ran on */
+	double weight;          /* 0: it has none */
+	double divisor;         /* the same */
+	uint64_t clock_samples; /* of r's clock */
 };
 void fal_rules_update(const struct fal_rules *s, const struct fal_trace_round *r,
 		      const struct fal_rules_update *u, struct fal_findings *f);
+
+/* Judges the divisor of an update whose rounds, r the last one of them, have so many
+ * samples together. */
+void fal_rules_divisor(const struct fal_rules *s, const struct fal_trace_round *r,
+		       const struct fal_rules_update *u, uint64_t samples,
+		       struct fal_findings *f);
 
 #endif

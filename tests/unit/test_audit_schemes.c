@@ -37,9 +37,14 @@
 #define DELTA(w, weight, c, u)                                                        \
 	"\"kind\":\"delta\",\"owner\":" #w ",\"end\":\"applied\",\"weight\":" #weight \
 	"," STALE(c, u)
-#define SLOT(w, rank, slot)                                                     \
-	"\"kind\":\"delta\",\"owner\":" #w ",\"end\":\"applied\",\"weight\":1," \
-	"\"stale\":{\"clocks\":0,\"updates\":0,\"rank\":" #rank "},\"slot\":" #slot
+#define WEIGHT_1 "1"
+#define WEIGHT_2 "0.5"
+#define SLOT(w, rank, slot)                                             \
+	"\"kind\":\"delta\",\"owner\":" #w                              \
+	",\"end\":\"applied\",\"weight\":" WEIGHT_##rank                \
+		","                                                     \
+		"\"stale\":{\"clocks\":0,\"updates\":0,\"rank\":" #rank \
+		"},\"slot\":" #slot
 #define UPDATE(version, c, rounds, samples)                                 \
 	"{\"t\":1,\"ev\":\"update\",\"version\":" #version ",\"clock\":" #c \
 	",\"rounds\":[" rounds "],\"samples\":" #samples                    \
@@ -356,6 +361,8 @@ test_ranks(void **state)
 		{ "\"rank\":1},\"slot\":0", "\"rank\":2},\"slot\":0",
 		  "round 0 of clock 0: rank is 2, but 0 came before in slot 0" },
 		{ ",\"slot\":0", "", "round 0 of clock 0: no slot" },
+		{ "\"weight\":0.5", "\"weight\":1",
+		  "round 2 of clock 1: weight is 1, not 0.5" },
 		{ "\"slot\":1", "\"slot\":5", "round 2 of clock 1: slot 0 is too old" },
 	};
 	(void)state;
@@ -384,6 +391,8 @@ test_syncopt(void **state)
 		{ "[0,1]", "[1,0]",
 		  "round 0 of clock 0: no update before that of round 1 of clock 0" },
 		{ "[0,1]", "[0,2]", "version 1: round 2 was not applied before" },
+		{ "\"rounds\":[3]", "\"rounds\":[3],\"divisor\":32",
+		  "round 3 of clock 1: divisor is 32, not 16" },
 		{ "[0,1]", "[0]",
 		  "round 1 of clock 0: no update before that of round 3" },
 		{ "\"end\":\"dropped\"", "\"end\":\"abandoned\"",
@@ -412,12 +421,20 @@ test_wbsp_and_groups(void **state)
 				      "\"group\":2,\"end\":\"applied\"," STALE(0, 1))
 					UPDATE(2, 0, "1", 16) DONE("2");
 	static const struct forgery not_wbsp[] = {
+		{ "\"weight\":0.5", "\"weight\":0.5,\"among\":3",
+		  "round 0 of clock 0: weight is 0.5, not 0.333333" },
+		{ "\"weight\":0.5", "\"weight\":0.5,\"steps\":2",
+		  "round 0 of clock 0: steps is 2, not 1" },
+		{ "\"rounds\":[0,1,2]", "\"rounds\":[0,1,2],\"divisor\":32",
+		  "round 2 of clock 0: version 1 has a divisor, but no gradients" },
 		{ "\"weight\":0.5", "\"weight\":0", "round 0 of clock 0: weight is 0" },
 		{ "[0,1,2]", "[0,1]", "round 2 of clock 0: no update" },
 		{ "\"scheme\":\"wbsp\"", "\"scheme\":\"consgd\"",
 		  "round 0 of clock 0: version 1 is made of 3 rounds" },
 	};
 	static const struct forgery not_groups[] = {
+		{ "\"rounds\":[0]", "\"rounds\":[0],\"divisor\":16",
+		  "round 0 of clock 0: divisor is 16, not 32" },
 		{ "\"group\":1,", "", "clock 0: no group" },
 		{ "\"group\":1", "\"group\":1,\"owner\":1",
 		  "round 0 of clock 0: worker 1 owns it" },
@@ -458,6 +475,8 @@ test_lines(void **state)
 			ROUND(1, 0, 2, 2, 16, 0, 2, LINE(2, 1, 1)) PUSH(2, "1", "0.5", 16)
 				DONE("2");
 	static const struct forgery not_lines[] = {
+		{ "\"local\":2", "\"local\":2,\"divisor\":8",
+		  "round 2 of clock 0: divisor is 8, not 24" },
 		{ "\"local\":2", "\"local\":4",
 		  "round 2 of clock 0: local is 4, but at most 3 rounds are pushed" },
 		{ "\"local\":2", "\"local\":1",

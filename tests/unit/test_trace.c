@@ -455,6 +455,8 @@ test_written(void **state)
 {
 	static const struct fal_collected rounds[] = { { .round = 7 }, { .round = 6 } };
 	static const char object[] = "{\"scheme\":\"dynsgd\"}";
+	static const struct fal_granted_on on[] = { { 1, 9, 5, 0, 1 },
+						    { 0, 3, 5, 2, 1 } };
 	const struct fal_ledger ledger = { .tasks = 2 };
 	struct fal_line_ledger d = { .t = 1.5,
 				     .round = 7,
@@ -465,6 +467,11 @@ test_written(void **state)
 				     .blocks = 5,
 				     .delta = true,
 				     .weight = 0.5,
+				     .among = 2,
+				     .lr = 0.25,
+				     .steps = 3,
+				     .base = FAL_START_REBASE,
+				     .since = 4,
 				     .owner = 2,
 				     .clocks = 1,
 				     .updates = 2,
@@ -479,20 +486,25 @@ test_written(void **state)
 	check_line(&b, "{\"t\":1.500000,\"ev\":\"ledger\",\"round\":7,\"clock\":3,"
 		       "\"first\":4,\"tasks\":2,\"samples\":16,\"version\":5,"
 		       "\"blocks\":5,\"kind\":\"delta\",\"owner\":2,"
-		       "\"end\":\"applied\",\"weight\":0.5,\"stale\":{\"clocks\":1,"
+		       "\"end\":\"applied\",\"weight\":0.5,\"among\":2,"
+		       "\"steps\":3,\"base\":\"rebase\",\"since\":4,"
+		       "\"lr\":0.25,\"stale\":{\"clocks\":1,"
 		       "\"updates\":2,\"rank\":3},\"slot\":9," EMPTY "}");
 	d = (struct fal_line_ledger){ .end = FAL_ROUND_ABANDONED,
 				      .why = "left",
 				      .group = 1,
 				      .local = 2,
 				      .sums = true,
-				      .sent = 255 };
+				      .sent = 255,
+				      .on = on,
+				      .ons = 2 };
 	fal_line_ledger(&b, &d, &ledger);
 	check_line(&b, "{\"t\":0.000000,\"ev\":\"ledger\",\"round\":0,\"clock\":0,"
 		       "\"first\":0,\"tasks\":2,\"samples\":0,\"version\":0,"
 		       "\"blocks\":0,\"kind\":\"grad\",\"group\":1,"
 		       "\"local\":2,\"end\":\"abandoned\",\"why\":\"left\"," EMPTY
-		       ",\"sent\":\"00000000000000ff\",\"added\":\"0000000000000000\"}");
+		       ",\"on\":[[5,2,1,3]],\"sent\":\"00000000000000ff\",\"added\":"
+		       "\"0000000000000000\"}");
 	fal_line_update(&b, &(struct fal_line_update){ .t = 2,
 						       .version = 6,
 						       .clock = 3,
@@ -500,11 +512,14 @@ test_written(void **state)
 						       .round = rounds,
 						       .rounds = 2,
 						       .weight = 0.75,
+						       .among = 4,
+						       .divisor = 64,
 						       .samples = 32,
 						       .loss = 0.5,
 						       .lr = 0.25 });
 	check_line(&b, "{\"t\":2.000000,\"ev\":\"update\",\"version\":6,\"clock\":3,"
-		       "\"rounds\":[7,6],\"weight\":0.75,\"samples\":32,\"loss\":0.5,"
+		       "\"rounds\":[7,6],\"weight\":0.75,\"among\":4,"
+		       "\"divisor\":64,\"samples\":32,\"loss\":0.5,"
 		       "\"lr\":0.25,"
 		       "\"epoch\":1}");
 	fal_line_policy(&b, 3,

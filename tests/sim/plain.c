@@ -1,0 +1,187 @@
+/* Plain numerics. */
+#include "plain.h"
+
+#include <assert.h>
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BITS = 24, FIRST = -12, LEAST = -100, MOST = 100, NONE = INT_MIN };
+
+static uint32_t
+blocks_of(size_t n)
+{
+	return (uint32_t)((n + PLAIN_BLOCK - 1) / PLAIN_BLOCK);
+}
+
+static size_t
+end_of(size_t n, uint32_t b)
+{
+	const size_t end = ((size_t)b + 1) * PLAIN_BLOCK;
+	return end < n ? end : n;
+}
+
+static void *
+zeros(size_t n, size_t size)
+{
+	void *p = calloc(n, size);
+	assert(p != NULL);
+	return p;
+}
+
+struct plain
+plain_new(size_t n, const float *w)
+{
+	struct plain p = { .n = n,
+			   .w = zeros(n, sizeof(float)),
+			   .m = zeros(n, sizeof(float)),
+			   .e = zeros(blocks_of(n), sizeof(int)) };
+	for (uint32_t b = 0; b < blocks_of(n); b++)
+		p.e[b] = FIRST;
+	if (w != NULL)
+		memcpy(p.w, w, n * sizeof(float));
+	return p;
+}
+
+void
+plain_copy(struct plain *to, const struct plain *from)
+{
+	memcpy(to->w, from->w, to->n * sizeof(float));
+	memcpy(to->m, from->m, to->n * sizeof(float));
+	memcpy(to->e, from->e, blocks_of(to->n) * sizeof(int));
+}
+
+void
+plain_free(struct plain *p)
+{
+	free(p->w);
+	free(p->m);
+	free(p->e);
+	*p = (struct plain){ 0 };
+}
+
+struct plain_sum
+plain_sum_new(size_t n)
+{
+	struct plain_sum s = { .n = n,
+			       .v = zeros(n, sizeof(__int128)),
+			       .e = zeros(blocks_of(n), sizeof(int)),
+			       .needed = zeros(blocks_of(n), sizeof(int)) };
+	plain_sum_clear(&s);
+	return s;
+}
+
+void
+plain_sum_clear(struct plain_sum *s)
+{
+	memset(s->v, 0, s->n * sizeof(__int128));
+	for (uint32_t b = 0; b < blocks_of(s->n); b++)
+		s->e[b] = s->needed[b] = NONE;
+}
+
+void
+plain_sum_free(struct plain_sum *s)
+{
+	free(s->v);
+	free(s->e);
+	free(s->needed);
+}
+
+/* The least exponent whose power of 2 no value exceeds; NONE: all are zero. */
+static int
+needed_by(const float *g, size_t from, size_t to)
+{
+	float most = 0;
+	int e = LEAST;
+	for (size_t i = from; i < to; i++)
+		most = fabsf(g[i]) > most ? fabsf(g[i]) : most;
+	while (e < MOST && ldexp(1, e) < (double)most)
+		e++;
+	return most > 0 ? e : NONE;
+}
+
+/* In quanta, half to even.  A double holds the product as it is. */
+static int64_t
+quantised(float g, double quanta)
+{
+	return llrint((double)g * quanta);
+}
+
+/* How many make 1, with the exponent e. */
+static double
+quanta(int e)
+{
+	return ldexp(1, BITS - 1 - e);
+}
+
+void
+plain_sum_add(struct plain_sum *s, const float *g, const int *e, uint32_t from,
+	      uint32_t to)
+{
+	for (uint32_t b = from; b < to; b++) {
+		const size_t first = (size_t)b * PLAIN_BLOCK, end = end_of(s->n, b);
+		const int needed = needed_by(g, first, end);
+		const int was = s->e[b] == NONE ? e[b] : s->e[b];
+		const int is = was < e[b] ? was : e[b];
+		const double unit = quanta(e[b]);
+		for (size_t i = first; i < end && is < was; i++)
+			s->v[i] *= (__int128)1 << (was - is);
+		for (size_t i = first; i < end; i++)
+			s->v[i] += quantised(g[i], unit) * ((__int128)1 << (e[b] - is));
+		s->e[b] = is;
+		s->needed[b] = needed > s->needed[b] ? needed : s->needed[b];
+	}
+}
+
+/* As optim.h says it, each product and each sum rounded to float. */
+static void
+step_one(const struct fal_optim *o, float lr, float g, float *w, float *m)
+{
+	const float decay = o->weight_decay * *w;
+	float by = g + decay;
+	if (o->kind != FAL_SGD) {
+		const float kept = o->momentum * *m;
+		*m = kept + by;
+		const float ahead = o->momentum * *m;
+		by = o->kind == FAL_NESTEROV ? by + ahead : *m;
+	}
+	const float moved = lr * by;
+	*w = *w - moved;
+}
+
+static int
+next_exponent(int e, int needed)
+{
+	if (needed == NONE)
+		return e;
+	const int next = needed > e - 2 ? needed : e - 2;
+	return next < LEAST ? LEAST : next > MOST ? MOST : next;
+}
+
+void
+plain_step(struct plain *p, const struct fal_optim *o, const struct plain_sum *s,
+	   float lr, double divisor)
+{
+	for (uint32_t b = 0; b < blocks_of(p->n); b++) {
+		const size_t first = (size_t)b * PLAIN_BLOCK, end = end_of(p->n, b);
+		const double unit = s->e[b] != NONE ? quanta(s->e[b]) : 1;
+		for (size_t i = first; i < end; i++) {
+			const double sum = (double)s->v[i] / unit;
+			step_one(o, lr, (float)(sum / divisor), &p->w[i], &p->m[i]);
+		}
+		p->e[b] = next_exponent(p->e[b], s->needed[b]);
+	}
+}
+
+void
+plain_travel(float *change, size_t n)
+{
+	for (uint32_t b = 0; b < blocks_of(n); b++) {
+		const size_t first = (size_t)b * PLAIN_BLOCK, end = end_of(n, b);
+		const int e = needed_by(change, first, end);
+		for (size_t i = first; i < end && e != NONE; i++)
+			change[i] = (float)((double)quantised(change[i], quanta(e)) /
+					    quanta(e));
+	}
+}

@@ -1,0 +1,50 @@
+/* The numerics of falcon-protocol(7) and falcon-job(5), written down once more, one value
+ * at a time, as plainly as can be.  Nothing of lib/wire, lib/store or lib/optim computes
+ * here, so that a fault of theirs shows. */
+#ifndef PLAIN_H
+#define PLAIN_H
+
+#include "optim/optim.h" /* what optimiser a job has, as data */
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { PLAIN_BLOCK = 4096 };
+
+/* A model: weights, the optimiser's state, and the exponents of its blocks. */
+struct plain {
+	size_t n;
+	float *w, *m;
+	int *e; /* by block */
+};
+
+/* A sum of what tasks gave.  Where blocks have different quanta it is kept in the finest
+ * of them: 128 bits are enough for that. */
+struct plain_sum {
+	size_t n;
+	__int128 *v;
+	int *e, *needed; /* by block; NONE: nothing was added, nothing needed */
+};
+
+/* All zero, at the first exponents; weights from `w`, or zero where NULL.  Never fails:
+ * a test without memory ends. */
+struct plain plain_new(size_t n, const float *w);
+void plain_copy(struct plain *to, const struct plain *from);
+void plain_free(struct plain *p);
+
+struct plain_sum plain_sum_new(size_t n);
+void plain_sum_clear(struct plain_sum *s);
+void plain_sum_free(struct plain_sum *s);
+
+/* s += g, quantised by the exponents e, in the blocks from … to-1. */
+void plain_sum_add(struct plain_sum *s, const float *g, const int *e, uint32_t from,
+		   uint32_t to);
+
+/* One step by the mean over `divisor` samples, and the exponents that follow from it. */
+void plain_step(struct plain *p, const struct fal_optim *o, const struct plain_sum *s,
+		float lr, double divisor);
+
+/* A change of weights as it travels: by the least exponent that holds each block. */
+void plain_travel(float *change, size_t n);
+
+#endif

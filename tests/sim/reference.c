@@ -1,0 +1,506 @@
+/* A trace is replayed. */
+#include "reference.h"
+
+#include "base/mem.h"
+#include "plain.h"
+#include "trace/reader.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Of a worker with local steps: its weights, and what its last two rounds changed. */
+struct own {
+	uint64_t id;
+	bool lost; /* a round of it was abandoned: how far it went is not known */
+	struct plain is;
+	float *by[2]; /* the newest first */
+	uint64_t round[2];
+	bool there[2];
+};
+
+/* Of a group: its line. */
+struct line {
+	uint64_t group;
+	struct plain is;
+	float *taken;
+};
+
+/* DynSGD: the mean of the changes of a slot. */
+struct slot {
+	uint64_t slot;
+	float *mean;
+};
+
+/* Which line a round stepped. */
+struct stepped {
+	uint64_t round, group;
+};
+
+#define VEC(type)              \
+	struct {               \
+		type *v;       \
+		size_t n, cap; \
+	}
+#define ADD(vec, ...)                                                  \
+	do {                                                           \
+		int grown = FAL_GROW((vec).v, (vec).cap, (vec).n + 1); \
+		assert(grown == 0);                                    \
+		(vec).v[(vec).n++] = __VA_ARGS__;                      \
+	} while (0)
+
+struct reference {
+	const struct toy *t;
+	uint32_t blocks;
+	VEC(struct plain) versions; /* all; the last one is the newest */
+	struct plain_sum sum;       /* gradients for the next one */
+	bool graded, moved, again;
+	float *delta; /* changes of weights for the next one */
+	VEC(struct own) owns;
+	VEC(struct line) lines;
+	VEC(struct slot) slots;
+	VEC(struct stepped) stepped;
+	char scheme[128];
+	const char *unknown;  /* what the trace does not say */
+	struct plain_sum one; /* scratch */
+	float *grad, *change;
+};
+
+/* The head of a ledger line. */
+struct head {
+	uint64_t round, clock, first, tasks, version, owner, group, local, steps, since;
+	bool delta;
+	const char *base;
+	double weight, divisor, lr;
+	uint64_t rank, slot;
+};
+
+static float *
+floats(size_t n)
+{
+	float *p = calloc(n, sizeof(*p));
+	assert(p != NULL);
+	return p;
+}
+
+static uint64_t
+get(struct fal_trace_line *l, const json_t *o, const char *key)
+{
+	return fal_trace_has(o, key) ? fal_trace_get_u64(l, o, key, FAL_TRACE_NUM_MAX)
+				     : 0;
+}
+
+static double
+get_real(struct fal_trace_line *l, const char *key)
+{
+	return fal_trace_get_f64(l, l->o, key);
+}
+
+static const struct plain *
+version(struct reference *r, struct fal_trace_line *l, uint64_t v)
+{
+	if (v < r->versions.n)
+		return &r->versions.v[v];
+	fal_trace_fail(l, FAL_EINVAL, "no version %llu", (unsigned long long)v);
+	return &r->versions.v[0];
+}
+
+/* ---- gradients ------------------------------------------------------------------- */
+
+/* Adds task's gradient on `on` to the sum, blocks from … to-1. */
+static void
+add_task(struct reference *r, struct plain_sum *sum, const struct plain *on,
+	 const struct head *h, uint64_t task, uint32_t from, uint32_t to)
+{
+	if (from >= to)
+		return;
+	toy_grad(r->t, on->w, h->clock, (uint32_t)task, r->grad);
+	plain_sum_add(sum, r->grad, on->e, from, to);
+}
+
+/* The version on which the worker computed the task: as it was granted last. */
+static uint64_t
+granted_on(struct reference *r, struct fal_trace_line *l, const struct head *h,
+	   uint64_t worker, uint64_t task)
+{
+	const size_t n = fal_trace_has(l->o, "on") ? fal_trace_get_len(l, l->o, "on") : 0;
+	uint64_t row[4], on = h->version;
+	bool named = false;
+	for (size_t i = 0; i < n && l->err == 0; i++) {
+		fal_trace_get_row(l, l->o, "on", i, 4, row);
+		if (row[0] != worker || task < row[1] || task - row[1] >= row[2])
+			continue;
+		if (named && on != row[3])
+			r->unknown = "a task was granted to a worker on two versions";
+		on = row[3];
+		named = true;
+	}
+	return on;
+}
+
+static bool
+holds(struct fal_trace_line *l, const json_t *contrib, uint64_t task)
+{
+	const size_t n = fal_trace_get_len(l, contrib, "tasks");
+	for (size_t i = 0; i < n && l->err == 0; i++) {
+		uint64_t row[2];
+		fal_trace_get_row(l, contrib, "tasks", i, 2, row);
+		if (task >= row[0] && task - row[0] < row[1])
+			return true;
+	}
+	return false;
+}
+
+/* A task of a round on several versions: a contribution that was fenced has brought its
+ * first blocks, what fills it those after them. */
+static void
+add_mixed(struct reference *r, struct fal_trace_line *l, const struct head *h,
+	  uint64_t task)
+{
+	const size_t n = fal_trace_get_len(l, l->o, "contrib");
+	uint64_t at = 0;
+	for (size_t i = 0; i < n && l->err == 0; i++) {
+		const json_t *c = json_array_get(json_object_get(l->o, "contrib"), i);
+		uint64_t id[2];
+		if (!holds(l, c, task))
+			continue;
+		fal_trace_get_tuple(l, c, "c", 2, id);
+		const uint64_t blocks =
+			fal_trace_get_u64(l, c, "blocks", FAL_TRACE_NUM_MAX);
+		const uint64_t on = granted_on(r, l, h, id[0], task);
+		add_task(r, &r->sum, version(r, l, on), h, task, (uint32_t)at,
+			 (uint32_t)(at + blocks));
+		at += blocks;
+	}
+	if (l->err == 0 && at != r->blocks)
+		fal_trace_fail(l, FAL_EINVAL, "task %llu: %llu blocks were added",
+			       (unsigned long long)task, (unsigned long long)at);
+}
+
+static void
+take_grad(struct reference *r, struct fal_trace_line *l, const struct head *h)
+{
+	const struct plain *on = version(r, l, h->version);
+	const bool mixed = fal_trace_has(l->o, "on");
+	if (mixed && r->again)
+		r->unknown = "blocks of several versions were taken back";
+	for (uint64_t i = 0; i < h->tasks && l->err == 0; i++)
+		if (mixed)
+			add_mixed(r, l, h, h->first + i);
+		else
+			add_task(r, &r->sum, on, h, h->first + i, 0, r->blocks);
+	r->graded = true;
+}
+
+/* ---- lines ----------------------------------------------------------------------- */
+
+static struct line *
+line_of(struct reference *r, uint64_t group)
+{
+	for (size_t i = 0; i < r->lines.n; i++)
+		if (r->lines.v[i].group == group)
+			return &r->lines.v[i];
+	struct line line = { .group = group,
+			     .is = plain_new(r->t->n, NULL),
+			     .taken = floats(r->t->n) };
+	memcpy(line.is.e, r->versions.v[r->versions.n - 1].e, r->blocks * sizeof(int));
+	ADD(r->lines, line);
+	return &r->lines.v[r->lines.n - 1];
+}
+
+static void
+take_line(struct reference *r, struct fal_trace_line *l, const struct head *h)
+{
+	struct line *line = line_of(r, h->group);
+	const struct plain *from = version(r, l, h->version);
+	ADD(r->stepped, (struct stepped){ h->round, h->group });
+	if (h->local == 1) {
+		memcpy(line->is.w, from->w, r->t->n * sizeof(float));
+		memcpy(line->taken, from->w, r->t->n * sizeof(float));
+	}
+	plain_sum_clear(&r->one);
+	for (uint64_t i = 0; i < h->tasks; i++)
+		add_task(r, &r->one, &line->is, h, h->first + i, 0, r->blocks);
+	plain_step(&line->is, &r->t->optim, &r->one, (float)h->lr, h->divisor);
+}
+
+/* ---- local steps ----------------------------------------------------------------- */
+
+static struct own *
+own_of(struct reference *r, uint64_t id)
+{
+	for (size_t i = 0; i < r->owns.n; i++)
+		if (r->owns.v[i].id == id)
+			return &r->owns.v[i];
+	ADD(r->owns, (struct own){ .id = id,
+				   .is = plain_new(r->t->n, NULL),
+				   .by = { floats(r->t->n), floats(r->t->n) } });
+	return &r->owns.v[r->owns.n - 1];
+}
+
+static void
+begin_steps(struct reference *r, struct fal_trace_line *l, const struct head *h,
+	    struct own *own)
+{
+	const struct plain *from = version(r, l, h->version);
+	if (strcmp(h->base, "local") == 0)
+		return;
+	memcpy(own->is.w, from->w, r->t->n * sizeof(float));
+	memcpy(own->is.e, from->e, r->blocks * sizeof(int));
+	for (int k = 1; k >= 0 && strcmp(h->base, "rebase") == 0; k--)
+		for (size_t i = 0; i < r->t->n; i++)
+			if (own->there[k] && own->round[k] > h->since)
+				own->is.w[i] = own->is.w[i] + own->by[k][i];
+}
+
+/* What the round changes, in r->change. */
+static void
+take_steps(struct reference *r, struct fal_trace_line *l, const struct head *h)
+{
+	struct own *own = own_of(r, h->owner);
+	const size_t n = r->t->n;
+	if (own->lost)
+		r->unknown = "a worker went on after a round of it was abandoned";
+	begin_steps(r, l, h, own);
+	memcpy(r->change, own->is.w, n * sizeof(float));
+	for (uint64_t p = 0; p < h->steps; p++) {
+		uint64_t from = p * h->tasks / h->steps;
+		uint64_t to = (p + 1) * h->tasks / h->steps, samples = 0;
+		plain_sum_clear(&r->one);
+		for (uint64_t i = h->first + from; i < h->first + to; i++) {
+			add_task(r, &r->one, &own->is, h, i, 0, r->blocks);
+			samples += toy_task_samples(r->t, h->clock, (uint32_t)i);
+		}
+		if (from < to)
+			plain_step(&own->is, &r->t->optim, &r->one, (float)h->lr,
+				   (double)samples);
+	}
+	float *by = own->by[1];
+	for (size_t i = 0; i < n; i++)
+		by[i] = own->is.w[i] - r->change[i];
+	own->by[1] = own->by[0];
+	own->round[1] = own->round[0];
+	own->there[1] = own->there[0];
+	own->by[0] = by;
+	own->round[0] = h->round;
+	own->there[0] = true;
+	memcpy(r->change, by, n * sizeof(float));
+	plain_travel(r->change, n);
+}
+
+static void
+begin_delta(struct reference *r)
+{
+	if (!r->moved)
+		memset(r->delta, 0, r->t->n * sizeof(float));
+	r->moved = true;
+}
+
+/* Rank d of a slot: it becomes their mean. */
+static void
+revise(struct reference *r, const struct head *h)
+{
+	size_t at = 0;
+	while (at < r->slots.n && r->slots.v[at].slot != h->slot)
+		at++;
+	if (at == r->slots.n)
+		ADD(r->slots, (struct slot){ h->slot, floats(r->t->n) });
+	float *mean = r->slots.v[at].mean;
+	if (h->rank == 1)
+		memset(mean, 0, r->t->n * sizeof(float));
+	for (size_t i = 0; i < r->t->n; i++) {
+		const float by = (r->change[i] - mean[i]) / (float)h->rank;
+		mean[i] = mean[i] + by;
+		r->delta[i] = r->delta[i] + by;
+	}
+}
+
+static void
+take_delta(struct reference *r, struct fal_trace_line *l, const struct head *h)
+{
+	take_steps(r, l, h);
+	begin_delta(r);
+	if (h->rank > 0)
+		revise(r, h);
+	for (size_t i = 0; i < r->t->n && h->rank == 0; i++) {
+		const float by = (float)h->weight * r->change[i];
+		r->delta[i] = r->delta[i] + by;
+	}
+}
+
+/* ---- lines of the trace ------------------------------------------------------------ */
+
+static struct head
+read_head(struct fal_trace_line *l)
+{
+	const json_t *o = l->o, *stale = json_object_get(o, "stale");
+	struct head h = { .round = get(l, o, "round"),
+			  .clock = get(l, o, "clock"),
+			  .first = get(l, o, "first"),
+			  .tasks = get(l, o, "tasks"),
+			  .version = get(l, o, "version"),
+			  .owner = get(l, o, "owner"),
+			  .group = get(l, o, "group"),
+			  .local = get(l, o, "local"),
+			  .since = get(l, o, "since"),
+			  .slot = get(l, o, "slot"),
+			  .rank = get(l, stale, "rank"),
+			  .base = "",
+			  .delta =
+				  strcmp(fal_trace_get_str(l, o, "kind"), "delta") == 0 };
+	if (h.delta) {
+		h.steps = fal_trace_get_u64(l, o, "steps", FAL_TRACE_NUM_MAX);
+		h.base = fal_trace_get_str(l, o, "base");
+		h.weight = get_real(l, "weight");
+	}
+	if (h.delta || h.local > 0)
+		h.lr = get_real(l, "lr");
+	if (h.local > 0)
+		h.divisor = get_real(l, "divisor");
+	return h;
+}
+
+static void
+take_ledger(struct reference *r, struct fal_trace_line *l)
+{
+	const char *end = fal_trace_get_str(l, l->o, "end");
+	if (strcmp(end, "applied") != 0) {
+		if (strcmp(fal_trace_get_str(l, l->o, "kind"), "delta") == 0)
+			own_of(r, get(l, l->o, "owner"))->lost = true;
+		return;
+	}
+	struct head h = read_head(l);
+	if (l->err != 0)
+		return;
+	if (h.delta)
+		take_delta(r, l, &h);
+	else if (h.local > 0)
+		take_line(r, l, &h);
+	else
+		take_grad(r, l, &h);
+}
+
+/* The group whose line an update is made of. */
+static uint64_t
+pushed(struct reference *r, struct fal_trace_line *l)
+{
+	const json_t *first = json_array_get(json_object_get(l->o, "rounds"), 0);
+	for (size_t i = r->stepped.n; i-- > 0;)
+		if (r->stepped.v[i].round == (uint64_t)json_integer_value(first))
+			return r->stepped.v[i].group;
+	fal_trace_fail(l, FAL_EINVAL, "no line of that round");
+	return 0;
+}
+
+static void
+take_update(struct reference *r, struct fal_trace_line *l)
+{
+	const size_t n = r->t->n;
+	struct plain next = plain_new(n, NULL);
+	plain_copy(&next, &r->versions.v[r->versions.n - 1]);
+	if (r->graded)
+		plain_step(&next, &r->t->optim, &r->sum, (float)get_real(l, "lr"),
+			   get_real(l, "divisor"));
+	if (fal_trace_has(l->o, "weight")) {
+		const float weight = (float)get_real(l, "weight");
+		const struct line *line = line_of(r, pushed(r, l));
+		begin_delta(r);
+		for (size_t i = 0; i < n; i++) {
+			const float by = line->is.w[i] - line->taken[i];
+			const float part = weight * by;
+			r->delta[i] = r->delta[i] + part;
+		}
+	}
+	for (size_t i = 0; i < n && r->moved; i++)
+		next.w[i] = next.w[i] + r->delta[i];
+	plain_sum_clear(&r->sum);
+	r->graded = r->moved = false;
+	ADD(r->versions, next);
+}
+
+static void
+forget_lines(struct reference *r)
+{
+	for (; r->lines.n > 0; r->lines.n--) {
+		plain_free(&r->lines.v[r->lines.n - 1].is);
+		free(r->lines.v[r->lines.n - 1].taken);
+	}
+	for (; r->slots.n > 0; r->slots.n--)
+		free(r->slots.v[r->slots.n - 1].mean);
+}
+
+static void
+take_policy(struct reference *r, struct fal_trace_line *l)
+{
+	const char *scheme = fal_trace_get_str(l, l->o, "scheme");
+	if (strcmp(scheme, r->scheme) != 0)
+		forget_lines(r);
+	snprintf(r->scheme, sizeof(r->scheme), "%s", scheme);
+}
+
+static int
+take(void *arg, struct fal_trace_line *l)
+{
+	struct reference *r = arg;
+	if (strcmp(l->ev, "ledger") == 0)
+		take_ledger(r, l);
+	else if (strcmp(l->ev, "update") == 0)
+		take_update(r, l);
+	else if (strcmp(l->ev, "policy") == 0)
+		take_policy(r, l);
+	else if (strcmp(l->ev, "again") == 0)
+		r->again = true;
+	return l->err;
+}
+
+static void
+finish(struct reference *r)
+{
+	forget_lines(r);
+	for (size_t i = 0; i < r->versions.n; i++)
+		plain_free(&r->versions.v[i]);
+	for (size_t i = 0; i < r->owns.n; i++) {
+		plain_free(&r->owns.v[i].is);
+		free(r->owns.v[i].by[0]);
+		free(r->owns.v[i].by[1]);
+	}
+	plain_sum_free(&r->sum);
+	plain_sum_free(&r->one);
+	free(r->versions.v);
+	free(r->owns.v);
+	free(r->lines.v);
+	free(r->slots.v);
+	free(r->stepped.v);
+	free(r->delta);
+	free(r->grad);
+	free(r->change);
+}
+
+int
+reference_replay(const struct toy *t, const char *trace, size_t length, float *params,
+		 struct fal_diag *diag)
+{
+	struct reference r = { .t = t,
+			       .blocks =
+				       (uint32_t)((t->n + PLAIN_BLOCK - 1) / PLAIN_BLOCK),
+			       .sum = plain_sum_new(t->n),
+			       .one = plain_sum_new(t->n),
+			       .delta = floats(t->n),
+			       .grad = floats(t->n),
+			       .change = floats(t->n) };
+	struct fal_trace_reader *reader = fal_trace_reader_new(take, &r);
+	assert(reader != NULL);
+	toy_init(t, params);
+	ADD(r.versions, plain_new(t->n, params));
+	int err = fal_trace_feed(reader, trace, length, diag);
+	if (err == 0)
+		err = fal_trace_end(reader, diag);
+	if (err == 0 && r.unknown != NULL)
+		fal_diag_set(diag, FAL_EINVAL, "%s", r.unknown);
+	memcpy(params, r.versions.v[r.versions.n - 1].w, t->n * sizeof(float));
+	const bool known = r.unknown == NULL;
+	fal_trace_reader_free(reader);
+	finish(&r);
+	return err < 0 ? err : known;
+}
