@@ -474,8 +474,12 @@ join(struct cluster *c, struct worker *w)
 	m = (struct fal_msg){ .type = FAL_MSG_READY };
 	if (c->p->probes && w->m->hang == HANG_PRETEND)
 		m.ready.task_ns = UINT64_C(86400000000000); /* a day */
-	else if (c->p->probes)
+	else if (c->p->probes) {
 		m.ready.task_ns = (uint64_t)(w->m->task_s * 1e9);
+		m.ready.large = 8 * c->p->toy.task;
+		m.ready.large_ns =
+			(uint64_t)(w->m->task_s * 1e9 * fal_bound_longer(w->m->fixed, 8));
+	}
 	ok(c, fal_msg_put(&out, &m), "READY");
 	agent_send(w, &out, false);
 	fal_buf_free(&out);
