@@ -172,16 +172,16 @@ put_capacity(struct fal_buf *out, const struct fal_summary *s)
 	static const double most_late = 0.02; /* falcon-emulate(5) */
 	const double used = s->capacity > 0 ? s->samples_s / s->capacity : 0;
 	const double compute = s->spent.compute;
+	const char *beyond = ": more than there is, so do not believe the speeds";
 	if (used > 0)
-		fal_put_fmt(out, "capacity: %.1f samples/s, used %.1f %%%s\n", s->capacity,
-			    100 * used,
-			    used > 1.005 ? ": more than there is, so do not believe the speeds"
-				     : "");
-	if (compute > 0 && s->spent.late > most_late * compute)
-		fal_put_fmt(out,
-			    "emulation: %.1f %% late, so do not believe the speeds: emulate "
-			    "fewer or slower machines, or give a lower rate\n",
+		fal_put_fmt(out, "capacity: %.1f samples/s, used %.1f %%%s\n",
+			    s->capacity, 100 * used, used > 1.005 ? beyond : "");
+	if (compute > 0 && s->spent.late > most_late * compute) {
+		fal_put_fmt(out, "emulation: %.1f %% late, so do not believe the speeds",
 			    100 * s->spent.late / compute);
+		fal_put_str(out,
+			    ": emulate fewer or slower machines, or give a lower rate\n");
+	}
 }
 
 static void
