@@ -163,7 +163,7 @@ reason(const struct ps_server *s, struct fal_diag *out)
 {
 	const uint32_t here = workers(s), least = s->opt->min_workers;
 	const char *at = fal_listen_text(s->listen);
-	struct fal_diag list;
+	struct fal_diag list = { .text = "" };
 	if (fal_coord_held(s->coord))
 		fal_diag_set(out, 0, "is paused: falcon-sync resume");
 	else if (here == 0 || (s->began == 0 && here < least))

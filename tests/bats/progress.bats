@@ -27,14 +27,14 @@ teardown() {
 
 # on_terminal COLUMNS: what a coordinator draws there, while its job takes 3 seconds.
 on_terminal() {
-	mkfifo ready
+	mkfifo address
 	TERM=xterm script -qefc "stty cols $1; exec falcon-ps -jx -K keys/keyring -l 127.0.0.1:0 \
-		-s state --ready-fd 4 tiny.job 4>ready >/dev/null" drawn >/dev/null </dev/null &
+		-s state --ready-fd 4 tiny.job 4>address >/dev/null" drawn >/dev/null </dev/null &
 	started+=($!)
-	read -r -t 30 ready <ready
+	read -r -t 30 ready <address
 	work a --lanes 1 --emulate rate=170
 	wait "${started[0]}"
-	rm -r ready state
+	rm -r address state
 }
 
 @test "the bar fits the terminal" {
