@@ -78,14 +78,19 @@ judged() {
 	echo '0.0 1' >one
 	echo '0.0 0.25' >two
 	# 9 tasks of 16 ms: 8 and 1 take 8 of them, as 10 tasks do.
-	same bounds "$(awk -v rate=500 -v task=8 -v tasks=9 -v until=1.28 -f "$bounds" one two)" \
+	same bounds "$(awk -v rate=500 -v task=8 -v batch=72 -v until=1.28 -f "$bounds" one two)" \
 		'625.00 562.50'
+	# 8 tasks and a half: 7 take 7 of them, and 1 and the half fit beside.
+	same bounds "$(awk -v rate=500 -v task=8 -v batch=68 -v until=1.12 -f "$bounds" one two)" \
+		'625.00 607.14'
 	# 5 clocks of 0.128 s, then 3 of 0.256 s at half speed, the last of them to 1.408 s.
 	printf '0.0 1\n0.64 0.5\n' >one
-	same bounds "$(awk -v rate=500 -v task=8 -v tasks=8 -v until=1.2 -f "$bounds" one)" \
+	same bounds "$(awk -v rate=500 -v task=8 -v batch=64 -v until=1.2 -f "$bounds" one)" \
 		'383.33 363.64'
 	: >empty
-	run awk -v rate=500 -v task=8 -v tasks=9 -v until=1 -f "$bounds" empty one
+	run awk -v rate=500 -v task=8 -v batch=72 -v until=1 -f "$bounds" empty one
+	[ "$status" -ne 0 ]
+	run awk -v rate=500 -v task=8 -v until=1 -f "$bounds" one
 	[ "$status" -ne 0 ]
 }
 

@@ -10,6 +10,10 @@
 # costing time.
 
 BEGIN {
+	if (!(rate > 0 && task > 0 && batch > 0 && until > 0)) {
+		print "bounds.awk: rate, task, batch and until are needed" >"/dev/stderr"
+		exit failed = 1
+	}
 	workers = ARGC - 1
 	full = int(batch / task)
 	short = batch / task - full
@@ -72,6 +76,8 @@ function clock_end(a,    low, high, mid) {
 }
 
 END {
+	if (failed)
+		exit
 	for (w = 1; w <= workers; w++) {
 		if (lines[w] == 0) {
 			print "bounds.awk: a worker recorded no speed" >"/dev/stderr"
