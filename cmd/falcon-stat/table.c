@@ -176,12 +176,11 @@ put_capacity(struct fal_buf *out, const struct fal_summary *s)
 	if (used > 0)
 		fal_put_fmt(out, "capacity: %.1f samples/s, used %.1f %%%s\n",
 			    s->capacity, 100 * used, used > 1.005 ? beyond : "");
-	if (compute > 0 && s->spent.late > most_late * compute) {
-		fal_put_fmt(out, "emulation: %.1f %% late, so do not believe the speeds",
+	if (compute > 0 && s->spent.late > most_late * compute)
+		fal_put_fmt(out,
+			    "emulation: %.1f %% late, so do not believe the speeds: "
+			    "emulate fewer or slower machines, or give a lower rate\n",
 			    100 * s->spent.late / compute);
-		fal_put_str(out,
-			    ": emulate fewer or slower machines, or give a lower rate\n");
-	}
 }
 
 static void
