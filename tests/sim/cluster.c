@@ -42,6 +42,19 @@ struct lane {
 	struct fal_run what;
 };
 
+/* A contribution that was fenced. */
+struct fenced {
+	uint64_t round;
+	uint32_t peer, seq;
+};
+
+/* A growing array. */
+#define VEC(type)              \
+	struct {               \
+		type *v;       \
+		size_t n, cap; \
+	}
+
 struct cluster;
 
 struct worker {
@@ -74,7 +87,9 @@ struct cluster {
 	double clock_at; /* since when */
 	double longest;
 	const char *failure;
-	uint64_t lies, refused, cut, fenced;
+	uint64_t lies, refused;
+	uint64_t seen[SEEN];
+	VEC(struct fenced) fences; /* that workers were told of */
 };
 
 static void
@@ -160,9 +175,38 @@ to_worker(struct cluster *c, uint32_t peer, const struct fal_buf *msg, bool bulk
 	push_event(c, e);
 }
 
+/* What the coordinator says is worth remembering. */
+static void
+note_said(struct cluster *c, uint32_t peer, const struct fal_buf *msg)
+{
+	struct fal_msg m;
+	int err = fal_msg_get(msg->p, msg->n, &m);
+	assert(err == FAL_OK);
+	if (m.type != FAL_MSG_FENCE)
+		return;
+	err = FAL_GROW(c->fences.v, c->fences.cap, c->fences.n + 1);
+	assert(err == FAL_OK);
+	c->fences.v[c->fences.n++] = (struct fenced){ m.fence.round, peer, m.fence.seq };
+	c->seen[SEEN_FENCE]++;
+}
+
+/* What is heard of a contribution that is fenced, while its round is open. */
+static void
+note_heard(struct cluster *c, uint32_t peer, const struct fal_msg *m)
+{
+	if (m->type != FAL_MSG_PUSH ||
+	    !fal_store_is_open(fal_coord_store(c->coord), m->push.round))
+		return;
+	for (size_t i = 0; i < c->fences.n; i++)
+		c->seen[SEEN_LATE_PUSH] += c->fences.v[i].peer == peer &&
+					   c->fences.v[i].round == m->push.round &&
+					   c->fences.v[i].seq == m->push.seq;
+}
+
 static void
 coord_send(void *arg, uint32_t peer, const struct fal_buf *msg)
 {
+	note_said(arg, peer, msg);
 	to_worker(arg, peer, msg, false);
 }
 
@@ -212,7 +256,7 @@ coord_close(void *arg, uint32_t peer, const char *why)
 {
 	struct cluster *c = arg;
 	struct worker *w = &c->worker[peer - 1];
-	if (w->m->lie == HONEST && !w->m->flaky && c->failure == NULL) {
+	if (w->m->lie == HONEST && !w->m->flaky && !w->dead && c->failure == NULL) {
 		fprintf(stderr, "sim: w%u is evicted: %s\n", w->index, why);
 		c->failure = "an honest worker is evicted";
 	}
@@ -457,17 +501,19 @@ join(struct cluster *c, struct worker *w)
 	struct fal_buf out = { 0 };
 	char key[16];
 	struct fal_coord_who who = { .key = key, .fingerprint = key, .place = w->index };
-	snprintf(key, sizeof(key), "k%u", w->index);
+	const uint32_t process = w->m->again > 0 ? w->m->again - 1 : w->index;
+	c->seen[SEEN_REJOIN] += process != w->index;
+	snprintf(key, sizeof(key), "k%u", process);
 	ok(c, fal_coord_open(c->coord, w->index + 1, &who), "open");
 	w->agent = fal_agent_new(&conf, &ops);
 	assert(w->agent != NULL);
 	w->here = true;
 	m.hello.major = FAL_PROTO_MAJOR;
-	snprintf(m.hello.name, sizeof(m.hello.name), "w%u", w->index);
+	snprintf(m.hello.name, sizeof(m.hello.name), "w%u", process);
 	m.hello.lanes_min = w->m->lanes_min;
 	m.hello.lanes_max = w->m->lanes_max;
 	m.hello.cores = w->m->cores;
-	memcpy(m.hello.instance, &w->index, sizeof(w->index));
+	memcpy(m.hello.instance, &process, sizeof(process));
 	ok(c, fal_msg_put(&out, &m), "HELLO");
 	agent_send(w, &out, false);
 	fal_buf_clear(&out);
@@ -502,6 +548,7 @@ lane_over(struct cluster *c, struct worker *w, const struct event *e)
 {
 	struct lane *l = &w->lane[e->lane];
 	bool stuck = w->m->hang == HANG_STOP || w->m->hang == HANG_PRETEND;
+	c->seen[SEEN_HANG] += stuck && hangs(w);
 	if (!l->busy || l->run != e->run || (stuck && hangs(w)))
 		return;
 	struct fal_ran ran = { .cancelled = l->cancelled };
@@ -511,6 +558,7 @@ lane_over(struct cluster *c, struct worker *w, const struct event *e)
 	ran.samples = run->eval ? eval_samples(c->p, run->task)
 				: toy_task_samples(&c->p->toy, run->clock, run->task);
 	ran.nonfinite = goes_wrong(w, run);
+	c->seen[SEEN_NONFINITE] += ran.nonfinite;
 	if (!run->eval && !l->cancelled) {
 		toy_grad(&c->p->toy, run->params, run->clock, run->task, c->grad);
 		if (ran.nonfinite)
@@ -531,6 +579,8 @@ deliver_to_coord(struct cluster *c, uint32_t index, const struct fal_buf *b)
 	struct fal_msg m;
 	struct fal_diag diag = { "" };
 	int err = fal_msg_get(b->p, b->n, &m);
+	if (err == FAL_OK)
+		note_heard(c, index + 1, &m);
 	if (err == FAL_OK)
 		err = fal_coord_msg(c->coord, c->now, index + 1, &m, &diag);
 	if (err < 0 && c->worker[index].m->lie != HONEST) {
@@ -553,7 +603,8 @@ deliver_to_worker(struct cluster *c, struct worker *w, const struct fal_buf *b)
 	int err = fal_msg_get(b->p, b->n, &m);
 	if (err == FAL_OK && (m.type == FAL_MSG_DONE || m.type == FAL_MSG_REFUSE))
 		return;
-	c->fenced += err == FAL_OK && m.type == FAL_MSG_FENCE && w->under_way > 0;
+	c->seen[SEEN_FENCE_IN_PUSH] +=
+		err == FAL_OK && m.type == FAL_MSG_FENCE && w->under_way > 0;
 	if (err == FAL_OK && m.type != FAL_MSG_WELCOME)
 		err = fal_agent_msg(w->agent, ns(c), &m);
 	if (err < 0 && c->failure == NULL) {
@@ -604,6 +655,25 @@ push_more(struct cluster *c, struct worker *w)
 	ok(c, got, "agent: more");
 }
 
+/* Does another worker run a task that `w` runs, too? */
+static bool
+runs_clone(const struct cluster *c, const struct worker *w)
+{
+	for (uint32_t i = 0; i < c->p->machines * 8; i++) {
+		const struct worker *o = &c->worker[i / 8];
+		const struct lane *l = &o->lane[i % 8];
+		if (o == w || !o->here || !l->busy || l->cancelled || l->what.eval)
+			continue;
+		for (uint32_t k = 0; k < 8; k++)
+			if (w->lane[k].busy && !w->lane[k].cancelled &&
+			    !w->lane[k].what.eval &&
+			    w->lane[k].what.round == l->what.round &&
+			    w->lane[k].what.task == l->what.task)
+				return true;
+	}
+	return false;
+}
+
 static void
 handle(struct cluster *c, struct event *e)
 {
@@ -630,7 +700,7 @@ handle(struct cluster *c, struct event *e)
 	case CRASH:
 		if (!w->here)
 			break;
-		c->cut += w->under_way > 0;
+		c->seen[SEEN_CRASH_IN_PUSH] += w->under_way > 0;
 		kill_worker(c, w);
 		reset.t = fmax(fmax(w->up_ctl, w->up_bulk), c->now);
 		if (!w->m->silent)
@@ -647,8 +717,10 @@ handle(struct cluster *c, struct event *e)
 		ok(c, fal_coord_gone(c->coord, c->now, e->worker + 1, "reset"), "gone");
 		break;
 	case LEAVE:
-		if (w->here)
-			ok(c, fal_agent_leave(w->agent, ns(c), "SIGTERM"), "leave");
+		if (!w->here)
+			break;
+		c->seen[SEEN_DRAIN_IN_CLONE] += runs_clone(c, w);
+		ok(c, fal_agent_leave(w->agent, ns(c), "SIGTERM"), "leave");
 		break;
 	case TAKEN:
 		if (w->here && --w->under_way == 0)
@@ -756,6 +828,23 @@ loop(struct cluster *c)
 	}
 }
 
+/* All is over: when everybody has heard what was said, nobody is at a task any more. */
+static void
+settle(struct cluster *c)
+{
+	while (c->n > 0 && c->failure == NULL) {
+		struct event e = pop_event(c);
+		if (e.kind == TO_WORKER && c->worker[e.worker].here)
+			deliver_to_worker(c, &c->worker[e.worker], &e.msg);
+		fal_buf_free(&e.msg);
+	}
+	for (uint32_t i = 0; i < c->p->machines * 8 && c->failure == NULL; i++) {
+		const struct lane *l = &c->worker[i / 8].lane[i % 8];
+		if (c->worker[i / 8].here && l->busy && !l->cancelled && !l->what.eval)
+			c->failure = "a worker is at a task that is over";
+	}
+}
+
 static void
 start(struct cluster *c)
 {
@@ -824,6 +913,8 @@ cluster_run(const struct plan *p, uint64_t salt)
 	start(&c);
 	loop(&c);
 	out.status = fal_coord_status(c.coord);
+	if (out.status.done)
+		settle(&c);
 	if (out.status.failed && c.failure == NULL)
 		c.failure = "the job stopped";
 	fal_coord_finish(c.coord, c.now, "00", NULL);
@@ -832,8 +923,7 @@ cluster_run(const struct plan *p, uint64_t salt)
 	out.events = c.events;
 	out.lies = c.lies;
 	out.refused = c.refused;
-	out.cut = c.cut;
-	out.fenced = c.fenced;
+	memcpy(out.seen, c.seen, sizeof(out.seen));
 	out.longest = c.longest;
 	out.params = fal_calloc_aligned(p->toy.n, sizeof(float));
 	assert(out.params != NULL);
@@ -850,6 +940,7 @@ cluster_run(const struct plan *p, uint64_t salt)
 		free(c.worker[i].shown);
 	}
 	fal_coord_free(c.coord);
+	free(c.fences.v);
 	free(c.grad);
 	free(c.heap);
 	return out;

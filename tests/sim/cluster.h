@@ -4,6 +4,7 @@
 #define CLUSTER_H
 
 #include "peer/coord.h"
+#include "seen.h"
 #include "toy.h"
 
 enum { MAX_WORKERS = 24 };
@@ -47,6 +48,7 @@ struct machine {
 	double cut_at, cut_s;      /* its link is cut for a while */
 	enum lie lie;              /* under a key of its own */
 	bool flaky;                /* every 7th task comes out non-finite at first */
+	uint32_t again; /* the process of machine number `again` - 1; 0: its own */
 	enum hang hang;
 	double hang_at; /* infinity: never */
 };
@@ -79,7 +81,7 @@ struct outcome {
 	double seconds; /* virtual */
 	uint64_t events;
 	uint64_t lies, refused; /* pushes that lie; liars whose session was ended */
-	uint64_t cut, fenced;   /* crashes and fences with a push under way */
+	uint64_t seen[SEEN];    /* how often it happened: seen.h */
 	double longest; /* a clock's seconds, as a part of its bound; 0: not watched */
 	float *params;  /* final; free with free() */
 	char *trace;    /* all lines; free with free() */

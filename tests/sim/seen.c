@@ -1,0 +1,68 @@
+/* What has happened. */
+#include "seen.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Its name, and what a line of the trace has in it. */
+static const struct {
+	const char *name, *text;
+} what[SEEN] = {
+	[SEEN_FENCE] = { "fence", NULL },
+	[SEEN_FENCE_IN_PUSH] = { "fence in mid-push", NULL },
+	[SEEN_CRASH_IN_PUSH] = { "crash in mid-push", NULL },
+	[SEEN_LATE_PUSH] = { "late push of what is fenced", NULL },
+	[SEEN_DRAIN_IN_CLONE] = { "drain in a clone", NULL },
+	[SEEN_REJOIN] = { "rejoin", NULL },
+	[SEEN_HANG] = { "hung and answering", NULL },
+	[SEEN_NONFINITE] = { "gradient that is not finite", NULL },
+	[SEEN_LIE] = { "lie", NULL },
+	[SEEN_REFUSED] = { "liar refused", NULL },
+	[SEEN_FILL] = { "fill after fence", "\"fills\":[" },
+	[SEEN_MOVE] = { "move", "\"move\":[[" },
+	[SEEN_CLONE] = { "clone", "\"clone\":[[" },
+	[SEEN_LOST] = { "claim lost", "\"lost\":[[" },
+	[SEEN_REGRANT] = { "grant again", "\"regrant\":[[" },
+	[SEEN_ABANDONED] = { "round abandoned", "\"end\":\"abandoned\"" },
+	[SEEN_DROPPED] = { "round dropped", "\"end\":\"dropped\"" },
+	[SEEN_WITNESSED] = { "witnessed", "\"verdict\":\"witnessed\"" },
+	[SEEN_BELIEVED] = { "believed", "\"verdict\":\"believed\"" },
+	[SEEN_REFUTED] = { "refuted", "\"verdict\":\"refuted\"" },
+	[SEEN_AGAIN] = { "blocks again", "\"ev\":\"again\"" },
+	[SEEN_POLICY] = { "another scheme", "\"why\":\"policy\"" },
+	[SEEN_ON] = { "round on several versions", "\"on\":[[" },
+	[SEEN_LOCAL] = { "own weights", "\"base\":\"local\"" },
+	[SEEN_REBASE] = { "own steps kept", "\"base\":\"rebase\"" },
+	[SEEN_RANK] = { "second of a slot", "\"rank\":2" },
+	[SEEN_LINE] = { "second round of a line", "\"local\":2" },
+};
+
+static uint64_t
+count(const char *trace, size_t n, const char *text)
+{
+	const size_t len = strlen(text);
+	uint64_t found = 0;
+	for (const char *at = trace;
+	     (at = memmem(at, n - (size_t)(at - trace), text, len)) != NULL; at += len)
+		found++;
+	return found;
+}
+
+void
+seen_trace(const char *trace, size_t n, uint64_t seen[static SEEN])
+{
+	for (int i = SEEN_TRACED; i < SEEN; i++)
+		if (what[i].text != NULL)
+			seen[i] += count(trace, n, what[i].text);
+}
+
+bool
+seen_all(const uint64_t seen[static SEEN])
+{
+	bool all = true;
+	for (int i = 0; i < SEEN; i++) {
+		printf("# %llu %s\n", (unsigned long long)seen[i], what[i].name);
+		all = all && seen[i] > 0;
+	}
+	return all;
+}

@@ -1,0 +1,50 @@
+/* What must happen sometimes, in some of the clusters, or else nothing was tested of it.
+ * Some is noticed as it happens, most is read from the trace. */
+#ifndef SEEN_H
+#define SEEN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum seen {
+	SEEN_FENCE,          /* a contribution was fenced, and its worker told */
+	SEEN_FENCE_IN_PUSH,  /* … while it was being pushed */
+	SEEN_CRASH_IN_PUSH,  /* a worker died while it pushed */
+	SEEN_LATE_PUSH,      /* a push came of a contribution that is fenced */
+	SEEN_DRAIN_IN_CLONE, /* a worker leaves while it runs what another one runs, too
+			      */
+	SEEN_REJOIN,         /* a process opened a second session */
+	SEEN_HANG,           /* a worker hung, and answered */
+	SEEN_NONFINITE,      /* a gradient came out so, once */
+	SEEN_LIE,            /* a push lied */
+	SEEN_REFUSED,        /* a liar's session was ended */
+	/* in the trace: */
+	SEEN_TRACED,
+	SEEN_FILL = SEEN_TRACED, /* what was fenced was filled */
+	SEEN_MOVE,
+	SEEN_CLONE,
+	SEEN_LOST,
+	SEEN_REGRANT,
+	SEEN_ABANDONED,
+	SEEN_DROPPED,
+	SEEN_WITNESSED,
+	SEEN_BELIEVED,
+	SEEN_REFUTED,
+	SEEN_AGAIN,
+	SEEN_POLICY, /* another scheme held from then on */
+	SEEN_ON,     /* a round ran on several versions */
+	SEEN_LOCAL,
+	SEEN_REBASE,
+	SEEN_RANK,
+	SEEN_LINE,
+	SEEN
+};
+
+/* Adds what the trace (n bytes) has of it. */
+void seen_trace(const char *trace, size_t n, uint64_t seen[static SEEN]);
+
+/* Prints them; false: something never happened. */
+bool seen_all(const uint64_t seen[static SEEN]);
+
+#endif
