@@ -1,5 +1,5 @@
-# deps, check, sim, check-san, check-accuracy, check-torch, fuzz, bench, bench-schemes,
-# bench-proj, demo.
+# deps, check, sim, mutants, check-san, check-accuracy, check-torch, fuzz, bench,
+# bench-schemes, bench-proj, demo.
 # share/make/tap runs one test of any kind, share/make/FalconTap.pm adds the closing line
 # to prove's report.
 
@@ -53,6 +53,13 @@ check-tests: $(PROG_BIN) $(UNIT_BIN) $(SIM) $(FAULT_BIN)
 
 sim: $(SIM)
 	$(SIM) $(SEEDS) $(FROM)
+
+# Faults put in on purpose, one after the other: each must be found.  Minutes; MUTANTS
+# names some of tests/mutants/*.patch.
+.PHONY: mutants
+MUTANTS ?= $(wildcard tests/mutants/*.patch)
+mutants: deps-check
+	tests/mutants/run $(MODES)/mutants $(MUTANTS)
 
 check-san:
 	$(MAKE) MODE=asan B=$(MODES)/asan check
