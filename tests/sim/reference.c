@@ -10,6 +10,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define VEC(type)              \
+	struct {               \
+		type *v;       \
+		size_t n, cap; \
+	}
+
+/* A round, and the version that it is in. */
+struct applied {
+	uint64_t round, version;
+};
+
 /* Of a worker with local steps: its weights, and what its last two rounds changed. */
 struct own {
 	uint64_t id;
@@ -18,6 +29,7 @@ struct own {
 	float *by[2]; /* the newest first */
 	uint64_t round[2];
 	bool there[2];
+	VEC(struct applied) applied; /* its rounds */
 };
 
 /* Of a group: its line. */
@@ -38,11 +50,6 @@ struct stepped {
 	uint64_t round, group;
 };
 
-#define VEC(type)              \
-	struct {               \
-		type *v;       \
-		size_t n, cap; \
-	}
 #define ADD(vec, ...)                                                  \
 	do {                                                           \
 		int grown = FAL_GROW((vec).v, (vec).cap, (vec).n + 1); \
@@ -244,6 +251,13 @@ begin_steps(struct reference *r, struct fal_trace_line *l, const struct head *h,
 	    struct own *own)
 {
 	const struct plain *from = version(r, l, h->version);
+	uint64_t since = 0;
+	for (size_t i = 0; i < own->applied.n; i++)
+		if (own->applied.v[i].version <= h->version)
+			since = own->applied.v[i].round;
+	if (strcmp(h->base, "rebase") == 0 && h->since != since)
+		fal_trace_fail(l, FAL_EINVAL, "since is %llu, not %llu",
+			       (unsigned long long)h->since, (unsigned long long)since);
 	if (strcmp(h->base, "local") == 0)
 		return;
 	memcpy(own->is.w, from->w, r->t->n * sizeof(float));
@@ -285,6 +299,7 @@ take_steps(struct reference *r, struct fal_trace_line *l, const struct head *h)
 	own->by[0] = by;
 	own->round[0] = h->round;
 	own->there[0] = true;
+	ADD(own->applied, (struct applied){ h->round, r->versions.n });
 	memcpy(r->change, by, n * sizeof(float));
 	plain_travel(r->change, n);
 }
@@ -464,6 +479,7 @@ finish(struct reference *r)
 		plain_free(&r->owns.v[i].is);
 		free(r->owns.v[i].by[0]);
 		free(r->owns.v[i].by[1]);
+		free(r->owns.v[i].applied.v);
 	}
 	plain_sum_free(&r->sum);
 	plain_sum_free(&r->one);
