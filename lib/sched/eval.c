@@ -175,7 +175,9 @@ fal_sched_evaluated(struct fal_sched *s, double now, uint32_t id, uint32_t task,
 	if (!fal_holds_has(&s->eval_given, task, id))
 		return FAL_ESTATE;
 	struct fal_said *said = &s->eval_said[task];
-	bool counts = s->eval_holder[task] != FAL_EVALUATED;
+	/* What it had once may be another one's by now, to confirm what it said. */
+	bool counts = s->eval_holder[task] != FAL_EVALUATED &&
+		      (s->eval_holder[task] == id || may_have(s, w, task));
 	if (counts) {
 		said->worker[said->n % 2] = id;
 		said->key[said->n % 2] = w->key;

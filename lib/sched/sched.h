@@ -290,7 +290,8 @@ int fal_sched_unasked(struct fal_sched *s, uint64_t round, struct fal_cid id);
  * round is open, by everyone.  0 or FAL_ENOMEM, FAL_ESTATE (one is under way). */
 int fal_sched_eval(struct fal_sched *s, double now, uint32_t tasks);
 /* The worker has evaluated `task`, of so many samples, in task_s seconds: 1 it counts, 0
- * it was done before, FAL_EINVAL; FAL_ESTATE: it was never given it. */
+ * it was done before, or another one is to say more of it, FAL_EINVAL; FAL_ESTATE: it was
+ * never given it. */
 int fal_sched_evaluated(struct fal_sched *s, double now, uint32_t id, uint32_t task,
 			uint32_t samples, double task_s);
 bool fal_sched_eval_done(const struct fal_sched *s);

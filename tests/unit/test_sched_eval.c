@@ -186,6 +186,29 @@ slow_evaluation_alone(void **state)
 	check(sched->worker[0].evals, had, "eval tasks that it holds");
 }
 
+/* Whoever said something of a task is not heard again while another one is to confirm it,
+ * be it that it was given the task once. */
+static void
+nobody_confirms_itself(void **state)
+{
+	(void)state;
+	begin("epsp", 1, 0.25);
+	join(1, 1, 1, 0.1);
+	check(fal_sched_eval(sched, now, 1), 0, "eval");
+	follow_all();
+	check(worker[1].evals, 1, "eval tasks");
+	check(fal_sched_evaluated(sched, now, 1, 0, 1, 0.1), 1, "evaluated");
+	join(2, 1, 1, 0.1);
+	check(fal_sched_eval_witness(sched, 0), 1, "another one is there");
+	check(fal_sched_eval_again(sched, now, 0), 0, "once more");
+	follow_all();
+	check(worker[2].evals, 1, "eval tasks of the witness");
+	check(fal_sched_evaluated(sched, now, 1, 0, 1, 0.1), 0, "the first one again");
+	check(fal_sched_eval_done(sched), 0, "done");
+	check(fal_sched_evaluated(sched, now, 2, 0, 1, 0.1), 1, "the witness");
+	check(fal_sched_eval_done(sched), 1, "done");
+}
+
 int
 main(void)
 {
@@ -193,7 +216,7 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(eval_is_for_who_would_wait), TEST(eval_tasks_come_back),
 		TEST(tasks_outlive_a_slot),       TEST(idle_talk_evaluates_nothing),
-		TEST(slow_evaluation_alone),
+		TEST(slow_evaluation_alone),      TEST(nobody_confirms_itself),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, NULL, NULL);
