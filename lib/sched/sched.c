@@ -474,6 +474,7 @@ fal_sched_leave(struct fal_sched *s, double now, uint32_t id)
 	if (w == NULL)
 		return FAL_OK;
 	w->gone = true;
+	w->waits = false;
 	s->gone++;
 	s->unknown -= w->turn[FAL_TURN_TASK].n == 0;
 	if (fal_strip(s, w, false) < 0 || fal_recount(s, w, now) < 0)

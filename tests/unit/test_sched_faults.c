@@ -343,6 +343,51 @@ nonfinite_again_decides_nothing(void **state)
 }
 
 static void
+claim_first(uint32_t id, bool nonfinite)
+{
+	struct item t = worker[id].q[0];
+	struct fal_claim_in c = { .worker = id,
+				  .round = t.round,
+				  .task = t.task,
+				  .seq = ++worker[id].seq,
+				  .task_s = 0.1,
+				  .nonfinite = nonfinite };
+	check(worker[id].n, 1, "tasks that it holds");
+	worker[id].n = 0;
+	check(fal_sched_claim(sched, now, &c), !nonfinite, "claim");
+	follow_all();
+}
+
+/* Who waits for another one's word, and leaves, is not waited for. */
+static void
+who_waited_and_left_decides_nothing(void **state)
+{
+	(void)state;
+	begin("asp", 1, 0);
+	for (uint32_t id = 1; id <= 3; id++) {
+		struct fal_join j = { .id = id,
+				      .key = id < 3 ? 1 : 2,
+				      .lanes_min = 1,
+				      .lanes_max = 1,
+				      .cores = 1,
+				      .task_s = 0.1 };
+		check(fal_sched_join(sched, now, &j), 0, "join");
+	}
+	open_clock(9);
+	claim_first(1, true);
+	claim_first(1, true);
+	check(worker[1].n, 0, "it waits");
+	uint64_t of_2 = worker[2].q[0].round;
+	claim_first(2, false);
+	complete(of_2);
+	check(worker[2].n, 0, "so does the other one of its key");
+	check(fal_sched_leave(sched, now, 2), 0, "leave");
+	check(fal_sched_leave(sched, now, 3), 0, "leave");
+	follow_all();
+	check(worker[1].n, 1, "nobody is left who says more");
+}
+
+static void
 second_charge_evicts(void **state)
 {
 	(void)state;
@@ -378,6 +423,7 @@ main(void)
 		TEST(nonfinite_twice_stops),
 		TEST(nonfinite_alone),
 		TEST(nonfinite_again_decides_nothing),
+		TEST(who_waited_and_left_decides_nothing),
 		TEST(second_charge_evicts),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
