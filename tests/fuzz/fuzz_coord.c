@@ -2,11 +2,17 @@
  * passing and connections lost.  It must never fail on its own account, and every line
  * of its trace must be JSON.
  *
+ * An honest worker is there under a key of its own, from the start or when the input is
+ * over.  It is never refused; what it does ends the job in bounded time, whatever the
+ * others have left undone; and the parameters are finite.  All others have one key, or
+ * two: one key can never end the job, while two that contradict nobody else may.
+ *
  * The input is a program of steps: a byte that says what happens and to which session,
  * then what it needs.  Most messages are built from few bytes with values near those
  * that count, so that claims and pushes are often good ones. */
 #include "base/err.h"
 #include "base/mem.h"
+#include "honest.h"
 #include "peer/coord.h"
 #include "store/store.h"
 #include "wire/bfp.h"
@@ -49,6 +55,8 @@ struct world {
 	uint32_t next_seq; /* of whoever is honest, above those of the others */
 	bool sums;
 	struct fal_cid fills[TASKS];
+	bool two_keys, require;
+	struct honest honest;
 };
 
 static void
@@ -92,8 +100,12 @@ on_send(void *arg, uint32_t session, const struct fal_buf *msg)
 	struct world *w = arg;
 	struct fal_msg m;
 	uint32_t peer = session - 1;
-	must(peer < PEERS && fal_msg_get(msg->p, msg->n, &m) == FAL_OK);
+	must(peer <= PEERS && fal_msg_get(msg->p, msg->n, &m) == FAL_OK);
 	must(fal_msg_may_send(m.type, FAL_FROM_COORDINATOR));
+	if (peer == PEERS) {
+		honest_post(w->honest.in, &w->honest.n_in, msg);
+		return;
+	}
 	if (m.type == FAL_MSG_GRANT && m.grant.kind == FAL_KIND_CHECK)
 		return; /* to be left unanswered */
 	if (m.type == FAL_MSG_GRANT)
@@ -120,8 +132,12 @@ on_model(void *arg, uint32_t session, const struct fal_coord_model *m)
 	struct world *w = arg;
 	struct fal_coord_version v;
 	uint32_t peer = session - 1;
-	must(peer < PEERS && m->oldest <= fal_store_version(fal_coord_store(w->coord)));
+	must(peer <= PEERS && m->oldest <= fal_store_version(fal_coord_store(w->coord)));
 	must(fal_coord_version(w->coord, m->version, &v));
+	if (peer == PEERS) {
+		honest_model(&w->honest, m, &v);
+		return;
+	}
 	if (w->next[peer] == 0)
 		w->first[peer] = m->version;
 	w->next[peer] = m->version + 1;
@@ -133,6 +149,7 @@ on_close(void *arg, uint32_t session, const char *why)
 {
 	struct world *w = arg;
 	must(why[0] != '\0');
+	must(session <= PEERS); /* an honest worker is sent away */
 	w->closed[session - 1] = true;
 }
 
@@ -180,8 +197,72 @@ begin(struct world *w, uint8_t variant, uint8_t rule)
 				       .min_workers = 1 + (variant >> 4) % 2 };
 	conf.schedule.lr = 0.1;
 	w->sums = conf.audit_sums;
+	w->two_keys = (variant & 32) != 0;
+	w->require = conf.numerics == FAL_NUMERICS_REQUIRE;
 	w->next_seq = SEQS;
 	must(fal_coord_new(&conf, &ops, init, 0, &w->coord) == FAL_OK);
+	w->honest.coord = w->coord;
+	w->honest.session = PEERS + 1;
+	w->honest.test = conf.test_samples;
+	w->honest.task = TASK;
+}
+
+/* ---- the honest worker ------------------------------------------------------------ */
+
+static void
+join_honest(struct world *w)
+{
+	const struct fal_agent_conf conf = { .n = PARAMS,
+					     .lanes_max = 1,
+					     .map_epoch = 1,
+					     .tasks = TASKS,
+					     .optim = { 0 },
+					     .checksums = w->sums };
+	w->honest.now = w->now;
+	honest_join(&w->honest, "h", &conf);
+}
+
+/* Time has passed: it answers, and a task is over.  True: something happened. */
+static bool
+work_honest(struct world *w)
+{
+	struct honest *h = &w->honest;
+	h->now = w->now;
+	if (h->agent == NULL)
+		return false;
+	bool any = honest_turn(h);
+	any |= honest_heard(h);
+	if (!any && h->busy) {
+		must(honest_work(h) == FAL_OK);
+		any = true;
+		honest_turn(h);
+		honest_heard(h);
+	}
+	return any;
+}
+
+/* The others do nothing more.  Each may still hold up a clock, for as long as the
+ * longest wait that the coordinator has seen makes it patient. */
+static void
+drive_honest(struct world *w)
+{
+	const double task_s = 1e-3, bound = w->now + 1000 * (1 + w->now);
+	for (uint32_t i = 0; i < 200000; i++) {
+		struct fal_coord_status s = fal_coord_status(w->coord);
+		if (s.done || s.failed)
+			return;
+		must(w->now < bound);
+		if (work_honest(w)) {
+			w->now += task_s;
+		} else {
+			double wake = fal_coord_wake(w->coord);
+			must(wake < INFINITY);
+			w->now = fmax(w->now, wake);
+		}
+		if (fal_coord_wake(w->coord) <= w->now)
+			must(fal_coord_tick(w->coord, w->now) == FAL_OK);
+	}
+	must(false); /* the job stands still */
 }
 
 /* The records of both blocks, or of one, with the exponents of the round's version. */
@@ -217,8 +298,9 @@ seldom_absurd(struct fal_rd *r, uint64_t usual)
 static void
 open_session(struct world *w, uint32_t peer)
 {
-	const char *key = peer < 2 ? "a" : peer == 2 ? "b" : "c";
-	const struct fal_coord_who who = { key, key, peer };
+	const bool second = w->two_keys && peer % 2 == 1;
+	const char *key = second ? "b" : "a";
+	const struct fal_coord_who who = { key, key, 1 + second };
 	must(fal_coord_open(w->coord, peer + 1, &who) == FAL_OK);
 }
 
@@ -384,9 +466,11 @@ step(struct world *w, struct fal_rd *r)
 		w->now = fmax(w->now, fmin(fal_coord_wake(w->coord), w->now + 10));
 		must(fal_coord_tick(w->coord, w->now) == FAL_OK);
 		must(fal_coord_wake(w->coord) > w->now);
+		work_honest(w);
 		break;
 	case 3:
 		w->now += ldexp(fal_get_u8(r), -10);
+		work_honest(w);
 		break;
 	case 4:
 		do_all(w, peer, fal_get_u8(r));
@@ -396,6 +480,23 @@ step(struct world *w, struct fal_rd *r)
 		deliver(w, peer, &m);
 		fal_buf_free(&records);
 	}
+}
+
+/* What must hold, whatever was said. */
+static void
+judge(struct world *w, bool from_start)
+{
+	struct fal_coord_status s = fal_coord_status(w->coord);
+	const float *params = fal_store_params(fal_coord_store(w->coord));
+	if (!from_start && !s.failed && !s.done)
+		join_honest(w);
+	/* Two keys outweigh one: then their fingerprint counts, and it stands by. */
+	if (!(w->require && w->two_keys))
+		drive_honest(w);
+	s = fal_coord_status(w->coord);
+	must(!s.failed || w->two_keys || !from_start);
+	for (size_t i = 0; i < PARAMS; i++)
+		must(isfinite(params[i]));
 }
 
 int
@@ -419,9 +520,13 @@ LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 		deliver(&w, peer, &hello);
 		deliver(&w, peer, &ready);
 	}
+	if (variant & 64)
+		join_honest(&w);
 	while (r.n > 0 && r.err == 0)
 		step(&w, &r);
+	judge(&w, (variant & 64) != 0);
 	fal_coord_finish(w.coord, w.now, "00", NULL);
+	honest_free(&w.honest);
 	fal_coord_free(w.coord);
 	return 0;
 }
