@@ -107,6 +107,9 @@ FAULT_BIN += $(LIARS:%=$(B)/tests/falcon-work-%)
 $(foreach l,$(LIARS),$(eval $(call program,$(B)/tests/falcon-work-$(l),\
 	$(wildcard cmd/falcon-work/*.c) tests/liars/$(l).c,\
 	-Wl$(comma)--wrap=fal_sum_pack $(BLAS_LIBS))))
+# A client that asks for too much.
+FAULT_BIN += $(B)/tests/asks
+$(eval $(call program,$(B)/tests/asks,tests/hostile/asks.c,))
 ifneq ($(SIM_SRC),)
 $(eval $(call program,$(B)/tests/simulate,$(SIM_SRC),))
 endif

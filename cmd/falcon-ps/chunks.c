@@ -1,51 +1,103 @@
-/* The data, chunk by chunk, to whoever has said HELLO: one chunk after the other, as the
- * channel takes them, so that a session holds no more than one and what was queued. */
+/* What a session asks for and is long: the job's texts, the data chunk by chunk, the
+ * history of the trace.  It is queued as the channel takes it, and waits while much is
+ * queued for the session, or for all of its key; data that the session had already wait
+ * for its key's account, too. */
 #include "server.h"
 
 #include <string.h>
 
-static const size_t queue_max = (size_t)1 << 20; /* bytes; then chunks wait */
+/* Bytes queued. */
+static const size_t session_max = (size_t)1 << 20, key_max = (size_t)16 << 20;
+static const size_t least = (size_t)256 << 10, most = (size_t)64 << 20;
 
-static int
-get_chunk(const struct ps_job *j, const struct ps_ask *a, struct fal_buf *chunk)
+bool
+ps_one_key(const struct fal_keyring *keyring)
 {
-	return fal_chunk_get(a->test ? &j->manifest.test : &j->manifest.train,
-			     a->test ? &j->test : &j->train, a->chunk, chunk);
+	size_t n, workers = 0, any = 0;
+	const struct fal_key *key = fal_keyring_keys(keyring, &n);
+	for (size_t i = 0; i < n; i++) {
+		workers += key[i].role == FAL_ROLE_WORK;
+		any += key[i].role == FAL_ROLE_ALL;
+	}
+	return workers == 1 || (workers == 0 && any == 1);
 }
 
-static void
+struct ps_account *
+ps_account_of(struct ps_server *s, const struct fal_chan *c)
+{
+	const char *source = ps_one_key(*s->opt->keys) ? fal_chan_source(c) : "";
+	return ps_account_find(s->accounts, fal_chan_fingerprint(c), source, ps_now());
+}
+
+size_t
+ps_sessions_of(const struct ps_server *s, const struct fal_chan *c, size_t *queued)
+{
+	const bool one = ps_one_key(*s->opt->keys);
+	size_t n = 0;
+	*queued = 0;
+	for (size_t i = 0; i < s->sessions.n; i++) {
+		const struct fal_chan *o = s->sessions.v[i]->chan;
+		if (strcmp(fal_chan_fingerprint(o), fal_chan_fingerprint(c)) != 0 ||
+		    (one && strcmp(fal_chan_source(o), fal_chan_source(c)) != 0))
+			continue;
+		n++;
+		*queued += fal_chan_stat(o).queued;
+	}
+	return n;
+}
+
+bool
+ps_too_much(const struct ps_server *s, const struct fal_chan *c)
+{
+	size_t queued;
+	if (fal_chan_stat(c).queued < least)
+		return false;
+	ps_sessions_of(s, c, &queued);
+	return queued > most;
+}
+
+/* Whether more may be queued for the session now; if not, it is tried again. */
+static bool
+has_room(struct ps_server *s, const struct ps_session *session)
+{
+	size_t queued;
+	if (fal_chan_stat(session->chan).queued >= session_max)
+		return false;
+	ps_sessions_of(s, session->chan, &queued);
+	if (queued < key_max)
+		return true;
+	s->crowded = true;
+	return false;
+}
+
+/* ---- data --- */
+
+/* Sends the chunk; false: not yet. */
+static bool
 send_chunk(struct ps_server *s, struct ps_session *session, const struct ps_ask *a)
 {
-	struct fal_buf chunk = { 0 }, out = { 0 };
-	struct fal_msg m = { .type = FAL_MSG_CHUNK };
-	int err = get_chunk(s->opt->job, a, &chunk);
-	m.chunk.test = a->test;
-	m.chunk.chunk = a->chunk;
-	m.chunk.total = (uint32_t)chunk.n;
-	for (size_t at = 0; err == FAL_OK && at < chunk.n; at += PS_PIECE) {
-		size_t n = chunk.n - at < PS_PIECE ? chunk.n - at : PS_PIECE;
-		m.chunk.offset = (uint32_t)at;
-		m.chunk.bytes = (struct fal_tail){ chunk.p + at, n };
-		fal_buf_clear(&out);
-		err = fal_msg_put(&out, &m);
-		if (err == FAL_OK)
-			err = fal_chan_send(session->chan, &out, FAL_SEND_PACKED);
+	const struct ps_job *j = s->opt->job;
+	const struct fal_part *part = a->test ? &j->manifest.test : &j->manifest.train;
+	const size_t n = fal_chunk_bytes(part, a->chunk);
+	if (session->had + n > ps_job_data(j) &&
+	    !ps_account_again(ps_account_of(s, session->chan), n))
+		return false;
+	session->had += n;
+	const struct fal_buf *packed;
+	int err = ps_cache_get(&s->cache, part, a->test ? &j->test : &j->train, a->test,
+			       a->chunk, &packed);
+	struct fal_rd r = { 0 };
+	if (err == FAL_OK)
+		r = fal_rd_init(packed->p, packed->n);
+	while (err == FAL_OK && r.n > 0) {
+		const size_t bytes = fal_get_u32(&r);
+		struct fal_buf msg = { .n = bytes };
+		msg.p = (uint8_t *)(uintptr_t)fal_get_bytes(&r, bytes); /* only read */
+		err = fal_chan_send(session->chan, &msg, FAL_SEND_ZIPPED);
 	}
 	if (err < 0)
 		fal_chan_close(session->chan);
-	fal_buf_free(&chunk);
-	fal_buf_free(&out);
-}
-
-void
-ps_chunks_more(struct ps_server *s, struct ps_session *session)
-{
-	while (session->asks > 0 && fal_chan_stat(session->chan).queued < queue_max) {
-		const struct ps_ask a = session->ask[0];
-		memmove(session->ask, session->ask + 1,
-			--session->asks * sizeof(session->ask[0]));
-		send_chunk(s, session, &a);
-	}
+	return true;
 }
 
 const char *
@@ -62,18 +114,57 @@ ps_chunk_get(struct ps_server *s, struct ps_session *session, const struct fal_m
 		return "asks for too many chunks at once";
 	session->ask[session->asks++] =
 		(struct ps_ask){ .test = test, .chunk = get->chunk_get.chunk };
-	ps_chunks_more(s, session);
+	ps_more(s, session);
 	return NULL;
 }
 
-bool
-ps_one_key(const struct fal_keyring *keyring)
+/* ---- texts --- */
+
+static void
+send_text(struct ps_session *session, enum fal_text which, const struct fal_buf *text)
 {
-	size_t n, workers = 0, any = 0;
-	const struct fal_key *key = fal_keyring_keys(keyring, &n);
-	for (size_t i = 0; i < n; i++) {
-		workers += key[i].role == FAL_ROLE_WORK;
-		any += key[i].role == FAL_ROLE_ALL;
+	struct fal_msg m = { .type = FAL_MSG_TEXT };
+	struct fal_buf out = { 0 };
+	for (size_t at = 0; at < text->n; at += PS_PIECE) {
+		size_t n = text->n - at < PS_PIECE ? text->n - at : PS_PIECE;
+		m.text.which = (uint8_t)which;
+		m.text.offset = (uint32_t)at;
+		m.text.bytes = (struct fal_tail){ text->p + at, n };
+		fal_buf_clear(&out);
+		if (fal_msg_put(&out, &m) < 0 ||
+		    fal_chan_send(session->chan, &out, FAL_SEND_PACKED) < 0) {
+			fal_chan_close(session->chan);
+			break;
+		}
 	}
-	return workers == 1 || (workers == 0 && any == 1);
+	fal_buf_free(&out);
+}
+
+/* ---- all of it --- */
+
+void
+ps_more(struct ps_server *s, struct ps_session *session)
+{
+	if (session->texts_due && has_room(s, session)) {
+		session->texts_due = false;
+		send_text(session, FAL_TEXT_JOB, &s->opt->job->job_text);
+		send_text(session, FAL_TEXT_MODEL, &s->opt->job->model_text);
+		send_text(session, FAL_TEXT_MANIFEST, &s->opt->job->manifest_bytes);
+	}
+	if (session->history_due && has_room(s, session)) {
+		session->history_due = false;
+		ps_follow(s, session);
+	}
+	while (session->asks > 0 && has_room(s, session) &&
+	       send_chunk(s, session, &session->ask[0]))
+		memmove(session->ask, session->ask + 1,
+			--session->asks * sizeof(session->ask[0]));
+}
+
+void
+ps_more_all(struct ps_server *s)
+{
+	s->crowded = false;
+	for (size_t i = 0; i < s->sessions.n; i++)
+		ps_more(s, s->sessions.v[i]);
 }

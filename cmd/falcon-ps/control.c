@@ -396,6 +396,18 @@ ps_control_more(struct ps_session *session)
 	}
 }
 
+/* A copy is large: a key has one at a time. */
+static bool
+is_exporting(const struct ps_server *s, const struct ps_session *session)
+{
+	const char *key = fal_chan_fingerprint(session->chan);
+	for (size_t i = 0; i < s->sessions.n; i++)
+		if (s->sessions.v[i]->export.n > 0 &&
+		    strcmp(fal_chan_fingerprint(s->sessions.v[i]->chan), key) == 0)
+			return true;
+	return false;
+}
+
 /* The model as it is now is copied; training goes on. */
 static void export(struct ps_server *s, struct ps_session *session)
 {
@@ -404,7 +416,7 @@ static void export(struct ps_server *s, struct ps_session *session)
 	snprintf(version, sizeof(version), "%" PRIu64, fal_store_version(store));
 	const struct fal_metadata meta[] = { { "job", s->opt->job->job.name },
 					     { "version", version } };
-	if (session->export.n > 0) {
+	if (is_exporting(s, session)) {
 		reply_text(session, FAL_EXIT_NO, "an export is under way");
 		return;
 	}

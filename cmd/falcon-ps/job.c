@@ -113,6 +113,13 @@ ps_job_free(struct ps_job *j)
 	fal_buf_free(&j->manifest_bytes);
 }
 
+uint64_t
+ps_job_data(const struct ps_job *j)
+{
+	return (uint64_t)j->train.n * (j->train.sample_bytes + 1) +
+	       (uint64_t)j->test.n * (j->test.sample_bytes + 1);
+}
+
 uint32_t
 ps_job_tasks(const struct ps_job *j)
 {

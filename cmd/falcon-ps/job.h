@@ -31,4 +31,7 @@ void ps_job_free(struct ps_job *j);
 /* Tasks of a whole clock: K. */
 uint32_t ps_job_tasks(const struct ps_job *j);
 
+/* Bytes of all samples with their labels: of all chunks. */
+uint64_t ps_job_data(const struct ps_job *j);
+
 #endif

@@ -1,6 +1,7 @@
 /* falcon-ps: coordinator and first shard of a job. */
 #include "base/json.h"
 #include "base/parse.h"
+#include "cache.h"
 #include "cli/cli.h"
 #include "cli/file.h"
 #include "job/stale.h"
@@ -41,8 +42,9 @@ struct run {
 };
 
 /* What the job takes here under its own rule: data, parameters, sums, published copies;
- * versions that a slack keeps, with the sums of their rounds; elsewhere the sums of the
- * rounds of `workers` workers; the groups' own models. */
+ * chunks that are
+ * kept as they travel; versions that a slack keeps, with the sums of their rounds;
+ * elsewhere the sums of the rounds of `workers` workers; the groups' own models. */
 static uint64_t
 memory_need(const struct ps_job *j, uint64_t workers)
 {
@@ -52,9 +54,9 @@ memory_need(const struct ps_job *j, uint64_t workers)
 	uint32_t groups = rule->groups > 0 ? rule->groups : rule->most;
 
 	struct fal_store_conf store = { .n = j->model->params, .optim = j->job.optim };
-	uint64_t data = (uint64_t)j->train.n * (j->train.sample_bytes + 1) +
-			(uint64_t)j->test.n * (j->test.sample_bytes + 1);
-	return data + fal_store_bytes(&store, rule->delta ? groups : 0) +
+	const uint64_t data = ps_job_data(j);
+	return data + (data < PS_CACHE_MAX ? data : PS_CACHE_MAX) +
+	       fal_store_bytes(&store, rule->delta ? groups : 0) +
 	       (4 + 4 * versions) * sizeof(float) * store.n;
 }
 

@@ -14,7 +14,8 @@ ps_send(void *arg, uint32_t peer, const struct fal_buf *msg)
 {
 	struct ps_server *s = arg;
 	struct ps_session *session = ps_session_find(&s->sessions, peer);
-	if (session != NULL && fal_chan_send(session->chan, msg, FAL_SEND_CONTROL) < 0)
+	if (session != NULL && (ps_too_much(s, session->chan) ||
+				fal_chan_send(session->chan, msg, FAL_SEND_CONTROL) < 0))
 		fal_chan_close(session->chan); /* it does not keep up */
 }
 
@@ -135,32 +136,24 @@ refuse(struct ps_server *s, struct ps_session *session, const char *why)
 	fal_chan_close(session->chan);
 }
 
-static void
-send_text(struct ps_session *session, enum fal_text which, const struct fal_buf *text)
+/* Does the session's HELLO come too soon after many others of its key?  Whoever is to
+ * come back later tries with pauses that grow. */
+static bool
+is_crowd(struct ps_server *s, struct ps_session *session)
 {
-	struct fal_msg m = { .type = FAL_MSG_TEXT };
+	static const char why[] = "too many sessions of its key came and went";
+	struct fal_msg m = { .type = FAL_MSG_LATER,
+			     .incarnation = s->publisher.incarnation };
 	struct fal_buf out = { 0 };
-	for (size_t at = 0; at < text->n; at += PS_PIECE) {
-		size_t n = text->n - at < PS_PIECE ? text->n - at : PS_PIECE;
-		m.text.which = (uint8_t)which;
-		m.text.offset = (uint32_t)at;
-		m.text.bytes = (struct fal_tail){ text->p + at, n };
-		fal_buf_clear(&out);
-		if (fal_msg_put(&out, &m) < 0 ||
-		    fal_chan_send(session->chan, &out, FAL_SEND_PACKED) < 0) {
-			fal_chan_close(session->chan);
-			break;
-		}
-	}
+	if (ps_account_comes(ps_account_of(s, session->chan)))
+		return false;
+	snprintf(m.later.why, sizeof(m.later.why), "%s", why);
+	if (fal_msg_put(&out, &m) == FAL_OK)
+		fal_chan_send(session->chan, &out, FAL_SEND_CONTROL);
 	fal_buf_free(&out);
-}
-
-static void
-send_texts(struct ps_server *s, struct ps_session *session)
-{
-	send_text(session, FAL_TEXT_JOB, &s->opt->job->job_text);
-	send_text(session, FAL_TEXT_MODEL, &s->opt->job->model_text);
-	send_text(session, FAL_TEXT_MANIFEST, &s->opt->job->manifest_bytes);
+	ps_log_refused(s, fal_chan_name(session->chan), why);
+	fal_chan_close(session->chan);
+	return true;
 }
 
 static void
@@ -175,6 +168,8 @@ work_msg(struct ps_server *s, struct ps_session *session, const struct fal_msg *
 			refuse(s, session, odd);
 		return;
 	}
+	if (m->type == FAL_MSG_HELLO && is_crowd(s, session))
+		return;
 	if (m->type == FAL_MSG_CLAIM || m->type == FAL_MSG_PUSH ||
 	    m->type == FAL_MSG_EVALUATED)
 		ps_moved(s, session);
@@ -184,11 +179,12 @@ work_msg(struct ps_server *s, struct ps_session *session, const struct fal_msg *
 	else if (err < 0)
 		refuse(s, session, why.text[0] != '\0' ? why.text : fal_strerror(err));
 	else if (m->type == FAL_MSG_HELLO)
-		send_texts(s, session);
+		session->texts_due = true;
+	ps_more(s, session);
 	ps_after_event(s);
 }
 
-/* The history is long, and is queued as a whole: it is to be had once. */
+/* The history is long: it is to be had once. */
 static void
 follow_msg(struct ps_server *s, struct ps_session *session, const struct fal_msg *m)
 {
@@ -196,8 +192,9 @@ follow_msg(struct ps_server *s, struct ps_session *session, const struct fal_msg
 		refuse(s, session, "a second FOLLOW");
 		return;
 	}
-	session->followed = true;
-	ps_follow(s, session, m->follow.live != 0);
+	session->followed = session->history_due = true;
+	session->live = m->follow.live != 0;
+	ps_more(s, session);
 }
 
 static void
@@ -241,11 +238,14 @@ on_chan_close(void *arg, struct fal_chan *c, int err, const char *reason)
 {
 	struct ps_session *session = arg;
 	struct ps_server *s = session->server;
-	(void)c;
 	(void)err;
 	ps_fail(s, fal_coord_gone(s->coord, ps_now(), session->id, reason), "scheduler");
 	ps_control_gone(s, session);
+	if (session->brought && ps_now() - session->came >= PS_COMING_S)
+		ps_account_forgive(ps_account_of(s, c));
 	ps_session_remove(&s->sessions, session);
+	if (s->crowded)
+		ps_more_all(s);
 	ps_after_event(s);
 }
 
@@ -254,8 +254,10 @@ on_drain(void *arg, struct fal_chan *c)
 {
 	struct ps_session *session = arg;
 	(void)c;
-	ps_chunks_more(session->server, session);
+	ps_more(session->server, session);
 	ps_control_more(arg);
+	if (session->server->crowded)
+		ps_more_all(session->server);
 }
 
 /* The line of the key in the keyring. */
@@ -293,14 +295,10 @@ static const char *
 no_room(const struct ps_server *s, const struct fal_chan *c)
 {
 	const bool works = fal_role_may(fal_chan_role(c), FAL_ROLE_WORK);
-	const bool one = ps_one_key(*s->opt->keys);
-	size_t on = 0, its = 0;
-	for (size_t i = 0; i < s->sessions.n; i++) {
-		const struct fal_chan *o = s->sessions.v[i]->chan;
-		on += !fal_role_may(fal_chan_role(o), FAL_ROLE_WORK);
-		its += strcmp(fal_chan_fingerprint(o), fal_chan_fingerprint(c)) == 0 &&
-		       (!one || strcmp(fal_chan_source(o), fal_chan_source(c)) == 0);
-	}
+	size_t on = 0, queued;
+	const size_t its = ps_sessions_of(s, c, &queued);
+	for (size_t i = 0; i < s->sessions.n; i++)
+		on += !fal_role_may(fal_chan_role(s->sessions.v[i]->chan), FAL_ROLE_WORK);
 	if (its >= PS_SESSIONS_MAX)
 		return "its key has too many sessions";
 	if (s->sessions.n >= s->room || (!works && on >= s->room / 2))

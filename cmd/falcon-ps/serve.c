@@ -53,6 +53,7 @@ on_flush(uv_timer_t *t)
 {
 	struct ps_server *s = t->data;
 	ps_tell_refusals(s, false);
+	ps_more_all(s); /* data that were to be had again */
 	struct fal_diag said;
 	ps_record_flush(s->opt->record);
 	while (ps_record_said(s->opt->record, &said)) {
@@ -158,7 +159,7 @@ on_stop_signal(uv_signal_t *h, int signum)
 	if (!s->saved) {
 		s->out->stopped = true;
 		s->out->status = fal_coord_status(s->coord);
-		ps_tell_all(s, FAL_MSG_LATER, "the coordinator stops");
+		ps_tell_all(s, FAL_MSG_LATER, "the coordinator stops, and may be back");
 	}
 	fal_cli_notify("STOPPING=1");
 	stop(s);
@@ -323,7 +324,9 @@ init_handles(struct ps_server *s)
 int
 ps_serve(const struct ps_serve_opt *opt, struct ps_outcome *out, struct fal_diag *diag)
 {
-	struct ps_server s = { .opt = opt, .out = out, .diag = diag };
+	struct ps_server s = {
+		.opt = opt, .out = out, .diag = diag, .cache.most = PS_CACHE_MAX
+	};
 	s.control.journal.fd = -1;
 	*out = (struct ps_outcome){ 0 };
 	signal(SIGPIPE, SIG_IGN);
@@ -347,6 +350,7 @@ ps_serve(const struct ps_serve_opt *opt, struct ps_outcome *out, struct fal_diag
 	fal_progress_end(&s.progress);
 	uv_loop_close(&s.loop);
 	ps_publisher_free(&s.publisher);
+	ps_cache_free(&s.cache);
 	fal_coord_free(s.coord);
 	ps_control_close(&s.control);
 	free(s.sessions.v);

@@ -2,6 +2,8 @@
 #ifndef FALCON_PS_SERVER_H
 #define FALCON_PS_SERVER_H
 
+#include "account.h"
+#include "cache.h"
 #include "cli/progress.h"
 #include "control.h"
 #include "net/listen.h"
@@ -39,6 +41,9 @@ struct ps_server {
 	uint32_t room; /* sessions that there are descriptors for; half for lookers-on */
 	struct fal_coord *coord;
 	struct ps_publisher publisher;
+	struct ps_cache cache;
+	struct ps_account accounts[PS_ACCOUNTS];
+	bool crowded; /* somebody waits as much is queued for others of its key */
 	struct ps_control control;
 	struct fal_progress progress;
 	struct ps_show { /* show.c */
@@ -104,13 +109,21 @@ void ps_moved(struct ps_server *s, struct ps_session *session);
 /* Says, now and again, whom the job waits for, since when, and what to type. */
 void ps_tell_waiting(struct ps_server *s);
 
-/* chunks.c: the data. */
+/* chunks.c: what is long. */
 
 /* A CHUNK_GET.  NULL, or why the session must end. */
 const char *ps_chunk_get(struct ps_server *s, struct ps_session *session,
 			 const struct fal_msg *get);
-/* There is room in the session's channel: more of what it asked for. */
-void ps_chunks_more(struct ps_server *s, struct ps_session *session);
+/* There may be room: more of what the session asked for; of what all did. */
+void ps_more(struct ps_server *s, struct ps_session *session);
+void ps_more_all(struct ps_server *s);
+/* Are more bytes queued for this session, with all others of its key, than may be? */
+bool ps_too_much(const struct ps_server *s, const struct fal_chan *c);
+/* The sessions of the same key, this one too, and the bytes queued for them; where one
+ * key is for all, those of the same source. */
+size_t ps_sessions_of(const struct ps_server *s, const struct fal_chan *c,
+		      size_t *queued);
+struct ps_account *ps_account_of(struct ps_server *s, const struct fal_chan *c);
 
 /* Is there one key, and no other, for all who work? */
 bool ps_one_key(const struct fal_keyring *keyring);
@@ -128,7 +141,7 @@ void ps_log_stranger(struct ps_server *s, const char *source, const char *why);
 void ps_tell_refusals(struct ps_server *s, bool over);
 /* Says what sizes cost, at first and when there are twice as many workers. */
 void ps_tell_sizes(struct ps_server *s, uint32_t workers);
-/* Sends the history and, if `live`, what follows. */
-void ps_follow(struct ps_server *s, struct ps_session *session, bool live);
+/* Sends the history and, to who wants it live, what follows. */
+void ps_follow(struct ps_server *s, struct ps_session *session);
 
 #endif

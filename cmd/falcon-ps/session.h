@@ -25,12 +25,17 @@ struct ps_session {
 		uint32_t chunk;
 	} ask[PS_ASKS_MAX]; /* for chunks, oldest first */
 	size_t asks;
-	bool followed;         /* it has said FOLLOW */
-	bool follows;          /* gets trace lines as they come */
-	char worker[64];       /* who is ready in it; "": nobody (who.c) */
-	double worked;         /* when it brought work last, or was ready */
-	struct fal_buf export; /* a model on its way (control.c) */
-	size_t exported;       /* bytes of it that were sent */
+	uint64_t had;           /* bytes of chunks */
+	bool texts_due;         /* it has said HELLO, and has not got them yet */
+	bool followed;          /* it has said FOLLOW */
+	bool live, history_due; /* … with these words, and has not got it yet */
+	bool follows;           /* gets trace lines as they come */
+	char worker[64];        /* who is ready in it; "": nobody (who.c) */
+	double worked;          /* when it brought work last, or was ready */
+	double came;            /* when it was ready first; 0: never */
+	bool brought;           /* work, ever */
+	struct fal_buf export;  /* a model on its way (control.c) */
+	size_t exported;        /* bytes of it that were sent */
 };
 
 /* In order of their ids. */

@@ -41,7 +41,10 @@ ps_trace(void *arg, const char *line, size_t n)
 			fal_put_bytes(&copy, line, n);
 			fal_put_u8(&copy, '\n');
 		}
-		send_lines(s->sessions.v[i], copy.p, copy.n);
+		if (ps_too_much(s, s->sessions.v[i]->chan))
+			fal_chan_close(s->sessions.v[i]->chan);
+		else
+			send_lines(s->sessions.v[i], copy.p, copy.n);
 	}
 	fal_buf_free(&copy);
 }
@@ -131,7 +134,7 @@ ps_tell_sizes(struct ps_server *s, uint32_t workers)
 }
 
 void
-ps_follow(struct ps_server *s, struct ps_session *session, bool live)
+ps_follow(struct ps_server *s, struct ps_session *session)
 {
 	struct fal_buf history = { 0 }, out = { 0 };
 	struct fal_msg m = { .type = FAL_MSG_TRACE_END };
@@ -140,7 +143,7 @@ ps_follow(struct ps_server *s, struct ps_session *session, bool live)
 	fal_put_fmt(&history, "{\"t\":%.6f,\"ev\":\"now\"}\n",
 		    fal_coord_seconds(s->coord, ps_now()));
 	send_lines(session, history.p, history.n);
-	session->follows = live && !s->saved;
+	session->follows = session->live && !s->saved;
 	if (!session->follows) {
 		if (fal_msg_put(&out, &m) == FAL_OK)
 			fal_chan_send(session->chan, &out, FAL_SEND_BULK);

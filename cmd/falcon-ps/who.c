@@ -90,7 +90,7 @@ ps_came(void *arg, uint32_t peer, const char *name, const char *key)
 	struct ps_session *session = ps_session_find(&s->sessions, peer);
 	if (session != NULL) {
 		snprintf(session->worker, sizeof(session->worker), "%s", name);
-		session->worked = s->who.moved = ps_now();
+		session->worked = session->came = s->who.moved = ps_now();
 		see(s, name);
 	}
 	if (may_say(&s->who))
@@ -125,6 +125,7 @@ ps_moved(struct ps_server *s, struct ps_session *session)
 		w->longest = fmax(w->longest, now - w->moved);
 	w->said = w->pause = 0;
 	w->moved = session->worked = now;
+	session->brought = true;
 }
 
 static bool

@@ -14,20 +14,27 @@ enum {
 };
 
 bool
-retry_reached(struct retry *r)
+retry_reached(struct retry *r, uint64_t now)
 {
 	const bool again = r->lost != 0;
-	r->reached = true;
+	r->reached = r->first = true;
 	r->lost = 0;
-	r->tries = 0;
+	r->came = now;
 	r->refused = 0;
 	return again;
+}
+
+void
+retry_later(struct retry *r)
+{
+	r->first = r->first || !r->reached;
+	r->reached = true;
 }
 
 bool
 retry_is_first(const struct retry *r)
 {
-	return r->reached && r->tries == 0;
+	return r->reached && r->first;
 }
 
 static bool
@@ -47,11 +54,15 @@ retry_verdict(struct retry *r, int err, uint64_t now)
 	if (err == FAL_EAUTH) {
 		r->refused = now;
 		r->tries = 0;
+		r->first = true;
 	} else if (!r->reached && is_over(r->began, now, FIRST_MS)) {
 		return FAL_EXIT_TEMPFAIL;
 	}
-	if (r->reached && r->lost == 0)
+	if (r->reached && r->lost == 0) {
 		r->lost = now;
+		if (now - r->came > r->paused)
+			r->tries = 0;
+	}
 	return r->reached && r->give_up != 0 && now - r->lost >= r->give_up
 		       ? FAL_EXIT_TEMPFAIL
 		       : -1;
@@ -65,8 +76,11 @@ retry_pause_ms(struct retry *r)
 	uint64_t ms = (uint64_t)PAUSE_MS << (r->tries < 16 ? r->tries : 16);
 	uint8_t jitter;
 	r->tries++;
+	r->first = false;
 	fal_random_bytes(&jitter, sizeof(jitter));
 	if (ms > most)
 		ms = most;
-	return ms / 2 + ms / 2 * jitter / UINT8_MAX;
+	ms = ms / 2 + ms / 2 * jitter / UINT8_MAX;
+	r->paused = ms * 1000000;
+	return ms;
 }

@@ -13,14 +13,21 @@ struct retry {
 	uint64_t began;   /* uv_hrtime() of the first attempt */
 	uint64_t give_up; /* ns to look for a coordinator that was lost; 0: for ever */
 	/* private */
-	bool reached;     /* a coordinator, ever */
-	uint64_t lost;    /* since when it is not there any more; 0: it is */
-	unsigned tries;   /* pauses since it was reached, or since it began to refuse */
+	bool reached;    /* a coordinator, ever */
+	uint64_t lost;   /* since when it is not there any more; 0: it is */
+	bool first;      /* no pause was made since then, or since refusals began */
+	uint64_t came;   /* when it was reached last */
+	uint64_t paused; /* ns of the last pause */
+	unsigned tries;  /* pauses since it was reached for longer than the last one took,
+			  * or since it began to refuse */
 	uint64_t refused; /* since when each attempt was refused; 0: the last was not */
 };
 
-/* A coordinator took us in; true: again, after it was lost. */
-bool retry_reached(struct retry *r);
+/* A coordinator took us in at `now`; true: again, after it was lost. */
+bool retry_reached(struct retry *r, uint64_t now);
+
+/* One took us in only to send us away for later: it is there. */
+void retry_later(struct retry *r);
 
 /* Whether no pause was made since then, or since the refusals began. */
 bool retry_is_first(const struct retry *r);
@@ -33,7 +40,8 @@ bool retry_is_first(const struct retry *r);
  * that was lost after `give_up`, one of another version at once with FAL_EXIT_NO. */
 int retry_verdict(struct retry *r, int err, uint64_t now);
 
-/* How long to wait before the next attempt, in ms: doubling, with jitter. */
+/* How long to wait before the next attempt, in ms: doubling, with jitter; the shortest
+ * again after a coordinator was there for longer than the last one. */
 uint64_t retry_pause_ms(struct retry *r);
 
 #endif

@@ -201,7 +201,7 @@ on_welcome(struct session *s, const struct fal_msg *m)
 		return FAL_ESTATE;
 	s->welcome = true;
 	uv_timer_stop(&s->timer);
-	if (retry_reached(&s->retry))
+	if (retry_reached(&s->retry, uv_hrtime()))
 		fal_cli_err(PROG, "%s: connected again", s->addr);
 	s->incarnation = m->incarnation;
 	s->clock = m->welcome.clock;
@@ -249,7 +249,9 @@ on_done(struct session *s, const struct fal_msg *m)
 static void
 on_later(struct session *s, const struct fal_msg *m)
 {
-	fal_diag_set(&s->later, 0, "%s: %s, and may be back", s->addr, m->later.why);
+	if (!s->welcome)
+		retry_later(&s->retry);
+	fal_diag_set(&s->later, 0, "%s: %s", s->addr, m->later.why);
 }
 
 /* Before WELCOME it is the key that is not permitted, between READY and the first word of

@@ -14,7 +14,7 @@ struct fal_node {
 	struct fal_shared *shared; /* NULL: bytes */
 	uint32_t index;            /* of its next record */
 	size_t n;                  /* bytes of the message */
-	bool raw, packed, bulk;
+	bool raw, packed, bulk, zipped;
 	uint8_t bytes[];
 };
 
@@ -86,6 +86,7 @@ fal_writer_put(struct fal_writer *w, const void *msg, size_t n, enum fal_send ho
 		memcpy(node->bytes + FAL_RECORD_HEAD, msg, n);
 	node->bulk = how != FAL_SEND_CONTROL;
 	node->packed = how == FAL_SEND_PACKED;
+	node->zipped = how == FAL_SEND_ZIPPED;
 	append(node->bulk ? &w->bulk : &w->control, node);
 	w->queued += n;
 	return FAL_OK;
@@ -238,9 +239,9 @@ fal_writer_next(struct fal_writer *w, double rate, struct fal_piece *out)
 	struct fal_piece piece = { .p = node->bytes, .n = node->n, .node = node };
 	w->queued -= node->n;
 	if (!node->raw) {
-		uint8_t flags = 0;
-		w->tries += node->bulk && !node->packed;
-		if (node->bulk && node->n >= FAL_WRITER_ZIP_MIN &&
+		uint8_t flags = node->zipped ? FAL_RECORD_ZSTD : 0;
+		w->tries += node->bulk && !node->packed && !node->zipped;
+		if (node->bulk && !node->zipped && node->n >= FAL_WRITER_ZIP_MIN &&
 		    (node->packed || fal_writer_compressing(w)) && pack(w, node))
 			flags = FAL_RECORD_ZSTD;
 		const int err = fal_record_seal(&w->tx, flags, node->bytes, node->n);

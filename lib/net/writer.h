@@ -22,7 +22,8 @@
 enum fal_send {
 	FAL_SEND_CONTROL, /* before all bulk; never compressed */
 	FAL_SEND_BULK,    /* compressed if the connection is */
-	FAL_SEND_PACKED   /* bulk that is always compressed: data chunks, snapshots */
+	FAL_SEND_PACKED,  /* bulk that is always compressed: texts, traces, snapshots */
+	FAL_SEND_ZIPPED   /* bulk that fal_zip_compress made: it leaves as it is */
 };
 
 enum fal_compress { FAL_COMPRESS_NEVER, FAL_COMPRESS_ALWAYS, FAL_COMPRESS_AUTO };

@@ -1,0 +1,127 @@
+# A good key in bad hands that asks for more than a worker does: it costs what its own
+# sessions are, not the job's time, the coordinator's memory or its disk.
+
+load common
+load job
+load tiny
+
+setup_file() {
+	falcon-key init "$BATS_FILE_TMPDIR/keys"
+	falcon-key add -K "$BATS_FILE_TMPDIR/keys/keyring" greedy
+}
+
+setup() {
+	keys=$BATS_FILE_TMPDIR/keys
+	state=$BATS_TEST_TMPDIR/state
+	workers=()
+	cd "$BATS_TEST_TMPDIR" || return 1
+	tiny .
+	job=(tiny.job)
+}
+
+teardown() {
+	stop_all
+}
+
+# asks WORD...: what became of it, in $said, by name.
+asks() {
+	said=$(timeout 100 "$bin/tests/asks" "$keys/greedy.key" "$ready" "$@")
+	echo "$said"
+}
+
+# got NAME: a number of it.
+got() {
+	sed "s/.*\b$1 \([0-9]*\).*/\1/" <<<"$said"
+}
+
+# large MIB: a job of so many MiB that do not compress, drawn from a seed.
+large() {
+	local n=$(($1 * 1024))
+	{
+		printf '\0\0\010\003'
+		printf '%08x' "$n" | sed 's/../\\x&/g' | xargs -0 printf
+		printf '\0\0\0\40\0\0\0\40'
+		openssl enc -aes-128-ctr -nosalt -pass pass:1 -pbkdf2 -iter 1 </dev/zero 2>/dev/null |
+			head -c $((n * 1024))
+	} >images
+	{
+		printf '\0\0\010\001'
+		printf '%08x' "$n" | sed 's/../\\x&/g' | xargs -0 printf
+		head -c "$n" /dev/zero | tr '\0' '\1'
+	} >labels
+	sed -i 's/^input .*/input 1024/' tiny.model
+}
+
+@test "a chunk before HELLO" {
+	serve
+	asks early
+	same "refused" "$(got refused)" 1
+	has "$said" "CHUNK_GET before HELLO"
+}
+
+@test "requests under way: 16 wait, more are refused" {
+	large 8
+	serve
+	# Two leave at once, 16 wait.
+	asks flood 100
+	same "refused" "$(got refused)" 1
+	has "$said" "asks for too many chunks at once"
+	has "$(cat ps.err)" "greedy: refused: asks for too many chunks at once"
+}
+
+@test "a key has 256 sessions" {
+	serve
+	start greedy "$bin/tests/asks" "$keys/greedy.key" "$ready" sessions 270 60
+	local greedy=$pid
+	soon "a refusal" grep -q "greedy: refused: its key has too many sessions" ps.err
+	work honest --lanes 1
+	wait "$ps"
+	wait "$greedy"
+	said=$(cat greedy.out)
+	same "refused of: $said" "$(got refused)" 14
+	has "$said" "its key has too many sessions"
+}
+
+@test "data that were had already come slowly" {
+	large 4
+	serve
+	# As much as there is in both sets; then 2 MiB, and 1 MiB a second.
+	asks read 1 4
+	[ "$(got bytes)" -ge $((8 << 20)) ]
+	[ "$(got bytes)" -le $(((8 + 2 + 8) << 20)) ]
+	asks read 8 4
+	[ "$(got bytes)" -ge $((8 * 8 << 20)) ]
+	[ "$(got bytes)" -le $(((8 * 8 + 2 + 8) << 20)) ]
+}
+
+@test "coming and going: the trace has few lines of it, and its sums are right" {
+	serve --set job.epochs=20
+	slow w 1 100
+	soon "some clocks" lines 2 '"ev":"update"'
+	asks churn 400
+	[ "$(got welcome)" -ge 256 ]
+	[ "$(got later)" -ge 100 ]
+	has "$said" "too many sessions of its key came and went"
+	work fast --lanes 1
+	wait "$ps"
+	local joins
+	joins=$(grep -c '"ev":"join","worker":"asks' "$state/trace.jsonl")
+	[ "$joins" -le 260 ]
+	same "lines of refusal" "$(grep -c '"ev":"refuse","key":"greedy"' "$state/trace.jsonl")" 2
+	same "counted" "$(jq -s 'map(select(.ev == "refuse") | .count) | add' "$state/trace.jsonl")" \
+		"$(got later)"
+	falcon-stat --audit "$state/trace.jsonl"
+}
+
+@test "who comes too often is sent away, and comes back" {
+	serve --set job.epochs=20
+	slow w 1 100
+	asks churn 257
+	# An honest worker of the same key: later.
+	start late falcon-work -k "$keys/greedy.key" -n late --cache none --lanes 1 "$ready"
+	soon "what it says" grep -q "came and went; trying again" late.err
+	soon "that it comes" grep -q "connected again" late.err
+	work fast --lanes 1
+	wait "$ps"
+	wait "$pid"
+}
