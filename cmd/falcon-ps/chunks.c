@@ -41,7 +41,7 @@ ps_sessions_of(const struct ps_server *s, const struct fal_chan *c, size_t *queu
 		    (one && strcmp(fal_chan_source(o), fal_chan_source(c)) != 0))
 			continue;
 		n++;
-		*queued += fal_chan_stat(o).queued;
+		*queued += fal_chan_stat(o).held;
 	}
 	return n;
 }
@@ -50,7 +50,7 @@ bool
 ps_too_much(const struct ps_server *s, const struct fal_chan *c)
 {
 	size_t queued;
-	if (fal_chan_stat(c).queued < least)
+	if (fal_chan_stat(c).held < least)
 		return false;
 	ps_sessions_of(s, c, &queued);
 	return queued > most;
@@ -61,7 +61,7 @@ static bool
 has_room(struct ps_server *s, const struct ps_session *session)
 {
 	size_t queued;
-	if (fal_chan_stat(session->chan).queued >= session_max)
+	if (fal_chan_stat(session->chan).held >= session_max)
 		return false;
 	ps_sessions_of(s, session->chan, &queued);
 	if (queued < key_max)

@@ -359,6 +359,7 @@ fal_chan_stat(const struct fal_chan *c)
 		.saved = z->bytes_in - z->bytes_out + u->bytes_out - u->bytes_in,
 		.zip_ns = z->ns + u->ns,
 		.queued = c->writer.queued,
+		.held = c->writer.queued + c->batch_own,
 		.rate = c->rate,
 	};
 }

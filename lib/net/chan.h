@@ -123,6 +123,7 @@ struct fal_chan_stat {
 			  * spared in publications is in fal_shared_stat */
 	uint64_t zip_ns; /* time spent on that */
 	size_t queued;   /* bytes of messages that wait */
+	size_t held;     /* these, and those that the socket has not taken yet */
 	double rate;     /* bytes a second that the socket took when busy; 0: unknown */
 };
 

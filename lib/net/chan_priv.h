@@ -84,6 +84,7 @@ struct fal_chan {
 	struct fal_piece batch[FAL_CHAN_PIECES]; /* in the hands of libuv */
 	unsigned batch_n;
 	size_t batch_bytes;
+	size_t batch_own; /* … but for publications, which are others', too */
 	uint64_t batch_begun;
 	uint64_t rate_bytes, rate_ns; /* of the running measurement */
 	double rate;

@@ -14,6 +14,7 @@ fal_chan_drop_batch(struct fal_chan *c)
 	for (unsigned i = 0; i < c->batch_n; i++)
 		fal_piece_free(&c->batch[i]);
 	c->batch_n = 0;
+	c->batch_own = 0;
 }
 
 static size_t
@@ -71,6 +72,7 @@ fill_batch(struct fal_chan *c)
 			return got;
 		c->batch_n++;
 		c->batch_bytes += piece->n;
+		c->batch_own += piece->node != NULL ? piece->n : 0;
 	}
 	return FAL_OK;
 }

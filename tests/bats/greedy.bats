@@ -82,6 +82,27 @@ large() {
 	has "$said" "its key has too many sessions"
 }
 
+# rss: KiB of the coordinator.
+rss() {
+	sed -n 's/^VmRSS:[^0-9]*\([0-9]*\) kB/\1/p' "/proc/$ps/status"
+}
+
+@test "bytes queued are few over all sessions of a key" {
+	large 24
+	serve
+	asks read 1 2
+	local before after
+	before=$(rss)
+	start greedy "$bin/tests/asks" "$keys/greedy.key" "$ready" stall 100 4
+	wait "$pid"
+	after=$(sed -n 's/^VmHWM:[^0-9]*\([0-9]*\) kB/\1/p' "/proc/$ps/status")
+	echo "$before KiB before, $after KiB at most; $(cat greedy.out)"
+	[ $((after - before)) -le $((40 << 10)) ]
+	# Whoever takes what it gets is served.
+	work honest --lanes 1
+	wait "$ps"
+}
+
 @test "data that were had already come slowly" {
 	large 4
 	serve

@@ -4,6 +4,7 @@
  *	asks KEY ADDR flood N      N chunks at once, after HELLO
  *	asks KEY ADDR sessions N   so many sessions at a time
  *	asks KEY ADDR read N S     all data, again and again, in N sessions for S seconds
+ *	asks KEY ADDR stall N S    chunks in N sessions, and takes none for S seconds
  *	asks KEY ADDR churn N      joins and leaves, N times in a row
  *
  * Says in one line what it got: sessions, those that were refused and those sent away for
@@ -19,8 +20,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-enum { SESSIONS = 1024, AHEAD = 8 };
+enum { SESSIONS = 1024, AHEAD = 8, ASKS = 16 };
 
 struct session {
 	struct fal_chan *c;
@@ -36,7 +38,8 @@ static struct fal_client_key *key;
 static struct session session[SESSIONS];
 static const char *mode;
 static bool many; /* sessions at a time, one after the other */
-static unsigned wanted, came, open_now, welcome, refused, later, whole;
+static bool stalled;
+static unsigned wanted, came, manifests, open_now, welcome, refused, later, whole;
 static uint64_t bytes;
 static char why[256] = "-";
 
@@ -93,6 +96,17 @@ on_open(void *arg, struct fal_chan *c)
 		hello(s);
 }
 
+/* All sessions ask for as much as they may, and nothing is read any more. */
+static void
+stall(void)
+{
+	for (unsigned i = 0; i < came; i++)
+		for (unsigned k = 0; k < ASKS; k++)
+			ask(&session[i]);
+	stalled = true;
+	uv_timer_start(&timer, on_time, 1, 0);
+}
+
 /* The last text: it says how many chunks there are. */
 static void
 on_manifest(struct session *s, const struct fal_tail *piece)
@@ -106,6 +120,9 @@ on_manifest(struct session *s, const struct fal_tail *piece)
 	fal_buf_free(&s->manifest);
 	s->there = m.train.chunks;
 	fal_manifest_free(&m);
+	manifests++;
+	if (strcmp(mode, "stall") == 0 && manifests == wanted)
+		stall();
 	const unsigned n = strcmp(mode, "flood") == 0  ? wanted
 			   : strcmp(mode, "read") == 0 ? AHEAD
 						       : 0;
@@ -197,11 +214,17 @@ main(int argc, char **argv)
 	signal(SIGPIPE, SIG_IGN);
 	uv_loop_init(&loop);
 	uv_timer_init(&loop, &timer);
-	many = strcmp(mode, "sessions") == 0 || strcmp(mode, "read") == 0;
+	many = strcmp(mode, "sessions") == 0 || strcmp(mode, "read") == 0 ||
+	       strcmp(mode, "stall") == 0;
 	dial(&session[0]);
-	uv_timer_start(&timer, on_time, argc > 5 ? 1000 * (uint64_t)atoi(argv[5]) : 20000,
+	uv_timer_start(&timer, on_time,
+		       argc > 5 && strcmp(mode, "stall") != 0
+			       ? 1000 * (uint64_t)atoi(argv[5])
+			       : 20000,
 		       0);
 	uv_run(&loop, UV_RUN_DEFAULT);
+	if (stalled)
+		sleep((unsigned)atoi(argv[5]));
 	printf("sessions %u open %u welcome %u refused %u later %u chunks %u bytes %llu: "
 	       "%s\n",
 	       came, open_now, welcome, refused, later, whole, (unsigned long long)bytes,

@@ -1,0 +1,65 @@
+/* The history that a follower gets: what lasts, and the last 100 clocks; no more, however
+ * long the job is. */
+#include "../../cmd/falcon-ps/record.c" /* the program's own, not of the library */
+#include "../../cmd/falcon-ps/tape.c"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+static void
+add(struct ps_record *r, const char *ev, unsigned i)
+{
+	char line[128];
+	int n = snprintf(line, sizeof(line), "{\"t\":%u.0,\"ev\":\"%s\",\"i\":%u}", i, ev,
+			 i);
+	ps_record_add(r, line, (size_t)n);
+}
+
+static size_t
+count(const struct fal_buf *b, const char *text)
+{
+	const size_t n = strlen(text);
+	size_t found = 0;
+	for (size_t i = 0; i + n <= b->n; i++)
+		found += memcmp(b->p + i, text, n) == 0;
+	return found;
+}
+
+static void
+history(void **state)
+{
+	struct ps_record r = { 0 };
+	struct fal_buf b = { 0 };
+	size_t most = 0;
+	(void)state;
+	add(&r, "job", 0);
+	for (unsigned i = 0; i < 20000; i++) {
+		if (i % 1000 == 0)
+			add(&r, "join", i);
+		for (unsigned k = 0; k < 5; k++)
+			add(&r, "clock", i);
+		add(&r, "ledger", i);
+		if (i % 500 > 0)
+			continue;
+		fal_buf_clear(&b);
+		ps_record_history(&r, &b);
+		assert_int_equal(count(&b, "\"job\""), 1);
+		assert_int_equal(count(&b, "\"join\""), i / 1000 + 1);
+		assert_int_equal(count(&b, "\"ledger\""), i < 100 ? i + 1 : 100);
+		assert_in_range(count(&b, "\"clock\""), 1, 101 * 5);
+		most = b.n > most ? b.n : most;
+	}
+	assert_in_range(most, 1, 40000);
+	fal_buf_free(&b);
+	ps_record_close(&r);
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = { cmocka_unit_test(history) };
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
