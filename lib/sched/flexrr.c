@@ -7,6 +7,7 @@
  * steal=half: a worker that is done takes half of what is left to the one of its group
  * that has most, unless 90 % of that round is done; nothing goes back (FlexPS's variant).
  */
+#include "base/line.h"
 #include "sched/state.h"
 
 #include <math.h>
@@ -52,6 +53,18 @@ left(const struct fal_worker *w, const struct fal_round *r)
 	return n;
 }
 
+/* Whoever helps computes on what it pulled last, but on nothing older than the round's
+ * owner does: the bound of the owner's clock holds for it, too. */
+static int
+pull_for(struct fal_sched *s, struct fal_worker *w, const struct fal_round *r)
+{
+	const struct fal_act model = { .kind = FAL_ACT_MODEL, .worker = w->id };
+	if (fal_line_of(w->version) == 0 && w->version >= r->version)
+		return FAL_OK;
+	w->version = s->version;
+	return fal_emit(s, model) != NULL ? FAL_OK : FAL_ENOMEM;
+}
+
 static int
 lend(struct fal_sched *s, struct fal_worker *from, struct fal_worker *to,
      const struct fal_round *r, uint32_t n, double now)
@@ -60,7 +73,7 @@ lend(struct fal_sched *s, struct fal_worker *from, struct fal_worker *to,
 	for (; n > 0 && (node = last_of(from, r)) != NULL &&
 	       fal_doubt_may(s, to, r, node->task);
 	     n--)
-		if (fal_move(s, node, to, now) < 0)
+		if (pull_for(s, to, r) < 0 || fal_move(s, node, to, now) < 0)
 			return FAL_ENOMEM;
 	return FAL_OK;
 }

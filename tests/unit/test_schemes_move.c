@@ -1,5 +1,8 @@
 /* The schemes' laws: flexrr, wbsp, groups. */
+#include "base/rng.h"
 #include "sched_play.h"
+
+#include <stdlib.h>
 
 enum { FOREVER = 100000 };
 
@@ -17,6 +20,8 @@ static struct {
 	uint32_t loans, firsts, back, halves;
 	bool half;
 	uint64_t helper_of[PLAY_WORKERS + 1]; /* round that it was lent of last */
+	uint64_t has[PLAY_WORKERS + 1];       /* version that it was sent last */
+	uint64_t newest, helped;
 	/* wbsp */
 	bool pushed[PLAY_WORKERS + 1];
 	uint64_t since_pull[PLAY_WORKERS + 1], most_since_pull, most_open;
@@ -162,6 +167,51 @@ test_flexrr_half(void **state)
 	(void)state;
 	play_flexrr("flexrr,steal=half,helpers=7", true);
 	play_at_least(seen.loans, 40, "thefts");
+}
+
+static void
+version_act(const struct fal_act *a)
+{
+	seen.newest += a->kind == FAL_ACT_STEP;
+	for (uint32_t id = 1; id <= PLAY_WORKERS && a->kind == FAL_ACT_MODEL; id++)
+		if (a->worker == 0 || a->worker == id)
+			seen.has[id] = seen.newest;
+	if (a->kind != FAL_ACT_GRANT)
+		return;
+	struct fal_round_info r = play_round(a->round);
+	seen.helped += a->worker != r.owner;
+	play_at_least((double)seen.has[a->worker], (double)r.version, "its version");
+}
+
+/* Nobody computes on a version older than the owner's of the round, though the helper may
+ * have had no round of its own since; s = 0: on that version. */
+static void
+test_flexrr_version(void **state)
+{
+	static const char *const rules[] = { "flexrr:0", "flexrr:1",
+					     "flexrr:0,steal=half,helpers=7" };
+	const char *text = getenv("FAL_TEST_SEED");
+	const uint64_t seed = text != NULL ? strtoull(text, NULL, 10) : 10395;
+	struct fal_rng r = fal_rng_init(seed, FAL_RNG_TEST, 0);
+	uint64_t helped = 0;
+	(void)state;
+	print_message("# seed %llu\n", (unsigned long long)seed);
+	for (int i = 0; i < 60; i++) {
+		memset(&seen, 0, sizeof(seen));
+		play_job(rules[i % 3], 40, 5 + fal_rng_below(&r, 60));
+		play.on_act = version_act;
+		for (uint32_t n = 3 + fal_rng_below(&r, 10); n > 0; n--)
+			play_join(1 + 9 * (double)fal_rng_unit(&r));
+		play_run(20, FOREVER);
+		play_join(1 + 9 * (double)fal_rng_unit(&r));
+		play_leave(1 + fal_rng_below(&r, 2));
+		play_run(40, FOREVER);
+		play_check(play.tasks[FAL_FATE_MERGE], 40 * play.s->grid.batch,
+			   "tasks applied");
+		helped += seen.helped;
+		play_end(NULL);
+	}
+	play_at_least((double)helped, 100, "loans");
 }
 
 /* How many tasks of rounds of others the worker holds. */
@@ -483,6 +533,7 @@ main(void)
 		cmocka_unit_test_teardown(test_flexrr_loans, clean),
 		cmocka_unit_test_teardown(test_flexrr_equal, clean),
 		cmocka_unit_test_teardown(test_flexrr_half, clean),
+		cmocka_unit_test_teardown(test_flexrr_version, clean),
 		cmocka_unit_test_teardown(test_flexrr_death, clean),
 		cmocka_unit_test_teardown(test_wbsp, clean),
 		cmocka_unit_test_teardown(test_wbsp_overlap, clean),
