@@ -31,7 +31,8 @@ asks() {
 
 # got NAME: a number of it.
 got() {
-	sed "s/.*\b$1 \([0-9]*\).*/\1/" <<<"$said"
+	local rest=${said#*"$1 "}
+	echo "${rest%%[ :]*}"
 }
 
 # large MIB: a job of so many MiB that do not compress, drawn from a seed.
