@@ -71,8 +71,8 @@ bool fal_store_is_open(const struct fal_store *s, uint64_t round);
  * ({0,0}: nothing), for an open round.  1: added.  0: dropped, as the contribution it
  * fills had brought this block.  FAL_EEXIST: this very block came before.  FAL_EFENCED.
  * FAL_EINVAL: wrong exponent, or another task count than before, or more tasks than the
- * round has, or a `needed` that these values cannot have.  FAL_ELIMIT: values that its
- * tasks have no room for.  FAL_ENOMEM. */
+ * round has, or a `needed` or a checksum that these values cannot have.  FAL_ELIMIT:
+ * values that its tasks have no room for.  FAL_ENOMEM. */
 struct fal_store_from {
 	uint64_t round;
 	struct fal_cid id, fills;

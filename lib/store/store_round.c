@@ -246,6 +246,9 @@ static int
 plausible(const struct fal_store *s, const struct round *r, const struct fal_bfp_rec *rec,
 	  uint32_t tasks)
 {
+	if (s->conf.checksums && rec->has_checksum &&
+	    rec->checksum != fal_bfp_rec_checksum(rec, s->conf.checksum_seed))
+		return FAL_EINVAL;
 	if (r->is.kind == FAL_KIND_DELTA)
 		return fal_bfp_rec_check_delta(rec);
 	if (!r->is.mixed && rec->exponent != r->exps[rec->block])

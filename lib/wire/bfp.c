@@ -554,6 +554,18 @@ fal_bfp_rec_load(const struct fal_bfp_rec *rec, int64_t *v)
 	add_rec_wide(v, rec);
 }
 
+uint64_t
+fal_bfp_rec_checksum(const struct fal_bfp_rec *rec, uint64_t seed)
+{
+	struct fal_rng rng = fal_rng_init(seed, FAL_RNG_CHECKSUM, rec->block);
+	int64_t v[FAL_BLOCK];
+	uint64_t sum = 0;
+	fal_bfp_rec_load(rec, v);
+	for (uint32_t i = 0; i < rec->len; i++)
+		sum += (fal_rng_u64(&rng) | 1) * (uint64_t)v[i];
+	return sum;
+}
+
 int
 fal_sum_add_rec(struct fal_sum *dst, const struct fal_bfp_rec *rec)
 {

@@ -178,6 +178,9 @@ uint64_t fal_bfp_rec_bound(const struct fal_bfp_rec *rec);
  * rounding, those of several show what it is at least.  See bfp_check.c. */
 int fal_bfp_rec_check(const struct fal_bfp_rec *rec, uint32_t tasks, unsigned room);
 
+/* Σ r(block, i)·value_i of the record's values, as fal_sum_checksum has it. */
+uint64_t fal_bfp_rec_checksum(const struct fal_bfp_rec *rec, uint64_t seed);
+
 /* Can it be a change of weights, whose exponent is the least that holds it?  The same. */
 int fal_bfp_rec_check_delta(const struct fal_bfp_rec *rec);
 

@@ -360,10 +360,12 @@ checksums(void **state)
 	/* A record whose values are not those that were summed up. */
 	make_rec(sum, 1);
 	rec.base++;
-	check(add_to(1, c, none, 1), 1, "a changed record");
-	if (fal_store_sent(store, 1) == fal_store_added(store, 1))
-		fail_msg("sent %llx equals added",
-			 (unsigned long long)fal_store_sent(store, 1));
+	check(add_to(1, c, none, 1), FAL_EINVAL, "a changed record");
+	make_rec(sum, 1);
+	rec.checksum ^= 1u << 16;
+	check(add_to(1, c, none, 1), FAL_EINVAL, "a changed checksum");
+	check((int64_t)fal_store_sent(store, 1), (int64_t)sent, "sent after a lie");
+	check((int64_t)fal_store_added(store, 1), (int64_t)sent, "added after a lie");
 	fal_store_drop(store, 1);
 	open_round(1, 1, 0);
 	check((int64_t)fal_store_sent(store, 1), 0, "sent in a new round");
