@@ -117,6 +117,9 @@ is_other(const struct fal_sched *s, const struct fal_round *r, const struct fal_
 	       !silent;
 }
 
+/* Nothing extends a deadline beyond these. */
+static const double most_times = 10;
+
 /* Seconds that so many tasks may take before they are late. */
 static double
 patience(const struct fal_sched *s, const struct fal_worker *w, uint32_t tasks)
@@ -165,6 +168,7 @@ fal_sched_check(struct fal_sched *s, double now, uint64_t round,
 				  .left = c->tasks,
 				  .claims = w->claims,
 				  .expires = now + patience(s, w, c->tasks),
+				  .last = now + most_times * patience(s, w, c->tasks),
 				  .task = fal_calloc(c->tasks, sizeof(*made.task)) };
 	if (made.task == NULL)
 		return FAL_ENOMEM;
@@ -254,9 +258,10 @@ fal_checks_late(struct fal_sched *s, double now)
 			i++;
 			continue;
 		}
-		if (w != NULL && w->claims > c->claims) { /* it had other work to do */
+		/* It had other work to do; but not for ever. */
+		if (w != NULL && w->claims > c->claims && now < c->last) {
 			c->claims = w->claims;
-			c->expires = now + patience(s, w, c->left);
+			c->expires = fmin(now + patience(s, w, c->left), c->last);
 			continue;
 		}
 		if (w != NULL)

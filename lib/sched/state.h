@@ -190,6 +190,7 @@ struct fal_check {
 	uint32_t left;
 	uint64_t claims; /* of the worker, when it was last waited for */
 	double expires;
+	double last; /* nothing extends it beyond this */
 };
 
 /* A scheme: what differs between synchronisation rules. */
