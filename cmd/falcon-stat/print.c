@@ -58,6 +58,13 @@ stat_audit(struct fal_buf *out, const struct fal_audit_verdict *v)
 			    group(v->verdicts[FAL_BELIEVED], b));
 		fal_put_fmt(out, ", refuted %s", group(v->verdicts[FAL_REFUTED], a));
 	}
+	if (v->evals.tasks > 0) {
+		fal_put_fmt(out, ", evaluated %s", group(v->evals.tasks, a));
+		fal_put_fmt(out, " test tasks, confirmed %s, unconfirmed %s",
+			    group(v->evals.twice, a), group(v->evals.alone, b));
+	}
+	if (v->charges > 0)
+		fal_put_fmt(out, ", charged %s", group(v->charges, a));
 	fal_put_fmt(out, ", used at staleness: ");
 	stat_stale(out, &v->stale);
 	fal_put_u8(out, '\n');
@@ -122,6 +129,10 @@ stat_audit_json(struct fal_buf *out, const struct fal_audit_verdict *v)
 	put_u64(out, "witnessed", v->verdicts[FAL_WITNESSED]);
 	put_u64(out, "believed", v->verdicts[FAL_BELIEVED]);
 	put_u64(out, "refuted", v->verdicts[FAL_REFUTED]);
+	put_u64(out, "evaluated", v->evals.tasks);
+	put_u64(out, "evaluated_twice", v->evals.twice);
+	put_u64(out, "evaluated_alone", v->evals.alone);
+	put_u64(out, "charged", v->charges);
 	fal_json_key(out, "staleness");
 	stat_stale_json(out, &v->stale);
 	put_u64(out, "missing_lines", v->missing_lines);

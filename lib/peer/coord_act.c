@@ -150,6 +150,17 @@ account(struct fal_coord *c, uint32_t to, const struct fal_act *a)
 	return coord_send(c, to, &m);
 }
 
+/* Whoever is gone has nothing to lose by it. */
+static void
+trace_charge(struct fal_coord *c, double now, uint32_t to, const char *why)
+{
+	const struct fal_peer *p = to != 0 ? coord_find(c, to) : NULL;
+	if (p == NULL || !p->ready)
+		return;
+	fal_line_charge(&c->line, now - c->start, p, why);
+	coord_trace(c);
+}
+
 /* A task is non-finite on two runs. */
 static int
 stop(struct fal_coord *c, double now, uint32_t to, const struct fal_act *a)
@@ -224,6 +235,9 @@ apply(struct fal_coord *c, double now, const struct fal_act *a)
 		return coord_send(c, to, &m);
 	case FAL_ACT_PING:
 		return coord_ping(c, now, to);
+	case FAL_ACT_CHARGE:
+		trace_charge(c, now, to, a->why);
+		return FAL_OK;
 	case FAL_ACT_EVICT:
 		return coord_refuse(c, now, to, a->why);
 	case FAL_ACT_STOP:

@@ -81,6 +81,7 @@ prefer(struct fal_count *of, uint32_t at)
 static int
 ask_again(struct fal_coord *c, double now, uint32_t task)
 {
+	c->eval.count[task].asked = true;
 	if (!fal_sched_eval_witness(c->sched, task))
 		return 0;
 	int err = fal_sched_eval_again(c->sched, now, task);
@@ -109,8 +110,11 @@ first_in_keyring(struct fal_coord *c, double now, struct fal_count *of)
 		if (place_of(c, of->word[i].key) < place_of(c, of->word[best].key))
 			best = i;
 	prefer(of, best);
-	const uint32_t other = of->word[1].key;
-	return other != of->word[0].key ? doubt_key(c, now, other) : FAL_OK;
+	int err = FAL_OK;
+	for (uint32_t i = 1; i < of->words && err == FAL_OK; i++)
+		if (of->word[i].key != of->word[0].key)
+			err = doubt_key(c, now, of->word[i].key);
+	return err;
 }
 
 static int
@@ -178,24 +182,53 @@ draw(struct fal_coord *c, double now)
 	return err;
 }
 
+/* Whose words make the evaluation: counts the task for its key. */
 static void
+count_for(struct fal_line_eval_key *key, const struct fal_count *of)
+{
+	bool twice = false;
+	for (uint32_t i = 1; i < of->words; i++)
+		twice |= of->word[i].key != of->word[0].key;
+	struct fal_line_eval_key *k = &key[of->word[0].key - 1];
+	k->tasks++;
+	k->twice += twice;
+	k->alone += of->asked && !twice;
+}
+
+static int
 conclude(struct fal_coord *c, double now)
 {
 	uint64_t right = 0;
 	int64_t loss = 0;
+	struct fal_line_eval_key *key = fal_calloc(c->keys, sizeof(*key));
+	if (key == NULL)
+		return FAL_ENOMEM;
+	for (uint32_t i = 0; i < c->keys; i++)
+		key[i].name = c->key[i].name;
 	for (uint32_t t = 0; t < c->eval.tasks; t++) {
 		right += c->eval.count[t].word[0].right;
 		loss += c->eval.count[t].word[0].loss;
+		count_for(key, &c->eval.count[t]);
 	}
 	const double n = c->conf.test_samples;
 	c->evaluating = false;
 	c->status.judged = c->kept_clock;
 	c->status.accuracy = (double)right / n;
 	c->status.accuracy_loss = ldexp((double)loss, -FAL_LOSS_BITS) / n;
-	fal_line_eval(&c->line, now - c->start, c->kept_version,
-		      c->kept_clock / fal_grid_epoch_clocks(&c->conf.grid), right,
-		      c->conf.test_samples, c->status.accuracy_loss);
+	const struct fal_line_eval line = {
+		.t = now - c->start,
+		.version = c->kept_version,
+		.epoch = c->kept_clock / fal_grid_epoch_clocks(&c->conf.grid),
+		.right = right,
+		.total = c->conf.test_samples,
+		.loss = c->status.accuracy_loss,
+		.key = key,
+		.keys = c->keys,
+	};
+	fal_line_eval(&c->line, &line);
 	coord_trace(c);
+	free(key);
+	return FAL_OK;
 }
 
 static int
@@ -238,6 +271,6 @@ coord_evaluated(struct fal_coord *c, double now, struct fal_peer *p,
 				    m->evaluated.task);
 	int err = counts == 1 ? hear(c, now, p, m) : FAL_OK;
 	if (err == FAL_OK && fal_sched_eval_done(c->sched))
-		conclude(c, now);
+		err = conclude(c, now);
 	return err < 0 ? err : coord_advance(c, now);
 }

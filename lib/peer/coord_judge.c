@@ -172,6 +172,7 @@ trace_check(struct fal_coord *c, double now, const struct fal_doubted *d,
 					     .block = d->is.block,
 					     .needed = d->is.needed,
 					     .shown = d->is.shown,
+					     .exponent = d->is.exponent,
 					     .by = d->by,
 					     .verdict = verdict,
 					     .why = why };
@@ -260,7 +261,9 @@ refuted(struct fal_coord *c, double now, const struct fal_doubted *of)
 			  ? fal_sched_abandon(c->sched, now, d.round, why)
 			  : again(c, now, d.round, blocks, &line);
 	free(blocks);
-	return err < 0 ? err : charge(c, now, d.is.id.worker, why);
+	/* Its key, though its session may be over. */
+	c->key[d.is.key - 1].charges++;
+	return err < 0 ? err : fal_sched_charge(c->sched, now, d.is.id.worker, why);
 }
 
 /* Does the worker compute the bits that `with` does?  Of one that is gone that is known

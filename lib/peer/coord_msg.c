@@ -24,6 +24,13 @@ coord_send_done(struct fal_coord *c, uint32_t peer)
 }
 
 static int
+unwelcome(struct fal_diag *diag)
+{
+	return fal_diag_set(diag, FAL_EPERM,
+			    "its key was charged twice for what it sent");
+}
+
+static int
 on_hello(struct fal_coord *c, double now, uint32_t peer, const struct fal_msg *m,
 	 struct fal_diag *diag)
 {
@@ -40,8 +47,7 @@ on_hello(struct fal_coord *c, double now, uint32_t peer, const struct fal_msg *m
 		return fal_diag_set(diag, FAL_EINVAL, "a HELLO with %u:%u lanes",
 				    m->hello.lanes_min, m->hello.lanes_max);
 	if (coord_unwelcome(c, p))
-		return fal_diag_set(diag, FAL_EPERM,
-				    "its key was charged twice for what it sent");
+		return unwelcome(diag);
 	if (!fal_name_valid(m->hello.name))
 		return fal_diag_set(diag, FAL_EINVAL,
 				    "a HELLO with a name that is not 1 to 63 of "
@@ -68,6 +74,8 @@ on_ready(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_m
 {
 	if (p->ready)
 		return fal_diag_set(diag, FAL_ESTATE, "a second READY");
+	if (coord_unwelcome(c, p)) /* since HELLO */
+		return unwelcome(diag);
 	const bool tried = m->ready.large > 0 || m->ready.large_ns > 0;
 	if (tried && (m->ready.task_ns == 0 || m->ready.large_ns == 0 ||
 		      m->ready.large <= c->conf.grid.task))

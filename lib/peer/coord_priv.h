@@ -86,7 +86,8 @@ struct fal_coord {
 				uint8_t fingerprint[FAL_FINGERPRINT];
 			} word[3]; /* the first one counts */
 			uint32_t words;
-		} * count; /* by test task */
+			bool asked; /* was to be run once more */
+		} * count;          /* by test task */
 		size_t cap;
 	} eval;
 	struct fal_rng rng;

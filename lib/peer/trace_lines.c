@@ -319,16 +319,38 @@ fal_line_update(struct fal_buf *b, const struct fal_line_update *d)
 }
 
 void
-fal_line_eval(struct fal_buf *b, double t, uint64_t version, uint64_t epoch,
-	      uint64_t right, uint64_t total, double loss)
+fal_line_eval(struct fal_buf *b, const struct fal_line_eval *d)
 {
-	begin(b, t, "eval");
-	num(b, "version", version);
-	num(b, "epoch", epoch);
-	num(b, "right", right);
-	num(b, "total", total);
-	real(b, "loss", loss);
-	real(b, "accuracy", total > 0 ? (double)right / (double)total : 0);
+	const char *comma = "";
+	begin(b, d->t, "eval");
+	num(b, "version", d->version);
+	num(b, "epoch", d->epoch);
+	num(b, "right", d->right);
+	num(b, "total", d->total);
+	real(b, "loss", d->loss);
+	real(b, "accuracy", d->total > 0 ? (double)d->right / (double)d->total : 0);
+	key(b, "keys");
+	fal_put_u8(b, '[');
+	for (size_t i = 0; i < d->keys; i++) {
+		const struct fal_line_eval_key *k = &d->key[i];
+		if (k->tasks == 0)
+			continue;
+		fal_put_fmt(b, "%s{\"key\":", comma);
+		fal_json_str(b, k->name);
+		fal_put_fmt(b, ",\"tasks\":%u,\"twice\":%u,\"alone\":%u}", k->tasks,
+			    k->twice, k->alone);
+		comma = ",";
+	}
+	fal_put_u8(b, ']');
+	end(b);
+}
+
+void
+fal_line_charge(struct fal_buf *b, double t, const struct fal_peer *p, const char *why)
+{
+	begin(b, t, "charge");
+	who(b, p);
+	str(b, "why", why);
 	end(b);
 }
 
@@ -369,7 +391,8 @@ fal_line_check(struct fal_buf *b, double t, const struct fal_line_check *d)
 	num(b, "round", d->round);
 	cid(b, d->id);
 	num(b, "block", d->block);
-	fal_put_fmt(b, ",\"needed\":%d,\"shown\":%d", d->needed, d->shown);
+	fal_put_fmt(b, ",\"needed\":%d,\"shown\":%d,\"exponent\":%d", d->needed, d->shown,
+		    d->exponent);
 	if (d->by != 0)
 		num(b, "by", d->by);
 	str(b, "verdict", d->verdict);

@@ -34,9 +34,23 @@ struct fal_line_check {
 	uint64_t round;
 	struct fal_cid id;
 	uint32_t block;
-	int needed, shown;
-	uint32_t by;               /* the worker that was asked; 0: nobody */
-	const char *verdict, *why; /* `why` may be NULL */
+	int needed, shown, exponent; /* exponent: of the round's version */
+	uint32_t by;                 /* the worker that was asked; 0: nobody */
+	const char *verdict, *why;   /* `why` may be NULL */
+};
+
+/* An evaluation, and whose words make it. */
+struct fal_line_eval {
+	double t;
+	uint64_t version, epoch, right, total;
+	double loss;
+	struct fal_line_eval_key {
+		const char *name; /* of the key */
+		uint32_t tasks;   /* that it evaluated */
+		uint32_t twice;   /* of these, those that another key did, too */
+		uint32_t alone; /* those that another one was to do, but none was there */
+	} * key;
+	size_t keys;
 };
 
 /* Blocks of a round that are made once more, because of a contribution. */
@@ -162,8 +176,9 @@ void fal_line_clock(struct fal_buf *b, double t, struct fal_peer *p,
 void fal_line_ledger(struct fal_buf *b, const struct fal_line_ledger *d,
 		     const struct fal_ledger *l);
 void fal_line_update(struct fal_buf *b, const struct fal_line_update *d);
-void fal_line_eval(struct fal_buf *b, double t, uint64_t version, uint64_t epoch,
-		   uint64_t right, uint64_t total, double loss);
+void fal_line_eval(struct fal_buf *b, const struct fal_line_eval *d);
+void fal_line_charge(struct fal_buf *b, double t, const struct fal_peer *p,
+		     const char *why);
 void fal_line_refuse(struct fal_buf *b, double t, const char *key, const char *why,
 		     uint64_t count);
 void fal_line_nonfinite(struct fal_buf *b, const struct fal_line_nonfinite *d,

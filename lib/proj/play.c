@@ -154,6 +154,7 @@ follow(struct game *g, const struct fal_act *a)
 		return fal_sched_pong(g->s, g->now, a->worker, 0,
 				      (uint64_t)(g->now * 1e9));
 	case FAL_ACT_STOP:
+	case FAL_ACT_CHARGE:
 	case FAL_ACT_EVICT:
 		g->stopped = true;
 		break;

@@ -680,10 +680,13 @@ fal_sched_charge(struct fal_sched *s, double now, uint32_t id, const char *why)
 {
 	(void)now;
 	struct fal_worker *w = fal_find(s, id);
-	if (w == NULL || ++w->charges < 2)
+	struct fal_act act = { .kind = FAL_ACT_CHARGE, .worker = id, .why = why };
+	if (w == NULL)
 		return FAL_OK;
-	struct fal_act act = { .kind = FAL_ACT_EVICT, .worker = id, .why = why };
-	return fal_emit(s, act) != NULL ? FAL_OK : FAL_ENOMEM;
+	if (fal_emit(s, act) == NULL)
+		return FAL_ENOMEM;
+	act.kind = FAL_ACT_EVICT;
+	return ++w->charges < 2 || fal_emit(s, act) != NULL ? FAL_OK : FAL_ENOMEM;
 }
 
 /* Looks at a worker that owes something and is late. */

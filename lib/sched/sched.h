@@ -70,6 +70,7 @@ enum fal_act_kind {
 	FAL_ACT_FENCE,   /* fence contribution `cid` at the shards and tell its worker */
 	FAL_ACT_EVAL,    /* worker: evaluate test tasks first … first+count-1 */
 	FAL_ACT_PING,    /* worker: ask for how far it is */
+	FAL_ACT_CHARGE,  /* worker: it did something that counts against it; `why` */
 	FAL_ACT_EVICT,   /* worker: close its session; `why` says it */
 	FAL_ACT_CHECK,   /* worker: run these tasks and say only what they needed */
 	/* the check of `cid` was not answered: in time (`count` 1), or its witness is
@@ -118,7 +119,7 @@ struct fal_act {
 	bool own;      /* ACCOUNT, STEP: rounds are of one worker, or group */
 	struct fal_work work; /* ACCOUNT */
 	double divisor;       /* STEP, END by a line: samples */
-	const char *why;      /* END, EVICT: static text */
+	const char *why;      /* END, CHARGE, EVICT: static text */
 };
 
 /* What the local steps of a delta round begin from; wire/msg.h says it in a message. */

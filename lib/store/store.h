@@ -123,7 +123,8 @@ void fal_store_take_back(struct fal_store *s, uint64_t round, const uint8_t *blo
 struct fal_store_doubt {
 	struct fal_cid id;
 	uint32_t key, block;
-	int8_t needed, shown; /* in this block, the first of them */
+	/* in this block, the first of them; the exponent is that of the round */
+	int8_t needed, shown, exponent;
 };
 bool fal_store_doubt(struct fal_store *s, uint64_t round, uint32_t *at,
 		     struct fal_store_doubt *out);

@@ -181,8 +181,9 @@ fal_store_doubt(struct fal_store *s, uint64_t round, uint32_t *at,
 			if (e->needed[b] <= shown + RISE)
 				continue;
 			++*at;
-			*out = (struct fal_store_doubt){ e->id, e->key, b, e->needed[b],
-							 (int8_t)shown };
+			*out = (struct fal_store_doubt){
+				e->id, e->key, b, e->needed[b], (int8_t)shown, r->exps[b]
+			};
 			return true;
 		}
 	}

@@ -5,18 +5,17 @@
 #include "base/mem.h"
 #include "trace/cover.h"
 #include "trace/doubts.h"
+#include "trace/people.h"
 #include "trace/rules.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { HERE, GONE };
-
 struct fal_audit {
 	bool have_job;
 	struct fal_trace_job job;
-	struct fal_ids ids; /* that joined; HERE or GONE */
+	struct fal_people people;
 	struct fal_cover cover;
 	struct fal_spans rounds; /* numbers that have been */
 	uint64_t last_round;
@@ -48,7 +47,7 @@ fal_audit_free(struct fal_audit *a)
 	if (a == NULL)
 		return;
 	fal_findings_free(&a->f);
-	fal_ids_free(&a->ids);
+	fal_people_free(&a->people);
 	fal_cover_free(&a->cover);
 	fal_spans_free(&a->rounds);
 	fal_rules_free(&a->rules);
@@ -60,30 +59,26 @@ fal_audit_free(struct fal_audit *a)
 static int
 take_join(struct fal_audit *a, struct fal_trace_line *l)
 {
-	uint32_t id = (uint32_t)fal_trace_get_u64(l, l->o, "id", UINT32_MAX);
-	if (l->err != 0)
-		return l->err;
-	if (fal_ids_get(&a->ids, id) == NULL)
-		return fal_ids_put(&a->ids, id, HERE);
-	fal_finding(&a->f, NULL, 0, 0, "line %llu: worker %u joined before",
-		    (unsigned long long)l->number, id);
-	return 0;
+	return fal_people_join(&a->people, l, &a->f);
 }
 
 static int
 take_leave(struct fal_audit *a, struct fal_trace_line *l)
 {
-	uint32_t id = (uint32_t)fal_trace_get_u64(l, l->o, "id", UINT32_MAX);
-	if (l->err != 0)
-		return l->err;
-	size_t *state = fal_ids_get(&a->ids, id);
-	if (state == NULL || *state == GONE)
-		fal_finding(&a->f, NULL, 0, 0,
-			    "line %llu: worker %u left, but is not here",
-			    (unsigned long long)l->number, id);
-	else
-		*state = GONE;
-	return 0;
+	return fal_people_leave(&a->people, l, &a->f);
+}
+
+static int
+take_charge(struct fal_audit *a, struct fal_trace_line *l)
+{
+	a->v.charges++;
+	return fal_people_charge(&a->people, l, &a->f);
+}
+
+static int
+take_eval(struct fal_audit *a, struct fal_trace_line *l)
+{
+	return fal_evals_line(&a->v.evals, l, &a->job, &a->f);
 }
 
 /* Another scheme begins when nothing of the one before is under way. */
@@ -212,7 +207,7 @@ judge_head(struct fal_audit *a, struct fal_trace_round *r)
 		fal_finding(&a->f, r, 0, 0, "blocks is %llu, not %llu",
 			    (unsigned long long)r->blocks,
 			    (unsigned long long)a->job.blocks);
-	if (r->has_owner && fal_ids_get(&a->ids, r->owner) == NULL)
+	if (r->has_owner && fal_ids_get(&a->people.ids, r->owner) == NULL)
 		fal_finding(&a->f, r, 0, 0, "owner: worker %u never joined", r->owner);
 	r->samples = samples;
 }
@@ -248,7 +243,7 @@ take_ledger(struct fal_audit *a, struct fal_trace_line *l)
 	if (err < 0)
 		return err;
 	fal_doubts_round(&a->doubts, l, &r, &a->f);
-	const struct fal_judge_env env = { &a->job, &r, &a->ids, &a->f };
+	const struct fal_judge_env env = { &a->job, &r, &a->people.ids, &a->f };
 	a->v.samples_dropped += r.end == FAL_TRACE_DROPPED ? r.samples : 0;
 	a->v.samples_twice += fal_trace_round_twice(l, &a->job, &r);
 	return fal_judge_ledger(&env, l, &a->v.sums);
@@ -358,13 +353,13 @@ take_update(struct fal_audit *a, struct fal_trace_line *l)
 static int
 take_check(struct fal_audit *a, struct fal_trace_line *l)
 {
-	return fal_doubts_check(&a->doubts, l, &a->ids, &a->f);
+	return fal_doubts_check(&a->doubts, l, &a->people, &a->f);
 }
 
 static int
 take_again(struct fal_audit *a, struct fal_trace_line *l)
 {
-	return fal_doubts_again(&a->doubts, l, &a->ids, &a->f);
+	return fal_doubts_again(&a->doubts, l, &a->people, &a->f);
 }
 
 static int
@@ -406,7 +401,8 @@ fal_audit_line(void *audit, struct fal_trace_line *l)
 		{ "leave", take_leave },   { "policy", take_policy },
 		{ "ledger", take_ledger }, { "update", take_update },
 		{ "done", take_done },     { "check", take_check },
-		{ "again", take_again },
+		{ "again", take_again },   { "charge", take_charge },
+		{ "eval", take_eval },
 	};
 	struct fal_audit *a = audit;
 	int err = 0;
@@ -416,6 +412,8 @@ fal_audit_line(void *audit, struct fal_trace_line *l)
 		a->done = a->done || strcmp(l->ev, "done") == 0;
 		return 0;
 	}
+	if (strcmp(l->ev, "leave") != 0 && strcmp(l->ev, "clock") != 0)
+		fal_people_event(&a->people, l, &a->f);
 	for (size_t i = 0; i < sizeof(events) / sizeof(events[0]) && err == 0; i++)
 		if (strcmp(l->ev, events[i].ev) == 0)
 			err = events[i].take(a, l);

@@ -9,6 +9,7 @@
 #define FAL_TRACE_AUDIT_H
 
 #include "trace/doubts.h"
+#include "trace/evals.h"
 #include "trace/findings.h"
 #include "trace/judge.h"
 #include "trace/stale.h"
@@ -29,6 +30,8 @@ struct fal_audit_verdict {
 	struct fal_stale stale;   /* of the samples that became a part of a version */
 	/* of contributions that said to have needed much; by enum fal_verdict */
 	uint64_t verdicts[FAL_VERDICTS];
+	struct fal_evals evals; /* of the test set, by who confirmed them */
+	uint64_t charges;       /* of workers, for what they said */
 	/* That a gap line tells of; if any, only what is before the first was judged. */
 	uint64_t missing_lines, missing_bytes;
 	uint64_t findings; /* all of them */

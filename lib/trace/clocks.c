@@ -28,6 +28,10 @@ fal_trace_job_read(struct fal_trace_line *l, struct fal_trace_job *out)
 				 ? 1
 				 : fal_trace_get_u64(l, l->o, "parts",
 						     FAL_TRACE_PARTS_MAX),
+		.test = fal_trace_has(l->o, "test")
+				? fal_trace_get_u64(l, l->o, "test",
+						    FAL_TRACE_SAMPLES_MAX)
+				: 0,
 	};
 	const char *audit = fal_trace_get_str(l, l->o, "audit");
 	if (l->err != 0)

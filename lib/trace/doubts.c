@@ -9,6 +9,10 @@
 /* Most that wait for the ends of their rounds. */
 enum { WAITING_MAX = 1 << 16 };
 
+/* Exponents as falcon-protocol(7) has them: what may be needed, that nothing was shown,
+ * how far a value may be above the exponent of its block, and what chance may do. */
+enum { EXP_MAX = 100, EXP_NONE = -128, HEADROOM = 32, RISE = 2 };
+
 void
 fal_doubts_free(struct fal_doubts *d)
 {
@@ -18,7 +22,7 @@ fal_doubts_free(struct fal_doubts *d)
 
 /* Reads `c` and the round; who it is of must have joined. */
 static int
-read_one(struct fal_trace_line *l, const struct fal_ids *ids, struct fal_findings *f,
+read_one(struct fal_trace_line *l, const struct fal_people *p, struct fal_findings *f,
 	 struct fal_tainted *out)
 {
 	uint64_t c[2] = { 0, 0 };
@@ -30,19 +34,27 @@ read_one(struct fal_trace_line *l, const struct fal_ids *ids, struct fal_finding
 		return l->err;
 	out->id = (uint32_t)c[0];
 	out->seq = (uint32_t)c[1];
-	if (fal_ids_get(ids, out->id) == NULL)
+	if (fal_ids_get(&p->ids, out->id) == NULL)
 		fal_finding(f, NULL, 0, 0, "line %llu: %s: worker %u never joined",
 			    (unsigned long long)l->number, l->ev, out->id);
 	return 0;
 }
 
 static int
-keep(struct fal_doubts *d, struct fal_trace_line *l, const struct fal_tainted *t)
+keep(struct fal_doubts *d, struct fal_trace_line *l, const struct fal_tainted *t,
+     struct fal_findings *f)
 {
 	for (size_t i = 0; i < d->n; i++)
 		if (d->v[i].round == t->round && d->v[i].id == t->id &&
 		    d->v[i].seq == t->seq) {
 			d->v[i].again |= t->again;
+			d->v[i].refuted |= t->refuted;
+			if (d->v[i].checked && t->checked)
+				fal_finding(f, NULL, 0, 0,
+					    "line %llu: contribution %u.%u was judged "
+					    "before",
+					    (unsigned long long)l->number, t->id, t->seq);
+			d->v[i].checked |= t->checked;
 			return 0;
 		}
 	if (d->n == WAITING_MAX)
@@ -54,43 +66,93 @@ keep(struct fal_doubts *d, struct fal_trace_line *l, const struct fal_tainted *t
 	return 0;
 }
 
+/* An exponent of 2, which may be negative. */
+static int
+read_exp(struct fal_trace_line *l, const char *key)
+{
+	const json_t *v = json_object_get(l->o, key);
+	const json_int_t is = json_integer_value(v);
+	if (!json_is_integer(v) || is < EXP_NONE || is > EXP_MAX)
+		fal_trace_fail(l, FAL_EFORMAT, "%s: no exponent", key);
+	return l->err == 0 ? (int)is : 0;
+}
+
+/* Only what is above what was shown is doubted, and no honest task needs more than its
+ * block has room for. */
+static void
+judge_needed(struct fal_trace_line *l, const struct fal_tainted *t,
+	     struct fal_findings *f)
+{
+	const int needed = read_exp(l, "needed"), shown = read_exp(l, "shown");
+	if (l->err == 0 && needed <= shown + RISE)
+		fal_finding(f, NULL, 0, 0,
+			    "line %llu: contribution %u.%u needed 2^%d where 2^%d was "
+			    "shown: nothing to doubt",
+			    (unsigned long long)l->number, t->id, t->seq, needed, shown);
+	if (!fal_trace_has(l->o, "exponent"))
+		return;
+	const int exponent = read_exp(l, "exponent");
+	if (l->err == 0 && needed > exponent + HEADROOM)
+		fal_finding(f, NULL, 0, 0,
+			    "line %llu: contribution %u.%u needed 2^%d, but has room for "
+			    "2^%d",
+			    (unsigned long long)l->number, t->id, t->seq, needed,
+			    exponent + HEADROOM);
+}
+
+/* A witness is of another key. */
+static void
+judge_witness(const struct fal_trace_line *l, const struct fal_people *p, uint32_t by,
+	      const struct fal_tainted *t, const char *verdict, struct fal_findings *f)
+{
+	const char *who = by == 0 ? "nobody" : by == t->id ? "itself" : NULL;
+	const size_t key = fal_people_key(p, by);
+	if (who == NULL && key != 0 && key == fal_people_key(p, t->id))
+		who = "its own key";
+	if (who != NULL)
+		fal_finding(f, NULL, 0, 0, "line %llu: check: %s by %s",
+			    (unsigned long long)l->number, verdict, who);
+}
+
 int
 fal_doubts_check(struct fal_doubts *d, struct fal_trace_line *l,
-		 const struct fal_ids *ids, struct fal_findings *f)
+		 struct fal_people *people, struct fal_findings *f)
 {
 	static const char *const names[FAL_VERDICTS] = { "witnessed", "believed",
 							 "refuted" };
-	struct fal_tainted t = { .again = false };
+	struct fal_tainted t = { .checked = true };
 	const char *verdict = fal_trace_get_str(l, l->o, "verdict");
 	uint64_t by = 0;
 	size_t v = 0;
 	if (json_object_get(l->o, "by") != NULL)
 		by = fal_trace_get_u64(l, l->o, "by", UINT32_MAX);
-	if (read_one(l, ids, f, &t) < 0)
+	if (read_one(l, people, f, &t) < 0)
 		return l->err;
+	judge_needed(l, &t, f);
 	while (v < FAL_VERDICTS && strcmp(verdict, names[v]) != 0)
 		v++;
 	if (v == FAL_VERDICTS)
 		return fal_trace_fail(l, FAL_EFORMAT, "verdict: not one");
-	if (by != 0 && fal_ids_get(ids, (uint32_t)by) == NULL)
+	if (by != 0 && fal_ids_get(&people->ids, (uint32_t)by) == NULL)
 		fal_finding(f, NULL, 0, 0, "line %llu: check: worker %llu never joined",
 			    (unsigned long long)l->number, (unsigned long long)by);
-	if (v != FAL_BELIEVED && (by == 0 || by == t.id))
-		fal_finding(f, NULL, 0, 0, "line %llu: check: %s by %s",
-			    (unsigned long long)l->number, verdict,
-			    by == 0 ? "nobody" : "itself");
+	if (v != FAL_BELIEVED)
+		judge_witness(l, people, (uint32_t)by, &t, verdict, f);
 	d->verdicts[v]++;
-	return v == FAL_REFUTED ? keep(d, l, &t) : 0;
+	t.refuted = v == FAL_REFUTED;
+	if (t.refuted)
+		fal_people_refuted(people, t.id);
+	return l->err != 0 ? l->err : keep(d, l, &t, f);
 }
 
 int
 fal_doubts_again(struct fal_doubts *d, struct fal_trace_line *l,
-		 const struct fal_ids *ids, struct fal_findings *f)
+		 const struct fal_people *people, struct fal_findings *f)
 {
 	struct fal_tainted t = { .again = true };
-	if (read_one(l, ids, f, &t) < 0)
+	if (read_one(l, people, f, &t) < 0)
 		return l->err;
-	return keep(d, l, &t);
+	return keep(d, l, &t, f);
 }
 
 /* Is the contribution there, and fenced? */
@@ -120,7 +182,7 @@ fal_doubts_round(struct fal_doubts *d, struct fal_trace_line *l,
 			d->v[kept++] = *t;
 			continue;
 		}
-		if (r->end != FAL_TRACE_APPLIED)
+		if (r->end != FAL_TRACE_APPLIED || (!t->refuted && !t->again))
 			continue;
 		if (!t->again)
 			fal_finding(f, r, 0, 0,

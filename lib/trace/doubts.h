@@ -4,7 +4,7 @@
 #define FAL_TRACE_DOUBTS_H
 
 #include "trace/findings.h"
-#include "trace/ids.h"
+#include "trace/people.h"
 #include "trace/reader.h"
 #include "trace/round.h"
 
@@ -15,6 +15,7 @@ struct fal_doubts {
 	struct fal_tainted {
 		uint64_t round;
 		uint32_t id, seq;
+		bool checked, refuted;
 		bool again; /* its round was done again, in part */
 	} * v;
 	size_t n, cap;
@@ -25,9 +26,9 @@ void fal_doubts_free(struct fal_doubts *d);
 
 /* A `check` or `again` line.  0, FAL_EFORMAT, FAL_ELIMIT, FAL_ENOMEM. */
 int fal_doubts_check(struct fal_doubts *d, struct fal_trace_line *l,
-		     const struct fal_ids *ids, struct fal_findings *f);
+		     struct fal_people *people, struct fal_findings *f);
 int fal_doubts_again(struct fal_doubts *d, struct fal_trace_line *l,
-		     const struct fal_ids *ids, struct fal_findings *f);
+		     const struct fal_people *people, struct fal_findings *f);
 /* The ledger line of round `r`: nothing more will be said of it. */
 void fal_doubts_round(struct fal_doubts *d, struct fal_trace_line *l,
 		      const struct fal_trace_round *r, struct fal_findings *f);

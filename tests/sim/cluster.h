@@ -9,7 +9,7 @@
 
 enum { MAX_WORKERS = 24 };
 
-/* What the pushes of a liar say, within the type of a message. */
+/* What a liar says, within the type of a message: in its pushes, and else. */
 enum lie {
 	HONEST,
 	LIE_LARGE,  /* needed 100, and 2^61 everywhere */
@@ -18,6 +18,12 @@ enum lie {
 	LIE_NEEDED, /* the most that may be needed, of what it computed */
 	LIE_FREEZE, /* the same, and nothing */
 	LIE_LOW,    /* less than what it computed needs */
+	LIE_PUSHES,
+	LIE_ACCUSE = LIE_PUSHES, /* nothing that it computes is finite */
+	LIE_LEAVE,               /* its local steps led out of the numbers: it leaves */
+	LIE_BOAST,               /* an evaluation that nobody computed */
+	LIE_CLAIM,               /* a task that it was never given */
+	LIE_PRINT,               /* another fingerprint than it has */
 	LIES
 };
 
@@ -68,8 +74,9 @@ struct plan {
 	bool audit_sums;
 	uint32_t test_samples, eval_every, lanes_start, parts;
 	uint32_t machines, min_workers;
-	bool probes; /* workers say what a task takes */
-	bool hung;   /* all machines but the last one hang, and nothing else happens */
+	bool require; /* numerics = require */
+	bool probes;  /* workers say what a task takes */
+	bool hung;    /* all machines but the last one hang, and nothing else happens */
 	struct machine machine[MAX_WORKERS];
 	uint32_t orders;
 	struct order order[MAX_ORDERS];
@@ -80,7 +87,7 @@ struct outcome {
 	struct fal_coord_status status;
 	double seconds; /* virtual */
 	uint64_t events;
-	uint64_t lies, refused; /* pushes that lie; liars whose session was ended */
+	uint64_t lies, refused; /* messages that lie; liars whose session was ended */
 	uint64_t seen[SEEN];    /* how often it happened: seen.h */
 	double longest; /* a clock's seconds, as a part of its bound; 0: not watched */
 	float *params;  /* final; free with free() */

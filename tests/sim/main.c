@@ -214,6 +214,19 @@ open_again(struct fal_rng *r, struct plan *p)
 	}
 }
 
+/* The first one lies. */
+static void
+become_liar(struct fal_rng *r, struct plan *p, double task_s)
+{
+	struct machine *m = &p->machine[0];
+	m->lie = (enum lie)(1 + fal_rng_below(r, LIES - 1));
+	if (m->lie >= LIE_PUSHES)
+		m->join_at += 4 * task_s; /* who is alone is believed */
+	if (m->lie == LIE_BOAST && p->test_samples == 0)
+		p->test_samples = 1 + fal_rng_below(r, 40);
+	p->require = m->lie == LIE_PRINT;
+}
+
 static struct plan
 draw_plan(struct fal_rng *r, uint64_t seed)
 {
@@ -259,7 +272,7 @@ draw_plan(struct fal_rng *r, uint64_t seed)
 	if (!equal && chance(r, 0.15))
 		p.machine[0].flaky = true;
 	else if (!equal && chance(r, 0.15))
-		p.machine[0].lie = (enum lie)(1 + fal_rng_below(r, LIES - 1));
+		become_liar(r, &p, task_s);
 	if (!equal)
 		open_again(r, &p);
 	p.min_workers = equal ? p.machines : 1;

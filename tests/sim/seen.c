@@ -29,6 +29,7 @@ static const struct {
 	[SEEN_BELIEVED] = { "believed", "\"verdict\":\"believed\"" },
 	[SEEN_REFUTED] = { "refuted", "\"verdict\":\"refuted\"" },
 	[SEEN_AGAIN] = { "blocks again", "\"ev\":\"again\"" },
+	[SEEN_CHARGED] = { "worker charged", "\"ev\":\"charge\"" },
 	[SEEN_POLICY] = { "another scheme", "\"why\":\"policy\"" },
 	[SEEN_ON] = { "round on several versions", "\"on\":[[" },
 	[SEEN_LOCAL] = { "own weights", "\"base\":\"local\"" },

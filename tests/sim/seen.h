@@ -17,7 +17,7 @@ enum seen {
 	SEEN_REJOIN,         /* a process opened a second session */
 	SEEN_HANG,           /* a worker hung, and answered */
 	SEEN_NONFINITE,      /* a gradient came out so, once */
-	SEEN_LIE,            /* a push lied */
+	SEEN_LIE,            /* a message lied */
 	SEEN_REFUSED,        /* a liar's session was ended */
 	/* in the trace: */
 	SEEN_TRACED,
@@ -32,6 +32,7 @@ enum seen {
 	SEEN_BELIEVED,
 	SEEN_REFUTED,
 	SEEN_AGAIN,
+	SEEN_CHARGED,
 	SEEN_POLICY, /* another scheme held from then on */
 	SEEN_ON,     /* a round ran on several versions */
 	SEEN_LOCAL,

@@ -1,0 +1,152 @@
+/* Who is there. */
+#include "trace/people.h"
+
+#include "base/mem.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { TWICE = 2 };
+
+void
+fal_people_free(struct fal_people *p)
+{
+	for (size_t i = 0; i < p->keys; i++) {
+		free(p->key[i].name);
+		free(p->key[i].fingerprint);
+	}
+	free(p->key);
+	free(p->worker);
+	fal_ids_free(&p->ids);
+	*p = (struct fal_people){ 0 };
+}
+
+static struct fal_person *
+person(const struct fal_people *p, uint32_t id)
+{
+	const size_t *at = fal_ids_get(&p->ids, id);
+	return at != NULL ? &p->worker[*at] : NULL;
+}
+
+/* Its place, and 1; keys of the same name or fingerprint are one.  0: no memory. */
+static size_t
+key_of(struct fal_people *p, const char *name, const char *fingerprint)
+{
+	for (size_t i = 0; i < p->keys; i++)
+		if (strcmp(p->key[i].name, name) == 0 ||
+		    strcmp(p->key[i].fingerprint, fingerprint) == 0)
+			return i + 1;
+	if (FAL_GROW(p->key, p->key_cap, p->keys + 1) < 0)
+		return 0;
+	struct fal_person_key k = { strdup(name), strdup(fingerprint), 0 };
+	if (k.name == NULL || k.fingerprint == NULL) {
+		free(k.name);
+		free(k.fingerprint);
+		return 0;
+	}
+	p->key[p->keys++] = k;
+	return p->keys;
+}
+
+static bool
+is_other_here(const struct fal_people *p, size_t key)
+{
+	for (size_t i = 0; i < p->workers; i++)
+		if (p->worker[i].here && p->worker[i].key != key)
+			return true;
+	return false;
+}
+
+int
+fal_people_join(struct fal_people *p, struct fal_trace_line *l, struct fal_findings *f)
+{
+	struct fal_person is = { .here = true };
+	const uint32_t id = (uint32_t)fal_trace_get_u64(l, l->o, "id", UINT32_MAX);
+	if (fal_trace_has(l->o, "key")) {
+		const char *name = fal_trace_get_str(l, l->o, "key");
+		const char *hex = fal_trace_get_str(l, l->o, "key_fingerprint");
+		is.key = l->err == 0 ? key_of(p, name, hex) : 0;
+		if (l->err == 0 && is.key == 0)
+			return FAL_ENOMEM;
+	}
+	if (l->err != 0)
+		return l->err;
+	if (fal_ids_get(&p->ids, id) != NULL) {
+		fal_finding(f, NULL, 0, 0, "line %llu: worker %u joined before",
+			    (unsigned long long)l->number, id);
+		return 0;
+	}
+	if (is.key != 0 && p->key[is.key - 1].refuted >= TWICE &&
+	    is_other_here(p, is.key))
+		fal_finding(f, NULL, 0, 0,
+			    "line %llu: worker %u joined by a key that was refuted twice",
+			    (unsigned long long)l->number, id);
+	if (FAL_GROW(p->worker, p->worker_cap, p->workers + 1) < 0)
+		return FAL_ENOMEM;
+	p->worker[p->workers] = is;
+	return fal_ids_put(&p->ids, id, p->workers++);
+}
+
+int
+fal_people_leave(struct fal_people *p, struct fal_trace_line *l, struct fal_findings *f)
+{
+	const uint32_t id = (uint32_t)fal_trace_get_u64(l, l->o, "id", UINT32_MAX);
+	struct fal_person *is = person(p, id);
+	if (l->err != 0)
+		return l->err;
+	if (id == p->leaves)
+		p->leaves = 0;
+	else
+		fal_people_event(p, l, f);
+	if (is == NULL || !is->here)
+		fal_finding(f, NULL, 0, 0, "line %llu: worker %u left, but is not here",
+			    (unsigned long long)l->number, id);
+	else
+		is->here = false;
+	return 0;
+}
+
+int
+fal_people_charge(struct fal_people *p, struct fal_trace_line *l, struct fal_findings *f)
+{
+	const uint32_t id = (uint32_t)fal_trace_get_u64(l, l->o, "id", UINT32_MAX);
+	struct fal_person *is = person(p, id);
+	if (l->err != 0)
+		return l->err;
+	if (is == NULL || !is->here) {
+		fal_finding(f, NULL, 0, 0,
+			    "line %llu: worker %u was charged, but is not here",
+			    (unsigned long long)l->number, id);
+		return 0;
+	}
+	if (++is->charges >= TWICE)
+		p->leaves = id;
+	return 0;
+}
+
+void
+fal_people_event(struct fal_people *p, const struct fal_trace_line *l,
+		 struct fal_findings *f)
+{
+	if (p->leaves == 0)
+		return;
+	fal_finding(f, NULL, 0, 0,
+		    "line %llu: worker %u was charged twice, but did not leave",
+		    (unsigned long long)l->number, p->leaves);
+	p->leaves = 0;
+}
+
+size_t
+fal_people_key(const struct fal_people *p, uint32_t id)
+{
+	const struct fal_person *is = person(p, id);
+	return is != NULL ? is->key : 0;
+}
+
+void
+fal_people_refuted(struct fal_people *p, uint32_t id)
+{
+	const size_t key = fal_people_key(p, id);
+	if (key != 0)
+		p->key[key - 1].refuted++;
+}

@@ -1,0 +1,49 @@
+/* What the audit keeps of who is there: workers by id, the keys they came with, and what
+ * was found out of both. */
+#ifndef FAL_TRACE_PEOPLE_H
+#define FAL_TRACE_PEOPLE_H
+
+#include "trace/findings.h"
+#include "trace/ids.h"
+#include "trace/reader.h"
+
+#include <stdbool.h>
+
+/* {0} is empty and valid. */
+struct fal_people {
+	struct fal_ids ids; /* of all that joined: places in `worker` */
+	struct fal_person {
+		size_t key; /* a place in `key`, and 1; 0: the trace does not say */
+		uint32_t charges;
+		bool here;
+	} * worker;
+	size_t workers, worker_cap;
+	struct fal_person_key {
+		char *name, *fingerprint;
+		uint32_t refuted; /* contributions */
+	} * key;
+	size_t keys, key_cap;
+	uint32_t leaves; /* a worker that was charged twice: the next to go; 0: none */
+};
+
+void fal_people_free(struct fal_people *p);
+
+/* join, leave and charge lines.  0, FAL_EFORMAT,
+ * FAL_ELIMIT, FAL_ENOMEM. */
+int fal_people_join(struct fal_people *p, struct fal_trace_line *l,
+		    struct fal_findings *f);
+int fal_people_leave(struct fal_people *p, struct fal_trace_line *l,
+		     struct fal_findings *f);
+int fal_people_charge(struct fal_people *p, struct fal_trace_line *l,
+		      struct fal_findings *f);
+
+/* Any other line than `leave` and `clock`: whoever was charged twice must be gone. */
+void fal_people_event(struct fal_people *p, const struct fal_trace_line *l,
+		      struct fal_findings *f);
+
+/* Its key, from 1; 0: unknown. */
+size_t fal_people_key(const struct fal_people *p, uint32_t id);
+/* A contribution of the worker was refuted. */
+void fal_people_refuted(struct fal_people *p, uint32_t id);
+
+#endif

@@ -1,0 +1,185 @@
+/* The audit of traces with liars in them: what the coordinator has to make of a liar is
+ * in its lines, and a trace that says otherwise is found out. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/buf.h"
+#include "trace/audit.h"
+
+#include <string.h>
+
+#define JOB                                                                        \
+	"{\"t\":0.0,\"ev\":\"job\",\"name\":\"j\",\"epochs\":1,\"batch\":8,"       \
+	"\"task\":2,\"samples\":16,\"test\":5,\"blocks\":5,\"clocks_per_epoch\":2" \
+	",\"clocks\":2,\"scheme\":\"epsp\",\"audit\":\"claims\"}\n"
+#define JOIN(id, key)                                                              \
+	"{\"t\":1.5,\"ev\":\"join\",\"worker\":\"w\",\"id\":" id ",\"key\":\"" key \
+	"\",\"key_fingerprint\":\"f" key "\"}\n"
+#define SAYS(ev, id, name)                                                    \
+	"{\"t\":1.5,\"ev\":\"" ev "\",\"worker\":\"w\",\"id\":" id ",\"" name \
+	"\":\"so\"}\n"
+#define LEAVE(id) SAYS("leave", id, "reason")
+#define CHARGE(id) SAYS("charge", id, "why")
+#define CHECK(c, numbers, verdict)                                                 \
+	"{\"t\":1.5,\"ev\":\"check\",\"round\":1,\"c\":" c ",\"block\":0," numbers \
+	",\"verdict\":" verdict "}\n"
+#define AGAIN(c)                                                                    \
+	"{\"t\":1.5,\"ev\":\"again\",\"round\":1,\"clock\":1,\"blocks\":5,\"c\":" c \
+	",\"why\":\"refuted\"}\n"
+#define EVAL(keys)                                                                     \
+	"{\"t\":1.5,\"ev\":\"eval\",\"version\":1,\"epoch\":1,\"right\":5,\"total\":5" \
+	",\"loss\":0.1,\"accuracy\":1,\"keys\":[" keys "]}\n"
+#define KEY(key, tasks, twice, alone)                                                   \
+	"{\"key\":\"" key "\",\"tasks\":" tasks ",\"twice\":" twice ",\"alone\":" alone \
+	"}"
+#define LEDGER(clock, grant, contrib)                                                \
+	"{\"t\":1.5,\"ev\":\"ledger\",\"clock\":" clock ",\"version\":" clock        \
+	",\"tasks\":4,\"samples\":8,\"blocks\":5,\"grant\":[" grant "],\"move\":[]," \
+	"\"clone\":[],\"regrant\":[],\"contrib\":[" contrib "],\"lost\":[]}\n"
+#define UPDATE(clock, version)                                                  \
+	"{\"t\":1.5,\"ev\":\"update\",\"version\":" version ",\"clock\":" clock \
+	",\"samples\":8,\"loss\":0.5,\"lr\":0.1,\"epoch\":1}\n"
+#define WHOLE                                                                          \
+	"{\"c\":[1,1],\"tasks\":[[0,2]],\"blocks\":5},{\"c\":[2,1],\"tasks\":[[2,2]]," \
+	"\"blocks\":5}"
+#define HALVES "[1,0,2],[2,2,2]"
+#define TALL "\"needed\":9,\"shown\":-3,\"exponent\":-12"
+#define BY(id) "\"by\":" id ",\"needed\":9,\"shown\":-3,\"exponent\":-12"
+#define REFUTED "\"refuted\""
+#define WITNESSED "\"witnessed\""
+#define BELIEVED "\"believed\""
+
+/* Workers 1 and 3 have key a, 2 has b.  Clock 0 is over; `said` comes before the ledger
+ * of clock 1, which ends as it should unless it is `said`, too. */
+static const struct {
+	const char *said;
+	const char *ledger;  /* of clock 1; NULL: in which nothing happened */
+	const char *finding; /* NULL: none; "": an error */
+} cases[] = {
+	{ "", NULL, NULL },
+	/* Tasks that were never granted to whom they are said to be of. */
+	{ "", LEDGER("1", "[1,0,4]", WHOLE),
+	  "clock 1: task 2: contribution 2.1: worker 2 never held it" },
+	/* Charged twice: it leaves, and does so next. */
+	{ CHARGE("3"), NULL, NULL },
+	{ CHARGE("3") CHARGE("2") CHARGE("3") LEAVE("3"), NULL, NULL },
+	{ CHARGE("3") CHARGE("3"), NULL,
+	  "line 9: worker 3 was charged twice, but did not leave" },
+	{ CHARGE("3") CHARGE("3") CHARGE("2") LEAVE("3"), NULL,
+	  "line 9: worker 3 was charged twice, but did not leave" },
+	{ CHARGE("3") CHARGE("3") LEAVE("2") LEAVE("3"), NULL,
+	  "line 9: worker 3 was charged twice, but did not leave" },
+	{ CHARGE("7"), NULL, "line 7: worker 7 was charged, but is not here" },
+	{ LEAVE("3") CHARGE("3"), NULL, "line 8: worker 3 was charged, but is not here" },
+	/* A key that was refuted twice comes no more while another one is here. */
+	{ CHECK("[3,8]", BY("2"), REFUTED) JOIN("4", "a"), NULL, NULL },
+	{ JOIN("4", "b") LEAVE("2") LEAVE("4") JOIN("5", "a"), NULL, NULL },
+	{ CHECK("[3,8]", BY("2"), REFUTED) CHECK("[3,9]", BY("2"), REFUTED)
+		  JOIN("4", "a"),
+	  NULL, "line 9: worker 4 joined by a key that was refuted twice" },
+	{ CHECK("[3,8]", BY("2"), REFUTED) CHECK("[1,9]", BY("2"), REFUTED)
+		  JOIN("4", "a"),
+	  NULL, "line 9: worker 4 joined by a key that was refuted twice" },
+	{ CHECK("[3,8]", BY("2"), REFUTED) CHECK("[3,9]", BY("2"), REFUTED) LEAVE("2")
+		  JOIN("4", "a"),
+	  NULL, NULL },
+	{ CHECK("[3,8]", BY("2"), REFUTED) CHECK("[3,9]", BY("2"), REFUTED)
+		  JOIN("4", "b"),
+	  NULL, NULL },
+	/* Who was refuted has no part in the round. */
+	{ CHECK("[1,1]", BY("2"), REFUTED), LEDGER("1", HALVES, WHOLE),
+	  "clock 1: contribution 1.1 was refuted, but not done again" },
+	{ CHECK("[1,1]", BY("2"), REFUTED) AGAIN("[1,1]"), LEDGER("1", HALVES, WHOLE),
+	  "clock 1: contribution 1.1 was to be done again, but was not fenced" },
+	/* A witness is of another key, and is asked once. */
+	{ CHECK("[1,1]", BY("2"), WITNESSED), NULL, NULL },
+	{ CHECK("[1,1]", TALL, BELIEVED), NULL, NULL },
+	{ CHECK("[1,1]", BY("3"), WITNESSED), NULL,
+	  "line 7: check: witnessed by its own key" },
+	{ CHECK("[1,1]", BY("3"), REFUTED), NULL,
+	  "line 7: check: refuted by its own key" },
+	{ CHECK("[1,1]", BY("2"), WITNESSED) CHECK("[1,1]", TALL, BELIEVED), NULL,
+	  "line 8: contribution 1.1 was judged before" },
+	/* What is within what was shown is not doubted, and nothing is beyond its room.
+	 */
+	{ CHECK("[1,1]", "\"needed\":9,\"shown\":7,\"exponent\":0", BELIEVED), NULL,
+	  "line 7: contribution 1.1 needed 2^9 where 2^7 was shown: nothing to doubt" },
+	{ CHECK("[1,1]", "\"needed\":20,\"shown\":-3,\"exponent\":-12", BELIEVED), NULL,
+	  NULL },
+	{ CHECK("[1,1]", "\"needed\":21,\"shown\":-3,\"exponent\":-12", BELIEVED), NULL,
+	  "line 7: contribution 1.1 needed 2^21, but has room for 2^20" },
+	{ CHECK("[1,1]", "\"needed\":101,\"shown\":90,\"exponent\":80", BELIEVED), NULL,
+	  "" },
+	{ CHECK("[1,1]", "\"needed\":100,\"shown\":-129", BELIEVED), NULL, "" },
+	{ CHECK("[1,1]", "\"needed\":100,\"shown\":-128", BELIEVED), NULL, NULL },
+	/* An evaluation is no single key's word, but where nobody else was there. */
+	{ EVAL(KEY("a", "2", "1", "0") "," KEY("b", "1", "0", "1")), NULL, NULL },
+	{ EVAL(KEY("a", "3", "0", "1")), NULL, NULL },
+	{ EVAL(KEY("a", "3", "0", "0")), NULL,
+	  "line 7: eval: nobody was to confirm what key a said" },
+	{ EVAL(KEY("a", "2", "1", "0") "," KEY("b", "1", "0", "0")), NULL,
+	  "line 7: eval: nobody was to confirm what key b said" },
+	{ EVAL(KEY("a", "2", "1", "0")), NULL, "line 7: eval: 2 test tasks, not 3" },
+	{ EVAL(KEY("a", "4", "1", "0")), NULL, "line 7: eval: 4 test tasks, not 3" },
+	{ EVAL(""), NULL, "line 7: eval: 0 test tasks, not 3" },
+	{ EVAL(KEY("a", "3", "3", "1")), NULL, "" },
+	{ EVAL(KEY("a", "3", "4", "0")), NULL, "" },
+};
+
+static void
+test_cases(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		const char *const lines[] = {
+			JOB,
+			JOIN("1", "a"),
+			JOIN("2", "b"),
+			JOIN("3", "a"),
+			LEDGER("0", HALVES, WHOLE),
+			UPDATE("0", "1"),
+			cases[i].said,
+			cases[i].ledger,
+		};
+		const char *want = cases[i].finding;
+		struct fal_audit *a = fal_audit_new();
+		struct fal_trace_reader *r = fal_trace_reader_new(fal_audit_line, a);
+		struct fal_audit_verdict v = { .n_text = 0 };
+		struct fal_diag diag = { "" };
+		int err = 0;
+		assert_true(a != NULL && r != NULL);
+		for (size_t k = 0; k < sizeof(lines) / sizeof(lines[0]) && err == 0; k++)
+			if (lines[k] != NULL)
+				err = fal_trace_feed(r, lines[k], strlen(lines[k]),
+						     &diag);
+		/* Whatever is to come has not come yet: this is one more line. */
+		static const char later[] = "{\"t\":2.0,\"ev\":\"hold\"}\n";
+		if (err == 0)
+			err = fal_trace_feed(r, later, strlen(later), &diag);
+		if (err == 0)
+			err = fal_trace_end(r, &diag);
+		if (err == 0)
+			err = fal_audit_end(a, &v, &diag);
+		if ((err < 0) != (want != NULL && want[0] == '\0'))
+			fail_msg("case %zu: %d %s", i, err, diag.text);
+		if (err == 0 && want == NULL && v.findings > 0)
+			fail_msg("case %zu: %s", i, v.text[0]);
+		if (err == 0 && want != NULL &&
+		    (v.findings == 0 || strcmp(v.text[0], want) != 0))
+			fail_msg("case %zu: '%s', not '%s'", i,
+				 v.findings > 0 ? v.text[0] : "", want);
+		fal_trace_reader_free(r);
+		fal_audit_free(a);
+	}
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = { cmocka_unit_test(test_cases) };
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
