@@ -95,12 +95,13 @@ $(foreach t,$(UNIT),$(eval $(call program,$(B)/tests/$(t),tests/unit/$(t).c,\
 	-lcmocka $(BLAS_LIBS))))
 $(foreach t,$(BENCH),$(eval $(call program,$(B)/bench/$(t),tests/bench/$(t).c,\
 	$(BLAS_LIBS))))
-# falcon-ps with a fault in it, which the audit must find.
+# falcon-ps with a fault in it, which the audit, or who is there, must find.
 comma := ,
 FAULTS    := $(patsubst tests/faults/%.c,%,$(wildcard tests/faults/*.c))
 FAULT_BIN := $(FAULTS:%=$(B)/tests/falcon-ps-%)
 $(foreach f,$(FAULTS),$(eval $(call program,$(B)/tests/falcon-ps-$(f),\
-	$(wildcard cmd/falcon-ps/*.c) tests/faults/$(f).c,-Wl$(comma)--wrap=fal_sum_add_rec)))
+	$(wildcard cmd/falcon-ps/*.c) tests/faults/$(f).c,\
+	-Wl$(comma)--wrap=$(if $(filter lost,$(f)),fal_store_merge,fal_sum_add_rec))))
 # falcon-work that lies, which falcon-ps must find.
 LIARS     := $(patsubst tests/liars/%.c,%,$(wildcard tests/liars/*.c))
 FAULT_BIN += $(LIARS:%=$(B)/tests/falcon-work-%)

@@ -218,33 +218,6 @@ finish(void *arg, const float *params, struct ps_outcome *o, struct fal_diag *di
 	return err;
 }
 
-/* The job cannot go on: its model is kept, without a result. */
-static void
-salvage(void *arg, const float *params, uint64_t version)
-{
-	struct run *r = arg;
-	struct fal_buf out = { 0 };
-	struct fal_diag diag = { "" };
-	char text[24];
-	const struct fal_metadata meta[] = { { "job", r->job.job.name },
-					     { "version", text } };
-	snprintf(text, sizeof(text), "%" PRIu64, version);
-	bool good = version > 0;
-	for (uint64_t i = 0; i < r->job.model->params && good; i++)
-		good = isfinite(params[i]);
-	if (!good)
-		return;
-	int err = fal_safetensors_put(r->job.model, params, meta, 2, &out);
-	if (err == FAL_OK)
-		err = ps_state_put(&r->state, &r->model, out.p, out.n, &diag);
-	fal_buf_free(&out);
-	if (err < 0)
-		say(&diag, err);
-	else
-		fal_cli_err(PROG, "%s: version %s kept in %s", r->job.job.name, text,
-			    r->model.path);
-}
-
 /* Room for what is written at the end, so that no full disk or want of descriptors loses
  * it. */
 static int
@@ -265,7 +238,7 @@ static int
 train(struct run *r)
 {
 	struct fal_diag diag = { "" };
-	struct ps_outcome outcome;
+	struct ps_outcome outcome = { 0 };
 	char *journal = ps_state_path(&r->state, "policy.jsonl");
 	struct ps_serve_opt opt = { .job = &r->job,
 				    .record = &r->record,
@@ -278,7 +251,6 @@ train(struct run *r)
 				    .exit_when_done = r->opt.exit_when_done,
 				    .compress = r->compress,
 				    .finish = finish,
-				    .salvage = salvage,
 				    .arg = r };
 	char *trace = ps_state_path(&r->state, "trace.jsonl");
 	int err = trace != NULL && journal != NULL ? FAL_OK : FAL_ENOMEM;
@@ -298,6 +270,9 @@ train(struct run *r)
 		fal_cli_err(PROG, "%s", said.text);
 	ps_record_close(&r->record);
 	int code = FAL_EXIT_DONE;
+	if (outcome.status.failed)
+		fal_cli_err(PROG, "%s: clock %" PRIu64 ": %s", r->job.job.name,
+			    outcome.status.clock, outcome.status.why);
 	if (err < 0) {
 		code = say(&diag, err);
 	} else if (outcome.stopped) {
@@ -305,8 +280,6 @@ train(struct run *r)
 			    r->job.job.name, outcome.status.clock, outcome.status.clocks);
 		code = FAL_EXIT_TEMPFAIL;
 	} else if (outcome.status.failed) {
-		fal_cli_err(PROG, "%s: clock %" PRIu64 ": %s", r->job.job.name,
-			    outcome.status.clock, outcome.status.why);
 		if (outcome.sha256[0] != '\0')
 			fal_cli_err(PROG, "%s: what it was at clock %" PRIu64 " is in %s",
 				    r->job.job.name, outcome.clock, r->model.path);

@@ -21,19 +21,22 @@ enum {
 };
 
 static void stop(struct ps_server *s);
+static void on_wake(uv_timer_t *t);
 
 void
 ps_fail(struct ps_server *s, int err, const char *what)
 {
-	if (s->err < 0 || err == FAL_OK)
+	if (s->err < 0 || err == FAL_OK || s->stopping)
 		return;
-	s->err = fal_diag_set(s->diag, err, "%s: %s", what, fal_strerror(err));
-	if (s->coord != NULL && !s->saved) {
-		const struct fal_store *store = fal_coord_store(s->coord);
-		s->saved = true;
-		s->opt->salvage(s->opt->arg, fal_store_params(store),
-				fal_store_version(store));
+	if (!s->saved) {
+		/* The coordinator may be in the midst of a call. */
+		if (s->out->why.text[0] == '\0')
+			fal_diag_set(&s->out->why, err, "%s: %s", what,
+				     fal_strerror(err));
+		uv_timer_start(&s->wake, on_wake, 0, 0);
+		return;
 	}
+	s->err = fal_diag_set(s->diag, err, "%s: %s", what, fal_strerror(err));
 	ps_tell_all(s, FAL_MSG_REFUSE, s->diag->text);
 	stop(s);
 }
@@ -44,7 +47,8 @@ static void
 on_wake(uv_timer_t *t)
 {
 	struct ps_server *s = t->data;
-	ps_fail(s, fal_coord_tick(s->coord, ps_now()), "scheduler");
+	if (s->out->why.text[0] == '\0')
+		ps_fail(s, fal_coord_tick(s->coord, ps_now()), "scheduler");
 	ps_after_event(s);
 }
 
@@ -97,17 +101,20 @@ conclude(struct ps_server *s)
 	double now = ps_now();
 	ps_tell_refusals(s, true);
 	s->saved = true;
-	s->out->status = status;
-	s->out->seconds = now - s->began;
+	s->out->seconds = s->began > 0 ? now - s->began : 0;
 	fal_progress_end(&s->progress);
-	const float *params = fal_store_params(fal_coord_store(s->coord));
-	s->out->clock = status.clock;
-	if (status.failed)
-		params = fal_coord_kept(s->coord, &s->out->clock);
+	const float *params = status.failed ? fal_coord_kept(s->coord, &s->out->clock)
+					    : fal_coord_newest(s->coord, &s->out->clock);
+	const char *why = NULL;
+	if (!status.failed && s->out->why.text[0] != '\0') {
+		status.failed = true;
+		status.why = why = s->out->why.text;
+	}
+	s->out->status = status;
 	if (params != NULL)
 		s->err = s->opt->finish(s->opt->arg, params, s->out, s->diag);
 	fal_coord_finish(s->coord, now, s->out->sha256,
-			 s->err < 0 ? "the result could not be kept" : NULL);
+			 s->err < 0 ? "the result could not be kept" : why);
 	for (size_t i = 0; i < s->sessions.n; i++)
 		fal_chan_close(s->sessions.v[i]->chan);
 	if (s->opt->exit_when_done || s->err < 0 || status.failed)
@@ -121,6 +128,10 @@ ps_after_event(struct ps_server *s)
 {
 	if (s->stopping || s->saved)
 		return;
+	if (s->out->why.text[0] != '\0') {
+		conclude(s);
+		return;
+	}
 	struct fal_coord_status status = fal_coord_status(s->coord);
 	if (s->began == 0 && status.workers >= s->opt->min_workers)
 		s->began = ps_now();

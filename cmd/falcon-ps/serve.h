@@ -15,6 +15,8 @@ struct ps_outcome {
 	uint64_t clock;  /* whose parameters these are */
 	double seconds;  /* from the first clock to the last update */
 	bool stopped;    /* by a signal, before the job was done */
+	struct fal_diag
+		why; /* an error of our own: status.failed is then set; "": none */
 };
 
 struct ps_serve_opt {
@@ -28,15 +30,12 @@ struct ps_serve_opt {
 	uint32_t min_workers;
 	bool exit_when_done;
 	enum fal_compress compress;
-	/* Called once, when the job is done, or has failed and an earlier version is
+	/* Called once, when the job is done, or has failed and a version is
 	 * there to be kept: keeps the parameters (n floats, borrowed),
 	 * sets the outcome's sha256, and tells the result.  0 or an error with its
 	 * diagnosis: the job then counts as failed. */
 	int (*finish)(void *arg, const float *params, struct ps_outcome *o,
 		      struct fal_diag *diag);
-	/* Something went wrong, and what was trained is to be kept: as above, if it is
-	 * finite. */
-	void (*salvage)(void *arg, const float *params, uint64_t version);
 	void *arg;
 };
 

@@ -78,7 +78,8 @@ ps_now(void)
 	return (double)uv_hrtime() * 1e-9;
 }
 
-/* An error of our own ends the server. */
+/* An error of our own: the job has failed, and its newest version is the result; once it
+ * was over, the server ends. */
 void ps_fail(struct ps_server *s, int err, const char *what);
 /* After whatever happened: is it over, and when must the scheduler be woken? */
 void ps_after_event(struct ps_server *s);

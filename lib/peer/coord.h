@@ -171,6 +171,9 @@ bool fal_coord_version(const struct fal_coord *c, uint64_t version,
  * evaluation, at which nothing was wrong yet; in *clock, how many clocks were over.
  * Borrowed as above; NULL: there was none. */
 const float *fal_coord_kept(const struct fal_coord *c, uint64_t *clock);
+/* The parameters of the newest version, which is whole and finite at any time, after an
+ * error, too: a step comes to its end.  As above; NULL: nothing was trained. */
+const float *fal_coord_newest(const struct fal_coord *c, uint64_t *clock);
 
 /* Where the job stands. */
 /* May the session still have to compute on `version`, of which it was told?  Whoever
@@ -202,7 +205,8 @@ struct fal_coord_sizes {
 int fal_coord_sizes(const struct fal_coord *c, struct fal_coord_sizes *out);
 
 /* The end: writes the `done` line (sha256: 64 hex digits) and tells all workers; or, when
- * the job has failed or `why` is not NULL (static text: the result could not be kept),
+ * the job has failed or `why` is not NULL (kept until fal_coord_free: what the caller
+ * could not do),
  * the `failed` line, and refuses them. */
 void fal_coord_finish(struct fal_coord *c, double now, const char *sha256,
 		      const char *why);

@@ -134,3 +134,12 @@ fal_coord_kept(const struct fal_coord *c, uint64_t *clock)
 	*clock = c->kept_clock;
 	return c->kept;
 }
+
+const float *
+fal_coord_newest(const struct fal_coord *c, uint64_t *clock)
+{
+	if (fal_store_version(c->store) == 0)
+		return NULL;
+	*clock = c->stepped;
+	return fal_store_params(c->store);
+}

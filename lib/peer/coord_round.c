@@ -143,6 +143,7 @@ coord_step(struct fal_coord *c, double now, const struct fal_act *a)
 	c->status.loss = n.loss;
 	/* Of the clocks that are over in one event this one may be the first. */
 	over = a->own ? over : a->clock + 1;
+	c->stepped = over;
 	coord_health(c, n.loss, n.samples, over);
 	if (c->why == NULL && c->conf.test_samples > 0 && !c->evaluating &&
 	    over >= c->next_eval && !(c->judged && c->kept_clock == over))

@@ -61,3 +61,28 @@ diverged() {
 	[ ! -e "$state/model.safetensors" ] || [ ! -s "$state/model.safetensors" ]
 	[ ! -e "$state/result.json" ] || [ ! -s "$state/result.json" ]
 }
+
+@test "an error of falcon-ps itself: the job fails so, too, with its newest version" {
+	start_ready ps "$bin/tests/falcon-ps-lost" -jx -K "$keys/keyring" -l 127.0.0.1:0 \
+		-s "$state" tiny.job
+	ps=$pid
+	work a --lanes 1
+	local status=0
+	wait "$ps" || status=$?
+	same "status: $(cat ps.err)" "$status" 1
+	has "$(cat ps.err)" "out of memory"
+	has "$(cat ps.err)" "tiny: what it was at clock 6 is in $state/model.safetensors"
+	same clock "$(member clock)" 6
+	has "$(member failed)" "out of memory"
+	same sha256 "$(sha256sum <"$state/model.safetensors")" "$(member sha256)  -"
+	has "$(tail -n 1 "$state/trace.jsonl")" '"ev":"failed"'
+	status=0
+	wait "$pid" || status=$?
+	same "status of the worker: $(cat a.err)" "$status" 1
+	has "$(cat a.err)" "out of memory"
+	falcon-work -j --eval "$state/model.safetensors" tiny.job >judged
+	jq -e '.loss < 5' judged
+	run falcon-ps -jx -K "$keys/keyring" -l 127.0.0.1:0 -s "$state" tiny.job
+	same "status of another start" "$status" 1
+	has "$output" "the job has failed"
+}
