@@ -427,6 +427,8 @@ fal_fit_line(void *fit, struct fal_trace_line *l)
 		{ "job", take_job },
 	};
 	struct fal_fit *f = fit;
+	if (!f->have_job && strcmp(l->ev, "job") != 0)
+		return fal_trace_fail(l, FAL_EINVAL, "the first line is not job");
 	for (size_t i = 0; i < sizeof(events) / sizeof(events[0]); i++)
 		if (strcmp(l->ev, events[i].ev) == 0)
 			return events[i].take(f, l);

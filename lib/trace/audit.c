@@ -424,10 +424,10 @@ int
 fal_audit_end(struct fal_audit *a, struct fal_audit_verdict *out, struct fal_diag *diag)
 {
 	uint64_t clock, task;
-	if (!a->have_job)
-		return fal_diag_set(diag, FAL_ETRUNC, "no job line");
-	const bool gap = fal_cover_gap(&a->cover, &clock, &task);
 	const bool whole = a->v.missing_lines == 0;
+	if (!a->have_job && whole)
+		return fal_diag_set(diag, FAL_ETRUNC, "no job line");
+	const bool gap = a->have_job && fal_cover_gap(&a->cover, &clock, &task);
 	if (a->done && whole && gap)
 		fal_finding(&a->f, NULL, 0, 0, "clock %llu: task %llu: never ended",
 			    (unsigned long long)clock, (unsigned long long)task);

@@ -205,15 +205,16 @@ fal_trace_reader_free(struct fal_trace_reader *r)
 }
 
 static void
-judge_job(struct fal_trace_reader *r, struct fal_trace_line *l, bool is_job)
+judge_job(struct fal_trace_reader *r, struct fal_trace_line *l, const char *ev)
 {
+	const bool is_job = strcmp(ev, "job") == 0;
 	const char *hash = json_string_value(json_object_get(l->o, "hash"));
 	const json_int_t n = json_integer_value(json_object_get(l->o, "incarnation"));
 	if (hash == NULL)
 		hash = "";
 	if (l->number == 1 && is_job)
 		snprintf(r->hash, sizeof(r->hash), "%s", hash);
-	else if (l->number == 1)
+	else if (l->number == 1 && strcmp(ev, "gap") != 0)
 		fal_trace_fail(l, FAL_EINVAL, "the first line is not job");
 	else if (is_job)
 		fal_trace_fail(l, FAL_EINVAL,
@@ -225,13 +226,14 @@ judge_job(struct fal_trace_reader *r, struct fal_trace_line *l, bool is_job)
 			       (long long)n);
 }
 
-/* The first line is job, no other is, and time goes on. */
+/* The first line is job, or tells that it is missing; no other is job, and time goes on.
+ */
 static void
 judge_order(struct fal_trace_reader *r, struct fal_trace_line *l)
 {
 	const char *ev = fal_trace_get_str(l, l->o, "ev");
 	if (l->err == 0)
-		judge_job(r, l, strcmp(ev, "job") == 0);
+		judge_job(r, l, ev);
 	l->ev = ev;
 	if (l->t < r->t)
 		fal_trace_fail(l, FAL_EINVAL, "t: %.15g is before %.15g of line %llu",

@@ -320,6 +320,8 @@ fal_summary_line(void *summary, struct fal_trace_line *l)
 	};
 	struct fal_summary *s = summary;
 	s->seconds = l->t;
+	if (!s->have_job && strcmp(l->ev, "job") != 0)
+		return fal_trace_fail(l, FAL_EINVAL, "the first line is not job");
 	if (strcmp(l->ev, "policy") == 0)
 		get_copy(l, "scheme", &s->scheme);
 	if (strcmp(l->ev, "done") == 0)

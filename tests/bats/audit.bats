@@ -105,6 +105,24 @@ gap() {
 	tail -n +$(($2 + 1)) run.trace
 }
 
+@test "a trace whose gap has its first lines, too: the audit cannot tell" {
+	local n to
+	n=$(wc -l <run.trace)
+	for to in 1 2 "$((RANDOM % n + 1))" "$n"; do
+		gap 1 "$to" >gap.trace
+		run -1 falcon-stat --audit gap.trace
+		same "1 to $to" "${output%% lines*}" "audit: cannot tell: $to"
+		has "$output" "from clock 0 on"
+		run -1 falcon-stat --audit --json gap.trace
+		run -2 falcon-stat gap.trace
+		has "$output" "gap.trace:1: gap.the first line is not job"
+		run -2 falcon-proj gap.trace
+		has "$output" "gap.trace:1: gap.lines are missing here"
+	done
+	printf '{"t":1,"ev":"now"}\n' >gap.trace
+	run -2 falcon-stat --audit gap.trace
+}
+
 @test "a trace with a gap: the audit cannot tell, wherever it is" {
 	local n from to
 	n=$(wc -l <run.trace)

@@ -373,12 +373,33 @@ now CLOCK: --min-dwell 10" sync apply - <<<'{"clones": true}'
 	has "$(cat ps.err)" "falcon-ps: resumed by 'control' at clock $clock"
 }
 
+@test "a job that is paused says so, with what to type" {
+	begin
+	answers 0 "" "" sync pause
+	soon "that it is paused" grep -q "tiny: for [0-9]* s, it is paused: falcon-sync resume" ps.err
+	answers 0 "" "" sync resume
+	soon "that it goes on" grep -q "tiny: goes on after [0-9]* s" ps.err
+	unharmed
+}
+
+@test "slack and momentum: a warning, and only where they meet" {
+	job=(tiny.job "${long[@]}" --set optimizer.kind=nesterov --set optimizer.momentum=0.9)
+	begin
+	answers 0 "scheme: epsp -> bsp (neutral), from clock CLOCK on" "" sync set scheme=bsp
+	run sync --json set scheme=epsp:2
+	same "status ($output)" "$status" 0
+	has "$output" "falcon-sync: warning: slack 2 with momentum 0.9: stable"
+	has "$output" "learning rates are up to 17 times lower"
+	done_well
+}
+
 @test "export: a model that can be judged, while training goes on" {
 	local n
 	# Of 1.3 MB, so that it comes in many pieces.
 	printf 'input 16\ndense 16000\nrelu\ndense 4\n' >tiny.model
 	job=(tiny.job --set job.epochs=10 --set optimizer.lr=0.0001)
-	begin
+	# It does not end before all has been asked.
+	begin 200
 	answers 0 "" "" sync export now.safetensors
 	n=$(od -An -t u8 -N 8 now.safetensors | tr -d ' ')
 	dd if=now.safetensors bs=1 skip=8 count="$n" status=none >header
