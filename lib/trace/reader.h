@@ -3,7 +3,8 @@
  *
  * Pure: no descriptors.  Lines are bounded, so is memory, whatever a frame claims; what
  * is wrong is said with the number of the line.  That the first line is job, or a gap
- * that has it, and no other one, and that t never decreases is judged here; what lines mean is not.
+ * that has it, and no other one, and that t never decreases is judged here; what lines
+ * mean is not.
  */
 #ifndef FAL_TRACE_READER_H
 #define FAL_TRACE_READER_H
@@ -64,8 +65,8 @@ int fal_trace_fail(struct fal_trace_line *l, int err, const char *fmt, ...)
 
 struct fal_trace_reader;
 
-/* A reader that calls on_line(arg, line) for each line, the job line first, if there was room for it; a negative
- * return of it ends the reading.  NULL: out of memory. */
+/* A reader that calls on_line(arg, line) for each line, the job line first, if there was
+ * room for it; a negative return of it ends the reading.  NULL: out of memory. */
 struct fal_trace_reader *
 fal_trace_reader_new(int (*on_line)(void *arg, struct fal_trace_line *l), void *arg);
 void fal_trace_reader_free(struct fal_trace_reader *r);
