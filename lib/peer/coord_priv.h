@@ -62,7 +62,7 @@ struct fal_coord {
 	/* The version under evaluation, and later what a failed job leaves. */
 	float *kept;
 	int8_t *kept_exps;
-	uint64_t stepped; /* clocks that were over by the last step */
+	uint64_t stepped;                  /* clocks that were over by the last step */
 	uint64_t kept_version, kept_clock; /* clocks that were over by then; 0: none */
 	struct fal_health {                /* coord_health.c */
 		double start; /* mean loss of guessing, or of the first update */
