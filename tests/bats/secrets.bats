@@ -104,16 +104,17 @@ told_by() {
 }
 
 @test "no program quotes a key, whichever option the file of keys is given to" {
-	local seed=$((RANDOM * 32768 + RANDOM)) runs=0 file way key option
+	local seed=$((RANDOM * 32768 + RANDOM)) runs=0 first file way key option
 	RANDOM=$seed
+	first=$((RANDOM % 3))
 	echo "seed $seed"
 	pieces | awk '{ for (i = 1; i + 15 <= length($1); i++) print substr($1, i, 16) }' >windows
 	[ "$(wc -l <windows)" -gt 200 ]
 	head -c 300 /dev/urandom >model
 	for file in lab/keyring lab/work.key lab/control.key; do
-		# Four of them, drawn: all take longer than a test should.
-		for way in $(for way in {0..11}; do echo "$RANDOM $way"; done | sort -n |
-			head -n 4 | cut -d" " -f2); do
+		# Each way with one of the files: all of them take longer than a test should.
+		first=$(((first + 1) % 3))
+		for way in $(seq "$first" 3 11); do
 			(umask 077 && mangled "$way" "$file" >bad)
 			mkdir -p -m 700 state
 			cp bad state/job
