@@ -111,5 +111,6 @@ main(void)
 		cmocka_unit_test(crowds),
 		cmocka_unit_test(pauses),
 	};
+	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

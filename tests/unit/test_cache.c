@@ -122,5 +122,6 @@ main(void)
 		cmocka_unit_test(made_once),
 		cmocka_unit_test(bounded),
 	};
+	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
