@@ -117,9 +117,6 @@ is_other(const struct fal_sched *s, const struct fal_round *r, const struct fal_
 	       !silent;
 }
 
-/* Nothing extends a deadline beyond these. */
-static const double most_times = 10;
-
 /* Seconds that so many tasks may take before they are late. */
 static double
 patience(const struct fal_sched *s, const struct fal_worker *w, uint32_t tasks)
@@ -168,7 +165,7 @@ fal_sched_check(struct fal_sched *s, double now, uint64_t round,
 				  .left = c->tasks,
 				  .claims = w->claims,
 				  .expires = now + patience(s, w, c->tasks),
-				  .last = now + most_times * patience(s, w, c->tasks),
+				  .last = now + FAL_MOST_TIMES * patience(s, w, c->tasks),
 				  .task = fal_calloc(c->tasks, sizeof(*made.task)) };
 	if (made.task == NULL)
 		return FAL_ENOMEM;

@@ -4,7 +4,7 @@
  *
  * Whoever is nearly late is asked, and again when it is due: its answer comes behind
  * whatever it had to say, and tells how far its lanes are.  Lanes that go on have longer,
- * up to `most_times` the deadline; all others have not kept it. */
+ * up to FAL_MOST_TIMES the deadline; all others have not kept it. */
 #include "base/crowd.h"
 #include "sched/state.h"
 
@@ -16,7 +16,6 @@
 static const double deadline_floor = 0.2; /* seconds; DESIGN section 7 */
 static const double floor_rtts = 4;       /* as above */
 static const double first_look = 0.85;    /* of the deadline: then it is asked */
-static const double most_times = 10;      /* nothing extends a deadline beyond these */
 static const double unknown_times = 4;    /* medians of the others, without history */
 static const double probe_times = 10;     /* the least probe, where nobody has any */
 
@@ -114,7 +113,7 @@ deadline(const struct fal_sched *s, const struct fal_worker *w, enum fal_turn_ki
 	else if (kind == FAL_TURN_TASK)
 		d *= fal_crowding(w->lanes, w->cores);
 	d = fmax(d, deadline_floor);
-	return s->patience * fmax(d, fmin(floor_rtts * w->rtt, most_times * d));
+	return s->patience * fmax(d, fmin(floor_rtts * w->rtt, FAL_MOST_TIMES * d));
 }
 
 double
@@ -188,7 +187,7 @@ debt_of(const struct fal_sched *s, const struct fal_worker *w)
 static double
 limit(const struct debt *o)
 {
-	return o->first + most_times * o->d;
+	return o->first + FAL_MOST_TIMES * o->d;
 }
 
 static double

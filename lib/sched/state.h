@@ -26,6 +26,8 @@
 #include "sched/sched.h"
 
 enum { FAL_RECENT = 16 }; /* task times kept for medians */
+/* Nothing extends a deadline beyond so many times itself. */
+#define FAL_MOST_TIMES 10.0
 
 /* What is measured at one lane count. */
 struct fal_pace {
