@@ -152,9 +152,10 @@ coord_advance(struct fal_coord *c, double now)
 }
 
 double
-fal_coord_seconds(const struct fal_coord *c, double now)
+fal_coord_seconds(struct fal_coord *c, double now)
 {
-	return now - c->start;
+	c->traced = fmax(c->traced, now - c->start);
+	return c->traced;
 }
 
 int
@@ -265,10 +266,10 @@ fal_coord_finish(struct fal_coord *c, double now, const char *sha256, const char
 		p->left = true;
 	}
 	if (c->why != NULL)
-		fal_line_failed(&c->line, now - c->start, fal_store_version(c->store),
-				c->why);
+		fal_line_failed(&c->line, fal_coord_seconds(c, now),
+				fal_store_version(c->store), c->why);
 	else
-		fal_line_done(&c->line, now - c->start, fal_store_version(c->store),
-			      sha256, c->status.accuracy);
+		fal_line_done(&c->line, fal_coord_seconds(c, now),
+			      fal_store_version(c->store), sha256, c->status.accuracy);
 	coord_trace(c);
 }

@@ -114,8 +114,9 @@ void fal_coord_refused(struct fal_coord *c, double now, const char *key, const c
 /* Bytes that travelled for a session so far, for the trace. */
 void fal_coord_traffic(struct fal_coord *c, uint32_t peer, uint64_t rx, uint64_t tx);
 
-/* The time of a line that were written now. */
-double fal_coord_seconds(const struct fal_coord *c, double now);
+/* The time of a line that is written now, seconds: never before that of the last one,
+ * whose event may have begun later and ended sooner. */
+double fal_coord_seconds(struct fal_coord *c, double now);
 
 int fal_coord_tick(struct fal_coord *c, double now);
 double fal_coord_wake(const struct fal_coord *c); /* when; infinity: no need */

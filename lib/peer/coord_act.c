@@ -157,7 +157,7 @@ trace_charge(struct fal_coord *c, double now, uint32_t to, const char *why)
 	const struct fal_peer *p = to != 0 ? coord_find(c, to) : NULL;
 	if (p == NULL || !p->ready)
 		return;
-	fal_line_charge(&c->line, now - c->start, p, why);
+	fal_line_charge(&c->line, fal_coord_seconds(c, now), p, why);
 	coord_trace(c);
 }
 
@@ -170,9 +170,10 @@ stop(struct fal_coord *c, double now, uint32_t to, const struct fal_act *a)
 	c->why = "a gradient is not finite on two runs";
 	if (p == NULL || !fal_sched_round(c->sched, a->round, &r))
 		return FAL_OK;
-	struct fal_line_nonfinite d = {
-		.t = now - c->start, .round = r.round, .clock = r.clock, .task = a->first
-	};
+	struct fal_line_nonfinite d = { .t = fal_coord_seconds(c, now),
+					.round = r.round,
+					.clock = r.clock,
+					.task = a->first };
 	d.first_sample =
 		r.clock % fal_grid_epoch_clocks(&c->conf.grid) * c->conf.grid.batch +
 		(uint64_t)a->first * c->conf.grid.task;

@@ -66,7 +66,7 @@ coord_trace_policy(struct fal_coord *c, double now, const char *by)
 			.policy = more ? (const char *)policy.p : NULL,
 			.policy_n = policy.n,
 		};
-		fal_line_policy(&c->line, now - c->start, &line);
+		fal_line_policy(&c->line, fal_coord_seconds(c, now), &line);
 		coord_trace(c);
 	}
 	fal_buf_free(&rule);
@@ -76,7 +76,7 @@ coord_trace_policy(struct fal_coord *c, double now, const char *by)
 static void
 trace_hold(struct fal_coord *c, double now, const char *why, const char *by)
 {
-	fal_line_hold(&c->line, now - c->start, why, by);
+	fal_line_hold(&c->line, fal_coord_seconds(c, now), why, by);
 	coord_trace(c);
 }
 

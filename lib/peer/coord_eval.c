@@ -216,7 +216,7 @@ conclude(struct fal_coord *c, double now)
 	c->status.accuracy = (double)right / n;
 	c->status.accuracy_loss = ldexp((double)loss, -FAL_LOSS_BITS) / n;
 	const struct fal_line_eval line = {
-		.t = now - c->start,
+		.t = fal_coord_seconds(c, now),
 		.version = c->kept_version,
 		.epoch = c->kept_clock / fal_grid_epoch_clocks(&c->conf.grid),
 		.right = right,

@@ -40,7 +40,7 @@ again(struct fal_coord *c, double now, uint64_t round, const uint8_t *blocks,
 	for (uint32_t i = 0; i < r.ledger->contribs; i++)
 		brought[i] =
 			fal_store_brought(c->store, round, r.ledger->contrib[i].id, NULL);
-	fal_line_again(&c->line, now - c->start, &r, line);
+	fal_line_again(&c->line, fal_coord_seconds(c, now), &r, line);
 	coord_trace(c);
 	const struct fal_peer *p = peer_of(c, line->id.worker);
 	int err = fal_sched_again(c->sched, now, round, p != NULL ? p->key : 0, brought);
@@ -176,7 +176,7 @@ trace_check(struct fal_coord *c, double now, const struct fal_doubted *d,
 					     .by = d->by,
 					     .verdict = verdict,
 					     .why = why };
-	fal_line_check(&c->line, now - c->start, &line);
+	fal_line_check(&c->line, fal_coord_seconds(c, now), &line);
 	coord_trace(c);
 }
 

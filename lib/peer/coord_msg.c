@@ -92,7 +92,7 @@ on_ready(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_m
 	c->live[c->lives++] = (struct fal_live){ p->worker, p->id };
 	p->ready = true;
 	c->ready++;
-	fal_line_join(&c->line, now - c->start, p, &c->key[p->key - 1]);
+	fal_line_join(&c->line, fal_coord_seconds(c, now), p, &c->key[p->key - 1]);
 	coord_trace(c);
 	if (c->ops.came != NULL)
 		c->ops.came(c->ops.arg, p->id, p->name, c->key[p->key - 1].name);
@@ -230,7 +230,7 @@ on_push(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_ms
 static void
 pay(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_msg *m)
 {
-	fal_line_clock(&c->line, now - c->start, p, m);
+	fal_line_clock(&c->line, fal_coord_seconds(c, now), p, m);
 	coord_trace(c);
 	memmove(p->owed, p->owed + 1, sizeof(*p->owed) * --p->oweds);
 }
@@ -267,7 +267,7 @@ leave(struct fal_coord *c, double now, struct fal_peer *p, const char *why)
 	p->left = true;
 	c->ready--;
 	coord_owed(c, now, p);
-	fal_line_leave(&c->line, now - c->start, p, why);
+	fal_line_leave(&c->line, fal_coord_seconds(c, now), p, why);
 	coord_trace(c);
 	if (c->ops.went != NULL)
 		c->ops.went(c->ops.arg, p->id, p->name, why);
@@ -372,7 +372,7 @@ void
 fal_coord_refused(struct fal_coord *c, double now, const char *key, const char *why,
 		  uint64_t count)
 {
-	fal_line_refuse(&c->line, now - c->start, key, why, count);
+	fal_line_refuse(&c->line, fal_coord_seconds(c, now), key, why, count);
 	coord_trace(c);
 }
 

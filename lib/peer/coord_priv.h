@@ -36,6 +36,7 @@ struct fal_coord {
 	struct fal_coord_conf conf;
 	struct fal_coord_ops ops;
 	double start;
+	double traced; /* the time of the newest trace line, from start */
 	struct fal_sched *sched;
 	struct fal_store *store;
 	uint64_t clocks; /* of the whole job */

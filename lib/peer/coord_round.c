@@ -232,7 +232,7 @@ tell_end(struct fal_coord *c, double now, const struct fal_news *n)
 	const bool line = n->act.fate == FAL_FATE_LINE;
 	const bool steps = r.delta || line;
 	struct fal_line_ledger d = {
-		.t = now - c->start,
+		.t = fal_coord_seconds(c, now),
 		.round = r.round,
 		.clock = r.clock,
 		.version = r.taken,
@@ -280,7 +280,7 @@ static void
 tell_step(struct fal_coord *c, double now, const struct fal_news *n)
 {
 	struct fal_line_update d = {
-		.t = now - c->start,
+		.t = fal_coord_seconds(c, now),
 		.version = n->version,
 		.clock = n->act.clock,
 		.round = c->merged + n->first,

@@ -359,6 +359,17 @@ failed_is_not_done(void **state)
 	assert_null(strstr((char *)trace.p, "\"ev\":\"done\""));
 }
 
+/* Whoever ends the job may have read the time before it told of strangers. */
+static void
+lines_in_order(void **state)
+{
+	(void)state;
+	train();
+	fal_coord_refused(coord, 0.75, "stranger", "no such key", 3);
+	fal_coord_finish(coord, 0.5, "00", NULL);
+	audit();
+}
+
 static void
 pushes_that_do_not_fit(void **state)
 {
@@ -881,6 +892,7 @@ main(void)
 		TEST(half_a_push),
 		TEST(rubbish_behind_the_last_block),
 		TEST(failed_is_not_done),
+		TEST(lines_in_order),
 		LOCAL_TEST(divergence_ends_the_job),
 		LOCAL_TEST(divergence_of_the_last_worker),
 		TEST(divergence_without_local_steps),
