@@ -1,4 +1,4 @@
-/* Published versions, encoded once for all workers (DESIGN section 5). */
+/* Published versions, encoded once for all workers (design.md, D10). */
 #ifndef FALCON_PS_PUBLISH_H
 #define FALCON_PS_PUBLISH_H
 

@@ -1,7 +1,7 @@
 /* The border to the kernel library: what lib/nn asks of it, and nothing more.  A second
  * library follows as a second kern_X.c.
  *
- * The law (DESIGN: exact sums) asks of each function that its result depends on its
+ * The law (design.md, I1) asks of each function that its result depends on its
  * arguments' values alone, never on addresses, threads or other lanes.
  */
 #ifndef FAL_NN_KERN_H

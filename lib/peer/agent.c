@@ -59,7 +59,7 @@ fal_agent_free(struct fal_agent *a)
 	free(a);
 }
 
-/* Where time goes: the first that applies (DESIGN section 10). */
+/* Where time goes: the first that applies (design.md, I19). */
 static enum activity
 activity(const struct fal_agent *a)
 {

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* An evaluation must be over so many clocks after its version (DESIGN section 7). */
+/* An evaluation must be over so many clocks after its version (design.md, I17). */
 enum { EVAL_CLOCKS = 5 };
 
 int

@@ -1,5 +1,5 @@
 /* asp: asynchronous parallel.  Every worker has rounds of its own, applied at once;
- * nobody waits for anybody (SYSTEMS section 8). */
+ * nobody waits for anybody (schemes.md, asp). */
 #include "sched/state.h"
 
 static int

@@ -1,6 +1,6 @@
 /* consgd: constant learning rate for updates (Jiang, Cui, Zhang, Yu, SIGMOD 2017;
- * SYSTEMS section 4).  SSP whose workers push the change of weights of their local steps;
- * the server adds λ times it, λ = 1/M unless set. */
+ * schemes.md, consgd).  SSP whose workers push the change of weights of their local
+ * steps; the server adds λ times it, λ = 1/M unless set. */
 #include "sched/state.h"
 
 static int

@@ -13,7 +13,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-static const double deadline_floor = 0.2; /* seconds; DESIGN section 7 */
+static const double deadline_floor = 0.2; /* seconds (design.md, D7) */
 static const double floor_rtts = 4;       /* as above */
 static const double first_look = 0.85;    /* of the deadline: then it is asked */
 static const double unknown_times = 4;    /* medians of the others, without history */

@@ -1,5 +1,5 @@
 /* dynsgd: a learning rate by the delay of each update (Jiang, Cui, Zhang, Yu, SIGMOD
- * 2017; SYSTEMS section 4).  SSP whose workers push the change of weights of their local
+ * 2017; schemes.md, dynsgd).  SSP whose workers push the change of weights of their local
  * steps.
  *
  * staleness=version: the d-th change of a worker clock counts 1/d, and those that came

@@ -1,4 +1,4 @@
-/* epsp: elastic-parallelism synchronous parallel (DESIGN section 7; SYSTEMS section 1).
+/* epsp: elastic-parallelism synchronous parallel (schemes.md, epsp).
  * Shares minimise the latest projected finish; unstarted tasks move from the straggler's
  * tail; the last running tasks are cloned; lanes follow the projection.
  *

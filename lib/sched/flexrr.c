@@ -1,4 +1,4 @@
-/* flexrr: SSP with rapid reassignment (Harlap et al., SoCC 2016; SYSTEMS section 2).  A
+/* flexrr: SSP with rapid reassignment (Harlap et al., SoCC 2016; schemes.md, flexrr).  A
  * worker that is done with its own work, or waits, helps the workers before it in a ring:
  * one that is more than 20 % of a round behind lends it 2.5 % of a round, then 5 % each
  * time it begins with what it was lent.  What a helper has not begun goes back when its

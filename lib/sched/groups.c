@@ -1,5 +1,5 @@
 /* groups: groups of workers, each synchronous, that update one model asynchronously
- * (Basu, Saxena, Panja, Verma, HiPC 2018; SYSTEMS section 5).  A group's round is its
+ * (Basu, Saxena, Panja, Verma, HiPC 2018; schemes.md, groups).  A group's round is its
  * workers' part of a clock; its mean gradient counts |g|/M.  One group is bsp, one for
  * each worker is asp.
  *

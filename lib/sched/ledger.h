@@ -3,9 +3,9 @@
  * It alone decides whether a result counts: the first claim of a task wins, so the task
  * sets of contributions never overlap.  A fenced contribution gives its tasks back,
  * marked `fills`: whoever runs them again puts them into contributions that fill it, and
- * shards drop exactly the blocks that they already have (DESIGN section 7, "Exactly
- * once").  Who holds which task is the scheduler's business, not the ledger's; it only
- * writes the moves down.
+ * shards drop exactly the blocks that they already have (design.md, I11).  Who
+ * holds which task is the scheduler's business, not the ledger's; it only writes the
+ * moves down.
  */
 #ifndef FAL_SCHED_LEDGER_H
 #define FAL_SCHED_LEDGER_H

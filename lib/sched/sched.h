@@ -14,7 +14,7 @@
  * groups O(W log W) once per round of a group; O(W) when a worker leaves.  Memory: O(W +
  * tasks of the open rounds).
  *
- * Source: DESIGN section 7 (EPSP), SYSTEMS section 0; the names follow falcon(7).
+ * The schemes and where they come from: schemes.md, frame; the names follow falcon(7).
  */
 #ifndef FAL_SCHED_SCHED_H
 #define FAL_SCHED_SCHED_H

@@ -6,11 +6,11 @@
 #include <math.h>
 #include <stdlib.h>
 
-static const double ewma_weight = 0.3; /* of the newest value (SYSTEMS: a) */
+static const double ewma_weight = 0.3; /* of the newest value */
 static const double jump_rtts = 4;     /* round trips that it must differ by */
 static const double guess_s = 1e-3;    /* a task, when nothing at all is known */
 /* A late task takes so many times longer than it took so far: what is late is mostly very
- * late.  Found by play of random slowness (SYSTEMS section 9, P2 and P3). */
+ * late.  Found by play of random slowness (falcon-emulate(5), p2 and p3). */
 static const double late_more = 1.5;
 
 void

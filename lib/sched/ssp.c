@@ -1,4 +1,4 @@
-/* ssp: stale synchronous parallel (Ho et al. 2013; SYSTEMS section 8).  Every worker has
+/* ssp: stale synchronous parallel (Ho et al. 2013; schemes.md, ssp).  Every worker has
  * rounds of its own, applied at once; it may be at most s of them ahead of the slowest.
  *
  * s = 0 is bsp: the rounds of a clock are collected and applied together.

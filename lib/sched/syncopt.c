@@ -1,6 +1,6 @@
 /* syncopt: synchronous with b backup workers (Chen, Pan, Monga, Bengio, Jozefowicz 2016;
- * SYSTEMS section 3).  Of M workers that begin a round on a version, the first N = M - b
- * that are done make the update; the others abandon their work, and its samples are
+ * schemes.md, syncopt).  Of M workers that begin a round on a version, the first N = M -
+ * b that are done make the update; the others abandon their work, and its samples are
  * dropped.  The decision is made once for a round, not for each block.
  */
 #include "sched/state.h"

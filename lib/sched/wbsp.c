@@ -1,5 +1,5 @@
 /* wbsp: workers never wait (Yang, Hu, Liu, Jin, Yeung, You, Parallel Computing 2024;
- * SYSTEMS section 7).  A worker pushes the change of each local step and goes on with its
+ * schemes.md, wbsp).  A worker pushes the change of each local step and goes on with its
  * own weights; changes are collected, and a version is published when every worker has
  * pushed since the last one (publish=slowest: when the slowest has), so that all pull
  * consistent models.

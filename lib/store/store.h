@@ -3,8 +3,8 @@
  * A round is a set of tasks that becomes a part of an update as a whole (falcon(7)): all
  * tasks of a clock, or those that one worker or group was given.  Keeps one bit per
  * (contribution, block), so that a block is counted once whatever arrives, and knows a
- * round to be complete when every block has counted its tasks (DESIGN section 7,
- * "Exactly once").  Complete rounds are collected for the next update, which a step
+ * round to be complete when every block has counted its tasks (design.md, I2).
+ * Complete rounds are collected for the next update, which a step
  * applies.  No I/O, no clock.
  */
 #ifndef FAL_STORE_STORE_H
@@ -135,7 +135,7 @@ bool fal_store_witness(struct fal_store *s, uint64_t round, struct fal_cid id,
  * complete.
  * merge: its gradients are collected for the next update.  FAL_ENOMEM, FAL_ELIMIT.
  * add: weight · its change of the weights is collected for the next update.
- * revise: collected as DynSGD's variant A (SYSTEMS section 4): it is one of the changes
+ * revise: collected as DynSGD by version (schemes.md, dynsgd): it is one of the changes
  *   of slot `slot`; the d-th to come changes what the slot has contributed by (u - U)/d,
  *   so that it always is their mean.  Returns d, or FAL_ENOMEM.
  * drop: thrown away, complete or not. */

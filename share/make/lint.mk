@@ -9,7 +9,7 @@ SCRIPTS  = $(shell grep -rlE -m1 '^\#!.*[ /](sh|bash)$$' .ci share tests \
 	$(wildcard examples))
 BATS_ALL = $(wildcard tests/bats/*.bats tests/bats/*.bash)
 
-LINTS := lint-format lint-floors lint-warnings lint-headers lint-man lint-shell lint-cppcheck
+LINTS := lint-format lint-floors lint-cites lint-warnings lint-headers lint-man lint-shell lint-cppcheck
 
 .PHONY: lint lint-deps $(LINTS)
 lint: $(LINTS)
@@ -22,6 +22,9 @@ lint-format:
 
 lint-floors:
 	.ci/floors
+
+lint-cites:
+	.ci/cites
 
 # Everything once more in a folder of its own, with warnings as errors.
 lint-warnings:

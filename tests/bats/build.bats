@@ -61,6 +61,24 @@ refused() {
 	same output "$output" ""
 }
 
+@test "cites: what code and book say of each other is there" {
+	run .ci/cites
+	same output "$output" ""
+	same "exit status" "$status" 0
+	copy_tree
+	mkdir -p "$tmp/tree/share" "$tmp/tree/tests"
+	cp -r share/doc "$tmp/tree/share"
+	printf '/* (design.md,\n * I999)\n * (schemes.md, none) */\n' >>"$tmp/tree/lib/wire/bfp.c"
+	# shellcheck disable=SC2016 # what Markdown quotes
+	printf '`fal_no_such`\n**I1. Again.**\n' >>"$tmp/tree/share/doc/design.md"
+	run .ci/cites "$tmp/tree"
+	same "exit status" "$status" 1
+	has "$output" "lib/wire/bfp.c: cites design.md, I999"
+	has "$output" "lib/wire/bfp.c: cites schemes.md, none"
+	has "$output" "no function fal_no_such"
+	has "$output" "stands twice: **I1."
+}
+
 @test "deps: silent when all is there, and knows its sets" {
 	run share/deps build check
 	same output "$output" ""
