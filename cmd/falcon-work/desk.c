@@ -60,7 +60,7 @@ fixed_loss(double loss, uint32_t samples)
 }
 
 int
-desk_run(struct desk *d, const struct desk_job *job, struct fal_ran *ran)
+desk_run(struct desk *d, const struct maker_job *job, struct fal_ran *ran)
 {
 	struct fal_loss res;
 	int err = fal_batch_fill(&job->batch, job->first, job->count, d->x, d->label);

@@ -2,9 +2,8 @@
 #ifndef WORK_DESK_H
 #define WORK_DESK_H
 
-#include "data/batch.h"
+#include "maker.h"
 #include "nn/net.h"
-#include "peer/agent.h"
 
 struct desk; /* opaque */
 
@@ -12,17 +11,8 @@ struct desk; /* opaque */
 int desk_new(const struct fal_net *net, struct desk **out);
 void desk_free(struct desk *d);
 
-/* A task, all borrowed: the samples at places first … first+count-1 of `batch`, whose
- * chunks are all here. */
-struct desk_job {
-	struct fal_run run;
-	struct fal_batch batch;
-	uint32_t first, count;
-};
-
-/* Computes: the quantised gradient to run.sum (nothing for eval), loss, right, samples
- * and nonfinite to `ran`.  FAL_ENOMEM; those of fal_batch_fill. */
-int desk_run(struct desk *d, const struct desk_job *job, struct fal_ran *ran);
+/* As maker_run says. */
+int desk_run(struct desk *d, const struct maker_job *job, struct fal_ran *ran);
 
 /* How far it is: layers that it has passed, ever.  For any thread. */
 uint64_t desk_steps(const struct desk *d);

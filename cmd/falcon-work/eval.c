@@ -7,7 +7,7 @@
 #include "base/mem.h"
 #include "cli/file.h"
 #include "cli/progress.h"
-#include "desk.h"
+#include "maker.h"
 #include "model/safetensors.h"
 #include "setup.h"
 #include "work.h"
@@ -25,6 +25,7 @@ struct eval {
 	struct fal_set set;
 	struct setup setup;
 	struct fal_samples *samples;
+	struct maker *maker;
 	float *params;
 };
 
@@ -78,6 +79,10 @@ load_setup(struct eval *e, const char *file, struct fal_diag *diag)
 		err = nomem(diag);
 	if (err == FAL_OK)
 		err = setup_make(&e->setup, &job, &model, diag);
+	if (err == FAL_OK)
+		err = maker_net_new(&e->setup, 1, &e->maker, diag);
+	if (err == FAL_OK && maker_start(e->maker) < 0)
+		err = nomem(diag);
 	if (err == FAL_OK && (fal_samples_new(&e->setup.manifest.test, &e->samples) < 0 ||
 			      fal_samples_put_set(e->samples, &e->set) < 0))
 		err = nomem(diag);
@@ -105,15 +110,12 @@ static int
 judge(struct eval *e, struct judged *out, struct fal_diag *diag)
 {
 	const struct setup *s = &e->setup;
-	struct desk *desk;
-	if (desk_new(s->net, &desk) < 0)
-		return nomem(diag);
 	int err = FAL_OK;
 	struct fal_progress bar = fal_progress_begin("judging", s->manifest.test.n,
 						     (double)uv_hrtime() * 1e-9);
 	for (uint32_t task = 0; err == FAL_OK; task++) {
 		const struct places p = setup_test_places(s, task);
-		const struct desk_job job = {
+		const struct maker_job job = {
 			.run = { .eval = true, .params = e->params },
 			.batch = { e->samples, &s->test_order, &s->norm },
 			.first = p.first,
@@ -122,14 +124,13 @@ judge(struct eval *e, struct judged *out, struct fal_diag *diag)
 		struct fal_ran ran = { 0 };
 		if (p.count == 0)
 			break;
-		err = desk_run(desk, &job, &ran);
+		err = maker_run(e->maker, 0, &job, &ran);
 		out->right += ran.right;
 		out->total += ran.samples;
 		out->loss += ran.loss;
 		fal_progress_show(&bar, out->total, (double)uv_hrtime() * 1e-9);
 	}
 	fal_progress_end(&bar);
-	desk_free(desk);
 	return err < 0 ? fal_diag_set(diag, err, "%s", fal_strerror(err)) : FAL_OK;
 }
 
@@ -186,6 +187,7 @@ eval_run(const char *job, const char *model, bool json)
 	free(e.params);
 	if (e.samples != NULL)
 		fal_samples_free(e.samples);
+	maker_free(e.maker);
 	setup_free(&e.setup);
 	fal_set_free(&e.set);
 	fal_job_free(&e.job);

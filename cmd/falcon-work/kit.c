@@ -7,32 +7,14 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-/* The net of as large a batch as may tell what small tasks cost, up to eight of them,
- * for which `room` bytes are enough; NULL: there is none. */
-static struct fal_net *
-large_net(const struct kit *k, uint64_t room)
-{
-	enum { TASKS = 8 };
-	const struct fal_job *job = &k->setup.job;
-	for (uint64_t tasks = TASKS; tasks > 1; tasks /= 2) {
-		const uint64_t n = tasks * job->task;
-		struct fal_net *net;
-		if (n > job->batch || fal_net_new(k->setup.model, (uint32_t)n, &net) < 0)
-			continue;
-		if (setup_lane_bytes(&k->setup, net) <= room)
-			return net;
-		fal_net_free(net);
-	}
-	return NULL;
-}
-
 /* Whether the job is within --max-memory.  The probe of a larger batch may take 16 MiB,
  * or a quarter of what the job needs besides, if that is within it, too. */
 static int
 afford(struct kit *k, const struct work_opt *opt, struct fal_diag *diag)
 {
 	const uint64_t least = 16 << 20;
-	uint64_t need = setup_bytes(&k->setup, opt->lanes_max);
+	const uint64_t held = setup_bytes(&k->setup, opt->lanes_max);
+	uint64_t need = held + maker_size(k->maker, 0);
 	uint64_t room = need / 4 > least ? need / 4 : least;
 	if (opt->max_memory != 0 && need > opt->max_memory)
 		return fal_diag_set(diag, FAL_ELIMIT,
@@ -41,9 +23,7 @@ afford(struct kit *k, const struct work_opt *opt, struct fal_diag *diag)
 				    k->setup.job.name, need, opt->max_memory);
 	if (opt->max_memory != 0 && room > opt->max_memory - need)
 		room = opt->max_memory - need;
-	k->large = large_net(k, room);
-	if (k->large != NULL)
-		need += setup_lane_bytes(&k->setup, k->large);
+	need = held + maker_size(k->maker, room);
 	if (opt->verbose)
 		fal_cli_err(PROG, "job %s needs %" PRIu64 " MiB", k->setup.job.name,
 			    (need >> 20) + 1);
@@ -77,7 +57,7 @@ static int
 equip(struct kit *k, const struct kit_conf *conf, struct fal_diag *diag)
 {
 	const struct work_opt *opt = conf->opt;
-	const struct lanes_conf lanes = { .net = k->setup.net,
+	const struct lanes_conf lanes = { .maker = k->maker,
 					  .lanes = opt->lanes_max,
 					  .emulate = opt->emulate,
 					  .arg = conf->arg,
@@ -89,6 +69,8 @@ equip(struct kit *k, const struct kit_conf *conf, struct fal_diag *diag)
 	if (err == FAL_OK)
 		err = feed_new(conf->loop, &k->setup.manifest, opt->cache, &feed,
 			       &k->feed);
+	if (err == FAL_OK)
+		err = maker_start(k->maker);
 	if (err == FAL_OK)
 		err = lanes_new(conf->loop, &lanes, &k->lanes);
 	if (err == FAL_OK && opt->emulate != NULL) {
@@ -107,9 +89,7 @@ prepare(struct kit *k, const struct kit_conf *conf, struct fal_diag *diag)
 					.dir = conf->opt->data,
 					.on_end = conf->on_prepared,
 					.arg = conf->arg };
-	const struct probe_conf probe = { .net = k->setup.net,
-					  .large = k->large,
-					  .seed = k->setup.job.seed,
+	const struct probe_conf probe = { .maker = k->maker,
 					  .on_end = conf->on_prepared,
 					  .arg = conf->arg };
 	int err = probe_start(&k->probe, conf->loop, &probe);
@@ -126,6 +106,8 @@ kit_make(struct kit *k, const struct kit_conf *conf, struct texts *texts,
 	k->texts = *texts;
 	*texts = (struct texts){ 0 };
 	int err = make_setup(k, diag);
+	if (err == FAL_OK)
+		err = maker_net_new(&k->setup, conf->opt->lanes_max, &k->maker, diag);
 	if (err == FAL_OK)
 		err = afford(k, conf->opt, diag);
 	if (err == FAL_OK)
@@ -152,7 +134,7 @@ kit_forget(struct kit *k)
 {
 	kit_stop(k);
 	free(k->epoch);
-	fal_net_free(k->large);
+	maker_free(k->maker);
 	setup_free(&k->setup);
 	texts_free(&k->texts);
 	*k = (struct kit){ 0 };
@@ -184,7 +166,7 @@ kit_run(struct kit *k, uint32_t lane, const struct fal_run *run)
 	struct setup *s = &k->setup;
 	const struct places p = run->eval ? setup_test_places(s, run->task)
 					  : setup_places(s, run->clock, run->task);
-	struct desk_job job = { .run = *run, .first = p.first, .count = p.count };
+	struct maker_job job = { .run = *run, .first = p.first, .count = p.count };
 	if (p.count == 0)
 		return FAL_EFORMAT;
 	job.batch.samples = feed_samples(k->feed, run->eval);
@@ -208,7 +190,7 @@ void
 kit_resume(struct kit *k)
 {
 	for (uint32_t i = 0; i < k->n_lanes; i++) {
-		const struct desk_job *j = lane_waits(k->lanes, i);
+		const struct maker_job *j = lane_waits(k->lanes, i);
 		if (j != NULL &&
 		    feed_has(k->feed, j->run.eval, j->batch.order, j->first, j->count))
 			lane_begin(k->lanes, i);

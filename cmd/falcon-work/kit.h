@@ -27,11 +27,11 @@ struct kit {
 	struct fill fill; /* with --data */
 	/* private */
 	struct feed *feed;
+	struct maker *maker;
 	struct lanes *lanes;
-	struct fault *fault;   /* with emulation, or NULL */
-	bool local;            /* data are not fetched */
-	uint64_t chunks;       /* CHUNK messages, ever */
-	struct fal_net *large; /* for the probe, or NULL */
+	struct fault *fault; /* with emulation, or NULL */
+	bool local;          /* data are not fetched */
+	uint64_t chunks;     /* CHUNK messages, ever */
 	uint32_t n_lanes;
 	struct epoch **epoch; /* by lane: the order its task uses, or NULL */
 };

@@ -13,9 +13,9 @@ enum state { IDLE, HELD, GIVEN, OVER };
 
 struct lane {
 	struct lanes *all;
+	uint32_t number;
 	pthread_t thread;
 	pthread_cond_t wake;
-	struct desk *desk;
 	/* The loop's alone. */
 	bool busy;
 	uint64_t steps; /* of emulated tasks that are over */
@@ -24,7 +24,7 @@ struct lane {
 	/* Under the mutex; while GIVEN, `job`, `begun` and `due_ns` are only read. */
 	enum state state;
 	bool cancelled, quit;
-	struct desk_job job;
+	struct maker_job job;
 	uint64_t begun, due_ns;
 	bool in_time;
 	struct lane_end end;
@@ -35,6 +35,7 @@ struct lanes {
 	pthread_mutex_t mutex;
 	uv_async_t async;
 	uint32_t started; /* threads */
+	uint64_t ids;     /* of tasks, so far */
 	struct lane lane[];
 };
 
@@ -55,7 +56,7 @@ work(struct lane *l)
 	struct lane_end end = { .ran.cancelled = l->cancelled };
 	if (!l->cancelled) {
 		pthread_mutex_unlock(&l->all->mutex);
-		end.err = desk_run(l->desk, &l->job, &end.ran);
+		end.err = maker_run(l->all->conf.maker, l->number, &l->job, &end.ran);
 		pthread_mutex_lock(&l->all->mutex);
 	}
 	uint64_t now = uv_hrtime(), due = l->begun + l->due_ns;
@@ -133,13 +134,12 @@ on_async(uv_async_t *async)
 }
 
 static int
-start_thread(struct lanes *all, struct lane *l)
+start_thread(struct lanes *all, uint32_t number)
 {
+	struct lane *l = &all->lane[number];
 	pthread_condattr_t monotonic;
 	l->all = all;
-	int err = desk_new(all->conf.net, &l->desk);
-	if (err < 0)
-		return err;
+	l->number = number;
 	pthread_condattr_init(&monotonic);
 	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
 	pthread_cond_init(&l->wake, &monotonic);
@@ -147,7 +147,6 @@ start_thread(struct lanes *all, struct lane *l)
 	if (pthread_create(&l->thread, NULL, lane_main, l) == 0)
 		return FAL_OK;
 	pthread_cond_destroy(&l->wake);
-	desk_free(l->desk);
 	return FAL_EIO;
 }
 
@@ -167,7 +166,7 @@ lanes_new(uv_loop_t *loop, const struct lanes_conf *conf, struct lanes **out)
 	pthread_mutex_init(&all->mutex, NULL);
 	int err = FAL_OK;
 	for (; all->started < conf->lanes && err == FAL_OK; all->started += err == FAL_OK)
-		err = start_thread(all, &all->lane[all->started]);
+		err = start_thread(all, all->started);
 	if (err < 0) {
 		lanes_free(all);
 		return err;
@@ -196,7 +195,6 @@ lanes_free(struct lanes *all)
 		pthread_mutex_unlock(&all->mutex);
 		pthread_join(l->thread, NULL);
 		pthread_cond_destroy(&l->wake);
-		desk_free(l->desk);
 	}
 	pthread_mutex_destroy(&all->mutex);
 	uv_close((uv_handle_t *)&all->async, on_closed);
@@ -224,7 +222,7 @@ begin(struct lanes *all, struct lane *l)
 }
 
 void
-lane_start(struct lanes *all, uint32_t lane, const struct desk_job *job, bool here)
+lane_start(struct lanes *all, uint32_t lane, const struct maker_job *job, bool here)
 {
 	struct lane *l = &all->lane[lane];
 	assert(!l->busy);
@@ -233,6 +231,7 @@ lane_start(struct lanes *all, uint32_t lane, const struct desk_job *job, bool he
 	l->cancelled = false;
 	l->begun = 0;
 	l->job = *job;
+	l->job.id = ++all->ids;
 	l->state = HELD;
 	if (here)
 		begin(all, l);
@@ -253,6 +252,8 @@ lane_cancel(struct lanes *all, uint32_t lane)
 	struct lane *l = &all->lane[lane];
 	pthread_mutex_lock(&all->mutex);
 	l->cancelled = true;
+	if (l->state == GIVEN)
+		maker_cancel(all->conf.maker, lane, l->job.id);
 	if (l->state == HELD) {
 		l->end = (struct lane_end){ .ran.cancelled = true };
 		l->state = OVER;
@@ -262,7 +263,7 @@ lane_cancel(struct lanes *all, uint32_t lane)
 	pthread_mutex_unlock(&all->mutex);
 }
 
-const struct desk_job *
+const struct maker_job *
 lane_waits(struct lanes *all, uint32_t lane)
 {
 	pthread_mutex_lock(&all->mutex);
@@ -275,11 +276,11 @@ uint64_t
 lanes_steps(const struct lanes *all)
 {
 	uint64_t n = 0;
+	if (all->conf.emulate == NULL)
+		return maker_steps(all->conf.maker);
 	for (uint32_t i = 0; i < all->conf.lanes; i++) {
 		const struct lane *l = &all->lane[i];
-		if (all->conf.emulate == NULL)
-			n += desk_steps(l->desk);
-		else if (l->busy && l->begun != 0)
+		if (l->busy && l->begun != 0)
 			n += l->steps + emulated_steps(l, uv_hrtime() - l->begun);
 		else
 			n += l->steps;

@@ -5,8 +5,8 @@
 #ifndef WORK_LANE_H
 #define WORK_LANE_H
 
-#include "desk.h"
 #include "emulate.h"
+#include "maker.h"
 
 #include <uv.h>
 
@@ -22,7 +22,7 @@ struct lane_end {
 };
 
 struct lanes_conf {
-	const struct fal_net *net; /* kept until lanes_free */
+	struct maker *maker; /* started; kept until lanes_free */
 	uint32_t lanes;
 	struct emulate *emulate; /* NULL: none; kept */
 	void *arg;
@@ -37,18 +37,19 @@ int lanes_new(uv_loop_t *loop, const struct lanes_conf *conf, struct lanes **out
 /* Ends the threads, all of them idle; memory goes when the loop has run once more. */
 void lanes_free(struct lanes *l);
 
-/* Gives an idle lane a task (copied, its pointers are kept until the end), which begins
- * at once if `here`, else, as its samples are not here yet, with lane_begin. */
-void lane_start(struct lanes *l, uint32_t lane, const struct desk_job *job, bool here);
+/* Gives an idle lane a task (copied but for its id, its pointers are kept until the end),
+ * which begins at once if `here`, else, as its samples are not here yet, with lane_begin.
+ */
+void lane_start(struct lanes *l, uint32_t lane, const struct maker_job *job, bool here);
 void lane_begin(struct lanes *l, uint32_t lane);
 
 /* The lane's task is not wanted: it ends soon, as cancelled.  Nothing if it is idle. */
 void lane_cancel(struct lanes *l, uint32_t lane);
 
 /* The task that waits for lane_begin, or NULL. */
-const struct desk_job *lane_waits(struct lanes *l, uint32_t lane);
+const struct maker_job *lane_waits(struct lanes *l, uint32_t lane);
 
-/* How far all lanes are, in steps of their tasks: layers passed, or, with emulation,
+/* How far all lanes are, in steps of their tasks: the maker's, or, with emulation,
  * parts of their virtual times.  It never goes back. */
 uint64_t lanes_steps(const struct lanes *l);
 

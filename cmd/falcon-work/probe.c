@@ -1,42 +1,11 @@
 /* Probing, in a thread of libuv's pool. */
 #include "probe.h"
 
-#include "desk.h"
-
-/* On a desk of its own; the fingerprint if it is wanted. */
-static int
-try(const struct fal_net *net, uint64_t seed, uint8_t *fingerprint, struct desk_time *out)
-{
-	struct desk *desk;
-	int err = desk_new(net, &desk);
-	if (err < 0)
-		return err;
-	if (fingerprint != NULL)
-		err = desk_fingerprint(desk, seed, fingerprint);
-	if (err == FAL_OK)
-		err = desk_time(desk, seed, out);
-	desk_free(desk);
-	return err;
-}
-
 static void
 on_work(uv_work_t *work)
 {
 	struct probe *p = work->data;
-	const struct probe_conf *c = &p->conf;
-	static const uint64_t most =
-		200000000; /* ns of a task; many would take too long */
-	struct desk_time task, large;
-	p->err = try(c->net, c->seed, p->fingerprint, &task);
-	if (p->err < 0)
-		return;
-	p->task_ns = task.wall;
-	if (c->large == NULL || task.cpu == 0 || task.wall > most ||
-	    try(c->large, c->seed, NULL, &large) < 0)
-		return;
-	p->large = fal_net_batch(c->large);
-	p->large_ns =
-		(uint64_t)((double)task.wall * (double)large.cpu / (double)task.cpu);
+	p->err = maker_probe(p->conf.maker, &p->found);
 }
 
 static void

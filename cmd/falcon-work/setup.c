@@ -1,8 +1,7 @@
-/* From texts to a net. */
+/* From texts to a job, its model, and places of samples. */
 #include "setup.h"
 
 #include "base/mem.h"
-#include "nn/kern.h"
 #include "wire/bfp.h"
 
 #include <stdlib.h>
@@ -39,12 +38,6 @@ make(struct setup *s, const struct setup_text *job, const struct setup_text *mod
 	if (err < 0)
 		return err;
 	err = fal_norm_init(&s->norm, s->job.channels, s->job.mean, s->job.std);
-	if (err == FAL_OK && s->job.numerics == FAL_JOB_NUMERICS_PORTABLE &&
-	    fal_kern_portable() < 0)
-		return fal_diag_set(diag, FAL_EINVAL,
-				    "numerics = portable needs a CPU with AVX2 and FMA");
-	if (err == FAL_OK)
-		err = fal_net_new(s->model, s->job.task, &s->net);
 	const struct fal_order_opts in_order = { .n = test->n,
 						 .per_chunk = test->per_chunk };
 	if (err == FAL_OK && test->n > 0)
@@ -67,7 +60,6 @@ setup_free(struct setup *s)
 {
 	epoch_drop(s->epoch);
 	fal_order_free(&s->test_order);
-	fal_net_free(s->net);
 	fal_manifest_free(&s->manifest);
 	fal_model_free(s->model);
 	fal_job_free(&s->job);
@@ -128,16 +120,6 @@ part_bytes(const struct fal_part *part)
 }
 
 uint64_t
-setup_lane_bytes(const struct setup *s, const struct fal_net *net)
-{
-	/* Its arena, samples, gradient, a sum at work and one whose claim is under way.
-	 */
-	return fal_arena_size(net) +
-	       (uint64_t)fal_net_batch(net) * s->model->inputs * sizeof(float) +
-	       3 * s->model->params * sizeof(float);
-}
-
-uint64_t
 setup_bytes(const struct setup *s, uint32_t lanes)
 {
 	const uint64_t vector = s->model->params * sizeof(float);
@@ -147,9 +129,10 @@ setup_bytes(const struct setup *s, uint32_t lanes)
 	const bool local = rule->scheme == FAL_CONSGD || rule->scheme == FAL_DYNSGD ||
 			   rule->scheme == FAL_WBSP;
 	const uint64_t more = rule->scheme == FAL_EPSP ? rule->slack : local ? 5 : 0;
-	/* Three versions (coming, current, under evaluation), the contribution, and the
-	 * one before on its way; two orders of epochs. */
-	return lanes * setup_lane_bytes(s, s->net) + (5 + more) * vector +
+	/* Of a lane a sum at work and one whose claim is under way; three versions
+	 * (coming, current, under evaluation), the contribution, and the one before on
+	 * its way; two orders of epochs. */
+	return (2 * (uint64_t)lanes + 5 + more) * vector +
 	       part_bytes(&s->manifest.train) + part_bytes(&s->manifest.test) +
 	       2 * (uint64_t)s->manifest.train.n * sizeof(uint32_t);
 }

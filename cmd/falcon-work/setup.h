@@ -1,7 +1,7 @@
 /* What a job's three texts are made into: everything that lanes compute with and that
  * does not change while the job runs.
  *
- * Owns parsing and checking them against each other, the net, and the orders of epochs.
+ * Owns parsing and checking them against each other, and the orders of epochs.
  */
 #ifndef WORK_SETUP_H
 #define WORK_SETUP_H
@@ -12,7 +12,6 @@
 #include "data/order.h"
 #include "job/job.h"
 #include "model/model.h"
-#include "nn/net.h"
 
 #include <stdint.h>
 
@@ -28,7 +27,6 @@ struct setup {
 	struct fal_model *model;
 	struct fal_manifest manifest;
 	struct fal_norm norm;
-	struct fal_net *net; /* for tasks of up to job.task samples */
 	struct fal_order test_order;
 	struct epoch *epoch; /* the last one asked for, or NULL */
 };
@@ -41,9 +39,8 @@ struct setup_text {
 };
 
 /* Makes `s`, whose manifest the caller has set already and loses in either case; free
- * with setup_free.  Chooses the kernels that job.numerics asks for, for this process.
- * Errors are those of the parsers, and FAL_EINVAL for data that do not fit the model or
- * a CPU that cannot be portable; each with `diag`. */
+ * with setup_free.  Errors are those of the parsers, and FAL_EINVAL for data that do not
+ * fit the model; each with `diag`. */
 int setup_make(struct setup *s, const struct setup_text *job,
 	       const struct setup_text *model, struct fal_diag *diag);
 void setup_free(struct setup *s); /* `s` is {0} again */
@@ -53,11 +50,9 @@ void setup_free(struct setup *s); /* `s` is {0} again */
 struct epoch *setup_epoch(struct setup *s, uint32_t number);
 void epoch_drop(struct epoch *e);
 
-/* The most bytes that `lanes` lanes, the versions of the parameters, the sums, and the
+/* The most bytes that the versions of the parameters, the sums of `lanes` lanes, and the
  * data take. */
 uint64_t setup_bytes(const struct setup *s, uint32_t lanes);
-/* Those of a lane alone, with this net of the model. */
-uint64_t setup_lane_bytes(const struct setup *s, const struct fal_net *net);
 
 /* The places of a task: its first one in `clock`'s epoch (or in the test set), and how
  * many samples, 0 when there is no such task. */

@@ -40,10 +40,10 @@ send_ready(struct session *s)
 {
 	const struct emulate *e = s->opt->emulate;
 	struct fal_msg m = { .type = FAL_MSG_READY };
-	memcpy(m.ready.fingerprint, s->kit.probe.fingerprint, FAL_FINGERPRINT);
-	m.ready.task_ns = s->kit.probe.task_ns;
-	m.ready.large = s->kit.probe.large;
-	m.ready.large_ns = s->kit.probe.large_ns;
+	memcpy(m.ready.fingerprint, s->kit.probe.found.fingerprint, FAL_FINGERPRINT);
+	m.ready.task_ns = s->kit.probe.found.task_ns;
+	m.ready.large = s->kit.probe.found.large;
+	m.ready.large_ns = s->kit.probe.found.large_ns;
 	if (e != NULL) {
 		m.ready.task_ns = emulate_probe_ns(e, s->kit.setup.job.task);
 		m.ready.large_ns = emulate_probe_ns(e, m.ready.large);

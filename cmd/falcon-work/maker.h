@@ -1,0 +1,111 @@
+/* What makes gradients of a job's tasks: the net of this process, in maker_net.c.  Lanes,
+ * kit and session know no more of it than stands here.
+ *
+ * One task at a time on each lane, each from a thread of its own.
+ */
+#ifndef WORK_MAKER_H
+#define WORK_MAKER_H
+
+#include "base/err.h"
+#include "data/batch.h"
+#include "peer/agent.h"
+#include "setup.h"
+#include "wire/msg.h"
+
+#include <stdint.h>
+
+/* A task, all borrowed: the samples at places first … first+count-1 of `batch`, whose
+ * chunks are all here. */
+struct maker_job {
+	uint64_t id; /* no other task of these lanes has it */
+	struct fal_run run;
+	struct fal_batch batch;
+	uint32_t first, count;
+};
+
+/* What READY says of it. */
+struct maker_probed {
+	uint8_t fingerprint[FAL_FINGERPRINT];
+	uint64_t task_ns; /* of the largest task */
+	/* Samples of a larger batch, and what it would take on the same footing; 0, 0:
+	 * there is none. */
+	uint32_t large;
+	uint64_t large_ns;
+};
+
+/* The first member of each kind's own struct. */
+struct maker {
+	const struct maker_ops *ops;
+};
+
+struct maker_ops {
+	uint64_t (*size)(struct maker *m, uint64_t room);
+	int (*start)(struct maker *m);
+	int (*probe)(struct maker *m, struct maker_probed *out);
+	int (*run)(struct maker *m, uint32_t lane, const struct maker_job *job,
+		   struct fal_ran *ran);
+	void (*cancel)(struct maker *m, uint32_t lane, uint64_t id);
+	uint64_t (*steps)(const struct maker *m);
+	void (*free)(struct maker *m);
+};
+
+/* The net of the job's model, in kernels that job.numerics asks for, for this process.
+ * `s` is kept.  FAL_EINVAL for a CPU that cannot be portable, FAL_ENOMEM; with `diag`. */
+int maker_net_new(const struct setup *s, uint32_t lanes, struct maker **out,
+		  struct fal_diag *diag);
+
+/* The most bytes that all its lanes take, and its probe, which may have `room` bytes
+ * besides.  Before maker_start, once at least with the room that there is. */
+static inline uint64_t
+maker_size(struct maker *m, uint64_t room)
+{
+	return m->ops->size(m, room);
+}
+
+/* Makes what the lanes need.  FAL_ENOMEM. */
+static inline int
+maker_start(struct maker *m)
+{
+	return m->ops->start(m);
+}
+
+/* Finds numerics and speed, in the calling thread, while no lane has a task. */
+static inline int
+maker_probe(struct maker *m, struct maker_probed *out)
+{
+	return m->ops->probe(m, out);
+}
+
+/* Computes, in the calling thread: the quantised gradient to run.sum (nothing for eval),
+ * loss, right, samples and nonfinite to `ran`.  FAL_ENOMEM; those of fal_batch_fill. */
+static inline int
+maker_run(struct maker *m, uint32_t lane, const struct maker_job *job,
+	  struct fal_ran *ran)
+{
+	return m->ops->run(m, lane, job, ran);
+}
+
+/* The task of this id, which the lane has or had last, is not wanted: its maker_run,
+ * which may be about to begin, may return at once, with anything.  For any thread. */
+static inline void
+maker_cancel(struct maker *m, uint32_t lane, uint64_t id)
+{
+	m->ops->cancel(m, lane, id);
+}
+
+/* How far all lanes are: a number that grows while they work.  For any thread. */
+static inline uint64_t
+maker_steps(const struct maker *m)
+{
+	return m->ops->steps(m);
+}
+
+/* No lane has a task.  NULL: nothing. */
+static inline void
+maker_free(struct maker *m)
+{
+	if (m != NULL)
+		m->ops->free(m);
+}
+
+#endif

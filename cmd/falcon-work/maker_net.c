@@ -1,0 +1,172 @@
+/* Gradients of the job's model by the net of this process: a desk for each lane. */
+#include "maker.h"
+
+#include "base/mem.h"
+#include "desk.h"
+#include "nn/kern.h"
+
+#include <stdlib.h>
+
+struct maker_net {
+	struct maker maker;
+	const struct setup *setup;
+	struct fal_net *net;   /* for tasks of up to job.task samples */
+	struct fal_net *large; /* for the probe, or NULL */
+	uint32_t lanes;
+	struct desk **desk; /* by lane, or NULL */
+};
+
+/* Arena, samples and gradient. */
+static uint64_t
+desk_bytes(const struct fal_net *net)
+{
+	const struct fal_model *m = fal_net_model(net);
+	return fal_arena_size(net) +
+	       (uint64_t)fal_net_batch(net) * m->inputs * sizeof(float) +
+	       m->params * sizeof(float);
+}
+
+/* What probing takes: a sum and its parameters besides the desk. */
+static uint64_t
+probe_bytes(const struct fal_net *net)
+{
+	return desk_bytes(net) + 2 * fal_net_model(net)->params * sizeof(float);
+}
+
+/* The net of as large a batch as may tell what small tasks cost, up to eight of them,
+ * for which `room` bytes are enough; NULL: there is none. */
+static struct fal_net *
+large_net(const struct setup *s, uint64_t room)
+{
+	enum { TASKS = 8 };
+	const struct fal_job *job = &s->job;
+	for (uint64_t tasks = TASKS; tasks > 1; tasks /= 2) {
+		const uint64_t n = tasks * job->task;
+		struct fal_net *net;
+		if (n > job->batch || fal_net_new(s->model, (uint32_t)n, &net) < 0)
+			continue;
+		if (probe_bytes(net) <= room)
+			return net;
+		fal_net_free(net);
+	}
+	return NULL;
+}
+
+static uint64_t
+size(struct maker *maker, uint64_t room)
+{
+	struct maker_net *m = (struct maker_net *)maker;
+	fal_net_free(m->large);
+	m->large = large_net(m->setup, room);
+	return m->lanes * desk_bytes(m->net) +
+	       (m->large != NULL ? probe_bytes(m->large) : 0);
+}
+
+static int
+start(struct maker *maker)
+{
+	struct maker_net *m = (struct maker_net *)maker;
+	int err = FAL_OK;
+	m->desk = fal_calloc(m->lanes, sizeof(struct desk *));
+	if (m->desk == NULL)
+		return FAL_ENOMEM;
+	for (uint32_t i = 0; i < m->lanes && err == FAL_OK; i++)
+		err = desk_new(m->net, &m->desk[i]);
+	return err;
+}
+
+/* On a desk of its own; the fingerprint if it is wanted. */
+static int
+try(const struct fal_net *net, uint64_t seed, uint8_t *fingerprint, struct desk_time *out)
+{
+	struct desk *desk;
+	int err = desk_new(net, &desk);
+	if (err < 0)
+		return err;
+	if (fingerprint != NULL)
+		err = desk_fingerprint(desk, seed, fingerprint);
+	if (err == FAL_OK)
+		err = desk_time(desk, seed, out);
+	desk_free(desk);
+	return err;
+}
+
+static int
+probe(struct maker *maker, struct maker_probed *out)
+{
+	const struct maker_net *m = (struct maker_net *)maker;
+	const uint64_t seed = m->setup->job.seed;
+	static const uint64_t most =
+		200000000; /* ns of a task; many would take too long */
+	struct desk_time task, large;
+	int err = try(m->net, seed, out->fingerprint, &task);
+	if (err < 0)
+		return err;
+	out->task_ns = task.wall;
+	if (m->large == NULL || task.cpu == 0 || task.wall > most ||
+	    try(m->large, seed, NULL, &large) < 0)
+		return FAL_OK;
+	out->large = fal_net_batch(m->large);
+	out->large_ns =
+		(uint64_t)((double)task.wall * (double)large.cpu / (double)task.cpu);
+	return FAL_OK;
+}
+
+static int
+run(struct maker *maker, uint32_t lane, const struct maker_job *job, struct fal_ran *ran)
+{
+	return desk_run(((struct maker_net *)maker)->desk[lane], job, ran);
+}
+
+/* A task of the net is too short to be worth it. */
+static void
+cancel(struct maker *maker, uint32_t lane, uint64_t id)
+{
+	(void)maker;
+	(void)lane;
+	(void)id;
+}
+
+static uint64_t
+steps(const struct maker *maker)
+{
+	const struct maker_net *m = (const struct maker_net *)maker;
+	uint64_t n = 0;
+	for (uint32_t i = 0; i < m->lanes; i++)
+		n += desk_steps(m->desk[i]);
+	return n;
+}
+
+static void
+net_free(struct maker *maker)
+{
+	struct maker_net *m = (struct maker_net *)maker;
+	for (uint32_t i = 0; m->desk != NULL && i < m->lanes; i++)
+		desk_free(m->desk[i]);
+	free(m->desk);
+	fal_net_free(m->large);
+	fal_net_free(m->net);
+	free(m);
+}
+
+int
+maker_net_new(const struct setup *s, uint32_t lanes, struct maker **out,
+	      struct fal_diag *diag)
+{
+	static const struct maker_ops ops = { size,   start, probe,   run,
+					      cancel, steps, net_free };
+	if (s->job.numerics == FAL_JOB_NUMERICS_PORTABLE && fal_kern_portable() < 0)
+		return fal_diag_set(diag, FAL_EINVAL,
+				    "numerics = portable needs a CPU with AVX2 and FMA");
+	struct maker_net *m = fal_calloc(1, sizeof(*m));
+	int err = m != NULL ? fal_net_new(s->model, s->job.task, &m->net) : FAL_ENOMEM;
+	if (err < 0) {
+		free(m);
+		return fal_diag_set(diag, err, "%s", fal_strerror(err));
+	}
+	m->maker.ops = &ops;
+	m->setup = s;
+	m->lanes = lanes;
+	*out = &m->maker;
+	return FAL_OK;
+}
