@@ -13,9 +13,11 @@
 struct ps_job {
 	struct fal_job job;
 	struct fal_model *model;
+	float *init;                /* model->params; NULL: they are drawn */
 	struct fal_set train, test; /* test.n 0: none */
 	struct fal_manifest manifest;
-	/* What workers get: the effective job text, the model's, the manifest. */
+	/* What workers get: the effective job text, which has the SHA-256 of what
+	 * model.init names; the model's, or names and shapes; the manifest. */
 	struct fal_buf job_text, model_text, manifest_bytes;
 	uint8_t hash[FAL_HASH_BYTES]; /* of the job text */
 	char hash_hex[2 * FAL_HASH_BYTES + 1];

@@ -4,6 +4,7 @@
 #include "cache.h"
 #include "cli/cli.h"
 #include "cli/file.h"
+#include "cli/table.h"
 #include "job/stale.h"
 #include "model/safetensors.h"
 #include "net/options.h"
@@ -56,6 +57,7 @@ memory_need(const struct ps_job *j, uint64_t workers)
 	struct fal_store_conf store = { .n = j->model->params, .optim = j->job.optim };
 	const uint64_t data = ps_job_data(j);
 	return data + (data < PS_CACHE_MAX ? data : PS_CACHE_MAX) +
+	       (j->init != NULL ? sizeof(float) * store.n : 0) +
 	       fal_store_bytes(&store, rule->delta ? groups : 0) +
 	       (4 + 4 * versions) * sizeof(float) * store.n;
 }
@@ -81,6 +83,33 @@ ends_in_zst(const char *path)
 {
 	size_t n = path != NULL ? strlen(path) : 0;
 	return n >= 4 && strcmp(path + n - 4, ".zst") == 0;
+}
+
+/* Tensors as lines for people and scripts: name, shape, how many values. */
+static int
+print_tensors(const struct fal_model *m)
+{
+	struct fal_table table = { .columns = 3 };
+	struct fal_buf text = { 0 };
+	fal_table_add(&table, "tensor");
+	fal_table_add(&table, "shape");
+	fal_table_add(&table, "values");
+	for (uint32_t i = 0; i < m->tensors; i++) {
+		const struct fal_tensor *t = &m->tensor[i];
+		char shape[FAL_MODEL_MAX_DIMS * 11 + 1] = "-";
+		for (uint32_t d = 0, n = 0; d < t->dims; d++)
+			n += (uint32_t)snprintf(shape + n, sizeof(shape) - n, "%s%u",
+						d > 0 ? "x" : "", t->dim[d]);
+		fal_table_add(&table, "%s", t->name);
+		fal_table_add(&table, "%s", shape);
+		fal_table_add(&table, "%" PRIu64, t->count);
+	}
+	int err = fal_table_text(&table, &text);
+	if (err == FAL_OK)
+		fwrite(text.p, 1, text.n, stdout);
+	fal_buf_free(&text);
+	fal_table_free(&table);
+	return err;
 }
 
 /* Judges options and files.  0 or an exit code. */
@@ -131,6 +160,8 @@ check(struct run *r, const char *path)
 			    path, need, o->max_memory);
 		return FAL_EXIT_NO;
 	}
+	if (o->check && print_tensors(r->job.model) < 0)
+		return say(&diag, FAL_ENOMEM);
 	return FAL_EXIT_DONE;
 }
 
@@ -223,9 +254,8 @@ finish(void *arg, const float *params, struct ps_outcome *o, struct fal_diag *di
 static int
 reserve(struct run *r, struct fal_diag *diag)
 {
-	enum { HEADER = 4096, TENSOR = 256, RESULT = 4096 }; /* bytes, at most */
-	const uint64_t bytes = r->job.model->params * sizeof(float) + HEADER +
-			       (uint64_t)TENSOR * r->job.model->tensors;
+	enum { RESULT = 4096 }; /* bytes, at most */
+	const uint64_t bytes = fal_safetensors_bound(r->job.model, 0);
 	int err =
 		ps_state_reserve(&r->state, "model.safetensors", bytes, &r->model, diag);
 	return err < 0 ? err

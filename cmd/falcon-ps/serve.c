@@ -254,7 +254,8 @@ new_coord(struct ps_server *s)
 		.params = j->model->params,
 		.optim = j->job.optim,
 		.schedule = j->job.schedule,
-		.guess = log(j->model->classes),
+		/* Whose loss is whose is not known without layers. */
+		.guess = j->model->layers > 0 ? log(j->model->classes) : 0,
 		.audit_sums = j->job.audit == FAL_JOB_AUDIT_SUMS,
 		.lanes_start = j->job.lanes_start,
 		.min_workers = s->opt->min_workers,
@@ -262,12 +263,16 @@ new_coord(struct ps_server *s)
 			    (uint32_t)j->manifest_bytes.n },
 	};
 	fal_random_bytes(&conf.entropy, sizeof(conf.entropy));
-	float *init = fal_calloc_aligned(j->model->params, sizeof(*init));
-	if (init == NULL)
-		return fal_diag_set(s->diag, FAL_ENOMEM, "out of memory");
-	fal_model_init(j->model, j->job.seed, init);
-	int err = fal_coord_new(&conf, &ops, init, ps_now(), &s->coord);
-	free(init);
+	float *drawn = NULL;
+	if (j->init == NULL) {
+		drawn = fal_calloc_aligned(j->model->params, sizeof(*drawn));
+		if (drawn == NULL)
+			return fal_diag_set(s->diag, FAL_ENOMEM, "out of memory");
+		fal_model_init(j->model, j->job.seed, drawn);
+	}
+	int err = fal_coord_new(&conf, &ops, drawn != NULL ? drawn : j->init, ps_now(),
+				&s->coord);
+	free(drawn);
 	if (err < 0)
 		return fal_diag_set(s->diag, err, "%s", fal_strerror(err));
 	memcpy(s->publisher.job_hash, j->hash, FAL_HASH_BYTES);

@@ -49,6 +49,9 @@ load_job(struct eval *e, const char *file, struct fal_diag *diag)
 				    diag);
 	if (err == FAL_OK && e->job.test_images == NULL)
 		err = fal_diag_set(diag, FAL_EINVAL, "%s: the job has no test set", file);
+	if (err == FAL_OK && e->job.model == NULL)
+		err = fal_diag_set(diag, FAL_EINVAL, "%s: the job has no model.file",
+				   file);
 	return err;
 }
 

@@ -67,7 +67,9 @@ static const struct key keys[] = {
 		    { "never", FAL_JOB_EVAL_NEVER })),
 	KEY("job", "audit", CHOICE, audit, 0, 0,
 	    CHOICES({ "claims", FAL_JOB_AUDIT_CLAIMS }, { "sums", FAL_JOB_AUDIT_SUMS })),
-	KEY("model", "file", TEXT, model, 1, FAL_INI_LINE, NEEDED),
+	KEY("model", "file", TEXT, model, 1, FAL_INI_LINE),
+	KEY("model", "init", TEXT, init, 1, FAL_INI_LINE),
+	KEY("model", "init-sha256", TEXT, init_sha256, 1, FAL_INI_LINE),
 	KEY("data", "format", CHOICE, format, 0, 0,
 	    CHOICES({ "idx", FAL_JOB_FORMAT_IDX }), NEEDED),
 	KEY("data", "train-images", TEXT, train_images, 1, FAL_INI_LINE, NEEDED),
@@ -108,6 +110,7 @@ static const struct key keys[] = {
 	KEY("sync", "lanes.start", U32, lanes_start, 0, 4096),
 };
 /* clang-format on */
+#define HEX "0123456789abcdef"
 #define KEYS (sizeof(keys) / sizeof(keys[0]))
 
 struct parser {
@@ -330,6 +333,7 @@ check(struct parser *p)
 		if (keys[i].needed && p->line[i] == 0)
 			return refuse(p, i, FAL_EFORMAT, "missing");
 
+	const char *sum = job->init_sha256;
 	const bool test = job->eval != FAL_JOB_EVAL_NEVER;
 	const bool shared = job->partition == FAL_JOB_PARTITION_SHARED;
 	const bool shuffles = p->line[key_at(AT(shuffle))] != 0;
@@ -341,6 +345,12 @@ check(struct parser *p)
 		size_t at;
 		const char *what;
 	} rules[] = {
+		{ job->model == NULL && job->init == NULL, AT(model),
+		  "missing, and so is model.init" },
+		{ sum != NULL && job->init == NULL, AT(init_sha256),
+		  "does nothing without model.init" },
+		{ sum != NULL && (strlen(sum) != 64 || strspn(sum, HEX) != 64),
+		  AT(init_sha256), "is not 64 digits of 0-9a-f" },
 		{ (test || job->test_labels != NULL) && job->test_images == NULL,
 		  AT(test_images), "missing (job.eval = never needs none)" },
 		{ (test || job->test_images != NULL) && job->test_labels == NULL,

@@ -57,7 +57,9 @@ struct fal_job {
 	enum fal_job_eval eval;
 	enum fal_job_audit audit;
 
-	char *model; /* model.file; this and the four below as written: fal_job_path */
+	/* model.file and model.init, one at least; they and the four below are as
+	 * written: fal_job_path.  model.init-sha256: 64 digits. */
+	char *model, *init, *init_sha256;
 
 	enum fal_job_format format;
 	char *train_images, *train_labels;

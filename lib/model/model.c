@@ -5,6 +5,7 @@
 #include "base/parse.h"
 #include "base/rng.h"
 #include "base/text.h"
+#include "model/safetensors.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -127,7 +128,9 @@ add_tensor(struct parser *p, const char *part, const uint32_t dim[4], enum fal_i
 		return FAL_ENOMEM;
 	struct fal_tensor *t = &m->tensor[m->tensors];
 	*t = (struct fal_tensor){ .offset = m->params, .count = 1, .init = init };
-	snprintf(t->name, sizeof(t->name), "%u.%s", m->layers, part);
+	if (asprintf(&t->name, "%u.%s", m->layers, part) < 0)
+		return FAL_ENOMEM;
+	m->tensors++;
 	/* Each dim is at most 2^16 and the product is checked at each step: no overflow.
 	 */
 	for (; t->dims < 4 && dim[t->dims] != 0; t->dims++) {
@@ -141,7 +144,6 @@ add_tensor(struct parser *p, const char *part, const uint32_t dim[4], enum fal_i
 	t->fan_in = (uint32_t)(t->count / dim[0]);
 	t->fan_out = t->dims > 1 ? (uint32_t)(t->count / dim[1]) : dim[0];
 	m->params += t->count;
-	m->tensors++;
 	return FAL_OK;
 }
 
@@ -368,6 +370,8 @@ fal_model_parse(const char *name, const char *text, size_t n, struct fal_model *
 		struct fal_diag *diag)
 {
 	struct parser p = { .name = name, .diag = diag };
+	if (n > 0 && text[0] == '{')
+		return fal_safetensors_names(name, text, n, out, diag);
 	p.m = fal_calloc(1, sizeof(*p.m));
 	if (p.m == NULL)
 		return fal_diag_set(diag, FAL_ENOMEM, "%s: out of memory", name);
@@ -390,6 +394,8 @@ fal_model_free(struct fal_model *m)
 {
 	if (m == NULL)
 		return;
+	for (uint32_t i = 0; i < m->tensors; i++)
+		free(m->tensor[i].name);
 	free(m->layer);
 	free(m->tensor);
 	free(m);

@@ -1,5 +1,6 @@
 /* The model file: what the layers are, where each tensor lies in the flat parameter
- * vector, and how it is drawn at first.  falcon-model(5) defines the text.
+ * vector, and how it is drawn at first; or, for programs that compute gradients by
+ * themselves, only names and shapes.  falcon-model(5) defines the text.
  *
  * A model is a value: written by fal_model_parse alone, read by everybody.  It knows no
  * arithmetic (lib/nn) and opens no file.
@@ -14,6 +15,9 @@
 #include <stdint.h>
 
 #define FAL_MODEL_MAX_LAYERS 1024
+#define FAL_MODEL_MAX_TENSORS 65536
+#define FAL_MODEL_MAX_NAME 255  /* bytes of a tensor's name */
+#define FAL_MODEL_MAX_DIMS 8    /* dimensions of a tensor */
 #define FAL_MODEL_MAX_DIM 65536 /* of each number in a model file */
 #define FAL_MODEL_MAX_FLOATS                                       \
 	((uint64_t)1 << 31) /* parameters; values of an activation \
@@ -49,11 +53,12 @@ enum fal_init {
 };
 
 struct fal_tensor {
-	char name[16];   /* as nn.Sequential counts: LAYER.weight, LAYER.bias */
-	uint32_t dims;   /* 1, 2 or 4 */
-	uint32_t dim[4]; /* conv [out, in, kh, kw]; dense [out, in]; bias [out] */
-	uint64_t offset; /* of its first float in the flat vector */
-	uint64_t count;  /* floats */
+	char *name;    /* of layers as nn.Sequential counts: LAYER.weight, LAYER.bias */
+	uint32_t dims; /* of layers 1, 2 or 4; a scalar has 0 */
+	uint32_t dim[FAL_MODEL_MAX_DIMS]; /* conv [out, in, kh, kw]; dense [out, in];
+					     bias [out] */
+	uint64_t offset;                  /* of its first float in the flat vector */
+	uint64_t count;                   /* floats */
 	uint32_t fan_in, fan_out;
 	enum fal_init init;
 };
@@ -61,12 +66,12 @@ struct fal_tensor {
 struct fal_model {
 	struct fal_shape input;
 	struct fal_layer *layer;
-	uint32_t layers;
+	uint32_t layers; /* 0: only tensors are known, not what to compute with them */
 	struct fal_tensor *tensor; /* in the order of the flat vector, without gaps */
 	uint32_t tensors;
 	uint64_t params;  /* floats of the flat vector */
-	uint32_t inputs;  /* floats of a sample */
-	uint32_t classes; /* floats of the last layer's output, at least 2 */
+	uint32_t inputs;  /* floats of a sample; 0 without layers */
+	uint32_t classes; /* floats of the last layer's output, at least 2; 0 without */
 };
 
 /* Floats of one sample of shape `s`. */
@@ -76,8 +81,9 @@ fal_shape_floats(struct fal_shape s)
 	return (uint64_t)s.c * s.h * s.w;
 }
 
-/* Parses the `n` bytes at `text` (borrowed) as a model file.  `name` stands before each
- * diagnosis: "NAME:LINE: what's wrong".  On success `*out` is for the caller to free.
+/* Parses the `n` bytes at `text` (borrowed) as a model file, or, where they begin with
+ * '{', as what fal_safetensors_header writes.  `name` stands before each diagnosis:
+ * "NAME:LINE: what's wrong".  On success `*out` is for the caller to free.
  * FAL_EFORMAT: not the syntax, or a number out of its range; FAL_EINVAL: layers that do
  * not fit one another; FAL_ELIMIT: above a FAL_MODEL_MAX; FAL_ENOMEM.  `diag` may be
  * NULL. */
@@ -89,7 +95,7 @@ void fal_model_free(struct fal_model *m);
 /* Draws the initial parameters into `params` (m->params floats).  Tensor number t takes
  * the stream (seed, FAL_RNG_INIT, t): value = u·(b + b) − b in float, u from
  * fal_rng_unit, b the correctly rounded square root of the quotient above; biases are
- * 0.  The same bytes on every machine. */
+ * 0.  The same bytes on every machine.  The model has layers. */
 void fal_model_init(const struct fal_model *m, uint64_t seed, float *params);
 
 #endif

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define HEADER_MAX ((size_t)1 << 20) /* 1024 layers need about 200 KiB */
+#define HEADER_MAX ((size_t)1 << 20) /* 10,000 tensors need about that */
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ && sizeof(float) == 4,
 	       "the data is copied as little-endian binary32");
@@ -75,6 +75,29 @@ fal_safetensors_put(const struct fal_model *m, const float *params,
 	return out->err;
 }
 
+uint64_t
+fal_safetensors_bound(const struct fal_model *m, size_t meta)
+{
+	/* A byte of a name takes at most six, a number at most twenty. */
+	enum { AROUND = 64, NUMBER = 21 };
+	uint64_t bytes = 8 + meta + 2 * AROUND + m->params * sizeof(float);
+	for (uint32_t i = 0; i < m->tensors; i++)
+		bytes += AROUND + 6 * strlen(m->tensor[i].name) +
+			 (uint64_t)NUMBER * (m->tensor[i].dims + 2);
+	return bytes;
+}
+
+int
+fal_safetensors_header(const struct fal_model *m, struct fal_buf *out)
+{
+	char *text = header_text(m, NULL, 0);
+	if (text == NULL)
+		return FAL_ENOMEM;
+	fal_put_bytes(out, text, strlen(text));
+	free(text);
+	return out->err;
+}
+
 /* A file being read. */
 struct reader {
 	const char *name;
@@ -100,28 +123,47 @@ shape_is(const json_t *shape, const struct fal_tensor *t)
 	return true;
 }
 
+/* What is said of a tensor but its shape. */
 static int
-read_tensor(const struct reader *r, const struct fal_tensor *t, const json_t *o,
-	    uint64_t at[2])
+read_place(const struct reader *r, const char *name, const json_t *o, uint64_t at[2])
 {
 	if (!json_is_object(o) || json_object_size(o) != 3)
-		return FAIL(r, "tensor '%s' is missing or malformed", t->name);
+		return FAIL(r, "tensor '%s' is missing or malformed", FAL_QUOTE(name));
 	const char *dtype = json_string_value(json_object_get(o, "dtype"));
 	if (dtype == NULL || strcmp(dtype, "F32") != 0)
-		return FAIL(r, "tensor '%s' is not F32", t->name);
-	if (!shape_is(json_object_get(o, "shape"), t))
-		return FAIL(r, "tensor '%s' has not the model's shape", t->name);
+		return FAIL(r, "tensor '%s' is not F32", FAL_QUOTE(name));
 	const json_t *offsets = json_object_get(o, "data_offsets");
 	for (size_t i = 0; i < 2; i++) {
 		const json_t *v = json_array_get(offsets, i);
 		json_int_t x = json_is_integer(v) ? json_integer_value(v) : -1;
 		if (x < 0 || (uint64_t)x > r->bytes || json_array_size(offsets) != 2)
-			return FAIL(r, "tensor '%s' has bad data_offsets", t->name);
+			return FAIL(r, "tensor '%s' has bad data_offsets",
+				    FAL_QUOTE(name));
 		at[i] = (uint64_t)x;
 	}
-	if (at[1] < at[0] || at[1] - at[0] != t->count * 4)
-		return FAIL(r, "tensor '%s' has not the bytes of its shape", t->name);
 	return FAL_OK;
+}
+
+static int
+check_bytes(const struct reader *r, const struct fal_tensor *t, const uint64_t at[2])
+{
+	if (at[1] < at[0] || at[1] - at[0] != t->count * 4)
+		return FAIL(r, "tensor '%s' has not the bytes of its shape",
+			    FAL_QUOTE(t->name));
+	return FAL_OK;
+}
+
+static int
+read_tensor(const struct reader *r, const struct fal_tensor *t, const json_t *o,
+	    uint64_t at[2])
+{
+	int err = read_place(r, t->name, o, at);
+	if (err != 0)
+		return err;
+	if (!shape_is(json_object_get(o, "shape"), t))
+		return FAIL(r, "tensor '%s' has not the model's shape",
+			    FAL_QUOTE(t->name));
+	return check_bytes(r, t, at);
 }
 
 static int
@@ -181,18 +223,28 @@ read_header(const struct reader *r, const struct fal_model *m, const json_t *o)
 	return check_cover(r, m->tensors);
 }
 
-/* Parses the JSON of `n` bytes at `text`, then copies the data. */
+/* The JSON of `n` bytes at `text`, to be given back by json_decref(). */
 static int
-read_all(struct reader *r, const struct fal_model *m, const char *text, size_t n,
-	 float *params)
+read_json(const struct reader *r, const char *text, size_t n, json_t **out)
 {
 	json_error_t why;
 	if (n == 0 || text[0] != '{')
 		return FAIL(r, "header does not begin with '%c'", '{');
-	json_t *o = json_loadb(text, n, JSON_REJECT_DUPLICATES, &why);
-	if (o == NULL)
-		return FAIL(r, "header: %s", fal_text_unless_key(why.text));
-	int err = read_header(r, m, o);
+	*out = json_loadb(text, n, JSON_REJECT_DUPLICATES, &why);
+	return *out != NULL ? FAL_OK
+			    : FAIL(r, "header: %s", fal_text_unless_key(why.text));
+}
+
+/* Parses the header, then copies the data. */
+static int
+read_all(struct reader *r, const struct fal_model *m, const char *text, size_t n,
+	 float *params)
+{
+	json_t *o;
+	int err = read_json(r, text, n, &o);
+	if (err != 0)
+		return err;
+	err = read_header(r, m, o);
 	json_decref(o);
 	for (uint32_t i = 0; err == 0 && i < m->tensors; i++)
 		memcpy(params + m->tensor[i].offset, r->data + r->at[i][0],
@@ -200,24 +252,194 @@ read_all(struct reader *r, const struct fal_model *m, const char *text, size_t n
 	return err;
 }
 
-int
-fal_safetensors_get(const struct fal_model *m, const char *name, const void *bytes,
-		    size_t n, float *params, struct fal_diag *diag)
+/* Where the header of a file is; the data follow it in `r`. */
+static int
+find_header(struct reader *r, const void *bytes, size_t n, const char **text, size_t *len)
 {
 	struct fal_rd in = fal_rd_init(bytes, n);
 	uint64_t header = fal_get_u64(&in);
 	if (in.err == 0 && header > HEADER_MAX)
-		return fal_diag_set(diag, FAL_ELIMIT,
-				    "%s: header of %llu bytes is too long", name,
+		return fal_diag_set(r->diag, FAL_ELIMIT,
+				    "%s: header of %llu bytes is too long", r->name,
 				    (unsigned long long)header);
-	const char *text = (const char *)fal_get_bytes(&in, (size_t)header);
+	*text = (const char *)fal_get_bytes(&in, (size_t)header);
 	if (in.err != 0)
-		return fal_diag_set(diag, FAL_ETRUNC, "%s: ends within the header", name);
-	struct reader r = { .name = name, .diag = diag, .data = in.p, .bytes = in.n };
+		return fal_diag_set(r->diag, FAL_ETRUNC, "%s: ends within the header",
+				    r->name);
+	*len = (size_t)header;
+	r->data = in.p;
+	r->bytes = in.n;
+	return FAL_OK;
+}
+
+int
+fal_safetensors_get(const struct fal_model *m, const char *name, const void *bytes,
+		    size_t n, float *params, struct fal_diag *diag)
+{
+	struct reader r = { .name = name, .diag = diag };
+	const char *text;
+	size_t len;
+	int err = find_header(&r, bytes, n, &text, &len);
+	if (err != 0)
+		return err;
 	r.at = fal_calloc(m->tensors, sizeof(*r.at));
 	if (r.at == NULL)
 		return fal_diag_set(diag, FAL_ENOMEM, "%s: out of memory", name);
-	int err = read_all(&r, m, text, (size_t)header, params);
+	err = read_all(&r, m, text, len, params);
 	free(r.at);
+	return err;
+}
+
+/* ---- names and shapes ---------------------------------------------------------- */
+
+static bool
+good_name(const char *name)
+{
+	size_t n = strlen(name);
+	for (const char *c = name; *c != '\0'; c++)
+		if ((unsigned char)*c < ' ' || *c == 0x7f)
+			return false;
+	return n > 0 && n <= FAL_MODEL_MAX_NAME;
+}
+
+static int
+read_shape(const struct reader *r, const json_t *shape, struct fal_tensor *t)
+{
+	const size_t dims = json_array_size(shape);
+	if (!json_is_array(shape) || dims > FAL_MODEL_MAX_DIMS)
+		return FAIL(r, "tensor '%s' has not a shape of up to %d dimensions",
+			    FAL_QUOTE(t->name), FAL_MODEL_MAX_DIMS);
+	t->count = 1;
+	for (; t->dims < dims; t->dims++) {
+		const json_t *d = json_array_get(shape, t->dims);
+		const json_int_t v = json_is_integer(d) ? json_integer_value(d) : 0;
+		if (v < 1)
+			return FAIL(r,
+				    "tensor '%s' has a dimension that is not 1 or more",
+				    FAL_QUOTE(t->name));
+		/* Both factors are at most 2^31: no overflow. */
+		if ((uint64_t)v > FAL_MODEL_MAX_FLOATS ||
+		    (t->count *= (uint64_t)v) > FAL_MODEL_MAX_FLOATS)
+			return fal_diag_set(r->diag, FAL_ELIMIT,
+					    "%s: tensor '%s' has more than 2^31 values",
+					    r->name, FAL_QUOTE(t->name));
+		t->dim[t->dims] = (uint32_t)v;
+	}
+	return FAL_OK;
+}
+
+/* A tensor with its place among the data. */
+static int
+describe(const struct reader *r, const char *name, const json_t *o, struct fal_tensor *t)
+{
+	uint64_t at[2];
+	if (!good_name(name))
+		return FAIL(r, "'%s' is no name of a tensor", FAL_QUOTE(name));
+	t->name = fal_strdup(name);
+	if (t->name == NULL)
+		return FAL_ENOMEM;
+	int err = read_place(r, name, o, at);
+	if (err == 0)
+		err = read_shape(r, json_object_get(o, "shape"), t);
+	if (err == 0)
+		err = check_bytes(r, t, at);
+	t->offset = err == 0 ? at[0] / 4 : 0;
+	return err == 0 && at[0] % 4 != 0
+		       ? FAIL(r, "tensor '%s' has bad data_offsets", FAL_QUOTE(name))
+		       : err;
+}
+
+static int
+by_offset(const void *a, const void *b)
+{
+	const struct fal_tensor *x = a, *y = b;
+	return (x->offset > y->offset) - (x->offset < y->offset);
+}
+
+/* All tensors, in the order of the data, which they cover. */
+static int
+describe_all(const struct reader *r, json_t *o, struct fal_model *m)
+{
+	json_t *meta = json_object_get(o, "__metadata__");
+	const size_t n = json_object_size(o) - (meta != NULL);
+	int err = meta != NULL ? read_metadata(r, meta) : FAL_OK;
+	if (err == 0 && n == 0)
+		err = FAIL(r, "has no '%s'", "tensors");
+	if (err == 0 && n > FAL_MODEL_MAX_TENSORS)
+		err = fal_diag_set(r->diag, FAL_ELIMIT, "%s: more than %d tensors",
+				   r->name, FAL_MODEL_MAX_TENSORS);
+	if (err == 0 && (m->tensor = fal_calloc(n, sizeof(*m->tensor))) == NULL)
+		err = FAL_ENOMEM;
+	for (void *i = json_object_iter(o); err == 0 && i != NULL;
+	     i = json_object_iter_next(o, i))
+		if (json_object_iter_value(i) != meta)
+			err = describe(r, json_object_iter_key(i),
+				       json_object_iter_value(i),
+				       &m->tensor[m->tensors++]);
+	if (err != 0)
+		return err;
+	qsort(m->tensor, m->tensors, sizeof(*m->tensor), by_offset);
+	for (uint32_t i = 0; i < m->tensors; m->params += m->tensor[i++].count)
+		if (m->tensor[i].offset != m->params)
+			return FAIL(r,
+				    "tensors overlap or leave a gap at byte %llu of the "
+				    "data",
+				    (unsigned long long)m->params * 4);
+	if (m->params > FAL_MODEL_MAX_FLOATS)
+		return fal_diag_set(r->diag, FAL_ELIMIT, "%s: more than 2^31 values",
+				    r->name);
+	return FAL_OK;
+}
+
+static int
+model_of(const struct reader *r, const char *text, size_t n, struct fal_model **out)
+{
+	json_t *o;
+	int err = read_json(r, text, n, &o);
+	if (err != 0)
+		return err;
+	struct fal_model *m = fal_calloc(1, sizeof(*m));
+	err = m != NULL ? describe_all(r, o, m) : FAL_ENOMEM;
+	json_decref(o);
+	if (err == 0) {
+		*out = m;
+		return FAL_OK;
+	}
+	fal_model_free(m);
+	return err == FAL_ENOMEM
+		       ? fal_diag_set(r->diag, err, "%s: out of memory", r->name)
+		       : err;
+}
+
+int
+fal_safetensors_names(const char *name, const char *text, size_t n,
+		      struct fal_model **out, struct fal_diag *diag)
+{
+	const struct reader r = { .name = name,
+				  .diag = diag,
+				  .bytes = FAL_MODEL_MAX_FLOATS * 4 };
+	return model_of(&r, text, n, out);
+}
+
+int
+fal_safetensors_model(const char *name, const void *bytes, size_t n,
+		      struct fal_model **out, size_t *data, struct fal_diag *diag)
+{
+	struct reader r = { .name = name, .diag = diag };
+	struct fal_model *m;
+	const char *text;
+	size_t len;
+	int err = find_header(&r, bytes, n, &text, &len);
+	if (err == 0)
+		err = model_of(&r, text, len, &m);
+	if (err == 0 && m->params * 4 != r.bytes) {
+		err = FAIL(&r, "tensors overlap or leave a gap at byte %llu of the data",
+			   (unsigned long long)m->params * 4);
+		fal_model_free(m);
+	}
+	if (err == 0) {
+		*out = m;
+		*data = n - (size_t)r.bytes;
+	}
 	return err;
 }

@@ -22,6 +22,25 @@ struct fal_metadata {
 int fal_safetensors_put(const struct fal_model *m, const float *params,
 			const struct fal_metadata *meta, size_t n, struct fal_buf *out);
 
+/* The most bytes that fal_safetensors_put makes of the model and `meta` bytes of JSON. */
+uint64_t fal_safetensors_bound(const struct fal_model *m, size_t meta);
+
+/* Appends the header alone: JSON with name, F32, shape and place of each tensor, in the
+ * order of the flat vector.  FAL_ENOMEM. */
+int fal_safetensors_header(const struct fal_model *m, struct fal_buf *out);
+
+/* Reads the `n` bytes (hostile) of what fal_safetensors_header writes, or of any header
+ * whose tensors are F32, not empty, and cover their data without gap or overlap: a model
+ * without layers, whose flat vector is in the order of the data.  `name` and `diag` as of
+ * fal_model_parse, which calls it.  FAL_EFORMAT, FAL_ELIMIT (a FAL_MODEL_MAX),
+ * FAL_ENOMEM. */
+int fal_safetensors_names(const char *name, const char *text, size_t n,
+			  struct fal_model **out, struct fal_diag *diag);
+/* The same of a whole file; its data begin at *data of the bytes and are m->params
+ * floats, as they lie in the flat vector.  FAL_ETRUNC, too. */
+int fal_safetensors_model(const char *name, const void *bytes, size_t n,
+			  struct fal_model **out, size_t *data, struct fal_diag *diag);
+
 /* Reads the `n` bytes at `bytes` (hostile) into `params` (m->params floats, written only
  * on success).  Demands exactly the tensors of `m`, with their shapes, as F32, covering
  * the data without gap or overlap, in any order.  __metadata__ must be strings and is

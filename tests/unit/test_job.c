@@ -100,6 +100,12 @@ test_refusals(void **state)
 		int err;
 		const char *diag;
 	} cases[] = {
+		{ 6, "# nothing", FAL_EINVAL,
+		  "t.job: model.file: missing, and so is model.init" },
+		{ 6, "file = m\ninit-sha256 = 00", FAL_EINVAL,
+		  "t.job:7: model.init-sha256: does nothing without model.init" },
+		{ 6, "init = m\ninit-sha256 = 00", FAL_EINVAL,
+		  "t.job:7: model.init-sha256: is not 64 digits of 0-9a-f" },
 		{ 19, "lr = o.1", FAL_EINVAL,
 		  "t.job:19: optimizer.lr: 'o.1' is not a number" },
 		{ 19, "lr = 0", FAL_EINVAL,

@@ -242,6 +242,127 @@ test_mutations(void **state)
 	fal_buf_free(&b);
 }
 
+/* ---- names and shapes ---- */
+
+static int
+names(const struct fal_buf *b, size_t n, struct fal_model **out, size_t *data,
+      struct fal_diag *diag)
+{
+	void *copy = fal_calloc(n, 1);
+	assert_non_null(copy);
+	if (n > 0)
+		memcpy(copy, b->p, n);
+	int err = fal_safetensors_model("f", copy, n, out, data, diag);
+	free(copy);
+	return err;
+}
+
+/* A file of any order becomes a flat vector in the order of its data; what is sent of it
+ * is the same model to whoever reads that. */
+static void
+test_names(void **state)
+{
+	(void)state;
+	struct fal_buf b = file_of(
+		"{\"b.weight\":{\"dtype\":\"F32\",\"shape\":[2,1,2],\"data_offsets\":[20,"
+		"36]},"
+		"\"__metadata__\":{\"format\":\"pt\"},"
+		"\"scale\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[16,20]},"
+		"\"a.weight\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]}} "
+		" ",
+		36);
+	struct fal_model *got, *again;
+	struct fal_buf sent = { 0 };
+	struct fal_diag diag = { "" };
+	size_t data;
+	if (names(&b, b.n, &got, &data, &diag) != 0)
+		fail_msg("%s", diag.text);
+	assert_int_equal(data, b.n - 36);
+	assert_int_equal(fal_safetensors_header(got, &sent), 0);
+	static const char want[] =
+		"{\"a.weight\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]},"
+		"\"scale\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[16,20]},"
+		"\"b.weight\":{\"dtype\":\"F32\",\"shape\":[2,1,2],\"data_offsets\":[20,"
+		"36]}}";
+	assert_int_equal(sent.n, sizeof(want) - 1);
+	assert_memory_equal(sent.p, want, sent.n);
+	assert_int_equal(fal_model_parse("t", (const char *)sent.p, sent.n, &again,
+					 &diag),
+			 0);
+	assert_int_equal(again->layers, 0);
+	assert_int_equal(again->params, 9);
+	assert_int_equal(again->tensors, 3);
+	assert_string_equal(again->tensor[2].name, "b.weight");
+	assert_int_equal(again->tensor[2].offset, 5);
+	assert_int_equal(again->tensor[2].dims, 3);
+	struct fal_buf put = { 0 };
+	assert_int_equal(fal_safetensors_put(again, params, NULL, 0, &put), 0);
+	assert_true(put.n <= fal_safetensors_bound(again, 0));
+	fal_buf_free(&put);
+	fal_buf_free(&sent);
+	fal_buf_free(&b);
+	fal_model_free(got);
+	fal_model_free(again);
+}
+
+#define ONE(rest) "{\"w\":{\"dtype\":\"F32\"," rest "}}"
+
+static void
+test_names_refused(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *header;
+		size_t data;
+		int err;
+		const char *diag;
+	} cases[] = {
+		{ "{}", 0, FAL_EFORMAT, "f: has no 'tensors'" },
+		{ "{\"w\":{\"dtype\":\"F16\",\"shape\":[2],\"data_offsets\":[0,4]}}", 4,
+		  FAL_EFORMAT, "f: tensor 'w' is not F32" },
+		{ "{\"w\":{\"dtype\":\"I64\",\"shape\":[],\"data_offsets\":[0,8]}}", 8,
+		  FAL_EFORMAT, "f: tensor 'w' is not F32" },
+		{ ONE("\"shape\":[2],\"data_offsets\":[0,8]"), 12, FAL_EFORMAT,
+		  "f: tensors overlap or leave a gap at byte 8 of the data" },
+		{ ONE("\"shape\":[2],\"data_offsets\":[4,12]"), 12, FAL_EFORMAT,
+		  "f: tensors overlap or leave a gap at byte 0 of the data" },
+		{ ONE("\"shape\":[2],\"data_offsets\":[2,10]"), 12, FAL_EFORMAT,
+		  "f: tensor 'w' has bad data_offsets" },
+		{ ONE("\"shape\":[3],\"data_offsets\":[0,8]"), 8, FAL_EFORMAT,
+		  "f: tensor 'w' has not the bytes of its shape" },
+		{ ONE("\"shape\":[0],\"data_offsets\":[0,0]"), 0, FAL_EFORMAT,
+		  "f: tensor 'w' has a dimension that is not 1 or more" },
+		{ ONE("\"shape\":[1,1,1,1,1,1,1,1,1],\"data_offsets\":[0,4]"), 4,
+		  FAL_EFORMAT, "f: tensor 'w' has not a shape of up to 8 dimensions" },
+		{ ONE("\"shape\":[65536,65536,65536,65536],\"data_offsets\":[0,0]"), 0,
+		  FAL_ELIMIT, "f: tensor 'w' has more than 2^31 values" },
+		{ "{\"a\\nb\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}",
+		  4, FAL_EFORMAT, "f: 'a?b' is no name of a tensor" },
+		{ "{\"\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4,
+		  FAL_EFORMAT, "f: '' is no name of a tensor" },
+		{ "{\"__metadata__\":{\"a\":1}}", 0, FAL_EFORMAT,
+		  "f: metadata 'a' is not a string" },
+	};
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct fal_buf b = file_of(cases[i].header, cases[i].data);
+		struct fal_diag diag = { "" };
+		struct fal_model *got;
+		size_t data;
+		int err = names(&b, b.n, &got, &data, &diag);
+		if (err != cases[i].err || strcmp(diag.text, cases[i].diag) != 0)
+			fail_msg("case %zu: %d \"%s\", expected %d \"%s\"", i, err,
+				 diag.text, cases[i].err, cases[i].diag);
+		fal_buf_free(&b);
+	}
+	struct fal_buf b = file_of("{" T0 "," T1 "," T2 "," T3 "}", 68);
+	struct fal_model *got;
+	size_t data;
+	for (size_t n = 0; n < b.n; n++)
+		if (names(&b, n, &got, &data, NULL) == 0)
+			fail_msg("%zu of %zu bytes are accepted", n, b.n);
+	fal_buf_free(&b);
+}
+
 int
 main(void)
 {
@@ -249,6 +370,7 @@ main(void)
 		cmocka_unit_test(test_round_trip), cmocka_unit_test(test_bad_metadata),
 		cmocka_unit_test(test_any_order),  cmocka_unit_test(test_refusals),
 		cmocka_unit_test(test_sizes),      cmocka_unit_test(test_mutations),
+		cmocka_unit_test(test_names),      cmocka_unit_test(test_names_refused),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, open_model, close_model);

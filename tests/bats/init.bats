@@ -1,0 +1,115 @@
+# model.init: weights to begin with, and names and shapes of a job that has no layers.
+
+load common
+load job
+load tiny
+
+setup_file() {
+	falcon-key init "$BATS_FILE_TMPDIR/keys"
+}
+
+setup() {
+	keys=$BATS_FILE_TMPDIR/keys
+	state=$BATS_TEST_TMPDIR/state
+	workers=()
+	tiny "$BATS_TEST_TMPDIR"
+	job=("$BATS_TEST_TMPDIR/tiny.job")
+	cd "$BATS_TEST_TMPDIR" || return 1
+}
+
+teardown() {
+	stop_all
+}
+
+# tensors JSON FLOATS: a safetensors file of this header; each float is 0.5.
+tensors() {
+	local n=${#1}
+	printf %b "$(printf '\\0%o\\0%o' $((n % 256)) $((n / 256)))" '\0\0\0\0\0\0'
+	printf %s "$1"
+	printf '\0\0\0\077%.0s' $(seq "$2")
+}
+
+# one NAME SHAPE BEGIN END: a tensor of such a header.
+one() {
+	printf '"%s":{"dtype":"F32","shape":[%s],"data_offsets":[%s,%s]}' "$@"
+}
+
+# no_layers: tiny.job trains names and shapes alone.
+no_layers() {
+	tensors "{$(one net.out.bias 4 256 272),$(one net.out.weight 4,16 0 256)}" 68 >init
+	sed -i 's/^file = .*/init = init/' tiny.job
+}
+
+@test "--check prints the tensors, in the order of the flat vector" {
+	falcon-ps --check tiny.job >layers
+	same "tensors of layers" "$(<layers)" "  tensor  shape  values
+0.weight   4x16      64
+  0.bias      4       4"
+	no_layers
+	falcon-ps --check tiny.job >names
+	same "tensors of a file" "$(<names)" "tensor          shape  values
+net.out.weight   4x16      64
+net.out.bias        4       4"
+}
+
+# refusal TEXT OPTION...: --check ends with 2 and this one line.
+refusal() {
+	local want=$1 got=0
+	shift
+	falcon-ps --check "$@" tiny.job >out 2>err || got=$?
+	same "status ($(<err))" "$got" 2
+	same "what is said" "$(<err)" "falcon-ps: $want"
+	same "what is printed" "$(<out)" ""
+}
+
+@test "files that are no weights of the model are refused" {
+	refusal "none: No such file or directory" --set model.init=none
+	tensors "{$(one 0.weight 4,16 0 256),$(one 0.bais 4 256 272)}" 68 >init
+	refusal "init: tensor '0.bias' is missing or malformed" --set model.init=init
+	tensors "{$(one 0.weight 16,4 0 256),$(one 0.bias 4 256 272)}" 68 >init
+	refusal "init: tensor '0.weight' has not the model's shape" --set model.init=init
+	tensors "{$(one 0.weight 4,16 0 256),$(one 0.bias 4 256 272)}" 68 >init
+	printf '\0\0\200\177' | dd of=init bs=1 conv=notrunc status=none \
+		seek=$(($(stat -c %s init) - 8))
+	refusal "init: value 2 of tensor '0.bias' is not finite" --set model.init=init
+	no_layers
+	refusal "init: its SHA-256 is $(sha256sum <init | cut -d' ' -f1), not model.init-sha256" \
+		--set "model.init-sha256=$(printf '0%.0s' $(seq 64))"
+	refusal "tiny.job:6: model.init-sha256: is not 64 digits of 0-9a-f" \
+		--set model.init-sha256=00
+	sed -i '/^init = /d' tiny.job
+	refusal "tiny.job: model.file: missing, and so is model.init"
+}
+
+@test "a worker with layers only refuses a job of names and shapes" {
+	local got=0
+	no_layers
+	serve
+	work plain
+	builtin wait "$pid" || got=$?
+	same "status" "$got" 1
+	has "$(<plain.err)" "tiny: the job has no model.file, only names and shapes: its gradients are another program's to make"
+	same "lines" "$(wc -l <plain.err)" 1
+	got=0
+	falcon-work --eval init tiny.job 2>eval.err || got=$?
+	same "status of --eval" "$got" 2
+	same "--eval" "$(<eval.err)" "falcon-work: tiny.job: the job has no model.file"
+}
+
+@test "training begins with the weights of model.init" {
+	tensors "{$(one 0.weight 4,16 0 256),$(one 0.bias 4 256 272)}    " 68 >init
+	job=(--set model.init=init --set optimizer.lr=1e-12 "${job[@]}")
+	serve
+	work plain
+	wait "$ps"
+	same "weights" "$(tail -c 272 "$state/model.safetensors" | sha256sum)" \
+		"$(tail -c 272 init | sha256sum)"
+	has "$(<"$state/job")" "init-sha256 = $(sha256sum <init | cut -d' ' -f1)"
+	# The state is that of these very weights.
+	printf '\0\0\0\076' | dd of=init bs=1 conv=notrunc status=none \
+		seek=$(($(stat -c %s init) - 4))
+	got=0
+	falcon-ps -jx -K "$keys/keyring" -l 127.0.0.1:0 -s "$state" "${job[@]}" 2>err || got=$?
+	same "status of other weights" "$got" 1
+	has "$(<err)" "$state: holds the state of another job"
+}
