@@ -14,6 +14,7 @@ setup() {
 	workers=()
 	job=(--set data.samples=6000 --set data.test-samples=1000 --set job.epochs=2
 		--set schedule.warmup=5 --set job.audit=sums "$root/share/jobs/fashion.job")
+	cd "$BATS_TEST_TMPDIR" || return 1
 }
 
 teardown() {
