@@ -886,8 +886,12 @@ settle(struct cluster *c)
 {
 	while (c->n > 0 && c->failure == NULL) {
 		struct event e = pop_event(c);
-		if (e.kind == TO_WORKER && c->worker[e.worker].here)
-			deliver_to_worker(c, &c->worker[e.worker], &e.msg);
+		struct worker *w = &c->worker[e.worker];
+		c->now = fmax(c->now, e.t);
+		if (frozen(c, w, &e))
+			continue;
+		if (e.kind == TO_WORKER && w->here)
+			deliver_to_worker(c, w, &e.msg);
 		fal_buf_free(&e.msg);
 	}
 	for (uint32_t i = 0; i < c->p->machines * 8 && c->failure == NULL; i++) {
@@ -968,13 +972,13 @@ cluster_run(const struct plan *p, uint64_t salt)
 	start(&c);
 	loop(&c);
 	out.status = fal_coord_status(c.coord);
-	if (out.status.done)
-		settle(&c);
+	out.seconds = c.now;
 	if (out.status.failed && c.failure == NULL)
 		c.failure = "the job stopped";
 	fal_coord_finish(c.coord, c.now, "00", NULL);
+	if (out.status.done)
+		settle(&c);
 	out.failure = c.failure;
-	out.seconds = c.now;
 	out.events = c.events;
 	out.lies = c.lies;
 	out.refused = c.refused;
