@@ -15,9 +15,11 @@
 
 static const double deadline_floor = 0.2; /* seconds (design.md, D7) */
 static const double floor_rtts = 4;       /* as above */
-static const double first_look = 0.85;    /* of the deadline: then it is asked */
-static const double unknown_times = 4;    /* medians of the others, without history */
-static const double probe_times = 10;     /* the least probe, where nobody has any */
+/* Of the deadline: then it is asked.  Where that is not known, at once, so that whatever
+ * its lanes do until then counts. */
+static const double first_look = 0.85;
+static const double unknown_times = 4; /* medians of the others, without history */
+static const double probe_times = 10;  /* the least probe, where nobody has any */
 
 /* What is due first. */
 struct debt {
@@ -102,6 +104,13 @@ fal_turn_s(const struct fal_sched *s, const struct fal_worker *w)
 	if (t->n > 0)
 		return t->mid * fal_crowding(w->lanes, w->cores);
 	return guess(s, w, FAL_TURN_TASK) / unknown_times;
+}
+
+/* Has nobody in the job shown, nor said, what a task takes? */
+static bool
+nothing_known(const struct fal_sched *s)
+{
+	return s->knowing[FAL_TURN_TASK] == 0 && s->probe_s == 0;
 }
 
 static double
@@ -204,28 +213,31 @@ is_asked(const struct fal_worker *w, const struct debt *o)
 }
 
 static double
-next_look(const struct fal_worker *w, const struct debt *o)
+next_look(const struct fal_sched *s, const struct fal_worker *w, const struct debt *o)
 {
+	const double look = nothing_known(s) ? 0 : first_look;
 	if (is_asked(w, o))
 		return w->asked + o->d;
 	if (w->steps_at < o->since)
-		return o->since + first_look * o->d;
-	return fmax(due_at(w, o), w->steps_at + (1 - first_look) * o->d);
+		return o->since + look * o->d;
+	return fmax(due_at(w, o), w->steps_at + (1 - look) * o->d);
 }
 
 double
 fal_due_next(const struct fal_sched *s, const struct fal_worker *w)
 {
 	const struct debt o = debt_of(s, w);
-	return isinf(o.since) ? INFINITY : next_look(w, &o);
+	return isinf(o.since) ? INFINITY : next_look(s, w, &o);
 }
 
-/* It has not kept its deadline.  1: it is suspected; 0: nobody would do it sooner. */
+/* It has not kept its deadline.  1: it is suspected; 0: nobody would do it sooner.  Where
+ * nothing is known, whoever is busy would not. */
 static int
 overdue(struct fal_sched *s, struct fal_worker *w, const struct debt *o, double now)
 {
+	const bool free = !nothing_known(s) || s->idle.n > 0 || s->suspects.n > 0;
 	w->asked = -1;
-	if (fal_trial_others(s, w))
+	if (free && fal_trial_others(s, w))
 		return fal_suspect(s, w, now) < 0 ? FAL_ENOMEM : 1;
 	w->excused = now + o->d;
 	fal_refresh(s, w, now);
@@ -236,7 +248,7 @@ int
 fal_due_review(struct fal_sched *s, struct fal_worker *w, double now)
 {
 	const struct debt o = debt_of(s, w);
-	if (now < next_look(w, &o))
+	if (now < next_look(s, w, &o))
 		return FAL_OK;
 	if (is_asked(w, &o))
 		return overdue(s, w, &o, now);

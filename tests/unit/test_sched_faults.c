@@ -240,6 +240,49 @@ trial_of_one_task(void **state)
 	}
 }
 
+/* Nobody has shown or said what a task takes: who is busy takes nobody's; who is idle
+ * does, unless lanes go on from the grant on, and then after ten times the least
+ * deadline. */
+static void
+nothing_is_known(void **state)
+{
+	(void)state;
+	begin("bsp", 2, 0);
+	join(1, 1, 1, 0);
+	join(2, 1, 1, 0);
+	open_clock(0);
+	while (now < 10 && info(1).suspected + info(2).suspected == 0)
+		talk();
+	check(acts[FAL_ACT_REVOKE], 0, "what two that are busy lose");
+	do_all(2, 1);
+	while (now < 100 && !info(1).suspected)
+		talk();
+	near(now, 40, 1, "when it is suspected, as the other one took 10 s");
+	end(state);
+
+	begin("bsp", 1, 0);
+	join(1, 1, 1, 0);
+	join(2, 1, 1, 0);
+	open_clock(0);
+	const uint32_t busy = worker[1].n > 0 ? 1 : 2;
+	tick_until(FAL_ACT_PING, 1);
+	near(now, 0, 1e-2, "when it is asked first");
+	for (uint32_t i = 1; i < 100 && !info(busy).suspected; i++) {
+		tick_until(FAL_ACT_PING, i);
+		answer(busy, i);
+	}
+	near(now, 2, 0.1, "when it is suspected, as the other one is idle");
+	end(state);
+
+	begin("bsp", 1, 0);
+	join(1, 1, 1, 0);
+	join(2, 1, 1, 0);
+	open_clock(0);
+	while (info(1).suspected + info(2).suspected == 0)
+		talk();
+	near(now, 0.2, 0.1, "when its lanes stand still");
+}
+
 /* Whoever is idle may take a task on trial at once; then the trial is lost. */
 static void
 trial_holds_nobody_up(void **state)
@@ -418,6 +461,7 @@ main(void)
 		TEST(lanes_that_go_on_have_longer),
 		TEST(claims_of_time_count_for_nothing),
 		TEST(trial_of_one_task),
+		TEST(nothing_is_known),
 		TEST(trial_holds_nobody_up),
 		TEST(somebody_works_at_any_time),
 		TEST(nonfinite_twice_stops),
