@@ -4,6 +4,18 @@ package FalconTap;
 use strict;
 use warnings;
 use parent 'TAP::Harness';
+use TAP::Formatter::Session;
+
+# How long each test took, without prove's CPU seconds: of tests that run beside each
+# other they would be everybody's.
+{
+	no warnings 'redefine';
+	*TAP::Formatter::Session::time_report = sub {
+		my ($self, $formatter, $parser) = @_;
+		return '' if !$formatter->timer || !defined $parser->end_time;
+		return sprintf ' %7.1f s', $parser->end_time - $parser->start_time;
+	};
+}
 
 # Keeps the lines of failed tests: "not ok", and the comments after it.
 sub new {
@@ -12,12 +24,13 @@ sub new {
 	$self->callback(made_parser => sub {
 		my ($parser, $test) = @_;
 		my $failed = 0;
+		my $said = \($self->{said}{$test->[0]} = '');
 		$parser->callback(test => sub {
 			$failed = !$_[0]->is_ok;
-			$self->{said} .= "$test->[0]\n" . $_[0]->raw . "\n" if $failed;
+			$$said .= "$test->[0]\n" . $_[0]->raw . "\n" if $failed;
 		});
 		$parser->callback(comment => sub {
-			$self->{said} .= $_[0]->raw . "\n" if $failed;
+			$$said .= $_[0]->raw . "\n" if $failed;
 		});
 	});
 	return $self;
@@ -26,7 +39,8 @@ sub new {
 sub summary {
 	my ($self, $all) = @_;
 	$self->SUPER::summary($all);
-	print "\n$self->{said}\n" if defined $self->{said};
+	my $said = join '', map { $self->{said}{$_} // '' } $all->descriptions;
+	print "\n$said\n" if $said ne '';
 
 	# A program that dies, or runs other than the tests it planned, has failed too,
 	# even where each test that it reported passed.

@@ -37,6 +37,9 @@ BATS := $(wildcard tests/bats/*.bats)
 SEEDS ?= 2000
 FROM  ?= 0
 
+# So many tests at once: most of them wait most of the time.
+JOBS ?= $(shell echo $$(($$(nproc) * 2)))
+
 export SEEDS FROM
 check check-tests sim: export FALCON_BIN = $(abspath $(B))
 check check-tests sim: export ASAN_OPTIONS = detect_leaks=1:abort_on_error=1
@@ -48,8 +51,8 @@ check: deps-check
 	@$(MAKE) --no-print-directory check-tests
 
 check-tests: $(PROG_BIN) $(UNIT_BIN) $(SIM) $(FAULT_BIN)
-	PERL5LIB=share/make prove --harness FalconTap --timer --exec share/make/tap \
-		$(UNIT_BIN) $(SIM) $(BATS)
+	PERL5LIB=share/make prove --harness FalconTap --timer --jobs $(JOBS) \
+		--exec share/make/tap $(SIM) $(BATS) $(UNIT_BIN)
 
 sim: $(SIM)
 	$(SIM) $(SEEDS) $(FROM)

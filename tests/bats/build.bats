@@ -197,7 +197,7 @@ stand_in() {
 	same "exit status ($output)" "$status" 1
 	has "$output" "worker-3: SIGSEGV"
 	has "$output" "out of luck"
-	run grep -lF "$tmp/stand" /proc/[0-9]*/cmdline
+	run grep -slF "$tmp/stand" /proc/[0-9]*/cmdline
 	same "left behind" "$output" ""
 }
 
@@ -216,7 +216,8 @@ tap() {
 		printf '#!/bin/sh\n%s\n' "$body" >"$tmp/test$i"
 		chmod +x "$tmp/test$i"
 	done
-	run env PERL5LIB=share/make prove --harness FalconTap --exec share/make/tap "$tmp"/test*
+	run env PERL5LIB=share/make prove --harness FalconTap --timer --jobs 2 \
+		--exec share/make/tap "$tmp"/test*
 }
 
 @test "check: the last line counts what passed and failed" {
@@ -230,6 +231,24 @@ tap() {
 		'echo 1..2; echo ok 1' 'exit 0'
 	same "exit status" "$status" 1
 	same "last line" "${lines[-1]}" "3 passed, 4 failed"
+}
+
+@test "check: of tests that run at once each is told in one piece, with its seconds" {
+	mkfifo "$tmp/a" "$tmp/b"
+	tap "echo 1..1; echo not ok 1; echo '# it said'; echo >'$tmp/a'; read x <'$tmp/b'
+			echo '# and said'" \
+		"echo 1..1; read x <'$tmp/a'; echo not ok 1; echo '# so did it'; echo >'$tmp/b'" \
+		'echo 1..1; echo ok 1'
+	has "$output" "/test1
+not ok 1
+# it said
+# and said
+"
+	has "$output" "/test2
+not ok 1
+# so did it
+"
+	[[ $output =~ test3\ \.\.\ ok\ +[0-9]+\.[0-9]\ s ]]
 }
 
 @test "install puts the programs there, uninstall leaves nothing" {
