@@ -27,7 +27,7 @@ start_ready() {
 		3>&- 4>"$fifo" &
 	pid=$!
 	started+=("$pid")
-	if ! read -r -t 30 ready <"$fifo"; then
+	if ! read -r -t 60 ready <"$fifo"; then
 		echo "$name: not ready: $(cat "$BATS_TEST_TMPDIR/$name.err")"
 		return 1
 	fi
@@ -45,6 +45,13 @@ wait() {
 		}
 	done
 	builtin wait "$@"
+}
+
+# ended PID NAME [STATUS]: waits for what start began as NAME; its status is 0, or this one.
+ended() {
+	local got=0
+	wait "$1" || got=$?
+	same "status of $2 ($(tail -n 20 "$BATS_TEST_TMPDIR/$2.err"))" "$got" "${3:-0}"
 }
 
 # Ends and reaps whatever start left behind.

@@ -4,11 +4,13 @@ load common
 load job
 load tiny
 
+setup_file() {
+	for_file
+}
+
 setup() {
-	cd "$BATS_TEST_TMPDIR" || return 1
-	falcon-key init keys
+	for_test
 	tiny .
-	keys=$PWD/keys state=$PWD/state workers=()
 	# Weights that decay by more than twice themselves grow: from the 20th update on.
 	job=(--set optimizer.lr=4 --set optimizer.weight-decay=1 --set schedule.warmup=40
 		--set job.epochs=20 tiny.job)

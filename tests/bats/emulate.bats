@@ -6,16 +6,13 @@ load job
 load tiny
 
 setup_file() {
-	falcon-key init "$BATS_FILE_TMPDIR/keys"
+	for_file
 }
 
 setup() {
-	keys=$BATS_FILE_TMPDIR/keys
-	state=$BATS_TEST_TMPDIR/state
-	workers=()
-	tiny "$BATS_TEST_TMPDIR/tiny"
-	job=("$BATS_TEST_TMPDIR/tiny/tiny.job")
-	cd "$BATS_TEST_TMPDIR" || return 1
+	for_test
+	tiny tiny
+	job=(tiny/tiny.job)
 }
 
 teardown() {

@@ -5,14 +5,11 @@ load job
 load tiny
 
 setup_file() {
-	falcon-key init "$BATS_FILE_TMPDIR/keys"
+	for_file
 }
 
 setup() {
-	keys=$BATS_FILE_TMPDIR/keys
-	state=$BATS_TEST_TMPDIR/state
-	workers=()
-	cd "$BATS_TEST_TMPDIR" || return 1
+	for_test
 	tiny .
 	job=(tiny.job)
 }
@@ -22,20 +19,12 @@ teardown() {
 	[ ! -e full ] || umount full 2>/dev/null || :
 }
 
-# over WANT PID NAME: its status, a minute at most.
-over() {
-	local got=0
-	timeout 60 tail --pid="$2" -f /dev/null || kill -KILL "$2"
-	wait "$2" || got=$?
-	same "status of $3 ($(cat "$3.err"))" "$got" "$1"
-}
-
 # undisturbed: the model of the job when nothing happens to it.
 undisturbed() {
 	local state=$BATS_TEST_TMPDIR/calm
 	serve "$@"
 	work calm --lanes 1
-	over 0 "$ps" ps
+	ended "$ps" ps
 	sha=$(member sha256)
 	rm ps.ready
 }
@@ -64,8 +53,8 @@ cannot_tell() {
 			-t "copy.$limit" --set job.epochs=20 tiny.job
 		ps=$pid
 		work "w$limit" --lanes 1
-		over 0 "$ps" ps
-		over 0 "$pid" "w$limit"
+		ended "$ps" ps
+		ended "$pid" "w$limit"
 		same "the model" "$(jq -r .sha256 "state.$limit/result.json")" "$sha"
 		has "$(cat ps.err)" "state.$limit/trace.jsonl: File too large: lines are missing"
 		cannot_tell "state.$limit/trace.jsonl"
@@ -93,7 +82,7 @@ full_disk() {
 	rm full/ballast
 	soon "room" grep -q "full/copy: is written again: " ps.err
 	work fast --lanes 1
-	over 0 "$ps" ps
+	ended "$ps" ps
 	same "the model" "$(member sha256)" "$sha"
 	cannot_tell full/copy
 	same "gaps" "$(grep -c '"ev":"gap"' full/copy)" 1
@@ -121,7 +110,7 @@ full_disk() {
 	soon "some clocks" lines 3 '"ev":"ledger"'
 	dd if=/dev/zero of=full/ballast bs=4k 2>/dev/null || :
 	work fast --lanes 1
-	over 0 "$ps" ps
+	ended "$ps" ps
 	same "the model" "$(member sha256)" "$sha"
 	same "its file" "$(sha256sum <full/state/model.safetensors | cut -d' ' -f1)" "$sha"
 	cannot_tell full/state/trace.jsonl
@@ -146,7 +135,7 @@ full_disk() {
 	work fast --lanes 1
 	soon "a refusal" grep -q "refused: no descriptor is left" ps.err
 	soon "another worker" lines 2 '"ev":"join"'
-	over 0 "$ps" ps
+	ended "$ps" ps
 	same "the model" "$(member sha256)" "$sha"
 }
 
@@ -163,7 +152,7 @@ at_unix() {
 	local w=$pid
 	soon "some clocks" lines 2 '"ev":"update"'
 	kill -TERM "$ps"
-	over 75 "$ps" ps
+	ended "$ps" ps 75
 	soon "what the worker says" grep -q "trying again" w.err
 	# Begun and not done: no second start erases it unasked.
 	run falcon-ps -x -K "$keys/keyring" -l unix:sock -s "$state" --set job.epochs=20 tiny.job
@@ -173,8 +162,8 @@ at_unix() {
 	at_unix --set job.epochs=20 --restart
 	soon "the worker" grep -q "connected again" w.err
 	work fast --lanes 1
-	over 0 "$ps" ps
-	over 0 "$w" w
+	ended "$ps" ps
+	ended "$w" w
 	cmp first "$state/trace.1.jsonl"
 	same "what it says" "$(grep -v emulate w.err)" "falcon-work: unix:sock: the coordinator \
 stops, and may be back; trying again
@@ -184,7 +173,7 @@ falcon-work: done: the job is done"
 	[ -e "$state/result.json" ] && rm "$state/result.json"
 	at_unix --set job.epochs=20 --restart
 	work again --lanes 1
-	over 0 "$ps" ps
+	ended "$ps" ps
 	cmp first "$state/trace.1.jsonl"
 	lines 1 '"ev":"done"'
 	same "traces" "$(cd "$state" && echo trace*)" "trace.1.jsonl trace.2.jsonl trace.jsonl"
@@ -199,7 +188,7 @@ falcon-work: done: the job is done"
 	kill -KILL "$ps"
 	wait "$ps" || :
 	began=$SECONDS
-	over 75 "$brief" brief
+	ended "$brief" brief 75
 	[ $((SECONDS - began)) -le 10 ]
 	kill -0 "${workers[0]}"
 	run falcon-work -k "$keys/work.key" --give-up x unix:sock
@@ -211,8 +200,8 @@ falcon-work: done: the job is done"
 	slow w 1 200
 	soon "some clocks" lines 2 '"ev":"update"'
 	falcon-sync -k "$keys/control.key" unix:sock stop
-	over 75 "$ps" ps
-	over 0 "$pid" w
+	ended "$ps" ps 75
+	ended "$pid" w
 	has "$(cat w.err)" "falcon-work: done: the job was stopped"
 }
 

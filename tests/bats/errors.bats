@@ -5,18 +5,15 @@ load common
 load job
 
 setup_file() {
-	falcon-key init "$BATS_FILE_TMPDIR/keys"
+	for_file
 	falcon-key init "$BATS_FILE_TMPDIR/other"
 }
 
 setup() {
-	keys=$BATS_FILE_TMPDIR/keys
+	for_test
 	other=$BATS_FILE_TMPDIR/other
-	state=$BATS_TEST_TMPDIR/state
-	workers=()
 	job=(--set job.epochs=2 --set data.samples=2000 --set data.test-samples=500
 		--set schedule.warmup=0 --set job.audit=sums "$root/share/jobs/fashion.job")
-	cd "$BATS_TEST_TMPDIR" || return 1
 }
 
 teardown() {

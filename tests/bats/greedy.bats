@@ -6,15 +6,12 @@ load job
 load tiny
 
 setup_file() {
-	falcon-key init "$BATS_FILE_TMPDIR/keys"
+	for_file
 	falcon-key add -K "$BATS_FILE_TMPDIR/keys/keyring" greedy
 }
 
 setup() {
-	keys=$BATS_FILE_TMPDIR/keys
-	state=$BATS_TEST_TMPDIR/state
-	workers=()
-	cd "$BATS_TEST_TMPDIR" || return 1
+	for_test
 	tiny .
 	job=(tiny.job)
 }

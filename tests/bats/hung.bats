@@ -5,16 +5,13 @@ load job
 load tiny
 
 setup_file() {
-	falcon-key init "$BATS_FILE_TMPDIR/keys"
+	for_file
 }
 
 setup() {
-	keys=$BATS_FILE_TMPDIR/keys
-	state=$BATS_TEST_TMPDIR/state
-	workers=()
-	tiny "$BATS_TEST_TMPDIR/tiny"
-	job=("$BATS_TEST_TMPDIR/tiny/tiny.job")
-	cd "$BATS_TEST_TMPDIR" || return 1
+	for_test
+	tiny tiny
+	job=(tiny/tiny.job)
 	# After half a second one of its tasks takes a quarter of an hour.
 	printf '0 1\n0.5 0.00001\n' >hang
 }

@@ -1,14 +1,19 @@
 # Real jobs in bats tests: a coordinator and its workers.  `load common` comes before.
 #
-# Before use, setup sets $keys and $state, folders of keys and of the job's state, and
-# job=(...), what every falcon-ps is given.
+# setup_file begins with for_file and setup with for_test; job=(...) is then what every
+# falcon-ps is given.
 
 # for_file: keys for all tests of a file; what setup_file then starts is in its folder.
 for_file() {
 	BATS_TEST_TMPDIR=$BATS_FILE_TMPDIR
-	cd "$BATS_FILE_TMPDIR" || return 1
-	keys=$BATS_FILE_TMPDIR/keys state=$BATS_FILE_TMPDIR/state workers=()
+	for_test
 	falcon-key init "$keys"
+}
+
+# for_test: a test is in its own folder, with the keys of its file and a state of its own.
+for_test() {
+	cd "$BATS_TEST_TMPDIR" || return 1
+	keys=$BATS_FILE_TMPDIR/keys state=$BATS_TEST_TMPDIR/state workers=()
 }
 
 # serve [OPTION...]: a coordinator; its address is in $ready, its process id in $ps.
@@ -37,11 +42,11 @@ member() {
 	jq -r ".$1" "$state/result.json"
 }
 
-# soon WHAT COMMAND...: waits until the command succeeds, 20 s at most.
+# soon WHAT COMMAND...: waits until the command succeeds, a minute at most.
 soon() {
-	local what=$1
+	local what=$1 last=$((SECONDS + 60))
 	shift
-	for _ in $(seq 400); do
+	while [ "$SECONDS" -lt "$last" ]; do
 		! "$@" || return 0
 		read -r -t 0.05 <> <(:) || :
 	done

@@ -6,14 +6,11 @@ load job
 load tiny
 
 setup_file() {
-	falcon-key init "$BATS_FILE_TMPDIR/keys"
+	for_file
 }
 
 setup() {
-	keys=$BATS_FILE_TMPDIR/keys
-	state=$BATS_TEST_TMPDIR/state
-	workers=()
-	cd "$BATS_TEST_TMPDIR" || return 1
+	for_test
 }
 
 teardown() {

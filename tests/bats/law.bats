@@ -5,13 +5,11 @@ load common
 load job
 
 setup_file() {
-	falcon-key init "$BATS_FILE_TMPDIR/keys"
+	for_file
 }
 
 setup() {
-	keys=$BATS_FILE_TMPDIR/keys
-	state=$BATS_TEST_TMPDIR/state
-	workers=()
+	for_test
 	job=(--set data.samples=6000 --set data.test-samples=1000 --set job.epochs=2
 		--set schedule.warmup=5 --set job.audit=sums "$root/share/jobs/fashion.job")
 	cd "$BATS_TEST_TMPDIR" || return 1

@@ -5,14 +5,12 @@ load common
 load job
 
 setup_file() {
-	falcon-key init "$BATS_FILE_TMPDIR/keys"
+	for_file
 	falcon-key add -K "$BATS_FILE_TMPDIR/keys/keyring" liar
 }
 
 setup() {
-	keys=$BATS_FILE_TMPDIR/keys
-	state=$BATS_TEST_TMPDIR/state
-	workers=()
+	for_test
 	job=(--set data.samples=4000 --set data.test-samples=500 --set job.epochs=1
 		--set schedule.warmup=5 --set job.audit=sums --set sync.scheme=bsp
 		"$root/share/jobs/fashion.job")

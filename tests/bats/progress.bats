@@ -4,11 +4,13 @@ load common
 load job
 load tiny
 
+setup_file() {
+	for_file
+}
+
 setup() {
-	cd "$BATS_TEST_TMPDIR" || return 1
-	falcon-key init keys
+	for_test
 	tiny .
-	keys=$PWD/keys state=$PWD/state workers=()
 	job=(tiny.job)
 }
 
@@ -28,7 +30,7 @@ teardown() {
 # on_terminal COLUMNS: what a coordinator draws there, while its job takes 3 seconds.
 on_terminal() {
 	mkfifo address
-	TERM=xterm script -qefc "stty cols $1; exec falcon-ps -jx -K keys/keyring -l 127.0.0.1:0 \
+	TERM=xterm script -qefc "stty cols $1; exec falcon-ps -jx -K '$keys/keyring' -l 127.0.0.1:0 \
 		-s state --ready-fd 4 tiny.job 4>address >/dev/null" drawn >/dev/null </dev/null &
 	started+=($!)
 	read -r -t 30 ready <address

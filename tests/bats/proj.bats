@@ -22,11 +22,8 @@ setup_file() {
 }
 
 setup() {
-	keys=$BATS_FILE_TMPDIR/keys
-	state=$BATS_TEST_TMPDIR/state
+	for_test
 	trace=$BATS_FILE_TMPDIR/bsp
-	workers=()
-	cd "$BATS_TEST_TMPDIR" || return 1
 }
 
 teardown() {

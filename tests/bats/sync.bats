@@ -28,10 +28,7 @@ setup_file() {
 }
 
 setup() {
-	keys=$BATS_FILE_TMPDIR/keys
-	state=$BATS_TEST_TMPDIR/state
-	workers=()
-	cd "$BATS_TEST_TMPDIR" || return 1
+	for_test
 	umask 077
 	tiny .
 	job=(tiny.job "${long[@]}")
@@ -78,19 +75,11 @@ refused() {
 	ready=127.0.0.1:1 answers "$want" "" "falcon-sync: $text" sync "$@" </dev/null
 }
 
-# over STATUS PID NAME: it ends so.
-over() {
-	local got=0
-	timeout 30 tail --pid="$2" -f /dev/null || kill -KILL "$2"
-	wait "$2" || got=$?
-	same "status of $3 ($(cat "$3.err"))" "$got" "$1"
-}
-
 # done_well [CLOCKS]: the job ends, sooner by one more worker, and its ledger is right.
 done_well() {
 	local clocks=${1:-80}
 	work hurry --lanes 1
-	over 0 "$ps" ps
+	ended "$ps" ps
 	run falcon-stat --audit "$state/trace.jsonl"
 	same "status of the audit ($output)" "$status" 0
 	has "$output" "audit: ok: $clocks clocks, $((8 * clocks)) tasks,"
@@ -213,7 +202,7 @@ flexrr:1 epsp"
 		set_scheme "$scheme"
 	done
 	done_well 120
-	over 0 "$watch" watch
+	ended "$watch" watch
 	same "policies" "$(policies | sed 's/ .*//' | xargs)" "epsp $schemes"
 	same "what was watched" "$(jq -r 'select(.ev == "policy") | .scheme' watch.out | xargs)" \
 		"epsp $schemes"
@@ -283,7 +272,7 @@ share.slow: auto -> 0.5 (neutral), from clock CLOCK on" "" \
 	echo '{"clock":1,"version":1,"by":"a","time":1,"policy":{"scheme":"spam"}}' \
 		>"$state/policy.jsonl"
 	start again falcon-ps -x -K "$keys/keyring" -l 127.0.0.1:0 -s "$state" "${job[@]}"
-	over 2 "$pid" again
+	ended "$pid" again 2
 	has "$(cat again.err)" "policy.jsonl:1: scheme: 'spam' is not a scheme"
 }
 
@@ -322,7 +311,7 @@ scheme: epsp -> bsp (neutral), from clock CLOCK on" \
 	printf ' false}\n' >pipe
 	soon "the change" grep -q "clones: yes -> no (neutral)" pipe.out
 	done_well
-	over 0 "$pipe" pipe
+	ended "$pipe" pipe
 }
 
 @test "a key that was changed just now is let alone by a pipe" {
@@ -345,7 +334,7 @@ now CLOCK: --min-dwell 10" sync apply - <<<'{"clones": true}'
 	begin
 	answers 1 "" "falcon-sync: 'nobody' is no worker of this job" sync drain nobody
 	answers 0 "" "" sync drain slow
-	over 0 "${workers[1]}" slow
+	ended "${workers[1]}" slow
 	has "$(cat ps.err)" "falcon-ps: 'slow' drained by 'control' at clock"
 	unharmed
 }
@@ -420,7 +409,7 @@ now CLOCK: --min-dwell 10" sync apply - <<<'{"clones": true}'
 @test "stop: the coordinator ends with status 75" {
 	begin
 	answers 0 "" "" sync stop
-	over 75 "$ps" ps
+	ended "$ps" ps 75
 	has "$(cat ps.err)" "falcon-ps: stopped by 'control' at clock"
 	same hold "$(jq -r 'select(.ev == "hold") | .why + " " + .by' "$state/trace.jsonl")" \
 		"stopped control"

@@ -43,16 +43,3 @@ tiny() {
 		scheme = epsp
 	END
 }
-
-# ended PID NAME: waits for it, a minute at most, and prints what it said unless its
-# status is 0.
-ended() {
-	local status=0
-	timeout 60 tail --pid="$1" -f /dev/null || kill -KILL "$1"
-	wait "$1" || status=$?
-	[ "$status" -eq 0 ] || {
-		printf '%s: status %s\n' "$2" "$status"
-		cat "$2.out" "$2.err"
-		return 1
-	}
-}

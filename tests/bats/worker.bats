@@ -5,29 +5,18 @@ load job
 load tiny
 
 setup_file() {
-	falcon-key init "$BATS_FILE_TMPDIR/keys"
+	for_file
 	falcon-key init "$BATS_FILE_TMPDIR/other"
 }
 
 setup() {
-	keys=$BATS_FILE_TMPDIR/keys
-	state=$BATS_TEST_TMPDIR/state
-	workers=()
-	tiny "$BATS_TEST_TMPDIR/tiny"
-	job=("$BATS_TEST_TMPDIR/tiny/tiny.job")
-	cd "$BATS_TEST_TMPDIR" || return 1
+	for_test
+	tiny tiny
+	job=(tiny/tiny.job)
 }
 
 teardown() {
 	stop_all
-}
-
-# status WANT PID NAME: how it ends, half a minute at most.
-status() {
-	local got=0
-	timeout 30 tail --pid="$2" -f /dev/null || kill -KILL "$2"
-	wait "$2" || got=$?
-	same "status of $3 ($(cat "$3.err"))" "$got" "$1"
 }
 
 # command_file NAME: an executable file NAME, which notes each of its runs in NAME.runs and
@@ -59,7 +48,7 @@ through() {
 		exec socat STDIO TCP:$ready
 	END
 	through patient crowd
-	status 0 "$pid" patient
+	ended "$pid" patient
 	same "runs" "$(wc -l <crowd.runs)" 4
 	wait "$ps"
 	# A real machine's probe: eight tasks at once take longer than one and, of a model
@@ -85,13 +74,13 @@ through() {
 	local unheard=$pid
 	through unsure either
 	local unsure=$pid began=$SECONDS
-	status 77 "$refused" refused
+	ended "$refused" refused 77
 	[ $((SECONDS - began)) -ge 2 ] || same "seconds" $((SECONDS - began)) "3"
 	[ "$(wc -l <refuses.runs)" -ge 4 ] || same "runs" "$(wc -l <refuses.runs)" "4 or more"
 	same "lines" "$(grep -c . refused.err)" 1
-	status 75 "$unreached" unreached
-	status 75 "$unsure" unsure
-	status 75 "$unheard" unheard
+	ended "$unreached" unreached 75
+	ended "$unsure" unsure 75
+	ended "$unheard" unheard 75
 	has "$(cat unheard.err)" "no answer within 10 s"
 }
 
@@ -99,7 +88,7 @@ through() {
 	# Each step multiplies the parameters by -999.
 	serve --set optimizer.lr=1000 --set optimizer.weight-decay=1 --set job.epochs=20
 	work reader
-	status 1 "$pid" reader
+	ended "$pid" reader 1
 	same "lines ($(cat reader.err))" "$(grep -c . reader.err)" 1
 	has "$(cat reader.err)" "refused: diverged"
 }
@@ -116,12 +105,12 @@ through() {
 	local reader=$pid
 	soon "the job's texts" grep -q "job tiny needs" reader.err
 	work quick --data tiny
-	status 0 "$pid" quick
+	ended "$pid" quick
 	wait "$ps"
 	soon "word of the end" grep -q "done: the job is done" reader.err
 	kill -0 "$reader"
 	cat tiny/images >slow.fifo
-	status 0 "$reader" reader
+	ended "$reader" reader
 }
 
 @test "data that are not the job's: one line, status 2" {
@@ -129,7 +118,7 @@ through() {
 	cp -r tiny wrong
 	printf 'x' | dd of=wrong/images bs=1 seek=100 conv=notrunc status=none
 	work wrong --data wrong
-	status 2 "$pid" wrong
+	ended "$pid" wrong 2
 	same "lines ($(cat wrong.err))" "$(grep -c . wrong.err)" 1
 	has "$(cat wrong.err)" "wrong/images: not the data of the job"
 }
@@ -167,7 +156,7 @@ gate() {
 	same "files in the cache" "$(find cache -type f ! -name '.new-*' | wc -l)" 0
 	kill -0 "$keeper"
 	exec 5<>gate
-	status 0 "$keeper" keeper
+	ended "$keeper" keeper
 	exec 5>&-
 	# Images and labels of both sets are the same: one chunk.
 	same "files in the cache" "$(find cache -type f | wc -l)" 1
@@ -178,7 +167,7 @@ gate() {
 	rm -r ps.ready state
 	serve
 	start again falcon-work -k "$keys/work.key" -n again --cache cache "$ready"
-	status 0 "$pid" again
+	ended "$pid" again
 	wait "$ps"
 	same "the file" "$(stat -c %i "$file")" "$inode"
 }
