@@ -66,6 +66,8 @@ ps_record_add(struct ps_record *r, const char *line, size_t n)
 	r->recent[r->head + r->n - 1] = (struct ps_line){ text, n + 1 };
 	for (int i = 0; i < r->files; i++)
 		ps_tape_add(&r->file[i], text, n + 1);
+	if (is_event(l, "done") || is_event(l, "failed"))
+		ps_record_flush(r);
 	r->rounds += is_event(l, "ledger");
 	while (r->rounds > RECENT_ROUNDS)
 		retire(r);

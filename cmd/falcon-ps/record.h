@@ -29,7 +29,8 @@ struct ps_record {
 /* Adds a file that gets every line; `path` is borrowed until ps_record_close. */
 int ps_record_file(struct ps_record *r, const char *path, struct fal_diag *diag);
 
-/* Takes a line without its newline.  What there is no memory for is left out. */
+/* Takes a line without its newline; that of the job's end is in the files at once.  What
+ * there is no memory for is left out. */
 void ps_record_add(struct ps_record *r, const char *line, size_t n);
 
 /* Appends what a follower gets first: job, join, leave, policy, and the last 100

@@ -252,24 +252,33 @@ fal_coord_sizes(const struct fal_coord *c, struct fal_coord_sizes *out)
 	return FAL_OK;
 }
 
+static bool
+is_here(const struct fal_peer *p)
+{
+	return p->greeted && !p->left;
+}
+
 void
 fal_coord_finish(struct fal_coord *c, double now, const char *sha256, const char *why)
 {
 	c->why = why != NULL ? why : c->why;
-	for (uint32_t i = 0; i < c->peers; i++) {
-		struct fal_peer *p = &c->peer[i];
-		if (p->left || !p->greeted)
-			continue;
-		coord_owed(c, now, p);
-		coord_send_done(c, p->id);
-		p->ready = false;
-		p->left = true;
-	}
+	for (uint32_t i = 0; i < c->peers; i++)
+		if (is_here(&c->peer[i]))
+			coord_owed(c, now, &c->peer[i]);
 	if (c->why != NULL)
 		fal_line_failed(&c->line, fal_coord_seconds(c, now),
 				fal_store_version(c->store), c->why);
 	else
 		fal_line_done(&c->line, fal_coord_seconds(c, now),
 			      fal_store_version(c->store), sha256, c->status.accuracy);
+	/* Who hears of the end finds it in the trace. */
 	coord_trace(c);
+	for (uint32_t i = 0; i < c->peers; i++) {
+		struct fal_peer *p = &c->peer[i];
+		if (!is_here(p))
+			continue;
+		coord_send_done(c, p->id);
+		p->ready = false;
+		p->left = true;
+	}
 }

@@ -60,6 +60,9 @@ on_send(void *arg, uint32_t peer, const struct fal_buf *msg)
 	}
 	if (m.type == FAL_MSG_ACCOUNT)
 		sent[peer].mark[sent[peer].marks++] = m.account.mark;
+	/* Who hears of the end finds it in the trace. */
+	if (m.type == FAL_MSG_DONE)
+		assert_non_null(memmem(trace.p, trace.n, "\"ev\":\"done\"", 11));
 }
 
 static void
