@@ -5,16 +5,13 @@ load job
 load tiny
 
 setup_file() {
-	falcon-key init "$BATS_FILE_TMPDIR/keys"
+	for_file
 }
 
 setup() {
-	keys=$BATS_FILE_TMPDIR/keys
-	state=$BATS_TEST_TMPDIR/state
-	workers=()
-	tiny "$BATS_TEST_TMPDIR"
-	job=("$BATS_TEST_TMPDIR/tiny.job")
-	cd "$BATS_TEST_TMPDIR" || return 1
+	for_test
+	tiny .
+	job=(tiny.job)
 }
 
 teardown() {

@@ -5,6 +5,7 @@
 # that begin with "$ ", those and their indented continuations.
 
 load common
+load job
 load tiny
 
 setup() {
@@ -226,6 +227,7 @@ run_commands() {
 	start_ready ps env falcon-ps --listen unix:lab.socket --keyring lab/keyring \
 		--state run --set job.epochs=50 fashion.job
 	start slow falcon-work --name slow --lanes 1 --emulate rate=1600 unix:lab.socket
+	state=run soon "the worker" lines 1 '"ev":"join"'
 	here falcon-sync.1
 	run_commands
 	same changes "$(grep -c '(model), from clock\|(neutral), from clock' output)" 3
@@ -238,10 +240,7 @@ run_commands() {
 	start_ready ps env falcon-ps --listen unix:lab.socket --keyring lab/keyring \
 		--state state --set sync.scheme=bsp --set job.epochs=40 -x fashion.job
 	start slow falcon-work --lanes 1 --emulate rate=1600 unix:lab.socket
-	for _ in $(seq 400); do
-		[ "$(grep -c '"ev":"update"' state/trace.jsonl)" -lt 30 ] || break
-		read -r -t 0.05 <> <(:) || :
-	done
+	state=state at_clock 29
 	here falcon-proj.1
 	run_commands
 	same predictions "$(grep -c '^backtest: ' output)" 3
