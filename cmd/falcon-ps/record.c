@@ -28,12 +28,45 @@ is_event(const struct ps_line *l, const char *ev)
 static bool
 is_lasting(const struct ps_line *l)
 {
-	static const char *const names[] = { "job",  "join", "leave",  "policy", "hold",
-					     "eval", "done", "failed", "refuse" };
+	static const char *const names[] = {
+		"job",  "join", "leave",  "policy", "hold",
+		"eval", "done", "failed", "refuse", "suspect"
+	};
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
 		if (is_event(l, names[i]))
 			return true;
 	return false;
+}
+
+/* Whoever is back, or has left, is no suspect any more: that it became one is kept no
+ * longer. */
+static void
+forget_suspect(struct ps_record *r, const struct ps_line *l)
+{
+	static const char name[] = "\"ev\":\"suspect\",";
+	struct fal_buf what = { 0 };
+	/* "worker":"NAME","id":N, */
+	const char *from = memmem(l->text, l->n, "\"worker\":", 9), *to = NULL;
+	if (from != NULL)
+		to = memmem(from, (size_t)(l->text + l->n - from), "\"id\":", 5);
+	if (to != NULL)
+		to = memchr(to, ',', (size_t)(l->text + l->n - to));
+	if (to == NULL)
+		return;
+	fal_put_bytes(&what, name, sizeof(name) - 1);
+	fal_put_bytes(&what, from, (size_t)(to + 1 - from));
+	uint8_t *at = what.err == 0 && r->kept.n > 0
+			      ? memmem(r->kept.p, r->kept.n, what.p, what.n)
+			      : NULL;
+	fal_buf_free(&what);
+	if (at == NULL)
+		return;
+	uint8_t *end = r->kept.p + r->kept.n;
+	uint8_t *before = memrchr(r->kept.p, '\n', (size_t)(at - r->kept.p));
+	uint8_t *line = before != NULL ? before + 1 : r->kept.p;
+	uint8_t *next = (uint8_t *)memchr(at, '\n', (size_t)(end - at)) + 1;
+	memmove(line, next, (size_t)(end - next));
+	r->kept.n -= (size_t)(next - line);
 }
 
 /* Forgets the oldest line, or keeps it for good. */
@@ -42,6 +75,8 @@ retire(struct ps_record *r)
 {
 	struct ps_line *l = &r->recent[r->head++];
 	r->n--;
+	if (is_event(l, "back") || is_event(l, "leave"))
+		forget_suspect(r, l);
 	if (is_lasting(l))
 		fal_put_bytes(&r->kept, l->text, l->n);
 	r->rounds -= is_event(l, "ledger");

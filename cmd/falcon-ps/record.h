@@ -19,8 +19,8 @@ struct ps_line {
 struct ps_record {
 	struct ps_tape file[RECORD_FILES];
 	int files;
-	struct fal_buf
-		kept; /* job, join, leave, policy, hold, eval, …: older than recent */
+	struct fal_buf kept;    /* job, join, leave, policy, hold, eval, …: older than
+				   recent; of    suspects, of those who are one still */
 	struct ps_line *recent; /* a queue: the last 100 rounds */
 	size_t head, n, cap;
 	size_t rounds; /* ledger lines in it */
@@ -33,8 +33,8 @@ int ps_record_file(struct ps_record *r, const char *path, struct fal_diag *diag)
  * there is no memory for is left out. */
 void ps_record_add(struct ps_record *r, const char *line, size_t n);
 
-/* Appends what a follower gets first: job, join, leave, policy, and the last 100
- * rounds. */
+/* Appends what a follower gets first: job, join, leave, policy, who is a suspect, and the
+ * last 100 rounds. */
 void ps_record_history(const struct ps_record *r, struct fal_buf *out);
 
 /* Lets the files be read up to here. */

@@ -236,6 +236,7 @@ new_coord(struct ps_server *s)
 				     .trace = ps_trace,
 				     .came = ps_came,
 				     .went = ps_went,
+				     .late = ps_late,
 				     .journal = ps_control_journal,
 				     .changed = ps_control_changed };
 	const struct fal_grid grid = fal_job_grid(&j->job, j->train.n);

@@ -56,7 +56,8 @@ struct ps_server {
 	struct ps_who {              /* who.c */
 		double lines, at;    /* lines that may be said; since when */
 		uint64_t came, went; /* not said */
-		double moved;        /* when work came last */
+		double worked;       /* when work came last, or the server began */
+		double moved;        /* the same, or when somebody came */
 		double longest;      /* between two pieces of it */
 		double said, pause;  /* that it waits: when; how long till again */
 		/* Names of those who were ready, the last of them. */
@@ -103,6 +104,8 @@ void ps_show(struct ps_server *s, const struct fal_coord_status *now);
 /* Of fal_coord_ops; `arg` is the server. */
 void ps_came(void *arg, uint32_t peer, const char *name, const char *key);
 void ps_went(void *arg, uint32_t peer, const char *name, const char *why);
+void ps_late(void *arg, uint32_t peer, const char *name,
+	     const struct fal_coord_late *late);
 /* Whether a worker of this name was here, or a key has it. */
 bool ps_knows(const struct ps_server *s, const char *name);
 /* The session brought work: the job moves. */

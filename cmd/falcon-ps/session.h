@@ -31,11 +31,15 @@ struct ps_session {
 	bool live, history_due; /* … with these words, and has not got it yet */
 	bool follows;           /* gets trace lines as they come */
 	char worker[64];        /* who is ready in it; "": nobody (who.c) */
-	double worked;          /* when it brought work last, or was ready */
 	double came;            /* when it was ready first; 0: never */
 	bool brought;           /* work, ever */
-	struct fal_buf export;  /* a model on its way (control.c) */
-	size_t exported;        /* bytes of it that were sent */
+	struct ps_late {        /* that it is a suspect (who.c) */
+		bool said;
+		double next, pause; /* when it may be said again; how long till then */
+		uint64_t n;         /* times that it was not said */
+	} late;
+	struct fal_buf export; /* a model on its way (control.c) */
+	size_t exported;       /* bytes of it that were sent */
 };
 
 /* In order of their ids. */

@@ -90,7 +90,7 @@ ps_came(void *arg, uint32_t peer, const char *name, const char *key)
 	struct ps_session *session = ps_session_find(&s->sessions, peer);
 	if (session != NULL) {
 		snprintf(session->worker, sizeof(session->worker), "%s", name);
-		session->worked = session->came = s->who.moved = ps_now();
+		session->came = s->who.moved = ps_now();
 		see(s, name);
 	}
 	if (may_say(&s->who))
@@ -112,6 +112,60 @@ ps_went(void *arg, uint32_t peer, const char *name, const char *why)
 		s->who.went++;
 }
 
+/* ---- who has not kept its deadline --- */
+
+/* Seconds as text, with what matters of them. */
+static const char *
+seconds(double v, char out[static 16])
+{
+	snprintf(out, 16, "%.*f s", v < 10, fmin(v, 1e9));
+	return out;
+}
+
+static void
+say_late(struct ps_server *s, const char *name, const struct fal_coord_late *late,
+	 uint64_t before)
+{
+	const char *owes = strcmp(late->owes, "push") == 0   ? "a part of what it pushes"
+			   : strcmp(late->owes, "eval") == 0 ? "an evaluation"
+							     : "a task";
+	char text[16], times[48] = "";
+	if (before > 0)
+		snprintf(times, sizeof(times), ", after %llu times more",
+			 (unsigned long long)before);
+	say(s, "%s owes %s for %s, %s%s: its tasks go elsewhere", name, owes,
+	    seconds(late->seconds, text), late->why, times);
+}
+
+/* Of one that is late time and again ever more seldom; that it is back is said if that it
+ * was late was. */
+void
+ps_late(void *arg, uint32_t peer, const char *name, const struct fal_coord_late *late)
+{
+	struct ps_server *s = arg;
+	struct ps_session *session = ps_session_find(&s->sessions, peer);
+	struct ps_late *l = session != NULL ? &session->late : NULL;
+	const double now = ps_now();
+	char text[16];
+	if (l == NULL)
+		return;
+	if (late->owes == NULL) {
+		if (l->said && may_say(&s->who))
+			say(s, "%s is back after %s: %s", name,
+			    seconds(late->seconds, text), late->why);
+		l->said = false;
+	} else if (now < l->next || !may_say(&s->who)) {
+		l->n++;
+	} else {
+		const bool often = now < l->next + l->pause;
+		say_late(s, name, late, l->n);
+		l->said = true;
+		l->n = 0;
+		l->pause = often ? fmin(2 * l->pause, PAUSE_MAX_S) : QUIET_S;
+		l->next = now + l->pause;
+	}
+}
+
 /* ---- whom the job waits for --- */
 
 void
@@ -119,12 +173,13 @@ ps_moved(struct ps_server *s, struct ps_session *session)
 {
 	struct ps_who *w = &s->who;
 	const double now = ps_now();
+	char text[16];
 	if (w->said > 0)
-		say(s, "goes on after %.0f s", now - w->moved);
+		say(s, "goes on after %s", seconds(now - w->worked, text));
 	else if (w->moved > 0)
 		w->longest = fmax(w->longest, now - w->moved);
 	w->said = w->pause = 0;
-	w->moved = session->worked = now;
+	w->worked = w->moved = now;
 	session->brought = true;
 }
 
@@ -203,6 +258,8 @@ ps_tell_waiting(struct ps_server *s)
 	if (s->saved || s->stopping || s->coord == NULL || s->listen == NULL)
 		return;
 	tell_counts(s);
+	if (w->worked == 0)
+		w->worked = now;
 	if (w->moved == 0)
 		w->moved = now;
 	if (w->said > 0 ? now - w->said < w->pause

@@ -51,6 +51,14 @@ mean_stale(const struct fal_summary_worker *w)
 	return w->load.clocks > 0 ? (double)w->stale_sum / (double)w->load.clocks : 0;
 }
 
+/* Of its class, if that is one of speed. */
+static const char *
+cause_of(const struct fal_summary_worker *w)
+{
+	const bool off = w->left || w->suspect || w->silent;
+	return fal_cause_name(off ? FAL_CAUSE_NONE : w->verdict.cause);
+}
+
 static void
 add_worker(struct fal_table *t, const struct fal_summary_worker *w, struct columns c)
 {
@@ -60,8 +68,8 @@ add_worker(struct fal_table *t, const struct fal_summary_worker *w, struct colum
 	const uint64_t at = w->own_rounds ? w->last_round : w->last_clock;
 	const uint64_t count[] = { at, w->lanes, w->share, w->done, w->in, w->out };
 	fal_table_add(t, "%s", fal_text_plain(name, sizeof(name), w->name));
-	fal_table_add(t, "%s", w->silent ? "silent" : fal_class_name(w->verdict.class));
-	fal_table_add(t, "%s", fal_cause_name(w->verdict.cause));
+	fal_table_add(t, "%s", fal_summary_class(w));
+	fal_table_add(t, "%s", cause_of(w));
 	for (size_t i = 0; i < sizeof(count) / sizeof(count[0]); i++)
 		fal_table_add(t, "%llu", (unsigned long long)count[i]);
 	for (size_t i = 0; i < 4; i++)
@@ -148,6 +156,22 @@ put_keys(struct fal_buf *out, const struct fal_summary *s)
 	}
 }
 
+/* A line for each suspect: since when, and why. */
+static void
+put_suspects(struct fal_buf *out, const struct fal_summary *s)
+{
+	char name[SHOWN + 1], why[SHOWN + 1];
+	for (size_t i = 0; i < s->n_worker; i++) {
+		const struct fal_summary_worker *w = &s->worker[i];
+		if (!w->suspect)
+			continue;
+		fal_put_fmt(out, "suspect %s: for %.1f s, %s\n",
+			    fal_text_plain(name, sizeof(name), w->name),
+			    s->seconds - w->since,
+			    fal_text_plain(why, sizeof(why), w->why));
+	}
+}
+
 /* What became of the samples, if there are ledgers to tell. */
 static void
 put_samples(struct fal_buf *out, const struct fal_summary *s)
@@ -198,6 +222,7 @@ put_totals(struct fal_buf *out, const struct fal_summary *s)
 	if (s->judged)
 		fal_put_fmt(out, "accuracy: %.4f after epoch %llu\n", s->accuracy,
 			    (unsigned long long)s->judged_epoch);
+	put_suspects(out, s);
 	put_numerics(out, s);
 	put_keys(out, s);
 	put_capacity(out, s);
@@ -240,8 +265,8 @@ json_worker(struct fal_buf *out, const struct fal_summary_worker *w)
 		fal_json_member_str(out, "key", w->key);
 		fal_json_member_str(out, "key_fingerprint", w->key_fingerprint);
 	}
-	fal_json_member_str(out, "class", fal_class_name(w->verdict.class));
-	fal_json_member_str(out, "cause", fal_cause_name(w->verdict.cause));
+	fal_json_member_str(out, "class", fal_summary_class(w));
+	fal_json_member_str(out, "cause", cause_of(w));
 	fal_json_member_u64(out, "clock", w->last_clock);
 	if (w->own_rounds)
 		fal_json_member_u64(out, "round", w->last_round);
@@ -264,6 +289,7 @@ json_worker(struct fal_buf *out, const struct fal_summary_worker *w)
 	fal_json_member_fixed(out, "samples_s", r.samples_s, 1);
 	fal_json_member_fixed(out, "projected", w->verdict.projected, 6);
 	fal_json_member_bool(out, "left", w->left);
+	fal_json_member_bool(out, "suspect", w->suspect);
 	fal_json_member_bool(out, "silent", w->silent);
 	fal_json_close(out, '}');
 }

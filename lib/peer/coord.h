@@ -25,6 +25,13 @@ struct fal_coord_model {
 	bool keep;       /* it shall keep the version for evaluation */
 };
 
+/* Why a worker is a suspect, or none any more. */
+struct fal_coord_late {
+	const char *why;  /* a few words */
+	const char *owes; /* "task", "push" or "eval"; NULL: it is back */
+	double seconds;   /* for which it owes that; for which it was a suspect */
+};
+
 /* Callbacks; none may call back into the coordinator.  `peer` is the caller's number of
  * a session, from 1, never used again. */
 struct fal_coord_ops {
@@ -39,6 +46,10 @@ struct fal_coord_ops {
 	 * call.  May be NULL. */
 	void (*came)(void *arg, uint32_t peer, const char *name, const char *key);
 	void (*went)(void *arg, uint32_t peer, const char *name, const char *why);
+	/* The worker becomes a suspect: it has not kept its deadline, and others do its
+	 * tasks; or is none any more.  May be NULL. */
+	void (*late)(void *arg, uint32_t peer, const char *name,
+		     const struct fal_coord_late *late);
 	/* One line of the trace without its newline, borrowed for the call. */
 	void (*trace)(void *arg, const char *line, size_t n);
 	/* Policy `p` is about to hold from `clock` on, wanted by the key `by`; `version`

@@ -161,6 +161,22 @@ trace_charge(struct fal_coord *c, double now, uint32_t to, const char *why)
 	coord_trace(c);
 }
 
+/* It is a suspect, or back. */
+static void
+trace_late(struct fal_coord *c, double now, uint32_t to, const struct fal_act *a)
+{
+	const struct fal_coord_late late = { .why = a->why,
+					     .owes = a->owes,
+					     .seconds = a->seconds };
+	const struct fal_peer *p = to != 0 ? coord_find(c, to) : NULL;
+	if (p == NULL || !p->ready)
+		return;
+	fal_line_late(&c->line, fal_coord_seconds(c, now), p, &late);
+	coord_trace(c);
+	if (c->ops.late != NULL)
+		c->ops.late(c->ops.arg, p->id, p->name, &late);
+}
+
 /* A task is non-finite on two runs. */
 static int
 stop(struct fal_coord *c, double now, uint32_t to, const struct fal_act *a)
@@ -238,6 +254,10 @@ apply(struct fal_coord *c, double now, const struct fal_act *a)
 		return coord_ping(c, now, to);
 	case FAL_ACT_CHARGE:
 		trace_charge(c, now, to, a->why);
+		return FAL_OK;
+	case FAL_ACT_SUSPECT:
+	case FAL_ACT_BACK:
+		trace_late(c, now, to, a);
 		return FAL_OK;
 	case FAL_ACT_EVICT:
 		return coord_refuse(c, now, to, a->why);

@@ -216,10 +216,9 @@ on_push(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_ms
 	if (err == FAL_ELIMIT || err == FAL_EINVAL)
 		coord_charge_key(c, p);
 	/* What came before a bad record is counted: the ledger must say so. */
-	fal_sched_arrived(c->sched, now, round, cid, added,
-			  fal_store_whole(c->store, round, cid));
-	int next = FAL_OK;
-	if (fal_store_complete(c->store, round))
+	int next = fal_sched_arrived(c->sched, now, round, cid, added,
+				     fal_store_whole(c->store, round, cid));
+	if (next == FAL_OK && fal_store_complete(c->store, round))
 		next = coord_complete(c, now, round);
 	if (next == FAL_OK)
 		next = coord_advance(c, now);

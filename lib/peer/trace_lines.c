@@ -346,6 +346,20 @@ fal_line_eval(struct fal_buf *b, const struct fal_line_eval *d)
 }
 
 void
+fal_line_late(struct fal_buf *b, double t, const struct fal_peer *p,
+	      const struct fal_coord_late *late)
+{
+	begin(b, t, late->owes != NULL ? "suspect" : "back");
+	who(b, p);
+	if (late->owes != NULL)
+		str(b, "owes", late->owes);
+	str(b, "why", late->why);
+	key(b, "seconds");
+	fal_json_fixed(b, late->seconds, 6);
+	end(b);
+}
+
+void
 fal_line_charge(struct fal_buf *b, double t, const struct fal_peer *p, const char *why)
 {
 	begin(b, t, "charge");

@@ -177,6 +177,9 @@ void fal_line_ledger(struct fal_buf *b, const struct fal_line_ledger *d,
 		     const struct fal_ledger *l);
 void fal_line_update(struct fal_buf *b, const struct fal_line_update *d);
 void fal_line_eval(struct fal_buf *b, const struct fal_line_eval *d);
+/* `suspect` or `back`. */
+void fal_line_late(struct fal_buf *b, double t, const struct fal_peer *p,
+		   const struct fal_coord_late *late);
 void fal_line_charge(struct fal_buf *b, double t, const struct fal_peer *p,
 		     const char *why);
 void fal_line_refuse(struct fal_buf *b, double t, const char *key, const char *why,

@@ -163,6 +163,8 @@ follow(struct game *g, const struct fal_act *a)
 		break;
 	case FAL_ACT_CHECK: /* nobody lies here */
 	case FAL_ACT_UNHEARD:
+	case FAL_ACT_SUSPECT:
+	case FAL_ACT_BACK:
 	case FAL_ACT_LINE:
 	case FAL_ACT_OPEN:
 	case FAL_ACT_FENCE:
@@ -251,10 +253,10 @@ arrive(struct game *g, struct fal_player *w, size_t i)
 	struct fal_round_info r;
 	w->part[i] = w->part[--w->parts];
 	spend(g, g->conf->cost->push_bytes);
-	fal_sched_arrived(g->s, g->now, p.round, cid, 1, true);
-	if (!fal_sched_round(g->s, p.round, &r) || r.ledger->claimed < r.tasks ||
-	    !all_in(g, &r))
-		return FAL_OK;
+	int err = fal_sched_arrived(g->s, g->now, p.round, cid, 1, true);
+	if (err < 0 || !fal_sched_round(g->s, p.round, &r) ||
+	    r.ledger->claimed < r.tasks || !all_in(g, &r))
+		return err;
 	return fal_sched_complete(g->s, g->now, p.round);
 }
 

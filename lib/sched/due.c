@@ -20,12 +20,14 @@ static const double floor_rtts = 4;       /* as above */
 static const double first_look = 0.85;
 static const double unknown_times = 4; /* medians of the others, without history */
 static const double probe_times = 10;  /* the least probe, where nobody has any */
+static const char push[] = "push";     /* what is owed, as the trace calls it */
 
 /* What is due first. */
 struct debt {
 	double first; /* since when it is owed */
 	double since; /* when something of it last came */
 	double d;     /* seconds from then on */
+	const char *owes;
 };
 
 void
@@ -149,7 +151,7 @@ take_in(const struct fal_sched *s, const struct fal_worker *w,
 	double first = fmax(c->claimed, w->relieved), since = fmax(first, c->came);
 	double d = deadline(s, w, FAL_TURN_PUSH);
 	if (since + d < o->since + o->d)
-		*o = (struct debt){ first, since, d };
+		*o = (struct debt){ first, since, d, push };
 }
 
 /* The contributions to which it has nothing more to add: those of rounds before the one
@@ -180,15 +182,15 @@ owed_blocks(const struct fal_sched *s, const struct fal_worker *w, struct debt *
 static struct debt
 debt_of(const struct fal_sched *s, const struct fal_worker *w)
 {
-	struct debt o = { INFINITY, INFINITY, 0 };
+	struct debt o = { INFINITY, INFINITY, 0, NULL };
 	if (w->queued > 0)
-		o = (struct debt){ w->began, w->began, fal_deadline_s(s, w) };
+		o = (struct debt){ w->began, w->began, fal_deadline_s(s, w), "task" };
 	if (w->owed > 0)
 		owed_blocks(s, w, &o);
 	if (w->queued == 0 && w->owed == 0 && w->evals > 0) {
 		/* First it may have to pull the version that is evaluated. */
 		double d = fal_deadline_s(s, w);
-		o = (struct debt){ w->base, w->base, d + fmin(w->pull_s, d) };
+		o = (struct debt){ w->base, w->base, d + fmin(w->pull_s, d), "eval" };
 	}
 	return o;
 }
@@ -233,12 +235,18 @@ fal_due_next(const struct fal_sched *s, const struct fal_worker *w)
 /* It has not kept its deadline.  1: it is suspected; 0: nobody would do it sooner.  Where
  * nothing is known, whoever is busy would not. */
 static int
-overdue(struct fal_sched *s, struct fal_worker *w, const struct debt *o, double now)
+overdue(struct fal_sched *s, struct fal_worker *w, const struct debt *o, const char *why,
+	double now)
 {
 	const bool free = !nothing_known(s) || s->idle.n > 0 || s->suspects.n > 0;
+	const struct fal_act act = { .owes = o->owes,
+				     .why = why,
+				     .seconds = now - o->since };
 	w->asked = -1;
 	if (free && fal_trial_others(s, w))
-		return fal_suspect(s, w, now) < 0 ? FAL_ENOMEM : 1;
+		return fal_trial_tell(s, w, act, now) < 0 || fal_suspect(s, w, now) < 0
+			       ? FAL_ENOMEM
+			       : 1;
 	w->excused = now + o->d;
 	fal_refresh(s, w, now);
 	return FAL_OK;
@@ -251,7 +259,7 @@ fal_due_review(struct fal_sched *s, struct fal_worker *w, double now)
 	if (now < next_look(s, w, &o))
 		return FAL_OK;
 	if (is_asked(w, &o))
-		return overdue(s, w, &o, now);
+		return overdue(s, w, &o, "it does not answer", now);
 	struct fal_act act = { .kind = FAL_ACT_PING, .worker = w->id };
 	w->asked = now;
 	return fal_emit(s, act) != NULL ? FAL_OK : FAL_ENOMEM;
@@ -270,8 +278,13 @@ fal_due_answer(struct fal_sched *s, struct fal_worker *w, double asked, uint64_t
 	w->steps = steps;
 	w->steps_at = now;
 	if (known && now >= due_at(w, &o)) {
-		if (!moved || now >= limit(&o))
-			return overdue(s, w, &o, now);
+		if (moved && now >= limit(&o))
+			return overdue(s, w, &o, "it takes too long", now);
+		if (!moved)
+			return overdue(s, w, &o,
+				       o.owes == push ? "it sends nothing"
+						      : "its lanes stand still",
+				       now);
 		w->excused = fmin(now + o.d, limit(&o));
 	}
 	fal_refresh(s, w, now);

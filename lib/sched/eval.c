@@ -186,8 +186,8 @@ fal_sched_evaluated(struct fal_sched *s, double now, uint32_t id, uint32_t task,
 		fal_ewma(&w->eval_s,
 			 task_s / fal_size(s, w, (struct fal_load){ 1, samples }));
 		w->base = now;
-		if (w->trial || w->suspected)
-			fal_trial_kept(s, w, now);
+		if ((w->trial || w->suspected) && fal_trial_kept(s, w, now) < 0)
+			return FAL_ENOMEM;
 	}
 	fal_refresh(s, w, now);
 	/* While nothing else is to be done, the next ones are there before it is idle. */

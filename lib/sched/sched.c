@@ -635,30 +635,32 @@ fal_sched_fills(const struct fal_sched *s, uint64_t round, const struct fal_cont
 						 : (struct fal_cid){ 0, 0 };
 }
 
-void
+int
 fal_sched_arrived(struct fal_sched *s, double now, uint64_t round, struct fal_cid cid,
 		  uint32_t blocks, bool complete)
 {
 	struct fal_round *r = fal_round_find(s, round);
 	const struct fal_contrib *c = fal_sched_contrib(s, round, cid);
 	if (c == NULL || c->state != FAL_CONTRIB_OPEN)
-		return;
+		return FAL_OK;
 	uint32_t ci = (uint32_t)(c - r->ledger.contrib);
 	struct fal_worker *w = fal_find(s, cid.worker);
 	fal_ledger_arrived(&r->ledger, ci, blocks);
 	if (blocks > 0)
 		r->ledger.contrib[ci].came = w->came = now;
 	if (!complete)
-		return;
+		return FAL_OK;
 	fal_ledger_done(&r->ledger, ci);
 	w->owed--;
 	fal_turned(s, w, FAL_TURN_PUSH, now - fmax(c->claimed, w->relieved));
-	fal_trial_kept(s, w, now);
+	if (fal_trial_kept(s, w, now) < 0)
+		return FAL_ENOMEM;
 	/* It pushes when it holds nothing more: since its last claim, or since a task was
 	 * taken from it. */
 	if (w->queued == 0 || s->rounds > 1)
 		fal_ewma(&w->push_s, fmax(now - fmax(c->claimed, w->empty), 1e-6));
 	fal_refresh(s, w, now);
+	return FAL_OK;
 }
 
 int

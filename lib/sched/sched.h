@@ -73,6 +73,10 @@ enum fal_act_kind {
 	FAL_ACT_CHARGE,  /* worker: it did something that counts against it; `why` */
 	FAL_ACT_EVICT,   /* worker: close its session; `why` says it */
 	FAL_ACT_CHECK,   /* worker: run these tasks and say only what they needed */
+	/* worker: it has not kept its deadline, others do its tasks: it owes `owes` for
+	 * `seconds`, and `why`; is a full member again after `seconds`; `why` */
+	FAL_ACT_SUSPECT,
+	FAL_ACT_BACK,
 	/* the check of `cid` was not answered: in time (`count` 1), or its witness is
 	 * gone */
 	FAL_ACT_UNHEARD,
@@ -119,7 +123,9 @@ struct fal_act {
 	bool own;      /* ACCOUNT, STEP: rounds are of one worker, or group */
 	struct fal_work work; /* ACCOUNT */
 	double divisor;       /* STEP, END by a line: samples */
-	const char *why;      /* END, CHARGE, EVICT: static text */
+	const char *why;      /* END, CHARGE, EVICT, SUSPECT, BACK: static text */
+	const char *owes;     /* SUSPECT: "task", "push" or "eval" */
+	double seconds;       /* SUSPECT, BACK */
 };
 
 /* What the local steps of a delta round begin from; wire/msg.h says it in a message. */
@@ -248,9 +254,10 @@ const struct fal_contrib *fal_sched_contrib(const struct fal_sched *s, uint64_t 
 struct fal_cid fal_sched_fills(const struct fal_sched *s, uint64_t round,
 			       const struct fal_contrib *c);
 
-/* `blocks` blocks of `cid` were added; `complete`: all its blocks are counted. */
-void fal_sched_arrived(struct fal_sched *s, double now, uint64_t round,
-		       struct fal_cid cid, uint32_t blocks, bool complete);
+/* `blocks` blocks of `cid` were added; `complete`: all its blocks are counted.  0 or
+ * FAL_ENOMEM. */
+int fal_sched_arrived(struct fal_sched *s, double now, uint64_t round, struct fal_cid cid,
+		      uint32_t blocks, bool complete);
 
 /* The worker answers a PING of `rtt` seconds ago; its lanes are `steps` far, in any unit:
  * that it grows proves that they work.  0 or FAL_ENOMEM. */

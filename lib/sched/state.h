@@ -133,6 +133,8 @@ struct fal_worker {
 	double suspected_at;
 	bool trial, tried; /* it is on trial, and has got its task */
 	bool proved;       /* suspected, but its work came */
+	bool told;         /* by SUSPECT, and not yet by BACK, */
+	double told_at;    /* … and when */
 	uint32_t failed;   /* trials, one after the other */
 	uint64_t again;    /* not tried before so many clocks are over */
 	uint32_t charges;
@@ -629,12 +631,16 @@ int fal_due_answer(struct fal_sched *s, struct fal_worker *w, double asked,
 
 /* Is there anybody else who works, or may be tried? */
 bool fal_trial_others(const struct fal_sched *s, const struct fal_worker *w);
-/* `w` has not kept its deadline: others do what it owes. */
+/* `w` has not kept its deadline: others do what it owes.  That it is a suspect was told
+ * before (fal_trial_tell). */
 int fal_suspect(struct fal_sched *s, struct fal_worker *w, double now);
+/* Tells that it is a suspect from now on, as the act says, unless that was told. */
+int fal_trial_tell(struct fal_sched *s, struct fal_worker *w, struct fal_act act,
+		   double now);
 /* A suspected worker spoke. */
 int fal_trial_heard(struct fal_sched *s, struct fal_worker *w, double now);
 /* Work of `w` has arrived. */
-void fal_trial_kept(struct fal_sched *s, struct fal_worker *w, double now);
+int fal_trial_kept(struct fal_sched *s, struct fal_worker *w, double now);
 /* Is the team nobody but who is on trial? */
 bool fal_trial_of(const struct fal_sched *s, const struct fal_team *t);
 /* Ends a trial, begins the next one, if that is due. */

@@ -11,6 +11,8 @@
 /* So many clocks at most until a worker is tried again. */
 static const uint32_t rarest = 16;
 
+static const char came[] = "its work came", alone[] = "nobody else is left";
+
 /* Who is on trial, or NULL. */
 static struct fal_worker *
 on_trial(const struct fal_sched *s)
@@ -25,6 +27,32 @@ fal_trial_others(const struct fal_sched *s, const struct fal_worker *w)
 	return s->active > fal_worker_active(w) || s->suspects.n > 0;
 }
 
+int
+fal_trial_tell(struct fal_sched *s, struct fal_worker *w, struct fal_act act, double now)
+{
+	if (w->told)
+		return FAL_OK;
+	act.kind = FAL_ACT_SUSPECT;
+	act.worker = w->id;
+	w->told = true;
+	w->told_at = now;
+	return fal_emit(s, act) != NULL ? FAL_OK : FAL_ENOMEM;
+}
+
+/* It is a full member again. */
+static int
+tell_back(struct fal_sched *s, struct fal_worker *w, const char *why, double now)
+{
+	const struct fal_act act = { .kind = FAL_ACT_BACK,
+				     .worker = w->id,
+				     .why = why,
+				     .seconds = now - w->told_at };
+	if (!w->told)
+		return FAL_OK;
+	w->told = false;
+	return fal_emit(s, act) != NULL ? FAL_OK : FAL_ENOMEM;
+}
+
 /* All who speak are back. */
 static int
 recall(struct fal_sched *s, double now)
@@ -36,7 +64,7 @@ recall(struct fal_sched *s, double now)
 		struct fal_worker *w = &s->worker[slot];
 		w->suspected = false;
 		w->base = now;
-		if (fal_recount(s, w, now) < 0)
+		if (fal_recount(s, w, now) < 0 || tell_back(s, w, alone, now) < 0)
 			return FAL_ENOMEM;
 	}
 	return FAL_OK;
@@ -63,7 +91,7 @@ fal_trial_heard(struct fal_sched *s, struct fal_worker *w, double now)
 	return s->active == 0 ? recall(s, now) : FAL_OK;
 }
 
-void
+int
 fal_trial_kept(struct fal_sched *s, struct fal_worker *w, double now)
 {
 	s->patience = 1;
@@ -72,6 +100,7 @@ fal_trial_kept(struct fal_sched *s, struct fal_worker *w, double now)
 	w->failed = 0;
 	w->again = 0;
 	fal_refresh(s, w, now);
+	return w->proved ? FAL_OK : tell_back(s, w, came, now);
 }
 
 /* Those whose work came, late as it was, are back. */
@@ -83,7 +112,7 @@ take_back(struct fal_sched *s, double now)
 	       s->worker[slot].proved) {
 		struct fal_worker *w = &s->worker[slot];
 		w->suspected = w->proved = false;
-		if (fal_recount(s, w, now) < 0)
+		if (fal_recount(s, w, now) < 0 || tell_back(s, w, came, now) < 0)
 			return FAL_ENOMEM;
 	}
 	return FAL_OK;
@@ -101,9 +130,10 @@ static int
 end(struct fal_sched *s, struct fal_worker *w, double now)
 {
 	if (!fal_worker_active(w) || s->active == 1) {
+		const bool only = fal_worker_active(w);
 		w->trial = false;
 		fal_refresh(s, w, now);
-		return FAL_OK;
+		return tell_back(s, w, only ? alone : "it is given no work", now);
 	}
 	/* Somebody else was sooner. */
 	bool lost = w->tried && w->queued == 0 && w->owed == 0 && w->evals == 0;

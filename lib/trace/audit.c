@@ -76,6 +76,13 @@ take_charge(struct fal_audit *a, struct fal_trace_line *l)
 }
 
 static int
+take_late(struct fal_audit *a, struct fal_trace_line *l)
+{
+	a->v.suspects += strcmp(l->ev, "suspect") == 0;
+	return fal_people_late(&a->people, l, &a->f);
+}
+
+static int
 take_eval(struct fal_audit *a, struct fal_trace_line *l)
 {
 	return fal_evals_line(&a->v.evals, l, &a->job, &a->f);
@@ -402,7 +409,8 @@ fal_audit_line(void *audit, struct fal_trace_line *l)
 		{ "ledger", take_ledger }, { "update", take_update },
 		{ "done", take_done },     { "check", take_check },
 		{ "again", take_again },   { "charge", take_charge },
-		{ "eval", take_eval },
+		{ "eval", take_eval },     { "suspect", take_late },
+		{ "back", take_late },
 	};
 	struct fal_audit *a = audit;
 	int err = 0;

@@ -32,6 +32,7 @@ struct fal_audit_verdict {
 	uint64_t verdicts[FAL_VERDICTS];
 	struct fal_evals evals; /* of the test set, by who confirmed them */
 	uint64_t charges;       /* of workers, for what they said */
+	uint64_t suspects;      /* times that a worker became one */
 	/* That a gap line tells of; if any, only what is before the first was judged. */
 	uint64_t missing_lines, missing_bytes;
 	uint64_t findings; /* all of them */

@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -60,7 +61,7 @@ is_other_here(const struct fal_people *p, size_t key)
 int
 fal_people_join(struct fal_people *p, struct fal_trace_line *l, struct fal_findings *f)
 {
-	struct fal_person is = { .here = true };
+	struct fal_person is = { .here = true, .joined = l->t };
 	const uint32_t id = (uint32_t)fal_trace_get_u64(l, l->o, "id", UINT32_MAX);
 	if (fal_trace_has(l->o, "key")) {
 		const char *name = fal_trace_get_str(l, l->o, "key");
@@ -121,6 +122,38 @@ fal_people_charge(struct fal_people *p, struct fal_trace_line *l, struct fal_fin
 	}
 	if (++is->charges >= TWICE)
 		p->leaves = id;
+	return 0;
+}
+
+int
+fal_people_late(struct fal_people *p, struct fal_trace_line *l, struct fal_findings *f)
+{
+	static const double rounding = 1e-3; /* seconds */
+	const bool back = strcmp(l->ev, "back") == 0;
+	const uint32_t id = (uint32_t)fal_trace_get_u64(l, l->o, "id", UINT32_MAX);
+	const double seconds = fal_trace_get_seconds(l, l->o, "seconds");
+	struct fal_person *is = person(p, id);
+	const char *what = NULL;
+	fal_trace_get_str(l, l->o, "why");
+	if (!back)
+		fal_trace_get_str(l, l->o, "owes");
+	if (l->err != 0)
+		return l->err;
+	if (is == NULL || !is->here)
+		what = "is not here";
+	else if (is->suspect != back)
+		what = back ? "was no suspect" : "was one already";
+	else if (!back && seconds > l->t - is->joined + rounding)
+		what = "joined later than it was to work";
+	else if (back && fabs(seconds - (l->t - is->since)) > rounding)
+		what = "was one for another time";
+	if (what != NULL)
+		fal_finding(f, NULL, 0, 0, "line %llu: %s: worker %u %s",
+			    (unsigned long long)l->number, l->ev, id, what);
+	if (is != NULL) {
+		is->suspect = !back;
+		is->since = l->t;
+	}
 	return 0;
 }
 

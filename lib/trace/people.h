@@ -15,7 +15,8 @@ struct fal_people {
 	struct fal_person {
 		size_t key; /* a place in `key`, and 1; 0: the trace does not say */
 		uint32_t charges;
-		bool here;
+		bool here, suspect;
+		double joined, since; /* since: when it became a suspect */
 	} * worker;
 	size_t workers, worker_cap;
 	struct fal_person_key {
@@ -36,6 +37,9 @@ int fal_people_leave(struct fal_people *p, struct fal_trace_line *l,
 		     struct fal_findings *f);
 int fal_people_charge(struct fal_people *p, struct fal_trace_line *l,
 		      struct fal_findings *f);
+/* suspect and back lines: they take turns, and name the times that their lines have. */
+int fal_people_late(struct fal_people *p, struct fal_trace_line *l,
+		    struct fal_findings *f);
 
 /* Any other line than `leave` and `clock`: whoever was charged twice must be gone. */
 void fal_people_event(struct fal_people *p, const struct fal_trace_line *l,

@@ -45,6 +45,31 @@ row_for(struct fal_summary *s, const char *name)
 	return &s->worker[s->n_worker++];
 }
 
+/* Whether it is there to be given work from `t` on.  What was over before the oldest
+ * update that the rates know is forgotten. */
+static int
+stay(struct fal_summary *s, struct fal_summary_worker *w, double t, bool ready)
+{
+	const uint64_t ring = FAL_SUMMARY_RATE_UPDATES + 1;
+	const double oldest = s->tick[s->n_tick < ring ? 0 : s->n_tick % ring].t;
+	size_t kept = 0;
+	if (w->stands_ready == ready)
+		return 0;
+	w->stands_ready = ready;
+	if (!ready) {
+		w->stay[w->stays - 1].to = t;
+		return 0;
+	}
+	for (size_t i = 0; i < w->stays; i++)
+		if (w->stay[i].to >= oldest)
+			w->stay[kept++] = w->stay[i];
+	w->stays = kept;
+	if (FAL_GROW(w->stay, w->stay_cap, w->stays + 1) < 0)
+		return FAL_ENOMEM;
+	w->stay[w->stays++] = (struct fal_summary_stay){ t, INFINITY };
+	return 0;
+}
+
 static int
 take_join(struct fal_summary *s, struct fal_trace_line *l)
 {
@@ -68,12 +93,12 @@ take_join(struct fal_summary *s, struct fal_trace_line *l)
 		get_copy(l, "key", &w->key);
 		get_copy(l, "key_fingerprint", &w->key_fingerprint);
 	}
-	w->left = false;
+	w->left = w->suspect = false;
 	w->worked = l->t;
 	w->lanes = w->lanes_max = lanes[1];
 	w->cores = cores;
 	w->fixed = fixed;
-	return l->err;
+	return l->err != 0 ? l->err : stay(s, w, l->t, true);
 }
 
 /* The row of the line's id; NULL with the error set. */
@@ -91,9 +116,24 @@ static int
 take_leave(struct fal_summary *s, struct fal_trace_line *l)
 {
 	struct fal_summary_worker *w = row_of(s, l);
-	if (w != NULL)
-		w->left = true;
-	return l->err;
+	if (w == NULL)
+		return l->err;
+	w->left = true;
+	w->suspect = false;
+	return stay(s, w, l->t, false);
+}
+
+/* It is a suspect, or back. */
+static int
+take_late(struct fal_summary *s, struct fal_trace_line *l)
+{
+	struct fal_summary_worker *w = row_of(s, l);
+	if (w == NULL || w->left)
+		return l->err;
+	w->suspect = strcmp(l->ev, "suspect") == 0;
+	w->since = l->t;
+	get_copy(l, "why", &w->why);
+	return l->err != 0 ? l->err : stay(s, w, l->t, !w->suspect);
 }
 
 static uint64_t
@@ -168,6 +208,7 @@ take_clock(struct fal_summary *s, struct fal_trace_line *l)
 		w->longest = fmax(w->longest, l->t - w->worked);
 		w->worked = l->t;
 	}
+	w->told = l->t;
 	w->lanes = lanes;
 	w->share = share;
 	w->done += done;
@@ -316,7 +357,8 @@ fal_summary_line(void *summary, struct fal_trace_line *l)
 		{ "job", take_job },       { "join", take_join },
 		{ "leave", take_leave },   { "clock", take_clock },
 		{ "update", take_update }, { "eval", take_eval },
-		{ "ledger", take_ledger },
+		{ "ledger", take_ledger }, { "suspect", take_late },
+		{ "back", take_late },
 	};
 	struct fal_summary *s = summary;
 	s->seconds = l->t;
@@ -336,161 +378,6 @@ fal_summary_line(void *summary, struct fal_trace_line *l)
 	return l->err;
 }
 
-/* Nothing for so many seconds is a silence, or for so many times the longest before. */
-static const double QUIET_S = 10, QUIET_TIMES = 4;
-
-static bool
-is_quiet(double seconds, double longest)
-{
-	return seconds > fmax(QUIET_S, QUIET_TIMES * longest);
-}
-
-/* What does not move, by the time of the last line. */
-static void
-quiet(struct fal_summary *s)
-{
-	const uint64_t ring = FAL_SUMMARY_RATE_UPDATES + 1;
-	const uint64_t n = s->n_tick < ring ? s->n_tick : ring;
-	double longest = 0, last = 0;
-	if (s->done || s->failed != NULL || s->clocks >= s->job.clocks)
-		return;
-	for (uint64_t i = s->n_tick - n; i < s->n_tick; i++) {
-		const double t = s->tick[i % ring].t;
-		if (i > s->n_tick - n)
-			longest = fmax(longest, t - last);
-		last = t;
-	}
-	if (is_quiet(s->seconds - last, longest))
-		s->stalled = s->seconds - last;
-	for (size_t i = 0; i < s->n_worker; i++) {
-		struct fal_summary_worker *w = &s->worker[i];
-		w->silent = !w->left && is_quiet(s->seconds - w->worked,
-						 s->stalled > 0 ? 0 : w->longest);
-	}
-}
-
-/* The rates between the oldest and the newest update of the ring. */
-static void
-rates(struct fal_summary *s)
-{
-	const uint64_t ring = FAL_SUMMARY_RATE_UPDATES + 1;
-	uint64_t n = s->n_tick < ring ? s->n_tick : ring;
-	if (n < 2)
-		return;
-	uint64_t oldest = s->n_tick - n;
-	double samples = 0, clocks = 0;
-	for (uint64_t i = oldest + 1; i < s->n_tick; i++) {
-		samples += (double)s->tick[i % ring].samples;
-		clocks += s->tick[i % ring].clocks;
-	}
-	double seconds = s->tick[(s->n_tick - 1) % ring].t - s->tick[oldest % ring].t;
-	if (!(seconds > 0))
-		return;
-	if (s->stalled > 0)
-		return;
-	s->updates_s = (double)(n - 1) / seconds;
-	s->clocks_s = clocks / seconds;
-	s->samples_s = samples / seconds;
-}
-
-/* Clocks by the tasks that have ended; where the first of these are not in the trace, up
- * to the newest that an update has. */
-static void
-progress(struct fal_summary *s)
-{
-	const struct fal_trace_job *j = &s->job;
-	const uint64_t most = fal_trace_job_tasks(j, 0), n = j->clocks_per_epoch;
-	const uint64_t epoch = (n - 1) * most + fal_trace_job_tasks(j, n - 1);
-	if (s->part || s->ended == 0) {
-		s->clocks = s->next_clock;
-		return;
-	}
-	s->clocks = s->ended / epoch * n + s->ended % epoch / most;
-	if (s->clocks > j->clocks)
-		s->clocks = j->clocks;
-}
-
-static void
-spent(struct fal_summary *s)
-{
-	for (size_t i = 0; i < s->n_worker; i++) {
-		const struct fal_summary_spent *w = &s->worker[i].spent;
-		s->spent.compute += w->compute;
-		s->spent.push += w->push;
-		s->spent.pull += w->pull;
-		s->spent.wait += w->wait;
-		s->spent.late += w->late;
-	}
-}
-
-static void
-capacity(struct fal_summary *s)
-{
-	for (size_t i = 0; i < s->n_worker; i++) {
-		const struct fal_summary_worker *w = &s->worker[i];
-		const bool told =
-			w->own_rounds ? !w->left : w->last_clock + 1 >= s->last_clock;
-		if (!told || !(w->core_s > 0))
-			continue;
-		uint64_t cores = w->lanes_max < w->cores ? w->lanes_max : w->cores;
-		s->capacity += (double)cores * w->ran / w->core_s;
-	}
-}
-
-/* Marks who has not the fingerprint that most have; of equals, the earliest. */
-static void
-numerics(struct fal_summary *s)
-{
-	size_t best = 0, most = 0;
-	for (size_t i = 0; i < s->n_worker; i++) {
-		size_t same = 0;
-		for (size_t k = 0; k < s->n_worker; k++)
-			same += strcmp(s->worker[i].fingerprint,
-				       s->worker[k].fingerprint) == 0;
-		if (same > most) {
-			most = same;
-			best = i;
-		}
-	}
-	for (size_t i = 0; i < s->n_worker; i++)
-		s->worker[i].differs = strcmp(s->worker[i].fingerprint,
-					      s->worker[best].fingerprint) != 0;
-	s->identical = most == s->n_worker;
-}
-
-static int
-classes(struct fal_summary *s)
-{
-	struct fal_trace_load *load = fal_calloc(s->n_worker, sizeof(*load));
-	struct fal_trace_class *out = fal_calloc(s->n_worker, sizeof(*out));
-	int err = FAL_ENOMEM;
-	if (load != NULL && out != NULL) {
-		for (size_t i = 0; i < s->n_worker; i++)
-			load[i] = s->worker[i].load;
-		err = fal_trace_classify(load, s->n_worker, out);
-	}
-	for (size_t i = 0; err == 0 && i < s->n_worker; i++)
-		s->worker[i].verdict = out[i];
-	free(load);
-	free(out);
-	return err;
-}
-
-int
-fal_summary_end(struct fal_summary *s, struct fal_diag *diag)
-{
-	if (!s->have_job)
-		return fal_diag_set(diag, FAL_ETRUNC, "no job line");
-	progress(s);
-	quiet(s);
-	rates(s);
-	spent(s);
-	capacity(s);
-	numerics(s);
-	int err = classes(s);
-	return err < 0 ? fal_diag_set(diag, err, "%s", fal_strerror(err)) : 0;
-}
-
 void
 fal_summary_free(struct fal_summary *s)
 {
@@ -499,6 +386,8 @@ fal_summary_free(struct fal_summary *s)
 		free(s->worker[i].fingerprint);
 		free(s->worker[i].key);
 		free(s->worker[i].key_fingerprint);
+		free(s->worker[i].why);
+		free(s->worker[i].stay);
 	}
 	free(s->worker);
 	free(s->epoch);

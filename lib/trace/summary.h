@@ -24,6 +24,9 @@ struct fal_summary_worker {
 	char *name, *fingerprint;
 	char *key, *key_fingerprint; /* whose it is; NULL: the trace does not say */
 	bool left;                   /* its last session has ended */
+	bool suspect;                /* it has not kept its deadline, since … */
+	double since;                /* … then, … */
+	char *why;                   /* … and why */
 	bool silent;                 /* it is here, but no work of it has come for long */
 	double worked, longest; /* when it told of work last; between two such times */
 	uint64_t lanes_max;     /* that it may run */
@@ -45,7 +48,17 @@ struct fal_summary_worker {
 	struct fal_trace_load load;
 	struct fal_trace_class verdict;
 	bool differs; /* its fingerprint is not that of most workers */
+	/* When it was there to be given work; the last time may not have ended. */
+	struct fal_summary_stay {
+		double from, to;
+	} * stay;
+	size_t stays, stay_cap;
+	bool stands_ready; /* it has not */
+	double told;       /* when its last clock line was written */
 };
+
+/* What to call it: "left", "suspect", "silent", or by fal_class_name. */
+const char *fal_summary_class(const struct fal_summary_worker *w);
 
 struct fal_summary_epoch {
 	uint64_t epoch; /* from 1 */
@@ -106,8 +119,8 @@ int fal_summary_line(void *summary, struct fal_trace_line *l);
 
 /* Derives what needs all lines: clocks, classes, rates, numerics, and the capacity
  *	Σ min(lanes_max, cores) · samples a core-second,
- * over the workers that told of one of the last two clocks, or have rounds of their own
- * and have not left.
+ * over the workers, each for the part of the time of the rates in which it was here and
+ * no suspect; who was told of no more clocks, as it was excluded, was here until then.
  * FAL_ETRUNC: there was no line; FAL_ENOMEM. */
 int fal_summary_end(struct fal_summary *s, struct fal_diag *diag);
 

@@ -33,8 +33,13 @@ enum seen {
 	SEEN_REFUTED,
 	SEEN_AGAIN,
 	SEEN_CHARGED,
-	SEEN_POLICY, /* another scheme held from then on */
-	SEEN_ON,     /* a round ran on several versions */
+	SEEN_NO_ANSWER, /* a suspect that did not answer, */
+	SEEN_NO_WORK,   /* … that did, but stood still, or sent nothing, */
+	SEEN_TOO_LONG,  /* … or went on for too long */
+	SEEN_BACK,      /* one that worked again */
+	SEEN_ALONE,     /* … or was needed */
+	SEEN_POLICY,    /* another scheme held from then on */
+	SEEN_ON,        /* a round ran on several versions */
 	SEEN_LOCAL,
 	SEEN_REBASE,
 	SEEN_RANK,

@@ -24,6 +24,11 @@
 	"\":\"so\"}\n"
 #define LEAVE(id) SAYS("leave", id, "reason")
 #define CHARGE(id) SAYS("charge", id, "why")
+#define LATE(ev, id, seconds, more)                                     \
+	"{\"t\":1.5,\"ev\":\"" ev "\",\"worker\":\"w\",\"id\":" id more \
+	",\"why\":\"so\",\"seconds\":" seconds "}\n"
+#define SUSPECT(id, seconds) LATE("suspect", id, seconds, ",\"owes\":\"task\"")
+#define BACK(id, seconds) LATE("back", id, seconds, "")
 #define CHECK(c, numbers, verdict)                                                 \
 	"{\"t\":1.5,\"ev\":\"check\",\"round\":1,\"c\":" c ",\"block\":0," numbers \
 	",\"verdict\":" verdict "}\n"
@@ -90,6 +95,21 @@ static const struct {
 	{ CHECK("[3,8]", BY("2"), REFUTED) CHECK("[3,9]", BY("2"), REFUTED)
 		  JOIN("4", "b"),
 	  NULL, NULL },
+	/* Who is a suspect is one until it is back, or gone. */
+	{ SUSPECT("3", "0.0") BACK("3", "0.0") SUSPECT("3", "0.0") LEAVE("3"), NULL,
+	  NULL },
+	{ SUSPECT("3", "0.0") SUSPECT("2", "0.0") BACK("2", "0.0"), NULL, NULL },
+	{ SUSPECT("3", "0.0") SUSPECT("3", "0.0"), NULL,
+	  "line 8: suspect: worker 3 was one already" },
+	{ BACK("3", "0.0"), NULL, "line 7: back: worker 3 was no suspect" },
+	{ SUSPECT("7", "0.0"), NULL, "line 7: suspect: worker 7 is not here" },
+	{ SUSPECT("3", "0.0") LEAVE("3") BACK("3", "0.0"), NULL,
+	  "line 9: back: worker 3 is not here" },
+	{ SUSPECT("3", "0.1"), NULL,
+	  "line 7: suspect: worker 3 joined later than it was to work" },
+	{ SUSPECT("3", "0.0") BACK("3", "0.1"), NULL,
+	  "line 8: back: worker 3 was one for another time" },
+	{ SUSPECT("3", "-1"), NULL, "" },
 	/* Who was refuted has no part in the round. */
 	{ CHECK("[1,1]", BY("2"), REFUTED), LEDGER("1", HALVES, WHOLE),
 	  "clock 1: contribution 1.1 was refuted, but not done again" },

@@ -57,10 +57,43 @@ history(void **state)
 	ps_record_close(&r);
 }
 
+/* That somebody is a suspect is known for as long as it is one, and no longer. */
+static void
+suspects(void **state)
+{
+	static const char *const what[] = { "suspect", "back", "leave" };
+	struct ps_record r = { 0 };
+	struct fal_buf b = { 0 };
+	(void)state;
+	add(&r, "job", 0);
+	for (unsigned i = 0; i < 3000; i++) {
+		char line[128];
+		/* 1: a suspect for good; 2: now and again; 12 was one when it left. */
+		const unsigned id = i == 7 ? 1 : i == 5 || i == 1000 ? 12 : 2;
+		const char *ev = i == 5 || i == 7 ? what[0]
+				 : i == 1000      ? what[2]
+						  : what[i % 2];
+		int n = snprintf(line, sizeof(line),
+				 "{\"t\":%u.0,\"ev\":\"%s\",\"worker\":\"w%u\",\"id\":%u,"
+				 "\"why\":\"so\"}",
+				 i, ev, id % 10, id);
+		ps_record_add(&r, line, (size_t)n);
+		add(&r, "ledger", i);
+	}
+	add(&r, "ledger", 3000);
+	ps_record_history(&r, &b);
+	assert_int_equal(count(&b, "\"suspect\",\"worker\":\"w1\",\"id\":1,"), 1);
+	assert_int_equal(count(&b, "\"suspect\",\"worker\":\"w2\",\"id\":12,"), 0);
+	assert_in_range(count(&b, "\"suspect\",\"worker\":\"w2\",\"id\":2,"), 49, 51);
+	fal_buf_free(&b);
+	ps_record_close(&r);
+}
+
 int
 main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(history) };
+	const struct CMUnitTest tests[] = { cmocka_unit_test(history),
+					    cmocka_unit_test(suspects) };
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -82,6 +82,18 @@ one_is_behind(void)
 	fal_sched_arrived(sched, now, current(), (struct fal_cid){ 2, 1 }, 1, true);
 }
 
+/* So many actions of the kind came, the last one of worker `id`. */
+static void
+was_told(enum fal_act_kind kind, uint32_t count, uint32_t id, double seconds,
+	 const char *why)
+{
+	const struct fal_act *a = &last[kind];
+	check(acts[kind], count, "times told");
+	check(a->worker, id, "of whom");
+	near(a->seconds, seconds, 1e-9, "for how long");
+	assert_string_equal(a->why, why);
+}
+
 /* A silent worker is asked before 4 times what the other one took are over, and
  * suspected when it has not answered for as long. */
 static void
@@ -97,6 +109,9 @@ silence_is_suspected(void **state)
 	tick_until(FAL_ACT_REVOKE, 1);
 	near(now - asked, 0.4, 1e-6, "from the question to the suspicion");
 	check(info(1).suspected, 1, "suspected");
+	was_told(FAL_ACT_SUSPECT, 1, 1, now, "it does not answer");
+	assert_string_equal(last[FAL_ACT_SUSPECT].owes, "task");
+	double since = now;
 	check(last[FAL_ACT_GRANT].worker, 2, "who gets its task");
 	check(holds(2, 0), 1, "task 0");
 	answer(1, 1);
@@ -107,6 +122,7 @@ silence_is_suspected(void **state)
 	fal_sched_arrived(sched, now, current(), (struct fal_cid){ 1, 1 }, 1, true);
 	complete(current());
 	check(info(1).suspected, 0, "suspected when its work has come");
+	was_told(FAL_ACT_BACK, 1, 1, now - since, "its work came");
 	open_clock(1);
 	check(worker[1].n, 1, "tasks of the one that came back");
 }
@@ -131,6 +147,7 @@ talk_is_no_work(void **state)
 	while (!info(1).suspected)
 		talk();
 	near(now, 0.4, 1e-6, "when it is suspected");
+	was_told(FAL_ACT_SUSPECT, 1, 1, now, "its lanes stand still");
 	check(info(1).suspected, 1, "suspected");
 	check(holds(2, 0), 1, "task 0");
 }
@@ -147,6 +164,7 @@ lanes_that_go_on_have_longer(void **state)
 		answer(1, i);
 	}
 	near(now, 4, 0.1, "when it is suspected");
+	was_told(FAL_ACT_SUSPECT, 1, 1, now, "it takes too long");
 }
 
 /* What a worker says of itself moves no deadline: neither what a task took it, nor how
@@ -310,6 +328,8 @@ trial_holds_nobody_up(void **state)
 	check(holds(1, task), 0, "it has it no more");
 	complete(current());
 	check(info(1).suspected, 1, "suspected again");
+	check(acts[FAL_ACT_SUSPECT], 1, "times told: it was a suspect all the time");
+	check(acts[FAL_ACT_BACK], 0, "times told that it is back");
 }
 
 /* When nobody is left all are back, and have longer. */
@@ -327,6 +347,8 @@ somebody_works_at_any_time(void **state)
 			fail_msg("nobody works at %g s", now);
 	}
 	check(worker[1].n + worker[2].n > 0, 1, "tasks");
+	assert_string_equal(last[FAL_ACT_BACK].why, "nobody else is left");
+	assert_in_range(acts[FAL_ACT_SUSPECT] - acts[FAL_ACT_BACK], 0, 1);
 }
 
 static void

@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include "base/buf.h"
+#include "base/rng.h"
 #include "peer/trace_lines.h"
 #include "trace/reader.h"
 #include "trace/summary.h"
@@ -364,6 +365,27 @@ feed_job(struct fal_trace_reader *r)
 	}
 }
 
+#define CAPACITY_JOB                                                                    \
+	"{\"t\":0,\"ev\":\"job\",\"name\":\"j\",\"epochs\":1,\"batch\":%u,\"task\":1,"  \
+	"\"samples\":%u,\"test\":0,\"blocks\":5,\"clocks_per_epoch\":%u,\"clocks\":%u," \
+	"\"scheme\":\"epsp\",\"audit\":\"claims\"}\n"
+#define CAPACITY_JOIN                                                               \
+	"{\"t\":%.6f,\"ev\":\"join\",\"worker\":\"w%u\",\"id\":%u,\"lanes\":[1,1]," \
+	"\"cores\":1,\"fingerprint\":\"f\"}\n"
+#define CAPACITY_LATE                                                              \
+	"{\"t\":%.6f,\"ev\":\"%s\",\"worker\":\"w%u\",\"id\":%u,\"reason\":\"x\"," \
+	"\"owes\":\"task\",\"why\":\"x\",\"seconds\":1}\n"
+#define CAPACITY_CLOCK                                                                  \
+	"{\"t\":%.6f,\"ev\":\"clock\",\"clock\":%u,\"worker\":\"w%u\",\"id\":%u,"       \
+	"\"lanes\":1,\"share\":1,\"in\":0,\"out\":0,\"cloned\":0,\"lost\":0,"           \
+	"\"compute\":%.6f,\"push\":0,\"pull\":0,\"wait\":0,\"push_all\":0,"             \
+	"\"pull_all\":0,\"late\":0,\"done\":%u,\"task_s\":%.9f,\"staleness\":0,\"tx\":" \
+	"0,"                                                                            \
+	"\"rx\":0}\n"
+#define CAPACITY_UPDATE                                                             \
+	"{\"t\":%.6f,\"ev\":\"update\",\"version\":%u,\"clock\":%u,\"samples\":%u," \
+	"\"loss\":1,\"lr\":0.1,\"epoch\":1}\n"
+
 static void
 test_summary(void **state)
 {
@@ -406,6 +428,72 @@ test_summary(void **state)
 	assert_true(s.loss != s.loss); /* not finite */
 	fal_trace_reader_free(r);
 	fal_summary_free(&s);
+}
+
+/* Workers of any speed that come, go and are suspects do all that they can: what is used
+ * is all of the capacity, and no more, whoever has left since. */
+static void
+test_capacity(void **state)
+{
+	enum { MOST = 6, BATCH = 5040, RUNS = 200 };
+	const char *const seed_text = getenv("SEED");
+	const uint64_t seed = seed_text != NULL ? strtoull(seed_text, NULL, 10) : 1;
+	struct fal_rng g = fal_rng_init(seed, FAL_RNG_DRAW, 0);
+	(void)state;
+	for (unsigned run = 0; run < RUNS; run++) {
+		const unsigned n = 2 + fal_rng_below(&g, MOST - 1);
+		const unsigned clocks = 3 + fal_rng_below(&g, 300);
+		double speed[MOST], t = 1;
+		enum { HERE, LATE, GONE } is[MOST] = { 0 };
+		uint32_t id[MOST], ids = 0;
+		struct fal_summary s = { 0 };
+		struct fal_diag diag = { "" };
+		struct fal_buf b = { 0 };
+		struct fal_trace_reader *r = fal_trace_reader_new(fal_summary_line, &s);
+		fal_put_fmt(&b, CAPACITY_JOB, BATCH, clocks * BATCH, clocks, clocks);
+		for (unsigned i = 0; i < n; i++) {
+			speed[i] = 10 + fal_rng_below(&g, 1000);
+			fal_put_fmt(&b, CAPACITY_JOIN, t, i, id[i] = ++ids);
+		}
+		for (unsigned c = 0; c < clocks; c++) {
+			const unsigned w = 1 + fal_rng_below(&g, n - 1);
+			double all = 0, clock_s = 0;
+			if (fal_rng_below(&g, 20) == 0 && is[w] == GONE) {
+				fal_put_fmt(&b, CAPACITY_JOIN, t, w, id[w] = ++ids);
+				is[w] = HERE;
+			} else if (fal_rng_below(&g, 20) == 0) {
+				const bool gone = fal_rng_below(&g, 2) == 0;
+				const char *ev = gone            ? "leave"
+						 : is[w] == LATE ? "back"
+								 : "suspect";
+				if (is[w] != GONE)
+					fal_put_fmt(&b, CAPACITY_LATE, t, ev, w, id[w]);
+				if (is[w] != GONE)
+					is[w] = gone ? GONE : is[w] == LATE ? HERE : LATE;
+			}
+			for (unsigned i = 0; i < n; i++)
+				all += is[i] == HERE ? speed[i] : 0;
+			clock_s = BATCH / all;
+			for (unsigned i = 0; i < n; i++)
+				if (is[i] == HERE)
+					fal_put_fmt(&b, CAPACITY_CLOCK, t + clock_s, c, i,
+						    id[i], clock_s,
+						    (unsigned)(clock_s * speed[i]),
+						    1 / speed[i]);
+			fal_put_fmt(&b, CAPACITY_UPDATE, t += clock_s, c + 1, c, BATCH);
+		}
+		if (fal_trace_feed(r, b.p, b.n, &diag) < 0 ||
+		    fal_summary_end(&s, &diag) < 0)
+			fail_msg("seed %llu, run %u: %s", (unsigned long long)seed, run,
+				 diag.text);
+		const double used = s.samples_s / s.capacity;
+		if (!(used > 0.97 && used < 1.005))
+			fail_msg("seed %llu, run %u: %u workers, %u clocks: used %.4f",
+				 (unsigned long long)seed, run, n, clocks, used);
+		fal_trace_reader_free(r);
+		fal_summary_free(&s);
+		fal_buf_free(&b);
+	}
 }
 
 static void
@@ -545,6 +633,7 @@ main(void)
 		cmocka_unit_test(test_line_limit),
 		cmocka_unit_test(test_classes),
 		cmocka_unit_test(test_summary),
+		cmocka_unit_test(test_capacity),
 		cmocka_unit_test(test_summary_refuses),
 		cmocka_unit_test(test_written),
 		cmocka_unit_test(test_zst),
