@@ -47,13 +47,16 @@ mode_of(const struct proj_opt *o, size_t traces)
 
 /* Writes what is in `out`, and empties it. */
 static int
-flush(struct fal_buf *out, int code)
+flush(const struct input *in, struct fal_buf *out, int code)
 {
 	if (out->err < 0) {
 		fal_cli_err(PROG, "%s", fal_strerror(out->err));
 		code = FAL_EXIT_NO;
 	} else if (out->n > 0) {
-		fwrite(out->p, 1, out->n, stdout);
+		if (in->o->json || in->mode == POLICY)
+			fwrite(out->p, 1, out->n, stdout);
+		else
+			fal_cli_print(out);
 		code = fal_cli_finish(PROG, code);
 	}
 	fal_buf_free(out);
@@ -108,7 +111,7 @@ answer(struct input *in)
 			return code;
 		(in->o->json ? report_json : report_text)(&out, &in->report);
 		wipe(in);
-		return flush(&out, code);
+		return flush(in, &out, code);
 	}
 	code = judge(in, fal_fit_end(in->fit, &in->job.cost, &in->job.run, &diag), &diag);
 	if (code != FAL_EXIT_DONE)
@@ -119,7 +122,7 @@ answer(struct input *in)
 		code = proj_what_if(in->o, &in->job, &out);
 	fal_cost_free(&in->job.cost);
 	wipe(in);
-	return flush(&out, code);
+	return flush(in, &out, code);
 }
 
 /* A window of a live stream is over. */

@@ -4,6 +4,7 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "base/text.h"
+#include "cli/progress.h"
 #include "cli/table.h"
 
 #include <math.h>
@@ -22,6 +23,7 @@ static const char *const wait_name[FAL_REPORT_WAITS] = {
 static void
 put_table(struct fal_buf *out, struct fal_table *t)
 {
+	t->width = fal_cli_width(stdout);
 	const int err = fal_table_text(t, out);
 	if (out->err == 0)
 		out->err = err;
@@ -88,7 +90,8 @@ put_classes(struct fal_buf *out, const struct fal_report *r)
 	static const char *const head[] = { "WORKER", "CLASS",  "HOLDS", "CLOCKS%",
 					    "CAUSE",  "SLOWER", "LANES", "SAMPLES/S",
 					    "P10",    "P90" };
-	struct fal_table t = { .columns = sizeof(head) / sizeof(head[0]) };
+	struct fal_table t = { .columns = sizeof(head) / sizeof(head[0]),
+			       .drops = "P10 P90 LANES CLOCKS% HOLDS SAMPLES/S CAUSE" };
 	for (size_t i = 0; i < t.columns; i++)
 		fal_table_add(&t, "%s", head[i]);
 	for (size_t i = 0; i < r->workers; i++)
@@ -119,7 +122,8 @@ put_times(struct fal_buf *out, const struct fal_report *r)
 	static const char *const head[] = { "WORKER", "COMPUTE", "PUSH", "PULL",  "WAIT",
 					    "FOR",    "FINISH",  "LAG",  "TASKS", "IN",
 					    "OUT",    "CLONED",  "LOST" };
-	struct fal_table t = { .columns = sizeof(head) / sizeof(head[0]) };
+	struct fal_table t = { .columns = sizeof(head) / sizeof(head[0]),
+			       .drops = "LOST CLONED FINISH OUT IN TASKS PUSH PULL LAG" };
 	for (size_t i = 0; i < t.columns; i++)
 		fal_table_add(&t, "%s", head[i]);
 	for (size_t i = 0; i < r->workers; i++) {

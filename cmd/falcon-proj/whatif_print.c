@@ -1,5 +1,6 @@
 /* What --what-if has found, as text and as JSON. */
 #include "base/json.h"
+#include "cli/progress.h"
 #include "cli/table.h"
 #include "whatif.h"
 
@@ -19,7 +20,11 @@ put_rows(const struct whatif *w, struct fal_buf *out)
 					    "ms/clock", "compute", "stale",   "dropped",
 					    "moved",    "load",    "MB/s" };
 	const double rate = w->job->cost.grid.samples / w->predicted;
-	struct fal_table t = { .columns = sizeof(head) / sizeof(head[0]) };
+	struct fal_table t = {
+		.columns = sizeof(head) / sizeof(head[0]),
+		.width = fal_cli_width(stdout),
+		.drops = "MB/s load moved ms/clock dropped stale compute speed"
+	};
 	for (size_t i = 0; i < t.columns; i++)
 		fal_table_add(&t, "%s", head[i]);
 	for (size_t i = 0; i < w->rows; i++) {

@@ -106,7 +106,7 @@ print_tensors(const struct fal_model *m)
 	}
 	int err = fal_table_text(&table, &text);
 	if (err == FAL_OK)
-		fwrite(text.p, 1, text.n, stdout);
+		fal_cli_print(&text);
 	fal_buf_free(&text);
 	fal_table_free(&table);
 	return err;

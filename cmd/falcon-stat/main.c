@@ -7,15 +7,19 @@
 
 #include <stdio.h>
 
-/* Writes what was printed, and returns `code` unless that fails. */
+/* Writes what was printed, for a person or as JSON, and returns `code` unless that fails.
+ */
 static int
-finish(struct fal_buf *out, int code)
+finish(struct fal_buf *out, bool json, int code)
 {
 	if (out->err < 0) {
 		fal_cli_err(PROG, "%s", fal_strerror(out->err));
 		code = FAL_EXIT_NO;
 	} else {
-		fwrite(out->p, 1, out->n, stdout);
+		if (json)
+			fwrite(out->p, 1, out->n, stdout);
+		else
+			fal_cli_print(out);
 		code = fal_cli_finish(PROG, code);
 	}
 	fal_buf_free(out);
@@ -50,7 +54,7 @@ run_audit(const struct stat_source *src, bool json)
 		goto free_a;
 	}
 	(json ? stat_audit_json : stat_audit)(&out, &v);
-	code = finish(&out, v.ok ? FAL_EXIT_DONE : FAL_EXIT_NO);
+	code = finish(&out, json, v.ok ? FAL_EXIT_DONE : FAL_EXIT_NO);
 free_a:
 	fal_audit_free(a);
 	return code;
@@ -58,7 +62,7 @@ free_a:
 
 /* Sums the trace up and prints it by `print`. */
 static int
-run_summary(const struct stat_source *src,
+run_summary(const struct stat_source *src, bool json,
 	    void (*print)(struct fal_buf *out, const struct fal_summary *s))
 {
 	struct fal_summary s = { 0 };
@@ -73,7 +77,7 @@ run_summary(const struct stat_source *src,
 		goto free_s;
 	}
 	print(&out, &s);
-	code = finish(&out, FAL_EXIT_DONE);
+	code = finish(&out, json, FAL_EXIT_DONE);
 free_s:
 	fal_summary_free(&s);
 	return code;
@@ -106,8 +110,9 @@ run(const struct stat_source *src, const struct options *o)
 	if (o->audit)
 		return run_audit(src, o->json);
 	if (o->history)
-		return run_summary(src, o->json ? stat_history_json : stat_history);
-	return run_summary(src, o->json ? stat_table_json : stat_table);
+		return run_summary(src, o->json,
+				   o->json ? stat_history_json : stat_history);
+	return run_summary(src, o->json, o->json ? stat_table_json : stat_table);
 }
 
 int

@@ -1,5 +1,6 @@
 /* The verdict of the audit, and the history. */
 #include "base/json.h"
+#include "cli/progress.h"
 #include "stat.h"
 
 #include <stdio.h>
@@ -185,6 +186,7 @@ mean_loss(const struct fal_summary_epoch *e)
 void
 stat_put_table(struct fal_buf *out, struct fal_table *t)
 {
+	t->width = fal_cli_width(stdout);
 	int err = fal_table_text(t, out);
 	if (out->err == 0)
 		out->err = err;

@@ -109,7 +109,7 @@ show(const json_t *o)
 	if (err == FAL_OK)
 		err = fal_table_text(&t, &out);
 	if (err == FAL_OK)
-		fwrite(out.p, 1, out.n, stdout);
+		fal_cli_print(&out);
 	fal_table_free(&t);
 	fal_buf_free(&out);
 	return err;

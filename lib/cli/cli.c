@@ -2,8 +2,10 @@
 #include "cli/cli.h"
 
 #include "base/err.h"
+#include "base/fold.h"
 #include "base/mem.h"
 #include "base/parse.h"
+#include "cli/progress.h"
 
 #include <assert.h>
 #include <float.h>
@@ -36,8 +38,26 @@ fal_cli_err(const char *prog, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
+	struct fal_buf line = { 0 }, folded = { 0 };
+	fal_put_fmt(&line, "%s: %s\n", prog, text);
+	fal_fold((const char *)line.p, line.n, fal_cli_width(stderr), &folded);
 	/* One call, so that lines of several processes do not mix. */
-	fprintf(stderr, "%s: %s\n", prog, text);
+	if (folded.err == 0)
+		fwrite(folded.p, 1, folded.n, stderr);
+	else
+		fprintf(stderr, "%s: %s\n", prog, text);
+	fal_buf_free(&line);
+	fal_buf_free(&folded);
+}
+
+void
+fal_cli_print(const struct fal_buf *text)
+{
+	struct fal_buf folded = { 0 };
+	fal_fold((const char *)text->p, text->n, fal_cli_width(stdout), &folded);
+	const struct fal_buf *out = folded.err == 0 ? &folded : text;
+	fwrite(out->p, 1, out->n, stdout);
+	fal_buf_free(&folded);
 }
 
 static struct poptOption

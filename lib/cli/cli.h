@@ -7,6 +7,8 @@
 #ifndef FAL_CLI_CLI_H
 #define FAL_CLI_CLI_H
 
+#include "base/buf.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -73,9 +75,12 @@ int fal_cli_range(const struct fal_cli *cli, const char *name, uint64_t min,
 /* Frees what fal_cli_parse made, the lists' arrays too. */
 void fal_cli_free(struct fal_cli *cli);
 
-/* "prog: what\n" on stderr. */
+/* "prog: what\n" on stderr; on a terminal broken between words where it is wider. */
 void fal_cli_err(const char *prog, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
+
+/* Text for a person, on stdout; on a terminal as above. */
+void fal_cli_print(const struct fal_buf *text);
 
 /* The exit code for an error of the library: FAL_EXIT_USAGE for bad input, _TEMPFAIL for
  * the wrong moment, _NOPERM for what is not permitted, else _NO. */

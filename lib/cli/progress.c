@@ -38,6 +38,12 @@ fal_cli_columns(FILE *f)
 	return 80;
 }
 
+size_t
+fal_cli_width(FILE *f)
+{
+	return isatty(fileno(f)) ? fal_cli_columns(f) : 0;
+}
+
 /* Bytes of the first `most` characters of `s`, and how many these are. */
 static size_t
 cut(const char *s, size_t most, size_t *chars)

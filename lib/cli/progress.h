@@ -37,5 +37,7 @@ void fal_progress_end(struct fal_progress *p);
 /* Columns of the terminal `f`; where it does not say, COLUMNS of the environment, else
  * 80. */
 size_t fal_cli_columns(FILE *f);
+/* The same; 0 where `f` is no terminal. */
+size_t fal_cli_width(FILE *f);
 
 #endif

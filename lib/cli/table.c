@@ -6,10 +6,13 @@
 #include "base/text.h"
 
 #include <ctype.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+enum { GONE = INT_MAX }; /* the width of a column that is left out */
 
 void
 fal_table_add(struct fal_table *t, const char *fmt, ...)
@@ -56,6 +59,27 @@ column_width(const struct fal_table *t, size_t rows, size_t column)
 	return right ? (int)width : -(int)width;
 }
 
+/* Columns go until it fits. */
+static void
+fit(const struct fal_table *t, int *width)
+{
+	const char *drop = t->drops != NULL ? t->drops : "";
+	size_t all = 0;
+	for (size_t c = 0; c < t->columns; c++)
+		all += (size_t)abs(width[c]) + (c > 0 ? 2 : 0);
+	while (t->width > 0 && all > t->width && *drop != '\0') {
+		const size_t n = strcspn(drop, " ");
+		for (size_t c = 0; c < t->columns && t->n >= t->columns; c++) {
+			if (strlen(t->cell[c]) != n || strncmp(t->cell[c], drop, n) != 0)
+				continue;
+			all -= (size_t)abs(width[c]) + 2;
+			width[c] = GONE;
+		}
+		drop += n;
+		drop += strspn(drop, " ");
+	}
+}
+
 /* printf counts bytes. */
 static void
 put_cell(struct fal_buf *out, const char *before, int width, const char *cell)
@@ -75,10 +99,15 @@ fal_table_text(const struct fal_table *t, struct fal_buf *out)
 	}
 	for (size_t c = 0; c < t->columns; c++)
 		width[c] = column_width(t, rows, c);
+	fit(t, width);
 	for (size_t r = 0; r < rows; r++) {
-		for (size_t c = 0; c < t->columns; c++)
-			put_cell(out, c > 0 ? "  " : "", width[c],
-				 t->cell[r * t->columns + c]);
+		const char *before = "";
+		for (size_t c = 0; c < t->columns; c++) {
+			if (width[c] == GONE)
+				continue;
+			put_cell(out, before, width[c], t->cell[r * t->columns + c]);
+			before = "  ";
+		}
 		while (out->err == 0 && out->p[out->n - 1] == ' ')
 			out->n--;
 		fal_put_u8(out, '\n');
@@ -93,5 +122,7 @@ fal_table_free(struct fal_table *t)
 	for (size_t i = 0; i < t->n; i++)
 		free(t->cell[i]);
 	free(t->cell);
-	*t = (struct fal_table){ .columns = t->columns };
+	*t = (struct fal_table){ .columns = t->columns,
+				 .width = t->width,
+				 .drops = t->drops };
 }

@@ -12,7 +12,12 @@
 
 struct fal_table {
 	size_t columns; /* set by the caller; the rest starts as zero */
-	char **cell;    /* row after row, the header first */
+	/* The terminal's columns, in which it is to fit (fal_cli_width); 0: any. */
+	size_t width;
+	/* Where it does not: which columns go, by their headers, the least important
+	 * first, blanks between.  NULL: none. */
+	const char *drops;
+	char **cell; /* row after row, the header first */
 	size_t n, cap;
 	int err; /* sticky FAL_ENOMEM */
 };
@@ -25,7 +30,7 @@ void fal_table_add(struct fal_table *t, const char *fmt, ...)
  * unfinished last row are left out.  Returns 0 or FAL_ENOMEM. */
 int fal_table_text(const struct fal_table *t, struct fal_buf *out);
 
-/* Frees the cells; `t` is empty again, its columns stay. */
+/* Frees the cells; `t` is empty again, but for what the caller set. */
 void fal_table_free(struct fal_table *t);
 
 #endif

@@ -50,7 +50,45 @@ on_terminal() {
 		sed 's/\x1b\[[0-9;]*[mK]//g' drawn | tr '\r' '\n' | grep '^tiny' >bars
 		[ "$(wc -l <bars)" -ge 5 ]
 		same "wider than $columns" "$(awk -v most="$columns" 'length >= most' bars)" ""
+		# What is said in between is broken between words.
+		sed 's/\x1b\[[0-9;]*[mK]//g' drawn | tr -d '\n' | tr '\r' '\n' |
+			grep -v '^Script' >all
+		same "lines wider than $columns" "$(awk -v most="$columns" 'length > most' all)" ""
+		grep -q '^falcon-ps: tiny: lanes: 1 of 1 workers;' all
 		has "$(tail -n 1 bars)" "s left"
 	done
 	has "$(tail -n 1 bars)" "loss"
+}
+
+# shown COLUMNS COMMAND...: what it prints on a terminal of so many.
+shown() {
+	local columns=$1
+	shift
+	TERM=xterm script -qefc "stty cols $columns; $*" /dev/null </dev/null | tr -d '\r'
+}
+
+@test "tables and what is said fit the terminal" {
+	command -v script >/dev/null || skip "no script(1)"
+	script -qc true /dev/null </dev/null >/dev/null || skip "no terminals here"
+	serve
+	work a-worker-with-a-name --lanes 1
+	work another --lanes 1
+	wait "$ps"
+	local trace=state/trace.jsonl columns command
+	falcon-stat "$trace" >piped
+	same "columns" "$(grep -c '^WORKER  *CLASS  *CAUSE  *CLOCK  *LANES  *SHARE  *TASKS  *IN  *OUT  *COMPUTE%  *PUSH%  *PULL%  *WAIT%  *SAMPLES/S$' piped)" 1
+	for columns in 40 80 132; do
+		for command in falcon-stat "falcon-stat --audit" "falcon-stat --history" \
+			falcon-proj "falcon-proj --what-if all"; do
+			shown "$columns" "$command" "$trace" >seen
+			same "$command: wider than $columns" \
+				"$(awk -v most="$columns" 'length > most' seen)" ""
+			[ -s seen ]
+		done
+		shown "$columns" falcon-stat "$trace" >seen
+		grep -q '^WORKER  *CLASS' seen
+		shown "$columns" falcon-stat --json "$trace" | jq -e '.workers | length == 2'
+	done
+	# As without a terminal.
+	diff seen piped
 }

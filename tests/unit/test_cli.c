@@ -1,7 +1,9 @@
 /* The commands' conventions: options, files, tables, progress, notification, cores; and
  * the JSON writer. */
+#include "base/fold.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/rng.h"
 #include "cli/cli.h"
 #include "cli/cores.h"
 #include "cli/file.h"
@@ -312,6 +314,32 @@ test_table(void **state)
 	fal_buf_free(&b);
 	fal_table_free(&t);
 
+	/* Where it is too wide columns go, in their order; those that are not there do
+	 * not matter. */
+	static const struct {
+		size_t width;
+		const char *text;
+	} fits[] = {
+		{ 0, "worker  tasks  why\na           9  push\n" },
+		{ 19, "worker  tasks  why\na           9  push\n" },
+		{ 18, "worker  why\na       push\n" },
+		{ 12, "worker  why\na       push\n" },
+		{ 11, "why\npush\n" },
+		{ 1, "why\npush\n" },
+	};
+	for (size_t i = 0; i < sizeof(fits) / sizeof(fits[0]); i++) {
+		t.width = fits[i].width;
+		t.drops = "lanes tasks worker";
+		for (size_t k = 0; k < 6; k++)
+			fal_table_add(&t, "%s", cells[k]);
+		assert_int_equal(fal_table_text(&t, &b), 0);
+		fal_put_u8(&b, 0);
+		assert_string_equal((char *)b.p, fits[i].text);
+		fal_buf_free(&b);
+		fal_table_free(&t);
+	}
+	t.width = 0;
+
 	/* Characters, not bytes, on both sides. */
 	static const char *wide[] = { "n\u00fcm", "\u20ac", "", "\u00e9", "12", "x" };
 	for (size_t i = 0; i < sizeof(wide) / sizeof(wide[0]); i++)
@@ -572,6 +600,69 @@ leave(void **state)
 	return chdir("/") == 0 ? system(command) : -1;
 }
 
+/* Lines are broken between words; whatever the width, no word is lost or cut, and no line
+ * is wider that has two. */
+static void
+test_fold(void **state)
+{
+	static const struct {
+		size_t width;
+		const char *text, *folded;
+	} cases[] = {
+		{ 0, "a b c\n", "a b c\n" },
+		{ 5, "a b c\n", "a b c\n" },
+		{ 4, "a b c\n", "a b\n  c\n" },
+		{ 3, "a bcdef g", "a\n  bcdef\n  g" },
+		{ 5, "abcdefg\n\nx\n", "abcdefg\n\nx\n" },
+		{ 5, "\u00e9\u00e9 \u00e9\u00e9\n", "\u00e9\u00e9 \u00e9\u00e9\n" },
+		{ 7, "  a   b   c\n", "  a   b\n  c\n" },
+		{ 4, "a b \n", "a b \n" },
+		{ 1, "a b", "a\n  b" },
+	};
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct fal_buf b = { 0 };
+		fal_fold(cases[i].text, strlen(cases[i].text), cases[i].width, &b);
+		fal_put_u8(&b, 0);
+		if (strcmp((char *)b.p, cases[i].folded) != 0)
+			fail_msg("case %zu: '%s', not '%s'", i, (char *)b.p,
+				 cases[i].folded);
+		fal_buf_free(&b);
+	}
+	struct fal_rng g = fal_rng_init(1, FAL_RNG_DRAW, 0);
+	for (unsigned run = 0; run < 2000; run++) {
+		char text[200];
+		const size_t n = fal_rng_below(&g, sizeof(text));
+		const size_t width = 1 + fal_rng_below(&g, 40);
+		for (size_t i = 0; i < n; i++)
+			text[i] = " \nabc"[fal_rng_below(&g, 5)];
+		struct fal_buf b = { 0 };
+		fal_fold(text, n, width, &b);
+		size_t at = 0, line = 0, wide = 0, words = 0;
+		for (size_t i = 0; i < n; i++)
+			if (text[i] != ' ' && text[i] != '\n') {
+				while (b.p[at] == ' ' || b.p[at] == '\n')
+					at++;
+				assert_int_equal(b.p[at++], text[i]);
+			}
+		for (size_t i = 0; i <= b.n; i++) {
+			const char c = i < b.n ? (char)b.p[i] : '\n';
+			if (c == '\n') {
+				if (wide > width && words > 1)
+					fail_msg("run %u: %zu of %zu", run, wide, width);
+				line = wide = words = 0;
+				continue;
+			}
+			line++;
+			if (c == ' ')
+				continue;
+			wide = line; /* without blanks at its end */
+			words += i == 0 || b.p[i - 1] == ' ' || b.p[i - 1] == '\n';
+		}
+		fal_buf_free(&b);
+	}
+}
+
 int
 main(void)
 {
@@ -583,6 +674,7 @@ main(void)
 		cmocka_unit_test(test_table),         cmocka_unit_test(test_progress),
 		cmocka_unit_test(test_progress_fits), cmocka_unit_test(test_notify),
 		cmocka_unit_test(test_cores),         cmocka_unit_test(test_json),
+		cmocka_unit_test(test_fold),
 	};
 	return cmocka_run_group_tests_name("cli", tests, enter, leave);
 }
