@@ -103,11 +103,12 @@ $(foreach f,$(FAULTS),$(eval $(call program,$(B)/tests/falcon-ps-$(f),\
 	$(wildcard cmd/falcon-ps/*.c) tests/faults/$(f).c,\
 	-Wl$(comma)--wrap=$(if $(filter lost,$(f)),fal_store_merge,fal_sum_add_rec))))
 # falcon-work that lies, which falcon-ps must find.
+LIAR_WRAPS := fal_sum_checksum fal_sum_pack fal_msg_put
 LIARS     := $(patsubst tests/liars/%.c,%,$(wildcard tests/liars/*.c))
 FAULT_BIN += $(LIARS:%=$(B)/tests/falcon-work-%)
 $(foreach l,$(LIARS),$(eval $(call program,$(B)/tests/falcon-work-$(l),\
 	$(wildcard cmd/falcon-work/*.c) tests/liars/$(l).c,\
-	-Wl$(comma)--wrap=fal_sum_pack $(BLAS_LIBS))))
+	$(LIAR_WRAPS:%=-Wl$(comma)--wrap=%) $(BLAS_LIBS))))
 # A client that asks for too much.
 FAULT_BIN += $(B)/tests/asks
 $(eval $(call program,$(B)/tests/asks,tests/hostile/asks.c,))

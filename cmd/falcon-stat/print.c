@@ -51,13 +51,16 @@ stat_audit(struct fal_buf *out, const struct fal_audit_verdict *v)
 		    group(v->sums.dropped, b));
 	fal_put_fmt(out, ", %s samples dropped (stale), %s computed twice",
 		    group(v->samples_dropped, a), group(v->samples_twice, b));
-	if (v->verdicts[FAL_WITNESSED] + v->verdicts[FAL_BELIEVED] +
-		    v->verdicts[FAL_REFUTED] >
-	    0) {
+	uint64_t doubted = 0;
+	for (int i = 0; i < FAL_VERDICTS; i++)
+		doubted += v->verdicts[i];
+	if (doubted > 0) {
 		fal_put_fmt(out, ", witnessed %s, believed %s",
 			    group(v->verdicts[FAL_WITNESSED], a),
 			    group(v->verdicts[FAL_BELIEVED], b));
-		fal_put_fmt(out, ", refuted %s", group(v->verdicts[FAL_REFUTED], a));
+		fal_put_fmt(out, ", bounded %s, refuted %s",
+			    group(v->verdicts[FAL_BOUNDED], a),
+			    group(v->verdicts[FAL_REFUTED], b));
 	}
 	if (v->evals.tasks > 0) {
 		fal_put_fmt(out, ", evaluated %s", group(v->evals.tasks, a));
@@ -131,6 +134,7 @@ stat_audit_json(struct fal_buf *out, const struct fal_audit_verdict *v)
 	put_u64(out, "samples_duplicated", v->samples_twice);
 	put_u64(out, "witnessed", v->verdicts[FAL_WITNESSED]);
 	put_u64(out, "believed", v->verdicts[FAL_BELIEVED]);
+	put_u64(out, "bounded", v->verdicts[FAL_BOUNDED]);
 	put_u64(out, "refuted", v->verdicts[FAL_REFUTED]);
 	put_u64(out, "evaluated", v->evals.tasks);
 	put_u64(out, "evaluated_twice", v->evals.twice);

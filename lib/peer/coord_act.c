@@ -75,16 +75,10 @@ coord_ping(struct fal_coord *c, double now, uint32_t peer)
 	return coord_send(c, peer, &m);
 }
 
-/* The version that a worker computes a task of a mixed round on is told the trace, where
- * it is not the round's, or was not before. */
+/* On which version a worker computes tasks of a mixed round. */
 static int
-note_on(struct fal_coord *c, const struct fal_act *a, uint64_t version, uint64_t usual)
+note_on(struct fal_coord *c, const struct fal_act *a, uint64_t version)
 {
-	bool note = version != usual;
-	for (size_t i = 0; i < c->ons && !note; i++)
-		note = c->on[i].round == a->round && c->on[i].worker == a->worker;
-	if (!note)
-		return FAL_OK;
 	if (FAL_GROW(c->on, c->on_cap, c->ons + 1) < 0)
 		return FAL_ENOMEM;
 	c->on[c->ons++] = (struct fal_granted_on){ .round = a->round,
@@ -106,8 +100,10 @@ grant(struct fal_coord *c, uint32_t to, const struct fal_act *a)
 	m.grant.clock = r.clock;
 	/* Whoever helps with a mixed round computes on what it has. */
 	struct fal_peer *p = to != 0 ? coord_find(c, to) : NULL;
-	m.grant.version = r.mixed && p != NULL ? p->next_version - 1 : r.version;
-	if (a->kind == FAL_ACT_GRANT && note_on(c, a, m.grant.version, r.version) < 0)
+	m.grant.version = a->kind == FAL_ACT_CHECK ? a->version
+			  : r.mixed && p != NULL   ? p->next_version - 1
+						   : r.version;
+	if (a->kind == FAL_ACT_GRANT && r.mixed && note_on(c, a, m.grant.version) < 0)
 		return FAL_ENOMEM;
 	m.grant.first = a->first;
 	m.grant.count = a->count;

@@ -163,9 +163,10 @@ coord_judge_free(struct fal_coord *c)
 	free(c->on);
 }
 
+/* `counts`: by block what it counts as, where it is bounded; or NULL. */
 static void
 trace_check(struct fal_coord *c, double now, const struct fal_doubted *d,
-	    const char *verdict, const char *why)
+	    const char *verdict, const char *why, const int8_t *counts)
 {
 	const struct fal_line_check line = { .round = d->round,
 					     .id = d->is.id,
@@ -174,6 +175,8 @@ trace_check(struct fal_coord *c, double now, const struct fal_doubted *d,
 					     .shown = d->is.shown,
 					     .exponent = d->is.exponent,
 					     .by = d->by,
+					     .counts = counts,
+					     .blocks = fal_blocks(c->conf.params),
 					     .verdict = verdict,
 					     .why = why };
 	fal_line_check(&c->line, fal_coord_seconds(c, now), &line);
@@ -184,7 +187,59 @@ static void
 believe(struct fal_coord *c, double now, const struct fal_doubted *d, const char *why)
 {
 	fal_store_witness(c->store, d->round, d->is.id, NULL, 0);
-	trace_check(c, now, d, "believed", why);
+	trace_check(c, now, d, "believed", why, NULL);
+}
+
+/* It counts as little more than what others have shown. */
+static int
+bound(struct fal_coord *c, double now, const struct fal_doubted *d, const char *why)
+{
+	struct fal_doubted is = *d;
+	int8_t *counts = fal_calloc(fal_blocks(c->conf.params), 1);
+	if (counts == NULL)
+		return FAL_ENOMEM;
+	if (fal_store_bound(c->store, d->round, d->is.id, d->seen, counts, &is.is) > 0)
+		trace_check(c, now, &is, "bounded", why, counts);
+	else
+		trace_check(c, now, d, "believed", "others have shown it since", NULL);
+	free(counts);
+	return FAL_OK;
+}
+
+/* Nobody can say whether it is so.  Where the model must not depend on who computes what
+ * it is believed. */
+static int
+unsure(struct fal_coord *c, double now, const struct fal_doubted *d, const char *why)
+{
+	if (!fal_rule_lawful(&fal_sched_policy(c->sched)->rule))
+		return bound(c, now, d, why);
+	believe(c, now, d, why);
+	return FAL_OK;
+}
+
+/* The version that the contribution was computed on; false: its tasks were granted on
+ * several. */
+static bool
+computed_on(const struct fal_coord *c, const struct fal_round_info *r, struct fal_cid id,
+	    uint64_t *version)
+{
+	const uint32_t ci = fal_ledger_find(r->ledger, id);
+	uint32_t at = ci != FAL_NONE ? r->ledger->contrib[ci].head : FAL_NONE;
+	*version = UINT64_MAX;
+	for (; at != FAL_NONE; at = r->ledger->claim[at].next) {
+		const uint32_t task = r->ledger->claim[at].task;
+		uint64_t on = r->version;
+		for (size_t i = 0; i < c->ons; i++) {
+			const struct fal_granted_on *o = &c->on[i];
+			if (o->round == r->round && o->worker == id.worker &&
+			    task - o->first < o->count)
+				on = o->version;
+		}
+		if (*version != UINT64_MAX && on != *version)
+			return false;
+		*version = on;
+	}
+	return *version != UINT64_MAX;
 }
 
 /* Asks a worker of another key, which is not `but`.  0: nobody is there. */
@@ -192,7 +247,11 @@ static int
 ask(struct fal_coord *c, double now, struct fal_doubted *d, uint32_t but)
 {
 	const uint32_t blocks = fal_blocks(c->conf.params);
-	const struct fal_check_of of = { d->is.id, d->is.key, but };
+	struct fal_check_of of = { d->is.id, d->is.key, but, 0 };
+	struct fal_round_info r;
+	if (!fal_sched_round(c->sched, d->round, &r) ||
+	    !computed_on(c, &r, d->is.id, &of.version))
+		return 0;
 	int asked = fal_sched_check(c->sched, now, d->round, &of);
 	if (asked != 1)
 		return asked;
@@ -214,9 +273,7 @@ doubt(struct fal_coord *c, double now, uint64_t round, const struct fal_store_do
 	int asked = ask(c, now, &d, 0);
 	if (asked == 1)
 		c->doubt[c->doubts++] = d;
-	if (asked == 0)
-		believe(c, now, &d, "nobody else is here");
-	return asked;
+	return asked != 0 ? asked : unsure(c, now, &d, "nobody could be asked");
 }
 
 /* 1: the round waits for a witness. */
@@ -226,9 +283,6 @@ doubts(struct fal_coord *c, double now, const struct fal_round_info *r)
 	struct fal_store_doubt is;
 	uint32_t at = 0;
 	int waits = 0;
-	/* Helpers may have computed on other versions. */
-	if (r->group != 0 || (r->mixed && fal_sched_policy(c->sched)->rule.slack > 0))
-		return 0;
 	while (fal_store_doubt(c->store, r->round, &at, &is)) {
 		int asked = doubted(c, r->round, is.id) != NULL
 				    ? 1
@@ -255,7 +309,7 @@ refuted(struct fal_coord *c, double now, const struct fal_doubted *of)
 		.why = "refuted"
 	};
 	struct fal_round_info r;
-	trace_check(c, now, &d, "refuted", NULL);
+	trace_check(c, now, &d, "refuted", NULL, NULL);
 	coord_judge_forget(c, d.round);
 	int err = fal_sched_round(c->sched, d.round, &r) && r.owner != 0
 			  ? fal_sched_abandon(c->sched, now, d.round, why)
@@ -290,9 +344,10 @@ contradicted(struct fal_coord *c, double now, struct fal_doubted *d,
 	const uint64_t round = d->round;
 	int asked = 0;
 	if (d->odd || !same_bits(c, d->is.id.worker, by)) {
-		believe(c, now, d, d->odd ? "not finite there" : "it rounds differently");
+		int err = d->odd ? unsure(c, now, d, "not finite there")
+				 : bound(c, now, d, "it rounds differently");
 		forget(c, d);
-		return coord_complete(c, now, round);
+		return err < 0 ? err : coord_complete(c, now, round);
 	}
 	if (d->first == 0) {
 		d->first = by->worker;
@@ -306,7 +361,7 @@ static int
 witnessed(struct fal_coord *c, double now, struct fal_doubted *d)
 {
 	const struct fal_doubted was = *d;
-	trace_check(c, now, d, "witnessed", NULL);
+	trace_check(c, now, d, "witnessed", NULL, NULL);
 	forget(c, d);
 	int err = fal_sched_unasked(c->sched, was.round, was.is.id);
 	if (err == FAL_OK && was.first != 0)
@@ -352,9 +407,10 @@ coord_unheard(struct fal_coord *c, double now, const struct fal_act *a)
 		return asked < 0 ? asked : FAL_OK;
 	if (d->first != 0)
 		return refuted(c, now, d);
-	believe(c, now, d, a->count > 0 ? "no answer in time" : "nobody else is here");
+	int err = unsure(c, now, d,
+			 a->count > 0 ? "no answer in time" : "nobody could be asked");
 	forget(c, d);
-	return coord_complete(c, now, a->round);
+	return err < 0 ? err : coord_complete(c, now, a->round);
 }
 
 int

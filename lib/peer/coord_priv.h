@@ -132,7 +132,7 @@ struct fal_coord {
 		uint32_t worker;
 	} * redo;
 	size_t redos, redo_cap;
-	/* Tasks of open rounds that were granted on another version than the round's. */
+	/* On which versions the tasks of open rounds that may have several were granted. */
 	struct fal_granted_on *on;
 	size_t ons, on_cap;
 	struct fal_control control;

@@ -3,6 +3,7 @@
 
 #include "base/json.h"
 #include "base/parse.h"
+#include "wire/bfp.h"
 
 #include <inttypes.h>
 
@@ -248,14 +249,25 @@ put_end(struct fal_buf *b, const struct fal_line_ledger *d)
 		num(b, "slot", d->slot);
 }
 
-/* What was granted on other versions than the round's. */
+/* Was the worker granted anything of the round on another version than the round's? */
+static bool
+elsewhere(const struct fal_line_ledger *d, uint32_t worker)
+{
+	for (size_t i = 0; i < d->ons; i++)
+		if (d->on[i].round == d->round && d->on[i].worker == worker &&
+		    d->on[i].version != d->version)
+			return true;
+	return false;
+}
+
+/* What was granted to those who got any of it on another version than the round's. */
 static void
 put_on(struct fal_buf *b, const struct fal_line_ledger *d)
 {
 	bool any = false;
 	for (size_t i = 0; i < d->ons; i++) {
 		const struct fal_granted_on *on = &d->on[i];
-		if (on->round != d->round)
+		if (on->round != d->round || !elsewhere(d, on->worker))
 			continue;
 		fal_put_fmt(b, "%s[%u,%u,%u,%" PRIu64 "]", any ? "," : ",\"on\":[",
 			    on->worker, on->first, on->count, on->version);
@@ -398,6 +410,23 @@ cid(struct fal_buf *b, struct fal_cid id)
 	fal_put_fmt(b, ",\"c\":[%u,%u]", id.worker, id.seq);
 }
 
+/* What it counts as, in runs of blocks that count the same. */
+static void
+bounded(struct fal_buf *b, const int8_t *counts, uint32_t blocks)
+{
+	const char *sep = "";
+	fal_put_fmt(b, ",\"bound\":[");
+	for (uint32_t from = 0, to; from < blocks; from = to) {
+		for (to = from + 1; to < blocks && counts[to] == counts[from];)
+			to++;
+		if (counts[from] == FAL_EXP_NONE)
+			continue;
+		fal_put_fmt(b, "%s[%u,%u,%d]", sep, from, to - from, counts[from]);
+		sep = ",";
+	}
+	fal_put_fmt(b, "]");
+}
+
 void
 fal_line_check(struct fal_buf *b, double t, const struct fal_line_check *d)
 {
@@ -405,10 +434,13 @@ fal_line_check(struct fal_buf *b, double t, const struct fal_line_check *d)
 	num(b, "round", d->round);
 	cid(b, d->id);
 	num(b, "block", d->block);
-	fal_put_fmt(b, ",\"needed\":%d,\"shown\":%d,\"exponent\":%d", d->needed, d->shown,
-		    d->exponent);
+	fal_put_fmt(b, ",\"needed\":%d,\"shown\":%d", d->needed, d->shown);
+	if (d->exponent != FAL_EXP_NONE)
+		fal_put_fmt(b, ",\"exponent\":%d", d->exponent);
 	if (d->by != 0)
 		num(b, "by", d->by);
+	if (d->counts != NULL)
+		bounded(b, d->counts, d->blocks);
 	str(b, "verdict", d->verdict);
 	if (d->why != NULL)
 		str(b, "why", d->why);

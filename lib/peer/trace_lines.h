@@ -34,9 +34,12 @@ struct fal_line_check {
 	uint64_t round;
 	struct fal_cid id;
 	uint32_t block;
-	int needed, shown, exponent; /* exponent: of the round's version */
-	uint32_t by;                 /* the worker that was asked; 0: nobody */
-	const char *verdict, *why;   /* `why` may be NULL */
+	int needed, shown,
+		exponent;     /* of the round's version; FAL_EXP_NONE: it has none */
+	uint32_t by;          /* the worker that was asked; 0: nobody */
+	const int8_t *counts; /* by block: what it counts as; NULL: as it said */
+	uint32_t blocks;
+	const char *verdict, *why; /* `why` may be NULL */
 };
 
 /* An evaluation, and whose words make it. */
@@ -93,7 +96,7 @@ struct fal_line_policy {
 	size_t policy_n;    /* bytes of it */
 };
 
-/* Tasks of a round that were granted on this version, which may not be the round's. */
+/* Tasks of a round that were granted on this version. */
 struct fal_granted_on {
 	uint64_t round, version;
 	uint32_t worker, first, count;
@@ -117,7 +120,8 @@ struct fal_line_ledger {
 	uint32_t steps;      /* of a delta */
 	enum fal_start base; /* of a delta, what its steps began from */
 	uint64_t since;      /* with FAL_START_REBASE */
-	/* what was granted on another version than the round's: of all rounds */
+	/* on which versions its tasks were granted, where it may have several; of all
+	 * rounds */
 	const struct fal_granted_on *on;
 	size_t ons;
 	uint32_t owner; /* worker id; 0: shared by all, or a group's */

@@ -104,17 +104,23 @@ forget(struct fal_sched *s, struct fal_check *c)
 	*c = s->check[--s->checks];
 }
 
+/* Has the worker this version?  The one team of all has all that are kept; of others
+ * there is what they were sent last. */
+static bool
+has(const struct fal_sched *s, const struct fal_worker *w, uint64_t version)
+{
+	return fal_one_team(s) || w->version == version;
+}
+
 /* May `w` be the witness?  It must have the version, or be able to get it; and not have
  * let a check lie and done no task since. */
 static bool
-is_other(const struct fal_sched *s, const struct fal_round *r, const struct fal_worker *w,
+is_other(const struct fal_sched *s, const struct fal_worker *w,
 	 const struct fal_check_of *of)
 {
 	const bool silent = w->unheard != 0 && w->unheard == w->claims + 1;
-	const bool has = w->team == r->team || w->version == r->version ||
-			 r->version == s->version;
-	return fal_worker_active(w) && has && w->key != of->key && w->key != of->but &&
-	       !silent;
+	return fal_worker_active(w) && w->key != of->key && w->key != of->but &&
+	       !silent && (has(s, w, of->version) || of->version == s->version);
 }
 
 /* Seconds that so many tasks may take before they are late. */
@@ -127,14 +133,13 @@ patience(const struct fal_sched *s, const struct fal_worker *w, uint32_t tasks)
 
 /* The witness that is done first; NULL: there is none. */
 static struct fal_worker *
-witness(struct fal_sched *s, const struct fal_round *r, const struct fal_check_of *of,
-	uint32_t tasks)
+witness(struct fal_sched *s, const struct fal_check_of *of, uint32_t tasks)
 {
 	struct fal_worker *best = NULL;
 	double least = 0;
 	for (uint32_t i = 0; i < s->workers; i++) {
 		struct fal_worker *w = &s->worker[i];
-		if (!is_other(s, r, w, of))
+		if (!is_other(s, w, of))
 			continue;
 		const double cost = (w->queued + tasks) / fal_rate(s, w, w->lanes);
 		if (best == NULL || cost < least) {
@@ -154,7 +159,7 @@ fal_sched_check(struct fal_sched *s, double now, uint64_t round,
 	if (ci == FAL_NONE)
 		return 0;
 	const struct fal_contrib *c = &r->ledger.contrib[ci];
-	struct fal_worker *w = witness(s, r, of, c->tasks);
+	struct fal_worker *w = witness(s, of, c->tasks);
 	if (w == NULL)
 		return 0;
 	if (FAL_GROW(s->check, s->check_cap, s->checks + 1) < 0)
@@ -169,10 +174,13 @@ fal_sched_check(struct fal_sched *s, double now, uint64_t round,
 				  .task = fal_calloc(c->tasks, sizeof(*made.task)) };
 	if (made.task == NULL)
 		return FAL_ENOMEM;
-	struct fal_act act = { .kind = FAL_ACT_CHECK, .worker = w->id, .round = round };
+	struct fal_act act = { .kind = FAL_ACT_CHECK,
+			       .worker = w->id,
+			       .round = round,
+			       .version = of->version };
 	const struct fal_act model = { .kind = FAL_ACT_MODEL, .worker = w->id };
 	uint32_t n = 0;
-	if (w->team != r->team && w->version != r->version) {
+	if (!has(s, w, of->version)) {
 		w->version = s->version;
 		if (fal_emit(s, model) == NULL) {
 			free(made.task);

@@ -19,7 +19,8 @@ fal_emit_task(struct fal_sched *s, struct fal_act act, uint32_t task)
 {
 	struct fal_act *last = s->acts > s->act_next ? &s->act[s->acts - 1] : NULL;
 	if (last != NULL && last->kind == act.kind && last->worker == act.worker &&
-	    last->round == act.round && fal_cid_eq(last->fills, act.fills) &&
+	    last->round == act.round && last->version == act.version &&
+	    fal_cid_eq(last->fills, act.fills) &&
 	    fal_range_join(&last->first, &last->count, task))
 		return FAL_OK;
 	act.first = task;

@@ -417,6 +417,12 @@ is_bsp(const struct fal_rule *r)
 }
 
 bool
+fal_rule_lawful(const struct fal_rule *r)
+{
+	return r->scheme == FAL_EPSP || is_bsp(r);
+}
+
+bool
 fal_rule_same_model(const struct fal_rule *a, const struct fal_rule *b)
 {
 	return (is_bsp(a) && is_bsp(b)) || fal_rule_eq(a, b);

@@ -115,7 +115,7 @@ struct fal_act {
 	double weight;      /* END; STEP with a line */
 	uint32_t among;     /* with a weight that is a share: of so many workers */
 	uint32_t line;      /* STEP: the line that is pushed; 0: none */
-	uint64_t version;   /* END, LINE, MODEL */
+	uint64_t version;   /* END, LINE, MODEL, CHECK */
 	uint64_t slot;      /* END */
 	uint64_t below;     /* END: nothing more comes to the slots below */
 	uint64_t
@@ -278,12 +278,14 @@ int fal_sched_again(struct fal_sched *s, double now, uint64_t round, uint32_t su
 /* The round, of one worker, comes to nothing: its tasks are anybody's.  FAL_ENOMEM. */
 int fal_sched_abandon(struct fal_sched *s, double now, uint64_t round, const char *why);
 
-/* The tasks of contribution `id`, which is of `key`, are to be checked by a worker of
- * another key, nor of `but` (0: none).  1: one was told; FAL_ACT_UNHEARD follows where it
- * does not answer.  0: nobody is there.  FAL_ENOMEM. */
+/* The tasks of contribution `id`, which is of `key` and was computed on `version`, are to
+ * be checked by a worker of another key, nor of `but` (0: none).  1: one was told;
+ * FAL_ACT_UNHEARD follows where it does not answer.  0: nobody is there that has the
+ * version, or can get it.  FAL_ENOMEM. */
 struct fal_check_of {
 	struct fal_cid id;
 	uint32_t key, but;
+	uint64_t version;
 };
 int fal_sched_check(struct fal_sched *s, double now, uint64_t round,
 		    const struct fal_check_of *of);

@@ -123,13 +123,22 @@ void fal_store_take_back(struct fal_store *s, uint64_t round, const uint8_t *blo
 struct fal_store_doubt {
 	struct fal_cid id;
 	uint32_t key, block;
-	/* in this block, the first of them; the exponent is that of the round */
+	/* in this block, the first of them; the exponent is that of the round, or
+	 * FAL_EXP_NONE of one on several versions */
 	int8_t needed, shown, exponent;
 };
 bool fal_store_doubt(struct fal_store *s, uint64_t round, uint32_t *at,
 		     struct fal_store_doubt *out);
 bool fal_store_witness(struct fal_store *s, uint64_t round, struct fal_cid id,
 		       const int8_t *seen, uint32_t by);
+
+/* Nobody can say whether it needed that much: where it is more than 2 above what another
+ * key has shown, or `seen` has (NULL: nothing), it counts as that and no more, which
+ * makes the next version's quantum finer and costs the sums nothing but width.  Returns
+ * how many blocks that concerns; what they count as is in `counts`, FAL_EXP_NONE
+ * elsewhere, the first of them in *out.  It is not doubted any more. */
+uint32_t fal_store_bound(struct fal_store *s, uint64_t round, struct fal_cid id,
+			 const int8_t *seen, int8_t *counts, struct fal_store_doubt *out);
 
 /* What becomes of an open round, after which it is forgotten.  All but drop need it
  * complete.

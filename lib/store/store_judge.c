@@ -153,6 +153,16 @@ show_all(struct fal_store *s, const struct round *r)
 		}
 }
 
+/* The doubt of a block. */
+static struct fal_store_doubt
+doubt_of(const struct round *r, const struct entry *e, uint32_t b, int shown)
+{
+	return (struct fal_store_doubt){
+		e->id,        e->key,        b,
+		e->needed[b], (int8_t)shown, r->is.mixed ? FAL_EXP_NONE : r->exps[b]
+	};
+}
+
 /* What another key than the contribution's has shown; with none, what the version has. */
 static int
 shown_to(const struct fal_store *s, const struct round *r, const struct entry *e,
@@ -181,9 +191,7 @@ fal_store_doubt(struct fal_store *s, uint64_t round, uint32_t *at,
 			if (e->needed[b] <= shown + RISE)
 				continue;
 			++*at;
-			*out = (struct fal_store_doubt){
-				e->id, e->key, b, e->needed[b], (int8_t)shown, r->exps[b]
-			};
+			*out = doubt_of(r, e, b, shown);
 			return true;
 		}
 	}
@@ -204,4 +212,39 @@ fal_store_witness(struct fal_store *s, uint64_t round, struct fal_cid id,
 			return false;
 	e->witness = by;
 	return e->believed = true;
+}
+
+/* The most that a contribution of the round needed for the block. */
+static int8_t
+most_needed(const struct round *r, uint32_t b)
+{
+	int8_t most = FAL_EXP_NONE;
+	for (uint32_t i = 0; i < r->entries; i++)
+		most = r->entry[i].needed[b] > most ? r->entry[i].needed[b] : most;
+	return most;
+}
+
+uint32_t
+fal_store_bound(struct fal_store *s, uint64_t round, struct fal_cid id,
+		const int8_t *seen, int8_t *counts, struct fal_store_doubt *out)
+{
+	const struct round *r = round_find(s, round);
+	struct entry *e = r != NULL ? round_entry(r, id) : NULL;
+	uint32_t n = 0;
+	memset(counts, FAL_EXP_NONE, s->blocks);
+	if (e == NULL)
+		return 0;
+	show_all(s, r);
+	for (uint32_t b = 0; b < s->blocks; b++) {
+		int shown = shown_to(s, r, e, b);
+		shown = seen != NULL && seen[b] > shown ? seen[b] : shown;
+		if (e->needed[b] <= shown + RISE)
+			continue;
+		if (n++ == 0)
+			*out = doubt_of(r, e, b, shown);
+		e->needed[b] = counts[b] = (int8_t)(shown + RISE);
+		fal_sum_set_needed(r->sum, b, most_needed(r, b));
+	}
+	e->believed = true;
+	return n;
 }

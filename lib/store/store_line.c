@@ -83,6 +83,7 @@ fal_store_line_step(struct fal_store *s, uint64_t round,
 	const struct round *r = store_completed(s, round, FAL_KIND_GRAD);
 	struct line *l = line_find(s, fal_line_of(step->version));
 	assert(l != NULL);
+	store_remember(s, r);
 	const struct store_step by = { .sum = r->sum,
 				       .sum_exps = r->exps,
 				       .lr = step->lr,

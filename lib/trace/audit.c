@@ -360,7 +360,10 @@ take_update(struct fal_audit *a, struct fal_trace_line *l)
 static int
 take_check(struct fal_audit *a, struct fal_trace_line *l)
 {
-	return fal_doubts_check(&a->doubts, l, &a->people, &a->f);
+	const struct fal_doubts_env env = { .blocks = a->job.blocks,
+					    .lawful = fal_rule_lawful(&a->rules.rule),
+					    .people = &a->people };
+	return fal_doubts_check(&a->doubts, l, &env, &a->f);
 }
 
 static int

@@ -68,13 +68,18 @@ keep(struct fal_doubts *d, struct fal_trace_line *l, const struct fal_tainted *t
 
 /* An exponent of 2, which may be negative. */
 static int
-read_exp(struct fal_trace_line *l, const char *key)
+exp_of(struct fal_trace_line *l, const json_t *v, const char *key)
 {
-	const json_t *v = json_object_get(l->o, key);
 	const json_int_t is = json_integer_value(v);
 	if (!json_is_integer(v) || is < EXP_NONE || is > EXP_MAX)
 		fal_trace_fail(l, FAL_EFORMAT, "%s: no exponent", key);
 	return l->err == 0 ? (int)is : 0;
+}
+
+static int
+read_exp(struct fal_trace_line *l, const char *key)
+{
+	return exp_of(l, json_object_get(l->o, key), key);
 }
 
 /* Only what is above what was shown is doubted, and no honest task needs more than its
@@ -114,12 +119,54 @@ judge_witness(const struct fal_trace_line *l, const struct fal_people *p, uint32
 			    (unsigned long long)l->number, verdict, who);
 }
 
+/* What the blocks count as: runs of them, in their order, from the first that was
+ * doubted, which counts as what chance may make of what was shown. */
+static void
+judge_bound(struct fal_trace_line *l, const struct fal_doubts_env *env,
+	    const struct fal_tainted *t, struct fal_findings *f)
+{
+	const json_t *all = json_object_get(l->o, "bound"), *row;
+	const uint64_t block = fal_trace_get_u64(l, l->o, "block", FAL_TRACE_NUM_MAX);
+	const int shown = read_exp(l, "shown");
+	const int first = exp_of(l, json_array_get(json_array_get(all, 0), 2), "bound");
+	uint64_t at = 0;
+	size_t i;
+	bool ok = true;
+	json_array_foreach(all, i, row)
+	{
+		const json_int_t from = json_integer_value(json_array_get(row, 0));
+		const json_int_t n = json_integer_value(json_array_get(row, 1));
+		exp_of(l, json_array_get(row, 2), "bound");
+		if (l->err != 0)
+			return;
+		ok = ok && from >= 0 && n > 0 && (uint64_t)from >= at &&
+		     (i > 0 || (uint64_t)from == block) && (uint64_t)from < env->blocks &&
+		     (uint64_t)n <= env->blocks - (uint64_t)from;
+		at = ok ? (uint64_t)from + (uint64_t)n : at;
+	}
+	if (l->err == 0 && !ok)
+		fal_finding(f, NULL, 0, 0, "line %llu: bound: no blocks in their order",
+			    (unsigned long long)l->number);
+	if (l->err == 0 && first != shown + RISE)
+		fal_finding(f, NULL, 0, 0,
+			    "line %llu: contribution %u.%u counts as 2^%d where 2^%d was "
+			    "shown",
+			    (unsigned long long)l->number, t->id, t->seq, first, shown);
+	/* Else the model would depend on who computes what. */
+	if (env->lawful && !fal_trace_has(l->o, "by"))
+		fal_finding(f, NULL, 0, 0,
+			    "line %llu: contribution %u.%u was bounded, and nobody was "
+			    "asked",
+			    (unsigned long long)l->number, t->id, t->seq);
+}
+
 int
 fal_doubts_check(struct fal_doubts *d, struct fal_trace_line *l,
-		 struct fal_people *people, struct fal_findings *f)
+		 const struct fal_doubts_env *env, struct fal_findings *f)
 {
 	static const char *const names[FAL_VERDICTS] = { "witnessed", "believed",
-							 "refuted" };
+							 "bounded", "refuted" };
+	struct fal_people *people = env->people;
 	struct fal_tainted t = { .checked = true };
 	const char *verdict = fal_trace_get_str(l, l->o, "verdict");
 	uint64_t by = 0;
@@ -136,8 +183,10 @@ fal_doubts_check(struct fal_doubts *d, struct fal_trace_line *l,
 	if (by != 0 && fal_ids_get(&people->ids, (uint32_t)by) == NULL)
 		fal_finding(f, NULL, 0, 0, "line %llu: check: worker %llu never joined",
 			    (unsigned long long)l->number, (unsigned long long)by);
-	if (v != FAL_BELIEVED)
+	if (v == FAL_WITNESSED || v == FAL_REFUTED || (v == FAL_BOUNDED && by != 0))
 		judge_witness(l, people, (uint32_t)by, &t, verdict, f);
+	if (v == FAL_BOUNDED)
+		judge_bound(l, env, &t, f);
 	d->verdicts[v]++;
 	t.refuted = v == FAL_REFUTED;
 	if (t.refuted)

@@ -8,7 +8,7 @@
 #include "trace/reader.h"
 #include "trace/round.h"
 
-enum fal_verdict { FAL_WITNESSED, FAL_BELIEVED, FAL_REFUTED, FAL_VERDICTS };
+enum fal_verdict { FAL_WITNESSED, FAL_BELIEVED, FAL_BOUNDED, FAL_REFUTED, FAL_VERDICTS };
 
 /* {0} is empty and valid. */
 struct fal_doubts {
@@ -24,9 +24,16 @@ struct fal_doubts {
 
 void fal_doubts_free(struct fal_doubts *d);
 
+/* What a `check` line is judged by. */
+struct fal_doubts_env {
+	uint64_t blocks; /* of the job */
+	bool lawful;     /* the law covers the scheme */
+	struct fal_people *people;
+};
+
 /* A `check` or `again` line.  0, FAL_EFORMAT, FAL_ELIMIT, FAL_ENOMEM. */
 int fal_doubts_check(struct fal_doubts *d, struct fal_trace_line *l,
-		     struct fal_people *people, struct fal_findings *f);
+		     const struct fal_doubts_env *env, struct fal_findings *f);
 int fal_doubts_again(struct fal_doubts *d, struct fal_trace_line *l,
 		     const struct fal_people *people, struct fal_findings *f);
 /* The ledger line of round `r`: nothing more will be said of it. */

@@ -109,6 +109,12 @@ fal_sum_needed(const struct fal_sum *s, uint32_t block)
 	return s->block[block].needed;
 }
 
+void
+fal_sum_set_needed(struct fal_sum *s, uint32_t block, int8_t needed)
+{
+	s->block[block].needed = needed;
+}
+
 uint64_t
 fal_sum_bound(const struct fal_sum *s, uint32_t block)
 {

@@ -99,6 +99,7 @@ int fal_sum_add_block(struct fal_sum *dst, const struct fal_sum *src, uint32_t b
 /* Value i of the sum, for tests and naive twins. */
 int64_t fal_sum_get(const struct fal_sum *s, size_t i);
 int8_t fal_sum_needed(const struct fal_sum *s, uint32_t block);
+void fal_sum_set_needed(struct fal_sum *s, uint32_t block, int8_t needed);
 
 /* Largest |value| in a block that the sum can hold by its own book-keeping (an upper
  * bound, not the exact maximum). */

@@ -20,8 +20,8 @@ teardown() {
 	stop_all
 }
 
-# lies LIE: a job with a liar ends like one without.
-lies() {
+# among LIE: a job with a liar among two honest workers, who stay to the end.
+among() {
 	local w
 	serve --min-workers 3
 	work a --lanes 2
@@ -32,10 +32,15 @@ lies() {
 	for w in "${workers[@]}"; do
 		wait "$w"
 	done
-	falcon-stat --audit "$state/trace.jsonl"
-	same "the model" "$(member sha256)" "$(cat "$BATS_FILE_TMPDIR/honest")"
+	falcon-stat --audit "$state/trace.jsonl" >"$BATS_TEST_TMPDIR/audit"
 	same "an honest worker left" \
 		"$(grep '"ev":"leave"' "$state/trace.jsonl" | grep -cv '"worker":"liar"')" 0
+}
+
+# lies LIE: it ends like the job without one, which the liar has to leave.
+lies() {
+	among "$1"
+	same "the model" "$(member sha256)" "$(cat "$BATS_FILE_TMPDIR/honest")"
 	lines 1 '"ev":"leave","worker":"liar"' || {
 		cat "$state/trace.jsonl"
 		return 1
@@ -69,4 +74,31 @@ lies() {
 @test "the right values, and the most that may be needed" {
 	lies needed
 	lines 1 '"verdict":"refuted"' || lines 1 'invalid value'
+}
+
+# learns SCHEME LIE: where the model depends on who computes what it is another one each
+# time, but learns as well as without a liar.
+learns() {
+	job+=(--set job.epochs=3 --set optimizer.kind=sgd --set optimizer.momentum=0
+		--set optimizer.lr=0.2 --set sync.scheme="$1")
+	among "$2"
+	has "$(cat "$BATS_TEST_TMPDIR/audit")" "believed 0"
+	[ "$(jq '.accuracy > 0.6' "$state/result.json")" = true ] ||
+		same accuracy "$(member accuracy)" "above 0.6"
+}
+
+@test "groups: zeros, and the most that may be needed" {
+	learns groups:2 freeze
+}
+
+@test "groups: the right values, and the most that may be needed" {
+	learns groups:2 needed
+}
+
+@test "flexrr with slack: zeros, and the most that may be needed" {
+	learns flexrr:1 freeze
+}
+
+@test "asp: the right values, and the most that may be needed" {
+	learns asp needed
 }

@@ -1,50 +1,150 @@
-/* A worker whose pushes lie about values, as $FALCON_LIE says: linked into a test build
- * of falcon-work with -Wl,--wrap=fal_sum_pack. */
+/* A worker that lies, within the types of its messages, as $FALCON_LIE says: linked into
+ * a test build of falcon-work with --wrap of what is wrapped here. */
 #include "base/err.h"
+#include "base/mem.h"
 #include "wire/bfp.h"
+#include "wire/msg.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+uint64_t __real_fal_sum_checksum(const struct fal_sum *s, uint32_t block, uint64_t seed);
+uint64_t __wrap_fal_sum_checksum(const struct fal_sum *s, uint32_t block, uint64_t seed);
 int __real_fal_sum_pack(const struct fal_sum *s, uint32_t block, int8_t exponent,
 			const uint64_t *checksum, struct fal_buf *out);
 int __wrap_fal_sum_pack(const struct fal_sum *s, uint32_t block, int8_t exponent,
 			const uint64_t *checksum, struct fal_buf *out);
+int __real_fal_msg_put(struct fal_buf *b, const struct fal_msg *m);
+int __wrap_fal_msg_put(struct fal_buf *b, const struct fal_msg *m);
 
 static const struct lie {
 	const char *name;
 	int64_t value; /* in each place; -1: what is so */
 	int needed;    /* 0: the most that the format has for this exponent */
+	bool several;  /* only of several tasks: nothing in the values tells of it */
 } lies[] = {
-	{ "large", INT64_C(1) << 61, FAL_EXP_MAX },
-	{ "zeros", 0, FAL_EXP_MAX },
-	{ "room", (INT64_C(1) << 62) - 1, 0 },
-	{ "freeze", 0, 0 },
-	{ "needed", -1, 0 },
+	{ "large", INT64_C(1) << 61, FAL_EXP_MAX, false },
+	{ "zeros", 0, FAL_EXP_MAX, false },
+	{ "room", (INT64_C(1) << 62) - 1, 0, false },
+	{ "freeze", 0, 0, true },
+	{ "needed", -1, 0, true },
 };
+
+static size_t params;
+static uint64_t seed; /* of checksums */
+
+uint64_t
+__wrap_fal_sum_checksum(const struct fal_sum *s, uint32_t block, uint64_t with)
+{
+	seed = with;
+	return __real_fal_sum_checksum(s, block, with);
+}
 
 int
 __wrap_fal_sum_pack(const struct fal_sum *s, uint32_t block, int8_t exponent,
 		    const uint64_t *checksum, struct fal_buf *out)
 {
+	params = fal_sum_len(s);
+	return __real_fal_sum_pack(s, block, exponent, checksum, out);
+}
+
+static bool
+is(const char *lie)
+{
 	const char *name = getenv("FALCON_LIE");
-	const struct lie *lie = lies;
-	while (name == NULL || strcmp(lie->name, name) != 0)
-		if (name == NULL || ++lie == lies + sizeof(lies) / sizeof(lies[0]))
-			abort();
-	int64_t v[FAL_BLOCK];
-	uint64_t bound = fal_sum_bound(s, block);
-	fal_sum_load(s, block, v);
-	for (uint32_t i = 0; i < FAL_BLOCK && lie->value >= 0; i++)
+	return name != NULL && strcmp(name, lie) == 0;
+}
+
+static const struct lie *
+lie_about_values(uint32_t tasks)
+{
+	for (size_t i = 0; i < sizeof(lies) / sizeof(lies[0]); i++)
+		if (is(lies[i].name) && (tasks > 1 || !lies[i].several))
+			return &lies[i];
+	return NULL;
+}
+
+/* The record as it is to be. */
+static int
+put(const struct fal_bfp_rec *rec, const struct lie *lie, struct fal_buf *out)
+{
+	static int64_t v[FAL_BLOCK];
+	struct fal_sum *s = fal_sum_new(params);
+	const int most = rec->exponent + FAL_BFP_HEADROOM;
+	const int all = most < FAL_EXP_MAX ? most : FAL_EXP_MAX;
+	const int needed = lie->needed != 0 ? lie->needed : all;
+	uint64_t bound = fal_bfp_rec_bound(rec);
+	fal_bfp_rec_load(rec, v);
+	for (uint32_t i = 0; i < rec->len && lie->value >= 0; i++)
 		v[i] = lie->value;
 	if (lie->value >= 0)
 		bound = (uint64_t)lie->value;
-	const int needed = lie->needed != 0 ? lie->needed : exponent + FAL_BFP_HEADROOM;
-	struct fal_sum *lied = fal_sum_new(fal_sum_len(s));
-	int err = lied != NULL ? fal_sum_store(lied, block, v, bound, (int8_t)needed)
-			       : FAL_ENOMEM;
+	int err = s != NULL ? fal_sum_store(s, rec->block, v, bound, (int8_t)needed)
+			    : FAL_ENOMEM;
+	const uint64_t sum =
+		err == FAL_OK ? __real_fal_sum_checksum(s, rec->block, seed) : 0;
 	if (err == FAL_OK)
-		err = __real_fal_sum_pack(lied, block, exponent, checksum, out);
-	fal_sum_free(lied);
+		err = __real_fal_sum_pack(s, rec->block, rec->exponent,
+					  rec->has_checksum ? &sum : NULL, out);
+	fal_sum_free(s);
 	return err;
+}
+
+static int
+put_push(struct fal_buf *b, struct fal_msg *m, const struct lie *lie)
+{
+	struct fal_buf records = { 0 };
+	struct fal_bfp_rec rec;
+	struct fal_rd r = fal_rd_init(m->push.records.p, m->push.records.n);
+	int err = FAL_OK;
+	while (err == FAL_OK && r.n > 0) {
+		err = fal_bfp_parse(&r, params, &rec);
+		if (err == FAL_OK)
+			err = put(&rec, lie, &records);
+	}
+	m->push.records = (struct fal_tail){ records.p, records.n };
+	if (err == FAL_OK)
+		err = __real_fal_msg_put(b, m);
+	fal_buf_free(&records);
+	return err;
+}
+
+/* What is said in words. */
+static void
+lie_in_words(struct fal_msg *m)
+{
+	static bool once;
+	const int64_t most = (int64_t)FAL_LOSS_MAX << FAL_LOSS_BITS;
+	if (m->type == FAL_MSG_CLAIM && is("accuse")) {
+		m->claim.nonfinite = 1;
+		m->claim.seq = 0;
+	} else if (m->type == FAL_MSG_CLAIM && is("leave")) {
+		*m = (struct fal_msg){ .type = FAL_MSG_LEAVE,
+				       .incarnation = m->incarnation };
+		m->leave.nonfinite = 1;
+	} else if (m->type == FAL_MSG_CLAIM && is("steal") && !once) {
+		once = true;
+		m->claim.task += 3;
+	} else if (m->type == FAL_MSG_CLAIM && is("loss")) {
+		m->claim.loss = most;
+	} else if (m->type == FAL_MSG_EVALUATED && is("boast")) {
+		m->evaluated.right = m->evaluated.samples;
+		m->evaluated.loss = 0;
+	} else if (m->type == FAL_MSG_READY && is("print")) {
+		memset(m->ready.fingerprint, 0xff, FAL_FINGERPRINT);
+	} else if (m->type == FAL_MSG_CHECKED && is("witness")) {
+		m->checked.nonfinite = 1;
+	}
+}
+
+int
+__wrap_fal_msg_put(struct fal_buf *b, const struct fal_msg *m)
+{
+	struct fal_msg said = *m;
+	const struct lie *lie =
+		m->type == FAL_MSG_PUSH ? lie_about_values(m->push.tasks) : NULL;
+	if (lie != NULL)
+		return put_push(b, &said, lie);
+	lie_in_words(&said);
+	return __real_fal_msg_put(b, &said);
 }

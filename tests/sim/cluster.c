@@ -383,17 +383,16 @@ withhold(const struct worker *w, struct fal_buf *msg)
 	assert(err == FAL_OK);
 	if (m.type != FAL_MSG_PUSH || !hangs(w) || (!half && w->m->hang != HANG_CLAIM))
 		return true;
-	uint32_t n = 0, kept = 0;
+	const uint32_t most = half ? fal_blocks(w->c->p->toy.n) / 2 : 0;
 	struct fal_rd r = fal_rd_init(m.push.records.p, m.push.records.n);
-	for (; r.n > 0 && fal_bfp_parse(&r, w->c->p->toy.n, &rec) == FAL_OK; n++)
-		;
-	r = fal_rd_init(m.push.records.p, m.push.records.n);
-	for (; half && kept < n / 2; kept++)
-		fal_bfp_parse(&r, w->c->p->toy.n, &rec);
-	if (kept == 0)
+	size_t left = r.n;
+	while (r.n > 0 && fal_bfp_parse(&r, w->c->p->toy.n, &rec) == FAL_OK &&
+	       rec.block < most)
+		left = r.n;
+	if (left == m.push.records.n)
 		return false;
 	struct fal_buf out = { 0 };
-	m.push.records.n -= r.n;
+	m.push.records.n -= left;
 	err = fal_msg_put(&out, &m);
 	assert(err == FAL_OK);
 	fal_buf_free(msg);

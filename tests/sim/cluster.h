@@ -34,7 +34,7 @@ enum hang {
 	HANG_PRETEND, /* nor now, but they say that they go on */
 	HANG_SLOW,    /* they are 10^5 times slower */
 	HANG_CLAIM,   /* it claims, and pushes nothing */
-	HANG_HALF,    /* it pushes half of the blocks */
+	HANG_HALF,    /* it pushes the first half of the blocks */
 	HANGS
 };
 

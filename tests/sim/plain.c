@@ -101,6 +101,12 @@ needed_by(const float *g, size_t from, size_t to)
 	return most > 0 ? e : NONE;
 }
 
+int
+plain_needed(const float *g, size_t n, uint32_t block)
+{
+	return needed_by(g, (size_t)block * PLAIN_BLOCK, end_of(n, block));
+}
+
 /* In quanta, half to even.  A double holds the product as it is. */
 static int64_t
 quantised(float g, double quanta)
@@ -116,12 +122,14 @@ quanta(int e)
 }
 
 void
-plain_sum_add(struct plain_sum *s, const float *g, const int *e, uint32_t from,
-	      uint32_t to)
+plain_sum_add(struct plain_sum *s, const float *g, const int *e, const int *most,
+	      uint32_t from, uint32_t to)
 {
 	for (uint32_t b = from; b < to; b++) {
 		const size_t first = (size_t)b * PLAIN_BLOCK, end = end_of(s->n, b);
-		const int needed = needed_by(g, first, end);
+		const int is_needed = needed_by(g, first, end);
+		const int needed =
+			most != NULL && most[b] < is_needed ? most[b] : is_needed;
 		const int was = s->e[b] == NONE ? e[b] : s->e[b];
 		const int is = was < e[b] ? was : e[b];
 		const double unit = quanta(e[b]);

@@ -36,9 +36,13 @@ struct plain_sum plain_sum_new(size_t n);
 void plain_sum_clear(struct plain_sum *s);
 void plain_sum_free(struct plain_sum *s);
 
-/* s += g, quantised by the exponents e, in the blocks from … to-1. */
-void plain_sum_add(struct plain_sum *s, const float *g, const int *e, uint32_t from,
-		   uint32_t to);
+/* s += g, quantised by the exponents e, in the blocks from … to-1.  What it needs counts
+ * as `most` by block where that is less; NULL: as it is. */
+void plain_sum_add(struct plain_sum *s, const float *g, const int *e, const int *most,
+		   uint32_t from, uint32_t to);
+
+/* What a block of the gradient needs. */
+int plain_needed(const float *g, size_t n, uint32_t block);
 
 /* One step by the mean over `divisor` samples, and the exponents that follow from it. */
 void plain_step(struct plain *p, const struct fal_optim *o, const struct plain_sum *s,

@@ -6,6 +6,7 @@
 #include "trace/reader.h"
 
 #include <assert.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,6 +51,15 @@ struct stepped {
 	uint64_t round, group;
 };
 
+/* A contribution that needed more than it counts as: the most, by block. */
+struct bounded {
+	uint64_t round, id[2];
+	int *most;
+	/* the first such block, what it said to have needed there, and what it did */
+	uint32_t block;
+	int needed, found;
+};
+
 #define ADD(vec, ...)                                                  \
 	do {                                                           \
 		int grown = FAL_GROW((vec).v, (vec).cap, (vec).n + 1); \
@@ -68,6 +78,7 @@ struct reference {
 	VEC(struct line) lines;
 	VEC(struct slot) slots;
 	VEC(struct stepped) stepped;
+	VEC(struct bounded) bounds; /* of the rounds that are not over */
 	char scheme[128];
 	const char *unknown;  /* what the trace does not say */
 	struct plain_sum one; /* scratch */
@@ -115,15 +126,51 @@ version(struct reference *r, struct fal_trace_line *l, uint64_t v)
 
 /* ---- gradients ------------------------------------------------------------------- */
 
-/* Adds task's gradient on `on` to the sum, blocks from … to-1. */
+/* A task's gradient on `on`, for blocks from … to-1; `by`: the contribution that brought
+ * them, where it needed more than it counts as, or NULL. */
+struct part {
+	const struct plain *on;
+	uint64_t task;
+	uint32_t from, to;
+	struct bounded *by;
+};
+
+static void
+add_part(struct reference *r, struct plain_sum *sum, const struct head *h,
+	 const struct part *p)
+{
+	struct bounded *by = p->by;
+	if (p->from >= p->to)
+		return;
+	toy_grad(r->t, p->on->w, h->clock, (uint32_t)p->task, r->grad);
+	plain_sum_add(sum, r->grad, p->on->e, by != NULL ? by->most : NULL, p->from,
+		      p->to);
+	if (by == NULL || by->block < p->from || by->block >= p->to)
+		return;
+	const int needed = plain_needed(r->grad, r->t->n, by->block);
+	by->found = needed > by->found ? needed : by->found;
+}
+
+/* The same of all blocks. */
 static void
 add_task(struct reference *r, struct plain_sum *sum, const struct plain *on,
-	 const struct head *h, uint64_t task, uint32_t from, uint32_t to)
+	 const struct head *h, uint64_t task)
 {
-	if (from >= to)
-		return;
-	toy_grad(r->t, on->w, h->clock, (uint32_t)task, r->grad);
-	plain_sum_add(sum, r->grad, on->e, from, to);
+	const struct part p = { on, task, 0, r->blocks, NULL };
+	add_part(r, sum, h, &p);
+}
+
+/* The contribution of the round; NULL for `id`: any of it. */
+static struct bounded *
+bounded(const struct reference *r, uint64_t round, const uint64_t *id)
+{
+	for (size_t i = 0; i < r->bounds.n; i++) {
+		struct bounded *b = &r->bounds.v[i];
+		if (b->round == round &&
+		    (id == NULL || (b->id[0] == id[0] && b->id[1] == id[1])))
+			return b;
+	}
+	return NULL;
 }
 
 /* The version on which the worker computed the task: as it was granted last. */
@@ -159,13 +206,15 @@ holds(struct fal_trace_line *l, const json_t *contrib, uint64_t task)
 	return false;
 }
 
-/* A task of a round on several versions: a contribution that was fenced has brought its
- * first blocks, what fills it those after them. */
+/* A task of a round on several versions, or of contributions that count as less than they
+ * needed: one that was fenced has brought its first blocks, what fills it those after
+ * them. */
 static void
-add_mixed(struct reference *r, struct fal_trace_line *l, const struct head *h,
-	  uint64_t task)
+add_apart(struct reference *r, struct fal_trace_line *l, struct plain_sum *sum,
+	  const struct plain *on, const struct head *h, uint64_t task)
 {
 	const size_t n = fal_trace_get_len(l, l->o, "contrib");
+	const bool mixed = fal_trace_has(l->o, "on");
 	uint64_t at = 0;
 	for (size_t i = 0; i < n && l->err == 0; i++) {
 		const json_t *c = json_array_get(json_object_get(l->o, "contrib"), i);
@@ -175,9 +224,12 @@ add_mixed(struct reference *r, struct fal_trace_line *l, const struct head *h,
 		fal_trace_get_tuple(l, c, "c", 2, id);
 		const uint64_t blocks =
 			fal_trace_get_u64(l, c, "blocks", FAL_TRACE_NUM_MAX);
-		const uint64_t on = granted_on(r, l, h, id[0], task);
-		add_task(r, &r->sum, version(r, l, on), h, task, (uint32_t)at,
-			 (uint32_t)(at + blocks));
+		const struct part p = {
+			mixed ? version(r, l, granted_on(r, l, h, id[0], task)) : on,
+			task, (uint32_t)at, (uint32_t)(at + blocks),
+			bounded(r, h->round, id)
+		};
+		add_part(r, sum, h, &p);
 		at += blocks;
 	}
 	if (l->err == 0 && at != r->blocks)
@@ -185,18 +237,26 @@ add_mixed(struct reference *r, struct fal_trace_line *l, const struct head *h,
 			       (unsigned long long)task, (unsigned long long)at);
 }
 
+/* All tasks of a round that was computed on `on`, or on several versions. */
+static void
+add_round(struct reference *r, struct fal_trace_line *l, struct plain_sum *sum,
+	  const struct plain *on, const struct head *h)
+{
+	const bool apart =
+		fal_trace_has(l->o, "on") || bounded(r, h->round, NULL) != NULL;
+	if (apart && r->again)
+		r->unknown = "who brought which blocks of what was taken back";
+	for (uint64_t i = 0; i < h->tasks && l->err == 0; i++)
+		if (apart)
+			add_apart(r, l, sum, on, h, h->first + i);
+		else
+			add_task(r, sum, on, h, h->first + i);
+}
+
 static void
 take_grad(struct reference *r, struct fal_trace_line *l, const struct head *h)
 {
-	const struct plain *on = version(r, l, h->version);
-	const bool mixed = fal_trace_has(l->o, "on");
-	if (mixed && r->again)
-		r->unknown = "blocks of several versions were taken back";
-	for (uint64_t i = 0; i < h->tasks && l->err == 0; i++)
-		if (mixed)
-			add_mixed(r, l, h, h->first + i);
-		else
-			add_task(r, &r->sum, on, h, h->first + i, 0, r->blocks);
+	add_round(r, l, &r->sum, version(r, l, h->version), h);
 	r->graded = true;
 }
 
@@ -227,8 +287,7 @@ take_line(struct reference *r, struct fal_trace_line *l, const struct head *h)
 		memcpy(line->taken, from->w, r->t->n * sizeof(float));
 	}
 	plain_sum_clear(&r->one);
-	for (uint64_t i = 0; i < h->tasks; i++)
-		add_task(r, &r->one, &line->is, h, h->first + i, 0, r->blocks);
+	add_round(r, l, &r->one, &line->is, h);
 	plain_step(&line->is, &r->t->optim, &r->one, (float)h->lr, h->divisor);
 }
 
@@ -283,7 +342,7 @@ take_steps(struct reference *r, struct fal_trace_line *l, const struct head *h)
 		uint64_t to = (p + 1) * h->tasks / h->steps, samples = 0;
 		plain_sum_clear(&r->one);
 		for (uint64_t i = h->first + from; i < h->first + to; i++) {
-			add_task(r, &r->one, &own->is, h, i, 0, r->blocks);
+			add_task(r, &r->one, &own->is, h, i);
 			samples += toy_task_samples(r->t, h->clock, (uint32_t)i);
 		}
 		if (from < to)
@@ -376,15 +435,56 @@ read_head(struct fal_trace_line *l)
 	return h;
 }
 
+/* A contribution that nobody could bear out. */
 static void
-take_ledger(struct reference *r, struct fal_trace_line *l)
+take_check(struct reference *r, struct fal_trace_line *l)
 {
-	const char *end = fal_trace_get_str(l, l->o, "end");
-	if (strcmp(end, "applied") != 0) {
-		if (strcmp(fal_trace_get_str(l, l->o, "kind"), "delta") == 0)
-			own_of(r, get(l, l->o, "owner"))->lost = true;
+	const json_t *all = json_object_get(l->o, "bound"), *row;
+	struct bounded b = { .round = get(l, l->o, "round"),
+			     .block = (uint32_t)get(l, l->o, "block"),
+			     .needed = (int)json_integer_value(
+				     json_object_get(l->o, "needed")),
+			     .found = INT_MIN };
+	size_t k;
+	if (all == NULL)
 		return;
+	fal_trace_get_tuple(l, l->o, "c", 2, b.id);
+	b.most = calloc(r->blocks, sizeof(*b.most));
+	assert(b.most != NULL);
+	for (uint32_t i = 0; i < r->blocks; i++)
+		b.most[i] = INT_MAX;
+	json_array_foreach(all, k, row)
+	{
+		const json_int_t first = json_integer_value(json_array_get(row, 0));
+		const json_int_t n = json_integer_value(json_array_get(row, 1));
+		for (json_int_t i = first; i < first + n && i < r->blocks; i++)
+			b.most[i] = (int)json_integer_value(json_array_get(row, 2));
 	}
+	ADD(r->bounds, b);
+}
+
+/* The round is over: what was said of its contributions was so. */
+static void
+forget_bounds(struct reference *r, struct fal_trace_line *l, uint64_t round, bool applied)
+{
+	size_t kept = 0;
+	for (size_t i = 0; i < r->bounds.n; i++) {
+		const struct bounded b = r->bounds.v[i];
+		if (b.round != round) {
+			r->bounds.v[kept++] = b;
+			continue;
+		}
+		if (applied && b.found != b.needed)
+			fal_trace_fail(l, FAL_EINVAL, "block %u needed %d, not %d",
+				       b.block, b.found, b.needed);
+		free(b.most);
+	}
+	r->bounds.n = kept;
+}
+
+static void
+apply(struct reference *r, struct fal_trace_line *l)
+{
 	struct head h = read_head(l);
 	if (l->err != 0)
 		return;
@@ -394,6 +494,17 @@ take_ledger(struct reference *r, struct fal_trace_line *l)
 		take_line(r, l, &h);
 	else
 		take_grad(r, l, &h);
+}
+
+static void
+take_ledger(struct reference *r, struct fal_trace_line *l)
+{
+	const bool applied = strcmp(fal_trace_get_str(l, l->o, "end"), "applied") == 0;
+	if (applied)
+		apply(r, l);
+	else if (strcmp(fal_trace_get_str(l, l->o, "kind"), "delta") == 0)
+		own_of(r, get(l, l->o, "owner"))->lost = true;
+	forget_bounds(r, l, get(l, l->o, "round"), applied);
 }
 
 /* The group whose line an update is made of. */
@@ -466,6 +577,8 @@ take(void *arg, struct fal_trace_line *l)
 		take_policy(r, l);
 	else if (strcmp(l->ev, "again") == 0)
 		r->again = true;
+	else if (strcmp(l->ev, "check") == 0)
+		take_check(r, l);
 	return l->err;
 }
 
@@ -488,6 +601,9 @@ finish(struct reference *r)
 	free(r->lines.v);
 	free(r->slots.v);
 	free(r->stepped.v);
+	for (size_t i = 0; i < r->bounds.n; i++)
+		free(r->bounds.v[i].most);
+	free(r->bounds.v);
 	free(r->delta);
 	free(r->grad);
 	free(r->change);

@@ -27,6 +27,7 @@ static const struct {
 	[SEEN_DROPPED] = { "round dropped", "\"end\":\"dropped\"" },
 	[SEEN_WITNESSED] = { "witnessed", "\"verdict\":\"witnessed\"" },
 	[SEEN_BELIEVED] = { "believed", "\"verdict\":\"believed\"" },
+	[SEEN_BOUNDED] = { "bounded", "\"verdict\":\"bounded\"" },
 	[SEEN_REFUTED] = { "refuted", "\"verdict\":\"refuted\"" },
 	[SEEN_AGAIN] = { "blocks again", "\"ev\":\"again\"" },
 	[SEEN_CHARGED] = { "worker charged", "\"ev\":\"charge\"" },

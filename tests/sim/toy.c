@@ -95,7 +95,7 @@ toy_reference(const struct toy *t, uint32_t slack, float *params)
 		plain_sum_clear(&sum);
 		for (uint32_t task = 0; task < toy_clock_tasks(t, c); task++) {
 			toy_grad(t, on->w, c, task, grad);
-			plain_sum_add(&sum, grad, on->e, 0, blocks);
+			plain_sum_add(&sum, grad, on->e, NULL, 0, blocks);
 		}
 		v[c + 1] = plain_new(t->n, NULL);
 		plain_copy(&v[c + 1], &v[c]);

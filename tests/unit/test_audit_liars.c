@@ -57,6 +57,8 @@
 #define REFUTED "\"refuted\""
 #define WITNESSED "\"witnessed\""
 #define BELIEVED "\"believed\""
+#define BOUND(rows) ",\"bound\":[" rows "]"
+#define BOUNDED "\"bounded\""
 
 /* Workers 1 and 3 have key a, 2 has b.  Clock 0 is over; `said` comes before the ledger
  * of clock 1, which ends as it should unless it is `said`, too. */
@@ -136,6 +138,29 @@ static const struct {
 	  "" },
 	{ CHECK("[1,1]", "\"needed\":100,\"shown\":-129", BELIEVED), NULL, "" },
 	{ CHECK("[1,1]", "\"needed\":100,\"shown\":-128", BELIEVED), NULL, NULL },
+	/* What is bounded counts as little more than was shown, and, under the law, was
+	 * contradicted. */
+	{ CHECK("[1,1]", BY("2") BOUND("[0,5,-1]"), BOUNDED), NULL, NULL },
+	{ CHECK("[1,1]", BY("2") BOUND("[0,1,-1],[1,1,-7],[4,1,-2]"), BOUNDED), NULL,
+	  NULL },
+	{ CHECK("[1,1]", TALL BOUND("[0,5,-1]"), BOUNDED), NULL,
+	  "line 7: contribution 1.1 was bounded, and nobody was asked" },
+	{ CHECK("[1,1]", BY("3") BOUND("[0,5,-1]"), BOUNDED), NULL,
+	  "line 7: check: bounded by its own key" },
+	{ CHECK("[1,1]", BY("2") BOUND("[0,5,0]"), BOUNDED), NULL,
+	  "line 7: contribution 1.1 counts as 2^0 where 2^-3 was shown" },
+	{ CHECK("[1,1]", BY("2") BOUND("[1,4,-1]"), BOUNDED), NULL,
+	  "line 7: bound: no blocks in their order" },
+	{ CHECK("[1,1]", BY("2") BOUND("[0,6,-1]"), BOUNDED), NULL,
+	  "line 7: bound: no blocks in their order" },
+	{ CHECK("[1,1]", BY("2") BOUND("[0,2,-1],[1,1,-1]"), BOUNDED), NULL,
+	  "line 7: bound: no blocks in their order" },
+	{ CHECK("[1,1]", BY("2") BOUND("[0,0,-1]"), BOUNDED), NULL,
+	  "line 7: bound: no blocks in their order" },
+	{ CHECK("[1,1]", BY("2") BOUND("[0,1,101]"), BOUNDED), NULL, "" },
+	{ CHECK("[1,1]", BY("2") BOUND("[0,1]"), BOUNDED), NULL, "" },
+	{ CHECK("[1,1]", BY("2") BOUND(""), BOUNDED), NULL, "" },
+	{ CHECK("[1,1]", BY("2"), BOUNDED), NULL, "" },
 	/* An evaluation is no single key's word, but where nobody else was there. */
 	{ EVAL(KEY("a", "2", "1", "0") "," KEY("b", "1", "0", "1")), NULL, NULL },
 	{ EVAL(KEY("a", "3", "0", "1")), NULL, NULL },

@@ -688,6 +688,51 @@ doubts(void **state)
 	check(fal_store_doubt(store, 31, &at, &d), 0, "of what the witness has shown");
 }
 
+/* What nobody bears out counts as 2 above what others show, and as no more for those who
+ * come after it; what others brought counts as it is. */
+static void
+bounded(void **state)
+{
+	(void)state;
+	struct fal_store_doubt d;
+	int8_t counts[BLOCKS], seen[BLOCKS];
+	const int64_t one = (int64_t)1 << 21;
+	const int8_t e = fal_store_exps(store)[0], shows = (int8_t)(e - 1);
+	for (uint32_t k = 0; k < 3; k++) {
+		uint32_t at = 0;
+		open_round(k, 6, 0);
+		bring_value(k, b, 2, one, e);
+		bring_value(k, a, 2, one << 9, e);
+		bring_value(k, c, 2, one << (k == 2 ? 4 : 1), e);
+		check(fal_store_doubt(store, k, &at, &d), 1, "doubted");
+		memset(seen, shows, BLOCKS);
+		seen[2] = (int8_t)(shows + 3);
+		const int top = shows + (k == 2 ? 4 : 1);
+		check(fal_store_bound(store, k, a, k == 1 ? seen : NULL, counts, &d),
+		      BLOCKS, "blocks");
+		check(fal_cid_eq(d.id, a), 1, "whose");
+		check(d.shown, top, "shown");
+		check(d.needed, shows + 9, "needed");
+		check(counts[0], top + 2, "counts as");
+		check(counts[2], (k == 1 ? shows + 3 : top) + 2, "what a witness saw");
+		at = 0;
+		while (fal_store_doubt(store, k, &at, &d))
+			check(fal_cid_eq(d.id, c), 1, "who is doubted now");
+		fal_store_drop(store, k);
+	}
+	check(fal_store_bound(store, 9, a, NULL, counts, &d), 0, "no such round");
+	/* So the next exponents are. */
+	open_round(9, 4, 0);
+	bring_value(9, b, 2, one, e);
+	bring_value(9, a, 2, one << 9, e);
+	check(fal_store_bound(store, 9, a, NULL, counts, &d), BLOCKS, "blocks");
+	check(fal_store_bound(store, 9, b, NULL, counts, &d), 0, "nothing to bound");
+	check(counts[1], FAL_EXP_NONE, "it counts as it is");
+	check(fal_store_merge(store, 9), 0, "merge");
+	fal_store_step(store, 0, 4);
+	check(fal_store_exps(store)[1], shows + 2, "the exponent");
+}
+
 /* Neither weights nor the optimiser's state leave the numbers; the other blocks go on. */
 static void
 steps_stay_finite(void **state)
@@ -880,6 +925,7 @@ main(void)
 		TEST(blocks_are_taken_back),
 		TEST(beyond_the_numbers),
 		TEST(doubts),
+		TEST(bounded),
 		TEST(steps_stay_finite),
 		TEST(rounds_apart),
 		TEST(versions_kept),
