@@ -42,6 +42,20 @@ struct run {
 	struct ps_place model, result; /* where they will be */
 };
 
+static struct fal_store_conf
+store_conf(const struct ps_job *j)
+{
+	return (struct fal_store_conf){ .n = j->model->params, .optim = j->job.optim };
+}
+
+/* Models that are stepped by themselves. */
+static uint32_t
+lines(const struct fal_rule *rule)
+{
+	const uint32_t groups = rule->groups > 0 ? rule->groups : rule->most;
+	return rule->delta ? groups : 0;
+}
+
 /* What the job takes here under its own rule: data, parameters, sums, published copies;
  * chunks that are
  * kept as they travel; versions that a slack keeps, with the sums of their rounds;
@@ -52,13 +66,11 @@ memory_need(const struct ps_job *j, uint64_t workers)
 	const struct fal_rule *rule = &j->job.rule;
 	bool shared = rule->scheme == FAL_BSP || rule->scheme == FAL_EPSP;
 	uint64_t versions = rule->slack + (shared ? 0 : workers);
-	uint32_t groups = rule->groups > 0 ? rule->groups : rule->most;
-
-	struct fal_store_conf store = { .n = j->model->params, .optim = j->job.optim };
+	const struct fal_store_conf store = store_conf(j);
 	const uint64_t data = ps_job_data(j);
 	return data + (data < PS_CACHE_MAX ? data : PS_CACHE_MAX) +
 	       (j->init != NULL ? sizeof(float) * store.n : 0) +
-	       fal_store_bytes(&store, rule->delta ? groups : 0) +
+	       fal_store_bytes(&store, lines(rule)) +
 	       (4 + 4 * versions) * sizeof(float) * store.n;
 }
 
@@ -83,6 +95,21 @@ ends_in_zst(const char *path)
 {
 	size_t n = path != NULL ? strlen(path) : 0;
 	return n >= 4 && strcmp(path + n - 4, ".zst") == 0;
+}
+
+/* What of the need is the optimiser's. */
+static void
+say_state(const struct ps_job *j)
+{
+	const struct fal_store_conf store = store_conf(j);
+	const uint64_t bytes = fal_store_state_bytes(&store, lines(&j->job.rule));
+	if (bytes > 0)
+		fal_cli_err(PROG,
+			    "%s: of that %" PRIu64 " MiB are %s's state, %u floats a "
+			    "parameter",
+			    j->job.name, (bytes >> 20) + 1,
+			    fal_optim_name(j->job.optim.kind),
+			    fal_optim_slots(&j->job.optim));
 }
 
 /* Tensors as lines for people and scripts: name, shape, how many values. */
@@ -162,6 +189,8 @@ check(struct run *r, const char *path)
 	}
 	if (o->check && print_tensors(r->job.model) < 0)
 		return say(&diag, FAL_ENOMEM);
+	if (o->check)
+		say_state(&r->job);
 	return FAL_EXIT_DONE;
 }
 

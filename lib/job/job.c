@@ -92,11 +92,18 @@ static const struct key keys[] = {
 	KEY("batch", "task", U32, task, 1, 1 << 20),
 	KEY("optimizer", "kind", CHOICE, optim.kind, 0, 0,
 	    CHOICES({ "sgd", FAL_SGD }, { "momentum", FAL_MOMENTUM },
-		    { "nesterov", FAL_NESTEROV }),
+		    { "nesterov", FAL_NESTEROV }, { "adagrad", FAL_ADAGRAD },
+		    { "adamw", FAL_ADAMW }),
 	    NEEDED),
 	KEY("optimizer", "lr", DOUBLE, schedule.lr, 1e-12, 1000, NEEDED),
 	KEY("optimizer", "momentum", FLOAT, optim.momentum, 0, 0.9999),
+	KEY("optimizer", "beta1", DOUBLE, optim.beta1, 0, 0.9999),
+	KEY("optimizer", "beta2", DOUBLE, optim.beta2, 0, 0.999999),
+	KEY("optimizer", "eps", FLOAT, optim.eps, 1e-20, 1),
 	KEY("optimizer", "weight-decay", FLOAT, optim.weight_decay, 0, 1),
+	KEY("optimizer", "decay", CHOICE, decay, 0, 0,
+	    CHOICES({ "coupled", FAL_JOB_DECAY_COUPLED },
+		    { "decoupled", FAL_JOB_DECAY_DECOUPLED })),
 	KEY("schedule", "kind", CHOICE, schedule.kind, 0, 0,
 	    CHOICES({ "constant", FAL_CONSTANT }, { "step", FAL_STEP },
 		    { "cosine", FAL_COSINE })),
@@ -324,6 +331,12 @@ on_entry(void *user, const char *section, const char *key, const char *value,
 	return set_number(p, i, value);
 }
 
+static bool
+is_set(const struct parser *p, size_t at)
+{
+	return p->line[key_at(at)] != 0;
+}
+
 /* What one value demands of another. */
 static int
 check(struct parser *p)
@@ -336,8 +349,10 @@ check(struct parser *p)
 	const char *sum = job->init_sha256;
 	const bool test = job->eval != FAL_JOB_EVAL_NEVER;
 	const bool shared = job->partition == FAL_JOB_PARTITION_SHARED;
-	const bool shuffles = p->line[key_at(AT(shuffle))] != 0;
-	const bool moves = job->optim.kind != FAL_SGD;
+	const bool shuffles = is_set(p, AT(shuffle));
+	const enum fal_optim_kind kind = job->optim.kind;
+	const bool moves = kind == FAL_MOMENTUM || kind == FAL_NESTEROV;
+	const bool adam = kind == FAL_ADAMW;
 	const bool steps = job->schedule.kind == FAL_STEP;
 	const bool cosine = job->schedule.kind == FAL_COSINE;
 	const struct {
@@ -367,7 +382,17 @@ check(struct parser *p)
 		{ moves && job->optim.momentum <= 0, AT(optim.momentum),
 		  "must be above 0 for this optimizer.kind" },
 		{ !moves && job->optim.momentum > 0, AT(optim.momentum),
-		  "does nothing for optimizer.kind = sgd" },
+		  "does nothing for this optimizer.kind" },
+		{ !adam && is_set(p, AT(optim.beta1)), AT(optim.beta1),
+		  "is only for optimizer.kind = adamw" },
+		{ !adam && is_set(p, AT(optim.beta2)), AT(optim.beta2),
+		  "is only for optimizer.kind = adamw" },
+		{ !adam && kind != FAL_ADAGRAD && is_set(p, AT(optim.eps)), AT(optim.eps),
+		  "is only for optimizer.kind = adagrad or adamw" },
+		{ job->optim.weight_decay <= 0 && is_set(p, AT(decay)), AT(decay),
+		  "does nothing without optimizer.weight-decay" },
+		{ adam && is_set(p, AT(decay)) && job->decay == FAL_JOB_DECAY_COUPLED,
+		  AT(decay), "'coupled' is not for optimizer.kind = adamw" },
 		{ steps && job->schedule.every == 0, AT(schedule.every),
 		  "must be above 0 for schedule.kind = step" },
 		{ !steps && job->schedule.every != 0, AT(schedule.every),
@@ -399,6 +424,14 @@ set_defaults(struct parser *p)
 		job->std[i] = 1;
 	if (job->partition == FAL_JOB_PARTITION_SHARED)
 		job->parts = 1;
+	struct fal_optim *o = &job->optim;
+	if (o->kind == FAL_ADAMW && !is_set(p, AT(optim.beta1)))
+		o->beta1 = 0.9;
+	if (o->kind == FAL_ADAMW && !is_set(p, AT(optim.beta2)))
+		o->beta2 = 0.999;
+	if (!is_set(p, AT(optim.eps)))
+		o->eps = o->kind == FAL_ADAMW ? 1e-8f : 1e-10f;
+	o->decoupled = o->kind == FAL_ADAMW || job->decay == FAL_JOB_DECAY_DECOUPLED;
 	if (job->task == 0) {
 		job->task = job->batch / 64 > 8 ? job->batch / 64 : 8;
 		if (job->task > job->batch)

@@ -44,6 +44,9 @@ enum fal_job_partition {
 	FAL_JOB_PARTITION_LABEL_SKEW
 };
 
+/* What weight decay pulls at: the gradient, or the weights themselves. */
+enum fal_job_decay { FAL_JOB_DECAY_COUPLED, FAL_JOB_DECAY_DECOUPLED };
+
 /* The most channels that data.mean and data.std may list. */
 #define FAL_JOB_CHANNELS 4
 
@@ -74,7 +77,8 @@ struct fal_job {
 	uint32_t batch; /* B: samples of a clock */
 	uint32_t task;  /* samples of a task; default max(8, B/64), at most B */
 
-	struct fal_optim optim;
+	struct fal_optim optim;   /* eps: default 1e-8 for adamw, 1e-10 for adagrad */
+	enum fal_job_decay decay; /* as written; optim.decoupled is what holds */
 	/* schedule.lr is optimizer.lr; schedule.total is set by fal_job_bind(). */
 	struct fal_schedule schedule;
 

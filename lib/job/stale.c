@@ -38,7 +38,8 @@ fal_stale_warning(const struct fal_rule *rule, const struct fal_optim *optim,
 			       : rule->scheme == FAL_EPSP ? rule->slack
 							  : 0;
 	out[0] = '\0';
-	if (delay == 0 || optim->kind == FAL_SGD || optim->momentum == 0)
+	const double momentum = fal_stable_momentum(optim);
+	if (delay == 0 || momentum <= 0)
 		return false;
 	struct fal_buf name = { 0 };
 	fal_rule_put(rule, &name);
@@ -50,8 +51,9 @@ fal_stale_warning(const struct fal_rule *rule, const struct fal_optim *optim,
 		snprintf(what, sizeof(what), "slack %u", delay);
 	const double factor = fal_stable_factor(optim, delay);
 	snprintf(out, FAL_STALE_TEXT,
-		 "%s with momentum %g: stable learning rates are up to %.*f times lower",
-		 what, (double)optim->momentum, factor < 9.95 ? 1 : 0, factor);
+		 "%s with %s %g: stable learning rates are up to %.*f times lower", what,
+		 optim->kind == FAL_ADAMW ? "beta1" : "momentum", momentum,
+		 factor < 9.95 ? 1 : 0, factor);
 	fal_buf_free(&name);
 	return true;
 }

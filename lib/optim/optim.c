@@ -1,75 +1,231 @@
-/* SGD, momentum and Nesterov: a loop for each kind, limited by memory. */
+/* The rules of optimisers: a loop for each kind, limited by memory, but for quotients and
+ * roots. */
 #include "optim/optim.h"
 
 #include "base/vector.h"
 
+#include <assert.h>
+#include <float.h>
+#include <math.h>
+
+const char *
+fal_optim_name(enum fal_optim_kind kind)
+{
+	static const char *const name[FAL_OPTIMS] = { "sgd", "momentum", "nesterov",
+						      "adagrad", "adamw" };
+	return name[kind];
+}
+
 uint32_t
 fal_optim_slots(const struct fal_optim *o)
 {
-	return o->kind == FAL_SGD ? 0 : 1;
+	static const uint32_t slots[FAL_OPTIMS] = {
+		[FAL_MOMENTUM] = 1, [FAL_NESTEROV] = 1, [FAL_ADAGRAD] = 1, [FAL_ADAMW] = 2
+	};
+	return slots[o->kind];
 }
 
-FAL_VECTOR static void
-sgd(float decay, float lr, float *restrict w, const float *restrict g, size_t n)
+/* x^n by squaring. */
+static double
+power(double x, uint64_t n)
 {
-	for (size_t i = 0; i < n; i++)
-		w[i] -= lr * (g[i] + decay * w[i]);
+	double p = 1;
+	for (; n > 0; n >>= 1, x *= x)
+		p = n & 1 ? p * x : p;
+	return p;
+}
+
+struct fal_optim_step
+fal_optim_step(const struct fal_optim *o, float lr, uint64_t before)
+{
+	struct fal_optim_step s = { .kind = o->kind,
+				    .lr = lr,
+				    .keep = 1,
+				    .pull = o->weight_decay,
+				    .momentum = o->momentum,
+				    .eps = o->eps };
+	if (o->decoupled) {
+		s.keep = (float)(1 - (double)lr * (double)o->weight_decay);
+		s.pull = 0;
+	}
+	if (o->kind == FAL_ADAMW) {
+		s.beta1 = (float)o->beta1;
+		s.rest1 = (float)(1 - o->beta1);
+		s.beta2 = (float)o->beta2;
+		s.rest2 = (float)(1 - o->beta2);
+		s.lr = (float)((double)lr / (1 - power(o->beta1, before + 1)));
+		s.root = (float)(1 / sqrt(1 - power(o->beta2, before + 1)));
+	}
+	return s;
 }
 
 FAL_VECTOR static void
-momentum(const struct fal_optim *o, float lr, float *restrict w, float *restrict m,
+sgd(const struct fal_optim_step *s, float *restrict w, const float *restrict g, size_t n)
+{
+	const float lr = s->lr, keep = s->keep, pull = s->pull;
+	for (size_t i = 0; i < n; i++)
+		w[i] = keep * w[i] - lr * (g[i] + pull * w[i]);
+}
+
+FAL_VECTOR static void
+momentum(const struct fal_optim_step *s, float *restrict w, float *restrict m,
 	 const float *restrict g, size_t n)
 {
-	const float decay = o->weight_decay, mu = o->momentum;
+	const float lr = s->lr, keep = s->keep, pull = s->pull, mu = s->momentum;
 	for (size_t i = 0; i < n; i++) {
-		m[i] = mu * m[i] + (g[i] + decay * w[i]);
-		w[i] -= lr * m[i];
+		m[i] = mu * m[i] + (g[i] + pull * w[i]);
+		w[i] = keep * w[i] - lr * m[i];
 	}
 }
 
 FAL_VECTOR static void
-nesterov(const struct fal_optim *o, float lr, float *restrict w, float *restrict m,
+nesterov(const struct fal_optim_step *s, float *restrict w, float *restrict m,
 	 const float *restrict g, size_t n)
 {
-	const float decay = o->weight_decay, mu = o->momentum;
+	const float lr = s->lr, keep = s->keep, pull = s->pull, mu = s->momentum;
 	for (size_t i = 0; i < n; i++) {
-		float d = g[i] + decay * w[i];
+		float d = g[i] + pull * w[i];
 		m[i] = mu * m[i] + d;
-		w[i] -= lr * (d + mu * m[i]);
+		w[i] = keep * w[i] - lr * (d + mu * m[i]);
+	}
+}
+
+/* 0 instead of a denormal. */
+static inline float
+normal(float x)
+{
+	return fabsf(x) < FLT_MIN ? 0 : x;
+}
+
+FAL_VECTOR static void
+adagrad(const struct fal_optim_step *s, float *restrict w, float *restrict v,
+	const float *restrict g, size_t n)
+{
+	const float lr = s->lr, keep = s->keep, pull = s->pull, eps = s->eps;
+	for (size_t i = 0; i < n; i++) {
+		float d = g[i] + pull * w[i];
+		v[i] = normal(v[i] + d * d);
+		w[i] = keep * w[i] - lr * d / (sqrtf(v[i]) + eps);
+	}
+}
+
+FAL_VECTOR static void
+adamw(const struct fal_optim_step *s, float *restrict w, float *restrict m,
+      float *restrict v, const float *restrict g, size_t n)
+{
+	const float keep = s->keep, pull = s->pull, rate = s->lr, root = s->root;
+	const float beta1 = s->beta1, rest1 = s->rest1, eps = s->eps;
+	const float beta2 = s->beta2, rest2 = s->rest2;
+	for (size_t i = 0; i < n; i++) {
+		float d = g[i] + pull * w[i];
+		m[i] = normal(beta1 * m[i] + rest1 * d);
+		v[i] = normal(beta2 * v[i] + rest2 * d * d);
+		w[i] = keep * w[i] - rate * m[i] / (root * sqrtf(v[i]) + eps);
 	}
 }
 
 void
-fal_optim_apply(const struct fal_optim *o, float lr, float *w, float *state,
+fal_optim_apply(const struct fal_optim_step *s, float *w, float *state, size_t stride,
 		const float *mean_grad, size_t n)
 {
-	switch (o->kind) {
+	switch (s->kind) {
 	case FAL_SGD:
-		sgd(o->weight_decay, lr, w, mean_grad, n);
+		sgd(s, w, mean_grad, n);
 		break;
 	case FAL_MOMENTUM:
-		momentum(o, lr, w, state, mean_grad, n);
+		momentum(s, w, state, mean_grad, n);
 		break;
 	case FAL_NESTEROV:
-		nesterov(o, lr, w, state, mean_grad, n);
+		nesterov(s, w, state, mean_grad, n);
+		break;
+	case FAL_ADAGRAD:
+		adagrad(s, w, state, mean_grad, n);
+		break;
+	case FAL_ADAMW:
+		adamw(s, w, state, state + stride, mean_grad, n);
 		break;
 	}
 }
 
+/* By how much a weight changes; `m` and `v` are its state. */
+static float
+naive_change(const struct fal_optim_step *s, float d, float *m, float *v)
+{
+	float a, b;
+	switch (s->kind) {
+	case FAL_SGD:
+		return s->lr * d;
+	case FAL_MOMENTUM:
+	case FAL_NESTEROV:
+		a = s->momentum * *m;
+		*m = a + d;
+		a = s->momentum * *m;
+		a = s->kind == FAL_NESTEROV ? d + a : *m;
+		return s->lr * a;
+	case FAL_ADAGRAD:
+		a = d * d;
+		*m = normal(*m + a);
+		b = sqrtf(*m) + s->eps;
+		a = s->lr * d;
+		return a / b;
+	case FAL_ADAMW:
+		a = s->beta1 * *m;
+		b = s->rest1 * d;
+		*m = normal(a + b);
+		a = s->beta2 * *v;
+		b = s->rest2 * d;
+		b = b * d;
+		*v = normal(a + b);
+		b = s->root * sqrtf(*v);
+		b = b + s->eps;
+		a = s->lr * *m;
+		return a / b;
+	}
+	assert(0 && "a kind of optimiser");
+	return 0;
+}
+
 void
-fal_optim_apply_naive(const struct fal_optim *o, float lr, float *w, float *state,
-		      const float *mean_grad, size_t n)
+fal_optim_apply_naive(const struct fal_optim_step *s, float *w, float *state,
+		      size_t stride, const float *mean_grad, size_t n)
 {
 	for (size_t i = 0; i < n; i++) {
-		float decayed = o->weight_decay * w[i];
-		float step = mean_grad[i] + decayed;
-		if (o->kind != FAL_SGD) {
-			float kept = o->momentum * state[i];
-			state[i] = kept + step;
-			float ahead = o->momentum * state[i];
-			step = o->kind == FAL_NESTEROV ? step + ahead : state[i];
-		}
-		float moved = lr * step;
-		w[i] = w[i] - moved;
+		float none = 0;
+		float pulled = s->pull * w[i];
+		float d = mean_grad[i] + pulled;
+		float by =
+			naive_change(s, d, state != NULL ? &state[i] : &none,
+				     s->kind == FAL_ADAMW ? &state[stride + i] : &none);
+		float kept = s->keep * w[i];
+		w[i] = kept - by;
 	}
+}
+
+struct fal_reach
+fal_optim_reach(const struct fal_optim_step *s, const struct fal_reach *was, double mean)
+{
+	const double d = mean + fabs((double)s->pull) * was->params;
+	double state = d, by = d;
+	switch (s->kind) {
+	case FAL_SGD:
+		break;
+	case FAL_MOMENTUM:
+	case FAL_NESTEROV:
+		state = (double)s->momentum * was->state + d;
+		by = s->kind == FAL_NESTEROV ? d + (double)s->momentum * state : state;
+		break;
+	case FAL_ADAGRAD:
+		state = was->state + d * d;
+		by = d / (double)s->eps;
+		break;
+	case FAL_ADAMW: /* of m and v; both are means, of d and of its square */
+		state = fmax(was->state, fmax(d, d * d));
+		by = state / (double)s->eps;
+		break;
+	}
+	/* A little more, as each operation is rounded. */
+	return (struct fal_reach){
+		(fabs((double)s->keep) * was->params + fabs((double)s->lr) * by) * 1.001,
+		state * 1.001
+	};
 }

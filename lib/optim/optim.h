@@ -1,41 +1,80 @@
 /* Optimisers: one step on flat arrays, elementwise.
  *
  * Owns: the arithmetic of an update.  Elementwise and in float32 with a stated order of
- * operations, so every machine, vector width and split of the arrays gives the same
- * bits.  Knows no blocks, no versions; the learning rate is an argument (schedule.h).
+ * operations, of sums, products, quotients and square roots alone, so every machine,
+ * vector width and split of the arrays gives the same bits.  Knows no blocks, no
+ * versions; the learning rate is an argument (schedule.h).
  */
 #ifndef FAL_OPTIM_OPTIM_H
 #define FAL_OPTIM_OPTIM_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-enum fal_optim_kind {
-	FAL_SGD = 0,  /* w -= lr·d,                    d = g + weight_decay·w */
-	FAL_MOMENTUM, /* m = momentum·m + d; w -= lr·m */
-	FAL_NESTEROV  /* m = momentum·m + d; w -= lr·(d + momentum·m) */
-};
+/* With g the mean gradient, d = g + pull·w:
+ *
+ *	sgd       w = keep·w - lr·d
+ *	momentum  m = momentum·m + d;  w = keep·w - lr·m
+ *	nesterov  m = momentum·m + d;  w = keep·w - lr·(d + momentum·m)
+ *	adagrad   v = v + d·d;         w = keep·w - (lr·d) / (√v + eps)
+ *	adamw     m = beta1·m + (1-beta1)·d;  v = beta2·v + ((1-beta2)·d)·d
+ *	          w = keep·w - (rate·m) / (root·√v + eps)
+ *
+ * Decay pulls at the gradient (pull = weight_decay, keep = 1), or, decoupled, at the
+ * weights (pull = 0, keep = 1 - lr·weight_decay).  At step t, from 1 on, rate is
+ * lr / (1 - beta1^t) and root is 1 / √(1 - beta2^t). */
+enum fal_optim_kind { FAL_SGD = 0, FAL_MOMENTUM, FAL_NESTEROV, FAL_ADAGRAD, FAL_ADAMW };
+enum { FAL_OPTIMS = FAL_ADAMW + 1 };
 
-/* {0} is plain SGD.  `momentum` is not read by FAL_SGD. */
+/* {0} is plain SGD.  Fields that the kind's rule does not have are not read. */
 struct fal_optim {
 	enum fal_optim_kind kind;
 	float momentum;
 	float weight_decay;
+	bool decoupled;
+	double beta1, beta2; /* 0 … below 1 */
+	float eps;           /* above 0 */
 };
 
-/* How many floats of state a weight has: the state of n weights is one array of
- * fal_optim_slots·n floats, slot after slot, all zero before the first step. */
+/* "sgd" …, as falcon-job(5) writes them. */
+const char *fal_optim_name(enum fal_optim_kind kind);
+
+/* How many floats of state a weight has, all zero before the first step. */
 uint32_t fal_optim_slots(const struct fal_optim *o);
 
-/* One step: w[n] and state[slots·n] change in place by mean_grad[n] (borrowed; the three
- * do not overlap; state may be NULL when slots is 0).  The rules are torch.optim.SGD's
- * with dampening 0: its first step, m = d, is ours with m = 0.  Each product and each
- * sum above is rounded to float32. */
-void fal_optim_apply(const struct fal_optim *o, float lr, float *w, float *state,
-		     const float *mean_grad, size_t n);
+/* What is the same for all elements of an update; made by fal_optim_step alone. */
+struct fal_optim_step {
+	enum fal_optim_kind kind;
+	float lr, keep, pull;
+	float momentum, beta1, rest1, beta2, rest2, root, eps;
+};
+
+/* The step at rate `lr` of weights whose state has had `before` steps.  The powers are
+ * made of products alone, in double: the same on every machine. */
+struct fal_optim_step fal_optim_step(const struct fal_optim *o, float lr,
+				     uint64_t before);
+
+/* One step: w[n] and its state change in place by mean_grad[n] (borrowed; no two of them
+ * overlap).  Slot k of the state of w[i] is state[k·stride + i]; state may be NULL when
+ * there are no slots.  Each product, sum, quotient and root of the rules above is rounded
+ * to float32; m and v that are smaller than FLT_MIN become 0 (adagrad and adamw: a weight
+ * that gets no gradient any more would have denormal state, and slow steps, for ever).
+ * The rules are PyTorch's: SGD with dampening 0, Adagrad, AdamW. */
+void fal_optim_apply(const struct fal_optim_step *s, float *w, float *state,
+		     size_t stride, const float *mean_grad, size_t n);
 
 /* The naive twin of fal_optim_apply: one weight at a time. */
-void fal_optim_apply_naive(const struct fal_optim *o, float lr, float *w, float *state,
-			   const float *mean_grad, size_t n);
+void fal_optim_apply_naive(const struct fal_optim_step *s, float *w, float *state,
+			   size_t stride, const float *mean_grad, size_t n);
+
+/* What no weight of an array, and no state, exceeds in magnitude. */
+struct fal_reach {
+	double params, state;
+};
+/* The same after a step by mean gradients that do not exceed `mean`, however they are
+ * rounded. */
+struct fal_reach fal_optim_reach(const struct fal_optim_step *s,
+				 const struct fal_reach *was, double mean);
 
 #endif

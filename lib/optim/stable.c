@@ -17,11 +17,20 @@
 #include <math.h>
 #include <stdbool.h>
 
+double
+fal_stable_momentum(const struct fal_optim *o)
+{
+	if (o->kind == FAL_ADAMW)
+		return o->beta1;
+	return o->kind == FAL_MOMENTUM || o->kind == FAL_NESTEROV ? (double)o->momentum
+								  : 0;
+}
+
 /* The a for which e^(iθ) is a root. */
 static double complex
 rate_at(const struct fal_optim *o, uint32_t delay, double theta)
 {
-	const double m = o->kind == FAL_SGD ? 0 : (double)o->momentum;
+	const double m = fal_stable_momentum(o);
 	const double complex z = cexp(I * theta);
 	const double complex b = o->kind == FAL_NESTEROV ? (1 + m) * z - m : z;
 	return -cexp(I * theta * delay) * (z * z - (1 + m) * z + m) / b;
@@ -55,7 +64,7 @@ fal_stable_rate(const struct fal_optim *o, uint32_t delay)
 		const double a = creal(rate_at(o, delay, low));
 		least = a > 0 && a < least ? a : least;
 	}
-	return least;
+	return o->kind == FAL_ADAMW ? least / (1 - o->beta1) : least;
 }
 
 double

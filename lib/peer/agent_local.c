@@ -176,18 +176,20 @@ static int
 step(struct fal_agent *a, const struct local *l)
 {
 	const uint32_t slots = fal_optim_slots(&a->conf.optim);
+	const struct fal_optim_step by = fal_optim_step(&a->conf.optim, l->lr, a->steps);
 	float mean[FAL_BLOCK];
 	int err = own_weights(a);
 	if (err < 0)
 		return err;
+	a->steps++;
 	for (uint32_t b = 0; b < a->blocks; b++) {
-		size_t first = (size_t)b * FAL_BLOCK;
+		const size_t first = (size_t)b * FAL_BLOCK;
+		const uint32_t len = fal_block_len(a->conf.n, b);
 		int8_t *e = &a->weights->exps[b];
 		fal_sum_mean(l->sum, b, *e, (double)l->samples, mean);
 		/* State is kept block by block: slot k of a block follows slot k-1. */
-		fal_optim_apply(&a->conf.optim, l->lr, a->weights->params + first,
-				a->state + first * slots, mean,
-				fal_block_len(a->conf.n, b));
+		fal_optim_apply(&by, a->weights->params + first, a->state + first * slots,
+				len, mean, len);
 		*e = fal_exp_next(*e, fal_sum_needed(l->sum, b));
 	}
 	return FAL_OK;

@@ -121,7 +121,8 @@ struct fal_agent {
 		uint64_t round;
 		float *by;
 	} change[2];
-	float *state; /* of the optimiser */
+	float *state;   /* of the optimiser */
+	uint64_t steps; /* that it has had */
 
 	uint64_t pulled; /* MODEL messages, ever */
 	bool pushing;    /* something is not sent yet */

@@ -65,7 +65,6 @@ void
 fal_line_job(struct fal_buf *b, const struct fal_coord_conf *conf, uint32_t blocks)
 {
 	static const char *const numerics[] = { "fast", "portable", "require" };
-	static const char *const optim[] = { "sgd", "momentum", "nesterov" };
 	const struct fal_grid *g = &conf->grid;
 	begin(b, 0, "job");
 	str(b, "name", conf->name);
@@ -88,9 +87,11 @@ fal_line_job(struct fal_buf *b, const struct fal_coord_conf *conf, uint32_t bloc
 	fal_put_u8(b, '"');
 	str(b, "audit", conf->audit_sums ? "sums" : "claims");
 	str(b, "numerics", numerics[conf->numerics]);
-	str(b, "optimizer", optim[conf->optim.kind]);
-	if (conf->optim.kind != FAL_SGD)
+	str(b, "optimizer", fal_optim_name(conf->optim.kind));
+	if (conf->optim.kind == FAL_MOMENTUM || conf->optim.kind == FAL_NESTEROV)
 		real(b, "momentum", (double)conf->optim.momentum);
+	if (conf->optim.kind == FAL_ADAMW)
+		real(b, "beta1", conf->optim.beta1);
 	num(b, "incarnation", conf->incarnation);
 	str(b, "version", FAL_VERSION);
 	end(b);

@@ -65,18 +65,21 @@ get_rule(struct fal_trace_line *l, const char *text, struct fal_rule *out)
 static void
 take_optim(struct fal_fit *f, struct fal_trace_line *l)
 {
-	static const char *const name[] = { "sgd", "momentum", "nesterov" };
 	if (!fal_trace_has(l->o, "optimizer"))
 		return;
 	const char *text = fal_trace_get_str(l, l->o, "optimizer");
-	for (int i = 0; text != NULL && i <= FAL_NESTEROV; i++)
-		if (strcmp(text, name[i]) == 0)
+	for (int i = 0; text != NULL && i < FAL_OPTIMS; i++)
+		if (strcmp(text, fal_optim_name((enum fal_optim_kind)i)) == 0)
 			f->optim.kind = (enum fal_optim_kind)i;
-	if (f->optim.kind == FAL_SGD)
+	const bool adam = f->optim.kind == FAL_ADAMW;
+	const char *name = adam ? "beta1" : "momentum";
+	if (f->optim.kind == FAL_SGD || f->optim.kind == FAL_ADAGRAD)
 		return;
-	f->optim.momentum = (float)fal_trace_get_f64(l, l->o, "momentum");
-	if (l->err == 0 && !(f->optim.momentum > 0 && f->optim.momentum < 1))
-		fal_trace_fail(l, FAL_EINVAL, "momentum: not above 0 and below 1");
+	const double m = fal_trace_get_f64(l, l->o, name);
+	if (l->err == 0 && !(m < 1 && (m > 0 || (adam && m == 0))))
+		fal_trace_fail(l, FAL_EINVAL, "%s: not above 0 and below 1", name);
+	f->optim.momentum = (float)m;
+	f->optim.beta1 = m;
 }
 
 static int

@@ -29,6 +29,12 @@ fal_store_bytes(const struct fal_store_conf *conf, uint32_t lines)
 	return all + (lines > 0 ? conf->n * sizeof(float) : 0) + lines * line;
 }
 
+size_t
+fal_store_state_bytes(const struct fal_store_conf *conf, uint32_t lines)
+{
+	return ((size_t)lines + 1) * state_len(conf) * sizeof(float);
+}
+
 struct fal_store *
 fal_store_new(const struct fal_store_conf *conf, const float *init)
 {
@@ -413,29 +419,21 @@ fal_store_forget_slots(struct fal_store *s, uint64_t below)
 	}
 }
 
-/* What a step would make of the block's reach, the sum's bound telling how far it goes; a
- * little more, as each product and each sum is rounded. */
-static struct reach
-step_reach(const struct fal_store *s, const struct store_step *step, uint32_t b)
+/* What a step would make of the block's reach: the sum's bound tells how far it goes. */
+static struct fal_reach
+step_reach(const struct store_step *step, uint32_t b)
 {
-	const struct fal_optim *o = &s->conf.optim;
-	const struct reach *was = &step->reach[b];
-	const double mu = o->kind == FAL_SGD ? 0 : fabs((double)o->momentum);
 	const double mean = ldexp((double)fal_sum_bound(step->sum, b),
 				  step->sum_exps[b] - FAL_BFP_P + 1) /
 			    step->divisor;
-	const double d = mean + fabs((double)o->weight_decay) * was->params;
-	const double state = mu * was->state + d;
-	const double by = o->kind == FAL_NESTEROV ? d + mu * state : state;
-	return (struct reach){ (was->params + fabs((double)step->lr) * by) * 1.001,
-			       state * 1.001 };
+	return fal_optim_reach(&step->by, &step->reach[b], mean);
 }
 
-static struct reach
+static struct fal_reach
 measured_reach(const float *params, const float *state, uint32_t len, uint32_t slots)
 {
-	return (struct reach){ (double)fal_max_abs(params, len),
-			       (double)fal_max_abs(state, slots * len) };
+	return (struct fal_reach){ (double)fal_max_abs(params, len),
+				   (double)fal_max_abs(state, slots * len) };
 }
 
 /* Steps a block by s->block; false, and nothing has changed, where it, or its state,
@@ -449,13 +447,13 @@ step_block(struct fal_store *s, const struct store_step *step, uint32_t b)
 	const uint32_t len = fal_block_len(s->conf.n, b), held = slots * len;
 	/* State is kept block by block: slot k of a block follows slot k-1. */
 	float *params = step->params + first, *state = step->state + first * slots;
-	struct reach reach = step_reach(s, step, b);
+	struct fal_reach reach = step_reach(step, b);
 	const bool proven = reach.params < far && reach.state < far;
 	if (!proven) {
 		memcpy(s->trial, params, len * sizeof(float));
 		memcpy(s->trial + len, state, held * sizeof(float));
 	}
-	fal_optim_apply(&s->conf.optim, step->lr, params, state, s->block, len);
+	fal_optim_apply(&step->by, params, state, len, s->block, len);
 	if (!proven)
 		reach = measured_reach(params, state, len, slots);
 	if (!isfinite(reach.params) || !isfinite(reach.state)) {
@@ -487,7 +485,8 @@ step_gradients(struct fal_store *s, float lr, double divisor)
 {
 	const struct store_step step = { .sum = s->sum,
 					 .sum_exps = s->sum_exps,
-					 .lr = lr,
+					 .by = fal_optim_step(&s->conf.optim, lr,
+							      s->steps++),
 					 .divisor = divisor,
 					 .params = s->params,
 					 .state = s->state,

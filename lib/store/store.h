@@ -36,6 +36,8 @@ void fal_store_free(struct fal_store *s);
 /* Bytes that a store of n parameters needs with one open round and so many lines,
  * accumulators and optimiser included. */
 size_t fal_store_bytes(const struct fal_store_conf *conf, uint32_t lines);
+/* Those of the optimiser's state alone. */
+size_t fal_store_state_bytes(const struct fal_store_conf *conf, uint32_t lines);
 
 size_t fal_store_len(const struct fal_store *s);
 uint64_t fal_store_version(const struct fal_store *s);

@@ -55,17 +55,13 @@ struct slot {
 	float *mean; /* n */
 };
 
-/* What no weight of a block, and no state of the optimiser, exceeds in magnitude. */
-struct reach {
-	double params, state;
-};
-
 /* A model that is stepped by itself. */
 struct line {
 	uint64_t version;              /* its newest */
 	float *params, *taken, *state; /* taken: what it took over */
 	int8_t *exps;
-	struct reach *reach; /* by block */
+	struct fal_reach *reach; /* by block */
+	uint64_t steps;          /* that `state` has had */
 };
 
 /* The two keys that have shown the most to be needed for a block, and how much that was;
@@ -89,9 +85,10 @@ struct fal_store {
 	uint32_t blocks;
 	uint64_t version;
 	float *params, *state;
-	float *block;        /* one block, scratch */
-	float *trial;        /* one block's weights and state, scratch */
-	struct reach *reach; /* by block */
+	float *block;            /* one block, scratch */
+	float *trial;            /* one block's weights and state, scratch */
+	struct fal_reach *reach; /* by block */
+	uint64_t steps;          /* that `state` has had */
 	int8_t *exps;
 
 	uint32_t olds; /* that are filled, of old_cap */
@@ -124,15 +121,15 @@ struct round *store_completed(const struct fal_store *s, uint64_t round,
 /* Something is added to s->delta, which is there then.  FAL_ENOMEM. */
 int store_begin_delta(struct fal_store *s);
 /* One step of the optimiser by the gradients `sum`, quantised with `sum_exps`, over
- * `divisor` samples at rate `lr`. */
+ * `divisor` samples. */
 struct store_step {
 	const struct fal_sum *sum;
 	const int8_t *sum_exps;
-	float lr;
+	struct fal_optim_step by;
 	double divisor;
 	float *params, *state; /* which model */
 	int8_t *exps;
-	struct reach *reach;
+	struct fal_reach *reach;
 };
 /* Blocks that would not be finite are left as they are; how many. */
 uint32_t store_step(struct fal_store *s, const struct store_step *step);

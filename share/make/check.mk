@@ -12,20 +12,24 @@ deps-check: deps
 	@$(DEPS) check
 $(UNIT:%=$(B)/tests/unit/%.o): | deps-check
 
-# PROGRAM-ISA: a test or bench with lib/nn held to one instruction set (base/vector.h).
+# PROGRAM-ISA: a test or bench with lib/nn, or lib/optim, held to one instruction set
+# (base/vector.h).
 ISAS := $(if $(filter x86_64,$(shell uname -m)),avx512f avx2 sse2)
 NN_SRC := $(wildcard lib/nn/*.c)
+OPTIM_SRC := $(wildcard lib/optim/*.c)
 define held
 $(B)/$(1)/%.o: %.c
 	@mkdir -p $$(@D)
 	$$(call do,CC)$$(CC) $$(ALL_CFLAGS) -DFAL_VECTOR_HELD='"$(1)"' -c -o $$@ $$<
 $(call program,$(B)/tests/test_nn_law-$(1),$(addprefix $(1)/,tests/unit/test_nn_law.c \
 	$(NN_SRC)),-lcmocka $(BLAS_LIBS))
+$(call program,$(B)/tests/test_optim-$(1),$(addprefix $(1)/,tests/unit/test_optim.c \
+	$(OPTIM_SRC)),-lcmocka)
 $(call program,$(B)/bench/bench_nn-$(1),$(addprefix $(1)/,tests/bench/bench_nn.c \
 	$(NN_SRC)),$(BLAS_LIBS))
 endef
 $(foreach i,$(ISAS),$(eval $(call held,$(i))))
-UNIT_BIN += $(ISAS:%=$(B)/tests/test_nn_law-%)
+UNIT_BIN += $(ISAS:%=$(B)/tests/test_nn_law-%) $(ISAS:%=$(B)/tests/test_optim-%)
 $(B)/bench/bench_nn: | $(ISAS:%=$(B)/bench/bench_nn-%)
 
 # The folder that holds the mode folders, whatever B is.
@@ -75,14 +79,16 @@ check-accuracy: deps-check all
 	share/data/fetch mnist
 	FALCON_BIN="$(abspath $(B))" tests/accuracy.sh
 
-# Gradients and exports against PyTorch's.
+# Gradients, steps and exports against PyTorch's.
 .PHONY: check-torch
-check-torch: $(B)/tests/dump_grad $(PROG_BIN)
+check-torch: $(B)/tests/dump_grad $(B)/tests/dump_steps $(PROG_BIN)
 	@$(DEPS) check torch
 	tests/torch/grad.py $< $(wildcard share/models/*)
+	tests/torch/optim.py $(B)/tests/dump_steps
 	FALCON_BIN="$(abspath $(B))" tests/torch/run.sh
 
 $(eval $(call program,$(B)/tests/dump_grad,tests/torch/dump_grad.c,$(BLAS_LIBS)))
+$(eval $(call program,$(B)/tests/dump_steps,tests/torch/dump_steps.c,))
 
 # Seconds for each target.  What a target found stays in build/fuzz, a crash too.
 FUZZ_SECONDS ?= 20

@@ -269,5 +269,18 @@ $data/train-images-idx3-ubyte.gz" --set "data.train-labels=$data/t10k-labels-idx
 	has "$output" "learning rates are up to 17 times lower"
 	run "${check[@]}" --set sync.scheme=asp --min-workers 2
 	has "$output" "asp of 2 workers with momentum 0.9"
-	same "lines" "$("${check[@]}" --set sync.scheme=epsp 2>&1 >/dev/null | wc -l)" 1
+	same "lines" "$("${check[@]}" --set sync.scheme=epsp 2>&1 >/dev/null | wc -l)" 2
+	run "${check[@]}" --set sync.scheme=epsp:2 --set optimizer.momentum=0 \
+		--set optimizer.kind=adamw --set optimizer.beta1=0.95
+	has "$output" "warning: slack 2 with beta1 0.95: stable learning rates are up to 154"
+}
+
+@test "falcon-ps --check says what the optimiser keeps" {
+	local check=(falcon-ps --check --set optimizer.momentum=0 "$root/share/jobs/fashion.job")
+	run "${check[@]}" --set optimizer.kind=adamw
+	has "$output" "fashion: of that 1 MiB are adamw's state, 2 floats a parameter"
+	run "${check[@]}" --set optimizer.kind=adagrad
+	has "$output" "fashion: of that 1 MiB are adagrad's state, 1 floats a parameter"
+	run "${check[@]}" --set optimizer.kind=sgd
+	same "lines of sgd" "$(grep -c state <<<"$output" || :)" 0
 }

@@ -229,6 +229,21 @@ become_liar(struct fal_rng *r, struct plan *p, double task_s)
 	p->require = m->lie == LIE_PRINT;
 }
 
+/* Rates as people give them, and others; by a stream of their own. */
+static void
+draw_optim(struct toy *t)
+{
+	struct fal_rng own = fal_rng_init(t->seed, FAL_RNG_TEST, 3), *r = &own;
+	struct fal_optim *o = &t->optim;
+	o->momentum = chance(r, 0.5) ? 0.9f : fal_rng_unit(r);
+	o->beta1 = chance(r, 0.5) ? 0.9 : (double)fal_rng_unit(r);
+	o->beta2 = chance(r, 0.5) ? 0.999 : (double)fal_rng_unit(r);
+	o->eps = chance(r, 0.5) ? 1e-8f : (float)pow(10, between(r, -20, 0));
+	o->weight_decay = chance(r, 0.5) ? 0 : 0.1f * fal_rng_unit(r);
+	o->decoupled = o->kind == FAL_ADAMW || chance(r, 0.5);
+	t->lr = chance(r, 0.5) ? 0.01f : (float)pow(10, between(r, -5, -1));
+}
+
 static struct plan
 draw_plan(struct fal_rng *r, uint64_t seed)
 {
@@ -239,9 +254,8 @@ draw_plan(struct fal_rng *r, uint64_t seed)
 	p.toy.batch = 1 + fal_rng_below(r, 24 * p.toy.task);
 	p.toy.samples = p.toy.batch + fal_rng_below(r, 4 * p.toy.batch);
 	p.toy.epochs = 1 + fal_rng_below(r, 2);
-	p.toy.lr = 0.01f;
-	p.toy.optim.kind = (enum fal_optim_kind)fal_rng_below(r, 3);
-	p.toy.optim.momentum = 0.9f;
+	p.toy.optim.kind = (enum fal_optim_kind)fal_rng_below(r, FAL_OPTIMS);
+	draw_optim(&p.toy);
 	const char *only = getenv("SIM_SCHEME");
 	p.scheme = only != NULL ? only : draw_scheme(r);
 	draw_orders(r, &p);

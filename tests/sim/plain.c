@@ -36,6 +36,7 @@ plain_new(size_t n, const float *w)
 	struct plain p = { .n = n,
 			   .w = zeros(n, sizeof(float)),
 			   .m = zeros(n, sizeof(float)),
+			   .v = zeros(n, sizeof(float)),
 			   .e = zeros(blocks_of(n), sizeof(int)) };
 	for (uint32_t b = 0; b < blocks_of(n); b++)
 		p.e[b] = FIRST;
@@ -49,6 +50,8 @@ plain_copy(struct plain *to, const struct plain *from)
 {
 	memcpy(to->w, from->w, to->n * sizeof(float));
 	memcpy(to->m, from->m, to->n * sizeof(float));
+	memcpy(to->v, from->v, to->n * sizeof(float));
+	to->steps = from->steps;
 	memcpy(to->e, from->e, blocks_of(to->n) * sizeof(int));
 }
 
@@ -57,6 +60,7 @@ plain_free(struct plain *p)
 {
 	free(p->w);
 	free(p->m);
+	free(p->v);
 	free(p->e);
 	*p = (struct plain){ 0 };
 }
@@ -142,20 +146,71 @@ plain_sum_add(struct plain_sum *s, const float *g, const int *e, const int *most
 	}
 }
 
-/* As optim.h says it, each product and each sum rounded to float. */
-static void
-step_one(const struct fal_optim *o, float lr, float g, float *w, float *m)
+/* What the rates of a step are, of which `t` is the number, from 1 on. */
+struct rates {
+	float lr, root, keep, pull;
+};
+
+static struct rates
+rates_of(const struct fal_optim *o, float lr, uint64_t t)
 {
-	const float decay = o->weight_decay * *w;
-	float by = g + decay;
-	if (o->kind != FAL_SGD) {
-		const float kept = o->momentum * *m;
-		*m = kept + by;
-		const float ahead = o->momentum * *m;
-		by = o->kind == FAL_NESTEROV ? by + ahead : *m;
+	const double decayed = (double)lr * (double)o->weight_decay;
+	struct rates r = { .lr = lr, .keep = 1, .pull = o->weight_decay };
+	double p1 = 1, p2 = 1;
+	if (o->decoupled)
+		r = (struct rates){ .lr = lr, .keep = (float)(1 - decayed) };
+	/* By squaring, as optim.h has it: the order of products tells in the last bit. */
+	double b1 = o->beta1, b2 = o->beta2;
+	for (uint64_t n = t; n > 0; n /= 2) {
+		p1 = n % 2 ? p1 * b1 : p1;
+		p2 = n % 2 ? p2 * b2 : p2;
+		b1 *= b1;
+		b2 *= b2;
 	}
-	const float moved = lr * by;
-	*w = *w - moved;
+	if (o->kind == FAL_ADAMW) {
+		r.lr = (float)((double)lr / (1 - p1));
+		r.root = (float)(1 / sqrt(1 - p2));
+	}
+	return r;
+}
+
+static float
+no_denormal(float x)
+{
+	return fpclassify(x) == FP_SUBNORMAL ? 0 : x;
+}
+
+/* As optim.h says it, each operation rounded to float. */
+static void
+step_one(const struct fal_optim *o, const struct rates *r, float g, float *w, float *m,
+	 float *v)
+{
+	const float pulled = r->pull * *w, d = g + pulled;
+	float by = r->lr * d;
+	if (o->kind == FAL_MOMENTUM || o->kind == FAL_NESTEROV) {
+		const float took = o->momentum * *m;
+		*m = took + d;
+		const float ahead = o->momentum * *m;
+		const float along = o->kind == FAL_NESTEROV ? d + ahead : *m;
+		by = r->lr * along;
+	} else if (o->kind == FAL_ADAGRAD) {
+		const float square = d * d;
+		*m = no_denormal(*m + square);
+		const float root = sqrtf(*m), under = root + o->eps;
+		by = by / under;
+	} else if (o->kind == FAL_ADAMW) {
+		const float b1 = (float)o->beta1, c1 = (float)(1 - o->beta1);
+		const float b2 = (float)o->beta2, c2 = (float)(1 - o->beta2);
+		const float m_took = b1 * *m, m_new = c1 * d;
+		const float v_took = b2 * *v, part = c2 * d, v_new = part * d;
+		*m = no_denormal(m_took + m_new);
+		*v = no_denormal(v_took + v_new);
+		const float root = sqrtf(*v), scaled = r->root * root;
+		const float under = scaled + o->eps, over = r->lr * *m;
+		by = over / under;
+	}
+	const float kept = r->keep * *w;
+	*w = kept - by;
 }
 
 static int
@@ -171,12 +226,14 @@ void
 plain_step(struct plain *p, const struct fal_optim *o, const struct plain_sum *s,
 	   float lr, double divisor)
 {
+	const struct rates r = rates_of(o, lr, ++p->steps);
 	for (uint32_t b = 0; b < blocks_of(p->n); b++) {
 		const size_t first = (size_t)b * PLAIN_BLOCK, end = end_of(p->n, b);
 		const double unit = s->e[b] != NONE ? quanta(s->e[b]) : 1;
 		for (size_t i = first; i < end; i++) {
 			const double sum = (double)s->v[i] / unit;
-			step_one(o, lr, (float)(sum / divisor), &p->w[i], &p->m[i]);
+			step_one(o, &r, (float)(sum / divisor), &p->w[i], &p->m[i],
+				 &p->v[i]);
 		}
 		p->e[b] = next_exponent(p->e[b], s->needed[b]);
 	}

@@ -14,8 +14,9 @@ enum { PLAIN_BLOCK = 4096 };
 /* A model: weights, the optimiser's state, and the exponents of its blocks. */
 struct plain {
 	size_t n;
-	float *w, *m;
-	int *e; /* by block */
+	float *w, *m, *v; /* m and v as of optim.h; adagrad's v is in m */
+	uint64_t steps;   /* that m and v have had */
+	int *e;           /* by block */
 };
 
 /* A sum of what tasks gave.  Where blocks have different quanta it is kept in the finest

@@ -119,9 +119,25 @@ test_refusals(void **state)
 		  "first" },
 		{ 18, "kind = adam", FAL_EINVAL,
 		  "t.job:18: optimizer.kind: 'adam' is not one of sgd momentum "
-		  "nesterov" },
+		  "nesterov adagrad adamw" },
 		{ 18, "kind = sgd", FAL_EINVAL,
-		  "t.job:20: optimizer.momentum: does nothing for optimizer.kind = sgd" },
+		  "t.job:20: optimizer.momentum: does nothing for this optimizer.kind" },
+		{ 18, "kind = adamw", FAL_EINVAL,
+		  "t.job:20: optimizer.momentum: does nothing for this optimizer.kind" },
+		{ 20, "momentum = 0.9\nbeta1 = 0.9", FAL_EINVAL,
+		  "t.job:21: optimizer.beta1: is only for optimizer.kind = adamw" },
+		{ 20, "momentum = 0.9\nbeta2 = 0", FAL_EINVAL,
+		  "t.job:21: optimizer.beta2: is only for optimizer.kind = adamw" },
+		{ 20, "momentum = 0.9\nbeta2 = 1", FAL_EINVAL,
+		  "t.job:21: optimizer.beta2: '1' is not in 0..0.999999" },
+		{ 20, "momentum = 0.9\neps = 1e-8", FAL_EINVAL,
+		  "t.job:21: optimizer.eps: is only for optimizer.kind = adagrad or "
+		  "adamw" },
+		{ 20, "momentum = 0.9\neps = 0", FAL_EINVAL,
+		  "t.job:21: optimizer.eps: '0' is not in 1e-20..1" },
+		{ 20, "momentum = 0.9\ndecay = decoupled", FAL_EINVAL,
+		  "t.job:21: optimizer.decay: does nothing without "
+		  "optimizer.weight-decay" },
 		{ 20, "momentum = 0", FAL_EINVAL,
 		  "t.job:20: optimizer.momentum: must be above 0 for this "
 		  "optimizer.kind" },

@@ -29,13 +29,15 @@ fill(float *v, uint64_t seed)
 		v[i] = fal_rng_unit(&r) - 0.5f;
 }
 
+static const struct fal_optim adamw = {
+	.kind = FAL_ADAMW, .beta1 = 0.9, .beta2 = 0.98, .eps = 1e-8f
+};
+
 static int
-begin(enum fal_optim_kind kind)
+begin(const struct fal_optim *optim)
 {
 	static float init[N];
-	const struct fal_store_conf conf = {
-		.n = N, .optim = { .kind = kind, .momentum = 0.9f }
-	};
+	const struct fal_store_conf conf = { .n = N, .optim = *optim };
 	fill(init, 1);
 	memset(&is, 0, sizeof(is));
 	store = fal_store_new(&conf, init);
@@ -44,17 +46,17 @@ begin(enum fal_optim_kind kind)
 }
 
 static int
-with_momentum(void **state)
+with_adamw(void **state)
 {
 	(void)state;
-	return begin(FAL_MOMENTUM);
+	return begin(&adamw);
 }
 
 static int
 with_sgd(void **state)
 {
 	(void)state;
-	return begin(FAL_SGD);
+	return begin(&(struct fal_optim){ 0 });
 }
 
 static int
@@ -95,9 +97,10 @@ bring(uint64_t round, const float *values, const int8_t *exps)
 
 /* --- the store ------------------------------------------------------------------- */
 
-/* A plain model: parameters, momentum, exponents. */
+/* A plain model: parameters, the optimiser's state, exponents. */
 struct plain {
-	float params[N], momentum[N];
+	float params[N], state[2 * N];
+	uint64_t steps;
 	int8_t exps[BLOCKS];
 };
 
@@ -105,15 +108,16 @@ struct plain {
 static void
 plain_step(struct plain *p)
 {
-	static const struct fal_optim optim = { .kind = FAL_MOMENTUM, .momentum = 0.9f };
+	const struct fal_optim_step by = fal_optim_step(&adamw, 0.1f, p->steps++);
 	float mean[FAL_BLOCK];
 	play_check(fal_sum_quantise(sum, grad, p->exps, FAL_BFP_ROOM, NULL), 0,
 		   "quantise");
 	for (uint32_t k = 0; k < BLOCKS; k++) {
 		size_t first = (size_t)k * FAL_BLOCK;
 		fal_sum_mean(sum, k, p->exps[k], 3, mean);
-		fal_optim_apply_naive(&optim, 0.1f, p->params + first,
-				      p->momentum + first, mean, fal_block_len(N, k));
+		const uint32_t len = fal_block_len(N, k);
+		fal_optim_apply_naive(&by, p->params + first, p->state + 2 * first, len,
+				      mean, len);
 		p->exps[k] = fal_exp_next(p->exps[k], fal_sum_needed(sum, k));
 	}
 }
@@ -291,7 +295,7 @@ one_round_is_grad(void **state)
 	const uint64_t versions = fal_store_version(store);
 	const uint32_t ends = is.ends;
 	end(state);
-	begin(FAL_SGD);
+	begin(&(struct fal_optim){ 0 });
 	play_lines("groups:2,mode=delta", 1);
 	play_run(CLOCKS, FOREVER);
 	nothing_waits();
@@ -405,12 +409,12 @@ main(void)
 {
 #define TEST(f, optim) cmocka_unit_test_setup_teardown(f, optim, end)
 	const struct CMUnitTest tests[] = {
-		TEST(lines_are_plain, with_momentum),
+		TEST(lines_are_plain, with_adamw),
 		TEST(one_round_is_grad, with_sgd),
-		TEST(third_round_pushes, with_momentum),
-		TEST(death_loses_nothing, with_momentum),
-		TEST(hold_loses_nothing, with_momentum),
-		TEST(progressive_loses_nothing, with_momentum),
+		TEST(third_round_pushes, with_adamw),
+		TEST(death_loses_nothing, with_adamw),
+		TEST(hold_loses_nothing, with_adamw),
+		TEST(progressive_loses_nothing, with_adamw),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -16,7 +16,12 @@
 
 enum { N = FAL_BLOCK + 5, BLOCKS = 2, LANES = 3, MOST = 64 };
 
-static const struct fal_optim optim = { FAL_MOMENTUM, 0.9f, 0.001f };
+static const struct fal_optim optim = { .kind = FAL_ADAMW,
+					.weight_decay = 0.1f,
+					.decoupled = true,
+					.beta1 = 0.9,
+					.beta2 = 0.98,
+					.eps = 1e-8f };
 
 static struct fal_agent *agent;
 static struct fal_rng rng; /* which lane ends next, which verdict comes next */
@@ -168,7 +173,8 @@ version_params(uint64_t v, float *params, int8_t *exps)
 
 /* The plain loop: one task after the other. */
 static struct {
-	float w[N], last[N], change[N], momentum[N];
+	float w[N], last[N], change[N], state[2 * N];
+	uint64_t steps;
 	int8_t exps[BLOCKS];
 } plain;
 
@@ -186,11 +192,14 @@ plain_step(uint32_t from, uint32_t to, float lr)
 		check(fal_sum_add(all, one), 0, "add");
 		count += samples(t);
 	}
+	const struct fal_optim_step by = fal_optim_step(&optim, lr, plain.steps);
+	plain.steps += from < to;
 	for (uint32_t b = 0; b < BLOCKS && from < to; b++) {
 		const size_t first = (size_t)b * FAL_BLOCK;
 		fal_sum_mean(all, b, plain.exps[b], count, mean);
-		fal_optim_apply_naive(&optim, lr, plain.w + first, plain.momentum + first,
-				      mean, fal_block_len(N, b));
+		const uint32_t len = fal_block_len(N, b);
+		fal_optim_apply_naive(&by, plain.w + first, plain.state + 2 * first, len,
+				      mean, len);
 		plain.exps[b] = fal_exp_next(plain.exps[b], fal_sum_needed(all, b));
 	}
 	fal_sum_free(one);

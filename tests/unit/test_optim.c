@@ -1,8 +1,11 @@
-/* Optimisers against worked figures of torch.optim.SGD's algorithm and against their
- * naive twin; schedules against closed forms. */
+/* Optimisers against worked figures of torch.optim.SGD's algorithm, against PyTorch's
+ * formulas in double precision, and against their naive twin; schedules against closed
+ * forms.  Held to an instruction set (base/vector.h) by programs of their own. */
+#include "base/parse.h"
 #include "base/rng.h"
 #include "optim/optim.h"
 #include "optim/schedule.h"
+#include "sec/hash.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -32,14 +35,16 @@ four_steps(void **state)
 		struct fal_optim o;
 		double w[3];
 	} cases[] = {
-		{ { FAL_SGD, 0, 0 }, { 1.07, -2.24, 0.38 } },
-		{ { FAL_SGD, 0.9f, 0.01f },
+		{ { .kind = FAL_SGD }, { 1.07, -2.24, 0.38 } },
+		{ { .kind = FAL_SGD, .momentum = 0.9f, .weight_decay = 0.01f },
 		  { 1.065855996051, -2.231736992027, 0.378265185601 } },
-		{ { FAL_MOMENTUM, 0.9f, 0 }, { 1.20455, -2.487275, 0.170975 } },
-		{ { FAL_MOMENTUM, 0.9f, 0.01f },
+		{ { .kind = FAL_MOMENTUM, .momentum = 0.9f },
+		  { 1.20455, -2.487275, 0.170975 } },
+		{ { .kind = FAL_MOMENTUM, .momentum = 0.9f, .weight_decay = 0.01f },
 		  { 1.195396188351, -2.468945329127, 0.167344829250 } },
-		{ { FAL_NESTEROV, 0.9f, 0 }, { 1.254095, -2.6785475, 0.0838775 } },
-		{ { FAL_NESTEROV, 0.9f, 0.01f },
+		{ { .kind = FAL_NESTEROV, .momentum = 0.9f },
+		  { 1.254095, -2.6785475, 0.0838775 } },
+		{ { .kind = FAL_NESTEROV, .momentum = 0.9f, .weight_decay = 0.01f },
 		  { 1.241460661141, -2.653343606728, 0.079763902688 } },
 	};
 	static const float g[4][3] = {
@@ -50,8 +55,11 @@ four_steps(void **state)
 	};
 	for (size_t k = 0; k < sizeof(cases) / sizeof(cases[0]); k++) {
 		float w[3] = { 1.0f, -2.0f, 0.5f }, m[3] = { 0 };
-		for (int t = 0; t < 4; t++)
-			fal_optim_apply(&cases[k].o, 0.1f, w, m, g[t], 3);
+		for (uint64_t t = 0; t < 4; t++) {
+			const struct fal_optim_step by =
+				fal_optim_step(&cases[k].o, 0.1f, t);
+			fal_optim_apply(&by, w, m, 3, g[t], 3);
+		}
 		for (size_t i = 0; i < 3; i++)
 			near((double)w[i], cases[k].w[i], 1e-6, "weight", 10 * k + i);
 	}
@@ -61,22 +69,116 @@ static void
 slots(void **state)
 {
 	(void)state;
-	assert_int_equal(fal_optim_slots(&(struct fal_optim){ .kind = FAL_SGD }), 0);
-	assert_int_equal(fal_optim_slots(&(struct fal_optim){ .kind = FAL_MOMENTUM }), 1);
-	assert_int_equal(fal_optim_slots(&(struct fal_optim){ .kind = FAL_NESTEROV }), 1);
+	static const uint32_t want[FAL_OPTIMS] = { 0, 1, 1, 1, 2 };
+	for (unsigned k = 0; k < FAL_OPTIMS; k++)
+		assert_int_equal(fal_optim_slots(&(struct fal_optim){
+					 .kind = (enum fal_optim_kind)k }),
+				 want[k]);
 	/* No slots: no state is touched. */
 	float w = 1, g = 1;
-	fal_optim_apply(&(struct fal_optim){ 0 }, 0.5f, &w, NULL, &g, 1);
+	const struct fal_optim_step by =
+		fal_optim_step(&(struct fal_optim){ 0 }, 0.5f, 0);
+	fal_optim_apply(&by, &w, NULL, 0, &g, 1);
 	near((double)w, 0.5, 0, "plain step", 0);
+}
+
+/* As people set them, and anywhere in what the job file allows. */
+static struct fal_optim
+draw(struct fal_rng *r, unsigned kind)
+{
+	const bool real = fal_rng_below(r, 2) == 0;
+	return (struct fal_optim){
+		.kind = (enum fal_optim_kind)kind,
+		.momentum = real ? 0.9f : fal_rng_unit(r),
+		.weight_decay = (fal_rng_below(r, 2) == 0 ? 0 : 0.1f) * fal_rng_unit(r),
+		.decoupled = kind == FAL_ADAMW || fal_rng_below(r, 2) == 0,
+		.beta1 = real ? 0.9 : (double)fal_rng_unit(r),
+		.beta2 = real ? 0.999 : (double)fal_rng_unit(r),
+		.eps = real ? 1e-8f : ldexpf(1, -(int)fal_rng_below(r, 60)),
+	};
+}
+
+/* The step number t, from 1 on, of torch.optim's formulas in double precision. */
+static void
+reference(const struct fal_optim *o, double lr, unsigned t, double g, double *w,
+	  double *m, double *v)
+{
+	const double decay = (double)o->weight_decay, mu = (double)o->momentum;
+	if (o->decoupled)
+		*w *= 1 - lr * decay;
+	else
+		g += decay * *w;
+	switch (o->kind) {
+	case FAL_SGD:
+		*w -= lr * g;
+		break;
+	case FAL_MOMENTUM:
+	case FAL_NESTEROV:
+		*m = t == 1 ? g : mu * *m + g;
+		*w -= lr * (o->kind == FAL_NESTEROV ? g + mu * *m : *m);
+		break;
+	case FAL_ADAGRAD:
+		*m += g * g;
+		*w -= lr * g / (sqrt(*m) + (double)o->eps);
+		break;
+	case FAL_ADAMW:
+		*m += (g - *m) * (1 - o->beta1);
+		*v = o->beta2 * *v + (1 - o->beta2) * g * g;
+		*w -= lr / (1 - pow(o->beta1, t)) * *m /
+		      (sqrt(*v) / sqrt(1 - pow(o->beta2, t)) + (double)o->eps);
+		break;
+	}
+}
+
+/* 300 steps of each kind at a rate that changes; both see the gradients of a weight that
+ * is drawn to a target, so that none is lost in the noise. */
+static void
+as_pytorch(void **state)
+{
+	(void)state;
+	enum { W = 17, STEPS = 300 };
+	struct fal_rng r = fal_rng_init(20261122, FAL_RNG_TEST, 1);
+	double worst = 0;
+	for (unsigned k = 0; k < 10 * FAL_OPTIMS; k++) {
+		struct fal_optim o = draw(&r, k % FAL_OPTIMS);
+		o.eps = fmaxf(o.eps, 1e-8f);
+		double w[W], m[W] = { 0 }, v[W] = { 0 };
+		float fw[W], fs[2 * W] = { 0 }, g[W];
+		for (size_t i = 0; i < W; i++)
+			w[i] = (double)(fw[i] = fal_rng_unit(&r) - 0.5f);
+		for (unsigned t = 1; t <= STEPS; t++) {
+			const float lr = 0.01f / (float)(1 + t % 7);
+			const struct fal_optim_step by = fal_optim_step(&o, lr, t - 1);
+			for (size_t i = 0; i < W; i++)
+				g[i] = (float)w[i] - 1 + 0.5f * fal_rng_unit(&r);
+			fal_optim_apply(&by, fw, fs, W, g, W);
+			for (size_t i = 0; i < W; i++)
+				reference(&o, (double)lr, t, (double)g[i], &w[i], &m[i],
+					  &v[i]);
+		}
+		for (size_t i = 0; i < W; i++) {
+			const double off = fabs((double)fw[i] - w[i]);
+			worst = fmax(worst, off);
+			if (!(off < 1e-5))
+				fail_msg("%s, weight %zu: %.9g, want %.9g",
+					 fal_optim_name(o.kind), i, (double)fw[i], w[i]);
+		}
+	}
+	print_message("# worst difference %.2g\n", worst);
 }
 
 enum { N = 1000 };
 
+/* Of all sizes down to denormals and zeros, where roots and quotients must agree, too. */
 static void
 random_floats(struct fal_rng *r, float *x, size_t n)
 {
-	for (size_t i = 0; i < n; i++)
-		x[i] = ldexpf(fal_rng_unit(r) - 0.5f, (int)fal_rng_below(r, 60) - 40);
+	const int least = fal_rng_below(r, 4) == 0 ? -160 : -40;
+	for (size_t i = 0; i < n; i++) {
+		const bool zero = fal_rng_below(r, 16) == 0;
+		const float x1 = fal_rng_unit(r) - 0.5f;
+		x[i] = zero ? 0 : ldexpf(x1, (int)fal_rng_below(r, 60) + least);
+	}
 }
 
 static void
@@ -93,25 +195,119 @@ static void
 equals_naive(void **state)
 {
 	(void)state;
-	static float w[2][N + 4], m[2][N + 4], g[N + 4];
+	static float w[2][N + 4], held[2][2 * N + 8], g[N + 4];
 	struct fal_rng r = fal_rng_init(1, FAL_RNG_TEST, 0);
-	for (int round = 0; round < 300; round++) {
-		const struct fal_optim o = { (enum fal_optim_kind)(round % 3),
-					     fal_rng_unit(&r), fal_rng_unit(&r) * 0.1f };
+	for (unsigned round = 0; round < 500; round++) {
+		const struct fal_optim o = draw(&r, round % FAL_OPTIMS);
 		size_t n = round < 40 ? (size_t)round : fal_rng_below(&r, N);
-		size_t at = fal_rng_below(&r, 4);
+		size_t at = fal_rng_below(&r, 4), stride = N + fal_rng_below(&r, 4);
 		float lr = fal_rng_unit(&r);
 		random_floats(&r, w[0], N + 4);
-		random_floats(&r, m[0], N + 4);
+		random_floats(&r, held[0], 2 * N + 8);
+		for (size_t i = 0; i < 2 * N + 8 && o.kind >= FAL_ADAGRAD; i++)
+			held[0][i] = fabsf(held[0][i]);
 		memcpy(w[1], w[0], sizeof(w[0]));
-		memcpy(m[1], m[0], sizeof(m[0]));
-		for (int t = 0; t < 3; t++) {
+		memcpy(held[1], held[0], sizeof(held[0]));
+		for (uint64_t t = 0; t < 3; t++) {
+			const struct fal_optim_step by =
+				fal_optim_step(&o, lr, round % 3 == 0 ? t : 1000 * t);
 			random_floats(&r, g, N + 4);
-			fal_optim_apply(&o, lr, w[0] + at, m[0] + at, g + at, n);
-			fal_optim_apply_naive(&o, lr, w[1] + at, m[1] + at, g + at, n);
+			fal_optim_apply(&by, w[0] + at, held[0] + at, stride, g + at, n);
+			fal_optim_apply_naive(&by, w[1] + at, held[1] + at, stride,
+					      g + at, n);
 		}
 		same_floats(w[0], w[1], N + 4, "weight");
-		same_floats(m[0], m[1], N + 4, "momentum");
+		same_floats(held[0], held[1], 2 * N + 8, "state");
+	}
+}
+
+/* The bits of 200 steps of each kind, whatever computes them. */
+static void
+same_everywhere(void **state)
+{
+	(void)state;
+	static const char want[] = "9b37b0c6a07bc3d5";
+	char hex[2 * FAL_HASH_BYTES + 1];
+	static float w[N], held[2 * N], g[N];
+	struct fal_hash_state h;
+	uint8_t got[FAL_HASH_BYTES];
+	fal_hash_init(&h);
+	for (unsigned k = 0; k < FAL_OPTIMS; k++) {
+		const struct fal_optim o = { .kind = (enum fal_optim_kind)k,
+					     .momentum = 0.9f,
+					     .weight_decay = 0.01f,
+					     .decoupled = k % 2 == 0,
+					     .beta1 = 0.9,
+					     .beta2 = 0.999,
+					     .eps = 1e-8f };
+		struct fal_rng r = fal_rng_init(k, FAL_RNG_TEST, 2);
+		memset(held, 0, sizeof(held));
+		random_floats(&r, w, N);
+		for (uint64_t t = 0; t < 200; t++) {
+			const struct fal_optim_step by = fal_optim_step(&o, 0.001f, t);
+			for (size_t i = 0; i < N; i++)
+				g[i] = fal_rng_unit(&r) - 0.5f;
+			fal_optim_apply(&by, w, held, N, g, N);
+		}
+		fal_hash_update(&h, w, sizeof(w));
+		fal_hash_update(&h, held, fal_optim_slots(&o) * N * sizeof(float));
+	}
+	fal_hash_final(&h, got);
+	fal_hex(got, sizeof(got), hex);
+	if (strncmp(hex, want, strlen(want)) != 0)
+		fail_msg("hash: got %s, want %s...", hex, want);
+}
+
+/* State that gets no gradient any more is 0 in the end, not denormal. */
+static void
+state_dies(void **state)
+{
+	(void)state;
+	const struct fal_optim o = {
+		.kind = FAL_ADAMW, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8f
+	};
+	float w = 1, held[2] = { 0 }, g = 1;
+	for (uint64_t t = 0; t < 10000; t++, g = 0) {
+		const struct fal_optim_step by = fal_optim_step(&o, 0.01f, t);
+		fal_optim_apply(&by, &w, held, 1, &g, 1);
+	}
+	assert_true(held[0] == 0 && held[1] == 0);
+	assert_true(isfinite(w) && w < 1);
+}
+
+/* However a step is rounded, it stays within what reach says. */
+static void
+reach(void **state)
+{
+	(void)state;
+	struct fal_rng r = fal_rng_init(3, FAL_RNG_TEST, 0);
+	for (unsigned round = 0; round < 2000; round++) {
+		const struct fal_optim o = draw(&r, round % FAL_OPTIMS);
+		float w[16], held[32] = { 0 }, g[16];
+		struct fal_reach is = { 0 };
+		random_floats(&r, w, 16);
+		for (size_t i = 0; i < 16; i++)
+			is.params = fmax(is.params, (double)fabsf(w[i]));
+		for (uint64_t t = 0; t < 20; t++) {
+			const struct fal_optim_step by =
+				fal_optim_step(&o, ldexpf(1, -(int)fal_rng_below(&r, 12)),
+					       t);
+			double mean = 0, most = 0, kept = 0;
+			random_floats(&r, g, 16);
+			for (size_t i = 0; i < 16; i++)
+				mean = fmax(mean, (double)fabsf(g[i]));
+			is = fal_optim_reach(&by, &is, mean);
+			fal_optim_apply(&by, w, held, 16, g, 16);
+			for (size_t i = 0; i < 16; i++)
+				most = fmax(most, (double)fabsf(w[i]));
+			for (size_t i = 0; i < 32; i++)
+				kept = fmax(kept, (double)fabsf(held[i]));
+			if (!(most <= is.params) ||
+			    (fal_optim_slots(&o) > 0 && !(kept <= is.state)))
+				fail_msg("%s: %g and %g, said %g and %g",
+					 fal_optim_name(o.kind), most, kept, is.params,
+					 is.state);
+		}
 	}
 }
 
@@ -170,7 +366,15 @@ main(void)
 		cmocka_unit_test(four_steps),   cmocka_unit_test(slots),
 		cmocka_unit_test(equals_naive), cmocka_unit_test(warm_up),
 		cmocka_unit_test(step),         cmocka_unit_test(cosine),
+		cmocka_unit_test(as_pytorch),   cmocka_unit_test(same_everywhere),
+		cmocka_unit_test(state_dies),   cmocka_unit_test(reach),
 	};
+#ifdef FAL_VECTOR_HELD
+	if (!__builtin_cpu_supports(FAL_VECTOR_HELD)) {
+		printf("1..0 # SKIP this machine does not have " FAL_VECTOR_HELD "\n");
+		return 0;
+	}
+#endif
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

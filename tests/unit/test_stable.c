@@ -8,18 +8,21 @@
 
 #include <cmocka.h>
 
-/* Whether the weights die out under this rate, from a gradient `delay` updates late. */
+/* Whether the weights die out under this rate, from a gradient `delay` updates late; what
+ * adagrad and adamw divide by is 1. */
 static int
 dies_out(const struct fal_optim *o, uint32_t delay, double rate)
 {
 	enum { UPDATES = 40000 };
-	double w[64], v = 0, m = o->kind == FAL_SGD ? 0 : (double)o->momentum;
-	double late = 0;
+	const bool moves = o->kind == FAL_MOMENTUM || o->kind == FAL_NESTEROV;
+	const bool adam = o->kind == FAL_ADAMW;
+	const double m = adam ? o->beta1 : moves ? (double)o->momentum : 0;
+	double w[64], v = 0, late = 0;
 	for (uint32_t i = 0; i < 64; i++)
 		w[i] = 1;
 	for (uint32_t t = delay; t < UPDATES; t++) {
 		const double now = w[t % 64], g = w[(t - delay) % 64];
-		v = m * v + g;
+		v = m * v + (adam ? 1 - m : 1) * g;
 		w[(t + 1) % 64] = now - rate * (o->kind == FAL_NESTEROV ? g + m * v : v);
 		if (!(fabs(w[(t + 1) % 64]) < 1e9))
 			return 0;
@@ -44,6 +47,9 @@ test_known(void **state)
 		{ { .kind = FAL_NESTEROV, .momentum = 0.9f }, 0, 3.8 / 2.8 },
 		{ { .kind = FAL_NESTEROV, .momentum = 0.9f }, 1, 0.25 },
 		{ { .kind = FAL_NESTEROV, .momentum = 0.9f }, 2, 0.08 },
+		{ { .kind = FAL_ADAGRAD, .momentum = 0.9f }, 1, 1 },
+		{ { .kind = FAL_ADAMW, .momentum = 0.5f, .beta1 = 0.9 }, 0, 38 },
+		{ { .kind = FAL_ADAMW, .beta1 = 0 }, 1, 1 },
 	};
 	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
 		const double got = fal_stable_rate(&known[i].optim, known[i].delay);
@@ -64,9 +70,11 @@ test_trials(void **state)
 	unsigned seed = 20261122;
 	(void)state;
 	for (int i = 0; i < 60; i++) {
-		const struct fal_optim o = { .kind = (enum fal_optim_kind)(i % 3),
-					     .momentum =
-						     (float)(rand_r(&seed) % 95) / 100 };
+		const double m = rand_r(&seed) % 95 / 100.0;
+		const struct fal_optim o = { .kind = (enum fal_optim_kind)(i %
+									   FAL_OPTIMS),
+					     .momentum = (float)m,
+					     .beta1 = m };
 		const uint32_t delay = (uint32_t)rand_r(&seed) % 20;
 		const double rate = fal_stable_rate(&o, delay);
 		if (!dies_out(&o, delay, 0.97 * rate) || dies_out(&o, delay, 1.03 * rate))

@@ -36,6 +36,13 @@ test_warnings(void **state)
 	      "slack 1 with momentum 0.9: stable learning rates are up to 5.4 times "
 	      "lower");
 	warns("epsp:2", &sgd, 8, "");
+	const struct fal_optim adam = { .kind = FAL_ADAMW,
+					.momentum = 0.5f,
+					.beta1 = 0.9 };
+	const struct fal_optim adagrad = { .kind = FAL_ADAGRAD, .momentum = 0.9f };
+	warns("epsp:2", &adam, 8,
+	      "slack 2 with beta1 0.9: stable learning rates are up to 74 times lower");
+	warns("asp", &adagrad, 8, "");
 	warns("asp", &o, 2,
 	      "asp of 2 workers with momentum 0.9: stable learning rates are up to 5.4 "
 	      "times lower");

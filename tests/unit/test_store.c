@@ -249,16 +249,19 @@ many_contributions(void **state)
 
 /* Two clocks of three tasks in two contributions against one plain loop. */
 static void
-update_is_the_naive_one(void **state)
+updates_are_naive(const struct fal_optim *optim)
 {
-	(void)state;
-	static float want[N], momentum[N], mean[FAL_BLOCK];
-	static const struct fal_optim optim = { .kind = FAL_MOMENTUM, .momentum = 0.9f };
+	static float want[N], held[2 * N], mean[FAL_BLOCK];
+	const struct fal_store_conf conf = { .n = N, .tasks = 8, .optim = *optim };
+	const uint32_t slots = fal_optim_slots(optim);
+	fal_store_free(store);
+	store = fal_store_new(&conf, init);
+	assert_non_null(store);
 	int8_t exps[BLOCKS];
 	struct fal_sum *one = fal_sum_new(N), *all = fal_sum_new(N);
 	assert_true(one != NULL && all != NULL);
 	memcpy(want, init, sizeof(want));
-	memset(momentum, 0, sizeof(momentum));
+	memset(held, 0, sizeof(held));
 	memset(exps, FAL_EXP_FIRST, sizeof(exps));
 	for (uint32_t clock = 0; clock < 2; clock++) {
 		check((int64_t)fal_store_version(store), clock, "version");
@@ -280,13 +283,14 @@ update_is_the_naive_one(void **state)
 		}
 		check(fal_store_complete(store, clock), 1, "complete");
 		check(fal_store_merge(store, clock), 0, "merge");
-		fal_store_step(store, 0.1f, 24);
+		check(fal_store_step(store, 0.1f, 24), 0, "refused");
+		const struct fal_optim_step by = fal_optim_step(optim, 0.1f, clock);
 		for (uint32_t k = 0; k < BLOCKS; k++) {
-			size_t first = (size_t)k * FAL_BLOCK;
+			const size_t first = (size_t)k * FAL_BLOCK;
+			const uint32_t len = fal_block_len(N, k);
 			fal_sum_mean(all, k, exps[k], 24, mean);
-			fal_optim_apply_naive(&optim, 0.1f, want + first,
-					      momentum + first, mean,
-					      fal_block_len(N, k));
+			fal_optim_apply_naive(&by, want + first, held + slots * first,
+					      len, mean, len);
 			exps[k] = fal_exp_next(exps[k], fal_sum_needed(all, k));
 			check(fal_store_exps(store)[k], exps[k], "exponent");
 		}
@@ -295,6 +299,20 @@ update_is_the_naive_one(void **state)
 	assert_memory_not_equal(want, init, sizeof(want));
 	fal_sum_free(one);
 	fal_sum_free(all);
+}
+
+static void
+update_is_the_naive_one(void **state)
+{
+	(void)state;
+	for (unsigned k = 0; k < FAL_OPTIMS; k++)
+		updates_are_naive(&(struct fal_optim){ .kind = (enum fal_optim_kind)k,
+						       .momentum = 0.9f,
+						       .weight_decay = 0.01f,
+						       .decoupled = k % 2 == 0,
+						       .beta1 = 0.9,
+						       .beta2 = 0.999,
+						       .eps = 1e-8f });
 }
 
 /* A record that says this of itself. */
@@ -738,18 +756,22 @@ static void
 steps_stay_finite(void **state)
 {
 	(void)state;
-	static const enum fal_optim_kind kinds[] = { FAL_SGD, FAL_MOMENTUM,
-						     FAL_NESTEROV };
-	for (uint32_t k = 0; k < 6; k++) {
-		const struct fal_store_conf conf = {
-			.n = N, .optim = { .kind = kinds[k % 3], .momentum = 0.5f }
-		};
+	for (uint32_t k = 0; k < 2 * FAL_OPTIMS; k++) {
+		/* Steps of adagrad and adamw are about as long as the rate is large. */
+		const enum fal_optim_kind kind = (enum fal_optim_kind)(k % FAL_OPTIMS);
+		const float lr = kind < FAL_ADAGRAD ? 0x1p118f : 0x1p126f;
+		const struct fal_store_conf conf = { .n = N,
+						     .optim = { .kind = kind,
+								.momentum = 0.5f,
+								.beta1 = 0.5,
+								.beta2 = 0.9,
+								.eps = 1e-8f } };
 		static float before[N];
 		int8_t exps[BLOCKS];
 		fal_store_free(store);
 		/* Block 1 is near the end of float from the beginning, or gets there. */
 		for (size_t i = 0; i < N; i++)
-			init[i] = k < 3 && i / FAL_BLOCK == 1 ? 3e38f : 1;
+			init[i] = k < FAL_OPTIMS && i / FAL_BLOCK == 1 ? 3e38f : 1;
 		store = fal_store_new(&conf, init);
 		assert_non_null(store);
 		uint32_t refused = 0, steps = 0;
@@ -761,7 +783,7 @@ steps_stay_finite(void **state)
 				grad[i] = i / FAL_BLOCK == 1 ? -0x1p10f : -1;
 			bring(steps, a, grad, fal_store_exps(store));
 			check(fal_store_merge(store, steps), 0, "merge");
-			refused = fal_store_step(store, 0x1p118f, 1);
+			refused = fal_store_step(store, lr, 1);
 			for (size_t i = 0; i < N; i++)
 				if (!isfinite(fal_store_params(store)[i]))
 					fail_msg("value %zu is %g", i,
