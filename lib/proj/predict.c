@@ -30,7 +30,12 @@ fal_predict(const struct fal_cost *cost, const struct fal_policy *policy,
 				      .warm = WARM,
 				      .seconds = seconds,
 				      .most = (uint64_t)most };
-	return fal_play(&conf, out);
+	int err = fal_play(&conf, out);
+	/* A play that meets the quick paces of uneven machines more often than the slow
+	 * ones. */
+	if (err == FAL_OK)
+		out->seconds = fmax(out->seconds, out->samples / fal_cost_speed(cost));
+	return err;
 }
 
 /* --- advice ----------------------------------------------------------------------- */

@@ -6,7 +6,8 @@
 #include "proj/play.h"
 
 /* Plays `policy` long enough to meet the slowness of the whole model, within a budget of
- * tasks.  Seconds per epoch: fal_play_epoch_s.  Errors as fal_play's. */
+ * tasks; never faster than fal_cost_speed.  Seconds per epoch: fal_play_epoch_s.  Errors
+ * as fal_play's. */
 int fal_predict(const struct fal_cost *cost, const struct fal_policy *policy,
 		struct fal_play *out);
 

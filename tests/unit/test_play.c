@@ -3,6 +3,7 @@
 #include "base/err.h"
 #include "base/rng.h"
 #include "proj/play.h"
+#include "proj/predict.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -10,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <time.h>
 
 #include <cmocka.h>
 
@@ -141,6 +143,53 @@ no_more_than_all(void **state)
 			if (p.samples / p.seconds > most * (1 + 1e-3))
 				fail_msg("%s, %d: %.2f samples/s of %.2f", rules[i], k,
 					 p.samples / p.seconds, most);
+		}
+		fal_cost_free(&c);
+	}
+}
+
+/* Nor where paces are as uneven as those of a busy machine: a play that meets the quick
+ * ones is not believed. */
+static void
+no_more_than_all_uneven(void **state)
+{
+	(void)state;
+	const uint64_t first = (uint64_t)time(NULL) * 100;
+	for (uint64_t seed = first; seed < first + 100; seed++) {
+		struct fal_rng rng = fal_rng_init(seed, FAL_RNG_TEST, 0);
+		struct fal_policy policy = { 0 };
+		struct fal_diag diag;
+		struct fal_cost c;
+		build(&c, 1, false);
+		for (uint32_t gone = fal_rng_below(&rng, MACHINES); gone > 0; gone--)
+			fal_cost_remove(&c, 0);
+		for (size_t i = 0; i < c.machines; i++) {
+			struct fal_cost_machine *m = &c.machine[i];
+			const bool lasting = fal_rng_below(&rng, 2);
+			double u = 0;
+			m->pull_s = m->push_s = 1e-5;
+			m->paces = 4 + fal_rng_below(&rng, PACES - 4);
+			for (size_t k = 0; k < m->paces; k++) {
+				u = lasting && fal_rng_below(&rng, 8)
+					    ? u
+					    : (double)fal_rng_unit(&rng);
+				m->pace[k].task_s = task_s * exp(6 * u * u * u);
+				m->pace[k].tasks = 1 + fal_rng_below(&rng, 8);
+				m->pace[k].seconds = m->pace[k].task_s * m->pace[k].tasks;
+			}
+			assert_int_equal(fal_cost_settle(m, SHARE), FAL_OK);
+		}
+		for (int i = 0; i < 2; i++) {
+			struct fal_play p;
+			assert_int_equal(fal_rule_parse(i == 0 ? "wbsp" : "asp",
+							&policy.rule, &diag),
+					 0);
+			assert_int_equal(fal_predict(&c, &policy, &p), FAL_OK);
+			const double most = fal_cost_speed(&c),
+				     rate = p.samples / p.seconds;
+			if (rate > most * (1 + 1e-9))
+				fail_msg("seed %llu: %.2f samples/s of %.2f",
+					 (unsigned long long)seed, rate, most);
 		}
 		fal_cost_free(&c);
 	}
@@ -301,6 +350,7 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(equal_machines),
 		cmocka_unit_test(no_more_than_all),
+		cmocka_unit_test(no_more_than_all_uneven),
 		cmocka_unit_test(persistent_straggler),
 		cmocka_unit_test(by_work),
 		cmocka_unit_test(by_time),
