@@ -252,15 +252,18 @@ not ok 1
 }
 
 @test "install puts the programs there, uninstall leaves nothing" {
-	local b
-	b=$(realpath --relative-to=. "$bin") # of make's own words none may have a space
-	run make -s B="$b" DESTDIR="$tmp/dest" PREFIX=/usr install
-	same "exit status" "$status" 0
-	[ -x "$tmp/dest/usr/bin/falcon-key" ]
+	small_tree "$tmp/tree"
+	cp -r man "$tmp/tree"
+	cp -r share/jobs share/models share/systemd "$tmp/tree/share"
+	local make=(make -s -C "$tmp/tree" CPPFLAGS="-isystem outside" DESTDIR="$tmp/dest"
+		PREFIX=/usr)
+	run "${make[@]}" install
+	same "exit status ($output)" "$status" 0
+	[ -x "$tmp/dest/usr/bin/falcon-work" ]
 	[ -f "$tmp/dest/usr/share/man/man5/falcon-job.5" ]
 	[ -f "$tmp/dest/usr/share/falcon/models/lenet5" ]
 	touch "$tmp/dest/usr/bin/other"
-	run make -s B="$b" DESTDIR="$tmp/dest" PREFIX=/usr uninstall
+	run "${make[@]}" uninstall
 	same "exit status" "$status" 0
 	same "files left" "$(find "$tmp/dest" -type f)" "$tmp/dest/usr/bin/other"
 	[ ! -e "$tmp/dest/usr/share/falcon" ]

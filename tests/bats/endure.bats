@@ -77,7 +77,7 @@ full_disk() {
 	full_disk 1m
 	head -c 1040000 /dev/zero >full/ballast
 	serve --set job.epochs=40 -t full/copy
-	slow w 1 2000
+	slow w 1 500
 	soon "the gap" grep -q "full/copy: No space left on device: lines are missing" ps.err
 	rm full/ballast
 	soon "room" grep -q "full/copy: is written again: " ps.err
@@ -106,7 +106,7 @@ full_disk() {
 	full_disk 128k
 	state=full/state
 	serve --set job.epochs=20
-	slow w 1 2000
+	slow w 1 200
 	soon "some clocks" lines 3 '"ev":"ledger"'
 	dd if=/dev/zero of=full/ballast bs=4k 2>/dev/null || :
 	work fast --lanes 1
@@ -148,7 +148,7 @@ at_unix() {
 
 @test "SIGTERM of falcon-ps: workers keep dialling, and go on with the next one" {
 	at_unix --set job.epochs=20
-	slow w 1 200
+	slow w 1 100
 	local w=$pid
 	soon "some clocks" lines 2 '"ev":"update"'
 	kill -TERM "$ps"
@@ -181,15 +181,14 @@ falcon-work: done: the job is done"
 
 @test "--give-up: a coordinator that stays away" {
 	at_unix --set job.epochs=20
-	slow w 1 200
-	work brief --give-up 1 --lanes 1 --emulate rate=200
-	local brief=$pid began
+	slow w 1 100
+	work brief --give-up 1 --lanes 1 --emulate rate=100
+	local brief=$pid
 	soon "both" lines 2 '"ev":"join"'
 	kill -KILL "$ps"
 	wait "$ps" || :
-	began=$SECONDS
+	# Others would dial for a day.
 	ended "$brief" brief 75
-	[ $((SECONDS - began)) -le 10 ]
 	kill -0 "${workers[0]}"
 	run falcon-work -k "$keys/work.key" --give-up x unix:sock
 	same "status ($output)" "$status" 2
@@ -197,7 +196,7 @@ falcon-work: done: the job is done"
 
 @test "falcon-sync stop ends the workers, and SIGTERM does not" {
 	at_unix --set job.epochs=20
-	slow w 1 200
+	slow w 1 100
 	soon "some clocks" lines 2 '"ev":"update"'
 	falcon-sync -k "$keys/control.key" unix:sock stop
 	ended "$ps" ps 75
@@ -205,21 +204,26 @@ falcon-work: done: the job is done"
 	has "$(cat w.err)" "falcon-work: done: the job was stopped"
 }
 
+# goes_on TIMES: whether falcon-ps has said so often that it does.
+goes_on() {
+	[ "$(grep -c "goes on after" ps.err)" -ge "$1" ]
+}
+
 @test "falcon-ps says who joins, who leaves and whom it waits for" {
-	serve -w 2 --set job.epochs=20
+	serve -w 2 --set job.epochs=1000
 	soon "whom it waits for" grep -q "it waits for 2 more of 2 workers: falcon-work $ready" ps.err
 	slow a 1 200
 	soon "a" grep -q "tiny: a joined with key 'work': 1 here" ps.err
 	soon "one more" grep -q "it waits for 1 more of 2 workers" ps.err
 	slow b 1 200
 	soon "some clocks" lines 2 '"ev":"update"'
-	soon "that it goes on" grep -q "goes on after" ps.err
+	soon "that it goes on" goes_on 1
 	kill -TERM "$pid"
 	soon "b" grep -q "tiny: b left: SIGTERM: 1 here" ps.err
 	falcon-sync -k "$keys/control.key" "$ready" set exclude.a=yes
 	soon "the only one" grep -q "it waits: all who are here are excluded (a): " ps.err
 	falcon-sync -k "$keys/control.key" "$ready" set exclude.a=no
-	soon "that it goes on" test "$(grep -c "goes on after" ps.err)" -ge 1
+	soon "that it goes on again" goes_on 2
 	kill -STOP "${workers[0]}"
 	soon "who is silent" grep -q "it waits for work of a: " ps.err
 	falcon-stat -k "$keys/observe.key" "$ready" >table
@@ -233,11 +237,11 @@ falcon-work: done: the job is done"
 }
 
 @test "churn: comings and goings are told in few lines" {
-	serve --set job.epochs=20
+	serve --set job.epochs=1000
 	slow stays 1 100
 	local n
 	for n in $(seq 30); do
-		timeout 20 falcon-work -k "$keys/work.key" -n "n$n" --cache none --lanes 1 \
+		timeout 100 falcon-work -k "$keys/work.key" -n "n$n" --cache none --lanes 1 \
 			--emulate rate=100 "$ready" 2>/dev/null 3>&- &
 		started+=($!)
 	done
@@ -247,7 +251,7 @@ falcon-work: done: the job is done"
 }
 
 @test "a name that nobody has cannot be excluded" {
-	serve --set job.epochs=20
+	serve --set job.epochs=1000
 	slow a 1 200
 	soon "a" lines 1 '"ev":"join"'
 	local sync=(falcon-sync -k "$keys/control.key" "$ready")

@@ -30,8 +30,8 @@ teardown() {
 	printf 'lab %s\n' "$(cut -d' ' -f1,2 host.pub)" >known
 	mkdir -p /run/sshd
 	cat >sshd.conf <<-END
-		HostKey $PWD/host
-		AuthorizedKeysFile $PWD/authorized
+		HostKey "$PWD/host"
+		AuthorizedKeysFile "$PWD/authorized"
 		PermitRootLogin prohibit-password
 		PidFile none
 		StrictModes no
@@ -41,11 +41,11 @@ teardown() {
 	cat >ssh.conf <<-END
 		Host lab
 			User root
-			ProxyCommand $sshd -i -f $PWD/sshd.conf
-			IdentityFile $PWD/user
+			ProxyCommand $sshd -i -f '$PWD/sshd.conf'
+			IdentityFile "$PWD/user"
 			IdentitiesOnly yes
 			BatchMode yes
-			UserKnownHostsFile $PWD/known
+			UserKnownHostsFile "$PWD/known"
 	END
 	start_ready ps falcon-ps --listen 127.0.0.1:0 --keyring lab/keyring --state state \
 		--exit-when-done tiny.job
@@ -58,11 +58,11 @@ teardown() {
 			shift
 			case \$arg in
 			127.0.0.1:7000) arg=127.0.0.1:$port ;;
-			lab/$name.key) arg=$PWD/lab/$name.key ;;
+			lab/$name.key) arg="'$PWD/lab/$name.key'" ;;
 			esac
 			set -- "\$@" "\$arg"
 		done
-		exec /usr/bin/ssh -F $PWD/ssh.conf "\$@"
+		exec /usr/bin/ssh -F '$PWD/ssh.conf' "\$@"
 	END
 	chmod +x bin/ssh
 	PATH=$PWD/bin:$PATH start work "$root/examples/ssh-lab" lab --lanes 1
@@ -157,8 +157,8 @@ clock_lines() {
 # decide FACTOR CLOCKS: what policy-pipe makes of the trace on stdin.
 decide() {
 	mkdir -p bin
-	printf '#!/bin/sh\necho "$*" >>%s/args; cat %s\n' "$PWD" "$PWD/trace" >bin/falcon-stat
-	printf '#!/bin/sh\necho "$*" >>%s/args; cat\n' "$PWD" >bin/falcon-sync
+	printf '#!/bin/sh\necho "$*" >>"%s/args"; cat "%s"\n' "$PWD" "$PWD/trace" >bin/falcon-stat
+	printf '#!/bin/sh\necho "$*" >>"%s/args"; cat\n' "$PWD" >bin/falcon-sync
 	chmod +x bin/*
 	cat >trace
 	PATH=$PWD/bin:$PATH "$root/examples/policy-pipe" lab:7000 "$@"
@@ -259,7 +259,7 @@ in='{"workers":{"slow":{"exclude":false}}}'
 			"rate=4000,cores=1,speed=$([ "$name" = slow ] && echo 1/8 || echo 1)" "$ready"
 	done
 	ended "$ps" ps
-	timeout 60 tail --pid="$pipe" -f /dev/null
+	wait "$pipe" || :
 	jq -r '[.by, (.policy.workers.slow.exclude // false)] | @tsv' state/policy.jsonl >have
 	cat have pipe.err
 	same "by whom" "$(cut -f1 have | sort -u)" control
@@ -282,7 +282,7 @@ in='{"workers":{"slow":{"exclude":false}}}'
 	grep -v '^\$' block.2 >day.json
 	local session
 	session=$(cat block.2 block.3)
-	grep '^\$ ' <<<"$session" | sed "s/^. //; s|lab:7000|$ready|; s|run/|state/|" >commands
+	grep '^\$ ' <<<"$session" | sed "s/^. //; s|lab:7000|\"\$ready\"|; s|run/|state/|" >commands
 	same commands "$(wc -l <commands)" 4
 	# shellcheck source=/dev/null
 	(set -eo pipefail && . ./commands) >said

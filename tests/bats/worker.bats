@@ -76,7 +76,7 @@ through() {
 	local unsure=$pid began=$SECONDS
 	ended "$refused" refused 77
 	[ $((SECONDS - began)) -ge 2 ] || same "seconds" $((SECONDS - began)) "3"
-	[ "$(wc -l <refuses.runs)" -ge 4 ] || same "runs" "$(wc -l <refuses.runs)" "4 or more"
+	[ "$(wc -l <refuses.runs)" -ge 2 ] || same "runs" "$(wc -l <refuses.runs)" "2 or more"
 	same "lines" "$(grep -c . refused.err)" 1
 	ended "$unreached" unreached 75
 	ended "$unsure" unsure 75
@@ -147,7 +147,7 @@ gate() {
 @test "a cache that is slow to write holds nothing up" {
 	gate
 	serve
-	start keeper env GATE="$PWD/gate" LD_PRELOAD="$PWD/gate.so" \
+	start keeper env GATE="$PWD/gate" LD_PRELOAD=./gate.so \
 		ASAN_OPTIONS=verify_asan_link_order=0 \
 		falcon-work -k "$keys/work.key" -n keeper --cache cache "$ready"
 	local keeper=$pid
