@@ -8,17 +8,20 @@ load tiny
 # undisturbed: a trace of such a job as it would be on machines that do nothing else, so
 # that what is predicted from it does not depend on what else this one does.
 undisturbed() {
-	jq -c '0.081 as $clock |
-		if .ev == "clock" then
-			.task_s = (if .worker == "host7" then 0.04 else 0.01 end) |
-			.compute = .done * .task_s | .wait = $clock - .compute - 0.001 |
-			.push = 0.0005 | .pull = 0.0005 | .push_all = 0.0005 | .pull_all = 0.0005 |
-			.late = 0 | del(.paces)
+	jq -cs 'def task: if .worker == "host7" then 0.04 else 0.01 end;
+		def works: .done * task + 0.001;
+		(reduce (.[] | select(.ev == "clock")) as $l ([];
+			.[$l.clock] = ([.[$l.clock], ($l | works)] | max))) as $clock |
+		def ends: 0.5 + ($clock[:. + 1] | add);
+		map(if .ev == "clock" then
+			.task_s = task | .compute = .done * task | .late = 0 | del(.paces) |
+			.wait = $clock[.clock] - works |
+			.push = 0.0005 | .pull = 0.0005 | .push_all = 0.0005 | .pull_all = 0.0005
 		else . end |
-		if .ev == "done" then .seconds = 0.5 + 40 * $clock | .t = .seconds
+		if .ev == "done" then .t = (39 | ends) | .seconds = .t
 		elif .t == 0 then .
-		elif .clock then .t = 0.5 + (.clock + 1) * $clock
-		else .t = 0.5 end' | jq -cs 'sort_by(.t)[]'
+		elif has("clock") then .t = (.clock | ends)
+		else .t = 0.5 end) | sort_by(.t)[]'
 }
 
 # A job of 40 clocks under bsp, two workers at full speed and one at a quarter; its trace is
