@@ -146,6 +146,36 @@ gap() {
 	same verdict "${lines[1]}" 'audit: failed: 1 finding'
 }
 
+# doubted: run.trace, where two were doubted, one was charged, and two keys evaluated.
+doubted() {
+	local said='"round":1,"block":0,"needed":9,"shown":-3,"exponent":-12'
+	sed -e '/"ev":"join"/s/}$/,"key":"k","key_fingerprint":"k"}/' \
+		-e '/"worker":"slow","id":3,"lanes":\[/s/"k"/"s"/g' \
+		-e '/"ev":"eval"/s/}$/,"keys":[{"key":"k","tasks":1,"twice":1,"alone":0},{"key":"s","tasks":1,"twice":0,"alone":1}]}/' \
+		-e '/"ev":"ledger","clock":1/i\
+{"t":1.4,"ev":"check","c":[1,2],"by":3,'"$said"',"verdict":"witnessed"}\
+{"t":1.4,"ev":"check","c":[2,2],'"$said"',"verdict":"believed"}\
+{"t":1.4,"ev":"charge","worker":"mid","id":2,"why":"so"}' run.trace
+}
+
+@test "the audit counts who was doubted, evaluated and charged, where anybody was" {
+	run -0 falcon-stat --audit run.trace
+	for word in witnessed evaluated charged; do
+		! grep "$word" <<<"$output" || return 1
+	done
+	doubted >doubted.trace
+	run -0 falcon-stat --audit doubted.trace
+	same verdict "$output" \
+		'audit: ok: 4 clocks, 22 tasks, moved 1, cloned 1, filled 2, dropped 1, 0 samples dropped (stale), 24 computed twice, witnessed 1, believed 1, refuted 0, evaluated 2 test tasks, confirmed 1, unconfirmed 1, charged 1, used at staleness: 0: 176'
+	run -0 falcon-stat --audit --json doubted.trace
+	same json "$(jq -c '[.witnessed, .believed, .refuted, .evaluated, .evaluated_twice,
+		.evaluated_alone, .charged]' <<<"$output")" '[1,1,0,2,1,1,1]'
+	# Twice, and then it is to leave.
+	sed '/"charge"/{p;}' doubted.trace >bad.trace
+	run -1 falcon-stat --audit bad.trace
+	has "$output" 'worker 2 was charged twice, but did not leave'
+}
+
 @test "the audit as JSON" {
 	run -0 falcon-stat --audit --json run.trace
 	same json "$(jq -c '[.ok, .finished, .clocks, .tasks, .filled, .text]' <<<"$output")" \

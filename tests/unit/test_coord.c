@@ -1,28 +1,14 @@
 /* The coordinator among workers that break the protocol: it refuses them, and what it has
  * counted of theirs stays true in its trace. */
-#include "base/err.h"
-#include "peer/coord.h"
+#include "test_coord.h"
 #include "store/store.h"
-#include "trace/audit.h"
-#include "trace/reader.h"
 #include "wire/bfp.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include <cmocka.h>
+enum { N = FAL_BLOCK + 5, TEST_SAMPLES = 3, TASK = 2, ROUNDS = 16 };
 
-enum { N = FAL_BLOCK + 5, TEST_SAMPLES = 3, TASK = 2, SESSIONS = 9, ROUNDS = 16 };
-
-static struct fal_coord *coord;
-static struct fal_buf trace;
-static struct fal_diag diag;
 static uint32_t verdicts;
 static uint64_t in_round; /* of claims and pushes */
 static double guess;      /* mean loss of a model that knows nothing; 0: any will do */
@@ -35,14 +21,6 @@ static struct {
 	uint64_t newest, oldest, first; /* versions */
 	uint32_t marks, models;
 } sent[SESSIONS + 1];
-
-static void
-check(int64_t got, int64_t want, const char *what)
-{
-	if (got != want)
-		fail_msg("%s: got %lld, want %lld (%s)", what, (long long)got,
-			 (long long)want, diag.text);
-}
 
 static void
 on_send(void *arg, uint32_t peer, const struct fal_buf *msg)
@@ -85,56 +63,11 @@ on_close(void *arg, uint32_t peer, const char *why)
 	(void)why;
 }
 
-static void
-on_trace(void *arg, const char *line, size_t n)
-{
-	(void)arg;
-	fal_put_bytes(&trace, line, n);
-	fal_put_u8(&trace, '\n');
-}
-
 static int
 tell(uint32_t peer, const struct fal_msg *m)
 {
 	diag.text[0] = '\0';
-	return fal_coord_msg(coord, 0.5, peer, m, &diag);
-}
-
-/* Each has a key of its own, unless the test says otherwise. */
-static void
-open_as(uint32_t peer, uint32_t key)
-{
-	char name[16];
-	const struct fal_coord_who who = { .key = name,
-					   .fingerprint = name,
-					   .place = key };
-	snprintf(name, sizeof(name), "k%u", key);
-	check(fal_coord_open(coord, peer, &who), 0, "open");
-}
-
-static void
-greet(uint32_t peer, const char *name, uint8_t instance)
-{
-	struct fal_msg m = { .type = FAL_MSG_HELLO };
-	m.hello.major = FAL_PROTO_MAJOR;
-	snprintf(m.hello.name, sizeof(m.hello.name), "%s", name);
-	m.hello.lanes_min = m.hello.lanes_max = m.hello.cores = 1;
-	m.hello.instance[0] = instance;
-	check(tell(peer, &m), 0, "HELLO");
-}
-
-static void
-join(uint32_t peer)
-{
-	open_as(peer, peer);
-	struct fal_msg m = { .type = FAL_MSG_HELLO };
-	m.hello.major = FAL_PROTO_MAJOR;
-	snprintf(m.hello.name, sizeof(m.hello.name), "w%u", peer);
-	m.hello.lanes_min = m.hello.lanes_max = m.hello.cores = 1;
-	m.hello.instance[0] = (uint8_t)peer;
-	check(tell(peer, &m), 0, "HELLO");
-	m = (struct fal_msg){ .type = FAL_MSG_READY };
-	check(tell(peer, &m), 0, "READY");
+	return fal_coord_msg(coord, now, peer, m, &diag);
 }
 
 /* Clocks of four tasks of two samples, then, perhaps, an evaluation; two workers. */
@@ -280,21 +213,6 @@ evaluated(uint32_t peer, uint32_t task, uint32_t right, uint32_t samples, int64_
 	return tell(peer, &m);
 }
 
-static void
-audit(void)
-{
-	struct fal_audit_verdict v = { .ok = false };
-	struct fal_audit *a = fal_audit_new();
-	struct fal_trace_reader *r = fal_trace_reader_new(fal_audit_line, a);
-	check(fal_trace_feed(r, (const char *)trace.p, trace.n, &diag), 0, "feed");
-	check(fal_trace_end(r, &diag), 0, "trace");
-	check(fal_audit_end(a, &v, &diag), 0, "audit");
-	if (!v.ok)
-		fail_msg("the audit fails: %s", v.text[0]);
-	fal_trace_reader_free(r);
-	fal_audit_free(a);
-}
-
 static const struct fal_cid none = { 0, 0 };
 
 static void
@@ -327,7 +245,7 @@ half_a_push(void **state)
 	check(evaluated(2, 1, 1, 1, 0), 0, "EVALUATED");
 	check(fal_coord_status(coord).done, 1, "done");
 	fal_coord_finish(coord, 0.5, "00", NULL);
-	audit();
+	audited();
 }
 
 /* Its blocks complete the clock all the same: nothing waits for a worker that is gone. */
@@ -347,7 +265,7 @@ rubbish_behind_the_last_block(void **state)
 	check(evaluated(2, 0, 1, 2, 0), 0, "EVALUATED");
 	check(fal_coord_status(coord).done, 1, "done");
 	fal_coord_finish(coord, 0.5, "00", NULL);
-	audit();
+	audited();
 }
 
 /* A job whose result cannot be kept has failed, and says so to all. */
@@ -370,7 +288,7 @@ lines_in_order(void **state)
 	train();
 	fal_coord_refused(coord, 0.75, "stranger", "no such key", 3);
 	fal_coord_finish(coord, 0.5, "00", NULL);
-	audit();
+	audited();
 }
 
 static void
@@ -510,7 +428,7 @@ names_that_are_none(void **state)
 		snprintf(m.hello.name, sizeof(m.hello.name), "%s", bad[i]);
 		check(tell(3, &m), FAL_EINVAL, bad[i]);
 	}
-	greet(3, "w.3_-Z", 3);
+	check(hello(3, "w.3_-Z", 3), 0, "HELLO");
 }
 
 static bool
@@ -532,23 +450,23 @@ names_belong_to_processes(void **state)
 	memset(longest, 'x', sizeof(longest) - 1);
 	longest[sizeof(longest) - 1] = '\0';
 	open_as(3, 1);
-	greet(3, "w1", 33);
+	check(hello(3, "w1", 33), 0, "HELLO");
 	check(tell(3, &ready), 0, "READY of another process");
 	assert_true(traced("\"worker\":\"w1.2\",\"id\":3,\"key\":\"k1\""));
 	open_as(4, 4);
-	greet(4, "w1", 33);
+	check(hello(4, "w1", 33), 0, "HELLO");
 	check(tell(4, &ready), 0, "READY of the same number under another key");
 	assert_true(traced("\"worker\":\"w1.3\",\"id\":4,\"key\":\"k4\""));
 	check(fal_coord_status(coord).workers, 4, "workers");
 	open_as(5, 1);
-	greet(5, "w1", 33);
+	check(hello(5, "w1", 33), 0, "HELLO");
 	check(fal_coord_status(coord).workers, 3, "workers when one comes back");
 	assert_true(traced("\"worker\":\"w1.2\",\"id\":3,\"reason\":\"its process has"));
 	check(tell(5, &ready), 0, "READY of who came back");
 	assert_true(traced("\"worker\":\"w1.2\",\"id\":5"));
 	for (uint32_t peer = 6; peer < 8; peer++) {
 		open_as(peer, 1);
-		greet(peer, longest, (uint8_t)peer);
+		check(hello(peer, longest, (uint8_t)peer), 0, "HELLO");
 		check(tell(peer, &ready), 0, "READY with a long name");
 	}
 	assert_true(traced("x.2\",\"id\":7"));
@@ -628,7 +546,7 @@ rounds_on_two_versions(void **state)
 	stands(4, 4);
 	check(fal_coord_status(coord).done, 1, "done");
 	fal_coord_finish(coord, 0.5, "00", NULL);
-	audit();
+	audited();
 }
 
 /* Whatever it is: the round is over, and its numbers, or what they stand for, are known
@@ -650,7 +568,7 @@ pushes_after_the_round(void **state)
 	train_round(2);
 	stands(3, 3);
 	fal_coord_finish(coord, 0.5, "00", NULL);
-	audit();
+	audited();
 }
 
 static void

@@ -1,33 +1,14 @@
 /* The coordinator among workers whose keys are good and whose values are not: what is
  * refused, what wants a witness, what is done again; and the model stays that of the
  * honest ones. */
-#include "base/err.h"
-#include "peer/coord.h"
 #include "store/store.h"
-#include "trace/audit.h"
-#include "trace/reader.h"
+#include "test_coord.h"
 #include "wire/bfp.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include <cmocka.h>
-
-enum {
-	N = FAL_BLOCK + 5,
-	SESSIONS = 6,
-	CLOCKS = 40,
-	TASKS = 12,
-	TASK = 2,
-	HELD = 64,
-	VERSIONS = 64
-};
+enum { N = FAL_BLOCK + 5, CLOCKS = 40, TASKS = 12, TASK = 2, HELD = 64, VERSIONS = 64 };
 
 /* Every gradient is this, in every place, and needs that. */
 static const double gradient = 0x1p-10;
@@ -53,10 +34,6 @@ struct lie {
 	bool silent;
 };
 
-static struct fal_coord *coord;
-static struct fal_buf trace;
-static struct fal_diag diag;
-static double now;
 static uint32_t seq;
 static int8_t exps[VERSIONS][2]; /* by version */
 static struct session {
@@ -65,16 +42,7 @@ static struct session {
 	bool closed;
 	struct lie lie;
 	uint32_t checks; /* tasks that it was asked to check */
-	uint8_t fingerprint;
 } session[SESSIONS + 1];
-
-static void
-check(int64_t got, int64_t want, const char *what)
-{
-	if (got != want)
-		fail_msg("%s: got %lld, want %lld (%s)", what, (long long)got,
-			 (long long)want, diag.text);
-}
 
 static void
 on_send(void *arg, uint32_t peer, const struct fal_buf *msg)
@@ -122,14 +90,6 @@ on_close(void *arg, uint32_t peer, const char *why)
 	session[peer].closed = true;
 }
 
-static void
-on_trace(void *arg, const char *line, size_t n)
-{
-	(void)arg;
-	fal_put_bytes(&trace, line, n);
-	fal_put_u8(&trace, '\n');
-}
-
 /* Whoever is refused is gone. */
 static int
 tell(uint32_t peer, const struct fal_msg *m)
@@ -141,35 +101,6 @@ tell(uint32_t peer, const struct fal_msg *m)
 		check(fal_coord_gone(coord, now, peer, diag.text), 0, "gone");
 	}
 	return err;
-}
-
-static int
-join_as(uint32_t peer, uint32_t key)
-{
-	char name[16];
-	const struct fal_coord_who who = { .key = name,
-					   .fingerprint = name,
-					   .place = key };
-	struct fal_msg m = { .type = FAL_MSG_HELLO };
-	snprintf(name, sizeof(name), "k%u", key);
-	check(fal_coord_open(coord, peer, &who), 0, "open");
-	m.hello.major = FAL_PROTO_MAJOR;
-	snprintf(m.hello.name, sizeof(m.hello.name), "w%u", peer);
-	m.hello.lanes_min = m.hello.lanes_max = m.hello.cores = 1;
-	m.hello.instance[0] = (uint8_t)peer;
-	int err = tell(peer, &m);
-	if (err < 0)
-		return err;
-	m = (struct fal_msg){ .type = FAL_MSG_READY };
-	m.ready.fingerprint[0] = session[peer].fingerprint;
-	check(tell(peer, &m), 0, "READY");
-	return 0;
-}
-
-static void
-join(uint32_t peer)
-{
-	check(join_as(peer, peer), 0, "HELLO");
 }
 
 static void
@@ -205,6 +136,7 @@ begin(void **state)
 {
 	(void)state;
 	memset(session, 0, sizeof(session));
+	memset(fingerprint, 0, sizeof(fingerprint));
 	return 0;
 }
 
@@ -233,19 +165,9 @@ lines(const char *what)
 static void
 audit(void)
 {
-	struct fal_audit_verdict v = { .ok = false };
-	struct fal_audit *a = fal_audit_new();
-	struct fal_trace_reader *r = fal_trace_reader_new(fal_audit_line, a);
 	fal_coord_finish(coord, now, "00", NULL);
-	check(fal_trace_feed(r, (const char *)trace.p, trace.n, &diag), 0, "feed");
-	check(fal_trace_end(r, &diag), 0, "trace");
-	check(fal_audit_end(a, &v, &diag), 0, "audit");
-	if (!v.ok)
-		fail_msg("the audit fails: %s", v.text[0]);
-	check((int64_t)v.verdicts[FAL_REFUTED], lines("\"verdict\":\"refuted\""),
+	check((int64_t)audited().verdicts[FAL_REFUTED], lines("\"verdict\":\"refuted\""),
 	      "refuted");
-	fal_trace_reader_free(r);
-	fal_audit_free(a);
 }
 
 /* --- workers ---------------------------------------------------------------------- */
@@ -550,7 +472,7 @@ other_bits_refute_nothing(void **state)
 {
 	(void)state;
 	session[1].lie = (struct lie){ .lies = true, .value = 0, .needed = 9 };
-	session[2].fingerprint = 1;
+	fingerprint[2] = 1;
 	begin_job("bsp", 2);
 	run();
 	check(fal_coord_status(coord).done, 1, "done");

@@ -1,0 +1,111 @@
+/* The world of the coordinator's tests: one coordinator, its trace, sessions that join,
+ * and the audit.  The test that includes it says what becomes of what was sent, and
+ * tells. */
+#ifndef TEST_COORD_H
+#define TEST_COORD_H
+
+#include "base/err.h"
+#include "peer/coord.h"
+#include "trace/audit.h"
+#include "trace/reader.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { SESSIONS = 9 };
+
+static struct fal_coord *coord;
+static struct fal_buf trace;
+static struct fal_diag diag;
+static double now = 0.5;
+static uint8_t fingerprint[SESSIONS + 1]; /* of its numerics, by session */
+
+/* The session says this: what the coordinator answers. */
+static int tell(uint32_t peer, const struct fal_msg *m);
+
+static void
+check(int64_t got, int64_t want, const char *what)
+{
+	if (got != want)
+		fail_msg("%s: got %lld, want %lld (%s)", what, (long long)got,
+			 (long long)want, diag.text);
+}
+
+static void
+on_trace(void *arg, const char *line, size_t n)
+{
+	(void)arg;
+	fal_put_bytes(&trace, line, n);
+	fal_put_u8(&trace, '\n');
+}
+
+static void
+open_as(uint32_t peer, uint32_t key)
+{
+	char name[16];
+	const struct fal_coord_who who = { .key = name,
+					   .fingerprint = name,
+					   .place = key };
+	snprintf(name, sizeof(name), "k%u", key);
+	check(fal_coord_open(coord, peer, &who), 0, "open");
+}
+
+static int
+hello(uint32_t peer, const char *name, uint8_t instance)
+{
+	struct fal_msg m = { .type = FAL_MSG_HELLO };
+	m.hello.major = FAL_PROTO_MAJOR;
+	snprintf(m.hello.name, sizeof(m.hello.name), "%s", name);
+	m.hello.lanes_min = m.hello.lanes_max = m.hello.cores = 1;
+	m.hello.instance[0] = instance;
+	return tell(peer, &m);
+}
+
+/* What HELLO is answered with. */
+static int
+join_as(uint32_t peer, uint32_t key)
+{
+	char name[16];
+	struct fal_msg m = { .type = FAL_MSG_READY };
+	snprintf(name, sizeof(name), "w%u", peer);
+	open_as(peer, key);
+	int err = hello(peer, name, (uint8_t)peer);
+	if (err < 0)
+		return err;
+	m.ready.fingerprint[0] = fingerprint[peer];
+	check(tell(peer, &m), 0, "READY");
+	return 0;
+}
+
+/* Each has a key of its own, unless the test says otherwise. */
+static void
+join(uint32_t peer)
+{
+	check(join_as(peer, peer), 0, "HELLO");
+}
+
+static struct fal_audit_verdict
+audited(void)
+{
+	struct fal_audit_verdict v = { .ok = false };
+	struct fal_audit *a = fal_audit_new();
+	struct fal_trace_reader *r = fal_trace_reader_new(fal_audit_line, a);
+	check(fal_trace_feed(r, (const char *)trace.p, trace.n, &diag), 0, "feed");
+	check(fal_trace_end(r, &diag), 0, "trace");
+	check(fal_audit_end(a, &v, &diag), 0, "audit");
+	if (!v.ok)
+		fail_msg("the audit fails: %s", v.text[0]);
+	fal_trace_reader_free(r);
+	fal_audit_free(a);
+	v.text = NULL; /* was the audit's */
+	v.n_text = 0;
+	return v;
+}
+
+#endif
