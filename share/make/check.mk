@@ -94,6 +94,17 @@ $(eval $(call program,$(B)/tests/dump_steps,tests/torch/dump_steps.c,))
 FUZZ_SECONDS ?= 20
 # Folders of examples to begin with, by target.
 FUZZ_SEEDS_fuzz_job := share/jobs
+FUZZ_SEEDS_fuzz_coord := $(B)/fuzz/coord_seeds
+run-fuzz_coord: | $(FUZZ_SEEDS_fuzz_coord)
+$(FUZZ_SEEDS_fuzz_coord): tests/fuzz/coord_seeds
+	$< $@
+
+# Loops over numbers: what is compared in them is half of fuzz_coord's time, and tells
+# nothing.
+ifeq ($(MODE),fuzz)
+$(B)/lib/wire/bfp_kern.o $(B)/lib/base/rng.o $(B)/lib/optim/optim.o: \
+	private MODE_FLAGS += -fno-sanitize-coverage=trace-cmp
+endif
 
 .PHONY: fuzz fuzz-run $(FUZZ:%=run-%)
 fuzz:

@@ -55,6 +55,11 @@ struct world {
 	uint32_t next_seq; /* of whoever is honest, above those of the others */
 	bool sums;
 	struct fal_cid fills[TASKS];
+	struct {
+		uint64_t round;
+		uint32_t task;
+	} check[PEERS]; /* what the session was last asked to check */
+	int8_t needed[2];
 	bool two_keys, require;
 	struct honest honest;
 };
@@ -106,8 +111,11 @@ on_send(void *arg, uint32_t session, const struct fal_buf *msg)
 		honest_post(w->honest.in, &w->honest.n_in, msg);
 		return;
 	}
-	if (m.type == FAL_MSG_GRANT && m.grant.kind == FAL_KIND_CHECK)
-		return; /* to be left unanswered */
+	if (m.type == FAL_MSG_GRANT && m.grant.kind == FAL_KIND_CHECK) {
+		w->check[peer].round = m.grant.round;
+		w->check[peer].task = m.grant.first;
+		return; /* to be answered, or not */
+	}
 	if (m.type == FAL_MSG_GRANT)
 		on_grant(w, peer, &m);
 	if (m.type == FAL_MSG_REVOKE)
@@ -265,20 +273,48 @@ drive_honest(struct world *w)
 	must(false); /* the job stands still */
 }
 
-/* The records of both blocks, or of one, with the exponents of the round's version. */
+/* The block's values are all 2^(22 + above), and need that. */
 static void
-put_records(const struct world *w, uint64_t round, uint8_t how, struct fal_buf *out)
+fill(struct fal_sum *sum, uint32_t b, int above, int needed)
+{
+	static int64_t v[FAL_BLOCK];
+	for (uint32_t i = 0; i < FAL_BLOCK; i++)
+		v[i] = INT64_C(1) << (22 + above);
+	must(fal_sum_store(sum, b, v, (uint64_t)v[0], (int8_t)needed) == FAL_OK);
+}
+
+static int
+within(int e)
+{
+	return e < FAL_EXP_MIN ? FAL_EXP_MIN : e > FAL_EXP_MAX ? FAL_EXP_MAX : e;
+}
+
+/* The records of both blocks, or of one: zeros, or, if not NONE, so far above or below
+ * what the exponents of the round's version have room for. */
+enum { NONE = -128, LEAST = -22, MOST = 36 };
+
+static void
+put_records(const struct world *w, uint64_t round, uint8_t how, int above,
+	    struct fal_buf *out)
 {
 	struct fal_sum *sum = fal_sum_new(PARAMS);
+	const struct round *of = &w->round[round % ROUNDS];
+	const bool delta = of->kind == FAL_KIND_DELTA;
 	struct fal_coord_version v;
 	const int8_t *exps = fal_store_exps(fal_coord_store(w->coord));
-	if (fal_coord_version(w->coord, w->round[round % ROUNDS].version, &v))
+	if (fal_coord_version(w->coord, of->version, &v))
 		exps = v.exps;
 	must(sum != NULL);
 	for (uint32_t b = 0; b < 2; b++) {
+		const int needed = within(exps[b] + (above == NONE ? 0 : above));
+		int e = exps[b];
+		if (delta) /* has exponents of its own */
+			e = above == NONE ? FAL_EXP_MIN : needed;
+		if (above != NONE)
+			fill(sum, b, delta ? 0 : above, needed);
 		uint64_t checksum = fal_sum_checksum(sum, b, 0);
 		if ((how >> b & 1) == 0)
-			must(fal_sum_pack(sum, b, (int8_t)(exps[b] + (how >> 4 & 1)),
+			must(fal_sum_pack(sum, b, (int8_t)within(e + (how >> 4 & 1)),
 					  how & 4 ? &checksum : NULL, out) == FAL_OK);
 	}
 	if (how & 8)
@@ -322,15 +358,16 @@ deliver(struct world *w, uint32_t peer, const struct fal_msg *m)
 }
 
 static void
-build(const struct world *w, uint32_t peer, struct fal_rd *r, struct fal_msg *m,
+build(struct world *w, uint32_t peer, struct fal_rd *r, struct fal_msg *m,
       struct fal_buf *records)
 {
 	/* One of those that may be open. */
 	uint64_t round = w->newest - fal_get_u8(r) % 4 % (w->newest + 1);
+	uint8_t how, above;
 	static const uint16_t types[] = {
 		FAL_MSG_HELLO,     FAL_MSG_READY, FAL_MSG_CLAIM, FAL_MSG_CLAIM,
 		FAL_MSG_CLAIM,     FAL_MSG_PUSH,  FAL_MSG_PUSH,  FAL_MSG_WORKED,
-		FAL_MSG_EVALUATED, FAL_MSG_LEAVE, FAL_MSG_PONG
+		FAL_MSG_EVALUATED, FAL_MSG_LEAVE, FAL_MSG_PONG,  FAL_MSG_CHECKED
 	};
 	m->type = types[fal_get_u8(r) % (sizeof(types) / sizeof(types[0]))];
 	switch (m->type) {
@@ -366,7 +403,11 @@ build(const struct world *w, uint32_t peer, struct fal_rd *r, struct fal_msg *m,
 			m->push.tasks = (uint32_t)seldom_absurd(r, 1);
 		m->push.kind = w->round[round % ROUNDS].kind;
 		m->push.epoch = 1;
-		put_records(w, round, fal_get_u8(r) & fal_get_u8(r), records);
+		how = fal_get_u8(r) & fal_get_u8(r);
+		above = fal_get_u8(r);
+		put_records(w, round, how,
+			    above == 0 ? NONE : above % (MOST - LEAST + 1) + LEAST,
+			    records);
 		m->push.records = (struct fal_tail){ records->p, records->n };
 		break;
 	case FAL_MSG_WORKED:
@@ -388,6 +429,17 @@ build(const struct world *w, uint32_t peer, struct fal_rd *r, struct fal_msg *m,
 		break;
 	case FAL_MSG_PONG:
 		m->pong.stamp = seldom_absurd(r, 0);
+		break;
+	case FAL_MSG_CHECKED:
+		m->checked.round = w->check[peer].round;
+		m->checked.task = w->check[peer].task;
+		m->checked.nonfinite = fal_get_u8(r) > 0xf0;
+		m->checked.first = (uint32_t)seldom_absurd(r, 0);
+		w->needed[0] = w->needed[1] = (int8_t)fal_get_u8(r);
+		m->checked.needed =
+			(struct fal_tail){ (uint8_t *)w->needed,
+					   m->checked.first < 2 ? 2 - m->checked.first
+								: 1 };
 		break;
 	}
 }
@@ -419,7 +471,7 @@ do_round(struct world *w, uint32_t peer, uint64_t round)
 		m.push.tasks = 1;
 		m.push.kind = of->kind;
 		m.push.epoch = 1;
-		put_records(w, round, w->sums ? 4 : 0, &records);
+		put_records(w, round, w->sums ? 4 : 0, NONE, &records);
 		m.push.records = (struct fal_tail){ records.p, records.n };
 		deliver(w, peer, &m);
 		fal_buf_free(&records);
