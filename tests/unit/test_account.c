@@ -1,15 +1,22 @@
-/* What the sessions of a key may cost, and when a worker tries again. */
+/* What the sessions of a key may cost, and when a worker tries again.
+ *
+ * Who comes, when, and what he takes is drawn from a seed that is printed; FAL_TEST_SEED
+ * gives it again. */
 #include "../../cmd/falcon-ps/account.c" /* the program's own, not of the library */
 #include "../../cmd/falcon-work/retry.c"
+#include "base/rng.h"
 #include "cli/cli.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdlib.h>
+#include <time.h>
 
 #include <cmocka.h>
 
 static struct ps_account v[PS_ACCOUNTS];
+static struct fal_rng rng;
 
 static unsigned
 comes(const char *key, double now, unsigned n)
@@ -67,6 +74,103 @@ crowds(void **state)
 	assert_int_equal(in, PS_ACCOUNTS * PS_COMINGS);
 }
 
+enum { CASES = 300, EVENTS = 600, KEYS = 6, CHUNK = PS_AGAIN_MAX / 2 };
+
+/* What a key was let have, in order of time. */
+struct had {
+	double at[EVENTS], much[EVENTS];
+	unsigned n;
+};
+
+/* In no stretch of time has it more than there is at once and what has grown back. */
+static void
+bounded(const struct had *h, double at_once, double rate, const char *what)
+{
+	for (unsigned i = 0; i < h->n; i++) {
+		double sum = 0;
+		for (unsigned k = i; k < h->n; k++) {
+			sum += h->much[k];
+			const double s = h->at[k] - h->at[i], most = at_once + s * rate;
+			if (sum > most * (1 + 1e-9))
+				fail_msg("%s: %g in %g s, at most %g", what, sum, s,
+					 most);
+		}
+	}
+}
+
+/* From now and then to all at once. */
+static double
+draw_gap(double usual)
+{
+	const double u = (double)fal_rng_unit(&rng);
+	return fal_rng_below(&rng, 4) == 0 ? 0 : usual * 2 * u * u;
+}
+
+static void
+drawn_case(void)
+{
+	static struct had in[KEYS], bytes[KEYS];
+	static const char *const names[KEYS] = { "a", "b", "c", "d", "e", "f" };
+	const uint32_t keys = 1 + fal_rng_below(&rng, KEYS);
+	const double gap = (double)fal_rng_unit(&rng) * PS_COMING_S / keys;
+	double now = 1e6 * (double)fal_rng_unit(&rng), patient = now, fed = now;
+	memset(v, 0, sizeof(v));
+	memset(in, 0, sizeof(in));
+	memset(bytes, 0, sizeof(bytes));
+	for (unsigned i = 0; i < EVENTS; i++) {
+		const uint32_t k = fal_rng_below(&rng, keys);
+		const size_t n = 1 + fal_rng_below(&rng, CHUNK);
+		struct ps_account *a;
+		now += draw_gap(gap);
+		a = ps_account_find(v, names[k], "", now);
+		switch (fal_rng_below(&rng, 8)) {
+		case 0: /* one of its sessions has stayed and worked */
+			ps_account_forgive(a);
+			if (in[k].n > 0)
+				in[k].n--;
+			break;
+		case 1:
+		case 2:
+		case 3:
+			if (ps_account_again(a, n)) {
+				bytes[k].at[bytes[k].n] = now;
+				bytes[k].much[bytes[k].n++] = (double)n;
+			}
+			break;
+		default:
+			for (uint32_t more = fal_rng_below(&rng, 9); more > 0; more--) {
+				if (!ps_account_comes(a) || in[k].n == EVENTS)
+					break;
+				in[k].at[in[k].n] = now;
+				in[k].much[in[k].n++] = 1;
+			}
+		}
+		/* Who keeps to the rates is never refused, whatever others do. */
+		if (now >= patient) {
+			a = ps_account_find(v, "patient", "", now);
+			assert_true(ps_account_comes(a));
+			patient = now + PS_COMING_S;
+		}
+		if (now >= fed) {
+			a = ps_account_find(v, "patient", "", now);
+			assert_true(ps_account_again(a, n));
+			fed = now + (double)n / PS_AGAIN_S;
+		}
+	}
+	for (uint32_t k = 0; k < keys; k++) {
+		bounded(&in[k], PS_COMINGS, 1. / PS_COMING_S, "comings");
+		bounded(&bytes[k], PS_AGAIN_MAX, PS_AGAIN_S, "bytes");
+	}
+}
+
+static void
+drawn(void **state)
+{
+	(void)state;
+	for (unsigned i = 0; i < CASES; i++)
+		drawn_case();
+}
+
 /* Pauses of one who is in for `stays` ns each time: the last of n. */
 static uint64_t
 pause_of(uint64_t stays, unsigned n)
@@ -105,12 +209,16 @@ pauses(void **state)
 int
 main(void)
 {
+	const char *text = getenv("FAL_TEST_SEED");
+	const uint64_t seed =
+		text != NULL ? strtoull(text, NULL, 10) : (uint64_t)time(NULL);
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(comings),
-		cmocka_unit_test(data_again),
-		cmocka_unit_test(crowds),
+		cmocka_unit_test(comings), cmocka_unit_test(data_again),
+		cmocka_unit_test(crowds),  cmocka_unit_test(drawn),
 		cmocka_unit_test(pauses),
 	};
+	rng = fal_rng_init(seed, FAL_RNG_TEST, 0);
 	cmocka_set_message_output(CM_OUTPUT_TAP);
+	print_message("# seed %llu\n", (unsigned long long)seed);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
