@@ -119,8 +119,9 @@ put_numerics(struct fal_buf *out, const struct fal_summary *s)
 	for (size_t i = 0; !s->identical && i < s->n_worker; i++) {
 		if (!s->worker[i].differs)
 			continue;
-		fal_put_fmt(out, " %s",
-			    fal_text_plain(name, sizeof(name), s->worker[i].name));
+		fal_put_fmt(out, " %s%s",
+			    fal_text_plain(name, sizeof(name), s->worker[i].name),
+			    s->worker[i].impure ? " (impure)" : "");
 	}
 	if (!s->identical)
 		fal_put_u8(out, '\n');
@@ -297,6 +298,17 @@ json_worker(struct fal_buf *out, const struct fal_summary_worker *w)
 }
 
 static void
+json_impure(struct fal_buf *out, const struct fal_summary *s)
+{
+	fal_json_key(out, "impure");
+	fal_json_open(out, '[');
+	for (size_t i = 0; i < s->n_worker; i++)
+		if (s->worker[i].impure)
+			fal_json_str(out, s->worker[i].name);
+	fal_json_close(out, ']');
+}
+
+static void
 json_differ(struct fal_buf *out, const struct fal_summary *s)
 {
 	fal_json_key(out, "differ");
@@ -355,6 +367,7 @@ stat_table_json(struct fal_buf *out, const struct fal_summary *s)
 	}
 	fal_json_member_str(out, "numerics", s->identical ? "identical" : "differ");
 	json_differ(out, s);
+	json_impure(out, s);
 	if (s->capacity > 0 && s->samples_s > 0) {
 		fal_json_member_fixed(out, "capacity", s->capacity, 1);
 		fal_json_member_fixed(out, "used", s->samples_s / s->capacity, 4);

@@ -4,7 +4,6 @@
 #include "base/mem.h"
 #include "nn/fingerprint.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -51,14 +50,6 @@ desk_free(struct desk *d)
 	free(d);
 }
 
-/* As it travels; what is not finite shows in the gradient. */
-static int64_t
-fixed_loss(double loss, uint32_t samples)
-{
-	const double most = (double)samples * FAL_LOSS_MAX;
-	return isfinite(loss) ? llrint(ldexp(fmin(loss, most), FAL_LOSS_BITS)) : 0;
-}
-
 int
 desk_run(struct desk *d, const struct maker_job *job, struct fal_ran *ran)
 {
@@ -67,20 +58,13 @@ desk_run(struct desk *d, const struct maker_job *job, struct fal_ran *ran)
 	if (err < 0)
 		return err;
 	const struct fal_task t = { d->x, d->label, job->count };
-	if (job->run.eval) {
+	if (job->run.eval)
 		fal_net_eval(d->net, d->arena, job->run.params, &t, &res);
-	} else {
+	else
 		fal_net_grad(d->net, d->arena, job->run.params, &t, d->grad, &res);
-		err = fal_sum_quantise(job->run.sum, d->grad, job->run.exps,
-				       job->run.room, NULL);
-	}
-	if (err < 0 && err != FAL_ENONFINITE)
-		return err;
-	ran->nonfinite = err == FAL_ENONFINITE;
-	ran->loss = fixed_loss(res.loss, job->count);
-	ran->right = res.right;
-	ran->samples = job->count;
-	return FAL_OK;
+	const struct maker_made made = { job->run.eval ? NULL : d->grad, res.loss,
+					 res.right };
+	return maker_finish(job, &made, ran);
 }
 
 uint64_t

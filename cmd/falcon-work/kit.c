@@ -57,14 +57,15 @@ static int
 equip(struct kit *k, const struct kit_conf *conf, struct fal_diag *diag)
 {
 	const struct work_opt *opt = conf->opt;
+	const uint32_t n = opt->lanes_max * work_depth(opt);
 	const struct lanes_conf lanes = { .maker = k->maker,
-					  .lanes = opt->lanes_max,
+					  .lanes = n,
 					  .emulate = opt->emulate,
 					  .arg = conf->arg,
 					  .on_end = conf->on_end };
 	const struct feed_ops feed = { conf->arg, conf->get, conf->on_chunk };
-	k->n_lanes = opt->lanes_max;
-	k->epoch = fal_calloc(opt->lanes_max, sizeof(struct epoch *));
+	k->n_lanes = n;
+	k->epoch = fal_calloc(n, sizeof(struct epoch *));
 	int err = k->epoch == NULL ? FAL_ENOMEM : FAL_OK;
 	if (err == FAL_OK)
 		err = feed_new(conf->loop, &k->setup.manifest, opt->cache, &feed,
@@ -93,8 +94,8 @@ prepare(struct kit *k, const struct kit_conf *conf, struct fal_diag *diag)
 					  .on_end = conf->on_prepared,
 					  .arg = conf->arg };
 	int err = probe_start(&k->probe, conf->loop, &probe);
-	k->local = fill.dir != NULL;
-	if (err == FAL_OK && k->local)
+	k->local = fill.dir != NULL || !k->maker->samples;
+	if (err == FAL_OK && fill.dir != NULL)
 		err = fill_start(&k->fill, conf->loop, &fill);
 	return err < 0 ? fal_diag_set(diag, err, "%s", fal_strerror(err)) : FAL_OK;
 }
@@ -107,7 +108,11 @@ kit_make(struct kit *k, const struct kit_conf *conf, struct texts *texts,
 	*texts = (struct texts){ 0 };
 	int err = make_setup(k, diag);
 	if (err == FAL_OK)
-		err = maker_net_new(&k->setup, conf->opt->lanes_max, &k->maker, diag);
+		err = conf->opt->exec != NULL
+			      ? maker_exec_new(&k->setup, conf->opt->exec, &k->maker,
+					       diag)
+			      : maker_net_new(&k->setup, conf->opt->lanes_max, &k->maker,
+					      diag);
 	if (err == FAL_OK)
 		err = afford(k, conf->opt, diag);
 	if (err == FAL_OK)
@@ -157,7 +162,8 @@ kit_fetch(struct kit *k, uint64_t clock)
 bool
 kit_ready(const struct kit *k)
 {
-	return k->probe.done && !k->fill.running && feed_first(k->feed);
+	return k->probe.done && !k->fill.running &&
+	       (!k->maker->samples || feed_first(k->feed));
 }
 
 int
@@ -178,7 +184,8 @@ kit_run(struct kit *k, uint32_t lane, const struct fal_run *run)
 			return FAL_ENOMEM;
 		job.batch.order = &k->epoch[lane]->order;
 	}
-	const bool here = feed_has(k->feed, run->eval, job.batch.order, p.first, p.count);
+	const bool here = !k->maker->samples ||
+			  feed_has(k->feed, run->eval, job.batch.order, p.first, p.count);
 	lane_start(k->lanes, lane, &job, here);
 	if (!here)
 		feed_hurry(k->feed, run->eval, job.batch.order, p.first, p.count);
@@ -218,8 +225,10 @@ kit_cancel(struct kit *k, uint32_t lane)
 }
 
 void
-kit_halt(struct kit *k)
+kit_halt(struct kit *k, bool end)
 {
+	if (end && k->maker != NULL)
+		maker_quit(k->maker);
 	if (k->feed != NULL)
 		feed_stop(k->feed);
 	for (uint32_t i = 0; k->lanes != NULL && i < k->n_lanes; i++)

@@ -29,10 +29,10 @@ struct kit {
 	struct feed *feed;
 	struct maker *maker;
 	struct lanes *lanes;
-	struct fault *fault; /* with emulation, or NULL */
-	bool local;          /* data are not fetched */
-	uint64_t chunks;     /* CHUNK messages, ever */
-	uint32_t n_lanes;
+	struct fault *fault;  /* with emulation, or NULL */
+	bool local;           /* data are not fetched */
+	uint64_t chunks;      /* CHUNK messages, ever */
+	uint32_t n_lanes;     /* lanes · depth */
 	struct epoch **epoch; /* by lane: the order its task uses, or NULL */
 };
 
@@ -81,7 +81,7 @@ int kit_chunk(struct kit *k, const struct fal_msg *m);
 
 /* Cancels a lane's task; or all, and fetches no more. */
 void kit_cancel(struct kit *k, uint32_t lane);
-void kit_halt(struct kit *k);
+void kit_halt(struct kit *k, bool end); /* end: of this worker, too */
 
 /* The task of `lane` is over; whether all are, and all that prepares. */
 void kit_ended(struct kit *k, uint32_t lane);

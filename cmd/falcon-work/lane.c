@@ -65,8 +65,9 @@ work(struct lane *l)
 		sleep_until(l, due);
 		now = uv_hrtime();
 	}
-	end.ran.cancelled = l->cancelled;
-	end.ran.task_ns = now - l->begun;
+	end.ran.cancelled |= l->cancelled;
+	if (end.ran.task_ns == 0 || l->due_ns > 0)
+		end.ran.task_ns = now - l->begun;
 	end.emulated = l->due_ns > 0 && !l->cancelled;
 	end.due_ns = l->due_ns;
 	end.late_ns = now > due ? now - due : 0;

@@ -16,7 +16,7 @@
 
 /* As given; NULL: not. */
 struct given {
-	const char *key, *lanes, *name, *cache, *data, *emulate, *compress, *eval;
+	const char *key, *lanes, *name, *cache, *data, *emulate, *compress, *eval, *exec;
 	bool json;
 };
 
@@ -50,6 +50,30 @@ parse_lanes(const char *s, struct work_opt *opt)
 	return FAL_OK;
 }
 
+/* Starts trainers; 0 or an exit code. */
+static int
+open_exec(const struct given *t, struct work_opt *opt)
+{
+	const struct exec_conf conf = { .command = t->exec,
+					.worker = opt->name,
+					.key = t->key,
+					.lanes = opt->lanes_max,
+					.shallow = opt->emulate != NULL };
+	struct fal_diag diag;
+	if (t->exec == NULL)
+		return FAL_EXIT_DONE;
+	if (exec_open(&conf, &opt->exec, &diag) < 0) {
+		fal_cli_err(PROG, "--exec: %s", diag.text);
+		return FAL_EXIT_NO;
+	}
+	if (opt->verbose && opt->exec->hello.about[0] != '\0')
+		fal_cli_err(PROG, "trainer: %s", opt->exec->hello.about);
+	if (t->data == NULL || opt->exec->hello.samples)
+		return FAL_EXIT_DONE;
+	fal_cli_err(PROG, "--data: the trainer has data of its own");
+	return FAL_EXIT_USAGE;
+}
+
 /* Turns texts into what they mean; 0 or an exit code. */
 static int
 check(const struct given *t, const char *addr, struct work_opt *opt)
@@ -58,6 +82,8 @@ check(const struct given *t, const char *addr, struct work_opt *opt)
 	opt->cores = fal_cli_cores();
 	opt->lanes_min = 1;
 	opt->lanes_max = opt->cores < FAL_LANES_MAX ? opt->cores : FAL_LANES_MAX;
+	if (t->exec != NULL) /* a trainer has threads of its own */
+		opt->lanes_max = 1;
 	if (fal_addr_parse(addr, &opt->addr, &diag) < 0) {
 		fal_cli_err(PROG, "%s", diag.text);
 		return FAL_EXIT_USAGE;
@@ -144,7 +170,10 @@ work(const struct given *t, const char *addr, struct work_opt *opt)
 	char *cache = cache_dir(t->cache);
 	opt->cache = cache;
 	signal(SIGPIPE, SIG_IGN);
-	code = session_run(opt);
+	code = open_exec(t, opt);
+	if (code == FAL_EXIT_DONE)
+		code = session_run(opt);
+	exec_close(opt->exec);
 	free(cache);
 	if (spec_free(opt->emulate) < 0) {
 		fal_cli_err(PROG, "--emulate: what was recorded could not be written");
@@ -179,6 +208,9 @@ main(int argc, char **argv)
 		{ "give-up", 0, FAL_OPT_U64, &opt.give_up,
 		  "how long to look for a coordinator that was lost (86400; 0: for ever)",
 		  "SECONDS" },
+		{ "exec", 0, FAL_OPT_TEXT, &t.exec,
+		  "let this program compute the gradients; see falcon-gradient(7)",
+		  "COMMAND" },
 		{ "eval", 0, FAL_OPT_TEXT, &t.eval,
 		  "judge this model on the test set of JOB and exit", "MODEL" },
 		{ "json", 'j', FAL_OPT_FLAG, &t.json, "with --eval: print JSON", NULL },

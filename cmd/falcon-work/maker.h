@@ -1,5 +1,6 @@
-/* What makes gradients of a job's tasks: the net of this process, in maker_net.c.  Lanes,
- * kit and session know no more of it than stands here.
+/* What makes gradients of a job's tasks: the net of this process, in maker_net.c, or
+ * trainers, programs that it starts, in maker_exec.c.  Lanes, kit and session know no
+ * more of it than stands here.
  *
  * One task at a time on each lane, each from a thread of its own.
  */
@@ -12,6 +13,7 @@
 #include "setup.h"
 #include "wire/msg.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* A task, all borrowed: the samples at places first … first+count-1 of `batch`, whose
@@ -36,6 +38,7 @@ struct maker_probed {
 /* The first member of each kind's own struct. */
 struct maker {
 	const struct maker_ops *ops;
+	bool samples; /* it needs those of Falcon */
 };
 
 struct maker_ops {
@@ -46,13 +49,32 @@ struct maker_ops {
 		   struct fal_ran *ran);
 	void (*cancel)(struct maker *m, uint32_t lane, uint64_t id);
 	uint64_t (*steps)(const struct maker *m);
+	void (*quit)(struct maker *m);
 	void (*free)(struct maker *m);
 };
 
 /* The net of the job's model, in kernels that job.numerics asks for, for this process.
- * `s` is kept.  FAL_EINVAL for a CPU that cannot be portable, FAL_ENOMEM; with `diag`. */
+ * `s` is kept.  FAL_EINVAL for a model without layers, data that do not fit it, or a CPU
+ * that cannot be portable; FAL_ENOMEM; with `diag`. */
 int maker_net_new(const struct setup *s, uint32_t lanes, struct maker **out,
 		  struct fal_diag *diag);
+
+/* Trainers, for lanes · depth of theirs.  `s` and `e` are kept.  FAL_ENOMEM, with
+ * `diag`. */
+struct exec;
+int maker_exec_new(struct setup *s, struct exec *e, struct maker **out,
+		   struct fal_diag *diag);
+
+/* What a task gave. */
+struct maker_made {
+	const float *grad; /* NULL for eval; borrowed */
+	double loss;
+	uint32_t right;
+};
+
+/* For makers: the end of maker_run.  Those of fal_sum_quantise but FAL_ENONFINITE. */
+int maker_finish(const struct maker_job *job, const struct maker_made *made,
+		 struct fal_ran *ran);
 
 /* The most bytes that all its lanes take, and its probe, which may have `room` bytes
  * besides.  Before maker_start, once at least with the room that there is. */
@@ -98,6 +120,14 @@ static inline uint64_t
 maker_steps(const struct maker *m)
 {
 	return m->ops->steps(m);
+}
+
+/* The worker is about to end: tasks do so, as cancelled, as soon as can be, and no more
+ * is computed. */
+static inline void
+maker_quit(struct maker *m)
+{
+	m->ops->quit(m);
 }
 
 /* No lane has a task.  NULL: nothing. */

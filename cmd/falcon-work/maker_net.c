@@ -127,6 +127,12 @@ cancel(struct maker *maker, uint32_t lane, uint64_t id)
 	(void)id;
 }
 
+static void
+quit(struct maker *maker)
+{
+	(void)maker;
+}
+
 static uint64_t
 steps(const struct maker *maker)
 {
@@ -149,22 +155,46 @@ net_free(struct maker *maker)
 	free(m);
 }
 
+/* Whether the job is one for a net, and its data one for this net. */
+static int
+check_fit(const struct setup *s, struct fal_diag *diag)
+{
+	const struct fal_part *part = &s->manifest.train;
+	if (s->model->layers == 0)
+		return fal_diag_set(diag, FAL_EINVAL,
+				    "%s: the job has no model.file, only names and "
+				    "shapes: its gradients are another program's to make",
+				    s->job.name);
+	if (part->sample_bytes != s->model->inputs)
+		return fal_diag_set(diag, FAL_EINVAL,
+				    "a sample has %u bytes, the model takes %u",
+				    part->sample_bytes, s->model->inputs);
+	if (part->classes > s->model->classes)
+		return fal_diag_set(diag, FAL_EINVAL,
+				    "the data have %u classes, the model %u",
+				    part->classes, s->model->classes);
+	return FAL_OK;
+}
+
 int
 maker_net_new(const struct setup *s, uint32_t lanes, struct maker **out,
 	      struct fal_diag *diag)
 {
-	static const struct maker_ops ops = { size,   start, probe,   run,
-					      cancel, steps, net_free };
+	static const struct maker_ops ops = { size,   start, probe, run,
+					      cancel, steps, quit,  net_free };
+	int err = check_fit(s, diag);
+	if (err < 0)
+		return err;
 	if (s->job.numerics == FAL_JOB_NUMERICS_PORTABLE && fal_kern_portable() < 0)
 		return fal_diag_set(diag, FAL_EINVAL,
 				    "numerics = portable needs a CPU with AVX2 and FMA");
 	struct maker_net *m = fal_calloc(1, sizeof(*m));
-	int err = m != NULL ? fal_net_new(s->model, s->job.task, &m->net) : FAL_ENOMEM;
+	err = m != NULL ? fal_net_new(s->model, s->job.task, &m->net) : FAL_ENOMEM;
 	if (err < 0) {
 		free(m);
 		return fal_diag_set(diag, err, "%s", fal_strerror(err));
 	}
-	m->maker.ops = &ops;
+	m->maker = (struct maker){ &ops, true };
 	m->setup = s;
 	m->lanes = lanes;
 	*out = &m->maker;

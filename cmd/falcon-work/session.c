@@ -60,7 +60,7 @@ lose(struct session *s)
 {
 	s->chan = NULL;
 	s->open = s->welcome = s->ready = s->admitted = false;
-	kit_halt(&s->kit);
+	kit_halt(&s->kit, s->ending);
 	session_settle(s);
 }
 

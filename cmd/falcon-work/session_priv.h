@@ -22,6 +22,7 @@ struct session {
 	struct fal_agent *agent;
 	struct texts coming;
 	uint32_t incarnation, map_epoch;
+	uint32_t agents; /* so far */
 	uint64_t clock;
 	bool open, welcome, ready, admitted;
 	uint64_t

@@ -10,19 +10,6 @@ static int
 check_data(const struct setup *s, struct fal_diag *diag)
 {
 	const struct fal_part *part = &s->manifest.train;
-	if (s->model->layers == 0)
-		return fal_diag_set(diag, FAL_EINVAL,
-				    "%s: the job has no model.file, only names and "
-				    "shapes: its gradients are another program's to make",
-				    s->job.name);
-	if (part->sample_bytes != s->model->inputs)
-		return fal_diag_set(diag, FAL_EINVAL,
-				    "a sample has %u bytes, the model takes %u",
-				    part->sample_bytes, s->model->inputs);
-	if (part->classes > s->model->classes)
-		return fal_diag_set(diag, FAL_EINVAL,
-				    "the data have %u classes, the model %u",
-				    part->classes, s->model->classes);
 	if (s->job.channels != 1 && s->job.channels != part->shape[0])
 		return fal_diag_set(diag, FAL_EINVAL,
 				    "data.mean lists %u channels, a sample has %u",

@@ -40,7 +40,7 @@ struct setup_text {
 
 /* Makes `s`, whose manifest the caller has set already and loses in either case; free
  * with setup_free.  Errors are those of the parsers, and FAL_EINVAL for data that do not
- * fit the model; each with `diag`. */
+ * fit data.mean; each with `diag`. */
 int setup_make(struct setup *s, const struct setup_text *job,
 	       const struct setup_text *model, struct fal_diag *diag);
 void setup_free(struct setup *s); /* `s` is {0} again */

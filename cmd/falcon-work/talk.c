@@ -177,6 +177,8 @@ begin_job(struct session *s)
 	const struct fal_grid grid = fal_job_grid(job, s->kit.setup.manifest.train.n);
 	const struct fal_agent_conf conf = { .n = s->kit.setup.model->params,
 					     .lanes_max = s->opt->lanes_max,
+					     .depth = work_depth(s->opt),
+					     .serial = (uint64_t)++s->agents << 40,
 					     .incarnation = s->incarnation,
 					     .map_epoch = s->map_epoch,
 					     .tasks = fal_grid_tasks(&grid, 0),

@@ -4,6 +4,7 @@
 
 #include "cli/cli.h"
 #include "emulate.h"
+#include "exec.h"
 #include "net/addr.h"
 #include "net/writer.h"
 #include "sec/keyring.h"
@@ -24,7 +25,15 @@ struct work_opt {
 	enum fal_compress compress;
 	uint64_t max_memory; /* bytes; 0: any */
 	uint64_t give_up;    /* seconds without a coordinator; 0: never */
+	struct exec *exec;   /* NULL: the net of this process computes */
 	bool verbose;
 };
+
+/* How many tasks the lanes have at a time. */
+static inline uint32_t
+work_depth(const struct work_opt *opt)
+{
+	return opt->exec != NULL ? opt->exec->depth : 1;
+}
 
 #endif

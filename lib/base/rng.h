@@ -17,7 +17,8 @@ enum fal_purpose {
 	FAL_RNG_TEST = 5,     /* tests and the simulator */
 	FAL_RNG_DEAL = 6,     /* dealing samples to partitions; epoch = 0 */
 	FAL_RNG_PROJ = 7,     /* machines that falcon-proj draws; epoch = 0 */
-	FAL_RNG_DRAW = 8      /* what falcon-ps draws for itself; epoch = 0 */
+	FAL_RNG_DRAW = 8,     /* what falcon-ps draws for itself; epoch = 0 */
+	FAL_RNG_TASK = 9      /* a trainer's own: block = clock, epoch = task */
 };
 
 struct fal_rng {

@@ -18,7 +18,9 @@ fal_agent_new(const struct fal_agent_conf *conf, const struct fal_agent_ops *ops
 	a->ops = *ops;
 	a->blocks = fal_blocks(conf->n);
 	a->lanes = conf->lanes_max;
-	a->lane = fal_calloc(conf->lanes_max, sizeof(*a->lane));
+	a->all = conf->lanes_max * (conf->depth > 1 ? conf->depth : 1);
+	a->serial = conf->serial;
+	a->lane = fal_calloc(a->all, sizeof(*a->lane));
 	if (a->lane == NULL) {
 		free(a);
 		return NULL;
@@ -31,7 +33,7 @@ fal_agent_free(struct fal_agent *a)
 {
 	if (a == NULL)
 		return;
-	for (uint32_t i = 0; i < a->conf.lanes_max; i++) {
+	for (uint32_t i = 0; i < a->all; i++) {
 		fal_sum_free(a->lane[i].sum);
 		agent_drop(a, a->lane[i].on);
 	}
@@ -63,7 +65,7 @@ fal_agent_free(struct fal_agent *a)
 static enum activity
 activity(const struct fal_agent *a)
 {
-	for (uint32_t i = 0; i < a->conf.lanes_max; i++)
+	for (uint32_t i = 0; i < a->all; i++)
 		if (a->lane[i].busy)
 			return COMPUTE;
 	if (a->pushing)
@@ -138,6 +140,9 @@ start(struct fal_agent *a, uint32_t lane)
 				     .round = l->item.round,
 				     .clock = l->item.clock,
 				     .task = l->item.task,
+				     .version =
+					     l->eval ? l->on->version : l->item.version,
+				     .serial = l->on->serial,
 				     .params = l->on->params,
 				     .exps = l->on->exps,
 				     .sum = l->sum,
@@ -150,9 +155,9 @@ int
 agent_dispatch(struct fal_agent *a)
 {
 	int err = a->leaving ? FAL_OK : agent_local_begin(a);
-	for (uint32_t i = 0; i < a->lanes && !a->leaving && err == FAL_OK; i++) {
+	for (uint32_t i = 0; i < a->all && !a->leaving && err == FAL_OK; i++) {
 		struct lane *l = &a->lane[i];
-		if (l->busy)
+		if (l->busy || i % a->conf.lanes_max >= a->lanes)
 			continue;
 		*l = (struct lane){ 0 };
 		if (!choose(a, l))
@@ -304,7 +309,7 @@ fal_agent_leave(struct fal_agent *a, uint64_t now, const char *why)
 	snprintf(a->why, sizeof(a->why), "%s", why);
 	a->queue.n = 0;
 	a->evals.n = 0;
-	for (uint32_t i = 0; i < a->conf.lanes_max; i++)
+	for (uint32_t i = 0; i < a->all; i++)
 		if (a->lane[i].busy && !a->lane[i].cancelled)
 			agent_cancel(a, i);
 	int err = agent_local_leave(a);

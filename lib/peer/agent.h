@@ -33,6 +33,8 @@ struct fal_run {
 	uint64_t round;
 	uint64_t clock; /* whose task: which samples */
 	uint32_t task;
+	uint64_t version; /* that it begins with, as the coordinator counts */
+	uint64_t serial;  /* of the parameters: others have another one */
 	const float *params;
 	const int8_t *exps;
 	struct fal_sum *sum; /* the quantised gradient goes here; NULL for eval */
@@ -53,7 +55,8 @@ struct fal_agent_ops {
 	/* Message bytes, borrowed for the call.  Bulk messages keep their order among
 	 * themselves and never overtake control. */
 	void (*send)(void *arg, const struct fal_buf *msg, bool bulk);
-	/* Starts a task on an idle lane. */
+	/* Starts a task on an idle lane.  Of depth d, there are d times as many, number
+	 * q · lanes_max + i being the q-th of lane i. */
 	void (*run)(void *arg, uint32_t lane, const struct fal_run *run);
 	/* Its result is not wanted any more; fal_agent_finished follows all the same. */
 	void (*cancel)(void *arg, uint32_t lane);
@@ -64,6 +67,8 @@ struct fal_agent_ops {
 struct fal_agent_conf {
 	size_t n; /* parameters */
 	uint32_t lanes_max;
+	uint32_t depth;  /* tasks that a lane has at a time, one of them at work; 0: 1 */
+	uint64_t serial; /* the first of fal_run's is one more */
 	uint32_t incarnation;
 	uint32_t map_epoch;     /* of the block map, as WELCOME said */
 	uint32_t tasks;         /* of a full clock: what a task has room for */

@@ -34,16 +34,19 @@ agent_local(struct fal_agent *a, uint64_t round)
 	return NULL;
 }
 
-/* Makes the weights ours alone. */
+/* Makes the weights ours alone, to be changed. */
 static int
 own_weights(struct fal_agent *a)
 {
 	struct snapshot *was = a->weights;
-	if (was != NULL && was->refs == 1)
+	if (was != NULL && was->refs == 1) {
+		was->serial = ++a->serial;
 		return FAL_OK;
+	}
 	struct snapshot *s = agent_snapshot(a);
 	if (s == NULL)
 		return FAL_ENOMEM;
+	s->serial = ++a->serial;
 	if (was != NULL) {
 		memcpy(s->params, was->params, a->conf.n * sizeof(float));
 		memcpy(s->exps, was->exps, a->blocks);

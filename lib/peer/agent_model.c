@@ -183,6 +183,7 @@ agent_on_version(struct fal_agent *a, const struct fal_msg *m)
 static int
 model_complete(struct fal_agent *a, struct snapshot *s)
 {
+	s->serial = ++a->serial;
 	if (s->keep)
 		keep(a, s);
 	s->keep = false;

@@ -16,7 +16,8 @@
  * contributions keep it alive while they need it. */
 struct snapshot {
 	uint64_t version;
-	float *params; /* NULL, as the two below: nothing has come yet */
+	uint64_t serial; /* of what is in it */
+	float *params;   /* NULL, as the two below: nothing has come yet */
 	int8_t *exps;
 	uint8_t *seen; /* by block */
 	uint32_t left; /* blocks still to come */
@@ -102,6 +103,8 @@ struct fal_agent {
 	struct snapshot *kept;           /* version under evaluation */
 
 	uint32_t lanes; /* in use */
+	uint32_t all;   /* lanes · depth that there are */
+	uint64_t serial;
 	struct lane *lane;
 	VEC(struct item) queue; /* by round */
 	VEC(uint32_t) evals;

@@ -29,7 +29,7 @@ agent_at_work(const struct fal_agent *a, uint64_t round)
 	for (size_t i = 0; i < a->pending.n; i++)
 		if (a->pending.v[i].round == round)
 			return true;
-	for (uint32_t i = 0; i < a->conf.lanes_max; i++)
+	for (uint32_t i = 0; i < a->all; i++)
 		if (agent_trains(&a->lane[i]) && a->lane[i].item.round == round)
 			return true;
 	return false;
@@ -51,7 +51,7 @@ holds(const struct fal_agent *a, uint64_t round, uint32_t task)
 	for (size_t i = end_of(a, round); i > 0 && a->queue.v[i - 1].round == round; i--)
 		if (a->queue.v[i - 1].task == task)
 			return true;
-	for (uint32_t i = 0; i < a->conf.lanes_max; i++)
+	for (uint32_t i = 0; i < a->all; i++)
 		if (agent_trains(&a->lane[i]) && a->lane[i].item.round == round &&
 		    a->lane[i].item.task == task)
 			return true;
@@ -124,7 +124,7 @@ agent_take_back(struct fal_agent *a, uint64_t round, uint32_t first, uint32_t co
 			a->queue.v[kept++] = *q;
 	}
 	a->queue.n = kept;
-	for (uint32_t i = 0; i < a->conf.lanes_max; i++) {
+	for (uint32_t i = 0; i < a->all; i++) {
 		const struct lane *l = &a->lane[i];
 		if (agent_trains(l) && l->item.round == round &&
 		    l->item.task - first < count)

@@ -47,7 +47,8 @@ struct fal_summary_worker {
 	double core_s;                 /* sum over its tasks of core seconds */
 	struct fal_trace_load load;
 	struct fal_trace_class verdict;
-	bool differs; /* its fingerprint is not that of most workers */
+	bool impure;  /* its fingerprint says so: its bits are not the same twice */
+	bool differs; /* it is impure, or its fingerprint not that of most workers */
 	/* When it was there to be given work; the last time may not have ended. */
 	struct fal_summary_stay {
 		double from, to;

@@ -131,10 +131,12 @@ capacity(struct fal_summary *s)
 	}
 }
 
-/* Marks who has not the fingerprint that most have; of equals, the earliest. */
+/* Marks who is impure, or has not the fingerprint that most have; of equals, the
+ * earliest. */
 static void
 numerics(struct fal_summary *s)
 {
+	static const char impure[] = "0000000000000000"; /* READY, falcon-protocol(7) */
 	size_t best = 0, most = 0;
 	for (size_t i = 0; i < s->n_worker; i++) {
 		size_t same = 0;
@@ -146,10 +148,14 @@ numerics(struct fal_summary *s)
 			best = i;
 		}
 	}
-	for (size_t i = 0; i < s->n_worker; i++)
-		s->worker[i].differs = strcmp(s->worker[i].fingerprint,
-					      s->worker[best].fingerprint) != 0;
 	s->identical = most == s->n_worker;
+	for (size_t i = 0; i < s->n_worker; i++) {
+		struct fal_summary_worker *w = &s->worker[i];
+		w->impure = strncmp(w->fingerprint, impure, strlen(impure)) == 0;
+		w->differs = w->impure ||
+			     strcmp(w->fingerprint, s->worker[best].fingerprint) != 0;
+		s->identical = s->identical && !w->impure;
+	}
 }
 
 static int

@@ -1,0 +1,75 @@
+/* memfds with seals. */
+#include "bulk.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#ifndef F_SEAL_FUTURE_WRITE /* Linux 5.1 */
+#define F_SEAL_FUTURE_WRITE 0x0010
+#endif
+
+enum { ALIGN = 64, PAGE = 4096 };
+
+int
+bulk_open(const char *name, struct bulk_area *out)
+{
+	*out = (struct bulk_area){ .fd = memfd_create(name,
+						      MFD_CLOEXEC | MFD_ALLOW_SEALING) };
+	return out->fd >= 0 ? FAL_OK : FAL_EIO;
+}
+
+static uint64_t
+round_up(uint64_t n, uint64_t to)
+{
+	return (n + to - 1) / to * to;
+}
+
+static void
+put_header(struct bulk_area *a, uint32_t i, const struct fal_buf *header)
+{
+	uint8_t *p = a->map + i * a->shape.stride;
+	const uint64_t n = a->shape.data - 8;
+	for (unsigned k = 0; k < 8; k++)
+		p[k] = (uint8_t)(n >> k * 8);
+	memcpy(p + 8, header->p, header->n);
+	memset(p + 8 + header->n, ' ', n - header->n);
+}
+
+int
+bulk_map(struct bulk_area *a, const struct bulk_conf *conf)
+{
+	struct fal_grad_area *s = &a->shape;
+	s->count = conf->count;
+	s->data = round_up(8 + conf->header.n, ALIGN);
+	s->bytes = s->data + conf->data;
+	s->stride = round_up(s->bytes, PAGE);
+	if (s->stride > SIZE_MAX / 2 / conf->count)
+		return FAL_ENOMEM;
+	a->size = s->stride * s->count;
+	/* Shrunk by whom it is shared with, it would kill us. */
+	if (ftruncate(a->fd, (off_t)a->size) < 0 ||
+	    fcntl(a->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) < 0)
+		return FAL_EIO;
+	void *map = mmap(NULL, a->size, PROT_READ | PROT_WRITE, MAP_SHARED, a->fd, 0);
+	if (map == MAP_FAILED)
+		return FAL_ENOMEM;
+	a->map = map;
+	for (uint32_t i = 0; i < conf->count; i++)
+		put_header(a, i, &conf->header);
+	/* Kernels that do not know it leave the trainer to its manners. */
+	if (conf->read_only)
+		(void)fcntl(a->fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE);
+	return fcntl(a->fd, F_ADD_SEALS, F_SEAL_SEAL) < 0 ? FAL_EIO : FAL_OK;
+}
+
+void
+bulk_close(struct bulk_area *a)
+{
+	if (a->map != NULL)
+		munmap(a->map, a->size);
+	if (a->fd >= 0)
+		close(a->fd);
+	*a = (struct bulk_area){ .fd = -1 };
+}

@@ -1,0 +1,304 @@
+/* The lanes' side of a trainer. */
+#include "child_priv.h"
+
+#include "base/mem.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+#include <uv.h>
+
+int
+child_new(const struct child_conf *conf, struct child **out)
+{
+	pthread_condattr_t monotonic;
+	struct child *c = fal_calloc(1, sizeof(*c));
+	if (c == NULL)
+		return FAL_ENOMEM;
+	c->conf = *conf;
+	c->proc = (struct spawned){ 0, -1, -1, -1, -1, -1 };
+	c->pidfd = -1;
+	c->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (c->wake < 0) {
+		free(c);
+		return FAL_EIO;
+	}
+	pthread_mutex_init(&c->mutex, NULL);
+	pthread_condattr_init(&monotonic);
+	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+	pthread_cond_init(&c->change, &monotonic);
+	pthread_condattr_destroy(&monotonic);
+	if (pthread_create(&c->thread, NULL, child_main, c) != 0) {
+		pthread_cond_destroy(&c->change);
+		pthread_mutex_destroy(&c->mutex);
+		close(c->wake);
+		free(c);
+		return FAL_EIO;
+	}
+	*out = c;
+	return FAL_OK;
+}
+
+void
+child_free(struct child *c)
+{
+	if (c == NULL)
+		return;
+	child_quit(c);
+	pthread_join(c->thread, NULL);
+	pthread_cond_destroy(&c->change);
+	pthread_mutex_destroy(&c->mutex);
+	close(c->wake);
+	fal_buf_free(&c->lines.b);
+	fal_buf_free(&c->params.b);
+	fal_buf_free(&c->in);
+	fal_buf_free(&c->err);
+	free(c->slot);
+	free(c);
+}
+
+void
+child_poke(struct child *c)
+{
+	const uint64_t one = 1;
+	(void)!write(c->wake, &one, sizeof(one));
+}
+
+int
+child_greet(struct child *c, struct fal_grad_hello *out, struct fal_diag *diag)
+{
+	pthread_mutex_lock(&c->mutex);
+	while (!c->greeted && !c->failed)
+		pthread_cond_wait(&c->change, &c->mutex);
+	const bool greeted = c->greeted;
+	*out = c->hello;
+	if (!greeted)
+		*diag = c->why;
+	pthread_mutex_unlock(&c->mutex);
+	return greeted ? FAL_OK : FAL_EIO;
+}
+
+void
+child_begin(struct child *c, const struct child_job *job)
+{
+	pthread_mutex_lock(&c->mutex);
+	c->job = job;
+	c->jobs++;
+	c->up = false;
+	pthread_mutex_unlock(&c->mutex);
+	child_poke(c);
+}
+
+void
+child_forget(struct child *c)
+{
+	pthread_mutex_lock(&c->mutex);
+	c->job = NULL;
+	c->jobs++;
+	c->up = false;
+	pthread_mutex_unlock(&c->mutex);
+	child_poke(c);
+}
+
+void
+child_quit(struct child *c)
+{
+	pthread_mutex_lock(&c->mutex);
+	c->quit = true;
+	pthread_cond_broadcast(&c->change);
+	pthread_mutex_unlock(&c->mutex);
+	child_poke(c);
+}
+
+void
+child_cancel(struct child *c, uint32_t slot, uint64_t id)
+{
+	pthread_mutex_lock(&c->mutex);
+	c->slot[slot].cancel = id;
+	pthread_cond_broadcast(&c->change);
+	pthread_mutex_unlock(&c->mutex);
+}
+
+void
+child_fault(struct child *c, uint64_t start, const char *why)
+{
+	pthread_mutex_lock(&c->mutex);
+	if (c->starts == start && c->up)
+		child_blame(c, "%s", why);
+	pthread_mutex_unlock(&c->mutex);
+	child_poke(c);
+}
+
+uint64_t
+child_steps(struct child *c)
+{
+	pthread_mutex_lock(&c->mutex);
+	const uint64_t n = c->answers;
+	const pid_t pid = c->proc.pid;
+	pthread_mutex_unlock(&c->mutex);
+	return n + spawn_ticks(pid);
+}
+
+/* --- tasks: the mutex is held ------------------------------------------------------- */
+
+static bool
+unwanted(const struct child *c, uint32_t slot, uint64_t id)
+{
+	return c->quit || c->slot[slot].cancel == id;
+}
+
+uint64_t
+child_start(struct child *c, uint32_t slot, uint64_t id)
+{
+	pthread_mutex_lock(&c->mutex);
+	while (!c->up && !unwanted(c, slot, id))
+		pthread_cond_wait(&c->change, &c->mutex);
+	const uint64_t start = unwanted(c, slot, id) ? 0 : c->starts;
+	pthread_mutex_unlock(&c->mutex);
+	return start;
+}
+
+bool
+child_pause(struct child *c, uint32_t slot, uint64_t id, uint64_t ns)
+{
+	const uint64_t until = uv_hrtime() + ns;
+	const struct timespec t = { (time_t)(until / 1000000000),
+				    (long)(until % 1000000000) };
+	pthread_mutex_lock(&c->mutex);
+	while (!unwanted(c, slot, id) && uv_hrtime() < until)
+		pthread_cond_timedwait(&c->change, &c->mutex, &t);
+	const bool wanted = !unwanted(c, slot, id);
+	pthread_mutex_unlock(&c->mutex);
+	return wanted;
+}
+
+/* The place of the task's parameters, filled if they are in none yet: there are more
+ * places than slots.  Gives up the mutex while it copies. */
+static uint32_t
+take_place(struct child *c, struct start *s, const struct child_task *t)
+{
+	uint32_t free = s->places;
+	for (uint32_t i = 0; i < s->places; i++) {
+		struct place *p = &s->place[i];
+		if (p->serial == t->serial) {
+			p->users++;
+			while (!p->ready)
+				pthread_cond_wait(&c->change, &c->mutex);
+			return i;
+		}
+		free = free == s->places && p->users == 0 ? i : free;
+	}
+	struct place *p = &s->place[free];
+	*p = (struct place){ t->serial, 1, false };
+	pthread_mutex_unlock(&c->mutex);
+	memcpy(bulk_data(&s->area[SPAWN_PARAMS], free), t->params, c->job->params_bytes);
+	pthread_mutex_lock(&c->mutex);
+	p->ready = true;
+	pthread_cond_broadcast(&c->change);
+	if (c->hello.pipes && c->start == s) {
+		const struct bulk_area *a = &s->area[SPAWN_PARAMS];
+		fal_grad_put_params(&c->lines.b, t->line.version, free);
+		fal_put_u64(&c->params.b, a->shape.bytes);
+		fal_put_bytes(&c->params.b, bulk_file(a, free), a->shape.bytes);
+	}
+	return free;
+}
+
+static void
+send_task(struct child *c, const struct child_task *t, uint32_t place)
+{
+	struct slot *s = &c->slot[t->line.slot];
+	struct fal_grad_task line = t->line;
+	line.place = place;
+	fal_grad_put_task(&c->lines.b, &line);
+	if (c->hello.pipes && c->hello.samples) {
+		const struct bulk_area *a = &c->start->area[SPAWN_SAMPLES];
+		fal_put_u64(&c->params.b, a->shape.bytes);
+		fal_put_bytes(&c->params.b, bulk_file(a, t->line.slot), a->shape.bytes);
+	}
+	*s = (struct slot){ .state = SLOT_SENT,
+			    .id = t->line.id,
+			    .cancel = s->cancel,
+			    .order = ++c->order,
+			    .train = t->grad != NULL,
+			    .kind = t->kind };
+	child_let_begin(c);
+	child_poke(c);
+}
+
+/* Until it is answered, or lost. */
+static void
+await(struct child *c, struct slot *s)
+{
+	while (s->state == SLOT_SENT && !c->quit) {
+		if (s->cancel == s->id && !s->told) {
+			fal_grad_put_cancel(&c->lines.b, s->id);
+			s->told = true;
+			child_poke(c);
+		}
+		pthread_cond_wait(&c->change, &c->mutex);
+	}
+}
+
+static enum child_end
+end_of(const struct child *c, const struct slot *s)
+{
+	if (c->quit || s->cancel == s->id)
+		return CHILD_CANCELLED;
+	if (s->state != SLOT_ANSWERED)
+		return CHILD_LOST;
+	return s->word.op == FAL_GRAD_DONE ? CHILD_MADE : CHILD_FAILED;
+}
+
+/* With a start that is there, and a reference to it. */
+static int
+do_in(struct child *c, struct start *at, const struct child_task *t,
+      struct child_made *out)
+{
+	const uint32_t slot = t->line.slot;
+	struct slot *s = &c->slot[slot];
+	const uint32_t place = take_place(c, at, t);
+	int err = FAL_OK;
+	if (c->hello.samples) {
+		pthread_mutex_unlock(&c->mutex);
+		err = t->fill(t->arg, bulk_data(&at->area[SPAWN_SAMPLES], slot));
+		pthread_mutex_lock(&c->mutex);
+	}
+	out->end = unwanted(c, slot, t->line.id) ? CHILD_CANCELLED : CHILD_LOST;
+	if (err == FAL_OK && out->end == CHILD_LOST && c->start == at) {
+		send_task(c, t, place);
+		await(c, s);
+		out->end = end_of(c, s);
+		out->loss = s->word.loss;
+		out->right = s->word.right;
+		out->ns = s->took;
+	}
+	if (err == FAL_OK && out->end == CHILD_MADE && t->grad != NULL) {
+		/* Who writes too late is not to change what has been looked at. */
+		pthread_mutex_unlock(&c->mutex);
+		memcpy(t->grad, bulk_data(&at->area[SPAWN_GRADS], slot),
+		       c->job->params_bytes);
+		pthread_mutex_lock(&c->mutex);
+	}
+	at->place[place].users--;
+	s->state = SLOT_IDLE;
+	return err;
+}
+
+int
+child_do(struct child *c, const struct child_task *t, struct child_made *out)
+{
+	int err = FAL_OK;
+	*out = (struct child_made){ .end = CHILD_LOST };
+	pthread_mutex_lock(&c->mutex);
+	if (c->up && c->starts == t->start) {
+		struct start *at = c->start;
+		at->refs++;
+		err = do_in(c, at, t, out);
+		child_drop(at);
+	}
+	pthread_mutex_unlock(&c->mutex);
+	return err;
+}

@@ -1,0 +1,309 @@
+/* A trainer's thread: starts, ends, deadlines. */
+#include "child_priv.h"
+
+#include "base/mem.h"
+#include "work.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <uv.h>
+
+#define MS UINT64_C(1000000)
+#define S (1000 * MS)
+
+static const uint64_t hello_ns = 120 * S, say_ns = 10 * S; /* it says nothing so long */
+static const uint64_t unknown_ns = 300 * S; /* for a task of a kind that is new */
+static const uint64_t least_pause = 100 * MS, most_pause = 30 * S;
+static const uint64_t bye_ns = 2 * S;
+
+/* --- memory ------------------------------------------------------------------------- */
+
+void
+child_drop(struct start *s)
+{
+	if (s == NULL || --s->refs > 0)
+		return;
+	for (int i = 0; i < SPAWN_SHARED; i++)
+		bulk_close(&s->area[i]);
+	free(s->place);
+	free(s);
+}
+
+static struct start *
+new_start(void)
+{
+	static const char *const name[] = { "falcon-params", "falcon-grads",
+					    "falcon-samples" };
+	struct start *s = fal_calloc(1, sizeof(*s));
+	int err = s == NULL ? FAL_ENOMEM : FAL_OK;
+	for (int i = 0; i < SPAWN_SHARED && s != NULL; i++)
+		s->area[i].fd = -1;
+	for (int i = 0; i < SPAWN_SHARED && err == FAL_OK; i++)
+		err = bulk_open(name[i], &s->area[i]);
+	if (s != NULL)
+		s->refs = 1;
+	if (err == FAL_OK)
+		return s;
+	child_drop(s);
+	return NULL;
+}
+
+static int
+map_all(struct child *c)
+{
+	struct start *s = c->start;
+	const struct child_job *j = c->job;
+	const struct bulk_conf params = { .header = j->params,
+					  .data = j->params_bytes,
+					  .count = c->slots + 1,
+					  .read_only = true };
+	const struct bulk_conf grads = { .header = j->params,
+					 .data = j->params_bytes,
+					 .count = c->slots };
+	const struct bulk_conf samples = { .header = j->samples,
+					   .data = j->samples_bytes,
+					   .count = c->slots,
+					   .read_only = true };
+	s->places = c->slots + 1;
+	s->place = fal_calloc(s->places, sizeof(*s->place));
+	int err = s->place == NULL ? FAL_ENOMEM : FAL_OK;
+	if (err == FAL_OK)
+		err = bulk_map(&s->area[SPAWN_PARAMS], &params);
+	if (err == FAL_OK)
+		err = bulk_map(&s->area[SPAWN_GRADS], &grads);
+	if (err == FAL_OK && c->hello.samples)
+		err = bulk_map(&s->area[SPAWN_SAMPLES], &samples);
+	return err;
+}
+
+void
+child_tell_job(struct child *c)
+{
+	int err = map_all(c);
+	if (err < 0) {
+		child_blame(c, "memory to share: %s", fal_strerror(err));
+		return;
+	}
+	struct fal_grad_job line = c->job->job;
+	line.params = c->start->area[SPAWN_PARAMS].shape;
+	line.grads = c->start->area[SPAWN_GRADS].shape;
+	line.samples = c->start->area[SPAWN_SAMPLES].shape;
+	fal_grad_put_job(&c->lines.b, &line);
+	c->told = c->jobs;
+	c->up = true;
+	pthread_cond_broadcast(&c->change);
+}
+
+/* --- starts and ends ---------------------------------------------------------------- */
+
+static void
+forget_bytes(struct child *c)
+{
+	fal_buf_clear(&c->lines.b);
+	fal_buf_clear(&c->params.b);
+	fal_buf_clear(&c->in);
+	fal_buf_clear(&c->err);
+	c->lines.sent = c->params.sent = 0;
+	c->frame = 0;
+}
+
+/* Its group is no more, its memory is nobody's but of those who read. */
+static void
+end(struct child *c)
+{
+	child_drain(c);
+	spawn_kill(&c->proc);
+	if (c->pidfd >= 0)
+		close(c->pidfd);
+	c->pidfd = -1;
+	forget_bytes(c);
+	child_drop(c->start);
+	c->start = NULL;
+	c->told = 0;
+	c->up = false;
+	for (uint32_t i = 0; i < c->slots; i++)
+		if (c->slot[i].state == SLOT_SENT)
+			c->slot[i].state = SLOT_LOST;
+	pthread_cond_broadcast(&c->change);
+}
+
+void
+child_blame(struct child *c, const char *fmt, ...)
+{
+	struct fal_diag why;
+	va_list ap;
+	va_start(ap, fmt);
+	vsnprintf(why.text, sizeof(why.text), fmt, ap);
+	va_end(ap);
+	end(c);
+	if (!c->greeted) {
+		c->failed = true;
+		fal_diag_set(&c->why, FAL_EIO, "%s: %s", c->conf.command, why.text);
+		return;
+	}
+	c->pause = c->useful                   ? least_pause
+		   : 2 * c->pause < most_pause ? 2 * c->pause
+					       : most_pause;
+	c->restart = uv_hrtime() + c->pause;
+	fal_cli_err(PROG, "trainer %u: %s; it starts again", c->conf.number, why.text);
+}
+
+static void
+begin(struct child *c)
+{
+	const struct fal_grad_greeting hello = { c->conf.worker, c->conf.number,
+						 c->conf.lanes };
+	struct spawn_conf conf = { c->conf.command, c->conf.key, c->conf.number, { 0 } };
+	c->starts++;
+	c->started = uv_hrtime();
+	c->heard = c->late = c->useful = false;
+	c->start = new_start();
+	if (c->start == NULL) {
+		child_blame(c, "memory to share: %s", strerror(errno));
+		return;
+	}
+	for (int i = 0; i < SPAWN_SHARED; i++)
+		conf.fd[i] = c->start->area[i].fd;
+	if (spawn(&conf, &c->proc) < 0) {
+		child_blame(c, "it cannot be started: %s", strerror(errno));
+		return;
+	}
+	c->pidfd = (int)syscall(SYS_pidfd_open, c->proc.pid, 0);
+	fal_grad_put_hello(&c->lines.b, &hello);
+}
+
+/* It ended by itself. */
+static void
+ended(struct child *c)
+{
+	int status;
+	if (!spawn_ended(&c->proc, &status))
+		child_blame(c, "it closed its standard output");
+	else if (WIFSIGNALED(status))
+		child_blame(c, "it was ended by signal %d", WTERMSIG(status));
+	else
+		child_blame(c, "it exited with status %d%s", WEXITSTATUS(status),
+			    c->greeted ? "" : " before it said hello");
+}
+
+/* --- deadlines ---------------------------------------------------------------------- */
+
+void
+child_let_begin(struct child *c)
+{
+	uint32_t at_work = 0;
+	for (uint32_t i = 0; i < c->slots; i++)
+		at_work += c->slot[i].state == SLOT_SENT && c->slot[i].begun != 0;
+	while (at_work < c->hello.lanes) {
+		struct slot *next = NULL;
+		for (uint32_t i = 0; i < c->slots; i++) {
+			struct slot *s = &c->slot[i];
+			if (s->state == SLOT_SENT && s->begun == 0 &&
+			    (next == NULL || s->order < next->order))
+				next = s;
+		}
+		if (next == NULL)
+			return;
+		next->begun = uv_hrtime();
+		at_work++;
+	}
+}
+
+void
+child_answered(struct child *c, struct slot *s)
+{
+	if (s->begun == 0) /* out of turn */
+		s->begun = uv_hrtime();
+	s->took = uv_hrtime() - s->begun;
+	s->state = SLOT_ANSWERED;
+	c->answers++;
+	if (s->word.op == FAL_GRAD_DONE) {
+		c->history[s->kind][c->known[s->kind]++ % CHILD_HISTORY] = s->took;
+		c->useful = true;
+	}
+	child_let_begin(c);
+	pthread_cond_broadcast(&c->change);
+}
+
+/* How long a task of this kind may take: much longer than the longest of late. */
+static uint64_t
+allowed(const struct child *c, unsigned kind)
+{
+	uint64_t longest = 0;
+	for (int i = 0; i < CHILD_HISTORY; i++)
+		if (c->history[kind][i] > longest)
+			longest = c->history[kind][i];
+	return c->known[kind] == 0 ? unknown_ns : 1 * S + 8 * longest;
+}
+
+static uint64_t
+due(const struct child *c)
+{
+	uint64_t t = UINT64_MAX;
+	if (c->proc.pid == 0)
+		return c->failed ? t : c->restart;
+	if (!c->heard)
+		t = c->started + (c->late ? hello_ns : say_ns);
+	for (uint32_t i = 0; i < c->slots; i++) {
+		const struct slot *s = &c->slot[i];
+		const uint64_t at = s->begun + allowed(c, s->kind);
+		if (s->state == SLOT_SENT && s->begun != 0 && at < t)
+			t = at;
+	}
+	return t;
+}
+
+static void
+overdue(struct child *c)
+{
+	const uint64_t now = uv_hrtime();
+	if (c->proc.pid == 0) {
+		begin(c);
+	} else if (c->heard) {
+		child_blame(c, "no answer in time");
+	} else if (now >= c->started + hello_ns) {
+		child_blame(c, "no hello within %d s", (int)(hello_ns / S));
+	} else if (!c->late) {
+		c->late = true;
+		fal_cli_err(PROG, "trainer %u: no hello yet", c->conf.number);
+	}
+}
+
+void *
+child_main(void *arg)
+{
+	struct child *c = arg;
+	pthread_mutex_lock(&c->mutex);
+	c->pause = least_pause / 2;
+	while (!c->quit) {
+		const bool gone = child_turn(c, due(c));
+		if (c->quit)
+			break;
+		if (gone && c->proc.pid != 0)
+			ended(c);
+		else if (uv_hrtime() >= due(c))
+			overdue(c);
+		/* Whoever has heard of another job starts anew. */
+		if (c->told != 0 && c->told != c->jobs)
+			end(c);
+		else if (c->heard && c->told == 0 && c->job != NULL && c->proc.pid != 0)
+			child_tell_job(c);
+	}
+	const uint64_t until = uv_hrtime() + bye_ns;
+	if (c->proc.in >= 0)
+		close(c->proc.in);
+	c->proc.in = -1;
+	forget_bytes(c);
+	while (c->proc.pid != 0 && uv_hrtime() < until && !child_turn(c, until))
+		;
+	end(c);
+	pthread_mutex_unlock(&c->mutex);
+	return NULL;
+}

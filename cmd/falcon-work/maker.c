@@ -1,0 +1,30 @@
+/* What all makers share. */
+#include "maker.h"
+
+#include <math.h>
+
+/* As it travels; what is not finite shows in the gradient. */
+static int64_t
+fixed_loss(double loss, uint32_t samples)
+{
+	const double most = (double)samples * FAL_LOSS_MAX;
+	const double least = isfinite(loss) ? fmax(fmin(loss, most), -most) : 0;
+	return llrint(ldexp(least, FAL_LOSS_BITS));
+}
+
+int
+maker_finish(const struct maker_job *job, const struct maker_made *made,
+	     struct fal_ran *ran)
+{
+	const struct fal_run *r = &job->run;
+	int err = FAL_OK;
+	if (made->grad != NULL)
+		err = fal_sum_quantise(r->sum, made->grad, r->exps, r->room, NULL);
+	if (err < 0 && err != FAL_ENONFINITE)
+		return err;
+	ran->nonfinite = err == FAL_ENONFINITE;
+	ran->loss = fixed_loss(made->loss, job->count);
+	ran->right = made->right;
+	ran->samples = job->count;
+	return FAL_OK;
+}

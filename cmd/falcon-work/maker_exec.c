@@ -1,0 +1,483 @@
+/* Gradients by trainers.
+ *
+ * What goes wrong in one costs the task that it has, which is tried again here until it
+ * is done, or until the coordinator, whose deadline it misses, gives it to somebody else.
+ */
+#include "maker.h"
+
+#include "base/mem.h"
+#include "base/rng.h"
+#include "exec.h"
+#include "model/safetensors.h"
+#include "sec/hash.h"
+#include "sec/secret.h"
+#include "work.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <uv.h>
+
+/* What one lane's task needs besides what its trainer has. */
+struct bench {
+	float *grad;
+	uint32_t *index, *label; /* [task] */
+};
+
+/* What is known of a trainer: whether this start of it computes as the first one did. */
+struct proof {
+	pthread_mutex_t mutex; /* who proves */
+	uint64_t start;
+	unsigned others; /* starts with other bits, one after the other */
+};
+
+struct maker_exec {
+	struct maker maker;
+	struct setup *setup;
+	struct exec *exec;
+	struct child_job job;
+	uint32_t slots;
+	struct bench *bench;
+	struct proof *proof;
+	/* The fixed task: the first of the job, on parameters that all workers make. */
+	float *params;
+	uint32_t *index, count;
+	bool probed, pure;
+	uint8_t bits[FAL_HASH_BYTES];
+	_Atomic uint64_t ids; /* of fixed tasks */
+};
+
+enum { PROBE_TRIES = 5, MOST_OTHERS = 3 };
+
+static const uint64_t fixed_id = UINT64_C(1) << 48; /* those of lanes are below */
+
+static struct maker_exec *
+of(struct maker *maker)
+{
+	return (struct maker_exec *)maker;
+}
+
+/* --- a job -------------------------------------------------------------------------- */
+
+/* The two tensors of a slot of samples: labels first, so that both are aligned. */
+static int
+samples_header(const struct setup *s, struct fal_buf *out)
+{
+	const struct fal_part *part = &s->manifest.train;
+	const uint64_t y = 8 * (uint64_t)s->job.task;
+	const uint64_t x = 4 * (uint64_t)s->job.task * part->sample_bytes;
+	fal_put_fmt(out,
+		    "{\"y\":{\"dtype\":\"I64\",\"shape\":[%u],"
+		    "\"data_offsets\":[0,%" PRIu64 "]},"
+		    "\"x\":{\"dtype\":\"F32\",\"shape\":[%u,%u,%u,%u],"
+		    "\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]}}",
+		    s->job.task, y, s->job.task, part->shape[0], part->shape[1],
+		    part->shape[2], y, y + x);
+	return out->err;
+}
+
+static int
+make_job(struct maker_exec *m)
+{
+	const struct setup *s = m->setup;
+	struct child_job *j = &m->job;
+	j->job = (struct fal_grad_job){ .name = s->job.name,
+					.seed = s->job.seed,
+					.task = s->job.task,
+					.batch = s->job.batch,
+					.train = s->manifest.train.n,
+					.test = s->manifest.test.n };
+	j->params_bytes = s->model->params * sizeof(float);
+	j->samples_bytes = (uint64_t)s->job.task *
+			   (8 + 4 * (uint64_t)s->manifest.train.sample_bytes);
+	int err = fal_safetensors_header(s->model, &j->params);
+	return err < 0 ? err : samples_header(s, &j->samples);
+}
+
+static uint64_t
+size(struct maker *maker, uint64_t room)
+{
+	const struct maker_exec *m = of(maker);
+	const uint64_t params = m->setup->model->params * sizeof(float);
+	const uint64_t each = 2 * params + (m->maker.samples ? m->job.samples_bytes : 0);
+	(void)room;
+	/* Of each slot a place, its gradient and a copy of that; of each child a place;
+	 * the parameters of the fixed task. */
+	return m->slots * (each + params) + (m->exec->n + 1) * params;
+}
+
+/* Some that are the same everywhere, and are not equal to one another. */
+static void
+fixed_params(const struct setup *s, float *params)
+{
+	struct fal_rng r = fal_rng_init(s->job.seed, FAL_RNG_TEST, 1);
+	if (s->model->layers > 0)
+		fal_model_init(s->model, s->job.seed, params);
+	for (uint64_t i = 0; s->model->layers == 0 && i < s->model->params; i++)
+		params[i] = (fal_rng_unit(&r) - 0.5f) / 8;
+}
+
+static int
+fixed_task(struct maker_exec *m)
+{
+	struct setup *s = m->setup;
+	const struct places p = setup_places(s, 0, 0);
+	struct epoch *e = setup_epoch(s, 0);
+	m->params = fal_calloc_aligned(s->model->params, sizeof(float));
+	m->index = fal_calloc(p.count, sizeof(*m->index));
+	int err =
+		e != NULL && m->params != NULL && m->index != NULL ? FAL_OK : FAL_ENOMEM;
+	for (uint32_t i = 0; i < p.count && err == FAL_OK; i++)
+		m->index[i] = fal_order_at(&e->order, p.first + i);
+	m->count = p.count;
+	epoch_drop(e);
+	if (err == FAL_OK)
+		fixed_params(s, m->params);
+	return err;
+}
+
+static int
+start(struct maker *maker)
+{
+	struct maker_exec *m = of(maker);
+	const uint32_t task = m->setup->job.task;
+	m->bench = fal_calloc(m->slots, sizeof(*m->bench));
+	int err = m->bench != NULL ? fixed_task(m) : FAL_ENOMEM;
+	for (uint32_t i = 0; i < m->slots && err == FAL_OK; i++) {
+		struct bench *b = &m->bench[i];
+		b->grad = fal_calloc_aligned(m->setup->model->params, sizeof(float));
+		b->index = fal_calloc(task, sizeof(*b->index));
+		b->label = fal_calloc(task, sizeof(*b->label));
+		if (b->grad == NULL || b->index == NULL || b->label == NULL)
+			err = FAL_ENOMEM;
+	}
+	for (uint32_t i = 0; i < m->exec->n && err == FAL_OK; i++)
+		child_begin(m->exec->child[i], &m->job);
+	return err;
+}
+
+static void
+exec_free(struct maker *maker)
+{
+	struct maker_exec *m = of(maker);
+	/* Nobody is to come back to what goes. */
+	for (uint32_t i = 0; i < m->exec->n; i++)
+		child_forget(m->exec->child[i]);
+	for (uint32_t i = 0; m->bench != NULL && i < m->slots; i++) {
+		free(m->bench[i].grad);
+		free(m->bench[i].index);
+		free(m->bench[i].label);
+	}
+	for (uint32_t i = 0; m->proof != NULL && i < m->exec->n; i++)
+		pthread_mutex_destroy(&m->proof[i].mutex);
+	free(m->bench);
+	free(m->proof);
+	free(m->params);
+	free(m->index);
+	fal_buf_free(&m->job.params);
+	fal_buf_free(&m->job.samples);
+	free(m);
+}
+
+/* --- the fixed task ----------------------------------------------------------------- */
+
+/* Made-up samples. */
+static int
+fill_fixed(void *arg, void *data)
+{
+	const struct maker_exec *m = arg;
+	const struct setup *s = m->setup;
+	struct fal_rng r = fal_rng_init(s->job.seed, FAL_RNG_TEST, 0);
+	const uint32_t task = s->job.task;
+	int64_t *y = data;
+	float *x = (float *)(y + task);
+	for (uint64_t i = 0; i < (uint64_t)task * s->manifest.train.sample_bytes; i++)
+		x[i] = fal_rng_unit(&r);
+	for (uint32_t i = 0; i < task; i++)
+		y[i] = fal_rng_below(&r, s->manifest.train.classes);
+	return FAL_OK;
+}
+
+/* In this start of the trainer; its bits. */
+static int
+run_fixed(struct maker_exec *m, const struct exec_at *at, uint64_t start, float *grad,
+	  struct child_made *made, uint8_t bits[static FAL_HASH_BYTES])
+{
+	const struct child_task task = {
+		.line = { .id = fixed_id + ++m->ids,
+			  .seed = fal_grad_seed(m->setup->job.seed, 0, 0),
+			  .slot = at->slot,
+			  .count = m->count,
+			  .index = m->index },
+		.params = m->params,
+		.serial = UINT64_MAX,
+		.kind = 0,
+		.fill = fill_fixed,
+		.arg = m,
+		.grad = grad,
+		.start = start,
+	};
+	int err = child_do(at->child, &task, made);
+	if (err == FAL_OK && made->end == CHILD_MADE)
+		fal_hash(grad, m->setup->model->params * sizeof(float), bits);
+	return err;
+}
+
+/* Until it is made, a few times. */
+static int
+probe_once(struct maker_exec *m, uint32_t lane, struct child_made *made,
+	   uint8_t bits[static FAL_HASH_BYTES])
+{
+	const struct exec_at at = exec_at(m->exec, lane);
+	for (int i = 0; i < PROBE_TRIES; i++) {
+		const uint64_t start = child_start(at.child, at.slot, fixed_id);
+		if (start == 0)
+			return FAL_EIO;
+		int err = run_fixed(m, &at, start, m->bench[lane].grad, made, bits);
+		if (err < 0)
+			return err;
+		if (made->end == CHILD_MADE) {
+			m->proof[at.number].start = start;
+			return FAL_OK;
+		}
+	}
+	return FAL_EIO;
+}
+
+/* Twice by the first trainer, once by each other; the second time tells the speed. */
+static int
+probe(struct maker *maker, struct maker_probed *out)
+{
+	struct maker_exec *m = of(maker);
+	uint8_t bits[FAL_HASH_BYTES];
+	struct child_made made;
+	int err = probe_once(m, 0, &made, m->bits);
+	m->pure = !m->exec->hello.impure;
+	for (uint32_t i = 0; i < m->exec->n && err == FAL_OK; i++) {
+		err = probe_once(m, i, &made, bits);
+		if (i == 0)
+			out->task_ns = made.ns;
+		m->pure = m->pure && memcmp(bits, m->bits, sizeof(bits)) == 0;
+	}
+	if (err < 0)
+		return err;
+	memcpy(out->fingerprint, m->bits, FAL_FINGERPRINT);
+	if (!m->pure) {
+		/* That of nobody else: falcon-protocol(7), READY. */
+		memset(out->fingerprint, 0, FAL_FINGERPRINT);
+		fal_random_bytes(out->fingerprint + 8, FAL_FINGERPRINT - 8);
+		fal_cli_err(PROG,
+			    "the trainer is impure: the same task gives other bits; "
+			    "the final model will not be the same each time");
+	}
+	m->probed = true;
+	return FAL_OK;
+}
+
+/* The bits that this start gave are those of before, or it is not the one to go on with.
+ */
+static int
+compare(const struct maker_exec *m, struct proof *p, const struct exec_at *at,
+	uint64_t start, const uint8_t bits[static FAL_HASH_BYTES])
+{
+	if (memcmp(bits, m->bits, FAL_HASH_BYTES) == 0) {
+		p->start = start;
+		p->others = 0;
+		return FAL_OK;
+	}
+	if (++p->others < MOST_OTHERS) {
+		child_fault(at->child, start,
+			    "its fixed task has other bits than before");
+		return FAL_OK;
+	}
+	fal_cli_err(PROG, "trainer %u: started again, it computes otherwise than before",
+		    at->number);
+	return FAL_EINVAL;
+}
+
+/* Whether this start of the trainer computes as the first one did: its program may be
+ * another one by now.  `*proven` stays false where it was lost, too. */
+static int
+prove(struct maker_exec *m, const struct exec_at *at, uint64_t start, float *grad,
+      bool *proven)
+{
+	struct proof *p = &m->proof[at->number];
+	uint8_t bits[FAL_HASH_BYTES];
+	struct child_made made;
+	int err = FAL_OK;
+	*proven = !m->probed || !m->pure;
+	if (*proven)
+		return FAL_OK;
+	pthread_mutex_lock(&p->mutex);
+	if (p->start != start) {
+		err = run_fixed(m, at, start, grad, &made, bits);
+		if (err == FAL_OK && made.end == CHILD_MADE)
+			err = compare(m, p, at, start, bits);
+	}
+	*proven = p->start == start;
+	pthread_mutex_unlock(&p->mutex);
+	return err;
+}
+
+/* --- tasks -------------------------------------------------------------------------- */
+
+struct samples {
+	const struct maker_job *job;
+	uint32_t *label, task;
+};
+
+static int
+fill_samples(void *arg, void *data)
+{
+	const struct samples *s = arg;
+	const struct maker_job *j = s->job;
+	int64_t *y = data;
+	float *x = (float *)(y + s->task);
+	int err = fal_batch_fill(&j->batch, j->first, j->count, x, s->label);
+	for (uint32_t i = 0; i < j->count && err == FAL_OK; i++)
+		y[i] = s->label[i];
+	return err;
+}
+
+static struct child_task
+task_of(const struct maker_exec *m, struct bench *b, const struct maker_job *job,
+	struct samples *samples)
+{
+	const struct fal_run *r = &job->run;
+	const uint32_t full = m->setup->job.task;
+	*samples = (struct samples){ job, b->label, full };
+	for (uint32_t i = 0; i < job->count; i++)
+		b->index[i] = fal_order_at(job->batch.order, job->first + i);
+	return (struct child_task){
+		.line = { .id = job->id,
+			  .clock = r->clock,
+			  .version = r->version,
+			  .seed = fal_grad_seed(m->setup->job.seed, r->clock, r->task),
+			  .task = r->task,
+			  .count = job->count,
+			  .index = b->index,
+			  .eval = r->eval },
+		.params = r->params,
+		.serial = r->serial,
+		.kind = (unsigned)r->eval * 2 + (job->count < full),
+		.fill = fill_samples,
+		.arg = samples,
+		.grad = r->eval ? NULL : b->grad,
+	};
+}
+
+/* 0.1 s, then twice as long each time, up to 30 s. */
+static uint64_t
+pause_ns(unsigned failures)
+{
+	const uint64_t most = UINT64_C(30000000000);
+	const uint64_t ns = UINT64_C(100000000) << (failures < 10 ? failures : 10);
+	return ns < most ? ns : most;
+}
+
+/* Made, with what it gave in `ran`; false: it is to be tried again. */
+static bool
+is_made(struct maker_exec *m, const struct exec_at *at, const struct child_task *t,
+	const struct maker_job *job, const struct child_made *made, bool again,
+	struct fal_ran *ran, int *err)
+{
+	const struct maker_made made_of = { t->grad, made->loss, made->right };
+	(void)m;
+	if (made->right > job->count) {
+		child_fault(at->child, t->start, "more samples are right than there are");
+		return false;
+	}
+	*err = maker_finish(job, &made_of, ran);
+	ran->task_ns = made->ns;
+	if (*err < 0 || !ran->nonfinite || again)
+		return true;
+	/* It may be the trainer's alone. */
+	child_fault(at->child, t->start, "its gradient is not finite");
+	return false;
+}
+
+static int
+run(struct maker *maker, uint32_t lane, const struct maker_job *job, struct fal_ran *ran)
+{
+	struct maker_exec *m = of(maker);
+	const struct exec_at at = exec_at(m->exec, lane);
+	struct samples samples;
+	struct child_task task = task_of(m, &m->bench[lane], job, &samples);
+	struct child_made made = { .end = CHILD_LOST };
+	bool nonfinite = false, proven;
+	unsigned failures = 0;
+	int err = FAL_OK;
+	task.line.slot = at.slot;
+	while (err == FAL_OK) {
+		task.start = child_start(at.child, at.slot, job->id);
+		if (task.start == 0)
+			break;
+		err = prove(m, &at, task.start, m->bench[lane].grad, &proven);
+		if (err < 0 || !proven)
+			continue;
+		err = child_do(at.child, &task, &made);
+		if (err < 0 || made.end == CHILD_CANCELLED)
+			break;
+		if (made.end == CHILD_FAILED &&
+		    !child_pause(at.child, at.slot, job->id, pause_ns(failures++)))
+			break;
+		if (made.end == CHILD_MADE) {
+			if (is_made(m, &at, &task, job, &made, nonfinite, ran, &err))
+				return err;
+			nonfinite = nonfinite || ran->nonfinite;
+		}
+	}
+	*ran = (struct fal_ran){ .cancelled = true };
+	return err;
+}
+
+static void
+cancel(struct maker *maker, uint32_t lane, uint64_t id)
+{
+	const struct exec_at at = exec_at(of(maker)->exec, lane);
+	child_cancel(at.child, at.slot, id);
+}
+
+static uint64_t
+steps(const struct maker *maker)
+{
+	const struct exec *e = ((const struct maker_exec *)maker)->exec;
+	uint64_t n = 0;
+	for (uint32_t i = 0; i < e->n; i++)
+		n += child_steps(e->child[i]);
+	return n;
+}
+
+static void
+quit(struct maker *maker)
+{
+	const struct exec *e = of(maker)->exec;
+	for (uint32_t i = 0; i < e->n; i++)
+		child_quit(e->child[i]);
+}
+
+int
+maker_exec_new(struct setup *s, struct exec *e, struct maker **out, struct fal_diag *diag)
+{
+	static const struct maker_ops ops = { size,   start, probe, run,
+					      cancel, steps, quit,  exec_free };
+	struct maker_exec *m = fal_calloc(1, sizeof(*m));
+	if (m == NULL)
+		return fal_diag_set(diag, FAL_ENOMEM, "%s", fal_strerror(FAL_ENOMEM));
+	m->maker = (struct maker){ &ops, e->hello.samples };
+	m->setup = s;
+	m->exec = e;
+	m->slots = exec_slots(e);
+	m->proof = fal_calloc(e->n, sizeof(*m->proof));
+	for (uint32_t i = 0; m->proof != NULL && i < e->n; i++)
+		pthread_mutex_init(&m->proof[i].mutex, NULL);
+	int err = m->proof != NULL ? make_job(m) : FAL_ENOMEM;
+	if (err < 0) {
+		exec_free(&m->maker);
+		return fal_diag_set(diag, err, "%s", fal_strerror(err));
+	}
+	*out = &m->maker;
+	return FAL_OK;
+}

@@ -1,0 +1,266 @@
+/* JSON lines, out by base/json.h, in by jansson. */
+#include "grad/line.h"
+
+#include "base/json.h"
+#include "base/rng.h"
+#include "base/text.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* --- out ---------------------------------------------------------------------------- */
+
+static void
+begin(struct fal_buf *b, const char *op)
+{
+	fal_json_open(b, '{');
+	fal_json_member_str(b, "op", op);
+}
+
+static void
+end(struct fal_buf *b)
+{
+	fal_json_close(b, '}');
+	fal_put_u8(b, '\n');
+}
+
+/* As text: not every language has integers of 64 bits. */
+static void
+put_seed(struct fal_buf *b, uint64_t seed)
+{
+	char hex[17];
+	snprintf(hex, sizeof(hex), "%016" PRIx64, seed);
+	fal_json_member_str(b, "seed", hex);
+}
+
+void
+fal_grad_put_hello(struct fal_buf *b, const struct fal_grad_greeting *g)
+{
+	begin(b, "hello");
+	fal_json_member_u64(b, "protocol", FAL_GRAD_PROTOCOL);
+	fal_json_member_str(b, "worker", g->worker);
+	fal_json_member_u64(b, "lane", g->lane);
+	fal_json_member_u64(b, "lanes", g->lanes);
+	end(b);
+}
+
+static void
+put_area(struct fal_buf *b, const char *key, const char *count,
+	 const struct fal_grad_area *a)
+{
+	if (a->count == 0)
+		return;
+	fal_json_key(b, key);
+	fal_json_open(b, '{');
+	fal_json_member_u64(b, count, a->count);
+	fal_json_member_u64(b, "stride", a->stride);
+	fal_json_member_u64(b, "bytes", a->bytes);
+	fal_json_member_u64(b, "data", a->data);
+	fal_json_close(b, '}');
+}
+
+void
+fal_grad_put_job(struct fal_buf *b, const struct fal_grad_job *j)
+{
+	begin(b, "job");
+	fal_json_member_str(b, "name", j->name);
+	put_seed(b, j->seed);
+	fal_json_member_u64(b, "task", j->task);
+	fal_json_member_u64(b, "batch", j->batch);
+	fal_json_member_u64(b, "train", j->train);
+	fal_json_member_u64(b, "test", j->test);
+	put_area(b, "params", "places", &j->params);
+	put_area(b, "grads", "slots", &j->grads);
+	put_area(b, "samples", "slots", &j->samples);
+	end(b);
+}
+
+void
+fal_grad_put_params(struct fal_buf *b, uint64_t version, uint32_t place)
+{
+	begin(b, "params");
+	fal_json_member_u64(b, "version", version);
+	fal_json_member_u64(b, "place", place);
+	end(b);
+}
+
+void
+fal_grad_put_task(struct fal_buf *b, const struct fal_grad_task *t)
+{
+	begin(b, "task");
+	fal_json_member_u64(b, "id", t->id);
+	fal_json_member_str(b, "kind", t->eval ? "eval" : "train");
+	fal_json_member_u64(b, "clock", t->clock);
+	fal_json_member_u64(b, "task", t->task);
+	fal_json_member_u64(b, "version", t->version);
+	fal_json_member_u64(b, "place", t->place);
+	fal_json_member_u64(b, "slot", t->slot);
+	put_seed(b, t->seed);
+	fal_json_member_u64(b, "count", t->count);
+	fal_json_key(b, "indices");
+	fal_json_open(b, '[');
+	for (uint32_t i = 0; i < t->count; i++)
+		fal_json_u64(b, t->index[i]);
+	fal_json_close(b, ']');
+	end(b);
+}
+
+void
+fal_grad_put_cancel(struct fal_buf *b, uint64_t id)
+{
+	begin(b, "cancel");
+	fal_json_member_u64(b, "id", id);
+	end(b);
+}
+
+/* --- in ----------------------------------------------------------------------------- */
+
+/* A whole number from `min` to `max`; `*out` stays where there is none and `needed` is
+ * false. */
+static int
+get_number(const json_t *o, const char *key, const uint64_t range[static 2], bool needed,
+	   uint64_t *out, struct fal_diag *diag)
+{
+	const json_t *v = json_object_get(o, key);
+	if (v == NULL && !needed)
+		return FAL_OK;
+	const json_int_t x = json_is_integer(v) ? json_integer_value(v) : -1;
+	if (x < 0)
+		return fal_diag_set(diag, FAL_EFORMAT, "\"%s\" is not a whole number",
+				    key);
+	if ((uint64_t)x < range[0] || (uint64_t)x > range[1])
+		return fal_diag_set(diag, FAL_ELIMIT,
+				    "\"%s\" is not %" PRIu64 " to %" PRIu64, key,
+				    range[0], range[1]);
+	*out = (uint64_t)x;
+	return FAL_OK;
+}
+
+static int
+get_flag(const json_t *o, const char *key, bool *out, struct fal_diag *diag)
+{
+	const json_t *v = json_object_get(o, key);
+	if (v != NULL && !json_is_boolean(v))
+		return fal_diag_set(diag, FAL_EFORMAT, "\"%s\" is not true or false",
+				    key);
+	*out = v != NULL ? json_is_true(v) : *out;
+	return FAL_OK;
+}
+
+static void
+get_text(const json_t *o, const char *key, char *out, size_t cap)
+{
+	const char *s = json_string_value(json_object_get(o, key));
+	fal_text_plain(out, cap, s != NULL ? s : "");
+}
+
+static int
+get_hello(const json_t *o, struct fal_grad_hello *h, struct fal_diag *diag)
+{
+	static const uint64_t any[] = { 0, INT64_MAX },
+			      lanes[] = { 1, FAL_GRAD_LANES_MAX },
+			      depth[] = { 1, FAL_GRAD_DEPTH_MAX };
+	uint64_t protocol = 0, n = 1, d = 1;
+	bool pure = true;
+	int err = get_number(o, "protocol", any, true, &protocol, diag);
+	if (err == FAL_OK && protocol != FAL_GRAD_PROTOCOL)
+		return fal_diag_set(diag, FAL_EVERSION,
+				    "it speaks protocol %" PRIu64 ", not %d", protocol,
+				    FAL_GRAD_PROTOCOL);
+	if (err == FAL_OK)
+		err = get_number(o, "lanes", lanes, false, &n, diag);
+	if (err == FAL_OK)
+		err = get_number(o, "depth", depth, false, &d, diag);
+	if (err == FAL_OK)
+		err = get_flag(o, "samples", &h->samples, diag);
+	if (err == FAL_OK)
+		err = get_flag(o, "pipes", &h->pipes, diag);
+	if (err == FAL_OK)
+		err = get_flag(o, "pure", &pure, diag);
+	h->lanes = (uint32_t)n;
+	h->depth = (uint32_t)d;
+	h->impure = !pure;
+	get_text(o, "about", h->about, sizeof(h->about));
+	if (err == FAL_OK && h->pipes && n * d > 1)
+		err = fal_diag_set(diag, FAL_EFORMAT,
+				   "\"pipes\" are for one task at a time");
+	return err;
+}
+
+static int
+get_done(const json_t *o, struct fal_grad_word *w, struct fal_diag *diag)
+{
+	static const uint64_t any[] = { 0, UINT32_MAX };
+	const json_t *loss = json_object_get(o, "loss");
+	uint64_t right = 0;
+	if (loss != NULL && !json_is_null(loss) && !json_is_number(loss))
+		return fal_diag_set(diag, FAL_EFORMAT, "\"loss\" is not a number");
+	w->loss = json_is_number(loss) ? json_number_value(loss) : NAN;
+	int err = get_number(o, "right", any, false, &right, diag);
+	w->right = (uint32_t)right;
+	return err;
+}
+
+static int
+get_word(const json_t *o, struct fal_grad_word *w, struct fal_diag *diag)
+{
+	static const struct {
+		const char *name;
+		enum fal_grad_op op;
+	} ops[] = { { "hello", FAL_GRAD_HELLO },
+		    { "done", FAL_GRAD_DONE },
+		    { "fail", FAL_GRAD_FAIL },
+		    { "cancelled", FAL_GRAD_CANCELLED } };
+	static const uint64_t any[] = { 0, INT64_MAX };
+	const char *op = json_string_value(json_object_get(o, "op"));
+	unsigned i = 0;
+	while (op != NULL && i < sizeof(ops) / sizeof(ops[0]) &&
+	       strcmp(op, ops[i].name) != 0)
+		i++;
+	if (op == NULL || i == sizeof(ops) / sizeof(ops[0]))
+		return fal_diag_set(diag, FAL_EFORMAT,
+				    "\"op\" is not hello, done, fail or cancelled");
+	w->op = ops[i].op;
+	if (w->op == FAL_GRAD_HELLO)
+		return get_hello(o, &w->hello, diag);
+	int err = get_number(o, "id", any, true, &w->id, diag);
+	if (err == FAL_OK && w->op == FAL_GRAD_DONE)
+		err = get_done(o, w, diag);
+	if (w->op == FAL_GRAD_FAIL)
+		get_text(o, "why", w->why, sizeof(w->why));
+	return err;
+}
+
+int
+fal_grad_get(const char *line, size_t n, struct fal_grad_word *out, struct fal_diag *diag)
+{
+	struct fal_grad_word w = { 0 };
+	json_error_t why;
+	if (n > FAL_GRAD_LINE_MAX)
+		return fal_diag_set(diag, FAL_ELIMIT, "a line of more than %d bytes",
+				    FAL_GRAD_LINE_MAX);
+	json_t *o = json_loadb(line, n, JSON_REJECT_DUPLICATES, &why);
+	if (!json_is_object(o)) {
+		json_decref(o);
+		return fal_diag_set(diag, FAL_EFORMAT, "not a JSON object");
+	}
+	int err = get_word(o, &w, diag);
+	json_decref(o);
+	if (err == FAL_OK)
+		*out = w;
+	return err;
+}
+
+uint64_t
+fal_grad_seed(uint64_t job_seed, uint64_t clock, uint32_t task)
+{
+	const uint32_t key[2] = { (uint32_t)job_seed, (uint32_t)(job_seed >> 32) };
+	const uint32_t ctr[4] = { (uint32_t)clock, (uint32_t)(clock >> 32), task,
+				  FAL_RNG_TASK };
+	uint32_t word[4];
+	fal_philox(ctr, key, word);
+	return word[0] | (uint64_t)word[1] << 32;
+}

@@ -1,0 +1,89 @@
+/* The lines between falcon-work and a trainer, a program of any language that computes
+ * gradients: falcon-gradient(7) defines them.  Texts in, values out; no I/O.
+ */
+#ifndef FAL_GRAD_LINE_H
+#define FAL_GRAD_LINE_H
+
+#include "base/buf.h"
+#include "base/err.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+	FAL_GRAD_PROTOCOL = 1,
+	FAL_GRAD_LINE_MAX = 1 << 16, /* bytes of a trainer's line */
+	FAL_GRAD_LANES_MAX = 1024,
+	FAL_GRAD_DEPTH_MAX = 64,
+	FAL_GRAD_ABOUT_MAX = 80 /* characters of what it says of itself */
+};
+
+/* --- to the trainer; each appends one line, errors are sticky in `b` -----------------
+ */
+
+struct fal_grad_greeting {
+	const char *worker; /* borrowed */
+	uint32_t lane;      /* the number of this trainer, from 0 */
+	uint32_t lanes;     /* that are wanted of it */
+};
+void fal_grad_put_hello(struct fal_buf *b, const struct fal_grad_greeting *g);
+
+/* Places or slots of a memfd: number i begins at i · stride, and is a safetensors file
+ * of `bytes` bytes, whose tensors' data begin at `data`.  All 0: there are none. */
+struct fal_grad_area {
+	uint32_t count;
+	uint64_t stride, bytes, data;
+};
+
+struct fal_grad_job {
+	const char *name; /* borrowed */
+	uint64_t seed;
+	uint32_t task, batch; /* most samples of a task; of a clock */
+	uint32_t train, test; /* samples there are */
+	struct fal_grad_area params, grads, samples;
+};
+void fal_grad_put_job(struct fal_buf *b, const struct fal_grad_job *j);
+
+/* Params follow on the pipe: those of this version, for the tasks that name the place. */
+void fal_grad_put_params(struct fal_buf *b, uint64_t version, uint32_t place);
+
+struct fal_grad_task {
+	uint64_t id, clock, version, seed;
+	uint32_t task, place, slot, count;
+	const uint32_t *index; /* of each sample, borrowed */
+	bool eval;
+};
+void fal_grad_put_task(struct fal_buf *b, const struct fal_grad_task *t);
+
+void fal_grad_put_cancel(struct fal_buf *b, uint64_t id);
+
+/* --- from it ------------------------------------------------------------------------ */
+
+enum fal_grad_op { FAL_GRAD_HELLO, FAL_GRAD_DONE, FAL_GRAD_FAIL, FAL_GRAD_CANCELLED };
+
+struct fal_grad_hello {
+	uint32_t lanes, depth; /* tasks at once; of each, how many are to be there */
+	bool samples, pipes, impure;
+	char about[4 * FAL_GRAD_ABOUT_MAX + 1]; /* plain */
+};
+
+struct fal_grad_word {
+	enum fal_grad_op op;
+	struct fal_grad_hello hello;
+	uint64_t id;    /* of all others */
+	double loss;    /* of DONE: the sum; NAN: it was null, or not said */
+	uint32_t right; /* of DONE */
+	char why[256];  /* of FAIL; plain */
+};
+
+/* Reads a line without its newline (hostile, `n` ≤ FAL_GRAD_LINE_MAX).  Members that are
+ * not known are ignored.  FAL_EFORMAT; FAL_EVERSION: another protocol; FAL_ELIMIT: a
+ * number out of its range; FAL_ENOMEM; with `diag`. */
+int fal_grad_get(const char *line, size_t n, struct fal_grad_word *out,
+		 struct fal_diag *diag);
+
+/* The seed of a task: the same for whoever computes it. */
+uint64_t fal_grad_seed(uint64_t job_seed, uint64_t clock, uint32_t task);
+
+#endif

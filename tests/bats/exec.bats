@@ -1,0 +1,242 @@
+# falcon-work --exec: trainers that do their work, and trainers that do not.
+
+load common
+load job
+load tiny
+
+setup_file() {
+	falcon-key init "$BATS_FILE_TMPDIR/keys"
+	cc -O2 -o "$BATS_FILE_TMPDIR/softmax" "$root/examples/exec/softmax.c" -lm
+}
+
+setup() {
+	keys=$BATS_FILE_TMPDIR/keys
+	state=$BATS_TEST_TMPDIR/state
+	workers=()
+	tiny "$BATS_TEST_TMPDIR/tiny"
+	job=(--set job.epochs=10 "$BATS_TEST_TMPDIR/tiny/tiny.job")
+	seed=${EXEC_SEED:-$RANDOM}
+	echo "EXEC_SEED=$seed"
+	export PYTHONPATH=$root/share PYTHONDONTWRITEBYTECODE=1
+	cd "$BATS_TEST_TMPDIR" || return 1
+}
+
+teardown() {
+	stop_all
+}
+
+# trains NAME COMMAND [OPTION...]: a worker with this trainer.
+trains() {
+	local name=$1 command=$2
+	shift 2
+	work "$name" --exec "exec $command" "$@"
+}
+
+# badly WAY [OPTION...]: a worker whose trainer misbehaves so.
+badly() {
+	local way=$1
+	shift
+	TRAINER_LOG=$BATS_TEST_TMPDIR/log.$way trains "$way" "/usr/bin/python3 $root/tests/hostile/trainer.py $way $seed" "$@"
+}
+
+# judge LAW: the job ends well, the audit passes, the model is that of the first test of
+# this law.
+judge() {
+	local law=$BATS_FILE_TMPDIR/law.$1 sha
+	wait "$ps" || {
+		cat "$BATS_TEST_TMPDIR"/*.err
+		return 1
+	}
+	falcon-stat --audit "$state/trace.jsonl"
+	sha=$(member sha256)
+	[ -e "$law" ] || echo "$sha" >"$law"
+	same "the law" "$sha" "$(cat "$law")"
+}
+
+# losses STATE: those of the evaluations.
+losses() {
+	jq -s '[.[] | select(.ev == "eval") | .loss]' "$1/trace.jsonl"
+}
+
+# again: room for another coordinator.
+again() {
+	rm -rf "$state" ps.ready
+}
+
+@test "a trainer in C: the loss of the built-in net" {
+	serve
+	trains c "$BATS_FILE_TMPDIR/softmax"
+	judge c
+	losses "$state" >c.losses
+	again
+	serve
+	work net --lanes 1
+	judge net
+	losses "$state" >net.losses
+	jq -es '.[0] as $a | .[1] | [length == 10, (to_entries[] |
+		(.value - $a[.key]) * (.value - $a[.key]) < 1e-10)] | all' c.losses net.losses
+}
+
+@test "two trainers of one worker, and a slow one, some killed at random: the law" {
+	serve --min-workers 3
+	trains wide "$BATS_FILE_TMPDIR/softmax" --lanes 2 --emulate rate=600,cores=2
+	trains fast "$BATS_FILE_TMPDIR/softmax" --emulate rate=600
+	trains slow "$BATS_FILE_TMPDIR/softmax" --emulate rate=600,speed=1/4
+	RANDOM=$seed
+	for i in 1 2 3 4 5 6; do
+		at_clock $((i * 4))
+		mapfile -t children < <(pgrep -P "$(IFS=, && echo "${workers[*]}")" softmax)
+		kill -KILL "${children[RANDOM % ${#children[@]}]}"
+	done
+	judge c
+	[ "$(member moved)" -gt 0 ]
+	cat ./*.err >said
+	[ "$(grep -c 'it was ended by signal 9; it starts again' said)" -ge 3 ]
+}
+
+@test "whatever a trainer does costs tasks, not the job" {
+	serve --set job.epochs=5
+	badly well
+	judge five
+	for ways in "crash exit rubbish long stranger" "half nan fail fork print"; do
+		again
+		serve --min-workers 5 --set job.epochs=5
+		for way in $ways; do
+			badly "$way"
+		done
+		judge five
+		for way in $ways; do
+			[ -s "log.$way" ] || {
+				echo "$way: never"
+				return 1
+			}
+		done
+	done
+	has "$(cat crash.err)" "trainer 0: it was ended by signal 9; it starts again"
+	has "$(cat exit.err)" "trainer 0: it exited with status 3; it starts again"
+	has "$(cat rubbish.err)" "on its standard output: not a JSON object"
+	has "$(cat long.err)" "a line of more than 65536 bytes"
+	has "$(cat stranger.err)" "which it does not have"
+	has "$(cat nan.err)" "its gradient is not finite"
+	has "$(cat fail.err)" "a task failed: RuntimeError: by intention"
+	has "$(cat print.err)" "trainer 0: epoch 1: loss 2.3"
+	has "$(cat print.err)" "trainer 0: from a child"
+	same "restarts for a print" "$(grep -c again print.err || :)" 0
+}
+
+@test "a trainer that hangs is ended after a deadline of its own, or by the end" {
+	serve
+	badly hang
+	judge python
+	has "$(cat hang.err)" "trainer 0: no answer in time; it starts again"
+}
+
+@test "a trainer has its descriptors and no others, its environment, and no key" {
+	serve
+	cp "$keys/work.key" named
+	cat >look <<-END
+		env >env
+		ls /proc/\$\$/fd | sort -n | tr '\n' ' ' >fds
+		ps -o pgid= \$\$ | tr -d ' ' >group
+		echo \$\$ >self
+		exec $BATS_FILE_TMPDIR/softmax
+	END
+	FALCON_KEY=named CREDENTIALS_DIRECTORY=/x NOTIFY_SOCKET=@x SEEN=1 \
+		start env falcon-work -n env --cache none --exec "$(cat look)" "$ready" 9<named
+	judge c
+	same "descriptors" "$(cat fds)" "0 1 2 3 4 5 6 7 "
+	same "its group" "$(cat group)" "$(cat self)"
+	same "keys" "$(grep -E 'named|/x|@x' env || :)" ""
+	has "$(cat env)" SEEN=1
+	has "$(cat env)" FALCON_LANE=0
+	has "$(cat env)" FALCON_PARAMS_FD=3
+}
+
+@test "a command that is not a trainer is said before anything else" {
+	local text
+	while IFS='|' read -r command text; do
+		run falcon-work -k "$keys/work.key" --exec "$command" 127.0.0.1:1
+		same "status" "$status" 1
+		has "$output" "falcon-work: --exec: $command: $text"
+	done <<-'END'
+		no-such-command|it exited with status 127 before it said hello
+		exit 3|it exited with status 3 before it said hello
+		echo epoch 1|on its standard output: not a JSON object
+		echo '{"op":"hello","protocol":9}'|on its standard output: it speaks protocol 9, not 1
+	END
+}
+
+@test "whoever gives other bits each time is impure, and named" {
+	serve
+	badly impure
+	wait "$ps"
+	has "$(cat impure.err)" "the trainer is impure"
+	has "$(falcon-stat "$state/trace.jsonl")" "numerics: differ: impure (impure)"
+	same "impure" "$(falcon-stat --json "$state/trace.jsonl" | jq -c .impure)" '["impure"]'
+}
+
+@test "whoever computes otherwise than before is no worker any more" {
+	cc -O2 -Dexpf=exp2f -o other "$root/examples/exec/softmax.c" -lm
+	cat >changes <<-END
+		#!/bin/sh
+		[ ! -e was ] && touch was && exec $BATS_FILE_TMPDIR/softmax
+		exec ./other
+	END
+	chmod +x changes
+	serve --min-workers 2
+	trains changes ./changes --emulate rate=1000
+	changes=$pid
+	trains good "$BATS_FILE_TMPDIR/softmax" --emulate rate=1000
+	at_clock 3
+	kill -KILL "$(pgrep -P "$changes" softmax)"
+	status=0
+	wait "$changes" || status=$?
+	same "its status" "$status" 1
+	has "$(cat changes.err)" "started again, it computes otherwise than before"
+	judge c
+}
+
+@test "tasks that wait in a trainer, and two at once: the same model" {
+	serve
+	badly depth --lanes 2
+	judge python
+}
+
+@test "local steps: each is on the weights of its own" {
+	for scheme in wbsp consgd; do
+		again
+		serve --set sync.scheme=$scheme --set job.epochs=6
+		trains $scheme "$BATS_FILE_TMPDIR/softmax"
+		judge $scheme
+		losses "$state" >c.losses
+		again
+		serve --set sync.scheme=$scheme --set job.epochs=6
+		work net.$scheme --lanes 1
+		judge net.$scheme
+		losses "$state" >net.losses
+		jq -es '.[0] as $a | .[1] | [length == 6, (to_entries[] |
+			(.value - $a[.key]) * (.value - $a[.key]) < 1e-8)] | all' \
+			c.losses net.losses
+	done
+}
+
+@test "a trainer goes with its worker, however that goes" {
+	serve
+	trains c "$BATS_FILE_TMPDIR/softmax" --emulate rate=300
+	at_clock 2
+	child=$(pgrep -P "$pid" softmax)
+	kill -KILL "$pid"
+	soon "its end" ended_pid "$child"
+	badly hang
+	hang=$pid
+	soon "a hang" test -s log.hang
+	child=$(pgrep -P "$hang" python3)
+	kill -TERM "$hang"
+	wait "$hang" || :
+	soon "its end" ended_pid "$child"
+}
+
+# ended_pid PID: whether there is no such process.
+ended_pid() {
+	! kill -0 "$1" 2>/dev/null
+}

@@ -1,0 +1,105 @@
+#!/usr/bin/env python3
+"""trainer.py WAY [SEED]: softmax regression without a library, which at random, drawn
+from the seed, misbehaves in this way; WAY "well" does not.  Each line of $TRAINER_LOG is
+one misbehaviour, so that a test knows that there were some."""
+
+import json
+import math
+import os
+import random
+import signal
+import sys
+import time
+
+import falcon
+
+way, seed = sys.argv[1], int((sys.argv[2:] or ["1"])[0])
+log = os.environ["TRAINER_LOG"]
+draw = random.Random("%d %d" % (seed, os.getpid()))
+worse = 0.3  # of tasks
+
+
+def noted(task):
+    if not task.train or task.id > 1 << 47 or os.path.exists(log) and os.path.getsize(log) > 30:
+        return False  # enough
+    if draw.random() > worse:
+        return False
+    with open(log, "a") as f:
+        f.write("%s %s\n" % (way, task.id))
+    return True
+
+
+def raw(text):
+    os.write(falcon._out, text)
+
+
+def misbehave(task):
+    if way == "crash":
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif way == "exit":
+        os._exit(3)
+    elif way == "hang":
+        time.sleep(1000)
+    elif way == "rubbish":
+        raw(b"epoch 1: loss 2.3\n")
+    elif way == "long":
+        raw(b"x" * 200000)
+    elif way == "stranger":
+        raw(json.dumps({"op": "done", "id": task.id + 1, "loss": 1}).encode() + b"\n")
+    elif way == "half":
+        raw(b'{"op":"done","id":')
+        os._exit(0)
+    elif way == "nan":
+        next(iter(task.grads.values()))[0] = math.nan
+        return
+    elif way == "fail":
+        raise RuntimeError("by intention")
+    elif way == "fork":
+        # Somebody who outlives its group, and writes where the next one's gradients
+        # would be if they were in the same memory.
+        if os.fork() == 0:
+            os.setsid()
+            end = time.monotonic() + 3
+            while time.monotonic() < end:
+                for grad in task.grads.values():
+                    for i in range(len(grad)):
+                        grad[i] = 1e3
+            os._exit(0)
+        os._exit(0)
+    elif way == "print":
+        print("epoch 1: loss 2.3")
+        os.system("echo from a child")
+        return
+    time.sleep(5)  # it is ended meanwhile
+
+
+def gradient(task):
+    bad = noted(task)
+    (weight,) = (t for n, t in task.params.items() if n.endswith(".weight"))
+    (bias,) = (t for n, t in task.params.items() if n.endswith(".bias"))
+    classes, inputs = len(bias), len(weight) // len(bias)
+    dw, db, loss, right = [0.0] * len(weight), [0.0] * classes, 0.0, 0
+    for s in range(task.count):
+        x = task.x[s * inputs:(s + 1) * inputs]
+        y = task.y[s]
+        z = [bias[c] + sum(weight[c * inputs + k] * x[k] for k in range(inputs))
+             for c in range(classes)]
+        e = [math.exp(v - max(z)) for v in z]
+        loss -= math.log(e[y] / sum(e))
+        right += z.index(max(z)) == y
+        for c in range(classes):
+            d = e[c] / sum(e) - (c == y)
+            db[c] += d
+            for k in range(inputs):
+                dw[c * inputs + k] += d * x[k]
+    if task.train:
+        for name, grad in task.grads.items():
+            for i, v in enumerate(dw if name.endswith(".weight") else db):
+                grad[i] = v + (random.random() * 1e-4 if way == "impure" else 0)
+    if bad:
+        misbehave(task)
+    return loss, right
+
+
+falcon.numpy = None
+falcon.serve(gradient, samples=True, depth=3 if way in ("fork", "depth") else 1)

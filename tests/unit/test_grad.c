@@ -1,0 +1,163 @@
+/* falcon-gradient(7): lines out, lines in, and seeds. */
+#include "base/err.h"
+#include "grad/line.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static int
+get(const char *line, struct fal_grad_word *w)
+{
+	struct fal_diag diag = { "" };
+	int err = fal_grad_get(line, strlen(line), w, &diag);
+	if (err < 0 && diag.text[0] == '\0')
+		fail_msg("%s: refused without a word", line);
+	return err;
+}
+
+static void
+says(struct fal_buf *b, const char *want)
+{
+	fal_put_u8(b, '\0');
+	assert_int_equal(b->err, 0);
+	assert_string_equal((const char *)b->p, want);
+	fal_buf_free(b);
+}
+
+static void
+puts_lines(void **state)
+{
+	static const uint32_t index[] = { 7, 0, 4294967295 };
+	struct fal_buf b = { 0 };
+	(void)state;
+	fal_grad_put_hello(&b, &(struct fal_grad_greeting){ "a\"b", 1, 4 });
+	says(&b, "{\"op\":\"hello\",\"protocol\":1,\"worker\":\"a\\\"b\",\"lane\":1,"
+		 "\"lanes\":4}\n");
+	const struct fal_grad_task t = { .id = 9,
+					 .clock = 3,
+					 .version = 2,
+					 .seed = 0xabc,
+					 .task = 1,
+					 .place = 1,
+					 .slot = 5,
+					 .count = 3,
+					 .index = index };
+	fal_grad_put_task(&b, &t);
+	says(&b, "{\"op\":\"task\",\"id\":9,\"kind\":\"train\",\"clock\":3,\"task\":1,"
+		 "\"version\":2,\"place\":1,\"slot\":5,\"seed\":\"0000000000000abc\","
+		 "\"count\":3,\"indices\":[7,0,4294967295]}\n");
+	fal_grad_put_cancel(&b, 9);
+	says(&b, "{\"op\":\"cancel\",\"id\":9}\n");
+	fal_grad_put_params(&b, 2, 1);
+	says(&b, "{\"op\":\"params\",\"version\":2,\"place\":1}\n");
+	const struct fal_grad_job j = { .name = "n",
+					.seed = 1,
+					.task = 8,
+					.batch = 64,
+					.train = 100,
+					.test = 10,
+					.params = { 2, 4096, 200, 128 },
+					.grads = { 1, 4096, 200, 128 } };
+	fal_grad_put_job(&b, &j);
+	says(&b,
+	     "{\"op\":\"job\",\"name\":\"n\",\"seed\":\"0000000000000001\",\"task\":8,"
+	     "\"batch\":64,\"train\":100,\"test\":10,"
+	     "\"params\":{\"places\":2,\"stride\":4096,\"bytes\":200,\"data\":128},"
+	     "\"grads\":{\"slots\":1,\"stride\":4096,\"bytes\":200,\"data\":128}}\n");
+}
+
+static void
+reads_words(void **state)
+{
+	struct fal_grad_word w;
+	(void)state;
+	assert_int_equal(get("{\"op\":\"hello\",\"protocol\":1}", &w), 0);
+	assert_int_equal(w.op, FAL_GRAD_HELLO);
+	assert_int_equal(w.hello.lanes, 1);
+	assert_int_equal(w.hello.depth, 1);
+	assert_false(w.hello.samples || w.hello.pipes || w.hello.impure);
+	assert_int_equal(get("{\"op\":\"hello\",\"protocol\":1,\"lanes\":3,\"depth\":2,"
+			     "\"samples\":true,\"pure\":false,\"new\":{\"a\":[1]},"
+			     "\"about\":\"a\\u001b[2Jb\"}",
+			     &w),
+			 0);
+	assert_int_equal(w.hello.lanes * w.hello.depth, 6);
+	assert_true(w.hello.samples && w.hello.impure);
+	assert_null(strchr(w.hello.about, '\033'));
+	assert_int_equal(get(" {\"id\":7,\"op\":\"done\",\"loss\":-1.5,\"right\":2} ",
+			     &w),
+			 0);
+	assert_true(w.op == FAL_GRAD_DONE && w.id == 7 && w.right == 2);
+	assert_true(w.loss == -1.5);
+	assert_int_equal(get("{\"op\":\"done\",\"id\":7,\"loss\":null}", &w), 0);
+	assert_true(isnan(w.loss));
+	assert_int_equal(get("{\"op\":\"fail\",\"id\":7,\"why\":\"x\"}", &w), 0);
+	assert_string_equal(w.why, "x");
+	assert_int_equal(get("{\"op\":\"cancelled\",\"id\":7}", &w), 0);
+	assert_int_equal(w.op, FAL_GRAD_CANCELLED);
+}
+
+static void
+refuses_words(void **state)
+{
+	static const struct {
+		int err;
+		const char *line;
+	} bad[] = {
+		{ FAL_EFORMAT, "" },
+		{ FAL_EFORMAT, "epoch 1: loss 2.3" },
+		{ FAL_EFORMAT, "[]" },
+		{ FAL_EFORMAT, "{}" },
+		{ FAL_EFORMAT, "{\"op\":1}" },
+		{ FAL_EFORMAT, "{\"op\":\"task\",\"id\":1}" },
+		{ FAL_EFORMAT, "{\"op\":\"done\",\"id\":1,\"id\":2}" },
+		{ FAL_EFORMAT, "{\"op\":\"done\"}" },
+		{ FAL_EFORMAT, "{\"op\":\"done\",\"id\":-1}" },
+		{ FAL_EFORMAT, "{\"op\":\"done\",\"id\":1.5}" },
+		{ FAL_EFORMAT, "{\"op\":\"done\",\"id\":1,\"loss\":NaN}" },
+		{ FAL_EFORMAT, "{\"op\":\"done\",\"id\":1,\"loss\":\"1\"}" },
+		{ FAL_ELIMIT, "{\"op\":\"done\",\"id\":1,\"right\":4294967296}" },
+		{ FAL_EFORMAT, "{\"op\":\"done\",\"id\":1}{\"op\":\"done\",\"id\":1}" },
+		{ FAL_EFORMAT, "{\"op\":\"hello\"}" },
+		{ FAL_EVERSION, "{\"op\":\"hello\",\"protocol\":2}" },
+		{ FAL_ELIMIT, "{\"op\":\"hello\",\"protocol\":1,\"lanes\":0}" },
+		{ FAL_ELIMIT, "{\"op\":\"hello\",\"protocol\":1,\"depth\":65}" },
+		{ FAL_EFORMAT, "{\"op\":\"hello\",\"protocol\":1,\"samples\":1}" },
+		{ FAL_EFORMAT, "{\"op\":\"hello\",\"protocol\":1,\"pipes\":true,"
+			       "\"depth\":2}" },
+	};
+	struct fal_grad_word w;
+	(void)state;
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+		if (get(bad[i].line, &w) != bad[i].err)
+			fail_msg("%s: not refused as %d", bad[i].line, bad[i].err);
+}
+
+static void
+seeds(void **state)
+{
+	(void)state;
+	assert_true(fal_grad_seed(1, 2, 3) == fal_grad_seed(1, 2, 3));
+	assert_false(fal_grad_seed(1, 2, 3) == fal_grad_seed(1, 3, 2));
+	assert_false(fal_grad_seed(1, 2, 3) == fal_grad_seed(2, 2, 3));
+	assert_false(fal_grad_seed(1, 2, 3) ==
+		     fal_grad_seed(1, 2 + (UINT64_C(1) << 32), 3));
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(puts_lines),
+		cmocka_unit_test(reads_words),
+		cmocka_unit_test(refuses_words),
+		cmocka_unit_test(seeds),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
