@@ -203,6 +203,14 @@ run_commands() {
 	printf '#!/bin/sh\n[ "$*" = "-W 127.0.0.1:7000 lab" ] || exit 1\n%s\n' \
 		"exec socat - UNIX-CONNECT:lab.socket" >bin/ssh
 	chmod +x bin/ssh
+	# The trainer is one without a library.
+	{
+		echo 'import sys'
+		echo 'sys.argv = ["train.py", "well"]'
+		cat "$root/tests/hostile/trainer.py"
+	} >train.py
+	cp "$root/share/falcon.py" .
+	export TRAINER_LOG=$PWD/trainer.log
 	PATH=$PWD/bin:$PATH
 	here falcon-work.1
 	awk -v RS= '{ print >("block." NR) }' commands
