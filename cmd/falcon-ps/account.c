@@ -44,11 +44,11 @@ ps_account_find(struct ps_account v[static PS_ACCOUNTS], const char *key,
 }
 
 bool
-ps_account_comes(struct ps_account *a)
+ps_account_comes(struct ps_account *a, double cost)
 {
-	if (a->comings > PS_COMINGS - 1)
+	if (a->comings > PS_COMINGS - cost)
 		return false;
-	a->comings++;
+	a->comings += cost;
 	return true;
 }
 

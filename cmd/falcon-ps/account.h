@@ -31,9 +31,12 @@ struct ps_account {
 struct ps_account *ps_account_find(struct ps_account v[static PS_ACCOUNTS],
 				   const char *key, const char *source, double now);
 
+/* What a look at the job costs of a worker's coming, which costs 1. */
+#define PS_LOOK 0.1
+
 /* A session comes; false: too many did, and it is to come back later. */
-bool ps_account_comes(struct ps_account *a);
-/* It has gone, and is not to count: it stayed and worked. */
+bool ps_account_comes(struct ps_account *a, double cost);
+/* A worker's has gone, and is not to count: it stayed and worked. */
 void ps_account_forgive(struct ps_account *a);
 
 /* n ≤ FAL_CHUNK_BYTES of data are wanted again; false: not yet. */

@@ -10,61 +10,54 @@
 static const size_t session_max = (size_t)1 << 20, key_max = (size_t)16 << 20;
 static const size_t least = (size_t)256 << 10, most = (size_t)64 << 20;
 
-bool
-ps_one_key(const struct fal_keyring *keyring)
+void
+ps_count_keys(struct ps_server *s)
 {
 	size_t n, workers = 0, any = 0;
-	const struct fal_key *key = fal_keyring_keys(keyring, &n);
+	const struct fal_key *key = fal_keyring_keys(*s->opt->keys, &n);
 	for (size_t i = 0; i < n; i++) {
 		workers += key[i].role == FAL_ROLE_WORK;
 		any += key[i].role == FAL_ROLE_ALL;
 	}
-	return workers == 1 || (workers == 0 && any == 1);
+	s->one_key = workers == 1 || (workers == 0 && any == 1);
+	for (size_t i = 0; i < s->sessions.n; i++)
+		if (ps_session_crowd(&s->sessions, s->sessions.v[i], s->one_key) < 0)
+			fal_chan_close(s->sessions.v[i]->chan);
 }
 
 struct ps_account *
 ps_account_of(struct ps_server *s, const struct fal_chan *c)
 {
-	const char *source = ps_one_key(*s->opt->keys) ? fal_chan_source(c) : "";
+	const char *source = s->one_key ? fal_chan_source(c) : "";
 	return ps_account_find(s->accounts, fal_chan_fingerprint(c), source, ps_now());
 }
 
-size_t
-ps_sessions_of(const struct ps_server *s, const struct fal_chan *c, size_t *queued)
+/* Bytes that are queued for it and all others of its key. */
+static size_t
+queued(const struct ps_session *session)
 {
-	const bool one = ps_one_key(*s->opt->keys);
-	size_t n = 0;
-	*queued = 0;
-	for (size_t i = 0; i < s->sessions.n; i++) {
-		const struct fal_chan *o = s->sessions.v[i]->chan;
-		if (strcmp(fal_chan_fingerprint(o), fal_chan_fingerprint(c)) != 0 ||
-		    (one && strcmp(fal_chan_source(o), fal_chan_source(c)) != 0))
-			continue;
-		n++;
-		*queued += fal_chan_stat(o).held;
-	}
-	return n;
+	size_t sum = fal_chan_stat(session->chan).held;
+	if (session->crowd == NULL)
+		return sum;
+	sum = 0;
+	for (const struct ps_session *m = session->crowd->first; m != NULL; m = m->mate)
+		sum += fal_chan_stat(m->chan).held;
+	return sum;
 }
 
 bool
-ps_too_much(const struct ps_server *s, const struct fal_chan *c)
+ps_too_much(const struct ps_session *session)
 {
-	size_t queued;
-	if (fal_chan_stat(c).held < least)
-		return false;
-	ps_sessions_of(s, c, &queued);
-	return queued > most;
+	return fal_chan_stat(session->chan).held >= least && queued(session) > most;
 }
 
 /* Whether more may be queued for the session now; if not, it is tried again. */
 static bool
 has_room(struct ps_server *s, const struct ps_session *session)
 {
-	size_t queued;
 	if (fal_chan_stat(session->chan).held >= session_max)
 		return false;
-	ps_sessions_of(s, session->chan, &queued);
-	if (queued < key_max)
+	if (queued(session) < key_max)
 		return true;
 	s->crowded = true;
 	return false;

@@ -201,17 +201,23 @@ is_refused(const struct ps_control *c, const struct apply *a, uint64_t now,
 	return false;
 }
 
-/* A change for a name that no worker had so far and no key has is a slip of the keys;
- * what sets everything to normal again harms nobody. */
+/* A change for a name that no worker had so far, nor may have that is still to come, is a
+ * slip of the keys; what sets everything to normal again harms nobody. */
 static bool
 is_unknown(const struct ps_server *s, const struct fal_policy_change *v, size_t n,
 	   struct fal_diag *why)
 {
 	for (size_t i = 0; i < n; i++) {
-		const char *dot = strchr(v[i].key, '.');
+		const char *dot = strchr(v[i].key, '.'), *instead;
 		if (dot == NULL || strcmp(v[i].to, "auto") == 0 ||
-		    strcmp(v[i].to, "no") == 0 || ps_knows(s, dot + 1))
+		    strcmp(v[i].to, "no") == 0 || ps_knows(s, dot + 1, &instead))
 			continue;
+		if (instead != NULL) {
+			fal_diag_set(why, 0,
+				     "%s: '%s' is a key: its worker is called '%s'",
+				     v[i].key, dot + 1, instead);
+			return true;
+		}
 		fal_diag_set(why, 0,
 			     "%s: '%s' is no worker of this job, and no key: one that is "
 			     "still to come is known by the name of its key",

@@ -14,7 +14,7 @@ ps_send(void *arg, uint32_t peer, const struct fal_buf *msg)
 {
 	struct ps_server *s = arg;
 	struct ps_session *session = ps_session_find(&s->sessions, peer);
-	if (session != NULL && (ps_too_much(s, session->chan) ||
+	if (session != NULL && (ps_too_much(session) ||
 				fal_chan_send(session->chan, msg, FAL_SEND_CONTROL) < 0))
 		fal_chan_close(session->chan); /* it does not keep up */
 }
@@ -136,16 +136,16 @@ refuse(struct ps_server *s, struct ps_session *session, const char *why)
 	fal_chan_close(session->chan);
 }
 
-/* Does the session's HELLO come too soon after many others of its key?  Whoever is to
- * come back later tries with pauses that grow. */
+/* Does the session's first message come too soon after those of many others of its key?
+ * Whoever is to come back later tries with pauses that grow. */
 static bool
-is_crowd(struct ps_server *s, struct ps_session *session)
+is_crowd(struct ps_server *s, struct ps_session *session, double cost)
 {
 	static const char why[] = "too many sessions of its key came and went";
 	struct fal_msg m = { .type = FAL_MSG_LATER,
 			     .incarnation = s->publisher.incarnation };
 	struct fal_buf out = { 0 };
-	if (ps_account_comes(ps_account_of(s, session->chan)))
+	if (ps_account_comes(ps_account_of(s, session->chan), cost))
 		return false;
 	snprintf(m.later.why, sizeof(m.later.why), "%s", why);
 	if (fal_msg_put(&out, &m) == FAL_OK)
@@ -168,7 +168,7 @@ work_msg(struct ps_server *s, struct ps_session *session, const struct fal_msg *
 			refuse(s, session, odd);
 		return;
 	}
-	if (m->type == FAL_MSG_HELLO && is_crowd(s, session))
+	if (m->type == FAL_MSG_HELLO && is_crowd(s, session, 1))
 		return;
 	if (m->type == FAL_MSG_CLAIM || m->type == FAL_MSG_PUSH ||
 	    m->type == FAL_MSG_EVALUATED)
@@ -192,6 +192,8 @@ follow_msg(struct ps_server *s, struct ps_session *session, const struct fal_msg
 		refuse(s, session, "a second FOLLOW");
 		return;
 	}
+	if (is_crowd(s, session, PS_LOOK))
+		return;
 	session->followed = session->history_due = true;
 	session->live = m->follow.live != 0;
 	ps_more(s, session);
@@ -289,19 +291,17 @@ introduce(struct ps_server *s, const struct ps_session *session)
 		ps_fail(s, fal_coord_open(s->coord, session->id, &who), "sessions");
 }
 
-/* Why there is no room for one more session, or NULL.  Those who look on leave half of
- * the descriptors to workers. */
+/* Why there is no room for this session, or NULL.  Those who look on leave half of the
+ * descriptors to workers. */
 static const char *
-no_room(const struct ps_server *s, const struct fal_chan *c)
+no_room(struct ps_server *s, struct ps_session *session)
 {
-	const bool works = fal_role_may(fal_chan_role(c), FAL_ROLE_WORK);
-	size_t on = 0, queued;
-	const size_t its = ps_sessions_of(s, c, &queued);
-	for (size_t i = 0; i < s->sessions.n; i++)
-		on += !fal_role_may(fal_chan_role(s->sessions.v[i]->chan), FAL_ROLE_WORK);
-	if (its >= PS_SESSIONS_MAX)
+	const bool works = fal_role_may(fal_chan_role(session->chan), FAL_ROLE_WORK);
+	if (ps_session_crowd(&s->sessions, session, s->one_key) < 0)
+		return "out of memory";
+	if (session->crowd->n > PS_SESSIONS_MAX)
 		return "its key has too many sessions";
-	if (s->sessions.n >= s->room || (!works && on >= s->room / 2))
+	if (s->sessions.n > s->room || (!works && s->sessions.lookers_on > s->room / 2))
 		return "no descriptor is left for one more session";
 	return NULL;
 }
@@ -312,7 +312,6 @@ ps_accept(void *arg, struct fal_chan *c, const char *name, enum fal_role role)
 	struct ps_server *s = arg;
 	(void)name;
 	(void)role;
-	const char *full = no_room(s, c);
 	struct ps_session *session = ps_session_add(&s->sessions);
 	if (session == NULL) {
 		fal_chan_kill(c);
@@ -326,6 +325,7 @@ ps_accept(void *arg, struct fal_chan *c, const char *name, enum fal_role role)
 	session->chan = c;
 	fal_chan_adopt(c, &ops);
 	fal_chan_compress(c, s->opt->compress);
+	const char *full = no_room(s, session);
 	if (full != NULL)
 		refuse(s, session, full);
 	else

@@ -193,6 +193,7 @@ on_hup(uv_signal_t *h, int signum)
 		fal_listen_keyring(s->listen, fresh);
 	fal_keyring_free(*s->opt->keys);
 	*s->opt->keys = fresh;
+	ps_count_keys(s);
 }
 
 /* --- setting up --- */
@@ -312,7 +313,8 @@ tell_ready(struct ps_server *s)
 	const char *text = fal_listen_text(s->listen);
 	int fd = s->opt->ready_fd;
 	fal_cli_err(PROG, "%s: listening on %s", s->opt->job->job.name, text);
-	if (ps_one_key(*s->opt->keys))
+	ps_count_keys(s);
+	if (s->one_key)
 		fal_cli_err(PROG, "one key for all workers: they cannot be told apart");
 	fal_cli_notify("READY=1\nSTATUS=training");
 	if (fd < 0)

@@ -38,6 +38,7 @@ struct ps_server {
 	uv_signal_t on_int, on_term, on_hup;
 	struct fal_listen *listen;
 	struct ps_sessions sessions;
+	bool one_key;  /* there is one key, and no other, for all who work */
 	uint32_t room; /* sessions that there are descriptors for; half for lookers-on */
 	struct fal_coord *coord;
 	struct ps_publisher publisher;
@@ -60,8 +61,9 @@ struct ps_server {
 		double moved;        /* the same, or when somebody came */
 		double longest;      /* between two pieces of it */
 		double said, pause;  /* that it waits: when; how long till again */
-		/* Names of those who were ready, the last of them. */
-		char (*seen)[64];
+		struct ps_seen {     /* those who were ready, the last of them */
+			char name[64], key[64]; /* the worker's, that of its key */
+		} * seen;
 		size_t n_seen, cap_seen;
 	} who;
 	uint64_t measured; /* clock of the last measurement of compression */
@@ -106,8 +108,10 @@ void ps_came(void *arg, uint32_t peer, const char *name, const char *key);
 void ps_went(void *arg, uint32_t peer, const char *name, const char *why);
 void ps_late(void *arg, uint32_t peer, const char *name,
 	     const struct fal_coord_late *late);
-/* Whether a worker of this name was here, or a key has it. */
-bool ps_knows(const struct ps_server *s, const char *name);
+/* Whether a worker of this name was here, or may come: it is the name of a key to work
+ * with, under which nobody of another name came.  If somebody did, false, and *instead is
+ * his name; else that is NULL. */
+bool ps_knows(const struct ps_server *s, const char *name, const char **instead);
 /* The session brought work: the job moves. */
 void ps_moved(struct ps_server *s, struct ps_session *session);
 /* Says, now and again, whom the job waits for, since when, and what to type. */
@@ -122,15 +126,11 @@ const char *ps_chunk_get(struct ps_server *s, struct ps_session *session,
 void ps_more(struct ps_server *s, struct ps_session *session);
 void ps_more_all(struct ps_server *s);
 /* Are more bytes queued for this session, with all others of its key, than may be? */
-bool ps_too_much(const struct ps_server *s, const struct fal_chan *c);
-/* The sessions of the same key, this one too, and the bytes queued for them; where one
- * key is for all, those of the same source. */
-size_t ps_sessions_of(const struct ps_server *s, const struct fal_chan *c,
-		      size_t *queued);
+bool ps_too_much(const struct ps_session *session);
 struct ps_account *ps_account_of(struct ps_server *s, const struct fal_chan *c);
 
-/* Is there one key, and no other, for all who work? */
-bool ps_one_key(const struct fal_keyring *keyring);
+/* The keyring was read: sets one_key, and whose sessions are whose. */
+void ps_count_keys(struct ps_server *s);
 
 /* watch.c: those who look on, and what they get. */
 

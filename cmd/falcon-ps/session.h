@@ -4,6 +4,7 @@
 
 #include "base/buf.h"
 #include "net/chan.h"
+#include "sec/keyring.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -18,8 +19,10 @@ enum {
 struct ps_session {
 	struct ps_server *server;
 	struct fal_chan *chan;
-	uint32_t id;          /* grows */
-	uint64_t publication; /* newest that it was told of */
+	struct ps_crowd *crowd;  /* whose it is one of; NULL: not yet */
+	struct ps_session *mate; /* the next one of these */
+	uint32_t id;             /* grows */
+	uint64_t publication;    /* newest that it was told of */
 	struct ps_ask {
 		bool test;
 		uint32_t chunk;
@@ -42,16 +45,30 @@ struct ps_session {
 	size_t exported;       /* bytes of it that were sent */
 };
 
+/* The sessions of a key; where one key is for all who work, those of the same source. */
+struct ps_crowd {
+	char key[FAL_KEY_FINGERPRINT + 1]; /* its fingerprint */
+	char source[64];                   /* "": any */
+	struct ps_session *first;
+	size_t n;
+	struct ps_crowd *next;
+};
+
 /* In order of their ids. */
 struct ps_sessions {
 	struct ps_session **v;
 	size_t n, cap;
 	uint32_t last_id;
+	size_t lookers_on; /* that may not work */
+	struct ps_crowd *crowds;
 };
 
 struct ps_session *ps_session_find(const struct ps_sessions *s, uint32_t id);
 /* A new session, or NULL. */
 struct ps_session *ps_session_add(struct ps_sessions *s);
+/* It has its channel: it is one of a crowd; `by_source`: of those of its source.  Also
+ * when that has changed.  FAL_ENOMEM. */
+int ps_session_crowd(struct ps_sessions *s, struct ps_session *session, bool by_source);
 /* Forgets and frees it. */
 void ps_session_remove(struct ps_sessions *s, struct ps_session *session);
 

@@ -41,7 +41,7 @@ ps_trace(void *arg, const char *line, size_t n)
 			fal_put_bytes(&copy, line, n);
 			fal_put_u8(&copy, '\n');
 		}
-		if (ps_too_much(s, s->sessions.v[i]->chan))
+		if (ps_too_much(s->sessions.v[i]))
 			fal_chan_close(s->sessions.v[i]->chan);
 		else
 			send_lines(s->sessions.v[i], copy.p, copy.n);

@@ -58,29 +58,47 @@ may_say(struct ps_who *w)
 	return true;
 }
 
+/* Whoever had this name last; NULL: nobody. */
+static struct ps_seen *
+seen(const struct ps_server *s, const char *name)
+{
+	for (size_t i = 0; i < s->who.n_seen && i < SEEN; i++)
+		if (strcmp(s->who.seen[i].name, name) == 0)
+			return &s->who.seen[i];
+	return NULL;
+}
+
 bool
-ps_knows(const struct ps_server *s, const char *name)
+ps_knows(const struct ps_server *s, const char *name, const char **instead)
 {
 	size_t n;
 	const struct fal_key *key = fal_keyring_keys(*s->opt->keys, &n);
+	bool is_key = false;
+	*instead = NULL;
+	if (seen(s, name) != NULL)
+		return true;
 	for (size_t i = 0; i < n; i++)
-		if (strcmp(key[i].name, name) == 0)
-			return true;
-	for (size_t i = 0; i < s->who.n_seen && i < SEEN; i++)
-		if (strcmp(s->who.seen[i], name) == 0)
-			return true;
-	return false;
+		is_key |= strcmp(key[i].name, name) == 0 &&
+			  fal_role_may(key[i].role, FAL_ROLE_WORK);
+	for (size_t i = 0; is_key && i < s->who.n_seen && i < SEEN; i++)
+		if (strcmp(s->who.seen[i].key, name) == 0)
+			*instead = s->who.seen[i].name;
+	return is_key && *instead == NULL;
 }
 
 /* The oldest names are forgotten; without memory, all later ones. */
 static void
-see(struct ps_server *s, const char *name)
+see(struct ps_server *s, const char *name, const char *key)
 {
 	struct ps_who *w = &s->who;
-	if (ps_knows(s, name) ||
-	    (w->n_seen < SEEN && FAL_GROW(w->seen, w->cap_seen, w->n_seen + 1) < 0))
+	struct ps_seen *is = seen(s, name);
+	if (is == NULL && w->n_seen < SEEN &&
+	    FAL_GROW(w->seen, w->cap_seen, w->n_seen + 1) < 0)
 		return;
-	snprintf(w->seen[w->n_seen++ % SEEN], sizeof(*w->seen), "%s", name);
+	if (is == NULL)
+		is = &w->seen[w->n_seen++ % SEEN];
+	snprintf(is->name, sizeof(is->name), "%s", name);
+	snprintf(is->key, sizeof(is->key), "%s", key);
 }
 
 void
@@ -91,7 +109,7 @@ ps_came(void *arg, uint32_t peer, const char *name, const char *key)
 	if (session != NULL) {
 		snprintf(session->worker, sizeof(session->worker), "%s", name);
 		session->came = s->who.moved = ps_now();
-		see(s, name);
+		see(s, name, key);
 	}
 	if (may_say(&s->who))
 		say(s, "%s joined with key '%s': %u here", name, key, workers(s));

@@ -92,9 +92,11 @@ put_workers(struct fal_buf *out, const struct fal_summary *s)
 					    "WAIT%" };
 	const size_t n = sizeof(head) / sizeof(head[0]);
 	const struct columns c = columns_of(s);
-	struct fal_table t = { .columns = n + 1 + (c.stale ? 2 : 0) + c.dropped,
-			       .drops = "CLOCK PUSH% PULL% LANES SHARE OUT IN MAX "
-					"COMPUTE% TASKS DROPPED STALE WAIT% CAUSE SAMPLES/S" };
+	struct fal_table t = {
+		.columns = n + 1 + (c.stale ? 2 : 0) + c.dropped,
+		.drops = "CLOCK PUSH% PULL% LANES SHARE OUT IN MAX "
+			 "COMPUTE% TASKS DROPPED STALE WAIT% CAUSE SAMPLES/S"
+	};
 	for (size_t i = 0; i < n; i++)
 		fal_table_add(&t, "%s", head[i]);
 	if (c.stale) {

@@ -121,6 +121,10 @@ answer(struct fal_client *c, const struct fal_msg *m)
 		fal_diag_set(c->diag, FAL_EPERM, "%s: %s", c->at, m->refuse.why);
 		return FAL_EXIT_NOPERM;
 	}
+	if (m->type == FAL_MSG_LATER) {
+		fal_diag_set(c->diag, FAL_ESTATE, "%s: later: %s", c->at, m->later.why);
+		return FAL_EXIT_TEMPFAIL;
+	}
 	int code = c->ops->on_msg(c->ops->arg, c, m);
 	if (code != FAL_CLIENT_ALIEN)
 		return code;

@@ -252,6 +252,11 @@ goes_on() {
 
 @test "a name that nobody has cannot be excluded" {
 	serve --set job.epochs=1000
+	# A key's name: its worker is still to come.  Nobody works with an observer's.
+	falcon-sync -k "$keys/control.key" "$ready" set exclude.work=yes
+	falcon-sync -k "$keys/control.key" "$ready" set exclude.work=no
+	run falcon-sync -k "$keys/control.key" "$ready" set exclude.observe=yes
+	same "status ($output)" "$status" 1
 	slow a 1 200
 	soon "a" lines 1 '"ev":"join"'
 	local sync=(falcon-sync -k "$keys/control.key" "$ready")
@@ -262,8 +267,13 @@ goes_on() {
 		has "$output" "'typo' is no worker of this job, and no key"
 	done
 	"${sync[@]}" set exclude.typo=no
-	# A key's name: its worker is still to come.
-	"${sync[@]}" set exclude.work=yes
+	# A key's name is that of a worker only while none has come under another one.
+	for key in exclude.work=yes lanes.work=1:2 share.work=3; do
+		run "${sync[@]}" set $key
+		same "status of $key ($output)" "$status" 1
+		has "$output" "'work' is a key: its worker is called 'a'"
+	done
+	"${sync[@]}" set exclude.work=no
 	"${sync[@]}" set exclude.a=yes
 	"${sync[@]}" set exclude.a=no
 	kill -TERM "$pid"

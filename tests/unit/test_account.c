@@ -23,7 +23,7 @@ comes(const char *key, double now, unsigned n)
 {
 	unsigned in = 0;
 	while (n-- > 0)
-		in += ps_account_comes(ps_account_find(v, key, "", now));
+		in += ps_account_comes(ps_account_find(v, key, "", now), 1);
 	return in;
 }
 
@@ -39,10 +39,20 @@ comings(void **state)
 	ps_account_forgive(ps_account_find(v, "a", "", 5 + 3 * PS_COMING_S));
 	assert_int_equal(comes("a", 5 + 3 * PS_COMING_S, 1000), 1);
 	/* A source is told apart where it is given. */
-	assert_true(ps_account_comes(ps_account_find(v, "a", "10.0.0.1", 40)));
+	assert_true(ps_account_comes(ps_account_find(v, "a", "10.0.0.1", 40), 1));
+	/* Whoever looks once a second may do so for ever; ten of them may not. */
+	unsigned looks = 0, stares = 0;
+	for (unsigned i = 0; i < 86400; i++) {
+		looks += ps_account_comes(ps_account_find(v, "l", "", 50 + i), PS_LOOK);
+		for (int k = 0; k < 10; k++)
+			stares += ps_account_comes(ps_account_find(v, "s", "", 50 + i),
+						   PS_LOOK);
+	}
+	assert_int_equal(looks, 86400);
+	assert_in_range(stares, 86400, 86400 + 10 * PS_COMINGS);
 	/* A day of it. */
 	unsigned in = 0;
-	for (double t = 100; t < 100 + 86400; t += 0.5)
+	for (double t = 1e5; t < 1e5 + 86400; t += 0.5)
 		in += comes("c", t, 4);
 	assert_in_range(in, 8640, 8640 + PS_COMINGS);
 }

@@ -40,7 +40,7 @@ static const char done[] = "{\"t\":3,\"ev\":\"done\",\"version\":2,\"sha256\":\"
 			   "\"seconds\":3}\n";
 
 /* What the coordinator does after the history. */
-enum then { ENDS, WAITS, REFUSES, LEAVES, CUTS };
+enum then { ENDS, WAITS, REFUSES, LATER, LEAVES, CUTS };
 
 struct world {
 	uv_loop_t loop;
@@ -85,12 +85,15 @@ on_msg(void *arg, struct fal_chan *c, const uint8_t *p, size_t n)
 {
 	struct world *w = arg;
 	struct fal_msg m, refuse = { .type = FAL_MSG_REFUSE, .refuse.why = "not today" };
+	const struct fal_msg later = { .type = FAL_MSG_LATER, .later.why = "a crowd" };
 	assert_int_equal(fal_msg_get(p, n, &m), 0);
 	assert_int_equal(m.type, FAL_MSG_FOLLOW);
 	w->live = m.follow.live;
 	if (w->then == REFUSES)
 		send_msg(w, &refuse);
-	if (w->then == REFUSES || w->then == LEAVES) {
+	if (w->then == LATER)
+		send_msg(w, &later);
+	if (w->then == REFUSES || w->then == LATER || w->then == LEAVES) {
 		fal_chan_close(c);
 		return;
 	}
@@ -438,6 +441,11 @@ test_refused(void **state)
 	w.then = REFUSES;
 	falcon_stat(&w, NULL, w.at, 77);
 	says(&w, "not today");
+
+	w.n[1] = 0;
+	w.then = LATER;
+	falcon_stat(&w, NULL, w.at, 75);
+	says(&w, "later: a crowd");
 
 	w.n[1] = 0;
 	w.then = LEAVES;
