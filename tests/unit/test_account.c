@@ -135,6 +135,8 @@ drawn_case(void)
 		a = ps_account_find(v, names[k], "", now);
 		switch (fal_rng_below(&rng, 8)) {
 		case 0: /* one of its sessions has stayed and worked */
+			if (in[k].n > 0 && in[k].much[in[k].n - 1] < 1)
+				break;
 			ps_account_forgive(a);
 			if (in[k].n > 0)
 				in[k].n--;
@@ -149,16 +151,18 @@ drawn_case(void)
 			break;
 		default:
 			for (uint32_t more = fal_rng_below(&rng, 9); more > 0; more--) {
-				if (!ps_account_comes(a) || in[k].n == EVENTS)
+				const double cost =
+					fal_rng_below(&rng, 4) == 0 ? PS_LOOK : 1;
+				if (!ps_account_comes(a, cost) || in[k].n == EVENTS)
 					break;
 				in[k].at[in[k].n] = now;
-				in[k].much[in[k].n++] = 1;
+				in[k].much[in[k].n++] = cost;
 			}
 		}
 		/* Who keeps to the rates is never refused, whatever others do. */
 		if (now >= patient) {
 			a = ps_account_find(v, "patient", "", now);
-			assert_true(ps_account_comes(a));
+			assert_true(ps_account_comes(a, 1));
 			patient = now + PS_COMING_S;
 		}
 		if (now >= fed) {
