@@ -7,6 +7,7 @@
 #include "sched/sched.h"
 #include "session.h"
 #include "spec.h"
+#include "try.h"
 
 #include <malloc.h>
 #include <signal.h>
@@ -17,7 +18,7 @@
 /* As given; NULL: not. */
 struct given {
 	const char *key, *lanes, *name, *cache, *data, *emulate, *compress, *eval, *exec;
-	bool json;
+	bool json, try;
 };
 
 static int
@@ -211,6 +212,8 @@ main(int argc, char **argv)
 		{ "exec", 0, FAL_OPT_TEXT, &t.exec,
 		  "let this program compute the gradients; see falcon-gradient(7)",
 		  "COMMAND" },
+		{ "try", 0, FAL_OPT_FLAG, &t.try,
+		  "with --exec: try COMMAND on tasks of JOB and exit", NULL },
 		{ "eval", 0, FAL_OPT_TEXT, &t.eval,
 		  "judge this model on the test set of JOB and exit", "MODEL" },
 		{ "json", 'j', FAL_OPT_FLAG, &t.json, "with --eval: print JSON", NULL },
@@ -218,7 +221,7 @@ main(int argc, char **argv)
 	};
 	struct fal_cli cli = {
 		.prog = PROG,
-		.args = "ADDR | --eval MODEL JOB",
+		.args = "ADDR | --eval MODEL JOB | --exec COMMAND --try JOB",
 		.opts = opts,
 		.n_opts = sizeof(opts) / sizeof(opts[0]),
 		.min_args = 1,
@@ -237,6 +240,11 @@ main(int argc, char **argv)
 	if (code < 0 && t.eval == NULL && t.json) {
 		fal_cli_err(PROG, "--json: only with --eval");
 		code = FAL_EXIT_USAGE;
+	} else if (code < 0 && t.try && t.exec == NULL) {
+		fal_cli_err(PROG, "--try: only with --exec");
+		code = FAL_EXIT_USAGE;
+	} else if (code < 0 && t.try) {
+		code = try_run(cli.arg[0], t.exec);
 	} else if (code < 0) {
 		code = t.eval != NULL ? eval_run(cli.arg[0], t.eval, t.json)
 				      : work(&t, cli.arg[0], &opt);

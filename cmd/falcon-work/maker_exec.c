@@ -8,12 +8,11 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "exec.h"
-#include "model/safetensors.h"
+#include "exec_job.h"
 #include "sec/hash.h"
 #include "sec/secret.h"
 #include "work.h"
 
-#include <inttypes.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -59,43 +58,6 @@ of(struct maker *maker)
 	return (struct maker_exec *)maker;
 }
 
-/* --- a job -------------------------------------------------------------------------- */
-
-/* The two tensors of a slot of samples: labels first, so that both are aligned. */
-static int
-samples_header(const struct setup *s, struct fal_buf *out)
-{
-	const struct fal_part *part = &s->manifest.train;
-	const uint64_t y = 8 * (uint64_t)s->job.task;
-	const uint64_t x = 4 * (uint64_t)s->job.task * part->sample_bytes;
-	fal_put_fmt(out,
-		    "{\"y\":{\"dtype\":\"I64\",\"shape\":[%u],"
-		    "\"data_offsets\":[0,%" PRIu64 "]},"
-		    "\"x\":{\"dtype\":\"F32\",\"shape\":[%u,%u,%u,%u],"
-		    "\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]}}",
-		    s->job.task, y, s->job.task, part->shape[0], part->shape[1],
-		    part->shape[2], y, y + x);
-	return out->err;
-}
-
-static int
-make_job(struct maker_exec *m)
-{
-	const struct setup *s = m->setup;
-	struct child_job *j = &m->job;
-	j->job = (struct fal_grad_job){ .name = s->job.name,
-					.seed = s->job.seed,
-					.task = s->job.task,
-					.batch = s->job.batch,
-					.train = s->manifest.train.n,
-					.test = s->manifest.test.n };
-	j->params_bytes = s->model->params * sizeof(float);
-	j->samples_bytes = (uint64_t)s->job.task *
-			   (8 + 4 * (uint64_t)s->manifest.train.sample_bytes);
-	int err = fal_safetensors_header(s->model, &j->params);
-	return err < 0 ? err : samples_header(s, &j->samples);
-}
-
 static uint64_t
 size(struct maker *maker, uint64_t room)
 {
@@ -106,17 +68,6 @@ size(struct maker *maker, uint64_t room)
 	/* Of each slot a place, its gradient and a copy of that; of each child a place;
 	 * the parameters of the fixed task. */
 	return m->slots * (each + params) + (m->exec->n + 1) * params;
-}
-
-/* Some that are the same everywhere, and are not equal to one another. */
-static void
-fixed_params(const struct setup *s, float *params)
-{
-	struct fal_rng r = fal_rng_init(s->job.seed, FAL_RNG_TEST, 1);
-	if (s->model->layers > 0)
-		fal_model_init(s->model, s->job.seed, params);
-	for (uint64_t i = 0; s->model->layers == 0 && i < s->model->params; i++)
-		params[i] = (fal_rng_unit(&r) - 0.5f) / 8;
 }
 
 static int
@@ -134,7 +85,7 @@ fixed_task(struct maker_exec *m)
 	m->count = p.count;
 	epoch_drop(e);
 	if (err == FAL_OK)
-		fixed_params(s, m->params);
+		exec_job_params(s, m->params);
 	return err;
 }
 
@@ -176,8 +127,7 @@ exec_free(struct maker *maker)
 	free(m->proof);
 	free(m->params);
 	free(m->index);
-	fal_buf_free(&m->job.params);
-	fal_buf_free(&m->job.samples);
+	exec_job_free(&m->job);
 	free(m);
 }
 
@@ -323,31 +273,13 @@ prove(struct maker_exec *m, const struct exec_at *at, uint64_t start, float *gra
 
 /* --- tasks -------------------------------------------------------------------------- */
 
-struct samples {
-	const struct maker_job *job;
-	uint32_t *label, task;
-};
-
-static int
-fill_samples(void *arg, void *data)
-{
-	const struct samples *s = arg;
-	const struct maker_job *j = s->job;
-	int64_t *y = data;
-	float *x = (float *)(y + s->task);
-	int err = fal_batch_fill(&j->batch, j->first, j->count, x, s->label);
-	for (uint32_t i = 0; i < j->count && err == FAL_OK; i++)
-		y[i] = s->label[i];
-	return err;
-}
-
 static struct child_task
 task_of(const struct maker_exec *m, struct bench *b, const struct maker_job *job,
-	struct samples *samples)
+	struct exec_samples *samples)
 {
 	const struct fal_run *r = &job->run;
 	const uint32_t full = m->setup->job.task;
-	*samples = (struct samples){ job, b->label, full };
+	*samples = (struct exec_samples){ job, b->label, full };
 	for (uint32_t i = 0; i < job->count; i++)
 		b->index[i] = fal_order_at(job->batch.order, job->first + i);
 	return (struct child_task){
@@ -362,7 +294,7 @@ task_of(const struct maker_exec *m, struct bench *b, const struct maker_job *job
 		.params = r->params,
 		.serial = r->serial,
 		.kind = (unsigned)r->eval * 2 + (job->count < full),
-		.fill = fill_samples,
+		.fill = exec_job_fill,
 		.arg = samples,
 		.grad = r->eval ? NULL : b->grad,
 	};
@@ -403,7 +335,7 @@ run(struct maker *maker, uint32_t lane, const struct maker_job *job, struct fal_
 {
 	struct maker_exec *m = of(maker);
 	const struct exec_at at = exec_at(m->exec, lane);
-	struct samples samples;
+	struct exec_samples samples;
 	struct child_task task = task_of(m, &m->bench[lane], job, &samples);
 	struct child_made made = { .end = CHILD_LOST };
 	bool nonfinite = false, proven;
@@ -473,7 +405,7 @@ maker_exec_new(struct setup *s, struct exec *e, struct maker **out, struct fal_d
 	m->proof = fal_calloc(e->n, sizeof(*m->proof));
 	for (uint32_t i = 0; m->proof != NULL && i < e->n; i++)
 		pthread_mutex_init(&m->proof[i].mutex, NULL);
-	int err = m->proof != NULL ? make_job(m) : FAL_ENOMEM;
+	int err = m->proof != NULL ? exec_job_make(&m->job, m->setup) : FAL_ENOMEM;
 	if (err < 0) {
 		exec_free(&m->maker);
 		return fal_diag_set(diag, err, "%s", fal_strerror(err));

@@ -142,7 +142,7 @@ again() {
 		exec $BATS_FILE_TMPDIR/softmax
 	END
 	FALCON_KEY=named CREDENTIALS_DIRECTORY=/x NOTIFY_SOCKET=@x SEEN=1 \
-		start env falcon-work -n env --cache none --exec "$(cat look)" "$ready" 9<named
+		start env falcon-work -n env --cache none --exec "$(cat look)" "$ready" 9<"$keys/keyring"
 	judge c
 	same "descriptors" "$(cat fds)" "0 1 2 3 4 5 6 7 "
 	same "its group" "$(cat group)" "$(cat self)"
@@ -234,6 +234,28 @@ again() {
 	kill -TERM "$hang"
 	wait "$hang" || :
 	soon "its end" ended_pid "$child"
+}
+
+@test "--try: what is well, and what is to be changed" {
+	run falcon-work --exec "$BATS_FILE_TMPDIR/softmax" --try tiny/tiny.job
+	same "status" "$status" 0
+	has "$output" "ok hello C, 2 tensors, 68 parameters"
+	has "$output" "ok 3 tasks, each twice: same bits; "
+	has "$output" "a SUM, not a mean"
+	has "$output" "ok a task of 8 samples takes "
+	has "$output" "ok judging: 2 of 8 right, "
+	while IFS='|' read -r way text; do
+		TRAINER_LOG=log run falcon-work --try tiny/tiny.job \
+			--exec "exec /usr/bin/python3 $root/tests/hostile/trainer.py $way"
+		same "status of $way" "$status" 1
+		has "$output" "no: $text"
+	done <<-'END'
+		mean|the gradient is a MEAN over the task's samples
+		impure|the same task gives other bits the second time
+		every-nan|gradients or losses are not finite
+		every-exit|a task of 8 samples was not computed
+		no-hello|no hello: exec /usr/bin/python3
+	END
 }
 
 # ended_pid PID: whether there is no such process.

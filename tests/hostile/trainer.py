@@ -19,7 +19,15 @@ draw = random.Random("%d %d" % (seed, os.getpid()))
 worse = 0.3  # of tasks
 
 
+if way == "no-hello":
+    sys.exit(1)
+
+
 def noted(task):
+    if way.startswith("every-"):
+        return True
+    if way in ("well", "mean", "impure", "depth"):
+        return False
     if not task.train or task.id > 1 << 47 or os.path.exists(log) and os.path.getsize(log) > 30:
         return False  # enough
     if draw.random() > worse:
@@ -34,6 +42,7 @@ def raw(text):
 
 
 def misbehave(task):
+    way = sys.argv[1].replace("every-", "")
     if way == "crash":
         os.kill(os.getpid(), signal.SIGKILL)
     elif way == "exit":
@@ -94,8 +103,9 @@ def gradient(task):
                 dw[c * inputs + k] += d * x[k]
     if task.train:
         for name, grad in task.grads.items():
+            by = task.count if way == "mean" else 1
             for i, v in enumerate(dw if name.endswith(".weight") else db):
-                grad[i] = v + (random.random() * 1e-4 if way == "impure" else 0)
+                grad[i] = v / by + (random.random() * 1e-4 if way == "impure" else 0)
     if bad:
         misbehave(task)
     return loss, right

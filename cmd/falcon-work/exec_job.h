@@ -1,0 +1,24 @@
+/* What a trainer is told of a job, and the samples that it may ask for. */
+#ifndef WORK_EXEC_JOB_H
+#define WORK_EXEC_JOB_H
+
+#include "child.h"
+#include "maker.h"
+
+/* Makes `j`, to be freed in any case.  The setup's names are kept.  FAL_ENOMEM. */
+int exec_job_make(struct child_job *j, const struct setup *s);
+void exec_job_free(struct child_job *j);
+
+/* Parameters that are the same everywhere, and are not equal to one another. */
+void exec_job_params(const struct setup *s, float *params);
+
+/* Those of a task; `label` has room for `task` of them, as many as a full task has. */
+struct exec_samples {
+	const struct maker_job *job;
+	uint32_t *label, task;
+};
+
+/* child_task, fill; `arg` is a struct exec_samples.  Errors of fal_batch_fill. */
+int exec_job_fill(void *arg, void *data);
+
+#endif

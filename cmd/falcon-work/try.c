@@ -1,0 +1,388 @@
+/* Tasks as a coordinator would grant them, each twice, in halves, and judged. */
+#include "try.h"
+
+#include "base/mem.h"
+#include "cli/file.h"
+#include "exec.h"
+#include "exec_job.h"
+#include "model/safetensors.h"
+#include "work.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { TEXT_MAX = 1 << 20, HEADER_MAX = 2 << 20, TASKS = 3, VECTORS = 3 };
+
+struct
+try {
+	struct fal_buf job_text, model_text;
+	struct fal_job job;
+	struct fal_set set[2]; /* train, test */
+	struct setup setup;
+	struct fal_samples *samples[2];
+	struct epoch *epoch;
+	struct exec *exec;
+	struct child_job told;
+	float *params, *grad[VECTORS];
+	uint32_t *index, *label;
+	uint64_t ids;
+	bool bad; /* something is to be changed */
+};
+
+static int
+nomem(struct fal_diag *diag)
+{
+	return fal_diag_set(diag, FAL_ENOMEM, "%s", fal_strerror(FAL_ENOMEM));
+}
+
+/* --- the job ------------------------------------------------------------------------ */
+
+static int
+load_set(struct try *t, const char *file, bool test, struct fal_diag *diag)
+{
+	const struct fal_job *j = &t->job;
+	const struct fal_set_opts opts = { .max_samples =
+						   test ? j->test_samples : j->samples };
+	char *images = fal_job_path(file, test ? j->test_images : j->train_images);
+	char *labels = fal_job_path(file, test ? j->test_labels : j->train_labels);
+	int err = images == NULL || labels == NULL
+			  ? nomem(diag)
+			  : fal_set_load_idx(images, labels, &opts, &t->set[test], diag);
+	free(images);
+	free(labels);
+	return err;
+}
+
+/* The model's text: the model file, or the header of the initial weights. */
+static int
+load_model(struct try *t, const char *file, struct fal_buf *init, struct fal_diag *diag)
+{
+	const char *name = t->job.model != NULL ? t->job.model : t->job.init;
+	char *path = fal_job_path(file, name);
+	struct fal_model *m = NULL;
+	size_t data;
+	int err = path == NULL ? nomem(diag) : FAL_OK;
+	if (err == FAL_OK && t->job.model != NULL)
+		err = fal_cli_read(path, TEXT_MAX, &t->model_text, diag);
+	else if (err == FAL_OK)
+		err = fal_cli_read(path,
+				   FAL_MODEL_MAX_FLOATS * sizeof(float) + HEADER_MAX,
+				   init, diag);
+	if (err == FAL_OK && t->job.model == NULL)
+		err = fal_safetensors_model(path, init->p, init->n, &m, &data, diag);
+	if (err == FAL_OK && m != NULL && fal_safetensors_header(m, &t->model_text) < 0)
+		err = nomem(diag);
+	fal_model_free(m);
+	free(path);
+	return err;
+}
+
+/* One count of classes for both sets. */
+static int
+make_manifest(struct try *t)
+{
+	struct fal_set *train = &t->set[0], *test = &t->set[1];
+	struct fal_manifest *m = &t->setup.manifest;
+	if (test->classes > train->classes)
+		train->classes = test->classes;
+	test->classes = train->classes;
+	int err = fal_manifest_build(train, test->n > 0 ? test : NULL, m);
+	return err == FAL_OK ? fal_manifest_tell_labels(m, train) : err;
+}
+
+static int
+make_samples(struct try *t, bool test)
+{
+	const struct fal_manifest *m = &t->setup.manifest;
+	if (t->set[test].n == 0)
+		return FAL_OK;
+	int err = fal_samples_new(test ? &m->test : &m->train, &t->samples[test]);
+	return err == FAL_OK ? fal_samples_put_set(t->samples[test], &t->set[test]) : err;
+}
+
+static int
+make_setup(struct try *t, const char *file, struct fal_diag *diag)
+{
+	const struct setup_text job = { file, t->job_text.p, t->job_text.n };
+	const struct setup_text model = { t->job.model, t->model_text.p,
+					  t->model_text.n };
+	struct setup *s = &t->setup;
+	int err = make_manifest(t);
+	if (err < 0)
+		return fal_diag_set(diag, err, "%s: training and test data: %s", file,
+				    fal_strerror(err));
+	err = setup_make(s, &job, &model, diag);
+	if (err < 0)
+		return err;
+	if (make_samples(t, false) < 0 || make_samples(t, true) < 0)
+		return nomem(diag);
+	t->epoch = setup_epoch(s, 0);
+	t->params = fal_calloc_aligned(s->model->params, sizeof(float));
+	for (int i = 0; i < VECTORS; i++)
+		t->grad[i] = fal_calloc_aligned(s->model->params, sizeof(float));
+	t->index = fal_calloc(s->job.task, sizeof(*t->index));
+	t->label = fal_calloc(s->job.task, sizeof(*t->label));
+	return t->epoch == NULL || t->params == NULL || t->grad[VECTORS - 1] == NULL ||
+			       t->grad[0] == NULL || t->grad[1] == NULL ||
+			       t->index == NULL || t->label == NULL ||
+			       exec_job_make(&t->told, s) < 0
+		       ? nomem(diag)
+		       : FAL_OK;
+}
+
+static int
+load(struct try *t, const char *file, struct fal_diag *diag)
+{
+	struct fal_buf init = { 0 };
+	int err = fal_cli_read(file, TEXT_MAX, &t->job_text, diag);
+	if (err == FAL_OK)
+		err = fal_job_parse(file, (char *)t->job_text.p, t->job_text.n, &t->job,
+				    diag);
+	if (err == FAL_OK)
+		err = load_set(t, file, false, diag);
+	if (err == FAL_OK && t->job.test_images != NULL)
+		err = load_set(t, file, true, diag);
+	if (err == FAL_OK)
+		err = load_model(t, file, &init, diag);
+	if (err == FAL_OK)
+		err = make_setup(t, file, diag);
+	if (err == FAL_OK && t->job.model == NULL)
+		err = fal_safetensors_get(t->setup.model, t->job.init, init.p, init.n,
+					  t->params, diag);
+	else if (err == FAL_OK)
+		exec_job_params(&t->setup, t->params);
+	fal_buf_free(&init);
+	return err;
+}
+
+static void
+unload(struct try *t)
+{
+	exec_close(t->exec);
+	exec_job_free(&t->told);
+	epoch_drop(t->epoch);
+	for (int i = 0; i < 2; i++) {
+		if (t->samples[i] != NULL)
+			fal_samples_free(t->samples[i]);
+		fal_set_free(&t->set[i]);
+	}
+	setup_free(&t->setup);
+	fal_job_free(&t->job);
+	fal_buf_free(&t->job_text);
+	fal_buf_free(&t->model_text);
+	for (int i = 0; i < VECTORS; i++)
+		free(t->grad[i]);
+	free(t->params);
+	free(t->index);
+	free(t->label);
+}
+
+/* --- tasks -------------------------------------------------------------------------- */
+
+static void __attribute__((format(printf, 2, 3))) no(struct try *t, const char *fmt, ...)
+{
+	va_list ap;
+	va_start(ap, fmt);
+	fputs("no: ", stdout);
+	vprintf(fmt, ap);
+	putchar('\n');
+	va_end(ap);
+	t->bad = true;
+}
+
+/* The samples at `count` places from `first`; false: it was not made, which was said. */
+static bool
+make(struct try *t, uint32_t first, uint32_t count, float *grad, struct child_made *made)
+{
+	const struct setup *s = &t->setup;
+	const bool eval = grad == NULL;
+	const struct fal_order *order = eval ? &s->test_order : &t->epoch->order;
+	const struct exec_at at = exec_at(t->exec, 0);
+	const struct maker_job job = { .batch = { t->samples[eval], order, &s->norm },
+				       .first = first,
+				       .count = count };
+	struct exec_samples samples = { &job, t->label, s->job.task };
+	struct child_task task = {
+		.line = { .id = ++t->ids,
+			  .seed = fal_grad_seed(s->job.seed, 0, first / s->job.task),
+			  .task = first / s->job.task,
+			  .slot = at.slot,
+			  .count = count,
+			  .index = t->index,
+			  .eval = eval },
+		.params = t->params,
+		.serial = 1,
+		.fill = exec_job_fill,
+		.arg = &samples,
+		.grad = grad,
+		.start = child_start(at.child, at.slot, t->ids),
+	};
+	for (uint32_t i = 0; i < count; i++)
+		t->index[i] = fal_order_at(order, first + i);
+	if (child_do(at.child, &task, made) == FAL_OK && made->end == CHILD_MADE)
+		return true;
+	fflush(stdout);
+	no(t, "a task of %u samples was not computed: see what it said above", count);
+	return false;
+}
+
+static bool
+is_finite(const struct try *t, const float *v)
+{
+	for (uint64_t i = 0; i < t->setup.model->params; i++)
+		if (!isfinite(v[i]))
+			return false;
+	return true;
+}
+
+/* How far a + b is from c, by the length of c. */
+static double
+distance(const struct try *t, const float *a, const float *b, double factor,
+	 const float *c)
+{
+	double off = 0, all = 0;
+	for (uint64_t i = 0; i < t->setup.model->params; i++) {
+		const double d = factor * ((double)a[i] + (double)b[i]) - (double)c[i];
+		off += d * d;
+		all += (double)c[i] * (double)c[i];
+	}
+	return all > 0 ? sqrt(off / all) : off > 0 ? INFINITY : 0;
+}
+
+/* A few tasks, each twice; false: no more can be tried. */
+static bool
+try_twice(struct try *t, double *ms)
+{
+	const size_t bytes = t->setup.model->params * sizeof(float);
+	uint32_t n = 0;
+	bool same = true, finite = true;
+	*ms = INFINITY;
+	for (; n < TASKS; n++) {
+		const struct places p = setup_places(&t->setup, 0, n);
+		struct child_made made[2];
+		if (p.count == 0)
+			break;
+		for (int i = 0; i < 2; i++)
+			if (!make(t, p.first, p.count, t->grad[i], &made[i]))
+				return false;
+		same = same && memcmp(t->grad[0], t->grad[1], bytes) == 0;
+		finite = finite && is_finite(t, t->grad[0]) && isfinite(made[0].loss);
+		*ms = fmin(*ms, (double)made[1].ns * 1e-6);
+	}
+	if (!same)
+		no(t, "the same task gives other bits the second time: take all "
+		      "randomness from the task's seed, carry nothing from task to task, "
+		      "and ask the library for deterministic kernels");
+	if (!finite)
+		no(t, "gradients or losses are not finite on the job's first parameters");
+	if (same && finite)
+		printf("ok %u tasks, each twice: same bits; %.3g ms a task; finite\n", n,
+		       *ms);
+	return finite;
+}
+
+/* Two halves and a whole.  Whoever adds in another order is off by little, and by less
+ * than whoever has one sample less. */
+static bool
+try_halves(struct try *t, double ms)
+{
+	const uint32_t count = setup_places(&t->setup, 0, 0).count, half = count / 2;
+	const double most = 1e-3;
+	struct child_made a, b;
+	if (half == 0 || count % 2 != 0)
+		return true;
+	if (!make(t, 0, half, t->grad[0], &a) ||
+	    !make(t, half, count - half, t->grad[1], &b) ||
+	    !make(t, 0, count, t->grad[2], &b) || !make(t, 0, half, t->grad[0], &a))
+		return false;
+	const double sum = distance(t, t->grad[0], t->grad[1], 1, t->grad[2]);
+	const double mean = distance(t, t->grad[0], t->grad[1], 0.5, t->grad[2]);
+	if (sum < most)
+		printf("ok the sum of two half tasks is the whole task (to %.0e): a SUM, "
+		       "not a mean\n",
+		       fmax(sum, 1e-9));
+	else if (mean < most)
+		no(t, "the gradient is a MEAN over the task's samples: it is to be their "
+		      "SUM; with PyTorch: reduction=\"sum\"");
+	else
+		no(t,
+		   "the sum of two half tasks is not the whole task, off by %.2g of it: "
+		   "statistics of a batch, or dropout, do so; else samples are left out "
+		   "or weighted",
+		   sum);
+	const double half_ms = (double)a.ns * 1e-6;
+	const double fixed = fmax(0, 2 * half_ms - ms);
+	printf("ok a task of %u samples takes %.3g ms, of %u %.3g ms: %.0f %% of it "
+	       "%s\n",
+	       count, ms, half, half_ms, 100 * fmin(1, fixed / ms),
+	       fixed > ms / 2 ? "do not depend on its size: larger ones (batch.task) "
+				"would cost little more"
+			      : "do not depend on its size");
+	return true;
+}
+
+static void
+try_eval(struct try *t)
+{
+	const uint32_t count = setup_test_places(&t->setup, 0).count;
+	struct child_made made;
+	if (t->job.test_images == NULL || !make(t, 0, count, NULL, &made))
+		return;
+	if (made.right > count || !isfinite(made.loss))
+		no(t, "judging: %u of %u right, loss %g", made.right, count, made.loss);
+	else
+		printf("ok judging: %u of %u right, loss %.4g a sample\n", made.right,
+		       count, made.loss / count);
+}
+
+/* 11,173,962 */
+static const char *
+thousands(uint64_t n, char out[static 32])
+{
+	char digits[24];
+	const int len = snprintf(digits, sizeof(digits), "%" PRIu64, n);
+	char *p = out;
+	for (int i = 0; i < len; i++) {
+		if (i > 0 && (len - i) % 3 == 0)
+			*p++ = ',';
+		*p++ = digits[i];
+	}
+	*p = '\0';
+	return out;
+}
+
+int
+try_run(const char *file, const char *command)
+{
+	const struct exec_conf conf = {
+		.command = command, .worker = "try", .lanes = 1, .shallow = true
+	};
+	struct fal_diag diag = { "" };
+	struct try t = { 0 };
+	char params[32];
+	double ms;
+	int err = load(&t, file, &diag);
+	if (err < 0) {
+		fal_cli_err(PROG, "%s", diag.text);
+		unload(&t);
+		return err == FAL_ENOMEM ? FAL_EXIT_NO : FAL_EXIT_USAGE;
+	}
+	if (exec_open(&conf, &t.exec, &diag) < 0) {
+		no(&t, "no hello: %s", diag.text);
+	} else {
+		const char *about = t.exec->hello.about;
+		printf("ok hello %s%s%u tensors, %s parameters\n", about,
+		       *about != '\0' ? ", " : "", t.setup.model->tensors,
+		       thousands(t.setup.model->params, params));
+		child_begin(t.exec->child[0], &t.told);
+		if (try_twice(&t, &ms) && try_halves(&t, ms))
+			try_eval(&t);
+		child_forget(t.exec->child[0]);
+	}
+	unload(&t);
+	return fal_cli_finish(PROG, t.bad ? FAL_EXIT_NO : FAL_EXIT_DONE);
+}
