@@ -114,6 +114,9 @@ load_model(struct ps_job *j, const char *path, struct fal_diag *diag)
 		err = load_init(j, path, init, diag);
 	free(file);
 	free(init);
+	struct fal_diag why = { "" };
+	if (err == FAL_OK && (err = fal_job_freeze(&j->job, j->model, &why)) < 0)
+		fal_diag_set(diag, err, "%s: %s", path, why.text);
 	fal_hash(j->job_text.p, j->job_text.n, j->hash);
 	fal_hex(j->hash, FAL_HASH_BYTES, j->hash_hex);
 	return err;

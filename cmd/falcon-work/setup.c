@@ -26,6 +26,8 @@ make(struct setup *s, const struct setup_text *job, const struct setup_text *mod
 	if (err == FAL_OK)
 		err = fal_model_parse(model->name, model->p, model->n, &s->model, diag);
 	if (err == FAL_OK)
+		err = fal_job_freeze(&s->job, s->model, diag);
+	if (err == FAL_OK)
 		err = check_data(s, diag);
 	if (err < 0)
 		return err;

@@ -70,6 +70,7 @@ static const struct key keys[] = {
 	KEY("model", "file", TEXT, model, 1, FAL_INI_LINE),
 	KEY("model", "init", TEXT, init, 1, FAL_INI_LINE),
 	KEY("model", "init-sha256", TEXT, init_sha256, 1, FAL_INI_LINE),
+	KEY("model", "freeze", TEXT, freeze, 1, FAL_INI_LINE),
 	KEY("data", "format", CHOICE, format, 0, 0,
 	    CHOICES({ "idx", FAL_JOB_FORMAT_IDX }), NEEDED),
 	KEY("data", "train-images", TEXT, train_images, 1, FAL_INI_LINE, NEEDED),
@@ -104,6 +105,7 @@ static const struct key keys[] = {
 	KEY("optimizer", "decay", CHOICE, decay, 0, 0,
 	    CHOICES({ "coupled", FAL_JOB_DECAY_COUPLED },
 		    { "decoupled", FAL_JOB_DECAY_DECOUPLED })),
+	KEY("optimizer", "clip", DOUBLE, optim.clip, 0, 1e30),
 	KEY("schedule", "kind", CHOICE, schedule.kind, 0, 0,
 	    CHOICES({ "constant", FAL_CONSTANT }, { "step", FAL_STEP },
 		    { "cosine", FAL_COSINE })),
@@ -464,8 +466,10 @@ fal_job_free(struct fal_job *job)
 	for (size_t i = 0; job != NULL && i < KEYS; i++)
 		if (keys[i].type == TEXT)
 			free(*(char **)(void *)((char *)job + keys[i].at));
-	if (job != NULL)
-		*job = (struct fal_job){ 0 };
+	if (job == NULL)
+		return;
+	free(job->frozen);
+	*job = (struct fal_job){ 0 };
 }
 
 struct fal_grid

@@ -9,6 +9,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "model/model.h"
 #include "optim/optim.h"
 #include "optim/schedule.h"
 #include "sched/grid.h"
@@ -63,6 +64,8 @@ struct fal_job {
 	/* model.file and model.init, one at least; they and the four below are as
 	 * written: fal_job_path.  model.init-sha256: 64 digits. */
 	char *model, *init, *init_sha256;
+	char *freeze;             /* patterns; fal_job_freeze */
+	struct fal_range *frozen; /* optim.frozen, NULL before */
 
 	enum fal_job_format format;
 	char *train_images, *train_labels;
@@ -102,6 +105,11 @@ void fal_job_free(struct fal_job *job);
  * updates.  FAL_EINVAL when the warm-up is longer, or when a clock has fewer tasks than
  * data.parts; the diagnosis names no file. */
 int fal_job_bind(struct fal_job *job, uint32_t n, struct fal_diag *diag);
+
+/* Once the model is known: sets optim.frozen to the tensors that model.freeze names.
+ * FAL_EINVAL when a pattern names no tensor, or all of them are frozen; the diagnosis
+ * names no file.  FAL_ENOMEM. */
+int fal_job_freeze(struct fal_job *job, const struct fal_model *m, struct fal_diag *diag);
 
 /* Appends to `out` (not the place of `text`) the text with "section.key=value" set, for
  * falcon-ps --set.  The key must exist; the value is judged by fal_job_parse.

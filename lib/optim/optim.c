@@ -229,3 +229,88 @@ fal_optim_reach(const struct fal_optim_step *s, const struct fal_reach *was, dou
 		state * 1.001
 	};
 }
+
+/* ---- what is frozen, and clipping ---------------------------------------------- */
+
+/* The first range that ends behind element `at`, or NULL. */
+static const struct fal_range *
+frozen_from(const struct fal_optim *o, uint64_t at)
+{
+	uint32_t low = 0, high = o->frozens;
+	while (low < high) {
+		const uint32_t mid = low + (high - low) / 2;
+		if (o->frozen[mid].first + o->frozen[mid].count <= at)
+			low = mid + 1;
+		else
+			high = mid;
+	}
+	return low < o->frozens ? &o->frozen[low] : NULL;
+}
+
+/* Cuts off what stands at *at of the piece, frozen as a whole or not at all: returns how
+ * much. */
+static size_t
+cut(const struct fal_optim *o, const struct fal_optim_piece *p, size_t at, bool *frozen)
+{
+	const uint64_t from = p->first + at, end = p->first + p->n;
+	const struct fal_range *f = frozen_from(o, from);
+	*frozen = f != NULL && f->first <= from;
+	uint64_t to = f == NULL ? end : *frozen ? f->first + f->count : f->first;
+	to = to < end ? to : end;
+	return (size_t)(to - from);
+}
+
+void
+fal_optim_still(const struct fal_optim *o, const struct fal_optim_piece *p)
+{
+	bool frozen;
+	for (size_t at = 0, n; at < p->n; at += n) {
+		n = cut(o, p, at, &frozen);
+		for (size_t i = at; i < at + n && frozen; i++)
+			p->mean_grad[i] = 0;
+	}
+}
+
+void
+fal_optim_apply_piece(const struct fal_optim *o, const struct fal_optim_step *s,
+		      const struct fal_optim_piece *p)
+{
+	bool frozen;
+	for (size_t at = 0, n; at < p->n; at += n) {
+		n = cut(o, p, at, &frozen);
+		if (!frozen)
+			fal_optim_apply(s, p->w + at,
+					p->state != NULL ? p->state + at : NULL, p->n,
+					p->mean_grad + at, n);
+	}
+}
+
+FAL_VECTOR double
+fal_optim_squares(const float *g, size_t n)
+{
+	double sum[8] = { 0 }; /* a product of two floats is exact */
+	size_t i = 0;
+	for (; i + 8 <= n; i += 8)
+		for (size_t k = 0; k < 8; k++)
+			sum[k] += (double)g[i + k] * (double)g[i + k];
+	for (size_t k = 0; i + k < n; k++)
+		sum[k] += (double)g[i + k] * (double)g[i + k];
+	double all = 0;
+	for (size_t k = 0; k < 8; k++)
+		all += sum[k];
+	return all;
+}
+
+float
+fal_optim_scale(const struct fal_optim *o, double squares)
+{
+	const double scale = o->clip / (sqrt(squares) + 1e-6);
+	return scale < 1 ? (float)scale : 1;
+}
+
+FAL_VECTOR void
+fal_optim_scale_by(float scale, float *g, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		g[i] *= scale;
+}

@@ -27,6 +27,11 @@
 enum fal_optim_kind { FAL_SGD = 0, FAL_MOMENTUM, FAL_NESTEROV, FAL_ADAGRAD, FAL_ADAMW };
 enum { FAL_OPTIMS = FAL_ADAMW + 1 };
 
+/* Elements first … first+count-1 of the flat vector. */
+struct fal_range {
+	uint64_t first, count;
+};
+
 /* {0} is plain SGD.  Fields that the kind's rule does not have are not read. */
 struct fal_optim {
 	enum fal_optim_kind kind;
@@ -35,6 +40,10 @@ struct fal_optim {
 	bool decoupled;
 	double beta1, beta2; /* 0 … below 1 */
 	float eps;           /* above 0 */
+	double clip;         /* the largest norm of a mean gradient; 0: any */
+	/* What stays as it is, borrowed: ascending, apart from one another. */
+	const struct fal_range *frozen;
+	uint32_t frozens;
 };
 
 /* "sgd" …, as falcon-job(5) writes them. */
@@ -67,6 +76,28 @@ void fal_optim_apply(const struct fal_optim_step *s, float *w, float *state,
 /* The naive twin of fal_optim_apply: one weight at a time. */
 void fal_optim_apply_naive(const struct fal_optim_step *s, float *w, float *state,
 			   size_t stride, const float *mean_grad, size_t n);
+
+/* A piece of the flat vector, whose elements begin at number `first`; state as above. */
+struct fal_optim_piece {
+	uint64_t first;
+	size_t n;
+	float *w, *state;
+	float *mean_grad; /* scratch, too */
+};
+/* The mean gradient becomes 0 where the piece is frozen. */
+void fal_optim_still(const struct fal_optim *o, const struct fal_optim_piece *p);
+/* fal_optim_apply, with stride n, but for what is frozen. */
+void fal_optim_apply_piece(const struct fal_optim *o, const struct fal_optim_step *s,
+			   const struct fal_optim_piece *p);
+
+/* The sum of the squares of g[n], in double: element i is added to sum i mod 8, and these
+ * one after the other.  The norm of a gradient is the root of such sums of its blocks,
+ * added in their order. */
+double fal_optim_squares(const float *g, size_t n);
+/* What the mean gradient of these summed squares is multiplied by:
+ * clip / (norm + 1e-6) where that is below 1, as torch.nn.utils.clip_grad_norm_ does. */
+float fal_optim_scale(const struct fal_optim *o, double squares);
+void fal_optim_scale_by(float scale, float *g, size_t n);
 
 /* What no weight of an array, and no state, exceeds in magnitude. */
 struct fal_reach {

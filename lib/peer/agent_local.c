@@ -175,24 +175,46 @@ agent_local_on(const struct fal_agent *a, const struct item *item)
 
 /* ---- steps --------------------------------------------------------------------- */
 
+/* The mean gradient of block b, and what it steps. */
+static void
+mean_of(const struct fal_agent *a, const struct local *l, uint32_t b, float *mean,
+	struct fal_optim_piece *p)
+{
+	const size_t first = (size_t)b * FAL_BLOCK;
+	/* State is kept block by block: slot k of a block follows slot k-1. */
+	*p = (struct fal_optim_piece){ .first = first,
+				       .n = fal_block_len(a->conf.n, b),
+				       .w = a->weights->params + first,
+				       .state = a->state +
+						first * fal_optim_slots(&a->conf.optim),
+				       .mean_grad = mean };
+	fal_sum_mean(l->sum, b, a->weights->exps[b], (double)l->samples, mean);
+	fal_optim_still(&a->conf.optim, p);
+}
+
 static int
 step(struct fal_agent *a, const struct local *l)
 {
-	const uint32_t slots = fal_optim_slots(&a->conf.optim);
-	const struct fal_optim_step by = fal_optim_step(&a->conf.optim, l->lr, a->steps);
+	const struct fal_optim *o = &a->conf.optim;
+	const struct fal_optim_step by = fal_optim_step(o, l->lr, a->steps);
+	struct fal_optim_piece p;
 	float mean[FAL_BLOCK];
+	double squares = 0;
 	int err = own_weights(a);
 	if (err < 0)
 		return err;
 	a->steps++;
+	for (uint32_t b = 0; b < a->blocks && o->clip > 0; b++) {
+		mean_of(a, l, b, mean, &p);
+		squares += fal_optim_squares(mean, p.n);
+	}
+	const float scale = o->clip > 0 ? fal_optim_scale(o, squares) : 1;
 	for (uint32_t b = 0; b < a->blocks; b++) {
-		const size_t first = (size_t)b * FAL_BLOCK;
-		const uint32_t len = fal_block_len(a->conf.n, b);
 		int8_t *e = &a->weights->exps[b];
-		fal_sum_mean(l->sum, b, *e, (double)l->samples, mean);
-		/* State is kept block by block: slot k of a block follows slot k-1. */
-		fal_optim_apply(&by, a->weights->params + first, a->state + first * slots,
-				len, mean, len);
+		mean_of(a, l, b, mean, &p);
+		if (scale < 1)
+			fal_optim_scale_by(scale, mean, p.n);
+		fal_optim_apply_piece(o, &by, &p);
 		*e = fal_exp_next(*e, fal_sum_needed(l->sum, b));
 	}
 	return FAL_OK;

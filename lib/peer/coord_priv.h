@@ -103,6 +103,7 @@ struct fal_coord {
 		uint32_t first, rounds;
 		double loss;
 		float lr;
+		double norm; /* STEP: of the mean gradient; 0: it may not be clipped */
 		bool graded; /* STEP: gradients were collected */
 	} * news;
 	uint32_t newses;
@@ -132,7 +133,8 @@ struct fal_coord {
 		uint32_t worker;
 	} * redo;
 	size_t redos, redo_cap;
-	/* On which versions the tasks of open rounds that may have several were granted. */
+	/* On which versions the tasks of open rounds that may have several were granted.
+	 */
 	struct fal_granted_on *on;
 	size_t ons, on_cap;
 	struct fal_control control;

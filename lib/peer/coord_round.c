@@ -135,6 +135,7 @@ coord_step(struct fal_coord *c, double now, const struct fal_act *a)
 	n.graded = fal_store_has_gradients(c->store);
 	if (fal_store_step(c->store, n.lr, a->divisor) > 0)
 		c->why = not_finite;
+	n.norm = n.graded ? fal_store_norm(c->store) : 0;
 	n.version = fal_store_version(c->store);
 	n.first = c->told;
 	n.rounds = bring_forward(c, a->line);
@@ -291,6 +292,7 @@ tell_step(struct fal_coord *c, double now, const struct fal_news *n)
 		.samples = (uint32_t)n->samples,
 		.loss = n->loss,
 		.lr = (double)n->lr,
+		.norm = n->norm,
 		.epoch = n->act.clock / fal_grid_epoch_clocks(&c->conf.grid) + 1
 	};
 	fal_line_update(&c->line, &d);

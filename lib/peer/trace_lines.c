@@ -327,6 +327,8 @@ fal_line_update(struct fal_buf *b, const struct fal_line_update *d)
 	num(b, "samples", d->samples);
 	real(b, "loss", d->loss);
 	real(b, "lr", d->lr);
+	if (d->norm > 0)
+		real(b, "norm", d->norm);
 	num(b, "epoch", d->epoch);
 	end(b);
 }

@@ -157,6 +157,7 @@ struct fal_line_update {
 	double divisor; /* samples that gradients were divided by; 0: there were none */
 	uint32_t samples;
 	double loss, lr;
+	double norm; /* of the mean gradient; 0: none that may be clipped */
 };
 
 struct fal_line_nonfinite {

@@ -453,7 +453,8 @@ step_block(struct fal_store *s, const struct store_step *step, uint32_t b)
 		memcpy(s->trial, params, len * sizeof(float));
 		memcpy(s->trial + len, state, held * sizeof(float));
 	}
-	fal_optim_apply(&step->by, params, state, len, s->block, len);
+	const struct fal_optim_piece piece = { first, len, params, state, s->block };
+	fal_optim_apply_piece(&s->conf.optim, &step->by, &piece);
 	if (!proven)
 		reach = measured_reach(params, state, len, slots);
 	if (!isfinite(reach.params) || !isfinite(reach.state)) {
@@ -465,12 +466,42 @@ step_block(struct fal_store *s, const struct store_step *step, uint32_t b)
 	return true;
 }
 
+/* The mean gradient of block b, in s->block. */
+static void
+mean_of(struct fal_store *s, const struct store_step *step, uint32_t b)
+{
+	const struct fal_optim_piece piece = { .first = (size_t)b * FAL_BLOCK,
+					       .n = fal_block_len(s->conf.n, b),
+					       .mean_grad = s->block };
+	fal_sum_mean(step->sum, b, step->sum_exps[b], step->divisor, s->block);
+	if (s->conf.optim.frozens > 0)
+		fal_optim_still(&s->conf.optim, &piece);
+}
+
+/* What the mean gradient is scaled by; its norm is noted. */
+static float
+scale_of(struct fal_store *s, const struct store_step *step)
+{
+	double squares = 0;
+	if (s->conf.optim.clip <= 0)
+		return 1;
+	for (uint32_t b = 0; b < s->blocks; b++) {
+		mean_of(s, step, b);
+		squares += fal_optim_squares(s->block, fal_block_len(s->conf.n, b));
+	}
+	s->norm = sqrt(squares);
+	return fal_optim_scale(&s->conf.optim, squares);
+}
+
 uint32_t
 store_step(struct fal_store *s, const struct store_step *step)
 {
+	const float scale = scale_of(s, step);
 	uint32_t refused = 0;
 	for (uint32_t b = 0; b < s->blocks; b++) {
-		fal_sum_mean(step->sum, b, step->sum_exps[b], step->divisor, s->block);
+		mean_of(s, step, b);
+		if (scale < 1)
+			fal_optim_scale_by(scale, s->block, fal_block_len(s->conf.n, b));
 		if (step_block(s, step, b))
 			step->exps[b] =
 				fal_exp_next(step->exps[b], fal_sum_needed(step->sum, b));
@@ -478,6 +509,12 @@ store_step(struct fal_store *s, const struct store_step *step)
 			refused++;
 	}
 	return refused;
+}
+
+double
+fal_store_norm(const struct fal_store *s)
+{
+	return s->norm;
 }
 
 static uint32_t

@@ -21,10 +21,10 @@
 struct fal_store; /* opaque */
 
 struct fal_store_conf {
-	size_t n;       /* parameters */
-	uint32_t tasks; /* of a full clock: what a task has room for */
-	struct fal_optim optim;
-	bool checksums; /* audit = sums: keep what was sent and what was added */
+	size_t n;               /* parameters */
+	uint32_t tasks;         /* of a full clock: what a task has room for */
+	struct fal_optim optim; /* its ranges are borrowed until fal_store_free */
+	bool checksums;         /* audit = sums: keep what was sent and what was added */
 	uint64_t checksum_seed;
 };
 
@@ -185,6 +185,8 @@ void fal_store_forget_slots(struct fal_store *s, uint64_t below);
  * exponents.  A block that would not be finite any more, or its state, stays as it is:
  * returns how many.  So does line_step.  Parameters are always finite. */
 uint32_t fal_store_step(struct fal_store *s, float lr, double divisor);
+/* The norm of the last mean gradient, before it was clipped; 0: none may be. */
+double fal_store_norm(const struct fal_store *s);
 /* Is any of what was collected gradients? */
 bool fal_store_has_gradients(const struct fal_store *s);
 

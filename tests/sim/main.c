@@ -14,6 +14,7 @@
  * A failing seed prints the command that replays it.  To look at one thing alone, in the
  * environment: SIM_SCHEME, the scheme of all; SIM_EQUAL, equal workers only; SIM_TRACE,
  * what failed has its trace on stderr. */
+#include "base/mem.h"
 #include "base/parse.h"
 #include "base/rng.h"
 #include "cluster.h"
@@ -21,6 +22,7 @@
 #include "trace/audit.h"
 #include "trace/reader.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -242,6 +244,22 @@ draw_optim(struct toy *t)
 	o->weight_decay = chance(r, 0.5) ? 0 : 0.1f * fal_rng_unit(r);
 	o->decoupled = o->kind == FAL_ADAMW || chance(r, 0.5);
 	t->lr = chance(r, 0.5) ? 0.01f : (float)pow(10, between(r, -5, -1));
+	o->clip = chance(r, 0.3) ? pow(10, between(r, -2, 3)) : 0;
+	if (!chance(r, 0.3))
+		return;
+	enum { MOST = 4 };
+	t->frozen = fal_calloc(MOST, sizeof(*t->frozen));
+	assert(t->frozen != NULL);
+	uint64_t at = 0;
+	for (uint32_t i = 0; i < MOST; i++) {
+		at += fal_rng_below(r, 1 + (uint32_t)t->n);
+		if (at >= t->n)
+			break;
+		const uint64_t count = 1 + fal_rng_below(r, (uint32_t)(t->n - at));
+		t->frozen[o->frozens++] = (struct fal_range){ at, count };
+		at += count + 1;
+	}
+	o->frozen = t->frozen;
 }
 
 static struct plan
@@ -414,6 +432,7 @@ play(uint64_t seed, struct totals *totals)
 			fwrite(o.trace, 1, o.trace_n, stderr);
 	}
 	free(want);
+	free(p.toy.frozen);
 	free(o.params);
 	free(o.trace);
 	return why == NULL;

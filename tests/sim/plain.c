@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <limits.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -213,6 +214,43 @@ step_one(const struct fal_optim *o, const struct rates *r, float g, float *w, fl
 	*w = kept - by;
 }
 
+static bool
+is_frozen(const struct fal_optim *o, size_t i)
+{
+	for (uint32_t k = 0; k < o->frozens; k++)
+		if (i >= o->frozen[k].first &&
+		    i - o->frozen[k].first < o->frozen[k].count)
+			return true;
+	return false;
+}
+
+/* The mean gradient of one weight. */
+static float
+mean_of(const struct plain_sum *s, const struct fal_optim *o, size_t i, double divisor)
+{
+	const int e = s->e[i / PLAIN_BLOCK];
+	const double sum = (double)s->v[i] / (e != NONE ? quanta(e) : 1);
+	return is_frozen(o, i) ? 0 : (float)(sum / divisor);
+}
+
+static float
+scale_of(const struct plain_sum *s, const struct fal_optim *o, double divisor)
+{
+	double all = 0;
+	for (uint32_t b = 0; b < blocks_of(s->n) && o->clip > 0; b++) {
+		double part[8] = { 0 }, block = 0;
+		for (size_t i = (size_t)b * PLAIN_BLOCK; i < end_of(s->n, b); i++) {
+			const double g = (double)mean_of(s, o, i, divisor);
+			part[i % 8] += g * g;
+		}
+		for (size_t k = 0; k < 8; k++)
+			block += part[k];
+		all += block;
+	}
+	const double scale = o->clip > 0 ? o->clip / (sqrt(all) + 1e-6) : 1;
+	return scale < 1 ? (float)scale : 1;
+}
+
 static int
 next_exponent(int e, int needed)
 {
@@ -227,14 +265,12 @@ plain_step(struct plain *p, const struct fal_optim *o, const struct plain_sum *s
 	   float lr, double divisor)
 {
 	const struct rates r = rates_of(o, lr, ++p->steps);
+	const float scale = scale_of(s, o, divisor);
 	for (uint32_t b = 0; b < blocks_of(p->n); b++) {
-		const size_t first = (size_t)b * PLAIN_BLOCK, end = end_of(p->n, b);
-		const double unit = s->e[b] != NONE ? quanta(s->e[b]) : 1;
-		for (size_t i = first; i < end; i++) {
-			const double sum = (double)s->v[i] / unit;
-			step_one(o, &r, (float)(sum / divisor), &p->w[i], &p->m[i],
-				 &p->v[i]);
-		}
+		for (size_t i = (size_t)b * PLAIN_BLOCK; i < end_of(p->n, b); i++)
+			if (!is_frozen(o, i))
+				step_one(o, &r, mean_of(s, o, i, divisor) * scale,
+					 &p->w[i], &p->m[i], &p->v[i]);
 		p->e[b] = next_exponent(p->e[b], s->needed[b]);
 	}
 }

@@ -386,6 +386,45 @@ test_path(void **state)
 	check_path("a/b.job", "/m", "/m");
 }
 
+static void
+test_freeze(void **state)
+{
+	(void)state;
+	static const char text[] = "input 4\ndense 3\nrelu\ndense 3\nrelu\ndense 2\n";
+	static const struct {
+		const char *patterns;
+		const char *diag;
+		uint64_t want[6]; /* first and count of each range */
+	} cases[] = {
+		{ "0.*", "", { 0, 15 } },
+		{ "*.bias", "", { 12, 3, 24, 3, 33, 2 } },
+		{ "2.weight 0.bias", "", { 12, 12 } },
+		{ " 0.weight\t[24].weight ", "", { 0, 12, 15, 9, 27, 6 } },
+		{ "0.weight 1.*", "model.freeze: '1.*' names no tensor", { 0 } },
+		{ "*", "model.freeze: '*' leaves nothing to train", { 0 } },
+	};
+	struct fal_model *m;
+	assert_int_equal(fal_model_parse("m", text, strlen(text), &m, NULL), 0);
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct fal_job j = { 0 };
+		struct fal_diag d = { "" };
+		j.freeze = strdup(cases[i].patterns);
+		assert_non_null(j.freeze);
+		assert_int_equal(fal_job_freeze(&j, m, &d),
+				 cases[i].diag[0] != '\0' ? FAL_EINVAL : 0);
+		assert_string_equal(d.text, cases[i].diag);
+		for (uint32_t k = 0; k < 3; k++) {
+			const struct fal_range none = { 0 };
+			const struct fal_range *r =
+				k < j.optim.frozens ? &j.optim.frozen[k] : &none;
+			assert_int_equal(r->first, cases[i].want[2 * k]);
+			assert_int_equal(r->count, cases[i].want[2 * k + 1]);
+		}
+		fal_job_free(&j);
+	}
+	fal_model_free(m);
+}
+
 int
 main(void)
 {
@@ -395,6 +434,7 @@ main(void)
 		cmocka_unit_test(test_truncated),    cmocka_unit_test(test_override),
 		cmocka_unit_test(test_derived),      cmocka_unit_test(test_path),
 		cmocka_unit_test(test_default_task), cmocka_unit_test(test_partition),
+		cmocka_unit_test(test_freeze),
 	};
 	return cmocka_run_group_tests_name("job", tests, NULL, NULL);
 }
