@@ -67,7 +67,7 @@ static void
 add_worker(struct fal_table *t, const struct fal_report_worker *w)
 {
 	fal_table_add(t, "%s", w->shown);
-	fal_table_add(t, "%s", fal_class_name(w->class));
+	fal_table_add(t, "%s", w->suspect ? "suspect" : fal_class_name(w->class));
 	fal_table_add(t, "%s", holds(w));
 	add_fixed(t, w->in_class > 0 ? 100 * w->in_class : (double)NAN, 0);
 	fal_table_add(t, "%s", fal_cause_name(w->cause));
@@ -226,6 +226,7 @@ json_worker(struct fal_buf *out, const struct fal_report_worker *w)
 	fal_json_open(out, '{');
 	fal_json_member_str(out, "worker", w->name);
 	fal_json_member_bool(out, "left", w->left);
+	fal_json_member_bool(out, "suspect", w->suspect);
 	fal_json_member_str(out, "class", fal_class_name(w->class));
 	fal_json_member_str(out, "cause", fal_cause_name(w->cause));
 	fal_json_member_bool(out, "persistent", w->persistent);

@@ -144,12 +144,17 @@ void
 fal_cost_sum(struct fal_cost_machine *m)
 {
 	m->tasks = m->seconds = m->work = 0;
+	bool works = false;
+	for (size_t i = 0; i < m->paces; i++)
+		works |= !m->pace[i].hung;
 	for (size_t i = 0; i < m->paces; i++) {
 		m->pace[i].at_task = m->tasks;
 		m->pace[i].at_second = m->seconds;
 		m->tasks += m->pace[i].tasks;
 		m->seconds += m->pace[i].seconds;
-		m->work += m->pace[i].seconds / m->pace[i].task_s;
+		m->pace[i].hung &= works;
+		if (!m->pace[i].hung)
+			m->work += m->pace[i].seconds / m->pace[i].task_s;
 	}
 	m->by_time = m->by_time || !(m->tasks > 0);
 }
@@ -160,7 +165,10 @@ fal_cost_settle(struct fal_cost_machine *m, double share)
 	static const double outlasts = 0.7, alike = 0.01;
 	struct runs r = runs_of(m, share);
 	int err = FAL_OK;
-	m->by_time = r.n < 2 || r.var <= alike * alike * r.mean * r.mean * r.n ||
+	bool hung = false;
+	for (size_t i = 0; i < m->paces; i++)
+		hung |= m->pace[i].hung;
+	m->by_time = hung || r.n < 2 || r.var <= alike * alike * r.mean * r.mean * r.n ||
 		     r.cov > outlasts * r.var;
 	if (!m->by_time)
 		err = rotate(m, m->first);
@@ -217,12 +225,18 @@ fal_cost_task_s(const struct fal_cost_machine *m, double n, double at, double pa
 	}
 	for (size_t k = 0; k <= m->paces; k++, i = (i + 1) % m->paces, in = 0) {
 		double t = m->pace[i].task_s, left = m->pace[i].seconds - in;
-		if (need * t <= left)
+		if (!m->pace[i].hung && need * t <= left)
 			return took + need * t;
 		took += left;
-		need -= left / t;
+		need -= m->pace[i].hung ? 0 : left / t;
 	}
 	return took; /* but for rounding */
+}
+
+bool
+fal_cost_hangs(const struct fal_cost_machine *m, double at)
+{
+	return m->by_time && m->pace[place_of(m, &at)].hung;
 }
 
 double
@@ -233,7 +247,7 @@ fal_cost_mean(const struct fal_cost_machine *m)
 		double weight = m->by_time ? m->pace[i].seconds / m->pace[i].task_s
 					   : m->pace[i].tasks;
 		sum += weight * m->pace[i].task_s;
-		n += weight;
+		n += m->pace[i].hung ? 0 : weight;
 	}
 	return n > 0 ? sum / n : m->pace[0].task_s;
 }

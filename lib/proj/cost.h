@@ -19,6 +19,7 @@ struct fal_cost_pace {
 	double task_s;             /* seconds of a full task on one lane */
 	double tasks;              /* that it did, in full ones; not below 0 */
 	double seconds;            /* that passed; above 0 */
+	bool hung;                 /* nothing was done in them, at whatever task_s */
 	double at_task, at_second; /* sums over those before; fal_cost_settle sets them */
 };
 
@@ -68,13 +69,13 @@ void fal_cost_remove(struct fal_cost *c, size_t i);
 struct fal_cost_machine *fal_cost_find(const struct fal_cost *c, const char *name);
 
 /* Sets the machine's sums: after each change of its paces.  One without tasks goes by the
- * time. */
+ * time; one that hung in all of them is taken to have hung in none. */
 void fal_cost_sum(struct fal_cost_machine *m);
-/* Sets these, and how the machine goes through its paces: by the time if neighbouring
- * runs of `share` tasks, a clock's, are alike (their correlation is over 0.7, or they
- * differ by less than 1 %); else by the work, from pace m->first on, which becomes 0:
- * what is slow for as long as a clock meets one whole, or the ends of two.  0 or
- * FAL_ENOMEM. */
+/* Sets these, and how the machine goes through its paces: by the time if it hung in any,
+ * or neighbouring runs of `share` tasks, a clock's, are alike (their correlation is over
+ * 0.7, or they differ by less than 1 %); else by the work, from pace m->first on, which
+ * becomes 0: what is slow for as long as a clock meets one whole, or the ends of two.  0
+ * or FAL_ENOMEM. */
 int fal_cost_settle(struct fal_cost_machine *m, double share);
 
 /* Seconds that the machine's task number `n` takes on a lane, begun at second `at` of the
@@ -82,6 +83,8 @@ int fal_cost_settle(struct fal_cost_machine *m, double share);
  * one's samples. */
 double fal_cost_task_s(const struct fal_cost_machine *m, double n, double at, double part,
 		       uint32_t lanes);
+/* Does it hang at second `at` of the play? */
+bool fal_cost_hangs(const struct fal_cost_machine *m, double at);
 /* Its mean pace: Σ seconds of its tasks / tasks. */
 double fal_cost_mean(const struct fal_cost_machine *m);
 /* The sum of the machines' speeds at their mean paces: samples a second that their lanes

@@ -218,6 +218,27 @@ row_of(struct fal_fit *f, struct fal_trace_line *l)
 	return l->err == 0 ? &f->worker[*row] : NULL;
 }
 
+/* Seconds for which it was a suspect since its last line. */
+static double
+hung(const struct fit_worker *w, double t)
+{
+	return w->hung + (w->suspect ? fmax(t - fmax(w->since, w->t), 0) : 0);
+}
+
+/* It is a suspect, from when it began to owe what it did not do, or is back. */
+static int
+take_late(struct fal_fit *f, struct fal_trace_line *l)
+{
+	const double seconds = fal_trace_get_seconds(l, l->o, "seconds");
+	struct fit_worker *w = row_of(f, l);
+	if (w == NULL)
+		return l->err;
+	w->hung = hung(w, l->t);
+	w->suspect = strcmp(l->ev, "suspect") == 0;
+	w->since = l->t - (w->suspect ? seconds : 0);
+	return 0;
+}
+
 /* When a job is stopped its workers are sent away: they are still its machines. */
 static int
 take_leave(struct fal_fit *f, struct fal_trace_line *l)
@@ -225,6 +246,7 @@ take_leave(struct fal_fit *f, struct fal_trace_line *l)
 	struct fit_worker *w = row_of(f, l);
 	if (w == NULL)
 		return l->err;
+	w->suspect = false;
 	w->left = !f->stopped;
 	w->left_after = f->updates;
 	f->breaks++;
@@ -272,6 +294,12 @@ struct line {
 	struct fal_trace_ran ran;
 };
 
+static uint32_t
+clock_number(const struct line *c)
+{
+	return c->clock < UINT32_MAX ? (uint32_t)c->clock : UINT32_MAX;
+}
+
 static double
 busy(const struct line *c)
 {
@@ -283,10 +311,10 @@ static void
 sum_up(struct fal_fit *f, struct fit_worker *w, const struct line *c)
 {
 	struct fit_clock *at = c->own ? NULL : clock_of(f, c->clock);
-	if (at != NULL && busy(c) > at->busy)
+	if (at != NULL && busy(c) > at->busy && !w->suspect)
 		at->busy = busy(c);
 	if (w->breaks == f->breaks && f->counted > 0 && c->clock >= f->from) {
-		f->compute += c->compute;
+		f->compute += w->suspect ? 0 : c->compute;
 		f->spent += busy(c) + c->wait;
 	}
 	w->breaks = f->breaks;
@@ -308,10 +336,38 @@ turn(const struct fit_worker *w, const struct line *c)
 	return waves > 0 ? whole / waves - c->ran.all.task_s : (double)NAN;
 }
 
+static int
+add_told(struct fit_worker *w, const struct fit_told *told)
+{
+	if (w->n < FAL_FIT_CLOCKS && FAL_GROW(w->told, w->cap, w->n + 1) < 0)
+		return FAL_ENOMEM;
+	w->told[w->n++ % FAL_FIT_CLOCKS] = *told;
+	return 0;
+}
+
+/* Takes what the worker hung out of the line: it is no pace, nor are tasks that were cut
+ * short by it. */
+static int
+keep_hung(struct fit_worker *w, struct line *c, double ran, double t, double *all)
+{
+	const double s = fmin(hung(w, t), *all - ran / w->lanes);
+	w->hung = 0;
+	if (!(s > 0))
+		return 0;
+	*all -= s;
+	c->compute = (double)NAN; /* says nothing of its turns */
+	c->cut = 0;
+	c->cut_s = 0;
+	return add_told(w, &(struct fit_told){ .clock = clock_number(c),
+					       .hung = true,
+					       .turn = NAN,
+					       .seconds = (float)s });
+}
+
 /* Keeps the line, pace by pace; one that the worker did not account for lasted since its
  * last. */
 static int
-keep(struct fit_worker *w, const struct line *c, double t)
+keep(struct fit_worker *w, struct line *c, double t)
 {
 	const double ran = (double)c->ran.all.tasks * c->ran.all.task_s;
 	double all = busy(c) + c->wait;
@@ -320,18 +376,17 @@ keep(struct fit_worker *w, const struct line *c, double t)
 		all = fmin(busy(c), ran / w->lanes);
 	if (!(all > 0))
 		all = t - w->t;
+	int err = keep_hung(w, c, ran, t, &all);
 	w->t = t;
 	/* While many start on one machine, an emulated one is no slower for it. */
 	double own = 1;
 	if (c->clock < FAL_FIT_WARM && ran > c->late)
 		own -= c->late / ran;
-	for (size_t i = 0; i < c->ran.paces; i++) {
+	for (size_t i = 0; i < c->ran.paces && err == 0; i++) {
 		const struct fal_trace_pace *p = &c->ran.pace[i];
 		const double part = (double)p->tasks * p->task_s;
-		if (w->n < FAL_FIT_CLOCKS && FAL_GROW(w->told, w->cap, w->n + 1) < 0)
-			return FAL_ENOMEM;
-		w->told[w->n++ % FAL_FIT_CLOCKS] = (struct fit_told){
-			.clock = c->clock < UINT32_MAX ? (uint32_t)c->clock : UINT32_MAX,
+		const struct fit_told told = {
+			.clock = clock_number(c),
 			.tasks = (float)p->tasks,
 			.samples = (float)p->samples,
 			.seconds = (float)(c->ran.paces > 1 && ran > 0 ? all * part / ran
@@ -345,8 +400,9 @@ keep(struct fit_worker *w, const struct line *c, double t)
 			.cut = i + 1 == c->ran.paces ? (float)c->cut : 0,
 			.cut_s = i + 1 == c->ran.paces ? (float)c->cut_s : 0,
 		};
+		err = add_told(w, &told);
 	}
-	return 0;
+	return err;
 }
 
 static int
@@ -427,7 +483,8 @@ fal_fit_line(void *fit, struct fal_trace_line *l)
 		{ "clock", take_clock },   { "update", take_update },
 		{ "policy", take_policy }, { "join", take_join },
 		{ "leave", take_leave },   { "hold", take_hold },
-		{ "job", take_job },
+		{ "job", take_job },       { "suspect", take_late },
+		{ "back", take_late },
 	};
 	struct fal_fit *f = fit;
 	if (!f->have_job && strcmp(l->ev, "job") != 0)

@@ -238,6 +238,14 @@ add_pace(struct paces *p, double task_s, double tasks, double seconds)
 					       .seconds = seconds };
 }
 
+/* In these seconds nothing was done. */
+static void
+add_hung(struct paces *p, double task_s, double seconds)
+{
+	add_pace(p, task_s, 0, seconds);
+	p->v[p->n - 1].hung = true;
+}
+
 /* Adds what a part says of `tasks` full ones, the worker being at task_s, and `after` in
  * the next part (0: not known).  Tasks that were cut short are as slow as the slower one
  * of these, and no quicker than they ran: who loses a race is slow, and would else seem
@@ -274,6 +282,10 @@ paces_of(const struct fal_fit *f, const struct fit_worker *w, double fixed,
 			task_s = at_lanes(w, settled(t, full_s(f, fixed, t), usual));
 		if (t->clock < first_clock(f))
 			continue;
+		if (t->hung) {
+			add_hung(&p, task_s, (double)t->seconds);
+			continue;
+		}
 		if (i + 1 < kept(w)) {
 			const struct fit_told *next = told_at(w, i + 1);
 			after = at_lanes(w, settled(next, full_s(f, fixed, next), usual));

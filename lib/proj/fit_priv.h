@@ -17,6 +17,7 @@
  * these had several paces. */
 struct fit_told {
 	uint32_t clock;
+	bool hung; /* in these seconds it was a suspect, and ran nothing */
 	float tasks, samples, seconds;
 	float task_s; /* mean; if a lane shares its core with none; 0: it ran none */
 	/* Of the whole line; in its later parts turn is NAN, pull and push are 0. */
@@ -35,8 +36,11 @@ struct fit_worker {
 	double fixed;          /* by its probe; NAN: it told nothing of it */
 	struct fit_told *told; /* a ring of FAL_FIT_CLOCKS, once it has grown to that */
 	size_t cap;
-	uint64_t n;      /* that it told so far */
-	double t;        /* when it told the last, or joined */
+	uint64_t n; /* that it told so far */
+	double t;   /* when it told the last, or joined */
+	bool suspect;
+	double since;    /* since when it owed what made it one */
+	double hung;     /* seconds that it was one since `t`, if it is none any more */
 	uint64_t breaks; /* struct fal_fit's then */
 };
 

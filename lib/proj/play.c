@@ -150,9 +150,11 @@ follow(struct game *g, const struct fal_act *a)
 		w->lanes = a->count;
 		break;
 	case FAL_ACT_PING:
-		/* All lanes do something at any time. */
+		/* All lanes do something at any time, unless it hangs. */
 		return fal_sched_pong(g->s, g->now, a->worker, 0,
-				      (uint64_t)(g->now * 1e9));
+				      fal_cost_hangs(w->machine, g->now)
+					      ? 0
+					      : (uint64_t)(g->now * 1e9));
 	case FAL_ACT_STOP:
 	case FAL_ACT_CHARGE:
 	case FAL_ACT_EVICT:

@@ -52,7 +52,7 @@ enum fal_report_wait {
 struct fal_report_worker {
 	const char *name;                 /* borrowed */
 	char shown[FAL_REPORT_SHOWN + 1]; /* its beginning, without control characters */
-	bool left;
+	bool left, suspect;               /* now (falcon-trace(5)) */
 	/* By the window's sums (classify.h); but a steady one that was a straggler in a
 	 * tenth of its clocks is one, and a pioneer was it in a tenth of them. */
 	enum fal_class class;

@@ -151,6 +151,7 @@ worker(const struct fal_report_state *s, size_t i, struct fal_report_worker *out
 	*out = (struct fal_report_worker){
 		.name = row->name,
 		.left = row->left,
+		.suspect = row->suspect,
 		.clocks = c->lines,
 		.lanes = w->lanes,
 		.lanes_max = (uint32_t)row->lanes_max,

@@ -716,6 +716,61 @@ test_cut_tasks(void **state)
 	drop(&o);
 }
 
+/* Time in which a worker hung is none of its speed: who is a suspect half of the time has
+ * half of its speed, and does nothing in that half. */
+static void
+test_hung(void **state)
+{
+	enum { WELL = 40, HUNG = 25 };
+	(void)state;
+	struct fal_buf b = { 0 };
+	put_text(&b, JOB("epsp") JOIN(0.5, "a", 1) JOIN(0.5, "b", 2));
+	put_clocks(&b, 1, 0, WELL, 1);
+	double t = 1 + WELL * 0.05;
+	for (unsigned c = WELL; c < WELL + HUNG; c++) {
+		if (c == WELL)
+			fal_put_fmt(
+				&b,
+				"{\"t\":%.6f,\"ev\":\"suspect\",\"worker\":\"b\",\"id\":"
+				"2,"
+				"\"owes\":\"task\",\"why\":\"so\",\"seconds\":0.039}\n",
+				t + 0.04);
+		t += 0.08;
+		put_update(&b, t, c, 64);
+		struct says s = { .clock = c,
+				  .id = 1,
+				  .lanes = 1,
+				  .tasks = 8,
+				  .task_s = 0.01,
+				  .compute = 0.08 };
+		put_clock(&b, t + 0.001, &s);
+		/* Its lane is busy all the time. */
+		s.id = 2;
+		s.tasks = 0;
+		put_clock(&b, t + 0.001, &s);
+	}
+	fal_put_fmt(
+		&b,
+		"{\"t\":%.6f,\"ev\":\"back\",\"worker\":\"b\",\"id\":2,\"why\":\"so\","
+		"\"seconds\":%.6f}\n",
+		t + 0.001, HUNG * 0.08 - 0.04);
+	struct outcome o = fit(&b);
+	check_good(&o, 2);
+	const struct fal_cost_machine *a = &o.cost.machine[0], *m = &o.cost.machine[1];
+	const double well = m->seconds - HUNG * 0.08;
+	NEAR(fal_cost_mean(a), 0.01);
+	assert_true(m->by_time);
+	/* All but the first clock's, in which starting does not count. */
+	if (!(well > (WELL - 1) * 0.05 && well <= WELL * 0.05 + 1e-6))
+		fail_msg("%g s of %g", well, m->seconds);
+	NEAR(fal_cost_mean(m), 0.01 * m->seconds / well);
+	/* What it begins then it ends when it is well again. */
+	assert_false(fal_cost_hangs(m, well / 2));
+	assert_true(fal_cost_hangs(m, well + 0.5));
+	NEAR(fal_cost_task_s(m, 0, well + 0.5, 1, 1), HUNG * 0.08 - 0.5 + 0.01);
+	drop(&o);
+}
+
 /* What came before a cut line counts; events that nobody knows do not matter. */
 static void
 test_cut_end(void **state)
@@ -761,10 +816,10 @@ main(void)
 		cmocka_unit_test(test_idle_clocks), cmocka_unit_test(test_hold),
 		cmocka_unit_test(test_stream),      cmocka_unit_test(test_policy_changes),
 		cmocka_unit_test(test_long),        cmocka_unit_test(test_errors),
-		cmocka_unit_test(test_cut_end),     cmocka_unit_test(test_many),
-		cmocka_unit_test(test_paces),       cmocka_unit_test(test_probe),
-		cmocka_unit_test(test_all_left),    cmocka_unit_test(test_turn),
-		cmocka_unit_test(test_cut_tasks),
+		cmocka_unit_test(test_hung),        cmocka_unit_test(test_cut_end),
+		cmocka_unit_test(test_many),        cmocka_unit_test(test_paces),
+		cmocka_unit_test(test_probe),       cmocka_unit_test(test_all_left),
+		cmocka_unit_test(test_turn),        cmocka_unit_test(test_cut_tasks),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, NULL, NULL);
