@@ -5,20 +5,17 @@ load job
 load tiny
 
 setup_file() {
-	falcon-key init "$BATS_FILE_TMPDIR/keys"
+	for_file
 	cc -O2 -o "$BATS_FILE_TMPDIR/softmax" "$root/examples/exec/softmax.c" -lm
 }
 
 setup() {
-	keys=$BATS_FILE_TMPDIR/keys
-	state=$BATS_TEST_TMPDIR/state
-	workers=()
+	for_test
 	tiny "$BATS_TEST_TMPDIR/tiny"
 	job=(--set job.epochs=10 "$BATS_TEST_TMPDIR/tiny/tiny.job")
 	seed=${EXEC_SEED:-$RANDOM}
 	echo "EXEC_SEED=$seed"
 	export PYTHONPATH=$root/share PYTHONDONTWRITEBYTECODE=1
-	cd "$BATS_TEST_TMPDIR" || return 1
 }
 
 teardown() {
