@@ -81,7 +81,9 @@ through() {
 	ended "$unreached" unreached 75
 	ended "$unsure" unsure 75
 	ended "$unheard" unheard 75
-	has "$(cat unheard.err)" "no answer within 10 s"
+	# On a busy machine the command may not even have begun by then.
+	grep -Eq "no (answer|handshake) within 10 s" unheard.err || same "what is said" \
+		"$(cat unheard.err)" "no answer within 10 s"
 }
 
 @test "a job that fails is no refusal" {
