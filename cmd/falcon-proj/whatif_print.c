@@ -58,8 +58,9 @@ put_head(const struct proj_opt *o, const struct whatif *w, struct fal_buf *out)
 {
 	const struct fal_fit_run *run = &w->job->run;
 	const struct fal_cost *cost = &w->cost;
-	fal_put_fmt(out, "%s: %zu workers, %" PRIu64 " clocks of %s\n", w->job->name,
-		    w->job->cost.machines, run->clocks, run->scheme);
+	fal_put_fmt(out, "%s: %zu worker%s, %" PRIu64 " clocks of %s\n", w->job->name,
+		    w->job->cost.machines, w->job->cost.machines == 1 ? "" : "s",
+		    run->clocks, run->scheme);
 	if (run->epoch_s > 0)
 		fal_put_fmt(out,
 			    "backtest: %.1f s per epoch predicted, %.1f measured (%+.1f "

@@ -126,9 +126,10 @@ ps_tell_sizes(struct ps_server *s, uint32_t workers)
 			 100 * sizes.small);
 	fal_progress_end(&s->progress);
 	fal_cli_err(PROG,
-		    "%s: lanes: %u of %u workers; tasks a clock: %u of %u samples: %.1f "
-		    "%% is lost as they are whole%s",
-		    s->opt->job->job.name, sizes.lanes, sizes.workers,
+		    "%s: %u lane%s of %u worker%s, %u tasks of %u samples a clock: %.1f "
+		    "%% is lost as tasks are whole%s",
+		    s->opt->job->job.name, sizes.lanes, sizes.lanes == 1 ? "" : "s",
+		    sizes.workers, sizes.workers == 1 ? "" : "s",
 		    ps_job_tasks(s->opt->job), s->opt->job->job.task, 100 * sizes.whole,
 		    small);
 }

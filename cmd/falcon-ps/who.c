@@ -240,10 +240,11 @@ reason(const struct ps_server *s, struct fal_diag *out)
 	struct fal_diag list = { .text = "" };
 	if (fal_coord_held(s->coord))
 		fal_diag_set(out, 0, "is paused: falcon-sync resume");
-	else if (here == 0 || (s->began == 0 && here < least))
+	else if (here == 0 && (s->began != 0 || least == 1))
+		fal_diag_set(out, 0, "waits for a worker: falcon-work %s", at);
+	else if (s->began == 0 && here < least)
 		fal_diag_set(out, 0, "waits for %u more of %u workers: falcon-work %s",
-			     s->began == 0 ? least - here : 1, s->began == 0 ? least : 1,
-			     at);
+			     least - here, least, at);
 	else if (*names(s, false, &list) == '\0')
 		fal_diag_set(out, 0,
 			     "waits: all who are here are excluded (%s): falcon-sync set "

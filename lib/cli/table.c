@@ -5,7 +5,6 @@
 #include "base/mem.h"
 #include "base/text.h"
 
-#include <ctype.h>
 #include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -40,7 +39,10 @@ numeric(const char *s)
 	if (strcmp(s, "-") == 0 || *s == '\0')
 		return true;
 	s += *s == '+' || *s == '-';
-	return isdigit((unsigned char)*s);
+	const size_t digits = strspn(s, "0123456789");
+	s += digits;
+	s += *s == '.' ? 1 + strspn(s + 1, "0123456789") : 0;
+	return digits > 0 && (*s == '\0' || *s == ' ');
 }
 
 /* The width of a column in characters, negative where it is left-aligned. */

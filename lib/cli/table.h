@@ -1,7 +1,7 @@
 /* A table for people: columns as wide as their widest cell, numbers to the right.
  *
- * A column is right-aligned when each of its cells below the header begins like a number
- * or is "-".  Characters of UTF-8 count as one column each.
+ * A column is right-aligned when each of its cells below the header is a number, which
+ * may have a unit behind a blank, or "-".  Characters of UTF-8 count as one column each.
  */
 #ifndef FAL_CLI_TABLE_H
 #define FAL_CLI_TABLE_H

@@ -39,14 +39,14 @@ no_layers() {
 
 @test "--check prints the tensors, in the order of the flat vector" {
 	falcon-ps --check tiny.job >layers
-	same "tensors of layers" "$(<layers)" "  tensor  shape  values
-0.weight   4x16      64
-  0.bias      4       4"
+	same "tensors of layers" "$(<layers)" "tensor    shape  values
+0.weight  4x16       64
+0.bias    4           4"
 	no_layers
 	falcon-ps --check tiny.job >names
 	same "tensors of a file" "$(<names)" "tensor          shape  values
-net.out.weight   4x16      64
-net.out.bias        4       4"
+net.out.weight  4x16       64
+net.out.bias    4           4"
 }
 
 # refusal TEXT OPTION...: --check ends with 2 and this one line.

@@ -54,10 +54,11 @@ on_terminal() {
 		sed 's/\x1b\[[0-9;]*[mK]//g' drawn | tr -d '\n' | tr '\r' '\n' |
 			grep -v '^Script' >all
 		same "lines wider than $columns" "$(awk -v most="$columns" 'length > most' all)" ""
-		grep -q '^falcon-ps: tiny: lanes: 1 of 1 workers;' all
+		grep -q '^falcon-ps: tiny: 1 lane of 1 worker, ' all
 		has "$(tail -n 1 bars)" "s left"
 	done
 	has "$(tail -n 1 bars)" "loss"
+	same "losses that are none" "$(grep -c 'loss 0\.0000' bars)" 0
 }
 
 # shown COLUMNS COMMAND...: what it prints on a terminal of so many.

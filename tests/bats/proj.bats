@@ -79,7 +79,7 @@ refuses() {
 @test "what tasks' sizes cost is measured, and said by falcon-ps, too" {
 	jq -se 'map(select(.ev == "join")) | length == 3 and
 		all(.task_s > 0 and .large == 64 and .large_s > 0)' "$trace"
-	grep -q 'lanes: 3 of 3 workers; tasks a clock: 8 of 8 samples: [0-9.]* % is lost as they are whole' \
+	grep -q '3 lanes of 3 workers, 8 tasks of 8 samples a clock: [0-9.]* % is lost as tasks are whole' \
 		"$BATS_FILE_TMPDIR/ps.err"
 	falcon-proj --json "$trace" | jq -e '.clock.small_tasks == 0 and
 		(.workers | all(.fixed == 0))'

@@ -314,6 +314,20 @@ test_table(void **state)
 	fal_buf_free(&b);
 	fal_table_free(&t);
 
+	/* What only begins like a number is none. */
+	static const char *mixed[] = { "name", "part", "0.weight", "1.5 %", "12", "-" };
+	t.columns = 2;
+	for (size_t i = 0; i < sizeof(mixed) / sizeof(mixed[0]); i++)
+		fal_table_add(&t, "%s", mixed[i]);
+	assert_int_equal(fal_table_text(&t, &b), 0);
+	fal_put_u8(&b, 0);
+	assert_string_equal((char *)b.p, "name       part\n"
+					 "0.weight  1.5 %\n"
+					 "12            -\n");
+	fal_buf_free(&b);
+	fal_table_free(&t);
+	t.columns = 3;
+
 	/* Where it is too wide columns go, in their order; those that are not there do
 	 * not matter. */
 	static const struct {
