@@ -169,6 +169,8 @@ fal_sched_check(struct fal_sched *s, double now, uint64_t round,
 				  .worker = w->id,
 				  .left = c->tasks,
 				  .claims = w->claims,
+				  .asked = -1,
+				  .steps = w->steps,
 				  .expires = now + patience(s, w, c->tasks),
 				  .last = now + FAL_MOST_TIMES * patience(s, w, c->tasks),
 				  .task = fal_calloc(c->tasks, sizeof(*made.task)) };
@@ -253,28 +255,74 @@ give_up(struct fal_sched *s, const struct fal_check *c, bool late)
 	return fal_emit(s, act) != NULL ? FAL_OK : FAL_ENOMEM;
 }
 
+/* It is waited for once more, but not for ever. */
+static void
+wait_on(const struct fal_sched *s, const struct fal_worker *w, struct fal_check *c,
+	double now)
+{
+	c->claims = w->claims;
+	c->asked = -1;
+	c->expires = fmin(now + patience(s, w, c->left), c->last);
+}
+
+/* Its witness is asked how far it is, before nothing more is expected of it. */
+static int
+ask(struct fal_sched *s, const struct fal_worker *w, struct fal_check *c, double now)
+{
+	const struct fal_act ping = { .kind = FAL_ACT_PING, .worker = w->id };
+	wait_on(s, w, c, now);
+	c->asked = now;
+	return fal_emit(s, ping) != NULL ? FAL_OK : FAL_ENOMEM;
+}
+
+static int
+unheard(struct fal_sched *s, struct fal_worker *w, const struct fal_check *c)
+{
+	if (w != NULL)
+		w->unheard = w->claims + 1;
+	return give_up(s, c, true);
+}
+
 int
 fal_checks_late(struct fal_sched *s, double now)
 {
-	for (size_t i = 0; i < s->checks;) {
+	int err = FAL_OK;
+	for (size_t i = 0; i < s->checks && err == FAL_OK;) {
 		struct fal_check *c = &s->check[i];
 		struct fal_worker *w = fal_find(s, c->worker);
-		if (c->expires > now) {
+		const bool more = w != NULL && now < c->last;
+		if (c->expires > now)
 			i++;
-			continue;
-		}
-		/* It had other work to do; but not for ever. */
-		if (w != NULL && w->claims > c->claims && now < c->last) {
-			c->claims = w->claims;
-			c->expires = fmin(now + patience(s, w, c->left), c->last);
-			continue;
-		}
-		if (w != NULL)
-			w->unheard = w->claims + 1;
-		if (give_up(s, c, true) < 0)
-			return FAL_ENOMEM;
+		else if (more && w->claims > c->claims) /* it had other work to do */
+			wait_on(s, w, c, now);
+		else if (more && c->asked < 0)
+			err = ask(s, w, c, now);
+		else
+			err = unheard(s, w, c);
 	}
-	return FAL_OK;
+	return err;
+}
+
+int
+fal_checks_answer(struct fal_sched *s, struct fal_worker *w, double asked, uint64_t steps,
+		  double now)
+{
+	int err = FAL_OK;
+	for (size_t i = 0; i < s->checks && err == FAL_OK;) {
+		struct fal_check *c = &s->check[i];
+		const bool answers =
+			c->worker == w->id && c->asked >= 0 && asked >= c->asked;
+		const bool moved = steps > c->steps;
+		i += !answers || moved;
+		if (!answers)
+			continue;
+		c->steps = steps;
+		if (moved)
+			wait_on(s, w, c, now);
+		else
+			err = unheard(s, w, c);
+	}
+	return err;
 }
 
 int

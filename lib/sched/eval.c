@@ -196,7 +196,7 @@ fal_sched_evaluated(struct fal_sched *s, double now, uint32_t id, uint32_t task,
 		if (grant(s, w, n, now) < 0)
 			return FAL_ENOMEM;
 	}
-	int err = fal_eval_feed(s, now);
+	int err = fal_settle(s, now);
 	return err < 0 ? err : counts;
 }
 

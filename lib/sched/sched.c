@@ -673,7 +673,10 @@ fal_sched_pong(struct fal_sched *s, double now, uint32_t id, double rtt, uint64_
 	/* What is shorter is nearer the truth: the rest is waiting in somebody's queue.
 	 */
 	w->rtt = w->rtt > 0 ? fmin(rtt, w->rtt + 0.1 * (rtt - w->rtt)) : rtt;
-	int err = fal_due_answer(s, w, now - rtt + rounding, steps, now);
+	const double asked = now - rtt + rounding;
+	if (fal_checks_answer(s, w, asked, steps, now) < 0)
+		return FAL_ENOMEM;
+	int err = fal_due_answer(s, w, asked, steps, now);
 	return err > 0 ? fal_settle(s, now) : err;
 }
 

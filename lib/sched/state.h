@@ -193,6 +193,8 @@ struct fal_check {
 	uint32_t *task;  /* that are not answered yet */
 	uint32_t left;
 	uint64_t claims; /* of the worker, when it was last waited for */
+	double asked;    /* since when it is asked how far it is; negative: it is not */
+	uint64_t steps;  /* what it answered last */
 	double expires;
 	double last; /* nothing extends it beyond this */
 };
@@ -654,8 +656,13 @@ int fal_trial_relieve(struct fal_sched *s, double now);
 /* May the worker run tasks of the round, as far as suspicion goes? */
 bool fal_may_run(const struct fal_sched *s, const struct fal_round *r,
 		 const struct fal_worker *w);
-/* Gives up what is late; what `w` was asked; forgets what was asked of a round. */
+/* Gives up what is late; but a witness whose lanes go on has longer, up to FAL_MOST_TIMES
+ * what it may take. */
 int fal_checks_late(struct fal_sched *s, double now);
+/* `w` answers what it was asked at `asked`: its lanes are `steps` far. */
+int fal_checks_answer(struct fal_sched *s, struct fal_worker *w, double asked,
+		      uint64_t steps, double now);
+/* Gives up what `w` was asked; forgets what was asked of a round. */
 int fal_checks_of(struct fal_sched *s, const struct fal_worker *w);
 void fal_checks_end(struct fal_sched *s, uint64_t round);
 double fal_checks_due(const struct fal_sched *s); /* when the first will be late */

@@ -372,16 +372,20 @@ hangs(const struct worker *w)
 	return w->c->now >= w->m->hang_at;
 }
 
-/* What is pushed by a machine that pushes nothing, or half of it; false: nothing. */
+/* What is sent by a machine that does not send all, or half of it; false: nothing. */
 static bool
 withhold(const struct worker *w, struct fal_buf *msg)
 {
 	bool half = w->m->hang == HANG_HALF;
 	struct fal_msg m;
 	struct fal_bfp_rec rec;
+	if (w->m->hang == HANG_NOT || !hangs(w))
+		return true;
 	int err = fal_msg_get(msg->p, msg->n, &m);
 	assert(err == FAL_OK);
-	if (m.type != FAL_MSG_PUSH || !hangs(w) || (!half && w->m->hang != HANG_CLAIM))
+	if (m.type == FAL_MSG_CHECKED)
+		return w->m->hang != HANG_MUTE;
+	if (m.type != FAL_MSG_PUSH || (!half && w->m->hang != HANG_CLAIM))
 		return true;
 	const uint32_t most = half ? fal_blocks(w->c->p->toy.n) / 2 : 0;
 	struct fal_rd r = fal_rd_init(m.push.records.p, m.push.records.n);
@@ -409,7 +413,7 @@ agent_send(void *arg, const struct fal_buf *msg, bool bulk)
 			   .msg = w->m->lie != HONEST ? lie(w, msg) : copy(msg) };
 	e.t = arrival(w->c, w->m, msg->n, bulk ? &w->up_bulk : &w->up_ctl,
 		      bulk ? w->up_ctl : 0);
-	if (!bulk || withhold(w, &e.msg))
+	if (withhold(w, &e.msg))
 		push_event(w->c, e);
 	else
 		fal_buf_free(&e.msg);
@@ -529,10 +533,11 @@ join(struct cluster *c, struct worker *w)
 	struct fal_msg m = { .type = FAL_MSG_HELLO };
 	struct fal_buf out = { 0 };
 	char key[16];
-	struct fal_coord_who who = { .key = key, .fingerprint = key, .place = w->index };
 	const uint32_t process = w->m->again > 0 ? w->m->again - 1 : w->index;
+	const uint32_t owner = w->m->key > 0 ? w->m->key - 1 : process;
+	struct fal_coord_who who = { .key = key, .fingerprint = key, .place = owner };
 	c->seen[SEEN_REJOIN] += process != w->index;
-	snprintf(key, sizeof(key), "k%u", process);
+	snprintf(key, sizeof(key), "k%u", owner);
 	ok(c, fal_coord_open(c->coord, w->index + 1, &who), "open");
 	w->agent = fal_agent_new(&conf, &ops);
 	assert(w->agent != NULL);
@@ -815,10 +820,11 @@ bound_s(const struct cluster *c)
 		most = fmax(most, turn_s(c, &p->machine[i]));
 	for (uint32_t i = 0; i + 1 < p->machines; i++) {
 		const struct machine *m = &p->machine[i];
-		double times = m->hang == HANG_PRETEND ? 10
-			       : m->hang == HANG_SLOW  ? 2
-						       : 1;
-		deadlines += times * fmax(fmax(0.2, 4 * most), 12 * m->latency);
+		/* Lanes that go on have ten times as long, as a witness, too. */
+		const bool on = m->hang == HANG_PRETEND || m->hang == HANG_MUTE;
+		double times = on ? 10 : m->hang == HANG_SLOW ? 2 : 1;
+		double due = fmax(fmax(0.2, 4 * most), 12 * m->latency);
+		deadlines += times * (due + (on ? tasks * most : 0));
 	}
 	/* Those may be due at its end; each hung one may let evaluations lie, too. */
 	const bool evals = p->test_samples > 0;
@@ -879,7 +885,7 @@ loop(struct cluster *c)
 }
 
 /* All is over: when everybody has heard what was said, nobody is at a task any more, but
- * for witnesses, whom nobody calls off. */
+ * for witnesses, whom nobody calls off, and for who said that it had left. */
 static void
 settle(struct cluster *c)
 {
@@ -894,9 +900,10 @@ settle(struct cluster *c)
 		fal_buf_free(&e.msg);
 	}
 	for (uint32_t i = 0; i < c->p->machines * 8 && c->failure == NULL; i++) {
-		const struct lane *l = &c->worker[i / 8].lane[i % 8];
-		if (!c->asked && c->worker[i / 8].here && l->busy && !l->cancelled &&
-		    !l->what.eval)
+		const struct worker *w = &c->worker[i / 8];
+		const struct lane *l = &w->lane[i % 8];
+		if (!c->asked && w->here && w->m->lie != LIE_LEAVE && l->busy &&
+		    !l->cancelled && !l->what.eval)
 			c->failure = "a worker is at a task that is over";
 	}
 }

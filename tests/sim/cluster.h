@@ -35,6 +35,8 @@ enum hang {
 	HANG_SLOW,    /* they are 10^5 times slower */
 	HANG_CLAIM,   /* it claims, and pushes nothing */
 	HANG_HALF,    /* it pushes the first half of the blocks */
+	HANG_DRAWN,   /* one of those before; the next one is drawn on its own: */
+	HANG_MUTE = HANG_DRAWN, /* it works on, but answers nothing as a witness */
 	HANGS
 };
 
@@ -52,7 +54,8 @@ struct machine {
 	bool silent;               /* nobody notices the crash: no connection reset */
 	double stall_at, stall_s;  /* frozen for a while */
 	double cut_at, cut_s;      /* its link is cut for a while */
-	enum lie lie;              /* under a key of its own */
+	enum lie lie;              /* under a key of its own, but for other liars */
+	uint32_t key;              /* that of machine number `key` - 1; 0: its own */
 	bool flaky;                /* every 7th task comes out non-finite at first */
 	uint32_t again; /* the process of machine number `again` - 1; 0: its own */
 	enum hang hang;

@@ -11,13 +11,17 @@
  *   no needless    between equal, undisturbed workers no task moves; with slack one for
  *                  each short task at most: its lane is free sooner than was projected
  *
+ * A lie that nobody was there to refute is believed, and then the model is another one:
+ * that is all that such a run is excused from, and few are.
+ *
  * A failing seed prints the command that replays it.  To look at one thing alone, in the
- * environment: SIM_SCHEME, the scheme of all; SIM_EQUAL, equal workers only; SIM_TRACE,
- * what failed has its trace on stderr. */
+ * environment: SIM_SCHEME, the scheme of all; SIM_EQUAL, equal workers only; SIM_LIARS,
+ * a liar wherever there may be one.  SIM_TRACE: what failed has its trace on stderr. */
 #include "base/mem.h"
 #include "base/parse.h"
 #include "base/rng.h"
 #include "cluster.h"
+#include "lies.h"
 #include "reference.h"
 #include "trace/audit.h"
 #include "trace/reader.h"
@@ -27,6 +31,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* What is looked at alone. */
+struct focus {
+	const char *scheme; /* of all; NULL: any */
+	bool equal, liars;  /* equal workers only; a liar wherever there may be one */
+};
 
 static double
 between(struct fal_rng *r, double low, double high)
@@ -94,7 +104,7 @@ strike(struct fal_rng *r, struct machine *m, double length)
 static void
 hang(struct fal_rng *r, struct machine *m, double length)
 {
-	m->hang = (enum hang)(1 + fal_rng_below(r, HANGS - 1));
+	m->hang = (enum hang)(1 + fal_rng_below(r, HANG_DRAWN - 1));
 	m->hang_at = chance(r, 0.3) ? 0 : between(r, 0, length);
 }
 
@@ -218,12 +228,18 @@ open_again(struct fal_rng *r, struct plan *p)
 	}
 }
 
+static enum lie
+draw_lie(struct fal_rng *r)
+{
+	return (enum lie)(1 + fal_rng_below(r, LIES - 1));
+}
+
 /* The first one lies. */
 static void
 become_liar(struct fal_rng *r, struct plan *p, double task_s)
 {
 	struct machine *m = &p->machine[0];
-	m->lie = (enum lie)(1 + fal_rng_below(r, LIES - 1));
+	m->lie = draw_lie(r);
 	if (m->lie >= LIE_PUSHES)
 		m->join_at += 4 * task_s; /* who is alone is believed */
 	if (m->lie == LIE_BOAST && p->test_samples == 0)
@@ -262,8 +278,30 @@ draw_optim(struct toy *t)
 	o->frozen = t->frozen;
 }
 
+/* Another process has the liar's key, and lies, too. */
+static void
+share_key(struct fal_rng *r, struct plan *p)
+{
+	const uint32_t at = p->machines - 1; /* the last one stays what it is */
+	p->machine[p->machines++] = p->machine[at];
+	struct machine *m = &p->machine[at];
+	*m = p->machine[0];
+	m->key = 1;
+	m->lie = draw_lie(r);
+	m->join_at *= 1 + (double)fal_rng_unit(r);
+}
+
+/* One of those that hang works on, but is no witness. */
+static void
+fall_mute(struct fal_rng *r, struct plan *p)
+{
+	struct machine *m = &p->machine[fal_rng_below(r, p->machines - 1)];
+	m->hang = HANG_MUTE;
+	m->hang_at = 0;
+}
+
 static struct plan
-draw_plan(struct fal_rng *r, uint64_t seed)
+draw_plan(struct fal_rng *r, uint64_t seed, const struct focus *only)
 {
 	struct plan p = { .toy = { .seed = seed } };
 	p.toy.n = (size_t)1 + fal_rng_below(r, 9 * FAL_BLOCK);
@@ -274,8 +312,7 @@ draw_plan(struct fal_rng *r, uint64_t seed)
 	p.toy.epochs = 1 + fal_rng_below(r, 2);
 	p.toy.optim.kind = (enum fal_optim_kind)fal_rng_below(r, FAL_OPTIMS);
 	draw_optim(&p.toy);
-	const char *only = getenv("SIM_SCHEME");
-	p.scheme = only != NULL ? only : draw_scheme(r);
+	p.scheme = only->scheme != NULL ? only->scheme : draw_scheme(r);
 	draw_orders(r, &p);
 	p.audit_sums = chance(r, 0.2);
 	p.test_samples = chance(r, 0.5) ? 1 + fal_rng_below(r, 40) : 0;
@@ -287,7 +324,7 @@ draw_plan(struct fal_rng *r, uint64_t seed)
 		toy_clocks(&p.toy) * task_s * (p.toy.batch / p.toy.task + 1) * 0.7;
 	scale_orders(&p, length);
 	p.machines = 1 + fal_rng_below(r, 7);
-	bool equal = chance(r, 0.15) || getenv("SIM_EQUAL") != NULL;
+	bool equal = chance(r, 0.15) || only->equal;
 	if (equal) /* a lane that still evaluates makes its worker unequal */
 		p.test_samples = 0;
 	for (uint32_t i = 0; i < p.machines; i++) {
@@ -305,7 +342,7 @@ draw_plan(struct fal_rng *r, uint64_t seed)
 	}
 	if (!equal && chance(r, 0.15))
 		p.machine[0].flaky = true;
-	else if (!equal && chance(r, 0.15))
+	else if (!equal && (chance(r, 0.15) || only->liars))
 		become_liar(r, &p, task_s);
 	if (!equal)
 		open_again(r, &p);
@@ -315,6 +352,10 @@ draw_plan(struct fal_rng *r, uint64_t seed)
 		p.machine[p.machines++] = draw_machine(r, task_s);
 	if (!equal && chance(r, 0.25))
 		hang_all(r, &p, task_s, length);
+	if (p.hung && p.machines > 1 && chance(r, 0.3))
+		fall_mute(r, &p);
+	if (p.machine[0].lie != HONEST && chance(r, 0.3))
+		share_key(r, &p);
 	return p;
 }
 
@@ -361,6 +402,9 @@ audit_passes(const struct outcome *o, struct fal_diag *diag)
 	return err == 0 && v.ok;
 }
 
+/* Runs of a thousand that may be excused from the law. */
+enum { MOST_EXCUSED = 4 };
+
 struct totals {
 	uint64_t failed, seen[SEEN];
 	uint64_t replayed; /* jobs whose parameters were compared with their traces' */
@@ -385,37 +429,64 @@ replay(const struct plan *p, const struct outcome *o, float *want, struct totals
 	return NULL;
 }
 
-/* Plays one seed; prints why it failed. */
+/* Does the law cover the whole run? */
 static bool
-play(uint64_t seed, struct totals *totals)
+all_lawful(const struct plan *p)
+{
+	bool law = lawful(p->scheme);
+	for (uint32_t i = 0; i < p->orders; i++)
+		law = law && (p->order[i].scheme == NULL ||
+			      same_model(p->scheme, p->order[i].scheme));
+	return law;
+}
+
+static bool
+moved_needlessly(const struct plan *p, const struct outcome *o)
 {
 	static const char check[] = "\"ev\":\"check\"";
+	return all_equal(p) && p->orders == 0 &&
+	       rule_of(p->scheme).scheme != FAL_FLEXRR &&
+	       memmem(o->trace, o->trace_n, check, strlen(check)) == NULL &&
+	       o->status.moved > may_move(p);
+}
+
+/* What is wrong with a run that came to its end, or NULL. */
+static const char *
+judge(const struct plan *p, struct outcome *o, uint64_t seed, struct totals *totals,
+      struct fal_diag *diag)
+{
+	const size_t size = p->toy.n * sizeof(float);
+	const bool law = all_lawful(p);
+	const bool excused = law && o->lies > 0 && liar_believed(p, o->trace, o->trace_n);
+	const char *why = NULL;
+	float *want = malloc(size);
+	o->seen[SEEN_EXCUSED] += excused;
+	if (law)
+		toy_reference(&p->toy, rule_of(p->scheme).slack, want);
+	if (law && !excused && memcmp(want, o->params, size) != 0)
+		why = "the law: the model differs from the plain loop's";
+	else if (!audit_passes(o, diag))
+		why = "exactly once: the audit fails";
+	else if (moved_needlessly(p, o))
+		why = "tasks moved between equal workers";
+	/* Under the law one in four is enough: the plain loop says more. */
+	else if (law ? !excused && seed % 4 == 0 : o->lies == 0)
+		why = replay(p, o, want, totals, diag);
+	free(want);
+	return why;
+}
+
+/* Plays one seed; prints why it failed. */
+static bool
+play(uint64_t seed, const struct focus *only, struct totals *totals)
+{
 	struct fal_rng r = fal_rng_init(seed, FAL_RNG_TEST, 3);
-	struct plan p = draw_plan(&r, seed);
+	struct plan p = draw_plan(&r, seed, only);
 	struct outcome o = cluster_run(&p, seed);
 	struct fal_diag diag = { "" };
 	const char *why = o.failure;
-	float *want = malloc(p.toy.n * sizeof(*want));
-	if (why == NULL) {
-		struct fal_rule rule = rule_of(p.scheme);
-		bool law = lawful(p.scheme);
-		for (uint32_t i = 0; i < p.orders; i++)
-			law = law && (p.order[i].scheme == NULL ||
-				      same_model(p.scheme, p.order[i].scheme));
-		if (law)
-			toy_reference(&p.toy, rule.slack, want);
-		if (law && memcmp(want, o.params, p.toy.n * sizeof(*want)) != 0)
-			why = "the law: the model differs from the plain loop's";
-		else if (!audit_passes(&o, &diag))
-			why = "exactly once: the audit fails";
-		else if (all_equal(&p) && p.orders == 0 && rule.scheme != FAL_FLEXRR &&
-			 memmem(o.trace, o.trace_n, check, strlen(check)) == NULL &&
-			 o.status.moved > may_move(&p))
-			why = "tasks moved between equal workers";
-		/* Under the law one in four is enough: the plain loop says more. */
-		if (why == NULL && (!law ? o.lies == 0 : seed % 4 == 0))
-			why = replay(&p, &o, want, totals, &diag);
-	}
+	if (why == NULL)
+		why = judge(&p, &o, seed, totals, &diag);
 	o.seen[SEEN_LIE] = o.lies;
 	o.seen[SEEN_REFUSED] = o.refused;
 	seen_trace(o.trace, o.trace_n, o.seen);
@@ -426,21 +497,48 @@ play(uint64_t seed, struct totals *totals)
 		printf("# seed %llu: %s %s (%s, %u machines, %.3f s, %llu events)\n",
 		       (unsigned long long)seed, why, diag.text, p.scheme, p.machines,
 		       o.seconds, (unsigned long long)o.events);
-		printf("# replay: make sim SEEDS=1 FROM=%llu\n",
-		       (unsigned long long)seed);
+		printf("# replay: make sim SEEDS=1 FROM=%llu%s%s%s%s\n",
+		       (unsigned long long)seed, only->scheme ? " SIM_SCHEME=" : "",
+		       only->scheme ? only->scheme : "",
+		       only->equal ? " SIM_EQUAL=1" : "",
+		       only->liars ? " SIM_LIARS=1" : "");
 		if (getenv("SIM_TRACE") != NULL)
 			fwrite(o.trace, 1, o.trace_n, stderr);
 	}
-	free(want);
 	free(p.toy.frozen);
 	free(o.params);
 	free(o.trace);
 	return why == NULL;
 }
 
+/* What failed once, and would now if it came back, while draw_plan draws as it did. */
+static void
+play_known(struct totals *t)
+{
+	static const struct {
+		uint64_t seed;
+		struct focus only;
+	} known[] = {
+		{ 1448,
+		  { .scheme = "epsp", .equal = true } },     /* a floor for a deadline */
+		{ 366, { .scheme = "bsp", .liars = true } }, /* a slow witness */
+		{ 2058, { .scheme = "flexrr:0", .liars = true } }, /* the same */
+		{ 1613,
+		  { .scheme = "epsp:1",
+		    .liars = true } },           /* a trial lost in an evaluation */
+		{ 5535, { .scheme = "ssp:0" } }, /* require: who counts is gone */
+	};
+	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
+		play(known[i].seed, &known[i].only, t);
+}
+
 int
 main(int argc, char **argv)
 {
+	const struct focus only = { .scheme = getenv("SIM_SCHEME"),
+				    .equal = getenv("SIM_EQUAL") != NULL,
+				    .liars = getenv("SIM_LIARS") != NULL };
+	const bool any = only.scheme == NULL && !only.equal && !only.liars;
 	uint64_t seeds = 2000, from = 0;
 	struct totals t = { 0 };
 	if (argc > 3 || (argc > 1 && fal_parse_u64(argv[1], 1, 1u << 30, &seeds) < 0) ||
@@ -449,13 +547,18 @@ main(int argc, char **argv)
 		return 2;
 	}
 	for (uint64_t i = 0; i < seeds; i++)
-		play(from + i, &t);
+		play(from + i, &only, &t);
+	const uint64_t excused = t.seen[SEEN_EXCUSED];
+	if (any)
+		play_known(&t);
 	printf("# %llu jobs are what their traces say\n", (unsigned long long)t.replayed);
 	/* Misfortune must have struck, in each of its ways, or nothing was tested. */
-	bool some = seeds < 2000 || getenv("SIM_SCHEME") || getenv("SIM_EQUAL");
-	bool struck = seen_all(t.seen) || some;
+	const bool struck = seen_all(t.seen) || seeds < 2000 || !any;
+	const bool few = !any || 1000 * excused <= MOST_EXCUSED * seeds + 2000;
 	printf("%sok 1 - %llu clusters obey the law\n", t.failed ? "not " : "",
 	       (unsigned long long)seeds);
-	printf("%sok 2 - whatever may happen did\n1..2\n", struck ? "" : "not ");
-	return t.failed > 0 || !struck;
+	printf("%sok 2 - whatever may happen did\n", struck ? "" : "not ");
+	printf("%sok 3 - %llu runs are excused, as a liar was believed\n1..3\n",
+	       few ? "" : "not ", (unsigned long long)excused);
+	return t.failed > 0 || !struck || !few;
 }

@@ -18,6 +18,7 @@ static const struct {
 	[SEEN_NONFINITE] = { "gradient that is not finite", NULL },
 	[SEEN_LIE] = { "lie", NULL },
 	[SEEN_REFUSED] = { "liar refused", NULL },
+	[SEEN_EXCUSED] = { "liar believed", NULL },
 	[SEEN_FILL] = { "fill after fence", "\"fills\":[" },
 	[SEEN_MOVE] = { "move", "\"move\":[[" },
 	[SEEN_CLONE] = { "clone", "\"clone\":[[" },

@@ -19,6 +19,7 @@ enum seen {
 	SEEN_NONFINITE,      /* a gradient came out so, once */
 	SEEN_LIE,            /* a message lied */
 	SEEN_REFUSED,        /* a liar's session was ended */
+	SEEN_EXCUSED,        /* a run of the law where a liar was believed */
 	/* in the trace: */
 	SEEN_TRACED,
 	SEEN_FILL = SEEN_TRACED, /* what was fenced was filled */
