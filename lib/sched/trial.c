@@ -53,13 +53,30 @@ tell_back(struct fal_sched *s, struct fal_worker *w, const char *why, double now
 	return fal_emit(s, act) != NULL ? FAL_OK : FAL_ENOMEM;
 }
 
-/* All who speak are back. */
+/* Whoever has not spoken since it was suspected is asked, once. */
+static int
+ask_all(struct fal_sched *s, double now)
+{
+	for (uint32_t i = 0; i < s->workers; i++) {
+		struct fal_worker *w = &s->worker[i];
+		const struct fal_act ping = { .kind = FAL_ACT_PING, .worker = w->id };
+		if (w->gone || !w->suspected || w->asked >= w->suspected_at)
+			continue;
+		w->asked = now;
+		if (fal_emit(s, ping) == NULL)
+			return FAL_ENOMEM;
+	}
+	return FAL_OK;
+}
+
+/* Nobody is left: all who speak are back. */
 static int
 recall(struct fal_sched *s, double now)
 {
 	uint32_t slot;
-	if (s->suspects.n > 0)
-		s->patience *= 2;
+	if (s->suspects.n == 0)
+		return ask_all(s, now);
+	s->patience *= 2;
 	while ((slot = fal_heap_top(&s->suspects)) != FAL_NONE) {
 		struct fal_worker *w = &s->worker[slot];
 		w->suspected = false;
@@ -145,6 +162,8 @@ fal_trial_next(struct fal_sched *s, double now)
 {
 	struct fal_worker *w = on_trial(s);
 	if ((w != NULL && end(s, w, now) < 0) || take_back(s, now) < 0)
+		return FAL_ENOMEM;
+	if (s->active == 0 && recall(s, now) < 0)
 		return FAL_ENOMEM;
 	if (on_trial(s) != NULL || s->active == 0 || s->pool.over < s->trial_from ||
 	    fal_heap_least(&s->suspects) > (double)s->pool.over)

@@ -511,6 +511,9 @@ agent_cancel(void *arg, uint32_t lane)
 	push_event(w->c, e);
 }
 
+/* Seconds until a connection is known to be dead, as lib/net/chan.h has it, or so. */
+static const double found_out_s = 60;
+
 static uint64_t
 ns(const struct cluster *c)
 {
@@ -758,7 +761,11 @@ handle(struct cluster *c, struct event *e)
 		c->seen[SEEN_CRASH_IN_PUSH] += w->under_way > 0;
 		kill_worker(c, w);
 		reset.t = fmax(fmax(w->up_ctl, w->up_bulk), c->now);
-		if (!w->m->silent)
+		/* Under `require` there may be nobody else to do its work: the job waits
+		 * for the network to find out. */
+		if (w->m->silent)
+			reset.t += found_out_s;
+		if (!w->m->silent || c->p->require)
 			push_event(c, reset);
 		break;
 	case ORDER:

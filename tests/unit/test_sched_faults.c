@@ -351,6 +351,32 @@ somebody_works_at_any_time(void **state)
 	assert_in_range(acts[FAL_ACT_SUSPECT] - acts[FAL_ACT_BACK], 0, 1);
 }
 
+/* Whoever is left, and speaks, is back at once; who does not is asked. */
+static void
+who_is_left_is_back(void **state)
+{
+	(void)state;
+	one_is_behind();
+	while (!info(1).suspected)
+		talk();
+	check(fal_sched_leave(sched, now, 2), 0, "leave");
+	follow_all();
+	check(info(1).suspected, 0, "suspected when it is alone");
+	check(worker[1].n, 1, "its task");
+	end(state);
+
+	one_is_behind();
+	tick_until(FAL_ACT_REVOKE, 1);
+	const uint32_t pings = acts[FAL_ACT_PING];
+	check(fal_sched_leave(sched, now, 2), 0, "leave");
+	follow_all();
+	check(info(1).suspected, 1, "suspected before it speaks");
+	check(acts[FAL_ACT_PING], pings + 1, "questions");
+	answer(1, 7);
+	check(info(1).suspected, 0, "suspected when it has spoken");
+	check(worker[1].n, 1, "its task");
+}
+
 static void
 nonfinite_twice_stops(void **state)
 {
@@ -486,6 +512,7 @@ main(void)
 		TEST(nothing_is_known),
 		TEST(trial_holds_nobody_up),
 		TEST(somebody_works_at_any_time),
+		TEST(who_is_left_is_back),
 		TEST(nonfinite_twice_stops),
 		TEST(nonfinite_alone),
 		TEST(nonfinite_again_decides_nothing),
