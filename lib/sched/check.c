@@ -169,8 +169,8 @@ fal_sched_check(struct fal_sched *s, double now, uint64_t round,
 				  .worker = w->id,
 				  .left = c->tasks,
 				  .claims = w->claims,
-				  .asked = -1,
-				  .steps = w->steps,
+				  .asked = now,
+				  .steps = UINT64_MAX,
 				  .expires = now + patience(s, w, c->tasks),
 				  .last = now + FAL_MOST_TIMES * patience(s, w, c->tasks),
 				  .task = fal_calloc(c->tasks, sizeof(*made.task)) };
@@ -197,7 +197,8 @@ fal_sched_check(struct fal_sched *s, double now, uint64_t round,
 		}
 	}
 	s->check[s->checks++] = made;
-	return 1;
+	act.kind = FAL_ACT_PING; /* how far it is now */
+	return fal_emit(s, act) != NULL ? 1 : FAL_ENOMEM;
 }
 
 int
@@ -312,14 +313,15 @@ fal_checks_answer(struct fal_sched *s, struct fal_worker *w, double asked, uint6
 		struct fal_check *c = &s->check[i];
 		const bool answers =
 			c->worker == w->id && c->asked >= 0 && asked >= c->asked;
-		const bool moved = steps > c->steps;
-		i += !answers || moved;
+		const bool first = c->steps == UINT64_MAX, moved = steps > c->steps;
+		i += !answers || first || moved;
 		if (!answers)
 			continue;
+		c->asked = -1;
 		c->steps = steps;
 		if (moved)
 			wait_on(s, w, c, now);
-		else
+		else if (!first)
 			err = unheard(s, w, c);
 	}
 	return err;

@@ -194,7 +194,7 @@ struct fal_check {
 	uint32_t left;
 	uint64_t claims; /* of the worker, when it was last waited for */
 	double asked;    /* since when it is asked how far it is; negative: it is not */
-	uint64_t steps;  /* what it answered last */
+	uint64_t steps;  /* what it answered last; UINT64_MAX: nothing yet */
 	double expires;
 	double last; /* nothing extends it beyond this */
 };
