@@ -42,8 +42,10 @@ look(void *arg, struct fal_trace_line *l)
 		assert(s->liars < MAX_WORKERS);
 		s->liar[s->liars++] = fal_trace_get_u64(l, l->o, "id", UINT32_MAX);
 	}
-	if (strcmp(l->ev, "check") != 0 ||
-	    strcmp(fal_trace_get_str(l, l->o, "verdict"), "believed") != 0)
+	if (strcmp(l->ev, "check") != 0)
+		return l->err;
+	const char *verdict = fal_trace_get_str(l, l->o, "verdict");
+	if (strcmp(verdict, "believed") != 0 && strcmp(verdict, "bounded") != 0)
 		return l->err;
 	fal_trace_get_tuple(l, l->o, "c", 2, id);
 	for (uint32_t i = 0; i < s->liars; i++)

@@ -251,7 +251,7 @@ become_liar(struct fal_rng *r, struct plan *p, double task_s)
 static void
 draw_optim(struct toy *t)
 {
-	struct fal_rng own = fal_rng_init(t->seed, FAL_RNG_TEST, 3), *r = &own;
+	struct fal_rng own = fal_rng_init(t->seed, FAL_RNG_TEST, 4), *r = &own;
 	struct fal_optim *o = &t->optim;
 	o->momentum = chance(r, 0.5) ? 0.9f : fal_rng_unit(r);
 	o->beta1 = chance(r, 0.5) ? 0.9 : (double)fal_rng_unit(r);
@@ -403,7 +403,7 @@ audit_passes(const struct outcome *o, struct fal_diag *diag)
 }
 
 /* Runs of a thousand that may be excused from the law. */
-enum { MOST_EXCUSED = 4 };
+enum { MOST_EXCUSED = 2 };
 
 struct totals {
 	uint64_t failed, seen[SEEN];
@@ -519,14 +519,21 @@ play_known(struct totals *t)
 		uint64_t seed;
 		struct focus only;
 	} known[] = {
-		{ 1448,
-		  { .scheme = "epsp", .equal = true } },     /* a floor for a deadline */
-		{ 366, { .scheme = "bsp", .liars = true } }, /* a slow witness */
-		{ 2058, { .scheme = "flexrr:0", .liars = true } }, /* the same */
-		{ 1613,
-		  { .scheme = "epsp:1",
-		    .liars = true } },           /* a trial lost in an evaluation */
-		{ 5535, { .scheme = "ssp:0" } }, /* require: who counts is gone */
+		/* a deadline of nothing but its floor */
+		{ 1448, { .scheme = "epsp", .equal = true } },
+		/* a witness that was slower than the liar */
+		{ 366, { .scheme = "bsp", .liars = true } },
+		{ 2058, { .scheme = "flexrr:0", .liars = true } },
+		/* a witness that stood still was waited for twice */
+		{ 2462, { .scheme = "flexrr:0", .liars = true } },
+		/* nobody evaluated while a trial was lost */
+		{ 1613, { .scheme = "epsp:1", .liars = true } },
+		/* only who was suspected was left */
+		{ 586, { .scheme = "bsp", .liars = true } },
+		/* whose fingerprint counted was gone */
+		{ 5535, { .scheme = "ssp:0" } },
+		/* a liar is believed, as another session of its key rounds differently */
+		{ 2983, { .scheme = "epsp:2", .liars = true } },
 	};
 	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
 		play(known[i].seed, &known[i].only, t);
