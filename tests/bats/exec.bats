@@ -131,22 +131,20 @@ again() {
 @test "a trainer has its descriptors and no others, its environment, and no key" {
 	serve
 	cp "$keys/work.key" named
-	cat >look <<-END
-		env >env
-		ls /proc/\$\$/fd | sort -n | tr '\n' ' ' >fds
-		ps -o pgid= \$\$ | tr -d ' ' >group
-		echo \$\$ >self
-		exec $BATS_FILE_TMPDIR/softmax
-	END
 	FALCON_KEY=named CREDENTIALS_DIRECTORY=/x NOTIFY_SOCKET=@x SEEN=1 \
-		start env falcon-work -n env --cache none --exec "$(cat look)" "$ready" 9<"$keys/keyring"
+		start env falcon-work -n env --cache none --emulate rate=400 \
+		--exec "exec $BATS_FILE_TMPDIR/softmax" "$ready" 9<"$keys/keyring"
+	at_clock 1
+	child=$(pgrep -P "$pid" softmax)
+	same "descriptors" "$(find "/proc/$child/fd" -type l -printf '%f\n' |
+		sort -n | xargs)" "0 1 2 3 4 5 6 7"
+	same "its group" "$(ps -o pgid= "$child" | xargs)" "$child"
+	tr '\0' '\n' <"/proc/$child/environ" >environ
 	judge c
-	same "descriptors" "$(cat fds)" "0 1 2 3 4 5 6 7 "
-	same "its group" "$(cat group)" "$(cat self)"
-	same "keys" "$(grep -E 'named|/x|@x' env || :)" ""
-	has "$(cat env)" SEEN=1
-	has "$(cat env)" FALCON_LANE=0
-	has "$(cat env)" FALCON_PARAMS_FD=3
+	same "keys" "$(grep -E 'named|/x|@x' environ || :)" ""
+	has "$(cat environ)" SEEN=1
+	has "$(cat environ)" FALCON_LANE=0
+	has "$(cat environ)" FALCON_PARAMS_FD=3
 }
 
 @test "a command that is not a trainer is said before anything else" {
@@ -253,6 +251,19 @@ again() {
 		every-exit|a task of 8 samples was not computed
 		no-hello|no hello: exec /usr/bin/python3
 	END
+}
+
+@test "pipes: a toy in shell and awk; a gradient of another length" {
+	serve --set job.epochs=4 --set optimizer.lr=0.5
+	trains awk "$root/examples/exec/line.sh"
+	judge awk
+	losses "$state" >awk.losses
+	jq -es '.[0] | .[3] < .[0] / 2' awk.losses
+	sed 's/n="$bytes"/n="$((bytes + 4))"/' "$root/examples/exec/line.sh" >longer
+	chmod +x longer
+	run timeout 30 falcon-work --exec "exec ./longer" --try tiny/tiny.job
+	same "status" "$status" 1
+	has "$output" "its gradient has 276 bytes, not 272"
 }
 
 # ended_pid PID: whether there is no such process.
