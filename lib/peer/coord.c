@@ -69,6 +69,7 @@ fal_coord_free(struct fal_coord *c)
 	fal_sched_free(c->sched);
 	fal_store_free(c->store);
 	free(c->peer);
+	free(c->known);
 	free(c->live);
 	free(c->key);
 	coord_judge_free(c);

@@ -146,17 +146,6 @@ account(struct fal_coord *c, uint32_t to, const struct fal_act *a)
 	return coord_send(c, to, &m);
 }
 
-/* Whoever is gone has nothing to lose by it. */
-static void
-trace_charge(struct fal_coord *c, double now, uint32_t to, const char *why)
-{
-	const struct fal_peer *p = to != 0 ? coord_find(c, to) : NULL;
-	if (p == NULL || !p->ready)
-		return;
-	fal_line_charge(&c->line, fal_coord_seconds(c, now), p, why);
-	coord_trace(c);
-}
-
 /* It is a suspect, or back. */
 static void
 trace_late(struct fal_coord *c, double now, uint32_t to, const struct fal_act *a)
@@ -249,8 +238,7 @@ apply(struct fal_coord *c, double now, const struct fal_act *a)
 	case FAL_ACT_PING:
 		return coord_ping(c, now, to);
 	case FAL_ACT_CHARGE:
-		trace_charge(c, now, to, a->why);
-		return FAL_OK;
+		return coord_charged(c, now, a->worker, a->why);
 	case FAL_ACT_SUSPECT:
 	case FAL_ACT_BACK:
 		trace_late(c, now, to, a);

@@ -16,15 +16,6 @@ peer_of(const struct fal_coord *c, uint32_t worker)
 	return NULL;
 }
 
-static int
-charge(struct fal_coord *c, double now, uint32_t worker, const char *why)
-{
-	const struct fal_peer *p = peer_of(c, worker);
-	if (p != NULL)
-		coord_charge_key(c, p);
-	return fal_sched_charge(c->sched, now, worker, why);
-}
-
 /* What the blocks hold is thrown away, and the round's tasks run again for them. */
 static int
 again(struct fal_coord *c, double now, uint64_t round, const uint8_t *blocks,
@@ -42,8 +33,8 @@ again(struct fal_coord *c, double now, uint64_t round, const uint8_t *blocks,
 			fal_store_brought(c->store, round, r.ledger->contrib[i].id, NULL);
 	fal_line_again(&c->line, fal_coord_seconds(c, now), &r, line);
 	coord_trace(c);
-	const struct fal_peer *p = peer_of(c, line->id.worker);
-	int err = fal_sched_again(c->sched, now, round, p != NULL ? p->key : 0, brought);
+	const uint32_t key = coord_known(c, line->id.worker)->key;
+	int err = fal_sched_again(c->sched, now, round, key, brought);
 	free(brought);
 	return err;
 }
@@ -71,7 +62,7 @@ own_beyond(struct fal_coord *c, double now, const struct fal_round_info *r,
 	if (c->why != NULL)
 		return FAL_OK;
 	int err = fal_sched_abandon(c->sched, now, r->round, why);
-	return err < 0 ? err : charge(c, now, by.worker, why);
+	return err < 0 ? err : fal_sched_charge(c->sched, now, by.worker, why);
 }
 
 /* `n` of its blocks lead out of the numbers, most of all by contribution `by`. */
@@ -94,18 +85,12 @@ beyond(struct fal_coord *c, double now, const struct fal_round_info *r,
 	return again(c, now, r->round, blocks, &line);
 }
 
-/* Do all who contributed compute the same bits? */
+/* Do they compute the same bits? */
 static bool
-all_equal(const struct fal_coord *c, const struct fal_ledger *l,
-	  const struct fal_peer *with)
+same_bits(const struct fal_coord *c, uint32_t worker, uint32_t other)
 {
-	for (uint32_t i = 0; i < l->contribs; i++) {
-		const struct fal_peer *p = peer_of(c, l->contrib[i].id.worker);
-		if (p != NULL &&
-		    memcmp(p->fingerprint, with->fingerprint, FAL_FINGERPRINT) != 0)
-			return false;
-	}
-	return true;
+	return memcmp(coord_known(c, worker)->fingerprint,
+		      coord_known(c, other)->fingerprint, FAL_FINGERPRINT) == 0;
 }
 
 /* What led out of the numbers does not any more. */
@@ -115,11 +100,12 @@ mended(struct fal_coord *c, double now, const struct fal_round_info *r)
 	struct fal_redo *of = redo_of(c, r->round);
 	if (of == NULL)
 		return FAL_OK;
-	const struct fal_peer *p = peer_of(c, of->worker);
+	const uint32_t worker = of->worker;
 	*of = c->redo[--c->redos];
-	if (p == NULL || !all_equal(c, r->ledger, p))
-		return FAL_OK;
-	return charge(c, now, p->worker, "values that others did not find");
+	for (uint32_t i = 0; i < r->ledger->contribs; i++)
+		if (!same_bits(c, r->ledger->contrib[i].id.worker, worker))
+			return FAL_OK;
+	return fal_sched_charge(c->sched, now, worker, "values that others did not find");
 }
 
 /* ---- witnesses ------------------------------------------------------------------- */
@@ -315,24 +301,7 @@ refuted(struct fal_coord *c, double now, const struct fal_doubted *of)
 			  ? fal_sched_abandon(c->sched, now, d.round, why)
 			  : again(c, now, d.round, blocks, &line);
 	free(blocks);
-	/* Its key, though its session may be over. */
-	c->key[d.is.key - 1].charges++;
 	return err < 0 ? err : fal_sched_charge(c->sched, now, d.is.id.worker, why);
-}
-
-/* Does the worker compute the bits that `with` does?  Of one that is gone that is known
- * only where all others do. */
-static bool
-same_bits(const struct fal_coord *c, uint32_t worker, const struct fal_peer *with)
-{
-	const bool gone = peer_of(c, worker) == NULL;
-	for (uint32_t i = 0; i < c->peers; i++) {
-		const struct fal_peer *p = &c->peer[i];
-		if (p->ready && (gone || p->worker == worker) &&
-		    memcmp(p->fingerprint, with->fingerprint, FAL_FINGERPRINT) != 0)
-			return false;
-	}
-	return true;
 }
 
 /* All is answered, and it is less than was said.  Where a third key is here, it has the
@@ -343,7 +312,7 @@ contradicted(struct fal_coord *c, double now, struct fal_doubted *d,
 {
 	const uint64_t round = d->round;
 	int asked = 0;
-	if (d->odd || !same_bits(c, d->is.id.worker, by)) {
+	if (d->odd || !same_bits(c, d->is.id.worker, by->worker)) {
 		int err = d->odd ? unsure(c, now, d, "not finite there")
 				 : bound(c, now, d, "it rounds differently");
 		forget(c, d);
@@ -365,7 +334,8 @@ witnessed(struct fal_coord *c, double now, struct fal_doubted *d)
 	forget(c, d);
 	int err = fal_sched_unasked(c->sched, was.round, was.is.id);
 	if (err == FAL_OK && was.first != 0)
-		err = charge(c, now, was.first, "it was a false witness");
+		err = fal_sched_charge(c->sched, now, was.first,
+				       "it was a false witness");
 	return err < 0 ? err : coord_complete(c, now, was.round);
 }
 

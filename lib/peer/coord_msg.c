@@ -86,8 +86,13 @@ on_ready(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_m
 	p->task_ns = m->ready.task_ns;
 	p->large = m->ready.large;
 	p->large_ns = m->ready.large_ns;
-	if (FAL_GROW(c->live, c->live_cap, (size_t)c->lives + 1) < 0)
+	if (FAL_GROW(c->live, c->live_cap, (size_t)c->lives + 1) < 0 ||
+	    FAL_GROW(c->known, c->known_cap, (size_t)c->workers + 1) < 0)
 		return FAL_ENOMEM;
+	struct fal_known_worker *known = &c->known[c->workers];
+	known->key = p->key;
+	memcpy(known->fingerprint, p->fingerprint, FAL_FINGERPRINT);
+	memcpy(known->name, p->name, sizeof(known->name));
 	p->worker = ++c->workers;
 	c->live[c->lives++] = (struct fal_live){ p->worker, p->id };
 	p->ready = true;

@@ -32,6 +32,13 @@ struct fal_control {
 	bool stopping, stopped;
 };
 
+/* What is remembered of a worker when its session is over. */
+struct fal_known_worker {
+	uint32_t key;
+	uint8_t fingerprint[FAL_FINGERPRINT];
+	char name[FAL_MSG_NAME];
+};
+
 struct fal_coord {
 	struct fal_coord_conf conf;
 	struct fal_coord_ops ops;
@@ -56,6 +63,8 @@ struct fal_coord {
 	} * live;
 	uint32_t lives;
 	size_t live_cap;
+	struct fal_known_worker *known; /* all that ever joined, by id - 1 */
+	size_t known_cap;
 	uint32_t workers; /* ids given so far */
 	uint32_t ready;   /* workers ready now */
 
@@ -143,8 +152,13 @@ struct fal_coord {
 };
 
 /* coord_who.c */
+/* Who has this id, or had it. */
+const struct fal_known_worker *coord_known(const struct fal_coord *c, uint32_t worker);
 /* The session's key is charged for what it has sent. */
 void coord_charge_key(struct fal_coord *c, const struct fal_peer *p);
+/* The worker did what counts against its key, though its session may be over; twice, and
+ * all sessions of the key end. */
+int coord_charged(struct fal_coord *c, double now, uint32_t worker, const char *why);
 /* Was the session's key charged twice, and is somebody of another key here?  Then it has
  * no session any more; else, as where all share one key, the job needs it. */
 bool coord_unwelcome(const struct fal_coord *c, const struct fal_peer *p);

@@ -45,6 +45,12 @@ coord_charge_key(struct fal_coord *c, const struct fal_peer *p)
 	c->key[p->key - 1].charges++;
 }
 
+const struct fal_known_worker *
+coord_known(const struct fal_coord *c, uint32_t worker)
+{
+	return &c->known[worker - 1];
+}
+
 bool
 coord_unwelcome(const struct fal_coord *c, const struct fal_peer *p)
 {
@@ -54,6 +60,38 @@ coord_unwelcome(const struct fal_coord *c, const struct fal_peer *p)
 		if (c->peer[i].ready && c->peer[i].key != p->key)
 			return true;
 	return false;
+}
+
+/* A ready session of the key, that of `worker` first; NULL: there is none. */
+static const struct fal_peer *
+session_of_key(const struct fal_coord *c, uint32_t key, uint32_t worker)
+{
+	const struct fal_peer *any = NULL;
+	for (uint32_t i = 0; i < c->peers; i++) {
+		const struct fal_peer *p = &c->peer[i];
+		if (!p->ready || p->key != key)
+			continue;
+		if (p->worker == worker)
+			return p;
+		any = p;
+	}
+	return any;
+}
+
+int
+coord_charged(struct fal_coord *c, double now, uint32_t worker, const char *why)
+{
+	const struct fal_known_worker *w = coord_known(c, worker);
+	const uint32_t key = w->key;
+	const struct fal_peer *p;
+	int err = FAL_OK;
+	c->key[key - 1].charges++;
+	fal_line_charge(&c->line, fal_coord_seconds(c, now), worker, w->name, why);
+	coord_trace(c);
+	while (err == FAL_OK && (p = session_of_key(c, key, worker)) != NULL &&
+	       coord_unwelcome(c, p))
+		err = coord_refuse(c, now, p->id, why);
+	return err;
 }
 
 static bool

@@ -375,10 +375,12 @@ fal_line_late(struct fal_buf *b, double t, const struct fal_peer *p,
 }
 
 void
-fal_line_charge(struct fal_buf *b, double t, const struct fal_peer *p, const char *why)
+fal_line_charge(struct fal_buf *b, double t, uint32_t worker, const char *name,
+		const char *why)
 {
 	begin(b, t, "charge");
-	who(b, p);
+	str(b, "worker", name);
+	num(b, "id", worker);
 	str(b, "why", why);
 	end(b);
 }

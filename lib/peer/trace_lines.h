@@ -185,7 +185,7 @@ void fal_line_eval(struct fal_buf *b, const struct fal_line_eval *d);
 /* `suspect` or `back`. */
 void fal_line_late(struct fal_buf *b, double t, const struct fal_peer *p,
 		   const struct fal_coord_late *late);
-void fal_line_charge(struct fal_buf *b, double t, const struct fal_peer *p,
+void fal_line_charge(struct fal_buf *b, double t, uint32_t worker, const char *name,
 		     const char *why);
 void fal_line_refuse(struct fal_buf *b, double t, const char *key, const char *why,
 		     uint64_t count);

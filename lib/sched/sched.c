@@ -686,12 +686,11 @@ fal_sched_charge(struct fal_sched *s, double now, uint32_t id, const char *why)
 	(void)now;
 	struct fal_worker *w = fal_find(s, id);
 	struct fal_act act = { .kind = FAL_ACT_CHARGE, .worker = id, .why = why };
-	if (w == NULL)
-		return FAL_OK;
 	if (fal_emit(s, act) == NULL)
 		return FAL_ENOMEM;
 	act.kind = FAL_ACT_EVICT;
-	return ++w->charges < 2 || fal_emit(s, act) != NULL ? FAL_OK : FAL_ENOMEM;
+	return w == NULL || ++w->charges < 2 || fal_emit(s, act) != NULL ? FAL_OK
+									 : FAL_ENOMEM;
 }
 
 /* Looks at a worker that owes something and is late. */

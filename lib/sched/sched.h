@@ -70,7 +70,7 @@ enum fal_act_kind {
 	FAL_ACT_FENCE,   /* fence contribution `cid` at the shards and tell its worker */
 	FAL_ACT_EVAL,    /* worker: evaluate test tasks first … first+count-1 */
 	FAL_ACT_PING,    /* worker: ask for how far it is */
-	FAL_ACT_CHARGE,  /* worker: it did something that counts against it; `why` */
+	FAL_ACT_CHARGE,  /* worker, or who was it: did what counts against it; `why` */
 	FAL_ACT_EVICT,   /* worker: close its session; `why` says it */
 	FAL_ACT_CHECK,   /* worker: run these tasks and say only what they needed */
 	/* worker: it has not kept its deadline, others do its tasks: it owes `owes` for
@@ -264,7 +264,8 @@ int fal_sched_arrived(struct fal_sched *s, double now, uint64_t round, struct fa
 int fal_sched_pong(struct fal_sched *s, double now, uint32_t id, double rtt,
 		   uint64_t steps);
 
-/* The worker did something that charges it; at the second charge it is evicted. */
+/* The worker, which may be gone, did something that charges it; at the second charge it
+ * is evicted. */
 int fal_sched_charge(struct fal_sched *s, double now, uint32_t id, const char *why);
 
 /* ---- what is not believed at once (check.c) ---- */

@@ -39,7 +39,8 @@ key_of(struct fal_people *p, const char *name, const char *fingerprint)
 			return i + 1;
 	if (FAL_GROW(p->key, p->key_cap, p->keys + 1) < 0)
 		return 0;
-	struct fal_person_key k = { strdup(name), strdup(fingerprint), 0 };
+	struct fal_person_key k = { .name = strdup(name),
+				    .fingerprint = strdup(fingerprint) };
 	if (k.name == NULL || k.fingerprint == NULL) {
 		free(k.name);
 		free(k.fingerprint);
@@ -77,11 +78,13 @@ fal_people_join(struct fal_people *p, struct fal_trace_line *l, struct fal_findi
 			    (unsigned long long)l->number, id);
 		return 0;
 	}
-	if (is.key != 0 && p->key[is.key - 1].refuted >= TWICE &&
+	const struct fal_person_key *key = is.key != 0 ? &p->key[is.key - 1] : NULL;
+	if (key != NULL && (key->refuted >= TWICE || key->charges >= TWICE) &&
 	    is_other_here(p, is.key))
 		fal_finding(f, NULL, 0, 0,
-			    "line %llu: worker %u joined by a key that was refuted twice",
-			    (unsigned long long)l->number, id);
+			    "line %llu: worker %u joined by a key that was %s twice",
+			    (unsigned long long)l->number, id,
+			    key->refuted >= TWICE ? "refuted" : "charged");
 	if (FAL_GROW(p->worker, p->worker_cap, p->workers + 1) < 0)
 		return FAL_ENOMEM;
 	p->worker[p->workers] = is;
@@ -114,13 +117,15 @@ fal_people_charge(struct fal_people *p, struct fal_trace_line *l, struct fal_fin
 	struct fal_person *is = person(p, id);
 	if (l->err != 0)
 		return l->err;
-	if (is == NULL || !is->here) {
+	if (is == NULL) {
 		fal_finding(f, NULL, 0, 0,
-			    "line %llu: worker %u was charged, but is not here",
+			    "line %llu: worker %u was charged, but never joined",
 			    (unsigned long long)l->number, id);
 		return 0;
 	}
-	if (++is->charges >= TWICE)
+	if (is->key != 0)
+		p->key[is->key - 1].charges++;
+	if (++is->charges >= TWICE && is->here)
 		p->leaves = id;
 	return 0;
 }

@@ -22,6 +22,7 @@ struct fal_people {
 	struct fal_person_key {
 		char *name, *fingerprint;
 		uint32_t refuted; /* contributions */
+		uint32_t charges; /* of its workers */
 	} * key;
 	size_t keys, key_cap;
 	uint32_t leaves; /* a worker that was charged twice: the next to go; 0: none */

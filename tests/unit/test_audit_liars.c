@@ -80,8 +80,14 @@ static const struct {
 	  "line 9: worker 3 was charged twice, but did not leave" },
 	{ CHARGE("3") CHARGE("3") LEAVE("2") LEAVE("3"), NULL,
 	  "line 9: worker 3 was charged twice, but did not leave" },
-	{ CHARGE("7"), NULL, "line 7: worker 7 was charged, but is not here" },
-	{ LEAVE("3") CHARGE("3"), NULL, "line 8: worker 3 was charged, but is not here" },
+	{ CHARGE("7"), NULL, "line 7: worker 7 was charged, but never joined" },
+	{ LEAVE("3") CHARGE("3"), NULL, NULL },
+	/* Its key has no session any more while another one is here. */
+	{ CHARGE("3") LEAVE("3") CHARGE("3") JOIN("4", "a"), NULL,
+	  "line 10: worker 4 joined by a key that was charged twice" },
+	{ CHARGE("3") CHARGE("1") LEAVE("1") LEAVE("3") JOIN("4", "a"), NULL,
+	  "line 11: worker 4 joined by a key that was charged twice" },
+	{ CHARGE("3") CHARGE("1") LEAVE("1") LEAVE("3") JOIN("4", "b"), NULL, NULL },
 	/* A key that was refuted twice comes no more while another one is here. */
 	{ CHECK("[3,8]", BY("2"), REFUTED) JOIN("4", "a"), NULL, NULL },
 	{ JOIN("4", "b") LEAVE("2") LEAVE("4") JOIN("5", "a"), NULL, NULL },

@@ -32,6 +32,8 @@ struct lie {
 	int shift;  /* not 0: nothing but the truth, of gradients so much larger */
 	int answer; /* what it answers to checks; 0: the truth */
 	bool silent;
+	bool accuses; /* it has no finite result */
+	bool boasts;  /* of the test set it says what nobody else does */
 };
 
 static uint32_t seq;
@@ -40,6 +42,9 @@ static struct session {
 	struct held held[HELD];
 	uint32_t n;
 	bool closed;
+	uint32_t eval[HELD], evals;
+	uint64_t kept; /* the version under evaluation */
+	uint32_t evaluated;
 	struct lie lie;
 	uint32_t checks; /* tasks that it was asked to check */
 } session[SESSIONS + 1];
@@ -61,6 +66,11 @@ on_send(void *arg, uint32_t peer, const struct fal_buf *msg)
 				       m.grant.first + i,
 				       { m.grant.fills_worker, m.grant.fills_seq },
 				       is_check };
+	}
+	for (uint32_t i = 0; m.type == FAL_MSG_EVAL && i < m.eval.count; i++) {
+		assert_true(s->evals < HELD);
+		s->eval[s->evals++] = m.eval.first + i;
+		s->kept = m.eval.version;
 	}
 	if (m.type != FAL_MSG_REVOKE)
 		return;
@@ -103,6 +113,8 @@ tell(uint32_t peer, const struct fal_msg *m)
 	return err;
 }
 
+static uint32_t test_tasks; /* of the next job */
+
 static void
 begin_job(const char *scheme, uint32_t workers)
 {
@@ -120,6 +132,8 @@ begin_job(const char *scheme, uint32_t workers)
 						 .task = TASK,
 						 .epochs = 1 },
 				       .params = N,
+				       .test_samples = test_tasks * TASK,
+				       .eval_every = test_tasks > 0 ? 4 : 0,
 				       .min_workers = workers };
 	conf.schedule.lr = (double)lr;
 	check(fal_rule_parse(scheme, &policy.rule, &diag), 0, "scheme");
@@ -137,6 +151,7 @@ begin(void **state)
 	(void)state;
 	memset(session, 0, sizeof(session));
 	memset(fingerprint, 0, sizeof(fingerprint));
+	test_tasks = 0;
 	return 0;
 }
 
@@ -196,7 +211,22 @@ claim(uint32_t peer, const struct held *h, uint32_t n)
 	m.claim.fills_worker = h->fills.worker;
 	m.claim.fills_seq = h->fills.seq;
 	m.claim.task_ns = 1000000;
+	m.claim.nonfinite = session[peer].lie.accuses;
 	check(tell(peer, &m), 0, "CLAIM");
+}
+
+static void
+evaluate(uint32_t peer)
+{
+	struct session *s = &session[peer];
+	struct fal_msg m = { .type = FAL_MSG_EVALUATED };
+	m.evaluated.version = s->kept;
+	m.evaluated.task = s->eval[--s->evals];
+	m.evaluated.samples = TASK;
+	m.evaluated.right = s->lie.boasts;
+	m.evaluated.task_ns = 1000;
+	s->evaluated++;
+	check(tell(peer, &m), 0, "EVALUATED");
 }
 
 /* The sum of so many tasks, honestly or not. */
@@ -246,6 +276,10 @@ work(uint32_t peer)
 	struct session *s = &session[peer];
 	struct held mine[HELD];
 	uint32_t n = 0, kept = 0;
+	if (!s->closed && s->n == 0 && s->evals > 0) {
+		evaluate(peer);
+		return true;
+	}
 	if (s->closed || s->n == 0)
 		return false;
 	const struct held first = s->held[0];
@@ -269,7 +303,7 @@ work(uint32_t peer)
 	const uint32_t mark = ++seq;
 	for (uint32_t i = 0; i < n && !s->closed; i++)
 		claim(peer, &mine[i], mark);
-	if (!s->closed)
+	if (!s->closed && !s->lie.accuses)
 		push(peer, &first, mark, n);
 	return true;
 }
@@ -398,6 +432,64 @@ the_key_is_charged(void **state)
 	honest_model();
 	nobody_honest_is_gone(3);
 	audit();
+}
+
+/* Has the session said what is wrong? */
+static bool
+said(uint32_t peer, uint32_t before)
+{
+	const struct lie *lie = &session[peer].lie;
+	return lie->accuses  ? session[peer].n == 0 && seq > before
+	       : lie->boasts ? session[peer].evaluated > 0
+			     : lines("\"ev\":\"again\"") > before;
+}
+
+/* Whoever leaves before it is found out: its key is charged, and after the second time
+ * has no session any more, nor keeps another one that it has. */
+static void
+the_gone_are_charged(void **state)
+{
+	(void)state;
+	static const struct lie lies[] = {
+		{ .lies = true, .each = true, .above = 32 }, /* beyond the numbers */
+		{ .accuses = true },
+		{ .boasts = true },
+	};
+	for (size_t k = 0; k < sizeof(lies) / sizeof(lies[0]); k++) {
+		begin(NULL);
+		test_tasks = lies[k].boasts ? 24 : 0;
+		session[1].lie = session[5].lie = lies[k];
+		begin_job("bsp", 4);
+		/* Another session of its key, whose words on the test set are right. */
+		if (!lies[k].boasts)
+			check(join_as(6, 1), 0, "HELLO of another session");
+		for (uint32_t peer = 1; peer <= 5; peer += 4) {
+			const uint32_t before =
+				lies[k].accuses ? seq : lines("\"ev\":\"again\"");
+			if (peer > 1 && join_as(peer, 1) == FAL_EPERM)
+				break; /* it was found out in more than one point */
+			const uint32_t was = lines("\"ev\":\"charge\"");
+			for (uint32_t i = 0; i < 200 && !said(peer, before); i++)
+				if (!work(peer))
+					step_once();
+			check(said(peer, before), 1, "it lied");
+			session[peer].closed = true;
+			check(fal_coord_gone(coord, now, peer, "leaves"), 0, "gone");
+			while (!fal_coord_status(coord).done &&
+			       lines("\"ev\":\"charge\"") == was)
+				step_once();
+			check(lines("\"ev\":\"charge\"") > was, 1, "charged");
+		}
+		check(session[6].closed, !lies[k].boasts, "the other session of its key");
+		check(join_as(1, 1), FAL_EPERM, "HELLO after two");
+		run();
+		check(fal_coord_status(coord).done, 1, "done");
+		if (k > 0)
+			honest_model();
+		audit();
+		if (k + 1 < sizeof(lies) / sizeof(lies[0]))
+			end(NULL);
+	}
 }
 
 static void
@@ -608,6 +700,7 @@ main(void)
 		TEST(one_liar),
 		TEST(honest_jobs_have_no_checks),
 		TEST(the_key_is_charged),
+		TEST(the_gone_are_charged),
 		TEST(one_key_for_all_is_needed),
 		TEST(alone_it_is_believed),
 		TEST(silent_witnesses),
