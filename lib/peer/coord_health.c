@@ -5,6 +5,7 @@
 #include "base/mem.h"
 
 #include <assert.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -52,8 +53,8 @@ compare(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* The median, by key, of the mean losses that workers had in the epoch, so that one that
- * lies ends no job; of two keys the lower. */
+/* The median, by key, of the mean losses that workers had so far in the epoch, so that
+ * one that lies neither ends a job nor keeps it from ending; of two keys the lower. */
 static double
 median(struct fal_coord *c)
 {
@@ -93,7 +94,7 @@ coord_health(struct fal_coord *c, double loss, uint64_t samples, uint64_t over)
 {
 	struct fal_health *h = &c->health;
 	if (h->start == 0)
-		h->start = loss > c->conf.guess ? loss : c->conf.guess;
+		h->start = fmax(median(c), c->conf.guess);
 	h->loss += loss * (double)samples;
 	h->samples += samples;
 	if (c->why == NULL &&

@@ -75,7 +75,7 @@ struct fal_coord {
 	uint64_t stepped;                  /* clocks that were over by the last step */
 	uint64_t kept_version, kept_clock; /* clocks that were over by then; 0: none */
 	struct fal_health {                /* coord_health.c */
-		double start; /* mean loss of guessing, or of the first update */
+		double start; /* mean loss of guessing, or at the first update */
 		double loss;  /* Σ of the epoch under way */
 		uint64_t samples;
 		struct fal_health_key { /* of this epoch, by number of the key - 1 */

@@ -770,19 +770,27 @@ divergence_of_the_last_worker(void **state)
 
 /* Two clocks of one epoch in which the workers have these losses, first and then. */
 static struct fal_coord_status
-learn(double first, double then_1, double then_2)
+learn_from(const double first[2], const double then[2])
 {
 	guess = 1;
 	check(begin_job(0, 2, 0), 0, "begin");
-	loss_of[1] = loss_of[2] = TASK * first;
+	loss_of[1] = TASK * first[0];
+	loss_of[2] = TASK * first[1];
 	train_round(0);
-	loss_of[1] = TASK * then_1;
-	loss_of[2] = TASK * then_2;
+	loss_of[1] = TASK * then[0];
+	loss_of[2] = TASK * then[1];
 	train_round(1);
 	const struct fal_coord_status s = fal_coord_status(coord);
 	fal_coord_free(coord);
 	guess = loss_of[1] = loss_of[2] = 0;
 	return s;
+}
+
+/* The same, of equal losses first. */
+static struct fal_coord_status
+learn(double first, double then_1, double then_2)
+{
+	return learn_from((double[]){ first, first }, (double[]){ then_1, then_2 });
 }
 
 /* The epoch is far above guessing where the workers of most keys find it so. */
@@ -799,6 +807,9 @@ test_diverged(void **state)
 	/* A lie of one. */
 	assert_false(learn(1, 90, 1).failed);
 	assert_false(learn(1, 1, 90).failed);
+	/* One of the beginning, which is to cover what comes. */
+	assert_true(learn_from((double[]){ 90, 1 }, (double[]){ 10, 20 }).failed);
+	assert_true(learn_from((double[]){ 1, 65536 }, (double[]){ 10, 20 }).failed);
 	coord = NULL;
 }
 
