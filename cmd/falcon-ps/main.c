@@ -39,7 +39,7 @@ struct run {
 	struct fal_addr listen;
 	struct fal_keyring *keys;
 	enum fal_compress compress;
-	struct ps_place model, result; /* where they will be */
+	struct ps_place model, average, result; /* where they will be */
 };
 
 static struct fal_store_conf
@@ -109,7 +109,7 @@ say_state(const struct ps_job *j)
 			    "parameter",
 			    j->job.name, (bytes >> 20) + 1,
 			    fal_optim_name(j->job.optim.kind),
-			    fal_optim_slots(&j->job.optim));
+			    fal_optim_slots(&j->job.optim) + (j->job.optim.ema > 0));
 }
 
 /* Tensors as lines for people and scripts: name, shape, how many values. */
@@ -209,6 +209,11 @@ result_json(const struct run *r, const struct ps_outcome *o, struct fal_buf *out
 	fal_put_fmt(out, ",\"model\":");
 	fal_json_str(out, r->model.path);
 	fal_put_fmt(out, ",\"sha256\":\"%s\",\"clocks\":%" PRIu64, o->sha256, s->clocks);
+	if (o->average != NULL) {
+		fal_put_fmt(out, ",\"average\":");
+		fal_json_str(out, r->average.path);
+		fal_put_fmt(out, ",\"average_sha256\":\"%s\"", o->average_sha256);
+	}
 	if (s->accuracy >= 0) {
 		fal_put_fmt(out, ",\"accuracy\":");
 		fal_json_num(out, s->accuracy);
@@ -228,18 +233,20 @@ result_json(const struct run *r, const struct ps_outcome *o, struct fal_buf *out
 static int
 print_result(const struct run *r, const struct fal_buf *json)
 {
-	const char *model, *sha256, *failed = NULL;
+	const char *model, *sha256, *failed = NULL, *average = NULL;
 	double accuracy = -1, loss, seconds;
 	json_t *o = json_loadb((char *)json->p, json->n, 0, NULL);
-	int err = json_unpack(o, "{s:s, s:s, s?s, s?F, s:F, s:F}", "model", &model,
-			      "sha256", &sha256, "failed", &failed, "accuracy", &accuracy,
-			      "loss", &loss, "seconds", &seconds);
+	int err = json_unpack(o, "{s:s, s:s, s?s, s?s, s?F, s:F, s:F}", "model", &model,
+			      "sha256", &sha256, "average", &average, "failed", &failed,
+			      "accuracy", &accuracy, "loss", &loss, "seconds", &seconds);
 	if (err == 0 && r->opt.json) {
 		fwrite(json->p, 1, json->n, stdout);
 	} else if (err == 0) {
 		if (failed != NULL)
 			printf("failed    %s\n", failed);
 		printf("model     %s\nsha256    %s\n", model, sha256);
+		if (average != NULL)
+			printf("average   %s\n", average);
 		if (accuracy >= 0)
 			printf("accuracy  %.4f\n", accuracy);
 		printf("loss      %.4f\ntime      %.2f s\n", loss, seconds);
@@ -251,18 +258,34 @@ print_result(const struct run *r, const struct fal_buf *json)
 	return well ? FAL_EXIT_DONE : FAL_EXIT_NO;
 }
 
+/* These parameters as a file, whose SHA-256 is `sha256` then. */
+static int
+keep_model(struct run *r, const float *params, struct ps_place *place,
+	   char sha256[static 2 * FAL_HASH_BYTES + 1], struct fal_buf *out,
+	   struct fal_diag *diag)
+{
+	uint8_t digest[FAL_HASH_BYTES];
+	fal_buf_clear(out);
+	int err = fal_safetensors_put(r->job.model, params, NULL, 0, out);
+	if (err == FAL_OK)
+		err = ps_state_put(&r->state, place, out->p, out->n, diag);
+	fal_sha256(out->p, out->n, digest);
+	fal_hex(digest, sizeof(digest), sha256);
+	return err;
+}
+
 /* The job is done: keeps the model, then the result, and prints it. */
 static int
 finish(void *arg, const float *params, struct ps_outcome *o, struct fal_diag *diag)
 {
 	struct run *r = arg;
 	struct fal_buf out = { 0 };
-	uint8_t digest[FAL_HASH_BYTES];
-	int err = fal_safetensors_put(r->job.model, params, NULL, 0, &out);
+	int err = FAL_OK;
+	if (o->average != NULL)
+		err = keep_model(r, o->average, &r->average, o->average_sha256, &out,
+				 diag);
 	if (err == FAL_OK)
-		err = ps_state_put(&r->state, &r->model, out.p, out.n, diag);
-	fal_sha256(out.p, out.n, digest);
-	fal_hex(digest, sizeof(digest), o->sha256);
+		err = keep_model(r, params, &r->model, o->sha256, &out, diag);
 	fal_buf_clear(&out);
 	if (err == FAL_OK) {
 		result_json(r, o, &out);
@@ -287,6 +310,9 @@ reserve(struct run *r, struct fal_diag *diag)
 	const uint64_t bytes = fal_safetensors_bound(r->job.model, 0);
 	int err =
 		ps_state_reserve(&r->state, "model.safetensors", bytes, &r->model, diag);
+	if (err == FAL_OK && r->job.job.optim.ema > 0)
+		err = ps_state_reserve(&r->state, "average.safetensors", bytes,
+				       &r->average, diag);
 	return err < 0 ? err
 		       : ps_state_reserve(&r->state, "result.json", RESULT, &r->result,
 					  diag);
@@ -347,6 +373,7 @@ train(struct run *r)
 	free(journal);
 	free(trace);
 	ps_place_drop(&r->model);
+	ps_place_drop(&r->average);
 	ps_place_drop(&r->result);
 	return code;
 }
@@ -389,6 +416,7 @@ int
 main(int argc, char **argv)
 {
 	struct run r = { .model.fd = -1,
+			 .average.fd = -1,
 			 .result.fd = -1,
 			 .opt = { .listen = "127.0.0.1:7000",
 				  .keyring = "/etc/falcon/keyring",

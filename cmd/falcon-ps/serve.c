@@ -111,6 +111,8 @@ conclude(struct ps_server *s)
 		status.why = why = s->out->why.text;
 	}
 	s->out->status = status;
+	if (!status.failed)
+		s->out->average = fal_store_average(fal_coord_store(s->coord));
 	if (params != NULL)
 		s->err = s->opt->finish(s->opt->arg, params, s->out, s->diag);
 	fal_coord_finish(s->coord, now, s->out->sha256,

@@ -11,10 +11,12 @@
 
 struct ps_outcome {
 	struct fal_coord_status status;
-	char sha256[65]; /* of what finish() kept; "": nothing */
-	uint64_t clock;  /* whose parameters these are */
-	double seconds;  /* from the first clock to the last update */
-	bool stopped;    /* by a signal, before the job was done */
+	char sha256[65];         /* of what finish() kept; "": nothing */
+	uint64_t clock;          /* whose parameters these are */
+	const float *average;    /* for finish(): that of the weights; NULL: none */
+	char average_sha256[65]; /* of what finish() kept of it */
+	double seconds;          /* from the first clock to the last update */
+	bool stopped;            /* by a signal, before the job was done */
 	struct fal_diag
 		why; /* an error of our own: status.failed is then set; "": none */
 };

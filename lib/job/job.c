@@ -106,6 +106,7 @@ static const struct key keys[] = {
 	    CHOICES({ "coupled", FAL_JOB_DECAY_COUPLED },
 		    { "decoupled", FAL_JOB_DECAY_DECOUPLED })),
 	KEY("optimizer", "clip", DOUBLE, optim.clip, 0, 1e30),
+	KEY("optimizer", "ema", DOUBLE, optim.ema, 0, 0.999999),
 	KEY("schedule", "kind", CHOICE, schedule.kind, 0, 0,
 	    CHOICES({ "constant", FAL_CONSTANT }, { "step", FAL_STEP },
 		    { "cosine", FAL_COSINE })),

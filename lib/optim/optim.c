@@ -314,3 +314,16 @@ fal_optim_scale_by(float scale, float *g, size_t n)
 	for (size_t i = 0; i < n; i++)
 		g[i] *= scale;
 }
+
+FAL_VECTOR static void
+average_by(float rest, float *restrict average, const float *restrict w, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		average[i] += rest * (w[i] - average[i]);
+}
+
+void
+fal_optim_average(const struct fal_optim *o, float *average, const float *w, size_t n)
+{
+	average_by((float)(1 - o->ema), average, w, n);
+}

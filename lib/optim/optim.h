@@ -40,7 +40,8 @@ struct fal_optim {
 	bool decoupled;
 	double beta1, beta2; /* 0 … below 1 */
 	float eps;           /* above 0 */
-	double clip;         /* the largest norm of a mean gradient; 0: any */
+	double ema;  /* of the weights' average, 0 … below 1; 0: there is none */
+	double clip; /* the largest norm of a mean gradient; 0: any */
 	/* What stays as it is, borrowed: ascending, apart from one another. */
 	const struct fal_range *frozen;
 	uint32_t frozens;
@@ -98,6 +99,10 @@ double fal_optim_squares(const float *g, size_t n);
  * clip / (norm + 1e-6) where that is below 1, as torch.nn.utils.clip_grad_norm_ does. */
 float fal_optim_scale(const struct fal_optim *o, double squares);
 void fal_optim_scale_by(float scale, float *g, size_t n);
+
+/* average[n] += (1 - ema)·(w[n] - average[n]), each operation rounded to float32. */
+void fal_optim_average(const struct fal_optim *o, float *average, const float *w,
+		       size_t n);
 
 /* What no weight of an array, and no state, exceeds in magnitude. */
 struct fal_reach {

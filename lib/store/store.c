@@ -26,13 +26,16 @@ fal_store_bytes(const struct fal_store_conf *conf, uint32_t lines)
 	 * of them, what they have pushed. */
 	size_t line =
 		(2 * conf->n + state_len(conf)) * sizeof(float) + fal_blocks(conf->n);
+	if (conf->optim.ema > 0)
+		all += conf->n * sizeof(float);
 	return all + (lines > 0 ? conf->n * sizeof(float) : 0) + lines * line;
 }
 
 size_t
 fal_store_state_bytes(const struct fal_store_conf *conf, uint32_t lines)
 {
-	return ((size_t)lines + 1) * state_len(conf) * sizeof(float);
+	const size_t average = conf->optim.ema > 0 ? conf->n : 0;
+	return (((size_t)lines + 1) * state_len(conf) + average) * sizeof(float);
 }
 
 struct fal_store *
@@ -59,6 +62,14 @@ fal_store_new(const struct fal_store_conf *conf, const float *init)
 	    s->shown == NULL || s->exps == NULL || s->sum_exps == NULL) {
 		fal_store_free(s);
 		return NULL;
+	}
+	if (conf->optim.ema > 0) {
+		s->average = fal_calloc_aligned(conf->n, sizeof(float));
+		if (s->average == NULL) {
+			fal_store_free(s);
+			return NULL;
+		}
+		memcpy(s->average, init, conf->n * sizeof(float));
 	}
 	memcpy(s->params, init, conf->n * sizeof(float));
 	for (uint32_t b = 0; b < s->blocks; b++)
@@ -102,6 +113,7 @@ fal_store_free(struct fal_store *s)
 	free(s->delta);
 	free(s->params);
 	free(s->state);
+	free(s->average);
 	free(s->block);
 	free(s->trial);
 	free(s->reach);
@@ -511,6 +523,12 @@ store_step(struct fal_store *s, const struct store_step *step)
 	return refused;
 }
 
+const float *
+fal_store_average(const struct fal_store *s)
+{
+	return s->average;
+}
+
 double
 fal_store_norm(const struct fal_store *s)
 {
@@ -573,5 +591,7 @@ fal_store_step(struct fal_store *s, float lr, double divisor)
 		refused += step_deltas(s);
 	s->moved = false;
 	s->version++;
+	if (s->average != NULL)
+		fal_optim_average(&s->conf.optim, s->average, s->params, s->conf.n);
 	return refused;
 }

@@ -36,7 +36,7 @@ void fal_store_free(struct fal_store *s);
 /* Bytes that a store of n parameters needs with one open round and so many lines,
  * accumulators and optimiser included. */
 size_t fal_store_bytes(const struct fal_store_conf *conf, uint32_t lines);
-/* Those of the optimiser's state alone. */
+/* Those of the optimiser's state alone, with the average. */
 size_t fal_store_state_bytes(const struct fal_store_conf *conf, uint32_t lines);
 
 size_t fal_store_len(const struct fal_store *s);
@@ -185,6 +185,9 @@ void fal_store_forget_slots(struct fal_store *s, uint64_t below);
  * exponents.  A block that would not be finite any more, or its state, stays as it is:
  * returns how many.  So does line_step.  Parameters are always finite. */
 uint32_t fal_store_step(struct fal_store *s, float lr, double divisor);
+/* The average of all versions that optim.ema asks for, n floats; NULL: it asks for none.
+ */
+const float *fal_store_average(const struct fal_store *s);
 /* The norm of the last mean gradient, before it was clipped; 0: none may be. */
 double fal_store_norm(const struct fal_store *s);
 /* Is any of what was collected gradients? */

@@ -85,6 +85,7 @@ struct fal_store {
 	uint32_t blocks;
 	uint64_t version;
 	float *params, *state;
+	float *average;          /* of the versions; NULL: none is asked for */
 	float *block;            /* one block, scratch */
 	float *trial;            /* one block's weights and state, scratch */
 	struct fal_reach *reach; /* by block */

@@ -59,6 +59,30 @@ weights() {
 	[ "$(weights 624 $((61696 * 4 - 624)))" != "$rest" ]
 }
 
+@test "an average of the weights: the same from one worker and from two" {
+	local one last
+	job=(--set optimizer.ema=0.9 "${job[@]}")
+	serve
+	work one --lanes 1
+	wait "$ps"
+	one=$(member average_sha256)
+	same "the file" "$(sha256sum <"$state/average.safetensors")" "$one  -"
+	[ "$one" != "$(member sha256)" ]
+	same "data" "$(stat -c %s "$state/average.safetensors")" \
+		"$(stat -c %s "$state/model.safetensors")"
+	last=$state
+	falcon-work --eval "$last/average.safetensors" --json "$root/share/jobs/fashion.job" |
+		jq -e '.accuracy > 0.2'
+
+	state=$BATS_TEST_TMPDIR/two
+	rm -f ps.ready
+	serve
+	work a --lanes 1
+	slow b 0.5
+	wait "$ps"
+	same "the average of two" "$(member average_sha256)" "$one"
+}
+
 @test "what cannot be frozen or clipped is refused" {
 	run falcon-ps --check "${job[@]}" --set 'model.freeze=0.* 12.*'
 	same "status" "$status" 2

@@ -251,7 +251,7 @@ many_contributions(void **state)
 static void
 updates_are_naive(const struct fal_optim *optim)
 {
-	static float want[N], held[2 * N], mean[FAL_BLOCK];
+	static float want[N], held[2 * N], mean[FAL_BLOCK], average[N];
 	const struct fal_store_conf conf = { .n = N, .tasks = 8, .optim = *optim };
 	const uint32_t slots = fal_optim_slots(optim);
 	fal_store_free(store);
@@ -262,6 +262,7 @@ updates_are_naive(const struct fal_optim *optim)
 	assert_true(one != NULL && all != NULL);
 	memcpy(want, init, sizeof(want));
 	memset(held, 0, sizeof(held));
+	memcpy(average, init, sizeof(average));
 	memset(exps, FAL_EXP_FIRST, sizeof(exps));
 	for (uint32_t clock = 0; clock < 2; clock++) {
 		check((int64_t)fal_store_version(store), clock, "version");
@@ -295,6 +296,16 @@ updates_are_naive(const struct fal_optim *optim)
 			check(fal_store_exps(store)[k], exps[k], "exponent");
 		}
 		assert_memory_equal(fal_store_params(store), want, sizeof(want));
+		for (size_t i = 0; i < N && optim->ema > 0; i++) {
+			const float off = want[i] - average[i];
+			const float moved = (float)(1 - optim->ema) * off;
+			average[i] = average[i] + moved;
+		}
+		if (optim->ema > 0)
+			assert_memory_equal(fal_store_average(store), average,
+					    sizeof(average));
+		else
+			assert_null(fal_store_average(store));
 	}
 	assert_memory_not_equal(want, init, sizeof(want));
 	fal_sum_free(one);
@@ -310,6 +321,7 @@ update_is_the_naive_one(void **state)
 						       .momentum = 0.9f,
 						       .weight_decay = 0.01f,
 						       .decoupled = k % 2 == 0,
+						       .ema = k % 2 == 0 ? 0.9 : 0,
 						       .beta1 = 0.9,
 						       .beta2 = 0.999,
 						       .eps = 1e-8f });
