@@ -5,10 +5,10 @@
  * Whoever is nearly late is asked, and again when it is due: its answer comes behind
  * whatever it had to say, and tells how far its lanes are.  Lanes that go on have longer,
  * up to FAL_MOST_TIMES the deadline; all others have not kept it. */
-#include "base/crowd.h"
 #include "sched/state.h"
 
-#include "base/mem.h"
+#include "base/crowd.h"
+#include "base/least.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -34,13 +34,13 @@ void
 fal_turned(struct fal_sched *s, struct fal_worker *w, enum fal_turn_kind kind,
 	   double seconds)
 {
-	struct fal_turn *t = &w->turn[kind];
+	struct fal_recent *t = &w->turn[kind];
 	s->knowing[kind] += t->n == 0;
 	s->unknown -= t->n == 0 && kind == FAL_TURN_TASK;
-	t->recent[t->n++ % FAL_RECENT] = fmax(seconds, 1e-6);
+	fal_recent_add(t, fal_max(seconds, 1e-6));
 	/* One value more of many changes little. */
 	if (t->n <= FAL_RECENT || t->n % 4 == 0)
-		t->most = fal_most_of(t->recent, t->n, &t->mid);
+		fal_recent_judge(t);
 }
 
 static int
@@ -95,14 +95,14 @@ guess(const struct fal_sched *s, const struct fal_worker *w, enum fal_turn_kind 
 	if (s->typical[kind] > 0)
 		return unknown_times * s->typical[kind];
 	if (kind == FAL_TURN_PUSH) /* what it pulled is about as large */
-		return fmax(w->turn[FAL_TURN_TASK].most, unknown_times * w->pull_s);
+		return fal_max(w->turn[FAL_TURN_TASK].most, unknown_times * w->pull_s);
 	return probe_times * s->probe_s * fal_crowding(w->lanes, w->cores);
 }
 
 double
 fal_turn_s(const struct fal_sched *s, const struct fal_worker *w)
 {
-	const struct fal_turn *t = &w->turn[FAL_TURN_TASK];
+	const struct fal_recent *t = &w->turn[FAL_TURN_TASK];
 	if (t->n > 0)
 		return t->mid * fal_crowding(w->lanes, w->cores);
 	return guess(s, w, FAL_TURN_TASK) / unknown_times;
@@ -123,8 +123,8 @@ deadline(const struct fal_sched *s, const struct fal_worker *w, enum fal_turn_ki
 		d = guess(s, w, kind);
 	else if (kind == FAL_TURN_TASK)
 		d *= fal_crowding(w->lanes, w->cores);
-	d = fmax(d, deadline_floor);
-	return s->patience * fmax(d, fmin(floor_rtts * w->rtt, FAL_MOST_TIMES * d));
+	d = fal_max(d, deadline_floor);
+	return s->patience * fal_max(d, fal_min(floor_rtts * w->rtt, FAL_MOST_TIMES * d));
 }
 
 double
@@ -148,7 +148,7 @@ static void
 take_in(const struct fal_sched *s, const struct fal_worker *w,
 	const struct fal_contrib *c, struct debt *o)
 {
-	double first = fmax(c->claimed, w->relieved), since = fmax(first, c->came);
+	double first = fal_max(c->claimed, w->relieved), since = fal_max(first, c->came);
 	double d = deadline(s, w, FAL_TURN_PUSH);
 	if (since + d < o->since + o->d)
 		*o = (struct debt){ first, since, d, push };
@@ -190,7 +190,7 @@ debt_of(const struct fal_sched *s, const struct fal_worker *w)
 	if (w->queued == 0 && w->owed == 0 && w->evals > 0) {
 		/* First it may have to pull the version that is evaluated. */
 		double d = fal_deadline_s(s, w);
-		o = (struct debt){ w->base, w->base, d + fmin(w->pull_s, d), "eval" };
+		o = (struct debt){ w->base, w->base, d + fal_min(w->pull_s, d), "eval" };
 	}
 	return o;
 }
@@ -204,7 +204,7 @@ limit(const struct debt *o)
 static double
 due_at(const struct fal_worker *w, const struct debt *o)
 {
-	return fmax(fmin(o->since + o->d, limit(o)), w->excused);
+	return fal_max(fal_min(o->since + o->d, limit(o)), w->excused);
 }
 
 /* Has it been asked for this debt, and not answered? */
@@ -222,7 +222,7 @@ next_look(const struct fal_sched *s, const struct fal_worker *w, const struct de
 		return w->asked + o->d;
 	if (w->steps_at < o->since)
 		return o->since + look * o->d;
-	return fmax(due_at(w, o), w->steps_at + (1 - look) * o->d);
+	return fal_max(due_at(w, o), w->steps_at + (1 - look) * o->d);
 }
 
 double
@@ -285,7 +285,7 @@ fal_due_answer(struct fal_sched *s, struct fal_worker *w, double asked, uint64_t
 				       o.owes == push ? "it sends nothing"
 						      : "its lanes stand still",
 				       now);
-		w->excused = fmin(now + o.d, limit(&o));
+		w->excused = fal_min(now + o.d, limit(&o));
 	}
 	fal_refresh(s, w, now);
 	return FAL_OK;

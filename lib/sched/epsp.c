@@ -144,7 +144,7 @@ lanes(struct fal_sched *s)
 		total += fal_rate(s, w, w->lanes);
 		best += w->lanes_min < w->lanes_max ? best_rate(s, w)
 						    : fal_rate(s, w, w->lanes);
-		if (++w->lanes_held <= settle || w->recents == 0)
+		if (++w->lanes_held <= settle || w->recent.n == 0)
 			continue;
 		if (w->lanes < w->lanes_max &&
 		    fal_rate(s, w, w->lanes + 1) > fal_rate(s, w, w->lanes) &&

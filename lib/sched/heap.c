@@ -90,24 +90,6 @@ fal_heap_remove(struct fal_heap *h, uint32_t id)
 		sift(h, at, last);
 }
 
-bool
-fal_heap_has(const struct fal_heap *h, uint32_t id)
-{
-	return id < h->ids && h->pos[id] != UINT32_MAX;
-}
-
-uint32_t
-fal_heap_top(const struct fal_heap *h)
-{
-	return h->n > 0 ? h->item[0].id : UINT32_MAX;
-}
-
-double
-fal_heap_least(const struct fal_heap *h)
-{
-	return h->n > 0 ? h->item[0].key : INFINITY;
-}
-
 double
 fal_heap_second(const struct fal_heap *h)
 {

@@ -2,6 +2,7 @@
 #ifndef FAL_SCHED_HEAP_H
 #define FAL_SCHED_HEAP_H
 
+#include <math.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -30,12 +31,27 @@ int fal_heap_reserve(struct fal_heap *h, size_t ids);
 /* Inserts `id`, or moves it to its new key.  O(log n). */
 void fal_heap_set(struct fal_heap *h, uint32_t id, double key);
 void fal_heap_remove(struct fal_heap *h, uint32_t id); /* absent: nothing happens */
-bool fal_heap_has(const struct fal_heap *h, uint32_t id);
+
+static inline bool
+fal_heap_has(const struct fal_heap *h, uint32_t id)
+{
+	return id < h->ids && h->pos[id] != UINT32_MAX;
+}
 
 /* The id with the smallest key (ties: any fixed one), or UINT32_MAX when empty. */
-uint32_t fal_heap_top(const struct fal_heap *h);
+static inline uint32_t
+fal_heap_top(const struct fal_heap *h)
+{
+	return h->n > 0 ? h->item[0].id : UINT32_MAX;
+}
+
 /* Its key, or infinity when empty. */
-double fal_heap_least(const struct fal_heap *h);
+static inline double
+fal_heap_least(const struct fal_heap *h)
+{
+	return h->n > 0 ? h->item[0].key : INFINITY;
+}
+
 /* The smallest key of the others, or infinity.  O(1). */
 double fal_heap_second(const struct fal_heap *h);
 

@@ -1,6 +1,7 @@
 /* Task queues of the workers, the heaps over them, and the actions that follow. */
 #include "sched/state.h"
 
+#include "base/least.h"
 #include "base/mem.h"
 
 #include <math.h>
@@ -59,7 +60,7 @@ heap_put(struct fal_heap *h, uint32_t slot, bool in, double key)
 {
 	if (in)
 		fal_heap_set(h, slot, key);
-	else
+	else if (fal_heap_has(h, slot))
 		fal_heap_remove(h, slot);
 }
 
@@ -71,8 +72,8 @@ begin_tasks(struct fal_worker *w, double now)
 	double oldest = INFINITY;
 	for (uint32_t i = 0; i < w->lanes && n != NULL; i++, n = n->next) {
 		if (n->began < 0)
-			n->began = fmax(now, w->ready);
-		oldest = fmin(oldest, n->began);
+			n->began = fal_max(now, w->ready);
+		oldest = fal_min(oldest, n->began);
 	}
 	return oldest;
 }
@@ -92,6 +93,16 @@ pressing(const struct fal_sched *s, const struct fal_worker *w)
 }
 
 void
+fal_refresh_due(struct fal_sched *s, struct fal_worker *w, double now)
+{
+	/* Looked at when it is late; later, if that is past (fal_sched_tick decides). */
+	const double look = w->gone ? INFINITY : fal_due_next(s, w);
+	const double late = w->began + fal_max(fal_late_s(s, w), 1e-3);
+	heap_put(&s->due, fal_slot(s, w), look < INFINITY,
+		 fal_max(fal_min(look, late), now + 1e-3));
+}
+
+void
 fal_refresh(struct fal_sched *s, struct fal_worker *w, double now)
 {
 	/* Work of the oldest round goes before any other, however late that is. */
@@ -108,20 +119,18 @@ fal_refresh(struct fal_sched *s, struct fal_worker *w, double now)
 		w->empty = now;
 	w->finish = fal_project(s, w, load, none, now);
 	double late_first = first ? -w->finish : other_rounds - w->finish;
-	bool takes = active && !w->trial && s->rounds > 0 && w->queued <= bridge;
+	bool moves = active && s->scheme->rebalance != NULL;
+	bool takes = moves && !w->trial && s->rounds > 0 && w->queued <= bridge;
 	heap_put(&s->takers, slot, takes,
 		 takes ? fal_project(s, w, fal_load_queued(w), fal_load_full(s, 1), now)
 		       : 0);
-	heap_put(&s->donors, slot, active && load.tasks > w->lanes, late_first);
+	heap_put(&s->donors, slot, moves && load.tasks > w->lanes, late_first);
 	heap_put(&s->runners, slot, active && fal_uncloned(w) != NULL, late_first);
 	heap_put(&s->idle, slot, active && !w->trial && w->queued == 0 && w->evals == 0,
 		 t);
 	if (s->policy.rule.slowest)
 		heap_put(&s->slow, slot, active, fal_rate(s, w, w->lanes));
-	/* Looked at when it is late; later, if that is past (fal_sched_tick decides). */
-	double look = w->gone ? INFINITY : fal_due_next(s, w);
-	double late = w->began + fmax(fal_late_s(s, w), 1e-3);
-	heap_put(&s->due, slot, look < INFINITY, fmax(fmin(look, late), now + 1e-3));
+	fal_refresh_due(s, w, now);
 	heap_put(&s->suspects, slot,
 		 w->suspected && !w->gone && !w->excluded && w->heard >= w->suspected_at,
 		 (double)w->again);

@@ -751,8 +751,8 @@ fal_sched_info(const struct fal_sched *s, uint32_t id, struct fal_worker_info *o
 		.lanes = w->lanes,
 		.lanes_min = w->lanes_min,
 		.lanes_max = w->lanes_max,
-		.task_s =
-			w->recents > 0 || w->probe_s > 0 ? fal_task_s(s, w, w->lanes) : 0,
+		.task_s = w->recent.n > 0 || w->probe_s > 0 ? fal_task_s(s, w, w->lanes)
+							    : 0,
 		.finish = w->finish,
 		.suspected = w->suspected,
 	};

@@ -1,5 +1,6 @@
 /* What is measured of each worker, and what is projected from it. */
 #include "base/crowd.h"
+#include "base/least.h"
 #include "sched/bound.h"
 #include "sched/state.h"
 
@@ -81,38 +82,6 @@ sort(double *v, uint32_t n)
 	}
 }
 
-static double
-median(double *v, uint32_t n)
-{
-	sort(v, n);
-	return n % 2 == 1 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
-}
-
-/* The median of how far v[0 … n-1], ascending, are from `mid`, their own. */
-static double
-median_off(const double *v, uint32_t n, double mid)
-{
-	uint32_t low = n / 2, high = low; /* v[low … high-1] are the nearest */
-	double off[2] = { 0 };            /* the last two that came */
-	for (uint32_t i = 0; i <= n / 2; i++) {
-		bool up = low == 0 || (high < n && v[high] - mid < mid - v[low - 1]);
-		off[0] = off[1];
-		off[1] = up ? v[high++] - mid : mid - v[--low];
-	}
-	return n % 2 == 1 ? off[1] : (off[0] + off[1]) / 2;
-}
-
-double
-fal_most_of(const double recent[FAL_RECENT], uint32_t n, double *mid)
-{
-	double v[FAL_RECENT] = { 0 };
-	n = n < FAL_RECENT ? n : FAL_RECENT;
-	for (uint32_t i = 0; i < n; i++)
-		v[i] = recent[i];
-	*mid = median(v, n);
-	return *mid + 6 * fmax(median_off(v, n, *mid), 0.05 * *mid);
-}
-
 /* The first measurement at `p` lanes: the nearest one for the lane counts around it. */
 static void
 know(struct fal_worker *w, uint32_t p)
@@ -125,21 +94,28 @@ know(struct fal_worker *w, uint32_t p)
 	}
 }
 
+/* The median of the last three, or of as many as there are. */
+static double
+middle(const struct fal_recent *r)
+{
+	const double a = fal_recent_ago(r, 0);
+	const double b = r->n > 1 ? fal_recent_ago(r, 1) : a;
+	if (r->n < 3)
+		return (a + b) / 2;
+	const double c = fal_recent_ago(r, 2);
+	return fal_max(fal_min(a, b), fal_min(fal_max(a, b), c));
+}
+
 /* A full task takes `task_s` seconds. */
 static void
 measured_full(struct fal_sched *s, struct fal_worker *w, double task_s)
 {
 	fal_ewma(&s->typical_s, task_s);
-	w->recent[w->recents++ % FAL_RECENT] = task_s;
-	double mid;
-	w->late_s = fal_most_of(w->recent, w->recents, &mid);
+	fal_recent_add(&w->recent, task_s);
+	fal_recent_judge(&w->recent);
 	/* Of the last three the middle one: one late wake-up says nothing of a speed.
 	 * But what is far from the projection, and takes longer than moving tasks does,
 	 * is another speed, and to be believed before the clock is over. */
-	double v[3] = { 0 };
-	uint32_t n = w->recents < 3 ? w->recents : 3;
-	for (uint32_t i = 0; i < n; i++)
-		v[i] = w->recent[(w->recents - 1 - i) % FAL_RECENT];
 	if (w->pace[w->lanes].nearest != w->lanes)
 		know(w, w->lanes);
 	double *t = &w->pace[w->lanes].task_s;
@@ -147,7 +123,7 @@ measured_full(struct fal_sched *s, struct fal_worker *w, double task_s)
 	if (other && fabs(task_s - *t) > jump_rtts * w->rtt)
 		*t = task_s;
 	else
-		fal_ewma(t, median(v, n));
+		fal_ewma(t, middle(&w->recent));
 }
 
 /* A task of `part` of a full one's samples took `is` times a full one's seconds, which is
@@ -176,13 +152,13 @@ fal_measured(struct fal_sched *s, struct fal_worker *w, double task_s, uint32_t 
 	if (known && task_s < full && full < task_s / part)
 		learn_fixed(s, w, part, task_s / full);
 	else
-		measured_full(s, w, fmin(fmax(full, task_s), task_s / part));
+		measured_full(s, w, fal_min(fal_max(full, task_s), task_s / part));
 }
 
 double
 fal_late_s(const struct fal_sched *s, const struct fal_worker *w)
 {
-	return w->recents > 0 ? w->late_s : 1.3 * fal_task_s(s, w, w->lanes);
+	return w->recent.n > 0 ? w->recent.most : 1.3 * fal_task_s(s, w, w->lanes);
 }
 
 double
@@ -202,15 +178,15 @@ lanes_free(const struct fal_sched *s, const struct fal_worker *w, struct fal_loa
 	struct fal_load rest = first;
 	uint32_t i = 0;
 	for (; i < w->lanes && i < first.tasks; i++, node = node->next) {
-		double began = node->began >= 0 ? node->began : fmax(now, w->ready);
+		double began = node->began >= 0 ? node->began : fal_max(now, w->ready);
 		struct fal_load load = fal_load_of(s, node->round, node->task);
 		double ran = now - began, size = fal_size(s, w, load);
-		r[i] = ran > late * size ? late_more * ran : fmax(t * size - ran, 0);
+		r[i] = ran > late * size ? late_more * ran : fal_max(t * size - ran, 0);
 		rest.tasks--;
 		rest.samples -= load.samples;
 	}
 	for (; i < w->lanes; i++)
-		r[i] = fmax(w->ready - now, 0);
+		r[i] = fal_max(w->ready - now, 0);
 	sort(r, w->lanes);
 	return rest;
 }
@@ -232,8 +208,8 @@ fal_project(const struct fal_sched *s, const struct fal_worker *w, struct fal_lo
 		bool used = waves > 0 || i + first.tasks >= p;
 		double end = r[i] + waves * t;
 		if (n > 0 && i == (n - 1) % p)
-			end = fmax(end - less, r[i]);
-		last = fmax(last, used ? end : 0);
+			end = fal_max(end - less, r[i]);
+		last = fal_max(last, used ? end : 0);
 	}
 	return now + last + w->push_s;
 }

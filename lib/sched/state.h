@@ -11,8 +11,9 @@
  *	trial.c   who has not kept that, and how it comes back
  *	eval.c    the test set
  *	check.c   tasks that are run once more, elsewhere
- *	pool.c, ledger.c, holds.c, heap.c   tasks not handed out; who claimed what; who
- *	          was given what; a heap
+ *	pool.c, ledger.c, holds.c   tasks not handed out; who claimed what; who was given
+ *	          what
+ *	heap.c, recent.c   a heap; the last measurements of something
  *	bsp.c epsp.c asp.c … one scheme each, state.h's struct fal_scheme
  *
  * Calls that can fail return 0 or FAL_ENOMEM. */
@@ -23,9 +24,9 @@
 #include "sched/heap.h"
 #include "sched/holds.h"
 #include "sched/pool.h"
+#include "sched/recent.h"
 #include "sched/sched.h"
 
-enum { FAL_RECENT = 16 }; /* task times kept for medians */
 /* Nothing extends a deadline beyond so many times itself. */
 #define FAL_MOST_TIMES 10.0
 
@@ -40,12 +41,6 @@ enum fal_turn_kind {
 	FAL_TURN_TASK, /* a lane may begin with it → its claim is heard; full tasks */
 	FAL_TURN_PUSH, /* nothing more is to come before it → it has arrived */
 	FAL_TURNS
-};
-
-struct fal_turn {
-	double recent[FAL_RECENT]; /* seconds; of tasks, of lanes that are no crowd */
-	uint32_t n;                /* ever */
-	double mid, most;          /* see fal_most_of; 0: nothing yet */
 };
 
 /* Workers that share rounds. */
@@ -98,14 +93,13 @@ struct fal_worker {
 	/* The part of a full task's seconds that a task of any size takes; NAN: unknown,
 	 * and then as it is of others. */
 	double fixed;
-	double recent[FAL_RECENT]; /* seconds of full tasks */
-	uint32_t recents;          /* measured tasks, ever */
-	double late_s;             /* what fal_late_s says of them; 0: nothing yet */
-	double eval_s;             /* EWMA of a full eval task's seconds; 0: unknown */
+	struct fal_recent recent; /* seconds of full tasks */
+	double eval_s;            /* EWMA of a full eval task's seconds; 0: unknown */
 	double pull_s, push_s; /* EWMA: grant → compute begins; last claim → counted */
 	double wait_s;         /* its last task was done → its claim was heard */
 	double rtt;
-	struct fal_turn turn[FAL_TURNS];
+	/* seconds; of tasks, of lanes that are no crowd */
+	struct fal_recent turn[FAL_TURNS];
 
 	struct fal_node *head, *tail; /* its queue, by round */
 	uint32_t queued;
@@ -527,9 +521,6 @@ void fal_ewma(double *mean, double x); /* 0 means: no value yet */
 void fal_typical_fixed(struct fal_sched *s, double fixed);
 /* A full task that has run for longer than this is late: median + 6·max(MAD, 5 %). */
 double fal_late_s(const struct fal_sched *s, const struct fal_worker *w);
-/* median + 6·max(MAD, 5 %) of the last FAL_RECENT of n values, v[i % FAL_RECENT], n > 0;
- * their median in *mid. */
-double fal_most_of(const double v[FAL_RECENT], uint32_t n, double *mid);
 /* When `w` will have finished `first`, which it holds first, and `extra` more, pushing
  * included: running tasks end on their lanes, the others follow lane by lane. */
 double fal_project(const struct fal_sched *s, const struct fal_worker *w,
@@ -542,6 +533,8 @@ struct fal_act *fal_emit(struct fal_sched *s, struct fal_act act);
 int fal_emit_task(struct fal_sched *s, struct fal_act act, uint32_t task);
 /* Recomputes the projection of `w` and its places in the heaps. */
 void fal_refresh(struct fal_sched *s, struct fal_worker *w, double now);
+/* Only its place in the heap `due`. */
+void fal_refresh_due(struct fal_sched *s, struct fal_worker *w, double now);
 /* The round's owner, if it has one, is told to the scheme. */
 void fal_touch_owner(struct fal_sched *s, const struct fal_round *r);
 /* The newest holder of a task; the others by `other`.  NULL: nobody holds it. */

@@ -3,7 +3,12 @@
  * lane each and speeds spread over a factor of 8; a clock has 4 tasks for each worker.
  * Everything but the measured calls is virtual.
  *
- * epsp has one round for all in a clock; in ssp every worker has rounds of its own. */
+ * epsp and bsp have one round for all in a clock; in ssp every worker has rounds of its
+ * own.
+ *
+ *	bench_sched [SCHEME [WORKERS]]
+ *
+ * runs only this one, so that its instructions can be counted (valgrind). */
 #include "base/mem.h"
 #include "base/rng.h"
 #include "sched/heap.h"
@@ -222,6 +227,26 @@ end_cluster(struct cluster *c)
 	fal_sched_free(c->sched);
 }
 
+/* Does the scheme have one round for all in a clock? */
+static bool
+has_clocks(enum fal_scheme_id scheme)
+{
+	return scheme == FAL_EPSP || scheme == FAL_BSP;
+}
+
+static void
+say(const struct cluster *c, const char *name, bool clocks, uint32_t n, uint32_t tasks)
+{
+	double rate = 0;
+	for (uint32_t i = 0; i < c->workers; i++)
+		rate += 1 / c->worker[i].task_s;
+	figure(c->cost / (double)c->events * 1e6, "us", "%s.%u.event", name, c->workers);
+	if (!clocks)
+		return;
+	figure(c->planning / n, "s", "%s.%u.planning", name, c->workers);
+	figure(c->now / n / (tasks / rate), "of-ideal", "%s.%u.clock", name, c->workers);
+}
+
 /* Returns the seconds of an event. */
 static double
 bench(const struct fal_rule *rule, const char *name, uint32_t workers)
@@ -236,37 +261,39 @@ bench(const struct fal_rule *rule, const char *name, uint32_t workers)
 						 .task = 1,
 						 .epochs = 1 } };
 	begin_cluster(&c, &conf);
-	if (rule->scheme == FAL_EPSP)
+	if (has_clocks(rule->scheme))
 		for (uint32_t k = 0; k < clocks; k++)
 			run_clock(&c, k, tasks);
 	else
 		run_own(&c, clocks);
-	double each = c.cost / (double)c.events, rate = 0;
-	for (uint32_t i = 0; i < workers; i++)
-		rate += 1 / c.worker[i].task_s;
-	figure(each * 1e6, "us", "%s.%u.event", name, workers);
-	if (rule->scheme == FAL_EPSP) {
-		figure(c.planning / clocks, "s", "%s.%u.planning", name, workers);
-		figure(c.now / clocks / (tasks / rate), "of-ideal", "%s.%u.clock", name,
-		       workers);
-	}
+	say(&c, name, has_clocks(rule->scheme), clocks, tasks);
 	end_cluster(&c);
-	return each;
+	return c.cost / (double)c.events;
 }
 
 int
-main(void)
+main(int argc, char **argv)
 {
 	static const struct {
 		struct fal_rule rule;
 		const char *name;
 	} all[] = { { { .scheme = FAL_EPSP }, "sched" },
+		    { { .scheme = FAL_BSP }, "sched.bsp" },
 		    { { .scheme = FAL_SSP, .slack = 3 }, "sched.ssp" } };
+	static const uint32_t sizes[] = { 100, 1000, 10000 };
+	const char *only = argc > 1 ? argv[1] : NULL;
+	const uint32_t workers = argc > 2 ? (uint32_t)atoi(argv[2]) : 0;
 	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
-		double small = bench(&all[i].rule, all[i].name, 100);
-		bench(&all[i].rule, all[i].name, 1000);
-		double large = bench(&all[i].rule, all[i].name, 10000);
-		figure(large / small, "ratio", "%s.event.10000-to-100", all[i].name);
+		double each[3] = { 0 };
+		if (only != NULL && strcmp(only, all[i].name) != 0)
+			continue;
+		if (workers > 0) {
+			bench(&all[i].rule, all[i].name, workers);
+			continue;
+		}
+		for (size_t k = 0; k < 3; k++)
+			each[k] = bench(&all[i].rule, all[i].name, sizes[k]);
+		figure(each[2] / each[0], "ratio", "%s.event.10000-to-100", all[i].name);
 	}
 	return 0;
 }
