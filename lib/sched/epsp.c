@@ -39,25 +39,24 @@ in_line(const struct fal_sched *s, const struct fal_worker *w, double now)
 }
 
 /* The worker with the latest finish of those in `h`, as projected now: the keys may be
- * of a time when less was known. */
+ * of a time when less was known.  Nothing has changed since `sure` was projected, who
+ * becomes the one that is returned. */
 static uint32_t
-latest(struct fal_sched *s, const struct fal_heap *h, double now)
+latest(struct fal_sched *s, const struct fal_heap *h, uint32_t *sure, double now)
 {
-	uint32_t slot = fal_heap_top(h), before;
-	do {
-		before = slot;
-		if (slot != FAL_NONE)
-			fal_refresh(s, &s->worker[slot], now);
-		slot = fal_heap_top(h);
-	} while (slot != before);
+	uint32_t slot;
+	while ((slot = fal_heap_top(h)) != *sure && slot != FAL_NONE) {
+		fal_refresh(s, &s->worker[slot], now);
+		*sure = slot;
+	}
 	return slot;
 }
 
 /* Moves one task to whoever finishes it first, if that ends before its holder would. */
 static int
-transfer(struct fal_sched *s, double now, bool *moved)
+transfer(struct fal_sched *s, double now, uint32_t *sure, bool *moved)
 {
-	uint32_t to = fal_heap_top(&s->takers), from = latest(s, &s->donors, now);
+	uint32_t to = fal_heap_top(&s->takers), from = latest(s, &s->donors, sure, now);
 	*moved = false;
 	if (to == FAL_NONE || from == FAL_NONE || to == from)
 		return FAL_OK;
@@ -71,15 +70,16 @@ transfer(struct fal_sched *s, double now, bool *moved)
 		    d->finish)
 		return FAL_OK;
 	*moved = true;
+	*sure = FAL_NONE;
 	return fal_move(s, n, r, now);
 }
 
 /* Clones a last running task on the fastest idle worker, if that does all of it clearly
  * sooner than what is left of it is done. */
 static int
-clone(struct fal_sched *s, double now, bool *cloned)
+clone(struct fal_sched *s, double now, uint32_t *sure, bool *cloned)
 {
-	uint32_t to = fal_heap_top(&s->idle), from = latest(s, &s->runners, now);
+	uint32_t to = fal_heap_top(&s->idle), from = latest(s, &s->runners, sure, now);
 	*cloned = false;
 	if (to == FAL_NONE || from == FAL_NONE || s->donors.n > 0)
 		return FAL_OK;
@@ -93,19 +93,21 @@ clone(struct fal_sched *s, double now, bool *cloned)
 				 doubt + r->rtt)
 		return FAL_OK;
 	*cloned = true;
+	*sure = FAL_NONE;
 	return fal_clone_head(s, d, r, now);
 }
 
 static int
 rebalance(struct fal_sched *s, double now)
 {
+	uint32_t sure = FAL_NONE;
 	bool again = true;
 	int err = FAL_OK;
 	while (again && err == FAL_OK)
-		err = transfer(s, now, &again);
+		err = transfer(s, now, &sure, &again);
 	again = true;
 	while (again && err == FAL_OK && !s->policy.no_clones)
-		err = clone(s, now, &again);
+		err = clone(s, now, &sure, &again);
 	return err;
 }
 

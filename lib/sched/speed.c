@@ -57,9 +57,9 @@ fal_task_s(const struct fal_sched *s, const struct fal_worker *w, uint32_t lanes
 double
 fal_size(const struct fal_sched *s, const struct fal_worker *w, struct fal_load load)
 {
-	double full = (double)load.samples / s->full;
 	if (load.samples == (uint64_t)load.tasks * s->full)
 		return load.tasks;
+	double full = (double)load.samples / s->full;
 	return load.tasks * fal_bound_longer(fixed_of(s, w), full / load.tasks);
 }
 
@@ -155,10 +155,17 @@ fal_measured(struct fal_sched *s, struct fal_worker *w, double task_s, uint32_t 
 		measured_full(s, w, fal_min(fal_max(full, task_s), task_s / part));
 }
 
+/* By the seconds of a full task. */
+static double
+late_s(const struct fal_worker *w, double task_s)
+{
+	return w->recent.n > 0 ? w->recent.most : 1.3 * task_s;
+}
+
 double
 fal_late_s(const struct fal_sched *s, const struct fal_worker *w)
 {
-	return w->recent.n > 0 ? w->recent.most : 1.3 * fal_task_s(s, w, w->lanes);
+	return late_s(w, fal_task_s(s, w, w->lanes));
 }
 
 double
@@ -167,13 +174,13 @@ fal_rate(const struct fal_sched *s, const struct fal_worker *w, uint32_t lanes)
 	return lanes / fal_task_s(s, w, lanes);
 }
 
-/* Seconds until each lane of `w` is free, ascending; returns what of `first`, which it
- * holds first, no lane has begun. */
+/* Seconds until each lane of `w` is free, ascending, when a full task takes t; returns
+ * what of `first`, which it holds first, no lane has begun. */
 static struct fal_load
-lanes_free(const struct fal_sched *s, const struct fal_worker *w, struct fal_load first,
-	   double now, double *r)
+lanes_free(const struct fal_sched *s, const struct fal_worker *w, double t,
+	   struct fal_load first, double now, double *r)
 {
-	double t = fal_task_s(s, w, w->lanes), late = fal_late_s(s, w);
+	double late = late_s(w, t);
 	const struct fal_node *node = w->head;
 	struct fal_load rest = first;
 	uint32_t i = 0;
@@ -195,19 +202,23 @@ double
 fal_project(const struct fal_sched *s, const struct fal_worker *w, struct fal_load first,
 	    struct fal_load extra, double now)
 {
-	double r[FAL_LANES_MAX], t = fal_task_s(s, w, w->lanes), last = 0;
+	double r[FAL_LANES_MAX], last = 0;
 	if (first.tasks + extra.tasks == 0)
 		return now;
-	struct fal_load rest = lanes_free(s, w, first, now, r);
+	const double t = fal_task_s(s, w, w->lanes);
+	struct fal_load rest = lanes_free(s, w, t, first, now, r);
 	rest.tasks += extra.tasks;
 	rest.samples += extra.samples;
-	uint32_t p = w->lanes, n = rest.tasks;
-	double less = t * (n - fal_size(s, w, rest)); /* the short ones come last */
+	const uint32_t p = w->lanes, n = rest.tasks;
+	const uint32_t each = n / p, more = n % p; /* the first lanes run one more */
+	/* The short ones come last. */
+	const uint32_t end_at = more > 0 ? more - 1 : n > 0 ? p - 1 : FAL_NONE;
+	const double less = t * (n - fal_size(s, w, rest));
 	for (uint32_t i = 0; i < p; i++) {
-		uint32_t waves = n > i ? (n - i + p - 1) / p : 0;
+		const uint32_t waves = each + (i < more);
 		bool used = waves > 0 || i + first.tasks >= p;
 		double end = r[i] + waves * t;
-		if (n > 0 && i == (n - 1) % p)
+		if (i == end_at)
 			end = fal_max(end - less, r[i]);
 		last = fal_max(last, used ? end : 0);
 	}
