@@ -1,8 +1,8 @@
 #!/bin/sh
-# tests/torch/exec.sh: LeNet-5 on Fashion-MNIST (a part of it) by the trainer in PyTorch of
-# examples/, on two workers of unequal speed, one of which loses its trainer again and
-# again: the model is that of one worker, to the bit, and judges as well as that of the
-# built-in net.  FALCON_BIN names the folder of the programs.
+# tests/torch/exec.sh: LeNet-5 on a part of Fashion-MNIST by the trainer in PyTorch of
+# examples/, on two workers of unequal speed, one of which loses its trainer twice: the
+# model is that of one worker, to the bit, and judges as well as that of the built-in net.
+# FALCON_BIN names the folder of the programs.
 set -eu
 
 bin=${FALCON_BIN:-build/release}
@@ -29,7 +29,7 @@ coordinator() {
 	name=$1
 	shift
 	serve "$name" "$bin/falcon-ps" "$share/jobs/fashion.job" --set job.epochs=1 \
-		--set data.samples=12800 --set schedule.warmup=10 \
+		--set data.samples=5120 --set schedule.warmup=5 \
 		--keyring "$dir/keys/keyring" --listen 127.0.0.1:0 --state "$dir/$name" \
 		--exit-when-done --json "$@" >"$dir/$name.json" 2>"$dir/$name.err"
 }
@@ -51,17 +51,19 @@ work alone --exec "$trainer"
 done_by one alone
 
 coordinator two --min-workers 2
-work fast --exec "$trainer" --emulate rate=1500
-work slow --exec "$trainer" --emulate rate=1500,speed=1/4
+work fast --exec "$trainer" --emulate rate=800
+work slow --exec "$trainer" --emulate rate=800,speed=1/4
 kills=0
-while ! [ -s "$dir/two.json" ] && [ "$kills" -lt 5 ]; do
-	sleep 2
+while ! [ -s "$dir/two.json" ] && [ "$kills" -lt 2 ]; do
+	sleep 1
+	# Before its first hello it would end the worker, too.
+	grep -q '"ev":"ledger"' "$dir/two/trace.jsonl" || continue
 	worker=$(pgrep -f -- "$dir/keys/work.key --name fast") || continue
 	victim=$(pgrep -P "$worker" python3) || continue
 	! kill -KILL "$victim" || kills=$((kills + 1))
 done
 done_by two fast slow
-[ "$kills" -gt 2 ]
+[ "$kills" -gt 0 ]
 
 for name in one two; do
 	"$bin/falcon-stat" --audit "$dir/$name/trace.jsonl"
