@@ -1,6 +1,9 @@
 /* Events in virtual time. */
 #include "cluster.h"
 
+#include "bound.h"
+#include "lies.h"
+
 #include "base/mem.h"
 #include "base/rng.h"
 #include "peer/agent.h"
@@ -278,89 +281,14 @@ coord_trace(void *arg, const char *line, size_t n)
 
 /* --- what a worker does --------------------------------------------------------- */
 
-/* A record as a liar sends it. */
-static void
-lie_about(const struct worker *w, const struct fal_bfp_rec *rec, struct fal_buf *out)
-{
-	const struct plan *p = w->c->p;
-	const enum lie lie = w->m->lie;
-	const int room = (int)toy_room(&p->toy) - FAL_BFP_P + 1;
-	const int most =
-		rec->exponent + room < FAL_EXP_MAX ? rec->exponent + room : FAL_EXP_MAX;
-	int64_t v[FAL_BLOCK], bound = (int64_t)fal_bfp_rec_bound(rec);
-	int needed = lie == LIE_LOW                         ? rec->needed - 9
-		     : lie == LIE_LARGE || lie == LIE_ZEROS ? FAL_EXP_MAX
-							    : most;
-	fal_bfp_rec_load(rec, v);
-	if (lie != LIE_NEEDED && lie != LIE_LOW) {
-		bound = lie == LIE_LARGE  ? (int64_t)1 << 61
-			: lie == LIE_ROOM ? ((int64_t)1 << 62) - 1
-					  : 0;
-		for (uint32_t i = 0; i < rec->len; i++)
-			v[i] = bound;
-	}
-	if (needed < FAL_EXP_MIN)
-		needed = FAL_EXP_MIN;
-	struct fal_sum *s = fal_sum_new(p->toy.n);
-	assert(s != NULL);
-	int err = fal_sum_store(s, rec->block, v, (uint64_t)bound, (int8_t)needed);
-	uint64_t sum = fal_sum_checksum(s, rec->block, p->toy.seed);
-	if (err == 0)
-		err = fal_sum_pack(s, rec->block, rec->exponent,
-				   rec->has_checksum ? &sum : NULL, out);
-	assert(err == 0);
-	fal_sum_free(s);
-}
-
-/* What a liar makes of a message that is no PUSH; false: nothing. */
-static bool
-lie_in_words(struct worker *w, struct fal_msg *m)
-{
-	const enum lie lie = w->m->lie;
-	if (lie == LIE_ACCUSE && m->type == FAL_MSG_CLAIM) {
-		m->claim.nonfinite = 1;
-	} else if (lie == LIE_LEAVE && m->type == FAL_MSG_CLAIM && !w->lied) {
-		*m = (struct fal_msg){ .type = FAL_MSG_LEAVE };
-		m->leave.nonfinite = 1;
-	} else if (lie == LIE_BOAST && m->type == FAL_MSG_EVALUATED) {
-		m->evaluated.right = m->evaluated.samples;
-		m->evaluated.loss = 0;
-	} else if (lie == LIE_PRINT && m->type == FAL_MSG_READY) {
-		memset(m->ready.fingerprint, 0xff, FAL_FINGERPRINT);
-	} else {
-		return false;
-	}
-	return w->lied = true;
-}
-
 /* What a liar makes of a message. */
 static struct fal_buf
 lie(struct worker *w, const struct fal_buf *msg)
 {
-	struct fal_msg m;
-	struct fal_buf records = { 0 }, out = { 0 };
-	int err = fal_msg_get(msg->p, msg->n, &m);
-	assert(err == 0);
-	if (w->m->lie >= LIE_PUSHES ? !lie_in_words(w, &m) : m.type != FAL_MSG_PUSH)
+	struct fal_buf out = { 0 };
+	if (!lie_of(w->c->p, w->m->lie, &w->lied, msg, &out))
 		return copy(msg);
-	if (w->m->lie >= LIE_PUSHES) {
-		w->c->lies++;
-		err = fal_msg_put(&out, &m);
-		assert(err == 0);
-		return out;
-	}
-	struct fal_rd r = fal_rd_init(m.push.records.p, m.push.records.n);
-	while (r.n > 0) {
-		struct fal_bfp_rec rec;
-		err = fal_bfp_parse(&r, w->c->p->toy.n, &rec);
-		assert(err == 0);
-		lie_about(w, &rec, &records);
-	}
 	w->c->lies++;
-	m.push.records = (struct fal_tail){ records.p, records.n };
-	err = fal_msg_put(&out, &m);
-	assert(err == 0);
-	fal_buf_free(&records);
 	return out;
 }
 
@@ -801,46 +729,6 @@ lost_in_crash(const struct cluster *c, const struct event *e)
 	return e->kind == TO_COORD && w->dead && w->m->silent;
 }
 
-/* Seconds that machine `m` takes at most for a task that is granted, until the claim of
- * it is heard. */
-static double
-turn_s(const struct cluster *c, const struct machine *m)
-{
-	double bytes = 6.0 * (double)c->p->toy.n;
-	double crowd = fmax(1, (double)m->lanes_max / m->cores);
-	return m->task_s * crowd * (1 + m->jitter) + 6 * m->latency + bytes * m->per_byte;
-}
-
-/* What a clock may take: twice what the honest machine, the last one, needs alone, and a
- * deadline for each of the others that hang. */
-static double
-bound_s(const struct cluster *c)
-{
-	const struct plan *p = c->p;
-	const struct machine *honest = &p->machine[p->machines - 1];
-	uint32_t tasks = toy_clock_tasks(&p->toy, 0);
-	double crowd = fmax(1, (double)honest->lanes_max / honest->cores);
-	double each = honest->task_s * (1 + honest->jitter) * crowd;
-	double all = ceil((double)tasks / honest->lanes_max) * each, most = 0;
-	double talk = turn_s(c, honest), deadlines = 0;
-	for (uint32_t i = 0; i < p->machines; i++)
-		most = fmax(most, turn_s(c, &p->machine[i]));
-	for (uint32_t i = 0; i + 1 < p->machines; i++) {
-		const struct machine *m = &p->machine[i];
-		/* Lanes that go on have ten times as long, as a witness, too. */
-		const bool on = m->hang == HANG_PRETEND || m->hang == HANG_MUTE;
-		double times = on ? 10 : m->hang == HANG_SLOW ? 2 : 1;
-		double due = fmax(fmax(0.2, 4 * most), 12 * m->latency);
-		deadlines += times * (due + (on ? tasks * most : 0));
-	}
-	/* Those may be due at its end; each hung one may let evaluations lie, too. */
-	const bool evals = p->test_samples > 0;
-	if (evals)
-		all += ceil(p->test_samples / (double)p->toy.task) * each;
-	/* What is witnessed is done twice, and a witness may hang, too. */
-	return 2 * (2 * all + (p->machines + 2) * talk) + deadlines * (2 + 2 * evals);
-}
-
 /* In a plan of nothing but machines that hang every clock keeps its bound. */
 static void
 watch(struct cluster *c, const struct fal_coord_status *s)
@@ -853,7 +741,7 @@ watch(struct cluster *c, const struct fal_coord_status *s)
 		c->clock_at = c->now;
 	}
 	double took = c->now - fmax(c->clock_at, honest);
-	c->longest = fmax(c->longest, took / bound_s(c));
+	c->longest = fmax(c->longest, took / bound_s(c->p));
 	if (c->longest > 1)
 		c->failure = "no progress: a clock is beyond its bound";
 }

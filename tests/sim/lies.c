@@ -1,4 +1,4 @@
-/* What liars bring about. */
+/* What liars say, and what comes of it. */
 #include "lies.h"
 
 #include "trace/reader.h"
@@ -6,6 +6,85 @@
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
+
+/* A record as a liar sends it. */
+static void
+lie_about(const struct plan *p, enum lie lie, const struct fal_bfp_rec *rec,
+	  struct fal_buf *out)
+{
+	const int room = (int)toy_room(&p->toy) - FAL_BFP_P + 1;
+	const int most =
+		rec->exponent + room < FAL_EXP_MAX ? rec->exponent + room : FAL_EXP_MAX;
+	int64_t v[FAL_BLOCK], bound = (int64_t)fal_bfp_rec_bound(rec);
+	int needed = lie == LIE_LOW                         ? rec->needed - 9
+		     : lie == LIE_LARGE || lie == LIE_ZEROS ? FAL_EXP_MAX
+							    : most;
+	fal_bfp_rec_load(rec, v);
+	if (lie != LIE_NEEDED && lie != LIE_LOW) {
+		bound = lie == LIE_LARGE  ? (int64_t)1 << 61
+			: lie == LIE_ROOM ? ((int64_t)1 << 62) - 1
+					  : 0;
+		for (uint32_t i = 0; i < rec->len; i++)
+			v[i] = bound;
+	}
+	if (needed < FAL_EXP_MIN)
+		needed = FAL_EXP_MIN;
+	struct fal_sum *s = fal_sum_new(p->toy.n);
+	assert(s != NULL);
+	int err = fal_sum_store(s, rec->block, v, (uint64_t)bound, (int8_t)needed);
+	uint64_t sum = fal_sum_checksum(s, rec->block, p->toy.seed);
+	if (err == 0)
+		err = fal_sum_pack(s, rec->block, rec->exponent,
+				   rec->has_checksum ? &sum : NULL, out);
+	assert(err == 0);
+	fal_sum_free(s);
+}
+
+/* What a liar makes of a message that is no PUSH; false: nothing. */
+static bool
+lie_in_words(enum lie lie, bool *lied, struct fal_msg *m)
+{
+	if (lie == LIE_ACCUSE && m->type == FAL_MSG_CLAIM) {
+		m->claim.nonfinite = 1;
+	} else if (lie == LIE_LEAVE && m->type == FAL_MSG_CLAIM && !*lied) {
+		*m = (struct fal_msg){ .type = FAL_MSG_LEAVE };
+		m->leave.nonfinite = 1;
+	} else if (lie == LIE_BOAST && m->type == FAL_MSG_EVALUATED) {
+		m->evaluated.right = m->evaluated.samples;
+		m->evaluated.loss = 0;
+	} else if (lie == LIE_PRINT && m->type == FAL_MSG_READY) {
+		memset(m->ready.fingerprint, 0xff, FAL_FINGERPRINT);
+	} else {
+		return false;
+	}
+	return *lied = true;
+}
+
+bool
+lie_of(const struct plan *p, enum lie lie, bool *lied, const struct fal_buf *msg,
+       struct fal_buf *out)
+{
+	struct fal_msg m;
+	struct fal_buf records = { 0 };
+	int err = fal_msg_get(msg->p, msg->n, &m);
+	assert(err == 0);
+	if (lie >= LIE_PUSHES ? !lie_in_words(lie, lied, &m) : m.type != FAL_MSG_PUSH)
+		return false;
+	if (lie < LIE_PUSHES) {
+		struct fal_rd r = fal_rd_init(m.push.records.p, m.push.records.n);
+		while (r.n > 0) {
+			struct fal_bfp_rec rec;
+			err = fal_bfp_parse(&r, p->toy.n, &rec);
+			assert(err == 0);
+			lie_about(p, lie, &rec, &records);
+		}
+		m.push.records = (struct fal_tail){ records.p, records.n };
+	}
+	err = fal_msg_put(out, &m);
+	assert(err == 0);
+	fal_buf_free(&records);
+	return true;
+}
 
 struct search {
 	const struct plan *p;

@@ -1,8 +1,13 @@
-/* What liars bring about. */
+/* What liars say, and what comes of it. */
 #ifndef LIES_H
 #define LIES_H
 
 #include "cluster.h"
+
+/* What a liar makes of a message, in `out`; false: it is sent as it is.  `lied`: whether
+ * this one has lied in words. */
+bool lie_of(const struct plan *p, enum lie lie, bool *lied, const struct fal_buf *msg,
+	    struct fal_buf *out);
 
 /* Does the trace (n bytes) say that a liar's word was believed, as it stands or bounded?
  */

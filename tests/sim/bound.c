@@ -1,0 +1,41 @@
+/* How long a clock may take, at most. */
+#include "bound.h"
+
+#include <math.h>
+
+/* Seconds that machine `m` takes at most for a task that is granted, until the claim of
+ * it is heard. */
+static double
+turn_s(const struct plan *p, const struct machine *m)
+{
+	double bytes = 6.0 * (double)p->toy.n;
+	double crowd = fmax(1, (double)m->lanes_max / m->cores);
+	return m->task_s * crowd * (1 + m->jitter) + 6 * m->latency + bytes * m->per_byte;
+}
+
+double
+bound_s(const struct plan *p)
+{
+	const struct machine *honest = &p->machine[p->machines - 1];
+	uint32_t tasks = toy_clock_tasks(&p->toy, 0);
+	double crowd = fmax(1, (double)honest->lanes_max / honest->cores);
+	double each = honest->task_s * (1 + honest->jitter) * crowd;
+	double all = ceil((double)tasks / honest->lanes_max) * each, most = 0;
+	double talk = turn_s(p, honest), deadlines = 0;
+	for (uint32_t i = 0; i < p->machines; i++)
+		most = fmax(most, turn_s(p, &p->machine[i]));
+	for (uint32_t i = 0; i + 1 < p->machines; i++) {
+		const struct machine *m = &p->machine[i];
+		/* Lanes that go on have ten times as long, as a witness, too. */
+		const bool on = m->hang == HANG_PRETEND || m->hang == HANG_MUTE;
+		double times = on ? 10 : m->hang == HANG_SLOW ? 2 : 1;
+		double due = fmax(fmax(0.2, 4 * most), 12 * m->latency);
+		deadlines += times * (due + (on ? tasks * most : 0));
+	}
+	/* Those may be due at its end; each hung one may let evaluations lie, too. */
+	const bool evals = p->test_samples > 0;
+	if (evals)
+		all += ceil(p->test_samples / (double)p->toy.task) * each;
+	/* What is witnessed is done twice, and a witness may hang, too. */
+	return 2 * (2 * all + (p->machines + 2) * talk) + deadlines * (2 + 2 * evals);
+}

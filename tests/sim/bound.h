@@ -1,0 +1,11 @@
+/* How long a clock may take, at most, in a plan where all machines but the last hang. */
+#ifndef BOUND_H
+#define BOUND_H
+
+#include "cluster.h"
+
+/* What a clock may take: twice what the honest machine, the last one, needs alone, and a
+ * deadline for each of the others that hang. */
+double bound_s(const struct plan *p);
+
+#endif
