@@ -1,0 +1,308 @@
+/* What a cluster is like. */
+#include "draw.h"
+
+#include "base/mem.h"
+#include "base/rng.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdlib.h>
+
+static double
+between(struct fal_rng *r, double low, double high)
+{
+	return low + (high - low) * (double)fal_rng_unit(r);
+}
+
+static bool
+chance(struct fal_rng *r, double p)
+{
+	return (double)fal_rng_unit(r) < p;
+}
+
+/* A machine without faults. */
+static struct machine
+draw_machine(struct fal_rng *r, double task_s)
+{
+	static const double slow[] = { 1, 1, 1, 2, 4, 8 };
+	struct machine m = { .task_s = task_s * slow[fal_rng_below(r, 6)],
+			     .jitter = between(r, 0, 0.3),
+			     .fixed = between(r, 0, 0.6),
+			     .lanes_min = 1,
+			     .lanes_max = 1 + fal_rng_below(r, 4),
+			     .cores = 1 + fal_rng_below(r, 4),
+			     .latency = between(r, 1e-5, task_s),
+			     .per_byte = chance(r, 0.3) ? task_s * 1e-5 : 1e-9,
+			     .window = 1 + fal_rng_below(r, 4),
+			     .push_blocks = fal_rng_below(r, 4),
+			     .crash_at = INFINITY,
+			     .leave_at = INFINITY,
+			     .stall_at = INFINITY,
+			     .hang_at = INFINITY,
+			     .cut_at = INFINITY };
+	return m;
+}
+
+/* Something bad, some time in the job's expected length. */
+static void
+strike(struct fal_rng *r, struct machine *m, double length)
+{
+	double at = m->join_at + between(r, 0, length);
+	switch (fal_rng_below(r, 5)) {
+	case 0:
+		m->crash_at = at;
+		break;
+	case 1:
+		m->crash_at = at;
+		m->silent = true;
+		break;
+	case 2:
+		m->leave_at = at;
+		break;
+	case 3:
+		m->stall_at = at;
+		m->stall_s = between(r, 0, 2);
+		break;
+	default:
+		m->cut_at = at;
+		m->cut_s = between(r, 0, 2);
+		break;
+	}
+}
+
+/* It hangs, from the start or later. */
+static void
+hang(struct fal_rng *r, struct machine *m, double length)
+{
+	m->hang = (enum hang)(1 + fal_rng_below(r, HANG_DRAWN - 1));
+	m->hang_at = chance(r, 0.3) ? 0 : between(r, 0, length);
+}
+
+static const char *
+draw_scheme(struct fal_rng *r)
+{
+	static const char *const covered[] = { "bsp",    "epsp",   "epsp",
+					       "epsp:1", "epsp:2", "epsp:5" };
+	static const char *const others[] = { "asp",
+					      "ssp:0",
+					      "ssp:1",
+					      "ssp:3",
+					      "flexrr:0",
+					      "flexrr:1",
+					      "flexrr:2,steal=half",
+					      "syncopt:0",
+					      "syncopt:1",
+					      "syncopt",
+					      "consgd:3",
+					      "consgd:0,steps=2",
+					      "dynsgd:3",
+					      "dynsgd:1,staleness=updates",
+					      "wbsp",
+					      "wbsp,overlap=no,cap=2",
+					      "wbsp,publish=slowest,steps=2",
+					      "groups:2",
+					      "groups:4",
+					      "groups:progressive,window=3",
+					      "groups:2,mode=delta",
+					      "groups:progressive,window=3,"
+					      "mode=delta,rounds=3" };
+	if (chance(r, 0.6))
+		return covered[fal_rng_below(r, sizeof(covered) / sizeof(covered[0]))];
+	return others[fal_rng_below(r, sizeof(others) / sizeof(others[0]))];
+}
+
+/* What a controller asks for on the way; the times are set by scale_orders. */
+static void
+draw_orders(struct fal_rng *r, struct plan *p)
+{
+	bool neutral = chance(r, 0.5);
+	p->orders = chance(r, 0.25) ? 1 + fal_rng_below(r, MAX_ORDERS) : 0;
+	for (uint32_t i = 0; i < p->orders; i++) {
+		struct order *o = &p->order[i];
+		o->at = between(r, 0, 1);
+		o->pause_s = between(r, 0, 1);
+		if (chance(r, 0.3))
+			continue;
+		o->scheme = neutral ? (chance(r, 0.5) ? "bsp" : "epsp") : draw_scheme(r);
+	}
+}
+
+static void
+scale_orders(struct plan *p, double length)
+{
+	for (uint32_t i = 0; i < p->orders; i++) {
+		p->order[i].at *= length;
+		p->order[i].pause_s *= length / 2;
+	}
+}
+
+/* All but the last one hang, and nothing else happens. */
+static void
+hang_all(struct fal_rng *r, struct plan *p, double task_s, double length)
+{
+	p->hung = true;
+	p->orders = 0;
+	for (uint32_t i = 0; i < p->machines; i++) {
+		struct machine *m = &p->machine[i];
+		double join_at = m->join_at;
+		*m = draw_machine(r, task_s);
+		m->join_at = join_at;
+		if (i + 1 < p->machines)
+			hang(r, m, length);
+		else if (chance(r, 0.3))
+			m->join_at = between(r, 0, length);
+	}
+}
+
+/* Processes that lost their session open another one, before or after the coordinator
+ * knows. */
+static void
+open_again(struct fal_rng *r, struct plan *p)
+{
+	const uint32_t n = p->machines;
+	for (uint32_t i = 0; i < n; i++) {
+		const struct machine *was = &p->machine[i];
+		if (was->crash_at == INFINITY || was->flaky || was->lie != HONEST ||
+		    chance(r, 0.5))
+			continue;
+		struct machine *m = &p->machine[p->machines++];
+		*m = *was;
+		m->again = i + 1;
+		m->join_at = was->crash_at + between(r, 0, 2);
+		m->crash_at = m->leave_at = m->stall_at = m->cut_at = INFINITY;
+		m->hang_at = INFINITY;
+		m->hang = HANG_NOT;
+		m->silent = false;
+	}
+}
+
+static enum lie
+draw_lie(struct fal_rng *r)
+{
+	return (enum lie)(1 + fal_rng_below(r, LIES - 1));
+}
+
+/* The first one lies. */
+static void
+become_liar(struct fal_rng *r, struct plan *p, double task_s)
+{
+	struct machine *m = &p->machine[0];
+	m->lie = draw_lie(r);
+	if (m->lie >= LIE_PUSHES)
+		m->join_at += 4 * task_s; /* who is alone is believed */
+	if (m->lie == LIE_BOAST && p->test_samples == 0)
+		p->test_samples = 1 + fal_rng_below(r, 40);
+	p->require = m->lie == LIE_PRINT;
+}
+
+/* Rates as people give them, and others; by a stream of their own. */
+static void
+draw_optim(struct toy *t)
+{
+	struct fal_rng own = fal_rng_init(t->seed, FAL_RNG_TEST, 4), *r = &own;
+	struct fal_optim *o = &t->optim;
+	o->momentum = chance(r, 0.5) ? 0.9f : fal_rng_unit(r);
+	o->beta1 = chance(r, 0.5) ? 0.9 : (double)fal_rng_unit(r);
+	o->beta2 = chance(r, 0.5) ? 0.999 : (double)fal_rng_unit(r);
+	o->eps = chance(r, 0.5) ? 1e-8f : (float)pow(10, between(r, -20, 0));
+	o->weight_decay = chance(r, 0.5) ? 0 : 0.1f * fal_rng_unit(r);
+	o->decoupled = o->kind == FAL_ADAMW || chance(r, 0.5);
+	t->lr = chance(r, 0.5) ? 0.01f : (float)pow(10, between(r, -5, -1));
+	o->clip = chance(r, 0.3) ? pow(10, between(r, -2, 3)) : 0;
+	if (!chance(r, 0.3))
+		return;
+	enum { MOST = 4 };
+	t->frozen = fal_calloc(MOST, sizeof(*t->frozen));
+	assert(t->frozen != NULL);
+	uint64_t at = 0;
+	for (uint32_t i = 0; i < MOST; i++) {
+		at += fal_rng_below(r, 1 + (uint32_t)t->n);
+		if (at >= t->n)
+			break;
+		const uint64_t count = 1 + fal_rng_below(r, (uint32_t)(t->n - at));
+		t->frozen[o->frozens++] = (struct fal_range){ at, count };
+		at += count + 1;
+	}
+	o->frozen = t->frozen;
+}
+
+/* Another process has the liar's key, and lies, too. */
+static void
+share_key(struct fal_rng *r, struct plan *p)
+{
+	const uint32_t at = p->machines - 1; /* the last one stays what it is */
+	p->machine[p->machines++] = p->machine[at];
+	struct machine *m = &p->machine[at];
+	*m = p->machine[0];
+	m->key = 1;
+	m->lie = draw_lie(r);
+	m->join_at *= 1 + (double)fal_rng_unit(r);
+}
+
+/* One of those that hang works on, but is no witness. */
+static void
+fall_mute(struct fal_rng *r, struct plan *p)
+{
+	struct machine *m = &p->machine[fal_rng_below(r, p->machines - 1)];
+	m->hang = HANG_MUTE;
+	m->hang_at = 0;
+}
+
+struct plan
+draw_plan(struct fal_rng *r, uint64_t seed, const struct focus *only)
+{
+	struct plan p = { .toy = { .seed = seed } };
+	p.toy.n = (size_t)1 + fal_rng_below(r, 9 * FAL_BLOCK);
+	p.toy.task = 1 + fal_rng_below(r, 4);
+	/* Mostly no multiple of the task, or even less than one. */
+	p.toy.batch = 1 + fal_rng_below(r, 24 * p.toy.task);
+	p.toy.samples = p.toy.batch + fal_rng_below(r, 4 * p.toy.batch);
+	p.toy.epochs = 1 + fal_rng_below(r, 2);
+	p.toy.optim.kind = (enum fal_optim_kind)fal_rng_below(r, FAL_OPTIMS);
+	draw_optim(&p.toy);
+	p.scheme = only->scheme != NULL ? only->scheme : draw_scheme(r);
+	draw_orders(r, &p);
+	p.audit_sums = chance(r, 0.2);
+	p.test_samples = chance(r, 0.5) ? 1 + fal_rng_below(r, 40) : 0;
+	p.eval_every = fal_rng_below(r, 4);
+	p.probes = seed % 4 != 0;
+	p.parts = chance(r, 0.2) ? 1 + fal_rng_below(r, 4) : 1;
+	double task_s = pow(10, between(r, -3.5, -1));
+	double length =
+		toy_clocks(&p.toy) * task_s * (p.toy.batch / p.toy.task + 1) * 0.7;
+	scale_orders(&p, length);
+	p.machines = 1 + fal_rng_below(r, 7);
+	bool equal = chance(r, 0.15) || only->equal;
+	if (equal) /* a lane that still evaluates makes its worker unequal */
+		p.test_samples = 0;
+	for (uint32_t i = 0; i < p.machines; i++) {
+		struct machine *m = &p.machine[i];
+		*m = equal && i > 0 ? p.machine[0] : draw_machine(r, task_s);
+		m->join_at = !equal && chance(r, 0.3) ? between(r, 0, length) : 0;
+		if (equal) {
+			m->jitter = 0;
+			m->latency = 1e-6;
+			m->per_byte = 0;
+			m->cores = m->lanes_max;
+		} else if (chance(r, 0.5)) {
+			strike(r, m, length);
+		}
+	}
+	if (!equal && chance(r, 0.15))
+		p.machine[0].flaky = true;
+	else if (!equal && (chance(r, 0.15) || only->liars))
+		become_liar(r, &p, task_s);
+	if (!equal)
+		open_again(r, &p);
+	p.min_workers = equal ? p.machines : 1;
+	/* One machine lives to the end, so that there can be progress. */
+	if (!equal)
+		p.machine[p.machines++] = draw_machine(r, task_s);
+	if (!equal && chance(r, 0.25))
+		hang_all(r, &p, task_s, length);
+	if (p.hung && p.machines > 1 && chance(r, 0.3))
+		fall_mute(r, &p);
+	if (p.machine[0].lie != HONEST && chance(r, 0.3))
+		share_key(r, &p);
+	return p;
+}

@@ -1,0 +1,17 @@
+/* What a cluster is like, drawn from a seed. */
+#ifndef DRAW_H
+#define DRAW_H
+
+#include "base/rng.h"
+#include "cluster.h"
+
+/* What is looked at alone. */
+struct focus {
+	const char *scheme; /* of all; NULL: any */
+	bool equal, liars;  /* equal workers only; a liar wherever there may be one */
+};
+
+/* Its toy.frozen is to be freed with free(). */
+struct plan draw_plan(struct fal_rng *r, uint64_t seed, const struct focus *only);
+
+#endif
