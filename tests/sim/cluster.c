@@ -1,13 +1,7 @@
 /* Events in virtual time. */
-#include "cluster.h"
-
 #include "bound.h"
-#include "lies.h"
+#include "cluster_priv.h"
 
-#include "base/mem.h"
-#include "base/rng.h"
-#include "peer/agent.h"
-#include "sched/bound.h"
 #include "store/store.h"
 
 #include <assert.h>
@@ -16,89 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum kind {
-	TO_COORD,  /* a message arrives at the coordinator */
-	TO_WORKER, /* a message arrives at a worker */
-	LANE,      /* a lane's task is over */
-	JOIN,
-	CRASH,
-	LEAVE,
-	ORDER, /* a controller asks for something */
-	RESUME,
-	RESET, /* the coordinator learns that a connection is gone */
-	TAKEN  /* a worker's link has a bulk message */
-};
-
-struct event {
-	double t;
-	uint64_t order; /* ties: first in, first out */
-	enum kind kind;
-	uint32_t worker;
-	uint32_t lane, run; /* LANE: which run of the lane */
-	struct fal_buf msg;
-};
-
-struct lane {
-	bool busy, cancelled;
-	uint32_t run;
-	double began, ends;
-	struct fal_run what;
-};
-
-/* A contribution that was fenced. */
-struct fenced {
-	uint64_t round;
-	uint32_t peer, seq;
-};
-
-/* A growing array. */
-#define VEC(type)              \
-	struct {               \
-		type *v;       \
-		size_t n, cap; \
-	}
-
-struct cluster;
-
-struct worker {
-	struct cluster *c;
-	const struct machine *m;
-	uint32_t index;
-	bool here, dead;
-	bool over; /* its session has ended: nothing of it arrives any more */
-	struct fal_agent *agent;
-	struct lane lane[8];
-	double up_ctl, up_bulk, down_ctl, down_bulk; /* last arrival, by direction */
-	uint32_t under_way;                          /* bulk messages */
-	uint64_t steps;                              /* of tasks that are over */
-	bool lied;                                   /* once is enough */
-	bool *shown; /* flaky: by task of the job, already non-finite once */
-};
-
-struct cluster {
-	const struct plan *p;
-	struct fal_rng rng;
-	double now;
-	uint64_t order, events;
-	struct event *heap;
-	size_t n, cap;
-	struct fal_coord *coord;
-	struct worker worker[MAX_WORKERS];
-	struct fal_buf trace;
-	float *grad;
-	uint64_t publication;
-	uint64_t clock;  /* that is not over, */
-	double clock_at; /* since when */
-	double longest;
-	const char *failure;
-	uint64_t lies, refused;
-	bool asked; /* somebody was asked to witness */
-	uint64_t seen[SEEN];
-	VEC(struct fenced) fences; /* that workers were told of */
-};
-
-static void
-ok(struct cluster *c, int err, const char *what)
+void
+cluster_ok(struct cluster *c, int err, const char *what)
 {
 	if (err < 0 && c->failure == NULL)
 		c->failure = what;
@@ -110,8 +23,8 @@ earlier(const struct event *a, const struct event *b)
 	return a->t < b->t || (a->t == b->t && a->order < b->order);
 }
 
-static void
-push_event(struct cluster *c, struct event e)
+void
+cluster_push(struct cluster *c, struct event e)
 {
 	int err = FAL_GROW(c->heap, c->cap, c->n + 1);
 	assert(err == 0);
@@ -143,8 +56,8 @@ pop_event(struct cluster *c)
 	return top;
 }
 
-static struct fal_buf
-copy(const struct fal_buf *msg)
+struct fal_buf
+cluster_copy(const struct fal_buf *msg)
 {
 	struct fal_buf b = { 0 };
 	fal_put_bytes(&b, msg->p, msg->n);
@@ -152,10 +65,17 @@ copy(const struct fal_buf *msg)
 	return b;
 }
 
+uint64_t
+cluster_ns(const struct cluster *c)
+{
+	return (uint64_t)(c->now * 1e9) + 1;
+}
+
 /* When a message that leaves now arrives: in order within its queue, a bulk one never
  * before the control sent ahead of it, after the link's delay, after a cut is over. */
-static double
-arrival(struct cluster *c, const struct machine *m, size_t n, double *last, double other)
+double
+cluster_arrival(struct cluster *c, const struct machine *m, size_t n, double *last,
+		double other)
 {
 	double t = c->now + m->latency * (0.5 + (double)fal_rng_unit(&c->rng)) +
 		   (double)n * m->per_byte;
@@ -174,10 +94,12 @@ to_worker(struct cluster *c, uint32_t peer, const struct fal_buf *msg, bool bulk
 	struct worker *w = &c->worker[peer - 1];
 	if (w->dead)
 		return;
-	struct event e = { .kind = TO_WORKER, .worker = peer - 1, .msg = copy(msg) };
-	e.t = arrival(c, w->m, msg->n, bulk ? &w->down_bulk : &w->down_ctl,
-		      bulk ? w->down_ctl : 0);
-	push_event(c, e);
+	struct event e = { .kind = TO_WORKER,
+			   .worker = peer - 1,
+			   .msg = cluster_copy(msg) };
+	e.t = cluster_arrival(c, w->m, msg->n, bulk ? &w->down_bulk : &w->down_ctl,
+			      bulk ? w->down_ctl : 0);
+	cluster_push(c, e);
 }
 
 /* What the coordinator says is worth remembering. */
@@ -231,17 +153,17 @@ coord_model(void *arg, uint32_t peer, const struct fal_coord_model *model)
 	m.version.oldest = model->oldest;
 	m.version.publication = ++c->publication;
 	m.version.keep = model->keep;
-	ok(c, fal_msg_put(&out, &m), "VERSION");
+	cluster_ok(c, fal_msg_put(&out, &m), "VERSION");
 	to_worker(c, peer, &out, false);
 	uint32_t blocks = fal_blocks(c->p->toy.n);
 	for (uint32_t b = 0; b < blocks; b += FAL_MODEL_BLOCKS) {
 		uint32_t count =
 			blocks - b < FAL_MODEL_BLOCKS ? blocks - b : FAL_MODEL_BLOCKS;
 		fal_buf_clear(&out);
-		ok(c,
-		   fal_msg_put_model(&out, 0, model->version, b, count, v.params,
-				     c->p->toy.n, v.exps),
-		   "MODEL");
+		cluster_ok(c,
+			   fal_msg_put_model(&out, 0, model->version, b, count, v.params,
+					     c->p->toy.n, v.exps),
+			   "MODEL");
 		to_worker(c, peer, &out, true);
 	}
 	fal_buf_free(&out);
@@ -279,262 +201,8 @@ coord_trace(void *arg, const char *line, size_t n)
 	fal_put_u8(&c->trace, '\n');
 }
 
-/* --- what a worker does --------------------------------------------------------- */
-
-/* What a liar makes of a message. */
-static struct fal_buf
-lie(struct worker *w, const struct fal_buf *msg)
-{
-	struct fal_buf out = { 0 };
-	if (!lie_of(w->c->p, w->m->lie, &w->lied, msg, &out))
-		return copy(msg);
-	w->c->lies++;
-	return out;
-}
-
-enum { STEPS = 10 }; /* of a task */
-
-static bool
-hangs(const struct worker *w)
-{
-	return w->c->now >= w->m->hang_at;
-}
-
-/* What is sent by a machine that does not send all, or half of it; false: nothing. */
-static bool
-withhold(const struct worker *w, struct fal_buf *msg)
-{
-	bool half = w->m->hang == HANG_HALF;
-	struct fal_msg m;
-	struct fal_bfp_rec rec;
-	if (w->m->hang == HANG_NOT || !hangs(w))
-		return true;
-	int err = fal_msg_get(msg->p, msg->n, &m);
-	assert(err == FAL_OK);
-	if (m.type == FAL_MSG_CHECKED)
-		return w->m->hang != HANG_MUTE;
-	if (m.type != FAL_MSG_PUSH || (!half && w->m->hang != HANG_CLAIM))
-		return true;
-	const uint32_t most = half ? fal_blocks(w->c->p->toy.n) / 2 : 0;
-	struct fal_rd r = fal_rd_init(m.push.records.p, m.push.records.n);
-	size_t left = r.n;
-	while (r.n > 0 && fal_bfp_parse(&r, w->c->p->toy.n, &rec) == FAL_OK &&
-	       rec.block < most)
-		left = r.n;
-	if (left == m.push.records.n)
-		return false;
-	struct fal_buf out = { 0 };
-	m.push.records.n -= left;
-	err = fal_msg_put(&out, &m);
-	assert(err == FAL_OK);
-	fal_buf_free(msg);
-	*msg = out;
-	return true;
-}
-
-static void
-agent_send(void *arg, const struct fal_buf *msg, bool bulk)
-{
-	struct worker *w = arg;
-	struct event e = { .kind = TO_COORD,
-			   .worker = w->index,
-			   .msg = w->m->lie != HONEST ? lie(w, msg) : copy(msg) };
-	e.t = arrival(w->c, w->m, msg->n, bulk ? &w->up_bulk : &w->up_ctl,
-		      bulk ? w->up_ctl : 0);
-	if (withhold(w, &e.msg))
-		push_event(w->c, e);
-	else
-		fal_buf_free(&e.msg);
-	if (bulk) {
-		struct event f = { .kind = TAKEN, .worker = w->index, .t = e.t };
-		push_event(w->c, f);
-		w->under_way++;
-	}
-}
-
-/* How far a lane is with its task, in steps. */
-static uint64_t
-steps_of(const struct worker *w, const struct lane *l)
-{
-	bool stopped = w->m->hang == HANG_STOP && hangs(w);
-	double now = stopped ? w->m->hang_at : w->c->now;
-	if (w->m->hang == HANG_PRETEND)
-		return l->busy ? (uint64_t)(1e9 * (now - l->began)) : 0;
-	double part = l->busy ? (now - l->began) / (l->ends - l->began) : 0;
-	return (uint64_t)(STEPS * fmax(fmin(part, 1), 0));
-}
-
-static uint64_t
-agent_steps(void *arg)
-{
-	const struct worker *w = arg;
-	uint64_t n = w->steps;
-	for (uint32_t i = 0; i < 8; i++)
-		n += steps_of(w, &w->lane[i]);
-	return n;
-}
-
-/* When work of `seconds` that begins now is done. */
-static double
-when_done(const struct worker *w, double seconds)
-{
-	double end = w->c->now + seconds, at = fmax(w->m->hang_at, w->c->now);
-	if (w->m->hang != HANG_SLOW || end <= at)
-		return end;
-	return at + 1e5 * (end - at);
-}
-
-static uint32_t
-eval_samples(const struct plan *p, uint32_t task)
-{
-	uint32_t left = p->test_samples - task * p->toy.task;
-	return left < p->toy.task ? left : p->toy.task;
-}
-
-/* What the task takes, in full ones. */
-static double
-size_of(const struct worker *w, const struct fal_run *run)
-{
-	const struct plan *p = w->c->p;
-	uint32_t samples = run->eval ? eval_samples(p, run->task)
-				     : toy_task_samples(&p->toy, run->clock, run->task);
-	return fal_bound_longer(w->m->fixed, (double)samples / p->toy.task) *
-	       (run->eval ? 0.33 : 1);
-}
-
-static void
-agent_run(void *arg, uint32_t lane, const struct fal_run *run)
-{
-	struct worker *w = arg;
-	struct lane *l = &w->lane[lane];
-	uint32_t busy = 1;
-	for (uint32_t i = 0; i < 8; i++)
-		busy += w->lane[i].busy;
-	assert(!l->busy);
-	double crowd = busy > w->m->cores ? (double)busy / w->m->cores : 1;
-	double noise = 1 + w->m->jitter * (2 * (double)fal_rng_unit(&w->c->rng) - 1);
-	*l = (struct lane){
-		.busy = true, .run = l->run + 1, .began = w->c->now, .what = *run
-	};
-	l->ends = when_done(w, w->m->task_s * crowd * noise * size_of(w, run));
-	struct event e = { .kind = LANE,
-			   .worker = w->index,
-			   .lane = lane,
-			   .run = l->run,
-			   .t = l->ends };
-	push_event(w->c, e);
-}
-
-static void
-agent_cancel(void *arg, uint32_t lane)
-{
-	struct worker *w = arg;
-	struct lane *l = &w->lane[lane];
-	struct event e = { .kind = LANE,
-			   .worker = w->index,
-			   .lane = lane,
-			   .run = ++l->run,
-			   .t = w->c->now + w->m->task_s / 100 };
-	l->cancelled = true;
-	push_event(w->c, e);
-}
-
 /* Seconds until a connection is known to be dead, as lib/net/chan.h has it, or so. */
 static const double found_out_s = 60;
-
-static uint64_t
-ns(const struct cluster *c)
-{
-	return (uint64_t)(c->now * 1e9) + 1;
-}
-
-static void
-join(struct cluster *c, struct worker *w)
-{
-	struct fal_agent_conf conf = { .n = c->p->toy.n,
-				       .map_epoch = 1,
-				       .tasks = toy_clock_tasks(&c->p->toy, 0),
-				       .optim = c->p->toy.optim,
-				       .lanes_max = w->m->lanes_max,
-				       .push_blocks = w->m->push_blocks,
-				       .checksums = c->p->audit_sums,
-				       .checksum_seed = c->p->toy.seed };
-	struct fal_agent_ops ops = { w, agent_send, agent_run, agent_cancel,
-				     agent_steps };
-	struct fal_msg m = { .type = FAL_MSG_HELLO };
-	struct fal_buf out = { 0 };
-	char key[16];
-	const uint32_t process = w->m->again > 0 ? w->m->again - 1 : w->index;
-	const uint32_t owner = w->m->key > 0 ? w->m->key - 1 : process;
-	struct fal_coord_who who = { .key = key, .fingerprint = key, .place = owner };
-	c->seen[SEEN_REJOIN] += process != w->index;
-	snprintf(key, sizeof(key), "k%u", owner);
-	ok(c, fal_coord_open(c->coord, w->index + 1, &who), "open");
-	w->agent = fal_agent_new(&conf, &ops);
-	assert(w->agent != NULL);
-	w->here = true;
-	m.hello.major = FAL_PROTO_MAJOR;
-	snprintf(m.hello.name, sizeof(m.hello.name), "w%u", process);
-	m.hello.lanes_min = w->m->lanes_min;
-	m.hello.lanes_max = w->m->lanes_max;
-	m.hello.cores = w->m->cores;
-	memcpy(m.hello.instance, &process, sizeof(process));
-	ok(c, fal_msg_put(&out, &m), "HELLO");
-	agent_send(w, &out, false);
-	fal_buf_clear(&out);
-	m = (struct fal_msg){ .type = FAL_MSG_READY };
-	if (c->p->probes && w->m->hang == HANG_PRETEND)
-		m.ready.task_ns = UINT64_C(86400000000000); /* a day */
-	else if (c->p->probes) {
-		m.ready.task_ns = (uint64_t)(w->m->task_s * 1e9);
-		m.ready.large = 8 * c->p->toy.task;
-		m.ready.large_ns =
-			(uint64_t)(w->m->task_s * 1e9 * fal_bound_longer(w->m->fixed, 8));
-	}
-	ok(c, fal_msg_put(&out, &m), "READY");
-	agent_send(w, &out, false);
-	fal_buf_free(&out);
-}
-
-/* A flaky machine gets every 7th task wrong the first time it sees it. */
-static bool
-goes_wrong(struct worker *w, const struct fal_run *run)
-{
-	if (!w->m->flaky || run->eval || run->task % 7 != 3)
-		return false;
-	bool *shown = &w->shown[run->clock * w->c->p->toy.batch + run->task];
-	bool first = !*shown;
-	*shown = true;
-	return first;
-}
-
-static void
-lane_over(struct cluster *c, struct worker *w, const struct event *e)
-{
-	struct lane *l = &w->lane[e->lane];
-	bool stuck = w->m->hang == HANG_STOP || w->m->hang == HANG_PRETEND;
-	c->seen[SEEN_HANG] += stuck && hangs(w);
-	if (!l->busy || l->run != e->run || (stuck && hangs(w)))
-		return;
-	struct fal_ran ran = { .cancelled = l->cancelled };
-	const struct fal_run *run = &l->what;
-	ran.task_ns = (uint64_t)((c->now - l->began) * 1e9);
-	ran.loss = toy_loss(&c->p->toy, run->clock, run->task);
-	ran.samples = run->eval ? eval_samples(c->p, run->task)
-				: toy_task_samples(&c->p->toy, run->clock, run->task);
-	ran.nonfinite = goes_wrong(w, run);
-	c->seen[SEEN_NONFINITE] += ran.nonfinite;
-	if (!run->eval && !l->cancelled) {
-		toy_grad(&c->p->toy, run->params, run->clock, run->task, c->grad);
-		if (ran.nonfinite)
-			c->grad[0] = NAN;
-		int err = fal_sum_quantise(run->sum, c->grad, run->exps, run->room, NULL);
-		assert((err == FAL_ENONFINITE) == ran.nonfinite);
-	}
-	l->busy = false;
-	w->steps += STEPS;
-	ok(c, fal_agent_finished(w->agent, ns(c), e->lane, &ran), "agent: finished");
-}
 
 /* --- events ----------------------------------------------------------------------- */
 
@@ -575,8 +243,8 @@ claim_more(struct worker *w, const struct fal_msg *grant)
 	m.claim.round = grant->grant.round;
 	m.claim.task = grant->grant.first + grant->grant.count;
 	m.claim.seq = UINT32_MAX;
-	ok(w->c, fal_msg_put(&out, &m), "CLAIM");
-	agent_send(w, &out, false);
+	cluster_ok(w->c, fal_msg_put(&out, &m), "CLAIM");
+	worker_send(w, &out, false);
 	fal_buf_free(&out);
 }
 
@@ -592,7 +260,7 @@ deliver_to_worker(struct cluster *c, struct worker *w, const struct fal_buf *b)
 	c->seen[SEEN_FENCE_IN_PUSH] +=
 		err == FAL_OK && m.type == FAL_MSG_FENCE && w->under_way > 0;
 	if (err == FAL_OK && m.type != FAL_MSG_WELCOME)
-		err = fal_agent_msg(w->agent, ns(c), &m);
+		err = fal_agent_msg(w->agent, cluster_ns(c), &m);
 	if (err < 0 && c->failure == NULL) {
 		fprintf(stderr, "sim: w%u refuses %s: %s\n", w->index,
 			fal_msg_name(m.type), fal_strerror(err));
@@ -610,7 +278,7 @@ frozen(struct cluster *c, const struct worker *w, struct event *e)
 	if (!own || c->now < w->m->stall_at || c->now >= thaw)
 		return false;
 	e->t = thaw;
-	push_event(c, *e);
+	cluster_push(c, *e);
 	return true;
 }
 
@@ -622,13 +290,13 @@ order(struct cluster *c, const struct order *o)
 	struct fal_diag diag;
 	if (o->scheme == NULL) {
 		struct event e = { .kind = RESUME, .t = c->now + o->pause_s };
-		push_event(c, e);
-		ok(c, fal_coord_hold(c->coord, c->now, true, "control"), "pause");
+		cluster_push(c, e);
+		cluster_ok(c, fal_coord_hold(c->coord, c->now, true, "control"), "pause");
 		return;
 	}
-	ok(c, fal_rule_parse(o->scheme, &p.rule, &diag), "scheme");
+	cluster_ok(c, fal_rule_parse(o->scheme, &p.rule, &diag), "scheme");
 	int err = fal_coord_policy(c->coord, c->now, &p, "control", 1, &diag);
-	ok(c, err == FAL_ESTATE ? FAL_OK : err, "policy");
+	cluster_ok(c, err == FAL_ESTATE ? FAL_OK : err, "policy");
 }
 
 /* What `w` has to push, as far as its link takes it. */
@@ -638,7 +306,7 @@ push_more(struct cluster *c, struct worker *w)
 	int got = 1;
 	while (got > 0 && w->here && w->under_way < w->m->window)
 		got = fal_agent_more(w->agent);
-	ok(c, got, "agent: more");
+	cluster_ok(c, got, "agent: more");
 }
 
 /* Does another worker run a task that `w` runs, too? */
@@ -678,10 +346,10 @@ handle(struct cluster *c, struct event *e)
 		break;
 	case LANE:
 		if (w->here)
-			lane_over(c, w, e);
+			worker_lane_over(c, w, e);
 		break;
 	case JOIN:
-		join(c, w);
+		worker_join(c, w);
 		break;
 	case CRASH:
 		if (!w->here)
@@ -694,27 +362,30 @@ handle(struct cluster *c, struct event *e)
 		if (w->m->silent)
 			reset.t += found_out_s;
 		if (!w->m->silent || c->p->require)
-			push_event(c, reset);
+			cluster_push(c, reset);
 		break;
 	case ORDER:
 		order(c, &c->p->order[e->lane]);
 		break;
 	case RESUME:
-		ok(c, fal_coord_hold(c->coord, c->now, false, "control"), "resume");
+		cluster_ok(c, fal_coord_hold(c->coord, c->now, false, "control"),
+			   "resume");
 		break;
 	case RESET:
 		w->over = true;
-		ok(c, fal_coord_gone(c->coord, c->now, e->worker + 1, "reset"), "gone");
+		cluster_ok(c, fal_coord_gone(c->coord, c->now, e->worker + 1, "reset"),
+			   "gone");
 		break;
 	case LEAVE:
 		if (!w->here)
 			break;
 		c->seen[SEEN_DRAIN_IN_CLONE] += runs_clone(c, w);
-		ok(c, fal_agent_leave(w->agent, ns(c), "SIGTERM"), "leave");
+		cluster_ok(c, fal_agent_leave(w->agent, cluster_ns(c), "SIGTERM"),
+			   "leave");
 		break;
 	case TAKEN:
 		if (w->here && --w->under_way == 0)
-			fal_agent_flushed(w->agent, ns(c));
+			fal_agent_flushed(w->agent, cluster_ns(c));
 		break;
 	}
 	push_more(c, w);
@@ -765,7 +436,7 @@ loop(struct cluster *c)
 		c->events++;
 		if (wake <= next) {
 			c->now = fmax(c->now, wake);
-			ok(c, fal_coord_tick(c->coord, c->now), "tick");
+			cluster_ok(c, fal_coord_tick(c->coord, c->now), "tick");
 		} else {
 			struct event e = pop_event(c);
 			c->now = fmax(c->now, e.t);
@@ -832,17 +503,17 @@ start(struct cluster *c)
 							      : FAL_NUMERICS_FAST,
 				       .lanes_start = p->lanes_start,
 				       .min_workers = p->min_workers };
-	ok(c, fal_rule_parse(p->scheme, &policy.rule, NULL), "scheme");
+	cluster_ok(c, fal_rule_parse(p->scheme, &policy.rule, NULL), "scheme");
 	conf.schedule.lr = (double)p->toy.lr;
 	float *init = fal_calloc_aligned(p->toy.n, sizeof(*init));
 	c->grad = fal_calloc_aligned(p->toy.n, sizeof(*c->grad));
 	assert(init != NULL && c->grad != NULL);
 	toy_init(&p->toy, init);
-	ok(c, fal_coord_new(&conf, &ops, init, 0, &c->coord), "coordinator");
+	cluster_ok(c, fal_coord_new(&conf, &ops, init, 0, &c->coord), "coordinator");
 	free(init);
 	for (uint32_t i = 0; i < p->orders; i++)
-		push_event(c, (struct event){
-				      .kind = ORDER, .lane = i, .t = p->order[i].at });
+		cluster_push(c, (struct event){
+					.kind = ORDER, .lane = i, .t = p->order[i].at });
 	for (uint32_t i = 0; i < p->machines; i++) {
 		const struct machine *m = &p->machine[i];
 		c->worker[i].c = c;
@@ -852,16 +523,16 @@ start(struct cluster *c)
 			fal_calloc((size_t)toy_clocks(&p->toy) * p->toy.batch,
 				   sizeof(bool));
 		assert(c->worker[i].shown != NULL && m->lanes_max <= 8);
-		push_event(c,
-			   (struct event){ .kind = JOIN, .worker = i, .t = m->join_at });
+		cluster_push(c, (struct event){
+					.kind = JOIN, .worker = i, .t = m->join_at });
 		if (m->crash_at < INFINITY)
-			push_event(c, (struct event){ .kind = CRASH,
-						      .worker = i,
-						      .t = m->crash_at });
+			cluster_push(c, (struct event){ .kind = CRASH,
+							.worker = i,
+							.t = m->crash_at });
 		if (m->leave_at < INFINITY)
-			push_event(c, (struct event){ .kind = LEAVE,
-						      .worker = i,
-						      .t = m->leave_at });
+			cluster_push(c, (struct event){ .kind = LEAVE,
+							.worker = i,
+							.t = m->leave_at });
 	}
 }
 

@@ -1,0 +1,258 @@
+/* What a simulated worker does. */
+#include "cluster_priv.h"
+#include "lies.h"
+
+#include "sched/bound.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What a liar makes of a message. */
+static struct fal_buf
+lie(struct worker *w, const struct fal_buf *msg)
+{
+	struct fal_buf out = { 0 };
+	if (!lie_of(w->c->p, w->m->lie, &w->lied, msg, &out))
+		return cluster_copy(msg);
+	w->c->lies++;
+	return out;
+}
+
+enum { STEPS = 10 }; /* of a task */
+
+bool
+worker_hangs(const struct worker *w)
+{
+	return w->c->now >= w->m->hang_at;
+}
+
+/* What is sent by a machine that does not send all, or half of it; false: nothing. */
+static bool
+withhold(const struct worker *w, struct fal_buf *msg)
+{
+	bool half = w->m->hang == HANG_HALF;
+	struct fal_msg m;
+	struct fal_bfp_rec rec;
+	if (w->m->hang == HANG_NOT || !worker_hangs(w))
+		return true;
+	int err = fal_msg_get(msg->p, msg->n, &m);
+	assert(err == FAL_OK);
+	if (m.type == FAL_MSG_CHECKED)
+		return w->m->hang != HANG_MUTE;
+	if (m.type != FAL_MSG_PUSH || (!half && w->m->hang != HANG_CLAIM))
+		return true;
+	const uint32_t most = half ? fal_blocks(w->c->p->toy.n) / 2 : 0;
+	struct fal_rd r = fal_rd_init(m.push.records.p, m.push.records.n);
+	size_t left = r.n;
+	while (r.n > 0 && fal_bfp_parse(&r, w->c->p->toy.n, &rec) == FAL_OK &&
+	       rec.block < most)
+		left = r.n;
+	if (left == m.push.records.n)
+		return false;
+	struct fal_buf out = { 0 };
+	m.push.records.n -= left;
+	err = fal_msg_put(&out, &m);
+	assert(err == FAL_OK);
+	fal_buf_free(msg);
+	*msg = out;
+	return true;
+}
+
+void
+worker_send(void *arg, const struct fal_buf *msg, bool bulk)
+{
+	struct worker *w = arg;
+	struct event e = { .kind = TO_COORD,
+			   .worker = w->index,
+			   .msg = w->m->lie != HONEST ? lie(w, msg) : cluster_copy(msg) };
+	e.t = cluster_arrival(w->c, w->m, msg->n, bulk ? &w->up_bulk : &w->up_ctl,
+			      bulk ? w->up_ctl : 0);
+	if (withhold(w, &e.msg))
+		cluster_push(w->c, e);
+	else
+		fal_buf_free(&e.msg);
+	if (bulk) {
+		struct event f = { .kind = TAKEN, .worker = w->index, .t = e.t };
+		cluster_push(w->c, f);
+		w->under_way++;
+	}
+}
+
+/* How far a lane is with its task, in steps. */
+static uint64_t
+steps_of(const struct worker *w, const struct lane *l)
+{
+	bool stopped = w->m->hang == HANG_STOP && worker_hangs(w);
+	double now = stopped ? w->m->hang_at : w->c->now;
+	if (w->m->hang == HANG_PRETEND)
+		return l->busy ? (uint64_t)(1e9 * (now - l->began)) : 0;
+	double part = l->busy ? (now - l->began) / (l->ends - l->began) : 0;
+	return (uint64_t)(STEPS * fmax(fmin(part, 1), 0));
+}
+
+static uint64_t
+agent_steps(void *arg)
+{
+	const struct worker *w = arg;
+	uint64_t n = w->steps;
+	for (uint32_t i = 0; i < 8; i++)
+		n += steps_of(w, &w->lane[i]);
+	return n;
+}
+
+/* When work of `seconds` that begins now is done. */
+static double
+when_done(const struct worker *w, double seconds)
+{
+	double end = w->c->now + seconds, at = fmax(w->m->hang_at, w->c->now);
+	if (w->m->hang != HANG_SLOW || end <= at)
+		return end;
+	return at + 1e5 * (end - at);
+}
+
+static uint32_t
+eval_samples(const struct plan *p, uint32_t task)
+{
+	uint32_t left = p->test_samples - task * p->toy.task;
+	return left < p->toy.task ? left : p->toy.task;
+}
+
+/* What the task takes, in full ones. */
+static double
+size_of(const struct worker *w, const struct fal_run *run)
+{
+	const struct plan *p = w->c->p;
+	uint32_t samples = run->eval ? eval_samples(p, run->task)
+				     : toy_task_samples(&p->toy, run->clock, run->task);
+	return fal_bound_longer(w->m->fixed, (double)samples / p->toy.task) *
+	       (run->eval ? 0.33 : 1);
+}
+
+static void
+agent_run(void *arg, uint32_t lane, const struct fal_run *run)
+{
+	struct worker *w = arg;
+	struct lane *l = &w->lane[lane];
+	uint32_t busy = 1;
+	for (uint32_t i = 0; i < 8; i++)
+		busy += w->lane[i].busy;
+	assert(!l->busy);
+	double crowd = busy > w->m->cores ? (double)busy / w->m->cores : 1;
+	double noise = 1 + w->m->jitter * (2 * (double)fal_rng_unit(&w->c->rng) - 1);
+	*l = (struct lane){
+		.busy = true, .run = l->run + 1, .began = w->c->now, .what = *run
+	};
+	l->ends = when_done(w, w->m->task_s * crowd * noise * size_of(w, run));
+	struct event e = { .kind = LANE,
+			   .worker = w->index,
+			   .lane = lane,
+			   .run = l->run,
+			   .t = l->ends };
+	cluster_push(w->c, e);
+}
+
+static void
+agent_cancel(void *arg, uint32_t lane)
+{
+	struct worker *w = arg;
+	struct lane *l = &w->lane[lane];
+	struct event e = { .kind = LANE,
+			   .worker = w->index,
+			   .lane = lane,
+			   .run = ++l->run,
+			   .t = w->c->now + w->m->task_s / 100 };
+	l->cancelled = true;
+	cluster_push(w->c, e);
+}
+
+void
+worker_join(struct cluster *c, struct worker *w)
+{
+	struct fal_agent_conf conf = { .n = c->p->toy.n,
+				       .map_epoch = 1,
+				       .tasks = toy_clock_tasks(&c->p->toy, 0),
+				       .optim = c->p->toy.optim,
+				       .lanes_max = w->m->lanes_max,
+				       .push_blocks = w->m->push_blocks,
+				       .checksums = c->p->audit_sums,
+				       .checksum_seed = c->p->toy.seed };
+	struct fal_agent_ops ops = { w, worker_send, agent_run, agent_cancel,
+				     agent_steps };
+	struct fal_msg m = { .type = FAL_MSG_HELLO };
+	struct fal_buf out = { 0 };
+	char key[16];
+	const uint32_t process = w->m->again > 0 ? w->m->again - 1 : w->index;
+	const uint32_t owner = w->m->key > 0 ? w->m->key - 1 : process;
+	struct fal_coord_who who = { .key = key, .fingerprint = key, .place = owner };
+	c->seen[SEEN_REJOIN] += process != w->index;
+	snprintf(key, sizeof(key), "k%u", owner);
+	cluster_ok(c, fal_coord_open(c->coord, w->index + 1, &who), "open");
+	w->agent = fal_agent_new(&conf, &ops);
+	assert(w->agent != NULL);
+	w->here = true;
+	m.hello.major = FAL_PROTO_MAJOR;
+	snprintf(m.hello.name, sizeof(m.hello.name), "w%u", process);
+	m.hello.lanes_min = w->m->lanes_min;
+	m.hello.lanes_max = w->m->lanes_max;
+	m.hello.cores = w->m->cores;
+	memcpy(m.hello.instance, &process, sizeof(process));
+	cluster_ok(c, fal_msg_put(&out, &m), "HELLO");
+	worker_send(w, &out, false);
+	fal_buf_clear(&out);
+	m = (struct fal_msg){ .type = FAL_MSG_READY };
+	if (c->p->probes && w->m->hang == HANG_PRETEND)
+		m.ready.task_ns = UINT64_C(86400000000000); /* a day */
+	else if (c->p->probes) {
+		m.ready.task_ns = (uint64_t)(w->m->task_s * 1e9);
+		m.ready.large = 8 * c->p->toy.task;
+		m.ready.large_ns =
+			(uint64_t)(w->m->task_s * 1e9 * fal_bound_longer(w->m->fixed, 8));
+	}
+	cluster_ok(c, fal_msg_put(&out, &m), "READY");
+	worker_send(w, &out, false);
+	fal_buf_free(&out);
+}
+
+/* A flaky machine gets every 7th task wrong the first time it sees it. */
+static bool
+goes_wrong(struct worker *w, const struct fal_run *run)
+{
+	if (!w->m->flaky || run->eval || run->task % 7 != 3)
+		return false;
+	bool *shown = &w->shown[run->clock * w->c->p->toy.batch + run->task];
+	bool first = !*shown;
+	*shown = true;
+	return first;
+}
+
+void
+worker_lane_over(struct cluster *c, struct worker *w, const struct event *e)
+{
+	struct lane *l = &w->lane[e->lane];
+	bool stuck = w->m->hang == HANG_STOP || w->m->hang == HANG_PRETEND;
+	c->seen[SEEN_HANG] += stuck && worker_hangs(w);
+	if (!l->busy || l->run != e->run || (stuck && worker_hangs(w)))
+		return;
+	struct fal_ran ran = { .cancelled = l->cancelled };
+	const struct fal_run *run = &l->what;
+	ran.task_ns = (uint64_t)((c->now - l->began) * 1e9);
+	ran.loss = toy_loss(&c->p->toy, run->clock, run->task);
+	ran.samples = run->eval ? eval_samples(c->p, run->task)
+				: toy_task_samples(&c->p->toy, run->clock, run->task);
+	ran.nonfinite = goes_wrong(w, run);
+	c->seen[SEEN_NONFINITE] += ran.nonfinite;
+	if (!run->eval && !l->cancelled) {
+		toy_grad(&c->p->toy, run->params, run->clock, run->task, c->grad);
+		if (ran.nonfinite)
+			c->grad[0] = NAN;
+		int err = fal_sum_quantise(run->sum, c->grad, run->exps, run->room, NULL);
+		assert((err == FAL_ENONFINITE) == ran.nonfinite);
+	}
+	l->busy = false;
+	w->steps += STEPS;
+	cluster_ok(c, fal_agent_finished(w->agent, cluster_ns(c), e->lane, &ran),
+		   "agent: finished");
+}
