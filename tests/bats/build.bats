@@ -233,6 +233,12 @@ tap() {
 	same "last line" "${lines[-1]}" "3 passed, 4 failed"
 }
 
+@test "check: what is skipped has not failed" {
+	tap 'echo 1..2; echo ok 1; echo "not ok 2 # SKIP no such thing here"'
+	same "exit status" "$status" 0
+	same "last line" "${lines[-1]}" "2 passed, 0 failed"
+}
+
 @test "check: of tests that run at once each is told in one piece, with its seconds" {
 	mkfifo "$tmp/a" "$tmp/b"
 	tap "echo 1..1; echo not ok 1; echo '# it said'; echo >'$tmp/a'; read x <'$tmp/b'
