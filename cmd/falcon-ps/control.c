@@ -8,7 +8,6 @@
 #include "job/stale.h"
 #include "model/safetensors.h"
 #include "server.h"
-#include "store/store.h"
 
 #include <inttypes.h>
 #include <jansson.h>
@@ -417,9 +416,9 @@ is_exporting(const struct ps_server *s, const struct ps_session *session)
 /* The model as it is now is copied; training goes on. */
 static void export(struct ps_server *s, struct ps_session *session)
 {
-	const struct fal_store *store = fal_coord_store(s->coord);
+	const uint64_t newest = fal_coord_status(s->coord).version;
 	char version[24];
-	snprintf(version, sizeof(version), "%" PRIu64, fal_store_version(store));
+	snprintf(version, sizeof(version), "%" PRIu64, newest);
 	const struct fal_metadata meta[] = { { "job", s->opt->job->job.name },
 					     { "version", version } };
 	if (is_exporting(s, session)) {
@@ -427,8 +426,9 @@ static void export(struct ps_server *s, struct ps_session *session)
 		return;
 	}
 	session->exported = 0;
-	int err = fal_safetensors_put(s->opt->job->model, fal_store_params(store), meta,
-				      2, &session->export);
+	int err =
+		fal_safetensors_put(s->opt->job->model, fal_rack_params(s->rack, newest),
+				    meta, 2, &session->export);
 	if (err < 0) {
 		fal_buf_free(&session->export);
 		reply_text(session, FAL_EXIT_NO, fal_strerror(err));

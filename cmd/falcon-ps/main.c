@@ -10,8 +10,9 @@
 #include "net/options.h"
 #include "sched/sched.h"
 #include "serve.h"
+#include "shard/rack.h"
 #include "state.h"
-#include "store/store.h"
+#include "wire/bfp.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -24,9 +25,11 @@
 
 #define PROG "falcon-ps"
 
+enum { SHARDS_MAX = 64 };
+
 struct options {
 	const char *listen, *state, *trace, *keyring, *compress;
-	uint64_t ready_fd, min_workers, max_memory;
+	uint64_t ready_fd, min_workers, max_memory, shards;
 	struct fal_opt_list set;
 	bool check, exit_when_done, json, restart;
 };
@@ -42,10 +45,12 @@ struct run {
 	struct ps_place model, average, result; /* where they will be */
 };
 
-static struct fal_store_conf
-store_conf(const struct ps_job *j)
+static struct fal_rack_conf
+rack_conf(const struct ps_job *j, uint64_t shards)
 {
-	return (struct fal_store_conf){ .n = j->model->params, .optim = j->job.optim };
+	return (struct fal_rack_conf){ .shards = (uint32_t)shards,
+				       .each = { .n = j->model->params,
+						 .optim = j->job.optim } };
 }
 
 /* Models that are stepped by themselves. */
@@ -61,17 +66,17 @@ lines(const struct fal_rule *rule)
  * kept as they travel; versions that a slack keeps, with the sums of their rounds;
  * elsewhere the sums of the rounds of `workers` workers; the groups' own models. */
 static uint64_t
-memory_need(const struct ps_job *j, uint64_t workers)
+memory_need(const struct ps_job *j, uint64_t workers, uint64_t shards)
 {
 	const struct fal_rule *rule = &j->job.rule;
 	bool shared = rule->scheme == FAL_BSP || rule->scheme == FAL_EPSP;
 	uint64_t versions = rule->slack + (shared ? 0 : workers);
-	const struct fal_store_conf store = store_conf(j);
+	const struct fal_rack_conf rack = rack_conf(j, shards);
 	const uint64_t data = ps_job_data(j);
 	return data + (data < PS_CACHE_MAX ? data : PS_CACHE_MAX) +
-	       (j->init != NULL ? sizeof(float) * store.n : 0) +
-	       fal_store_bytes(&store, lines(rule)) +
-	       (4 + 4 * versions) * sizeof(float) * store.n;
+	       (j->init != NULL ? sizeof(float) * rack.each.n : 0) +
+	       fal_rack_bytes(&rack, lines(rule)) +
+	       (4 + 4 * versions) * sizeof(float) * rack.each.n;
 }
 
 static int
@@ -101,8 +106,8 @@ ends_in_zst(const char *path)
 static void
 say_state(const struct ps_job *j)
 {
-	const struct fal_store_conf store = store_conf(j);
-	const uint64_t bytes = fal_store_state_bytes(&store, lines(&j->job.rule));
+	const struct fal_rack_conf rack = rack_conf(j, 1);
+	const uint64_t bytes = fal_rack_state_bytes(&rack, lines(&j->job.rule));
 	if (bytes > 0)
 		fal_cli_err(PROG,
 			    "%s: of that %" PRIu64 " MiB are %s's state, %u floats a "
@@ -153,6 +158,11 @@ check(struct run *r, const char *path)
 			    o->compress);
 		return FAL_EXIT_USAGE;
 	}
+	if (o->shards < 1 || o->shards > SHARDS_MAX) {
+		fal_cli_err(PROG, "--shards: %" PRIu64 " is not 1 to %d", o->shards,
+			    SHARDS_MAX);
+		return FAL_EXIT_USAGE;
+	}
 	if (ends_in_zst(o->trace)) {
 		fal_cli_err(PROG,
 			    "--trace: '%s': traces are written plain; leave out "
@@ -169,7 +179,7 @@ check(struct run *r, const char *path)
 		if (err < 0)
 			return say_bad_file(&diag, err);
 	}
-	uint64_t need = memory_need(&r->job, o->min_workers);
+	uint64_t need = memory_need(&r->job, o->min_workers, o->shards);
 	fal_cli_err(PROG,
 		    "%s: %" PRIu64 " parameters in %u blocks, %u tasks a clock, "
 		    "needs %" PRIu64 " MiB",
@@ -333,6 +343,7 @@ train(struct run *r)
 				    .keys = &r->keys,
 				    .ready_fd = (int)r->opt.ready_fd - 1,
 				    .min_workers = (uint32_t)r->opt.min_workers,
+				    .shards = (uint32_t)r->opt.shards,
 				    .exit_when_done = r->opt.exit_when_done,
 				    .compress = r->compress,
 				    .finish = finish,
@@ -421,7 +432,8 @@ main(int argc, char **argv)
 			 .opt = { .listen = "127.0.0.1:7000",
 				  .keyring = "/etc/falcon/keyring",
 				  .compress = "auto",
-				  .min_workers = 1 } };
+				  .min_workers = 1,
+				  .shards = 1 } };
 	struct options *o = &r.opt;
 	uint64_t ready_fd = UINT64_MAX;
 	const struct fal_opt opts[] = {
@@ -438,6 +450,8 @@ main(int argc, char **argv)
 		  "SECTION.KEY=VALUE" },
 		{ "min-workers", 'w', FAL_OPT_U64, &o->min_workers,
 		  "the first clock waits for so many", "N" },
+		{ "shards", 0, FAL_OPT_U64, &o->shards,
+		  "parts that the parameters are kept in", "N" },
 		{ "compress", 0, FAL_OPT_TEXT, &o->compress,
 		  "zstd: auto, always or never", "MODE" },
 		{ "max-memory", 0, FAL_OPT_SIZE, &o->max_memory,

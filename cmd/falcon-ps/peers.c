@@ -3,7 +3,6 @@
 #include "server.h"
 
 #include "base/text.h"
-#include "store/store.h"
 
 #include <string.h>
 
@@ -24,19 +23,13 @@ static struct fal_shared *
 publication(struct ps_server *s, const struct ps_session *session,
 	    const struct fal_coord_model *m)
 {
-	const struct fal_store *store = fal_coord_store(s->coord);
-	struct fal_coord_version v;
 	struct ps_version *slot = &s->publisher.older;
-	if (!fal_coord_version(s->coord, m->version, &v))
-		return NULL;
-	if (m->version == fal_store_version(store))
+	if (m->version == fal_coord_status(s->coord).version)
 		slot = &s->publisher.newest;
 	else if (m->keep)
 		slot = &s->publisher.kept;
-	struct ps_params from = { .version = m->version,
-				  .params = v.params,
-				  .exps = v.exps,
-				  .n = fal_store_len(store),
+	struct ps_params from = { .rack = s->rack,
+				  .version = m->version,
 				  .keep = m->keep };
 	return ps_publish(&s->publisher, slot, &from, fal_chan_compressing(session->chan),
 			  session->publication);

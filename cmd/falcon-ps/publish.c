@@ -13,36 +13,60 @@ forget(struct ps_version *v)
 	*v = (struct ps_version){ 0 };
 }
 
+/* The messages of one shard's blocks. */
+static int
+encode_part(const struct ps_publisher *p, const struct ps_params *from,
+	    const struct fal_shard_part *part, struct fal_shared *s)
+{
+	struct fal_buf msg = { 0 };
+	int err = FAL_OK;
+	for (uint32_t b = 0; b < part->count && err == FAL_OK; b += FAL_MODEL_BLOCKS) {
+		const uint32_t left = part->count - b;
+		const struct fal_model_part of = {
+			.version = from->version,
+			.first = part->first + b,
+			.blocks = left < FAL_MODEL_BLOCKS ? left : FAL_MODEL_BLOCKS,
+			.params = part->params + (size_t)b * FAL_BLOCK,
+			.values = part->values - (size_t)b * FAL_BLOCK,
+			.exps = part->exps + b
+		};
+		fal_buf_clear(&msg);
+		err = fal_msg_put_model(&msg, p->incarnation, &of);
+		if (err == FAL_OK)
+			err = fal_shared_add(s, msg.p, msg.n);
+	}
+	fal_buf_free(&msg);
+	return err;
+}
+
 static struct fal_shared *
 encode(struct ps_publisher *p, const struct ps_params *from, bool packed)
 {
 	uint8_t ad[FAL_MODEL_AD];
-	uint32_t blocks = fal_blocks(from->n);
+	struct fal_shard_part part;
 	struct fal_shared *s = NULL;
-	struct fal_buf msg = { 0 };
+	uint32_t count = 0;
 	if (p->pool == NULL && (p->pool = fal_shared_pool_new()) == NULL)
 		return NULL;
+	for (uint32_t i = 0; i < fal_rack_shards(from->rack); i++) {
+		if (!fal_rack_part(from->rack, i, from->version, &part))
+			return NULL;
+		count += (part.count + FAL_MODEL_BLOCKS - 1) / FAL_MODEL_BLOCKS;
+	}
 	fal_msg_model_ad(p->job_hash, p->incarnation, from->version, ad);
 	struct fal_shared_opt opt = { .pool = p->pool,
 				      .publication = ++p->publications,
-				      .count = (blocks + FAL_MODEL_BLOCKS - 1) /
-					       FAL_MODEL_BLOCKS,
+				      .count = count,
 				      .ad = ad,
 				      .ad_n = sizeof(ad),
 				      .version = from->version,
 				      .zstd = packed,
 				      .lasting = from->keep };
 	int err = fal_shared_new(&opt, &s);
-	for (uint32_t b = 0; b < blocks && err == FAL_OK; b += FAL_MODEL_BLOCKS) {
-		uint32_t n =
-			blocks - b < FAL_MODEL_BLOCKS ? blocks - b : FAL_MODEL_BLOCKS;
-		fal_buf_clear(&msg);
-		err = fal_msg_put_model(&msg, p->incarnation, from->version, b, n,
-					from->params, from->n, from->exps);
-		if (err == FAL_OK)
-			err = fal_shared_add(s, msg.p, msg.n);
+	for (uint32_t i = 0; i < fal_rack_shards(from->rack) && err == FAL_OK; i++) {
+		fal_rack_part(from->rack, i, from->version, &part);
+		err = encode_part(p, from, &part, s);
 	}
-	fal_buf_free(&msg);
 	if (err < 0) {
 		fal_shared_drop(s);
 		return NULL;

@@ -4,6 +4,7 @@
 
 #include "net/shared.h"
 #include "sec/hash.h"
+#include "shard/rack.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -24,17 +25,16 @@ struct ps_publisher {
 	struct ps_version newest, kept, older; /* older: whichever was sent last */
 };
 
-/* What to encode: n parameters and their blocks' exponents, borrowed. */
+/* What to encode: a version that the shards have. */
 struct ps_params {
+	const struct fal_rack *rack;
 	uint64_t version;
-	const float *params;
-	const int8_t *exps;
-	size_t n;
 	bool keep; /* to be kept for evaluation */
 };
 
 /* The publication of `from`, with a number above `above`: a receiver demands that they
- * grow.  Made if it is not there yet; borrowed.  NULL: out of memory. */
+ * grow.  Made if it is not there yet; borrowed.  NULL: out of memory, or no such
+ * version. */
 struct fal_shared *ps_publish(struct ps_publisher *p, struct ps_version *v,
 			      const struct ps_params *from, bool packed, uint64_t above);
 void ps_publisher_free(struct ps_publisher *p);

@@ -6,7 +6,6 @@
 #include "cli/notify.h"
 #include "net/options.h"
 #include "sec/secret.h"
-#include "store/store.h"
 
 #include <fcntl.h>
 #include <math.h>
@@ -103,8 +102,12 @@ conclude(struct ps_server *s)
 	s->saved = true;
 	s->out->seconds = s->began > 0 ? now - s->began : 0;
 	fal_progress_end(&s->progress);
-	const float *params = status.failed ? fal_coord_kept(s->coord, &s->out->clock)
-					    : fal_coord_newest(s->coord, &s->out->clock);
+	struct fal_coord_left left;
+	const bool any = status.failed ? fal_coord_kept(s->coord, &left)
+				       : fal_coord_newest(s->coord, &left);
+	const float *params = any ? fal_rack_params(s->rack, left.version) : NULL;
+	if (any)
+		s->out->clock = left.clock;
 	const char *why = NULL;
 	if (!status.failed && s->out->why.text[0] != '\0') {
 		status.failed = true;
@@ -112,7 +115,7 @@ conclude(struct ps_server *s)
 	}
 	s->out->status = status;
 	if (!status.failed)
-		s->out->average = fal_store_average(fal_coord_store(s->coord));
+		s->out->average = fal_rack_average(s->rack);
 	if (params != NULL)
 		s->err = s->opt->finish(s->opt->arg, params, s->out, s->diag);
 	fal_coord_finish(s->coord, now, s->out->sha256,
@@ -228,6 +231,34 @@ begin_policy(struct ps_server *s)
 	return err;
 }
 
+/* The shards, with the parameters to begin with. */
+static int
+start_shards(struct ps_server *s, const struct fal_coord_conf *conf,
+	     struct fal_coord_shards *out)
+{
+	const struct ps_job *j = s->opt->job;
+	const struct fal_rack_conf rack = {
+		.shards = s->opt->shards,
+		.each = { .n = conf->params,
+			  .tasks = fal_grid_tasks(&conf->grid, 0),
+			  .optim = conf->optim,
+			  .checksums = conf->audit_sums,
+			  .checksum_seed = conf->seed },
+	};
+	float *drawn = NULL;
+	if (j->init == NULL) {
+		drawn = fal_calloc_aligned(j->model->params, sizeof(*drawn));
+		if (drawn == NULL)
+			return FAL_ENOMEM;
+		fal_model_init(j->model, j->job.seed, drawn);
+	}
+	s->rack = fal_rack_new(&rack, drawn != NULL ? drawn : j->init);
+	free(drawn);
+	*out = (struct fal_coord_shards){ s->rack, fal_rack_order, fal_rack_push,
+					  fal_rack_next };
+	return s->rack != NULL ? FAL_OK : FAL_ENOMEM;
+}
+
 static int
 new_coord(struct ps_server *s)
 {
@@ -267,16 +298,11 @@ new_coord(struct ps_server *s)
 			    (uint32_t)j->manifest_bytes.n },
 	};
 	fal_random_bytes(&conf.entropy, sizeof(conf.entropy));
-	float *drawn = NULL;
-	if (j->init == NULL) {
-		drawn = fal_calloc_aligned(j->model->params, sizeof(*drawn));
-		if (drawn == NULL)
-			return fal_diag_set(s->diag, FAL_ENOMEM, "out of memory");
-		fal_model_init(j->model, j->job.seed, drawn);
+	int err = start_shards(s, &conf, &ops.shards);
+	if (err == FAL_OK) {
+		conf.shards = fal_rack_shards(s->rack);
+		err = fal_coord_new(&conf, &ops, ps_now(), &s->coord);
 	}
-	int err = fal_coord_new(&conf, &ops, drawn != NULL ? drawn : j->init, ps_now(),
-				&s->coord);
-	free(drawn);
 	if (err < 0)
 		return fal_diag_set(s->diag, err, "%s", fal_strerror(err));
 	memcpy(s->publisher.job_hash, j->hash, FAL_HASH_BYTES);
@@ -373,6 +399,7 @@ ps_serve(const struct ps_serve_opt *opt, struct ps_outcome *out, struct fal_diag
 	ps_publisher_free(&s.publisher);
 	ps_cache_free(&s.cache);
 	fal_coord_free(s.coord);
+	fal_rack_free(s.rack);
 	ps_control_close(&s.control);
 	free(s.sessions.v);
 	free(s.who.seen);

@@ -30,6 +30,7 @@ struct ps_serve_opt {
 	struct fal_keyring **keys; /* its content; replaced at SIGHUP */
 	int ready_fd;              /* gets the bound address and a newline; -1: none */
 	uint32_t min_workers;
+	uint32_t shards; /* at most; there is one block in each */
 	bool exit_when_done;
 	enum fal_compress compress;
 	/* Called once, when the job is done, or has failed and a version is

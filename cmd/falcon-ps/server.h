@@ -41,6 +41,7 @@ struct ps_server {
 	bool one_key;  /* there is one key, and no other, for all who work */
 	uint32_t room; /* sessions that there are descriptors for; half for lookers-on */
 	struct fal_coord *coord;
+	struct fal_rack *rack; /* its shards */
 	struct ps_publisher publisher;
 	struct ps_cache cache;
 	struct ps_account accounts[PS_ACCOUNTS];

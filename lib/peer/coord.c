@@ -14,12 +14,13 @@ enum { EVAL_CLOCKS = 5 };
 
 int
 fal_coord_new(const struct fal_coord_conf *conf, const struct fal_coord_ops *ops,
-	      const float *init, double now, struct fal_coord **out)
+	      double now, struct fal_coord **out)
 {
 	struct fal_coord *c = fal_calloc(1, sizeof(*c));
 	if (c == NULL)
 		return FAL_ENOMEM;
 	c->conf = *conf;
+	c->conf.shards += conf->shards == 0;
 	c->ops = *ops;
 	c->rng = fal_rng_init(conf->entropy, FAL_RNG_DRAW, 1);
 	c->start = now;
@@ -34,25 +35,14 @@ fal_coord_new(const struct fal_coord_conf *conf, const struct fal_coord_ops *ops
 					.lanes_start = conf->lanes_start,
 					/* forward only: about a third of a step */
 					.eval_cost = 1.0 / 3 };
-	struct fal_store_conf store = { .n = conf->params,
-					.tasks = fal_grid_tasks(&conf->grid, 0),
-					.optim = conf->optim,
-					.checksums = conf->audit_sums,
-					.checksum_seed = conf->seed };
 	int err = fal_sched_new(&sched, &c->sched);
-	if (err == FAL_OK) {
-		c->store = fal_store_new(&store, init);
-		c->kept = fal_calloc_aligned(conf->params, sizeof(float));
-		c->kept_exps = fal_calloc(fal_blocks(conf->params), 1);
-		err = c->store != NULL && c->kept != NULL && c->kept_exps != NULL
-			      ? fal_store_keep(c->store, fal_sched_versions(c->sched))
-			      : FAL_ENOMEM;
-	}
+	if (err == FAL_OK)
+		err = coord_keep_versions(c, fal_sched_versions(c->sched));
 	if (err < 0) {
 		fal_coord_free(c);
 		return err;
 	}
-	fal_line_job(&c->line, conf, fal_blocks(conf->params));
+	fal_line_job(&c->line, &c->conf, fal_blocks(conf->params));
 	coord_trace(c);
 	coord_trace_policy(c, now, conf->policy_by);
 	*out = c;
@@ -67,15 +57,13 @@ fal_coord_free(struct fal_coord *c)
 	coord_control_free(c);
 	coord_health_free(c);
 	fal_sched_free(c->sched);
-	fal_store_free(c->store);
+	coord_fleet_free(c);
 	free(c->peer);
 	free(c->known);
 	free(c->live);
 	free(c->key);
 	coord_judge_free(c);
 	coord_eval_free(c);
-	free(c->kept);
-	free(c->kept_exps);
 	free(c->news);
 	free(c->merged);
 	fal_buf_free(&c->line);
@@ -85,8 +73,9 @@ fal_coord_free(struct fal_coord *c)
 int
 coord_begin_eval(struct fal_coord *c, double now, uint64_t over)
 {
-	if (!coord_keep(c, over))
-		return FAL_OK;
+	int err = coord_keep(c, over);
+	if (err < 0)
+		return err;
 	c->evaluating = c->judged = true;
 	uint64_t every = c->conf.eval_every > 0 ? c->conf.eval_every : c->clocks;
 	c->next_eval = over / every * every + every;
@@ -138,7 +127,7 @@ coord_advance(struct fal_coord *c, double now)
 	/* The last version; or clocks that were over in another order than theirs. */
 	bool due = done || fal_sched_over(c->sched) >= c->next_eval;
 	if (due && c->conf.test_samples > 0 && !c->evaluating &&
-	    !(c->judged && c->kept_version == fal_store_version(c->store))) {
+	    !(c->judged && c->kept_version == c->version)) {
 		err = coord_begin_eval(c, now, fal_sched_over(c->sched));
 		if (err == FAL_OK)
 			err = coord_drain(c, now);
@@ -172,30 +161,11 @@ fal_coord_wake(const struct fal_coord *c)
 	return fal_sched_wake(c->sched);
 }
 
-const struct fal_store *
-fal_coord_store(const struct fal_coord *c)
-{
-	return c->store;
-}
-
-bool
-fal_coord_version(const struct fal_coord *c, uint64_t version,
-		  struct fal_coord_version *out)
-{
-	if (fal_store_at(c->store, version, &out->params, &out->exps))
-		return true;
-	if (!c->evaluating || version != c->kept_version)
-		return false;
-	out->params = c->kept;
-	out->exps = c->kept_exps;
-	return true;
-}
-
 bool
 fal_coord_wants(const struct fal_coord *c, uint32_t peer, uint64_t version)
 {
 	const struct fal_peer *p = coord_find(c, peer);
-	return p == NULL || version >= fal_store_oldest(c->store) ||
+	return p == NULL || version >= c->oldest ||
 	       fal_line_of(fal_sched_oldest(c->sched, p->worker)) != 0 ||
 	       fal_sched_names(c->sched, p->worker, version);
 }
@@ -206,7 +176,7 @@ fal_coord_status(const struct fal_coord *c)
 	struct fal_coord_status s = c->status;
 	s.clock = fal_sched_over(c->sched);
 	s.clocks = c->clocks;
-	s.version = fal_store_version(c->store);
+	s.version = c->version;
 	s.workers = c->ready;
 	s.done = c->finished;
 	s.failed = c->why != NULL;
@@ -267,11 +237,10 @@ fal_coord_finish(struct fal_coord *c, double now, const char *sha256, const char
 		if (is_here(&c->peer[i]))
 			coord_owed(c, now, &c->peer[i]);
 	if (c->why != NULL)
-		fal_line_failed(&c->line, fal_coord_seconds(c, now),
-				fal_store_version(c->store), c->why);
+		fal_line_failed(&c->line, fal_coord_seconds(c, now), c->version, c->why);
 	else
-		fal_line_done(&c->line, fal_coord_seconds(c, now),
-			      fal_store_version(c->store), sha256, c->status.accuracy);
+		fal_line_done(&c->line, fal_coord_seconds(c, now), c->version, sha256,
+			      c->status.accuracy);
 	/* Who hears of the end finds it in the trace. */
 	coord_trace(c);
 	for (uint32_t i = 0; i < c->peers; i++) {

@@ -1,7 +1,7 @@
-/* The coordinator and first shard of a job as a pure state machine: messages of workers
- * in; messages, published versions and trace lines out.
+/* The coordinator of a job as a pure state machine: messages of workers in; messages,
+ * orders for the shards and trace lines out.
  *
- * Binds lib/sched (who does what), lib/store (what is summed up) and lib/wire.  No I/O,
+ * Binds lib/sched (who does what), lib/shard (what is summed up) and lib/wire.  No I/O,
  * no clock: falcon-ps drives it with sockets, the simulator with a fake network.
  */
 #ifndef FAL_PEER_COORD_H
@@ -12,6 +12,7 @@
 #include "optim/schedule.h"
 #include "sched/grid.h"
 #include "sched/policy.h"
+#include "shard/shard.h"
 #include "wire/msg.h"
 
 #include <stdbool.h>
@@ -32,13 +33,27 @@ struct fal_coord_late {
 	double seconds;   /* for which it owes that; for which it was a suspect */
 };
 
+/* The shards of the job, which must be at version 0 with the parameters to begin with.
+ * lib/shard/rack.h has functions that fit. */
+struct fal_coord_shards {
+	void *arg;
+	/* An order for all of them. */
+	int (*order)(void *arg, const struct fal_shard_order *o);
+	/* A worker's push for all of them; as fal_shard_push. */
+	int (*push)(void *arg, const struct fal_ticket *t, const struct fal_tail *records,
+		    struct fal_diag *diag);
+	/* The next thing that shard *shard has to say; false: there is none. */
+	bool (*next)(void *arg, uint32_t *shard, struct fal_shard_say *out);
+};
+
 /* Callbacks; none may call back into the coordinator.  `peer` is the caller's number of
  * a session, from 1, never used again. */
 struct fal_coord_ops {
 	void *arg;
+	struct fal_coord_shards shards;
 	/* Message bytes, borrowed for the call. */
 	void (*send)(void *arg, uint32_t peer, const struct fal_buf *msg);
-	/* Announce and send a version (fal_coord_version) to the session. */
+	/* Announce and send a version, which the shards have, to the session. */
 	void (*model)(void *arg, uint32_t peer, const struct fal_coord_model *m);
 	/* Close the session after what was sent; REFUSE with `why` has been sent. */
 	void (*close)(void *arg, uint32_t peer, const char *why);
@@ -78,7 +93,8 @@ struct fal_coord_conf {
 	uint32_t test_samples; /* 0: no evaluation */
 	uint32_t eval_every;   /* clocks between evaluations; 0: at the end only */
 	size_t params;
-	struct fal_optim optim;
+	uint32_t shards;        /* 0: one */
+	struct fal_optim optim; /* for the trace */
 	struct fal_schedule schedule;
 	/* Mean loss of a model that knows nothing; 0: no loss is too large. */
 	double guess;
@@ -89,10 +105,9 @@ struct fal_coord_conf {
 	uint32_t text_n[FAL_TEXTS];
 };
 
-/* `conf` and `ops` are copied; `init` (params floats) is copied.  Writes the `job` and
- * `policy` lines.  0, FAL_ENOMEM. */
+/* `conf` and `ops` are copied.  Writes the `job` and `policy` lines.  0, FAL_ENOMEM. */
 int fal_coord_new(const struct fal_coord_conf *conf, const struct fal_coord_ops *ops,
-		  const float *init, double now, struct fal_coord **out);
+		  double now, struct fal_coord **out);
 void fal_coord_free(struct fal_coord *c);
 
 /* Whose session it is.  All borrowed for the call. */
@@ -166,26 +181,17 @@ bool fal_coord_stopped(const struct fal_coord *c);
 const struct fal_policy *fal_coord_policy_now(const struct fal_coord *c);
 uint64_t fal_coord_front(const struct fal_coord *c);
 
-/* The newest version. */
-struct fal_store;
-const struct fal_store *fal_coord_store(const struct fal_coord *c);
-
-/* A version that is kept: the newest ones, as far back as tasks are computed on them, and
- * the one under evaluation.  Borrowed until the next call that changes something. */
-struct fal_coord_version {
-	const float *params;
-	const int8_t *exps;
+/* What a job leaves: a version, and how many clocks were over with it.  Shards have it.
+ *
+ * kept: what a failed job leaves: the last end of an epoch, or the last evaluation, at
+ *   which nothing was wrong yet; false: there was none.
+ * newest: whole and finite at any time, after an error, too: a step comes to its end;
+ *   false: nothing was trained. */
+struct fal_coord_left {
+	uint64_t version, clock;
 };
-bool fal_coord_version(const struct fal_coord *c, uint64_t version,
-		       struct fal_coord_version *out);
-
-/* The parameters that a failed job leaves: those at the last end of an epoch, or the last
- * evaluation, at which nothing was wrong yet; in *clock, how many clocks were over.
- * Borrowed as above; NULL: there was none. */
-const float *fal_coord_kept(const struct fal_coord *c, uint64_t *clock);
-/* The parameters of the newest version, which is whole and finite at any time, after an
- * error, too: a step comes to its end.  As above; NULL: nothing was trained. */
-const float *fal_coord_newest(const struct fal_coord *c, uint64_t *clock);
+bool fal_coord_kept(const struct fal_coord *c, struct fal_coord_left *out);
+bool fal_coord_newest(const struct fal_coord *c, struct fal_coord_left *out);
 
 /* Where the job stands. */
 /* May the session still have to compute on `version`, of which it was told?  Whoever

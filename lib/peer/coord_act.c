@@ -189,12 +189,15 @@ apply(struct fal_coord *c, double now, const struct fal_act *a)
 	struct fal_msg m = { 0 };
 	uint32_t to = session_of(c, a->worker);
 	switch (a->kind) {
-	case FAL_ACT_LINE:
-		return fal_store_line(c->store, a->version);
+	case FAL_ACT_LINE: {
+		const struct fal_shard_order o = { .kind = FAL_ORDER_LINE,
+						   .version = a->version };
+		return coord_order(c, &o);
+	}
 	case FAL_ACT_OPEN:
 		return coord_open_round(c, a);
 	case FAL_ACT_END:
-		return coord_end_round(c, a);
+		return coord_end_round(c, now, a);
 	case FAL_ACT_STEP:
 		return coord_step(c, now, a);
 	case FAL_ACT_MODEL:
@@ -221,9 +224,11 @@ apply(struct fal_coord *c, double now, const struct fal_act *a)
 		m.lanes.lanes = a->count;
 		return coord_send(c, to, &m);
 	case FAL_ACT_FENCE: {
-		int err = fal_store_is_open(c->store, a->round)
-				  ? fal_store_fence(c->store, a->round, a->cid, a->fills)
-				  : FAL_OK;
+		const struct fal_shard_order o = { .kind = FAL_ORDER_FENCE,
+						   .round = a->round,
+						   .id = a->cid,
+						   .fills = a->fills };
+		int err = coord_order(c, &o);
 		m.type = FAL_MSG_FENCE;
 		m.fence.round = a->round;
 		m.fence.seq = a->cid.seq;
@@ -255,11 +260,11 @@ int
 coord_drain(struct fal_coord *c, double now)
 {
 	struct fal_act a;
-	while (fal_sched_next(c->sched, &a)) {
-		int err = apply(c, now, &a);
-		if (err < 0)
+	int err;
+	while ((err = coord_hear(c, now)) == FAL_OK && fal_sched_next(c->sched, &a))
+		if ((err = apply(c, now, &a)) < 0)
 			return err;
-	}
-	coord_tell(c, now);
-	return FAL_OK;
+	if (err == FAL_OK)
+		coord_tell(c, now);
+	return err;
 }

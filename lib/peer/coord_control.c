@@ -60,7 +60,7 @@ coord_trace_policy(struct fal_coord *c, double now, const char *by)
 	} else {
 		struct fal_line_policy line = {
 			.clock = fal_coord_front(c),
-			.version = fal_store_version(c->store),
+			.version = c->version,
 			.scheme = (const char *)rule.p,
 			.by = by,
 			.policy = more ? (const char *)policy.p : NULL,
@@ -98,8 +98,7 @@ carry_out(struct fal_coord *c, double now)
 	uint64_t clock = fal_coord_front(c);
 	bool other = !fal_rule_eq(&fal_coord_policy_now(c)->rule, &k->next.rule);
 	if (c->ops.journal != NULL) {
-		int err = c->ops.journal(c->ops.arg, &k->next, clock,
-					 fal_store_version(c->store), k->by);
+		int err = c->ops.journal(c->ops.arg, &k->next, clock, c->version, k->by);
 		if (err < 0) {
 			conclude(c, clock, err);
 			return FAL_OK;
@@ -107,13 +106,13 @@ carry_out(struct fal_coord *c, double now)
 	}
 	int err = fal_sched_set_policy(c->sched, now, &k->next);
 	if (err == FAL_OK)
-		err = fal_store_keep(c->store, fal_sched_versions(c->sched));
+		err = coord_keep_versions(c, fal_sched_versions(c->sched));
 	if (err < 0)
 		return err;
-	if (other) {
-		fal_store_forget_slots(c->store, UINT64_MAX);
-		fal_store_forget_lines(c->store);
-	}
+	const struct fal_shard_order forget = { .kind = FAL_ORDER_FORGET };
+	err = other ? coord_order(c, &forget) : FAL_OK;
+	if (err < 0)
+		return err;
 	coord_trace_policy(c, now, k->by);
 	conclude(c, clock, FAL_OK);
 	return FAL_OK;

@@ -12,38 +12,16 @@
 /* A job has diverged whose epoch has so many times the mean loss of guessing. */
 enum { FAR = 3 };
 
-static bool
-finite_all(const float *v, size_t n)
-{
-	/* 0 · x is 0, or NaN where x is not finite; sums of these keep that. */
-	float sum[8] = { 0 };
-	size_t i = 0;
-	for (; i + 8 <= n; i += 8)
-		for (size_t k = 0; k < 8; k++)
-			sum[k] += 0 * v[i + k];
-	for (; i < n; i++)
-		sum[0] += 0 * v[i];
-	for (size_t k = 1; k < 8; k++)
-		sum[0] += sum[k];
-	return sum[0] == 0;
-}
-
-bool
+int
 coord_keep(struct fal_coord *c, uint64_t over)
 {
-	const float *params = fal_store_params(c->store);
-	if (c->kept_clock == over && c->kept_version == fal_store_version(c->store))
-		return true;
-	if (!finite_all(params, c->conf.params)) {
-		c->why = "diverged: the parameters are not finite";
-		return false;
-	}
-	memcpy(c->kept, params, c->conf.params * sizeof(float));
-	memcpy(c->kept_exps, fal_store_exps(c->store), fal_blocks(c->conf.params));
-	c->kept_version = fal_store_version(c->store);
+	const struct fal_shard_order o = { .kind = FAL_ORDER_HOLD };
+	if (c->kept_clock == over && c->kept_version == c->version)
+		return FAL_OK;
+	c->kept_version = c->version;
 	c->kept_clock = over;
 	c->judged = false;
-	return true;
+	return coord_order(c, &o);
 }
 
 static int
@@ -72,24 +50,26 @@ median(struct fal_coord *c)
 }
 
 /* The end of an epoch, or of several at once. */
-static void
+static int
 judge_epoch(struct fal_coord *c, uint64_t over)
 {
 	struct fal_health *h = &c->health;
+	int err = FAL_OK;
 	c->status.epoch = over / fal_grid_epoch_clocks(&c->conf.grid);
 	c->status.epoch_loss = h->loss / (double)h->samples;
 	if (c->conf.guess > 0 && median(c) > FAR * h->start)
 		c->why = "diverged: the mean loss of an epoch is far above that of "
 			 "guessing";
 	else if (!c->evaluating)
-		coord_keep(c, over);
+		err = coord_keep(c, over);
 	h->loss = 0;
 	h->samples = 0;
 	if (h->keys > 0)
 		memset(h->key, 0, h->keys * sizeof(*h->key));
+	return err;
 }
 
-void
+int
 coord_health(struct fal_coord *c, double loss, uint64_t samples, uint64_t over)
 {
 	struct fal_health *h = &c->health;
@@ -99,7 +79,8 @@ coord_health(struct fal_coord *c, double loss, uint64_t samples, uint64_t over)
 	h->samples += samples;
 	if (c->why == NULL &&
 	    over / fal_grid_epoch_clocks(&c->conf.grid) > c->status.epoch)
-		judge_epoch(c, over);
+		return judge_epoch(c, over);
+	return FAL_OK;
 }
 
 int
@@ -127,20 +108,16 @@ coord_health_free(struct fal_coord *c)
 	free(c->health.scratch);
 }
 
-const float *
-fal_coord_kept(const struct fal_coord *c, uint64_t *clock)
+bool
+fal_coord_kept(const struct fal_coord *c, struct fal_coord_left *out)
 {
-	if (c->kept_clock == 0)
-		return NULL;
-	*clock = c->kept_clock;
-	return c->kept;
+	*out = (struct fal_coord_left){ c->kept_version, c->kept_clock };
+	return c->kept_clock != 0;
 }
 
-const float *
-fal_coord_newest(const struct fal_coord *c, uint64_t *clock)
+bool
+fal_coord_newest(const struct fal_coord *c, struct fal_coord_left *out)
 {
-	if (fal_store_version(c->store) == 0)
-		return NULL;
-	*clock = c->stepped;
-	return fal_store_params(c->store);
+	*out = (struct fal_coord_left){ c->version, c->stepped };
+	return c->version != 0;
 }

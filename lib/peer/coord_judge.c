@@ -16,26 +16,34 @@ peer_of(const struct fal_coord *c, uint32_t worker)
 	return NULL;
 }
 
-/* What the blocks hold is thrown away, and the round's tasks run again for them. */
+/* What the blocks hold is thrown away, and the round's tasks run again for them, when all
+ * shards have done so: those that `of` has brought, or with {0, 0} those beyond. */
 static int
-again(struct fal_coord *c, double now, uint64_t round, const uint8_t *blocks,
-      const struct fal_line_again *line)
+again(struct fal_coord *c, struct fal_gather *g, struct fal_cid of,
+      const struct fal_again *why)
 {
-	struct fal_round_info r;
-	if (!fal_sched_round(c->sched, round, &r))
-		return FAL_OK;
-	uint32_t *brought = fal_calloc(r.ledger->contribs, sizeof(*brought));
-	if (brought == NULL)
-		return FAL_ENOMEM;
-	fal_store_take_back(c->store, round, blocks);
-	for (uint32_t i = 0; i < r.ledger->contribs; i++)
-		brought[i] =
-			fal_store_brought(c->store, round, r.ledger->contrib[i].id, NULL);
-	fal_line_again(&c->line, fal_coord_seconds(c, now), &r, line);
+	g->again = *why;
+	g->again.suspect = coord_known(c, why->by.worker)->key;
+	const struct fal_shard_order o = { .kind = FAL_ORDER_AGAIN,
+					   .round = g->round,
+					   .turn = coord_turn(g),
+					   .id = of };
+	return coord_order(c, &o);
+}
+
+int
+coord_taken(struct fal_coord *c, double now, const struct fal_gather *g,
+	    const struct fal_round_info *r)
+{
+	const struct fal_again a = g->again;
+	const struct fal_line_again line = { .id = a.by,
+					     .blocks = g->taken_blocks,
+					     .why = a.why };
+	fal_line_again(&c->line, fal_coord_seconds(c, now), r, &line);
 	coord_trace(c);
-	const uint32_t key = coord_known(c, line->id.worker)->key;
-	int err = fal_sched_again(c->sched, now, round, key, brought);
-	free(brought);
+	int err = fal_sched_again(c->sched, now, g->round, a.suspect, g->brought);
+	if (err == FAL_OK && a.charge != NULL)
+		err = fal_sched_charge(c->sched, now, a.by.worker, a.charge);
 	return err;
 }
 
@@ -65,24 +73,23 @@ own_beyond(struct fal_coord *c, double now, const struct fal_round_info *r,
 	return err < 0 ? err : fal_sched_charge(c->sched, now, by.worker, why);
 }
 
-/* `n` of its blocks lead out of the numbers, most of all by contribution `by`. */
+/* Blocks of it lead out of the numbers. */
 static int
 beyond(struct fal_coord *c, double now, const struct fal_round_info *r,
-       const uint8_t *blocks, uint32_t n, struct fal_cid by)
+       struct fal_gather *g)
 {
-	const struct fal_line_again line = { .id = by,
-					     .blocks = n,
-					     .why = "beyond the numbers" };
+	static const struct fal_cid blocks = { 0, 0 };
+	const struct fal_again why = { .by = g->by, .why = "beyond the numbers" };
 	if (r->owner != 0)
-		return own_beyond(c, now, r, by);
+		return own_beyond(c, now, r, g->by);
 	if (redo_of(c, r->round) != NULL) {
 		c->why = "gradients led out of the numbers on two runs";
 		return FAL_OK;
 	}
 	if (FAL_GROW(c->redo, c->redo_cap, c->redos + 1) < 0)
 		return FAL_ENOMEM;
-	c->redo[c->redos++] = (struct fal_redo){ r->round, by.worker };
-	return again(c, now, r->round, blocks, &line);
+	c->redo[c->redos++] = (struct fal_redo){ r->round, g->by.worker };
+	return again(c, g, blocks, &why);
 }
 
 /* Do they compute the same bits? */
@@ -123,6 +130,7 @@ static void
 forget(struct fal_coord *c, struct fal_doubted *d)
 {
 	free(d->seen);
+	free(d->counts);
 	*d = c->doubt[--c->doubts];
 }
 
@@ -169,38 +177,76 @@ trace_check(struct fal_coord *c, double now, const struct fal_doubted *d,
 	coord_trace(c);
 }
 
-static void
-believe(struct fal_coord *c, double now, const struct fal_doubted *d, const char *why)
+/* The shards are told what to make of it, and judge anew; `seen` may be NULL. */
+static int
+tell(struct fal_coord *c, const struct fal_doubted *d, enum fal_order_kind kind,
+     const int8_t *seen, uint32_t key)
 {
-	fal_store_witness(c->store, d->round, d->is.id, NULL, 0);
-	trace_check(c, now, d, "believed", why, NULL);
+	struct fal_gather *g = coord_gather(c, d->round);
+	if (g == NULL)
+		return FAL_OK;
+	const struct fal_shard_order o = { .kind = kind,
+					   .round = d->round,
+					   .turn = coord_turn(g),
+					   .id = d->is.id,
+					   .seen = seen,
+					   .key = key };
+	return coord_order(c, &o);
 }
 
-/* It counts as little more than what others have shown. */
+/* Doubt `d` is over: it is believed. */
 static int
-bound(struct fal_coord *c, double now, const struct fal_doubted *d, const char *why)
+believe(struct fal_coord *c, double now, struct fal_doubted *d, const char *why)
 {
-	struct fal_doubted is = *d;
-	int8_t *counts = fal_calloc(fal_blocks(c->conf.params), 1);
-	if (counts == NULL)
+	trace_check(c, now, d, "believed", why, NULL);
+	int err = tell(c, d, FAL_ORDER_WITNESS, NULL, 0);
+	forget(c, d);
+	return err;
+}
+
+/* It counts as little more than what others have shown; that is told the trace, and the
+ * doubt is over, when all shards have said how much. */
+static int
+bound(struct fal_coord *c, struct fal_doubted *d, const char *why)
+{
+	d->bounded = why;
+	d->heard = 0;
+	d->counts = fal_calloc(fal_blocks(c->conf.params), 1);
+	if (d->counts == NULL)
 		return FAL_ENOMEM;
-	if (fal_store_bound(c->store, d->round, d->is.id, d->seen, counts, &is.is) > 0)
-		trace_check(c, now, &is, "bounded", why, counts);
+	return tell(c, d, FAL_ORDER_BOUND, d->seen, 0);
+}
+
+int
+coord_bounded(struct fal_coord *c, double now, const struct fal_shard_say *say)
+{
+	struct fal_doubted *d = doubted(c, say->round, say->id);
+	if (d == NULL || d->counts == NULL)
+		return FAL_OK;
+	memcpy(d->counts + say->first, say->counts, say->blocks);
+	if (say->bounded > 0 && (!d->ok || say->block < d->is.block)) {
+		d->is = *say;
+		d->ok = true;
+	}
+	if (++d->heard < c->conf.shards)
+		return FAL_OK;
+	if (d->ok)
+		trace_check(c, now, d, "bounded", d->bounded, d->counts);
 	else
 		trace_check(c, now, d, "believed", "others have shown it since", NULL);
-	free(counts);
+	forget(c, d);
 	return FAL_OK;
 }
 
 /* Nobody can say whether it is so.  Where the model must not depend on who computes what
  * it is believed. */
 static int
-unsure(struct fal_coord *c, double now, const struct fal_doubted *d, const char *why)
+unsure(struct fal_coord *c, double now, struct fal_doubted *d, const char *why)
 {
+	d->ok = false;
 	if (!fal_rule_lawful(&fal_sched_policy(c->sched)->rule))
-		return bound(c, now, d, why);
-	believe(c, now, d, why);
-	return FAL_OK;
+		return bound(c, d, why);
+	return believe(c, now, d, why);
 }
 
 /* The version that the contribution was computed on; false: its tasks were granted on
@@ -249,59 +295,78 @@ ask(struct fal_coord *c, double now, struct fal_doubted *d, uint32_t but)
 	return 1;
 }
 
-/* A contribution that is doubted for the first time.  1: a witness is asked. */
-static int
-doubt(struct fal_coord *c, double now, uint64_t round, const struct fal_store_doubt *is)
+int
+coord_doubt(struct fal_coord *c, const struct fal_shard_say *is)
 {
-	struct fal_doubted d = { .round = round, .is = *is };
-	if (FAL_GROW(c->doubt, c->doubt_cap, c->doubts + 1) < 0)
-		return FAL_ENOMEM;
-	int asked = ask(c, now, &d, 0);
-	if (asked == 1)
-		c->doubt[c->doubts++] = d;
-	return asked != 0 ? asked : unsure(c, now, &d, "nobody could be asked");
+	const struct fal_gather *g = coord_gather(c, is->round);
+	struct fal_doubted *d = doubted(c, is->round, is->id);
+	if (g == NULL || g->turn != is->turn)
+		return FAL_OK;
+	if (d == NULL) {
+		if (FAL_GROW(c->doubt, c->doubt_cap, c->doubts + 1) < 0)
+			return FAL_ENOMEM;
+		d = &c->doubt[c->doubts++];
+		*d = (struct fal_doubted){ .round = is->round, .is = *is };
+	}
+	d->turn = is->turn;
+	return FAL_OK;
 }
 
-/* 1: the round waits for a witness. */
-static int
-doubts(struct fal_coord *c, double now, const struct fal_round_info *r)
+/* Is the doubt of this turn, and nobody asked about it yet? */
+static struct fal_doubted *
+unasked(const struct fal_coord *c, uint64_t round, uint32_t turn)
 {
-	struct fal_store_doubt is;
-	uint32_t at = 0;
-	int waits = 0;
-	while (fal_store_doubt(c->store, r->round, &at, &is)) {
-		int asked = doubted(c, r->round, is.id) != NULL
-				    ? 1
-				    : doubt(c, now, r->round, &is);
+	for (size_t i = 0; i < c->doubts; i++) {
+		struct fal_doubted *d = &c->doubt[i];
+		if (d->round == round && d->turn == turn && d->seen == NULL &&
+		    d->counts == NULL)
+			return d;
+	}
+	return NULL;
+}
+
+/* 1: the round waits for a witness, or for what the shards then judge: whatever is made
+ * of one doubt may end another. */
+static int
+doubts(struct fal_coord *c, double now, const struct fal_gather *g)
+{
+	struct fal_doubted *d;
+	while ((d = unasked(c, g->round, g->turn)) != NULL) {
+		const int asked = ask(c, now, d, 0);
 		if (asked < 0)
 			return asked;
-		waits |= asked;
+		if (asked == 0) {
+			int err = unsure(c, now, d, "nobody could be asked");
+			return err < 0 ? err : 1;
+		}
 	}
-	return waits;
+	for (size_t i = 0; i < c->doubts; i++)
+		if (c->doubt[i].round == g->round && c->doubt[i].turn == g->turn)
+			return 1;
+	return 0;
 }
 
 /* Another key found that the tasks needed less. */
 static int
 refuted(struct fal_coord *c, double now, const struct fal_doubted *of)
 {
-	static const char why[] = "it said to need what it did not";
+	static const char charge_why[] = "it said to need what it did not";
 	const struct fal_doubted d = *of;
-	uint8_t *blocks = fal_calloc(fal_blocks(c->conf.params), 1);
-	if (blocks == NULL)
-		return FAL_ENOMEM;
-	const struct fal_line_again line = {
-		.id = d.is.id,
-		.blocks = fal_store_brought(c->store, d.round, d.is.id, blocks),
-		.why = "refuted"
-	};
+	const struct fal_again why = { .by = d.is.id,
+				       .why = "refuted",
+				       .charge = charge_why };
+	struct fal_gather *g = coord_gather(c, d.round);
 	struct fal_round_info r;
 	trace_check(c, now, &d, "refuted", NULL, NULL);
 	coord_judge_forget(c, d.round);
-	int err = fal_sched_round(c->sched, d.round, &r) && r.owner != 0
-			  ? fal_sched_abandon(c->sched, now, d.round, why)
-			  : again(c, now, d.round, blocks, &line);
-	free(blocks);
-	return err < 0 ? err : fal_sched_charge(c->sched, now, d.is.id.worker, why);
+	if (g == NULL || !fal_sched_round(c->sched, d.round, &r))
+		return FAL_OK;
+	if (r.owner == 0)
+		return again(c, g, d.is.id, &why);
+	coord_turn(g); /* nothing that is on its way counts any more */
+	int err = fal_sched_abandon(c->sched, now, d.round, charge_why);
+	return err < 0 ? err
+		       : fal_sched_charge(c->sched, now, d.is.id.worker, charge_why);
 }
 
 /* All is answered, and it is less than was said.  Where a third key is here, it has the
@@ -310,13 +375,12 @@ static int
 contradicted(struct fal_coord *c, double now, struct fal_doubted *d,
 	     const struct fal_peer *by)
 {
-	const uint64_t round = d->round;
 	int asked = 0;
-	if (d->odd || !same_bits(c, d->is.id.worker, by->worker)) {
-		int err = d->odd ? unsure(c, now, d, "not finite there")
-				 : bound(c, now, d, "it rounds differently");
-		forget(c, d);
-		return err < 0 ? err : coord_complete(c, now, round);
+	if (d->odd)
+		return unsure(c, now, d, "not finite there");
+	if (!same_bits(c, d->is.id.worker, by->worker)) {
+		d->ok = false;
+		return bound(c, d, "it rounds differently");
 	}
 	if (d->first == 0) {
 		d->first = by->worker;
@@ -336,7 +400,23 @@ witnessed(struct fal_coord *c, double now, struct fal_doubted *d)
 	if (err == FAL_OK && was.first != 0)
 		err = fal_sched_charge(c->sched, now, was.first,
 				       "it was a false witness");
-	return err < 0 ? err : coord_complete(c, now, was.round);
+	return err;
+}
+
+int
+coord_heard(struct fal_coord *c, double now, const struct fal_shard_say *say)
+{
+	struct fal_doubted *d = doubted(c, say->round, say->id);
+	if (d == NULL)
+		return FAL_OK;
+	d->ok = say->ok && (d->heard == 0 || d->ok);
+	if (++d->heard < c->conf.shards)
+		return FAL_OK;
+	d->heard = 0;
+	if (d->ok)
+		return witnessed(c, now, d);
+	const struct fal_peer *p = peer_of(c, d->by);
+	return d->all && p != NULL ? contradicted(c, now, d, p) : FAL_OK;
 }
 
 int
@@ -360,9 +440,10 @@ coord_checked(struct fal_coord *c, double now, const struct fal_peer *p,
 			d->seen[first + b] = needed[b];
 	d->odd |= m->checked.nonfinite != 0;
 	d->by = p->worker;
-	if (fal_store_witness(c->store, d->round, of, d->seen, p->key))
-		return witnessed(c, now, d);
-	return left == 2 ? contradicted(c, now, d, p) : FAL_OK;
+	d->all = left == 2;
+	d->heard = 0;
+	int err = tell(c, d, FAL_ORDER_WITNESS, d->seen, p->key);
+	return err < 0 ? err : coord_hear(c, now);
 }
 
 int
@@ -377,35 +458,21 @@ coord_unheard(struct fal_coord *c, double now, const struct fal_act *a)
 		return asked < 0 ? asked : FAL_OK;
 	if (d->first != 0)
 		return refuted(c, now, d);
-	int err = unsure(c, now, d,
-			 a->count > 0 ? "no answer in time" : "nobody could be asked");
-	forget(c, d);
-	return err < 0 ? err : coord_complete(c, now, a->round);
+	return unsure(c, now, d,
+		      a->count > 0 ? "no answer in time" : "nobody could be asked");
 }
 
 int
-coord_complete(struct fal_coord *c, double now, uint64_t round)
+coord_judge(struct fal_coord *c, double now, struct fal_gather *g)
 {
 	struct fal_round_info r;
-	if (c->why != NULL || !fal_store_complete(c->store, round) ||
-	    !fal_sched_round(c->sched, round, &r))
+	if (c->why != NULL || !fal_sched_round(c->sched, g->round, &r))
 		return FAL_OK;
-	if (r.delta) /* records are bounded by what they hold */
-		return fal_sched_complete(c->sched, now, round);
-	uint8_t *blocks = fal_calloc(fal_blocks(c->conf.params), 1);
-	struct fal_cid by = { 0, 0 };
-	if (blocks == NULL)
-		return FAL_ENOMEM;
-	const double samples =
-		fal_grid_range_samples(&c->conf.grid, r.clock, r.first, r.tasks);
-	const uint32_t n = fal_store_beyond(c->store, round, samples, blocks, &by);
-	int err = n > 0 ? beyond(c, now, &r, blocks, n, by) : FAL_OK;
-	free(blocks);
-	if (n > 0 || err < 0)
-		return err;
-	int waits = doubts(c, now, &r);
+	if (g->beyond > 0)
+		return beyond(c, now, &r, g);
+	int waits = doubts(c, now, g);
 	if (waits != 0)
 		return waits < 0 ? waits : FAL_OK;
-	err = mended(c, now, &r);
-	return err < 0 ? err : fal_sched_complete(c->sched, now, round);
+	int err = mended(c, now, &r);
+	return err < 0 ? err : fal_sched_complete(c->sched, now, r.round);
 }

@@ -166,40 +166,13 @@ on_claim(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_m
 	return err < 0 ? err : coord_advance(c, now);
 }
 
-/* Adds the records of a PUSH; *added counts those that were not there yet. */
-static int
-add_records(struct fal_coord *c, const struct fal_msg *m,
-	    const struct fal_store_from *from, uint32_t *added, struct fal_diag *diag)
-{
-	struct fal_rd r = fal_rd_init(m->push.records.p, m->push.records.n);
-	*added = 0;
-	while (r.err == 0 && r.n > 0) {
-		struct fal_bfp_rec rec;
-		int err = fal_bfp_parse(&r, c->conf.params, &rec);
-		if (err < 0)
-			return fal_diag_set(diag, err, "a malformed block: %s",
-					    fal_strerror(err));
-		if (rec.has_checksum != c->conf.audit_sums)
-			return fal_diag_set(diag, FAL_EINVAL, "a block %s checksum",
-					    rec.has_checksum ? "with a" : "without its");
-		err = fal_store_add(c->store, from, &rec);
-		if (err == FAL_EFENCED) /* it has not heard of it yet */
-			return FAL_OK;
-		if (err < 0)
-			return fal_diag_set(diag, err, "block %u: %s", rec.block,
-					    fal_strerror(err));
-		*added += err == 1;
-	}
-	return r.err;
-}
-
 static int
 on_push(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_msg *m,
 	struct fal_diag *diag)
 {
 	uint64_t round = m->push.round;
 	struct fal_round_info r;
-	if (!fal_store_is_open(c->store, round) || !fal_sched_round(c->sched, round, &r))
+	if (!fal_sched_round(c->sched, round, &r))
 		return coord_advance(c, now); /* too late to matter */
 	if (m->push.epoch != MAP_EPOCH)
 		return fal_diag_set(diag, FAL_ESTATE, "wrong map: epoch %u",
@@ -211,22 +184,15 @@ on_push(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_ms
 		return fal_diag_set(diag, FAL_ESTATE,
 				    "pushes %u tasks that it has not claimed so",
 				    m->push.tasks);
-	struct fal_store_from from = { .round = round,
-				       .id = cid,
-				       .fills = fal_sched_fills(c->sched, round, contrib),
-				       .tasks = m->push.tasks,
-				       .key = p->key };
-	uint32_t added;
-	int err = add_records(c, m, &from, &added, diag);
+	const struct fal_ticket t = { .round = round,
+				      .id = cid,
+				      .fills = fal_sched_fills(c->sched, round, contrib),
+				      .tasks = m->push.tasks,
+				      .key = p->key };
+	int err = c->ops.shards.push(c->ops.shards.arg, &t, &m->push.records, diag);
 	if (err == FAL_ELIMIT || err == FAL_EINVAL)
 		coord_charge_key(c, p);
-	/* What came before a bad record is counted: the ledger must say so. */
-	int next = fal_sched_arrived(c->sched, now, round, cid, added,
-				     fal_store_whole(c->store, round, cid));
-	if (next == FAL_OK && fal_store_complete(c->store, round))
-		next = coord_complete(c, now, round);
-	if (next == FAL_OK)
-		next = coord_advance(c, now);
+	int next = coord_advance(c, now);
 	return err < 0 ? err : next;
 }
 

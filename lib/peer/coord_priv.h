@@ -7,6 +7,7 @@
  *	coord_numerics.c  whose fingerprint counts
  *	coord_act.c    what the scheduler decides becomes messages,
  *	coord_round.c  … and versions, and lines of the trace
+ *	coord_fleet.c  what the shards have said
  *	coord_judge.c  whether a round that is complete is believed
  *	coord_health.c does it learn, and what is kept for when it does not any more
  *	coord_control.c  what controllers ask for
@@ -20,7 +21,8 @@
 #include "peer/trace_lines.h"
 #include "sched/bound.h"
 #include "sched/sched.h"
-#include "store/store.h"
+#include "shard/shard.h"
+#include "wire/bfp.h"
 
 /* What controllers have asked for, and is not there yet. */
 struct fal_control {
@@ -45,7 +47,9 @@ struct fal_coord {
 	double start;
 	double traced; /* the time of the newest trace line, from start */
 	struct fal_sched *sched;
-	struct fal_store *store;
+	/* The newest; the oldest of the `keeps` newest that shards keep. */
+	uint64_t version, oldest;
+	uint32_t keeps;
 	uint64_t clocks; /* of the whole job */
 	bool began;      /* enough workers were here once */
 	bool finished;
@@ -69,12 +73,11 @@ struct fal_coord {
 	uint32_t ready;   /* workers ready now */
 
 	bool evaluating;
-	/* The version under evaluation, and later what a failed job leaves. */
-	float *kept;
-	int8_t *kept_exps;
-	uint64_t stepped;                  /* clocks that were over by the last step */
-	uint64_t kept_version, kept_clock; /* clocks that were over by then; 0: none */
-	struct fal_health {                /* coord_health.c */
+	uint64_t stepped; /* clocks that were over by the last step */
+	/* The version under evaluation, and later what a failed job leaves; clocks that
+	 * were over by then, 0: none. */
+	uint64_t kept_version, kept_clock;
+	struct fal_health {   /* coord_health.c */
 		double start; /* mean loss of guessing, or at the first update */
 		double loss;  /* Σ of the epoch under way */
 		uint64_t samples;
@@ -112,8 +115,10 @@ struct fal_coord {
 		uint32_t first, rounds;
 		double loss;
 		float lr;
-		double norm; /* STEP: of the mean gradient; 0: it may not be clipped */
-		bool graded; /* STEP: gradients were collected */
+		double norm;   /* STEP: of the mean gradient; 0: it may not be clipped */
+		uint64_t over; /* STEP: clocks that are over with it */
+		bool graded;   /* STEP: gradients were collected */
+		uint32_t said; /* shards that have done it */
 	} * news;
 	uint32_t newses;
 	size_t news_cap;
@@ -126,10 +131,47 @@ struct fal_coord {
 		uint32_t key;
 		uint64_t clock;
 	} diverged;
-	/* Contributions that wait for a witness. */
+	bool graded; /* some of these are gradients */
+
+	/* What the shards have said of open rounds (coord_fleet.c), by round. */
+	struct fal_gather {
+		uint64_t round;
+		uint32_t turn;     /* of judging it */
+		uint32_t complete; /* shards whose part is */
+		uint32_t beyond;   /* blocks beyond the numbers, most of all by `by` */
+		struct fal_cid by;
+		int8_t most;
+		uint32_t taken; /* shards that have taken back what they should */
+		uint32_t taken_blocks;
+		uint32_t *brought; /* by place in the ledger; NULL: nothing was said */
+		struct fal_again { /* why */
+			struct fal_cid by;
+			uint32_t suspect; /* key */
+			const char *why;
+			const char *charge; /* for which `by` is charged, or NULL */
+		} again;
+	} * gather;
+	size_t gathers, gather_cap;
+	double *squares;  /* by block, of a gradient that may be clipped */
+	uint32_t squared; /* shards that have said theirs */
+	/* Contributions that are whole at some shards. */
+	struct fal_partly {
+		uint64_t round;
+		struct fal_cid id;
+		uint32_t shards;
+	} * partly;
+	size_t partlies, partly_cap;
+	/* Contributions that are doubted. */
 	struct fal_doubted {
 		uint64_t round;
-		struct fal_store_doubt is;
+		struct fal_shard_say is;
+		uint32_t turn;  /* in which a shard said so last */
+		uint32_t heard; /* shards that have said what they make of `seen`, */
+		bool ok;        /* and that it bears it out; */
+		bool all;       /* `seen` is of all its tasks */
+		/* Why it is bounded, and by block what it counts as; NULL: it is not. */
+		const char *bounded;
+		int8_t *counts;
 		int8_t *seen;   /* by block: what its tasks needed elsewhere so far */
 		bool odd;       /* one of them was not finite there */
 		uint32_t by;    /* who has answered last; 0: nobody */
@@ -196,8 +238,12 @@ int coord_drain(struct fal_coord *c, double now);
 
 /* coord_round.c: what the scheduler decides of rounds and versions */
 int coord_open_round(struct fal_coord *c, const struct fal_act *a);
-int coord_end_round(struct fal_coord *c, const struct fal_act *a);
+int coord_end_round(struct fal_coord *c, double now, const struct fal_act *a);
 int coord_step(struct fal_coord *c, double now, const struct fal_act *a);
+/* All shards have made the version of this news. */
+int coord_stepped(struct fal_coord *c, double now, const struct fal_news *n);
+/* So many of the newest versions are kept from now on. */
+int coord_keep_versions(struct fal_coord *c, uint32_t versions);
 void coord_send_version(struct fal_coord *c, struct fal_peer *p, uint64_t version,
 			bool keep);
 /* Sends the versions that the peer, or with 0 every one, has not got yet. */
@@ -218,13 +264,12 @@ struct fal_bound_lanes coord_lanes(const struct fal_coord *c, const struct fal_p
 /* coord_health.c */
 /* An update of so many samples with this mean loss was made; `over` clocks are over.
  * Ends the job where it has diverged. */
-void coord_health(struct fal_coord *c, double loss, uint64_t samples, uint64_t over);
+int coord_health(struct fal_coord *c, double loss, uint64_t samples, uint64_t over);
 /* A claim of a worker of this key counts: Σ loss of so many samples.  FAL_ENOMEM. */
 int coord_health_claim(struct fal_coord *c, uint32_t key, double loss, uint32_t samples);
 void coord_health_free(struct fal_coord *c);
-/* Keeps the newest version, `over` clocks being over; false: it is not finite, and the
- * job ends. */
-bool coord_keep(struct fal_coord *c, uint64_t over);
+/* Keeps the newest version, `over` clocks being over. */
+int coord_keep(struct fal_coord *c, uint64_t over);
 
 /* coord_control.c */
 /* Carries out what waits for a boundary, if there is one now; after each event. */
@@ -233,9 +278,32 @@ void coord_control_free(struct fal_coord *c);
 /* Writes the `policy` line of what holds now, set by `by`. */
 void coord_trace_policy(struct fal_coord *c, double now, const char *by);
 
+/* coord_fleet.c */
+/* To all shards. */
+int coord_order(struct fal_coord *c, const struct fal_shard_order *o);
+/* Takes in what they have to say. */
+int coord_hear(struct fal_coord *c, double now);
+/* What they have said of the round, or NULL; it begins, it is over. */
+struct fal_gather *coord_gather(const struct fal_coord *c, uint64_t round);
+int coord_gather_open(struct fal_coord *c, uint64_t round);
+void coord_gather_end(struct fal_coord *c, uint64_t round);
+/* The round will be judged anew, in the turn that is returned. */
+uint32_t coord_turn(struct fal_gather *g);
+/* Where gradients are clipped: the summed squares, in the order of blocks, of the mean
+ * gradient of a complete round, or, with UINT64_MAX, of what was collected; else 0. */
+int coord_squares(struct fal_coord *c, double now, uint64_t round, double divisor,
+		  double *out);
+void coord_fleet_free(struct fal_coord *c);
+
 /* coord_judge.c */
-/* The round may be complete: judges it, and tells the scheduler. */
-int coord_complete(struct fal_coord *c, double now, uint64_t round);
+/* All shards have their part of the round: judges it, and tells the scheduler. */
+int coord_judge(struct fal_coord *c, double now, struct fal_gather *g);
+/* A shard doubts a contribution; has heard a witness; all have taken back blocks. */
+int coord_doubt(struct fal_coord *c, const struct fal_shard_say *is);
+int coord_bounded(struct fal_coord *c, double now, const struct fal_shard_say *say);
+int coord_heard(struct fal_coord *c, double now, const struct fal_shard_say *say);
+int coord_taken(struct fal_coord *c, double now, const struct fal_gather *g,
+		const struct fal_round_info *r);
 /* A CHECKED; that one will not come (FAL_ACT_UNHEARD). */
 int coord_checked(struct fal_coord *c, double now, const struct fal_peer *p,
 		  const struct fal_msg *m, struct fal_diag *diag);

@@ -8,21 +8,24 @@
 #include <math.h>
 #include <string.h>
 
-/* Gradients were within the numbers, and yet a step leads out of them. */
-static const char not_finite[] = "a step would make parameters that are not finite";
-
 int
 coord_open_round(struct fal_coord *c, const struct fal_act *a)
 {
 	struct fal_round_info r;
 	if (!fal_sched_round(c->sched, a->round, &r))
 		return FAL_OK;
-	struct fal_store_round open = { .round = r.round,
-					.tasks = r.tasks,
-					.kind = r.delta ? FAL_KIND_DELTA : FAL_KIND_GRAD,
-					.version = r.version,
-					.mixed = r.mixed };
-	return fal_store_open(c->store, &open);
+	const struct fal_shard_order o = {
+		.kind = FAL_ORDER_OPEN,
+		.round = r.round,
+		.tasks = r.tasks,
+		.of = r.delta ? FAL_KIND_DELTA : FAL_KIND_GRAD,
+		.version = r.version,
+		.mixed = r.mixed,
+		.samples =
+			fal_grid_range_samples(&c->conf.grid, r.clock, r.first, r.tasks),
+	};
+	int err = coord_gather_open(c, r.round);
+	return err < 0 ? err : coord_order(c, &o);
 }
 
 static int
@@ -36,61 +39,66 @@ add_news(struct fal_coord *c, const struct fal_news *n)
 
 /* Its gradients, or its change of weights, are collected. */
 static int
-collect(struct fal_coord *c, struct fal_act *a)
+collect(struct fal_coord *c, const struct fal_act *a, const struct fal_round_info *r)
 {
-	struct fal_round_info r;
-	if (FAL_GROW(c->merged, c->merged_cap, (size_t)c->mergeds + 1) < 0 ||
-	    !fal_sched_round(c->sched, a->round, &r))
+	if (FAL_GROW(c->merged, c->merged_cap, (size_t)c->mergeds + 1) < 0)
 		return FAL_ENOMEM;
-	struct fal_collected *m = &c->merged[c->mergeds++];
-	*m = (struct fal_collected){ .round = a->round,
-				     .line = a->fate == FAL_FATE_LINE ? r.group : 0,
-				     .loss = (uint64_t)fal_ledger_loss(r.ledger),
-				     .samples = fal_grid_range_samples(&c->conf.grid,
-								       r.clock, r.first,
-								       r.tasks) };
-	if (a->fate == FAL_FATE_MERGE)
-		return fal_store_merge(c->store, a->round);
-	if (a->fate == FAL_FATE_ADD)
-		return fal_store_add_delta(c->store, a->round, a->weight);
-	if (a->fate == FAL_FATE_LINE) {
-		const struct fal_store_line_step step = {
-			.version = a->version,
-			.lr = (float)fal_schedule_lr(&c->conf.schedule, r.clock),
-			.divisor = a->divisor
-		};
-		if (fal_store_line_step(c->store, a->round, &step) > 0)
-			c->why = not_finite;
-		return FAL_OK;
-	}
-	int rank = fal_store_revise(c->store, a->round, a->slot);
-	if (rank < 0)
-		return rank;
-	fal_store_forget_slots(c->store, a->below);
-	a->weight = 1.0 / rank;
-	a->count = (uint32_t)rank;
+	c->graded |= a->fate == FAL_FATE_MERGE;
+	c->merged[c->mergeds++] = (struct fal_collected){
+		.round = a->round,
+		.line = a->fate == FAL_FATE_LINE ? r->group : 0,
+		.loss = (uint64_t)fal_ledger_loss(r->ledger),
+		.samples = fal_grid_range_samples(&c->conf.grid, r->clock, r->first,
+						  r->tasks)
+	};
 	return FAL_OK;
 }
 
-int
-coord_end_round(struct fal_coord *c, const struct fal_act *a)
+static enum fal_end
+end_of(enum fal_fate fate)
 {
-	struct fal_news n = { .act = *a };
-	bool open = fal_store_is_open(c->store, a->round);
-	int err = FAL_OK;
-	coord_judge_forget(c, a->round);
-	if (c->conf.audit_sums && open) {
-		n.sent = fal_store_sent(c->store, a->round);
-		n.added = fal_store_added(c->store, a->round);
+	switch (fate) {
+	case FAL_FATE_MERGE:
+		return FAL_END_MERGE;
+	case FAL_FATE_ADD:
+		return FAL_END_ADD;
+	case FAL_FATE_LINE:
+		return FAL_END_LINE;
+	case FAL_FATE_REVISE:
+		return FAL_END_REVISE;
+	default:
+		return FAL_END_DROP;
 	}
-	if (a->fate < FAL_FATE_DROP)
-		err = collect(c, &n.act);
-	if (err == FAL_ELIMIT) {
-		c->why = "gradients are beyond the range of sums";
+}
+
+int
+coord_end_round(struct fal_coord *c, double now, const struct fal_act *a)
+{
+	const struct fal_news n = { .act = *a };
+	struct fal_round_info r;
+	if (!fal_sched_round(c->sched, a->round, &r))
 		return FAL_OK;
-	} else if (open)
-		fal_store_drop(c->store, a->round);
-	return err < 0 ? err : add_news(c, &n);
+	struct fal_shard_order o = { .kind = FAL_ORDER_END,
+				     .round = a->round,
+				     .end = end_of(a->fate),
+				     .version = a->version,
+				     .weight = a->weight,
+				     .slot = a->slot,
+				     .below = a->below,
+				     .divisor = a->divisor,
+				     .lr = (float)fal_schedule_lr(&c->conf.schedule,
+								  r.clock) };
+	int err = a->fate == FAL_FATE_LINE
+			  ? coord_squares(c, now, a->round, a->divisor, &o.squares)
+			  : FAL_OK;
+	if (err < 0)
+		return err;
+	coord_judge_forget(c, a->round);
+	coord_gather_end(c, a->round);
+	err = a->fate < FAL_FATE_DROP ? collect(c, a, &r) : FAL_OK;
+	if (err == FAL_OK)
+		err = add_news(c, &n);
+	return err < 0 ? err : coord_order(c, &o);
 }
 
 /* What was collected on the line stands first among what is not told, in its order; how
@@ -127,35 +135,60 @@ coord_step(struct fal_coord *c, double now, const struct fal_act *a)
 {
 	/* One float for all shards; the law needs no more than that all use the same. */
 	struct fal_news n = { .act = *a,
-			      .lr = (float)fal_schedule_lr(&c->conf.schedule, a->clock) };
-	uint64_t over = fal_sched_over(c->sched);
-	int err = a->line != 0 ? fal_store_push(c->store, a->line, a->weight) : FAL_OK;
+			      .lr = (float)fal_schedule_lr(&c->conf.schedule, a->clock),
+			      .graded = c->graded };
+	const uint64_t over = fal_sched_over(c->sched);
+	struct fal_shard_order o = { .kind = FAL_ORDER_STEP,
+				     .lr = n.lr,
+				     .divisor = a->divisor,
+				     .line = a->line,
+				     .weight = a->weight };
+	int err = n.graded ? coord_squares(c, now, UINT64_MAX, a->divisor, &o.squares)
+			   : FAL_OK;
 	if (err < 0)
 		return err;
-	n.graded = fal_store_has_gradients(c->store);
-	if (fal_store_step(c->store, n.lr, a->divisor) > 0)
-		c->why = not_finite;
-	n.norm = n.graded ? fal_store_norm(c->store) : 0;
-	n.version = fal_store_version(c->store);
+	n.norm = sqrt(o.squares);
+	c->graded = false;
+	if (c->version - c->oldest + 1 >= c->keeps)
+		c->oldest = c->version + 2 - c->keeps;
+	n.version = ++c->version;
 	n.first = c->told;
 	n.rounds = bring_forward(c, a->line);
 	sum_up(c, &n);
 	c->told += n.rounds;
 	c->status.loss = n.loss;
 	/* Of the clocks that are over in one event this one may be the first. */
-	over = a->own ? over : a->clock + 1;
-	c->stepped = over;
-	coord_health(c, n.loss, n.samples, over);
-	if (c->why == NULL && c->conf.test_samples > 0 && !c->evaluating &&
-	    over >= c->next_eval && !(c->judged && c->kept_clock == over))
+	n.over = c->stepped = a->own ? over : a->clock + 1;
+	err = add_news(c, &n);
+	return err < 0 ? err : coord_order(c, &o);
+}
+
+int
+coord_stepped(struct fal_coord *c, double now, const struct fal_news *n)
+{
+	const uint64_t over = n->over;
+	int err = coord_health(c, n->loss, n->samples, over);
+	if (err == FAL_OK && c->why == NULL && c->conf.test_samples > 0 &&
+	    !c->evaluating && over >= c->next_eval &&
+	    !(c->judged && c->kept_clock == over))
 		err = coord_begin_eval(c, now, over);
-	return err < 0 ? err : add_news(c, &n);
+	return err;
+}
+
+int
+coord_keep_versions(struct fal_coord *c, uint32_t versions)
+{
+	const struct fal_shard_order o = { .kind = FAL_ORDER_KEEP, .versions = versions };
+	c->keeps = versions;
+	if (c->version - c->oldest + 1 > versions)
+		c->oldest = c->version + 1 - versions;
+	return coord_order(c, &o);
 }
 
 void
 coord_send_version(struct fal_coord *c, struct fal_peer *p, uint64_t version, bool keep)
 {
-	uint64_t kept = fal_store_oldest(c->store);
+	uint64_t kept = c->oldest;
 	uint64_t needed = fal_sched_oldest(c->sched, p->worker);
 	bool on_line = fal_line_of(needed) != 0;
 	struct fal_coord_model m = { .version = version,
@@ -167,8 +200,8 @@ coord_send_version(struct fal_coord *c, struct fal_peer *p, uint64_t version, bo
 static void
 send_to(struct fal_coord *c, struct fal_peer *p)
 {
-	uint64_t newest = fal_store_version(c->store);
-	uint64_t from = fal_store_oldest(c->store);
+	uint64_t newest = c->version;
+	uint64_t from = c->oldest;
 	if (!p->ready)
 		return;
 	if (!p->on_line && p->next_version > from)
@@ -302,16 +335,25 @@ tell_step(struct fal_coord *c, double now, const struct fal_news *n)
 void
 coord_tell(struct fal_coord *c, double now)
 {
-	for (uint32_t i = 0; i < c->newses; i++)
-		if (c->news[i].act.kind == FAL_ACT_END)
-			tell_end(c, now, &c->news[i]);
+	uint32_t n = 0, told = 0;
+	for (; n < c->newses && c->news[n].said == c->conf.shards; n++) {
+		const struct fal_news *news = &c->news[n];
+		if (news->act.kind == FAL_ACT_END)
+			tell_end(c, now, news);
 		else
-			tell_step(c, now, &c->news[i]);
-	c->newses = 0;
+			tell_step(c, now, news);
+		told += news->rounds;
+	}
+	c->newses -= n;
+	if (n > 0)
+		memmove(c->news, c->news + n, c->newses * sizeof(*c->news));
 	/* What was told goes; what is collected for the next update stays. */
-	c->mergeds -= c->told;
-	if (c->told > 0)
-		memmove(c->merged, c->merged + c->told, c->mergeds * sizeof(*c->merged));
-	c->told = 0;
-	fal_sched_forget(c->sched);
+	c->mergeds -= told;
+	c->told -= told;
+	if (told > 0)
+		memmove(c->merged, c->merged + told, c->mergeds * sizeof(*c->merged));
+	for (uint32_t i = 0; i < c->newses; i++)
+		c->news[i].first -= c->news[i].act.kind == FAL_ACT_STEP ? told : 0;
+	if (c->newses == 0)
+		fal_sched_forget(c->sched);
 }

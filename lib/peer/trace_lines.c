@@ -80,6 +80,7 @@ fal_line_job(struct fal_buf *b, const struct fal_coord_conf *conf, uint32_t bloc
 	num(b, "test", conf->test_samples);
 	num(b, "params", conf->params);
 	num(b, "blocks", blocks);
+	num(b, "shards", conf->shards);
 	num(b, "clocks_per_epoch", fal_grid_epoch_clocks(g));
 	num(b, "clocks", fal_grid_clocks(g));
 	fal_put_fmt(b, ",\"scheme\":\"");

@@ -441,6 +441,13 @@ step_reach(const struct store_step *step, uint32_t b)
 	return fal_optim_reach(&step->by, &step->reach[b], mean);
 }
 
+/* The number, in the whole model, of the block's first element. */
+static uint64_t
+place_of(const struct fal_store *s, uint32_t b)
+{
+	return ((uint64_t)s->conf.first + b) * FAL_BLOCK;
+}
+
 static struct fal_reach
 measured_reach(const float *params, const float *state, uint32_t len, uint32_t slots)
 {
@@ -465,7 +472,8 @@ step_block(struct fal_store *s, const struct store_step *step, uint32_t b)
 		memcpy(s->trial, params, len * sizeof(float));
 		memcpy(s->trial + len, state, held * sizeof(float));
 	}
-	const struct fal_optim_piece piece = { first, len, params, state, s->block };
+	const struct fal_optim_piece piece = { place_of(s, b), len, params, state,
+					       s->block };
 	fal_optim_apply_piece(&s->conf.optim, &step->by, &piece);
 	if (!proven)
 		reach = measured_reach(params, state, len, slots);
@@ -482,7 +490,7 @@ step_block(struct fal_store *s, const struct store_step *step, uint32_t b)
 static void
 mean_of(struct fal_store *s, const struct store_step *step, uint32_t b)
 {
-	const struct fal_optim_piece piece = { .first = (size_t)b * FAL_BLOCK,
+	const struct fal_optim_piece piece = { .first = place_of(s, b),
 					       .n = fal_block_len(s->conf.n, b),
 					       .mean_grad = s->block };
 	fal_sum_mean(step->sum, b, step->sum_exps[b], step->divisor, s->block);
@@ -490,19 +498,42 @@ mean_of(struct fal_store *s, const struct store_step *step, uint32_t b)
 		fal_optim_still(&s->conf.optim, &piece);
 }
 
-/* What the mean gradient is scaled by; its norm is noted. */
+/* What the mean gradient is scaled by: by its own norm, or by that of the whole model. */
 static float
 scale_of(struct fal_store *s, const struct store_step *step)
 {
-	double squares = 0;
+	double squares = s->known ? s->squares : 0;
 	if (s->conf.optim.clip <= 0)
 		return 1;
-	for (uint32_t b = 0; b < s->blocks; b++) {
+	for (uint32_t b = 0; b < s->blocks && !s->known; b++) {
 		mean_of(s, step, b);
 		squares += fal_optim_squares(s->block, fal_block_len(s->conf.n, b));
 	}
-	s->norm = sqrt(squares);
+	s->known = false;
 	return fal_optim_scale(&s->conf.optim, squares);
+}
+
+void
+fal_store_squares(struct fal_store *s, uint64_t round, double divisor, double *out)
+{
+	const struct round *r = round_find(s, round);
+	const struct store_step of = { .sum = r != NULL ? r->sum : s->sum,
+				       .sum_exps = r != NULL ? r->exps : s->sum_exps,
+				       .divisor = divisor };
+	for (uint32_t b = 0; b < s->blocks; b++) {
+		out[b] = 0;
+		if (of.sum == NULL)
+			continue;
+		mean_of(s, &of, b);
+		out[b] = fal_optim_squares(s->block, fal_block_len(s->conf.n, b));
+	}
+}
+
+void
+fal_store_clip(struct fal_store *s, double squares)
+{
+	s->known = true;
+	s->squares = squares;
 }
 
 uint32_t
@@ -527,12 +558,6 @@ const float *
 fal_store_average(const struct fal_store *s)
 {
 	return s->average;
-}
-
-double
-fal_store_norm(const struct fal_store *s)
-{
-	return s->norm;
 }
 
 static uint32_t

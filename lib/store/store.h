@@ -22,6 +22,7 @@ struct fal_store; /* opaque */
 
 struct fal_store_conf {
 	size_t n;               /* parameters */
+	uint32_t first;         /* number, in the whole model, of its first block */
 	uint32_t tasks;         /* of a full clock: what a task has room for */
 	struct fal_optim optim; /* its ranges are borrowed until fal_store_free */
 	bool checksums;         /* audit = sums: keep what was sent and what was added */
@@ -74,7 +75,8 @@ bool fal_store_is_open(const struct fal_store *s, uint64_t round);
  * fills had brought this block.  FAL_EEXIST: this very block came before.  FAL_EFENCED.
  * FAL_EINVAL: wrong exponent, or another task count than before, or more tasks than the
  * round has, or a `needed` or a checksum that these values cannot have.  FAL_ELIMIT:
- * values that its tasks have no room for.  FAL_ENOMEM. */
+ * values that its tasks have no room for.  FAL_ENOMEM.  The record's block is numbered as
+ * in the whole model; all others here from 0. */
 struct fal_store_from {
 	uint64_t round;
 	struct fal_cid id, fills;
@@ -95,6 +97,11 @@ bool fal_store_whole(const struct fal_store *s, uint64_t round, struct fal_cid i
 /* True when every block has counted the round's tasks. */
 bool fal_store_complete(const struct fal_store *s, uint64_t round);
 
+/* The contributions of an open round of which anything came, or that are fenced: how
+ * many; their ids, where `ids` is not NULL. */
+uint32_t fal_store_contribs(const struct fal_store *s, uint64_t round,
+			    struct fal_cid *ids);
+
 /* With checksums, of an open round: what the records said, and what was added, each
  * summed over the blocks.  They are equal unless the shard did wrong. */
 uint64_t fal_store_sent(const struct fal_store *s, uint64_t round);
@@ -104,12 +111,13 @@ uint64_t fal_store_added(const struct fal_store *s, uint64_t round);
  * `blocks` has a byte for each block, which is set to 1 where something is said of it.
  *
  * beyond: those whose mean gradient over `divisor` samples leads out of the numbers; how
- *   many.  `*by` is the contribution with the largest value in one of them.
+ *   many.  `*by` is the contribution with the largest value in one of them, about
+ *   2^*most.
  * brought: those that contribution `id` has added; how many.  `blocks` may be NULL.
  * take_back: as if nothing had ever come for these blocks.  Whatever has contributed to
  *   the round must be fenced and filled. */
 uint32_t fal_store_beyond(struct fal_store *s, uint64_t round, double divisor,
-			  uint8_t *blocks, struct fal_cid *by);
+			  uint8_t *blocks, struct fal_cid *by, int8_t *most);
 uint32_t fal_store_brought(const struct fal_store *s, uint64_t round, struct fal_cid id,
 			   uint8_t *blocks);
 void fal_store_take_back(struct fal_store *s, uint64_t round, const uint8_t *blocks);
@@ -188,8 +196,12 @@ uint32_t fal_store_step(struct fal_store *s, float lr, double divisor);
 /* The average of all versions that optim.ema asks for, n floats; NULL: it asks for none.
  */
 const float *fal_store_average(const struct fal_store *s);
-/* The norm of the last mean gradient, before it was clipped; 0: none may be. */
-double fal_store_norm(const struct fal_store *s);
+/* The squares of the mean gradient over `divisor` samples, summed by block into `out`: of
+ * the complete round of this number, or, where there is none, of what was collected. */
+void fal_store_squares(struct fal_store *s, uint64_t round, double divisor, double *out);
+/* The next step of gradients, of a line or not, is clipped by these summed squares, of
+ * the whole model; else by its own.  Without optim.clip nothing is. */
+void fal_store_clip(struct fal_store *s, double squares);
 /* Is any of what was collected gradients? */
 bool fal_store_has_gradients(const struct fal_store *s);
 

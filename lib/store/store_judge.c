@@ -33,11 +33,11 @@ is_beyond(struct fal_store *s, const struct round *r, uint32_t b, double divisor
 
 uint32_t
 fal_store_beyond(struct fal_store *s, uint64_t round, double divisor, uint8_t *blocks,
-		 struct fal_cid *by)
+		 struct fal_cid *by, int8_t *most)
 {
 	const struct round *r = round_find(s, round);
-	int8_t most = FAL_EXP_NONE;
 	uint32_t n = 0;
+	*most = FAL_EXP_NONE;
 	memset(blocks, 0, s->blocks);
 	for (uint32_t b = 0; b < s->blocks; b++) {
 		if (!is_beyond(s, r, b, divisor))
@@ -45,8 +45,8 @@ fal_store_beyond(struct fal_store *s, uint64_t round, double divisor, uint8_t *b
 		blocks[b] = 1;
 		n++;
 		for (uint32_t i = 0; i < r->entries; i++)
-			if (r->entry[i].largest[b] > most) {
-				most = r->entry[i].largest[b];
+			if (r->entry[i].largest[b] > *most) {
+				*most = r->entry[i].largest[b];
 				*by = r->entry[i].id;
 			}
 	}

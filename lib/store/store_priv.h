@@ -90,7 +90,8 @@ struct fal_store {
 	float *trial;            /* one block's weights and state, scratch */
 	struct fal_reach *reach; /* by block */
 	uint64_t steps;          /* that `state` has had */
-	double norm;             /* of the last mean gradient that might be clipped */
+	bool known; /* the next step is clipped by `squares`, not by its own */
+	double squares;
 	int8_t *exps;
 
 	uint32_t olds; /* that are filled, of old_cap */

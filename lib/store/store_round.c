@@ -193,6 +193,13 @@ enter(struct round *r, uint32_t blocks, struct fal_cid id, struct fal_cid fills,
 
 /* ---- records ------------------------------------------------------------------- */
 
+/* The checksum of a block of the sum, by its number in the model. */
+static uint64_t
+checksum_of(const struct fal_store *s, const struct round *r, uint32_t b)
+{
+	return fal_sum_checksum(r->sum, b, s->conf.first + b, s->conf.checksum_seed);
+}
+
 /* Notes the checksum of a record that was added, in the quantum that the block now has;
  * `was`: the block's exponent before; `rounding`: it is linear no more. */
 static void
@@ -204,7 +211,7 @@ note_sent(struct fal_store *s, struct round *r, const struct fal_bfp_rec *rec, i
 	if (!rec->has_checksum)
 		return;
 	if (rounding) {
-		r->sent[b] = fal_sum_checksum(r->sum, b, s->conf.checksum_seed);
+		r->sent[b] = checksum_of(s, r, b);
 		return;
 	}
 	/* Values shifted by k bits have their checksum shifted, too, modulo 2^64. */
@@ -246,9 +253,6 @@ static int
 plausible(const struct fal_store *s, const struct round *r, const struct fal_bfp_rec *rec,
 	  uint32_t tasks)
 {
-	if (s->conf.checksums && rec->has_checksum &&
-	    rec->checksum != fal_bfp_rec_checksum(rec, s->conf.checksum_seed))
-		return FAL_EINVAL;
 	if (r->is.kind == FAL_KIND_DELTA)
 		return fal_bfp_rec_check_delta(rec);
 	if (!r->is.mixed && rec->exponent != r->exps[rec->block])
@@ -258,13 +262,18 @@ plausible(const struct fal_store *s, const struct round *r, const struct fal_bfp
 
 int
 fal_store_add(struct fal_store *s, const struct fal_store_from *from,
-	      const struct fal_bfp_rec *rec)
+	      const struct fal_bfp_rec *given)
 {
 	struct round *r = round_find(s, from->round);
+	struct fal_bfp_rec own = *given, *rec = &own;
 	struct entry *e;
-	const uint32_t b = rec->block, tasks = from->tasks;
+	const uint32_t tasks = from->tasks;
 	if (r == NULL)
 		return FAL_ESTATE;
+	if (s->conf.checksums && rec->has_checksum &&
+	    rec->checksum != fal_bfp_rec_checksum(rec, s->conf.checksum_seed))
+		return FAL_EINVAL;
+	const uint32_t b = rec->block -= s->conf.first;
 	if (tasks == 0 || tasks > r->is.tasks || b >= s->blocks)
 		return FAL_EINVAL;
 	int err = plausible(s, r, rec, tasks);
@@ -314,6 +323,15 @@ fal_store_whole(const struct fal_store *s, uint64_t round, struct fal_cid id)
 	return e != NULL && e->have == s->blocks;
 }
 
+uint32_t
+fal_store_contribs(const struct fal_store *s, uint64_t round, struct fal_cid *ids)
+{
+	const struct round *r = round_find(s, round);
+	for (uint32_t i = 0; r != NULL && ids != NULL && i < r->entries; i++)
+		ids[i] = r->entry[i].id;
+	return r != NULL ? r->entries : 0;
+}
+
 bool
 fal_store_complete(const struct fal_store *s, uint64_t round)
 {
@@ -337,6 +355,6 @@ fal_store_added(const struct fal_store *s, uint64_t round)
 	const struct round *r = round_find(s, round);
 	uint64_t sum = 0;
 	for (uint32_t b = 0; r != NULL && b < s->blocks; b++)
-		sum += fal_sum_checksum(r->sum, b, s->conf.checksum_seed);
+		sum += checksum_of(s, r, b);
 	return sum;
 }

@@ -222,9 +222,9 @@ fal_sum_store(struct fal_sum *s, uint32_t block, const int64_t *v, uint64_t boun
 }
 
 uint64_t
-fal_sum_checksum(const struct fal_sum *s, uint32_t block, uint64_t seed)
+fal_sum_checksum(const struct fal_sum *s, uint32_t block, uint32_t as, uint64_t seed)
 {
-	struct fal_rng rng = fal_rng_init(seed, FAL_RNG_CHECKSUM, block);
+	struct fal_rng rng = fal_rng_init(seed, FAL_RNG_CHECKSUM, as);
 	size_t first = (size_t)block * FAL_BLOCK;
 	uint32_t len = s->block[block].bound != 0 ? fal_block_len(s->n, block) : 0;
 	uint64_t sum = 0;

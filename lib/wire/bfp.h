@@ -106,9 +106,11 @@ void fal_sum_set_needed(struct fal_sum *s, uint32_t block, int8_t needed);
 uint64_t fal_sum_bound(const struct fal_sum *s, uint32_t block);
 
 /* A checksum that is linear: the checksum of a sum is the sum (mod 2^64) of the
- * checksums.  Σ_i r(block, i)·value_i mod 2^64 with r odd 64-bit numbers of the stream
- * (seed, FAL_RNG_CHECKSUM, block).  Used by audit = sums. */
-uint64_t fal_sum_checksum(const struct fal_sum *s, uint32_t block, uint64_t seed);
+ * checksums.  Σ_i r(as, i)·value_i mod 2^64 with r odd 64-bit numbers of the stream
+ * (seed, FAL_RNG_CHECKSUM, as); `as` is the block's number in the whole model, of which
+ * the sum may be a part.  Used by audit = sums. */
+uint64_t fal_sum_checksum(const struct fal_sum *s, uint32_t block, uint32_t as,
+			  uint64_t seed);
 
 /* Appends the block's record to `out`:
  *   u32 block, i8 exponent, i8 needed, u8 width (0..64), u8 flags (bit 0: checksum

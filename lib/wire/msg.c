@@ -250,18 +250,19 @@ fal_msg_may_send(uint16_t type, enum fal_sender sender)
 }
 
 int
-fal_msg_put_model(struct fal_buf *out, uint32_t incarnation, uint64_t version,
-		  uint32_t first, uint32_t blocks, const float *params, size_t n,
-		  const int8_t *exps)
+fal_msg_put_model(struct fal_buf *out, uint32_t incarnation,
+		  const struct fal_model_part *part)
 {
 	struct fal_msg m = { .type = FAL_MSG_MODEL, .incarnation = incarnation };
-	size_t from = (size_t)first * FAL_BLOCK, to = from + (size_t)blocks * FAL_BLOCK;
-	m.model.version = version;
-	m.model.first = first;
-	m.model.blocks = blocks;
+	const size_t most = (size_t)part->blocks * FAL_BLOCK;
+	m.model.version = part->version;
+	m.model.first = part->first;
+	m.model.blocks = part->blocks;
 	fal_msg_put(out, &m);
-	fal_put_bytes(out, exps + first, blocks);
-	fal_put_bytes(out, params + from, ((to < n ? to : n) - from) * sizeof(*params));
+	fal_put_bytes(out, part->exps, part->blocks);
+	fal_put_bytes(out, part->params,
+		      (part->values < most ? part->values : most) *
+			      sizeof(*part->params));
 	return out->err;
 }
 

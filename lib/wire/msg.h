@@ -269,10 +269,18 @@ const char *fal_msg_name(uint16_t type);
 /* True when `sender` is who sends messages of this type. */
 bool fal_msg_may_send(uint16_t type, enum fal_sender sender);
 
-/* Appends a MODEL message for `blocks` blocks from `first` of a vector of n values. */
-int fal_msg_put_model(struct fal_buf *out, uint32_t incarnation, uint64_t version,
-		      uint32_t first, uint32_t blocks, const float *params, size_t n,
-		      const int8_t *exps);
+/* Blocks of a version, with what is behind their first one: its parameters and exponents,
+ * and how many values there are from there on. */
+struct fal_model_part {
+	uint64_t version;
+	uint32_t first, blocks;
+	const float *params;
+	size_t values;
+	const int8_t *exps;
+};
+/* Appends their MODEL message. */
+int fal_msg_put_model(struct fal_buf *out, uint32_t incarnation,
+		      const struct fal_model_part *part);
 
 /* What all readers of a published version must agree on, the additional data of its
  * shared records: BLAKE2b-256 of the job's text, u32 incarnation, u64 version. */

@@ -166,7 +166,7 @@ doubted() {
 	doubted >doubted.trace
 	run -0 falcon-stat --audit doubted.trace
 	same verdict "$output" \
-		'audit: ok: 4 clocks, 22 tasks, moved 1, cloned 1, filled 2, dropped 1, 0 samples dropped (stale), 24 computed twice, witnessed 1, believed 1, refuted 0, evaluated 2 test tasks, confirmed 1, unconfirmed 1, charged 1, used at staleness: 0: 176'
+		'audit: ok: 4 clocks, 22 tasks, moved 1, cloned 1, filled 2, dropped 1, 0 samples dropped (stale), 24 computed twice, witnessed 1, believed 1, bounded 0, refuted 0, evaluated 2 test tasks, confirmed 1, unconfirmed 1, charged 1, used at staleness: 0: 176'
 	run -0 falcon-stat --audit --json doubted.trace
 	same json "$(jq -c '[.witnessed, .believed, .refuted, .evaluated, .evaluated_twice,
 		.evaluated_alone, .charged]' <<<"$output")" '[1,1,0,2,1,1,1]'

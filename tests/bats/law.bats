@@ -141,6 +141,29 @@ judge() {
 	tampered
 }
 
+@test "two shards: the same model, under a kill" {
+	serve --shards 2 --min-workers 3
+	slow a 1 600
+	slow b 1 600
+	slow c 1/4 600
+	at_clock 4
+	kill -KILL "${workers[-2]}"
+	at_clock 8
+	slow late 1 600
+	judge
+	same "shards" "$(jq 'select(.ev == "job").shards' "$state/trace.jsonl")" 2
+}
+
+@test "three shards and slack 2: the same model" {
+	run falcon-ps --shards 65 --check "${job[@]}"
+	same "status" "$status" 2
+	has "$output" "--shards: 65 is not 1 to 64"
+	serve --shards 3 --set sync.scheme=epsp:2
+	work alone --lanes 2
+	judge slack
+	same "shards" "$(jq 'select(.ev == "job").shards' "$state/trace.jsonl")" 3
+}
+
 # forged WHAT FILTER: the audit refuses the run's trace after jq's FILTER of its lines.
 # first_line(CONDITION; CHANGE) changes the first ledger line that fits, or fails.
 forged() {

@@ -71,7 +71,7 @@ shown() {
 @test "tables and what is said fit the terminal" {
 	command -v script >/dev/null || skip "no script(1)"
 	script -qc true /dev/null </dev/null >/dev/null || skip "no terminals here"
-	serve
+	serve --min-workers 2
 	work a-worker-with-a-name --lanes 1
 	work another --lanes 1
 	wait "$ps"

@@ -142,7 +142,7 @@ checksum(struct bench *x)
 {
 	uint64_t sum = 0;
 	for (uint32_t b = 0; b < fal_blocks(x->n); b++)
-		sum += fal_sum_checksum(x->a, b, 1);
+		sum += fal_sum_checksum(x->a, b, b, 1);
 	x->plain[0] = (int64_t)sum;
 }
 

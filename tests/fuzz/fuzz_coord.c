@@ -10,11 +10,10 @@
  * The input is a program of steps: a byte that says what happens and to which session,
  * then what it needs.  Most messages are built from few bytes with values near those
  * that count, so that claims and pushes are often good ones. */
+#include "../racked.h"
 #include "base/err.h"
 #include "base/mem.h"
 #include "honest.h"
-#include "peer/coord.h"
-#include "store/store.h"
 #include "wire/bfp.h"
 
 #include <jansson.h>
@@ -36,6 +35,7 @@ enum {
 };
 
 struct world {
+	struct racked job;
 	struct fal_coord *coord;
 	double now;
 	bool closed[PEERS];
@@ -138,12 +138,13 @@ static void
 on_model(void *arg, uint32_t session, const struct fal_coord_model *m)
 {
 	struct world *w = arg;
-	struct fal_coord_version v;
+	int8_t exps[FAL_BLOCK];
 	uint32_t peer = session - 1;
-	must(peer <= PEERS && m->oldest <= fal_store_version(fal_coord_store(w->coord)));
-	must(fal_coord_version(w->coord, m->version, &v));
+	must(peer <= PEERS && m->oldest <= fal_coord_status(w->coord).version);
+	must(racked_exps(&w->job, m->version, exps));
 	if (peer == PEERS) {
-		honest_model(&w->honest, m, &v);
+		honest_model(&w->honest, m, fal_rack_params(w->job.rack, m->version),
+			     exps);
 		return;
 	}
 	if (w->next[peer] == 0)
@@ -208,7 +209,8 @@ begin(struct world *w, uint8_t variant, uint8_t rule)
 	w->two_keys = (variant & 32) != 0;
 	w->require = conf.numerics == FAL_NUMERICS_REQUIRE;
 	w->next_seq = SEQS;
-	must(fal_coord_new(&conf, &ops, init, 0, &w->coord) == FAL_OK);
+	must(racked_new(conf, ops, init, 0, &w->job) == FAL_OK);
+	w->coord = w->job.coord;
 	w->honest.coord = w->coord;
 	w->honest.session = PEERS + 1;
 	w->honest.test = conf.test_samples;
@@ -300,10 +302,9 @@ put_records(const struct world *w, uint64_t round, uint8_t how, int above,
 	struct fal_sum *sum = fal_sum_new(PARAMS);
 	const struct round *of = &w->round[round % ROUNDS];
 	const bool delta = of->kind == FAL_KIND_DELTA;
-	struct fal_coord_version v;
-	const int8_t *exps = fal_store_exps(fal_coord_store(w->coord));
-	if (fal_coord_version(w->coord, of->version, &v))
-		exps = v.exps;
+	int8_t exps[FAL_BLOCK];
+	if (!racked_exps(&w->job, of->version, exps))
+		racked_exps(&w->job, fal_coord_status(w->coord).version, exps);
 	must(sum != NULL);
 	for (uint32_t b = 0; b < 2; b++) {
 		const int needed = within(exps[b] + (above == NONE ? 0 : above));
@@ -312,7 +313,7 @@ put_records(const struct world *w, uint64_t round, uint8_t how, int above,
 			e = above == NONE ? FAL_EXP_MIN : needed;
 		if (above != NONE)
 			fill(sum, b, delta ? 0 : above, needed);
-		uint64_t checksum = fal_sum_checksum(sum, b, 0);
+		uint64_t checksum = fal_sum_checksum(sum, b, b, 0);
 		if ((how >> b & 1) == 0)
 			must(fal_sum_pack(sum, b, (int8_t)within(e + (how >> 4 & 1)),
 					  how & 4 ? &checksum : NULL, out) == FAL_OK);
@@ -539,7 +540,7 @@ static void
 judge(struct world *w, bool from_start)
 {
 	struct fal_coord_status s = fal_coord_status(w->coord);
-	const float *params = fal_store_params(fal_coord_store(w->coord));
+	const float *params = racked_params(&w->job);
 	if (!from_start && !s.failed && !s.done)
 		join_honest(w);
 	/* Two keys outweigh one: then their fingerprint counts, and it stands by. */
@@ -579,6 +580,6 @@ LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 	judge(&w, (variant & 64) != 0);
 	fal_coord_finish(w.coord, w.now, "00", NULL);
 	honest_free(&w.honest);
-	fal_coord_free(w.coord);
+	racked_free(&w.job);
 	return 0;
 }

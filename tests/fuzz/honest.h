@@ -145,8 +145,8 @@ honest_heard(struct honest *h)
 }
 
 static void
-honest_model(struct honest *h, const struct fal_coord_model *is,
-	     const struct fal_coord_version *v)
+honest_model(struct honest *h, const struct fal_coord_model *is, const float *params,
+	     const int8_t *exps)
 {
 	static uint64_t publication;
 	struct fal_msg m = { .type = FAL_MSG_VERSION };
@@ -159,8 +159,9 @@ honest_model(struct honest *h, const struct fal_coord_model *is,
 		abort();
 	honest_post(h->in, &h->n_in, &out);
 	fal_buf_clear(&out);
-	if (fal_msg_put_model(&out, 0, is->version, 0, fal_blocks(h->n), v->params, h->n,
-			      v->exps) < 0)
+	const struct fal_model_part part = { is->version, 0,    fal_blocks(h->n),
+					     params,      h->n, exps };
+	if (fal_msg_put_model(&out, 0, &part) < 0)
 		abort();
 	honest_post(h->in, &h->n_in, &out);
 	fal_buf_free(&out);

@@ -30,7 +30,9 @@ bound_s(const struct plan *p)
 		const bool on = m->hang == HANG_PRETEND || m->hang == HANG_MUTE;
 		double times = on ? 10 : m->hang == HANG_SLOW ? 2 : 1;
 		double due = fmax(fmax(0.2, 4 * most), 12 * m->latency);
-		deadlines += times * (due + (on ? tasks * most : 0));
+		/* A witness whose lanes moved before it hung is waited for once more. */
+		const bool moved = on || m->hang == HANG_SLOW;
+		deadlines += times * (due + (moved ? tasks * most : 0));
 	}
 	/* Those may be due at its end; each hung one may let evaluations lie, too. */
 	const bool evals = p->test_samples > 0;

@@ -2,8 +2,6 @@
 #include "bound.h"
 #include "cluster_priv.h"
 
-#include "store/store.h"
-
 #include <assert.h>
 #include <math.h>
 #include <stdio.h>
@@ -118,12 +116,38 @@ note_said(struct cluster *c, uint32_t peer, const struct fal_buf *msg)
 	c->seen[SEEN_FENCE]++;
 }
 
+static int
+shards_order(void *arg, const struct fal_shard_order *o)
+{
+	struct cluster *c = arg;
+	size_t kept = 0;
+	for (size_t i = 0; i < c->fences.n; i++)
+		if (o->kind != FAL_ORDER_END || c->fences.v[i].round != o->round)
+			c->fences.v[kept++] = c->fences.v[i];
+	c->fences.n = kept;
+	return fal_rack_order(c->shards.rack, o);
+}
+
+static int
+shards_push(void *arg, const struct fal_ticket *t, const struct fal_tail *records,
+	    struct fal_diag *diag)
+{
+	struct cluster *c = arg;
+	return fal_rack_push(c->shards.rack, t, records, diag);
+}
+
+static bool
+shards_next(void *arg, uint32_t *shard, struct fal_shard_say *out)
+{
+	struct cluster *c = arg;
+	return fal_rack_next(c->shards.rack, shard, out);
+}
+
 /* What is heard of a contribution that is fenced, while its round is open. */
 static void
 note_heard(struct cluster *c, uint32_t peer, const struct fal_msg *m)
 {
-	if (m->type != FAL_MSG_PUSH ||
-	    !fal_store_is_open(fal_coord_store(c->coord), m->push.round))
+	if (m->type != FAL_MSG_PUSH)
 		return;
 	for (size_t i = 0; i < c->fences.n; i++)
 		c->seen[SEEN_LATE_PUSH] += c->fences.v[i].peer == peer &&
@@ -142,29 +166,35 @@ static void
 coord_model(void *arg, uint32_t peer, const struct fal_coord_model *model)
 {
 	struct cluster *c = arg;
-	struct fal_coord_version v;
+	struct fal_shard_part part;
 	struct fal_msg m = { .type = FAL_MSG_VERSION };
 	struct fal_buf out = { 0 };
-	if (!fal_coord_version(c->coord, model->version, &v)) {
-		c->failure = "a version that is not kept";
-		return;
-	}
 	m.version.version = model->version;
 	m.version.oldest = model->oldest;
 	m.version.publication = ++c->publication;
 	m.version.keep = model->keep;
 	cluster_ok(c, fal_msg_put(&out, &m), "VERSION");
 	to_worker(c, peer, &out, false);
-	uint32_t blocks = fal_blocks(c->p->toy.n);
-	for (uint32_t b = 0; b < blocks; b += FAL_MODEL_BLOCKS) {
-		uint32_t count =
-			blocks - b < FAL_MODEL_BLOCKS ? blocks - b : FAL_MODEL_BLOCKS;
-		fal_buf_clear(&out);
-		cluster_ok(c,
-			   fal_msg_put_model(&out, 0, model->version, b, count, v.params,
-					     c->p->toy.n, v.exps),
-			   "MODEL");
-		to_worker(c, peer, &out, true);
+	for (uint32_t i = 0; i < fal_rack_shards(c->shards.rack); i++) {
+		if (!fal_rack_part(c->shards.rack, i, model->version, &part)) {
+			c->failure = "a version that is not kept";
+			break;
+		}
+		for (uint32_t b = 0; b < part.count; b += FAL_MODEL_BLOCKS) {
+			const size_t from = (size_t)b * FAL_BLOCK;
+			const uint32_t left = part.count - b;
+			const struct fal_model_part of = {
+				model->version,
+				part.first + b,
+				left < FAL_MODEL_BLOCKS ? left : FAL_MODEL_BLOCKS,
+				part.params + from,
+				part.values - from,
+				part.exps + b
+			};
+			fal_buf_clear(&out);
+			cluster_ok(c, fal_msg_put_model(&out, 0, &of), "MODEL");
+			to_worker(c, peer, &out, true);
+		}
 	}
 	fal_buf_free(&out);
 }
@@ -480,6 +510,8 @@ start(struct cluster *c)
 	const struct plan *p = c->p;
 	struct fal_policy policy = { 0 };
 	struct fal_coord_ops ops = { .arg = c,
+				     .shards = { c, shards_order, shards_push,
+						 shards_next },
 				     .send = coord_send,
 				     .model = coord_model,
 				     .close = coord_close,
@@ -498,6 +530,7 @@ start(struct cluster *c)
 				       .eval_every = p->eval_every,
 				       .params = p->toy.n,
 				       .optim = p->toy.optim,
+				       .shards = p->shards,
 				       .audit_sums = p->audit_sums,
 				       .numerics = p->require ? FAL_NUMERICS_REQUIRE
 							      : FAL_NUMERICS_FAST,
@@ -509,7 +542,8 @@ start(struct cluster *c)
 	c->grad = fal_calloc_aligned(p->toy.n, sizeof(*c->grad));
 	assert(init != NULL && c->grad != NULL);
 	toy_init(&p->toy, init);
-	cluster_ok(c, fal_coord_new(&conf, &ops, init, 0, &c->coord), "coordinator");
+	cluster_ok(c, racked_new(conf, ops, init, 0, &c->shards), "coordinator");
+	c->coord = c->shards.coord;
 	free(init);
 	for (uint32_t i = 0; i < p->orders; i++)
 		cluster_push(c, (struct event){
@@ -558,7 +592,7 @@ cluster_run(const struct plan *p, uint64_t salt)
 	out.longest = c.longest;
 	out.params = fal_calloc_aligned(p->toy.n, sizeof(float));
 	assert(out.params != NULL);
-	memcpy(out.params, fal_store_params(fal_coord_store(c.coord)),
+	memcpy(out.params, fal_rack_params(c.shards.rack, out.status.version),
 	       p->toy.n * sizeof(float));
 	out.trace = (char *)c.trace.p;
 	out.trace_n = c.trace.n;
@@ -570,7 +604,7 @@ cluster_run(const struct plan *p, uint64_t salt)
 		fal_agent_free(c.worker[i].agent);
 		free(c.worker[i].shown);
 	}
-	fal_coord_free(c.coord);
+	racked_free(&c.shards);
 	free(c.fences.v);
 	free(c.grad);
 	free(c.heap);

@@ -75,6 +75,7 @@ struct plan {
 	struct toy toy;
 	const char *scheme;
 	bool audit_sums;
+	uint32_t shards;
 	uint32_t test_samples, eval_every, lanes_start, parts;
 	uint32_t machines, min_workers;
 	bool require; /* numerics = require */

@@ -7,6 +7,7 @@
 #ifndef CLUSTER_PRIV_H
 #define CLUSTER_PRIV_H
 
+#include "../racked.h"
 #include "cluster.h"
 
 #include "base/mem.h"
@@ -79,6 +80,7 @@ struct cluster {
 	uint64_t order, events;
 	struct event *heap;
 	size_t n, cap;
+	struct racked shards; /* and whose they are: */
 	struct fal_coord *coord;
 	struct worker worker[MAX_WORKERS];
 	struct fal_buf trace;

@@ -176,7 +176,8 @@ model(uint64_t v)
 	struct fal_msg m;
 	struct fal_buf out = { 0 };
 	params[0] = (float)v;
-	check(fal_msg_put_model(&out, 6, v, 0, BLOCKS, params, N, exps), 0, "put");
+	const struct fal_model_part part = { v, 0, BLOCKS, params, N, exps };
+	check(fal_msg_put_model(&out, 6, &part), 0, "put");
 	check(fal_msg_get(out.p, out.n, &m), 0, "get");
 	check(tell(&m), 0, "MODEL");
 	fal_buf_free(&out);
@@ -621,7 +622,8 @@ exponents_of_the_round(void **state)
 	version(0, false);
 	grant_on(5, 0, 0, 1, none);
 	announce(1, 1, false);
-	check(fal_msg_put_model(&out, 6, 1, 0, BLOCKS, params, N, exps), 0, "put");
+	const struct fal_model_part part = { 1, 0, BLOCKS, params, N, exps };
+	check(fal_msg_put_model(&out, 6, &part), 0, "put");
 	check(fal_msg_get(out.p, out.n, &m), 0, "get");
 	check(tell(&m), 0, "MODEL");
 	grant_on(6, 1, 0, 1, none);

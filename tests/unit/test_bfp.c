@@ -384,21 +384,21 @@ checksum_is_linear(void **state)
 		     0);
 		same(fal_sum_add(sum, one), 0, "add", 0);
 		for (uint32_t b = 0; b < 2; b++)
-			want[b] += fal_sum_checksum(one, b, 77);
+			want[b] += fal_sum_checksum(one, b, b, 77);
 	}
 	for (uint32_t b = 0; b < 2; b++) {
-		uint64_t got = fal_sum_checksum(sum, b, 77);
+		uint64_t got = fal_sum_checksum(sum, b, b, 77);
 		assert_int_equal(got, want[b]);
-		assert_int_not_equal(got, fal_sum_checksum(sum, b, 78));
+		assert_int_not_equal(got, fal_sum_checksum(sum, b, b, 78));
 	}
 	/* By the definition in the header. */
 	struct fal_rng stream = fal_rng_init(77, FAL_RNG_CHECKSUM, 1);
 	uint64_t defined = 0;
 	for (size_t i = FAL_BLOCK; i < n; i++)
 		defined += (fal_rng_u64(&stream) | 1) * (uint64_t)fal_sum_get(sum, i);
-	assert_int_equal(fal_sum_checksum(sum, 1, 77), defined);
+	assert_int_equal(fal_sum_checksum(sum, 1, 1, 77), defined);
 	fal_sum_clear(sum);
-	assert_int_equal(fal_sum_checksum(sum, 0, 77), 0);
+	assert_int_equal(fal_sum_checksum(sum, 0, 0, 77), 0);
 	fal_sum_free(sum);
 	fal_sum_free(one);
 }

@@ -1,7 +1,6 @@
 /* The coordinator among workers that break the protocol: it refuses them, and what it has
  * counted of theirs stays true in its trace. */
 #include "test_coord.h"
-#include "store/store.h"
 #include "wire/bfp.h"
 
 #include <math.h>
@@ -95,8 +94,9 @@ begin_rule(struct fal_rule rule, uint32_t clocks, uint32_t test_samples)
 	in_round = 0;
 	memset(sent, 0, sizeof(sent));
 	fal_buf_clear(&trace);
-	if (fal_coord_new(&conf, &ops, init, 0, &coord) < 0)
+	if (racked_new(conf, ops, init, 0, &job) < 0)
 		return -1;
+	coord = job.coord;
 	join(1);
 	join(2);
 	return 0;
@@ -130,7 +130,7 @@ static int
 end(void **state)
 {
 	(void)state;
-	fal_coord_free(coord);
+	racked_free(&job);
 	fal_buf_free(&trace);
 	return 0;
 }
@@ -176,16 +176,15 @@ static int
 push(uint32_t peer, uint32_t seq, uint32_t tasks, uint32_t blocks, uint32_t junk)
 {
 	struct fal_msg m = { .type = FAL_MSG_PUSH };
-	struct fal_coord_version v = { NULL, NULL };
+	int8_t exps[FAL_BLOCK];
 	struct fal_sum *sum = fal_sum_new(N);
 	struct fal_buf records = { 0 };
 	assert_non_null(sum);
 	set_lie(sum);
-	fal_coord_version(coord, sent[peer].version[in_round], &v);
+	memset(exps, FAL_EXP_FIRST, sizeof(exps));
+	racked_exps(&job, sent[peer].version[in_round], exps);
 	for (uint32_t b = 0; b < blocks; b++)
-		check(fal_sum_pack(sum, b, v.exps != NULL ? v.exps[b] : FAL_EXP_FIRST,
-				   NULL, &records),
-		      0, "pack");
+		check(fal_sum_pack(sum, b, exps[b], NULL, &records), 0, "pack");
 	for (uint32_t i = 0; i < junk; i++)
 		fal_put_u8(&records, 0xff);
 	m.push.round = in_round;
@@ -665,7 +664,7 @@ newcomers_get_older_versions(void **state)
 static void
 has_params(float want)
 {
-	const float *params = fal_store_params(fal_coord_store(coord));
+	const float *params = racked_params(&job);
 	for (size_t i = 0; i < N; i++)
 		if (params[i] != want) /* NaN, too */
 			fail_msg("parameter %zu: got %g, want %g", i, (double)params[i],
@@ -781,7 +780,7 @@ learn_from(const double first[2], const double then[2])
 	loss_of[2] = TASK * then[1];
 	train_round(1);
 	const struct fal_coord_status s = fal_coord_status(coord);
-	fal_coord_free(coord);
+	racked_free(&job);
 	guess = loss_of[1] = loss_of[2] = 0;
 	return s;
 }

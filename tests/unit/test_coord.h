@@ -4,8 +4,8 @@
 #ifndef TEST_COORD_H
 #define TEST_COORD_H
 
+#include "../racked.h"
 #include "base/err.h"
-#include "peer/coord.h"
 #include "trace/audit.h"
 #include "trace/reader.h"
 
@@ -20,7 +20,8 @@
 
 enum { SESSIONS = 9 };
 
-static struct fal_coord *coord;
+static struct racked job;
+static struct fal_coord *coord; /* the job's */
 static struct fal_buf trace;
 static struct fal_diag diag;
 static double now = 0.5;

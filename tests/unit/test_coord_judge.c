@@ -1,7 +1,6 @@
 /* The coordinator among workers whose keys are good and whose values are not: what is
  * refused, what wants a witness, what is done again; and the model stays that of the
  * honest ones. */
-#include "store/store.h"
 #include "test_coord.h"
 #include "wire/bfp.h"
 
@@ -85,11 +84,9 @@ on_send(void *arg, uint32_t peer, const struct fal_buf *msg)
 static void
 on_model(void *arg, uint32_t peer, const struct fal_coord_model *m)
 {
-	struct fal_coord_version v;
 	(void)arg;
 	(void)peer;
-	assert_true(fal_coord_version(coord, m->version, &v));
-	memcpy(exps[m->version % VERSIONS], v.exps, fal_blocks(N));
+	assert_true(racked_exps(&job, m->version, exps[m->version % VERSIONS]));
 }
 
 static void
@@ -140,7 +137,8 @@ begin_job(const char *scheme, uint32_t workers)
 	now = 0.5;
 	seq = 0;
 	fal_buf_clear(&trace);
-	check(fal_coord_new(&conf, &ops, init, 0, &coord), 0, "coordinator");
+	check(racked_new(conf, ops, init, 0, &job), 0, "coordinator");
+	coord = job.coord;
 	for (uint32_t i = 1; i <= workers; i++)
 		join(i);
 }
@@ -159,7 +157,7 @@ static int
 end(void **state)
 {
 	(void)state;
-	fal_coord_free(coord);
+	racked_free(&job);
 	coord = NULL;
 	fal_buf_free(&trace);
 	return 0;
@@ -328,7 +326,7 @@ run(void)
 {
 	for (uint32_t turn = 0; turn < 4000; turn++) {
 		const struct fal_coord_status st = fal_coord_status(coord);
-		const float *params = fal_store_params(fal_coord_store(coord));
+		const float *params = racked_params(&job);
 		for (uint32_t i = 0; i < N; i += FAL_BLOCK)
 			if (!isfinite(params[i]))
 				fail_msg("parameter %u is %g", i, (double)params[i]);
@@ -344,7 +342,7 @@ run(void)
 static void
 honest_model(void)
 {
-	const float *params = fal_store_params(fal_coord_store(coord));
+	const float *params = racked_params(&job);
 	float want = 0;
 	check(fal_coord_status(coord).done, 1, "done");
 	for (uint32_t k = 0; k < CLOCKS; k++)
@@ -570,9 +568,10 @@ other_bits_refute_nothing(void **state)
 	check(fal_coord_status(coord).done, 1, "done");
 	check(lines("it rounds differently") > 0, 1, "believed");
 	check(session[1].closed, 0, "gone");
+	int8_t now_exps[2];
+	assert_true(racked_exps(&job, fal_coord_status(coord).version, now_exps));
 	for (uint32_t b = 0; b < fal_blocks(N); b++)
-		check(fal_store_exps(fal_coord_store(coord))[b] <= NEEDED + 2, 1,
-		      "what it counts as");
+		check(now_exps[b] <= NEEDED + 2, 1, "what it counts as");
 	audit();
 }
 
@@ -600,12 +599,13 @@ outside_the_law(void **state)
 			begin_job(schemes[k / 2], 3);
 			run();
 			check(fal_coord_status(coord).done, 1, schemes[k / 2]);
+			int8_t now_exps[2];
+			assert_true(racked_exps(&job, fal_coord_status(coord).version,
+						now_exps));
 			for (uint32_t b = 0; b < fal_blocks(N); b++)
-				if (fal_store_exps(fal_coord_store(coord))[b] >
-				    NEEDED + 2)
+				if (now_exps[b] > NEEDED + 2)
 					fail_msg("%s: an exponent of %d", schemes[k / 2],
-						 fal_store_exps(
-							 fal_coord_store(coord))[b]);
+						 now_exps[b]);
 			nobody_honest_is_gone(3);
 			bounded += lines("\"verdict\":\"bounded\"");
 			refuted += lines("\"verdict\":\"refuted\"");

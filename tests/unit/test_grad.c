@@ -159,5 +159,6 @@ main(void)
 		cmocka_unit_test(refuses_words),
 		cmocka_unit_test(seeds),
 	};
+	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,10 +1,9 @@
 /* A worker's key can cost the job that worker's work, and nothing else: what valid keys
  * in bad hands say, to the coordinator as a whole, beside an honest worker who does what
  * it is told.  Each case runs under several schemes. */
+#include "../racked.h"
 #include "base/err.h"
 #include "base/rng.h"
-#include "peer/coord.h"
-#include "store/store.h"
 #include "trace/audit.h"
 #include "trace/reader.h"
 #include "wire/bfp.h"
@@ -47,6 +46,7 @@ struct session {
 };
 
 static struct {
+	struct racked job;
 	struct fal_coord *coord;
 	struct session s[SESSIONS + 1];
 	uint32_t sessions;
@@ -234,13 +234,12 @@ static int
 push(uint32_t peer, const struct task *t)
 {
 	struct fal_msg m = { .type = FAL_MSG_PUSH };
-	struct fal_coord_version v;
+	int8_t exps[FAL_BLOCK];
 	struct fal_sum *sum = fal_sum_new(PARAMS);
 	struct fal_buf records = { 0 };
-	const int8_t *exps = fal_store_exps(fal_coord_store(w.coord));
 	assert_non_null(sum);
-	if (fal_coord_version(w.coord, t->version, &v))
-		exps = v.exps;
+	if (!racked_exps(&w.job, t->version, exps))
+		racked_exps(&w.job, fal_coord_status(w.coord).version, exps);
 	for (uint32_t b = 0; b < fal_blocks(PARAMS); b++)
 		check(fal_sum_pack(sum, b,
 				   t->kind == FAL_KIND_DELTA ? FAL_EXP_MIN : exps[b],
@@ -379,7 +378,8 @@ begin(const char *scheme, uint64_t seed, uint32_t test_samples,
 				       .params = PARAMS,
 				       .min_workers = min_workers };
 	conf.schedule.lr = 0.1;
-	check(fal_coord_new(&conf, &ops, init, 0, &w.coord), 0, "coordinator");
+	check(racked_new(conf, ops, init, 0, &w.job), 0, "coordinator");
+	w.coord = w.job.coord;
 }
 
 static void
@@ -414,7 +414,7 @@ static int
 end(void **state)
 {
 	(void)state;
-	fal_coord_free(w.coord);
+	racked_free(&w.job);
 	w.coord = NULL;
 	fal_buf_free(&w.trace);
 	return 0;

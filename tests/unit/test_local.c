@@ -291,7 +291,8 @@ version(uint64_t v)
 	m.version.version = m.version.oldest = v;
 	check(tell(&m), 0, "VERSION");
 	version_params(v, params, exps);
-	check(fal_msg_put_model(&out, 0, v, 0, BLOCKS, params, N, exps), 0, "put");
+	const struct fal_model_part part = { v, 0, BLOCKS, params, N, exps };
+	check(fal_msg_put_model(&out, 0, &part), 0, "put");
 	check(fal_msg_get(out.p, out.n, &m), 0, "get");
 	check(tell(&m), 0, "MODEL");
 	fal_buf_free(&out);

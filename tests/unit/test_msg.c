@@ -340,7 +340,10 @@ model(void **state)
 	struct fal_msg m;
 	for (uint32_t i = 0; i < N; i++)
 		params[i] = (float)i;
-	check(fal_msg_put_model(&out, 2, 9, 3, 2, params, N, exps), 0, "MODEL", "put");
+	struct fal_model_part part = {
+		9, 3, 2, params + 3 * FAL_BLOCK, N - 3 * FAL_BLOCK, exps + 3
+	};
+	check(fal_msg_put_model(&out, 2, &part), 0, "MODEL", "put");
 	check(fal_msg_get(out.p, out.n, &m), 0, "MODEL", "get");
 	check(m.incarnation, 2, "MODEL", "incarnation");
 	check((int64_t)m.model.version, 9, "MODEL", "version");
@@ -351,7 +354,8 @@ model(void **state)
 	assert_memory_equal(m.model.data.p + 2, params + 3 * FAL_BLOCK,
 			    4 * (FAL_BLOCK + 10));
 	fal_buf_clear(&out);
-	fal_msg_put_model(&out, 0, 0, 0, FAL_MODEL_BLOCKS, params, N, exps);
+	part = (struct fal_model_part){ 0, 0, FAL_MODEL_BLOCKS, params, N, exps };
+	fal_msg_put_model(&out, 0, &part);
 	if (out.n > FAL_MSG_MAX)
 		fail_msg("FAL_MODEL_BLOCKS blocks: %zu bytes, limit %d", out.n,
 			 FAL_MSG_MAX);

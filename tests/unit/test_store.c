@@ -74,7 +74,7 @@ end(void **state)
 static void
 pack_rec(const struct fal_sum *from, uint32_t block, int8_t exponent)
 {
-	uint64_t checksum = fal_sum_checksum(from, block, SEED);
+	uint64_t checksum = fal_sum_checksum(from, block, block, SEED);
 	fal_buf_clear(&record);
 	check(fal_sum_pack(from, block, exponent, &checksum, &record), 0, "pack");
 	struct fal_rd r = fal_rd_init(record.p, record.n);
@@ -645,6 +645,7 @@ beyond_the_numbers(void **state)
 	(void)state;
 	uint8_t blocks[BLOCKS];
 	struct fal_cid by = none;
+	int8_t most;
 	const struct fal_store_round r = {
 		.round = 1, .tasks = 3, .kind = FAL_KIND_GRAD, .mixed = true
 	};
@@ -653,10 +654,11 @@ beyond_the_numbers(void **state)
 	bring_value(1, b, 1, (int64_t)1 << 53, 90);
 	bring_value(1, c, 1, (int64_t)1 << 52, 90);
 	/* 3 · 2^52 quanta of 2^67, over two samples and over one */
-	check(fal_store_beyond(store, 1, 2, blocks, &by), 0, "blocks");
-	check(fal_store_beyond(store, 1, 1, blocks, &by), 3, "blocks");
+	check(fal_store_beyond(store, 1, 2, blocks, &by, &most), 0, "blocks");
+	check(fal_store_beyond(store, 1, 1, blocks, &by, &most), 3, "blocks");
 	check(blocks[0] && blocks[1] && blocks[2], 1, "which");
 	check(fal_cid_eq(by, b), 1, "the largest");
+	check(most, 53 + 67, "its exponent");
 }
 
 /* What is doubted, of whom; what was shown counts for 16 updates. */

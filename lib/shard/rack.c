@@ -1,0 +1,173 @@
+/* The shards of one process. */
+#include "shard/rack.h"
+
+#include "base/mem.h"
+#include "store/store.h"
+#include "wire/bfp.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct fal_rack {
+	struct fal_shard_conf each;
+	struct place {
+		uint32_t first, count;
+		struct fal_shard *shard;
+	} * at;
+	uint32_t n;
+	/* Of several: all parameters, their average, scratch. */
+	float *all, *average;
+	uint32_t asked; /* who is asked next whether it has anything to say */
+};
+
+struct fal_rack *
+fal_rack_new(const struct fal_rack_conf *conf, const float *init)
+{
+	const uint32_t blocks = fal_blocks(conf->each.n);
+	struct fal_rack *r = fal_calloc(1, sizeof(*r));
+	if (r == NULL)
+		return NULL;
+	r->each = conf->each;
+	r->n = conf->shards < 1 ? 1 : conf->shards < blocks ? conf->shards : blocks;
+	r->at = fal_calloc(r->n, sizeof(*r->at));
+	if (r->n > 1)
+		r->all = fal_calloc_aligned(conf->each.n, sizeof(*r->all));
+	if (r->n > 1 && conf->each.optim.ema > 0)
+		r->average = fal_calloc_aligned(conf->each.n, sizeof(*r->average));
+	const bool room = r->at != NULL && (r->n == 1 || r->all != NULL) &&
+			  (r->n == 1 || conf->each.optim.ema <= 0 || r->average != NULL);
+	for (uint32_t i = 0; room && i < r->n; i++) {
+		struct fal_shard_conf one = conf->each;
+		one.first = (uint32_t)((uint64_t)blocks * i / r->n);
+		one.count = (uint32_t)((uint64_t)blocks * (i + 1) / r->n) - one.first;
+		r->at[i] = (struct place){
+			one.first, one.count,
+			fal_shard_new(&one, init + (size_t)one.first * FAL_BLOCK)
+		};
+		if (r->at[i].shard == NULL)
+			break;
+	}
+	if (room && r->at[r->n - 1].shard != NULL)
+		return r;
+	fal_rack_free(r);
+	return NULL;
+}
+
+void
+fal_rack_free(struct fal_rack *r)
+{
+	if (r == NULL)
+		return;
+	for (uint32_t i = 0; r->at != NULL && i < r->n; i++)
+		fal_shard_free(r->at[i].shard);
+	free(r->at);
+	free(r->all);
+	free(r->average);
+	free(r);
+}
+
+uint32_t
+fal_rack_shards(const struct fal_rack *r)
+{
+	return r->n;
+}
+
+int
+fal_rack_order(void *rack, const struct fal_shard_order *o)
+{
+	const struct fal_rack *r = rack;
+	int err = FAL_OK;
+	for (uint32_t i = 0; i < r->n && err == FAL_OK; i++)
+		err = fal_shard_order(r->at[i].shard, o);
+	return err;
+}
+
+int
+fal_rack_push(void *rack, const struct fal_ticket *t, const struct fal_tail *records,
+	      struct fal_diag *diag)
+{
+	const struct fal_rack *r = rack;
+	int err = FAL_OK;
+	for (uint32_t i = 0; i < r->n && err == FAL_OK; i++)
+		err = fal_shard_push(r->at[i].shard, t, records, diag);
+	return err;
+}
+
+bool
+fal_rack_next(void *rack, uint32_t *shard, struct fal_shard_say *out)
+{
+	struct fal_rack *r = rack;
+	/* What is made of one's words may be orders for all: those before it, too. */
+	for (uint32_t i = 0; i < r->n; i++, r->asked = (r->asked + 1) % r->n)
+		if (fal_shard_next(r->at[r->asked].shard, out)) {
+			*shard = r->asked;
+			return true;
+		}
+	return false;
+}
+
+bool
+fal_rack_part(const struct fal_rack *r, uint32_t i, uint64_t version,
+	      struct fal_shard_part *out)
+{
+	const struct place *p = &r->at[i];
+	const size_t from = (size_t)p->first * FAL_BLOCK;
+	const size_t most = (size_t)p->count * FAL_BLOCK;
+	*out = (struct fal_shard_part){ .first = p->first, .count = p->count };
+	out->values = r->each.n - from < most ? r->each.n - from : most;
+	return fal_shard_at(p->shard, version, &out->params, &out->exps);
+}
+
+const float *
+fal_rack_params(struct fal_rack *r, uint64_t version)
+{
+	struct fal_shard_part part;
+	for (uint32_t i = 0; i < r->n; i++) {
+		if (!fal_rack_part(r, i, version, &part))
+			return NULL;
+		if (r->n == 1)
+			return part.params;
+		memcpy(r->all + (size_t)part.first * FAL_BLOCK, part.params,
+		       part.values * sizeof(*r->all));
+	}
+	return r->all;
+}
+
+const float *
+fal_rack_average(struct fal_rack *r)
+{
+	for (uint32_t i = 0; i < r->n; i++) {
+		const struct place *p = &r->at[i];
+		const float *of = fal_shard_average(p->shard);
+		const size_t from = (size_t)p->first * FAL_BLOCK;
+		const size_t most = (size_t)p->count * FAL_BLOCK;
+		const size_t left = r->each.n - from;
+		if (of == NULL || r->n == 1)
+			return of;
+		memcpy(r->average + from, of,
+		       (left < most ? left : most) * sizeof(*r->average));
+	}
+	return r->average;
+}
+
+static struct fal_store_conf
+store_of(const struct fal_rack_conf *conf)
+{
+	return (struct fal_store_conf){ .n = conf->each.n, .optim = conf->each.optim };
+}
+
+uint64_t
+fal_rack_bytes(const struct fal_rack_conf *conf, uint32_t lines)
+{
+	const struct fal_store_conf store = store_of(conf);
+	const uint64_t whole = conf->each.optim.ema > 0 ? 2 : 1;
+	return fal_store_bytes(&store, lines) +
+	       (conf->shards > 1 ? whole * conf->each.n * sizeof(float) : 0);
+}
+
+uint64_t
+fal_rack_state_bytes(const struct fal_rack_conf *conf, uint32_t lines)
+{
+	const struct fal_store_conf store = store_of(conf);
+	return fal_store_state_bytes(&store, lines);
+}

@@ -1,0 +1,51 @@
+/* The shards of one process: each has a run of the model's blocks.
+ *
+ * What is said to the rack is said to all of its shards, in their order.
+ */
+#ifndef FAL_SHARD_RACK_H
+#define FAL_SHARD_RACK_H
+
+#include "shard/shard.h"
+
+struct fal_rack; /* opaque */
+
+struct fal_rack_conf {
+	uint32_t shards;            /* 0: one; never more than there are blocks */
+	struct fal_shard_conf each; /* `first` and `count` are the rack's business */
+};
+
+/* `init`: all parameters, copied.  NULL when out of memory. */
+struct fal_rack *fal_rack_new(const struct fal_rack_conf *conf, const float *init);
+void fal_rack_free(struct fal_rack *r);
+
+uint32_t fal_rack_shards(const struct fal_rack *r);
+
+/* As fal_shard_order, fal_shard_push and fal_shard_next; `rack` is a struct fal_rack, so
+ * that they can be a coordinator's ops.  A push is given up at its first error. */
+int fal_rack_order(void *rack, const struct fal_shard_order *o);
+int fal_rack_push(void *rack, const struct fal_ticket *t, const struct fal_tail *records,
+		  struct fal_diag *diag);
+bool fal_rack_next(void *rack, uint32_t *shard, struct fal_shard_say *out);
+
+/* What shard `i` has of a version, borrowed until the next order; false: the version is
+ * neither kept nor held. */
+struct fal_shard_part {
+	uint32_t first, count; /* blocks */
+	size_t values;
+	const float *params;
+	const int8_t *exps;
+};
+bool fal_rack_part(const struct fal_rack *r, uint32_t i, uint64_t version,
+		   struct fal_shard_part *out);
+/* All parameters of a version, borrowed until the next order or call; NULL: it is neither
+ * kept nor held. */
+const float *fal_rack_params(struct fal_rack *r, uint64_t version);
+/* The average that optim.ema asks for, borrowed likewise, beside the parameters; NULL:
+ * there is none. */
+const float *fal_rack_average(struct fal_rack *r);
+/* Bytes that the shards take, with one open round and so many lines; those of the
+ * optimiser's state alone, with the average. */
+uint64_t fal_rack_bytes(const struct fal_rack_conf *conf, uint32_t lines);
+uint64_t fal_rack_state_bytes(const struct fal_rack_conf *conf, uint32_t lines);
+
+#endif

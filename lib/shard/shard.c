@@ -1,0 +1,468 @@
+/* A shard: orders and pushes in, what becomes of them out. */
+#include "shard/shard.h"
+
+#include "base/mem.h"
+#include "store/store.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct open {
+	uint64_t round;
+	uint32_t turn;
+	bool grads;
+	double samples;
+};
+
+struct fal_shard {
+	struct fal_shard_conf conf;
+	struct fal_store *store;
+	struct open *open; /* by round */
+	size_t opens, open_cap;
+	bool holds;
+	uint64_t held; /* version */
+	float *held_params;
+	int8_t *held_exps;
+	uint8_t *marks; /* by block, scratch */
+
+	struct fal_shard_say *say;
+	size_t says, next, say_cap;
+};
+
+/* Gradients were within the numbers, and yet a step leads out of them. */
+static const char not_finite[] = "a step would make parameters that are not finite";
+
+struct fal_shard *
+fal_shard_new(const struct fal_shard_conf *conf, const float *init)
+{
+	const size_t from = (size_t)conf->first * FAL_BLOCK;
+	const size_t most = (size_t)conf->count * FAL_BLOCK;
+	struct fal_shard *s = fal_calloc(1, sizeof(*s));
+	if (s == NULL)
+		return NULL;
+	const struct fal_store_conf store = { .n = conf->n - from < most ? conf->n - from
+									 : most,
+					      .first = conf->first,
+					      .tasks = conf->tasks,
+					      .optim = conf->optim,
+					      .checksums = conf->checksums,
+					      .checksum_seed = conf->checksum_seed };
+	s->conf = *conf;
+	s->store = fal_store_new(&store, init);
+	s->marks = fal_calloc(conf->count, 1);
+	s->held_params = fal_calloc_aligned(store.n, sizeof(float));
+	s->held_exps = fal_calloc(conf->count, 1);
+	if (s->store != NULL && s->marks != NULL && s->held_params != NULL &&
+	    s->held_exps != NULL)
+		return s;
+	fal_shard_free(s);
+	return NULL;
+}
+
+void
+fal_shard_free(struct fal_shard *s)
+{
+	if (s == NULL)
+		return;
+	for (size_t i = 0; i < s->says; i++) {
+		free(s->say[i].brought);
+		free(s->say[i].counts);
+		free(s->say[i].squares);
+	}
+	free(s->say);
+	free(s->open);
+	free(s->marks);
+	free(s->held_params);
+	free(s->held_exps);
+	fal_store_free(s->store);
+	free(s);
+}
+
+/* Where the round is, or belongs. */
+static size_t
+place(const struct fal_shard *s, uint64_t round)
+{
+	size_t low = 0, high = s->opens;
+	while (low < high) {
+		const size_t mid = low + (high - low) / 2;
+		if (s->open[mid].round < round)
+			low = mid + 1;
+		else
+			high = mid;
+	}
+	return low;
+}
+
+static struct open *
+find(const struct fal_shard *s, uint64_t round)
+{
+	const size_t at = place(s, round);
+	return at < s->opens && s->open[at].round == round ? &s->open[at] : NULL;
+}
+
+static int
+say(struct fal_shard *s, const struct fal_shard_say *what)
+{
+	if (FAL_GROW(s->say, s->say_cap, s->says + 1) < 0)
+		return FAL_ENOMEM;
+	s->say[s->says++] = *what;
+	return FAL_OK;
+}
+
+bool
+fal_shard_next(struct fal_shard *s, struct fal_shard_say *out)
+{
+	if (s->next > 0) {
+		struct fal_shard_say *was = &s->say[s->next - 1];
+		free(was->brought);
+		free(was->counts);
+		free(was->squares);
+		was->brought = NULL;
+		was->counts = NULL;
+		was->squares = NULL;
+	}
+	if (s->next == s->says) {
+		s->next = s->says = 0;
+		return false;
+	}
+	*out = s->say[s->next++];
+	return true;
+}
+
+/* ---- a round that is complete ------------------------------------------------------ */
+
+/* Judges the round, if it is complete. */
+static int
+judge(struct fal_shard *s, const struct open *o)
+{
+	struct fal_shard_say done = { .kind = FAL_SAY_COMPLETE,
+				      .round = o->round,
+				      .turn = o->turn };
+	struct fal_store_doubt is;
+	uint32_t at = 0;
+	if (!fal_store_complete(s->store, o->round))
+		return FAL_OK;
+	if (o->grads) /* changes of weights are bounded by what they hold */
+		done.beyond = fal_store_beyond(s->store, o->round, o->samples, s->marks,
+					       &done.id, &done.most);
+	while (o->grads && done.beyond == 0 &&
+	       fal_store_doubt(s->store, o->round, &at, &is)) {
+		const struct fal_shard_say doubt = { .kind = FAL_SAY_DOUBT,
+						     .round = o->round,
+						     .turn = o->turn,
+						     .id = is.id,
+						     .key = is.key,
+						     .block = s->conf.first + is.block,
+						     .needed = is.needed,
+						     .shown = is.shown,
+						     .exponent = is.exponent };
+		if (say(s, &doubt) < 0)
+			return FAL_ENOMEM;
+	}
+	return say(s, &done);
+}
+
+static int
+again(struct fal_shard *s, const struct open *o, struct fal_cid id)
+{
+	struct fal_shard_say taken = { .kind = FAL_SAY_TAKEN, .round = o->round };
+	if (id.worker != 0)
+		taken.blocks = fal_store_brought(s->store, o->round, id, s->marks);
+	else if (fal_store_complete(s->store, o->round))
+		taken.blocks = fal_store_beyond(s->store, o->round, o->samples, s->marks,
+						&taken.id, &taken.most);
+	taken.id = id;
+	if (taken.blocks > 0)
+		fal_store_take_back(s->store, o->round, s->marks);
+	const uint32_t n = fal_store_contribs(s->store, o->round, NULL);
+	struct fal_cid *ids = fal_calloc(n, sizeof(*ids));
+	taken.brought = fal_calloc(n, sizeof(*taken.brought));
+	int err = ids != NULL && taken.brought != NULL ? FAL_OK : FAL_ENOMEM;
+	if (err == FAL_OK) {
+		taken.broughts = fal_store_contribs(s->store, o->round, ids);
+		for (uint32_t i = 0; i < n; i++)
+			taken.brought[i] = (struct fal_brought){
+				ids[i],
+				fal_store_brought(s->store, o->round, ids[i], NULL)
+			};
+		err = say(s, &taken);
+	}
+	free(ids);
+	if (err < 0)
+		free(taken.brought);
+	return err < 0 ? err : judge(s, o);
+}
+
+static int
+witness(struct fal_shard *s, const struct open *o, const struct fal_shard_order *by)
+{
+	const bool believed = by->seen == NULL;
+	struct fal_shard_say heard = { .kind = FAL_SAY_HEARD,
+				       .round = o->round,
+				       .id = by->id };
+	heard.ok = fal_store_witness(s->store, o->round, by->id,
+				     believed ? NULL : by->seen + s->conf.first, by->key);
+	int err = believed ? FAL_OK : say(s, &heard);
+	return err < 0 ? err : judge(s, o);
+}
+
+static int
+bound(struct fal_shard *s, const struct open *o, const struct fal_shard_order *by)
+{
+	struct fal_store_doubt is = { 0 };
+	struct fal_shard_say bounded = { .kind = FAL_SAY_BOUNDED,
+					 .round = o->round,
+					 .first = s->conf.first,
+					 .blocks = s->conf.count };
+	bounded.counts = fal_calloc(s->conf.count, 1);
+	if (bounded.counts == NULL)
+		return FAL_ENOMEM;
+	bounded.bounded =
+		fal_store_bound(s->store, o->round, by->id,
+				by->seen != NULL ? by->seen + s->conf.first : NULL,
+				bounded.counts, &is);
+	bounded.id = by->id;
+	bounded.key = is.key;
+	bounded.block = s->conf.first + is.block;
+	bounded.needed = is.needed;
+	bounded.shown = is.shown;
+	bounded.exponent = is.exponent;
+	int err = say(s, &bounded);
+	if (err < 0)
+		free(bounded.counts);
+	return err < 0 ? err : judge(s, o);
+}
+
+/* ---- orders ------------------------------------------------------------------------ */
+
+static int
+open_round(struct fal_shard *s, const struct fal_shard_order *o)
+{
+	const struct fal_store_round r = { .round = o->round,
+					   .tasks = o->tasks,
+					   .kind = o->of,
+					   .version = o->version,
+					   .mixed = o->mixed };
+	const size_t at = place(s, o->round);
+	if (FAL_GROW(s->open, s->open_cap, s->opens + 1) < 0)
+		return FAL_ENOMEM;
+	int err = fal_store_open(s->store, &r);
+	if (err < 0)
+		return err;
+	memmove(s->open + at + 1, s->open + at, (s->opens++ - at) * sizeof(*s->open));
+	s->open[at] = (struct open){ .round = o->round,
+				     .grads = o->of == FAL_KIND_GRAD,
+				     .samples = o->samples };
+	return FAL_OK;
+}
+
+static int
+collect(struct fal_shard *s, const struct fal_shard_order *o, struct fal_shard_say *ended)
+{
+	const struct fal_store_line_step step = { .version = o->version,
+						  .lr = o->lr,
+						  .divisor = o->divisor };
+	int rank = FAL_OK;
+	if (o->end == FAL_END_LINE && s->conf.optim.clip > 0)
+		fal_store_clip(s->store, o->squares);
+	switch (o->end) {
+	case FAL_END_MERGE:
+		rank = fal_store_merge(s->store, o->round);
+		break;
+	case FAL_END_ADD:
+		rank = fal_store_add_delta(s->store, o->round, o->weight);
+		break;
+	case FAL_END_LINE:
+		if (fal_store_line_step(s->store, o->round, &step) > 0)
+			ended->odd = not_finite;
+		break;
+	case FAL_END_REVISE:
+		rank = fal_store_revise(s->store, o->round, o->slot);
+		if (rank >= 0)
+			fal_store_forget_slots(s->store, o->below);
+		break;
+	case FAL_END_DROP:
+		break;
+	}
+	if (rank == FAL_ELIMIT)
+		ended->odd = "gradients are beyond the range of sums";
+	else if (rank < 0)
+		return rank;
+	ended->rank = rank > 0 ? (uint32_t)rank : 0;
+	return FAL_OK;
+}
+
+static int
+end_round(struct fal_shard *s, struct open *open, const struct fal_shard_order *o)
+{
+	struct fal_shard_say ended = { .kind = FAL_SAY_ENDED, .round = o->round };
+	if (s->conf.checksums) {
+		ended.sent = fal_store_sent(s->store, o->round);
+		ended.added = fal_store_added(s->store, o->round);
+	}
+	int err = collect(s, o, &ended);
+	fal_store_drop(s->store, o->round); /* unless it is gone already */
+	memmove(open, open + 1, (size_t)(s->open + --s->opens - open) * sizeof(*open));
+	return err < 0 ? err : say(s, &ended);
+}
+
+static int
+step(struct fal_shard *s, const struct fal_shard_order *o)
+{
+	struct fal_shard_say stepped = { .kind = FAL_SAY_STEPPED };
+	int err = o->line != 0 ? fal_store_push(s->store, o->line, o->weight) : FAL_OK;
+	if (err < 0)
+		return err;
+	if (s->conf.optim.clip > 0 && fal_store_has_gradients(s->store))
+		fal_store_clip(s->store, o->squares);
+	if (fal_store_step(s->store, o->lr, o->divisor) > 0)
+		stepped.odd = not_finite;
+	stepped.version = fal_store_version(s->store);
+	return say(s, &stepped);
+}
+
+static int
+squares(struct fal_shard *s, const struct fal_shard_order *o)
+{
+	struct fal_shard_say are = { .kind = FAL_SAY_SQUARES,
+				     .round = o->round,
+				     .first = s->conf.first,
+				     .blocks = s->conf.count };
+	are.squares = fal_calloc(s->conf.count, sizeof(*are.squares));
+	if (are.squares == NULL)
+		return FAL_ENOMEM;
+	fal_store_squares(s->store, o->round, o->divisor, are.squares);
+	int err = say(s, &are);
+	if (err < 0)
+		free(are.squares);
+	return err;
+}
+
+static void
+hold(struct fal_shard *s)
+{
+	s->holds = true;
+	s->held = fal_store_version(s->store);
+	memcpy(s->held_params, fal_store_params(s->store),
+	       fal_store_len(s->store) * sizeof(float));
+	memcpy(s->held_exps, fal_store_exps(s->store), s->conf.count);
+}
+
+int
+fal_shard_order(struct fal_shard *s, const struct fal_shard_order *o)
+{
+	struct open *open = find(s, o->round);
+	if (open != NULL && o->turn > 0)
+		open->turn = o->turn;
+	switch (o->kind) {
+	case FAL_ORDER_OPEN:
+		return open_round(s, o);
+	case FAL_ORDER_FENCE:
+		return open != NULL ? fal_store_fence(s->store, o->round, o->id, o->fills)
+				    : FAL_OK;
+	case FAL_ORDER_AGAIN:
+		return open != NULL ? again(s, open, o->id) : FAL_OK;
+	case FAL_ORDER_WITNESS:
+		return open != NULL ? witness(s, open, o) : FAL_OK;
+	case FAL_ORDER_BOUND:
+		return open != NULL ? bound(s, open, o) : FAL_OK;
+	case FAL_ORDER_END:
+		return open != NULL ? end_round(s, open, o) : FAL_OK;
+	case FAL_ORDER_LINE:
+		return fal_store_line(s->store, o->version);
+	case FAL_ORDER_STEP:
+		return step(s, o);
+	case FAL_ORDER_SQUARES:
+		return squares(s, o);
+	case FAL_ORDER_KEEP:
+		return fal_store_keep(s->store, o->versions);
+	case FAL_ORDER_HOLD:
+		hold(s);
+		return FAL_OK;
+	case FAL_ORDER_FORGET:
+		fal_store_forget_slots(s->store, UINT64_MAX);
+		fal_store_forget_lines(s->store);
+		return FAL_OK;
+	}
+	return FAL_OK;
+}
+
+/* ---- pushes ------------------------------------------------------------------------ */
+
+/* Adds the records; counts those that were not there yet.  *any: some were of blocks that
+ * are here. */
+static int
+add(struct fal_shard *s, const struct fal_store_from *from, struct fal_rd r,
+    struct fal_shard_say *arrived, bool *any, struct fal_diag *diag)
+{
+	while (r.err == 0 && r.n > 0) {
+		struct fal_bfp_rec rec;
+		int err = fal_bfp_parse(&r, s->conf.n, &rec);
+		if (err < 0)
+			return fal_diag_set(diag, err, "a malformed block: %s",
+					    fal_strerror(err));
+		if (rec.block - s->conf.first >= s->conf.count)
+			continue;
+		*any = true;
+		if (rec.has_checksum != s->conf.checksums)
+			return fal_diag_set(diag, FAL_EINVAL, "a block %s checksum",
+					    rec.has_checksum ? "with a" : "without its");
+		err = fal_store_add(s->store, from, &rec);
+		if (err == FAL_EFENCED)
+			return FAL_OK;
+		if (err < 0)
+			return fal_diag_set(diag, err, "block %u: %s", rec.block,
+					    fal_strerror(err));
+		arrived->blocks += err == 1;
+	}
+	return r.err;
+}
+
+int
+fal_shard_push(struct fal_shard *s, const struct fal_ticket *t,
+	       const struct fal_tail *records, struct fal_diag *diag)
+{
+	const struct open *open = find(s, t->round);
+	struct fal_shard_say arrived = { .kind = FAL_SAY_ARRIVED,
+					 .round = t->round,
+					 .id = t->id };
+	const struct fal_store_from from = { .round = t->round,
+					     .id = t->id,
+					     .fills = t->fills,
+					     .tasks = t->tasks,
+					     .key = t->key };
+	if (open == NULL)
+		return FAL_OK; /* too late to matter */
+	const bool was = fal_store_complete(s->store, t->round);
+	const bool whole = fal_store_whole(s->store, t->round, t->id);
+	bool any = false;
+	int err =
+		add(s, &from, fal_rd_init(records->p, records->n), &arrived, &any, diag);
+	if (!any)
+		return err;
+	/* What came before a bad record is counted: the ledger must say so. */
+	arrived.whole = !whole && fal_store_whole(s->store, t->round, t->id);
+	int said = say(s, &arrived);
+	if (said == FAL_OK && !was)
+		said = judge(s, open);
+	return err < 0 ? err : said;
+}
+
+bool
+fal_shard_at(const struct fal_shard *s, uint64_t version, const float **params,
+	     const int8_t **exps)
+{
+	if (fal_store_at(s->store, version, params, exps))
+		return true;
+	if (!s->holds || version != s->held)
+		return false;
+	*params = s->held_params;
+	*exps = s->held_exps;
+	return true;
+}
+
+const float *
+fal_shard_average(const struct fal_shard *s)
+{
+	return fal_store_average(s->store);
+}

@@ -1,0 +1,165 @@
+/* A shard: a range of a job's blocks as a pure state machine that is fed by messages.
+ *
+ * From the coordinator come orders, in their order; from workers come pushes, each with
+ * the coordinator's ticket; what it has to say waits until it is fetched.  It knows
+ * rounds by their numbers and never sees the ledger or the scheduler.  No I/O, no clock.
+ *
+ * Owns lib/store, and is its only user.  Calls that can fail return 0 or a negative
+ * enum fal_err; FAL_ENOMEM leaves it of no use.
+ */
+#ifndef FAL_SHARD_SHARD_H
+#define FAL_SHARD_SHARD_H
+
+#include "base/err.h"
+#include "optim/optim.h"
+#include "sched/ledger.h"
+#include "wire/msg.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct fal_shard; /* opaque */
+
+struct fal_shard_conf {
+	size_t n;              /* parameters of the whole model */
+	uint32_t first, count; /* its blocks */
+	uint32_t tasks;        /* of a full clock: what a task has room for */
+	struct fal_optim optim;
+	bool checksums; /* audit = sums: keep what was sent and what was added */
+	uint64_t checksum_seed;
+};
+
+/* A shard at version 0 with the parameters `init` (those of its blocks, copied); NULL
+ * when out of memory. */
+struct fal_shard *fal_shard_new(const struct fal_shard_conf *conf, const float *init);
+void fal_shard_free(struct fal_shard *s);
+
+/* What becomes of a round. */
+enum fal_end {
+	FAL_END_MERGE,  /* its gradients are collected for the next step */
+	FAL_END_ADD,    /* weight · its change of weights is collected */
+	FAL_END_LINE,   /* its gradients step the line of `version`, to this number */
+	FAL_END_REVISE, /* its change of weights, as one of the slot `slot` */
+	FAL_END_DROP    /* it comes to nothing */
+};
+
+enum fal_order_kind {
+	/* `round` of `tasks` tasks begins; `of`, `version`, `mixed`, `samples` */
+	FAL_ORDER_OPEN,
+	/* nothing more of contribution `id` counts; it fills `fills` */
+	FAL_ORDER_FENCE,
+	/* what `id` has brought to the round, or with {0, 0} its blocks that are beyond
+	 * the numbers, counts as if it had never come; answered by TAKEN */
+	FAL_ORDER_AGAIN,
+	/* the tasks of `id` needed `seen` (by block of the model; borrowed) elsewhere,
+	 * says the key `key`; answered by HEARD.  NULL: it is believed, without that */
+	FAL_ORDER_WITNESS,
+	/* nobody can say whether `id` needed what it said: it counts as little more than
+	 * what others have shown, or `seen` has (NULL: nothing); answered by BOUNDED */
+	FAL_ORDER_BOUND,
+	/* the round is over: `end`, `version`, `weight`, `slot`, `below`, `lr`,
+	 * `divisor`; answered by ENDED */
+	FAL_ORDER_END,
+	/* the line of `version` takes over the newest version as it */
+	FAL_ORDER_LINE,
+	/* what was collected becomes the next version: `lr`, `divisor`; with `line`,
+	 * weight · what that has changed, too; answered by STEPPED */
+	FAL_ORDER_STEP,
+	/* the squares of the mean gradient, over `divisor` samples, of the complete
+	 * `round`, or, with UINT64_MAX, of what was collected; answered by SQUARES.  What
+	 * END makes of a line, and STEP, is then clipped by their sum over all shards,
+	 * `squares` */
+	FAL_ORDER_SQUARES,
+	FAL_ORDER_KEEP,  /* the newest `versions` versions are kept from now on */
+	FAL_ORDER_HOLD,  /* the newest version is held beside them, until the next such */
+	FAL_ORDER_FORGET /* slots and lines are over */
+};
+
+struct fal_shard_order {
+	enum fal_order_kind kind;
+	uint64_t round, version;
+	uint32_t
+		turn; /* AGAIN, WITNESS, BOUND: what is judged after it is of this turn */
+	uint32_t tasks;
+	enum fal_kind of; /* OPEN: what its contributions are */
+	bool mixed;       /* OPEN: they are computed on several versions */
+	double samples;   /* OPEN: of all its tasks */
+	struct fal_cid id, fills;
+	const int8_t *seen;
+	uint32_t key;
+	enum fal_end end;
+	double weight, divisor, squares;
+	float lr;
+	uint64_t slot, below; /* END: nothing more comes to the slots below */
+	uint32_t line, versions;
+};
+/* 0 or FAL_ENOMEM.  Orders for rounds that are not open are passed over. */
+int fal_shard_order(struct fal_shard *s, const struct fal_shard_order *o);
+
+/* What the coordinator knows of a PUSH: whose contribution, of how many tasks, and what
+ * it fills. */
+struct fal_ticket {
+	uint64_t round;
+	struct fal_cid id, fills;
+	uint32_t tasks;
+	uint32_t key;
+};
+/* Block records for contributions of open rounds; those of other shards' blocks are
+ * passed over.  0, also where the contribution is fenced: it has not heard of it yet; or
+ * why the push is refused, with `diag`: FAL_EINVAL and FAL_ELIMIT are the key's fault;
+ * FAL_ENOMEM. */
+int fal_shard_push(struct fal_shard *s, const struct fal_ticket *t,
+		   const struct fal_tail *records, struct fal_diag *diag);
+
+enum fal_say_kind {
+	/* blocks of `id` were counted: `blocks`; `whole`: with these all of them are */
+	FAL_SAY_ARRIVED,
+	/* Every block of the round has counted its tasks; said again after each AGAIN,
+	 * WITNESS and BOUND, of whose `turn` it is.  What is doubted was said before it;
+	 * `beyond`: so many blocks lead out of the numbers, most of all by `id`, with
+	 * 2^most */
+	FAL_SAY_COMPLETE,
+	/* `id` of `key`: `block`, `needed`, `shown`, `exponent`; `turn` */
+	FAL_SAY_DOUBT,
+	/* `bounded` blocks of `id` count as less than it said, all `blocks` from `first`
+	 * on as `counts`, FAL_EXP_NONE: as it said; `block` … `exponent`: the first */
+	FAL_SAY_BOUNDED,
+	FAL_SAY_HEARD,   /* what `id` said is borne out, or not: `ok` */
+	FAL_SAY_TAKEN,   /* `blocks` were taken back; what is left of each: `brought` */
+	FAL_SAY_SQUARES, /* of all `blocks` from `first` on */
+	FAL_SAY_ENDED,   /* `rank` in its slot; the sums `sent` and `added` */
+	FAL_SAY_STEPPED  /* to `version` */
+};
+
+struct fal_shard_say {
+	enum fal_say_kind kind;
+	uint64_t round, version;
+	uint32_t turn;
+	struct fal_cid id;
+	uint32_t blocks, beyond, bounded, first;
+	int8_t *counts;  /* as brought */
+	double *squares; /* the same */
+	int8_t most;
+	bool whole, ok;
+	uint32_t key, block;
+	int8_t needed, shown, exponent;
+	struct fal_brought { /* owned by the shard until the next say is fetched */
+		struct fal_cid id;
+		uint32_t blocks;
+	} * brought;
+	uint32_t broughts;
+	uint32_t rank;
+	uint64_t sent, added;
+	const char *odd; /* ENDED, STEPPED: why the job cannot go on, or NULL */
+};
+/* The next thing that it has to say; false: nothing. */
+bool fal_shard_next(struct fal_shard *s, struct fal_shard_say *out);
+
+/* A version that is kept or held, or the newest of a line: the parameters and exponents
+ * of its blocks, borrowed until the next order. */
+bool fal_shard_at(const struct fal_shard *s, uint64_t version, const float **params,
+		  const int8_t **exps);
+/* The average of its weights that optim.ema asks for, borrowed likewise; NULL: none. */
+const float *fal_shard_average(const struct fal_shard *s);
+
+#endif

@@ -1,0 +1,69 @@
+/* A coordinator and its shards in one process, for tests that drive them by messages. */
+#ifndef TESTS_RACKED_H
+#define TESTS_RACKED_H
+
+#include "peer/coord.h"
+#include "shard/rack.h"
+#include "wire/bfp.h"
+
+#include <string.h>
+
+struct racked {
+	struct fal_rack *rack;
+	struct fal_coord *coord;
+};
+
+/* A coordinator with conf->shards shards that begin with `init`, and are reached by
+ * ops->shards where that is set.  FAL_ENOMEM. */
+static inline int
+racked_new(struct fal_coord_conf conf, struct fal_coord_ops ops, const float *init,
+	   double now, struct racked *out)
+{
+	const struct fal_rack_conf rack = {
+		.shards = conf.shards,
+		.each = { .n = conf.params,
+			  .tasks = fal_grid_tasks(&conf.grid, 0),
+			  .optim = conf.optim,
+			  .checksums = conf.audit_sums,
+			  .checksum_seed = conf.seed },
+	};
+	out->coord = NULL;
+	out->rack = fal_rack_new(&rack, init);
+	if (out->rack == NULL)
+		return FAL_ENOMEM;
+	if (ops.shards.arg == NULL)
+		ops.shards = (struct fal_coord_shards){ out->rack, fal_rack_order,
+							fal_rack_push, fal_rack_next };
+	conf.shards = fal_rack_shards(out->rack);
+	return fal_coord_new(&conf, &ops, now, &out->coord);
+}
+
+static inline void
+racked_free(struct racked *r)
+{
+	fal_coord_free(r->coord);
+	fal_rack_free(r->rack);
+	*r = (struct racked){ NULL, NULL };
+}
+
+/* The parameters of the newest version, borrowed until the next call. */
+static inline const float *
+racked_params(const struct racked *r)
+{
+	return fal_rack_params(r->rack, fal_coord_status(r->coord).version);
+}
+
+/* The exponents of a version, one for each block of the model; false: it is gone. */
+static inline bool
+racked_exps(const struct racked *r, uint64_t version, int8_t *out)
+{
+	for (uint32_t i = 0; i < fal_rack_shards(r->rack); i++) {
+		struct fal_shard_part part;
+		if (!fal_rack_part(r->rack, i, version, &part))
+			return false;
+		memcpy(out + part.first, part.exps, part.count);
+	}
+	return true;
+}
+
+#endif

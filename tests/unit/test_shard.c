@@ -1,0 +1,359 @@
+/* Shards: however many there are, the same orders and pushes make the same versions, bit
+ * for bit, and they say the same of them.  Sizes, orders and lies are drawn from SEED,
+ * which is printed; FAL_TEST_SEED gives another one. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "base/rng.h"
+#include "shard/rack.h"
+#include "wire/bfp.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST = 9 * FAL_BLOCK, RACKS = 4, TASKS = 4, KEYS = 3 };
+
+static struct fal_rng rng;
+static size_t n;
+static uint32_t blocks;
+static float init[MOST], grad[MOST];
+static struct fal_rack *rack[RACKS]; /* rack r has r + 1 shards */
+static struct fal_diag diag;
+
+/* What a rack has said of the round since it was asked last. */
+static struct said {
+	uint32_t arrived, whole, complete, doubts, beyond, taken, heard, ok, left;
+	uint64_t sent, added;
+	uint32_t ended, stepped;
+} said[RACKS];
+
+static void
+check(int64_t got, int64_t want, const char *what)
+{
+	if (got != want)
+		fail_msg("%s: got %lld, want %lld (%s)", what, (long long)got,
+			 (long long)want, diag.text);
+}
+
+static void
+hear(uint32_t r, uint32_t turn)
+{
+	struct fal_shard_say s;
+	uint32_t shard;
+	while (fal_rack_next(rack[r], &shard, &s)) {
+		struct said *to = &said[r];
+		to->arrived += s.kind == FAL_SAY_ARRIVED ? s.blocks : 0;
+		to->whole += s.kind == FAL_SAY_ARRIVED && s.whole;
+		to->complete += s.kind == FAL_SAY_COMPLETE && s.turn == turn;
+		to->beyond += s.kind == FAL_SAY_COMPLETE ? s.beyond : 0;
+		to->doubts += s.kind == FAL_SAY_DOUBT;
+		to->heard += s.kind == FAL_SAY_HEARD;
+		to->ok += s.kind == FAL_SAY_HEARD && s.ok;
+		to->taken += s.kind == FAL_SAY_TAKEN ? s.blocks : 0;
+		for (uint32_t i = 0; s.kind == FAL_SAY_TAKEN && i < s.broughts; i++)
+			to->left += s.brought[i].blocks;
+		to->ended += s.kind == FAL_SAY_ENDED;
+		to->stepped += s.kind == FAL_SAY_STEPPED;
+		to->sent += s.sent;
+		to->added += s.added;
+		assert_null(s.odd);
+	}
+}
+
+static void
+order(struct fal_shard_order o)
+{
+	for (uint32_t r = 0; r < RACKS; r++) {
+		check(fal_rack_order(rack[r], &o), 0, "an order");
+		hear(r, o.turn);
+	}
+}
+
+static void
+nothing_said(void)
+{
+	memset(said, 0, sizeof(said));
+}
+
+/* A task's gradient, with exponents of the version, as a push of some of its blocks. */
+static int
+push(const struct fal_ticket *t, uint64_t version, float scale, uint32_t from,
+     uint32_t to)
+{
+	struct fal_sum *sum = fal_sum_new(n);
+	struct fal_buf records = { 0 };
+	int8_t exps[MOST / FAL_BLOCK];
+	struct fal_shard_part part;
+	int err = FAL_OK;
+	assert_true(fal_rack_part(rack[0], 0, version, &part));
+	memcpy(exps, part.exps, blocks);
+	for (size_t i = 0; i < n; i++)
+		grad[i] = scale * (fal_rng_unit(&rng) - 0.5f);
+	check(fal_sum_quantise(sum, grad, exps, fal_bfp_room(TASKS), NULL), 0,
+	      "quantise");
+	for (uint32_t b = from; b < to; b++) {
+		const uint64_t checksum = fal_sum_checksum(sum, b, b, 7);
+		check(fal_sum_pack(sum, b, exps[b], &checksum, &records), 0, "pack");
+	}
+	const struct fal_tail tail = { records.p, records.n };
+	for (uint32_t r = 0; r < RACKS; r++) {
+		const int got = fal_rack_push(rack[r], t, &tail, &diag);
+		if (r > 0)
+			check(got, err, "as with one shard");
+		err = got;
+		hear(r, 0);
+	}
+	fal_buf_free(&records);
+	fal_sum_free(sum);
+	return err;
+}
+
+static int
+begin(void **state)
+{
+	(void)state;
+	const char *given = getenv("FAL_TEST_SEED");
+	const uint64_t seed = given != NULL ? strtoull(given, NULL, 10) : 1;
+	rng = fal_rng_init(seed, FAL_RNG_TEST, 0);
+	print_message("# seed %llu\n", (unsigned long long)seed);
+	n = FAL_BLOCK * 4 + 1 + fal_rng_below(&rng, MOST - 4 * FAL_BLOCK);
+	blocks = fal_blocks(n);
+	for (size_t i = 0; i < n; i++)
+		init[i] = fal_rng_unit(&rng) - 0.5f;
+	for (uint32_t r = 0; r < RACKS; r++) {
+		const struct fal_rack_conf conf = {
+			.shards = r + 1,
+			.each = { .n = n,
+				  .tasks = TASKS,
+				  .optim = { .kind = FAL_NESTEROV, .momentum = 0.9f },
+				  .checksums = true,
+				  .checksum_seed = 7 },
+		};
+		rack[r] = fal_rack_new(&conf, init);
+		assert_non_null(rack[r]);
+		check(fal_rack_shards(rack[r]), r + 1, "shards");
+	}
+	order((struct fal_shard_order){ .kind = FAL_ORDER_KEEP, .versions = 2 });
+	nothing_said();
+	return 0;
+}
+
+static int
+end(void **state)
+{
+	(void)state;
+	for (uint32_t r = 0; r < RACKS; r++)
+		fal_rack_free(rack[r]);
+	return 0;
+}
+
+static void
+same_versions(uint64_t version)
+{
+	const float *want = fal_rack_params(rack[0], version);
+	assert_non_null(want);
+	for (uint32_t r = 1; r < RACKS; r++) {
+		const float *got = fal_rack_params(rack[r], version);
+		assert_non_null(got);
+		assert_memory_equal(got, want, n * sizeof(*got));
+		check((int64_t)(said[r].sent - said[0].sent), 0, "sent");
+		check((int64_t)(said[r].added - said[0].added), 0, "added");
+		check(said[r].arrived, said[0].arrived, "blocks");
+	}
+	check((int64_t)(said[0].sent - said[0].added), 0, "sent and added");
+}
+
+static void
+open_round(uint64_t round, uint64_t version)
+{
+	order((struct fal_shard_order){ .kind = FAL_ORDER_OPEN,
+					.round = round,
+					.tasks = TASKS,
+					.of = FAL_KIND_GRAD,
+					.version = version,
+					.samples = TASKS });
+}
+
+static void
+end_and_step(uint64_t round)
+{
+	order((struct fal_shard_order){
+		.kind = FAL_ORDER_END, .round = round, .end = FAL_END_MERGE });
+	order((struct fal_shard_order){
+		.kind = FAL_ORDER_STEP, .lr = 0.1f, .divisor = TASKS });
+	for (uint32_t r = 0; r < RACKS; r++) {
+		check(said[r].ended, r + 1, "ended");
+		check(said[r].stepped, r + 1, "stepped");
+	}
+}
+
+/* Rounds of four contributions; some die in the middle, and are filled. */
+static void
+law_over_placements(void **state)
+{
+	(void)state;
+	for (uint64_t round = 1; round <= 12; round++) {
+		nothing_said();
+		open_round(round, round - 1);
+		for (uint32_t i = 1; i <= TASKS; i++) {
+			struct fal_ticket t = {
+				round, { i, 1 }, { 0, 0 }, 1, 1 + i % KEYS
+			};
+			uint32_t came = blocks;
+			if (fal_rng_below(&rng, 3) == 0)
+				came = fal_rng_below(&rng, blocks);
+			/* In two messages, cut anywhere. */
+			const uint32_t cut = fal_rng_below(&rng, came + 1);
+			check(push(&t, round - 1, 1, 0, cut), 0, "push");
+			check(push(&t, round - 1, 1, cut, came), 0, "push");
+			if (came == blocks)
+				continue;
+			order((struct fal_shard_order){
+				.kind = FAL_ORDER_FENCE, .round = round, .id = t.id });
+			check(push(&t, round - 1, 1, came, blocks), 0, "a late push");
+			t.fills = t.id;
+			t.id = (struct fal_cid){ 9, i };
+			check(push(&t, round - 1, 1, 0, blocks), 0, "a fill");
+		}
+		for (uint32_t r = 0; r < RACKS; r++) {
+			check(said[r].complete, r + 1, "complete");
+			check(said[r].arrived, (int64_t)blocks * TASKS, "blocks");
+			check(said[r].doubts, 0, "doubts");
+		}
+		check(said[0].whole, TASKS, "whole");
+		end_and_step(round);
+		same_versions(round);
+	}
+}
+
+/* What is refused is refused by each, and costs nothing. */
+static void
+refused(void **state)
+{
+	(void)state;
+	const struct fal_ticket t = { 1, { 1, 1 }, { 0, 0 }, 1, 1 };
+	const struct fal_ticket late = { 7, { 1, 1 }, { 0, 0 }, 1, 1 };
+	const struct fal_tail rubbish = { (const uint8_t *)"\1\2\3", 3 };
+	open_round(1, 0);
+	check(push(&late, 0, 1, 0, blocks), 0, "a round that is over");
+	check(said[0].arrived, 0, "blocks");
+	check(push(&t, 0, 1, 0, 2), 0, "push");
+	check(push(&t, 0, 1, 0, 1), FAL_EEXIST, "a block twice");
+	for (uint32_t r = 0; r < RACKS; r++) {
+		assert_true(fal_rack_push(rack[r], &t, &rubbish, &diag) < 0);
+		hear(r, 0);
+	}
+	check(said[0].arrived, 2, "blocks");
+	same_versions(0);
+}
+
+/* Blocks that are taken back come again; the version that is held stays. */
+static void
+taken_back(void **state)
+{
+	(void)state;
+	const uint32_t odd = 1 + fal_rng_below(&rng, TASKS);
+	open_round(1, 0);
+	for (uint32_t i = 1; i <= TASKS; i++) {
+		const struct fal_ticket t = { 1, { i, 1 }, { 0, 0 }, 1, 1 };
+		check(push(&t, 0, 1, 0, blocks), 0, "push");
+	}
+	order((struct fal_shard_order){
+		.kind = FAL_ORDER_AGAIN, .round = 1, .turn = 1, .id = { odd, 1 } });
+	for (uint32_t r = 0; r < RACKS; r++) {
+		check(said[r].taken, blocks, "taken back");
+		check(said[r].left, 0, "left of any: blocks go as a whole");
+		check(said[r].complete, r + 1, "complete, before it");
+	}
+	for (uint32_t i = 1; i <= TASKS; i++) {
+		order((struct fal_shard_order){
+			.kind = FAL_ORDER_FENCE, .round = 1, .id = { i, 1 } });
+		const struct fal_ticket fill = { 1, { 9, i }, { i, 1 }, 1, 2 };
+		check(push(&fill, 0, 1, 0, blocks), 0, "fill");
+	}
+	end_and_step(1);
+	order((struct fal_shard_order){ .kind = FAL_ORDER_HOLD });
+	for (uint64_t round = 2; round <= 4; round++) {
+		open_round(round, round - 1);
+		for (uint32_t i = 1; i <= TASKS; i++) {
+			const struct fal_ticket t = { round, { i, 1 }, { 0, 0 }, 1, 1 };
+			check(push(&t, round - 1, 1, 0, blocks), 0, "push");
+		}
+		order((struct fal_shard_order){
+			.kind = FAL_ORDER_END, .round = round, .end = FAL_END_MERGE });
+		order((struct fal_shard_order){
+			.kind = FAL_ORDER_STEP, .lr = 0.1f, .divisor = TASKS });
+	}
+	same_versions(4);
+	same_versions(1); /* held */
+	assert_null(fal_rack_params(rack[1], 2));
+}
+
+/* One key needs far more than another has shown: it is doubted wherever it did, a witness
+ * bears it out, or not. */
+static void
+doubted(void **state)
+{
+	(void)state;
+	int8_t seen[MOST / FAL_BLOCK];
+	for (uint32_t bears = 0; bears < 2; bears++) {
+		const uint64_t round = 1 + bears;
+		const struct fal_ticket small = { round, { 1, 1 }, { 0, 0 }, 2, 1 };
+		const struct fal_ticket large = { round, { 2, 1 }, { 0, 0 }, 2, 2 };
+		nothing_said();
+		open_round(round, bears);
+		check(push(&small, bears, 1, 0, blocks), 0, "push");
+		check(push(&large, bears, 4096, 0, blocks), 0, "push");
+		check(said[0].doubts, 1, "doubts");
+		memset(seen, bears ? FAL_EXP_MAX : FAL_EXP_MIN, sizeof(seen));
+		order((struct fal_shard_order){ .kind = FAL_ORDER_WITNESS,
+						.round = round,
+						.turn = 1,
+						.id = large.id,
+						.seen = seen,
+						.key = 3 });
+		for (uint32_t r = 0; r < RACKS; r++) {
+			check(said[r].heard, r + 1, "heard");
+			check(said[r].ok, bears ? r + 1 : 0, "borne out");
+			check(said[r].complete, 2 * (r + 1), "judged again");
+		}
+		end_and_step(round);
+		same_versions(round);
+	}
+}
+
+/* What the word of the last one makes be asked of all is heard from all. */
+static void
+asked_meanwhile(void **state)
+{
+	(void)state;
+	const struct fal_shard_order o = { .kind = FAL_ORDER_SQUARES,
+					   .round = UINT64_MAX,
+					   .divisor = 1 };
+	for (uint32_t r = 0; r < RACKS; r++) {
+		struct fal_shard_say s;
+		uint32_t shard, heard = 0;
+		check(fal_rack_order(rack[r], &o), 0, "an order");
+		for (; fal_rack_next(rack[r], &shard, &s); heard++)
+			if (heard == r) {
+				check(shard, r, "the last one");
+				check(fal_rack_order(rack[r], &o), 0, "another one");
+			}
+		check(heard, 2 * (r + 1), "heard");
+	}
+}
+
+int
+main(void)
+{
+#define TEST(f) cmocka_unit_test_setup_teardown(f, begin, end)
+	const struct CMUnitTest tests[] = {
+		TEST(law_over_placements), TEST(refused), TEST(taken_back), TEST(doubted),
+		TEST(asked_meanwhile),
+	};
+	cmocka_set_message_output(CM_OUTPUT_TAP);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
