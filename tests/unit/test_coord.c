@@ -63,7 +63,7 @@ on_close(void *arg, uint32_t peer, const char *why)
 }
 
 static int
-tell(uint32_t peer, const struct fal_msg *m)
+tell_coord(uint32_t peer, const struct fal_msg *m)
 {
 	diag.text[0] = '\0';
 	return fal_coord_msg(coord, now, peer, m, &diag);
@@ -815,6 +815,7 @@ test_diverged(void **state)
 int
 main(void)
 {
+	tell = tell_coord;
 #define TEST(f) cmocka_unit_test_setup_teardown(f, begin, end)
 #define LOCAL_TEST(f) cmocka_unit_test_setup_teardown(f, begin_local, end)
 #define ROUND_TEST(f) cmocka_unit_test_teardown(f, end)

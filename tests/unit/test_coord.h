@@ -27,8 +27,8 @@ static struct fal_diag diag;
 static double now = 0.5;
 static uint8_t fingerprint[SESSIONS + 1]; /* of its numerics, by session */
 
-/* The session says this: what the coordinator answers. */
-static int tell(uint32_t peer, const struct fal_msg *m);
+/* The session says this: what the coordinator answers.  Set by the test. */
+static int (*tell)(uint32_t peer, const struct fal_msg *m);
 
 static void
 check(int64_t got, int64_t want, const char *what)
