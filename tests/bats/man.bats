@@ -167,9 +167,12 @@ here() {
 
 # run_commands: in one shell; a failure ends it.
 run_commands() {
-	set -eo pipefail
-	# shellcheck source=/dev/null
-	. ./commands >output 3>&-
+	# In a shell of its own: what fails there must be able to say so.
+	(
+		set -eo pipefail
+		# shellcheck source=/dev/null
+		. ./commands >output 3>&-
+	)
 	cat output
 }
 
