@@ -22,15 +22,7 @@ coord_order(struct fal_coord *c, const struct fal_shard_order *o)
 static size_t
 place(const struct fal_coord *c, uint64_t round)
 {
-	size_t low = 0, high = c->gathers;
-	while (low < high) {
-		const size_t mid = low + (high - low) / 2;
-		if (c->gather[mid].round < round)
-			low = mid + 1;
-		else
-			high = mid;
-	}
-	return low;
+	return fal_sorted_place64(c->gather, c->gathers, sizeof(*c->gather), round);
 }
 
 struct fal_gather *

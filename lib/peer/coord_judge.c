@@ -420,8 +420,8 @@ coord_heard(struct fal_coord *c, double now, const struct fal_shard_say *say)
 }
 
 int
-coord_checked(struct fal_coord *c, double now, const struct fal_peer *p,
-	      const struct fal_msg *m, struct fal_diag *diag)
+coord_checked(struct fal_coord *c, const struct fal_peer *p, const struct fal_msg *m,
+	      struct fal_diag *diag)
 {
 	const uint32_t blocks = fal_blocks(c->conf.params);
 	const size_t n = m->checked.needed.n, first = m->checked.first;
@@ -442,8 +442,7 @@ coord_checked(struct fal_coord *c, double now, const struct fal_peer *p,
 	d->by = p->worker;
 	d->all = left == 2;
 	d->heard = 0;
-	int err = tell(c, d, FAL_ORDER_WITNESS, d->seen, p->key);
-	return err < 0 ? err : coord_hear(c, now);
+	return tell(c, d, FAL_ORDER_WITNESS, d->seen, p->key);
 }
 
 int

@@ -304,7 +304,7 @@ fal_coord_msg(struct fal_coord *c, double now, uint32_t peer, const struct fal_m
 	case FAL_MSG_EVALUATED:
 		return coord_evaluated(c, now, p, m, diag);
 	case FAL_MSG_CHECKED:
-		err = coord_checked(c, now, p, m, diag);
+		err = coord_checked(c, p, m, diag);
 		return err < 0 ? err : coord_advance(c, now);
 	case FAL_MSG_LEAVE:
 		if (m->leave.nonfinite != 0 && fal_sched_steps(c->sched, p->worker))

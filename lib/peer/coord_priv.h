@@ -135,7 +135,7 @@ struct fal_coord {
 
 	/* What the shards have said of open rounds (coord_fleet.c), by round. */
 	struct fal_gather {
-		uint64_t round;
+		uint64_t round;    /* first: they stand in its order */
 		uint32_t turn;     /* of judging it */
 		uint32_t complete; /* shards whose part is */
 		uint32_t beyond;   /* blocks beyond the numbers, most of all by `by` */
@@ -305,8 +305,8 @@ int coord_heard(struct fal_coord *c, double now, const struct fal_shard_say *say
 int coord_taken(struct fal_coord *c, double now, const struct fal_gather *g,
 		const struct fal_round_info *r);
 /* A CHECKED; that one will not come (FAL_ACT_UNHEARD). */
-int coord_checked(struct fal_coord *c, double now, const struct fal_peer *p,
-		  const struct fal_msg *m, struct fal_diag *diag);
+int coord_checked(struct fal_coord *c, const struct fal_peer *p, const struct fal_msg *m,
+		  struct fal_diag *diag);
 int coord_unheard(struct fal_coord *c, double now, const struct fal_act *a);
 /* The round is over. */
 void coord_judge_forget(struct fal_coord *c, uint64_t round);

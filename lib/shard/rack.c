@@ -11,7 +11,8 @@
 struct fal_rack {
 	struct fal_shard_conf each;
 	struct place {
-		uint32_t first, count;
+		uint32_t first, count; /* blocks */
+		size_t values;
 		struct fal_shard *shard;
 	} * at;
 	uint32_t n;
@@ -40,10 +41,13 @@ fal_rack_new(const struct fal_rack_conf *conf, const float *init)
 		struct fal_shard_conf one = conf->each;
 		one.first = (uint32_t)((uint64_t)blocks * i / r->n);
 		one.count = (uint32_t)((uint64_t)blocks * (i + 1) / r->n) - one.first;
-		r->at[i] = (struct place){
-			one.first, one.count,
-			fal_shard_new(&one, init + (size_t)one.first * FAL_BLOCK)
-		};
+		const size_t from = (size_t)one.first * FAL_BLOCK;
+		const size_t most = (size_t)one.count * FAL_BLOCK;
+		r->at[i] = (struct place){ .first = one.first,
+					   .count = one.count,
+					   .values = one.n - from < most ? one.n - from
+									 : most,
+					   .shard = fal_shard_new(&one, init + from) };
 		if (r->at[i].shard == NULL)
 			break;
 	}
@@ -111,10 +115,9 @@ fal_rack_part(const struct fal_rack *r, uint32_t i, uint64_t version,
 	      struct fal_shard_part *out)
 {
 	const struct place *p = &r->at[i];
-	const size_t from = (size_t)p->first * FAL_BLOCK;
-	const size_t most = (size_t)p->count * FAL_BLOCK;
-	*out = (struct fal_shard_part){ .first = p->first, .count = p->count };
-	out->values = r->each.n - from < most ? r->each.n - from : most;
+	*out = (struct fal_shard_part){ .first = p->first,
+					.count = p->count,
+					.values = p->values };
 	return fal_shard_at(p->shard, version, &out->params, &out->exps);
 }
 
@@ -139,13 +142,10 @@ fal_rack_average(struct fal_rack *r)
 	for (uint32_t i = 0; i < r->n; i++) {
 		const struct place *p = &r->at[i];
 		const float *of = fal_shard_average(p->shard);
-		const size_t from = (size_t)p->first * FAL_BLOCK;
-		const size_t most = (size_t)p->count * FAL_BLOCK;
-		const size_t left = r->each.n - from;
 		if (of == NULL || r->n == 1)
 			return of;
-		memcpy(r->average + from, of,
-		       (left < most ? left : most) * sizeof(*r->average));
+		memcpy(r->average + (size_t)p->first * FAL_BLOCK, of,
+		       p->values * sizeof(*r->average));
 	}
 	return r->average;
 }

@@ -2,13 +2,14 @@
 #include "shard/shard.h"
 
 #include "base/mem.h"
+#include "base/sorted.h"
 #include "store/store.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 struct open {
-	uint64_t round;
+	uint64_t round; /* first: they stand in its order */
 	uint32_t turn;
 	bool grads;
 	double samples;
@@ -59,16 +60,25 @@ fal_shard_new(const struct fal_shard_conf *conf, const float *init)
 	return NULL;
 }
 
+/* What the word holds is not needed any more. */
+static void
+drop(struct fal_shard_say *say)
+{
+	free(say->brought);
+	free(say->counts);
+	free(say->squares);
+	say->brought = NULL;
+	say->counts = NULL;
+	say->squares = NULL;
+}
+
 void
 fal_shard_free(struct fal_shard *s)
 {
 	if (s == NULL)
 		return;
-	for (size_t i = 0; i < s->says; i++) {
-		free(s->say[i].brought);
-		free(s->say[i].counts);
-		free(s->say[i].squares);
-	}
+	for (size_t i = 0; i < s->says; i++)
+		drop(&s->say[i]);
 	free(s->say);
 	free(s->open);
 	free(s->marks);
@@ -82,15 +92,7 @@ fal_shard_free(struct fal_shard *s)
 static size_t
 place(const struct fal_shard *s, uint64_t round)
 {
-	size_t low = 0, high = s->opens;
-	while (low < high) {
-		const size_t mid = low + (high - low) / 2;
-		if (s->open[mid].round < round)
-			low = mid + 1;
-		else
-			high = mid;
-	}
-	return low;
+	return fal_sorted_place64(s->open, s->opens, sizeof(*s->open), round);
 }
 
 static struct open *
@@ -112,15 +114,8 @@ say(struct fal_shard *s, const struct fal_shard_say *what)
 bool
 fal_shard_next(struct fal_shard *s, struct fal_shard_say *out)
 {
-	if (s->next > 0) {
-		struct fal_shard_say *was = &s->say[s->next - 1];
-		free(was->brought);
-		free(was->counts);
-		free(was->squares);
-		was->brought = NULL;
-		was->counts = NULL;
-		was->squares = NULL;
-	}
+	if (s->next > 0)
+		drop(&s->say[s->next - 1]);
 	if (s->next == s->says) {
 		s->next = s->says = 0;
 		return false;
