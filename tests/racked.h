@@ -2,7 +2,7 @@
 #ifndef TESTS_RACKED_H
 #define TESTS_RACKED_H
 
-#include "peer/coord.h"
+#include "coord/coord.h"
 #include "shard/rack.h"
 #include "wire/bfp.h"
 

@@ -2,10 +2,10 @@
 #ifndef FALCON_PS_SERVE_H
 #define FALCON_PS_SERVE_H
 
+#include "coord/coord.h"
 #include "job.h"
 #include "net/addr.h"
 #include "net/writer.h"
-#include "peer/coord.h"
 #include "record.h"
 #include "sec/keyring.h"
 

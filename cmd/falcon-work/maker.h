@@ -7,9 +7,9 @@
 #ifndef WORK_MAKER_H
 #define WORK_MAKER_H
 
+#include "agent/agent.h"
 #include "base/err.h"
 #include "data/batch.h"
-#include "peer/agent.h"
 #include "setup.h"
 #include "wire/msg.h"
 

@@ -3,9 +3,9 @@
 #ifndef WORK_SESSION_PRIV_H
 #define WORK_SESSION_PRIV_H
 
+#include "agent/agent.h"
 #include "kit.h"
 #include "net/chan.h"
-#include "peer/agent.h"
 #include "retry.h"
 #include "session.h"
 

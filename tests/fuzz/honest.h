@@ -3,11 +3,11 @@
 #ifndef HONEST_H
 #define HONEST_H
 
+#include "agent/agent.h"
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/mem.h"
-#include "peer/agent.h"
-#include "peer/coord.h"
+#include "coord/coord.h"
 
 #include <assert.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
 #ifndef CLUSTER_H
 #define CLUSTER_H
 
-#include "peer/coord.h"
+#include "coord/coord.h"
 #include "seen.h"
 #include "toy.h"
 

@@ -10,9 +10,9 @@
 #include "../racked.h"
 #include "cluster.h"
 
+#include "agent/agent.h"
 #include "base/mem.h"
 #include "base/rng.h"
-#include "peer/agent.h"
 
 enum kind {
 	TO_COORD,  /* a message arrives at the coordinator */

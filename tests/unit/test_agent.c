@@ -1,8 +1,8 @@
 /* The worker's state machine, driven by hand: what it sends, runs and cancels, and when.
  */
+#include "agent/agent.h"
 #include "base/err.h"
 #include "base/line.h"
-#include "peer/agent.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

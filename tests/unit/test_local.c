@@ -1,8 +1,8 @@
 /* Local steps of a worker: what it pushes for a delta round is, bit for bit, what a plain
  * loop makes of the same tasks, whatever lanes there are and whatever ends first. */
+#include "agent/agent.h"
 #include "base/err.h"
 #include "base/rng.h"
-#include "peer/agent.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -7,7 +7,7 @@
 #include "sched_play.h"
 
 #include "base/rng.h"
-#include "peer/trace_lines.h"
+#include "coord/trace_lines.h"
 #include "proj/fit.h"
 #include "proj/predict.h"
 #include "proj/report.h"

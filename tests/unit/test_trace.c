@@ -8,7 +8,7 @@
 
 #include "base/buf.h"
 #include "base/rng.h"
-#include "peer/trace_lines.h"
+#include "coord/trace_lines.h"
 #include "trace/reader.h"
 #include "trace/summary.h"
 #include "wire/zip.h"

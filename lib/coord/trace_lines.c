@@ -1,5 +1,5 @@
 /* Trace lines. */
-#include "peer/trace_lines.h"
+#include "coord/trace_lines.h"
 
 #include "base/json.h"
 #include "base/parse.h"

@@ -1,6 +1,6 @@
 /* Whether the job learns: the mean loss of its epochs, and the last version of which that
  * could be said.  falcon-job(5) has the rule of divergence. */
-#include "peer/coord_priv.h"
+#include "coord/priv.h"
 
 #include "base/mem.h"
 

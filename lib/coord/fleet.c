@@ -2,7 +2,7 @@
  *
  * A contribution is whole, a round complete, ended or taken back, a version made, when
  * all shards have said so. */
-#include "peer/coord_priv.h"
+#include "coord/priv.h"
 
 #include "base/mem.h"
 #include "base/sorted.h"

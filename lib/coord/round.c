@@ -1,6 +1,6 @@
 /* Rounds, updates and versions, as the scheduler decides them; and what the trace says of
  * them when that is done: workers wait for a version, the trace waits for nobody. */
-#include "peer/coord_priv.h"
+#include "coord/priv.h"
 
 #include "base/line.h"
 #include "base/mem.h"

@@ -1,24 +1,24 @@
 /* The coordinator's state, shared by its own files only:
  *
- *	coord.c        the job: its beginning, evaluations, its end
- *	coord_who.c    whose sessions they are, and what workers are called
- *	coord_msg.c    what workers say
- *	coord_eval.c   what they say of the test set
- *	coord_numerics.c  whose fingerprint counts
- *	coord_act.c    what the scheduler decides becomes messages,
- *	coord_round.c  … and versions, and lines of the trace
- *	coord_fleet.c  what the shards have said
- *	coord_judge.c  whether a round that is complete is believed
- *	coord_health.c does it learn, and what is kept for when it does not any more
- *	coord_control.c  what controllers ask for
+ *	coord.c     the job: its beginning, evaluations, its end
+ *	who.c       whose sessions they are, and what workers are called
+ *	msg.c       what workers say
+ *	eval.c      what they say of the test set
+ *	numerics.c  whose fingerprint counts
+ *	act.c       what the scheduler decides becomes messages,
+ *	round.c     … and versions, and lines of the trace
+ *	fleet.c     what the shards have said
+ *	judge.c     whether a round that is complete is believed
+ *	health.c    does it learn, and what is kept for when it does not any more
+ *	control.c   what controllers ask for
  *
  * Calls that can fail return 0 or a negative enum fal_err. */
-#ifndef FAL_PEER_COORD_PRIV_H
-#define FAL_PEER_COORD_PRIV_H
+#ifndef FAL_COORD_PRIV_H
+#define FAL_COORD_PRIV_H
 
 #include "base/rng.h"
-#include "peer/coord.h"
-#include "peer/trace_lines.h"
+#include "coord/coord.h"
+#include "coord/trace_lines.h"
 #include "sched/bound.h"
 #include "sched/sched.h"
 #include "shard/shard.h"
@@ -77,7 +77,7 @@ struct fal_coord {
 	/* The version under evaluation, and later what a failed job leaves; clocks that
 	 * were over by then, 0: none. */
 	uint64_t kept_version, kept_clock;
-	struct fal_health {   /* coord_health.c */
+	struct fal_health {   /* health.c */
 		double start; /* mean loss of guessing, or at the first update */
 		double loss;  /* Σ of the epoch under way */
 		uint64_t samples;
@@ -133,7 +133,7 @@ struct fal_coord {
 	} diverged;
 	bool graded; /* some of these are gradients */
 
-	/* What the shards have said of open rounds (coord_fleet.c), by round. */
+	/* What the shards have said of open rounds (fleet.c), by round. */
 	struct fal_gather {
 		uint64_t round;    /* first: they stand in its order */
 		uint32_t turn;     /* of judging it */
@@ -193,7 +193,7 @@ struct fal_coord {
 	struct fal_buf line; /* scratch */
 };
 
-/* coord_who.c */
+/* who.c */
 /* Who has this id, or had it. */
 const struct fal_known_worker *coord_known(const struct fal_coord *c, uint32_t worker);
 /* The session's key is charged for what it has sent. */
@@ -209,17 +209,17 @@ bool coord_unwelcome(const struct fal_coord *c, const struct fal_peer *p);
 int coord_name(struct fal_coord *c, double now, uint32_t peer, const char *name,
 	       const uint8_t instance[static FAL_INSTANCE]);
 
-/* coord_eval.c */
+/* eval.c */
 int coord_eval_begin(struct fal_coord *c, double now);
 int coord_evaluated(struct fal_coord *c, double now, struct fal_peer *p,
 		    const struct fal_msg *m, struct fal_diag *diag);
 void coord_eval_free(struct fal_coord *c);
 
-/* coord_numerics.c */
+/* numerics.c */
 /* Somebody came or went: whoever's fingerprint does not count stands by. */
 int coord_numerics(struct fal_coord *c, double now);
 
-/* coord_act.c */
+/* act.c */
 /* Ends a session for cause; 0 stands for one that is gone. */
 int coord_refuse(struct fal_coord *c, double now, uint32_t peer, const char *why);
 /* Hands the line in c->line to the trace. */
@@ -236,7 +236,7 @@ int coord_ping(struct fal_coord *c, double now, uint32_t peer);
 /* Carries out what the scheduler decided. */
 int coord_drain(struct fal_coord *c, double now);
 
-/* coord_round.c: what the scheduler decides of rounds and versions */
+/* round.c: what the scheduler decides of rounds and versions */
 int coord_open_round(struct fal_coord *c, const struct fal_act *a);
 int coord_end_round(struct fal_coord *c, double now, const struct fal_act *a);
 int coord_step(struct fal_coord *c, double now, const struct fal_act *a);
@@ -261,7 +261,7 @@ int coord_begin_eval(struct fal_coord *c, double now, uint64_t over);
 /* The lanes of a worker, as its probe found them with full tasks. */
 struct fal_bound_lanes coord_lanes(const struct fal_coord *c, const struct fal_peer *p);
 
-/* coord_health.c */
+/* health.c */
 /* An update of so many samples with this mean loss was made; `over` clocks are over.
  * Ends the job where it has diverged. */
 int coord_health(struct fal_coord *c, double loss, uint64_t samples, uint64_t over);
@@ -271,14 +271,14 @@ void coord_health_free(struct fal_coord *c);
 /* Keeps the newest version, `over` clocks being over. */
 int coord_keep(struct fal_coord *c, uint64_t over);
 
-/* coord_control.c */
+/* control.c */
 /* Carries out what waits for a boundary, if there is one now; after each event. */
 int coord_control_advance(struct fal_coord *c, double now);
 void coord_control_free(struct fal_coord *c);
 /* Writes the `policy` line of what holds now, set by `by`. */
 void coord_trace_policy(struct fal_coord *c, double now, const char *by);
 
-/* coord_fleet.c */
+/* fleet.c */
 /* To all shards. */
 int coord_order(struct fal_coord *c, const struct fal_shard_order *o);
 /* Takes in what they have to say. */
@@ -295,7 +295,7 @@ int coord_squares(struct fal_coord *c, double now, uint64_t round, double diviso
 		  double *out);
 void coord_fleet_free(struct fal_coord *c);
 
-/* coord_judge.c */
+/* judge.c */
 /* All shards have their part of the round: judges it, and tells the scheduler. */
 int coord_judge(struct fal_coord *c, double now, struct fal_gather *g);
 /* A shard doubts a contribution; has heard a witness; all have taken back blocks. */
@@ -312,7 +312,7 @@ int coord_unheard(struct fal_coord *c, double now, const struct fal_act *a);
 void coord_judge_forget(struct fal_coord *c, uint64_t round);
 void coord_judge_free(struct fal_coord *c);
 
-/* coord_msg.c */
+/* msg.c */
 /* What a worker computes by itself is not finite: its own fault, or the job's. */
 void coord_diverged(struct fal_coord *c, const struct fal_peer *p, const char *why);
 /* Tells a session that there is nothing to do any more. */

@@ -1,5 +1,5 @@
 /* The coordinator's clocks. */
-#include "peer/coord_priv.h"
+#include "coord/priv.h"
 
 #include "base/line.h"
 #include "base/mem.h"

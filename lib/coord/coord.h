@@ -4,8 +4,8 @@
  * Binds lib/sched (who does what), lib/shard (what is summed up) and lib/wire.  No I/O,
  * no clock: falcon-ps drives it with sockets, the simulator with a fake network.
  */
-#ifndef FAL_PEER_COORD_H
-#define FAL_PEER_COORD_H
+#ifndef FAL_COORD_COORD_H
+#define FAL_COORD_COORD_H
 
 #include "base/err.h"
 #include "optim/optim.h"

@@ -3,10 +3,10 @@
  * Each call replaces the contents of `b` by one line without its newline.  `t` is in
  * seconds since the job began.
  */
-#ifndef FAL_PEER_TRACE_LINES_H
-#define FAL_PEER_TRACE_LINES_H
+#ifndef FAL_COORD_TRACE_LINES_H
+#define FAL_COORD_TRACE_LINES_H
 
-#include "peer/coord.h"
+#include "coord/coord.h"
 #include "sched/sched.h"
 #include "sec/keyring.h"
 

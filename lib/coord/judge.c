@@ -1,6 +1,6 @@
 /* Whether a round that is complete is believed: what somebody says to have needed may
  * want a witness, and sums that lead out of the numbers are made once more. */
-#include "peer/coord_priv.h"
+#include "coord/priv.h"
 
 #include "base/mem.h"
 

@@ -1,5 +1,5 @@
 /* What workers say to the coordinator. */
-#include "peer/coord_priv.h"
+#include "coord/priv.h"
 
 #include "base/mem.h"
 

@@ -13,8 +13,8 @@
  * local step: the mean of its gradients on the worker's own weights goes into the
  * worker's own optimiser.  What the weights have changed by is the contribution.
  */
-#ifndef FAL_PEER_AGENT_H
-#define FAL_PEER_AGENT_H
+#ifndef FAL_AGENT_AGENT_H
+#define FAL_AGENT_AGENT_H
 
 #include "base/err.h"
 #include "optim/optim.h"

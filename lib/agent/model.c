@@ -1,5 +1,5 @@
 /* Versions of the parameters: coming, here, kept for evaluation. */
-#include "peer/agent_priv.h"
+#include "agent/priv.h"
 
 #include "base/line.h"
 #include "base/mem.h"

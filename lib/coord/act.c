@@ -1,5 +1,5 @@
 /* What the scheduler decides becomes messages; who they go to. */
-#include "peer/coord_priv.h"
+#include "coord/priv.h"
 
 #include "base/mem.h"
 #include "base/sorted.h"

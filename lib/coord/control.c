@@ -3,7 +3,7 @@
  *
  * A new rule holds from a drained boundary on: no round is begun, those under way come to
  * their end, the journal has it on disk, and then the scheduler is given it. */
-#include "peer/coord_priv.h"
+#include "coord/priv.h"
 
 #include "job/policy.h"
 

@@ -1,16 +1,16 @@
 /* The worker's state, shared by its own files only:
  *
- *	agent.c        lanes and time; what the coordinator says
- *	agent_queue.c  tasks that wait: granted, revoked
- *	agent_model.c  versions of the parameters
- *	agent_push.c   claims and contributions
- *	agent_local.c  local steps: rounds of kind delta
+ *	agent.c     lanes and time; what the coordinator says
+ *	queue.c     tasks that wait: granted, revoked
+ *	model.c     versions of the parameters
+ *	push.c      claims and contributions
+ *	local.c     local steps: rounds of kind delta
  *
  * Calls that can fail return 0 or a negative enum fal_err. */
-#ifndef FAL_PEER_AGENT_PRIV_H
-#define FAL_PEER_AGENT_PRIV_H
+#ifndef FAL_AGENT_PRIV_H
+#define FAL_AGENT_PRIV_H
 
-#include "peer/agent.h"
+#include "agent/agent.h"
 
 /* Parameters with their exponents: a version, or the worker's own weights.  Lanes and
  * contributions keep it alive while they need it. */
@@ -144,7 +144,7 @@ bool agent_trains(const struct lane *l);
 /* The result of this lane is not wanted any more. */
 void agent_cancel(struct fal_agent *a, uint32_t lane);
 
-/* agent_queue.c */
+/* queue.c */
 int agent_on_grant(struct fal_agent *a, const struct fal_msg *m);
 int agent_on_revoke(struct fal_agent *a, const struct fal_msg *m);
 /* The first task that can run, and what on, taken from the queue; false: there is none.
@@ -157,7 +157,7 @@ bool agent_at_work(const struct fal_agent *a, uint64_t round);
 /* Is a task queued that wants this version? */
 bool agent_named(const struct fal_agent *a, uint64_t version);
 
-/* agent_model.c */
+/* model.c */
 /* May be NULL. */
 void agent_free_snapshot(struct snapshot *s);
 /* Memory with one reference; NULL: out of memory. */
@@ -171,7 +171,7 @@ struct snapshot *agent_version(const struct fal_agent *a, uint64_t version);
 int agent_on_version(struct fal_agent *a, const struct fal_msg *m);
 int agent_on_model(struct fal_agent *a, const struct fal_msg *m);
 
-/* agent_push.c */
+/* push.c */
 /* A sum from the pool, or a new one; NULL: out of memory. */
 struct fal_sum *agent_take_sum(struct fal_agent *a);
 /* Back to the pool; may be NULL. */
@@ -192,7 +192,7 @@ int agent_checked(struct fal_agent *a, const struct lane *was, const struct fal_
 int agent_on_verdict(struct fal_agent *a, const struct fal_msg *m);
 int agent_on_fence(struct fal_agent *a, const struct fal_msg *m);
 
-/* agent_local.c */
+/* local.c */
 /* The round of a GRANT of kind delta, which may be new. */
 int agent_local_grant(struct fal_agent *a, const struct fal_msg *m);
 /* The round of this number, or NULL. */

@@ -1,5 +1,5 @@
 /* Claims, and the contributions that they fill. */
-#include "peer/agent_priv.h"
+#include "agent/priv.h"
 
 #include "base/mem.h"
 

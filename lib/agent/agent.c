@@ -1,5 +1,5 @@
 /* The worker's lanes and time, and what the coordinator says. */
-#include "peer/agent_priv.h"
+#include "agent/priv.h"
 
 #include "base/mem.h"
 

@@ -1,5 +1,5 @@
 /* Tasks that wait for a lane or for their version. */
-#include "peer/agent_priv.h"
+#include "agent/priv.h"
 
 #include "base/mem.h"
 

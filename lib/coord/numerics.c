@@ -1,6 +1,6 @@
 /* numerics = require: which fingerprint counts.  It is that of most keys; of two that
  * have as many, that of the key which stands first in the keyring. */
-#include "peer/coord_priv.h"
+#include "coord/priv.h"
 
 #include "base/mem.h"
 

@@ -1,5 +1,5 @@
 /* Whose sessions they are, and what workers are called. */
-#include "peer/coord_priv.h"
+#include "coord/priv.h"
 
 #include "base/mem.h"
 

@@ -3,7 +3,7 @@
  * Lanes read the weights, and those whose task was cancelled may do so for a while: they
  * hold a reference, and weights that somebody else refers to are copied before they
  * change. */
-#include "peer/agent_priv.h"
+#include "agent/priv.h"
 
 #include "base/mem.h"
 #include "sched/rule.h"

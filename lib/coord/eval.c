@@ -5,7 +5,7 @@
  * differ are decided by a third key, or, where there is none, by the one that stands
  * first in the keyring; what was refuted of a key is run again by others in all that
  * nobody has confirmed.  Equal fingerprints count the same; others nearly. */
-#include "peer/coord_priv.h"
+#include "coord/priv.h"
 
 #include "base/mem.h"
 
