@@ -1,5 +1,6 @@
 # prove's own harness and report; then what the failed tests said, and "N passed, N
-# failed" alone on the last line.
+# failed" alone on the last line.  The file FALCON_FAILED gets the names of those that
+# failed.
 package FalconTap;
 use strict;
 use warnings;
@@ -45,8 +46,17 @@ sub summary {
 	# A program that dies, or runs other than the tests it planned, has failed too,
 	# even where each test that it reported passed.
 	my $failed = $all->failed;
-	for my $parser ($all->parsers($all->descriptions)) {
-		$failed++ if !$parser->failed && ($parser->parse_errors || $parser->exit);
+	my @names;
+	for my $name ($all->descriptions) {
+		my ($parser) = $all->parsers($name);
+		my $broke = $parser->parse_errors || $parser->exit;
+		$failed++ if !$parser->failed && $broke;
+		push @names, $name if $parser->failed || $broke;
+	}
+	if (my $path = $ENV{FALCON_FAILED}) {
+		open my $out, '>', $path or die "$path: $!\n";
+		print $out map { "$_\n" } @names;
+		close $out or die "$path: $!\n";
 	}
 	printf "%d passed, %d failed\n", scalar $all->passed, $failed;
 }

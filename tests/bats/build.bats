@@ -257,6 +257,30 @@ not ok 1
 	[[ $output =~ test3\ \.\.\ ok\ +[0-9]+\.[0-9]\ s ]]
 }
 
+@test "check-again: what missed its time is run once more, what always fails is not" {
+	again() {
+		run env -i PATH=/usr/bin:/bin make -s -C "$root" check-again B="$tmp/b"
+	}
+	mkdir -p "$tmp/b/tests"
+	again
+	[ "$status" -ne 0 ]
+	has "$output" "no check has failed"
+	printf '@test "once" {\n\tmkdir %q\n}\n' "$tmp/done" >"$tmp/x.bats"
+	export FALCON_FAILED=$tmp/b/tests/failed
+	tap 'echo 1..1; echo ok 1' 'exit 3'
+	same "the failed" "$(cat "$FALCON_FAILED")" "$tmp/test2"
+	again
+	[ "$status" -ne 0 ]
+	has "$output" "fail whenever they run"
+	echo "$tmp/x.bats" >"$FALCON_FAILED"
+	again
+	same "exit status ($output)" "$status" 0
+	has "$output" "unsteady, and run again alone: $tmp/x.bats"
+	again
+	[ "$status" -ne 0 ]
+	has "$output" "0 passed, 1 failed"
+}
+
 @test "install puts the programs there, uninstall leaves nothing" {
 	small_tree "$tmp/tree"
 	cp -r man "$tmp/tree"
