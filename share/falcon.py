@@ -188,8 +188,8 @@ def torch(model, loss, **options):
         job = {k: tuple(v["shape"]) for k, v in header.items() if k != "__metadata__"}
         mine = {k: tuple(p.shape) for k, p in named.items()}
         if job != mine:
-            sys.exit("the job's tensors are not the model's: only here or of another "
-                     "shape: %s" % sorted(set(job.items()) ^ set(mine.items())))
+            _say(op="refuse", why="the job's tensors are not the model's: only here or of "
+                 "another shape: %s" % sorted(set(job.items()) ^ set(mine.items())))
 
     def gradient(task):
         with t.no_grad():

@@ -72,12 +72,21 @@ child_greet(struct child *c, struct fal_grad_hello *out, struct fal_diag *diag)
 	pthread_mutex_lock(&c->mutex);
 	while (!c->greeted && !c->failed)
 		pthread_cond_wait(&c->change, &c->mutex);
-	const bool greeted = c->greeted;
+	const bool failed = c->failed;
 	*out = c->hello;
-	if (!greeted)
+	if (failed)
 		*diag = c->why;
 	pthread_mutex_unlock(&c->mutex);
-	return greeted ? FAL_OK : FAL_EIO;
+	return failed ? FAL_EPERM : FAL_OK;
+}
+
+bool
+child_failed(struct child *c)
+{
+	pthread_mutex_lock(&c->mutex);
+	const bool failed = c->failed;
+	pthread_mutex_unlock(&c->mutex);
+	return failed;
 }
 
 void
@@ -146,7 +155,7 @@ child_steps(struct child *c)
 static bool
 unwanted(const struct child *c, uint32_t slot, uint64_t id)
 {
-	return c->quit || c->slot[slot].cancel == id;
+	return c->quit || c->failed || c->slot[slot].cancel == id;
 }
 
 uint64_t

@@ -20,12 +20,13 @@ struct child_conf {
 	const char *command, *worker; /* kept */
 	const char *key;              /* file of the key, or NULL; kept */
 	uint32_t number, lanes;       /* tasks at once that are wanted of it */
+	unsigned mute; /* after so many starts in a row without a hello it is given up */
 };
 
 /* Starts thread and process.  FAL_ENOMEM, FAL_EIO. */
 int child_new(const struct child_conf *conf, struct child **out);
 
-/* Waits for its first hello; an error: it did not come, with `diag`. */
+/* Waits for its first hello.  FAL_EPERM: it was given up, with `diag`. */
 int child_greet(struct child *c, struct fal_grad_hello *out, struct fal_diag *diag);
 
 /* A job, kept until child_forget; counts of the areas come from the hello. */
@@ -65,11 +66,15 @@ struct child_made {
 };
 
 /* Waits until it has started and knows the job; how often it has started until then, or
- * 0: cancelled.  `slot` and `id` are those of the task that comes. */
+ * 0: cancelled, or given up.  `slot` and `id` are those of the task that comes. */
 uint64_t child_start(struct child *c, uint32_t slot, uint64_t id);
 
 /* Has a task done, in the calling thread's time.  Errors are those of `fill`. */
 int child_do(struct child *c, const struct child_task *task, struct child_made *out);
+
+/* Whether it was given up: nothing more comes of it, which was said if it has ever said
+ * hello. */
+bool child_failed(struct child *c);
 
 /* The slot's task of this id is not wanted. */
 void child_cancel(struct child *c, uint32_t slot, uint64_t id);

@@ -45,7 +45,7 @@ on_hello(struct child *c, const struct fal_grad_hello *h)
 		child_blame(c, "it says hello again");
 	else if (c->greeted && (was->lanes != h->lanes || was->depth != h->depth ||
 				was->samples != h->samples || was->pipes != h->pipes))
-		child_blame(c, "its hello is not that of its first start");
+		child_give_up(c, "its hello is not that of its first start");
 	if (c->proc.pid == 0)
 		return;
 	if (!c->greeted) {
@@ -114,10 +114,14 @@ on_line(struct child *c, const char *line, size_t n)
 	struct fal_grad_word w;
 	struct fal_diag why;
 	int err = fal_grad_get(line, n, &w, &why);
-	if (err < 0)
+	if (err == FAL_EVERSION)
+		child_give_up(c, "its hello: %s", why.text);
+	else if (err < 0)
 		child_blame(c, "on its standard output: %s", why.text);
 	else if (w.op == FAL_GRAD_HELLO)
 		on_hello(c, &w.hello);
+	else if (w.op == FAL_GRAD_REFUSE)
+		child_give_up(c, "it refuses: %s", w.why);
 	else if (!c->up)
 		child_blame(c, "it answers before it was asked");
 	else

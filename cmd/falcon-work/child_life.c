@@ -23,6 +23,8 @@ static const uint64_t unknown_ns = 300 * S; /* for a task of a kind that is new 
 static const uint64_t least_pause = 100 * MS, most_pause = 30 * S;
 static const uint64_t bye_ns = 2 * S;
 
+enum { SH_NOT_RUN = 126, SH_NOT_FOUND = 127 }; /* as POSIX has them */
+
 /* --- memory ------------------------------------------------------------------------- */
 
 void
@@ -142,17 +144,34 @@ child_blame(struct child *c, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(why.text, sizeof(why.text), fmt, ap);
 	va_end(ap);
-	end(c);
-	if (!c->greeted) {
-		c->failed = true;
-		fal_diag_set(&c->why, FAL_EIO, "%s: %s", c->conf.command, why.text);
+	c->mute = c->heard ? 0 : c->mute + 1;
+	if (c->mute >= c->conf.mute) {
+		child_give_up(c, "%s; %u starts in a row without a hello", why.text,
+			      c->mute);
 		return;
 	}
+	end(c);
 	c->pause = c->useful                   ? least_pause
 		   : 2 * c->pause < most_pause ? 2 * c->pause
 					       : most_pause;
 	c->restart = uv_hrtime() + c->pause;
 	fal_cli_err(PROG, "trainer %u: %s; it starts again", c->conf.number, why.text);
+}
+
+void
+child_give_up(struct child *c, const char *fmt, ...)
+{
+	struct fal_diag why;
+	va_list ap;
+	va_start(ap, fmt);
+	vsnprintf(why.text, sizeof(why.text), fmt, ap);
+	va_end(ap);
+	end(c);
+	c->failed = true;
+	fal_diag_set(&c->why, FAL_EPERM, "%s: %s", c->conf.command, why.text);
+	if (c->greeted)
+		fal_cli_err(PROG, "trainer %u: %s; it is given up", c->conf.number,
+			    why.text);
 }
 
 static void
@@ -179,18 +198,30 @@ begin(struct child *c)
 	fal_grad_put_hello(&c->lines.b, &hello);
 }
 
-/* It ended by itself. */
+static const char *
+before(const struct child *c)
+{
+	return c->heard ? "" : " before it said hello";
+}
+
+/* It ended by itself.  What the shell cannot start will not start the next time. */
 static void
 ended(struct child *c)
 {
 	int status;
 	if (!spawn_ended(&c->proc, &status))
-		child_blame(c, "it closed its standard output");
+		child_blame(c, "it closed its standard output%s", before(c));
+	else if (c->starts == 1 && !c->heard && WIFEXITED(status) &&
+		 (WEXITSTATUS(status) == SH_NOT_FOUND ||
+		  WEXITSTATUS(status) == SH_NOT_RUN))
+		child_give_up(c, "it cannot be started: the shell exited with status %d",
+			      WEXITSTATUS(status));
 	else if (WIFSIGNALED(status))
-		child_blame(c, "it was ended by signal %d", WTERMSIG(status));
+		child_blame(c, "it was ended by signal %d%s", WTERMSIG(status),
+			    before(c));
 	else
 		child_blame(c, "it exited with status %d%s", WEXITSTATUS(status),
-			    c->greeted ? "" : " before it said hello");
+			    before(c));
 }
 
 /* --- deadlines ---------------------------------------------------------------------- */

@@ -54,7 +54,7 @@ struct child {
 
 	/* All below under the mutex. */
 	bool quit, greeted, failed;
-	struct fal_diag why; /* it has failed: before its first hello */
+	struct fal_diag why; /* it has failed: it is not started any more */
 	struct fal_grad_hello hello;
 	const struct child_job *job; /* NULL: none */
 	uint64_t jobs, told; /* how often that changed; then, when it was told; 0: not */
@@ -62,6 +62,7 @@ struct child {
 	struct spawned proc;
 	int pidfd;
 	uint64_t starts, started; /* how often, when last */
+	unsigned mute;            /* how often in a row without a hello */
 	uint64_t restart, pause;  /* when to start again; ns */
 	bool heard, late;         /* its hello; that it has not been said was said */
 	bool up, useful;          /* has the job; has done a task */
@@ -82,6 +83,9 @@ struct child {
 void *child_main(void *arg); /* the thread */
 /* It did something wrong: ends it, and all that it has is lost. */
 void child_blame(struct child *c, const char *fmt, ...)
+	__attribute__((format(printf, 2, 3)));
+/* It cannot be used: ends it for good. */
+void child_give_up(struct child *c, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 /* Tells it of the job that is there, its hello having come. */
 void child_tell_job(struct child *c);

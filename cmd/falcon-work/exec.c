@@ -11,6 +11,7 @@ add(struct exec *e, const struct exec_conf *conf, uint32_t wanted, struct fal_di
 	const struct child_conf child = { .command = conf->command,
 					  .worker = conf->worker,
 					  .key = conf->key,
+					  .mute = conf->mute,
 					  .number = e->n,
 					  .lanes = wanted };
 	int err = child_new(&child, &e->child[e->n]);

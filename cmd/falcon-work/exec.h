@@ -16,10 +16,12 @@ struct exec {
 struct exec_conf {
 	const char *command, *worker, *key; /* of child_conf */
 	uint32_t lanes;
-	bool shallow; /* tasks are timed one by one: none waits in a trainer */
+	unsigned mute; /* of child_conf */
+	bool shallow;  /* tasks are timed one by one: none waits in a trainer */
 };
 
-/* Starts them and waits for their first words.  FAL_EIO, FAL_ENOMEM; with `diag`. */
+/* Starts them and waits for their first words.  FAL_EPERM: one was given up; FAL_EIO,
+ * FAL_ENOMEM; with `diag`. */
 int exec_open(const struct exec_conf *conf, struct exec **out, struct fal_diag *diag);
 /* Ends them all.  NULL: nothing. */
 void exec_close(struct exec *e);

@@ -15,6 +15,8 @@
 #include <string.h>
 #include <unistd.h>
 
+enum { MUTE_MAX = 8 }; /* starts of a trainer in a row without a hello */
+
 /* As given; NULL: not. */
 struct given {
 	const char *key, *lanes, *name, *cache, *data, *emulate, *compress, *eval, *exec;
@@ -59,6 +61,7 @@ open_exec(const struct given *t, struct work_opt *opt)
 					.worker = opt->name,
 					.key = t->key,
 					.lanes = opt->lanes_max,
+					.mute = MUTE_MAX,
 					.shallow = opt->emulate != NULL };
 	struct fal_diag diag;
 	if (t->exec == NULL)

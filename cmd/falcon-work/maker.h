@@ -91,7 +91,8 @@ maker_start(struct maker *m)
 	return m->ops->start(m);
 }
 
-/* Finds numerics and speed, in the calling thread, while no lane has a task. */
+/* Finds numerics and speed, in the calling thread, while no lane has a task.  FAL_EPERM:
+ * it can do nothing more, and has said why. */
 static inline int
 maker_probe(struct maker *m, struct maker_probed *out)
 {
@@ -99,7 +100,8 @@ maker_probe(struct maker *m, struct maker_probed *out)
 }
 
 /* Computes, in the calling thread: the quantised gradient to run.sum (nothing for eval),
- * loss, right, samples and nonfinite to `ran`.  FAL_ENOMEM; those of fal_batch_fill. */
+ * loss, right, samples and nonfinite to `ran`.  FAL_ENOMEM; FAL_EPERM, as above; those of
+ * fal_batch_fill. */
 static inline int
 maker_run(struct maker *m, uint32_t lane, const struct maker_job *job,
 	  struct fal_ran *ran)

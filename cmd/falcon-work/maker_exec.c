@@ -184,7 +184,7 @@ probe_once(struct maker_exec *m, uint32_t lane, struct child_made *made,
 	for (int i = 0; i < PROBE_TRIES; i++) {
 		const uint64_t start = child_start(at.child, at.slot, fixed_id);
 		if (start == 0)
-			return FAL_EIO;
+			return child_failed(at.child) ? FAL_EPERM : FAL_EIO;
 		int err = run_fixed(m, &at, start, m->bench[lane].grad, made, bits);
 		if (err < 0)
 			return err;
@@ -244,7 +244,7 @@ compare(const struct maker_exec *m, struct proof *p, const struct exec_at *at,
 	}
 	fal_cli_err(PROG, "trainer %u: started again, it computes otherwise than before",
 		    at->number);
-	return FAL_EINVAL;
+	return FAL_EPERM;
 }
 
 /* Whether this start of the trainer computes as the first one did: its program may be
@@ -344,8 +344,10 @@ run(struct maker *maker, uint32_t lane, const struct maker_job *job, struct fal_
 	task.line.slot = at.slot;
 	while (err == FAL_OK) {
 		task.start = child_start(at.child, at.slot, job->id);
-		if (task.start == 0)
+		if (task.start == 0) {
+			err = child_failed(at.child) ? FAL_EPERM : FAL_OK;
 			break;
+		}
 		err = prove(m, &at, task.start, m->bench[lane].grad, &proven);
 		if (err < 0 || !proven)
 			continue;

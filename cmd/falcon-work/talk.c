@@ -89,13 +89,23 @@ session_say_late(struct session *s)
 		    100 * (double)s->late_ns / (double)s->due_ns);
 }
 
+/* No more can be computed. */
+static void
+fail(struct session *s, const char *what, int err)
+{
+	if (err == FAL_EPERM) /* it was said */
+		session_end(s, FAL_EXIT_NO);
+	else
+		session_fail(s, FAL_EXIT_NO, "%s: %s", what, fal_strerror(err));
+}
+
 static void
 on_lane_end(void *arg, uint32_t lane, const struct lane_end *e)
 {
 	struct session *s = arg;
 	kit_ended(&s->kit, lane);
 	if (e->err < 0)
-		session_fail(s, FAL_EXIT_NO, "a task: %s", fal_strerror(e->err));
+		fail(s, "a task", e->err);
 	if (s->chan == NULL) {
 		session_settle(s);
 		return;
@@ -136,7 +146,7 @@ on_prepared(void *arg)
 	struct session *s = arg;
 	const struct kit *k = &s->kit;
 	if (!k->probe.running && k->probe.err < 0)
-		session_fail(s, FAL_EXIT_NO, "probing: %s", fal_strerror(k->probe.err));
+		fail(s, "probing", k->probe.err);
 	else if (!k->fill.running && k->fill.err < 0)
 		session_fail(s, FAL_EXIT_USAGE, "%s", k->fill.diag.text);
 	if (s->chan == NULL)

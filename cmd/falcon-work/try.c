@@ -358,9 +358,11 @@ thousands(uint64_t n, char out[static 32])
 int
 try_run(const char *file, const char *command)
 {
-	const struct exec_conf conf = {
-		.command = command, .worker = "try", .lanes = 1, .shallow = true
-	};
+	const struct exec_conf conf = { .command = command,
+					.worker = "try",
+					.lanes = 1,
+					.mute = 1,
+					.shallow = true };
 	struct fal_diag diag = { "" };
 	struct try t = { 0 };
 	char params[32];

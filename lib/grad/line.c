@@ -211,6 +211,7 @@ get_word(const json_t *o, struct fal_grad_word *w, struct fal_diag *diag)
 		const char *name;
 		enum fal_grad_op op;
 	} ops[] = { { "hello", FAL_GRAD_HELLO },
+		    { "refuse", FAL_GRAD_REFUSE },
 		    { "done", FAL_GRAD_DONE },
 		    { "fail", FAL_GRAD_FAIL },
 		    { "cancelled", FAL_GRAD_CANCELLED } };
@@ -222,15 +223,17 @@ get_word(const json_t *o, struct fal_grad_word *w, struct fal_diag *diag)
 		i++;
 	if (op == NULL || i == sizeof(ops) / sizeof(ops[0]))
 		return fal_diag_set(diag, FAL_EFORMAT,
-				    "\"op\" is not hello, done, fail or cancelled");
+				    "\"op\" is not hello, refuse, done, fail or "
+				    "cancelled");
 	w->op = ops[i].op;
 	if (w->op == FAL_GRAD_HELLO)
-		return get_hello(o, &w->hello, diag);
+		return get_hello(o, &w->hello, diag) < 0 ? FAL_EVERSION : FAL_OK;
+	get_text(o, "why", w->why, sizeof(w->why));
+	if (w->op == FAL_GRAD_REFUSE)
+		return FAL_OK;
 	int err = get_number(o, "id", any, true, &w->id, diag);
 	if (err == FAL_OK && w->op == FAL_GRAD_DONE)
 		err = get_done(o, w, diag);
-	if (w->op == FAL_GRAD_FAIL)
-		get_text(o, "why", w->why, sizeof(w->why));
 	return err;
 }
 

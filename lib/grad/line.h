@@ -60,7 +60,13 @@ void fal_grad_put_cancel(struct fal_buf *b, uint64_t id);
 
 /* --- from it ------------------------------------------------------------------------ */
 
-enum fal_grad_op { FAL_GRAD_HELLO, FAL_GRAD_DONE, FAL_GRAD_FAIL, FAL_GRAD_CANCELLED };
+enum fal_grad_op {
+	FAL_GRAD_HELLO,
+	FAL_GRAD_REFUSE,
+	FAL_GRAD_DONE,
+	FAL_GRAD_FAIL,
+	FAL_GRAD_CANCELLED
+};
 
 struct fal_grad_hello {
 	uint32_t lanes, depth; /* tasks at once; of each, how many are to be there */
@@ -71,15 +77,16 @@ struct fal_grad_hello {
 struct fal_grad_word {
 	enum fal_grad_op op;
 	struct fal_grad_hello hello;
-	uint64_t id;    /* of all others */
+	uint64_t id;    /* of DONE, FAIL and CANCELLED */
 	double loss;    /* of DONE: the sum; NAN: it was null, or not said */
 	uint32_t right; /* of DONE */
-	char why[256];  /* of FAIL; plain */
+	char why[256];  /* of FAIL and REFUSE; plain */
 };
 
 /* Reads a line without its newline (hostile, `n` ≤ FAL_GRAD_LINE_MAX).  Members that are
- * not known are ignored.  FAL_EFORMAT; FAL_EVERSION: another protocol; FAL_ELIMIT: a
- * number out of its range; FAL_ENOMEM; with `diag`. */
+ * not known are ignored.  FAL_EFORMAT; FAL_ELIMIT: a number out of its range;
+ * FAL_EVERSION: a hello of which one of this is so, or of another protocol; FAL_ENOMEM;
+ * with `diag`. */
 int fal_grad_get(const char *line, size_t n, struct fal_grad_word *out,
 		 struct fal_diag *diag);
 

@@ -152,13 +152,77 @@ again() {
 	while IFS='|' read -r command text; do
 		run falcon-work -k "$keys/work.key" --exec "$command" 127.0.0.1:1
 		same "status" "$status" 1
-		has "$output" "falcon-work: --exec: $command: $text"
+		same "what it said" "$(grep -v '^sh: \|^falcon-work: trainer 0: sh: \|/bin/sh: ' <<<"$output")" \
+			"falcon-work: --exec: $command: $text"
 	done <<-'END'
-		no-such-command|it exited with status 127 before it said hello
-		exit 3|it exited with status 3 before it said hello
-		echo epoch 1|on its standard output: not a JSON object
-		echo '{"op":"hello","protocol":9}'|on its standard output: it speaks protocol 9, not 1
+		no-such-command|it cannot be started: the shell exited with status 127
+		exec /|it cannot be started: the shell exited with status 126
+		echo '{"op":"hello","protocol":9}'|its hello: it speaks protocol 9, not 1
+		echo '{"op":"refuse","why":"no GPU"}'|it refuses: no GPU
 	END
+}
+
+@test "a trainer that dies before its first hello is started again, but not for ever" {
+	cat >shy <<-END
+		#!/bin/sh
+		echo >>starts
+		case \$(wc -l <starts) in
+		1) exit 3 ;;
+		2) kill -9 \$\$ ;;
+		3) echo 'loading ...' ;;
+		4) echo '{"op":"done","id":1}' ;;
+		*) exec $BATS_FILE_TMPDIR/softmax ;;
+		esac
+	END
+	chmod +x shy
+	serve
+	trains shy ./shy
+	judge c
+	has "$(cat shy.err)" "it exited with status 3 before it said hello; it starts again"
+	has "$(cat shy.err)" "it was ended by signal 9 before it said hello; it starts again"
+	has "$(cat shy.err)" "on its standard output: not a JSON object; it starts again"
+	has "$(cat shy.err)" "it answers before it was asked; it starts again"
+	run falcon-work -k "$keys/work.key" --exec "exit 3" 127.0.0.1:1
+	same "status" "$status" 1
+	same "starts again" "$(grep -c 'it starts again$' <<<"$output")" 7
+	same "at last" "$(tail -n 1 <<<"$output")" "falcon-work: --exec: exit 3: it exited \
+with status 3 before it said hello; 8 starts in a row without a hello"
+}
+
+@test "a trainer that refuses the job, or says hello no more, ends its worker" {
+	cat >once <<-END
+		#!/bin/sh
+		[ ! -e was ] && touch was && exec $BATS_FILE_TMPDIR/softmax
+		echo '{"op":"hello","protocol":1,"lanes":2}'
+	END
+	cat >refuses <<-'END'
+		#!/bin/sh
+		echo '{"op":"hello","protocol":1}'
+		while read -r line; do
+			case $line in
+			*'"op":"job"'*) echo '{"op":"refuse","why":"another model"}' ;;
+			esac
+		done
+	END
+	chmod +x once refuses
+	serve --min-workers 3
+	trains once ./once --emulate rate=1000
+	once=$pid
+	trains refuses ./refuses
+	status=0
+	wait "$pid" || status=$?
+	same "its status" "$status" 1
+	same "what it said" "$(grep -v connected refuses.err)" \
+		"falcon-work: trainer 0: it refuses: another model; it is given up"
+	trains good "$BATS_FILE_TMPDIR/softmax" --emulate rate=1000
+	trains other "$BATS_FILE_TMPDIR/softmax" --emulate rate=1000
+	at_clock 3
+	kill -KILL "$(pgrep -P "$once" softmax)"
+	status=0
+	wait "$once" || status=$?
+	same "its status" "$status" 1
+	has "$(cat once.err)" "its hello is not that of its first start; it is given up"
+	judge c
 }
 
 @test "whoever gives other bits each time is impure, and named" {

@@ -99,6 +99,9 @@ reads_words(void **state)
 	assert_true(isnan(w.loss));
 	assert_int_equal(get("{\"op\":\"fail\",\"id\":7,\"why\":\"x\"}", &w), 0);
 	assert_string_equal(w.why, "x");
+	assert_int_equal(get("{\"op\":\"refuse\",\"why\":\"y\"}", &w), 0);
+	assert_true(w.op == FAL_GRAD_REFUSE);
+	assert_string_equal(w.why, "y");
 	assert_int_equal(get("{\"op\":\"cancelled\",\"id\":7}", &w), 0);
 	assert_int_equal(w.op, FAL_GRAD_CANCELLED);
 }
@@ -124,13 +127,13 @@ refuses_words(void **state)
 		{ FAL_EFORMAT, "{\"op\":\"done\",\"id\":1,\"loss\":\"1\"}" },
 		{ FAL_ELIMIT, "{\"op\":\"done\",\"id\":1,\"right\":4294967296}" },
 		{ FAL_EFORMAT, "{\"op\":\"done\",\"id\":1}{\"op\":\"done\",\"id\":1}" },
-		{ FAL_EFORMAT, "{\"op\":\"hello\"}" },
+		{ FAL_EVERSION, "{\"op\":\"hello\"}" },
 		{ FAL_EVERSION, "{\"op\":\"hello\",\"protocol\":2}" },
-		{ FAL_ELIMIT, "{\"op\":\"hello\",\"protocol\":1,\"lanes\":0}" },
-		{ FAL_ELIMIT, "{\"op\":\"hello\",\"protocol\":1,\"depth\":65}" },
-		{ FAL_EFORMAT, "{\"op\":\"hello\",\"protocol\":1,\"samples\":1}" },
-		{ FAL_EFORMAT, "{\"op\":\"hello\",\"protocol\":1,\"pipes\":true,"
-			       "\"depth\":2}" },
+		{ FAL_EVERSION, "{\"op\":\"hello\",\"protocol\":1,\"lanes\":0}" },
+		{ FAL_EVERSION, "{\"op\":\"hello\",\"protocol\":1,\"depth\":65}" },
+		{ FAL_EVERSION, "{\"op\":\"hello\",\"protocol\":1,\"samples\":1}" },
+		{ FAL_EVERSION, "{\"op\":\"hello\",\"protocol\":1,\"pipes\":true,"
+				"\"depth\":2}" },
 	};
 	struct fal_grad_word w;
 	(void)state;
