@@ -54,10 +54,11 @@ coord_send(struct fal_coord *c, uint32_t peer, struct fal_msg *m)
 	return err;
 }
 
-int
-coord_refuse(struct fal_coord *c, double now, uint32_t peer, const char *why)
+static int
+send_away(struct fal_coord *c, double now, uint32_t peer, enum fal_msg_type type,
+	  const char *why)
 {
-	struct fal_msg m = { .type = FAL_MSG_REFUSE };
+	struct fal_msg m = { .type = (uint16_t)type };
 	snprintf(m.refuse.why, sizeof(m.refuse.why), "%s", why);
 	if (peer == 0)
 		return FAL_OK;
@@ -65,6 +66,18 @@ coord_refuse(struct fal_coord *c, double now, uint32_t peer, const char *why)
 	int gone = fal_coord_gone(c, now, peer, why);
 	c->ops.close(c->ops.arg, peer, why);
 	return err < 0 ? err : gone;
+}
+
+int
+coord_refuse(struct fal_coord *c, double now, uint32_t peer, const char *why)
+{
+	return send_away(c, now, peer, FAL_MSG_REFUSE, why);
+}
+
+int
+coord_later(struct fal_coord *c, double now, uint32_t peer, const char *why)
+{
+	return send_away(c, now, peer, FAL_MSG_LATER, why);
 }
 
 int

@@ -55,7 +55,8 @@ struct fal_coord_ops {
 	void (*send)(void *arg, uint32_t peer, const struct fal_buf *msg);
 	/* Announce and send a version, which the shards have, to the session. */
 	void (*model)(void *arg, uint32_t peer, const struct fal_coord_model *m);
-	/* Close the session after what was sent; REFUSE with `why` has been sent. */
+	/* Close the session after what was sent; REFUSE, or LATER, with `why` has been
+	 * sent. */
 	void (*close)(void *arg, uint32_t peer, const char *why);
 	/* A worker is ready, and one that was is not any more; names are borrowed for the
 	 * call.  May be NULL. */
@@ -99,6 +100,8 @@ struct fal_coord_conf {
 	/* Mean loss of a model that knows nothing; 0: no loss is too large. */
 	double guess;
 	bool audit_sums;
+	uint8_t data[FAL_DATA_HASH]; /* that trainers with data of their own are to have
+				      * said; 0: any, but all the same */
 	uint32_t lanes_start;
 	uint32_t min_workers; /* the first clock waits for so many */
 	/* sizes of the texts that follow WELCOME */

@@ -82,6 +82,9 @@ on_ready(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_m
 		return fal_diag_set(diag, FAL_EINVAL,
 				    "probes %u samples in %" PRIu64 " ns", m->ready.large,
 				    m->ready.large_ns);
+	int err = coord_data(c, now, p, m->ready.data);
+	if (err != FAL_OK)
+		return err < 0 ? err : FAL_OK;
 	memcpy(p->fingerprint, m->ready.fingerprint, FAL_FINGERPRINT);
 	p->task_ns = m->ready.task_ns;
 	p->large = m->ready.large;
@@ -112,11 +115,13 @@ on_ready(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_m
 			      .fixed = probe.fixed,
 			      /* until it is seen whose fingerprint counts */
 			      .stands_by = c->conf.numerics == FAL_NUMERICS_REQUIRE };
-	int err = fal_sched_join(c->sched, now, &j);
+	err = fal_sched_join(c->sched, now, &j);
 	if (err == FAL_OK)
 		err = coord_ping(c, now, p->id);
 	if (err == FAL_OK)
 		err = coord_numerics(c, now);
+	if (err == FAL_OK)
+		err = coord_data_others(c, now);
 	if (c->ready >= c->conf.min_workers)
 		c->began = true;
 	return err < 0 ? err : coord_advance(c, now);

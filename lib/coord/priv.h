@@ -5,6 +5,7 @@
  *	msg.c       what workers say
  *	eval.c      what they say of the test set
  *	numerics.c  whose fingerprint counts
+ *	data.c      whose data count, where trainers have their own
  *	act.c       what the scheduler decides becomes messages,
  *	round.c     … and versions, and lines of the trace
  *	fleet.c     what the shards have said
@@ -219,9 +220,18 @@ void coord_eval_free(struct fal_coord *c);
 /* Somebody came or went: whoever's fingerprint does not count stands by. */
 int coord_numerics(struct fal_coord *c, double now);
 
+/* data.c */
+/* The session says what data it has of its own, in READY.  1: it was sent away. */
+int coord_data(struct fal_coord *c, double now, struct fal_peer *p,
+	       const uint8_t data[static FAL_DATA_HASH]);
+/* Sends away whoever is ready and has said other data than those that count. */
+int coord_data_others(struct fal_coord *c, double now);
+
 /* act.c */
 /* Ends a session for cause; 0 stands for one that is gone. */
 int coord_refuse(struct fal_coord *c, double now, uint32_t peer, const char *why);
+/* Ends a session that is to try again. */
+int coord_later(struct fal_coord *c, double now, uint32_t peer, const char *why);
 /* Hands the line in c->line to the trace. */
 void coord_trace(struct fal_coord *c);
 /* Where session `id` is, or belongs, in the sorted peers; the peer itself, or NULL. */

@@ -25,8 +25,9 @@ struct fal_owed {
 struct fal_known_key {
 	char name[FAL_NAME_MAX + 1];
 	char fingerprint[FAL_KEY_FINGERPRINT + 1];
-	uint32_t place;   /* in the keyring */
-	uint32_t charges; /* for what its sessions have sent, ever */
+	uint32_t place;              /* in the keyring */
+	uint32_t charges;            /* for what its sessions have sent, ever */
+	uint8_t data[FAL_DATA_HASH]; /* that it has said last, see data.c */
 };
 
 /* A contribution that said to have needed more than others have shown. */
@@ -73,6 +74,7 @@ struct fal_peer {
 	bool greeted, ready, left;      /* it said HELLO, READY, LEAVE */
 	uint32_t lanes_min, lanes_max, cores;
 	uint8_t fingerprint[FAL_FINGERPRINT];
+	uint8_t data[FAL_DATA_HASH]; /* that it has said in READY */
 	/* Its probe: of a task, and of `large` samples as one; 0: none. */
 	uint64_t task_ns, large_ns;
 	uint32_t large;

@@ -22,7 +22,8 @@ enum {
 	FAL_MODEL_BLOCKS = 3, /* most blocks in one MODEL message */
 	FAL_MODEL_AD = 44,    /* bytes of what fal_msg_model_ad writes */
 	FAL_FINGERPRINT = 16, /* bytes */
-	FAL_INSTANCE = 16     /* bytes */
+	FAL_INSTANCE = 16,    /* bytes */
+	FAL_DATA_HASH = 32    /* bytes */
 };
 
 #define FAL_MSG_NS_MAX (UINT64_C(1) << 58) /* ns, of any time: 9 years */
@@ -123,6 +124,7 @@ struct fal_msg {
 			/* samples of a larger batch, and what that took; 0, 0: none */
 			uint32_t large;
 			uint64_t large_ns;
+			uint8_t data[FAL_DATA_HASH]; /* of its own; 0: not said */
 		} ready;
 		struct {
 			uint64_t round;

@@ -43,6 +43,8 @@ struct session {
 	uint32_t eval[HELD], evals;
 	uint32_t seq, won; /* verdicts */
 	bool last_won;
+	uint16_t away; /* REFUSE or LATER, with `why` */
+	char why[FAL_MSG_WHY];
 };
 
 static struct {
@@ -58,6 +60,8 @@ static struct {
 	uint64_t seed;
 	char where[64];
 } w;
+
+static uint8_t job_data; /* first byte of the hash that the next job asks for */
 
 static void
 check(int64_t got, int64_t want, const char *what)
@@ -121,6 +125,11 @@ on_send(void *arg, uint32_t peer, const struct fal_buf *msg)
 		s->eval_version = m.eval.version;
 		for (uint32_t i = 0; i < m.eval.count; i++)
 			s->eval[s->evals++] = m.eval.first + i;
+		break;
+	case FAL_MSG_REFUSE:
+	case FAL_MSG_LATER:
+		s->away = m.type;
+		memcpy(s->why, m.refuse.why, sizeof(s->why));
 		break;
 	default:
 		break;
@@ -378,6 +387,7 @@ begin(const char *scheme, uint64_t seed, uint32_t test_samples,
 				       .params = PARAMS,
 				       .min_workers = min_workers };
 	conf.schedule.lr = 0.1;
+	conf.data[0] = job_data;
 	check(racked_new(conf, ops, init, 0, &w.job), 0, "coordinator");
 	w.coord = w.job.coord;
 }
@@ -659,6 +669,82 @@ two_fingerprints(void **state)
 	}
 }
 
+/* A session whose trainer has these data; it is honest if it may stay. */
+static uint32_t
+join_data(uint32_t key, uint8_t data)
+{
+	uint32_t peer = greet(key, false);
+	struct fal_msg m = { .type = FAL_MSG_READY };
+	m.ready.fingerprint[0] = 1;
+	m.ready.data[0] = data;
+	check(tell(peer, &m), 0, "READY");
+	return peer;
+}
+
+static void
+sent_away(uint32_t peer, uint16_t type, uint8_t data, const char *best)
+{
+	char its[8];
+	snprintf(its, sizeof(its), "%02x00", data);
+	check(w.s[peer].here, 0, "somebody with other data");
+	check(w.s[peer].away, type, "REFUSE or LATER");
+	if (strstr(w.s[peer].why, its) == NULL || strstr(w.s[peer].why, best) == NULL)
+		fail_msg("%s, seed %llu: not both hashes: %s", w.where,
+			 (unsigned long long)w.seed, w.s[peer].why);
+}
+
+/* Whoever says other data than most keys is sent away, though he was here first and his
+ * key stands before all others; those whom that cost a session come back. */
+static void
+other_data(void **state)
+{
+	(void)state;
+	for (uint32_t seed = 0; seed < 20; seed++) {
+		struct fal_rng r = fal_rng_init(seed, FAL_RNG_TEST, 1);
+		const uint32_t honest = 2 + fal_rng_below(&r, 4);
+		const uint8_t bad = (uint8_t)(2 + fal_rng_below(&r, 200));
+		begin("epsp", seed, 0, FAL_NUMERICS_FAST);
+		const uint32_t liar = join_data(1, bad);
+		check(w.s[liar].here, 1, "alone");
+		const uint32_t none = join_data(honest + 2, 0);
+		check(w.s[none].here, 1, "who says nothing");
+		const uint32_t first = join_data(2, 1);
+		sent_away(first, FAL_MSG_LATER, 1, "that of others has");
+		for (uint32_t key = 3; key < honest + 2; key++)
+			check(w.s[join_data(key, 1)].here, 1, "most keys");
+		sent_away(liar, FAL_MSG_REFUSE, bad, "that of others has 0100");
+		check(w.s[join_data(2, 1)].here, 1, "the first comes back");
+		/* With no session of it left, the key may say so again. */
+		sent_away(join_data(1, bad), honest > 1 ? FAL_MSG_REFUSE : FAL_MSG_LATER,
+			  bad, "0100");
+		/* A session of a key that says two things. */
+		sent_away(join_data(2, bad), FAL_MSG_REFUSE, bad, "0100");
+		for (uint32_t i = 1; i <= w.sessions; i++)
+			w.s[i].honest = w.s[i].here;
+		run(NULL);
+		finish(true);
+		end(NULL);
+	}
+}
+
+/* What the job says of its data counts, whatever keys say. */
+static void
+data_of_the_job(void **state)
+{
+	(void)state;
+	job_data = 7;
+	begin("bsp", 0, 0, FAL_NUMERICS_FAST);
+	job_data = 0;
+	sent_away(join_data(1, 1), FAL_MSG_REFUSE, 1, "the job's are 0700");
+	sent_away(join_data(2, 1), FAL_MSG_REFUSE, 1, "the job's are 0700");
+	const uint32_t peer = join_data(3, 7);
+	check(w.s[peer].here, 1, "the job's data");
+	w.s[peer].honest = true;
+	run(NULL);
+	finish(true);
+	end(NULL);
+}
+
 /* No sum of losses is other than finite and at least 0. */
 static void
 absurd_losses(void **state)
@@ -694,6 +780,8 @@ main(void)
 		cmocka_unit_test_teardown(boasters, end),
 		cmocka_unit_test_teardown(invented_fingerprints, end),
 		cmocka_unit_test_teardown(two_fingerprints, end),
+		cmocka_unit_test_teardown(other_data, end),
+		cmocka_unit_test_teardown(data_of_the_job, end),
 		cmocka_unit_test_teardown(absurd_losses, end),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);

@@ -24,7 +24,7 @@ static const struct {
 	const char *name;
 } types[] = {
 	{ FAL_MSG_HELLO, FAL_FROM_WORKER, 2 + 2 + 4 + 12 + 16, 2, false, "HELLO" },
-	{ FAL_MSG_READY, FAL_FROM_WORKER, 16 + 8 + 4 + 8, 0, false, "READY" },
+	{ FAL_MSG_READY, FAL_FROM_WORKER, 16 + 8 + 4 + 8 + 32, 0, false, "READY" },
 	{ FAL_MSG_CLAIM, FAL_FROM_WORKER, 8 + 16 + 8 + 8 + 1, 0, false, "CLAIM" },
 	{ FAL_MSG_PUSH, FAL_FROM_WORKER, 8 + 4 + 4 + 1 + 4, 0, true, "PUSH" },
 	{ FAL_MSG_WORKED, FAL_FROM_WORKER, 64, 0, false, "WORKED" },
