@@ -247,9 +247,9 @@ run_commands() {
 
 @test "falcon-proj(1): its examples run" {
 	world
-	# The pipe ends with the job.
+	# The pipe ends with the job, which is there to be asked when it is done, too.
 	start_ready ps env falcon-ps --listen unix:lab.socket --keyring lab/keyring \
-		--state state --set sync.scheme=bsp --set job.epochs=40 -x fashion.job
+		--state state --set sync.scheme=bsp --set job.epochs=40 fashion.job
 	start slow falcon-work --lanes 1 --emulate rate=1600 unix:lab.socket
 	state=state at_clock 29
 	here falcon-proj.1
