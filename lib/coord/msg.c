@@ -182,18 +182,12 @@ on_push(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_ms
 	if (m->push.epoch != MAP_EPOCH)
 		return fal_diag_set(diag, FAL_ESTATE, "wrong map: epoch %u",
 				    m->push.epoch);
-	struct fal_cid cid = { p->worker, m->push.seq };
-	const struct fal_contrib *contrib = fal_sched_contrib(c->sched, round, cid);
-	if (contrib == NULL || contrib->tasks != m->push.tasks ||
-	    m->push.kind != (r.delta ? FAL_KIND_DELTA : FAL_KIND_GRAD))
+	struct fal_ticket t;
+	if (!coord_ticket(c, round, (struct fal_cid){ p->worker, m->push.seq }, &t) ||
+	    t.tasks != m->push.tasks || t.facts.kind != m->push.kind)
 		return fal_diag_set(diag, FAL_ESTATE,
 				    "pushes %u tasks that it has not claimed so",
 				    m->push.tasks);
-	const struct fal_ticket t = { .round = round,
-				      .id = cid,
-				      .fills = fal_sched_fills(c->sched, round, contrib),
-				      .tasks = m->push.tasks,
-				      .key = p->key };
 	int err = c->ops.shards.push(c->ops.shards.arg, &t, &m->push.records, diag);
 	if (err == FAL_ELIMIT || err == FAL_EINVAL)
 		coord_charge_key(c, p);

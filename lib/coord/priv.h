@@ -247,6 +247,9 @@ int coord_ping(struct fal_coord *c, double now, uint32_t peer);
 int coord_drain(struct fal_coord *c, double now);
 
 /* round.c: what the scheduler decides of rounds and versions */
+/* The ticket of an open round's contribution as it stands; false: there is none. */
+bool coord_ticket(const struct fal_coord *c, uint64_t round, struct fal_cid id,
+		  struct fal_ticket *out);
 int coord_open_round(struct fal_coord *c, const struct fal_act *a);
 int coord_end_round(struct fal_coord *c, double now, const struct fal_act *a);
 int coord_step(struct fal_coord *c, double now, const struct fal_act *a);

@@ -8,22 +8,44 @@
 #include <math.h>
 #include <string.h>
 
+static struct fal_facts
+facts_of(const struct fal_coord *c, const struct fal_round_info *r)
+{
+	return (struct fal_facts){ .version = r->version,
+				   .tasks = r->tasks,
+				   .samples =
+					   fal_grid_range_samples(&c->conf.grid, r->clock,
+								  r->first, r->tasks),
+				   .kind = r->delta ? FAL_KIND_DELTA : FAL_KIND_GRAD,
+				   .mixed = r->mixed };
+}
+
+bool
+coord_ticket(const struct fal_coord *c, uint64_t round, struct fal_cid id,
+	     struct fal_ticket *out)
+{
+	struct fal_round_info r;
+	const struct fal_contrib *contrib = fal_sched_contrib(c->sched, round, id);
+	if (contrib == NULL || !fal_sched_round(c->sched, round, &r))
+		return false;
+	*out = (struct fal_ticket){ .round = round,
+				    .id = id,
+				    .fills = fal_sched_fills(c->sched, round, contrib),
+				    .tasks = contrib->tasks,
+				    .key = coord_known(c, id.worker)->key,
+				    .facts = facts_of(c, &r) };
+	return true;
+}
+
 int
 coord_open_round(struct fal_coord *c, const struct fal_act *a)
 {
 	struct fal_round_info r;
 	if (!fal_sched_round(c->sched, a->round, &r))
 		return FAL_OK;
-	const struct fal_shard_order o = {
-		.kind = FAL_ORDER_OPEN,
-		.round = r.round,
-		.tasks = r.tasks,
-		.of = r.delta ? FAL_KIND_DELTA : FAL_KIND_GRAD,
-		.version = r.version,
-		.mixed = r.mixed,
-		.samples =
-			fal_grid_range_samples(&c->conf.grid, r.clock, r.first, r.tasks),
-	};
+	const struct fal_shard_order o = { .kind = FAL_ORDER_OPEN,
+					   .round = r.round,
+					   .facts = facts_of(c, &r) };
 	int err = coord_gather_open(c, r.round);
 	return err < 0 ? err : coord_order(c, &o);
 }

@@ -20,6 +20,13 @@ struct fal_shard {
 	struct fal_store *store;
 	struct open *open; /* by round */
 	size_t opens, open_cap;
+	uint64_t next_round; /* no order has opened this one, nor any behind it */
+	/* Fences of rounds that are not open yet. */
+	struct early {
+		uint64_t round;
+		struct fal_cid id, fills;
+	} * early;
+	size_t earlies, early_cap;
 	bool holds;
 	uint64_t held; /* version */
 	float *held_params;
@@ -81,6 +88,7 @@ fal_shard_free(struct fal_shard *s)
 		drop(&s->say[i]);
 	free(s->say);
 	free(s->open);
+	free(s->early);
 	free(s->marks);
 	free(s->held_params);
 	free(s->held_exps);
@@ -230,24 +238,64 @@ bound(struct fal_shard *s, const struct open *o, const struct fal_shard_order *b
 
 /* ---- orders ------------------------------------------------------------------------ */
 
+/* What was fenced before the round was open. */
 static int
-open_round(struct fal_shard *s, const struct fal_shard_order *o)
+fence_early(struct fal_shard *s, uint64_t round)
 {
-	const struct fal_store_round r = { .round = o->round,
-					   .tasks = o->tasks,
-					   .kind = o->of,
-					   .version = o->version,
-					   .mixed = o->mixed };
-	const size_t at = place(s, o->round);
+	size_t kept = 0;
+	int err = FAL_OK;
+	for (size_t i = 0; i < s->earlies; i++) {
+		const struct early e = s->early[i];
+		if (e.round != round)
+			s->early[kept++] = e;
+		else if (err == FAL_OK)
+			err = fal_store_fence(s->store, round, e.id, e.fills);
+	}
+	s->earlies = kept;
+	return err;
+}
+
+/* By an order, or by the first ticket that comes before it. */
+static int
+open_round(struct fal_shard *s, uint64_t round, const struct fal_facts *is)
+{
+	const struct fal_store_round r = { .round = round,
+					   .tasks = is->tasks,
+					   .kind = is->kind,
+					   .version = is->version,
+					   .mixed = is->mixed };
+	const size_t at = place(s, round);
 	if (FAL_GROW(s->open, s->open_cap, s->opens + 1) < 0)
 		return FAL_ENOMEM;
 	int err = fal_store_open(s->store, &r);
 	if (err < 0)
 		return err;
 	memmove(s->open + at + 1, s->open + at, (s->opens++ - at) * sizeof(*s->open));
-	s->open[at] = (struct open){ .round = o->round,
-				     .grads = o->of == FAL_KIND_GRAD,
-				     .samples = o->samples };
+	s->open[at] = (struct open){ .round = round,
+				     .grads = is->kind == FAL_KIND_GRAD,
+				     .samples = is->samples };
+	return s->earlies > 0 ? fence_early(s, round) : FAL_OK;
+}
+
+static int
+on_open(struct fal_shard *s, const struct fal_shard_order *o)
+{
+	s->next_round = o->round + 1;
+	return find(s, o->round) != NULL ? FAL_OK : open_round(s, o->round, &o->facts);
+}
+
+static int
+fence(struct fal_shard *s, const struct open *open, const struct fal_shard_order *o)
+{
+	if (open != NULL)
+		return fal_store_fence(s->store, o->round, o->id, o->fills);
+	if (o->round < s->next_round)
+		return FAL_OK;
+	if (s->earlies == s->conf.tasks)
+		return FAL_ELIMIT;
+	if (FAL_GROW(s->early, s->early_cap, s->earlies + 1) < 0)
+		return FAL_ENOMEM;
+	s->early[s->earlies++] = (struct early){ o->round, o->id, o->fills };
 	return FAL_OK;
 }
 
@@ -351,10 +399,9 @@ fal_shard_order(struct fal_shard *s, const struct fal_shard_order *o)
 		open->turn = o->turn;
 	switch (o->kind) {
 	case FAL_ORDER_OPEN:
-		return open_round(s, o);
+		return on_open(s, o);
 	case FAL_ORDER_FENCE:
-		return open != NULL ? fal_store_fence(s->store, o->round, o->id, o->fills)
-				    : FAL_OK;
+		return fence(s, open, o);
 	case FAL_ORDER_AGAIN:
 		return open != NULL ? again(s, open, o->id) : FAL_OK;
 	case FAL_ORDER_WITNESS:
@@ -383,6 +430,19 @@ fal_shard_order(struct fal_shard *s, const struct fal_shard_order *o)
 }
 
 /* ---- pushes ------------------------------------------------------------------------ */
+
+/* Whoever has computed on a version got it from here. */
+static int
+open_early(struct fal_shard *s, const struct fal_ticket *t, struct fal_diag *diag)
+{
+	const float *params;
+	const int8_t *exps;
+	if (t->facts.kind == FAL_KIND_GRAD &&
+	    !fal_store_at(s->store, t->facts.version, &params, &exps))
+		return fal_diag_set(diag, FAL_ESTATE,
+				    "pushes what nobody can have computed yet");
+	return open_round(s, t->round, &t->facts);
+}
 
 /* Adds the records; counts those that were not there yet.  *any: some were of blocks that
  * are here. */
@@ -417,7 +477,6 @@ int
 fal_shard_push(struct fal_shard *s, const struct fal_ticket *t,
 	       const struct fal_tail *records, struct fal_diag *diag)
 {
-	const struct open *open = find(s, t->round);
 	struct fal_shard_say arrived = { .kind = FAL_SAY_ARRIVED,
 					 .round = t->round,
 					 .id = t->id };
@@ -426,20 +485,24 @@ fal_shard_push(struct fal_shard *s, const struct fal_ticket *t,
 					     .fills = t->fills,
 					     .tasks = t->tasks,
 					     .key = t->key };
-	if (open == NULL)
+	int err = FAL_OK;
+	if (find(s, t->round) == NULL && t->round < s->next_round)
 		return FAL_OK; /* too late to matter */
+	if (find(s, t->round) == NULL)
+		err = open_early(s, t, diag);
+	if (err < 0)
+		return err;
 	const bool was = fal_store_complete(s->store, t->round);
 	const bool whole = fal_store_whole(s->store, t->round, t->id);
 	bool any = false;
-	int err =
-		add(s, &from, fal_rd_init(records->p, records->n), &arrived, &any, diag);
+	err = add(s, &from, fal_rd_init(records->p, records->n), &arrived, &any, diag);
 	if (!any)
 		return err;
 	/* What came before a bad record is counted: the ledger must say so. */
 	arrived.whole = !whole && fal_store_whole(s->store, t->round, t->id);
 	int said = say(s, &arrived);
 	if (said == FAL_OK && !was)
-		said = judge(s, open);
+		said = judge(s, find(s, t->round));
 	return err < 0 ? err : said;
 }
 

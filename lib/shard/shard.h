@@ -43,8 +43,17 @@ enum fal_end {
 	FAL_END_DROP    /* it comes to nothing */
 };
 
+/* What a shard must know of a round to sum it up. */
+struct fal_facts {
+	uint64_t version; /* that it is computed on; with `mixed`, on others, too */
+	uint32_t tasks;
+	uint32_t samples;   /* of all its tasks */
+	enum fal_kind kind; /* what its contributions are: GRAD or DELTA */
+	bool mixed;
+};
+
 enum fal_order_kind {
-	/* `round` of `tasks` tasks begins; `of`, `version`, `mixed`, `samples` */
+	/* `round` begins: `facts`.  Orders open rounds in the order of their numbers */
 	FAL_ORDER_OPEN,
 	/* nothing more of contribution `id` counts; it fills `fills` */
 	FAL_ORDER_FENCE,
@@ -80,10 +89,7 @@ struct fal_shard_order {
 	uint64_t round, version;
 	uint32_t
 		turn; /* AGAIN, WITNESS, BOUND: what is judged after it is of this turn */
-	uint32_t tasks;
-	enum fal_kind of; /* OPEN: what its contributions are */
-	bool mixed;       /* OPEN: they are computed on several versions */
-	double samples;   /* OPEN: of all its tasks */
+	struct fal_facts facts; /* OPEN */
 	struct fal_cid id, fills;
 	const int8_t *seen;
 	uint32_t key;
@@ -93,20 +99,23 @@ struct fal_shard_order {
 	uint64_t slot, below; /* END: nothing more comes to the slots below */
 	uint32_t line, versions;
 };
-/* 0 or FAL_ENOMEM.  Orders for rounds that are not open are passed over. */
+/* 0 or FAL_ENOMEM; FAL_ELIMIT: more fences of rounds that nobody has opened than a clock
+ * has tasks.  Other orders for rounds that are not open are passed over. */
 int fal_shard_order(struct fal_shard *s, const struct fal_shard_order *o);
 
-/* What the coordinator knows of a PUSH: whose contribution, of how many tasks, and what
- * it fills. */
+/* What the coordinator knows of a PUSH: whose contribution, of how many tasks, what it
+ * fills, and what OPEN says of its round (design.md, D17). */
 struct fal_ticket {
 	uint64_t round;
 	struct fal_cid id, fills;
 	uint32_t tasks;
 	uint32_t key;
+	struct fal_facts facts;
 };
-/* Block records for contributions of open rounds; those of other shards' blocks are
- * passed over.  0, also where the contribution is fenced: it has not heard of it yet; or
- * why the push is refused, with `diag`: FAL_EINVAL and FAL_ELIMIT are the key's fault;
+/* Block records for a contribution; those of other shards' blocks are passed over, and so
+ * is all of it when its round is over.  A round that OPEN has not come to yet is opened
+ * by the ticket.  0, also where the contribution is fenced: it has not heard of it yet;
+ * or why the push is refused, with `diag`: FAL_EINVAL and FAL_ELIMIT are the key's fault;
  * FAL_ENOMEM. */
 int fal_shard_push(struct fal_shard *s, const struct fal_ticket *t,
 		   const struct fal_tail *records, struct fal_diag *diag);

@@ -166,15 +166,20 @@ same_versions(uint64_t version)
 	check((int64_t)(said[0].sent - said[0].added), 0, "sent and added");
 }
 
+static struct fal_facts
+facts(uint64_t version)
+{
+	return (struct fal_facts){ .version = version,
+				   .tasks = TASKS,
+				   .samples = TASKS,
+				   .kind = FAL_KIND_GRAD };
+}
+
 static void
 open_round(uint64_t round, uint64_t version)
 {
-	order((struct fal_shard_order){ .kind = FAL_ORDER_OPEN,
-					.round = round,
-					.tasks = TASKS,
-					.of = FAL_KIND_GRAD,
-					.version = version,
-					.samples = TASKS });
+	order((struct fal_shard_order){
+		.kind = FAL_ORDER_OPEN, .round = round, .facts = facts(version) });
 }
 
 static void
@@ -196,12 +201,14 @@ law_over_placements(void **state)
 {
 	(void)state;
 	for (uint64_t round = 1; round <= 12; round++) {
+		/* The word that opens it comes late, or after all. */
+		const uint32_t opens = 1 + fal_rng_below(&rng, TASKS + 1);
 		nothing_said();
-		open_round(round, round - 1);
 		for (uint32_t i = 1; i <= TASKS; i++) {
-			struct fal_ticket t = {
-				round, { i, 1 }, { 0, 0 }, 1, 1 + i % KEYS
-			};
+			struct fal_ticket t = { round, { i, 1 },     { 0, 0 },
+						1,     1 + i % KEYS, facts(round - 1) };
+			if (i == opens)
+				open_round(round, round - 1);
 			uint32_t came = blocks;
 			if (fal_rng_below(&rng, 3) == 0)
 				came = fal_rng_below(&rng, blocks);
@@ -218,6 +225,8 @@ law_over_placements(void **state)
 			t.id = (struct fal_cid){ 9, i };
 			check(push(&t, round - 1, 1, 0, blocks), 0, "a fill");
 		}
+		if (opens > TASKS)
+			open_round(round, round - 1);
 		for (uint32_t r = 0; r < RACKS; r++) {
 			check(said[r].complete, r + 1, "complete");
 			check(said[r].arrived, (int64_t)blocks * TASKS, "blocks");
@@ -234,10 +243,12 @@ static void
 refused(void **state)
 {
 	(void)state;
-	const struct fal_ticket t = { 1, { 1, 1 }, { 0, 0 }, 1, 1 };
-	const struct fal_ticket late = { 7, { 1, 1 }, { 0, 0 }, 1, 1 };
+	const struct fal_ticket t = { 2, { 1, 1 }, { 0, 0 }, 1, 1, facts(0) };
+	const struct fal_ticket late = { 1, { 1, 1 }, { 0, 0 }, 1, 1, facts(0) };
+	const struct fal_ticket soon = { 7, { 1, 1 }, { 0, 0 }, 1, 1, facts(1) };
 	const struct fal_tail rubbish = { (const uint8_t *)"\1\2\3", 3 };
-	open_round(1, 0);
+	open_round(2, 0);
+	check(push(&soon, 0, 1, 0, blocks), FAL_ESTATE, "on a version to come");
 	check(push(&late, 0, 1, 0, blocks), 0, "a round that is over");
 	check(said[0].arrived, 0, "blocks");
 	check(push(&t, 0, 1, 0, 2), 0, "push");
@@ -258,7 +269,7 @@ taken_back(void **state)
 	const uint32_t odd = 1 + fal_rng_below(&rng, TASKS);
 	open_round(1, 0);
 	for (uint32_t i = 1; i <= TASKS; i++) {
-		const struct fal_ticket t = { 1, { i, 1 }, { 0, 0 }, 1, 1 };
+		const struct fal_ticket t = { 1, { i, 1 }, { 0, 0 }, 1, 1, facts(0) };
 		check(push(&t, 0, 1, 0, blocks), 0, "push");
 	}
 	order((struct fal_shard_order){
@@ -271,7 +282,7 @@ taken_back(void **state)
 	for (uint32_t i = 1; i <= TASKS; i++) {
 		order((struct fal_shard_order){
 			.kind = FAL_ORDER_FENCE, .round = 1, .id = { i, 1 } });
-		const struct fal_ticket fill = { 1, { 9, i }, { i, 1 }, 1, 2 };
+		const struct fal_ticket fill = { 1, { 9, i }, { i, 1 }, 1, 2, facts(0) };
 		check(push(&fill, 0, 1, 0, blocks), 0, "fill");
 	}
 	end_and_step(1);
@@ -279,7 +290,8 @@ taken_back(void **state)
 	for (uint64_t round = 2; round <= 4; round++) {
 		open_round(round, round - 1);
 		for (uint32_t i = 1; i <= TASKS; i++) {
-			const struct fal_ticket t = { round, { i, 1 }, { 0, 0 }, 1, 1 };
+			const struct fal_ticket t = { round, { i, 1 }, { 0, 0 },
+						      1,     1,        facts(round - 1) };
 			check(push(&t, round - 1, 1, 0, blocks), 0, "push");
 		}
 		order((struct fal_shard_order){
@@ -301,8 +313,10 @@ doubted(void **state)
 	int8_t seen[MOST / FAL_BLOCK];
 	for (uint32_t bears = 0; bears < 2; bears++) {
 		const uint64_t round = 1 + bears;
-		const struct fal_ticket small = { round, { 1, 1 }, { 0, 0 }, 2, 1 };
-		const struct fal_ticket large = { round, { 2, 1 }, { 0, 0 }, 2, 2 };
+		const struct fal_ticket small = { round, { 1, 1 }, { 0, 0 },
+						  2,     1,        facts(bears) };
+		const struct fal_ticket large = { round, { 2, 1 }, { 0, 0 },
+						  2,     2,        facts(bears) };
 		nothing_said();
 		open_round(round, bears);
 		check(push(&small, bears, 1, 0, blocks), 0, "push");
@@ -323,6 +337,32 @@ doubted(void **state)
 		end_and_step(round);
 		same_versions(round);
 	}
+}
+
+/* A fence that comes before its round is opened is kept, of so many rounds at most. */
+static void
+fenced_early(void **state)
+{
+	(void)state;
+	struct fal_shard_order o = { .kind = FAL_ORDER_FENCE, .id = { 1, 1 } };
+	for (uint64_t round = 1; round <= TASKS; round++) {
+		o.round = round;
+		order(o);
+	}
+	o.round++;
+	for (uint32_t r = 0; r < RACKS; r++)
+		check(fal_rack_order(rack[r], &o), FAL_ELIMIT, "one too many");
+	for (uint64_t round = 1; round <= TASKS; round++) {
+		const struct fal_ticket t = { round, { 1, 1 }, { 0, 0 }, 1, 1, facts(0) };
+		const struct fal_ticket other = { round, { 2, 1 }, { 0, 0 },
+						  1,     1,        facts(0) };
+		nothing_said();
+		check(push(&t, 0, 1, 0, blocks), 0, "what is fenced");
+		check(said[0].arrived, 0, "blocks");
+		check(push(&other, 0, 1, 0, blocks), 0, "another one");
+		check(said[0].arrived, blocks, "blocks");
+	}
+	order(o); /* there is room again */
 }
 
 /* What the word of the last one makes be asked of all is heard from all. */
@@ -351,8 +391,9 @@ main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, begin, end)
 	const struct CMUnitTest tests[] = {
-		TEST(law_over_placements), TEST(refused), TEST(taken_back), TEST(doubted),
-		TEST(asked_meanwhile),
+		TEST(law_over_placements), TEST(refused),
+		TEST(taken_back),          TEST(doubted),
+		TEST(fenced_early),        TEST(asked_meanwhile),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, NULL, NULL);
