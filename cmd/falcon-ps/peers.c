@@ -104,9 +104,12 @@ ps_tell_all(struct ps_server *s, enum fal_msg_type type, const char *why)
 	fal_text_plain(m.done.why, sizeof(m.done.why), why);
 	if (fal_msg_put(&out, &m) < 0)
 		return;
-	for (size_t i = 0; i < s->sessions.n; i++)
-		if (fal_role_may(fal_chan_role(s->sessions.v[i]->chan), FAL_ROLE_WORK))
-			fal_chan_send(s->sessions.v[i]->chan, &out, FAL_SEND_CONTROL);
+	for (size_t i = 0; i < s->sessions.n; i++) {
+		const struct ps_session *of = s->sessions.v[i];
+		if (!of->asks_only &&
+		    fal_role_may(fal_chan_role(of->chan), FAL_ROLE_WORK))
+			fal_chan_send(of->chan, &out, FAL_SEND_CONTROL);
+	}
 	fal_buf_free(&out);
 }
 
@@ -187,7 +190,7 @@ follow_msg(struct ps_server *s, struct ps_session *session, const struct fal_msg
 	}
 	if (is_crowd(s, session, PS_LOOK))
 		return;
-	session->followed = session->history_due = true;
+	session->asks_only = session->followed = session->history_due = true;
 	session->live = m->follow.live != 0;
 	ps_more(s, session);
 }
@@ -195,6 +198,7 @@ follow_msg(struct ps_server *s, struct ps_session *session, const struct fal_msg
 static void
 control_msg(struct ps_server *s, struct ps_session *session, const struct fal_msg *m)
 {
+	session->asks_only = true;
 	ps_control_msg(s, session, m);
 	ps_after_event(s);
 }

@@ -30,6 +30,7 @@ struct ps_session {
 	size_t asks;
 	uint64_t had;           /* bytes of chunks */
 	bool texts_due;         /* it has said HELLO, and has not got them yet */
+	bool asks_only;         /* it has said FOLLOW or CONTROL: it is no worker */
 	bool followed;          /* it has said FOLLOW */
 	bool live, history_due; /* … with these words, and has not got it yet */
 	bool follows;           /* gets trace lines as they come */

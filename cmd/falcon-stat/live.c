@@ -33,15 +33,15 @@ on_msg(void *arg, struct fal_client *c, const struct fal_msg *m)
 		await(live, c);
 		return live->on_bytes(live->arg, m->trace.lines.p, m->trace.lines.n);
 	case FAL_MSG_TRACE_END:
-	case FAL_MSG_DONE:
 		return FAL_EXIT_DONE;
 	default:
 		return FAL_CLIENT_ALIEN;
 	}
 }
 
+/* SIGINT came, or the coordinator has closed the channel in order: nothing more comes. */
 static int
-on_interrupt(void *arg)
+on_over(void *arg)
 {
 	(void)arg;
 	return FAL_EXIT_DONE;
@@ -54,8 +54,9 @@ stat_live(const struct stat_live *live)
 					    .role = FAL_ROLE_OBSERVE,
 					    .on_open = on_open,
 					    .on_msg = on_msg,
+					    .on_over = live->follow ? on_over : NULL,
 					    .on_interrupt =
-						    live->follow ? on_interrupt : NULL };
+						    live->follow ? on_over : NULL };
 	struct fal_client_key *key;
 	struct fal_diag diag;
 	fal_cli_hide_memory();

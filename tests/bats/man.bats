@@ -247,12 +247,16 @@ run_commands() {
 
 @test "falcon-proj(1): its examples run" {
 	world
-	# The pipe ends with the job, which is there to be asked when it is done, too.
 	start_ready ps env falcon-ps --listen unix:lab.socket --keyring lab/keyring \
-		--state state --set sync.scheme=bsp --set job.epochs=40 fashion.job
+		--state state --set sync.scheme=bsp --set job.epochs=5000 -x fashion.job
 	start slow falcon-work --lanes 1 --emulate rate=1600 unix:lab.socket
 	state=state at_clock 29
 	here falcon-proj.1
+	# The pipe ends with the job, and that when both its ends are there.
+	piped() {
+		[ "$(grep -c lab.socket /proc/net/unix)" -ge 4 ]
+	}
+	{ soon "the pipe" piped && falcon-sync unix:lab.socket stop; } 3>&- &
 	run_commands
 	same predictions "$(grep -c '^backtest: ' output)" 3
 	has "$(cat output)" "1000 workers drawn from these (seed 1)"

@@ -406,10 +406,29 @@ now CLOCK: --min-dwell 10" sync apply - <<<'{"clones": true}'
 	done_well 40
 }
 
-@test "stop: the coordinator ends with status 75" {
+@test "stop: the coordinator ends with status 75; whoever looks on or holds a pipe, with 0" {
 	begin
+	mkfifo pipe-all pipe-control
+	local role of=()
+	for role in all control observe; do
+		start "stat-$role" falcon-stat --follow --key "$keys/$role.key" "$ready"
+		of+=("$pid stat-$role")
+		[ $role = observe ] && continue
+		start "pipe-$role" bash -c 'exec falcon-sync -k "$0" "$1" apply - <>"$2"' \
+			"$keys/$role.key" "$ready" "pipe-$role"
+		of+=("$pid pipe-$role")
+		printf '{"clones": true}\n' >"pipe-$role"
+	done
+	for role in "${of[@]}"; do
+		soon "$role" test -s "${role#* }.out"
+	done
 	answers 0 "" "" sync stop
 	ended "$ps" ps 75
+	for role in "${of[@]}"; do
+		# shellcheck disable=SC2086 # two words
+		ended $role
+		same "said by ${role#* }" "$(cat "${role#* }.err")" ""
+	done
 	has "$(cat ps.err)" "falcon-ps: stopped by 'control' at clock"
 	same hold "$(jq -r 'select(.ev == "hold") | .why + " " + .by' "$state/trace.jsonl")" \
 		"stopped control"
