@@ -1,4 +1,5 @@
 /* The straggler projection as a picture: a band for each worker along time. */
+#include "base/text.h"
 #include "gnuplot.h"
 #include "plot.h"
 
@@ -97,7 +98,7 @@ heading(struct bands *p)
 	gnuplot_put(g, ".'): where the time of ");
 	if (p->rows < b->n_shown)
 		gnuplot_put(g, "%zu of ", p->rows);
-	gnuplot_put(g, "%zu worker%s went'", b->n_shown, b->n_shown == 1 ? "" : "s");
+	gnuplot_put(g, "%zu worker%s went'", b->n_shown, fal_text_s(b->n_shown));
 	gnuplot_put(g, " at screen 0.5, screen %.5f center font ',18'\n",
 		    1 - 24.0 / g->height);
 	for (int k = 0; k < PARTS; k++)

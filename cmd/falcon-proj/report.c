@@ -172,9 +172,10 @@ void
 report_text(struct fal_buf *out, const struct fal_report *r)
 {
 	struct fal_diag head;
-	fal_diag_set(&head, 0, "job: %.*s, %.40s%s: %.0f clocks in %.1f s",
+	fal_diag_set(&head, 0, "job: %.*s, %.40s%s: %.0f clock%s in %.1f s",
 		     (int)fal_text_cut(r->name, 40), r->name, r->scheme,
-		     r->done ? ", done" : "", r->clocks, r->seconds);
+		     r->done ? ", done" : "", r->clocks, fal_text_s((uint64_t)r->clocks),
+		     r->seconds);
 	fal_put_fmt(out, "%s\n", head.text);
 	put_classes(out, r);
 	put_times(out, r);

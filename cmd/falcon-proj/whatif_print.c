@@ -1,5 +1,6 @@
 /* What --what-if has found, as text and as JSON. */
 #include "base/json.h"
+#include "base/text.h"
 #include "cli/progress.h"
 #include "cli/table.h"
 #include "whatif.h"
@@ -58,9 +59,9 @@ put_head(const struct proj_opt *o, const struct whatif *w, struct fal_buf *out)
 {
 	const struct fal_fit_run *run = &w->job->run;
 	const struct fal_cost *cost = &w->cost;
-	fal_put_fmt(out, "%s: %zu worker%s, %" PRIu64 " clocks of %s\n", w->job->name,
-		    w->job->cost.machines, w->job->cost.machines == 1 ? "" : "s",
-		    run->clocks, run->scheme);
+	fal_put_fmt(out, "%s: %zu worker%s, %" PRIu64 " clock%s of %s\n", w->job->name,
+		    w->job->cost.machines, fal_text_s(w->job->cost.machines), run->clocks,
+		    fal_text_s(run->clocks), run->scheme);
 	if (run->epoch_s > 0)
 		fal_put_fmt(out,
 			    "backtest: %.1f s per epoch predicted, %.1f measured (%+.1f "
@@ -77,16 +78,19 @@ put_head(const struct proj_opt *o, const struct whatif *w, struct fal_buf *out)
 	fal_put_fmt(out, "speeds: %.1f samples/s in all\n", fal_cost_speed(cost));
 	fal_put_fmt(
 		out,
-		"tasks a clock: %u of %u samples; of computing %.1f %% is lost as they "
+		"tasks a clock: %u of %u sample%s; of computing %.1f %% is lost as they "
 		"are whole",
-		fal_grid_tasks(&cost->grid, 0), cost->grid.task, 100 * w->whole);
+		fal_grid_tasks(&cost->grid, 0), cost->grid.task,
+		fal_text_s(cost->grid.task), 100 * w->whole);
 	if (!isnan(w->small))
 		fal_put_fmt(out, ", %.1f %% as they are small", 100 * w->small);
 	fal_put_u8(out, '\n');
 	if (o->workers != NULL)
 		fal_put_fmt(out,
-			    "%zu workers drawn from these (seed %" PRIu64 "), batch %u\n",
-			    cost->machines, o->seed, cost->grid.batch);
+			    "%zu worker%s drawn from these (seed %" PRIu64
+			    "), batch %u\n",
+			    cost->machines, fal_text_s(cost->machines), o->seed,
+			    cost->grid.batch);
 	fal_put_fmt(out, "\n");
 }
 

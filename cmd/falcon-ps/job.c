@@ -134,8 +134,9 @@ load_set(const struct ps_job *j, const char *path, const char *images, const cha
 	if (err == FAL_OK && j->model->layers > 0 &&
 	    set->sample_bytes != j->model->inputs)
 		err = fal_diag_set(diag, FAL_EINVAL,
-				   "%s: samples of %u values, but the model takes %u", a,
-				   set->sample_bytes, j->model->inputs);
+				   "%s: samples of %u value%s, but the model takes %u", a,
+				   set->sample_bytes, fal_text_s(set->sample_bytes),
+				   j->model->inputs);
 	free(a);
 	free(b);
 	return err;

@@ -1,6 +1,7 @@
 /* falcon-ps: coordinator and first shard of a job. */
 #include "base/json.h"
 #include "base/parse.h"
+#include "base/text.h"
 #include "cache.h"
 #include "cli/cli.h"
 #include "cli/file.h"
@@ -108,13 +109,14 @@ say_state(const struct ps_job *j)
 {
 	const struct fal_rack_conf rack = rack_conf(j, 1);
 	const uint64_t bytes = fal_rack_state_bytes(&rack, lines(&j->job.rule));
+	const uint32_t floats = fal_optim_slots(&j->job.optim) + (j->job.optim.ema > 0);
 	if (bytes > 0)
 		fal_cli_err(PROG,
-			    "%s: of that %" PRIu64 " MiB are %s's state, %u floats a "
+			    "%s: of that %" PRIu64 " MiB are %s's state, %u float%s a "
 			    "parameter",
 			    j->job.name, (bytes >> 20) + 1,
-			    fal_optim_name(j->job.optim.kind),
-			    fal_optim_slots(&j->job.optim) + (j->job.optim.ema > 0));
+			    fal_optim_name(j->job.optim.kind), floats,
+			    fal_text_s(floats));
 }
 
 /* Tensors as lines for people and scripts: name, shape, how many values. */
@@ -179,13 +181,14 @@ check(struct run *r, const char *path)
 		if (err < 0)
 			return say_bad_file(&diag, err);
 	}
-	uint64_t need = memory_need(&r->job, o->min_workers, o->shards);
+	const uint64_t need = memory_need(&r->job, o->min_workers, o->shards);
+	const uint64_t params = r->job.model->params;
+	const uint32_t blocks = fal_blocks(params), tasks = ps_job_tasks(&r->job);
 	fal_cli_err(PROG,
-		    "%s: %" PRIu64 " parameters in %u blocks, %u tasks a clock, "
+		    "%s: %" PRIu64 " parameter%s in %u block%s, %u task%s a clock, "
 		    "needs %" PRIu64 " MiB",
-		    r->job.job.name, r->job.model->params,
-		    fal_blocks(r->job.model->params), ps_job_tasks(&r->job),
-		    (need >> 20) + 1);
+		    r->job.job.name, params, fal_text_s(params), blocks,
+		    fal_text_s(blocks), tasks, fal_text_s(tasks), (need >> 20) + 1);
 	char warning[FAL_STALE_TEXT];
 	if (fal_stale_warning(&r->job.job.rule, &r->job.job.optim,
 			      o->min_workers > 1 ? (uint32_t)o->min_workers : 0, warning))

@@ -7,6 +7,7 @@
 
 #include "base/json.h"
 #include "base/parse.h"
+#include "base/text.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -172,8 +173,10 @@ ps_tape_flush(struct ps_tape *t)
 		remember(t, all.p, all.n);
 		if (was)
 			fal_diag_set(&t->said, 0,
-				     "%s: is written again: %llu lines are missing",
-				     t->path, (unsigned long long)t->gap.lines);
+				     "%s: is written again: %llu line%s %s missing",
+				     t->path, (unsigned long long)t->gap.lines,
+				     fal_text_s(t->gap.lines),
+				     t->gap.lines == 1 ? "is" : "are");
 		t->gap = (struct ps_gap){ 0 };
 	} else if (!t->seeks) {
 		give_up(t);

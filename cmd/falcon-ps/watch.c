@@ -2,6 +2,7 @@
  * the sizes cost. */
 #include "server.h"
 
+#include "base/text.h"
 #include "cli/cli.h"
 
 #include <math.h>
@@ -115,6 +116,7 @@ ps_tell_refusals(struct ps_server *s, bool over)
 void
 ps_tell_sizes(struct ps_server *s, uint32_t workers)
 {
+	const uint32_t tasks = ps_job_tasks(s->opt->job), task = s->opt->job->job.task;
 	struct fal_coord_sizes sizes;
 	char small[64] = "";
 	if (workers == 0 || workers < 2 * s->sized ||
@@ -125,13 +127,13 @@ ps_tell_sizes(struct ps_server *s, uint32_t workers)
 		snprintf(small, sizeof(small), ", %.1f %% as they are small",
 			 100 * sizes.small);
 	fal_progress_end(&s->progress);
-	fal_cli_err(PROG,
-		    "%s: %u lane%s of %u worker%s, %u tasks of %u samples a clock: %.1f "
-		    "%% is lost as tasks are whole%s",
-		    s->opt->job->job.name, sizes.lanes, sizes.lanes == 1 ? "" : "s",
-		    sizes.workers, sizes.workers == 1 ? "" : "s",
-		    ps_job_tasks(s->opt->job), s->opt->job->job.task, 100 * sizes.whole,
-		    small);
+	fal_cli_err(
+		PROG,
+		"%s: %u lane%s of %u worker%s, %u task%s of %u sample%s a clock: %.1f "
+		"%% is lost as tasks are whole%s",
+		s->opt->job->job.name, sizes.lanes, fal_text_s(sizes.lanes),
+		sizes.workers, fal_text_s(sizes.workers), tasks, fal_text_s(tasks), task,
+		fal_text_s(task), 100 * sizes.whole, small);
 }
 
 void

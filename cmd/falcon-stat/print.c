@@ -1,5 +1,6 @@
 /* The verdict of the audit, and the history. */
 #include "base/json.h"
+#include "base/text.h"
 #include "cli/progress.h"
 #include "stat.h"
 
@@ -31,26 +32,31 @@ stat_audit(struct fal_buf *out, const struct fal_audit_verdict *v)
 		fal_put_fmt(out, "audit: and %s more\n",
 			    group(v->findings - v->n_text, a));
 	if (v->findings > 0) {
-		fal_put_fmt(out, "audit: failed: %s %s\n", group(v->findings, a),
-			    v->findings == 1 ? "finding" : "findings");
+		fal_put_fmt(out, "audit: failed: %s finding%s\n", group(v->findings, a),
+			    fal_text_s(v->findings));
 		return;
 	}
 	if (!v->ok) {
-		fal_put_fmt(out, "audit: cannot tell: %s lines (%s bytes) are missing, ",
-			    group(v->missing_lines, a), group(v->missing_bytes, b));
+		fal_put_fmt(out, "audit: cannot tell: %s line%s (%s byte%s) %s missing, ",
+			    group(v->missing_lines, a), fal_text_s(v->missing_lines),
+			    group(v->missing_bytes, b), fal_text_s(v->missing_bytes),
+			    v->missing_lines == 1 ? "is" : "are");
 		fal_put_fmt(out, "from clock %s on\n", group(v->clocks, a));
 		return;
 	}
 	fal_put_fmt(out, "audit: ok: %s", group(v->clocks, a));
 	if (!v->finished)
 		fal_put_fmt(out, " of %s", group(v->of_clocks, a));
-	fal_put_fmt(out, " clocks, %s tasks, moved %s", group(v->sums.tasks, a),
+	fal_put_fmt(out, " clock%s, %s task%s, moved %s",
+		    fal_text_s(v->finished ? v->clocks : v->of_clocks),
+		    group(v->sums.tasks, a), fal_text_s(v->sums.tasks),
 		    group(v->sums.moved, b));
 	fal_put_fmt(out, ", cloned %s", group(v->sums.cloned, a));
 	fal_put_fmt(out, ", filled %s, dropped %s", group(v->sums.filled, a),
 		    group(v->sums.dropped, b));
-	fal_put_fmt(out, ", %s samples dropped (stale), %s computed twice",
-		    group(v->samples_dropped, a), group(v->samples_twice, b));
+	fal_put_fmt(out, ", %s sample%s dropped (stale), %s computed twice",
+		    group(v->samples_dropped, a), fal_text_s(v->samples_dropped),
+		    group(v->samples_twice, b));
 	uint64_t doubted = 0;
 	for (int i = 0; i < FAL_VERDICTS; i++)
 		doubted += v->verdicts[i];
@@ -63,8 +69,9 @@ stat_audit(struct fal_buf *out, const struct fal_audit_verdict *v)
 			    group(v->verdicts[FAL_REFUTED], b));
 	}
 	if (v->evals.tasks > 0) {
-		fal_put_fmt(out, ", evaluated %s", group(v->evals.tasks, a));
-		fal_put_fmt(out, " test tasks, confirmed %s, unconfirmed %s",
+		fal_put_fmt(out, ", evaluated %s test task%s", group(v->evals.tasks, a),
+			    fal_text_s(v->evals.tasks));
+		fal_put_fmt(out, ", confirmed %s, unconfirmed %s",
 			    group(v->evals.twice, a), group(v->evals.alone, b));
 	}
 	if (v->charges > 0)

@@ -2,6 +2,7 @@
 #include "setup.h"
 
 #include "base/mem.h"
+#include "base/text.h"
 #include "wire/bfp.h"
 
 #include <stdlib.h>
@@ -12,8 +13,9 @@ check_data(const struct setup *s, struct fal_diag *diag)
 	const struct fal_part *part = &s->manifest.train;
 	if (s->job.channels != 1 && s->job.channels != part->shape[0])
 		return fal_diag_set(diag, FAL_EINVAL,
-				    "data.mean lists %u channels, a sample has %u",
-				    s->job.channels, part->shape[0]);
+				    "data.mean lists %u channel%s, a sample has %u",
+				    s->job.channels, fal_text_s(s->job.channels),
+				    part->shape[0]);
 	return FAL_OK;
 }
 

@@ -1,7 +1,6 @@
 /* Texts for a person. */
 #include "base/text.h"
 
-#include <stdint.h>
 #include <string.h>
 
 /* Whether the byte goes on with a character that began before it. */
@@ -30,6 +29,12 @@ fal_text_width(const char *s)
 	for (; *s != '\0'; s++)
 		n += !goes_on(*s);
 	return n;
+}
+
+const char *
+fal_text_s(uint64_t n)
+{
+	return n == 1 ? "" : "s";
 }
 
 const char *

@@ -5,12 +5,16 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 /* How many bytes of `s`, at most `max`, end between characters. */
 size_t fal_text_cut(const char *s, size_t max);
 
 /* Characters of `s`, by code points: combined and wide ones count as one each. */
 size_t fal_text_width(const char *s);
+
+/* What a word takes where it stands for n: "s", or "" if n is 1. */
+const char *fal_text_s(uint64_t n);
 
 /* As much of `s` as fits `cap` > 0 bytes with its NUL, cut between characters, into
  * `out`, which may be `s`; control characters become '?'.  Returns `out`. */

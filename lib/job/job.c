@@ -491,14 +491,14 @@ fal_job_bind(struct fal_job *job, uint32_t n, struct fal_diag *diag)
 	if (job->schedule.warmup > total)
 		return fal_diag_set(diag, FAL_EINVAL,
 				    "schedule.warmup: '%" PRIu64
-				    "' is more than the %" PRIu64 " updates of the job",
-				    job->schedule.warmup, total);
+				    "' is more than the %" PRIu64 " update%s of the job",
+				    job->schedule.warmup, total, fal_text_s(total));
 	uint32_t tasks = fal_grid_tasks(&g, 0);
 	if (job->parts > tasks)
 		return fal_diag_set(diag, FAL_EINVAL,
 				    "data.parts: '%" PRIu32 "' is more than the %" PRIu32
-				    " tasks of a clock",
-				    job->parts, tasks);
+				    " task%s of a clock",
+				    job->parts, tasks, fal_text_s(tasks));
 	job->schedule.total = total;
 	return FAL_OK;
 }

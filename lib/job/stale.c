@@ -33,7 +33,7 @@ fal_stale_warning(const struct fal_rule *rule, const struct fal_optim *optim,
 {
 	const uint32_t n = workers > 0 ? workers : SUPPOSED;
 	const uint32_t of =
-		rule->scheme == FAL_GROUPS && rule->groups > 0 ? rule->groups : n;
+		rule->scheme == FAL_GROUPS && rule->groups < n ? rule->groups : n;
 	const uint32_t delay = alone(rule)                ? of - 1
 			       : rule->scheme == FAL_EPSP ? rule->slack
 							  : 0;

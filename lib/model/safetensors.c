@@ -212,9 +212,10 @@ read_header(const struct reader *r, const struct fal_model *m, const json_t *o)
 	int err;
 	if (meta != NULL && (err = read_metadata(r, meta)) != 0)
 		return err;
-	if (json_object_size(o) - (meta != NULL) != m->tensors)
-		return FAIL(r, "%zu tensors, but the model has %u",
-			    json_object_size(o) - (meta != NULL), m->tensors);
+	const size_t there = json_object_size(o) - (meta != NULL);
+	if (there != m->tensors)
+		return FAIL(r, "%zu tensor%s, but the model has %u", there,
+			    fal_text_s(there), m->tensors);
 	for (uint32_t i = 0; i < m->tensors; i++) {
 		const struct fal_tensor *t = &m->tensor[i];
 		if ((err = read_tensor(r, t, json_object_get(o, t->name), r->at[i])) != 0)

@@ -313,8 +313,9 @@ whole_tasks(struct list *l)
 			 r->shared ? "under epsp:1 they need not fit a clock" OTHER
 				   : "a larger batch would fill them" OTHER);
 	add(l, FAL_REPORT_WHOLE_TASKS, NULL, loss,
-	    "tasks of %llu samples leave %.0f %% idle at %lu lanes: %s",
-	    (unsigned long long)r->task, 100 * loss, lanes, what);
+	    "tasks of %llu sample%s leave %.0f %% idle at %lu lane%s: %s",
+	    (unsigned long long)r->task, fal_text_s(r->task), 100 * loss, lanes,
+	    fal_text_s(lanes), what);
 }
 
 static void
@@ -333,8 +334,8 @@ small_tasks(struct list *l)
 		snprintf(what, sizeof(what), "batch.task = %llu saves %.0f %%" OTHER,
 			 (unsigned long long)task, 100 * saved);
 	add(l, FAL_REPORT_SMALL, NULL, loss,
-	    "%.0f %% of the clock is that tasks have %llu samples only: %s", 100 * loss,
-	    (unsigned long long)r->task, what);
+	    "%.0f %% of the clock is that tasks have %llu sample%s only: %s", 100 * loss,
+	    (unsigned long long)r->task, fal_text_s(r->task), what);
 }
 
 static double

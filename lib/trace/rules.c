@@ -2,6 +2,7 @@
 #include "trace/rules.h"
 
 #include "base/mem.h"
+#include "base/text.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -55,8 +56,9 @@ judge_kind(const struct fal_rules *s, const struct fal_trace_round *r,
 	if (r->has_group != group)
 		fal_finding(f, r, 0, 0, r->has_group ? "it is of a group" : "no group");
 	if (r->local > s->rule.rounds || (r->local == 0) != (s->rule.rounds == 0))
-		fal_finding(f, r, 0, 0, "local is %llu, but at most %u rounds are pushed",
-			    (unsigned long long)r->local, s->rule.rounds);
+		fal_finding(f, r, 0, 0, "local is %llu, but at most %u round%s pushed",
+			    (unsigned long long)r->local, s->rule.rounds,
+			    s->rule.rounds == 1 ? " is" : "s are");
 	if (r->delta != is_delta(&s->rule))
 		fal_finding(f, r, 0, 0, "kind is %s", r->delta ? "delta" : "grad");
 	if (r->steps > 0 && r->steps != s->rule.steps)
@@ -158,8 +160,9 @@ fal_rules_round(struct fal_rules *s, const struct fal_trace_round *r, uint64_t n
 			    (unsigned long long)fal_rules_version(s));
 	if (is_bounded(&s->rule) && r->clocks > s->rule.slack)
 		fal_finding(f, r, 0, 0,
-			    "it is %llu clocks before the slowest, but the slack is %u",
-			    (unsigned long long)r->clocks, s->rule.slack);
+			    "it is %llu clock%s before the slowest, but the slack is %u",
+			    (unsigned long long)r->clocks, fal_text_s(r->clocks),
+			    s->rule.slack);
 	if (!shared && !r->has_stale)
 		fal_finding(f, r, 0, 0, "nothing says how stale it is");
 	judge_weight(s, r, f);
@@ -243,6 +246,7 @@ fal_rules_update(const struct fal_rules *s, const struct fal_trace_round *r,
 	/* While a line is not pushed yet, others make versions. */
 	const uint64_t stale = was - r->version;
 	if (line && r->local < s->rule.rounds ? r->updates > stale : r->updates != stale)
-		fal_finding(f, r, 0, 0, "stale by %llu updates, not %llu",
-			    (unsigned long long)r->updates, (unsigned long long)stale);
+		fal_finding(f, r, 0, 0, "stale by %llu update%s, not %llu",
+			    (unsigned long long)r->updates, fal_text_s(r->updates),
+			    (unsigned long long)stale);
 }

@@ -280,7 +280,7 @@ $data/train-images-idx3-ubyte.gz" --set "data.train-labels=$data/t10k-labels-idx
 	run "${check[@]}" --set optimizer.kind=adamw
 	has "$output" "fashion: of that 1 MiB are adamw's state, 2 floats a parameter"
 	run "${check[@]}" --set optimizer.kind=adagrad
-	has "$output" "fashion: of that 1 MiB are adagrad's state, 1 floats a parameter"
+	has "$output" "fashion: of that 1 MiB are adagrad's state, 1 float a parameter"
 	run "${check[@]}" --set optimizer.kind=sgd
 	same "lines of sgd" "$(grep -c state <<<"$output" || :)" 0
 }

@@ -93,3 +93,24 @@ shown() {
 	# As without a terminal.
 	diff seen piped
 }
+
+@test "of one thing nobody says that it is many" {
+	job+=(--set job.epochs=1 --set batch.size=256 --set batch.task=256)
+	falcon-ps --check "${job[@]}" --set optimizer.kind=adagrad >said 2>&1
+	serve
+	work alone --lanes 1
+	ended "$ps" ps
+	local trace=state/trace.jsonl
+	{
+		cat ps.err alone.err
+		falcon-stat "$trace"
+		falcon-stat --audit "$trace"
+		falcon-stat --history "$trace"
+		falcon-proj "$trace"
+		falcon-proj --what-if groups:2 "$trace"
+		falcon-proj --what-if all --workers 1 "$trace"
+	} >>said 2>&1
+	has "$(<said)" "1 float a parameter"
+	has "$(<said)" "audit: ok: 1 clock, 1 task, "
+	same "of one" "$(grep -E '(^|[^0-9.,:])1 [a-z]+s\b' said | grep -v '1 is ' || :)" ""
+}

@@ -47,6 +47,11 @@ test_warnings(void **state)
 	      "asp of 2 workers with momentum 0.9: stable learning rates are up to 5.4 "
 	      "times lower");
 	warns("asp", &o, 1, "");
+	/* No more groups than workers: of one nothing is late. */
+	warns("groups:2", &o, 1, "");
+	warns("groups:2", &o, 2,
+	      "groups:2 of 2 workers with momentum 0.9: stable learning rates are up to "
+	      "5.4 times lower");
 	/* Not known how many: some. */
 	char text[FAL_STALE_TEXT];
 	struct fal_rule r = { .scheme = FAL_SSP, .slack = 3 };
