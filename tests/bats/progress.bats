@@ -114,3 +114,38 @@ shown() {
 	has "$(<said)" "audit: ok: 1 clock, 1 task, "
 	same "of one" "$(grep -E '(^|[^0-9.,:])1 [a-z]+s\b' said | grep -v '1 is ' || :)" ""
 }
+
+# The demo with a small job instead of its own; its rate is such that no machine keeps it.
+small_demo() {
+	mkdir stand
+	ln -s "$bin"/falcon-* stand
+	rm stand/falcon-ps
+	cat >stand/falcon-ps <<-END
+		#!/bin/bash
+		exec $bin/falcon-ps "\${@/%*fashion.job/$PWD/tiny.job}"
+	END
+	chmod +x stand/falcon-ps
+	export FALCON_BIN=$PWD/stand DEMO_RATE=1000000000 DEMO_EPOCHS=2
+}
+
+@test "the demo fits the terminal" {
+	command -v script >/dev/null || skip "no script(1)"
+	script -qc true /dev/null </dev/null >/dev/null || skip "no terminals here"
+	small_demo
+	RANDOM=${SEED:=$$}
+	echo "seed $SEED"
+	local columns
+	for columns in 40 80 $((41 + RANDOM % 100)); do
+		TERM=xterm script -qefc "stty cols $columns; exec '$root/share/demo'" drawn \
+			>/dev/null </dev/null
+		sed 's/\x1b\[[0-9;]*[mK]//g' drawn | tr '\r' '\n' | grep -v '^Script ' >seen
+		# But for the models' sums, which are whole.
+		same "wider than $columns" "$(grep -v "'s model" seen |
+			awk -v most="$columns" 'length > most')" ""
+		tr -s ' \n' ' ' <seen >words
+		has "$(<words)" "do not believe the speeds"
+		has "$(<words)" "This machine was too busy for its part"
+		has "$(<words)" "EPSP's model"
+		has "$(<words)" "The same model, bit by bit."
+	done
+}
