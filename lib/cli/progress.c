@@ -119,11 +119,13 @@ draw(const struct fal_progress *p, double part, const char *left)
 void
 fal_progress_show(struct fal_progress *p, uint64_t done, double now)
 {
+	if (done == 0) /* whatever it waits for */
+		p->began = now;
 	if (p->out == NULL || now < p->next)
 		return;
 	double part = done < p->total ? (double)done / (double)p->total : 1;
 	char left[48] = "";
-	if (part > 0)
+	if (now - p->began >= 2) /* the beginning is not like the rest */
 		snprintf(left, sizeof(left), ", %.0f s left",
 			 (now - p->began) * (1 - part) / part);
 	draw(p, part, left);

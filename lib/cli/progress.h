@@ -19,7 +19,8 @@ struct fal_progress {
 	uint64_t total; /* in any unit; above 0 */
 	FILE *out;      /* NULL: shows nothing */
 	bool colour;
-	double began, next; /* seconds: the first call; the next drawing */
+	double began,
+		next; /* seconds: the last without any unit done; the next drawing */
 	bool drawn;
 };
 
@@ -28,7 +29,8 @@ struct fal_progress {
 struct fal_progress fal_progress_begin(const char *label, uint64_t total, double now);
 
 /* `done` units are done at `now`, in seconds of any one clock.  Draws at most ten times
- * a second, as wide as the terminal is then. */
+ * a second, as wide as the terminal is then.  The time that is left is told from two
+ * seconds on after the last call with none done. */
 void fal_progress_show(struct fal_progress *p, uint64_t done, double now);
 
 /* Wipes the bar, so that the next line on stderr starts clean. */

@@ -389,6 +389,27 @@ test_progress(void **state)
 	free(text);
 }
 
+/* What is left is told by what was done, not by what was waited for before, and not by
+ * the first bit of it. */
+static void
+test_progress_left(void **state)
+{
+	(void)state;
+	char *text = NULL;
+	size_t n = 0;
+	struct fal_progress p = fal_progress_begin("job", 1000, 10);
+	p.out = open_memstream(&text, &n);
+	p.colour = false;
+	for (int i = 0; i <= 100; i++) /* nobody has come yet */
+		fal_progress_show(&p, 0, 10 + i);
+	fal_progress_show(&p, 1, 111.5);
+	assert_null(strstr(text, "left"));
+	fal_progress_show(&p, 50, 115);
+	assert_non_null(strstr(text, "  5 %, 95 s left\033[K"));
+	fclose(p.out);
+	free(text);
+}
+
 /* Draws on `p->out` in the middle of something, and returns the columns of the widest
  * line that was drawn there: characters, but for those that move and colour. */
 static size_t
@@ -682,12 +703,19 @@ main(void)
 {
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_options),       cmocka_unit_test(test_usage_errors),
-		cmocka_unit_test(test_range),         cmocka_unit_test(test_help),
-		cmocka_unit_test(test_files),         cmocka_unit_test(test_key),
-		cmocka_unit_test(test_table),         cmocka_unit_test(test_progress),
-		cmocka_unit_test(test_progress_fits), cmocka_unit_test(test_notify),
-		cmocka_unit_test(test_cores),         cmocka_unit_test(test_json),
+		cmocka_unit_test(test_options),
+		cmocka_unit_test(test_usage_errors),
+		cmocka_unit_test(test_range),
+		cmocka_unit_test(test_help),
+		cmocka_unit_test(test_files),
+		cmocka_unit_test(test_key),
+		cmocka_unit_test(test_table),
+		cmocka_unit_test(test_progress),
+		cmocka_unit_test(test_progress_fits),
+		cmocka_unit_test(test_progress_left),
+		cmocka_unit_test(test_notify),
+		cmocka_unit_test(test_cores),
+		cmocka_unit_test(test_json),
 		cmocka_unit_test(test_fold),
 	};
 	return cmocka_run_group_tests_name("cli", tests, enter, leave);
