@@ -111,7 +111,7 @@ gap() {
 	for to in 1 2 "$((RANDOM % n + 1))" "$n"; do
 		gap 1 "$to" >gap.trace
 		run -1 falcon-stat --audit gap.trace
-		same "1 to $to" "${output%% lines*}" "audit: cannot tell: $to"
+		same "1 to $to" "${output%% line*}" "audit: cannot tell: $to"
 		has "$output" "from clock 0 on"
 		run -1 falcon-stat --audit --json gap.trace
 		run -2 falcon-stat gap.trace
@@ -130,7 +130,7 @@ gap() {
 		to=$((from + RANDOM % (n - from + 1)))
 		gap "$from" "$to" >gap.trace
 		run -1 falcon-stat --audit gap.trace
-		has "$output" "audit: cannot tell: $((to - from + 1)) lines ("
+		has "$output" "audit: cannot tell: $((to - from + 1)) line"
 		run -1 falcon-stat --audit --json gap.trace
 		same "json of $from-$to" "$(jq -c '[.ok, .missing_lines, .findings]' <<<"$output")" \
 			"[false,$((to - from + 1)),0]"
