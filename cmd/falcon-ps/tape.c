@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "base/parse.h"
 #include "base/text.h"
+#include "trace/writer.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -106,7 +107,7 @@ miss(struct ps_gap *g, const uint8_t *bytes, size_t n)
 		sscanf(last, "{\"t\":%31[0-9.]", g->t);
 }
 
-/* The gap line so far. */
+/* The gap line so far, in place of what `out` has. */
 static void
 put_gap(const struct ps_gap *g, struct fal_buf *out)
 {
@@ -115,9 +116,9 @@ put_gap(const struct ps_gap *g, struct fal_buf *out)
 	char hex[2 * FAL_HASH_BYTES + 1];
 	fal_hash_final(&hash, digest);
 	fal_hex(digest, sizeof(digest), hex);
-	fal_put_fmt(out, "{\"t\":%s,\"ev\":\"gap\",\"lines\":%llu,\"bytes\":%llu,", g->t,
-		    (unsigned long long)g->lines, (unsigned long long)g->bytes);
-	fal_put_fmt(out, "\"blake2b\":\"%s\"}\n", hex);
+	const struct fal_line_gap line = { g->t, g->lines, g->bytes, hex };
+	fal_line_gap(out, &line);
+	fal_put_u8(out, '\n');
 }
 
 /* Of what was to be written `done` bytes were taken; the rest is a part of the gap, and

@@ -4,6 +4,7 @@
 
 #include "base/text.h"
 #include "cli/cli.h"
+#include "trace/writer.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -143,8 +144,10 @@ ps_follow(struct ps_server *s, struct ps_session *session)
 	struct fal_msg m = { .type = FAL_MSG_TRACE_END };
 	ps_record_history(s->opt->record, &history);
 	/* What time it is: where nothing moves, lines do not tell. */
-	fal_put_fmt(&history, "{\"t\":%.6f,\"ev\":\"now\"}\n",
-		    fal_coord_seconds(s->coord, ps_now()));
+	fal_line_now(&out, fal_coord_seconds(s->coord, ps_now()));
+	fal_put_bytes(&history, out.p, out.n);
+	fal_put_u8(&history, '\n');
+	fal_buf_clear(&out);
 	send_lines(session, history.p, history.n);
 	session->follows = session->live && !s->saved;
 	if (!session->follows) {

@@ -13,6 +13,12 @@ coord_trace(struct fal_coord *c)
 		c->ops.trace(c->ops.arg, (const char *)c->line.p, c->line.n);
 }
 
+struct fal_line_who
+coord_line_who(const struct fal_peer *p)
+{
+	return (struct fal_line_who){ p->name, p->worker };
+}
+
 uint32_t
 coord_place(const struct fal_coord *c, uint32_t id)
 {
@@ -169,7 +175,9 @@ trace_late(struct fal_coord *c, double now, uint32_t to, const struct fal_act *a
 	const struct fal_peer *p = to != 0 ? coord_find(c, to) : NULL;
 	if (p == NULL || !p->ready)
 		return;
-	fal_line_late(&c->line, fal_coord_seconds(c, now), p, &late);
+	const struct fal_line_late line = { coord_line_who(p), a->why, a->owes,
+					    a->seconds };
+	fal_line_late(&c->line, fal_coord_seconds(c, now), &line);
 	coord_trace(c);
 	if (c->ops.late != NULL)
 		c->ops.late(c->ops.arg, p->id, p->name, &late);
@@ -187,11 +195,12 @@ stop(struct fal_coord *c, double now, uint32_t to, const struct fal_act *a)
 	struct fal_line_nonfinite d = { .t = fal_coord_seconds(c, now),
 					.round = r.round,
 					.clock = r.clock,
-					.task = a->first };
+					.task = a->first,
+					.who = coord_line_who(p) };
 	d.first_sample =
 		r.clock % fal_grid_epoch_clocks(&c->conf.grid) * c->conf.grid.batch +
 		(uint64_t)a->first * c->conf.grid.task;
-	fal_line_nonfinite(&c->line, &d, p);
+	fal_line_nonfinite(&c->line, &d);
 	coord_trace(c);
 	return FAL_OK;
 }

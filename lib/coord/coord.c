@@ -12,6 +12,27 @@
 /* An evaluation must be over so many clocks after its version (design.md, I17). */
 enum { EVAL_CLOCKS = 5 };
 
+static void
+trace_job(struct fal_coord *c, const struct fal_coord_conf *conf)
+{
+	static const char *const numerics[] = { "fast", "portable", "require" };
+	const struct fal_line_job line = { .name = conf->name,
+					   .hash = conf->hash,
+					   .seed = conf->seed,
+					   .grid = conf->grid,
+					   .test = conf->test_samples,
+					   .blocks = fal_blocks(conf->params),
+					   .shards = c->conf.shards,
+					   .params = conf->params,
+					   .rule = &conf->policy->rule,
+					   .sums = conf->audit_sums,
+					   .numerics = numerics[conf->numerics],
+					   .optim = &conf->optim,
+					   .incarnation = conf->incarnation };
+	fal_line_job(&c->line, &line);
+	coord_trace(c);
+}
+
 int
 fal_coord_new(const struct fal_coord_conf *conf, const struct fal_coord_ops *ops,
 	      double now, struct fal_coord **out)
@@ -42,8 +63,7 @@ fal_coord_new(const struct fal_coord_conf *conf, const struct fal_coord_ops *ops
 		fal_coord_free(c);
 		return err;
 	}
-	fal_line_job(&c->line, &c->conf, fal_blocks(conf->params));
-	coord_trace(c);
+	trace_job(c, conf);
 	coord_trace_policy(c, now, conf->policy_by);
 	*out = c;
 	return FAL_OK;

@@ -68,6 +68,24 @@ on_hello(struct fal_coord *c, double now, uint32_t peer, const struct fal_msg *m
 	return coord_name(c, now, peer, m->hello.name, m->hello.instance);
 }
 
+static void
+trace_join(struct fal_coord *c, double now, const struct fal_peer *p)
+{
+	const struct fal_known_key *k = &c->key[p->key - 1];
+	const struct fal_line_join line = { .who = coord_line_who(p),
+					    .key = k->name,
+					    .key_fingerprint = k->fingerprint,
+					    .lanes_min = p->lanes_min,
+					    .lanes_max = p->lanes_max,
+					    .cores = p->cores,
+					    .fingerprint = p->fingerprint,
+					    .task_ns = p->task_ns,
+					    .large = p->large,
+					    .large_ns = p->large_ns };
+	fal_line_join(&c->line, fal_coord_seconds(c, now), &line);
+	coord_trace(c);
+}
+
 static int
 on_ready(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_msg *m,
 	 struct fal_diag *diag)
@@ -100,8 +118,7 @@ on_ready(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_m
 	c->live[c->lives++] = (struct fal_live){ p->worker, p->id };
 	p->ready = true;
 	c->ready++;
-	fal_line_join(&c->line, fal_coord_seconds(c, now), p, &c->key[p->key - 1]);
-	coord_trace(c);
+	trace_join(c, now, p);
 	if (c->ops.came != NULL)
 		c->ops.came(c->ops.arg, p->id, p->name, c->key[p->key - 1].name);
 	const struct fal_bound_lanes probe = coord_lanes(c, p);
@@ -199,8 +216,26 @@ on_push(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_ms
 static void
 pay(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_msg *m)
 {
-	fal_line_clock(&c->line, fal_coord_seconds(c, now), p, m);
+	const struct fal_owed *o = &p->owed[0];
+	const struct fal_line_clock line = { .who = coord_line_who(p),
+					     .clock = o->clock,
+					     .round = o->round,
+					     .own = o->own,
+					     .lanes = o->info.lanes,
+					     .work = &o->work,
+					     .spent = { .compute = m->worked.compute,
+							.push = m->worked.push,
+							.pull = m->worked.pull,
+							.wait = m->worked.wait,
+							.push_all = m->worked.push_all,
+							.pull_all = m->worked.pull_all,
+							.late = m->worked.late },
+					     .tx = o->tx - p->told_tx,
+					     .rx = o->rx - p->told_rx };
+	fal_line_clock(&c->line, fal_coord_seconds(c, now), &line);
 	coord_trace(c);
+	p->told_tx = o->tx;
+	p->told_rx = o->rx;
 	memmove(p->owed, p->owed + 1, sizeof(*p->owed) * --p->oweds);
 }
 
@@ -236,7 +271,7 @@ leave(struct fal_coord *c, double now, struct fal_peer *p, const char *why)
 	p->left = true;
 	c->ready--;
 	coord_owed(c, now, p);
-	fal_line_leave(&c->line, fal_coord_seconds(c, now), p, why);
+	fal_line_leave(&c->line, fal_coord_seconds(c, now), coord_line_who(p), why);
 	coord_trace(c);
 	if (c->ops.went != NULL)
 		c->ops.went(c->ops.arg, p->id, p->name, why);

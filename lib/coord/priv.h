@@ -19,11 +19,56 @@
 
 #include "base/rng.h"
 #include "coord/coord.h"
-#include "coord/trace_lines.h"
 #include "sched/bound.h"
 #include "sched/sched.h"
+#include "sec/keyring.h"
 #include "shard/shard.h"
+#include "trace/writer.h"
 #include "wire/bfp.h"
+
+enum { FAL_OWED_MAX = 4 };
+
+/* A `clock` line that waits for the worker to say where its time went. */
+struct fal_owed {
+	uint64_t round, clock;
+	bool own; /* the round is its own */
+	uint64_t rx, tx;
+	struct fal_worker_info info;
+	struct fal_work work;
+};
+
+/* A key that has opened a session. */
+struct fal_known_key {
+	char name[FAL_NAME_MAX + 1];
+	char fingerprint[FAL_KEY_FINGERPRINT + 1];
+	uint32_t place;              /* in the keyring */
+	uint32_t charges;            /* for what its sessions have sent, ever */
+	uint8_t data[FAL_DATA_HASH]; /* that it has said last, see data.c */
+};
+
+/* A session of a worker, as the coordinator knows it. */
+struct fal_peer {
+	uint32_t id;     /* of the session */
+	uint32_t key;    /* from 1: what keys are known, in the order of their coming */
+	uint32_t worker; /* its id in ledger and trace, from 1; 0 before READY */
+	char name[FAL_MSG_NAME];
+	uint8_t instance[FAL_INSTANCE]; /* of its process */
+	bool greeted, ready, left;      /* it said HELLO, READY, LEAVE */
+	uint32_t lanes_min, lanes_max, cores;
+	uint8_t fingerprint[FAL_FINGERPRINT];
+	uint8_t data[FAL_DATA_HASH]; /* that it has said in READY */
+	/* Its probe: of a task, and of `large` samples as one; 0: none. */
+	uint64_t task_ns, large_ns;
+	uint32_t large;
+	uint64_t ping_clock; /* from here on a claim is answered with a PING, too */
+	uint64_t rx, tx;     /* bytes of the session so far, as the worker sees them */
+	struct fal_owed owed[FAL_OWED_MAX]; /* oldest first */
+	uint32_t oweds;
+	uint64_t told_rx, told_tx; /* in `clock` lines so far */
+	uint64_t next_version;     /* the first one that it was not sent */
+	bool on_line; /* was sent a version of a line since: it may have none of these */
+	bool keeps;   /* it was sent the version under evaluation */
+};
 
 /* What controllers have asked for, and is not there yet. */
 struct fal_control {
@@ -232,8 +277,9 @@ int coord_data_others(struct fal_coord *c, double now);
 int coord_refuse(struct fal_coord *c, double now, uint32_t peer, const char *why);
 /* Ends a session that is to try again. */
 int coord_later(struct fal_coord *c, double now, uint32_t peer, const char *why);
-/* Hands the line in c->line to the trace. */
+/* Hands the line in c->line to the trace; whose line it is. */
 void coord_trace(struct fal_coord *c);
+struct fal_line_who coord_line_who(const struct fal_peer *p);
 /* Where session `id` is, or belongs, in the sorted peers; the peer itself, or NULL. */
 uint32_t coord_place(const struct fal_coord *c, uint32_t id);
 struct fal_peer *coord_find(const struct fal_coord *c, uint32_t id);

@@ -13,20 +13,20 @@
 #define SLIVER 0.004
 
 static double
-get_seconds(struct fal_trace_line *l, const char *key)
+get_seconds(struct fal_trace_line *l, enum fal_field key)
 {
 	return fal_trace_get_seconds(l, l->o, key);
 }
 
 static uint64_t
-get_tasks(struct fal_trace_line *l, const char *key)
+get_tasks(struct fal_trace_line *l, enum fal_field key)
 {
 	return fal_trace_get_u64(l, l->o, key, FAL_TRACE_TASKS_MAX);
 }
 
 /* Replaces *p by a copy of the string `key`. */
 static int
-get_copy(struct fal_trace_line *l, const char *key, char **p)
+get_copy(struct fal_trace_line *l, enum fal_field key, char **p)
 {
 	const char *v = fal_trace_get_str(l, l->o, key);
 	char *copy = l->err == 0 ? fal_strdup(v) : NULL;
@@ -52,7 +52,7 @@ find_id(const struct fal_band *b, uint32_t id, bool *there)
 static struct fal_band_row *
 row_of(struct fal_band *b, struct fal_trace_line *l)
 {
-	const uint32_t id = (uint32_t)fal_trace_get_u64(l, l->o, "id", UINT32_MAX);
+	const uint32_t id = (uint32_t)fal_trace_get_u64(l, l->o, FAL_F_ID, UINT32_MAX);
 	bool there;
 	const struct fal_band_id *at = find_id(b, id, &there);
 	if (!there)
@@ -64,7 +64,7 @@ row_of(struct fal_band *b, struct fal_trace_line *l)
 static int
 row_for(struct fal_band *b, struct fal_trace_line *l, size_t *out)
 {
-	const char *name = fal_trace_get_str(l, l->o, "worker");
+	const char *name = fal_trace_get_str(l, l->o, FAL_F_WORKER);
 	size_t i = 0;
 	while (i < b->rows && (!b->row[i].left || strcmp(b->row[i].name, name) != 0))
 		i++;
@@ -87,10 +87,10 @@ row_for(struct fal_band *b, struct fal_trace_line *l, size_t *out)
 static int
 take_join(struct fal_band *b, struct fal_trace_line *l)
 {
-	const uint32_t id = (uint32_t)fal_trace_get_u64(l, l->o, "id", UINT32_MAX);
+	const uint32_t id = (uint32_t)fal_trace_get_u64(l, l->o, FAL_F_ID, UINT32_MAX);
 	bool there;
 	size_t row = 0;
-	fal_trace_get_str(l, l->o, "worker");
+	fal_trace_get_str(l, l->o, FAL_F_WORKER);
 	if (l->err != 0)
 		return l->err;
 	if (FAL_GROW(b->id, b->cap_ids, b->ids + 1) < 0)
@@ -135,23 +135,23 @@ take_clock(struct fal_band *b, struct fal_trace_line *l)
 	struct fal_band_row *r = row_of(b, l);
 	struct fal_band_part p = {
 		.end = l->t,
-		.pull = get_seconds(l, "pull"),
-		.compute = get_seconds(l, "compute"),
-		.push = get_seconds(l, "push"),
-		.wait = get_seconds(l, "wait"),
-		.in = get_tasks(l, "in"),
-		.out = get_tasks(l, "out"),
-		.cloned = get_tasks(l, "cloned"),
-		.own = json_object_get(l->o, "round") != NULL,
+		.pull = get_seconds(l, FAL_F_PULL),
+		.compute = get_seconds(l, FAL_F_COMPUTE),
+		.push = get_seconds(l, FAL_F_PUSH),
+		.wait = get_seconds(l, FAL_F_WAIT),
+		.in = get_tasks(l, FAL_F_IN),
+		.out = get_tasks(l, FAL_F_OUT),
+		.cloned = get_tasks(l, FAL_F_CLONED),
+		.own = fal_trace_has(l->o, FAL_F_ROUND),
 	};
-	const uint64_t ran = get_tasks(l, "done") + get_tasks(l, "lost");
-	const uint64_t lanes = fal_trace_get_u64(l, l->o, "lanes", UINT32_MAX);
-	const double task_s = get_seconds(l, "task_s");
+	const uint64_t ran = get_tasks(l, FAL_F_DONE) + get_tasks(l, FAL_F_LOST);
+	const uint64_t lanes = fal_trace_get_u64(l, l->o, FAL_F_LANES, UINT32_MAX);
+	const double task_s = get_seconds(l, FAL_F_TASK_S);
 	/* Older traces have no samples: then all tasks are alike. */
-	const double samples =
-		fal_trace_has(l->o, "samples")
-			? (double)fal_trace_get_u64(l, l->o, "samples", FAL_TRACE_NUM_MAX)
-			: (double)ran;
+	const double samples = fal_trace_has(l->o, FAL_F_SAMPLES)
+				       ? (double)fal_trace_get_u64(l, l->o, FAL_F_SAMPLES,
+								   FAL_TRACE_NUM_MAX)
+				       : (double)ran;
 	if (l->err != 0)
 		return l->err;
 	const double all = p.pull + p.compute + p.push + p.wait;
@@ -177,8 +177,8 @@ take_update(struct fal_band *b, struct fal_trace_line *l)
 {
 	const struct fal_band_update u = {
 		.t = l->t,
-		.version = fal_trace_get_u64(l, l->o, "version", FAL_TRACE_NUM_MAX),
-		.clock = fal_trace_get_u64(l, l->o, "clock", FAL_TRACE_NUM_MAX),
+		.version = fal_trace_get_u64(l, l->o, FAL_F_VERSION, FAL_TRACE_NUM_MAX),
+		.clock = fal_trace_get_u64(l, l->o, FAL_F_CLOCK, FAL_TRACE_NUM_MAX),
 	};
 	if (l->err != 0)
 		return l->err;
@@ -192,14 +192,14 @@ take_update(struct fal_band *b, struct fal_trace_line *l)
 static int
 take_job(struct fal_band *b, struct fal_trace_line *l)
 {
-	const int err = get_copy(l, "scheme", &b->scheme);
-	return err < 0 ? err : get_copy(l, "name", &b->name);
+	const int err = get_copy(l, FAL_F_SCHEME, &b->scheme);
+	return err < 0 ? err : get_copy(l, FAL_F_NAME, &b->name);
 }
 
 static int
 take_policy(struct fal_band *b, struct fal_trace_line *l)
 {
-	return get_copy(l, "scheme", &b->scheme);
+	return get_copy(l, FAL_F_SCHEME, &b->scheme);
 }
 
 int

@@ -50,11 +50,12 @@ add(struct fal_curve_line *c, struct fal_curve_point p)
 static int
 take_update(struct fal_curve *c, struct fal_trace_line *l)
 {
-	const uint64_t version = fal_trace_get_u64(l, l->o, "version", FAL_TRACE_NUM_MAX);
+	const uint64_t version =
+		fal_trace_get_u64(l, l->o, FAL_F_VERSION, FAL_TRACE_NUM_MAX);
 	const uint64_t samples =
-		fal_trace_get_u64(l, l->o, "samples", FAL_TRACE_SAMPLES_MAX);
-	const bool finite = !json_is_null(json_object_get(l->o, "loss"));
-	const double loss = finite ? fal_trace_get_f64(l, l->o, "loss") : 0;
+		fal_trace_get_u64(l, l->o, FAL_F_SAMPLES, FAL_TRACE_SAMPLES_MAX);
+	const bool finite = !json_is_null(fal_trace_at(l->o, FAL_F_LOSS));
+	const double loss = finite ? fal_trace_get_f64(l, l->o, FAL_F_LOSS) : 0;
 	if (l->err != 0)
 		return l->err;
 	c->samples += (double)samples;
@@ -68,8 +69,9 @@ take_update(struct fal_curve *c, struct fal_trace_line *l)
 static int
 take_eval(struct fal_curve *c, struct fal_trace_line *l)
 {
-	const uint64_t version = fal_trace_get_u64(l, l->o, "version", FAL_TRACE_NUM_MAX);
-	const double accuracy = fal_trace_get_f64(l, l->o, "accuracy");
+	const uint64_t version =
+		fal_trace_get_u64(l, l->o, FAL_F_VERSION, FAL_TRACE_NUM_MAX);
+	const double accuracy = fal_trace_get_f64(l, l->o, FAL_F_ACCURACY);
 	if (l->err != 0)
 		return l->err;
 	const struct fal_curve_version *v = &c->version[version % FAL_CURVE_VERSIONS];

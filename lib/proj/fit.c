@@ -65,19 +65,20 @@ get_rule(struct fal_trace_line *l, const char *text, struct fal_rule *out)
 static void
 take_optim(struct fal_fit *f, struct fal_trace_line *l)
 {
-	if (!fal_trace_has(l->o, "optimizer"))
+	if (!fal_trace_has(l->o, FAL_F_OPTIMIZER))
 		return;
-	const char *text = fal_trace_get_str(l, l->o, "optimizer");
+	const char *text = fal_trace_get_str(l, l->o, FAL_F_OPTIMIZER);
 	for (int i = 0; text != NULL && i < FAL_OPTIMS; i++)
 		if (strcmp(text, fal_optim_name((enum fal_optim_kind)i)) == 0)
 			f->optim.kind = (enum fal_optim_kind)i;
 	const bool adam = f->optim.kind == FAL_ADAMW;
-	const char *name = adam ? "beta1" : "momentum";
+	const enum fal_field name = adam ? FAL_F_BETA1 : FAL_F_MOMENTUM;
 	if (f->optim.kind == FAL_SGD || f->optim.kind == FAL_ADAGRAD)
 		return;
 	const double m = fal_trace_get_f64(l, l->o, name);
 	if (l->err == 0 && !(m < 1 && (m > 0 || (adam && m == 0))))
-		fal_trace_fail(l, FAL_EINVAL, "%s: not above 0 and below 1", name);
+		fal_trace_fail(l, FAL_EINVAL, "%s: not above 0 and below 1",
+			       fal_field_name(name));
 	f->optim.momentum = (float)m;
 	f->optim.beta1 = m;
 }
@@ -87,7 +88,7 @@ take_job(struct fal_fit *f, struct fal_trace_line *l)
 {
 	struct fal_trace_job j;
 	struct fal_policy p = { 0 };
-	const char *scheme = fal_trace_get_str(l, l->o, "scheme");
+	const char *scheme = fal_trace_get_str(l, l->o, FAL_F_SCHEME);
 	if (fal_trace_job_read(l, &j) < 0 || get_rule(l, scheme, &p.rule) < 0)
 		return l->err;
 	if (j.samples > UINT32_MAX || j.batch > UINT32_MAX || j.task > UINT32_MAX ||
@@ -113,12 +114,12 @@ take_policy(struct fal_fit *f, struct fal_trace_line *l)
 {
 	struct fal_policy p = { 0 };
 	struct fal_buf text = { 0 };
-	const char *scheme = fal_trace_get_str(l, l->o, "scheme");
-	const uint64_t begin = fal_trace_get_u64(l, l->o, "clock", FAL_TRACE_NUM_MAX);
-	if (fal_trace_has(l->o, "policy")) {
+	const char *scheme = fal_trace_get_str(l, l->o, FAL_F_SCHEME);
+	const uint64_t begin = fal_trace_get_u64(l, l->o, FAL_F_CLOCK, FAL_TRACE_NUM_MAX);
+	if (fal_trace_has(l->o, FAL_F_POLICY)) {
 		struct fal_diag why = { "out of memory" };
 		const struct fal_policy none = { 0 };
-		fal_trace_get_json(l, l->o, "policy", &text);
+		fal_trace_get_json(l, l->o, FAL_F_POLICY, &text);
 		struct fal_policy_text in = { "policy", 1, (const char *)text.p, text.n };
 		int err = l->err < 0 ? l->err : fal_policy_json_get(&in, &none, &p, &why);
 		if (err < 0)
@@ -182,11 +183,11 @@ static int
 take_join(struct fal_fit *f, struct fal_trace_line *l)
 {
 	uint64_t lanes[2];
-	const uint32_t id = (uint32_t)fal_trace_get_u64(l, l->o, "id", UINT32_MAX);
-	const uint64_t cores = fal_trace_get_u64(l, l->o, "cores", UINT32_MAX);
-	const char *name = fal_trace_get_str(l, l->o, "worker");
+	const uint32_t id = (uint32_t)fal_trace_get_u64(l, l->o, FAL_F_ID, UINT32_MAX);
+	const uint64_t cores = fal_trace_get_u64(l, l->o, FAL_F_CORES, UINT32_MAX);
+	const char *name = fal_trace_get_str(l, l->o, FAL_F_WORKER);
 	const double fixed = fal_trace_join_fixed(l, &f->job);
-	fal_trace_get_tuple(l, l->o, "lanes", 2, lanes);
+	fal_trace_get_tuple(l, l->o, FAL_F_LANES_RANGE, 2, lanes);
 	if (l->err == 0 &&
 	    (lanes[0] < 1 || lanes[0] > lanes[1] || lanes[1] > FAL_LANES_MAX))
 		fal_trace_fail(l, FAL_EINVAL, "lanes: [%llu, %llu]",
@@ -211,7 +212,7 @@ take_join(struct fal_fit *f, struct fal_trace_line *l)
 static struct fit_worker *
 row_of(struct fal_fit *f, struct fal_trace_line *l)
 {
-	const uint32_t id = (uint32_t)fal_trace_get_u64(l, l->o, "id", UINT32_MAX);
+	const uint32_t id = (uint32_t)fal_trace_get_u64(l, l->o, FAL_F_ID, UINT32_MAX);
 	const size_t *row = l->err == 0 ? fal_ids_get(&f->ids, id) : NULL;
 	if (row == NULL)
 		fal_trace_fail(l, FAL_EINVAL, "id: %u never joined", id);
@@ -229,7 +230,7 @@ hung(const struct fit_worker *w, double t)
 static int
 take_late(struct fal_fit *f, struct fal_trace_line *l)
 {
-	const double seconds = fal_trace_get_seconds(l, l->o, "seconds");
+	const double seconds = fal_trace_get_seconds(l, l->o, FAL_F_SECONDS);
 	struct fit_worker *w = row_of(f, l);
 	if (w == NULL)
 		return l->err;
@@ -257,7 +258,7 @@ take_leave(struct fal_fit *f, struct fal_trace_line *l)
 static int
 take_hold(struct fal_fit *f, struct fal_trace_line *l)
 {
-	const char *why = fal_trace_get_str(l, l->o, "why");
+	const char *why = fal_trace_get_str(l, l->o, FAL_F_WHY);
 	if (strcmp(why, "policy") != 0)
 		f->held = strcmp(why, "resumed") != 0;
 	f->stopped = f->stopped || strcmp(why, "stopped") == 0;
@@ -409,7 +410,7 @@ static int
 take_clock(struct fal_fit *f, struct fal_trace_line *l)
 {
 	struct fit_worker *w = row_of(f, l);
-	const bool own = fal_trace_has(l->o, "round");
+	const bool own = fal_trace_has(l->o, FAL_F_ROUND);
 	/* While a clock ends, tasks of all those that are open may. */
 	const uint64_t most = (uint64_t)(FAL_SLACK_MAX + 2) * fal_grid_tasks(&f->grid, 0);
 	struct fal_trace_ran ran;
@@ -417,22 +418,22 @@ take_clock(struct fal_fit *f, struct fal_trace_line *l)
 	struct line c = {
 		.ran = ran,
 		.own = own,
-		.clock = fal_trace_get_u64(l, l->o, "clock",
+		.clock = fal_trace_get_u64(l, l->o, FAL_F_CLOCK,
 					   own ? FAL_TRACE_NUM_MAX : f->clocks - 1),
-		.tx = fal_trace_get_u64(l, l->o, "tx", FAL_TRACE_NUM_MAX),
-		.rx = fal_trace_get_u64(l, l->o, "rx", FAL_TRACE_NUM_MAX),
-		.compute = fal_trace_get_seconds(l, l->o, "compute"),
-		.push = fal_trace_get_seconds(l, l->o, "push"),
-		.pull = fal_trace_get_seconds(l, l->o, "pull"),
-		.wait = fal_trace_get_seconds(l, l->o, "wait"),
-		.push_all = fal_trace_get_seconds(l, l->o, "push_all"),
-		.pull_all = fal_trace_get_seconds(l, l->o, "pull_all"),
-		.late = fal_trace_get_seconds(l, l->o, "late"),
+		.tx = fal_trace_get_u64(l, l->o, FAL_F_TX, FAL_TRACE_NUM_MAX),
+		.rx = fal_trace_get_u64(l, l->o, FAL_F_RX, FAL_TRACE_NUM_MAX),
+		.compute = fal_trace_get_seconds(l, l->o, FAL_F_COMPUTE),
+		.push = fal_trace_get_seconds(l, l->o, FAL_F_PUSH),
+		.pull = fal_trace_get_seconds(l, l->o, FAL_F_PULL),
+		.wait = fal_trace_get_seconds(l, l->o, FAL_F_WAIT),
+		.push_all = fal_trace_get_seconds(l, l->o, FAL_F_PUSH_ALL),
+		.pull_all = fal_trace_get_seconds(l, l->o, FAL_F_PULL_ALL),
+		.late = fal_trace_get_seconds(l, l->o, FAL_F_LATE),
 	};
-	const uint64_t lanes = fal_trace_get_u64(l, l->o, "lanes", FAL_LANES_MAX);
-	if (fal_trace_has(l->o, "cut")) {
-		c.cut = fal_trace_get_u64(l, l->o, "cut", most);
-		c.cut_s = fal_trace_get_seconds(l, l->o, "cut_s");
+	const uint64_t lanes = fal_trace_get_u64(l, l->o, FAL_F_LANES, FAL_LANES_MAX);
+	if (fal_trace_has(l->o, FAL_F_CUT)) {
+		c.cut = fal_trace_get_u64(l, l->o, FAL_F_CUT, most);
+		c.cut_s = fal_trace_get_seconds(l, l->o, FAL_F_CUT_S);
 	}
 	if (l->err != 0)
 		return l->err;
@@ -447,8 +448,8 @@ take_clock(struct fal_fit *f, struct fal_trace_line *l)
 static int
 take_update(struct fal_fit *f, struct fal_trace_line *l)
 {
-	const uint64_t clock = fal_trace_get_u64(l, l->o, "clock", f->clocks - 1);
-	const uint64_t samples = fal_trace_get_u64(l, l->o, "samples", UINT32_MAX);
+	const uint64_t clock = fal_trace_get_u64(l, l->o, FAL_F_CLOCK, f->clocks - 1);
+	const uint64_t samples = fal_trace_get_u64(l, l->o, FAL_F_SAMPLES, UINT32_MAX);
 	if (l->err != 0)
 		return l->err;
 	const bool counts = f->last_t >= 0 && f->last_breaks == f->breaks && !f->held;

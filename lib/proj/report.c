@@ -26,21 +26,21 @@ read_clock(struct fal_trace_line *l, const struct fal_trace_job *job)
 {
 	const json_t *o = l->o;
 	const uint64_t most = FAL_TRACE_NUM_MAX;
-	const uint64_t lanes = fal_trace_get_u64(l, o, "lanes", most);
+	const uint64_t lanes = fal_trace_get_u64(l, o, FAL_F_LANES, most);
 	struct told t = {
-		.clock = fal_trace_get_u64(l, o, "clock", most),
+		.clock = fal_trace_get_u64(l, o, FAL_F_CLOCK, most),
 		.lanes = lanes > 0 ? lanes : 1,
-		.share = fal_trace_get_u64(l, o, "share", most),
-		.done = fal_trace_get_u64(l, o, "done", most),
-		.lost = fal_trace_get_u64(l, o, "lost", most),
-		.in = fal_trace_get_u64(l, o, "in", most),
-		.out = fal_trace_get_u64(l, o, "out", most),
-		.cloned = fal_trace_get_u64(l, o, "cloned", most),
-		.stale = fal_trace_get_u64(l, o, "staleness", most),
-		.compute = fal_trace_get_f64(l, o, "compute"),
-		.push = fal_trace_get_f64(l, o, "push"),
-		.pull = fal_trace_get_f64(l, o, "pull"),
-		.wait = fal_trace_get_f64(l, o, "wait"),
+		.share = fal_trace_get_u64(l, o, FAL_F_SHARE, most),
+		.done = fal_trace_get_u64(l, o, FAL_F_DONE, most),
+		.lost = fal_trace_get_u64(l, o, FAL_F_LOST, most),
+		.in = fal_trace_get_u64(l, o, FAL_F_IN, most),
+		.out = fal_trace_get_u64(l, o, FAL_F_OUT, most),
+		.cloned = fal_trace_get_u64(l, o, FAL_F_CLONED, most),
+		.stale = fal_trace_get_u64(l, o, FAL_F_STALENESS, most),
+		.compute = fal_trace_get_f64(l, o, FAL_F_COMPUTE),
+		.push = fal_trace_get_f64(l, o, FAL_F_PUSH),
+		.pull = fal_trace_get_f64(l, o, FAL_F_PULL),
+		.wait = fal_trace_get_f64(l, o, FAL_F_WAIT),
 	};
 	fal_trace_clock_ran(l, job, most, &t.ran);
 	return t;
@@ -80,7 +80,8 @@ take_scheme(struct fal_report_state *s, struct fal_trace_line *l)
 {
 	struct fal_diag diag;
 	const struct fal_rule old = s->rule;
-	int err = fal_rule_parse(fal_trace_get_str(l, l->o, "scheme"), &s->rule, &diag);
+	int err =
+		fal_rule_parse(fal_trace_get_str(l, l->o, FAL_F_SCHEME), &s->rule, &diag);
 	if (err < 0)
 		return fal_trace_fail(l, err, "scheme: %s", diag.text);
 	break_off(s);
@@ -101,7 +102,7 @@ static int
 take_session(struct fal_report_state *s, struct fal_trace_line *l)
 {
 	const struct fal_summary *sum = &s->summary;
-	const uint32_t id = (uint32_t)fal_trace_get_u64(l, l->o, "id", UINT32_MAX);
+	const uint32_t id = (uint32_t)fal_trace_get_u64(l, l->o, FAL_F_ID, UINT32_MAX);
 	if (FAL_GROW(s->row, s->cap_rows, sum->n_worker) < 0)
 		return FAL_ENOMEM;
 	for (; s->rows < sum->n_worker; s->rows++)
@@ -246,7 +247,7 @@ count(struct report_counts *c, const struct told *t)
 static int
 take_clock(struct fal_report_state *s, struct fal_trace_line *l)
 {
-	const uint32_t id = (uint32_t)fal_trace_get_u64(l, l->o, "id", UINT32_MAX);
+	const uint32_t id = (uint32_t)fal_trace_get_u64(l, l->o, FAL_F_ID, UINT32_MAX);
 	const struct fal_trace_job *job = &s->summary.job;
 	const size_t row = *fal_ids_get(&s->summary.ids, id);
 	const double fixed = s->summary.worker[row].fixed;

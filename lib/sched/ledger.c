@@ -1,4 +1,4 @@
-/* Claims, fences and what the trace says of them. */
+/* Claims, fences, and what the trace will say of them. */
 #include "sched/ledger.h"
 
 #include "base/err.h"
@@ -198,70 +198,4 @@ fal_ledger_loss(const struct fal_ledger *l)
 	for (uint32_t t = 0; t < l->tasks; t++)
 		sum += (uint64_t)l->task[t].loss;
 	return (int64_t)sum;
-}
-
-static int
-by_task(const void *a, const void *b)
-{
-	uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-	return x < y ? -1 : x > y;
-}
-
-/* The tasks of a contribution as sorted ranges.  A fenced one's list is what it had. */
-static void
-json_tasks(const struct fal_ledger *l, const struct fal_contrib *c, struct fal_buf *out)
-{
-	uint32_t *ids = fal_calloc(c->tasks, sizeof(*ids));
-	if (ids == NULL) {
-		out->err = FAL_ENOMEM;
-		return;
-	}
-	uint32_t n = c->tasks, i = 0;
-	for (uint32_t j = c->head; j != FAL_NONE; j = l->claim[j].next)
-		ids[i++] = l->claim[j].task;
-	qsort(ids, n, sizeof(*ids), by_task);
-	for (i = 0; i < n;) {
-		uint32_t first = ids[i], count = 1;
-		while (i + count < n && ids[i + count] == first + count)
-			count++;
-		fal_put_fmt(out, "%s[%u,%u]", i > 0 ? "," : "", first, count);
-		i += count;
-	}
-	free(ids);
-}
-
-static void
-json_contrib(const struct fal_ledger *l, const struct fal_contrib *c, struct fal_buf *out)
-{
-	fal_put_fmt(out, "{\"c\":[%u,%u],\"tasks\":[", c->id.worker, c->id.seq);
-	json_tasks(l, c, out);
-	fal_put_fmt(out, "],\"blocks\":%u", c->blocks);
-	if (c->fills != FAL_NONE)
-		fal_put_fmt(out, ",\"fills\":[%u,%u]", l->contrib[c->fills].id.worker,
-			    l->contrib[c->fills].id.seq);
-	fal_put_fmt(out, "%s}", c->state == FAL_CONTRIB_FENCED ? ",\"fenced\":true" : "");
-}
-
-void
-fal_ledger_json(const struct fal_ledger *l, struct fal_buf *out)
-{
-	static const char *const names[FAL_ENTRY_KINDS] = { "grant", "move", "clone",
-							    "regrant", "lost" };
-	for (int k = 0; k < FAL_ENTRY_KINDS; k++) {
-		fal_put_fmt(out, "\"%s\":[", names[k]);
-		for (size_t i = 0; i < l->log[k].n; i++) {
-			const struct fal_entry *e = &l->log[k].v[i];
-			fal_put_fmt(out, "%s[%u,", i > 0 ? "," : "", e->a);
-			if (k == FAL_ENTRY_MOVE)
-				fal_put_fmt(out, "%u,", e->b);
-			fal_put_fmt(out, "%u,%u]", e->first, e->count);
-		}
-		fal_put_fmt(out, "],");
-	}
-	fal_put_fmt(out, "\"contrib\":[");
-	for (uint32_t i = 0; i < l->contribs; i++) {
-		fal_put_fmt(out, "%s", i > 0 ? "," : "");
-		json_contrib(l, &l->contrib[i], out);
-	}
-	fal_put_fmt(out, "]");
 }

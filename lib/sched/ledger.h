@@ -163,8 +163,4 @@ int fal_ledger_log(struct fal_ledger *l, enum fal_entry_kind kind, uint32_t a, u
 /* Σ of the losses of the claims that count, modulo 2^64. */
 int64_t fal_ledger_loss(const struct fal_ledger *l);
 
-/* Appends the members `"grant":…,"move":…,…,"contrib":…` of the trace's ledger line
- * (falcon-trace(5)), without braces. */
-void fal_ledger_json(const struct fal_ledger *l, struct fal_buf *out);
-
 #endif

@@ -92,7 +92,7 @@ take_eval(struct fal_audit *a, struct fal_trace_line *l)
 static int
 take_scheme(struct fal_audit *a, struct fal_trace_line *l)
 {
-	const char *text = fal_trace_get_str(l, l->o, "scheme");
+	const char *text = fal_trace_get_str(l, l->o, FAL_F_SCHEME);
 	struct fal_rule rule;
 	if (fal_trace_scheme_read(l, text, &rule) < 0)
 		return l->err;
@@ -111,8 +111,9 @@ take_scheme(struct fal_audit *a, struct fal_trace_line *l)
 static int
 take_policy(struct fal_audit *a, struct fal_trace_line *l)
 {
-	if (json_object_get(l->o, "version") != NULL) {
-		uint64_t is = fal_trace_get_u64(l, l->o, "version", FAL_TRACE_NUM_MAX);
+	if (fal_trace_has(l->o, FAL_F_VERSION)) {
+		uint64_t is =
+			fal_trace_get_u64(l, l->o, FAL_F_VERSION, FAL_TRACE_NUM_MAX);
 		if (l->err == 0 && is != a->version)
 			fal_finding(&a->f, NULL, 0, 0,
 				    "line %llu: policy: version is %llu, not %llu",
@@ -311,8 +312,8 @@ static void
 take_rounds(struct fal_audit *a, struct fal_trace_line *l, struct update *u,
 	    uint64_t clock)
 {
-	const json_t *v = json_object_get(l->o, "rounds");
-	u->is.rounds = v == NULL ? 1 : fal_trace_get_len(l, l->o, "rounds");
+	const json_t *v = fal_trace_at(l->o, FAL_F_ROUNDS);
+	u->is.rounds = v == NULL ? 1 : fal_trace_get_len(l, l->o, FAL_F_ROUNDS);
 	if (v == NULL)
 		take_round(a, u, clock);
 	for (size_t i = 0; v != NULL && i < u->is.rounds && l->err == 0; i++) {
@@ -331,15 +332,16 @@ take_rounds(struct fal_audit *a, struct fal_trace_line *l, struct update *u,
 static int
 take_update(struct fal_audit *a, struct fal_trace_line *l)
 {
-	static const char *const key[] = { "version", "clock", "samples", "epoch" };
+	static const enum fal_field key[] = { FAL_F_VERSION, FAL_F_CLOCK, FAL_F_SAMPLES,
+					      FAL_F_EPOCH };
 	uint64_t is[4];
 	for (size_t i = 0; i < 4; i++)
 		is[i] = fal_trace_get_u64(l, l->o, key[i], FAL_TRACE_NUM_MAX);
 	struct update u = { .is = { .version = a->version + 1 } };
-	if (json_object_get(l->o, "weight") != NULL)
-		u.is.weight = fal_trace_get_f64(l, l->o, "weight");
-	if (json_object_get(l->o, "divisor") != NULL)
-		u.is.divisor = fal_trace_get_f64(l, l->o, "divisor");
+	if (fal_trace_has(l->o, FAL_F_WEIGHT))
+		u.is.weight = fal_trace_get_f64(l, l->o, FAL_F_WEIGHT);
+	if (fal_trace_has(l->o, FAL_F_DIVISOR))
+		u.is.divisor = fal_trace_get_f64(l, l->o, FAL_F_DIVISOR);
 	take_rounds(a, l, &u, is[1]);
 	if (l->err == 0 && u.is.clock_samples > 0)
 		fal_rules_divisor(&a->rules, &u.last, &u.is, u.samples, &a->f);
@@ -349,7 +351,7 @@ take_update(struct fal_audit *a, struct fal_trace_line *l)
 		if (is[i] != want[i])
 			fal_finding(&a->f, NULL, 0, 0,
 				    "clock %llu: update: %s is %llu, not %llu",
-				    (unsigned long long)is[1], key[i],
+				    (unsigned long long)is[1], fal_field_name(key[i]),
 				    (unsigned long long)is[i],
 				    (unsigned long long)want[i]);
 	/* After a gap, go on from there. */
@@ -377,7 +379,7 @@ take_done(struct fal_audit *a, struct fal_trace_line *l)
 {
 	if (a->done)
 		return fal_trace_fail(l, FAL_EINVAL, "a second done line");
-	uint64_t version = fal_trace_get_u64(l, l->o, "version", FAL_TRACE_NUM_MAX);
+	uint64_t version = fal_trace_get_u64(l, l->o, FAL_F_VERSION, FAL_TRACE_NUM_MAX);
 	a->done = true;
 	if (l->err == 0 && version != a->version)
 		fal_finding(&a->f, NULL, 0, 0, "done: version is %llu, not %llu",
@@ -389,8 +391,8 @@ take_done(struct fal_audit *a, struct fal_trace_line *l)
 static int
 take_gap(struct fal_audit *a, struct fal_trace_line *l)
 {
-	const uint64_t lines = fal_trace_get_u64(l, l->o, "lines", FAL_TRACE_NUM_MAX);
-	const uint64_t bytes = fal_trace_get_u64(l, l->o, "bytes", FAL_TRACE_NUM_MAX);
+	const uint64_t lines = fal_trace_get_u64(l, l->o, FAL_F_LINES, FAL_TRACE_NUM_MAX);
+	const uint64_t bytes = fal_trace_get_u64(l, l->o, FAL_F_BYTES, FAL_TRACE_NUM_MAX);
 	if (l->err == 0 && (lines == 0 || bytes < lines))
 		return fal_trace_fail(l, FAL_EINVAL, "%llu lines of %llu bytes",
 				      (unsigned long long)lines,

@@ -16,24 +16,25 @@ int
 fal_trace_job_read(struct fal_trace_line *l, struct fal_trace_job *out)
 {
 	struct fal_trace_job j = {
-		.epochs = fal_trace_get_u64(l, l->o, "epochs", UINT32_MAX),
-		.batch = fal_trace_get_u64(l, l->o, "batch", FAL_TRACE_SAMPLES_MAX),
-		.task = fal_trace_get_u64(l, l->o, "task", FAL_TRACE_SAMPLES_MAX),
-		.samples = fal_trace_get_u64(l, l->o, "samples", FAL_TRACE_SAMPLES_MAX),
-		.blocks = fal_trace_get_u64(l, l->o, "blocks", FAL_TRACE_BLOCKS_MAX),
-		.clocks_per_epoch = fal_trace_get_u64(l, l->o, "clocks_per_epoch",
+		.epochs = fal_trace_get_u64(l, l->o, FAL_F_EPOCHS, UINT32_MAX),
+		.batch = fal_trace_get_u64(l, l->o, FAL_F_BATCH, FAL_TRACE_SAMPLES_MAX),
+		.task = fal_trace_get_u64(l, l->o, FAL_F_TASK, FAL_TRACE_SAMPLES_MAX),
+		.samples =
+			fal_trace_get_u64(l, l->o, FAL_F_SAMPLES, FAL_TRACE_SAMPLES_MAX),
+		.blocks = fal_trace_get_u64(l, l->o, FAL_F_BLOCKS, FAL_TRACE_BLOCKS_MAX),
+		.clocks_per_epoch = fal_trace_get_u64(l, l->o, FAL_F_CLOCKS_PER_EPOCH,
 						      FAL_TRACE_SAMPLES_MAX),
-		.clocks = fal_trace_get_u64(l, l->o, "clocks", FAL_TRACE_NUM_MAX),
-		.parts = json_object_get(l->o, "parts") == NULL
+		.clocks = fal_trace_get_u64(l, l->o, FAL_F_CLOCKS, FAL_TRACE_NUM_MAX),
+		.parts = !fal_trace_has(l->o, FAL_F_PARTS)
 				 ? 1
-				 : fal_trace_get_u64(l, l->o, "parts",
+				 : fal_trace_get_u64(l, l->o, FAL_F_PARTS,
 						     FAL_TRACE_PARTS_MAX),
-		.test = fal_trace_has(l->o, "test")
-				? fal_trace_get_u64(l, l->o, "test",
+		.test = fal_trace_has(l->o, FAL_F_TEST)
+				? fal_trace_get_u64(l, l->o, FAL_F_TEST,
 						    FAL_TRACE_SAMPLES_MAX)
 				: 0,
 	};
-	const char *audit = fal_trace_get_str(l, l->o, "audit");
+	const char *audit = fal_trace_get_str(l, l->o, FAL_F_AUDIT);
 	if (l->err != 0)
 		return l->err;
 	j.sums = strcmp(audit, "sums") == 0;
@@ -104,13 +105,14 @@ fal_trace_job_full(const struct fal_trace_job *job)
 double
 fal_trace_join_fixed(struct fal_trace_line *l, const struct fal_trace_job *job)
 {
-	if (!fal_trace_has(l->o, "task_s") || !fal_trace_has(l->o, "large") ||
-	    !fal_trace_has(l->o, "large_s"))
+	if (!fal_trace_has(l->o, FAL_F_TASK_S) || !fal_trace_has(l->o, FAL_F_LARGE) ||
+	    !fal_trace_has(l->o, FAL_F_LARGE_S))
 		return (double)NAN;
-	const uint64_t large = fal_trace_get_u64(l, l->o, "large", FAL_TRACE_SAMPLES_MAX);
+	const uint64_t large =
+		fal_trace_get_u64(l, l->o, FAL_F_LARGE, FAL_TRACE_SAMPLES_MAX);
 	const double task = (double)job->task, full = (double)fal_trace_job_full(job);
-	const double task_s = fal_trace_get_seconds(l, l->o, "task_s");
-	const double large_s = fal_trace_get_seconds(l, l->o, "large_s");
+	const double task_s = fal_trace_get_seconds(l, l->o, FAL_F_TASK_S);
+	const double large_s = fal_trace_get_seconds(l, l->o, FAL_F_LARGE_S);
 	const double fixed = fal_bound_fixed(task, task_s, (double)large, large_s);
 	return fixed / fal_bound_longer(fixed, full / task);
 }
@@ -136,16 +138,16 @@ static struct fal_trace_pace
 get_all(struct fal_trace_line *l, const struct fal_trace_job *job, uint64_t most,
 	bool *said)
 {
-	const uint64_t clock = fal_trace_get_u64(l, l->o, "clock", FAL_TRACE_NUM_MAX);
+	const uint64_t clock = fal_trace_get_u64(l, l->o, FAL_F_CLOCK, FAL_TRACE_NUM_MAX);
 	struct fal_trace_pace all = {
-		.tasks = fal_trace_get_u64(l, l->o, "done", most) +
-			 fal_trace_get_u64(l, l->o, "lost", most),
-		.task_s = fal_trace_get_seconds(l, l->o, "task_s"),
+		.tasks = fal_trace_get_u64(l, l->o, FAL_F_DONE, most) +
+			 fal_trace_get_u64(l, l->o, FAL_F_LOST, most),
+		.task_s = fal_trace_get_seconds(l, l->o, FAL_F_TASK_S),
 	};
-	*said = fal_trace_has(l->o, "samples");
+	*said = fal_trace_has(l->o, FAL_F_SAMPLES);
 	if (*said) {
 		const uint64_t n =
-			fal_trace_get_u64(l, l->o, "samples", FAL_TRACE_NUM_MAX);
+			fal_trace_get_u64(l, l->o, FAL_F_SAMPLES, FAL_TRACE_NUM_MAX);
 		if (l->err == 0 && !can_have(job, all.tasks, n))
 			fal_trace_fail(l, FAL_EINVAL, "samples: %llu of %llu tasks",
 				       (unsigned long long)n,
@@ -165,7 +167,7 @@ get_pace(struct fal_trace_line *l, const struct fal_trace_job *job, size_t i,
 	 const struct fal_trace_pace *all, bool said)
 {
 	uint64_t row[3] = { 0 };
-	fal_trace_get_row(l, l->o, "paces", i, said ? 3 : 2, row);
+	fal_trace_get_row(l, l->o, FAL_F_PACES, i, said ? 3 : 2, row);
 	if (l->err == 0 && row[0] == 0)
 		fal_trace_fail(l, FAL_EINVAL, "paces: one of no task");
 	if (l->err == 0 && said &&
@@ -189,9 +191,9 @@ fal_trace_clock_ran(struct fal_trace_line *l, const struct fal_trace_job *job,
 	bool said;
 	const struct fal_trace_pace all = get_all(l, job, most, &said);
 	*out = (struct fal_trace_ran){ .all = all, .pace = { all }, .paces = 1 };
-	if (l->err != 0 || !fal_trace_has(l->o, "paces"))
+	if (l->err != 0 || !fal_trace_has(l->o, FAL_F_PACES))
 		return l->err;
-	out->paces = fal_trace_get_len(l, l->o, "paces");
+	out->paces = fal_trace_get_len(l, l->o, FAL_F_PACES);
 	if (l->err == 0 && (out->paces < 2 || out->paces > FAL_WORK_PACES))
 		fal_trace_fail(l, FAL_ELIMIT, "paces: not from 2 to %d", FAL_WORK_PACES);
 	for (size_t i = 0; i < out->paces && l->err == 0; i++) {

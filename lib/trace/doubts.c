@@ -26,8 +26,8 @@ read_one(struct fal_trace_line *l, const struct fal_people *p, struct fal_findin
 	 struct fal_tainted *out)
 {
 	uint64_t c[2] = { 0, 0 };
-	out->round = fal_trace_get_u64(l, l->o, "round", FAL_TRACE_NUM_MAX);
-	fal_trace_get_tuple(l, l->o, "c", 2, c);
+	out->round = fal_trace_get_u64(l, l->o, FAL_F_ROUND, FAL_TRACE_NUM_MAX);
+	fal_trace_get_tuple(l, l->o, FAL_F_C, 2, c);
 	if (l->err == 0 && (c[0] > UINT32_MAX || c[1] > UINT32_MAX))
 		return fal_trace_fail(l, FAL_ELIMIT, "c: not a contribution");
 	if (l->err != 0)
@@ -68,18 +68,18 @@ keep(struct fal_doubts *d, struct fal_trace_line *l, const struct fal_tainted *t
 
 /* An exponent of 2, which may be negative. */
 static int
-exp_of(struct fal_trace_line *l, const json_t *v, const char *key)
+exp_of(struct fal_trace_line *l, const json_t *v, enum fal_field key)
 {
 	const json_int_t is = json_integer_value(v);
 	if (!json_is_integer(v) || is < EXP_NONE || is > EXP_MAX)
-		fal_trace_fail(l, FAL_EFORMAT, "%s: no exponent", key);
+		fal_trace_fail(l, FAL_EFORMAT, "%s: no exponent", fal_field_name(key));
 	return l->err == 0 ? (int)is : 0;
 }
 
 static int
-read_exp(struct fal_trace_line *l, const char *key)
+read_exp(struct fal_trace_line *l, enum fal_field key)
 {
-	return exp_of(l, json_object_get(l->o, key), key);
+	return exp_of(l, fal_trace_at(l->o, key), key);
 }
 
 /* Only what is above what was shown is doubted, and no honest task needs more than its
@@ -88,15 +88,15 @@ static void
 judge_needed(struct fal_trace_line *l, const struct fal_tainted *t,
 	     struct fal_findings *f)
 {
-	const int needed = read_exp(l, "needed"), shown = read_exp(l, "shown");
+	const int needed = read_exp(l, FAL_F_NEEDED), shown = read_exp(l, FAL_F_SHOWN);
 	if (l->err == 0 && needed <= shown + RISE)
 		fal_finding(f, NULL, 0, 0,
 			    "line %llu: contribution %u.%u needed 2^%d where 2^%d was "
 			    "shown: nothing to doubt",
 			    (unsigned long long)l->number, t->id, t->seq, needed, shown);
-	if (!fal_trace_has(l->o, "exponent"))
+	if (!fal_trace_has(l->o, FAL_F_EXPONENT))
 		return;
-	const int exponent = read_exp(l, "exponent");
+	const int exponent = read_exp(l, FAL_F_EXPONENT);
 	if (l->err == 0 && needed > exponent + HEADROOM)
 		fal_finding(f, NULL, 0, 0,
 			    "line %llu: contribution %u.%u needed 2^%d, but has room for "
@@ -125,10 +125,11 @@ static void
 judge_bound(struct fal_trace_line *l, const struct fal_doubts_env *env,
 	    const struct fal_tainted *t, struct fal_findings *f)
 {
-	const json_t *all = json_object_get(l->o, "bound"), *row;
-	const uint64_t block = fal_trace_get_u64(l, l->o, "block", FAL_TRACE_NUM_MAX);
-	const int shown = read_exp(l, "shown");
-	const int first = exp_of(l, json_array_get(json_array_get(all, 0), 2), "bound");
+	const json_t *all = fal_trace_at(l->o, FAL_F_BOUND), *row;
+	const uint64_t block = fal_trace_get_u64(l, l->o, FAL_F_BLOCK, FAL_TRACE_NUM_MAX);
+	const int shown = read_exp(l, FAL_F_SHOWN);
+	const int first =
+		exp_of(l, json_array_get(json_array_get(all, 0), 2), FAL_F_BOUND);
 	uint64_t at = 0;
 	size_t i;
 	bool ok = true;
@@ -136,7 +137,7 @@ judge_bound(struct fal_trace_line *l, const struct fal_doubts_env *env,
 	{
 		const json_int_t from = json_integer_value(json_array_get(row, 0));
 		const json_int_t n = json_integer_value(json_array_get(row, 1));
-		exp_of(l, json_array_get(row, 2), "bound");
+		exp_of(l, json_array_get(row, 2), FAL_F_BOUND);
 		if (l->err != 0)
 			return;
 		ok = ok && from >= 0 && n > 0 && (uint64_t)from >= at &&
@@ -153,7 +154,7 @@ judge_bound(struct fal_trace_line *l, const struct fal_doubts_env *env,
 			    "shown",
 			    (unsigned long long)l->number, t->id, t->seq, first, shown);
 	/* Else the model would depend on who computes what. */
-	if (env->lawful && !fal_trace_has(l->o, "by"))
+	if (env->lawful && !fal_trace_has(l->o, FAL_F_BY))
 		fal_finding(f, NULL, 0, 0,
 			    "line %llu: contribution %u.%u was bounded, and nobody was "
 			    "asked",
@@ -168,11 +169,11 @@ fal_doubts_check(struct fal_doubts *d, struct fal_trace_line *l,
 							 "bounded", "refuted" };
 	struct fal_people *people = env->people;
 	struct fal_tainted t = { .checked = true };
-	const char *verdict = fal_trace_get_str(l, l->o, "verdict");
+	const char *verdict = fal_trace_get_str(l, l->o, FAL_F_VERDICT);
 	uint64_t by = 0;
 	size_t v = 0;
-	if (json_object_get(l->o, "by") != NULL)
-		by = fal_trace_get_u64(l, l->o, "by", UINT32_MAX);
+	if (fal_trace_has(l->o, FAL_F_BY))
+		by = fal_trace_get_u64(l, l->o, FAL_F_BY, UINT32_MAX);
 	if (read_one(l, people, f, &t) < 0)
 		return l->err;
 	judge_needed(l, &t, f);
@@ -208,14 +209,14 @@ fal_doubts_again(struct fal_doubts *d, struct fal_trace_line *l,
 static bool
 is_fenced(const struct fal_trace_line *l, const struct fal_tainted *t)
 {
-	const json_t *all = json_object_get(l->o, "contrib"), *o;
+	const json_t *all = fal_trace_at(l->o, FAL_F_CONTRIB), *o;
 	size_t i;
 	json_array_foreach(all, i, o)
 	{
-		const json_t *c = json_object_get(o, "c");
+		const json_t *c = fal_trace_at(o, FAL_F_C);
 		if (json_integer_value(json_array_get(c, 0)) == (json_int_t)t->id &&
 		    json_integer_value(json_array_get(c, 1)) == (json_int_t)t->seq)
-			return json_is_true(json_object_get(o, "fenced"));
+			return json_is_true(fal_trace_at(o, FAL_F_FENCED));
 	}
 	return false;
 }

@@ -6,11 +6,11 @@
 static int
 read_key(struct fal_evals *e, struct fal_trace_line *l, size_t i, struct fal_findings *f)
 {
-	const json_t *o = json_array_get(json_object_get(l->o, "keys"), i);
-	const char *key = fal_trace_get_str(l, o, "key");
-	const uint64_t tasks = fal_trace_get_u64(l, o, "tasks", FAL_TRACE_NUM_MAX);
-	const uint64_t twice = fal_trace_get_u64(l, o, "twice", FAL_TRACE_NUM_MAX);
-	const uint64_t alone = fal_trace_get_u64(l, o, "alone", FAL_TRACE_NUM_MAX);
+	const json_t *o = json_array_get(fal_trace_at(l->o, FAL_F_KEYS), i);
+	const char *key = fal_trace_get_str(l, o, FAL_F_KEY);
+	const uint64_t tasks = fal_trace_get_u64(l, o, FAL_F_TASKS, FAL_TRACE_NUM_MAX);
+	const uint64_t twice = fal_trace_get_u64(l, o, FAL_F_TWICE, FAL_TRACE_NUM_MAX);
+	const uint64_t alone = fal_trace_get_u64(l, o, FAL_F_ALONE, FAL_TRACE_NUM_MAX);
 	if (l->err != 0)
 		return l->err;
 	if (tasks == 0 || twice > tasks || alone > tasks - twice)
@@ -30,9 +30,9 @@ fal_evals_line(struct fal_evals *e, struct fal_trace_line *l,
 	       const struct fal_trace_job *job, struct fal_findings *f)
 {
 	struct fal_evals one = { 0 };
-	if (!fal_trace_has(l->o, "keys"))
+	if (!fal_trace_has(l->o, FAL_F_KEYS))
 		return 0;
-	const size_t n = fal_trace_get_len(l, l->o, "keys");
+	const size_t n = fal_trace_get_len(l, l->o, FAL_F_KEYS);
 	for (size_t i = 0; i < n && l->err == 0; i++)
 		read_key(&one, l, i, f);
 	const uint64_t want = (job->test + job->task - 1) / job->task;

@@ -174,11 +174,11 @@ judge_tasks(struct ledger *g)
 static void
 judge_sums(struct ledger *g)
 {
-	const bool there = json_object_get(g->l->o, "sent") != NULL;
+	const bool there = fal_trace_has(g->l->o, FAL_F_SENT);
 	if (!g->env->job->sums || (g->r->end != FAL_TRACE_APPLIED && !there))
 		return;
-	const char *sent = fal_trace_get_str(g->l, g->l->o, "sent");
-	const char *added = fal_trace_get_str(g->l, g->l->o, "added");
+	const char *sent = fal_trace_get_str(g->l, g->l->o, FAL_F_SENT);
+	const char *added = fal_trace_get_str(g->l, g->l->o, FAL_F_ADDED);
 	if (g->l->err == 0 &&
 	    (strlen(sent) != 16 || strspn(sent, "0123456789abcdef") != 16))
 		fal_trace_fail(g->l, FAL_EFORMAT, "sent: not 16 hexadecimal digits");

@@ -7,19 +7,21 @@
 
 /* Unrolls [first, count]; `e` is the event without its task.  Returns the tasks. */
 static uint64_t
-unroll(struct ledger *g, const char *key, uint64_t first, uint64_t count, struct event e)
+unroll(struct ledger *g, enum fal_field key, uint64_t first, uint64_t count,
+       struct event e)
 {
 	if (g->l->err != 0)
 		return 0;
 	if (count == 0 || count > FAL_JUDGE_EVENTS_MAX - g->n_ev) {
 		fal_trace_fail(g->l, count == 0 ? FAL_EFORMAT : FAL_ELIMIT,
-			       "%s: %llu tasks", key, (unsigned long long)count);
+			       "%s: %llu tasks", fal_field_name(key),
+			       (unsigned long long)count);
 		return 0;
 	}
 	if (first < g->r->first || first - g->r->first >= g->r->tasks ||
 	    count > g->r->tasks - (first - g->r->first)) {
-		fal_finding(g->f, g->r, first, count, "%s: it has tasks %llu-%llu", key,
-			    (unsigned long long)g->r->first,
+		fal_finding(g->f, g->r, first, count, "%s: it has tasks %llu-%llu",
+			    fal_field_name(key), (unsigned long long)g->r->first,
 			    (unsigned long long)(g->r->first + g->r->tasks - 1));
 		return 0;
 	}
@@ -36,20 +38,20 @@ unroll(struct ledger *g, const char *key, uint64_t first, uint64_t count, struct
 }
 
 static bool
-known(struct ledger *g, const char *key, uint64_t id, uint64_t first, uint64_t count)
+known(struct ledger *g, enum fal_field key, uint64_t id, uint64_t first, uint64_t count)
 {
 	if (g->l->err != 0)
 		return false;
 	if (id <= UINT32_MAX && fal_ids_get(g->env->ids, (uint32_t)id) != NULL)
 		return true;
-	fal_finding(g->f, g->r, first, count, "%s: worker %llu never joined", key,
-		    (unsigned long long)id);
+	fal_finding(g->f, g->r, first, count, "%s: worker %llu never joined",
+		    fal_field_name(key), (unsigned long long)id);
 	return false;
 }
 
 /* Reads an array of [id, first, count]; returns the tasks in it. */
 static uint64_t
-read_ranges(struct ledger *g, const char *key, enum what what)
+read_ranges(struct ledger *g, enum fal_field key, enum what what)
 {
 	uint64_t sum = 0, v[3];
 	size_t n = fal_trace_get_len(g->l, g->l->o, key);
@@ -73,12 +75,12 @@ static uint64_t
 read_moves(struct ledger *g)
 {
 	uint64_t sum = 0, v[4];
-	size_t n = fal_trace_get_len(g->l, g->l->o, "move");
+	size_t n = fal_trace_get_len(g->l, g->l->o, FAL_F_MOVE);
 	for (size_t i = 0; i < n && g->l->err == 0; i++) {
-		fal_trace_get_row(g->l, g->l->o, "move", i, 4, v);
-		if (known(g, "move", v[0], v[2], v[3]) &&
-		    known(g, "move", v[1], v[2], v[3]))
-			sum += unroll(g, "move", v[2], v[3],
+		fal_trace_get_row(g->l, g->l->o, FAL_F_MOVE, i, 4, v);
+		if (known(g, FAL_F_MOVE, v[0], v[2], v[3]) &&
+		    known(g, FAL_F_MOVE, v[1], v[2], v[3]))
+			sum += unroll(g, FAL_F_MOVE, v[2], v[3],
 				      (struct event){ .a = (uint32_t)v[0],
 						      .b = (uint32_t)v[1],
 						      .what = MOVE });
@@ -159,14 +161,14 @@ read_contrib(struct ledger *g, size_t i)
 {
 	struct fal_trace_line *l = g->l;
 	struct contrib *c = &g->c[i];
-	const json_t *o = json_array_get(json_object_get(l->o, "contrib"), i);
+	const json_t *o = json_array_get(fal_trace_at(l->o, FAL_F_CONTRIB), i);
 	uint64_t key[2], fills[2], v[2];
-	fal_trace_get_tuple(l, o, "c", 2, key);
-	c->blocks = fal_trace_get_u64(l, o, "blocks", FAL_TRACE_BLOCKS_MAX);
-	c->fenced = fal_trace_get_flag(l, o, "fenced");
-	bool is_fill = json_object_get(o, "fills") != NULL;
+	fal_trace_get_tuple(l, o, FAL_F_C, 2, key);
+	c->blocks = fal_trace_get_u64(l, o, FAL_F_BLOCKS, FAL_TRACE_BLOCKS_MAX);
+	c->fenced = fal_trace_get_flag(l, o, FAL_F_FENCED);
+	bool is_fill = fal_trace_has(o, FAL_F_FILLS);
 	if (is_fill)
-		fal_trace_get_tuple(l, o, "fills", 2, fills);
+		fal_trace_get_tuple(l, o, FAL_F_FILLS, 2, fills);
 	else
 		fills[0] = fills[1] = 0;
 	if (l->err == 0 && (key[0] > UINT32_MAX || key[1] > UINT32_MAX ||
@@ -175,16 +177,16 @@ read_contrib(struct ledger *g, size_t i)
 	c->id = (uint32_t)key[0];
 	c->seq = (uint32_t)key[1];
 	c->fills = NO_CONTRIB;
-	size_t n = fal_trace_get_len(l, o, "tasks");
+	size_t n = fal_trace_get_len(l, o, FAL_F_TASK_LIST);
 	if (n == 0)
 		fal_trace_fail(l, FAL_EFORMAT, "tasks: empty");
 	for (size_t k = 0; k < n && l->err == 0; k++) {
-		fal_trace_get_row(l, o, "tasks", k, 2, v);
+		fal_trace_get_row(l, o, FAL_F_TASK_LIST, k, 2, v);
 		if (k == 0) {
 			c->first = v[0];
 			c->count = v[1];
 		}
-		c->tasks += unroll(g, "contrib", v[0], v[1],
+		c->tasks += unroll(g, FAL_F_CONTRIB, v[0], v[1],
 				   (struct event){ .a = (uint32_t)i, .what = ADDED });
 	}
 	if (l->err != 0)
@@ -192,7 +194,7 @@ read_contrib(struct ledger *g, size_t i)
 	if (find(g, c, i) != NO_CONTRIB)
 		fal_finding(g->f, g->r, c->first, c->count,
 			    "contribution %u.%u is there twice", c->id, c->seq);
-	known(g, "contrib", c->id, c->first, c->count);
+	known(g, FAL_F_CONTRIB, c->id, c->first, c->count);
 	judge_blocks(g, i, is_fill ? fills : NULL);
 	size_t at = place(g, c, i);
 	memmove(&g->by_key[at + 1], &g->by_key[at], (i - at) * sizeof(*g->by_key));
@@ -202,7 +204,7 @@ read_contrib(struct ledger *g, size_t i)
 static void
 read_contribs(struct ledger *g)
 {
-	size_t n = fal_trace_get_len(g->l, g->l->o, "contrib");
+	size_t n = fal_trace_get_len(g->l, g->l->o, FAL_F_CONTRIB);
 	if (n > FAL_JUDGE_CONTRIBS_MAX) {
 		fal_trace_fail(g->l, FAL_ELIMIT, "contrib: more than %zu",
 			       FAL_JUDGE_CONTRIBS_MAX);
@@ -221,10 +223,10 @@ read_contribs(struct ledger *g)
 void
 judge_read(struct ledger *g, struct fal_judge_sums *sums)
 {
-	read_ranges(g, "grant", GRANT);
-	read_ranges(g, "regrant", REGRANT);
-	sums->cloned += read_ranges(g, "clone", CLONE);
+	read_ranges(g, FAL_F_GRANT, GRANT);
+	read_ranges(g, FAL_F_REGRANT, REGRANT);
+	sums->cloned += read_ranges(g, FAL_F_CLONE, CLONE);
 	sums->moved += read_moves(g);
-	sums->dropped += read_ranges(g, "lost", LOST);
+	sums->dropped += read_ranges(g, FAL_F_LOST_LIST, LOST);
 	read_contribs(g);
 }

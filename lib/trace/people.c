@@ -63,10 +63,10 @@ int
 fal_people_join(struct fal_people *p, struct fal_trace_line *l, struct fal_findings *f)
 {
 	struct fal_person is = { .here = true, .joined = l->t };
-	const uint32_t id = (uint32_t)fal_trace_get_u64(l, l->o, "id", UINT32_MAX);
-	if (fal_trace_has(l->o, "key")) {
-		const char *name = fal_trace_get_str(l, l->o, "key");
-		const char *hex = fal_trace_get_str(l, l->o, "key_fingerprint");
+	const uint32_t id = (uint32_t)fal_trace_get_u64(l, l->o, FAL_F_ID, UINT32_MAX);
+	if (fal_trace_has(l->o, FAL_F_KEY)) {
+		const char *name = fal_trace_get_str(l, l->o, FAL_F_KEY);
+		const char *hex = fal_trace_get_str(l, l->o, FAL_F_KEY_FINGERPRINT);
 		is.key = l->err == 0 ? key_of(p, name, hex) : 0;
 		if (l->err == 0 && is.key == 0)
 			return FAL_ENOMEM;
@@ -94,7 +94,7 @@ fal_people_join(struct fal_people *p, struct fal_trace_line *l, struct fal_findi
 int
 fal_people_leave(struct fal_people *p, struct fal_trace_line *l, struct fal_findings *f)
 {
-	const uint32_t id = (uint32_t)fal_trace_get_u64(l, l->o, "id", UINT32_MAX);
+	const uint32_t id = (uint32_t)fal_trace_get_u64(l, l->o, FAL_F_ID, UINT32_MAX);
 	struct fal_person *is = person(p, id);
 	if (l->err != 0)
 		return l->err;
@@ -113,7 +113,7 @@ fal_people_leave(struct fal_people *p, struct fal_trace_line *l, struct fal_find
 int
 fal_people_charge(struct fal_people *p, struct fal_trace_line *l, struct fal_findings *f)
 {
-	const uint32_t id = (uint32_t)fal_trace_get_u64(l, l->o, "id", UINT32_MAX);
+	const uint32_t id = (uint32_t)fal_trace_get_u64(l, l->o, FAL_F_ID, UINT32_MAX);
 	struct fal_person *is = person(p, id);
 	if (l->err != 0)
 		return l->err;
@@ -135,13 +135,13 @@ fal_people_late(struct fal_people *p, struct fal_trace_line *l, struct fal_findi
 {
 	static const double rounding = 1e-3; /* seconds */
 	const bool back = strcmp(l->ev, "back") == 0;
-	const uint32_t id = (uint32_t)fal_trace_get_u64(l, l->o, "id", UINT32_MAX);
-	const double seconds = fal_trace_get_seconds(l, l->o, "seconds");
+	const uint32_t id = (uint32_t)fal_trace_get_u64(l, l->o, FAL_F_ID, UINT32_MAX);
+	const double seconds = fal_trace_get_seconds(l, l->o, FAL_F_SECONDS);
 	struct fal_person *is = person(p, id);
 	const char *what = NULL;
-	fal_trace_get_str(l, l->o, "why");
+	fal_trace_get_str(l, l->o, FAL_F_WHY);
 	if (!back)
-		fal_trace_get_str(l, l->o, "owes");
+		fal_trace_get_str(l, l->o, FAL_F_OWES);
 	if (l->err != 0)
 		return l->err;
 	if (is == NULL || !is->here)

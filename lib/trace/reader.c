@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "wire/zip.h"
 
+#include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,69 +46,81 @@ fal_trace_fail(struct fal_trace_line *l, int err, const char *fmt, ...)
 			    l->ev[0] == '\0' ? "" : ".", what);
 }
 
-/* The field, or NULL with the error set. */
-static const json_t *
-field(struct fal_trace_line *l, const json_t *o, const char *key)
+const json_t *
+fal_trace_at(const json_t *o, enum fal_field key)
 {
+	return json_object_get(o, fal_field_name(key));
+}
+
+/* The field, which is of this kind, or NULL with the error set. */
+static const json_t *
+field(struct fal_trace_line *l, const json_t *o, enum fal_field key,
+      enum fal_field_kind kind)
+{
+	assert(fal_field_kind(key) == kind);
 	if (l->err != 0)
 		return NULL;
-	const json_t *v = json_object_get(o, key);
+	const json_t *v = fal_trace_at(o, key);
 	if (v == NULL)
-		fal_trace_fail(l, FAL_EFORMAT, "%s: missing", key);
+		fal_trace_fail(l, FAL_EFORMAT, "%s: missing", fal_field_name(key));
 	return v;
 }
 
 static uint64_t
-number(struct fal_trace_line *l, const json_t *v, const char *key, uint64_t max)
+number(struct fal_trace_line *l, const json_t *v, enum fal_field key, uint64_t max)
 {
 	if (v == NULL || l->err != 0)
 		return 0;
 	if (!json_is_integer(v) || json_integer_value(v) < 0) {
-		fal_trace_fail(l, FAL_EFORMAT, "%s: not a whole number", key);
+		fal_trace_fail(l, FAL_EFORMAT, "%s: not a whole number",
+			       fal_field_name(key));
 		return 0;
 	}
 	uint64_t n = (uint64_t)json_integer_value(v);
 	if (n > max) {
-		fal_trace_fail(l, FAL_ELIMIT, "%s: %llu is above %llu", key,
-			       (unsigned long long)n, (unsigned long long)max);
+		fal_trace_fail(l, FAL_ELIMIT, "%s: %llu is above %llu",
+			       fal_field_name(key), (unsigned long long)n,
+			       (unsigned long long)max);
 		return 0;
 	}
 	return n;
 }
 
 uint64_t
-fal_trace_get_u64(struct fal_trace_line *l, const json_t *o, const char *key,
+fal_trace_get_u64(struct fal_trace_line *l, const json_t *o, enum fal_field key,
 		  uint64_t max)
 {
-	return number(l, field(l, o, key), key, max);
+	return number(l, field(l, o, key, FAL_FIELD_WHOLE), key, max);
 }
 
 double
-fal_trace_get_f64(struct fal_trace_line *l, const json_t *o, const char *key)
+fal_trace_get_f64(struct fal_trace_line *l, const json_t *o, enum fal_field key)
 {
-	const json_t *v = field(l, o, key);
+	const json_t *v = field(l, o, key, fal_field_kind(key));
+	assert(fal_field_kind(key) == FAL_FIELD_REAL ||
+	       fal_field_kind(key) == FAL_FIELD_SECONDS);
 	if (v == NULL)
 		return 0;
 	if (!json_is_number(v))
-		fal_trace_fail(l, FAL_EFORMAT, "%s: not a number", key);
+		fal_trace_fail(l, FAL_EFORMAT, "%s: not a number", fal_field_name(key));
 	return json_number_value(v);
 }
 
 double
-fal_trace_get_seconds(struct fal_trace_line *l, const json_t *o, const char *key)
+fal_trace_get_seconds(struct fal_trace_line *l, const json_t *o, enum fal_field key)
 {
 	double v = fal_trace_get_f64(l, o, key);
 	if (l->err == 0 && !(v >= 0 && v <= SECONDS_MAX))
-		fal_trace_fail(l, FAL_EINVAL, "%s: %g seconds", key, v);
+		fal_trace_fail(l, FAL_EINVAL, "%s: %g seconds", fal_field_name(key), v);
 	return l->err == 0 ? v : 0;
 }
 
 const char *
-fal_trace_get_str(struct fal_trace_line *l, const json_t *o, const char *key)
+fal_trace_get_str(struct fal_trace_line *l, const json_t *o, enum fal_field key)
 {
-	const json_t *v = field(l, o, key);
+	const json_t *v = field(l, o, key, FAL_FIELD_TEXT);
 	if (v != NULL && !json_is_string(v))
-		fal_trace_fail(l, FAL_EFORMAT, "%s: not a string", key);
+		fal_trace_fail(l, FAL_EFORMAT, "%s: not a string", fal_field_name(key));
 	return l->err == 0 ? json_string_value(v) : "";
 }
 
@@ -119,68 +132,73 @@ put_text(const char *p, size_t n, void *out)
 }
 
 void
-fal_trace_get_json(struct fal_trace_line *l, const json_t *o, const char *key,
+fal_trace_get_json(struct fal_trace_line *l, const json_t *o, enum fal_field key,
 		   struct fal_buf *out)
 {
-	const json_t *v = field(l, o, key);
+	const json_t *v = field(l, o, key, FAL_FIELD_OBJECT);
 	if (v != NULL &&
 	    json_dump_callback(v, put_text, out, JSON_ENCODE_ANY | JSON_COMPACT) < 0)
-		fal_trace_fail(l, FAL_ENOMEM, "%s: %s", key, fal_strerror(FAL_ENOMEM));
+		fal_trace_fail(l, FAL_ENOMEM, "%s: %s", fal_field_name(key),
+			       fal_strerror(FAL_ENOMEM));
 }
 
 bool
-fal_trace_has(const json_t *o, const char *key)
+fal_trace_has(const json_t *o, enum fal_field key)
 {
-	return json_object_get(o, key) != NULL;
+	return fal_trace_at(o, key) != NULL;
 }
 
 bool
-fal_trace_get_flag(struct fal_trace_line *l, const json_t *o, const char *key)
+fal_trace_get_flag(struct fal_trace_line *l, const json_t *o, enum fal_field key)
 {
-	const json_t *v = json_object_get(o, key);
+	const json_t *v = fal_trace_at(o, key);
+	assert(fal_field_kind(key) == FAL_FIELD_FLAG);
 	if (v != NULL && !json_is_boolean(v))
-		fal_trace_fail(l, FAL_EFORMAT, "%s: neither true nor false", key);
+		fal_trace_fail(l, FAL_EFORMAT, "%s: neither true nor false",
+			       fal_field_name(key));
 	return l->err == 0 && json_is_true(v);
 }
 
 /* The array, or NULL with the error set. */
 static const json_t *
-array(struct fal_trace_line *l, const json_t *o, const char *key)
+array(struct fal_trace_line *l, const json_t *o, enum fal_field key,
+      enum fal_field_kind kind)
 {
-	const json_t *v = field(l, o, key);
+	const json_t *v = field(l, o, key, kind);
 	if (v != NULL && !json_is_array(v))
-		fal_trace_fail(l, FAL_EFORMAT, "%s: not an array", key);
+		fal_trace_fail(l, FAL_EFORMAT, "%s: not an array", fal_field_name(key));
 	return l->err == 0 ? v : NULL;
 }
 
 size_t
-fal_trace_get_len(struct fal_trace_line *l, const json_t *o, const char *key)
+fal_trace_get_len(struct fal_trace_line *l, const json_t *o, enum fal_field key)
 {
-	return json_array_size(array(l, o, key));
+	return json_array_size(array(l, o, key, FAL_FIELD_LIST));
 }
 
 static void
-tuple(struct fal_trace_line *l, const json_t *v, const char *key, size_t width,
+tuple(struct fal_trace_line *l, const json_t *v, enum fal_field key, size_t width,
       uint64_t *row)
 {
 	if (l->err == 0 && (!json_is_array(v) || json_array_size(v) != width))
-		fal_trace_fail(l, FAL_EFORMAT, "%s: not %zu numbers", key, width);
+		fal_trace_fail(l, FAL_EFORMAT, "%s: not %zu numbers", fal_field_name(key),
+			       width);
 	for (size_t i = 0; i < width; i++)
 		row[i] = number(l, json_array_get(v, i), key, FAL_TRACE_NUM_MAX);
 }
 
 void
-fal_trace_get_row(struct fal_trace_line *l, const json_t *o, const char *key, size_t i,
+fal_trace_get_row(struct fal_trace_line *l, const json_t *o, enum fal_field key, size_t i,
 		  size_t width, uint64_t *row)
 {
-	tuple(l, json_array_get(array(l, o, key), i), key, width, row);
+	tuple(l, json_array_get(array(l, o, key, FAL_FIELD_LIST), i), key, width, row);
 }
 
 void
-fal_trace_get_tuple(struct fal_trace_line *l, const json_t *o, const char *key,
+fal_trace_get_tuple(struct fal_trace_line *l, const json_t *o, enum fal_field key,
 		    size_t width, uint64_t *row)
 {
-	tuple(l, array(l, o, key), key, width, row);
+	tuple(l, array(l, o, key, FAL_FIELD_TUPLE), key, width, row);
 }
 
 struct fal_trace_reader *
@@ -208,8 +226,8 @@ static void
 judge_job(struct fal_trace_reader *r, struct fal_trace_line *l, const char *ev)
 {
 	const bool is_job = strcmp(ev, "job") == 0;
-	const char *hash = json_string_value(json_object_get(l->o, "hash"));
-	const json_int_t n = json_integer_value(json_object_get(l->o, "incarnation"));
+	const char *hash = json_string_value(fal_trace_at(l->o, FAL_F_HASH));
+	const json_int_t n = json_integer_value(fal_trace_at(l->o, FAL_F_INCARNATION));
 	if (hash == NULL)
 		hash = "";
 	if (l->number == 1 && is_job)
@@ -231,7 +249,7 @@ judge_job(struct fal_trace_reader *r, struct fal_trace_line *l, const char *ev)
 static void
 judge_order(struct fal_trace_reader *r, struct fal_trace_line *l)
 {
-	const char *ev = fal_trace_get_str(l, l->o, "ev");
+	const char *ev = fal_trace_get_str(l, l->o, FAL_F_EV);
 	if (l->err == 0)
 		judge_job(r, l, ev);
 	l->ev = ev;
@@ -258,7 +276,7 @@ deliver(struct fal_trace_reader *r, struct fal_trace_line *l)
 	if (!json_is_object(o))
 		fal_trace_fail(l, FAL_EFORMAT, "not a JSON object");
 	l->o = o;
-	l->t = fal_trace_get_seconds(l, o, "t");
+	l->t = fal_trace_get_seconds(l, o, FAL_F_T);
 	judge_order(r, l);
 	if (l->err == 0) {
 		int err = r->on_line(r->arg, l);

@@ -11,6 +11,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "trace/fields.h"
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -33,30 +34,35 @@ struct fal_trace_line {
 	struct fal_diag diag; /* what failed: "12: ledger.clock: missing" */
 };
 
-/* Getters of the field `key` of the object `o`: l->o or an object inside it.  A field
- * that is missing or of the wrong type is FAL_EFORMAT, a number above `max` FAL_ELIMIT;
- * then, and after any earlier error, they return 0, "" or false. */
-uint64_t fal_trace_get_u64(struct fal_trace_line *l, const json_t *o, const char *key,
+/* Getters of the field `key` of the object `o`: l->o or an object inside it; the field
+ * must be of the getter's kind.  One that is missing or of the wrong type is FAL_EFORMAT,
+ * a number above `max` FAL_ELIMIT; then, and after any earlier error, they return 0, ""
+ * or false. */
+uint64_t fal_trace_get_u64(struct fal_trace_line *l, const json_t *o, enum fal_field key,
 			   uint64_t max);
-double fal_trace_get_f64(struct fal_trace_line *l, const json_t *o, const char *key);
+double fal_trace_get_f64(struct fal_trace_line *l, const json_t *o, enum fal_field key);
 /* A time that has passed: from 0 to 30 years, else FAL_EINVAL. */
-double fal_trace_get_seconds(struct fal_trace_line *l, const json_t *o, const char *key);
+double fal_trace_get_seconds(struct fal_trace_line *l, const json_t *o,
+			     enum fal_field key);
 /* Borrowed from `o`. */
-const char *fal_trace_get_str(struct fal_trace_line *l, const json_t *o, const char *key);
+const char *fal_trace_get_str(struct fal_trace_line *l, const json_t *o,
+			      enum fal_field key);
 /* Appends the JSON of the field, on one line. */
-void fal_trace_get_json(struct fal_trace_line *l, const json_t *o, const char *key,
+void fal_trace_get_json(struct fal_trace_line *l, const json_t *o, enum fal_field key,
 			struct fal_buf *out);
-bool fal_trace_has(const json_t *o, const char *key);
+/* The field as it is, borrowed, or NULL. */
+const json_t *fal_trace_at(const json_t *o, enum fal_field key);
+bool fal_trace_has(const json_t *o, enum fal_field key);
 /* A missing field is false. */
-bool fal_trace_get_flag(struct fal_trace_line *l, const json_t *o, const char *key);
+bool fal_trace_get_flag(struct fal_trace_line *l, const json_t *o, enum fal_field key);
 /* The elements of the array `key`; 0 on error. */
-size_t fal_trace_get_len(struct fal_trace_line *l, const json_t *o, const char *key);
+size_t fal_trace_get_len(struct fal_trace_line *l, const json_t *o, enum fal_field key);
 /* Row i of the array of arrays `key`: exactly `width` numbers up to FAL_TRACE_NUM_MAX
  * into `row`, all 0 on error. */
-void fal_trace_get_row(struct fal_trace_line *l, const json_t *o, const char *key,
+void fal_trace_get_row(struct fal_trace_line *l, const json_t *o, enum fal_field key,
 		       size_t i, size_t width, uint64_t *row);
 /* The array `key` itself as one such row. */
-void fal_trace_get_tuple(struct fal_trace_line *l, const json_t *o, const char *key,
+void fal_trace_get_tuple(struct fal_trace_line *l, const json_t *o, enum fal_field key,
 			 size_t width, uint64_t *row);
 
 /* Records "LINE: EV: what" as the line's error, if it has none yet; returns l->err. */

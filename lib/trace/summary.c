@@ -9,7 +9,7 @@
 
 /* Replaces *p by a copy of the string `key`. */
 static void
-get_copy(struct fal_trace_line *l, const char *key, char **p)
+get_copy(struct fal_trace_line *l, enum fal_field key, char **p)
 {
 	const char *v = fal_trace_get_str(l, l->o, key);
 	if (l->err != 0)
@@ -26,8 +26,8 @@ get_copy(struct fal_trace_line *l, const char *key, char **p)
 static int
 take_job(struct fal_summary *s, struct fal_trace_line *l)
 {
-	get_copy(l, "name", &s->name);
-	get_copy(l, "scheme", &s->scheme);
+	get_copy(l, FAL_F_NAME, &s->name);
+	get_copy(l, FAL_F_SCHEME, &s->scheme);
 	s->have_job = fal_trace_job_read(l, &s->job) == 0;
 	return l->err;
 }
@@ -74,12 +74,12 @@ static int
 take_join(struct fal_summary *s, struct fal_trace_line *l)
 {
 	uint64_t lanes[2];
-	uint32_t id = (uint32_t)fal_trace_get_u64(l, l->o, "id", UINT32_MAX);
-	uint64_t cores = fal_trace_get_u64(l, l->o, "cores", UINT32_MAX);
-	const char *name = fal_trace_get_str(l, l->o, "worker");
-	fal_trace_get_str(l, l->o, "fingerprint");
+	uint32_t id = (uint32_t)fal_trace_get_u64(l, l->o, FAL_F_ID, UINT32_MAX);
+	uint64_t cores = fal_trace_get_u64(l, l->o, FAL_F_CORES, UINT32_MAX);
+	const char *name = fal_trace_get_str(l, l->o, FAL_F_WORKER);
+	fal_trace_get_str(l, l->o, FAL_F_FINGERPRINT);
 	const double fixed = fal_trace_join_fixed(l, &s->job);
-	fal_trace_get_tuple(l, l->o, "lanes", 2, lanes);
+	fal_trace_get_tuple(l, l->o, FAL_F_LANES_RANGE, 2, lanes);
 	if (l->err != 0)
 		return l->err;
 	if (fal_ids_get(&s->ids, id) != NULL)
@@ -87,11 +87,11 @@ take_join(struct fal_summary *s, struct fal_trace_line *l)
 	struct fal_summary_worker *w = row_for(s, name);
 	if (w == NULL || fal_ids_put(&s->ids, id, (size_t)(w - s->worker)) < 0)
 		return FAL_ENOMEM;
-	get_copy(l, "worker", &w->name);
-	get_copy(l, "fingerprint", &w->fingerprint);
-	if (json_object_get(l->o, "key") != NULL) {
-		get_copy(l, "key", &w->key);
-		get_copy(l, "key_fingerprint", &w->key_fingerprint);
+	get_copy(l, FAL_F_WORKER, &w->name);
+	get_copy(l, FAL_F_FINGERPRINT, &w->fingerprint);
+	if (fal_trace_has(l->o, FAL_F_KEY)) {
+		get_copy(l, FAL_F_KEY, &w->key);
+		get_copy(l, FAL_F_KEY_FINGERPRINT, &w->key_fingerprint);
 	}
 	w->left = w->suspect = false;
 	w->worked = l->t;
@@ -105,7 +105,7 @@ take_join(struct fal_summary *s, struct fal_trace_line *l)
 static struct fal_summary_worker *
 row_of(struct fal_summary *s, struct fal_trace_line *l)
 {
-	uint32_t id = (uint32_t)fal_trace_get_u64(l, l->o, "id", UINT32_MAX);
+	uint32_t id = (uint32_t)fal_trace_get_u64(l, l->o, FAL_F_ID, UINT32_MAX);
 	size_t *row = l->err == 0 ? fal_ids_get(&s->ids, id) : NULL;
 	if (row == NULL && !s->gap)
 		fal_trace_fail(l, FAL_EINVAL, "id: %u never joined", id);
@@ -132,12 +132,12 @@ take_late(struct fal_summary *s, struct fal_trace_line *l)
 		return l->err;
 	w->suspect = strcmp(l->ev, "suspect") == 0;
 	w->since = l->t;
-	get_copy(l, "why", &w->why);
+	get_copy(l, FAL_F_WHY, &w->why);
 	return l->err != 0 ? l->err : stay(s, w, l->t, !w->suspect);
 }
 
 static uint64_t
-get_tasks(struct fal_trace_line *l, const char *key)
+get_tasks(struct fal_trace_line *l, enum fal_field key)
 {
 	return fal_trace_get_u64(l, l->o, key, FAL_TRACE_TASKS_MAX);
 }
@@ -145,13 +145,13 @@ get_tasks(struct fal_trace_line *l, const char *key)
 static void
 take_spent(struct fal_summary_worker *w, struct fal_trace_line *l)
 {
-	const bool has_late = json_object_get(l->o, "late") != NULL;
+	const bool has_late = fal_trace_has(l->o, FAL_F_LATE);
 	const struct fal_summary_spent at = {
-		.compute = fal_trace_get_seconds(l, l->o, "compute"),
-		.push = fal_trace_get_seconds(l, l->o, "push"),
-		.pull = fal_trace_get_seconds(l, l->o, "pull"),
-		.wait = fal_trace_get_seconds(l, l->o, "wait"),
-		.late = has_late ? fal_trace_get_seconds(l, l->o, "late") : 0,
+		.compute = fal_trace_get_seconds(l, l->o, FAL_F_COMPUTE),
+		.push = fal_trace_get_seconds(l, l->o, FAL_F_PUSH),
+		.pull = fal_trace_get_seconds(l, l->o, FAL_F_PULL),
+		.wait = fal_trace_get_seconds(l, l->o, FAL_F_WAIT),
+		.late = has_late ? fal_trace_get_seconds(l, l->o, FAL_F_LATE) : 0,
 	};
 	if (l->err != 0)
 		return;
@@ -169,12 +169,12 @@ take_spent(struct fal_summary_worker *w, struct fal_trace_line *l)
 static void
 take_marks(struct fal_summary *s, struct fal_summary_worker *w, struct fal_trace_line *l)
 {
-	const bool has_round = json_object_get(l->o, "round") != NULL;
-	uint64_t clock = fal_trace_get_u64(l, l->o, "clock", FAL_TRACE_NUM_MAX);
-	uint64_t stale = fal_trace_get_u64(l, l->o, "staleness", FAL_TRACE_NUM_MAX);
+	const bool has_round = fal_trace_has(l->o, FAL_F_ROUND);
+	uint64_t clock = fal_trace_get_u64(l, l->o, FAL_F_CLOCK, FAL_TRACE_NUM_MAX);
+	uint64_t stale = fal_trace_get_u64(l, l->o, FAL_F_STALENESS, FAL_TRACE_NUM_MAX);
 	uint64_t round = 0;
 	if (has_round)
-		round = fal_trace_get_u64(l, l->o, "round", FAL_TRACE_NUM_MAX);
+		round = fal_trace_get_u64(l, l->o, FAL_F_ROUND, FAL_TRACE_NUM_MAX);
 	if (!has_round && l->err == 0 && clock >= s->job.clocks)
 		fal_trace_fail(l, FAL_ELIMIT, "clock: %llu is above %llu",
 			       (unsigned long long)clock,
@@ -193,10 +193,11 @@ static int
 take_clock(struct fal_summary *s, struct fal_trace_line *l)
 {
 	struct fal_summary_worker *w = row_of(s, l);
-	const uint64_t done = get_tasks(l, "done"), lost = get_tasks(l, "lost");
-	const uint64_t in = get_tasks(l, "in"), out = get_tasks(l, "out");
-	const uint64_t cloned = get_tasks(l, "cloned"), share = get_tasks(l, "share");
-	const uint64_t lanes = fal_trace_get_u64(l, l->o, "lanes", UINT32_MAX);
+	const uint64_t done = get_tasks(l, FAL_F_DONE), lost = get_tasks(l, FAL_F_LOST);
+	const uint64_t in = get_tasks(l, FAL_F_IN), out = get_tasks(l, FAL_F_OUT);
+	const uint64_t cloned = get_tasks(l, FAL_F_CLONED),
+		       share = get_tasks(l, FAL_F_SHARE);
+	const uint64_t lanes = fal_trace_get_u64(l, l->o, FAL_F_LANES, UINT32_MAX);
 	struct fal_trace_ran ran;
 	if (w == NULL || fal_trace_clock_ran(l, &s->job, FAL_TRACE_TASKS_MAX, &ran) < 0)
 		return l->err;
@@ -231,7 +232,7 @@ take_clock(struct fal_summary *s, struct fal_trace_line *l)
 
 /* The tasks of the rows of the array `key`, which end in [first, count]. */
 static uint64_t
-sum_tasks(struct fal_trace_line *l, const char *key, size_t width)
+sum_tasks(struct fal_trace_line *l, enum fal_field key, size_t width)
 {
 	uint64_t sum = 0, row[4];
 	size_t n = fal_trace_get_len(l, l->o, key);
@@ -253,8 +254,8 @@ take_ledger(struct fal_summary *s, struct fal_trace_line *l)
 				      (unsigned long long)r.clock,
 				      (unsigned long long)(s->job.clocks - 1));
 	size_t *owner = r.has_owner ? fal_ids_get(&s->ids, r.owner) : NULL;
-	s->moved += sum_tasks(l, "move", 4);
-	s->cloned += sum_tasks(l, "clone", 3);
+	s->moved += sum_tasks(l, FAL_F_MOVE, 4);
+	s->cloned += sum_tasks(l, FAL_F_CLONE, 3);
 	s->twice += fal_trace_round_twice(l, &s->job, &r);
 	s->ended += r.end != FAL_TRACE_ABANDONED ? r.tasks : 0;
 	if (r.end == FAL_TRACE_DROPPED) {
@@ -292,17 +293,18 @@ epoch_for(struct fal_summary *s, struct fal_trace_line *l, uint64_t epoch)
 static double
 get_loss(struct fal_trace_line *l)
 {
-	return json_is_null(json_object_get(l->o, "loss"))
+	return json_is_null(fal_trace_at(l->o, FAL_F_LOSS))
 		       ? (double)NAN
-		       : fal_trace_get_f64(l, l->o, "loss");
+		       : fal_trace_get_f64(l, l->o, FAL_F_LOSS);
 }
 
 static int
 take_update(struct fal_summary *s, struct fal_trace_line *l)
 {
-	uint64_t clock = fal_trace_get_u64(l, l->o, "clock", s->job.clocks - 1);
-	uint64_t version = fal_trace_get_u64(l, l->o, "version", FAL_TRACE_NUM_MAX);
-	uint64_t samples = fal_trace_get_u64(l, l->o, "samples", FAL_TRACE_SAMPLES_MAX);
+	uint64_t clock = fal_trace_get_u64(l, l->o, FAL_F_CLOCK, s->job.clocks - 1);
+	uint64_t version = fal_trace_get_u64(l, l->o, FAL_F_VERSION, FAL_TRACE_NUM_MAX);
+	uint64_t samples =
+		fal_trace_get_u64(l, l->o, FAL_F_SAMPLES, FAL_TRACE_SAMPLES_MAX);
 	double loss = get_loss(l);
 	if (l->err != 0)
 		return l->err;
@@ -330,8 +332,8 @@ take_update(struct fal_summary *s, struct fal_trace_line *l)
 static int
 take_eval(struct fal_summary *s, struct fal_trace_line *l)
 {
-	uint64_t epoch = fal_trace_get_u64(l, l->o, "epoch", FAL_TRACE_NUM_MAX);
-	double accuracy = fal_trace_get_f64(l, l->o, "accuracy");
+	uint64_t epoch = fal_trace_get_u64(l, l->o, FAL_F_EPOCH, FAL_TRACE_NUM_MAX);
+	double accuracy = fal_trace_get_f64(l, l->o, FAL_F_ACCURACY);
 	if (l->err != 0)
 		return l->err;
 	s->judged = true;
@@ -365,13 +367,13 @@ fal_summary_line(void *summary, struct fal_trace_line *l)
 	if (!s->have_job && strcmp(l->ev, "job") != 0)
 		return fal_trace_fail(l, FAL_EINVAL, "the first line is not job");
 	if (strcmp(l->ev, "policy") == 0)
-		get_copy(l, "scheme", &s->scheme);
+		get_copy(l, FAL_F_SCHEME, &s->scheme);
 	if (strcmp(l->ev, "done") == 0)
 		s->done = true;
 	if (strcmp(l->ev, "gap") == 0)
 		s->gap = s->part = true;
 	if (strcmp(l->ev, "failed") == 0)
-		get_copy(l, "reason", &s->failed);
+		get_copy(l, FAL_F_REASON, &s->failed);
 	for (size_t i = 0; i < sizeof(events) / sizeof(events[0]); i++)
 		if (strcmp(l->ev, events[i].ev) == 0)
 			return events[i].take(s, l);

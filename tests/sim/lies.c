@@ -117,16 +117,16 @@ look(void *arg, struct fal_trace_line *l)
 	struct search *s = arg;
 	uint64_t id[2];
 	if (strcmp(l->ev, "join") == 0 &&
-	    is_liars(s->p, fal_trace_get_str(l, l->o, "key"))) {
+	    is_liars(s->p, fal_trace_get_str(l, l->o, FAL_F_KEY))) {
 		assert(s->liars < MAX_WORKERS);
-		s->liar[s->liars++] = fal_trace_get_u64(l, l->o, "id", UINT32_MAX);
+		s->liar[s->liars++] = fal_trace_get_u64(l, l->o, FAL_F_ID, UINT32_MAX);
 	}
 	if (strcmp(l->ev, "check") != 0)
 		return l->err;
-	const char *verdict = fal_trace_get_str(l, l->o, "verdict");
+	const char *verdict = fal_trace_get_str(l, l->o, FAL_F_VERDICT);
 	if (strcmp(verdict, "believed") != 0 && strcmp(verdict, "bounded") != 0)
 		return l->err;
-	fal_trace_get_tuple(l, l->o, "c", 2, id);
+	fal_trace_get_tuple(l, l->o, FAL_F_C, 2, id);
 	for (uint32_t i = 0; i < s->liars; i++)
 		s->found |= s->liar[i] == id[0];
 	return l->err;

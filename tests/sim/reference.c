@@ -103,14 +103,14 @@ floats(size_t n)
 }
 
 static uint64_t
-get(struct fal_trace_line *l, const json_t *o, const char *key)
+get(struct fal_trace_line *l, const json_t *o, enum fal_field key)
 {
 	return fal_trace_has(o, key) ? fal_trace_get_u64(l, o, key, FAL_TRACE_NUM_MAX)
 				     : 0;
 }
 
 static double
-get_real(struct fal_trace_line *l, const char *key)
+get_real(struct fal_trace_line *l, enum fal_field key)
 {
 	return fal_trace_get_f64(l, l->o, key);
 }
@@ -178,11 +178,12 @@ static uint64_t
 granted_on(struct reference *r, struct fal_trace_line *l, const struct head *h,
 	   uint64_t worker, uint64_t task)
 {
-	const size_t n = fal_trace_has(l->o, "on") ? fal_trace_get_len(l, l->o, "on") : 0;
+	const size_t n =
+		fal_trace_has(l->o, FAL_F_ON) ? fal_trace_get_len(l, l->o, FAL_F_ON) : 0;
 	uint64_t row[4], on = h->version;
 	bool named = false;
 	for (size_t i = 0; i < n && l->err == 0; i++) {
-		fal_trace_get_row(l, l->o, "on", i, 4, row);
+		fal_trace_get_row(l, l->o, FAL_F_ON, i, 4, row);
 		if (row[0] != worker || task < row[1] || task - row[1] >= row[2])
 			continue;
 		if (named && on != row[3])
@@ -196,10 +197,10 @@ granted_on(struct reference *r, struct fal_trace_line *l, const struct head *h,
 static bool
 holds(struct fal_trace_line *l, const json_t *contrib, uint64_t task)
 {
-	const size_t n = fal_trace_get_len(l, contrib, "tasks");
+	const size_t n = fal_trace_get_len(l, contrib, FAL_F_TASK_LIST);
 	for (size_t i = 0; i < n && l->err == 0; i++) {
 		uint64_t row[2];
-		fal_trace_get_row(l, contrib, "tasks", i, 2, row);
+		fal_trace_get_row(l, contrib, FAL_F_TASK_LIST, i, 2, row);
 		if (task >= row[0] && task - row[0] < row[1])
 			return true;
 	}
@@ -213,17 +214,17 @@ static void
 add_apart(struct reference *r, struct fal_trace_line *l, struct plain_sum *sum,
 	  const struct plain *on, const struct head *h, uint64_t task)
 {
-	const size_t n = fal_trace_get_len(l, l->o, "contrib");
-	const bool mixed = fal_trace_has(l->o, "on");
+	const size_t n = fal_trace_get_len(l, l->o, FAL_F_CONTRIB);
+	const bool mixed = fal_trace_has(l->o, FAL_F_ON);
 	uint64_t at = 0;
 	for (size_t i = 0; i < n && l->err == 0; i++) {
-		const json_t *c = json_array_get(json_object_get(l->o, "contrib"), i);
+		const json_t *c = json_array_get(fal_trace_at(l->o, FAL_F_CONTRIB), i);
 		uint64_t id[2];
 		if (!holds(l, c, task))
 			continue;
-		fal_trace_get_tuple(l, c, "c", 2, id);
+		fal_trace_get_tuple(l, c, FAL_F_C, 2, id);
 		const uint64_t blocks =
-			fal_trace_get_u64(l, c, "blocks", FAL_TRACE_NUM_MAX);
+			fal_trace_get_u64(l, c, FAL_F_BLOCKS, FAL_TRACE_NUM_MAX);
 		const struct part p = {
 			mixed ? version(r, l, granted_on(r, l, h, id[0], task)) : on,
 			task, (uint32_t)at, (uint32_t)(at + blocks),
@@ -243,7 +244,7 @@ add_round(struct reference *r, struct fal_trace_line *l, struct plain_sum *sum,
 	  const struct plain *on, const struct head *h)
 {
 	const bool apart =
-		fal_trace_has(l->o, "on") || bounded(r, h->round, NULL) != NULL;
+		fal_trace_has(l->o, FAL_F_ON) || bounded(r, h->round, NULL) != NULL;
 	if (apart && r->again)
 		r->unknown = "who brought which blocks of what was taken back";
 	for (uint64_t i = 0; i < h->tasks && l->err == 0; i++)
@@ -408,30 +409,30 @@ take_delta(struct reference *r, struct fal_trace_line *l, const struct head *h)
 static struct head
 read_head(struct fal_trace_line *l)
 {
-	const json_t *o = l->o, *stale = json_object_get(o, "stale");
-	struct head h = { .round = get(l, o, "round"),
-			  .clock = get(l, o, "clock"),
-			  .first = get(l, o, "first"),
-			  .tasks = get(l, o, "tasks"),
-			  .version = get(l, o, "version"),
-			  .owner = get(l, o, "owner"),
-			  .group = get(l, o, "group"),
-			  .local = get(l, o, "local"),
-			  .since = get(l, o, "since"),
-			  .slot = get(l, o, "slot"),
-			  .rank = get(l, stale, "rank"),
+	const json_t *o = l->o, *stale = fal_trace_at(o, FAL_F_STALE);
+	struct head h = { .round = get(l, o, FAL_F_ROUND),
+			  .clock = get(l, o, FAL_F_CLOCK),
+			  .first = get(l, o, FAL_F_FIRST),
+			  .tasks = get(l, o, FAL_F_TASKS),
+			  .version = get(l, o, FAL_F_VERSION),
+			  .owner = get(l, o, FAL_F_OWNER),
+			  .group = get(l, o, FAL_F_GROUP),
+			  .local = get(l, o, FAL_F_LOCAL),
+			  .since = get(l, o, FAL_F_SINCE),
+			  .slot = get(l, o, FAL_F_SLOT),
+			  .rank = get(l, stale, FAL_F_RANK),
 			  .base = "",
-			  .delta =
-				  strcmp(fal_trace_get_str(l, o, "kind"), "delta") == 0 };
+			  .delta = strcmp(fal_trace_get_str(l, o, FAL_F_KIND), "delta") ==
+				   0 };
 	if (h.delta) {
-		h.steps = fal_trace_get_u64(l, o, "steps", FAL_TRACE_NUM_MAX);
-		h.base = fal_trace_get_str(l, o, "base");
-		h.weight = get_real(l, "weight");
+		h.steps = fal_trace_get_u64(l, o, FAL_F_STEPS, FAL_TRACE_NUM_MAX);
+		h.base = fal_trace_get_str(l, o, FAL_F_BASE);
+		h.weight = get_real(l, FAL_F_WEIGHT);
 	}
 	if (h.delta || h.local > 0)
-		h.lr = get_real(l, "lr");
+		h.lr = get_real(l, FAL_F_LR);
 	if (h.local > 0)
-		h.divisor = get_real(l, "divisor");
+		h.divisor = get_real(l, FAL_F_DIVISOR);
 	return h;
 }
 
@@ -439,16 +440,16 @@ read_head(struct fal_trace_line *l)
 static void
 take_check(struct reference *r, struct fal_trace_line *l)
 {
-	const json_t *all = json_object_get(l->o, "bound"), *row;
-	struct bounded b = { .round = get(l, l->o, "round"),
-			     .block = (uint32_t)get(l, l->o, "block"),
+	const json_t *all = fal_trace_at(l->o, FAL_F_BOUND), *row;
+	struct bounded b = { .round = get(l, l->o, FAL_F_ROUND),
+			     .block = (uint32_t)get(l, l->o, FAL_F_BLOCK),
 			     .needed = (int)json_integer_value(
-				     json_object_get(l->o, "needed")),
+				     fal_trace_at(l->o, FAL_F_NEEDED)),
 			     .found = INT_MIN };
 	size_t k;
 	if (all == NULL)
 		return;
-	fal_trace_get_tuple(l, l->o, "c", 2, b.id);
+	fal_trace_get_tuple(l, l->o, FAL_F_C, 2, b.id);
 	b.most = calloc(r->blocks, sizeof(*b.most));
 	assert(b.most != NULL);
 	for (uint32_t i = 0; i < r->blocks; i++)
@@ -499,19 +500,20 @@ apply(struct reference *r, struct fal_trace_line *l)
 static void
 take_ledger(struct reference *r, struct fal_trace_line *l)
 {
-	const bool applied = strcmp(fal_trace_get_str(l, l->o, "end"), "applied") == 0;
+	const bool applied =
+		strcmp(fal_trace_get_str(l, l->o, FAL_F_END), "applied") == 0;
 	if (applied)
 		apply(r, l);
-	else if (strcmp(fal_trace_get_str(l, l->o, "kind"), "delta") == 0)
-		own_of(r, get(l, l->o, "owner"))->lost = true;
-	forget_bounds(r, l, get(l, l->o, "round"), applied);
+	else if (strcmp(fal_trace_get_str(l, l->o, FAL_F_KIND), "delta") == 0)
+		own_of(r, get(l, l->o, FAL_F_OWNER))->lost = true;
+	forget_bounds(r, l, get(l, l->o, FAL_F_ROUND), applied);
 }
 
 /* The group whose line an update is made of. */
 static uint64_t
 pushed(struct reference *r, struct fal_trace_line *l)
 {
-	const json_t *first = json_array_get(json_object_get(l->o, "rounds"), 0);
+	const json_t *first = json_array_get(fal_trace_at(l->o, FAL_F_ROUNDS), 0);
 	for (size_t i = r->stepped.n; i-- > 0;)
 		if (r->stepped.v[i].round == (uint64_t)json_integer_value(first))
 			return r->stepped.v[i].group;
@@ -526,10 +528,10 @@ take_update(struct reference *r, struct fal_trace_line *l)
 	struct plain next = plain_new(n, NULL);
 	plain_copy(&next, &r->versions.v[r->versions.n - 1]);
 	if (r->graded)
-		plain_step(&next, &r->t->optim, &r->sum, (float)get_real(l, "lr"),
-			   get_real(l, "divisor"));
-	if (fal_trace_has(l->o, "weight")) {
-		const float weight = (float)get_real(l, "weight");
+		plain_step(&next, &r->t->optim, &r->sum, (float)get_real(l, FAL_F_LR),
+			   get_real(l, FAL_F_DIVISOR));
+	if (fal_trace_has(l->o, FAL_F_WEIGHT)) {
+		const float weight = (float)get_real(l, FAL_F_WEIGHT);
 		const struct line *line = line_of(r, pushed(r, l));
 		begin_delta(r);
 		for (size_t i = 0; i < n; i++) {
@@ -559,7 +561,7 @@ forget_lines(struct reference *r)
 static void
 take_policy(struct reference *r, struct fal_trace_line *l)
 {
-	const char *scheme = fal_trace_get_str(l, l->o, "scheme");
+	const char *scheme = fal_trace_get_str(l, l->o, FAL_F_SCHEME);
 	if (strcmp(scheme, r->scheme) != 0)
 		forget_lines(r);
 	snprintf(r->scheme, sizeof(r->scheme), "%s", scheme);

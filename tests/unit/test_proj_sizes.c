@@ -7,11 +7,12 @@
 #include "sched_play.h"
 
 #include "base/rng.h"
-#include "coord/trace_lines.h"
 #include "proj/fit.h"
 #include "proj/predict.h"
 #include "proj/report.h"
 #include "trace/reader.h"
+#include "trace/writer.h"
+#include "wire/msg.h"
 
 #include <stdlib.h>
 
@@ -77,7 +78,7 @@ speeds(void)
 
 static struct told {
 	struct fal_buf line, all;
-	struct fal_peer peer[MOST + 1];
+	char name[MOST + 1][8];
 	double began; /* the clock */
 } told;
 
@@ -89,31 +90,43 @@ put(void)
 	told.line.n = 0;
 }
 
+static struct fal_line_who
+who(uint32_t worker)
+{
+	return (struct fal_line_who){ told.name[worker], worker };
+}
+
 static void
 tell_job(const struct fal_policy *policy)
 {
-	const struct fal_coord_conf conf = { .name = "drawn",
-					     .hash = "0",
-					     .policy = policy,
-					     .grid = drawn.grid,
-					     .params = 1 };
-	const struct fal_known_key key = { .name = "work", .fingerprint = "f" };
+	const struct fal_optim optim = { .kind = FAL_SGD };
+	const struct fal_line_job job = { .name = "drawn",
+					  .hash = "0",
+					  .rule = &policy->rule,
+					  .grid = drawn.grid,
+					  .numerics = "fast",
+					  .optim = &optim,
+					  .blocks = 1,
+					  .params = 1 };
+	static const uint8_t fingerprint[FAL_FINGERPRINT];
 	told = (struct told){ .began = 0 };
-	fal_line_job(&told.line, &conf, 1);
+	fal_line_job(&told.line, &job);
 	put();
 	for (uint32_t i = 0; i < drawn.workers; i++) {
-		struct fal_peer *p = &told.peer[i + 1];
 		double task_s = drawn.task_s * drawn.slow[i];
-		p->worker = i + 1;
-		snprintf(p->name, sizeof(p->name), "w%u", i + 1);
-		p->lanes_min = p->lanes_max = p->cores = 1;
+		snprintf(told.name[i + 1], sizeof(*told.name), "w%u", i + 1);
+		struct fal_line_join join = { .who = who(i + 1),
+					      .key = "work",
+					      .key_fingerprint = "f",
+					      .fingerprint = fingerprint };
+		join.lanes_min = join.lanes_max = join.cores = 1;
 		if (drawn.probed) {
-			p->task_ns = (uint64_t)(1e9 * task_s);
-			p->large = 8 * drawn.grid.task;
-			p->large_ns = (uint64_t)(1e9 * task_s *
-						 fal_bound_longer(drawn.fixed, 8));
+			join.task_ns = (uint64_t)(1e9 * task_s);
+			join.large = 8 * drawn.grid.task;
+			join.large_ns = (uint64_t)(1e9 * task_s *
+						   fal_bound_longer(drawn.fixed, 8));
 		}
-		fal_line_join(&told.line, 0, p, &key);
+		fal_line_join(&told.line, 0, &join);
 		put();
 	}
 }
@@ -121,19 +134,18 @@ tell_job(const struct fal_policy *policy)
 static void
 tell_clock(const struct fal_act *a)
 {
-	struct fal_peer *p = &told.peer[a->worker];
 	double compute = 0, link = play.link_s, all = play.now - told.began;
-	struct fal_msg m = { .type = FAL_MSG_WORKED };
+	struct fal_line_clock m = {
+		.who = who(a->worker), .clock = a->clock, .lanes = 1, .work = &a->work
+	};
 	for (uint32_t i = 0; i < a->work.paces; i++)
 		compute += a->work.pace[i].seconds;
 	link = compute > 0 ? link : 0;
-	m.worked.compute = (uint64_t)(1e9 * compute);
-	m.worked.push = m.worked.push_all = (uint64_t)(1e9 * link);
-	m.worked.pull = m.worked.pull_all = (uint64_t)(1e9 * link);
-	m.worked.wait = (uint64_t)(1e9 * fmax(all - compute - 2 * link, 0));
-	p->owed[0] = (struct fal_owed){ .clock = a->clock, .work = a->work };
-	p->owed[0].info.lanes = 1;
-	fal_line_clock(&told.line, play.now, p, &m);
+	m.spent.compute = (uint64_t)(1e9 * compute);
+	m.spent.push = m.spent.push_all = (uint64_t)(1e9 * link);
+	m.spent.pull = m.spent.pull_all = (uint64_t)(1e9 * link);
+	m.spent.wait = (uint64_t)(1e9 * fmax(all - compute - 2 * link, 0));
+	fal_line_clock(&told.line, play.now, &m);
 	put();
 }
 

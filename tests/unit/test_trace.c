@@ -8,9 +8,9 @@
 
 #include "base/buf.h"
 #include "base/rng.h"
-#include "coord/trace_lines.h"
 #include "trace/reader.h"
 #include "trace/summary.h"
+#include "trace/writer.h"
 #include "wire/zip.h"
 
 #include <stdio.h>
@@ -38,7 +38,7 @@ on_count(void *arg, struct fal_trace_line *l)
 	struct seen *s = arg;
 	s->lines++;
 	s->t_sum += l->t;
-	s->number = fal_trace_get_u64(l, l->o, "n", 100);
+	s->number = fal_trace_get_u64(l, l->o, FAL_F_COUNT, 100);
 	return l->err;
 }
 
@@ -47,8 +47,8 @@ static void
 test_every_cut(void **state)
 {
 	(void)state;
-	static const char text[] = "{\"t\":1,\"ev\":\"job\",\"n\":3}\n"
-				   "{\"t\":2.5,\"ev\":\"b\",\"n\":100}\n";
+	static const char text[] = "{\"t\":1,\"ev\":\"job\",\"count\":3}\n"
+				   "{\"t\":2.5,\"ev\":\"b\",\"count\":100}\n";
 	for (size_t cut = 0; cut < sizeof(text); cut++) {
 		struct seen s = { 0 };
 		struct fal_diag diag = { "" };
@@ -86,7 +86,7 @@ zip_lines(struct fal_buf *out)
 {
 	struct fal_buf text = { 0 };
 	for (unsigned i = 1; i <= 2000; i++)
-		fal_put_fmt(&text, "{\"t\":%u.5,\"ev\":\"%s\",\"n\":%u}\n", i,
+		fal_put_fmt(&text, "{\"t\":%u.5,\"ev\":\"%s\",\"count\":%u}\n", i,
 			    i == 1 ? "job" : "a", i % 100);
 	struct fal_zip *z = fal_zip_new(FAL_ZIP_LEVEL);
 	assert_non_null(z);
@@ -153,17 +153,19 @@ on_get(void *arg, struct fal_trace_line *l)
 {
 	(void)arg;
 	uint64_t row[3];
-	fal_trace_get_u64(l, l->o, "n", 100);
-	fal_trace_get_f64(l, l->o, "f");
-	fal_trace_get_str(l, l->o, "s");
-	fal_trace_get_flag(l, l->o, "b");
-	fal_trace_get_row(l, l->o, "a", 0, 3, row);
+	fal_trace_get_u64(l, l->o, FAL_F_COUNT, 100);
+	fal_trace_get_f64(l, l->o, FAL_F_LOSS);
+	fal_trace_get_str(l, l->o, FAL_F_NAME);
+	fal_trace_get_flag(l, l->o, FAL_F_FENCED);
+	fal_trace_get_row(l, l->o, FAL_F_GRANT, 0, 3, row);
 	if (l->err == 0 && (row[0] != 1 || row[1] != 2 || row[2] != 3))
 		return FAL_ESTATE;
 	return l->err;
 }
 
-#define GOOD "{\"t\":1,\"ev\":\"job\",\"n\":3,\"f\":1e3,\"s\":\"x\",\"a\":[[1,2,3]]}\n"
+#define GOOD                                                                             \
+	"{\"t\":1,\"ev\":\"job\",\"count\":3,\"loss\":1e3,\"name\":\"x\",\"grant\":[[1," \
+	"2,3]]}\n"
 
 static void
 test_bad_lines(void **state)
@@ -190,21 +192,25 @@ test_bad_lines(void **state)
 		  "2: a second job line: the trace of another job (incarnation 3) "
 		  "begins here" },
 		{ "{\"t\":1,\"ev\":7}\n", FAL_EFORMAT, "2: ev: not a string" },
-		{ "{\"t\":1,\"ev\":\"e\"}\n", FAL_EFORMAT, "2: e.n: missing" },
-		{ "{\"t\":1,\"ev\":\"e\",\"n\":-1}\n", FAL_EFORMAT,
-		  "2: e.n: not a whole number" },
-		{ "{\"t\":1,\"ev\":\"e\",\"n\":1.0}\n", FAL_EFORMAT,
-		  "2: e.n: not a whole number" },
-		{ "{\"t\":1,\"ev\":\"e\",\"n\":101}\n", FAL_ELIMIT,
-		  "2: e.n: 101 is above 100" },
-		{ "{\"t\":1,\"ev\":\"e\",\"n\":1,\"f\":1,\"s\":\"\",\"b\":1}\n",
-		  FAL_EFORMAT, "2: e.b: neither true nor false" },
-		{ "{\"t\":1,\"ev\":\"e\",\"n\":1,\"f\":1,\"s\":\"\",\"a\":[1,2,3]}\n",
-		  FAL_EFORMAT, "2: e.a: not 3 numbers" },
-		{ "{\"t\":1,\"ev\":\"e\",\"n\":1,\"f\":1,\"s\":\"\",\"a\":[]}\n",
-		  FAL_EFORMAT, "2: e.a: not 3 numbers" },
-		{ "{\"t\":1,\"ev\":\"e\",\"n\":1,\"f\":1,\"s\":\"\",\"a\":[[1,2,-3]]}\n",
-		  FAL_EFORMAT, "2: e.a: not a whole number" },
+		{ "{\"t\":1,\"ev\":\"e\"}\n", FAL_EFORMAT, "2: e.count: missing" },
+		{ "{\"t\":1,\"ev\":\"e\",\"count\":-1}\n", FAL_EFORMAT,
+		  "2: e.count: not a whole number" },
+		{ "{\"t\":1,\"ev\":\"e\",\"count\":1.0}\n", FAL_EFORMAT,
+		  "2: e.count: not a whole number" },
+		{ "{\"t\":1,\"ev\":\"e\",\"count\":101}\n", FAL_ELIMIT,
+		  "2: e.count: 101 is above 100" },
+		{ "{\"t\":1,\"ev\":\"e\",\"count\":1,\"loss\":1,\"name\":\"\",\"fenced\":"
+		  "1}\n",
+		  FAL_EFORMAT, "2: e.fenced: neither true nor false" },
+		{ "{\"t\":1,\"ev\":\"e\",\"count\":1,\"loss\":1,\"name\":\"\",\"grant\":["
+		  "1,2,3]}\n",
+		  FAL_EFORMAT, "2: e.grant: not 3 numbers" },
+		{ "{\"t\":1,\"ev\":\"e\",\"count\":1,\"loss\":1,\"name\":\"\",\"grant\":["
+		  "]}\n",
+		  FAL_EFORMAT, "2: e.grant: not 3 numbers" },
+		{ "{\"t\":1,\"ev\":\"e\",\"count\":1,\"loss\":1,\"name\":\"\",\"grant\":["
+		  "[1,2,-3]]}\n",
+		  FAL_EFORMAT, "2: e.grant: not a whole number" },
 	};
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 		struct fal_diag diag = { "" }, again = { "" };

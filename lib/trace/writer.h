@@ -1,33 +1,73 @@
-/* The lines of falcon-trace(5), as the coordinator writes them.
+/* Writes the lines of falcon-trace(5), with the members of fields.h.
  *
+ * Pure: it knows what a line says, not whose state that is.
  * Each call replaces the contents of `b` by one line without its newline.  `t` is in
  * seconds since the job began.
  */
-#ifndef FAL_COORD_TRACE_LINES_H
-#define FAL_COORD_TRACE_LINES_H
+#ifndef FAL_TRACE_WRITER_H
+#define FAL_TRACE_WRITER_H
 
-#include "coord/coord.h"
+#include "base/buf.h"
+#include "optim/optim.h"
+#include "sched/grid.h"
+#include "sched/ledger.h"
+#include "sched/rule.h"
 #include "sched/sched.h"
-#include "sec/keyring.h"
 
-enum { FAL_OWED_MAX = 4 };
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
-/* A `clock` line that waits for the worker to say where its time went. */
-struct fal_owed {
-	uint64_t round, clock;
-	bool own; /* the round is its own */
-	uint64_t rx, tx;
-	struct fal_worker_info info;
-	struct fal_work work;
+/* Whose line it is. */
+struct fal_line_who {
+	const char *name;
+	uint32_t id;
 };
 
-/* A key that has opened a session. */
-struct fal_known_key {
-	char name[FAL_NAME_MAX + 1];
-	char fingerprint[FAL_KEY_FINGERPRINT + 1];
-	uint32_t place;              /* in the keyring */
-	uint32_t charges;            /* for what its sessions have sent, ever */
-	uint8_t data[FAL_DATA_HASH]; /* that it has said last, see data.c */
+/* The job.  All borrowed, as below. */
+struct fal_line_job {
+	const char *name, *hash;
+	uint64_t seed;
+	struct fal_grid grid;
+	uint32_t test, blocks, shards;
+	size_t params;
+	const struct fal_rule *rule; /* that it begins with */
+	bool sums;                   /* audit = sums */
+	const char *numerics;
+	const struct fal_optim *optim;
+	uint32_t incarnation;
+};
+
+/* A worker that is ready. */
+struct fal_line_join {
+	struct fal_line_who who;
+	const char *key, *key_fingerprint;
+	uint32_t lanes_min, lanes_max, cores;
+	const uint8_t *fingerprint; /* FAL_FINGERPRINT bytes */
+	/* Its probe: of a task, and of `large` samples as one; 0: none. */
+	uint64_t task_ns, large_ns;
+	uint32_t large;
+};
+
+/* What a worker did in a round. */
+struct fal_line_clock {
+	struct fal_line_who who;
+	uint64_t clock, round;
+	bool own; /* the round is its own */
+	uint32_t lanes;
+	const struct fal_work *work;
+	struct { /* where its time went, in ns */
+		uint64_t compute, push, pull, wait, push_all, pull_all, late;
+	} spent;
+	uint64_t tx, rx; /* bytes since its last line */
+};
+
+/* A worker has not kept its deadline, or is back. */
+struct fal_line_late {
+	struct fal_line_who who;
+	const char *why;  /* a few words */
+	const char *owes; /* "task", "push" or "eval"; NULL: it is back */
+	double seconds;   /* for which it owes that; for which it was a suspect */
 };
 
 /* A contribution that said to have needed more than others have shown. */
@@ -62,30 +102,6 @@ struct fal_line_again {
 	struct fal_cid id;
 	uint32_t blocks;
 	const char *why;
-};
-
-/* A session of a worker, as the coordinator knows it. */
-struct fal_peer {
-	uint32_t id;     /* of the session */
-	uint32_t key;    /* from 1: what keys are known, in the order of their coming */
-	uint32_t worker; /* its id in ledger and trace, from 1; 0 before READY */
-	char name[FAL_MSG_NAME];
-	uint8_t instance[FAL_INSTANCE]; /* of its process */
-	bool greeted, ready, left;      /* it said HELLO, READY, LEAVE */
-	uint32_t lanes_min, lanes_max, cores;
-	uint8_t fingerprint[FAL_FINGERPRINT];
-	uint8_t data[FAL_DATA_HASH]; /* that it has said in READY */
-	/* Its probe: of a task, and of `large` samples as one; 0: none. */
-	uint64_t task_ns, large_ns;
-	uint32_t large;
-	uint64_t ping_clock; /* from here on a claim is answered with a PING, too */
-	uint64_t rx, tx;     /* bytes of the session so far, as the worker sees them */
-	struct fal_owed owed[FAL_OWED_MAX]; /* oldest first */
-	uint32_t oweds;
-	uint64_t told_rx, told_tx; /* in `clock` lines so far */
-	uint64_t next_version;     /* the first one that it was not sent */
-	bool on_line; /* was sent a version of a line since: it may have none of these */
-	bool keeps;   /* it was sent the version under evaluation */
 };
 
 /* What holds from this line on.  All borrowed. */
@@ -166,36 +182,41 @@ struct fal_line_nonfinite {
 	double t;
 	uint64_t round, clock;
 	uint32_t task;
+	struct fal_line_who who;
 	uint64_t first_sample; /* a place in the order of the epoch */
 };
 
-void fal_line_job(struct fal_buf *b, const struct fal_coord_conf *conf, uint32_t blocks);
+/* Lines that are not there, and the hash of what they were. */
+struct fal_line_gap {
+	const char *t; /* of the last of them, as it was written */
+	uint64_t lines, bytes;
+	const char *blake2b; /* hex */
+};
+
+void fal_line_job(struct fal_buf *b, const struct fal_line_job *d);
 void fal_line_policy(struct fal_buf *b, double t, const struct fal_line_policy *d);
 /* `why` is "paused", "policy", "resumed" or "stopped"; `by` the name of a key. */
 void fal_line_hold(struct fal_buf *b, double t, const char *why, const char *by);
-void fal_line_join(struct fal_buf *b, double t, const struct fal_peer *p,
-		   const struct fal_known_key *k);
-void fal_line_leave(struct fal_buf *b, double t, const struct fal_peer *p,
+void fal_line_join(struct fal_buf *b, double t, const struct fal_line_join *d);
+void fal_line_leave(struct fal_buf *b, double t, struct fal_line_who who,
 		    const char *why);
-/* Of the oldest line that `p` owes. */
-void fal_line_clock(struct fal_buf *b, double t, struct fal_peer *p,
-		    const struct fal_msg *worked);
+void fal_line_clock(struct fal_buf *b, double t, const struct fal_line_clock *d);
 void fal_line_ledger(struct fal_buf *b, const struct fal_line_ledger *d,
 		     const struct fal_ledger *l);
 void fal_line_update(struct fal_buf *b, const struct fal_line_update *d);
 void fal_line_eval(struct fal_buf *b, const struct fal_line_eval *d);
 /* `suspect` or `back`. */
-void fal_line_late(struct fal_buf *b, double t, const struct fal_peer *p,
-		   const struct fal_coord_late *late);
-void fal_line_charge(struct fal_buf *b, double t, uint32_t worker, const char *name,
+void fal_line_late(struct fal_buf *b, double t, const struct fal_line_late *d);
+void fal_line_charge(struct fal_buf *b, double t, struct fal_line_who who,
 		     const char *why);
 void fal_line_refuse(struct fal_buf *b, double t, const char *key, const char *why,
 		     uint64_t count);
-void fal_line_nonfinite(struct fal_buf *b, const struct fal_line_nonfinite *d,
-			const struct fal_peer *p);
+void fal_line_nonfinite(struct fal_buf *b, const struct fal_line_nonfinite *d);
 void fal_line_check(struct fal_buf *b, double t, const struct fal_line_check *d);
 void fal_line_again(struct fal_buf *b, double t, const struct fal_round_info *r,
 		    const struct fal_line_again *d);
+void fal_line_gap(struct fal_buf *b, const struct fal_line_gap *d);
+void fal_line_now(struct fal_buf *b, double t);
 void fal_line_done(struct fal_buf *b, double t, uint64_t version, const char *sha256,
 		   double accuracy);
 void fal_line_failed(struct fal_buf *b, double t, uint64_t version, const char *why);

@@ -1,0 +1,348 @@
+/* The lines of a trace, written; the longest has writer_ledger.c. */
+#include "trace/writer.h"
+
+#include "base/json.h"
+#include "base/parse.h"
+#include "trace/member.h"
+#include "wire/bfp.h"
+#include "wire/msg.h"
+
+#include <inttypes.h>
+
+void
+fal_line_job(struct fal_buf *b, const struct fal_line_job *d)
+{
+	const struct fal_grid *g = &d->grid;
+	fal_member_begin(b, 0, "job");
+	fal_member_str(b, FAL_F_NAME, d->name);
+	fal_member_str(b, FAL_F_HASH, d->hash);
+	/* A string: JSON readers lose integers above 2^53. */
+	fal_member_key(b, FAL_F_SEED, FAL_FIELD_TEXT);
+	fal_put_fmt(b, "\"%" PRIu64 "\"", d->seed);
+	fal_member_num(b, FAL_F_EPOCHS, g->epochs);
+	fal_member_num(b, FAL_F_BATCH, g->batch);
+	fal_member_num(b, FAL_F_TASK, g->task);
+	if (g->parts > 1)
+		fal_member_num(b, FAL_F_PARTS, g->parts);
+	fal_member_num(b, FAL_F_SAMPLES, g->samples);
+	fal_member_num(b, FAL_F_TEST, d->test);
+	fal_member_num(b, FAL_F_PARAMS, d->params);
+	fal_member_num(b, FAL_F_BLOCKS, d->blocks);
+	fal_member_num(b, FAL_F_SHARDS, d->shards);
+	fal_member_num(b, FAL_F_CLOCKS_PER_EPOCH, fal_grid_epoch_clocks(g));
+	fal_member_num(b, FAL_F_CLOCKS, fal_grid_clocks(g));
+	fal_member_key(b, FAL_F_SCHEME, FAL_FIELD_TEXT);
+	fal_put_u8(b, '"');
+	fal_rule_put(d->rule, b);
+	fal_put_u8(b, '"');
+	fal_member_str(b, FAL_F_AUDIT, d->sums ? "sums" : "claims");
+	fal_member_str(b, FAL_F_NUMERICS, d->numerics);
+	fal_member_str(b, FAL_F_OPTIMIZER, fal_optim_name(d->optim->kind));
+	if (d->optim->kind == FAL_MOMENTUM || d->optim->kind == FAL_NESTEROV)
+		fal_member_real(b, FAL_F_MOMENTUM, (double)d->optim->momentum);
+	if (d->optim->kind == FAL_ADAMW)
+		fal_member_real(b, FAL_F_BETA1, d->optim->beta1);
+	fal_member_num(b, FAL_F_INCARNATION, d->incarnation);
+	fal_member_str(b, FAL_F_PROGRAM, FAL_VERSION);
+	fal_member_end(b);
+}
+
+void
+fal_line_policy(struct fal_buf *b, double t, const struct fal_line_policy *d)
+{
+	fal_member_begin(b, t, "policy");
+	fal_member_num(b, FAL_F_CLOCK, d->clock);
+	fal_member_str(b, FAL_F_SCHEME, d->scheme);
+	fal_member_str(b, FAL_F_BY_NAME, d->by);
+	fal_member_num(b, FAL_F_VERSION, d->version);
+	if (d->policy != NULL) {
+		fal_member_key(b, FAL_F_POLICY, FAL_FIELD_OBJECT);
+		fal_put_bytes(b, d->policy, d->policy_n);
+	}
+	fal_member_end(b);
+}
+
+void
+fal_line_hold(struct fal_buf *b, double t, const char *why, const char *by)
+{
+	fal_member_begin(b, t, "hold");
+	fal_member_str(b, FAL_F_WHY, why);
+	fal_member_str(b, FAL_F_BY_NAME, by);
+	fal_member_end(b);
+}
+
+void
+fal_line_join(struct fal_buf *b, double t, const struct fal_line_join *d)
+{
+	char hex[2 * FAL_FINGERPRINT + 1];
+	fal_hex(d->fingerprint, FAL_FINGERPRINT, hex);
+	fal_member_begin(b, t, "join");
+	fal_member_who(b, d->who);
+	fal_member_str(b, FAL_F_KEY, d->key);
+	fal_member_str(b, FAL_F_KEY_FINGERPRINT, d->key_fingerprint);
+	fal_member_pair(b, FAL_F_LANES_RANGE, d->lanes_min, d->lanes_max);
+	fal_member_num(b, FAL_F_CORES, d->cores);
+	fal_member_str(b, FAL_F_FINGERPRINT, hex);
+	if (d->task_ns > 0)
+		fal_member_ns(b, FAL_F_TASK_S, d->task_ns);
+	if (d->large > 0) {
+		fal_member_num(b, FAL_F_LARGE, d->large);
+		fal_member_ns(b, FAL_F_LARGE_S, d->large_ns);
+	}
+	fal_member_end(b);
+}
+
+void
+fal_line_leave(struct fal_buf *b, double t, struct fal_line_who w, const char *why)
+{
+	fal_member_begin(b, t, "leave");
+	fal_member_who(b, w);
+	fal_member_str(b, FAL_F_REASON, why);
+	fal_member_end(b);
+}
+
+/* The samples of the tasks that ended, the mean seconds of one, and how they changed. */
+static void
+paces(struct fal_buf *b, const struct fal_work *w)
+{
+	double sum = 0;
+	uint64_t samples = 0;
+	uint32_t tasks = 0;
+	for (uint32_t i = 0; i < w->paces; i++) {
+		sum += w->pace[i].seconds;
+		samples += w->pace[i].samples;
+		tasks += w->pace[i].tasks;
+	}
+	fal_member_num(b, FAL_F_SAMPLES, samples);
+	fal_member_seconds(b, FAL_F_TASK_S, tasks > 0 ? sum / tasks : 0);
+	if (w->paces < 2)
+		return;
+	fal_member_list(b, FAL_F_PACES);
+	for (uint32_t i = 0; i < w->paces; i++)
+		fal_put_fmt(b, "%s[%u,%.0f,%" PRIu64 "]", fal_member_comma(b),
+			    w->pace[i].tasks, 1e6 * w->pace[i].seconds / w->pace[i].tasks,
+			    w->pace[i].samples);
+	fal_put_u8(b, ']');
+}
+
+void
+fal_line_clock(struct fal_buf *b, double t, const struct fal_line_clock *d)
+{
+	const struct fal_work *w = d->work;
+	fal_member_begin(b, t, "clock");
+	fal_member_num(b, FAL_F_CLOCK, d->clock);
+	if (d->own)
+		fal_member_num(b, FAL_F_ROUND, d->round);
+	fal_member_who(b, d->who);
+	fal_member_num(b, FAL_F_LANES, d->lanes);
+	fal_member_num(b, FAL_F_SHARE, w->share);
+	fal_member_num(b, FAL_F_DONE, w->done);
+	fal_member_num(b, FAL_F_IN, w->in);
+	fal_member_num(b, FAL_F_OUT, w->out);
+	fal_member_num(b, FAL_F_CLONED, w->cloned);
+	fal_member_num(b, FAL_F_LOST, w->lost);
+	fal_member_ns(b, FAL_F_COMPUTE, d->spent.compute);
+	fal_member_ns(b, FAL_F_PUSH, d->spent.push);
+	fal_member_ns(b, FAL_F_PULL, d->spent.pull);
+	fal_member_ns(b, FAL_F_WAIT, d->spent.wait);
+	fal_member_ns(b, FAL_F_PUSH_ALL, d->spent.push_all);
+	fal_member_ns(b, FAL_F_PULL_ALL, d->spent.pull_all);
+	fal_member_ns(b, FAL_F_LATE, d->spent.late);
+	paces(b, w);
+	if (w->cut.tasks > 0) {
+		fal_member_num(b, FAL_F_CUT, w->cut.tasks);
+		fal_member_seconds(b, FAL_F_CUT_S, w->cut.seconds);
+	}
+	fal_member_num(b, FAL_F_STALENESS, w->stale_updates);
+	fal_member_num(b, FAL_F_TX, d->tx);
+	fal_member_num(b, FAL_F_RX, d->rx);
+	fal_member_end(b);
+}
+
+void
+fal_line_update(struct fal_buf *b, const struct fal_line_update *d)
+{
+	fal_member_begin(b, d->t, "update");
+	fal_member_num(b, FAL_F_VERSION, d->version);
+	fal_member_num(b, FAL_F_CLOCK, d->clock);
+	fal_member_list(b, FAL_F_ROUNDS);
+	for (size_t i = 0; i < d->rounds; i++)
+		fal_put_fmt(b, "%s%" PRIu64, fal_member_comma(b), d->round[i].round);
+	fal_put_u8(b, ']');
+	if (d->weight > 0)
+		fal_member_real(b, FAL_F_WEIGHT, d->weight);
+	if (d->among > 0)
+		fal_member_num(b, FAL_F_AMONG, d->among);
+	if (d->divisor > 0)
+		fal_member_real(b, FAL_F_DIVISOR, d->divisor);
+	fal_member_num(b, FAL_F_SAMPLES, d->samples);
+	fal_member_real(b, FAL_F_LOSS, d->loss);
+	fal_member_real(b, FAL_F_LR, d->lr);
+	if (d->norm > 0)
+		fal_member_real(b, FAL_F_NORM, d->norm);
+	fal_member_num(b, FAL_F_EPOCH, d->epoch);
+	fal_member_end(b);
+}
+
+void
+fal_line_eval(struct fal_buf *b, const struct fal_line_eval *d)
+{
+	fal_member_begin(b, d->t, "eval");
+	fal_member_num(b, FAL_F_VERSION, d->version);
+	fal_member_num(b, FAL_F_EPOCH, d->epoch);
+	fal_member_num(b, FAL_F_RIGHT, d->right);
+	fal_member_num(b, FAL_F_TOTAL, d->total);
+	fal_member_real(b, FAL_F_LOSS, d->loss);
+	fal_member_real(b, FAL_F_ACCURACY,
+			d->total > 0 ? (double)d->right / (double)d->total : 0);
+	fal_member_list(b, FAL_F_KEYS);
+	for (size_t i = 0; i < d->keys; i++) {
+		const struct fal_line_eval_key *k = &d->key[i];
+		if (k->tasks == 0)
+			continue;
+		fal_json_open(b, '{');
+		fal_member_str(b, FAL_F_KEY, k->name);
+		fal_member_num(b, FAL_F_TASKS, k->tasks);
+		fal_member_num(b, FAL_F_TWICE, k->twice);
+		fal_member_num(b, FAL_F_ALONE, k->alone);
+		fal_member_end(b);
+	}
+	fal_put_u8(b, ']');
+	fal_member_end(b);
+}
+
+void
+fal_line_late(struct fal_buf *b, double t, const struct fal_line_late *d)
+{
+	fal_member_begin(b, t, d->owes != NULL ? "suspect" : "back");
+	fal_member_who(b, d->who);
+	if (d->owes != NULL)
+		fal_member_str(b, FAL_F_OWES, d->owes);
+	fal_member_str(b, FAL_F_WHY, d->why);
+	fal_member_seconds(b, FAL_F_SECONDS, d->seconds);
+	fal_member_end(b);
+}
+
+void
+fal_line_charge(struct fal_buf *b, double t, struct fal_line_who w, const char *why)
+{
+	fal_member_begin(b, t, "charge");
+	fal_member_who(b, w);
+	fal_member_str(b, FAL_F_WHY, why);
+	fal_member_end(b);
+}
+
+void
+fal_line_refuse(struct fal_buf *b, double t, const char *name, const char *why,
+		uint64_t count)
+{
+	fal_member_begin(b, t, "refuse");
+	fal_member_str(b, FAL_F_KEY, name);
+	fal_member_str(b, FAL_F_WHY, why);
+	fal_member_num(b, FAL_F_COUNT, count);
+	fal_member_end(b);
+}
+
+void
+fal_line_nonfinite(struct fal_buf *b, const struct fal_line_nonfinite *d)
+{
+	fal_member_begin(b, d->t, "nonfinite");
+	fal_member_num(b, FAL_F_ROUND, d->round);
+	fal_member_num(b, FAL_F_CLOCK, d->clock);
+	fal_member_num(b, FAL_F_TASK, d->task);
+	fal_member_who(b, d->who);
+	fal_member_num(b, FAL_F_FIRST_SAMPLE, d->first_sample);
+	fal_member_end(b);
+}
+
+/* What it counts as, in runs of blocks that count the same. */
+static void
+bounded(struct fal_buf *b, const int8_t *counts, uint32_t blocks)
+{
+	fal_member_list(b, FAL_F_BOUND);
+	for (uint32_t from = 0, to; from < blocks; from = to) {
+		for (to = from + 1; to < blocks && counts[to] == counts[from];)
+			to++;
+		if (counts[from] == FAL_EXP_NONE)
+			continue;
+		fal_put_fmt(b, "%s[%u,%u,%d]", fal_member_comma(b), from, to - from,
+			    counts[from]);
+	}
+	fal_put_fmt(b, "]");
+}
+
+void
+fal_line_check(struct fal_buf *b, double t, const struct fal_line_check *d)
+{
+	fal_member_begin(b, t, "check");
+	fal_member_num(b, FAL_F_ROUND, d->round);
+	fal_member_pair(b, FAL_F_C, d->id.worker, d->id.seq);
+	fal_member_num(b, FAL_F_BLOCK, d->block);
+	fal_member_exponent(b, FAL_F_NEEDED, d->needed);
+	fal_member_exponent(b, FAL_F_SHOWN, d->shown);
+	if (d->exponent != FAL_EXP_NONE)
+		fal_member_exponent(b, FAL_F_EXPONENT, d->exponent);
+	if (d->by != 0)
+		fal_member_num(b, FAL_F_BY, d->by);
+	if (d->counts != NULL)
+		bounded(b, d->counts, d->blocks);
+	fal_member_str(b, FAL_F_VERDICT, d->verdict);
+	if (d->why != NULL)
+		fal_member_str(b, FAL_F_WHY, d->why);
+	fal_member_end(b);
+}
+
+void
+fal_line_again(struct fal_buf *b, double t, const struct fal_round_info *r,
+	       const struct fal_line_again *d)
+{
+	fal_member_begin(b, t, "again");
+	fal_member_num(b, FAL_F_ROUND, r->round);
+	fal_member_num(b, FAL_F_CLOCK, r->clock);
+	fal_member_num(b, FAL_F_BLOCKS, d->blocks);
+	fal_member_pair(b, FAL_F_C, d->id.worker, d->id.seq);
+	fal_member_str(b, FAL_F_WHY, d->why);
+	fal_member_end(b);
+}
+
+void
+fal_line_gap(struct fal_buf *b, const struct fal_line_gap *d)
+{
+	fal_buf_clear(b);
+	fal_put_fmt(b, "{\"%s\":%s,\"%s\":\"gap\"", fal_field_name(FAL_F_T), d->t,
+		    fal_field_name(FAL_F_EV));
+	fal_member_num(b, FAL_F_LINES, d->lines);
+	fal_member_num(b, FAL_F_BYTES, d->bytes);
+	fal_member_str(b, FAL_F_BLAKE2B, d->blake2b);
+	fal_member_end(b);
+}
+
+void
+fal_line_now(struct fal_buf *b, double t)
+{
+	fal_member_begin(b, t, "now");
+	fal_member_end(b);
+}
+
+void
+fal_line_done(struct fal_buf *b, double t, uint64_t version, const char *sha256,
+	      double accuracy)
+{
+	fal_member_begin(b, t, "done");
+	fal_member_num(b, FAL_F_VERSION, version);
+	fal_member_str(b, FAL_F_SHA256, sha256);
+	fal_member_key(b, FAL_F_SECONDS, FAL_FIELD_SECONDS);
+	fal_json_num(b, t);
+	if (accuracy >= 0)
+		fal_member_real(b, FAL_F_ACCURACY, accuracy);
+	fal_member_end(b);
+}
+
+void
+fal_line_failed(struct fal_buf *b, double t, uint64_t version, const char *why)
+{
+	fal_member_begin(b, t, "failed");
+	fal_member_num(b, FAL_F_VERSION, version);
+	fal_member_str(b, FAL_F_REASON, why);
+	fal_member_end(b);
+}

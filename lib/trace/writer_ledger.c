@@ -1,0 +1,182 @@
+/* The line of a round that has ended. */
+#include "trace/writer.h"
+
+#include "base/err.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "trace/member.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+/* What became of the round, and how stale it was. */
+static void
+put_end(struct fal_buf *b, const struct fal_line_ledger *d)
+{
+	static const char *const ends[] = { "applied", "dropped", "abandoned" };
+	static const char *const bases[] = { "version", "local", "rebase" };
+	fal_member_str(b, FAL_F_END, ends[d->end]);
+	if (d->end != FAL_ROUND_APPLIED) {
+		fal_member_str(b, FAL_F_WHY, d->why);
+		return;
+	}
+	if (d->delta)
+		fal_member_real(b, FAL_F_WEIGHT, d->weight);
+	if (d->among > 0)
+		fal_member_num(b, FAL_F_AMONG, d->among);
+	if (d->divisor > 0)
+		fal_member_real(b, FAL_F_DIVISOR, d->divisor);
+	if (d->steps > 0) {
+		fal_member_num(b, FAL_F_STEPS, d->steps);
+		fal_member_str(b, FAL_F_BASE, bases[d->base]);
+	}
+	if (d->steps > 0 && d->base == FAL_START_REBASE)
+		fal_member_num(b, FAL_F_SINCE, d->since);
+	if (d->lr > 0)
+		fal_member_real(b, FAL_F_LR, d->lr);
+	fal_member_key(b, FAL_F_STALE, FAL_FIELD_OBJECT);
+	fal_put_u8(b, '{');
+	fal_member_num(b, FAL_F_CLOCKS, d->clocks);
+	fal_member_num(b, FAL_F_UPDATES, d->updates);
+	if (d->rank > 0)
+		fal_member_num(b, FAL_F_RANK, d->rank);
+	fal_member_end(b);
+	if (d->rank > 0)
+		fal_member_num(b, FAL_F_SLOT, d->slot);
+}
+
+/* Was the worker granted anything of the round on another version than the round's? */
+static bool
+elsewhere(const struct fal_line_ledger *d, uint32_t worker)
+{
+	for (size_t i = 0; i < d->ons; i++)
+		if (d->on[i].round == d->round && d->on[i].worker == worker &&
+		    d->on[i].version != d->version)
+			return true;
+	return false;
+}
+
+/* What was granted to those who got any of it on another version than the round's. */
+static void
+put_on(struct fal_buf *b, const struct fal_line_ledger *d)
+{
+	bool any = false;
+	for (size_t i = 0; i < d->ons; i++) {
+		const struct fal_granted_on *on = &d->on[i];
+		if (on->round != d->round || !elsewhere(d, on->worker))
+			continue;
+		if (!any)
+			fal_member_list(b, FAL_F_ON);
+		fal_put_fmt(b, "%s[%u,%u,%u,%" PRIu64 "]", fal_member_comma(b),
+			    on->worker, on->first, on->count, on->version);
+		any = true;
+	}
+	if (any)
+		fal_put_u8(b, ']');
+}
+
+static int
+by_task(const void *a, const void *b)
+{
+	uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+	return x < y ? -1 : x > y;
+}
+
+/* The tasks of a contribution as sorted ranges.  A fenced one's list is what it had. */
+static void
+put_tasks(struct fal_buf *b, const struct fal_ledger *l, const struct fal_contrib *c)
+{
+	uint32_t *ids = fal_calloc(c->tasks, sizeof(*ids));
+	if (ids == NULL) {
+		b->err = FAL_ENOMEM;
+		return;
+	}
+	uint32_t n = c->tasks, i = 0;
+	for (uint32_t j = c->head; j != FAL_NONE; j = l->claim[j].next)
+		ids[i++] = l->claim[j].task;
+	qsort(ids, n, sizeof(*ids), by_task);
+	fal_member_list(b, FAL_F_TASK_LIST);
+	for (i = 0; i < n;) {
+		uint32_t first = ids[i], count = 1;
+		while (i + count < n && ids[i + count] == first + count)
+			count++;
+		fal_put_fmt(b, "%s[%u,%u]", fal_member_comma(b), first, count);
+		i += count;
+	}
+	fal_put_u8(b, ']');
+	free(ids);
+}
+
+static void
+put_contrib(struct fal_buf *b, const struct fal_ledger *l, const struct fal_contrib *c)
+{
+	fal_json_open(b, '{');
+	fal_member_pair(b, FAL_F_C, c->id.worker, c->id.seq);
+	put_tasks(b, l, c);
+	fal_member_num(b, FAL_F_BLOCKS, c->blocks);
+	if (c->fills != FAL_NONE)
+		fal_member_pair(b, FAL_F_FILLS, l->contrib[c->fills].id.worker,
+				l->contrib[c->fills].id.seq);
+	if (c->state == FAL_CONTRIB_FENCED) {
+		fal_member_key(b, FAL_F_FENCED, FAL_FIELD_FLAG);
+		fal_json_bool(b, true);
+	}
+	fal_member_end(b);
+}
+
+/* What was granted, moved, cloned, granted again and lost, and the contributions. */
+static void
+put_ledger(struct fal_buf *b, const struct fal_ledger *l)
+{
+	static const enum fal_field names[FAL_ENTRY_KINDS] = {
+		[FAL_ENTRY_GRANT] = FAL_F_GRANT,
+		[FAL_ENTRY_MOVE] = FAL_F_MOVE,
+		[FAL_ENTRY_CLONE] = FAL_F_CLONE,
+		[FAL_ENTRY_REGRANT] = FAL_F_REGRANT,
+		[FAL_ENTRY_LOST] = FAL_F_LOST_LIST
+	};
+	for (int k = 0; k < FAL_ENTRY_KINDS; k++) {
+		fal_member_list(b, names[k]);
+		for (size_t i = 0; i < l->log[k].n; i++) {
+			const struct fal_entry *e = &l->log[k].v[i];
+			fal_put_fmt(b, "%s[%u,", fal_member_comma(b), e->a);
+			if (k == FAL_ENTRY_MOVE)
+				fal_put_fmt(b, "%u,", e->b);
+			fal_put_fmt(b, "%u,%u]", e->first, e->count);
+		}
+		fal_put_u8(b, ']');
+	}
+	fal_member_list(b, FAL_F_CONTRIB);
+	for (uint32_t i = 0; i < l->contribs; i++)
+		put_contrib(b, l, &l->contrib[i]);
+	fal_put_u8(b, ']');
+}
+
+void
+fal_line_ledger(struct fal_buf *b, const struct fal_line_ledger *d,
+		const struct fal_ledger *l)
+{
+	fal_member_begin(b, d->t, "ledger");
+	fal_member_num(b, FAL_F_ROUND, d->round);
+	fal_member_num(b, FAL_F_CLOCK, d->clock);
+	fal_member_num(b, FAL_F_FIRST, d->first);
+	fal_member_num(b, FAL_F_TASKS, l->tasks);
+	fal_member_num(b, FAL_F_SAMPLES, d->samples);
+	fal_member_num(b, FAL_F_VERSION, d->version);
+	fal_member_num(b, FAL_F_BLOCKS, d->blocks);
+	fal_member_str(b, FAL_F_KIND, d->delta ? "delta" : "grad");
+	if (d->owner != 0)
+		fal_member_num(b, FAL_F_OWNER, d->owner);
+	if (d->group != 0)
+		fal_member_num(b, FAL_F_GROUP, d->group);
+	if (d->local != 0)
+		fal_member_num(b, FAL_F_LOCAL, d->local);
+	put_end(b, d);
+	put_ledger(b, l);
+	put_on(b, d);
+	if (d->sums) {
+		fal_member_hex64(b, FAL_F_SENT, d->sent);
+		fal_member_hex64(b, FAL_F_ADDED, d->added);
+	}
+	fal_member_end(b);
+}
