@@ -118,9 +118,10 @@ class Task:
         self.params = areas["params"].tensors(self.place, wrap)
         self.grads = areas["grads"].tensors(self.slot, wrap) if self.train else None
         if "samples" in areas:
-            x, y = (areas["samples"].tensors(self.slot, wrap)[k] for k in "xy")
-            each = len(x) // len(y)  # 1, but where a view has no dimensions
-            self.x, self.y = x[:self.count * each], y[:self.count]
+            full = areas["samples"].header["y"]["shape"][0]
+            at = areas["samples"].tensors(self.slot, wrap)
+            # A view without NumPy has no dimensions, and more than `full` elements.
+            self.x, self.y = (at[k][:len(at[k]) // full * self.count] for k in "xy")
 
 
 def _answer(task, gradient):

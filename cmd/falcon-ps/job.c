@@ -5,6 +5,7 @@
 #include "base/parse.h"
 #include "base/text.h"
 #include "cli/file.h"
+#include "data/load.h"
 #include "model/safetensors.h"
 
 #include <math.h>
@@ -122,44 +123,62 @@ load_model(struct ps_job *j, const char *path, struct fal_diag *diag)
 	return err;
 }
 
+/* Whether the net of the model, if it is one, may compute on these. */
 static int
-load_set(const struct ps_job *j, const char *path, const char *images, const char *labels,
-	 uint32_t most, struct fal_set *set, struct fal_diag *diag)
+check_set(const struct ps_job *j, const char *path, const struct fal_set *set,
+	  struct fal_diag *diag)
 {
-	struct fal_set_opts opts = { .max_samples = most, .classes = j->model->classes };
-	char *a = fal_job_path(path, images), *b = fal_job_path(path, labels);
-	int err = a != NULL && b != NULL
-			  ? fal_set_load_idx(a, b, &opts, set, diag)
-			  : fal_diag_set(diag, FAL_ENOMEM, "out of memory");
-	if (err == FAL_OK && j->model->layers > 0 &&
-	    set->sample_bytes != j->model->inputs)
-		err = fal_diag_set(diag, FAL_EINVAL,
-				   "%s: samples of %u value%s, but the model takes %u", a,
-				   set->sample_bytes, fal_text_s(set->sample_bytes),
-				   j->model->inputs);
-	free(a);
-	free(b);
+	const struct fal_model *m = j->model;
+	if (m->layers == 0 || set->n == 0)
+		return FAL_OK;
+	if (j->job.format == FAL_JOB_FORMAT_TEXT || j->job.format == FAL_JOB_FORMAT_INDEX)
+		return fal_diag_set(diag, FAL_EINVAL,
+				    "%s: data.format is for trainers alone: model.init "
+				    "instead of model.file",
+				    path);
+	if (set->values == m->inputs)
+		return FAL_OK;
+	const struct fal_job *job = &j->job;
+	const bool test = set == &j->test, idx = job->format == FAL_JOB_FORMAT_IDX;
+	char *file = fal_job_path(path, idx && test ? job->test_images
+					: idx       ? job->train_images
+					: test      ? job->test
+						    : job->train);
+	int err = fal_diag_set(diag, FAL_EINVAL,
+			       "%s: samples of %u value%s, but the model takes %u",
+			       file != NULL ? file : path, set->values,
+			       fal_text_s(set->values), m->inputs);
+	free(file);
 	return err;
+}
+
+/* data.mean and data.std are for these. */
+static int
+check_channels(const struct ps_job *j, const char *path, struct fal_diag *diag)
+{
+	const uint32_t has = fal_part_channels(&j->manifest.train);
+	if (j->job.channels == 1 || j->job.channels == has)
+		return FAL_OK;
+	return fal_diag_set(diag, FAL_EINVAL,
+			    "%s: data.mean or data.std lists %u channel%s, a sample has "
+			    "%u",
+			    path, j->job.channels, fal_text_s(j->job.channels), has);
 }
 
 static int
 load_data(struct ps_job *j, const char *path, struct fal_diag *diag)
 {
-	const struct fal_job *job = &j->job;
+	const struct fal_load files = { .job = &j->job,
+					.job_file = path,
+					.classes = j->model->classes };
 	struct fal_diag why = { "" };
-	int err = load_set(j, path, job->train_images, job->train_labels, job->samples,
-			   &j->train, diag);
-	if (err == FAL_OK && job->test_images != NULL)
-		err = load_set(j, path, job->test_images, job->test_labels,
-			       job->test_samples, &j->test, diag);
+	int err = fal_load_sets(&files, &j->train, &j->test, diag);
+	if (err == FAL_OK)
+		err = check_set(j, path, &j->train, diag);
+	if (err == FAL_OK)
+		err = check_set(j, path, &j->test, diag);
 	if (err < 0)
 		return err;
-	/* One count of classes for both: the model's, or what the data have. */
-	uint32_t classes = j->model->classes;
-	if (classes == 0)
-		classes = j->train.classes > j->test.classes ? j->train.classes
-							     : j->test.classes;
-	j->train.classes = j->test.classes = classes;
 	err = fal_job_bind(&j->job, j->train.n, &why);
 	if (err < 0)
 		return fal_diag_set(diag, err, "%s: %s", path, why.text);
@@ -168,7 +187,9 @@ load_data(struct ps_job *j, const char *path, struct fal_diag *diag)
 	if (err < 0)
 		return fal_diag_set(diag, err,
 				    "%s: training and test data differ in shape", path);
-	if (job->partition == FAL_JOB_PARTITION_LABEL_SKEW &&
+	if ((err = check_channels(j, path, diag)) < 0)
+		return err;
+	if (j->job.partition == FAL_JOB_PARTITION_LABEL_SKEW &&
 	    fal_manifest_tell_labels(&j->manifest, &j->train) < 0)
 		return fal_diag_set(diag, FAL_ENOMEM, "out of memory");
 	fal_manifest_encode(&j->manifest, &j->manifest_bytes);
@@ -203,8 +224,7 @@ ps_job_free(struct ps_job *j)
 uint64_t
 ps_job_data(const struct ps_job *j)
 {
-	return (uint64_t)j->train.n * (j->train.sample_bytes + 1) +
-	       (uint64_t)j->test.n * (j->test.sample_bytes + 1);
+	return fal_part_bytes(&j->manifest.train) + fal_part_bytes(&j->manifest.test);
 }
 
 uint32_t

@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "cli/file.h"
 #include "cli/progress.h"
+#include "data/load.h"
 #include "maker.h"
 #include "model/safetensors.h"
 #include "setup.h"
@@ -47,7 +48,7 @@ load_job(struct eval *e, const char *file, struct fal_diag *diag)
 	if (err == FAL_OK)
 		err = fal_job_parse(file, (char *)e->job_text.p, e->job_text.n, &e->job,
 				    diag);
-	if (err == FAL_OK && e->job.test_images == NULL)
+	if (err == FAL_OK && !fal_job_has_test(&e->job))
 		err = fal_diag_set(diag, FAL_EINVAL, "%s: the job has no test set", file);
 	if (err == FAL_OK && e->job.model == NULL)
 		err = fal_diag_set(diag, FAL_EINVAL, "%s: the job has no model.file",
@@ -58,15 +59,8 @@ load_job(struct eval *e, const char *file, struct fal_diag *diag)
 static int
 load_set(struct eval *e, const char *file, struct fal_diag *diag)
 {
-	const struct fal_set_opts opts = { .max_samples = e->job.test_samples };
-	char *images = fal_job_path(file, e->job.test_images);
-	char *labels = fal_job_path(file, e->job.test_labels);
-	int err = images == NULL || labels == NULL
-			  ? nomem(diag)
-			  : fal_set_load_idx(images, labels, &opts, &e->set, diag);
-	free(images);
-	free(labels);
-	return err;
+	const struct fal_load files = { .job = &e->job, .job_file = file, .test = true };
+	return fal_load_set(&files, &e->set, diag);
 }
 
 /* The set stands for the training data, too: they are not read. */

@@ -6,20 +6,47 @@
 
 #include <inttypes.h>
 
-/* The two tensors of a slot of samples: labels first, so that both are aligned. */
+/* How samples lie in a slot: labels first, so that both are aligned. */
+struct layout {
+	bool text, whole; /* x and y are windows; x is I64 */
+	uint32_t y_each, x_each;
+	uint64_t y, x; /* bytes of a full task */
+};
+
+static struct layout
+layout_of(const struct setup *s)
+{
+	const struct fal_part *part = &s->manifest.train;
+	struct layout l = { .text = s->job.format == FAL_JOB_FORMAT_TEXT };
+	l.whole = l.text || (fal_dtype_is_whole(part->dtype) && part->dtype != FAL_U8);
+	l.y_each = l.text ? s->job.window : 1;
+	l.x_each = l.text ? s->job.window : part->values;
+	l.y = 8 * (uint64_t)s->job.task * l.y_each;
+	l.x = (l.whole ? 8 : 4) * (uint64_t)s->job.task * l.x_each;
+	return l;
+}
+
+/* The two tensors of a slot; a vector has no more dimensions than that. */
 static int
 samples_header(const struct setup *s, struct fal_buf *out)
 {
 	const struct fal_part *part = &s->manifest.train;
-	const uint64_t y = 8 * (uint64_t)s->job.task;
-	const uint64_t x = 4 * (uint64_t)s->job.task * part->sample_bytes;
+	const struct layout l = layout_of(s);
+	const char *type = l.whole ? "I64" : "F32";
+	fal_put_fmt(out, "{\"y\":{\"dtype\":\"I64\",\"shape\":[%u", s->job.task);
+	if (l.text)
+		fal_put_fmt(out, ",%u", l.y_each);
 	fal_put_fmt(out,
-		    "{\"y\":{\"dtype\":\"I64\",\"shape\":[%u],"
-		    "\"data_offsets\":[0,%" PRIu64 "]},"
-		    "\"x\":{\"dtype\":\"F32\",\"shape\":[%u,%u,%u,%u],"
-		    "\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]}}",
-		    s->job.task, y, s->job.task, part->shape[0], part->shape[1],
-		    part->shape[2], y, y + x);
+		    "],\"data_offsets\":[0,%" PRIu64 "]},"
+		    "\"x\":{\"dtype\":\"%s\",\"shape\":[%u,",
+		    l.y, type, s->job.task);
+	if (part->shape[0] == 1 && part->shape[1] == 1)
+		fal_put_fmt(out, "%u", l.x_each);
+	else
+		fal_put_fmt(out, "%u,%u,%u", part->shape[0], part->shape[1],
+			    part->shape[2]);
+	fal_put_fmt(out, "],\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]}}", l.y,
+		    l.y + l.x);
 	return out->err;
 }
 
@@ -34,8 +61,8 @@ exec_job_make(struct child_job *j, const struct setup *s)
 					.train = s->manifest.train.n,
 					.test = s->manifest.test.n };
 	j->params_bytes = s->model->params * sizeof(float);
-	j->samples_bytes = (uint64_t)s->job.task *
-			   (8 + 4 * (uint64_t)s->manifest.train.sample_bytes);
+	const struct layout l = layout_of(s);
+	j->samples_bytes = l.y + l.x;
 	int err = fal_safetensors_header(s->model, &j->params);
 	return err < 0 ? err : samples_header(s, &j->samples);
 }
@@ -57,15 +84,58 @@ exec_job_params(const struct setup *s, float *params)
 		params[i] = (fal_rng_unit(&r) - 0.5f) / 8;
 }
 
+/* Windows, and beside each byte the next one. */
+static int
+fill_text(const struct exec_samples *s, uint32_t window, int64_t *y, int64_t *x)
+{
+	const struct fal_batch *b = &s->job->batch;
+	for (uint32_t i = 0; i < s->job->count; i++) {
+		const uint32_t id = fal_order_at(b->order, s->job->first + i);
+		uint8_t class;
+		const uint8_t *row = fal_samples_row(b->samples, id, &class);
+		if (row == NULL)
+			return FAL_ENOENT;
+		for (uint32_t k = 0; k < window; k++) {
+			*x++ = row[k];
+			*y++ = row[k + 1];
+		}
+	}
+	return FAL_OK;
+}
+
 int
 exec_job_fill(void *arg, void *data)
 {
 	const struct exec_samples *s = arg;
+	const struct layout l = layout_of(s->setup);
 	const struct maker_job *j = s->job;
 	int64_t *y = data;
-	float *x = (float *)(y + s->task);
-	int err = fal_batch_fill(&j->batch, j->first, j->count, x, s->label);
+	void *x = (uint8_t *)data + l.y;
+	if (l.text)
+		return fill_text(s, l.y_each, y, x);
+	int err = l.whole ? fal_batch_whole(&j->batch, j->first, j->count, x, s->label)
+			  : fal_batch_fill(&j->batch, j->first, j->count, x, s->label);
 	for (uint32_t i = 0; i < j->count && err == FAL_OK; i++)
 		y[i] = s->label[i];
 	return err;
+}
+
+void
+exec_job_made_up(const struct setup *s, void *data)
+{
+	const struct layout l = layout_of(s);
+	const uint32_t task = s->job.task;
+	struct fal_rng r = fal_rng_init(s->job.seed, FAL_RNG_TEST, 0);
+	int64_t *y = data, *whole = (int64_t *)(void *)((uint8_t *)data + l.y);
+	float *x = (float *)whole;
+	for (uint64_t i = 0; i < (uint64_t)task * l.x_each; i++)
+		if (l.text) /* of letters that every text has */
+			whole[i] = 'a' + (int64_t)fal_rng_below(&r, 26);
+		else if (l.whole)
+			whole[i] = fal_rng_below(&r, 2);
+		else
+			x[i] = fal_rng_unit(&r);
+	for (uint64_t i = 0; i < (uint64_t)task * l.y_each; i++)
+		y[i] = l.text ? 'a' + (int64_t)fal_rng_below(&r, 26)
+			      : (int64_t)fal_rng_below(&r, s->manifest.train.classes);
 }

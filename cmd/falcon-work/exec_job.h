@@ -12,13 +12,17 @@ void exec_job_free(struct child_job *j);
 /* Parameters that are the same everywhere, and are not equal to one another. */
 void exec_job_params(const struct setup *s, float *params);
 
-/* Those of a task; `label` has room for `task` of them, as many as a full task has. */
+/* Those of a task; `label` has room for as many of them as a full task has. */
 struct exec_samples {
 	const struct maker_job *job;
-	uint32_t *label, task;
+	uint32_t *label;
+	const struct setup *setup;
 };
 
 /* child_task, fill; `arg` is a struct exec_samples.  Errors of fal_batch_fill. */
 int exec_job_fill(void *arg, void *data);
+
+/* Fills a slot with samples that are the same everywhere, and made up. */
+void exec_job_made_up(const struct setup *s, void *data);
 
 #endif

@@ -30,7 +30,7 @@ struct fill {
 };
 
 /* Starts putting all of the job's data in; `f` is kept until on_end, when `err` is 0 or
- * an error of fal_set_load_idx or fal_samples_put_set.  FAL_EIO. */
+ * an error of fal_load_set or fal_samples_put_set.  FAL_EIO. */
 int fill_start(struct fill *f, uv_loop_t *loop, const struct fill_conf *conf);
 
 #endif

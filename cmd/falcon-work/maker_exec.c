@@ -6,7 +6,6 @@
 #include "maker.h"
 
 #include "base/mem.h"
-#include "base/rng.h"
 #include "exec.h"
 #include "exec_job.h"
 #include "sec/hash.h"
@@ -138,15 +137,7 @@ static int
 fill_fixed(void *arg, void *data)
 {
 	const struct maker_exec *m = arg;
-	const struct setup *s = m->setup;
-	struct fal_rng r = fal_rng_init(s->job.seed, FAL_RNG_TEST, 0);
-	const uint32_t task = s->job.task;
-	int64_t *y = data;
-	float *x = (float *)(y + task);
-	for (uint64_t i = 0; i < (uint64_t)task * s->manifest.train.sample_bytes; i++)
-		x[i] = fal_rng_unit(&r);
-	for (uint32_t i = 0; i < task; i++)
-		y[i] = fal_rng_below(&r, s->manifest.train.classes);
+	exec_job_made_up(m->setup, data);
 	return FAL_OK;
 }
 
@@ -279,7 +270,7 @@ task_of(const struct maker_exec *m, struct bench *b, const struct maker_job *job
 {
 	const struct fal_run *r = &job->run;
 	const uint32_t full = m->setup->job.task;
-	*samples = (struct exec_samples){ job, b->label, full };
+	*samples = (struct exec_samples){ job, b->label, m->setup };
 	for (uint32_t i = 0; i < job->count; i++)
 		b->index[i] = fal_order_at(job->batch.order, job->first + i);
 	return (struct child_task){
@@ -400,6 +391,13 @@ maker_exec_new(struct setup *s, struct exec *e, struct maker **out, struct fal_d
 	struct maker_exec *m = fal_calloc(1, sizeof(*m));
 	if (m == NULL)
 		return fal_diag_set(diag, FAL_ENOMEM, "%s", fal_strerror(FAL_ENOMEM));
+	if (e->hello.samples && s->job.format == FAL_JOB_FORMAT_INDEX) {
+		free(m);
+		return fal_diag_set(diag, FAL_EINVAL,
+				    "%s: the trainer asks for samples, but data.format = "
+				    "index has none",
+				    s->job.name);
+	}
 	m->maker = (struct maker){ &ops, e->hello.samples };
 	m->setup = s;
 	m->exec = e;

@@ -165,10 +165,11 @@ check_fit(const struct setup *s, struct fal_diag *diag)
 				    "%s: the job has no model.file, only names and "
 				    "shapes: its gradients are another program's to make",
 				    s->job.name);
-	if (part->sample_bytes != s->model->inputs)
+	if (part->dtype == FAL_ABSENT || part->values != s->model->inputs)
 		return fal_diag_set(diag, FAL_EINVAL,
-				    "a sample has %u bytes, the model takes %u",
-				    part->sample_bytes, s->model->inputs);
+				    "a sample has %u values, the model takes %u",
+				    part->dtype == FAL_ABSENT ? 0 : part->values,
+				    s->model->inputs);
 	if (part->classes > s->model->classes)
 		return fal_diag_set(diag, FAL_EINVAL,
 				    "the data have %u classes, the model %u",

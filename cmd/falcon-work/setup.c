@@ -11,11 +11,17 @@ static int
 check_data(const struct setup *s, struct fal_diag *diag)
 {
 	const struct fal_part *part = &s->manifest.train;
-	if (s->job.channels != 1 && s->job.channels != part->shape[0])
+	const uint32_t has = fal_part_channels(part);
+	if (s->job.channels != 1 && s->job.channels != has)
 		return fal_diag_set(diag, FAL_EINVAL,
 				    "data.mean lists %u channel%s, a sample has %u",
-				    s->job.channels, fal_text_s(s->job.channels),
-				    part->shape[0]);
+				    s->job.channels, fal_text_s(s->job.channels), has);
+	if (s->job.format == FAL_JOB_FORMAT_TEXT &&
+	    (part->dtype != FAL_U8 || part->values != s->job.window + 1))
+		return fal_diag_set(diag, FAL_EINVAL,
+				    "data.window is %u, but a sample has %u of %s",
+				    s->job.window, part->values,
+				    fal_dtype_name(part->dtype));
 	return FAL_OK;
 }
 
@@ -109,12 +115,6 @@ epoch_drop(struct epoch *e)
 	free(e);
 }
 
-static uint64_t
-part_bytes(const struct fal_part *part)
-{
-	return (uint64_t)part->n * (part->sample_bytes + 1);
-}
-
 uint64_t
 setup_bytes(const struct setup *s, uint32_t lanes)
 {
@@ -129,7 +129,7 @@ setup_bytes(const struct setup *s, uint32_t lanes)
 	 * (coming, current, under evaluation), the contribution, and the one before on
 	 * its way; two orders of epochs. */
 	return (2 * (uint64_t)lanes + 5 + more) * vector +
-	       part_bytes(&s->manifest.train) + part_bytes(&s->manifest.test) +
+	       fal_part_bytes(&s->manifest.train) + fal_part_bytes(&s->manifest.test) +
 	       2 * (uint64_t)s->manifest.train.n * sizeof(uint32_t);
 }
 

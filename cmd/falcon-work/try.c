@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "cli/file.h"
+#include "data/load.h"
 #include "exec.h"
 #include "exec_job.h"
 #include "model/safetensors.h"
@@ -42,19 +43,10 @@ nomem(struct fal_diag *diag)
 /* --- the job ------------------------------------------------------------------------ */
 
 static int
-load_set(struct try *t, const char *file, bool test, struct fal_diag *diag)
+load_sets(struct try *t, const char *file, struct fal_diag *diag)
 {
-	const struct fal_job *j = &t->job;
-	const struct fal_set_opts opts = { .max_samples =
-						   test ? j->test_samples : j->samples };
-	char *images = fal_job_path(file, test ? j->test_images : j->train_images);
-	char *labels = fal_job_path(file, test ? j->test_labels : j->train_labels);
-	int err = images == NULL || labels == NULL
-			  ? nomem(diag)
-			  : fal_set_load_idx(images, labels, &opts, &t->set[test], diag);
-	free(images);
-	free(labels);
-	return err;
+	const struct fal_load files = { .job = &t->job, .job_file = file };
+	return fal_load_sets(&files, &t->set[0], &t->set[1], diag);
 }
 
 /* The model's text: the model file, or the header of the initial weights. */
@@ -81,17 +73,14 @@ load_model(struct try *t, const char *file, struct fal_buf *init, struct fal_dia
 	return err;
 }
 
-/* One count of classes for both sets. */
 static int
 make_manifest(struct try *t)
 {
 	struct fal_set *train = &t->set[0], *test = &t->set[1];
 	struct fal_manifest *m = &t->setup.manifest;
-	if (test->classes > train->classes)
-		train->classes = test->classes;
-	test->classes = train->classes;
 	int err = fal_manifest_build(train, test->n > 0 ? test : NULL, m);
-	return err == FAL_OK ? fal_manifest_tell_labels(m, train) : err;
+	return err < 0 || train->labels == NULL ? err
+						: fal_manifest_tell_labels(m, train);
 }
 
 static int
@@ -143,9 +132,7 @@ load(struct try *t, const char *file, struct fal_diag *diag)
 		err = fal_job_parse(file, (char *)t->job_text.p, t->job_text.n, &t->job,
 				    diag);
 	if (err == FAL_OK)
-		err = load_set(t, file, false, diag);
-	if (err == FAL_OK && t->job.test_images != NULL)
-		err = load_set(t, file, true, diag);
+		err = load_sets(t, file, diag);
 	if (err == FAL_OK)
 		err = load_model(t, file, &init, diag);
 	if (err == FAL_OK)
@@ -205,7 +192,7 @@ make(struct try *t, uint32_t first, uint32_t count, float *grad, struct child_ma
 	const struct maker_job job = { .batch = { t->samples[eval], order, &s->norm },
 				       .first = first,
 				       .count = count };
-	struct exec_samples samples = { &job, t->label, s->job.task };
+	struct exec_samples samples = { &job, t->label, s };
 	struct child_task task = {
 		.line = { .id = ++t->ids,
 			  .seed = fal_grad_seed(s->job.seed, 0, first / s->job.task),
@@ -330,7 +317,7 @@ try_eval(struct try *t)
 {
 	const uint32_t count = setup_test_places(&t->setup, 0).count;
 	struct child_made made;
-	if (t->job.test_images == NULL || !make(t, 0, count, NULL, &made))
+	if (!fal_job_has_test(&t->job) || !make(t, 0, count, NULL, &made))
 		return;
 	if (made.right > count || !isfinite(made.loss))
 		no(t, "judging: %u of %u right, loss %g", made.right, count, made.loss);

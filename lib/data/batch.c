@@ -4,6 +4,7 @@
 #include "base/err.h"
 
 #include <math.h>
+#include <stdbool.h>
 
 int
 fal_norm_init(struct fal_norm *norm, uint32_t channels, const float *mean,
@@ -15,10 +16,39 @@ fal_norm_init(struct fal_norm *norm, uint32_t channels, const float *mean,
 		if (!isfinite(mean[c]) || !isfinite(std[c]) || std[c] <= 0)
 			return FAL_EINVAL;
 	norm->channels = channels;
-	for (uint32_t c = 0; c < channels; c++)
+	for (uint32_t c = 0; c < channels; c++) {
+		norm->mean[c] = mean[c];
+		norm->std[c] = std[c];
 		for (unsigned v = 0; v < 256; v++)
 			norm->table[c][v] = ((float)v / 255.0f - mean[c]) / std[c];
+	}
 	return FAL_OK;
+}
+
+/* The values of one sample. */
+static void
+normalise(const struct fal_norm *norm, const struct fal_part *part, const uint8_t *row,
+	  float *x)
+{
+	const uint32_t plane = part->values / norm->channels;
+	const size_t size = fal_dtype_size(part->dtype);
+	for (uint32_t c = 0; c < norm->channels; c++)
+		if (part->dtype == FAL_U8)
+			for (uint32_t k = 0; k < plane; k++)
+				*x++ = norm->table[c][*row++];
+		else
+			for (uint32_t k = 0; k < plane; k++, row += size)
+				*x++ = (fal_dtype_float(part->dtype, row) -
+					norm->mean[c]) /
+				       norm->std[c];
+}
+
+static bool
+fits(const struct fal_batch *b, uint32_t first, uint32_t count)
+{
+	const struct fal_part *part = fal_samples_part(b->samples);
+	return b->order->n == part->n && first <= part->n && count <= part->n - first &&
+	       part->dtype != FAL_ABSENT;
 }
 
 int
@@ -26,11 +56,30 @@ fal_batch_fill(const struct fal_batch *b, uint32_t first, uint32_t count, float 
 	       uint32_t *label)
 {
 	const struct fal_part *part = fal_samples_part(b->samples);
-	const struct fal_norm *norm = b->norm;
-	if (b->order->n != part->n || first > part->n || count > part->n - first ||
-	    (norm->channels != 1 && norm->channels != part->shape[0]))
+	if (!fits(b, first, count) ||
+	    (b->norm->channels != 1 && b->norm->channels != fal_part_channels(part)))
 		return FAL_EINVAL;
-	uint32_t plane = part->sample_bytes / norm->channels;
+	for (uint32_t i = 0; i < count; i++, x += part->values) {
+		uint8_t class;
+		const uint8_t *row =
+			fal_samples_row(b->samples, fal_order_at(b->order, first + i),
+					&class);
+		if (row == NULL)
+			return FAL_ENOENT;
+		label[i] = class;
+		normalise(b->norm, part, row, x);
+	}
+	return FAL_OK;
+}
+
+int
+fal_batch_whole(const struct fal_batch *b, uint32_t first, uint32_t count, int64_t *x,
+		uint32_t *label)
+{
+	const struct fal_part *part = fal_samples_part(b->samples);
+	if (!fits(b, first, count) || !fal_dtype_is_whole(part->dtype))
+		return FAL_EINVAL;
+	const size_t size = fal_dtype_size(part->dtype);
 	for (uint32_t i = 0; i < count; i++) {
 		uint8_t class;
 		const uint8_t *row =
@@ -39,9 +88,8 @@ fal_batch_fill(const struct fal_batch *b, uint32_t first, uint32_t count, float 
 		if (row == NULL)
 			return FAL_ENOENT;
 		label[i] = class;
-		for (uint32_t c = 0; c < norm->channels; c++)
-			for (uint32_t k = 0; k < plane; k++)
-				*x++ = norm->table[c][*row++];
+		for (uint32_t k = 0; k < part->values; k++, row += size)
+			*x++ = fal_dtype_whole(part->dtype, row);
 	}
 	return FAL_OK;
 }

@@ -11,9 +11,11 @@
 
 enum { FAL_NORM_CHANNELS = 16 };
 
-/* x = (byte / 255 - mean) / std in float arithmetic, by table; a value type. */
+/* x = (value - mean) / std in float arithmetic, and of bytes x = (byte / 255 - mean) /
+ * std, by table; a value type. */
 struct fal_norm {
 	uint32_t channels; /* 1: the same for every channel */
+	float mean[FAL_NORM_CHANNELS], std[FAL_NORM_CHANNELS];
 	float table[FAL_NORM_CHANNELS][256];
 };
 
@@ -26,14 +28,19 @@ int fal_norm_init(struct fal_norm *norm, uint32_t channels, const float *mean,
 struct fal_batch {
 	const struct fal_samples *samples;
 	const struct fal_order *order; /* of as many samples */
-	const struct fal_norm *norm;   /* one channel, or as many as a sample has */
+	const struct fal_norm *norm;   /* one channel, or as fal_part_channels */
 };
 
-/* Fills x (count × sample_bytes floats) and label (count) with the samples at the
+/* Fills x (count × values floats) and label (count) with the samples at the
  * places first … first+count-1.  FAL_ENOENT when a chunk of them is missing (x and
  * label are then partly written), FAL_EINVAL for places beyond the order, or an order
  * or channels that do not fit the samples. */
 int fal_batch_fill(const struct fal_batch *b, uint32_t first, uint32_t count, float *x,
 		   uint32_t *label);
+
+/* The same of whole numbers, as they are: x of count × values numbers.  FAL_EINVAL for
+ * samples of another type, too. */
+int fal_batch_whole(const struct fal_batch *b, uint32_t first, uint32_t count, int64_t *x,
+		    uint32_t *label);
 
 #endif

@@ -6,7 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { VERSION_PLAIN = 1, VERSION_LABELS = 2 };
+enum {
+	VERSION_PLAIN = 1,
+	VERSION_LABELS = 2,
+	VERSION_TYPED = 3 /* of samples that are not bytes */
+};
 
 static const uint8_t magic[4] = { 'F', 'A', 'L', 'D' };
 
@@ -31,11 +35,15 @@ build_part(const struct fal_set *set, struct fal_part *part)
 {
 	*part = (struct fal_part){
 		.n = set->n,
+		.dtype = set->dtype,
 		.shape = { set->shape[0], set->shape[1], set->shape[2] },
 		.classes = set->classes,
 		.per_chunk = FAL_CHUNK_BYTES / (set->sample_bytes + 1),
+		.values = set->shape[0] * set->shape[1] * set->shape[2],
 		.sample_bytes = set->sample_bytes,
 	};
+	if (part->dtype == FAL_ABSENT)
+		return FAL_OK;
 	part->chunks = (part->n - 1) / part->per_chunk + 1;
 	part->hash = fal_calloc(part->chunks, sizeof(part->hash[0]));
 	if (part->hash == NULL)
@@ -57,7 +65,7 @@ build_part(const struct fal_set *set, struct fal_part *part)
 static bool
 parts_agree(const struct fal_part *a, const struct fal_part *b)
 {
-	return b->n == 0 || (a->classes == b->classes &&
+	return b->n == 0 || (a->dtype == b->dtype && a->classes == b->classes &&
 			     memcmp(a->shape, b->shape, sizeof(a->shape)) == 0);
 }
 
@@ -107,7 +115,12 @@ void
 fal_manifest_encode(const struct fal_manifest *m, struct fal_buf *out)
 {
 	fal_put_bytes(out, magic, sizeof(magic));
-	fal_put_u8(out, m->train.labels != NULL ? VERSION_LABELS : VERSION_PLAIN);
+	const bool typed = m->train.dtype != FAL_U8, labels = m->train.labels != NULL;
+	fal_put_u8(out, typed ? VERSION_TYPED : labels ? VERSION_LABELS : VERSION_PLAIN);
+	if (typed) {
+		fal_put_u8(out, (uint8_t)m->train.dtype);
+		fal_put_u8(out, labels);
+	}
 	encode_part(&m->train, out);
 	encode_part(&m->test, out);
 	if (m->train.labels != NULL)
@@ -118,27 +131,32 @@ fal_manifest_encode(const struct fal_manifest *m, struct fal_buf *out)
 static int
 derive_part(struct fal_part *part)
 {
-	uint64_t bytes = 1;
+	const size_t size = fal_dtype_size(part->dtype);
+	uint64_t values = 1;
 	for (unsigned i = 0; i < 3; i++) {
 		if (part->shape[i] == 0 || part->shape[i] > FAL_SAMPLE_MAX)
 			return FAL_ELIMIT;
-		bytes *= part->shape[i]; /* two factors below 2^20 */
-		if (bytes > FAL_SAMPLE_MAX)
+		values *= part->shape[i]; /* two factors below 2^20 */
+		if (values > FAL_SAMPLE_MAX)
 			return FAL_ELIMIT;
 	}
+	const uint64_t bytes = values * size;
 	if (part->n > FAL_SAMPLES_MAX || part->classes == 0 ||
-	    part->classes > FAL_CLASSES_MAX || part->per_chunk == 0 ||
-	    part->per_chunk > FAL_CHUNK_BYTES / (bytes + 1))
+	    part->classes > FAL_CLASSES_MAX || bytes > FAL_SAMPLE_MAX ||
+	    part->per_chunk == 0 || part->per_chunk > FAL_CHUNK_BYTES / (bytes + 1))
 		return FAL_ELIMIT;
+	part->values = (uint32_t)values;
 	part->sample_bytes = (uint32_t)bytes;
-	part->chunks = (part->n - 1) / part->per_chunk + 1;
+	if (part->dtype != FAL_ABSENT)
+		part->chunks = (part->n - 1) / part->per_chunk + 1;
 	return FAL_OK;
 }
 
-/* One part from `r`; its hash array is the caller's also on error. */
+/* One part of this type from `r`; its hash array is the caller's also on error. */
 static int
-parse_part(struct fal_rd *r, struct fal_part *part)
+parse_part(struct fal_rd *r, enum fal_dtype dtype, struct fal_part *part)
 {
+	part->dtype = dtype;
 	part->n = fal_get_u32(r);
 	if (r->err != 0 || part->n == 0)
 		return r->err;
@@ -152,6 +170,8 @@ parse_part(struct fal_rd *r, struct fal_part *part)
 	if (err < 0)
 		return err;
 	size_t n = (size_t)part->chunks * sizeof(part->hash[0]);
+	if (n == 0)
+		return FAL_OK;
 	const uint8_t *p = fal_get_bytes(r, n);
 	if (p == NULL)
 		return r->err;
@@ -189,14 +209,22 @@ fal_manifest_parse(const uint8_t *p, size_t n, struct fal_manifest *out)
 	if (memcmp(head, magic, sizeof(magic)) != 0)
 		return FAL_EFORMAT;
 	const uint8_t version = fal_get_u8(&r);
-	if (version != VERSION_PLAIN && version != VERSION_LABELS)
+	if (version < VERSION_PLAIN || version > VERSION_TYPED)
 		return r.err != 0 ? r.err : FAL_EVERSION;
-	int err = parse_part(&r, &m.train);
+	const uint8_t dtype = version == VERSION_TYPED ? fal_get_u8(&r) : FAL_U8;
+	const uint8_t labels =
+		version == VERSION_TYPED ? fal_get_u8(&r) : version == VERSION_LABELS;
+	/* Bytes have one form of each kind, those of before. */
+	if (r.err == 0 && (dtype >= FAL_DTYPES || labels > 1 ||
+			   (dtype == FAL_U8) != (version != VERSION_TYPED) ||
+			   (dtype == FAL_ABSENT && labels != 0)))
+		return FAL_EFORMAT;
+	int err = r.err == 0 ? parse_part(&r, dtype, &m.train) : r.err;
 	if (err == FAL_OK && m.train.n == 0)
 		err = FAL_EFORMAT;
 	if (err == FAL_OK)
-		err = parse_part(&r, &m.test);
-	if (err == FAL_OK && version == VERSION_LABELS)
+		err = parse_part(&r, dtype, &m.test);
+	if (err == FAL_OK && labels != 0)
 		err = parse_labels(&r, &m.train);
 	if (err == FAL_OK)
 		err = fal_rd_end(&r);

@@ -18,14 +18,16 @@ enum {
 };
 
 /* One part of a job's data (training or test): its geometry and its chunks' hashes.
- * All zero: there is no such part. */
+ * All zero: there is no such part.  Of type ABSENT it has no chunks. */
 struct fal_part {
+	enum fal_dtype dtype;
 	uint32_t n;         /* samples, ≤ FAL_SAMPLES_MAX */
 	uint32_t shape[3];  /* channels, height, width */
 	uint32_t classes;   /* 1 … FAL_CLASSES_MAX */
 	uint32_t per_chunk; /* samples of each chunk but the last, which has the rest */
-	uint32_t sample_bytes;           /* derived: product of shape */
-	uint32_t chunks;                 /* derived: ceil(n / per_chunk) */
+	uint32_t values;    /* derived: product of shape */
+	uint32_t sample_bytes;           /* derived: those of the values */
+	uint32_t chunks;                 /* derived: ceil(n / per_chunk); ABSENT: 0 */
 	uint8_t (*hash)[FAL_HASH_BYTES]; /* of each chunk, BLAKE2b-256 */
 	uint8_t *labels;                 /* n, each < classes; NULL: not told */
 };
@@ -50,8 +52,23 @@ fal_chunk_bytes(const struct fal_part *part, uint32_t i)
 	return (size_t)fal_chunk_samples(part, i) * ((size_t)part->sample_bytes + 1);
 }
 
+/* Bytes of all chunks. */
+static inline uint64_t
+fal_part_bytes(const struct fal_part *part)
+{
+	return part->chunks == 0 ? 0 : (uint64_t)part->n * (part->sample_bytes + 1);
+}
+
+/* What a mean or a standard deviation may be given for each: channels of an image, and
+ * of a vector each value. */
+static inline uint32_t
+fal_part_channels(const struct fal_part *part)
+{
+	return part->shape[0] == 1 && part->shape[1] == 1 ? part->values : part->shape[0];
+}
+
 /* Makes the manifest of a job's sets (borrowed; `test` may be NULL), hashing every
- * chunk.  Free with fal_manifest_free.  FAL_EINVAL when shape or classes of the two
+ * chunk.  Free with fal_manifest_free.  FAL_EINVAL when type, shape or classes of the two
  * differ, FAL_ENOMEM. */
 int fal_manifest_build(const struct fal_set *train, const struct fal_set *test,
 		       struct fal_manifest *out);

@@ -34,7 +34,7 @@ int fal_samples_put_set(struct fal_samples *s, const struct fal_set *set);
 /* Is chunk i (< chunks) here? */
 bool fal_samples_have(const struct fal_samples *s, uint32_t i);
 
-/* The sample_bytes pixels of sample `id`, borrowed until fal_samples_free, and its
+/* The sample_bytes bytes of sample `id`, borrowed until fal_samples_free, and its
  * label; NULL when there is no such sample or its chunk is not here. */
 const uint8_t *fal_samples_row(const struct fal_samples *s, uint32_t id, uint8_t *label);
 

@@ -1,87 +1,198 @@
-/* Pairs of IDX files as data sets. */
+/* Pairs of arrays as data sets. */
 #include "data/set.h"
 
-#include "data/idx.h"
+#include "base/mem.h"
+#include "base/text.h"
+#include "data/array.h"
 
 #include <stdlib.h>
+#include <string.h>
+
+/* An array, and how a diagnosis calls it. */
+struct side {
+	struct fal_array a;
+	const char *name;
+};
 
 /* Do the two arrays make one set? */
 static int
-check_pair(const struct fal_idx *img, const char *images, const struct fal_idx *lab,
-	   const char *labels, struct fal_diag *diag)
+check_pair(const struct side *img, const struct side *lab, struct fal_diag *diag)
 {
-	if (img->ndim < 2)
+	if (img->a.ndim < 2)
 		return fal_diag_set(diag, FAL_EFORMAT,
 				    "%s: one dimension only: labels, not samples?",
-				    images);
-	if (lab->ndim != 1)
+				    img->name);
+	if (lab->a.ndim != 1)
 		return fal_diag_set(diag, FAL_EFORMAT,
-				    "%s: %u dimensions: samples, not labels?", labels,
-				    lab->ndim);
-	if (img->dim[0] != lab->dim[0])
+				    "%s: %u dimensions: samples, not labels?", lab->name,
+				    lab->a.ndim);
+	if (!fal_dtype_is_whole(lab->a.dtype))
 		return fal_diag_set(diag, FAL_EFORMAT,
-				    "%s: %u labels for the %u samples of %s", labels,
-				    lab->dim[0], img->dim[0], images);
-	if (img->row_bytes > FAL_SAMPLE_MAX)
+				    "%s: labels are whole numbers, not %s", lab->name,
+				    fal_dtype_name(lab->a.dtype));
+	if (img->a.dim[0] != lab->a.dim[0])
+		return fal_diag_set(diag, FAL_EFORMAT,
+				    "%s: %u labels for the %u samples of %s", lab->name,
+				    lab->a.dim[0], img->a.dim[0], img->name);
+	if (img->a.row_bytes > FAL_SAMPLE_MAX)
 		return fal_diag_set(diag, FAL_ELIMIT,
 				    "%s: a sample of %zu bytes is above the limit of %d",
-				    images, img->row_bytes, FAL_SAMPLE_MAX);
+				    img->name, img->a.row_bytes, FAL_SAMPLE_MAX);
 	return FAL_OK;
 }
 
-/* The number of classes: as asked, or as found. */
+/* Labels become bytes, in their place.  The number of classes: as asked, or as found. */
 static int
-check_labels(const struct fal_idx *lab, const char *labels, uint32_t asked,
-	     uint32_t *classes, struct fal_diag *diag)
+make_labels(struct side *lab, uint32_t asked, uint32_t *classes, struct fal_diag *diag)
 {
+	const size_t size = fal_dtype_size(lab->a.dtype);
 	uint32_t limit = asked != 0 ? asked : FAL_CLASSES_MAX, found = 0;
-	for (uint32_t i = 0; i < lab->rows; i++) {
-		if (lab->data[i] >= limit)
+	for (uint32_t i = 0; i < lab->a.rows; i++) {
+		const int64_t v = fal_dtype_whole(lab->a.dtype, lab->a.data + i * size);
+		if (v < 0 || v >= limit)
 			return fal_diag_set(diag, FAL_EFORMAT,
-					    "%s: label %u of sample %u is not below %u",
-					    labels, lab->data[i], i, limit);
-		if (lab->data[i] >= found)
-			found = lab->data[i] + 1u;
+					    v < 0 ? "%s: label %lld of sample %u is "
+						    "below 0"
+						  : "%s: label %lld of sample %u is not "
+						    "below %u",
+					    lab->name, (long long)v, i, limit);
+		if (v >= found)
+			found = (uint32_t)v + 1;
+		lab->a.data[i] = (uint8_t)v;
 	}
 	*classes = asked != 0 ? asked : found;
 	return FAL_OK;
+}
+
+/* The set of two arrays (taken). */
+static int
+make_set(struct side *img, struct side *lab, uint32_t asked, struct fal_set *out,
+	 struct fal_diag *diag)
+{
+	uint32_t classes = 0;
+	int err = check_pair(img, lab, diag);
+	if (err == FAL_OK)
+		err = make_labels(lab, asked, &classes, diag);
+	if (err < 0)
+		return err;
+	*out = (struct fal_set){
+		.dtype = img->a.dtype,
+		.n = img->a.rows,
+		.classes = classes,
+		.values = (uint32_t)img->a.row_values,
+		.sample_bytes = (uint32_t)img->a.row_bytes,
+		.pixels = img->a.data,
+		.labels = lab->a.data,
+	};
+	for (unsigned i = 0; i < 3; i++) {
+		/* The last dimensions of the file, with ones in front. */
+		unsigned skip = FAL_ARRAY_DIMS - img->a.ndim;
+		out->shape[i] = i < skip ? 1 : img->a.dim[i - skip + 1];
+	}
+	img->a.data = lab->a.data = NULL;
+	return FAL_OK;
+}
+
+typedef int read_fn(const char *path, const struct fal_array_opts *opts,
+		    struct fal_array *out, struct fal_diag *diag);
+
+/* What two arrays are read from. */
+struct pair {
+	read_fn *read;
+	const char *samples, *labels; /* files */
+	const char *x, *y;            /* tensors in them */
+	const char *x_name, *y_name;  /* in a diagnosis */
+};
+
+static int
+load_pair(const struct pair *p, const struct fal_set_opts *opts, struct fal_set *out,
+	  struct fal_diag *diag)
+{
+	const struct fal_array_opts x = { opts->max_samples, opts->max_bytes, p->x };
+	const struct fal_array_opts y = { opts->max_samples, opts->max_bytes, p->y };
+	struct side img = { .name = p->x_name }, lab = { .name = p->y_name };
+	if (opts->classes > FAL_CLASSES_MAX)
+		return fal_diag_set(diag, FAL_EINVAL, "%s: %u classes are more than %d",
+				    p->labels, opts->classes, FAL_CLASSES_MAX);
+	int err = p->read(p->labels, &y, &lab.a, diag);
+	if (err == FAL_OK)
+		err = p->read(p->samples, &x, &img.a, diag);
+	if (err == FAL_OK)
+		err = make_set(&img, &lab, opts->classes, out, diag);
+	fal_array_free(&img.a);
+	fal_array_free(&lab.a);
+	return err;
 }
 
 int
 fal_set_load_idx(const char *images, const char *labels, const struct fal_set_opts *opts,
 		 struct fal_set *out, struct fal_diag *diag)
 {
-	const struct fal_idx_opts keep = { opts->max_samples, opts->max_bytes };
-	struct fal_idx img = { 0 }, lab = { 0 };
-	uint32_t classes = 0;
-
-	if (opts->classes > FAL_CLASSES_MAX)
-		return fal_diag_set(diag, FAL_EINVAL, "%s: %u classes are more than %d",
-				    labels, opts->classes, FAL_CLASSES_MAX);
-	int err = fal_idx_read(labels, &keep, &lab, diag);
-	if (err == FAL_OK)
-		err = fal_idx_read(images, &keep, &img, diag);
-	if (err == FAL_OK)
-		err = check_pair(&img, images, &lab, labels, diag);
-	if (err == FAL_OK)
-		err = check_labels(&lab, labels, opts->classes, &classes, diag);
-	if (err < 0) {
-		fal_idx_free(&img);
-		fal_idx_free(&lab);
-		return err;
-	}
-	*out = (struct fal_set){
-		.n = img.rows,
-		.classes = classes,
-		.sample_bytes = (uint32_t)img.row_bytes,
-		.pixels = img.data,
-		.labels = lab.data,
+	const struct pair p = {
+		fal_idx_read, images, labels, NULL, NULL, images, labels
 	};
-	for (unsigned i = 0; i < 3; i++) {
-		/* The last dimensions of the file, with ones in front. */
-		unsigned skip = FAL_IDX_DIMS - img.ndim;
-		out->shape[i] = i < skip ? 1 : img.dim[i - skip + 1];
-	}
+	return load_pair(&p, opts, out, diag);
+}
+
+int
+fal_set_load_npy(const char *samples, const char *labels, const struct fal_set_opts *opts,
+		 struct fal_set *out, struct fal_diag *diag)
+{
+	const struct pair p = {
+		fal_npy_read, samples, labels, NULL, NULL, samples, labels
+	};
+	return load_pair(&p, opts, out, diag);
+}
+
+int
+fal_set_load_tensors(const char *file, const char *samples, const char *labels,
+		     const struct fal_set_opts *opts, struct fal_set *out,
+		     struct fal_diag *diag)
+{
+	struct fal_diag x, y;
+	fal_diag_set(&x, 0, "%s: tensor '%s'", file, FAL_QUOTE(samples));
+	fal_diag_set(&y, 0, "%s: tensor '%s'", file, FAL_QUOTE(labels));
+	const struct pair p = { fal_tensor_read, file,   file,  samples,
+				labels,          x.text, y.text };
+	return load_pair(&p, opts, out, diag);
+}
+
+int
+fal_set_none(uint32_t n, struct fal_set *out)
+{
+	if (n == 0 || n > FAL_SAMPLES_MAX)
+		return FAL_EINVAL;
+	*out = (struct fal_set){ .dtype = FAL_ABSENT,
+				 .n = n,
+				 .shape = { 1, 1, 1 },
+				 .classes = 1,
+				 .values = 1 };
+	return FAL_OK;
+}
+
+int
+fal_set_append(struct fal_set *set, struct fal_set *from)
+{
+	if (set->dtype != from->dtype ||
+	    memcmp(set->shape, from->shape, sizeof(set->shape)) != 0)
+		return FAL_EINVAL;
+	if ((uint64_t)set->n + from->n > FAL_SAMPLES_MAX)
+		return FAL_ELIMIT;
+	const uint32_t n = set->n + from->n;
+	uint8_t *p = fal_realloc(set->pixels, n, set->sample_bytes);
+	if (p == NULL)
+		return FAL_ENOMEM;
+	set->pixels = p;
+	if ((p = fal_realloc(set->labels, n, 1)) == NULL)
+		return FAL_ENOMEM;
+	set->labels = p;
+	memcpy(set->pixels + (size_t)set->n * set->sample_bytes, from->pixels,
+	       (size_t)from->n * set->sample_bytes);
+	memcpy(set->labels + set->n, from->labels, from->n);
+	set->n = n;
+	if (from->classes > set->classes)
+		set->classes = from->classes;
+	fal_set_free(from);
 	return FAL_OK;
 }
 

@@ -1,12 +1,13 @@
-/* A data set in memory: n samples of bytes, each with a class.
+/* A data set in memory: n samples of values of one type, each with a class.
  *
  * This is what the coordinator (or a worker with a local copy) loads from files;
- * chunk.h cuts it up, samples.h is the worker's side.
+ * chunk.h cuts it up, samples.h is the worker's side, load.h knows what a job says.
  */
 #ifndef FAL_DATA_SET_H
 #define FAL_DATA_SET_H
 
 #include "base/err.h"
+#include "data/dtype.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -20,11 +21,13 @@ enum {
 #define FAL_SAMPLES_MAX (UINT32_C(1) << 31)
 
 struct fal_set {
+	enum fal_dtype dtype;
 	uint32_t n;            /* samples, 1 … FAL_SAMPLES_MAX */
 	uint32_t shape[3];     /* channels, height, width; absent leading ones are 1 */
 	uint32_t classes;      /* 1 … FAL_CLASSES_MAX */
-	uint32_t sample_bytes; /* shape[0] · shape[1] · shape[2], 1 … FAL_SAMPLE_MAX */
-	uint8_t *pixels;       /* n × shape */
+	uint32_t values;       /* shape[0] · shape[1] · shape[2] */
+	uint32_t sample_bytes; /* of that many values, 1 … FAL_SAMPLE_MAX; ABSENT: 0 */
+	uint8_t *pixels;       /* n × shape; ABSENT: NULL, as the labels */
 	uint8_t *labels;       /* n, each < classes */
 };
 
@@ -32,17 +35,56 @@ struct fal_set {
 struct fal_set_opts {
 	uint32_t max_samples; /* use only the first so many; 0: all */
 	uint32_t classes;     /* refuse labels from here on; 0: highest label + 1 */
-	uint64_t max_bytes;   /* refuse a set of more pixel bytes; 0: no limit */
+	uint64_t max_bytes;   /* refuse a set of more sample bytes; 0: no limit */
 };
 
 /* Loads the IDX file `images` (n × up to three dimensions) with the IDX file `labels`
- * (n); both may be gzipped.  `diag` (may be NULL) names the file at fault.  Errors:
- * those of fal_idx_read; FAL_EFORMAT for dimensions or counts that do not fit, and for
- * a label ≥ classes; FAL_ELIMIT for a sample above FAL_SAMPLE_MAX; FAL_EINVAL for
- * options outside their range.  Free with fal_set_free. */
+ * (n); both may be gzipped, as all files below.  `diag` (may be NULL) names the file at
+ * fault, and the line, where it has lines, and the value.  Errors: those of fal_idx_read;
+ * FAL_EFORMAT for dimensions or counts that do not fit, and for a label ≥ classes;
+ * FAL_ELIMIT for a sample above FAL_SAMPLE_MAX; FAL_EINVAL for options outside their
+ * range.  Free with fal_set_free. */
 int fal_set_load_idx(const char *images, const char *labels,
 		     const struct fal_set_opts *opts, struct fal_set *out,
 		     struct fal_diag *diag);
+
+/* The same of two .npy files, and of two tensors of a safetensors file; labels are of
+ * whole numbers. */
+int fal_set_load_npy(const char *samples, const char *labels,
+		     const struct fal_set_opts *opts, struct fal_set *out,
+		     struct fal_diag *diag);
+int fal_set_load_tensors(const char *file, const char *samples, const char *labels,
+			 const struct fal_set_opts *opts, struct fal_set *out,
+			 struct fal_diag *diag);
+
+/* A table with a header: fields between `comma`, as RFC 4180 has them.  The column
+ * `label` is the class; all others, in their order, are the values, F32.  Each field is
+ * a number; none is empty. */
+struct fal_csv {
+	const char *file, *label;
+	char comma;
+};
+int fal_set_load_csv(const struct fal_csv *t, const struct fal_set_opts *opts,
+		     struct fal_set *out, struct fal_diag *diag);
+
+/* The bytes of a file, as windows: sample i is bytes i·window … i·window + window, one
+ * more than the stride, so that each byte has the next one beside it.  256 classes, all
+ * labels 0.  What does not fill a window is left out. */
+int fal_set_load_text(const char *file, uint32_t window, const struct fal_set_opts *opts,
+		      struct fal_set *out, struct fal_diag *diag);
+
+/* CIFAR's binary version: records of labels and 3 × 32 × 32 bytes. */
+enum fal_cifar { FAL_CIFAR10, FAL_CIFAR100_FINE, FAL_CIFAR100_COARSE };
+int fal_set_load_cifar(const char *file, enum fal_cifar kind,
+		       const struct fal_set_opts *opts, struct fal_set *out,
+		       struct fal_diag *diag);
+
+/* n samples that are not Falcon's: of type ABSENT. */
+int fal_set_none(uint32_t n, struct fal_set *out);
+
+/* Appends the samples of `from` (which is {0} then) to `set`.  FAL_EINVAL: they are of
+ * another type or shape; FAL_ELIMIT: too many; FAL_ENOMEM. */
+int fal_set_append(struct fal_set *set, struct fal_set *from);
 
 void fal_set_free(struct fal_set *set); /* `set` is {0} again */
 

@@ -72,11 +72,24 @@ static const struct key keys[] = {
 	KEY("model", "init-sha256", TEXT, init_sha256, 1, FAL_INI_LINE),
 	KEY("model", "freeze", TEXT, freeze, 1, FAL_INI_LINE),
 	KEY("data", "format", CHOICE, format, 0, 0,
-	    CHOICES({ "idx", FAL_JOB_FORMAT_IDX }), NEEDED),
-	KEY("data", "train-images", TEXT, train_images, 1, FAL_INI_LINE, NEEDED),
-	KEY("data", "train-labels", TEXT, train_labels, 1, FAL_INI_LINE, NEEDED),
+	    CHOICES({ "idx", FAL_JOB_FORMAT_IDX }, { "npy", FAL_JOB_FORMAT_NPY },
+		    { "safetensors", FAL_JOB_FORMAT_SAFETENSORS },
+		    { "csv", FAL_JOB_FORMAT_CSV }, { "tsv", FAL_JOB_FORMAT_TSV },
+		    { "text", FAL_JOB_FORMAT_TEXT },
+		    { "cifar10", FAL_JOB_FORMAT_CIFAR10 },
+		    { "cifar100", FAL_JOB_FORMAT_CIFAR100 },
+		    { "index", FAL_JOB_FORMAT_INDEX }),
+	    NEEDED),
+	KEY("data", "train-images", TEXT, train_images, 1, FAL_INI_LINE),
+	KEY("data", "train", TEXT, train, 1, FAL_INI_LINE),
+	KEY("data", "train-labels", TEXT, train_labels, 1, FAL_INI_LINE),
 	KEY("data", "test-images", TEXT, test_images, 1, FAL_INI_LINE),
+	KEY("data", "test", TEXT, test, 1, FAL_INI_LINE),
 	KEY("data", "test-labels", TEXT, test_labels, 1, FAL_INI_LINE),
+	KEY("data", "features", TEXT, features, 1, FAL_INI_LINE),
+	KEY("data", "label", TEXT, label, 1, FAL_INI_LINE),
+	KEY("data", "window", U32, window, 1, (1 << 20) - 2),
+	KEY("data", "hash", TEXT, data_hash, 1, FAL_INI_LINE),
 	KEY("data", "samples", U32, samples, 0, 0x1p31),
 	KEY("data", "test-samples", U32, test_samples, 0, 0x1p31),
 	KEY("data", "shuffle", CHOICE, shuffle, 0, 0,
@@ -340,6 +353,65 @@ is_set(const struct parser *p, size_t at)
 	return p->line[key_at(at)] != 0;
 }
 
+bool
+fal_job_has_test(const struct fal_job *job)
+{
+	return job->test_images != NULL || job->test != NULL ||
+	       (job->format == FAL_JOB_FORMAT_INDEX && job->test_samples > 0);
+}
+
+/* Which formats have a key, and of these those that can do without it. */
+enum {
+	IDX = 1 << FAL_JOB_FORMAT_IDX,
+	NPY = 1 << FAL_JOB_FORMAT_NPY,
+	TENSORS = 1 << FAL_JOB_FORMAT_SAFETENSORS,
+	TABLE = 1 << FAL_JOB_FORMAT_CSV | 1 << FAL_JOB_FORMAT_TSV,
+	TEXTS = 1 << FAL_JOB_FORMAT_TEXT,
+	CIFAR100 = 1 << FAL_JOB_FORMAT_CIFAR100,
+	CIFAR = 1 << FAL_JOB_FORMAT_CIFAR10 | CIFAR100,
+	FILES = NPY | TENSORS | TABLE | TEXTS | CIFAR
+};
+
+/* What data.format demands of the keys that name files and what is in them. */
+static int
+check_files(const struct parser *p)
+{
+	const struct fal_job *job = p->job;
+	const unsigned format = 1u << job->format;
+	const bool test = job->eval != FAL_JOB_EVAL_NEVER || fal_job_has_test(job) ||
+			  job->test_labels != NULL;
+	const struct {
+		size_t at;
+		unsigned of, without;
+		bool test;
+	} rules[] = {
+		{ AT(train_images), IDX, 0, false },
+		{ AT(train), FILES, 0, false },
+		{ AT(train_labels), IDX | NPY, 0, false },
+		{ AT(test_images), IDX, 0, true },
+		{ AT(test), FILES, 0, true },
+		{ AT(test_labels), IDX | NPY, 0, true },
+		{ AT(features), TENSORS, 0, false },
+		{ AT(label), TENSORS | TABLE | CIFAR100, CIFAR100, false },
+		{ AT(window), TEXTS, 0, false },
+	};
+	for (size_t i = 0; i < sizeof(rules) / sizeof(rules[0]); i++) {
+		const size_t at = rules[i].at;
+		const bool needed = (rules[i].of & ~rules[i].without & format) != 0 &&
+				    (test || !rules[i].test);
+		if (is_set(p, at) && (rules[i].of & format) == 0)
+			return refuse(p, key_at(at), FAL_EINVAL,
+				      "is not for this data.format");
+		if (needed && !is_set(p, at))
+			return refuse(p, key_at(at),
+				      rules[i].test ? FAL_EINVAL : FAL_EFORMAT,
+				      rules[i].test
+					      ? "missing (job.eval = never needs none)"
+					      : "missing");
+	}
+	return FAL_OK;
+}
+
 /* What one value demands of another. */
 static int
 check(struct parser *p)
@@ -349,7 +421,11 @@ check(struct parser *p)
 		if (keys[i].needed && p->line[i] == 0)
 			return refuse(p, i, FAL_EFORMAT, "missing");
 
-	const char *sum = job->init_sha256;
+	int err = check_files(p);
+	if (err < 0)
+		return err;
+	const char *sum = job->init_sha256, *hash = job->data_hash, *fine = job->label;
+	const bool by_index = job->format == FAL_JOB_FORMAT_INDEX;
 	const bool test = job->eval != FAL_JOB_EVAL_NEVER;
 	const bool shared = job->partition == FAL_JOB_PARTITION_SHARED;
 	const bool shuffles = is_set(p, AT(shuffle));
@@ -369,10 +445,22 @@ check(struct parser *p)
 		  "does nothing without model.init" },
 		{ sum != NULL && (strlen(sum) != 64 || strspn(sum, HEX) != 64),
 		  AT(init_sha256), "is not 64 digits of 0-9a-f" },
-		{ (test || job->test_labels != NULL) && job->test_images == NULL,
-		  AT(test_images), "missing (job.eval = never needs none)" },
-		{ (test || job->test_images != NULL) && job->test_labels == NULL,
-		  AT(test_labels), "missing (job.eval = never needs none)" },
+		{ by_index && job->samples == 0, AT(samples),
+		  "missing (data.format = index needs it)" },
+		{ by_index && test && job->test_samples == 0, AT(test_samples),
+		  "missing (job.eval = never needs none)" },
+		{ fine != NULL && job->format == FAL_JOB_FORMAT_CIFAR100 &&
+			  strcmp(fine, "fine") != 0 && strcmp(fine, "coarse") != 0,
+		  AT(label), "is not fine or coarse" },
+		{ hash != NULL && (strlen(hash) != 64 || strspn(hash, HEX) != 64),
+		  AT(data_hash), "is not 64 digits of 0-9a-f" },
+		{ (by_index || job->format == FAL_JOB_FORMAT_TEXT) &&
+			  (p->mean_n > 0 || p->std_n > 0),
+		  p->mean_n > 0 ? AT(mean) : AT(std),
+		  "does nothing for this data.format" },
+		{ (by_index || job->format == FAL_JOB_FORMAT_TEXT) &&
+			  job->partition == FAL_JOB_PARTITION_LABEL_SKEW,
+		  AT(partition), "'label-skew' needs labels" },
 		{ p->mean_n != 0 && p->std_n != 0 && p->mean_n != p->std_n, AT(std),
 		  "lists other channels than data.mean" },
 		{ shared && job->parts != 0, AT(parts),

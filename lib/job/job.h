@@ -15,6 +15,7 @@
 #include "sched/grid.h"
 #include "sched/rule.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -32,7 +33,17 @@ enum fal_job_eval { FAL_JOB_EVAL_EPOCH, FAL_JOB_EVAL_END, FAL_JOB_EVAL_NEVER };
 /* What the ledger proves: who computed each sample, or the sums as well. */
 enum fal_job_audit { FAL_JOB_AUDIT_CLAIMS, FAL_JOB_AUDIT_SUMS };
 
-enum fal_job_format { FAL_JOB_FORMAT_IDX };
+enum fal_job_format {
+	FAL_JOB_FORMAT_IDX,
+	FAL_JOB_FORMAT_NPY,
+	FAL_JOB_FORMAT_SAFETENSORS,
+	FAL_JOB_FORMAT_CSV,
+	FAL_JOB_FORMAT_TSV,
+	FAL_JOB_FORMAT_TEXT,
+	FAL_JOB_FORMAT_CIFAR10,
+	FAL_JOB_FORMAT_CIFAR100,
+	FAL_JOB_FORMAT_INDEX /* no files: trainers have the samples */
+};
 enum fal_job_shuffle { FAL_JOB_SHUFFLE_WINDOW, FAL_JOB_SHUFFLE_FULL };
 
 enum fal_job_clones { FAL_JOB_CLONES_YES, FAL_JOB_CLONES_NO };
@@ -49,7 +60,7 @@ enum fal_job_partition {
 enum fal_job_decay { FAL_JOB_DECAY_COUPLED, FAL_JOB_DECAY_DECOUPLED };
 
 /* The most channels that data.mean and data.std may list. */
-#define FAL_JOB_CHANNELS 4
+#define FAL_JOB_CHANNELS 16
 
 /* Each field is the key of its name; 0, NULL or the first of an enum where the text has
  * no such key, unless said otherwise. */
@@ -68,9 +79,15 @@ struct fal_job {
 	struct fal_range *frozen; /* optim.frozen, NULL before */
 
 	enum fal_job_format format;
-	char *train_images, *train_labels;
-	char *test_images, *test_labels; /* both or neither */
-	uint32_t samples, test_samples;  /* the first so many; 0 = all */
+	/* By format, IDX: train_images, train_labels and test_…; others: train and test,
+	 * files with commas between, npy with labels, too.  Of the test set all that
+	 * there are of the training set, or none. */
+	char *train_images, *train, *train_labels;
+	char *test_images, *test, *test_labels;
+	char *features, *label;         /* tensor; tensor, column, or "fine", "coarse" */
+	uint32_t window;                /* of text */
+	char *data_hash;                /* data.hash: 64 digits */
+	uint32_t samples, test_samples; /* the first so many; 0 = all */
 	enum fal_job_shuffle shuffle;
 	enum fal_job_partition partition;
 	uint32_t parts;    /* N of the partitions; 1 when shared */
@@ -120,6 +137,9 @@ int fal_job_override(const char *name, const char *text, size_t n, const char *a
 /* `path` as seen from the folder of `job_file`: itself when absolute.  Free with free();
  * NULL when out of memory. */
 char *fal_job_path(const char *job_file, const char *path);
+
+/* Whether it names a test set. */
+bool fal_job_has_test(const struct fal_job *job);
 
 /* How its `n` training samples are cut into clocks and tasks. */
 struct fal_grid fal_job_grid(const struct fal_job *job, uint32_t n);

@@ -1,5 +1,5 @@
 /* Hostile IDX files, plain or gzipped: what is read has the length that it says. */
-#include "data/idx.h"
+#include "data/array.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -12,10 +12,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n);
 int
 LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 {
-	const struct fal_idx_opts opts = { .max_bytes = 1 << 20 };
+	const struct fal_array_opts opts = { .max_bytes = 1 << 20 };
 	static int fd = -1;
 	static char path[64];
-	struct fal_idx idx;
+	struct fal_array idx;
 	struct fal_diag diag;
 	if (fd < 0) {
 		fd = memfd_create("idx", MFD_CLOEXEC);
@@ -26,11 +26,11 @@ LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 	if (fal_idx_read(path, &opts, &idx, &diag) < 0)
 		return 0;
 	uint64_t bytes = idx.rows;
-	for (unsigned i = 1; i < FAL_IDX_DIMS; i++)
+	for (unsigned i = 1; i < FAL_ARRAY_DIMS; i++)
 		bytes *= idx.dim[i];
 	assert(bytes == idx.rows * idx.row_bytes && bytes <= opts.max_bytes);
 	volatile uint8_t last = idx.data[bytes - 1];
 	(void)last;
-	fal_idx_free(&idx);
+	fal_array_free(&idx);
 	return 0;
 }

@@ -1,7 +1,7 @@
 /* IDX files and the sets made of them: what is read, and every way to be wrong. */
 #include "base/err.h"
 #include "base/parse.h"
-#include "data/idx.h"
+#include "data/array.h"
 #include "data/set.h"
 #include "sec/hash.h"
 
@@ -74,9 +74,9 @@ gzipped(const uint8_t *p, size_t n, uint8_t out[static 4096])
 
 /* Reading n bytes at p as the image file ends with `err` and a line about the file. */
 static void
-assert_idx_refused(const void *p, size_t n, const struct fal_idx_opts *opts, int err)
+assert_idx_refused(const void *p, size_t n, const struct fal_array_opts *opts, int err)
 {
-	struct fal_idx idx = { .ndim = 77 };
+	struct fal_array idx = { .ndim = 77 };
 	struct fal_diag diag = { "" };
 	spill(image_path, p, n);
 	assert_int_equal(fal_idx_read(image_path, opts, &idx, &diag), err);
@@ -88,11 +88,11 @@ assert_idx_refused(const void *p, size_t n, const struct fal_idx_opts *opts, int
 static void
 test_idx_plain_and_gzip(void **state)
 {
-	const struct fal_idx_opts all = { 0 };
+	const struct fal_array_opts all = { 0 };
 	uint8_t gz[4096];
 	(void)state;
 	for (int zipped = 0; zipped < 2; zipped++) {
-		struct fal_idx idx;
+		struct fal_array idx;
 		size_t n = gzipped(images, sizeof(images), gz);
 		if (!zipped)
 			spill(image_path, images, sizeof(images));
@@ -106,7 +106,7 @@ test_idx_plain_and_gzip(void **state)
 		assert_int_equal(idx.rows, 3);
 		assert_int_equal(idx.row_bytes, 4);
 		assert_memory_equal(idx.data, images + 16, 12);
-		fal_idx_free(&idx);
+		fal_array_free(&idx);
 		assert_null(idx.data);
 	}
 }
@@ -115,7 +115,7 @@ test_idx_plain_and_gzip(void **state)
 static void
 test_idx_length_is_exact(void **state)
 {
-	const struct fal_idx_opts all = { 0 }, first = { .max_rows = 1 };
+	const struct fal_array_opts all = { 0 }, first = { .max_rows = 1 };
 	uint8_t more[sizeof(images) + 1], gz[4096];
 	(void)state;
 	memcpy(more, images, sizeof(images));
@@ -149,7 +149,7 @@ test_idx_header_is_strict(void **state)
 		{ 7, 0, FAL_EFORMAT },  { 15, 0, FAL_EFORMAT }, { 8, 0x81, FAL_EFORMAT },
 		{ 4, 1, FAL_ELIMIT },   { 11, 4, FAL_ETRUNC },  { 7, 2, FAL_EFORMAT },
 	};
-	const struct fal_idx_opts opts = { .max_bytes = 4096 };
+	const struct fal_array_opts opts = { .max_bytes = 4096 };
 	uint8_t file[sizeof(images)];
 	(void)state;
 	for (size_t i = 0; i < COUNT(bad); i++) {
@@ -170,16 +170,16 @@ test_idx_header_is_strict(void **state)
 static void
 test_idx_options(void **state)
 {
-	struct fal_idx idx;
+	struct fal_array idx;
 	(void)state;
 	spill(image_path, images, sizeof(images));
-	const struct fal_idx_opts two = { .max_rows = 2, .max_bytes = 8 };
+	const struct fal_array_opts two = { .max_rows = 2, .max_bytes = 8 };
 	assert_int_equal(fal_idx_read(image_path, &two, &idx, NULL), FAL_OK);
 	assert_int_equal(idx.rows, 2);
 	assert_int_equal(idx.dim[0], 3);
 	assert_memory_equal(idx.data, images + 16, 8);
-	fal_idx_free(&idx);
-	const struct fal_idx_opts four = { .max_rows = 4 }, small = { .max_bytes = 11 };
+	fal_array_free(&idx);
+	const struct fal_array_opts four = { .max_rows = 4 }, small = { .max_bytes = 11 };
 	assert_idx_refused(images, sizeof(images), &four, FAL_EINVAL);
 	assert_idx_refused(images, sizeof(images), &small, FAL_ELIMIT);
 }
@@ -187,8 +187,8 @@ test_idx_options(void **state)
 static void
 test_idx_unreadable(void **state)
 {
-	const struct fal_idx_opts all = { 0 };
-	struct fal_idx idx;
+	const struct fal_array_opts all = { 0 };
+	struct fal_array idx;
 	struct fal_diag diag;
 	(void)state;
 	assert_int_equal(fal_idx_read("/nonexistent/x", &all, &idx, &diag), FAL_ENOENT);

@@ -244,7 +244,7 @@ test_manifest_numbers(void **state)
 		assert_int_equal(err, bad[i].err);
 	}
 	memcpy(copy, fx->bytes.p, fx->bytes.n);
-	copy[4] = 3;
+	copy[4] = 4;
 	assert_int_equal(fal_manifest_parse(copy, fx->bytes.n, &m), FAL_EVERSION);
 }
 

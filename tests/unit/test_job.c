@@ -160,8 +160,9 @@ test_refusals(void **state)
 		  "t.job:13: data.mean: '' is not a number" },
 		{ 13, "mean = 1 2", FAL_EINVAL,
 		  "t.job:13: data.mean: '1 2' is not a number" },
-		{ 13, "mean = 1,2,3,4,5", FAL_EINVAL,
-		  "t.job:13: data.mean: '1,2,3,4,5' lists too many channels" },
+		{ 13, "mean = 1,2,3,4,5,6,7,8,9,1,2,3,4,5,6,7,8", FAL_EINVAL,
+		  "t.job:13: data.mean: '1,2,3,4,5,6,7,8,9,1,2,3,4,5,6,7,8' lists too "
+		  "many channels" },
 		{ 13, "mean = 0,0\nstd = 1", FAL_EINVAL,
 		  "t.job:14: data.std: lists other channels than data.mean" },
 		{ 13, "std = 0", FAL_EINVAL,

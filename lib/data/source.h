@@ -1,0 +1,38 @@
+/* A file of data being read, plain or gzipped, and where its faults go.  For lib/data
+ * alone. */
+#ifndef FAL_DATA_SOURCE_H
+#define FAL_DATA_SOURCE_H
+
+#include "data/array.h"
+
+#include <zlib.h>
+
+struct source {
+	gzFile f;
+	const char *path;
+	struct fal_diag *diag;
+};
+
+/* FAL_ENOENT, FAL_EIO, with `diag`; as all below.  `path` is kept. */
+int source_open(struct source *s, const char *path, struct fal_diag *diag);
+void source_close(struct source *s);
+
+/* Exactly n bytes into `p` (NULL: nowhere); FAL_ETRUNC. */
+int source_exact(const struct source *s, uint8_t *p, uint64_t n);
+
+/* Up to n bytes; how many, 0 at the end, or an error. */
+int source_some(const struct source *s, uint8_t *p, unsigned n);
+
+/* The rest of the file, of which n bytes are expected, is read and dropped. */
+int source_rest(const struct source *s, uint64_t n);
+
+/* Derives rows, row_values and row_bytes from type and dimensions, which are judged. */
+int source_shape(const struct source *s, const struct fal_array_opts *opts,
+		 struct fal_array *a);
+
+/* Then reads the rows that are kept, which begin here; *left bytes of others follow.
+ * `a` is to be freed in any case. */
+int source_rows(const struct source *s, const struct fal_array_opts *opts,
+		struct fal_array *a, uint64_t *left);
+
+#endif

@@ -1,0 +1,314 @@
+# Data in other formats than IDX, from file to model, with real processes.
+
+load common
+load job
+
+# The same drawn numbers in each format: `make NAME ROWS SEED` writes NAME.csv, NAME.tsv,
+# NAME.x.npy, NAME.x64.npy, NAME.y.npy and NAME.safetensors: samples of 4 values around one
+# of 3 centres.
+setup_file() {
+	for_file
+	cat >"$BATS_FILE_TMPDIR/make" <<-'END'
+		use strict;
+		my ($name, $rows, $seed) = @ARGV;
+		srand($seed);
+		sub normal { sqrt(-2 * log(1 - rand)) * cos(6.283185307 * rand) }
+		sub file {
+			open my $f, ">:raw", $_[0] or die;
+			print $f $_[1];
+			close $f or die;
+		}
+		sub npy {
+			my ($file, $descr, $shape, $data) = @_;
+			my $head = "{'descr': '$descr', 'fortran_order': False, 'shape': ($shape), }";
+			$head .= " " x (63 - (10 + length $head) % 64) . "\n";
+			file($file, "\x93NUMPY\1\0" . pack("v", length $head) . $head . $data);
+		}
+		my @centre = ([5, 3.4, 1.5, 0.2], [5.9, 2.8, 4.3, 1.3], [6.6, 3, 5.6, 2]);
+		my ($csv, $tsv, @x, @y) = ("", "");
+		for my $i (0 .. $rows - 1) {
+			my $y = int rand 3;
+			my @row = map { unpack "f<", pack "f<", $_ + 0.25 * normal } @{$centre[$y]};
+			my @text = map { sprintf "%.9g", $_ } @row;
+			$csv .= join(",", @text[0, 1], $i % 2 ? "\"$y\"" : $y, @text[2, 3]) . "\r\n";
+			$tsv .= join("\t", $y, @text) . "\n";
+			push @x, @row;
+			push @y, $y;
+		}
+		file("$name.csv", "a,\"b, quoted\",species,c,d\r\n$csv");
+		file("$name.tsv", "species\ta\tb\tc\td\n$tsv");
+		npy("$name.x.npy", "<f4", "$rows, 4", pack "f<*", @x);
+		npy("$name.x64.npy", "<f8", "$rows, 4", pack "d<*", @x);
+		npy("$name.y.npy", "<i8", "$rows,", pack "q<*", @y);
+		my $bytes = 16 * $rows;
+		my $head = sprintf '{"y":{"dtype":"I32","shape":[%d],"data_offsets":[0,%d]},' .
+			'"x":{"dtype":"F32","shape":[%d,4],"data_offsets":[%d,%d]}}',
+			$rows, 4 * $rows, $rows, 4 * $rows, 4 * $rows + $bytes;
+		file("$name.safetensors", pack("Q<", length $head) . $head .
+			pack("l<*", @y) . pack("f<*", @x));
+	END
+	cd "$BATS_FILE_TMPDIR"
+	perl make train 901 7
+	perl make test 300 8
+}
+
+setup() {
+	for_test
+	ln -s "$BATS_FILE_TMPDIR"/{train,test}.* .
+	printf 'input 4\ndense 16\ntanh\ndense 3\n' >flower.model
+	seed=${FORMATS_SEED:-$RANDOM}
+	echo "FORMATS_SEED=$seed"
+}
+
+teardown() {
+	stop_all
+}
+
+# job_of LINE...: the data section has these lines.
+job_of() {
+	cat >flower.job <<-END
+		[job]
+		name = flower
+		seed = 3
+		epochs = 12
+		[model]
+		file = flower.model
+		[data]
+		mean = 5.8, 3.1, 3.8, 1.2
+		std = 0.8, 0.4, 1.8, 0.8
+		$(printf '%s\n' "$@")
+		[batch]
+		size = 60
+		task = 7
+		[optimizer]
+		kind = momentum
+		lr = 0.1
+		momentum = 0.9
+		[sync]
+		scheme = epsp
+	END
+	job=(flower.job)
+}
+
+csv() {
+	job_of 'format = csv' 'train = train.csv' 'test = test.csv' 'label = species'
+}
+
+npy() {
+	job_of 'format = npy' "train = train.$1.npy" 'train-labels = train.y.npy' \
+		"test = test.$1.npy" 'test-labels = test.y.npy'
+}
+
+# learned: the job ends well, knows 95 % of the test set, and has the model of the others.
+learned() {
+	local law=$BATS_FILE_TMPDIR/law sha
+	wait "$ps" || {
+		cat "$BATS_TEST_TMPDIR"/*.err
+		return 1
+	}
+	falcon-stat --audit "$state/trace.jsonl"
+	jq -se '[.[] | select(.ev == "eval")][-1] | (.right / .total) > 0.95' \
+		"$state/trace.jsonl"
+	sha=$(member sha256)
+	[ -e "$law" ] || echo "$sha" >"$law"
+	same "the law" "$sha" "$(<"$law")"
+}
+
+@test "csv, one worker" {
+	csv
+	serve
+	work alone --lanes 1
+	learned
+}
+
+@test "csv, three workers of unequal speed, one of them killed" {
+	csv
+	serve --min-workers 3
+	slow a 1
+	slow b 0.5
+	slow c 0.2
+	at_clock 20
+	kill -KILL "$pid"
+	learned
+}
+
+@test "npy of single precision, three workers, one with a copy of the data" {
+	npy x
+	mkdir copy
+	cp -L train.* test.* copy
+	serve --min-workers 3
+	slow a 1
+	slow b 0.3
+	work here --lanes 2 --data copy
+	learned
+}
+
+@test "npy of double precision, tsv, safetensors: the same model; --eval says the same" {
+	npy x64
+	serve
+	work alone --lanes 2
+	learned
+	rm -rf "$state" ps.ready
+	job_of 'format = tsv' 'train = train.tsv' 'test = test.tsv' 'label = species'
+	serve
+	work again --lanes 2
+	learned
+	rm -rf "$state" ps.ready
+	job_of 'format = safetensors' 'train = train.safetensors' 'test = test.safetensors' \
+		'features = x' 'label = y'
+	serve
+	work more --lanes 2
+	learned
+	falcon-work --eval "$state/model.safetensors" --json flower.job >judged
+	same "right" "$(jq .right judged)" \
+		"$(jq -s '[.[] | select(.ev == "eval")][-1].right' "$state/trace.jsonl")"
+}
+
+@test "files one after the other are one set" {
+	head -n 400 train.csv >one.csv
+	{
+		head -n 1 train.csv
+		tail -n +401 train.csv
+	} >two.csv
+	job_of 'format = csv' 'train = one.csv, two.csv' 'test = test.csv' 'label = species'
+	serve
+	work alone --lanes 1
+	learned
+}
+
+# refusal TEXT LINE...: --check of such data ends with 2 and this one line.
+refusal() {
+	local want=$1 got=0
+	shift
+	job_of "$@"
+	falcon-ps --check flower.job >out 2>err || got=$?
+	same "status ($(<err))" "$got" 2
+	same "what is said" "$(<err)" "falcon-ps: $want"
+	same "what is printed" "$(<out)" ""
+}
+
+@test "what is wrong with data is said with file, line and value" {
+	local all=('test = test.csv' 'label = species')
+	{
+		head -n 5 train.csv
+		printf '1,2,1,,4\n'
+	} >hole.csv
+	refusal "hole.csv:6: column 'c': is empty" 'format = csv' 'train = hole.csv' "${all[@]}"
+	printf 'a,b,species\n1,2,1\n' >two.csv
+	refusal 'two.csv: samples of 2 values, but the model takes 4' 'format = csv' \
+		'train = two.csv' "${all[@]}"
+	refusal 'two.csv: samples of another type or shape than in the file before it' \
+		'format = csv' 'train = train.csv,two.csv' "${all[@]}"
+	refusal "train.csv:1: no column is called 'kind' (data.label)" 'format = csv' \
+		'train = train.csv' 'test = test.csv' 'label = kind'
+	refusal 'train.y.npy: one dimension only: labels, not samples?' 'format = npy' \
+		'train = train.y.npy' 'train-labels = train.y.npy' 'test = test.x.npy' \
+		'test-labels = test.y.npy'
+	refusal 'train.x.npy: 2 dimensions: samples, not labels?' 'format = npy' \
+		'train = train.x.npy' 'train-labels = train.x.npy' 'test = test.x.npy' \
+		'test-labels = test.y.npy'
+	refusal "train.safetensors: there is no tensor 'z'" 'format = safetensors' \
+		'train = train.safetensors' 'test = test.safetensors' 'features = z' 'label = y'
+	refusal 'flower.job: data.label: missing' 'format = csv' 'train = train.csv' \
+		'test = test.csv'
+	refusal 'flower.job:11: data.train: is not for this data.format' 'format = idx' \
+		'train = train.csv' 'train-images = a' 'train-labels = b' 'test-images = c' \
+		'test-labels = d'
+	refusal 'flower.job: data.window: missing' 'format = text' 'train = train.csv' \
+		'test = test.csv'
+}
+
+# A trainer of names and shapes alone, which has the files, too, and fails where it is not
+# given what they hold.
+for_trainers() {
+	local n
+	printf '{"w":{"dtype":"F32","shape":[3],"data_offsets":[0,12]}}' >head
+	n=$(stat -c %s head)
+	{
+		printf "\\$(printf %o "$n")\0\0\0\0\0\0\0"
+		cat head
+		printf '\0\0\0\077\0\0\0\077\0\0\0\077'
+	} >init
+	sed -i -e 's/^file = .*/init = init/' -e '/^mean/d' -e '/^std/d' flower.job
+	cat >look.py <<-'END'
+		import sys
+		import falcon
+		kind, files = sys.argv[1], {True: sys.argv[2], False: sys.argv[3]}
+		text = {k: open(v, "rb").read() for k, v in files.items()}
+		if sys.argv[4] == "plain":
+		    falcon.numpy = None
+		def gradient(task):
+		    flat = [list(v.reshape(-1) if falcon.numpy else v) for v in (task.x, task.y)]
+		    each = len(flat[0]) // task.count
+		    for k, i in enumerate(task.indices if task.id < 1 << 47 else ()):
+		        x = flat[0][k * each:(k + 1) * each]
+		        if kind == "text":
+		            y = flat[1][k * each:(k + 1) * each]
+		            assert x + y[-1:] == list(text[task.train][i * each:(i + 1) * each + 1])
+		            assert x[1:] == y[:-1]
+		        else:
+		            row = text[task.train][80 + 6 * i:86 + 6 * i]
+		            assert x == [int.from_bytes(row[j:j + 2], "little", signed=True)
+		                         for j in (0, 2, 4)]
+		    if task.train:
+		        task.grads["w"][:] = 0 if falcon.numpy else memoryview(b"\0" * 12).cast("f")
+		    return 1.0, 0
+		falcon.serve(gradient, samples=True)
+	END
+	export PYTHONPATH=$root/share PYTHONDONTWRITEBYTECODE=1
+}
+
+@test "text in windows reaches a trainer, each byte beside the next" {
+	perl -e 'srand(shift); print map { chr(97 + int rand 26) } 1 .. 3001' "$seed" >train.txt
+	perl -e 'print "a" .. "z" for 1 .. 9' >test.txt
+	job_of 'format = text' 'train = train.txt' 'test = test.txt' 'window = 13'
+	for_trainers
+	serve --set job.epochs=2 --min-workers 2
+	work look --exec 'exec /usr/bin/python3 look.py text train.txt test.txt plain'
+	work see --exec 'exec /usr/bin/python3 look.py text train.txt test.txt any'
+	wait "$ps"
+	falcon-stat --audit "$state/trace.jsonl"
+	same "samples" "$(jq -s '[.[] | select(.ev == "eval")][0].total' "$state/trace.jsonl")" 17
+	same "tasks that failed" "$(cat look.err see.err | grep -c "a task failed")" 0
+}
+
+@test "whole numbers reach a trainer as they are" {
+	perl -e 'srand(shift);
+		for (["train", 200], ["test", 50]) {
+			my ($name, $n) = @$_;
+			my $h = sprintf "%-69s\n", "{\x27descr\x27: \x27<i2\x27, \x27fortran_order\x27: False, \x27shape\x27: ($n, 3)}";
+			open my $f, ">:raw", "$name.w.npy";
+			print $f "\x93NUMPY\1\0", pack("v", 70), $h, pack "s<*", map { int(rand 60000) - 30000 } 1 .. 3 * $n;
+			close $f;
+			$h = sprintf "%-69s\n", "{\x27descr\x27: \x27|u1\x27, \x27fortran_order\x27: False, \x27shape\x27: ($n,)}";
+			open $f, ">:raw", "$name.l.npy";
+			print $f "\x93NUMPY\1\0", pack("v", 70), $h, pack "C*", map { int rand 9 } 1 .. $n;
+			close $f;
+		}' "$seed"
+	job_of 'format = npy' 'train = train.w.npy' 'train-labels = train.l.npy' \
+		'test = test.w.npy' 'test-labels = test.l.npy'
+	for_trainers
+	serve --set job.epochs=2 --min-workers 2
+	work look --exec 'exec /usr/bin/python3 look.py i2 train.w.npy test.w.npy plain'
+	work see --exec 'exec /usr/bin/python3 look.py i2 train.w.npy test.w.npy any'
+	wait "$ps"
+	falcon-stat --audit "$state/trace.jsonl"
+	same "tasks that failed" "$(cat look.err see.err | grep -c "a task failed")" 0
+}
+
+@test "records of CIFAR train a net" {
+	perl -e 'srand(shift);
+		for my $file ("one.bin", "two.bin") {
+			open my $f, ">:raw", $file;
+			print $f pack "C*", $_, map { 20 * $_[0] + int rand 60 } 1 .. 3072
+				for map { int rand 10 } 1 .. 20;
+			close $f;
+		}' "$seed"
+	job_of 'format = cifar10' 'train = one.bin,two.bin' 'test = two.bin'
+	sed -i -e '/^mean/d' -e '/^std/d' flower.job
+	printf 'input 3 32 32\nconv 4 kernel=5 stride=4\nrelu\nflatten\ndense 10\n' >flower.model
+	serve --set job.epochs=2
+	work alone --lanes 2
+	wait "$ps"
+	same "samples" "$(jq -s '[.[] | select(.ev == "eval")][0].total' "$state/trace.jsonl")" 20
+}
