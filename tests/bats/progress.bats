@@ -125,7 +125,7 @@ small_demo() {
 		exec $bin/falcon-ps "\${@/%*fashion.job/$PWD/tiny.job}"
 	END
 	chmod +x stand/falcon-ps
-	export FALCON_BIN=$PWD/stand DEMO_RATE=1000000000 DEMO_EPOCHS=2
+	export FALCON_BIN=$PWD/stand DEMO_RATE=1000000000 DEMO_EPOCHS=1
 }
 
 @test "the demo fits the terminal" {
@@ -143,6 +143,7 @@ small_demo() {
 		same "wider than $columns" "$(grep -v "'s model" seen |
 			awk -v most="$columns" 'length > most')" ""
 		tr -s ' \n' ' ' <seen >words
+		has "$(<words)" "samples/s; 1 epoch of "
 		has "$(<words)" "do not believe the speeds"
 		has "$(<words)" "This machine was too busy for its part"
 		has "$(<words)" "EPSP's model"
