@@ -1,5 +1,6 @@
 /* falcon-sync: shows and changes the policy of a running job, and what else a controller
  * may ask for. */
+#include "base/text.h"
 #include "cli/cli.h"
 #include "net/addr.h"
 #include "sync.h"
@@ -48,7 +49,7 @@ find(const char *name, size_t n)
 	fal_cli_err(PROG,
 		    "'%s' is not show, set, apply, watch, drain, pause, resume, export "
 		    "or stop",
-		    name);
+		    FAL_QUOTE(name));
 	return VERBS;
 }
 

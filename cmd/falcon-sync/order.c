@@ -1,5 +1,6 @@
 /* Requests with one answer: show, drain, pause, resume, stop. */
 #include "base/json.h"
+#include "base/text.h"
 #include "cli/cli.h"
 #include "cli/table.h"
 #include "job/policy.h"
@@ -171,7 +172,7 @@ sync_drain(const struct sync_conf *conf, const char *worker)
 	int code = FAL_EXIT_NO;
 	if (!fal_name_valid(worker)) {
 		fal_cli_err(PROG, "drain: '%s' is not 1 to %d of A-Z a-z 0-9 . _ -",
-			    worker, FAL_NAME_MAX);
+			    FAL_QUOTE(worker), FAL_NAME_MAX);
 		return FAL_EXIT_USAGE;
 	}
 	fal_json_open(&o.args, '{');

@@ -2,6 +2,7 @@
 #include "set.h"
 
 #include "base/parse.h"
+#include "base/text.h"
 #include "sched/rule.h"
 #include "sched/sched.h"
 #include "sec/keyring.h"
@@ -48,7 +49,7 @@ yes_no(const char *value, const char *said, json_t **out, struct fal_diag *diag)
 	const bool yes = strcmp(value, "yes") == 0;
 	if (!yes && strcmp(value, "no") != 0)
 		return fal_diag_set(diag, FAL_EINVAL, "%s: '%s' is not yes or no", said,
-				    value);
+				    FAL_QUOTE(value));
 	*out = json_boolean(yes);
 	return FAL_OK;
 }
@@ -83,7 +84,7 @@ lanes(const char *value, const char *said, json_t **out, struct fal_diag *diag)
 		return fal_diag_set(diag, FAL_EINVAL,
 				    "%s: '%s' is not MIN:MAX, 1 <= MIN <= MAX <= %d, "
 				    "or auto",
-				    said, value, FAL_LANES_MAX);
+				    said, FAL_QUOTE(value), FAL_LANES_MAX);
 	*out = json_pack("[I, I]", (json_int_t)min, (json_int_t)max);
 	return FAL_OK;
 }
@@ -100,7 +101,7 @@ share(const char *value, const char *said, json_t **out, struct fal_diag *diag)
 	if (fal_parse_double(value, 0, SHARE_MAX, &x) < 0)
 		return fal_diag_set(diag, FAL_EINVAL,
 				    "%s: '%s' is not a number from 0 to %d, or auto",
-				    said, value, SHARE_MAX);
+				    said, FAL_QUOTE(value), SHARE_MAX);
 	*out = json_real(x);
 	return FAL_OK;
 }
@@ -137,14 +138,15 @@ sync_set_word(json_t *policy, const char *word, struct fal_diag *diag)
 	const char *eq = strchr(word, '='), *name;
 	json_t *v;
 	if (eq == NULL || eq == word || (size_t)(eq - word) >= sizeof(said))
-		return fal_diag_set(diag, FAL_EINVAL, "'%s' is not KEY=VALUE", word);
+		return fal_diag_set(diag, FAL_EINVAL, "'%s' is not KEY=VALUE",
+				    FAL_QUOTE(word));
 	snprintf(said, sizeof(said), "%.*s", (int)(eq - word), word);
 	const struct key *k = find(said, &name);
 	if (k == NULL)
 		return fal_diag_set(diag, FAL_EINVAL,
 				    "%s: no such key: scheme, clones, lanes.NAME, "
 				    "share.NAME or exclude.NAME",
-				    said);
+				    FAL_QUOTE(said));
 	int err = k->read(eq + 1, said, &v, diag);
 	if (err < 0)
 		return err;

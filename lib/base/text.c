@@ -92,16 +92,37 @@ fal_text_unless_key(const char *s)
 	return may_be_key(s) ? "it cannot be read" : s;
 }
 
+enum { KEY_RUN = 43 }; /* characters of 32 bytes, before the '=' */
+
+/* Where the first text of a key in the n bytes ends, behind its '='; 0: there is none.
+ * `glued`: of a longer run its end may be one. */
+static size_t
+key_end(const char *s, size_t n, bool glued)
+{
+	size_t run = 0;
+	for (size_t i = 0; i < n; i++) {
+		if (s[i] == '=' && (glued ? run >= KEY_RUN : run == KEY_RUN) &&
+		    (i + 1 == n || s[i + 1] != '='))
+			return i + 1;
+		run = is_base64((uint8_t)s[i]) ? run + 1 : 0;
+	}
+	return 0;
+}
+
 bool
 fal_text_has_key(const void *p, size_t n)
 {
-	enum { RUN = 43 }; /* of 32 bytes, before the '=' */
-	const uint8_t *c = p;
-	size_t run = 0;
-	for (size_t i = 0; i < n; i++) {
-		if (c[i] == '=' && run == RUN && (i + 1 == n || c[i + 1] != '='))
-			return true;
-		run = is_base64(c[i]) ? run + 1 : 0;
+	return key_end(p, n, false) > 0;
+}
+
+void
+fal_text_hide_keys(char *s)
+{
+	size_t end;
+	while ((end = key_end(s, strlen(s), true)) > 0) {
+		char *to = s + end - KEY_RUN - 1;
+		memcpy(to, "...", 3);
+		memmove(to + 3, s + end, strlen(s + end) + 1);
+		s = to + 3;
 	}
-	return false;
 }

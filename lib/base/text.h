@@ -35,4 +35,8 @@ const char *fal_text_unless_key(const char *s);
  * characters of base64 that end in one '='. */
 bool fal_text_has_key(const void *p, size_t n);
 
+/* Makes "..." of each such text in `s`, also of one that ends something longer, as a
+ * path. */
+void fal_text_hide_keys(char *s);
+
 #endif

@@ -75,7 +75,8 @@ int fal_cli_range(const struct fal_cli *cli, const char *name, uint64_t min,
 /* Frees what fal_cli_parse made, the lists' arrays too. */
 void fal_cli_free(struct fal_cli *cli);
 
-/* "prog: what\n" on stderr; on a terminal broken between words where it is wider. */
+/* "prog: what\n" on stderr, without the text of any key; on a terminal broken between
+ * words where it is wider. */
 void fal_cli_err(const char *prog, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 

@@ -122,7 +122,7 @@ fal_cli_read_into(const char *path, void *to, size_t cap, size_t *n,
 	char *p = to, more; /* one byte beyond tells that the file is too long */
 	size_t got = 0;
 	ssize_t k = 1;
-	int err = refuse_open_secret(fd, name, diag);
+	int err = FAL_OK;
 	while (err == FAL_OK && k != 0 && got <= cap) {
 		k = got < cap ? read(fd, p + got, cap - got) : read(fd, &more, 1);
 		if (k < 0 && errno != EINTR) {
@@ -131,11 +131,13 @@ fal_cli_read_into(const char *path, void *to, size_t cap, size_t *n,
 		}
 		got += k > 0 ? (size_t)k : 0;
 	}
-	if (!in)
-		close(fd);
 	if (err == 0 && got > cap)
 		err = fal_diag_set(diag, FAL_ELIMIT, "%s: more than %zu bytes", name,
 				   cap);
+	if (err == 0 && fal_text_has_key(p, got))
+		err = refuse_open_secret(fd, name, diag);
+	if (!in)
+		close(fd);
 	if (err == 0)
 		*n = got;
 	return err;

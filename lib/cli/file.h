@@ -22,8 +22,9 @@ int fal_cli_feed(const char *path, int (*feed)(void *arg, const void *p, size_t 
 		 void *arg, struct fal_diag *diag);
 
 /* The whole of `path` into the `cap` bytes at `to`; `*n` is how many there were.  No copy
- * remains elsewhere in memory: for secrets.  A file that others can read is refused, with
- * the chmod to type, as FAL_EPERM; one that is not ours may be open to its group.  Else
+ * remains elsewhere in memory: for secrets.  A file with keys that others can read is
+ * refused, with the chmod to type, as FAL_EPERM; one that is not ours may be open to its
+ * group.  Else
  * errors as of fal_cli_feed, FAL_ELIMIT beyond `cap`. */
 int fal_cli_read_into(const char *path, void *to, size_t cap, size_t *n,
 		      struct fal_diag *diag);

@@ -597,8 +597,8 @@ fal_job_override(const char *name, const char *text, size_t n, const char *assig
 {
 	char copy[2 * FAL_INI_LINE];
 	if (strlen(assignment) >= sizeof(copy))
-		return fal_diag_set(diag, FAL_EINVAL, "'%.40s...' is too long",
-				    assignment);
+		return fal_diag_set(diag, FAL_EINVAL, "'%s' is too long",
+				    FAL_QUOTE(assignment));
 	snprintf(copy, sizeof(copy), "%s", assignment);
 
 	char *value = copy, *section = strsep(&value, "=");
@@ -606,14 +606,15 @@ fal_job_override(const char *name, const char *text, size_t n, const char *assig
 	section = strsep(&key, ".");
 	if (value == NULL || key == NULL)
 		return fal_diag_set(diag, FAL_EINVAL, "'%s' is not section.key=value",
-				    assignment);
+				    FAL_QUOTE(assignment));
 	if (find(section, key) == KEYS)
-		return fal_diag_set(diag, FAL_EINVAL, "%s.%s: no such key", section, key);
+		return fal_diag_set(diag, FAL_EINVAL, "%s.%s: no such key",
+				    FAL_QUOTE(section), FAL_QUOTE(key));
 	/* What would begin a comment or another line. */
 	if (strpbrk(value, ";\n\r") != NULL)
 		return fal_diag_set(diag, FAL_EINVAL,
 				    "%s.%s: '%s' has a character that no value has",
-				    section, key, value);
+				    section, key, FAL_QUOTE(value));
 	const struct fal_ini_entry e = { section, key, value };
 	return fal_ini_set(name, text, n, &e, out, diag);
 }

@@ -330,8 +330,8 @@ fal_rule_parse(const char *text, struct fal_rule *out, struct fal_diag *diag)
 	size_t n = strlen(text);
 	if (n >= sizeof(copy))
 		return fal_diag_set(diag, FAL_EINVAL,
-				    "'%.32s...' is no scheme: longer than %d bytes", text,
-				    TEXT_MAX - 1);
+				    "'%s' is no scheme: longer than %d bytes",
+				    FAL_QUOTE(text), TEXT_MAX - 1);
 	memcpy(copy, text, n + 1);
 	struct fal_rule r = { 0 };
 	int err = read_rule(copy, &r, diag);

@@ -103,13 +103,18 @@ told_by() {
 	runs=$((runs + 1))
 }
 
+# windows: each 16 characters of the secrets in lab.
+windows() {
+	pieces | awk '{ for (i = 1; i + 15 <= length($1); i++) print substr($1, i, 16) }' >windows
+	[ "$(wc -l <windows)" -gt 200 ]
+}
+
 @test "no program quotes a key, whichever option the file of keys is given to" {
 	local seed=$((RANDOM * 32768 + RANDOM)) runs=0 first file way draw key option
 	RANDOM=$seed
 	first=$((RANDOM % 3))
 	echo "seed $seed"
-	pieces | awk '{ for (i = 1; i + 15 <= length($1); i++) print substr($1, i, 16) }' >windows
-	[ "$(wc -l <windows)" -gt 200 ]
+	windows
 	head -c 300 /dev/urandom >model
 	for file in lab/keyring lab/work.key lab/control.key; do
 		# Each way with one of the files: all of them take longer than a test should.
@@ -160,6 +165,56 @@ told_by() {
 	done
 	echo "$runs runs"
 	[ "$runs" -gt 300 ]
+}
+
+@test "no program quotes a key that is given where a name or a value belongs" {
+	local runs=0 key option
+	windows
+	mkdir none
+	# The line of a key file, the secret alone, and as people paste them.
+	for key in "$(<lab/work.key)" "$(keys_of lab/work.key)" "FALCON_KEY=$(<lab/work.key)" \
+		"$(tail -n 1 lab/keyring)"; do
+		told_by env FALCON_KEY="$key" falcon-work unix:sock
+		told_by env FALCON_KEY="$key" falcon-stat unix:sock
+		told_by env FALCON_KEY="$key" falcon-sync unix:sock show
+		for option in -k -n --emulate --cache --lanes --exec; do
+			told_by falcon-work "$option" "$key" unix:sock
+		done
+		told_by falcon-work -k lab/work.key "$key"
+		told_by falcon-work --eval "$key" tiny.job
+		for option in -K -l -t --set "--set job.name" "--set model.file" \
+			"--set sync.scheme" "--set optimizer.lr" "--set a.b" --compress; do
+			told_by falcon-ps --check -K lab/keyring "${option% *}" \
+				"$([ "${option% *}" = "$option" ] || echo "${option#* }=")$key" \
+				tiny.job
+		done
+		told_by falcon-ps --check "$key"
+		told_by falcon-stat "$key"
+		told_by falcon-stat -k lab/observe.key "$key"
+		for option in "" scheme= lanes.a= share.a= exclude.a=; do
+			told_by falcon-sync -k lab/control.key unix:sock set "$option$key"
+		done
+		told_by falcon-sync -k lab/control.key unix:sock drain "$key"
+		told_by falcon-sync -k lab/control.key unix:sock "$key"
+		told_by falcon-proj "$key"
+		told_by falcon-proj --what-if "$key" /dev/null
+		told_by falcon-key show "$key"
+		told_by falcon-key add -K lab/keyring "$key"
+		told_by falcon-key add -K "$key" vm1
+	done
+	echo "$runs runs"
+	[ "$runs" -gt 100 ]
+}
+
+@test "a file without keys is no secret, whoever can read it" {
+	chmod 644 tiny.job
+	run falcon-ps -K tiny.job -l unix:sock tiny.job
+	same "status" "$status" 2
+	[[ $output != *chmod* ]]
+	has "$output" "tiny.job:1:"
+	run falcon-work -k tiny.job unix:sock
+	[[ $output != *chmod* ]]
+	has "$output" "tiny.job:1:"
 }
 
 @test "keys that others can read are refused, with what to type" {

@@ -369,6 +369,12 @@ test_quote(void **state)
 	assert_true(fal_text_has_key(key, sizeof(key) - 1));
 	assert_true(fal_text_has_key(key, sizeof(key) - 2));
 	assert_false(fal_text_has_key(key, sizeof(key) - 3));
+	char hidden[] = "work EEWxVn6xvc574sKdv4ONFP/AwwCl0n5LAG53qxkyWKA=, "
+			"lab/EEWxVn6xvc574sKdv4ONFP/AwwCl0n5LAG53qxkyWKA=: "
+			"EEWxVn6xvc574sKdv4ONFP/AwwCl0n5LAG53qxkyWKA";
+	fal_text_hide_keys(hidden);
+	assert_string_equal(hidden, "work ..., lab/...: "
+				    "EEWxVn6xvc574sKdv4ONFP/AwwCl0n5LAG53qxkyWKA");
 	assert_false(fal_text_has_key("", 0));
 	/* A digest, and base64 of something longer. */
 	assert_false(fal_text_has_key("x"
