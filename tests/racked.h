@@ -19,7 +19,9 @@ static inline int
 racked_new(struct fal_coord_conf conf, struct fal_coord_ops ops, const float *init,
 	   double now, struct racked *out)
 {
+	conf.tickets.epoch = 1;
 	const struct fal_rack_conf rack = {
+		.tickets = conf.tickets,
 		.shards = conf.shards,
 		.each = { .n = conf.params,
 			  .tasks = fal_grid_tasks(&conf.grid, 0),
@@ -33,7 +35,7 @@ racked_new(struct fal_coord_conf conf, struct fal_coord_ops ops, const float *in
 		return FAL_ENOMEM;
 	if (ops.shards.arg == NULL)
 		ops.shards = (struct fal_coord_shards){ out->rack, fal_rack_order,
-							fal_rack_push, fal_rack_next };
+							fal_rack_msg, fal_rack_next };
 	conf.shards = fal_rack_shards(out->rack);
 	return fal_coord_new(&conf, &ops, now, &out->coord);
 }
@@ -64,6 +66,37 @@ racked_exps(const struct racked *r, uint64_t version, int8_t *out)
 		memcpy(out + part.first, part.exps, part.count);
 	}
 	return true;
+}
+
+/* The tickets that were sent last, by session. */
+struct racked_tickets {
+	struct {
+		uint32_t peer;
+		struct fal_msg_ticket is;
+	} v[256];
+	uint32_t n;
+};
+
+static inline void
+racked_note(struct racked_tickets *t, uint32_t peer, const struct fal_msg *m)
+{
+	const uint32_t at = t->n++ % 256;
+	t->v[at].peer = peer;
+	t->v[at].is = m->ticket;
+}
+
+/* That of the session's contribution; false: it has none. */
+static inline bool
+racked_ticket(const struct racked_tickets *t, uint32_t peer, uint64_t round, uint32_t seq,
+	      struct fal_msg_ticket *out)
+{
+	for (uint32_t i = 0; i < t->n && i < 256; i++)
+		if (t->v[i].peer == peer && t->v[i].is.round == round &&
+		    t->v[i].is.seq == seq) {
+			*out = t->v[i].is;
+			return true;
+		}
+	return false;
 }
 
 #endif

@@ -238,6 +238,7 @@ start_shards(struct ps_server *s, const struct fal_coord_conf *conf,
 {
 	const struct ps_job *j = s->opt->job;
 	const struct fal_rack_conf rack = {
+		.tickets = conf->tickets,
 		.shards = s->opt->shards,
 		.each = { .n = conf->params,
 			  .tasks = fal_grid_tasks(&conf->grid, 0),
@@ -254,7 +255,7 @@ start_shards(struct ps_server *s, const struct fal_coord_conf *conf,
 	}
 	s->rack = fal_rack_new(&rack, drawn != NULL ? drawn : j->init);
 	free(drawn);
-	*out = (struct fal_coord_shards){ s->rack, fal_rack_order, fal_rack_push,
+	*out = (struct fal_coord_shards){ s->rack, fal_rack_order, fal_rack_msg,
 					  fal_rack_next };
 	return s->rack != NULL ? FAL_OK : FAL_ENOMEM;
 }
@@ -294,10 +295,12 @@ new_coord(struct ps_server *s)
 		.audit_sums = j->job.audit == FAL_JOB_AUDIT_SUMS,
 		.lanes_start = j->job.lanes_start,
 		.min_workers = s->opt->min_workers,
+		.tickets.epoch = 1,
 		.text_n = { (uint32_t)j->job_text.n, (uint32_t)j->model_text.n,
 			    (uint32_t)j->manifest_bytes.n },
 	};
 	fal_random_bytes(&conf.entropy, sizeof(conf.entropy));
+	fal_random_bytes(conf.tickets.key, sizeof(conf.tickets.key));
 	int err = start_shards(s, &conf, &ops.shards);
 	if (err == FAL_OK) {
 		conf.shards = fal_rack_shards(s->rack);

@@ -202,7 +202,7 @@ fal_agent_finished(struct fal_agent *a, uint64_t now, uint32_t lane,
 	agent_drop(a, was.on);
 	if (err == FAL_OK)
 		err = agent_dispatch(a);
-	return err == FAL_OK ? agent_push_if_idle(a) : err;
+	return err == FAL_OK ? agent_close(a) : err;
 }
 
 static int
@@ -277,6 +277,8 @@ fal_agent_msg(struct fal_agent *a, uint64_t now, const struct fal_msg *m)
 		return agent_on_verdict(a, m);
 	case FAL_MSG_LANES:
 		return on_lanes(a, m);
+	case FAL_MSG_TICKET:
+		return agent_on_ticket(a, m);
 	case FAL_MSG_FENCE:
 		return agent_on_fence(a, m);
 	case FAL_MSG_EVAL:
@@ -313,7 +315,7 @@ fal_agent_leave(struct fal_agent *a, uint64_t now, const char *why)
 		if (a->lane[i].busy && !a->lane[i].cancelled)
 			agent_cancel(a, i);
 	int err = agent_local_leave(a);
-	return err == FAL_OK ? agent_push_if_idle(a) : err;
+	return err == FAL_OK ? agent_close(a) : err;
 }
 
 bool

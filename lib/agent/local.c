@@ -245,7 +245,9 @@ push_change(struct fal_agent *a, struct local *l)
 		return err == FAL_ENONFINITE ? agent_diverged(a) : err;
 	}
 	const struct push p = {
-		l->round, l->seq, l->of, FAL_KIND_DELTA, l->sum, exps, 0
+		.ticket = { .round = l->round, .seq = l->seq, .tasks = l->of },
+		.sum = l->sum,
+		.exps = exps
 	};
 	l->sum = NULL;
 	return agent_push(a, &p);
@@ -259,6 +261,23 @@ forget(struct fal_agent *a, size_t i)
 	memmove(a->locals.v + i, a->locals.v + i + 1,
 		(--a->locals.n - i) * sizeof(*a->locals.v));
 	return agent_give_sum(a, sum);
+}
+
+/* Tasks of the piece at work that are claimed: won, or unanswered. */
+static uint32_t
+claimed(const struct fal_agent *a, const struct local *l)
+{
+	uint32_t n = l->won;
+	for (size_t i = 0; i < a->pending.n; i++)
+		n += a->pending.v[i].seq == l->seq;
+	return n;
+}
+
+bool
+agent_local_last(const struct fal_agent *a, const struct local *l)
+{
+	return l->piece + 1 == l->steps &&
+	       claimed(a, l) + 1 == piece_at(l, l->piece + 1) - piece_at(l, l->piece);
 }
 
 int
@@ -305,11 +324,8 @@ agent_local_leave(struct fal_agent *a)
 	int err = FAL_OK;
 	for (size_t i = 0; i < a->locals.n && err == FAL_OK;) {
 		const struct local *l = &a->locals.v[i];
-		uint32_t claimed = l->won;
-		for (size_t k = 0; k < a->pending.n; k++)
-			claimed += a->pending.v[k].seq == l->seq;
 		if (l->begun && l->piece + 1 == l->steps &&
-		    claimed == piece_at(l, l->piece + 1) - piece_at(l, l->piece))
+		    claimed(a, l) == piece_at(l, l->piece + 1) - piece_at(l, l->piece))
 			i++;
 		else
 			err = agent_local_kill(a, l->round);

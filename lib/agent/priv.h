@@ -52,15 +52,15 @@ struct contrib {
 	uint64_t round;
 	uint32_t seq, tasks;
 	struct fal_cid fills;
+	bool closed; /* by its last claim, or by SEAL: a ticket is to come, or a fence */
 	struct snapshot *on;
 	struct fal_sum *sum;
 };
 
 /* A contribution to which nothing is added any more, on its way. */
 struct push {
-	uint64_t round;
-	uint32_t seq, tasks;
-	enum fal_kind kind;
+	struct fal_msg_ticket ticket; /* of a local round it may yet come: */
+	bool ticketed;
 	struct fal_sum *sum;
 	int8_t *exps;
 	uint32_t packed; /* blocks so far */
@@ -152,8 +152,8 @@ int agent_on_revoke(struct fal_agent *a, const struct fal_msg *m);
 bool agent_next(struct fal_agent *a, struct item *item, struct snapshot **on);
 /* Drops tasks first … first+count-1 of a round from the queue and the lanes. */
 void agent_take_back(struct fal_agent *a, uint64_t round, uint32_t first, uint32_t count);
-/* Is anything of this round queued, running or unanswered? */
-bool agent_at_work(const struct fal_agent *a, uint64_t round);
+/* Is anything queued or running that would go into the contribution? */
+bool agent_at_work(const struct fal_agent *a, const struct contrib *c);
 /* Is a task queued that wants this version? */
 bool agent_named(const struct fal_agent *a, uint64_t version);
 
@@ -181,8 +181,8 @@ int agent_give_sum(struct fal_agent *a, struct fal_sum *sum);
 int agent_push(struct fal_agent *a, const struct push *p);
 /* Leaves, because its own weights are of no use any more: FAL_ENONFINITE. */
 int agent_diverged(struct fal_agent *a);
-/* Pushes the contributions to which nothing can be added any more. */
-int agent_push_if_idle(struct fal_agent *a);
+/* Closes the contributions to which nothing can be added any more. */
+int agent_close(struct fal_agent *a);
 /* Forgets what is on its way, as it is to be freed. */
 void agent_push_free(struct fal_agent *a);
 /* Claims a finished task; its sum is taken. */
@@ -190,6 +190,7 @@ int agent_claim(struct fal_agent *a, const struct lane *was, const struct fal_ra
 /* Says what a task of kind check needed; its sum is taken. */
 int agent_checked(struct fal_agent *a, const struct lane *was, const struct fal_ran *ran);
 int agent_on_verdict(struct fal_agent *a, const struct fal_msg *m);
+int agent_on_ticket(struct fal_agent *a, const struct fal_msg *m);
 int agent_on_fence(struct fal_agent *a, const struct fal_msg *m);
 
 /* local.c */
@@ -201,6 +202,8 @@ struct local *agent_local(struct fal_agent *a, uint64_t round);
 int agent_local_begin(struct fal_agent *a);
 /* What a task of a delta round runs on; NULL: its piece is not at work. */
 struct snapshot *agent_local_on(const struct fal_agent *a, const struct item *item);
+/* Is every task of the round claimed, with this one? */
+bool agent_local_last(const struct fal_agent *a, const struct local *l);
 /* A claim was won. */
 int agent_local_won(struct fal_agent *a, struct local *l, const struct pending *p);
 /* Nothing will come of the round any more. */

@@ -83,8 +83,7 @@ pack(struct fal_agent *a, struct push *p)
 static int
 push_some(struct fal_agent *a)
 {
-	/* Room for the fields before the tail. */
-	const size_t most = FAL_MSG_MAX - 64;
+	const size_t most = FAL_MSG_MAX - FAL_MSG_HEAD;
 	struct push *p = &a->pushes.v[0];
 	struct fal_msg m = { .type = FAL_MSG_PUSH };
 	uint32_t blocks = a->records.n > 0; /* packed: in the message, or one too many */
@@ -98,10 +97,7 @@ push_some(struct fal_agent *a)
 		fit = a->records.n;
 		blocks++;
 	}
-	m.push.round = p->round;
-	m.push.seq = p->seq;
-	m.push.tasks = p->tasks;
-	m.push.kind = (uint8_t)p->kind;
+	m.push.ticket = p->ticket;
 	m.push.epoch = a->conf.map_epoch;
 	m.push.records = (struct fal_tail){ a->records.p, fit };
 	if (err == FAL_OK)
@@ -111,6 +107,21 @@ push_some(struct fal_agent *a)
 	a->records.n -= fit;
 	memmove(a->records.p, a->records.p + fit, a->records.n);
 	return p->packed == a->blocks && a->records.n == 0 ? end_push(a, 0) : FAL_OK;
+}
+
+/* The first push that has its ticket stands first; false: none has. */
+static bool
+bring_forward(struct fal_agent *a)
+{
+	size_t i = 0;
+	while (i < a->pushes.n && !a->pushes.v[i].ticketed)
+		i++;
+	if (i == a->pushes.n)
+		return false;
+	const struct push p = a->pushes.v[i];
+	memmove(a->pushes.v + 1, a->pushes.v, i * sizeof(p));
+	a->pushes.v[0] = p;
+	return true;
 }
 
 static int
@@ -129,9 +140,9 @@ fal_agent_more(struct fal_agent *a)
 	int err;
 	if (a->left)
 		return 0;
-	if (a->pushes.n > 0)
+	if (bring_forward(a))
 		err = push_some(a);
-	else if (a->leaving && a->pending.n == 0)
+	else if (a->leaving && a->pending.n + a->contribs.n + a->pushes.n == 0)
 		err = leave(a);
 	else
 		return 0;
@@ -164,72 +175,89 @@ forget(struct fal_agent *a, size_t i)
 
 /* Contribution i goes out. */
 static int
-push_contrib(struct fal_agent *a, size_t i)
+push_contrib(struct fal_agent *a, size_t i, const struct fal_msg_ticket *ticket)
 {
 	struct contrib *c = &a->contribs.v[i];
-	struct push p = { c->round, c->seq, c->tasks, FAL_KIND_GRAD, c->sum, NULL, 0 };
+	struct push p = { .ticket = *ticket, .ticketed = true, .sum = c->sum };
 	p.exps = fal_calloc(a->blocks, 1);
 	if (p.exps != NULL)
 		memcpy(p.exps, c->on->exps, a->blocks);
 	c->sum = NULL;
-	return agent_push(a, &p);
+	int err = agent_push(a, &p);
+	int gave = forget(a, i);
+	return err == FAL_OK ? gave : err;
+}
+
+/* Nothing goes into contribution i any more. */
+static int
+seal(struct fal_agent *a, struct contrib *c)
+{
+	struct fal_msg m = { .type = FAL_MSG_SEAL };
+	c->closed = true;
+	m.seal.round = c->round;
+	m.seal.seq = c->seq;
+	return agent_send(a, &m, false);
 }
 
 int
-agent_push_if_idle(struct fal_agent *a)
+agent_close(struct fal_agent *a)
 {
 	int err = FAL_OK;
-	for (size_t i = 0; i < a->contribs.n && err == FAL_OK;) {
-		const struct contrib *c = &a->contribs.v[i];
-		if (agent_at_work(a, c->round)) {
-			i++;
-			continue;
-		}
-		err = c->tasks > 0 ? push_contrib(a, i) : FAL_OK;
-		int gave = forget(a, i);
-		err = err == FAL_OK ? gave : err;
-	}
+	for (size_t i = 0; i < a->contribs.n && err == FAL_OK; i++)
+		if (!a->contribs.v[i].closed && !agent_at_work(a, &a->contribs.v[i]))
+			err = seal(a, &a->contribs.v[i]);
 	return err;
 }
 
-/* The open contribution that a task goes into; made if there is none. */
-static int
-contrib_for(struct fal_agent *a, const struct lane *was, uint32_t *seq)
+static struct contrib *
+new_contrib(struct fal_agent *a, const struct lane *was)
 {
-	for (size_t i = 0; i < a->contribs.n; i++) {
-		const struct contrib *c = &a->contribs.v[i];
-		if (c->round == was->item.round && c->on == was->on &&
-		    fal_cid_eq(c->fills, was->item.fills)) {
-			*seq = c->seq;
-			return FAL_OK;
-		}
-	}
 	if (FAL_GROW(a->contribs.v, a->contribs.cap, a->contribs.n + 1) < 0)
-		return FAL_ENOMEM;
+		return NULL;
 	struct fal_sum *sum = agent_take_sum(a);
 	if (sum == NULL)
-		return FAL_ENOMEM;
+		return NULL;
 	fal_sum_clear(sum);
-	*seq = ++a->seq;
 	was->on->refs++;
-	a->contribs.v[a->contribs.n++] = (struct contrib){ .round = was->item.round,
-							   .seq = *seq,
-							   .fills = was->item.fills,
-							   .on = was->on,
-							   .sum = sum };
+	struct contrib *c = &a->contribs.v[a->contribs.n++];
+	*c = (struct contrib){ .round = was->item.round,
+			       .seq = ++a->seq,
+			       .fills = was->item.fills,
+			       .on = was->on,
+			       .sum = sum };
+	return c;
+}
+
+/* The open contribution that a task goes into, made if there is none; it is closed with
+ * the last one. */
+static int
+contrib_for(struct fal_agent *a, const struct lane *was, struct fal_msg *claim)
+{
+	struct contrib *c = NULL;
+	for (size_t i = 0; i < a->contribs.n && c == NULL; i++) {
+		struct contrib *o = &a->contribs.v[i];
+		if (o->round == was->item.round && o->on == was->on && !o->closed &&
+		    fal_cid_eq(o->fills, was->item.fills))
+			c = o;
+	}
+	if (c == NULL && (c = new_contrib(a, was)) == NULL)
+		return FAL_ENOMEM;
+	claim->claim.seq = c->seq;
+	claim->claim.last = c->closed = !agent_at_work(a, c);
 	return FAL_OK;
 }
 
-/* The number of the contribution that a task goes into. */
+/* Says into which contribution the task goes. */
 static int
-seq_for(struct fal_agent *a, const struct lane *was, uint32_t *seq)
+seq_for(struct fal_agent *a, const struct lane *was, struct fal_msg *claim)
 {
 	if (!was->item.delta)
-		return contrib_for(a, was, seq);
+		return contrib_for(a, was, claim);
 	struct local *l = agent_local(a, was->item.round);
 	if (l->seq == 0)
 		l->seq = ++a->seq;
-	*seq = l->seq;
+	claim->claim.seq = l->seq;
+	claim->claim.last = agent_local_last(a, l);
 	return FAL_OK;
 }
 
@@ -245,6 +273,7 @@ agent_claim(struct fal_agent *a, const struct lane *was, const struct fal_ran *r
 	m.claim.task = item->task;
 	m.claim.fills_worker = item->fills.worker;
 	m.claim.fills_seq = item->fills.seq;
+	m.claim.version = item->version;
 	m.claim.task_ns = ran->task_ns;
 	m.claim.loss = ran->loss;
 	m.claim.nonfinite = ran->nonfinite;
@@ -253,7 +282,7 @@ agent_claim(struct fal_agent *a, const struct lane *was, const struct fal_ran *r
 		return err == FAL_OK ? agent_send(a, &m, false) : err;
 	}
 	if (FAL_GROW(a->pending.v, a->pending.cap, a->pending.n + 1) < 0 ||
-	    seq_for(a, was, &m.claim.seq) < 0) {
+	    seq_for(a, was, &m) < 0) {
 		fal_sum_free(was->sum);
 		return FAL_ENOMEM;
 	}
@@ -266,8 +295,7 @@ agent_claim(struct fal_agent *a, const struct lane *was, const struct fal_ran *r
 int
 agent_checked(struct fal_agent *a, const struct lane *was, const struct fal_ran *ran)
 {
-	/* Room for the fields before the tail. */
-	const uint32_t most = FAL_MSG_MAX - 64;
+	const uint32_t most = FAL_MSG_MAX - FAL_MSG_HEAD;
 	struct fal_msg m = { .type = FAL_MSG_CHECKED };
 	struct fal_buf needed = { 0 };
 	int err = FAL_OK;
@@ -332,7 +360,38 @@ agent_on_verdict(struct fal_agent *a, const struct fal_msg *m)
 	err = err == FAL_OK ? gave : err;
 	if (err == FAL_OK)
 		err = agent_dispatch(a);
-	return err == FAL_OK ? agent_push_if_idle(a) : err;
+	return err == FAL_OK ? agent_close(a) : err;
+}
+
+/* The place of a push, or pushes.n. */
+static size_t
+push_of(const struct fal_agent *a, uint64_t round, uint32_t seq)
+{
+	size_t i = 0;
+	while (i < a->pushes.n &&
+	       (a->pushes.v[i].ticket.round != round || a->pushes.v[i].ticket.seq != seq))
+		i++;
+	return i;
+}
+
+int
+agent_on_ticket(struct fal_agent *a, const struct fal_msg *m)
+{
+	const struct fal_msg_ticket *t = &m->ticket;
+	const size_t i = place_of(a, t->round, t->seq), k = push_of(a, t->round, t->seq);
+	if (i < a->contribs.n) {
+		const struct contrib *c = &a->contribs.v[i];
+		if (!c->closed || c->tasks != t->tasks)
+			return FAL_ESTATE;
+		return push_contrib(a, i, t);
+	}
+	if (k == a->pushes.n || a->pushes.v[k].ticketed)
+		return FAL_OK;
+	if (a->pushes.v[k].ticket.tasks != t->tasks)
+		return FAL_ESTATE;
+	a->pushes.v[k].ticket = *t;
+	a->pushes.v[k].ticketed = true;
+	return FAL_OK;
 }
 
 int
@@ -348,8 +407,6 @@ agent_on_fence(struct fal_agent *a, const struct fal_msg *m)
 	}
 	if (i < a->contribs.n)
 		return forget(a, i);
-	for (i = 0; i < a->pushes.n; i++)
-		if (a->pushes.v[i].round == round && a->pushes.v[i].seq == seq)
-			return end_push(a, i);
-	return FAL_OK;
+	i = push_of(a, round, seq);
+	return i < a->pushes.n ? end_push(a, i) : FAL_OK;
 }

@@ -20,17 +20,23 @@ end_of(const struct fal_agent *a, uint64_t round)
 	return low;
 }
 
-bool
-agent_at_work(const struct fal_agent *a, uint64_t round)
+/* Would the item go into the contribution? */
+static bool
+goes_into(const struct item *item, const struct contrib *c)
 {
-	size_t end = end_of(a, round);
-	if (end > 0 && a->queue.v[end - 1].round == round)
-		return true;
-	for (size_t i = 0; i < a->pending.n; i++)
-		if (a->pending.v[i].round == round)
+	return !item->check && item->round == c->round &&
+	       item->version == c->on->version && fal_cid_eq(item->fills, c->fills);
+}
+
+bool
+agent_at_work(const struct fal_agent *a, const struct contrib *c)
+{
+	for (size_t i = end_of(a, c->round); i > 0 && a->queue.v[i - 1].round == c->round;
+	     i--)
+		if (goes_into(&a->queue.v[i - 1], c))
 			return true;
 	for (uint32_t i = 0; i < a->all; i++)
-		if (agent_trains(&a->lane[i]) && a->lane[i].item.round == round)
+		if (agent_trains(&a->lane[i]) && goes_into(&a->lane[i].item, c))
 			return true;
 	return false;
 }
@@ -142,5 +148,5 @@ agent_on_revoke(struct fal_agent *a, const struct fal_msg *m)
 		agent_take_back(a, m->revoke.round, m->revoke.first, m->revoke.count);
 	if (err == FAL_OK)
 		err = agent_dispatch(a);
-	return err == FAL_OK ? agent_push_if_idle(a) : err;
+	return err == FAL_OK ? agent_close(a) : err;
 }

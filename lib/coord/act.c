@@ -52,7 +52,7 @@ coord_send(struct fal_coord *c, uint32_t peer, struct fal_msg *m)
 	struct fal_buf out = { 0 };
 	if (peer == 0)
 		return FAL_OK;
-	m->incarnation = c->conf.incarnation;
+	m->incarnation = c->conf.tickets.incarnation;
 	int err = fal_msg_put(&out, m);
 	if (err == FAL_OK)
 		c->ops.send(c->ops.arg, peer, &out);

@@ -4,6 +4,7 @@
 #include "base/line.h"
 #include "base/mem.h"
 #include "sched/bound.h"
+#include "sec/secret.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -28,7 +29,7 @@ trace_job(struct fal_coord *c, const struct fal_coord_conf *conf)
 					   .sums = conf->audit_sums,
 					   .numerics = numerics[conf->numerics],
 					   .optim = &conf->optim,
-					   .incarnation = conf->incarnation };
+					   .incarnation = conf->tickets.incarnation };
 	fal_line_job(&c->line, &line);
 	coord_trace(c);
 }
@@ -74,6 +75,7 @@ fal_coord_free(struct fal_coord *c)
 {
 	if (c == NULL)
 		return;
+	fal_secret_wipe(&c->conf.tickets, sizeof(c->conf.tickets));
 	coord_control_free(c);
 	coord_health_free(c);
 	fal_sched_free(c->sched);

@@ -39,8 +39,8 @@ struct fal_coord_shards {
 	void *arg;
 	/* An order for all of them. */
 	int (*order)(void *arg, const struct fal_shard_order *o);
-	/* A worker's push for all of them; as fal_shard_push. */
-	int (*push)(void *arg, const struct fal_ticket *t, const struct fal_tail *records,
+	/* A session's PUSH, for all of them; as fal_rack_msg. */
+	int (*push)(void *arg, uint32_t session, const struct fal_msg *m,
 		    struct fal_diag *diag);
 	/* The next thing that shard *shard has to say; false: there is none. */
 	bool (*next)(void *arg, uint32_t *shard, struct fal_shard_say *out);
@@ -87,7 +87,7 @@ struct fal_coord_conf {
 	const char *policy_by;           /* whose it is: "job", or a key; as above */
 	uint64_t seed;
 	uint64_t entropy; /* the coordinator's own: for what workers must not foresee */
-	uint32_t incarnation;
+	struct fal_ticket_in tickets; /* as the shards know it, too */
 	enum fal_numerics numerics;
 	/* what is trained on, and how */
 	struct fal_grid grid;

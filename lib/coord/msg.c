@@ -11,9 +11,6 @@
 /* Clocks between measurements of a worker's round trip. */
 enum { PING_EVERY = 16 };
 
-/* Of the block map: all blocks are on the one shard. */
-enum { MAP_EPOCH = 1 };
-
 int
 coord_send_done(struct fal_coord *c, uint32_t peer)
 {
@@ -57,7 +54,7 @@ on_hello(struct fal_coord *c, double now, uint32_t peer, const struct fal_msg *m
 	w.welcome.job_n = c->conf.text_n[FAL_TEXT_JOB];
 	w.welcome.model_n = c->conf.text_n[FAL_TEXT_MODEL];
 	w.welcome.manifest_n = c->conf.text_n[FAL_TEXT_MANIFEST];
-	w.welcome.epoch = MAP_EPOCH;
+	w.welcome.epoch = c->conf.tickets.epoch;
 	int err = coord_send(c, peer, &w);
 	if (err < 0 || c->finished || c->why != NULL)
 		return err < 0 ? err : coord_send_done(c, peer);
@@ -144,6 +141,37 @@ on_ready(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_m
 	return err < 0 ? err : coord_advance(c, now);
 }
 
+/* The worker has closed a contribution: it gets the ticket, or, where nothing of it
+ * counts any more, learns so. */
+static int
+seal(struct fal_coord *c, const struct fal_peer *p, uint64_t round, uint32_t seq,
+     struct fal_diag *diag)
+{
+	const struct fal_cid id = { p->worker, seq };
+	struct fal_msg m = { .type = FAL_MSG_FENCE };
+	struct fal_ticket t;
+	int sealed = fal_sched_seal(c->sched, round, id);
+	if (sealed < 0)
+		return fal_diag_set(diag, sealed,
+				    "closes contribution %u of round %" PRIu64 " twice",
+				    seq, round);
+	m.fence.round = round;
+	m.fence.seq = seq;
+	if (sealed == 1 && coord_ticket(c, round, id, &t)) {
+		m.type = FAL_MSG_TICKET;
+		fal_ticket_put(&c->conf.tickets, p->id, &t, &m.ticket);
+	}
+	return coord_send(c, p->id, &m);
+}
+
+static int
+on_seal(struct fal_coord *c, double now, const struct fal_peer *p,
+	const struct fal_msg *m, struct fal_diag *diag)
+{
+	int err = seal(c, p, m->seal.round, m->seal.seq, diag);
+	return err < 0 ? err : coord_advance(c, now);
+}
+
 static int
 on_claim(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_msg *m,
 	 struct fal_diag *diag)
@@ -160,11 +188,16 @@ on_claim(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_m
 	if (in.loss < 0 || in.loss > most)
 		return fal_diag_set(diag, FAL_EINVAL, "claims a loss of %" PRId64,
 				    in.loss);
+	struct fal_round_info r;
+	if (fal_sched_round(c->sched, in.round, &r) && !r.mixed &&
+	    m->claim.version != r.version)
+		return fal_diag_set(diag, FAL_EINVAL,
+				    "computes round %" PRIu64 " on version %" PRIu64,
+				    in.round, m->claim.version);
 	int won = fal_sched_claim(c->sched, now, &in);
 	if (won < 0)
 		return fal_diag_set(diag, won, "claims task %u of round %" PRIu64 ": %s",
 				    in.task, in.round, fal_strerror(won));
-	struct fal_round_info r;
 	int err = FAL_OK;
 	if (won == 1 && !in.nonfinite && fal_sched_round(c->sched, in.round, &r))
 		err = coord_health_claim(c, p->key,
@@ -179,6 +212,8 @@ on_claim(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_m
 	/* Before what follows from it: a fence must find its verdicts given. */
 	if (err == FAL_OK && !in.nonfinite)
 		err = coord_send(c, p->id, &v);
+	if (err == FAL_OK && !in.nonfinite && m->claim.last != 0)
+		err = seal(c, p, in.round, in.seq, diag);
 	uint64_t clock = fal_sched_over(c->sched);
 	if (err == FAL_OK && clock >= p->ping_clock) {
 		/* Often while the round trip is not known well, then now and again. */
@@ -188,24 +223,12 @@ on_claim(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_m
 	return err < 0 ? err : coord_advance(c, now);
 }
 
+/* A push is the shards' business; what becomes of it they say. */
 static int
 on_push(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_msg *m,
 	struct fal_diag *diag)
 {
-	uint64_t round = m->push.round;
-	struct fal_round_info r;
-	if (!fal_sched_round(c->sched, round, &r))
-		return coord_advance(c, now); /* too late to matter */
-	if (m->push.epoch != MAP_EPOCH)
-		return fal_diag_set(diag, FAL_ESTATE, "wrong map: epoch %u",
-				    m->push.epoch);
-	struct fal_ticket t;
-	if (!coord_ticket(c, round, (struct fal_cid){ p->worker, m->push.seq }, &t) ||
-	    t.tasks != m->push.tasks || t.facts.kind != m->push.kind)
-		return fal_diag_set(diag, FAL_ESTATE,
-				    "pushes %u tasks that it has not claimed so",
-				    m->push.tasks);
-	int err = c->ops.shards.push(c->ops.shards.arg, &t, &m->push.records, diag);
+	int err = c->ops.shards.push(c->ops.shards.arg, p->id, m, diag);
 	if (err == FAL_ELIMIT || err == FAL_EINVAL)
 		coord_charge_key(c, p);
 	int next = coord_advance(c, now);
@@ -310,7 +333,7 @@ int
 fal_coord_msg(struct fal_coord *c, double now, uint32_t peer, const struct fal_msg *m,
 	      struct fal_diag *diag)
 {
-	if (m->incarnation != c->conf.incarnation && m->type != FAL_MSG_HELLO)
+	if (m->incarnation != c->conf.tickets.incarnation && m->type != FAL_MSG_HELLO)
 		return fal_diag_set(diag, FAL_ESTATE, "a message of incarnation %u",
 				    m->incarnation);
 	if (m->type == FAL_MSG_HELLO)
@@ -332,6 +355,8 @@ fal_coord_msg(struct fal_coord *c, double now, uint32_t peer, const struct fal_m
 		return on_claim(c, now, p, m, diag);
 	case FAL_MSG_PUSH:
 		return on_push(c, now, p, m, diag);
+	case FAL_MSG_SEAL:
+		return on_seal(c, now, p, m, diag);
 	case FAL_MSG_WORKED:
 		coord_worked(c, now, p, m);
 		return coord_advance(c, now);

@@ -16,7 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define FAL_NET_MAJOR 4 /* protocol version; the major one must match, a minor adds */
+#define FAL_NET_MAJOR 5 /* protocol version; the major one must match, a minor adds */
 #define FAL_NET_MINOR 0
 
 #define FAL_RECORD_MAX 65536      /* bytes of a message */

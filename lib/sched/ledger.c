@@ -124,7 +124,7 @@ fal_ledger_claim(struct fal_ledger *l, struct fal_cid id, struct fal_cid fills,
 		const struct fal_contrib *c = &l->contrib[ci];
 		if (c->state == FAL_CONTRIB_FENCED)
 			return 0;
-		if (c->state == FAL_CONTRIB_DONE || c->blocks > 0 ||
+		if (c->state == FAL_CONTRIB_DONE || c->sealed ||
 		    !fal_cid_eq(cid_of(l, c->fills), fills))
 			return FAL_ESTATE;
 	}
@@ -141,6 +141,15 @@ fal_ledger_claim(struct fal_ledger *l, struct fal_cid id, struct fal_cid fills,
 	l->claimed++;
 	*out = ci;
 	return 1;
+}
+
+int
+fal_ledger_seal(struct fal_ledger *l, uint32_t ci)
+{
+	if (l->contrib[ci].sealed)
+		return FAL_ESTATE;
+	l->contrib[ci].sealed = true;
+	return FAL_OK;
 }
 
 void

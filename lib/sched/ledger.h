@@ -47,6 +47,7 @@ struct fal_contrib {
 	double claimed;  /* the caller's: when it last won a claim, */
 	double came;     /* and when a block of it last came; 0: none */
 	enum fal_contrib_state state;
+	bool sealed; /* no claim goes into it any more: its ticket was given */
 };
 
 struct fal_claim {
@@ -132,7 +133,7 @@ fal_ledger_has(const struct fal_ledger *l, uint32_t task)
  * becomes the index of the contribution when it is won.
  * Returns 1: won.  0: lost (claimed already, or the task must fill another contribution,
  * or the contribution is fenced).  FAL_EINVAL: not a task of this round.  FAL_ESTATE: a
- * contribution that changes what it fills or of which blocks have come.  FAL_ENOMEM.
+ * contribution that changes what it fills or is sealed.  FAL_ENOMEM.
  * Contributions of a worker may win their first claims in any order. */
 int fal_ledger_claim(struct fal_ledger *l, struct fal_cid id, struct fal_cid fills,
 		     uint32_t task, int64_t loss, uint32_t *ci);
@@ -142,6 +143,9 @@ uint32_t fal_ledger_newest(const struct fal_ledger *l, uint32_t worker);
 
 /* The index of contribution `id`; FAL_NONE. */
 uint32_t fal_ledger_find(const struct fal_ledger *l, struct fal_cid id);
+
+/* Contribution `ci` is closed; FAL_ESTATE: it was before. */
+int fal_ledger_seal(struct fal_ledger *l, uint32_t ci);
 
 /* Fences the open contribution `ci`; its tasks are unclaimed and must fill it.  The
  * caller puts them back into queues (walk head, next). */

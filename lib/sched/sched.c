@@ -627,6 +627,17 @@ fal_sched_contrib(const struct fal_sched *s, uint64_t round, struct fal_cid cid)
 	return ci != FAL_NONE ? &r->ledger.contrib[ci] : NULL;
 }
 
+int
+fal_sched_seal(struct fal_sched *s, uint64_t round, struct fal_cid cid)
+{
+	struct fal_round *r = fal_round_find(s, round);
+	const struct fal_contrib *c = fal_sched_contrib(s, round, cid);
+	if (c == NULL || c->state == FAL_CONTRIB_FENCED)
+		return 0;
+	int err = fal_ledger_seal(&r->ledger, (uint32_t)(c - r->ledger.contrib));
+	return err < 0 ? err : 1;
+}
+
 struct fal_cid
 fal_sched_fills(const struct fal_sched *s, uint64_t round, const struct fal_contrib *c)
 {

@@ -246,6 +246,10 @@ struct fal_claim_in {
  * caller. */
 int fal_sched_claim(struct fal_sched *s, double now, const struct fal_claim_in *c);
 
+/* No claim goes into contribution `cid` any more.  1: it counts; 0: it does not, being
+ * unknown, fenced or over; FAL_ESTATE: it was sealed before. */
+int fal_sched_seal(struct fal_sched *s, uint64_t round, struct fal_cid cid);
+
 /* Where contribution `cid` of an open round stands, or NULL: unknown or over.
  * Borrowed until the next call. */
 const struct fal_contrib *fal_sched_contrib(const struct fal_sched *s, uint64_t round,

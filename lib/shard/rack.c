@@ -2,6 +2,7 @@
 #include "shard/rack.h"
 
 #include "base/mem.h"
+#include "sec/secret.h"
 #include "store/store.h"
 #include "wire/bfp.h"
 
@@ -10,6 +11,7 @@
 
 struct fal_rack {
 	struct fal_shard_conf each;
+	struct fal_ticket_in tickets;
 	struct place {
 		uint32_t first, count; /* blocks */
 		size_t values;
@@ -29,6 +31,7 @@ fal_rack_new(const struct fal_rack_conf *conf, const float *init)
 	if (r == NULL)
 		return NULL;
 	r->each = conf->each;
+	r->tickets = conf->tickets;
 	r->n = conf->shards < 1 ? 1 : conf->shards < blocks ? conf->shards : blocks;
 	r->at = fal_calloc(r->n, sizeof(*r->at));
 	if (r->n > 1)
@@ -64,6 +67,7 @@ fal_rack_free(struct fal_rack *r)
 		return;
 	for (uint32_t i = 0; r->at != NULL && i < r->n; i++)
 		fal_shard_free(r->at[i].shard);
+	fal_secret_wipe(&r->tickets, sizeof(r->tickets));
 	free(r->at);
 	free(r->all);
 	free(r->average);
@@ -95,6 +99,20 @@ fal_rack_push(void *rack, const struct fal_ticket *t, const struct fal_tail *rec
 	for (uint32_t i = 0; i < r->n && err == FAL_OK; i++)
 		err = fal_shard_push(r->at[i].shard, t, records, diag);
 	return err;
+}
+
+int
+fal_rack_msg(void *rack, uint32_t session, const struct fal_msg *m, struct fal_diag *diag)
+{
+	const struct fal_rack *r = rack;
+	struct fal_ticket t;
+	if (m->push.epoch != r->tickets.epoch)
+		return fal_diag_set(diag, FAL_ESTATE, "wrong map: epoch %u",
+				    m->push.epoch);
+	if (!fal_ticket_get(&r->tickets, session, &m->push.ticket, &t))
+		return fal_diag_set(diag, FAL_EAUTH, "pushes %u tasks without a ticket",
+				    m->push.ticket.tasks);
+	return fal_rack_push(rack, &t, &m->push.records, diag);
 }
 
 bool

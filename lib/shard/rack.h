@@ -12,6 +12,7 @@ struct fal_rack; /* opaque */
 struct fal_rack_conf {
 	uint32_t shards;            /* 0: one; never more than there are blocks */
 	struct fal_shard_conf each; /* `first` and `count` are the rack's business */
+	struct fal_ticket_in tickets;
 };
 
 /* `init`: all parameters, copied.  NULL when out of memory. */
@@ -25,6 +26,10 @@ uint32_t fal_rack_shards(const struct fal_rack *r);
 int fal_rack_order(void *rack, const struct fal_shard_order *o);
 int fal_rack_push(void *rack, const struct fal_ticket *t, const struct fal_tail *records,
 		  struct fal_diag *diag);
+/* The door for PUSHes: one that came from `session`.  As fal_rack_push; FAL_EAUTH: its
+ * ticket is not the coordinator's; FAL_ESTATE: it is of another block map. */
+int fal_rack_msg(void *rack, uint32_t session, const struct fal_msg *m,
+		 struct fal_diag *diag);
 bool fal_rack_next(void *rack, uint32_t *shard, struct fal_shard_say *out);
 
 /* What shard `i` has of a version, borrowed until the next order; false: the version is

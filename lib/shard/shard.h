@@ -12,8 +12,7 @@
 
 #include "base/err.h"
 #include "optim/optim.h"
-#include "sched/ledger.h"
-#include "wire/msg.h"
+#include "shard/ticket.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -41,15 +40,6 @@ enum fal_end {
 	FAL_END_LINE,   /* its gradients step the line of `version`, to this number */
 	FAL_END_REVISE, /* its change of weights, as one of the slot `slot` */
 	FAL_END_DROP    /* it comes to nothing */
-};
-
-/* What a shard must know of a round to sum it up. */
-struct fal_facts {
-	uint64_t version; /* that it is computed on; with `mixed`, on others, too */
-	uint32_t tasks;
-	uint32_t samples;   /* of all its tasks */
-	enum fal_kind kind; /* what its contributions are: GRAD or DELTA */
-	bool mixed;
 };
 
 enum fal_order_kind {
@@ -103,15 +93,6 @@ struct fal_shard_order {
  * has tasks.  Other orders for rounds that are not open are passed over. */
 int fal_shard_order(struct fal_shard *s, const struct fal_shard_order *o);
 
-/* What the coordinator knows of a PUSH: whose contribution, of how many tasks, what it
- * fills, and what OPEN says of its round (design.md, D17). */
-struct fal_ticket {
-	uint64_t round;
-	struct fal_cid id, fills;
-	uint32_t tasks;
-	uint32_t key;
-	struct fal_facts facts;
-};
 /* Block records for a contribution; those of other shards' blocks are passed over, and so
  * is all of it when its round is over.  A round that OPEN has not come to yet is opened
  * by the ticket.  0, also where the contribution is fenced: it has not heard of it yet;

@@ -13,7 +13,7 @@ struct field {
 	uint16_t at; /* offset in struct fal_msg */
 };
 
-enum { MOST_FIELDS = 14 };
+enum { MOST_FIELDS = 15 };
 
 struct desc {
 	uint16_t type;
@@ -27,6 +27,13 @@ struct desc {
 	{                                              \
 		kind, offsetof(struct fal_msg, member) \
 	}
+#define TICKET(member)                                                                \
+	F(U64, member.round), F(U32, member.worker), F(U32, member.seq),              \
+		F(U32, member.tasks), F(U32, member.fills_worker),                    \
+		F(U32, member.fills_seq), F(U32, member.key), F(U64, member.version), \
+		F(U32, member.of), F(U32, member.samples), F(U8, member.kind),        \
+		F(U8, member.mixed), F(BYTES32, member.mac)
+enum { TICKET_FIELDS = 13 };
 #define DESC(type, sender, n, ...)                           \
 	{                                                    \
 		FAL_MSG_##type, FAL_FROM_##sender, #type, n, \
@@ -42,11 +49,13 @@ static const struct desc descs[] = {
 	     F(U32, hello.lanes_max), F(U32, hello.cores), F(BYTES16, hello.instance)),
 	DESC(READY, WORKER, 5, F(BYTES16, ready.fingerprint), F(NS, ready.task_ns),
 	     F(U32, ready.large), F(NS, ready.large_ns), F(BYTES32, ready.data)),
-	DESC(CLAIM, WORKER, 8, F(U64, claim.round), F(U32, claim.task), F(U32, claim.seq),
-	     F(U32, claim.fills_worker), F(U32, claim.fills_seq), F(NS, claim.task_ns),
-	     F(U64, claim.loss), F(U8, claim.nonfinite)),
-	DESC(PUSH, WORKER, 6, F(U64, push.round), F(U32, push.seq), F(U32, push.tasks),
-	     F(U8, push.kind), F(U32, push.epoch), F(TAIL, push.records)),
+	DESC(CLAIM, WORKER, 10, F(U64, claim.round), F(U32, claim.task),
+	     F(U32, claim.seq), F(U32, claim.fills_worker), F(U32, claim.fills_seq),
+	     F(U64, claim.version), F(NS, claim.task_ns), F(U64, claim.loss),
+	     F(U8, claim.nonfinite), F(U8, claim.last)),
+	DESC(PUSH, WORKER, TICKET_FIELDS + 2, TICKET(push.ticket), F(U32, push.epoch),
+	     F(TAIL, push.records)),
+	DESC(SEAL, WORKER, 2, F(U64, seal.round), F(U32, seal.seq)),
 	DESC(WORKED, WORKER, 8, F(U64, worked.mark), F(NS, worked.compute),
 	     F(NS, worked.push), F(NS, worked.pull), F(NS, worked.wait),
 	     F(NS, worked.push_all), F(NS, worked.pull_all), F(NS, worked.late)),
@@ -77,6 +86,7 @@ static const struct desc descs[] = {
 	     F(U32, revoke.count)),
 	DESC(VERDICT, COORDINATOR, 4, F(U64, verdict.round), F(U32, verdict.task),
 	     F(U32, verdict.seq), F(U8, verdict.won)),
+	DESC(TICKET, COORDINATOR, TICKET_FIELDS, TICKET(ticket)),
 	DESC(LANES, COORDINATOR, 1, F(U32, lanes.lanes)),
 	DESC(FENCE, COORDINATOR, 2, F(U64, fence.round), F(U32, fence.seq)),
 	DESC(CHUNK, COORDINATOR, 5, F(U8, chunk.test), F(U32, chunk.chunk),

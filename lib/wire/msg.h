@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 enum {
-	FAL_PROTO_MAJOR = 4,
+	FAL_PROTO_MAJOR = 5,
 	FAL_PROTO_MINOR = 0,
 	FAL_MSG_NAME = 64,    /* bytes of a name with its NUL */
 	FAL_MSG_WHY = 256,    /* bytes of a reason with its NUL */
@@ -23,7 +23,9 @@ enum {
 	FAL_MODEL_AD = 44,    /* bytes of what fal_msg_model_ad writes */
 	FAL_FINGERPRINT = 16, /* bytes */
 	FAL_INSTANCE = 16,    /* bytes */
-	FAL_DATA_HASH = 32    /* bytes */
+	FAL_DATA_HASH = 32,   /* bytes */
+	FAL_MAC = 32,         /* bytes */
+	FAL_MSG_HEAD = 128    /* bytes before the tail of a message, at most */
 };
 
 #define FAL_MSG_NS_MAX (UINT64_C(1) << 58) /* ns, of any time: 9 years */
@@ -40,6 +42,7 @@ enum fal_msg_type {
 	FAL_MSG_LEAVE = 8,
 	FAL_MSG_PONG = 9,
 	FAL_MSG_CHECKED = 10,
+	FAL_MSG_SEAL = 11,
 	/* from an observer */
 	FAL_MSG_FOLLOW = 16,
 	/* from a controller */
@@ -64,7 +67,8 @@ enum fal_msg_type {
 	FAL_MSG_TRACE = 48,
 	FAL_MSG_TRACE_END = 49,
 	FAL_MSG_REPLY = 50,
-	FAL_MSG_LATER = 51
+	FAL_MSG_LATER = 51,
+	FAL_MSG_TICKET = 52
 };
 
 enum fal_sender {
@@ -107,6 +111,22 @@ struct fal_tail {
 	size_t n;
 };
 
+/* What the coordinator says of a closed contribution, and its MAC over that
+ * (shard/ticket.h). */
+struct fal_msg_ticket {
+	uint64_t round;
+	uint32_t worker, seq; /* the contribution */
+	uint32_t tasks;       /* summed up in it */
+	uint32_t fills_worker, fills_seq;
+	uint32_t key; /* number of the worker's */
+	/* of the round: */
+	uint64_t version;
+	uint32_t of, samples; /* all its tasks, and their samples */
+	uint8_t kind;         /* enum fal_kind */
+	uint8_t mixed;        /* 1: its tasks are computed on several versions */
+	uint8_t mac[FAL_MAC];
+};
+
 struct fal_msg {
 	uint16_t type; /* enum fal_msg_type */
 	uint32_t incarnation;
@@ -131,18 +151,22 @@ struct fal_msg {
 			uint32_t task;
 			uint32_t seq;                     /* contribution */
 			uint32_t fills_worker, fills_seq; /* 0, 0: fills nothing */
+			uint64_t version;                 /* that it was computed on */
 			uint64_t task_ns;
 			int64_t loss; /* sum, · 2^FAL_LOSS_BITS */
 			uint8_t nonfinite;
+			uint8_t last; /* 1: the contribution is closed with it */
 		} claim;
 		struct {
-			uint64_t round;
-			uint32_t seq;
-			uint32_t tasks; /* tasks summed up in the contribution */
-			uint8_t kind;   /* enum fal_kind */
+			struct fal_msg_ticket ticket;
 			uint32_t epoch; /* of the block map */
 			struct fal_tail records;
 		} push;
+		struct {
+			uint64_t round;
+			uint32_t seq;
+		} seal;
+		struct fal_msg_ticket ticket;
 		struct { /* where its time went since the last ACCOUNT, in ns */
 			uint64_t mark; /* of the ACCOUNT that is answered */
 			uint64_t compute, push, pull, wait, push_all, pull_all, late;

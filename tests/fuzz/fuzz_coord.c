@@ -42,16 +42,17 @@ struct world {
 	bool left[PEERS]; /* what was decided before may still be told to it */
 	uint64_t first[PEERS], next[PEERS]; /* versions that it was sent */
 	uint64_t evaluated; /* the version that is, or was last, under evaluation */
-	/* Session i is number i + 1.  What an honest worker remembers: claims won in the
-	 * round of the last one, by session and contribution, what tasks are to fill, and
+	/* Session i is number i + 1.  What an honest worker remembers: tickets,
+	 * what tasks are to fill, and
 	 * of the rounds that were granted last what they are like. */
-	uint64_t won_round, newest;
+	uint64_t newest;
 	struct round {
 		uint64_t round, version;
 		uint8_t kind;
 		uint8_t held[PEERS]; /* bits of the tasks that the session has */
 	} round[ROUNDS];
-	uint32_t won[PEERS][SEQS], wins;
+	struct racked_tickets tickets;
+	uint32_t wins;     /* verdicts */
 	uint32_t next_seq; /* of whoever is honest, above those of the others */
 	bool sums;
 	struct fal_cid fills[TASKS];
@@ -125,12 +126,10 @@ on_send(void *arg, uint32_t session, const struct fal_buf *msg)
 		w->fills[m.grant.first + i] =
 			(struct fal_cid){ m.grant.fills_worker, m.grant.fills_seq };
 	}
+	if (m.type == FAL_MSG_TICKET)
+		racked_note(&w->tickets, peer, &m);
 	if (m.type != FAL_MSG_VERDICT || m.verdict.won == 0)
 		return;
-	if (m.verdict.round != w->won_round)
-		memset(w->won, 0, sizeof(w->won));
-	w->won_round = m.verdict.round;
-	w->won[peer][m.verdict.seq % SEQS]++;
 	w->wins++;
 }
 
@@ -364,11 +363,13 @@ build(struct world *w, uint32_t peer, struct fal_rd *r, struct fal_msg *m,
 {
 	/* One of those that may be open. */
 	uint64_t round = w->newest - fal_get_u8(r) % 4 % (w->newest + 1);
+	uint32_t seq;
 	uint8_t how, above;
 	static const uint16_t types[] = {
 		FAL_MSG_HELLO,     FAL_MSG_READY, FAL_MSG_CLAIM, FAL_MSG_CLAIM,
 		FAL_MSG_CLAIM,     FAL_MSG_PUSH,  FAL_MSG_PUSH,  FAL_MSG_WORKED,
-		FAL_MSG_EVALUATED, FAL_MSG_LEAVE, FAL_MSG_PONG,  FAL_MSG_CHECKED
+		FAL_MSG_EVALUATED, FAL_MSG_LEAVE, FAL_MSG_PONG,  FAL_MSG_CHECKED,
+		FAL_MSG_SEAL
 	};
 	m->type = types[fal_get_u8(r) % (sizeof(types) / sizeof(types[0]))];
 	switch (m->type) {
@@ -395,14 +396,18 @@ build(struct world *w, uint32_t peer, struct fal_rd *r, struct fal_msg *m,
 		m->claim.task_ns = seldom_absurd(r, 1000000);
 		m->claim.loss = (int64_t)seldom_absurd(r, 0);
 		m->claim.nonfinite = fal_get_u8(r) > 0xd0;
+		m->claim.last = fal_get_u8(r) > 0x40;
+		m->claim.version = w->round[round % ROUNDS].version;
+		break;
+	case FAL_MSG_SEAL:
+		m->seal.round = round;
+		m->seal.seq = (uint32_t)seldom_absurd(r, 1) % SEQS;
 		break;
 	case FAL_MSG_PUSH:
-		m->push.round = round;
-		m->push.seq = (uint32_t)seldom_absurd(r, 1) % SEQS;
-		m->push.tasks = w->won[peer][m->push.seq];
+		seq = (uint32_t)seldom_absurd(r, 1) % SEQS;
+		racked_ticket(&w->tickets, peer, round, seq, &m->push.ticket);
 		if (fal_get_u8(r) > 0xf0)
-			m->push.tasks = (uint32_t)seldom_absurd(r, 1);
-		m->push.kind = w->round[round % ROUNDS].kind;
+			m->push.ticket.tasks = (uint32_t)seldom_absurd(r, 1);
 		m->push.epoch = 1;
 		how = fal_get_u8(r) & fal_get_u8(r);
 		above = fal_get_u8(r);
@@ -463,14 +468,13 @@ do_round(struct world *w, uint32_t peer, uint64_t round)
 		m.claim.seq = seq;
 		m.claim.fills_worker = w->fills[t].worker;
 		m.claim.fills_seq = w->fills[t].seq;
+		m.claim.version = of->version;
+		m.claim.last = 1;
 		deliver(w, peer, &m);
 		if (w->wins == before)
 			continue;
 		m = (struct fal_msg){ .type = FAL_MSG_PUSH };
-		m.push.round = round;
-		m.push.seq = seq;
-		m.push.tasks = 1;
-		m.push.kind = of->kind;
+		racked_ticket(&w->tickets, peer, round, seq, &m.push.ticket);
 		m.push.epoch = 1;
 		put_records(w, round, w->sums ? 4 : 0, NONE, &records);
 		m.push.records = (struct fal_tail){ records.p, records.n };

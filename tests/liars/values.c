@@ -142,7 +142,7 @@ __wrap_fal_msg_put(struct fal_buf *b, const struct fal_msg *m)
 {
 	struct fal_msg said = *m;
 	const struct lie *lie =
-		m->type == FAL_MSG_PUSH ? lie_about_values(m->push.tasks) : NULL;
+		m->type == FAL_MSG_PUSH ? lie_about_values(m->push.ticket.tasks) : NULL;
 	if (lie != NULL)
 		return put_push(b, &said, lie);
 	lie_in_words(&said);

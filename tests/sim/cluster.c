@@ -129,11 +129,10 @@ shards_order(void *arg, const struct fal_shard_order *o)
 }
 
 static int
-shards_push(void *arg, const struct fal_ticket *t, const struct fal_tail *records,
-	    struct fal_diag *diag)
+shards_push(void *arg, uint32_t session, const struct fal_msg *m, struct fal_diag *diag)
 {
 	struct cluster *c = arg;
-	return fal_rack_push(c->shards.rack, t, records, diag);
+	return fal_rack_msg(c->shards.rack, session, m, diag);
 }
 
 static bool
@@ -151,8 +150,8 @@ note_heard(struct cluster *c, uint32_t peer, const struct fal_msg *m)
 		return;
 	for (size_t i = 0; i < c->fences.n; i++)
 		c->seen[SEEN_LATE_PUSH] += c->fences.v[i].peer == peer &&
-					   c->fences.v[i].round == m->push.round &&
-					   c->fences.v[i].seq == m->push.seq;
+					   c->fences.v[i].round == m->push.ticket.round &&
+					   c->fences.v[i].seq == m->push.ticket.seq;
 }
 
 static void

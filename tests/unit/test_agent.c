@@ -27,6 +27,14 @@ static uint32_t sents, seen; /* `seen`: looked at by next() */
 static struct fal_run run[LANES];
 static bool busy[LANES], cancelled[LANES];
 
+/* Contributions, and what stands in for the coordinator that closes them. */
+static struct desk {
+	uint64_t round;
+	uint32_t seq, claims, answered, won;
+	bool closed, sealed, over;
+} desk[MOST];
+static uint32_t desks;
+
 static struct fal_agent *agent;
 static uint64_t now;  /* ns */
 static uint32_t room; /* bulk messages that the channel takes */
@@ -39,6 +47,34 @@ check(int64_t got, int64_t want, const char *what)
 			 (long long)want);
 }
 
+static struct desk *
+desk_of(uint64_t round, uint32_t seq)
+{
+	uint32_t i = 0;
+	while (i < desks && (desk[i].round != round || desk[i].seq != seq))
+		i++;
+	if (i == desks)
+		desk[desks++] = (struct desk){ .round = round, .seq = seq };
+	return &desk[i];
+}
+
+/* What the worker says of contributions. */
+static void
+note(const struct fal_msg *m)
+{
+	struct desk *d;
+	if (m->type == FAL_MSG_CLAIM && m->claim.seq > 0) {
+		d = desk_of(m->claim.round, m->claim.seq);
+		check(d->closed, 0, "a claim into what is closed");
+		d->claims++;
+		d->closed = m->claim.last != 0;
+	} else if (m->type == FAL_MSG_SEAL) {
+		d = desk_of(m->seal.round, m->seal.seq);
+		check(d->closed, 0, "closed before");
+		d->closed = d->sealed = true;
+	}
+}
+
 static void
 on_send(void *arg, const struct fal_buf *msg, bool bulk)
 {
@@ -49,6 +85,11 @@ on_send(void *arg, const struct fal_buf *msg, bool bulk)
 	check(fal_msg_get(s->bytes.p, s->bytes.n, &s->m), 0, "parse what was sent");
 	check(s->m.incarnation, 6, "incarnation");
 	s->bulk = bulk;
+	note(&s->m);
+	if (s->m.type == FAL_MSG_SEAL) { /* `desk` has it */
+		fal_buf_free(&s->bytes);
+		sents--;
+	}
 }
 
 static void
@@ -96,7 +137,7 @@ begin_blocks(uint32_t push_blocks)
 	struct fal_agent_ops ops = { NULL, on_send, on_run, on_cancel, on_steps };
 	memset(busy, 0, sizeof(busy));
 	memset(cancelled, 0, sizeof(cancelled));
-	sents = seen = 0;
+	sents = seen = desks = 0;
 	now = 1000;
 	room = UINT32_MAX;
 	agent = fal_agent_new(&conf, &ops);
@@ -149,10 +190,42 @@ nothing_sent(void)
 		fail_msg("%s was sent", fal_msg_name(sent[seen].m.type));
 }
 
+/* Whatever is closed, and whose claims are answered, has a ticket, or counts for nothing.
+ */
+static void
+settle(void)
+{
+	for (uint32_t i = 0; i < desks; i++) {
+		struct desk *d = &desk[i];
+		struct fal_msg m = { .type = d->won > 0 ? FAL_MSG_TICKET
+							: FAL_MSG_FENCE };
+		if (!d->closed || d->over || d->answered < d->claims)
+			continue;
+		if (m.type == FAL_MSG_FENCE)
+			m.fence = (__typeof__(m.fence)){ d->round, d->seq };
+		else
+			m.ticket = (struct fal_msg_ticket){ .round = d->round,
+							    .worker = 3,
+							    .seq = d->seq,
+							    .tasks = d->won,
+							    .kind = FAL_KIND_GRAD };
+		d->over = true;
+		check(fal_agent_msg(agent, now, &m), 0, fal_msg_name(m.type));
+	}
+}
+
 static int
 tell(const struct fal_msg *m)
 {
 	int err = fal_agent_msg(agent, now, m);
+	if (m->type == FAL_MSG_FENCE)
+		desk_of(m->fence.round, m->fence.seq)->over = true;
+	if (m->type == FAL_MSG_VERDICT) {
+		struct desk *d = desk_of(m->verdict.round, m->verdict.seq);
+		d->answered++;
+		d->won += m->verdict.won;
+	}
+	settle();
 	pump();
 	return err;
 }
@@ -264,6 +337,7 @@ finish(uint32_t lane)
 		      0, "quantise");
 	busy[lane] = false;
 	check(fal_agent_finished(agent, now, lane, &ran), 0, "finished");
+	settle();
 	pump();
 }
 
@@ -271,6 +345,7 @@ static void
 leave(const char *why)
 {
 	check(fal_agent_leave(agent, now, why), 0, "leave");
+	settle();
 	pump();
 }
 
@@ -282,9 +357,9 @@ expect_push(uint32_t seq, uint32_t tasks, int64_t value)
 	const struct fal_msg *m = next(FAL_MSG_PUSH);
 	struct fal_rd r = fal_rd_init(m->push.records.p, m->push.records.n);
 	struct fal_bfp_rec rec;
-	check(m->push.seq, seq, "seq");
-	check(m->push.tasks, tasks, "tasks");
-	check(m->push.kind, FAL_KIND_GRAD, "kind");
+	check(m->push.ticket.seq, seq, "seq");
+	check(m->push.ticket.tasks, tasks, "tasks");
+	check(m->push.ticket.kind, FAL_KIND_GRAD, "kind");
 	for (uint32_t b = 0; b < BLOCKS; b++) {
 		check(fal_bfp_parse(&r, N, &rec), 0, "record");
 		check(rec.block, b, "block");
@@ -472,9 +547,8 @@ fills_are_contributions_of_their_own(void **state)
 	check(sent[seen].m.claim.fills_worker, 0, "fills worker");
 	expect_claim(0, 2);
 	verdict(0, 1, 1, true);
-	nothing_sent();
-	verdict(0, 0, 2, true);
 	expect_push(1, 1, 2);
+	verdict(0, 0, 2, true);
 	expect_push(2, 1, 1);
 }
 
@@ -508,7 +582,7 @@ rounds_on_their_versions(void **state)
 	verdict(7, 0, 1, true); /* of another round */
 	nothing_sent();
 	verdict(8, 0, 1, true);
-	check((int64_t)sent[seen].m.push.round, 8, "pushed while 7 is under way");
+	check((int64_t)sent[seen].m.push.ticket.round, 8, "pushed while 7 is under way");
 	expect_push(1, 1, 1);
 	finish(0);
 	check((int64_t)run[0].round, 9, "then round 9");
@@ -524,7 +598,7 @@ rounds_on_their_versions(void **state)
 	verdict(9, 5, 3, false);
 	nothing_sent(); /* nothing of round 9 was won */
 	verdict(7, 4, 2, true);
-	check((int64_t)sent[seen].m.push.round, 7, "pushed round");
+	check((int64_t)sent[seen].m.push.ticket.round, 7, "pushed round");
 	expect_push(2, 3, 4 + 5 + 10);
 	nothing_sent();
 }
@@ -721,11 +795,11 @@ static void
 expect_block(uint64_t round, uint32_t seq, uint32_t block, int64_t value)
 {
 	struct fal_bfp_rec rec;
-	check((int64_t)sent[seen].m.push.round, (int64_t)round, "round");
+	check((int64_t)sent[seen].m.push.ticket.round, (int64_t)round, "round");
 	check(sent[seen].bulk, 1, "bulk");
 	const struct fal_msg *m = next(FAL_MSG_PUSH);
 	struct fal_rd r = fal_rd_init(m->push.records.p, m->push.records.n);
-	check(m->push.seq, seq, "seq");
+	check(m->push.ticket.seq, seq, "seq");
 	check(fal_bfp_parse(&r, N, &rec), 0, "record");
 	check(rec.block, block, "block");
 	for (uint32_t i = 0; i < rec.len; i++)
@@ -916,9 +990,9 @@ evaluation(void **state)
 	check(busy[0], 0, "runs");
 }
 
-/* A task that waits for a lane belongs to the contribution, too. */
+/* What is closed stays so, though another task of the round comes. */
 static void
-evaluation_delays_a_push(void **state)
+evaluation_before_a_push(void **state)
 {
 	(void)state;
 	struct fal_msg m = { .type = FAL_MSG_EVAL };
@@ -930,15 +1004,16 @@ evaluation_delays_a_push(void **state)
 	finish(0);
 	expect_claim(0, 1);
 	check(run[0].eval, 1, "evaluates");
+	check(desk_of(0, 1)->closed, 1, "closed");
 	grant(0, 1, 1, none);
 	verdict(0, 0, 1, true);
-	nothing_sent();
+	expect_push(1, 1, 1);
 	finish(0);
 	next(FAL_MSG_EVALUATED);
 	finish(0);
-	expect_claim(1, 1);
-	verdict(0, 1, 1, true);
-	expect_push(1, 2, 1 + 2);
+	expect_claim(1, 2);
+	verdict(0, 1, 2, true);
+	expect_push(2, 1, 2);
 }
 
 static void
@@ -1052,7 +1127,7 @@ main(void)
 		SLOW(leave_waits_for_pushes),
 		TEST(worked_adds_up),
 		TEST(evaluation),
-		TEST(evaluation_delays_a_push),
+		TEST(evaluation_before_a_push),
 		TEST(nonfinite),
 		TEST(malformed_models),
 		TEST(nonsense_is_refused),

@@ -9,6 +9,7 @@
 enum { N = FAL_BLOCK + 5, TEST_SAMPLES = 3, TASK = 2, ROUNDS = 16 };
 
 static uint32_t verdicts;
+static struct racked_tickets tickets;
 static uint64_t in_round; /* of claims and pushes */
 static double guess;      /* mean loss of a model that knows nothing; 0: any will do */
 static double loss_of[SESSIONS + 1]; /* of a task, by session */
@@ -28,6 +29,8 @@ on_send(void *arg, uint32_t peer, const struct fal_buf *msg)
 	(void)arg;
 	check(fal_msg_get(msg->p, msg->n, &m), 0, "parse what was sent");
 	verdicts += m.type == FAL_MSG_VERDICT && m.verdict.won;
+	if (m.type == FAL_MSG_TICKET)
+		racked_note(&tickets, peer, &m);
 	if (m.type == FAL_MSG_GRANT) {
 		sent[peer].version[m.grant.round] = m.grant.version;
 		sent[peer].granted[m.grant.round] += m.grant.count;
@@ -91,6 +94,7 @@ begin_rule(struct fal_rule rule, uint32_t clocks, uint32_t test_samples)
 	};
 	conf.schedule.lr = 0.1;
 	verdicts = 0;
+	tickets.n = 0;
 	in_round = 0;
 	memset(sent, 0, sizeof(sent));
 	fal_buf_clear(&trace);
@@ -145,6 +149,7 @@ claim(uint32_t peer, uint32_t task, uint32_t seq, struct fal_cid fills)
 	m.claim.seq = seq;
 	m.claim.fills_worker = fills.worker;
 	m.claim.fills_seq = fills.seq;
+	m.claim.version = sent[peer].version[in_round];
 	m.claim.task_ns = 1000000;
 	m.claim.loss = (int64_t)ldexp(loss_of[peer], FAL_LOSS_BITS);
 	check(tell(peer, &m), 0, "CLAIM");
@@ -170,6 +175,26 @@ set_lie(struct fal_sum *sum)
 
 static uint32_t map = 1; /* of blocks: its epoch in a PUSH */
 
+/* The ticket of a contribution that has won so much, closed by now; where there is none,
+ * or one for less, one that the worker has made up. */
+static void
+ticket(uint32_t peer, uint32_t seq, uint32_t tasks, struct fal_msg_ticket *out)
+{
+	struct fal_msg m = { .type = FAL_MSG_SEAL };
+	m.seal.round = in_round;
+	m.seal.seq = seq;
+	if (!racked_ticket(&tickets, peer, in_round, seq, out))
+		check(tell(peer, &m), 0, "SEAL");
+	if (racked_ticket(&tickets, peer, in_round, seq, out))
+		out->tasks = tasks;
+	else
+		*out = (struct fal_msg_ticket){ .round = in_round,
+						.worker = peer,
+						.seq = seq,
+						.tasks = tasks,
+						.kind = FAL_KIND_GRAD };
+}
+
 /* Records of the blocks 0 … blocks-1 of a gradient of zeros, or of a lie, then `junk`
  * bytes. */
 static int
@@ -187,10 +212,7 @@ push(uint32_t peer, uint32_t seq, uint32_t tasks, uint32_t blocks, uint32_t junk
 		check(fal_sum_pack(sum, b, exps[b], NULL, &records), 0, "pack");
 	for (uint32_t i = 0; i < junk; i++)
 		fal_put_u8(&records, 0xff);
-	m.push.round = in_round;
-	m.push.seq = seq;
-	m.push.tasks = tasks;
-	m.push.kind = FAL_KIND_GRAD;
+	ticket(peer, seq, tasks, &m.push.ticket);
 	m.push.epoch = map;
 	m.push.records = (struct fal_tail){ records.p, records.n };
 	int err = tell(peer, &m);
@@ -296,12 +318,12 @@ pushes_that_do_not_fit(void **state)
 	(void)state;
 	claim(1, 0, 1, none);
 	claim(1, 1, 1, none);
-	check(push(1, 1, 3, 2, 0), FAL_ESTATE, "more tasks than were claimed");
+	check(push(1, 1, 3, 2, 0), FAL_EAUTH, "more tasks than were claimed");
 	map = 2;
 	check(push(1, 1, 2, 2, 0), FAL_ESTATE, "another map");
 	map = 1;
-	check(push(1, 2, 2, 2, 0), FAL_ESTATE, "an unknown contribution");
-	check(push(2, 1, 2, 2, 0), FAL_ESTATE, "another's contribution");
+	check(push(1, 2, 2, 2, 0), FAL_EAUTH, "an unknown contribution");
+	check(push(2, 1, 2, 2, 0), FAL_EAUTH, "another's contribution");
 	check(push(1, 1, 2, 0, 0), 0, "nothing");
 	check(push(1, 1, 2, 1, 0), 0, "block 0");
 	check(push(1, 1, 2, 1, 0), FAL_EEXIST, "block 0 again");
@@ -548,8 +570,8 @@ rounds_on_two_versions(void **state)
 	audited();
 }
 
-/* Whatever it is: the round is over, and its numbers, or what they stand for, are known
- * no more. */
+/* With its ticket it may be anything: the round is over, and its numbers, or what they
+ * stand for, are known no more. */
 static void
 pushes_after_the_round(void **state)
 {
@@ -559,9 +581,9 @@ pushes_after_the_round(void **state)
 	stands(1, 1);
 	check(push(1, 1, 2, 2, 0), 0, "the same push again");
 	check(push(1, 1, 2, 2, 3), 0, "with rubbish");
-	check(push(2, 7, 9, 1, 0), 0, "of what was never claimed");
+	check(push(2, 7, 9, 1, 0), FAL_EAUTH, "of what was never claimed");
 	in_round = 9;
-	check(push(2, 1, 1, 1, 0), 0, "for a round that is none");
+	check(push(2, 1, 1, 1, 0), FAL_EAUTH, "for a round that is none");
 	stands(1, 1);
 	train_round(1);
 	train_round(2);

@@ -26,6 +26,7 @@ static struct fal_buf trace;
 static struct fal_diag diag;
 static double now = 0.5;
 static uint8_t fingerprint[SESSIONS + 1]; /* of its numerics, by session */
+static uint32_t incarnation;              /* of the coordinator */
 
 /* The session says this: what the coordinator answers.  Set by the test. */
 static int (*tell)(uint32_t peer, const struct fal_msg *m);
@@ -73,7 +74,7 @@ static int
 join_as(uint32_t peer, uint32_t key)
 {
 	char name[16];
-	struct fal_msg m = { .type = FAL_MSG_READY };
+	struct fal_msg m = { .type = FAL_MSG_READY, .incarnation = incarnation };
 	snprintf(name, sizeof(name), "w%u", peer);
 	open_as(peer, key);
 	int err = hello(peer, name, (uint8_t)peer);

@@ -48,6 +48,8 @@ static struct session {
 	uint32_t checks; /* tasks that it was asked to check */
 } session[SESSIONS + 1];
 
+static struct racked_tickets tickets;
+
 static void
 on_send(void *arg, uint32_t peer, const struct fal_buf *msg)
 {
@@ -71,6 +73,8 @@ on_send(void *arg, uint32_t peer, const struct fal_buf *msg)
 		s->eval[s->evals++] = m.eval.first + i;
 		s->kept = m.eval.version;
 	}
+	if (m.type == FAL_MSG_TICKET)
+		racked_note(&tickets, peer, &m);
 	if (m.type != FAL_MSG_REVOKE)
 		return;
 	uint32_t kept = 0;
@@ -136,6 +140,7 @@ begin_job(const char *scheme, uint32_t workers)
 	check(fal_rule_parse(scheme, &policy.rule, &diag), 0, "scheme");
 	now = 0.5;
 	seq = 0;
+	tickets.n = 0;
 	fal_buf_clear(&trace);
 	check(racked_new(conf, ops, init, 0, &job), 0, "coordinator");
 	coord = job.coord;
@@ -208,6 +213,7 @@ claim(uint32_t peer, const struct held *h, uint32_t n)
 	m.claim.seq = n;
 	m.claim.fills_worker = h->fills.worker;
 	m.claim.fills_seq = h->fills.seq;
+	m.claim.version = h->version;
 	m.claim.task_ns = 1000000;
 	m.claim.nonfinite = session[peer].lie.accuses;
 	check(tell(peer, &m), 0, "CLAIM");
@@ -254,10 +260,12 @@ push(uint32_t peer, const struct held *h, uint32_t n, uint32_t tasks)
 		      "store");
 		check(fal_sum_pack(sum, b, (int8_t)e, NULL, &records), 0, "pack");
 	}
-	m.push.round = h->round;
-	m.push.seq = n;
-	m.push.tasks = tasks;
-	m.push.kind = FAL_KIND_GRAD;
+	struct fal_msg close = { .type = FAL_MSG_SEAL };
+	close.seal.round = h->round;
+	close.seal.seq = n;
+	check(tell(peer, &close), 0, "SEAL");
+	check(racked_ticket(&tickets, peer, h->round, n, &m.push.ticket), 1, "a ticket");
+	check(m.push.ticket.tasks, tasks, "tasks of the ticket");
 	m.push.epoch = 1;
 	m.push.records = (struct fal_tail){ records.p, records.n };
 	int err = tell(peer, &m);

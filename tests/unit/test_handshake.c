@@ -74,7 +74,7 @@ struct words {
 };
 
 static const struct words plain = {
-	.name = "lab", .psk = 2, .major = 4, .pattern = 1, .suites = { 1 }, .suites_n = 1
+	.name = "lab", .psk = 2, .major = 5, .pattern = 1, .suites = { 1 }, .suites_n = 1
 };
 
 static struct fal_noise *
@@ -204,7 +204,7 @@ is_that_of_the_page(void **state)
 	/* ... and hears what it says. */
 	assert_int_equal(answer(&hand, hand.n, &out, NULL), 0);
 	assert_int_equal(out.n, HEAD + 58);
-	assert_memory_equal(out.p, "FALC\4\0\0\0\0\1", HEAD);
+	assert_memory_equal(out.p, "FALC\5\0\0\0\0\1", HEAD);
 	assert_int_equal(fal_noise_read(ns, out.p + HEAD, 58, payload), 0);
 	assert_memory_equal(payload, out.p, HEAD);
 	fal_noise_free(ns);
@@ -297,7 +297,7 @@ refusals(void **state)
 		int err;
 		const char *why;
 	} cases[] = {
-		{ { .major = 4,
+		{ { .major = 5,
 		    .minor = 3,
 		    .pattern = 1,
 		    .suites = { 1 },
@@ -305,27 +305,27 @@ refusals(void **state)
 		  0,
 		  FAL_OK,
 		  NULL },
-		{ { .major = 4, .pattern = 1, .suites = { 9, 200, 1, 7 }, .suites_n = 4 },
+		{ { .major = 5, .pattern = 1, .suites = { 9, 200, 1, 7 }, .suites_n = 4 },
 		  0,
 		  FAL_OK,
 		  NULL },
-		{ { .major = 5,
+		{ { .major = 6,
 		    .minor = 1,
 		    .pattern = 1,
 		    .suites = { 1 },
 		    .suites_n = 1 },
 		  1,
 		  FAL_EVERSION,
-		  "it speaks protocol 5.1, we speak 4.0" },
-		{ { .major = 5, .pattern = 7, .more = 250 },
+		  "it speaks protocol 6.1, we speak 5.0" },
+		{ { .major = 6, .pattern = 7, .more = 250 },
 		  1,
 		  FAL_EVERSION,
-		  "it speaks protocol 5.0, we speak 4.0" },
-		{ { .major = 4, .pattern = 2, .suites = { 1 }, .suites_n = 1 },
+		  "it speaks protocol 6.0, we speak 5.0" },
+		{ { .major = 5, .pattern = 2, .suites = { 1 }, .suites_n = 1 },
 		  2,
 		  FAL_EVERSION,
 		  "handshake 2 is not spoken here" },
-		{ { .major = 4,
+		{ { .major = 5,
 		    .pattern = 1,
 		    .shard = 1,
 		    .suites = { 1 },
@@ -333,15 +333,15 @@ refusals(void **state)
 		  3,
 		  FAL_EVERSION,
 		  "there is no shard 1" },
-		{ { .major = 4, .pattern = 1, .suites = { 2, 3 }, .suites_n = 2 },
+		{ { .major = 5, .pattern = 1, .suites = { 2, 3 }, .suites_n = 2 },
 		  4,
 		  FAL_EVERSION,
 		  "none of its cipher suites is spoken here" },
-		{ { .major = 4, .pattern = 1 },
+		{ { .major = 5, .pattern = 1 },
 		  4,
 		  FAL_EVERSION,
 		  "none of its cipher suites is spoken here" },
-		{ { .major = 4, .pattern = 1, .suites = { 1 }, .suites_n = 1, .more = 1 },
+		{ { .major = 5, .pattern = 1, .suites = { 1 }, .suites_n = 1, .more = 1 },
 		  0,
 		  FAL_EFORMAT,
 		  "a handshake of a length that none has" },
@@ -363,7 +363,7 @@ refusals(void **state)
 		if (cases[i].verdict != 0) {
 			const struct fal_client_key key = client_key("lab", 2);
 			assert_int_equal(out.n, HEAD + MAC);
-			assert_memory_equal(out.p, "FALC\4\0\0\0", 8);
+			assert_memory_equal(out.p, "FALC\5\0\0\0", 8);
 			assert_int_equal(out.p[8], cases[i].verdict);
 			assert_int_equal(out.p[9], 0);
 			memcpy(both, hello.p, hello.n);
@@ -385,7 +385,7 @@ hears_refusals(void **state)
 {
 	static const char *const why[] = {
 		NULL,
-		"it speaks protocol 5.2, we speak 4.0",
+		"it speaks protocol 6.2, we speak 5.0",
 		"it has no such handshake",
 		"it has no such shard",
 		"it speaks none of our cipher suites",
@@ -394,7 +394,7 @@ hears_refusals(void **state)
 	const struct fal_client_key key = client_key("lab", 2);
 	(void)state;
 	for (uint8_t verdict = 1; verdict <= 5; verdict++) {
-		uint8_t both[700], said[HEAD + MAC] = "FALC\5\0\2\0", k[64];
+		uint8_t both[700], said[HEAD + MAC] = "FALC\6\0\2\0", k[64];
 		struct fal_buf hello = { 0 };
 		struct fal_handshake *h;
 		struct fal_session s;
@@ -427,7 +427,7 @@ hears_refusals(void **state)
 						      9, &s, &d),
 				 FAL_EFORMAT);
 		assert_string_equal(d.text,
-				    "it says that it speaks protocol 3.0, we speak 4.0");
+				    "it says that it speaks protocol 3.0, we speak 5.0");
 		fal_handshake_free(h);
 		fal_buf_free(&hello);
 	}

@@ -45,6 +45,7 @@ struct session {
 	bool last_won;
 	uint16_t away; /* REFUSE or LATER, with `why` */
 	char why[FAL_MSG_WHY];
+	struct fal_msg_ticket ticket; /* the last one */
 };
 
 static struct {
@@ -118,6 +119,9 @@ on_send(void *arg, uint32_t peer, const struct fal_buf *msg)
 	case FAL_MSG_VERDICT:
 		s->won += m.verdict.won;
 		s->last_won = m.verdict.won;
+		break;
+	case FAL_MSG_TICKET:
+		s->ticket = m.ticket;
 		break;
 	case FAL_MSG_EVAL:
 		if (m.eval.version != s->eval_version)
@@ -232,8 +236,10 @@ claim(uint32_t peer, const struct task *t, bool nonfinite)
 	m.claim.seq = nonfinite ? 0 : ++s->seq;
 	m.claim.fills_worker = t->fills.worker;
 	m.claim.fills_seq = t->fills.seq;
+	m.claim.version = t->version;
 	m.claim.task_ns = 1000000;
 	m.claim.nonfinite = nonfinite;
+	m.claim.last = !nonfinite;
 	s->last_won = false;
 	return tell(peer, &m);
 }
@@ -254,10 +260,7 @@ push(uint32_t peer, const struct task *t)
 				   t->kind == FAL_KIND_DELTA ? FAL_EXP_MIN : exps[b],
 				   NULL, &records),
 		      0, "pack");
-	m.push.round = t->round;
-	m.push.seq = w.s[peer].seq;
-	m.push.tasks = 1;
-	m.push.kind = t->kind;
+	m.push.ticket = w.s[peer].ticket;
 	m.push.epoch = 1;
 	m.push.records = (struct fal_tail){ records.p, records.n };
 	int err = tell(peer, &m);
@@ -760,6 +763,7 @@ absurd_losses(void **state)
 		m.claim.round = w.s[liar].held[0].round;
 		m.claim.task = w.s[liar].held[0].task;
 		m.claim.seq = 1;
+		m.claim.version = w.s[liar].held[0].version;
 		m.claim.loss = odd[i];
 		check(tell(liar, &m), FAL_EINVAL, "an absurd loss");
 		run(NULL);

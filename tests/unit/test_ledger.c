@@ -89,8 +89,10 @@ refusals(void **state)
 	check(ledger.contribs, 0, "contributions after refusals");
 	check(claim(a, none, 0), 1, "a good one");
 	check(claim(a, (struct fal_cid){ 9, 9 }, 1), FAL_ESTATE, "changes its fills");
+	check(fal_ledger_seal(&ledger, index_of(a)), 0, "is closed");
+	check(claim(a, none, 2), FAL_ESTATE, "after it was closed");
+	check(fal_ledger_seal(&ledger, index_of(a)), FAL_ESTATE, "is closed again");
 	fal_ledger_arrived(&ledger, index_of(a), 1);
-	check(claim(a, none, 2), FAL_ESTATE, "after the first push");
 	fal_ledger_done(&ledger, index_of(a));
 	check(claim(a, none, 2), FAL_ESTATE, "after the last push");
 	check(claim((struct fal_cid){ 1, 2 }, none, 2), 1, "its next contribution");

@@ -35,6 +35,8 @@ static struct {
 	uint32_t task, seq;
 } claim[MOST];
 static uint32_t claims;
+static uint32_t won_of[MOST]; /* by contribution */
+static uint32_t closed;       /* the one whose last claim was made; 0: none */
 
 /* What was pushed since the last look, one contribution. */
 static struct {
@@ -62,9 +64,9 @@ on_push(const struct fal_msg *m)
 	struct fal_bfp_rec rec;
 	check(pushed.is, 0, "pushed before");
 	pushed.is = true;
-	pushed.round = m->push.round;
-	pushed.tasks = m->push.tasks;
-	pushed.kind = m->push.kind;
+	pushed.round = m->push.ticket.round;
+	pushed.tasks = m->push.ticket.tasks;
+	pushed.kind = m->push.ticket.kind;
 	for (uint32_t b = 0; b < BLOCKS; b++) {
 		check(fal_bfp_parse(&r, N, &rec), 0, "record");
 		check(rec.block, b, "block");
@@ -86,6 +88,8 @@ on_send(void *arg, const struct fal_buf *msg, bool bulk)
 		claim[claims].round = m.claim.round;
 		claim[claims].task = m.claim.task;
 		claim[claims++].seq = m.claim.seq;
+		if (m.claim.last != 0)
+			closed = m.claim.seq;
 	}
 	if (m.type == FAL_MSG_PUSH)
 		on_push(&m);
@@ -128,7 +132,8 @@ begin(void **state)
 	memset(busy, 0, sizeof(busy));
 	memset(cancelled, 0, sizeof(cancelled));
 	memset(&pushed, 0, sizeof(pushed));
-	claims = 0;
+	claims = closed = 0;
+	memset(won_of, 0, sizeof(won_of));
 	left = false;
 	nonfinite = FAL_NONE;
 	rng = fal_rng_init(4, FAL_RNG_TEST, 0);
@@ -340,13 +345,28 @@ finish(uint32_t lane)
 static int
 verdict(uint32_t i)
 {
-	struct fal_msg m = { .type = FAL_MSG_VERDICT };
-	m.verdict.round = claim[i].round;
+	struct fal_msg m = { .type = FAL_MSG_VERDICT }, t = { .type = FAL_MSG_TICKET };
+	const uint64_t round = claim[i].round;
+	const uint32_t seq = claim[i].seq;
+	m.verdict.round = round;
 	m.verdict.task = claim[i].task;
-	m.verdict.seq = claim[i].seq;
+	m.verdict.seq = seq;
 	m.verdict.won = 1;
 	claim[i] = claim[--claims];
-	return tell(&m);
+	won_of[seq % MOST]++;
+	int err = tell(&m);
+	for (uint32_t k = 0; k < claims; k++)
+		if (claim[k].seq == seq)
+			return err;
+	if (err < 0 || closed != seq)
+		return err;
+	closed = 0;
+	t.ticket = (struct fal_msg_ticket){ .round = round,
+					    .worker = 1,
+					    .seq = seq,
+					    .tasks = won_of[seq % MOST],
+					    .kind = FAL_KIND_DELTA };
+	return tell(&t);
 }
 
 /* One thing happens, by chance; false: there is nothing to happen. */

@@ -13,6 +13,9 @@
 
 #include <cmocka.h>
 
+/* What is said of a contribution, and the MAC. */
+enum { TICKET = 8 + 6 * 4 + 8 + 8 + 2 + 32 };
+
 /* Every type, the bytes of its fields with empty strings and tails, how many of them are
  * strings, and whether a tail follows: from falcon-protocol(7), not from the table in
  * lib/wire. */
@@ -25,8 +28,9 @@ static const struct {
 } types[] = {
 	{ FAL_MSG_HELLO, FAL_FROM_WORKER, 2 + 2 + 4 + 12 + 16, 2, false, "HELLO" },
 	{ FAL_MSG_READY, FAL_FROM_WORKER, 16 + 8 + 4 + 8 + 32, 0, false, "READY" },
-	{ FAL_MSG_CLAIM, FAL_FROM_WORKER, 8 + 16 + 8 + 8 + 1, 0, false, "CLAIM" },
-	{ FAL_MSG_PUSH, FAL_FROM_WORKER, 8 + 4 + 4 + 1 + 4, 0, true, "PUSH" },
+	{ FAL_MSG_CLAIM, FAL_FROM_WORKER, 8 + 16 + 8 + 8 + 8 + 2, 0, false, "CLAIM" },
+	{ FAL_MSG_PUSH, FAL_FROM_WORKER, TICKET + 4, 0, true, "PUSH" },
+	{ FAL_MSG_SEAL, FAL_FROM_WORKER, 8 + 4, 0, false, "SEAL" },
 	{ FAL_MSG_WORKED, FAL_FROM_WORKER, 64, 0, false, "WORKED" },
 	{ FAL_MSG_CHUNK_GET, FAL_FROM_WORKER, 1 + 4, 0, false, "CHUNK_GET" },
 	{ FAL_MSG_EVALUATED, FAL_FROM_WORKER, 8 + 12 + 8 + 8, 0, false, "EVALUATED" },
@@ -44,6 +48,7 @@ static const struct {
 	  "GRANT" },
 	{ FAL_MSG_REVOKE, FAL_FROM_COORDINATOR, 8 + 8, 0, false, "REVOKE" },
 	{ FAL_MSG_VERDICT, FAL_FROM_COORDINATOR, 8 + 8 + 1, 0, false, "VERDICT" },
+	{ FAL_MSG_TICKET, FAL_FROM_COORDINATOR, TICKET, 0, false, "TICKET" },
 	{ FAL_MSG_LANES, FAL_FROM_COORDINATOR, 4, 0, false, "LANES" },
 	{ FAL_MSG_FENCE, FAL_FROM_COORDINATOR, 8 + 4, 0, false, "FENCE" },
 	{ FAL_MSG_CHUNK, FAL_FROM_COORDINATOR, 1 + 12, 0, true, "CHUNK" },
@@ -64,7 +69,7 @@ enum { TYPES = sizeof(types) / sizeof(types[0]), HEAD = 8 };
 static const struct {
 	uint16_t type;
 	uint8_t at;
-} times[] = { { FAL_MSG_READY, 16 },     { FAL_MSG_READY, 28 },  { FAL_MSG_CLAIM, 24 },
+} times[] = { { FAL_MSG_READY, 16 },     { FAL_MSG_READY, 28 },  { FAL_MSG_CLAIM, 32 },
 	      { FAL_MSG_EVALUATED, 28 }, { FAL_MSG_WORKED, 8 },  { FAL_MSG_WORKED, 16 },
 	      { FAL_MSG_WORKED, 24 },    { FAL_MSG_WORKED, 32 }, { FAL_MSG_WORKED, 40 },
 	      { FAL_MSG_WORKED, 48 },    { FAL_MSG_WORKED, 56 } };
@@ -206,21 +211,25 @@ fields_by_name(void **state)
 	struct fal_msg m = { .type = FAL_MSG_CLAIM, .incarnation = 3 }, got;
 	struct fal_buf out = { 0 };
 	static const uint8_t want[] = {
-		3,   0,   0,   0,   3,   0,   0,   0,      /* type, flags, incarnation */
-		9,   0,   0,   0,   0,   0,   0,   1,      /* round */
-		8,   0,   0,   0,   7,   0,   0,   0,      /* task, seq */
-		6,   0,   0,   0,   5,   0,   0,   0,      /* fills */
-		4,   0,   0,   0,   0,   0,   0,   0,      /* task_ns */
-		254, 255, 255, 255, 255, 255, 255, 255, 1, /* loss, nonfinite */
+		3,   0,   0,   0,   3,   0,   0,   0,   /* type, flags, incarnation */
+		9,   0,   0,   0,   0,   0,   0,   1,   /* round */
+		8,   0,   0,   0,   7,   0,   0,   0,   /* task, seq */
+		6,   0,   0,   0,   5,   0,   0,   0,   /* fills */
+		12,  0,   0,   0,   0,   0,   0,   0,   /* version */
+		4,   0,   0,   0,   0,   0,   0,   0,   /* task_ns */
+		254, 255, 255, 255, 255, 255, 255, 255, /* loss */
+		1,   1,                                 /* nonfinite, last */
 	};
 	m.claim.round = (uint64_t)1 << 56 | 9;
 	m.claim.task = 8;
 	m.claim.seq = 7;
 	m.claim.fills_worker = 6;
 	m.claim.fills_seq = 5;
+	m.claim.version = 12;
 	m.claim.task_ns = 4;
 	m.claim.loss = -2;
 	m.claim.nonfinite = 1;
+	m.claim.last = 1;
 	check(fal_msg_put(&out, &m), 0, "CLAIM", "put");
 	check((int64_t)out.n, sizeof(want), "CLAIM", "length");
 	assert_memory_equal(out.p, want, sizeof(want));

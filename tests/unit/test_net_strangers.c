@@ -401,7 +401,7 @@ refuses_other_major(void **state)
 {
 	const struct fal_client_key key = client_key("lab", 2, 1);
 	struct world w;
-	uint8_t in[64], hello[10 + 1 + 3 + FAL_HANDSHAKE_MAC] = "FALC\5\0\2\0";
+	uint8_t in[64], hello[10 + 1 + 3 + FAL_HANDSHAKE_MAC] = "FALC\6\0\2\0";
 	uint8_t mac_key[FAL_MAC_KEY];
 	(void)state;
 	begin(&w, (struct fal_listen_opt){ 0 });
@@ -410,7 +410,7 @@ refuses_other_major(void **state)
 	assert_int_equal(receive(&w, fd, in, sizeof(in), sizeof(in)), 0);
 	close(fd);
 	UNTIL(&w, w.refusals == 1);
-	assert_string_equal(w.refused, "it speaks protocol 3.0, we speak 4.0");
+	assert_string_equal(w.refused, "it speaks protocol 3.0, we speak 5.0");
 	memcpy(hello + 8, "\44\0\3lab", 6);
 	for (int right = 0; right < 2; right++) {
 		memcpy(mac_key, key.server, FAL_KEY_BYTES);
@@ -424,8 +424,8 @@ refuses_other_major(void **state)
 		close(fd);
 		UNTIL(&w, w.refusals == 2U + (unsigned)right);
 	}
-	assert_memory_equal(in, "FALC\4\0\0\0\1\0", 10);
-	assert_string_equal(w.refused, "it speaks protocol 5.2, we speak 4.0");
+	assert_memory_equal(in, "FALC\5\0\0\0\1\0", 10);
+	assert_string_equal(w.refused, "it speaks protocol 6.2, we speak 5.0");
 	end(&w);
 }
 

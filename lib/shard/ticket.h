@@ -1,0 +1,48 @@
+/* What a shard may believe of a push: the coordinator's word for it, in the worker's
+ * hands (design.md, D17).
+ *
+ * The key of the MAC is drawn for an incarnation, and known to the coordinator and to
+ * its shards. */
+#ifndef FAL_SHARD_TICKET_H
+#define FAL_SHARD_TICKET_H
+
+#include "sched/ledger.h"
+#include "sec/hash.h"
+#include "wire/msg.h"
+
+/* What a shard must know of a round to sum it up. */
+struct fal_facts {
+	uint64_t version; /* that it is computed on; with `mixed`, on others, too */
+	uint32_t tasks;
+	uint32_t samples;   /* of all its tasks */
+	enum fal_kind kind; /* what its contributions are: GRAD or DELTA */
+	bool mixed;
+};
+
+/* What the coordinator knows of a contribution: whose it is, of how many tasks, what it
+ * fills, and what OPEN says of its round. */
+struct fal_ticket {
+	uint64_t round;
+	struct fal_cid id, fills;
+	uint32_t tasks;
+	uint32_t key;
+	struct fal_facts facts;
+};
+
+/* Where a ticket is good. */
+struct fal_ticket_in {
+	uint8_t key[FAL_MAC_KEY];
+	uint32_t incarnation;
+	uint32_t epoch; /* of the block map */
+};
+
+/* The ticket as it is sent to `session`. */
+void fal_ticket_put(const struct fal_ticket_in *in, uint32_t session,
+		    const struct fal_ticket *t, struct fal_msg_ticket *out);
+
+/* A ticket that came from `session`.  False: it is not the coordinator's, or not for
+ * this. */
+bool fal_ticket_get(const struct fal_ticket_in *in, uint32_t session,
+		    const struct fal_msg_ticket *m, struct fal_ticket *out);
+
+#endif

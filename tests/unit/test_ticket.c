@@ -1,0 +1,416 @@
+/* Tickets: what a shard believes of a push is what the coordinator has said, of this
+ * contribution, to this session, in this incarnation. */
+#include "test_coord.h"
+#include "wire/bfp.h"
+
+enum { N = FAL_BLOCK + 5, TASK = 2, TASKS = 4 };
+
+static struct racked_tickets tickets;
+static uint32_t fences[SESSIONS + 1], closes;
+static bool evicted[SESSIONS + 1];
+static uint64_t version; /* that the round is computed on */
+
+static void
+on_send(void *arg, uint32_t peer, const struct fal_buf *msg)
+{
+	struct fal_msg m;
+	(void)arg;
+	check(fal_msg_get(msg->p, msg->n, &m), 0, "parse what was sent");
+	if (m.type == FAL_MSG_TICKET)
+		racked_note(&tickets, peer, &m);
+	if (m.type == FAL_MSG_GRANT)
+		version = m.grant.version;
+	fences[peer] += m.type == FAL_MSG_FENCE;
+}
+
+static void
+on_model(void *arg, uint32_t peer, const struct fal_coord_model *m)
+{
+	(void)arg;
+	(void)peer;
+	(void)m;
+}
+
+static void
+on_close(void *arg, uint32_t peer, const char *why)
+{
+	(void)arg;
+	(void)why;
+	closes++;
+	evicted[peer] = true;
+}
+
+static int
+tell_coord(uint32_t peer, const struct fal_msg *m)
+{
+	diag.text[0] = '\0';
+	return fal_coord_msg(coord, now, peer, m, &diag);
+}
+
+/* Clocks of four tasks for two workers, in incarnation 3. */
+static int
+begin_clocks(uint32_t n)
+{
+	static const float init[N];
+	struct fal_policy policy = { .rule = { .scheme = FAL_EPSP }, .no_clones = true };
+	struct fal_coord_ops ops = {
+		.send = on_send, .model = on_model, .close = on_close, .trace = on_trace
+	};
+	struct fal_coord_conf conf = {
+		.name = "test",
+		.hash = "00",
+		.policy = &policy,
+		.policy_by = "job",
+		.grid = { .samples = TASKS * TASK * n,
+			  .batch = TASKS * TASK,
+			  .task = TASK,
+			  .epochs = 1 },
+		.params = N,
+		.min_workers = 2,
+		.tickets.incarnation = 3,
+	};
+	tell = tell_coord;
+	conf.schedule.lr = 0.1;
+	for (size_t i = 0; i < sizeof(conf.tickets.key); i++)
+		conf.tickets.key[i] = (uint8_t)i;
+	tickets.n = closes = 0;
+	memset(fences, 0, sizeof(fences));
+	memset(evicted, 0, sizeof(evicted));
+	fal_buf_clear(&trace);
+	if (racked_new(conf, ops, init, 0, &job) < 0)
+		return -1;
+	coord = job.coord;
+	incarnation = 3;
+	join(1);
+	join(2);
+	return 0;
+}
+
+static int
+begin(void **state)
+{
+	(void)state;
+	return begin_clocks(3);
+}
+
+static int
+begin_one(void **state)
+{
+	(void)state;
+	return begin_clocks(1);
+}
+
+static int
+end(void **state)
+{
+	(void)state;
+	racked_free(&job);
+	fal_buf_free(&trace);
+	return 0;
+}
+
+static int
+claim(uint32_t peer, uint64_t round, uint32_t task, uint32_t seq, bool last)
+{
+	struct fal_msg m = { .type = FAL_MSG_CLAIM, .incarnation = 3 };
+	m.claim.round = round;
+	m.claim.task = task;
+	m.claim.seq = seq;
+	m.claim.version = version;
+	m.claim.task_ns = 1000000;
+	m.claim.last = last;
+	return tell(peer, &m);
+}
+
+static int
+seal(uint32_t peer, uint64_t round, uint32_t seq)
+{
+	struct fal_msg m = { .type = FAL_MSG_SEAL, .incarnation = 3 };
+	m.seal.round = round;
+	m.seal.seq = seq;
+	return tell(peer, &m);
+}
+
+static struct fal_msg_ticket
+ticket(uint32_t peer, uint64_t round, uint32_t seq)
+{
+	struct fal_msg_ticket t;
+	check(racked_ticket(&tickets, peer, round, seq, &t), 1, "a ticket");
+	return t;
+}
+
+/* Zeros, under the ticket. */
+static int
+push(uint32_t peer, const struct fal_msg_ticket *t)
+{
+	struct fal_msg m = { .type = FAL_MSG_PUSH, .incarnation = 3 };
+	int8_t exps[2];
+	struct fal_sum *sum = fal_sum_new(N);
+	struct fal_buf records = { 0 };
+	assert_non_null(sum);
+	assert_true(racked_exps(&job, version, exps));
+	for (uint32_t b = 0; b < 2; b++)
+		check(fal_sum_pack(sum, b, exps[b], NULL, &records), 0, "pack");
+	m.push.ticket = *t;
+	m.push.epoch = 1;
+	m.push.records = (struct fal_tail){ records.p, records.n };
+	int err = tell(peer, &m);
+	fal_sum_free(sum);
+	fal_buf_free(&records);
+	return err;
+}
+
+static uint64_t
+clocks(void)
+{
+	return fal_coord_status(coord).clock;
+}
+
+/* One that is known from elsewhere:
+ *
+ *	hashlib.blake2b(struct.pack("<11IQQBB", 1, 3, 1, 7, 9, 4, 2, 64, 512, 5, 6, 11,
+ *		12, 1, 0), digest_size=32, key=bytes(range(64)), person=b"falcon ticket")
+ */
+static void
+known_mac(void **state)
+{
+	static const uint8_t want[FAL_MAC] = { 0x14, 0x96, 0x49, 0x21, 0xd5, 0xce, 0xb1,
+					       0x04, 0xde, 0xac, 0xdd, 0x37, 0xbd, 0x34,
+					       0xab, 0xbb, 0x31, 0xf3, 0x0b, 0x56, 0x07,
+					       0xec, 0xd9, 0x7b, 0x4b, 0x02, 0x1d, 0x6e,
+					       0x84, 0xa3, 0x78, 0x37 };
+	struct fal_ticket_in in = { .incarnation = 3, .epoch = 1 };
+	const struct fal_ticket t = { .round = 11,
+				      .id = { 7, 9 },
+				      .fills = { 5, 6 },
+				      .tasks = 4,
+				      .key = 2,
+				      .facts = { .version = 12,
+						 .tasks = 64,
+						 .samples = 512,
+						 .kind = FAL_KIND_GRAD } };
+	struct fal_msg_ticket m;
+	struct fal_ticket back;
+	(void)state;
+	for (size_t i = 0; i < sizeof(in.key); i++)
+		in.key[i] = (uint8_t)i;
+	fal_ticket_put(&in, 1, &t, &m);
+	assert_memory_equal(m.mac, want, sizeof(want));
+	assert_true(fal_ticket_get(&in, 1, &m, &back));
+	assert_memory_equal(&back.id, &t.id, sizeof(t.id));
+	check((int64_t)back.facts.version, 12, "version");
+	check(back.facts.tasks, 64, "tasks of the round");
+	assert_false(fal_ticket_get(&in, 2, &m, &back));
+	in.incarnation = 4;
+	assert_false(fal_ticket_get(&in, 1, &m, &back));
+	in.incarnation = 3;
+	in.epoch = 2;
+	assert_false(fal_ticket_get(&in, 1, &m, &back));
+	in.epoch = 1;
+	in.key[63] ^= 1;
+	assert_false(fal_ticket_get(&in, 1, &m, &back));
+}
+
+/* The last claim's ticket is there when its verdict is, and its sum counts once. */
+static void
+the_last_claim_closes(void **state)
+{
+	(void)state;
+	check(claim(1, 0, 0, 1, false), 0, "CLAIM");
+	check(tickets.n, 0, "tickets");
+	check(claim(1, 0, 1, 1, true), 0, "CLAIM, the last");
+	check(tickets.n, 1, "tickets");
+	const struct fal_msg_ticket one = ticket(1, 0, 1);
+	check(one.tasks, 2, "tasks");
+	check(one.of, TASKS, "tasks of the round");
+	check(one.samples, TASKS * TASK, "samples of the round");
+	check((int64_t)one.version, 0, "version");
+	check(one.kind, FAL_KIND_GRAD, "kind");
+	check(push(1, &one), 0, "PUSH");
+	check(claim(2, 0, 2, 1, false), 0, "CLAIM");
+	check(claim(2, 0, 3, 1, true), 0, "CLAIM, the last");
+	const struct fal_msg_ticket two = ticket(2, 0, 1);
+	check(push(2, &two), 0, "PUSH");
+	check((int64_t)clocks(), 1, "clocks");
+	check(push(1, &one), 0, "a PUSH of the round that is over");
+}
+
+/* Every bit of what a ticket says, and of its MAC. */
+static void
+a_changed_field(void **state)
+{
+	(void)state;
+	check(claim(1, 0, 0, 1, true), 0, "CLAIM");
+	const struct fal_msg_ticket is = ticket(1, 0, 1);
+#define CHANGED(field)                                                     \
+	for (unsigned bit = 0; bit < 8 * sizeof(is.field); bit++) {        \
+		struct fal_msg_ticket t = is;                              \
+		((uint8_t *)&t.field)[bit / 8] ^= (uint8_t)(1 << bit % 8); \
+		check(push(1, &t), FAL_EAUTH, #field);                     \
+	}
+	CHANGED(round)
+	CHANGED(worker)
+	CHANGED(seq)
+	CHANGED(tasks)
+	CHANGED(fills_worker)
+	CHANGED(fills_seq)
+	CHANGED(key)
+	CHANGED(version)
+	CHANGED(of)
+	CHANGED(samples)
+	CHANGED(kind)
+	CHANGED(mixed)
+	CHANGED(mac)
+	check(push(1, &is), 0, "the ticket as it is");
+}
+
+/* Another session's, another incarnation's, another round's. */
+static void
+from_elsewhere(void **state)
+{
+	struct fal_ticket_in in = { .incarnation = 2, .epoch = 1 };
+	struct fal_ticket t;
+	struct fal_msg_ticket old;
+	(void)state;
+	for (size_t i = 0; i < sizeof(in.key); i++)
+		in.key[i] = (uint8_t)i;
+	check(claim(1, 0, 0, 1, true), 0, "CLAIM");
+	check(claim(2, 0, 2, 1, true), 0, "CLAIM");
+	const struct fal_msg_ticket one = ticket(1, 0, 1);
+	check(push(2, &one), FAL_EAUTH, "another session's");
+	fal_ticket_get(&in, 1, &one, &t);
+	fal_ticket_put(&in, 1, &t, &old);
+	check(push(1, &old), FAL_EAUTH, "another incarnation's");
+	in.incarnation = 3;
+	fal_ticket_put(&in, 1, &t, &old);
+	assert_memory_equal(&old, &one, sizeof(old));
+	check(push(1, &one), 0, "PUSH");
+	/* It says nothing of the next round. */
+	check(claim(1, 0, 1, 2, true), 0, "CLAIM");
+	struct fal_msg_ticket rest = ticket(1, 0, 2);
+	check(push(1, &rest), 0, "PUSH");
+	rest = ticket(2, 0, 1);
+	check(push(2, &rest), 0, "PUSH");
+	check(claim(2, 0, 3, 2, true), 0, "CLAIM");
+	rest = ticket(2, 0, 2);
+	check(push(2, &rest), 0, "PUSH");
+	check((int64_t)clocks(), 1, "clocks");
+	check(claim(1, 1, 0, 3, true), 0, "CLAIM");
+	struct fal_msg_ticket moved = one;
+	moved.round = 1;
+	check(push(1, &moved), FAL_EAUTH, "a ticket of the round before");
+	moved.seq = 3;
+	check(push(1, &moved), FAL_EAUTH, "a ticket of another contribution");
+}
+
+static void
+closed_once(void **state)
+{
+	(void)state;
+	check(claim(1, 0, 0, 1, false), 0, "CLAIM");
+	check(seal(1, 0, 1), 0, "SEAL");
+	check(tickets.n, 1, "tickets");
+	check(seal(1, 0, 1), FAL_ESTATE, "a second SEAL");
+	check(claim(1, 0, 1, 1, false), FAL_ESTATE, "a CLAIM into what is closed");
+	check(tickets.n, 1, "tickets");
+	/* What never won, and what is over, counts for nothing. */
+	const uint32_t before = fences[2];
+	check(seal(2, 0, 9), 0, "SEAL of nothing");
+	check(seal(2, 77, 1), 0, "SEAL of no round");
+	check(fences[2] - before, 2, "FENCEs");
+}
+
+/* Who has died has no ticket any more; what it had is filled. */
+static void
+fenced_before_it_is_closed(void **state)
+{
+	struct fal_msg m = { .type = FAL_MSG_CLAIM, .incarnation = 3 };
+	(void)state;
+	check(claim(1, 0, 0, 1, false), 0, "CLAIM");
+	check(fal_coord_gone(coord, now, 1, "reset"), 0, "gone");
+	check(seal(1, 0, 1), FAL_ESTATE, "SEAL of who is gone");
+	m.claim.round = 0;
+	m.claim.seq = 1;
+	m.claim.version = version;
+	m.claim.fills_worker = 1;
+	m.claim.fills_seq = 1;
+	m.claim.task_ns = 1000000;
+	m.claim.last = 1;
+	check(tell(2, &m), 0, "CLAIM");
+	const struct fal_msg_ticket t = ticket(2, 0, 1);
+	check(t.fills_worker, 1, "fills worker");
+	check(t.fills_seq, 1, "fills seq");
+}
+
+/* A push without a ticket costs its session, and nobody else anything: its own tasks are
+ * done by the other, whose key stays as it was, and so does its own, which may come back.
+ */
+static void
+without_a_ticket(void **state)
+{
+	struct fal_msg_ticket none = {
+		.worker = 1, .seq = 1, .tasks = 2, .of = TASKS, .kind = FAL_KIND_GRAD
+	};
+	(void)state;
+	check(claim(2, 0, 2, 1, true), 0, "CLAIM");
+	struct fal_msg_ticket t = ticket(2, 0, 1);
+	check(push(2, &t), 0, "PUSH");
+	for (int twice = 0; twice < 2; twice++) {
+		const uint32_t peer = twice == 0 ? 1 : 3;
+		if (twice == 0)
+			check(claim(1, 0, 0, 1, false), 0, "CLAIM");
+		check(push(peer, &none), FAL_EAUTH, "a PUSH without a ticket");
+		check(fal_coord_gone(coord, now, peer, diag.text), 0, "gone");
+		check(join_as(3 + (uint32_t)twice, 1), 0, "HELLO of the key again");
+	}
+	check(evicted[2], 0, "the other one is sent away");
+	check(closes, 0, "sessions closed");
+	check((int64_t)clocks(), 0, "clocks");
+	check(fal_coord_gone(coord, now, 4, "reset"), 0, "gone");
+	check(claim(2, 0, 3, 2, true), 0, "CLAIM");
+	t = ticket(2, 0, 2);
+	check(push(2, &t), 0, "PUSH");
+	check(claim(2, 0, 1, 3, true), 0, "CLAIM");
+	t = ticket(2, 0, 3);
+	check(push(2, &t), 0, "PUSH");
+	struct fal_msg fill = { .type = FAL_MSG_CLAIM, .incarnation = 3 };
+	fill.claim.seq = 4;
+	fill.claim.version = version;
+	fill.claim.fills_worker = fill.claim.fills_seq = 1;
+	fill.claim.task_ns = 1000000;
+	fill.claim.last = 1;
+	check(tell(2, &fill), 0, "CLAIM that fills");
+	t = ticket(2, 0, 4);
+	check(push(2, &t), 0, "PUSH that fills");
+	check((int64_t)clocks(), 1, "clocks");
+	fal_coord_finish(coord, now, "00", NULL);
+	audited();
+}
+
+/* What a round is computed on is what its GRANT says. */
+static void
+on_another_version(void **state)
+{
+	(void)state;
+	version = 5;
+	check(claim(1, 0, 0, 1, true), FAL_EINVAL, "CLAIM on another version");
+	version = 0;
+}
+
+int
+main(void)
+{
+#define TEST(f) cmocka_unit_test_setup_teardown(f, begin, end)
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(known_mac),
+		TEST(the_last_claim_closes),
+		TEST(a_changed_field),
+		TEST(from_elsewhere),
+		TEST(closed_once),
+		TEST(fenced_before_it_is_closed),
+		cmocka_unit_test_setup_teardown(without_a_ticket, begin_one, end),
+		TEST(on_another_version),
+	};
+	cmocka_set_message_output(CM_OUTPUT_TAP);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
