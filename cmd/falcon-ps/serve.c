@@ -84,7 +84,7 @@ stop(struct ps_server *s)
 	s->listen = NULL;
 	ps_tell_refusals(s, true);
 	for (size_t i = 0; i < s->sessions.n; i++)
-		fal_chan_close(s->sessions.v[i]->chan);
+		ps_bid_farewell(s->sessions.v[i]);
 	close_handle((uv_handle_t *)&s->wake);
 	close_handle((uv_handle_t *)&s->flush);
 	close_handle((uv_handle_t *)&s->on_int);
@@ -121,7 +121,7 @@ conclude(struct ps_server *s)
 	fal_coord_finish(s->coord, now, s->out->sha256,
 			 s->err < 0 ? "the result could not be kept" : why);
 	for (size_t i = 0; i < s->sessions.n; i++)
-		fal_chan_close(s->sessions.v[i]->chan);
+		ps_bid_farewell(s->sessions.v[i]);
 	if (s->opt->exit_when_done || s->err < 0 || status.failed)
 		stop(s);
 	else

@@ -148,5 +148,8 @@ void ps_tell_refusals(struct ps_server *s, bool over);
 void ps_tell_sizes(struct ps_server *s, uint32_t workers);
 /* Sends the history and, to who wants it live, what follows. */
 void ps_follow(struct ps_server *s, struct ps_session *session);
+/* Nothing more comes in it: a follower is told so, and the channel closes behind what was
+ * sent. */
+void ps_bid_farewell(struct ps_session *session);
 
 #endif

@@ -141,20 +141,27 @@ void
 ps_follow(struct ps_server *s, struct ps_session *session)
 {
 	struct fal_buf history = { 0 }, out = { 0 };
-	struct fal_msg m = { .type = FAL_MSG_TRACE_END };
 	ps_record_history(s->opt->record, &history);
 	/* What time it is: where nothing moves, lines do not tell. */
 	fal_line_now(&out, fal_coord_seconds(s->coord, ps_now()));
 	fal_put_bytes(&history, out.p, out.n);
 	fal_put_u8(&history, '\n');
-	fal_buf_clear(&out);
 	send_lines(session, history.p, history.n);
-	session->follows = session->live && !s->saved;
-	if (!session->follows) {
-		if (fal_msg_put(&out, &m) == FAL_OK)
-			fal_chan_send(session->chan, &out, FAL_SEND_BULK);
-		fal_chan_close(session->chan);
-	}
+	session->follows = true;
+	if (!session->live || s->saved)
+		ps_bid_farewell(session);
 	fal_buf_free(&history);
+	fal_buf_free(&out);
+}
+
+void
+ps_bid_farewell(struct ps_session *session)
+{
+	const struct fal_msg m = { .type = FAL_MSG_TRACE_END };
+	struct fal_buf out = { 0 };
+	if (session->follows && fal_msg_put(&out, &m) == FAL_OK)
+		fal_chan_send(session->chan, &out, FAL_SEND_BULK);
+	session->follows = false;
+	fal_chan_close(session->chan);
 	fal_buf_free(&out);
 }

@@ -39,9 +39,8 @@ on_msg(void *arg, struct fal_client *c, const struct fal_msg *m)
 	}
 }
 
-/* SIGINT came, or the coordinator has closed the channel in order: nothing more comes. */
 static int
-on_over(void *arg)
+on_interrupt(void *arg)
 {
 	(void)arg;
 	return FAL_EXIT_DONE;
@@ -54,9 +53,8 @@ stat_live(const struct stat_live *live)
 					    .role = FAL_ROLE_OBSERVE,
 					    .on_open = on_open,
 					    .on_msg = on_msg,
-					    .on_over = live->follow ? on_over : NULL,
 					    .on_interrupt =
-						    live->follow ? on_over : NULL };
+						    live->follow ? on_interrupt : NULL };
 	struct fal_client_key *key;
 	struct fal_diag diag;
 	fal_cli_hide_memory();

@@ -194,14 +194,16 @@ lanes.slow: auto -> 1:2 (neutral), not done" "" \
 @test "ten schemes in one job, each from its policy line on" {
 	local scheme schemes="bsp asp ssp:2 epsp:2 consgd:1 dynsgd:3 wbsp groups:2 syncopt:1 \
 flexrr:1 epsp"
-	job=(tiny.job --set job.epochs=30)
+	job=(tiny.job --set job.epochs=5000)
 	begin 1200
 	start watch falcon-sync -k "$keys/observe.key" "$ready" watch
 	local watch=$pid
 	for scheme in $schemes; do
 		set_scheme "$scheme"
 	done
-	done_well 120
+	answers 0 "" "" sync stop
+	ended "$ps" ps 75
+	falcon-stat --audit "$state/trace.jsonl"
 	ended "$watch" watch
 	same "policies" "$(policies | sed 's/ .*//' | xargs)" "epsp $schemes"
 	same "what was watched" "$(jq -r 'select(.ev == "policy") | .scheme' watch.out | xargs)" \

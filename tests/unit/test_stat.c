@@ -359,9 +359,9 @@ test_follow(void **state)
 }
 
 static void
-tell_message(struct world *w)
+tell_end(struct world *w)
 {
-	send_msg(w, &(struct fal_msg){ .type = FAL_MSG_DONE, .done.why = "stopped" });
+	send_msg(w, &(struct fal_msg){ .type = FAL_MSG_TRACE_END });
 }
 
 static void
@@ -377,7 +377,7 @@ test_follow_ends(void **state)
 	(void)state;
 	begin(&w);
 	w.then = WAITS;
-	w.on_line = tell_message;
+	w.on_line = tell_end;
 	falcon_stat(&w, "-f", w.at, 0);
 	w.n[0] = 0;
 	w.then = ENDS;
