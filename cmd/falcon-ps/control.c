@@ -226,6 +226,20 @@ is_unknown(const struct ps_server *s, const struct fal_policy_change *v, size_t 
 	return false;
 }
 
+/* Is its scheme not for this job? */
+static bool
+is_local(const struct ps_server *s, const struct fal_policy *p, struct fal_diag *why)
+{
+	const char *key = fal_job_server_only(&s->opt->job->job);
+	if (key == NULL || !fal_rule_local(&p->rule))
+		return false;
+	fal_diag_set(why, 0,
+		     "scheme: takes steps outside the server, which the job's %s is not "
+		     "for",
+		     key);
+	return true;
+}
+
 /* Would the policy be too large for the journal, or its `report` for an answer? */
 static bool
 is_too_large(const struct fal_policy *p, const struct fal_buf *report,
@@ -264,7 +278,7 @@ change(struct ps_server *s, struct ps_session *session, const struct apply *a,
 			      fal_coord_status(s->coord).workers, warning))
 		fal_json_member_str(&report, "warning", warning);
 	if (is_refused(c, a, now, v, n, &why) || is_unknown(s, v, n, &why) ||
-	    is_too_large(p, &report, &why)) {
+	    is_local(s, p, &why) || is_too_large(p, &report, &why)) {
 		reply_text(session, FAL_EXIT_NO, why.text);
 	} else if (c->asks != 0) {
 		reply_text(session, FAL_EXIT_NO, "another change waits for its boundary");

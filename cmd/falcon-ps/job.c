@@ -71,6 +71,21 @@ use_init(struct ps_job *j, const char *file, const struct fal_buf *bytes,
 	return err;
 }
 
+/* The file, as it is, or without buffers that are no floats. */
+static int
+use_floats(struct ps_job *j, const char *file, const struct fal_buf *bytes,
+	   struct fal_diag *diag)
+{
+	struct fal_buf floats = { 0 };
+	if (j->job.buffers == NULL)
+		return use_init(j, file, bytes, diag);
+	int err = fal_safetensors_strip(file, bytes, fal_job_buffers, &j->job, &floats, diag);
+	if (err == FAL_OK)
+		err = use_init(j, file, &floats, diag);
+	fal_buf_free(&floats);
+	return err;
+}
+
 /* What model.init names; the job's text says its SHA-256 then. */
 static int
 load_init(struct ps_job *j, const char *path, const char *file, struct fal_diag *diag)
@@ -83,7 +98,7 @@ load_init(struct ps_job *j, const char *path, const char *file, struct fal_diag 
 	int err = fal_cli_read(file, FAL_MODEL_MAX_FLOATS * sizeof(float) + HEADER,
 			       &bytes, diag);
 	if (err == FAL_OK)
-		err = use_init(j, file, &bytes, diag);
+		err = use_floats(j, file, &bytes, diag);
 	memcpy(set, key, sizeof(key));
 	fal_sha256(bytes.p, bytes.n, sum);
 	fal_hex(sum, sizeof(sum), hex);
@@ -116,7 +131,7 @@ load_model(struct ps_job *j, const char *path, struct fal_diag *diag)
 	free(file);
 	free(init);
 	struct fal_diag why = { "" };
-	if (err == FAL_OK && (err = fal_job_freeze(&j->job, j->model, &why)) < 0)
+	if (err == FAL_OK && (err = fal_job_ranges(&j->job, j->model, &why)) < 0)
 		fal_diag_set(diag, err, "%s: %s", path, why.text);
 	fal_hash(j->job_text.p, j->job_text.n, j->hash);
 	fal_hex(j->hash, FAL_HASH_BYTES, j->hash_hex);

@@ -34,6 +34,7 @@ struct child_job {
 	struct fal_grad_job job;
 	struct fal_buf params, samples; /* headers, of safetensors, without lengths */
 	uint64_t params_bytes, samples_bytes;
+	const char **buffer; /* of `job` */
 };
 
 /* Tells it of a job, once it has said hello; if it has heard of another one, it is

@@ -1,10 +1,12 @@
 /* Headers, parameters and samples for trainers. */
 #include "exec_job.h"
 
+#include "base/mem.h"
 #include "base/rng.h"
 #include "model/safetensors.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 
 /* How samples lie in a slot: labels first, so that both are aligned. */
 struct layout {
@@ -50,6 +52,26 @@ samples_header(const struct setup *s, struct fal_buf *out)
 	return out->err;
 }
 
+/* The names of tensors that are running statistics. */
+static int
+find_buffers(struct child_job *j, const struct setup *s)
+{
+	const struct fal_optim *o = &s->job.optim;
+	j->buffer = fal_calloc(s->model->tensors, sizeof(*j->buffer));
+	if (j->buffer == NULL)
+		return FAL_ENOMEM;
+	j->job.buffer = j->buffer;
+	for (uint32_t i = 0; i < s->model->tensors; i++)
+		for (uint32_t k = 0; k < o->ranges; k++) {
+			const struct fal_range *r = &o->range[k];
+			const uint64_t at = s->model->tensor[i].offset;
+			if (r->rule == FAL_RANGE_EMA && at >= r->first &&
+			    at - r->first < r->count)
+				j->buffer[j->job.buffers++] = s->model->tensor[i].name;
+		}
+	return FAL_OK;
+}
+
 int
 exec_job_make(struct child_job *j, const struct setup *s)
 {
@@ -63,7 +85,9 @@ exec_job_make(struct child_job *j, const struct setup *s)
 	j->params_bytes = s->model->params * sizeof(float);
 	const struct layout l = layout_of(s);
 	j->samples_bytes = l.y + l.x;
-	int err = fal_safetensors_header(s->model, &j->params);
+	int err = find_buffers(j, s);
+	if (err == FAL_OK)
+		err = fal_safetensors_header(s->model, &j->params);
 	return err < 0 ? err : samples_header(s, &j->samples);
 }
 
@@ -72,6 +96,7 @@ exec_job_free(struct child_job *j)
 {
 	fal_buf_free(&j->params);
 	fal_buf_free(&j->samples);
+	free(j->buffer);
 }
 
 void

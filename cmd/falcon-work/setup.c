@@ -34,7 +34,7 @@ make(struct setup *s, const struct setup_text *job, const struct setup_text *mod
 	if (err == FAL_OK)
 		err = fal_model_parse(model->name, model->p, model->n, &s->model, diag);
 	if (err == FAL_OK)
-		err = fal_job_freeze(&s->job, s->model, diag);
+		err = fal_job_ranges(&s->job, s->model, diag);
 	if (err == FAL_OK)
 		err = check_data(s, diag);
 	if (err < 0)
@@ -122,8 +122,7 @@ setup_bytes(const struct setup *s, uint32_t lanes)
 	/* Versions that a slack keeps; own weights, as they were, two changes, and the
 	 * optimiser's state where a scheme takes local steps. */
 	const struct fal_rule *rule = &s->job.rule;
-	const bool local = rule->scheme == FAL_CONSGD || rule->scheme == FAL_DYNSGD ||
-			   rule->scheme == FAL_WBSP;
+	const bool local = fal_rule_local(rule) && rule->scheme != FAL_GROUPS;
 	const uint64_t more = rule->scheme == FAL_EPSP ? rule->slack : local ? 5 : 0;
 	/* Of a lane a sum at work and one whose claim is under way; three versions
 	 * (coming, current, under evaluation), the contribution, and the one before on

@@ -189,7 +189,6 @@ mean_of(const struct fal_agent *a, const struct local *l, uint32_t b, float *mea
 						first * fal_optim_slots(&a->conf.optim),
 				       .mean_grad = mean };
 	fal_sum_mean(l->sum, b, a->weights->exps[b], (double)l->samples, mean);
-	fal_optim_still(&a->conf.optim, p);
 }
 
 static int
@@ -206,15 +205,13 @@ step(struct fal_agent *a, const struct local *l)
 	a->steps++;
 	for (uint32_t b = 0; b < a->blocks && o->clip > 0; b++) {
 		mean_of(a, l, b, mean, &p);
-		squares += fal_optim_squares(mean, p.n);
+		squares += fal_optim_squares(o, &p);
 	}
 	const float scale = o->clip > 0 ? fal_optim_scale(o, squares) : 1;
 	for (uint32_t b = 0; b < a->blocks; b++) {
 		int8_t *e = &a->weights->exps[b];
 		mean_of(a, l, b, mean, &p);
-		if (scale < 1)
-			fal_optim_scale_by(scale, mean, p.n);
-		fal_optim_apply_piece(o, &by, &p);
+		fal_optim_apply_piece(o, &by, scale, &p);
 		*e = fal_exp_next(*e, fal_sum_needed(l->sum, b));
 	}
 	return FAL_OK;

@@ -72,6 +72,11 @@ fal_grad_put_job(struct fal_buf *b, const struct fal_grad_job *j)
 	fal_json_member_u64(b, "batch", j->batch);
 	fal_json_member_u64(b, "train", j->train);
 	fal_json_member_u64(b, "test", j->test);
+	fal_json_key(b, "buffers");
+	fal_json_open(b, '[');
+	for (uint32_t i = 0; i < j->buffers; i++)
+		fal_json_str(b, j->buffer[i]);
+	fal_json_close(b, ']');
 	put_area(b, "params", "places", &j->params);
 	put_area(b, "grads", "slots", &j->grads);
 	put_area(b, "samples", "slots", &j->samples);

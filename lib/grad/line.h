@@ -41,6 +41,9 @@ struct fal_grad_job {
 	uint64_t seed;
 	uint32_t task, batch; /* most samples of a task; of a clock */
 	uint32_t train, test; /* samples there are */
+	/* Tensors that are running statistics, borrowed. */
+	const char *const *buffer;
+	uint32_t buffers;
 	struct fal_grad_area params, grads, samples;
 };
 void fal_grad_put_job(struct fal_buf *b, const struct fal_grad_job *j);

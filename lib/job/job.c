@@ -71,6 +71,8 @@ static const struct key keys[] = {
 	KEY("model", "init", TEXT, init, 1, FAL_INI_LINE),
 	KEY("model", "init-sha256", TEXT, init_sha256, 1, FAL_INI_LINE),
 	KEY("model", "freeze", TEXT, freeze, 1, FAL_INI_LINE),
+	KEY("model", "buffers", TEXT, buffers, 1, FAL_INI_LINE),
+	KEY("model", "buffer-momentum", DOUBLE, optim.buffer_momentum, 0, 1),
 	KEY("data", "format", CHOICE, format, 0, 0,
 	    CHOICES({ "idx", FAL_JOB_FORMAT_IDX }, { "npy", FAL_JOB_FORMAT_NPY },
 		    { "safetensors", FAL_JOB_FORMAT_SAFETENSORS },
@@ -412,6 +414,18 @@ check_files(const struct parser *p)
 	return FAL_OK;
 }
 
+/* What only the server can do is not for schemes whose steps are made elsewhere. */
+static int
+check_local(const struct parser *p)
+{
+	const char *key = fal_job_server_only(p->job);
+	struct fal_diag d;
+	if (key == NULL || !fal_rule_local(&p->job->rule))
+		return FAL_OK;
+	fal_diag_set(&d, 0, "takes steps outside the server, which %s is not for", key);
+	return refuse(p, key_at(AT(rule)), FAL_EINVAL, d.text);
+}
+
 /* What one value demands of another. */
 static int
 check(struct parser *p)
@@ -461,6 +475,10 @@ check(struct parser *p)
 		{ (by_index || job->format == FAL_JOB_FORMAT_TEXT) &&
 			  job->partition == FAL_JOB_PARTITION_LABEL_SKEW,
 		  AT(partition), "'label-skew' needs labels" },
+		{ job->buffers != NULL && job->model != NULL, AT(buffers),
+		  "are only for a job without model.file" },
+		{ job->buffers == NULL && is_set(p, AT(optim.buffer_momentum)),
+		  AT(optim.buffer_momentum), "does nothing without model.buffers" },
 		{ p->mean_n != 0 && p->std_n != 0 && p->mean_n != p->std_n, AT(std),
 		  "lists other channels than data.mean" },
 		{ shared && job->parts != 0, AT(parts),
@@ -500,7 +518,7 @@ check(struct parser *p)
 	for (size_t i = 0; i < sizeof(rules) / sizeof(rules[0]); i++)
 		if (rules[i].wrong)
 			return refuse(p, key_at(rules[i].at), FAL_EINVAL, rules[i].what);
-	return FAL_OK;
+	return check_local(p);
 }
 
 /* Values of the keys that the text does not have, where 0 is not it. */
@@ -520,6 +538,8 @@ set_defaults(struct parser *p)
 		o->beta1 = 0.9;
 	if (o->kind == FAL_ADAMW && !is_set(p, AT(optim.beta2)))
 		o->beta2 = 0.999;
+	if (job->buffers != NULL && !is_set(p, AT(optim.buffer_momentum)))
+		o->buffer_momentum = 0.1;
 	if (!is_set(p, AT(optim.eps)))
 		o->eps = o->kind == FAL_ADAMW ? 1e-8f : 1e-10f;
 	o->decoupled = o->kind == FAL_ADAMW || job->decay == FAL_JOB_DECAY_DECOUPLED;
@@ -557,7 +577,7 @@ fal_job_free(struct fal_job *job)
 			free(*(char **)(void *)((char *)job + keys[i].at));
 	if (job == NULL)
 		return;
-	free(job->frozen);
+	free(job->ranges);
 	*job = (struct fal_job){ 0 };
 }
 

@@ -75,8 +75,8 @@ struct fal_job {
 	/* model.file and model.init, one at least; they and the four below are as
 	 * written: fal_job_path.  model.init-sha256: 64 digits. */
 	char *model, *init, *init_sha256;
-	char *freeze;             /* patterns; fal_job_freeze */
-	struct fal_range *frozen; /* optim.frozen, NULL before */
+	char *freeze, *buffers;   /* patterns; fal_job_ranges */
+	struct fal_range *ranges; /* optim.range, NULL before */
 
 	enum fal_job_format format;
 	/* By format, IDX: train_images, train_labels and test_…; others: train and test,
@@ -123,10 +123,16 @@ void fal_job_free(struct fal_job *job);
  * data.parts; the diagnosis names no file. */
 int fal_job_bind(struct fal_job *job, uint32_t n, struct fal_diag *diag);
 
-/* Once the model is known: sets optim.frozen to the tensors that model.freeze names.
- * FAL_EINVAL when a pattern names no tensor, or all of them are frozen; the diagnosis
- * names no file.  FAL_ENOMEM. */
-int fal_job_freeze(struct fal_job *job, const struct fal_model *m, struct fal_diag *diag);
+/* Once the model is known: sets optim.range to the tensors that model.freeze and
+ * model.buffers name.  FAL_EINVAL when a pattern of freeze, or all of buffers, name no
+ * tensor, or nothing is left to train; the diagnosis names no file.  FAL_ENOMEM. */
+int fal_job_ranges(struct fal_job *job, const struct fal_model *m, struct fal_diag *diag);
+/* The key of the job that only the server's own steps can follow, and so no rule of
+ * fal_rule_local: "model.buffers", or NULL. */
+const char *fal_job_server_only(const struct fal_job *job);
+/* Whether model.buffers of this struct fal_job names a tensor so called; as
+ * fal_safetensors_strip takes it. */
+bool fal_job_buffers(const void *job, const char *name);
 
 /* Appends to `out` (not the place of `text`) the text with "section.key=value" set, for
  * falcon-ps --set.  The key must exist; the value is judged by fal_job_parse.

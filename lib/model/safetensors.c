@@ -1,5 +1,5 @@
 /* safetensors: jansson for the header, memcpy for the data. */
-#include "model/safetensors.h"
+#include "model/safetensors_priv.h"
 
 #include "base/mem.h"
 #include "base/text.h"
@@ -98,18 +98,6 @@ fal_safetensors_header(const struct fal_model *m, struct fal_buf *out)
 	return out->err;
 }
 
-/* A file being read. */
-struct reader {
-	const char *name;
-	struct fal_diag *diag;
-	const uint8_t *data;
-	uint64_t bytes;    /* of data */
-	uint64_t (*at)[2]; /* begin and end of each tensor of the model, in its order */
-};
-
-#define FAIL(r, fmt, ...) \
-	fal_diag_set((r)->diag, FAL_EFORMAT, "%s: " fmt, (r)->name, __VA_ARGS__)
-
 static bool
 shape_is(const json_t *shape, const struct fal_tensor *t)
 {
@@ -123,15 +111,11 @@ shape_is(const json_t *shape, const struct fal_tensor *t)
 	return true;
 }
 
-/* What is said of a tensor but its shape. */
-static int
-read_place(const struct reader *r, const char *name, const json_t *o, uint64_t at[2])
+int
+st_read_offsets(const struct reader *r, const char *name, const json_t *o, uint64_t at[2])
 {
 	if (!json_is_object(o) || json_object_size(o) != 3)
 		return FAIL(r, "tensor '%s' is missing or malformed", FAL_QUOTE(name));
-	const char *dtype = json_string_value(json_object_get(o, "dtype"));
-	if (dtype == NULL || strcmp(dtype, "F32") != 0)
-		return FAIL(r, "tensor '%s' is not F32", FAL_QUOTE(name));
 	const json_t *offsets = json_object_get(o, "data_offsets");
 	for (size_t i = 0; i < 2; i++) {
 		const json_t *v = json_array_get(offsets, i);
@@ -142,6 +126,17 @@ read_place(const struct reader *r, const char *name, const json_t *o, uint64_t a
 		at[i] = (uint64_t)x;
 	}
 	return FAL_OK;
+}
+
+/* What is said of a tensor but its shape. */
+static int
+read_place(const struct reader *r, const char *name, const json_t *o, uint64_t at[2])
+{
+	int err = st_read_offsets(r, name, o, at);
+	const char *dtype = json_string_value(json_object_get(o, "dtype"));
+	if (err == 0 && (dtype == NULL || strcmp(dtype, "F32") != 0))
+		return FAIL(r, "tensor '%s' is not F32", FAL_QUOTE(name));
+	return err;
 }
 
 static int
@@ -178,8 +173,8 @@ read_metadata(const struct reader *r, json_t *o)
 	return FAL_OK;
 }
 
-static int
-by_begin(const void *a, const void *b)
+int
+st_by_begin(const void *a, const void *b)
 {
 	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
 	return (x > y) - (x < y);
@@ -193,7 +188,7 @@ check_cover(const struct reader *r, uint32_t n)
 	if (sorted == NULL)
 		return fal_diag_set(r->diag, FAL_ENOMEM, "%s: out of memory", r->name);
 	memcpy(sorted, r->at, n * sizeof(*sorted));
-	qsort(sorted, n, sizeof(*sorted), by_begin);
+	qsort(sorted, n, sizeof(*sorted), st_by_begin);
 	uint64_t end = 0;
 	uint32_t i = 0;
 	while (i < n && sorted[i][0] == end)
@@ -224,9 +219,8 @@ read_header(const struct reader *r, const struct fal_model *m, const json_t *o)
 	return check_cover(r, m->tensors);
 }
 
-/* The JSON of `n` bytes at `text`, to be given back by json_decref(). */
-static int
-read_json(const struct reader *r, const char *text, size_t n, json_t **out)
+int
+st_read_json(const struct reader *r, const char *text, size_t n, json_t **out)
 {
 	json_error_t why;
 	if (n == 0 || text[0] != '{')
@@ -242,7 +236,7 @@ read_all(struct reader *r, const struct fal_model *m, const char *text, size_t n
 	 float *params)
 {
 	json_t *o;
-	int err = read_json(r, text, n, &o);
+	int err = st_read_json(r, text, n, &o);
 	if (err != 0)
 		return err;
 	err = read_header(r, m, o);
@@ -253,9 +247,9 @@ read_all(struct reader *r, const struct fal_model *m, const char *text, size_t n
 	return err;
 }
 
-/* Where the header of a file is; the data follow it in `r`. */
-static int
-find_header(struct reader *r, const void *bytes, size_t n, const char **text, size_t *len)
+int
+st_find_header(struct reader *r, const void *bytes, size_t n, const char **text,
+	       size_t *len)
 {
 	struct fal_rd in = fal_rd_init(bytes, n);
 	uint64_t header = fal_get_u64(&in);
@@ -280,7 +274,7 @@ fal_safetensors_get(const struct fal_model *m, const char *name, const void *byt
 	struct reader r = { .name = name, .diag = diag };
 	const char *text;
 	size_t len;
-	int err = find_header(&r, bytes, n, &text, &len);
+	int err = st_find_header(&r, bytes, n, &text, &len);
 	if (err != 0)
 		return err;
 	r.at = fal_calloc(m->tensors, sizeof(*r.at));
@@ -396,7 +390,7 @@ static int
 model_of(const struct reader *r, const char *text, size_t n, struct fal_model **out)
 {
 	json_t *o;
-	int err = read_json(r, text, n, &o);
+	int err = st_read_json(r, text, n, &o);
 	if (err != 0)
 		return err;
 	struct fal_model *m = fal_calloc(1, sizeof(*m));
@@ -430,7 +424,7 @@ fal_safetensors_model(const char *name, const void *bytes, size_t n,
 	struct fal_model *m;
 	const char *text;
 	size_t len;
-	int err = find_header(&r, bytes, n, &text, &len);
+	int err = st_find_header(&r, bytes, n, &text, &len);
 	if (err == 0)
 		err = model_of(&r, text, len, &m);
 	if (err == 0 && m->params * 4 != r.bytes) {

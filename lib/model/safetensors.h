@@ -41,6 +41,14 @@ int fal_safetensors_names(const char *name, const char *text, size_t n,
 int fal_safetensors_model(const char *name, const void *bytes, size_t n,
 			  struct fal_model **out, size_t *data, struct fal_diag *diag);
 
+/* Appends to `out` the file at `bytes` (hostile) without those of its tensors that hold
+ * integers or truth values and that `left` names, as counters of a trainer's library do;
+ * the others keep their order, and are judged by whoever reads them.  Errors as of
+ * fal_safetensors_model. */
+int fal_safetensors_strip(const char *name, const struct fal_buf *bytes,
+			  bool (*left)(const void *arg, const char *tensor),
+			  const void *arg, struct fal_buf *out, struct fal_diag *diag);
+
 /* Reads the `n` bytes at `bytes` (hostile) into `params` (m->params floats, written only
  * on success).  Demands exactly the tensors of `m`, with their shapes, as F32, covering
  * the data without gap or overlap, in any order.  __metadata__ must be strings and is

@@ -7,6 +7,7 @@
 #include <assert.h>
 #include <float.h>
 #include <math.h>
+#include <string.h>
 
 const char *
 fal_optim_name(enum fal_optim_kind kind)
@@ -43,7 +44,13 @@ fal_optim_step(const struct fal_optim *o, float lr, uint64_t before)
 				    .keep = 1,
 				    .pull = o->weight_decay,
 				    .momentum = o->momentum,
-				    .eps = o->eps };
+				    .eps = o->eps,
+				    .hold = 1 };
+	for (uint32_t i = 0; i < o->ranges && s.take <= 0; i++)
+		if (o->range[i].rule == FAL_RANGE_EMA) {
+			s.hold = (float)(1 - o->buffer_momentum);
+			s.take = (float)o->buffer_momentum;
+		}
 	if (o->decoupled) {
 		s.keep = (float)(1 - (double)lr * (double)o->weight_decay);
 		s.pull = 0;
@@ -223,70 +230,82 @@ fal_optim_reach(const struct fal_optim_step *s, const struct fal_reach *was, dou
 		by = state / (double)s->eps;
 		break;
 	}
+	const double weight =
+		fabs((double)s->keep) * was->params + fabs((double)s->lr) * by;
+	const double running = s->take > 0 ? fmax(was->params, mean) : 0;
 	/* A little more, as each operation is rounded. */
-	return (struct fal_reach){
-		(fabs((double)s->keep) * was->params + fabs((double)s->lr) * by) * 1.001,
-		state * 1.001
-	};
+	return (struct fal_reach){ fmax(weight, running) * 1.001, state * 1.001 };
 }
 
-/* ---- what is frozen, and clipping ---------------------------------------------- */
+/* ---- ranges, and clipping ------------------------------------------------------- */
 
 /* The first range that ends behind element `at`, or NULL. */
 static const struct fal_range *
-frozen_from(const struct fal_optim *o, uint64_t at)
+range_from(const struct fal_optim *o, uint64_t at)
 {
-	uint32_t low = 0, high = o->frozens;
+	uint32_t low = 0, high = o->ranges;
 	while (low < high) {
 		const uint32_t mid = low + (high - low) / 2;
-		if (o->frozen[mid].first + o->frozen[mid].count <= at)
+		if (o->range[mid].first + o->range[mid].count <= at)
 			low = mid + 1;
 		else
 			high = mid;
 	}
-	return low < o->frozens ? &o->frozen[low] : NULL;
+	return low < o->ranges ? &o->range[low] : NULL;
 }
 
-/* Cuts off what stands at *at of the piece, frozen as a whole or not at all: returns how
- * much. */
+/* Cuts off what stands at *at of the piece, within one range or none, which is NULL then:
+ * returns how much. */
 static size_t
-cut(const struct fal_optim *o, const struct fal_optim_piece *p, size_t at, bool *frozen)
+cut(const struct fal_optim *o, const struct fal_optim_piece *p, size_t at,
+    const struct fal_range **in)
 {
 	const uint64_t from = p->first + at, end = p->first + p->n;
-	const struct fal_range *f = frozen_from(o, from);
-	*frozen = f != NULL && f->first <= from;
-	uint64_t to = f == NULL ? end : *frozen ? f->first + f->count : f->first;
+	const struct fal_range *r = range_from(o, from);
+	const bool inside = r != NULL && r->first <= from;
+	uint64_t to = r == NULL ? end : inside ? r->first + r->count : r->first;
+	*in = inside ? r : NULL;
 	to = to < end ? to : end;
 	return (size_t)(to - from);
 }
 
-void
-fal_optim_still(const struct fal_optim *o, const struct fal_optim_piece *p)
+FAL_VECTOR static void
+scale_by(float scale, float *g, size_t n)
 {
-	bool frozen;
-	for (size_t at = 0, n; at < p->n; at += n) {
-		n = cut(o, p, at, &frozen);
-		for (size_t i = at; i < at + n && frozen; i++)
-			p->mean_grad[i] = 0;
-	}
+	for (size_t i = 0; i < n; i++)
+		g[i] *= scale;
+}
+
+FAL_VECTOR static void
+running(const struct fal_optim_step *s, float *restrict w, const float *restrict x,
+	size_t n)
+{
+	const float hold = s->hold, take = s->take;
+	for (size_t i = 0; i < n; i++)
+		w[i] = hold * w[i] + take * x[i];
 }
 
 void
 fal_optim_apply_piece(const struct fal_optim *o, const struct fal_optim_step *s,
-		      const struct fal_optim_piece *p)
+		      float scale, const struct fal_optim_piece *p)
 {
-	bool frozen;
+	const struct fal_range *in;
 	for (size_t at = 0, n; at < p->n; at += n) {
-		n = cut(o, p, at, &frozen);
-		if (!frozen)
-			fal_optim_apply(s, p->w + at,
-					p->state != NULL ? p->state + at : NULL, p->n,
-					p->mean_grad + at, n);
+		n = cut(o, p, at, &in);
+		float *w = p->w + at, *g = p->mean_grad + at;
+		if (in != NULL && in->rule == FAL_RANGE_EMA)
+			running(s, w, g, n);
+		if (in != NULL)
+			continue;
+		if (scale < 1)
+			scale_by(scale, g, n);
+		fal_optim_apply(s, w, p->state != NULL ? p->state + at : NULL, p->n, g,
+				n);
 	}
 }
 
-FAL_VECTOR double
-fal_optim_squares(const float *g, size_t n)
+FAL_VECTOR static double
+squares_of(const float *g, size_t n)
 {
 	double sum[8] = { 0 }; /* a product of two floats is exact */
 	size_t i = 0;
@@ -301,18 +320,23 @@ fal_optim_squares(const float *g, size_t n)
 	return all;
 }
 
+double
+fal_optim_squares(const struct fal_optim *o, const struct fal_optim_piece *p)
+{
+	const struct fal_range *in;
+	for (size_t at = 0, n; at < p->n; at += n) {
+		n = cut(o, p, at, &in);
+		if (in != NULL)
+			memset(p->mean_grad + at, 0, n * sizeof(float));
+	}
+	return squares_of(p->mean_grad, p->n);
+}
+
 float
 fal_optim_scale(const struct fal_optim *o, double squares)
 {
 	const double scale = o->clip / (sqrt(squares) + 1e-6);
 	return scale < 1 ? (float)scale : 1;
-}
-
-FAL_VECTOR void
-fal_optim_scale_by(float scale, float *g, size_t n)
-{
-	for (size_t i = 0; i < n; i++)
-		g[i] *= scale;
 }
 
 FAL_VECTOR static void

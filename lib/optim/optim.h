@@ -27,9 +27,18 @@
 enum fal_optim_kind { FAL_SGD = 0, FAL_MOMENTUM, FAL_NESTEROV, FAL_ADAGRAD, FAL_ADAMW };
 enum { FAL_OPTIMS = FAL_ADAMW + 1 };
 
-/* Elements first … first+count-1 of the flat vector. */
+/* Elements first … first+count-1 of the flat vector, which stay as they are, or are no
+ * weights but running statistics: what comes in the place of their mean gradient is a
+ * batch's value x, and
+ *
+ *	ema       w = hold·w + take·x
+ *
+ * with take = buffer_momentum and hold = 1 - take, whatever the kind, its rate and its
+ * clipping.  All others are stepped by the rule of the kind. */
+enum fal_range_rule { FAL_RANGE_FROZEN = 0, FAL_RANGE_EMA };
 struct fal_range {
 	uint64_t first, count;
+	enum fal_range_rule rule;
 };
 
 /* {0} is plain SGD.  Fields that the kind's rule does not have are not read. */
@@ -42,9 +51,10 @@ struct fal_optim {
 	float eps;           /* above 0 */
 	double ema;  /* of the weights' average, 0 … below 1; 0: there is none */
 	double clip; /* the largest norm of a mean gradient; 0: any */
-	/* What stays as it is, borrowed: ascending, apart from one another. */
-	const struct fal_range *frozen;
-	uint32_t frozens;
+	double buffer_momentum; /* 0 … 1 */
+	/* Borrowed: ascending, apart from one another. */
+	const struct fal_range *range;
+	uint32_t ranges;
 };
 
 /* "sgd" …, as falcon-job(5) writes them. */
@@ -58,6 +68,7 @@ struct fal_optim_step {
 	enum fal_optim_kind kind;
 	float lr, keep, pull;
 	float momentum, beta1, rest1, beta2, rest2, root, eps;
+	float hold, take; /* 1 and 0 where there are no buffers */
 };
 
 /* The step at rate `lr` of weights whose state has had `before` steps.  The powers are
@@ -85,20 +96,18 @@ struct fal_optim_piece {
 	float *w, *state;
 	float *mean_grad; /* scratch, too */
 };
-/* The mean gradient becomes 0 where the piece is frozen. */
-void fal_optim_still(const struct fal_optim *o, const struct fal_optim_piece *p);
-/* fal_optim_apply, with stride n, but for what is frozen. */
+/* fal_optim_apply of mean_grad · scale (1: as it is), with stride n, and the rules of the
+ * ranges. */
 void fal_optim_apply_piece(const struct fal_optim *o, const struct fal_optim_step *s,
-			   const struct fal_optim_piece *p);
+			   float scale, const struct fal_optim_piece *p);
 
-/* The sum of the squares of g[n], in double: element i is added to sum i mod 8, and these
- * one after the other.  The norm of a gradient is the root of such sums of its blocks,
- * added in their order. */
-double fal_optim_squares(const float *g, size_t n);
+/* The sum of the squares of the piece's mean gradient, which becomes 0 within the ranges,
+ * in double: element i is added to sum i mod 8, and these one after the other.  The norm
+ * of a gradient is the root of such sums of its blocks, added in their order. */
+double fal_optim_squares(const struct fal_optim *o, const struct fal_optim_piece *p);
 /* What the mean gradient of these summed squares is multiplied by:
  * clip / (norm + 1e-6) where that is below 1, as torch.nn.utils.clip_grad_norm_ does. */
 float fal_optim_scale(const struct fal_optim *o, double squares);
-void fal_optim_scale_by(float scale, float *g, size_t n);
 
 /* average[n] += (1 - ema)·(w[n] - average[n]), each operation rounded to float32. */
 void fal_optim_average(const struct fal_optim *o, float *average, const float *w,

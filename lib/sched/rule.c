@@ -417,6 +417,13 @@ is_bsp(const struct fal_rule *r)
 }
 
 bool
+fal_rule_local(const struct fal_rule *r)
+{
+	return r->scheme == FAL_CONSGD || r->scheme == FAL_DYNSGD ||
+	       r->scheme == FAL_WBSP || (r->scheme == FAL_GROUPS && r->delta);
+}
+
+bool
 fal_rule_lawful(const struct fal_rule *r)
 {
 	return r->scheme == FAL_EPSP || is_bsp(r);

@@ -65,6 +65,10 @@ void fal_rule_put(const struct fal_rule *r, struct fal_buf *out);
 
 bool fal_rule_eq(const struct fal_rule *a, const struct fal_rule *b);
 
+/* Are weights stepped by workers, or by groups, between the updates of the model, to
+ * which only their changes come? */
+bool fal_rule_local(const struct fal_rule *r);
+
 /* Does the law cover it: is the model the same whoever computes what? */
 bool fal_rule_lawful(const struct fal_rule *r);
 

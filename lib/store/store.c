@@ -458,7 +458,7 @@ measured_reach(const float *params, const float *state, uint32_t len, uint32_t s
 /* Steps a block by s->block; false, and nothing has changed, where it, or its state,
  * would not be finite.  Mostly how far it can have gone proves that it is. */
 static bool
-step_block(struct fal_store *s, const struct store_step *step, uint32_t b)
+step_block(struct fal_store *s, const struct store_step *step, float scale, uint32_t b)
 {
 	static const double far = 0x1p100;
 	const uint32_t slots = fal_optim_slots(&s->conf.optim);
@@ -474,7 +474,7 @@ step_block(struct fal_store *s, const struct store_step *step, uint32_t b)
 	}
 	const struct fal_optim_piece piece = { place_of(s, b), len, params, state,
 					       s->block };
-	fal_optim_apply_piece(&s->conf.optim, &step->by, &piece);
+	fal_optim_apply_piece(&s->conf.optim, &step->by, scale, &piece);
 	if (!proven)
 		reach = measured_reach(params, state, len, slots);
 	if (!isfinite(reach.params) || !isfinite(reach.state)) {
@@ -490,12 +490,18 @@ step_block(struct fal_store *s, const struct store_step *step, uint32_t b)
 static void
 mean_of(struct fal_store *s, const struct store_step *step, uint32_t b)
 {
+	fal_sum_mean(step->sum, b, step->sum_exps[b], step->divisor, s->block);
+}
+
+/* The sum of the squares of what is clipped of it. */
+static double
+squares_of(struct fal_store *s, const struct store_step *step, uint32_t b)
+{
 	const struct fal_optim_piece piece = { .first = place_of(s, b),
 					       .n = fal_block_len(s->conf.n, b),
 					       .mean_grad = s->block };
-	fal_sum_mean(step->sum, b, step->sum_exps[b], step->divisor, s->block);
-	if (s->conf.optim.frozens > 0)
-		fal_optim_still(&s->conf.optim, &piece);
+	mean_of(s, step, b);
+	return fal_optim_squares(&s->conf.optim, &piece);
 }
 
 /* What the mean gradient is scaled by: by its own norm, or by that of the whole model. */
@@ -505,10 +511,8 @@ scale_of(struct fal_store *s, const struct store_step *step)
 	double squares = s->known ? s->squares : 0;
 	if (s->conf.optim.clip <= 0)
 		return 1;
-	for (uint32_t b = 0; b < s->blocks && !s->known; b++) {
-		mean_of(s, step, b);
-		squares += fal_optim_squares(s->block, fal_block_len(s->conf.n, b));
-	}
+	for (uint32_t b = 0; b < s->blocks && !s->known; b++)
+		squares += squares_of(s, step, b);
 	s->known = false;
 	return fal_optim_scale(&s->conf.optim, squares);
 }
@@ -520,13 +524,8 @@ fal_store_squares(struct fal_store *s, uint64_t round, double divisor, double *o
 	const struct store_step of = { .sum = r != NULL ? r->sum : s->sum,
 				       .sum_exps = r != NULL ? r->exps : s->sum_exps,
 				       .divisor = divisor };
-	for (uint32_t b = 0; b < s->blocks; b++) {
-		out[b] = 0;
-		if (of.sum == NULL)
-			continue;
-		mean_of(s, &of, b);
-		out[b] = fal_optim_squares(s->block, fal_block_len(s->conf.n, b));
-	}
+	for (uint32_t b = 0; b < s->blocks; b++)
+		out[b] = of.sum != NULL ? squares_of(s, &of, b) : 0;
 }
 
 void
@@ -543,9 +542,7 @@ store_step(struct fal_store *s, const struct store_step *step)
 	uint32_t refused = 0;
 	for (uint32_t b = 0; b < s->blocks; b++) {
 		mean_of(s, step, b);
-		if (scale < 1)
-			fal_optim_scale_by(scale, s->block, fal_block_len(s->conf.n, b));
-		if (step_block(s, step, b))
+		if (step_block(s, step, scale, b))
 			step->exps[b] =
 				fal_exp_next(step->exps[b], fal_sum_needed(step->sum, b));
 		else

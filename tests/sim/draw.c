@@ -212,18 +212,21 @@ draw_optim(struct toy *t)
 	if (!chance(r, 0.3))
 		return;
 	enum { MOST = 4 };
-	t->frozen = fal_calloc(MOST, sizeof(*t->frozen));
-	assert(t->frozen != NULL);
+	t->range = fal_calloc(MOST, sizeof(*t->range));
+	assert(t->range != NULL);
 	uint64_t at = 0;
+	o->buffer_momentum = chance(r, 0.5) ? 0.1 : (double)fal_rng_unit(r);
 	for (uint32_t i = 0; i < MOST; i++) {
 		at += fal_rng_below(r, 1 + (uint32_t)t->n);
 		if (at >= t->n)
 			break;
 		const uint64_t count = 1 + fal_rng_below(r, (uint32_t)(t->n - at));
-		t->frozen[o->frozens++] = (struct fal_range){ at, count };
-		at += count + 1;
+		const enum fal_range_rule rule =
+			chance(r, 0.5) ? FAL_RANGE_EMA : FAL_RANGE_FROZEN;
+		t->range[o->ranges++] = (struct fal_range){ at, count, rule };
+		at += count + fal_rng_below(r, 2);
 	}
-	o->frozen = t->frozen;
+	o->range = t->range;
 }
 
 /* Another process has the liar's key, and lies, too. */

@@ -11,7 +11,7 @@ struct focus {
 	bool equal, liars;  /* equal workers only; a liar wherever there may be one */
 };
 
-/* Its toy.frozen is to be freed with free(). */
+/* Its toy.range is to be freed with free(). */
 struct plan draw_plan(struct fal_rng *r, uint64_t seed, const struct focus *only);
 
 #endif

@@ -198,7 +198,7 @@ play(uint64_t seed, const struct focus *only, struct totals *totals)
 		if (getenv("SIM_TRACE") != NULL)
 			fwrite(o.trace, 1, o.trace_n, stderr);
 	}
-	free(p.toy.frozen);
+	free(p.toy.range);
 	free(o.params);
 	free(o.trace);
 	return why == NULL;

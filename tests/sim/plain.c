@@ -214,23 +214,23 @@ step_one(const struct fal_optim *o, const struct rates *r, float g, float *w, fl
 	*w = kept - by;
 }
 
-static bool
-is_frozen(const struct fal_optim *o, size_t i)
+/* The range that it is in, or NULL. */
+static const struct fal_range *
+range_of(const struct fal_optim *o, size_t i)
 {
-	for (uint32_t k = 0; k < o->frozens; k++)
-		if (i >= o->frozen[k].first &&
-		    i - o->frozen[k].first < o->frozen[k].count)
-			return true;
-	return false;
+	for (uint32_t k = 0; k < o->ranges; k++)
+		if (i >= o->range[k].first && i - o->range[k].first < o->range[k].count)
+			return &o->range[k];
+	return NULL;
 }
 
-/* The mean gradient of one weight. */
+/* The mean gradient of one weight, or the mean of what came for it. */
 static float
-mean_of(const struct plain_sum *s, const struct fal_optim *o, size_t i, double divisor)
+mean_of(const struct plain_sum *s, size_t i, double divisor)
 {
 	const int e = s->e[i / PLAIN_BLOCK];
 	const double sum = (double)s->v[i] / (e != NONE ? quanta(e) : 1);
-	return is_frozen(o, i) ? 0 : (float)(sum / divisor);
+	return (float)(sum / divisor);
 }
 
 static float
@@ -240,8 +240,8 @@ scale_of(const struct plain_sum *s, const struct fal_optim *o, double divisor)
 	for (uint32_t b = 0; b < blocks_of(s->n) && o->clip > 0; b++) {
 		double part[8] = { 0 }, block = 0;
 		for (size_t i = (size_t)b * PLAIN_BLOCK; i < end_of(s->n, b); i++) {
-			const double g = (double)mean_of(s, o, i, divisor);
-			part[i % 8] += g * g;
+			const double g = (double)mean_of(s, i, divisor);
+			part[i % 8] += range_of(o, i) == NULL ? g * g : 0;
 		}
 		for (size_t k = 0; k < 8; k++)
 			block += part[k];
@@ -267,10 +267,16 @@ plain_step(struct plain *p, const struct fal_optim *o, const struct plain_sum *s
 	const struct rates r = rates_of(o, lr, ++p->steps);
 	const float scale = scale_of(s, o, divisor);
 	for (uint32_t b = 0; b < blocks_of(p->n); b++) {
-		for (size_t i = (size_t)b * PLAIN_BLOCK; i < end_of(p->n, b); i++)
-			if (!is_frozen(o, i))
-				step_one(o, &r, mean_of(s, o, i, divisor) * scale,
-					 &p->w[i], &p->m[i], &p->v[i]);
+		for (size_t i = (size_t)b * PLAIN_BLOCK; i < end_of(p->n, b); i++) {
+			const struct fal_range *in = range_of(o, i);
+			const float mean = mean_of(s, i, divisor);
+			if (in == NULL)
+				step_one(o, &r, mean * scale, &p->w[i], &p->m[i],
+					 &p->v[i]);
+			else if (in->rule == FAL_RANGE_EMA)
+				p->w[i] = (float)(1 - o->buffer_momentum) * p->w[i] +
+					  (float)o->buffer_momentum * mean;
+		}
 		p->e[b] = next_exponent(p->e[b], s->needed[b]);
 	}
 }

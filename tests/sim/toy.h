@@ -12,7 +12,7 @@ struct toy {
 	size_t n; /* parameters */
 	uint32_t samples, batch, task, epochs;
 	struct fal_optim optim;
-	struct fal_range *frozen; /* of optim, or NULL */
+	struct fal_range *range; /* of optim, or NULL */
 	float lr;
 };
 

@@ -56,18 +56,21 @@ puts_lines(void **state)
 	says(&b, "{\"op\":\"cancel\",\"id\":9}\n");
 	fal_grad_put_params(&b, 2, 1);
 	says(&b, "{\"op\":\"params\",\"version\":2,\"place\":1}\n");
+	const char *buffer[] = { "m", "v" };
 	const struct fal_grad_job j = { .name = "n",
 					.seed = 1,
 					.task = 8,
 					.batch = 64,
 					.train = 100,
 					.test = 10,
+					.buffer = buffer,
+					.buffers = 2,
 					.params = { 2, 4096, 200, 128 },
 					.grads = { 1, 4096, 200, 128 } };
 	fal_grad_put_job(&b, &j);
 	says(&b,
 	     "{\"op\":\"job\",\"name\":\"n\",\"seed\":\"0000000000000001\",\"task\":8,"
-	     "\"batch\":64,\"train\":100,\"test\":10,"
+	     "\"batch\":64,\"train\":100,\"test\":10,\"buffers\":[\"m\",\"v\"],"
 	     "\"params\":{\"places\":2,\"stride\":4096,\"bytes\":200,\"data\":128},"
 	     "\"grads\":{\"slots\":1,\"stride\":4096,\"bytes\":200,\"data\":128}}\n");
 }

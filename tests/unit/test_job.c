@@ -106,6 +106,15 @@ test_refusals(void **state)
 		  "t.job:7: model.init-sha256: does nothing without model.init" },
 		{ 6, "init = m\ninit-sha256 = 00", FAL_EINVAL,
 		  "t.job:7: model.init-sha256: is not 64 digits of 0-9a-f" },
+		{ 6, "file = m\ninit = n\nbuffers = a", FAL_EINVAL,
+		  "t.job:8: model.buffers: are only for a job without model.file" },
+		{ 6, "init = m\nbuffers = a", FAL_EINVAL,
+		  "t.job:26: sync.scheme: takes steps outside the server, which "
+		  "model.buffers is not for" },
+		{ 6, "init = m\nbuffer-momentum = 0.1", FAL_EINVAL,
+		  "t.job:7: model.buffer-momentum: does nothing without model.buffers" },
+		{ 6, "init = m\nbuffers = a\nbuffer-momentum = 2", FAL_EINVAL,
+		  "t.job:8: model.buffer-momentum: '2' is not in 0..1" },
 		{ 19, "lr = o.1", FAL_EINVAL,
 		  "t.job:19: optimizer.lr: 'o.1' is not a number" },
 		{ 19, "lr = 0", FAL_EINVAL,
@@ -388,39 +397,60 @@ test_path(void **state)
 }
 
 static void
-test_freeze(void **state)
+test_ranges(void **state)
 {
 	(void)state;
 	static const char text[] = "input 4\ndense 3\nrelu\ndense 3\nrelu\ndense 2\n";
+#define F FAL_RANGE_FROZEN
+#define E FAL_RANGE_EMA
 	static const struct {
-		const char *patterns;
+		const char *freeze, *buffers;
 		const char *diag;
-		uint64_t want[6]; /* first and count of each range */
+		struct fal_range want[3];
 	} cases[] = {
-		{ "0.*", "", { 0, 15 } },
-		{ "*.bias", "", { 12, 3, 24, 3, 33, 2 } },
-		{ "2.weight 0.bias", "", { 12, 12 } },
-		{ " 0.weight\t[24].weight ", "", { 0, 12, 15, 9, 27, 6 } },
-		{ "0.weight 1.*", "model.freeze: '1.*' names no tensor", { 0 } },
-		{ "*", "model.freeze: '*' leaves nothing to train", { 0 } },
+		{ "0.*", NULL, "", { { 0, 15, F } } },
+		{ "*.bias", NULL, "", { { 12, 3, F }, { 24, 3, F }, { 33, 2, F } } },
+		{ "2.weight 0.bias", NULL, "", { { 12, 12, F } } },
+		{ " 0.weight\t[24].weight ",
+		  NULL,
+		  "",
+		  { { 0, 12, F }, { 15, 9, F }, { 27, 6, F } } },
+		{ "0.weight 1.*",
+		  NULL,
+		  "model.freeze: '1.*' names no tensor",
+		  { { 0 } } },
+		{ "*", NULL, "model.freeze: '*' leaves nothing to train", { { 0 } } },
+		{ NULL,
+		  "*.bias *.count",
+		  "",
+		  { { 12, 3, E }, { 24, 3, E }, { 33, 2, E } } },
+		{ NULL, "[02].*", "", { { 0, 27, E } } },
+		{ "0.bias", "[02].*", "", { { 0, 12, E }, { 12, 3, F }, { 15, 12, E } } },
+		{ NULL,
+		  "*.mean *.var",
+		  "model.buffers: '*.mean *.var' names no tensor",
+		  { { 0 } } },
+		{ NULL, "*", "model.buffers: '*' leaves nothing to train", { { 0 } } },
 	};
 	struct fal_model *m;
 	assert_int_equal(fal_model_parse("m", text, strlen(text), &m, NULL), 0);
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		struct fal_job j = { 0 };
 		struct fal_diag d = { "" };
-		j.freeze = strdup(cases[i].patterns);
-		assert_non_null(j.freeze);
-		assert_int_equal(fal_job_freeze(&j, m, &d),
+		j.freeze = cases[i].freeze != NULL ? strdup(cases[i].freeze) : NULL;
+		j.buffers = cases[i].buffers != NULL ? strdup(cases[i].buffers) : NULL;
+		assert_int_equal(fal_job_ranges(&j, m, &d),
 				 cases[i].diag[0] != '\0' ? FAL_EINVAL : 0);
 		assert_string_equal(d.text, cases[i].diag);
 		for (uint32_t k = 0; k < 3; k++) {
 			const struct fal_range none = { 0 };
 			const struct fal_range *r =
-				k < j.optim.frozens ? &j.optim.frozen[k] : &none;
-			assert_int_equal(r->first, cases[i].want[2 * k]);
-			assert_int_equal(r->count, cases[i].want[2 * k + 1]);
+				k < j.optim.ranges ? &j.optim.range[k] : &none;
+			assert_int_equal(r->first, cases[i].want[k].first);
+			assert_int_equal(r->count, cases[i].want[k].count);
+			assert_int_equal(r->rule, cases[i].want[k].rule);
 		}
+		assert_true(fal_job_buffers(&j, "a.count") == (i == 6 || i == 10));
 		fal_job_free(&j);
 	}
 	fal_model_free(m);
@@ -435,7 +465,7 @@ main(void)
 		cmocka_unit_test(test_truncated),    cmocka_unit_test(test_override),
 		cmocka_unit_test(test_derived),      cmocka_unit_test(test_path),
 		cmocka_unit_test(test_default_task), cmocka_unit_test(test_partition),
-		cmocka_unit_test(test_freeze),
+		cmocka_unit_test(test_ranges),
 	};
 	return cmocka_run_group_tests_name("job", tests, NULL, NULL);
 }

@@ -363,6 +363,60 @@ test_names_refused(void **state)
 	fal_buf_free(&b);
 }
 
+static bool
+is_counter(const void *arg, const char *tensor)
+{
+	(void)arg;
+	return strstr(tensor, "tracked") != NULL;
+}
+
+/* Counters go, wherever they stand; floats of such names stay, and so do other
+ * integers, which whoever reads the rest refuses. */
+static void
+test_strip(void **state)
+{
+	(void)state;
+	static const char header[] =
+		"{\"tracked.mean\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":["
+		"24,32]},"
+		"\"__metadata__\":{\"format\":\"pt\"},"
+		"\"a.tracked\":{\"dtype\":\"I64\",\"shape\":[],\"data_offsets\":[0,8]},"
+		"\"a\":{\"dtype\":\"F32\",\"shape\":[2,2],\"data_offsets\":[8,24]},"
+		"\"b.tracked\":{\"dtype\":\"BOOL\",\"shape\":[1],\"data_offsets\":[32,"
+		"33]}}";
+	struct fal_buf b = file_of(header, 33), out = { 0 };
+	struct fal_diag diag = { "" };
+	struct fal_model *got;
+	size_t data;
+	for (size_t i = 0; i < 33; i++)
+		b.p[b.n - 33 + i] = (uint8_t)i;
+	assert_int_equal(fal_safetensors_strip("f", &b, is_counter, NULL, &out, &diag),
+			 0);
+	if (names(&out, out.n, &got, &data, &diag) != 0)
+		fail_msg("%s", diag.text);
+	assert_int_equal(got->tensors, 2);
+	assert_string_equal(got->tensor[0].name, "a");
+	assert_string_equal(got->tensor[1].name, "tracked.mean");
+	assert_int_equal(got->params, 6);
+	assert_memory_equal(out.p + data, b.p + b.n - 25, 24);
+	fal_model_free(got);
+	for (size_t n = 0; n < b.n; n++) {
+		const struct fal_buf cut = { .p = b.p, .n = n };
+		fal_buf_clear(&out);
+		if (fal_safetensors_strip("f", &cut, is_counter, NULL, &out, &diag) == 0)
+			fail_msg("%zu of %zu bytes are accepted", n, b.n);
+	}
+	fal_buf_free(&b);
+	b = file_of("{\"n\":{\"dtype\":\"I64\",\"shape\":[],\"data_offsets\":[0,8]}}", 8);
+	fal_buf_clear(&out);
+	assert_int_equal(fal_safetensors_strip("f", &b, is_counter, NULL, &out, &diag),
+			 0);
+	assert_int_equal(names(&out, out.n, &got, &data, &diag), FAL_EFORMAT);
+	assert_string_equal(diag.text, "f: tensor 'n' is not F32");
+	fal_buf_free(&b);
+	fal_buf_free(&out);
+}
+
 int
 main(void)
 {
@@ -371,6 +425,7 @@ main(void)
 		cmocka_unit_test(test_any_order),  cmocka_unit_test(test_refusals),
 		cmocka_unit_test(test_sizes),      cmocka_unit_test(test_mutations),
 		cmocka_unit_test(test_names),      cmocka_unit_test(test_names_refused),
+		cmocka_unit_test(test_strip),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, open_model, close_model);

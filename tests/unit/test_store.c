@@ -247,11 +247,32 @@ many_contributions(void **state)
 	      "sums");
 }
 
+/* The elements from `first` on that are in a range, in plain code: `was` before the step,
+ * `mean` what came for them. */
+static void
+step_ranges(const struct fal_optim *o, size_t first, uint32_t len, const float *was,
+	    const float *mean, float *w, float *held)
+{
+	const float hold = (float)(1 - o->buffer_momentum);
+	const float take = (float)o->buffer_momentum;
+	for (uint32_t r = 0; r < o->ranges; r++)
+		for (uint64_t i = o->range[r].first;
+		     i < o->range[r].first + o->range[r].count; i++) {
+			if (i < first || i >= first + len)
+				continue;
+			const size_t k = i - first;
+			const float kept = hold * was[k], new = take *mean[k];
+			w[k] = o->range[r].rule == FAL_RANGE_EMA ? kept + new : was[k];
+			for (uint32_t s = 0; s < fal_optim_slots(o); s++)
+				held[s * len + k] = 0;
+		}
+}
+
 /* Two clocks of three tasks in two contributions against one plain loop. */
 static void
 updates_are_naive(const struct fal_optim *optim)
 {
-	static float want[N], held[2 * N], mean[FAL_BLOCK], average[N];
+	static float want[N], held[2 * N], mean[FAL_BLOCK], average[N], was[FAL_BLOCK];
 	const struct fal_store_conf conf = { .n = N, .tasks = 8, .optim = *optim };
 	const uint32_t slots = fal_optim_slots(optim);
 	fal_store_free(store);
@@ -290,8 +311,11 @@ updates_are_naive(const struct fal_optim *optim)
 			const size_t first = (size_t)k * FAL_BLOCK;
 			const uint32_t len = fal_block_len(N, k);
 			fal_sum_mean(all, k, exps[k], 24, mean);
+			memcpy(was, want + first, len * sizeof(float));
 			fal_optim_apply_naive(&by, want + first, held + slots * first,
 					      len, mean, len);
+			step_ranges(optim, first, len, was, mean, want + first,
+				    held + slots * first);
 			exps[k] = fal_exp_next(exps[k], fal_sum_needed(all, k));
 			check(fal_store_exps(store)[k], exps[k], "exponent");
 		}
@@ -315,16 +339,24 @@ updates_are_naive(const struct fal_optim *optim)
 static void
 update_is_the_naive_one(void **state)
 {
+	static const struct fal_range range[] = { { 3, 5, FAL_RANGE_EMA },
+						  { 8, 1, FAL_RANGE_FROZEN },
+						  { FAL_BLOCK - 2, 4, FAL_RANGE_EMA },
+						  { N - 1, 1, FAL_RANGE_EMA } };
 	(void)state;
-	for (unsigned k = 0; k < FAL_OPTIMS; k++)
-		updates_are_naive(&(struct fal_optim){ .kind = (enum fal_optim_kind)k,
-						       .momentum = 0.9f,
-						       .weight_decay = 0.01f,
-						       .decoupled = k % 2 == 0,
-						       .ema = k % 2 == 0 ? 0.9 : 0,
-						       .beta1 = 0.9,
-						       .beta2 = 0.999,
-						       .eps = 1e-8f });
+	for (unsigned k = 0; k < 2 * FAL_OPTIMS; k++)
+		updates_are_naive(&(struct fal_optim){
+			.kind = (enum fal_optim_kind)(k % FAL_OPTIMS),
+			.momentum = 0.9f,
+			.weight_decay = 0.01f,
+			.decoupled = k % 2 == 0,
+			.ema = k % 2 == 0 ? 0.9 : 0,
+			.beta1 = 0.9,
+			.beta2 = 0.999,
+			.eps = 1e-8f,
+			.buffer_momentum = 0.1,
+			.range = range,
+			.ranges = k < FAL_OPTIMS ? 0 : 4 });
 }
 
 /* A record that says this of itself. */
