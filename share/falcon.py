@@ -162,7 +162,7 @@ def serve(gradient, samples=False, depth=1, ahead=None, about="", _wrap=_array,
                     areas[key] = _Area("FALCON_%s_FD" % key.upper(), word[key], count,
                                        writable)
             if _begin is not None:
-                _begin(areas["params"].header)
+                _begin(areas["params"].header, word["buffers"])
         elif word["op"] == "task":
             queue.append(Task(word, areas, _wrap))
             if ahead is not None:
@@ -175,7 +175,8 @@ def serve(gradient, samples=False, depth=1, ahead=None, about="", _wrap=_array,
 
 def torch(model, loss, **options):
     """serve() for a torch.nn.Module on any device: loss(task) returns the SUM of losses
-    of the task's samples as a tensor, and how many samples are right."""
+    of the task's samples as a tensor, and how many samples are right.  The job's
+    model.buffers are to be the running statistics of the model's BatchNorm."""
     import torch as t
 
     def wrap(buffer, dtype, shape, offset):
@@ -183,14 +184,20 @@ def torch(model, loss, **options):
         return t.frombuffer(buffer, dtype=kind, count=math.prod(shape),
                             offset=offset).reshape(shape)
 
-    named = dict(model.named_parameters())
+    named, stats = dict(model.named_parameters()), set()
+    for prefix, module in model.named_modules():
+        if getattr(module, "track_running_stats", False):
+            module.momentum = 1.0  # what it keeps is the task's own; Falcon lets it run
+            stats |= {prefix + "." * bool(prefix) + k for k in ("running_mean", "running_var")}
 
-    def begin(header):
-        job = {k: tuple(v["shape"]) for k, v in header.items() if k != "__metadata__"}
-        mine = {k: tuple(p.shape) for k, p in named.items()}
-        if job != mine:
-            _say(op="refuse", why="the job's tensors are not the model's: only here or of "
-                 "another shape: %s" % sorted(set(job.items()) ^ set(mine.items())))
+    def begin(header, buffers):
+        named.update((k, b) for k, b in model.named_buffers() if k in header or k in stats)
+        job = {(k, tuple(v["shape"])) for k, v in header.items() if k != "__metadata__"}
+        mine = {(k, tuple(p.shape)) for k, p in named.items()}
+        for what, off in ("tensors", job ^ mine), ("model.buffers", stats ^ set(buffers)):
+            if off:
+                _say(op="refuse", why="the job's %s are not the model's: only here or there, "
+                     "or of another shape: %s" % (what, sorted(off)))
 
     def gradient(task):
         with t.no_grad():
@@ -204,8 +211,8 @@ def torch(model, loss, **options):
         if task.train:
             sum_of_losses.backward()
             for name, p in named.items():
-                task.grads[name].copy_(p.grad) if p.grad is not None \
-                    else task.grads[name].zero_()
+                grad = p * task.count if name in stats else p.grad
+                task.grads[name].copy_(grad) if grad is not None else task.grads[name].zero_()
         return sum_of_losses.item(), right
 
     device = next(iter(named.values())).device

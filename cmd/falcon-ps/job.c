@@ -79,7 +79,8 @@ use_floats(struct ps_job *j, const char *file, const struct fal_buf *bytes,
 	struct fal_buf floats = { 0 };
 	if (j->job.buffers == NULL)
 		return use_init(j, file, bytes, diag);
-	int err = fal_safetensors_strip(file, bytes, fal_job_buffers, &j->job, &floats, diag);
+	int err = fal_safetensors_strip(file, bytes, fal_job_buffers, &j->job, &floats,
+					diag);
 	if (err == FAL_OK)
 		err = use_init(j, file, &floats, diag);
 	fal_buf_free(&floats);

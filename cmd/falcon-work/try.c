@@ -66,7 +66,8 @@ load_model(struct try *t, const char *file, struct fal_buf *init, struct fal_dia
 				   FAL_MODEL_MAX_FLOATS * sizeof(float) + HEADER_MAX,
 				   &all, diag);
 	if (err == FAL_OK && t->job.model == NULL)
-		err = fal_safetensors_strip(path, &all, fal_job_buffers, &t->job, init, diag);
+		err = fal_safetensors_strip(path, &all, fal_job_buffers, &t->job, init,
+					    diag);
 	if (err == FAL_OK && t->job.model == NULL)
 		err = fal_safetensors_model(path, init->p, init->n, &m, &data, diag);
 	if (err == FAL_OK && m != NULL && fal_safetensors_header(m, &t->model_text) < 0)

@@ -100,6 +100,7 @@ check-torch: $(B)/tests/dump_grad $(B)/tests/dump_steps $(PROG_BIN)
 	tests/torch/optim.py $(B)/tests/dump_steps
 	FALCON_BIN="$(abspath $(B))" tests/torch/run.sh
 	FALCON_BIN="$(abspath $(B))" tests/torch/exec.sh
+	FALCON_BIN="$(abspath $(B))" tests/torch/norm.sh
 
 $(eval $(call program,$(B)/tests/dump_grad,tests/torch/dump_grad.c,$(BLAS_LIBS)))
 $(eval $(call program,$(B)/tests/dump_steps,tests/torch/dump_steps.c,))

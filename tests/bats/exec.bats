@@ -279,6 +279,94 @@ with status 3 before it said hello; 8 starts in a row without a hello"
 	done
 }
 
+@test "buffers run by a rule of their own, and are among the parameters of eval" {
+	sed -i 's/^file = .*/init = init.safetensors\nbuffers = *.running *.seen/' tiny/tiny.job
+	cat >trainer.py <<-'END'
+		import json
+		import struct
+		import sys
+
+		import falcon
+
+		shapes = {"n.running": [2], "n.seen": [], "w": [3]}
+		if sys.argv[1] == "init":
+		    header, data = {}, b""
+		    for name, shape in shapes.items():
+		        value = struct.pack("<q", 7) if name == "n.seen" else \
+		            struct.pack("<%df" % shape[0], *[0.5] * shape[0])
+		        header[name] = {"dtype": "I64" if name == "n.seen" else "F32", "shape": shape,
+		                        "data_offsets": [len(data), len(data) + len(value)]}
+		        data += value
+		    header = json.dumps(header).encode()
+		    with open(sys.argv[2], "wb") as f:
+		        f.write(struct.pack("<Q", len(header)) + header + data)
+		    sys.exit()
+
+
+		def gradient(task):
+		    if not task.train:  # the test set shows what runs
+		        return abs(task.params["n.running"][0]) * task.count, 0
+		    if task.id < 1 << 48:
+		        with open(sys.argv[1], "a") as f:
+		            print(task.clock, *task.indices, file=f)
+		    # The mean of the samples' numbers, and its opposite, times how many there are.
+		    task.grads["n.running"][0] = sum(task.indices)
+		    task.grads["n.running"][1] = -sum(task.indices)
+		    for i in range(3):
+		        task.grads["w"][i] = 0.01 * i * task.count
+		    return task.count, 0
+
+
+		falcon.numpy = None
+		falcon.serve(gradient)
+	END
+	cat >plain.py <<-'END'
+		import json
+		import struct
+		import sys
+
+		seen = {}
+		with open("record") as f:
+		    for line in f:
+		        clock, *indices = map(int, line.split())
+		        seen.setdefault(clock, set()).update(indices)
+		run, losses = 0.5, []
+		for clock in sorted(seen):
+		    run = 0.75 * run + 0.25 * sum(seen[clock]) / len(seen[clock])
+		    if clock % 4 == 3:
+		        losses.append(run)
+		with open(sys.argv[1], "rb") as f:
+		    n, = struct.unpack("<Q", f.read(8))
+		    assert "n.seen" not in json.loads(f.read(n))
+		    a, b, *w = struct.unpack("<5f", f.read())
+		with open(sys.argv[2]) as f:
+		    evals = [e["loss"] for e in map(json.loads, f) if e["ev"] == "eval"]
+		# Sums of the block are as fine as its largest value lets them be.
+		for got, want in (
+		        (a, run), (b, 0.75 ** len(seen) - run), *zip(evals, losses),
+		        *((v, 0.5 - 0.1 * 0.01 * i * len(seen)) for i, v in enumerate(w))):
+		    assert abs(got - want) < 1e-3 * abs(want), (got, want)
+		assert len(evals) == len(losses) == 3
+	END
+	python3 trainer.py init tiny/init.safetensors
+	job=(--set model.buffer-momentum=0.25 --set job.epochs=3 tiny/tiny.job)
+	same "tensors" "$(falcon-ps --check "${job[@]}")" "tensor     shape  values
+n.running      2       2
+w              3       3"
+	serve
+	trains alone "python3 trainer.py record"
+	judge buffers
+	python3 plain.py "$state/model.safetensors" "$state/trace.jsonl"
+	again
+	serve --min-workers 2
+	trains one "python3 trainer.py other" --emulate rate=2000
+	trains two "python3 trainer.py other" --emulate rate=500
+	judge buffers
+	run falcon-ps --check --set sync.scheme=wbsp "${job[@]}"
+	same "status" "$status" 2
+	has "$output" "sync.scheme: takes steps outside the server, which model.buffers is not for"
+}
+
 @test "a trainer goes with its worker, however that goes" {
 	serve
 	trains c "$BATS_FILE_TMPDIR/softmax" --emulate rate=300
