@@ -86,8 +86,13 @@ fal_json_str(struct fal_buf *b, const char *s)
 void
 fal_json_u64(struct fal_buf *b, uint64_t v)
 {
+	char digits[20];
+	size_t at = sizeof(digits);
 	comma(b);
-	fal_put_fmt(b, "%" PRIu64, v);
+	do
+		digits[--at] = (char)('0' + v % 10);
+	while ((v /= 10) != 0);
+	fal_put_bytes(b, digits + at, sizeof(digits) - at);
 }
 
 void

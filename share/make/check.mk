@@ -1,5 +1,5 @@
 # deps, check, check-again, sim, mutants, check-san, check-accuracy, check-torch, fuzz, bench,
-# bench-schemes, bench-proj, demo.
+# bench-schemes, bench-proj, bench-exec, demo.
 # share/make/tap runs one test of any kind, share/make/FalconTap.pm adds the closing line
 # to prove's report.
 
@@ -101,6 +101,7 @@ check-torch: $(B)/tests/dump_grad $(B)/tests/dump_steps $(PROG_BIN)
 	FALCON_BIN="$(abspath $(B))" tests/torch/run.sh
 	FALCON_BIN="$(abspath $(B))" tests/torch/exec.sh
 	FALCON_BIN="$(abspath $(B))" tests/torch/norm.sh
+	FALCON_BIN="$(abspath $(B))" tests/torch/gpt.sh
 
 $(eval $(call program,$(B)/tests/dump_grad,tests/torch/dump_grad.c,$(BLAS_LIBS)))
 $(eval $(call program,$(B)/tests/dump_steps,tests/torch/dump_steps.c,))
@@ -137,7 +138,7 @@ $(foreach t,$(FUZZ),$(eval $(call program,$(B)/fuzz/$(t),tests/fuzz/$(t).c,\
 	-fsanitize=fuzzer $(BLAS_LIBS))))
 
 # The figures are in bench.json, beside the mode folders.
-.PHONY: bench bench-schemes bench-proj demo
+.PHONY: bench bench-schemes bench-proj bench-exec demo
 bench: deps-check all $(BENCH:%=$(B)/bench/%)
 	FALCON_BIN="$(abspath $(B))" tests/bench/run $(MODES)/bench.json \
 		$(BENCH:%=$(B)/bench/%) $(wildcard tests/bench/*.sh)
@@ -147,6 +148,11 @@ bench: deps-check all $(BENCH:%=$(B)/bench/%)
 bench-schemes: all
 	@$(DEPS) bench
 	FALCON_BIN="$(abspath $(B))" tests/bench/schemes/run $(MODES)/bench.json $(MODES)/bench
+
+# Trainers in PyTorch: what the pipe costs, 10 minutes, and two hosts against DDP, 2.
+bench-exec: all
+	@$(DEPS) bench torch
+	FALCON_BIN="$(abspath $(B))" tests/bench/run $(MODES)/bench.json $(wildcard tests/bench/exec/[ho]*)
 
 # What falcon-proj predicts against what is measured, 40 minutes; QUICK=1: 9.
 bench-proj: all

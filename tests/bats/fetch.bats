@@ -36,7 +36,7 @@ nothing_left() {
 	[ "$status" -eq 2 ]
 	run "$fetch" cifar1000 out
 	[ "$status" -eq 2 ]
-	[ "$output" = "usage: fetch fashion|mnist|digits [DIR]" ]
+	[ "$output" = "usage: fetch fashion|mnist|digits|kjv [DIR]" ]
 	run "$fetch" mnist out more
 	[ "$status" -eq 2 ]
 	nothing_left
@@ -102,5 +102,13 @@ nothing_left() {
 	run "$fetch" digits out
 	[ "$status" -eq 1 ]
 	[ "$output" = "fetch: digits: train-images-idx3-ubyte is not as published (wrong SHA-256)" ]
+	nothing_left
+}
+
+@test "fetch: another text than the King James Version is refused" {
+	stand_in bible 'echo "Ge1:1 In the end"'
+	run "$fetch" kjv out
+	[ "$status" -eq 1 ]
+	[ "$output" = "fetch: kjv: kjv.txt is not as published (wrong SHA-256)" ]
 	nothing_left
 }

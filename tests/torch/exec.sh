@@ -1,5 +1,5 @@
 #!/bin/sh
-# tests/torch/exec.sh: LeNet-5 on a part of Fashion-MNIST by the trainer in PyTorch of
+# tests/torch/exec.sh: LeNet-5 on a part of Fashion-MNIST by the trainers in PyTorch of
 # examples/.  One worker is as good as plain PyTorch on the same batches, and as the
 # built-in net; four of unequal speed, whose trainers are killed at random again and
 # again, give its model, to the bit.  EXEC_SEED repeats what is drawn.
@@ -67,6 +67,12 @@ work alone --exec "$python $here/plain.py record $dir/record $examples/fashion.p
 done_by one alone
 "$here/plain.py" train "$dir/record" "$dir/one" "$examples/fashion.py" >"$dir/plain.json"
 
+coordinator augmented
+work alone --exec "$python $here/plain.py record $dir/augmented.record $examples/dataset.py"
+done_by augmented alone
+"$here/plain.py" train "$dir/augmented.record" "$dir/augmented" "$examples/dataset.py" \
+	>"$dir/augmented.plain.json"
+
 coordinator four --min-workers 4
 speed=0
 for name in a b c d; do
@@ -75,11 +81,12 @@ for name in a b c d; do
 done
 # Every fourth clock one of them, drawn, loses its trainer.
 kills=0
-for name in $(awk -v seed="$seed" 'BEGIN {
+draw=$(awk -v seed="$seed" 'BEGIN {
 	srand(seed)
 	for (i = 0; i < 1000; i++)
 		print substr("abcd", 1 + int(4 * rand()), 1)
-}'); do
+}')
+for name in $draw; do
 	until [ -s "$dir/four.json" ] || [ "$(clocks four)" -gt $((kills * 4)) ]; do
 		sleep 0.1
 	done
@@ -94,10 +101,12 @@ for name in one four; do
 	"$bin/falcon-stat" --audit "$dir/$name/trace.jsonl"
 done
 cd "$dir"
-jq -c '{accuracy, test_loss, sha256}' net.json plain.json one.json four.json
-jq -es 'def near($a; $b; $by): ($a - $b | fabs) < $by;
-	.[0] as $net | .[1] as $plain | .[2] as $one | .[3] as $four |
-	$one.sha256 == $four.sha256 and near($one.accuracy; $net.accuracy; 0.01) and
-	near($one.accuracy; $plain.accuracy; 0.005) and
-	near($one.test_loss; $plain.test_loss; 0.005)' \
-	net.json plain.json one.json four.json >/dev/null
+results="net.json plain.json one.json four.json augmented.plain.json augmented.json"
+# shellcheck disable=SC2086 # a list
+jq -c '{accuracy, test_loss, sha256}' $results
+# shellcheck disable=SC2086
+jq -es 'def near($by): (.[0].accuracy - .[1].accuracy | fabs) < $by and
+		(.[0].test_loss - .[1].test_loss | fabs) < $by;
+	.[2].sha256 == .[3].sha256 and ([.[0, 2]] | near(0.01)) and
+	([.[1, 2]] | near(0.005)) and (.[4:6] | near(0.005)) and
+	.[5].accuracy > 0.6' $results >/dev/null

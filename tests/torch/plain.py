@@ -6,8 +6,9 @@ plain.py record DIR SCRIPT [ARG...]
         began with and which samples it saw in which task.
 plain.py train DIR STATE SCRIPT [ARG...]
         trains SCRIPT's model on those batches, with torch.optim and the learning rates of
-        the job in STATE, judges it, and prints a JSON object: accuracy, loss, the loss of
-        the last update.
+        the job in STATE, judges it, and prints a JSON object: accuracy, test_loss, and how
+        far the tensors are apart that Falcon's model and this one have: the largest
+        distance of two, as a part of the length of one.
 """
 
 import configparser
@@ -64,6 +65,20 @@ def judge(model, loss, total):
     return {"accuracy": right / total, "test_loss": losses / total}
 
 
+def apart(model, state):
+    mine, worst = model.state_dict(), 0
+    with open(state + "/model.safetensors", "rb") as f:
+        header = json.loads(f.read(int.from_bytes(f.read(8), "little")))
+        data = bytearray(f.read())
+    for name, t in header.items():
+        if name != "__metadata__":
+            begin, end = t["data_offsets"]
+            theirs = torch.frombuffer(data, dtype=torch.float32, offset=begin,
+                                      count=(end - begin) // 4).reshape(t["shape"])
+            worst = max(worst, float((theirs - mine[name]).norm() / mine[name].norm()))
+    return worst
+
+
 def train(folder, state, model, loss):
     job = configparser.ConfigParser(inline_comment_prefixes=(" ;",), strict=False)
     job.read(state + "/job")
@@ -73,26 +88,21 @@ def train(folder, state, model, loss):
     with open(folder + "/tasks") as f:
         batches = tasks_of(f)
     assert len(batches) == len(rates), (len(batches), len(rates))
-    with torch.no_grad():
-        for name, first in torch.load(folder + "/first.pt").items():
-            model.get_parameter(name).copy_(first)
+    model.load_state_dict(torch.load(folder + "/first.pt"), strict=False)
     rule, clip = optimizer(job["optimizer"], model), job["optimizer"].getfloat("clip", 0)
     for rate, batch in zip(rates, batches):
         count = sum(len(indices) for _, indices in batch)
         model.train()
         rule.zero_grad()
-        losses = 0
         for seed, indices in batch:
             torch.manual_seed(seed)
             one, _ = loss(task("train", indices, seed))
             (one / count).backward()
-            losses += one.item()
         if clip:
             torch.nn.utils.clip_grad_norm_(model.parameters(), clip)
         rule.param_groups[0]["lr"] = rate
         rule.step()
-    total = trace[0]["test"]
-    return {**judge(model, loss, total), "loss": losses / count}
+    return {**judge(model, loss, trace[0]["test"]), "apart": apart(model, state)}
 
 
 def record(folder, model, loss):
@@ -103,8 +113,7 @@ def record(folder, model, loss):
         # Not the fixed task of the beginning, which is on other parameters.
         if t.train and t.id < 1 << 48:
             if not os.path.exists(folder + "/first.pt"):
-                torch.save({k: p.detach().clone() for k, p in model.named_parameters()},
-                           folder + "/first.pt")
+                torch.save(model.state_dict(), folder + "/first.pt")
             print(t.clock, t.task, t.seed, *t.indices, file=log)
         return loss(t)
 

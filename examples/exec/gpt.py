@@ -1,0 +1,68 @@
+#!/usr/bin/env python3
+"""A small character GPT in PyTorch on a text of one's own, by index: sample i is its i-th
+window; the last tenth of them is held out.  Its first parameters, then a worker:
+
+    examples/exec/gpt.py TEXT init.safetensors
+    falcon-work --exec 'exec examples/exec/gpt.py TEXT' ADDR
+
+with PYTHONPATH=share; gpt.job beside this file is its job.
+"""
+import os
+import sys
+
+import falcon
+import torch
+from torch.nn import (Embedding, Linear, Module, TransformerEncoder,
+                      TransformerEncoderLayer, functional)
+
+WIDTH, HEADS, LAYERS, CONTEXT = 64, 4, 2, 64
+
+
+class Windows(torch.utils.data.Dataset):
+    def __init__(self, text):
+        self.text = text
+
+    def __len__(self):
+        return (len(self.text) - 1) // CONTEXT
+
+    def __getitem__(self, i):
+        return self.text[i * CONTEXT:(i + 1) * CONTEXT + 1]
+
+
+class GPT(Module):
+    def __init__(self, letters):
+        super().__init__()
+        self.letter = Embedding(letters, WIDTH)
+        self.place = Embedding(CONTEXT, WIDTH)
+        layer = TransformerEncoderLayer(WIDTH, HEADS, 4 * WIDTH, dropout=0.1,
+                                        activation="gelu", batch_first=True,
+                                        norm_first=True)
+        self.layers = TransformerEncoder(layer, LAYERS)
+        self.head = Linear(WIDTH, letters)
+
+    def forward(self, text):
+        future = torch.ones(CONTEXT, CONTEXT, dtype=torch.bool).triu(1)
+        return self.head(self.layers(self.letter(text) + self.place.weight, future))
+
+
+def loss(task):
+    text = torch.stack([data[task.kind][i] for i in task.indices])
+    out = model(text[:, :-1])
+    return functional.cross_entropy(out.flatten(0, 1), text[:, 1:].flatten(),
+                                    reduction="sum") / CONTEXT, 0
+
+
+torch.set_num_threads(1)
+torch.manual_seed(int(os.environ.get("SEED", 1)))
+with open(sys.argv[1], encoding="utf-8") as f:
+    text = f.read()
+letters = sorted(set(text))
+at = {letter: i for i, letter in enumerate(letters)}
+text = torch.tensor([at[letter] for letter in text])
+train = len(text) // 10 * 9
+data = {"train": Windows(text[:train]), "eval": Windows(text[train:])}
+model = GPT(len(letters))
+if sys.argv[2:]:
+    falcon.save(model, sys.argv[2])
+else:
+    falcon.torch(model, loss)

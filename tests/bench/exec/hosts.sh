@@ -1,0 +1,105 @@
+#!/bin/bash
+# hosts.sh: LeNet-5 on Fashion-MNIST by the trainer in PyTorch of examples/, two workers on
+# each of two hosts with 1 Gbit/s between them, one of the four being four times slower: the
+# time to the same loss under EPSP, and by PyTorch's DistributedDataParallel over Gloo.  The
+# hosts are network namespaces; both take the time of machines of RATE samples a second.
+#
+# The loss is the mean of that of 8 updates, of 256 samples each; LOSS is where to.
+# BENCH_HOSTS=1: without namespaces, on the loopback.  FALCON_BIN names the folder of the
+# programs.
+set -euo pipefail
+cd "$(dirname "$0")/../../.."
+bin=${FALCON_BIN:-build/release}
+rate=${RATE:-200} to=${LOSS:-0.9} updates=${UPDATES:-80}
+export PYTHONPATH=share PYTHONDONTWRITEBYTECODE=1 LR=0.05
+trainer=examples/exec/fashion.py
+dir=$(mktemp -d)
+hosts=()
+. share/crew
+clean_up() {
+	dismiss
+	for host in "${hosts[@]}"; do
+		ip netns del "$host"
+	done
+	rm -rf "$dir"
+}
+trap clean_up EXIT
+trap 'exit 1' INT TERM HUP
+
+# make_hosts: two namespaces with a link of 1 Gbit/s; 1: not here.
+make_hosts() {
+	local a=falcon-a.$$ b=falcon-b.$$
+	ip netns add "$a" && hosts+=("$a") && ip netns add "$b" && hosts+=("$b") &&
+		ip link add wire netns "$a" type veth peer name wire netns "$b" || return
+	local i=0 host
+	for host in "${hosts[@]}"; do
+		i=$((i + 1))
+		ip -n "$host" addr add "10.77.0.$i/24" dev wire &&
+			ip -n "$host" link set lo up && ip -n "$host" link set wire up &&
+			tc -n "$host" qdisc add dev wire root tbf rate 1gbit burst 128kb \
+				latency 50ms || return
+	done
+}
+
+# at HOST COMMAND...
+at() {
+	local host=$1
+	shift
+	if [ ${#hosts[@]} -eq 0 ]; then
+		"$@"
+	else
+		exec ip netns exec "${hosts[host]}" "$@"
+	fi
+}
+
+if [ "${BENCH_HOSTS:-2}" = 1 ]; then
+	master=127.0.0.1
+elif make_hosts 2>"$dir/why"; then
+	master=10.77.0.1 GLOO_SOCKET_IFNAME=wire
+	export GLOO_SOCKET_IFNAME
+else
+	echo "hosts: NOT SHOWN: $(tail -n 1 "$dir/why")"
+	exit 0
+fi
+
+"$bin/falcon-key" init "$dir/keys"
+serve ps at 0 "$bin/falcon-ps" -x -K "$dir/keys/keyring" -l "$master:0" -s "$dir/ps" \
+	-w 4 --set job.epochs=1 --set job.eval=never --set schedule.min-lr=$LR \
+	--set schedule.warmup=0 --set data.samples=$((updates * 256)) --set optimizer.lr=$LR \
+	share/jobs/fashion.job >/dev/null 2>"$dir/ps.err"
+for i in 0 1 2 3; do
+	member "w$i" at $((i % 2)) "$bin/falcon-work" -k "$dir/keys/work.key" -n "w$i" \
+		--cache none --exec "exec /usr/bin/python3 $trainer" \
+		--emulate "rate=$rate,cores=1,speed=$([ $i -eq 3 ] && echo 1/4 || echo 1)" "$address"
+done
+done_by ps w0 w1 w2 w3
+jq -r 'select(.ev == "update") | "\(.t) \(.loss)"' "$dir/ps/trace.jsonl" >"$dir/epsp"
+# From where all are here: the end of the first update, less what each later one took.
+begin=$(jq -s '[.[] | select(.ev == "join")] | last.t' "$dir/ps/trace.jsonl")
+
+export WORLD_SIZE=4 MASTER_ADDR=$master MASTER_PORT=29500
+for i in 0 1 2 3; do
+	RANK=$i member "r$i" at $((i % 2)) /usr/bin/python3 tests/bench/exec/ddp.py \
+		"$([ $i -eq 3 ] && echo $((rate / 4)) || echo "$rate")" 256 "$updates" \
+		"$trainer" >"$dir/ddp.$i"
+done
+done_by r0 r1 r2 r3
+
+# reached FILE BEGIN: seconds until the mean loss of 8 updates is small enough.
+reached() {
+	awk -v to="$to" -v begin="$2" '
+	{ sum += $2 - last[NR % 8]; last[NR % 8] = $2 }
+	NR >= 8 && sum / 8 <= to { print $1 - begin; found = 1; exit }
+	END { exit !found }' "$1" || {
+		echo "hosts: ${1##*/}: the loss never was $to" >&2
+		exit 1
+	}
+}
+epsp=$(reached "$dir/epsp" "$begin")
+ddp=$(reached "$dir/ddp.0" 0)
+awk -v epsp="$epsp" -v ddp="$ddp" -v loss="$to" 'BEGIN {
+	form = "%-36s %12.4f %s\n"
+	printf form, "exec.hosts.loss", loss, "nats"
+	printf form, "exec.hosts.epsp", epsp, "s"
+	printf form, "exec.hosts.ddp", ddp, "s"
+	printf form, "exec.hosts.ddp-to-epsp", ddp / epsp, "ratio" }'
