@@ -18,19 +18,19 @@ ps_send(void *arg, uint32_t peer, const struct fal_buf *msg)
 		fal_chan_close(session->chan); /* it does not keep up */
 }
 
-/* The publication of the version for a session, or NULL: out of memory. */
+/* A shard's publication of the version for a session, or NULL: out of memory. */
 static struct fal_shared *
 publication(struct ps_server *s, const struct ps_session *session,
-	    const struct fal_coord_model *m)
+	    const struct fal_coord_model *m, uint32_t shard)
 {
 	struct ps_version *slot = &s->publisher.older;
 	if (m->version == fal_coord_status(s->coord).version)
 		slot = &s->publisher.newest;
 	else if (m->keep)
 		slot = &s->publisher.kept;
-	struct ps_params from = { .rack = s->rack,
-				  .version = m->version,
-				  .keep = m->keep };
+	const struct ps_params from = { .version = m->version,
+					.shard = shard,
+					.keep = m->keep };
 	return ps_publish(&s->publisher, slot, &from, fal_chan_compressing(session->chan),
 			  session->publication);
 }
@@ -54,6 +54,35 @@ is_old(const void *arg, const struct fal_shared *s)
 	       !fal_coord_wants(t->coord, t->peer, fal_shared_version(s));
 }
 
+/* A shard's part of it: PUBLISHED, then MODEL.  FAL_ENOMEM; any other error is of the
+ * session. */
+static int
+send_part(struct ps_server *s, struct ps_session *session,
+	  const struct fal_coord_model *model, uint32_t shard)
+{
+	struct fal_shared *shared = publication(s, session, model, shard);
+	struct fal_msg m = { .type = FAL_MSG_PUBLISHED,
+			     .incarnation = s->publisher.incarnation };
+	struct fal_buf out = { 0 };
+	if (shared == NULL) {
+		ps_fail(s, FAL_ENOMEM, "publishing");
+		return FAL_OK;
+	}
+	session->publication = fal_shared_publication(shared);
+	m.published.version = model->version;
+	m.published.shard = shard + 1;
+	fal_rack_range(s->rack, shard, &m.published.first, &m.published.blocks);
+	m.published.publication = session->publication;
+	memcpy(m.published.key, fal_shared_key(shared), sizeof(m.published.key));
+	int err = fal_msg_put(&out, &m);
+	if (err == FAL_OK)
+		err = fal_chan_send(session->chan, &out, FAL_SEND_CONTROL);
+	if (err == FAL_OK)
+		err = fal_chan_send_shared(session->chan, shared);
+	fal_buf_free(&out);
+	return err;
+}
+
 void
 ps_send_model(void *arg, uint32_t peer, const struct fal_coord_model *model)
 {
@@ -61,27 +90,14 @@ ps_send_model(void *arg, uint32_t peer, const struct fal_coord_model *model)
 	struct ps_session *session = ps_session_find(&s->sessions, peer);
 	if (session == NULL)
 		return;
-	struct fal_shared *shared = publication(s, session, model);
-	struct fal_msg m = { .type = FAL_MSG_VERSION,
-			     .incarnation = s->publisher.incarnation };
-	struct fal_buf out = { 0 };
-	if (shared == NULL) {
-		ps_fail(s, FAL_ENOMEM, "publishing");
-		return;
-	}
-	m.version.version = model->version;
-	m.version.oldest = model->oldest;
-	m.version.publication = session->publication = fal_shared_publication(shared);
-	m.version.keep = model->keep;
-	memcpy(m.version.key, fal_shared_key(shared), sizeof(m.version.key));
 	/* Whoever has fallen behind skips to the version it needs. */
 	const struct told told = { s->coord, peer, model };
 	fal_chan_skip_shared(session->chan, is_old, &told);
-	if (fal_msg_put(&out, &m) < 0 ||
-	    fal_chan_send(session->chan, &out, FAL_SEND_CONTROL) < 0 ||
-	    fal_chan_send_shared(session->chan, shared) < 0)
+	int err = FAL_OK;
+	for (uint32_t i = 0; i < fal_rack_shards(s->rack) && err == FAL_OK; i++)
+		err = send_part(s, session, model, i);
+	if (err < 0)
 		fal_chan_close(session->chan);
-	fal_buf_free(&out);
 }
 
 void

@@ -2,14 +2,25 @@
 #include "publish.h"
 
 #include "base/err.h"
+#include "base/mem.h"
 #include "wire/bfp.h"
 #include "wire/msg.h"
 
+#include <stdlib.h>
+
 static void
-forget(struct ps_version *v)
+forget_all(const struct ps_publisher *p, struct fal_shared **of)
 {
-	fal_shared_drop(v->plain);
-	fal_shared_drop(v->packed);
+	for (uint32_t i = 0; of != NULL && i < fal_rack_shards(p->rack); i++)
+		fal_shared_drop(of[i]);
+	free(of);
+}
+
+static void
+forget(const struct ps_publisher *p, struct ps_version *v)
+{
+	forget_all(p, v->plain);
+	forget_all(p, v->packed);
 	*v = (struct ps_version){ 0 };
 }
 
@@ -45,28 +56,23 @@ encode(struct ps_publisher *p, const struct ps_params *from, bool packed)
 	uint8_t ad[FAL_MODEL_AD];
 	struct fal_shard_part part;
 	struct fal_shared *s = NULL;
-	uint32_t count = 0;
 	if (p->pool == NULL && (p->pool = fal_shared_pool_new()) == NULL)
 		return NULL;
-	for (uint32_t i = 0; i < fal_rack_shards(from->rack); i++) {
-		if (!fal_rack_part(from->rack, i, from->version, &part))
-			return NULL;
-		count += (part.count + FAL_MODEL_BLOCKS - 1) / FAL_MODEL_BLOCKS;
-	}
+	if (!fal_rack_part(p->rack, from->shard, from->version, &part))
+		return NULL;
 	fal_msg_model_ad(p->job_hash, p->incarnation, from->version, ad);
 	struct fal_shared_opt opt = { .pool = p->pool,
 				      .publication = ++p->publications,
-				      .count = count,
+				      .count = fal_msg_models(part.count),
 				      .ad = ad,
 				      .ad_n = sizeof(ad),
 				      .version = from->version,
+				      .parts = fal_rack_shards(p->rack),
 				      .zstd = packed,
 				      .lasting = from->keep };
 	int err = fal_shared_new(&opt, &s);
-	for (uint32_t i = 0; i < fal_rack_shards(from->rack) && err == FAL_OK; i++) {
-		fal_rack_part(from->rack, i, from->version, &part);
+	if (err == FAL_OK)
 		err = encode_part(p, from, &part, s);
-	}
 	if (err < 0) {
 		fal_shared_drop(s);
 		return NULL;
@@ -79,10 +85,15 @@ ps_publish(struct ps_publisher *p, struct ps_version *v, const struct ps_params 
 	   bool packed, uint64_t above)
 {
 	if (v->there && v->version != from->version)
-		forget(v);
+		forget(p, v);
 	v->there = true;
 	v->version = from->version;
-	struct fal_shared **s = packed ? &v->packed : &v->plain;
+	struct fal_shared ***all = packed ? &v->packed : &v->plain;
+	if (*all == NULL)
+		*all = fal_calloc(fal_rack_shards(p->rack), sizeof(**all));
+	if (*all == NULL)
+		return NULL;
+	struct fal_shared **s = &(*all)[from->shard];
 	if (*s != NULL && fal_shared_publication(*s) <= above) {
 		fal_shared_drop(*s);
 		*s = NULL;
@@ -95,8 +106,8 @@ ps_publish(struct ps_publisher *p, struct ps_version *v, const struct ps_params 
 void
 ps_publisher_free(struct ps_publisher *p)
 {
-	forget(&p->newest);
-	forget(&p->kept);
-	forget(&p->older);
+	forget(p, &p->newest);
+	forget(p, &p->kept);
+	forget(p, &p->older);
 	fal_shared_pool_free(p->pool);
 }

@@ -10,25 +10,26 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* One version, in the encodings that somebody has asked for. */
+/* One version, in the encodings that somebody has asked for, by shard. */
 struct ps_version {
 	bool there;
 	uint64_t version;
-	struct fal_shared *plain, *packed;
+	struct fal_shared **plain, **packed; /* NULL: nobody asked */
 };
 
 struct ps_publisher {
 	uint8_t job_hash[FAL_HASH_BYTES];
 	uint32_t incarnation;
+	const struct fal_rack *rack;
 	struct fal_shared_pool *pool;          /* made with the first one */
 	uint64_t publications;                 /* so far */
 	struct ps_version newest, kept, older; /* older: whichever was sent last */
 };
 
-/* What to encode: a version that the shards have. */
+/* What to encode: shard `shard`'s part of a version that it has. */
 struct ps_params {
-	const struct fal_rack *rack;
 	uint64_t version;
+	uint32_t shard;
 	bool keep; /* to be kept for evaluation */
 };
 

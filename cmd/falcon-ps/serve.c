@@ -308,6 +308,7 @@ new_coord(struct ps_server *s)
 	}
 	if (err < 0)
 		return fal_diag_set(s->diag, err, "%s", fal_strerror(err));
+	s->publisher.rack = s->rack;
 	memcpy(s->publisher.job_hash, j->hash, FAL_HASH_BYTES);
 	s->progress = fal_progress_begin(j->job.name, fal_coord_status(s->coord).clocks,
 					 ps_now());

@@ -232,21 +232,18 @@ on_text(struct session *s, const struct fal_msg *m)
 	return all < 0 ? all : FAL_OK;
 }
 
-/* A version comes as shared records: the channel must know their key first. */
+/* A shard's part of a version comes as shared records: the channel must know their key
+ * first. */
 static int
-on_version(struct session *s, const struct fal_msg *m)
+on_published(struct session *s, const struct fal_msg *m)
 {
-	const uint32_t blocks = fal_blocks(s->kit.setup.model->params);
 	struct fal_publication pub = {
-		.id = m->version.publication,
-		.count = (blocks + FAL_MODEL_BLOCKS - 1) / FAL_MODEL_BLOCKS,
-		.key = m->version.key,
+		.id = m->published.publication,
+		.count = fal_msg_models(m->published.blocks),
+		.key = m->published.key,
 		.ad_n = FAL_MODEL_AD,
 	};
-	fal_msg_model_ad(s->kit.job_hash, s->incarnation, m->version.version, pub.ad);
-	if (s->opt->compress == FAL_COMPRESS_AUTO &&
-	    m->version.version % COMPRESS_EVERY == 0)
-		fal_chan_compress(s->chan, FAL_COMPRESS_AUTO);
+	fal_msg_model_ad(s->kit.job_hash, s->incarnation, m->published.version, pub.ad);
 	return fal_chan_expect_shared(s->chan, &pub);
 }
 
@@ -282,7 +279,10 @@ on_agent_msg(struct session *s, const struct fal_msg *m)
 {
 	if (!s->ready)
 		return FAL_ESTATE;
-	int err = m->type == FAL_MSG_VERSION ? on_version(s, m) : FAL_OK;
+	if (m->type == FAL_MSG_VERSION && s->opt->compress == FAL_COMPRESS_AUTO &&
+	    m->version.version % COMPRESS_EVERY == 0)
+		fal_chan_compress(s->chan, FAL_COMPRESS_AUTO);
+	int err = m->type == FAL_MSG_PUBLISHED ? on_published(s, m) : FAL_OK;
 	s->admitted = true;
 	if (m->type == FAL_MSG_DRAIN && !s->leaving) {
 		fal_cli_err(PROG, "drained: %s", m->drain.why);

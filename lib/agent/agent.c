@@ -53,6 +53,7 @@ fal_agent_free(struct fal_agent *a)
 	agent_free_snapshot(a->spare);
 	free(a->lane);
 	free(a->versions.v);
+	free(a->route.v);
 	free(a->queue.v);
 	free(a->evals.v);
 	free(a->pending.v);
@@ -266,6 +267,8 @@ fal_agent_msg(struct fal_agent *a, uint64_t now, const struct fal_msg *m)
 	switch (m->type) {
 	case FAL_MSG_VERSION:
 		return agent_on_version(a, m);
+	case FAL_MSG_PUBLISHED:
+		return agent_on_published(a, m);
 	case FAL_MSG_MODEL:
 		a->pulled++;
 		return agent_on_model(a, m);

@@ -84,10 +84,10 @@ struct fal_agent *fal_agent_new(const struct fal_agent_conf *conf,
 /* No lane may be running. */
 void fal_agent_free(struct fal_agent *a);
 
-/* One message of the coordinator: VERSION, MODEL, GRANT, REVOKE, VERDICT, LANES, FENCE,
- * EVAL, ACCOUNT, DRAIN, PING.  `now` in ns.  0, or why the coordinator is not understood;
- * FAL_ENOMEM; FAL_ENONFINITE: local steps have led out of the numbers, and the
- * coordinator was told so by a LEAVE. */
+/* One message of the coordinator (VERSION, GRANT, REVOKE, VERDICT, TICKET, LANES, FENCE,
+ * EVAL, ACCOUNT, DRAIN, PING) or of a shard (PUBLISHED, MODEL).  `now` in ns.  0, or why
+ * the coordinator is not understood; FAL_ENOMEM; FAL_ENONFINITE: local steps have led out
+ * of the numbers, and the coordinator was told so by a LEAVE. */
 int fal_agent_msg(struct fal_agent *a, uint64_t now, const struct fal_msg *m);
 
 /* The task of `lane` is over.  0 or FAL_ENOMEM. */

@@ -85,6 +85,13 @@ agent_version(const struct fal_agent *a, uint64_t version)
 	return s != NULL && s->left == 0 ? s : NULL;
 }
 
+/* Will nobody ask for it: below the oldest, or of another line than it? */
+static bool
+is_old(const struct fal_agent *a, uint64_t version)
+{
+	return fal_line_of(version) != fal_line_of(a->oldest) || version < a->oldest;
+}
+
 /* Forgets versions that nobody will ask for: those below the oldest or of another line
  * than it, and, as versions of a line come in order, those still coming although `whole`
  * is here. */
@@ -96,9 +103,8 @@ prune(struct fal_agent *a, uint64_t whole)
 		struct snapshot *s = a->versions.v[i];
 		const bool coming = s->left > 0;
 		const uint32_t line = fal_line_of(s->version);
-		const bool old =
-			line != fal_line_of(a->oldest) || s->version < a->oldest ||
-			(coming && s->version < whole && line == fal_line_of(whole));
+		const bool old = is_old(a, s->version) || (coming && s->version < whole &&
+							   line == fal_line_of(whole));
 		if (!old || (coming && s->keep) || agent_named(a, s->version))
 			a->versions.v[left++] = s;
 		else
@@ -128,17 +134,9 @@ told(struct fal_agent *a, uint64_t version)
 		return NULL;
 	a->versions.v[a->versions.n++] = s;
 	s->version = version;
+	s->left = a->blocks;
 	s->refs = 1;
 	return s;
-}
-
-/* All of `s` has yet to come. */
-static void
-expect(struct fal_agent *a, struct snapshot *s)
-{
-	s->left = a->blocks;
-	if (s->params != NULL)
-		memset(s->seen, 0, a->blocks);
 }
 
 static int
@@ -151,7 +149,8 @@ take_memory(struct fal_agent *a, struct snapshot *s)
 	s->exps = from->exps;
 	s->seen = from->seen;
 	free(from);
-	expect(a, s);
+	s->left = a->blocks;
+	memset(s->seen, 0, a->blocks);
 	return FAL_OK;
 }
 
@@ -175,8 +174,26 @@ agent_on_version(struct fal_agent *a, const struct fal_msg *m)
 	if (s == NULL)
 		return FAL_ENOMEM;
 	s->keep |= m->version.keep != 0;
-	expect(a, s);
 	return FAL_OK;
+}
+
+/* A shard's part of a version begins to come, be it announced or not yet. */
+int
+agent_on_published(struct fal_agent *a, const struct fal_msg *m)
+{
+	const uint32_t first = m->published.first, blocks = m->published.blocks;
+	if (blocks == 0 || first >= a->blocks || blocks > a->blocks - first ||
+	    m->published.shard == 0)
+		return FAL_EFORMAT;
+	struct snapshot *s = find(a, m->published.version);
+	if (s == NULL && is_old(a, m->published.version))
+		return FAL_OK;
+	int err = agent_route(a, first, blocks, m->published.shard);
+	if (err < 0 || (s != NULL && s->left == 0))
+		return err; /* its MODEL messages are not needed */
+	if (s == NULL)
+		s = told(a, m->published.version);
+	return s != NULL ? FAL_OK : FAL_ENOMEM;
 }
 
 /* All of `s` is here. */
@@ -206,14 +223,19 @@ agent_on_model(struct fal_agent *a, const struct fal_msg *m)
 		return FAL_EFORMAT;
 	if (s->params == NULL && take_memory(a, s) < 0)
 		return FAL_ENOMEM;
+	const uint8_t *at = m->model.data.p + blocks;
 	for (uint32_t b = first; b < first + blocks; b++) {
-		int8_t e = (int8_t)m->model.data.p[b - first];
-		if (e < FAL_EXP_MIN || e > FAL_EXP_MAX || s->seen[b])
+		const int8_t e = (int8_t)m->model.data.p[b - first];
+		const size_t n = fal_block_len(a->conf.n, b) * sizeof(float);
+		if (e < FAL_EXP_MIN || e > FAL_EXP_MAX)
 			return FAL_EFORMAT;
-		s->seen[b] = 1;
-		s->left--;
+		if (!s->seen[b]) { /* else it came in another publication */
+			memcpy(s->params + (size_t)b * FAL_BLOCK, at, n);
+			s->exps[b] = e;
+			s->seen[b] = 1;
+			s->left--;
+		}
+		at += n;
 	}
-	memcpy(s->exps + first, m->model.data.p, blocks);
-	memcpy(s->params + from, m->model.data.p + blocks, values * sizeof(float));
 	return s->left == 0 ? model_complete(a, s) : FAL_OK;
 }

@@ -3,6 +3,7 @@
  *	agent.c     lanes and time; what the coordinator says
  *	queue.c     tasks that wait: granted, revoked
  *	model.c     versions of the parameters
+ *	route.c     which shard has which blocks
  *	push.c      claims and contributions
  *	local.c     local steps: rounds of kind delta
  *
@@ -80,6 +81,11 @@ struct local {
 	struct fal_sum *sum; /* NULL before it has begun */
 };
 
+/* Blocks that a shard has. */
+struct range {
+	uint32_t first, blocks, shard;
+};
+
 /* In a queue; falcon-job(5) allows no more samples in a clock. */
 enum { MOST_TASKS = 1 << 20 };
 
@@ -97,6 +103,7 @@ struct fal_agent {
 	struct fal_agent_ops ops;
 	uint32_t blocks;
 
+	VEC(struct range) route;         /* what shards published last; by first block */
 	VEC(struct snapshot *) versions; /* whole ones and coming ones */
 	uint64_t oldest;                 /* nothing older will be computed on */
 	struct snapshot *spare;          /* memory for the next one, or NULL */
@@ -157,6 +164,12 @@ bool agent_at_work(const struct fal_agent *a, const struct contrib *c);
 /* Is a task queued that wants this version? */
 bool agent_named(const struct fal_agent *a, uint64_t version);
 
+/* route.c */
+/* The shard has these blocks from now on. */
+int agent_route(struct fal_agent *a, uint32_t first, uint32_t blocks, uint32_t shard);
+/* Behind the last block from `block` on that goes where that one does. */
+uint32_t agent_route_end(const struct fal_agent *a, uint32_t block);
+
 /* model.c */
 /* May be NULL. */
 void agent_free_snapshot(struct snapshot *s);
@@ -169,6 +182,7 @@ bool agent_pulling(const struct fal_agent *a);
 /* A version that is here as a whole, or NULL. */
 struct snapshot *agent_version(const struct fal_agent *a, uint64_t version);
 int agent_on_version(struct fal_agent *a, const struct fal_msg *m);
+int agent_on_published(struct fal_agent *a, const struct fal_msg *m);
 int agent_on_model(struct fal_agent *a, const struct fal_msg *m);
 
 /* push.c */

@@ -88,8 +88,10 @@ push_some(struct fal_agent *a)
 	struct fal_msg m = { .type = FAL_MSG_PUSH };
 	uint32_t blocks = a->records.n > 0; /* packed: in the message, or one too many */
 	size_t fit = a->records.n;
+	/* Only what goes to the same shard. */
+	const uint32_t end = agent_route_end(a, p->packed - blocks);
 	int err = FAL_OK;
-	while (p->packed < a->blocks && err == FAL_OK &&
+	while (p->packed < end && err == FAL_OK &&
 	       (a->conf.push_blocks == 0 || blocks < a->conf.push_blocks)) {
 		err = pack(a, p);
 		if (a->records.n > most)

@@ -224,9 +224,9 @@ apply(struct fal_coord *c, double now, const struct fal_act *a)
 		return coord_step(c, now, a);
 	case FAL_ACT_MODEL:
 		if (a->version != 0)
-			coord_send_line(c, to, a->version);
-		else if (a->worker == 0 || to != 0)
-			coord_send_versions(c, a->worker == 0 ? 0 : to);
+			return coord_send_line(c, to, a->version);
+		if (a->worker == 0 || to != 0)
+			return coord_send_versions(c, a->worker == 0 ? 0 : to);
 		return FAL_OK;
 	case FAL_ACT_ACCOUNT:
 		return account(c, to, a);

@@ -108,18 +108,20 @@ coord_begin_eval(struct fal_coord *c, double now, uint64_t over)
 }
 
 /* Everybody gets the version under evaluation who did not get it as the newest one. */
-static void
+static int
 send_kept(struct fal_coord *c)
 {
-	for (uint32_t i = 0; i < c->peers && c->evaluating; i++) {
+	int err = FAL_OK;
+	for (uint32_t i = 0; i < c->peers && c->evaluating && err == FAL_OK; i++) {
 		struct fal_peer *p = &c->peer[i];
 		if (!p->ready || p->keeps)
 			continue;
 		p->keeps = true;
 		if (!p->on_line && p->next_version <= c->kept_version)
 			p->next_version = c->kept_version + 1;
-		coord_send_version(c, p, c->kept_version, true);
+		err = coord_send_version(c, p, c->kept_version, true);
 	}
+	return err;
 }
 
 /* The clocks that may begin: none before enough workers are here; then all, but for the
@@ -158,7 +160,8 @@ coord_advance(struct fal_coord *c, double now)
 		err = fal_sched_allow(c->sched, now, allowed(c));
 	if (err == FAL_OK)
 		err = coord_drain(c, now);
-	send_kept(c);
+	if (err == FAL_OK)
+		err = send_kept(c);
 	c->finished = done && !c->evaluating;
 	return err;
 }

@@ -53,7 +53,8 @@ struct fal_coord_ops {
 	struct fal_coord_shards shards;
 	/* Message bytes, borrowed for the call. */
 	void (*send)(void *arg, uint32_t peer, const struct fal_buf *msg);
-	/* Announce and send a version, which the shards have, to the session. */
+	/* The shards are to publish a version, which they have, to the session: it was
+	 * told of it just now. */
 	void (*model)(void *arg, uint32_t peer, const struct fal_coord_model *m);
 	/* Close the session after what was sent; REFUSE, or LATER, with `why` has been
 	 * sent. */

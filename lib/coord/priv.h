@@ -303,12 +303,12 @@ int coord_step(struct fal_coord *c, double now, const struct fal_act *a);
 int coord_stepped(struct fal_coord *c, double now, const struct fal_news *n);
 /* So many of the newest versions are kept from now on. */
 int coord_keep_versions(struct fal_coord *c, uint32_t versions);
-void coord_send_version(struct fal_coord *c, struct fal_peer *p, uint64_t version,
-			bool keep);
+int coord_send_version(struct fal_coord *c, struct fal_peer *p, uint64_t version,
+		       bool keep);
 /* Sends the versions that the peer, or with 0 every one, has not got yet. */
-void coord_send_versions(struct fal_coord *c, uint32_t peer);
+int coord_send_versions(struct fal_coord *c, uint32_t peer);
 /* Sends the peer the newest version of a line. */
-void coord_send_line(struct fal_coord *c, uint32_t peer, uint64_t version);
+int coord_send_line(struct fal_coord *c, uint32_t peer, uint64_t version);
 /* Writes what happened to the trace. */
 void coord_tell(struct fal_coord *c, double now);
 

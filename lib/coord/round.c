@@ -207,57 +207,66 @@ coord_keep_versions(struct fal_coord *c, uint32_t versions)
 	return coord_order(c, &o);
 }
 
-void
+int
 coord_send_version(struct fal_coord *c, struct fal_peer *p, uint64_t version, bool keep)
 {
 	uint64_t kept = c->oldest;
 	uint64_t needed = fal_sched_oldest(c->sched, p->worker);
 	bool on_line = fal_line_of(needed) != 0;
-	struct fal_coord_model m = { .version = version,
-				     .oldest = on_line || needed < kept ? needed : kept,
-				     .keep = keep };
-	c->ops.model(c->ops.arg, p->id, &m);
+	const struct fal_coord_model m = { .version = version,
+					   .oldest = on_line || needed < kept ? needed
+									      : kept,
+					   .keep = keep };
+	struct fal_msg told = { .type = FAL_MSG_VERSION };
+	told.version.version = m.version;
+	told.version.oldest = m.oldest;
+	told.version.keep = m.keep;
+	int err = coord_send(c, p->id, &told);
+	if (err == FAL_OK)
+		c->ops.model(c->ops.arg, p->id, &m);
+	return err;
 }
 
-static void
+static int
 send_to(struct fal_coord *c, struct fal_peer *p)
 {
 	uint64_t newest = c->version;
 	uint64_t from = c->oldest;
+	int err = FAL_OK;
 	if (!p->ready)
-		return;
+		return FAL_OK;
 	if (!p->on_line && p->next_version > from)
 		from = p->next_version;
-	for (uint64_t v = from; v <= newest; v++) {
+	for (uint64_t v = from; v <= newest && err == FAL_OK; v++) {
 		bool keep = c->evaluating && v == c->kept_version && !p->keeps;
 		p->keeps |= keep;
-		coord_send_version(c, p, v, keep);
+		err = coord_send_version(c, p, v, keep);
 	}
 	p->next_version = newest + 1;
 	p->on_line = false;
+	return err;
 }
 
-void
+int
 coord_send_line(struct fal_coord *c, uint32_t peer, uint64_t version)
 {
 	struct fal_peer *p = coord_find(c, peer);
 	if (p == NULL || !p->ready)
-		return;
+		return FAL_OK;
 	p->on_line = true;
-	coord_send_version(c, p, version, false);
+	return coord_send_version(c, p, version, false);
 }
 
-void
+int
 coord_send_versions(struct fal_coord *c, uint32_t peer)
 {
-	if (peer == 0) {
-		for (uint32_t i = 0; i < c->peers; i++)
-			send_to(c, &c->peer[i]);
-		return;
-	}
 	struct fal_peer *p = coord_find(c, peer);
-	if (p != NULL)
-		send_to(c, p);
+	int err = FAL_OK;
+	if (peer != 0)
+		return p != NULL ? send_to(c, p) : FAL_OK;
+	for (uint32_t i = 0; i < c->peers && err == FAL_OK; i++)
+		err = send_to(c, &c->peer[i]);
+	return err;
 }
 
 /* Adds up what the round's ledger says. */

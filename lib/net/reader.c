@@ -2,7 +2,9 @@
 #include "net/reader.h"
 
 #include "base/err.h"
+#include "base/mem.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <uv.h>
 
@@ -11,9 +13,48 @@ fal_reader_wipe(struct fal_reader *r)
 {
 	fal_seal_wipe(&r->rx);
 	fal_secret_free(r->keys);
+	free(r->expect);
 	fal_zip_free(r->zip);
 	fal_buf_free(&r->plain);
 	*r = (struct fal_reader){ 0 };
+}
+
+static int
+grow(struct fal_reader *r)
+{
+	const size_t cap = r->cap > 0 ? 2 * r->cap : FAL_EXPECT_MAX / 16;
+	uint8_t *keys = fal_secret_alloc(cap * FAL_KEY_BYTES);
+	struct fal_expect *expect = fal_calloc(cap, sizeof(*expect));
+	if (keys == NULL || expect == NULL) {
+		fal_secret_free(keys);
+		free(expect);
+		return FAL_ENOMEM;
+	}
+	for (size_t i = 0; i < r->cap; i++) {
+		expect[i] = r->expect[i];
+		expect[i].pub.key = keys + i * FAL_KEY_BYTES;
+		memcpy(keys + i * FAL_KEY_BYTES, r->keys + i * FAL_KEY_BYTES,
+		       FAL_KEY_BYTES);
+	}
+	fal_secret_free(r->keys);
+	free(r->expect);
+	r->keys = keys;
+	r->expect = expect;
+	r->cap = cap;
+	return FAL_OK;
+}
+
+/* Where the next one goes: to a free place, in the oldest one's, or, at `cap`, into more
+ * room. */
+static size_t
+place(const struct fal_reader *r)
+{
+	size_t at = 0;
+	for (size_t i = 1; i < r->cap; i++)
+		if (r->expect[i].pub.id < r->expect[at].pub.id)
+			at = i;
+	const bool full = r->cap == 0 || r->expect[at].pub.id != 0;
+	return full && r->cap < FAL_EXPECT_MAX ? r->cap : at;
 }
 
 int
@@ -25,13 +66,9 @@ fal_reader_expect(struct fal_reader *r, const struct fal_publication *pub)
 		return FAL_ELIMIT;
 	if (pub->id <= r->newest)
 		return FAL_EEXIST;
-	if (r->keys == NULL &&
-	    (r->keys = fal_secret_alloc((size_t)FAL_EXPECT_MAX * FAL_KEY_BYTES)) == NULL)
+	const size_t at = place(r);
+	if (at == r->cap && grow(r) < 0)
 		return FAL_ENOMEM;
-	size_t at = 0;
-	for (size_t i = 1; i < FAL_EXPECT_MAX; i++)
-		if (r->expect[i].pub.id < r->expect[at].pub.id)
-			at = i;
 	uint8_t *key = r->keys + at * FAL_KEY_BYTES;
 	memcpy(key, pub->key, FAL_KEY_BYTES);
 	r->expect[at] = (struct fal_expect){ .pub = *pub };
@@ -47,9 +84,11 @@ open_shared(struct fal_reader *r, const struct fal_record *rec, uint8_t *p)
 	struct fal_expect *e = NULL;
 	if (rec->publication == 0 || rec->publication > r->newest)
 		return FAL_ESTATE;
-	for (size_t i = 0; i < FAL_EXPECT_MAX; i++)
-		if (r->expect[i].pub.id == rec->publication)
-			e = &r->expect[i];
+	for (size_t i = 0; i < r->cap && e == NULL; i++) {
+		const size_t at = (r->last + i) % r->cap;
+		if (r->expect[at].pub.id == rec->publication)
+			e = &r->expect[r->last = at];
+	}
 	if (e == NULL)
 		return 0;
 	if (rec->index != e->next)

@@ -13,9 +13,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Publications that may arrive interleaved with their keys: all that a slack of 64 lets a
- * worker compute on, and those around an evaluation. */
-#define FAL_EXPECT_MAX 72
+/* Publications that may arrive interleaved with their keys, of all shards: all that a
+ * slack of 64 lets a worker compute on, and those around an evaluation. */
+#define FAL_EXPECT_MAX 1152
 
 struct fal_expect {
 	struct fal_publication pub; /* id 0: none */
@@ -24,9 +24,10 @@ struct fal_expect {
 
 struct fal_reader {
 	struct fal_seal rx;
-	uint8_t *keys; /* FAL_EXPECT_MAX content keys in locked memory, when needed */
-	struct fal_expect expect[FAL_EXPECT_MAX];
-	uint64_t newest; /* publication that was ever expected */
+	struct fal_expect *expect; /* `cap` of them, with room for their content keys, */
+	uint8_t *keys;             /* which is locked memory; both grow as needed */
+	size_t cap, last;          /* last: of whose record came last */
+	uint64_t newest;           /* publication that was ever expected */
 	struct fal_zip *zip;
 	struct fal_buf plain;
 	struct fal_zip_stat unzipped; /* bytes_in: as sent; bytes_out: as read */

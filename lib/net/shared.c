@@ -31,6 +31,7 @@ struct fal_shared {
 	size_t bytes;
 	struct fal_zip_stat stat;
 	uint64_t version;
+	uint32_t parts;
 	bool zstd, lasting;
 };
 
@@ -73,6 +74,7 @@ fal_shared_new(const struct fal_shared_opt *opt, struct fal_shared **out)
 	s->pub.ad_n = opt->ad_n;
 	s->pool = opt->pool;
 	s->version = opt->version;
+	s->parts = opt->parts > 0 ? opt->parts : 1;
 	s->lasting = opt->lasting;
 	s->zstd = opt->zstd;
 	if (s->zstd && s->pool->zip == NULL)
@@ -169,6 +171,12 @@ uint64_t
 fal_shared_version(const struct fal_shared *s)
 {
 	return s->version;
+}
+
+uint32_t
+fal_shared_parts(const struct fal_shared *s)
+{
+	return s->parts;
 }
 
 bool

@@ -28,6 +28,7 @@ struct fal_shared_opt {
 	const void *ad;       /* what all readers must agree on: job, incarnation, */
 	size_t ad_n;      /* version, …; at most FAL_SHARED_AD_MAX bytes, borrowed */
 	uint64_t version; /* for whoever is to tell old ones, see fal_chan_skip_shared */
+	uint32_t parts;   /* publications that a version has; 0: one */
 	bool zstd;        /* compress each message that gets smaller by it */
 	bool lasting;     /* the same */
 };
@@ -52,6 +53,7 @@ const uint8_t *fal_shared_key(const struct fal_shared *s); /* FAL_KEY_BYTES, bor
 
 uint32_t fal_shared_count(const struct fal_shared *s);
 uint64_t fal_shared_version(const struct fal_shared *s);
+uint32_t fal_shared_parts(const struct fal_shared *s);
 bool fal_shared_lasting(const struct fal_shared *s);
 bool fal_shared_whole(const struct fal_shared *s); /* all `count` are in */
 size_t fal_shared_bytes(const struct fal_shared *s);

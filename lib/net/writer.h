@@ -14,7 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define FAL_WRITER_SHARED_MAX 64           /* publications waiting in one queue */
+#define FAL_WRITER_SHARED_MAX 64           /* versions waiting in one queue */
 #define FAL_WRITER_ZIP_MIN 512             /* bytes; smaller messages stay plain */
 #define FAL_WRITER_TRIAL ((size_t)1 << 20) /* bytes of bulk that a measurement takes, */
 #define FAL_WRITER_TRIES 64                /* and messages and publications at most */

@@ -128,6 +128,13 @@ fal_rack_next(void *rack, uint32_t *shard, struct fal_shard_say *out)
 	return false;
 }
 
+void
+fal_rack_range(const struct fal_rack *r, uint32_t i, uint32_t *first, uint32_t *blocks)
+{
+	*first = r->at[i].first;
+	*blocks = r->at[i].count;
+}
+
 bool
 fal_rack_part(const struct fal_rack *r, uint32_t i, uint64_t version,
 	      struct fal_shard_part *out)

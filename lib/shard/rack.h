@@ -32,6 +32,10 @@ int fal_rack_msg(void *rack, uint32_t session, const struct fal_msg *m,
 		 struct fal_diag *diag);
 bool fal_rack_next(void *rack, uint32_t *shard, struct fal_shard_say *out);
 
+/* The blocks of shard `i`. */
+void fal_rack_range(const struct fal_rack *r, uint32_t i, uint32_t *first,
+		    uint32_t *blocks);
+
 /* What shard `i` has of a version, borrowed until the next order; false: the version is
  * neither kept nor held. */
 struct fal_shard_part {

@@ -73,8 +73,11 @@ static const struct desc descs[] = {
 	     F(U32, welcome.epoch)),
 	DESC(TEXT, COORDINATOR, 3, F(U8, text.which), F(U32, text.offset),
 	     F(TAIL, text.bytes)),
-	DESC(VERSION, COORDINATOR, 5, F(U64, version.version), F(U64, version.oldest),
-	     F(U64, version.publication), F(BYTES32, version.key), F(U8, version.keep)),
+	DESC(VERSION, COORDINATOR, 3, F(U64, version.version), F(U64, version.oldest),
+	     F(U8, version.keep)),
+	DESC(PUBLISHED, COORDINATOR, 6, F(U64, published.version),
+	     F(U32, published.shard), F(U32, published.first), F(U32, published.blocks),
+	     F(U64, published.publication), F(BYTES32, published.key)),
 	DESC(MODEL, COORDINATOR, 4, F(U64, model.version), F(U32, model.first),
 	     F(U32, model.blocks), F(TAIL, model.data)),
 	DESC(GRANT, COORDINATOR, 14, F(U64, grant.round), F(U64, grant.clock),
@@ -257,6 +260,12 @@ fal_msg_may_send(uint16_t type, enum fal_sender sender)
 {
 	const struct desc *d = find(type);
 	return d != NULL && d->sender == sender;
+}
+
+uint32_t
+fal_msg_models(uint32_t blocks)
+{
+	return blocks / FAL_MODEL_BLOCKS + (blocks % FAL_MODEL_BLOCKS != 0);
 }
 
 int

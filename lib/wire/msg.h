@@ -68,7 +68,9 @@ enum fal_msg_type {
 	FAL_MSG_TRACE_END = 49,
 	FAL_MSG_REPLY = 50,
 	FAL_MSG_LATER = 51,
-	FAL_MSG_TICKET = 52
+	FAL_MSG_TICKET = 52,
+	/* from a shard */
+	FAL_MSG_PUBLISHED = 53
 };
 
 enum fal_sender {
@@ -214,11 +216,16 @@ struct fal_msg {
 		} text;
 		struct { /* a version is about to come */
 			uint64_t version;
-			uint64_t oldest;      /* nothing older will be computed on */
-			uint64_t publication; /* of the shared records */
-			uint8_t key[32];      /* content key of the shared records */
-			uint8_t keep;         /* 1: also keep it for evaluation */
+			uint64_t oldest; /* nothing older will be computed on */
+			uint8_t keep;    /* 1: also keep it for evaluation */
 		} version;
+		struct { /* a shard's part of it */
+			uint64_t version;
+			uint32_t shard;         /* from 1 */
+			uint32_t first, blocks; /* its range */
+			uint64_t publication;   /* of the shared records */
+			uint8_t key[32];        /* content key of these */
+		} published;
 		struct {
 			uint64_t version;
 			uint32_t first, blocks;
@@ -304,6 +311,8 @@ struct fal_model_part {
 	size_t values;
 	const int8_t *exps;
 };
+/* MODEL messages that so many blocks take. */
+uint32_t fal_msg_models(uint32_t blocks);
 /* Appends their MODEL message. */
 int fal_msg_put_model(struct fal_buf *out, uint32_t incarnation,
 		      const struct fal_model_part *part);

@@ -149,12 +149,12 @@ honest_model(struct honest *h, const struct fal_coord_model *is, const float *pa
 	     const int8_t *exps)
 {
 	static uint64_t publication;
-	struct fal_msg m = { .type = FAL_MSG_VERSION };
+	struct fal_msg m = { .type = FAL_MSG_PUBLISHED };
 	struct fal_buf out = { 0 };
-	m.version.version = is->version;
-	m.version.oldest = is->oldest;
-	m.version.publication = ++publication;
-	m.version.keep = is->keep;
+	m.published.version = is->version;
+	m.published.shard = 1;
+	m.published.blocks = fal_blocks(h->n);
+	m.published.publication = ++publication;
 	if (fal_msg_put(&out, &m) < 0)
 		abort();
 	honest_post(h->in, &h->n_in, &out);

@@ -166,19 +166,21 @@ coord_model(void *arg, uint32_t peer, const struct fal_coord_model *model)
 {
 	struct cluster *c = arg;
 	struct fal_shard_part part;
-	struct fal_msg m = { .type = FAL_MSG_VERSION };
+	struct fal_msg m = { .type = FAL_MSG_PUBLISHED };
 	struct fal_buf out = { 0 };
-	m.version.version = model->version;
-	m.version.oldest = model->oldest;
-	m.version.publication = ++c->publication;
-	m.version.keep = model->keep;
-	cluster_ok(c, fal_msg_put(&out, &m), "VERSION");
-	to_worker(c, peer, &out, false);
 	for (uint32_t i = 0; i < fal_rack_shards(c->shards.rack); i++) {
 		if (!fal_rack_part(c->shards.rack, i, model->version, &part)) {
 			c->failure = "a version that is not kept";
 			break;
 		}
+		m.published.version = model->version;
+		m.published.shard = i + 1;
+		m.published.first = part.first;
+		m.published.blocks = part.count;
+		m.published.publication = ++c->publication;
+		fal_buf_clear(&out);
+		cluster_ok(c, fal_msg_put(&out, &m), "PUBLISHED");
+		to_worker(c, peer, &out, false);
 		for (uint32_t b = 0; b < part.count; b += FAL_MODEL_BLOCKS) {
 			const size_t from = (size_t)b * FAL_BLOCK;
 			const uint32_t left = part.count - b;

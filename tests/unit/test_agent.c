@@ -231,6 +231,17 @@ tell(const struct fal_msg *m)
 }
 
 static void
+published(uint64_t v, uint32_t shard, uint32_t first, uint32_t blocks)
+{
+	struct fal_msg m = { .type = FAL_MSG_PUBLISHED };
+	m.published.version = v;
+	m.published.shard = shard;
+	m.published.first = first;
+	m.published.blocks = blocks;
+	check(tell(&m), 0, "PUBLISHED");
+}
+
+static void
 announce(uint64_t v, uint64_t oldest, bool keep)
 {
 	struct fal_msg m = { .type = FAL_MSG_VERSION };
@@ -238,6 +249,7 @@ announce(uint64_t v, uint64_t oldest, bool keep)
 	m.version.oldest = oldest;
 	m.version.keep = keep;
 	check(tell(&m), 0, "VERSION");
+	published(v, 1, 0, BLOCKS);
 }
 
 /* Its first value is its number. */
@@ -1055,11 +1067,12 @@ malformed_models(void **state)
 		{ 0, 1, FAL_EXP_MAX + 1, 1 + FAL_BLOCK * 4, FAL_EFORMAT },
 		{ 0, 1, FAL_EXP_MIN - 1, 1 + FAL_BLOCK * 4, FAL_EFORMAT },
 		{ 1, 1, FAL_EXP_MAX, 1 + 5 * 4, FAL_OK },
-		{ 1, 1, 0, 1 + 5 * 4, FAL_EFORMAT },
-		{ 0, 2, 0, 2 + N * 4, FAL_EFORMAT },
+		{ 1, 1, FAL_EXP_MAX + 1, 1 + 5 * 4, FAL_EFORMAT },
+		{ 1, 1, 0, 1 + 5 * 4, FAL_OK }, /* again */
 	};
 	struct fal_msg m = { .type = FAL_MSG_VERSION };
 	check(tell(&m), 0, "VERSION");
+	published(0, 1, 0, BLOCKS);
 	m.type = FAL_MSG_MODEL;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		memset(&m.model, 0, sizeof(m.model));
@@ -1073,6 +1086,133 @@ malformed_models(void **state)
 	}
 	m.model.version = 4;
 	check(tell(&m), 0, "MODEL of a version that is not coming");
+}
+
+/* One block of a version, as its shard sends it; its first value is the version's number.
+ */
+static void
+part(uint64_t v, uint32_t block)
+{
+	static float params[N];
+	const int8_t exp = FAL_EXP_FIRST;
+	struct fal_msg m;
+	struct fal_buf out = { 0 };
+	params[0] = (float)v;
+	const struct fal_model_part of = { v,   block, 1, params, fal_block_len(N, block),
+					   &exp };
+	check(fal_msg_put_model(&out, 6, &of), 0, "put");
+	check(fal_msg_get(out.p, out.n, &m), 0, "get");
+	check(tell(&m), 0, "MODEL");
+	fal_buf_free(&out);
+}
+
+/* A version is there when all shards' ranges are, in whatever order coordinator and
+ * shards speak; what is here when a part is published again stays. */
+static void
+parts_of_a_version(void **state)
+{
+	(void)state;
+	struct fal_msg m = { .type = FAL_MSG_VERSION };
+	published(0, 2, 1, 1); /* before the coordinator has said so */
+	part(0, 1);
+	check(tell(&m), 0, "VERSION");
+	grant(0, 0, 1, none);
+	check(busy[0], 0, "runs on half a version");
+	published(0, 1, 0, 1);
+	published(0, 2, 1, 1);
+	part(0, 1);
+	check(busy[0], 0, "runs on half a version");
+	part(0, 0);
+	check(busy[0], 1, "runs");
+	published(0, 1, 0, 1); /* is here */
+	part(0, 0);
+	finish(0);
+	expect_claim(0, 1);
+	check((int64_t)sent[seen - 1].m.claim.version, 0, "version");
+	check(sent[seen - 1].m.claim.last, 1, "last");
+	verdict(0, 0, 1, true);
+	/* Each shard gets its own blocks. */
+	expect_block(0, 1, 0, 1);
+	expect_block(0, 1, 1, 1);
+	nothing_sent();
+	/* What is too old is not waited for. */
+	version(4, false);
+	published(3, 1, 0, 1);
+	now += 10;
+	m = (struct fal_msg){ .type = FAL_MSG_ACCOUNT };
+	check(tell(&m), 0, "ACCOUNT");
+	check((int64_t)next(FAL_MSG_WORKED)->worked.pull, 0, "pulls");
+	/* One shard has all blocks now. */
+	grant_on(4, 4, 0, 1, none);
+	finish(0);
+	expect_claim(0, 2);
+	verdict(4, 0, 2, true);
+	expect_push(2, 1, 1);
+}
+
+static void
+ranges_that_are_none(void **state)
+{
+	(void)state;
+	static const uint32_t odd[][3] = { { 1, 0, 0 },          { 1, BLOCKS, 1 },
+					   { 1, 1, BLOCKS },     { 1, UINT32_MAX, 2 },
+					   { 1, 1, UINT32_MAX }, { 0, 0, BLOCKS } };
+	for (size_t i = 0; i < sizeof(odd) / sizeof(*odd); i++) {
+		struct fal_msg m = { .type = FAL_MSG_PUBLISHED };
+		m.published.shard = odd[i][0];
+		m.published.first = odd[i][1];
+		m.published.blocks = odd[i][2];
+		check(tell(&m), FAL_EFORMAT, "PUBLISHED");
+	}
+}
+
+/* A contribution is closed once; what would have followed may be gone. */
+static void
+closed_by_a_seal(void **state)
+{
+	(void)state;
+	version(0, false);
+	set_lanes(1);
+	grant(0, 0, 2, none);
+	finish(0);
+	expect_claim(0, 1);
+	check(desk_of(0, 1)->closed, 0, "closed");
+	verdict(0, 0, 1, true);
+	nothing_sent();
+	revoke(0, 1, 1);
+	check(desk_of(0, 1)->sealed, 1, "sealed");
+	expect_push(1, 1, 1);
+	finish(0);
+	grant(0, 2, 1, none);
+	finish(0);
+	expect_claim(2, 2);
+	check(desk_of(0, 2)->sealed, 0, "sealed");
+	verdict(0, 2, 2, true);
+	expect_push(2, 1, 3);
+}
+
+/* A ticket for what is open, or for another number of tasks. */
+static void
+tickets_that_do_not_fit(void **state)
+{
+	(void)state;
+	struct fal_msg m = { .type = FAL_MSG_TICKET };
+	version(0, false);
+	m.ticket.seq = 1;
+	m.ticket.tasks = 1;
+	check(tell(&m), 0, "of nothing that it knows");
+	grant(0, 0, 4, none);
+	finish(0);
+	expect_claim(0, 1);
+	verdict(0, 0, 1, true);
+	check(tell(&m), FAL_ESTATE, "of what is open");
+	for (uint32_t lane = 0; lane < LANES; lane++)
+		finish(lane);
+	m.ticket.tasks = 2;
+	for (uint32_t task = 1; task < 4; task++)
+		next(FAL_MSG_CLAIM);
+	check(tell(&m), FAL_ESTATE, "of another number of tasks");
+	nothing_sent();
 }
 
 static void
@@ -1130,6 +1270,10 @@ main(void)
 		TEST(evaluation_before_a_push),
 		TEST(nonfinite),
 		TEST(malformed_models),
+		TEST(parts_of_a_version),
+		TEST(ranges_that_are_none),
+		TEST(closed_by_a_seal),
+		TEST(tickets_that_do_not_fit),
 		TEST(nonsense_is_refused),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);

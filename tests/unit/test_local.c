@@ -293,8 +293,12 @@ version(uint64_t v)
 	int8_t exps[BLOCKS];
 	struct fal_buf out = { 0 };
 	struct fal_msg m = { .type = FAL_MSG_VERSION };
-	m.version.version = m.version.oldest = v;
+	struct fal_msg of = { .type = FAL_MSG_PUBLISHED };
+	m.version.version = m.version.oldest = of.published.version = v;
+	of.published.shard = 1;
+	of.published.blocks = BLOCKS;
 	check(tell(&m), 0, "VERSION");
+	check(tell(&of), 0, "PUBLISHED");
 	version_params(v, params, exps);
 	const struct fal_model_part part = { v, 0, BLOCKS, params, N, exps };
 	check(fal_msg_put_model(&out, 0, &part), 0, "put");
