@@ -10,6 +10,7 @@
 #include "model/safetensors.h"
 #include "net/options.h"
 #include "sched/sched.h"
+#include "sched/traits.h"
 #include "serve.h"
 #include "shard/rack.h"
 #include "state.h"
@@ -70,7 +71,7 @@ static uint64_t
 memory_need(const struct ps_job *j, uint64_t workers, uint64_t shards)
 {
 	const struct fal_rule *rule = &j->job.rule;
-	bool shared = rule->scheme == FAL_BSP || rule->scheme == FAL_EPSP;
+	bool shared = fal_rule_traits(rule).shared;
 	uint64_t versions = rule->slack + (shared ? 0 : workers);
 	const struct fal_rack_conf rack = rack_conf(j, shards);
 	const uint64_t data = ps_job_data(j);

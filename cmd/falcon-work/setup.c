@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "base/text.h"
+#include "sched/traits.h"
 #include "wire/bfp.h"
 
 #include <stdlib.h>
@@ -122,8 +123,8 @@ setup_bytes(const struct setup *s, uint32_t lanes)
 	/* Versions that a slack keeps; own weights, as they were, two changes, and the
 	 * optimiser's state where a scheme takes local steps. */
 	const struct fal_rule *rule = &s->job.rule;
-	const bool local = fal_rule_local(rule) && rule->scheme != FAL_GROUPS;
-	const uint64_t more = rule->scheme == FAL_EPSP ? rule->slack : local ? 5 : 0;
+	const struct fal_traits is = fal_rule_traits(rule);
+	const uint64_t more = is.delta ? 5 : is.delay;
 	/* Of a lane a sum at work and one whose claim is under way; three versions
 	 * (coming, current, under evaluation), the contribution, and the one before on
 	 * its way; two orders of epochs. */

@@ -2,41 +2,22 @@
 #include "job/stale.h"
 
 #include "optim/stable.h"
+#include "sched/traits.h"
 
 #include <stdio.h>
 
 enum { SUPPOSED = 4 }; /* workers, where they are not known */
-
-/* Whether each worker's, or group's, gradients are updates of their own: then those of
- * the others come in between. */
-static bool
-alone(const struct fal_rule *r)
-{
-	switch (r->scheme) {
-	case FAL_ASP:
-	case FAL_CONSGD:
-	case FAL_DYNSGD:
-		return true;
-	case FAL_SSP:
-	case FAL_FLEXRR:
-		return r->slack > 0;
-	case FAL_GROUPS:
-		return !r->delta && r->groups != 1;
-	default:
-		return false;
-	}
-}
 
 bool
 fal_stale_warning(const struct fal_rule *rule, const struct fal_optim *optim,
 		  uint32_t workers, char out[static FAL_STALE_TEXT])
 {
 	const uint32_t n = workers > 0 ? workers : SUPPOSED;
-	const uint32_t of =
-		rule->scheme == FAL_GROUPS && rule->groups < n ? rule->groups : n;
-	const uint32_t delay = alone(rule)                ? of - 1
-			       : rule->scheme == FAL_EPSP ? rule->slack
-							  : 0;
+	/* Where each worker's, or group's, gradients are updates of their own, those of
+	 * the others come in between. */
+	const struct fal_traits is = fal_rule_traits(rule);
+	const uint32_t of = is.groups && rule->groups < n ? rule->groups : n;
+	const uint32_t delay = is.alone ? of - 1 : is.delay;
 	out[0] = '\0';
 	const double momentum = fal_stable_momentum(optim);
 	if (delay == 0 || momentum <= 0)
@@ -44,7 +25,7 @@ fal_stale_warning(const struct fal_rule *rule, const struct fal_optim *optim,
 	struct fal_buf name = { 0 };
 	fal_rule_put(rule, &name);
 	char what[48];
-	if (alone(rule))
+	if (is.alone)
 		snprintf(what, sizeof(what), "%.*s of %u workers", (int)name.n,
 			 (const char *)name.p, n);
 	else

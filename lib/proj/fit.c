@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "job/policy.h"
 #include "sched/sched.h"
+#include "sched/traits.h"
 #include "trace/clocks.h"
 
 #include <stdio.h>
@@ -44,7 +45,7 @@ set_policy(struct fal_fit *f, const char *scheme, struct fal_policy *p, uint64_t
 	snprintf(f->scheme, sizeof(f->scheme), "%s", scheme);
 	fal_policy_free(&f->policy);
 	f->policy = *p;
-	f->shared = p->rule.scheme == FAL_BSP || p->rule.scheme == FAL_EPSP;
+	f->shared = fal_rule_traits(&p->rule).shared;
 	f->begin = begin;
 	f->breaks++;
 	f->wait.n = 0;

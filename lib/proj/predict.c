@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "sched/sched.h"
+#include "sched/traits.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -91,7 +92,8 @@ try_shares(const struct fal_cost *cost, struct fal_advice *best)
 	enum { MOST = 256 }; /* a policy has a bounded length */
 	struct fal_policy try;
 	double all = 0;
-	if (best->policy.rule.scheme != FAL_BSP || cost->machines > MOST)
+	const struct fal_traits is = fal_rule_traits(&best->policy.rule);
+	if (!is.shared || is.moves || cost->machines > MOST)
 		return FAL_OK;
 	for (size_t i = 0; i < cost->machines; i++)
 		all += cost->machine[i].lanes / fal_cost_mean(&cost->machine[i]);

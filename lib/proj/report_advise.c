@@ -85,7 +85,7 @@ add(struct list *l, enum fal_report_kind kind, const struct group *who, double s
 static bool
 epsp(const struct fal_report *r)
 {
-	return r->rule.scheme == FAL_EPSP;
+	return fal_rule_traits(&r->rule).slacks;
 }
 
 static bool
@@ -163,7 +163,7 @@ remedy(const struct fal_report *r, const struct group *g, double loss,
 {
 	const struct fal_report_worker *w = g->worst;
 	const char *it = g->n == 1 ? "it" : "them", *its = g->n == 1 ? "its" : "their";
-	const bool has_share = r->shared || r->rule.scheme == FAL_GROUPS;
+	const bool has_share = !fal_rule_traits(&r->rule).own;
 	if (more_slack(r) && loss >= LOSS)
 		snprintf(out, 96, "epsp:%u would let the others go on" OTHER,
 			 r->rule.slack + 1);
@@ -186,7 +186,7 @@ remedy(const struct fal_report *r, const struct group *g, double loss,
 		snprintf(out, 96, "give %s less to do, as epsp does%s", it, mark(r, 0));
 	else
 		snprintf(out, 96, "epsp would move %s tasks%s%s", its,
-			 r->rule.scheme == FAL_FLEXRR ? " sooner" : "", mark(r, 0));
+			 fal_rule_traits(&r->rule).moves ? " sooner" : "", mark(r, 0));
 }
 
 static void

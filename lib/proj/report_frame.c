@@ -103,7 +103,7 @@ static double
 least_wait(struct fal_report_state *s, size_t at)
 {
 	double least = HUGE_VAL;
-	for (size_t i = 0; i < s->rows && s->rule.scheme != FAL_ASP; i++) {
+	for (size_t i = 0; i < s->rows && fal_rule_traits(&s->rule).waits; i++) {
 		struct report_row *w = &s->row[i];
 		const uint64_t dropped = s->summary.worker[i].dropped;
 		if (counts(s, i, at) && w->load.tasks > 0 && dropped == w->dropped &&

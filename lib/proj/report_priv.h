@@ -4,6 +4,7 @@
 
 #include "proj/report.h"
 #include "sched/bound.h"
+#include "sched/traits.h"
 
 /* A worker in one frame, or its sums over the frames of a window.  Seconds. */
 struct report_cell {
@@ -110,7 +111,7 @@ struct fal_report_state {
 static inline bool
 report_shared(const struct fal_report_state *s)
 {
-	return s->rule.scheme == FAL_BSP || s->rule.scheme == FAL_EPSP;
+	return fal_rule_traits(&s->rule).shared;
 }
 
 /* Makes room for all rows in the scratch.  FAL_ENOMEM. */

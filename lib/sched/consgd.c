@@ -13,9 +13,7 @@ complete(struct fal_sched *s, struct fal_round *r, double now)
 	return fal_apply_alone(s, r, end, now);
 }
 
-const struct fal_scheme fal_scheme_consgd = { .own = true,
-					      .delta = true,
-					      .ahead = fal_ahead_one,
+const struct fal_scheme fal_scheme_consgd = { .ahead = fal_ahead_one,
 					      .may_begin = fal_ssp_may_begin_local,
 					      .begin = fal_ssp_begin_local,
 					      .complete = complete,

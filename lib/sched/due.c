@@ -159,9 +159,9 @@ take_in(const struct fal_sched *s, const struct fal_worker *w,
 static void
 owed_blocks(const struct fal_sched *s, const struct fal_worker *w, struct debt *o)
 {
-	const struct fal_round *r = s->scheme->own ? w->team->rounds : s->oldest;
+	const struct fal_round *r = s->is.own ? w->team->rounds : s->oldest;
 	uint32_t left = w->owed;
-	for (; r != NULL && left > 0; r = s->scheme->own ? r->next : r->newer) {
+	for (; r != NULL && left > 0; r = s->is.own ? r->next : r->newer) {
 		const struct fal_ledger *l = &r->ledger;
 		if (w->head != NULL && r->id >= w->head->round->id)
 			return;

@@ -213,9 +213,7 @@ touched(struct fal_sched *s, const struct fal_worker *w)
 	}
 }
 
-const struct fal_scheme fal_scheme_flexrr = { .own = true,
-					      .mixed = true,
-					      .ahead = fal_ahead_one,
+const struct fal_scheme fal_scheme_flexrr = { .ahead = fal_ahead_one,
 					      .may_begin = fal_ssp_may_begin,
 					      .under_way = fal_ssp_under_way,
 					      .complete = fal_ssp_complete,

@@ -295,8 +295,7 @@ complete(struct fal_sched *s, struct fal_round *r, double now)
 	return control(s, now);
 }
 
-const struct fal_scheme fal_scheme_groups = { .groups = true,
-					      .ahead = fal_ahead_one,
+const struct fal_scheme fal_scheme_groups = { .ahead = fal_ahead_one,
 					      .prepare = prepare,
 					      .begin = begin,
 					      .complete = complete,

@@ -15,7 +15,7 @@ fal_works_for(const struct fal_sched *s, const struct fal_worker *w,
 	      const struct fal_round *r)
 {
 	return fal_worker_active(w) && w->team == r->team &&
-	       (!s->scheme->groups || w->version == r->version) && fal_may_run(s, r, w);
+	       (!s->is.groups || w->version == r->version) && fal_may_run(s, r, w);
 }
 
 static int
@@ -213,7 +213,7 @@ fal_plan(struct fal_sched *s, struct fal_round *r, double now)
 	memmove(r->free_task, r->free_task + next,
 		(r->free_n - next) * sizeof(*r->free_task));
 	r->free_n -= next;
-	if (err < 0 || left == 0 || !s->scheme->groups)
+	if (err < 0 || left == 0 || !s->is.groups)
 		return err;
 	struct fal_act end = { .fate = FAL_FATE_ABANDON,
 			       .why = "nobody of its group has its version" };

@@ -149,10 +149,10 @@ fal_round_open(struct fal_sched *s, struct fal_team *t, const struct fal_run_of 
 	r->id = s->next_round++;
 	r->order = t->begun++;
 	r->team = t;
-	r->owner = s->scheme->own ? t->id : 0;
-	r->group = s->scheme->groups ? t->id : 0;
-	r->delta = s->scheme->delta;
-	r->mixed = s->scheme->mixed;
+	r->owner = s->is.own ? t->id : 0;
+	r->group = s->is.groups ? t->id : 0;
+	r->delta = s->is.delta;
+	r->mixed = s->is.mixed;
 	r->version = s->version;
 	append(s, r);
 	s->unplanned += run->count;

@@ -4,18 +4,12 @@
 #include "base/json.h"
 #include "base/parse.h"
 #include "base/text.h"
+#include "sched/traits.h"
 
 #include <stddef.h>
 #include <string.h>
 
 enum { TEXT_MAX = 256 };
-
-static const char *const names[FAL_SCHEMES] = {
-	[FAL_BSP] = "bsp",       [FAL_ASP] = "asp",       [FAL_SSP] = "ssp",
-	[FAL_EPSP] = "epsp",     [FAL_FLEXRR] = "flexrr", [FAL_SYNCOPT] = "syncopt",
-	[FAL_CONSGD] = "consgd", [FAL_DYNSGD] = "dynsgd", [FAL_WBSP] = "wbsp",
-	[FAL_GROUPS] = "groups",
-};
 
 enum kind { NUMBER, REAL, SWITCH };
 enum when { ALWAYS, PROGRESSIVE, DELTA }; /* what a key of groups needs */
@@ -167,8 +161,9 @@ no_scheme(const char *name, struct fal_diag *diag)
 	char list[TEXT_MAX];
 	size_t n = 0;
 	for (int i = 0; i < FAL_SCHEMES; i++) {
-		size_t len = strlen(names[i]);
-		memcpy(list + n, names[i], len);
+		const char *is = fal_scheme_name((enum fal_scheme_id)i);
+		size_t len = strlen(is);
+		memcpy(list + n, is, len);
 		memcpy(list + n + len, ", ", 2);
 		n += len + 2;
 	}
@@ -182,7 +177,7 @@ static int
 bad_value(const struct fal_rule *r, const struct param *p, const char *value,
 	  struct fal_diag *diag)
 {
-	const char *name = names[r->scheme];
+	const char *name = fal_scheme_name(r->scheme);
 	const char *key = p->key != NULL ? p->key : "";
 	const char *sep = p->key != NULL ? ": " : "";
 	switch (p->kind) {
@@ -244,7 +239,7 @@ find(enum fal_scheme_id scheme, const char *key)
 static int
 read_key(struct fal_rule *r, char *item, uint32_t *seen, struct fal_diag *diag)
 {
-	const char *name = names[r->scheme];
+	const char *name = fal_scheme_name(r->scheme);
 	char *eq = strchr(item, '=');
 	if (eq == NULL)
 		return fal_diag_set(diag, FAL_EINVAL, "%s: '%s' is not KEY=VALUE", name,
@@ -273,7 +268,7 @@ read_end(struct fal_rule *r, uint32_t seen, struct fal_diag *diag)
 		if (given)
 			return fal_diag_set(diag, FAL_EINVAL,
 					    "%s: %s '%u' has no meaning without %s",
-					    names[r->scheme], p->key, get(r, p),
+					    fal_scheme_name(r->scheme), p->key, get(r, p),
 					    p->when == DELTA ? "mode=delta"
 							     : "groups:progressive");
 		set(r, p, 0);
@@ -292,7 +287,8 @@ read_rule(char *text, struct fal_rule *r, struct fal_diag *diag)
 	if (number != NULL)
 		*number++ = '\0';
 	int scheme = 0;
-	while (scheme < FAL_SCHEMES && strcmp(text, names[scheme]) != 0)
+	while (scheme < FAL_SCHEMES &&
+	       strcmp(text, fal_scheme_name((enum fal_scheme_id)scheme)) != 0)
 		scheme++;
 	if (scheme == FAL_SCHEMES)
 		return no_scheme(text, diag);
@@ -367,13 +363,13 @@ put_value(const struct fal_rule *r, const struct param *p, struct fal_buf *out)
 void
 fal_rule_put(const struct fal_rule *r, struct fal_buf *out)
 {
-	fal_put_fmt(out, "%s", names[r->scheme]);
+	fal_put_fmt(out, "%s", fal_scheme_name(r->scheme));
 	for (const struct param *p = params; p < params + PARAMS; p++) {
 		if (!has(p, r->scheme) || !applies(p, r))
 			continue;
 		bool is_default =
 			p->kind == REAL ? !(get_real(r, p) > 0) : get(r, p) == p->def;
-		if (is_default && (p->key != NULL || r->scheme == FAL_EPSP))
+		if (is_default && (p->key != NULL || fal_rule_traits(r).slacks))
 			continue;
 		if (p->key == NULL)
 			fal_put_u8(out, ':');
@@ -404,29 +400,20 @@ fal_rule_eq(const struct fal_rule *a, const struct fal_rule *b)
 static bool
 is_bsp(const struct fal_rule *r)
 {
-	switch (r->scheme) {
-	case FAL_BSP:
-		return true;
-	case FAL_SSP:
-	case FAL_EPSP:
-	case FAL_FLEXRR:
-		return r->slack == 0;
-	default:
-		return false;
-	}
+	const struct fal_traits t = fal_rule_traits(r);
+	return t.law && t.delay == 0;
 }
 
 bool
 fal_rule_local(const struct fal_rule *r)
 {
-	return r->scheme == FAL_CONSGD || r->scheme == FAL_DYNSGD ||
-	       r->scheme == FAL_WBSP || (r->scheme == FAL_GROUPS && r->delta);
+	return fal_rule_traits(r).local;
 }
 
 bool
 fal_rule_lawful(const struct fal_rule *r)
 {
-	return r->scheme == FAL_EPSP || is_bsp(r);
+	return fal_rule_traits(r).law;
 }
 
 bool

@@ -116,7 +116,7 @@ fal_find(const struct fal_sched *s, uint32_t id)
 static bool
 is_whole(const struct fal_sched *s)
 {
-	return !fal_ssp_collects(s) || fal_pool_first(&s->pool) != s->merged_clock;
+	return !s->is.waves || fal_pool_first(&s->pool) != s->merged_clock;
 }
 
 /* When no round is open, nothing more will come to what was collected. */
@@ -227,8 +227,7 @@ fal_sched_hold(struct fal_sched *s, double now, bool hold)
 bool
 fal_sched_quiet(const struct fal_sched *s)
 {
-	return s->rounds == 0 && s->merged == 0 &&
-	       !(fal_ssp_collects(s) && s->pool.backs > 0);
+	return s->rounds == 0 && s->merged == 0 && !(s->is.waves && s->pool.backs > 0);
 }
 
 bool
@@ -246,7 +245,7 @@ fal_sched_policy(const struct fal_sched *s)
 uint32_t
 fal_sched_versions(const struct fal_sched *s)
 {
-	return s->policy.rule.scheme == FAL_EPSP ? s->policy.rule.slack + 1 : 1;
+	return s->is.delay + 1;
 }
 
 bool
@@ -355,6 +354,7 @@ fal_sched_set_policy(struct fal_sched *s, double now, const struct fal_policy *p
 	fal_policy_free(&s->policy);
 	s->policy = copy;
 	s->scheme = schemes[p->rule.scheme];
+	s->is = fal_rule_traits(&p->rule);
 	s->fixed_shares = false;
 	for (size_t i = 0; i < p->workers; i++)
 		s->fixed_shares |= p->worker[i].share >= 0;

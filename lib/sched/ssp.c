@@ -28,15 +28,9 @@ may_begin_wave(const struct fal_sched *s, const struct fal_team *t)
 }
 
 bool
-fal_ssp_collects(const struct fal_sched *s)
-{
-	return s->scheme->under_way == fal_ssp_under_way && s->policy.rule.slack == 0;
-}
-
-bool
 fal_ssp_under_way(const struct fal_sched *s, const struct fal_team *t)
 {
-	return fal_ssp_collects(s) && !fal_sched_quiet(s) && may_begin_wave(s, t);
+	return s->is.waves && !fal_sched_quiet(s) && may_begin_wave(s, t);
 }
 
 bool
@@ -98,8 +92,7 @@ fal_ssp_begin_local(struct fal_sched *s, struct fal_team *t, struct fal_round *r
 	r->version = t->version;
 }
 
-const struct fal_scheme fal_scheme_ssp = { .own = true,
-					   .ahead = fal_ahead_one,
+const struct fal_scheme fal_scheme_ssp = { .ahead = fal_ahead_one,
 					   .may_begin = fal_ssp_may_begin,
 					   .under_way = fal_ssp_under_way,
 					   .complete = fal_ssp_complete,

@@ -14,7 +14,8 @@
  *	pool.c, ledger.c, holds.c   tasks not handed out; who claimed what; who was given
  *	          what
  *	heap.c, recent.c   a heap; the last measurements of something
- *	bsp.c epsp.c asp.c … one scheme each, state.h's struct fal_scheme
+ *	traits.c  what each scheme is
+ *	bsp.c epsp.c asp.c … what it does: state.h's struct fal_scheme
  *
  * Calls that can fail return 0 or FAL_ENOMEM. */
 #ifndef FAL_SCHED_STATE_H
@@ -26,6 +27,7 @@
 #include "sched/pool.h"
 #include "sched/recent.h"
 #include "sched/sched.h"
+#include "sched/traits.h"
 
 /* Nothing extends a deadline beyond so many times itself. */
 #define FAL_MOST_TIMES 10.0
@@ -193,12 +195,9 @@ struct fal_check {
 	double last; /* nothing extends it beyond this */
 };
 
-/* A scheme: what differs between synchronisation rules. */
+/* A scheme: what it does.  What it is stands in traits.h: every worker is a team where
+ * rounds are its own, all are one where they are shared, else the scheme forms them. */
 struct fal_scheme {
-	bool own;    /* every worker is a team, else all are one, unless `groups` */
-	bool groups; /* teams are formed by the scheme */
-	bool delta;  /* contributions are changes of weights */
-	bool mixed;  /* a round may be computed on several versions */
 	/* Rounds that a team may have open at once. */
 	uint32_t (*ahead)(const struct fal_sched *s);
 	/* How many rounds a clock's tasks make, if every worker is a team.  NULL: one for
@@ -239,6 +238,7 @@ extern const struct fal_scheme fal_scheme_bsp, fal_scheme_epsp, fal_scheme_asp,
 
 struct fal_sched {
 	struct fal_policy policy;
+	struct fal_traits is; /* of its rule */
 	const struct fal_scheme *scheme;
 	struct fal_grid grid;
 	uint32_t full; /* samples of a full task */
@@ -396,7 +396,7 @@ fal_slot(const struct fal_sched *s, const struct fal_worker *w)
 static inline bool
 fal_one_team(const struct fal_sched *s)
 {
-	return !s->scheme->own && !s->scheme->groups;
+	return s->is.shared;
 }
 
 /* sched.c */
@@ -470,8 +470,6 @@ struct fal_worker *fal_team_worker(const struct fal_sched *s, const struct fal_t
 
 /* SSP's bound: at most s clocks ahead of the slowest. */
 bool fal_ssp_may_begin(const struct fal_sched *s, const struct fal_team *t);
-/* s = 0 of ssp and flexrr: the rounds of a clock are collected. */
-bool fal_ssp_collects(const struct fal_sched *s);
 /* s = 0: of the clock whose rounds are being collected. */
 bool fal_ssp_under_way(const struct fal_sched *s, const struct fal_team *t);
 /* Pulls only when what it pulled last is too old, else goes on by itself. */

@@ -56,8 +56,7 @@ complete(struct fal_sched *s, struct fal_round *r, double now)
 	return end_round(s, r, end, now) < 0 ? FAL_ENOMEM : decide(s, now);
 }
 
-const struct fal_scheme fal_scheme_syncopt = { .own = true,
-					       .ahead = fal_ahead_one,
+const struct fal_scheme fal_scheme_syncopt = { .ahead = fal_ahead_one,
 					       .among = among,
 					       .may_begin = may_begin,
 					       .complete = complete,

@@ -11,7 +11,7 @@
 uint32_t
 fal_teams_active(const struct fal_sched *s)
 {
-	if (s->scheme->own)
+	if (s->is.own)
 		return s->active;
 	uint32_t n = 0;
 	for (uint32_t i = 0; i < s->teams; i++)
@@ -30,7 +30,7 @@ fal_slowest(const struct fal_sched *s, const struct fal_team *but)
 struct fal_worker *
 fal_team_worker(const struct fal_sched *s, const struct fal_team *t)
 {
-	return s->scheme->own ? &s->worker[t->at] : NULL;
+	return s->is.own ? &s->worker[t->at] : NULL;
 }
 
 /* It may be able to begin a round, if it has none that it must end first. */
@@ -107,10 +107,10 @@ least_used_part(const struct fal_sched *s)
 int
 fal_team_join(struct fal_sched *s, struct fal_worker *w)
 {
-	struct fal_team *t = !s->scheme->own && s->teams > 0 ? s->team[0] : NULL;
+	struct fal_team *t = !s->is.own && s->teams > 0 ? s->team[0] : NULL;
 	if (t == NULL) {
-		t = s->scheme->own ? fal_team_new(s, fal_slot(s, w), w->id)
-				   : fal_team_new(s, 0, s->scheme->groups ? 1 : 0);
+		t = s->is.own ? fal_team_new(s, fal_slot(s, w), w->id)
+			      : fal_team_new(s, 0, s->is.groups ? 1 : 0);
 		if (t == NULL)
 			return FAL_ENOMEM;
 		t->part = least_used_part(s);
@@ -194,7 +194,7 @@ fal_team_changed(struct fal_sched *s, struct fal_worker *w, uint32_t members, do
 			return FAL_ENOMEM;
 	if (w->gone) {
 		w->team = NULL;
-		if (s->scheme->own)
+		if (s->is.own)
 			free_team(s, t);
 	}
 	return s->scheme->changed != NULL ? s->scheme->changed(s, now) : FAL_OK;
@@ -227,7 +227,7 @@ size_of(const struct fal_sched *s, const struct fal_team *t, uint32_t part)
 	uint32_t k = fal_grid_tasks(&s->grid, fal_pool_next(&s->pool, part));
 	if (fal_one_team(s))
 		return k;
-	if (s->scheme->groups) {
+	if (s->is.groups) {
 		double n = fmax(round((double)k * t->members / s->active), 1);
 		uint32_t left = fal_pool_left(&s->pool, part);
 		/* No scrap at the clock's end: less than half of one worker's part. */
@@ -247,7 +247,7 @@ size_of(const struct fal_sched *s, const struct fal_team *t, uint32_t part)
 static struct fal_worker *
 next_member(const struct fal_sched *s, const struct fal_team *t, uint32_t *at)
 {
-	if (s->scheme->own) {
+	if (s->is.own) {
 		struct fal_worker *w = (*at)++ == 0 ? &s->worker[t->at] : NULL;
 		return w != NULL && fal_worker_active(w) ? w : NULL;
 	}
@@ -294,7 +294,7 @@ is_barred(const struct fal_sched *s, const struct fal_team *t)
 {
 	uint32_t at = 0;
 	const struct fal_worker *w = s->barred > 0 ? next_member(s, t, &at) : NULL;
-	while (w != NULL && w->barred && !s->scheme->own)
+	while (w != NULL && w->barred && !s->is.own)
 		w = next_member(s, t, &at);
 	return s->barred > 0 && (w == NULL || w->barred);
 }

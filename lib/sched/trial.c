@@ -190,7 +190,7 @@ waits_for(const struct fal_sched *s, const struct fal_node *n)
 {
 	uint32_t slot = fal_heap_top(&s->idle);
 	struct fal_worker *r = slot != FAL_NONE ? &s->worker[slot] : NULL;
-	if (r == NULL || s->scheme->own)
+	if (r == NULL || s->is.own)
 		return r;
 	return fal_works_for(s, r, n->round) ? r : NULL;
 }
@@ -204,7 +204,7 @@ fal_trial_relieve(struct fal_sched *s, double now)
 		return now - w->base > fal_late_s(s, w) ? fal_suspect(s, w, now) : FAL_OK;
 	if (w == NULL || w->head == NULL || (r = waits_for(s, w->head)) == NULL)
 		return FAL_OK;
-	if (s->scheme->own)
+	if (s->is.own)
 		return now - w->began > fal_late_s(s, w) ? fal_suspect(s, w, now)
 							 : FAL_OK;
 	const struct fal_node *n = w->head;

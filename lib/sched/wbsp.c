@@ -111,9 +111,7 @@ complete(struct fal_sched *s, struct fal_round *r, double now)
 	return publish_if_due(s);
 }
 
-const struct fal_scheme fal_scheme_wbsp = { .own = true,
-					    .delta = true,
-					    .ahead = ahead,
+const struct fal_scheme fal_scheme_wbsp = { .ahead = ahead,
 					    .may_begin = may_begin,
 					    .begin = begin,
 					    .complete = complete,

@@ -102,7 +102,7 @@ take_scheme(struct fal_audit *a, struct fal_trace_line *l)
 		fal_finding(&a->f, &a->waiting[0], 0, 0,
 			    "no update before the scheme changes");
 	a->n_waiting = 0;
-	a->plain = a->plain && rule.scheme == FAL_EPSP;
+	a->plain = a->plain && fal_rule_traits(&rule).shared;
 	snprintf(a->text, sizeof(a->text), "%s", text);
 	fal_rules_begin(&a->rules, &rule, a->version);
 	return 0;
@@ -180,7 +180,7 @@ may_come(struct fal_audit *a, struct fal_trace_round *r)
 			    (unsigned long long)(tasks - 1));
 		return false;
 	}
-	if (a->rules.rule.scheme == FAL_EPSP && r->round < a->last_round)
+	if (a->rules.is.shared && r->round < a->last_round)
 		fal_finding(&a->f, r, 0, 0, "it ended after round %llu",
 			    (unsigned long long)a->last_round);
 	return true;
@@ -363,7 +363,7 @@ static int
 take_check(struct fal_audit *a, struct fal_trace_line *l)
 {
 	const struct fal_doubts_env env = { .blocks = a->job.blocks,
-					    .lawful = fal_rule_lawful(&a->rules.rule),
+					    .lawful = a->rules.is.law,
 					    .people = &a->people };
 	return fal_doubts_check(&a->doubts, l, &env, &a->f);
 }

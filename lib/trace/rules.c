@@ -15,6 +15,7 @@ void
 fal_rules_begin(struct fal_rules *s, const struct fal_rule *rule, uint64_t newest)
 {
 	s->rule = *rule;
+	s->is = fal_rule_traits(rule);
 	s->base = newest;
 	s->applied = 0;
 	s->slots = 0;
@@ -31,16 +32,8 @@ fal_rules_free(struct fal_rules *s)
 uint64_t
 fal_rules_version(const struct fal_rules *s)
 {
-	const uint32_t slack = s->rule.slack;
-	return s->base + (s->applied > slack ? s->applied - slack : 0);
-}
-
-/* Do its rounds change weights, instead of summing up gradients?  Then they have local
- * steps. */
-static bool
-is_delta(const struct fal_rule *r)
-{
-	return r->steps > 0;
+	const uint32_t delay = s->is.delay;
+	return s->base + (s->applied > delay ? s->applied - delay : 0);
 }
 
 /* Whose it is, and what it sums up. */
@@ -48,23 +41,21 @@ static void
 judge_kind(const struct fal_rules *s, const struct fal_trace_round *r,
 	   struct fal_findings *f)
 {
-	const bool shared = s->rule.scheme == FAL_EPSP;
-	const bool group = s->rule.scheme == FAL_GROUPS;
-	if (r->has_owner != (!shared && !group))
+	if (r->has_owner != s->is.own)
 		fal_finding(f, r, 0, 0, r->has_owner ? "worker %u owns it" : "no owner",
 			    r->owner);
-	if (r->has_group != group)
+	if (r->has_group != s->is.groups)
 		fal_finding(f, r, 0, 0, r->has_group ? "it is of a group" : "no group");
 	if (r->local > s->rule.rounds || (r->local == 0) != (s->rule.rounds == 0))
 		fal_finding(f, r, 0, 0, "local is %llu, but at most %u round%s pushed",
 			    (unsigned long long)r->local, s->rule.rounds,
 			    s->rule.rounds == 1 ? " is" : "s are");
-	if (r->delta != is_delta(&s->rule))
+	if (r->delta != s->is.delta)
 		fal_finding(f, r, 0, 0, "kind is %s", r->delta ? "delta" : "grad");
 	if (r->steps > 0 && r->steps != s->rule.steps)
 		fal_finding(f, r, 0, 0, "steps is %llu, not %u",
 			    (unsigned long long)r->steps, s->rule.steps);
-	if (shared && r->end == FAL_TRACE_DROPPED)
+	if (s->is.shared && r->end == FAL_TRACE_DROPPED)
 		fal_finding(f, r, r->first, r->tasks, "dropped");
 }
 
@@ -76,11 +67,11 @@ judge_weight(const struct fal_rules *s, const struct fal_trace_round *r,
 	double want = r->weight;
 	if (!r->delta)
 		want = 1;
-	else if (s->rule.scheme == FAL_CONSGD && s->rule.lambda > 0)
+	else if (s->rule.lambda > 0)
 		want = s->rule.lambda;
 	else if (r->among > 0) /* the default: that of one of them */
 		want = 1 / (double)r->among;
-	else if (s->rule.scheme == FAL_DYNSGD && s->rule.by_updates)
+	else if (s->rule.by_updates)
 		want = 1 / ((double)r->updates + 1);
 	if (!(r->weight > 0 && r->weight <= 1))
 		fal_finding(f, r, 0, 0, "weight is %g", r->weight);
@@ -136,13 +127,6 @@ judge_rank(struct fal_rules *s, const struct fal_trace_round *r, struct fal_find
 	return 0;
 }
 
-static bool
-is_bounded(const struct fal_rule *r)
-{
-	return r->scheme == FAL_SSP || r->scheme == FAL_FLEXRR ||
-	       r->scheme == FAL_CONSGD || r->scheme == FAL_DYNSGD;
-}
-
 int
 fal_rules_round(struct fal_rules *s, const struct fal_trace_round *r, uint64_t newest,
 		struct fal_findings *f)
@@ -153,22 +137,20 @@ fal_rules_round(struct fal_rules *s, const struct fal_trace_round *r, uint64_t n
 			    (unsigned long long)r->version, (unsigned long long)newest);
 	if (r->end != FAL_TRACE_APPLIED)
 		return 0;
-	const bool shared = s->rule.scheme == FAL_EPSP;
-	if (shared && r->version != fal_rules_version(s))
+	if (s->is.shared && r->version != fal_rules_version(s))
 		fal_finding(f, r, 0, 0, "version is %llu, not %llu",
 			    (unsigned long long)r->version,
 			    (unsigned long long)fal_rules_version(s));
-	if (is_bounded(&s->rule) && r->clocks > s->rule.slack)
+	if (s->is.bounded && r->clocks > s->rule.slack)
 		fal_finding(f, r, 0, 0,
 			    "it is %llu clock%s before the slowest, but the slack is %u",
 			    (unsigned long long)r->clocks, fal_text_s(r->clocks),
 			    s->rule.slack);
-	if (!shared && !r->has_stale)
+	if (!s->is.shared && !r->has_stale)
 		fal_finding(f, r, 0, 0, "nothing says how stale it is");
 	judge_weight(s, r, f);
 	s->applied++;
-	const bool ranked = s->rule.scheme == FAL_DYNSGD && !s->rule.by_updates;
-	return ranked ? judge_rank(s, r, f) : 0;
+	return s->is.ranked ? judge_rank(s, r, f) : 0;
 }
 
 bool
@@ -214,9 +196,8 @@ fal_rules_divisor(const struct fal_rules *s, const struct fal_trace_round *r,
 		  struct fal_findings *f)
 {
 	const bool line = fal_rules_by_group(s);
-	const bool all = s->rule.scheme == FAL_SYNCOPT || s->rule.scheme == FAL_EPSP;
-	const double want = (double)(all ? samples : u->clock_samples);
-	if ((line || is_delta(&s->rule)) && u->divisor > 0)
+	const double want = (double)(s->is.counted ? samples : u->clock_samples);
+	if ((line || s->is.delta) && u->divisor > 0)
 		fal_finding(f, r, 0, 0, "version %llu has a divisor, but no gradients",
 			    (unsigned long long)u->version);
 	else if (line) /* the same part of the workers */
@@ -229,14 +210,12 @@ void
 fal_rules_update(const struct fal_rules *s, const struct fal_trace_round *r,
 		 const struct fal_rules_update *u, struct fal_findings *f)
 {
-	const enum fal_scheme_id id = s->rule.scheme;
-	const bool collects = id == FAL_SYNCOPT || id == FAL_WBSP || id == FAL_GROUPS;
 	const bool line = fal_rules_by_group(s);
 	const uint64_t was = u->version > 0 ? u->version - 1 : 0;
-	if (!collects && u->rounds > 1)
+	if (!s->is.collects && u->rounds > 1)
 		fal_finding(f, r, 0, 0, "version %llu is made of %zu rounds",
 			    (unsigned long long)u->version, u->rounds);
-	if (id == FAL_SYNCOPT && r->version != was)
+	if (s->is.fresh && r->version != was)
 		fal_finding(f, r, 0, 0, "it ran on version %llu, but was applied to %llu",
 			    (unsigned long long)r->version, (unsigned long long)was);
 	if (line)

@@ -8,12 +8,14 @@
 #ifndef FAL_TRACE_RULES_H
 #define FAL_TRACE_RULES_H
 
+#include "sched/traits.h"
 #include "trace/findings.h"
 #include "trace/scheme.h"
 
 /* {0} with a scheme is the beginning of a job. */
 struct fal_rules {
-	struct fal_rule rule; /* as fal_trace_scheme_read makes it */
+	struct fal_rule rule;
+	struct fal_traits is; /* of it */
 	uint64_t base;        /* the newest version when the scheme began */
 	uint64_t applied;     /* rounds since */
 	/* dynsgd by version: the ranks given so far in its open slots. */

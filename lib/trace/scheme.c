@@ -11,10 +11,6 @@ fal_trace_scheme_read(struct fal_trace_line *l, const char *text, struct fal_rul
 	int err = fal_rule_parse(text, &r, &why);
 	if (err < 0)
 		return fal_trace_fail(l, err, "scheme: %s", why.text);
-	if (r.scheme == FAL_BSP)
-		r.scheme = FAL_EPSP;
-	if (r.slack == 0 && (r.scheme == FAL_SSP || r.scheme == FAL_FLEXRR))
-		r.scheme = FAL_SYNCOPT;
 	*out = r;
 	return 0;
 }

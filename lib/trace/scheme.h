@@ -5,10 +5,7 @@
 #include "sched/rule.h"
 #include "trace/reader.h"
 
-/* Reads a rule; those that are one to the audit become one: bsp is epsp:0, as rounds are
- * shared by all workers, and ssp:0 and flexrr:0 are syncopt, as all rounds on a version
- * make one update.
- * Returns 0 or l->err: FAL_EINVAL: no such scheme, key or value. */
+/* Reads a rule.  Returns 0 or l->err: FAL_EINVAL: no such scheme, key or value. */
 int fal_trace_scheme_read(struct fal_trace_line *l, const char *text,
 			  struct fal_rule *out);
 

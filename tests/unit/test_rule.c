@@ -2,6 +2,7 @@
 #include "base/err.h"
 #include "base/rng.h"
 #include "sched/rule.h"
+#include "sched/traits.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -223,14 +224,43 @@ same_model(void **state)
 		}
 }
 
+/* The table agrees with itself: rounds are somebody's, and the law holds where it can. */
+static void
+traits(void **state)
+{
+	(void)state;
+	for (int i = 0; i < FAL_SCHEMES; i++)
+		for (uint32_t n = 0; n < 3; n++) {
+			char text[40];
+			struct fal_rule r;
+			snprintf(text, sizeof(text), "%s:%u",
+				 fal_scheme_name((enum fal_scheme_id)i), n);
+			if (fal_rule_parse(text, &r, NULL) < 0) /* it takes no number */
+				r = parse(fal_scheme_name((enum fal_scheme_id)i));
+			const struct fal_traits is = fal_rule_traits(&r);
+			if (is.shared + is.groups + is.own != 1)
+				fail_msg("%s: whose rounds?", text);
+			if (is.delta != (r.steps > 0))
+				fail_msg("%s: local steps %u, delta %d", text, r.steps,
+					 is.delta);
+			if (is.law && (is.delta || is.alone || !is.counted))
+				fail_msg("%s: not under the law", text);
+			if (is.law != (is.shared || is.waves))
+				fail_msg("%s: law %d", text, is.law);
+			if (is.delay != (is.slacks ? r.slack : 0))
+				fail_msg("%s: delay %u", text, is.delay);
+			if (is.bounded && is.collects)
+				fail_msg("%s: bounded, and collected", text);
+		}
+}
+
 int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(reads_and_writes),
-		cmocka_unit_test(refuses),
-		cmocka_unit_test(mutations),
-		cmocka_unit_test(same_model),
+		cmocka_unit_test(reads_and_writes), cmocka_unit_test(refuses),
+		cmocka_unit_test(mutations),        cmocka_unit_test(same_model),
+		cmocka_unit_test(traits),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -41,7 +41,7 @@ judge_counts(void)
 	for (uint32_t i = 0; i < s->workers; i++) {
 		const struct fal_worker *w = &s->worker[i];
 		active += fal_worker_active(w);
-		if (s->scheme->own && !w->gone)
+		if (s->is.own && !w->gone)
 			play_check(w->team->at, i, "place of a worker's team");
 	}
 	for (uint32_t i = 0; i < s->teams; i++) {
