@@ -222,13 +222,14 @@ def torch(model, loss, **options):
 
 def save(model, path):
     """Writes what a torch.nn.Module begins with as a safetensors file, for model.init."""
-    header, data = {}, b""
-    for name, t in (*model.named_parameters(), *model.named_buffers()):
-        if t.is_floating_point():
-            raw = bytes(t.detach().float().cpu().contiguous().numpy())
-            header[name] = {"dtype": "F32", "shape": list(t.shape),
-                            "data_offsets": [len(data), len(data) + len(raw)]}
-            data += raw
+    header, data, tensors = {}, b"", dict(model.named_parameters())
+    tensors.update((k, b) for k, b in model.named_buffers()
+                   if k.endswith(("running_mean", "running_var")))
+    for name, t in tensors.items():
+        raw = bytes(t.detach().float().cpu().contiguous().numpy())
+        header[name] = {"dtype": "F32", "shape": list(t.shape),
+                        "data_offsets": [len(data), len(data) + len(raw)]}
+        data += raw
     text = json.dumps(header).encode()
     with open(path, "wb") as f:
         f.write(len(text).to_bytes(8, "little") + text + data)

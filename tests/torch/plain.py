@@ -66,7 +66,7 @@ def judge(model, loss, total):
 
 
 def apart(model, state):
-    mine, worst = model.state_dict(), 0
+    mine, worst = model.state_dict(), {}
     with open(state + "/model.safetensors", "rb") as f:
         header = json.loads(f.read(int.from_bytes(f.read(8), "little")))
         data = bytearray(f.read())
@@ -75,7 +75,7 @@ def apart(model, state):
             begin, end = t["data_offsets"]
             theirs = torch.frombuffer(data, dtype=torch.float32, offset=begin,
                                       count=(end - begin) // 4).reshape(t["shape"])
-            worst = max(worst, float((theirs - mine[name]).norm() / mine[name].norm()))
+            worst[name] = float((theirs - mine[name]).norm() / mine[name].norm())
     return worst
 
 
