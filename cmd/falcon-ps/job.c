@@ -7,6 +7,7 @@
 #include "cli/file.h"
 #include "data/load.h"
 #include "model/safetensors.h"
+#include "wire/bfp.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -39,6 +40,18 @@ load_text(struct ps_job *j, const char *path, const char *const *set, size_t n_s
 				       &j->job, diag);
 }
 
+/* Where the tensors lie in the flat vector. */
+static int
+lay_out(const struct ps_job *j, const char *file, struct fal_diag *diag)
+{
+	if (j->job.block == FAL_JOB_BLOCK_TENSOR &&
+	    fal_model_align(j->model, FAL_BLOCK) < 0)
+		return fal_diag_set(diag, FAL_ELIMIT,
+				    "%s: with model.block = tensor more than 2^31 values",
+				    file);
+	return FAL_OK;
+}
+
 /* Names and shapes, and their first values. */
 static int
 use_init(struct ps_job *j, const char *file, const struct fal_buf *bytes,
@@ -51,6 +64,8 @@ use_init(struct ps_job *j, const char *file, const struct fal_buf *bytes,
 					    diag);
 		if (err == FAL_OK)
 			err = fal_safetensors_header(j->model, &j->model_text);
+		if (err == FAL_OK)
+			err = lay_out(j, file, diag);
 		if (err < 0)
 			return err;
 	}
@@ -127,6 +142,8 @@ load_model(struct ps_job *j, const char *path, struct fal_diag *diag)
 	if (err == FAL_OK && file != NULL)
 		err = fal_model_parse(file, (const char *)j->model_text.p,
 				      j->model_text.n, &j->model, diag);
+	if (err == FAL_OK && file != NULL)
+		err = lay_out(j, file, diag);
 	if (err == FAL_OK && init != NULL)
 		err = load_init(j, path, init, diag);
 	free(file);

@@ -183,13 +183,18 @@ check(struct run *r, const char *path)
 			return say_bad_file(&diag, err);
 	}
 	const uint64_t need = memory_need(&r->job, o->min_workers, o->shards);
-	const uint64_t params = r->job.model->params;
-	const uint32_t blocks = fal_blocks(params), tasks = ps_job_tasks(&r->job);
+	const uint64_t params = r->job.model->values;
+	const uint32_t blocks = fal_blocks(r->job.model->params),
+		       tasks = ps_job_tasks(&r->job);
+	char more[64] = "";
+	if (r->job.job.block == FAL_JOB_BLOCK_TENSOR)
+		snprintf(more, sizeof(more), " (%u without model.block = tensor)",
+			 fal_blocks(params));
 	fal_cli_err(PROG,
-		    "%s: %" PRIu64 " parameter%s in %u block%s, %u task%s a clock, "
+		    "%s: %" PRIu64 " parameter%s in %u block%s%s, %u task%s a clock, "
 		    "needs %" PRIu64 " MiB",
 		    r->job.job.name, params, fal_text_s(params), blocks,
-		    fal_text_s(blocks), tasks, fal_text_s(tasks), (need >> 20) + 1);
+		    fal_text_s(blocks), more, tasks, fal_text_s(tasks), (need >> 20) + 1);
 	char warning[FAL_STALE_TEXT];
 	if (fal_stale_warning(&r->job.job.rule, &r->job.job.optim,
 			      o->min_workers > 1 ? (uint32_t)o->min_workers : 0, warning))

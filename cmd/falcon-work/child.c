@@ -202,7 +202,7 @@ take_place(struct child *c, struct start *s, const struct child_task *t)
 	struct place *p = &s->place[free];
 	*p = (struct place){ t->serial, 1, false };
 	pthread_mutex_unlock(&c->mutex);
-	memcpy(bulk_data(&s->area[SPAWN_PARAMS], free), t->params, c->job->params_bytes);
+	fal_model_pack(c->job->model, t->params, bulk_data(&s->area[SPAWN_PARAMS], free));
 	pthread_mutex_lock(&c->mutex);
 	p->ready = true;
 	pthread_cond_broadcast(&c->change);
@@ -287,8 +287,8 @@ do_in(struct child *c, struct start *at, const struct child_task *t,
 	if (err == FAL_OK && out->end == CHILD_MADE && t->grad != NULL) {
 		/* Who writes too late is not to change what has been looked at. */
 		pthread_mutex_unlock(&c->mutex);
-		memcpy(t->grad, bulk_data(&at->area[SPAWN_GRADS], slot),
-		       c->job->params_bytes);
+		fal_model_unpack(c->job->model, bulk_data(&at->area[SPAWN_GRADS], slot),
+				 t->grad);
 		pthread_mutex_lock(&c->mutex);
 	}
 	at->place[place].users--;

@@ -10,6 +10,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "grad/line.h"
+#include "model/model.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -33,6 +34,7 @@ int child_greet(struct child *c, struct fal_grad_hello *out, struct fal_diag *di
 struct child_job {
 	struct fal_grad_job job;
 	struct fal_buf params, samples; /* headers, of safetensors, without lengths */
+	const struct fal_model *model;  /* where tensors lie in a flat vector */
 	uint64_t params_bytes, samples_bytes;
 	const char **buffer; /* of `job` */
 };

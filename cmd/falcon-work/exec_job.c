@@ -82,7 +82,8 @@ exec_job_make(struct child_job *j, const struct setup *s)
 					.batch = s->job.batch,
 					.train = s->manifest.train.n,
 					.test = s->manifest.test.n };
-	j->params_bytes = s->model->params * sizeof(float);
+	j->model = s->model;
+	j->params_bytes = s->model->values * sizeof(float);
 	const struct layout l = layout_of(s);
 	j->samples_bytes = l.y + l.x;
 	int err = find_buffers(j, s);
@@ -105,8 +106,11 @@ exec_job_params(const struct setup *s, float *params)
 	struct fal_rng r = fal_rng_init(s->job.seed, FAL_RNG_TEST, 1);
 	if (s->model->layers > 0)
 		fal_model_init(s->model, s->job.seed, params);
-	for (uint64_t i = 0; s->model->layers == 0 && i < s->model->params; i++)
-		params[i] = (fal_rng_unit(&r) - 0.5f) / 8;
+	for (uint32_t i = 0; s->model->layers == 0 && i < s->model->tensors; i++) {
+		const struct fal_tensor *t = &s->model->tensor[i];
+		for (uint64_t k = 0; k < t->count; k++)
+			params[t->offset + k] = (fal_rng_unit(&r) - 0.5f) / 8;
+	}
 }
 
 /* Windows, and beside each byte the next one. */

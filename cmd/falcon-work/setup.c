@@ -34,6 +34,9 @@ make(struct setup *s, const struct setup_text *job, const struct setup_text *mod
 	int err = fal_job_parse(job->name, job->p, job->n, &s->job, diag);
 	if (err == FAL_OK)
 		err = fal_model_parse(model->name, model->p, model->n, &s->model, diag);
+	if (err == FAL_OK && s->job.block == FAL_JOB_BLOCK_TENSOR &&
+	    (err = fal_model_align(s->model, FAL_BLOCK)) < 0)
+		fal_diag_set(diag, err, "%s: more than 2^31 values", model->name);
 	if (err == FAL_OK)
 		err = fal_job_ranges(&s->job, s->model, diag);
 	if (err == FAL_OK)

@@ -376,7 +376,7 @@ try_run(const char *file, const char *command)
 		const char *about = t.exec->hello.about;
 		printf("ok hello %s%s%u tensors, %s parameters\n", about,
 		       *about != '\0' ? ", " : "", t.setup.model->tensors,
-		       thousands(t.setup.model->params, params));
+		       thousands(t.setup.model->values, params));
 		child_begin(t.exec->child[0], &t.told);
 		if (try_twice(&t, &ms) && try_halves(&t, ms))
 			try_eval(&t);

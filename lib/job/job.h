@@ -19,6 +19,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Where blocks begin: anywhere in the flat vector, or at each tensor. */
+enum fal_job_block { FAL_JOB_BLOCK_VECTOR, FAL_JOB_BLOCK_TENSOR };
+
 /* Whose kernels compute: each machine's best, one set on all machines, or each
  * machine's best if all round alike. */
 enum fal_job_numerics {
@@ -75,6 +78,7 @@ struct fal_job {
 	/* model.file and model.init, one at least; they and the four below are as
 	 * written: fal_job_path.  model.init-sha256: 64 digits. */
 	char *model, *init, *init_sha256;
+	enum fal_job_block block;
 	char *freeze, *buffers;   /* patterns; fal_job_ranges */
 	struct fal_range *ranges; /* optim.range, NULL before */
 

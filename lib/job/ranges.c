@@ -121,7 +121,7 @@ fal_job_ranges(struct fal_job *job, const struct fal_model *m, struct fal_diag *
 			  : fal_diag_set(diag, FAL_ENOMEM, "out of memory");
 	for (size_t k = 0; k < sizeof(keys) / sizeof(keys[0]) && err == FAL_OK; k++)
 		err = mark(m, &keys[k], marks, diag);
-	if (err == FAL_OK && gather(m, marks, &job->optim, range) == m->params)
+	if (err == FAL_OK && gather(m, marks, &job->optim, range) == m->values)
 		err = fal_diag_set(diag, FAL_EINVAL,
 				   "model.%s: '%s' leaves nothing to train",
 				   job->freeze != NULL ? "freeze" : "buffers",

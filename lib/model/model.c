@@ -385,6 +385,7 @@ fal_model_parse(const char *name, const char *text, size_t n, struct fal_model *
 		return err;
 	}
 	p.m->classes = p.shape.c;
+	p.m->values = p.m->params;
 	*out = p.m;
 	return FAL_OK;
 }
@@ -399,6 +400,43 @@ fal_model_free(struct fal_model *m)
 	free(m->layer);
 	free(m->tensor);
 	free(m);
+}
+
+int
+fal_model_align(struct fal_model *m, uint32_t block)
+{
+	uint64_t end = 0;
+	for (uint32_t i = 0; i < m->tensors; i++)
+		end = (end + block - 1) / block * block + m->tensor[i].count;
+	if (end > FAL_MODEL_MAX_FLOATS)
+		return FAL_ELIMIT;
+	m->params = end;
+	end = 0;
+	for (uint32_t i = 0; i < m->tensors; i++) {
+		m->tensor[i].offset = (end + block - 1) / block * block;
+		end = m->tensor[i].offset + m->tensor[i].count;
+	}
+	return FAL_OK;
+}
+
+void
+fal_model_pack(const struct fal_model *m, const float *params, float *values)
+{
+	for (uint32_t i = 0; i < m->tensors; i++) {
+		const struct fal_tensor *t = &m->tensor[i];
+		memcpy(values, params + t->offset, t->count * sizeof(*values));
+		values += t->count;
+	}
+}
+
+void
+fal_model_unpack(const struct fal_model *m, const float *values, float *params)
+{
+	for (uint32_t i = 0; i < m->tensors; i++) {
+		const struct fal_tensor *t = &m->tensor[i];
+		memcpy(params + t->offset, values, t->count * sizeof(*params));
+		values += t->count;
+	}
 }
 
 void

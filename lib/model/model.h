@@ -67,9 +67,10 @@ struct fal_model {
 	struct fal_shape input;
 	struct fal_layer *layer;
 	uint32_t layers; /* 0: only tensors are known, not what to compute with them */
-	struct fal_tensor *tensor; /* in the order of the flat vector, without gaps */
+	struct fal_tensor *tensor; /* in the order of the flat vector */
 	uint32_t tensors;
 	uint64_t params;  /* floats of the flat vector */
+	uint64_t values;  /* those of tensors: all, unless fal_model_align made gaps */
 	uint32_t inputs;  /* floats of a sample; 0 without layers */
 	uint32_t classes; /* floats of the last layer's output, at least 2; 0 without */
 };
@@ -91,6 +92,16 @@ int fal_model_parse(const char *name, const char *text, size_t n, struct fal_mod
 		    struct fal_diag *diag);
 
 void fal_model_free(struct fal_model *m);
+
+/* Lets each tensor begin at a multiple of `block` floats of the flat vector; what is
+ * between is nobody's, and 0.  FAL_ELIMIT: the vector is above FAL_MODEL_MAX_FLOATS then,
+ * and nothing has changed. */
+int fal_model_align(struct fal_model *m, uint32_t block);
+
+/* The tensors of a flat vector one after another, m->values floats, and back, where gaps
+ * stay as they are. */
+void fal_model_pack(const struct fal_model *m, const float *params, float *values);
+void fal_model_unpack(const struct fal_model *m, const float *values, float *params);
 
 /* Draws the initial parameters into `params` (m->params floats).  Tensor number t takes
  * the stream (seed, FAL_RNG_INIT, t): value = u·(b + b) − b in float, u from

@@ -27,8 +27,9 @@ metadata_json(const struct fal_metadata *meta, size_t n)
 	return o;
 }
 
+/* `begin` floats of others lie before it. */
 static json_t *
-tensor_json(const struct fal_tensor *t)
+tensor_json(const struct fal_tensor *t, uint64_t begin)
 {
 	json_t *shape = json_array();
 	for (uint32_t i = 0; i < t->dims; i++)
@@ -37,8 +38,8 @@ tensor_json(const struct fal_tensor *t)
 			return NULL;
 		}
 	return json_pack("{s:s, s:o, s:[I, I]}", "dtype", "F32", "shape", shape,
-			 "data_offsets", (json_int_t)(t->offset * 4),
-			 (json_int_t)((t->offset + t->count) * 4));
+			 "data_offsets", (json_int_t)(begin * 4),
+			 (json_int_t)((begin + t->count) * 4));
 }
 
 /* Returns the header's text, to be freed by free(), or NULL. */
@@ -49,9 +50,10 @@ header_text(const struct fal_model *m, const struct fal_metadata *meta, size_t n
 	char *text = NULL;
 	if (n > 0 && json_object_set_new(o, "__metadata__", metadata_json(meta, n)) != 0)
 		goto free_object;
-	for (uint32_t i = 0; i < m->tensors; i++)
+	uint64_t begin = 0;
+	for (uint32_t i = 0; i < m->tensors; begin += m->tensor[i++].count)
 		if (json_object_set_new(o, m->tensor[i].name,
-					tensor_json(&m->tensor[i])) != 0)
+					tensor_json(&m->tensor[i], begin)) != 0)
 			goto free_object;
 	text = json_dumps(o, JSON_COMPACT);
 free_object:
@@ -70,7 +72,9 @@ fal_safetensors_put(const struct fal_model *m, const float *params,
 	fal_put_u64(out, (len + 7) & ~(size_t)7);
 	fal_put_bytes(out, text, len);
 	fal_put_bytes(out, "       ", -len & 7);
-	fal_put_bytes(out, params, m->params * sizeof(*params));
+	for (uint32_t i = 0; i < m->tensors; i++)
+		fal_put_bytes(out, params + m->tensor[i].offset,
+			      m->tensor[i].count * sizeof(*params));
 	free(text);
 	return out->err;
 }
@@ -80,7 +84,7 @@ fal_safetensors_bound(const struct fal_model *m, size_t meta)
 {
 	/* A byte of a name takes at most six, a number at most twenty. */
 	enum { AROUND = 64, NUMBER = 21 };
-	uint64_t bytes = 8 + meta + 2 * AROUND + m->params * sizeof(float);
+	uint64_t bytes = 8 + meta + 2 * AROUND + m->values * sizeof(float);
 	for (uint32_t i = 0; i < m->tensors; i++)
 		bytes += AROUND + 6 * strlen(m->tensor[i].name) +
 			 (uint64_t)NUMBER * (m->tensor[i].dims + 2);
@@ -380,6 +384,7 @@ describe_all(const struct reader *r, json_t *o, struct fal_model *m)
 				    "tensors overlap or leave a gap at byte %llu of the "
 				    "data",
 				    (unsigned long long)m->params * 4);
+	m->values = m->params;
 	if (m->params > FAL_MODEL_MAX_FLOATS)
 		return fal_diag_set(r->diag, FAL_ELIMIT, "%s: more than 2^31 values",
 				    r->name);

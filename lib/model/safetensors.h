@@ -14,11 +14,11 @@ struct fal_metadata {
 	const char *key, *value;
 };
 
-/* Appends to `out` the `m->params` floats at `params` as F32 tensors, header and data in
- * the order of the flat vector, the header padded with spaces to 8 bytes, so that equal
- * arguments give equal bytes.  `meta` (`n` entries in the order given) may be NULL with
- * n = 0: then there is no __metadata__.
- * FAL_EINVAL: metadata is not UTF-8 or a key comes twice; FAL_ENOMEM. */
+/* Appends to `out` the tensors of the `m->params` floats at `params` as F32, header and
+ * data in the order of the flat vector, without gaps, the header padded with spaces to 8
+ * bytes, so that equal arguments give equal bytes.  `meta` (`n` entries in the order
+ * given) may be NULL with n = 0: then there is no __metadata__. FAL_EINVAL: metadata is
+ * not UTF-8 or a key comes twice; FAL_ENOMEM. */
 int fal_safetensors_put(const struct fal_model *m, const float *params,
 			const struct fal_metadata *meta, size_t n, struct fal_buf *out);
 

@@ -16,7 +16,9 @@ check_part(const struct fal_part *part)
 		assert(fal_chunk_bytes(part, i) <= FAL_CHUNK_BYTES);
 		samples += fal_chunk_samples(part, i);
 	}
-	assert(samples == part->n);
+	assert(samples == part->n || (part->dtype == FAL_ABSENT && samples == 0));
+	assert(part->sample_bytes == part->values * fal_dtype_size(part->dtype));
+	assert(part->n == 0 || part->sample_bytes <= FAL_SAMPLE_MAX);
 }
 
 int
