@@ -2,6 +2,7 @@
 #include "server.h"
 
 #include "base/mem.h"
+#include "base/text.h"
 #include "cli/cli.h"
 
 #include <math.h>
@@ -149,8 +150,8 @@ say_late(struct ps_server *s, const char *name, const struct fal_coord_late *lat
 							     : "a task";
 	char text[16], times[48] = "";
 	if (before > 0)
-		snprintf(times, sizeof(times), ", after %llu times more",
-			 (unsigned long long)before);
+		snprintf(times, sizeof(times), ", after %llu time%s more",
+			 (unsigned long long)before, fal_text_s(before));
 	say(s, "%s owes %s for %s, %s%s: its tasks go elsewhere", name, owes,
 	    seconds(late->seconds, text), late->why, times);
 }

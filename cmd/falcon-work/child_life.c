@@ -2,6 +2,7 @@
 #include "child_priv.h"
 
 #include "base/mem.h"
+#include "base/text.h"
 #include "work.h"
 
 #include <errno.h>
@@ -146,8 +147,8 @@ child_blame(struct child *c, const char *fmt, ...)
 	va_end(ap);
 	c->mute = c->heard ? 0 : c->mute + 1;
 	if (c->mute >= c->conf.mute) {
-		child_give_up(c, "%s; %u starts in a row without a hello", why.text,
-			      c->mute);
+		child_give_up(c, "%s; %u start%s in a row without a hello", why.text,
+			      c->mute, fal_text_s(c->mute));
 		return;
 	}
 	end(c);

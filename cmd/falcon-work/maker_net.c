@@ -2,6 +2,7 @@
 #include "maker.h"
 
 #include "base/mem.h"
+#include "base/text.h"
 #include "desk.h"
 #include "nn/kern.h"
 
@@ -165,11 +166,11 @@ check_fit(const struct setup *s, struct fal_diag *diag)
 				    "%s: the job has no model.file, only names and "
 				    "shapes: its gradients are another program's to make",
 				    s->job.name);
-	if (part->dtype == FAL_ABSENT || part->values != s->model->inputs)
+	const uint32_t values = part->dtype == FAL_ABSENT ? 0 : part->values;
+	if (values != s->model->inputs)
 		return fal_diag_set(diag, FAL_EINVAL,
-				    "a sample has %u values, the model takes %u",
-				    part->dtype == FAL_ABSENT ? 0 : part->values,
-				    s->model->inputs);
+				    "a sample has %u value%s, the model takes %u", values,
+				    fal_text_s(values), s->model->inputs);
 	if (part->classes > s->model->classes)
 		return fal_diag_set(diag, FAL_EINVAL,
 				    "the data have %u classes, the model %u",

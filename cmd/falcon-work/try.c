@@ -2,6 +2,7 @@
 #include "try.h"
 
 #include "base/mem.h"
+#include "base/text.h"
 #include "cli/file.h"
 #include "data/load.h"
 #include "exec.h"
@@ -218,7 +219,8 @@ make(struct try *t, uint32_t first, uint32_t count, float *grad, struct child_ma
 	if (child_do(at.child, &task, made) == FAL_OK && made->end == CHILD_MADE)
 		return true;
 	fflush(stdout);
-	no(t, "a task of %u samples was not computed: see what it said above", count);
+	no(t, "a task of %u sample%s was not computed: see what it said above", count,
+	   fal_text_s(count));
 	return false;
 }
 
@@ -313,9 +315,9 @@ try_halves(struct try *t, double ms)
 		   sum);
 	const double half_ms = (double)a.ns * 1e-6;
 	const double fixed = fmax(0, 2 * half_ms - ms);
-	printf("ok a task of %u samples takes %.3g ms, of %u %.3g ms: %.0f %% of it "
+	printf("ok a task of %u sample%s takes %.3g ms, of %u %.3g ms: %.0f %% of it "
 	       "%s\n",
-	       count, ms, half, half_ms, 100 * fmin(1, fixed / ms),
+	       count, fal_text_s(count), ms, half, half_ms, 100 * fmin(1, fixed / ms),
 	       fixed > ms / 2 ? "do not depend on its size: larger ones (batch.task) "
 				"would cost little more"
 			      : "do not depend on its size");
@@ -374,9 +376,10 @@ try_run(const char *file, const char *command)
 		no(&t, "no hello: %s", diag.text);
 	} else {
 		const char *about = t.exec->hello.about;
-		printf("ok hello %s%s%u tensors, %s parameters\n", about,
-		       *about != '\0' ? ", " : "", t.setup.model->tensors,
-		       thousands(t.setup.model->values, params));
+		const struct fal_model *m = t.setup.model;
+		printf("ok hello %s%s%u tensor%s, %s parameter%s\n", about,
+		       *about != '\0' ? ", " : "", m->tensors, fal_text_s(m->tensors),
+		       thousands(m->values, params), fal_text_s(m->values));
 		child_begin(t.exec->child[0], &t.told);
 		if (try_twice(&t, &ms) && try_halves(&t, ms))
 			try_eval(&t);

@@ -8,6 +8,7 @@
 #include "coord/priv.h"
 
 #include "base/mem.h"
+#include "base/text.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -261,8 +262,8 @@ coord_evaluated(struct fal_coord *c, double now, struct fal_peer *p,
 				    m->evaluated.task);
 	if (m->evaluated.loss < 0 || m->evaluated.loss > most)
 		return fal_diag_set(diag, FAL_EINVAL,
-				    "a loss of %" PRId64 " for %u samples",
-				    m->evaluated.loss, samples);
+				    "a loss of %" PRId64 " for %u sample%s",
+				    m->evaluated.loss, samples, fal_text_s(samples));
 	int counts = fal_sched_evaluated(c->sched, now, p->worker, m->evaluated.task,
 					 samples, (double)m->evaluated.task_ns * 1e-9);
 	if (counts < 0)

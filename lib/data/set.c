@@ -32,8 +32,9 @@ check_pair(const struct side *img, const struct side *lab, struct fal_diag *diag
 				    fal_dtype_name(lab->a.dtype));
 	if (img->a.dim[0] != lab->a.dim[0])
 		return fal_diag_set(diag, FAL_EFORMAT,
-				    "%s: %u labels for the %u samples of %s", lab->name,
-				    lab->a.dim[0], img->a.dim[0], img->name);
+				    "%s: %u label%s for the %u sample%s of %s", lab->name,
+				    lab->a.dim[0], fal_text_s(lab->a.dim[0]),
+				    img->a.dim[0], fal_text_s(img->a.dim[0]), img->name);
 	if (img->a.row_bytes > FAL_SAMPLE_MAX)
 		return fal_diag_set(diag, FAL_ELIMIT,
 				    "%s: a sample of %zu bytes is above the limit of %d",

@@ -2,6 +2,7 @@
 #include "shard/rack.h"
 
 #include "base/mem.h"
+#include "base/text.h"
 #include "sec/secret.h"
 #include "store/store.h"
 #include "wire/bfp.h"
@@ -110,8 +111,9 @@ fal_rack_msg(void *rack, uint32_t session, const struct fal_msg *m, struct fal_d
 		return fal_diag_set(diag, FAL_ESTATE, "wrong map: epoch %u",
 				    m->push.epoch);
 	if (!fal_ticket_get(&r->tickets, session, &m->push.ticket, &t))
-		return fal_diag_set(diag, FAL_EAUTH, "pushes %u tasks without a ticket",
-				    m->push.ticket.tasks);
+		return fal_diag_set(diag, FAL_EAUTH, "pushes %u task%s without a ticket",
+				    m->push.ticket.tasks,
+				    fal_text_s(m->push.ticket.tasks));
 	return fal_rack_push(rack, &t, &m->push.records, diag);
 }
 
