@@ -1,0 +1,72 @@
+# A worker that was written from falcon-protocol(7) alone: tests/client/client.py.
+
+load common
+load job
+load tiny
+
+setup_file() {
+	for_file
+}
+
+setup() {
+	for_test
+	/usr/bin/python3 -c 'import cryptography' 2>/dev/null ||
+		skip "python3-cryptography is not installed"
+	tiny "$BATS_TEST_TMPDIR/tiny"
+	job=(--set job.epochs=2 --set job.audit=sums --set data.samples=64
+		--set data.test-samples=12 --set batch.size=32 "$BATS_TEST_TMPDIR/tiny/tiny.job")
+	export PYTHONPATH=$root/share PYTHONDONTWRITEBYTECODE=1 TRAINER_LOG=/dev/null
+	# 4,352 parameters: two blocks, for two shards.
+	printf 'input 16\ndense 256\n' >"$BATS_TEST_TMPDIR/tiny/tiny.model"
+}
+
+teardown() {
+	stop_all
+}
+
+# client NAME: it works; its process id is in $pid.
+client() {
+	start "$1" /usr/bin/python3 "$root/tests/client/client.py" "$keys/work.key" "$ready"
+}
+
+# trainer NAME: falcon-work with the same gradients.
+trainer() {
+	work "$1" --lanes 1 --exec "exec /usr/bin/python3 $root/tests/hostile/trainer.py well"
+}
+
+# judge: the job ends well, the audit passes, the model is that of all others.
+judge() {
+	local law=$BATS_FILE_TMPDIR/law sha
+	wait "$ps" || {
+		cat "$BATS_TEST_TMPDIR"/*.err
+		return 1
+	}
+	falcon-stat --audit "$state/trace.jsonl"
+	sha=$(member sha256)
+	[ -e "$law" ] || echo "$sha" >"$law"
+	same "the law" "$sha" "$(cat "$law")"
+}
+
+@test "falcon-work makes the model" {
+	serve
+	trainer one
+	judge
+}
+
+@test "a client written from the page makes the same model" {
+	serve
+	client one
+	wait "$pid"
+	judge
+	[[ $(cat one.out) = "the job is done: "*" tasks, "*" contributions" ]]
+}
+
+@test "both together make it, with two shards, and one of them killed" {
+	serve --shards 2
+	client one
+	trainer two
+	client three
+	soon "a join" grep -q '"ev":"join"' "$state/trace.jsonl"
+	kill -9 "$pid"
+	judge
+}
