@@ -1,6 +1,9 @@
 /* The scheduler's state, shared by its own files only:
  *
- *	sched.c   events in, actions out
+ *	sched.c   events in, actions out; what follows every event
+ *	members.c   who is there, and what the policy lays down for each
+ *	claims.c  what workers have claimed, and what of it has come
+ *	suspicion.c   signs of life, and what follows where there are none
  *	round.c   rounds: opened, found, ended
  *	team.c    who works for whom; when a round begins
  *	plan.c    who gets a round's free tasks
@@ -399,7 +402,7 @@ fal_one_team(const struct fal_sched *s)
 	return s->is.shared;
 }
 
-/* sched.c */
+/* members.c */
 
 /* The worker with this id, or NULL: unknown or gone.  O(log W). */
 struct fal_worker *fal_find(const struct fal_sched *s, uint32_t id);

@@ -1,0 +1,158 @@
+/* What workers have claimed, and what of it has come. */
+#include "sched/state.h"
+
+#include <math.h>
+
+bool
+fal_sched_steps(const struct fal_sched *s, uint32_t id)
+{
+	const struct fal_worker *w = fal_find(s, id);
+	const struct fal_round *r = w != NULL ? w->team->rounds : NULL;
+	while (r != NULL && !(r->delta && r->owner == id))
+		r = r->next;
+	return r != NULL;
+}
+
+bool
+fal_sched_round(const struct fal_sched *s, uint64_t round, struct fal_round_info *out)
+{
+	const struct fal_round *r = fal_round_known(s, round);
+	if (r == NULL)
+		return false;
+	*out = (struct fal_round_info){ .round = r->id,
+					.clock = r->clock,
+					.version = r->version,
+					.first = r->ledger.first,
+					.tasks = r->ledger.tasks,
+					.delta = r->delta,
+					.mixed = r->mixed,
+					.owner = r->owner,
+					.group = r->group,
+					.taken = r->local > 0 ? r->taken : r->version,
+					.local = r->local,
+					.base = r->base,
+					.since = r->since,
+					.steps = r->steps,
+					.stale_clocks = r->stale_clocks,
+					.stale_updates = r->stale_updates,
+					.ledger = &r->ledger };
+	return true;
+}
+
+static int
+claim_result(struct fal_sched *s, double now, struct fal_round *r, struct fal_worker *w,
+	     const struct fal_claim_in *c)
+{
+	struct fal_cid id = { c->worker, c->seq };
+	uint32_t ci;
+	int won = fal_ledger_claim(&r->ledger, id, c->fills, c->task, c->loss, &ci);
+	if (won < 0)
+		return won;
+	const struct fal_load load = fal_load_of(s, r, c->task);
+	fal_work_ran(&w->work, c->task_s, (uint32_t)load.samples, fal_size(s, w, load));
+	if (won == 0) {
+		w->work.lost++;
+		return fal_ledger_log(&r->ledger, FAL_ENTRY_LOST, w->id, 0, c->task);
+	}
+	w->work.done++;
+	w->work.samples += load.samples;
+	if (w->fresh)
+		fal_ewma(&w->pull_s, fmax(now - w->given_at - c->task_s, 1e-6));
+	w->fresh = false;
+	r->ledger.contrib[ci].claimed = now;
+	w->owed += r->ledger.contrib[ci].tasks == 1;
+	fal_touch_owner(s, r);
+	if (fal_withdraw(s, r, c->task, w, now) < 0)
+		return FAL_ENOMEM;
+	return fal_doubt_clear(s, now, r, w, c->task) < 0 ? FAL_ENOMEM : 1;
+}
+
+int
+fal_sched_claim(struct fal_sched *s, double now, const struct fal_claim_in *c)
+{
+	struct fal_worker *w = fal_find(s, c->worker);
+	struct fal_round *r = fal_round_find(s, c->round);
+	if (w == NULL)
+		return 0;
+	if (w->claims == w->given)
+		return FAL_ESTATE;
+	w->claims++;
+	if (r == NULL)
+		return c->round < s->next_round ? 0 : FAL_ESTATE;
+	if (!fal_ledger_has(&r->ledger, c->task))
+		return FAL_EINVAL;
+	if (!fal_holds_has(&r->given, c->task - r->ledger.first, w->id))
+		return FAL_ESTATE;
+	const struct fal_node *n = fal_held_by(s, r, c->task, w);
+	if (n != NULL && n->began >= 0 && !w->fresh)
+		w->wait_s = now - n->began - c->task_s;
+	if (n != NULL)
+		fal_due_claimed(s, w, n, now);
+	if (c->task_s > 0)
+		fal_measured(s, w, c->task_s, fal_task_samples(s, r, c->task));
+	w->base = now;
+	int won = c->nonfinite ? fal_doubt_claim(s, now, r, w, c->task)
+			       : claim_result(s, now, r, w, c);
+	if (won < 0)
+		return won;
+	fal_refresh(s, w, now);
+	int err = fal_settle(s, now);
+	return err < 0 ? err : won;
+}
+
+const struct fal_contrib *
+fal_sched_contrib(const struct fal_sched *s, uint64_t round, struct fal_cid cid)
+{
+	const struct fal_round *r = fal_round_find(s, round);
+	if (r == NULL || fal_find(s, cid.worker) == NULL)
+		return NULL;
+	uint32_t ci = fal_ledger_find(&r->ledger, cid);
+	return ci != FAL_NONE ? &r->ledger.contrib[ci] : NULL;
+}
+
+int
+fal_sched_seal(struct fal_sched *s, uint64_t round, struct fal_cid cid)
+{
+	struct fal_round *r = fal_round_find(s, round);
+	const struct fal_contrib *c = fal_sched_contrib(s, round, cid);
+	if (c == NULL || c->state == FAL_CONTRIB_FENCED)
+		return 0;
+	int err = fal_ledger_seal(&r->ledger, (uint32_t)(c - r->ledger.contrib));
+	return err < 0 ? err : 1;
+}
+
+struct fal_cid
+fal_sched_fills(const struct fal_sched *s, uint64_t round, const struct fal_contrib *c)
+{
+	const struct fal_round *r = fal_round_find(s, round);
+	return r != NULL && c->fills != FAL_NONE ? r->ledger.contrib[c->fills].id
+						 : (struct fal_cid){ 0, 0 };
+}
+
+int
+fal_sched_arrived(struct fal_sched *s, double now, uint64_t round, struct fal_cid cid,
+		  uint32_t blocks, bool complete)
+{
+	struct fal_round *r = fal_round_find(s, round);
+	const struct fal_contrib *c = fal_sched_contrib(s, round, cid);
+	if (c == NULL || c->state != FAL_CONTRIB_OPEN)
+		return FAL_OK;
+	uint32_t ci = (uint32_t)(c - r->ledger.contrib);
+	struct fal_worker *w = fal_find(s, cid.worker);
+	fal_ledger_arrived(&r->ledger, ci, blocks);
+	if (blocks > 0)
+		r->ledger.contrib[ci].came = w->came = now;
+	if (!complete)
+		return FAL_OK;
+	fal_ledger_done(&r->ledger, ci);
+	w->owed--;
+	fal_turned(s, w, FAL_TURN_PUSH, now - fmax(c->claimed, w->relieved));
+	if (fal_trial_kept(s, w, now) < 0)
+		return FAL_ENOMEM;
+	/* It pushes when it holds nothing more: since its last claim, or since a task was
+	 * taken from it. */
+	if (w->queued == 0 || s->rounds > 1)
+		fal_ewma(&w->push_s, fmax(now - fmax(c->claimed, w->empty), 1e-6));
+	fal_refresh(s, w, now);
+	return FAL_OK;
+}

@@ -1,0 +1,82 @@
+/* Signs of life, and what follows where there are none. */
+#include "sched/state.h"
+
+#include <math.h>
+
+int
+fal_sched_heard(struct fal_sched *s, double now, uint32_t id)
+{
+	struct fal_worker *w = fal_find(s, id);
+	if (w == NULL)
+		return FAL_OK;
+	w->heard = now;
+	if (!w->suspected)
+		return FAL_OK;
+	return fal_trial_heard(s, w, now) < 0 ? FAL_ENOMEM : fal_settle(s, now);
+}
+
+int
+fal_sched_pong(struct fal_sched *s, double now, uint32_t id, double rtt, uint64_t steps)
+{
+	static const double rounding = 1e-6; /* of times that travel as whole ns */
+	struct fal_worker *w = fal_find(s, id);
+	if (w == NULL)
+		return FAL_OK;
+	/* What is shorter is nearer the truth: the rest is waiting in somebody's queue.
+	 */
+	w->rtt = w->rtt > 0 ? fmin(rtt, w->rtt + 0.1 * (rtt - w->rtt)) : rtt;
+	const double asked = now - rtt + rounding;
+	if (fal_checks_answer(s, w, asked, steps, now) < 0)
+		return FAL_ENOMEM;
+	int err = fal_due_answer(s, w, asked, steps, now);
+	return err > 0 ? fal_settle(s, now) : err;
+}
+
+int
+fal_sched_charge(struct fal_sched *s, double now, uint32_t id, const char *why)
+{
+	(void)now;
+	struct fal_worker *w = fal_find(s, id);
+	struct fal_act act = { .kind = FAL_ACT_CHARGE, .worker = id, .why = why };
+	if (fal_emit(s, act) == NULL)
+		return FAL_ENOMEM;
+	act.kind = FAL_ACT_EVICT;
+	return w == NULL || ++w->charges < 2 || fal_emit(s, act) != NULL ? FAL_OK
+									 : FAL_ENOMEM;
+}
+
+/* Looks at a worker that owes something and is late. */
+static int
+review(struct fal_sched *s, struct fal_worker *w, double now)
+{
+	int err = fal_due_review(s, w, now);
+	if (err < 0)
+		return err;
+	fal_refresh(s, w, now);
+	/* Its task may take twice as long as it took so far. */
+	double next = fmin(now + fmax(now - w->base, 1e-3), fal_due_next(s, w));
+	if (fal_heap_has(&s->due, fal_slot(s, w)))
+		fal_heap_set(&s->due, fal_slot(s, w), fmax(next, now + 1e-3));
+	return FAL_OK;
+}
+
+int
+fal_sched_tick(struct fal_sched *s, double now)
+{
+	bool any = false;
+	if (fal_checks_late(s, now) < 0)
+		return FAL_ENOMEM;
+	while (fal_heap_least(&s->due) <= now) {
+		any = true;
+		int err = review(s, &s->worker[fal_heap_top(&s->due)], now);
+		if (err < 0)
+			return err;
+	}
+	return any ? fal_settle(s, now) : FAL_OK;
+}
+
+double
+fal_sched_wake(const struct fal_sched *s)
+{
+	return fmin(fal_heap_least(&s->due), fal_checks_due(s));
+}
