@@ -135,7 +135,7 @@ def _answer(task, gradient):
         _say(op="fail", id=task.id, why="%s: %s" % (type(e).__name__, e))
 
 
-def serve(gradient, samples=False, depth=1, ahead=None, about="", _wrap=_array,
+def serve(gradient, samples=False, depth=1, ahead=None, about="", has=None, _wrap=_array,
           _begin=None):
     """Computes tasks until falcon-work ends.
 
@@ -145,6 +145,8 @@ def serve(gradient, samples=False, depth=1, ahead=None, about="", _wrap=_array,
     samples         task.x and task.y are to be Falcon's data
     depth           so many tasks are here at a time, one of them at work;
     ahead(task)     is called when one has come: a good moment to begin to load it
+    has             of data of your own: {"train": samples, "test": samples, "data": 64
+                    digits of a hash of them}; whoever has other data is sent away
     """
     lines, areas, queue = _Lines(), {}, collections.deque()
     while True:
@@ -153,7 +155,7 @@ def serve(gradient, samples=False, depth=1, ahead=None, about="", _wrap=_array,
             _answer(queue.popleft(), gradient)
         elif word["op"] == "hello":
             _say(op="hello", protocol=1, samples=samples, depth=depth,
-                 about=about or "Python %s" % sys.version.split()[0])
+                 about=about or "Python %s" % sys.version.split()[0], **(has or {}))
         elif word["op"] == "job":
             for key, count, writable in (("params", "places", False),
                                          ("grads", "slots", True),

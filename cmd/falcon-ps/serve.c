@@ -2,6 +2,7 @@
 #include "server.h"
 
 #include "base/mem.h"
+#include "base/parse.h"
 #include "cli/cli.h"
 #include "cli/notify.h"
 #include "net/options.h"
@@ -299,6 +300,8 @@ new_coord(struct ps_server *s)
 		.text_n = { (uint32_t)j->job_text.n, (uint32_t)j->model_text.n,
 			    (uint32_t)j->manifest_bytes.n },
 	};
+	if (j->job.data_hash != NULL)
+		(void)fal_unhex(j->job.data_hash, FAL_DATA_HASH, conf.data); /* judged */
 	fal_random_bytes(&conf.entropy, sizeof(conf.entropy));
 	fal_random_bytes(conf.tickets.key, sizeof(conf.tickets.key));
 	int err = start_shards(s, &conf, &ops.shards);

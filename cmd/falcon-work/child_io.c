@@ -43,8 +43,7 @@ on_hello(struct child *c, const struct fal_grad_hello *h)
 	const struct fal_grad_hello *was = &c->hello;
 	if (c->heard)
 		child_blame(c, "it says hello again");
-	else if (c->greeted && (was->lanes != h->lanes || was->depth != h->depth ||
-				was->samples != h->samples || was->pipes != h->pipes))
+	else if (c->greeted && !fal_grad_alike(was, h))
 		child_give_up(c, "its hello is not that of its first start");
 	if (c->proc.pid == 0)
 		return;

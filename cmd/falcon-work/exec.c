@@ -28,11 +28,9 @@ greet(struct exec *e, const struct exec_conf *conf, struct fal_diag *diag)
 {
 	int err = FAL_OK;
 	for (uint32_t i = 1; i < e->n && err == FAL_OK; i++) {
-		const struct fal_grad_hello *a = &e->hello;
-		struct fal_grad_hello b;
-		err = child_greet(e->child[i], &b, diag);
-		if (err == FAL_OK && (a->lanes != b.lanes || a->depth != b.depth ||
-				      a->samples != b.samples || a->pipes != b.pipes))
+		struct fal_grad_hello hello;
+		err = child_greet(e->child[i], &hello, diag);
+		if (err == FAL_OK && !fal_grad_alike(&e->hello, &hello))
 			err = fal_diag_set(diag, FAL_EIO,
 					   "%s: trainers say different things",
 					   conf->command);

@@ -2,11 +2,14 @@
 #include "exec_job.h"
 
 #include "base/mem.h"
+#include "base/parse.h"
 #include "base/rng.h"
+#include "base/text.h"
 #include "model/safetensors.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* How samples lie in a slot: labels first, so that both are aligned. */
 struct layout {
@@ -98,6 +101,45 @@ exec_job_free(struct child_job *j)
 	fal_buf_free(&j->params);
 	fal_buf_free(&j->samples);
 	free(j->buffer);
+}
+
+static int
+unlike(uint32_t its, uint32_t n, const char *kind, struct fal_diag *diag)
+{
+	return fal_diag_set(diag, FAL_EINVAL,
+			    "the trainer has %u %s sample%s, the job %u", its, kind,
+			    fal_text_s(its), n);
+}
+
+int
+exec_job_agrees(const struct setup *s, const struct fal_grad_hello *h,
+		struct fal_diag *diag)
+{
+	static const uint8_t none[FAL_GRAD_DATA];
+	const uint32_t train = s->manifest.train.n, test = s->manifest.test.n;
+	const char *want = s->job.data_hash;
+	char hex[2 * FAL_GRAD_DATA + 1];
+	if (h->samples && s->job.format == FAL_JOB_FORMAT_INDEX)
+		return fal_diag_set(diag, FAL_EINVAL,
+				    "the trainer asks for samples, but data.format = "
+				    "index has none");
+	if (h->train != 0 && h->train != train)
+		return unlike(h->train, train, "training", diag);
+	if (h->test != 0 && test != 0 && h->test != test)
+		return unlike(h->test, test, "test", diag);
+	if (want == NULL || h->samples)
+		return FAL_OK;
+	if (memcmp(h->data, none, sizeof(none)) == 0)
+		return fal_diag_set(diag, FAL_EINVAL,
+				    "the trainer says no hash of its data, the job "
+				    "asks for %s",
+				    want);
+	fal_hex(h->data, FAL_GRAD_DATA, hex);
+	if (strcmp(hex, want) != 0)
+		return fal_diag_set(diag, FAL_EINVAL,
+				    "the trainer has the data %s, the job's are %s", hex,
+				    want);
+	return FAL_OK;
 }
 
 void

@@ -9,6 +9,11 @@
 int exec_job_make(struct child_job *j, const struct setup *s);
 void exec_job_free(struct child_job *j);
 
+/* Whether the trainers' data are the job's, as far as both say what they have; FAL_EINVAL
+ * with both values in `diag`. */
+int exec_job_agrees(const struct setup *s, const struct fal_grad_hello *h,
+		    struct fal_diag *diag);
+
 /* Parameters that are the same everywhere, and are not equal to one another. */
 void exec_job_params(const struct setup *s, float *params);
 

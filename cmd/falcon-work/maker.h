@@ -33,6 +33,7 @@ struct maker_probed {
 	 * there is none. */
 	uint32_t large;
 	uint64_t large_ns;
+	uint8_t data[FAL_DATA_HASH]; /* that trainers have of their own; 0: not said */
 };
 
 /* The first member of each kind's own struct. */

@@ -205,6 +205,8 @@ probe(struct maker *maker, struct maker_probed *out)
 	if (err < 0)
 		return err;
 	memcpy(out->fingerprint, m->bits, FAL_FINGERPRINT);
+	if (!m->maker.samples)
+		memcpy(out->data, m->exec->hello.data, FAL_DATA_HASH);
 	if (!m->pure) {
 		/* That of nobody else: falcon-protocol(7), READY. */
 		memset(out->fingerprint, 0, FAL_FINGERPRINT);
@@ -391,12 +393,10 @@ maker_exec_new(struct setup *s, struct exec *e, struct maker **out, struct fal_d
 	struct maker_exec *m = fal_calloc(1, sizeof(*m));
 	if (m == NULL)
 		return fal_diag_set(diag, FAL_ENOMEM, "%s", fal_strerror(FAL_ENOMEM));
-	if (e->hello.samples && s->job.format == FAL_JOB_FORMAT_INDEX) {
+	struct fal_diag why;
+	if (exec_job_agrees(s, &e->hello, &why) < 0) {
 		free(m);
-		return fal_diag_set(diag, FAL_EINVAL,
-				    "%s: the trainer asks for samples, but data.format = "
-				    "index has none",
-				    s->job.name);
+		return fal_diag_set(diag, FAL_EINVAL, "%s: %s", s->job.name, why.text);
 	}
 	m->maker = (struct maker){ &ops, e->hello.samples };
 	m->setup = s;

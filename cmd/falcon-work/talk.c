@@ -41,6 +41,7 @@ send_ready(struct session *s)
 	const struct emulate *e = s->opt->emulate;
 	struct fal_msg m = { .type = FAL_MSG_READY };
 	memcpy(m.ready.fingerprint, s->kit.probe.found.fingerprint, FAL_FINGERPRINT);
+	memcpy(m.ready.data, s->kit.probe.found.data, FAL_DATA_HASH);
 	m.ready.task_ns = s->kit.probe.found.task_ns;
 	m.ready.large = s->kit.probe.found.large;
 	m.ready.large_ns = s->kit.probe.found.large_ns;

@@ -374,6 +374,8 @@ try_run(const char *file, const char *command)
 	}
 	if (exec_open(&conf, &t.exec, &diag) < 0) {
 		no(&t, "no hello: %s", diag.text);
+	} else if (exec_job_agrees(&t.setup, &t.exec->hello, &diag) < 0) {
+		no(&t, "%s", diag.text);
 	} else {
 		const char *about = t.exec->hello.about;
 		const struct fal_model *m = t.setup.model;

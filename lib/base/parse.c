@@ -91,3 +91,15 @@ fal_hex(const uint8_t *p, size_t n, char *out)
 	}
 	out[2 * n] = '\0';
 }
+
+int
+fal_unhex(const char *s, size_t n, uint8_t *out)
+{
+	static const char digits[] = "0123456789abcdef";
+	if (strlen(s) != 2 * n || strspn(s, digits) != 2 * n)
+		return FAL_EFORMAT;
+	for (size_t i = 0; i < n; i++)
+		out[i] = (uint8_t)((strchr(digits, s[2 * i]) - digits) * 16 +
+				   (strchr(digits, s[2 * i + 1]) - digits));
+	return FAL_OK;
+}

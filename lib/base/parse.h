@@ -18,4 +18,7 @@ int fal_parse_size(const char *s, uint64_t *out);
 /* Lower-case hex of n bytes; `out` has room for 2n + 1. */
 void fal_hex(const uint8_t *p, size_t n, char *out);
 
+/* Exactly n bytes of such, FAL_EFORMAT. */
+int fal_unhex(const char *s, size_t n, uint8_t *out);
+
 #endif

@@ -2,6 +2,7 @@
 #include "grad/line.h"
 
 #include "base/json.h"
+#include "base/parse.h"
 #include "base/rng.h"
 #include "base/text.h"
 
@@ -162,6 +163,27 @@ get_text(const json_t *o, const char *key, char *out, size_t cap)
 	fal_text_plain(out, cap, s != NULL ? s : "");
 }
 
+/* Of data of its own. */
+static int
+get_data(const json_t *o, struct fal_grad_hello *h, struct fal_diag *diag)
+{
+	static const uint64_t some[] = { 1, UINT32_C(1) << 31 };
+	const json_t *hash = json_object_get(o, "data");
+	uint64_t train = 0, test = 0;
+	int err = get_number(o, "train", some, false, &train, diag);
+	if (err == FAL_OK)
+		err = get_number(o, "test", some, false, &test, diag);
+	h->train = (uint32_t)train;
+	h->test = (uint32_t)test;
+	if (err == FAL_OK && hash != NULL &&
+	    (!json_is_string(hash) ||
+	     fal_unhex(json_string_value(hash), FAL_GRAD_DATA, h->data) < 0))
+		err = fal_diag_set(diag, FAL_EFORMAT,
+				   "\"data\" is not %d digits of 0-9a-f",
+				   2 * FAL_GRAD_DATA);
+	return err;
+}
+
 static int
 get_hello(const json_t *o, struct fal_grad_hello *h, struct fal_diag *diag)
 {
@@ -185,6 +207,8 @@ get_hello(const json_t *o, struct fal_grad_hello *h, struct fal_diag *diag)
 		err = get_flag(o, "pipes", &h->pipes, diag);
 	if (err == FAL_OK)
 		err = get_flag(o, "pure", &pure, diag);
+	if (err == FAL_OK)
+		err = get_data(o, h, diag);
 	h->lanes = (uint32_t)n;
 	h->depth = (uint32_t)d;
 	h->impure = !pure;
@@ -260,6 +284,14 @@ fal_grad_get(const char *line, size_t n, struct fal_grad_word *out, struct fal_d
 	if (err == FAL_OK)
 		*out = w;
 	return err;
+}
+
+bool
+fal_grad_alike(const struct fal_grad_hello *a, const struct fal_grad_hello *b)
+{
+	return a->lanes == b->lanes && a->depth == b->depth && a->samples == b->samples &&
+	       a->pipes == b->pipes && a->train == b->train && a->test == b->test &&
+	       memcmp(a->data, b->data, FAL_GRAD_DATA) == 0;
 }
 
 uint64_t

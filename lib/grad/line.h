@@ -16,6 +16,7 @@ enum {
 	FAL_GRAD_LINE_MAX = 1 << 16, /* bytes of a trainer's line */
 	FAL_GRAD_LANES_MAX = 1024,
 	FAL_GRAD_DEPTH_MAX = 64,
+	FAL_GRAD_DATA = 32,     /* bytes of a hash of its data */
 	FAL_GRAD_ABOUT_MAX = 80 /* characters of what it says of itself */
 };
 
@@ -74,6 +75,9 @@ enum fal_grad_op {
 struct fal_grad_hello {
 	uint32_t lanes, depth; /* tasks at once; of each, how many are to be there */
 	bool samples, pipes, impure;
+	/* Of data of its own: how many samples, and a hash; 0: it does not say. */
+	uint32_t train, test;
+	uint8_t data[FAL_GRAD_DATA];
 	char about[4 * FAL_GRAD_ABOUT_MAX + 1]; /* plain */
 };
 
@@ -92,6 +96,10 @@ struct fal_grad_word {
  * with `diag`. */
 int fal_grad_get(const char *line, size_t n, struct fal_grad_word *out,
 		 struct fal_diag *diag);
+
+/* Whether two hellos say the same of what tasks and data are to be; `about` may differ.
+ */
+bool fal_grad_alike(const struct fal_grad_hello *a, const struct fal_grad_hello *b);
 
 /* The seed of a task: the same for whoever computes it. */
 uint64_t fal_grad_seed(uint64_t job_seed, uint64_t clock, uint32_t task);

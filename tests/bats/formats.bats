@@ -312,3 +312,100 @@ for_trainers() {
 	wait "$ps"
 	same "samples" "$(jq -s '[.[] | select(.ev == "eval")][0].total' "$state/trace.jsonl")" 20
 }
+
+# by_index LINE...: a job without data, and a trainer that has its own: `python3 own.py
+# TRAIN TEST DIGIT`, the hash being that digit 64 times.
+by_index() {
+	job_of 'format = index' 'samples = 120' 'test-samples = 33' "$@"
+	for_trainers
+	cat >own.py <<-'END'
+		import sys
+		import falcon
+		falcon.numpy = None
+		def gradient(task):
+		    assert max(task.indices) < (120 if task.train else 33)
+		    if task.train:
+		        for k in range(3):
+		            task.grads["w"][k] = sum((7 * i + k) % 11 - 5 for i in task.indices) / 8
+		    return 1.0 * task.count, 1
+		train, test, digit = sys.argv[1:]
+		falcon.serve(gradient, has={"train": int(train), "test": int(test),
+		                            "data": 64 * digit})
+	END
+	own='exec /usr/bin/python3 own.py'
+}
+
+# hash DIGIT: the whole of it.
+hash() {
+	printf "$1%.0s" $(seq 64)
+}
+
+@test "data by index: trainers have them, one worker and three, one model" {
+	by_index "hash = $(hash a)"
+	falcon-work --exec "$own 120 33 a" --try flower.job >try || :
+	has "$(<try)" "3 tasks, each twice: same bits"
+	serve
+	work alone --exec "$own 120 33 a"
+	wait "$ps"
+	falcon-stat --audit "$state/trace.jsonl"
+	member sha256 >law
+	same "test samples" "$(jq -s '[.[] | select(.ev == "eval")][-1].total' "$state/trace.jsonl")" 33
+	rm -rf "$state" ps.ready
+	serve --min-workers 3
+	work a --exec "$own 120 33 a"
+	work b --exec "$own 120 33 a" --emulate rate=2000,speed=0.5
+	work c --exec "$own 120 33 a" --emulate rate=2000,speed=0.3
+	wait "$ps"
+	falcon-stat --audit "$state/trace.jsonl"
+	same "the law" "$(member sha256)" "$(<law)"
+}
+
+@test "data by index: other counts and hashes than the job's are refused, both values told" {
+	by_index "hash = $(hash a)"
+	serve
+	work many --exec "$own 121 33 a"
+	ended "$pid" many 1
+	has "$(<many.err)" "the trainer has 121 training samples, the job 120"
+	work few --exec "$own 120 32 a"
+	ended "$pid" few 1
+	has "$(<few.err)" "the trainer has 32 test samples, the job 33"
+	work other --exec "$own 120 33 b"
+	ended "$pid" other 1
+	has "$(<other.err)" "the trainer has the data $(hash b), the job's are $(hash a)"
+	falcon-work --exec "$own 120 33 b" --try flower.job >try || same "status" "$?" 1
+	has "$(<try)" "no: the trainer has the data $(hash b), the job's are $(hash a)"
+	# Whom the job asks for no hash may ask for no samples, either.
+	work asks --exec 'exec /usr/bin/python3 look.py i2 init init plain'
+	ended "$pid" asks 1
+	has "$(<asks.err)" "the trainer asks for samples, but data.format = index has none"
+	work alone --exec "$own 120 33 a"
+	wait "$ps"
+}
+
+# of_key NAME DIGIT: a worker of this key, whose trainer has such data.
+of_key() {
+	start "$1" falcon-work -k "$keys/$1.key" -n "$1" --exec "$own 120 33 $2" "$ready"
+}
+
+@test "data by index: who has other data than most keys is sent away, though it came first" {
+	by_index
+	local name
+	keys=$BATS_TEST_TMPDIR/several
+	falcon-key init "$keys"
+	for name in one two three; do
+		falcon-key add -K "$keys/keyring" "$name"
+	done
+	serve --min-workers 2
+	of_key one b
+	local one=$pid
+	soon "one is here" grep -q 'one joined' ps.err
+	of_key two a
+	soon "two is told" grep -q "its trainer has the data $(hash a), that of others has $(hash b)" two.err
+	of_key three a
+	ended "$one" one 1
+	has "$(<one.err)" "its trainer has the data $(hash b), that of others has $(hash a)"
+	wait "$ps"
+	falcon-stat --audit "$state/trace.jsonl"
+	grep -q 'two joined' ps.err
+	same "work of the first" "$(jq -r 'select(.ev == "clock" and .worker == "one")' "$state/trace.jsonl")" ""
+}

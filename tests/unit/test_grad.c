@@ -92,6 +92,25 @@ reads_words(void **state)
 			 0);
 	assert_int_equal(w.hello.lanes * w.hello.depth, 6);
 	assert_true(w.hello.samples && w.hello.impure);
+	const struct fal_grad_hello was = w.hello;
+	assert_int_equal(was.train + was.test + was.data[0], 0);
+	assert_int_equal(get("{\"op\":\"hello\",\"protocol\":1,\"lanes\":3,\"depth\":2,"
+			     "\"samples\":true,\"train\":60000,\"test\":2147483648,"
+			     "\"data\":\"00112233445566778899aabbccddeeff"
+			     "000000000000000000000000000000a9\"}",
+			     &w),
+			 0);
+	assert_int_equal(w.hello.train, 60000);
+	assert_int_equal(w.hello.test, UINT32_C(1) << 31);
+	assert_int_equal(w.hello.data[1], 0x11);
+	assert_int_equal(w.hello.data[31], 0xa9);
+	assert_false(fal_grad_alike(&was, &w.hello));
+	struct fal_grad_hello less = w.hello;
+	less.about[0] = 'x';
+	assert_true(fal_grad_alike(&less, &w.hello));
+	less.data[31] ^= 1;
+	assert_false(fal_grad_alike(&less, &w.hello));
+	w.hello = was;
 	assert_null(strchr(w.hello.about, '\033'));
 	assert_int_equal(get(" {\"id\":7,\"op\":\"done\",\"loss\":-1.5,\"right\":2} ",
 			     &w),
@@ -132,6 +151,15 @@ refuses_words(void **state)
 		{ FAL_EFORMAT, "{\"op\":\"done\",\"id\":1}{\"op\":\"done\",\"id\":1}" },
 		{ FAL_EVERSION, "{\"op\":\"hello\"}" },
 		{ FAL_EVERSION, "{\"op\":\"hello\",\"protocol\":2}" },
+		{ FAL_EVERSION, "{\"op\":\"hello\",\"protocol\":1,\"train\":0}" },
+		{ FAL_EVERSION, "{\"op\":\"hello\",\"protocol\":1,\"test\":-5}" },
+		{ FAL_EVERSION,
+		  "{\"op\":\"hello\",\"protocol\":1,\"train\":2147483649}" },
+		{ FAL_EVERSION, "{\"op\":\"hello\",\"protocol\":1,\"data\":7}" },
+		{ FAL_EVERSION, "{\"op\":\"hello\",\"protocol\":1,\"data\":\"ab\"}" },
+		{ FAL_EVERSION,
+		  "{\"op\":\"hello\",\"protocol\":1,\"data\":\"ABABABABABABABABAB"
+		  "ABABABABABABABABABABABABABABABABABABABABABABAB\"}" },
 		{ FAL_EVERSION, "{\"op\":\"hello\",\"protocol\":1,\"lanes\":0}" },
 		{ FAL_EVERSION, "{\"op\":\"hello\",\"protocol\":1,\"depth\":65}" },
 		{ FAL_EVERSION, "{\"op\":\"hello\",\"protocol\":1,\"samples\":1}" },
