@@ -102,6 +102,7 @@ check-torch: $(B)/tests/dump_grad $(B)/tests/dump_steps $(PROG_BIN)
 	FALCON_BIN="$(abspath $(B))" tests/torch/exec.sh
 	FALCON_BIN="$(abspath $(B))" tests/torch/norm.sh
 	FALCON_BIN="$(abspath $(B))" tests/torch/models.sh
+	FALCON_BIN="$(abspath $(B))" tests/torch/user.sh
 
 $(eval $(call program,$(B)/tests/dump_grad,tests/torch/dump_grad.c,$(BLAS_LIBS)))
 $(eval $(call program,$(B)/tests/dump_steps,tests/torch/dump_steps.c,))

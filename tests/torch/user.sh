@@ -1,0 +1,67 @@
+#!/bin/sh
+# tests/torch/user.sh: what falcon-gradient(7) tells a user of PyTorch to type, from a
+# script of his to workers on two hosts, works as it stands there; both hosts are folders.
+# FALCON_BIN names the folder of the programs.
+set -eu
+
+bin=$(cd "${FALCON_BIN:-build/release}" && pwd)
+root=$(cd "$(dirname "$0")/../.." && pwd)
+export PATH="$bin:/usr/bin:$PATH" PYTHONDONTWRITEBYTECODE=1
+
+dir=$(mktemp -d)
+# shellcheck source=share/crew
+. "$root/share/crew"
+clean_up() {
+	dismiss
+	rm -rf "$dir"
+}
+trap clean_up EXIT
+trap 'exit 1' INT TERM HUP
+
+cd "$dir"
+mkdir first other
+# The second block is the end of the script, the third its job, then come both hosts.
+awk '/^\.Sh/ { on = /EXAMPLES/ } /^\.Ed/ { code = 0 } code { print >("block." n) }
+	on && /^\.Bd -literal/ { code = 1; n++ }' "$root/man/falcon-gradient.7"
+cat >first/train.py - block.2 <<'EOF'
+import sys
+
+import falcon
+import torch
+import torch.nn.functional as F
+from torch.utils.data import TensorDataset, default_collate
+
+torch.manual_seed(1)
+numbers = torch.randn(2000, 8)
+train = TensorDataset(numbers, (numbers.sum(1) > 0).long())
+model = torch.nn.Linear(8, 2)
+EOF
+sed 's/^samples = .*/samples = 2000/' block.3 >first/train.job
+cp "$root/share/falcon.py" first
+
+# typed BLOCK LINE: the command there; the coordinator's port is one that is free.
+typed() {
+	sed -n "$2{s/0\\.0\\.0\\.0:7000/127.0.0.1:0/; s/[a-z0-9.]*:7000/\$address/; s/ &\$//; p}" \
+		"block.$1"
+}
+
+# at HOST COMMAND: in its folder.
+at() (
+	cd "$1"
+	eval "exec $2"
+)
+
+for line in 1 2 3; do
+	at first "$(typed 4 $line)"
+done
+# crew calls it with more options.
+ps() {
+	at first "$(typed 4 4) $*"
+}
+serve ps ps
+cp first/lab/work.key first/train.py first/falcon.py other
+member first at first "$(typed 4 6) --name first"
+member other at other "$(typed 5 1) --name other"
+done_by ps first other
+"$bin/falcon-stat" --audit first/run/trace.jsonl
+jq -es '[.[] | select(.ev == "update") | .loss] | .[-1] < .[0]' first/run/trace.jsonl
