@@ -2,9 +2,11 @@
 """overhead.py: what falcon-work --exec adds to a loop in PyTorch, both on the same core, in
 turns; the coordinator is on another one.  A clock has 32 tasks of about 20 ms.
 
-exec.SIZE.wall  how much longer a clock takes than 32 tasks and a step of plain PyTorch
-exec.SIZE.cpu   how much more of the core, falcon-work and its trainer together, it uses
-exec.SIZE.ms    that in ms a task and million parameters
+exec.SIZE.cpu   how much more of the core falcon-work and its trainer use than the model
+exec.SIZE.ms-per-M
+                that in ms a task and million parameters
+exec.SIZE.wall  how much longer a clock takes than 32 tasks and a step of plain PyTorch, in
+                turns; none where somebody else used this core
 
 The target is 5 % of up to 0.7 million parameters.  FALCON_BIN names the folder of the
 programs, BENCH_SIZES the widths, BENCH_TURNS (3) how often.
@@ -74,6 +76,11 @@ def cpu(pid):
     return own + sum(map(cpu, children(pid)))
 
 
+def spent(folder):
+    with open(folder + "/spent") as f:
+        return float(f.read() or 0)
+
+
 def updates(folder):
     with open(folder + "/state/trace.jsonl") as f:
         lines = f.read().splitlines()
@@ -93,16 +100,18 @@ def falcon(width, task):
         os.close(told)
         if not os.read(ready, 1):
             sys.exit(open(folder + "/ps.err").read())
+        open(folder + "/spent", "w").close()
         work = subprocess.Popen(
             [binary + "/falcon-work", "-k", folder + "/keys/work.key", "--cache", "none",
              "--exec", "exec %s %s" % (" ".join(trainer), width), address],
-            preexec_fn=on(mine), stderr=open(folder + "/work.err", "w"))
+            preexec_fn=on(mine), stderr=open(folder + "/work.err", "w"),
+            env={**os.environ, "SPENT": folder + "/spent"})
         seen = {}
         while work.poll() is None and len(seen) < CLOCKS:
             done = len(updates(folder))
             if done not in seen:
                 try:
-                    seen[done] = cpu(work.pid)
+                    seen[done] = cpu(work.pid), spent(folder)
                 except OSError:
                     break
             time.sleep(0.005)
@@ -111,8 +120,9 @@ def falcon(width, task):
         t = updates(folder)
         last = max(seen)
         first = min(n for n in seen if n >= WARM)
-        return ((t[-1] - t[WARM - 1]) / (len(t) - WARM) / TASKS,
-                (seen[last] - seen[first]) / (last - first) / TASKS)
+        both, model = ((b - a) / (last - first) / TASKS
+                       for a, b in zip(seen[first], seen[last]))
+        return (t[-1] - t[WARM - 1]) / (len(t) - WARM) / TASKS, both, model
 
 
 def figure(name, value, unit):
@@ -125,13 +135,14 @@ for width in widths:
     params = int(say(width, "count")[0]) / 1e6
     task = int(say(width, "fit", 20)[0])
     rounds = [(plain(width, task), falcon(width, task)) for _ in range(turns)]
-    base = [statistics.median(r[0][i] for r in rounds) for i in (0, 1)]
-    more = [statistics.median(r[1][i] / r[0][i] - 1 for r in rounds) for i in (0, 1)]
+    more = statistics.median(both / model - 1 for _, (_, both, model) in rounds)
+    ms = statistics.median(both - model for _, (_, both, model) in rounds) * 1000
     name = "exec.%.2gM" % params
-    figure(name + ".task-ms", base[0] * 1000, "ms")
-    figure(name + ".wall", more[0] * 100, "%")
-    figure(name + ".cpu", more[1] * 100, "%")
-    figure(name + ".ms-per-M", more[1] * base[1] * 1000 / params, "ms")
+    figure(name + ".task", statistics.median(p[1] for p, _ in rounds) * 1000, "ms")
+    figure(name + ".cpu", more * 100, "%")
+    figure(name + ".ms-per-M", ms / params, "ms")
+    if max(wall / used for (wall, used), _ in rounds) < 1.05:
+        figure(name + ".wall", statistics.median(f[0] / p[0] - 1 for p, f in rounds) * 100, "%")
     if params <= 0.7:
-        met = met and more[0] <= 0.05
+        met = met and more <= 0.05
 print("target 5 %% of up to 0.7 million parameters: %s" % ("met" if met else "missed"))
