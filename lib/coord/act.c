@@ -219,9 +219,9 @@ apply(struct fal_coord *c, double now, const struct fal_act *a)
 	case FAL_ACT_OPEN:
 		return coord_open_round(c, a);
 	case FAL_ACT_END:
-		return coord_end_round(c, now, a);
+		return coord_end_round(c, a);
 	case FAL_ACT_STEP:
-		return coord_step(c, now, a);
+		return coord_step(c, a);
 	case FAL_ACT_MODEL:
 		if (a->version != 0)
 			return coord_send_line(c, to, a->version);

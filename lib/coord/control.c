@@ -60,7 +60,7 @@ coord_trace_policy(struct fal_coord *c, double now, const char *by)
 	} else {
 		struct fal_line_policy line = {
 			.clock = fal_coord_front(c),
-			.version = c->version,
+			.version = c->published,
 			.scheme = (const char *)rule.p,
 			.by = by,
 			.policy = more ? (const char *)policy.p : NULL,
@@ -98,7 +98,8 @@ carry_out(struct fal_coord *c, double now)
 	uint64_t clock = fal_coord_front(c);
 	bool other = !fal_rule_eq(&fal_coord_policy_now(c)->rule, &k->next.rule);
 	if (c->ops.journal != NULL) {
-		int err = c->ops.journal(c->ops.arg, &k->next, clock, c->version, k->by);
+		int err =
+			c->ops.journal(c->ops.arg, &k->next, clock, c->published, k->by);
 		if (err < 0) {
 			conclude(c, clock, err);
 			return FAL_OK;
@@ -122,7 +123,8 @@ int
 coord_control_advance(struct fal_coord *c, double now)
 {
 	struct fal_control *k = &c->control;
-	bool quiet = fal_sched_quiet(c->sched);
+	/* What was done under the old rule is told before it ends. */
+	bool quiet = fal_sched_quiet(c->sched) && c->newses == 0;
 	if (k->stopping && (quiet || !fal_sched_staffed(c->sched)))
 		k->stopped = true;
 	if (!k->waits)

@@ -7,6 +7,7 @@
 #include "sec/secret.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -93,9 +94,9 @@ fal_coord_free(struct fal_coord *c)
 }
 
 int
-coord_begin_eval(struct fal_coord *c, double now, uint64_t over)
+coord_begin_eval(struct fal_coord *c, double now, uint64_t version, uint64_t over)
 {
-	int err = coord_keep(c, over);
+	int err = coord_keep(c, version, over);
 	if (err < 0)
 		return err;
 	c->evaluating = c->judged = true;
@@ -147,12 +148,12 @@ coord_advance(struct fal_coord *c, double now)
 		err = coord_control_advance(c, now);
 	if (err < 0 || c->finished || c->why != NULL)
 		return err;
-	bool done = fal_sched_done(c->sched);
+	bool done = fal_sched_done(c->sched) && c->newses == 0;
 	/* The last version; or clocks that were over in another order than theirs. */
 	bool due = done || fal_sched_over(c->sched) >= c->next_eval;
 	if (due && c->conf.test_samples > 0 && !c->evaluating &&
 	    !(c->judged && c->kept_version == c->version)) {
-		err = coord_begin_eval(c, now, fal_sched_over(c->sched));
+		err = coord_begin_eval(c, now, c->version, fal_sched_over(c->sched));
 		if (err == FAL_OK)
 			err = coord_drain(c, now);
 	}
@@ -171,6 +172,20 @@ fal_coord_seconds(struct fal_coord *c, double now)
 {
 	c->traced = fmax(c->traced, now - c->start);
 	return c->traced;
+}
+
+int
+fal_coord_heard(struct fal_coord *c, double now)
+{
+	return coord_advance(c, now);
+}
+
+void
+fal_coord_lost(struct fal_coord *c, uint32_t shard)
+{
+	snprintf(c->lost, sizeof(c->lost), "shard %u of %u is lost, and its blocks",
+		 shard + 1, c->conf.shards);
+	c->why = c->lost;
 }
 
 int
@@ -201,7 +216,7 @@ fal_coord_status(const struct fal_coord *c)
 	struct fal_coord_status s = c->status;
 	s.clock = fal_sched_over(c->sched);
 	s.clocks = c->clocks;
-	s.version = c->version;
+	s.version = c->published;
 	s.workers = c->ready;
 	s.done = c->finished;
 	s.failed = c->why != NULL;
@@ -262,9 +277,10 @@ fal_coord_finish(struct fal_coord *c, double now, const char *sha256, const char
 		if (is_here(&c->peer[i]))
 			coord_owed(c, now, &c->peer[i]);
 	if (c->why != NULL)
-		fal_line_failed(&c->line, fal_coord_seconds(c, now), c->version, c->why);
+		fal_line_failed(&c->line, fal_coord_seconds(c, now), c->published,
+				c->why);
 	else
-		fal_line_done(&c->line, fal_coord_seconds(c, now), c->version, sha256,
+		fal_line_done(&c->line, fal_coord_seconds(c, now), c->published, sha256,
 			      c->status.accuracy);
 	/* Who hears of the end finds it in the trace. */
 	coord_trace(c);

@@ -37,7 +37,7 @@ struct fal_coord_late {
  * lib/shard/rack.h has functions that fit. */
 struct fal_coord_shards {
 	void *arg;
-	/* An order for all of them. */
+	/* An order for all of them, borrowed for the call.  They get orders in order. */
 	int (*order)(void *arg, const struct fal_shard_order *o);
 	/* A session's PUSH, for all of them; as fal_rack_msg. */
 	int (*push)(void *arg, uint32_t session, const struct fal_msg *m,
@@ -147,6 +147,11 @@ void fal_coord_traffic(struct fal_coord *c, uint32_t peer, uint64_t rx, uint64_t
 /* The time of a line that is written now, seconds: never before that of the last one,
  * whose event may have begun later and ended sooner. */
 double fal_coord_seconds(struct fal_coord *c, double now);
+
+/* Shards that do not answer at once have something to say. */
+int fal_coord_heard(struct fal_coord *c, double now);
+/* A shard, by its number, is lost for good: the job has failed. */
+void fal_coord_lost(struct fal_coord *c, uint32_t shard);
 
 int fal_coord_tick(struct fal_coord *c, double now);
 double fal_coord_wake(const struct fal_coord *c); /* when; infinity: no need */

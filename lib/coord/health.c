@@ -13,12 +13,12 @@
 enum { FAR = 3 };
 
 int
-coord_keep(struct fal_coord *c, uint64_t over)
+coord_keep(struct fal_coord *c, uint64_t version, uint64_t over)
 {
-	const struct fal_shard_order o = { .kind = FAL_ORDER_HOLD };
-	if (c->kept_clock == over && c->kept_version == c->version)
+	const struct fal_shard_order o = { .kind = FAL_ORDER_HOLD, .version = version };
+	if (c->kept_clock == over && c->kept_version == version)
 		return FAL_OK;
-	c->kept_version = c->version;
+	c->kept_version = version;
 	c->kept_clock = over;
 	c->judged = false;
 	return coord_order(c, &o);
@@ -51,7 +51,7 @@ median(struct fal_coord *c)
 
 /* The end of an epoch, or of several at once. */
 static int
-judge_epoch(struct fal_coord *c, uint64_t over)
+judge_epoch(struct fal_coord *c, uint64_t version, uint64_t over)
 {
 	struct fal_health *h = &c->health;
 	int err = FAL_OK;
@@ -61,7 +61,7 @@ judge_epoch(struct fal_coord *c, uint64_t over)
 		c->why = "diverged: the mean loss of an epoch is far above that of "
 			 "guessing";
 	else if (!c->evaluating)
-		err = coord_keep(c, over);
+		err = coord_keep(c, version, over);
 	h->loss = 0;
 	h->samples = 0;
 	if (h->keys > 0)
@@ -70,16 +70,16 @@ judge_epoch(struct fal_coord *c, uint64_t over)
 }
 
 int
-coord_health(struct fal_coord *c, double loss, uint64_t samples, uint64_t over)
+coord_health(struct fal_coord *c, const struct fal_news *n)
 {
 	struct fal_health *h = &c->health;
 	if (h->start == 0)
 		h->start = fmax(median(c), c->conf.guess);
-	h->loss += loss * (double)samples;
-	h->samples += samples;
+	h->loss += n->loss * (double)n->samples;
+	h->samples += n->samples;
 	if (c->why == NULL &&
-	    over / fal_grid_epoch_clocks(&c->conf.grid) > c->status.epoch)
-		return judge_epoch(c, over);
+	    n->over / fal_grid_epoch_clocks(&c->conf.grid) > c->status.epoch)
+		return judge_epoch(c, n->version, n->over);
 	return FAL_OK;
 }
 
@@ -118,6 +118,6 @@ fal_coord_kept(const struct fal_coord *c, struct fal_coord_left *out)
 bool
 fal_coord_newest(const struct fal_coord *c, struct fal_coord_left *out)
 {
-	*out = (struct fal_coord_left){ c->version, c->stepped };
-	return c->version != 0;
+	*out = (struct fal_coord_left){ c->published, c->stepped };
+	return c->published != 0;
 }

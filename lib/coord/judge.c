@@ -179,15 +179,17 @@ trace_check(struct fal_coord *c, double now, const struct fal_doubted *d,
 
 /* The shards are told what to make of it, and judge anew; `seen` may be NULL. */
 static int
-tell(struct fal_coord *c, const struct fal_doubted *d, enum fal_order_kind kind,
+tell(struct fal_coord *c, struct fal_doubted *d, enum fal_order_kind kind,
      const int8_t *seen, uint32_t key)
 {
 	struct fal_gather *g = coord_gather(c, d->round);
 	if (g == NULL)
 		return FAL_OK;
+	d->heard = 0;
+	d->told = coord_turn(g);
 	const struct fal_shard_order o = { .kind = kind,
 					   .round = d->round,
-					   .turn = coord_turn(g),
+					   .turn = d->told,
 					   .id = d->is.id,
 					   .seen = seen,
 					   .key = key };
@@ -210,7 +212,6 @@ static int
 bound(struct fal_coord *c, struct fal_doubted *d, const char *why)
 {
 	d->bounded = why;
-	d->heard = 0;
 	d->counts = fal_calloc(fal_blocks(c->conf.params), 1);
 	if (d->counts == NULL)
 		return FAL_ENOMEM;
@@ -221,7 +222,7 @@ int
 coord_bounded(struct fal_coord *c, double now, const struct fal_shard_say *say)
 {
 	struct fal_doubted *d = doubted(c, say->round, say->id);
-	if (d == NULL || d->counts == NULL)
+	if (d == NULL || d->counts == NULL || d->told != say->turn)
 		return FAL_OK;
 	memcpy(d->counts + say->first, say->counts, say->blocks);
 	if (say->bounded > 0 && (!d->ok || say->block < d->is.block)) {
@@ -372,19 +373,18 @@ refuted(struct fal_coord *c, double now, const struct fal_doubted *of)
 /* All is answered, and it is less than was said.  Where a third key is here, it has the
  * last word. */
 static int
-contradicted(struct fal_coord *c, double now, struct fal_doubted *d,
-	     const struct fal_peer *by)
+contradicted(struct fal_coord *c, double now, struct fal_doubted *d)
 {
 	int asked = 0;
 	if (d->odd)
 		return unsure(c, now, d, "not finite there");
-	if (!same_bits(c, d->is.id.worker, by->worker)) {
+	if (!same_bits(c, d->is.id.worker, d->by)) {
 		d->ok = false;
 		return bound(c, d, "it rounds differently");
 	}
 	if (d->first == 0) {
-		d->first = by->worker;
-		asked = ask(c, now, d, by->key);
+		d->first = d->by;
+		asked = ask(c, now, d, coord_known(c, d->by)->key);
 	}
 	return asked == 0 ? refuted(c, now, d) : asked < 0 ? asked : FAL_OK;
 }
@@ -407,16 +407,15 @@ int
 coord_heard(struct fal_coord *c, double now, const struct fal_shard_say *say)
 {
 	struct fal_doubted *d = doubted(c, say->round, say->id);
-	if (d == NULL)
+	if (d == NULL || d->told != say->turn) /* more was said since */
 		return FAL_OK;
 	d->ok = say->ok && (d->heard == 0 || d->ok);
 	if (++d->heard < c->conf.shards)
 		return FAL_OK;
-	d->heard = 0;
 	if (d->ok)
 		return witnessed(c, now, d);
-	const struct fal_peer *p = peer_of(c, d->by);
-	return d->all && p != NULL ? contradicted(c, now, d, p) : FAL_OK;
+	/* Its word stands, though it may be gone by now. */
+	return d->all ? contradicted(c, now, d) : FAL_OK;
 }
 
 int
@@ -441,7 +440,6 @@ coord_checked(struct fal_coord *c, const struct fal_peer *p, const struct fal_ms
 	d->odd |= m->checked.nonfinite != 0;
 	d->by = p->worker;
 	d->all = left == 2;
-	d->heard = 0;
 	return tell(c, d, FAL_ORDER_WITNESS, d->seen, p->key);
 }
 
@@ -451,8 +449,7 @@ coord_unheard(struct fal_coord *c, double now, const struct fal_act *a)
 	struct fal_doubted *d = doubted(c, a->round, a->cid);
 	if (d == NULL)
 		return FAL_OK;
-	const struct fal_peer *first = peer_of(c, d->first);
-	int asked = ask(c, now, d, first != NULL ? first->key : 0);
+	int asked = ask(c, now, d, d->first != 0 ? coord_known(c, d->first)->key : 0);
 	if (asked != 0)
 		return asked < 0 ? asked : FAL_OK;
 	if (d->first != 0)

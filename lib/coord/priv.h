@@ -93,13 +93,15 @@ struct fal_coord {
 	double start;
 	double traced; /* the time of the newest trace line, from start */
 	struct fal_sched *sched;
-	/* The newest; the oldest of the `keeps` newest that shards keep. */
-	uint64_t version, oldest;
+	/* The newest; the newest that all shards have made; the oldest of the `keeps`
+	 * newest, which workers may have to compute on. */
+	uint64_t version, published, oldest;
 	uint32_t keeps;
 	uint64_t clocks; /* of the whole job */
 	bool began;      /* enough workers were here once */
 	bool finished;
 	const char *why; /* why the job stopped, or NULL */
+	char lost[64];   /* the same: a shard */
 
 	struct fal_peer *peer; /* in order of their numbers */
 	uint32_t peers;
@@ -119,7 +121,7 @@ struct fal_coord {
 	uint32_t ready;   /* workers ready now */
 
 	bool evaluating;
-	uint64_t stepped; /* clocks that were over by the last step */
+	uint64_t stepped; /* clocks that were over with `published` */
 	/* The version under evaluation, and later what a failed job leaves; clocks that
 	 * were over by then, 0: none. */
 	uint64_t kept_version, kept_clock;
@@ -189,7 +191,10 @@ struct fal_coord {
 		int8_t most;
 		uint32_t taken; /* shards that have taken back what they should */
 		uint32_t taken_blocks;
-		uint32_t *brought; /* by place in the ledger; NULL: nothing was said */
+		bool *took;        /* by shard: it has; NULL: none */
+		uint32_t *brought; /* by place in the ledger, of these shards */
+		size_t brought_cap;
+		uint32_t broughts;
 		struct fal_again { /* why */
 			struct fal_cid by;
 			uint32_t suspect; /* key */
@@ -200,10 +205,17 @@ struct fal_coord {
 	size_t gathers, gather_cap;
 	double *squares;  /* by block, of a gradient that may be clipped */
 	uint32_t squared; /* shards that have said theirs */
-	/* Contributions that are whole at some shards. */
+	/* Orders: the first one waits for these squares, the others for it. */
+	struct fal_put_by {
+		struct fal_shard_order order;
+		int8_t *seen; /* the order's own */
+	} * put_by;
+	size_t put_bys, put_by_cap;
+	/* Contributions that some shards have called whole, or fenced. */
 	struct fal_partly {
 		uint64_t round;
 		struct fal_cid id;
+		enum fal_say_kind said;
 		uint32_t shards;
 	} * partly;
 	size_t partlies, partly_cap;
@@ -212,6 +224,7 @@ struct fal_coord {
 		uint64_t round;
 		struct fal_shard_say is;
 		uint32_t turn;  /* in which a shard said so last */
+		uint32_t told;  /* in which they were told of it last */
 		uint32_t heard; /* shards that have said what they make of `seen`, */
 		bool ok;        /* and that it bears it out; */
 		bool all;       /* `seen` is of all its tasks */
@@ -297,10 +310,12 @@ int coord_drain(struct fal_coord *c, double now);
 bool coord_ticket(const struct fal_coord *c, uint64_t round, struct fal_cid id,
 		  struct fal_ticket *out);
 int coord_open_round(struct fal_coord *c, const struct fal_act *a);
-int coord_end_round(struct fal_coord *c, double now, const struct fal_act *a);
-int coord_step(struct fal_coord *c, double now, const struct fal_act *a);
+int coord_end_round(struct fal_coord *c, const struct fal_act *a);
+int coord_step(struct fal_coord *c, const struct fal_act *a);
 /* All shards have made the version of this news. */
 int coord_stepped(struct fal_coord *c, double now, const struct fal_news *n);
+/* The squares of the gradient are known by which the step to `version` is clipped. */
+void coord_norm(struct fal_coord *c, uint64_t version, double squares);
 /* So many of the newest versions are kept from now on. */
 int coord_keep_versions(struct fal_coord *c, uint32_t versions);
 int coord_send_version(struct fal_coord *c, struct fal_peer *p, uint64_t version,
@@ -315,20 +330,19 @@ void coord_tell(struct fal_coord *c, double now);
 /* coord.c */
 /* After whatever happened: evaluates, lets clocks begin, sees the end. */
 int coord_advance(struct fal_coord *c, double now);
-/* The newest version is to be evaluated, `over` clocks being over. */
-int coord_begin_eval(struct fal_coord *c, double now, uint64_t over);
+/* The version is to be evaluated, `over` clocks being over with it. */
+int coord_begin_eval(struct fal_coord *c, double now, uint64_t version, uint64_t over);
 /* The lanes of a worker, as its probe found them with full tasks. */
 struct fal_bound_lanes coord_lanes(const struct fal_coord *c, const struct fal_peer *p);
 
 /* health.c */
-/* An update of so many samples with this mean loss was made; `over` clocks are over.
- * Ends the job where it has diverged. */
-int coord_health(struct fal_coord *c, double loss, uint64_t samples, uint64_t over);
+/* An update was made.  Ends the job where it has diverged. */
+int coord_health(struct fal_coord *c, const struct fal_news *n);
 /* A claim of a worker of this key counts: Σ loss of so many samples.  FAL_ENOMEM. */
 int coord_health_claim(struct fal_coord *c, uint32_t key, double loss, uint32_t samples);
 void coord_health_free(struct fal_coord *c);
-/* Keeps the newest version, `over` clocks being over. */
-int coord_keep(struct fal_coord *c, uint64_t over);
+/* Keeps the version, `over` clocks being over with it. */
+int coord_keep(struct fal_coord *c, uint64_t version, uint64_t over);
 
 /* control.c */
 /* Carries out what waits for a boundary, if there is one now; after each event. */
@@ -338,7 +352,7 @@ void coord_control_free(struct fal_coord *c);
 void coord_trace_policy(struct fal_coord *c, double now, const char *by);
 
 /* fleet.c */
-/* To all shards. */
+/* To all shards, in order; what is `clipped` as soon as they have said by how much. */
 int coord_order(struct fal_coord *c, const struct fal_shard_order *o);
 /* Takes in what they have to say. */
 int coord_hear(struct fal_coord *c, double now);
@@ -348,10 +362,6 @@ int coord_gather_open(struct fal_coord *c, uint64_t round);
 void coord_gather_end(struct fal_coord *c, uint64_t round);
 /* The round will be judged anew, in the turn that is returned. */
 uint32_t coord_turn(struct fal_gather *g);
-/* Where gradients are clipped: the summed squares, in the order of blocks, of the mean
- * gradient of a complete round, or, with UINT64_MAX, of what was collected; else 0. */
-int coord_squares(struct fal_coord *c, double now, uint64_t round, double divisor,
-		  double *out);
 void coord_fleet_free(struct fal_coord *c);
 
 /* judge.c */

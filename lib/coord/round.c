@@ -94,30 +94,27 @@ end_of(enum fal_fate fate)
 }
 
 int
-coord_end_round(struct fal_coord *c, double now, const struct fal_act *a)
+coord_end_round(struct fal_coord *c, const struct fal_act *a)
 {
 	const struct fal_news n = { .act = *a };
 	struct fal_round_info r;
 	if (!fal_sched_round(c->sched, a->round, &r))
 		return FAL_OK;
-	struct fal_shard_order o = { .kind = FAL_ORDER_END,
-				     .round = a->round,
-				     .end = end_of(a->fate),
-				     .version = a->version,
-				     .weight = a->weight,
-				     .slot = a->slot,
-				     .below = a->below,
-				     .divisor = a->divisor,
-				     .lr = (float)fal_schedule_lr(&c->conf.schedule,
-								  r.clock) };
-	int err = a->fate == FAL_FATE_LINE
-			  ? coord_squares(c, now, a->round, a->divisor, &o.squares)
-			  : FAL_OK;
-	if (err < 0)
-		return err;
+	const struct fal_shard_order o = {
+		.kind = FAL_ORDER_END,
+		.round = a->round,
+		.end = end_of(a->fate),
+		.version = a->version,
+		.weight = a->weight,
+		.slot = a->slot,
+		.below = a->below,
+		.divisor = a->divisor,
+		.clipped = a->fate == FAL_FATE_LINE && c->conf.optim.clip > 0,
+		.lr = (float)fal_schedule_lr(&c->conf.schedule, r.clock)
+	};
 	coord_judge_forget(c, a->round);
 	coord_gather_end(c, a->round);
-	err = a->fate < FAL_FATE_DROP ? collect(c, a, &r) : FAL_OK;
+	int err = a->fate < FAL_FATE_DROP ? collect(c, a, &r) : FAL_OK;
 	if (err == FAL_OK)
 		err = add_news(c, &n);
 	return err < 0 ? err : coord_order(c, &o);
@@ -153,7 +150,7 @@ sum_up(const struct fal_coord *c, struct fal_news *n)
 }
 
 int
-coord_step(struct fal_coord *c, double now, const struct fal_act *a)
+coord_step(struct fal_coord *c, const struct fal_act *a)
 {
 	/* One float for all shards; the law needs no more than that all use the same. */
 	struct fal_news n = { .act = *a,
@@ -164,37 +161,48 @@ coord_step(struct fal_coord *c, double now, const struct fal_act *a)
 				     .lr = n.lr,
 				     .divisor = a->divisor,
 				     .line = a->line,
-				     .weight = a->weight };
-	int err = n.graded ? coord_squares(c, now, UINT64_MAX, a->divisor, &o.squares)
-			   : FAL_OK;
-	if (err < 0)
-		return err;
-	n.norm = sqrt(o.squares);
+				     .weight = a->weight,
+				     .clipped = n.graded && c->conf.optim.clip > 0 };
 	c->graded = false;
 	if (c->version - c->oldest + 1 >= c->keeps)
 		c->oldest = c->version + 2 - c->keeps;
 	n.version = ++c->version;
+	/* What is not published yet may have to be held. */
+	const uint64_t unpublished = n.version - c->published;
+	o.versions = unpublished > c->keeps ? (uint32_t)unpublished : c->keeps;
+	o.version = n.version;
 	n.first = c->told;
 	n.rounds = bring_forward(c, a->line);
 	sum_up(c, &n);
 	c->told += n.rounds;
 	c->status.loss = n.loss;
 	/* Of the clocks that are over in one event this one may be the first. */
-	n.over = c->stepped = a->own ? over : a->clock + 1;
-	err = add_news(c, &n);
+	n.over = a->own ? over : a->clock + 1;
+	int err = add_news(c, &n);
 	return err < 0 ? err : coord_order(c, &o);
 }
 
 int
 coord_stepped(struct fal_coord *c, double now, const struct fal_news *n)
 {
-	const uint64_t over = n->over;
-	int err = coord_health(c, n->loss, n->samples, over);
+	const uint64_t over = n->over, version = n->version;
+	c->published = version;
+	c->stepped = over;
+	fal_sched_published(c->sched, now, version);
+	int err = coord_health(c, n);
 	if (err == FAL_OK && c->why == NULL && c->conf.test_samples > 0 &&
 	    !c->evaluating && over >= c->next_eval &&
 	    !(c->judged && c->kept_clock == over))
-		err = coord_begin_eval(c, now, over);
+		err = coord_begin_eval(c, now, version, over);
 	return err;
+}
+
+void
+coord_norm(struct fal_coord *c, uint64_t version, double squares)
+{
+	for (uint32_t i = 0; i < c->newses; i++)
+		if (c->news[i].act.kind == FAL_ACT_STEP && c->news[i].version == version)
+			c->news[i].norm = sqrt(squares);
 }
 
 int
@@ -339,6 +347,7 @@ tell_end(struct fal_coord *c, double now, const struct fal_news *n)
 		if (c->on[i].round != r.round)
 			c->on[kept++] = c->on[i];
 	c->ons = kept;
+	fal_sched_forget_round(c->sched, r.round);
 }
 
 static void
@@ -385,6 +394,4 @@ coord_tell(struct fal_coord *c, double now)
 		memmove(c->merged, c->merged + told, c->mergeds * sizeof(*c->merged));
 	for (uint32_t i = 0; i < c->newses; i++)
 		c->news[i].first -= c->news[i].act.kind == FAL_ACT_STEP ? told : 0;
-	if (c->newses == 0)
-		fal_sched_forget(c->sched);
 }

@@ -138,6 +138,7 @@ follow(struct game *g, const struct fal_act *a)
 		g->t.load += g->conf->cost->step_s;
 		g->t.updates++;
 		g->version++;
+		fal_sched_published(g->s, g->now, a->version);
 		break;
 	case FAL_ACT_MODEL:
 		for (size_t i = 0; w == NULL && i < g->conf->cost->machines; i++)
@@ -169,9 +170,10 @@ follow(struct game *g, const struct fal_act *a)
 	case FAL_ACT_BACK:
 	case FAL_ACT_LINE:
 	case FAL_ACT_OPEN:
-	case FAL_ACT_FENCE:
 	case FAL_ACT_EVAL:
 		break;
+	case FAL_ACT_FENCE:
+		return fal_sched_fenced(g->s, g->now, a->round, a->cid);
 	}
 	return FAL_OK;
 }

@@ -33,7 +33,7 @@ fal_may_run(const struct fal_sched *s, const struct fal_round *r,
 }
 
 static int
-fence(struct fal_sched *s, struct fal_round *r, uint32_t ci)
+fence(struct fal_sched *s, struct fal_round *r, uint32_t ci, double now)
 {
 	struct fal_ledger *l = &r->ledger;
 	const struct fal_contrib *c = &l->contrib[ci];
@@ -45,11 +45,15 @@ fence(struct fal_sched *s, struct fal_round *r, uint32_t ci)
 		act.fills = l->contrib[c->fills].id;
 	if (fal_emit(s, act) == NULL)
 		return FAL_ENOMEM;
-	fal_ledger_reopen(l, ci);
+	struct fal_worker *w = fal_find(s, c->id.worker);
+	const bool owed = c->state == FAL_CONTRIB_OPEN;
+	if (!owed)
+		fal_ledger_reopen(l, ci);
 	fal_ledger_fence(l, ci);
-	for (uint32_t i = c->head; i != FAL_NONE; i = l->claim[i].next)
-		if (fal_free_task(s, r, l->claim[i].task) < 0)
-			return FAL_ENOMEM;
+	if (owed && w != NULL) {
+		w->owed--;
+		fal_refresh(s, w, now);
+	}
 	return FAL_OK;
 }
 
@@ -69,7 +73,8 @@ fal_sched_again(struct fal_sched *s, double now, uint64_t round, uint32_t suspec
 	for (uint32_t i = 0; i < r->ledger.contribs; i++) {
 		struct fal_contrib *c = &r->ledger.contrib[i];
 		c->blocks = brought[i];
-		if (c->state == FAL_CONTRIB_DONE && fence(s, r, i) < 0)
+		/* Also what was not whole yet: blocks of it are gone, too. */
+		if (c->state != FAL_CONTRIB_FENCED && fence(s, r, i, now) < 0)
 			return FAL_ENOMEM;
 	}
 	return fal_settle(s, now);

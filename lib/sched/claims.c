@@ -1,6 +1,7 @@
 /* What workers have claimed, and what of it has come. */
 #include "sched/state.h"
 
+#include <assert.h>
 #include <math.h>
 
 bool
@@ -39,13 +40,25 @@ fal_sched_round(const struct fal_sched *s, uint64_t round, struct fal_round_info
 	return true;
 }
 
+/* Do all shards know that what the claim fills is fenced?  Else nobody was told to fill
+ * it. */
+static bool
+may_fill(const struct fal_ledger *l, struct fal_cid fills)
+{
+	const uint32_t ci = fills.worker != 0 ? fal_ledger_find(l, fills) : FAL_NONE;
+	return fills.worker == 0 || (ci != FAL_NONE && l->contrib[ci].everywhere);
+}
+
 static int
 claim_result(struct fal_sched *s, double now, struct fal_round *r, struct fal_worker *w,
 	     const struct fal_claim_in *c)
 {
 	struct fal_cid id = { c->worker, c->seq };
 	uint32_t ci;
-	int won = fal_ledger_claim(&r->ledger, id, c->fills, c->task, c->loss, &ci);
+	int won = !may_fill(&r->ledger, c->fills)
+			  ? 0
+			  : fal_ledger_claim(&r->ledger, id, c->fills, c->task, c->loss,
+					     &ci);
 	if (won < 0)
 		return won;
 	const struct fal_load load = fal_load_of(s, r, c->task);
@@ -134,12 +147,15 @@ fal_sched_arrived(struct fal_sched *s, double now, uint64_t round, struct fal_ci
 		  uint32_t blocks, bool complete)
 {
 	struct fal_round *r = fal_round_find(s, round);
-	const struct fal_contrib *c = fal_sched_contrib(s, round, cid);
-	if (c == NULL || c->state != FAL_CONTRIB_OPEN)
+	const uint32_t ci = r != NULL ? fal_ledger_find(&r->ledger, cid) : FAL_NONE;
+	if (ci == FAL_NONE)
 		return FAL_OK;
-	uint32_t ci = (uint32_t)(c - r->ledger.contrib);
+	const struct fal_contrib *c = &r->ledger.contrib[ci];
 	struct fal_worker *w = fal_find(s, cid.worker);
+	/* They count, too, where they came before the fence. */
 	fal_ledger_arrived(&r->ledger, ci, blocks);
+	if (c->state != FAL_CONTRIB_OPEN || w == NULL)
+		return FAL_OK;
 	if (blocks > 0)
 		r->ledger.contrib[ci].came = w->came = now;
 	if (!complete)
@@ -155,4 +171,20 @@ fal_sched_arrived(struct fal_sched *s, double now, uint64_t round, struct fal_ci
 		fal_ewma(&w->push_s, fmax(now - fmax(c->claimed, w->empty), 1e-6));
 	fal_refresh(s, w, now);
 	return FAL_OK;
+}
+
+int
+fal_sched_fenced(struct fal_sched *s, double now, uint64_t round, struct fal_cid cid)
+{
+	struct fal_round *r = fal_round_find(s, round);
+	const uint32_t ci = r != NULL ? fal_ledger_find(&r->ledger, cid) : FAL_NONE;
+	if (ci == FAL_NONE)
+		return FAL_OK;
+	struct fal_contrib *c = &r->ledger.contrib[ci];
+	assert(c->state == FAL_CONTRIB_FENCED && !c->everywhere);
+	c->everywhere = true;
+	for (uint32_t i = c->head; i != FAL_NONE; i = r->ledger.claim[i].next)
+		if (fal_free_task(s, r, r->ledger.claim[i].task) < 0)
+			return FAL_ENOMEM;
+	return fal_settle(s, now);
 }

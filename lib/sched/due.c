@@ -255,6 +255,7 @@ overdue(struct fal_sched *s, struct fal_worker *w, const struct debt *o, const c
 int
 fal_due_review(struct fal_sched *s, struct fal_worker *w, double now)
 {
+	fal_put_off(s, w, now);
 	const struct debt o = debt_of(s, w);
 	if (now < next_look(s, w, &o))
 		return FAL_OK;

@@ -202,7 +202,7 @@ push(struct fal_sched *s, struct fal_team *t)
 			       .weight = t->weight,
 			       .among = t->among,
 			       .line = t->id };
-	s->version++;
+	act.version = ++s->version;
 	s->merged -= t->unpushed;
 	if (s->merged == 0)
 		s->merged_samples = 0;

@@ -47,7 +47,8 @@ struct fal_contrib {
 	double claimed;  /* the caller's: when it last won a claim, */
 	double came;     /* and when a block of it last came; 0: none */
 	enum fal_contrib_state state;
-	bool sealed; /* no claim goes into it any more: its ticket was given */
+	bool sealed;     /* no claim goes into it any more: its ticket was given */
+	bool everywhere; /* the caller's: FENCED, and all shards know */
 };
 
 struct fal_claim {

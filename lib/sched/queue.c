@@ -2,6 +2,7 @@
 #include "sched/state.h"
 
 #include "base/least.h"
+#include "base/line.h"
 #include "base/mem.h"
 
 #include <math.h>
@@ -76,6 +77,23 @@ begin_tasks(struct fal_worker *w, double now)
 		oldest = fal_min(oldest, n->began);
 	}
 	return oldest;
+}
+
+void
+fal_put_off(struct fal_sched *s, struct fal_worker *w, double now)
+{
+	struct fal_node *n = w->head;
+	bool any = false;
+	for (uint32_t i = 0; i < w->lanes && n != NULL; i++, n = n->next) {
+		const uint64_t on = n->round->version;
+		if (n->began < 0 || n->began >= now || fal_line_of(on) != 0 ||
+		    on <= s->published)
+			continue;
+		n->began = now;
+		any = true;
+	}
+	if (any)
+		fal_refresh(s, w, now);
 }
 
 /* What `w` holds of the oldest round; all, where it has nothing of it. */
@@ -310,7 +328,8 @@ fal_drop_own(struct fal_sched *s, const struct fal_round *r, uint32_t task,
 		fal_detach(s, n);
 }
 
-/* Fences every open contribution of `w` to round `r`; their tasks are free again. */
+/* Fences every open contribution of `w` to round `r`; their tasks are free again when all
+ * shards know (fal_sched_fenced). */
 static int
 fence_all(struct fal_sched *s, struct fal_round *r, struct fal_worker *w)
 {
@@ -331,9 +350,6 @@ fence_all(struct fal_sched *s, struct fal_round *r, struct fal_worker *w)
 		fal_ledger_fence(l, c);
 		fal_touch_owner(s, r);
 		w->owed--;
-		for (uint32_t i = contrib->head; i != FAL_NONE; i = l->claim[i].next)
-			if (fal_free_task(s, r, l->claim[i].task) < 0)
-				return FAL_ENOMEM;
 	}
 	return FAL_OK;
 }

@@ -274,7 +274,7 @@ fal_step(struct fal_sched *s, double divisor)
 			       .own = !fal_one_team(s),
 			       .divisor = divisor };
 	assert(s->merged > 0);
-	s->version++;
+	act.version = ++s->version;
 	s->merged = 0;
 	s->merged_samples = 0;
 	return fal_emit(s, act) != NULL ? FAL_OK : FAL_ENOMEM;
@@ -296,19 +296,35 @@ fal_account(struct fal_sched *s, struct fal_worker *w, const struct fal_round *r
 	return fal_emit(s, act) != NULL ? FAL_OK : FAL_ENOMEM;
 }
 
+/* The ended round that *link leads to is known no more. */
+static void
+forget(struct fal_sched *s, struct fal_round **link)
+{
+	struct fal_round *r = *link, **at = chain(s, r->id);
+	while (*at != r)
+		at = &(*at)->chain;
+	*at = r->chain;
+	s->knowns--;
+	*link = r->next;
+	r->next = s->spare;
+	s->spare = r;
+}
+
 void
 fal_sched_forget(struct fal_sched *s)
 {
-	for (struct fal_round *r; (r = s->ended) != NULL;) {
-		struct fal_round **at = chain(s, r->id);
-		while (*at != r)
-			at = &(*at)->chain;
-		*at = r->chain;
-		s->knowns--;
-		s->ended = r->next;
-		r->next = s->spare;
-		s->spare = r;
-	}
+	while (s->ended != NULL)
+		forget(s, &s->ended);
+}
+
+void
+fal_sched_forget_round(struct fal_sched *s, uint64_t round)
+{
+	struct fal_round **link = &s->ended;
+	while (*link != NULL && (*link)->id != round)
+		link = &(*link)->next;
+	if (*link != NULL)
+		forget(s, link);
 }
 
 int

@@ -172,6 +172,10 @@ fal_settle(struct fal_sched *s, double now)
 {
 	int err;
 	fal_due_typical(s, now);
+	if (s->stepped != s->version) {
+		s->stepped = s->version;
+		s->stepped_at = now;
+	}
 	do {
 		err = fal_trial_next(s, now);
 		if (err == FAL_OK)
@@ -201,9 +205,24 @@ fal_sched_hold(struct fal_sched *s, double now, bool hold)
 }
 
 bool
-fal_sched_quiet(const struct fal_sched *s)
+fal_drained(const struct fal_sched *s)
 {
 	return s->rounds == 0 && s->merged == 0 && !(s->is.waves && s->pool.backs > 0);
+}
+
+bool
+fal_sched_quiet(const struct fal_sched *s)
+{
+	return fal_drained(s) && s->published == s->version;
+}
+
+void
+fal_sched_published(struct fal_sched *s, double now, uint64_t version)
+{
+	/* Mostly all happens in one event. */
+	for (uint32_t i = 0; i < s->workers && now > s->stepped_at; i++)
+		fal_put_off(s, &s->worker[i], now);
+	s->published = version;
 }
 
 const struct fal_policy *

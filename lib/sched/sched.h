@@ -61,18 +61,20 @@ enum fal_act_kind {
 	FAL_ACT_REVOKE, /* worker: forget these tasks, running or not */
 	FAL_ACT_END, /* round `round` is over; `fate`, `weight`, `slot`, `below`, `why` */
 	/* apply what was collected, over `divisor` samples; or, with a line, weight ·
-	 * what it has changed since it took over a version */
+	 * what it has changed since it took over a version; that makes `version`:
+	 * fal_sched_published */
 	FAL_ACT_STEP,
 	/* worker (0: all): send it the newest version, or, not 0, `version` of a line */
 	FAL_ACT_MODEL,
 	FAL_ACT_ACCOUNT, /* worker: ask where its time went; `round`, `work` */
 	FAL_ACT_LANES,   /* worker: use `count` lanes */
-	FAL_ACT_FENCE,   /* fence contribution `cid` at the shards and tell its worker */
-	FAL_ACT_EVAL,    /* worker: evaluate test tasks first … first+count-1 */
-	FAL_ACT_PING,    /* worker: ask for how far it is */
-	FAL_ACT_CHARGE,  /* worker, or who was it: did what counts against it; `why` */
-	FAL_ACT_EVICT,   /* worker: close its session; `why` says it */
-	FAL_ACT_CHECK,   /* worker: run these tasks and say only what they needed */
+	/* fence contribution `cid` at the shards and tell its worker: fal_sched_fenced */
+	FAL_ACT_FENCE,
+	FAL_ACT_EVAL,   /* worker: evaluate test tasks first … first+count-1 */
+	FAL_ACT_PING,   /* worker: ask for how far it is */
+	FAL_ACT_CHARGE, /* worker, or who was it: did what counts against it; `why` */
+	FAL_ACT_EVICT,  /* worker: close its session; `why` says it */
+	FAL_ACT_CHECK,  /* worker: run these tasks and say only what they needed */
 	/* worker: it has not kept its deadline, others do its tasks: it owes `owes` for
 	 * `seconds`, and `why`; is a full member again after `seconds`; `why` */
 	FAL_ACT_SUSPECT,
@@ -115,7 +117,7 @@ struct fal_act {
 	double weight;      /* END; STEP with a line */
 	uint32_t among;     /* with a weight that is a share: of so many workers */
 	uint32_t line;      /* STEP: the line that is pushed; 0: none */
-	uint64_t version;   /* END, LINE, MODEL, CHECK */
+	uint64_t version;   /* END, STEP, LINE, MODEL, CHECK */
 	uint64_t slot;      /* END */
 	uint64_t below;     /* END: nothing more comes to the slots below */
 	uint64_t
@@ -176,7 +178,7 @@ void fal_sched_free(struct fal_sched *s);
 int fal_sched_allow(struct fal_sched *s, double now, uint64_t clock);
 /* No new round begins while `hold` is true. */
 int fal_sched_hold(struct fal_sched *s, double now, bool hold);
-/* No round is open, nothing waits for a step. */
+/* No round is open, nothing waits for a step, all versions are published. */
 bool fal_sched_quiet(const struct fal_sched *s);
 /* Somebody is there who may be given work. */
 bool fal_sched_staffed(const struct fal_sched *s);
@@ -263,6 +265,12 @@ struct fal_cid fal_sched_fills(const struct fal_sched *s, uint64_t round,
 int fal_sched_arrived(struct fal_sched *s, double now, uint64_t round, struct fal_cid cid,
 		      uint32_t blocks, bool complete);
 
+/* All shards have fenced `cid` (FAL_ACT_FENCE): its tasks may go out again, to fill it.
+ * FAL_ENOMEM. */
+int fal_sched_fenced(struct fal_sched *s, double now, uint64_t round, struct fal_cid cid);
+/* All shards have made the version (FAL_ACT_STEP): before, no task can begin on it. */
+void fal_sched_published(struct fal_sched *s, double now, uint64_t version);
+
 /* The worker answers a PING of `rtt` seconds ago; its lanes are `steps` far, in any unit:
  * that it grows proves that they work.  0 or FAL_ENOMEM. */
 int fal_sched_pong(struct fal_sched *s, double now, uint32_t id, double rtt,
@@ -323,8 +331,9 @@ double fal_sched_wake(const struct fal_sched *s);
 
 /* Fetches the next action; false when there is none. */
 bool fal_sched_next(struct fal_sched *s, struct fal_act *out);
-/* The rounds whose END was fetched may be forgotten. */
+/* The rounds whose END was fetched may be forgotten; this one may. */
 void fal_sched_forget(struct fal_sched *s);
+void fal_sched_forget_round(struct fal_sched *s, uint64_t round);
 
 /* What is known of a worker; false if it is not here. */
 bool fal_sched_info(const struct fal_sched *s, uint32_t id, struct fal_worker_info *out);

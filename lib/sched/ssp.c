@@ -30,7 +30,7 @@ may_begin_wave(const struct fal_sched *s, const struct fal_team *t)
 bool
 fal_ssp_under_way(const struct fal_sched *s, const struct fal_team *t)
 {
-	return s->is.waves && !fal_sched_quiet(s) && may_begin_wave(s, t);
+	return s->is.waves && !fal_drained(s) && may_begin_wave(s, t);
 }
 
 bool

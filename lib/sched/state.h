@@ -251,7 +251,10 @@ struct fal_sched {
 	double typical_s; /* EWMA of a full task's seconds, of all workers; 0: unknown */
 	double typical_fixed; /* EWMA of what is found of `fixed`; NAN: unknown, as 0 */
 
-	uint64_t version; /* newest */
+	uint64_t version;   /* newest */
+	uint64_t published; /* the newest that all shards have made */
+	uint64_t stepped;   /* the newest when the last event ended, since when: */
+	double stepped_at;
 	uint64_t lines;   /* versions of lines, ever */
 	uint64_t first;   /* version at which the policy began to hold */
 	uint64_t allowed; /* rounds of clocks before this one may begin */
@@ -562,6 +565,9 @@ struct fal_node *fal_uncloned(const struct fal_worker *w);
 /* Runs a task that `from` is running on `to`, too; 0 also when there is none left. */
 int fal_clone_head(struct fal_sched *s, struct fal_worker *from, struct fal_worker *to,
 		   double now);
+/* What `w` is to run on versions that are not published yet begins now at the earliest.
+ */
+void fal_put_off(struct fal_sched *s, struct fal_worker *w, double now);
 /* Takes everything from `w`: tasks, open contributions, eval tasks; `tell`: with
  * revokes. */
 int fal_strip(struct fal_sched *s, struct fal_worker *w, bool tell);
@@ -663,6 +669,8 @@ double fal_checks_due(const struct fal_sched *s); /* when the first will be late
 
 /* sched.c: what follows every event. */
 int fal_settle(struct fal_sched *s, double now);
+/* No round is open, nothing waits for a step. */
+bool fal_drained(const struct fal_sched *s);
 
 /* eval.c */
 int fal_eval_feed(struct fal_sched *s, double now);

@@ -81,6 +81,12 @@ fal_rack_shards(const struct fal_rack *r)
 	return r->n;
 }
 
+struct fal_shard *
+fal_rack_at(const struct fal_rack *r, uint32_t i)
+{
+	return r->at[i].shard;
+}
+
 int
 fal_rack_order(void *rack, const struct fal_shard_order *o)
 {
@@ -103,18 +109,25 @@ fal_rack_push(void *rack, const struct fal_ticket *t, const struct fal_tail *rec
 }
 
 int
-fal_rack_msg(void *rack, uint32_t session, const struct fal_msg *m, struct fal_diag *diag)
+fal_rack_ticket(const struct fal_rack *r, uint32_t session, const struct fal_msg *m,
+		struct fal_ticket *out, struct fal_diag *diag)
 {
-	const struct fal_rack *r = rack;
-	struct fal_ticket t;
 	if (m->push.epoch != r->tickets.epoch)
 		return fal_diag_set(diag, FAL_ESTATE, "wrong map: epoch %u",
 				    m->push.epoch);
-	if (!fal_ticket_get(&r->tickets, session, &m->push.ticket, &t))
+	if (!fal_ticket_get(&r->tickets, session, &m->push.ticket, out))
 		return fal_diag_set(diag, FAL_EAUTH, "pushes %u task%s without a ticket",
 				    m->push.ticket.tasks,
 				    fal_text_s(m->push.ticket.tasks));
-	return fal_rack_push(rack, &t, &m->push.records, diag);
+	return FAL_OK;
+}
+
+int
+fal_rack_msg(void *rack, uint32_t session, const struct fal_msg *m, struct fal_diag *diag)
+{
+	struct fal_ticket t;
+	int err = fal_rack_ticket(rack, session, m, &t, diag);
+	return err < 0 ? err : fal_rack_push(rack, &t, &m->push.records, diag);
 }
 
 bool
@@ -142,9 +155,9 @@ fal_rack_part(const struct fal_rack *r, uint32_t i, uint64_t version,
 	      struct fal_shard_part *out)
 {
 	const struct place *p = &r->at[i];
-	*out = (struct fal_shard_part){ .first = p->first,
-					.count = p->count,
-					.values = p->values };
+	*out = (struct fal_shard_part){
+		.shard = i, .first = p->first, .count = p->count, .values = p->values
+	};
 	return fal_shard_at(p->shard, version, &out->params, &out->exps);
 }
 

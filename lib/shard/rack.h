@@ -21,11 +21,17 @@ void fal_rack_free(struct fal_rack *r);
 
 uint32_t fal_rack_shards(const struct fal_rack *r);
 
+/* One of them, borrowed. */
+struct fal_shard *fal_rack_at(const struct fal_rack *r, uint32_t i);
+
 /* As fal_shard_order, fal_shard_push and fal_shard_next; `rack` is a struct fal_rack, so
  * that they can be a coordinator's ops.  A push is given up at its first error. */
 int fal_rack_order(void *rack, const struct fal_shard_order *o);
 int fal_rack_push(void *rack, const struct fal_ticket *t, const struct fal_tail *records,
 		  struct fal_diag *diag);
+/* The ticket of a PUSH that came from `session`; FAL_EAUTH, FAL_ESTATE as below. */
+int fal_rack_ticket(const struct fal_rack *r, uint32_t session, const struct fal_msg *m,
+		    struct fal_ticket *out, struct fal_diag *diag);
 /* The door for PUSHes: one that came from `session`.  As fal_rack_push; FAL_EAUTH: its
  * ticket is not the coordinator's; FAL_ESTATE: it is of another block map. */
 int fal_rack_msg(void *rack, uint32_t session, const struct fal_msg *m,
@@ -39,7 +45,7 @@ void fal_rack_range(const struct fal_rack *r, uint32_t i, uint32_t *first,
 /* What shard `i` has of a version, borrowed until the next order; false: the version is
  * neither kept nor held. */
 struct fal_shard_part {
-	uint32_t first, count; /* blocks */
+	uint32_t shard, first, count; /* whose; blocks */
 	size_t values;
 	const float *params;
 	const int8_t *exps;

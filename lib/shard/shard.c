@@ -5,6 +5,7 @@
 #include "base/sorted.h"
 #include "store/store.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -179,16 +180,19 @@ again(struct fal_shard *s, const struct open *o, struct fal_cid id)
 		fal_store_take_back(s->store, o->round, s->marks);
 	const uint32_t n = fal_store_contribs(s->store, o->round, NULL);
 	struct fal_cid *ids = fal_calloc(n, sizeof(*ids));
+	const struct fal_cid none = { 0, 0 };
 	taken.brought = fal_calloc(n, sizeof(*taken.brought));
 	int err = ids != NULL && taken.brought != NULL ? FAL_OK : FAL_ENOMEM;
 	if (err == FAL_OK) {
 		taken.broughts = fal_store_contribs(s->store, o->round, ids);
-		for (uint32_t i = 0; i < n; i++)
+		for (uint32_t i = 0; i < n && err == FAL_OK; i++) {
 			taken.brought[i] = (struct fal_brought){
 				ids[i],
 				fal_store_brought(s->store, o->round, ids[i], NULL)
 			};
-		err = say(s, &taken);
+			err = fal_store_fence(s->store, o->round, ids[i], none);
+		}
+		err = err == FAL_OK ? say(s, &taken) : err;
 	}
 	free(ids);
 	if (err < 0)
@@ -200,9 +204,9 @@ static int
 witness(struct fal_shard *s, const struct open *o, const struct fal_shard_order *by)
 {
 	const bool believed = by->seen == NULL;
-	struct fal_shard_say heard = { .kind = FAL_SAY_HEARD,
-				       .round = o->round,
-				       .id = by->id };
+	struct fal_shard_say heard = {
+		.kind = FAL_SAY_HEARD, .round = o->round, .turn = o->turn, .id = by->id
+	};
 	heard.ok = fal_store_witness(s->store, o->round, by->id,
 				     believed ? NULL : by->seen + s->conf.first, by->key);
 	int err = believed ? FAL_OK : say(s, &heard);
@@ -215,6 +219,7 @@ bound(struct fal_shard *s, const struct open *o, const struct fal_shard_order *b
 	struct fal_store_doubt is = { 0 };
 	struct fal_shard_say bounded = { .kind = FAL_SAY_BOUNDED,
 					 .round = o->round,
+					 .turn = o->turn,
 					 .first = s->conf.first,
 					 .blocks = s->conf.count };
 	bounded.counts = fal_calloc(s->conf.count, 1);
@@ -285,18 +290,28 @@ on_open(struct fal_shard *s, const struct fal_shard_order *o)
 }
 
 static int
-fence(struct fal_shard *s, const struct open *open, const struct fal_shard_order *o)
+keep_fence(struct fal_shard *s, const struct fal_shard_order *o)
 {
-	if (open != NULL)
-		return fal_store_fence(s->store, o->round, o->id, o->fills);
-	if (o->round < s->next_round)
-		return FAL_OK;
 	if (s->earlies == s->conf.tasks)
 		return FAL_ELIMIT;
 	if (FAL_GROW(s->early, s->early_cap, s->earlies + 1) < 0)
 		return FAL_ENOMEM;
 	s->early[s->earlies++] = (struct early){ o->round, o->id, o->fills };
 	return FAL_OK;
+}
+
+static int
+fence(struct fal_shard *s, const struct open *open, const struct fal_shard_order *o)
+{
+	const struct fal_shard_say fenced = { .kind = FAL_SAY_FENCED,
+					      .round = o->round,
+					      .id = o->id };
+	int err = FAL_OK;
+	if (open != NULL)
+		err = fal_store_fence(s->store, o->round, o->id, o->fills);
+	else if (o->round >= s->next_round)
+		err = keep_fence(s, o);
+	return err < 0 ? err : say(s, &fenced);
 }
 
 static int
@@ -354,6 +369,8 @@ step(struct fal_shard *s, const struct fal_shard_order *o)
 {
 	struct fal_shard_say stepped = { .kind = FAL_SAY_STEPPED };
 	int err = o->line != 0 ? fal_store_push(s->store, o->line, o->weight) : FAL_OK;
+	if (err == FAL_OK)
+		err = fal_store_keep(s->store, o->versions);
 	if (err < 0)
 		return err;
 	if (s->conf.optim.clip > 0 && fal_store_has_gradients(s->store))
@@ -382,13 +399,16 @@ squares(struct fal_shard *s, const struct fal_shard_order *o)
 }
 
 static void
-hold(struct fal_shard *s)
+hold(struct fal_shard *s, uint64_t version)
 {
+	const float *params;
+	const int8_t *exps;
+	const bool kept = fal_store_at(s->store, version, &params, &exps);
+	assert(kept);
 	s->holds = true;
-	s->held = fal_store_version(s->store);
-	memcpy(s->held_params, fal_store_params(s->store),
-	       fal_store_len(s->store) * sizeof(float));
-	memcpy(s->held_exps, fal_store_exps(s->store), s->conf.count);
+	s->held = version;
+	memcpy(s->held_params, params, fal_store_len(s->store) * sizeof(float));
+	memcpy(s->held_exps, exps, s->conf.count);
 }
 
 int
@@ -419,7 +439,7 @@ fal_shard_order(struct fal_shard *s, const struct fal_shard_order *o)
 	case FAL_ORDER_KEEP:
 		return fal_store_keep(s->store, o->versions);
 	case FAL_ORDER_HOLD:
-		hold(s);
+		hold(s, o->version);
 		return FAL_OK;
 	case FAL_ORDER_FORGET:
 		fal_store_forget_slots(s->store, UINT64_MAX);

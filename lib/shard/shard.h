@@ -45,10 +45,12 @@ enum fal_end {
 enum fal_order_kind {
 	/* `round` begins: `facts`.  Orders open rounds in the order of their numbers */
 	FAL_ORDER_OPEN,
-	/* nothing more of contribution `id` counts; it fills `fills` */
+	/* nothing more of contribution `id` counts; it fills `fills`; answered by FENCED
+	 */
 	FAL_ORDER_FENCE,
 	/* what `id` has brought to the round, or with {0, 0} its blocks that are beyond
-	 * the numbers, counts as if it had never come; answered by TAKEN */
+	 * the numbers, counts as if it had never come, and nothing more of what has
+	 * contributed does; answered by TAKEN */
 	FAL_ORDER_AGAIN,
 	/* the tasks of `id` needed `seen` (by block of the model; borrowed) elsewhere,
 	 * says the key `key`; answered by HEARD.  NULL: it is believed, without that */
@@ -62,7 +64,8 @@ enum fal_order_kind {
 	/* the line of `version` takes over the newest version as it */
 	FAL_ORDER_LINE,
 	/* what was collected becomes the next version: `lr`, `divisor`; with `line`,
-	 * weight · what that has changed, too; answered by STEPPED */
+	 * weight · what that has changed, too; the newest `versions` are kept from then
+	 * on, this one included; answered by STEPPED */
 	FAL_ORDER_STEP,
 	/* the squares of the mean gradient, over `divisor` samples, of the complete
 	 * `round`, or, with UINT64_MAX, of what was collected; answered by SQUARES.  What
@@ -70,7 +73,7 @@ enum fal_order_kind {
 	 * `squares` */
 	FAL_ORDER_SQUARES,
 	FAL_ORDER_KEEP,  /* the newest `versions` versions are kept from now on */
-	FAL_ORDER_HOLD,  /* the newest version is held beside them, until the next such */
+	FAL_ORDER_HOLD,  /* `version`, which is kept, is held, until the next such */
 	FAL_ORDER_FORGET /* slots and lines are over */
 };
 
@@ -85,6 +88,7 @@ struct fal_shard_order {
 	uint32_t key;
 	enum fal_end end;
 	double weight, divisor, squares;
+	bool clipped; /* the coordinator's: it waits for these squares */
 	float lr;
 	uint64_t slot, below; /* END: nothing more comes to the slots below */
 	uint32_t line, versions;
@@ -112,9 +116,14 @@ enum fal_say_kind {
 	/* `id` of `key`: `block`, `needed`, `shown`, `exponent`; `turn` */
 	FAL_SAY_DOUBT,
 	/* `bounded` blocks of `id` count as less than it said, all `blocks` from `first`
-	 * on as `counts`, FAL_EXP_NONE: as it said; `block` … `exponent`: the first */
+	 * on as `counts`, FAL_EXP_NONE: as it said; `block` … `exponent`: the first;
+	 * `turn` */
 	FAL_SAY_BOUNDED,
-	FAL_SAY_HEARD,   /* what `id` said is borne out, or not: `ok` */
+	FAL_SAY_HEARD,  /* what `id` said is borne out, or not: `ok`; `turn` */
+	FAL_SAY_FENCED, /* nothing of `id` is counted any more */
+	/* A push of `id` was refused: `err`, `odd`.  Said by whoever carries pushes to a
+	 * shard that is elsewhere; here the push itself has failed */
+	FAL_SAY_REFUSED,
 	FAL_SAY_TAKEN,   /* `blocks` were taken back; what is left of each: `brought` */
 	FAL_SAY_SQUARES, /* of all `blocks` from `first` on */
 	FAL_SAY_ENDED,   /* `rank` in its slot; the sums `sent` and `added` */
@@ -141,6 +150,7 @@ struct fal_shard_say {
 	uint32_t rank;
 	uint64_t sent, added;
 	const char *odd; /* ENDED, STEPPED: why the job cannot go on, or NULL */
+	int err;
 };
 /* The next thing that it has to say; false: nothing. */
 bool fal_shard_next(struct fal_shard *s, struct fal_shard_say *out);

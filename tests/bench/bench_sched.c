@@ -127,6 +127,11 @@ act(struct cluster *c)
 			grant(c, a.worker - 1, &a);
 		else if (a.kind == FAL_ACT_REVOKE)
 			revoke(c, a.worker - 1, a.first, a.count);
+		else if (a.kind == FAL_ACT_STEP)
+			fal_sched_published(c->sched, c->now, a.version);
+		else if (a.kind == FAL_ACT_FENCE)
+			must(fal_sched_fenced(c->sched, c->now, a.round, a.cid),
+			     "fenced");
 	}
 	fal_sched_forget(c->sched);
 }

@@ -10,7 +10,14 @@ turn_s(const struct plan *p, const struct machine *m)
 {
 	double bytes = 6.0 * (double)p->toy.n;
 	double crowd = fmax(1, (double)m->lanes_max / m->cores);
-	return m->task_s * crowd * (1 + m->jitter) + 6 * m->latency + bytes * m->per_byte;
+	double far = 0; /* to a shard, or from it */
+	for (uint32_t i = 0; i < p->shards && p->apart; i++) {
+		far = fmax(far, p->place[i].latency);
+		for (uint32_t w = 0; w < p->machines; w++)
+			far = fmax(far, p->way[w][i]);
+	}
+	return m->task_s * crowd * (1 + m->jitter) + 6 * m->latency +
+	       bytes * m->per_byte + 8 * far;
 }
 
 double

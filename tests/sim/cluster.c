@@ -125,7 +125,7 @@ shards_order(void *arg, const struct fal_shard_order *o)
 		if (o->kind != FAL_ORDER_END || c->fences.v[i].round != o->round)
 			c->fences.v[kept++] = c->fences.v[i];
 	c->fences.n = kept;
-	return fal_rack_order(c->shards.rack, o);
+	return c->p->apart ? fleet_order(c, o) : fal_rack_order(c->shards.rack, o);
 }
 
 static int
@@ -139,7 +139,8 @@ static bool
 shards_next(void *arg, uint32_t *shard, struct fal_shard_say *out)
 {
 	struct cluster *c = arg;
-	return fal_rack_next(c->shards.rack, shard, out);
+	return c->p->apart ? fleet_next(c, shard, out)
+			   : fal_rack_next(c->shards.rack, shard, out);
 }
 
 /* What is heard of a contribution that is fenced, while its round is open. */
@@ -161,43 +162,81 @@ coord_send(void *arg, uint32_t peer, const struct fal_buf *msg)
 	to_worker(arg, peer, msg, false);
 }
 
+/* A message of shard i, as bulk: not before its VERSION, and in order. */
+static void
+from_shard(struct cluster *c, uint32_t i, const struct wanted *to,
+	   const struct fal_buf *msg)
+{
+	struct worker *w = &c->worker[to->peer - 1];
+	struct event e = { .kind = TO_WORKER, .worker = to->peer - 1 };
+	if (w->dead)
+		return;
+	e.msg = cluster_copy(msg);
+	e.t = cluster_arrival(c, w->m, msg->n, &w->model[i], to->after);
+	cluster_push(c, e);
+}
+
+void
+cluster_publish(struct cluster *c, const struct fal_shard_part *part,
+		const struct wanted *to)
+{
+	struct fal_msg m = { .type = FAL_MSG_PUBLISHED };
+	struct fal_buf out = { 0 };
+	m.published.version = to->version;
+	m.published.shard = part->shard + 1;
+	m.published.first = part->first;
+	m.published.blocks = part->count;
+	m.published.publication = ++c->publication;
+	cluster_ok(c, fal_msg_put(&out, &m), "PUBLISHED");
+	if (c->p->apart)
+		from_shard(c, part->shard, to, &out);
+	else
+		to_worker(c, to->peer, &out, false);
+	for (uint32_t b = 0; b < part->count; b += FAL_MODEL_BLOCKS) {
+		const size_t from = (size_t)b * FAL_BLOCK;
+		const uint32_t left = part->count - b;
+		const struct fal_model_part of = { to->version,
+						   part->first + b,
+						   left < FAL_MODEL_BLOCKS
+							   ? left
+							   : FAL_MODEL_BLOCKS,
+						   part->params + from,
+						   part->values - from,
+						   part->exps + b };
+		fal_buf_clear(&out);
+		cluster_ok(c, fal_msg_put_model(&out, 0, &of), "MODEL");
+		if (c->p->apart)
+			from_shard(c, part->shard, to, &out);
+		else
+			to_worker(c, to->peer, &out, true);
+	}
+	fal_buf_free(&out);
+}
+
+void
+cluster_refused(struct cluster *c, uint32_t worker, const char *why)
+{
+	fprintf(stderr, "sim: a shard refuses w%u: %s\n", worker, why);
+	c->failure = "a shard refuses an honest worker";
+}
+
 static void
 coord_model(void *arg, uint32_t peer, const struct fal_coord_model *model)
 {
 	struct cluster *c = arg;
 	struct fal_shard_part part;
-	struct fal_msg m = { .type = FAL_MSG_PUBLISHED };
-	struct fal_buf out = { 0 };
+	const struct wanted w = { peer, model->version, c->worker[peer - 1].down_ctl };
+	if (c->p->apart) {
+		fleet_want(c, &w);
+		return;
+	}
 	for (uint32_t i = 0; i < fal_rack_shards(c->shards.rack); i++) {
 		if (!fal_rack_part(c->shards.rack, i, model->version, &part)) {
 			c->failure = "a version that is not kept";
 			break;
 		}
-		m.published.version = model->version;
-		m.published.shard = i + 1;
-		m.published.first = part.first;
-		m.published.blocks = part.count;
-		m.published.publication = ++c->publication;
-		fal_buf_clear(&out);
-		cluster_ok(c, fal_msg_put(&out, &m), "PUBLISHED");
-		to_worker(c, peer, &out, false);
-		for (uint32_t b = 0; b < part.count; b += FAL_MODEL_BLOCKS) {
-			const size_t from = (size_t)b * FAL_BLOCK;
-			const uint32_t left = part.count - b;
-			const struct fal_model_part of = {
-				model->version,
-				part.first + b,
-				left < FAL_MODEL_BLOCKS ? left : FAL_MODEL_BLOCKS,
-				part.params + from,
-				part.values - from,
-				part.exps + b
-			};
-			fal_buf_clear(&out);
-			cluster_ok(c, fal_msg_put_model(&out, 0, &of), "MODEL");
-			to_worker(c, peer, &out, true);
-		}
+		cluster_publish(c, &part, &w);
 	}
-	fal_buf_free(&out);
 }
 
 static void
@@ -364,9 +403,21 @@ handle(struct cluster *c, struct event *e)
 {
 	struct worker *w = &c->worker[e->worker];
 	struct event reset = { .kind = RESET, .worker = e->worker };
-	if (frozen(c, w, e))
+	if (frozen(c, w, e) || fleet_stalls(c, e))
 		return;
 	switch (e->kind) {
+	case TO_SHARDS:
+		fleet_push(c, e->worker, &e->msg);
+		break;
+	case AT_SHARD:
+	case AT_COORD:
+	case PUSHED:
+	case LINK_LOST:
+	case LINK_BACK:
+	case SHARD_GONE:
+		fleet_handle(c, e);
+		fleet_unpush(e);
+		break;
 	case TO_COORD:
 		if (!w->over)
 			deliver_to_coord(c, e->worker, &e->msg);
@@ -386,6 +437,7 @@ handle(struct cluster *c, struct event *e)
 		if (!w->here)
 			break;
 		c->seen[SEEN_CRASH_IN_PUSH] += w->under_way > 0;
+		c->seen[SEEN_CRASH_APART] += fleet_apart(c);
 		kill_worker(c, w);
 		reset.t = fmax(fmax(w->up_ctl, w->up_bulk), c->now);
 		/* Under `require` there may be nobody else to do its work: the job waits
@@ -423,12 +475,20 @@ handle(struct cluster *c, struct event *e)
 	fal_buf_free(&e->msg);
 }
 
+static void
+drop_event(struct event *e)
+{
+	fal_buf_free(&e->msg);
+	fleet_unpush(e);
+}
+
 /* A crash cuts what is still on its way from the worker, at any message. */
 static bool
 lost_in_crash(const struct cluster *c, const struct event *e)
 {
 	const struct worker *w = &c->worker[e->worker];
-	return e->kind == TO_COORD && w->dead && w->m->silent;
+	const bool its = e->kind == TO_COORD || e->kind == TO_SHARDS || e->kind == PUSHED;
+	return its && w->dead && w->m->silent;
 }
 
 /* In a plan of nothing but machines that hang every clock keeps its bound. */
@@ -472,7 +532,7 @@ loop(struct cluster *c)
 			struct event e = pop_event(c);
 			c->now = fmax(c->now, e.t);
 			if (lost_in_crash(c, &e))
-				fal_buf_free(&e.msg);
+				drop_event(&e);
 			else
 				handle(c, &e);
 		}
@@ -494,7 +554,7 @@ settle(struct cluster *c)
 			continue;
 		if (e.kind == TO_WORKER && w->here)
 			deliver_to_worker(c, w, &e.msg);
-		fal_buf_free(&e.msg);
+		drop_event(&e);
 	}
 	for (uint32_t i = 0; i < c->p->machines * 8 && c->failure == NULL; i++) {
 		const struct worker *w = &c->worker[i / 8];
@@ -546,6 +606,8 @@ start(struct cluster *c)
 	cluster_ok(c, racked_new(conf, ops, init, 0, &c->shards), "coordinator");
 	c->coord = c->shards.coord;
 	free(init);
+	if (p->apart)
+		fleet_begin(c);
 	for (uint32_t i = 0; i < p->orders; i++)
 		cluster_push(c, (struct event){
 					.kind = ORDER, .lane = i, .t = p->order[i].at });
@@ -580,7 +642,8 @@ cluster_run(const struct plan *p, uint64_t salt)
 	loop(&c);
 	out.status = fal_coord_status(c.coord);
 	out.seconds = c.now;
-	if (out.status.failed && c.failure == NULL)
+	out.lost = c.lost && strstr(out.status.why, "is lost") != NULL;
+	if (out.status.failed && !out.lost && c.failure == NULL)
 		c.failure = "the job stopped";
 	fal_coord_finish(c.coord, c.now, "00", NULL);
 	if (out.status.done)
@@ -593,14 +656,18 @@ cluster_run(const struct plan *p, uint64_t salt)
 	out.longest = c.longest;
 	out.params = fal_calloc_aligned(p->toy.n, sizeof(float));
 	assert(out.params != NULL);
-	memcpy(out.params, fal_rack_params(c.shards.rack, out.status.version),
-	       p->toy.n * sizeof(float));
+	const float *params = fal_rack_params(c.shards.rack, out.status.version);
+	if (params != NULL)
+		memcpy(out.params, params, p->toy.n * sizeof(float));
+	else if (!out.lost && c.failure == NULL)
+		out.failure = "the last version is not there";
 	out.trace = (char *)c.trace.p;
 	out.trace_n = c.trace.n;
 	while (c.n > 0) {
 		struct event e = pop_event(&c);
-		fal_buf_free(&e.msg);
+		drop_event(&e);
 	}
+	fleet_end(&c);
 	for (uint32_t i = 0; i < p->machines; i++) {
 		fal_agent_free(c.worker[i].agent);
 		free(c.worker[i].shown);

@@ -7,7 +7,7 @@
 #include "seen.h"
 #include "toy.h"
 
-enum { MAX_WORKERS = 24 };
+enum { MAX_WORKERS = 24, MAX_SHARDS = 4 };
 
 /* What a liar says, within the type of a message: in its pushes, and else. */
 enum lie {
@@ -71,11 +71,21 @@ struct order {
 
 enum { MAX_ORDERS = 4 };
 
+/* Where a shard is, if it is elsewhere. */
+struct place {
+	double latency;           /* seconds, of its link to the coordinator */
+	double stall_at, stall_s; /* frozen for a while */
+	double lost_at, lost_s;   /* its link is, for a while; infinity: all of it */
+};
+
 struct plan {
 	struct toy toy;
 	const char *scheme;
 	bool audit_sums;
 	uint32_t shards;
+	bool apart; /* they are elsewhere: */
+	struct place place[MAX_SHARDS];
+	double way[MAX_WORKERS][MAX_SHARDS]; /* seconds that a push takes */
 	uint32_t test_samples, eval_every, lanes_start, parts;
 	uint32_t machines, min_workers;
 	bool require; /* numerics = require */
@@ -91,6 +101,7 @@ struct outcome {
 	struct fal_coord_status status;
 	double seconds; /* virtual */
 	uint64_t events;
+	bool lost;              /* the job ended as it must: a shard is lost for good */
 	uint64_t lies, refused; /* messages that lie; liars whose session was ended */
 	uint64_t seen[SEEN];    /* how often it happened: seen.h */
 	double longest; /* a clock's seconds, as a part of its bound; 0: not watched */

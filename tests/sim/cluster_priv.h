@@ -3,7 +3,8 @@
  *	cluster.c  events, the network, the coordinator
  *	worker.c   what a worker does
  *	lies.c     what liars say
- *	bound.c    how long a clock may take */
+ *	bound.c    how long a clock may take
+ *	fleet.c    the links to shards that are elsewhere */
 #ifndef CLUSTER_PRIV_H
 #define CLUSTER_PRIV_H
 
@@ -14,6 +15,13 @@
 #include "base/mem.h"
 #include "base/rng.h"
 
+/* A growing array. */
+#define VEC(type)              \
+	struct {               \
+		type *v;       \
+		size_t n, cap; \
+	}
+
 enum kind {
 	TO_COORD,  /* a message arrives at the coordinator */
 	TO_WORKER, /* a message arrives at a worker */
@@ -23,8 +31,23 @@ enum kind {
 	LEAVE,
 	ORDER, /* a controller asks for something */
 	RESUME,
-	RESET, /* the coordinator learns that a connection is gone */
-	TAKEN  /* a worker's link has a bulk message */
+	RESET,     /* the coordinator learns that a connection is gone */
+	TAKEN,     /* a worker's link has a bulk message */
+	TO_SHARDS, /* a worker's push leaves it */
+	/* to a shard, number `lane`, and from it: */
+	AT_SHARD,
+	AT_COORD,
+	PUSHED,
+	LINK_LOST,
+	LINK_BACK,
+	SHARD_GONE
+};
+
+/* A push on its way to several shards. */
+struct pushed {
+	uint32_t refs;
+	struct fal_ticket ticket;
+	struct fal_buf records;
 };
 
 struct event {
@@ -32,7 +55,9 @@ struct event {
 	uint64_t order; /* ties: first in, first out */
 	enum kind kind;
 	uint32_t worker;
-	uint32_t lane, run; /* LANE: which run of the lane */
+	uint32_t lane, run; /* LANE: which run of the lane; of a link: its life */
+	uint64_t seq, ack;  /* of a link's packet */
+	struct pushed *push;
 	struct fal_buf msg;
 };
 
@@ -49,12 +74,44 @@ struct fenced {
 	uint32_t peer, seq;
 };
 
-/* A growing array. */
-#define VEC(type)              \
-	struct {               \
-		type *v;       \
-		size_t n, cap; \
-	}
+/* A worker is to be sent a version. */
+struct wanted {
+	uint32_t peer;
+	uint64_t version;
+	double after; /* when it is told so */
+};
+
+/* What a link carries: an order, with its own `seen`, or what is wanted; or a say. */
+struct packet {
+	struct fal_shard_order order;
+	int8_t *seen;
+	struct wanted wanted;
+	struct fal_shard_say say;
+	uint32_t shard; /* whose */
+};
+
+/* One direction of a link: packets that may have to be sent again, from number `acked`
+ * on, and how many have arrived. */
+struct way {
+	VEC(struct packet) packets;
+	uint64_t acked, got;
+	double last; /* arrival */
+};
+
+struct link {
+	struct way to, from;
+	bool down, gone;
+	uint32_t epoch;
+	VEC(struct wanted) waits; /* for their versions */
+	uint64_t opened, version; /* rounds and steps that orders were about */
+};
+
+/* A fence that was ordered, and which shards have it. */
+struct ordered {
+	uint64_t round;
+	struct fal_cid id;
+	uint32_t shards;
+};
 
 struct cluster;
 
@@ -71,6 +128,7 @@ struct worker {
 	uint64_t steps;                              /* of tasks that are over */
 	bool lied;                                   /* once is enough */
 	bool *shown; /* flaky: by task of the job, already non-finite once */
+	double model[MAX_SHARDS], way[MAX_SHARDS]; /* last arrival from, and at a shard */
 };
 
 struct cluster {
@@ -94,6 +152,12 @@ struct cluster {
 	bool asked; /* somebody was asked to witness */
 	uint64_t seen[SEEN];
 	VEC(struct fenced) fences; /* that workers were told of */
+	/* where shards are elsewhere: */
+	struct fal_rng far;
+	struct link link[MAX_SHARDS];
+	VEC(struct packet) heard, said; /* says: not fetched yet; the last one that was */
+	VEC(struct ordered) ordered;
+	bool lost; /* one of them, for good */
 };
 
 /* cluster.c */
@@ -109,6 +173,31 @@ double cluster_arrival(struct cluster *c, const struct machine *m, size_t n, dou
 		       double other);
 /* The time, as agents have it. */
 uint64_t cluster_ns(const struct cluster *c);
+
+/* A shard's part of a version leaves for a worker. */
+void cluster_publish(struct cluster *c, const struct fal_shard_part *part,
+		     const struct wanted *w);
+/* Ends the run: an honest worker's push was refused. */
+void cluster_refused(struct cluster *c, uint32_t worker, const char *why);
+
+/* fleet.c */
+
+void fleet_begin(struct cluster *c);
+void fleet_end(struct cluster *c);
+/* The coordinator's ops; arg is the cluster. */
+int fleet_order(void *arg, const struct fal_shard_order *o);
+bool fleet_next(void *arg, uint32_t *shard, struct fal_shard_say *out);
+/* A PUSH has left the worker: it is on its ways to the shards. */
+void fleet_push(struct cluster *c, uint32_t from, const struct fal_buf *msg);
+/* All shards are asked for a version. */
+void fleet_want(struct cluster *c, const struct wanted *w);
+/* An event from AT_SHARD on; what it holds of a push is let go of by the other one. */
+void fleet_handle(struct cluster *c, struct event *e);
+void fleet_unpush(struct event *e);
+/* A shard that is frozen does nothing until it thaws: true, and the event comes then. */
+bool fleet_stalls(struct cluster *c, struct event *e);
+/* Are shards at different versions? */
+bool fleet_apart(const struct cluster *c);
 
 /* worker.c */
 

@@ -251,6 +251,36 @@ fall_mute(struct fal_rng *r, struct plan *p)
 	m->hang_at = 0;
 }
 
+/* Shards elsewhere, by a stream of their own. */
+static void
+draw_places(struct plan *p, double task_s, double length)
+{
+	struct fal_rng own = fal_rng_init(p->toy.seed, FAL_RNG_TEST, 6), *r = &own;
+	p->apart = chance(r, 0.8);
+	const double far = chance(r, 0.2) && !p->hung ? 10 : 1;
+	const bool lost = !p->hung && chance(r, 0.02);
+	for (uint32_t i = 0; i < p->shards; i++) {
+		struct place *s = &p->place[i];
+		*s = (struct place){ .latency = between(r, 1e-5, far * task_s),
+				     .stall_at = INFINITY,
+				     .lost_at = INFINITY };
+		for (uint32_t w = 0; w < MAX_WORKERS; w++)
+			p->way[w][i] = between(r, 1e-5, far * task_s);
+		if (chance(r, 0.2) && !p->hung) {
+			s->stall_at = between(r, 0, length);
+			s->stall_s = between(r, 0, 1);
+		}
+		if (chance(r, 0.25) && !p->hung) {
+			s->lost_at = between(r, 0, length);
+			s->lost_s = between(r, 0, 1);
+		}
+		if (lost && i == 0)
+			s->lost_at = between(r, 0, length);
+		if (lost && i == 0)
+			s->lost_s = INFINITY;
+	}
+}
+
 struct plan
 draw_plan(struct fal_rng *r, uint64_t seed, const struct focus *only)
 {
@@ -308,5 +338,7 @@ draw_plan(struct fal_rng *r, uint64_t seed, const struct focus *only)
 		fall_mute(r, &p);
 	if (p.machine[0].lie != HONEST && chance(r, 0.3))
 		share_key(r, &p);
+	if (!equal && !only->near)
+		draw_places(&p, task_s, length);
 	return p;
 }

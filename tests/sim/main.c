@@ -16,7 +16,8 @@
  *
  * A failing seed prints the command that replays it.  To look at one thing alone, in the
  * environment: SIM_SCHEME, the scheme of all; SIM_EQUAL, equal workers only; SIM_LIARS,
- * a liar wherever there may be one.  SIM_TRACE: what failed has its trace on stderr. */
+ * a liar wherever there may be one; SIM_NEAR, shards that answer at once.  SIM_TRACE:
+ * what failed has its trace on stderr. */
 #include "base/parse.h"
 #include "base/rng.h"
 #include "cluster.h"
@@ -137,7 +138,7 @@ static bool
 moved_needlessly(const struct plan *p, const struct outcome *o)
 {
 	static const char check[] = "\"ev\":\"check\"";
-	return all_equal(p) && p->orders == 0 &&
+	return all_equal(p) && p->orders == 0 && !p->apart &&
 	       rule_of(p->scheme).scheme != FAL_FLEXRR &&
 	       memmem(o->trace, o->trace_n, check, strlen(check)) == NULL &&
 	       o->status.moved > may_move(p);
@@ -178,7 +179,7 @@ play(uint64_t seed, const struct focus *only, struct totals *totals)
 	struct outcome o = cluster_run(&p, seed);
 	struct fal_diag diag = { "" };
 	const char *why = o.failure;
-	if (why == NULL)
+	if (why == NULL && !o.lost)
 		why = judge(&p, &o, seed, totals, &diag);
 	o.seen[SEEN_LIE] = o.lies;
 	o.seen[SEEN_REFUSED] = o.refused;
@@ -190,11 +191,12 @@ play(uint64_t seed, const struct focus *only, struct totals *totals)
 		printf("# seed %llu: %s %s (%s, %u machines, %.3f s, %llu events)\n",
 		       (unsigned long long)seed, why, diag.text, p.scheme, p.machines,
 		       o.seconds, (unsigned long long)o.events);
-		printf("# replay: make sim SEEDS=1 FROM=%llu%s%s%s%s\n",
+		printf("# replay: make sim SEEDS=1 FROM=%llu%s%s%s%s%s\n",
 		       (unsigned long long)seed, only->scheme ? " SIM_SCHEME=" : "",
 		       only->scheme ? only->scheme : "",
 		       only->equal ? " SIM_EQUAL=1" : "",
-		       only->liars ? " SIM_LIARS=1" : "");
+		       only->liars ? " SIM_LIARS=1" : "",
+		       only->near ? " SIM_NEAR=1" : "");
 		if (getenv("SIM_TRACE") != NULL)
 			fwrite(o.trace, 1, o.trace_n, stderr);
 	}
@@ -213,20 +215,20 @@ play_known(struct totals *t)
 		struct focus only;
 	} known[] = {
 		/* a deadline of nothing but its floor */
-		{ 1448, { .scheme = "epsp", .equal = true } },
+		{ 1448, { .scheme = "epsp", .equal = true, .near = true } },
 		/* a witness that was slower than the liar */
-		{ 366, { .scheme = "bsp", .liars = true } },
-		{ 2058, { .scheme = "flexrr:0", .liars = true } },
+		{ 366, { .scheme = "bsp", .liars = true, .near = true } },
+		{ 2058, { .scheme = "flexrr:0", .liars = true, .near = true } },
 		/* a witness that stood still was waited for twice */
-		{ 2462, { .scheme = "flexrr:0", .liars = true } },
+		{ 2462, { .scheme = "flexrr:0", .liars = true, .near = true } },
 		/* nobody evaluated while a trial was lost */
-		{ 1613, { .scheme = "epsp:1", .liars = true } },
+		{ 1613, { .scheme = "epsp:1", .liars = true, .near = true } },
 		/* only who was suspected was left */
-		{ 586, { .scheme = "bsp", .liars = true } },
+		{ 586, { .scheme = "bsp", .liars = true, .near = true } },
 		/* whose fingerprint counted was gone */
-		{ 5535, { .scheme = "ssp:0" } },
+		{ 5535, { .scheme = "ssp:0", .near = true } },
 		/* a liar is believed */
-		{ 2940, { .scheme = "bsp", .liars = true } },
+		{ 2940, { .scheme = "bsp", .liars = true, .near = true } },
 	};
 	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
 		play(known[i].seed, &known[i].only, t);
@@ -237,8 +239,9 @@ main(int argc, char **argv)
 {
 	const struct focus only = { .scheme = getenv("SIM_SCHEME"),
 				    .equal = getenv("SIM_EQUAL") != NULL,
-				    .liars = getenv("SIM_LIARS") != NULL };
-	const bool any = only.scheme == NULL && !only.equal && !only.liars;
+				    .liars = getenv("SIM_LIARS") != NULL,
+				    .near = getenv("SIM_NEAR") != NULL };
+	const bool any = only.scheme == NULL && !only.equal && !only.liars && !only.near;
 	uint64_t seeds = 2000, from = 0;
 	struct totals t = { 0 };
 	if (argc > 3 || (argc > 1 && fal_parse_u64(argv[1], 1, 1u << 30, &seeds) < 0) ||

@@ -20,6 +20,16 @@ enum seen {
 	SEEN_LIE,            /* a message lied */
 	SEEN_REFUSED,        /* a liar's session was ended */
 	SEEN_EXCUSED,        /* a run of the law where a liar was believed */
+	/* Where shards are elsewhere: */
+	SEEN_EARLY_PUSH,       /* a push came before the word that opens its round */
+	SEEN_FENCE_AFTER_PUSH, /* … of what is fenced, before the fence */
+	SEEN_FENCED,           /* a fence was waited for */
+	SEEN_APART,            /* shards were a version apart, */
+	SEEN_CRASH_APART,      /* … and then a worker died */
+	SEEN_STALL,            /* a shard stood still for a while */
+	SEEN_LINK_LOST,        /* its link was lost, with orders under way */
+	SEEN_TWICE,            /* what was sent again had come already */
+	SEEN_SHARD_LOST,       /* it never came back */
 	/* in the trace: */
 	SEEN_TRACED,
 	SEEN_FILL = SEEN_TRACED, /* what was fenced was filled */

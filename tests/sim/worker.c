@@ -61,6 +61,15 @@ withhold(const struct worker *w, struct fal_buf *msg)
 	return true;
 }
 
+static bool
+is_push(const struct fal_buf *msg)
+{
+	struct fal_msg m;
+	int err = fal_msg_get(msg->p, msg->n, &m);
+	assert(err == FAL_OK);
+	return m.type == FAL_MSG_PUSH;
+}
+
 void
 worker_send(void *arg, const struct fal_buf *msg, bool bulk)
 {
@@ -68,6 +77,8 @@ worker_send(void *arg, const struct fal_buf *msg, bool bulk)
 	struct event e = { .kind = TO_COORD,
 			   .worker = w->index,
 			   .msg = w->m->lie != HONEST ? lie(w, msg) : cluster_copy(msg) };
+	if (w->c->p->apart && is_push(&e.msg))
+		e.kind = TO_SHARDS;
 	e.t = cluster_arrival(w->c, w->m, msg->n, bulk ? &w->up_bulk : &w->up_ctl,
 			      bulk ? w->up_ctl : 0);
 	if (withhold(w, &e.msg))

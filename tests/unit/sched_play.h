@@ -147,10 +147,15 @@ play_follow(const struct fal_act *a)
 	for (uint32_t id = 1; id <= PLAY_WORKERS && a->kind == FAL_ACT_MODEL; id++)
 		if (w == NULL || w->id == id)
 			play.worker[id].ready = play.now + play.link_s;
-	if (a->kind == FAL_ACT_FENCE)
+	if (a->kind == FAL_ACT_STEP)
+		fal_sched_published(play.s, play.now, a->version);
+	if (a->kind == FAL_ACT_FENCE) {
 		for (uint32_t i = 0; i < 32; i++)
 			if (w->part[i].seq == a->cid.seq)
 				w->part[i].seq = 0;
+		play_check(fal_sched_fenced(play.s, play.now, a->round, a->cid), 0,
+			   "fenced");
+	}
 	if (a->kind == FAL_ACT_PING && w->id != 0)
 		play_check(fal_sched_pong(play.s, play.now, w->id, 0,
 					  (uint64_t)(play.now * 1e6)),

@@ -115,15 +115,36 @@ tell_coord(uint32_t peer, const struct fal_msg *m)
 }
 
 static uint32_t test_tasks; /* of the next job */
+static bool deaf;           /* what the shards say is under way */
+
+static int
+order(void *arg, const struct fal_shard_order *o)
+{
+	return fal_rack_order(((struct racked *)arg)->rack, o);
+}
+
+static int
+push_to(void *arg, uint32_t from, const struct fal_msg *m, struct fal_diag *why)
+{
+	return fal_rack_msg(((struct racked *)arg)->rack, from, m, why);
+}
+
+static bool
+next(void *arg, uint32_t *shard, struct fal_shard_say *out)
+{
+	return !deaf && fal_rack_next(((struct racked *)arg)->rack, shard, out);
+}
 
 static void
 begin_job(const char *scheme, uint32_t workers)
 {
 	static const float init[N];
 	struct fal_policy policy = { .no_clones = true };
-	struct fal_coord_ops ops = {
-		.send = on_send, .model = on_model, .close = on_close, .trace = on_trace
-	};
+	struct fal_coord_ops ops = { .shards = { &job, order, push_to, next },
+				     .send = on_send,
+				     .model = on_model,
+				     .close = on_close,
+				     .trace = on_trace };
 	struct fal_coord_conf conf = { .name = "test",
 				       .hash = "00",
 				       .policy = &policy,
@@ -405,6 +426,38 @@ one_liar(void **state)
 			if (liar < 3 || k + 1 < sizeof(lies) / sizeof(lies[0]))
 				end(NULL);
 		}
+}
+
+static uint32_t
+holds_a_check(void)
+{
+	for (uint32_t p = 1; p <= SESSIONS; p++)
+		if (!session[p].closed && session[p].n > 0 && session[p].held[0].check)
+			return p;
+	return 0;
+}
+
+/* A witness leaves before the shards have said what they make of its word: it counts. */
+static void
+a_witness_that_left_is_heard(void **state)
+{
+	(void)state;
+	uint32_t witness;
+	session[1].lie = (struct lie){ .lies = true, .value = 0, .needed = 20 };
+	begin_job("bsp", 3);
+	while ((witness = holds_a_check()) == 0)
+		step_once();
+	deaf = true;
+	while (holds_a_check() == witness)
+		work(witness);
+	session[witness].closed = true;
+	check(fal_coord_gone(coord, now, witness, "reset"), 0, "gone");
+	deaf = false;
+	check(fal_coord_heard(coord, now), 0, "heard");
+	run();
+	honest_model();
+	check(session[1].closed, 1, "the liar is gone");
+	audit();
 }
 
 static void
@@ -710,6 +763,7 @@ main(void)
 		TEST(honest_jobs_have_no_checks),
 		TEST(the_key_is_charged),
 		TEST(the_gone_are_charged),
+		TEST(a_witness_that_left_is_heard),
 		TEST(one_key_for_all_is_needed),
 		TEST(alone_it_is_believed),
 		TEST(silent_witnesses),

@@ -54,6 +54,7 @@ static struct fal_act last[FAL_ACT_STOP + 1];
 static struct fal_work told[WORKERS + 1]; /* by the last ACCOUNT */
 static uint32_t told_done;                /* over all ACCOUNTs */
 static double now;
+static bool late; /* what shards do is done when the test says so */
 
 static const struct fal_cid none = { 0, 0 };
 
@@ -98,6 +99,7 @@ begin_with(const struct fal_policy *p, uint32_t tasks, double eval_cost)
 	memset(told, 0, sizeof(told));
 	told_done = 0;
 	now = 0;
+	late = false;
 	check(fal_sched_new(&conf, &sched), 0, "fal_sched_new");
 }
 
@@ -171,6 +173,10 @@ follow(const struct fal_act *a)
 				w->q[kept++] = w->q[i];
 		w->n = kept;
 	}
+	if (a->kind == FAL_ACT_STEP && !late)
+		fal_sched_published(sched, now, a->version);
+	if (a->kind == FAL_ACT_FENCE && !late)
+		check(fal_sched_fenced(sched, now, a->round, a->cid), 0, "fenced");
 	run_lanes(w);
 }
 

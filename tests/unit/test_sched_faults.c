@@ -33,6 +33,64 @@ leave_is_filled(void **state)
 	check((int64_t)entries(FAL_ENTRY_REGRANT), 1, "ranges granted again");
 }
 
+/* Nobody is told to fill what a shard may still add to, nor may. */
+static void
+fills_wait_for_fences(void **state)
+{
+	(void)state;
+	const struct fal_cid dead = { 1, 1 };
+	begin("epsp", 6, 0);
+	join(1, 1, 1, 0.1);
+	join(2, 1, 1, 0.1);
+	open_clock(0);
+	now = 0.1;
+	check(claim_as(1, 0, 1, none, 0.1), 1, "claim");
+	late = true;
+	check(fal_sched_leave(sched, now, 1), 0, "leave");
+	follow_all();
+	check(acts[FAL_ACT_FENCE], 1, "fences");
+	check(worker[2].n, 5, "tasks that the other holds");
+	check(holds(2, 0), 0, "that of what is fenced");
+	check(fal_sched_arrived(sched, now, current(), dead, 3, false), 0, "arrived");
+	check(fal_sched_fenced(sched, now, current(), dead), 0, "fenced");
+	follow_all();
+	check(holds(2, 0), 1, "that of what is fenced everywhere");
+	struct fal_round_info r;
+	assert_true(fal_sched_round(sched, current(), &r));
+	check(r.ledger->contrib[fal_ledger_find(r.ledger, dead)].blocks, 3,
+	      "blocks that came before the fence");
+}
+
+/* No task is due on a version that is not there. */
+static void
+shards_are_waited_for(void **state)
+{
+	(void)state;
+	begin("bsp", 2, 0);
+	join(1, 1, 1, 0.1);
+	join(2, 1, 1, 0.1);
+	for (uint64_t c = 0; c < 4; c++) {
+		open_clock(c);
+		late = c == 3;
+		now += 0.1;
+		check(claim_as(1, 0, (uint32_t)c + 1, none, 0.1), 1, "claim");
+		check(claim_as(2, 1, (uint32_t)c + 1, none, 0.1), 1, "claim");
+		complete(current());
+	}
+	check(fal_sched_quiet(sched), 0, "quiet");
+	open_clock(4);
+	for (double until = now + 20; now < until && fal_sched_wake(sched) < until;) {
+		now = fal_sched_wake(sched);
+		check(fal_sched_tick(sched, now), 0, "tick");
+		follow_all();
+	}
+	check(acts[FAL_ACT_SUSPECT], 0, "suspects while nothing can be begun");
+	late = false;
+	fal_sched_published(sched, now, 4);
+	tick_until(FAL_ACT_SUSPECT, 1);
+	check(acts[FAL_ACT_SUSPECT] > 0, 1, "suspects when it can");
+}
+
 static struct fal_join
 guest_of(uint32_t id)
 {
@@ -503,6 +561,8 @@ main(void)
 #define TEST(f) cmocka_unit_test_teardown(f, end)
 	const struct CMUnitTest tests[] = {
 		TEST(leave_is_filled),
+		TEST(fills_wait_for_fences),
+		TEST(shards_are_waited_for),
 		TEST(slots_are_used_again),
 		TEST(silence_is_suspected),
 		TEST(talk_is_no_work),

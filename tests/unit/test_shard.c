@@ -188,7 +188,7 @@ end_and_step(uint64_t round)
 	order((struct fal_shard_order){
 		.kind = FAL_ORDER_END, .round = round, .end = FAL_END_MERGE });
 	order((struct fal_shard_order){
-		.kind = FAL_ORDER_STEP, .lr = 0.1f, .divisor = TASKS });
+		.kind = FAL_ORDER_STEP, .lr = 0.1f, .divisor = TASKS, .versions = 2 });
 	for (uint32_t r = 0; r < RACKS; r++) {
 		check(said[r].ended, r + 1, "ended");
 		check(said[r].stepped, r + 1, "stepped");
@@ -286,7 +286,7 @@ taken_back(void **state)
 		check(push(&fill, 0, 1, 0, blocks), 0, "fill");
 	}
 	end_and_step(1);
-	order((struct fal_shard_order){ .kind = FAL_ORDER_HOLD });
+	order((struct fal_shard_order){ .kind = FAL_ORDER_HOLD, .version = 1 });
 	for (uint64_t round = 2; round <= 4; round++) {
 		open_round(round, round - 1);
 		for (uint32_t i = 1; i <= TASKS; i++) {
@@ -296,8 +296,10 @@ taken_back(void **state)
 		}
 		order((struct fal_shard_order){
 			.kind = FAL_ORDER_END, .round = round, .end = FAL_END_MERGE });
-		order((struct fal_shard_order){
-			.kind = FAL_ORDER_STEP, .lr = 0.1f, .divisor = TASKS });
+		order((struct fal_shard_order){ .kind = FAL_ORDER_STEP,
+						.lr = 0.1f,
+						.divisor = TASKS,
+						.versions = 2 });
 	}
 	same_versions(4);
 	same_versions(1); /* held */

@@ -1,0 +1,412 @@
+/* The links between the coordinator and shards that are elsewhere, and the ways of pushes
+ * to them, which are others. */
+#include "cluster_priv.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Seconds until it is known that a shard will never come back. */
+static const double given_up_s = 1;
+
+static double
+later(struct cluster *c, double latency, double *last)
+{
+	const double t = c->now + latency * (0.5 + (double)fal_rng_unit(&c->far));
+	*last = fmax(t, *last);
+	return *last;
+}
+
+static struct fal_shard *
+shard_of(const struct cluster *c, uint32_t i)
+{
+	return fal_rack_at(c->shards.rack, i);
+}
+
+/* ---- a link ------------------------------------------------------------------------ */
+
+static void
+free_packet(struct packet *p)
+{
+	free(p->seen);
+	free(p->say.brought);
+	free(p->say.counts);
+	free(p->say.squares);
+}
+
+/* The packet that is number `seq` of its way leaves, unless the link is down: then it
+ * does when it comes back. */
+static void
+transmit(struct cluster *c, uint32_t i, enum kind kind, uint64_t seq)
+{
+	struct link *l = &c->link[i];
+	const bool to = kind == AT_SHARD;
+	struct event e = { .kind = kind,
+			   .lane = i,
+			   .run = l->epoch,
+			   .seq = seq,
+			   .ack = to ? l->from.got : l->to.got };
+	if (l->down)
+		return;
+	e.t = later(c, c->p->place[i].latency, to ? &l->to.last : &l->from.last);
+	cluster_push(c, e);
+}
+
+static void
+enqueue(struct cluster *c, uint32_t i, enum kind kind, const struct packet *p)
+{
+	struct link *l = &c->link[i];
+	struct way *w = kind == AT_SHARD ? &l->to : &l->from;
+	int err = FAL_GROW(w->packets.v, w->packets.cap, w->packets.n + 1);
+	assert(err == FAL_OK);
+	w->packets.v[w->packets.n++] = *p;
+	transmit(c, i, kind, w->acked + w->packets.n - 1);
+}
+
+/* The other end has the packets before number `ack`. */
+static void
+acknowledge(struct way *w, uint64_t ack)
+{
+	const size_t n = ack > w->acked ? (size_t)(ack - w->acked) : 0;
+	for (size_t i = 0; i < n; i++)
+		free_packet(&w->packets.v[i]);
+	if (n > 0)
+		memmove(w->packets.v, w->packets.v + n,
+			(w->packets.n -= n) * sizeof(*w->packets.v));
+	w->acked += n;
+}
+
+/* The packet of an event that has arrived, once; NULL: it was lost, or came before. */
+static struct packet *
+receive(struct cluster *c, const struct event *e)
+{
+	struct link *l = &c->link[e->lane];
+	struct way *w = e->kind == AT_SHARD ? &l->to : &l->from;
+	if (e->run != l->epoch)
+		return NULL;
+	acknowledge(e->kind == AT_SHARD ? &l->from : &l->to, e->ack);
+	c->seen[SEEN_TWICE] += e->seq < w->got;
+	if (e->seq < w->got)
+		return NULL;
+	assert(e->seq == w->got);
+	w->got++;
+	return &w->packets.v[e->seq - w->acked];
+}
+
+static void
+lose(struct cluster *c, uint32_t i)
+{
+	struct link *l = &c->link[i];
+	const struct place *p = &c->p->place[i];
+	struct event e = { .kind = LINK_BACK, .lane = i, .t = c->now + p->lost_s };
+	c->seen[SEEN_LINK_LOST] += l->to.acked + l->to.packets.n > l->to.got;
+	l->down = true;
+	l->epoch++;
+	if (isinf(p->lost_s)) {
+		e.kind = SHARD_GONE;
+		e.t = c->now + given_up_s;
+	}
+	cluster_push(c, e);
+}
+
+/* Each end sends again what it does not know to have arrived. */
+static void
+come_back(struct cluster *c, uint32_t i)
+{
+	struct link *l = &c->link[i];
+	l->down = false;
+	for (size_t k = 0; k < l->to.packets.n; k++)
+		transmit(c, i, AT_SHARD, l->to.acked + k);
+	for (size_t k = 0; k < l->from.packets.n; k++)
+		transmit(c, i, AT_COORD, l->from.acked + k);
+}
+
+/* ---- at the shard ------------------------------------------------------------------ */
+
+static void *
+copy_of(const void *p, size_t n, size_t size)
+{
+	void *to = p != NULL ? fal_calloc(n, size) : NULL;
+	assert(p == NULL || to != NULL);
+	if (p != NULL && n > 0)
+		memcpy(to, p, n * size);
+	return to;
+}
+
+/* What it has to say leaves. */
+static void
+speak(struct cluster *c, uint32_t i)
+{
+	struct packet p = { .seen = NULL };
+	while (fal_shard_next(shard_of(c, i), &p.say)) {
+		const struct fal_shard_say *s = &p.say;
+		p.say.counts = copy_of(s->counts, s->blocks, sizeof(*s->counts));
+		p.say.squares = copy_of(s->squares, s->blocks, sizeof(*s->squares));
+		p.say.brought = copy_of(s->brought, s->broughts, sizeof(*s->brought));
+		enqueue(c, i, AT_COORD, &p);
+	}
+}
+
+/* What is asked for and there leaves. */
+static void
+publish(struct cluster *c, uint32_t i)
+{
+	struct link *l = &c->link[i];
+	struct fal_shard_part part;
+	size_t kept = 0;
+	for (size_t k = 0; k < l->waits.n; k++) {
+		const struct wanted w = l->waits.v[k];
+		if (fal_rack_part(c->shards.rack, i, w.version, &part))
+			cluster_publish(c, &part, &w);
+		else
+			l->waits.v[kept++] = w;
+	}
+	l->waits.n = kept;
+}
+
+/* Notes what the order meets. */
+static void
+note_order(struct cluster *c, uint32_t i, const struct fal_shard_order *o)
+{
+	struct link *l = &c->link[i];
+	if (o->kind == FAL_ORDER_OPEN)
+		l->opened = o->round + 1;
+	for (size_t k = 0; k < c->ordered.n && o->kind == FAL_ORDER_FENCE; k++)
+		if (c->ordered.v[k].round == o->round &&
+		    fal_cid_eq(c->ordered.v[k].id, o->id))
+			c->ordered.v[k].shards |= 1u << i;
+	if (o->kind == FAL_ORDER_STEP) {
+		l->version++;
+		c->seen[SEEN_APART] += fleet_apart(c);
+	}
+}
+
+static void
+at_shard(struct cluster *c, const struct event *e)
+{
+	const struct packet *p = receive(c, e);
+	struct link *l = &c->link[e->lane];
+	if (p == NULL)
+		return;
+	if (p->wanted.version != 0 || p->wanted.peer != 0) {
+		int err = FAL_GROW(l->waits.v, l->waits.cap, l->waits.n + 1);
+		assert(err == FAL_OK);
+		l->waits.v[l->waits.n++] = p->wanted;
+	} else {
+		note_order(c, e->lane, &p->order);
+		cluster_ok(c, fal_shard_order(shard_of(c, e->lane), &p->order),
+			   "an order");
+	}
+	speak(c, e->lane);
+	publish(c, e->lane);
+}
+
+/* A push that is refused ends the worker's session, when the coordinator hears of it. */
+static void
+pushed(struct cluster *c, const struct event *e)
+{
+	static const char why[] = "a shard refuses its push";
+	const struct fal_ticket *t = &e->push->ticket;
+	const struct fal_tail records = { e->push->records.p, e->push->records.n };
+	struct fal_diag diag = { "" };
+	c->seen[SEEN_EARLY_PUSH] += t->round >= c->link[e->lane].opened;
+	for (size_t k = 0; k < c->ordered.n; k++) {
+		const struct ordered *o = &c->ordered.v[k];
+		const bool has = (o->shards >> e->lane & 1) != 0;
+		if (o->round == t->round && fal_cid_eq(o->id, t->id))
+			c->seen[has ? SEEN_LATE_PUSH : SEEN_FENCE_AFTER_PUSH]++;
+	}
+	int err = fal_shard_push(shard_of(c, e->lane), t, &records, &diag);
+	speak(c, e->lane);
+	if (err == FAL_OK)
+		return;
+	const struct packet p = {
+		.say = { .kind = FAL_SAY_REFUSED, .id = t->id, .odd = why, .err = err }
+	};
+	if (c->worker[e->worker].m->lie == HONEST && c->failure == NULL)
+		cluster_refused(c, e->worker, diag.text);
+	enqueue(c, e->lane, AT_COORD, &p);
+}
+
+void
+fleet_unpush(struct event *e)
+{
+	if (e->push == NULL || --e->push->refs > 0)
+		return;
+	fal_buf_free(&e->push->records);
+	free(e->push);
+}
+
+static void
+at_coord(struct cluster *c, const struct event *e)
+{
+	struct packet *p = receive(c, e);
+	if (p == NULL)
+		return;
+	int err = FAL_GROW(c->heard.v, c->heard.cap, c->heard.n + 1);
+	assert(err == FAL_OK);
+	c->seen[SEEN_FENCED] += p->say.kind == FAL_SAY_FENCED;
+	c->heard.v[c->heard.n] = *p;
+	c->heard.v[c->heard.n++].shard = e->lane;
+	*p = (struct packet){ .seen = NULL }; /* taken */
+	cluster_ok(c, fal_coord_heard(c->coord, c->now), "heard");
+}
+
+/* ---- what the rest of the cluster calls -------------------------------------------- */
+
+bool
+fleet_apart(const struct cluster *c)
+{
+	for (uint32_t i = 1; i < fal_rack_shards(c->shards.rack); i++)
+		if (c->link[i].version != c->link[0].version)
+			return true;
+	return false;
+}
+
+bool
+fleet_stalls(struct cluster *c, struct event *e)
+{
+	const struct place *p = &c->p->place[e->lane];
+	const bool own = e->kind == AT_SHARD || e->kind == PUSHED;
+	if (!own || c->now < p->stall_at || c->now >= p->stall_at + p->stall_s)
+		return false;
+	e->t = p->stall_at + p->stall_s;
+	c->seen[SEEN_STALL]++;
+	cluster_push(c, *e);
+	return true;
+}
+
+void
+fleet_handle(struct cluster *c, struct event *e)
+{
+	struct link *l = &c->link[e->lane];
+	switch (e->kind) {
+	case AT_SHARD:
+		at_shard(c, e);
+		break;
+	case AT_COORD:
+		at_coord(c, e);
+		break;
+	case PUSHED:
+		if (!l->gone)
+			pushed(c, e);
+		break;
+	case LINK_LOST:
+		l->gone = isinf(c->p->place[e->lane].lost_s);
+		lose(c, e->lane);
+		break;
+	case LINK_BACK:
+		come_back(c, e->lane);
+		break;
+	default: /* SHARD_GONE */
+		c->seen[SEEN_SHARD_LOST]++;
+		c->lost = true;
+		fal_coord_lost(c->coord, e->lane);
+	}
+}
+
+int
+fleet_order(void *arg, const struct fal_shard_order *o)
+{
+	struct cluster *c = arg;
+	size_t kept = 0;
+	for (size_t i = 0; i < c->ordered.n; i++)
+		if (o->kind != FAL_ORDER_END || c->ordered.v[i].round != o->round)
+			c->ordered.v[kept++] = c->ordered.v[i];
+	c->ordered.n = kept;
+	if (o->kind == FAL_ORDER_FENCE) {
+		int err = FAL_GROW(c->ordered.v, c->ordered.cap, c->ordered.n + 1);
+		assert(err == FAL_OK);
+		c->ordered.v[c->ordered.n++] = (struct ordered){ o->round, o->id, 0 };
+	}
+	for (uint32_t i = 0; i < fal_rack_shards(c->shards.rack); i++) {
+		struct packet p = { .order = *o };
+		p.seen = copy_of(o->seen, fal_blocks(c->p->toy.n), 1);
+		p.order.seen = p.seen;
+		enqueue(c, i, AT_SHARD, &p);
+	}
+	return FAL_OK;
+}
+
+void
+fleet_push(struct cluster *c, uint32_t from, const struct fal_buf *msg)
+{
+	struct pushed *push = fal_calloc(1, sizeof(*push));
+	struct fal_diag diag;
+	struct fal_msg m;
+	int err = fal_msg_get(msg->p, msg->n, &m);
+	assert(push != NULL && err == FAL_OK);
+	cluster_ok(c, fal_rack_ticket(c->shards.rack, from + 1, &m, &push->ticket, &diag),
+		   "a push without a ticket");
+	push->refs = fal_rack_shards(c->shards.rack);
+	fal_put_bytes(&push->records, m.push.records.p, m.push.records.n);
+	assert(push->records.err == FAL_OK);
+	for (uint32_t i = 0; i < push->refs; i++) {
+		struct event e = {
+			.kind = PUSHED, .worker = from, .lane = i, .push = push
+		};
+		e.t = later(c, c->p->way[from][i], &c->worker[from].way[i]);
+		cluster_push(c, e);
+	}
+}
+
+bool
+fleet_next(void *arg, uint32_t *shard, struct fal_shard_say *out)
+{
+	struct cluster *c = arg;
+	if (c->said.n > 0)
+		free_packet(&c->said.v[--c->said.n]);
+	if (c->heard.n == 0)
+		return false;
+	int err = FAL_GROW(c->said.v, c->said.cap, c->said.n + 1);
+	assert(err == FAL_OK);
+	c->said.v[c->said.n++] = c->heard.v[0];
+	*out = c->heard.v[0].say;
+	*shard = c->heard.v[0].shard;
+	memmove(c->heard.v, c->heard.v + 1, --c->heard.n * sizeof(*c->heard.v));
+	return true;
+}
+
+void
+fleet_want(struct cluster *c, const struct wanted *w)
+{
+	const struct packet p = { .wanted = *w };
+	for (uint32_t i = 0; i < fal_rack_shards(c->shards.rack); i++)
+		enqueue(c, i, AT_SHARD, &p);
+}
+
+void
+fleet_begin(struct cluster *c)
+{
+	c->far = fal_rng_init(c->p->toy.seed, FAL_RNG_TEST, 7);
+	for (uint32_t i = 0; i < fal_rack_shards(c->shards.rack); i++)
+		if (c->p->place[i].lost_at < INFINITY)
+			cluster_push(c, (struct event){ .kind = LINK_LOST,
+							.lane = i,
+							.t = c->p->place[i].lost_at });
+}
+
+static void
+free_way(struct way *w)
+{
+	acknowledge(w, w->acked + w->packets.n);
+	free(w->packets.v);
+}
+
+void
+fleet_end(struct cluster *c)
+{
+	for (uint32_t i = 0; i < MAX_SHARDS; i++) {
+		free_way(&c->link[i].to);
+		free_way(&c->link[i].from);
+		free(c->link[i].waits.v);
+	}
+	for (size_t i = 0; i < c->said.n; i++)
+		free_packet(&c->said.v[i]);
+	for (size_t i = 0; i < c->heard.n; i++)
+		free_packet(&c->heard.v[i]);
+	free(c->said.v);
+	free(c->heard.v);
+	free(c->ordered.v);
+}
