@@ -91,7 +91,13 @@ $(1): $(2:%.c=$(B)/%.o) $(B)/libfalcon.a $(B)/openblas
 endef
 $(foreach p,$(PROGS),$(eval $(call program,$(B)/$(p),$(wildcard cmd/$(p)/*.c),\
 	$(if $(filter falcon-work,$(p)),$(BLAS_LIBS)))))
-$(foreach t,$(UNIT),$(eval $(call program,$(B)/tests/$(t),tests/unit/$(t).c,\
+# What a test has of a program, beside the library.
+test_account_OF := cmd/falcon-ps/account.c cmd/falcon-work/retry.c
+test_cache_OF   := cmd/falcon-ps/cache.c
+test_journal_OF := cmd/falcon-ps/journal.c
+test_plot_OF    := $(wildcard cmd/falcon-proj/plot_*.c) cmd/falcon-proj/gnuplot.c
+test_record_OF  := cmd/falcon-ps/record.c cmd/falcon-ps/tape.c
+$(foreach t,$(UNIT),$(eval $(call program,$(B)/tests/$(t),tests/unit/$(t).c $($(t)_OF),\
 	-lcmocka $(BLAS_LIBS))))
 $(foreach t,$(BENCH),$(eval $(call program,$(B)/bench/$(t),tests/bench/$(t).c,\
 	$(BLAS_LIBS))))

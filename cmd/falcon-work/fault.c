@@ -11,7 +11,7 @@
 #define KILLED 137 /* as a shell sees one that was killed by signal 9 */
 
 struct fault {
-	const struct emulate *e;
+	const struct fal_emul *e;
 	uv_timer_t crash, freeze;
 	bool begun;
 };
@@ -37,7 +37,7 @@ on_freeze(uv_timer_t *t)
 }
 
 int
-fault_new(uv_loop_t *loop, const struct emulate *e, struct fault **out)
+fault_new(uv_loop_t *loop, const struct fal_emul *e, struct fault **out)
 {
 	struct fault *f = fal_calloc(1, sizeof(*f));
 	if (f == NULL)

@@ -2,14 +2,14 @@
 #ifndef WORK_FAULT_H
 #define WORK_FAULT_H
 
-#include "emulate.h"
+#include "emul/emul.h"
 
 #include <uv.h>
 
 struct fault; /* opaque */
 
 /* `e` is kept.  FAL_ENOMEM. */
-int fault_new(uv_loop_t *loop, const struct emulate *e, struct fault **out);
+int fault_new(uv_loop_t *loop, const struct fal_emul *e, struct fault **out);
 
 /* Memory goes when the loop has run once more; may be NULL. */
 void fault_free(struct fault *f);

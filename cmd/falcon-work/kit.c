@@ -75,7 +75,7 @@ equip(struct kit *k, const struct kit_conf *conf, struct fal_diag *diag)
 	if (err == FAL_OK)
 		err = lanes_new(conf->loop, &lanes, &k->lanes);
 	if (err == FAL_OK && opt->emulate != NULL) {
-		emulate_bind(opt->emulate, k->setup.job.batch);
+		fal_emul_bind(opt->emulate, k->setup.job.batch);
 		err = fault_new(conf->loop, opt->emulate, &k->fault);
 	}
 	return err < 0 ? fal_diag_set(diag, err, "%s", fal_strerror(err)) : FAL_OK;

@@ -19,8 +19,8 @@ struct lane {
 	/* The loop's alone. */
 	bool busy;
 	uint64_t steps; /* of emulated tasks that are over */
-	struct emulated before;
-	struct emulate_task task; /* with emulation */
+	struct fal_emulated before;
+	struct fal_emul_task task; /* with emulation */
 	/* Under the mutex; while GIVEN, `job`, `begun` and `due_ns` are only read. */
 	enum state state;
 	bool cancelled, quit;
@@ -116,9 +116,9 @@ on_async(uv_async_t *async)
 		const struct lane_end end = l->end;
 		if (over)
 			l->state = IDLE;
-		l->before = (struct emulated){ .next = over && !end.ran.cancelled,
-					       .in_time = l->in_time,
-					       .end = l->begun + l->due_ns };
+		l->before = (struct fal_emulated){ .next = over && !end.ran.cancelled,
+						   .in_time = l->in_time,
+						   .end = l->begun + l->due_ns };
 		pthread_mutex_unlock(&all->mutex);
 		if (!over)
 			continue;
@@ -126,8 +126,8 @@ on_async(uv_async_t *async)
 		if (l->begun != 0)
 			l->steps += emulated_steps(l, end.ran.task_ns);
 		if (all->conf.emulate != NULL && l->begun != 0)
-			emulate_end(all->conf.emulate, &l->task,
-				    l->begun + end.ran.task_ns);
+			fal_emul_end(all->conf.emulate, &l->task,
+				     l->begun + end.ran.task_ns);
 		all->conf.on_end(all->conf.arg, i, &end);
 	}
 	for (uint32_t i = 0; i < all->conf.lanes; i++)
@@ -206,16 +206,16 @@ static void
 begin(struct lanes *all, struct lane *l)
 {
 	const uint64_t now = uv_hrtime();
-	struct emulate *e = all->conf.emulate;
+	struct fal_emul *e = all->conf.emulate;
 	uint32_t active = 1;
 	for (uint32_t i = 0; i < all->conf.lanes; i++)
 		active += all->lane[i].state == GIVEN;
 	l->due_ns = 0;
 	l->begun = now;
 	if (e != NULL) {
-		const struct emulate_job job = { l->job.count, active, l->job.run.eval };
-		l->begun = emulate_start(&l->before, now);
-		l->task = emulate_begin(e, &job, l->begun);
+		const struct fal_emul_job job = { l->job.count, active, l->job.run.eval };
+		l->begun = fal_emul_start(&l->before, now);
+		l->task = fal_emul_begin(e, &job, l->begun);
 		l->due_ns = l->task.end - l->begun;
 	}
 	l->state = GIVEN;

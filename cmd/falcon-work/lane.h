@@ -5,7 +5,7 @@
 #ifndef WORK_LANE_H
 #define WORK_LANE_H
 
-#include "emulate.h"
+#include "emul/emul.h"
 #include "maker.h"
 
 #include <uv.h>
@@ -24,7 +24,7 @@ struct lane_end {
 struct lanes_conf {
 	struct maker *maker; /* started; kept until lanes_free */
 	uint32_t lanes;
-	struct emulate *emulate; /* NULL: none; kept */
+	struct fal_emul *emulate; /* NULL: none; kept */
 	void *arg;
 	/* A task is over; called from the loop, once for each lane_start.  The next one
 	 * may be started from within. */

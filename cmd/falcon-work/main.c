@@ -2,11 +2,11 @@
 #include "base/mem.h"
 #include "base/parse.h"
 #include "cli/cores.h"
+#include "emul/spec.h"
 #include "eval.h"
 #include "net/options.h"
 #include "sched/sched.h"
 #include "session.h"
-#include "spec.h"
 #include "try.h"
 
 #include <malloc.h>
@@ -106,11 +106,11 @@ check(const struct given *t, const char *addr, struct work_opt *opt)
 static int
 read_emulate(const char *spec, struct work_opt *opt)
 {
-	const struct spec_host host = { opt->name, opt->lanes_max };
+	const struct fal_spec_host host = { opt->name, opt->lanes_max };
 	struct fal_diag diag;
 	if (spec == NULL)
 		return FAL_EXIT_DONE;
-	if (spec_read(spec, &host, &opt->emulate, &diag) < 0) {
+	if (fal_spec_read(spec, &host, &opt->emulate, &diag) < 0) {
 		fal_cli_err(PROG, "--emulate: %s", diag.text);
 		return FAL_EXIT_USAGE;
 	}
@@ -167,7 +167,7 @@ work(const struct given *t, const char *addr, struct work_opt *opt)
 	if (code == FAL_EXIT_DONE)
 		code = read_key(t->key, &key);
 	if (code != FAL_EXIT_DONE) {
-		spec_free(opt->emulate);
+		fal_spec_free(opt->emulate);
 		return code;
 	}
 	opt->key = key;
@@ -179,7 +179,7 @@ work(const struct given *t, const char *addr, struct work_opt *opt)
 		code = session_run(opt);
 	exec_close(opt->exec);
 	free(cache);
-	if (spec_free(opt->emulate) < 0) {
+	if (fal_spec_free(opt->emulate) < 0) {
 		fal_cli_err(PROG, "--emulate: what was recorded could not be written");
 		code = code == FAL_EXIT_DONE ? FAL_EXIT_NO : code;
 	}

@@ -8,8 +8,6 @@
 enum {
 	FIRST_MS = 10000,         /* for reaching the coordinator at all */
 	REFUSED_MS = 3000,        /* of nothing but refusals */
-	PAUSE_MS = 200,           /* the first; then twice as long each */
-	PAUSE_MAX_MS = 30000,     /* the longest */
 	PAUSE_FIRST_MAX_MS = 1000 /* while one of the first two deadlines runs */
 };
 
@@ -72,8 +70,8 @@ uint64_t
 retry_pause_ms(struct retry *r)
 {
 	const bool soon = !r->reached || r->refused != 0;
-	const uint64_t most = soon ? PAUSE_FIRST_MAX_MS : PAUSE_MAX_MS;
-	uint64_t ms = (uint64_t)PAUSE_MS << (r->tries < 16 ? r->tries : 16);
+	const uint64_t most = soon ? PAUSE_FIRST_MAX_MS : RETRY_PAUSE_MAX_MS;
+	uint64_t ms = (uint64_t)RETRY_PAUSE_MS << (r->tries < 16 ? r->tries : 16);
 	uint8_t jitter;
 	r->tries++;
 	r->first = false;

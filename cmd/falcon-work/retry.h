@@ -8,6 +8,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* A pause, in ms: the first; then twice as long each, up to the longest. */
+enum { RETRY_PAUSE_MS = 200, RETRY_PAUSE_MAX_MS = 30000 };
+
 /* Zero but for the first two. */
 struct retry {
 	uint64_t began;   /* uv_hrtime() of the first attempt */

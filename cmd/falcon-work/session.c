@@ -224,7 +224,7 @@ dial(struct session *s)
 					  .on_room = session_on_room,
 					  .on_drain = session_on_drain,
 					  .on_close = on_close };
-	const struct fal_chan_opt opt = { .link = emulate_link(s->opt->emulate) };
+	const struct fal_chan_opt opt = { .link = fal_emul_link(s->opt->emulate) };
 	int err = fal_dial(&s->loop, &s->opt->addr, s->opt->key, &opt, &ops, &s->chan);
 	if (err < 0)
 		session_fail(s, err == FAL_EINVAL ? FAL_EXIT_USAGE : FAL_EXIT_NO,

@@ -38,7 +38,7 @@ session_send(struct session *s, struct fal_msg *m)
 static void
 send_ready(struct session *s)
 {
-	const struct emulate *e = s->opt->emulate;
+	const struct fal_emul *e = s->opt->emulate;
 	struct fal_msg m = { .type = FAL_MSG_READY };
 	memcpy(m.ready.fingerprint, s->kit.probe.found.fingerprint, FAL_FINGERPRINT);
 	memcpy(m.ready.data, s->kit.probe.found.data, FAL_DATA_HASH);
@@ -46,8 +46,8 @@ send_ready(struct session *s)
 	m.ready.large = s->kit.probe.found.large;
 	m.ready.large_ns = s->kit.probe.found.large_ns;
 	if (e != NULL) {
-		m.ready.task_ns = emulate_probe_ns(e, s->kit.setup.job.task);
-		m.ready.large_ns = emulate_probe_ns(e, m.ready.large);
+		m.ready.task_ns = fal_emul_probe_ns(e, s->kit.setup.job.task);
+		m.ready.large_ns = fal_emul_probe_ns(e, m.ready.large);
 	}
 	s->ready = true;
 	session_send(s, &m);

@@ -3,7 +3,7 @@
 #define WORK_WORK_H
 
 #include "cli/cli.h"
-#include "emulate.h"
+#include "emul/emul.h"
 #include "exec.h"
 #include "net/addr.h"
 #include "net/writer.h"
@@ -21,7 +21,7 @@ struct work_opt {
 	const char *cache; /* NULL: none */
 	const char *data;  /* directory of a local copy; NULL: none */
 	uint32_t lanes_min, lanes_max, cores;
-	struct emulate *emulate; /* NULL: none */
+	struct fal_emul *emulate; /* NULL: none */
 	enum fal_compress compress;
 	uint64_t max_memory; /* bytes; 0: any */
 	uint64_t give_up;    /* seconds without a coordinator; 0: never */

@@ -2,8 +2,8 @@
  *
  * Who comes, when, and what he takes is drawn from a seed that is printed; FAL_TEST_SEED
  * gives it again. */
-#include "../../cmd/falcon-ps/account.c" /* the program's own, not of the library */
-#include "../../cmd/falcon-work/retry.c"
+#include "../../cmd/falcon-ps/account.h"
+#include "../../cmd/falcon-work/retry.h"
 #include "base/rng.h"
 #include "cli/cli.h"
 
@@ -11,6 +11,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include <cmocka.h>
@@ -206,8 +207,9 @@ static void
 pauses(void **state)
 {
 	(void)state;
-	assert_in_range(pause_of(1, 20), PAUSE_MAX_MS / 2, PAUSE_MAX_MS);
-	assert_in_range(pause_of(UINT64_C(60000000000), 20), PAUSE_MS / 2, PAUSE_MS);
+	assert_in_range(pause_of(1, 20), RETRY_PAUSE_MAX_MS / 2, RETRY_PAUSE_MAX_MS);
+	assert_in_range(pause_of(UINT64_C(60000000000), 20), RETRY_PAUSE_MS / 2,
+			RETRY_PAUSE_MS);
 	/* Who was sent away for later keeps trying, and says so once. */
 	struct retry r = { .began = 1, .give_up = UINT64_C(3600000000000) };
 	for (uint64_t s = 1; s < 3600; s += 30) {

@@ -1,13 +1,16 @@
 /* Chunks that are kept as they travel: what is in them, how often they are made, and how
  * much is kept. */
-#include "../../cmd/falcon-ps/cache.c" /* the program's own, not of the library */
+#include "../../cmd/falcon-ps/cache.h"
 
+#include "base/mem.h"
 #include "base/rng.h"
+#include "wire/msg.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>

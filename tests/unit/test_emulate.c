@@ -1,40 +1,44 @@
 /* What falcon-work --emulate reads, and the times that follow. */
-#include "../../cmd/falcon-work/emulate.c"
-#include "../../cmd/falcon-work/pattern.c"
-#include "../../cmd/falcon-work/spec.c"
-#include "../../cmd/falcon-work/speeds.c"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
+#include "base/mem.h"
+#include "emul/emul.h"
+#include "emul/spec.h"
+
 #define SECOND UINT64_C(1000000000)
 #define START (7 * SECOND) /* uv_hrtime() of a first task */
 
-static const struct spec_host host = { "w2", 4 };
+static const struct fal_spec_host host = { "w2", 4 };
 
-static struct emulate *
+static struct fal_emul *
 made(const char *spec)
 {
-	struct emulate *e = NULL;
+	struct fal_emul *e = NULL;
 	struct fal_diag diag = { "" };
-	const int err = spec_read(spec, &host, &e, &diag);
+	const int err = fal_spec_read(spec, &host, &e, &diag);
 	if (err != 0)
 		fail_msg("%s: %d %s", spec, err, diag.text);
-	emulate_bind(e, 64);
+	fal_emul_bind(e, 64);
 	return e;
 }
 
 static void
 refused(const char *spec, const char *why)
 {
-	struct emulate *e = NULL;
+	struct fal_emul *e = NULL;
 	struct fal_diag diag = { "" };
-	if (spec_read(spec, &host, &e, &diag) >= 0)
+	if (fal_spec_read(spec, &host, &e, &diag) >= 0)
 		fail_msg("%s: taken", spec);
 	if (strcmp(diag.text, why) != 0)
 		fail_msg("%s: '%s', not '%s'", spec, diag.text, why);
@@ -112,11 +116,11 @@ test_spec(void **state)
 	};
 	(void)state;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-		struct emulate *e = made(cases[i].spec);
+		struct fal_emul *e = made(cases[i].spec);
 		near(cases[i].spec, e->rate, cases[i].rate, 0);
 		near(cases[i].spec, e->speed, cases[i].speed, 1e-12);
 		assert_int_equal(e->cores, cases[i].cores);
-		spec_free(e);
+		fal_spec_free(e);
 	}
 }
 
@@ -135,10 +139,10 @@ test_nominal_clock(void **state)
 	};
 	(void)state;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-		struct emulate *e = made(cases[i].spec);
+		struct fal_emul *e = made(cases[i].spec);
 		same_ns(e->clock, cases[i].clock);
 		same_ns(e->machine.t0_ns, cases[i].t0);
-		spec_free(e);
+		fal_spec_free(e);
 	}
 }
 
@@ -190,13 +194,13 @@ test_file(void **state)
 	file("machines", "# four machines\nrate = 500\npattern = p1:4 ; slow\nseed = 3\n"
 			 "[w1 w3]\nspeed = 1/2\n[w2]\ncores = 2\nseed = 5\n"
 			 "[w4]\ncolour = red\n");
-	struct emulate *e = made("@machines,speed=1/8");
+	struct fal_emul *e = made("@machines,speed=1/8");
 	assert_int_equal(e->machine.index, 3);
 	assert_int_equal(e->machine.count, 4);
 	assert_int_equal(e->machine.seed, 5);
 	assert_int_equal(e->cores, 2);
 	near("speed", e->speed, 0.125, 0);
-	spec_free(e);
+	fal_spec_free(e);
 
 	file("bad", "rate = 1\n[w1 w2]\n\nspeed = fast\n");
 	refused("@bad", "bad:4: speed: 'fast' is not a fraction such as 0.25 or 1/4");
@@ -222,7 +226,7 @@ bad_trace(const char *text, const char *why)
 static void
 test_trace(void **state)
 {
-	struct speeds s = { 0 };
+	struct fal_speeds s = { 0 };
 	struct fal_diag diag;
 	(void)state;
 	bad_trace("", "bad: no line with a speed");
@@ -236,7 +240,7 @@ test_trace(void **state)
 	bad_trace("0 1\n2 loop\n3 1\n", "bad:3: '3' stands behind a loop");
 
 	file("good", "0 1  # at first\n\n0.5\t0\r\n 2 0.25 \n4 loop");
-	assert_int_equal(speeds_read("good", &s, &diag), 0);
+	assert_int_equal(fal_speeds_read("good", &s, &diag), 0);
 	static const struct {
 		uint64_t t;
 		double speed;
@@ -250,42 +254,42 @@ test_trace(void **state)
 		{ 9 * SECOND, 0, 10 * SECOND },
 	};
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-		const struct step got = speeds_at(&s, cases[i].t);
+		const struct fal_speed got = fal_speeds_at(&s, cases[i].t);
 		near("speed", got.speed, cases[i].speed, 0);
 		same_ns(got.until, cases[i].until);
 	}
 	s.loop = 0;
-	same_ns(speeds_at(&s, 9 * SECOND).until, UINT64_MAX);
-	speeds_free(&s);
+	same_ns(fal_speeds_at(&s, 9 * SECOND).until, UINT64_MAX);
+	fal_speeds_free(&s);
 }
 
 /* --- times --- */
 
 /* How long a task takes that begins `at` ns from the first. */
 static uint64_t
-lasts(struct emulate *e, uint32_t samples, uint32_t active, bool eval, uint64_t at)
+lasts(struct fal_emul *e, uint32_t samples, uint32_t active, bool eval, uint64_t at)
 {
-	const struct emulate_job job = { samples, active, eval };
-	const struct emulate_task t = emulate_begin(e, &job, START + at);
+	const struct fal_emul_job job = { samples, active, eval };
+	const struct fal_emul_task t = fal_emul_begin(e, &job, START + at);
 	return t.end - t.begin;
 }
 
 static void
 test_times(void **state)
 {
-	struct emulate *e = made("rate=1000,speed=1/2,cores=2");
+	struct fal_emul *e = made("rate=1000,speed=1/2,cores=2");
 	(void)state;
 	same_ns(lasts(e, 8, 1, false, 0), 16000000);
 	same_ns(lasts(e, 8, 2, false, 0), 16000000);
 	same_ns(lasts(e, 8, 3, false, 0), 24000000);
 	same_ns(lasts(e, 3, 1, false, 0), 6000000);
 	same_ns(lasts(e, 3, 1, true, 0), 2000000);
-	same_ns(emulate_probe_ns(e, 8), 16000000);
-	spec_free(e);
+	same_ns(fal_emul_probe_ns(e, 8), 16000000);
+	fal_spec_free(e);
 	/* Nothing lasts longer than a day. */
 	e = made("rate=0.00001");
 	same_ns(lasts(e, 8, 1, false, 0), 86400 * SECOND);
-	spec_free(e);
+	fal_spec_free(e);
 }
 
 /* Tasks that span changes of speed, stalls, freezes. */
@@ -294,34 +298,34 @@ test_spans(void **state)
 {
 	(void)state;
 	file("steps", "0 1\n1 0.25\n2 0\n5 0.5\n");
-	struct emulate *e = made("rate=100,cores=1,trace=steps");
+	struct fal_emul *e = made("rate=100,cores=1,trace=steps");
 	same_ns(lasts(e, 50, 1, false, 0), SECOND / 2);
 	same_ns(lasts(e, 100, 1, false, SECOND / 2), 5 * SECOND);
 	same_ns(lasts(e, 25, 1, false, 2 * SECOND), 3 * SECOND + SECOND / 2);
 	same_ns(lasts(e, 50, 1, false, 6 * SECOND), SECOND);
-	spec_free(e);
+	fal_spec_free(e);
 	e = made("rate=100,cores=1,freeze=1:2");
 	same_ns(lasts(e, 100, 1, false, 0), SECOND);
 	same_ns(lasts(e, 100, 1, false, SECOND / 2), 3 * SECOND);
 	same_ns(lasts(e, 100, 1, false, 2 * SECOND), 2 * SECOND);
 	same_ns(lasts(e, 100, 1, false, 3 * SECOND), SECOND);
-	spec_free(e);
+	fal_spec_free(e);
 	/* One that is stopped for ever ends all the same. */
 	file("steps", "0 0\n");
 	e = made("rate=100,trace=steps");
 	same_ns(lasts(e, 1, 1, false, 0), 86400 * SECOND);
-	spec_free(e);
+	fal_spec_free(e);
 }
 
 #define DT UINT64_C(10000) /* of the naive twin */
 
 /* A task by many small steps: the speed at the middle of each. */
 static uint64_t
-naive(const struct emulate *e, uint64_t t, uint64_t first, uint32_t samples)
+naive(const struct fal_emul *e, uint64_t t, uint64_t first, uint32_t samples)
 {
 	double sample = 0;
 	uint64_t pause =
-		first % e->clock == 0 ? pace_of(e, first / e->clock).pause_ns : 0;
+		first % e->clock == 0 ? fal_emul_pace(e, first / e->clock).pause_ns : 0;
 	while (sample < samples) {
 		const uint64_t at = first + (uint64_t)sample;
 		t += DT;
@@ -330,11 +334,11 @@ naive(const struct emulate *e, uint64_t t, uint64_t first, uint32_t samples)
 			continue;
 		}
 		sample += (double)DT * 1e-9 * e->rate *
-			  emulate_speed(e, t - DT / 2).speed /
-			  pace_of(e, at / e->clock).slow;
+			  fal_emul_speed(e, t - DT / 2).speed /
+			  fal_emul_pace(e, at / e->clock).slow;
 		const uint64_t now = first + (uint64_t)sample;
 		if (now / e->clock != at / e->clock && sample < samples)
-			pause = pace_of(e, now / e->clock).pause_ns;
+			pause = fal_emul_pace(e, now / e->clock).pause_ns;
 	}
 	return t;
 }
@@ -363,7 +367,7 @@ test_integral(void **state)
 		snprintf(spec, sizeof(spec),
 			 "rate=1000,cores=1,seed=%zu,worker=3/4,clock=24,%s", i,
 			 specs[i]);
-		struct emulate *e = made(spec);
+		struct fal_emul *e = made(spec);
 		uint64_t at = 0, first = 0;
 		for (uint32_t n = 0; n < 60; n++) {
 			const uint32_t samples = 5 + n % 7;
@@ -373,7 +377,7 @@ test_integral(void **state)
 			first += samples;
 			at = got + (n % 3) * 1000000;
 		}
-		spec_free(e);
+		fal_spec_free(e);
 	}
 }
 
@@ -381,11 +385,11 @@ test_integral(void **state)
 static double
 takes(const char *spec, uint32_t samples, uint32_t task)
 {
-	struct emulate *e = made(spec);
+	struct fal_emul *e = made(spec);
 	uint64_t at = 0;
 	for (uint32_t i = 0; i < samples; i += task)
 		at += lasts(e, task, 1, false, at);
-	spec_free(e);
+	fal_spec_free(e);
 	return (double)at * 1e-9;
 }
 
@@ -427,16 +431,16 @@ clocks(const char *pattern, uint64_t n)
 	char spec[100];
 	struct tally t = { 0 };
 	snprintf(spec, sizeof(spec), "rate=1000,t0=1,worker=1/8,pattern=%s", pattern);
-	struct emulate *e = made(spec);
+	struct fal_emul *e = made(spec);
 	for (uint64_t i = 0; i < n; i++) {
-		const struct pace p = pace_of(e, i);
+		const struct fal_clock_pace p = fal_emul_pace(e, i);
 		t.slow += p.slow;
 		t.slow2 += p.slow * p.slow;
 		t.pause += (double)p.pause_ns * 1e-9;
 		t.slowed += p.slow > 1;
 		t.paused += p.pause_ns > 0;
 	}
-	spec_free(e);
+	fal_spec_free(e);
 	const double m = (double)n;
 	return (struct tally){ t.slow / m, t.slow2 / m, t.pause / m, t.slowed / m,
 			       t.paused / m };
@@ -481,15 +485,15 @@ part(const char *pattern, double speed, uint64_t seconds)
 	uint64_t sum = 0;
 	snprintf(spec, sizeof(spec), "rate=1000,t0=0.1,seed=4,worker=2/8,pattern=%s",
 		 pattern);
-	struct emulate *e = made(spec);
+	struct fal_emul *e = made(spec);
 	for (uint64_t t = 0; t < seconds * SECOND;) {
-		const struct step s = emulate_speed(e, t);
+		const struct fal_speed s = fal_emul_speed(e, t);
 		assert_true(s.until > t);
 		if (fabs(s.speed - speed) < 1e-9)
 			sum += s.until - t;
 		t = s.until;
 	}
-	spec_free(e);
+	fal_spec_free(e);
 	return (double)sum / (double)(seconds * SECOND);
 }
 
@@ -510,11 +514,11 @@ test_time_patterns(void **state)
 static void
 test_network(void **state)
 {
-	struct emulate *e = made("rate=1000,t0=0.1,worker=2/8,latency=0.01,pattern=p7");
+	struct fal_emul *e = made("rate=1000,t0=0.1,worker=2/8,latency=0.01,pattern=p7");
 	uint64_t more = 0;
 	(void)state;
-	assert_null(emulate_link(NULL));
-	const struct fal_link *link = emulate_link(e);
+	assert_null(fal_emul_link(NULL));
+	const struct fal_link *link = fal_emul_link(e);
 	assert_non_null(link);
 	/* No task has begun. */
 	same_ns(link->delay_ns(link->arg, START), 10000000);
@@ -527,10 +531,10 @@ test_network(void **state)
 			same_ns(ns, 10000000);
 	}
 	near("delayed", (double)more / 20000, 0.2, 0.015);
-	spec_free(e);
+	fal_spec_free(e);
 	e = made("rate=1");
-	assert_null(emulate_link(e));
-	spec_free(e);
+	assert_null(fal_emul_link(e));
+	fal_spec_free(e);
 }
 
 static void
@@ -541,9 +545,9 @@ test_crash_every(void **state)
 	for (unsigned seed = 0; seed < 2000; seed++) {
 		char spec[80];
 		snprintf(spec, sizeof(spec), "rate=1,seed=%u,crash-every=10", seed);
-		struct emulate *e = made(spec);
+		struct fal_emul *e = made(spec);
 		sum += (double)e->crash_ns * 1e-9;
-		spec_free(e);
+		fal_spec_free(e);
 	}
 	near("mean", sum / 2000, 10, 0.7);
 }
@@ -554,15 +558,15 @@ test_crash_every(void **state)
 static void
 play(const char *spec, unsigned tasks, uint64_t rest)
 {
-	struct emulate *e = made(spec);
+	struct fal_emul *e = made(spec);
 	uint64_t at = START;
 	for (unsigned i = 0; i < tasks; i++) {
-		const struct emulate_job job = { 8, 1, i % 5 == 4 };
-		const struct emulate_task t = emulate_begin(e, &job, at);
-		emulate_end(e, &t, t.end);
+		const struct fal_emul_job job = { 8, 1, i % 5 == 4 };
+		const struct fal_emul_task t = fal_emul_begin(e, &job, at);
+		fal_emul_end(e, &t, t.end);
 		at = t.end + rest;
 	}
-	spec_free(e);
+	fal_spec_free(e);
 }
 
 static void
@@ -592,17 +596,17 @@ test_record(void **state)
 static void
 test_record_cancelled(void **state)
 {
-	struct emulate *e = made("rate=8,cores=1,clock=8,pattern=p2:6:1,record=one");
-	const struct emulate_job job = { 8, 1, false };
+	struct fal_emul *e = made("rate=8,cores=1,clock=8,pattern=p2:6:1,record=one");
+	const struct fal_emul_job job = { 8, 1, false };
 	(void)state;
-	struct emulate_task t = emulate_begin(e, &job, START);
+	struct fal_emul_task t = fal_emul_begin(e, &job, START);
 	same_ns(t.end - t.begin, 6 * SECOND);
-	emulate_end(e, &t, START + SECOND);
+	fal_emul_end(e, &t, START + SECOND);
 	same_ns(e->written.at, SECOND);
-	t = emulate_begin(e, &job, START + 2 * SECOND);
-	emulate_end(e, &t, t.end);
+	t = fal_emul_begin(e, &job, START + 2 * SECOND);
+	fal_emul_end(e, &t, t.end);
 	same_ns(e->written.at, 8 * SECOND);
-	spec_free(e);
+	fal_spec_free(e);
 	file("two", "0.000000000 0.166666667\n");
 	same_files("one", "two", 1);
 }
@@ -611,37 +615,37 @@ test_record_cancelled(void **state)
 static void
 test_cancelled(void **state)
 {
-	struct emulate *e = made("rate=1000,cores=1,clock=100,pattern=p2b:1:0.02");
-	const struct emulate_job job = { 80, 1, false };
+	struct fal_emul *e = made("rate=1000,cores=1,clock=100,pattern=p2b:1:0.02");
+	const struct fal_emul_job job = { 80, 1, false };
 	(void)state;
-	struct emulate_task t = emulate_begin(e, &job, START);
-	emulate_end(e, &t, t.end - 60000000);
+	struct fal_emul_task t = fal_emul_begin(e, &job, START);
+	fal_emul_end(e, &t, t.end - 60000000);
 	same_ns(e->done, 20);
 	/* Within the clock, so without a pause. */
-	t = emulate_begin(e, &job, START + SECOND);
+	t = fal_emul_begin(e, &job, START + SECOND);
 	same_ns(t.end - t.begin, 80000000);
-	emulate_end(e, &t, t.end + 1000);
+	fal_emul_end(e, &t, t.end + 1000);
 	same_ns(e->done, 100);
 	/* One that was overtaken counts as a whole. */
-	t = emulate_begin(e, &job, START + 2 * SECOND);
-	const struct emulate_task other = emulate_begin(e, &job, START + 2 * SECOND);
-	emulate_end(e, &t, t.begin + 1);
+	t = fal_emul_begin(e, &job, START + 2 * SECOND);
+	const struct fal_emul_task other = fal_emul_begin(e, &job, START + 2 * SECOND);
+	fal_emul_end(e, &t, t.begin + 1);
 	same_ns(e->done, 260);
-	emulate_end(e, &other, other.begin);
+	fal_emul_end(e, &other, other.begin);
 	same_ns(e->done, 180);
-	spec_free(e);
+	fal_spec_free(e);
 }
 
 static void
 test_start(void **state)
 {
 	(void)state;
-	const struct emulated follows = { .next = true, .in_time = true, .end = 500 };
-	const struct emulated late = { .next = true, .in_time = false, .end = 500 };
-	const struct emulated rested = { .next = false, .in_time = true, .end = 500 };
-	same_ns(emulate_start(&follows, 600), 500);
-	same_ns(emulate_start(&late, 600), 600);
-	same_ns(emulate_start(&rested, 600), 600);
+	const struct fal_emulated follows = { .next = true, .in_time = true, .end = 500 };
+	const struct fal_emulated late = { .next = true, .in_time = false, .end = 500 };
+	const struct fal_emulated rested = { .next = false, .in_time = true, .end = 500 };
+	same_ns(fal_emul_start(&follows, 600), 500);
+	same_ns(fal_emul_start(&late, 600), 600);
+	same_ns(fal_emul_start(&rested, 600), 600);
 }
 
 /* In a folder that is thrown away. */

@@ -1,12 +1,15 @@
 /* The policy journal: what was added is read; a torn last line is cut; all else that is
  * wrong is said with its line. */
-#include "../../cmd/falcon-ps/journal.c" /* the program's own, not of the library */
 #include "../../cmd/falcon-ps/journal.h"
 
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 

@@ -1,14 +1,19 @@
 /* The pictures of falcon-proj, by the real gnuplot: well-formed, with all names and
  * numbers in them; and what is left when it fails. */
-#include "../../cmd/falcon-proj/gnuplot.c" /* the program's own, not of the library */
-#include "../../cmd/falcon-proj/plot_bands.c"
-#include "../../cmd/falcon-proj/plot_bars.c"
-#include "../../cmd/falcon-proj/plot_curves.c"
+#include "../../cmd/falcon-proj/gnuplot.h"
+#include "../../cmd/falcon-proj/plot.h"
+#include "cli/file.h"
 
+#include <math.h>
 #include <setjmp.h>
+#include <spawn.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 

@@ -1,11 +1,15 @@
 /* The history that a follower gets: what lasts, and the last 100 clocks; no more, however
  * long the job is. */
-#include "../../cmd/falcon-ps/record.c" /* the program's own, not of the library */
-#include "../../cmd/falcon-ps/tape.c"
+#include "../../cmd/falcon-ps/record.h"
+#include "../../cmd/falcon-ps/tape.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 

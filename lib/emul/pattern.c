@@ -1,5 +1,5 @@
 /* What each pattern means. */
-#include "pattern.h"
+#include "emul/pattern.h"
 
 #include "base/parse.h"
 #include "base/rng.h"
@@ -21,81 +21,83 @@ struct arg {
 /* By kind. */
 static const struct {
 	const char *number, *name;
-	struct arg arg[PATTERN_ARGS]; /* max 0: none */
-} table[PATTERNS] = {
-	[PATTERN_PERSISTENT] = { "p1",
-				 "persistent",
-				 { { 1, SLOW_MAX, 4 }, { 1, 65535, 1 } } },
-	[PATTERN_LEVEL] = { "p1b", "level", { { 1, SLOW_MAX, 2 }, { 0, 1, 0.2 } } },
-	[PATTERN_CLASSES] = { "p1c", "classes", { { 1, SLOW_MAX, 2 }, { 0, 1, 0.5 } } },
-	[PATTERN_GRADED] = { "p1e", "graded", { { 1, SLOW_MAX, 4 } } },
-	[PATTERN_JITTER] = { "p0", "jitter", { { 0, 1, 0.05 } } },
-	[PATTERN_SLEEP] = { "p1d", "sleep", { { 0, SECONDS_MAX, 0.5 } } },
-	[PATTERN_RANDOM_CLOCK] = { "p2",
-				   "random-clock",
-				   { { 1, SLOW_MAX, 6 }, { 0, 1, ONE_OF_M } } },
-	[PATTERN_RANDOM_SLEEP] = { "p2b",
-				   "random-sleep",
-				   { { 0, 1, 0.05 }, { 0, SECONDS_MAX, 0.1 } } },
-	[PATTERN_GAUSS_SLEEP] = { "p2c",
-				  "gauss-sleep",
-				  { { 0, 1, 0.3 },
-				    { 0, CLOCKS_MAX, 1 },
-				    { 0, CLOCKS_MAX, 0.5 } } },
-	[PATTERN_POWER_LAW] = { "p5", "power-law", { { 1.5, 100, 4 } } },
-	[PATTERN_SHIFTED_EXP] = { "p6", "shifted-exp", { { 0, 1, 0.5 } } },
+	struct arg arg[FAL_PATTERN_ARGS]; /* max 0: none */
+} table[FAL_PATTERNS] = {
+	[FAL_PATTERN_PERSISTENT] = { "p1",
+				     "persistent",
+				     { { 1, SLOW_MAX, 4 }, { 1, 65535, 1 } } },
+	[FAL_PATTERN_LEVEL] = { "p1b", "level", { { 1, SLOW_MAX, 2 }, { 0, 1, 0.2 } } },
+	[FAL_PATTERN_CLASSES] = { "p1c",
+				  "classes",
+				  { { 1, SLOW_MAX, 2 }, { 0, 1, 0.5 } } },
+	[FAL_PATTERN_GRADED] = { "p1e", "graded", { { 1, SLOW_MAX, 4 } } },
+	[FAL_PATTERN_JITTER] = { "p0", "jitter", { { 0, 1, 0.05 } } },
+	[FAL_PATTERN_SLEEP] = { "p1d", "sleep", { { 0, SECONDS_MAX, 0.5 } } },
+	[FAL_PATTERN_RANDOM_CLOCK] = { "p2",
+				       "random-clock",
+				       { { 1, SLOW_MAX, 6 }, { 0, 1, ONE_OF_M } } },
+	[FAL_PATTERN_RANDOM_SLEEP] = { "p2b",
+				       "random-sleep",
+				       { { 0, 1, 0.05 }, { 0, SECONDS_MAX, 0.1 } } },
+	[FAL_PATTERN_GAUSS_SLEEP] = { "p2c",
+				      "gauss-sleep",
+				      { { 0, 1, 0.3 },
+					{ 0, CLOCKS_MAX, 1 },
+					{ 0, CLOCKS_MAX, 0.5 } } },
+	[FAL_PATTERN_POWER_LAW] = { "p5", "power-law", { { 1.5, 100, 4 } } },
+	[FAL_PATTERN_SHIFTED_EXP] = { "p6", "shifted-exp", { { 0, 1, 0.5 } } },
 	/* The search in slow_worker ends soon, as onsets are not rare. */
-	[PATTERN_SLOW_WORKER] = { "p3",
-				  "slow-worker",
-				  { { 0.001, 1, 0.01 },
-				    { 1, SLOW_MAX, 4 },
-				    { 0.01, 1000, 2 } } },
-	[PATTERN_DISRUPTED] = { "p4",
-				"disrupted",
-				{ { 0, 1, 0.2 },
-				  { 1, SLOW_MAX, 2 },
-				  { 0.01, CLOCKS_MAX, 20 } } },
-	[PATTERN_STALL] = { "p9",
-			    "stall",
-			    { { 0.01, CLOCKS_MAX, 50 },
-			      { 0, CLOCKS_MAX, 1 },
-			      { 0, CLOCKS_MAX, 10 } } },
-	[PATTERN_DRIFT] = { "p10",
-			    "drift",
-			    { { 1, SLOW_MAX, 2 }, { 2, CLOCKS_MAX, 50 } } },
-	[PATTERN_NETWORK] = { "p7",
-			      "network",
-			      { { 0, SECONDS_MAX, 0.05 },
-				{ 0, 1, 0.2 },
-				{ 0.01, CLOCKS_MAX, 20 } } },
+	[FAL_PATTERN_SLOW_WORKER] = { "p3",
+				      "slow-worker",
+				      { { 0.001, 1, 0.01 },
+					{ 1, SLOW_MAX, 4 },
+					{ 0.01, 1000, 2 } } },
+	[FAL_PATTERN_DISRUPTED] = { "p4",
+				    "disrupted",
+				    { { 0, 1, 0.2 },
+				      { 1, SLOW_MAX, 2 },
+				      { 0.01, CLOCKS_MAX, 20 } } },
+	[FAL_PATTERN_STALL] = { "p9",
+				"stall",
+				{ { 0.01, CLOCKS_MAX, 50 },
+				  { 0, CLOCKS_MAX, 1 },
+				  { 0, CLOCKS_MAX, 10 } } },
+	[FAL_PATTERN_DRIFT] = { "p10",
+				"drift",
+				{ { 1, SLOW_MAX, 2 }, { 2, CLOCKS_MAX, 50 } } },
+	[FAL_PATTERN_NETWORK] = { "p7",
+				  "network",
+				  { { 0, SECONDS_MAX, 0.05 },
+				    { 0, 1, 0.2 },
+				    { 0.01, CLOCKS_MAX, 20 } } },
 };
 
 /* --- reading --------------------------------------------------------------------- */
 
 static int
-find(const char *name, enum pattern_kind *out)
+find(const char *name, enum fal_pattern_kind *out)
 {
-	for (unsigned i = 0; i < PATTERNS; i++)
+	for (unsigned i = 0; i < FAL_PATTERNS; i++)
 		if (strcmp(name, table[i].name) == 0 ||
 		    strcmp(name, table[i].number) == 0) {
-			*out = (enum pattern_kind)i;
+			*out = (enum fal_pattern_kind)i;
 			return FAL_OK;
 		}
 	return FAL_EINVAL;
 }
 
 int
-pattern_parse(char *text, enum pattern_kind *kind, struct pattern *out,
-	      struct fal_diag *diag)
+fal_pattern_parse(char *text, enum fal_pattern_kind *kind, struct fal_pattern *out,
+		  struct fal_diag *diag)
 {
-	struct pattern p = { .on = true };
-	enum pattern_kind k;
+	struct fal_pattern p = { .on = true };
+	enum fal_pattern_kind k;
 	char *rest = text, *name = strsep(&rest, ":");
 	if (find(name, &k) < 0)
 		return fal_diag_set(diag, FAL_EINVAL,
 				    "'%s' is not a pattern of falcon-emulate(5)",
 				    FAL_QUOTE(name));
-	for (unsigned i = 0; i < PATTERN_ARGS; i++) {
+	for (unsigned i = 0; i < FAL_PATTERN_ARGS; i++) {
 		const struct arg *a = &table[k].arg[i];
 		p.arg[i] = a->normal;
 		if (rest == NULL || a->max == 0)
@@ -109,7 +111,7 @@ pattern_parse(char *text, enum pattern_kind *kind, struct pattern *out,
 	if (rest != NULL)
 		return fal_diag_set(diag, FAL_EINVAL, "%s: '%s' is too much", name,
 				    FAL_QUOTE(rest));
-	if (k == PATTERN_STALL && (p.arg[1] > p.arg[2] || p.arg[2] > p.arg[0]))
+	if (k == FAL_PATTERN_STALL && (p.arg[1] > p.arg[2] || p.arg[2] > p.arg[0]))
 		return fal_diag_set(diag, FAL_EINVAL,
 				    "%s: %g to %g clocks, each %g, cannot be", name,
 				    p.arg[1], p.arg[2], p.arg[0]);
@@ -119,29 +121,30 @@ pattern_parse(char *text, enum pattern_kind *kind, struct pattern *out,
 }
 
 const char *
-pattern_name(enum pattern_kind kind)
+fal_pattern_name(enum fal_pattern_kind kind)
 {
 	return table[kind].name;
 }
 
 bool
-pattern_is_clocked(enum pattern_kind kind)
+fal_pattern_is_clocked(enum fal_pattern_kind kind)
 {
-	return kind >= PATTERN_JITTER && kind <= PATTERN_SHIFTED_EXP;
+	return kind >= FAL_PATTERN_JITTER && kind <= FAL_PATTERN_SHIFTED_EXP;
 }
 
 bool
-pattern_needs_worker(enum pattern_kind kind, const struct pattern *p)
+fal_pattern_needs_worker(enum fal_pattern_kind kind, const struct fal_pattern *p)
 {
-	return kind <= PATTERN_GRADED || kind == PATTERN_SLEEP ||
-	       (kind == PATTERN_RANDOM_CLOCK && p->arg[1] == ONE_OF_M);
+	return kind <= FAL_PATTERN_GRADED || kind == FAL_PATTERN_SLEEP ||
+	       (kind == FAL_PATTERN_RANDOM_CLOCK && p->arg[1] == ONE_OF_M);
 }
 
 /* --- random numbers -------------------------------------------------------------- */
 
 /* The numbers of event `n` of a pattern, each above 0 and below 1. */
 static void
-draw(const struct machine *m, enum pattern_kind kind, uint64_t n, double out[static 4])
+draw(const struct fal_machine *m, enum fal_pattern_kind kind, uint64_t n,
+     double out[static 4])
 {
 	const uint32_t key[2] = { (uint32_t)m->seed, (uint32_t)(m->seed >> 32) };
 	const uint32_t ctr[4] = { (uint32_t)n, (uint32_t)(n >> 32),
@@ -163,23 +166,24 @@ gauss(double u, double v)
 
 /* Whether the machine is among the last `n`. */
 static bool
-is_last(const struct machine *m, double n)
+is_last(const struct fal_machine *m, double n)
 {
 	return m->index > m->count - n;
 }
 
 double
-pattern_share(enum pattern_kind kind, const struct pattern *p, const struct machine *m)
+fal_pattern_share(enum fal_pattern_kind kind, const struct fal_pattern *p,
+		  const struct fal_machine *m)
 {
 	const double k = p->arg[0];
 	double steps;
 	switch (kind) {
-	case PATTERN_PERSISTENT:
+	case FAL_PATTERN_PERSISTENT:
 		return is_last(m, p->arg[1]) ? 1 / k : 1;
-	case PATTERN_LEVEL:
-	case PATTERN_CLASSES:
+	case FAL_PATTERN_LEVEL:
+	case FAL_PATTERN_CLASSES:
 		return is_last(m, round(m->count * p->arg[1])) ? 1 / k : 1;
-	case PATTERN_GRADED:
+	case FAL_PATTERN_GRADED:
 		steps = m->count > 1 ? m->count - 1 : 1;
 		return 1 / (1 + (m->index - 1) * (k - 1) / steps);
 	default:
@@ -195,38 +199,38 @@ ns(double seconds)
 	return seconds > 0 ? (uint64_t)(seconds * 1e9) : 0;
 }
 
-struct pace
-pattern_pace(enum pattern_kind kind, const struct pattern *p, const struct machine *m,
-	     uint64_t n)
+struct fal_clock_pace
+fal_pattern_pace(enum fal_pattern_kind kind, const struct fal_pattern *p,
+		 const struct fal_machine *m, uint64_t n)
 {
-	struct pace pace = { 1, 0 };
+	struct fal_clock_pace pace = { 1, 0 };
 	const double t0 = (double)m->t0_ns * 1e-9;
 	double u[4];
 	draw(m, kind, n, u);
 	switch (kind) {
-	case PATTERN_JITTER:
+	case FAL_PATTERN_JITTER:
 		/* A clock that takes no time is none. */
 		pace.slow = fmax(0.1, 1 + p->arg[0] * gauss(u[0], u[1]));
 		break;
-	case PATTERN_SLEEP:
+	case FAL_PATTERN_SLEEP:
 		pace.pause_ns = m->index % 2 == 1 ? ns(p->arg[0]) : 0;
 		break;
-	case PATTERN_RANDOM_CLOCK:
+	case FAL_PATTERN_RANDOM_CLOCK:
 		if (u[0] < (p->arg[1] == ONE_OF_M ? 1.0 / m->count : p->arg[1]))
 			pace.slow = p->arg[0];
 		break;
-	case PATTERN_RANDOM_SLEEP:
+	case FAL_PATTERN_RANDOM_SLEEP:
 		pace.pause_ns = u[0] < p->arg[0] ? ns(u[1] * p->arg[1]) : 0;
 		break;
-	case PATTERN_GAUSS_SLEEP:
+	case FAL_PATTERN_GAUSS_SLEEP:
 		if (u[0] < p->arg[0])
 			pace.pause_ns =
 				ns(t0 * (p->arg[1] + p->arg[2] * gauss(u[1], u[2])));
 		break;
-	case PATTERN_POWER_LAW:
+	case FAL_PATTERN_POWER_LAW:
 		pace.slow = pow(u[0], -1 / (p->arg[0] - 1));
 		break;
-	case PATTERN_SHIFTED_EXP:
+	case FAL_PATTERN_SHIFTED_EXP:
 		pace.slow = p->arg[0] - (1 - p->arg[0]) * log(u[0]);
 		break;
 	default:
@@ -238,34 +242,34 @@ pattern_pace(enum pattern_kind kind, const struct pattern *p, const struct machi
 /* --- of time --------------------------------------------------------------------- */
 
 static uint64_t
-clocks_ns(const struct machine *m, double clocks)
+clocks_ns(const struct fal_machine *m, double clocks)
 {
 	const double length = clocks * (double)m->t0_ns;
 	return length < 1 ? 1 : (uint64_t)length;
 }
 
 /* It is slow if one of the points of the last `longest` began a time that is not over. */
-static struct step
-slow_worker(const struct pattern *p, const struct machine *m, uint64_t t)
+static struct fal_speed
+slow_worker(const struct fal_pattern *p, const struct fal_machine *m, uint64_t t)
 {
 	const uint64_t longest = clocks_ns(m, p->arg[2]);
 	const uint64_t now = t / POINT_NS;
 	const uint64_t oldest = t > longest ? (t - longest) / POINT_NS : 0;
 	for (uint64_t i = now + 1; i-- > oldest;) {
 		double u[4];
-		draw(m, PATTERN_SLOW_WORKER, i, u);
+		draw(m, FAL_PATTERN_SLOW_WORKER, i, u);
 		const uint64_t end = i * POINT_NS + (uint64_t)(u[1] * (double)longest);
 		if (u[0] < p->arg[0] && end > t)
-			return (struct step){ 1 / p->arg[1], end };
+			return (struct fal_speed){ 1 / p->arg[1], end };
 	}
-	return (struct step){ 1, (now + 1) * POINT_NS };
+	return (struct fal_speed){ 1, (now + 1) * POINT_NS };
 }
 
 /* Windows of `clocks`, each struck with probability `chance`.  They begin at different
  * times on different machines. */
 static bool
-is_struck(enum pattern_kind kind, double chance, double clocks, const struct machine *m,
-	  uint64_t t, uint64_t *until)
+is_struck(enum fal_pattern_kind kind, double chance, double clocks,
+	  const struct fal_machine *m, uint64_t t, uint64_t *until)
 {
 	const uint64_t window = clocks_ns(m, clocks);
 	const uint64_t shift = m->count == 0 ? 0 : window / m->count * (m->index - 1);
@@ -277,49 +281,50 @@ is_struck(enum pattern_kind kind, double chance, double clocks, const struct mac
 }
 
 /* One stall in each window, somewhere. */
-static struct step
-stall(const struct pattern *p, const struct machine *m, uint64_t t)
+static struct fal_speed
+stall(const struct fal_pattern *p, const struct fal_machine *m, uint64_t t)
 {
 	const uint64_t window = clocks_ns(m, p->arg[0]);
 	const uint64_t n = t / window, at = t % window;
 	double u[4];
-	draw(m, PATTERN_STALL, n, u);
+	draw(m, FAL_PATTERN_STALL, n, u);
 	const double clocks = p->arg[1] + u[0] * (p->arg[2] - p->arg[1]);
 	const uint64_t length = clocks_ns(m, clocks);
 	const uint64_t room = window > length ? window - length : 0;
 	const uint64_t begin = (uint64_t)(u[1] * (double)room), end = begin + length;
 	if (at < begin)
-		return (struct step){ 1, n * window + begin };
+		return (struct fal_speed){ 1, n * window + begin };
 	if (at < end)
-		return (struct step){ 0, n * window + (end < window ? end : window) };
-	return (struct step){ 1, (n + 1) * window };
+		return (struct fal_speed){ 0,
+					   n * window + (end < window ? end : window) };
+	return (struct fal_speed){ 1, (n + 1) * window };
 }
 
 /* From 1 to 1/K and back, a step each clock. */
-static struct step
-drift(const struct pattern *p, const struct machine *m, uint64_t t)
+static struct fal_speed
+drift(const struct fal_pattern *p, const struct fal_machine *m, uint64_t t)
 {
 	const uint64_t n = t / m->t0_ns;
 	const double x = fmod((double)n, p->arg[1]) / p->arg[1];
 	const double depth = 1 - fabs(2 * x - 1);
-	return (struct step){ 1 - (1 - 1 / p->arg[0]) * depth, (n + 1) * m->t0_ns };
+	return (struct fal_speed){ 1 - (1 - 1 / p->arg[0]) * depth, (n + 1) * m->t0_ns };
 }
 
-struct step
-pattern_at(enum pattern_kind kind, const struct pattern *p, const struct machine *m,
-	   uint64_t t)
+struct fal_speed
+fal_pattern_at(enum fal_pattern_kind kind, const struct fal_pattern *p,
+	       const struct fal_machine *m, uint64_t t)
 {
-	struct step s = { 1, UINT64_MAX };
+	struct fal_speed s = { 1, UINT64_MAX };
 	switch (kind) {
-	case PATTERN_SLOW_WORKER:
+	case FAL_PATTERN_SLOW_WORKER:
 		return slow_worker(p, m, t);
-	case PATTERN_DISRUPTED:
+	case FAL_PATTERN_DISRUPTED:
 		if (is_struck(kind, p->arg[0], p->arg[2], m, t, &s.until))
 			s.speed = 1 / p->arg[1];
 		return s;
-	case PATTERN_STALL:
+	case FAL_PATTERN_STALL:
 		return stall(p, m, t);
-	case PATTERN_DRIFT:
+	case FAL_PATTERN_DRIFT:
 		return drift(p, m, t);
 	default:
 		return s;
@@ -327,10 +332,10 @@ pattern_at(enum pattern_kind kind, const struct pattern *p, const struct machine
 }
 
 uint64_t
-pattern_delay(const struct pattern *p, const struct machine *m, uint64_t t)
+fal_pattern_delay(const struct fal_pattern *p, const struct fal_machine *m, uint64_t t)
 {
 	uint64_t until;
-	return is_struck(PATTERN_NETWORK, p->arg[1], p->arg[2], m, t, &until)
+	return is_struck(FAL_PATTERN_NETWORK, p->arg[1], p->arg[2], m, t, &until)
 		       ? ns(p->arg[0])
 		       : 0;
 }

@@ -8,29 +8,29 @@
  * tasks; patterns of work go by clocks of it, counted here in samples of training.  So
  * the same seed gives the same slowness under every scheme.
  */
-#ifndef WORK_EMULATE_H
-#define WORK_EMULATE_H
+#ifndef FAL_EMUL_EMUL_H
+#define FAL_EMUL_EMUL_H
 
 #include "base/err.h"
+#include "emul/pattern.h"
+#include "emul/speeds.h"
 #include "net/slow.h"
-#include "pattern.h"
-#include "speeds.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 
-struct emulate {
+struct fal_emul {
 	double rate;    /* samples a second that a nominal core trains, > 0 */
 	double speed;   /* of a core, as a fraction of the nominal one */
 	uint32_t cores; /* lanes beyond them slow each other down */
-	struct machine machine;
+	struct fal_machine machine;
 	uint64_t clock; /* samples of one; 0: not known yet */
-	struct pattern pattern[PATTERNS];
-	struct speeds trace; /* speeds to replay; empty: none */
-	FILE *record;        /* where speeds are written; NULL: nowhere */
-	uint64_t latency_ns; /* of the link, each way */
-	double bandwidth;    /* bytes a second, each way; 0: unlimited */
+	struct fal_pattern pattern[FAL_PATTERNS];
+	struct fal_speeds trace; /* speeds to replay; empty: none */
+	FILE *record;            /* where speeds are written; NULL: nowhere */
+	uint64_t latency_ns;     /* of the link, each way */
+	double bandwidth;        /* bytes a second, each way; 0: unlimited */
 	/* Faults, in ns from the first task; 0: none. */
 	uint64_t crash_ns, freeze_ns, freeze_for_ns;
 	struct fal_link link; /* for emulate_link */
@@ -45,14 +45,14 @@ struct emulate {
 };
 
 /* A task to be begun. */
-struct emulate_job {
+struct fal_emul_job {
 	uint32_t samples;
 	uint32_t active; /* lanes that are busy, its own included */
 	bool eval;       /* takes a third, and is not counted */
 };
 
 /* One that was begun; times are uv_hrtime()'s. */
-struct emulate_task {
+struct fal_emul_task {
 	uint64_t begin, end;
 	uint64_t first;   /* samples that were begun before it */
 	uint32_t samples; /* 0: an evaluation, all in the clock of `first` */
@@ -61,30 +61,33 @@ struct emulate_task {
 
 /* The job is known: its B samples a clock are shared by M workers where SPEC names no
  * clock=; without M the nominal clock is 0.1 s.  Later calls change nothing. */
-void emulate_bind(struct emulate *e, uint32_t batch);
+void fal_emul_bind(struct fal_emul *e, uint32_t batch);
 
 /* Begins a task at `now`, the first one at the origin of all times.  It ends when the
  * speed, summed over time, has done its work; after a day at the latest. */
-struct emulate_task emulate_begin(struct emulate *e, const struct emulate_job *job,
-				  uint64_t now);
+struct fal_emul_task fal_emul_begin(struct fal_emul *e, const struct fal_emul_job *job,
+				    uint64_t now);
 
 /* Task `t` is over at `end`; tasks come in the order in which they end.  One that was
  * cancelled counts as the samples that it got through, unless another was begun since.
  * What it met is recorded, with record=. */
-void emulate_end(struct emulate *e, const struct emulate_task *t, uint64_t end);
+void fal_emul_end(struct fal_emul *e, const struct fal_emul_task *t, uint64_t end);
 
 /* The speed at `t` ns from the origin, but for patterns of work. */
-struct step emulate_speed(const struct emulate *e, uint64_t t);
+struct fal_speed fal_emul_speed(const struct fal_emul *e, uint64_t t);
+
+/* Clock `n`, from 0, of all patterns of work. */
+struct fal_clock_pace fal_emul_pace(const struct fal_emul *e, uint64_t n);
 
 /* Nanoseconds of a task of training at the machine's own speed, as a probe sees it. */
-uint64_t emulate_probe_ns(const struct emulate *e, uint32_t samples);
+uint64_t fal_emul_probe_ns(const struct fal_emul *e, uint32_t samples);
 
 /* The link as lib/net wants it, valid as long as `e`; NULL: not slow.  `e` may be NULL.
  */
-const struct fal_link *emulate_link(struct emulate *e);
+const struct fal_link *fal_emul_link(struct fal_emul *e);
 
 /* What a lane knows of the task it did before. */
-struct emulated {
+struct fal_emulated {
 	bool next;    /* the coming task follows in the same turn */
 	bool in_time; /* its real work was done before its virtual end */
 	uint64_t end; /* its virtual end, ns */
@@ -92,6 +95,6 @@ struct emulated {
 
 /* When a task begins that was handed out at `now`: where the one before ended, if it
  * follows at once and was in time, so that late wake-ups do not add up; else now. */
-uint64_t emulate_start(const struct emulated *before, uint64_t now);
+uint64_t fal_emul_start(const struct fal_emulated *before, uint64_t now);
 
 #endif

@@ -1,5 +1,5 @@
 /* Files of recorded speeds. */
-#include "speeds.h"
+#include "emul/speeds.h"
 
 #include "base/mem.h"
 #include "base/parse.h"
@@ -18,7 +18,7 @@
 /* "SECONDS SPEED" or "SECONDS loop", without its end and comment; NULL or what is wrong
  * with `*bad`. */
 static const char *
-parse_line(struct speeds *s, char *line, const char **bad)
+parse_line(struct fal_speeds *s, char *line, const char **bad)
 {
 	char *rest = line;
 	const char *time = strsep(&rest, " \t"), *what = rest;
@@ -41,7 +41,7 @@ parse_line(struct speeds *s, char *line, const char **bad)
 		return "is not a speed";
 	if (FAL_GROW(s->v, s->cap, s->n + 1) < 0)
 		return fal_strerror(FAL_ENOMEM);
-	s->v[s->n++] = (struct speeds_line){ t, speed };
+	s->v[s->n++] = (struct fal_speeds_line){ t, speed };
 	return NULL;
 }
 
@@ -57,7 +57,7 @@ trim(char *line)
 }
 
 static int
-parse(const char *path, char *text, struct speeds *s, struct fal_diag *diag)
+parse(const char *path, char *text, struct fal_speeds *s, struct fal_diag *diag)
 {
 	unsigned number = 0;
 	for (char *rest = text; rest != NULL;) {
@@ -76,10 +76,10 @@ parse(const char *path, char *text, struct speeds *s, struct fal_diag *diag)
 }
 
 int
-speeds_read(const char *path, struct speeds *out, struct fal_diag *diag)
+fal_speeds_read(const char *path, struct fal_speeds *out, struct fal_diag *diag)
 {
 	struct fal_buf text = { 0 };
-	struct speeds s = { 0 };
+	struct fal_speeds s = { 0 };
 	int err = fal_cli_read(path, TRACE_FILE_MAX, &text, diag);
 	if (err < 0)
 		return err;
@@ -93,21 +93,21 @@ speeds_read(const char *path, struct speeds *out, struct fal_diag *diag)
 		err = parse(path, (char *)text.p, &s, diag);
 	fal_buf_free(&text);
 	if (err < 0)
-		speeds_free(&s);
+		fal_speeds_free(&s);
 	else
 		*out = s;
 	return err;
 }
 
 void
-speeds_free(struct speeds *s)
+fal_speeds_free(struct fal_speeds *s)
 {
 	free(s->v);
-	*s = (struct speeds){ 0 };
+	*s = (struct fal_speeds){ 0 };
 }
 
-struct step
-speeds_at(const struct speeds *s, uint64_t t)
+struct fal_speed
+fal_speeds_at(const struct fal_speeds *s, uint64_t t)
 {
 	const uint64_t base = s->loop != 0 ? t / s->loop * s->loop : 0, at = t - base;
 	size_t low = 0, high = s->n; /* the line that holds is in low … high-1 */
@@ -123,11 +123,11 @@ speeds_at(const struct speeds *s, uint64_t t)
 		until = base + s->v[low + 1].t;
 	else if (s->loop != 0)
 		until = base + s->loop;
-	return (struct step){ s->v[low].speed, until };
+	return (struct fal_speed){ s->v[low].speed, until };
 }
 
 void
-speeds_write(FILE *f, uint64_t t, double speed)
+fal_speeds_write(FILE *f, uint64_t t, double speed)
 {
 	fprintf(f, "%" PRIu64 ".%09" PRIu64 " %.9g\n", t / 1000000000, t % 1000000000,
 		speed);

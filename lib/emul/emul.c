@@ -1,5 +1,5 @@
 /* Times of tasks. */
-#include "emulate.h"
+#include "emul/emul.h"
 
 #include <math.h>
 
@@ -8,9 +8,9 @@
 #define T0_NS 100000000 /* where nothing says what a clock takes */
 
 void
-emulate_bind(struct emulate *e, uint32_t batch)
+fal_emul_bind(struct fal_emul *e, uint32_t batch)
 {
-	struct machine *m = &e->machine;
+	struct fal_machine *m = &e->machine;
 	if (e->clock == 0 && m->count > 0) {
 		e->clock = (batch + m->count / 2) / m->count;
 		if (e->clock == 0)
@@ -25,22 +25,22 @@ emulate_bind(struct emulate *e, uint32_t batch)
 				 : DAY_NS;
 }
 
-struct step
-emulate_speed(const struct emulate *e, uint64_t t)
+struct fal_speed
+fal_emul_speed(const struct fal_emul *e, uint64_t t)
 {
-	struct step all = { e->speed, UINT64_MAX };
+	struct fal_speed all = { e->speed, UINT64_MAX };
 	const bool freezes = e->freeze_ns != 0 && t < e->freeze_ns + e->freeze_for_ns;
 	if (freezes && t >= e->freeze_ns)
-		return (struct step){ 0, e->freeze_ns + e->freeze_for_ns };
+		return (struct fal_speed){ 0, e->freeze_ns + e->freeze_for_ns };
 	if (freezes)
 		all.until = e->freeze_ns;
-	for (unsigned i = 0; i <= PATTERNS; i++) {
-		struct step s = { 1, UINT64_MAX };
-		if (i < PATTERNS && e->pattern[i].on)
-			s = pattern_at((enum pattern_kind)i, &e->pattern[i], &e->machine,
-				       t);
-		else if (i == PATTERNS && e->trace.n > 0)
-			s = speeds_at(&e->trace, t);
+	for (unsigned i = 0; i <= FAL_PATTERNS; i++) {
+		struct fal_speed s = { 1, UINT64_MAX };
+		if (i < FAL_PATTERNS && e->pattern[i].on)
+			s = fal_pattern_at((enum fal_pattern_kind)i, &e->pattern[i],
+					   &e->machine, t);
+		else if (i == FAL_PATTERNS && e->trace.n > 0)
+			s = fal_speeds_at(&e->trace, t);
 		/* Whatever the others say, nothing is done until then. */
 		if (s.speed == 0)
 			return s;
@@ -54,10 +54,10 @@ emulate_speed(const struct emulate *e, uint64_t t)
 /* When work that takes `*work_ns` at speed 1 is done, begun at `t`, or `stop` if that is
  * sooner; then `*work_ns` is left. */
 static uint64_t
-run(const struct emulate *e, uint64_t t, uint64_t stop, double *work_ns)
+run(const struct fal_emul *e, uint64_t t, uint64_t stop, double *work_ns)
 {
 	while (t < stop) {
-		const struct step s = emulate_speed(e, t);
+		const struct fal_speed s = fal_emul_speed(e, t);
 		const uint64_t until = s.until < stop ? s.until : stop;
 		const double can = s.speed * (double)(until - t);
 		if (can >= *work_ns) {
@@ -71,16 +71,16 @@ run(const struct emulate *e, uint64_t t, uint64_t stop, double *work_ns)
 	return stop;
 }
 
-/* Clock `n` of all patterns of work. */
-static struct pace
-pace_of(const struct emulate *e, uint64_t n)
+struct fal_clock_pace
+fal_emul_pace(const struct fal_emul *e, uint64_t n)
 {
-	struct pace all = { 1, 0 };
-	for (unsigned i = 0; i < PATTERNS; i++) {
-		const enum pattern_kind kind = (enum pattern_kind)i;
-		if (!e->pattern[i].on || !pattern_is_clocked(kind))
+	struct fal_clock_pace all = { 1, 0 };
+	for (unsigned i = 0; i < FAL_PATTERNS; i++) {
+		const enum fal_pattern_kind kind = (enum fal_pattern_kind)i;
+		if (!e->pattern[i].on || !fal_pattern_is_clocked(kind))
 			continue;
-		const struct pace p = pattern_pace(kind, &e->pattern[i], &e->machine, n);
+		const struct fal_clock_pace p =
+			fal_pattern_pace(kind, &e->pattern[i], &e->machine, n);
 		all.slow *= p.slow;
 		all.pause_ns += p.pause_ns;
 	}
@@ -91,13 +91,13 @@ pace_of(const struct emulate *e, uint64_t n)
 
 /* Writes the speeds up to `t`, at the pace of what is being done. */
 static void
-write_until(struct emulate *e, uint64_t t)
+write_until(struct fal_emul *e, uint64_t t)
 {
 	while (e->written.at < t) {
-		const struct step s = emulate_speed(e, e->written.at);
+		const struct fal_speed s = fal_emul_speed(e, e->written.at);
 		const double speed = s.speed * e->written.pace;
 		if (speed != e->written.speed)
-			speeds_write(e->record, e->written.at, speed);
+			fal_speeds_write(e->record, e->written.at, speed);
 		e->written.speed = speed;
 		e->written.at = s.until < t ? s.until : t;
 	}
@@ -107,7 +107,7 @@ write_until(struct emulate *e, uint64_t t)
 
 /* From `t` to `end`, at this pace. */
 static void
-met(struct emulate *e, uint64_t t, uint64_t end, double pace)
+met(struct fal_emul *e, uint64_t t, uint64_t end, double pace)
 {
 	write_until(e, t);
 	e->written.pace = pace;
@@ -118,15 +118,15 @@ met(struct emulate *e, uint64_t t, uint64_t end, double pace)
 struct piece {
 	uint64_t next; /* sample behind it */
 	double work_ns;
-	struct pace pace;
+	struct fal_clock_pace pace;
 };
 
 /* The one that begins at sample `first` of task `t`. */
 static struct piece
-piece_at(const struct emulate *e, const struct emulate_task *t, uint64_t first)
+piece_at(const struct fal_emul *e, const struct fal_emul_task *t, uint64_t first)
 {
 	const uint64_t n = e->clock != 0 ? first / e->clock : 0;
-	struct piece p = { t->first + t->samples, t->work_ns, pace_of(e, n) };
+	struct piece p = { t->first + t->samples, t->work_ns, fal_emul_pace(e, n) };
 	if (t->samples == 0 || e->clock == 0 || first % e->clock != 0)
 		p.pace.pause_ns = 0;
 	if (t->samples == 0)
@@ -140,7 +140,7 @@ piece_at(const struct emulate *e, const struct emulate_task *t, uint64_t first)
 /* Goes through task `t` until it is done, or `stop`; what it meets is written if
  * `recorded`.  Returns when, from the origin, and in `*reached` before which sample. */
 static uint64_t
-walk(struct emulate *e, const struct emulate_task *t, uint64_t stop, bool recorded,
+walk(struct fal_emul *e, const struct fal_emul_task *t, uint64_t stop, bool recorded,
      uint64_t *reached)
 {
 	uint64_t now = t->begin - e->origin, first = t->first;
@@ -164,10 +164,10 @@ walk(struct emulate *e, const struct emulate_task *t, uint64_t stop, bool record
 	return now;
 }
 
-struct emulate_task
-emulate_begin(struct emulate *e, const struct emulate_job *job, uint64_t now)
+struct fal_emul_task
+fal_emul_begin(struct fal_emul *e, const struct fal_emul_job *job, uint64_t now)
 {
-	struct emulate_task t = { .begin = now, .first = e->done };
+	struct fal_emul_task t = { .begin = now, .first = e->done };
 	uint64_t reached;
 	if (e->origin == 0) {
 		e->origin = now;
@@ -188,7 +188,7 @@ emulate_begin(struct emulate *e, const struct emulate_job *job, uint64_t now)
 }
 
 void
-emulate_end(struct emulate *e, const struct emulate_task *t, uint64_t end)
+fal_emul_end(struct fal_emul *e, const struct fal_emul_task *t, uint64_t end)
 {
 	const uint64_t last = t->first + t->samples;
 	uint64_t reached;
@@ -200,14 +200,14 @@ emulate_end(struct emulate *e, const struct emulate_task *t, uint64_t end)
 }
 
 uint64_t
-emulate_probe_ns(const struct emulate *e, uint32_t samples)
+fal_emul_probe_ns(const struct fal_emul *e, uint32_t samples)
 {
 	const double ns = samples / (e->rate * e->speed) * 1e9;
 	return ns < DAY_NS ? (uint64_t)(ns + 0.5) : DAY_NS;
 }
 
 uint64_t
-emulate_start(const struct emulated *before, uint64_t now)
+fal_emul_start(const struct fal_emulated *before, uint64_t now)
 {
 	return before->next && before->in_time ? before->end : now;
 }
@@ -217,19 +217,19 @@ emulate_start(const struct emulated *before, uint64_t now)
 static uint64_t
 delay_ns(void *arg, uint64_t now)
 {
-	const struct emulate *e = arg;
-	const struct pattern *p = &e->pattern[PATTERN_NETWORK];
+	const struct fal_emul *e = arg;
+	const struct fal_pattern *p = &e->pattern[FAL_PATTERN_NETWORK];
 	uint64_t ns = e->latency_ns;
 	if (p->on && e->origin != 0 && now >= e->origin)
-		ns += pattern_delay(p, &e->machine, now - e->origin);
+		ns += fal_pattern_delay(p, &e->machine, now - e->origin);
 	return ns;
 }
 
 const struct fal_link *
-emulate_link(struct emulate *e)
+fal_emul_link(struct fal_emul *e)
 {
-	if (e == NULL ||
-	    (e->latency_ns == 0 && e->bandwidth == 0 && !e->pattern[PATTERN_NETWORK].on))
+	if (e == NULL || (e->latency_ns == 0 && e->bandwidth == 0 &&
+			  !e->pattern[FAL_PATTERN_NETWORK].on))
 		return NULL;
 	e->link = (struct fal_link){ .bandwidth = e->bandwidth,
 				     .delay_ns = delay_ns,

@@ -1,5 +1,5 @@
 /* Items, files of machines, and whether they go together. */
-#include "spec.h"
+#include "emul/spec.h"
 
 #include "base/mem.h"
 #include "base/parse.h"
@@ -27,13 +27,13 @@
 
 /* A SPEC on its way. */
 struct reader {
-	struct emulate *e;
-	const struct spec_host *host;
-	const char *file;        /* SPEC's, or NULL */
-	char *trace, *record;    /* paths, or NULL */
-	double crash_every;      /* seconds; 0: not given */
-	unsigned given;          /* items, in this scope: a file, a section, … */
-	bool patterns[PATTERNS]; /* the same */
+	struct fal_emul *e;
+	const struct fal_spec_host *host;
+	const char *file;            /* SPEC's, or NULL */
+	char *trace, *record;        /* paths, or NULL */
+	double crash_every;          /* seconds; 0: not given */
+	unsigned given;              /* items, in this scope: a file, a section, … */
+	bool patterns[FAL_PATTERNS]; /* the same */
 	struct fal_diag *diag;
 	/* of a file */
 	uint32_t machines, index; /* index 0: this one is not there yet */
@@ -210,14 +210,14 @@ static const struct item {
 static int
 take_pattern(struct reader *r, char *value)
 {
-	enum pattern_kind kind;
-	struct pattern p;
+	enum fal_pattern_kind kind;
+	struct fal_pattern p;
 	struct fal_diag why;
-	if (pattern_parse(value, &kind, &p, &why) < 0)
+	if (fal_pattern_parse(value, &kind, &p, &why) < 0)
 		return fal_diag_set(r->diag, FAL_EINVAL, "pattern: %s", why.text);
 	if (r->patterns[kind])
 		return fal_diag_set(r->diag, FAL_EINVAL, "pattern %s is given twice",
-				    pattern_name(kind));
+				    fal_pattern_name(kind));
 	r->patterns[kind] = true;
 	r->e->pattern[kind] = p;
 	return FAL_OK;
@@ -360,26 +360,26 @@ take_file(struct reader *r)
 static int
 check(const struct reader *r)
 {
-	const struct emulate *e = r->e;
+	const struct fal_emul *e = r->e;
 	if (e->rate == 0)
 		return fal_diag_set(r->diag, FAL_EINVAL,
 				    "rate=SAMPLES_PER_SECOND is missing");
 	if (e->crash_ns != 0 && r->crash_every != 0)
 		return fal_diag_set(r->diag, FAL_EINVAL,
 				    "crash and crash-every: one of them");
-	for (unsigned i = 0; i < PATTERNS; i++) {
-		const enum pattern_kind kind = (enum pattern_kind)i;
+	for (unsigned i = 0; i < FAL_PATTERNS; i++) {
+		const enum fal_pattern_kind kind = (enum fal_pattern_kind)i;
 		if (!e->pattern[i].on || e->machine.count > 0)
 			continue;
-		if (pattern_needs_worker(kind, &e->pattern[i]))
+		if (fal_pattern_needs_worker(kind, &e->pattern[i]))
 			return fal_diag_set(r->diag, FAL_EINVAL,
 					    "pattern %s needs worker=I/M",
-					    pattern_name(kind));
-		if (pattern_is_clocked(kind) && e->clock == 0)
+					    fal_pattern_name(kind));
+		if (fal_pattern_is_clocked(kind) && e->clock == 0)
 			return fal_diag_set(r->diag, FAL_EINVAL,
 					    "pattern %s needs worker=I/M or "
 					    "clock=SAMPLES",
-					    pattern_name(kind));
+					    fal_pattern_name(kind));
 	}
 	return FAL_OK;
 }
@@ -388,20 +388,20 @@ check(const struct reader *r)
 static void
 conclude(struct reader *r)
 {
-	struct emulate *e = r->e;
-	const struct machine *m = &e->machine;
+	struct fal_emul *e = r->e;
+	const struct fal_machine *m = &e->machine;
 	const uint32_t key[2] = { (uint32_t)m->seed, (uint32_t)(m->seed >> 32) };
-	const uint32_t ctr[4] = { 0, 0, (uint32_t)PATTERNS << 16 | m->index,
+	const uint32_t ctr[4] = { 0, 0, (uint32_t)FAL_PATTERNS << 16 | m->index,
 				  FAL_RNG_EMULATE };
 	uint32_t word[4];
 	if (e->speed == 0)
 		e->speed = 1;
 	if (e->cores == 0)
 		e->cores = r->host->cores;
-	for (unsigned i = 0; i < PATTERNS; i++)
+	for (unsigned i = 0; i < FAL_PATTERNS; i++)
 		if (e->pattern[i].on)
-			e->speed *=
-				pattern_share((enum pattern_kind)i, &e->pattern[i], m);
+			e->speed *= fal_pattern_share((enum fal_pattern_kind)i,
+						      &e->pattern[i], m);
 	if (r->crash_every == 0)
 		return;
 	fal_philox(ctr, key, word);
@@ -414,7 +414,7 @@ open_files(struct reader *r)
 {
 	int err = FAL_OK;
 	if (r->trace != NULL)
-		err = speeds_read(r->trace, &r->e->trace, r->diag);
+		err = fal_speeds_read(r->trace, &r->e->trace, r->diag);
 	if (err < 0 || r->record == NULL)
 		return err;
 	r->e->record = fopen(r->record, "we");
@@ -446,8 +446,8 @@ read_all(struct reader *r, char *spec)
 }
 
 int
-spec_read(const char *spec, const struct spec_host *host, struct emulate **out,
-	  struct fal_diag *diag)
+fal_spec_read(const char *spec, const struct fal_spec_host *host, struct fal_emul **out,
+	      struct fal_diag *diag)
 {
 	struct reader r = { .host = host, .diag = diag };
 	char *copy = fal_strdup(spec);
@@ -461,19 +461,19 @@ spec_read(const char *spec, const struct spec_host *host, struct emulate **out,
 	free(r.trace);
 	free(r.record);
 	if (err < 0)
-		spec_free(r.e);
+		fal_spec_free(r.e);
 	else
 		*out = r.e;
 	return err;
 }
 
 int
-spec_free(struct emulate *e)
+fal_spec_free(struct fal_emul *e)
 {
 	int err = FAL_OK;
 	if (e == NULL)
 		return FAL_OK;
-	speeds_free(&e->trace);
+	fal_speeds_free(&e->trace);
 	if (e->record != NULL) {
 		const bool bad = ferror(e->record) != 0;
 		err = fclose(e->record) != 0 || bad ? FAL_EIO : FAL_OK;
