@@ -39,11 +39,18 @@ int bulk_map(struct bulk_area *a, const struct bulk_conf *conf);
 
 void bulk_close(struct bulk_area *a); /* {-1} is closed already */
 
+/* Where number i's data begin. */
+static inline uint64_t
+bulk_at(const struct bulk_area *a, uint32_t i)
+{
+	return i * a->shape.stride + a->shape.data;
+}
+
 /* Number i's data, and the whole of it. */
 static inline void *
 bulk_data(const struct bulk_area *a, uint32_t i)
 {
-	return a->map + i * a->shape.stride + a->shape.data;
+	return a->map + bulk_at(a, i);
 }
 static inline const void *
 bulk_file(const struct bulk_area *a, uint32_t i)

@@ -219,8 +219,12 @@ static void
 send_task(struct child *c, const struct child_task *t, uint32_t place)
 {
 	struct slot *s = &c->slot[t->line.slot];
+	const struct bulk_area *area = c->start->area;
 	struct fal_grad_task line = t->line;
 	line.place = place;
+	line.params = bulk_at(&area[SPAWN_PARAMS], place);
+	line.grads = bulk_at(&area[SPAWN_GRADS], line.slot);
+	line.samples = c->hello.samples ? bulk_at(&area[SPAWN_SAMPLES], line.slot) : 0;
 	fal_grad_put_task(&c->lines.b, &line);
 	if (c->hello.pipes && c->hello.samples) {
 		const struct bulk_area *a = &c->start->area[SPAWN_SAMPLES];

@@ -47,7 +47,7 @@ void child_begin(struct child *c, const struct child_job *job);
 void child_forget(struct child *c);
 
 struct child_task {
-	struct fal_grad_task line; /* all but place */
+	struct fal_grad_task line; /* all but place and where data begin */
 	const float *params;
 	uint64_t serial; /* another one for other parameters; not 0 */
 	unsigned kind;   /* below CHILD_KINDS: those of a kind take about as long */

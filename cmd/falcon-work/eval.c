@@ -10,6 +10,7 @@
 #include "data/load.h"
 #include "maker.h"
 #include "model/safetensors.h"
+#include "nn/net.h"
 #include "setup.h"
 #include "work.h"
 
@@ -48,8 +49,6 @@ load_job(struct eval *e, const char *file, struct fal_diag *diag)
 	if (err == FAL_OK)
 		err = fal_job_parse(file, (char *)e->job_text.p, e->job_text.n, &e->job,
 				    diag);
-	if (err == FAL_OK && !fal_job_has_test(&e->job))
-		err = fal_diag_set(diag, FAL_EINVAL, "%s: the job has no test set", file);
 	if (err == FAL_OK && e->job.model == NULL)
 		err = fal_diag_set(diag, FAL_EINVAL, "%s: the job has no model.file",
 				   file);
@@ -60,6 +59,9 @@ static int
 load_set(struct eval *e, const char *file, struct fal_diag *diag)
 {
 	const struct fal_load files = { .job = &e->job, .job_file = file, .test = true };
+	if (!fal_job_has_test(&e->job))
+		return fal_diag_set(diag, FAL_EINVAL, "%s: the job has no test set",
+				    file);
 	return fal_load_set(&files, &e->set, diag);
 }
 
@@ -158,6 +160,20 @@ print(const struct judged *j, bool json)
 	return fal_cli_finish(PROG, code);
 }
 
+static void
+unload(struct eval *e)
+{
+	free(e->params);
+	if (e->samples != NULL)
+		fal_samples_free(e->samples);
+	maker_free(e->maker);
+	setup_free(&e->setup);
+	fal_set_free(&e->set);
+	fal_job_free(&e->job);
+	fal_buf_free(&e->job_text);
+	fal_buf_free(&e->model_text);
+}
+
 int
 eval_run(const char *job, const char *model, bool json)
 {
@@ -181,14 +197,79 @@ eval_run(const char *job, const char *model, bool json)
 		fal_cli_err(PROG, "%s", diag.text);
 	else
 		code = print(&j, json);
-	free(e.params);
-	if (e.samples != NULL)
-		fal_samples_free(e.samples);
-	maker_free(e.maker);
-	setup_free(&e.setup);
-	fal_set_free(&e.set);
-	fal_job_free(&e.job);
-	fal_buf_free(&e.job_text);
-	fal_buf_free(&e.model_text);
+	unload(&e);
+	return code;
+}
+
+/* --- --predict ---------------------------------------------------------------------- */
+
+/* The class of the first largest logit, and its probability by softmax. */
+static void
+print_best(const float *z, uint32_t classes)
+{
+	uint32_t best = 0;
+	double sum = 0;
+	for (uint32_t c = 1; c < classes; c++)
+		best = z[c] > z[best] ? c : best;
+	for (uint32_t c = 0; c < classes; c++)
+		sum += exp((double)z[c] - (double)z[best]);
+	printf("%" PRIu32 " %.6f\n", best, 1 / sum);
+}
+
+static int
+predict(struct eval *e, struct fal_diag *diag)
+{
+	const struct setup *s = &e->setup;
+	const struct fal_model *m = s->model;
+	const struct fal_batch batch = { e->samples, &s->test_order, &s->norm };
+	struct fal_net *net = NULL;
+	struct fal_arena *arena = NULL;
+	float *x = fal_calloc_aligned((size_t)s->job.task * m->inputs, sizeof(*x));
+	uint32_t *label = fal_calloc(s->job.task, sizeof(*label));
+	int err = x != NULL && label != NULL ? fal_net_new(m, s->job.task, &net)
+					     : FAL_ENOMEM;
+	if (err == FAL_OK)
+		err = fal_arena_new(net, &arena);
+	for (uint32_t task = 0; err == FAL_OK; task++) {
+		const struct places p = setup_test_places(s, task);
+		const struct fal_task t = { x, label, p.count };
+		if (p.count == 0)
+			break;
+		err = fal_batch_fill(&batch, p.first, p.count, x, label);
+		if (err < 0)
+			break;
+		const float *z = fal_net_forward(net, arena, e->params, &t);
+		for (uint32_t i = 0; i < p.count; i++)
+			print_best(z + (size_t)i * m->classes, m->classes);
+	}
+	fal_arena_free(arena);
+	fal_net_free(net);
+	free(label);
+	free(x);
+	return err < 0 ? fal_diag_set(diag, err, "%s", fal_strerror(err)) : FAL_OK;
+}
+
+int
+predict_run(const char *job, const char *model, const char *samples)
+{
+	struct eval e = { 0 };
+	struct fal_diag diag = { "" };
+	int err = load_job(&e, job, &diag);
+	if (err == FAL_OK)
+		err = fal_set_load_unlabelled(samples, &e.set, &diag);
+	if (err == FAL_OK)
+		err = load_setup(&e, job, &diag);
+	if (err == FAL_OK)
+		err = load_params(&e, model, &diag);
+	int code = err == FAL_ENOMEM ? FAL_EXIT_NO : FAL_EXIT_USAGE;
+	if (err == FAL_OK) {
+		err = predict(&e, &diag);
+		code = FAL_EXIT_NO;
+	}
+	if (err < 0)
+		fal_cli_err(PROG, "%s", diag.text);
+	else
+		code = fal_cli_finish(PROG, FAL_EXIT_DONE);
+	unload(&e);
 	return code;
 }

@@ -1,4 +1,4 @@
-/* --eval: the accuracy of a model on the test set of a job, without a coordinator. */
+/* --eval and --predict: what a model makes of samples, without a coordinator. */
 #ifndef WORK_EVAL_H
 #define WORK_EVAL_H
 
@@ -7,5 +7,9 @@
 /* Judges the parameters of `model` on the test set of the job file `job` and prints
  * right, total, accuracy and loss.  Returns an exit code. */
 int eval_run(const char *job, const char *model, bool json);
+
+/* Prints, for each sample of the file `samples`, which class its parameters find most
+ * probable, and that probability.  Returns an exit code. */
+int predict_run(const char *job, const char *model, const char *samples);
 
 #endif

@@ -19,7 +19,8 @@ enum { MUTE_MAX = 8 }; /* starts of a trainer in a row without a hello */
 
 /* As given; NULL: not. */
 struct given {
-	const char *key, *lanes, *name, *cache, *data, *emulate, *compress, *eval, *exec;
+	const char *key, *lanes, *name, *cache, *data, *emulate, *compress, *eval, *exec,
+		*predict;
 	bool json, try;
 };
 
@@ -219,16 +220,19 @@ main(int argc, char **argv)
 		  "with --exec: try COMMAND on tasks of JOB and exit", NULL },
 		{ "eval", 0, FAL_OPT_TEXT, &t.eval,
 		  "judge this model on the test set of JOB and exit", "MODEL" },
+		{ "predict", 0, FAL_OPT_TEXT, &t.predict,
+		  "print what this model says of SAMPLES and exit", "MODEL" },
 		{ "json", 'j', FAL_OPT_FLAG, &t.json, "with --eval: print JSON", NULL },
 		{ "verbose", 'v', FAL_OPT_FLAG, &opt.verbose, "say more", NULL },
 	};
 	struct fal_cli cli = {
 		.prog = PROG,
-		.args = "ADDR | --eval MODEL JOB | --exec COMMAND --try JOB",
+		.args = "ADDR | --eval MODEL JOB | --exec COMMAND --try JOB | "
+			"--predict MODEL JOB SAMPLES",
 		.opts = opts,
 		.n_opts = sizeof(opts) / sizeof(opts[0]),
 		.min_args = 1,
-		.max_args = 1,
+		.max_args = 2,
 	};
 #ifdef M_MMAP_THRESHOLD
 	/* Vectors of the model go back to the system when they are freed: what
@@ -246,6 +250,14 @@ main(int argc, char **argv)
 	} else if (code < 0 && t.try && t.exec == NULL) {
 		fal_cli_err(PROG, "--try: only with --exec");
 		code = FAL_EXIT_USAGE;
+	} else if (code < 0 && t.predict == NULL && cli.n_args == 2) {
+		fal_cli_err(PROG, "%s: one operand too many (see --help)", cli.arg[1]);
+		code = FAL_EXIT_USAGE;
+	} else if (code < 0 && t.predict != NULL && cli.n_args == 1) {
+		fal_cli_err(PROG, "--predict: SAMPLES are missing (see --help)");
+		code = FAL_EXIT_USAGE;
+	} else if (code < 0 && t.predict != NULL) {
+		code = predict_run(cli.arg[0], t.predict, cli.arg[1]);
 	} else if (code < 0 && t.try) {
 		code = try_run(cli.arg[0], t.exec);
 	} else if (code < 0) {

@@ -136,6 +136,32 @@ fal_set_load_idx(const char *images, const char *labels, const struct fal_set_op
 }
 
 int
+fal_set_load_unlabelled(const char *file, struct fal_set *out, struct fal_diag *diag)
+{
+	const struct fal_array_opts all = { 0 };
+	const char *dot = strrchr(file, '.');
+	read_fn *read =
+		dot != NULL && strcmp(dot, ".npy") == 0 ? fal_npy_read : fal_idx_read;
+	struct side img = { .name = file }, lab = { .name = file };
+	int err = read(file, &all, &img.a, diag);
+	if (err < 0)
+		return err;
+	lab.a = (struct fal_array){ .dtype = FAL_U8,
+				    .ndim = 1,
+				    .dim = { img.a.rows, 1, 1, 1 },
+				    .rows = img.a.rows,
+				    .row_values = 1,
+				    .row_bytes = 1,
+				    .data = fal_calloc(img.a.rows, 1) };
+	err = lab.a.data != NULL
+		      ? make_set(&img, &lab, 1, out, diag)
+		      : fal_diag_set(diag, FAL_ENOMEM, "%s: out of memory", file);
+	fal_array_free(&img.a);
+	fal_array_free(&lab.a);
+	return err;
+}
+
+int
 fal_set_load_npy(const char *samples, const char *labels, const struct fal_set_opts *opts,
 		 struct fal_set *out, struct fal_diag *diag)
 {

@@ -104,6 +104,10 @@ fal_grad_put_task(struct fal_buf *b, const struct fal_grad_task *t)
 	fal_json_member_u64(b, "version", t->version);
 	fal_json_member_u64(b, "place", t->place);
 	fal_json_member_u64(b, "slot", t->slot);
+	fal_json_member_u64(b, "params", t->params);
+	fal_json_member_u64(b, "grads", t->grads);
+	if (t->samples != 0)
+		fal_json_member_u64(b, "samples", t->samples);
 	put_seed(b, t->seed);
 	fal_json_member_u64(b, "count", t->count);
 	fal_json_key(b, "indices");

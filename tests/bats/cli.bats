@@ -201,7 +201,7 @@ $data/train-images-idx3-ubyte.gz" --set "data.train-labels=$data/t10k-labels-idx
 
 @test "falcon-work: options" {
 	local at=127.0.0.1:1
-	work_refused 2 "usage: falcon-work [OPTION...] ADDR | --eval MODEL JOB | --exec COMMAND --try JOB"
+	work_refused 2 "usage: falcon-work [OPTION...] ADDR | --eval MODEL JOB | --exec COMMAND --try JOB | --predict MODEL JOB SAMPLES"
 	work_refused 2 "b: one operand too many (see --help)" a b
 	work_refused 2 "--nix: unknown option" --nix $at
 	work_refused 2 "-l: unknown option" -l 1 $at
@@ -255,9 +255,11 @@ $data/train-images-idx3-ubyte.gz" --set "data.train-labels=$data/t10k-labels-idx
 	printf '\377\0\0\0\0\0\0\0{}' >m
 	work_refused 2 "none.job: No such file or directory" --eval m none.job
 	work_refused 2 "none: No such file or directory" --eval none tiny.job
+	work_refused 2 "--predict: SAMPLES are missing (see --help)" --predict m tiny.job
+	work_refused 2 "none: No such file or directory" --predict m tiny.job none
 	refused 2 "m: ends within the header" falcon-work --eval m tiny.job
 	rm m
-	counted 3
+	counted 5
 }
 
 @test "falcon-ps --check warns where late gradients meet momentum" {

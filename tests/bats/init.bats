@@ -93,6 +93,26 @@ refusal() {
 	same "--eval" "$(<eval.err)" "falcon-work: tiny.job: the job has no model.file"
 }
 
+@test "--predict says of each sample what --eval counts" {
+	serve
+	work plain
+	wait "$ps"
+	falcon-work --predict "$state/model.safetensors" tiny.job images >said
+	same "lines" "$(wc -l <said)" 256
+	same "what is no label and probability" "$(grep -cvxE '[0-3] (0\.[0-9]{6}|1\.000000)' said || :)" 0
+	right=$(tail -c 256 labels | od -An -v -tu1 -w1 | paste - said |
+		awk '$1 == $2 { n++ } END { print n + 0 }')
+	same "right" "$right" "$(falcon-work --eval "$state/model.safetensors" tiny.job | cut -d' ' -f1)"
+	# Packed, through a pipe.
+	same "of a pipe" "$(gzip <images |
+		falcon-work --predict "$state/model.safetensors" tiny.job /dev/stdin | sha256sum)" \
+		"$(sha256sum <said)"
+	got=0
+	falcon-work --predict "$state/model.safetensors" tiny.job labels 2>err || got=$?
+	same "status of other samples" "$got" 2
+	same "what is said" "$(<err)" "falcon-work: labels: one dimension only: labels, not samples?"
+}
+
 @test "training begins with the weights of model.init" {
 	tensors "{$(one 0.weight 4,16 0 256),$(one 0.bias 4 256 272)}    " 68 >init
 	job=(--set model.init=init --set optimizer.lr=1e-12 "${job[@]}")

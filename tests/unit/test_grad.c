@@ -46,11 +46,14 @@ puts_lines(void **state)
 					 .task = 1,
 					 .place = 1,
 					 .slot = 5,
+					 .params = 4224,
+					 .grads = 128,
 					 .count = 3,
 					 .index = index };
 	fal_grad_put_task(&b, &t);
 	says(&b, "{\"op\":\"task\",\"id\":9,\"kind\":\"train\",\"clock\":3,\"task\":1,"
-		 "\"version\":2,\"place\":1,\"slot\":5,\"seed\":\"0000000000000abc\","
+		 "\"version\":2,\"place\":1,\"slot\":5,\"params\":4224,\"grads\":128,"
+		 "\"seed\":\"0000000000000abc\","
 		 "\"count\":3,\"indices\":[7,0,4294967295]}\n");
 	fal_grad_put_cancel(&b, 9);
 	says(&b, "{\"op\":\"cancel\",\"id\":9}\n");
