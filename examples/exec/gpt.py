@@ -7,6 +7,7 @@ window; the last tenth of them is held out.  Its first parameters, then a worker
 
 with PYTHONPATH=share; gpt.job beside this file is its job.
 """
+import hashlib
 import os
 import sys
 
@@ -54,8 +55,9 @@ def loss(task):
 
 torch.set_num_threads(1)
 torch.manual_seed(int(os.environ.get("SEED", 1)))
-with open(sys.argv[1], encoding="utf-8") as f:
-    text = f.read()
+with open(sys.argv[1], "rb") as f:
+    raw = f.read()
+text = raw.decode()
 letters = sorted(set(text))
 at = {letter: i for i, letter in enumerate(letters)}
 text = torch.tensor([at[letter] for letter in text])
@@ -65,4 +67,5 @@ model = GPT(len(letters))
 if sys.argv[2:]:
     falcon.save(model, sys.argv[2])
 else:
-    falcon.torch(model, loss)
+    # Whoever has another text is sent away.
+    falcon.torch(model, loss, has={"data": hashlib.sha256(raw).hexdigest()})
