@@ -18,7 +18,7 @@ nomem(const struct source *s)
 static int
 read_all(struct source *s, uint64_t most, uint64_t max_bytes, uint8_t **out, size_t *n)
 {
-	enum { STEP = 1 << 20 };
+	enum { STEP = 1 << 16 };
 	uint8_t *p = NULL;
 	size_t cap = 0, len = 0;
 	int got = 1;
