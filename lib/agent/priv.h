@@ -73,8 +73,8 @@ struct local {
 	uint32_t from, of, steps;
 	enum fal_base base;
 	float lr;
-	bool begun;
-	uint32_t seq; /* 0: nothing was claimed so far */
+	bool begun, closed; /* closed: its last task is claimed */
+	uint32_t seq;       /* 0: nothing was claimed so far */
 	/* Of the piece at work: */
 	uint32_t piece, won;
 	uint64_t samples;

@@ -259,7 +259,7 @@ seq_for(struct fal_agent *a, const struct lane *was, struct fal_msg *claim)
 	if (l->seq == 0)
 		l->seq = ++a->seq;
 	claim->claim.seq = l->seq;
-	claim->claim.last = agent_local_last(a, l);
+	claim->claim.last = l->closed = agent_local_last(a, l);
 	return FAL_OK;
 }
 
@@ -269,7 +269,8 @@ agent_claim(struct fal_agent *a, const struct lane *was, const struct fal_ran *r
 	const struct item *item = &was->item;
 	struct fal_msg m = { .type = FAL_MSG_CLAIM };
 	int err = FAL_OK;
-	if (item->delta && agent_local(a, item->round) == NULL)
+	const struct local *local = agent_local(a, item->round);
+	if (item->delta && (local == NULL || local->closed))
 		return agent_give_sum(a, was->sum); /* ended without this task */
 	m.claim.round = item->round;
 	m.claim.task = item->task;

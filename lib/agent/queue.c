@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* Where the items of later rounds begin. */
@@ -50,29 +51,37 @@ agent_named(const struct fal_agent *a, uint64_t version)
 	return false;
 }
 
-/* Is this task queued or being run already? */
-static bool
-holds(const struct fal_agent *a, uint64_t round, uint32_t task)
+/* Which of `count` tasks from `first` on are queued or being run already, by task. */
+static void
+mark_held(const struct fal_agent *a, uint64_t round, uint32_t first, uint32_t count,
+	  bool *held)
 {
 	for (size_t i = end_of(a, round); i > 0 && a->queue.v[i - 1].round == round; i--)
-		if (a->queue.v[i - 1].task == task)
-			return true;
-	for (uint32_t i = 0; i < a->all; i++)
-		if (agent_trains(&a->lane[i]) && a->lane[i].item.round == round &&
-		    a->lane[i].item.task == task)
-			return true;
-	return false;
+		if (a->queue.v[i - 1].task - first < count)
+			held[a->queue.v[i - 1].task - first] = true;
+	for (uint32_t i = 0; i < a->all; i++) {
+		const struct item *at = &a->lane[i].item;
+		if (agent_trains(&a->lane[i]) && at->round == round &&
+		    at->task - first < count)
+			held[at->task - first] = true;
+	}
 }
 
+/* Behind those of its round: the tasks from that of `item` on that are not held. */
 static int
-enqueue(struct fal_agent *a, const struct item *item)
+enqueue(struct fal_agent *a, struct item item, const bool *held, uint32_t count)
 {
-	if (FAL_GROW(a->queue.v, a->queue.cap, a->queue.n + 1) < 0)
+	uint32_t fresh = 0;
+	for (uint32_t i = 0; i < count; i++)
+		fresh += !held[i];
+	if (FAL_GROW(a->queue.v, a->queue.cap, a->queue.n + fresh) < 0)
 		return FAL_ENOMEM;
-	size_t at = end_of(a, item->round);
-	memmove(a->queue.v + at + 1, a->queue.v + at,
-		(a->queue.n++ - at) * sizeof(*item));
-	a->queue.v[at] = *item;
+	struct item *at = a->queue.v + end_of(a, item.round);
+	memmove(at + fresh, at, (size_t)(a->queue.v + a->queue.n - at) * sizeof(item));
+	a->queue.n += fresh;
+	for (uint32_t i = 0; i < count; i++, item.task++)
+		if (!held[i])
+			*at++ = item;
 	return FAL_OK;
 }
 
@@ -88,19 +97,23 @@ agent_on_grant(struct fal_agent *a, const struct fal_msg *m)
 	if (!delta && !check && m->grant.kind != FAL_KIND_GRAD)
 		return FAL_EFORMAT;
 	int err = delta ? agent_local_grant(a, m) : FAL_OK;
-	for (uint32_t i = 0; i < m->grant.count && err == FAL_OK; i++) {
-		const struct item item = {
-			.round = m->grant.round,
-			.clock = m->grant.clock,
-			.version = m->grant.version,
-			.task = m->grant.first + i,
-			.delta = delta,
-			.check = check,
-			.fills = { m->grant.fills_worker, m->grant.fills_seq },
-		};
-		if (!holds(a, item.round, item.task))
-			err = enqueue(a, &item);
-	}
+	if (err < 0 || m->grant.count == 0)
+		return err;
+	const struct item item = {
+		.round = m->grant.round,
+		.clock = m->grant.clock,
+		.version = m->grant.version,
+		.task = m->grant.first,
+		.delta = delta,
+		.check = check,
+		.fills = { m->grant.fills_worker, m->grant.fills_seq },
+	};
+	bool *held = fal_calloc(m->grant.count, sizeof(*held));
+	if (held == NULL)
+		return FAL_ENOMEM;
+	mark_held(a, item.round, item.task, m->grant.count, held);
+	err = enqueue(a, item, held, m->grant.count);
+	free(held);
 	return err == FAL_OK ? agent_dispatch(a) : err;
 }
 

@@ -115,6 +115,11 @@ FUZZ_SEEDS_fuzz_coord := $(B)/fuzz/coord_seeds
 run-fuzz_coord: | $(FUZZ_SEEDS_fuzz_coord)
 $(FUZZ_SEEDS_fuzz_coord): tests/fuzz/coord_seeds
 	$< $@
+FUZZ_SEEDS_fuzz_agent := $(B)/fuzz/seeds/agent
+FUZZ_SEEDS_fuzz_shard := $(B)/fuzz/seeds/shard
+run-fuzz_agent run-fuzz_shard: | $(B)/fuzz/seeds
+$(B)/fuzz/seeds: tests/fuzz/seeds
+	$< $@
 
 # Loops over numbers: what is compared in them is half of fuzz_coord's time, and tells
 # nothing.

@@ -1226,6 +1226,11 @@ nonsense_is_refused(void **state)
 	m = (struct fal_msg){ .type = FAL_MSG_CLAIM };
 	check(tell(&m), FAL_ESTATE, "a worker's message");
 	check(grant(0, 0, UINT32_MAX, none), FAL_ELIMIT, "all tasks there are");
+	/* Each of so many is looked at once: else it were hours. */
+	check(grant(0, 0, 1 << 18, none), 0, "a quarter of what there may be");
+	check(grant(0, 9, 1 << 18, none), 0, "nearly the same");
+	check(grant(0, 0, 1 << 18, none), 0, "the same again");
+	revoke(0, 0, UINT32_MAX);
 	m = (struct fal_msg){ .type = FAL_MSG_GRANT };
 	m.grant.count = 1;
 	check(tell(&m), FAL_EFORMAT, "no such kind");

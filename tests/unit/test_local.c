@@ -502,6 +502,30 @@ one_after_the_other(void **state)
 	check(happen(), 0, "something is left");
 }
 
+/* A task that is granted once more, though it was claimed: nothing goes into what is
+ * closed. */
+static void
+granted_again(void **state)
+{
+	(void)state;
+	memset(&plain, 0, sizeof(plain));
+	version(0);
+	granted(1, FAL_BASE_VERSION, 0, 2, 1);
+	finish(0);
+	finish(1);
+	check(claims, 2, "claims");
+	check(closed != 0, 1, "closed");
+	granted(1, FAL_BASE_VERSION, 0, 2, 1);
+	for (uint32_t i = 0; i < LANES; i++)
+		if (busy[i])
+			finish(i);
+	check(claims, 2, "claims");
+	all_happens();
+	plain_base(0, false);
+	plain_round(10, 2, 1);
+	same_change(1, 2);
+}
+
 /* Revoked in the middle: nothing comes of it, and the weights are as before. */
 static void
 revoked(void **state)
@@ -698,6 +722,7 @@ main(void)
 		TEST(many_steps),
 		TEST(local_and_rebase),
 		TEST(one_after_the_other),
+		TEST(granted_again),
 		TEST(revoked),
 		TEST(revoked_before_it_began),
 		TEST(fenced),
