@@ -58,7 +58,7 @@ done
 ps() {
 	at first "$(typed 4 4) $*"
 }
-serve ps ps
+serve ps ps --min-workers 2
 cp first/lab/work.key first/train.py first/falcon.py other
 member first at first "$(typed 4 6) --name first"
 member other at other "$(typed 5 1) --name other"
