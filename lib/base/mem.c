@@ -37,10 +37,8 @@ fal_calloc_aligned(size_t n, size_t size)
 }
 
 int
-fal_grow(void **p, size_t *cap, size_t need, size_t size)
+fal_grow_to(void **p, size_t *cap, size_t need, size_t size)
 {
-	if (need <= *cap)
-		return FAL_OK;
 	size_t want = *cap < 8 ? 8 : *cap;
 	while (want < need)
 		if (__builtin_mul_overflow(want, (size_t)2, &want))

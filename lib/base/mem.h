@@ -16,7 +16,13 @@ void *fal_calloc_aligned(size_t n, size_t size);
 
 /* Grows the array `*p` of `*cap` elements of `size` bytes to at least `need` elements,
  * doubling.  Returns 0 or FAL_ENOMEM (then nothing has changed). */
-int fal_grow(void **p, size_t *cap, size_t need, size_t size);
+int fal_grow_to(void **p, size_t *cap, size_t need, size_t size);
+
+static inline int
+fal_grow(void **p, size_t *cap, size_t need, size_t size)
+{
+	return need <= *cap ? 0 : fal_grow_to(p, cap, need, size);
+}
 
 /* FAL_GROW(array, cap, need): fal_grow with the element size of `array`. */
 #define FAL_GROW(array, cap, need) \

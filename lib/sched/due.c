@@ -43,11 +43,38 @@ fal_turned(struct fal_sched *s, struct fal_worker *w, enum fal_turn_kind kind,
 		fal_recent_judge(t);
 }
 
-static int
-by_size(const void *a, const void *b)
+static void
+swap(double *a, double *b)
 {
-	double x = *(const double *)a, y = *(const double *)b;
-	return x < y ? -1 : x > y;
+	const double x = *a;
+	*a = *b;
+	*b = x;
+}
+
+/* The k-th least of n > k values, from 0, which change places (Hoare's selection). */
+static double
+nth_least(double *v, uint32_t n, uint32_t k)
+{
+	uint32_t low = 0, high = n - 1;
+	while (low < high) {
+		const double pivot = v[low + (high - low) / 2];
+		uint32_t i = low, j = high;
+		for (;; i++, j--) {
+			while (v[i] < pivot)
+				i++;
+			while (v[j] > pivot)
+				j--;
+			if (i >= j)
+				break;
+			swap(&v[i], &v[j]);
+		}
+		/* None up to j is more than any after it. */
+		if (k <= j)
+			high = j;
+		else
+			low = j + 1;
+	}
+	return v[k];
 }
 
 /* The lower median of what the workers show that have shown any, at their lanes; 0. */
@@ -62,20 +89,25 @@ median_of_all(struct fal_sched *s, enum fal_turn_kind kind)
 		if (!w->gone && w->turn[kind].n > 0)
 			s->scratch[n++] = w->turn[kind].mid * crowd;
 	}
-	if (n > 0)
-		qsort(s->scratch, n, sizeof(*s->scratch), by_size);
-	return n > 0 ? s->scratch[(n - 1) / 2] : 0;
+	return n > 0 ? nth_least(s->scratch, n, (n - 1) / 2) : 0;
 }
 
-void
-fal_due_typical(struct fal_sched *s, double now)
+/* Have so many more shown something that what is typical may be another? */
+static bool
+is_stale(const struct fal_sched *s)
 {
 	bool stale = s->typical_known.over != s->pool.over ||
 		     2 * s->probe_s <= s->typical_known.probe_s;
 	for (int k = 0; k < FAL_TURNS; k++)
 		stale |= s->knowing[k] > 0 &&
 			 s->knowing[k] >= 2 * s->typical_known.knowing[k];
-	if (!stale || s->unknown == 0)
+	return stale;
+}
+
+void
+fal_due_typical(struct fal_sched *s, double now)
+{
+	if (s->unknown == 0 || !is_stale(s))
 		return;
 	s->typical_known.over = s->pool.over;
 	s->typical_known.probe_s = s->probe_s;
@@ -84,8 +116,8 @@ fal_due_typical(struct fal_sched *s, double now)
 		s->typical[k] = median_of_all(s, (enum fal_turn_kind)k);
 	}
 	for (uint32_t i = 0; i < s->workers; i++)
-		if (!s->worker[i].gone && s->worker[i].turn[FAL_TURN_TASK].n == 0)
-			fal_refresh(s, &s->worker[i], now);
+		if (s->worker[i].turn[FAL_TURN_TASK].n == 0 && !s->worker[i].gone)
+			fal_refresh_due(s, &s->worker[i], now);
 }
 
 /* Without a history of its own. */
@@ -154,12 +186,29 @@ take_in(const struct fal_sched *s, const struct fal_worker *w,
 		*o = (struct debt){ first, since, d, push };
 }
 
+/* The first one open of those that it may work for, or NULL. */
+static const struct fal_round *
+first_round(const struct fal_sched *s, const struct fal_worker *w)
+{
+	return s->is.own ? w->team->rounds : s->oldest;
+}
+
+/* Is there any to which it has nothing more to add? */
+static bool
+owes_blocks(const struct fal_sched *s, const struct fal_worker *w)
+{
+	if (w->owed == 0 || w->head == NULL)
+		return w->owed > 0;
+	const struct fal_round *r = first_round(s, w);
+	return r != NULL && r->id < w->head->round->id;
+}
+
 /* The contributions to which it has nothing more to add: those of rounds before the one
  * that its queue begins with. */
 static void
 owed_blocks(const struct fal_sched *s, const struct fal_worker *w, struct debt *o)
 {
-	const struct fal_round *r = s->is.own ? w->team->rounds : s->oldest;
+	const struct fal_round *r = first_round(s, w);
 	uint32_t left = w->owed;
 	for (; r != NULL && left > 0; r = s->is.own ? r->next : r->newer) {
 		const struct fal_ledger *l = &r->ledger;
@@ -185,7 +234,7 @@ debt_of(const struct fal_sched *s, const struct fal_worker *w)
 	struct debt o = { INFINITY, INFINITY, 0, NULL };
 	if (w->queued > 0)
 		o = (struct debt){ w->began, w->began, fal_deadline_s(s, w), "task" };
-	if (w->owed > 0)
+	if (owes_blocks(s, w))
 		owed_blocks(s, w, &o);
 	if (w->queued == 0 && w->owed == 0 && w->evals > 0) {
 		/* First it may have to pull the version that is evaluated. */
@@ -226,10 +275,15 @@ next_look(const struct fal_sched *s, const struct fal_worker *w, const struct de
 }
 
 double
-fal_due_next(const struct fal_sched *s, const struct fal_worker *w)
+fal_due_next(const struct fal_sched *s, const struct fal_worker *w, double late)
 {
+	/* Whatever the deadline, tasks are due no sooner than that. */
+	const double least = first_look * s->patience * deadline_floor;
+	if (late < w->began + least && w->head != NULL && !nothing_known(s) &&
+	    !owes_blocks(s, w))
+		return late;
 	const struct debt o = debt_of(s, w);
-	return isinf(o.since) ? INFINITY : next_look(s, w, &o);
+	return isinf(o.since) ? INFINITY : fal_min(next_look(s, w, &o), late);
 }
 
 /* It has not kept its deadline.  1: it is suspected; 0: nobody would do it sooner.  Where

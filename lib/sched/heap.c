@@ -34,10 +34,16 @@ fal_heap_reserve(struct fal_heap *h, size_t ids)
 	return FAL_OK;
 }
 
-/* Smaller key first; equal keys by id, so that a run can be repeated exactly.  Without
- * branches, which a processor could not foresee. */
+/* Smaller key first; equal keys by id, so that a run can be repeated exactly. */
 static bool
 before(struct fal_heap_item a, struct fal_heap_item b)
+{
+	return a.key < b.key || (a.key == b.key && a.id < b.id);
+}
+
+/* The same without branches, for where a processor could not foresee them. */
+static bool
+is_before(struct fal_heap_item a, struct fal_heap_item b)
 {
 	return (a.key < b.key) | ((a.key == b.key) & (a.id < b.id));
 }
@@ -62,7 +68,7 @@ sift(struct fal_heap *h, uint32_t at, struct fal_heap_item item)
 		if (child >= h->n)
 			break;
 		if (child + 1 < h->n)
-			child += before(h->item[child + 1], h->item[child]);
+			child += is_before(h->item[child + 1], h->item[child]);
 		if (!before(h->item[child], item))
 			break;
 		place(h, at, h->item[child]);
@@ -74,7 +80,11 @@ sift(struct fal_heap *h, uint32_t at, struct fal_heap_item item)
 void
 fal_heap_set(struct fal_heap *h, uint32_t id, double key)
 {
-	uint32_t at = h->pos[id] != UINT32_MAX ? h->pos[id] : h->n++;
+	uint32_t at = h->pos[id];
+	if (at == UINT32_MAX)
+		at = h->n++;
+	else if (h->item[at].key == key)
+		return;
 	sift(h, at, (struct fal_heap_item){ key, id });
 }
 

@@ -114,38 +114,51 @@ void
 fal_refresh_due(struct fal_sched *s, struct fal_worker *w, double now)
 {
 	/* Looked at when it is late; later, if that is past (fal_sched_tick decides). */
-	const double look = w->gone ? INFINITY : fal_due_next(s, w);
 	const double late = w->began + fal_max(fal_late_s(s, w), 1e-3);
-	heap_put(&s->due, fal_slot(s, w), look < INFINITY,
-		 fal_max(fal_min(look, late), now + 1e-3));
+	const double look = w->gone ? INFINITY : fal_due_next(s, w, late);
+	heap_put(&s->due, fal_slot(s, w), look < INFINITY, fal_max(look, now + 1e-3));
 }
 
-void
-fal_refresh(struct fal_sched *s, struct fal_worker *w, double now)
+/* Enough queued to bridge a round trip without an idle lane. */
+static double
+bridge(const struct fal_sched *s, const struct fal_worker *w)
+{
+	return w->lanes * (1 + floor(w->rtt / fal_task_s(s, w, w->lanes)));
+}
+
+/* When it finishes, and whom it could give tasks to, or take them from. */
+static void
+project(struct fal_sched *s, struct fal_worker *w, double now)
 {
 	/* Work of the oldest round goes before any other, however late that is. */
 	static const double other_rounds = 1e9; /* seconds */
 	const struct fal_load none = { 0 }, load = pressing(s, w);
-	uint32_t slot = fal_slot(s, w);
-	bool active = fal_worker_active(w);
-	bool first = w->head != NULL && w->head->round == s->oldest;
-	double t = fal_task_s(s, w, w->lanes);
-	w->began = begin_tasks(w, now);
-	/* Enough queued to bridge a round trip without an idle lane. */
-	double bridge = w->lanes * (1 + floor(w->rtt / t));
-	if (w->queued == 0 && w->empty < 0)
-		w->empty = now;
+	const uint32_t slot = fal_slot(s, w);
+	const bool active = fal_worker_active(w);
+	const bool first = w->head != NULL && w->head->round == s->oldest;
 	w->finish = fal_project(s, w, load, none, now);
-	double late_first = first ? -w->finish : other_rounds - w->finish;
-	bool moves = active && s->scheme->rebalance != NULL;
-	bool takes = moves && !w->trial && s->rounds > 0 && w->queued <= bridge;
+	const double late_first = first ? -w->finish : other_rounds - w->finish;
+	const bool moves = active && s->scheme->rebalance != NULL;
+	const bool takes =
+		moves && !w->trial && s->rounds > 0 && w->queued <= bridge(s, w);
 	heap_put(&s->takers, slot, takes,
 		 takes ? fal_project(s, w, fal_load_queued(w), fal_load_full(s, 1), now)
 		       : 0);
 	heap_put(&s->donors, slot, moves && load.tasks > w->lanes, late_first);
 	heap_put(&s->runners, slot, active && fal_uncloned(w) != NULL, late_first);
-	heap_put(&s->idle, slot, active && !w->trial && w->queued == 0 && w->evals == 0,
-		 t);
+}
+
+void
+fal_refresh(struct fal_sched *s, struct fal_worker *w, double now)
+{
+	const uint32_t slot = fal_slot(s, w);
+	const bool active = fal_worker_active(w);
+	w->began = begin_tasks(w, now);
+	if (w->queued == 0 && w->empty < 0)
+		w->empty = now;
+	project(s, w, now);
+	const bool idle = active && !w->trial && w->queued == 0 && w->evals == 0;
+	heap_put(&s->idle, slot, idle, idle ? fal_task_s(s, w, w->lanes) : 0);
 	if (s->policy.rule.slowest)
 		heap_put(&s->slow, slot, active, fal_rate(s, w, w->lanes));
 	fal_refresh_due(s, w, now);

@@ -3,36 +3,25 @@
 
 #include "base/least.h"
 
-#include <string.h>
+#include <stdbool.h>
 
 void
 fal_recent_add(struct fal_recent *r, double x)
 {
 	const uint32_t at = r->n++ % FAL_RECENT;
-	const uint32_t n = r->n < FAL_RECENT ? r->n : FAL_RECENT;
-	uint8_t *rank = r->rank;
-	uint32_t k = at; /* as long as none is dropped */
-	if (r->n > FAL_RECENT)
-		k = (uint32_t)((uint8_t *)memchr(rank, (int)at, FAL_RECENT) - rank);
-	for (; k > 0 && r->v[rank[k - 1]] > x; k--)
+	const bool full = r->n > FAL_RECENT;
+	const uint32_t n = full ? FAL_RECENT : r->n;
+	double *rank = r->rank;
+	uint32_t k = full ? 0 : at;
+	/* The place of the one that is dropped. */
+	while (full && rank[k] != r->v[at])
+		k++;
+	for (; k > 0 && rank[k - 1] > x; k--)
 		rank[k] = rank[k - 1];
-	for (; k + 1 < n && r->v[rank[k + 1]] < x; k++)
+	for (; k + 1 < n && rank[k + 1] < x; k++)
 		rank[k] = rank[k + 1];
-	rank[k] = (uint8_t)at;
+	rank[k] = x;
 	r->v[at] = x;
-}
-
-double
-fal_recent_ago(const struct fal_recent *r, uint32_t ago)
-{
-	return r->v[(r->n - 1 - ago) % FAL_RECENT];
-}
-
-/* The i-th least. */
-static double
-nth(const struct fal_recent *r, uint32_t i)
-{
-	return r->v[r->rank[i]];
 }
 
 /* Where the k > 0 values of n begin that are nearest to `mid`: they stand in a row, and
@@ -43,7 +32,7 @@ nearest(const struct fal_recent *r, uint32_t n, uint32_t k, double mid)
 	uint32_t low = 0, high = n - k;
 	while (low < high) {
 		const uint32_t at = (low + high) / 2;
-		if (mid - nth(r, at) > nth(r, at + k) - mid)
+		if (mid - r->rank[at] > r->rank[at + k] - mid)
 			low = at + 1;
 		else
 			high = at;
@@ -56,13 +45,13 @@ static double
 median_off(const struct fal_recent *r, uint32_t n, double mid)
 {
 	const uint32_t k = (n + 1) / 2, low = nearest(r, n, k, mid);
-	const double off = fal_max(mid - nth(r, low), nth(r, low + k - 1) - mid);
+	const double off = fal_max(mid - r->rank[low], r->rank[low + k - 1] - mid);
 	if (n % 2 == 1)
 		return off;
 	/* and the next one */
-	double next = low + k < n ? nth(r, low + k) - mid : mid - nth(r, low - 1);
+	double next = low + k < n ? r->rank[low + k] - mid : mid - r->rank[low - 1];
 	if (low > 0)
-		next = fal_min(next, mid - nth(r, low - 1));
+		next = fal_min(next, mid - r->rank[low - 1]);
 	return (off + next) / 2;
 }
 
@@ -70,6 +59,6 @@ void
 fal_recent_judge(struct fal_recent *r)
 {
 	const uint32_t n = r->n < FAL_RECENT ? r->n : FAL_RECENT, k = n / 2;
-	r->mid = n % 2 == 1 ? nth(r, k) : (nth(r, k - 1) + nth(r, k)) / 2;
+	r->mid = n % 2 == 1 ? r->rank[k] : (r->rank[k - 1] + r->rank[k]) / 2;
 	r->most = r->mid + 6 * fal_max(median_off(r, n, r->mid), 0.05 * r->mid);
 }

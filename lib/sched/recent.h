@@ -9,17 +9,21 @@ enum { FAL_RECENT = 16 }; /* so many are kept */
 
 /* {0} has none and is valid. */
 struct fal_recent {
-	double v[FAL_RECENT];     /* the k-th ever, from 0, at k modulo FAL_RECENT */
-	uint8_t rank[FAL_RECENT]; /* places in v, the least value first */
-	uint32_t n;               /* ever */
-	double mid, most;         /* what fal_recent_judge found; 0: nothing yet */
+	double v[FAL_RECENT];    /* the k-th ever, from 0, at k modulo FAL_RECENT */
+	double rank[FAL_RECENT]; /* the same, the least first */
+	uint32_t n;              /* ever */
+	double mid, most;        /* what fal_recent_judge found; 0: nothing yet */
 };
 
 /* Takes in `x`, finite, for the oldest one.  O(FAL_RECENT). */
 void fal_recent_add(struct fal_recent *r, double x);
 
 /* What was taken in `ago` times before the last, ago < n and < FAL_RECENT. */
-double fal_recent_ago(const struct fal_recent *r, uint32_t ago);
+static inline double
+fal_recent_ago(const struct fal_recent *r, uint32_t ago)
+{
+	return r->v[(r->n - 1 - ago) % FAL_RECENT];
+}
 
 /* Sets mid, the median, and most: mid + 6·max(MAD, 5 % of mid), where MAD is the median
  * of how far they are from mid.  n > 0. */

@@ -155,17 +155,12 @@ fal_measured(struct fal_sched *s, struct fal_worker *w, double task_s, uint32_t 
 		measured_full(s, w, fal_min(fal_max(full, task_s), task_s / part));
 }
 
-/* By the seconds of a full task. */
-static double
-late_s(const struct fal_worker *w, double task_s)
-{
-	return w->recent.n > 0 ? w->recent.most : 1.3 * task_s;
-}
+static const double late_times = 1.3; /* a task's seconds, when none was measured */
 
 double
 fal_late_s(const struct fal_sched *s, const struct fal_worker *w)
 {
-	return late_s(w, fal_task_s(s, w, w->lanes));
+	return w->recent.n > 0 ? w->recent.most : late_times * fal_task_s(s, w, w->lanes);
 }
 
 double
@@ -180,7 +175,7 @@ static struct fal_load
 lanes_free(const struct fal_sched *s, const struct fal_worker *w, double t,
 	   struct fal_load first, double now, double *r)
 {
-	double late = late_s(w, t);
+	double late = w->recent.n > 0 ? w->recent.most : late_times * t;
 	const struct fal_node *node = w->head;
 	struct fal_load rest = first;
 	uint32_t i = 0;

@@ -620,8 +620,9 @@ void fal_due_claimed(struct fal_sched *s, struct fal_worker *w, const struct fal
 		     double now);
 /* Brings what is typical up to date, once in a clock; after any event. */
 void fal_due_typical(struct fal_sched *s, double now);
-/* When what `w` owes must be looked at; infinity: it owes nothing. */
-double fal_due_next(const struct fal_sched *s, const struct fal_worker *w);
+/* When what `w` owes must be looked at, or `late`, if that is sooner; infinity: it owes
+ * nothing. */
+double fal_due_next(const struct fal_sched *s, const struct fal_worker *w, double late);
 /* Looks at it: asks the worker, or suspects it. */
 int fal_due_review(struct fal_sched *s, struct fal_worker *w, double now);
 /* It answers what it was asked at `asked`: its lanes are `steps` far.  1: that was not
