@@ -10,6 +10,10 @@
 static const size_t session_max = (size_t)1 << 20, key_max = (size_t)16 << 20;
 static const size_t least = (size_t)256 << 10, most = (size_t)64 << 20;
 
+/* Seconds in which somebody with another key may start a worker, before the word of one
+ * that is alone ends the job (falcon-security(7)). */
+static const double alone_s = 300;
+
 void
 ps_count_keys(struct ps_server *s)
 {
@@ -20,6 +24,7 @@ ps_count_keys(struct ps_server *s)
 		any += key[i].role == FAL_ROLE_ALL;
 	}
 	s->one_key = workers == 1 || (workers == 0 && any == 1);
+	fal_coord_alone(s->coord, s->one_key ? 0 : alone_s);
 	for (size_t i = 0; i < s->sessions.n; i++)
 		if (ps_session_crowd(&s->sessions, s->sessions.v[i], s->one_key) < 0)
 			fal_chan_close(s->sessions.v[i]->chan);

@@ -72,6 +72,12 @@ fal_coord_new(const struct fal_coord_conf *conf, const struct fal_coord_ops *ops
 }
 
 void
+fal_coord_alone(struct fal_coord *c, double seconds)
+{
+	fal_sched_alone(c->sched, seconds);
+}
+
+void
 fal_coord_free(struct fal_coord *c)
 {
 	if (c == NULL)

@@ -114,6 +114,9 @@ int fal_coord_new(const struct fal_coord_conf *conf, const struct fal_coord_ops 
 		  double now, struct fal_coord **out);
 void fal_coord_free(struct fal_coord *c);
 
+/* fal_sched_alone. */
+void fal_coord_alone(struct fal_coord *c, double seconds);
+
 /* Whose session it is.  All borrowed for the call. */
 struct fal_coord_who {
 	const char *key;         /* the name of the key that opened it */

@@ -3,11 +3,15 @@
  * It may be the task, then the job has diverged, or its worker, which errs or lies.  So
  * another one runs it: of another key where there is one, for the workers of one key are
  * one witness; else another session, drawn, so that nobody can choose to decide his own
- * case.  Two keys, or, where there is but one, all its sessions, have the last word.
- */
+ * case.  Two keys have the last word; where there is but one, all its sessions, when
+ * another one has not come for some time (fal_sched_alone): until then they run it again
+ * and again. */
 #include "sched/state.h"
 
+#include "base/least.h"
 #include "base/mem.h"
+
+#include <math.h>
 
 static bool
 is_about(const struct fal_doubt *d, uint64_t clock, uint32_t task)
@@ -94,13 +98,14 @@ stop(struct fal_sched *s, const struct fal_round *r, const struct fal_worker *w,
 struct said {
 	bool before, by_another;
 	uint32_t sessions;
+	double since; /* when it was first said */
 };
 
 static struct said
 what_was_said(const struct fal_sched *s, const struct fal_worker *w, uint64_t clock,
 	      uint32_t task)
 {
-	struct said is = { false, false, 0 };
+	struct said is = { false, false, 0, INFINITY };
 	for (uint32_t i = 0; i < s->doubts; i++) {
 		const struct fal_doubt *d = &s->doubt[i];
 		if (!is_about(d, clock, task))
@@ -108,8 +113,15 @@ what_was_said(const struct fal_sched *s, const struct fal_worker *w, uint64_t cl
 		is.before |= d->worker == w->id;
 		is.by_another |= d->key != w->key;
 		is.sessions++;
+		is.since = fal_min(is.since, d->since);
 	}
 	return is;
+}
+
+void
+fal_sched_alone(struct fal_sched *s, double seconds)
+{
+	s->alone_s = seconds;
 }
 
 int
@@ -125,12 +137,13 @@ fal_doubt_claim(struct fal_sched *s, double now, struct fal_round *r,
 		return FAL_ENOMEM;
 	if (!said.before)
 		s->doubt[s->doubts++] =
-			(struct fal_doubt){ r->clock, task, w->id, w->key };
+			(struct fal_doubt){ r->clock, task, w->id, w->key, now };
 	/* The owner of a round tries again before it is taken from him. */
 	bool again = !said.before && r->owner != 0;
 	int team = most_weight(s, r, r->clock, task);
 	int job = most_weight(s, NULL, r->clock, task);
-	bool all = job == 0 && (said.before || said.sessions > 0);
+	bool all = job == 0 && (said.before || said.sessions > 0) &&
+		   now >= said.since + s->alone_s;
 	if (!again && (said.by_another || all))
 		return stop(s, r, w, task);
 	if (!again && team < job)

@@ -180,6 +180,10 @@ int fal_sched_allow(struct fal_sched *s, double now, uint64_t clock);
 int fal_sched_hold(struct fal_sched *s, double now, bool hold);
 /* No round is open, nothing waits for a step, all versions are published. */
 bool fal_sched_quiet(const struct fal_sched *s);
+/* That tasks make no finite result on the word of one key alone is not believed before so
+ * many seconds have passed since it was first said (0, as long as nothing else is said:
+ * at once): a worker of another key may come by then. */
+void fal_sched_alone(struct fal_sched *s, double seconds);
 /* Somebody is there who may be given work. */
 bool fal_sched_staffed(const struct fal_sched *s);
 /* The policy changes, from the next round on (copied).  FAL_ESTATE: the rule is another

@@ -298,7 +298,9 @@ struct fal_sched {
 	struct fal_doubt {
 		uint64_t clock;
 		uint32_t task, worker, key;
+		double since;
 	} * doubt;
+	double alone_s; /* before one key's word is enough */
 	uint32_t doubts;
 	size_t doubt_cap;
 	uint32_t barred; /* workers */

@@ -107,6 +107,7 @@ gap() {
 
 @test "a trace whose gap has its first lines, too: the audit cannot tell" {
 	local n to
+	draw
 	n=$(wc -l <run.trace)
 	for to in 1 2 "$((RANDOM % n + 1))" "$n"; do
 		gap 1 "$to" >gap.trace
@@ -125,6 +126,7 @@ gap() {
 
 @test "a trace with a gap: the audit cannot tell, wherever it is" {
 	local n from to
+	draw
 	n=$(wc -l <run.trace)
 	for from in $(seq 2 "$n"); do
 		to=$((from + RANDOM % (n - from + 1)))

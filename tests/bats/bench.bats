@@ -160,3 +160,55 @@ schemes() {
 	has "$output" 'p3 bsp seed 4: 2.1 % late'
 	[[ $output != *STALENESS* ]]
 }
+
+# epsp LATE DRAWN: the bench of epsp, its jobs being made up: tasks are late by this part of
+# their seconds, those of drawn sizes by that.
+epsp() {
+	program falcon-key <<<:
+	program falcon-work <<<:
+	program falcon-ps <<-END
+		for word; do
+			case \$word in
+			batch.size=*) batch=\${word#*=} ;;
+			*/drawn-*) late=$2 ;;
+			esac
+			[ "\$last" != -s ] || mkdir "\$word"
+			[ "\$last" != -s ] || state=\$word
+			last=\$word
+		done
+		jq -nc --argjson batch "\$batch" 'range(50) | {t: ., ev: "update", samples: \$batch},
+			{t: ., ev: "clock", compute: 1, late: '"\${late:-$1}"'}' >"\$state/trace.jsonl"
+		echo 127.0.0.1:1 >&3
+	END
+	run env FALCON_BIN="$PWD/bin" BENCH_SEED=1 timeout 60 "$root/tests/bench/bench_epsp.sh"
+	same "status: $output" "$status" 1
+}
+
+@test "epsp: no figures from a machine that was too busy" {
+	epsp 0.03 0
+	has "$output" 'epsp at 1000 samples/s: emulated tasks were 3.0 % late: no figures'
+	[[ $output != *clocks/s* ]]
+	epsp 0.019 0.021
+	has "$output" 'epsp.8ms.epsp-to-bsp'
+	has "$output" 'epsp at 1000 samples/s: emulated tasks were 2.1 % late: no figures'
+	[[ $output != *drawn.* ]]
+}
+
+@test "proj: no table from a machine that was too busy" {
+	mkdir -p b/schemes
+	cp -r "$root/tests/bench/proj" b
+	cat >b/schemes/cell <<-'END'
+		#!/bin/sh
+		echo "$2" >>cells
+		mkdir "$1"
+		: >"$1/trace.jsonl"
+		echo '{"pattern": "none", "scheme": "bsp", "late": 0.021}'
+	END
+	chmod +x b/schemes/cell
+	BENCH_PATTERNS=none BENCH_SCHEMES='bsp epsp' run b/proj/run bench.json out
+	same "status: $output" "$status" 1
+	has "$output" 'proj: none bsp: 2.1 % late'
+	has "$output" 'proj: no table: the machine was too busy for its emulated workers'
+	same "runs of bsp, and of no other" "$(xargs <cells)" "bsp bsp"
+	[ ! -e bench.json ]
+}

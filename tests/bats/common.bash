@@ -82,3 +82,10 @@ has() {
 		;;
 	esac
 }
+
+# draw: RANDOM goes by SEED from now on, or by one that is said.
+draw() {
+	: "${SEED:=$RANDOM}"
+	echo "SEED=$SEED"
+	RANDOM=$SEED
+}

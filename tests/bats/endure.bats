@@ -44,6 +44,7 @@ cannot_tell() {
 
 @test "a trace that reaches a limit: the job ends with its model, the trace has a gap" {
 	local limit
+	draw
 	undisturbed --set job.epochs=20
 	for limit in $((RANDOM % 8 + 5)) $((RANDOM % 30 + 13)); do
 		echo "limit $limit KiB"

@@ -89,7 +89,7 @@ rss() {
 @test "bytes queued are few over all sessions of a key" {
 	large 24
 	serve
-	asks read 1 2
+	asks read 1 24
 	local before after
 	before=$(rss)
 	start greedy "$bin/tests/asks" "$keys/greedy.key" "$ready" stall 100 4
@@ -105,13 +105,13 @@ rss() {
 @test "data that were had already come slowly" {
 	large 4
 	serve
-	# As much as there is in both sets; then 2 MiB, and 1 MiB a second.
-	asks read 1 4
-	[ "$(got bytes)" -ge $((8 << 20)) ]
-	[ "$(got bytes)" -le $(((8 + 2 + 8) << 20)) ]
-	asks read 8 4
-	[ "$(got bytes)" -ge $((8 * 8 << 20)) ]
-	[ "$(got bytes)" -le $(((8 * 8 + 2 + 8) << 20)) ]
+	# As much as there is in both sets; then 2 MiB, and 1 MiB a second, of the key.
+	asks read 1 $((8 + 2 + 4))
+	[ "$(got bytes)" -ge $(((8 + 2 + 4) << 20)) ]
+	[ "$(got seconds)" -ge 3 ]
+	asks read 8 $((8 * 8 + 2 + 6))
+	[ "$(got bytes)" -ge $(((8 * 8 + 2 + 6) << 20)) ]
+	[ "$(got seconds)" -ge 2 ]
 }
 
 # lasting: a job that takes hours, with a worker; over: sooner, by another one.

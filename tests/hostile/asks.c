@@ -3,12 +3,12 @@
  *	asks KEY ADDR early        a chunk before HELLO
  *	asks KEY ADDR flood N      N chunks at once, after HELLO
  *	asks KEY ADDR sessions N   so many sessions at a time
- *	asks KEY ADDR read N S     all data, again and again, in N sessions for S seconds
- *	asks KEY ADDR stall N S    chunks in N sessions, and takes none for S seconds
- *	asks KEY ADDR churn N      joins and leaves, N times in a row
+ *	asks KEY ADDR read N M     all data, again and again, in N sessions, until M MiB
+ *came asks KEY ADDR stall N S    chunks in N sessions, and takes none for S seconds asks
+ *KEY ADDR churn N      joins and leaves, N times in a row
  *
  * Says in one line what it got: sessions, those that were refused and those sent away for
- * later, chunks, and why the last one ended. */
+ * later, chunks, in how many seconds, and why the last one ended. */
 #include "cli/cli.h"
 #include "data/chunk.h"
 #include "net/dial.h"
@@ -16,6 +16,7 @@
 #include "sec/keyring.h"
 #include "wire/msg.h"
 
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,7 +41,7 @@ static const char *mode;
 static bool many; /* sessions at a time, one after the other */
 static bool stalled;
 static unsigned wanted, came, manifests, open_now, welcome, refused, later, whole;
-static uint64_t bytes;
+static uint64_t bytes, enough = UINT64_MAX;
 static char why[256] = "-";
 
 static void dial(struct session *s);
@@ -134,6 +135,8 @@ static void
 on_chunk(struct session *s, const struct fal_msg *m)
 {
 	bytes += m->chunk.bytes.n;
+	if (bytes >= enough)
+		uv_timer_start(&timer, on_time, 0, 0);
 	if (m->chunk.offset + m->chunk.bytes.n < m->chunk.total)
 		return;
 	whole++;
@@ -216,18 +219,24 @@ main(int argc, char **argv)
 	uv_timer_init(&loop, &timer);
 	many = strcmp(mode, "sessions") == 0 || strcmp(mode, "read") == 0 ||
 	       strcmp(mode, "stall") == 0;
+	const unsigned last = argc > 5 ? (unsigned)atoi(argv[5]) : 0;
+	const bool reads = strcmp(mode, "read") == 0;
+	if (reads)
+		enough = (uint64_t)last << 20;
+	const uint64_t began = uv_hrtime();
 	dial(&session[0]);
 	uv_timer_start(&timer, on_time,
-		       argc > 5 && strcmp(mode, "stall") != 0
-			       ? 1000 * (uint64_t)atoi(argv[5])
-			       : 20000,
+		       reads                                    ? 90000
+		       : last > 0 && strcmp(mode, "stall") != 0 ? 1000 * (uint64_t)last
+								: 20000,
 		       0);
 	uv_run(&loop, UV_RUN_DEFAULT);
 	if (stalled)
-		sleep((unsigned)atoi(argv[5]));
-	printf("sessions %u open %u welcome %u refused %u later %u chunks %u bytes %llu: "
-	       "%s\n",
+		sleep(last);
+	const double took = 1e-9 * (double)(uv_hrtime() - began);
+	printf("sessions %u open %u welcome %u refused %u later %u chunks %u bytes %llu "
+	       "seconds %.0f: %s\n",
 	       came, open_now, welcome, refused, later, whole, (unsigned long long)bytes,
-	       why);
+	       floor(took), why);
 	return 0;
 }

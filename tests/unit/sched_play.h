@@ -210,15 +210,24 @@ play_begin(const char *rule, const struct fal_grid *grid)
 	play_check(fal_sched_new(&conf, &play.s), 0, "fal_sched_new");
 }
 
+/* key: whose; 0: its own. */
 static inline void
-play_join(double slow)
+play_join_as(double slow, uint32_t key)
 {
 	uint32_t id = ++play.last_id;
-	struct fal_join j = { .id = id, .lanes_min = 1, .lanes_max = 1, .cores = 1 };
+	struct fal_join j = {
+		.id = id, .key = key, .lanes_min = 1, .lanes_max = 1, .cores = 1
+	};
 	play.worker[id].id = id;
 	play.worker[id].slow = slow;
 	play_check(fal_sched_join(play.s, play.now, &j), 0, "join");
 	play_follow_all();
+}
+
+static inline void
+play_join(double slow)
+{
+	play_join_as(slow, 0);
 }
 
 static inline void

@@ -94,6 +94,78 @@ test_doubt(void **state)
 	}
 }
 
+/* The first task that the worker holds, if any: it makes no result, or one. */
+static void
+say_of_next(uint32_t worker, bool nonfinite)
+{
+	const struct fal_worker *w = play_its(worker);
+	if (w->head == NULL)
+		return;
+	const struct fal_round *r = w->head->round;
+	const uint32_t task = w->head->task;
+	play_forget(&play.worker[worker], r->id, task, 1);
+	const uint64_t id = r->id;
+	play_check(claim(worker, r, task, nonfinite), !nonfinite, "claim");
+	struct fal_round_info is;
+	if (!fal_sched_round(play.s, id, &is) || is.owner != worker ||
+	    is.ledger->claimed < is.tasks)
+		return;
+	fal_sched_arrived(play.s, play.now, id, (struct fal_cid){ worker, 1 }, 1, true);
+	play_check(fal_sched_complete(play.s, play.now, id), 0, "complete");
+	play_follow_all();
+}
+
+static void
+deny(uint32_t worker)
+{
+	say_of_next(worker, true);
+}
+
+static void
+accept(uint32_t worker)
+{
+	say_of_next(worker, false);
+}
+
+/* A key that is alone with its word ends no job before another one could have come;
+ * whoever comes by then decides.  Its sessions may be several. */
+static void
+test_alone(void **state)
+{
+	(void)state;
+	for (int run = 0; run < 8; run++) {
+		const uint32_t liars = 1 + (run & 1);
+		const bool comes = run & 2;
+		const char *scheme = run & 4 ? "asp" : "bsp";
+		play_job(scheme, 10, 16);
+		fal_sched_alone(play.s, 300);
+		for (uint32_t i = 0; i < liars; i++)
+			play_join_as(1, 7);
+		play_check(fal_sched_allow(play.s, 0, 10), 0, "allow");
+		play_follow_all();
+		for (int minute = 0; minute < 5; minute++, play.now += 60)
+			for (int i = 0; i < 40; i++)
+				deny(1 + (uint32_t)i % liars);
+		play_check(play.acts[FAL_ACT_STOP], 0, "one key ends no job");
+		if (comes) {
+			play_join_as(1, 8);
+			play_follow_all();
+			play.now = 400;
+			for (int i = 0; i < 40 && play.acts[FAL_ACT_EVICT] == 0; i++) {
+				deny(1 + (uint32_t)i % liars);
+				accept(liars + 1);
+			}
+			play_at_least((double)play.acts[FAL_ACT_CHARGE], 1, "charges");
+		} else {
+			for (int i = 0; i < 2; i++)
+				deny(1);
+		}
+		play_check(play.acts[FAL_ACT_STOP] > 0, !comes, "the job has ended");
+		if (run < 7)
+			play_end(NULL);
+	}
+}
+
 /* ssp:0 is bsp also when nobody is there for a while: no update of half a clock. */
 static void
 test_no_half_clock(void **state)
@@ -160,6 +232,7 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_teardown(test_another_ones_task, play_end),
 		cmocka_unit_test_teardown(test_doubt, play_end),
+		cmocka_unit_test_teardown(test_alone, play_end),
 		cmocka_unit_test_teardown(test_no_half_clock, play_end),
 		cmocka_unit_test_teardown(test_groups_weights, play_end),
 	};
