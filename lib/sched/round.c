@@ -260,6 +260,9 @@ fal_round_end(struct fal_sched *s, struct fal_round *r, struct fal_act end, doub
 		if (s->merged == 1 || r->clock > s->merged_clock)
 			s->merged_clock = r->clock;
 		t->included = r->id;
+		struct fal_worker *w = r->delta ? fal_find(s, r->owner) : NULL;
+		if (w != NULL)
+			w->included = r->id;
 	}
 	end.kind = FAL_ACT_END;
 	end.round = r->id;

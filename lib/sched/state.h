@@ -110,6 +110,7 @@ struct fal_worker {
 	uint32_t queued;
 	uint64_t queued_samples;
 	uint32_t owed;          /* its open contributions */
+	uint64_t included;      /* its last round of local steps that was collected */
 	uint64_t given, claims; /* grants to it, claims by it */
 	uint32_t evals;         /* eval tasks it holds */
 	uint32_t plan;          /* tasks about to be given to it */

@@ -114,6 +114,8 @@ fal_team_join(struct fal_sched *s, struct fal_worker *w)
 		if (t == NULL)
 			return FAL_ENOMEM;
 		t->part = least_used_part(s);
+		/* What was collected before is in the version. */
+		t->included = t->published = w->included;
 	}
 	w->team = t;
 	fal_team_set(s, t, t->members + w->counted, t->clock);

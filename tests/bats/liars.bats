@@ -76,6 +76,87 @@ lies() {
 	lines 1 '"verdict":"refuted"' || lines 1 'invalid value'
 }
 
+# says LIE: the model is the honest one; the liar may stay.
+says() {
+	among "$1"
+	same "the model" "$(member sha256)" "$(cat "$BATS_FILE_TMPDIR/honest")"
+}
+
+@test "not finite, of everything" {
+	lies accuse
+	lines 2 '"ev":"charge"'
+}
+
+@test "not finite, of steps that were never granted" {
+	lies leave
+}
+
+@test "a claim of another one's task" {
+	lies steal
+}
+
+@test "absurd losses" {
+	says loss
+}
+
+@test "an evaluation that is too good" {
+	says boast
+	[ "$(jq '.accuracy < 0.95' "$state/result.json")" = true ] ||
+		same accuracy "$(member accuracy)" "below 0.95"
+}
+
+@test "half of each contribution, and PING is answered" {
+	says half
+	lines 1 '"ev":"suspect","worker":"liar"' || {
+		grep -v '"ev":"clock"' "$state/trace.jsonl" | cut -c1-200
+		return 1
+	}
+}
+
+@test "a fingerprint that is made up, under require" {
+	job=(--set job.numerics=require "${job[@]}")
+	says print
+}
+
+# liars N: so many sessions of the liar's key, that say of everything that it is not finite.
+liars() {
+	local i
+	for ((i = 0; i < $1; i++)); do
+		FALCON_LIE=accuse start "liar$i" "$bin/tests/falcon-work-values" \
+			-k "$keys/liar.key" -n "liar$i" --lanes 1 \
+			--cache "$BATS_FILE_TMPDIR/cache" "$ready"
+	done
+}
+
+@test "not finite, says a key that is alone: whoever comes decides" {
+	serve --min-workers 2
+	liars 2
+	soon "they say so" said 20
+	work a --lanes 2
+	work b --lanes 2
+	wait "$ps"
+	same "the model" "$(member sha256)" "$(cat "$BATS_FILE_TMPDIR/honest")"
+	same "an honest worker left" \
+		"$(grep '"ev":"leave"' "$state/trace.jsonl" | grep -c '"worker":"[ab]"')" 0
+}
+
+# said N: so many times in all.
+said() {
+	[ "$(cat liar*.err | grep -c "not finite")" -ge "$1" ]
+}
+
+@test "not finite, says the one key there is, of which another session knows better" {
+	falcon-key init one
+	cp one/work.key one/liar.key
+	keys=$PWD/one
+	serve --min-workers 2
+	liars 1
+	work a --lanes 2
+	work b --lanes 2
+	wait "$ps"
+	same "the model" "$(member sha256)" "$(cat "$BATS_FILE_TMPDIR/honest")"
+}
+
 # learns SCHEME LIE: where the model depends on who computes what it is another one each
 # time, but learns as well as without a liar.
 learns() {
