@@ -114,8 +114,8 @@ push(struct world *w, const struct fal_msg_ticket *t, const struct fal_buf *reco
 
 /* A record whose values are all `value`, or, with `step`, count up from it. */
 static void
-put(struct world *w, uint32_t block, int shift, int needed, int64_t value, int64_t step,
-    struct fal_buf *out)
+put(struct world *w, uint64_t version, uint32_t block, int shift, int needed,
+    int64_t value, int64_t step, struct fal_buf *out)
 {
 	static int64_t v[FAL_BLOCK];
 	const uint32_t len = fal_block_len(N, block);
@@ -124,8 +124,8 @@ put(struct world *w, uint32_t block, int shift, int needed, int64_t value, int64
 	struct fal_sum *s = fal_sum_new(N);
 	int8_t e = FAL_EXP_FIRST;
 	must(s != NULL);
-	params = fal_rack_params(w->rack[0], w->version);
-	if (params != NULL && fal_rack_part(w->rack[0], 0, w->version, &part))
+	params = fal_rack_params(w->rack[0], version);
+	if (params != NULL && fal_rack_part(w->rack[0], 0, version, &part))
 		e = part.exps[block];
 	uint64_t bound = 0;
 	for (uint32_t i = 0; i < len; i++) {
@@ -139,14 +139,14 @@ put(struct world *w, uint32_t block, int shift, int needed, int64_t value, int64
 
 /* What a worker makes of it: some blocks, well or badly. */
 static void
-put_records(struct world *w, struct fal_rd *r, struct fal_buf *out)
+put_records(struct world *w, uint64_t version, struct fal_rd *r, struct fal_buf *out)
 {
 	const uint8_t which = fal_get_u8(r), how = fal_get_u8(r);
 	const int64_t value = how & 1 ? (int64_t)1 << fal_get_u8(r) % 62 : fal_get_u8(r);
 	const int needed = how & 2 ? (int8_t)fal_get_u8(r) : FAL_EXP_NONE;
 	for (uint32_t b = 0; b < BLOCKS; b++)
 		if (which >> b & 1)
-			put(w, b, how & 4 ? fal_get_u8(r) % 5 - 2 : 0,
+			put(w, version, b, how & 4 ? fal_get_u8(r) % 5 - 2 : 0,
 			    how & 32 ? FAL_EXP_NONE : needed, how & 32 ? 0 : value,
 			    how >> 6, out);
 	if (how & 8)
@@ -168,7 +168,7 @@ hostile_push(struct world *w, struct fal_rd *r)
 	fal_ticket_put(&w->in, 1, &t, &m);
 	if (what >> 5 == 7) /* not the coordinator's any more */
 		((uint8_t *)&m)[fal_get_u8(r) % sizeof(m.round)] ^= 1;
-	put_records(w, r, &records);
+	put_records(w, t.facts.version, r, &records);
 	int err = push(w, &m, &records);
 	must(what >> 5 != 7 || err == FAL_EAUTH);
 	fal_buf_free(&records);
@@ -257,7 +257,7 @@ end_round(struct world *w, uint8_t how)
 		fal_ticket_put(&w->in, 1, &t, &m);
 		fal_buf_clear(&records);
 		for (uint32_t b = 0; b < BLOCKS; b++)
-			put(w, b, 0, FAL_EXP_NONE, 0, 0, &records);
+			put(w, t.facts.version, b, 0, FAL_EXP_NONE, 0, 0, &records);
 		must(push(w, &m, &records) == FAL_OK);
 	}
 	must(is_complete(w, r));
