@@ -222,11 +222,12 @@ refusal() {
 # given what they hold.
 for_trainers() {
 	local n
-	printf '{"w":{"dtype":"F32","shape":[3],"data_offsets":[0,12]}}' >head
-	n=$(stat -c %s head)
+	printf '{"w":{"dtype":"F32","shape":[3],"data_offsets":[0,12]}}' >header
+	n=$(stat -c %s header)
 	{
+		# shellcheck disable=SC2059 # a byte
 		printf "\\$(printf %o "$n")\0\0\0\0\0\0\0"
-		cat head
+		cat header
 		printf '\0\0\0\077\0\0\0\077\0\0\0\077'
 	} >init
 	sed -i -e 's/^file = .*/init = init/' -e '/^mean/d' -e '/^std/d' flower.job

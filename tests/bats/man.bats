@@ -33,6 +33,7 @@ programs() {
 }
 
 # examples PAGE: the commands of its examples, blocks parted by empty lines.
+# Files stand in displays that are not literal.
 examples() {
 	awk '
 		/^\.Sh/ { on = /EXAMPLES/ }

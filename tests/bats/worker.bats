@@ -122,7 +122,7 @@ through() {
 	work wrong --data wrong
 	ended "$pid" wrong 2
 	same "lines ($(cat wrong.err))" "$(grep -c . wrong.err)" 1
-	has "$(cat wrong.err)" "wrong/images: not the data of the job"
+	has "$(cat wrong.err)" "falcon-work: wrong: not the training data of the job"
 }
 
 # Renaming a new file of the cache waits until somebody reads the FIFO that $GATE names.

@@ -44,7 +44,7 @@ LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 {
 	const struct fal_csv t = { spill(p, n), "y", n % 2 ? ',' : '\t' };
 	const struct fal_set_opts opts = { .max_bytes = 1 << 20,
-					   .max_samples = n % 5 / 4 };
+					   .max_samples = (uint32_t)(n % 5 / 4) };
 	struct fal_diag diag;
 	struct fal_set set;
 	if (fal_set_load_csv(&t, &opts, &set, &diag) < 0)

@@ -10,7 +10,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n);
 static void
 read_one(const uint8_t *p, size_t n)
 {
-	const struct fal_array_opts opts = { .max_bytes = 1 << 20, .max_rows = n % 3 };
+	const struct fal_array_opts opts = { .max_bytes = 1 << 20,
+					     .max_rows = (uint32_t)(n % 3) };
 	struct fal_array a;
 	struct fal_diag diag;
 	if (fal_npy_read(spill(p, n), &opts, &a, &diag) == FAL_OK)

@@ -10,7 +10,7 @@ int
 LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 {
 	const struct fal_set_opts opts = { .max_bytes = 1 << 20,
-					   .max_samples = n % 7 / 5 };
+					   .max_samples = (uint32_t)(n % 7 / 5) };
 	const uint32_t window = n > 0 ? p[0] % 64 : 0;
 	struct fal_diag diag;
 	struct fal_set set;

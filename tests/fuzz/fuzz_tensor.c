@@ -11,7 +11,7 @@ static void
 read_one(const uint8_t *p, size_t n)
 {
 	const struct fal_array_opts opts = { .max_bytes = 1 << 20,
-					     .max_rows = n % 3,
+					     .max_rows = (uint32_t)(n % 3),
 					     .tensor = "x" };
 	struct fal_array a;
 	struct fal_diag diag;

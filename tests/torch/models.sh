@@ -9,6 +9,7 @@
 # The character GPT, AdamW and clipping on the server, from five seeds: the held-out loss
 # is within 1 %.  GPT_SEEDS names other seeds.
 # FALCON_BIN names the folder of the programs.
+# shellcheck disable=SC2016 # jq's dollars
 set -eu
 
 bin=${FALCON_BIN:-build/release}

@@ -22,7 +22,7 @@ cd "$dir"
 mkdir first other
 # The second block is the end of the script, the third its job, then come both hosts.
 awk '/^\.Sh/ { on = /EXAMPLES/ } /^\.Ed/ { code = 0 } code { print >("block." n) }
-	on && /^\.Bd -literal/ { code = 1; n++ }' "$root/man/falcon-gradient.7"
+	on && /^\.Bd/ { code = 1; n++ }' "$root/man/falcon-gradient.7"
 cat >first/train.py - block.2 <<'EOF'
 import sys
 
