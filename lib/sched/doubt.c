@@ -5,7 +5,7 @@
  * one witness; else another session, drawn, so that nobody can choose to decide his own
  * case.  Two keys have the last word; where there is but one, all its sessions, when
  * another one has not come for some time (fal_sched_alone): until then they run it again
- * and again. */
+ * and again, and whoever is suspected is back, who may know better. */
 #include "sched/state.h"
 
 #include "base/least.h"
@@ -142,8 +142,14 @@ fal_doubt_claim(struct fal_sched *s, double now, struct fal_round *r,
 	bool again = !said.before && r->owner != 0;
 	int team = most_weight(s, r, r->clock, task);
 	int job = most_weight(s, NULL, r->clock, task);
-	bool all = job == 0 && (said.before || said.sessions > 0) &&
-		   now >= said.since + s->alone_s;
+	const bool known = job == 0 && (said.before || said.sessions > 0);
+	const bool all = known && now >= said.since + s->alone_s;
+	if (known && !all && !said.by_another) {
+		if (fal_trial_recall(s, now) < 0)
+			return FAL_ENOMEM;
+		team = most_weight(s, r, r->clock, task);
+		job = most_weight(s, NULL, r->clock, task);
+	}
 	if (!again && (said.by_another || all))
 		return stop(s, r, w, task);
 	if (!again && team < job)

@@ -643,6 +643,8 @@ int fal_suspect(struct fal_sched *s, struct fal_worker *w, double now);
 /* Tells that it is a suspect from now on, as the act says, unless that was told. */
 int fal_trial_tell(struct fal_sched *s, struct fal_worker *w, struct fal_act act,
 		   double now);
+/* Nobody is left who may do what is next: all who speak are back. */
+int fal_trial_recall(struct fal_sched *s, double now);
 /* A suspected worker spoke. */
 int fal_trial_heard(struct fal_sched *s, struct fal_worker *w, double now);
 /* Work of `w` has arrived. */

@@ -2,8 +2,8 @@
  * arrives.  It is tried with one task, which anybody else may take; one trial at a time,
  * and at most one for each clock.
  *
- * Somebody works at any time.  When nobody is left all are back, with twice the time:
- * then it was not they who were slow. */
+ * Somebody works at any time.  When nobody is left, or nobody who may decide of a doubt,
+ * all are back, with twice the time: then it was not they who were slow. */
 #include "sched/state.h"
 
 #include <math.h>
@@ -69,9 +69,8 @@ ask_all(struct fal_sched *s, double now)
 	return FAL_OK;
 }
 
-/* Nobody is left: all who speak are back. */
-static int
-recall(struct fal_sched *s, double now)
+int
+fal_trial_recall(struct fal_sched *s, double now)
 {
 	uint32_t slot;
 	if (s->suspects.n == 0)
@@ -98,14 +97,14 @@ fal_suspect(struct fal_sched *s, struct fal_worker *w, double now)
 	w->again = s->pool.over + (1u << w->failed);
 	if (fal_strip(s, w, true) < 0 || fal_recount(s, w, now) < 0)
 		return FAL_ENOMEM;
-	return s->active == 0 ? recall(s, now) : FAL_OK;
+	return s->active == 0 ? fal_trial_recall(s, now) : FAL_OK;
 }
 
 int
 fal_trial_heard(struct fal_sched *s, struct fal_worker *w, double now)
 {
 	fal_refresh(s, w, now);
-	return s->active == 0 ? recall(s, now) : FAL_OK;
+	return s->active == 0 ? fal_trial_recall(s, now) : FAL_OK;
 }
 
 int
@@ -163,7 +162,7 @@ fal_trial_next(struct fal_sched *s, double now)
 	struct fal_worker *w = on_trial(s);
 	if ((w != NULL && end(s, w, now) < 0) || take_back(s, now) < 0)
 		return FAL_ENOMEM;
-	if (s->active == 0 && recall(s, now) < 0)
+	if (s->active == 0 && fal_trial_recall(s, now) < 0)
 		return FAL_ENOMEM;
 	if (on_trial(s) != NULL || s->active == 0 || s->pool.over < s->trial_from ||
 	    fal_heap_least(&s->suspects) > (double)s->pool.over)

@@ -606,6 +606,8 @@ start(struct cluster *c)
 	cluster_ok(c, racked_new(conf, ops, init, 0, &c->shards), "coordinator");
 	c->coord = c->shards.coord;
 	free(init);
+	/* Workers of many keys: what falcon-ps says then. */
+	fal_coord_alone(c->coord, 300);
 	if (p->apart)
 		fleet_begin(c);
 	for (uint32_t i = 0; i < p->orders; i++)

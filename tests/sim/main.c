@@ -225,6 +225,8 @@ play_known(struct totals *t)
 		{ 1613, { .scheme = "epsp:1", .liars = true, .near = true } },
 		/* only who was suspected was left */
 		{ 586, { .scheme = "bsp", .liars = true, .near = true } },
+		/* who could contradict a liar was suspected */
+		{ 995, { .liars = true } },
 		/* whose fingerprint counted was gone */
 		{ 5535, { .scheme = "ssp:0", .near = true } },
 		/* what it lacked of its own steps had some of another policy */

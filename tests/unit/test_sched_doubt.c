@@ -166,6 +166,42 @@ test_alone(void **state)
 	}
 }
 
+/* A key that is alone with its word since all others are suspected: they are back, with
+ * no clock to be tried in, and decide. */
+static void
+test_suspected(void **state)
+{
+	static const char *const scheme[] = { "bsp", "asp", "groups:2,mode=delta" };
+	(void)state;
+	for (int run = 0; run < 6; run++) {
+		const bool speaks = run & 1;
+		play_job(scheme[run / 2], 10, 16);
+		fal_sched_alone(play.s, 300);
+		play_join_as(1, 7);
+		play_join_as(1, 8);
+		play_check(fal_sched_allow(play.s, 0, 10), 0, "allow");
+		play_follow_all();
+		play_check(fal_suspect(play.s, play_its(2), play.now), 0, "suspect");
+		play.now = 1;
+		if (speaks)
+			play_check(fal_sched_heard(play.s, play.now, 2), 0, "heard");
+		play_follow_all();
+		for (int i = 0; i < 40 && play.acts[FAL_ACT_CHARGE] == 0; i++) {
+			if (!speaks && i == 20)
+				play_check(fal_sched_heard(play.s, play.now, 2), 0,
+					   "heard after all");
+			deny(1);
+			if (play_its(2)->head != NULL)
+				accept(2);
+		}
+		play_check(play.acts[FAL_ACT_STOP], 0, "one key ends no job");
+		play_check(play_its(1)->charges > 0, 1, "the first is charged");
+		play_check(play_its(2)->charges, 0, "charges of the other");
+		if (run < 5)
+			play_end(NULL);
+	}
+}
+
 /* ssp:0 is bsp also when nobody is there for a while: no update of half a clock. */
 static void
 test_no_half_clock(void **state)
@@ -233,6 +269,7 @@ main(void)
 		cmocka_unit_test_teardown(test_another_ones_task, play_end),
 		cmocka_unit_test_teardown(test_doubt, play_end),
 		cmocka_unit_test_teardown(test_alone, play_end),
+		cmocka_unit_test_teardown(test_suspected, play_end),
 		cmocka_unit_test_teardown(test_no_half_clock, play_end),
 		cmocka_unit_test_teardown(test_groups_weights, play_end),
 	};
