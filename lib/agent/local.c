@@ -304,7 +304,7 @@ int
 agent_local_kill(struct fal_agent *a, uint64_t round)
 {
 	const struct local *l = agent_local(a, round);
-	agent_take_back(a, round, l->from, l->of);
+	agent_take_back(a, round, l->from, l->of, false);
 	if (l->begun) {
 		/* The weights are again as the round before left them. */
 		int err = own_weights(a);

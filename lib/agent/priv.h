@@ -30,7 +30,7 @@ struct item {
 	uint64_t round, clock, version;
 	uint32_t task;
 	bool delta;
-	bool check; /* only what it needed is wanted */
+	bool check; /* only what it needed is wanted; may be wanted for good, too */
 	struct fal_cid fills;
 };
 
@@ -157,8 +157,10 @@ int agent_on_revoke(struct fal_agent *a, const struct fal_msg *m);
 /* The first task that can run, and what on, taken from the queue; false: there is none.
  */
 bool agent_next(struct fal_agent *a, struct item *item, struct snapshot **on);
-/* Drops tasks first … first+count-1 of a round from the queue and the lanes. */
-void agent_take_back(struct fal_agent *a, uint64_t round, uint32_t first, uint32_t count);
+/* Drops tasks first … first+count-1 of a round from the queue and the lanes, be they of
+ * kind check or of the others. */
+void agent_take_back(struct fal_agent *a, uint64_t round, uint32_t first, uint32_t count,
+		     bool check);
 /* Is anything queued or running that would go into the contribution? */
 bool agent_at_work(const struct fal_agent *a, const struct contrib *c);
 /* Is a task queued that wants this version? */

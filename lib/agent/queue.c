@@ -51,20 +51,27 @@ agent_named(const struct fal_agent *a, uint64_t version)
 	return false;
 }
 
-/* Which of `count` tasks from `first` on are queued or being run already, by task. */
-static void
-mark_held(const struct fal_agent *a, uint64_t round, uint32_t first, uint32_t count,
-	  bool *held)
+/* Is it one of `count` tasks of the round from `first` on, of kind check or not? */
+static bool
+is_of(const struct item *at, uint64_t round, uint32_t first, uint32_t count, bool check)
 {
+	return at->round == round && at->check == check && at->task - first < count;
+}
+
+/* Which of `count` tasks from that of `item` on are queued or being run already, by task.
+ */
+static void
+mark_held(const struct fal_agent *a, const struct item *item, uint32_t count, bool *held)
+{
+	const uint64_t round = item->round;
+	const uint32_t first = item->task;
 	for (size_t i = end_of(a, round); i > 0 && a->queue.v[i - 1].round == round; i--)
-		if (a->queue.v[i - 1].task - first < count)
+		if (is_of(&a->queue.v[i - 1], round, first, count, item->check))
 			held[a->queue.v[i - 1].task - first] = true;
-	for (uint32_t i = 0; i < a->all; i++) {
-		const struct item *at = &a->lane[i].item;
-		if (agent_trains(&a->lane[i]) && at->round == round &&
-		    at->task - first < count)
-			held[at->task - first] = true;
-	}
+	for (uint32_t i = 0; i < a->all; i++)
+		if (agent_trains(&a->lane[i]) &&
+		    is_of(&a->lane[i].item, round, first, count, item->check))
+			held[a->lane[i].item.task - first] = true;
 }
 
 /* Behind those of its round: the tasks from that of `item` on that are not held. */
@@ -111,7 +118,7 @@ agent_on_grant(struct fal_agent *a, const struct fal_msg *m)
 	bool *held = fal_calloc(m->grant.count, sizeof(*held));
 	if (held == NULL)
 		return FAL_ENOMEM;
-	mark_held(a, item.round, item.task, m->grant.count, held);
+	mark_held(a, &item, m->grant.count, held);
 	err = enqueue(a, item, held, m->grant.count);
 	free(held);
 	return err == FAL_OK ? agent_dispatch(a) : err;
@@ -134,19 +141,17 @@ agent_next(struct fal_agent *a, struct item *item, struct snapshot **on)
 }
 
 void
-agent_take_back(struct fal_agent *a, uint64_t round, uint32_t first, uint32_t count)
+agent_take_back(struct fal_agent *a, uint64_t round, uint32_t first, uint32_t count,
+		bool check)
 {
 	size_t kept = 0;
-	for (size_t i = 0; i < a->queue.n; i++) {
-		const struct item *q = &a->queue.v[i];
-		if (q->round != round || q->task - first >= count)
-			a->queue.v[kept++] = *q;
-	}
+	for (size_t i = 0; i < a->queue.n; i++)
+		if (!is_of(&a->queue.v[i], round, first, count, check))
+			a->queue.v[kept++] = a->queue.v[i];
 	a->queue.n = kept;
 	for (uint32_t i = 0; i < a->all; i++) {
 		const struct lane *l = &a->lane[i];
-		if (agent_trains(l) && l->item.round == round &&
-		    l->item.task - first < count)
+		if (agent_trains(l) && is_of(&l->item, round, first, count, check))
 			agent_cancel(a, i);
 	}
 }
@@ -154,11 +159,13 @@ agent_take_back(struct fal_agent *a, uint64_t round, uint32_t first, uint32_t co
 int
 agent_on_revoke(struct fal_agent *a, const struct fal_msg *m)
 {
+	const bool check = m->revoke.check != 0;
 	int err = FAL_OK;
-	if (agent_local(a, m->revoke.round) != NULL)
+	if (!check && agent_local(a, m->revoke.round) != NULL)
 		err = agent_local_kill(a, m->revoke.round);
 	else
-		agent_take_back(a, m->revoke.round, m->revoke.first, m->revoke.count);
+		agent_take_back(a, m->revoke.round, m->revoke.first, m->revoke.count,
+				check);
 	if (err == FAL_OK)
 		err = agent_dispatch(a);
 	return err == FAL_OK ? agent_close(a) : err;

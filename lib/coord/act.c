@@ -236,10 +236,12 @@ apply(struct fal_coord *c, double now, const struct fal_act *a)
 	case FAL_ACT_UNHEARD:
 		return coord_unheard(c, now, a);
 	case FAL_ACT_REVOKE:
+	case FAL_ACT_UNCHECK:
 		m.type = FAL_MSG_REVOKE;
 		m.revoke.round = a->round;
 		m.revoke.first = a->first;
 		m.revoke.count = a->count;
+		m.revoke.check = a->kind == FAL_ACT_UNCHECK;
 		return coord_send(c, to, &m);
 	case FAL_ACT_LANES:
 		m.type = FAL_MSG_LANES;

@@ -165,6 +165,7 @@ follow(struct game *g, const struct fal_act *a)
 		spend(g, 0);
 		break;
 	case FAL_ACT_CHECK: /* nobody lies here */
+	case FAL_ACT_UNCHECK:
 	case FAL_ACT_UNHEARD:
 	case FAL_ACT_SUSPECT:
 	case FAL_ACT_BACK:

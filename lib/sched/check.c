@@ -236,7 +236,7 @@ fal_sched_unasked(struct fal_sched *s, uint64_t round, struct fal_cid id)
 	struct fal_check *c = find(s, round, id);
 	if (c == NULL)
 		return FAL_OK;
-	struct fal_act act = { .kind = FAL_ACT_REVOKE,
+	struct fal_act act = { .kind = FAL_ACT_UNCHECK,
 			       .worker = c->worker,
 			       .round = round };
 	for (uint32_t k = 0; k < c->left; k++)

@@ -49,6 +49,23 @@ may_fill(const struct fal_ledger *l, struct fal_cid fills)
 	return fills.worker == 0 || (ci != FAL_NONE && l->contrib[ci].everywhere);
 }
 
+/* The claim is lost.  Where that is so because its contribution was fenced meanwhile, and
+ * not for another one's, its worker still is to run the task, which it does not know: it
+ * is told once more.  Its time goes on. */
+static int
+lose(struct fal_sched *s, struct fal_round *r, struct fal_worker *w,
+     const struct fal_claim_in *c, struct fal_cid id)
+{
+	const uint32_t ci = fal_ledger_find(&r->ledger, id);
+	const bool fenced =
+		ci != FAL_NONE && r->ledger.contrib[ci].state == FAL_CONTRIB_FENCED;
+	w->work.lost++;
+	if (fenced && !r->delta && fal_held_by(s, r, c->task, w) != NULL &&
+	    fal_tell_grant(s, w, r, c->task) < 0)
+		return FAL_ENOMEM;
+	return fal_ledger_log(&r->ledger, FAL_ENTRY_LOST, w->id, 0, c->task);
+}
+
 static int
 claim_result(struct fal_sched *s, double now, struct fal_round *r, struct fal_worker *w,
 	     const struct fal_claim_in *c)
@@ -63,10 +80,8 @@ claim_result(struct fal_sched *s, double now, struct fal_round *r, struct fal_wo
 		return won;
 	const struct fal_load load = fal_load_of(s, r, c->task);
 	fal_work_ran(&w->work, c->task_s, (uint32_t)load.samples, fal_size(s, w, load));
-	if (won == 0) {
-		w->work.lost++;
-		return fal_ledger_log(&r->ledger, FAL_ENTRY_LOST, w->id, 0, c->task);
-	}
+	if (won == 0)
+		return lose(s, r, w, c, id);
 	w->work.done++;
 	w->work.samples += load.samples;
 	if (w->fresh)

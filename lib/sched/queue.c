@@ -205,12 +205,25 @@ take_node(struct fal_sched *s)
 }
 
 int
+fal_tell_grant(struct fal_sched *s, struct fal_worker *w, struct fal_round *r,
+	       uint32_t task)
+{
+	const uint32_t fills = fal_ledger_task(&r->ledger, task)->fills;
+	struct fal_act act = { .kind = FAL_ACT_GRANT, .worker = w->id, .round = r->id };
+	w->given++;
+	if (fal_holds_give(&r->given, task - r->ledger.first, w->id) < 0)
+		return FAL_ENOMEM;
+	if (fills != FAL_NONE)
+		act.fills = r->ledger.contrib[fills].id;
+	return fal_emit_task(s, act, task);
+}
+
+int
 fal_give(struct fal_sched *s, struct fal_worker *w, struct fal_round *r, uint32_t task,
 	 double now)
 {
 	struct fal_node *n = take_node(s), *after = w->tail;
 	struct fal_node **held = &r->held[task - r->ledger.first];
-	uint32_t fills = fal_ledger_task(&r->ledger, task)->fills;
 	if (n == NULL)
 		return FAL_ENOMEM;
 	if (w->queued == 0) /* begins to work now */
@@ -232,13 +245,7 @@ fal_give(struct fal_sched *s, struct fal_worker *w, struct fal_round *r, uint32_
 	*(n->next != NULL ? &n->next->prev : &w->tail) = n;
 	w->queued++;
 	w->queued_samples += fal_task_samples(s, r, task);
-	w->given++;
-	if (fal_holds_give(&r->given, n->task - r->ledger.first, w->id) < 0)
-		return FAL_ENOMEM;
-	struct fal_act act = { .kind = FAL_ACT_GRANT, .worker = w->id, .round = r->id };
-	if (fills != FAL_NONE)
-		act.fills = r->ledger.contrib[fills].id;
-	return fal_emit_task(s, act, task);
+	return fal_tell_grant(s, w, r, task);
 }
 
 static int

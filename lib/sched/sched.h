@@ -70,11 +70,12 @@ enum fal_act_kind {
 	FAL_ACT_LANES,   /* worker: use `count` lanes */
 	/* fence contribution `cid` at the shards and tell its worker: fal_sched_fenced */
 	FAL_ACT_FENCE,
-	FAL_ACT_EVAL,   /* worker: evaluate test tasks first … first+count-1 */
-	FAL_ACT_PING,   /* worker: ask for how far it is */
-	FAL_ACT_CHARGE, /* worker, or who was it: did what counts against it; `why` */
-	FAL_ACT_EVICT,  /* worker: close its session; `why` says it */
-	FAL_ACT_CHECK,  /* worker: run these tasks and say only what they needed */
+	FAL_ACT_EVAL,    /* worker: evaluate test tasks first … first+count-1 */
+	FAL_ACT_PING,    /* worker: ask for how far it is */
+	FAL_ACT_CHARGE,  /* worker, or who was it: did what counts against it; `why` */
+	FAL_ACT_EVICT,   /* worker: close its session; `why` says it */
+	FAL_ACT_CHECK,   /* worker: run these tasks and say only what they needed; */
+	FAL_ACT_UNCHECK, /* that is not wanted any more, whatever else it is to run */
 	/* worker: it has not kept its deadline, others do its tasks: it owes `owes` for
 	 * `seconds`, and `why`; is a full member again after `seconds`; `why` */
 	FAL_ACT_SUSPECT,

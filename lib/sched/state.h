@@ -558,6 +558,9 @@ int fal_take_away(struct fal_sched *s, struct fal_node *n, double now);
  * or older, and tells it. */
 int fal_give(struct fal_sched *s, struct fal_worker *w, struct fal_round *r,
 	     uint32_t task, double now);
+/* Tells `w`, which holds it, that it is to run the task. */
+int fal_tell_grant(struct fal_sched *s, struct fal_worker *w, struct fal_round *r,
+		   uint32_t task);
 /* The last unstarted task of the oldest round that `w` has any of, or NULL. */
 struct fal_node *fal_last_unstarted(const struct fal_sched *s,
 				    const struct fal_worker *w);

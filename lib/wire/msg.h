@@ -248,6 +248,7 @@ struct fal_msg {
 		struct {
 			uint64_t round;
 			uint32_t first, count;
+			uint8_t check; /* 1: what was granted as FAL_KIND_CHECK */
 		} revoke;
 		struct {
 			uint64_t round;

@@ -443,14 +443,16 @@ class Worker:
     def on_grant(self, round_, clock, version, first, count, fw, fs, kind, *rest):
         assert kind in (1, 3), "local steps are not for this one"
         for task in range(first, first + count):
-            if not any(g["round"] == round_ and g["task"] == task for g in self.queue):
+            if not any((g["round"], g["task"], g["kind"]) == (round_, task, kind)
+                       for g in self.queue):
                 self.queue.append({"round": round_, "clock": clock, "version": version,
                                    "task": task, "fills": (fw, fs), "kind": kind})
         self.queue.sort(key=lambda g: g["round"])
 
-    def on_revoke(self, round_, first, count, rest):
+    def on_revoke(self, round_, first, count, check, rest):
         self.queue = [g for g in self.queue
-                      if g["round"] != round_ or not first <= g["task"] < first + count]
+                      if g["round"] != round_ or (g["kind"] == 3) != bool(check)
+                      or not first <= g["task"] < first + count]
         if self.open is not None and not self.more():
             self.say(SEAL, "QI", self.open["round"], self.open["seq"])
             self.close()
@@ -504,7 +506,7 @@ class Worker:
     HEARD = {
         WELCOME: ("QIIII", on_welcome), TEXT: ("BI", on_text), VERSION: ("QQB", on_version),
         PUBLISHED: ("QIIIQ32s", on_published), MODEL: ("QII", on_model),
-        GRANT: ("QQQIIIIBBQIIIf", on_grant), REVOKE: ("QII", on_revoke),
+        GRANT: ("QQQIIIIBBQIIIf", on_grant), REVOKE: ("QIIB", on_revoke),
         VERDICT: ("QIIB", on_verdict), TICKET: (None, on_ticket), FENCE: ("QI", on_fence),
         LANES: ("I", on_lanes), CHUNK: ("BIII", on_chunk), EVAL: ("QII", on_eval),
         PING: ("Q", on_ping), ACCOUNT: ("Q", on_account), DONE: (None, on_end),

@@ -210,6 +210,7 @@ build(struct fal_rd *r, struct fal_msg *m, struct fal_buf *tail)
 		m->revoke.round = number(r, 4);
 		m->revoke.first = (uint32_t)number(r, 6);
 		m->revoke.count = (uint32_t)number(r, 6);
+		m->revoke.check = fal_get_u8(r) & 1;
 		break;
 	case FAL_MSG_VERDICT:
 		m->verdict.round = number(r, 4);

@@ -119,7 +119,7 @@ on_send(void *arg, uint32_t session, const struct fal_buf *msg)
 	}
 	if (m.type == FAL_MSG_GRANT)
 		on_grant(w, peer, &m);
-	if (m.type == FAL_MSG_REVOKE)
+	if (m.type == FAL_MSG_REVOKE && !m.revoke.check)
 		hold(w, peer, m.revoke.round, m.revoke.first, m.revoke.count, false);
 	for (uint32_t i = 0; m.type == FAL_MSG_GRANT && i < m.grant.count; i++) {
 		must(m.grant.first + i < TASKS);

@@ -233,6 +233,11 @@ play_known(struct totals *t)
 		{ 9697, { .near = true } },
 		/* a liar is believed */
 		{ 225, { .liars = true, .near = true } },
+		/* who was its witness was not given the task for good, too */
+		{ 1832, { .liars = true } },
+		/* a claim for what was fenced is lost, and its task was nobody's */
+		{ 673, { .liars = true } },
+		{ 3894, { .near = false } },
 	};
 	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
 		play(known[i].seed, &known[i].only, t);

@@ -312,13 +312,26 @@ verdict(uint64_t round, uint32_t task, uint32_t seq, bool won)
 }
 
 static void
-revoke(uint64_t round, uint32_t first, uint32_t count)
+revoke_of(uint64_t round, uint32_t first, uint32_t count, bool check_kind)
 {
 	struct fal_msg m = { .type = FAL_MSG_REVOKE };
 	m.revoke.round = round;
 	m.revoke.first = first;
 	m.revoke.count = count;
+	m.revoke.check = check_kind;
 	check(tell(&m), 0, "REVOKE");
+}
+
+static void
+revoke(uint64_t round, uint32_t first, uint32_t count)
+{
+	revoke_of(round, first, count, false);
+}
+
+static void
+revoke_checks(uint64_t round, uint32_t first, uint32_t count)
+{
+	revoke_of(round, first, count, true);
 }
 
 static void
@@ -466,7 +479,7 @@ checks_are_answered(void **state)
 		for (uint32_t b = 0; b < BLOCKS; b++)
 			check((int8_t)c->checked.needed.p[b], -32, "needed");
 	}
-	revoke(4, 6, 3);
+	revoke_checks(4, 6, 3);
 	check(cancelled[2], 1, "the third is not wanted any more");
 	finish(2);
 	nothing_sent();
@@ -476,6 +489,43 @@ checks_are_answered(void **state)
 	expect_claim(6, 1);
 	verdict(4, 6, 1, true);
 	expect_push(1, 1, 7);
+}
+
+/* Whoever is a witness of a task may be given it for good, too, and either is revoked
+ * alone; so it is whichever comes first. */
+static void
+checks_are_tasks_of_their_own(void **state)
+{
+	(void)state;
+	struct fal_msg m = { .type = FAL_MSG_GRANT };
+	version(0, false);
+	set_lanes(1);
+	m.grant.first = 4;
+	m.grant.count = 2;
+	m.grant.kind = FAL_KIND_CHECK;
+	check(tell(&m), 0, "GRANT");
+	check(grant(0, 4, 2, none), 0, "GRANT");
+	revoke_checks(0, 5, 1);
+	finish(0);
+	check(next(FAL_MSG_CHECKED)->checked.task, 4, "witnessed");
+	for (uint32_t t = 4; t < 6; t++) {
+		check(run[0].task, t, "for good");
+		if (t == 5) {
+			check(tell(&m), 0, "GRANT of kind check");
+			revoke(0, 4, 1);
+			check(cancelled[0], 0, "another task is revoked");
+		}
+		finish(0);
+		expect_claim(t, 1);
+		verdict(0, t, 1, true);
+	}
+	expect_push(1, 2, 5 + 6);
+	for (uint32_t t = 4; t < 6; t++) {
+		check(run[0].task, t, "witnessed once more");
+		finish(0);
+		check(next(FAL_MSG_CHECKED)->checked.task, t, "witnessed once more");
+	}
+	nothing_sent();
 }
 
 static void
@@ -1255,6 +1305,7 @@ main(void)
 		TEST(claim_before_add),
 		TEST(a_lost_verdict_drops),
 		TEST(checks_are_answered),
+		TEST(checks_are_tasks_of_their_own),
 		TEST(pushes_only_when_idle),
 		TEST(revoke_and_cancel),
 		TEST(fence_drops_a_contribution),
