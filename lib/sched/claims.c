@@ -57,8 +57,10 @@ lose(struct fal_sched *s, struct fal_round *r, struct fal_worker *w,
      const struct fal_claim_in *c, struct fal_cid id)
 {
 	const uint32_t ci = fal_ledger_find(&r->ledger, id);
-	const bool fenced =
-		ci != FAL_NONE && r->ledger.contrib[ci].state == FAL_CONTRIB_FENCED;
+	const struct fal_contrib *to = ci != FAL_NONE ? &r->ledger.contrib[ci] : NULL;
+	/* What it was told to fill is what the task fills now. */
+	const bool fenced = to != NULL && to->state == FAL_CONTRIB_FENCED &&
+			    fal_ledger_task(&r->ledger, c->task)->fills == to->fills;
 	w->work.lost++;
 	if (fenced && !r->delta && fal_held_by(s, r, c->task, w) != NULL &&
 	    fal_tell_grant(s, w, r, c->task) < 0)
