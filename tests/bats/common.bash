@@ -64,6 +64,14 @@ stop_all() {
 	started=()
 }
 
+# sanitized: whether these programs need memory for a sanitizer, too.
+sanitized() {
+	case $bin in
+	*/asan | */tsan) ;;
+	*) return 1 ;;
+	esac
+}
+
 # same WHAT GOT WANT: prints both where they differ.
 same() {
 	[ "$2" = "$3" ] || {

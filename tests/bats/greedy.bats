@@ -96,7 +96,7 @@ rss() {
 	wait "$pid"
 	after=$(sed -n 's/^VmHWM:[^0-9]*\([0-9]*\) kB/\1/p' "/proc/$ps/status")
 	echo "$before KiB before, $after KiB at most; $(cat greedy.out)"
-	[ $((after - before)) -le $((40 << 10)) ]
+	sanitized || [ $((after - before)) -le $((40 << 10)) ]
 	# Whoever takes what it gets is served.
 	work honest --lanes 1
 	wait "$ps"

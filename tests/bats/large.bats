@@ -50,6 +50,7 @@ needs() {
 # within NAME PEAK: the program had no more than it said, and 128 MiB for itself: OpenBLAS
 # keeps up to 32 MiB for each thread that has called it.
 within() {
+	! sanitized || return 0
 	echo "# $1: $2 MiB, needs $(needs "$1")"
 	[ "$2" -le $(($(needs "$1") + 128)) ]
 }
