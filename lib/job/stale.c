@@ -16,7 +16,10 @@ fal_stale_warning(const struct fal_rule *rule, const struct fal_optim *optim,
 	/* Where each worker's, or group's, gradients are updates of their own, those of
 	 * the others come in between. */
 	const struct fal_traits is = fal_rule_traits(rule);
-	const uint32_t of = is.groups && rule->groups < n ? rule->groups : n;
+	const uint32_t most = !is.groups         ? n
+			      : rule->groups > 0 ? rule->groups
+						 : rule->most;
+	const uint32_t of = most < n ? most : n;
 	const uint32_t delay = is.alone ? of - 1 : is.delay;
 	out[0] = '\0';
 	const double momentum = fal_stable_momentum(optim);

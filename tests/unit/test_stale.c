@@ -52,6 +52,14 @@ test_warnings(void **state)
 	warns("groups:2", &o, 2,
 	      "groups:2 of 2 workers with momentum 0.9: stable learning rates are up to "
 	      "5.4 times lower");
+	/* As many as there may be, where their number is not fixed. */
+	warns("groups:progressive", &o, 1, "");
+	warns("groups:progressive", &o, 2,
+	      "groups:progressive of 2 workers with momentum 0.9: stable learning rates "
+	      "are up to 5.4 times lower");
+	warns("groups:progressive,max=2", &o, 8,
+	      "groups:progressive,max=2 of 8 workers with momentum 0.9: stable learning "
+	      "rates are up to 5.4 times lower");
 	/* Not known how many: some. */
 	char text[FAL_STALE_TEXT];
 	struct fal_rule r = { .scheme = FAL_SSP, .slack = 3 };
