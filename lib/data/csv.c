@@ -15,9 +15,9 @@
 #include <string.h>
 
 enum {
-	FIELD_MAX = 1024, /* bytes of a field */
-	COLUMNS_MAX = FAL_SAMPLE_MAX / sizeof(float) + 1,
-	NAMES_MAX = 1 << 22, /* bytes of all names */
+	FIELD_MAX = 1024,                             /* bytes of a field */
+	COLUMNS_MAX = FAL_SAMPLE_MAX / sizeof(float), /* without the label's */
+	NAMES_MAX = 1 << 22,                          /* bytes of all names */
 	BUFFER = 1 << 16
 };
 

@@ -458,6 +458,42 @@ tables_come_back(void **state)
 	}
 }
 
+/* As wide as a sample may be, and wider by a column. */
+static void
+table_width(void **state)
+{
+	(void)state;
+	const struct fal_csv t = { path, "y", ',' };
+	const struct fal_set_opts all = { 0 };
+	const uint32_t most = FAL_SAMPLE_MAX / sizeof(float);
+	for (uint32_t columns = most; columns <= most + 1; columns++) {
+		struct fal_buf b = { 0 };
+		struct fal_set set;
+		struct fal_manifest m;
+		struct fal_diag diag = { "" };
+		fal_put_fmt(&b, "y");
+		for (uint32_t i = 0; i < columns; i++)
+			fal_put_fmt(&b, ",a");
+		fal_put_fmt(&b, "\n1");
+		for (uint32_t i = 0; i < columns; i++)
+			fal_put_fmt(&b, ",2");
+		spill(path, &b, false);
+		int err = fal_set_load_csv(&t, &all, &set, &diag);
+		if (columns > most) {
+			assert_int_equal(err, FAL_ELIMIT);
+			assert_non_null(strstr(diag.text, ":1: too many columns"));
+		} else {
+			assert_int_equal(err, 0);
+			assert_int_equal(set.values, columns);
+			assert_int_equal(fal_manifest_build(&set, NULL, &m), 0);
+			assert_int_equal(m.train.per_chunk, 1);
+			fal_manifest_free(&m);
+			fal_set_free(&set);
+		}
+		fal_buf_free(&b);
+	}
+}
+
 static void
 table_refusals(void **state)
 {
@@ -797,11 +833,17 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(arrays_come_back), cmocka_unit_test(npy_refusals),
-		cmocka_unit_test(tensor_refusals),  cmocka_unit_test(tables_come_back),
-		cmocka_unit_test(table_refusals),   cmocka_unit_test(text_in_windows),
-		cmocka_unit_test(cifar_records),    cmocka_unit_test(pairs),
-		cmocka_unit_test(types_travel),     cmocka_unit_test(by_index),
+		cmocka_unit_test(arrays_come_back),
+		cmocka_unit_test(npy_refusals),
+		cmocka_unit_test(tensor_refusals),
+		cmocka_unit_test(tables_come_back),
+		cmocka_unit_test(table_width),
+		cmocka_unit_test(table_refusals),
+		cmocka_unit_test(text_in_windows),
+		cmocka_unit_test(cifar_records),
+		cmocka_unit_test(pairs),
+		cmocka_unit_test(types_travel),
+		cmocka_unit_test(by_index),
 		cmocka_unit_test(appended),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
