@@ -55,23 +55,19 @@ samples_header(const struct setup *s, struct fal_buf *out)
 	return out->err;
 }
 
-/* The names of tensors that are running statistics. */
+/* The names of tensors that are running statistics, though they be frozen. */
 static int
 find_buffers(struct child_job *j, const struct setup *s)
 {
-	const struct fal_optim *o = &s->job.optim;
 	j->buffer = fal_calloc(s->model->tensors, sizeof(*j->buffer));
 	if (j->buffer == NULL)
 		return FAL_ENOMEM;
 	j->job.buffer = j->buffer;
-	for (uint32_t i = 0; i < s->model->tensors; i++)
-		for (uint32_t k = 0; k < o->ranges; k++) {
-			const struct fal_range *r = &o->range[k];
-			const uint64_t at = s->model->tensor[i].offset;
-			if (r->rule == FAL_RANGE_EMA && at >= r->first &&
-			    at - r->first < r->count)
-				j->buffer[j->job.buffers++] = s->model->tensor[i].name;
-		}
+	for (uint32_t i = 0; i < s->model->tensors; i++) {
+		const char *name = s->model->tensor[i].name;
+		if (fal_job_buffers(&s->job, name))
+			j->buffer[j->job.buffers++] = name;
+	}
 	return FAL_OK;
 }
 

@@ -365,6 +365,10 @@ w              3       3"
 	run falcon-ps --check --set sync.scheme=wbsp "${job[@]}"
 	same "status" "$status" 2
 	has "$output" "sync.scheme: takes steps outside the server, which model.buffers is not for"
+	# They are no weights of the trainer's where they stay as they are, either.
+	sed 's/^buffers = .*/&\nfreeze = n.*/' tiny/tiny.job >tiny/frozen.job
+	falcon-work --exec 'tee heard | python3 trainer.py other' --try tiny/frozen.job
+	same "buffers" "$(jq -r 'select(.op == "job").buffers[]' heard)" n.running
 }
 
 @test "a trainer goes with its worker, however that goes" {
