@@ -51,6 +51,17 @@ fits(const struct fal_batch *b, uint32_t first, uint32_t count)
 	       part->dtype != FAL_ABSENT;
 }
 
+/* The sample at a place, and its label; NULL: its chunk is missing. */
+static const uint8_t *
+row_at(const struct fal_batch *b, uint32_t place, uint32_t *label)
+{
+	uint8_t class = 0;
+	const uint8_t *row =
+		fal_samples_row(b->samples, fal_order_at(b->order, place), &class);
+	*label = class;
+	return row;
+}
+
 int
 fal_batch_fill(const struct fal_batch *b, uint32_t first, uint32_t count, float *x,
 	       uint32_t *label)
@@ -60,13 +71,9 @@ fal_batch_fill(const struct fal_batch *b, uint32_t first, uint32_t count, float 
 	    (b->norm->channels != 1 && b->norm->channels != fal_part_channels(part)))
 		return FAL_EINVAL;
 	for (uint32_t i = 0; i < count; i++, x += part->values) {
-		uint8_t class;
-		const uint8_t *row =
-			fal_samples_row(b->samples, fal_order_at(b->order, first + i),
-					&class);
+		const uint8_t *row = row_at(b, first + i, &label[i]);
 		if (row == NULL)
 			return FAL_ENOENT;
-		label[i] = class;
 		normalise(b->norm, part, row, x);
 	}
 	return FAL_OK;
@@ -81,13 +88,9 @@ fal_batch_whole(const struct fal_batch *b, uint32_t first, uint32_t count, int64
 		return FAL_EINVAL;
 	const size_t size = fal_dtype_size(part->dtype);
 	for (uint32_t i = 0; i < count; i++) {
-		uint8_t class;
-		const uint8_t *row =
-			fal_samples_row(b->samples, fal_order_at(b->order, first + i),
-					&class);
+		const uint8_t *row = row_at(b, first + i, &label[i]);
 		if (row == NULL)
 			return FAL_ENOENT;
-		label[i] = class;
 		for (uint32_t k = 0; k < part->values; k++, row += size)
 			*x++ = fal_dtype_whole(part->dtype, row);
 	}

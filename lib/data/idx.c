@@ -37,24 +37,5 @@ int
 fal_idx_read(const char *path, const struct fal_array_opts *opts, struct fal_array *out,
 	     struct fal_diag *diag)
 {
-	struct source s;
-	struct fal_array a = { 0 };
-	uint64_t left = 0;
-	int err = source_open(&s, path, diag);
-	if (err < 0)
-		return err;
-	err = read_header(&s, &a);
-	if (err == FAL_OK)
-		err = source_shape(&s, opts, &a);
-	if (err == FAL_OK)
-		err = source_rows(&s, opts, &a, &left);
-	if (err == FAL_OK)
-		err = source_rest(&s, left);
-	source_close(&s);
-	if (err < 0) {
-		fal_array_free(&a);
-		return err;
-	}
-	*out = a;
-	return FAL_OK;
+	return source_array(path, opts, read_header, out, diag);
 }

@@ -2,6 +2,7 @@
  * the array (numpy.lib.format, "Format Version 1.0" to "3.0"). */
 #include "data/source.h"
 
+#include "base/buf.h"
 #include "base/text.h"
 
 #include <stdbool.h>
@@ -193,8 +194,8 @@ read_header(const struct source *s, struct fal_array *a)
 				    head[6], head[7]);
 	if ((err = source_exact(s, len, head[6] == 1 ? 2 : 4)) < 0)
 		return err;
-	const uint32_t n = len[0] | (uint32_t)len[1] << 8 | (uint32_t)len[2] << 16 |
-			   (uint32_t)len[3] << 24;
+	struct fal_rd r = fal_rd_init(len, sizeof(len));
+	const uint32_t n = fal_get_u32(&r);
 	if (n > HEADER_MAX)
 		return fal_diag_set(s->diag, FAL_ELIMIT,
 				    "%s: a header of %u bytes is too long", s->path, n);
@@ -212,24 +213,5 @@ int
 fal_npy_read(const char *path, const struct fal_array_opts *opts, struct fal_array *out,
 	     struct fal_diag *diag)
 {
-	struct source s;
-	struct fal_array a = { 0 };
-	uint64_t left = 0;
-	int err = source_open(&s, path, diag);
-	if (err < 0)
-		return err;
-	err = read_header(&s, &a);
-	if (err == FAL_OK)
-		err = source_shape(&s, opts, &a);
-	if (err == FAL_OK)
-		err = source_rows(&s, opts, &a, &left);
-	if (err == FAL_OK)
-		err = source_rest(&s, left);
-	source_close(&s);
-	if (err < 0) {
-		fal_array_free(&a);
-		return err;
-	}
-	*out = a;
-	return FAL_OK;
+	return source_array(path, opts, read_header, out, diag);
 }

@@ -80,8 +80,9 @@ source_exact(const struct source *s, uint8_t *p, uint64_t n)
 	return FAL_OK;
 }
 
-int
-source_rest(const struct source *s, uint64_t n)
+/* The rest of the file, of which n bytes are expected, is read and dropped. */
+static int
+drop_rest(const struct source *s, uint64_t n)
 {
 	uint8_t scrap[16384];
 	int got;
@@ -165,6 +166,33 @@ source_rows(const struct source *s, const struct fal_array_opts *opts,
 		return fal_diag_set(s->diag, FAL_ENOMEM, "%s: out of memory", s->path);
 	int err = source_exact(s, a->data, keep);
 	return err < 0 || fal_dtype_is_whole(a->dtype) ? err : make_floats(s, a);
+}
+
+int
+source_array(const char *path, const struct fal_array_opts *opts,
+	     int (*header)(const struct source *s, struct fal_array *a),
+	     struct fal_array *out, struct fal_diag *diag)
+{
+	struct source s;
+	struct fal_array a = { 0 };
+	uint64_t left = 0;
+	int err = source_open(&s, path, diag);
+	if (err < 0)
+		return err;
+	err = header(&s, &a);
+	if (err == FAL_OK)
+		err = source_shape(&s, opts, &a);
+	if (err == FAL_OK)
+		err = source_rows(&s, opts, &a, &left);
+	if (err == FAL_OK)
+		err = drop_rest(&s, left);
+	source_close(&s);
+	if (err < 0) {
+		fal_array_free(&a);
+		return err;
+	}
+	*out = a;
+	return FAL_OK;
 }
 
 void

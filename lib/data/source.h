@@ -23,9 +23,6 @@ int source_exact(const struct source *s, uint8_t *p, uint64_t n);
 /* Up to n bytes; how many, 0 at the end, or an error. */
 int source_some(const struct source *s, uint8_t *p, unsigned n);
 
-/* The rest of the file, of which n bytes are expected, is read and dropped. */
-int source_rest(const struct source *s, uint64_t n);
-
 /* Derives rows, row_values and row_bytes from type and dimensions, which are judged. */
 int source_shape(const struct source *s, const struct fal_array_opts *opts,
 		 struct fal_array *a);
@@ -34,5 +31,11 @@ int source_shape(const struct source *s, const struct fal_array_opts *opts,
  * `a` is to be freed in any case. */
 int source_rows(const struct source *s, const struct fal_array_opts *opts,
 		struct fal_array *a, uint64_t *left);
+
+/* The one array of a file: `header` reads type and dimensions, behind which the rows
+ * begin and behind them nothing. */
+int source_array(const char *path, const struct fal_array_opts *opts,
+		 int (*header)(const struct source *s, struct fal_array *a),
+		 struct fal_array *out, struct fal_diag *diag);
 
 #endif

@@ -3,6 +3,7 @@
  * the file are not looked at. */
 #include "data/source.h"
 
+#include "base/buf.h"
 #include "base/mem.h"
 #include "base/text.h"
 
@@ -75,13 +76,12 @@ read_header(const struct source *s, const struct fal_array_opts *opts,
 	    struct fal_array *a, uint64_t *begin)
 {
 	uint8_t len[8];
-	uint64_t n = 0;
 	json_error_t why;
 	int err = source_exact(s, len, sizeof(len));
 	if (err < 0)
 		return err;
-	for (unsigned i = 0; i < 8; i++)
-		n |= (uint64_t)len[i] << 8 * i;
+	struct fal_rd r = fal_rd_init(len, sizeof(len));
+	const uint64_t n = fal_get_u64(&r);
 	if (n > HEADER_MAX)
 		return fal_diag_set(s->diag, FAL_ELIMIT,
 				    "%s: a header of %" PRIu64
