@@ -103,12 +103,7 @@ child_begin(struct child *c, const struct child_job *job)
 void
 child_forget(struct child *c)
 {
-	pthread_mutex_lock(&c->mutex);
-	c->job = NULL;
-	c->jobs++;
-	c->up = false;
-	pthread_mutex_unlock(&c->mutex);
-	child_poke(c);
+	child_begin(c, NULL);
 }
 
 void

@@ -105,6 +105,20 @@ load_params(struct eval *e, const char *file, struct fal_diag *diag)
 	return err;
 }
 
+/* The samples are of a file without labels, or, NULL, the job's test set. */
+static int
+load(struct eval *e, const char *job, const char *samples, const char *model,
+     struct fal_diag *diag)
+{
+	int err = load_job(e, job, diag);
+	if (err == FAL_OK)
+		err = samples != NULL ? fal_set_load_unlabelled(samples, &e->set, diag)
+				      : load_set(e, job, diag);
+	if (err == FAL_OK)
+		err = load_setup(e, job, diag);
+	return err < 0 ? err : load_params(e, model, diag);
+}
+
 static int
 judge(struct eval *e, struct judged *out, struct fal_diag *diag)
 {
@@ -180,13 +194,7 @@ eval_run(const char *job, const char *model, bool json)
 	struct eval e = { 0 };
 	struct judged j = { 0 };
 	struct fal_diag diag = { "" };
-	int err = load_job(&e, job, &diag);
-	if (err == FAL_OK)
-		err = load_set(&e, job, &diag);
-	if (err == FAL_OK)
-		err = load_setup(&e, job, &diag);
-	if (err == FAL_OK)
-		err = load_params(&e, model, &diag);
+	int err = load(&e, job, NULL, model, &diag);
 	/* What went wrong so far is wrong with the files. */
 	int code = err == FAL_ENOMEM ? FAL_EXIT_NO : FAL_EXIT_USAGE;
 	if (err == FAL_OK) {
@@ -254,13 +262,7 @@ predict_run(const char *job, const char *model, const char *samples)
 {
 	struct eval e = { 0 };
 	struct fal_diag diag = { "" };
-	int err = load_job(&e, job, &diag);
-	if (err == FAL_OK)
-		err = fal_set_load_unlabelled(samples, &e.set, &diag);
-	if (err == FAL_OK)
-		err = load_setup(&e, job, &diag);
-	if (err == FAL_OK)
-		err = load_params(&e, model, &diag);
+	int err = load(&e, job, samples, model, &diag);
 	int code = err == FAL_ENOMEM ? FAL_EXIT_NO : FAL_EXIT_USAGE;
 	if (err == FAL_OK) {
 		err = predict(&e, &diag);
