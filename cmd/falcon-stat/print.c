@@ -6,22 +6,6 @@
 
 #include <stdio.h>
 
-/* 7500 → "7,500". */
-static const char *
-group(uint64_t v, char out[static 32])
-{
-	char digits[24];
-	int n = snprintf(digits, sizeof(digits), "%llu", (unsigned long long)v);
-	char *p = out;
-	for (int i = 0; i < n; i++) {
-		if (i > 0 && (n - i) % 3 == 0)
-			*p++ = ',';
-		*p++ = digits[i];
-	}
-	*p = '\0';
-	return out;
-}
-
 void
 stat_audit(struct fal_buf *out, const struct fal_audit_verdict *v)
 {
@@ -30,54 +14,58 @@ stat_audit(struct fal_buf *out, const struct fal_audit_verdict *v)
 		fal_put_fmt(out, "audit: %s\n", v->text[i]);
 	if (v->findings > v->n_text)
 		fal_put_fmt(out, "audit: and %s more\n",
-			    group(v->findings - v->n_text, a));
+			    fal_text_group(v->findings - v->n_text, a));
 	if (v->findings > 0) {
-		fal_put_fmt(out, "audit: failed: %s finding%s\n", group(v->findings, a),
-			    fal_text_s(v->findings));
+		fal_put_fmt(out, "audit: failed: %s finding%s\n",
+			    fal_text_group(v->findings, a), fal_text_s(v->findings));
 		return;
 	}
 	if (!v->ok) {
 		fal_put_fmt(out, "audit: cannot tell: %s line%s (%s byte%s) %s missing, ",
-			    group(v->missing_lines, a), fal_text_s(v->missing_lines),
-			    group(v->missing_bytes, b), fal_text_s(v->missing_bytes),
+			    fal_text_group(v->missing_lines, a),
+			    fal_text_s(v->missing_lines),
+			    fal_text_group(v->missing_bytes, b),
+			    fal_text_s(v->missing_bytes),
 			    v->missing_lines == 1 ? "is" : "are");
-		fal_put_fmt(out, "from clock %s on\n", group(v->clocks, a));
+		fal_put_fmt(out, "from clock %s on\n", fal_text_group(v->clocks, a));
 		return;
 	}
-	fal_put_fmt(out, "audit: ok: %s", group(v->clocks, a));
+	fal_put_fmt(out, "audit: ok: %s", fal_text_group(v->clocks, a));
 	if (!v->finished)
-		fal_put_fmt(out, " of %s", group(v->of_clocks, a));
+		fal_put_fmt(out, " of %s", fal_text_group(v->of_clocks, a));
 	fal_put_fmt(out, " clock%s, %s task%s, moved %s",
 		    fal_text_s(v->finished ? v->clocks : v->of_clocks),
-		    group(v->sums.tasks, a), fal_text_s(v->sums.tasks),
-		    group(v->sums.moved, b));
-	fal_put_fmt(out, ", cloned %s", group(v->sums.cloned, a));
-	fal_put_fmt(out, ", filled %s, dropped %s", group(v->sums.filled, a),
-		    group(v->sums.dropped, b));
+		    fal_text_group(v->sums.tasks, a), fal_text_s(v->sums.tasks),
+		    fal_text_group(v->sums.moved, b));
+	fal_put_fmt(out, ", cloned %s", fal_text_group(v->sums.cloned, a));
+	fal_put_fmt(out, ", filled %s, dropped %s", fal_text_group(v->sums.filled, a),
+		    fal_text_group(v->sums.dropped, b));
 	fal_put_fmt(out, ", %s sample%s dropped (stale), %s computed twice",
-		    group(v->samples_dropped, a), fal_text_s(v->samples_dropped),
-		    group(v->samples_twice, b));
+		    fal_text_group(v->samples_dropped, a), fal_text_s(v->samples_dropped),
+		    fal_text_group(v->samples_twice, b));
 	uint64_t doubted = 0;
 	for (int i = 0; i < FAL_VERDICTS; i++)
 		doubted += v->verdicts[i];
 	if (doubted > 0) {
 		fal_put_fmt(out, ", witnessed %s, believed %s",
-			    group(v->verdicts[FAL_WITNESSED], a),
-			    group(v->verdicts[FAL_BELIEVED], b));
+			    fal_text_group(v->verdicts[FAL_WITNESSED], a),
+			    fal_text_group(v->verdicts[FAL_BELIEVED], b));
 		fal_put_fmt(out, ", bounded %s, refuted %s",
-			    group(v->verdicts[FAL_BOUNDED], a),
-			    group(v->verdicts[FAL_REFUTED], b));
+			    fal_text_group(v->verdicts[FAL_BOUNDED], a),
+			    fal_text_group(v->verdicts[FAL_REFUTED], b));
 	}
 	if (v->evals.tasks > 0) {
-		fal_put_fmt(out, ", evaluated %s test task%s", group(v->evals.tasks, a),
+		fal_put_fmt(out, ", evaluated %s test task%s",
+			    fal_text_group(v->evals.tasks, a),
 			    fal_text_s(v->evals.tasks));
 		fal_put_fmt(out, ", confirmed %s, unconfirmed %s",
-			    group(v->evals.twice, a), group(v->evals.alone, b));
+			    fal_text_group(v->evals.twice, a),
+			    fal_text_group(v->evals.alone, b));
 	}
 	if (v->charges > 0)
-		fal_put_fmt(out, ", charged %s", group(v->charges, a));
+		fal_put_fmt(out, ", charged %s", fal_text_group(v->charges, a));
 	if (v->suspects > 0)
-		fal_put_fmt(out, ", suspected %s", group(v->suspects, a));
+		fal_put_fmt(out, ", suspected %s", fal_text_group(v->suspects, a));
 	fal_put_fmt(out, ", used at staleness: ");
 	stat_stale(out, &v->stale);
 	fal_put_u8(out, '\n');

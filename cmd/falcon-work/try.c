@@ -10,7 +10,6 @@
 #include "model/safetensors.h"
 #include "work.h"
 
-#include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -338,22 +337,6 @@ try_eval(struct try *t)
 		       count, made.loss / count);
 }
 
-/* 11,173,962 */
-static const char *
-thousands(uint64_t n, char out[static 32])
-{
-	char digits[24];
-	const int len = snprintf(digits, sizeof(digits), "%" PRIu64, n);
-	char *p = out;
-	for (int i = 0; i < len; i++) {
-		if (i > 0 && (len - i) % 3 == 0)
-			*p++ = ',';
-		*p++ = digits[i];
-	}
-	*p = '\0';
-	return out;
-}
-
 int
 try_run(const char *file, const char *command)
 {
@@ -381,7 +364,7 @@ try_run(const char *file, const char *command)
 		const struct fal_model *m = t.setup.model;
 		printf("ok hello %s%s%u tensor%s, %s parameter%s\n", about,
 		       *about != '\0' ? ", " : "", m->tensors, fal_text_s(m->tensors),
-		       thousands(m->values, params), fal_text_s(m->values));
+		       fal_text_group(m->values, params), fal_text_s(m->values));
 		child_begin(t.exec->child[0], &t.told);
 		if (try_twice(&t, &ms) && try_halves(&t, ms))
 			try_eval(&t);

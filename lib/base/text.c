@@ -1,6 +1,8 @@
 /* Texts for a person. */
 #include "base/text.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 /* Whether the byte goes on with a character that began before it. */
@@ -35,6 +37,21 @@ const char *
 fal_text_s(uint64_t n)
 {
 	return n == 1 ? "" : "s";
+}
+
+const char *
+fal_text_group(uint64_t n, char out[static 32])
+{
+	char digits[24];
+	const int len = snprintf(digits, sizeof(digits), "%" PRIu64, n);
+	char *p = out;
+	for (int i = 0; i < len; i++) {
+		if (i > 0 && (len - i) % 3 == 0)
+			*p++ = ',';
+		*p++ = digits[i];
+	}
+	*p = '\0';
+	return out;
 }
 
 const char *

@@ -16,6 +16,9 @@ size_t fal_text_width(const char *s);
 /* What a word takes where it stands for n: "s", or "" if n is 1. */
 const char *fal_text_s(uint64_t n);
 
+/* 7500 → "7,500", in `out`, which is returned. */
+const char *fal_text_group(uint64_t n, char out[static 32]);
+
 /* As much of `s` as fits `cap` > 0 bytes with its NUL, cut between characters, into
  * `out`, which may be `s`; control characters become '?'.  Returns `out`. */
 const char *fal_text_plain(char *out, size_t cap, const char *s);

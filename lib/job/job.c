@@ -138,7 +138,6 @@ static const struct key keys[] = {
 	KEY("sync", "lanes.start", U32, lanes_start, 0, 4096),
 };
 /* clang-format on */
-#define HEX "0123456789abcdef"
 #define KEYS (sizeof(keys) / sizeof(keys[0]))
 
 struct parser {
@@ -429,6 +428,13 @@ check_local(const struct parser *p)
 	return refuse(p, key_at(AT(rule)), FAL_EINVAL, d.text);
 }
 
+static bool
+is_hash(const char *s)
+{
+	uint8_t hash[32];
+	return fal_unhex(s, sizeof(hash), hash) == FAL_OK;
+}
+
 /* What one value demands of another. */
 static int
 check(struct parser *p)
@@ -460,8 +466,8 @@ check(struct parser *p)
 		  "missing, and so is model.init" },
 		{ sum != NULL && job->init == NULL, AT(init_sha256),
 		  "does nothing without model.init" },
-		{ sum != NULL && (strlen(sum) != 64 || strspn(sum, HEX) != 64),
-		  AT(init_sha256), "is not 64 digits of 0-9a-f" },
+		{ sum != NULL && !is_hash(sum), AT(init_sha256),
+		  "is not 64 digits of 0-9a-f" },
 		{ by_index && job->samples == 0, AT(samples),
 		  "missing (data.format = index needs it)" },
 		{ by_index && test && job->test_samples == 0, AT(test_samples),
@@ -469,8 +475,8 @@ check(struct parser *p)
 		{ fine != NULL && job->format == FAL_JOB_FORMAT_CIFAR100 &&
 			  strcmp(fine, "fine") != 0 && strcmp(fine, "coarse") != 0,
 		  AT(label), "is not fine or coarse" },
-		{ hash != NULL && (strlen(hash) != 64 || strspn(hash, HEX) != 64),
-		  AT(data_hash), "is not 64 digits of 0-9a-f" },
+		{ hash != NULL && !is_hash(hash), AT(data_hash),
+		  "is not 64 digits of 0-9a-f" },
 		{ (by_index || job->format == FAL_JOB_FORMAT_TEXT) &&
 			  (p->mean_n > 0 || p->std_n > 0),
 		  p->mean_n > 0 ? AT(mean) : AT(std),
