@@ -294,8 +294,8 @@ bool
 fal_grad_alike(const struct fal_grad_hello *a, const struct fal_grad_hello *b)
 {
 	return a->lanes == b->lanes && a->depth == b->depth && a->samples == b->samples &&
-	       a->pipes == b->pipes && a->train == b->train && a->test == b->test &&
-	       memcmp(a->data, b->data, FAL_GRAD_DATA) == 0;
+	       a->pipes == b->pipes && a->impure == b->impure && a->train == b->train &&
+	       a->test == b->test && memcmp(a->data, b->data, FAL_GRAD_DATA) == 0;
 }
 
 uint64_t

@@ -99,8 +99,7 @@ struct fal_grad_word {
 int fal_grad_get(const char *line, size_t n, struct fal_grad_word *out,
 		 struct fal_diag *diag);
 
-/* Whether two hellos say the same of what tasks and data are to be; `about` may differ.
- */
+/* Whether two hellos say the same; `about` may differ. */
 bool fal_grad_alike(const struct fal_grad_hello *a, const struct fal_grad_hello *b);
 
 /* The seed of a task: the same for whoever computes it. */

@@ -113,6 +113,9 @@ reads_words(void **state)
 	assert_true(fal_grad_alike(&less, &w.hello));
 	less.data[31] ^= 1;
 	assert_false(fal_grad_alike(&less, &w.hello));
+	less = w.hello;
+	less.impure = true;
+	assert_false(fal_grad_alike(&less, &w.hello));
 	w.hello = was;
 	assert_null(strchr(w.hello.about, '\033'));
 	assert_int_equal(get(" {\"id\":7,\"op\":\"done\",\"loss\":-1.5,\"right\":2} ",
