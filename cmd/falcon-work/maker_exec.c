@@ -304,12 +304,10 @@ pause_ns(unsigned failures)
 
 /* Made, with what it gave in `ran`; false: it is to be tried again. */
 static bool
-is_made(struct maker_exec *m, const struct exec_at *at, const struct child_task *t,
-	const struct maker_job *job, const struct child_made *made, bool again,
-	struct fal_ran *ran, int *err)
+is_made(const struct exec_at *at, const struct child_task *t, const struct maker_job *job,
+	const struct child_made *made, bool again, struct fal_ran *ran, int *err)
 {
 	const struct maker_made made_of = { t->grad, made->loss, made->right };
-	(void)m;
 	if (made->right > job->count) {
 		child_fault(at->child, t->start, "more samples are right than there are");
 		return false;
@@ -351,7 +349,7 @@ run(struct maker *maker, uint32_t lane, const struct maker_job *job, struct fal_
 		    !child_pause(at.child, at.slot, job->id, pause_ns(failures++)))
 			break;
 		if (made.end == CHILD_MADE) {
-			if (is_made(m, &at, &task, job, &made, nonfinite, ran, &err))
+			if (is_made(&at, &task, job, &made, nonfinite, ran, &err))
 				return err;
 			nonfinite = nonfinite || ran->nonfinite;
 		}
