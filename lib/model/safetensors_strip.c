@@ -42,13 +42,10 @@ read_pieces(struct reader *r, json_t *o, struct piece *piece, uint32_t *n)
 	}
 	qsort(piece, *n, sizeof(*piece), st_by_begin);
 	uint64_t end = 0;
-	for (uint32_t i = 0; i < *n; end = piece[i++].at[1])
-		if (piece[i].at[0] != end || piece[i].at[1] < end)
-			return FAIL(r,
-				    "tensors overlap or leave a gap at byte %llu of "
-				    "the data",
-				    (unsigned long long)end);
-	if (end != r->bytes)
+	uint32_t k = 0;
+	while (k < *n && piece[k].at[0] == end && piece[k].at[1] >= end)
+		end = piece[k++].at[1];
+	if (k < *n || end != r->bytes)
 		return FAIL(r, "tensors overlap or leave a gap at byte %llu of the data",
 			    (unsigned long long)end);
 	return FAL_OK;
