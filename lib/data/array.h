@@ -39,10 +39,10 @@ struct fal_array_opts {
  * behind the rows that are kept; of safetensors the header and the tensor.
  *
  * FAL_ENOENT or FAL_EIO (cannot be read), FAL_EFORMAT (not the format, another type or
- * order, a dimension of 0, trailing or broken compressed bytes), FAL_ETRUNC, FAL_ELIMIT
- * (above max_bytes), FAL_EINVAL (max_rows is more than the file has; there is no such
- * tensor), FAL_ENONFINITE, FAL_ENOMEM.  Bytes behind the end of the gzip stream are
- * ignored, as zlib's gzread does. */
+ * order, a dimension of 0, trailing or broken compressed bytes), FAL_EVERSION (of .npy),
+ * FAL_ETRUNC, FAL_ELIMIT (above max_bytes), FAL_EINVAL (max_rows is more than the file
+ * has; there is no such tensor), FAL_ENONFINITE, FAL_ENOMEM.  Bytes behind the end of the
+ * gzip stream are ignored, as zlib's gzread does. */
 int fal_idx_read(const char *path, const struct fal_array_opts *opts,
 		 struct fal_array *out, struct fal_diag *diag);
 int fal_npy_read(const char *path, const struct fal_array_opts *opts,
