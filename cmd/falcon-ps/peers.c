@@ -54,8 +54,8 @@ is_old(const void *arg, const struct fal_shared *s)
 	       !fal_coord_wants(t->coord, t->peer, fal_shared_version(s));
 }
 
-/* A shard's part of it: PUBLISHED, then MODEL.  FAL_ENOMEM; any other error is of the
- * session. */
+/* A shard's part of it: PUBLISHED, then MODEL.  Or why the session must end; where there
+ * is nothing to publish, the job has failed, and that is not the session's fault. */
 static int
 send_part(struct ps_server *s, struct ps_session *session,
 	  const struct fal_coord_model *model, uint32_t shard)

@@ -46,6 +46,13 @@ session_of(const struct fal_coord *c, uint32_t id)
 	return at < c->lives && c->live[at].worker == id ? c->live[at].session : 0;
 }
 
+struct fal_peer *
+coord_at_work(const struct fal_coord *c, uint32_t id)
+{
+	struct fal_peer *p = coord_find(c, session_of(c, id));
+	return p != NULL && p->ready ? p : NULL;
+}
+
 int
 coord_send(struct fal_coord *c, uint32_t peer, struct fal_msg *m)
 {

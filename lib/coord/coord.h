@@ -159,7 +159,7 @@ void fal_coord_lost(struct fal_coord *c, uint32_t shard);
 int fal_coord_tick(struct fal_coord *c, double now);
 double fal_coord_wake(const struct fal_coord *c); /* when; infinity: no need */
 
-/* ---- what a controller asks for (coord_control.c) ---- */
+/* ---- what a controller asks for (control.c) ---- */
 
 /* Policy `p` (copied) shall hold; `by` is the name of the key that wants it, for the
  * trace and the journal (copied).  Where the rule stays as it is, it does at once; else
@@ -205,11 +205,11 @@ struct fal_coord_left {
 bool fal_coord_kept(const struct fal_coord *c, struct fal_coord_left *out);
 bool fal_coord_newest(const struct fal_coord *c, struct fal_coord_left *out);
 
-/* Where the job stands. */
 /* May the session still have to compute on `version`, of which it was told?  Whoever
  * falls behind skips the others. */
 bool fal_coord_wants(const struct fal_coord *c, uint32_t peer, uint64_t version);
 
+/* Where the job stands. */
 struct fal_coord_status {
 	uint64_t clock, clocks; /* the first that is not over; all */
 	uint64_t version;
@@ -236,8 +236,7 @@ int fal_coord_sizes(const struct fal_coord *c, struct fal_coord_sizes *out);
 
 /* The end: writes the `done` line (sha256: 64 hex digits) and tells all workers; or, when
  * the job has failed or `why` is not NULL (kept until fal_coord_free: what the caller
- * could not do),
- * the `failed` line, and refuses them. */
+ * could not do), the `failed` line, and refuses them. */
 void fal_coord_finish(struct fal_coord *c, double now, const char *sha256,
 		      const char *why);
 

@@ -228,10 +228,7 @@ on_fenced(struct fal_coord *c, double now, const struct fal_shard_say *say)
 static int
 on_refused(struct fal_coord *c, double now, const struct fal_shard_say *say)
 {
-	const struct fal_peer *p = NULL;
-	for (uint32_t i = 0; i < c->peers && p == NULL; i++)
-		if (c->peer[i].worker == say->id.worker && c->peer[i].ready)
-			p = &c->peer[i];
+	const struct fal_peer *p = coord_at_work(c, say->id.worker);
 	if (p == NULL)
 		return FAL_OK;
 	if (say->err == FAL_ELIMIT || say->err == FAL_EINVAL)

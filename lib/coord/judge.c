@@ -7,15 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static struct fal_peer *
-peer_of(const struct fal_coord *c, uint32_t worker)
-{
-	for (uint32_t i = 0; i < c->peers; i++)
-		if (c->peer[i].worker == worker && c->peer[i].ready)
-			return &c->peer[i];
-	return NULL;
-}
-
 /* What the blocks hold is thrown away, and the round's tasks run again for them, when all
  * shards have done so: those that `of` has brought, or with {0, 0} those beyond. */
 static int
@@ -64,7 +55,7 @@ own_beyond(struct fal_coord *c, double now, const struct fal_round_info *r,
 	   struct fal_cid by)
 {
 	static const char why[] = "its gradients led out of the numbers";
-	const struct fal_peer *p = peer_of(c, by.worker);
+	const struct fal_peer *p = coord_at_work(c, by.worker);
 	if (p != NULL)
 		coord_diverged(c, p, "gradients led out of the numbers");
 	if (c->why != NULL)

@@ -262,8 +262,9 @@ pay(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_msg *m
 	memmove(p->owed, p->owed + 1, sizeof(*p->owed) * --p->oweds);
 }
 
-void
-coord_worked(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_msg *m)
+/* Writes the `clock` lines that the peer owes, up to that of the ACCOUNT `m` answers. */
+static void
+on_worked(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_msg *m)
 {
 	const struct fal_msg none = { .type = FAL_MSG_WORKED };
 	uint32_t at = 0;
@@ -358,7 +359,7 @@ fal_coord_msg(struct fal_coord *c, double now, uint32_t peer, const struct fal_m
 	case FAL_MSG_SEAL:
 		return on_seal(c, now, p, m, diag);
 	case FAL_MSG_WORKED:
-		coord_worked(c, now, p, m);
+		on_worked(c, now, p, m);
 		return coord_advance(c, now);
 	case FAL_MSG_EVALUATED:
 		return coord_evaluated(c, now, p, m, diag);

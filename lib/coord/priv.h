@@ -174,12 +174,12 @@ struct fal_coord {
 	struct fal_collected *merged;
 	uint32_t mergeds, told; /* the first `told` are of updates that are news */
 	size_t merged_cap;
+	bool graded; /* some of these are gradients */
 
 	struct { /* under which key local steps failed last, and when; 0: none */
 		uint32_t key;
 		uint64_t clock;
 	} diverged;
-	bool graded; /* some of these are gradients */
 
 	/* What the shards have said of open rounds (fleet.c), by round. */
 	struct fal_gather {
@@ -298,6 +298,8 @@ uint32_t coord_place(const struct fal_coord *c, uint32_t id);
 struct fal_peer *coord_find(const struct fal_coord *c, uint32_t id);
 /* Where worker `id` is, or belongs, among the live ones. */
 uint32_t coord_live_place(const struct fal_coord *c, uint32_t id);
+/* The session of worker `id`, if it is ready; or NULL. */
+struct fal_peer *coord_at_work(const struct fal_coord *c, uint32_t id);
 /* To a session; 0 stands for one that is gone. */
 int coord_send(struct fal_coord *c, uint32_t peer, struct fal_msg *m);
 /* Asks for a sign of life; the answer gives the round trip time, too. */
@@ -386,9 +388,6 @@ void coord_judge_free(struct fal_coord *c);
 void coord_diverged(struct fal_coord *c, const struct fal_peer *p, const char *why);
 /* Tells a session that there is nothing to do any more. */
 int coord_send_done(struct fal_coord *c, uint32_t peer);
-/* Writes the `clock` lines that the peer owes, up to that of the ACCOUNT `m` answers. */
-void coord_worked(struct fal_coord *c, double now, struct fal_peer *p,
-		  const struct fal_msg *m);
 /* Writes all `clock` lines that the peer owes: it will say nothing more. */
 void coord_owed(struct fal_coord *c, double now, struct fal_peer *p);
 
