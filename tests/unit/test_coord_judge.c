@@ -114,8 +114,11 @@ tell_coord(uint32_t peer, const struct fal_msg *m)
 	return err;
 }
 
-static uint32_t test_tasks; /* of the next job */
-static bool deaf;           /* what the shards say is under way */
+static uint32_t test_tasks, shards; /* of the next job */
+static bool deaf;                   /* what the shards say is under way */
+/* So is what the second one says from its next TAKEN on, which is here then. */
+static bool slow, waits;
+static struct fal_shard_say taken;
 
 static int
 order(void *arg, const struct fal_shard_order *o)
@@ -132,7 +135,20 @@ push_to(void *arg, uint32_t from, const struct fal_msg *m, struct fal_diag *why)
 static bool
 next(void *arg, uint32_t *shard, struct fal_shard_say *out)
 {
-	return !deaf && fal_rack_next(((struct racked *)arg)->rack, shard, out);
+	struct fal_rack *rack = ((struct racked *)arg)->rack;
+	if (waits) {
+		*shard = slow ? 0 : 1;
+		*out = taken;
+		waits = slow;
+		return !slow || fal_shard_next(fal_rack_at(rack, 0), out);
+	}
+	if (deaf || !fal_rack_next(rack, shard, out))
+		return false;
+	if (!slow || *shard != 1 || out->kind != FAL_SAY_TAKEN)
+		return true;
+	taken = *out;
+	waits = true;
+	return next(arg, shard, out);
 }
 
 static void
@@ -154,6 +170,7 @@ begin_job(const char *scheme, uint32_t workers)
 						 .task = TASK,
 						 .epochs = 1 },
 				       .params = N,
+				       .shards = shards,
 				       .test_samples = test_tasks * TASK,
 				       .eval_every = test_tasks > 0 ? 4 : 0,
 				       .min_workers = workers };
@@ -175,7 +192,7 @@ begin(void **state)
 	(void)state;
 	memset(session, 0, sizeof(session));
 	memset(fingerprint, 0, sizeof(fingerprint));
-	test_tasks = 0;
+	test_tasks = shards = 0;
 	return 0;
 }
 
@@ -695,6 +712,46 @@ beyond_the_numbers(void **state)
 	audit();
 }
 
+/* What one shard counts when it has taken back its blocks, and the other has not said so
+ * yet, counts: the second worker leaves before the coordinator has heard of its push, and
+ * what fills that comes in between. */
+static void
+a_shard_takes_back_late(void **state)
+{
+	(void)state;
+	struct session *s = &session[3];
+	uint32_t fills = 0;
+	session[1].lie = (struct lie){ .lies = true, .value = 0, .needed = 20 };
+	shards = 2;
+	begin_job("bsp", 3);
+	deaf = true;
+	while (work(2))
+		;
+	session[2].closed = true;
+	check(fal_coord_gone(coord, now, 2, "reset"), 0, "gone");
+	while (work(1) || work(3))
+		;
+	deaf = false;
+	check(fal_coord_heard(coord, now), 0, "heard");
+	slow = true;
+	for (uint32_t i = 0; i < s->n; i++)
+		if (s->held[i].check)
+			answer(3, &s->held[i]);
+		else
+			s->held[fills++] = s->held[i];
+	check(waits, 1, "taken back by one");
+	s->n = fills;
+	check(fills > 0 && s->held[0].fills.worker == 2, 1, "fills");
+	work(3);
+	slow = false;
+	check(fal_coord_heard(coord, now), 0, "heard");
+	session[1].lie.lies = false;
+	run();
+	honest_model();
+	check(lines("\"ev\":\"again\""), 1, "done again");
+	audit();
+}
+
 static void
 beyond_on_two_runs(void **state)
 {
@@ -771,6 +828,7 @@ main(void)
 		TEST(other_bits_refute_nothing),
 		TEST(outside_the_law),
 		TEST(beyond_the_numbers),
+		TEST(a_shard_takes_back_late),
 		TEST(beyond_on_two_runs),
 		TEST(rounds_of_ones_own),
 		TEST(alone_beyond),
