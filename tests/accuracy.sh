@@ -9,14 +9,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 bin=${FALCON_BIN:-build/release}
-dir=$(mktemp -d)
 . share/crew
-clean_up() {
-	dismiss
-	rm -rf "$dir"
-}
-trap clean_up EXIT
-trap 'exit 1' INT TERM HUP
 "$bin/falcon-key" init "$dir/keys"
 epochs=${ACCURACY_EPOCHS:+--set job.epochs=$ACCURACY_EPOCHS}
 verdict=0

@@ -19,7 +19,6 @@ bin=${FALCON_BIN:-build/release}
 samples=${BENCH_SAMPLES:-12000}
 seed=${BENCH_SEED:-$RANDOM}
 batch=256 task=8 # of a clock, of a task
-dir=$(mktemp -d)
 group=
 . share/crew
 clean_up() {
@@ -27,7 +26,6 @@ clean_up() {
 	if [ -n "$group" ]; then rmdir "$group" || :; fi
 	rm -rf "$dir"
 }
-trap clean_up EXIT
 "$bin/falcon-key" init "$dir/keys"
 
 # begin NAME WORKERS OPTION...: starts a coordinator; its address is in $address.

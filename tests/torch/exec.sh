@@ -15,15 +15,8 @@ python="exec /usr/bin/python3"
 seed=${EXEC_SEED:-$(date +%N)}
 echo "EXEC_SEED=$seed"
 
-dir=$(mktemp -d)
 # shellcheck source=share/crew
 . "$share/crew"
-clean_up() {
-	dismiss
-	rm -rf "$dir"
-}
-trap clean_up EXIT
-trap 'exit 1' INT TERM HUP
 
 "$bin/falcon-key" init "$dir/keys"
 "$bin/falcon-work" --exec "$python $examples/fashion.py" --try "$share/jobs/fashion.job"

@@ -18,15 +18,8 @@ share=$here/../../share
 examples=$here/../../examples/exec
 export PYTHONPATH="$share" PYTHONDONTWRITEBYTECODE=1 SEED=1
 
-dir=$(mktemp -d)
 # shellcheck source=share/crew
 . "$share/crew"
-clean_up() {
-	dismiss
-	rm -rf "$dir"
-}
-trap clean_up EXIT
-trap 'exit 1' INT TERM HUP
 
 "$bin/falcon-key" init "$dir/keys"
 

@@ -9,15 +9,8 @@ here=$(cd "$(dirname "$0")" && pwd)
 share=$here/../../share
 export PYTHONPATH="$share" PYTHONDONTWRITEBYTECODE=1
 
-dir=$(mktemp -d)
 # shellcheck source=share/crew
 . "$share/crew"
-clean_up() {
-	dismiss
-	rm -rf "$dir"
-}
-trap clean_up EXIT
-trap 'exit 1' INT TERM HUP
 
 "$bin/falcon-key" init "$dir/keys"
 "$here/norm.py" init "$dir/init"

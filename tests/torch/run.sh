@@ -9,15 +9,8 @@ here=$(cd "$(dirname "$0")" && pwd)
 share=$here/../../share
 data=/usr/share/datasets/fashion-mnist
 
-dir=$(mktemp -d)
 # shellcheck source=share/crew
 . "$share/crew"
-clean_up() {
-	dismiss
-	rm -rf "$dir"
-}
-trap clean_up EXIT
-trap 'exit 1' INT TERM HUP
 
 # normal KEY: what [data] of the job normalises with.
 normal() {

@@ -8,15 +8,8 @@ bin=$(cd "${FALCON_BIN:-build/release}" && pwd)
 root=$(cd "$(dirname "$0")/../.." && pwd)
 export PATH="$bin:/usr/bin:$PATH" PYTHONDONTWRITEBYTECODE=1
 
-dir=$(mktemp -d)
 # shellcheck source=share/crew
 . "$root/share/crew"
-clean_up() {
-	dismiss
-	rm -rf "$dir"
-}
-trap clean_up EXIT
-trap 'exit 1' INT TERM HUP
 
 cd "$dir"
 mkdir first other

@@ -13,7 +13,6 @@ bin=${FALCON_BIN:-build/release}
 rate=${RATE:-200} to=${LOSS:-0.9} updates=${UPDATES:-80}
 export PYTHONPATH=share PYTHONDONTWRITEBYTECODE=1 LR=0.05
 trainer=examples/exec/fashion.py
-dir=$(mktemp -d)
 hosts=()
 . share/crew
 clean_up() {
@@ -23,8 +22,6 @@ clean_up() {
 	done
 	rm -rf "$dir"
 }
-trap clean_up EXIT
-trap 'exit 1' INT TERM HUP
 
 # make_hosts: two namespaces with a link of 1 Gbit/s; 1: not here.
 make_hosts() {
