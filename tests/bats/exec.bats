@@ -13,8 +13,7 @@ setup() {
 	for_test
 	tiny "$BATS_TEST_TMPDIR/tiny"
 	job=(--set job.epochs=10 "$BATS_TEST_TMPDIR/tiny/tiny.job")
-	seed=${EXEC_SEED:-$RANDOM}
-	echo "EXEC_SEED=$seed"
+	draw
 	export PYTHONPATH=$root/share PYTHONDONTWRITEBYTECODE=1
 }
 
@@ -33,31 +32,12 @@ trains() {
 badly() {
 	local way=$1
 	shift
-	TRAINER_LOG=$BATS_TEST_TMPDIR/log.$way trains "$way" "/usr/bin/python3 $root/tests/hostile/trainer.py $way $seed" "$@"
-}
-
-# judge LAW: the job ends well, the audit passes, the model is that of the first test of
-# this law.
-judge() {
-	local law=$BATS_FILE_TMPDIR/law.$1 sha
-	wait "$ps" || {
-		cat "$BATS_TEST_TMPDIR"/*.err
-		return 1
-	}
-	falcon-stat --audit "$state/trace.jsonl"
-	sha=$(member sha256)
-	[ -e "$law" ] || echo "$sha" >"$law"
-	same "the law" "$sha" "$(cat "$law")"
+	TRAINER_LOG=$BATS_TEST_TMPDIR/log.$way trains "$way" "/usr/bin/python3 $root/tests/hostile/trainer.py $way $SEED" "$@"
 }
 
 # losses STATE: those of the evaluations.
 losses() {
 	jq -s '[.[] | select(.ev == "eval") | .loss]' "$1/trace.jsonl"
-}
-
-# again: room for another coordinator.
-again() {
-	rm -rf "$state" ps.ready
 }
 
 @test "a trainer in C: the loss of the built-in net" {
@@ -79,7 +59,6 @@ again() {
 	trains wide "$BATS_FILE_TMPDIR/softmax" --lanes 2 --emulate rate=600,cores=2
 	trains fast "$BATS_FILE_TMPDIR/softmax" --emulate rate=600
 	trains slow "$BATS_FILE_TMPDIR/softmax" --emulate rate=600,speed=1/4
-	RANDOM=$seed
 	for i in 1 2 3 4 5 6; do
 		at_clock $((i * 4))
 		mapfile -t children < <(pgrep -P "$(IFS=, && echo "${workers[*]}")" softmax)

@@ -65,3 +65,25 @@ lines() {
 at_clock() {
 	soon "clock $1" lines "$1" '"ev":"ledger"'
 }
+
+# judge [LAW]: the job ends well, the audit passes, the model is that of the file's first
+# test of this LAW.
+judge() {
+	local law=$BATS_FILE_TMPDIR/law.${1:-}
+	wait "$ps" || {
+		cat "$BATS_TEST_TMPDIR"/*.err
+		return 1
+	}
+	falcon-stat --audit "$state/trace.jsonl"
+	falcon-stat --json --audit "$state/trace.jsonl" | jq -e '.ok' >/dev/null
+	local sha
+	sha=$(member sha256)
+	same "the model's file" "$(sha256sum <"$state/model.safetensors")" "$sha  -"
+	[ -e "$law" ] || echo "$sha" >"$law"
+	same "the law" "$sha" "$(cat "$law")"
+}
+
+# again: room for another coordinator.
+again() {
+	rm -rf "$state" ps.ready
+}

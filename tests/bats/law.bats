@@ -23,23 +23,6 @@ teardown() {
 	done
 }
 
-# judge [LAW]: the job ends well, the audit passes, the model is that of the first test
-# of this LAW: without a word enforced mode's.
-judge() {
-	local law=$BATS_FILE_TMPDIR/${1:-law}
-	wait "$ps" || {
-		cat "$BATS_TEST_TMPDIR"/*.err
-		return 1
-	}
-	falcon-stat --audit "$state/trace.jsonl"
-	falcon-stat --json --audit "$state/trace.jsonl" | jq -e '.ok' >/dev/null
-	local sha
-	sha=$(member sha256)
-	same "the model's file" "$(sha256sum <"$state/model.safetensors")" "$sha  -"
-	[ -e "$law" ] || echo "$sha" >"$law"
-	same "the law" "$sha" "$(cat "$law")"
-}
-
 @test "one worker, one lane" {
 	serve
 	work alone --lanes 1
@@ -99,7 +82,7 @@ judge() {
 	serve --set sync.scheme=epsp:2
 	work alone --lanes 2
 	judge slack
-	run cmp -s "$BATS_FILE_TMPDIR/law" "$BATS_FILE_TMPDIR/slack"
+	run cmp -s "$BATS_FILE_TMPDIR/law." "$BATS_FILE_TMPDIR/law.slack"
 	same "cmp of the two laws" "$status" 1
 }
 

@@ -22,19 +22,6 @@ teardown() {
 	stop_all
 }
 
-# judge LAW: the job ends well, the audit passes, one model for all tests of this law.
-judge() {
-	local law=$BATS_FILE_TMPDIR/law.$1 sha
-	wait "$ps" || {
-		cat "$BATS_TEST_TMPDIR"/*.err
-		return 1
-	}
-	falcon-stat --audit "$state/trace.jsonl"
-	sha=$(member sha256)
-	[ -e "$law" ] || echo "$sha" >"$law"
-	same "the law" "$sha" "$(<"$law")"
-}
-
 @test "--check says what it costs in blocks" {
 	printf %b "$wide" >tiny/tiny.model
 	falcon-ps --check "${job[@]}" 2>err >out
@@ -79,7 +66,7 @@ judge() {
 	serve "${with[@]}"
 	work alone --lanes 1
 	judge adamw
-	rm -rf "$state" ps.ready
+	again
 	serve --min-workers 3 --shards 2 "${with[@]}"
 	slow a 1 2000
 	slow b 0.5 2000
@@ -92,7 +79,7 @@ judge() {
 	work c --exec "exec $BATS_FILE_TMPDIR/softmax"
 	judge c
 	jq -s '[.[] | select(.ev == "eval").loss]' "$state/trace.jsonl" >c.losses
-	rm -rf "$state" ps.ready
+	again
 	serve
 	work net --lanes 1
 	judge net

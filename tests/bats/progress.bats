@@ -134,9 +134,8 @@ small_demo() {
 	command -v script >/dev/null || skip "no script(1)"
 	script -qc true /dev/null </dev/null >/dev/null || skip "no terminals here"
 	small_demo
-	RANDOM=${SEED:=$$}
-	echo "seed $SEED"
 	local columns
+	draw
 	for columns in 40 80 $((41 + RANDOM % 100)); do
 		TERM=xterm script -qefc "stty cols $columns; exec '$root/share/demo'" drawn \
 			>/dev/null </dev/null

@@ -34,19 +34,6 @@ trainer() {
 	work "$1" --lanes 1 --exec "exec /usr/bin/python3 $root/tests/hostile/trainer.py well"
 }
 
-# judge: the job ends well, the audit passes, the model is that of all others.
-judge() {
-	local law=$BATS_FILE_TMPDIR/law sha
-	wait "$ps" || {
-		cat "$BATS_TEST_TMPDIR"/*.err
-		return 1
-	}
-	falcon-stat --audit "$state/trace.jsonl"
-	sha=$(member sha256)
-	[ -e "$law" ] || echo "$sha" >"$law"
-	same "the law" "$sha" "$(cat "$law")"
-}
-
 @test "falcon-work makes the model" {
 	serve
 	trainer one
