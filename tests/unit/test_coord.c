@@ -65,13 +65,6 @@ on_close(void *arg, uint32_t peer, const char *why)
 	(void)why;
 }
 
-static int
-tell_coord(uint32_t peer, const struct fal_msg *m)
-{
-	diag.text[0] = '\0';
-	return fal_coord_msg(coord, now, peer, m, &diag);
-}
-
 /* Clocks of four tasks of two samples, then, perhaps, an evaluation; two workers. */
 static int
 begin_rule(struct fal_rule rule, uint32_t clocks, uint32_t test_samples)
@@ -128,15 +121,6 @@ begin(void **state)
 {
 	(void)state;
 	return begin_job(0, 1, TEST_SAMPLES);
-}
-
-static int
-end(void **state)
-{
-	(void)state;
-	racked_free(&job);
-	fal_buf_free(&trace);
-	return 0;
 }
 
 static void
@@ -837,7 +821,6 @@ test_diverged(void **state)
 int
 main(void)
 {
-	tell = tell_coord;
 #define TEST(f) cmocka_unit_test_setup_teardown(f, begin, end)
 #define LOCAL_TEST(f) cmocka_unit_test_setup_teardown(f, begin_local, end)
 #define ROUND_TEST(f) cmocka_unit_test_teardown(f, end)

@@ -1,6 +1,5 @@
 /* The world of the coordinator's tests: one coordinator, its trace, sessions that join,
- * and the audit.  The test that includes it says what becomes of what was sent, and
- * tells. */
+ * and the audit.  The test that includes it says what becomes of what was sent. */
 #ifndef TEST_COORD_H
 #define TEST_COORD_H
 
@@ -28,9 +27,6 @@ static double now = 0.5;
 static uint8_t fingerprint[SESSIONS + 1]; /* of its numerics, by session */
 static uint32_t incarnation;              /* of the coordinator */
 
-/* The session says this: what the coordinator answers.  Set by the test. */
-static int (*tell)(uint32_t peer, const struct fal_msg *m);
-
 static void
 check(int64_t got, int64_t want, const char *what)
 {
@@ -38,6 +34,16 @@ check(int64_t got, int64_t want, const char *what)
 		fail_msg("%s: got %lld, want %lld (%s)", what, (long long)got,
 			 (long long)want, diag.text);
 }
+
+static int
+tell_coord(uint32_t peer, const struct fal_msg *m)
+{
+	diag.text[0] = '\0';
+	return fal_coord_msg(coord, now, peer, m, &diag);
+}
+
+/* The session says this: what the coordinator answers. */
+static int (*tell)(uint32_t peer, const struct fal_msg *m) = tell_coord;
 
 static void
 on_trace(void *arg, const char *line, size_t n)
@@ -108,6 +114,16 @@ audited(void)
 	v.text = NULL; /* was the audit's */
 	v.n_text = 0;
 	return v;
+}
+
+static int
+end(void **state)
+{
+	(void)state;
+	racked_free(&job);
+	coord = NULL;
+	fal_buf_free(&trace);
+	return 0;
 }
 
 #endif

@@ -40,13 +40,6 @@ on_close(void *arg, uint32_t peer, const char *why)
 	evicted[peer] = true;
 }
 
-static int
-tell_coord(uint32_t peer, const struct fal_msg *m)
-{
-	diag.text[0] = '\0';
-	return fal_coord_msg(coord, now, peer, m, &diag);
-}
-
 /* Clocks of four tasks for two workers, in incarnation 3. */
 static int
 begin_clocks(uint32_t n)
@@ -69,7 +62,6 @@ begin_clocks(uint32_t n)
 		.min_workers = 2,
 		.tickets.incarnation = 3,
 	};
-	tell = tell_coord;
 	conf.schedule.lr = 0.1;
 	for (size_t i = 0; i < sizeof(conf.tickets.key); i++)
 		conf.tickets.key[i] = (uint8_t)i;
@@ -98,15 +90,6 @@ begin_one(void **state)
 {
 	(void)state;
 	return begin_clocks(1);
-}
-
-static int
-end(void **state)
-{
-	(void)state;
-	racked_free(&job);
-	fal_buf_free(&trace);
-	return 0;
 }
 
 static int
