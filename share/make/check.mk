@@ -160,7 +160,7 @@ bench-exec: all
 	@$(DEPS) bench torch
 	FALCON_BIN="$(abspath $(B))" tests/bench/run $(MODES)/bench.json $(wildcard tests/bench/exec/[ho]*)
 
-# What falcon-proj predicts against what is measured, 40 minutes; QUICK=1: 9.
+# What falcon-proj predicts against what is measured, an hour; QUICK=1: 15 minutes.
 bench-proj: all
 	@$(DEPS) bench
 	FALCON_BIN="$(abspath $(B))" tests/bench/proj/run $(MODES)/bench.json $(MODES)/bench-proj
