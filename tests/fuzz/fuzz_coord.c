@@ -42,9 +42,9 @@ struct world {
 	bool left[PEERS]; /* what was decided before may still be told to it */
 	uint64_t first[PEERS], next[PEERS]; /* versions that it was sent */
 	uint64_t evaluated; /* the version that is, or was last, under evaluation */
-	/* Session i is number i + 1.  What an honest worker remembers: tickets,
-	 * what tasks are to fill, and
-	 * of the rounds that were granted last what they are like. */
+	/* Session i is number i + 1.  What an honest worker remembers: tickets, what
+	 * tasks are to fill, and of the rounds that were granted last what they are like.
+	 */
 	uint64_t newest;
 	struct round {
 		uint64_t round, version;

@@ -3,9 +3,9 @@
  *	asks KEY ADDR early        a chunk before HELLO
  *	asks KEY ADDR flood N      N chunks at once, after HELLO
  *	asks KEY ADDR sessions N   so many sessions at a time
- *	asks KEY ADDR read N M     all data, again and again, in N sessions, until M MiB
- *came asks KEY ADDR stall N S    chunks in N sessions, and takes none for S seconds asks
- *KEY ADDR churn N      joins and leaves, N times in a row
+ *	asks KEY ADDR read N M     all data, again and again, in N sessions: M MiB
+ *	asks KEY ADDR stall N S    chunks in N sessions, and takes none for S seconds
+ *	asks KEY ADDR churn N      joins and leaves, N times in a row
  *
  * Says in one line what it got: sessions, those that were refused and those sent away for
  * later, chunks, in how many seconds, and why the last one ended. */

@@ -93,16 +93,32 @@ begin_one(void **state)
 }
 
 static int
-claim(uint32_t peer, uint64_t round, uint32_t task, uint32_t seq, bool last)
+claim_for(uint32_t peer, uint64_t round, uint32_t task, uint32_t seq, bool last,
+	  struct fal_cid fills)
 {
 	struct fal_msg m = { .type = FAL_MSG_CLAIM, .incarnation = 3 };
 	m.claim.round = round;
 	m.claim.task = task;
 	m.claim.seq = seq;
+	m.claim.fills_worker = fills.worker;
+	m.claim.fills_seq = fills.seq;
 	m.claim.version = version;
 	m.claim.task_ns = 1000000;
 	m.claim.last = last;
 	return tell(peer, &m);
+}
+
+static int
+claim(uint32_t peer, uint64_t round, uint32_t task, uint32_t seq, bool last)
+{
+	return claim_for(peer, round, task, seq, last, (struct fal_cid){ 0, 0 });
+}
+
+/* The last claim of a contribution: task 0 of round 0, to fill the first of worker 1. */
+static int
+fill(uint32_t peer, uint32_t seq)
+{
+	return claim_for(peer, 0, 0, seq, true, (struct fal_cid){ 1, 1 });
 }
 
 static int
@@ -307,19 +323,11 @@ closed_once(void **state)
 static void
 fenced_before_it_is_closed(void **state)
 {
-	struct fal_msg m = { .type = FAL_MSG_CLAIM, .incarnation = 3 };
 	(void)state;
 	check(claim(1, 0, 0, 1, false), 0, "CLAIM");
 	check(fal_coord_gone(coord, now, 1, "reset"), 0, "gone");
 	check(seal(1, 0, 1), FAL_ESTATE, "SEAL of who is gone");
-	m.claim.round = 0;
-	m.claim.seq = 1;
-	m.claim.version = version;
-	m.claim.fills_worker = 1;
-	m.claim.fills_seq = 1;
-	m.claim.task_ns = 1000000;
-	m.claim.last = 1;
-	check(tell(2, &m), 0, "CLAIM");
+	check(fill(2, 1), 0, "CLAIM");
 	const struct fal_msg_ticket t = ticket(2, 0, 1);
 	check(t.fills_worker, 1, "fills worker");
 	check(t.fills_seq, 1, "fills seq");
@@ -356,13 +364,7 @@ without_a_ticket(void **state)
 	check(claim(2, 0, 1, 3, true), 0, "CLAIM");
 	t = ticket(2, 0, 3);
 	check(push(2, &t), 0, "PUSH");
-	struct fal_msg fill = { .type = FAL_MSG_CLAIM, .incarnation = 3 };
-	fill.claim.seq = 4;
-	fill.claim.version = version;
-	fill.claim.fills_worker = fill.claim.fills_seq = 1;
-	fill.claim.task_ns = 1000000;
-	fill.claim.last = 1;
-	check(tell(2, &fill), 0, "CLAIM that fills");
+	check(fill(2, 4), 0, "CLAIM that fills");
 	t = ticket(2, 0, 4);
 	check(push(2, &t), 0, "PUSH that fills");
 	check((int64_t)clocks(), 1, "clocks");
