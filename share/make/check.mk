@@ -55,8 +55,9 @@ PROVE := PERL5LIB=share/make prove --harness FalconTap --timer --exec share/make
 FAILED := $(B)/tests/failed
 
 .PHONY: $(TESTING) check-san
-check: deps-check
+check:
 	@rm -f $(FAILED)
+	@$(MAKE) --no-print-directory deps-check
 	@$(MAKE) --no-print-directory check-tests
 
 check-tests: $(PROG_BIN) $(UNIT_BIN) $(SIM) $(FAULT_BIN)
