@@ -226,8 +226,11 @@ fal_give(struct fal_sched *s, struct fal_worker *w, struct fal_round *r, uint32_
 	struct fal_node **held = &r->held[task - r->ledger.first];
 	if (n == NULL)
 		return FAL_ENOMEM;
-	if (w->queued == 0) /* begins to work now */
+	if (w->queued == 0) { /* begins to work now */
 		w->base = now;
+		/* What was pulled meanwhile takes it no time. */
+		w->fresh = w->fresh && now <= w->given_at;
+	}
 	if (w->empty >= 0)
 		s->grouping.idle += now - w->empty;
 	w->empty = -1;

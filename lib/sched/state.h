@@ -115,8 +115,8 @@ struct fal_worker {
 	uint32_t evals;         /* eval tasks it holds */
 	uint32_t plan;          /* tasks about to be given to it */
 	uint32_t standby;       /* clocks in a row with share 0 */
-	bool fresh;      /* a round began when it held nothing, and it has claimed nothing
-			    since */
+	bool fresh;      /* a round began when it held nothing, which gave it its first
+			    task then, if any; it has claimed nothing since */
 	double given_at; /* when it became fresh */
 	double ready;    /* when it has pulled what it computes on */
 	double base;     /* when it last made progress */

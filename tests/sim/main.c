@@ -238,6 +238,8 @@ play_known(struct totals *t)
 		/* a claim for what was fenced is lost, and its task was nobody's */
 		{ 673, { .liars = true } },
 		{ 3894, { .near = false } },
+		/* who waited for a task was taken to pull, and had as long to push */
+		{ 215, { .scheme = "groups:2,mode=delta" } },
 	};
 	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
 		play(known[i].seed, &known[i].only, t);
