@@ -37,19 +37,12 @@ fence(struct fal_sched *s, struct fal_round *r, uint32_t ci, double now)
 {
 	struct fal_ledger *l = &r->ledger;
 	const struct fal_contrib *c = &l->contrib[ci];
-	struct fal_act act = { .kind = FAL_ACT_FENCE,
-			       .worker = c->id.worker,
-			       .round = r->id,
-			       .cid = c->id };
-	if (c->fills != FAL_NONE)
-		act.fills = l->contrib[c->fills].id;
-	if (fal_emit(s, act) == NULL)
-		return FAL_ENOMEM;
 	struct fal_worker *w = fal_find(s, c->id.worker);
 	const bool owed = c->state == FAL_CONTRIB_OPEN;
 	if (!owed)
 		fal_ledger_reopen(l, ci);
-	fal_ledger_fence(l, ci);
+	if (fal_fence(s, r, ci) < 0)
+		return FAL_ENOMEM;
 	if (owed && w != NULL) {
 		w->owed--;
 		fal_refresh(s, w, now);

@@ -351,26 +351,34 @@ fal_drop_own(struct fal_sched *s, const struct fal_round *r, uint32_t task,
 		fal_detach(s, n);
 }
 
-/* Fences every open contribution of `w` to round `r`; their tasks are free again when all
- * shards know (fal_sched_fenced). */
+int
+fal_fence(struct fal_sched *s, struct fal_round *r, uint32_t ci)
+{
+	struct fal_ledger *l = &r->ledger;
+	const struct fal_contrib *c = &l->contrib[ci];
+	struct fal_act act = { .kind = FAL_ACT_FENCE,
+			       .worker = c->id.worker,
+			       .round = r->id,
+			       .cid = c->id };
+	if (c->fills != FAL_NONE)
+		act.fills = l->contrib[c->fills].id;
+	if (fal_emit(s, act) == NULL)
+		return FAL_ENOMEM;
+	fal_ledger_fence(l, ci);
+	return FAL_OK;
+}
+
+/* Fences every open contribution of `w` to round `r`. */
 static int
 fence_all(struct fal_sched *s, struct fal_round *r, struct fal_worker *w)
 {
-	struct fal_ledger *l = &r->ledger;
+	const struct fal_ledger *l = &r->ledger;
 	for (uint32_t c = fal_ledger_newest(l, w->id); c != FAL_NONE;
 	     c = l->contrib[c].older) {
-		const struct fal_contrib *contrib = &l->contrib[c];
-		if (contrib->state != FAL_CONTRIB_OPEN)
+		if (l->contrib[c].state != FAL_CONTRIB_OPEN)
 			continue;
-		struct fal_act act = { .kind = FAL_ACT_FENCE,
-				       .worker = w->id,
-				       .round = r->id };
-		act.cid = contrib->id;
-		if (contrib->fills != FAL_NONE)
-			act.fills = l->contrib[contrib->fills].id;
-		if (fal_emit(s, act) == NULL)
+		if (fal_fence(s, r, c) < 0)
 			return FAL_ENOMEM;
-		fal_ledger_fence(l, c);
 		fal_touch_owner(s, r);
 		w->owed--;
 	}

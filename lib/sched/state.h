@@ -574,6 +574,9 @@ int fal_clone_head(struct fal_sched *s, struct fal_worker *from, struct fal_work
 /* What `w` is to run on versions that are not published yet begins now at the earliest.
  */
 void fal_put_off(struct fal_sched *s, struct fal_worker *w, double now);
+/* Fences the open contribution `ci`: shards and its worker are told.  Its tasks are free
+ * again when all shards know (fal_sched_fenced). */
+int fal_fence(struct fal_sched *s, struct fal_round *r, uint32_t ci);
 /* Takes everything from `w`: tasks, open contributions, eval tasks; `tell`: with
  * revokes. */
 int fal_strip(struct fal_sched *s, struct fal_worker *w, bool tell);
