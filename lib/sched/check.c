@@ -107,7 +107,7 @@ forget(struct fal_sched *s, struct fal_check *c)
 static bool
 has(const struct fal_sched *s, const struct fal_worker *w, uint64_t version)
 {
-	return fal_one_team(s) || w->version == version;
+	return s->is.shared || w->version == version;
 }
 
 /* May `w` be the witness?  It must have the version, or be able to get it; and not have

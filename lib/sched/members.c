@@ -51,7 +51,7 @@ static int
 send_ahead(struct fal_sched *s, struct fal_worker *w)
 {
 	struct fal_act model = { .kind = FAL_ACT_MODEL, .worker = w->id };
-	if (!fal_one_team(s) || w->version == s->version)
+	if (!s->is.shared || w->version == s->version)
 		return FAL_OK;
 	w->version = s->version;
 	return fal_emit(s, model) != NULL ? FAL_OK : FAL_ENOMEM;

@@ -274,7 +274,7 @@ fal_step(struct fal_sched *s, double divisor)
 {
 	struct fal_act act = { .kind = FAL_ACT_STEP,
 			       .clock = s->merged_clock,
-			       .own = !fal_one_team(s),
+			       .own = !s->is.shared,
 			       .divisor = divisor };
 	assert(s->merged > 0);
 	act.version = ++s->version;

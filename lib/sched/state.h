@@ -401,13 +401,6 @@ fal_slot(const struct fal_sched *s, const struct fal_worker *w)
 	return (uint32_t)(w - s->worker);
 }
 
-/* Whether all workers are one team, whose rounds are whole clocks. */
-static inline bool
-fal_one_team(const struct fal_sched *s)
-{
-	return s->is.shared;
-}
-
 /* members.c */
 
 /* The worker with this id, or NULL: unknown or gone.  O(log W). */

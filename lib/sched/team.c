@@ -187,7 +187,7 @@ fal_team_changed(struct fal_sched *s, struct fal_worker *w, uint32_t members, do
 	fal_team_set(s, t, members, clock);
 	if (went) /* its part of the data is anybody's */
 		fal_teams_wake(s);
-	bool ends = members == 0 && !fal_one_team(s);
+	bool ends = members == 0 && !s->is.shared;
 	const struct fal_act end = { .fate = FAL_FATE_ABANDON,
 				     .why = w->suspected ? "its worker is overdue"
 							 : "its worker left" };
@@ -227,7 +227,7 @@ static uint32_t
 size_of(const struct fal_sched *s, const struct fal_team *t, uint32_t part)
 {
 	uint32_t k = fal_grid_tasks(&s->grid, fal_pool_next(&s->pool, part));
-	if (fal_one_team(s))
+	if (s->is.shared)
 		return k;
 	if (s->is.groups) {
 		double n = fmax(round((double)k * t->members / s->active), 1);
@@ -317,7 +317,7 @@ static int
 begin(struct fal_sched *s, struct fal_team *t)
 {
 	struct fal_run_of run;
-	bool whole = fal_one_team(s);
+	bool whole = s->is.shared;
 	uint32_t part = part_of(s, t), most = size_of(s, t, part);
 	uint32_t hindmost = fal_pool_hindmost(&s->pool);
 	if (s->scheme->prepare != NULL && s->scheme->prepare(s, t) < 0)

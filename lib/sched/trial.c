@@ -138,7 +138,7 @@ bool
 fal_trial_of(const struct fal_sched *s, const struct fal_team *t)
 {
 	const struct fal_worker *w = on_trial(s);
-	return w != NULL && w->team == t && t->members == 1 && !fal_one_team(s);
+	return w != NULL && w->team == t && t->members == 1 && !s->is.shared;
 }
 
 /* Ends the trial that has lost its object. */
