@@ -14,17 +14,11 @@ fal_member_begin(struct fal_buf *b, double t, const char *ev)
 		    t < 0 ? 0 : t, fal_field_name(FAL_F_EV), ev);
 }
 
-const char *
-fal_member_comma(const struct fal_buf *b)
-{
-	return b->n > 0 && (b->p[b->n - 1] == '{' || b->p[b->n - 1] == '[') ? "" : ",";
-}
-
 void
 fal_member_key(struct fal_buf *b, enum fal_field f, enum fal_field_kind kind)
 {
 	assert(fal_field_kind(f) == kind);
-	fal_put_fmt(b, "%s\"%s\":", fal_member_comma(b), fal_field_name(f));
+	fal_json_key(b, fal_field_name(f));
 }
 
 void
@@ -78,8 +72,9 @@ fal_member_ns(struct fal_buf *b, enum fal_field f, uint64_t value)
 void
 fal_member_pair(struct fal_buf *b, enum fal_field f, uint32_t one, uint32_t two)
 {
+	const uint64_t v[] = { one, two };
 	fal_member_key(b, f, FAL_FIELD_TUPLE);
-	fal_put_fmt(b, "[%u,%u]", one, two);
+	fal_member_row(b, 2, v);
 }
 
 void
@@ -90,9 +85,18 @@ fal_member_list(struct fal_buf *b, enum fal_field f)
 }
 
 void
+fal_member_row(struct fal_buf *b, uint32_t n, const uint64_t *v)
+{
+	fal_json_open(b, '[');
+	for (uint32_t i = 0; i < n; i++)
+		fal_json_u64(b, v[i]);
+	fal_json_close(b, ']');
+}
+
+void
 fal_member_end(struct fal_buf *b)
 {
-	fal_put_u8(b, '}');
+	fal_json_close(b, '}');
 }
 
 void

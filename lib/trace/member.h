@@ -14,9 +14,6 @@
 void fal_member_begin(struct fal_buf *b, double t, const char *ev);
 void fal_member_end(struct fal_buf *b);
 
-/* What goes before the next member or row: "," or nothing. */
-const char *fal_member_comma(const struct fal_buf *b);
-
 /* The name alone: its value must follow. */
 void fal_member_key(struct fal_buf *b, enum fal_field f, enum fal_field_kind kind);
 void fal_member_str(struct fal_buf *b, enum fal_field f, const char *value);
@@ -28,7 +25,8 @@ void fal_member_seconds(struct fal_buf *b, enum fal_field f, double value);
 void fal_member_ns(struct fal_buf *b, enum fal_field f, uint64_t value);
 void fal_member_pair(struct fal_buf *b, enum fal_field f, uint32_t one, uint32_t two);
 void fal_member_who(struct fal_buf *b, struct fal_line_who w);
-/* Its rows must follow, and a `]`. */
+/* Its rows must follow, and fal_json_close. */
 void fal_member_list(struct fal_buf *b, enum fal_field f);
+void fal_member_row(struct fal_buf *b, uint32_t n, const uint64_t *v);
 
 #endif

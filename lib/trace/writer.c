@@ -118,11 +118,14 @@ paces(struct fal_buf *b, const struct fal_work *w)
 	if (w->paces < 2)
 		return;
 	fal_member_list(b, FAL_F_PACES);
-	for (uint32_t i = 0; i < w->paces; i++)
-		fal_put_fmt(b, "%s[%u,%.0f,%" PRIu64 "]", fal_member_comma(b),
-			    w->pace[i].tasks, 1e6 * w->pace[i].seconds / w->pace[i].tasks,
-			    w->pace[i].samples);
-	fal_put_u8(b, ']');
+	for (uint32_t i = 0; i < w->paces; i++) {
+		fal_json_open(b, '[');
+		fal_json_u64(b, w->pace[i].tasks);
+		fal_json_fixed(b, 1e6 * w->pace[i].seconds / w->pace[i].tasks, 0);
+		fal_json_u64(b, w->pace[i].samples);
+		fal_json_close(b, ']');
+	}
+	fal_json_close(b, ']');
 }
 
 void
@@ -167,8 +170,8 @@ fal_line_update(struct fal_buf *b, const struct fal_line_update *d)
 	fal_member_num(b, FAL_F_CLOCK, d->clock);
 	fal_member_list(b, FAL_F_ROUNDS);
 	for (size_t i = 0; i < d->rounds; i++)
-		fal_put_fmt(b, "%s%" PRIu64, fal_member_comma(b), d->round[i].round);
-	fal_put_u8(b, ']');
+		fal_json_u64(b, d->round[i].round);
+	fal_json_close(b, ']');
 	if (d->weight > 0)
 		fal_member_real(b, FAL_F_WEIGHT, d->weight);
 	if (d->among > 0)
@@ -207,7 +210,7 @@ fal_line_eval(struct fal_buf *b, const struct fal_line_eval *d)
 		fal_member_num(b, FAL_F_ALONE, k->alone);
 		fal_member_end(b);
 	}
-	fal_put_u8(b, ']');
+	fal_json_close(b, ']');
 	fal_member_end(b);
 }
 
@@ -265,10 +268,13 @@ bounded(struct fal_buf *b, const int8_t *counts, uint32_t blocks)
 			to++;
 		if (counts[from] == FAL_EXP_NONE)
 			continue;
-		fal_put_fmt(b, "%s[%u,%u,%d]", fal_member_comma(b), from, to - from,
-			    counts[from]);
+		fal_json_open(b, '[');
+		fal_json_u64(b, from);
+		fal_json_u64(b, to - from);
+		fal_json_i64(b, counts[from]);
+		fal_json_close(b, ']');
 	}
-	fal_put_fmt(b, "]");
+	fal_json_close(b, ']');
 }
 
 void

@@ -6,7 +6,6 @@
 #include "base/mem.h"
 #include "trace/member.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
 
 /* What became of the round, and how stale it was. */
@@ -35,7 +34,7 @@ put_end(struct fal_buf *b, const struct fal_line_ledger *d)
 	if (d->lr > 0)
 		fal_member_real(b, FAL_F_LR, d->lr);
 	fal_member_key(b, FAL_F_STALE, FAL_FIELD_OBJECT);
-	fal_put_u8(b, '{');
+	fal_json_open(b, '{');
 	fal_member_num(b, FAL_F_CLOCKS, d->clocks);
 	fal_member_num(b, FAL_F_UPDATES, d->updates);
 	if (d->rank > 0)
@@ -67,12 +66,12 @@ put_on(struct fal_buf *b, const struct fal_line_ledger *d)
 			continue;
 		if (!any)
 			fal_member_list(b, FAL_F_ON);
-		fal_put_fmt(b, "%s[%u,%u,%u,%" PRIu64 "]", fal_member_comma(b),
-			    on->worker, on->first, on->count, on->version);
+		const uint64_t v[] = { on->worker, on->first, on->count, on->version };
+		fal_member_row(b, 4, v);
 		any = true;
 	}
 	if (any)
-		fal_put_u8(b, ']');
+		fal_json_close(b, ']');
 }
 
 static int
@@ -100,10 +99,11 @@ put_tasks(struct fal_buf *b, const struct fal_ledger *l, const struct fal_contri
 		uint32_t first = ids[i], count = 1;
 		while (i + count < n && ids[i + count] == first + count)
 			count++;
-		fal_put_fmt(b, "%s[%u,%u]", fal_member_comma(b), first, count);
+		const uint64_t v[] = { first, count };
+		fal_member_row(b, 2, v);
 		i += count;
 	}
-	fal_put_u8(b, ']');
+	fal_json_close(b, ']');
 	free(ids);
 }
 
@@ -139,17 +139,19 @@ put_ledger(struct fal_buf *b, const struct fal_ledger *l)
 		fal_member_list(b, names[k]);
 		for (size_t i = 0; i < l->log[k].n; i++) {
 			const struct fal_entry *e = &l->log[k].v[i];
-			fal_put_fmt(b, "%s[%u,", fal_member_comma(b), e->a);
+			const uint64_t move[] = { e->a, e->b, e->first, e->count };
+			const uint64_t v[] = { e->a, e->first, e->count };
 			if (k == FAL_ENTRY_MOVE)
-				fal_put_fmt(b, "%u,", e->b);
-			fal_put_fmt(b, "%u,%u]", e->first, e->count);
+				fal_member_row(b, 4, move);
+			else
+				fal_member_row(b, 3, v);
 		}
-		fal_put_u8(b, ']');
+		fal_json_close(b, ']');
 	}
 	fal_member_list(b, FAL_F_CONTRIB);
 	for (uint32_t i = 0; i < l->contribs; i++)
 		put_contrib(b, l, &l->contrib[i]);
-	fal_put_u8(b, ']');
+	fal_json_close(b, ']');
 }
 
 void
