@@ -25,8 +25,8 @@ struct lane {
 	enum state state;
 	bool cancelled, quit;
 	struct maker_job job;
-	uint64_t begun, due_ns;
-	bool in_time;
+	uint64_t begun, due_ns, regained;
+	struct fal_emulated over; /* the task that is over, for the next one */
 	struct lane_end end;
 };
 
@@ -60,7 +60,7 @@ work(struct lane *l)
 		pthread_mutex_lock(&l->all->mutex);
 	}
 	uint64_t now = uv_hrtime(), due = l->begun + l->due_ns;
-	l->in_time = now < due;
+	l->over = (struct fal_emulated){ .in_time = now < due, .end = due };
 	if (l->due_ns > 0) {
 		sleep_until(l, due);
 		now = uv_hrtime();
@@ -70,7 +70,8 @@ work(struct lane *l)
 		end.ran.task_ns = now - l->begun;
 	end.emulated = l->due_ns > 0 && !l->cancelled;
 	end.due_ns = l->due_ns;
-	end.late_ns = now > due ? now - due : 0;
+	l->over.late = now > due ? now - due : 0;
+	end.late_ns = (int64_t)(l->over.late - l->regained);
 	l->end = end;
 	l->state = OVER;
 }
@@ -116,9 +117,8 @@ on_async(uv_async_t *async)
 		const struct lane_end end = l->end;
 		if (over)
 			l->state = IDLE;
-		l->before = (struct fal_emulated){ .next = over && !end.ran.cancelled,
-						   .in_time = l->in_time,
-						   .end = l->begun + l->due_ns };
+		l->before = l->over;
+		l->before.next = over && !end.ran.cancelled;
 		pthread_mutex_unlock(&all->mutex);
 		if (!over)
 			continue;
@@ -214,7 +214,7 @@ begin(struct lanes *all, struct lane *l)
 	l->begun = now;
 	if (e != NULL) {
 		const struct fal_emul_job job = { l->job.count, active, l->job.run.eval };
-		l->begun = fal_emul_start(&l->before, now);
+		l->begun = fal_emul_start(&l->before, now, &l->regained);
 		l->task = fal_emul_begin(e, &job, l->begun);
 		l->due_ns = l->task.end - l->begun;
 	}

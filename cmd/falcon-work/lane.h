@@ -15,10 +15,12 @@ struct lanes; /* opaque */
 /* What became of a task. */
 struct lane_end {
 	struct fal_ran ran;
-	int err;          /* FAL_ENOMEM: it could not be computed */
-	bool emulated;    /* the two below are set */
-	uint64_t due_ns;  /* its virtual time */
-	uint64_t late_ns; /* by which it ended after its virtual end */
+	int err;         /* FAL_ENOMEM: it could not be computed */
+	bool emulated;   /* the two below are set */
+	uint64_t due_ns; /* its virtual time */
+	/* By which it ended after its virtual end, less by how much the one before it on
+	 * this lane did, where this one made that good: the sum is what was lost. */
+	int64_t late_ns;
 };
 
 struct lanes_conf {

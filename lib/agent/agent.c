@@ -245,9 +245,10 @@ on_account(struct fal_agent *a, const struct fal_msg *m)
 	w.worked.wait = a->spent[WAIT];
 	w.worked.push_all = a->push_all;
 	w.worked.pull_all = a->pull_all;
-	w.worked.late = a->late;
+	w.worked.late = a->late > 0 ? (uint64_t)a->late : 0;
 	memset(a->spent, 0, sizeof(a->spent));
-	a->push_all = a->pull_all = a->late = 0;
+	a->push_all = a->pull_all = 0;
+	a->late -= (int64_t)w.worked.late;
 	return agent_send(a, &w, false);
 }
 
@@ -328,7 +329,7 @@ fal_agent_left(const struct fal_agent *a)
 }
 
 void
-fal_agent_late(struct fal_agent *a, uint64_t ns)
+fal_agent_late(struct fal_agent *a, int64_t ns)
 {
 	a->late += ns;
 }

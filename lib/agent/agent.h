@@ -107,7 +107,8 @@ void fal_agent_flushed(struct fal_agent *a, uint64_t now);
 int fal_agent_leave(struct fal_agent *a, uint64_t now, const char *why);
 bool fal_agent_left(const struct fal_agent *a);
 
-/* How late emulated tasks ended so far, in ns; reported with the next WORKED. */
-void fal_agent_late(struct fal_agent *a, uint64_t ns);
+/* An emulated task ended so late, in ns, or made so much good of what was lost before;
+ * the sum is reported with the next WORKED, as soon as it is above 0. */
+void fal_agent_late(struct fal_agent *a, int64_t ns);
 
 #endif

@@ -136,7 +136,8 @@ struct fal_agent {
 
 	uint64_t pulled; /* MODEL messages, ever */
 	bool pushing;    /* something is not sent yet */
-	uint64_t since, spent[ACTIVITIES], push_all, pull_all, late;
+	uint64_t since, spent[ACTIVITIES], push_all, pull_all;
+	int64_t late; /* fal_agent_late */
 
 	bool leaving, left;
 	char why[FAL_MSG_WHY];

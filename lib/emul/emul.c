@@ -207,9 +207,11 @@ fal_emul_probe_ns(const struct fal_emul *e, uint32_t samples)
 }
 
 uint64_t
-fal_emul_start(const struct fal_emulated *before, uint64_t now)
+fal_emul_start(const struct fal_emulated *before, uint64_t now, uint64_t *regained)
 {
-	return before->next && before->in_time ? before->end : now;
+	const bool follows = before->next && before->in_time;
+	*regained = follows ? before->late : 0;
+	return follows ? before->end : now;
 }
 
 /* --- the link -------------------------------------------------------------------- */

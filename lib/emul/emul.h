@@ -88,13 +88,17 @@ const struct fal_link *fal_emul_link(struct fal_emul *e);
 
 /* What a lane knows of the task it did before. */
 struct fal_emulated {
-	bool next;    /* the coming task follows in the same turn */
-	bool in_time; /* its real work was done before its virtual end */
-	uint64_t end; /* its virtual end, ns */
+	bool next;     /* the coming task follows in the same turn */
+	bool in_time;  /* its real work was done before its virtual end */
+	uint64_t end;  /* its virtual end, ns */
+	uint64_t late; /* by which it was over after that, ns */
 };
 
 /* When a task begins that was handed out at `now`: where the one before ended, if it
- * follows at once and was in time, so that late wake-ups do not add up; else now. */
-uint64_t fal_emul_start(const struct fal_emulated *before, uint64_t now);
+ * follows at once and was in time, so that late wake-ups do not add up; else now.  Then
+ * `*regained` is the lateness that is no more, as the coming task begins so much earlier;
+ * else 0. */
+uint64_t fal_emul_start(const struct fal_emulated *before, uint64_t now,
+			uint64_t *regained);
 
 #endif

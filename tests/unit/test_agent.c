@@ -1010,11 +1010,16 @@ worked_adds_up(void **state)
 	check((int64_t)(w->worked.compute + w->worked.push + w->worked.pull +
 			w->worked.wait),
 	      (int64_t)(now - 1000), "all of it");
+	fal_agent_late(agent, 3);
+	fal_agent_late(agent, -8); /* and what was reported, too, is made good */
 	check(tell(&m), 0, "ACCOUNT");
 	w = next(FAL_MSG_WORKED);
 	check((int64_t)(w->worked.compute + w->worked.push + w->worked.pull +
 			w->worked.wait + w->worked.late),
 	      0, "the next one begins at zero");
+	fal_agent_late(agent, 7);
+	check(tell(&m), 0, "ACCOUNT");
+	check((int64_t)next(FAL_MSG_WORKED)->worked.late, 2, "in all, what was lost");
 }
 
 static void

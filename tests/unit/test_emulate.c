@@ -640,12 +640,18 @@ static void
 test_start(void **state)
 {
 	(void)state;
-	const struct fal_emulated follows = { .next = true, .in_time = true, .end = 500 };
-	const struct fal_emulated late = { .next = true, .in_time = false, .end = 500 };
-	const struct fal_emulated rested = { .next = false, .in_time = true, .end = 500 };
-	same_ns(fal_emul_start(&follows, 600), 500);
-	same_ns(fal_emul_start(&late, 600), 600);
-	same_ns(fal_emul_start(&rested, 600), 600);
+	const struct fal_emulated follows = {
+		.next = true, .in_time = true, .end = 500, .late = 90
+	};
+	const struct fal_emulated late = { .next = true, .end = 500, .late = 90 };
+	const struct fal_emulated rested = { .in_time = true, .end = 500, .late = 90 };
+	uint64_t regained;
+	same_ns(fal_emul_start(&follows, 600, &regained), 500);
+	same_ns(regained, 90);
+	same_ns(fal_emul_start(&late, 600, &regained), 600);
+	same_ns(regained, 0);
+	same_ns(fal_emul_start(&rested, 600, &regained), 600);
+	same_ns(regained, 0);
 }
 
 /* In a folder that is thrown away. */
