@@ -4,7 +4,8 @@
 #   make demo       train LeNet-5 on Fashion-MNIST with four unequal workers
 #   make check      the tests           make lint       the linters
 #   make MODE=asan  one of release, debug, asan, tsan, cov; objects in build/MODE
-#   make check-san mutants fuzz bench bench-schemes bench-proj bench-exec sim install uninstall dist clean: see share/make
+#   make check-san mutants fuzz bench bench-schemes bench-proj bench-exec bench-pairs sim
+#        install uninstall dist clean: see share/make
 #   make V=1        whole commands instead of "CC file.o"
 #
 # Sources are found by name: lib/*/*.c become one archive, every cmd/falcon-X/*.c one

@@ -34,9 +34,9 @@ struct session {
 	struct fal_diag later; /* why the coordinator goes, as it said; "": it did not */
 	bool leaving, ending, over;
 	int code;
-	uint64_t due_ns; /* of all emulated tasks */
-	int64_t late_ns; /* of all emulated tasks, lane.h */
-	uint64_t said_ns;         /* due_ns when that was last said */
+	uint64_t due_ns;  /* of all emulated tasks */
+	int64_t late_ns;  /* of all emulated tasks, lane.h */
+	uint64_t said_ns; /* due_ns when that was last said */
 };
 
 /* --- session.c --- */

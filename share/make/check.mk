@@ -1,5 +1,5 @@
 # deps, check, check-again, sim, mutants, check-san, check-accuracy, check-torch, fuzz, bench,
-# bench-schemes, bench-proj, bench-exec, demo.
+# bench-schemes, bench-proj, bench-exec, bench-pairs, demo.
 # share/make/tap runs one test of any kind, share/make/FalconTap.pm adds the closing line
 # to prove's report.
 
@@ -145,7 +145,7 @@ $(foreach t,$(FUZZ),$(eval $(call program,$(B)/fuzz/$(t),tests/fuzz/$(t).c,\
 	-fsanitize=fuzzer $(BLAS_LIBS))))
 
 # The figures are in bench.json, beside the mode folders.
-.PHONY: bench bench-schemes bench-proj bench-exec demo
+.PHONY: bench bench-schemes bench-proj bench-exec bench-pairs demo
 bench: deps-check all $(BENCH:%=$(B)/bench/%)
 	FALCON_BIN="$(abspath $(B))" tests/bench/run $(MODES)/bench.json \
 		$(BENCH:%=$(B)/bench/%) $(wildcard tests/bench/*.sh)
@@ -160,6 +160,12 @@ bench-schemes: all
 bench-exec: all
 	@$(DEPS) bench torch
 	FALCON_BIN="$(abspath $(B))" tests/bench/run $(MODES)/bench.json $(wildcard tests/bench/exec/[ho]*)
+
+# What falcon-ps costs, against BASE; a quarter of an hour.
+BASE ?= HEAD^
+bench-pairs: all
+	@$(DEPS) bench
+	FALCON_BIN="$(abspath $(B))" tests/bench/pairs/run "$(BASE)"
 
 # What falcon-proj predicts against what is measured, an hour; QUICK=1: 15 minutes.
 bench-proj: all
