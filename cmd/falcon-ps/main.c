@@ -27,8 +27,6 @@
 
 #define PROG "falcon-ps"
 
-enum { SHARDS_MAX = 64 };
-
 struct options {
 	const char *listen, *state, *trace, *keyring, *compress;
 	uint64_t ready_fd, min_workers, max_memory, shards;
@@ -161,9 +159,9 @@ check(struct run *r, const char *path)
 			    o->compress);
 		return FAL_EXIT_USAGE;
 	}
-	if (o->shards < 1 || o->shards > SHARDS_MAX) {
+	if (o->shards < 1 || o->shards > FAL_SHARDS_MAX) {
 		fal_cli_err(PROG, "--shards: %" PRIu64 " is not 1 to %d", o->shards,
-			    SHARDS_MAX);
+			    FAL_SHARDS_MAX);
 		return FAL_EXIT_USAGE;
 	}
 	if (ends_in_zst(o->trace)) {

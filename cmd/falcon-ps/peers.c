@@ -70,6 +70,7 @@ send_part(struct ps_server *s, struct ps_session *session,
 	}
 	session->publication = fal_shared_publication(shared);
 	m.published.version = model->version;
+	m.published.order = model->order;
 	m.published.shard = shard + 1;
 	fal_rack_range(s->rack, shard, &m.published.first, &m.published.blocks);
 	m.published.publication = session->publication;

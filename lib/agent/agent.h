@@ -107,6 +107,9 @@ void fal_agent_flushed(struct fal_agent *a, uint64_t now);
 int fal_agent_leave(struct fal_agent *a, uint64_t now, const char *why);
 bool fal_agent_left(const struct fal_agent *a);
 
+/* Is all of the version here, to compute on or to evaluate? */
+bool fal_agent_has(const struct fal_agent *a, uint64_t version);
+
 /* An emulated task ended so late, in ns, or made so much good of what was lost before;
  * the sum is reported with the next WORKED, as soon as it is above 0. */
 void fal_agent_late(struct fal_agent *a, int64_t ns);

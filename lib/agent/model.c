@@ -56,6 +56,7 @@ agent_snapshot(struct fal_agent *a)
 		return NULL;
 	s->refs = 1;
 	s->left = 0;
+	s->due = 0;
 	s->keep = false;
 	return s;
 }
@@ -85,16 +86,24 @@ agent_version(const struct fal_agent *a, uint64_t version)
 	return s != NULL && s->left == 0 ? s : NULL;
 }
 
-/* Will nobody ask for it: below the oldest, or of another line than it? */
-static bool
-is_old(const struct fal_agent *a, uint64_t version)
+bool
+fal_agent_has(const struct fal_agent *a, uint64_t version)
 {
-	return fal_line_of(version) != fal_line_of(a->oldest) || version < a->oldest;
+	const bool kept = a->kept != NULL && a->kept->version == version;
+	return kept || agent_version(a, version) != NULL;
 }
 
-/* Forgets versions that nobody will ask for: those below the oldest or of another line
- * than it, and, as versions of a line come in order, those still coming although `whole`
- * is here. */
+/* Will nobody ask for it: below the oldest, or of another line than it?  What a shard
+ * publishes before the coordinator has said so is judged by what the coordinator says. */
+static bool
+is_old(const struct fal_agent *a, const struct snapshot *s)
+{
+	const bool other = fal_line_of(s->version) != fal_line_of(a->oldest);
+	return (other || s->version < a->oldest) && s->due <= a->told;
+}
+
+/* Forgets versions that nobody will ask for, and, as versions of a line come in order,
+ * those still coming although `whole` is here. */
 static void
 prune(struct fal_agent *a, uint64_t whole)
 {
@@ -103,8 +112,8 @@ prune(struct fal_agent *a, uint64_t whole)
 		struct snapshot *s = a->versions.v[i];
 		const bool coming = s->left > 0;
 		const uint32_t line = fal_line_of(s->version);
-		const bool old = is_old(a, s->version) || (coming && s->version < whole &&
-							   line == fal_line_of(whole));
+		const bool old = is_old(a, s) || (coming && s->version < whole &&
+						  line == fal_line_of(whole));
 		if (!old || (coming && s->keep) || agent_named(a, s->version))
 			a->versions.v[left++] = s;
 		else
@@ -163,6 +172,7 @@ agent_on_version(struct fal_agent *a, const struct fal_msg *m)
 	for (size_t i = 0; i < a->versions.n && m->version.keep != 0; i++)
 		a->versions.v[i]->keep = false;
 	prune(a, 0);
+	a->told++;
 	s = find(a, version);
 	if (s != NULL && s->left == 0) { /* its MODEL messages are not needed */
 		if (m->version.keep != 0)
@@ -186,14 +196,16 @@ agent_on_published(struct fal_agent *a, const struct fal_msg *m)
 	    m->published.shard == 0)
 		return FAL_EFORMAT;
 	struct snapshot *s = find(a, m->published.version);
-	if (s == NULL && is_old(a, m->published.version))
-		return FAL_OK;
+	if (s == NULL && m->published.order <= a->told)
+		return FAL_OK; /* told, and not wanted any more */
 	int err = agent_route(a, first, blocks, m->published.shard);
-	if (err < 0 || (s != NULL && s->left == 0))
-		return err; /* its MODEL messages are not needed */
-	if (s == NULL)
+	if (err == FAL_OK && s == NULL)
 		s = told(a, m->published.version);
-	return s != NULL ? FAL_OK : FAL_ENOMEM;
+	if (err < 0 || s == NULL)
+		return FAL_ENOMEM;
+	if (s->due < m->published.order)
+		s->due = m->published.order;
+	return FAL_OK;
 }
 
 /* All of `s` is here. */

@@ -23,6 +23,7 @@ struct snapshot {
 	uint8_t *seen; /* by block */
 	uint32_t left; /* blocks still to come */
 	bool keep;     /* to be kept for evaluation once it is whole */
+	uint32_t due;  /* the last VERSION, counted, for which it is published */
 	uint32_t refs;
 };
 
@@ -106,6 +107,7 @@ struct fal_agent {
 	VEC(struct range) route;         /* what shards published last; by first block */
 	VEC(struct snapshot *) versions; /* whole ones and coming ones */
 	uint64_t oldest;                 /* nothing older will be computed on */
+	uint32_t told;                   /* VERSION messages so far */
 	struct snapshot *spare;          /* memory for the next one, or NULL */
 	struct snapshot *kept;           /* version under evaluation */
 

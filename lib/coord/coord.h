@@ -22,6 +22,7 @@ struct fal_coord; /* opaque */
 
 struct fal_coord_model {
 	uint64_t version;
+	uint32_t order;  /* of its VERSION in the session, from 1 */
 	uint64_t oldest; /* the worker will not compute on anything older */
 	bool keep;       /* it shall keep the version for evaluation */
 };

@@ -65,6 +65,7 @@ struct fal_peer {
 	struct fal_owed owed[FAL_OWED_MAX]; /* oldest first */
 	uint32_t oweds;
 	uint64_t told_rx, told_tx; /* in `clock` lines so far */
+	uint32_t versions;         /* VERSION messages to it */
 	uint64_t next_version;     /* the first one that it was not sent */
 	bool on_line; /* was sent a version of a line since: it may have none of these */
 	bool keeps;   /* it was sent the version under evaluation */

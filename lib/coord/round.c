@@ -222,6 +222,7 @@ coord_send_version(struct fal_coord *c, struct fal_peer *p, uint64_t version, bo
 	uint64_t needed = fal_sched_oldest(c->sched, p->worker);
 	bool on_line = fal_line_of(needed) != 0;
 	const struct fal_coord_model m = { .version = version,
+					   .order = ++p->versions,
 					   .oldest = on_line || needed < kept ? needed
 									      : kept,
 					   .keep = keep };

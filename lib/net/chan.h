@@ -75,7 +75,7 @@ int fal_chan_send(struct fal_chan *c, const struct fal_buf *msg, enum fal_send h
 bool fal_chan_room(struct fal_chan *c);
 
 /* Queues a publication, by reference, behind the bulk.  Its id and key go to the peer in
- * a message before it.  Errors as above; the cap is FAL_WRITER_SHARED_MAX versions.
+ * a message before it.  Errors as above; the cap is FAL_VERSIONS_MAX versions.
  */
 int fal_chan_send_shared(struct fal_chan *c, struct fal_shared *s);
 

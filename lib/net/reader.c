@@ -22,7 +22,7 @@ fal_reader_wipe(struct fal_reader *r)
 static int
 grow(struct fal_reader *r)
 {
-	const size_t cap = r->cap > 0 ? 2 * r->cap : FAL_EXPECT_MAX / 16;
+	const size_t cap = r->cap > 0 ? 2 * r->cap : FAL_EXPECT_MAX / FAL_SHARDS_MAX;
 	uint8_t *keys = fal_secret_alloc(cap * FAL_KEY_BYTES);
 	struct fal_expect *expect = fal_calloc(cap, sizeof(*expect));
 	if (keys == NULL || expect == NULL) {

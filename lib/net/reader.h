@@ -13,9 +13,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Publications that may arrive interleaved with their keys, of all shards: all that a
- * slack of 64 lets a worker compute on, and those around an evaluation. */
-#define FAL_EXPECT_MAX 1152
+/* Publications that may arrive interleaved with their keys, of all shards. */
+#define FAL_EXPECT_MAX ((size_t)FAL_SHARDS_MAX * FAL_VERSIONS_MAX)
 
 struct fal_expect {
 	struct fal_publication pub; /* id 0: none */

@@ -11,7 +11,9 @@
 #ifndef FAL_NET_RECORD_H
 #define FAL_NET_RECORD_H
 
+#include "sched/rule.h"
 #include "sec/seal.h"
+#include "wire/msg.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -24,6 +26,9 @@
 #define FAL_RECORD_SHARED_HEAD 20 /* of a shared record's */
 #define FAL_RECORD_WIRE_MAX (FAL_RECORD_SHARED_HEAD + FAL_RECORD_MAX + FAL_SEAL_TAG)
 #define FAL_SHARED_AD_MAX 128 /* bytes that a publication's owner binds to it */
+/* Versions that may be on their way: all that the largest slack lets a worker compute on,
+ * and those around an evaluation. */
+#define FAL_VERSIONS_MAX (FAL_SLACK_MAX + 8)
 
 enum fal_record_type { FAL_RECORD_SESSION = 1, FAL_RECORD_SHARED = 2 };
 enum { FAL_RECORD_ZSTD = 1 }; /* the only flag */

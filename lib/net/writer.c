@@ -112,7 +112,7 @@ int
 fal_writer_put_shared(struct fal_writer *w, struct fal_shared *s)
 {
 	assert(fal_shared_whole(s));
-	if (w->shared >= FAL_WRITER_SHARED_MAX * fal_shared_parts(s))
+	if (w->shared >= FAL_VERSIONS_MAX * fal_shared_parts(s))
 		return FAL_ELIMIT;
 	struct fal_node *node = new_node(0);
 	if (node == NULL)

@@ -14,7 +14,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define FAL_WRITER_SHARED_MAX 64           /* versions waiting in one queue */
 #define FAL_WRITER_ZIP_MIN 512             /* bytes; smaller messages stay plain */
 #define FAL_WRITER_TRIAL ((size_t)1 << 20) /* bytes of bulk that a measurement takes, */
 #define FAL_WRITER_TRIES 64                /* and messages and publications at most */
@@ -67,7 +66,7 @@ int fal_writer_put(struct fal_writer *w, const void *msg, size_t n, enum fal_sen
 /* Queues bytes that leave as they are, before anything else that waits: handshakes. */
 int fal_writer_put_raw(struct fal_writer *w, const void *p, size_t n);
 
-/* Queues a whole publication by reference.  FAL_ELIMIT beyond FAL_WRITER_SHARED_MAX;
+/* Queues a whole publication by reference.  FAL_ELIMIT beyond FAL_VERSIONS_MAX versions;
  * FAL_ENOMEM. */
 int fal_writer_put_shared(struct fal_writer *w, struct fal_shared *s);
 

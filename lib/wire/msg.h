@@ -20,6 +20,7 @@ enum {
 	FAL_LOSS_MAX = 65536, /* of a sample; what is more is said as that */
 	FAL_LOSS_BITS = 20,   /* losses travel as llrint(loss · 2^20) */
 	FAL_MODEL_BLOCKS = 3, /* most blocks in one MODEL message */
+	FAL_SHARDS_MAX = 64,  /* of a job */
 	FAL_MODEL_AD = 44,    /* bytes of what fal_msg_model_ad writes */
 	FAL_FINGERPRINT = 16, /* bytes */
 	FAL_INSTANCE = 16,    /* bytes */
@@ -221,7 +222,8 @@ struct fal_msg {
 		} version;
 		struct { /* a shard's part of it */
 			uint64_t version;
-			uint32_t shard;         /* from 1 */
+			uint32_t order; /* of its VERSION in the session, from 1 */
+			uint32_t shard; /* from 1 */
 			uint32_t first, blocks; /* its range */
 			uint64_t publication;   /* of the shared records */
 			uint8_t key[32];        /* content key of these */

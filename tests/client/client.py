@@ -183,7 +183,7 @@ class Link:
         assert publication > self.newest
         self.newest = publication
         self.publications[publication] = [key, 0, struct.pack("<I", -(-blocks // 3)) + ad]
-        while len(self.publications) > 16:
+        while len(self.publications) > 72 * 64:
             del self.publications[min(self.publications)]
 
     def receive(self):
@@ -410,7 +410,7 @@ class Worker:
             self.kept = (version, part)
         self.prune()
 
-    def on_published(self, version, shard, first, blocks, publication, key, rest):
+    def on_published(self, version, order, shard, first, blocks, publication, key, rest):
         assert shard > 0 and 0 < blocks <= self.blocks - first
         for b in range(first, first + blocks):
             self.route[b] = shard
@@ -505,7 +505,7 @@ class Worker:
 
     HEARD = {
         WELCOME: ("QIIII", on_welcome), TEXT: ("BI", on_text), VERSION: ("QQB", on_version),
-        PUBLISHED: ("QIIIQ32s", on_published), MODEL: ("QII", on_model),
+        PUBLISHED: ("QIIIIQ32s", on_published), MODEL: ("QII", on_model),
         GRANT: ("QQQIIIIBBQIIIf", on_grant), REVOKE: ("QIIB", on_revoke),
         VERDICT: ("QIIB", on_verdict), TICKET: (None, on_ticket), FENCE: ("QI", on_fence),
         LANES: ("I", on_lanes), CHUNK: ("BIII", on_chunk), EVAL: ("QII", on_eval),

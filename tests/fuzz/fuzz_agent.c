@@ -196,6 +196,7 @@ build(struct fal_rd *r, struct fal_msg *m, struct fal_buf *tail)
 		break;
 	case FAL_MSG_PUBLISHED:
 		m->published.version = number(r, 4);
+		m->published.order = (uint32_t)number(r, 4);
 		m->published.shard = (uint32_t)number(r, 4);
 		m->published.first = (uint32_t)number(r, BLOCKS);
 		m->published.blocks = (uint32_t)number(r, BLOCKS + 1);

@@ -152,6 +152,7 @@ honest_model(struct honest *h, const struct fal_coord_model *is, const float *pa
 	struct fal_msg m = { .type = FAL_MSG_PUBLISHED };
 	struct fal_buf out = { 0 };
 	m.published.version = is->version;
+	m.published.order = is->order;
 	m.published.shard = 1;
 	m.published.blocks = fal_blocks(h->n);
 	m.published.publication = ++publication;

@@ -162,17 +162,20 @@ coord_send(void *arg, uint32_t peer, const struct fal_buf *msg)
 	to_worker(arg, peer, msg, false);
 }
 
-/* A message of shard i, as bulk: not before its VERSION, and in order. */
+/* A message of shard i, in order behind its others: before or after what the coordinator
+ * says. */
 static void
 from_shard(struct cluster *c, uint32_t i, const struct wanted *to,
 	   const struct fal_buf *msg)
 {
 	struct worker *w = &c->worker[to->peer - 1];
-	struct event e = { .kind = TO_WORKER, .worker = to->peer - 1 };
+	struct event e = { .kind = TO_WORKER, .worker = to->peer - 1, .lane = i };
+	struct machine link = *w->m;
 	if (w->dead)
 		return;
+	link.latency = c->p->way[w->index][i];
 	e.msg = cluster_copy(msg);
-	e.t = cluster_arrival(c, w->m, msg->n, &w->model[i], to->after);
+	e.t = cluster_arrival(c, &link, msg->n, &w->model[i], 0);
 	cluster_push(c, e);
 }
 
@@ -183,6 +186,7 @@ cluster_publish(struct cluster *c, const struct fal_shard_part *part,
 	struct fal_msg m = { .type = FAL_MSG_PUBLISHED };
 	struct fal_buf out = { 0 };
 	m.published.version = to->version;
+	m.published.order = to->order;
 	m.published.shard = part->shard + 1;
 	m.published.first = part->first;
 	m.published.blocks = part->count;
@@ -221,12 +225,21 @@ cluster_refused(struct cluster *c, uint32_t worker, const char *why)
 }
 
 static void
+note_told(struct cluster *c, struct worker *w, const struct fal_coord_model *model)
+{
+	int err = FAL_GROW(w->told.v, w->told.cap, w->told.n + 1);
+	assert(err == FAL_OK && model->order == w->told.n + 1);
+	w->told.v[w->told.n++] = (struct told){ model->version, fal_blocks(c->p->toy.n) };
+}
+
+static void
 coord_model(void *arg, uint32_t peer, const struct fal_coord_model *model)
 {
 	struct cluster *c = arg;
 	struct fal_shard_part part;
-	const struct wanted w = { peer, model->version, c->worker[peer - 1].down_ctl };
+	const struct wanted w = { peer, model->order, model->version };
 	if (c->p->apart) {
+		note_told(c, &c->worker[peer - 1], model);
 		fleet_want(c, &w);
 		return;
 	}
@@ -318,11 +331,29 @@ claim_more(struct worker *w, const struct fal_msg *grant)
 	fal_buf_free(&out);
 }
 
+/* A message of a version has arrived, from the coordinator or a shard, in any order: when
+ * all have, and no newer one was told, the version is there. */
 static void
-deliver_to_worker(struct cluster *c, struct worker *w, const struct fal_buf *b)
+note_version(struct cluster *c, struct worker *w, uint32_t shard, const struct fal_msg *m)
+{
+	if (m->type == FAL_MSG_PUBLISHED)
+		w->coming[shard] = m->published.order;
+	c->seen[SEEN_EARLY_PUBLISHED] +=
+		m->type == FAL_MSG_PUBLISHED && m->published.order > w->heard;
+	if (m->type == FAL_MSG_MODEL)
+		w->told.v[w->coming[shard] - 1].left -= m->model.blocks;
+	w->heard += m->type == FAL_MSG_VERSION;
+	const struct told *last = w->heard > 0 ? &w->told.v[w->heard - 1] : NULL;
+	if (last != NULL && last->left == 0 && !fal_agent_has(w->agent, last->version) &&
+	    c->failure == NULL)
+		c->failure = "a version that has come is not there";
+}
+
+static void
+deliver_to_worker(struct cluster *c, struct worker *w, const struct event *e)
 {
 	struct fal_msg m;
-	int err = fal_msg_get(b->p, b->n, &m);
+	int err = fal_msg_get(e->msg.p, e->msg.n, &m);
 	if (err == FAL_OK && m.type == FAL_MSG_GRANT && w->m->lie == LIE_CLAIM)
 		claim_more(w, &m);
 	if (err == FAL_OK && (m.type == FAL_MSG_DONE || m.type == FAL_MSG_REFUSE))
@@ -331,6 +362,8 @@ deliver_to_worker(struct cluster *c, struct worker *w, const struct fal_buf *b)
 		err == FAL_OK && m.type == FAL_MSG_FENCE && w->under_way > 0;
 	if (err == FAL_OK && m.type != FAL_MSG_WELCOME)
 		err = fal_agent_msg(w->agent, cluster_ns(c), &m);
+	if (err == FAL_OK && c->p->apart)
+		note_version(c, w, e->lane, &m);
 	if (err < 0 && c->failure == NULL) {
 		fprintf(stderr, "sim: w%u refuses %s: %s\n", w->index,
 			fal_msg_name(m.type), fal_strerror(err));
@@ -424,7 +457,7 @@ handle(struct cluster *c, struct event *e)
 		break;
 	case TO_WORKER:
 		if (w->here)
-			deliver_to_worker(c, w, &e->msg);
+			deliver_to_worker(c, w, e);
 		break;
 	case LANE:
 		if (w->here)
@@ -553,7 +586,7 @@ settle(struct cluster *c)
 		if (frozen(c, w, &e))
 			continue;
 		if (e.kind == TO_WORKER && w->here)
-			deliver_to_worker(c, w, &e.msg);
+			deliver_to_worker(c, w, &e);
 		drop_event(&e);
 	}
 	for (uint32_t i = 0; i < c->p->machines * 8 && c->failure == NULL; i++) {
@@ -673,6 +706,7 @@ cluster_run(const struct plan *p, uint64_t salt)
 	for (uint32_t i = 0; i < p->machines; i++) {
 		fal_agent_free(c.worker[i].agent);
 		free(c.worker[i].shown);
+		free(c.worker[i].told.v);
 	}
 	racked_free(&c.shards);
 	free(c.fences.v);

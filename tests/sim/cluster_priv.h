@@ -76,9 +76,15 @@ struct fenced {
 
 /* A worker is to be sent a version. */
 struct wanted {
-	uint32_t peer;
+	uint32_t peer, order;
 	uint64_t version;
-	double after; /* when it is told so */
+};
+
+/* A version that the coordinator has told a worker of: blocks that it still has to get.
+ */
+struct told {
+	uint64_t version;
+	uint32_t left;
 };
 
 /* What a link carries: an order, with its own `seen`, or what is wanted; or a say. */
@@ -129,6 +135,9 @@ struct worker {
 	bool lied;                                   /* once is enough */
 	bool *shown; /* flaky: by task of the job, already non-finite once */
 	double model[MAX_SHARDS], way[MAX_SHARDS]; /* last arrival from, and at a shard */
+	VEC(struct told) told;                     /* in order, */
+	uint32_t heard;              /* so many VERSIONs of it have arrived, */
+	uint32_t coming[MAX_SHARDS]; /* and what each shard is at, from 1 */
 };
 
 struct cluster {

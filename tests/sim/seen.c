@@ -20,6 +20,7 @@ static const struct {
 	[SEEN_REFUSED] = { "liar refused", NULL },
 	[SEEN_EXCUSED] = { "liar believed", NULL },
 	[SEEN_EARLY_PUSH] = { "push before its round is open", NULL },
+	[SEEN_EARLY_PUBLISHED] = { "part of a version before the word about it", NULL },
 	[SEEN_FENCE_AFTER_PUSH] = { "fence after the push that it is about", NULL },
 	[SEEN_FENCED] = { "fence waited for", NULL },
 	[SEEN_APART] = { "shards a version apart", NULL },

@@ -22,6 +22,7 @@ enum seen {
 	SEEN_EXCUSED,        /* a run of the law where a liar was believed */
 	/* Where shards are elsewhere: */
 	SEEN_EARLY_PUSH,       /* a push came before the word that opens its round */
+	SEEN_EARLY_PUBLISHED,  /* a shard spoke of a version before the coordinator */
 	SEEN_FENCE_AFTER_PUSH, /* … of what is fenced, before the fence */
 	SEEN_FENCED,           /* a fence was waited for */
 	SEEN_APART,            /* shards were a version apart, */

@@ -230,15 +230,24 @@ tell(const struct fal_msg *m)
 	return err;
 }
 
+/* For the VERSION of this number in the session. */
 static void
-published(uint64_t v, uint32_t shard, uint32_t first, uint32_t blocks)
+published_for(uint32_t order, uint64_t v, uint32_t shard, uint32_t first, uint32_t blocks)
 {
 	struct fal_msg m = { .type = FAL_MSG_PUBLISHED };
 	m.published.version = v;
+	m.published.order = order;
 	m.published.shard = shard;
 	m.published.first = first;
 	m.published.blocks = blocks;
 	check(tell(&m), 0, "PUBLISHED");
+}
+
+/* For one that has come. */
+static void
+published(uint64_t v, uint32_t shard, uint32_t first, uint32_t blocks)
+{
+	published_for(1, v, shard, first, blocks);
 }
 
 static void
@@ -1168,7 +1177,7 @@ parts_of_a_version(void **state)
 {
 	(void)state;
 	struct fal_msg m = { .type = FAL_MSG_VERSION };
-	published(0, 2, 1, 1); /* before the coordinator has said so */
+	published_for(1, 0, 2, 1, 1); /* before the coordinator has said so */
 	part(0, 1);
 	check(tell(&m), 0, "VERSION");
 	grant(0, 0, 1, none);
@@ -1203,6 +1212,36 @@ parts_of_a_version(void **state)
 	expect_claim(0, 2);
 	verdict(4, 0, 2, true);
 	expect_push(2, 1, 1);
+}
+
+/* What the coordinator will say of a version is not known before it does: one of another
+ * line waits for it, and what is here stays for it. */
+static void
+published_before_version(void **state)
+{
+	(void)state;
+	const uint64_t line = fal_line_version(3, 0);
+	struct fal_msg m = { .type = FAL_MSG_VERSION };
+	version(4, false); /* the first one */
+	published_for(2, line, 1, 0, BLOCKS);
+	published_for(3, 4, 1, 0, BLOCKS); /* again, behind the line */
+	model(line);
+	check(fal_agent_has(agent, line), 1, "the line");
+	m.version.version = m.version.oldest = line;
+	check(tell(&m), 0, "VERSION");
+	check(fal_agent_has(agent, line), 1, "the line");
+	check(fal_agent_has(agent, 4), 1, "what will be told again");
+	m.version.version = m.version.oldest = 4;
+	check(tell(&m), 0, "VERSION");
+	check(fal_agent_has(agent, line), 0, "the line, which is over");
+	grant_on(0, 4, 0, 1, none);
+	check(busy[0], 1, "runs");
+	/* What was told and forgotten is not waited for. */
+	published_for(2, line, 1, 0, BLOCKS);
+	now += 10;
+	m = (struct fal_msg){ .type = FAL_MSG_ACCOUNT };
+	check(tell(&m), 0, "ACCOUNT");
+	check((int64_t)next(FAL_MSG_WORKED)->worked.pull_all, 0, "pulls");
 }
 
 static void
@@ -1332,6 +1371,7 @@ main(void)
 		TEST(nonfinite),
 		TEST(malformed_models),
 		TEST(parts_of_a_version),
+		TEST(published_before_version),
 		TEST(ranges_that_are_none),
 		TEST(closed_by_a_seal),
 		TEST(tickets_that_do_not_fit),

@@ -289,7 +289,7 @@ every_measurement_ends(void **state)
 static struct fal_shared_pool *pool; /* of all publications */
 
 static struct fal_shared *
-publish(uint64_t id, bool zstd)
+publish_parts(uint64_t id, bool zstd, uint32_t parts)
 {
 	static uint8_t msg[1000];
 	const struct fal_shared_opt opt = { .pool = pool,
@@ -297,6 +297,7 @@ publish(uint64_t id, bool zstd)
 					    .count = 3,
 					    .ad = "job",
 					    .ad_n = 3,
+					    .parts = parts,
 					    .zstd = zstd };
 	struct fal_shared *s;
 	assert_int_equal(fal_shared_new(&opt, &s), 0);
@@ -308,6 +309,12 @@ publish(uint64_t id, bool zstd)
 	assert_true(fal_shared_whole(s));
 	assert_int_equal(fal_shared_add(s, msg, 1), FAL_ESTATE);
 	return s;
+}
+
+static struct fal_shared *
+publish(uint64_t id, bool zstd)
+{
+	return publish_parts(id, zstd, 1);
 }
 
 static struct fal_publication
@@ -402,10 +409,33 @@ skips_what_is_old(void **state)
 		fal_buf_free(&b);
 	}
 	assert_true(fal_writer_empty(&p.w));
-	for (int i = 0; i < FAL_WRITER_SHARED_MAX; i++)
+	for (int i = 0; i < FAL_VERSIONS_MAX; i++)
 		assert_int_equal(fal_writer_put_shared(&p.w, t), 0);
 	assert_int_equal(fal_writer_put_shared(&p.w, t), FAL_ELIMIT);
 	fal_shared_drop(t);
+	wipe(&p);
+}
+
+/* Of the most shards, with the largest slack, all that a worker may compute on is told
+ * before any of it comes. */
+static void
+every_version_of_every_shard(void **state)
+{
+	(void)state;
+	enum { VERSIONS = FAL_SLACK_MAX + 1, ALL = VERSIONS * FAL_SHARDS_MAX };
+	static struct fal_shared *s[ALL];
+	struct pair p = pair();
+	for (int i = 0; i < ALL; i++) {
+		s[i] = publish_parts((uint64_t)i + 1, false, FAL_SHARDS_MAX);
+		const struct fal_publication pub = announced(s[i]);
+		assert_int_equal(fal_reader_expect(&p.r, &pub), 0);
+		assert_int_equal(fal_writer_put_shared(&p.w, s[i]), 0);
+	}
+	for (int i = 0; i < ALL; i++) {
+		for (uint32_t k = 0; k < 3; k++)
+			assert_int_equal(reads(&p.r, s[i], k), 1);
+		fal_shared_drop(s[i]);
+	}
 	wipe(&p);
 }
 
@@ -422,6 +452,7 @@ main(void)
 		cmocka_unit_test(auto_compresses_where_it_pays),
 		cmocka_unit_test(every_measurement_ends),
 		cmocka_unit_test(shared_records),
+		cmocka_unit_test(every_version_of_every_shard),
 		cmocka_unit_test(skips_what_is_old),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
