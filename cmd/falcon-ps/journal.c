@@ -21,6 +21,7 @@ enum { JOURNAL_MAX = 64 << 20 }; /* bytes */
 struct reading {
 	const char *path;
 	unsigned line;
+	struct fal_chain chain;
 	int (*on_line)(void *arg, const struct ps_journal_line *l);
 	void *arg;
 	struct fal_diag *diag;
@@ -35,10 +36,12 @@ read_line(const struct reading *r, const char *p, size_t n)
 	const char *by;
 	json_t *v;
 	json_error_t at;
+	const char *link;
 	json_t *o = json_loadb(p, n, JSON_REJECT_DUPLICATES, &at);
-	if (o == NULL || json_unpack_ex(o, &at, JSON_STRICT, "{s:I, s:I, s:s, s:I, s:o}",
-					"clock", &clock, "version", &version, "by", &by,
-					"time", &seconds, "policy", &v) < 0) {
+	if (o == NULL ||
+	    json_unpack_ex(o, &at, JSON_STRICT, "{s:I, s:I, s:s, s:I, s:o, s:s}", "clock",
+			   &clock, "version", &version, "by", &by, "time", &seconds,
+			   "policy", &v, "h", &link) < 0) {
 		json_decref(o);
 		return fal_diag_set(r->diag, FAL_EFORMAT, "%s:%u: %s", r->path, r->line,
 				    fal_text_unless_key(at.text));
@@ -75,6 +78,11 @@ read_lines(struct reading *r, const struct fal_buf *text, size_t *whole)
 	       (nl = memchr(p, '\n', (size_t)(end - p))) != NULL) {
 		r->line++;
 		err = read_line(r, p, (size_t)(nl - p));
+		if (err == FAL_OK && !fal_chain_take(&r->chain, p, (size_t)(nl - p)))
+			err = fal_diag_set(r->diag, FAL_EINVAL,
+					   "%s:%u: it does not chain the line before, or "
+					   "was changed",
+					   r->path, r->line);
 		*whole += (size_t)(nl + 1 - p);
 		p = nl + 1;
 	}
@@ -109,11 +117,12 @@ ps_journal_open(struct ps_journal *j, char *path,
 	if (j->fd < 0 || sync_folder(path) < 0)
 		return fal_diag_set(diag, FAL_EIO, "%s: %s", path, strerror(errno));
 	int err = fal_cli_read(path, JOURNAL_MAX, &text, diag);
-	struct reading r = { path, 0, on_line, arg, diag };
+	struct reading r = { .path = path, .on_line = on_line, .arg = arg, .diag = diag };
 	if (err == FAL_OK)
 		err = read_lines(&r, &text, &whole);
 	if (err == FAL_OK && whole < text.n && ftruncate(j->fd, (off_t)whole) < 0)
 		err = fal_diag_set(diag, FAL_EIO, "%s: %s", path, strerror(errno));
+	j->chain = r.chain;
 	fal_buf_free(&text);
 	return err;
 }
@@ -121,19 +130,24 @@ ps_journal_open(struct ps_journal *j, char *path,
 int
 ps_journal_add(struct ps_journal *j, const struct ps_journal_line *l)
 {
-	struct fal_buf b = { 0 };
+	struct fal_buf line = { 0 }, b = { 0 };
+	struct fal_chain chain = j->chain;
 	off_t end = lseek(j->fd, 0, SEEK_END);
-	fal_json_open(&b, '{');
-	fal_json_member_u64(&b, "clock", l->clock);
-	fal_json_member_u64(&b, "version", l->version);
-	fal_json_member_str(&b, "by", l->by);
-	fal_json_key(&b, "time");
-	fal_json_i64(&b, (int64_t)time(NULL));
-	fal_json_key(&b, "policy");
-	fal_policy_json_put(l->policy, &b);
-	fal_json_close(&b, '}');
-	fal_put_u8(&b, '\n');
-	int err = b.err;
+	fal_json_open(&line, '{');
+	fal_json_member_u64(&line, "clock", l->clock);
+	fal_json_member_u64(&line, "version", l->version);
+	fal_json_member_str(&line, "by", l->by);
+	fal_json_key(&line, "time");
+	fal_json_i64(&line, (int64_t)time(NULL));
+	fal_json_key(&line, "policy");
+	fal_policy_json_put(l->policy, &line);
+	fal_json_close(&line, '}');
+	int err = line.err;
+	if (err == FAL_OK)
+		fal_chain_put(&chain, (char *)line.p, line.n, &b);
+	fal_buf_free(&line);
+	if (err == FAL_OK)
+		err = b.err;
 	if (err == FAL_OK &&
 	    (end < 0 || write(j->fd, b.p, b.n) != (ssize_t)b.n || fsync(j->fd) < 0)) {
 		int why = errno;
@@ -142,6 +156,8 @@ ps_journal_add(struct ps_journal *j, const struct ps_journal_line *l)
 		errno = why;
 		err = FAL_EIO;
 	}
+	if (err == FAL_OK)
+		j->chain = chain;
 	fal_buf_free(&b);
 	return err;
 }

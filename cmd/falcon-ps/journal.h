@@ -5,12 +5,14 @@
 
 #include "base/err.h"
 #include "sched/policy.h"
+#include "trace/chain.h"
 
 #include <stdint.h>
 
 struct ps_journal {
-	int fd;     /* -1: closed */
-	char *path; /* owned */
+	int fd;                 /* -1: closed */
+	char *path;             /* owned */
+	struct fal_chain chain; /* of its lines */
 };
 
 struct ps_journal_line {

@@ -241,8 +241,9 @@ result_json(const struct run *r, const struct ps_outcome *o, struct fal_buf *out
 	fal_json_num(out, s->loss);
 	fal_put_fmt(out,
 		    ",\"seconds\":%.3f,\"moved\":%" PRIu64 ",\"cloned\":%" PRIu64
-		    ",\"filled\":%" PRIu64 ",\"lost\":%" PRIu64 "}\n",
-		    o->seconds, s->moved, s->cloned, s->filled, s->lost);
+		    ",\"filled\":%" PRIu64 ",\"lost\":%" PRIu64 ",\"chain\":\"%s\"}\n",
+		    o->seconds, s->moved, s->cloned, s->filled, s->lost,
+		    r->record.chain.link);
 }
 
 /* Prints what result_json made, now or in a run before: the job is done.  An exit code.
@@ -291,9 +292,8 @@ keep_model(struct run *r, const float *params, struct ps_place *place,
 	return err;
 }
 
-/* The job is done: keeps the model, then the result, and prints it. */
 static int
-finish(void *arg, const float *params, struct ps_outcome *o, struct fal_diag *diag)
+keep(void *arg, const float *params, struct ps_outcome *o, struct fal_diag *diag)
 {
 	struct run *r = arg;
 	struct fal_buf out = { 0 };
@@ -303,11 +303,19 @@ finish(void *arg, const float *params, struct ps_outcome *o, struct fal_diag *di
 				 diag);
 	if (err == FAL_OK)
 		err = keep_model(r, params, &r->model, o->sha256, &out, diag);
-	fal_buf_clear(&out);
-	if (err == FAL_OK) {
-		result_json(r, o, &out);
-		err = out.err;
-	}
+	fal_buf_free(&out);
+	return err;
+}
+
+/* Keeps the result, and prints it: with that the job is done. */
+static int
+tell(void *arg, const struct ps_outcome *o, struct fal_diag *diag)
+{
+	struct run *r = arg;
+	struct fal_buf out = { 0 };
+	result_json(r, o, &out);
+	int err = out.err;
+	ps_record_sync(&r->record);
 	if (err == FAL_OK)
 		err = ps_state_put(&r->state, &r->result, out.p, out.n, diag);
 	if (err == FAL_OK) {
@@ -353,7 +361,8 @@ train(struct run *r)
 				    .shards = (uint32_t)r->opt.shards,
 				    .exit_when_done = r->opt.exit_when_done,
 				    .compress = r->compress,
-				    .finish = finish,
+				    .keep = keep,
+				    .tell = tell,
 				    .arg = r };
 	char *trace = ps_state_path(&r->state, "trace.jsonl");
 	int err = trace != NULL && journal != NULL ? FAL_OK : FAL_ENOMEM;

@@ -83,29 +83,31 @@ retire(struct ps_record *r)
 	free(l->text);
 }
 
-void
+const struct ps_line *
 ps_record_add(struct ps_record *r, const char *line, size_t n)
 {
+	struct fal_buf b = { 0 };
 	if (r->head > r->n) {
 		memmove(r->recent, r->recent + r->head, r->n * sizeof(*r->recent));
 		r->head = 0;
 	}
-	char *text = fal_calloc(n + 2, 1);
-	if (text == NULL || FAL_GROW(r->recent, r->cap, r->head + r->n + 1) < 0) {
-		free(text);
-		return;
+	if (FAL_GROW(r->recent, r->cap, r->head + r->n + 1) < 0)
+		return NULL;
+	fal_chain_put(&r->chain, line, n, &b);
+	if (b.err < 0) {
+		fal_buf_free(&b);
+		return NULL;
 	}
-	memcpy(text, line, n);
-	text[n] = '\n';
-	const struct ps_line *l = &r->recent[r->head + r->n++];
-	r->recent[r->head + r->n - 1] = (struct ps_line){ text, n + 1 };
+	struct ps_line *l = &r->recent[r->head + r->n++];
+	*l = (struct ps_line){ (char *)b.p, b.n };
 	for (int i = 0; i < r->files; i++)
-		ps_tape_add(&r->file[i], text, n + 1);
+		ps_tape_add(&r->file[i], l->text, l->n);
 	if (is_event(l, "done") || is_event(l, "failed"))
 		ps_record_flush(r);
 	r->rounds += is_event(l, "ledger");
 	while (r->rounds > RECENT_ROUNDS)
 		retire(r);
+	return l;
 }
 
 void
@@ -121,6 +123,13 @@ ps_record_flush(struct ps_record *r)
 {
 	for (int i = 0; i < r->files; i++)
 		ps_tape_flush(&r->file[i]);
+}
+
+void
+ps_record_sync(struct ps_record *r)
+{
+	for (int i = 0; i < r->files; i++)
+		ps_tape_sync(&r->file[i]);
 }
 
 bool

@@ -17,6 +17,7 @@ struct ps_line {
 
 /* {0} is empty and valid. */
 struct ps_record {
+	struct fal_chain chain; /* of all lines so far */
 	struct ps_tape file[RECORD_FILES];
 	int files;
 	struct fal_buf kept;    /* job, join, leave, policy, hold, eval, …: older than
@@ -29,9 +30,10 @@ struct ps_record {
 /* Adds a file that gets every line; `path` is borrowed until ps_record_close. */
 int ps_record_file(struct ps_record *r, const char *path, struct fal_diag *diag);
 
-/* Takes a line without its newline; that of the job's end is in the files at once.  What
- * there is no memory for is left out. */
-void ps_record_add(struct ps_record *r, const char *line, size_t n);
+/* Takes a line without its newline, and puts its link; that of the job's end is in the
+ * files at once.  Returns the line as it is kept, until the next one comes; NULL: there
+ * was no memory, and it is left out, of the chain, too. */
+const struct ps_line *ps_record_add(struct ps_record *r, const char *line, size_t n);
 
 /* Appends what a follower gets first: job, join, leave, policy, who is a suspect, and the
  * last 100 rounds. */
@@ -39,6 +41,8 @@ void ps_record_history(const struct ps_record *r, struct fal_buf *out);
 
 /* Lets the files be read up to here. */
 void ps_record_flush(struct ps_record *r);
+/* The same, and what is there outlives a loss of power. */
+void ps_record_sync(struct ps_record *r);
 /* Takes one of the things that are to be told of the files (tape.h); false: there is
  * none. */
 bool ps_record_said(struct ps_record *r, struct fal_diag *out);

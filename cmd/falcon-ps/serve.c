@@ -118,9 +118,11 @@ conclude(struct ps_server *s)
 	if (!status.failed)
 		s->out->average = fal_rack_average(s->rack);
 	if (params != NULL)
-		s->err = s->opt->finish(s->opt->arg, params, s->out, s->diag);
+		s->err = s->opt->keep(s->opt->arg, params, s->out, s->diag);
 	fal_coord_finish(s->coord, now, s->out->sha256,
 			 s->err < 0 ? "the result could not be kept" : why);
+	if (params != NULL && s->err == FAL_OK)
+		s->err = s->opt->tell(s->opt->arg, s->out, s->diag);
 	for (size_t i = 0; i < s->sessions.n; i++)
 		ps_bid_farewell(s->sessions.v[i]);
 	if (s->opt->exit_when_done || s->err < 0 || status.failed)

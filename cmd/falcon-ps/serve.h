@@ -34,11 +34,14 @@ struct ps_serve_opt {
 	bool exit_when_done;
 	enum fal_compress compress;
 	/* Called once, when the job is done, or has failed and a version is
-	 * there to be kept: keeps the parameters (n floats, borrowed),
-	 * sets the outcome's sha256, and tells the result.  0 or an error with its
+	 * there to be kept: keeps the parameters (n floats, borrowed) and
+	 * sets the outcome's sha256.  0 or an error with its
 	 * diagnosis: the job then counts as failed. */
-	int (*finish)(void *arg, const float *params, struct ps_outcome *o,
-		      struct fal_diag *diag);
+	int (*keep)(void *arg, const float *params, struct ps_outcome *o,
+		    struct fal_diag *diag);
+	/* Called next, if that went well, when the trace has its last line: keeps and
+	 * tells the result.  0 or an error with its diagnosis. */
+	int (*tell)(void *arg, const struct ps_outcome *o, struct fal_diag *diag);
 	void *arg;
 };
 

@@ -102,9 +102,11 @@ miss(struct ps_gap *g, const uint8_t *bytes, size_t n)
 		p = memchr(p, '\n', (size_t)(end - p));
 		g->lines++;
 	}
-	/* Lines are our own: {"t":SECONDS,… */
-	if (last != NULL)
+	/* Lines are our own: {"t":SECONDS,…,"h":"LINK"} */
+	if (last != NULL) {
 		sscanf(last, "{\"t\":%31[0-9.]", g->t);
+		fal_chain_link(last, (size_t)(end - last), g->link);
+	}
 }
 
 /* The gap line so far, in place of what `out` has. */
@@ -116,7 +118,7 @@ put_gap(const struct ps_gap *g, struct fal_buf *out)
 	char hex[2 * FAL_HASH_BYTES + 1];
 	fal_hash_final(&hash, digest);
 	fal_hex(digest, sizeof(digest), hex);
-	const struct fal_line_gap line = { g->t, g->lines, g->bytes, hex };
+	const struct fal_line_gap line = { g->t, g->lines, g->bytes, hex, g->link };
 	fal_line_gap(out, &line);
 	fal_put_u8(out, '\n');
 }
@@ -191,6 +193,14 @@ ps_tape_flush(struct ps_tape *t)
 	}
 	fal_buf_free(&all);
 	fal_buf_clear(&t->out);
+}
+
+void
+ps_tape_sync(struct ps_tape *t)
+{
+	ps_tape_flush(t);
+	if (t->fd >= 0)
+		fsync(t->fd); /* of a pipe there is nothing to sync */
 }
 
 void

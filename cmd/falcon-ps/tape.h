@@ -8,6 +8,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "sec/hash.h"
+#include "trace/chain.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -22,6 +23,7 @@ struct ps_tape {
 		uint64_t lines, bytes; /* lines 0: there is none */
 		struct fal_hash_state hash;
 		char t[32]; /* of its last line */
+		char link[FAL_CHAIN_DIGITS + 1];
 	} gap;
 	struct fal_diag said; /* that a gap begins or is over; "": nothing new */
 };
@@ -36,6 +38,8 @@ void ps_tape_add(struct ps_tape *t, const char *line, size_t n);
 /* Writes what there is, and leaves in `said` that a gap begins or is over, for the caller
  * to tell and clear. */
 void ps_tape_flush(struct ps_tape *t);
+/* The same, and what is there outlives a loss of power, as far as the file can. */
+void ps_tape_sync(struct ps_tape *t);
 /* After a last flush: what it said is gone, too. */
 void ps_tape_close(struct ps_tape *t);
 

@@ -34,21 +34,15 @@ void
 ps_trace(void *arg, const char *line, size_t n)
 {
 	struct ps_server *s = arg;
-	ps_record_add(s->opt->record, line, n);
-	struct fal_buf copy = { 0 };
-	for (size_t i = 0; i < s->sessions.n; i++) {
+	const struct ps_line *l = ps_record_add(s->opt->record, line, n);
+	for (size_t i = 0; l != NULL && i < s->sessions.n; i++) {
 		if (!s->sessions.v[i]->follows)
 			continue;
-		if (copy.n == 0) {
-			fal_put_bytes(&copy, line, n);
-			fal_put_u8(&copy, '\n');
-		}
 		if (ps_too_much(s->sessions.v[i]))
 			fal_chan_close(s->sessions.v[i]->chan);
 		else
-			send_lines(s->sessions.v[i], copy.p, copy.n);
+			send_lines(s->sessions.v[i], (uint8_t *)l->text, l->n);
 	}
-	fal_buf_free(&copy);
 }
 
 static void
@@ -143,7 +137,8 @@ ps_follow(struct ps_server *s, struct ps_session *session)
 	struct fal_buf history = { 0 }, out = { 0 };
 	ps_record_history(s->opt->record, &history);
 	/* What time it is: where nothing moves, lines do not tell. */
-	fal_line_now(&out, fal_coord_seconds(s->coord, ps_now()));
+	fal_line_now(&out, fal_coord_seconds(s->coord, ps_now()),
+		     s->opt->record->chain.link);
 	fal_put_bytes(&history, out.p, out.n);
 	fal_put_u8(&history, '\n');
 	send_lines(session, history.p, history.n);

@@ -45,6 +45,7 @@ run_audit(const struct stat_source *src, bool json)
 	struct fal_audit_verdict v;
 	struct fal_diag diag;
 	struct fal_buf out = { 0 };
+	fal_audit_chained(a);
 	int code = stat_source_read(src, fal_audit_line, a);
 	if (code != FAL_EXIT_DONE)
 		goto free_a;

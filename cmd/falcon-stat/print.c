@@ -140,6 +140,7 @@ stat_audit_json(struct fal_buf *out, const struct fal_audit_verdict *v)
 	stat_stale_json(out, &v->stale);
 	put_u64(out, "missing_lines", v->missing_lines);
 	put_u64(out, "missing_bytes", v->missing_bytes);
+	fal_json_member_str(out, "chain", v->link);
 	put_u64(out, "findings", v->findings);
 	fal_json_key(out, "text");
 	fal_json_open(out, '[');

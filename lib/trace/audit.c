@@ -14,6 +14,8 @@
 
 struct fal_audit {
 	bool have_job;
+	bool chained; /* it has to be */
+	struct fal_chain chain;
 	struct fal_trace_job job;
 	struct fal_people people;
 	struct fal_cover cover;
@@ -39,6 +41,12 @@ struct fal_audit *
 fal_audit_new(void)
 {
 	return fal_calloc(1, sizeof(struct fal_audit));
+}
+
+void
+fal_audit_chained(struct fal_audit *a)
+{
+	a->chained = true;
 }
 
 void
@@ -402,6 +410,24 @@ take_gap(struct fal_audit *a, struct fal_trace_line *l)
 	return l->err;
 }
 
+/* A line is itself, and stands behind the one that it was written behind.  The link of a
+ * gap is that of the last line which is missing. */
+static void
+judge_link(struct fal_audit *a, const struct fal_trace_line *l)
+{
+	const bool holds = fal_chain_take(&a->chain, l->text, l->n);
+	if (holds || !a->chained || strcmp(l->ev, "gap") == 0)
+		return;
+	if (a->chain.link[0] == '\0')
+		fal_finding(&a->f, NULL, 0, 0, "line %llu: it has no link of the chain",
+			    (unsigned long long)l->number);
+	else
+		fal_finding(
+			&a->f, NULL, 0, 0,
+			"line %llu: it does not chain the line before, or was changed",
+			(unsigned long long)l->number);
+}
+
 int
 fal_audit_line(void *audit, struct fal_trace_line *l)
 {
@@ -419,6 +445,7 @@ fal_audit_line(void *audit, struct fal_trace_line *l)
 	};
 	struct fal_audit *a = audit;
 	int err = 0;
+	judge_link(a, l);
 	if (strcmp(l->ev, "gap") == 0)
 		return take_gap(a, l);
 	if (a->v.missing_lines > 0) {
@@ -452,6 +479,7 @@ fal_audit_end(struct fal_audit *a, struct fal_audit_verdict *out, struct fal_dia
 	memcpy(out->verdicts, a->doubts.verdicts, sizeof(out->verdicts));
 	out->ok = a->f.n == 0 && whole;
 	out->finished = a->done;
+	memcpy(out->link, a->chain.link, sizeof(out->link));
 	out->clocks = gap ? clock : a->job.clocks;
 	out->of_clocks = a->job.clocks;
 	out->findings = a->f.n;

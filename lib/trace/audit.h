@@ -8,6 +8,7 @@
 #ifndef FAL_TRACE_AUDIT_H
 #define FAL_TRACE_AUDIT_H
 
+#include "trace/chain.h"
 #include "trace/doubts.h"
 #include "trace/evals.h"
 #include "trace/findings.h"
@@ -35,7 +36,8 @@ struct fal_audit_verdict {
 	uint64_t suspects;      /* times that a worker became one */
 	/* That a gap line tells of; if any, only what is before the first was judged. */
 	uint64_t missing_lines, missing_bytes;
-	uint64_t findings; /* all of them */
+	char link[FAL_CHAIN_DIGITS + 1]; /* that the chain ends with; "": none */
+	uint64_t findings;               /* all of them */
 	const char *const
 		*text; /* the first n_text, each one line without newline, as
 			* "clock 7: task 3: never added"; borrowed from the audit */
@@ -46,6 +48,8 @@ struct fal_audit;
 
 /* NULL: out of memory. */
 struct fal_audit *fal_audit_new(void);
+/* Each line must chain the one before it, as it does in what was kept. */
+void fal_audit_chained(struct fal_audit *a);
 void fal_audit_free(struct fal_audit *a);
 
 /* Takes the next line; `audit` is the struct fal_audit, so this is an on_line of

@@ -146,6 +146,7 @@ enum fal_field_kind {
 	F(LINES, "lines", WHOLE)                       \
 	F(BYTES, "bytes", WHOLE)                       \
 	F(BLAKE2B, "blake2b", TEXT)                    \
+	F(LINK, "h", TEXT)                             \
 	F(SHA256, "sha256", TEXT)
 
 enum fal_field {

@@ -276,6 +276,8 @@ deliver(struct fal_trace_reader *r, struct fal_trace_line *l)
 	if (!json_is_object(o))
 		fal_trace_fail(l, FAL_EFORMAT, "not a JSON object");
 	l->o = o;
+	l->text = (const char *)r->part.p;
+	l->n = r->part.n;
 	l->t = fal_trace_get_seconds(l, o, FAL_F_T);
 	judge_order(r, l);
 	if (l->err == 0) {

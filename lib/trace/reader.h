@@ -26,10 +26,12 @@
 /* One line.  Its getters carry a sticky error, like struct fal_rd: a chain of gets is
  * written without tests between and judged once by `err`. */
 struct fal_trace_line {
-	uint64_t number;      /* of the line, from 1 */
-	double t;             /* seconds since the job began */
-	const char *ev;       /* the event; borrowed from `o` */
-	const json_t *o;      /* the whole line, borrowed; gone when on_line returns */
+	uint64_t number;  /* of the line, from 1 */
+	double t;         /* seconds since the job began */
+	const char *ev;   /* the event; borrowed from `o` */
+	const json_t *o;  /* the whole line, borrowed; gone when on_line returns */
+	const char *text; /* its bytes, without newline; as long */
+	size_t n;
 	int err;              /* 0, or that of the first get that failed */
 	struct fal_diag diag; /* what failed: "12: ledger.clock: missing" */
 };

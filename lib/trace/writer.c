@@ -320,13 +320,15 @@ fal_line_gap(struct fal_buf *b, const struct fal_line_gap *d)
 	fal_member_num(b, FAL_F_LINES, d->lines);
 	fal_member_num(b, FAL_F_BYTES, d->bytes);
 	fal_member_str(b, FAL_F_BLAKE2B, d->blake2b);
+	fal_member_str(b, FAL_F_LINK, d->link);
 	fal_member_end(b);
 }
 
 void
-fal_line_now(struct fal_buf *b, double t)
+fal_line_now(struct fal_buf *b, double t, const char *link)
 {
 	fal_member_begin(b, t, "now");
+	fal_member_str(b, FAL_F_LINK, link);
 	fal_member_end(b);
 }
 

@@ -191,6 +191,7 @@ struct fal_line_gap {
 	const char *t; /* of the last of them, as it was written */
 	uint64_t lines, bytes;
 	const char *blake2b; /* hex */
+	const char *link;    /* of the last of them (chain.h) */
 };
 
 void fal_line_job(struct fal_buf *b, const struct fal_line_job *d);
@@ -216,7 +217,8 @@ void fal_line_check(struct fal_buf *b, double t, const struct fal_line_check *d)
 void fal_line_again(struct fal_buf *b, double t, const struct fal_round_info *r,
 		    const struct fal_line_again *d);
 void fal_line_gap(struct fal_buf *b, const struct fal_line_gap *d);
-void fal_line_now(struct fal_buf *b, double t);
+/* `link`: of the last line before (chain.h). */
+void fal_line_now(struct fal_buf *b, double t, const char *link);
 void fal_line_done(struct fal_buf *b, double t, uint64_t version, const char *sha256,
 		   double accuracy);
 void fal_line_failed(struct fal_buf *b, double t, uint64_t version, const char *why);

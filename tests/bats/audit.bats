@@ -6,7 +6,7 @@ bats_require_minimum_version 1.5.0
 setup() {
 	load common
 	cd "$BATS_TEST_TMPDIR"
-	make_trace >run.trace
+	make_trace | chain >run.trace
 }
 
 # clock_line T CLOCK WORKER ID DONE COMPUTE WAIT TASK_S
@@ -50,7 +50,7 @@ make_trace() {
 
 # tamper FROM TO: the first FROM of each line replaced.
 tamper() {
-	sed "s/$1/$2/" run.trace >bad.trace
+	sed "s/$1/$2/" run.trace | chain >bad.trace
 	run ! cmp -s run.trace bad.trace
 	run -1 falcon-stat --audit bad.trace
 }
@@ -84,7 +84,7 @@ tamper() {
 }
 
 @test "a clock that is missing fails the audit" {
-	grep -v '"ledger","clock":2' run.trace >bad.trace
+	grep -v '"ledger","clock":2' run.trace | chain >bad.trace
 	run -1 falcon-stat --audit bad.trace
 	has "$output" 'audit: clock 2: no ledger before that of clock 3'
 }
@@ -100,8 +100,9 @@ tamper() {
 gap() {
 	sed -n "$1,$2p" run.trace >missing
 	head -n $(($1 - 1)) run.trace
-	printf '{"t":%s,"ev":"gap","lines":%s,"bytes":%s,"blake2b":"00"}\n' \
-		"$(jq -s '.[-1].t' missing)" "$(wc -l <missing)" "$(wc -c <missing)"
+	printf '{"t":%s,"ev":"gap","lines":%s,"bytes":%s,"blake2b":"00","h":"%s"}\n' \
+		"$(jq -s '.[-1].t' missing)" "$(wc -l <missing)" "$(wc -c <missing)" \
+		"$(tail -n 1 missing | jq -r .h)"
 	tail -n +$(($2 + 1)) run.trace
 }
 
@@ -142,7 +143,7 @@ gap() {
 		has "$output" "gap.trace:$from: gap.lines are missing here"
 	done
 	# What is wrong before it is wrong.
-	gap 12 14 | sed 's/\[\[0,4\],\[7,1\]\]/[[0,4]]/' >gap.trace
+	gap 12 14 | sed 's/\[\[0,4\],\[7,1\]\]/[[0,4]]/' | chain >gap.trace
 	run -1 falcon-stat --audit gap.trace
 	same findings "${lines[0]}" 'audit: clock 0: task 7: never added'
 	same verdict "${lines[1]}" 'audit: failed: 1 finding'
@@ -157,7 +158,7 @@ doubted() {
 		-e '/"ev":"ledger","clock":1/i\
 {"t":1.4,"ev":"check","c":[1,2],"by":3,'"$said"',"verdict":"witnessed"}\
 {"t":1.4,"ev":"check","c":[2,2],'"$said"',"verdict":"believed"}\
-{"t":1.4,"ev":"charge","worker":"mid","id":2,"why":"so"}' run.trace
+{"t":1.4,"ev":"charge","worker":"mid","id":2,"why":"so"}' <(make_trace) | chain
 }
 
 @test "the audit counts who was doubted, evaluated and charged, where anybody was" {
@@ -173,7 +174,7 @@ doubted() {
 	same json "$(jq -c '[.witnessed, .believed, .refuted, .evaluated, .evaluated_twice,
 		.evaluated_alone, .charged]' <<<"$output")" '[1,1,0,2,1,1,1]'
 	# Twice, and then it is to leave.
-	sed '/"charge"/{p;}' doubted.trace >bad.trace
+	sed '/"charge"/{p;}' doubted.trace | chain >bad.trace
 	run -1 falcon-stat --audit bad.trace
 	has "$output" 'worker 2 was charged twice, but did not leave'
 }
@@ -184,7 +185,7 @@ doubted() {
 		'[true,true,4,22,2,[]]'
 	same samples "$(jq -c '[.samples_dropped, .samples_duplicated,
 		.staleness.updates]' <<<"$output")" '[0,24,{"0":176}]'
-	sed 's/\[\[4,3\]\]/[[4,2]]/' run.trace >bad.trace
+	sed 's/\[\[4,3\]\]/[[4,2]]/' run.trace | chain >bad.trace
 	run -1 falcon-stat -aj bad.trace
 	same text "$(jq -r '.text[0]' <<<"$output")" 'clock 0: task 6: never added'
 }
@@ -283,7 +284,7 @@ own_rounds() {
 }
 
 @test "rounds of a worker's own: staleness and what was dropped" {
-	own_rounds >own.trace
+	own_rounds | chain >own.trace
 	run -0 falcon-stat --audit own.trace
 	has "$output" '1 of 4 clocks, 8 tasks'
 	has "$output" '32 samples dropped (stale), 0 computed twice, used at staleness: 0: 32'

@@ -91,6 +91,11 @@ has() {
 	esac
 }
 
+# chain: the lines of a trace on stdin, chained anew; a forger can do that, too.
+chain() {
+	/usr/bin/python3 "$root/tests/forge/chain.py"
+}
+
 # draw: RANDOM goes by SEED from now on, or by one that is said.
 draw() {
 	: "${SEED:=$RANDOM}"

@@ -1,5 +1,7 @@
 # What a job endures: full disks, no descriptors, a coordinator that goes and comes back.
 
+bats_require_minimum_version 1.5.0
+
 load common
 load job
 load tiny
@@ -92,6 +94,11 @@ full_disk() {
 	same "lines and bytes" "$(cat missing)" \
 		"$(($(wc -l <"$state/trace.jsonl") - $(wc -l <full/copy) + 1)) $(($(wc -c \
 			<"$state/trace.jsonl") - $(grep -v '"ev":"gap"' full/copy | wc -c)))"
+	same "the chain goes on behind the gap" "$("$root/tests/forge/chain.py" -c <full/copy)" \
+		"$(tail -n 1 "$state/trace.jsonl" | jq -r .h)"
+	sed '$s/"version":/"version":1/' full/copy >changed
+	run -1 falcon-stat --audit changed
+	has "$output" "it does not chain the line before"
 	command -v b2sum >/dev/null || skip "no b2sum"
 	local before
 	before=$(grep -n '"ev":"gap"' full/copy | cut -d: -f1)

@@ -153,7 +153,7 @@ forged() {
 	local file=$BATS_TEST_TMPDIR/forged.jsonl
 	jq -cn "def first_line(fits; change):
 			(map(.ev == \"ledger\" and fits) | index(true)) as \$i | .[\$i] |= change;
-		[inputs] | $2 | .[]" "$state/trace.jsonl" >"$file"
+		[inputs] | $2 | .[]" "$state/trace.jsonl" | chain >"$file"
 	run falcon-stat --audit "$file"
 	same "$1: status" "$status" "${3:-1}"
 	has "$output" "audit: ${4:-failed}"

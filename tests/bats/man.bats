@@ -197,6 +197,14 @@ run_commands() {
 	here falcon-stat.1
 	run_commands
 	same verdicts "$(grep -c '^audit: ok: 8 clocks, 64 tasks,' output)" 1
+	# The chain as falcon-trace(5) checks it, of this trace and of a changed one.
+	here falcon-trace.5 b2sum
+	run_commands
+	same "the last link" "$(cat output)" "$(jq -r .chain run/result.json)"
+	sed -i '2s/"clock":0/"clock":1/' run.trace
+	run_commands
+	has "$(head -n 1 output)" 'broken: {"t":0.000000,"ev":"policy","clock":1,'
+	run ! grep "$(jq -r .chain run/result.json)\$" output
 }
 
 @test "falcon-work(1): its examples run" {

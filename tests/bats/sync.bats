@@ -271,11 +271,21 @@ share.slow: auto -> 0.5 (neutral), from clock CLOCK on" "" \
 @test "a damaged journal is refused with its line" {
 	serve
 	stop_all
-	echo '{"clock":1,"version":1,"by":"a","time":1,"policy":{"scheme":"spam"}}' \
-		>"$state/policy.jsonl"
+	local change='{"clock":1,"version":1,"by":"a","time":1,"policy":{"scheme":"spam"}}'
+	chain <<<"$change" >"$state/policy.jsonl"
 	start again falcon-ps -x -K "$keys/keyring" -l 127.0.0.1:0 -s "$state" "${job[@]}"
 	ended "$pid" again 2
 	has "$(cat again.err)" "policy.jsonl:1: scheme: 'spam' is not a scheme"
+	# A line that somebody else wrote, or that is not where it was.
+	chain <<<"${change/spam/asp}"$'\n'"${change/spam/bsp}" >whole
+	sed 's/"a"/"b"/' whole >"$state/policy.jsonl"
+	start again falcon-ps -x -K "$keys/keyring" -l 127.0.0.1:0 -s "$state" "${job[@]}"
+	ended "$pid" again 2
+	has "$(cat again.err)" "policy.jsonl:1: it does not chain the line before"
+	sed 1d whole >"$state/policy.jsonl"
+	start again falcon-ps -x -K "$keys/keyring" -l 127.0.0.1:0 -s "$state" "${job[@]}"
+	ended "$pid" again 2
+	has "$(cat again.err)" "policy.jsonl:1: it does not chain the line before"
 }
 
 @test "a pipe: neutral keys are taken, the others refused with the reason" {

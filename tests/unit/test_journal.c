@@ -14,8 +14,21 @@
 #include <cmocka.h>
 
 static char path[] = "/tmp/falcon-journal-XXXXXX";
-static const char good[] = "{\"clock\":3,\"version\":2,\"by\":\"ann\",\"time\":5,"
-			   "\"policy\":{\"scheme\":\"ssp:2\",\"clones\":true}}\n";
+static const char good_line[] = "{\"clock\":3,\"version\":2,\"by\":\"ann\",\"time\":5,"
+				"\"policy\":{\"scheme\":\"ssp:2\",\"clones\":true}}";
+static char good[256];    /* with its link */
+static size_t good_bytes; /* of it */
+
+static void
+make_good(void)
+{
+	struct fal_chain chain = { "" };
+	struct fal_buf b = { 0 };
+	fal_chain_put(&chain, good_line, strlen(good_line), &b);
+	good_bytes = b.n;
+	memcpy(good, b.p, b.n);
+	fal_buf_free(&b);
+}
 
 struct seen {
 	unsigned n;
@@ -55,11 +68,11 @@ torn(void **state)
 	struct seen s;
 	struct fal_diag d = { "" };
 	char text[1024];
-	for (size_t cut = 1; cut < sizeof(good) - 1; cut++) {
+	for (size_t cut = 1; cut < good_bytes; cut++) {
 		snprintf(text, sizeof(text), "%s%.*s", good, (int)cut, good);
 		assert_int_equal(open_with(text, &j, &s, &d), 0);
 		assert_int_equal(s.n, 1);
-		assert_int_equal(lseek(j.fd, 0, SEEK_END), sizeof(good) - 1);
+		assert_int_equal(lseek(j.fd, 0, SEEK_END), good_bytes);
 		ps_journal_close(&j);
 	}
 	struct fal_policy p = { .rule.scheme = FAL_ASP };
@@ -81,12 +94,18 @@ damaged(void **state)
 {
 	(void)state;
 	static const char *const bad[] = {
-		"\n",
-		"{}\n",
+		"\n", "{}\n",
 		"{\"clock\":-1,\"version\":2,\"by\":\"a\",\"time\":5,"
-		"\"policy\":{}}\n",
+		"\"policy\":{},\"h\":\"\"}\n",
 		"{\"clock\":1,\"version\":2,\"by\":\"a\",\"time\":5,"
-		"\"policy\":{\"scheme\":\"sps\"}}\n",
+		"\"policy\":{\"scheme\":\"sps\"},\"h\":\"\"}\n",
+		/* as it should be, but for its link */
+		"{\"clock\":1,\"version\":2,\"by\":\"a\",\"time\":5,"
+		"\"policy\":{\"scheme\":\"asp\"}}\n",
+		"{\"clock\":1,\"version\":2,\"by\":\"a\",\"time\":5,"
+		"\"policy\":{\"scheme\":\"asp\"},"
+		"\"h\":\"00112233445566778899aabbccddeeff\"}\n",
+		good, /* not where it was */
 	};
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 		struct ps_journal j;
@@ -110,6 +129,7 @@ main(void)
 	if (fd < 0)
 		return 1;
 	close(fd);
+	make_good();
 	const struct CMUnitTest tests[] = { cmocka_unit_test(torn),
 					    cmocka_unit_test(damaged) };
 	cmocka_set_message_output(CM_OUTPUT_TAP);

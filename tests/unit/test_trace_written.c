@@ -597,9 +597,10 @@ test_others(void **state)
 		reads(&b, NULL, NULL);
 		fal_line_refuse(&b, 1, who.name, "so", whole());
 		reads(&b, NULL, NULL);
-		fal_line_gap(&b, &(struct fal_line_gap){ "1.5", whole(), whole(), "00" });
+		fal_line_gap(&b, &(struct fal_line_gap){ "1.5", whole(), whole(), "00",
+							 "ab" });
 		reads(&b, NULL, NULL);
-		fal_line_now(&b, 1);
+		fal_line_now(&b, 1, "ab");
 		reads(&b, NULL, NULL);
 		fal_line_done(&b, 1, whole(), "00", draw(3) - 1.0);
 		reads(&b, NULL, NULL);

@@ -1,0 +1,68 @@
+/* Links of lines. */
+#include "trace/chain.h"
+
+#include "base/parse.h"
+#include "sec/hash.h"
+
+#include <string.h>
+
+static const char before[] = ",\"h\":\"", after[] = "\"}";
+
+enum { BEFORE = sizeof(before) - 1, AFTER = sizeof(after) - 1 };
+
+/* The link of a line whose bytes before the member `h` are these. */
+static void
+link_of(const struct fal_chain *c, const char *body, size_t n,
+	char link[static FAL_CHAIN_DIGITS + 1])
+{
+	struct fal_hash_state s;
+	uint8_t digest[FAL_HASH_BYTES];
+	fal_hash_init(&s);
+	fal_hash_update(&s, c->link, strlen(c->link));
+	fal_hash_update(&s, body, n);
+	fal_hash_final(&s, digest);
+	fal_hex(digest, FAL_CHAIN_DIGITS / 2, link);
+}
+
+void
+fal_chain_put(struct fal_chain *c, const char *line, size_t n, struct fal_buf *out)
+{
+	struct fal_chain next;
+	link_of(c, line, n - 1, next.link);
+	fal_put_bytes(out, line, n - 1);
+	fal_put_fmt(out, "%s%s%s\n", before, next.link, after);
+	if (out->err == 0)
+		*c = next;
+}
+
+bool
+fal_chain_link(const char *line, size_t n, char link[static FAL_CHAIN_DIGITS + 1])
+{
+	enum { MEMBER = BEFORE + FAL_CHAIN_DIGITS + AFTER };
+	if (n > 0 && line[n - 1] == '\n')
+		n--;
+	if (n < MEMBER)
+		return false;
+	const char *at = line + n - MEMBER, *digits = at + BEFORE;
+	if (memcmp(at, before, BEFORE) != 0 ||
+	    memcmp(digits + FAL_CHAIN_DIGITS, after, AFTER) != 0)
+		return false;
+	for (size_t i = 0; i < FAL_CHAIN_DIGITS; i++)
+		if (memchr("0123456789abcdef", digits[i], 16) == NULL)
+			return false;
+	memcpy(link, digits, FAL_CHAIN_DIGITS);
+	link[FAL_CHAIN_DIGITS] = '\0';
+	return true;
+}
+
+bool
+fal_chain_take(struct fal_chain *c, const char *line, size_t n)
+{
+	struct fal_chain is = { "" }, want;
+	const bool has = fal_chain_link(line, n, is.link);
+	if (has)
+		link_of(c, line, n - BEFORE - FAL_CHAIN_DIGITS - AFTER, want.link);
+	const bool holds = has && strcmp(is.link, want.link) == 0;
+	*c = is;
+	return holds;
+}
