@@ -4,6 +4,8 @@
 # An example is a literal block in EXAMPLES: all of it commands, or, where it has lines
 # that begin with "$ ", those and their indented continuations.
 
+bats_require_minimum_version 1.5.0
+
 load common
 load job
 load tiny
