@@ -183,8 +183,8 @@ work_msg(struct ps_server *s, struct ps_session *session, const struct fal_msg *
 	}
 	if (m->type == FAL_MSG_HELLO && is_crowd(s, session, 1))
 		return;
-	if (m->type == FAL_MSG_CLAIM || m->type == FAL_MSG_PUSH ||
-	    m->type == FAL_MSG_EVALUATED)
+	if ((m->type == FAL_MSG_CLAIM && m->claim.nonfinite == 0) ||
+	    m->type == FAL_MSG_PUSH || m->type == FAL_MSG_EVALUATED)
 		ps_moved(s, session);
 	int err = fal_coord_msg(s->coord, ps_now(), session->id, m, &why);
 	if (err == FAL_ENOMEM)

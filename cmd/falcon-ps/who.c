@@ -8,6 +8,7 @@
 #include <math.h>
 #include <stdarg.h>
 #include <string.h>
+#include <time.h>
 
 enum {
 	BURST = 20,   /* lines of comings and goings at once */
@@ -232,6 +233,24 @@ names(const struct ps_server *s, bool excluded, struct fal_diag *out)
 	return out->text;
 }
 
+/* Whose word is not enough, what then, and what to type. */
+static void
+lone(const struct ps_server *s, const struct fal_coord_lone *is, struct fal_diag *out)
+{
+	char till[32] = "";
+	const double left = fmax(is->until - ps_now(), 0);
+	const time_t t = time(NULL) + (time_t)ceil(left);
+	struct tm tm;
+	if (localtime_r(&t, &tm) != NULL)
+		strftime(till, sizeof(till), "%H:%M:%S", &tm);
+	fal_diag_set(out, 0,
+		     "waits for the word of another key than '%s', with which %s says "
+		     "that task %u of clock %llu has no finite gradient: till %s, for "
+		     "%.0f s more, then the job has diverged: falcon-work -k KEYFILE %s",
+		     is->key, is->name, is->task, (unsigned long long)is->clock, till,
+		     left, fal_listen_text(s->listen));
+}
+
 /* What it waits for, and what to type; since when is said behind it. */
 static void
 reason(const struct ps_server *s, struct fal_diag *out)
@@ -239,10 +258,13 @@ reason(const struct ps_server *s, struct fal_diag *out)
 	const uint32_t here = workers(s), least = s->opt->min_workers;
 	const char *at = fal_listen_text(s->listen);
 	struct fal_diag list = { .text = "" };
+	struct fal_coord_lone is;
 	if (fal_coord_held(s->coord))
 		fal_diag_set(out, 0, "is paused: falcon-sync resume");
 	else if (here == 0 && (s->began != 0 || least == 1))
 		fal_diag_set(out, 0, "waits for a worker: falcon-work %s", at);
+	else if (fal_coord_lone(s->coord, &is))
+		lone(s, &is, out);
 	else if (s->began == 0 && here < least)
 		fal_diag_set(out, 0, "waits for %u more of %u workers: falcon-work %s",
 			     least - here, least, at);
@@ -269,6 +291,21 @@ tell_counts(struct ps_server *s)
 	w->came = w->went = 0;
 }
 
+/* At once: nothing else tells that one more worker is wanted. */
+static void
+tell_lone(struct ps_server *s)
+{
+	struct ps_who *w = &s->who;
+	struct fal_coord_lone is;
+	struct fal_diag why;
+	if (workers(s) == 0 || !fal_coord_lone(s->coord, &is) || is.until == w->lone ||
+	    !may_say(w))
+		return;
+	lone(s, &is, &why);
+	say(s, "it %s", why.text);
+	w->lone = is.until;
+}
+
 void
 ps_tell_waiting(struct ps_server *s)
 {
@@ -278,6 +315,7 @@ ps_tell_waiting(struct ps_server *s)
 	if (s->saved || s->stopping || s->coord == NULL || s->listen == NULL)
 		return;
 	tell_counts(s);
+	tell_lone(s);
 	if (w->worked == 0)
 		w->worked = now;
 	if (w->moved == 0)

@@ -66,6 +66,8 @@ stat_audit(struct fal_buf *out, const struct fal_audit_verdict *v)
 		fal_put_fmt(out, ", charged %s", fal_text_group(v->charges, a));
 	if (v->suspects > 0)
 		fal_put_fmt(out, ", suspected %s", fal_text_group(v->suspects, a));
+	if (v->nonfinite > 0)
+		fal_put_fmt(out, ", not finite %s", fal_text_group(v->nonfinite, a));
 	fal_put_fmt(out, ", used at staleness: ");
 	stat_stale(out, &v->stale);
 	fal_put_u8(out, '\n');
@@ -136,6 +138,7 @@ stat_audit_json(struct fal_buf *out, const struct fal_audit_verdict *v)
 	put_u64(out, "evaluated_alone", v->evals.alone);
 	put_u64(out, "charged", v->charges);
 	put_u64(out, "suspected", v->suspects);
+	put_u64(out, "nonfinite", v->nonfinite);
 	fal_json_key(out, "staleness");
 	stat_stale_json(out, &v->stale);
 	put_u64(out, "missing_lines", v->missing_lines);

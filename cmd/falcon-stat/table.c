@@ -177,6 +177,47 @@ put_suspects(struct fal_buf *out, const struct fal_summary *s)
 	}
 }
 
+/* Whose word is not enough, and how long another key's is waited for. */
+static bool
+is_lone(const struct fal_summary *s)
+{
+	return s->lone.until > 0 && !s->done && s->failed == NULL;
+}
+
+static double
+lone_left(const struct fal_summary *s)
+{
+	return s->lone.until > s->seconds ? s->lone.until - s->seconds : 0;
+}
+
+static void
+put_lone(struct fal_buf *out, const struct fal_summary *s)
+{
+	char name[SHOWN + 1];
+	if (!is_lone(s))
+		return;
+	fal_put_fmt(out,
+		    "not finite: task %llu of clock %llu, says %s: waits for another "
+		    "key's word, %.1f s more\n",
+		    (unsigned long long)s->lone.task, (unsigned long long)s->lone.clock,
+		    fal_text_plain(name, sizeof(name), s->worker[s->lone.worker].name),
+		    lone_left(s));
+}
+
+static void
+json_lone(struct fal_buf *out, const struct fal_summary *s)
+{
+	if (!is_lone(s))
+		return;
+	fal_json_key(out, "alone");
+	fal_json_open(out, '{');
+	fal_json_member_str(out, "worker", s->worker[s->lone.worker].name);
+	fal_json_member_u64(out, "clock", s->lone.clock);
+	fal_json_member_u64(out, "task", s->lone.task);
+	fal_json_member_fixed(out, "seconds", lone_left(s), 1);
+	fal_json_close(out, '}');
+}
+
 /* What became of the samples, if there are ledgers to tell. */
 static void
 put_samples(struct fal_buf *out, const struct fal_summary *s)
@@ -228,6 +269,7 @@ put_totals(struct fal_buf *out, const struct fal_summary *s)
 		fal_put_fmt(out, "accuracy: %.4f after epoch %llu\n", s->accuracy,
 			    (unsigned long long)s->judged_epoch);
 	put_suspects(out, s);
+	put_lone(out, s);
 	put_numerics(out, s);
 	put_keys(out, s);
 	put_capacity(out, s);
@@ -357,6 +399,7 @@ stat_table_json(struct fal_buf *out, const struct fal_summary *s)
 	fal_json_member_fixed(out, "clocks_s", s->clocks_s, 3);
 	fal_json_member_fixed(out, "samples_s", s->samples_s, 1);
 	fal_json_member_fixed(out, "stalled", s->stalled, 1);
+	json_lone(out, s);
 	json_sums(out, s);
 	if (s->n_epoch > 0) {
 		fal_json_key(out, "loss");

@@ -190,26 +190,24 @@ trace_late(struct fal_coord *c, double now, uint32_t to, const struct fal_act *a
 		c->ops.late(c->ops.arg, p->id, p->name, &late);
 }
 
-/* A task is non-finite on two runs. */
-static int
-stop(struct fal_coord *c, double now, uint32_t to, const struct fal_act *a)
+/* What the worker says of a task, and that nobody else is here who could. */
+static void
+trace_doubt(struct fal_coord *c, double now, const struct fal_act *a)
 {
-	struct fal_round_info r;
-	struct fal_peer *p = to != 0 ? coord_find(c, to) : NULL;
-	c->why = "a gradient is not finite on two runs";
-	if (p == NULL || !fal_sched_round(c->sched, a->round, &r))
-		return FAL_OK;
-	struct fal_line_nonfinite d = { .t = fal_coord_seconds(c, now),
-					.round = r.round,
-					.clock = r.clock,
-					.task = a->first,
-					.who = coord_line_who(p) };
-	d.first_sample =
-		r.clock % fal_grid_epoch_clocks(&c->conf.grid) * c->conf.grid.batch +
-		(uint64_t)a->first * c->conf.grid.task;
-	fal_line_nonfinite(&c->line, &d);
+	const struct fal_grid *g = &c->conf.grid;
+	const struct fal_line_doubt d = {
+		.who = { coord_known(c, a->worker)->name, a->worker },
+		.round = a->round,
+		.clock = a->clock,
+		.task = a->first,
+		.first_sample = a->clock % fal_grid_epoch_clocks(g) * g->batch +
+				(uint64_t)a->first * g->task,
+	};
+	if (a->kind == FAL_ACT_ALONE)
+		fal_line_alone(&c->line, fal_coord_seconds(c, now), &d, a->seconds);
+	else
+		fal_line_nonfinite(&c->line, fal_coord_seconds(c, now), &d);
 	coord_trace(c);
-	return FAL_OK;
 }
 
 static int
@@ -281,8 +279,13 @@ apply(struct fal_coord *c, double now, const struct fal_act *a)
 		return FAL_OK;
 	case FAL_ACT_EVICT:
 		return coord_refuse(c, now, to, a->why);
+	case FAL_ACT_DOUBT:
+	case FAL_ACT_ALONE:
+		trace_doubt(c, now, a);
+		return FAL_OK;
 	case FAL_ACT_STOP:
-		return stop(c, now, to, a);
+		c->why = "a gradient is not finite on two runs";
+		return FAL_OK;
 	}
 	return FAL_OK;
 }

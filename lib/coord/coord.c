@@ -77,6 +77,18 @@ fal_coord_alone(struct fal_coord *c, double seconds)
 	fal_sched_alone(c->sched, seconds);
 }
 
+bool
+fal_coord_lone(const struct fal_coord *c, struct fal_coord_lone *out)
+{
+	struct fal_lone is;
+	if (!fal_sched_lone(c->sched, &is))
+		return false;
+	const struct fal_known_worker *w = coord_known(c, is.worker);
+	*out = (struct fal_coord_lone){ w->name, c->key[w->key - 1].name, is.clock,
+					is.task, is.until };
+	return true;
+}
+
 void
 fal_coord_free(struct fal_coord *c)
 {

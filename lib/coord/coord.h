@@ -117,6 +117,15 @@ void fal_coord_free(struct fal_coord *c);
 
 /* fal_sched_alone. */
 void fal_coord_alone(struct fal_coord *c, double seconds);
+/* Who says so, and until when another key's word is waited for: fal_sched_lone.  `name`
+ * and `key` are borrowed until the next call. */
+struct fal_coord_lone {
+	const char *name, *key;
+	uint64_t clock;
+	uint32_t task;
+	double until;
+};
+bool fal_coord_lone(const struct fal_coord *c, struct fal_coord_lone *out);
 
 /* Whose session it is.  All borrowed for the call. */
 struct fal_coord_who {

@@ -85,12 +85,14 @@ fal_doubt_may(const struct fal_sched *s, const struct fal_worker *w,
 }
 
 static int
-stop(struct fal_sched *s, const struct fal_round *r, const struct fal_worker *w,
-     uint32_t task)
+tell(struct fal_sched *s, enum fal_act_kind kind, const struct fal_round *r,
+     const struct fal_worker *w, uint32_t task)
 {
-	struct fal_act act = { .kind = FAL_ACT_STOP, .worker = w->id };
-	act.round = r->id;
-	act.first = task;
+	const struct fal_act act = { .kind = kind,
+				     .worker = w->id,
+				     .round = r->id,
+				     .clock = r->clock,
+				     .first = task };
 	return fal_emit(s, act) != NULL ? FAL_OK : FAL_ENOMEM;
 }
 
@@ -124,6 +126,41 @@ fal_sched_alone(struct fal_sched *s, double seconds)
 	s->alone_s = seconds;
 }
 
+/* Nobody else can say what the task makes: that is told once. */
+static int
+tell_alone(struct fal_sched *s, double now, const struct fal_round *r,
+	   const struct fal_worker *w, uint32_t task, double since)
+{
+	bool told = false;
+	for (uint32_t i = 0; i < s->doubts; i++) {
+		struct fal_doubt *d = &s->doubt[i];
+		if (!is_about(d, r->clock, task))
+			continue;
+		told |= d->alone;
+		d->alone = true;
+	}
+	if (told)
+		return FAL_OK;
+	if (tell(s, FAL_ACT_ALONE, r, w, task) < 0)
+		return FAL_ENOMEM;
+	s->act[s->acts - 1].seconds = since + s->alone_s - now;
+	return FAL_OK;
+}
+
+bool
+fal_sched_lone(const struct fal_sched *s, struct fal_lone *out)
+{
+	for (uint32_t i = 0; i < s->doubts; i++) {
+		const struct fal_doubt *d = &s->doubt[i];
+		if (!d->alone || most_weight(s, NULL, d->clock, d->task) > 0)
+			continue;
+		*out = (struct fal_lone){ d->worker, d->task, d->clock,
+					  d->since + s->alone_s };
+		return true;
+	}
+	return false;
+}
+
 int
 fal_doubt_claim(struct fal_sched *s, double now, struct fal_round *r,
 		struct fal_worker *w, uint32_t task)
@@ -135,9 +172,12 @@ fal_doubt_claim(struct fal_sched *s, double now, struct fal_round *r,
 	fal_drop_own(s, r, task, w);
 	if (FAL_GROW(s->doubt, s->doubt_cap, (size_t)s->doubts + 1) < 0)
 		return FAL_ENOMEM;
-	if (!said.before)
+	if (!said.before) {
 		s->doubt[s->doubts++] =
-			(struct fal_doubt){ r->clock, task, w->id, w->key, now };
+			(struct fal_doubt){ r->clock, task, w->id, w->key, now, false };
+		if (tell(s, FAL_ACT_DOUBT, r, w, task) < 0)
+			return FAL_ENOMEM;
+	}
 	/* The owner of a round tries again before it is taken from him. */
 	bool again = !said.before && r->owner != 0;
 	int team = most_weight(s, r, r->clock, task);
@@ -149,9 +189,11 @@ fal_doubt_claim(struct fal_sched *s, double now, struct fal_round *r,
 			return FAL_ENOMEM;
 		team = most_weight(s, r, r->clock, task);
 		job = most_weight(s, NULL, r->clock, task);
+		if (job == 0 && tell_alone(s, now, r, w, task, said.since) < 0)
+			return FAL_ENOMEM;
 	}
 	if (!again && (said.by_another || all))
-		return stop(s, r, w, task);
+		return tell(s, FAL_ACT_STOP, r, w, task);
 	if (!again && team < job)
 		return fal_round_end(s, r, end, now);
 	return fal_task_held(r, task) ? FAL_OK : fal_free_task(s, r, task);

@@ -83,6 +83,9 @@ enum fal_act_kind {
 	/* the check of `cid` was not answered: in time (`count` 1), or its witness is
 	 * gone */
 	FAL_ACT_UNHEARD,
+	FAL_ACT_DOUBT, /* worker: says that task `first` of `clock` makes no result */
+	/* and nobody of another key is here: one is waited for, for `seconds` */
+	FAL_ACT_ALONE,
 	FAL_ACT_STOP /* the job cannot go on: task `first` is non-finite twice */
 };
 
@@ -109,7 +112,7 @@ struct fal_work {
 struct fal_act {
 	enum fal_act_kind kind;
 	uint32_t worker; /* id */
-	uint64_t round;  /* OPEN, GRANT, REVOKE, END, FENCE, STOP, ACCOUNT */
+	uint64_t round;  /* OPEN, GRANT, REVOKE, END, FENCE, DOUBT, ALONE, ACCOUNT */
 	uint32_t first, count;
 	struct fal_cid
 		fills;      /* GRANT, FENCE: the contribution that is filled, or {0, 0} */
@@ -121,14 +124,13 @@ struct fal_act {
 	uint64_t version;   /* END, STEP, LINE, MODEL, CHECK */
 	uint64_t slot;      /* END */
 	uint64_t below;     /* END: nothing more comes to the slots below */
-	uint64_t
-		clock; /* STEP: the newest of what was collected; ACCOUNT: of the round */
-	bool own;      /* ACCOUNT, STEP: rounds are of one worker, or group */
+	uint64_t clock; /* STEP: the newest of what was collected; else: of the round */
+	bool own;       /* ACCOUNT, STEP: rounds are of one worker, or group */
 	struct fal_work work; /* ACCOUNT */
 	double divisor;       /* STEP, END by a line: samples */
 	const char *why;      /* END, CHARGE, EVICT, SUSPECT, BACK: static text */
 	const char *owes;     /* SUSPECT: "task", "push" or "eval" */
-	double seconds;       /* SUSPECT, BACK */
+	double seconds;       /* SUSPECT, BACK, ALONE */
 };
 
 /* What the local steps of a delta round begin from; wire/msg.h says it in a message. */
@@ -185,6 +187,15 @@ bool fal_sched_quiet(const struct fal_sched *s);
  * many seconds have passed since it was first said (0, as long as nothing else is said:
  * at once): a worker of another key may come by then. */
 void fal_sched_alone(struct fal_sched *s, double seconds);
+/* Whose word that is, and until when another key's is waited for. */
+struct fal_lone {
+	uint32_t worker, task;
+	uint64_t clock;
+	double until;
+};
+/* True: something waits for the word of another key, and nobody is here who has one; of
+ * several what was said first. */
+bool fal_sched_lone(const struct fal_sched *s, struct fal_lone *out);
 /* Somebody is there who may be given work. */
 bool fal_sched_staffed(const struct fal_sched *s);
 /* The policy changes, from the next round on (copied).  FAL_ESTATE: the rule is another

@@ -300,6 +300,7 @@ struct fal_sched {
 		uint64_t clock;
 		uint32_t task, worker, key;
 		double since;
+		bool alone; /* that nobody else can say was told */
 	} * doubt;
 	double alone_s; /* before one key's word is enough */
 	uint32_t doubts;

@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "trace/cover.h"
+#include "trace/denials.h"
 #include "trace/doubts.h"
 #include "trace/people.h"
 #include "trace/rules.h"
@@ -34,6 +35,7 @@ struct fal_audit {
 	bool done;
 	struct fal_audit_verdict v; /* sums so far */
 	struct fal_doubts doubts;
+	struct fal_denials denials;
 	struct fal_findings f;
 };
 
@@ -60,6 +62,7 @@ fal_audit_free(struct fal_audit *a)
 	fal_spans_free(&a->rounds);
 	fal_rules_free(&a->rules);
 	fal_doubts_free(&a->doubts);
+	fal_denials_free(&a->denials);
 	free(a->waiting);
 	free(a);
 }
@@ -259,6 +262,7 @@ take_ledger(struct fal_audit *a, struct fal_trace_line *l)
 	if (err < 0)
 		return err;
 	fal_doubts_round(&a->doubts, l, &r, &a->f);
+	fal_denials_round(&a->denials, &r);
 	const struct fal_judge_env env = { &a->job, &r, &a->people.ids, &a->f };
 	a->v.samples_dropped += r.end == FAL_TRACE_DROPPED ? r.samples : 0;
 	a->v.samples_twice += fal_trace_round_twice(l, &a->job, &r);
@@ -377,6 +381,12 @@ take_check(struct fal_audit *a, struct fal_trace_line *l)
 }
 
 static int
+take_denial(struct fal_audit *a, struct fal_trace_line *l)
+{
+	return fal_denials_line(&a->denials, l, &a->job, &a->people, &a->f);
+}
+
+static int
 take_again(struct fal_audit *a, struct fal_trace_line *l)
 {
 	return fal_doubts_again(&a->doubts, l, &a->people, &a->f);
@@ -441,7 +451,8 @@ fal_audit_line(void *audit, struct fal_trace_line *l)
 		{ "done", take_done },     { "check", take_check },
 		{ "again", take_again },   { "charge", take_charge },
 		{ "eval", take_eval },     { "suspect", take_late },
-		{ "back", take_late },
+		{ "back", take_late },     { "nonfinite", take_denial },
+		{ "alone", take_denial },
 	};
 	struct fal_audit *a = audit;
 	int err = 0;
@@ -476,6 +487,7 @@ fal_audit_end(struct fal_audit *a, struct fal_audit_verdict *out, struct fal_dia
 	if (a->f.err < 0)
 		return fal_diag_set(diag, a->f.err, "%s", fal_strerror(a->f.err));
 	*out = a->v;
+	out->nonfinite = a->denials.said;
 	memcpy(out->verdicts, a->doubts.verdicts, sizeof(out->verdicts));
 	out->ok = a->f.n == 0 && whole;
 	out->finished = a->done;

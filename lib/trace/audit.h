@@ -34,6 +34,7 @@ struct fal_audit_verdict {
 	struct fal_evals evals; /* of the test set, by who confirmed them */
 	uint64_t charges;       /* of workers, for what they said */
 	uint64_t suspects;      /* times that a worker became one */
+	uint64_t nonfinite;     /* words of workers that a task makes no finite result */
 	/* That a gap line tells of; if any, only what is before the first was judged. */
 	uint64_t missing_lines, missing_bytes;
 	char link[FAL_CHAIN_DIGITS + 1]; /* that the chain ends with; "": none */

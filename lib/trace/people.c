@@ -174,6 +174,13 @@ fal_people_event(struct fal_people *p, const struct fal_trace_line *l,
 	p->leaves = 0;
 }
 
+bool
+fal_people_here(const struct fal_people *p, uint32_t id)
+{
+	const struct fal_person *is = person(p, id);
+	return is != NULL && is->here;
+}
+
 size_t
 fal_people_key(const struct fal_people *p, uint32_t id)
 {

@@ -46,6 +46,8 @@ int fal_people_late(struct fal_people *p, struct fal_trace_line *l,
 void fal_people_event(struct fal_people *p, const struct fal_trace_line *l,
 		      struct fal_findings *f);
 
+/* It has joined, and not left. */
+bool fal_people_here(const struct fal_people *p, uint32_t id);
 /* Its key, from 1; 0: unknown. */
 size_t fal_people_key(const struct fal_people *p, uint32_t id);
 /* A contribution of the worker was refuted. */

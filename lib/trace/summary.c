@@ -136,6 +136,19 @@ take_late(struct fal_summary *s, struct fal_trace_line *l)
 	return l->err != 0 ? l->err : stay(s, w, l->t, !w->suspect);
 }
 
+static int
+take_alone(struct fal_summary *s, struct fal_trace_line *l)
+{
+	const struct fal_summary_worker *w = row_of(s, l);
+	const uint64_t clock = fal_trace_get_u64(l, l->o, FAL_F_CLOCK, FAL_TRACE_NUM_MAX);
+	const uint64_t task = fal_trace_get_u64(l, l->o, FAL_F_TASK, FAL_TRACE_NUM_MAX);
+	const double seconds = fal_trace_get_seconds(l, l->o, FAL_F_SECONDS);
+	if (w != NULL && l->err == 0)
+		s->lone = (struct fal_summary_lone){ (size_t)(w - s->worker), clock, task,
+						     l->t + seconds };
+	return l->err;
+}
+
 static uint64_t
 get_tasks(struct fal_trace_line *l, enum fal_field key)
 {
@@ -258,6 +271,9 @@ take_ledger(struct fal_summary *s, struct fal_trace_line *l)
 	s->cloned += sum_tasks(l, FAL_F_CLONE, 3);
 	s->twice += fal_trace_round_twice(l, &s->job, &r);
 	s->ended += r.end != FAL_TRACE_ABANDONED ? r.tasks : 0;
+	if (r.end != FAL_TRACE_ABANDONED && s->lone.clock == r.clock &&
+	    s->lone.task - r.first < r.tasks)
+		s->lone.until = 0;
 	if (r.end == FAL_TRACE_DROPPED) {
 		s->dropped += r.samples;
 		if (owner != NULL)
@@ -360,7 +376,7 @@ fal_summary_line(void *summary, struct fal_trace_line *l)
 		{ "leave", take_leave },   { "clock", take_clock },
 		{ "update", take_update }, { "eval", take_eval },
 		{ "ledger", take_ledger }, { "suspect", take_late },
-		{ "back", take_late },
+		{ "back", take_late },     { "alone", take_alone },
 	};
 	struct fal_summary *s = summary;
 	s->seconds = l->t;

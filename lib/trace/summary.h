@@ -90,6 +90,11 @@ struct fal_summary {
 	bool judged;
 	double accuracy; /* of the last evaluation, if judged */
 	uint64_t judged_epoch;
+	struct fal_summary_lone {     /* what waits for the word of another key */
+		size_t worker;        /* who says that there is no finite result, … */
+		uint64_t clock, task; /* … of what; … */
+		double until;         /* … so long; 0: nothing waits */
+	} lone;
 
 	/* Set by fal_summary_end. */
 	uint64_t clocks; /* that have ended, by their tasks */

@@ -246,15 +246,30 @@ fal_line_refuse(struct fal_buf *b, double t, const char *name, const char *why,
 	fal_member_end(b);
 }
 
-void
-fal_line_nonfinite(struct fal_buf *b, const struct fal_line_nonfinite *d)
+static void
+doubt(struct fal_buf *b, double t, const char *ev, const struct fal_line_doubt *d)
 {
-	fal_member_begin(b, d->t, "nonfinite");
+	fal_member_begin(b, t, ev);
 	fal_member_num(b, FAL_F_ROUND, d->round);
 	fal_member_num(b, FAL_F_CLOCK, d->clock);
 	fal_member_num(b, FAL_F_TASK, d->task);
 	fal_member_who(b, d->who);
+}
+
+void
+fal_line_nonfinite(struct fal_buf *b, double t, const struct fal_line_doubt *d)
+{
+	doubt(b, t, "nonfinite", d);
 	fal_member_num(b, FAL_F_FIRST_SAMPLE, d->first_sample);
+	fal_member_end(b);
+}
+
+void
+fal_line_alone(struct fal_buf *b, double t, const struct fal_line_doubt *d,
+	       double seconds)
+{
+	doubt(b, t, "alone", d);
+	fal_member_seconds(b, FAL_F_SECONDS, seconds);
 	fal_member_end(b);
 }
 

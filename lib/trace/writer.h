@@ -178,11 +178,11 @@ struct fal_line_update {
 	double norm; /* of the mean gradient; 0: none that may be clipped */
 };
 
-struct fal_line_nonfinite {
-	double t;
+/* A task that makes no finite result, says the worker. */
+struct fal_line_doubt {
+	struct fal_line_who who;
 	uint64_t round, clock;
 	uint32_t task;
-	struct fal_line_who who;
 	uint64_t first_sample; /* a place in the order of the epoch */
 };
 
@@ -212,7 +212,10 @@ void fal_line_charge(struct fal_buf *b, double t, struct fal_line_who who,
 		     const char *why);
 void fal_line_refuse(struct fal_buf *b, double t, const char *key, const char *why,
 		     uint64_t count);
-void fal_line_nonfinite(struct fal_buf *b, const struct fal_line_nonfinite *d);
+void fal_line_nonfinite(struct fal_buf *b, double t, const struct fal_line_doubt *d);
+/* seconds: in which another key's word is waited for. */
+void fal_line_alone(struct fal_buf *b, double t, const struct fal_line_doubt *d,
+		    double seconds);
 void fal_line_check(struct fal_buf *b, double t, const struct fal_line_check *d);
 void fal_line_again(struct fal_buf *b, double t, const struct fal_round_info *r,
 		    const struct fal_line_again *d);

@@ -132,9 +132,23 @@ liars() {
 	serve --min-workers 2
 	liars 2
 	soon "they say so" said 20
+	local waits="it waits for the word of another key than 'liar', with which liar[01] says"
+	soon "at once" grep -q "fashion: $waits.*: falcon-work -k KEYFILE $ready" ps.err
+	soon "in the trace" lines 1 '"ev":"alone"'
+	falcon-stat "$state/trace.jsonl" >table
+	grep -q "^not finite: task .* says liar[01]: waits for another key's word, " table
+	falcon-stat -j "$state/trace.jsonl" >table
+	jq -e '.alone.worker | startswith("liar")' table
+	# What is said again and again moves nothing.
+	soon "now and again" grep -q "fashion: for 1[0-9] s, $waits" ps.err
 	work a --lanes 2
 	work b --lanes 2
 	wait "$ps"
+	falcon-stat --audit "$state/trace.jsonl" >audit
+	has "$(cat audit)" ", not finite "
+	falcon-stat "$state/trace.jsonl" >table
+	[ "$(grep -c "^not finite" table)" = 0 ]
+	lines 1 '"ev":"alone"'
 	same "the model" "$(member sha256)" "$(cat "$BATS_FILE_TMPDIR/honest")"
 	same "an honest worker left" \
 		"$(grep '"ev":"leave"' "$state/trace.jsonl" | grep -c '"worker":"[ab]"')" 0

@@ -57,6 +57,9 @@
 #define REFUTED "\"refuted\""
 #define WITNESSED "\"witnessed\""
 #define BELIEVED "\"believed\""
+#define DENIAL(ev, id, clock, task)                                                   \
+	"{\"t\":1.5,\"ev\":\"" ev "\",\"round\":1,\"clock\":" clock ",\"task\":" task \
+	",\"worker\":\"w\",\"id\":" id ",\"first_sample\":9,\"seconds\":300}\n"
 #define BOUND(rows) ",\"bound\":[" rows "]"
 #define BOUNDED "\"bounded\""
 
@@ -71,6 +74,21 @@ static const struct {
 	/* Tasks that were never granted to whom they are said to be of. */
 	{ "", LEDGER("1", "[1,0,4]", WHOLE),
 	  "clock 1: task 2: contribution 2.1: worker 2 never held it" },
+	/* Not finite, says who is here, and then that it is alone with that. */
+	{ DENIAL("nonfinite", "3", "1", "2") DENIAL("nonfinite", "1", "1", "2")
+		  DENIAL("alone", "1", "1", "2"),
+	  NULL, NULL },
+	{ DENIAL("nonfinite", "4", "1", "2"), NULL,
+	  "line 7: nonfinite: worker 4 of task 2 of clock 1: it is not here" },
+	{ LEAVE("3") DENIAL("nonfinite", "3", "1", "2"), NULL,
+	  "line 8: nonfinite: worker 3 of task 2 of clock 1: it is not here" },
+	{ DENIAL("nonfinite", "3", "1", "4"), NULL,
+	  "line 7: nonfinite: worker 3 of task 4 of clock 1: the job has no such task" },
+	{ DENIAL("nonfinite", "3", "2", "0"), NULL,
+	  "line 7: nonfinite: worker 3 of task 0 of clock 2: the job has no such task" },
+	{ DENIAL("nonfinite", "3", "1", "2") DENIAL("alone", "1", "1", "2"), NULL,
+	  "line 8: alone: worker 1 of task 2 of clock 1: it has not said so" },
+	{ "{\"t\":1.5,\"ev\":\"alone\",\"clock\":1,\"task\":2,\"id\":1}\n", NULL, "" },
 	/* Charged twice: it leaves, and does so next. */
 	{ CHARGE("3"), NULL, NULL },
 	{ CHARGE("3") CHARGE("2") CHARGE("3") LEAVE("3"), NULL, NULL },

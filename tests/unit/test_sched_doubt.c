@@ -166,6 +166,55 @@ test_alone(void **state)
 	}
 }
 
+static struct fal_act lone;
+
+static void
+see_lone(const struct fal_act *a)
+{
+	if (a->kind == FAL_ACT_ALONE)
+		lone = *a;
+}
+
+/* What is said first is told, and once that nobody else is here, for how long; not how
+ * often it is said again. */
+static void
+test_told(void **state)
+{
+	(void)state;
+	for (int run = 0; run < 4; run++) {
+		const uint32_t liars = 1 + (run & 1);
+		struct fal_lone is;
+		play_job(run & 2 ? "asp" : "bsp", 1, 1);
+		play.on_act = see_lone;
+		fal_sched_alone(play.s, 300);
+		for (uint32_t i = 0; i < liars; i++)
+			play_join_as(1, 7);
+		play.now = 5;
+		play_check(fal_sched_allow(play.s, 5, 1), 0, "allow");
+		play_follow_all();
+		play_check(fal_sched_lone(play.s, &is), false, "before anything is said");
+		for (int i = 0; i < 40; i++, play.now += 1)
+			deny(1 + (uint32_t)i % liars);
+		play_check(play.acts[FAL_ACT_DOUBT], liars, "first words");
+		play_check(play.acts[FAL_ACT_ALONE], 1, "times told that it is alone");
+		play_near(lone.seconds, 300, 40, "seconds");
+		play_check(fal_sched_lone(play.s, &is), true, "it waits");
+		play_near(is.until, 305, 5, "until");
+		play_check(is.task, 0, "task");
+		play_join_as(1, 8);
+		play_follow_all();
+		play_check(fal_sched_lone(play.s, &is), false, "another key is here");
+		for (int i = 0; i < 8; i++) {
+			deny(1 + (uint32_t)i % liars);
+			accept(liars + 1);
+		}
+		play_check(play.acts[FAL_ACT_STOP], 0, "the job has ended");
+		play_at_least((double)play.acts[FAL_ACT_CHARGE], 1, "charges");
+		if (run < 3)
+			play_end(NULL);
+	}
+}
+
 /* A key that is alone with its word since all others are suspected: they are back, with
  * no clock to be tried in, and decide. */
 static void
@@ -269,6 +318,7 @@ main(void)
 		cmocka_unit_test_teardown(test_another_ones_task, play_end),
 		cmocka_unit_test_teardown(test_doubt, play_end),
 		cmocka_unit_test_teardown(test_alone, play_end),
+		cmocka_unit_test_teardown(test_told, play_end),
 		cmocka_unit_test_teardown(test_suspected, play_end),
 		cmocka_unit_test_teardown(test_no_half_clock, play_end),
 		cmocka_unit_test_teardown(test_groups_weights, play_end),

@@ -585,8 +585,10 @@ test_others(void **state)
 			      &(struct fal_line_late){ who, "so", yes() ? "task" : NULL,
 						       draw(9) / 3.0 });
 		reads(&b, NULL, NULL);
-		fal_line_nonfinite(&b, &(struct fal_line_nonfinite){ .who = who,
-								     .round = whole() });
+		const struct fal_line_doubt doubt = { .who = who, .round = whole() };
+		fal_line_nonfinite(&b, 1, &doubt);
+		reads(&b, NULL, NULL);
+		fal_line_alone(&b, 1, &doubt, draw(9) / 3.0);
 		reads(&b, NULL, NULL);
 		fal_line_policy(&b, 1,
 				&(struct fal_line_policy){ 1, 2, "epsp", "x", "{}",

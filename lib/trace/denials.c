@@ -1,0 +1,86 @@
+/* Tasks without a finite result. */
+#include "trace/denials.h"
+
+#include "base/mem.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Most that wait for the ends of their tasks. */
+enum { WAITING_MAX = 1 << 16 };
+
+void
+fal_denials_free(struct fal_denials *d)
+{
+	free(d->v);
+	*d = (struct fal_denials){ 0 };
+}
+
+static bool
+was_said(const struct fal_denials *d, const struct fal_denial *is)
+{
+	for (size_t i = 0; i < d->n; i++)
+		if (d->v[i].clock == is->clock && d->v[i].task == is->task &&
+		    d->v[i].id == is->id)
+			return true;
+	return false;
+}
+
+static bool
+has_task(const struct fal_trace_job *job, const struct fal_denial *is)
+{
+	return is->clock < job->clocks && is->task < fal_trace_job_tasks(job, is->clock);
+}
+
+int
+fal_denials_line(struct fal_denials *d, struct fal_trace_line *l,
+		 const struct fal_trace_job *job, const struct fal_people *people,
+		 struct fal_findings *f)
+{
+	const bool alone = strcmp(l->ev, "alone") == 0;
+	const struct fal_denial is = {
+		.clock = fal_trace_get_u64(l, l->o, FAL_F_CLOCK, FAL_TRACE_NUM_MAX),
+		.task = fal_trace_get_u64(l, l->o, FAL_F_TASK, FAL_TRACE_NUM_MAX),
+		.id = (uint32_t)fal_trace_get_u64(l, l->o, FAL_F_ID, UINT32_MAX),
+	};
+	const char *what = NULL;
+	if (alone)
+		fal_trace_get_seconds(l, l->o, FAL_F_SECONDS);
+	if (l->err != 0)
+		return l->err;
+	if (!has_task(job, &is))
+		what = "the job has no such task";
+	else if (!fal_people_here(people, is.id))
+		what = "it is not here";
+	else if (alone && !was_said(d, &is))
+		what = "it has not said so";
+	if (what != NULL)
+		fal_finding(f, NULL, 0, 0,
+			    "line %llu: %s: worker %u of task %llu of clock %llu: %s",
+			    (unsigned long long)l->number, l->ev, is.id,
+			    (unsigned long long)is.task, (unsigned long long)is.clock,
+			    what);
+	d->said += !alone;
+	if (alone || was_said(d, &is))
+		return 0;
+	if (d->n == WAITING_MAX)
+		return fal_trace_fail(l, FAL_ELIMIT, "more than %d wait for their tasks",
+				      WAITING_MAX);
+	if (FAL_GROW(d->v, d->cap, d->n + 1) < 0)
+		return FAL_ENOMEM;
+	d->v[d->n++] = is;
+	return 0;
+}
+
+void
+fal_denials_round(struct fal_denials *d, const struct fal_trace_round *r)
+{
+	size_t kept = 0;
+	for (size_t i = 0; i < d->n; i++) {
+		const struct fal_denial is = d->v[i];
+		if (is.clock != r->clock || is.task < r->first ||
+		    is.task - r->first >= r->tasks || r->end == FAL_TRACE_ABANDONED)
+			d->v[kept++] = is;
+	}
+	d->n = kept;
+}
