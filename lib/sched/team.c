@@ -63,6 +63,8 @@ fal_team_set(struct fal_sched *s, struct fal_team *t, uint32_t members, uint64_t
 		fal_heap_set(&s->behind, t->at, (double)clock);
 	else
 		fal_heap_remove(&s->behind, t->at);
+	if (s->behind.n > 0)
+		s->slowest = fal_slowest(s, NULL);
 	if (fal_slowest(s, NULL) != slowest)
 		fal_teams_wake(s);
 	else
@@ -80,13 +82,11 @@ fal_team_new(struct fal_sched *s, uint32_t at, uint32_t id)
 	struct fal_team *t = fal_calloc(1, sizeof(*t));
 	if (t == NULL)
 		return NULL;
-	uint64_t slowest = fal_slowest(s, NULL);
 	while (s->teams < at)
 		s->team[s->teams++] = NULL;
-	*t = (struct fal_team){ .id = id,
-				.at = at,
-				.clock = slowest != UINT64_MAX ? slowest : 0,
-				.version = UINT64_MAX };
+	*t = (struct fal_team){
+		.id = id, .at = at, .clock = s->slowest, .version = UINT64_MAX
+	};
 	s->team[s->teams++] = t;
 	return t;
 }
@@ -161,6 +161,7 @@ fal_teams_form(struct fal_sched *s)
 	fal_heap_clear(&s->look);
 	memset(s->manned, 0, s->grid.parts * sizeof(*s->manned));
 	s->awaited = 0;
+	s->slowest = 0;
 	s->first = s->version;
 	s->merged_clock = 0;
 	memset(&s->grouping, 0, sizeof(s->grouping));
@@ -179,11 +180,12 @@ int
 fal_team_changed(struct fal_sched *s, struct fal_worker *w, uint32_t members, double now)
 {
 	struct fal_team *t = w->team;
-	uint64_t slowest = fal_slowest(s, t), clock = t->clock;
+	uint64_t clock = t->clock;
 	bool came = t->members == 0 && members > 0, went = members < t->members;
-	/* Whoever was away is as far as the slowest of the others. */
-	if (came && slowest != UINT64_MAX && clock < slowest)
-		clock = slowest;
+	/* Whoever was away is as far as the slowest of the others, or as these were when
+	 * the last one went. */
+	if (came && clock < s->slowest)
+		clock = s->slowest;
 	fal_team_set(s, t, members, clock);
 	if (went) /* its part of the data is anybody's */
 		fal_teams_wake(s);

@@ -575,7 +575,8 @@ loop(struct cluster *c)
 }
 
 /* All is over: when everybody has heard what was said, nobody is at a task any more, but
- * for witnesses, whom nobody calls off, and for who said that it had left. */
+ * for witnesses, whom nobody calls off, and for who said that it had left, or claimed
+ * what it had yet to be given. */
 static void
 settle(struct cluster *c)
 {
@@ -592,8 +593,9 @@ settle(struct cluster *c)
 	for (uint32_t i = 0; i < c->p->machines * 8 && c->failure == NULL; i++) {
 		const struct worker *w = &c->worker[i / 8];
 		const struct lane *l = &w->lane[i % 8];
-		if (!c->asked && w->here && w->m->lie != LIE_LEAVE && l->busy &&
-		    !l->cancelled && !l->what.eval)
+		const bool said = w->m->lie == LIE_LEAVE || w->m->lie == LIE_CLAIM;
+		if (!c->asked && w->here && !said && l->busy && !l->cancelled &&
+		    !l->what.eval)
 			c->failure = "a worker is at a task that is over";
 	}
 }

@@ -240,6 +240,9 @@ play_known(struct totals *t)
 		{ 3894, { .near = false } },
 		/* who waited for a task was taken to pull, and had as long to push */
 		{ 215, { .scheme = "groups:2,mode=delta" } },
+		/* nobody else was left, and a suspect came back as far as it had been,
+		 * to slots that were over */
+		{ 274, { .scheme = "dynsgd" } },
 	};
 	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
 		play(known[i].seed, &known[i].only, t);
