@@ -293,9 +293,9 @@ struct fal_sched {
 	size_t team_cap;
 	struct fal_heap behind; /* those with active workers; least clock first */
 	struct fal_heap eager;  /* those that may be able to begin a round */
-	uint64_t slowest;       /* the least clock of these; where there are none, the last */
-	uint32_t *manned;       /* by part of the data: those with active workers */
-	uint32_t awaited;       /* wbsp: no team before this place has yet to push */
+	uint64_t slowest; /* the least clock of these; where there are none, the last */
+	uint32_t *manned; /* by part of the data: those with active workers */
+	uint32_t awaited; /* wbsp: no team before this place has yet to push */
 	/* Tasks that made no finite result, and in whose hands. */
 	struct fal_doubt {
 		uint64_t clock;
