@@ -24,7 +24,7 @@ publication(struct ps_server *s, const struct ps_session *session,
 	    const struct fal_coord_model *m, uint32_t shard)
 {
 	struct ps_version *slot = &s->publisher.older;
-	if (m->version == fal_coord_status(s->coord).version)
+	if (m->version == m->newest)
 		slot = &s->publisher.newest;
 	else if (m->keep)
 		slot = &s->publisher.kept;
@@ -35,23 +35,19 @@ publication(struct ps_server *s, const struct ps_session *session,
 			  session->publication);
 }
 
-/* Who is told of `model`, and by whom. */
-struct told {
-	const struct fal_coord *coord;
-	uint32_t peer;
-	const struct fal_coord_model *model;
-};
-
-/* Will the worker, told of another version, not compute on this one any more?  One that
- * it is to keep for evaluation ends with the next such. */
+/* Will the worker, told of this version, not compute on that one any more?  One that it
+ * is to keep for evaluation ends with the next such. */
 static bool
 is_old(const void *arg, const struct fal_shared *s)
 {
-	const struct told *t = arg;
-	if (fal_shared_lasting(s) && !t->model->keep)
+	const struct fal_coord_model *told = arg;
+	const uint64_t version = fal_shared_version(s);
+	bool named = version >= told->from;
+	if (fal_shared_lasting(s) && !told->keep)
 		return false;
-	return t->model->oldest == t->model->version ||
-	       !fal_coord_wants(t->coord, t->peer, fal_shared_version(s));
+	for (uint32_t i = 0; i < told->names && !named; i++)
+		named = told->named[i] == version;
+	return told->oldest == told->version || !named;
 }
 
 /* A shard's part of it: PUBLISHED, then MODEL.  Or why the session must end; where there
@@ -92,8 +88,7 @@ ps_send_model(void *arg, uint32_t peer, const struct fal_coord_model *model)
 	if (session == NULL)
 		return;
 	/* Whoever has fallen behind skips to the version it needs. */
-	const struct told told = { s->coord, peer, model };
-	fal_chan_skip_shared(session->chan, is_old, &told);
+	fal_chan_skip_shared(session->chan, is_old, model);
 	int err = FAL_OK;
 	for (uint32_t i = 0; i < fal_rack_shards(s->rack) && err == FAL_OK; i++)
 		err = send_part(s, session, model, i);
@@ -108,8 +103,26 @@ ps_close_peer(void *arg, uint32_t peer, const char *why)
 	struct ps_session *session = ps_session_find(&s->sessions, peer);
 	if (session == NULL)
 		return;
-	ps_log_refused(s, fal_chan_name(session->chan), why);
+	snprintf(session->refused, sizeof(session->refused), "%s", why);
+	s->refused = true;
 	fal_chan_close(session->chan);
+}
+
+/* Says why the coordinator ended it, if it did. */
+static void
+tell_refused(struct ps_server *s, struct ps_session *session)
+{
+	if (session->refused[0] != '\0')
+		ps_log_refused(s, fal_chan_name(session->chan), session->refused);
+	session->refused[0] = '\0';
+}
+
+void
+ps_tell_refused(struct ps_server *s)
+{
+	for (size_t i = 0; s->refused && i < s->sessions.n; i++)
+		tell_refused(s, s->sessions.v[i]);
+	s->refused = false;
 }
 
 void
@@ -255,6 +268,7 @@ on_chan_close(void *arg, struct fal_chan *c, int err, const char *reason)
 	struct ps_session *session = arg;
 	struct ps_server *s = session->server;
 	(void)err;
+	tell_refused(s, session);
 	ps_fail(s, fal_coord_gone(s->coord, ps_now(), session->id, reason), "scheduler");
 	ps_control_gone(s, session);
 	if (session->brought && ps_now() - session->came >= PS_COMING_S)

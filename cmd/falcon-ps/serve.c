@@ -134,6 +134,7 @@ conclude(struct ps_server *s)
 void
 ps_after_event(struct ps_server *s)
 {
+	ps_tell_refused(s);
 	if (s->stopping || s->saved)
 		return;
 	if (s->out->why.text[0] != '\0') {

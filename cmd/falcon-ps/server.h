@@ -71,6 +71,7 @@ struct ps_server {
 	uint64_t measured; /* clock of the last measurement of compression */
 	double began;      /* the first clock; 0: not yet */
 	uint32_t sized;    /* workers, when the cost of sizes was said last */
+	bool refused;      /* the coordinator did so: some session's `refused` is set */
 	bool saved;        /* the job is over and its model saved */
 	bool stopping;
 	int err; /* first error that ends the server */
@@ -95,6 +96,8 @@ void ps_after_event(struct ps_server *s);
 void ps_send(void *arg, uint32_t peer, const struct fal_buf *msg);
 void ps_send_model(void *arg, uint32_t peer, const struct fal_coord_model *model);
 void ps_close_peer(void *arg, uint32_t peer, const char *why);
+/* Says of whom the coordinator ended the sessions: not before it is through. */
+void ps_tell_refused(struct ps_server *s);
 /* Sends the workers a message of this type, DONE, LATER or REFUSE, with the reason. */
 void ps_tell_all(struct ps_server *s, enum fal_msg_type type, const char *why);
 /* Of fal_listen_ops; `arg` is the server. */

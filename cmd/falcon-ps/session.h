@@ -23,6 +23,7 @@ struct ps_session {
 	struct ps_session *mate; /* the next one of these */
 	uint32_t id;             /* grows */
 	uint64_t publication;    /* newest that it was told of */
+	char refused[256]; /* why the coordinator ended it; "": said, or it did not */
 	struct ps_ask {
 		bool test;
 		uint32_t chunk;

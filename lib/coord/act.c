@@ -9,8 +9,11 @@
 void
 coord_trace(struct fal_coord *c)
 {
-	if (c->line.err == 0)
-		c->ops.trace(c->ops.arg, (const char *)c->line.p, c->line.n);
+	if (c->line.err != 0)
+		return;
+	coord_call(c);
+	c->ops.trace(c->ops.arg, (const char *)c->line.p, c->line.n);
+	coord_called(c);
 }
 
 struct fal_line_who
@@ -61,8 +64,11 @@ coord_send(struct fal_coord *c, uint32_t peer, struct fal_msg *m)
 		return FAL_OK;
 	m->incarnation = c->conf.tickets.incarnation;
 	int err = fal_msg_put(&out, m);
-	if (err == FAL_OK)
+	if (err == FAL_OK) {
+		coord_call(c);
 		c->ops.send(c->ops.arg, peer, &out);
+		coord_called(c);
+	}
 	fal_buf_free(&out);
 	return err;
 }
@@ -77,7 +83,9 @@ send_away(struct fal_coord *c, double now, uint32_t peer, enum fal_msg_type type
 		return FAL_OK;
 	int err = coord_send(c, peer, &m);
 	int gone = fal_coord_gone(c, now, peer, why);
+	coord_call(c);
 	c->ops.close(c->ops.arg, peer, why);
+	coord_called(c);
 	return err < 0 ? err : gone;
 }
 
@@ -186,8 +194,11 @@ trace_late(struct fal_coord *c, double now, uint32_t to, const struct fal_act *a
 					    a->seconds };
 	fal_line_late(&c->line, fal_coord_seconds(c, now), &line);
 	coord_trace(c);
-	if (c->ops.late != NULL)
-		c->ops.late(c->ops.arg, p->id, p->name, &late);
+	if (c->ops.late == NULL)
+		return;
+	coord_call(c);
+	c->ops.late(c->ops.arg, p->id, p->name, &late);
+	coord_called(c);
 }
 
 /* What the worker says of a task, and that nobody else is here who could. */

@@ -13,24 +13,28 @@
 const struct fal_policy *
 fal_coord_policy_now(const struct fal_coord *c)
 {
+	coord_enter(c);
 	return fal_sched_policy(c->sched);
 }
 
 uint64_t
 fal_coord_front(const struct fal_coord *c)
 {
+	coord_enter(c);
 	return fal_sched_front(c->sched);
 }
 
 bool
 fal_coord_held(const struct fal_coord *c)
 {
+	coord_enter(c);
 	return c->control.held;
 }
 
 bool
 fal_coord_stopped(const struct fal_coord *c)
 {
+	coord_enter(c);
 	return c->control.stopped;
 }
 
@@ -86,8 +90,24 @@ conclude(struct fal_coord *c, uint64_t clock, int err)
 {
 	c->control.waits = false;
 	fal_policy_free(&c->control.next);
-	if (c->ops.changed != NULL)
-		c->ops.changed(c->ops.arg, c->control.ticket, clock, err);
+	if (c->ops.changed == NULL)
+		return;
+	coord_call(c);
+	c->ops.changed(c->ops.arg, c->control.ticket, clock, err);
+	coord_called(c);
+}
+
+/* The waiting policy stands in the journal (design.md, I16); or why not. */
+static int
+keep_policy(struct fal_coord *c, uint64_t clock)
+{
+	const struct fal_control *k = &c->control;
+	if (c->ops.journal == NULL)
+		return FAL_OK;
+	coord_call(c);
+	int err = c->ops.journal(c->ops.arg, &k->next, clock, c->published, k->by);
+	coord_called(c);
+	return err;
 }
 
 /* Makes the waiting policy the one in force. */
@@ -97,15 +117,12 @@ carry_out(struct fal_coord *c, double now)
 	struct fal_control *k = &c->control;
 	uint64_t clock = fal_coord_front(c);
 	bool other = !fal_rule_eq(&fal_coord_policy_now(c)->rule, &k->next.rule);
-	if (c->ops.journal != NULL) {
-		int err =
-			c->ops.journal(c->ops.arg, &k->next, clock, c->published, k->by);
-		if (err < 0) {
-			conclude(c, clock, err);
-			return FAL_OK;
-		}
+	int err = keep_policy(c, clock);
+	if (err < 0) {
+		conclude(c, clock, err);
+		return FAL_OK;
 	}
-	int err = fal_sched_set_policy(c->sched, now, &k->next);
+	err = fal_sched_set_policy(c->sched, now, &k->next);
 	if (err == FAL_OK)
 		err = coord_keep_versions(c, fal_sched_versions(c->sched));
 	if (err < 0)
@@ -151,6 +168,7 @@ int
 fal_coord_policy(struct fal_coord *c, double now, const struct fal_policy *p,
 		 const char *by, uint64_t ticket, struct fal_diag *diag)
 {
+	coord_enter(c);
 	struct fal_control *k = &c->control;
 	if (is_over(c))
 		return fal_diag_set(diag, FAL_ESTATE, "the job is over");
@@ -175,6 +193,7 @@ fal_coord_policy(struct fal_coord *c, double now, const struct fal_policy *p,
 int
 fal_coord_give_up(struct fal_coord *c, double now, uint64_t ticket)
 {
+	coord_enter(c);
 	struct fal_control *k = &c->control;
 	if (!k->waits || k->ticket != ticket)
 		return FAL_OK;
@@ -187,6 +206,7 @@ fal_coord_give_up(struct fal_coord *c, double now, uint64_t ticket)
 int
 fal_coord_hold(struct fal_coord *c, double now, bool hold, const char *by)
 {
+	coord_enter(c);
 	struct fal_control *k = &c->control;
 	if (hold == k->held)
 		return FAL_OK;
@@ -199,6 +219,7 @@ fal_coord_hold(struct fal_coord *c, double now, bool hold, const char *by)
 int
 fal_coord_drain(struct fal_coord *c, double now, const char *name, struct fal_diag *diag)
 {
+	coord_enter(c);
 	struct fal_msg m = { .type = FAL_MSG_DRAIN, .drain.why = "drained" };
 	bool found = false;
 	for (uint32_t i = 0; i < c->peers; i++) {
@@ -219,6 +240,7 @@ fal_coord_drain(struct fal_coord *c, double now, const char *name, struct fal_di
 int
 fal_coord_stop(struct fal_coord *c, double now, const char *by)
 {
+	coord_enter(c);
 	if (is_over(c))
 		return FAL_OK;
 	c->control.stopping = true;

@@ -74,6 +74,7 @@ fal_coord_new(const struct fal_coord_conf *conf, const struct fal_coord_ops *ops
 void
 fal_coord_alone(struct fal_coord *c, double seconds)
 {
+	coord_enter(c);
 	fal_sched_alone(c->sched, seconds);
 }
 
@@ -94,6 +95,7 @@ fal_coord_free(struct fal_coord *c)
 {
 	if (c == NULL)
 		return;
+	coord_enter(c);
 	fal_secret_wipe(&c->conf.tickets, sizeof(c->conf.tickets));
 	coord_control_free(c);
 	coord_health_free(c);
@@ -108,6 +110,7 @@ fal_coord_free(struct fal_coord *c)
 	free(c->news);
 	free(c->merged);
 	fal_buf_free(&c->line);
+	free(c->named);
 	free(c);
 }
 
@@ -188,6 +191,7 @@ coord_advance(struct fal_coord *c, double now)
 double
 fal_coord_seconds(struct fal_coord *c, double now)
 {
+	coord_enter(c);
 	c->traced = fmax(c->traced, now - c->start);
 	return c->traced;
 }
@@ -195,12 +199,14 @@ fal_coord_seconds(struct fal_coord *c, double now)
 int
 fal_coord_heard(struct fal_coord *c, double now)
 {
+	coord_enter(c);
 	return coord_advance(c, now);
 }
 
 void
 fal_coord_lost(struct fal_coord *c, uint32_t shard)
 {
+	coord_enter(c);
 	snprintf(c->lost, sizeof(c->lost), "shard %u of %u is lost, and its blocks",
 		 shard + 1, c->conf.shards);
 	c->why = c->lost;
@@ -209,6 +215,7 @@ fal_coord_lost(struct fal_coord *c, uint32_t shard)
 int
 fal_coord_tick(struct fal_coord *c, double now)
 {
+	coord_enter(c);
 	int err = fal_sched_tick(c->sched, now);
 	return err < 0 ? err : coord_advance(c, now);
 }
@@ -216,21 +223,14 @@ fal_coord_tick(struct fal_coord *c, double now)
 double
 fal_coord_wake(const struct fal_coord *c)
 {
+	coord_enter(c);
 	return fal_sched_wake(c->sched);
-}
-
-bool
-fal_coord_wants(const struct fal_coord *c, uint32_t peer, uint64_t version)
-{
-	const struct fal_peer *p = coord_find(c, peer);
-	return p == NULL || version >= c->oldest ||
-	       fal_line_of(fal_sched_oldest(c->sched, p->worker)) != 0 ||
-	       fal_sched_names(c->sched, p->worker, version);
 }
 
 struct fal_coord_status
 fal_coord_status(const struct fal_coord *c)
 {
+	coord_enter(c);
 	struct fal_coord_status s = c->status;
 	s.clock = fal_sched_over(c->sched);
 	s.clocks = c->clocks;
@@ -261,6 +261,7 @@ coord_lanes(const struct fal_coord *c, const struct fal_peer *p)
 int
 fal_coord_sizes(const struct fal_coord *c, struct fal_coord_sizes *out)
 {
+	coord_enter(c);
 	struct fal_coord_sizes sizes = { 0 };
 	struct fal_bound_lanes *v = fal_calloc(c->peers + 1, sizeof(*v));
 	size_t n = 0;
@@ -290,6 +291,7 @@ is_here(const struct fal_peer *p)
 void
 fal_coord_finish(struct fal_coord *c, double now, const char *sha256, const char *why)
 {
+	coord_enter(c);
 	c->why = why != NULL ? why : c->why;
 	for (uint32_t i = 0; i < c->peers; i++)
 		if (is_here(&c->peer[i]))

@@ -22,9 +22,16 @@ struct fal_coord; /* opaque */
 
 struct fal_coord_model {
 	uint64_t version;
+	uint64_t newest; /* of the job */
 	uint32_t order;  /* of its VERSION in the session, from 1 */
 	uint64_t oldest; /* the worker will not compute on anything older */
 	bool keep;       /* it shall keep the version for evaluation */
+	/* Beside `version` it may have to compute on any from `from` on, and on those
+	 * that are named, borrowed for the call; whoever falls behind skips the others.
+	 */
+	uint64_t from;
+	const uint64_t *named;
+	uint32_t names;
 };
 
 /* Why a worker is a suspect, or none any more. */
@@ -47,8 +54,9 @@ struct fal_coord_shards {
 	bool (*next)(void *arg, uint32_t *shard, struct fal_shard_say *out);
 };
 
-/* Callbacks; none may call back into the coordinator.  `peer` is the caller's number of
- * a session, from 1, never used again. */
+/* Callbacks; none may call back into the coordinator, not even to ask, which it asserts:
+ * it is in the midst of an event, and they are told what they need.  `peer` is the
+ * caller's number of a session, from 1, never used again. */
 struct fal_coord_ops {
 	void *arg;
 	struct fal_coord_shards shards;
@@ -214,10 +222,6 @@ struct fal_coord_left {
 };
 bool fal_coord_kept(const struct fal_coord *c, struct fal_coord_left *out);
 bool fal_coord_newest(const struct fal_coord *c, struct fal_coord_left *out);
-
-/* May the session still have to compute on `version`, of which it was told?  Whoever
- * falls behind skips the others. */
-bool fal_coord_wants(const struct fal_coord *c, uint32_t peer, uint64_t version);
 
 /* Where the job stands. */
 struct fal_coord_status {

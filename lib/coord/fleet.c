@@ -13,9 +13,12 @@
 /* ---- orders ------------------------------------------------------------------------ */
 
 static int
-tell(const struct fal_coord *c, const struct fal_shard_order *o)
+tell(struct fal_coord *c, const struct fal_shard_order *o)
 {
-	return c->ops.shards.order(c->ops.shards.arg, o);
+	coord_call(c);
+	int err = c->ops.shards.order(c->ops.shards.arg, o);
+	coord_called(c);
+	return err;
 }
 
 /* The order waits for its squares, or for one that does. */
@@ -356,13 +359,23 @@ hear(struct fal_coord *c, double now, uint32_t shard, const struct fal_shard_say
 	return FAL_OK;
 }
 
+/* The next thing that a shard says; false: there is none. */
+static bool
+next_say(struct fal_coord *c, uint32_t *shard, struct fal_shard_say *out)
+{
+	coord_call(c);
+	bool any = c->ops.shards.next(c->ops.shards.arg, shard, out);
+	coord_called(c);
+	return any;
+}
+
 int
 coord_hear(struct fal_coord *c, double now)
 {
 	struct fal_shard_say say;
 	uint32_t shard;
 	int err = FAL_OK;
-	while (err == FAL_OK && c->ops.shards.next(c->ops.shards.arg, &shard, &say))
+	while (err == FAL_OK && next_say(c, &shard, &say))
 		err = hear(c, now, shard, &say);
 	return err;
 }

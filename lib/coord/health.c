@@ -111,6 +111,7 @@ coord_health_free(struct fal_coord *c)
 bool
 fal_coord_kept(const struct fal_coord *c, struct fal_coord_left *out)
 {
+	coord_enter(c);
 	*out = (struct fal_coord_left){ c->kept_version, c->kept_clock };
 	return c->kept_clock != 0;
 }
@@ -118,6 +119,7 @@ fal_coord_kept(const struct fal_coord *c, struct fal_coord_left *out)
 bool
 fal_coord_newest(const struct fal_coord *c, struct fal_coord_left *out)
 {
+	coord_enter(c);
 	*out = (struct fal_coord_left){ c->published, c->stepped };
 	return c->published != 0;
 }

@@ -83,6 +83,26 @@ trace_join(struct fal_coord *c, double now, const struct fal_peer *p)
 	coord_trace(c);
 }
 
+static void
+tell_came(struct fal_coord *c, const struct fal_peer *p)
+{
+	if (c->ops.came == NULL)
+		return;
+	coord_call(c);
+	c->ops.came(c->ops.arg, p->id, p->name, c->key[p->key - 1].name);
+	coord_called(c);
+}
+
+static void
+tell_went(struct fal_coord *c, const struct fal_peer *p, const char *why)
+{
+	if (c->ops.went == NULL)
+		return;
+	coord_call(c);
+	c->ops.went(c->ops.arg, p->id, p->name, why);
+	coord_called(c);
+}
+
 static int
 on_ready(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_msg *m,
 	 struct fal_diag *diag)
@@ -116,8 +136,7 @@ on_ready(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_m
 	p->ready = true;
 	c->ready++;
 	trace_join(c, now, p);
-	if (c->ops.came != NULL)
-		c->ops.came(c->ops.arg, p->id, p->name, c->key[p->key - 1].name);
+	tell_came(c, p);
 	const struct fal_bound_lanes probe = coord_lanes(c, p);
 	struct fal_join j = { .id = p->worker,
 			      .name = p->name,
@@ -228,7 +247,9 @@ static int
 on_push(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_msg *m,
 	struct fal_diag *diag)
 {
+	coord_call(c);
 	int err = c->ops.shards.push(c->ops.shards.arg, p->id, m, diag);
+	coord_called(c);
 	if (err == FAL_ELIMIT || err == FAL_EINVAL)
 		coord_charge_key(c, p);
 	int next = coord_advance(c, now);
@@ -297,8 +318,7 @@ leave(struct fal_coord *c, double now, struct fal_peer *p, const char *why)
 	coord_owed(c, now, p);
 	fal_line_leave(&c->line, fal_coord_seconds(c, now), coord_line_who(p), why);
 	coord_trace(c);
-	if (c->ops.went != NULL)
-		c->ops.went(c->ops.arg, p->id, p->name, why);
+	tell_went(c, p, why);
 	int err = fal_sched_leave(c->sched, now, p->worker);
 	if (err == FAL_OK)
 		err = coord_numerics(c, now);
@@ -334,6 +354,7 @@ int
 fal_coord_msg(struct fal_coord *c, double now, uint32_t peer, const struct fal_msg *m,
 	      struct fal_diag *diag)
 {
+	coord_enter(c);
 	if (m->incarnation != c->conf.tickets.incarnation && m->type != FAL_MSG_HELLO)
 		return fal_diag_set(diag, FAL_ESTATE, "a message of incarnation %u",
 				    m->incarnation);
@@ -382,6 +403,7 @@ fal_coord_msg(struct fal_coord *c, double now, uint32_t peer, const struct fal_m
 int
 fal_coord_gone(struct fal_coord *c, double now, uint32_t peer, const char *why)
 {
+	coord_enter(c);
 	struct fal_peer *p = coord_find(c, peer);
 	if (p == NULL)
 		return FAL_OK;
@@ -402,6 +424,7 @@ void
 fal_coord_refused(struct fal_coord *c, double now, const char *key, const char *why,
 		  uint64_t count)
 {
+	coord_enter(c);
 	fal_line_refuse(&c->line, fal_coord_seconds(c, now), key, why, count);
 	coord_trace(c);
 }
@@ -409,6 +432,7 @@ fal_coord_refused(struct fal_coord *c, double now, const char *key, const char *
 void
 fal_coord_traffic(struct fal_coord *c, uint32_t peer, uint64_t rx, uint64_t tx)
 {
+	coord_enter(c);
 	struct fal_peer *p = coord_find(c, peer);
 	if (p != NULL) {
 		p->rx = rx;

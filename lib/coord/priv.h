@@ -26,6 +26,8 @@
 #include "trace/writer.h"
 #include "wire/bfp.h"
 
+#include <assert.h>
+
 enum { FAL_OWED_MAX = 4 };
 
 /* A `clock` line that waits for the worker to say where its time went. */
@@ -91,6 +93,7 @@ struct fal_known_worker {
 struct fal_coord {
 	struct fal_coord_conf conf;
 	struct fal_coord_ops ops;
+	bool calling; /* one of these */
 	double start;
 	double traced; /* the time of the newest trace line, from start */
 	struct fal_sched *sched;
@@ -251,7 +254,30 @@ struct fal_coord {
 	struct fal_control control;
 	struct fal_coord_status status;
 	struct fal_buf line; /* scratch */
+	uint64_t *named;     /* scratch: versions that a session has to compute on */
+	size_t named_cap;
 };
+
+/* Its owner calls: not out of one of the ops. */
+static inline void
+coord_enter(const struct fal_coord *c)
+{
+	assert(!c->calling);
+}
+
+/* One of the ops is called, and has returned. */
+static inline void
+coord_call(struct fal_coord *c)
+{
+	assert(!c->calling);
+	c->calling = true;
+}
+
+static inline void
+coord_called(struct fal_coord *c)
+{
+	c->calling = false;
+}
 
 /* who.c */
 /* Who has this id, or had it. */

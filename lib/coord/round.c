@@ -215,25 +215,43 @@ coord_keep_versions(struct fal_coord *c, uint32_t versions)
 	return coord_order(c, &o);
 }
 
+/* On which versions its open rounds are computed, in c->named. */
+static int
+name_versions(struct fal_coord *c, const struct fal_peer *p, uint32_t *names)
+{
+	uint32_t n = fal_sched_named(c->sched, p->worker, NULL, 0);
+	if (FAL_GROW(c->named, c->named_cap, n) < 0)
+		return FAL_ENOMEM;
+	*names = fal_sched_named(c->sched, p->worker, c->named, n);
+	return FAL_OK;
+}
+
 int
 coord_send_version(struct fal_coord *c, struct fal_peer *p, uint64_t version, bool keep)
 {
 	uint64_t kept = c->oldest;
 	uint64_t needed = fal_sched_oldest(c->sched, p->worker);
 	bool on_line = fal_line_of(needed) != 0;
-	const struct fal_coord_model m = { .version = version,
-					   .order = ++p->versions,
-					   .oldest = on_line || needed < kept ? needed
-									      : kept,
-					   .keep = keep };
+	struct fal_coord_model m = { .version = version,
+				     .order = ++p->versions,
+				     .newest = c->published,
+				     .oldest = on_line || needed < kept ? needed : kept,
+				     .keep = keep,
+				     .from = on_line ? 0 : kept };
 	struct fal_msg told = { .type = FAL_MSG_VERSION };
 	told.version.version = m.version;
 	told.version.oldest = m.oldest;
 	told.version.keep = m.keep;
 	int err = coord_send(c, p->id, &told);
 	if (err == FAL_OK)
-		c->ops.model(c->ops.arg, p->id, &m);
-	return err;
+		err = name_versions(c, p, &m.names);
+	if (err < 0)
+		return err;
+	m.named = c->named;
+	coord_call(c);
+	c->ops.model(c->ops.arg, p->id, &m);
+	coord_called(c);
+	return FAL_OK;
 }
 
 static int

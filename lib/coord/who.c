@@ -30,6 +30,7 @@ number_of(struct fal_coord *c, const struct fal_coord_who *who)
 int
 fal_coord_open(struct fal_coord *c, uint32_t peer, const struct fal_coord_who *who)
 {
+	coord_enter(c);
 	uint32_t key = number_of(c, who);
 	if (key == 0 || FAL_GROW(c->peer, c->peer_cap, (size_t)c->peers + 1) < 0)
 		return FAL_ENOMEM;
@@ -104,6 +105,7 @@ is_here(const struct fal_peer *p)
 bool
 fal_coord_greeted(const struct fal_coord *c, uint32_t peer)
 {
+	coord_enter(c);
 	const struct fal_peer *p = coord_find(c, peer);
 	return p != NULL && is_here(p);
 }

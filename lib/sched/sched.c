@@ -237,14 +237,16 @@ fal_sched_versions(const struct fal_sched *s)
 	return s->is.delay + 1;
 }
 
-bool
-fal_sched_names(const struct fal_sched *s, uint32_t id, uint64_t version)
+uint32_t
+fal_sched_named(const struct fal_sched *s, uint32_t id, uint64_t *out, uint32_t cap)
 {
 	const struct fal_worker *w = fal_find(s, id);
 	const struct fal_round *r = w != NULL && w->team != NULL ? w->team->rounds : NULL;
-	while (r != NULL && r->version != version)
-		r = r->next;
-	return r != NULL;
+	uint32_t n = 0;
+	for (; r != NULL; r = r->next, n++)
+		if (n < cap)
+			out[n] = r->version;
+	return n;
 }
 
 uint64_t

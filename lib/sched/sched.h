@@ -206,8 +206,10 @@ const struct fal_policy *fal_sched_policy(const struct fal_sched *s);
 uint32_t fal_sched_versions(const struct fal_sched *s);
 /* The oldest version that the worker may still be told to compute on. */
 uint64_t fal_sched_oldest(const struct fal_sched *s, uint32_t id);
-/* Is an open round of the worker, or of all, computed on this version? */
-bool fal_sched_names(const struct fal_sched *s, uint32_t id, uint64_t version);
+/* On which versions the open rounds of the worker, or of all, are computed, the oldest
+ * round's first: the first `cap` of them in `out`.  Returns how many there are. */
+uint32_t fal_sched_named(const struct fal_sched *s, uint32_t id, uint64_t *out,
+			 uint32_t cap);
 /* All clocks before this one are over: every task of theirs has ended. */
 uint64_t fal_sched_over(const struct fal_sched *s);
 /* The clock whose tasks are handed out next; never before fal_sched_over. */

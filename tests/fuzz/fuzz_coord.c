@@ -139,7 +139,7 @@ on_model(void *arg, uint32_t session, const struct fal_coord_model *m)
 	struct world *w = arg;
 	int8_t exps[FAL_BLOCK];
 	uint32_t peer = session - 1;
-	must(peer <= PEERS && m->oldest <= fal_coord_status(w->coord).version);
+	must(peer <= PEERS && m->oldest <= m->newest);
 	must(racked_exps(&w->job, m->version, exps));
 	if (peer == PEERS) {
 		honest_model(&w->honest, m, fal_rack_params(w->job.rack, m->version),
