@@ -1,7 +1,7 @@
 /* consgd: constant learning rate for updates (Jiang, Cui, Zhang, Yu, SIGMOD 2017;
  * schemes.md, consgd).  SSP whose workers push the change of weights of their local
  * steps; the server adds λ times it, λ = 1/M unless set. */
-#include "sched/state.h"
+#include "sched/ssp.h"
 
 static int
 complete(struct fal_sched *s, struct fal_round *r, double now)
@@ -13,8 +13,10 @@ complete(struct fal_sched *s, struct fal_round *r, double now)
 	return fal_apply_alone(s, r, end, now);
 }
 
-const struct fal_scheme fal_scheme_consgd = { .ahead = fal_ahead_one,
+const struct fal_scheme fal_scheme_consgd = { .team_own = sizeof(struct fal_ssp_local),
+					      .ahead = fal_ahead_one,
 					      .may_begin = fal_ssp_may_begin_local,
 					      .begin = fal_ssp_begin_local,
 					      .complete = complete,
+					      .lost = fal_ssp_lost_local,
 					      .cost = fal_cost_equal };

@@ -6,7 +6,7 @@
  * before it are revised from 1/(d-1) to 1/d; when all M have come, the effect is their
  * mean.  staleness=updates: a change counts 1/(τ+1), τ updates after its pull.
  */
-#include "sched/state.h"
+#include "sched/ssp.h"
 
 static int
 complete(struct fal_sched *s, struct fal_round *r, double now)
@@ -22,8 +22,10 @@ complete(struct fal_sched *s, struct fal_round *r, double now)
 	return fal_apply_alone(s, r, end, now);
 }
 
-const struct fal_scheme fal_scheme_dynsgd = { .ahead = fal_ahead_one,
+const struct fal_scheme fal_scheme_dynsgd = { .team_own = sizeof(struct fal_ssp_local),
+					      .ahead = fal_ahead_one,
 					      .may_begin = fal_ssp_may_begin_local,
 					      .begin = fal_ssp_begin_local,
 					      .complete = complete,
+					      .lost = fal_ssp_lost_local,
 					      .cost = fal_cost_equal };

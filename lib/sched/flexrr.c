@@ -8,9 +8,17 @@
  * that has most, unless 90 % of that round is done; nothing goes back (FlexPS's variant).
  */
 #include "base/line.h"
-#include "sched/state.h"
+#include "sched/scheme.h"
+#include "sched/ssp.h"
 
 #include <math.h>
+
+/* Workers to look at, by their slots: those from `looked` on now, the others after the
+ * next event. */
+struct flexrr {
+	struct fal_heap look, later;
+	uint32_t looked;
+};
 
 static const double behind_at = 0.20;                     /* of a round */
 static const double first_loan = 0.025, next_loan = 0.05; /* of a round */
@@ -187,16 +195,17 @@ look_at(struct fal_sched *s, struct fal_worker *w, double now)
 static int
 rebalance(struct fal_sched *s, double now)
 {
+	struct flexrr *is = s->own;
 	int err = FAL_OK;
-	for (uint32_t i; err == FAL_OK && (i = fal_heap_top(&s->look)) != FAL_NONE;) {
-		fal_heap_remove(&s->look, i);
-		s->looked = i + 1;
+	for (uint32_t i; err == FAL_OK && (i = fal_heap_top(&is->look)) != FAL_NONE;) {
+		fal_heap_remove(&is->look, i);
+		is->looked = i + 1;
 		err = look_at(s, &s->worker[i], now);
 	}
-	const struct fal_heap done = s->look;
-	s->look = s->later;
-	s->later = done;
-	s->looked = 0;
+	const struct fal_heap done = is->look;
+	is->look = is->later;
+	is->later = done;
+	is->looked = 0;
 	return err;
 }
 
@@ -205,18 +214,48 @@ rebalance(struct fal_sched *s, double now)
 static void
 touched(struct fal_sched *s, const struct fal_worker *w)
 {
+	struct flexrr *is = s->own;
 	const struct fal_worker *e = w;
 	for (uint32_t k = 0; e != NULL && k <= s->policy.rule.helpers; k++) {
 		uint32_t slot = fal_slot(s, e);
-		fal_heap_set(slot < s->looked ? &s->later : &s->look, slot, 0);
+		fal_heap_set(slot < is->looked ? &is->later : &is->look, slot, 0);
 		e = neighbour(s, e, 1);
 	}
 }
 
-const struct fal_scheme fal_scheme_flexrr = { .ahead = fal_ahead_one,
+static int
+reserve(struct fal_sched *s, size_t workers)
+{
+	struct flexrr *is = s->own;
+	int err = fal_heap_reserve(&is->look, workers);
+	return err < 0 ? err : fal_heap_reserve(&is->later, workers);
+}
+
+static void
+renumber(struct fal_sched *s)
+{
+	struct flexrr *is = s->own;
+	fal_heap_clear(&is->look);
+	fal_heap_clear(&is->later);
+}
+
+static void
+leave(struct fal_sched *s)
+{
+	struct flexrr *is = s->own;
+	fal_heap_free(&is->look);
+	fal_heap_free(&is->later);
+}
+
+const struct fal_scheme fal_scheme_flexrr = { .own = sizeof(struct flexrr),
+					      .leave = leave,
+					      .reserve = reserve,
+					      .renumber = renumber,
+					      .ahead = fal_ahead_one,
 					      .may_begin = fal_ssp_may_begin,
 					      .under_way = fal_ssp_under_way,
 					      .complete = fal_ssp_complete,
 					      .cost = fal_cost_equal,
 					      .rebalance = rebalance,
+					      .refreshed = touched,
 					      .touched = touched };

@@ -13,7 +13,7 @@
  * `window` updates it makes one more while workers idle, and one less when gradients
  * are stale or the training loss is not near its best any more.
  */
-#include "sched/state.h"
+#include "sched/scheme.h"
 
 #include "base/line.h"
 #include "base/mem.h"
@@ -24,6 +24,27 @@
 static const double too_idle = 0.15;    /* share of the workers' time */
 static const double loss_guard = 1.025; /* times the best loss */
 static const double distinct = 1.1;     /* speeds that differ so much are two */
+
+/* What its controller watches. */
+struct groups {
+	uint32_t n;        /* groups wanted */
+	uint64_t at;       /* version of the next decision */
+	bool anew;         /* workers came or went since the last one */
+	double since;      /* when the last one was */
+	double idle;       /* Σ seconds without work since then */
+	double loss, best; /* EWMA of the training loss, its least value */
+	double stale;      /* EWMA of staleness in updates */
+};
+
+/* A group. */
+struct group {
+	uint64_t taken;    /* version that its line took over */
+	uint32_t unpushed; /* rounds on its line since then */
+	uint64_t newest;   /* the newest clock of these */
+	double weight;     /* its part of the workers when its round began */
+	uint32_t among;    /* and how many these were */
+	double least;      /* scratch of `spread` */
+};
 
 struct place {
 	uint32_t slot;
@@ -85,6 +106,7 @@ team(struct fal_sched *s, uint32_t i)
 static int64_t
 arrange(struct fal_sched *s, struct place *p, bool *cut)
 {
+	struct groups *is = s->own;
 	uint32_t n = 0, at = 0;
 	for (uint32_t i = 0; i < s->workers; i++) {
 		struct fal_worker *w = &s->worker[i];
@@ -93,7 +115,7 @@ arrange(struct fal_sched *s, struct place *p, bool *cut)
 	}
 	if (n > 0)
 		qsort(p, n, sizeof(*p), by_rate);
-	for (uint32_t k = 1; k < s->grouping.n; k++)
+	for (uint32_t k = 1; k < is->n; k++)
 		cut[widest(p, cut, n)] = true;
 	for (uint32_t i = 0; i < n; i++) {
 		at += i > 0 && cut[i];
@@ -110,12 +132,15 @@ static double
 spread(const struct fal_sched *s, const struct place *p, uint32_t n, bool as_is)
 {
 	double most = 1;
-	for (uint32_t i = 0; i < s->teams; i++)
-		s->team[i]->least = 0;
+	for (uint32_t i = 0; i < s->teams; i++) {
+		struct group *g = s->team[i]->own;
+		g->least = 0;
+	}
 	for (uint32_t i = 0; i < n; i++) { /* the slowest first */
-		struct fal_team *t = as_is ? s->worker[p[i].slot].team : p[i].team;
-		t->least = t->least > 0 ? t->least : p[i].rate;
-		most = fmax(most, p[i].rate / t->least);
+		const struct fal_team *t = as_is ? s->worker[p[i].slot].team : p[i].team;
+		struct group *g = t->own;
+		g->least = g->least > 0 ? g->least : p[i].rate;
+		most = fmax(most, p[i].rate / g->least);
 	}
 	return most;
 }
@@ -125,11 +150,12 @@ spread(const struct fal_sched *s, const struct place *p, uint32_t n, bool as_is)
 static int
 regroup(struct fal_sched *s)
 {
+	struct groups *is = s->own;
 	struct place *p = fal_calloc((size_t)s->workers + 1, sizeof(*p));
 	bool *cut = fal_calloc((size_t)s->workers + 1, sizeof(*cut));
-	uint32_t groups = s->grouping.n < s->active ? s->grouping.n : s->active;
+	uint32_t wanted = is->n < s->active ? is->n : s->active;
 	int64_t n = p != NULL && cut != NULL ? arrange(s, p, cut) : FAL_ENOMEM;
-	if (n > 0 && (fal_teams_active(s) != groups ||
+	if (n > 0 && (fal_teams_active(s) != wanted ||
 		      spread(s, p, (uint32_t)n, true) >
 			      distinct * spread(s, p, (uint32_t)n, false))) {
 		for (uint32_t i = 0; i < s->teams; i++)
@@ -150,23 +176,23 @@ regroup(struct fal_sched *s)
 static int
 control(struct fal_sched *s, double now)
 {
+	struct groups *is = s->own;
 	const struct fal_rule *rule = &s->policy.rule;
-	if (s->version < s->grouping.at)
+	if (s->version < is->at)
 		return FAL_OK;
-	double wall = (now - s->grouping.since) * s->active;
-	double idle = wall > 0 ? s->grouping.idle / wall : 0;
-	bool guard = s->grouping.loss <= loss_guard * s->grouping.best;
+	double wall = (now - is->since) * s->active;
+	double idle = wall > 0 ? is->idle / wall : 0;
+	bool guard = is->loss <= loss_guard * is->best;
 	if (rule->groups > 0)
-		s->grouping.n = rule->groups;
-	else if ((s->grouping.stale > rule->most || !guard) && s->grouping.n > 1)
-		s->grouping.n--;
-	else if (idle > too_idle && guard && s->grouping.n < rule->most &&
-		 s->grouping.n < s->active)
-		s->grouping.n++;
-	s->grouping.at = s->version + rule->window; /* 0: at each update */
-	s->grouping.anew = false;
-	s->grouping.since = now;
-	s->grouping.idle = 0;
+		is->n = rule->groups;
+	else if ((is->stale > rule->most || !guard) && is->n > 1)
+		is->n--;
+	else if (idle > too_idle && guard && is->n < rule->most && is->n < s->active)
+		is->n++;
+	is->at = s->version + rule->window; /* 0: at each update */
+	is->anew = false;
+	is->since = now;
+	is->idle = 0;
 	return regroup(s);
 }
 
@@ -175,38 +201,56 @@ control(struct fal_sched *s, double now)
 static int
 changed(struct fal_sched *s, double now)
 {
+	struct groups *is = s->own;
 	(void)now;
-	s->grouping.at = s->version;
-	s->grouping.anew = true;
+	is->at = s->version;
+	is->anew = true;
 	return FAL_OK;
 }
 
 static void
 watch(struct fal_sched *s, const struct fal_round *r, uint32_t samples)
 {
+	struct groups *is = s->own;
 	double loss = fmax((double)fal_ledger_loss(&r->ledger) / samples, 1e-9);
-	double *mean = &s->grouping.loss; /* over about a window: batches are noisy */
+	double *mean = &is->loss; /* over about a window: batches are noisy */
 	*mean += (*mean > 0 ? 2.0 / (s->policy.rule.window + 1) : 1) * (loss - *mean);
-	fal_ewma(&s->grouping.stale, (double)r->stale_updates + 1e-9);
-	if (s->grouping.best <= 0 || s->grouping.loss < s->grouping.best)
-		s->grouping.best = s->grouping.loss;
+	fal_ewma(&is->stale, (double)r->stale_updates + 1e-9);
+	if (is->best <= 0 || is->loss < is->best)
+		is->best = is->loss;
+}
+
+static void
+form(struct fal_sched *s)
+{
+	struct groups *is = s->own;
+	is->n = 1;
+	is->at = s->version;
+}
+
+static void
+busy(struct fal_sched *s, double idle)
+{
+	struct groups *is = s->own;
+	is->idle += idle;
 }
 
 /* What the line has changed becomes a part of the model. */
 static int
 push(struct fal_sched *s, struct fal_team *t)
 {
+	struct group *g = t->own;
 	struct fal_act act = { .kind = FAL_ACT_STEP,
-			       .clock = t->newest,
+			       .clock = g->newest,
 			       .own = true,
-			       .weight = t->weight,
-			       .among = t->among,
+			       .weight = g->weight,
+			       .among = g->among,
 			       .line = t->id };
 	act.version = ++s->version;
-	s->merged -= t->unpushed;
+	s->merged -= g->unpushed;
 	if (s->merged == 0)
 		s->merged_samples = 0;
-	t->unpushed = 0;
+	g->unpushed = 0;
 	return fal_emit(s, act) != NULL ? FAL_OK : FAL_ENOMEM;
 }
 
@@ -217,7 +261,8 @@ flush(struct fal_sched *s)
 		return s->rounds == 0 ? fal_step(s, (double)s->merged_samples) : FAL_OK;
 	for (uint32_t i = 0; i < s->teams; i++) {
 		struct fal_team *t = s->team[i];
-		if (t->unpushed == 0 || t->open > 0 || (t->members > 0 && s->rounds > 0))
+		const struct group *g = t->own;
+		if (g->unpushed == 0 || t->open > 0 || (t->members > 0 && s->rounds > 0))
 			continue;
 		if (push(s, t) < 0)
 			return FAL_ENOMEM;
@@ -229,12 +274,13 @@ flush(struct fal_sched *s)
 static int
 prepare(struct fal_sched *s, struct fal_team *t)
 {
-	t->among = s->active;
-	t->weight = (double)t->members / s->active;
-	if (!s->policy.rule.delta || t->unpushed > 0)
+	struct group *g = t->own;
+	g->among = s->active;
+	g->weight = (double)t->members / s->active;
+	if (!s->policy.rule.delta || g->unpushed > 0)
 		return FAL_OK;
 	t->line = fal_line_version(t->id, ++s->lines);
-	t->taken = s->version;
+	g->taken = s->version;
 	struct fal_act act = { .kind = FAL_ACT_LINE, .version = t->line };
 	return fal_emit(s, act) != NULL ? FAL_OK : FAL_ENOMEM;
 }
@@ -242,11 +288,12 @@ prepare(struct fal_sched *s, struct fal_team *t)
 static void
 begin(struct fal_sched *s, struct fal_team *t, struct fal_round *r)
 {
+	struct group *g = t->own;
 	if (!s->policy.rule.delta)
 		return;
 	r->version = t->line;
-	r->taken = t->taken;
-	r->local = t->unpushed + 1;
+	r->taken = g->taken;
+	r->local = g->unpushed + 1;
 }
 
 /* A round on a line is over: its gradients step the line. */
@@ -254,27 +301,30 @@ static void
 step_line(struct fal_sched *s, struct fal_round *r, struct fal_act *end)
 {
 	struct fal_team *t = r->team;
+	struct group *g = t->own;
 	r->stale_updates = s->version - r->taken;
 	t->line = fal_line_version(t->id, ++s->lines);
-	t->newest = t->unpushed == 0 || r->clock > t->newest ? r->clock : t->newest;
-	t->unpushed++;
+	g->newest = g->unpushed == 0 || r->clock > g->newest ? r->clock : g->newest;
+	g->unpushed++;
 	end->fate = FAL_FATE_LINE;
 	end->version = t->line;
 	/* |g|/M of a clock: what is less at its end counts less. */
-	end->divisor = t->weight * fal_grid_samples(&s->grid, r->clock);
-	end->among = t->among;
+	end->divisor = g->weight * fal_grid_samples(&s->grid, r->clock);
+	end->among = g->among;
 }
 
 static int
 complete(struct fal_sched *s, struct fal_round *r, double now)
 {
+	struct groups *is = s->own;
 	const struct fal_rule *rule = &s->policy.rule;
 	struct fal_team *t = r->team;
+	struct group *g = t->own;
 	uint32_t samples = fal_round_samples(s, r);
 	/* |g|/M, where that divides the clock's tasks evenly. */
 	double weight = (double)r->ledger.tasks / fal_grid_tasks(&s->grid, r->clock);
 	struct fal_act end = { .fate = FAL_FATE_MERGE,
-			       .weight = rule->delta ? t->weight : weight };
+			       .weight = rule->delta ? g->weight : weight };
 	uint64_t slowest = fal_slowest(s, NULL);
 	fal_stale(s, r, t->clock > slowest ? t->clock - slowest : 0);
 	if (rule->delta)
@@ -288,17 +338,21 @@ complete(struct fal_sched *s, struct fal_round *r, double now)
 			return FAL_ENOMEM;
 	}
 	double divisor = fal_grid_samples(&s->grid, r->clock);
-	if (rule->delta && t->unpushed < rule->rounds && !s->grouping.anew)
+	if (rule->delta && g->unpushed < rule->rounds && !is->anew)
 		return FAL_OK;
 	if ((rule->delta ? push(s, t) : fal_step(s, divisor)) < 0)
 		return FAL_ENOMEM;
 	return control(s, now);
 }
 
-const struct fal_scheme fal_scheme_groups = { .ahead = fal_ahead_one,
+const struct fal_scheme fal_scheme_groups = { .own = sizeof(struct groups),
+					      .team_own = sizeof(struct group),
+					      .form = form,
+					      .ahead = fal_ahead_one,
 					      .prepare = prepare,
 					      .begin = begin,
 					      .complete = complete,
 					      .flush = flush,
+					      .busy = busy,
 					      .changed = changed,
 					      .cost = fal_cost_equal };

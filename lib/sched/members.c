@@ -1,5 +1,5 @@
 /* Who is there, and what the policy lays down for each. */
-#include "sched/state.h"
+#include "sched/scheme.h"
 
 #include "base/mem.h"
 #include "base/sorted.h"
@@ -97,6 +97,8 @@ fal_sched_set_policy(struct fal_sched *s, double now, const struct fal_policy *p
 		return FAL_ENOMEM;
 	fal_policy_free(&s->policy);
 	s->policy = copy;
+	if (other && s->scheme != NULL)
+		fal_teams_end(s);
 	s->scheme = schemes[p->rule.scheme];
 	s->is = fal_rule_traits(&p->rule);
 	s->fixed_shares = false;
@@ -118,9 +120,8 @@ fal_sched_set_policy(struct fal_sched *s, double now, const struct fal_policy *p
 static void
 drop_gone(struct fal_sched *s, double now)
 {
-	struct fal_heap *heaps[] = { &s->takers,  &s->donors,  &s->runners, &s->idle,
-				     &s->due,     &s->slow,    &s->look,    &s->later,
-				     &s->planner, &s->suspects };
+	struct fal_heap *heaps[] = { &s->takers, &s->donors,  &s->runners, &s->idle,
+				     &s->due,    &s->planner, &s->suspects };
 	uint32_t kept = 0;
 	for (size_t i = 0; i < sizeof(heaps) / sizeof(heaps[0]); i++)
 		fal_heap_clear(heaps[i]);
@@ -136,6 +137,8 @@ drop_gone(struct fal_sched *s, double now)
 	s->workers = kept;
 	s->gone = 0;
 	fal_teams_close_up(s);
+	if (s->scheme->renumber != NULL)
+		s->scheme->renumber(s);
 	for (uint32_t i = 0; i < kept; i++)
 		fal_refresh(s, &s->worker[i], now);
 }
@@ -150,10 +153,9 @@ make_room(struct fal_sched *s, double now)
 	if (FAL_GROW(s->worker, s->worker_cap, n) < 0 ||
 	    fal_heap_reserve(&s->takers, n) < 0 || fal_heap_reserve(&s->donors, n) < 0 ||
 	    fal_heap_reserve(&s->runners, n) < 0 || fal_heap_reserve(&s->idle, n) < 0 ||
-	    fal_heap_reserve(&s->due, n) < 0 || fal_heap_reserve(&s->slow, n) < 0 ||
-	    fal_heap_reserve(&s->look, n) < 0 || fal_heap_reserve(&s->later, n) < 0 ||
-	    fal_heap_reserve(&s->planner, n) < 0 ||
+	    fal_heap_reserve(&s->due, n) < 0 || fal_heap_reserve(&s->planner, n) < 0 ||
 	    fal_heap_reserve(&s->suspects, n) < 0 ||
+	    (s->scheme->reserve != NULL && s->scheme->reserve(s, n) < 0) ||
 	    FAL_GROW(s->scratch, s->scratch_cap, n) < 0)
 		return FAL_ENOMEM;
 	return FAL_OK;

@@ -1,6 +1,6 @@
 /* Who gets a round's free tasks: one at a time to whom they cost least, then in ranges.
  */
-#include "sched/state.h"
+#include "sched/scheme.h"
 
 #include "base/mem.h"
 

@@ -1,5 +1,5 @@
 /* Task queues of the workers, the heaps over them, and the actions that follow. */
-#include "sched/state.h"
+#include "sched/scheme.h"
 
 #include "base/least.h"
 #include "base/line.h"
@@ -159,14 +159,12 @@ fal_refresh(struct fal_sched *s, struct fal_worker *w, double now)
 	project(s, w, now);
 	const bool idle = active && !w->trial && w->queued == 0 && w->evals == 0;
 	heap_put(&s->idle, slot, idle, idle ? fal_task_s(s, w, w->lanes) : 0);
-	if (s->policy.rule.slowest)
-		heap_put(&s->slow, slot, active, fal_rate(s, w, w->lanes));
 	fal_refresh_due(s, w, now);
 	heap_put(&s->suspects, slot,
 		 w->suspected && !w->gone && !w->excluded && w->heard >= w->suspected_at,
 		 (double)w->again);
-	if (s->scheme->touched != NULL)
-		s->scheme->touched(s, w);
+	if (s->scheme->refreshed != NULL)
+		s->scheme->refreshed(s, w);
 }
 
 void
@@ -231,8 +229,8 @@ fal_give(struct fal_sched *s, struct fal_worker *w, struct fal_round *r, uint32_
 		/* What was pulled meanwhile takes it no time. */
 		w->fresh = w->fresh && now <= w->given_at;
 	}
-	if (w->empty >= 0)
-		s->grouping.idle += now - w->empty;
+	if (w->empty >= 0 && s->scheme->busy != NULL)
+		s->scheme->busy(s, now - w->empty);
 	w->empty = -1;
 	while (after != NULL && after->round->id > r->id)
 		after = after->prev;

@@ -1,5 +1,5 @@
 /* Rounds: opened, found, ended. */
-#include "sched/state.h"
+#include "sched/scheme.h"
 
 #include "base/mem.h"
 
@@ -245,21 +245,19 @@ fal_round_end(struct fal_sched *s, struct fal_round *r, struct fal_act end, doub
 	if (end.fate == FAL_FATE_ABANDON) {
 		if (fal_pool_back(&s->pool, &run) < 0)
 			return FAL_ENOMEM;
-		t->based = false;
 		t->version = UINT64_MAX;
 		fal_teams_wake(s);
 	} else {
 		fal_pool_ended(&s->pool, &run);
 		fal_team_set(s, t, t->members, t->clock + 1);
 	}
-	if (end.fate == FAL_FATE_DROP)
-		t->based = false;
+	if (end.fate >= FAL_FATE_DROP && s->scheme->lost != NULL)
+		s->scheme->lost(t);
 	if (end.fate < FAL_FATE_DROP) {
 		s->merged++;
 		s->merged_samples += fal_round_samples(s, r);
 		if (s->merged == 1 || r->clock > s->merged_clock)
 			s->merged_clock = r->clock;
-		t->included = r->id;
 		struct fal_worker *w = r->delta ? fal_find(s, r->owner) : NULL;
 		if (w != NULL)
 			w->included = r->id;

@@ -1,5 +1,5 @@
 /* Events in, actions out. */
-#include "sched/state.h"
+#include "sched/scheme.h"
 
 #include "base/line.h"
 #include "base/mem.h"
@@ -36,8 +36,8 @@ fal_sched_free(struct fal_sched *s)
 {
 	if (s == NULL)
 		return;
-	for (uint32_t i = 0; i < s->teams; i++)
-		free(s->team[i]);
+	if (s->scheme != NULL)
+		fal_teams_end(s);
 	free(s->team);
 	free(s->manned);
 	fal_sched_forget(s);
@@ -71,9 +71,6 @@ fal_sched_free(struct fal_sched *s)
 	fal_heap_free(&s->due);
 	fal_heap_free(&s->suspects);
 	free(s->scratch);
-	fal_heap_free(&s->slow);
-	fal_heap_free(&s->look);
-	fal_heap_free(&s->later);
 	fal_heap_free(&s->planner);
 	free(s->doubt);
 	free(s->eval_holder);

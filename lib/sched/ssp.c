@@ -3,7 +3,7 @@
  *
  * s = 0 is bsp: the rounds of a clock are collected and applied together.
  */
-#include "sched/state.h"
+#include "sched/ssp.h"
 
 int
 fal_apply_alone(struct fal_sched *s, struct fal_round *r, struct fal_act end, double now)
@@ -69,7 +69,8 @@ fal_ssp_complete(struct fal_sched *s, struct fal_round *r, double now)
 static bool
 must_pull(const struct fal_sched *s, const struct fal_team *t)
 {
-	return !t->based || t->clock > t->pulled + s->policy.rule.slack;
+	const struct fal_ssp_local *own = t->own;
+	return !own->based || t->clock > own->pulled + s->policy.rule.slack;
 }
 
 bool
@@ -82,14 +83,22 @@ fal_ssp_may_begin_local(const struct fal_sched *s, const struct fal_team *t)
 void
 fal_ssp_begin_local(struct fal_sched *s, struct fal_team *t, struct fal_round *r)
 {
+	struct fal_ssp_local *own = t->own;
 	r->steps = s->policy.rule.steps;
 	if (must_pull(s, t)) {
-		t->pulled = fal_slowest(s, NULL);
-		t->based = true;
+		own->pulled = fal_slowest(s, NULL);
+		own->based = true;
 		return;
 	}
 	r->base = FAL_START_LOCAL;
 	r->version = t->version;
+}
+
+void
+fal_ssp_lost_local(struct fal_team *t)
+{
+	struct fal_ssp_local *own = t->own;
+	own->based = false;
 }
 
 const struct fal_scheme fal_scheme_ssp = { .ahead = fal_ahead_one,

@@ -18,7 +18,7 @@
  *	          what
  *	heap.c, recent.c   a heap; the last measurements of something
  *	traits.c  what each scheme is
- *	bsp.c epsp.c asp.c … what it does: state.h's struct fal_scheme
+ *	bsp.c epsp.c asp.c … what it does, and keeps of its own: scheme.h
  *
  * Calls that can fail return 0 or FAL_ENOMEM. */
 #ifndef FAL_SCHED_STATE_H
@@ -57,23 +57,10 @@ struct fal_team {
 	struct fal_round *rounds; /* these, oldest first, by `next` */
 	uint32_t part;            /* of the data */
 	uint64_t begun;           /* its rounds, ever */
-	uint64_t clock; /* its rounds that were applied or dropped: its own clock */
-	/* The schemes' own: */
-	uint64_t version;   /* it pulled last; UINT64_MAX: none, or its round was lost */
-	uint64_t pulled;    /* slowest clock when it pulled last */
-	uint64_t included;  /* its last round that was collected */
-	uint64_t published; /* wbsp: the last one that is in a published version */
-	bool based;         /* has weights of its own to go on from */
-	bool pull;          /* wbsp: a version was published since */
-	bool pushed;        /* wbsp: pushed since the last publication */
-	uint32_t local;     /* wbsp: rounds begun since it pulled */
-	uint64_t line;      /* groups: newest version of its line; 0: it has none */
-	uint64_t taken;     /* groups: version that its line took over */
-	uint32_t unpushed;  /* groups: rounds on its line since then */
-	uint64_t newest;    /* groups: the newest clock of these */
-	double least;       /* groups: scratch of its controller */
-	double weight;      /* groups: its part of the workers when its round began */
-	uint32_t among;     /* and how many these were */
+	uint64_t clock;   /* its rounds that were applied or dropped: its own clock */
+	uint64_t line;    /* newest version of its line; 0: it has none */
+	uint64_t version; /* it pulled last; UINT64_MAX: none, or its round was lost */
+	void *own;        /* the scheme's: see fal_scheme.team_own */
 };
 
 struct fal_worker {
@@ -199,51 +186,11 @@ struct fal_check {
 	double last; /* nothing extends it beyond this */
 };
 
-/* A scheme: what it does.  What it is stands in traits.h: every worker is a team where
- * rounds are its own, all are one where they are shared, else the scheme forms them. */
-struct fal_scheme {
-	/* Rounds that a team may have open at once. */
-	uint32_t (*ahead)(const struct fal_sched *s);
-	/* How many rounds a clock's tasks make, if every worker is a team.  NULL: one for
-	 * each. */
-	uint32_t (*among)(const struct fal_sched *s);
-	/* May the team begin its next round?  NULL: always.  It is asked again when a
-	 * round of the team has ended, when the slowest clock has changed, and at
-	 * fal_teams_wake. */
-	bool (*may_begin)(const struct fal_sched *s, const struct fal_team *t);
-	/* Would its next round be a part of the update that is under way, so that it may
-	 * begin although the scheduler holds?  NULL: never. */
-	bool (*under_way)(const struct fal_sched *s, const struct fal_team *t);
-	/* A round of the team is about to be opened.  NULL: nothing to do. */
-	int (*prepare)(struct fal_sched *s, struct fal_team *t);
-	/* Sets version, base, since of the team's new round; the newest version, pulled
-	 * by its workers if they have it not, where NULL. */
-	void (*begin)(struct fal_sched *s, struct fal_team *t, struct fal_round *r);
-	/* The round is complete: ends it, and whatever follows. */
-	int (*complete)(struct fal_sched *s, struct fal_round *r, double now);
-	/* Applies what is collected and waits in vain for more.  NULL: all of it, when no
-	 * round is open. */
-	int (*flush)(struct fal_sched *s);
-	/* A team came, left or was suspected.  NULL: nothing to do. */
-	int (*changed)(struct fal_sched *s, double now);
-	/* The cost of worker `w` holding `more` beside its queue; whoever has the least
-	 * gets the next. */
-	double (*cost)(const struct fal_sched *s, const struct fal_worker *w,
-		       struct fal_load more, double now);
-	int (*rebalance)(struct fal_sched *s, double now); /* NULL: never */
-	/* Something of `w` changed, or of the round that it owns.  NULL: nothing to do.
-	 */
-	void (*touched)(struct fal_sched *s, const struct fal_worker *w);
-	int (*lanes)(struct fal_sched *s); /* NULL: fixed */
-};
-extern const struct fal_scheme fal_scheme_bsp, fal_scheme_epsp, fal_scheme_asp,
-	fal_scheme_ssp, fal_scheme_flexrr, fal_scheme_syncopt, fal_scheme_consgd,
-	fal_scheme_dynsgd, fal_scheme_wbsp, fal_scheme_groups;
-
 struct fal_sched {
 	struct fal_policy policy;
 	struct fal_traits is; /* of its rule */
 	const struct fal_scheme *scheme;
+	void *own; /* the scheme's: see there */
 	struct fal_grid grid;
 	uint32_t full; /* samples of a full task */
 	struct fal_pool pool;
@@ -295,7 +242,6 @@ struct fal_sched {
 	struct fal_heap eager;  /* those that may be able to begin a round */
 	uint64_t slowest; /* the least clock of these; where there are none, the last */
 	uint32_t *manned; /* by part of the data: those with active workers */
-	uint32_t awaited; /* wbsp: no team before this place has yet to push */
 	/* Tasks that made no finite result, and in whose hands. */
 	struct fal_doubt {
 		uint64_t clock;
@@ -308,15 +254,6 @@ struct fal_sched {
 	size_t doubt_cap;
 	uint32_t barred; /* workers */
 	struct fal_rng rng;
-	struct {                   /* groups: what its controller watches */
-		uint32_t n;        /* groups wanted */
-		uint64_t at;       /* version of the next decision */
-		bool anew;         /* workers came or went since the last one */
-		double since;      /* when the last one was */
-		double idle;       /* Σ seconds without work since then */
-		double loss, best; /* EWMA of the training loss, its least value */
-		double stale;      /* EWMA of staleness in updates */
-	} grouping;
 
 	struct fal_round *oldest, *newest; /* open ones */
 	uint32_t rounds;                   /* open */
@@ -337,12 +274,7 @@ struct fal_sched {
 	struct fal_heap idle;     /* holding nothing; fastest first */
 	struct fal_heap due;      /* owing something; when to look at it again */
 	struct fal_heap suspects; /* that speak; by `again` */
-	struct fal_heap slow; /* wbsp, publish=slowest: least rate first, as refreshed */
-	/* flexrr: workers to look at, by their slots: those from `looked` on now, the
-	 * others after the next event */
-	struct fal_heap look, later;
-	uint32_t looked;
-	struct fal_heap planner; /* scratch of fal_plan */
+	struct fal_heap planner;  /* scratch of fal_plan */
 
 	uint32_t eval_tasks, eval_left; /* all; not yet evaluated */
 	uint32_t *eval_holder; /* by eval task: worker id, 0: nobody, FAL_EVALUATED */
@@ -439,8 +371,10 @@ bool fal_task_held(const struct fal_round *r, uint32_t task);
 
 /* team.c */
 
-/* Forms the teams anew, as the scheme has them: at a new policy. */
+/* Forms the teams, as the scheme has them: at a new policy. */
 int fal_teams_form(struct fal_sched *s);
+/* Frees them, and what is the scheme's own. */
+void fal_teams_end(struct fal_sched *s);
 /* A team of nobody yet, whose clock is the slowest, behind those that there are, at
  * place `at`; NULL: out of memory. */
 struct fal_team *fal_team_new(struct fal_sched *s, uint32_t at, uint32_t id);
@@ -469,30 +403,6 @@ uint64_t fal_slowest(const struct fal_sched *s, const struct fal_team *but);
 uint32_t fal_teams_active(const struct fal_sched *s);
 /* The worker of a team of one. */
 struct fal_worker *fal_team_worker(const struct fal_sched *s, const struct fal_team *t);
-
-/* ssp.c: what the schemes on its base share. */
-
-/* SSP's bound: at most s clocks ahead of the slowest. */
-bool fal_ssp_may_begin(const struct fal_sched *s, const struct fal_team *t);
-/* s = 0: of the clock whose rounds are being collected. */
-bool fal_ssp_under_way(const struct fal_sched *s, const struct fal_team *t);
-/* Pulls only when what it pulled last is too old, else goes on by itself. */
-void fal_ssp_begin_local(struct fal_sched *s, struct fal_team *t, struct fal_round *r);
-bool fal_ssp_may_begin_local(const struct fal_sched *s, const struct fal_team *t);
-/* Ends the round as `end` says, and steps. */
-int fal_apply_alone(struct fal_sched *s, struct fal_round *r, struct fal_act end,
-		    double now);
-int fal_ssp_complete(struct fal_sched *s, struct fal_round *r, double now);
-
-/* bsp.c: what schemes with one round per clock share. */
-
-/* The round was the clock's: applies it, and publishes the version to all. */
-int fal_complete_clock(struct fal_sched *s, struct fal_round *r, double now);
-/* One round at a time. */
-uint32_t fal_ahead_one(const struct fal_sched *s);
-/* Equal parts of the samples; among equals the fastest is first. */
-double fal_cost_equal(const struct fal_sched *s, const struct fal_worker *w,
-		      struct fal_load more, double now);
 
 /* speed.c: what is measured, and what is projected from it. */
 

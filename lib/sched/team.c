@@ -1,5 +1,5 @@
 /* Teams: who works for whom, and when a round begins. */
-#include "sched/state.h"
+#include "sched/scheme.h"
 
 #include "base/mem.h"
 
@@ -79,14 +79,16 @@ fal_team_new(struct fal_sched *s, uint32_t at, uint32_t id)
 	if (FAL_GROW(s->team, s->team_cap, n) < 0 ||
 	    fal_heap_reserve(&s->behind, n) < 0 || fal_heap_reserve(&s->eager, n) < 0)
 		return NULL;
-	struct fal_team *t = fal_calloc(1, sizeof(*t));
+	struct fal_team *t = fal_calloc(1, sizeof(*t) + s->scheme->team_own);
 	if (t == NULL)
 		return NULL;
 	while (s->teams < at)
 		s->team[s->teams++] = NULL;
-	*t = (struct fal_team){
-		.id = id, .at = at, .clock = s->slowest, .version = UINT64_MAX
-	};
+	*t = (struct fal_team){ .id = id,
+				.at = at,
+				.clock = s->slowest,
+				.version = UINT64_MAX,
+				.own = t + 1 };
 	s->team[s->teams++] = t;
 	return t;
 }
@@ -114,8 +116,6 @@ fal_team_join(struct fal_sched *s, struct fal_worker *w)
 		if (t == NULL)
 			return FAL_ENOMEM;
 		t->part = least_used_part(s);
-		/* What was collected before is in the version. */
-		t->included = t->published = w->included;
 	}
 	w->team = t;
 	fal_team_set(s, t, t->members + w->counted, t->clock);
@@ -149,24 +149,34 @@ fal_teams_close_up(struct fal_sched *s)
 	fal_teams_wake(s);
 }
 
-int
-fal_teams_form(struct fal_sched *s)
+void
+fal_teams_end(struct fal_sched *s)
 {
-	assert(s->rounds == 0);
 	while (s->teams > 0)
 		free(s->team[--s->teams]);
 	fal_heap_clear(&s->behind);
 	fal_heap_clear(&s->eager);
-	fal_heap_clear(&s->slow);
-	fal_heap_clear(&s->look);
+	if (s->own != NULL && s->scheme->leave != NULL)
+		s->scheme->leave(s);
+	free(s->own);
+	s->own = NULL;
+}
+
+int
+fal_teams_form(struct fal_sched *s)
+{
+	const struct fal_scheme *is = s->scheme;
+	assert(s->rounds == 0 && s->teams == 0);
+	if (is->own > 0 && (s->own = fal_calloc(1, is->own)) == NULL)
+		return FAL_ENOMEM;
+	if (is->reserve != NULL && is->reserve(s, s->worker_cap) < 0)
+		return FAL_ENOMEM;
+	if (is->form != NULL)
+		is->form(s);
 	memset(s->manned, 0, s->grid.parts * sizeof(*s->manned));
-	s->awaited = 0;
 	s->slowest = 0;
 	s->first = s->version;
 	s->merged_clock = 0;
-	memset(&s->grouping, 0, sizeof(s->grouping));
-	s->grouping.n = 1;
-	s->grouping.at = s->version;
 	for (uint32_t i = 0; i < s->workers; i++) {
 		struct fal_worker *w = &s->worker[i];
 		w->team = NULL;

@@ -8,7 +8,21 @@
  * published version lacks of a worker's own steps is kept.  At most `cap` local steps lie
  * between two pulls.
  */
-#include "sched/state.h"
+#include "sched/scheme.h"
+
+struct wbsp {
+	uint32_t awaited;     /* no team before this place has yet to push */
+	struct fal_heap slow; /* publish=slowest: least rate first, as refreshed */
+};
+
+/* Of a team. */
+struct steps {
+	uint64_t published; /* its last round that is in a published version */
+	bool based;         /* has weights of its own to go on from */
+	bool pull;          /* a version was published since */
+	bool pushed;        /* since the last publication */
+	uint32_t local;     /* rounds begun since it pulled */
+};
 
 static uint32_t
 ahead(const struct fal_sched *s)
@@ -19,32 +33,42 @@ ahead(const struct fal_sched *s)
 static bool
 may_begin(const struct fal_sched *s, const struct fal_team *t)
 {
-	return !t->based || t->pull || t->local < s->policy.rule.cap;
+	const struct steps *own = t->own;
+	return !own->based || own->pull || own->local < s->policy.rule.cap;
 }
 
 static void
 begin(struct fal_sched *s, struct fal_team *t, struct fal_round *r)
 {
+	struct steps *own = t->own;
 	r->steps = s->policy.rule.steps;
-	if (t->based && !t->pull) {
+	if (own->based && !own->pull) {
 		r->base = FAL_START_LOCAL;
 		r->version = t->version;
-		t->local++;
+		own->local++;
 		return;
 	}
-	if (t->based && s->policy.rule.overlap) {
+	if (own->based && s->policy.rule.overlap) {
 		r->base = FAL_START_REBASE;
-		r->since = t->published;
+		r->since = own->published;
 	}
-	t->based = true;
-	t->pull = false;
-	t->local = 1;
+	own->based = true;
+	own->pull = false;
+	own->local = 1;
+}
+
+static void
+lost(struct fal_team *t)
+{
+	struct steps *own = t->own;
+	own->based = false;
 }
 
 static bool
 must_push(const struct fal_team *t)
 {
-	return t != NULL && t->members > 0 && !t->pushed;
+	const struct steps *own = t != NULL ? t->own : NULL;
+	return own != NULL && t->members > 0 && !own->pushed;
 }
 
 /* Has whoever is waited for pushed since the last publication?  O(W) for all calls
@@ -52,25 +76,27 @@ must_push(const struct fal_team *t)
 static bool
 due(struct fal_sched *s)
 {
-	uint32_t slowest = fal_heap_top(&s->slow);
-	while (s->awaited < s->teams && !must_push(s->team[s->awaited]))
-		s->awaited++;
-	return s->awaited == s->teams ||
+	struct wbsp *is = s->own;
+	uint32_t slowest = fal_heap_top(&is->slow);
+	while (is->awaited < s->teams && !must_push(s->team[is->awaited]))
+		is->awaited++;
+	return is->awaited == s->teams ||
 	       (slowest != FAL_NONE && !must_push(s->team[slowest]));
 }
 
 static int
 publish(struct fal_sched *s)
 {
+	struct wbsp *is = s->own;
 	for (uint32_t i = 0; i < s->teams; i++) {
-		struct fal_team *t = s->team[i];
-		if (t == NULL)
+		struct steps *own = s->team[i] != NULL ? s->team[i]->own : NULL;
+		if (own == NULL)
 			continue;
-		t->pull = true;
-		t->pushed = false;
-		t->published = t->included;
+		own->pull = true;
+		own->pushed = false;
+		own->published = fal_team_worker(s, s->team[i])->included;
 	}
-	s->awaited = 0;
+	is->awaited = 0;
 	fal_teams_wake(s);
 	return fal_step(s, (double)s->merged_samples);
 }
@@ -84,8 +110,9 @@ publish_if_due(struct fal_sched *s)
 static int
 changed(struct fal_sched *s, double now)
 {
+	struct wbsp *is = s->own;
 	(void)now;
-	s->awaited = 0;
+	is->awaited = 0;
 	return publish_if_due(s);
 }
 
@@ -103,18 +130,57 @@ complete(struct fal_sched *s, struct fal_round *r, double now)
 				     .weight = 1.0 / s->active,
 				     .among = s->active };
 	struct fal_worker *w = fal_find(s, r->owner);
-	struct fal_team *t = r->team;
-	fal_stale(s, r, t->clock - fal_slowest(s, NULL));
+	struct steps *own = r->team->own;
+	fal_stale(s, r, r->team->clock - fal_slowest(s, NULL));
 	if (w == NULL || fal_round_end(s, r, end, now) < 0 || fal_account(s, w, r) < 0)
 		return FAL_ENOMEM;
-	t->pushed = true;
+	own->pushed = true;
 	return publish_if_due(s);
 }
 
-const struct fal_scheme fal_scheme_wbsp = { .ahead = ahead,
+static void
+refreshed(struct fal_sched *s, const struct fal_worker *w)
+{
+	struct wbsp *is = s->own;
+	const uint32_t slot = fal_slot(s, w);
+	if (s->policy.rule.slowest && fal_worker_active(w))
+		fal_heap_set(&is->slow, slot, fal_rate(s, w, w->lanes));
+	else
+		fal_heap_remove(&is->slow, slot);
+}
+
+static int
+reserve(struct fal_sched *s, size_t workers)
+{
+	struct wbsp *is = s->own;
+	return fal_heap_reserve(&is->slow, workers);
+}
+
+static void
+renumber(struct fal_sched *s)
+{
+	struct wbsp *is = s->own;
+	fal_heap_clear(&is->slow);
+}
+
+static void
+leave(struct fal_sched *s)
+{
+	struct wbsp *is = s->own;
+	fal_heap_free(&is->slow);
+}
+
+const struct fal_scheme fal_scheme_wbsp = { .own = sizeof(struct wbsp),
+					    .team_own = sizeof(struct steps),
+					    .leave = leave,
+					    .reserve = reserve,
+					    .renumber = renumber,
+					    .ahead = ahead,
 					    .may_begin = may_begin,
 					    .begin = begin,
 					    .complete = complete,
 					    .flush = flush,
+					    .lost = lost,
 					    .changed = changed,
-					    .cost = fal_cost_equal };
+					    .cost = fal_cost_equal,
+					    .refreshed = refreshed };

@@ -7,7 +7,7 @@
 #define FAL_TESTS_SCHED_PLAY_H
 
 #include "sched/bound.h"
-#include "sched/state.h"
+#include "sched/scheme.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -291,6 +291,16 @@ wbsp_due(void)
 	return all || (seen.slowest != 0 && seen.pushed[seen.slowest]);
 }
 
+/* Who has pushed since the last version. */
+static void
+wbsp_pushed(const struct fal_act *a)
+{
+	if (a->kind == FAL_ACT_END)
+		seen.pushed[play_round(a->round).owner] = true;
+	if (a->kind == FAL_ACT_STEP)
+		memset(seen.pushed, 0, sizeof(seen.pushed));
+}
+
 static void
 wbsp_act(const struct fal_act *a)
 {
@@ -299,15 +309,14 @@ wbsp_act(const struct fal_act *a)
 		play_check(wbsp_due(), false, "due before");
 		play_check(a->fate, FAL_FATE_ADD, "fate");
 		play_near(a->weight, 0.25, 1e-12, "weight");
-		seen.pushed[r.owner] = true;
 		seen.collected[r.owner] = a->round;
 	}
 	if (a->kind == FAL_ACT_STEP) {
 		play_check(wbsp_due(), true, "due");
-		memset(seen.pushed, 0, sizeof(seen.pushed));
 		memcpy(seen.included, seen.collected, sizeof(seen.included));
 		seen.steps++;
 	}
+	wbsp_pushed(a);
 	if (a->kind == FAL_ACT_OPEN)
 		wbsp_begins(a);
 }
@@ -372,9 +381,8 @@ test_wbsp_slowest(void **state)
 	play_job("wbsp,publish=slowest,overlap=no", 2000, 64);
 	for (int i = 0; i < 4; i++)
 		play_join(i == 1 ? 1.3 : 1);
+	play.on_act = wbsp_pushed;
 	play_run(FOREVER, 2); /* all speeds are known */
-	for (uint32_t id = 1; id <= 4; id++)
-		seen.pushed[id] = play_its(id)->team->pushed;
 	seen.slowest = 2;
 	seen.steps = play.s->version;
 	play.worker[3].held_up = play.now + 1.5;

@@ -1,0 +1,76 @@
+/* What schemes are to the rest of the scheduler, and what they share. */
+#ifndef FAL_SCHED_SCHEME_H
+#define FAL_SCHED_SCHEME_H
+
+#include "sched/state.h"
+
+/* A scheme: what it does.  What it is stands in traits.h: every worker is a team where
+ * rounds are its own, all are one where they are shared, else the scheme forms them. */
+struct fal_scheme {
+	/* What it keeps of its own, known to its file alone: so many bytes at s->own, and
+	 * of each team at t->own, zero when the policy, or the team, begins. */
+	size_t own, team_own;
+	/* The policy begins, without a team.  NULL: nothing to do. */
+	void (*form)(struct fal_sched *s);
+	/* It ends: frees what s->own holds.  NULL: nothing. */
+	void (*leave)(struct fal_sched *s);
+	/* There are so many workers, or will be.  NULL: nothing to do. */
+	int (*reserve)(struct fal_sched *s, size_t workers);
+	/* Workers have other slots from now on; all are `refreshed` then.  NULL: nothing
+	 * to do. */
+	void (*renumber)(struct fal_sched *s);
+	/* Rounds that a team may have open at once. */
+	uint32_t (*ahead)(const struct fal_sched *s);
+	/* How many rounds a clock's tasks make, if every worker is a team.  NULL: one for
+	 * each. */
+	uint32_t (*among)(const struct fal_sched *s);
+	/* May the team begin its next round?  NULL: always.  It is asked again when a
+	 * round of the team has ended, when the slowest clock has changed, and at
+	 * fal_teams_wake. */
+	bool (*may_begin)(const struct fal_sched *s, const struct fal_team *t);
+	/* Would its next round be a part of the update that is under way, so that it may
+	 * begin although the scheduler holds?  NULL: never. */
+	bool (*under_way)(const struct fal_sched *s, const struct fal_team *t);
+	/* A round of the team is about to be opened.  NULL: nothing to do. */
+	int (*prepare)(struct fal_sched *s, struct fal_team *t);
+	/* Sets version, base, since of the team's new round; the newest version, pulled
+	 * by its workers if they have it not, where NULL. */
+	void (*begin)(struct fal_sched *s, struct fal_team *t, struct fal_round *r);
+	/* The round is complete: ends it, and whatever follows. */
+	int (*complete)(struct fal_sched *s, struct fal_round *r, double now);
+	/* Applies what is collected and waits in vain for more.  NULL: all of it, when no
+	 * round is open. */
+	int (*flush)(struct fal_sched *s);
+	/* A round of the team was dropped or abandoned: what its workers have is not what
+	 * others know.  NULL: nothing to do. */
+	void (*lost)(struct fal_team *t);
+	/* A worker gets work, so many seconds after it had none left.  NULL: nothing to
+	 * do. */
+	void (*busy)(struct fal_sched *s, double idle);
+	/* A team came, left or was suspected.  NULL: nothing to do. */
+	int (*changed)(struct fal_sched *s, double now);
+	/* The cost of worker `w` holding `more` beside its queue; whoever has the least
+	 * gets the next. */
+	double (*cost)(const struct fal_sched *s, const struct fal_worker *w,
+		       struct fal_load more, double now);
+	int (*rebalance)(struct fal_sched *s, double now); /* NULL: never */
+	/* Something of `w` changed; of the round that it owns.  NULL: nothing to do. */
+	void (*refreshed)(struct fal_sched *s, const struct fal_worker *w);
+	void (*touched)(struct fal_sched *s, const struct fal_worker *w);
+	int (*lanes)(struct fal_sched *s); /* NULL: fixed */
+};
+extern const struct fal_scheme fal_scheme_bsp, fal_scheme_epsp, fal_scheme_asp,
+	fal_scheme_ssp, fal_scheme_flexrr, fal_scheme_syncopt, fal_scheme_consgd,
+	fal_scheme_dynsgd, fal_scheme_wbsp, fal_scheme_groups;
+
+/* bsp.c: what schemes share. */
+
+/* The round was the clock's: applies it, and publishes the version to all. */
+int fal_complete_clock(struct fal_sched *s, struct fal_round *r, double now);
+/* One round at a time. */
+uint32_t fal_ahead_one(const struct fal_sched *s);
+/* Equal parts of the samples; among equals the fastest is first. */
+double fal_cost_equal(const struct fal_sched *s, const struct fal_worker *w,
+		      struct fal_load more, double now);
+
+#endif
