@@ -4,9 +4,14 @@
  * its contributions are fenced as they stand, and others fill them; not, where there is
  * anybody else, the key on which suspicion fell.  A check runs the tasks of one
  * contribution on one worker of another key, which answers what they needed. */
-#include "sched/state.h"
+#include "sched/check.h"
 
 #include "base/mem.h"
+#include "sched/due.h"
+#include "sched/members.h"
+#include "sched/queue.h"
+#include "sched/round.h"
+#include "sched/speed.h"
 
 #include <math.h>
 #include <stdlib.h>

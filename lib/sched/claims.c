@@ -1,5 +1,11 @@
 /* What workers have claimed, and what of it has come. */
-#include "sched/state.h"
+#include "sched/doubt.h"
+#include "sched/due.h"
+#include "sched/members.h"
+#include "sched/queue.h"
+#include "sched/round.h"
+#include "sched/speed.h"
+#include "sched/trial.h"
 
 #include <assert.h>
 #include <math.h>

@@ -6,10 +6,16 @@
  * case.  Two keys have the last word; where there is but one, all its sessions, when
  * another one has not come for some time (fal_sched_alone): until then they run it again
  * and again, and whoever is suspected is back, who may know better. */
-#include "sched/state.h"
+#include "sched/doubt.h"
 
 #include "base/least.h"
 #include "base/mem.h"
+#include "sched/members.h"
+#include "sched/plan.h"
+#include "sched/queue.h"
+#include "sched/round.h"
+#include "sched/team.h"
+#include "sched/trial.h"
 
 #include <math.h>
 

@@ -5,10 +5,12 @@
  * Whoever is nearly late is asked, and again when it is due: its answer comes behind
  * whatever it had to say, and tells how far its lanes are.  Lanes that go on have longer,
  * up to FAL_MOST_TIMES the deadline; all others have not kept it. */
-#include "sched/state.h"
+#include "sched/due.h"
 
 #include "base/crowd.h"
 #include "base/least.h"
+#include "sched/queue.h"
+#include "sched/trial.h"
 
 #include <math.h>
 #include <stdlib.h>

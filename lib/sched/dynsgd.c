@@ -7,6 +7,7 @@
  * mean.  staleness=updates: a change counts 1/(τ+1), τ updates after its pull.
  */
 #include "sched/ssp.h"
+#include "sched/team.h"
 
 static int
 complete(struct fal_sched *s, struct fal_round *r, double now)

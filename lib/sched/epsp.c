@@ -7,7 +7,11 @@
  * So the model depends on s alone.  Whoever is done with all open rounds is blocked by
  * the slack: it takes from the oldest round first.  s = 0: enforced.
  */
+#include "sched/check.h"
+#include "sched/doubt.h"
+#include "sched/queue.h"
 #include "sched/scheme.h"
+#include "sched/speed.h"
 
 #include <math.h>
 

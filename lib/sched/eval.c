@@ -1,7 +1,11 @@
 /* Evaluation of the test set: optional work for whoever would wait. */
-#include "sched/state.h"
+#include "sched/eval.h"
 
 #include "base/mem.h"
+#include "sched/members.h"
+#include "sched/queue.h"
+#include "sched/speed.h"
+#include "sched/trial.h"
 
 #include <assert.h>
 #include <math.h>

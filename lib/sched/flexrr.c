@@ -8,6 +8,9 @@
  * that has most, unless 90 % of that round is done; nothing goes back (FlexPS's variant).
  */
 #include "base/line.h"
+#include "sched/doubt.h"
+#include "sched/queue.h"
+#include "sched/round.h"
 #include "sched/scheme.h"
 #include "sched/ssp.h"
 

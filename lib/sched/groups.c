@@ -13,10 +13,13 @@
  * `window` updates it makes one more while workers idle, and one less when gradients
  * are stale or the training loss is not near its best any more.
  */
-#include "sched/scheme.h"
-
 #include "base/line.h"
 #include "base/mem.h"
+#include "sched/queue.h"
+#include "sched/round.h"
+#include "sched/scheme.h"
+#include "sched/speed.h"
+#include "sched/team.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,8 +1,12 @@
 /* Who is there, and what the policy lays down for each. */
-#include "sched/scheme.h"
+#include "sched/members.h"
 
 #include "base/mem.h"
 #include "base/sorted.h"
+#include "sched/queue.h"
+#include "sched/scheme.h"
+#include "sched/speed.h"
+#include "sched/team.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,8 +1,15 @@
 /* Who gets a round's free tasks: one at a time to whom they cost least, then in ranges.
  */
-#include "sched/scheme.h"
+#include "sched/plan.h"
 
 #include "base/mem.h"
+#include "sched/check.h"
+#include "sched/doubt.h"
+#include "sched/queue.h"
+#include "sched/round.h"
+#include "sched/scheme.h"
+#include "sched/team.h"
+#include "sched/trial.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,9 +1,16 @@
 /* Task queues of the workers, the heaps over them, and the actions that follow. */
-#include "sched/scheme.h"
+#include "sched/queue.h"
 
 #include "base/least.h"
 #include "base/line.h"
 #include "base/mem.h"
+#include "sched/check.h"
+#include "sched/due.h"
+#include "sched/eval.h"
+#include "sched/round.h"
+#include "sched/scheme.h"
+#include "sched/speed.h"
+#include "sched/team.h"
 
 #include <math.h>
 

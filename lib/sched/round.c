@@ -1,7 +1,12 @@
 /* Rounds: opened, found, ended. */
-#include "sched/scheme.h"
+#include "sched/round.h"
 
 #include "base/mem.h"
+#include "sched/check.h"
+#include "sched/members.h"
+#include "sched/queue.h"
+#include "sched/scheme.h"
+#include "sched/team.h"
 
 #include <assert.h>
 #include <stdlib.h>

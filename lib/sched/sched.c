@@ -1,5 +1,15 @@
 /* Events in, actions out. */
+#include "sched/check.h"
+#include "sched/doubt.h"
+#include "sched/due.h"
+#include "sched/eval.h"
+#include "sched/members.h"
+#include "sched/plan.h"
+#include "sched/queue.h"
+#include "sched/round.h"
 #include "sched/scheme.h"
+#include "sched/team.h"
+#include "sched/trial.h"
 
 #include "base/line.h"
 #include "base/mem.h"

@@ -1,8 +1,8 @@
 /* What is measured of each worker, and what is projected from it. */
+#include "sched/speed.h"
 #include "base/crowd.h"
 #include "base/least.h"
 #include "sched/bound.h"
-#include "sched/state.h"
 
 #include <math.h>
 #include <stdlib.h>

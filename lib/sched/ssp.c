@@ -4,6 +4,9 @@
  * s = 0 is bsp: the rounds of a clock are collected and applied together.
  */
 #include "sched/ssp.h"
+#include "sched/members.h"
+#include "sched/round.h"
+#include "sched/team.h"
 
 int
 fal_apply_alone(struct fal_sched *s, struct fal_round *r, struct fal_act end, double now)

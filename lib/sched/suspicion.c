@@ -1,5 +1,9 @@
 /* Signs of life, and what follows where there are none. */
-#include "sched/state.h"
+#include "sched/check.h"
+#include "sched/due.h"
+#include "sched/members.h"
+#include "sched/queue.h"
+#include "sched/trial.h"
 
 #include <math.h>
 

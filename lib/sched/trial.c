@@ -4,7 +4,12 @@
  *
  * Somebody works at any time.  When nobody is left, or nobody who may decide of a doubt,
  * all are back, with twice the time: then it was not they who were slow. */
-#include "sched/state.h"
+#include "sched/trial.h"
+
+#include "sched/members.h"
+#include "sched/plan.h"
+#include "sched/queue.h"
+#include "sched/speed.h"
 
 #include <math.h>
 

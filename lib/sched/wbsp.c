@@ -8,7 +8,11 @@
  * published version lacks of a worker's own steps is kept.  At most `cap` local steps lie
  * between two pulls.
  */
+#include "sched/members.h"
+#include "sched/round.h"
 #include "sched/scheme.h"
+#include "sched/speed.h"
+#include "sched/team.h"
 
 struct wbsp {
 	uint32_t awaited;     /* no team before this place has yet to push */

@@ -1,6 +1,6 @@
 /* What a worker did since it last told where its time went. */
 #include "base/least.h"
-#include "sched/state.h"
+#include "sched/speed.h"
 
 #include <string.h>
 

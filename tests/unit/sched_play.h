@@ -7,7 +7,9 @@
 #define FAL_TESTS_SCHED_PLAY_H
 
 #include "sched/bound.h"
+#include "sched/members.h"
 #include "sched/scheme.h"
+#include "sched/team.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -2,6 +2,8 @@
  * while nobody is there; what a group's round weighs. */
 #include "sched_play.h"
 
+#include "sched/trial.h"
+
 /* Round `i` of the open ones. */
 static struct fal_round *
 open_round(uint32_t i)

@@ -1,6 +1,8 @@
 /* Who gets what under epsp and bsp: shares, transfer, clones, versions. */
 #include "test_sched.h"
 
+#include "sched/members.h"
+
 /* The earliest latest finish of `tasks` on the workers from `id` on. */
 static double
 brute_force(uint32_t id, uint32_t workers, uint32_t tasks)

@@ -1,6 +1,9 @@
 /* Workers that leave, are silent, or get results that are not finite. */
 #include "test_sched.h"
 
+#include "sched/due.h"
+#include "sched/members.h"
+
 static void
 leave_is_filled(void **state)
 {

@@ -1,0 +1,21 @@
+/* Tasks that are run once more, elsewhere. */
+#ifndef FAL_SCHED_CHECK_H
+#define FAL_SCHED_CHECK_H
+
+#include "sched/state.h"
+
+/* May the worker run tasks of the round, as far as suspicion goes? */
+bool fal_may_run(const struct fal_sched *s, const struct fal_round *r,
+		 const struct fal_worker *w);
+/* Gives up what is late; but a witness whose lanes go on has longer, up to FAL_MOST_TIMES
+ * what it may take. */
+int fal_checks_late(struct fal_sched *s, double now);
+/* `w` answers what it was asked at `asked`: its lanes are `steps` far. */
+int fal_checks_answer(struct fal_sched *s, struct fal_worker *w, double asked,
+		      uint64_t steps, double now);
+/* Gives up what `w` was asked; forgets what was asked of a round. */
+int fal_checks_of(struct fal_sched *s, const struct fal_worker *w);
+void fal_checks_end(struct fal_sched *s, uint64_t round);
+double fal_checks_due(const struct fal_sched *s); /* when the first will be late */
+
+#endif

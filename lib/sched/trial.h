@@ -1,0 +1,30 @@
+/* Who has not kept its deadline, and how it comes back. */
+#ifndef FAL_SCHED_TRIAL_H
+#define FAL_SCHED_TRIAL_H
+
+#include "sched/state.h"
+
+/* Is there anybody else who works, or may be tried? */
+bool fal_trial_others(const struct fal_sched *s, const struct fal_worker *w);
+/* `w` has not kept its deadline: others do what it owes.  That it is a suspect was told
+ * before (fal_trial_tell). */
+int fal_suspect(struct fal_sched *s, struct fal_worker *w, double now);
+/* Tells that it is a suspect from now on, as the act says, unless that was told. */
+int fal_trial_tell(struct fal_sched *s, struct fal_worker *w, struct fal_act act,
+		   double now);
+/* Nobody is left who may do what is next: all who speak are back. */
+int fal_trial_recall(struct fal_sched *s, double now);
+/* A suspected worker spoke. */
+int fal_trial_heard(struct fal_sched *s, struct fal_worker *w, double now);
+/* Work of `w` has arrived. */
+int fal_trial_kept(struct fal_sched *s, struct fal_worker *w, double now);
+/* Is the team nobody but who is on trial? */
+bool fal_trial_of(const struct fal_sched *s, const struct fal_team *t);
+/* Ends a trial, begins the next one, if that is due. */
+int fal_trial_next(struct fal_sched *s, double now);
+/* The worker on trial that still has to get its task, or NULL. */
+struct fal_worker *fal_trial_untried(const struct fal_sched *s);
+/* Whoever waits for a task on trial may take it. */
+int fal_trial_relieve(struct fal_sched *s, double now);
+
+#endif
