@@ -1,13 +1,14 @@
 """A perceptron of a given width, a trainer of falcon-gradient(7), and the same in plain
 PyTorch, on samples that are drawn once:
 
-    mlp.py WIDTH                    the trainer; $SPENT, if there is one, always has the
-                                    CPU seconds that it spent in the model
+    mlp.py WIDTH                    the trainer; with $SPENT, as many tasks in plain
+                                    PyTorch, a few before each few, and for each $TASKS a
+                                    line in that file of what was spent so far, in
+                                    seconds: by it and falcon-work, CPU and wall; by plain
+                                    PyTorch, likewise
     mlp.py WIDTH init FILE          writes its first parameters
     mlp.py WIDTH count              prints how many parameters there are
     mlp.py WIDTH fit MS             prints how many samples take so long
-    mlp.py WIDTH plain TASK TASKS CLOCKS
-            trains so many clocks; prints for each its wall and its CPU seconds
 """
 import os
 import sys
@@ -18,39 +19,24 @@ import torch
 from torch.nn import Linear, ReLU, Sequential, functional
 
 
-class Spent:
-    """What is spent within it, added up in $SPENT."""
-    total = 0
-
-    def __init__(self):
-        self.file = os.open(os.environ["SPENT"], os.O_WRONLY)
-
-    def within(self, f):
-        def timed(*args):
-            begin = time.process_time()
-            result = f(*args)
-            self.total += time.process_time() - begin
-            os.pwrite(self.file, b"%20.9f" % self.total, 0)
-            return result
-        return timed
+def made(width):
+    return Sequential(Linear(784, width), ReLU(), Linear(width, width), ReLU(),
+                      Linear(width, 10))
 
 
-def loss(task):
-    at = torch.tensor(task.indices) % len(x)
+def judged(model, indices):
+    at = torch.tensor(indices) % len(x)
     out = model(x[at])
     return functional.cross_entropy(out, y[at], reduction="sum"), (out.argmax(1) == y[at]).sum()
 
 
-class Task:
-    train = True
-
-    def __init__(self, count):
-        first = int(torch.randint(60000 - count, ()))
-        self.indices = list(range(first, first + count))
+def loss(task):
+    return judged(model, task.indices)
 
 
-def one(count):
-    sum_of_losses, right = loss(Task(count))
+def one(model, count):
+    first = int(torch.randint(60000 - count, ()))
+    sum_of_losses, right = judged(model, list(range(first, first + count)))
     sum_of_losses.backward()
     return sum_of_losses.item(), int(right)
 
@@ -60,7 +46,7 @@ def fit(ms):
         spent = []
         for _ in range(times):
             begin = time.process_time()
-            one(count)
+            one(model, count)
             spent.append(time.process_time() - begin)
         return sorted(spent)[times // 2] * 1000
 
@@ -71,17 +57,54 @@ def fit(ms):
     return count
 
 
-def plain(task, tasks, clocks):
-    rule = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
-    for _ in range(clocks):
-        wall, cpu = time.perf_counter(), time.process_time()
-        for _ in range(tasks):
-            one(task)
-        for p in model.parameters():
-            p.grad /= task * tasks
-        rule.step()
-        rule.zero_grad()
-        print(time.perf_counter() - wall, time.process_time() - cpu, file=out)
+def parent():
+    """CPU seconds of falcon-work: of all its threads, as each of them ran."""
+    threads, spent = "/proc/%d/task" % os.getppid(), 0
+    for thread in os.listdir(threads):
+        with open("%s/%s/schedstat" % (threads, thread)) as f:
+            spent += int(f.read().split()[0])
+    return spent / 1e9
+
+
+class Turns:
+    """Tasks of plain PyTorch between those of falcon-work: few at a time, as a trainer
+    that does not answer for long is ended."""
+    FEW = 4
+
+    def __init__(self, width, tasks):
+        self.model, self.tasks, self.seen = made(width), tasks, 0
+        self.rule = torch.optim.SGD(self.model.parameters(), lr=1e-3, momentum=0.9)
+        self.plain = [0, 0]
+
+    def step(self, samples):
+        for p in self.model.parameters():
+            p.grad /= samples
+        self.rule.step()
+        self.rule.zero_grad()
+
+    def turn(self, task):
+        before = self.now()
+        if self.seen > 0 and self.seen % self.tasks == 0:
+            self.step(task * self.tasks)
+        for _ in range(self.FEW):
+            one(self.model, task)
+        after = self.now()
+        self.plain = [p + b - a for p, a, b in zip(self.plain, before, after)]
+        if self.seen % self.tasks == 0:
+            both = after[0] + parent() - self.plain[0], after[1] - self.plain[1]
+            with open(os.environ["SPENT"], "a") as f:
+                print(*both, *self.plain, file=f)
+
+    def loss(self, task):
+        if task.train and task.id < 1 << 48:  # not the fixed task of the beginning
+            if self.seen % self.FEW == 0:
+                self.turn(task.count)
+            self.seen += 1
+        return loss(task)
+
+    @staticmethod
+    def now():
+        return time.process_time(), time.perf_counter()
 
 
 torch.set_num_threads(1)
@@ -89,18 +112,13 @@ torch.manual_seed(1)
 out = open(falcon._out, "w", closefd=False, buffering=1)
 width, how, rest = int(sys.argv[1]), sys.argv[2:3], sys.argv[3:]
 x, y = torch.randn(8192, 784), torch.randint(10, (8192,))
-model = Sequential(Linear(784, width), ReLU(), Linear(width, width), ReLU(),
-                   Linear(width, 10))
+model = made(width)
 if not how:
-    if "SPENT" in os.environ:
-        spent = Spent()
-        loss, torch.Tensor.backward = map(spent.within, (loss, torch.Tensor.backward))
-    falcon.torch(model, loss)
+    turns = Turns(width, int(os.environ["TASKS"])) if "SPENT" in os.environ else None
+    falcon.torch(model, turns.loss if turns else loss)
 elif how == ["init"]:
     falcon.save(model, rest[0])
 elif how == ["count"]:
     print(sum(p.numel() for p in model.parameters()), file=out)
-elif how == ["fit"]:
-    print(fit(float(rest[0])), file=out)
 else:
-    plain(*map(int, rest))
+    print(fit(float(rest[0])), file=out)
