@@ -6,7 +6,7 @@ load tiny
 
 setup_file() {
 	for_file
-	cc -O2 -o "$BATS_FILE_TMPDIR/softmax" "$root/examples/exec/softmax.c" -lm
+	cc -O2 -DINPUTS=16 -DCLASSES=4 -o "$BATS_FILE_TMPDIR/softmax" "$root/examples/exec/softmax.c" -lm
 }
 
 setup() {
@@ -214,7 +214,7 @@ with status 3 before it said hello; 8 starts in a row without a hello"
 }
 
 @test "whoever computes otherwise than before is no worker any more" {
-	cc -O2 -Dexpf=exp2f -o other "$root/examples/exec/softmax.c" -lm
+	cc -O2 -DINPUTS=16 -DCLASSES=4 -Dexp=exp2 -o other "$root/examples/exec/softmax.c" -lm
 	cat >changes <<-END
 		#!/bin/sh
 		[ ! -e was ] && touch was && exec $BATS_FILE_TMPDIR/softmax
@@ -369,7 +369,11 @@ w              3       3"
 @test "--try: what is well, and what is to be changed" {
 	run falcon-work --exec "$BATS_FILE_TMPDIR/softmax" --try tiny/tiny.job
 	same "status" "$status" 0
-	has "$output" "ok hello C, 2 tensors, 68 parameters"
+	has "$output" "ok hello 2 tensors, 68 parameters"
+	TRAINER_LOG=log run falcon-work --try tiny/tiny.job \
+		--exec "exec /usr/bin/python3 $root/tests/hostile/trainer.py well"
+	same "status" "$status" 0
+	has "$output" "ok hello Python, 2 tensors, 68 parameters"
 	has "$output" "ok 3 tasks, each twice: same bits; "
 	has "$output" "a SUM, not a mean"
 	has "$output" "ok a task of 8 samples takes "

@@ -6,7 +6,7 @@ load tiny
 
 setup_file() {
 	for_file
-	cc -O2 -o "$BATS_FILE_TMPDIR/softmax" "$root/examples/exec/softmax.c" -lm
+	cc -O2 -DINPUTS=16 -DCLASSES=4 -o "$BATS_FILE_TMPDIR/softmax" "$root/examples/exec/softmax.c" -lm
 }
 
 setup() {
