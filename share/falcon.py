@@ -55,9 +55,7 @@ def _word(wait):
     while len(_heard) == 1:
         if not wait and not select.select([_in], [], [], 0)[0]:
             return None
-        some = os.read(_in, 1 << 20)
-        if not some:
-            sys.exit(0)
+        some = os.read(_in, 1 << 16) or sys.exit(0)
         _heard.extend((_heard.pop() + some).split(b"\n"))
     return json.loads(_heard.popleft())
 
@@ -68,8 +66,7 @@ class _Area:
     def __init__(self, name):
         fd = int(os.environ["FALCON_%s_FD" % name.upper()])
         # A private mapping looks writable to those who insist, and shows what is new.
-        self.map = mmap.mmap(fd, 0, mmap.MAP_SHARED if name == "grads" else mmap.MAP_PRIVATE,
-                             mmap.PROT_READ | mmap.PROT_WRITE)
+        self.map = mmap.mmap(fd, 0, mmap.MAP_SHARED if name == "grads" else mmap.MAP_PRIVATE)
         n = int.from_bytes(self.map[:8], "little")
         self.header, self.views = json.loads(self.map[8:8 + n]), {}
 
@@ -112,15 +109,15 @@ def _answer(task, gradient):
         _say(op="fail", id=task.id, why="%s: %s" % (type(e).__name__, e))
 
 
-def serve(gradient, samples=False, depth=1, ahead=None, about="Python", has={}, _wrap=_array,
-          _begin=lambda header, buffers: None):
+def serve(gradient, samples=False, depth=1, ahead=lambda task: None, about="Python",
+          has={}, _wrap=_array, _begin=lambda header, buffers: None):
     """Computes tasks until falcon-work ends.
 
     gradient(task)  fills task.grads (nothing for task.kind "eval") with the SUM over the
                     task's samples; returns the sum of losses, and how many are right
     samples         task.x and task.y are to be Falcon's data
-    depth           so many tasks are here at a time, one of them at work;
-    ahead(task)     is called when one has come: a good moment to begin to load it
+    depth           so many tasks are here at a time, one at work; ahead(task) is called
+                    when one has come: a good moment to begin to load it
     has             of data of your own: {"train": samples, "test": samples, "data": 64
                     digits of a hash of them}; whoever has other data is sent away
     """
@@ -136,8 +133,7 @@ def serve(gradient, samples=False, depth=1, ahead=None, about="Python", has={}, 
             _begin(areas["params"].header, word["buffers"])
         elif word["op"] == "task":
             queue.append(Task(word, areas, _wrap))
-            if ahead:
-                ahead(queue[-1])
+            ahead(queue[-1])
         elif word["op"] == "cancel" and any(t.id == word["id"] for t in queue):
             queue = collections.deque(t for t in queue if t.id != word["id"])
             _say(op="cancelled", id=word["id"])
@@ -149,10 +145,9 @@ def torch(model, loss, **options):
     import torch as t
 
     def wrap(flat, shape):
-        kind = t.float32 if flat.format == "f" else t.int64
-        return t.frombuffer(flat, dtype=kind).reshape(shape)
+        return t.frombuffer(flat, dtype={"f": t.float32, "q": t.int64}[flat.format]).reshape(shape)
 
-    named, stats = dict(model.named_parameters()), set()
+    named, stats, held = dict(model.named_parameters()), set(), {}
     for prefix, module in model.named_modules():
         if getattr(module, "track_running_stats", False):
             module.momentum = 1.0  # what it keeps is the task's own; Falcon lets it run
@@ -169,10 +164,12 @@ def torch(model, loss, **options):
     def gradient(task):
         with t.no_grad():
             for name, p in named.items():
-                p.copy_(task.params[name])
+                if name in stats or held.get(name) != (task.edition, p._version):
+                    p.copy_(task.params[name])  # a loss that wrote there is undone, too
+                    held[name] = task.edition, p._version
                 p.grad = None
         model.train(task.train)
-        t.manual_seed(task.seed)
+        seed(task.seed)
         with t.set_grad_enabled(task.train):
             sum_of_losses, right = loss(task)
         if task.train:
@@ -182,8 +179,10 @@ def torch(model, loss, **options):
                 task.grads[name].copy_(grad) if grad is not None else task.grads[name].zero_()
         return sum_of_losses.item(), right
 
-    about = "torch %s %s" % (t.__version__, next(model.parameters()).device)
-    serve(gradient, **{"about": about, **options}, _wrap=wrap, _begin=begin)
+    device = next(model.parameters()).device  # t.manual_seed costs 0.2 ms without a GPU:
+    seed = (t.default_generator if device.type == "cpu" else t).manual_seed
+    options = {"about": "torch %s %s" % (t.__version__, device), **options}
+    serve(gradient, **options, _wrap=wrap, _begin=begin)
 
 
 def save(model, path):

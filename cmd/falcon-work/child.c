@@ -195,7 +195,7 @@ take_place(struct child *c, struct start *s, const struct child_task *t)
 		free = free == s->places && p->users == 0 ? i : free;
 	}
 	struct place *p = &s->place[free];
-	*p = (struct place){ t->serial, 1, false };
+	*p = (struct place){ t->serial, ++s->editions, 1, false };
 	pthread_mutex_unlock(&c->mutex);
 	fal_model_pack(c->job->model, t->params, bulk_data(&s->area[SPAWN_PARAMS], free));
 	pthread_mutex_lock(&c->mutex);
@@ -217,6 +217,7 @@ send_task(struct child *c, const struct child_task *t, uint32_t place)
 	const struct bulk_area *area = c->start->area;
 	struct fal_grad_task line = t->line;
 	line.place = place;
+	line.edition = c->start->place[place].edition;
 	line.params = bulk_at(&area[SPAWN_PARAMS], place);
 	line.grads = bulk_at(&area[SPAWN_GRADS], line.slot);
 	line.samples = c->hello.samples ? bulk_at(&area[SPAWN_SAMPLES], line.slot) : 0;
@@ -230,10 +231,11 @@ send_task(struct child *c, const struct child_task *t, uint32_t place)
 			    .id = t->line.id,
 			    .cancel = s->cancel,
 			    .order = ++c->order,
-			    .train = t->grad != NULL,
+			    .train = !t->line.eval,
 			    .kind = t->kind };
 	child_let_begin(c);
-	child_poke(c);
+	if (!child_push(c)) /* its deadline is not before the thread looks again */
+		child_poke(c);
 }
 
 /* Until it is answered, or lost. */
@@ -283,11 +285,11 @@ do_in(struct child *c, struct start *at, const struct child_task *t,
 		out->right = s->word.right;
 		out->ns = s->took;
 	}
-	if (err == FAL_OK && out->end == CHILD_MADE && t->grad != NULL) {
-		/* Who writes too late is not to change what has been looked at. */
+	if (err == FAL_OK && out->end == CHILD_MADE && t->take != NULL) {
 		pthread_mutex_unlock(&c->mutex);
-		fal_model_unpack(c->job->model, bulk_data(&at->area[SPAWN_GRADS], slot),
-				 t->grad);
+		err = t->take(t->arg, out,
+			      t->line.eval ? NULL
+					   : bulk_data(&at->area[SPAWN_GRADS], slot));
 		pthread_mutex_lock(&c->mutex);
 	}
 	at->place[place].users--;

@@ -46,20 +46,6 @@ void child_begin(struct child *c, const struct child_job *job);
 /* Its job is over: it is ended, and starts again without one. */
 void child_forget(struct child *c);
 
-struct child_task {
-	struct fal_grad_task line; /* all but place and where data begin */
-	const float *params;
-	uint64_t serial; /* another one for other parameters; not 0 */
-	unsigned kind;   /* below CHILD_KINDS: those of a kind take about as long */
-	/* Fills a slot of the samples' area, if it is wanted. */
-	int (*fill)(void *arg, void *data);
-	void *arg;
-	float *grad; /* the gradient goes here; NULL: none */
-	/* The start that it is for, as of child_start; it is lost in another one. */
-	uint64_t start;
-};
-enum { CHILD_KINDS = 4 };
-
 enum child_end { CHILD_MADE, CHILD_CANCELLED, CHILD_FAILED, CHILD_LOST };
 struct child_made {
 	enum child_end end;
@@ -68,11 +54,28 @@ struct child_made {
 	uint64_t ns; /* since it could begin */
 };
 
+struct child_task {
+	struct fal_grad_task line; /* all but place and where data begin */
+	const float *params;
+	uint64_t serial; /* another one for other parameters; not 0 */
+	unsigned kind;   /* below CHILD_KINDS: those of a kind take about as long */
+	/* Fills a slot of the samples' area, if it is wanted. */
+	int (*fill)(void *arg, void *data);
+	void *arg; /* of both */
+	/* Takes what was made, and the gradient's tensors, which may be written to
+	 * meanwhile; NULL for a task that has none. */
+	int (*take)(void *arg, const struct child_made *made, const float *grads);
+	/* The start that it is for, as of child_start; it is lost in another one. */
+	uint64_t start;
+};
+enum { CHILD_KINDS = 4 };
+
 /* Waits until it has started and knows the job; how often it has started until then, or
  * 0: cancelled, or given up.  `slot` and `id` are those of the task that comes. */
 uint64_t child_start(struct child *c, uint32_t slot, uint64_t id);
 
-/* Has a task done, in the calling thread's time.  Errors are those of `fill`. */
+/* Has a task done, in the calling thread's time.  Errors are those of `fill` and `take`.
+ */
 int child_do(struct child *c, const struct child_task *task, struct child_made *out);
 
 /* Whether it was given up: nothing more comes of it, which was said if it has ever said

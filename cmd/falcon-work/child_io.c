@@ -35,6 +35,16 @@ push(struct outgoing *o, int fd)
 	}
 }
 
+bool
+child_push(struct child *c)
+{
+	if (waits(&c->lines) && c->proc.in >= 0)
+		push(&c->lines, c->proc.in);
+	if (waits(&c->params) && c->proc.params >= 0)
+		push(&c->params, c->proc.params);
+	return !waits(&c->lines) && !waits(&c->params);
+}
+
 /* --- in: lines ---------------------------------------------------------------------- */
 
 static void
@@ -308,10 +318,7 @@ child_turn(struct child *c, uint64_t until)
 	if (p[GRADS].revents != 0)
 		on_frame(c);
 	eof = hear(c, p);
-	if (c->proc.pid != 0 && waits(&c->lines) && c->proc.in >= 0)
-		push(&c->lines, c->proc.in);
-	if (c->proc.pid != 0 && waits(&c->params))
-		push(&c->params, c->proc.params);
+	(void)child_push(c);
 	if (eof && c->proc.pid != 0)
 		await_end(c->pidfd);
 	return c->proc.pid != 0 && (eof || p[END].revents != 0);

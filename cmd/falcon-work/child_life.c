@@ -21,6 +21,7 @@
 
 static const uint64_t hello_ns = 120 * S, say_ns = 10 * S; /* it says nothing so long */
 static const uint64_t unknown_ns = 300 * S; /* for a task of a kind that is new */
+static const uint64_t least_ns = 1 * S;     /* for any */
 static const uint64_t least_pause = 100 * MS, most_pause = 30 * S;
 static const uint64_t bye_ns = 2 * S;
 
@@ -272,7 +273,7 @@ allowed(const struct child *c, unsigned kind)
 	for (int i = 0; i < CHILD_HISTORY; i++)
 		if (c->history[kind][i] > longest)
 			longest = c->history[kind][i];
-	return c->known[kind] == 0 ? unknown_ns : 1 * S + 8 * longest;
+	return c->known[kind] == 0 ? unknown_ns : least_ns + 8 * longest;
 }
 
 static uint64_t
@@ -315,7 +316,9 @@ child_main(void *arg)
 	pthread_mutex_lock(&c->mutex);
 	c->pause = least_pause / 2;
 	while (!c->quit) {
-		const bool gone = child_turn(c, due(c));
+		/* Tasks that come meanwhile are not due before. */
+		const uint64_t look = uv_hrtime() + least_ns, first = due(c);
+		const bool gone = child_turn(c, first < look ? first : look);
 		if (c->quit)
 			break;
 		if (gone && c->proc.pid != 0)

@@ -14,6 +14,7 @@ enum { CHILD_HISTORY = 16 };
 /* Where one version of the parameters is; a task that names it keeps it as it is. */
 struct place {
 	uint64_t serial; /* 0: none */
+	uint64_t edition;
 	uint32_t users;
 	bool ready;
 };
@@ -22,6 +23,7 @@ struct place {
 struct start {
 	struct bulk_area area[SPAWN_SHARED];
 	struct place *place;
+	uint64_t editions; /* how often a place was filled */
 	uint32_t places, refs;
 };
 
@@ -100,6 +102,8 @@ void child_poke(struct child *c);
 /* Waits for bytes, its end, or the moment `until` (uv_hrtime), and deals with the bytes;
  * the mutex is given up meanwhile.  True: it has ended. */
 bool child_turn(struct child *c, uint64_t until);
+/* Writes what goes in; false: there is more, for the thread. */
+bool child_push(struct child *c);
 /* The rest of what it said on stderr. */
 void child_drain(struct child *c);
 

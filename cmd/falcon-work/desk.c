@@ -62,8 +62,9 @@ desk_run(struct desk *d, const struct maker_job *job, struct fal_ran *ran)
 		fal_net_eval(d->net, d->arena, job->run.params, &t, &res);
 	else
 		fal_net_grad(d->net, d->arena, job->run.params, &t, d->grad, &res);
-	const struct maker_made made = { job->run.eval ? NULL : d->grad, res.loss,
-					 res.right };
+	const struct maker_made made = { .grad = job->run.eval ? NULL : d->grad,
+					 .loss = res.loss,
+					 .right = res.right };
 	return maker_finish(job, &made, ran);
 }
 

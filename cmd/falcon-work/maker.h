@@ -69,6 +69,9 @@ int maker_exec_new(struct setup *s, struct exec *e, struct maker **out,
 /* What a task gave. */
 struct maker_made {
 	const float *grad; /* NULL for eval; borrowed */
+	/* The gradient's tensors are one after another, and somebody else may still write
+	 * there: each value is read once.  NULL: it is a flat vector. */
+	const struct fal_model *packed;
 	double loss;
 	uint32_t right;
 };

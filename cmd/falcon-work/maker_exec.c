@@ -20,7 +20,6 @@
 
 /* What one lane's task needs besides what its trainer has. */
 struct bench {
-	float *grad;
 	uint32_t *index, *label; /* [task] */
 };
 
@@ -64,9 +63,9 @@ size(struct maker *maker, uint64_t room)
 	const uint64_t params = m->setup->model->params * sizeof(float);
 	const uint64_t each = 2 * params + (m->maker.samples ? m->job.samples_bytes : 0);
 	(void)room;
-	/* Of each slot a place, its gradient and a copy of that; of each child a place;
-	 * the parameters of the fixed task. */
-	return m->slots * (each + params) + (m->exec->n + 1) * params;
+	/* Of each slot a place and its gradient; of each child a place; the parameters of
+	 * the fixed task. */
+	return m->slots * each + (m->exec->n + 1) * params;
 }
 
 static int
@@ -97,10 +96,9 @@ start(struct maker *maker)
 	int err = m->bench != NULL ? fixed_task(m) : FAL_ENOMEM;
 	for (uint32_t i = 0; i < m->slots && err == FAL_OK; i++) {
 		struct bench *b = &m->bench[i];
-		b->grad = fal_calloc_aligned(m->setup->model->params, sizeof(float));
 		b->index = fal_calloc(task, sizeof(*b->index));
 		b->label = fal_calloc(task, sizeof(*b->label));
-		if (b->grad == NULL || b->index == NULL || b->label == NULL)
+		if (b->index == NULL || b->label == NULL)
 			err = FAL_ENOMEM;
 	}
 	for (uint32_t i = 0; i < m->exec->n && err == FAL_OK; i++)
@@ -116,7 +114,6 @@ exec_free(struct maker *maker)
 	for (uint32_t i = 0; i < m->exec->n; i++)
 		child_forget(m->exec->child[i]);
 	for (uint32_t i = 0; m->bench != NULL && i < m->slots; i++) {
-		free(m->bench[i].grad);
 		free(m->bench[i].index);
 		free(m->bench[i].label);
 	}
@@ -132,20 +129,35 @@ exec_free(struct maker *maker)
 
 /* --- the fixed task ----------------------------------------------------------------- */
 
+struct fixed {
+	const struct setup *setup;
+	uint8_t *bits;
+};
+
 /* Made-up samples. */
 static int
 fill_fixed(void *arg, void *data)
 {
-	const struct maker_exec *m = arg;
-	exec_job_made_up(m->setup, data);
+	const struct fixed *f = arg;
+	exec_job_made_up(f->setup, data);
+	return FAL_OK;
+}
+
+static int
+take_fixed(void *arg, const struct child_made *made, const float *grads)
+{
+	const struct fixed *f = arg;
+	(void)made;
+	fal_hash(grads, f->setup->model->values * sizeof(*grads), f->bits);
 	return FAL_OK;
 }
 
 /* In this start of the trainer; its bits. */
 static int
-run_fixed(struct maker_exec *m, const struct exec_at *at, uint64_t start, float *grad,
+run_fixed(struct maker_exec *m, const struct exec_at *at, uint64_t start,
 	  struct child_made *made, uint8_t bits[static FAL_HASH_BYTES])
 {
+	struct fixed fixed = { m->setup, bits };
 	const struct child_task task = {
 		.line = { .id = fixed_id + ++m->ids,
 			  .seed = fal_grad_seed(m->setup->job.seed, 0, 0),
@@ -156,14 +168,11 @@ run_fixed(struct maker_exec *m, const struct exec_at *at, uint64_t start, float 
 		.serial = UINT64_MAX,
 		.kind = 0,
 		.fill = fill_fixed,
-		.arg = m,
-		.grad = grad,
+		.take = take_fixed,
+		.arg = &fixed,
 		.start = start,
 	};
-	int err = child_do(at->child, &task, made);
-	if (err == FAL_OK && made->end == CHILD_MADE)
-		fal_hash(grad, m->setup->model->params * sizeof(float), bits);
-	return err;
+	return child_do(at->child, &task, made);
 }
 
 /* Until it is made, a few times. */
@@ -176,7 +185,7 @@ probe_once(struct maker_exec *m, uint32_t lane, struct child_made *made,
 		const uint64_t start = child_start(at.child, at.slot, fixed_id);
 		if (start == 0)
 			return child_failed(at.child) ? FAL_EPERM : FAL_EIO;
-		int err = run_fixed(m, &at, start, m->bench[lane].grad, made, bits);
+		int err = run_fixed(m, &at, start, made, bits);
 		if (err < 0)
 			return err;
 		if (made->end == CHILD_MADE) {
@@ -243,8 +252,7 @@ compare(const struct maker_exec *m, struct proof *p, const struct exec_at *at,
 /* Whether this start of the trainer computes as the first one did: its program may be
  * another one by now.  `*proven` stays false where it was lost, too. */
 static int
-prove(struct maker_exec *m, const struct exec_at *at, uint64_t start, float *grad,
-      bool *proven)
+prove(struct maker_exec *m, const struct exec_at *at, uint64_t start, bool *proven)
 {
 	struct proof *p = &m->proof[at->number];
 	uint8_t bits[FAL_HASH_BYTES];
@@ -255,7 +263,7 @@ prove(struct maker_exec *m, const struct exec_at *at, uint64_t start, float *gra
 		return FAL_OK;
 	pthread_mutex_lock(&p->mutex);
 	if (p->start != start) {
-		err = run_fixed(m, at, start, grad, &made, bits);
+		err = run_fixed(m, at, start, &made, bits);
 		if (err == FAL_OK && made.end == CHILD_MADE)
 			err = compare(m, p, at, start, bits);
 	}
@@ -266,13 +274,28 @@ prove(struct maker_exec *m, const struct exec_at *at, uint64_t start, float *gra
 
 /* --- tasks -------------------------------------------------------------------------- */
 
-static struct child_task
-task_of(const struct maker_exec *m, struct bench *b, const struct maker_job *job,
-	struct exec_samples *samples)
+/* Its samples come first, as exec_job_fill has them. */
+struct work {
+	struct exec_samples samples;
+	struct fal_ran *ran;
+};
+
+static int
+take(void *arg, const struct child_made *made, const float *grads)
 {
+	const struct work *w = arg;
+	const struct maker_made of = { grads, w->samples.setup->model, made->loss,
+				       made->right };
+	w->ran->task_ns = made->ns;
+	return maker_finish(w->samples.job, &of, w->ran);
+}
+
+static struct child_task
+task_of(const struct maker_exec *m, const struct bench *b, struct work *w)
+{
+	const struct maker_job *job = w->samples.job;
 	const struct fal_run *r = &job->run;
 	const uint32_t full = m->setup->job.task;
-	*samples = (struct exec_samples){ job, b->label, m->setup };
 	for (uint32_t i = 0; i < job->count; i++)
 		b->index[i] = fal_order_at(job->batch.order, job->first + i);
 	return (struct child_task){
@@ -288,8 +311,8 @@ task_of(const struct maker_exec *m, struct bench *b, const struct maker_job *job
 		.serial = r->serial,
 		.kind = (unsigned)r->eval * 2 + (job->count < full),
 		.fill = exec_job_fill,
-		.arg = samples,
-		.grad = r->eval ? NULL : b->grad,
+		.take = take,
+		.arg = w,
 	};
 }
 
@@ -302,22 +325,18 @@ pause_ns(unsigned failures)
 	return ns < most ? ns : most;
 }
 
-/* Made, with what it gave in `ran`; false: it is to be tried again. */
+/* Whether what was made is believed; else it is to be tried again. */
 static bool
-is_made(const struct exec_at *at, const struct child_task *t, const struct maker_job *job,
-	const struct child_made *made, bool again, struct fal_ran *ran, int *err)
+is_good(const struct exec_at *at, uint64_t start, const struct fal_ran *ran, bool again)
 {
-	const struct maker_made made_of = { t->grad, made->loss, made->right };
-	if (made->right > job->count) {
-		child_fault(at->child, t->start, "more samples are right than there are");
+	if (ran->right > ran->samples) {
+		child_fault(at->child, start, "more samples are right than there are");
 		return false;
 	}
-	*err = maker_finish(job, &made_of, ran);
-	ran->task_ns = made->ns;
-	if (*err < 0 || !ran->nonfinite || again)
+	if (!ran->nonfinite || again)
 		return true;
 	/* It may be the trainer's alone. */
-	child_fault(at->child, t->start, "its gradient is not finite");
+	child_fault(at->child, start, "its gradient is not finite");
 	return false;
 }
 
@@ -326,8 +345,9 @@ run(struct maker *maker, uint32_t lane, const struct maker_job *job, struct fal_
 {
 	struct maker_exec *m = of(maker);
 	const struct exec_at at = exec_at(m->exec, lane);
-	struct exec_samples samples;
-	struct child_task task = task_of(m, &m->bench[lane], job, &samples);
+	const struct bench *b = &m->bench[lane];
+	struct work work = { { job, b->label, m->setup }, ran };
+	struct child_task task = task_of(m, b, &work);
 	struct child_made made = { .end = CHILD_LOST };
 	bool nonfinite = false, proven;
 	unsigned failures = 0;
@@ -339,7 +359,7 @@ run(struct maker *maker, uint32_t lane, const struct maker_job *job, struct fal_
 			err = child_failed(at.child) ? FAL_EPERM : FAL_OK;
 			break;
 		}
-		err = prove(m, &at, task.start, m->bench[lane].grad, &proven);
+		err = prove(m, &at, task.start, &proven);
 		if (err < 0 || !proven)
 			continue;
 		err = child_do(at.child, &task, &made);
@@ -349,8 +369,8 @@ run(struct maker *maker, uint32_t lane, const struct maker_job *job, struct fal_
 		    !child_pause(at.child, at.slot, job->id, pause_ns(failures++)))
 			break;
 		if (made.end == CHILD_MADE) {
-			if (is_made(&at, &task, job, &made, nonfinite, ran, &err))
-				return err;
+			if (is_good(&at, task.start, ran, nonfinite))
+				return FAL_OK;
 			nonfinite = nonfinite || ran->nonfinite;
 		}
 	}

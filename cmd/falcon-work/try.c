@@ -117,7 +117,7 @@ make_setup(struct try *t, const char *file, struct fal_diag *diag)
 	t->epoch = setup_epoch(s, 0);
 	t->params = fal_calloc_aligned(s->model->params, sizeof(float));
 	for (int i = 0; i < VECTORS; i++)
-		t->grad[i] = fal_calloc_aligned(s->model->params, sizeof(float));
+		t->grad[i] = fal_calloc_aligned(s->model->values, sizeof(float));
 	t->index = fal_calloc(s->job.task, sizeof(*t->index));
 	t->label = fal_calloc(s->job.task, sizeof(*t->label));
 	return t->epoch == NULL || t->params == NULL || t->grad[VECTORS - 1] == NULL ||
@@ -186,6 +186,21 @@ static void __attribute__((format(printf, 2, 3))) no(struct try *t, const char *
 	t->bad = true;
 }
 
+struct work {
+	struct exec_samples samples; /* first: exec_job_fill's */
+	float *grad;
+};
+
+static int
+take(void *arg, const struct child_made *made, const float *grads)
+{
+	const struct work *w = arg;
+	(void)made;
+	if (grads != NULL)
+		memcpy(w->grad, grads, w->samples.setup->model->values * sizeof(*grads));
+	return FAL_OK;
+}
+
 /* The samples at `count` places from `first`; false: it was not made, which was said. */
 static bool
 make(struct try *t, uint32_t first, uint32_t count, float *grad, struct child_made *made)
@@ -197,7 +212,7 @@ make(struct try *t, uint32_t first, uint32_t count, float *grad, struct child_ma
 	const struct maker_job job = { .batch = { t->samples[eval], order, &s->norm },
 				       .first = first,
 				       .count = count };
-	struct exec_samples samples = { &job, t->label, s };
+	struct work work = { { &job, t->label, s }, grad };
 	struct child_task task = {
 		.line = { .id = ++t->ids,
 			  .seed = fal_grad_seed(s->job.seed, 0, first / s->job.task),
@@ -209,8 +224,8 @@ make(struct try *t, uint32_t first, uint32_t count, float *grad, struct child_ma
 		.params = t->params,
 		.serial = 1,
 		.fill = exec_job_fill,
-		.arg = &samples,
-		.grad = grad,
+		.take = take,
+		.arg = &work,
 		.start = child_start(at.child, at.slot, t->ids),
 	};
 	for (uint32_t i = 0; i < count; i++)
@@ -226,7 +241,7 @@ make(struct try *t, uint32_t first, uint32_t count, float *grad, struct child_ma
 static bool
 is_finite(const struct try *t, const float *v)
 {
-	for (uint64_t i = 0; i < t->setup.model->params; i++)
+	for (uint64_t i = 0; i < t->setup.model->values; i++)
 		if (!isfinite(v[i]))
 			return false;
 	return true;
@@ -238,7 +253,7 @@ distance(const struct try *t, const float *a, const float *b, double factor,
 	 const float *c)
 {
 	double off = 0, all = 0;
-	for (uint64_t i = 0; i < t->setup.model->params; i++) {
+	for (uint64_t i = 0; i < t->setup.model->values; i++) {
 		const double d = factor * ((double)a[i] + (double)b[i]) - (double)c[i];
 		off += d * d;
 		all += (double)c[i] * (double)c[i];
@@ -250,7 +265,7 @@ distance(const struct try *t, const float *a, const float *b, double factor,
 static bool
 try_twice(struct try *t, double *ms)
 {
-	const size_t bytes = t->setup.model->params * sizeof(float);
+	const size_t bytes = t->setup.model->values * sizeof(float);
 	uint32_t n = 0;
 	bool same = true, finite = true;
 	*ms = INFINITY;

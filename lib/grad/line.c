@@ -102,6 +102,7 @@ fal_grad_put_task(struct fal_buf *b, const struct fal_grad_task *t)
 	fal_json_member_u64(b, "clock", t->clock);
 	fal_json_member_u64(b, "task", t->task);
 	fal_json_member_u64(b, "version", t->version);
+	fal_json_member_u64(b, "edition", t->edition);
 	fal_json_member_u64(b, "place", t->place);
 	fal_json_member_u64(b, "slot", t->slot);
 	fal_json_member_u64(b, "params", t->params);

@@ -54,6 +54,7 @@ void fal_grad_put_params(struct fal_buf *b, uint64_t version, uint32_t place);
 
 struct fal_grad_task {
 	uint64_t id, clock, version, seed;
+	uint64_t edition; /* of the parameters: another number for others */
 	uint32_t task, place, slot, count;
 	/* Where their data begin in the memory of each, in bytes; samples: 0: none. */
 	uint64_t params, grads, samples;

@@ -127,7 +127,9 @@ add_tensor(struct parser *p, const char *part, const uint32_t dim[4], enum fal_i
 	if (FAL_GROW(m->tensor, p->tensor_cap, m->tensors + (size_t)1) != 0)
 		return FAL_ENOMEM;
 	struct fal_tensor *t = &m->tensor[m->tensors];
-	*t = (struct fal_tensor){ .offset = m->params, .count = 1, .init = init };
+	*t = (struct fal_tensor){
+		.offset = m->params, .at = m->params, .count = 1, .init = init
+	};
 	if (asprintf(&t->name, "%u.%s", m->layers, part) < 0)
 		return FAL_ENOMEM;
 	m->tensors++;
@@ -424,18 +426,44 @@ fal_model_pack(const struct fal_model *m, const float *params, float *values)
 {
 	for (uint32_t i = 0; i < m->tensors; i++) {
 		const struct fal_tensor *t = &m->tensor[i];
-		memcpy(values, params + t->offset, t->count * sizeof(*values));
-		values += t->count;
+		memcpy(values + t->at, params + t->offset, t->count * sizeof(*values));
 	}
 }
 
-void
-fal_model_unpack(const struct fal_model *m, const float *values, float *params)
+/* The first tensor that ends behind this place of the flat vector. */
+static uint32_t
+tensor_at(const struct fal_model *m, uint64_t place)
 {
-	for (uint32_t i = 0; i < m->tensors; i++) {
-		const struct fal_tensor *t = &m->tensor[i];
-		memcpy(params + t->offset, values, t->count * sizeof(*params));
-		values += t->count;
+	uint32_t low = 0, high = m->tensors;
+	while (low < high) {
+		const uint32_t mid = low + (high - low) / 2;
+		const struct fal_tensor *t = &m->tensor[mid];
+		if (t->offset + t->count <= place)
+			low = mid + 1;
+		else
+			high = mid;
+	}
+	return low;
+}
+
+void
+fal_model_unpack(const struct fal_model *m, const float *values, uint64_t first,
+		 uint64_t n, float *params)
+{
+	const uint64_t end = first + n;
+	for (uint32_t i = tensor_at(m, first); first < end; i++) {
+		const struct fal_tensor *t = i < m->tensors ? &m->tensor[i] : NULL;
+		const uint64_t gap = t != NULL && t->offset < end ? t->offset : end;
+		for (; first < gap; first++)
+			*params++ = 0;
+		if (t == NULL || first == end)
+			break;
+		const uint64_t to =
+			t->offset + t->count < end ? t->offset + t->count : end;
+		memcpy(params, values + t->at + (first - t->offset),
+		       (to - first) * sizeof(*params));
+		params += to - first;
+		first = to;
 	}
 }
 

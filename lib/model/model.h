@@ -58,6 +58,7 @@ struct fal_tensor {
 	uint32_t dim[FAL_MODEL_MAX_DIMS]; /* conv [out, in, kh, kw]; dense [out, in];
 					     bias [out] */
 	uint64_t offset;                  /* of its first float in the flat vector */
+	uint64_t at;                      /* the same without gaps: see fal_model_pack */
 	uint64_t count;                   /* floats */
 	uint32_t fan_in, fan_out;
 	enum fal_init init;
@@ -98,10 +99,11 @@ void fal_model_free(struct fal_model *m);
  * and nothing has changed. */
 int fal_model_align(struct fal_model *m, uint32_t block);
 
-/* The tensors of a flat vector one after another, m->values floats, and back, where gaps
- * stay as they are. */
+/* The tensors of a flat vector one after another, m->values floats; and back: `n` floats
+ * of the flat vector, the first of them number `first`, where gaps are 0. */
 void fal_model_pack(const struct fal_model *m, const float *params, float *values);
-void fal_model_unpack(const struct fal_model *m, const float *values, float *params);
+void fal_model_unpack(const struct fal_model *m, const float *values, uint64_t first,
+		      uint64_t n, float *params);
 
 /* Draws the initial parameters into `params` (m->params floats).  Tensor number t takes
  * the stream (seed, FAL_RNG_INIT, t): value = u·(b + b) − b in float, u from

@@ -342,7 +342,7 @@ describe(const struct reader *r, const char *name, const json_t *o, struct fal_t
 		err = read_shape(r, json_object_get(o, "shape"), t);
 	if (err == 0)
 		err = check_bytes(r, t, at);
-	t->offset = err == 0 ? at[0] / 4 : 0;
+	t->offset = t->at = err == 0 ? at[0] / 4 : 0;
 	return err == 0 && at[0] % 4 != 0
 		       ? FAIL(r, "tensor '%s' has bad data_offsets", FAL_QUOTE(name))
 		       : err;

@@ -288,9 +288,11 @@ fal_max_abs(const float *v, uint32_t len)
 	return isnan(max) ? INFINITY : max;
 }
 
-static int
-quantise_block(struct fal_sum *s, uint32_t b, const float *g, int e, unsigned room)
+int
+fal_sum_quantise_block(struct fal_sum *s, uint32_t b, const float *g, int8_t e,
+		       unsigned room)
 {
+	assert(e >= FAL_EXP_MIN && e <= FAL_EXP_MAX);
 	struct block *k = &s->block[b];
 	uint32_t len = fal_block_len(s->n, b);
 	uint32_t bits = fal_bfp_max_magnitude(g, len);
@@ -320,8 +322,8 @@ fal_sum_quantise(struct fal_sum *s, const float *g, const int8_t *exps, unsigned
 		 uint32_t *bad_block)
 {
 	for (uint32_t b = 0; b < fal_blocks(s->n); b++) {
-		assert(exps[b] >= FAL_EXP_MIN && exps[b] <= FAL_EXP_MAX);
-		int r = quantise_block(s, b, g + (size_t)b * FAL_BLOCK, exps[b], room);
+		int r = fal_sum_quantise_block(s, b, g + (size_t)b * FAL_BLOCK, exps[b],
+					       room);
 		if (r == FAL_ENONFINITE && bad_block != NULL)
 			*bad_block = b;
 		if (r < 0)

@@ -83,6 +83,10 @@ void fal_sum_clear_block(struct fal_sum *s, uint32_t block);
 int fal_sum_quantise(struct fal_sum *s, const float *g, const int8_t *exps, unsigned room,
 		     uint32_t *bad_block);
 
+/* The same for one block: of its values alone, `g`. */
+int fal_sum_quantise_block(struct fal_sum *s, uint32_t block, const float *g,
+			   int8_t exponent, unsigned room);
+
 /* The naive twin of fal_sum_quantise: one value at a time with ldexp and nearbyint. */
 int fal_sum_quantise_naive(struct fal_sum *s, const float *g, const int8_t *exps,
 			   unsigned room, uint32_t *bad_block);

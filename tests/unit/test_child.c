@@ -94,7 +94,6 @@ struct lane {
 	pthread_t thread;
 	uint32_t slot;
 	uint64_t id;
-	float grad[FLOATS];
 	struct child_made made;
 };
 
@@ -107,7 +106,6 @@ run(void *arg)
 		.line = { .id = l->id, .slot = l->slot, .count = 1, .index = index },
 		.params = params,
 		.serial = 1,
-		.grad = l->grad,
 		.start = child_start(child, l->slot, l->id),
 	};
 	if (task.start == 0)

@@ -42,6 +42,7 @@ puts_lines(void **state)
 	const struct fal_grad_task t = { .id = 9,
 					 .clock = 3,
 					 .version = 2,
+					 .edition = 6,
 					 .seed = 0xabc,
 					 .task = 1,
 					 .place = 1,
@@ -52,7 +53,8 @@ puts_lines(void **state)
 					 .index = index };
 	fal_grad_put_task(&b, &t);
 	says(&b, "{\"op\":\"task\",\"id\":9,\"kind\":\"train\",\"clock\":3,\"task\":1,"
-		 "\"version\":2,\"place\":1,\"slot\":5,\"params\":4224,\"grads\":128,"
+		 "\"version\":2,\"edition\":6,\"place\":1,\"slot\":5,\"params\":4224,"
+		 "\"grads\":128,"
 		 "\"seed\":\"0000000000000abc\","
 		 "\"count\":3,\"indices\":[7,0,4294967295]}\n");
 	fal_grad_put_cancel(&b, 9);

@@ -118,10 +118,19 @@ the_file_is_the_same(void **state)
 		} else {
 			for (uint64_t i = 0; i < a->params; i++)
 				pa[i] = fal_rng_unit(&r);
-			fal_model_unpack(b, pa, pb);
+			fal_model_unpack(b, pa, 0, b->params, pb);
 		}
 		fal_model_pack(b, pb, packed);
 		assert_memory_equal(packed, pa, a->params * sizeof(*pa));
+		for (int i = 0; i < 20; i++) {
+			const uint64_t first = fal_rng_below(&r, (uint32_t)b->params);
+			const uint64_t n =
+				fal_rng_below(&r, (uint32_t)(b->params - first) + 1);
+			memset(back, -1, n * sizeof(*back));
+			fal_model_unpack(b, packed, first, n, back);
+			assert_memory_equal(back, pb + first, n * sizeof(*back));
+		}
+		memset(back, 0, b->params * sizeof(*back));
 		assert_int_equal(fal_safetensors_put(a, pa, NULL, 0, &fa), 0);
 		assert_int_equal(fal_safetensors_put(b, pb, NULL, 0, &fb), 0);
 		assert_int_equal(fa.n, fb.n);
