@@ -126,12 +126,35 @@ is_other(const struct fal_sched *s, const struct fal_worker *w,
 	       !silent && (has(s, w, of->version) || of->version == s->version);
 }
 
-/* Seconds that so many tasks may take before they are late. */
-static double
-patience(const struct fal_sched *s, const struct fal_worker *w, uint32_t tasks)
+uint32_t
+fal_checks_held(const struct fal_sched *s, const struct fal_worker *w)
 {
-	const double waves = ceil((double)(w->queued + tasks) / w->lanes);
-	return fal_deadline_s(s, w) + waves * fal_turn_s(s, w);
+	uint32_t n = 0;
+	for (size_t i = 0; i < s->checks; i++)
+		n += s->check[i].worker == w->id ? s->check[i].left : 0;
+	return n;
+}
+
+bool
+fal_checks_before(const struct fal_sched *s, const struct fal_worker *w,
+		  const struct fal_node *n)
+{
+	for (size_t i = 0; i < s->checks; i++) {
+		const struct fal_check *c = &s->check[i];
+		/* A worker runs what is of the older round first. */
+		if (c->worker == w->id && c->round <= n->round->id &&
+		    c->since <= n->began)
+			return true;
+	}
+	return false;
+}
+
+/* Seconds until it may have run all that it is asked as a witness, and so many more. */
+static double
+patience(const struct fal_sched *s, const struct fal_worker *w, uint32_t more)
+{
+	const uint32_t tasks = w->queued + fal_checks_held(s, w) + more;
+	return fal_deadline_s(s, w) + ceil((double)tasks / w->lanes) * fal_turn_s(s, w);
 }
 
 /* The witness that is done first; NULL: there is none. */
@@ -144,7 +167,8 @@ witness(struct fal_sched *s, const struct fal_check_of *of, uint32_t tasks)
 		struct fal_worker *w = &s->worker[i];
 		if (!is_other(s, w, of))
 			continue;
-		const double cost = (w->queued + tasks) / fal_rate(s, w, w->lanes);
+		const double cost = (w->queued + fal_checks_held(s, w) + tasks) /
+				    fal_rate(s, w, w->lanes);
 		if (best == NULL || cost < least) {
 			best = w;
 			least = cost;
@@ -172,6 +196,7 @@ fal_sched_check(struct fal_sched *s, double now, uint64_t round,
 				  .worker = w->id,
 				  .left = c->tasks,
 				  .claims = w->claims,
+				  .since = now,
 				  .asked = now,
 				  .steps = UINT64_MAX,
 				  .expires = now + patience(s, w, c->tasks),
@@ -218,6 +243,8 @@ fal_sched_checked(struct fal_sched *s, uint32_t worker, uint64_t round, uint32_t
 			*of = c->id;
 			if (!whole)
 				return 1;
+			/* It spoke just now. */
+			fal_put_off(s, fal_find(s, worker), fal_find(s, worker)->heard);
 			c->task[k] = c->task[--c->left];
 			if (c->left > 0)
 				return 1;
@@ -266,7 +293,7 @@ wait_on(const struct fal_sched *s, const struct fal_worker *w, struct fal_check 
 {
 	c->claims = w->claims;
 	c->asked = -1;
-	c->expires = fmin(now + patience(s, w, c->left), c->last);
+	c->expires = fmin(now + patience(s, w, 0), c->last);
 }
 
 /* Its witness is asked how far it is, before nothing more is expected of it. */

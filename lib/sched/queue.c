@@ -93,12 +93,15 @@ fal_put_off(struct fal_sched *s, struct fal_worker *w, double now)
 	bool any = false;
 	for (uint32_t i = 0; i < w->lanes && n != NULL; i++, n = n->next) {
 		const uint64_t on = n->round->version;
-		if (n->began < 0 || n->began >= now || fal_line_of(on) != 0 ||
-		    on <= s->published)
+		const bool made = fal_line_of(on) != 0 || on <= s->published;
+		if (n->began < 0 || n->began >= now ||
+		    (made && !fal_checks_before(s, w, n)))
 			continue;
 		n->began = now;
 		any = true;
 	}
+	if (w->evals > 0 && fal_checks_held(s, w) > 0)
+		w->base = now;
 	if (any)
 		fal_refresh(s, w, now);
 }

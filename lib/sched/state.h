@@ -180,6 +180,7 @@ struct fal_check {
 	uint32_t worker; /* who */
 	uint32_t *task;  /* that are not answered yet */
 	uint32_t left;
+	double since;    /* when it was asked */
 	uint64_t claims; /* of the worker, when it was last waited for */
 	double asked;    /* since when it is asked how far it is; negative: it is not */
 	uint64_t steps;  /* what it answered last; UINT64_MAX: nothing yet */

@@ -29,6 +29,7 @@ struct play_item {
 	struct fal_cid fills;
 	double from, began; /* not before; began < 0: not yet */
 	double ends;
+	bool check; /* as a witness */
 };
 
 /* What the worker does, or did, of a round; seq 0: a free place. */
@@ -59,6 +60,10 @@ static struct play {
 	/* A further factor on the tasks of worker `id` in its clock; NULL: 1. */
 	double (*slower)(uint32_t id, uint64_t clock);
 	void (*on_act)(const struct fal_act *a); /* sees each action; NULL: nobody */
+	/* A round is complete: true: the test has seen to it.  NULL: it goes on. */
+	bool (*on_complete)(uint64_t round);
+	/* A contribution's witness has run all. */
+	void (*on_checked)(uint64_t round, struct fal_cid of);
 	uint64_t acts[PLAY_ACTS];
 	uint64_t tasks[FAL_FATE_ABANDON + 1]; /* of ended rounds, by fate */
 	double busy;                          /* seconds of finished tasks */
@@ -108,13 +113,21 @@ play_round(uint64_t round)
 }
 
 static inline void
-play_forget(struct play_worker *w, uint64_t round, uint32_t first, uint32_t count)
+play_drop(struct play_worker *w, const struct play_item *of, uint32_t count)
 {
 	uint32_t kept = 0;
 	for (uint32_t i = 0; i < w->n; i++)
-		if (w->q[i].round != round || w->q[i].task - first >= count)
+		if (w->q[i].round != of->round || w->q[i].check != of->check ||
+		    w->q[i].task - of->task >= count)
 			w->q[kept++] = w->q[i];
 	w->n = kept;
+}
+
+static inline void
+play_forget(struct play_worker *w, uint64_t round, uint32_t first, uint32_t count)
+{
+	const struct play_item of = { .round = round, .task = first };
+	play_drop(w, &of, count);
 }
 
 static inline void
@@ -123,13 +136,15 @@ play_grant(struct play_worker *w, const struct fal_act *a)
 	for (uint32_t i = 0; i < a->count; i++) {
 		uint32_t at = w->n++;
 		play_at_least(PLAY_QUEUE, w->n, "room in a queue");
-		for (; at > 0 && w->q[at - 1].round > a->round; at--)
+		for (; at > 0 && w->q[at - 1].round > a->round && w->q[at - 1].began < 0;
+		     at--)
 			w->q[at] = w->q[at - 1];
 		w->q[at] = (struct play_item){ .round = a->round,
 					       .task = a->first + i,
 					       .fills = a->fills,
 					       .from = w->ready,
-					       .began = -1 };
+					       .began = -1,
+					       .check = a->kind == FAL_ACT_CHECK };
 	}
 }
 
@@ -142,8 +157,14 @@ play_follow(const struct fal_act *a)
 		play.on_act(a);
 	if (a->kind == FAL_ACT_END)
 		play.tasks[a->fate] += play_round(a->round).tasks;
-	if (a->kind == FAL_ACT_GRANT)
+	if (a->kind == FAL_ACT_GRANT || a->kind == FAL_ACT_CHECK)
 		play_grant(w, a);
+	if (a->kind == FAL_ACT_UNCHECK) {
+		const struct play_item of = { .round = a->round,
+					      .task = a->first,
+					      .check = true };
+		play_drop(w, &of, a->count);
+	}
 	if (a->kind == FAL_ACT_REVOKE)
 		play_forget(w, a->round, a->first, a->count);
 	for (uint32_t id = 1; id <= PLAY_WORKERS && a->kind == FAL_ACT_MODEL; id++)
@@ -266,10 +287,22 @@ play_push(struct play_worker *w)
 		struct play_part *p = &w->part[i];
 		bool more = p->seq == 0 || !isinf(p->arrives);
 		for (uint32_t k = 0; k < w->n && !more; k++)
-			more = w->q[k].round == p->round;
+			more = w->q[k].round == p->round && !w->q[k].check;
 		if (!more)
 			p->arrives = play.now + play.link_s;
 	}
+}
+
+static inline void
+play_checked(struct play_worker *w)
+{
+	const struct play_item i = w->q[0];
+	struct fal_cid of = { 0, 0 };
+	play_drop(w, &i, 1);
+	play_check(fal_sched_heard(play.s, play.now, w->id), 0, "heard");
+	if (fal_sched_checked(play.s, w->id, i.round, i.task, true, &of) == 2)
+		play.on_checked(i.round, of);
+	play_follow_all();
 }
 
 static inline void
@@ -306,7 +339,7 @@ play_arrive(struct play_worker *w, struct play_part *p)
 	bool complete = r.ledger->claimed == r.tasks;
 	for (uint32_t i = 0; i < r.ledger->contribs; i++)
 		complete &= r.ledger->contrib[i].state != FAL_CONTRIB_OPEN;
-	if (complete)
+	if (complete && (play.on_complete == NULL || !play.on_complete(p->round)))
 		play_check(fal_sched_complete(play.s, play.now, p->round), 0, "complete");
 	play_follow_all();
 }
@@ -338,6 +371,8 @@ play_step(double until)
 	play.now = fmax(play.now, next);
 	if (part != NULL)
 		play_arrive(who, part);
+	else if (who != NULL && who->q[0].check)
+		play_checked(who);
 	else if (who != NULL)
 		play_claim(who);
 	else
