@@ -339,6 +339,12 @@ w              3       3"
 	again
 	serve --min-workers 2
 	trains one "python3 trainer.py other" --emulate rate=2000
+	for scheme in wbsp consgd dynsgd; do
+		run falcon-sync -k "$keys/control.key" "$ready" set "scheme=$scheme"
+		same "status of $scheme" "$status" 1
+		same "what it says of $scheme" "$output" "falcon-sync: scheme: takes steps \
+outside the server, which the job's model.buffers is not for"
+	done
 	trains two "python3 trainer.py other" --emulate rate=500
 	judge buffers
 	run falcon-ps --check --set sync.scheme=wbsp "${job[@]}"
