@@ -62,9 +62,10 @@ lines(const struct fal_rule *rule)
 }
 
 /* What the job takes here under its own rule: data, parameters, sums, published copies;
- * chunks that are
- * kept as they travel; versions that a slack keeps, with the sums of their rounds;
- * elsewhere the sums of the rounds of `workers` workers; the groups' own models. */
+ * chunks that are kept as they travel; versions that a slack keeps, with the sums of
+ * their rounds; elsewhere the sums of the rounds of `workers` workers; the groups' own
+ * models.
+ */
 static uint64_t
 memory_need(const struct ps_job *j, uint64_t workers, uint64_t shards)
 {

@@ -24,6 +24,14 @@ struct fal_rack {
 	uint32_t asked; /* who is asked next whether it has anything to say */
 };
 
+/* How many there will be. */
+static uint32_t
+shards_of(const struct fal_rack_conf *conf)
+{
+	const uint32_t blocks = fal_blocks(conf->each.n);
+	return conf->shards < 1 ? 1 : conf->shards < blocks ? conf->shards : blocks;
+}
+
 struct fal_rack *
 fal_rack_new(const struct fal_rack_conf *conf, const float *init)
 {
@@ -33,7 +41,7 @@ fal_rack_new(const struct fal_rack_conf *conf, const float *init)
 		return NULL;
 	r->each = conf->each;
 	r->tickets = conf->tickets;
-	r->n = conf->shards < 1 ? 1 : conf->shards < blocks ? conf->shards : blocks;
+	r->n = shards_of(conf);
 	r->at = fal_calloc(r->n, sizeof(*r->at));
 	if (r->n > 1)
 		r->all = fal_calloc_aligned(conf->each.n, sizeof(*r->all));
@@ -202,7 +210,7 @@ fal_rack_bytes(const struct fal_rack_conf *conf, uint32_t lines)
 	const struct fal_store_conf store = store_of(conf);
 	const uint64_t whole = conf->each.optim.ema > 0 ? 2 : 1;
 	return fal_store_bytes(&store, lines) +
-	       (conf->shards > 1 ? whole * conf->each.n * sizeof(float) : 0);
+	       (shards_of(conf) > 1 ? whole * conf->each.n * sizeof(float) : 0);
 }
 
 uint64_t

@@ -146,9 +146,16 @@ edited() {
 	counted 14
 }
 
-# need: of tiny.job, in bytes, as the refusal has it.
+# need [OPTION...]: of tiny.job, in bytes, as the refusal has it.
 need() {
-	falcon-ps --check --max-memory 1 tiny.job 2>&1 | sed -n 's/.*needs \([0-9]*\) bytes.*/\1/p'
+	falcon-ps --check --max-memory 1 "$@" tiny.job 2>&1 | sed -n 's/.*needs \([0-9]*\) bytes.*/\1/p'
+}
+
+@test "falcon-ps: shards that have no block need nothing" {
+	same "with 5 shards of one block" "$(need --shards 5)" "$(need)"
+	printf 'input 16\ndense 512\nrelu\ndense 4\n' >tiny.model
+	same "with 5 shards of 3 blocks, more" "$(($(need --shards 5) - $(need)))" \
+		$((4 * (17 * 512 + 513 * 4)))
 }
 
 @test "falcon-ps: model files" {

@@ -38,15 +38,13 @@ make_hosts() {
 	done
 }
 
-# at HOST COMMAND...
+# at HOST COMMAND...: in a shell of its own, which becomes the command: who ends the one
+# ends the other.
 at() {
 	local host=$1
 	shift
-	if [ ${#hosts[@]} -eq 0 ]; then
-		"$@"
-	else
-		exec ip netns exec "${hosts[host]}" "$@"
-	fi
+	[ ${#hosts[@]} -eq 0 ] || set -- ip netns exec "${hosts[host]}" "$@"
+	exec "$@"
 }
 
 if [ "${BENCH_HOSTS:-2}" = 1 ]; then
