@@ -383,7 +383,6 @@ try_run(const char *file, const char *command)
 		child_begin(t.exec->child[0], &t.told);
 		if (try_twice(&t, &ms) && try_halves(&t, ms))
 			try_eval(&t);
-		child_forget(t.exec->child[0]);
 	}
 	unload(&t);
 	return fal_cli_finish(PROG, t.bad ? FAL_EXIT_NO : FAL_EXIT_DONE);
