@@ -54,13 +54,54 @@ fal_text_group(uint64_t n, char out[static 32])
 	return out;
 }
 
+/* The bytes of the character that begins here, and its number; 0: none does (RFC 3629).
+ */
+static size_t
+character(const char *s, size_t n, uint32_t *out)
+{
+	static const uint32_t least[] = { 0, 0, 0x80, 0x800, 0x10000 };
+	const uint8_t c = (uint8_t)*s;
+	const size_t size = c < 0x80 ? 1 : c < 0xc0 ? 0 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : 4;
+	uint32_t v = size <= 1 ? c : c & (0x7fu >> size);
+	if (size == 0 || size > n || c > 0xf4)
+		return 0;
+	for (size_t i = 1; i < size; i++) {
+		if (!goes_on(s[i]))
+			return 0;
+		v = v << 6 | ((uint8_t)s[i] & 0x3f);
+	}
+	*out = v;
+	const bool none = v < least[size] || (v >= 0xd800 && v < 0xe000) || v > 0x10ffff;
+	return none ? 0 : size;
+}
+
+/* Controls, marks that turn the direction of what follows, what is not seen. */
+static bool
+does_harm(uint32_t c)
+{
+	return c < 0x20 || (c >= 0x7f && c < 0xa0) || c == 0xad || c == 0x061c ||
+	       (c >= 0x200b && c < 0x2010) || (c >= 0x2028 && c < 0x202f) ||
+	       (c >= 0x2060 && c < 0x2070) || c == 0xfeff ||
+	       (c >= 0xe0000 && c < 0xe1000);
+}
+
 const char *
 fal_text_plain(char *out, size_t cap, const char *s)
 {
-	size_t n = fal_text_cut(s, cap - 1);
-	for (size_t i = 0; i < n; i++)
-		out[i] = (unsigned char)s[i] < 0x20 || s[i] == 0x7f ? '?' : s[i];
-	out[n] = '\0';
+	const size_t n = fal_text_cut(s, cap - 1);
+	size_t to = 0;
+	uint32_t c;
+	for (size_t i = 0, size; i < n; i += size) {
+		size = character(s + i, n - i, &c);
+		const bool plain = size > 0 && !does_harm(c);
+		size = size > 0 ? size : 1;
+		if (plain)
+			memmove(out + to, s + i, size);
+		else
+			out[to] = '?';
+		to += plain ? size : 1;
+	}
+	out[to] = '\0';
 	return out;
 }
 

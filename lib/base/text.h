@@ -20,7 +20,8 @@ const char *fal_text_s(uint64_t n);
 const char *fal_text_group(uint64_t n, char out[static 32]);
 
 /* As much of `s` as fits `cap` > 0 bytes with its NUL, cut between characters, into
- * `out`, which may be `s`; control characters become '?'.  Returns `out`. */
+ * `out`, which may be `s`; what is no character, controls, and what turns or hides others
+ * become '?'.  Returns `out`. */
 const char *fal_text_plain(char *out, size_t cap, const char *s);
 
 /* What a message shows of what it could not read, which may be a key in the wrong place:

@@ -39,6 +39,7 @@ fal_cli_err(const char *prog, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
+	fal_text_plain(text, sizeof(text), text);
 	fal_text_hide_keys(text); /* given where a name belongs */
 	struct fal_buf line = { 0 }, folded = { 0 };
 	fal_put_fmt(&line, "%s: %s\n", prog, text);

@@ -2,6 +2,7 @@
 #include "coord/priv.h"
 
 #include "base/mem.h"
+#include "base/text.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -312,6 +313,8 @@ leave(struct fal_coord *c, double now, struct fal_peer *p, const char *why)
 {
 	if (!p->ready)
 		return FAL_OK;
+	char plain[FAL_MSG_WHY];
+	why = fal_text_plain(plain, sizeof(plain), why);
 	p->ready = false;
 	p->left = true;
 	c->ready--;

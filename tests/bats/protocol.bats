@@ -57,3 +57,34 @@ trainer() {
 	kill -9 "$pid"
 	judge
 }
+
+# unharmed FILE: nothing in it that a terminal would not print, or would print elsewhere.
+unharmed() {
+	/usr/bin/python3 -c '
+import sys, unicodedata
+text = open(sys.argv[1], "rb").read().decode()
+odd = [c for c in text if c not in "\n\t" and unicodedata.category(c)[0] == "C"]
+sys.exit("%s: %a" % (sys.argv[1], odd) if odd else 0)' "$1"
+}
+
+@test "names and reasons that would do harm are refused, and printed by nobody" {
+	serve
+	/usr/bin/python3 "$root/tests/client/names.py" "$keys/work.key" "$ready" >said
+	same "names: $(cat said)" "$(grep -c "^name .*: 'refused: " said)" 11
+	[ "$(grep -c '^name .*: closed' said)" = 0 ]
+	same "keys: $(cat said)" "$(grep -c '^key .*: heard' said)" 0
+	soon "who left" grep -q "plain left: ?31mred" ps.err
+	client one
+	wait "$pid"
+	judge
+	unharmed ps.err
+	unharmed "$state/trace.jsonl"
+	falcon-stat "$state/trace.jsonl" >table
+	unharmed table
+	falcon-stat -j "$state/trace.jsonl" >table
+	unharmed table
+	# No more than a line for each of them, of a key at most one in ten seconds.
+	[ "$(grep -c "refused" ps.err)" -le 16 ]
+	[ "$(grep -c '"ev":"refuse"' "$state/trace.jsonl")" -le 4 ]
+	lines 1 '"ev":"leave","worker":"plain"'
+}

@@ -94,15 +94,15 @@ class Link:
 
     PROTOCOL = b"Noise_NKpsk0_25519_ChaChaPoly_BLAKE2b"
 
-    def __init__(self, key, addr):
-        name, _, psk, public = key.split()
+    def __init__(self, key, addr, name=None):
+        own, _, psk, public = key.split()
         self.psk, self.public = base64.b64decode(psk), base64.b64decode(public)
         host, port = addr.rsplit(":", 1)
         self.s = socket.create_connection((host, int(port)))
         self.s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.sent = self.got = 0
         self.publications, self.newest = {}, 0
-        self.greet(name.encode())
+        self.greet(name if name is not None else own.encode())
 
     def mac(self, label, said):
         return hashlib.blake2b(said, digest_size=32, key=self.public + self.psk,
@@ -333,9 +333,12 @@ class Worker:
         self.link.send(struct.pack("<HHI", kind, 0, self.incarnation) +
                        struct.pack("<" + fmt, *fields) + rest)
 
+    def hello(self, name, version=b"1.0"):
+        self.say(HELLO, "HHH%dsH%dsIII16s" % (len(name), len(version)), 5, 0, len(name), name,
+                 len(version), version, 1, 1, 1, os.urandom(16))
+
     def run(self):
-        name = b"python"
-        self.say(HELLO, "HHH6sH3sIII16s", 5, 0, len(name), name, 3, b"1.0", 1, 1, 1, os.urandom(16))
+        self.hello(b"python")
         while self.why is None:
             self.hear(self.link.receive())
             while self.why is None and self.work():

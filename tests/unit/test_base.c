@@ -328,6 +328,23 @@ test_text(void **state)
 	/* Bytes that are no UTF-8: cut where they are. */
 	assert_int_equal(fal_text_cut("\x80\x80\x80\x80\x80\x80\x80", 6), 6);
 	assert_string_equal(fal_text_plain(out, 1, s), "");
+	char wide[32];
+	/* C1 controls, marks that turn the direction or are not seen, half characters. */
+	assert_string_equal(fal_text_plain(wide, sizeof(wide),
+					   "\xc2\x9b"
+					   "31m"),
+			    "?31m");
+	assert_string_equal(fal_text_plain(wide, sizeof(wide),
+					   "\x9b"
+					   "1m\xe2\x80"),
+			    "?1m??");
+	assert_string_equal(fal_text_plain(wide, sizeof(wide), "a\u202eb"), "a?b");
+	assert_string_equal(fal_text_plain(wide, sizeof(wide), "\u2066\u200b\ufeff"),
+			    "???");
+	assert_string_equal(fal_text_plain(wide, sizeof(wide), "\xc0\x8a\xed\xa0\x80"),
+			    "?????");
+	assert_string_equal(fal_text_plain(wide, sizeof(wide), "\xf0\x9f\x98\x80"),
+			    "\xf0\x9f\x98\x80");
 
 	struct fal_diag d;
 	char longer[600];
