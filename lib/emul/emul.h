@@ -14,7 +14,7 @@
 #include "base/err.h"
 #include "emul/pattern.h"
 #include "emul/speeds.h"
-#include "net/slow.h"
+#include "net/link.h"
 
 #include <stdbool.h>
 #include <stdint.h>

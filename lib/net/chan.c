@@ -25,6 +25,17 @@ on_closed(uv_handle_t *h)
 	fal_chan_ended(h->data);
 }
 
+static void
+free_parts(struct fal_chan *c)
+{
+	fal_outbox_free(c->out);
+	fal_reader_free(c->reader);
+	fal_writer_free(c->writer);
+	fal_slow_free(c->slow);
+	fal_inbox_free(c->in);
+	free(c);
+}
+
 void
 fal_chan_ended(struct fal_chan *c)
 {
@@ -34,14 +45,9 @@ fal_chan_ended(struct fal_chan *c)
 		c->on_gone(c);
 	if (!c->killed)
 		c->ops.on_close(c->ops.arg, c, c->err, c->why.text);
-	fal_chan_drop_batch(c);
 	fal_dial_free(c);
 	fal_handshake_free(c->handshake);
-	fal_reader_wipe(&c->reader);
-	fal_writer_wipe(&c->writer);
-	fal_slow_free(c->slow);
-	free(c->in);
-	free(c);
+	free_parts(c);
 }
 
 static void
@@ -152,6 +158,64 @@ start_deadline(struct fal_chan *c)
 
 /* --- life --- */
 
+static void
+on_slow_arrived(void *arg)
+{
+	fal_chan_arrived(arg);
+}
+
+static void
+on_slow_taken(void *arg)
+{
+	fal_chan_taken(arg);
+}
+
+static void
+on_slow_sent(void *arg)
+{
+	fal_chan_sent(arg);
+}
+
+static void
+on_slow_ended(void *arg, int status)
+{
+	fal_chan_stream_ended(arg, status);
+}
+
+static void
+on_slow_failed(void *arg)
+{
+	fal_chan_fail(arg, FAL_EIO, "cannot write");
+}
+
+static void
+on_slow_closed(void *arg)
+{
+	fal_chan_ended(arg);
+}
+
+static int
+new_parts(struct fal_chan *c, const struct fal_chan_opt *opt)
+{
+	const struct fal_slow_ops slow = { .arg = c,
+					   .arrived = on_slow_arrived,
+					   .taken = on_slow_taken,
+					   .sent = on_slow_sent,
+					   .ended = on_slow_ended,
+					   .failed = on_slow_failed,
+					   .closed = on_slow_closed };
+	c->in = fal_inbox_new(FAL_CHAN_IN_GREETING);
+	c->reader = fal_reader_new();
+	c->writer =
+		fal_writer_new(opt->send_cap != 0 ? opt->send_cap : FAL_CHAN_SEND_CAP);
+	c->out = fal_outbox_new();
+	if (c->in == NULL || c->reader == NULL || c->writer == NULL || c->out == NULL)
+		return FAL_ENOMEM;
+	return opt->link == NULL
+		       ? FAL_OK
+		       : fal_slow_new(c->loop, opt->link, &c->io.stream, &slow, &c->slow);
+}
+
 int
 fal_chan_new(uv_loop_t *loop, const struct fal_chan_opt *opt,
 	     const struct fal_chan_ops *ops, struct fal_chan **out)
@@ -159,30 +223,20 @@ fal_chan_new(uv_loop_t *loop, const struct fal_chan_opt *opt,
 	struct fal_chan *c = fal_calloc(1, sizeof(*c));
 	if (c == NULL)
 		return FAL_ENOMEM;
-	c->in = fal_calloc(FAL_CHAN_IN_GREETING, 1);
-	if (c->in == NULL) {
-		free(c);
-		return FAL_ENOMEM;
-	}
-	c->in_cap = FAL_CHAN_IN_GREETING;
 	c->loop = loop;
 	c->ops = *ops;
 	c->deadline_ms = opt->deadline_ms != 0 ? opt->deadline_ms : FAL_CHAN_DEADLINE_MS;
-	c->writer.cap = opt->send_cap != 0 ? opt->send_cap : FAL_CHAN_SEND_CAP;
-	if (opt->link != NULL) {
-		const int err = fal_slow_new(c, opt->link);
-		if (err < 0) {
-			free(c->in);
-			free(c);
-			return err;
-		}
+	const int err = new_parts(c, opt);
+	if (err < 0) {
+		free_parts(c);
+		return err;
 	}
 	/* These three cannot fail. */
 	uv_timer_init(loop, &c->deadline);
 	uv_idle_init(loop, &c->again);
 	uv_idle_init(loop, &c->flush);
 	c->deadline.data = c->again.data = c->flush.data = c->io.handle.data = c;
-	c->pending += 3;
+	c->pending += c->slow != NULL ? 4 : 3;
 	start_deadline(c);
 	*out = c;
 	return FAL_OK;
@@ -285,7 +339,7 @@ fal_chan_send(struct fal_chan *c, const struct fal_buf *msg, enum fal_send how)
 		return FAL_ESTATE;
 	if (msg->err < 0)
 		return msg->err;
-	return queued(c, fal_writer_put(&c->writer, msg->p, msg->n, how));
+	return queued(c, fal_writer_put(c->writer, msg->p, msg->n, how));
 }
 
 int
@@ -293,19 +347,19 @@ fal_chan_send_shared(struct fal_chan *c, struct fal_shared *s)
 {
 	if (c->state >= FAL_CHAN_FLUSHING)
 		return FAL_ESTATE;
-	return queued(c, fal_writer_put_shared(&c->writer, s));
+	return queued(c, fal_writer_put_shared(c->writer, s));
 }
 
 void
 fal_chan_skip_shared(struct fal_chan *c, fal_old_fn *is_old, const void *arg)
 {
-	fal_writer_skip_shared(&c->writer, is_old, arg);
+	fal_writer_skip_shared(c->writer, is_old, arg);
 }
 
 int
 fal_chan_expect_shared(struct fal_chan *c, const struct fal_publication *pub)
 {
-	return fal_reader_expect(&c->reader, pub);
+	return fal_reader_expect(c->reader, pub);
 }
 
 void
@@ -316,13 +370,13 @@ fal_chan_compress(struct fal_chan *c, enum fal_compress mode)
 		mode = FAL_COMPRESS_NEVER;
 	else if (mode == FAL_COMPRESS_AUTO)
 		(void)fal_chan_acked(c, &c->acked);
-	fal_writer_compress(&c->writer, mode);
+	fal_writer_compress(c->writer, mode);
 }
 
 bool
 fal_chan_compressing(const struct fal_chan *c)
 {
-	return fal_writer_compressing(&c->writer);
+	return fal_writer_compressing(c->writer);
 }
 
 const char *
@@ -352,14 +406,16 @@ fal_chan_source(const struct fal_chan *c)
 struct fal_chan_stat
 fal_chan_stat(const struct fal_chan *c)
 {
-	const struct fal_zip_stat *z = &c->writer.zipped, *u = &c->reader.unzipped;
+	const struct fal_zip_stat z = fal_writer_zipped(c->writer);
+	const struct fal_zip_stat u = fal_reader_unzipped(c->reader);
+	const size_t queued = fal_writer_queued(c->writer);
 	return (struct fal_chan_stat){
 		.rx = c->rx,
-		.tx = c->tx,
-		.saved = z->bytes_in - z->bytes_out + u->bytes_out - u->bytes_in,
-		.zip_ns = z->ns + u->ns,
-		.queued = c->writer.queued,
-		.held = c->writer.queued + c->batch_own,
-		.rate = c->rate,
+		.tx = fal_outbox_tx(c->out),
+		.saved = z.bytes_in - z.bytes_out + u.bytes_out - u.bytes_in,
+		.zip_ns = z.ns + u.ns,
+		.queued = queued,
+		.held = queued + fal_outbox_own(c->out),
+		.rate = fal_outbox_rate(c->out),
 	};
 }

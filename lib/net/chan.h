@@ -12,8 +12,8 @@
 #define FAL_NET_CHAN_H
 
 #include "base/buf.h"
+#include "net/link.h" /* IWYU pragma: export */
 #include "net/shared.h"
-#include "net/slow.h"
 #include "net/writer.h" /* IWYU pragma: export */
 #include "sec/keyring.h"
 
@@ -26,10 +26,6 @@
 #define FAL_CHAN_DEADLINE_MS 10000
 #define FAL_CHAN_SEND_CAP ((size_t)64 << 20) /* bytes that may wait in a send queue */
 #define FAL_CHAN_TURN_NS 2000000u            /* of reading before others have a turn */
-#define FAL_CHAN_BATCH ((size_t)1 << 20)     /* most bytes handed to the socket at once */
-#define FAL_CHAN_BATCH_MIN ((size_t)64 << 10)
-#define FAL_CHAN_BATCH_S \
-	0.002 /* what a batch takes at the link's rate, between the two */
 /* TCP, both sides: when the peer has been silent for FAL_CHAN_IDLE_S it is asked, and
  * again every FAL_CHAN_PROBE_S; after FAL_CHAN_PROBES without an answer, and when what
  * was sent is not acknowledged, or not taken, for FAL_CHAN_UNHEARD_MS, the channel ends

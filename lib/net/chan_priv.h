@@ -1,7 +1,9 @@
 /* What the parts of a channel, dial and listen know of it that others do not.
  *
- * chan.c owns state, deadline and handles; chan_read.c the input in `in`, the handshake's
- * second half and the reader; chan_write.c the batch, the rate and the writer. */
+ * chan.c owns state, deadline and handles; chan_read.c and chan_write.c say when parts
+ * with fields of their own have their turn: what was read (inbox.h), messages out of it
+ * (reader.h), messages into records (writer.h), what goes at once (outbox.h), a line that
+ * is slow on purpose (slow.h). */
 #ifndef FAL_NET_CHAN_PRIV_H
 #define FAL_NET_CHAN_PRIV_H
 
@@ -10,13 +12,15 @@
 #include "net/chan.h"
 #include "net/gate.h"
 #include "net/handshake.h"
+#include "net/inbox.h"
+#include "net/outbox.h"
 #include "net/reader.h"
+#include "net/slow.h"
 #include "net/writer.h"
 
 #include <sys/queue.h>
 #include <uv.h>
 
-#define FAL_CHAN_PIECES 256      /* records in one batch */
 #define FAL_CHAN_IN_GREETING 512 /* bytes of input kept before the session opens */
 
 enum fal_chan_state {
@@ -77,19 +81,12 @@ struct fal_chan {
 	char fingerprint[FAL_KEY_FINGERPRINT + 1];
 	char source[FAL_ADDR_MAX + 16];
 
-	uint8_t *in; /* what was read; in_from … in_to is to be opened */
-	size_t in_cap, in_from, in_to;
-	struct fal_reader reader;
-	struct fal_writer writer;
-	struct fal_piece batch[FAL_CHAN_PIECES]; /* in the hands of libuv */
-	unsigned batch_n;
-	size_t batch_bytes;
-	size_t batch_own; /* … but for publications, which are others', too */
-	uint64_t batch_begun;
-	uint64_t rate_bytes, rate_ns; /* of the running measurement */
-	double rate;
+	struct fal_inbox *in; /* what was read and is to be opened */
+	struct fal_reader *reader;
+	struct fal_writer *writer;
+	struct fal_outbox *out; /* in the hands of libuv */
 	struct fal_acked acked; /* when compression was measured last */
-	uint64_t rx, tx;
+	uint64_t rx;
 	uint64_t turn_begun, turn_now;
 
 	int err;             /* why it ends */
@@ -110,13 +107,11 @@ void fal_chan_turn_away(struct fal_chan *c, int err, const char *why);
 /* Of chan_read.c: reads from the stream, until uv_read_stop.  libuv's errors. */
 int fal_chan_read(struct fal_chan *c);
 
-/* Of chan_write.c: what waits is written at the end of this turn; the batch, which libuv
- * is through with, is freed. */
+/* Of chan_write.c: what waits is written at the end of this turn. */
 void fal_chan_flush(struct fal_chan *c);
 /* What TCP sent and the peer acknowledged so far, and how long that took; false: nobody
  * knows. */
 bool fal_chan_acked(const struct fal_chan *c, struct fal_acked *out);
-void fal_chan_drop_batch(struct fal_chan *c);
 
 /* Ends the channel; on_close follows from the loop.  The first reason stays. */
 void fal_chan_fail(struct fal_chan *c, int err, const char *fmt, ...)

@@ -1,8 +1,6 @@
 /* Channels: what comes, the peer's handshake and its records, and how the stream ends. */
 #include "net/chan_priv.h"
 
-#include "base/mem.h"
-
 #include <string.h>
 #include <time.h>
 
@@ -15,11 +13,21 @@ _Static_assert(IN_OPEN >= FAL_RECORD_WIRE_MAX, "a record fits");
 /* Why a server leaves without a word, or answers so that it does not authenticate. */
 #define MISMATCH "the coordinator's key does not match, or ours is not in its keyring"
 
-/* The end in c->in of what has arrived. */
-static size_t
-in_end(const struct fal_chan *c)
+/* What has arrived and is to be opened. */
+static uint8_t *
+arrived(const struct fal_chan *c, size_t *n)
 {
-	return c->in_to - fal_slow_held(c->slow);
+	uint8_t *p = fal_inbox_bytes(c->in, n);
+	*n -= fal_slow_held(c->slow);
+	return p;
+}
+
+static bool
+has_more(const struct fal_chan *c)
+{
+	size_t n;
+	(void)arrived(c, &n);
+	return n != 0;
 }
 
 /* --- the end of the stream --- */
@@ -28,7 +36,7 @@ in_end(const struct fal_chan *c)
 static bool
 has_spoken(const struct fal_chan *c)
 {
-	return (c->writing || c->tx != 0) && fal_slow_sent(c->slow) &&
+	return (c->writing || fal_outbox_tx(c->out) != 0) && fal_slow_sent(c->slow) &&
 	       uv_stream_get_write_queue_size(&c->io.stream) == 0;
 }
 
@@ -48,7 +56,7 @@ unanswered(struct fal_chan *c, int status)
 		fal_chan_fail(c, FAL_EIO, "%s", uv_strerror(status));
 	} else if (!has_spoken(c)) {
 		fal_chan_fail(c, FAL_EIO, "the peer left before we said a word");
-	} else if (c->in_to != 0) {
+	} else if (c->rx != 0) {
 		fal_chan_fail(c, FAL_ETRUNC, "the peer left in the handshake");
 	} else {
 		fal_chan_fail(c, FAL_EAUTH, MISMATCH);
@@ -68,7 +76,7 @@ fal_chan_stream_ended(struct fal_chan *c, int status)
 {
 	const bool client = c->keyring == NULL;
 	const bool all_sent =
-		fal_writer_empty(&c->writer) && !c->writing && fal_slow_sent(c->slow);
+		fal_writer_empty(c->writer) && !c->writing && fal_slow_sent(c->slow);
 	if (c->state == FAL_CHAN_LINGERING || (c->state == FAL_CHAN_FLUSHING && all_sent))
 		fal_chan_fail(c, FAL_OK, "closed");
 	else if (client && c->state == FAL_CHAN_GREETING)
@@ -79,7 +87,7 @@ fal_chan_stream_ended(struct fal_chan *c, int status)
 		fal_chan_fail(c, FAL_EIO, "the peer left before all was sent");
 	else if (c->state != FAL_CHAN_OPEN)
 		fal_chan_fail(c, FAL_ETRUNC, "the peer left in the handshake");
-	else if (c->in_from != c->in_to)
+	else if (fal_inbox_left(c->in) != 0)
 		fal_chan_fail(c, FAL_ETRUNC, "the stream ended within a record");
 	else
 		fal_chan_fail(c, FAL_OK, "closed by the peer");
@@ -91,19 +99,13 @@ fal_chan_stream_ended(struct fal_chan *c, int status)
 static int
 establish(struct fal_chan *c, const struct fal_session *s)
 {
-	c->reader.rx = s->rx;
-	c->writer.tx = s->tx;
+	fal_reader_key(c->reader, &s->rx);
+	fal_writer_key(c->writer, &s->tx);
 	memcpy(c->name, s->name, sizeof(c->name));
 	memcpy(c->fingerprint, s->fingerprint, sizeof(c->fingerprint));
 	c->role = s->role;
-	c->in_from += s->used;
-	const size_t cap = c->slow != NULL ? IN_SLOW : IN_OPEN;
-	uint8_t *in = fal_realloc(c->in, cap, 1);
-	if (in == NULL)
-		return FAL_ENOMEM;
-	c->in = in;
-	c->in_cap = cap;
-	return FAL_OK;
+	fal_inbox_used(c->in, s->used);
+	return fal_inbox_grow(c->in, c->slow != NULL ? IN_SLOW : IN_OPEN);
 }
 
 static void
@@ -120,8 +122,9 @@ greet_server(struct fal_chan *c, struct fal_session *s, struct fal_diag *d)
 {
 	struct fal_buf out = { 0 };
 	struct fal_greeting g;
-	int err = fal_handshake_check(*c->keyring, (int64_t)time(NULL), c->in, in_end(c),
-				      &g, d);
+	size_t n;
+	const uint8_t *in = arrived(c, &n);
+	int err = fal_handshake_check(*c->keyring, (int64_t)time(NULL), in, n, &g, d);
 	if (err == FAL_EAUTH) {
 		err = fal_gate_wrong(c->gate, c->from, uv_hrtime(), d);
 	} else if (err == FAL_OK) {
@@ -130,7 +133,7 @@ greet_server(struct fal_chan *c, struct fal_session *s, struct fal_diag *d)
 		if (err == FAL_OK)
 			err = fal_handshake_answer(*c->keyring, &g, s, &out, d);
 	}
-	if (out.n != 0 && fal_writer_put_raw(&c->writer, out.p, out.n) < 0) {
+	if (out.n != 0 && fal_writer_put_raw(c->writer, out.p, out.n) < 0) {
 		fal_seal_wipe(&s->rx);
 		fal_seal_wipe(&s->tx);
 		err = fal_diag_set(d, FAL_ENOMEM, "out of memory");
@@ -148,9 +151,10 @@ greet(struct fal_chan *c)
 	const bool server = c->keyring != NULL;
 	struct fal_session s = { 0 };
 	struct fal_diag d;
-	const int err =
-		server ? greet_server(c, &s, &d)
-		       : fal_handshake_finish(c->handshake, c->in, in_end(c), &s, &d);
+	size_t n;
+	const uint8_t *in = arrived(c, &n);
+	const int err = server ? greet_server(c, &s, &d)
+			       : fal_handshake_finish(c->handshake, in, n, &s, &d);
 	if (err == FAL_ETRUNC)
 		return false;
 	if (err == FAL_EVERSION && server) { /* the refusal is on its way */
@@ -177,16 +181,16 @@ static bool
 read_record(struct fal_chan *c)
 {
 	const uint8_t *msg;
-	size_t used, n;
-	int got = fal_reader_next(&c->reader, c->in + c->in_from, in_end(c) - c->in_from,
-				  &used, &msg, &n);
+	size_t used, n, left;
+	uint8_t *in = arrived(c, &left);
+	int got = fal_reader_next(c->reader, in, left, &used, &msg, &n);
 	if (got == FAL_ETRUNC)
 		return false;
 	if (got < 0) {
 		fal_chan_fail(c, got, "a record was refused: %s", fal_strerror(got));
 		return true;
 	}
-	c->in_from += used;
+	fal_inbox_used(c->in, used);
 	/* Nothing is expected yet, so this was no shared record: the client is no replay.
 	 */
 	if (c->state == FAL_CHAN_UNPROVEN)
@@ -202,10 +206,20 @@ static void on_again(uv_idle_t *h);
 static void
 read_or_not(struct fal_chan *c)
 {
-	if (c->paused || (c->slow != NULL && fal_slow_full(c->slow)))
+	if (c->paused ||
+	    (c->slow != NULL && fal_slow_full(c->slow, fal_inbox_full(c->in))))
 		uv_read_stop(&c->io.stream);
 	else if (!c->deaf)
 		fal_chan_read(c);
+}
+
+/* The channel is closing: nobody wants it any more. */
+static void
+drop_arrived(struct fal_chan *c)
+{
+	size_t n;
+	(void)arrived(c, &n);
+	fal_inbox_used(c->in, n);
 }
 
 /* Opens what is there, until the turn is over. */
@@ -213,19 +227,19 @@ static void
 consume(struct fal_chan *c)
 {
 	bool more = true;
-	while (more && c->in_from != in_end(c)) {
+	while (more && has_more(c)) {
 		if (c->state == FAL_CHAN_GREETING)
 			more = greet(c);
 		else if (c->state == FAL_CHAN_OPEN || c->state == FAL_CHAN_UNPROVEN)
 			more = read_record(c);
 		else
-			c->in_from = in_end(c);
+			drop_arrived(c);
 		if (more && uv_hrtime() - c->turn_begun > FAL_CHAN_TURN_NS)
 			break;
 	}
 	if (c->state == FAL_CHAN_DEAD)
 		return;
-	const bool pause = more && c->in_from != in_end(c);
+	const bool pause = more && has_more(c);
 	if (pause && !c->paused)
 		uv_idle_start(&c->again, on_again);
 	else if (!pause && c->paused)
@@ -254,13 +268,11 @@ on_alloc(uv_handle_t *h, size_t hint, uv_buf_t *buf)
 {
 	struct fal_chan *c = h->data;
 	(void)hint;
-	memmove(c->in, c->in + c->in_from, c->in_to - c->in_from);
-	c->in_to -= c->in_from;
-	c->in_from = 0;
-	size_t room = c->in_cap - c->in_to;
+	size_t room;
+	uint8_t *p = fal_inbox_room(c->in, &room);
 	if (c->slow != NULL && fal_slow_batch(c->slow) < room)
 		room = fal_slow_batch(c->slow);
-	*buf = uv_buf_init((char *)c->in + c->in_to, (unsigned)room);
+	*buf = uv_buf_init((char *)p, (unsigned)room);
 }
 
 static void
@@ -277,7 +289,7 @@ on_read(uv_stream_t *s, ssize_t n, const uv_buf_t *buf)
 		return;
 	}
 	c->rx += (uint64_t)n;
-	c->in_to += (size_t)n;
+	fal_inbox_put(c->in, (size_t)n);
 	if (c->slow != NULL) {
 		fal_slow_read(c->slow, (size_t)n);
 		read_or_not(c);

@@ -233,7 +233,7 @@ prepare(struct fal_chan *c, const struct fal_addr *addr, const struct fal_client
 	fal_addr_format(addr, c->source);
 	int err = fal_handshake_begin(key, &hello, &c->handshake);
 	if (err == 0)
-		err = fal_writer_put_raw(&c->writer, hello.p, hello.n);
+		err = fal_writer_put_raw(c->writer, hello.p, hello.n);
 	fal_buf_free(&hello);
 	return err;
 }

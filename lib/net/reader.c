@@ -8,15 +8,51 @@
 #include <string.h>
 #include <uv.h>
 
-void
-fal_reader_wipe(struct fal_reader *r)
+struct fal_expect {
+	struct fal_publication pub; /* id 0: none */
+	uint32_t next;              /* index of its next record */
+};
+
+struct fal_reader {
+	struct fal_seal rx;
+	struct fal_expect *expect; /* `cap` of them, with room for their content keys, */
+	uint8_t *keys;             /* which is locked memory; both grow as needed */
+	size_t cap, last;          /* last: of whose record came last */
+	uint64_t newest;           /* publication that was ever expected */
+	struct fal_zip *zip;
+	struct fal_buf plain;
+	struct fal_zip_stat unzipped;
+};
+
+struct fal_reader *
+fal_reader_new(void)
 {
+	return fal_calloc(1, sizeof(struct fal_reader));
+}
+
+void
+fal_reader_free(struct fal_reader *r)
+{
+	if (r == NULL)
+		return;
 	fal_seal_wipe(&r->rx);
 	fal_secret_free(r->keys);
 	free(r->expect);
 	fal_zip_free(r->zip);
 	fal_buf_free(&r->plain);
-	*r = (struct fal_reader){ 0 };
+	free(r);
+}
+
+void
+fal_reader_key(struct fal_reader *r, const struct fal_seal *rx)
+{
+	r->rx = *rx;
+}
+
+struct fal_zip_stat
+fal_reader_unzipped(const struct fal_reader *r)
+{
+	return r->unzipped;
 }
 
 static int

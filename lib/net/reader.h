@@ -16,24 +16,17 @@
 /* Publications that may arrive interleaved with their keys, of all shards. */
 #define FAL_EXPECT_MAX ((size_t)FAL_SHARDS_MAX * FAL_VERSIONS_MAX)
 
-struct fal_expect {
-	struct fal_publication pub; /* id 0: none */
-	uint32_t next;              /* index of its next record */
-};
+struct fal_reader; /* opaque */
 
-struct fal_reader {
-	struct fal_seal rx;
-	struct fal_expect *expect; /* `cap` of them, with room for their content keys, */
-	uint8_t *keys;             /* which is locked memory; both grow as needed */
-	size_t cap, last;          /* last: of whose record came last */
-	uint64_t newest;           /* publication that was ever expected */
-	struct fal_zip *zip;
-	struct fal_buf plain;
-	struct fal_zip_stat unzipped; /* bytes_in: as sent; bytes_out: as read */
-};
+/* NULL: out of memory.  Freed, it is wiped; NULL is let be. */
+struct fal_reader *fal_reader_new(void);
+void fal_reader_free(struct fal_reader *r);
 
-/* Frees and wipes what `r` has; {0} is valid. */
-void fal_reader_wipe(struct fal_reader *r);
+/* What session records are opened with; taken. */
+void fal_reader_key(struct fal_reader *r, const struct fal_seal *rx);
+
+/* All that was decompressed here.  bytes_in: as sent; bytes_out: as read. */
+struct fal_zip_stat fal_reader_unzipped(const struct fal_reader *r);
 
 /* Shared records of `pub` may come from now on; copied, key included.  When
  * FAL_EXPECT_MAX are expected the oldest is given up.  FAL_EEXIST unless its id is larger

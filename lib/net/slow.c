@@ -3,7 +3,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
-#include "net/chan_priv.h"
+#include "net/outbox.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -18,14 +18,14 @@
 
 /* The end of what one read brought. */
 struct mark {
-	uint64_t upto; /* of c->rx */
+	uint64_t upto; /* of all that was read */
 	uint64_t due;
 };
 
 /* A batch. */
 struct parcel {
 	STAILQ_ENTRY(parcel) link;
-	struct fal_chan *c;
+	struct fal_slow *s;
 	uv_write_t write;
 	uint64_t due;
 	size_t n;
@@ -33,14 +33,16 @@ struct parcel {
 };
 
 struct fal_slow {
-	struct fal_chan *c;
+	struct fal_slow_ops ops;
 	struct fal_link link;
+	uv_stream_t *to;
 	int fd; /* a timer's, finer than libuv's */
 	uv_poll_t poll;
+	bool over; /* it is closed, or closing */
 	/* in */
 	struct mark marks[MARKS];
 	unsigned first, count;
-	uint64_t arrived; /* of c->rx */
+	uint64_t read, arrived;
 	uint64_t in_busy; /* until then it takes what came */
 	int ended;        /* how the stream did, once all is there */
 	/* out */
@@ -99,6 +101,7 @@ fal_slow_read(struct fal_slow *s, size_t n)
 {
 	const uint64_t now = uv_hrtime();
 	struct mark *last = NULL;
+	s->read += n;
 	if (s->count > 0)
 		last = &s->marks[(s->first + s->count - 1) % MARKS];
 	take(s, now, n, &s->in_busy);
@@ -106,10 +109,9 @@ fal_slow_read(struct fal_slow *s, size_t n)
 	if (last != NULL && due < last->due)
 		due = last->due; /* none overtakes another */
 	if (s->count == MARKS)
-		*last = (struct mark){ s->c->rx, due };
+		*last = (struct mark){ s->read, due };
 	else
-		s->marks[(s->first + s->count++) % MARKS] =
-			(struct mark){ s->c->rx, due };
+		s->marks[(s->first + s->count++) % MARKS] = (struct mark){ s->read, due };
 	arm(s);
 }
 
@@ -125,15 +127,13 @@ fal_slow_ends(struct fal_slow *s, int status)
 size_t
 fal_slow_held(const struct fal_slow *s)
 {
-	return s == NULL ? 0 : (size_t)(s->c->rx - s->arrived);
+	return s == NULL ? 0 : (size_t)(s->read - s->arrived);
 }
 
 bool
-fal_slow_full(const struct fal_slow *s)
+fal_slow_full(const struct fal_slow *s, bool stuffed)
 {
-	const struct fal_chan *c = s->c;
-	return s->count > 0 && (s->in_busy > uv_hrtime() + AHEAD_NS ||
-				c->in_to - c->in_from == c->in_cap);
+	return s->count > 0 && (s->in_busy > uv_hrtime() + AHEAD_NS || stuffed);
 }
 
 /* What is due is there. */
@@ -144,11 +144,11 @@ arrive(struct fal_slow *s, uint64_t now)
 		s->arrived = s->marks[s->first].upto;
 		s->first = (s->first + 1) % MARKS;
 	}
-	fal_chan_arrived(s->c);
-	if (s->count == 0 && s->ended != 0 && s->c->state != FAL_CHAN_DEAD) {
+	s->ops.arrived(s->ops.arg);
+	if (s->count == 0 && s->ended != 0 && !s->over) {
 		const int ended = s->ended;
 		s->ended = 0;
-		fal_chan_stream_ended(s->c, ended);
+		s->ops.ended(s->ops.arg, ended);
 	}
 }
 
@@ -158,35 +158,34 @@ static void
 on_written(uv_write_t *req, int status)
 {
 	struct parcel *p = req->data;
-	struct fal_chan *c = p->c;
-	c->slow->out_n -= p->n;
+	struct fal_slow *s = p->s;
+	s->out_n -= p->n;
 	free(p);
-	if (c->state == FAL_CHAN_DEAD)
+	if (s->over)
 		return;
 	if (status < 0)
-		fal_chan_stream_ended(c, status);
-	else if (fal_slow_sent(c->slow))
-		fal_chan_sent(c);
-	if (c->state != FAL_CHAN_DEAD)
-		arm(c->slow);
+		s->ops.ended(s->ops.arg, status);
+	else if (fal_slow_sent(s))
+		s->ops.sent(s->ops.arg);
+	if (!s->over)
+		arm(s);
 }
 
 int
-fal_slow_write(struct fal_slow *s)
+fal_slow_write(struct fal_slow *s, const struct fal_outbox *b)
 {
-	const struct fal_chan *c = s->c;
+	const size_t n = fal_outbox_bytes(b);
 	const uint64_t now = uv_hrtime();
-	struct parcel *p = malloc(sizeof(*p) + c->batch_bytes);
+	struct parcel *p = malloc(sizeof(*p) + n);
 	if (p == NULL)
 		return FAL_ENOMEM;
-	take(s, now, c->batch_bytes, &s->out_busy);
+	take(s, now, n, &s->out_busy);
 	uint64_t due = s->out_busy + s->link.delay_ns(s->link.arg, now);
 	if (due < s->out_due)
 		due = s->out_due;
-	*p = (struct parcel){ .c = s->c, .due = due };
+	*p = (struct parcel){ .s = s, .due = due, .n = n };
 	p->write.data = p;
-	for (unsigned i = 0; i < c->batch_n; p->n += c->batch[i++].n)
-		memcpy(p->bytes + p->n, c->batch[i].p, c->batch[i].n);
+	fal_outbox_copy(b, p->bytes);
 	STAILQ_INSERT_TAIL(&s->out, p, link);
 	s->out_n += p->n;
 	s->out_due = due;
@@ -204,11 +203,11 @@ fal_slow_sent(const struct fal_slow *s)
 size_t
 fal_slow_batch(const struct fal_slow *s)
 {
-	const double n = s->link.bandwidth * FAL_CHAN_BATCH_S;
+	const double n = s->link.bandwidth * FAL_OUTBOX_S;
 	if (s->link.bandwidth == 0)
 		return SIZE_MAX;
 	return n < (double)BATCH_MIN        ? BATCH_MIN
-	       : n > (double)FAL_CHAN_BATCH ? FAL_CHAN_BATCH
+	       : n > (double)FAL_OUTBOX_MAX ? FAL_OUTBOX_MAX
 					    : (size_t)n;
 }
 
@@ -220,7 +219,7 @@ deliver(struct fal_slow *s, uint64_t now)
 	int err = 0;
 	while ((p = STAILQ_FIRST(&s->out)) != NULL && p->due <= now && err == 0) {
 		const uv_buf_t buf = uv_buf_init(p->bytes, (unsigned)p->n);
-		err = uv_write(&p->write, &s->c->io.stream, &buf, 1, on_written);
+		err = uv_write(&p->write, s->to, &buf, 1, on_written);
 		if (err == 0)
 			STAILQ_REMOVE_HEAD(&s->out, link);
 	}
@@ -229,12 +228,10 @@ deliver(struct fal_slow *s, uint64_t now)
 
 /* --- life ------------------------------------------------------------------------- */
 
-/* Each call into the channel may be its end. */
 static void
 on_timer(uv_poll_t *poll, int status, int events)
 {
-	struct fal_chan *c = poll->data;
-	struct fal_slow *s = c->slow;
+	struct fal_slow *s = poll->data;
 	uint64_t times;
 	(void)status;
 	(void)events;
@@ -242,37 +239,38 @@ on_timer(uv_poll_t *poll, int status, int events)
 		return; /* it was set anew meanwhile */
 	const uint64_t now = uv_hrtime();
 	if (deliver(s, now) < 0) {
-		fal_chan_fail(c, FAL_EIO, "cannot write");
+		s->ops.failed(s->ops.arg);
 		return;
 	}
 	if (s->taking && s->out_busy <= now && s->out_n <= OUT_MAX) {
 		s->taking = false;
-		fal_chan_taken(c);
+		s->ops.taken(s->ops.arg);
 	}
-	if (c->state != FAL_CHAN_DEAD)
+	if (!s->over)
 		arrive(s, now);
-	if (c->state != FAL_CHAN_DEAD)
+	if (!s->over)
 		arm(s);
 }
 
 int
-fal_slow_new(struct fal_chan *c, const struct fal_link *link)
+fal_slow_new(uv_loop_t *loop, const struct fal_link *link, uv_stream_t *to,
+	     const struct fal_slow_ops *ops, struct fal_slow **out)
 {
 	struct fal_slow *s = fal_calloc(1, sizeof(*s));
 	if (s == NULL)
 		return FAL_ENOMEM;
-	s->c = c;
+	s->ops = *ops;
 	s->link = *link;
+	s->to = to;
 	STAILQ_INIT(&s->out);
 	s->fd = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
 	if (s->fd < 0)
 		goto free_slow;
-	if (uv_poll_init(c->loop, &s->poll, s->fd) < 0)
+	if (uv_poll_init(loop, &s->poll, s->fd) < 0)
 		goto close_fd;
-	s->poll.data = c;
+	s->poll.data = s;
 	(void)uv_poll_start(&s->poll, UV_READABLE, on_timer); /* no other one has it */
-	c->slow = s;
-	c->pending++;
+	*out = s;
 	return FAL_OK;
 
 close_fd:
@@ -285,14 +283,17 @@ free_slow:
 static void
 on_closed(uv_handle_t *h)
 {
-	fal_chan_ended(h->data);
+	const struct fal_slow *s = h->data;
+	s->ops.closed(s->ops.arg);
 }
 
 void
 fal_slow_close(struct fal_slow *s)
 {
-	if (s != NULL)
-		uv_close((uv_handle_t *)&s->poll, on_closed);
+	if (s == NULL)
+		return;
+	s->over = true;
+	uv_close((uv_handle_t *)&s->poll, on_closed);
 }
 
 void

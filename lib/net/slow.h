@@ -7,44 +7,50 @@
 #ifndef FAL_NET_SLOW_H
 #define FAL_NET_SLOW_H
 
+#include "net/link.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <uv.h>
 
-struct fal_link {
-	double bandwidth; /* bytes a second, each way; 0: unlimited */
-	/* How long the line needs for what it takes at `now`, a uv_hrtime(). */
-	uint64_t (*delay_ns)(void *arg, uint64_t now);
-	void *arg;
-};
-
-/* The rest is for lib/net. */
-
-struct fal_chan;
+struct fal_outbox;
 struct fal_slow; /* opaque */
 
-/* Puts a line into `c`, whose c->pending it counts up; `link` is kept.  FAL_ENOMEM,
- * FAL_EIO. */
-int fal_slow_new(struct fal_chan *c, const struct fal_link *link);
-void fal_slow_close(struct fal_slow *s); /* c->pending goes down later; NULL: nothing */
+/* What becomes of the line; each but `closed` may close it, and then nothing else is
+ * called. */
+struct fal_slow_ops {
+	void *arg;
+	void (*arrived)(void *arg); /* bytes, or it can take more of them */
+	void (*taken)(void *arg);   /* it has taken the batch */
+	void (*sent)(void *arg);    /* the socket has all of them */
+	/* The stream has ended, by libuv's error; it takes nothing more. */
+	void (*ended)(void *arg, int status);
+	void (*failed)(void *arg);
+	void (*closed)(void *arg); /* after fal_slow_close; it may be freed */
+};
+
+/* A line before the stream `to`, kept, which is to be up before the first batch; `link`
+ * and `ops` are copied.  FAL_ENOMEM, FAL_EIO. */
+int fal_slow_new(uv_loop_t *loop, const struct fal_link *link, uv_stream_t *to,
+		 const struct fal_slow_ops *ops, struct fal_slow **out);
+void fal_slow_close(struct fal_slow *s); /* NULL: nothing */
 void fal_slow_free(struct fal_slow *s);  /* after that; may be NULL */
 
-/* The n bytes that were read last are on the line; c->rx counts them already.
- * fal_chan_arrived follows. */
+/* The n bytes that were read last are on the line; `arrived` follows. */
 void fal_slow_read(struct fal_slow *s, size_t n);
 
-/* The stream ended while bytes were on the line: fal_chan_arrived follows, and when they
- * are there, fal_chan_stream_ended.  False: none are. */
+/* The stream ended while bytes were on the line: `arrived` follows, and when they are
+ * there, `ended`.  False: none are. */
 bool fal_slow_ends(struct fal_slow *s, int status);
 
 /* How many of the bytes that were read are still on the line (NULL: 0), and whether it
- * wants no more of them now. */
+ * wants no more of them now; `stuffed`: there is no room for any. */
 size_t fal_slow_held(const struct fal_slow *s);
-bool fal_slow_full(const struct fal_slow *s);
+bool fal_slow_full(const struct fal_slow *s, bool stuffed);
 
-/* Copies c->batch onto the line; fal_chan_taken follows when it has taken all.
- * FAL_ENOMEM. */
-int fal_slow_write(struct fal_slow *s);
+/* Copies the batch onto the line; `taken` follows when it has taken all.  FAL_ENOMEM. */
+int fal_slow_write(struct fal_slow *s, const struct fal_outbox *b);
 
 /* Whether the socket has all that was written; NULL: true. */
 bool fal_slow_sent(const struct fal_slow *s);

@@ -2,6 +2,7 @@
 #include "net/writer.h"
 
 #include "base/err.h"
+#include "base/mem.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -16,6 +17,24 @@ struct fal_node {
 	size_t n;                  /* bytes of the message */
 	bool raw, packed, bulk, zipped;
 	uint8_t bytes[];
+};
+
+struct fal_fifo {
+	struct fal_node *head, *tail;
+};
+
+struct fal_writer {
+	struct fal_seal tx;
+	struct fal_fifo control, bulk;
+	size_t cap, queued;
+	unsigned shared;
+	enum fal_compress mode;
+	bool trial, pays; /* of FAL_COMPRESS_AUTO */
+	unsigned tries;
+	struct fal_zip_stat measured;
+	struct fal_zip_stat zipped;
+	struct fal_zip *zip;
+	struct fal_buf packed;
 };
 
 static void
@@ -52,15 +71,44 @@ free_fifo(struct fal_fifo *q)
 		free_node(pop(q));
 }
 
-void
-fal_writer_wipe(struct fal_writer *w)
+struct fal_writer *
+fal_writer_new(size_t cap)
 {
+	struct fal_writer *w = fal_calloc(1, sizeof(*w));
+	if (w != NULL)
+		w->cap = cap;
+	return w;
+}
+
+void
+fal_writer_free(struct fal_writer *w)
+{
+	if (w == NULL)
+		return;
 	fal_seal_wipe(&w->tx);
 	free_fifo(&w->control);
 	free_fifo(&w->bulk);
 	fal_zip_free(w->zip);
 	fal_buf_free(&w->packed);
-	*w = (struct fal_writer){ 0 };
+	free(w);
+}
+
+void
+fal_writer_key(struct fal_writer *w, const struct fal_seal *tx)
+{
+	w->tx = *tx;
+}
+
+size_t
+fal_writer_queued(const struct fal_writer *w)
+{
+	return w->queued;
+}
+
+struct fal_zip_stat
+fal_writer_zipped(const struct fal_writer *w)
+{
+	return w->zipped;
 }
 
 /* A node with room for head, n bytes and tag. */

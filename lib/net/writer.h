@@ -27,26 +27,8 @@ enum fal_send {
 
 enum fal_compress { FAL_COMPRESS_NEVER, FAL_COMPRESS_ALWAYS, FAL_COMPRESS_AUTO };
 
-struct fal_node; /* a queued message */
-
-struct fal_fifo {
-	struct fal_node *head, *tail;
-};
-
-struct fal_writer {
-	struct fal_seal tx; /* without a key only raw bytes leave */
-	struct fal_fifo control, bulk;
-	size_t cap;    /* bytes that may wait */
-	size_t queued; /* bytes of messages that wait; shared ones are not copied */
-	unsigned shared;
-	enum fal_compress mode;
-	bool trial, pays; /* of FAL_COMPRESS_AUTO */
-	unsigned tries;
-	struct fal_zip_stat measured;
-	struct fal_zip_stat zipped; /* all that was compressed here */
-	struct fal_zip *zip;
-	struct fal_buf packed;
-};
+struct fal_node;   /* a queued message */
+struct fal_writer; /* opaque */
 
 /* Bytes for the wire. */
 struct fal_piece {
@@ -56,8 +38,18 @@ struct fal_piece {
 	struct fal_shared *shared; /* holds p, or NULL */
 };
 
-/* Frees what waits; wipes.  {0} is valid. */
-void fal_writer_wipe(struct fal_writer *w);
+/* For at most `cap` bytes that wait; NULL: out of memory.  Freed, with what waits, it is
+ * wiped; NULL is let be. */
+struct fal_writer *fal_writer_new(size_t cap);
+void fal_writer_free(struct fal_writer *w);
+
+/* What messages are sealed with; taken.  Without it only raw bytes leave. */
+void fal_writer_key(struct fal_writer *w, const struct fal_seal *tx);
+
+/* Bytes of messages that wait; shared ones are not copied.  All that was compressed
+ * here. */
+size_t fal_writer_queued(const struct fal_writer *w);
+struct fal_zip_stat fal_writer_zipped(const struct fal_writer *w);
 
 /* Queues a copy of n ≤ FAL_RECORD_MAX bytes.  FAL_ELIMIT when that is too long or more
  * than `cap` would wait; FAL_ENOMEM. */

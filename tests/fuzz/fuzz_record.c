@@ -92,26 +92,27 @@ static void
 sealed(const uint8_t *p, size_t n)
 {
 	static const uint8_t key[FAL_KEY_BYTES] = { 5 };
-	struct fal_reader r = { 0 };
-	struct fal_seal tx;
+	struct fal_seal tx, rx;
 	const uint8_t *msg;
 	size_t used, msg_n;
 	if (n == 0 || n > FAL_RECORD_MAX)
 		return;
+	struct fal_reader *r = fal_reader_new();
 	uint8_t *rec = malloc(FAL_RECORD_HEAD + n + FAL_SEAL_TAG);
-	must(rec != NULL);
+	must(r != NULL && rec != NULL);
 	must(fal_seal_init(&tx, FAL_SUITE_CHACHA20_POLY1305, key) == 0);
-	must(fal_seal_init(&r.rx, FAL_SUITE_CHACHA20_POLY1305, key) == 0);
+	must(fal_seal_init(&rx, FAL_SUITE_CHACHA20_POLY1305, key) == 0);
+	fal_reader_key(r, &rx);
 	memcpy(rec + FAL_RECORD_HEAD, p + 1, n - 1);
 	const uint8_t flags = p[0] & FAL_RECORD_ZSTD;
 	must(fal_record_seal(&tx, flags, rec, n - 1) == 0);
-	const int got = fal_reader_next(&r, rec, FAL_RECORD_HEAD + n - 1 + FAL_SEAL_TAG,
+	const int got = fal_reader_next(r, rec, FAL_RECORD_HEAD + n - 1 + FAL_SEAL_TAG,
 					&used, &msg, &msg_n);
 	must(got == 1 || flags != 0);
 	must(got < 0 || msg_n <= FAL_RECORD_MAX);
 	must(flags != 0 || (msg_n == n - 1 && memcmp(msg, p + 1, n - 1) == 0));
 	fal_seal_wipe(&tx);
-	fal_reader_wipe(&r);
+	fal_reader_free(r);
 	free(rec);
 }
 

@@ -216,7 +216,7 @@ room_is_for_a_batch(void **state)
 		for (; sent < 3000 && fal_chan_room(c->c); sent++)
 			assert_int_equal(send_bytes(c, 'b', 60000, FAL_SEND_BULK), 0);
 		const size_t queued = fal_chan_stat(c->c).queued;
-		if (queued > FAL_CHAN_BATCH + 60000)
+		if (queued > FAL_OUTBOX_MAX + 60000)
 			fail_msg("%zu bytes wait", queued);
 		const unsigned rooms = c->rooms;
 		asked += sent < 3000;

@@ -64,26 +64,36 @@ addresses(void **state)
 
 /* Both ends of one direction. */
 struct pair {
-	struct fal_writer w;
-	struct fal_reader r;
+	struct fal_writer *w;
+	struct fal_reader *r;
 };
+
+static struct pair
+pair_of(size_t cap)
+{
+	uint8_t key[FAL_KEY_BYTES];
+	struct pair p = { fal_writer_new(cap), fal_reader_new() };
+	struct fal_seal tx, rx;
+	memset(key, 9, sizeof(key));
+	assert_int_equal(fal_seal_init(&tx, FAL_SUITE_CHACHA20_POLY1305, key), 0);
+	assert_int_equal(fal_seal_init(&rx, FAL_SUITE_CHACHA20_POLY1305, key), 0);
+	assert_true(p.w != NULL && p.r != NULL);
+	fal_writer_key(p.w, &tx);
+	fal_reader_key(p.r, &rx);
+	return p;
+}
 
 static struct pair
 pair(void)
 {
-	uint8_t key[FAL_KEY_BYTES];
-	struct pair p = { .w.cap = (size_t)1 << 20 };
-	memset(key, 9, sizeof(key));
-	assert_int_equal(fal_seal_init(&p.w.tx, FAL_SUITE_CHACHA20_POLY1305, key), 0);
-	assert_int_equal(fal_seal_init(&p.r.rx, FAL_SUITE_CHACHA20_POLY1305, key), 0);
-	return p;
+	return pair_of((size_t)1 << 20);
 }
 
 static void
 wipe(struct pair *p)
 {
-	fal_writer_wipe(&p->w);
-	fal_reader_wipe(&p->r);
+	fal_writer_free(p->w);
+	fal_reader_free(p->r);
 }
 
 /* The next record of `p`, as bytes. */
@@ -92,7 +102,7 @@ take(struct pair *p)
 {
 	struct fal_piece piece;
 	struct fal_buf b = { 0 };
-	assert_int_equal(fal_writer_next(&p->w, 0, &piece), 1);
+	assert_int_equal(fal_writer_next(p->w, 0, &piece), 1);
 	fal_put_bytes(&b, piece.p, piece.n);
 	fal_piece_free(&piece);
 	return b;
@@ -105,7 +115,7 @@ passes(struct pair *p, const void *want, size_t n)
 	struct fal_buf b = take(p);
 	const uint8_t *msg;
 	size_t used, got;
-	assert_int_equal(fal_reader_next(&p->r, b.p, b.n, &used, &msg, &got), 1);
+	assert_int_equal(fal_reader_next(p->r, b.p, b.n, &used, &msg, &got), 1);
 	assert_int_equal(used, b.n);
 	assert_int_equal(got, n);
 	assert_memory_equal(msg, want, n);
@@ -117,15 +127,15 @@ control_goes_first(void **state)
 {
 	(void)state;
 	struct pair p = pair();
-	assert_int_equal(fal_writer_put(&p.w, "b1", 2, FAL_SEND_BULK), 0);
-	assert_int_equal(fal_writer_put(&p.w, "b2", 2, FAL_SEND_BULK), 0);
+	assert_int_equal(fal_writer_put(p.w, "b1", 2, FAL_SEND_BULK), 0);
+	assert_int_equal(fal_writer_put(p.w, "b2", 2, FAL_SEND_BULK), 0);
 	passes(&p, "b1", 2);
-	assert_int_equal(fal_writer_put(&p.w, "c1", 2, FAL_SEND_CONTROL), 0);
-	assert_int_equal(fal_writer_put(&p.w, "c2", 2, FAL_SEND_CONTROL), 0);
+	assert_int_equal(fal_writer_put(p.w, "c1", 2, FAL_SEND_CONTROL), 0);
+	assert_int_equal(fal_writer_put(p.w, "c2", 2, FAL_SEND_CONTROL), 0);
 	passes(&p, "c1", 2);
 	passes(&p, "c2", 2);
 	passes(&p, "b2", 2);
-	assert_true(fal_writer_empty(&p.w));
+	assert_true(fal_writer_empty(p.w));
 	wipe(&p);
 }
 
@@ -133,18 +143,17 @@ static void
 caps_hold(void **state)
 {
 	(void)state;
-	struct pair p = pair();
+	struct pair p = pair_of(100000);
 	static uint8_t msg[FAL_RECORD_MAX + 1];
-	p.w.cap = 100000;
-	assert_int_equal(fal_writer_put(&p.w, msg, sizeof(msg), FAL_SEND_BULK),
+	assert_int_equal(fal_writer_put(p.w, msg, sizeof(msg), FAL_SEND_BULK),
 			 FAL_ELIMIT);
-	assert_int_equal(fal_writer_put(&p.w, msg, FAL_RECORD_MAX, FAL_SEND_BULK), 0);
-	assert_int_equal(fal_writer_put(&p.w, msg, 34465, FAL_SEND_CONTROL), FAL_ELIMIT);
-	assert_int_equal(fal_writer_put(&p.w, msg, 34464, FAL_SEND_CONTROL), 0);
-	assert_int_equal(p.w.queued, 100000);
+	assert_int_equal(fal_writer_put(p.w, msg, FAL_RECORD_MAX, FAL_SEND_BULK), 0);
+	assert_int_equal(fal_writer_put(p.w, msg, 34465, FAL_SEND_CONTROL), FAL_ELIMIT);
+	assert_int_equal(fal_writer_put(p.w, msg, 34464, FAL_SEND_CONTROL), 0);
+	assert_int_equal(fal_writer_queued(p.w), 100000);
 	passes(&p, msg, 34464);
 	passes(&p, msg, FAL_RECORD_MAX);
-	assert_int_equal(p.w.queued, 0);
+	assert_int_equal(fal_writer_queued(p.w), 0);
 	wipe(&p);
 }
 
@@ -155,14 +164,14 @@ every_changed_bit_ends_it(void **state)
 	unsigned refused = 0, bits = 0;
 	for (size_t bit = 0;; bit++) {
 		struct pair p = pair();
-		assert_int_equal(fal_writer_put(&p.w, "twelve bytes", 12, FAL_SEND_BULK),
+		assert_int_equal(fal_writer_put(p.w, "twelve bytes", 12, FAL_SEND_BULK),
 				 0);
 		struct fal_buf b = take(&p);
 		const uint8_t *msg;
 		size_t used, n, all = b.n * 8;
 		if (bit < all) {
 			b.p[bit / 8] ^= (uint8_t)(1u << bit % 8);
-			refused += fal_reader_next(&p.r, b.p, b.n, &used, &msg, &n) < 0;
+			refused += fal_reader_next(p.r, b.p, b.n, &used, &msg, &n) < 0;
 			bits++;
 		}
 		fal_buf_free(&b);
@@ -210,19 +219,21 @@ compresses_as_told(void **state)
 	(void)state;
 	struct pair p = pair();
 	static uint8_t zeros[60000];
-	assert_int_equal(fal_writer_put(&p.w, zeros, sizeof(zeros), FAL_SEND_PACKED), 0);
+	assert_int_equal(fal_writer_put(p.w, zeros, sizeof(zeros), FAL_SEND_PACKED), 0);
 	passes(&p, zeros, sizeof(zeros));
-	assert_in_range(p.w.zipped.bytes_out, 1, 1000);
-	assert_int_equal(p.r.unzipped.bytes_in, p.w.zipped.bytes_out);
-	assert_int_equal(fal_writer_put(&p.w, zeros, sizeof(zeros), FAL_SEND_BULK), 0);
+	assert_in_range(fal_writer_zipped(p.w).bytes_out, 1, 1000);
+	assert_int_equal(fal_reader_unzipped(p.r).bytes_in,
+			 fal_writer_zipped(p.w).bytes_out);
+	assert_int_equal(fal_writer_put(p.w, zeros, sizeof(zeros), FAL_SEND_BULK), 0);
 	passes(&p, zeros, sizeof(zeros));
-	assert_int_equal(p.w.zipped.bytes_in, sizeof(zeros)); /* not that one */
-	fal_writer_compress(&p.w, FAL_COMPRESS_ALWAYS);
-	assert_int_equal(fal_writer_put(&p.w, zeros, sizeof(zeros), FAL_SEND_BULK), 0);
+	assert_int_equal(fal_writer_zipped(p.w).bytes_in,
+			 sizeof(zeros)); /* not that one */
+	fal_writer_compress(p.w, FAL_COMPRESS_ALWAYS);
+	assert_int_equal(fal_writer_put(p.w, zeros, sizeof(zeros), FAL_SEND_BULK), 0);
 	passes(&p, zeros, sizeof(zeros));
-	assert_int_equal(p.w.zipped.bytes_in, 2 * sizeof(zeros));
-	fal_writer_compress(&p.w, FAL_COMPRESS_NEVER);
-	assert_false(fal_writer_compressing(&p.w));
+	assert_int_equal(fal_writer_zipped(p.w).bytes_in, 2 * sizeof(zeros));
+	fal_writer_compress(p.w, FAL_COMPRESS_NEVER);
+	assert_false(fal_writer_compressing(p.w));
 	wipe(&p);
 }
 
@@ -231,15 +242,15 @@ static bool
 auto_goes_on(double rate, const uint8_t *msg, size_t n)
 {
 	struct pair p = pair();
-	fal_writer_compress(&p.w, FAL_COMPRESS_AUTO);
+	fal_writer_compress(p.w, FAL_COMPRESS_AUTO);
 	for (size_t sent = 0; sent < FAL_WRITER_TRIAL + n; sent += n) {
 		struct fal_piece piece;
-		assert_true(fal_writer_compressing(&p.w));
-		assert_int_equal(fal_writer_put(&p.w, msg, n, FAL_SEND_BULK), 0);
-		assert_int_equal(fal_writer_next(&p.w, rate, &piece), 1);
+		assert_true(fal_writer_compressing(p.w));
+		assert_int_equal(fal_writer_put(p.w, msg, n, FAL_SEND_BULK), 0);
+		assert_int_equal(fal_writer_next(p.w, rate, &piece), 1);
 		fal_piece_free(&piece);
 	}
-	const bool goes_on = fal_writer_compressing(&p.w);
+	const bool goes_on = fal_writer_compressing(p.w);
 	wipe(&p);
 	return goes_on;
 }
@@ -267,20 +278,20 @@ every_measurement_ends(void **state)
 	for (size_t i = 0; i < 3; i++)
 		for (size_t k = 0; k < 4; k++) {
 			struct pair p = pair();
-			fal_writer_compress(&p.w, FAL_COMPRESS_AUTO);
+			fal_writer_compress(p.w, FAL_COMPRESS_AUTO);
 			for (unsigned sent = 0; sent <= FAL_WRITER_TRIES; sent++) {
 				struct fal_piece piece;
-				assert_int_equal(fal_writer_put(&p.w, zeros, sizes[k],
+				assert_int_equal(fal_writer_put(p.w, zeros, sizes[k],
 								FAL_SEND_BULK),
 						 0);
-				assert_int_equal(fal_writer_next(&p.w, rates[i], &piece),
+				assert_int_equal(fal_writer_next(p.w, rates[i], &piece),
 						 1);
 				fal_piece_free(&piece);
 			}
-			if (fal_writer_measuring(&p.w))
+			if (fal_writer_measuring(p.w))
 				fail_msg("%zu bytes at %g B/s are measured for ever",
 					 sizes[k], rates[i]);
-			assert_int_equal(fal_writer_compressing(&p.w),
+			assert_int_equal(fal_writer_compressing(p.w),
 					 rates[i] == 1e3 && sizes[k] > 1);
 			wipe(&p);
 		}
@@ -352,20 +363,20 @@ shared_records(void **state)
 		struct pair p = pair();
 		struct fal_shared *s = publish(5, zstd), *t = publish(6, zstd);
 		struct fal_publication pub = announced(s);
-		assert_int_equal(reads(&p.r, s, 0), FAL_ESTATE); /* not announced */
-		assert_int_equal(fal_reader_expect(&p.r, &pub), 0);
-		assert_int_equal(fal_reader_expect(&p.r, &pub), FAL_EEXIST);
-		assert_int_equal(reads(&p.r, s, 0), 1);
-		assert_int_equal(reads(&p.r, s, 0), FAL_ESTATE); /* again */
-		assert_int_equal(reads(&p.r, s, 2), FAL_ESTATE); /* one misses */
-		assert_int_equal(reads(&p.r, t, 0), FAL_ESTATE);
+		assert_int_equal(reads(p.r, s, 0), FAL_ESTATE); /* not announced */
+		assert_int_equal(fal_reader_expect(p.r, &pub), 0);
+		assert_int_equal(fal_reader_expect(p.r, &pub), FAL_EEXIST);
+		assert_int_equal(reads(p.r, s, 0), 1);
+		assert_int_equal(reads(p.r, s, 0), FAL_ESTATE); /* again */
+		assert_int_equal(reads(p.r, s, 2), FAL_ESTATE); /* one misses */
+		assert_int_equal(reads(p.r, t, 0), FAL_ESTATE);
 		pub = announced(t);
 		pub.ad[0] = 'J';
-		assert_int_equal(fal_reader_expect(&p.r, &pub), 0);
-		assert_int_equal(reads(&p.r, t, 0), FAL_EAUTH); /* of another job */
-		assert_int_equal(reads(&p.r, s, 1), 1);
-		assert_int_equal(reads(&p.r, s, 2), 1);
-		assert_int_equal(reads(&p.r, s, 0), 0); /* it is through */
+		assert_int_equal(fal_reader_expect(p.r, &pub), 0);
+		assert_int_equal(reads(p.r, t, 0), FAL_EAUTH); /* of another job */
+		assert_int_equal(reads(p.r, s, 1), 1);
+		assert_int_equal(reads(p.r, s, 2), 1);
+		assert_int_equal(reads(p.r, s, 0), 0); /* it is through */
 		assert_int_equal(fal_shared_bytes(s) < 1000, zstd);
 		fal_shared_drop(s);
 		fal_shared_drop(t);
@@ -386,32 +397,32 @@ skips_what_is_old(void **state)
 	(void)state;
 	struct pair p = pair();
 	struct fal_shared *s = publish(1, false), *t = publish(2, false);
-	assert_int_equal(fal_writer_put_shared(&p.w, s), 0);
-	assert_int_equal(fal_writer_put(&p.w, "bulk", 4, FAL_SEND_BULK), 0);
+	assert_int_equal(fal_writer_put_shared(p.w, s), 0);
+	assert_int_equal(fal_writer_put(p.w, "bulk", 4, FAL_SEND_BULK), 0);
 	struct fal_buf b = take(&p);
 	size_t n;
 	const uint8_t *first = fal_shared_record(s, 0, &n);
 	assert_int_equal(b.n, n);
 	assert_memory_equal(b.p, first, n);
 	fal_buf_free(&b);
-	fal_writer_skip_shared(&p.w, is_old, NULL);
-	assert_int_equal(fal_writer_put_shared(&p.w, t), 0);
+	fal_writer_skip_shared(p.w, is_old, NULL);
+	assert_int_equal(fal_writer_put_shared(p.w, t), 0);
 	fal_shared_drop(s);
 	passes(&p, "bulk", 4);
 	const struct fal_publication pub = announced(t);
-	assert_int_equal(fal_reader_expect(&p.r, &pub), 0);
+	assert_int_equal(fal_reader_expect(p.r, &pub), 0);
 	for (uint32_t i = 0; i < 3; i++) {
 		b = take(&p);
 		const uint8_t *msg;
 		size_t used, got;
-		assert_int_equal(fal_reader_next(&p.r, b.p, b.n, &used, &msg, &got), 1);
+		assert_int_equal(fal_reader_next(p.r, b.p, b.n, &used, &msg, &got), 1);
 		assert_int_equal(msg[0], i);
 		fal_buf_free(&b);
 	}
-	assert_true(fal_writer_empty(&p.w));
+	assert_true(fal_writer_empty(p.w));
 	for (int i = 0; i < FAL_VERSIONS_MAX; i++)
-		assert_int_equal(fal_writer_put_shared(&p.w, t), 0);
-	assert_int_equal(fal_writer_put_shared(&p.w, t), FAL_ELIMIT);
+		assert_int_equal(fal_writer_put_shared(p.w, t), 0);
+	assert_int_equal(fal_writer_put_shared(p.w, t), FAL_ELIMIT);
 	fal_shared_drop(t);
 	wipe(&p);
 }
@@ -428,12 +439,12 @@ every_version_of_every_shard(void **state)
 	for (int i = 0; i < ALL; i++) {
 		s[i] = publish_parts((uint64_t)i + 1, false, FAL_SHARDS_MAX);
 		const struct fal_publication pub = announced(s[i]);
-		assert_int_equal(fal_reader_expect(&p.r, &pub), 0);
-		assert_int_equal(fal_writer_put_shared(&p.w, s[i]), 0);
+		assert_int_equal(fal_reader_expect(p.r, &pub), 0);
+		assert_int_equal(fal_writer_put_shared(p.w, s[i]), 0);
 	}
 	for (int i = 0; i < ALL; i++) {
 		for (uint32_t k = 0; k < 3; k++)
-			assert_int_equal(reads(&p.r, s[i], k), 1);
+			assert_int_equal(reads(p.r, s[i], k), 1);
 		fal_shared_drop(s[i]);
 	}
 	wipe(&p);

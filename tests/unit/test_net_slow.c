@@ -1,5 +1,5 @@
 /* Channels over a slow line: what comes is the same, in the same order, but later. */
-#include "net/slow.h"
+#include "net/link.h"
 #include "test_net.h"
 
 #include <signal.h>
