@@ -198,6 +198,38 @@ fal_rack_average(struct fal_rack *r)
 	return r->average;
 }
 
+bool
+fal_rack_marked(struct fal_rack *r, uint64_t version, struct fal_image *out)
+{
+	uint32_t n = 0;
+	while (n < r->n && fal_shard_marked(r->at[n].shard, version, &out[n]))
+		n++;
+	if (n == r->n)
+		return true;
+	while (n > 0)
+		fal_image_free(&out[--n]);
+	return false;
+}
+
+int
+fal_rack_become(struct fal_rack *r, const struct fal_image_head *is,
+		int (*fill)(void *arg, const struct fal_image_array *a), void *arg)
+{
+	struct fal_image *live = fal_calloc(r->n, sizeof(*live));
+	int err = live != NULL ? FAL_OK : FAL_ENOMEM;
+	for (uint32_t i = 0; i < r->n && err == FAL_OK; i++)
+		err = fal_shard_become(r->at[i].shard, is, &live[i]);
+	for (uint32_t k = 0; err == FAL_OK && k < live[0].arrays; k++)
+		for (uint32_t i = 0; i < r->n && err == FAL_OK; i++)
+			err = fill(arg, &live[i].array[k]);
+	for (uint32_t i = 0; i < r->n && err == FAL_OK; i++)
+		fal_shard_became(r->at[i].shard);
+	for (uint32_t i = 0; live != NULL && i < r->n; i++)
+		fal_image_free(&live[i]);
+	free(live);
+	return err;
+}
+
 static struct fal_store_conf
 store_of(const struct fal_rack_conf *conf)
 {

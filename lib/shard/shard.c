@@ -32,7 +32,8 @@ struct fal_shard {
 	uint64_t held; /* version */
 	float *held_params;
 	int8_t *held_exps;
-	uint8_t *marks; /* by block, scratch */
+	struct fal_image marked; /* or nothing */
+	uint8_t *marks;          /* by block, scratch */
 
 	struct fal_shard_say *say;
 	size_t says, next, say_cap;
@@ -93,6 +94,7 @@ fal_shard_free(struct fal_shard *s)
 	free(s->marks);
 	free(s->held_params);
 	free(s->held_exps);
+	fal_image_free(&s->marked);
 	fal_store_free(s->store);
 	free(s);
 }
@@ -364,6 +366,43 @@ end_round(struct fal_shard *s, struct open *open, const struct fal_shard_order *
 	return err < 0 ? err : say(s, &ended);
 }
 
+/* All of the newest version, as it is, with what is held beside it. */
+static int
+image(struct fal_shard *s, struct fal_image *live)
+{
+	int err = fal_store_image(s->store, live);
+	live->is.holds = s->holds;
+	live->is.held = s->held;
+	if (err < 0 || !s->holds || fal_image_keeps(&live->is))
+		return err;
+	err = fal_image_add(live, "held.params", true, s->held_params,
+			    fal_store_len(s->store) * sizeof(float));
+	return err < 0 ? err
+		       : fal_image_add(live, "held.exponents", false, s->held_exps,
+				       s->conf.count);
+}
+
+/* Without memory there is no image, and the job goes on. */
+static void
+mark(struct fal_shard *s)
+{
+	struct fal_image live = { 0 };
+	fal_image_free(&s->marked);
+	if (image(s, &live) == FAL_OK)
+		(void)fal_image_copy(&live, &s->marked);
+	fal_image_free(&live);
+}
+
+bool
+fal_shard_marked(struct fal_shard *s, uint64_t version, struct fal_image *out)
+{
+	if (s->marked.arrays == 0 || s->marked.is.version != version)
+		return false;
+	*out = s->marked;
+	s->marked = (struct fal_image){ 0 };
+	return true;
+}
+
 static int
 step(struct fal_shard *s, const struct fal_shard_order *o)
 {
@@ -378,6 +417,8 @@ step(struct fal_shard *s, const struct fal_shard_order *o)
 	if (fal_store_step(s->store, o->lr, o->divisor) > 0)
 		stepped.odd = not_finite;
 	stepped.version = fal_store_version(s->store);
+	if (o->mark)
+		mark(s);
 	return say(s, &stepped);
 }
 
@@ -441,12 +482,37 @@ fal_shard_order(struct fal_shard *s, const struct fal_shard_order *o)
 	case FAL_ORDER_HOLD:
 		hold(s, o->version);
 		return FAL_OK;
+	case FAL_ORDER_MARK:
+		mark(s);
+		return FAL_OK;
 	case FAL_ORDER_FORGET:
 		fal_store_forget_slots(s->store, UINT64_MAX);
 		fal_store_forget_lines(s->store);
 		return FAL_OK;
 	}
 	return FAL_OK;
+}
+
+/* ---- coming back ------------------------------------------------------------------- */
+
+int
+fal_shard_become(struct fal_shard *s, const struct fal_image_head *is,
+		 struct fal_image *live)
+{
+	if (is->holds && is->held > is->version)
+		return FAL_EINVAL;
+	int err = fal_store_become(s->store, is);
+	s->holds = is->holds;
+	s->held = is->held;
+	return err < 0 ? err : image(s, live);
+}
+
+void
+fal_shard_became(struct fal_shard *s)
+{
+	fal_store_became(s->store);
+	if (s->holds && s->held >= fal_store_oldest(s->store))
+		hold(s, s->held);
 }
 
 /* ---- pushes ------------------------------------------------------------------------ */

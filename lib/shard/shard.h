@@ -13,6 +13,7 @@
 #include "base/err.h"
 #include "optim/optim.h"
 #include "shard/ticket.h"
+#include "store/image.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -74,6 +75,7 @@ enum fal_order_kind {
 	FAL_ORDER_SQUARES,
 	FAL_ORDER_KEEP,  /* the newest `versions` versions are kept from now on */
 	FAL_ORDER_HOLD,  /* `version`, which is kept, is held, until the next such */
+	FAL_ORDER_MARK,  /* an image of the newest version, `version`, is made */
 	FAL_ORDER_FORGET /* slots and lines are over */
 };
 
@@ -92,6 +94,7 @@ struct fal_shard_order {
 	float lr;
 	uint64_t slot, below; /* END: nothing more comes to the slots below */
 	uint32_t line, versions;
+	bool mark; /* STEP: as MARK of the version that it makes */
 };
 /* 0 or FAL_ENOMEM; FAL_ELIMIT: more fences of rounds that nobody has opened than a clock
  * has tasks.  Other orders for rounds that are not open are passed over. */
@@ -161,5 +164,18 @@ bool fal_shard_at(const struct fal_shard *s, uint64_t version, const float **par
 		  const int8_t **exps);
 /* The average of its weights that optim.ema asks for, borrowed likewise; NULL: none. */
 const float *fal_shard_average(const struct fal_shard *s);
+
+/* ---- what is left when it is gone ---- */
+
+/* The image that MARK, or a marked STEP, has made of this version, with what is held:
+ * `out` is given it.  False: there is none, as there was no memory for it. */
+bool fal_shard_marked(struct fal_shard *s, uint64_t version, struct fal_image *out);
+
+/* A new shard becomes what an image says: these numbers, and then the arrays, which
+ * `live` borrows from it, to be filled in; then fal_shard_became.  Nothing else may be
+ * called between.  FAL_EINVAL: no image has these numbers; FAL_ENOMEM. */
+int fal_shard_become(struct fal_shard *s, const struct fal_image_head *is,
+		     struct fal_image *live);
+void fal_shard_became(struct fal_shard *s);
 
 #endif

@@ -448,11 +448,16 @@ place_of(const struct fal_store *s, uint32_t b)
 	return ((uint64_t)s->conf.first + b) * FAL_BLOCK;
 }
 
-static struct fal_reach
-measured_reach(const float *params, const float *state, uint32_t len, uint32_t slots)
+struct fal_reach
+store_reach(const struct fal_store *s, const float *params, const float *state,
+	    uint32_t b)
 {
-	return (struct fal_reach){ (double)fal_max_abs(params, len),
-				   (double)fal_max_abs(state, slots * len) };
+	const uint32_t slots = fal_optim_slots(&s->conf.optim);
+	const size_t first = (size_t)b * FAL_BLOCK;
+	const uint32_t len = fal_block_len(s->conf.n, b);
+	return (struct fal_reach){ (double)fal_max_abs(params + first, len),
+				   (double)fal_max_abs(state + first * slots,
+						       slots * len) };
 }
 
 /* Steps a block by s->block; false, and nothing has changed, where it, or its state,
@@ -476,7 +481,7 @@ step_block(struct fal_store *s, const struct store_step *step, float scale, uint
 					       s->block };
 	fal_optim_apply_piece(&s->conf.optim, &step->by, scale, &piece);
 	if (!proven)
-		reach = measured_reach(params, state, len, slots);
+		reach = store_reach(s, step->params, step->state, b);
 	if (!isfinite(reach.params) || !isfinite(reach.state)) {
 		memcpy(params, s->trial, len * sizeof(float));
 		memcpy(state, s->trial + len, held * sizeof(float));

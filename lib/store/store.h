@@ -12,6 +12,7 @@
 
 #include "optim/optim.h"
 #include "sched/ledger.h"
+#include "store/image.h"
 #include "wire/bfp.h"
 #include "wire/msg.h"
 
@@ -204,5 +205,16 @@ void fal_store_squares(struct fal_store *s, uint64_t round, double divisor, doub
 void fal_store_clip(struct fal_store *s, double squares);
 /* Is any of what was collected gradients? */
 bool fal_store_has_gradients(const struct fal_store *s);
+
+/* ---- a store as an image, and back ---- */
+
+/* Appends all that the versions to come depend on, as it is: borrowed until the next
+ * call.  No round is a part of it, nor what was collected.  FAL_ENOMEM. */
+int fal_store_image(struct fal_store *s, struct fal_image *m);
+/* A new store becomes one with these numbers: its image has the arrays to be filled;
+ * then fal_store_became.  FAL_EINVAL: it kept more versions than there were;
+ * FAL_ENOMEM. */
+int fal_store_become(struct fal_store *s, const struct fal_image_head *is);
+void fal_store_became(struct fal_store *s);
 
 #endif

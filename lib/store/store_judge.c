@@ -136,7 +136,10 @@ show_round(const struct fal_store *s, const struct round *r, struct shown *to)
 void
 store_remember(struct fal_store *s, const struct round *r)
 {
-	show_round(s, r, s->shown + s->showns++ % SHOWN_UPDATES * s->blocks);
+	const uint64_t at = s->showns++ % SHOWN_UPDATES;
+	show_round(s, r, s->judged);
+	for (uint32_t b = 0; b < s->blocks; b++)
+		s->shown[(size_t)b * SHOWN_UPDATES + at] = s->judged[b];
 }
 
 /* What the round and the last updates show, in s->judged. */
@@ -145,9 +148,10 @@ show_all(struct fal_store *s, const struct round *r)
 {
 	const uint64_t n = s->showns < SHOWN_UPDATES ? s->showns : SHOWN_UPDATES;
 	show_round(s, r, s->judged);
-	for (uint64_t i = 0; i < n; i++)
-		for (uint32_t b = 0; b < s->blocks; b++) {
-			const struct shown *was = &s->shown[i * s->blocks + b];
+	for (uint32_t b = 0; b < s->blocks; b++)
+		for (uint64_t i = 0; i < n; i++) {
+			const struct shown *was =
+				&s->shown[(size_t)b * SHOWN_UPDATES + i];
 			show(&s->judged[b], was->key[0], was->most[0]);
 			show(&s->judged[b], was->key[1], was->most[1]);
 		}

@@ -4,6 +4,7 @@
  *	store_line.c   models that are stepped by themselves
  *	store_round.c  an open round: who brought what
  *	store_judge.c  what a complete round may be made into
+ *	store_image.c  all of it as arrays, and back
  *
  * Calls that can fail return 0 or a negative enum fal_err. */
 #ifndef FAL_STORE_STORE_PRIV_H
@@ -111,7 +112,7 @@ struct fal_store {
 
 	VEC(struct line) lines;
 
-	struct shown *shown;  /* of the last updates, each by block: a ring */
+	struct shown *shown;  /* by block, of the last updates: a ring */
 	uint64_t showns;      /* updates in it, ever */
 	struct shown *judged; /* by block, scratch of store_judge.c */
 };
@@ -136,6 +137,10 @@ struct store_step {
 };
 /* Blocks that would not be finite are left as they are; how many. */
 uint32_t store_step(struct fal_store *s, const struct store_step *step);
+
+/* How far block b of a model with this state reaches. */
+struct fal_reach store_reach(const struct fal_store *s, const float *params,
+			     const float *state, uint32_t b);
 
 /* store_judge.c: what the keys have shown in this round is remembered. */
 void store_remember(struct fal_store *s, const struct round *r);

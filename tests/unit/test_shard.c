@@ -238,6 +238,127 @@ law_over_placements(void **state)
 	}
 }
 
+/* Four contributions, and the step, which may be marked. */
+static void
+whole_round(uint64_t round, bool mark)
+{
+	nothing_said();
+	open_round(round, round - 1);
+	for (uint32_t i = 1; i <= TASKS; i++) {
+		const struct fal_ticket t = { round, { i, 1 },     { 0, 0 },
+					      1,     1 + i % KEYS, facts(round - 1) };
+		check(push(&t, round - 1, 1, 0, blocks), 0, "push");
+	}
+	order((struct fal_shard_order){
+		.kind = FAL_ORDER_END, .round = round, .end = FAL_END_MERGE });
+	order((struct fal_shard_order){ .kind = FAL_ORDER_STEP,
+					.lr = 0.1f,
+					.divisor = TASKS,
+					.versions = 2,
+					.mark = mark });
+	same_versions(round);
+}
+
+/* Images, whose arrays are taken one after the other, shard by shard. */
+struct taking {
+	const struct fal_image *image;
+	uint32_t shards, array, shard;
+	size_t at; /* bytes of that */
+	uint32_t asked;
+};
+
+static int
+take(void *arg, const struct fal_image_array *a)
+{
+	struct taking *t = arg;
+	char *to = a->p;
+	size_t left = a->bytes;
+	t->asked++;
+	while (left > 0) {
+		assert_true(t->array < t->image[0].arrays);
+		const struct fal_image_array *from = &t->image[t->shard].array[t->array];
+		const size_t some =
+			from->bytes - t->at < left ? from->bytes - t->at : left;
+		assert_string_equal(from->name, a->name);
+		assert_int_equal(from->floats, a->floats);
+		memcpy(to, (const char *)from->p + t->at, some);
+		to += some;
+		left -= some;
+		t->at += some;
+		if (t->at < from->bytes)
+			continue;
+		t->at = 0;
+		t->shard = (t->shard + 1) % t->shards;
+		t->array += t->shard == 0;
+	}
+	return FAL_OK;
+}
+
+/* In the place of rack `to` comes one that becomes what rack `from` was. */
+static void
+replace(uint32_t from, uint32_t to, uint64_t version)
+{
+	struct fal_image image[RACKS];
+	const uint32_t shards = fal_rack_shards(rack[from]);
+	assert_false(fal_rack_marked(rack[from], version + 1, image));
+	assert_true(fal_rack_marked(rack[from], version, image));
+	const struct fal_rack_conf conf = {
+		.shards = to + 1,
+		.each = { .n = n,
+			  .tasks = TASKS,
+			  .optim = { .kind = FAL_NESTEROV, .momentum = 0.9f },
+			  .checksums = true,
+			  .checksum_seed = 7 },
+	};
+	fal_rack_free(rack[to]);
+	rack[to] = fal_rack_new(&conf, init);
+	assert_non_null(rack[to]);
+	struct taking t = { .image = image, .shards = shards };
+	check(fal_rack_become(rack[to], &image[0].is, take, &t), 0, "become");
+	check(t.asked, (int64_t)image[0].arrays * (to + 1), "arrays");
+	check(t.array, image[0].arrays, "nothing is left");
+	for (uint32_t i = 0; i < shards; i++)
+		fal_image_free(&image[i]);
+	assert_false(fal_rack_marked(rack[from], version, image)); /* it was taken */
+}
+
+/* Shards that were made of images of others, cut otherwise, go on as these do: the same
+ * versions, the same that are held, the same doubts. */
+static void
+goes_on(void **state)
+{
+	(void)state;
+	const uint64_t last = 2 + fal_rng_below(&rng, 20);
+	const uint64_t held = 1 + fal_rng_below(&rng, (uint32_t)last);
+	for (uint64_t round = 1; round <= last; round++) {
+		whole_round(round, round == last);
+		if (round != held)
+			continue;
+		order((struct fal_shard_order){ .kind = FAL_ORDER_HOLD,
+						.version = round });
+		if (round == last) /* what is held is a part of it */
+			order((struct fal_shard_order){ .kind = FAL_ORDER_MARK,
+							.version = round });
+	}
+	replace(0, 2, last);
+	replace(3, 1, last);
+	same_versions(last);
+	same_versions(last - 1);
+	same_versions(held);
+	for (uint64_t round = last + 1; round <= last + 3; round++) {
+		whole_round(round, false);
+		same_versions(held);
+	}
+	/* What was shown is remembered: a jump that one key makes alone. */
+	const struct fal_ticket large = { last + 4, { 2, 1 }, { 0, 0 },
+					  TASKS,    1 + KEYS, facts(last + 3) };
+	nothing_said();
+	open_round(last + 4, last + 3);
+	check(push(&large, last + 3, 4096, 0, blocks), 0, "push");
+	for (uint32_t r = 1; r < RACKS; r++)
+		check(said[r].doubts > 0, said[0].doubts > 0, "doubts");
+}
+
 /* What is refused is refused by each, and costs nothing. */
 static void
 refused(void **state)
@@ -393,9 +514,9 @@ main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, begin, end)
 	const struct CMUnitTest tests[] = {
-		TEST(law_over_placements), TEST(refused),
-		TEST(taken_back),          TEST(doubted),
-		TEST(fenced_early),        TEST(asked_meanwhile),
+		TEST(law_over_placements), TEST(goes_on), TEST(refused),
+		TEST(taken_back),          TEST(doubted), TEST(fenced_early),
+		TEST(asked_meanwhile),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, NULL, NULL);

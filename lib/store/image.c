@@ -1,0 +1,70 @@
+/* Images: lists of arrays. */
+#include "store/image.h"
+
+#include "base/err.h"
+#include "base/mem.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int
+fal_image_add(struct fal_image *m, const char *name, bool floats, void *p, size_t bytes)
+{
+	if (FAL_GROW(m->array, m->cap, (size_t)m->arrays + 1) < 0)
+		return FAL_ENOMEM;
+	struct fal_image_array *a = &m->array[m->arrays++];
+	*a = (struct fal_image_array){ .floats = floats, .p = p, .bytes = bytes };
+	snprintf(a->name, sizeof(a->name), "%s", name);
+	return FAL_OK;
+}
+
+int
+fal_image_copy(const struct fal_image *from, struct fal_image *out)
+{
+	struct fal_image m = { .is = from->is, .owned = true };
+	for (uint32_t i = 0; i < from->arrays; i++) {
+		const struct fal_image_array *a = &from->array[i];
+		/* Not zeroed first: it may be large. */
+		void *p = malloc(a->bytes > 0 ? a->bytes : 1);
+		if (p == NULL || fal_image_add(&m, a->name, a->floats, p, a->bytes) < 0) {
+			free(p);
+			fal_image_free(&m);
+			return FAL_ENOMEM;
+		}
+		memcpy(p, a->p, a->bytes);
+	}
+	*out = m;
+	return FAL_OK;
+}
+
+static bool
+is_held(const struct fal_image_array *a)
+{
+	return strncmp(a->name, "held.", 5) == 0;
+}
+
+bool
+fal_image_hold(struct fal_image *m, uint64_t version)
+{
+	if (m->is.holds && m->is.held == version)
+		return true;
+	m->is.holds = true;
+	m->is.held = version;
+	/* What was held before stands last. */
+	while (m->arrays > 0 && is_held(&m->array[m->arrays - 1])) {
+		m->arrays--;
+		if (m->owned)
+			free(m->array[m->arrays].p);
+	}
+	return fal_image_keeps(&m->is) && version <= m->is.version;
+}
+
+void
+fal_image_free(struct fal_image *m)
+{
+	for (uint32_t i = 0; m->owned && i < m->arrays; i++)
+		free(m->array[i].p);
+	free(m->array);
+	*m = (struct fal_image){ 0 };
+}

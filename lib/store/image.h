@@ -1,0 +1,59 @@
+/* What a run of blocks is at a version: all that the versions to come depend on, as named
+ * arrays and a few numbers, to be copied, kept and brought back.
+ *
+ * Each array is made of its blocks, one after the other, in the model's order: those of
+ * all shards, one behind the other, are those of the model, however it is cut.
+ */
+#ifndef FAL_STORE_IMAGE_H
+#define FAL_STORE_IMAGE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { FAL_IMAGE_NAME = 24 };
+
+/* The numbers; the same in all shards. */
+struct fal_image_head {
+	uint64_t version;
+	uint64_t steps;  /* that the optimiser's state has had */
+	uint64_t showns; /* updates that are remembered, ever */
+	uint32_t olds;   /* versions before it that are kept, too */
+	bool holds;      /* there is a held version: */
+	uint64_t held;
+};
+
+struct fal_image_array {
+	char name[FAL_IMAGE_NAME];
+	bool floats; /* else bytes */
+	void *p;
+	size_t bytes;
+};
+
+/* {0} is empty and valid. */
+struct fal_image {
+	struct fal_image_head is;
+	struct fal_image_array *array;
+	uint32_t arrays;
+	size_t cap;
+	bool owned; /* the arrays' bytes are its own */
+};
+
+/* Appends an array that is borrowed.  FAL_ENOMEM. */
+int fal_image_add(struct fal_image *m, const char *name, bool floats, void *p,
+		  size_t bytes);
+/* A copy of the arrays, too.  FAL_ENOMEM, and nothing is left. */
+int fal_image_copy(const struct fal_image *from, struct fal_image *out);
+void fal_image_free(struct fal_image *m);
+
+/* Does the image have the held version as one of those that are kept? */
+static inline bool
+fal_image_keeps(const struct fal_image_head *is)
+{
+	return is->holds && is->held >= is->version - is->olds;
+}
+/* `version` was held when the image had been made: now it says so.  False: it has no such
+ * version. */
+bool fal_image_hold(struct fal_image *m, uint64_t version);
+
+#endif
