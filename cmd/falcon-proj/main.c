@@ -189,11 +189,20 @@ read_trace(struct input *in)
 	struct fal_diag diag = { 0 };
 	const char *name = in->job.name;
 	in->diag.text[0] = '\0';
+	struct fal_trace_cuts cuts = { 0 };
+	struct fal_trace_reader *finder = fal_trace_finder_new(&cuts);
+	const struct fal_cli_pass first = { fal_trace_find, finder }, then = { feed, in };
+	int err = FAL_ENOMEM;
 	in->reader = fal_trace_reader_new(on_line, in);
-	int err = in->reader != NULL ? fal_cli_feed(name, feed, in, &diag) : FAL_ENOMEM;
+	if (in->reader != NULL && finder != NULL) {
+		fal_trace_reader_cut(in->reader, &cuts);
+		err = fal_cli_feed_twice(name, first, then, &diag);
+	}
 	if (err == FAL_OK)
 		err = fal_trace_end(in->reader, &in->diag);
 	fal_trace_reader_free(in->reader);
+	fal_trace_reader_free(finder);
+	fal_trace_cuts_free(&cuts);
 	if (err < 0 && in->code >= 0)
 		return in->code;
 	if (err < 0 && in->diag.text[0] == '\0') {

@@ -46,7 +46,8 @@ run_audit(const struct stat_source *src, bool json)
 	struct fal_diag diag;
 	struct fal_buf out = { 0 };
 	fal_audit_chained(a);
-	int code = stat_source_read(src, fal_audit_line, a);
+	const struct stat_take take = { fal_audit_line, fal_audit_cut, a };
+	int code = stat_source_read(src, &take);
 	if (code != FAL_EXIT_DONE)
 		goto free_a;
 	int err = fal_audit_end(a, &v, &diag);
@@ -69,7 +70,8 @@ run_summary(const struct stat_source *src, bool json,
 	struct fal_summary s = { 0 };
 	struct fal_diag diag;
 	struct fal_buf out = { 0 };
-	int code = stat_source_read(src, fal_summary_line, &s);
+	const struct stat_take take = { .on_line = fal_summary_line, .arg = &s };
+	int code = stat_source_read(src, &take);
 	if (code != FAL_EXIT_DONE)
 		goto free_s;
 	int err = fal_summary_end(&s, &diag);

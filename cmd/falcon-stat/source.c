@@ -75,8 +75,18 @@ static int
 feed_file(struct feed *f)
 {
 	struct fal_diag diag;
+	struct fal_trace_cuts cuts = { 0 };
+	struct fal_trace_reader *finder = fal_trace_finder_new(&cuts);
+	const struct fal_cli_pass first = { fal_trace_find, finder };
+	const struct fal_cli_pass then = { on_chunk, f };
 	f->code = -1;
-	int err = fal_cli_feed(f->s->name, on_chunk, f, &diag);
+	fal_trace_reader_cut(f->r, &cuts);
+	int err = FAL_ENOMEM;
+	if (finder != NULL)
+		err = fal_cli_feed_twice(f->s->name, first, then, &diag);
+	fal_trace_reader_free(finder);
+	fal_trace_reader_cut(f->r, NULL);
+	fal_trace_cuts_free(&cuts);
 	if (err == FAL_OK || f->code >= 0)
 		return f->code;
 	fal_cli_err(PROG, "%s", err == FAL_ENOMEM ? fal_strerror(err) : diag.text);
@@ -97,15 +107,15 @@ feed_live(struct feed *f)
 }
 
 int
-stat_source_read(const struct stat_source *s,
-		 int (*on_line)(void *arg, struct fal_trace_line *l), void *arg)
+stat_source_read(const struct stat_source *s, const struct stat_take *take)
 {
 	struct fal_diag diag;
-	struct feed f = { .s = s, .r = fal_trace_reader_new(on_line, arg) };
+	struct feed f = { .s = s, .r = fal_trace_reader_new(take->on_line, take->arg) };
 	if (f.r == NULL) {
 		fal_cli_err(PROG, "%s", fal_strerror(FAL_ENOMEM));
 		return FAL_EXIT_NO;
 	}
+	fal_trace_reader_on_cut(f.r, take->on_cut);
 	int code = s->live ? feed_live(&f) : feed_file(&f);
 	if (code <= FAL_EXIT_DONE) {
 		int err = fal_trace_end(f.r, &diag);

@@ -18,9 +18,14 @@ struct stat_source {
  * Returns an exit code, after one line on stderr if it is not FAL_EXIT_DONE. */
 int stat_source_find(const char *name, const char *key, struct stat_source *out);
 
-/* Feeds the trace to on_line, of a live job what there is now.  Returns as above. */
-int stat_source_read(const struct stat_source *s,
-		     int (*on_line)(void *arg, struct fal_trace_line *l), void *arg);
+/* Feeds the trace to on_line, of a live job what there is now; on_cut (or NULL) gets what
+ * the job has gone on from before.  Returns as above. */
+struct stat_take {
+	int (*on_line)(void *arg, struct fal_trace_line *l);
+	int (*on_cut)(void *arg, struct fal_trace_line *l);
+	void *arg;
+};
+int stat_source_read(const struct stat_source *s, const struct stat_take *take);
 
 /* Prints the lines of a live job as they come, until it is over or SIGINT comes.
  * Returns as above. */

@@ -94,6 +94,17 @@ fal_cli_feed(const char *path, int (*feed)(void *arg, const void *p, size_t n), 
 	return err;
 }
 
+int
+fal_cli_feed_twice(const char *path, struct fal_cli_pass first, struct fal_cli_pass then,
+		   struct fal_diag *diag)
+{
+	struct stat st;
+	int err = FAL_OK;
+	if (strcmp(path, "-") != 0 && stat(path, &st) == 0 && S_ISREG(st.st_mode))
+		err = fal_cli_feed(path, first.feed, first.arg, diag);
+	return err == FAL_OK ? fal_cli_feed(path, then.feed, then.arg, diag) : err;
+}
+
 /* As ssh(1) judges a key: what is ours is for us alone. */
 static int
 refuse_open_secret(int fd, const char *path, struct fal_diag *diag)

@@ -21,6 +21,15 @@ int fal_cli_read(const char *path, size_t limit, struct fal_buf *out,
 int fal_cli_feed(const char *path, int (*feed)(void *arg, const void *p, size_t n),
 		 void *arg, struct fal_diag *diag);
 
+/* The same to two, one after the other: `first` gets all of it before `then` gets any.
+ * What is no regular file cannot be read twice: `then` alone gets it. */
+struct fal_cli_pass {
+	int (*feed)(void *arg, const void *p, size_t n);
+	void *arg;
+};
+int fal_cli_feed_twice(const char *path, struct fal_cli_pass first,
+		       struct fal_cli_pass then, struct fal_diag *diag);
+
 /* The whole of `path` into the `cap` bytes at `to`; `*n` is how many there were.  No copy
  * remains elsewhere in memory: for secrets.  A file with keys that others can read is
  * refused, with the chmod to type, as FAL_EPERM; one that is not ours may be open to its

@@ -439,6 +439,14 @@ judge_link(struct fal_audit *a, const struct fal_trace_line *l)
 }
 
 int
+fal_audit_cut(void *audit, struct fal_trace_line *l)
+{
+	struct fal_audit *a = audit;
+	judge_link(a, l);
+	return a->f.err;
+}
+
+int
 fal_audit_line(void *audit, struct fal_trace_line *l)
 {
 	static const struct {

@@ -57,6 +57,9 @@ void fal_audit_free(struct fal_audit *a);
  * fal_trace_reader_new.  Findings are not errors.  Errors: FAL_EFORMAT, FAL_ELIMIT,
  * FAL_EINVAL (also: an unknown scheme), FAL_ENOMEM. */
 int fal_audit_line(void *audit, struct fal_trace_line *l);
+/* The same of a line that the job has gone on from before: only the chain counts.  An
+ * on_cut of fal_trace_reader_on_cut. */
+int fal_audit_cut(void *audit, struct fal_trace_line *l);
 
 /* The verdict over the lines so far, after the last one.  FAL_ETRUNC: there was no line;
  * FAL_ENOMEM.  Call it once. */

@@ -142,6 +142,9 @@ enum fal_field_kind {
 	F(BY, "by", WHOLE)                             \
 	F(BOUND, "bound", LIST)                        \
 	F(VERDICT, "verdict", TEXT)                    \
+	/* restart */                                  \
+	F(UNTIL, "until", WHOLE)                       \
+	F(TORN, "torn", WHOLE)                         \
 	/* gap, done */                                \
 	F(LINES, "lines", WHOLE)                       \
 	F(BYTES, "bytes", WHOLE)                       \

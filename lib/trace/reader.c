@@ -19,13 +19,17 @@
 
 struct fal_trace_reader {
 	int (*on_line)(void *arg, struct fal_trace_line *l);
+	int (*on_cut)(void *arg, struct fal_trace_line *l); /* or NULL */
 	void *arg;
-	bool begun;              /* there was a byte */
-	struct fal_unzip *unzip; /* NULL: plain */
-	struct fal_buf part;     /* the line so far */
-	uint64_t number;         /* lines completed */
-	double t;                /* of the last one */
-	char hash[65];           /* of the job */
+	bool begun;                   /* there was a byte */
+	struct fal_unzip *unzip;      /* NULL: plain */
+	struct fal_buf part;          /* the line so far */
+	uint64_t number;              /* lines completed */
+	uint64_t counted;             /* the same, and for a gap what it stands for */
+	struct fal_trace_cuts *found; /* this is a finder */
+	const struct fal_trace_cuts *cuts;
+	double t;      /* of the last one */
+	char hash[65]; /* of the job */
 	int err;
 	struct fal_diag diag; /* of err */
 };
@@ -212,6 +216,35 @@ fal_trace_reader_new(int (*on_line)(void *arg, struct fal_trace_line *l), void *
 	return r;
 }
 
+struct fal_trace_reader *
+fal_trace_finder_new(struct fal_trace_cuts *out)
+{
+	struct fal_trace_reader *r = fal_trace_reader_new(NULL, NULL);
+	if (r != NULL)
+		r->found = out;
+	return r;
+}
+
+void
+fal_trace_reader_cut(struct fal_trace_reader *r, const struct fal_trace_cuts *c)
+{
+	r->cuts = c;
+}
+
+void
+fal_trace_reader_on_cut(struct fal_trace_reader *r,
+			int (*on_cut)(void *arg, struct fal_trace_line *l))
+{
+	r->on_cut = on_cut;
+}
+
+void
+fal_trace_cuts_free(struct fal_trace_cuts *c)
+{
+	free(c->v);
+	*c = (struct fal_trace_cuts){ 0 };
+}
+
 void
 fal_trace_reader_free(struct fal_trace_reader *r)
 {
@@ -259,10 +292,73 @@ judge_order(struct fal_trace_reader *r, struct fal_trace_line *l)
 	r->t = l->t;
 }
 
+/* A number of the line, or 0. */
+static uint64_t
+whole(const json_t *o, enum fal_field key)
+{
+	const json_int_t n = json_integer_value(fal_trace_at(o, key));
+	return n > 0 ? (uint64_t)n : 0;
+}
+
+/* The line was read: how many count, if those that are cut off do, too. */
+static void
+count(struct fal_trace_reader *r, const struct fal_trace_line *l)
+{
+	r->counted += strcmp(l->ev, "gap") == 0 ? whole(l->o, FAL_F_LINES) : 1;
+}
+
+/* Looks for what fal_trace_finder_new is for. */
+static void
+find(struct fal_trace_reader *r, struct fal_trace_line *l)
+{
+	const char *text = (const char *)r->part.p;
+	const bool is = memmem(text, r->part.n, "\"restart\"", 9) != NULL;
+	json_t *o = is ? json_loadb(text, r->part.n, 0, NULL) : NULL;
+	const char *ev = json_string_value(fal_trace_at(o, FAL_F_EV));
+	if (ev != NULL && strcmp(ev, "restart") == 0) {
+		if (FAL_GROW(r->found->v, r->found->cap, r->found->n + 1) < 0)
+			fal_trace_fail(l, FAL_ENOMEM, "%s", fal_strerror(FAL_ENOMEM));
+		else
+			r->found->v[r->found->n++] =
+				(struct fal_trace_cut){ l->number,
+							whole(o, FAL_F_LINES) };
+	}
+	json_decref(o);
+}
+
+/* Did the job go on from before this line? */
+static bool
+is_cut(const struct fal_trace_reader *r, const struct fal_trace_line *l)
+{
+	for (size_t i = 0; r->cuts != NULL && i < r->cuts->n; i++)
+		if (l->number < r->cuts->v[i].at && r->counted >= r->cuts->v[i].lines)
+			return true;
+	return false;
+}
+
+/* A restart takes back nothing that was delivered. */
+static void
+judge_restart(const struct fal_trace_reader *r, struct fal_trace_line *l)
+{
+	const uint64_t lines = fal_trace_get_u64(l, l->o, FAL_F_LINES, FAL_TRACE_NUM_MAX);
+	for (size_t i = 0; r->cuts != NULL && i < r->cuts->n; i++)
+		if (r->cuts->v[i].at == l->number)
+			return;
+	if (l->err == 0 && lines < r->counted)
+		fal_trace_fail(l, FAL_EINVAL,
+			       "the job goes on from line %llu, and what follows it was "
+			       "read already: give the file itself",
+			       (unsigned long long)lines);
+}
+
 /* Parses the collected line and delivers it; fills *l with the outcome. */
 static void
 deliver(struct fal_trace_reader *r, struct fal_trace_line *l)
 {
+	if (r->found != NULL) {
+		find(r, l);
+		return;
+	}
 	json_error_t why;
 	json_t *o = json_loadb((const char *)r->part.p, r->part.n, JSON_REJECT_DUPLICATES,
 			       &why);
@@ -280,11 +376,16 @@ deliver(struct fal_trace_reader *r, struct fal_trace_line *l)
 	l->n = r->part.n;
 	l->t = fal_trace_get_seconds(l, o, FAL_F_T);
 	judge_order(r, l);
-	if (l->err == 0) {
-		int err = r->on_line(r->arg, l);
+	if (strcmp(l->ev, "restart") == 0)
+		judge_restart(r, l);
+	int (*const take)(void *arg, struct fal_trace_line *line) =
+		is_cut(r, l) ? r->on_cut : r->on_line;
+	if (l->err == 0 && take != NULL) {
+		int err = take(r->arg, l);
 		if (err < 0)
 			fal_trace_fail(l, err, "%s", fal_strerror(err));
 	}
+	count(r, l);
 	json_decref(o);
 }
 
@@ -367,6 +468,13 @@ fal_trace_feed(struct fal_trace_reader *r, const void *p, size_t n, struct fal_d
 		}
 	}
 	return (r->unzip != NULL ? feed_frames : feed_plain)(r, p, n, diag);
+}
+
+int
+fal_trace_find(void *finder, const void *p, size_t n)
+{
+	int err = fal_trace_feed(finder, p, n, NULL);
+	return err == FAL_ENOMEM ? err : FAL_OK;
 }
 
 int

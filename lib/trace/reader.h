@@ -73,6 +73,32 @@ int fal_trace_fail(struct fal_trace_line *l, int err, const char *fmt, ...)
 
 struct fal_trace_reader;
 
+/* Lines that do not count: the job went on, in a line `restart`, from before them.  {0}
+ * is empty and valid. */
+struct fal_trace_cuts {
+	struct fal_trace_cut {
+		uint64_t at;    /* number of the line `restart` */
+		uint64_t lines; /* that count of those before it; a gap is as many as it
+				 * stands for */
+	} * v;
+	size_t n, cap;
+};
+void fal_trace_cuts_free(struct fal_trace_cuts *c);
+
+/* A reader that only finds these, and judges nothing: to be fed the whole trace before
+ * another one reads it.  NULL: out of memory. */
+struct fal_trace_reader *fal_trace_finder_new(struct fal_trace_cuts *out);
+/* fal_trace_feed for it; what is wrong is left to whoever reads.  `finder` is a struct
+ * fal_trace_reader.  0 or FAL_ENOMEM. */
+int fal_trace_find(void *finder, const void *p, size_t n);
+/* The lines that these cut are not delivered; borrowed, and may still be empty.  Any
+ * other line `restart` that cuts some off is FAL_EINVAL: it is too late to take them
+ * back. */
+void fal_trace_reader_cut(struct fal_trace_reader *r, const struct fal_trace_cuts *c);
+/* They are delivered to on_cut, for what holds of any line; with the reader's own arg. */
+void fal_trace_reader_on_cut(struct fal_trace_reader *r,
+			     int (*on_cut)(void *arg, struct fal_trace_line *l));
+
 /* A reader that calls on_line(arg, line) for each line, the job line first, if there was
  * room for it; a negative return of it ends the reading.  NULL: out of memory. */
 struct fal_trace_reader *

@@ -48,6 +48,19 @@ fal_line_job(struct fal_buf *b, const struct fal_line_job *d)
 }
 
 void
+fal_line_restart(struct fal_buf *b, const struct fal_line_restart *d)
+{
+	fal_member_begin(b, d->t, "restart");
+	fal_member_num(b, FAL_F_INCARNATION, d->incarnation);
+	fal_member_num(b, FAL_F_CLOCK, d->clock);
+	fal_member_num(b, FAL_F_VERSION, d->version);
+	fal_member_num(b, FAL_F_UNTIL, d->until);
+	fal_member_num(b, FAL_F_LINES, d->lines);
+	fal_member_num(b, FAL_F_TORN, d->torn);
+	fal_member_end(b);
+}
+
+void
 fal_line_policy(struct fal_buf *b, double t, const struct fal_line_policy *d)
 {
 	fal_member_begin(b, t, "policy");

@@ -194,7 +194,18 @@ struct fal_line_gap {
 	const char *link;    /* of the last of them (chain.h) */
 };
 
+/* A job goes on. */
+struct fal_line_restart {
+	double t;
+	uint32_t incarnation;
+	uint64_t clock, version; /* the next clock, the newest version */
+	uint64_t until;          /* clocks that were over before */
+	uint64_t lines;          /* that count of those before this one */
+	uint64_t torn;           /* bytes of a last line that were cut off */
+};
+
 void fal_line_job(struct fal_buf *b, const struct fal_line_job *d);
+void fal_line_restart(struct fal_buf *b, const struct fal_line_restart *d);
 void fal_line_policy(struct fal_buf *b, double t, const struct fal_line_policy *d);
 /* `why` is "paused", "policy", "resumed" or "stopped"; `by` the name of a key. */
 void fal_line_hold(struct fal_buf *b, double t, const char *why, const char *by);

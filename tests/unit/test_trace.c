@@ -27,7 +27,7 @@ assert_near(double is, double want)
 }
 
 struct seen {
-	size_t lines;
+	size_t lines, cut;
 	double t_sum;
 	uint64_t number;
 };
@@ -78,6 +78,63 @@ read_in_steps(const uint8_t *p, size_t n, size_t step, struct seen *s,
 		err = fal_trace_end(r, diag);
 	fal_trace_reader_free(r);
 	return err;
+}
+
+static int
+on_cut(void *arg, struct fal_trace_line *l)
+{
+	struct seen *s = arg;
+	s->cut++;
+	(void)l;
+	return 0;
+}
+
+/* What a job went on from before is delivered elsewhere; a gap counts as many lines as it
+ * stands for, a later restart may take back an earlier one. */
+static void
+test_restarts(void **state)
+{
+	(void)state;
+	static const char text[] =
+		"{\"t\":0,\"ev\":\"job\",\"count\":0}\n"
+		"{\"t\":1,\"ev\":\"a\",\"count\":1}\n"
+		"{\"t\":2,\"ev\":\"gap\",\"lines\":3,\"count\":1}\n"
+		"{\"t\":3,\"ev\":\"a\",\"count\":6}\n"
+		"{\"t\":3,\"ev\":\"a\",\"count\":0}\n"
+		"{\"t\":4,\"ev\":\"restart\",\"lines\":6,\"count\":1}\n"
+		"{\"t\":4,\"ev\":\"a\",\"count\":0}\n"
+		"{\"t\":5,\"ev\":\"restart\",\"lines\":6,\"count\":1}\n"
+		"{\"t\":8,\"ev\":\"a\",\"count\":10}\n";
+	const size_t n = sizeof(text) - 1;
+	for (size_t step = 1; step < n; step += 7) {
+		struct fal_trace_cuts cuts = { 0 };
+		struct fal_diag diag = { "" };
+		struct seen s = { 0 };
+		struct fal_trace_reader *finder = fal_trace_finder_new(&cuts);
+		struct fal_trace_reader *r = fal_trace_reader_new(on_count, &s);
+		fal_trace_reader_cut(r, &cuts);
+		fal_trace_reader_on_cut(r, on_cut);
+		for (size_t at = 0; at < n; at += step)
+			assert_int_equal(fal_trace_find(finder, text + at,
+							n - at < step ? n - at : step),
+					 0);
+		assert_int_equal(cuts.n, 2);
+		assert_int_equal(fal_trace_feed(r, text, n, &diag), 0);
+		assert_int_equal(s.lines, 6);
+		assert_int_equal(s.cut, 3);
+		assert_near(s.t_sum, 0 + 1 + 2 + 3 + 5 + 8);
+		fal_trace_reader_free(finder);
+		fal_trace_reader_free(r);
+		fal_trace_cuts_free(&cuts);
+	}
+	/* Read once, it is said when it is too late. */
+	struct fal_diag diag = { "" };
+	struct seen s = { 0 };
+	struct fal_trace_reader *r = fal_trace_reader_new(on_count, &s);
+	assert_int_equal(fal_trace_feed(r, text, n, &diag), FAL_EINVAL);
+	assert_non_null(strstr(diag.text, "give the file itself"));
+	assert_int_equal(s.lines, 5);
+	fal_trace_reader_free(r);
 }
 
 /* Two frames, of which the first ends in mid-line. */
@@ -643,6 +700,7 @@ main(void)
 		cmocka_unit_test(test_summary_refuses),
 		cmocka_unit_test(test_written),
 		cmocka_unit_test(test_zst),
+		cmocka_unit_test(test_restarts),
 		cmocka_unit_test(test_bad_zst),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
