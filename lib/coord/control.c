@@ -5,9 +5,12 @@
  * their end, the journal has it on disk, and then the scheduler is given it. */
 #include "coord/priv.h"
 
+#include "base/mem.h"
 #include "job/policy.h"
 
+#include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 const struct fal_policy *
@@ -41,7 +44,11 @@ fal_coord_stopped(const struct fal_coord *c)
 void
 coord_control_free(struct fal_coord *c)
 {
-	fal_policy_free(&c->control.next);
+	struct fal_control *k = &c->control;
+	fal_policy_free(&k->next);
+	for (size_t i = 0; i < k->agains; i++)
+		fal_policy_free(&k->again[i].policy);
+	free(k->again);
 }
 
 static bool
@@ -55,6 +62,8 @@ coord_trace_policy(struct fal_coord *c, double now, const char *by)
 {
 	const struct fal_policy *p = fal_coord_policy_now(c);
 	struct fal_buf rule = { 0 }, policy = { 0 };
+	if (by != c->control.holds_by)
+		snprintf(c->control.holds_by, sizeof(c->control.holds_by), "%s", by);
 	bool more = p->no_clones || p->workers > 0;
 	fal_rule_put(&p->rule, &rule);
 	fal_put_u8(&rule, '\0');
@@ -110,30 +119,75 @@ keep_policy(struct fal_coord *c, uint64_t clock)
 	return err;
 }
 
+/* The policy holds from now on. */
+static int
+enforce(struct fal_coord *c, double now, const struct fal_policy *p, const char *by)
+{
+	const struct fal_shard_order forget = { .kind = FAL_ORDER_FORGET };
+	const bool other = !fal_rule_eq(&fal_coord_policy_now(c)->rule, &p->rule);
+	int err = fal_sched_set_policy(c->sched, now, p);
+	if (err == FAL_OK)
+		err = coord_keep_versions(c, fal_sched_versions(c->sched));
+	if (err == FAL_OK && other)
+		err = coord_order(c, &forget);
+	if (err == FAL_OK)
+		coord_trace_policy(c, now, by);
+	return err;
+}
+
 /* Makes the waiting policy the one in force. */
 static int
 carry_out(struct fal_coord *c, double now)
 {
 	struct fal_control *k = &c->control;
 	uint64_t clock = fal_coord_front(c);
-	bool other = !fal_rule_eq(&fal_coord_policy_now(c)->rule, &k->next.rule);
 	int err = keep_policy(c, clock);
 	if (err < 0) {
 		conclude(c, clock, err);
 		return FAL_OK;
 	}
-	err = fal_sched_set_policy(c->sched, now, &k->next);
+	err = enforce(c, now, &k->next, k->by);
 	if (err == FAL_OK)
-		err = coord_keep_versions(c, fal_sched_versions(c->sched));
-	if (err < 0)
-		return err;
-	const struct fal_shard_order forget = { .kind = FAL_ORDER_FORGET };
-	err = other ? coord_order(c, &forget) : FAL_OK;
-	if (err < 0)
-		return err;
-	coord_trace_policy(c, now, k->by);
-	conclude(c, clock, FAL_OK);
-	return FAL_OK;
+		conclude(c, clock, FAL_OK);
+	return err;
+}
+
+int
+fal_coord_again(struct fal_coord *c, const struct fal_policy *p, uint64_t clock,
+		const char *by)
+{
+	struct fal_control *k = &c->control;
+	if (FAL_GROW(k->again, k->again_cap, k->agains + 1) < 0)
+		return FAL_ENOMEM;
+	struct fal_policy_again *a = &k->again[k->agains];
+	*a = (struct fal_policy_again){ .clock = clock };
+	snprintf(a->by, sizeof(a->by), "%s", by);
+	int err = fal_policy_copy(p, &a->policy);
+	k->agains += err == FAL_OK;
+	return err;
+}
+
+uint64_t
+coord_control_until(const struct fal_coord *c)
+{
+	return c->control.agains > 0 ? c->control.again[0].clock : UINT64_MAX;
+}
+
+/* What held from here on in an incarnation before holds again. */
+static int
+hold_again(struct fal_coord *c, double now, bool quiet)
+{
+	struct fal_control *k = &c->control;
+	int err = FAL_OK;
+	while (err == FAL_OK && k->agains > 0 &&
+	       fal_coord_front(c) >= k->again[0].clock &&
+	       (quiet ||
+		fal_rule_eq(&fal_coord_policy_now(c)->rule, &k->again[0].policy.rule))) {
+		err = enforce(c, now, &k->again[0].policy, k->again[0].by);
+		fal_policy_free(&k->again[0].policy);
+		memmove(k->again, k->again + 1, --k->agains * sizeof(*k->again));
+	}
+	return err;
 }
 
 int
@@ -144,15 +198,16 @@ coord_control_advance(struct fal_coord *c, double now)
 	bool quiet = fal_sched_quiet(c->sched) && c->newses == 0;
 	if (k->stopping && (quiet || !fal_sched_staffed(c->sched)))
 		k->stopped = true;
-	if (!k->waits)
-		return FAL_OK;
+	int err = hold_again(c, now, quiet);
+	if (!k->waits || err < 0)
+		return err;
 	if (c->finished || c->why != NULL) {
 		conclude(c, fal_coord_front(c), FAL_ESTATE);
 		return FAL_OK;
 	}
 	if (!quiet && !fal_rule_eq(&fal_coord_policy_now(c)->rule, &k->next.rule))
 		return FAL_OK;
-	int err = carry_out(c, now);
+	err = carry_out(c, now);
 	return err < 0 ? err : fal_sched_hold(c->sched, now, k->held || k->stopping);
 }
 
@@ -172,6 +227,11 @@ fal_coord_policy(struct fal_coord *c, double now, const struct fal_policy *p,
 	struct fal_control *k = &c->control;
 	if (is_over(c))
 		return fal_diag_set(diag, FAL_ESTATE, "the job is over");
+	if (k->agains > 0)
+		return fal_diag_set(diag, FAL_ESTATE,
+				    "the policy of before, by '%s', is to hold again "
+				    "first, from clock %" PRIu64 " on",
+				    k->again[0].by, k->again[0].clock);
 	if (k->waits)
 		return fal_diag_set(diag, FAL_ESTATE,
 				    "a change by '%s' waits for its boundary", k->by);

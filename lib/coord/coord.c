@@ -46,19 +46,26 @@ fal_coord_new(const struct fal_coord_conf *conf, const struct fal_coord_ops *ops
 	c->conf.shards += conf->shards == 0;
 	c->ops = *ops;
 	c->rng = fal_rng_init(conf->entropy, FAL_RNG_DRAW, 1);
-	c->start = now;
+	c->start = now - conf->before.t;
+	c->traced = conf->before.t;
 	c->status.accuracy = -1;
 	c->clocks = fal_grid_clocks(&conf->grid);
 	c->next_eval = conf->eval_every > 0 && conf->eval_every < c->clocks
 			       ? conf->eval_every
 			       : c->clocks;
+	const struct fal_coord_past *past = conf->past;
 	struct fal_sched_conf sched = { .policy = conf->policy,
 					.grid = conf->grid,
 					.entropy = conf->entropy,
 					.lanes_start = conf->lanes_start,
 					/* forward only: about a third of a step */
 					.eval_cost = 1.0 / 3 };
+	if (past != NULL)
+		sched.from = (struct fal_sched_from){ past->clock, past->version,
+						      past->first, past->round };
 	int err = fal_sched_new(&sched, &c->sched);
+	if (err == FAL_OK && past != NULL)
+		err = coord_become(c, past);
 	if (err == FAL_OK)
 		err = coord_keep_versions(c, fal_sched_versions(c->sched));
 	if (err < 0) {
@@ -66,7 +73,10 @@ fal_coord_new(const struct fal_coord_conf *conf, const struct fal_coord_ops *ops
 		return err;
 	}
 	trace_job(c, conf);
+	if (conf->before.lines > 0)
+		coord_trace_restart(c, past);
 	coord_trace_policy(c, now, conf->policy_by);
+	c->conf.past = NULL;
 	*out = c;
 	return FAL_OK;
 }
@@ -109,6 +119,7 @@ fal_coord_free(struct fal_coord *c)
 	coord_eval_free(c);
 	free(c->news);
 	free(c->merged);
+	fal_coord_past_free(&c->past);
 	fal_buf_free(&c->line);
 	free(c->named);
 	free(c);
@@ -154,11 +165,13 @@ allowed(const struct fal_coord *c)
 {
 	uint64_t from = c->evaluating ? c->kept_clock : c->next_eval;
 	uint64_t every = c->conf.eval_every > 0 ? c->conf.eval_every : c->clocks;
+	const uint64_t until = coord_control_until(c);
 	if (!c->began)
 		return 0;
 	if (c->conf.test_samples == 0)
-		return c->clocks;
-	return from + (every - 1 < EVAL_CLOCKS ? every - 1 : EVAL_CLOCKS);
+		return c->clocks < until ? c->clocks : until;
+	from += every - 1 < EVAL_CLOCKS ? every - 1 : EVAL_CLOCKS;
+	return from < until ? from : until;
 }
 
 int

@@ -8,6 +8,7 @@
 #define FAL_COORD_COORD_H
 
 #include "base/err.h"
+#include "coord/past.h"
 #include "optim/optim.h"
 #include "optim/schedule.h"
 #include "sched/grid.h"
@@ -83,6 +84,10 @@ struct fal_coord_ops {
 	 * change is given up.  May be NULL. */
 	int (*journal)(void *arg, const struct fal_policy *p, uint64_t clock,
 		       uint64_t version, const char *by);
+	/* A version is marked, as fal_coord_mark has asked for: the shards have its
+	 * image, the trace all of it; `past`, borrowed for the call, is the rest.  May be
+	 * NULL. */
+	void (*marked)(void *arg, const struct fal_coord_past *past);
 	/* What fal_coord_policy was given under this ticket holds from `clock` on (err
 	 * 0), or was given up (an error).  May be NULL. */
 	void (*changed)(void *arg, uint64_t ticket, uint64_t clock, int err);
@@ -116,9 +121,20 @@ struct fal_coord_conf {
 	uint32_t min_workers; /* the first clock waits for so many */
 	/* sizes of the texts that follow WELCOME */
 	uint32_t text_n[FAL_TEXTS];
+	/* What a coordinator of before was, when it marked the version that the shards
+	 * have; borrowed for the call.  NULL: the job begins. */
+	const struct fal_coord_past *past;
+	/* What its trace has, for the line `restart`; with lines 0 there is none. */
+	struct fal_coord_trace {
+		double t;       /* of its last line */
+		uint64_t lines; /* up to the mark */
+		uint64_t until; /* clocks that were over in it */
+		uint64_t torn;  /* bytes of a last line that were cut off */
+	} before;
 };
 
-/* `conf` and `ops` are copied.  Writes the `job` and `policy` lines.  0, FAL_ENOMEM. */
+/* `conf` and `ops` are copied.  Writes the `job` and `policy` lines, and, of a job that
+ * goes on, `restart` and who has left by that.  0, FAL_ENOMEM. */
 int fal_coord_new(const struct fal_coord_conf *conf, const struct fal_coord_ops *ops,
 		  double now, struct fal_coord **out);
 void fal_coord_free(struct fal_coord *c);
@@ -174,6 +190,16 @@ int fal_coord_heard(struct fal_coord *c, double now);
 /* A shard, by its number, is lost for good: the job has failed. */
 void fal_coord_lost(struct fal_coord *c, uint32_t shard);
 
+/* ---- what is left when it is gone ---- */
+
+/* The next version that may be is to be marked: ops.marked follows. */
+void fal_coord_mark(struct fal_coord *c);
+/* The newest version is marked, at once: ops.marked was called if that could be.  Of
+ * version 0, which the job is known by, there is no image. */
+int fal_coord_mark_now(struct fal_coord *c, double now);
+/* A version may be marked: rounds are shared, and none is being judged. */
+bool fal_coord_markable(const struct fal_coord *c);
+
 int fal_coord_tick(struct fal_coord *c, double now);
 double fal_coord_wake(const struct fal_coord *c); /* when; infinity: no need */
 
@@ -206,6 +232,11 @@ int fal_coord_drain(struct fal_coord *c, double now, const char *name,
  * `by` as above. */
 int fal_coord_stop(struct fal_coord *c, double now, const char *by);
 bool fal_coord_stopped(const struct fal_coord *c);
+
+/* Of a job that goes on: policy `p` (copied) held from `clock` on, wanted by `by`, and
+ * does again from there; clocks in order, before anybody is here.  FAL_ENOMEM. */
+int fal_coord_again(struct fal_coord *c, const struct fal_policy *p, uint64_t clock,
+		    const char *by);
 
 /* The policy in force, borrowed until the next call; the next clock to be begun. */
 const struct fal_policy *fal_coord_policy_now(const struct fal_coord *c);

@@ -12,6 +12,7 @@
  *	judge.c     whether a round that is complete is believed
  *	health.c    does it learn, and what is kept for when it does not any more
  *	control.c   what controllers ask for
+ *	past.c      what is left of it when it is gone, and how it goes on from that
  *
  * Calls that can fail return 0 or a negative enum fal_err. */
 #ifndef FAL_COORD_PRIV_H
@@ -78,8 +79,15 @@ struct fal_control {
 	bool waits; /* `next` waits for its boundary */
 	struct fal_policy next;
 	uint64_t ticket;
-	char by[FAL_MSG_NAME]; /* who wants it */
-	bool held;             /* by fal_coord_hold */
+	char by[FAL_MSG_NAME];       /* who wants it */
+	char holds_by[FAL_MSG_NAME]; /* who wanted what holds */
+	struct fal_policy_again {    /* fal_coord_again, in order */
+		struct fal_policy policy;
+		uint64_t clock;
+		char by[FAL_MSG_NAME];
+	} * again;
+	size_t agains, again_cap;
+	bool held; /* by fal_coord_hold */
 	bool stopping, stopped;
 };
 
@@ -170,6 +178,7 @@ struct fal_coord {
 		double norm;   /* STEP: of the mean gradient; 0: it may not be clipped */
 		uint64_t over; /* STEP: clocks that are over with it */
 		bool graded;   /* STEP: gradients were collected */
+		bool marked;   /* STEP: the version is */
 		uint32_t said; /* shards that have done it */
 	} * news;
 	uint32_t newses;
@@ -252,6 +261,9 @@ struct fal_coord {
 	struct fal_granted_on *on;
 	size_t ons, on_cap;
 	struct fal_control control;
+	/* The next version is to be marked; `past` is being made, of this one. */
+	bool mark, marking;
+	struct fal_coord_past past;
 	struct fal_coord_status status;
 	struct fal_buf line; /* scratch */
 	uint64_t *named;     /* scratch: versions that a session has to compute on */
@@ -377,8 +389,19 @@ int coord_keep(struct fal_coord *c, uint64_t version, uint64_t over);
 /* Carries out what waits for a boundary, if there is one now; after each event. */
 int coord_control_advance(struct fal_coord *c, double now);
 void coord_control_free(struct fal_coord *c);
+/* No clock from this one on may begin yet. */
+uint64_t coord_control_until(const struct fal_coord *c);
 /* Writes the `policy` line of what holds now, set by `by`. */
 void coord_trace_policy(struct fal_coord *c, double now, const char *by);
+
+/* past.c */
+/* The version was made, which is to be marked: what it was is kept; it is told. */
+int coord_remember(struct fal_coord *c, uint64_t version, uint64_t over);
+void coord_marked(struct fal_coord *c, double now);
+/* Goes on from what was. */
+int coord_become(struct fal_coord *c, const struct fal_coord_past *p);
+/* Writes that it does; past NULL: from version 0. */
+void coord_trace_restart(struct fal_coord *c, const struct fal_coord_past *past);
 
 /* fleet.c */
 /* To all shards, in order; what is `clipped` as soon as they have said by how much. */

@@ -162,7 +162,10 @@ coord_step(struct fal_coord *c, const struct fal_act *a)
 				     .divisor = a->divisor,
 				     .line = a->line,
 				     .weight = a->weight,
-				     .clipped = n.graded && c->conf.optim.clip > 0 };
+				     .clipped = n.graded && c->conf.optim.clip > 0,
+				     .mark = c->mark && fal_coord_markable(c) };
+	n.marked = o.mark;
+	c->mark &= !o.mark;
 	c->graded = false;
 	if (c->version - c->oldest + 1 >= c->keeps)
 		c->oldest = c->version + 2 - c->keeps;
@@ -194,7 +197,7 @@ coord_stepped(struct fal_coord *c, double now, const struct fal_news *n)
 	    !c->evaluating && over >= c->next_eval &&
 	    !(c->judged && c->kept_clock == over))
 		err = coord_begin_eval(c, now, version, over);
-	return err;
+	return err == FAL_OK && n->marked ? coord_remember(c, version, over) : err;
 }
 
 void
@@ -401,6 +404,8 @@ coord_tell(struct fal_coord *c, double now)
 			tell_end(c, now, news);
 		else
 			tell_step(c, now, news);
+		if (news->marked)
+			coord_marked(c, now);
 		told += news->rounds;
 	}
 	c->newses -= n;

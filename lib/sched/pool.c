@@ -83,6 +83,18 @@ fal_pool_free(struct fal_pool *p)
 	free(p->unended);
 }
 
+void
+fal_pool_skip(struct fal_pool *p, uint64_t clock)
+{
+	p->over = clock;
+	for (uint32_t i = 0; i < parts(p); i++)
+		while (p->part[i].clock < clock) {
+			p->part[i].task =
+				fal_grid_part(&p->grid, p->part[i].clock, i + 1);
+			settle(p, i);
+		}
+}
+
 uint32_t
 fal_pool_hindmost(const struct fal_pool *p)
 {

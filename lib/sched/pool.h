@@ -37,6 +37,8 @@ struct fal_pool {
 
 int fal_pool_init(struct fal_pool *p, const struct fal_grid *g); /* FAL_ENOMEM */
 void fal_pool_free(struct fal_pool *p);
+/* Of a new pool all clocks before `clock` are over. */
+void fal_pool_skip(struct fal_pool *p, uint64_t clock);
 
 /* The clock of the run that fal_pool_take would give: clocks when there is none. */
 uint64_t fal_pool_next(const struct fal_pool *p, uint32_t part);

@@ -37,6 +37,10 @@ fal_sched_new(const struct fal_sched_conf *conf, struct fal_sched **out)
 		fal_sched_free(s);
 		return FAL_ENOMEM;
 	}
+	s->version = s->published = s->stepped = conf->from.version;
+	s->first = conf->from.first;
+	s->next_round = conf->from.round;
+	fal_pool_skip(&s->pool, conf->from.clock);
 	*out = s;
 	return FAL_OK;
 }
@@ -280,6 +284,21 @@ fal_sched_front(const struct fal_sched *s)
 {
 	uint64_t next = fal_pool_first(&s->pool);
 	return next > s->pool.over ? next : s->pool.over;
+}
+
+bool
+fal_sched_at(const struct fal_sched *s, uint64_t version, uint64_t clock,
+	     struct fal_sched_from *out)
+{
+	const uint64_t front = fal_pool_first(&s->pool);
+	if (!s->is.shared || clock > front)
+		return false;
+	/* Each round is a clock. */
+	*out = (struct fal_sched_from){ .clock = clock,
+					.version = version,
+					.first = s->first,
+					.round = s->next_round - (front - clock) };
+	return true;
 }
 
 bool

@@ -42,6 +42,12 @@ struct fal_sched_conf {
 	uint32_t lanes_start; /* lanes of a new worker; 0: its maximum */
 	/* Samples of an eval task cost this fraction of a training task's. */
 	double eval_cost;
+	/* Where a scheduler of before stood, whose rounds were shared: so many clocks are
+	 * over with `version`; its policy holds since `first`; the next round.  All 0: at
+	 * the beginning. */
+	struct fal_sched_from {
+		uint64_t clock, version, first, round;
+	} from;
 };
 
 /* What becomes of a round. */
@@ -214,6 +220,10 @@ uint32_t fal_sched_named(const struct fal_sched *s, uint32_t id, uint64_t *out,
 uint64_t fal_sched_over(const struct fal_sched *s);
 /* The clock whose tasks are handed out next; never before fal_sched_over. */
 uint64_t fal_sched_front(const struct fal_sched *s);
+/* Where another one would stand that goes on from `version`, with which `clock` clocks
+ * are over.  False: rounds are not shared, or none of them goes on from there. */
+bool fal_sched_at(const struct fal_sched *s, uint64_t version, uint64_t clock,
+		  struct fal_sched_from *out);
 /* Everything is over, and applied. */
 bool fal_sched_done(const struct fal_sched *s);
 

@@ -91,6 +91,8 @@ fal_team_new(struct fal_sched *s, uint32_t at, uint32_t id)
 	*t = (struct fal_team){ .id = id,
 				.at = at,
 				.clock = s->slowest,
+				/* Shared rounds: each was a version. */
+				.begun = s->is.shared ? s->version - s->first : 0,
 				.version = UINT64_MAX,
 				.own = t + 1 };
 	s->team[s->teams++] = t;

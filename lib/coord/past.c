@@ -1,0 +1,204 @@
+/* What is left of a coordinator when it is gone, and how it goes on from that. */
+#include "coord/priv.h"
+
+#include "base/mem.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void
+fal_coord_past_free(struct fal_coord_past *p)
+{
+	free(p->key);
+	free(p->worker);
+	*p = (struct fal_coord_past){ 0 };
+}
+
+/* ---- marking ----------------------------------------------------------------------- */
+
+bool
+fal_coord_markable(const struct fal_coord *c)
+{
+	struct fal_sched_from at;
+	/* Of a round that is begun anew the trace must not tell that it is judged. */
+	return c->doubts == 0 && c->redos == 0 &&
+	       fal_sched_at(c->sched, c->version, fal_sched_over(c->sched), &at);
+}
+
+void
+fal_coord_mark(struct fal_coord *c)
+{
+	c->mark = true;
+}
+
+static int
+remember_people(const struct fal_coord *c, struct fal_coord_past *p)
+{
+	if (FAL_GROW(p->key, p->key_cap, (size_t)c->keys) < 0 ||
+	    FAL_GROW(p->worker, p->worker_cap, (size_t)c->peers) < 0)
+		return FAL_ENOMEM;
+	p->keys = c->keys;
+	for (uint32_t i = 0; i < c->keys; i++) {
+		struct fal_past_key *k = &p->key[i];
+		memcpy(k->name, c->key[i].name, sizeof(k->name));
+		memcpy(k->fingerprint, c->key[i].fingerprint, sizeof(k->fingerprint));
+		k->charges = c->key[i].charges;
+	}
+	p->here = 0;
+	for (uint32_t i = 0; i < c->peers; i++) {
+		const struct fal_peer *of = &c->peer[i];
+		if (!of->ready || of->left)
+			continue;
+		struct fal_past_worker *w = &p->worker[p->here++];
+		memcpy(w->name, of->name, sizeof(w->name));
+		w->id = of->worker;
+	}
+	return FAL_OK;
+}
+
+int
+coord_remember(struct fal_coord *c, uint64_t version, uint64_t over)
+{
+	struct fal_coord_past *p = &c->past;
+	const struct fal_coord_status *s = &c->status;
+	struct fal_sched_from at;
+	c->marking = fal_sched_at(c->sched, version, over, &at);
+	if (!c->marking)
+		return FAL_OK;
+	p->version = version;
+	p->clock = over;
+	p->oldest = c->oldest;
+	p->first = at.first;
+	p->round = at.round;
+	memcpy(p->by, c->control.holds_by, sizeof(p->by));
+	p->agains = c->control.agains;
+	p->workers = c->workers;
+	p->evaluating = c->evaluating;
+	p->judged = c->judged;
+	p->kept_version = c->kept_version;
+	p->kept_clock = c->kept_clock;
+	p->next_eval = c->next_eval;
+	p->accuracy = s->accuracy;
+	p->accuracy_loss = s->accuracy_loss;
+	p->judged_clock = s->judged;
+	p->epoch = s->epoch;
+	p->loss = s->loss;
+	p->epoch_loss = s->epoch_loss;
+	p->start_loss = c->health.start;
+	p->sum_loss = c->health.loss;
+	p->samples = c->health.samples;
+	p->moved = s->moved;
+	p->cloned = s->cloned;
+	p->filled = s->filled;
+	p->lost = s->lost;
+	p->dropped = s->dropped;
+	return remember_people(c, p);
+}
+
+void
+coord_marked(struct fal_coord *c, double now)
+{
+	if (!c->marking)
+		return;
+	c->marking = false;
+	c->past.t = fal_coord_seconds(c, now);
+	c->past.policy = fal_coord_policy_now(c);
+	if (c->ops.marked == NULL)
+		return;
+	coord_call(c);
+	c->ops.marked(c->ops.arg, &c->past);
+	coord_called(c);
+}
+
+int
+fal_coord_mark_now(struct fal_coord *c, double now)
+{
+	const struct fal_shard_order o = { .kind = FAL_ORDER_MARK,
+					   .version = c->version };
+	/* The shards have made it, it is told, and nothing is on its way to the next. */
+	if (c->newses > 0 || c->put_bys > 0 || c->mergeds > 0 ||
+	    c->published != c->version || c->finished || c->why != NULL ||
+	    !fal_coord_markable(c))
+		return FAL_OK;
+	int err = coord_remember(c, c->version, fal_sched_over(c->sched));
+	if (err == FAL_OK && c->marking && c->version > 0)
+		err = coord_order(c, &o);
+	if (err == FAL_OK)
+		coord_marked(c, now);
+	return err;
+}
+
+/* ---- going on ---------------------------------------------------------------------- */
+
+static int
+meet_again(struct fal_coord *c, const struct fal_coord_past *p)
+{
+	if (FAL_GROW(c->key, c->key_cap, (size_t)p->keys) < 0 ||
+	    FAL_GROW(c->known, c->known_cap, (size_t)p->workers) < 0)
+		return FAL_ENOMEM;
+	for (; c->keys < p->keys; c->keys++) {
+		const struct fal_past_key *is = &p->key[c->keys];
+		struct fal_known_key *k = &c->key[c->keys];
+		*k = (struct fal_known_key){ .charges = is->charges };
+		memcpy(k->name, is->name, sizeof(k->name));
+		memcpy(k->fingerprint, is->fingerprint, sizeof(k->fingerprint));
+	}
+	/* Nobody has anything to say to those who were here: their numbers are over. */
+	memset(c->known, 0, p->workers * sizeof(*c->known));
+	c->workers = p->workers;
+	return FAL_OK;
+}
+
+int
+coord_become(struct fal_coord *c, const struct fal_coord_past *p)
+{
+	struct fal_coord_status *s = &c->status;
+	c->version = c->published = p->version;
+	c->oldest = p->oldest;
+	c->stepped = p->clock;
+	c->judged = p->judged;
+	c->kept_version = p->kept_version;
+	c->kept_clock = p->kept_clock;
+	c->next_eval = p->next_eval;
+	s->accuracy = p->accuracy;
+	s->accuracy_loss = p->accuracy_loss;
+	s->judged = p->judged_clock;
+	s->epoch = p->epoch;
+	s->loss = p->loss;
+	s->epoch_loss = p->epoch_loss;
+	c->health.start = p->start_loss;
+	c->health.loss = p->sum_loss;
+	c->health.samples = p->samples;
+	s->moved = p->moved;
+	s->cloned = p->cloned;
+	s->filled = p->filled;
+	s->lost = p->lost;
+	s->dropped = p->dropped;
+	int err = meet_again(c, p);
+	/* What was counted of an evaluation is counted again. */
+	c->evaluating = p->evaluating;
+	return err == FAL_OK && p->evaluating ? coord_eval_begin(c, c->start) : err;
+}
+
+void
+coord_trace_restart(struct fal_coord *c, const struct fal_coord_past *past)
+{
+	const struct fal_coord_trace *was = &c->conf.before;
+	const struct fal_line_restart line = {
+		.t = was->t,
+		.incarnation = c->conf.tickets.incarnation,
+		.clock = fal_sched_over(c->sched),
+		.version = c->version,
+		.until = was->until,
+		.lines = was->lines,
+		.torn = was->torn,
+	};
+	fal_line_restart(&c->line, &line);
+	coord_trace(c);
+	for (uint32_t i = 0; past != NULL && i < past->here; i++) {
+		const struct fal_past_worker *w = &past->worker[i];
+		const struct fal_line_who who = { w->name, w->id };
+		fal_line_leave(&c->line, was->t, who, "the coordinator was restarted");
+		coord_trace(c);
+	}
+}
