@@ -88,14 +88,25 @@ remember(struct ps_control *c, const struct fal_policy *p, uint64_t clock, const
 static int
 on_line(void *arg, const struct ps_journal_line *l)
 {
-	return remember(arg, l->policy, l->clock, l->by);
+	struct ps_control *c = arg;
+	if (c->lines++ >= c->from) {
+		if (FAL_GROW(c->later, c->later_cap, c->laters + 1) < 0)
+			return FAL_ENOMEM;
+		struct ps_later *to = &c->later[c->laters];
+		*to = (struct ps_later){ .clock = l->clock };
+		snprintf(to->by, sizeof(to->by), "%s", l->by);
+		if (fal_policy_copy(l->policy, &to->policy) < 0)
+			return FAL_ENOMEM;
+		c->laters++;
+	}
+	return remember(c, l->policy, l->clock, l->by);
 }
 
 int
 ps_control_open(struct ps_control *c, char *path, const struct fal_policy *job,
-		struct fal_diag *diag)
+		uint64_t from, struct fal_diag *diag)
 {
-	*c = (struct ps_control){ .journal.fd = -1, .by = "job" };
+	*c = (struct ps_control){ .journal.fd = -1, .by = "job", .from = from };
 	int err = fal_policy_copy(job, &c->last);
 	if (err < 0) {
 		free(path);
@@ -109,6 +120,9 @@ ps_control_close(struct ps_control *c)
 {
 	ps_journal_close(&c->journal);
 	fal_policy_free(&c->last);
+	for (size_t i = 0; i < c->laters; i++)
+		fal_policy_free(&c->later[i].policy);
+	free(c->later);
 	free(c->dwell);
 	fal_buf_free(&c->report);
 }
@@ -124,6 +138,7 @@ ps_control_journal(void *arg, const struct fal_policy *p, uint64_t clock,
 	int err = ps_journal_add(&s->control.journal, &l);
 	if (err < 0)
 		return err;
+	s->control.lines++;
 	fal_progress_end(&s->progress);
 	fal_cli_err(PROG, "policy changed by '%s' from clock %" PRIu64 " on", by, clock);
 	return remember(&s->control, p, clock, by);

@@ -15,6 +15,7 @@ struct ps_session;
 /* {.journal.fd = -1} is valid. */
 struct ps_control {
 	struct ps_journal journal;
+	uint64_t lines;         /* of it */
 	struct fal_policy last; /* of the journal, or that of the job */
 	uint64_t clock;         /* since when it holds */
 	char by[FAL_MSG_NAME];  /* who made it: "job", or a key */
@@ -23,15 +24,23 @@ struct ps_control {
 		uint64_t clock;
 	} * dwell;
 	size_t n, cap;
+	struct ps_later { /* changes that are to hold again, in order */
+		struct fal_policy policy;
+		uint64_t clock;
+		char by[FAL_MSG_NAME];
+	} * later;
+	size_t laters, later_cap;
+	uint64_t from; /* lines of the journal before the first of these */
 	uint32_t asks; /* session that waits for its change; 0: none */
 	uint64_t ticket;
 	struct fal_buf report; /* its answer */
 };
 
 /* Reads the journal `path` (taken); without one the job's policy `job` holds.  What the
- * job begins with is then c->last. */
+ * job begins with is then c->last; or, if it goes on from when the journal had `from`
+ * lines (UINT64_MAX: it does not), what held then, with c->later to come again. */
 int ps_control_open(struct ps_control *c, char *path, const struct fal_policy *job,
-		    struct fal_diag *diag);
+		    uint64_t from, struct fal_diag *diag);
 void ps_control_close(struct ps_control *c);
 
 /* A CONTROL message of a session that may send it. */

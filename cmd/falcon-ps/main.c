@@ -43,6 +43,7 @@ struct run {
 	struct fal_keyring *keys;
 	enum fal_compress compress;
 	struct ps_place model, average, result; /* where they will be */
+	struct ps_found found;                  /* that the job goes on from, if there */
 };
 
 static struct fal_rack_conf
@@ -61,11 +62,24 @@ lines(const struct fal_rule *rule)
 	return rule->delta ? groups : 0;
 }
 
+/* A snapshot while it is written: parameters, the optimiser's state, the average, what is
+ * held, the versions that a slack keeps. */
+static uint64_t
+snapshot_need(const struct ps_job *j)
+{
+	const struct fal_job *job = &j->job;
+	const uint64_t arrays =
+		2 + fal_optim_slots(&job->optim) + (job->optim.ema > 0) + job->rule.slack;
+	const bool any = job->state_clocks > 0 || job->state_seconds > 0;
+	return any && fal_rule_traits(&job->rule).shared
+		       ? arrays * sizeof(float) * j->model->params
+		       : 0;
+}
+
 /* What the job takes here under its own rule: data, parameters, sums, published copies;
  * chunks that are kept as they travel; versions that a slack keeps, with the sums of
  * their rounds; elsewhere the sums of the rounds of `workers` workers; the groups' own
- * models.
- */
+ * models; a snapshot. */
 static uint64_t
 memory_need(const struct ps_job *j, uint64_t workers, uint64_t shards)
 {
@@ -76,7 +90,7 @@ memory_need(const struct ps_job *j, uint64_t workers, uint64_t shards)
 	const uint64_t data = ps_job_data(j);
 	return data + (data < PS_CACHE_MAX ? data : PS_CACHE_MAX) +
 	       (j->init != NULL ? sizeof(float) * rack.each.n : 0) +
-	       fal_rack_bytes(&rack, lines(rule)) +
+	       fal_rack_bytes(&rack, lines(rule)) + snapshot_need(j) +
 	       (4 + 4 * versions) * sizeof(float) * rack.each.n;
 }
 
@@ -344,15 +358,84 @@ reserve(struct run *r, struct fal_diag *diag)
 					  diag);
 }
 
+/* The trace of before is gone on with; what --trace names gets all of it. */
+static int
+go_on(struct run *r, const char *path, struct fal_coord_trace *before,
+      struct fal_diag *diag)
+{
+	const struct ps_manifest *m = &r->found.is;
+	struct ps_trace was;
+	struct ps_trace_at at = { .lines = m->lines };
+	int err = ps_state_trace(&r->state, &was, &at, diag);
+	if (err == FAL_OK)
+		err = ps_record_append(&r->record, path, &was, diag);
+	if (err == FAL_OK && r->opt.trace != NULL)
+		err = ps_record_copy(&r->record, path, r->opt.trace, diag);
+	if (err == FAL_OK)
+		err = ps_snapshot_clear(r->state.folder, r->found.clock + 1, diag);
+	*before = (struct fal_coord_trace){ .t = fmax(was.t, m->past.t),
+					    .lines = m->lines,
+					    .until = was.clocks,
+					    .torn = was.torn };
+	if (err == FAL_OK && strcmp(at.chain.link, m->chain) != 0)
+		fal_cli_err(PROG,
+			    "%s: its line %" PRIu64
+			    " is not the one that the snapshot was taken at",
+			    path, m->lines);
+	return err;
+}
+
+/* Everything from its beginning; what is there of another start is kept, or goes. */
+static int
+begin(struct run *r, const char *path, struct fal_diag *diag)
+{
+	int err = ps_state_keep_trace(&r->state, diag);
+	if (err == FAL_OK)
+		err = ps_snapshot_clear(r->state.folder, 0, diag);
+	if (err == FAL_OK)
+		err = ps_record_file(&r->record, path, diag);
+	if (err == FAL_OK && r->opt.trace != NULL)
+		err = ps_record_file(&r->record, r->opt.trace, diag);
+	return err;
+}
+
+static void
+say_resumed(const struct run *r, const struct fal_coord_trace *before)
+{
+	const struct fal_grid grid = fal_job_grid(&r->job.job, r->job.train.n);
+	if (r->found.damaged.text[0] != '\0')
+		fal_cli_err(PROG, "%s/%s: the one before it is taken", r->state.dir,
+			    r->found.damaged.text);
+	if (before->torn > 0)
+		fal_cli_err(PROG,
+			    "%s/trace.jsonl: its last line was torn: %" PRIu64
+			    " byte%s cut off",
+			    r->state.dir, before->torn, fal_text_s(before->torn));
+	fal_cli_err(PROG,
+		    "%s: resumed at clock %" PRIu64 " of %" PRIu64
+		    "; %.1f s of work are done again",
+		    r->job.job.name, r->found.clock, fal_grid_clocks(&grid),
+		    before->t - r->found.is.past.t);
+}
+
 /* Trains.  An exit code. */
 static int
 train(struct run *r)
 {
 	struct fal_diag diag = { "" };
 	struct ps_outcome outcome = { 0 };
+	struct fal_coord_trace before = { 0 };
+	const struct fal_job *job = &r->job.job;
+	const bool keeps = job->state_clocks > 0 || job->state_seconds > 0;
 	char *journal = ps_state_path(&r->state, "policy.jsonl");
 	struct ps_serve_opt opt = { .job = &r->job,
 				    .record = &r->record,
+				    .snapshots = { .folder = keeps ? r->state.folder : -1,
+						   .clocks = job->state_clocks,
+						   .seconds = job->state_seconds,
+						   .keep = job->state_keep },
+				    .found = r->found.there ? &r->found : NULL,
+				    .before = &before,
 				    .journal = journal,
 				    .listen = &r->listen,
 				    .keyring = r->opt.keyring,
@@ -368,13 +451,16 @@ train(struct run *r)
 	char *trace = ps_state_path(&r->state, "trace.jsonl");
 	int err = trace != NULL && journal != NULL ? FAL_OK : FAL_ENOMEM;
 	if (err == FAL_OK)
-		err = ps_state_keep_trace(&r->state, &diag);
+		err = ps_state_count(&r->state, &diag);
+	opt.incarnation = r->state.incarnation;
 	if (err == FAL_OK)
 		err = reserve(r, &diag);
-	if (err == FAL_OK)
-		err = ps_record_file(&r->record, trace, &diag);
-	if (err == FAL_OK && r->opt.trace != NULL)
-		err = ps_record_file(&r->record, r->opt.trace, &diag);
+	if (err == FAL_OK && r->found.there)
+		err = go_on(r, trace, &before, &diag);
+	else if (err == FAL_OK)
+		err = begin(r, trace, &diag);
+	if (err == FAL_OK && r->found.there)
+		say_resumed(r, &before);
 	if (err == FAL_OK)
 		err = ps_serve(&opt, &outcome, &diag);
 	struct fal_diag said;
@@ -388,6 +474,12 @@ train(struct run *r)
 			    outcome.status.clock, outcome.status.why);
 	if (err < 0) {
 		code = say(&diag, err);
+	} else if (outcome.stopped && outcome.kept) {
+		fal_cli_err(PROG,
+			    "%s: stopped at clock %" PRIu64 " of %" PRIu64
+			    ", and goes on from there when it is started again",
+			    r->job.job.name, outcome.status.clock, outcome.status.clocks);
+		code = outcome.signalled ? FAL_EXIT_DONE : FAL_EXIT_TEMPFAIL;
 	} else if (outcome.stopped) {
 		fal_cli_err(PROG, "%s: stopped at clock %" PRIu64 " of %" PRIu64,
 			    r->job.job.name, outcome.status.clock, outcome.status.clocks);
@@ -425,17 +517,23 @@ serve(struct run *r)
 		code = print_result(r, &r->state.result);
 		fal_cli_err(PROG, "%s: the job %s", r->job.job.name,
 			    code == FAL_EXIT_DONE ? "is done" : "has failed");
-	} else if (r->state.begun && !r->opt.restart) {
-		fal_cli_err(
-			PROG,
-			"%s: the job was begun there and is not done; it cannot go on "
-			"from where it was: --restart begins at the first clock, and "
-			"keeps the trace",
-			r->state.dir);
+	} else if (!r->opt.restart &&
+		   (err = ps_snapshot_find(r->state.folder, r->job.hash_hex, &r->found,
+					   &diag)) < 0) {
+		say(&diag, err);
+		code = FAL_EXIT_NO;
+	} else if (r->state.begun && !r->opt.restart && !r->found.there) {
+		fal_cli_err(PROG,
+			    "%s: the job was begun there and is not done; there is no "
+			    "snapshot to go on from%s%s: --restart begins at the first "
+			    "clock, and keeps the trace",
+			    r->state.dir, r->found.damaged.text[0] != '\0' ? ", as " : "",
+			    r->found.damaged.text);
 		code = FAL_EXIT_TEMPFAIL;
 	} else {
 		code = train(r);
 	}
+	ps_manifest_free(&r->found.is);
 	ps_state_close(&r->state);
 	return code;
 }

@@ -2,6 +2,7 @@
 #include "record.h"
 
 #include "base/mem.h"
+#include "cli/file.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -11,8 +12,34 @@ enum { RECENT_ROUNDS = 100 };
 int
 ps_record_file(struct ps_record *r, const char *path, struct fal_diag *diag)
 {
-	int err = ps_tape_open(&r->file[r->files], path, diag);
+	int err = ps_tape_open(&r->file[r->files], path, 0, diag);
 	r->files += err == FAL_OK;
+	return err;
+}
+
+int
+ps_record_append(struct ps_record *r, const char *path, const struct ps_trace *was,
+		 struct fal_diag *diag)
+{
+	int err = ps_tape_open(&r->file[r->files], path, was->bytes, diag);
+	r->files += err == FAL_OK;
+	r->lines = was->lines;
+	r->chain = was->chain;
+	r->goes_on = true;
+	return err;
+}
+
+int
+ps_record_copy(struct ps_record *r, const char *from, const char *path,
+	       struct fal_diag *diag)
+{
+	struct fal_buf all = { 0 };
+	int err = fal_cli_read(from, SIZE_MAX, &all, diag);
+	if (err == FAL_OK)
+		err = ps_record_file(r, path, diag);
+	if (err == FAL_OK && all.n > 0)
+		ps_tape_add(&r->file[r->files - 1], (const char *)all.p, all.n);
+	fal_buf_free(&all);
 	return err;
 }
 
@@ -28,10 +55,9 @@ is_event(const struct ps_line *l, const char *ev)
 static bool
 is_lasting(const struct ps_line *l)
 {
-	static const char *const names[] = {
-		"job",  "join", "leave",  "policy", "hold",
-		"eval", "done", "failed", "refuse", "suspect"
-	};
+	static const char *const names[] = { "job",    "join",    "leave",  "policy",
+					     "hold",   "eval",    "done",   "failed",
+					     "refuse", "suspect", "restart" };
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
 		if (is_event(l, names[i]))
 			return true;
@@ -93,14 +119,19 @@ ps_record_add(struct ps_record *r, const char *line, size_t n)
 	}
 	if (FAL_GROW(r->recent, r->cap, r->head + r->n + 1) < 0)
 		return NULL;
-	fal_chain_put(&r->chain, line, n, &b);
+	/* The first line of a job that goes on stands in the files already: it is for
+	 * those who look on. */
+	const bool there = r->goes_on && r->n == 0 && r->kept.n == 0;
+	struct fal_chain first = { "" };
+	fal_chain_put(there ? &first : &r->chain, line, n, &b);
 	if (b.err < 0) {
 		fal_buf_free(&b);
 		return NULL;
 	}
 	struct ps_line *l = &r->recent[r->head + r->n++];
 	*l = (struct ps_line){ (char *)b.p, b.n };
-	for (int i = 0; i < r->files; i++)
+	r->lines += !there;
+	for (int i = 0; i < r->files && !there; i++)
 		ps_tape_add(&r->file[i], l->text, l->n);
 	if (is_event(l, "done") || is_event(l, "failed"))
 		ps_record_flush(r);

@@ -4,6 +4,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "state.h"
 #include "tape.h"
 
 #include <stdbool.h>
@@ -24,11 +25,20 @@ struct ps_record {
 				   recent; of    suspects, of those who are one still */
 	struct ps_line *recent; /* a queue: the last 100 rounds */
 	size_t head, n, cap;
-	size_t rounds; /* ledger lines in it */
+	size_t rounds;  /* ledger lines in it */
+	uint64_t lines; /* of the files; what a gap stands for is counted */
+	bool goes_on;   /* their job line is there already */
 };
 
 /* Adds a file that gets every line; `path` is borrowed until ps_record_close. */
 int ps_record_file(struct ps_record *r, const char *path, struct fal_diag *diag);
+/* The same; lines follow what it has. */
+int ps_record_append(struct ps_record *r, const char *path, const struct ps_trace *was,
+		     struct fal_diag *diag);
+
+/* Adds a file that first gets what `from` has so far.  FAL_EIO, FAL_ENOMEM. */
+int ps_record_copy(struct ps_record *r, const char *from, const char *path,
+		   struct fal_diag *diag);
 
 /* Takes a line without its newline, and puts its link; that of the job's end is in the
  * files at once.  Returns the line as it is kept, until the next one comes; NULL: there

@@ -154,10 +154,12 @@ ps_after_event(struct ps_server *s)
 	if (fal_coord_stopped(s->coord)) {
 		s->out->stopped = true;
 		s->out->status = status;
+		ps_keep_last(s);
 		ps_tell_all(s, FAL_MSG_DONE, "the job was stopped");
 		stop(s);
 		return;
 	}
+	ps_keep_event(s, status.clock);
 	if (s->opt->compress == FAL_COMPRESS_AUTO &&
 	    status.clock >= s->measured + COMPRESS_EVERY) {
 		s->measured = status.clock;
@@ -177,8 +179,9 @@ on_stop_signal(uv_signal_t *h, int signum)
 	struct ps_server *s = h->data;
 	(void)signum;
 	if (!s->saved) {
-		s->out->stopped = true;
+		s->out->stopped = s->out->signalled = true;
 		s->out->status = fal_coord_status(s->coord);
+		ps_keep_last(s);
 		ps_tell_all(s, FAL_MSG_LATER, "the coordinator stops, and may be back");
 	}
 	fal_cli_notify("STOPPING=1");
@@ -213,23 +216,28 @@ on_refused(void *arg, const char *source, const char *reason)
 	ps_log_stranger(arg, source, reason);
 }
 
-/* The policy that the job begins with: the journal's last one, or the job's own. */
+/* The policy that the job begins with: the journal's last one, or the job's own; or that
+ * goes on. */
 static int
 begin_policy(struct ps_server *s)
 {
 	const struct fal_job *job = &s->opt->job->job;
+	const struct ps_found *found = s->opt->found;
 	const struct fal_policy own = { .rule = job->rule,
 					.no_clones = job->clones == FAL_JOB_CLONES_NO };
 	struct fal_buf text = { 0 };
 	int err =
-		ps_control_open(&s->control, fal_strdup(s->opt->journal), &own, s->diag);
-	if (err < 0 || strcmp(s->control.by, "job") == 0)
+		ps_control_open(&s->control, fal_strdup(s->opt->journal), &own,
+				found != NULL ? found->is.journal : UINT64_MAX, s->diag);
+	s->policy = found != NULL ? &found->is.policy : &s->control.last;
+	s->policy_by = found != NULL ? found->is.past.by : s->control.by;
+	if (err < 0 || strcmp(s->policy_by, "job") == 0)
 		return err;
-	fal_rule_put(&s->control.last.rule, &text);
+	fal_rule_put(&s->policy->rule, &text);
 	fal_put_u8(&text, '\0');
 	if (text.err == FAL_OK)
 		fal_cli_err(PROG, "%s: goes on with the policy %s, set by '%s'",
-			    job->name, (const char *)text.p, s->control.by);
+			    job->name, (const char *)text.p, s->policy_by);
 	err = text.err;
 	fal_buf_free(&text);
 	return err;
@@ -259,6 +267,12 @@ start_shards(struct ps_server *s, const struct fal_coord_conf *conf,
 	}
 	s->rack = fal_rack_new(&rack, drawn != NULL ? drawn : j->init);
 	free(drawn);
+	if (s->rack != NULL && s->opt->found != NULL) {
+		int err = ps_snapshot_load(s->opt->snapshots.folder, s->opt->found,
+					   s->rack, s->diag);
+		if (err < 0)
+			return err;
+	}
 	*out = (struct fal_coord_shards){ s->rack, fal_rack_order, fal_rack_msg,
 					  fal_rack_next };
 	return s->rack != NULL ? FAL_OK : FAL_ENOMEM;
@@ -277,13 +291,14 @@ new_coord(struct ps_server *s)
 				     .went = ps_went,
 				     .late = ps_late,
 				     .journal = ps_control_journal,
-				     .changed = ps_control_changed };
+				     .changed = ps_control_changed,
+				     .marked = ps_keep_marked };
 	const struct fal_grid grid = fal_job_grid(&j->job, j->train.n);
 	struct fal_coord_conf conf = {
 		.name = j->job.name,
 		.hash = j->hash_hex,
-		.policy = &s->control.last,
-		.policy_by = s->control.by,
+		.policy = s->policy,
+		.policy_by = s->policy_by,
 		.seed = j->job.seed,
 		.numerics = (enum fal_numerics)j->job.numerics,
 		.grid = grid,
@@ -299,12 +314,16 @@ new_coord(struct ps_server *s)
 		.audit_sums = j->job.audit == FAL_JOB_AUDIT_SUMS,
 		.lanes_start = j->job.lanes_start,
 		.min_workers = s->opt->min_workers,
-		.tickets.epoch = 1,
+		.tickets = { .epoch = 1, .incarnation = s->opt->incarnation },
 		.text_n = { (uint32_t)j->job_text.n, (uint32_t)j->model_text.n,
 			    (uint32_t)j->manifest_bytes.n },
 	};
 	if (j->job.data_hash != NULL)
 		(void)fal_unhex(j->job.data_hash, FAL_DATA_HASH, conf.data); /* judged */
+	if (s->opt->found != NULL) {
+		conf.past = &s->opt->found->is.past;
+		conf.before = *s->opt->before;
+	}
 	fal_random_bytes(&conf.entropy, sizeof(conf.entropy));
 	fal_random_bytes(conf.tickets.key, sizeof(conf.tickets.key));
 	int err = start_shards(s, &conf, &ops.shards);
@@ -312,9 +331,16 @@ new_coord(struct ps_server *s)
 		conf.shards = fal_rack_shards(s->rack);
 		err = fal_coord_new(&conf, &ops, ps_now(), &s->coord);
 	}
+	for (size_t i = 0; i < s->control.laters && err == FAL_OK; i++) {
+		const struct ps_later *l = &s->control.later[i];
+		err = fal_coord_again(s->coord, &l->policy, l->clock, l->by);
+	}
+	if (err < 0 && s->diag->text[0] != '\0')
+		return err;
 	if (err < 0)
 		return fal_diag_set(s->diag, err, "%s", fal_strerror(err));
 	s->publisher.rack = s->rack;
+	s->publisher.incarnation = s->opt->incarnation;
 	memcpy(s->publisher.job_hash, j->hash, FAL_HASH_BYTES);
 	s->progress = fal_progress_begin(j->job.name, fal_coord_status(s->coord).clocks,
 					 ps_now());
@@ -386,6 +412,7 @@ ps_serve(const struct ps_serve_opt *opt, struct ps_outcome *out, struct fal_diag
 	};
 	s.control.journal.fd = -1;
 	*out = (struct ps_outcome){ 0 };
+	s.keep.now = ps_snapshot_none;
 	signal(SIGPIPE, SIG_IGN);
 	if (uv_loop_init(&s.loop) < 0)
 		return fal_diag_set(diag, FAL_ENOMEM, "out of memory");
@@ -393,6 +420,14 @@ ps_serve(const struct ps_serve_opt *opt, struct ps_outcome *out, struct fal_diag
 	int err = begin_policy(&s);
 	if (err == FAL_OK)
 		err = new_coord(&s);
+	s.keep.at = ps_now();
+	/* What the job begins with is the first snapshot. */
+	if (err == FAL_OK && opt->found == NULL && opt->snapshots.folder >= 0)
+		err = fal_coord_mark_now(s.coord, ps_now());
+	else if (err == FAL_OK && opt->found != NULL) {
+		s.keep.clock = opt->found->clock;
+		s.show.epoch = opt->found->is.past.epoch; /* it was told */
+	}
 	struct fal_listen_opt listen = { .addr = opt->listen,
 					 .keyring = *opt->keys,
 					 .half_open = share_descriptors(&s) };
@@ -406,6 +441,7 @@ ps_serve(const struct ps_serve_opt *opt, struct ps_outcome *out, struct fal_diag
 	uv_run(&s.loop, UV_RUN_DEFAULT);
 	fal_progress_end(&s.progress);
 	uv_loop_close(&s.loop);
+	out->kept = s.keep.good && s.keep.clock >= out->status.clock;
 	ps_publisher_free(&s.publisher);
 	ps_cache_free(&s.cache);
 	fal_coord_free(s.coord);

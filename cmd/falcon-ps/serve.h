@@ -4,6 +4,7 @@
 
 #include "coord/coord.h"
 #include "job.h"
+#include "keep.h"
 #include "net/addr.h"
 #include "net/writer.h"
 #include "record.h"
@@ -16,7 +17,9 @@ struct ps_outcome {
 	const float *average;    /* for finish(): that of the weights; NULL: none */
 	char average_sha256[65]; /* of what finish() kept of it */
 	double seconds;          /* from the first clock to the last update */
-	bool stopped;            /* by a signal, before the job was done */
+	bool stopped;            /* before the job was done, */
+	bool signalled;          /* by a signal; */
+	bool kept;               /* a snapshot of where it was is there */
 	struct fal_diag
 		why; /* an error of our own: status.failed is then set; "": none */
 };
@@ -24,6 +27,11 @@ struct ps_outcome {
 struct ps_serve_opt {
 	const struct ps_job *job;
 	struct ps_record *record;
+	struct ps_keep_opt snapshots;
+	uint32_t incarnation;
+	/* That the job goes on from, and its trace so far; NULL: it begins. */
+	const struct ps_found *found;
+	const struct fal_coord_trace *before;
 	const char *journal; /* file of the policies that held (journal.h) */
 	const struct fal_addr *listen;
 	const char *keyring;       /* file; read again at SIGHUP */

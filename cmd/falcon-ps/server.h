@@ -6,6 +6,7 @@
 #include "cache.h"
 #include "cli/progress.h"
 #include "control.h"
+#include "keep.h"
 #include "net/listen.h"
 #include "net/refusals.h"
 #include "publish.h"
@@ -46,7 +47,10 @@ struct ps_server {
 	struct ps_cache cache;
 	struct ps_account accounts[PS_ACCOUNTS];
 	bool crowded; /* somebody waits as much is queued for others of its key */
+	const struct fal_policy *policy; /* that the job begins, or goes on with */
+	const char *policy_by;
 	struct ps_control control;
+	struct ps_keep keep;
 	struct fal_progress progress;
 	struct ps_show { /* show.c */
 		char loss[32], accuracy[32];

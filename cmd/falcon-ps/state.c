@@ -2,7 +2,9 @@
 #include "state.h"
 
 #include "base/mem.h"
+#include "base/parse.h"
 #include "cli/file.h"
+#include "sec/hash.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -54,6 +56,21 @@ read_if(const struct ps_state *s, const char *name, struct fal_buf *out, bool *t
 }
 
 static int
+other_job(const struct ps_state *s, const struct fal_buf *old, const struct fal_buf *text,
+	  struct fal_diag *diag)
+{
+	uint8_t hash[FAL_HASH_BYTES];
+	char was[2 * FAL_HASH_BYTES + 1], is[2 * FAL_HASH_BYTES + 1];
+	fal_hash(old->p, old->n, hash);
+	fal_hex(hash, sizeof(hash), was);
+	fal_hash(text->p, text->n, hash);
+	fal_hex(hash, sizeof(hash), is);
+	return fal_diag_set(diag, FAL_EEXIST,
+			    "%s: holds the state of another job: %s, not %s", s->dir, was,
+			    is);
+}
+
+static int
 check_job(struct ps_state *s, const struct fal_buf *text, struct fal_diag *diag)
 {
 	struct fal_buf old = { 0 };
@@ -61,8 +78,7 @@ check_job(struct ps_state *s, const struct fal_buf *text, struct fal_diag *diag)
 	int err = read_if(s, "job", &old, &there, diag);
 	if (err == FAL_OK && there &&
 	    (old.n != text->n || memcmp(old.p, text->p, old.n) != 0))
-		err = fal_diag_set(diag, FAL_EEXIST, "%s: holds the state of another job",
-				   s->dir);
+		err = other_job(s, &old, text, diag);
 	if (err == FAL_OK && !there) {
 		char *path = ps_state_path(s, "job");
 		err = path == NULL ? FAL_ENOMEM
@@ -86,6 +102,79 @@ find_update(struct ps_state *s, struct fal_diag *diag)
 		err = fal_diag_set(diag, FAL_EIO, "%s: %s", path, strerror(errno));
 	while (f != NULL && !s->begun && getline(&line, &cap, f) >= 0)
 		s->begun = strstr(line, what) != NULL;
+	if (f != NULL)
+		fclose(f);
+	free(line);
+	free(path);
+	return err;
+}
+
+int
+ps_state_count(struct ps_state *s, struct fal_diag *diag)
+{
+	struct fal_buf text = { 0 };
+	uint64_t was = 0;
+	bool there;
+	char *path = ps_state_path(s, "incarnation");
+	int err = path != NULL ? read_if(s, "incarnation", &text, &there, diag)
+			       : FAL_ENOMEM;
+	if (err == FAL_OK && there) {
+		if (text.n > 0)
+			text.p[text.n - 1] = '\0'; /* its newline */
+		if (text.n == 0 ||
+		    fal_parse_u64((const char *)text.p, 0, UINT32_MAX - 1, &was) < 0)
+			err = fal_diag_set(diag, FAL_EFORMAT, "%s: is not a number",
+					   path);
+	}
+	s->incarnation = (uint32_t)was + (there || s->begun);
+	fal_buf_clear(&text);
+	fal_put_fmt(&text, "%u\n", s->incarnation);
+	if (err == FAL_OK)
+		err = text.err < 0 ? text.err
+				   : fal_cli_write(path, text.p, text.n, 0644, diag);
+	fal_buf_free(&text);
+	free(path);
+	return err;
+}
+
+/* Our own lines: {"t":SECONDS,"ev":"NAME",… */
+static void
+take_line(struct ps_trace *t, const char *line, size_t n)
+{
+	static const char gap[] = "\"ev\":\"gap\"", update[] = "\"ev\":\"update\"";
+	const char *at;
+	unsigned long long lines = 1, clock;
+	sscanf(line, "{\"t\":%lf", &t->t);
+	if (strstr(line, gap) != NULL && (at = strstr(line, "\"lines\":")) != NULL)
+		sscanf(at, "\"lines\":%llu", &lines);
+	if (strstr(line, update) != NULL && (at = strstr(line, "\"clock\":")) != NULL &&
+	    sscanf(at, "\"clock\":%llu", &clock) == 1)
+		t->clocks = clock + 1;
+	t->lines += lines;
+	t->bytes += n;
+	fal_chain_link(line, n, t->chain.link);
+}
+
+int
+ps_state_trace(const struct ps_state *s, struct ps_trace *out, struct ps_trace_at *at,
+	       struct fal_diag *diag)
+{
+	char *path = ps_state_path(s, "trace.jsonl"), *line = NULL;
+	size_t cap = 0;
+	ssize_t n;
+	*out = (struct ps_trace){ 0 };
+	FILE *f = path != NULL ? fopen(path, "re") : NULL;
+	int err = path == NULL ? FAL_ENOMEM : FAL_OK;
+	if (f == NULL && path != NULL && errno != ENOENT)
+		err = fal_diag_set(diag, FAL_EIO, "%s: %s", path, strerror(errno));
+	while (f != NULL && (n = getline(&line, &cap, f)) >= 0)
+		if (line[n - 1] == '\n') {
+			take_line(out, line, (size_t)n);
+			if (out->lines == at->lines)
+				at->chain = out->chain;
+		} else {
+			out->torn = (uint64_t)n;
+		}
 	if (f != NULL)
 		fclose(f);
 	free(line);

@@ -2,8 +2,10 @@
  *
  *	lock               held by the falcon-ps that serves the job
  *	job                the effective job text: another job's state is refused
+ *	incarnation        how often it was started again
  *	trace.jsonl        the trace (falcon-trace(5))
  *	trace.N.jsonl      that of an earlier start, which began at the first clock, too
+ *	snapshot.CLOCK     what it goes on from (snapshot.h)
  *	model.safetensors  the final model
  *	result.json        what falcon-ps --json printed; there: the job is done
  */
@@ -12,6 +14,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "trace/chain.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -19,9 +22,10 @@
 
 struct ps_state {
 	char *dir;
-	int lock, folder; /* descriptors */
-	bool begun;       /* an earlier start trained here: its trace is there */
-	bool done;        /* result.json is there: `result` holds it */
+	int lock, folder;     /* descriptors */
+	bool begun;           /* an earlier start trained here: its trace is there */
+	uint32_t incarnation; /* of this one, once it is counted */
+	bool done;            /* result.json is there: `result` holds it */
 	struct fal_buf result;
 };
 
@@ -41,6 +45,26 @@ void ps_state_close(struct ps_state *s);
 /* Gives the trace of an earlier start, if there is one, the first name of trace.1.jsonl,
  * trace.2.jsonl, … that is free.  FAL_EIO, FAL_ENOMEM with a diagnosis. */
 int ps_state_keep_trace(const struct ps_state *s, struct fal_diag *diag);
+
+/* One start more: counted on disk.  FAL_EIO, FAL_EFORMAT, FAL_ENOMEM. */
+int ps_state_count(struct ps_state *s, struct fal_diag *diag);
+
+/* What the trace of an earlier start holds; a last line that is torn is not counted. */
+struct ps_trace {
+	struct fal_chain chain; /* as far as it has come */
+	double t;               /* of the last line */
+	uint64_t bytes;         /* of whole lines */
+	uint64_t torn;          /* those that follow */
+	uint64_t lines;         /* a gap counts as what it stands for */
+	uint64_t clocks;        /* over, as the last update says */
+};
+/* `at`: of line `lines` it has the link, if it is there.  FAL_EIO, FAL_ENOMEM. */
+struct ps_trace_at {
+	uint64_t lines;
+	struct fal_chain chain;
+};
+int ps_state_trace(const struct ps_state *s, struct ps_trace *out, struct ps_trace_at *at,
+		   struct fal_diag *diag);
 
 /* Takes room for `bytes` of DIR/name.  FAL_EIO (no room), FAL_ENOMEM with a diagnosis;
  * drop it in each case. */

@@ -23,12 +23,13 @@ enum {
 };
 
 int
-ps_tape_open(struct ps_tape *t, const char *path, struct fal_diag *diag)
+ps_tape_open(struct ps_tape *t, const char *path, uint64_t size, struct fal_diag *diag)
 {
 	struct stat st;
-	*t = (struct ps_tape){ .path = path };
-	t->fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-	if (t->fd < 0)
+	*t = (struct ps_tape){ .path = path, .size = size };
+	const int how = O_WRONLY | O_CREAT | O_CLOEXEC | (size == 0 ? O_TRUNC : 0);
+	t->fd = open(path, how, 0666);
+	if (t->fd < 0 || (size > 0 && ftruncate(t->fd, (off_t)size) < 0))
 		return fal_diag_set(diag, FAL_EIO, "%s: %s", path, strerror(errno));
 	t->seeks = fstat(t->fd, &st) == 0 && S_ISREG(st.st_mode);
 	return FAL_OK;

@@ -28,8 +28,10 @@ struct ps_tape {
 	struct fal_diag said; /* that a gap begins or is over; "": nothing new */
 };
 
-/* Makes and empties `path`, borrowed until ps_tape_close. */
-int ps_tape_open(struct ps_tape *t, const char *path, struct fal_diag *diag);
+/* Makes `path`, borrowed until ps_tape_close, and cuts it off after `size` bytes, which
+ * are whole lines. */
+int ps_tape_open(struct ps_tape *t, const char *path, uint64_t size,
+		 struct fal_diag *diag);
 
 /* Takes a line with its newline; written by the next ps_tape_flush, or when there is
  * much. */

@@ -136,6 +136,9 @@ static const struct key keys[] = {
 	KEY("sync", "clones", CHOICE, clones, 0, 0,
 	    CHOICES({ "yes", FAL_JOB_CLONES_YES }, { "no", FAL_JOB_CLONES_NO })),
 	KEY("sync", "lanes.start", U32, lanes_start, 0, 4096),
+	KEY("state", "clocks", U32, state_clocks, 0, 1e9),
+	KEY("state", "seconds", DOUBLE, state_seconds, 0, 1e9),
+	KEY("state", "keep", U32, state_keep, 1, 1000),
 };
 /* clang-format on */
 #define KEYS (sizeof(keys) / sizeof(keys[0]))
@@ -538,6 +541,10 @@ set_defaults(struct parser *p)
 	job->channels = p->mean_n > p->std_n ? p->mean_n : p->std_n;
 	if (job->channels == 0)
 		job->channels = 1;
+	if (!is_set(p, AT(state_seconds)) && !is_set(p, AT(state_clocks)))
+		job->state_seconds = 60;
+	if (job->state_keep == 0)
+		job->state_keep = 2;
 	for (uint32_t i = p->std_n; i < FAL_JOB_CHANNELS; i++)
 		job->std[i] = 1;
 	if (job->partition == FAL_JOB_PARTITION_SHARED)

@@ -109,6 +109,11 @@ struct fal_job {
 	struct fal_rule rule; /* sync.scheme */
 	enum fal_job_clones clones;
 	uint32_t lanes_start; /* sync.lanes.start; 0 = each worker's MAX */
+
+	/* Between two snapshots; 0: any; default 0 clocks, 60 seconds. */
+	uint32_t state_clocks;
+	double state_seconds;
+	uint32_t state_keep; /* so many are kept; default 2 */
 };
 
 /* Parses and checks `n` bytes of text; `name` stands first in a diagnosis, which names

@@ -1,0 +1,165 @@
+/* Taking snapshots. */
+#include "base/mem.h"
+#include "cli/cli.h"
+#include "server.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void
+say_not(struct ps_server *s, const char *why)
+{
+	fal_progress_end(&s->progress);
+	fal_cli_err(PROG, "%s: no snapshot of clock %" PRIu64 ": %s; the job goes on",
+		    s->opt->job->job.name, s->keep.now.is.past.clock, why);
+}
+
+static void
+over(struct ps_server *s)
+{
+	struct ps_keep *k = &s->keep;
+	k->busy = false;
+	k->good = k->now.err == FAL_OK;
+	if (k->good)
+		k->clock = k->now.is.past.clock;
+	else
+		say_not(s, k->now.diag.text);
+	ps_snapshot_free(&k->now);
+}
+
+static void
+on_work(uv_work_t *w)
+{
+	struct ps_server *s = w->data;
+	ps_snapshot_write(&s->keep.now);
+}
+
+static void
+on_written(uv_work_t *w, int status)
+{
+	struct ps_server *s = w->data;
+	(void)status;
+	over(s);
+	if (!s->keep.again)
+		return;
+	s->keep.again = false;
+	if (fal_coord_mark_now(s->coord, ps_now()) < 0)
+		ps_fail(s, FAL_ENOMEM, "snapshot");
+}
+
+/* A copy of the descriptor, which may be closed while the copy is in use. */
+static int
+copy_of(int fd)
+{
+	return fd >= 0 ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : -1;
+}
+
+static int
+copy_past(const struct fal_coord_past *from, struct fal_coord_past *out)
+{
+	*out = *from;
+	out->policy = NULL;
+	out->key = NULL;
+	out->worker = NULL;
+	out->key_cap = out->worker_cap = 0;
+	if (FAL_GROW(out->key, out->key_cap, (size_t)from->keys) < 0 ||
+	    FAL_GROW(out->worker, out->worker_cap, (size_t)from->here) < 0)
+		return FAL_ENOMEM;
+	if (from->keys > 0)
+		memcpy(out->key, from->key, from->keys * sizeof(*out->key));
+	if (from->here > 0)
+		memcpy(out->worker, from->worker, from->here * sizeof(*out->worker));
+	return FAL_OK;
+}
+
+/* What the shards have, which says what is held when the coordinator says so. */
+static int
+take_images(struct ps_server *s, struct ps_snapshot *n)
+{
+	const struct fal_coord_past *p = &n->is.past;
+	const uint32_t shards = fal_rack_shards(s->rack);
+	n->image = fal_calloc(shards, sizeof(*n->image));
+	if (n->image == NULL || !fal_rack_marked(s->rack, p->version, n->image))
+		return FAL_ENOMEM;
+	n->shards = shards;
+	bool fits = true;
+	for (uint32_t i = 0; i < shards && p->kept_clock > 0; i++)
+		fits &= fal_image_hold(&n->image[i], p->kept_version);
+	n->is.image = n->image[0].is;
+	return fits ? FAL_OK : FAL_ESTATE;
+}
+
+static int
+fill_in(struct ps_server *s, const struct fal_coord_past *past, struct ps_snapshot *n)
+{
+	struct ps_control *c = &s->control;
+	*n = ps_snapshot_none;
+	n->folder = s->opt->snapshots.folder;
+	n->keep = s->opt->snapshots.keep;
+	int err = copy_past(past, &n->is.past);
+	if (err == FAL_OK)
+		err = fal_policy_copy(past->policy, &n->is.policy);
+	if (err == FAL_OK && past->version > 0)
+		err = take_images(s, n);
+	ps_record_flush(s->opt->record);
+	memcpy(n->is.job, s->opt->job->hash_hex, sizeof(n->is.job));
+	n->is.incarnation = s->opt->incarnation;
+	n->is.lines = s->opt->record->lines;
+	n->is.journal = c->lines - past->agains;
+	memcpy(n->is.chain, s->opt->record->chain.link, sizeof(n->is.chain));
+	memcpy(n->is.journal_chain, c->journal.chain.link, sizeof(n->is.journal_chain));
+	n->synced[0] = copy_of(s->opt->record->file[0].fd);
+	n->synced[1] = copy_of(c->journal.fd);
+	return err;
+}
+
+void
+ps_keep_marked(void *arg, const struct fal_coord_past *past)
+{
+	struct ps_server *s = arg;
+	struct ps_keep *k = &s->keep;
+	if (k->busy || s->opt->snapshots.folder < 0)
+		return;
+	k->at = ps_now();
+	k->clock = past->clock;
+	int err = fill_in(s, past, &k->now);
+	if (err < 0) {
+		k->good = false;
+		say_not(s, fal_strerror(err));
+		ps_snapshot_free(&k->now);
+		return;
+	}
+	k->busy = true;
+	k->work.data = s;
+	/* Nothing has begun before the first one, which is small, is there. */
+	if (past->version > 0 &&
+	    uv_queue_work(&s->loop, &k->work, on_work, on_written) == 0)
+		return;
+	ps_snapshot_write(&k->now);
+	over(s);
+}
+
+void
+ps_keep_event(struct ps_server *s, uint64_t clock)
+{
+	const struct ps_keep_opt *o = &s->opt->snapshots;
+	const struct ps_keep *k = &s->keep;
+	if (o->folder < 0 || k->busy)
+		return;
+	/* The next version is marked, which ends one clock more. */
+	if ((o->clocks > 0 && clock + 1 >= k->clock + o->clocks) ||
+	    (o->seconds > 0 && ps_now() - k->at >= o->seconds))
+		fal_coord_mark(s->coord);
+}
+
+void
+ps_keep_last(struct ps_server *s)
+{
+	if (s->opt->snapshots.folder < 0 || s->coord == NULL)
+		return;
+	s->keep.again = s->keep.busy;
+	if (!s->keep.busy && fal_coord_mark_now(s->coord, ps_now()) < 0)
+		ps_fail(s, FAL_ENOMEM, "snapshot");
+}

@@ -1,0 +1,36 @@
+/* When snapshots are taken, and what is in them: the loop's part of it. */
+#ifndef FALCON_PS_KEEP_H
+#define FALCON_PS_KEEP_H
+
+#include "snapshot.h"
+
+#include <uv.h>
+
+struct ps_server;
+
+/* What the loop is told. */
+struct ps_keep_opt {
+	int folder;      /* of the state; -1: no snapshots */
+	uint32_t clocks; /* between two of them; 0: any */
+	double seconds;  /* the same; 0: any */
+	uint32_t keep;   /* so many are kept */
+};
+
+struct ps_keep {
+	uv_work_t work;
+	struct ps_snapshot now; /* that is being written, */
+	bool busy;              /* if any is; */
+	bool again;             /* then another one, at once */
+	bool good;              /* the last one is there, */
+	uint64_t clock;         /* of so many clocks, */
+	double at;              /* since then */
+};
+
+/* Of fal_coord_ops; `arg` is the server. */
+void ps_keep_marked(void *arg, const struct fal_coord_past *past);
+/* After an event: is one due? */
+void ps_keep_event(struct ps_server *s, uint64_t clock);
+/* The server ends: one more, of what there is, if there can be one. */
+void ps_keep_last(struct ps_server *s);
+
+#endif

@@ -1,0 +1,298 @@
+/* Manifests as JSON: one object, whose members are all there and no others. */
+#include "manifest.h"
+
+#include "base/json.h"
+#include "base/mem.h"
+#include "base/text.h"
+#include "job/policy.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { FORMAT = 1, PEOPLE_MAX = 1 << 20 };
+
+/* What a member holds, and where. */
+struct member {
+	const char *name;
+	enum { WHOLE, SMALL, REAL, FLAG } kind;
+	size_t at;
+};
+
+#define M(name, kind, field)                                    \
+	{                                                       \
+		name, kind, offsetof(struct ps_manifest, field) \
+	}
+/* clang-format off: a table reads as one. */
+static const struct member members[] = {
+	M("incarnation", SMALL, incarnation),
+	M("lines", WHOLE, lines),
+	M("journal", WHOLE, journal),
+	M("bytes", WHOLE, bytes),
+	M("version", WHOLE, image.version),
+	M("steps", WHOLE, image.steps),
+	M("showns", WHOLE, image.showns),
+	M("olds", SMALL, image.olds),
+	M("holds", FLAG, image.holds),
+	M("held", WHOLE, image.held),
+	M("clock", WHOLE, past.clock),
+	M("first", WHOLE, past.first),
+	M("round", WHOLE, past.round),
+	M("t", REAL, past.t),
+	M("workers", SMALL, past.workers),
+	M("evaluating", FLAG, past.evaluating),
+	M("judged", FLAG, past.judged),
+	M("kept_version", WHOLE, past.kept_version),
+	M("kept_clock", WHOLE, past.kept_clock),
+	M("next_eval", WHOLE, past.next_eval),
+	M("accuracy", REAL, past.accuracy),
+	M("accuracy_loss", REAL, past.accuracy_loss),
+	M("judged_clock", WHOLE, past.judged_clock),
+	M("epoch", WHOLE, past.epoch),
+	M("loss", REAL, past.loss),
+	M("epoch_loss", REAL, past.epoch_loss),
+	M("start_loss", REAL, past.start_loss),
+	M("sum_loss", REAL, past.sum_loss),
+	M("samples", WHOLE, past.samples),
+	M("moved", WHOLE, past.moved),
+	M("cloned", WHOLE, past.cloned),
+	M("filled", WHOLE, past.filled),
+	M("lost", WHOLE, past.lost),
+	M("dropped", WHOLE, past.dropped),
+};
+/* clang-format on */
+enum { MEMBERS = sizeof(members) / sizeof(members[0]), OTHERS = 9 };
+
+/* ---- out --- */
+
+static void
+put_member(const struct member *m, const void *at, struct fal_buf *out)
+{
+	fal_json_key(out, m->name);
+	if (m->kind == WHOLE)
+		fal_json_u64(out, *(const uint64_t *)at);
+	else if (m->kind == SMALL)
+		fal_json_u64(out, *(const uint32_t *)at);
+	else if (m->kind == REAL)
+		fal_json_num(out, *(const double *)at);
+	else
+		fal_json_bool(out, *(const bool *)at);
+}
+
+static void
+put_people(const struct fal_coord_past *p, struct fal_buf *out)
+{
+	fal_json_key(out, "keys");
+	fal_json_open(out, '[');
+	for (uint32_t i = 0; i < p->keys; i++) {
+		fal_json_open(out, '[');
+		fal_json_str(out, p->key[i].name);
+		fal_json_str(out, p->key[i].fingerprint);
+		fal_json_u64(out, p->key[i].charges);
+		fal_json_close(out, ']');
+	}
+	fal_json_close(out, ']');
+	fal_json_key(out, "here");
+	fal_json_open(out, '[');
+	for (uint32_t i = 0; i < p->here; i++) {
+		fal_json_open(out, '[');
+		fal_json_str(out, p->worker[i].name);
+		fal_json_u64(out, p->worker[i].id);
+		fal_json_close(out, ']');
+	}
+	fal_json_close(out, ']');
+}
+
+void
+ps_manifest_put(const struct ps_manifest *m, struct fal_buf *out)
+{
+	fal_json_open(out, '{');
+	fal_json_member_u64(out, "format", FORMAT);
+	fal_json_member_str(out, "job", m->job);
+	fal_json_member_str(out, "blake2b", m->blake2b);
+	fal_json_member_str(out, "chain", m->chain);
+	fal_json_member_str(out, "journal_chain", m->journal_chain);
+	for (size_t i = 0; i < MEMBERS; i++)
+		put_member(&members[i], (const char *)m + members[i].at, out);
+	fal_json_member_str(out, "by", m->past.by);
+	fal_json_key(out, "policy");
+	fal_policy_json_put(&m->policy, out);
+	put_people(&m->past, out);
+	fal_json_close(out, '}');
+	fal_put_u8(out, '\n');
+}
+
+/* ---- in --- */
+
+struct reading {
+	const char *name;
+	struct fal_diag *diag;
+	int err;
+};
+
+static int
+fail(struct reading *r, const char *member, const char *what)
+{
+	if (r->err == FAL_OK)
+		r->err = fal_diag_set(r->diag, FAL_EFORMAT, "%s: %s: %s", r->name, member,
+				      what);
+	return r->err;
+}
+
+static void
+get_member(struct reading *r, const json_t *o, const struct member *m, void *at)
+{
+	const json_t *v = json_object_get(o, m->name);
+	const json_int_t n = json_integer_value(v);
+	if (v == NULL)
+		fail(r, m->name, "missing");
+	else if (m->kind == REAL && json_is_number(v))
+		*(double *)at = json_number_value(v);
+	else if (m->kind == FLAG && json_is_boolean(v))
+		*(bool *)at = json_is_true(v);
+	else if (m->kind == WHOLE && json_is_integer(v) && n >= 0)
+		*(uint64_t *)at = (uint64_t)n;
+	else if (m->kind == SMALL && json_is_integer(v) && n >= 0 && n <= UINT32_MAX)
+		*(uint32_t *)at = (uint32_t)n;
+	else
+		fail(r, m->name, "not what it should hold");
+}
+
+/* The string, which fits with its NUL. */
+static void
+get_text(struct reading *r, const json_t *v, const char *member, char *out, size_t cap)
+{
+	const char *text = json_string_value(v);
+	if (text == NULL || strlen(text) >= cap)
+		fail(r, member, "not what it should hold");
+	else
+		memcpy(out, text, strlen(text) + 1);
+}
+
+static uint32_t
+get_small(struct reading *r, const json_t *v, const char *member)
+{
+	const json_int_t n = json_integer_value(v);
+	if (!json_is_integer(v) || n < 0 || n > UINT32_MAX)
+		fail(r, member, "not what it should hold");
+	return (uint32_t)n;
+}
+
+/* A list of lists, each of `width` values: how many. */
+static uint32_t
+get_list(struct reading *r, const json_t *o, const char *member, size_t width)
+{
+	const json_t *v = json_object_get(o, member);
+	const size_t n = json_array_size(v);
+	if (!json_is_array(v) || n > PEOPLE_MAX)
+		fail(r, member, "not a list");
+	for (size_t i = 0; i < n && r->err == FAL_OK; i++)
+		if (json_array_size(json_array_get(v, i)) != width)
+			fail(r, member, "not what it should hold");
+	return r->err == FAL_OK ? (uint32_t)n : 0;
+}
+
+static void
+get_people(struct reading *r, const json_t *o, struct fal_coord_past *p)
+{
+	const uint32_t keys = get_list(r, o, "keys", 3), here = get_list(r, o, "here", 2);
+	if (r->err == FAL_OK && (FAL_GROW(p->key, p->key_cap, (size_t)keys) < 0 ||
+				 FAL_GROW(p->worker, p->worker_cap, (size_t)here) < 0))
+		r->err = fal_diag_set(r->diag, FAL_ENOMEM, "out of memory");
+	for (uint32_t i = 0; i < keys && r->err == FAL_OK; i++) {
+		const json_t *v = json_array_get(json_object_get(o, "keys"), i);
+		struct fal_past_key *k = &p->key[p->keys++];
+		get_text(r, json_array_get(v, 0), "keys", k->name, sizeof(k->name));
+		get_text(r, json_array_get(v, 1), "keys", k->fingerprint,
+			 sizeof(k->fingerprint));
+		k->charges = get_small(r, json_array_get(v, 2), "keys");
+	}
+	for (uint32_t i = 0; i < here && r->err == FAL_OK; i++) {
+		const json_t *v = json_array_get(json_object_get(o, "here"), i);
+		struct fal_past_worker *w = &p->worker[p->here++];
+		get_text(r, json_array_get(v, 0), "here", w->name, sizeof(w->name));
+		w->id = get_small(r, json_array_get(v, 1), "here");
+		if (w->id == 0 || w->id > p->workers)
+			fail(r, "here", "a worker whose number was never given");
+	}
+}
+
+static void
+get_policy(struct reading *r, const json_t *o, struct fal_policy *out)
+{
+	const struct fal_policy none = { 0 };
+	const json_t *v = json_object_get(o, "policy");
+	char *text = v != NULL ? json_dumps(v, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
+	if (text == NULL) {
+		fail(r, "policy", "missing");
+		return;
+	}
+	struct fal_policy_text in = { r->name, 1, text, strlen(text) };
+	r->err = fal_policy_json_get(&in, &none, out, r->diag);
+	free(text);
+}
+
+/* Numbers that cannot stand beside one another. */
+static void
+judge(struct reading *r, const struct ps_manifest *m)
+{
+	const struct fal_coord_past *p = &m->past;
+	if (m->image.olds > m->image.version || p->first > m->image.version)
+		fail(r, "version", "too small for the others");
+	if ((m->bytes == 0) != (m->image.version == 0))
+		fail(r, "bytes", "none, or of version 0");
+	if (m->lines == 0)
+		fail(r, "lines", "none");
+	if (p->kept_clock > p->clock || p->kept_version > m->image.version ||
+	    (p->kept_clock > 0) != m->image.holds ||
+	    (m->image.holds && m->image.held != p->kept_version) ||
+	    (p->evaluating && p->kept_clock == 0))
+		fail(r, "held", "not the version that is kept");
+}
+
+int
+ps_manifest_get(const char *name, const void *p, size_t n, struct ps_manifest *out,
+		struct fal_diag *diag)
+{
+	struct reading r = { name, diag, FAL_OK };
+	json_error_t why;
+	*out = (struct ps_manifest){ 0 };
+	json_t *o = json_loadb(p, n, JSON_REJECT_DUPLICATES, &why);
+	if (o == NULL)
+		return fal_diag_set(diag, FAL_EFORMAT, "%s:%d: %s", name, why.line,
+				    fal_text_unless_key(why.text));
+	if (json_integer_value(json_object_get(o, "format")) != FORMAT)
+		fail(&r, "format", "not 1");
+	if (json_object_size(o) != MEMBERS + OTHERS)
+		fail(&r, "members", "too many or too few");
+	for (size_t i = 0; i < MEMBERS && r.err == FAL_OK; i++)
+		get_member(&r, o, &members[i], (char *)out + members[i].at);
+	get_text(&r, json_object_get(o, "job"), "job", out->job, sizeof(out->job));
+	get_text(&r, json_object_get(o, "blake2b"), "blake2b", out->blake2b,
+		 sizeof(out->blake2b));
+	get_text(&r, json_object_get(o, "chain"), "chain", out->chain,
+		 sizeof(out->chain));
+	get_text(&r, json_object_get(o, "journal_chain"), "journal_chain",
+		 out->journal_chain, sizeof(out->journal_chain));
+	get_text(&r, json_object_get(o, "by"), "by", out->past.by, sizeof(out->past.by));
+	out->past.version = out->image.version;
+	out->past.oldest = out->image.version - out->image.olds;
+	if (r.err == FAL_OK)
+		get_people(&r, o, &out->past);
+	if (r.err == FAL_OK)
+		judge(&r, out);
+	if (r.err == FAL_OK)
+		get_policy(&r, o, &out->policy);
+	json_decref(o);
+	if (r.err < 0)
+		ps_manifest_free(out);
+	return r.err;
+}
+
+void
+ps_manifest_free(struct ps_manifest *m)
+{
+	fal_policy_free(&m->policy);
+	fal_coord_past_free(&m->past);
+	*m = (struct ps_manifest){ 0 };
+}

@@ -1,0 +1,190 @@
+# A coordinator that was killed goes on from its last snapshot, as if nothing had happened.
+
+load common
+load job
+load tiny
+
+setup_file() {
+	for_file
+}
+
+setup() {
+	for_test
+	tiny .
+	draw
+	job=(--set job.epochs=12 --set state.clocks=$((RANDOM % 4 + 1))
+		--set state.keep=$((RANDOM % 3 + 1)) tiny.job)
+}
+
+teardown() {
+	stop_all
+}
+
+# at_unix [OPTION...]: a coordinator whose address stays when it comes back.
+at_unix() {
+	rm -f ps.ready
+	start_ready ps falcon-ps -jx -K "$keys/keyring" -l unix:sock -s "$state" \
+		--shards $((RANDOM % 3 + 1)) "${job[@]}" "$@"
+	ps=$pid
+	cat ps.err >>all.err
+}
+
+# sums: of the model, and of the average, if there is one.
+sums() {
+	jq -c '[.sha256, .average_sha256]' "$1/result.json"
+}
+
+# undisturbed [OPTION...]: what the job ends with when nothing happens to it.
+undisturbed() {
+	local state=$BATS_TEST_TMPDIR/calm
+	serve "${@:1}"
+	work calm --lanes 1
+	ended "$ps" ps
+	calm=$(sums "$state")
+}
+
+# updates: how many the trace tells of.
+updates() {
+	grep -c '"ev":"update"' "$state/trace.jsonl" || :
+}
+
+# more N: whether there are that many by now.
+more() {
+	[ "$(updates)" -ge "$1" ]
+}
+
+# whole TIMES: the job is done, with the model of one that was left alone, and its trace
+# says so, and that it went on so often.
+whole() {
+	same "the model and its average" "$(sums "$state")" "$calm"
+	falcon-stat --audit "$state/trace.jsonl"
+	same incarnations "$(jq -s -c 'map(select(.ev == "restart") | .incarnation)' \
+		"$state/trace.jsonl")" "$(jq -n -c "[range(1; $1 + 1)]")"
+	same "lines that count" "$(falcon-stat --json "$state/trace.jsonl" | jq .clocks)" 48
+	falcon-proj "$state/trace.jsonl" >report
+	has "$(cat report)" "job: tiny, "
+	has "$(chain <"$state/trace.jsonl" | tail -n 1)" "$(member chain)"
+}
+
+# disturbed OPTION...: kills at places that are drawn.
+disturbed() {
+	local i at
+	undisturbed "$@"
+	at_unix "$@"
+	slow a 1 1000
+	slow b 0.5 1000
+	for i in 1 2 3; do
+		at=$(($(updates) + RANDOM % 9 + 1))
+		soon "clocks" more "$at"
+		if [ $((RANDOM % 3)) = 0 ]; then
+			kill -TERM "$ps"
+			ended "$ps" ps
+		else
+			kill -KILL "$ps"
+			wait "$ps" || :
+		fi
+		at_unix "$@"
+		has "$(cat ps.err)" "tiny: resumed at clock "
+		has "$(cat ps.err)" " s of work are done again"
+	done
+	ended "$ps" ps
+	ended "${workers[1]}" a
+	ended "${workers[2]}" b
+	whole 3
+}
+
+@test "killed at clocks that are drawn: the same model" {
+	disturbed
+}
+
+@test "with a slack, an optimiser of two states, clipping and an average: the same" {
+	disturbed --set "sync.scheme=epsp:$((RANDOM % 3 + 1))" --set optimizer.kind=adamw \
+		--set optimizer.lr=0.01 --set optimizer.clip=0.5 --set optimizer.ema=0.9
+}
+
+@test "what is torn or damaged is named, and the one before is taken" {
+	local last
+	job+=(--set state.clocks=1 --set state.keep=2)
+	undisturbed
+	at_unix
+	slow a 1 500
+	soon "snapshots" test -d "$state"/snapshot.000000000005
+	kill -KILL "$ps"
+	wait "$ps" || :
+	printf '{"t":9,"ev":"upd' >>"$state/trace.jsonl"
+	last=$(basename "$(printf '%s\n' "$state"/snapshot.0* | tail -n 1)")
+	# A byte in the middle; what was begun is nothing.
+	printf x | dd of="$state/$last/state.safetensors" bs=1 seek=700 conv=notrunc status=none
+	mkdir -p "$state/snapshot.new"
+	: >"$state/snapshot.new/state.safetensors"
+	at_unix
+	has "$(cat ps.err)" "$last/state.safetensors: is not what its manifest says: the one before"
+	has "$(cat ps.err)" "trace.jsonl: its last line was torn: 16 bytes cut off"
+	work fast --lanes 1
+	ended "$ps" ps
+	jq -se 'map(select(.ev == "restart")) | .[0].torn == 16' "$state/trace.jsonl"
+	whole 1
+}
+
+@test "a change of policy behind the snapshot holds again from its clock on" {
+	local clock
+	# The snapshot of version 0 is the only one.
+	job=(--set job.epochs=12 --set state.clocks=1000 tiny.job)
+	at_unix
+	slow a 1 500
+	soon "some clocks" more 3
+	falcon-sync -k "$keys/control.key" unix:sock set scheme=epsp:2
+	clock=$(jq .clock "$state/policy.jsonl")
+	soon "some more" more $((clock + 3))
+	kill -KILL "$ps"
+	wait "$ps" || :
+	at_unix
+	has "$(cat ps.err)" "tiny: resumed at clock 0 of 48; "
+	ended "$ps" ps
+	falcon-stat --audit "$state/trace.jsonl"
+	same "from when it holds" "$(jq -c 'select(.ev == "policy" and .scheme == "epsp:2") |
+		[.clock, .version]' "$state/trace.jsonl" | uniq)" "[$clock,$clock]"
+	same "lines of the journal" "$(wc -l <"$state/policy.jsonl")" 1
+	# What was done twice came out the same, behind the change, too.
+	jq -se --argjson c "$clock" 'map(select(.ev == "update")) | group_by(.clock) |
+		map(select(length == 2)) | length > $c and all(map(.loss) | unique | length == 1)' \
+		"$state/trace.jsonl"
+}
+
+@test "another job's state is refused with both hashes, and no trace that is read once" {
+	at_unix
+	slow a 1 500
+	soon "some clocks" more 6
+	kill -KILL "$ps"
+	wait "$ps" || :
+	run falcon-ps -x -K "$keys/keyring" -l unix:sock -s "$state" --set job.seed=2 \
+		"${job[@]}"
+	same "status ($output)" "$status" 1
+	[[ $output =~ "holds the state of another job: "[0-9a-f]{64}", not "[0-9a-f]{64} ]]
+	at_unix
+	ended "$ps" ps
+	whole_once=0
+	falcon-stat --audit - <"$state/trace.jsonl" >said 2>&1 || whole_once=$?
+	# Only where lines were taken back does it matter.
+	jq -se 'map(select(.ev == "restart")) | .[0].lines' "$state/trace.jsonl" >/dev/null
+	case $(cat said) in
+	*"give the file itself"*) same "status" "$whole_once" 2 ;;
+	*) same "status" "$whole_once" 0 ;;
+	esac
+	# Done is done.
+	run falcon-ps -x -K "$keys/keyring" -l unix:sock -s "$state" "${job[@]}"
+	same "status ($output)" "$status" 0
+}
+
+@test "a scheme whose rounds are not shared has no snapshots, and says so" {
+	job+=(--set sync.scheme=asp)
+	at_unix
+	slow a 1 500
+	soon "some clocks" more 3
+	kill -TERM "$ps"
+	ended "$ps" ps 75
+	same "snapshots" "$(find "$state" -name 'snapshot*')" ""
+	run falcon-ps -x -K "$keys/keyring" -l unix:sock -s "$state" "${job[@]}"
+	same "a start on it ($output)" "$status" 75
+	has "$output" "there is no snapshot to go on from: --restart begins"
+}

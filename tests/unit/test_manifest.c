@@ -1,0 +1,187 @@
+/* Manifests of snapshots: what was put is got, and whatever else it is, is refused in one
+ * line.  Values are drawn from SEED, which is printed; FAL_TEST_SEED gives another one.
+ */
+#include "../../cmd/falcon-ps/manifest.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "base/rng.h"
+
+static struct fal_rng rng;
+
+static int
+begin(void **state)
+{
+	(void)state;
+	const char *given = getenv("FAL_TEST_SEED");
+	const uint64_t seed = given != NULL ? strtoull(given, NULL, 10) : 1;
+	rng = fal_rng_init(seed, FAL_RNG_TEST, 0);
+	print_message("# seed %llu\n", (unsigned long long)seed);
+	return 0;
+}
+
+/* One that may be. */
+static void
+draw(struct ps_manifest *m)
+{
+	*m = (struct ps_manifest){ .incarnation = fal_rng_below(&rng, 1000),
+				   .lines = 1 + fal_rng_below(&rng, 1000),
+				   .journal = fal_rng_below(&rng, 5),
+				   .bytes = 1 + fal_rng_below(&rng, 1 << 30) };
+	struct fal_coord_past *p = &m->past;
+	snprintf(m->job, sizeof(m->job), "%064x", fal_rng_below(&rng, 1 << 30));
+	snprintf(m->blake2b, sizeof(m->blake2b), "%064x", fal_rng_below(&rng, 1 << 30));
+	snprintf(m->chain, sizeof(m->chain), "%032x", fal_rng_below(&rng, 1 << 30));
+	snprintf(p->by, sizeof(p->by), "ann");
+	p->version = m->image.version = 1 + fal_rng_below(&rng, 1 << 30);
+	p->clock = m->image.version;
+	p->first = fal_rng_below(&rng, (uint32_t)p->version);
+	m->image.olds = fal_rng_below(&rng, 2);
+	p->t = fal_rng_unit(&rng);
+	p->loss = fal_rng_unit(&rng) * 1e-300;
+	p->accuracy = -1;
+	p->workers = 1 + fal_rng_below(&rng, 9);
+	if (fal_rng_below(&rng, 2) == 0) {
+		p->kept_version = p->kept_clock = p->version;
+		m->image.holds = p->judged = p->evaluating = true;
+		m->image.held = p->version;
+	}
+	p->keys = 1 + fal_rng_below(&rng, 3);
+	p->key = fal_calloc(p->keys, sizeof(*p->key));
+	p->here = fal_rng_below(&rng, 3);
+	p->worker = fal_calloc(p->here, sizeof(*p->worker));
+	for (uint32_t i = 0; i < p->keys; i++) {
+		snprintf(p->key[i].name, sizeof(p->key[i].name), "key \"%u\"", i);
+		snprintf(p->key[i].fingerprint, sizeof(p->key[i].fingerprint), "%016x",
+			 i);
+		p->key[i].charges = i;
+	}
+	for (uint32_t i = 0; i < p->here; i++) {
+		p->worker[i].id = 1;
+		snprintf(p->worker[i].name, sizeof(p->worker[i].name), "w%u", i);
+	}
+}
+
+static void
+comes_back(void **state)
+{
+	(void)state;
+	for (int i = 0; i < 200; i++) {
+		struct ps_manifest m, got;
+		struct fal_diag diag = { "" };
+		struct fal_buf text = { 0 }, again = { 0 };
+		draw(&m);
+		ps_manifest_put(&m, &text);
+		if (ps_manifest_get("m", text.p, text.n, &got, &diag) < 0)
+			fail_msg("%s\n%.*s", diag.text, (int)text.n, text.p);
+		assert_int_equal(got.past.oldest, m.image.version - m.image.olds);
+		ps_manifest_put(&got, &again);
+		assert_int_equal(again.n, text.n);
+		assert_memory_equal(again.p, text.p, text.n);
+		ps_manifest_free(&m);
+		ps_manifest_free(&got);
+		fal_buf_free(&text);
+		fal_buf_free(&again);
+	}
+}
+
+/* A byte changed, taken out or put in, and what is cut: refused, or it says as much. */
+static void
+refused(void **state)
+{
+	(void)state;
+	uint32_t tries = 0, bad = 0;
+	for (int i = 0; i < 40; i++) {
+		struct ps_manifest m, got;
+		struct fal_buf text = { 0 };
+		draw(&m);
+		ps_manifest_put(&m, &text);
+		for (int k = 0; k < 200; k++) {
+			struct fal_buf other = { 0 };
+			struct fal_diag diag = { "" };
+			const size_t at = fal_rng_below(&rng, (uint32_t)text.n);
+			const uint32_t how = fal_rng_below(&rng, 4);
+			fal_put_bytes(&other, text.p, at);
+			if (how < 2)
+				fal_put_u8(&other, (uint8_t)fal_rng_below(&rng, 256));
+			if (how != 3)
+				fal_put_bytes(&other, text.p + at + (how != 1),
+					      text.n - at - (how != 1));
+			int err = ps_manifest_get("m", other.p, other.n, &got, &diag);
+			tries++;
+			bad += err < 0;
+			if (err < 0) {
+				assert_int_equal(strncmp(diag.text, "m:", 2), 0);
+				assert_null(strchr(diag.text, '\n'));
+			} else {
+				ps_manifest_free(&got);
+			}
+			fal_buf_free(&other);
+		}
+		ps_manifest_free(&m);
+		fal_buf_free(&text);
+	}
+	print_message("# %u of %u refused\n", bad, tries);
+	assert_true(bad > tries / 2);
+}
+
+/* Members that are there and say what cannot be. */
+static void
+impossible(void **state)
+{
+	(void)state;
+	struct ps_manifest m, got;
+	struct fal_diag diag;
+	for (int what = 0; what < 6; what++) {
+		struct fal_buf text = { 0 };
+		draw(&m);
+		m.past.evaluating = false;
+		switch (what) {
+		case 0:
+			m.image.olds = (uint32_t)m.image.version + 1;
+			break;
+		case 1:
+			m.past.first = m.image.version + 1;
+			break;
+		case 2:
+			m.lines = 0;
+			break;
+		case 3:
+			m.bytes = 0;
+			break;
+		case 4:
+			m.image.holds = !m.image.holds;
+			break;
+		default:
+			m.past.here = 1;
+			free(m.past.worker);
+			m.past.worker = fal_calloc(1, sizeof(*m.past.worker));
+			m.past.worker[0].id = m.past.workers + 1;
+		}
+		ps_manifest_put(&m, &text);
+		assert_int_equal(ps_manifest_get("m", text.p, text.n, &got, &diag),
+				 FAL_EFORMAT);
+		ps_manifest_free(&m);
+		fal_buf_free(&text);
+	}
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(comes_back),
+		cmocka_unit_test(refused),
+		cmocka_unit_test(impossible),
+	};
+	cmocka_set_message_output(CM_OUTPUT_TAP);
+	return cmocka_run_group_tests(tests, begin, NULL);
+}
