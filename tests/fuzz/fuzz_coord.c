@@ -11,6 +11,7 @@
  * then what it needs.  Most messages are built from few bytes with values near those
  * that count, so that claims and pushes are often good ones. */
 #include "../racked.h"
+#include "../standin.h"
 #include "base/err.h"
 #include "base/mem.h"
 #include "honest.h"
@@ -460,24 +461,19 @@ do_round(struct world *w, uint32_t peer, uint64_t round)
 		if ((of->held[peer] >> t & 1) == 0)
 			continue;
 		hold(w, peer, round, t, 1, false);
-		struct fal_msg m = { .type = FAL_MSG_CLAIM };
+		const struct standin_task task = { round, of->version, t, w->fills[t],
+						   of->kind };
 		struct fal_buf records = { 0 };
+		struct fal_msg_ticket ticket = { 0 };
 		uint32_t before = w->wins, seq = w->next_seq++;
-		m.claim.round = round;
-		m.claim.task = t;
-		m.claim.seq = seq;
-		m.claim.fills_worker = w->fills[t].worker;
-		m.claim.fills_seq = w->fills[t].seq;
-		m.claim.version = of->version;
-		m.claim.last = 1;
+		struct fal_msg m = standin_claim(&task, seq, true);
+		m.claim.task_ns = 0;
 		deliver(w, peer, &m);
 		if (w->wins == before)
 			continue;
-		m = (struct fal_msg){ .type = FAL_MSG_PUSH };
-		racked_ticket(&w->tickets, peer, round, seq, &m.push.ticket);
-		m.push.epoch = 1;
+		racked_ticket(&w->tickets, peer, round, seq, &ticket);
 		put_records(w, round, w->sums ? 4 : 0, NONE, &records);
-		m.push.records = (struct fal_tail){ records.p, records.n };
+		m = standin_push(&ticket, &records);
 		deliver(w, peer, &m);
 		fal_buf_free(&records);
 	}
@@ -491,12 +487,11 @@ do_all(struct world *w, uint32_t peer, uint8_t evals)
 	for (uint64_t round = from; round <= newest; round++)
 		do_round(w, peer, round);
 	for (uint32_t t = 0; t < 3; t++) {
-		struct fal_msg m = { .type = FAL_MSG_EVALUATED };
+		struct fal_msg m = standin_evaluated(w->evaluated, t, t == 2 ? 1 : 2);
 		if ((evals >> t & 1) == 0)
 			continue;
-		m.evaluated.version = w->evaluated;
-		m.evaluated.task = t;
-		m.evaluated.samples = m.evaluated.right = t == 2 ? 1 : 2;
+		m.evaluated.right = m.evaluated.samples;
+		m.evaluated.task_ns = 0;
 		deliver(w, peer, &m);
 	}
 }
@@ -561,19 +556,14 @@ LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 {
 	struct fal_rd r = fal_rd_init(p, n);
 	struct world w = { 0 };
-	struct fal_msg hello = { .type = FAL_MSG_HELLO },
-		       ready = { .type = FAL_MSG_READY };
+	const struct fal_msg ready = { .type = FAL_MSG_READY };
 	uint8_t variant = fal_get_u8(&r);
 	begin(&w, variant, fal_get_u8(&r));
-	hello.hello = (__typeof__(hello.hello)){ .major = FAL_PROTO_MAJOR,
-						 .name = "w",
-						 .lanes_min = 1,
-						 .lanes_max = 2,
-						 .cores = 2 };
 	for (uint32_t peer = 0; peer < PEERS; peer++)
 		open_session(&w, peer);
 	for (uint32_t peer = 0; peer < 2; peer++) {
-		hello.hello.instance[0] = (uint8_t)peer;
+		struct fal_msg hello = standin_hello("w", (uint8_t)peer);
+		hello.hello.lanes_max = hello.hello.cores = 2;
 		deliver(&w, peer, &hello);
 		deliver(&w, peer, &ready);
 	}

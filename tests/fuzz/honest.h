@@ -3,6 +3,7 @@
 #ifndef HONEST_H
 #define HONEST_H
 
+#include "../standin.h"
 #include "agent/agent.h"
 #include "base/buf.h"
 #include "base/err.h"
@@ -174,7 +175,7 @@ honest_join(struct honest *h, const char *key, const struct fal_agent_conf *conf
 	const struct fal_agent_ops ops = { h, honest_send, honest_run, honest_cancel,
 					   honest_steps };
 	const struct fal_coord_who who = { key, key, 0 };
-	struct fal_msg m = { .type = FAL_MSG_HELLO };
+	struct fal_msg m = standin_hello("honest", 0x55);
 	h->n = conf->n;
 	h->grad = fal_calloc_aligned(conf->n, sizeof(float));
 	h->agent = fal_agent_new(conf, &ops);
@@ -182,10 +183,8 @@ honest_join(struct honest *h, const char *key, const struct fal_agent_conf *conf
 	if (h->agent == NULL || h->grad == NULL ||
 	    fal_coord_open(h->coord, h->session, &who) < 0)
 		abort();
-	m.hello.major = FAL_PROTO_MAJOR;
-	memcpy(m.hello.name, "honest", 7);
+	/* No other one may take it for its process. */
 	memset(m.hello.instance, 0x55, FAL_INSTANCE);
-	m.hello.lanes_min = m.hello.lanes_max = m.hello.cores = 1;
 	if (fal_msg_put(&out, &m) < 0)
 		abort();
 	honest_send(h, &out, false);

@@ -126,15 +126,10 @@ begin(void **state)
 static void
 claim(uint32_t peer, uint32_t task, uint32_t seq, struct fal_cid fills)
 {
-	struct fal_msg m = { .type = FAL_MSG_CLAIM };
+	const struct standin_task t = { in_round, sent[peer].version[in_round], task,
+					fills, FAL_KIND_GRAD };
+	struct fal_msg m = standin_claim(&t, seq, false);
 	uint32_t before = verdicts;
-	m.claim.round = in_round;
-	m.claim.task = task;
-	m.claim.seq = seq;
-	m.claim.fills_worker = fills.worker;
-	m.claim.fills_seq = fills.seq;
-	m.claim.version = sent[peer].version[in_round];
-	m.claim.task_ns = 1000000;
 	m.claim.loss = (int64_t)ldexp(loss_of[peer], FAL_LOSS_BITS);
 	check(tell(peer, &m), 0, "CLAIM");
 	check(verdicts - before, 1, "claims won");
@@ -164,9 +159,7 @@ static uint32_t map = 1; /* of blocks: its epoch in a PUSH */
 static void
 ticket(uint32_t peer, uint32_t seq, uint32_t tasks, struct fal_msg_ticket *out)
 {
-	struct fal_msg m = { .type = FAL_MSG_SEAL };
-	m.seal.round = in_round;
-	m.seal.seq = seq;
+	const struct fal_msg m = standin_seal(in_round, seq);
 	if (!racked_ticket(&tickets, peer, in_round, seq, out))
 		check(tell(peer, &m), 0, "SEAL");
 	if (racked_ticket(&tickets, peer, in_round, seq, out))
@@ -184,7 +177,7 @@ ticket(uint32_t peer, uint32_t seq, uint32_t tasks, struct fal_msg_ticket *out)
 static int
 push(uint32_t peer, uint32_t seq, uint32_t tasks, uint32_t blocks, uint32_t junk)
 {
-	struct fal_msg m = { .type = FAL_MSG_PUSH };
+	struct fal_msg_ticket is;
 	int8_t exps[FAL_BLOCK];
 	struct fal_sum *sum = fal_sum_new(N);
 	struct fal_buf records = { 0 };
@@ -196,9 +189,9 @@ push(uint32_t peer, uint32_t seq, uint32_t tasks, uint32_t blocks, uint32_t junk
 		check(fal_sum_pack(sum, b, exps[b], NULL, &records), 0, "pack");
 	for (uint32_t i = 0; i < junk; i++)
 		fal_put_u8(&records, 0xff);
-	ticket(peer, seq, tasks, &m.push.ticket);
+	ticket(peer, seq, tasks, &is);
+	struct fal_msg m = standin_push(&is, &records);
 	m.push.epoch = map;
-	m.push.records = (struct fal_tail){ records.p, records.n };
 	int err = tell(peer, &m);
 	fal_sum_free(sum);
 	fal_buf_free(&records);
@@ -208,13 +201,9 @@ push(uint32_t peer, uint32_t seq, uint32_t tasks, uint32_t blocks, uint32_t junk
 static int
 evaluated(uint32_t peer, uint32_t task, uint32_t right, uint32_t samples, int64_t loss)
 {
-	struct fal_msg m = { .type = FAL_MSG_EVALUATED };
-	m.evaluated.version = 1;
-	m.evaluated.task = task;
+	struct fal_msg m = standin_evaluated(1, task, samples);
 	m.evaluated.right = right;
-	m.evaluated.samples = samples;
 	m.evaluated.loss = loss;
-	m.evaluated.task_ns = 1000;
 	return tell(peer, &m);
 }
 

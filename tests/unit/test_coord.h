@@ -4,6 +4,7 @@
 #define TEST_COORD_H
 
 #include "../racked.h"
+#include "../standin.h"
 #include "base/err.h"
 #include "trace/audit.h"
 #include "trace/reader.h"
@@ -67,11 +68,7 @@ open_as(uint32_t peer, uint32_t key)
 static int
 hello(uint32_t peer, const char *name, uint8_t instance)
 {
-	struct fal_msg m = { .type = FAL_MSG_HELLO };
-	m.hello.major = FAL_PROTO_MAJOR;
-	snprintf(m.hello.name, sizeof(m.hello.name), "%s", name);
-	m.hello.lanes_min = m.hello.lanes_max = m.hello.cores = 1;
-	m.hello.instance[0] = instance;
+	const struct fal_msg m = standin_hello(name, instance);
 	return tell(peer, &m);
 }
 

@@ -7,19 +7,12 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { N = FAL_BLOCK + 5, CLOCKS = 40, TASKS = 12, TASK = 2, HELD = 64, VERSIONS = 64 };
+enum { N = FAL_BLOCK + 5, CLOCKS = 40, TASKS = 12, TASK = 2, VERSIONS = 64 };
 
 /* Every gradient is this, in every place, and needs that. */
 static const double gradient = 0x1p-10;
 enum { NEEDED = -10 };
 static const float lr = 0.125f;
-
-struct held {
-	uint64_t round, version;
-	uint32_t task;
-	struct fal_cid fills;
-	bool check;
-};
 
 /* What a worker says of each of its tasks, instead of what is so. */
 struct lie {
@@ -38,11 +31,8 @@ struct lie {
 static uint32_t seq;
 static int8_t exps[VERSIONS][2]; /* by version */
 static struct session {
-	struct held held[HELD];
-	uint32_t n;
+	struct standin is;
 	bool closed;
-	uint32_t eval[HELD], evals;
-	uint64_t kept; /* the version under evaluation */
 	uint32_t evaluated;
 	struct lie lie;
 	uint32_t checks; /* tasks that it was asked to check */
@@ -57,32 +47,11 @@ on_send(void *arg, uint32_t peer, const struct fal_buf *msg)
 	struct fal_msg m;
 	(void)arg;
 	check(fal_msg_get(msg->p, msg->n, &m), 0, "parse what was sent");
-	for (uint32_t i = 0; m.type == FAL_MSG_GRANT && i < m.grant.count; i++) {
-		assert_true(s->n < HELD);
-		const bool is_check = m.grant.kind == FAL_KIND_CHECK;
-		s->checks += is_check;
-		s->held[s->n++] =
-			(struct held){ m.grant.round,
-				       m.grant.version,
-				       m.grant.first + i,
-				       { m.grant.fills_worker, m.grant.fills_seq },
-				       is_check };
-	}
-	for (uint32_t i = 0; m.type == FAL_MSG_EVAL && i < m.eval.count; i++) {
-		assert_true(s->evals < HELD);
-		s->eval[s->evals++] = m.eval.first + i;
-		s->kept = m.eval.version;
-	}
+	assert_true(standin_told(&s->is, &m));
+	if (m.type == FAL_MSG_GRANT && m.grant.kind == FAL_KIND_CHECK)
+		s->checks += m.grant.count;
 	if (m.type == FAL_MSG_TICKET)
 		racked_note(&tickets, peer, &m);
-	if (m.type != FAL_MSG_REVOKE)
-		return;
-	uint32_t kept = 0;
-	for (uint32_t i = 0; i < s->n; i++)
-		if (s->held[i].round != m.revoke.round ||
-		    s->held[i].task - m.revoke.first >= m.revoke.count)
-			s->held[kept++] = s->held[i];
-	s->n = kept;
 }
 
 static void
@@ -215,33 +184,29 @@ audit(void)
 	      "refuted");
 }
 
+static bool
+is_check(const struct standin_task *t)
+{
+	return t->kind == FAL_KIND_CHECK;
+}
+
 /* --- workers ---------------------------------------------------------------------- */
 
 static void
-answer(uint32_t peer, const struct held *h)
+answer(uint32_t peer, const struct standin_task *h)
 {
 	const struct session *s = &session[peer];
 	int8_t needed[2] = { NEEDED, NEEDED };
-	struct fal_msg m = { .type = FAL_MSG_CHECKED };
 	if (s->lie.answer != 0)
 		memset(needed, s->lie.answer, sizeof(needed));
-	m.checked.round = h->round;
-	m.checked.task = h->task;
-	m.checked.needed = (struct fal_tail){ (uint8_t *)needed, sizeof(needed) };
+	const struct fal_msg m = standin_checked(h, needed, sizeof(needed));
 	check(tell(peer, &m), 0, "CHECKED");
 }
 
 static void
-claim(uint32_t peer, const struct held *h, uint32_t n)
+claim(uint32_t peer, const struct standin_task *h, uint32_t n)
 {
-	struct fal_msg m = { .type = FAL_MSG_CLAIM };
-	m.claim.round = h->round;
-	m.claim.task = h->task;
-	m.claim.seq = n;
-	m.claim.fills_worker = h->fills.worker;
-	m.claim.fills_seq = h->fills.seq;
-	m.claim.version = h->version;
-	m.claim.task_ns = 1000000;
+	struct fal_msg m = standin_claim(h, n, false);
 	m.claim.nonfinite = session[peer].lie.accuses;
 	check(tell(peer, &m), 0, "CLAIM");
 }
@@ -250,22 +215,19 @@ static void
 evaluate(uint32_t peer)
 {
 	struct session *s = &session[peer];
-	struct fal_msg m = { .type = FAL_MSG_EVALUATED };
-	m.evaluated.version = s->kept;
-	m.evaluated.task = s->eval[--s->evals];
-	m.evaluated.samples = TASK;
+	struct fal_msg m =
+		standin_evaluated(s->is.eval_version, s->is.eval[--s->is.evals], TASK);
 	m.evaluated.right = s->lie.boasts;
-	m.evaluated.task_ns = 1000;
 	s->evaluated++;
 	check(tell(peer, &m), 0, "EVALUATED");
 }
 
 /* The sum of so many tasks, honestly or not. */
 static void
-push(uint32_t peer, const struct held *h, uint32_t n, uint32_t tasks)
+push(uint32_t peer, const struct standin_task *h, uint32_t n, uint32_t tasks)
 {
 	const struct lie *lie = &session[peer].lie;
-	struct fal_msg m = { .type = FAL_MSG_PUSH };
+	struct fal_msg_ticket is;
 	struct fal_buf records = { 0 };
 	struct fal_sum *sum = fal_sum_new(N);
 	assert_non_null(sum);
@@ -287,14 +249,11 @@ push(uint32_t peer, const struct held *h, uint32_t n, uint32_t tasks)
 		      "store");
 		check(fal_sum_pack(sum, b, (int8_t)e, NULL, &records), 0, "pack");
 	}
-	struct fal_msg close = { .type = FAL_MSG_SEAL };
-	close.seal.round = h->round;
-	close.seal.seq = n;
+	const struct fal_msg close = standin_seal(h->round, n);
 	check(tell(peer, &close), 0, "SEAL");
-	check(racked_ticket(&tickets, peer, h->round, n, &m.push.ticket), 1, "a ticket");
-	check(m.push.ticket.tasks, tasks, "tasks of the ticket");
-	m.push.epoch = 1;
-	m.push.records = (struct fal_tail){ records.p, records.n };
+	check(racked_ticket(&tickets, peer, h->round, n, &is), 1, "a ticket");
+	check(is.tasks, tasks, "tasks of the ticket");
+	const struct fal_msg m = standin_push(&is, &records);
 	int err = tell(peer, &m);
 	if (!lie->lies)
 		check(err, 0, "an honest PUSH");
@@ -307,29 +266,29 @@ static bool
 work(uint32_t peer)
 {
 	struct session *s = &session[peer];
-	struct held mine[HELD];
+	struct standin_task mine[STANDIN_HELD];
 	uint32_t n = 0, kept = 0;
-	if (!s->closed && s->n == 0 && s->evals > 0) {
+	if (!s->closed && s->is.helds == 0 && s->is.evals > 0) {
 		evaluate(peer);
 		return true;
 	}
-	if (s->closed || s->n == 0)
+	if (s->closed || s->is.helds == 0)
 		return false;
-	const struct held first = s->held[0];
-	if (first.check && s->lie.silent)
+	const struct standin_task first = s->is.held[0];
+	if (is_check(&first) && s->lie.silent)
 		return false;
-	for (uint32_t i = 0; i < s->n; i++) {
-		const struct held *h = &s->held[i];
-		const bool one = first.check || (s->lie.lies && s->lie.each);
+	for (uint32_t i = 0; i < s->is.helds; i++) {
+		const struct standin_task *h = &s->is.held[i];
+		const bool one = is_check(&first) || (s->lie.lies && s->lie.each);
 		if (h->round == first.round && fal_cid_eq(h->fills, first.fills) &&
-		    h->version == first.version && h->check == first.check &&
+		    h->version == first.version && is_check(h) == is_check(&first) &&
 		    (n == 0 || !one))
 			mine[n++] = *h;
 		else
-			s->held[kept++] = *h;
+			s->is.held[kept++] = *h;
 	}
-	s->n = kept;
-	if (first.check) {
+	s->is.helds = kept;
+	if (is_check(&first)) {
 		answer(peer, &first);
 		return true;
 	}
@@ -438,7 +397,8 @@ static uint32_t
 holds_a_check(void)
 {
 	for (uint32_t p = 1; p <= SESSIONS; p++)
-		if (!session[p].closed && session[p].n > 0 && session[p].held[0].check)
+		if (!session[p].closed && session[p].is.helds > 0 &&
+		    is_check(&session[p].is.held[0]))
 			return p;
 	return 0;
 }
@@ -504,7 +464,7 @@ static bool
 said(uint32_t peer, uint32_t before)
 {
 	const struct lie *lie = &session[peer].lie;
-	return lie->accuses  ? session[peer].n == 0 && seq > before
+	return lie->accuses  ? session[peer].is.helds == 0 && seq > before
 	       : lie->boasts ? session[peer].evaluated > 0
 			     : lines("\"ev\":\"again\"") > before;
 }
@@ -723,14 +683,14 @@ a_shard_takes_back_late(void **state)
 	deaf = false;
 	check(fal_coord_heard(coord, now), 0, "heard");
 	slow = true;
-	for (uint32_t i = 0; i < s->n; i++)
-		if (s->held[i].check)
-			answer(3, &s->held[i]);
+	for (uint32_t i = 0; i < s->is.helds; i++)
+		if (is_check(&s->is.held[i]))
+			answer(3, &s->is.held[i]);
 		else
-			s->held[fills++] = s->held[i];
+			s->is.held[fills++] = s->is.held[i];
 	check(waits, 1, "taken back by one");
-	s->n = fills;
-	check(fills > 0 && s->held[0].fills.worker == 2, 1, "fills");
+	s->is.helds = fills;
+	check(fills > 0 && s->is.held[0].fills.worker == 2, 1, "fills");
 	work(3);
 	slow = false;
 	check(fal_coord_heard(coord, now), 0, "heard");

@@ -2,6 +2,7 @@
  * in bad hands say, to the coordinator as a whole, beside an honest worker who does what
  * it is told.  Each case runs under several schemes. */
 #include "../racked.h"
+#include "../standin.h"
 #include "base/err.h"
 #include "base/rng.h"
 #include "trace/audit.h"
@@ -25,22 +26,12 @@ static const char *const schemes[] = { "bsp",       "epsp:1",   "asp",      "ssp
 				       "ssp:1",     "flexrr:1", "dynsgd:1", "consgd:1",
 				       "syncopt:1", "wbsp",     "groups:2", NULL };
 
-struct task {
-	uint64_t round, version;
-	uint32_t task;
-	struct fal_cid fills;
-	uint8_t kind;
-};
-
 /* A session.  Those of honest workers are run by `work`, the others by the tests. */
 struct session {
 	bool here, honest, diverges;
-	struct task held[HELD];
-	uint32_t helds;
-	struct task ever[HELD]; /* that it was granted, the first ones */
+	struct standin is;
+	struct standin_task ever[HELD]; /* that it was granted, the first ones */
 	uint32_t evers;
-	uint64_t eval_version;
-	uint32_t eval[HELD], evals;
 	uint32_t seq, won; /* verdicts */
 	bool last_won;
 	uint16_t away; /* REFUSE or LATER, with `why` */
@@ -75,31 +66,12 @@ check(int64_t got, int64_t want, const char *what)
 
 /* --- what is said to a session ----------------------------------------------------- */
 
+/* It will remember what it was granted. */
 static void
-on_grant(struct session *s, const struct fal_msg *m)
+on_grant(struct session *s, uint32_t from)
 {
-	for (uint32_t i = 0; i < m->grant.count; i++) {
-		check(s->helds < HELD, 1, "room for what is granted");
-		s->held[s->helds++] =
-			(struct task){ m->grant.round,
-				       m->grant.version,
-				       m->grant.first + i,
-				       { m->grant.fills_worker, m->grant.fills_seq },
-				       m->grant.kind };
-		if (s->evers < HELD)
-			s->ever[s->evers++] = s->held[s->helds - 1];
-	}
-}
-
-static void
-on_revoke(struct session *s, const struct fal_msg *m)
-{
-	uint32_t kept = 0;
-	for (uint32_t i = 0; i < s->helds; i++)
-		if (s->held[i].round != m->revoke.round ||
-		    s->held[i].task - m->revoke.first >= m->revoke.count)
-			s->held[kept++] = s->held[i];
-	s->helds = kept;
+	for (uint32_t i = from; i < s->is.helds && s->evers < HELD; i++)
+		s->ever[s->evers++] = s->is.held[i];
 }
 
 static void
@@ -109,12 +81,11 @@ on_send(void *arg, uint32_t peer, const struct fal_buf *msg)
 	struct fal_msg m;
 	(void)arg;
 	check(fal_msg_get(msg->p, msg->n, &m), 0, "parse what was sent");
+	const uint32_t held = s->is.helds;
+	check(standin_told(&s->is, &m), 1, "room for what it is told");
 	switch (m.type) {
 	case FAL_MSG_GRANT:
-		on_grant(s, &m);
-		break;
-	case FAL_MSG_REVOKE:
-		on_revoke(s, &m);
+		on_grant(s, held);
 		break;
 	case FAL_MSG_VERDICT:
 		s->won += m.verdict.won;
@@ -122,13 +93,6 @@ on_send(void *arg, uint32_t peer, const struct fal_buf *msg)
 		break;
 	case FAL_MSG_TICKET:
 		s->ticket = m.ticket;
-		break;
-	case FAL_MSG_EVAL:
-		if (m.eval.version != s->eval_version)
-			s->evals = 0;
-		s->eval_version = m.eval.version;
-		for (uint32_t i = 0; i < m.eval.count; i++)
-			s->eval[s->evals++] = m.eval.first + i;
 		break;
 	case FAL_MSG_REFUSE:
 	case FAL_MSG_LATER:
@@ -191,18 +155,15 @@ static uint32_t
 greet(uint32_t key, bool honest)
 {
 	uint32_t peer = ++w.sessions;
-	char name[16];
+	char name[16], worker[16];
 	const struct fal_coord_who who = { .key = name,
 					   .fingerprint = name,
 					   .place = key };
-	struct fal_msg m = { .type = FAL_MSG_HELLO };
 	snprintf(name, sizeof(name), "k%u", key);
 	w.s[peer] = (struct session){ .here = true, .honest = honest };
 	check(fal_coord_open(w.coord, peer, &who), 0, "open");
-	m.hello.major = FAL_PROTO_MAJOR;
-	snprintf(m.hello.name, sizeof(m.hello.name), "w%u", peer);
-	m.hello.lanes_min = m.hello.lanes_max = m.hello.cores = 1;
-	m.hello.instance[0] = (uint8_t)peer;
+	snprintf(worker, sizeof(worker), "w%u", peer);
+	const struct fal_msg m = standin_hello(worker, (uint8_t)peer);
 	if (tell(peer, &m) < 0)
 		check(!honest && strstr(w.diag.text, "charged twice") != NULL, 1,
 		      "HELLO");
@@ -227,54 +188,28 @@ join(uint32_t key, bool honest)
 }
 
 static int
-claim(uint32_t peer, const struct task *t, bool nonfinite)
+claim(uint32_t peer, const struct standin_task *t, bool nonfinite)
 {
 	struct session *s = &w.s[peer];
-	struct fal_msg m = { .type = FAL_MSG_CLAIM };
-	m.claim.round = t->round;
-	m.claim.task = t->task;
-	m.claim.seq = nonfinite ? 0 : ++s->seq;
-	m.claim.fills_worker = t->fills.worker;
-	m.claim.fills_seq = t->fills.seq;
-	m.claim.version = t->version;
-	m.claim.task_ns = 1000000;
+	struct fal_msg m = standin_claim(t, nonfinite ? 0 : ++s->seq, !nonfinite);
 	m.claim.nonfinite = nonfinite;
-	m.claim.last = !nonfinite;
 	s->last_won = false;
 	return tell(peer, &m);
 }
 
 /* Zeros, which are a gradient like others. */
 static int
-push(uint32_t peer, const struct task *t)
+push(uint32_t peer, const struct standin_task *t)
 {
-	struct fal_msg m = { .type = FAL_MSG_PUSH };
 	int8_t exps[FAL_BLOCK];
-	struct fal_sum *sum = fal_sum_new(PARAMS);
 	struct fal_buf records = { 0 };
-	assert_non_null(sum);
 	if (!racked_exps(&w.job, t->version, exps))
 		racked_exps(&w.job, fal_coord_status(w.coord).version, exps);
-	for (uint32_t b = 0; b < fal_blocks(PARAMS); b++)
-		check(fal_sum_pack(sum, b,
-				   t->kind == FAL_KIND_DELTA ? FAL_EXP_MIN : exps[b],
-				   NULL, &records),
-		      0, "pack");
-	m.push.ticket = w.s[peer].ticket;
-	m.push.epoch = 1;
-	m.push.records = (struct fal_tail){ records.p, records.n };
+	check(standin_zeros(PARAMS, t->kind, exps, &records), 0, "pack");
+	const struct fal_msg m = standin_push(&w.s[peer].ticket, &records);
 	int err = tell(peer, &m);
-	fal_sum_free(sum);
 	fal_buf_free(&records);
 	return err;
-}
-
-static struct task
-take(struct session *s, uint32_t at)
-{
-	struct task t = s->held[at];
-	memmove(s->held + at, s->held + at + 1, (--s->helds - at) * sizeof(t));
-	return t;
 }
 
 /* What test task `task` has, and an honest worker says of it. */
@@ -288,13 +223,10 @@ eval_samples(uint32_t task)
 static int
 evaluated(uint32_t peer, uint32_t task, uint32_t right, int64_t loss)
 {
-	struct fal_msg m = { .type = FAL_MSG_EVALUATED };
-	m.evaluated.version = w.s[peer].eval_version;
-	m.evaluated.task = task;
-	m.evaluated.samples = eval_samples(task);
+	struct fal_msg m =
+		standin_evaluated(w.s[peer].is.eval_version, task, eval_samples(task));
 	m.evaluated.right = right;
 	m.evaluated.loss = loss;
-	m.evaluated.task_ns = 1000;
 	return tell(peer, &m);
 }
 
@@ -311,16 +243,16 @@ work(uint32_t peer)
 	struct session *s = &w.s[peer];
 	if (!s->here)
 		return false;
-	if (s->helds > 0) {
-		struct task t = take(s, 0);
+	if (s->is.helds > 0) {
+		struct standin_task t = standin_take(&s->is, 0);
 		check(claim(peer, &t, s->diverges), 0, "CLAIM");
 		if (s->last_won)
 			check(push(peer, &t), 0, "PUSH");
 		return true;
 	}
-	if (s->evals == 0)
+	if (s->is.evals == 0)
 		return false;
-	uint32_t task = s->eval[--s->evals];
+	uint32_t task = s->is.eval[--s->is.evals];
 	check(evaluated(peer, task, 0, honest_loss(task)), 0, "EVALUATED");
 	return true;
 }
@@ -453,8 +385,8 @@ accuse(uint32_t step)
 			join(liars_key, false);
 			any = true;
 		}
-		while (s->here && s->helds > 0) {
-			struct task t = take(s, 0);
+		while (s->here && s->is.helds > 0) {
+			struct standin_task t = standin_take(&s->is, 0);
 			any = true;
 			(void)claim(p, &t, true);
 		}
@@ -540,16 +472,16 @@ divergence(void **state)
 }
 
 /* A task that `b` holds and `a` was never granted, or NULL. */
-static const struct task *
+static const struct standin_task *
 never(const struct session *a, const struct session *b)
 {
-	for (uint32_t i = 0; i < b->helds; i++) {
+	for (uint32_t i = 0; i < b->is.helds; i++) {
 		uint32_t k = 0;
-		while (k < a->evers && (a->ever[k].round != b->held[i].round ||
-					a->ever[k].task != b->held[i].task))
+		while (k < a->evers && (a->ever[k].round != b->is.held[i].round ||
+					a->ever[k].task != b->is.held[i].task))
 			k++;
 		if (k == a->evers)
-			return &b->held[i];
+			return &b->is.held[i];
 	}
 	return NULL;
 }
@@ -565,8 +497,8 @@ claims_of_what_was_not_held(void **state)
 		begin(schemes[i], 7, 0, FAL_NUMERICS_FAST);
 		min_workers = 1;
 		uint32_t liar = join(1, false), honest = join(2, true);
-		check(w.s[liar].helds > 0, 1, "it holds something");
-		struct task other = w.s[liar].held[0];
+		check(w.s[liar].is.helds > 0, 1, "it holds something");
+		struct standin_task other = w.s[liar].is.held[0];
 		while (never(&w.s[liar], &w.s[honest]) == NULL)
 			check(work(honest), 1, "the honest one works");
 		other = *never(&w.s[liar], &w.s[honest]);
@@ -574,7 +506,7 @@ claims_of_what_was_not_held(void **state)
 		check(w.s[liar].won, 0, "claims won");
 		liar = join(1, false);
 		other.round = UINT64_MAX;
-		if (w.s[liar].helds > 0)
+		if (w.s[liar].is.helds > 0)
 			check(claim(liar, &other, false), FAL_ESTATE, "the last round");
 		run(NULL);
 		finish(true);
@@ -592,12 +524,12 @@ boast(uint32_t step)
 		struct session *s = &w.s[p];
 		if (s->honest || !s->here)
 			continue;
-		if (s->helds > 0) {
-			s->helds--;
+		if (s->is.helds > 0) {
+			s->is.helds--;
 			any = true;
 		}
-		while (s->here && s->evals > 0) {
-			uint32_t task = s->eval[--s->evals];
+		while (s->here && s->is.evals > 0) {
+			uint32_t task = s->is.eval[--s->is.evals];
 			any = true;
 			(void)evaluated(p, task, eval_samples(task), 0);
 		}
@@ -645,7 +577,7 @@ invented_fingerprints(void **state)
 		check(fal_coord_status(w.coord).workers, 3, "workers");
 		run(NULL);
 		check(w.s[liar].here, 1, "whoever differs stands by");
-		check(w.s[liar].helds, 0, "and has nothing to do");
+		check(w.s[liar].is.helds, 0, "and has nothing to do");
 		finish(true);
 		end(NULL);
 	}
@@ -661,11 +593,11 @@ two_fingerprints(void **state)
 		uint32_t a = join_as(late ? 2 : 1, true, late ? 2 : 1);
 		uint32_t b = join_as(late ? 1 : 2, true, late ? 1 : 2);
 		uint32_t first = late ? b : a, second = late ? a : b;
-		check(w.s[first].helds > 0, 1, "the first works");
-		check(w.s[second].helds, 0, "the other stands by");
+		check(w.s[first].is.helds > 0, 1, "the first works");
+		check(w.s[second].is.helds, 0, "the other stands by");
 		w.s[first].here = false;
 		check(fal_coord_gone(w.coord, w.now, first, "gone"), 0, "gone");
-		check(w.s[second].helds > 0, 1, "until it is alone");
+		check(w.s[second].is.helds > 0, 1, "until it is alone");
 		run(NULL);
 		finish(true);
 		end(NULL);
@@ -760,10 +692,10 @@ absurd_losses(void **state)
 		uint32_t liar = join(1, false);
 		join(2, true);
 		struct fal_msg m = { .type = FAL_MSG_CLAIM };
-		m.claim.round = w.s[liar].held[0].round;
-		m.claim.task = w.s[liar].held[0].task;
+		m.claim.round = w.s[liar].is.held[0].round;
+		m.claim.task = w.s[liar].is.held[0].task;
 		m.claim.seq = 1;
-		m.claim.version = w.s[liar].held[0].version;
+		m.claim.version = w.s[liar].is.held[0].version;
 		m.claim.loss = odd[i];
 		check(tell(liar, &m), FAL_EINVAL, "an absurd loss");
 		run(NULL);

@@ -92,20 +92,20 @@ begin_one(void **state)
 	return begin_clocks(1);
 }
 
+/* In this incarnation. */
+static int
+tell_in(uint32_t peer, struct fal_msg m)
+{
+	m.incarnation = 3;
+	return tell(peer, &m);
+}
+
 static int
 claim_for(uint32_t peer, uint64_t round, uint32_t task, uint32_t seq, bool last,
 	  struct fal_cid fills)
 {
-	struct fal_msg m = { .type = FAL_MSG_CLAIM, .incarnation = 3 };
-	m.claim.round = round;
-	m.claim.task = task;
-	m.claim.seq = seq;
-	m.claim.fills_worker = fills.worker;
-	m.claim.fills_seq = fills.seq;
-	m.claim.version = version;
-	m.claim.task_ns = 1000000;
-	m.claim.last = last;
-	return tell(peer, &m);
+	const struct standin_task t = { round, version, task, fills, FAL_KIND_GRAD };
+	return tell_in(peer, standin_claim(&t, seq, last));
 }
 
 static int
@@ -124,10 +124,7 @@ fill(uint32_t peer, uint32_t seq)
 static int
 seal(uint32_t peer, uint64_t round, uint32_t seq)
 {
-	struct fal_msg m = { .type = FAL_MSG_SEAL, .incarnation = 3 };
-	m.seal.round = round;
-	m.seal.seq = seq;
-	return tell(peer, &m);
+	return tell_in(peer, standin_seal(round, seq));
 }
 
 static struct fal_msg_ticket
@@ -142,19 +139,11 @@ ticket(uint32_t peer, uint64_t round, uint32_t seq)
 static int
 push(uint32_t peer, const struct fal_msg_ticket *t)
 {
-	struct fal_msg m = { .type = FAL_MSG_PUSH, .incarnation = 3 };
 	int8_t exps[2];
-	struct fal_sum *sum = fal_sum_new(N);
 	struct fal_buf records = { 0 };
-	assert_non_null(sum);
 	assert_true(racked_exps(&job, version, exps));
-	for (uint32_t b = 0; b < 2; b++)
-		check(fal_sum_pack(sum, b, exps[b], NULL, &records), 0, "pack");
-	m.push.ticket = *t;
-	m.push.epoch = 1;
-	m.push.records = (struct fal_tail){ records.p, records.n };
-	int err = tell(peer, &m);
-	fal_sum_free(sum);
+	check(standin_zeros(N, FAL_KIND_GRAD, exps, &records), 0, "pack");
+	int err = tell_in(peer, standin_push(t, &records));
 	fal_buf_free(&records);
 	return err;
 }
