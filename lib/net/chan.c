@@ -4,16 +4,9 @@
 
 #include "base/mem.h"
 
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/socket.h>
-
-/* Bytes that TCP may hold unsent: what is there cannot be overtaken. */
-#define NOTSENT_LOWAT (256 << 10)
 
 static void start_deadline(struct fal_chan *c);
 
@@ -33,6 +26,7 @@ free_parts(struct fal_chan *c)
 	fal_writer_free(c->writer);
 	fal_slow_free(c->slow);
 	fal_inbox_free(c->in);
+	fal_stream_free(c->io);
 	free(c);
 }
 
@@ -63,8 +57,7 @@ static bool
 ends_unjudged(const struct fal_chan *c)
 {
 	return c->keyring != NULL && c->state == FAL_CHAN_GREETING &&
-	       c->io.handle.type == UV_TCP && c->err != FAL_EAUTH &&
-	       c->err != FAL_EFORMAT;
+	       fal_stream_is_tcp(c->io) && c->err != FAL_EAUTH && c->err != FAL_EFORMAT;
 }
 
 static void
@@ -79,8 +72,7 @@ die(struct fal_chan *c)
 	close_handle((uv_handle_t *)&c->again);
 	close_handle((uv_handle_t *)&c->flush);
 	fal_slow_close(c->slow);
-	if (c->io_up && (!reset || uv_tcp_close_reset(&c->io.tcp, on_closed) < 0))
-		close_handle(&c->io.handle);
+	fal_stream_close(c->io, reset, on_closed);
 }
 
 /* Of a reason that was set before, this changes nothing. */
@@ -204,16 +196,18 @@ new_parts(struct fal_chan *c, const struct fal_chan_opt *opt)
 					   .ended = on_slow_ended,
 					   .failed = on_slow_failed,
 					   .closed = on_slow_closed };
+	c->io = fal_stream_new(c->loop, c);
 	c->in = fal_inbox_new(FAL_CHAN_IN_GREETING);
 	c->reader = fal_reader_new();
 	c->writer =
 		fal_writer_new(opt->send_cap != 0 ? opt->send_cap : FAL_CHAN_SEND_CAP);
 	c->out = fal_outbox_new();
-	if (c->in == NULL || c->reader == NULL || c->writer == NULL || c->out == NULL)
+	if (c->io == NULL || c->in == NULL || c->reader == NULL || c->writer == NULL ||
+	    c->out == NULL)
 		return FAL_ENOMEM;
-	return opt->link == NULL
-		       ? FAL_OK
-		       : fal_slow_new(c->loop, opt->link, &c->io.stream, &slow, &c->slow);
+	return opt->link == NULL ? FAL_OK
+				 : fal_slow_new(c->loop, opt->link, fal_stream_uv(c->io),
+						&slow, &c->slow);
 }
 
 int
@@ -235,65 +229,20 @@ fal_chan_new(uv_loop_t *loop, const struct fal_chan_opt *opt,
 	uv_timer_init(loop, &c->deadline);
 	uv_idle_init(loop, &c->again);
 	uv_idle_init(loop, &c->flush);
-	c->deadline.data = c->again.data = c->flush.data = c->io.handle.data = c;
+	c->deadline.data = c->again.data = c->flush.data = c;
 	c->pending += c->slow != NULL ? 4 : 3;
 	start_deadline(c);
 	*out = c;
 	return FAL_OK;
 }
 
-static void
-tune_tcp(struct fal_chan *c)
-{
-	static const struct {
-		int level, name, value;
-	} options[] = {
-		{ IPPROTO_TCP, TCP_NODELAY, 1 },
-		/* A kernel that does not know it is slower to let control pass. */
-		{ IPPROTO_TCP, TCP_NOTSENT_LOWAT, NOTSENT_LOWAT },
-		{ IPPROTO_TCP, TCP_KEEPIDLE, FAL_CHAN_IDLE_S },
-		{ IPPROTO_TCP, TCP_KEEPINTVL, FAL_CHAN_PROBE_S },
-		{ IPPROTO_TCP, TCP_KEEPCNT, FAL_CHAN_PROBES },
-		{ IPPROTO_TCP, TCP_USER_TIMEOUT, FAL_CHAN_UNHEARD_MS },
-		{ SOL_SOCKET, SO_KEEPALIVE, 1 },
-	};
-	uv_os_fd_t fd;
-	if (uv_fileno(&c->io.handle, &fd) < 0)
-		return;
-	for (size_t i = 0; i < sizeof(options) / sizeof(*options); i++)
-		(void)setsockopt(fd, options[i].level, options[i].name, &options[i].value,
-				 sizeof(options[i].value));
-}
-
-/* Is the peer on this machine, as far as its address tells? */
-static bool
-is_local(const struct fal_chan *c)
-{
-	static const uint8_t mapped[13] = { [10] = 0xff, 0xff, 127 };
-	struct sockaddr_storage ss = { 0 };
-	int n = sizeof(ss);
-	if (c->exec)
-		return false;
-	if (c->io.handle.type != UV_TCP)
-		return true;
-	if (uv_tcp_getpeername(&c->io.tcp, (struct sockaddr *)&ss, &n) < 0)
-		return false;
-	const struct in6_addr *six = &((const struct sockaddr_in6 *)&ss)->sin6_addr;
-	if (ss.ss_family == AF_INET6)
-		return IN6_IS_ADDR_LOOPBACK(six) ||
-		       memcmp(six, mapped, sizeof(mapped)) == 0;
-	return ntohl(((const struct sockaddr_in *)&ss)->sin_addr.s_addr) >> 24 == 127;
-}
-
 void
 fal_chan_connected(struct fal_chan *c)
 {
-	c->io.handle.data = c;
 	c->state = FAL_CHAN_GREETING;
-	c->local =
-		is_local(c) && (c->slow == NULL || fal_slow_batch(c->slow) == SIZE_MAX);
-	if (c->io.handle.type == UV_TCP)
-		tune_tcp(c);
+	c->local = !fal_dial_is_exec(c) && fal_stream_is_local(c->io) &&
+		   (c->slow == NULL || fal_slow_batch(c->slow) == SIZE_MAX);
+	fal_stream_tune(c->io);
 	const int err = fal_chan_read(c);
 	if (err < 0)
 		fal_chan_fail(c, FAL_EIO, "%s", uv_strerror(err));

@@ -26,15 +26,6 @@
 #define FAL_CHAN_DEADLINE_MS 10000
 #define FAL_CHAN_SEND_CAP ((size_t)64 << 20) /* bytes that may wait in a send queue */
 #define FAL_CHAN_TURN_NS 2000000u            /* of reading before others have a turn */
-/* TCP, both sides: when the peer has been silent for FAL_CHAN_IDLE_S it is asked, and
- * again every FAL_CHAN_PROBE_S; after FAL_CHAN_PROBES without an answer, and when what
- * was sent is not acknowledged, or not taken, for FAL_CHAN_UNHEARD_MS, the channel ends
- * with FAL_EIO.  So a peer that lost its power is missed after a minute, whoever waits.
- */
-#define FAL_CHAN_IDLE_S 30
-#define FAL_CHAN_PROBE_S 10
-#define FAL_CHAN_PROBES 3
-#define FAL_CHAN_UNHEARD_MS 60000
 
 struct fal_chan; /* opaque */
 

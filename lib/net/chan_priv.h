@@ -3,7 +3,8 @@
  * chan.c owns state, deadline and handles; chan_read.c and chan_write.c say when parts
  * with fields of their own have their turn: what was read (inbox.h), messages out of it
  * (reader.h), messages into records (writer.h), what goes at once (outbox.h), a line that
- * is slow on purpose (slow.h). */
+ * is slow on purpose (slow.h), the stream itself (stream.h), the stream itself
+ * (stream.h). */
 #ifndef FAL_NET_CHAN_PRIV_H
 #define FAL_NET_CHAN_PRIV_H
 
@@ -16,6 +17,7 @@
 #include "net/outbox.h"
 #include "net/reader.h"
 #include "net/slow.h"
+#include "net/stream.h"
 #include "net/writer.h"
 
 #include <sys/queue.h>
@@ -33,7 +35,6 @@ enum fal_chan_state {
 	FAL_CHAN_DEAD       /* handles are closing */
 };
 
-struct fal_child; /* the process of an exec address */
 struct fal_dialling;
 
 struct fal_chan {
@@ -43,14 +44,9 @@ struct fal_chan {
 	unsigned pending; /* handles and requests whose last callback is to come */
 	bool killed;
 	bool local; /* the peer is on this machine, and nothing slow between us */
-	bool io_up, paused, deaf, writing, undrained;
+	bool paused, deaf, writing, undrained;
 	bool crowded; /* its owner waits for room */
-	union {
-		uv_handle_t handle;
-		uv_stream_t stream;
-		uv_tcp_t tcp;
-		uv_pipe_t pipe;
-	} io;
+	struct fal_stream *io;
 	uv_timer_t deadline;
 	uv_idle_t again; /* reading goes on in the next turn */
 	uv_idle_t flush; /* something is to be written */
@@ -62,10 +58,7 @@ struct fal_chan {
 	/* client */
 	struct fal_handshake *handshake;
 	struct fal_dialling *dialling;
-	struct fal_child *child; /* while it runs */
-	bool exec;
-	int exit_status; /* of the command, when `child` is NULL; 128 + a signal */
-	int ended;       /* the stream did so, by libuv's error; `child` is waited for */
+	int ended; /* the stream did so, by libuv's error; the command is waited for */
 	/* server */
 	const struct fal_keyring *const *keyring; /* the listener's, until open */
 	struct fal_gate *gate;                    /* the listener's, until open */
@@ -117,7 +110,7 @@ bool fal_chan_acked(const struct fal_chan *c, struct fal_acked *out);
 void fal_chan_fail(struct fal_chan *c, int err, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 
-/* The command has ended: c->child is NULL and c->exit_status set. */
+/* The command has ended. */
 void fal_chan_command_ended(struct fal_chan *c);
 
 /* Of a slow line: bytes have arrived, or it can take more of them; it has taken the
@@ -129,6 +122,11 @@ void fal_chan_stream_ended(struct fal_chan *c, int status);
 
 /* One of c->pending has come to its end. */
 void fal_chan_ended(struct fal_chan *c);
+
+/* Is it a dialled command's; that runs still; how it ended, or 128 + a signal. */
+bool fal_dial_is_exec(const struct fal_chan *c);
+bool fal_dial_runs(const struct fal_chan *c);
+int fal_dial_exit(const struct fal_chan *c);
 
 /* Of a dialled channel (others: nothing): it dies, so name lookup and command may end;
  * its last callback came, so what connecting needed is freed. */

@@ -37,7 +37,7 @@ static bool
 has_spoken(const struct fal_chan *c)
 {
 	return (c->writing || fal_outbox_tx(c->out) != 0) && fal_slow_sent(c->slow) &&
-	       uv_stream_get_write_queue_size(&c->io.stream) == 0;
+	       uv_stream_get_write_queue_size(fal_stream_uv(c->io)) == 0;
 }
 
 /* The stream ended while the server's answer was to come.  A command's exit status says
@@ -45,13 +45,13 @@ has_spoken(const struct fal_chan *c)
 static void
 unanswered(struct fal_chan *c, int status)
 {
-	if (c->child != NULL) {
+	if (fal_dial_runs(c)) {
 		if (c->ended == 0)
 			c->ended = status;
-	} else if (c->exec &&
-		   (c->exit_status != 0 || status != UV_EOF || !has_spoken(c))) {
+	} else if (fal_dial_is_exec(c) &&
+		   (fal_dial_exit(c) != 0 || status != UV_EOF || !has_spoken(c))) {
 		fal_chan_fail(c, FAL_EIO, "the command ended with status %d",
-			      c->exit_status);
+			      fal_dial_exit(c));
 	} else if (status != UV_EOF) {
 		fal_chan_fail(c, FAL_EIO, "%s", uv_strerror(status));
 	} else if (!has_spoken(c)) {
@@ -208,7 +208,7 @@ read_or_not(struct fal_chan *c)
 {
 	if (c->paused ||
 	    (c->slow != NULL && fal_slow_full(c->slow, fal_inbox_full(c->in))))
-		uv_read_stop(&c->io.stream);
+		uv_read_stop(fal_stream_uv(c->io));
 	else if (!c->deaf)
 		fal_chan_read(c);
 }
@@ -306,5 +306,5 @@ on_read(uv_stream_t *s, ssize_t n, const uv_buf_t *buf)
 int
 fal_chan_read(struct fal_chan *c)
 {
-	return uv_read_start(&c->io.stream, on_alloc, on_read);
+	return uv_read_start(fal_stream_uv(c->io), on_alloc, on_read);
 }

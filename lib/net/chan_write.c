@@ -14,9 +14,8 @@ batch_limit(const struct fal_chan *c)
 bool
 fal_chan_acked(const struct fal_chan *c, struct fal_acked *out)
 {
-	uv_os_fd_t fd;
-	return c->slow == NULL && uv_fileno(&c->io.handle, &fd) == 0 &&
-	       fal_acked(fd, out);
+	const int fd = fal_stream_fd(c->io);
+	return c->slow == NULL && fd >= 0 && fal_acked(fd, out);
 }
 
 /* Bytes a second of the link itself; 0: not known yet.  TCP tells apart the time in which
@@ -97,7 +96,7 @@ drained(struct fal_chan *c)
 	if (c->state == FAL_CHAN_FLUSHING) {
 		c->state = FAL_CHAN_LINGERING;
 		c->shutdown.data = c;
-		if (uv_shutdown(&c->shutdown, &c->io.stream, on_shutdown) < 0)
+		if (uv_shutdown(&c->shutdown, fal_stream_uv(c->io), on_shutdown) < 0)
 			fal_chan_fail(c, FAL_OK, "closed");
 	} else if (c->undrained && c->state == FAL_CHAN_OPEN) {
 		c->undrained = false;
@@ -112,7 +111,7 @@ write_batch(struct fal_chan *c)
 	uv_buf_t bufs[FAL_OUTBOX_PIECES];
 	const unsigned n = fal_outbox_bufs(c->out, bufs);
 	c->write.data = c;
-	return uv_write(&c->write, &c->io.stream, bufs, n, on_written);
+	return uv_write(&c->write, fal_stream_uv(c->io), bufs, n, on_written);
 }
 
 static void

@@ -15,6 +15,8 @@ struct fal_dialling {
 	uv_getaddrinfo_t resolve;
 	uv_connect_t connect;
 	struct addrinfo *all, *next; /* results, and the next one to be tried */
+	struct fal_child *child;     /* of an exec address, while it runs */
+	int exit_status;             /* after that */
 };
 
 /* The process lives as long as it likes, the channel too. */
@@ -35,7 +37,7 @@ on_retry(uv_handle_t *h)
 		return;
 	}
 	c->pending--;
-	c->io_up = false;
+	fal_stream_closed(c->io);
 	connect_next(c);
 }
 
@@ -45,7 +47,7 @@ connect_done(struct fal_chan *c, int status)
 	if (status == 0)
 		fal_chan_connected(c);
 	else if (c->dialling->next != NULL)
-		uv_close(&c->io.handle, on_retry);
+		fal_stream_close(c->io, false, on_retry);
 	else
 		fal_chan_fail(c, FAL_EIO, "%s", uv_strerror(status));
 }
@@ -63,17 +65,16 @@ connect_next(struct fal_chan *c)
 {
 	struct fal_dialling *d = c->dialling;
 	const struct addrinfo *ai = d->next;
-	int err = uv_tcp_init(c->loop, &c->io.tcp);
+	int err = fal_stream_tcp(c->io);
 	if (err < 0) {
 		fal_chan_fail(c, FAL_EIO, "%s", uv_strerror(err));
 		return;
 	}
-	c->io.handle.data = c;
-	c->io_up = true;
 	c->pending++;
 	d->next = ai->ai_next;
 	d->connect.data = c;
-	err = uv_tcp_connect(&d->connect, &c->io.tcp, ai->ai_addr, on_connect);
+	err = uv_tcp_connect(&d->connect, (uv_tcp_t *)fal_stream_uv(c->io), ai->ai_addr,
+			     on_connect);
 	if (err < 0)
 		connect_done(c, err);
 }
@@ -108,14 +109,13 @@ dial_tcp(struct fal_chan *c)
 static int
 dial_unix(struct fal_chan *c)
 {
-	const int err = uv_pipe_init(c->loop, &c->io.pipe, 0);
+	const int err = fal_stream_pipe(c->io);
 	if (err < 0)
 		return err;
-	c->io_up = true;
 	c->pending++;
 	c->dialling->connect.data = c;
-	uv_pipe_connect(&c->dialling->connect, &c->io.pipe, c->dialling->addr.what,
-			on_connect);
+	uv_pipe_connect(&c->dialling->connect, (uv_pipe_t *)fal_stream_uv(c->io),
+			c->dialling->addr.what, on_connect);
 	return 0;
 }
 
@@ -131,8 +131,8 @@ on_child_exit(uv_process_t *p, int64_t status, int sig)
 	struct fal_child *child = p->data;
 	struct fal_chan *c = child->chan;
 	if (c != NULL) {
-		c->child = NULL;
-		c->exit_status = sig != 0 ? 128 + sig : (int)status;
+		c->dialling->child = NULL;
+		c->dialling->exit_status = sig != 0 ? 128 + sig : (int)status;
 		fal_chan_command_ended(c);
 	}
 	uv_close((uv_handle_t *)p, on_child_closed);
@@ -169,7 +169,7 @@ spawn(struct fal_chan *c, int fd)
 		return err;
 	}
 	child->chan = c;
-	c->child = child;
+	c->dialling->child = child;
 	return 0;
 }
 
@@ -177,20 +177,17 @@ static int
 dial_exec(struct fal_chan *c)
 {
 	uv_os_sock_t fds[2]; /* ours, the command's */
-	c->exec = true;
 	int err = uv_socketpair(SOCK_STREAM, 0, fds, UV_NONBLOCK_PIPE, 0);
 	if (err < 0)
 		return err;
 	err = spawn(c, fds[1]);
 	close(fds[1]);
-	if (err < 0 || (err = uv_pipe_init(c->loop, &c->io.pipe, 0)) < 0) {
+	if (err < 0 || (err = fal_stream_pipe(c->io)) < 0) {
 		close(fds[0]);
 		return err;
 	}
-	c->io_up = true;
 	c->pending++;
-	c->io.handle.data = c;
-	err = uv_pipe_open(&c->io.pipe, fds[0]);
+	err = uv_pipe_open((uv_pipe_t *)fal_stream_uv(c->io), fds[0]);
 	if (err < 0) {
 		close(fds[0]);
 		return err;
@@ -199,18 +196,37 @@ dial_exec(struct fal_chan *c)
 	return 0;
 }
 
+bool
+fal_dial_is_exec(const struct fal_chan *c)
+{
+	return c->dialling != NULL && c->dialling->addr.kind == FAL_ADDR_EXEC;
+}
+
+bool
+fal_dial_runs(const struct fal_chan *c)
+{
+	return c->dialling != NULL && c->dialling->child != NULL;
+}
+
+int
+fal_dial_exit(const struct fal_chan *c)
+{
+	return c->dialling != NULL ? c->dialling->exit_status : 0;
+}
+
 void
 fal_dial_over(struct fal_chan *c)
 {
-	if (c->dialling != NULL && c->dialling->addr.kind == FAL_ADDR_TCP)
-		(void)uv_cancel((uv_req_t *)&c->dialling->resolve);
-	if (c->child == NULL)
+	struct fal_dialling *d = c->dialling;
+	if (d != NULL && d->addr.kind == FAL_ADDR_TCP)
+		(void)uv_cancel((uv_req_t *)&d->resolve);
+	if (d == NULL || d->child == NULL)
 		return;
 	/* The loop waits for its end: a command that hangs in its handlers would hang us.
 	 */
-	(void)uv_process_kill(&c->child->process, SIGKILL);
-	c->child->chan = NULL;
-	c->child = NULL;
+	(void)uv_process_kill(&d->child->process, SIGKILL);
+	d->child->chan = NULL;
+	d->child = NULL;
 }
 
 void

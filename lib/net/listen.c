@@ -84,12 +84,11 @@ static void
 set_source(struct fal_chan *c)
 {
 	struct sockaddr_storage ss = { 0 };
-	int n = sizeof(ss);
 	const char *text = "unix";
 	char ip[INET6_ADDRSTRLEN] = "?";
-	if (c->io.handle.type == UV_TCP) {
+	if (fal_stream_is_tcp(c->io)) {
 		text = ip;
-		if (uv_tcp_getpeername(&c->io.tcp, (struct sockaddr *)&ss, &n) == 0)
+		if (fal_stream_peer(c->io, &ss) == 0)
 			(void)uv_ip_name((struct sockaddr *)&ss, ip, sizeof(ip));
 		c->from = c->group = fal_limit_source((struct sockaddr *)&ss);
 	}
@@ -149,11 +148,10 @@ make_room(struct fal_listen *l)
 }
 
 static int
-init_stream(struct fal_listen *l, struct fal_chan *c)
+init_stream(const struct fal_listen *l, struct fal_chan *c)
 {
-	if (l->bound.kind == FAL_ADDR_TCP)
-		return uv_tcp_init(l->loop, &c->io.tcp);
-	return uv_pipe_init(l->loop, &c->io.pipe, 0);
+	return l->bound.kind == FAL_ADDR_TCP ? fal_stream_tcp(c->io)
+					     : fal_stream_pipe(c->io);
 }
 
 /* False: there was no memory, so it goes on waiting. */
@@ -172,10 +170,8 @@ accept_one(struct fal_listen *l)
 		fal_chan_kill(c);
 		return false;
 	}
-	c->io.handle.data = c;
-	c->io_up = true;
 	c->pending++;
-	if (uv_accept(&l->io.stream, &c->io.stream) < 0) {
+	if (uv_accept(&l->io.stream, fal_stream_uv(c->io)) < 0) {
 		fal_chan_kill(c);
 		return true;
 	}

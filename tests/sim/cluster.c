@@ -284,7 +284,7 @@ coord_trace(void *arg, const char *line, size_t n)
 	fal_put_u8(&c->trace, '\n');
 }
 
-/* Seconds until a connection is known to be dead, as lib/net/chan.h has it, or so. */
+/* Seconds until a connection is known to be dead, as lib/net/stream.h has it, or so. */
 static const double found_out_s = 60;
 
 /* --- events ----------------------------------------------------------------------- */
