@@ -26,6 +26,8 @@ over(struct ps_server *s)
 		k->clock = k->now.is.past.clock;
 	else
 		say_not(s, k->now.diag.text);
+	if (k->now.shards > 0)
+		fal_rack_spare(s->rack, k->now.image);
 	ps_snapshot_free(&k->now);
 }
 
@@ -101,6 +103,7 @@ fill_in(struct ps_server *s, const struct fal_coord_past *past, struct ps_snapsh
 	int err = copy_past(past, &n->is.past);
 	if (err == FAL_OK)
 		err = fal_policy_copy(past->policy, &n->is.policy);
+	/* Version 0 is known by the job; its image stays, as memory for the others. */
 	if (err == FAL_OK && past->version > 0)
 		err = take_images(s, n);
 	ps_record_flush(s->opt->record);

@@ -194,8 +194,7 @@ void fal_coord_lost(struct fal_coord *c, uint32_t shard);
 
 /* The next version that may be is to be marked: ops.marked follows. */
 void fal_coord_mark(struct fal_coord *c);
-/* The newest version is marked, at once: ops.marked was called if that could be.  Of
- * version 0, which the job is known by, there is no image. */
+/* The newest version is marked, at once: ops.marked was called if that could be. */
 int fal_coord_mark_now(struct fal_coord *c, double now);
 /* A version may be marked: rounds are shared, and none is being judged. */
 bool fal_coord_markable(const struct fal_coord *c);

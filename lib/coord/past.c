@@ -121,7 +121,7 @@ fal_coord_mark_now(struct fal_coord *c, double now)
 	    !fal_coord_markable(c))
 		return FAL_OK;
 	int err = coord_remember(c, c->version, fal_sched_over(c->sched));
-	if (err == FAL_OK && c->marking && c->version > 0)
+	if (err == FAL_OK && c->marking)
 		err = coord_order(c, &o);
 	if (err == FAL_OK)
 		coord_marked(c, now);

@@ -211,6 +211,13 @@ fal_rack_marked(struct fal_rack *r, uint64_t version, struct fal_image *out)
 	return false;
 }
 
+void
+fal_rack_spare(struct fal_rack *r, struct fal_image *image)
+{
+	for (uint32_t i = 0; i < r->n; i++)
+		fal_shard_spare(r->at[i].shard, &image[i]);
+}
+
 int
 fal_rack_become(struct fal_rack *r, const struct fal_image_head *is,
 		int (*fill)(void *arg, const struct fal_image_array *a), void *arg)

@@ -66,6 +66,7 @@ uint64_t fal_rack_state_bytes(const struct fal_rack_conf *conf, uint32_t lines);
 /* The images of a marked version, by shard: `out` has room for all.  All or none; false:
  * some shard has none. */
 bool fal_rack_marked(struct fal_rack *r, uint64_t version, struct fal_image *out);
+void fal_rack_spare(struct fal_rack *r, struct fal_image *image);
 /* New shards become what an image says.  `fill` gets the bytes of each array in the order
  * of the image, shard by shard: what it returns below 0 is returned, as FAL_EINVAL,
  * FAL_ENOMEM are; the rack is of no use then. */

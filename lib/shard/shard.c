@@ -32,7 +32,8 @@ struct fal_shard {
 	uint64_t held; /* version */
 	float *held_params;
 	int8_t *held_exps;
-	struct fal_image marked; /* or nothing */
+	struct fal_image marked; /* or nothing, or memory for one: */
+	bool there;              /* it is one */
 	uint8_t *marks;          /* by block, scratch */
 
 	struct fal_shard_say *say;
@@ -387,20 +388,30 @@ static void
 mark(struct fal_shard *s)
 {
 	struct fal_image live = { 0 };
-	fal_image_free(&s->marked);
-	if (image(s, &live) == FAL_OK)
-		(void)fal_image_copy(&live, &s->marked);
+	s->there =
+		image(s, &live) == FAL_OK && fal_image_copy(&s->marked, &live) == FAL_OK;
 	fal_image_free(&live);
 }
 
 bool
 fal_shard_marked(struct fal_shard *s, uint64_t version, struct fal_image *out)
 {
-	if (s->marked.arrays == 0 || s->marked.is.version != version)
+	if (!s->there || s->marked.is.version != version)
 		return false;
 	*out = s->marked;
 	s->marked = (struct fal_image){ 0 };
+	s->there = false;
 	return true;
+}
+
+void
+fal_shard_spare(struct fal_shard *s, struct fal_image *image)
+{
+	if (s->there || s->marked.arrays > 0)
+		fal_image_free(image);
+	else
+		s->marked = *image;
+	*image = (struct fal_image){ 0 };
 }
 
 static int

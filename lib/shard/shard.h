@@ -170,6 +170,8 @@ const float *fal_shard_average(const struct fal_shard *s);
 /* The image that MARK, or a marked STEP, has made of this version, with what is held:
  * `out` is given it.  False: there is none, as there was no memory for it. */
 bool fal_shard_marked(struct fal_shard *s, uint64_t version, struct fal_image *out);
+/* It is not needed any more (taken): memory for the next one. */
+void fal_shard_spare(struct fal_shard *s, struct fal_image *image);
 
 /* A new shard becomes what an image says: these numbers, and then the arrays, which
  * `live` borrows from it, to be filled in; then fal_shard_became.  Nothing else may be

@@ -19,23 +19,42 @@ fal_image_add(struct fal_image *m, const char *name, bool floats, void *p, size_
 	return FAL_OK;
 }
 
-int
-fal_image_copy(const struct fal_image *from, struct fal_image *out)
+/* Memory for a copy of the array: that of one of this name in `spare`, or new. */
+static void *
+room_for(const struct fal_image_array *a, struct fal_image *spare)
 {
-	struct fal_image m = { .is = from->is, .owned = true };
-	for (uint32_t i = 0; i < from->arrays; i++) {
-		const struct fal_image_array *a = &from->array[i];
-		/* Not zeroed first: it may be large. */
-		void *p = malloc(a->bytes > 0 ? a->bytes : 1);
-		if (p == NULL || fal_image_add(&m, a->name, a->floats, p, a->bytes) < 0) {
-			free(p);
-			fal_image_free(&m);
-			return FAL_ENOMEM;
-		}
-		memcpy(p, a->p, a->bytes);
+	for (uint32_t i = 0; i < spare->arrays; i++) {
+		struct fal_image_array *s = &spare->array[i];
+		void *p = s->p;
+		if (p == NULL || s->bytes != a->bytes || strcmp(s->name, a->name) != 0)
+			continue;
+		s->p = NULL;
+		return p;
 	}
-	*out = m;
-	return FAL_OK;
+	/* Not zeroed first: it may be large. */
+	return malloc(a->bytes > 0 ? a->bytes : 1);
+}
+
+int
+fal_image_copy(struct fal_image *m, const struct fal_image *from)
+{
+	struct fal_image copy = { .is = from->is, .owned = true };
+	int err = FAL_OK;
+	for (uint32_t i = 0; i < from->arrays && err == FAL_OK; i++) {
+		const struct fal_image_array *a = &from->array[i];
+		void *p = room_for(a, m);
+		err = p != NULL ? fal_image_add(&copy, a->name, a->floats, p, a->bytes)
+				: FAL_ENOMEM;
+		if (err == FAL_OK)
+			memcpy(p, a->p, a->bytes);
+		else
+			free(p);
+	}
+	fal_image_free(m);
+	if (err < 0)
+		fal_image_free(&copy);
+	*m = copy;
+	return err;
 }
 
 static bool

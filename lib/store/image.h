@@ -42,8 +42,10 @@ struct fal_image {
 /* Appends an array that is borrowed.  FAL_ENOMEM. */
 int fal_image_add(struct fal_image *m, const char *name, bool floats, void *p,
 		  size_t bytes);
-/* A copy of the arrays, too.  FAL_ENOMEM, and nothing is left. */
-int fal_image_copy(const struct fal_image *from, struct fal_image *out);
+/* Makes `m` a copy of `from`, of its arrays, too.  What it was before, empty or a copy,
+ * is memory for that: new memory costs several times as much as the copying.  FAL_ENOMEM,
+ * and it is empty. */
+int fal_image_copy(struct fal_image *m, const struct fal_image *from);
 void fal_image_free(struct fal_image *m);
 
 /* Does the image have the held version as one of those that are kept? */

@@ -317,8 +317,7 @@ replace(uint32_t from, uint32_t to, uint64_t version)
 	check(fal_rack_become(rack[to], &image[0].is, take, &t), 0, "become");
 	check(t.asked, (int64_t)image[0].arrays * (to + 1), "arrays");
 	check(t.array, image[0].arrays, "nothing is left");
-	for (uint32_t i = 0; i < shards; i++)
-		fal_image_free(&image[i]);
+	fal_rack_spare(rack[from], image); /* and may be marked again */
 	assert_false(fal_rack_marked(rack[from], version, image)); /* it was taken */
 }
 
@@ -349,6 +348,11 @@ goes_on(void **state)
 		whole_round(round, false);
 		same_versions(held);
 	}
+	/* Once more, in memory that was used before. */
+	order((struct fal_shard_order){ .kind = FAL_ORDER_MARK, .version = last + 3 });
+	replace(0, 3, last + 3);
+	same_versions(last + 3);
+	same_versions(held);
 	/* What was shown is remembered: a jump that one key makes alone. */
 	const struct fal_ticket large = { last + 4, { 2, 1 }, { 0, 0 },
 					  TASKS,    1 + KEYS, facts(last + 3) };
