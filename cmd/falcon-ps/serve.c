@@ -313,6 +313,7 @@ new_coord(struct ps_server *s)
 		.guess = j->model->layers > 0 ? log(j->model->classes) : 0,
 		.audit_sums = j->job.audit == FAL_JOB_AUDIT_SUMS,
 		.lanes_start = j->job.lanes_start,
+		.preclaims = true,
 		.min_workers = s->opt->min_workers,
 		.tickets = { .epoch = 1, .incarnation = s->opt->incarnation },
 		.text_n = { (uint32_t)j->job_text.n, (uint32_t)j->model_text.n,

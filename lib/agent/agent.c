@@ -319,6 +319,8 @@ fal_agent_leave(struct fal_agent *a, uint64_t now, const char *why)
 		if (a->lane[i].busy && !a->lane[i].cancelled)
 			agent_cancel(a, i);
 	int err = agent_local_leave(a);
+	if (err == FAL_OK)
+		err = agent_leave_preclaimed(a);
 	return err == FAL_OK ? agent_close(a) : err;
 }
 

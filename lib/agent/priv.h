@@ -30,6 +30,7 @@ struct snapshot {
 struct item {
 	uint64_t round, clock, version;
 	uint32_t task;
+	uint32_t seq; /* of the contribution that it is claimed for; 0: none yet */
 	bool delta;
 	bool check; /* only what it needed is wanted; may be wanted for good, too */
 	struct fal_cid fills;
@@ -55,6 +56,11 @@ struct contrib {
 	uint32_t seq, tasks;
 	struct fal_cid fills;
 	bool closed; /* by its last claim, or by SEAL: a ticket is to come, or a fence */
+	/* Claimed when it was granted: its tasks, `due` of them without a result yet, and
+	 * what it is pushed with; closed, and without the two below, from the start. */
+	uint32_t first, count, due;
+	bool ticketed;
+	struct fal_msg_ticket ticket;
 	struct snapshot *on;
 	struct fal_sum *sum;
 };
@@ -200,6 +206,13 @@ int agent_give_sum(struct fal_agent *a, struct fal_sum *sum);
 int agent_push(struct fal_agent *a, const struct push *p);
 /* Leaves, because its own weights are of no use any more: FAL_ENONFINITE. */
 int agent_diverged(struct fal_agent *a);
+/* Tasks were granted that are claimed already. */
+int agent_preclaimed(struct fal_agent *a, const struct fal_msg *m);
+/* Drops what was claimed ahead and has some of these tasks: no result comes of them. */
+int agent_drop_preclaimed(struct fal_agent *a, uint64_t round, uint32_t first,
+			  uint32_t count);
+/* … of which not all is done. */
+int agent_leave_preclaimed(struct fal_agent *a);
 /* Closes the contributions to which nothing can be added any more. */
 int agent_close(struct fal_agent *a);
 /* Forgets what is on its way, as it is to be freed. */

@@ -175,12 +175,23 @@ forget(struct fal_agent *a, size_t i)
 	return agent_give_sum(a, c.sum);
 }
 
+/* The place of an open contribution, or contribs.n. */
+static size_t
+place_of(const struct fal_agent *a, uint64_t round, uint32_t seq)
+{
+	size_t i = 0;
+	while (i < a->contribs.n &&
+	       (a->contribs.v[i].round != round || a->contribs.v[i].seq != seq))
+		i++;
+	return i;
+}
+
 /* Contribution i goes out. */
 static int
-push_contrib(struct fal_agent *a, size_t i, const struct fal_msg_ticket *ticket)
+push_contrib(struct fal_agent *a, size_t i)
 {
 	struct contrib *c = &a->contribs.v[i];
-	struct push p = { .ticket = *ticket, .ticketed = true, .sum = c->sum };
+	struct push p = { .ticket = c->ticket, .ticketed = true, .sum = c->sum };
 	p.exps = fal_calloc(a->blocks, 1);
 	if (p.exps != NULL)
 		memcpy(p.exps, c->on->exps, a->blocks);
@@ -210,6 +221,84 @@ agent_close(struct fal_agent *a)
 			err = seal(a, &a->contribs.v[i]);
 	return err;
 }
+
+/* ---- claimed ahead ----------------------------------------------------------------- */
+
+/* What is not done of contribution i is called off. */
+static int
+call_off(struct fal_agent *a, size_t i)
+{
+	const struct contrib c = a->contribs.v[i];
+	agent_take_back(a, c.round, c.first, c.count, false);
+	return forget(a, i);
+}
+
+int
+agent_preclaimed(struct fal_agent *a, const struct fal_msg *m)
+{
+	const struct contrib c = { .round = m->grant.round,
+				   .seq = m->grant.seq,
+				   .closed = true,
+				   .first = m->grant.first,
+				   .count = m->grant.count,
+				   .due = m->grant.count };
+	if (place_of(a, c.round, c.seq) < a->contribs.n)
+		return FAL_ESTATE;
+	if (FAL_GROW(a->contribs.v, a->contribs.cap, a->contribs.n + 1) < 0)
+		return FAL_ENOMEM;
+	a->contribs.v[a->contribs.n++] = c;
+	return FAL_OK;
+}
+
+int
+agent_drop_preclaimed(struct fal_agent *a, uint64_t round, uint32_t first, uint32_t count)
+{
+	int err = FAL_OK;
+	for (size_t i = a->contribs.n; i-- > 0 && err == FAL_OK;) {
+		const struct contrib *c = &a->contribs.v[i];
+		if (c->round == round && c->due > 0 &&
+		    (c->first - first < count || first - c->first < c->count))
+			err = call_off(a, i);
+	}
+	return err;
+}
+
+int
+agent_leave_preclaimed(struct fal_agent *a)
+{
+	int err = FAL_OK;
+	for (size_t i = a->contribs.n; i-- > 0 && err == FAL_OK;)
+		if (a->contribs.v[i].due > 0)
+			err = forget(a, i);
+	return err;
+}
+
+/* The result of a task that was claimed ahead; its sum is taken. */
+static int
+report(struct fal_agent *a, const struct lane *was, struct fal_msg *claim)
+{
+	const size_t i = place_of(a, was->item.round, was->item.seq);
+	struct contrib *c = i < a->contribs.n ? &a->contribs.v[i] : NULL;
+	int err = FAL_OK;
+	if (c != NULL && c->sum == NULL) {
+		c->sum = agent_take_sum(a);
+		if (c->sum != NULL)
+			fal_sum_clear(c->sum);
+		c->on = was->on;
+		c->on->refs++;
+	}
+	if (c != NULL)
+		err = c->sum != NULL ? fal_sum_add(c->sum, was->sum) : FAL_ENOMEM;
+	int gave = agent_give_sum(a, was->sum);
+	err = err == FAL_OK ? gave : err;
+	if (err < 0 || c == NULL)
+		return err;
+	claim->claim.seq = c->seq;
+	err = agent_send(a, claim, false);
+	return err == FAL_OK && --c->due == 0 && c->ticketed ? push_contrib(a, i) : err;
+}
+
+/* ---- claims ------------------------------------------------------------------------ */
 
 static struct contrib *
 new_contrib(struct fal_agent *a, const struct lane *was)
@@ -284,6 +373,8 @@ agent_claim(struct fal_agent *a, const struct lane *was, const struct fal_ran *r
 		err = agent_give_sum(a, was->sum);
 		return err == FAL_OK ? agent_send(a, &m, false) : err;
 	}
+	if (item->seq != 0)
+		return report(a, was, &m);
 	if (FAL_GROW(a->pending.v, a->pending.cap, a->pending.n + 1) < 0 ||
 	    seq_for(a, was, &m) < 0) {
 		fal_sum_free(was->sum);
@@ -319,17 +410,6 @@ agent_checked(struct fal_agent *a, const struct lane *was, const struct fal_ran 
 	fal_buf_free(&needed);
 	int gave = agent_give_sum(a, was->sum);
 	return err == FAL_OK ? gave : err;
-}
-
-/* The place of an open contribution, or contribs.n. */
-static size_t
-place_of(const struct fal_agent *a, uint64_t round, uint32_t seq)
-{
-	size_t i = 0;
-	while (i < a->contribs.n &&
-	       (a->contribs.v[i].round != round || a->contribs.v[i].seq != seq))
-		i++;
-	return i;
 }
 
 /* Adds what was won to where it belongs, if that is still there. */
@@ -383,10 +463,12 @@ agent_on_ticket(struct fal_agent *a, const struct fal_msg *m)
 	const struct fal_msg_ticket *t = &m->ticket;
 	const size_t i = place_of(a, t->round, t->seq), k = push_of(a, t->round, t->seq);
 	if (i < a->contribs.n) {
-		const struct contrib *c = &a->contribs.v[i];
-		if (!c->closed || c->tasks != t->tasks)
+		struct contrib *c = &a->contribs.v[i];
+		if (!c->closed || c->ticketed || c->tasks + c->count != t->tasks)
 			return FAL_ESTATE;
-		return push_contrib(a, i, t);
+		c->ticketed = true;
+		c->ticket = *t;
+		return c->due == 0 ? push_contrib(a, i) : FAL_OK;
 	}
 	if (k == a->pushes.n || a->pushes.v[k].ticketed)
 		return FAL_OK;
@@ -406,6 +488,10 @@ agent_on_fence(struct fal_agent *a, const struct fal_msg *m)
 	size_t i = place_of(a, round, seq);
 	if (l != NULL && l->seq == seq) {
 		int err = agent_local_kill(a, round);
+		return err == FAL_OK ? agent_dispatch(a) : err;
+	}
+	if (i < a->contribs.n && a->contribs.v[i].due > 0) {
+		int err = call_off(a, i);
 		return err == FAL_OK ? agent_dispatch(a) : err;
 	}
 	if (i < a->contribs.n)

@@ -25,7 +25,7 @@ end_of(const struct fal_agent *a, uint64_t round)
 static bool
 goes_into(const struct item *item, const struct contrib *c)
 {
-	return !item->check && item->round == c->round &&
+	return !item->check && item->seq == 0 && item->round == c->round &&
 	       item->version == c->on->version && fal_cid_eq(item->fills, c->fills);
 }
 
@@ -92,6 +92,15 @@ enqueue(struct fal_agent *a, struct item item, const bool *held, uint32_t count)
 	return FAL_OK;
 }
 
+static bool
+is_any(const bool *held, uint32_t count)
+{
+	bool any = false;
+	for (uint32_t i = 0; i < count; i++)
+		any |= held[i];
+	return any;
+}
+
 int
 agent_on_grant(struct fal_agent *a, const struct fal_msg *m)
 {
@@ -101,6 +110,8 @@ agent_on_grant(struct fal_agent *a, const struct fal_msg *m)
 		return FAL_OK;
 	if (m->grant.count > MOST_TASKS - a->queue.n)
 		return FAL_ELIMIT;
+	if (m->grant.seq != 0 && m->grant.kind != FAL_KIND_GRAD)
+		return FAL_EFORMAT;
 	if (!delta && !check && m->grant.kind != FAL_KIND_GRAD)
 		return FAL_EFORMAT;
 	int err = delta ? agent_local_grant(a, m) : FAL_OK;
@@ -113,13 +124,17 @@ agent_on_grant(struct fal_agent *a, const struct fal_msg *m)
 		.task = m->grant.first,
 		.delta = delta,
 		.check = check,
+		.seq = m->grant.seq,
 		.fills = { m->grant.fills_worker, m->grant.fills_seq },
 	};
 	bool *held = fal_calloc(m->grant.count, sizeof(*held));
 	if (held == NULL)
 		return FAL_ENOMEM;
 	mark_held(a, &item, m->grant.count, held);
-	err = enqueue(a, item, held, m->grant.count);
+	if (item.seq != 0)
+		err = is_any(held, m->grant.count) ? FAL_ESTATE : agent_preclaimed(a, m);
+	if (err == FAL_OK)
+		err = enqueue(a, item, held, m->grant.count);
 	free(held);
 	return err == FAL_OK ? agent_dispatch(a) : err;
 }
@@ -166,6 +181,9 @@ agent_on_revoke(struct fal_agent *a, const struct fal_msg *m)
 	else
 		agent_take_back(a, m->revoke.round, m->revoke.first, m->revoke.count,
 				check);
+	if (err == FAL_OK && !check)
+		err = agent_drop_preclaimed(a, m->revoke.round, m->revoke.first,
+					    m->revoke.count);
 	if (err == FAL_OK)
 		err = agent_dispatch(a);
 	return err == FAL_OK ? agent_close(a) : err;

@@ -123,6 +123,19 @@ note_on(struct fal_coord *c, const struct fal_act *a, uint64_t version)
 	return FAL_OK;
 }
 
+/* What was granted is claimed: its ticket.  Where that does not count any more, a fence
+ * or the round's end is on its way. */
+static int
+ticket(struct fal_coord *c, uint32_t to, const struct fal_act *a)
+{
+	struct fal_msg m = { .type = FAL_MSG_TICKET };
+	struct fal_ticket t;
+	if (!coord_ticket(c, a->round, a->cid, &t))
+		return FAL_OK;
+	fal_ticket_put(&c->conf.tickets, to, &t, &m.ticket);
+	return coord_send(c, to, &m);
+}
+
 static int
 grant(struct fal_coord *c, uint32_t to, const struct fal_act *a)
 {
@@ -143,6 +156,7 @@ grant(struct fal_coord *c, uint32_t to, const struct fal_act *a)
 	m.grant.count = a->count;
 	m.grant.fills_worker = a->fills.worker;
 	m.grant.fills_seq = a->fills.seq;
+	m.grant.seq = a->cid.seq;
 	m.grant.kind = a->kind == FAL_ACT_CHECK ? FAL_KIND_CHECK
 		       : r.delta                ? FAL_KIND_DELTA
 						: FAL_KIND_GRAD;
@@ -152,7 +166,8 @@ grant(struct fal_coord *c, uint32_t to, const struct fal_act *a)
 	m.grant.of = r.tasks;
 	m.grant.steps = r.steps;
 	m.grant.lr = (float)fal_schedule_lr(&c->conf.schedule, r.clock);
-	return coord_send(c, to, &m);
+	int err = coord_send(c, to, &m);
+	return err == FAL_OK && a->cid.seq != 0 ? ticket(c, to, a) : err;
 }
 
 /* Asks where the worker's time went; its `clock` line follows when it has answered. */

@@ -59,7 +59,8 @@ fal_coord_new(const struct fal_coord_conf *conf, const struct fal_coord_ops *ops
 					.entropy = conf->entropy,
 					.lanes_start = conf->lanes_start,
 					/* forward only: about a third of a step */
-					.eval_cost = 1.0 / 3 };
+					.eval_cost = 1.0 / 3,
+					.preclaims = conf->preclaims };
 	if (past != NULL)
 		sched.from = (struct fal_sched_from){ past->clock, past->version,
 						      past->first, past->round };

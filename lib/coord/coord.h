@@ -118,6 +118,7 @@ struct fal_coord_conf {
 	uint8_t data[FAL_DATA_HASH]; /* that trainers with data of their own are to have
 				      * said; 0: any, but all the same */
 	uint32_t lanes_start;
+	bool preclaims;       /* fal_sched_conf.preclaims */
 	uint32_t min_workers; /* the first clock waits for so many */
 	/* sizes of the texts that follow WELCOME */
 	uint32_t text_n[FAL_TEXTS];

@@ -224,15 +224,17 @@ on_claim(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_m
 					 ldexp((double)in.loss, -FAL_LOSS_BITS),
 					 fal_grid_range_samples(&c->conf.grid, r.clock,
 								in.task, 1));
+	/* What was claimed ahead waits for nothing. */
+	const bool waits = !in.nonfinite && in.seq < FAL_PRECLAIMED;
 	struct fal_msg v = { .type = FAL_MSG_VERDICT };
 	v.verdict.round = in.round;
 	v.verdict.task = in.task;
 	v.verdict.seq = in.seq;
 	v.verdict.won = won == 1;
 	/* Before what follows from it: a fence must find its verdicts given. */
-	if (err == FAL_OK && !in.nonfinite)
+	if (err == FAL_OK && waits)
 		err = coord_send(c, p->id, &v);
-	if (err == FAL_OK && !in.nonfinite && m->claim.last != 0)
+	if (err == FAL_OK && waits && m->claim.last != 0)
 		err = seal(c, p, in.round, in.seq, diag);
 	uint64_t clock = fal_sched_over(c->sched);
 	if (err == FAL_OK && clock >= p->ping_clock) {

@@ -74,6 +74,30 @@ lose(struct fal_sched *s, struct fal_round *r, struct fal_worker *w,
 	return fal_ledger_log(&r->ledger, FAL_ENTRY_LOST, w->id, 0, c->task);
 }
 
+/* It was run, whether that counts or not. */
+static void
+note_run(struct fal_sched *s, const struct fal_round *r, struct fal_worker *w,
+	 const struct fal_claim_in *c)
+{
+	const struct fal_load load = fal_load_of(s, r, c->task);
+	fal_work_ran(&w->work, c->task_s, (uint32_t)load.samples, fal_size(s, w, load));
+}
+
+/* Its result counts, for contribution `ci`. */
+static int
+has_result(struct fal_sched *s, double now, struct fal_round *r, struct fal_worker *w,
+	   const struct fal_claim_in *c, uint32_t ci)
+{
+	w->work.done++;
+	w->work.samples += fal_task_samples(s, r, c->task);
+	if (w->fresh)
+		fal_ewma(&w->pull_s, fmax(now - w->given_at - c->task_s, 1e-6));
+	w->fresh = false;
+	r->ledger.contrib[ci].claimed = now;
+	fal_touch_owner(s, r);
+	return fal_doubt_clear(s, now, r, w, c->task);
+}
+
 static int
 claim_result(struct fal_sched *s, double now, struct fal_round *r, struct fal_worker *w,
 	     const struct fal_claim_in *c)
@@ -86,21 +110,75 @@ claim_result(struct fal_sched *s, double now, struct fal_round *r, struct fal_wo
 					     &ci);
 	if (won < 0)
 		return won;
-	const struct fal_load load = fal_load_of(s, r, c->task);
-	fal_work_ran(&w->work, c->task_s, (uint32_t)load.samples, fal_size(s, w, load));
+	note_run(s, r, w, c);
 	if (won == 0)
 		return lose(s, r, w, c, id);
-	w->work.done++;
-	w->work.samples += load.samples;
-	if (w->fresh)
-		fal_ewma(&w->pull_s, fmax(now - w->given_at - c->task_s, 1e-6));
-	w->fresh = false;
-	r->ledger.contrib[ci].claimed = now;
 	w->owed += r->ledger.contrib[ci].tasks == 1;
-	fal_touch_owner(s, r);
 	if (fal_withdraw(s, r, c->task, w, now) < 0)
 		return FAL_ENOMEM;
-	return fal_doubt_clear(s, now, r, w, c->task) < 0 ? FAL_ENOMEM : 1;
+	return has_result(s, now, r, w, c, ci) < 0 ? FAL_ENOMEM : 1;
+}
+
+/* All blocks of the contribution are counted, and what they are made of is reported. */
+static int
+done(struct fal_sched *s, double now, struct fal_round *r, uint32_t ci,
+     struct fal_worker *w)
+{
+	const struct fal_contrib *c = &r->ledger.contrib[ci];
+	fal_ledger_done(&r->ledger, ci);
+	w->owed--;
+	fal_turned(s, w, FAL_TURN_PUSH, now - fmax(c->claimed, w->relieved));
+	if (fal_trial_kept(s, w, now) < 0)
+		return FAL_ENOMEM;
+	/* It pushes when it holds nothing more: since its last claim, or since a task was
+	 * taken from it. */
+	if (w->queued == 0 || s->rounds > 1)
+		fal_ewma(&w->push_s, fmax(now - fmax(c->claimed, w->empty), 1e-6));
+	fal_refresh(s, w, now);
+	return FAL_OK;
+}
+
+/* A task that was claimed ahead has a result. */
+static int
+report(struct fal_sched *s, double now, struct fal_round *r, struct fal_worker *w,
+       const struct fal_claim_in *c)
+{
+	const uint32_t ci =
+		fal_ledger_find(&r->ledger, (struct fal_cid){ c->worker, c->seq });
+	if (ci == FAL_NONE || !fal_ledger_report(&r->ledger, ci, c->task, c->loss))
+		return FAL_ESTATE;
+	note_run(s, r, w, c);
+	fal_drop_own(s, r, c->task, w);
+	if (has_result(s, now, r, w, c, ci) < 0)
+		return FAL_ENOMEM;
+	if (r->ledger.contrib[ci].due == 0 && r->ledger.contrib[ci].whole &&
+	    done(s, now, r, ci, w) < 0)
+		return FAL_ENOMEM;
+	return 1;
+}
+
+/* Is it a word about what was fenced since? */
+static bool
+is_fenced(const struct fal_round *r, const struct fal_claim_in *c)
+{
+	const uint32_t ci =
+		fal_ledger_find(&r->ledger, (struct fal_cid){ c->worker, c->seq });
+	return ci != FAL_NONE && r->ledger.contrib[ci].state == FAL_CONTRIB_FENCED;
+}
+
+/* A task without a result: where it was claimed ahead, nothing comes of the others that
+ * were granted with it. */
+static int
+no_result(struct fal_sched *s, double now, struct fal_round *r, struct fal_worker *w,
+	  uint32_t task)
+{
+	const struct fal_ltask *t = fal_ledger_task(&r->ledger, task);
+	if (t->due && r->ledger.contrib[t->contrib].id.worker == w->id) {
+		if (fal_fence(s, r, t->contrib) < 0)
+			return FAL_ENOMEM;
+		w->owed--;
+	}
+	return fal_doubt_claim(s, now, r, w, task);
 }
 
 int
@@ -119,6 +197,9 @@ fal_sched_claim(struct fal_sched *s, double now, const struct fal_claim_in *c)
 		return FAL_EINVAL;
 	if (!fal_holds_has(&r->given, c->task - r->ledger.first, w->id))
 		return FAL_ESTATE;
+	const bool ahead = c->seq >= FAL_PRECLAIMED;
+	if (ahead && is_fenced(r, c))
+		return 0;
 	const struct fal_node *n = fal_held_by(s, r, c->task, w);
 	if (n != NULL && n->began >= 0 && !w->fresh)
 		w->wait_s = now - n->began - c->task_s;
@@ -127,7 +208,8 @@ fal_sched_claim(struct fal_sched *s, double now, const struct fal_claim_in *c)
 	if (c->task_s > 0)
 		fal_measured(s, w, c->task_s, fal_task_samples(s, r, c->task));
 	w->base = now;
-	int won = c->nonfinite ? fal_doubt_claim(s, now, r, w, c->task)
+	int won = c->nonfinite ? no_result(s, now, r, w, c->task)
+		  : ahead      ? report(s, now, r, w, c)
 			       : claim_result(s, now, r, w, c);
 	if (won < 0)
 		return won;
@@ -151,6 +233,8 @@ fal_sched_seal(struct fal_sched *s, uint64_t round, struct fal_cid cid)
 {
 	struct fal_round *r = fal_round_find(s, round);
 	const struct fal_contrib *c = fal_sched_contrib(s, round, cid);
+	if (cid.seq >= FAL_PRECLAIMED)
+		return FAL_ESTATE;
 	if (c == NULL || c->state == FAL_CONTRIB_FENCED)
 		return 0;
 	int err = fal_ledger_seal(&r->ledger, (uint32_t)(c - r->ledger.contrib));
@@ -181,19 +265,8 @@ fal_sched_arrived(struct fal_sched *s, double now, uint64_t round, struct fal_ci
 		return FAL_OK;
 	if (blocks > 0)
 		r->ledger.contrib[ci].came = w->came = now;
-	if (!complete)
-		return FAL_OK;
-	fal_ledger_done(&r->ledger, ci);
-	w->owed--;
-	fal_turned(s, w, FAL_TURN_PUSH, now - fmax(c->claimed, w->relieved));
-	if (fal_trial_kept(s, w, now) < 0)
-		return FAL_ENOMEM;
-	/* It pushes when it holds nothing more: since its last claim, or since a task was
-	 * taken from it. */
-	if (w->queued == 0 || s->rounds > 1)
-		fal_ewma(&w->push_s, fmax(now - fmax(c->claimed, w->empty), 1e-6));
-	fal_refresh(s, w, now);
-	return FAL_OK;
+	r->ledger.contrib[ci].whole |= complete;
+	return complete && c->due == 0 ? done(s, now, r, ci, w) : FAL_OK;
 }
 
 int

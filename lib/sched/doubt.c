@@ -60,15 +60,22 @@ most_weight(const struct fal_sched *s, const struct fal_round *r, uint64_t clock
 	return best;
 }
 
+bool
+fal_doubted(const struct fal_sched *s, const struct fal_round *r, uint32_t task)
+{
+	bool any = false;
+	for (uint32_t i = 0; i < s->doubts && !any; i++)
+		any = is_about(&s->doubt[i], r->clock, task);
+	return any;
+}
+
 struct fal_worker *
 fal_doubt_draw(struct fal_sched *s, const struct fal_round *r, uint32_t task)
 {
 	struct fal_worker *drawn = NULL;
 	uint32_t n = 0;
 	int best = 1;
-	bool any = false;
-	for (uint32_t i = 0; i < s->doubts && !any; i++)
-		any = is_about(&s->doubt[i], r->clock, task);
+	const bool any = fal_doubted(s, r, task);
 	for (uint32_t i = 0; i < s->workers && any; i++) {
 		struct fal_worker *w = &s->worker[i];
 		int is = fal_works_for(s, w, r) ? weight(s, w, r->clock, task) : 0;
@@ -202,7 +209,10 @@ fal_doubt_claim(struct fal_sched *s, double now, struct fal_round *r,
 		return tell(s, FAL_ACT_STOP, r, w, task);
 	if (!again && team < job)
 		return fal_round_end(s, r, end, now);
-	return fal_task_held(r, task) ? FAL_OK : fal_free_task(s, r, task);
+	/* What was fenced for it is free when all shards know. */
+	const uint32_t fills = fal_ledger_task(&r->ledger, task)->fills;
+	const bool freed = fills == FAL_NONE || r->ledger.contrib[fills].everywhere;
+	return fal_task_held(r, task) || !freed ? FAL_OK : fal_free_task(s, r, task);
 }
 
 int

@@ -16,6 +16,8 @@ struct fal_worker *fal_doubt_draw(struct fal_sched *s, const struct fal_round *r
 /* False: somebody else is to run the task, as it is in doubt. */
 bool fal_doubt_may(const struct fal_sched *s, const struct fal_worker *w,
 		   const struct fal_round *r, uint32_t task);
+/* Did somebody make no finite result of it? */
+bool fal_doubted(const struct fal_sched *s, const struct fal_round *r, uint32_t task);
 /* Workers begin no round while the next one has a task that others must decide of. */
 int fal_doubts_review(struct fal_sched *s, double now, bool *changed);
 

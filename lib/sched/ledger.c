@@ -26,10 +26,11 @@ fal_ledger_open(struct fal_ledger *l, uint32_t first, uint32_t tasks)
 	if (FAL_GROW(l->task, l->task_cap, tasks) < 0)
 		return FAL_ENOMEM;
 	for (uint32_t i = 0; i < tasks; i++)
-		l->task[i] = (struct fal_ltask){ FAL_NONE, FAL_NONE, 0 };
+		l->task[i] = (struct fal_ltask){ FAL_NONE, FAL_NONE, 0, false };
 	l->first = first;
 	l->tasks = tasks;
 	l->claimed = 0;
+	l->due = 0;
 	l->contribs = 0;
 	l->contributors = 0;
 	for (size_t i = 0; i < l->newest_cap; i++)
@@ -144,6 +145,33 @@ fal_ledger_claim(struct fal_ledger *l, struct fal_cid id, struct fal_cid fills,
 }
 
 int
+fal_ledger_preclaim(struct fal_ledger *l, struct fal_cid id, uint32_t task, uint32_t *ci)
+{
+	struct fal_ltask *t = fal_ledger_task(l, task);
+	int won = fal_ledger_claim(l, id, cid_of(l, t->fills), task, t->loss, ci);
+	if (won < 0)
+		return won;
+	assert(won == 1);
+	t->due = true;
+	l->contrib[*ci].due++;
+	l->due++;
+	return FAL_OK;
+}
+
+bool
+fal_ledger_report(struct fal_ledger *l, uint32_t ci, uint32_t task, int64_t loss)
+{
+	struct fal_ltask *t = fal_ledger_task(l, task);
+	if (t->contrib != ci || !t->due)
+		return false;
+	t->loss = loss;
+	t->due = false;
+	l->contrib[ci].due--;
+	l->due--;
+	return true;
+}
+
+int
 fal_ledger_seal(struct fal_ledger *l, uint32_t ci)
 {
 	if (l->contrib[ci].sealed)
@@ -158,10 +186,13 @@ fal_ledger_fence(struct fal_ledger *l, uint32_t ci)
 	struct fal_contrib *c = &l->contrib[ci];
 	assert(c->state == FAL_CONTRIB_OPEN);
 	c->state = FAL_CONTRIB_FENCED;
+	l->due -= c->due;
+	c->due = 0;
 	for (uint32_t i = c->head; i != FAL_NONE; i = l->claim[i].next) {
 		struct fal_ltask *t = fal_ledger_task(l, l->claim[i].task);
 		t->contrib = FAL_NONE;
 		t->fills = ci;
+		t->due = false;
 		l->claimed--;
 	}
 }

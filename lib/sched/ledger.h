@@ -18,12 +18,14 @@
 
 #define FAL_NONE UINT32_MAX /* no task, no contribution, no worker slot */
 
-/* The name of a contribution: worker id (from 1) and that worker's own count (from 1).
- * {0, 0} names none. */
+/* The name of a contribution: worker id (from 1) and that worker's own count (from 1),
+ * or, with this bit, the coordinator's: it was claimed when it was granted.  {0, 0} names
+ * none. */
 struct fal_cid {
 	uint32_t worker;
 	uint32_t seq;
 };
+#define FAL_PRECLAIMED UINT32_C(0x80000000)
 
 static inline bool
 fal_cid_eq(struct fal_cid a, struct fal_cid b)
@@ -41,13 +43,15 @@ struct fal_contrib {
 	struct fal_cid id;
 	uint32_t fills;  /* index of the contribution that it fills, or FAL_NONE */
 	uint32_t tasks;  /* claimed tasks */
+	uint32_t due;    /* of these, claimed ahead and not reported yet */
 	uint32_t head;   /* its newest claim, an index into fal_ledger.claim */
 	uint32_t blocks; /* blocks that were added (set by fal_ledger_arrived) */
 	uint32_t older;  /* the worker's contribution before this one, or FAL_NONE */
 	double claimed;  /* the caller's: when it last won a claim, */
 	double came;     /* and when a block of it last came; 0: none */
 	enum fal_contrib_state state;
-	bool sealed;     /* no claim goes into it any more: its ticket was given */
+	bool sealed; /* no claim goes into it any more: its ticket was given */
+	bool whole;  /* the caller's: all its blocks are counted, but reports are due */
 	bool everywhere; /* the caller's: FENCED, and all shards know */
 };
 
@@ -60,6 +64,7 @@ struct fal_ltask {
 	uint32_t contrib; /* index of the claiming contribution, or FAL_NONE */
 	uint32_t fills;   /* index of the fenced contribution it must fill, or FAL_NONE */
 	int64_t loss;     /* of the claim, fixed point (falcon-protocol(7)) */
+	bool due;         /* claimed ahead: its result is not reported yet */
 };
 
 /* What happened to ranges of tasks, for the trace. */
@@ -91,6 +96,7 @@ fal_range_join(uint32_t *first, uint32_t *count, uint32_t task)
 struct fal_ledger {
 	uint32_t first, tasks; /* the round's: tasks first … first+tasks-1 of its clock */
 	uint32_t claimed;      /* tasks claimed by a contribution that is not fenced */
+	uint32_t due;          /* of these, claimed ahead and not reported yet */
 	struct fal_ltask *task; /* by task - first */
 	size_t task_cap;
 	struct fal_contrib *contrib;
@@ -138,6 +144,15 @@ fal_ledger_has(const struct fal_ledger *l, uint32_t task)
  * Contributions of a worker may win their first claims in any order. */
 int fal_ledger_claim(struct fal_ledger *l, struct fal_cid id, struct fal_cid fills,
 		     uint32_t task, int64_t loss, uint32_t *ci);
+
+/* The same, ahead: `task`, which nobody has claimed, is granted to contribution `id`,
+ * which it goes into whatever becomes of others; it fills what the task must fill.  0 or
+ * FAL_ENOMEM. */
+int fal_ledger_preclaim(struct fal_ledger *l, struct fal_cid id, uint32_t task,
+			uint32_t *ci);
+/* A task of contribution `ci` that was claimed ahead has a result.  False: it is none, or
+ * was reported before. */
+bool fal_ledger_report(struct fal_ledger *l, uint32_t ci, uint32_t task, int64_t loss);
 
 /* The worker's newest contribution, or FAL_NONE.  O(1). */
 uint32_t fal_ledger_newest(const struct fal_ledger *l, uint32_t worker);

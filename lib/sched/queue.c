@@ -5,8 +5,10 @@
 #include "base/line.h"
 #include "base/mem.h"
 #include "sched/check.h"
+#include "sched/doubt.h"
 #include "sched/due.h"
 #include "sched/eval.h"
+#include "sched/members.h"
 #include "sched/round.h"
 #include "sched/scheme.h"
 #include "sched/speed.h"
@@ -23,14 +25,21 @@ fal_emit(struct fal_sched *s, struct fal_act act)
 	return &s->act[s->acts++];
 }
 
+/* Does the task continue the last action, which nobody has fetched yet? */
+static bool
+join(struct fal_sched *s, const struct fal_act *act, uint32_t task)
+{
+	struct fal_act *last = s->acts > s->act_next ? &s->act[s->acts - 1] : NULL;
+	return last != NULL && last->kind == act->kind && last->worker == act->worker &&
+	       last->round == act->round && last->version == act->version &&
+	       fal_cid_eq(last->fills, act->fills) && fal_cid_eq(last->cid, act->cid) &&
+	       fal_range_join(&last->first, &last->count, task);
+}
+
 int
 fal_emit_task(struct fal_sched *s, struct fal_act act, uint32_t task)
 {
-	struct fal_act *last = s->acts > s->act_next ? &s->act[s->acts - 1] : NULL;
-	if (last != NULL && last->kind == act.kind && last->worker == act.worker &&
-	    last->round == act.round && last->version == act.version &&
-	    fal_cid_eq(last->fills, act.fills) &&
-	    fal_range_join(&last->first, &last->count, task))
+	if (join(s, &act, task))
 		return FAL_OK;
 	act.first = task;
 	act.count = 1;
@@ -212,6 +221,35 @@ take_node(struct fal_sched *s)
 	return n;
 }
 
+/* Can nobody else get the task while `w` has it?  Neither does it move, nor is it run
+ * twice, as what is on trial is, or decided of by others. */
+static bool
+is_its_own(const struct fal_sched *s, const struct fal_worker *w,
+	   const struct fal_round *r, uint32_t task)
+{
+	const struct fal_node *n = fal_holders(r, task);
+	return s->preclaims && !s->is.moves && !r->delta && !w->trial &&
+	       n->other == NULL && !fal_doubted(s, r, task);
+}
+
+/* The task is claimed as it is granted: each grant is a contribution of its own. */
+static int
+preclaim(struct fal_sched *s, struct fal_worker *w, struct fal_round *r,
+	 struct fal_act act, uint32_t task)
+{
+	uint32_t ci;
+	act.cid = (struct fal_cid){ w->id, FAL_PRECLAIMED | w->preclaimed };
+	if (!join(s, &act, task)) {
+		act.cid.seq = FAL_PRECLAIMED | ++w->preclaimed;
+		act.first = task;
+		act.count = 1;
+		if (fal_emit(s, act) == NULL)
+			return FAL_ENOMEM;
+		w->owed++;
+	}
+	return fal_ledger_preclaim(&r->ledger, act.cid, task, &ci);
+}
+
 int
 fal_tell_grant(struct fal_sched *s, struct fal_worker *w, struct fal_round *r,
 	       uint32_t task)
@@ -223,7 +261,8 @@ fal_tell_grant(struct fal_sched *s, struct fal_worker *w, struct fal_round *r,
 		return FAL_ENOMEM;
 	if (fills != FAL_NONE)
 		act.fills = r->ledger.contrib[fills].id;
-	return fal_emit_task(s, act, task);
+	return is_its_own(s, w, r, task) ? preclaim(s, w, r, act, task)
+					 : fal_emit_task(s, act, task);
 }
 
 int
@@ -364,6 +403,7 @@ fal_fence(struct fal_sched *s, struct fal_round *r, uint32_t ci)
 {
 	struct fal_ledger *l = &r->ledger;
 	const struct fal_contrib *c = &l->contrib[ci];
+	const struct fal_worker *w = fal_find(s, c->id.worker);
 	struct fal_act act = { .kind = FAL_ACT_FENCE,
 			       .worker = c->id.worker,
 			       .round = r->id,
@@ -372,6 +412,11 @@ fal_fence(struct fal_sched *s, struct fal_round *r, uint32_t ci)
 		act.fills = l->contrib[c->fills].id;
 	if (fal_emit(s, act) == NULL)
 		return FAL_ENOMEM;
+	/* What of it is not done is called off with it. */
+	for (uint32_t i = c->head; i != FAL_NONE && c->due > 0 && w != NULL;
+	     i = l->claim[i].next)
+		if (fal_ledger_task(l, l->claim[i].task)->due)
+			fal_drop_own(s, r, l->claim[i].task, w);
 	fal_ledger_fence(l, ci);
 	return FAL_OK;
 }
@@ -402,7 +447,9 @@ fal_strip(struct fal_sched *s, struct fal_worker *w, bool tell)
 		fal_detach(s, w->head);
 		if (tell && revoke(s, w, r, task) < 0)
 			return FAL_ENOMEM;
-		if (!fal_task_held(r, task) && fal_free_task(s, r, task) < 0)
+		/* What was claimed ahead is free when all shards have fenced it. */
+		if (fal_ledger_task(&r->ledger, task)->contrib == FAL_NONE &&
+		    !fal_task_held(r, task) && fal_free_task(s, r, task) < 0)
 			return FAL_ENOMEM;
 	}
 	fal_eval_return(s, w);

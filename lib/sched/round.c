@@ -107,7 +107,7 @@ clear(const struct fal_sched *s, struct fal_round *r, const struct fal_run_of *r
 	r->clock = run->clock;
 	r->last = fal_grid_tasks(&s->grid, run->clock) - 1;
 	r->last_samples = fal_grid_range_samples(&s->grid, run->clock, r->last, 1);
-	r->complete = r->ended = false;
+	r->complete = r->ended = r->unreported = false;
 	r->suspect = 0;
 	r->base = FAL_START_VERSION;
 	r->steps = 1;
@@ -241,6 +241,8 @@ fal_round_end(struct fal_sched *s, struct fal_round *r, struct fal_act end, doub
 	struct fal_team *t = r->team;
 	assert(!r->ended);
 	unlink_round(s, r);
+	s->unreported -= r->unreported;
+	r->unreported = false;
 	fal_checks_end(s, r->id);
 	s->unplanned -= r->free_n;
 	r->free_n = 0;

@@ -26,6 +26,7 @@ fal_sched_new(const struct fal_sched_conf *conf, struct fal_sched **out)
 	s->lanes_start = conf->lanes_start;
 	s->patience = 1;
 	s->eval_cost = conf->eval_cost;
+	s->preclaims = conf->preclaims;
 	s->rng = fal_rng_init(conf->entropy, FAL_RNG_DRAW, 0);
 	s->grid = conf->grid;
 	s->grid.parts = s->grid.parts > 0 ? s->grid.parts : 1;
@@ -178,10 +179,31 @@ share_out(struct fal_sched *s, double now)
 	return err == FAL_OK ? fal_trial_relieve(s, now) : err;
 }
 
+/* What was complete but for reports, and is not any more. */
+static int
+end_reported(struct fal_sched *s, double now)
+{
+	struct fal_round *r = s->oldest, *next;
+	int err = FAL_OK;
+	for (; r != NULL && s->unreported > 0 && err == FAL_OK; r = next) {
+		next = r->newer;
+		if (!r->unreported || r->ledger.due > 0)
+			continue;
+		r->unreported = false;
+		r->complete = true;
+		s->unreported--;
+		err = s->scheme->complete(s, r, now);
+		next = s->oldest; /* it may have ended others */
+	}
+	return err;
+}
+
 int
 fal_settle(struct fal_sched *s, double now)
 {
-	int err;
+	int err = end_reported(s, now);
+	if (err < 0)
+		return err;
 	fal_due_typical(s, now);
 	if (s->stepped != s->version) {
 		s->stepped = s->version;
@@ -311,11 +333,11 @@ int
 fal_sched_complete(struct fal_sched *s, double now, uint64_t round)
 {
 	struct fal_round *r = fal_round_find(s, round);
-	if (r == NULL)
+	if (r == NULL || r->unreported)
 		return FAL_OK;
-	r->complete = true;
-	if (s->scheme->complete(s, r, now) < 0)
-		return FAL_ENOMEM;
+	/* What is there may be sooner than the word of it. */
+	r->unreported = true;
+	s->unreported++;
 	return fal_settle(s, now);
 }
 

@@ -42,6 +42,8 @@ struct fal_sched_conf {
 	uint32_t lanes_start; /* lanes of a new worker; 0: its maximum */
 	/* Samples of an eval task cost this fraction of a training task's. */
 	double eval_cost;
+	/* What nobody else can get is granted as claimed (design.md, D25). */
+	bool preclaims;
 	/* Where a scheduler of before stood, whose rounds were shared: so many clocks are
 	 * over with `version`; its policy holds since `first`; the next round.  All 0: at
 	 * the beginning. */
@@ -61,9 +63,11 @@ enum fal_fate {
 };
 
 enum fal_act_kind {
-	FAL_ACT_LINE,   /* the line of `version` takes over the newest version as it */
-	FAL_ACT_OPEN,   /* round `round` begins: fal_sched_round */
-	FAL_ACT_GRANT,  /* worker: run tasks first … first+count-1, marked `fills` */
+	FAL_ACT_LINE, /* the line of `version` takes over the newest version as it */
+	FAL_ACT_OPEN, /* round `round` begins: fal_sched_round */
+	/* worker: run tasks first … first+count-1, marked `fills`; with a `cid` they are
+	 * claimed for it */
+	FAL_ACT_GRANT,
 	FAL_ACT_REVOKE, /* worker: forget these tasks, running or not */
 	FAL_ACT_END, /* round `round` is over; `fate`, `weight`, `slot`, `below`, `why` */
 	/* apply what was collected, over `divisor` samples; or, with a line, weight ·
@@ -122,7 +126,7 @@ struct fal_act {
 	uint32_t first, count;
 	struct fal_cid
 		fills;      /* GRANT, FENCE: the contribution that is filled, or {0, 0} */
-	struct fal_cid cid; /* FENCE */
+	struct fal_cid cid; /* FENCE; GRANT, or {0, 0} */
 	enum fal_fate fate; /* END */
 	double weight;      /* END; STEP with a line */
 	uint32_t among;     /* with a weight that is a share: of so many workers */
@@ -270,10 +274,11 @@ struct fal_claim_in {
 	int64_t loss;         /* fixed point */
 	bool nonfinite;       /* no result: its gradient was not finite */
 };
-/* 1 won, 0 lost (also: a round that is over), or the ledger's error or FAL_ESTATE (a task
- * that it was never granted, or more claims than tasks that it was granted, clones and
- * tasks granted again included): a worker that breaks the protocol, to be evicted by the
- * caller. */
+/* With the `seq` of what was claimed ahead: that it is there.
+ * 1 won, 0 lost (also: a round that is over, or what was fenced), or the ledger's error
+ * or FAL_ESTATE (a task that it was never granted, or more claims than tasks that it was
+ * granted, clones and tasks granted again included): a worker that breaks the protocol,
+ * to be evicted by the caller. */
 int fal_sched_claim(struct fal_sched *s, double now, const struct fal_claim_in *c);
 
 /* No claim goes into contribution `cid` any more.  1: it counts; 0: it does not, being

@@ -100,6 +100,7 @@ struct fal_worker {
 	uint32_t owed;          /* its open contributions */
 	uint64_t included;      /* its last round of local steps that was collected */
 	uint64_t given, claims; /* grants to it, claims by it */
+	uint32_t preclaimed;    /* the last contribution that was claimed ahead for it */
 	uint32_t evals;         /* eval tasks it holds */
 	uint32_t plan;          /* tasks about to be given to it */
 	uint32_t standby;       /* clocks in a row with share 0 */
@@ -150,6 +151,7 @@ struct fal_round {
 	uint32_t owner, group, local;
 	uint64_t taken;
 	bool delta, mixed, complete, ended;
+	bool unreported;  /* it would be complete, but reports are due */
 	uint32_t suspect; /* key that is not to run its tasks again; 0: none */
 	enum fal_start base;
 	uint64_t since;
@@ -198,6 +200,7 @@ struct fal_sched {
 	struct fal_pool pool;
 	uint32_t lanes_start;
 	double eval_cost;
+	bool preclaims;
 	double typical_s; /* EWMA of a full task's seconds, of all workers; 0: unknown */
 	double typical_fixed; /* EWMA of what is found of `fixed`; NAN: unknown, as 0 */
 
@@ -264,6 +267,7 @@ struct fal_sched {
 	struct fal_node *spare_node;       /* memory, by `next` */
 	struct fal_round **known;          /* open or ended, chained by number modulo */
 	size_t knowns, known_cap;          /* known_cap: a power of 2 */
+	uint32_t unreported; /* open rounds that are complete but for reports */
 	uint64_t next_round;
 	uint64_t unplanned;      /* free tasks of the open rounds */
 	struct fal_round *needy; /* none before it has any; NULL: none at all */

@@ -239,6 +239,7 @@ struct fal_msg {
 			uint64_t version;      /* to compute on; a delta's base */
 			uint32_t first, count; /* tasks */
 			uint32_t fills_worker, fills_seq;
+			uint32_t seq; /* they are claimed for it, TICKET follows; 0 */
 			uint8_t kind; /* enum fal_kind */
 			/* of a delta round, all of it granted to one worker: */
 			uint8_t base;      /* enum fal_base */

@@ -325,6 +325,7 @@ class Worker:
         self.oldest, self.versions, self.route, self.kept = 0, {}, {}, None
         self.queue, self.evals, self.eval_version = [], [], 0
         self.open, self.pending, self.closed, self.seq = None, [], {}, 0
+        self.ahead = {}
         self.steps = self.tasks = self.pushes = 0
         self.orders = {}
         self.why = None
@@ -443,16 +444,24 @@ class Worker:
         for v in [v for v in self.versions if v < self.oldest and v not in named]:
             del self.versions[v]
 
-    def on_grant(self, round_, clock, version, first, count, fw, fs, kind, *rest):
+    def on_grant(self, round_, clock, version, first, count, fw, fs, seq, kind, *rest):
         assert kind in (1, 3), "local steps are not for this one"
+        if seq:
+            self.ahead[round_, seq] = {"round": round_, "seq": seq, "tasks": 0, "of": count,
+                                       "part": None, "sums": [None] * self.blocks,
+                                       "ticket": None}
         for task in range(first, first + count):
             if not any((g["round"], g["task"], g["kind"]) == (round_, task, kind)
                        for g in self.queue):
                 self.queue.append({"round": round_, "clock": clock, "version": version,
-                                   "task": task, "fills": (fw, fs), "kind": kind})
+                                   "task": task, "fills": (fw, fs), "kind": kind,
+                                   "seq": seq})
         self.queue.sort(key=lambda g: g["round"])
 
     def on_revoke(self, round_, first, count, check, rest):
+        for seq in {g["seq"] for g in self.queue if g["round"] == round_ and g["seq"]
+                    and not check and first <= g["task"] < first + count}:
+            self.drop(round_, seq)
         self.queue = [g for g in self.queue
                       if g["round"] != round_ or (g["kind"] == 3) != bool(check)
                       or not first <= g["task"] < first + count]
@@ -463,8 +472,10 @@ class Worker:
     def on_verdict(self, round_, task, seq, won, rest):
         at = next(i for i, p in enumerate(self.pending) if p[:3] == (round_, task, seq))
         *_, contribution, sums = self.pending.pop(at)
-        if not won:
-            return
+        if won:
+            self.add(contribution, sums)
+
+    def add(self, contribution, sums):
         contribution["tasks"] += 1
         for b, (needed, values) in enumerate(sums):
             if contribution["sums"][b] is None:
@@ -476,11 +487,22 @@ class Worker:
     def on_ticket(self, rest):
         round_, _, seq, tasks = struct.unpack_from("<QIII", rest)
         assert len(rest) == 82
+        if (round_, seq) in self.ahead:
+            assert self.ahead[round_, seq]["of"] == tasks
+            self.ahead[round_, seq]["ticket"] = rest
+            return
         contribution = self.closed.pop((round_, seq))
         assert contribution["tasks"] == tasks
         self.push(contribution, rest)
 
+    def drop(self, round_, seq):
+        """Nothing comes of what was claimed ahead."""
+        del self.ahead[round_, seq]
+        self.queue = [g for g in self.queue if (g["round"], g["seq"]) != (round_, seq)]
+
     def on_fence(self, round_, seq, rest):
+        if (round_, seq) in self.ahead:
+            self.drop(round_, seq)
         self.closed.pop((round_, seq), None)
         if self.open is not None and (self.open["round"], self.open["seq"]) == (round_, seq):
             self.open = None
@@ -509,7 +531,7 @@ class Worker:
     HEARD = {
         WELCOME: ("QIIII", on_welcome), TEXT: ("BI", on_text), VERSION: ("QQB", on_version),
         PUBLISHED: ("QIIIIQ32s", on_published), MODEL: ("QII", on_model),
-        GRANT: ("QQQIIIIBBQIIIf", on_grant), REVOKE: ("QIIB", on_revoke),
+        GRANT: ("QQQIIIIIBBQIIIf", on_grant), REVOKE: ("QIIB", on_revoke),
         VERDICT: ("QIIB", on_verdict), TICKET: (None, on_ticket), FENCE: ("QI", on_fence),
         LANES: ("I", on_lanes), CHUNK: ("BIII", on_chunk), EVAL: ("QII", on_eval),
         PING: ("Q", on_ping), ACCOUNT: ("Q", on_account), DONE: (None, on_end),
@@ -581,7 +603,22 @@ class Worker:
         assert all(v is not None for _, v in sums), "a gradient that is not finite"
         self.claim(g, part, sums, self.said(loss, len(samples)))
 
+    def report(self, g, part, sums, loss):
+        """A result of what was claimed when it was granted."""
+        contribution = self.ahead[g["round"], g["seq"]]
+        contribution["part"] = part
+        self.add(contribution, sums)
+        self.tasks += 1
+        self.say(CLAIM, "QIIIIQQqBB", g["round"], g["task"], g["seq"], *g["fills"],
+                 g["version"], 1000000, loss, 0, 0)
+        if contribution["tasks"] == contribution["of"]:
+            self.push(contribution, contribution["ticket"])
+            del self.ahead[g["round"], g["seq"]]
+
     def claim(self, g, part, sums, loss):
+        if g["seq"]:
+            self.report(g, part, sums, loss)
+            return
         key = (g["round"], g["version"], g["fills"])
         if self.open is not None and self.open["key"] != key:
             self.say(SEAL, "QI", self.open["round"], self.open["seq"])
@@ -600,7 +637,8 @@ class Worker:
 
     def more(self):
         """Would anything in the queue go into the open contribution?"""
-        return any((g["round"], g["version"], g["fills"]) == self.open["key"] and g["kind"] == 1
+        return any((g["round"], g["version"], g["fills"]) == self.open["key"]
+                   and g["kind"] == 1 and not g["seq"]
                    for g in self.queue)
 
     def close(self):

@@ -176,6 +176,7 @@ build_grant(struct fal_rd *r, struct fal_msg *m)
 	m->grant.of = (uint32_t)number(r, 8);
 	m->grant.steps = (uint32_t)number(r, 4);
 	m->grant.lr = ldexpf((float)fal_get_u8(r), -8);
+	m->grant.seq = (uint32_t)number(r, 8);
 }
 
 static void

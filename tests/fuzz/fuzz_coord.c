@@ -203,6 +203,7 @@ begin(struct world *w, uint8_t variant, uint8_t rule)
 				       .audit_sums = (variant & 4) != 0,
 				       .numerics = variant & 8 ? FAL_NUMERICS_REQUIRE
 							       : FAL_NUMERICS_FAST,
+				       .preclaims = (variant & 64) != 0,
 				       .min_workers = 1 + (variant >> 4) % 2 };
 	conf.schedule.lr = 0.1;
 	w->sums = conf.audit_sums;

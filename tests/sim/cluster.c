@@ -113,7 +113,7 @@ note_said(struct cluster *c, uint32_t peer, const struct fal_buf *msg)
 	err = FAL_GROW(c->fences.v, c->fences.cap, c->fences.n + 1);
 	assert(err == FAL_OK);
 	c->fences.v[c->fences.n++] = (struct fenced){ m.fence.round, peer, m.fence.seq };
-	c->seen[SEEN_FENCE]++;
+	c->seen[m.fence.seq >= FAL_PRECLAIMED ? SEEN_PRECLAIMED_FENCE : SEEN_FENCE]++;
 }
 
 static int
@@ -147,6 +147,8 @@ shards_next(void *arg, uint32_t *shard, struct fal_shard_say *out)
 static void
 note_heard(struct cluster *c, uint32_t peer, const struct fal_msg *m)
 {
+	c->seen[SEEN_PRECLAIMED] +=
+		m->type == FAL_MSG_CLAIM && m->claim.seq >= FAL_PRECLAIMED;
 	if (m->type != FAL_MSG_PUSH)
 		return;
 	for (size_t i = 0; i < c->fences.n; i++)
@@ -631,6 +633,7 @@ start(struct cluster *c)
 				       .numerics = p->require ? FAL_NUMERICS_REQUIRE
 							      : FAL_NUMERICS_FAST,
 				       .lanes_start = p->lanes_start,
+				       .preclaims = p->preclaims,
 				       .min_workers = p->min_workers };
 	cluster_ok(c, fal_rule_parse(p->scheme, &policy.rule, NULL), "scheme");
 	conf.schedule.lr = (double)p->toy.lr;

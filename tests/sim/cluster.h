@@ -82,6 +82,7 @@ struct plan {
 	struct toy toy;
 	const char *scheme;
 	bool audit_sums;
+	bool preclaims; /* grants may be claimed ahead */
 	uint32_t shards;
 	bool apart; /* they are elsewhere: */
 	struct place place[MAX_SHARDS];

@@ -300,6 +300,7 @@ draw_plan(struct fal_rng *r, uint64_t seed, const struct focus *only)
 	p.test_samples = chance(r, 0.5) ? 1 + fal_rng_below(r, 40) : 0;
 	p.eval_every = fal_rng_below(r, 4);
 	p.probes = seed % 4 != 0;
+	p.preclaims = seed % 3 != 0;
 	p.parts = chance(r, 0.2) ? 1 + fal_rng_below(r, 4) : 1;
 	double task_s = pow(10, between(r, -3.5, -1));
 	double length =

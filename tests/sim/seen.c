@@ -9,10 +9,12 @@ static const struct {
 	const char *name, *text;
 } what[SEEN] = {
 	[SEEN_FENCE] = { "fence", NULL },
+	[SEEN_PRECLAIMED_FENCE] = { "fence of what was claimed ahead", NULL },
 	[SEEN_FENCE_IN_PUSH] = { "fence in mid-push", NULL },
 	[SEEN_CRASH_IN_PUSH] = { "crash in mid-push", NULL },
 	[SEEN_LATE_PUSH] = { "late push of what is fenced", NULL },
 	[SEEN_DRAIN_IN_CLONE] = { "drain in a clone", NULL },
+	[SEEN_PRECLAIMED] = { "result that was claimed ahead", NULL },
 	[SEEN_REJOIN] = { "rejoin", NULL },
 	[SEEN_HANG] = { "hung and answering", NULL },
 	[SEEN_NONFINITE] = { "gradient that is not finite", NULL },

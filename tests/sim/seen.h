@@ -8,18 +8,20 @@
 #include <stdint.h>
 
 enum seen {
-	SEEN_FENCE,          /* a contribution was fenced, and its worker told */
-	SEEN_FENCE_IN_PUSH,  /* … while it was being pushed */
-	SEEN_CRASH_IN_PUSH,  /* a worker died while it pushed */
-	SEEN_LATE_PUSH,      /* a push came of a contribution that is fenced */
-	SEEN_DRAIN_IN_CLONE, /* a worker leaves while it runs what another one runs, too
-			      */
-	SEEN_REJOIN,         /* a process opened a second session */
-	SEEN_HANG,           /* a worker hung, and answered */
-	SEEN_NONFINITE,      /* a gradient came out so, once */
-	SEEN_LIE,            /* a message lied */
-	SEEN_REFUSED,        /* a liar's session was ended */
-	SEEN_EXCUSED,        /* a run of the law where a liar was believed */
+	SEEN_FENCE,            /* a contribution was fenced, and its worker told */
+	SEEN_PRECLAIMED_FENCE, /* … that was claimed when it was granted */
+	SEEN_FENCE_IN_PUSH,    /* … while it was being pushed */
+	SEEN_CRASH_IN_PUSH,    /* a worker died while it pushed */
+	SEEN_LATE_PUSH,        /* a push came of a contribution that is fenced */
+	SEEN_DRAIN_IN_CLONE,   /* a worker leaves while it runs what another one runs, too
+				*/
+	SEEN_PRECLAIMED,       /* a result that was claimed ahead */
+	SEEN_REJOIN,           /* a process opened a second session */
+	SEEN_HANG,             /* a worker hung, and answered */
+	SEEN_NONFINITE,        /* a gradient came out so, once */
+	SEEN_LIE,              /* a message lied */
+	SEEN_REFUSED,          /* a liar's session was ended */
+	SEEN_EXCUSED,          /* a run of the law where a liar was believed */
 	/* Where shards are elsewhere: */
 	SEEN_EARLY_PUSH,       /* a push came before the word that opens its round */
 	SEEN_EARLY_PUBLISHED,  /* a shard spoke of a version before the coordinator */

@@ -63,7 +63,8 @@ static void
 note(const struct fal_msg *m)
 {
 	struct desk *d;
-	if (m->type == FAL_MSG_CLAIM && m->claim.seq > 0) {
+	if (m->type == FAL_MSG_CLAIM && m->claim.seq > 0 &&
+	    m->claim.seq < FAL_PRECLAIMED) {
 		d = desk_of(m->claim.round, m->claim.seq);
 		check(d->closed, 0, "a claim into what is closed");
 		d->claims++;
@@ -1260,6 +1261,83 @@ ranges_that_are_none(void **state)
 	}
 }
 
+/* Tasks of round 0 that are claimed already, with their ticket. */
+static int
+preclaimed(uint32_t first, uint32_t count, uint32_t seq)
+{
+	struct fal_msg m = { .type = FAL_MSG_GRANT };
+	m.grant.kind = FAL_KIND_GRAD;
+	m.grant.first = first;
+	m.grant.count = count;
+	m.grant.seq = seq;
+	int err = tell(&m);
+	if (err < 0)
+		return err;
+	m = (struct fal_msg){ .type = FAL_MSG_TICKET };
+	m.ticket = (struct fal_msg_ticket){
+		.worker = 3, .seq = seq, .tasks = count, .kind = FAL_KIND_GRAD
+	};
+	return tell(&m);
+}
+
+/* What is claimed already is added at once, and pushed when its last task is done. */
+static void
+claimed_ahead(void **state)
+{
+	(void)state;
+	const uint32_t one = FAL_PRECLAIMED | 1, two = FAL_PRECLAIMED | 2;
+	version(0, false);
+	check(preclaimed(0, 2, one), 0, "GRANT");
+	check(preclaimed(2, 2, two), 0, "GRANT");
+	check(preclaimed(4, 1, two), FAL_ESTATE, "the same name");
+	finish(2); /* task 2 */
+	expect_claim(2, two);
+	check(sent[seen - 1].m.claim.last, 0, "last");
+	finish(2); /* task 3 */
+	expect_claim(3, two);
+	expect_push(two, 2, 3 + 4);
+	finish(0);
+	expect_claim(0, one);
+	nothing_sent();
+	finish(1);
+	expect_claim(1, one);
+	expect_push(one, 2, 1 + 2);
+	nothing_sent();
+	/* Whoever leaves pushes what is whole. */
+	check(preclaimed(0, 2, FAL_PRECLAIMED | 3), 0, "GRANT");
+	finish(0);
+	expect_claim(0, FAL_PRECLAIMED | 3);
+	leave("done");
+	finish(1);
+	next(FAL_MSG_LEAVE);
+}
+
+/* Nothing comes of it when it is fenced, or one of its tasks is taken back. */
+static void
+claimed_ahead_in_vain(void **state)
+{
+	(void)state;
+	struct fal_msg m = { .type = FAL_MSG_FENCE };
+	version(0, false);
+	for (uint32_t i = 1; i < 4; i++) {
+		m.fence.seq = FAL_PRECLAIMED | i;
+		check(preclaimed(0, 4, m.fence.seq), 0, "GRANT");
+		check(preclaimed(3, 1, FAL_PRECLAIMED | 9), FAL_ESTATE, "held already");
+		finish(1);
+		expect_claim(1, m.fence.seq);
+		if (i == 1)
+			check(tell(&m), 0, "FENCE");
+		else
+			revoke(0, i == 2 ? 3 : 1, 1);
+		for (uint32_t k = 0; k < LANES; k++)
+			if (busy[k]) {
+				check(cancelled[k], 1, "cancelled");
+				finish(k);
+			}
+		nothing_sent();
+	}
+}
+
 /* A contribution is closed once; what would have followed may be gone. */
 static void
 closed_by_a_seal(void **state)
@@ -1372,6 +1450,8 @@ main(void)
 		TEST(malformed_models),
 		TEST(parts_of_a_version),
 		TEST(published_before_version),
+		TEST(claimed_ahead),
+		TEST(claimed_ahead_in_vain),
 		TEST(ranges_that_are_none),
 		TEST(closed_by_a_seal),
 		TEST(tickets_that_do_not_fit),

@@ -45,7 +45,7 @@ static const struct {
 	{ FAL_MSG_PUBLISHED, FAL_FROM_COORDINATOR, 8 + 16 + 8 + 32, 0, false,
 	  "PUBLISHED" },
 	{ FAL_MSG_MODEL, FAL_FROM_COORDINATOR, 8 + 4 + 4, 0, true, "MODEL" },
-	{ FAL_MSG_GRANT, FAL_FROM_COORDINATOR, 24 + 16 + 2 + 8 + 12 + 4, 0, false,
+	{ FAL_MSG_GRANT, FAL_FROM_COORDINATOR, 24 + 20 + 2 + 8 + 12 + 4, 0, false,
 	  "GRANT" },
 	{ FAL_MSG_REVOKE, FAL_FROM_COORDINATOR, 8 + 8 + 1, 0, false, "REVOKE" },
 	{ FAL_MSG_VERDICT, FAL_FROM_COORDINATOR, 8 + 8 + 1, 0, false, "VERDICT" },
@@ -254,6 +254,7 @@ grant(void **state)
 		3,  0, 0,    0,    0,  0, 0, 0,           /* version */
 		4,  0, 0,    0,    5,  0, 0, 0,           /* first, count */
 		6,  0, 0,    0,    7,  0, 0, 0,           /* fills */
+		12, 0, 0,    0x80,                        /* seq */
 		2,  1, 8,    0,    0,  0, 0, 0,    0,  0, /* kind, base, since */
 		9,  0, 0,    0,    10, 0, 0, 0,    11, 0, 0, 0, /* from, of, steps */
 		0,  0, 0xc0, 0xbf,                              /* -1.5 */
@@ -265,6 +266,7 @@ grant(void **state)
 	m.grant.count = 5;
 	m.grant.fills_worker = 6;
 	m.grant.fills_seq = 7;
+	m.grant.seq = UINT32_C(1) << 31 | 12;
 	m.grant.kind = FAL_KIND_DELTA;
 	m.grant.base = FAL_BASE_LOCAL;
 	m.grant.since = 8;

@@ -55,6 +55,95 @@ granted_again_is_claimed_again(void **state)
 	check(claim_as(id, 0, ++claims[id], fills, 0.1), FAL_ESTATE, "never granted");
 }
 
+/* The contribution that what was granted last was claimed for. */
+static struct fal_cid
+ahead(void)
+{
+	const struct fal_cid id = last[FAL_ACT_GRANT].cid;
+	check(id.seq >= FAL_PRECLAIMED, 1, "claimed ahead");
+	return id;
+}
+
+/* Under bsp nobody else gets what a worker has: it is claimed as it is granted, each
+ * grant for a contribution of its own.  A clock is over when all is there and reported,
+ * whichever comes first. */
+static void
+claimed_ahead(void **state)
+{
+	(void)state;
+	preclaims = true;
+	begin("bsp", 4, 0);
+	join(1, 2, 2, 0.1);
+	join(2, 2, 2, 0.1);
+	open_clock(0);
+	const struct fal_cid second = ahead(), first = { 3 - second.worker, second.seq };
+	check(acts[FAL_ACT_GRANT], 2, "grants");
+	check(ledger()->claimed, 4, "claimed");
+	check(ledger()->due, 4, "not reported");
+	for (uint32_t i = 0; i < 2; i++)
+		check(claim_as(first.worker, worker[first.worker].q[i].task, first.seq,
+			       none, 0.1),
+		      1, "reported");
+	fal_sched_arrived(sched, now, current(), first, 1, true);
+	check(fal_sched_contrib(sched, current(), first)->state, FAL_CONTRIB_DONE,
+	      "reported, and there");
+	/* The other one is there before it is reported. */
+	const uint32_t *task = (uint32_t[]){ worker[second.worker].q[0].task,
+					     worker[second.worker].q[1].task };
+	fal_sched_arrived(sched, now, current(), second, 1, true);
+	complete(current());
+	check((int64_t)fal_sched_over(sched), 0, "over without reports");
+	check(claim_as(second.worker, task[0], second.seq, none, 0.1), 1, "reported");
+	check((int64_t)fal_sched_over(sched), 0, "over with one of two reports");
+	check(fal_sched_seal(sched, current(), second), FAL_ESTATE, "sealed by a worker");
+	check(claim_as(second.worker, task[1], second.seq, none, 0.1), 1, "reported");
+	check((int64_t)fal_sched_over(sched), 1, "over");
+	/* No more than that. */
+	worker[1].n = worker[2].n = 0;
+	open_clock(1);
+	task = &worker[1].q[0].task;
+	check(claim_as(1, *task, FAL_PRECLAIMED | 7, none, 0.1), FAL_ESTATE,
+	      "for what was not claimed");
+	check(claim_as(1, *task, 1, none, 0.1), 0, "claimed for another one");
+}
+
+/* What was claimed ahead and comes to nothing is fenced, and granted again when all
+ * shards know, to be filled. */
+static void
+claimed_ahead_in_vain(void **state)
+{
+	(void)state;
+	preclaims = true;
+	begin("bsp", 4, 0);
+	join(1, 2, 2, 0.1);
+	join(2, 2, 2, 0.1);
+	late = true;
+	open_clock(0);
+	const uint32_t task = worker[1].q[0].task, other = worker[1].q[1].task;
+	const struct fal_cid id = { 1, ahead().seq };
+	/* One of its tasks has no result: the others are called off, too. */
+	check(claim_as(1, task, id.seq, none, 0.1), 1, "reported");
+	check(claim_nonfinite(1, other), 0, "without a result");
+	check(acts[FAL_ACT_FENCE], 1, "fenced");
+	check(ledger()->claimed, 2, "claimed");
+	check(ledger()->due, 2, "not reported");
+	check(acts[FAL_ACT_GRANT], 2, "granted before all shards know");
+	check(fal_sched_fenced(sched, now, current(), id), 0, "fenced");
+	follow_all();
+	check(last[FAL_ACT_GRANT].fills.seq, id.seq, "to be filled");
+	/* Whoever leaves has all of it fenced, of which nothing was reported. */
+	fal_sched_leave(sched, now, 2);
+	follow_all();
+	check(acts[FAL_ACT_FENCE] >= 2, 1, "fenced");
+	const uint32_t grants = acts[FAL_ACT_GRANT];
+	check(fal_sched_fenced(sched, now, current(), (struct fal_cid){ 2, id.seq }), 0,
+	      "fenced");
+	follow_all();
+	check(acts[FAL_ACT_GRANT] > grants, 1, "granted again");
+	check(last[FAL_ACT_GRANT].worker, 1, "to who is left");
+	check(last[FAL_ACT_GRANT].fills.worker, 2, "to be filled");
+}
+
 static void
 lanes_follow_the_projection(void **state)
 {
@@ -141,7 +230,7 @@ nonsense_is_refused(void **state)
 	check(claim_as(1, UINT32_MAX, 1, none, 1), FAL_EINVAL, "the largest task");
 	check(claim_nonfinite(1, 2), FAL_EINVAL, "no such task, non-finite");
 	check(claim_of(current() - 1, 1, 0, 1, none, 1), 0, "a round that is over");
-	check(claim_as(1, 0, UINT32_MAX, none, 1.8e10), 1, "after 570 years");
+	check(claim_as(1, 0, FAL_PRECLAIMED - 1, none, 1.8e10), 1, "after 570 years");
 	fal_sched_arrived(sched, now, current(), (struct fal_cid){ 1, 1 }, 1, true);
 	assert_null(fal_sched_contrib(sched, current(), (struct fal_cid){ 1, 1 }));
 	fal_sched_pong(sched, now, 7, 1, 0);
@@ -154,9 +243,14 @@ main(void)
 {
 #define TEST(f) cmocka_unit_test_teardown(f, end)
 	const struct CMUnitTest tests[] = {
-		TEST(claims_do_not_exceed_grants), TEST(granted_again_is_claimed_again),
-		TEST(lanes_follow_the_projection), TEST(lanes_that_help_stay),
-		TEST(many_lanes_are_cheap),        TEST(nonsense_is_refused),
+		TEST(claims_do_not_exceed_grants),
+		TEST(granted_again_is_claimed_again),
+		TEST(claimed_ahead),
+		TEST(claimed_ahead_in_vain),
+		TEST(lanes_follow_the_projection),
+		TEST(lanes_that_help_stay),
+		TEST(many_lanes_are_cheap),
+		TEST(nonsense_is_refused),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -54,7 +54,8 @@ static struct fal_act last[FAL_ACT_STOP + 1];
 static struct fal_work told[WORKERS + 1]; /* by the last ACCOUNT */
 static uint32_t told_done;                /* over all ACCOUNTs */
 static double now;
-static bool late; /* what shards do is done when the test says so */
+static bool late;      /* what shards do is done when the test says so */
+static bool preclaims; /* of the next one */
 
 static const struct fal_cid none = { 0, 0 };
 
@@ -92,14 +93,15 @@ begin_with(const struct fal_policy *p, uint32_t tasks, double eval_cost)
 						 .batch = tasks,
 						 .task = 1,
 						 .epochs = 1 },
-				       .eval_cost = eval_cost };
+				       .eval_cost = eval_cost,
+				       .preclaims = preclaims };
 	memset(worker, 0, sizeof(worker));
 	memset(acts, 0, sizeof(acts));
 	memset(last, 0, sizeof(last));
 	memset(told, 0, sizeof(told));
 	told_done = 0;
 	now = 0;
-	late = false;
+	late = preclaims = false;
 	check(fal_sched_new(&conf, &sched), 0, "fal_sched_new");
 }
 
