@@ -11,11 +11,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* How samples lie in a slot: labels first, so that both are aligned. */
+/* How samples lie in a slot: first what is I64, so that both are aligned. */
 struct layout {
-	bool text, whole; /* x and y are windows; x is I64 */
+	bool text, whole, targets; /* x and y are windows; x is I64; y is F32 */
 	uint32_t y_each, x_each;
-	uint64_t y, x; /* bytes of a full task */
+	uint64_t y, x;       /* bytes of a full task */
+	uint64_t y_at, x_at; /* where they begin */
 };
 
 static struct layout
@@ -26,8 +27,11 @@ layout_of(const struct setup *s)
 	l.whole = l.text || (fal_dtype_is_whole(part->dtype) && part->dtype != FAL_U8);
 	l.y_each = l.text ? s->job.window : 1;
 	l.x_each = l.text ? s->job.window : part->values;
-	l.y = 8 * (uint64_t)s->job.task * l.y_each;
+	l.targets = part->targets;
+	l.y = (l.targets ? 4 : 8) * (uint64_t)s->job.task * l.y_each;
 	l.x = (l.whole ? 8 : 4) * (uint64_t)s->job.task * l.x_each;
+	l.y_at = l.targets ? l.x : 0;
+	l.x_at = l.targets ? 0 : l.y;
 	return l;
 }
 
@@ -37,21 +41,21 @@ samples_header(const struct setup *s, struct fal_buf *out)
 {
 	const struct fal_part *part = &s->manifest.train;
 	const struct layout l = layout_of(s);
-	const char *type = l.whole ? "I64" : "F32";
-	fal_put_fmt(out, "{\"y\":{\"dtype\":\"I64\",\"shape\":[%u", s->job.task);
+	fal_put_fmt(out, "{\"y\":{\"dtype\":\"%s\",\"shape\":[%u",
+		    l.targets ? "F32" : "I64", s->job.task);
 	if (l.text)
 		fal_put_fmt(out, ",%u", l.y_each);
 	fal_put_fmt(out,
-		    "],\"data_offsets\":[0,%" PRIu64 "]},"
+		    "],\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]},"
 		    "\"x\":{\"dtype\":\"%s\",\"shape\":[%u,",
-		    l.y, type, s->job.task);
+		    l.y_at, l.y_at + l.y, l.whole ? "I64" : "F32", s->job.task);
 	if (part->shape[0] == 1 && part->shape[1] == 1)
 		fal_put_fmt(out, "%u", l.x_each);
 	else
 		fal_put_fmt(out, "%u,%u,%u", part->shape[0], part->shape[1],
 			    part->shape[2]);
-	fal_put_fmt(out, "],\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]}}", l.y,
-		    l.y + l.x);
+	fal_put_fmt(out, "],\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]}}", l.x_at,
+		    l.x_at + l.x);
 	return out->err;
 }
 
@@ -158,8 +162,8 @@ fill_text(const struct exec_samples *s, uint32_t window, int64_t *y, int64_t *x)
 	const struct fal_batch *b = &s->job->batch;
 	for (uint32_t i = 0; i < s->job->count; i++) {
 		const uint32_t id = fal_order_at(b->order, s->job->first + i);
-		uint8_t class;
-		const uint8_t *row = fal_samples_row(b->samples, id, &class);
+		uint32_t none;
+		const uint8_t *row = fal_samples_row(b->samples, id, &none);
 		if (row == NULL)
 			return FAL_ENOENT;
 		for (uint32_t k = 0; k < window; k++) {
@@ -176,13 +180,15 @@ exec_job_fill(void *arg, void *data)
 	const struct exec_samples *s = arg;
 	const struct layout l = layout_of(s->setup);
 	const struct maker_job *j = s->job;
-	int64_t *y = data;
-	void *x = (uint8_t *)data + l.y;
+	void *x = (uint8_t *)data + l.x_at, *at = (uint8_t *)data + l.y_at;
+	int64_t *y = at;
 	if (l.text)
 		return fill_text(s, l.y_each, y, x);
 	int err = l.whole ? fal_batch_whole(&j->batch, j->first, j->count, x, s->label)
 			  : fal_batch_fill(&j->batch, j->first, j->count, x, s->label);
-	for (uint32_t i = 0; i < j->count && err == FAL_OK; i++)
+	if (l.targets && err == FAL_OK)
+		memcpy(at, s->label, j->count * sizeof(float));
+	for (uint32_t i = 0; i < j->count && err == FAL_OK && !l.targets; i++)
 		y[i] = s->label[i];
 	return err;
 }
@@ -193,8 +199,9 @@ exec_job_made_up(const struct setup *s, void *data)
 	const struct layout l = layout_of(s);
 	const uint32_t task = s->job.task;
 	struct fal_rng r = fal_rng_init(s->job.seed, FAL_RNG_TEST, 0);
-	int64_t *y = data, *whole = (int64_t *)(void *)((uint8_t *)data + l.y);
-	float *x = (float *)whole;
+	void *x_at = (uint8_t *)data + l.x_at, *y_at = (uint8_t *)data + l.y_at;
+	int64_t *y = y_at, *whole = x_at;
+	float *x = x_at, *target = y_at;
 	for (uint64_t i = 0; i < (uint64_t)task * l.x_each; i++)
 		if (l.text) /* of letters that every text has */
 			whole[i] = 'a' + (int64_t)fal_rng_below(&r, 26);
@@ -202,7 +209,9 @@ exec_job_made_up(const struct setup *s, void *data)
 			whole[i] = fal_rng_below(&r, 2);
 		else
 			x[i] = fal_rng_unit(&r);
-	for (uint64_t i = 0; i < (uint64_t)task * l.y_each; i++)
+	for (uint64_t i = 0; i < task && l.targets; i++)
+		target[i] = fal_rng_unit(&r);
+	for (uint64_t i = 0; i < (uint64_t)task * l.y_each && !l.targets; i++)
 		y[i] = l.text ? 'a' + (int64_t)fal_rng_below(&r, 26)
 			      : (int64_t)fal_rng_below(&r, s->manifest.train.classes);
 }

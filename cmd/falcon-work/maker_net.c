@@ -171,6 +171,10 @@ check_fit(const struct setup *s, struct fal_diag *diag)
 		return fal_diag_set(diag, FAL_EINVAL,
 				    "a sample has %u value%s, the model takes %u", values,
 				    fal_text_s(values), s->model->inputs);
+	if (part->targets)
+		return fal_diag_set(diag, FAL_EINVAL,
+				    "the data have values to be predicted, the model "
+				    "has classes");
 	if (part->classes > s->model->classes)
 		return fal_diag_set(diag, FAL_EINVAL,
 				    "the data have %u classes, the model %u",

@@ -55,11 +55,8 @@ fits(const struct fal_batch *b, uint32_t first, uint32_t count)
 static const uint8_t *
 row_at(const struct fal_batch *b, uint32_t place, uint32_t *label)
 {
-	uint8_t class = 0;
-	const uint8_t *row =
-		fal_samples_row(b->samples, fal_order_at(b->order, place), &class);
-	*label = class;
-	return row;
+	*label = 0;
+	return fal_samples_row(b->samples, fal_order_at(b->order, place), label);
 }
 
 int

@@ -31,10 +31,10 @@ struct fal_batch {
 	const struct fal_norm *norm;   /* one channel, or as fal_part_channels */
 };
 
-/* Fills x (count × values floats) and label (count) with the samples at the
- * places first … first+count-1.  FAL_ENOENT when a chunk of them is missing (x and
- * label are then partly written), FAL_EINVAL for places beyond the order, or an order
- * or channels that do not fit the samples. */
+/* Fills x (count × values floats) and label (count: classes, or the bits of targets) with
+ * the samples at the places first … first+count-1.  FAL_ENOENT when a chunk of them is
+ * missing (x and label are then partly written), FAL_EINVAL for places beyond the order,
+ * or an order or channels that do not fit the samples. */
 int fal_batch_fill(const struct fal_batch *b, uint32_t first, uint32_t count, float *x,
 		   uint32_t *label);
 

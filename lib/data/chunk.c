@@ -3,16 +3,39 @@
 
 #include "base/mem.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum {
 	VERSION_PLAIN = 1,
 	VERSION_LABELS = 2,
-	VERSION_TYPED = 3 /* of samples that are not bytes */
+	VERSION_TYPED = 3, /* of samples that are not bytes */
+	VERSION_WIDE = 4   /* of labels that are not bytes */
 };
 
+enum kind { KIND_BYTES, KIND_CLASSES, KIND_TARGETS, KINDS }; /* of labels */
+
 static const uint8_t magic[4] = { 'F', 'A', 'L', 'D' };
+
+bool
+fal_part_takes(const struct fal_part *part, uint32_t label)
+{
+	float v;
+	memcpy(&v, &label, sizeof(v));
+	return part->targets ? isfinite(v) : label < part->classes;
+}
+
+static void
+put_labels(const struct fal_part *part, const uint32_t *labels, size_t n,
+	   struct fal_buf *out)
+{
+	for (size_t i = 0; i < n; i++)
+		if (fal_part_label(part) == 1)
+			fal_put_u8(out, (uint8_t)labels[i]);
+		else
+			fal_put_u32(out, labels[i]);
+}
 
 int
 fal_chunk_get(const struct fal_part *part, const struct fal_set *set, uint32_t i,
@@ -25,7 +48,7 @@ fal_chunk_get(const struct fal_part *part, const struct fal_set *set, uint32_t i
 	size_t first = (size_t)i * part->per_chunk, n = fal_chunk_samples(part, i);
 	fal_put_bytes(out, set->pixels + first * set->sample_bytes,
 		      n * set->sample_bytes);
-	fal_put_bytes(out, set->labels + first, n);
+	put_labels(part, set->labels + first, n, out);
 	return out->err;
 }
 
@@ -37,35 +60,38 @@ build_part(const struct fal_set *set, struct fal_part *part)
 		.n = set->n,
 		.dtype = set->dtype,
 		.shape = { set->shape[0], set->shape[1], set->shape[2] },
+		.targets = set->targets,
 		.classes = set->classes,
-		.per_chunk = FAL_CHUNK_BYTES / (set->sample_bytes + 1),
 		.values = set->shape[0] * set->shape[1] * set->shape[2],
 		.sample_bytes = set->sample_bytes,
 	};
+	struct fal_buf content = { 0 };
+	int err = FAL_OK;
+	part->per_chunk = FAL_CHUNK_BYTES / (set->sample_bytes + fal_part_label(part));
+	if (part->per_chunk == 0)
+		return FAL_ELIMIT;
 	if (part->dtype == FAL_ABSENT)
 		return FAL_OK;
 	part->chunks = (part->n - 1) / part->per_chunk + 1;
 	part->hash = fal_calloc(part->chunks, sizeof(part->hash[0]));
 	if (part->hash == NULL)
 		return FAL_ENOMEM;
-	for (uint32_t i = 0; i < part->chunks; i++) {
-		struct fal_hash_state h;
-		size_t first = (size_t)i * part->per_chunk;
-		size_t n = fal_chunk_samples(part, i);
-		fal_hash_init(&h);
-		fal_hash_update(&h, set->pixels + first * set->sample_bytes,
-				n * set->sample_bytes);
-		fal_hash_update(&h, set->labels + first, n);
-		fal_hash_final(&h, part->hash[i]);
+	for (uint32_t i = 0; i < part->chunks && err == FAL_OK; i++) {
+		fal_buf_clear(&content);
+		err = fal_chunk_get(part, set, i, &content);
+		if (err == FAL_OK)
+			fal_hash(content.p, content.n, part->hash[i]);
 	}
-	return FAL_OK;
+	fal_buf_free(&content);
+	return err;
 }
 
 /* May these be the two parts of one job? */
 static bool
 parts_agree(const struct fal_part *a, const struct fal_part *b)
 {
-	return b->n == 0 || (a->dtype == b->dtype && a->classes == b->classes &&
+	return b->n == 0 || (a->dtype == b->dtype && a->targets == b->targets &&
+			     a->classes == b->classes &&
 			     memcmp(a->shape, b->shape, sizeof(a->shape)) == 0);
 }
 
@@ -90,10 +116,10 @@ fal_manifest_build(const struct fal_set *train, const struct fal_set *test,
 int
 fal_manifest_tell_labels(struct fal_manifest *m, const struct fal_set *train)
 {
-	uint8_t *labels = fal_calloc(train->n, 1);
+	uint32_t *labels = fal_calloc(train->n, sizeof(*labels));
 	if (labels == NULL)
 		return FAL_ENOMEM;
-	memcpy(labels, train->labels, train->n);
+	memcpy(labels, train->labels, train->n * sizeof(*labels));
 	m->train.labels = labels;
 	return FAL_OK;
 }
@@ -111,20 +137,34 @@ encode_part(const struct fal_part *part, struct fal_buf *out)
 	fal_put_bytes(out, part->hash, (size_t)part->chunks * sizeof(part->hash[0]));
 }
 
+static enum kind
+kind_of(const struct fal_part *part)
+{
+	return part->targets               ? KIND_TARGETS
+	       : fal_part_label(part) == 1 ? KIND_BYTES
+					   : KIND_CLASSES;
+}
+
 void
 fal_manifest_encode(const struct fal_manifest *m, struct fal_buf *out)
 {
 	fal_put_bytes(out, magic, sizeof(magic));
 	const bool typed = m->train.dtype != FAL_U8, labels = m->train.labels != NULL;
-	fal_put_u8(out, typed ? VERSION_TYPED : labels ? VERSION_LABELS : VERSION_PLAIN);
-	if (typed) {
+	const enum kind kind = kind_of(&m->train);
+	fal_put_u8(out, kind != KIND_BYTES ? VERSION_WIDE
+			: typed            ? VERSION_TYPED
+			: labels           ? VERSION_LABELS
+					   : VERSION_PLAIN);
+	if (typed || kind != KIND_BYTES) {
 		fal_put_u8(out, (uint8_t)m->train.dtype);
 		fal_put_u8(out, labels);
 	}
+	if (kind != KIND_BYTES)
+		fal_put_u8(out, (uint8_t)kind);
 	encode_part(&m->train, out);
 	encode_part(&m->test, out);
 	if (m->train.labels != NULL)
-		fal_put_bytes(out, m->train.labels, m->train.n);
+		put_labels(&m->train, m->train.labels, m->train.n, out);
 }
 
 /* Checks the numbers of a part and derives the others from them. */
@@ -143,7 +183,9 @@ derive_part(struct fal_part *part)
 	const uint64_t bytes = values * size;
 	if (part->n > FAL_SAMPLES_MAX || part->classes == 0 ||
 	    part->classes > FAL_CLASSES_MAX || bytes > FAL_SAMPLE_MAX ||
-	    part->per_chunk == 0 || part->per_chunk > FAL_CHUNK_BYTES / (bytes + 1))
+	    part->per_chunk == 0 ||
+	    part->per_chunk > FAL_CHUNK_BYTES / (bytes + fal_part_label(part)) ||
+	    (part->targets && part->classes != 1))
 		return FAL_ELIMIT;
 	part->values = (uint32_t)values;
 	part->sample_bytes = (uint32_t)bytes;
@@ -152,11 +194,13 @@ derive_part(struct fal_part *part)
 	return FAL_OK;
 }
 
-/* One part of this type from `r`; its hash array is the caller's also on error. */
+/* One part of the types of another from `r`; its hash array is the caller's also on
+ * error. */
 static int
-parse_part(struct fal_rd *r, enum fal_dtype dtype, struct fal_part *part)
+parse_part(struct fal_rd *r, const struct fal_part *as, struct fal_part *part)
 {
-	part->dtype = dtype;
+	part->dtype = as->dtype;
+	part->targets = as->targets;
 	part->n = fal_get_u32(r);
 	if (r->err != 0 || part->n == 0)
 		return r->err;
@@ -185,17 +229,18 @@ parse_part(struct fal_rd *r, enum fal_dtype dtype, struct fal_part *part)
 static int
 parse_labels(struct fal_rd *r, struct fal_part *part)
 {
-	const uint8_t *p = fal_get_bytes(r, part->n);
-	if (p == NULL)
-		return r->err;
-	for (uint32_t i = 0; i < part->n; i++)
-		if (p[i] >= part->classes)
-			return FAL_EFORMAT;
-	part->labels = fal_calloc(part->n, 1);
+	if (r->n < (uint64_t)part->n * fal_part_label(part))
+		return FAL_ETRUNC;
+	part->labels = fal_calloc(part->n, sizeof(*part->labels));
 	if (part->labels == NULL)
 		return FAL_ENOMEM;
-	memcpy(part->labels, p, part->n);
-	return FAL_OK;
+	for (uint32_t i = 0; i < part->n; i++) {
+		part->labels[i] =
+			fal_part_label(part) == 1 ? fal_get_u8(r) : fal_get_u32(r);
+		if (!fal_part_takes(part, part->labels[i]))
+			return FAL_EFORMAT;
+	}
+	return r->err;
 }
 
 int
@@ -209,21 +254,25 @@ fal_manifest_parse(const uint8_t *p, size_t n, struct fal_manifest *out)
 	if (memcmp(head, magic, sizeof(magic)) != 0)
 		return FAL_EFORMAT;
 	const uint8_t version = fal_get_u8(&r);
-	if (version < VERSION_PLAIN || version > VERSION_TYPED)
+	if (version < VERSION_PLAIN || version > VERSION_WIDE)
 		return r.err != 0 ? r.err : FAL_EVERSION;
-	const uint8_t dtype = version == VERSION_TYPED ? fal_get_u8(&r) : FAL_U8;
+	const uint8_t dtype = version >= VERSION_TYPED ? fal_get_u8(&r) : FAL_U8;
 	const uint8_t labels =
-		version == VERSION_TYPED ? fal_get_u8(&r) : version == VERSION_LABELS;
+		version >= VERSION_TYPED ? fal_get_u8(&r) : version == VERSION_LABELS;
+	const uint8_t kind = version == VERSION_WIDE ? fal_get_u8(&r) : KIND_BYTES;
+	const struct fal_part as = { .dtype = dtype, .targets = kind == KIND_TARGETS };
 	/* Bytes have one form of each kind, those of before. */
-	if (r.err == 0 && (dtype >= FAL_DTYPES || labels > 1 ||
-			   (dtype == FAL_U8) != (version != VERSION_TYPED) ||
+	if (r.err == 0 && (dtype >= FAL_DTYPES || labels > 1 || kind >= KINDS ||
+			   (version == VERSION_WIDE
+				    ? kind == KIND_BYTES || dtype == FAL_ABSENT
+				    : (dtype == FAL_U8) != (version != VERSION_TYPED)) ||
 			   (dtype == FAL_ABSENT && labels != 0)))
 		return FAL_EFORMAT;
-	int err = r.err == 0 ? parse_part(&r, dtype, &m.train) : r.err;
-	if (err == FAL_OK && m.train.n == 0)
+	int err = r.err == 0 ? parse_part(&r, &as, &m.train) : r.err;
+	if (err == FAL_OK && (m.train.n == 0 || kind_of(&m.train) != kind))
 		err = FAL_EFORMAT;
 	if (err == FAL_OK)
-		err = parse_part(&r, dtype, &m.test);
+		err = parse_part(&r, &as, &m.test);
 	if (err == FAL_OK && labels != 0)
 		err = parse_labels(&r, &m.train);
 	if (err == FAL_OK)

@@ -10,6 +10,7 @@
 #include "data/set.h"
 #include "sec/hash.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -23,13 +24,14 @@ struct fal_part {
 	enum fal_dtype dtype;
 	uint32_t n;         /* samples, ≤ FAL_SAMPLES_MAX */
 	uint32_t shape[3];  /* channels, height, width */
+	bool targets;       /* labels are values, as of a set */
 	uint32_t classes;   /* 1 … FAL_CLASSES_MAX */
 	uint32_t per_chunk; /* samples of each chunk but the last, which has the rest */
 	uint32_t values;    /* derived: product of shape */
 	uint32_t sample_bytes;           /* derived: those of the values */
 	uint32_t chunks;                 /* derived: ceil(n / per_chunk); ABSENT: 0 */
 	uint8_t (*hash)[FAL_HASH_BYTES]; /* of each chunk, BLAKE2b-256 */
-	uint8_t *labels;                 /* n, each < classes; NULL: not told */
+	uint32_t *labels;                /* n, as of a set; NULL: not told */
 };
 
 struct fal_manifest {
@@ -45,18 +47,28 @@ fal_chunk_samples(const struct fal_part *part, uint32_t i)
 	return rest < part->per_chunk ? rest : part->per_chunk;
 }
 
+/* Bytes of a label in a chunk. */
+static inline uint32_t
+fal_part_label(const struct fal_part *part)
+{
+	return part->targets || part->classes > FAL_CLASSES_BYTE ? 4 : 1;
+}
+
 /* Content bytes of chunk i (< part->chunks): pixels of all its samples, then labels. */
 static inline size_t
 fal_chunk_bytes(const struct fal_part *part, uint32_t i)
 {
-	return (size_t)fal_chunk_samples(part, i) * ((size_t)part->sample_bytes + 1);
+	return (size_t)fal_chunk_samples(part, i) *
+	       ((size_t)part->sample_bytes + fal_part_label(part));
 }
 
 /* Bytes of all chunks. */
 static inline uint64_t
 fal_part_bytes(const struct fal_part *part)
 {
-	return part->chunks == 0 ? 0 : (uint64_t)part->n * (part->sample_bytes + 1);
+	return part->chunks == 0
+		       ? 0
+		       : (uint64_t)part->n * (part->sample_bytes + fal_part_label(part));
 }
 
 /* What a mean or a standard deviation may be given for each: channels of an image, and
@@ -66,6 +78,9 @@ fal_part_channels(const struct fal_part *part)
 {
 	return part->shape[0] == 1 && part->shape[1] == 1 ? part->values : part->shape[0];
 }
+
+/* Whether a sample may have this label. */
+bool fal_part_takes(const struct fal_part *part, uint32_t label);
 
 /* Makes the manifest of a job's sets (borrowed; `test` may be NULL), hashing every
  * chunk.  Free with fal_manifest_free.  FAL_EINVAL when type, shape or classes of the two

@@ -40,7 +40,7 @@ struct reader {
 	const char *label_name;
 
 	float *value;
-	uint8_t *class;
+	uint32_t *class; /* or bits of targets */
 	size_t values, value_cap, class_cap;
 	uint32_t rows, classes;
 };
@@ -194,28 +194,52 @@ add_class(struct reader *r, uint32_t limit)
 			    FAL_QUOTE(r->label_name), FAL_QUOTE(r->field), limit - 1);
 	if (FAL_GROW(r->class, r->class_cap, (size_t)r->rows + 1) < 0)
 		return fail(r, FAL_ENOMEM, r->began, "out of memory");
-	r->class[r->rows] = (uint8_t)v;
+	r->class[r->rows] = (uint32_t)v;
 	if (v >= r->classes)
 		r->classes = (uint32_t)v + 1;
 	return FAL_OK;
 }
 
 static int
-add_value(struct reader *r, size_t column, uint64_t max_bytes)
+number(const struct reader *r, const char *name, float *out)
 {
-	const char *name = r->name[column];
 	double v;
 	int err = fal_parse_double(r->field, -FLT_MAX, FLT_MAX, &v);
 	if (err < 0)
 		return FAIL(r, "column '%s': '%s' is not a %snumber", FAL_QUOTE(name),
 			    FAL_QUOTE(r->field),
 			    err == FAL_ELIMIT ? "single-precision " : "");
+	*out = (float)v;
+	return FAL_OK;
+}
+
+static int
+add_target(struct reader *r)
+{
+	float v;
+	int err = number(r, r->label_name, &v);
+	if (err < 0)
+		return err;
+	if (FAL_GROW(r->class, r->class_cap, (size_t)r->rows + 1) < 0)
+		return fail(r, FAL_ENOMEM, r->began, "out of memory");
+	memcpy(&r->class[r->rows], &v, sizeof(v));
+	r->classes = 1;
+	return FAL_OK;
+}
+
+static int
+add_value(struct reader *r, size_t column, uint64_t max_bytes)
+{
+	float v;
+	int err = number(r, r->name[column], &v);
+	if (err < 0)
+		return err;
 	if (max_bytes != 0 && (r->values + 1) * sizeof(float) > max_bytes)
 		return fail(r, FAL_ELIMIT, r->began, "above the limit of %llu bytes",
 			    (unsigned long long)max_bytes);
 	if (FAL_GROW(r->value, r->value_cap, r->values + 1) < 0)
 		return fail(r, FAL_ENOMEM, r->began, "out of memory");
-	r->value[r->values++] = (float)v;
+	r->value[r->values++] = v;
 	return FAL_OK;
 }
 
@@ -241,8 +265,9 @@ read_record(struct reader *r, const struct fal_set_opts *opts)
 			return FAIL(r, "column '%s': is empty",
 				    FAL_QUOTE(i == r->label ? r->label_name
 							    : r->name[column]));
-		err = i == r->label ? add_class(r, limit)
-				    : add_value(r, column, opts->max_bytes);
+		err = i != r->label   ? add_value(r, column, opts->max_bytes)
+		      : opts->targets ? add_target(r)
+				      : add_class(r, limit);
 		if (err < 0)
 			return err;
 	}
@@ -300,7 +325,9 @@ fal_set_load_csv(const struct fal_csv *t, const struct fal_set_opts *opts,
 			.dtype = FAL_F32,
 			.n = r->rows,
 			.shape = { 1, 1, (uint32_t)r->columns },
-			.classes = opts->classes != 0 ? opts->classes : r->classes,
+			.targets = opts->targets,
+			.classes = opts->classes != 0 && !opts->targets ? opts->classes
+									: r->classes,
 			.values = (uint32_t)r->columns,
 			.sample_bytes = (uint32_t)(r->columns * sizeof(float)),
 			.pixels = (uint8_t *)r->value,

@@ -116,7 +116,9 @@ load_files(const struct fal_load *l, const char *samples, const char *labels,
 	const bool one =
 		l->job->format == FAL_JOB_FORMAT_IDX || strchr(samples, ',') == NULL;
 	const struct fal_set_opts opts = { .max_samples = one ? most : 0,
-					   .classes = l->classes };
+					   .classes = l->classes,
+					   .targets = l->job->target ==
+						      FAL_JOB_TARGET_VALUE };
 	int err = FAL_OK;
 	while (err == FAL_OK && samples != NULL && (one || most == 0 || set->n < most)) {
 		struct name a, b = { "", 0 };

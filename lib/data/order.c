@@ -40,17 +40,19 @@ shuffle_window(uint32_t *id, const struct fal_order_opts *opts, struct fal_rng *
 	return FAL_OK;
 }
 
-/* Sorts the list by label; samples of one label keep their order. */
+/* Sorts the list by one byte of the labels; samples that have the same one keep their
+ * order. */
 static void
-sort_by_label(const uint32_t *list, const uint8_t *labels, uint32_t n, uint32_t *out)
+sort_by_byte(const uint32_t *list, const uint32_t *labels, unsigned shift, uint32_t n,
+	     uint32_t *out)
 {
-	uint32_t next[257] = { 0 }; /* place of the next sample of each label */
+	uint32_t next[257] = { 0 }; /* place of the next sample of each */
 	for (uint32_t i = 0; i < n; i++)
-		next[labels[i] + 1]++;
+		next[(labels[i] >> shift & 255) + 1]++;
 	for (unsigned l = 1; l < 257; l++)
 		next[l] += next[l - 1];
 	for (uint32_t i = 0; i < n; i++)
-		out[next[labels[list[i]]]++] = list[i];
+		out[next[labels[list[i]] >> shift & 255]++] = list[i];
 }
 
 /* Every sample in the order in which partitions are cut off: the same in all epochs. */
@@ -64,8 +66,10 @@ deal(uint32_t *list, const struct fal_order_opts *opts)
 	uint32_t *sorted = fal_calloc(opts->n, sizeof(*sorted));
 	if (sorted == NULL)
 		return FAL_ENOMEM;
-	sort_by_label(list, opts->labels, opts->n, sorted);
-	memcpy(list, sorted, opts->n * sizeof(*list));
+	for (unsigned shift = 0; shift < 32; shift += 16) {
+		sort_by_byte(list, opts->labels, shift, opts->n, sorted);
+		sort_by_byte(sorted, opts->labels, shift + 8, opts->n, list);
+	}
 	free(sorted);
 	return FAL_OK;
 }

@@ -29,7 +29,7 @@ struct fal_order_opts {
 	uint32_t batch; /* samples of a clock, ≥ 1 */
 	uint32_t task;  /* samples of a task, 1 … batch */
 	uint32_t parts; /* N, ≥ 1: the tasks of each clock are split among them */
-	const uint8_t *labels; /* n, borrowed: partitions by label; NULL: dealt */
+	const uint32_t *labels; /* n, borrowed: partitions by label; NULL: dealt */
 };
 
 struct fal_order {

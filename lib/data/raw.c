@@ -56,7 +56,7 @@ set_of(const struct source *s, uint32_t n, const uint32_t shape[static 3],
 				 .values = bytes,
 				 .sample_bytes = bytes,
 				 .pixels = fal_calloc(n, bytes),
-				 .labels = fal_calloc(n, 1) };
+				 .labels = fal_calloc(n, sizeof(uint32_t)) };
 	if (out->pixels != NULL && out->labels != NULL)
 		return FAL_OK;
 	fal_set_free(out);
@@ -94,7 +94,7 @@ make_windows(const struct source *s, const uint8_t *p, size_t bytes, uint32_t wi
 		err = set_of(s, n, shape, out);
 	for (size_t i = 0; err == FAL_OK && i < n; i++)
 		memcpy(out->pixels + i * shape[2], p + i * window, shape[2]);
-	out->classes = FAL_CLASSES_MAX;
+	out->classes = FAL_CLASSES_BYTE;
 	return err;
 }
 

@@ -41,6 +41,13 @@ fal_samples_part(const struct fal_samples *s)
 	return s->part;
 }
 
+static uint32_t
+label_at(const struct fal_part *part, const uint8_t *labels, uint32_t k)
+{
+	struct fal_rd r = fal_rd_init(labels + (size_t)k * 4, 4);
+	return fal_part_label(part) == 1 ? labels[k] : fal_get_u32(&r);
+}
+
 int
 fal_samples_put_chunk(struct fal_samples *s, uint32_t i, const uint8_t *p, size_t n)
 {
@@ -56,8 +63,10 @@ fal_samples_put_chunk(struct fal_samples *s, uint32_t i, const uint8_t *p, size_
 	if (memcmp(hash, part->hash[i], sizeof(hash)) != 0)
 		return FAL_EAUTH;
 	/* The manifest may be wrong too, and a label becomes an index. */
-	for (size_t k = n - fal_chunk_samples(part, i); k < n; k++)
-		if (p[k] >= part->classes)
+	const uint8_t *labels =
+		p + (size_t)fal_chunk_samples(part, i) * part->sample_bytes;
+	for (uint32_t k = 0; k < fal_chunk_samples(part, i); k++)
+		if (!fal_part_takes(part, label_at(part, labels, k)))
 			return FAL_EFORMAT;
 	uint8_t *copy = fal_calloc(n, 1);
 	if (copy == NULL)
@@ -91,7 +100,7 @@ fal_samples_have(const struct fal_samples *s, uint32_t i)
 }
 
 const uint8_t *
-fal_samples_row(const struct fal_samples *s, uint32_t id, uint8_t *label)
+fal_samples_row(const struct fal_samples *s, uint32_t id, uint32_t *label)
 {
 	const struct fal_part *part = s->part;
 	if (id >= part->n)
@@ -100,6 +109,7 @@ fal_samples_row(const struct fal_samples *s, uint32_t id, uint8_t *label)
 	const uint8_t *p = s->chunk[i];
 	if (p == NULL)
 		return NULL;
-	*label = p[(size_t)fal_chunk_samples(part, i) * part->sample_bytes + k];
+	*label = label_at(part,
+			  p + (size_t)fal_chunk_samples(part, i) * part->sample_bytes, k);
 	return p + (size_t)k * part->sample_bytes;
 }

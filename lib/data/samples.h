@@ -36,6 +36,6 @@ bool fal_samples_have(const struct fal_samples *s, uint32_t i);
 
 /* The sample_bytes bytes of sample `id`, borrowed until fal_samples_free, and its
  * label; NULL when there is no such sample or its chunk is not here. */
-const uint8_t *fal_samples_row(const struct fal_samples *s, uint32_t id, uint8_t *label);
+const uint8_t *fal_samples_row(const struct fal_samples *s, uint32_t id, uint32_t *label);
 
 #endif

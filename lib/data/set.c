@@ -16,7 +16,8 @@ struct side {
 
 /* Do the two arrays make one set? */
 static int
-check_pair(const struct side *img, const struct side *lab, struct fal_diag *diag)
+check_pair(const struct side *img, const struct side *lab, bool targets,
+	   struct fal_diag *diag)
 {
 	if (img->a.ndim < 2)
 		return fal_diag_set(diag, FAL_EFORMAT,
@@ -26,10 +27,11 @@ check_pair(const struct side *img, const struct side *lab, struct fal_diag *diag
 		return fal_diag_set(diag, FAL_EFORMAT,
 				    "%s: %u dimensions: samples, not labels?", lab->name,
 				    lab->a.ndim);
-	if (!fal_dtype_is_whole(lab->a.dtype))
+	if (!targets && !fal_dtype_is_whole(lab->a.dtype))
 		return fal_diag_set(diag, FAL_EFORMAT,
-				    "%s: labels are whole numbers, not %s", lab->name,
-				    fal_dtype_name(lab->a.dtype));
+				    "%s: labels are whole numbers, not %s; or is "
+				    "data.target = value meant?",
+				    lab->name, fal_dtype_name(lab->a.dtype));
 	if (img->a.dim[0] != lab->a.dim[0])
 		return fal_diag_set(diag, FAL_EFORMAT,
 				    "%s: %u label%s for the %u sample%s of %s", lab->name,
@@ -42,9 +44,10 @@ check_pair(const struct side *img, const struct side *lab, struct fal_diag *diag
 	return FAL_OK;
 }
 
-/* Labels become bytes, in their place.  The number of classes: as asked, or as found. */
+/* The number of classes: as asked, or as found. */
 static int
-make_labels(struct side *lab, uint32_t asked, uint32_t *classes, struct fal_diag *diag)
+make_classes(const struct side *lab, uint32_t asked, struct fal_set *out,
+	     struct fal_diag *diag)
 {
 	const size_t size = fal_dtype_size(lab->a.dtype);
 	uint32_t limit = asked != 0 ? asked : FAL_CLASSES_MAX, found = 0;
@@ -59,38 +62,55 @@ make_labels(struct side *lab, uint32_t asked, uint32_t *classes, struct fal_diag
 					    lab->name, (long long)v, i, limit);
 		if (v >= found)
 			found = (uint32_t)v + 1;
-		lab->a.data[i] = (uint8_t)v;
+		out->labels[i] = (uint32_t)v;
 	}
-	*classes = asked != 0 ? asked : found;
+	out->classes = asked != 0 ? asked : found;
 	return FAL_OK;
 }
 
-/* The set of two arrays (taken). */
-static int
-make_set(struct side *img, struct side *lab, uint32_t asked, struct fal_set *out,
-	 struct fal_diag *diag)
+static void
+make_targets(const struct side *lab, struct fal_set *out)
 {
-	uint32_t classes = 0;
-	int err = check_pair(img, lab, diag);
-	if (err == FAL_OK)
-		err = make_labels(lab, asked, &classes, diag);
-	if (err < 0)
-		return err;
-	*out = (struct fal_set){
+	const size_t size = fal_dtype_size(lab->a.dtype);
+	for (uint32_t i = 0; i < lab->a.rows; i++) {
+		const float v = fal_dtype_float(lab->a.dtype, lab->a.data + i * size);
+		memcpy(&out->labels[i], &v, sizeof(v));
+	}
+	out->targets = true;
+	out->classes = 1;
+}
+
+/* The set of two arrays; the samples are taken. */
+static int
+make_set(struct side *img, const struct side *lab, const struct fal_set_opts *opts,
+	 struct fal_set *out, struct fal_diag *diag)
+{
+	struct fal_set set = {
 		.dtype = img->a.dtype,
 		.n = img->a.rows,
-		.classes = classes,
 		.values = (uint32_t)img->a.row_values,
 		.sample_bytes = (uint32_t)img->a.row_bytes,
-		.pixels = img->a.data,
-		.labels = lab->a.data,
 	};
+	int err = check_pair(img, lab, opts->targets, diag);
+	if (err < 0)
+		return err;
+	set.labels = fal_calloc(set.n, sizeof(*set.labels));
+	if (set.labels == NULL)
+		return fal_diag_set(diag, FAL_ENOMEM, "%s: out of memory", lab->name);
+	if (opts->targets)
+		make_targets(lab, &set);
+	else if ((err = make_classes(lab, opts->classes, &set, diag)) < 0) {
+		fal_set_free(&set);
+		return err;
+	}
 	for (unsigned i = 0; i < 3; i++) {
 		/* The last dimensions of the file, with ones in front. */
 		unsigned skip = FAL_ARRAY_DIMS - img->a.ndim;
-		out->shape[i] = i < skip ? 1 : img->a.dim[i - skip + 1];
+		set.shape[i] = i < skip ? 1 : img->a.dim[i - skip + 1];
 	}
-	img->a.data = lab->a.data = NULL;
+	set.pixels = img->a.data;
+	img->a.data = NULL;
+	*out = set;
 	return FAL_OK;
 }
 
@@ -113,13 +133,13 @@ load_pair(const struct pair *p, const struct fal_set_opts *opts, struct fal_set 
 	const struct fal_array_opts y = { opts->max_samples, opts->max_bytes, p->y };
 	struct side img = { .name = p->x_name }, lab = { .name = p->y_name };
 	if (opts->classes > FAL_CLASSES_MAX)
-		return fal_diag_set(diag, FAL_EINVAL, "%s: %u classes are more than %d",
+		return fal_diag_set(diag, FAL_EINVAL, "%s: %u classes are more than %u",
 				    p->labels, opts->classes, FAL_CLASSES_MAX);
 	int err = p->read(p->labels, &y, &lab.a, diag);
 	if (err == FAL_OK)
 		err = p->read(p->samples, &x, &img.a, diag);
 	if (err == FAL_OK)
-		err = make_set(&img, &lab, opts->classes, out, diag);
+		err = make_set(&img, &lab, opts, out, diag);
 	fal_array_free(&img.a);
 	fal_array_free(&lab.a);
 	return err;
@@ -139,6 +159,7 @@ int
 fal_set_load_unlabelled(const char *file, struct fal_set *out, struct fal_diag *diag)
 {
 	const struct fal_array_opts all = { 0 };
+	const struct fal_set_opts one = { .classes = 1 };
 	const char *dot = strrchr(file, '.');
 	read_fn *read =
 		dot != NULL && strcmp(dot, ".npy") == 0 ? fal_npy_read : fal_idx_read;
@@ -154,7 +175,7 @@ fal_set_load_unlabelled(const char *file, struct fal_set *out, struct fal_diag *
 				    .row_bytes = 1,
 				    .data = fal_calloc(img.a.rows, 1) };
 	err = lab.a.data != NULL
-		      ? make_set(&img, &lab, 1, out, diag)
+		      ? make_set(&img, &lab, &one, out, diag)
 		      : fal_diag_set(diag, FAL_ENOMEM, "%s: out of memory", file);
 	fal_array_free(&img.a);
 	fal_array_free(&lab.a);
@@ -200,7 +221,7 @@ fal_set_none(uint32_t n, struct fal_set *out)
 int
 fal_set_append(struct fal_set *set, struct fal_set *from)
 {
-	if (set->dtype != from->dtype ||
+	if (set->dtype != from->dtype || set->targets != from->targets ||
 	    memcmp(set->shape, from->shape, sizeof(set->shape)) != 0)
 		return FAL_EINVAL;
 	if ((uint64_t)set->n + from->n > FAL_SAMPLES_MAX)
@@ -210,12 +231,13 @@ fal_set_append(struct fal_set *set, struct fal_set *from)
 	if (p == NULL)
 		return FAL_ENOMEM;
 	set->pixels = p;
-	if ((p = fal_realloc(set->labels, n, 1)) == NULL)
+	uint32_t *labels = fal_realloc(set->labels, n, sizeof(*labels));
+	if (labels == NULL)
 		return FAL_ENOMEM;
-	set->labels = p;
+	set->labels = labels;
 	memcpy(set->pixels + (size_t)set->n * set->sample_bytes, from->pixels,
 	       (size_t)from->n * set->sample_bytes);
-	memcpy(set->labels + set->n, from->labels, from->n);
+	memcpy(set->labels + set->n, from->labels, from->n * sizeof(*labels));
 	set->n = n;
 	if (from->classes > set->classes)
 		set->classes = from->classes;

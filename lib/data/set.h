@@ -1,4 +1,5 @@
-/* A data set in memory: n samples of values of one type, each with a class.
+/* A data set in memory: n samples of values of one type, each with a label: a class, or a
+ * value to be predicted.
  *
  * This is what the coordinator (or a worker with a local copy) loads from files;
  * chunk.h cuts it up, samples.h is the worker's side, load.h knows what a job says.
@@ -9,26 +10,29 @@
 #include "base/err.h"
 #include "data/dtype.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 enum {
 	/* bytes a sample: one less than a chunk, which holds its label too */
 	FAL_SAMPLE_MAX = (1 << 20) - 1,
-	FAL_CLASSES_MAX = 256 /* a label is one byte */
+	FAL_CLASSES_BYTE = 256 /* a label of up to so many is a byte in a chunk */
 };
 
 #define FAL_SAMPLES_MAX (UINT32_C(1) << 31)
+#define FAL_CLASSES_MAX (UINT32_C(1) << 31)
 
 struct fal_set {
 	enum fal_dtype dtype;
 	uint32_t n;            /* samples, 1 … FAL_SAMPLES_MAX */
 	uint32_t shape[3];     /* channels, height, width; absent leading ones are 1 */
+	bool targets;          /* labels are values, the bits of float32; 1 class */
 	uint32_t classes;      /* 1 … FAL_CLASSES_MAX */
 	uint32_t values;       /* shape[0] · shape[1] · shape[2] */
 	uint32_t sample_bytes; /* of that many values, 1 … FAL_SAMPLE_MAX; ABSENT: 0 */
 	uint8_t *pixels;       /* n × shape; ABSENT: NULL, as the labels */
-	uint8_t *labels;       /* n, each < classes */
+	uint32_t *labels;      /* n, each < classes, or finite */
 };
 
 /* How to load.  {0} takes every sample and counts the classes itself. */
@@ -36,6 +40,7 @@ struct fal_set_opts {
 	uint32_t max_samples; /* use only the first so many; 0: all */
 	uint32_t classes;     /* refuse labels from here on; 0: highest label + 1 */
 	uint64_t max_bytes;   /* refuse a set of more sample bytes; 0: no limit */
+	bool targets;         /* of npy, tensors and tables: labels are values */
 };
 
 /* Loads the IDX file `images` (n × up to three dimensions) with the IDX file `labels`
@@ -52,7 +57,7 @@ int fal_set_load_idx(const char *images, const char *labels,
 int fal_set_load_unlabelled(const char *file, struct fal_set *out, struct fal_diag *diag);
 
 /* The same of two .npy files, and of two tensors of a safetensors file; labels are of
- * whole numbers. */
+ * whole numbers, targets of any type. */
 int fal_set_load_npy(const char *samples, const char *labels,
 		     const struct fal_set_opts *opts, struct fal_set *out,
 		     struct fal_diag *diag);
@@ -61,8 +66,8 @@ int fal_set_load_tensors(const char *file, const char *samples, const char *labe
 			 struct fal_diag *diag);
 
 /* A table with a header: fields between `comma`, as RFC 4180 has them.  The column
- * `label` is the class; all others, in their order, are the values, F32.  Each field is
- * a number; none is empty. */
+ * `label` is the class, or the target; all others, in their order, are the values, F32.
+ * Each field is a number; none is empty. */
 struct fal_csv {
 	const char *file, *label;
 	char comma;

@@ -93,6 +93,9 @@ static const struct key keys[] = {
 	KEY("data", "test-labels", TEXT, test_labels, 1, FAL_INI_LINE),
 	KEY("data", "features", TEXT, features, 1, FAL_INI_LINE),
 	KEY("data", "label", TEXT, label, 1, FAL_INI_LINE),
+	KEY("data", "target", CHOICE, target, 0, 0,
+	    CHOICES({ "class", FAL_JOB_TARGET_CLASS },
+		    { "value", FAL_JOB_TARGET_VALUE })),
 	KEY("data", "window", U32, window, 1, (1 << 20) - 2),
 	KEY("data", "hash", TEXT, data_hash, 1, FAL_INI_LINE),
 	KEY("data", "samples", U32, samples, 0, 0x1p31),
@@ -400,6 +403,7 @@ check_files(const struct parser *p)
 		{ AT(test_labels), IDX | NPY, 0, true },
 		{ AT(features), TENSORS, 0, false },
 		{ AT(label), TENSORS | TABLE | CIFAR100, CIFAR100, false },
+		{ AT(target), NPY | TENSORS | TABLE, NPY | TENSORS | TABLE, false },
 		{ AT(window), TEXTS, 0, false },
 	};
 	for (size_t i = 0; i < sizeof(rules) / sizeof(rules[0]); i++) {
@@ -453,6 +457,7 @@ check(struct parser *p)
 	const char *sum = job->init_sha256, *hash = job->data_hash, *fine = job->label;
 	const bool by_index = job->format == FAL_JOB_FORMAT_INDEX;
 	const bool test = job->eval != FAL_JOB_EVAL_NEVER;
+	const bool values = job->target == FAL_JOB_TARGET_VALUE;
 	const bool shared = job->partition == FAL_JOB_PARTITION_SHARED;
 	const bool shuffles = is_set(p, AT(shuffle));
 	const enum fal_optim_kind kind = job->optim.kind;
@@ -487,6 +492,10 @@ check(struct parser *p)
 		{ (by_index || job->format == FAL_JOB_FORMAT_TEXT) &&
 			  job->partition == FAL_JOB_PARTITION_LABEL_SKEW,
 		  AT(partition), "'label-skew' needs labels" },
+		{ values && job->model != NULL, AT(target),
+		  "'value' is only for a job without model.file: its layers classify" },
+		{ values && job->partition == FAL_JOB_PARTITION_LABEL_SKEW, AT(partition),
+		  "'label-skew' needs labels that are classes" },
 		{ job->buffers != NULL && job->model != NULL, AT(buffers),
 		  "are only for a job without model.file" },
 		{ job->buffers == NULL && is_set(p, AT(optim.buffer_momentum)),

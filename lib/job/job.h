@@ -36,6 +36,8 @@ enum fal_job_eval { FAL_JOB_EVAL_EPOCH, FAL_JOB_EVAL_END, FAL_JOB_EVAL_NEVER };
 /* What the ledger proves: who computed each sample, or the sums as well. */
 enum fal_job_audit { FAL_JOB_AUDIT_CLAIMS, FAL_JOB_AUDIT_SUMS };
 
+enum fal_job_target { FAL_JOB_TARGET_CLASS, FAL_JOB_TARGET_VALUE };
+
 enum fal_job_format {
 	FAL_JOB_FORMAT_IDX,
 	FAL_JOB_FORMAT_NPY,
@@ -89,6 +91,7 @@ struct fal_job {
 	char *train_images, *train, *train_labels;
 	char *test_images, *test, *test_labels;
 	char *features, *label;         /* tensor; tensor, column, or "fine", "coarse" */
+	enum fal_job_target target;     /* what labels are */
 	uint32_t window;                /* of text */
 	char *data_hash;                /* data.hash: 64 digits */
 	uint32_t samples, test_samples; /* the first so many; 0 = all */

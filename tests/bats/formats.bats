@@ -397,3 +397,105 @@ of_key() {
 	grep -q 'two joined' ps.err
 	same "work of the first" "$(jq -r 'select(.ev == "clock" and .worker == "one")' "$state/trace.jsonl")" ""
 }
+
+# labelled TARGET: 300 samples in each format, of i and another number, and what they are
+# labelled with: 3 i, which are 898 classes, or the value 1.5 i - 100.
+labelled() {
+	cat >labelled.py <<-'END'
+		import struct
+		import sys
+
+		rows = [(i, i % 7) for i in range(300)]
+		value = sys.argv[1] == "value"
+		y = [1.5 * i - 100 if value else 3 * i for i, _ in rows]
+		x = struct.pack("<600f", *(v for row in rows for v in row))
+
+		def safetensors(file, **tensors):
+		    head, data = [], b""
+		    for name, (dtype, shape, raw) in tensors.items():
+		        head.append('"%s":{"dtype":"%s","shape":%s,"data_offsets":[%d,%d]}' % (
+		            name, dtype, shape, len(data), len(data) + len(raw)))
+		        data += raw
+		    text = ("{%s}" % ",".join(head)).encode()
+		    open(file, "wb").write(struct.pack("<Q", len(text)) + text + data)
+
+		def npy(file, descr, shape, data):
+		    text = "{'descr': '%s', 'fortran_order': False, 'shape': (%s), }\n" % (descr, shape)
+		    open(file, "wb").write(b"\x93NUMPY\1\0" + struct.pack("<H", len(text)) +
+		                           text.encode() + data)
+
+		kind, raw = ("<f8", struct.pack("<300d", *y)) if value else \
+		    ("<i2", struct.pack("<300h", *y))
+		npy("many.x.npy", "<f4", "300, 2", x)
+		npy("many.y.npy", kind, "300,", raw)
+		safetensors("many.safetensors", x=("F32", [300, 2], x),
+		            y=("F64" if value else "I16", [300], raw))
+		safetensors("init.safetensors", w=("F32", [2], bytes(8)))
+		with open("many.csv", "w") as f:
+		    print("a,y,b", *("%d,%s,%d" % (a, label, b) for (a, b), label in zip(rows, y)),
+		          sep="\n", file=f)
+	END
+	# Its loss is how far labels are from what they are to be.
+	cat >trainer.py <<-'END'
+		import sys
+
+		import falcon
+
+		falcon.numpy = None
+
+		def gradient(task):
+		    off = [abs(y - (1.5 * x - 100 if sys.argv[1] == "value" else 3 * x))
+		           for x, y in zip(task.x[::2], task.y)]
+		    if task.train:
+		        task.grads["w"][0] = sum(off)
+		        task.grads["w"][1] = task.count
+		    return sum(off), off.count(0)
+
+		falcon.serve(gradient, samples=True)
+	END
+	python3 labelled.py "$1"
+}
+
+# of_format FORMAT: what the data section says of them.
+of_format() {
+	case $1 in
+	npy) printf '%s\n' {train,test}=many.x.npy {train,test}-labels=many.y.npy ;;
+	csv) printf '%s\n' train=many.csv test=many.csv label=y ;;
+	safetensors) printf '%s\n' {train,test}=many.safetensors features=x label=y ;;
+	esac
+}
+
+@test "many classes, and values to be predicted, reach a trainer" {
+	export PYTHONPATH=$root/share PYTHONDONTWRITEBYTECODE=1
+	local target format
+	for target in class value; do
+		for format in npy csv safetensors; do
+			labelled "$target"
+			mapfile -t lines < <(of_format "$format")
+			job_of "format = $format" "target = $target" "${lines[@]}"
+			sed -i 's/^file = .*/init = init.safetensors/; /^mean/d; /^std/d' flower.job
+			again
+			serve --min-workers 2 --set job.epochs=2
+			for name in one two; do
+				work "$name" --exec "exec /usr/bin/python3 trainer.py $target"
+			done
+			wait "$ps"
+			falcon-stat --audit "$state/trace.jsonl"
+			same "of $format, $target: right, loss" "$(jq -sc '[.[] | select(.ev == "eval")][-1] |
+				[.right, .total, .loss]' "$state/trace.jsonl")" "[300,300,0]"
+		done
+	done
+	# The built-in nets have nothing for values.
+	sed 's/^init = .*/file = flower.model/' flower.job >net.job
+	run falcon-ps --check net.job
+	same "status" "$status" 2
+	has "$output" "data.target: 'value' is only for a job without model.file: its layers classify"
+	sed '/^target/s/$/\npartition = label-skew\nparts = 2/' flower.job >skew.job
+	run falcon-ps --check skew.job
+	same "status" "$status" 2
+	has "$output" "data.partition: 'label-skew' needs labels that are classes"
+	sed '/^target/d' flower.job >class.job
+	run falcon-ps --check class.job
+	same "status" "$status" 2
+	has "$output" "tensor 'y': labels are whole numbers, not F32; or is data.target = value meant?"
+}

@@ -33,7 +33,7 @@ again(const struct fal_set *set)
 	assert(fal_set_load_csv(&t, &all, &back, &diag) == FAL_OK);
 	assert(back.n == set->n && back.values == set->values &&
 	       back.classes == set->classes);
-	assert(memcmp(back.labels, set->labels, set->n) == 0);
+	assert(memcmp(back.labels, set->labels, set->n * sizeof(*set->labels)) == 0);
 	assert(memcmp(back.pixels, set->pixels, (size_t)set->n * set->sample_bytes) == 0);
 	fal_set_free(&back);
 	fal_buf_free(&b);

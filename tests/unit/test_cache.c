@@ -26,7 +26,7 @@ set_of(uint32_t n, uint64_t seed, struct fal_manifest *m)
 		.n = n, .shape = { 1, 1, SAMPLE }, .classes = 2, .sample_bytes = SAMPLE
 	};
 	s.pixels = fal_calloc(n, SAMPLE);
-	s.labels = fal_calloc(n, 1);
+	s.labels = fal_calloc(n, sizeof(*s.labels));
 	for (size_t i = 0; i < (size_t)n * SAMPLE; i++)
 		if (i % SAMPLE < SAMPLE / 2)
 			s.pixels[i] = (uint8_t)fal_rng_u64(&rng);

@@ -403,7 +403,9 @@ tables_come_back(void **state)
 		const char *eol = fal_rng_below(&r, 2) ? "\r\n" : "\n";
 		const char comma = fal_rng_below(&r, 2) ? ',' : '\t';
 		float want[10][6];
-		uint8_t class[10];
+		uint32_t class[10]; /* or bits of targets */
+		const bool targets = fal_rng_below(&r, 3) == 0;
+		const uint32_t most = fal_rng_below(&r, 2) ? 256 : UINT32_C(1) << 31;
 		uint32_t classes = 0;
 		struct fal_buf b = { 0 };
 		char text[40];
@@ -416,16 +418,18 @@ tables_come_back(void **state)
 				if (i == 0)
 					snprintf(text, sizeof(text),
 						 k == at ? "the class" : "c%u", c);
-				else if (k == at)
+				else if (k == at && !targets)
 					snprintf(text, sizeof(text), "%u",
-						 class[i - 1] =
-							 (uint8_t)fal_rng_below(&r, 256));
+						 class[i - 1] = fal_rng_below(&r, most));
 				else
 					snprintf(text, sizeof(text),
 						 fal_rng_below(&r, 2) ? "%.17g" : "%.17e",
 						 v);
+				const float narrow = (float)v;
 				if (i > 0 && k != at)
-					want[i - 1][c] = (float)v;
+					want[i - 1][c] = narrow;
+				else if (i > 0 && targets)
+					memcpy(&class[i - 1], &narrow, sizeof(narrow));
 				if (k > 0)
 					fal_put_u8(&b, (uint8_t)comma);
 				put_field(&b, &r, text);
@@ -434,10 +438,11 @@ tables_come_back(void **state)
 				fal_put_fmt(&b, "%s", eol);
 		}
 		const uint32_t n = used != 0 ? used : rows;
-		for (uint32_t i = 0; i < n; i++)
+		for (uint32_t i = 0; i < n && !targets; i++)
 			classes = class[i] >= classes ? class[i] + 1u : classes;
 		const struct fal_csv t = { path, "the class", comma };
-		const struct fal_set_opts opts = { .max_samples = used };
+		const struct fal_set_opts opts = { .max_samples = used,
+						   .targets = targets };
 		struct fal_set set;
 		struct fal_diag diag = { "" };
 		spill(path, &b, fal_rng_below(&r, 2));
@@ -445,7 +450,8 @@ tables_come_back(void **state)
 			fail_msg("seed %llu: %s", (unsigned long long)seed, diag.text);
 		assert_int_equal(set.dtype, FAL_F32);
 		assert_int_equal(set.n, n);
-		assert_int_equal(set.classes, classes);
+		assert_int_equal(set.classes, targets ? 1 : classes);
+		assert_true(set.targets == targets);
 		assert_int_equal(set.values, columns);
 		assert_int_equal(set.shape[2], columns);
 		for (uint32_t i = 0; i < n; i++) {
@@ -519,12 +525,12 @@ table_refusals(void **state)
 		{ "y,a\n1,nan\n", ":2: column 'a': 'nan' is not a number" },
 		{ "y,a\n1,1e39\n", ":2: column 'a': '1e39' is not a single-precision "
 				   "number" },
-		{ "y,a\n-1,1\n",
-		  ":2: column 'y': '-1' is not a class, a whole number from 0 to 255" },
-		{ "y,a\n256,1\n",
-		  ":2: column 'y': '256' is not a class, a whole number from 0 to 255" },
-		{ "y,a\n1.0,1\n",
-		  ":2: column 'y': '1.0' is not a class, a whole number from 0 to 255" },
+		{ "y,a\n-1,1\n", ":2: column 'y': '-1' is not a class, a whole number "
+				 "from 0 to 2147483647" },
+		{ "y,a\n2147483648,1\n", ":2: column 'y': '2147483648' is not a class, a "
+					 "whole number from 0 to 2147483647" },
+		{ "y,a\n1.0,1\n", ":2: column 'y': '1.0' is not a class, a whole number "
+				  "from 0 to 2147483647" },
 		{ "y,a\n1,\"2\n", ":2: a quote that is not closed" },
 		{ "y,a\n1,2\"\n", ":2: a quote within a field" },
 		{ "y,a\n1,\"2\"3\n", ":2: '2' with more behind its quote" },
@@ -645,14 +651,22 @@ cifar_records(void **state)
 
 /* --- from files to batches ---------------------------------------------------------- */
 
-/* Labels of any type of whole numbers. */
+static double
+label_of(const struct fal_set *set, uint32_t i)
+{
+	float v;
+	memcpy(&v, &set->labels[i], sizeof(v));
+	return set->targets ? (double)v : set->labels[i];
+}
+
+/* Labels of any type of whole numbers, as many classes as it has; targets of any. */
 static void
 pairs(void **state)
 {
 	(void)state;
-	const struct fal_set_opts all = { 0 };
-	for (uint64_t seed = 0; seed < 100; seed++) {
+	for (uint64_t seed = 0; seed < 200; seed++) {
 		struct fal_rng r = fal_rng_init(seed, FAL_RNG_TEST, 4);
+		const struct fal_set_opts all = { .targets = seed % 3 == 0 };
 		struct drawn x = draw(&r, fal_rng_below(&r, COUNT(types)),
 				      2 + fal_rng_below(&r, 3));
 		struct drawn y = draw(&r, fal_rng_below(&r, COUNT(types)), 1);
@@ -660,15 +674,21 @@ pairs(void **state)
 		struct fal_set set;
 		struct fal_diag diag = { "" };
 		const bool whole = types[y.type].npy[1] != 'f';
-		bool fits = whole && y.n == x.dim[0];
-		fal_buf_clear(&y.bytes);
-		for (uint32_t i = 0; i < y.n; i++) {
+		const unsigned size = types[y.type].size;
+		const uint32_t most = size == 1 ? 100 : size == 2 ? 30000 : 1 << 30;
+		bool fits = (whole || all.targets) && y.n == x.dim[0];
+		if (whole)
+			fal_buf_clear(&y.bytes);
+		for (uint32_t i = 0; i < y.n && whole; i++) {
 			const int64_t v =
-				(int64_t)fal_rng_below(&r, 100) - (seed % 7 == 0);
-			fits = fits && (v >= 0 || types[y.type].npy[1] == 'u');
-			/* A byte of -1 is 255; of wider ones it is too large. */
-			fits = fits && (v >= 0 || types[y.type].size == 1);
-			y.value[i] = (double)(uint8_t)v;
+				(int64_t)fal_rng_below(&r, most) - (seed % 7 == 0);
+			const bool sign = types[y.type].npy[1] == 'i';
+			/* -1 is 255, or 65535, where there is no sign; of wider ones it
+			 * is too large. */
+			fits = fits && (all.targets || v >= 0 || (!sign && size < 4));
+			y.value[i] = v >= 0 || sign
+					     ? (double)v
+					     : (double)(UINT64_MAX >> (64 - 8 * size));
 			fal_put_bytes(&y.bytes, &v, types[y.type].size);
 		}
 		put_npy(&a, &x, &r);
@@ -676,15 +696,16 @@ pairs(void **state)
 		spill(path, &a, false);
 		spill(labels_path, &b, false);
 		int err = fal_set_load_npy(path, labels_path, &all, &set, &diag);
-		if ((err == FAL_OK) != fits && whole)
+		if ((err == FAL_OK) != fits)
 			fail_msg("seed %llu: %d: %s", (unsigned long long)seed, err,
 				 diag.text);
 		for (uint32_t i = 0; err == FAL_OK && i < y.n; i++)
-			assert_int_equal(set.labels[i], (uint8_t)y.value[i]);
+			assert_true(label_of(&set, i) ==
+				    (all.targets ? (float)y.value[i] : y.value[i]));
 		if (err == FAL_OK) {
 			assert_int_equal(set.shape[2], x.dim[x.ndim - 1]);
 			fal_set_free(&set);
-		} else if (!whole && y.n == x.dim[0]) {
+		} else if (!whole && !all.targets && y.n == x.dim[0]) {
 			assert_non_null(strstr(diag.text, "labels"));
 		}
 		fal_buf_free(&a);
@@ -694,21 +715,27 @@ pairs(void **state)
 	}
 }
 
-/* A set of this type, drawn; what its manifest says, and a worker's copy of it. */
+/* A set of this type, with labels, drawn; what its manifest says, and a worker's copy of
+ * it. */
 static void
 travel(struct fal_rng *r, size_t type)
 {
 	struct drawn d = draw(r, type, 4);
 	const uint32_t n = d.dim[0], values = d.n / n;
 	const unsigned size = types[type].size;
+	/* Labels of a byte, wider ones, or targets. */
+	const unsigned kind = fal_rng_below(r, 3);
 	struct fal_set set = { .dtype = types[type].type,
 			       .n = n,
 			       .shape = { d.dim[1], d.dim[2], d.dim[3] },
-			       .classes = 3,
+			       .targets = kind == 2,
+			       .classes = kind == 0   ? 1 + fal_rng_below(r, 256)
+					  : kind == 1 ? 257 + fal_rng_below(r, 1 << 20)
+						      : 1,
 			       .values = values,
 			       .sample_bytes = values * size,
 			       .pixels = d.bytes.p,
-			       .labels = calloc(n, 1) };
+			       .labels = calloc(n, sizeof(uint32_t)) };
 	struct fal_manifest m, back;
 	struct fal_buf bytes = { 0 }, again = { 0 };
 	struct fal_samples *s;
@@ -720,9 +747,22 @@ travel(struct fal_rng *r, size_t type)
 	float *x = calloc(d.n, sizeof(*x));
 	int64_t *whole = calloc(d.n, sizeof(*whole));
 	uint32_t label[5];
+	for (uint32_t i = 0; i < n; i++) {
+		const float v = fal_rng_unit(r) - 0.5f;
+		set.labels[i] = fal_rng_below(r, set.classes);
+		if (set.targets)
+			memcpy(&set.labels[i], &v, sizeof(v));
+	}
+	const bool told = fal_rng_below(r, 2);
 	assert_int_equal(fal_manifest_build(&set, NULL, &m), 0);
+	if (told)
+		assert_int_equal(fal_manifest_tell_labels(&m, &set), 0);
 	fal_manifest_encode(&m, &bytes);
-	assert_int_equal(bytes.p[4], types[type].type == FAL_U8 ? 1 : 3);
+	assert_int_equal(bytes.p[4], kind != 0                    ? 4
+				     : types[type].type != FAL_U8 ? 3
+								  : 1 + told);
+	for (size_t cut = 0; cut < bytes.n; cut++)
+		assert_true(fal_manifest_parse(bytes.p, cut, &back) < 0);
 	assert_int_equal(fal_manifest_parse(bytes.p, bytes.n, &back), 0);
 	assert_int_equal(back.train.dtype, types[type].type);
 	assert_int_equal(back.train.sample_bytes, values * size);
@@ -736,6 +776,9 @@ travel(struct fal_rng *r, size_t type)
 	assert_int_equal(fal_order_init(&order, &opts), 0);
 	const struct fal_batch b = { s, &order, &norm };
 	assert_int_equal(fal_batch_fill(&b, 0, n, x, label), 0);
+	assert_memory_equal(label, set.labels, n * sizeof(*label));
+	if (told)
+		assert_memory_equal(back.train.labels, label, n * sizeof(*label));
 	const bool is_whole = types[type].npy[1] != 'f';
 	assert_int_equal(fal_batch_whole(&b, 0, n, whole, label),
 			 is_whole ? 0 : FAL_EINVAL);
@@ -820,7 +863,7 @@ appended(void **state)
 	assert_null(b.pixels);
 	assert_int_equal(a.n, 3);
 	assert_int_equal(a.classes, 5);
-	assert_memory_equal(a.labels, "\1\4\0", 3);
+	assert_memory_equal(a.labels, ((const uint32_t[]){ 1, 4, 0 }), 12);
 	assert_memory_equal(a.pixels, ((const float[]){ 2, 5, 7 }), 12);
 	spill_text("y,a,b\n4,5,6\n");
 	assert_int_equal(fal_set_load_csv(&t, &all, &b, NULL), 0);

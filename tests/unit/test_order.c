@@ -146,7 +146,7 @@ test_key(void **state)
 }
 
 static struct fal_order
-parts_of(const struct fal_order_opts *geometry, uint32_t epoch, const uint8_t *labels)
+parts_of(const struct fal_order_opts *geometry, uint32_t epoch, const uint32_t *labels)
 {
 	struct fal_order_opts opts = *geometry;
 	struct fal_order o;
@@ -188,10 +188,10 @@ test_parts_golden(void **state)
 	static const uint32_t skewed[30] = { 15, 0,  21, 10, 26, 22, 27, 2,  23, 28,
 					     24, 19, 25, 20, 5,  11, 16, 12, 13, 17,
 					     9,  29, 4,  3,  1,  6,  7,  18, 8,  14 };
-	uint8_t labels[30];
+	uint32_t labels[30];
 	(void)state;
 	for (uint32_t i = 0; i < 30; i++)
-		labels[i] = (uint8_t)(i % 5);
+		labels[i] = i % 5;
 	struct fal_order o = parts_of(&g, 3, NULL), s = parts_of(&g, 3, labels);
 	for (uint32_t i = 0; i < 30; i++) {
 		assert_int_equal(fal_order_at(&o, i), dealt[i]);
@@ -237,17 +237,17 @@ test_parts_by_label(void **state)
 	static const struct fal_order_opts g = {
 		.seed = 5, .n = 1000, .batch = 64, .task = 4, .parts = 6
 	};
-	uint8_t labels[1000], low[6], high[6] = { 0 };
+	uint32_t labels[1000], low[6], high[6] = { 0 };
 	uint32_t part[1000], count[6] = { 0 };
 	(void)state;
 	parts_by_place(&g, part, count);
 	memset(low, 255, sizeof(low));
 	for (uint32_t i = 0; i < 1000; i++)
-		labels[i] = (uint8_t)(i * 7 % 11 * 25); /* up to 250 */
+		labels[i] = i * 7 % 11 * 25; /* up to 250 */
 	struct fal_order o = parts_of(&g, 2, labels);
 	assert_permutation(&o);
 	for (uint32_t i = 0; i < 1000; i++) {
-		uint8_t l = labels[fal_order_at(&o, i)];
+		uint32_t l = labels[fal_order_at(&o, i)];
 		low[part[i]] = l < low[part[i]] ? l : low[part[i]];
 		high[part[i]] = l > high[part[i]] ? l : high[part[i]];
 	}
