@@ -499,3 +499,55 @@ of_format() {
 	same "status" "$status" 2
 	has "$output" "tensor 'y': labels are whole numbers, not F32; or is data.target = value meant?"
 }
+
+@test "files of Debian packages: a table, an array, a text" {
+	local data=${SAMPLE_DATA:-/usr/share/matplotlib/mpl-data/sample_data}
+	local table=$data/percent_bachelors_degrees_women_usa.csv
+	local array=$data/axes_grid/bivariate_normal.npy text=/usr/share/common-licenses/GPL-3
+	[ -e "$table" ] || skip "python-matplotlib-data is not installed"
+	# One column is to be predicted; the loss is its sum.
+	job_of 'format = csv' 'target = value' "train = $table" "test = $table" \
+		'label = Computer Science'
+	for_trainers
+	cat >sum.py <<-'END'
+		import falcon
+
+		def gradient(task):
+		    for i in range(3 if task.train else 0):
+		        task.grads["w"][i] = 0
+		    return sum(map(float, task.y)), task.count
+
+		falcon.serve(gradient, samples=True)
+	END
+	serve --set job.epochs=1 --set batch.size=21
+	work sum --exec 'exec /usr/bin/python3 sum.py'
+	wait "$ps"
+	same "the column" "$(jq -sr '[.[] | select(.ev == "eval")][-1] |
+		"\(.total) \(.loss * 1000 | round)"' "$state/trace.jsonl")" \
+		"$(awk -F, 'NR > 1 { n++; sum += $8 } END { printf "%d %.0f", n, 1000 * sum / n }' "$table")"
+
+	# A net that tells whether the sum of a row is above 0.
+	printf 'input 15\ndense 2\n' >flower.model
+	job_of 'format = npy' 'train = a' 'train-labels = a' 'test = a' 'test-labels = a'
+	sed -i '/^mean/d; /^std/d' flower.job
+	perl -e 'my $h = q({"0.weight":{"dtype":"F32","shape":[2,15],"data_offsets":[0,120]},) .
+			q("0.bias":{"dtype":"F32","shape":[2],"data_offsets":[120,128]}});
+		print pack("Q<", length $h), $h, pack("f<32", (0) x 15, (1) x 15, 0, 0)' >sign
+	falcon-work --predict sign flower.job "$array" | cut -d " " -f 1 >said
+	same "signs" "$(xargs <said)" "$(perl -e 'undef $/; my @v = unpack "x80d<*", <>;
+		while (my @row = splice @v, 0, 15) {
+			my $sum = 0;
+			$sum += $_ for @row;
+			print $sum > 0 ? "1 " : "0 ";
+		}' "$array" | xargs)"
+
+	job_of 'format = text' "train = $text" "test = $text" 'window = 64'
+	for_trainers
+	again
+	serve --set job.epochs=1
+	work look --exec "exec /usr/bin/python3 look.py text $text $text any"
+	wait "$ps"
+	same "windows" "$(jq -s '[.[] | select(.ev == "eval")][0].total' "$state/trace.jsonl")" \
+		$((($(stat -c %s "$text") - 1) / 64))
+	same "tasks that failed" "$(cat look.err sum.err | grep -c "a task failed")" 0
+}
