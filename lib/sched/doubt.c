@@ -5,7 +5,9 @@
  * one witness; else another session, drawn, so that nobody can choose to decide his own
  * case.  Two keys have the last word; where there is but one, all its sessions, when
  * another one has not come for some time (fal_sched_alone): until then they run it again
- * and again, and whoever is suspected is back, who may know better. */
+ * and again, and whoever is suspected is back, who may know better.  Who has not kept a
+ * deadline since, and brought nothing, has no word any more when it is long ago: else a
+ * key that hangs beside one that denies would keep the job from ever ending. */
 #include "sched/doubt.h"
 
 #include "base/least.h"
@@ -25,6 +27,17 @@ is_about(const struct fal_doubt *d, uint64_t clock, uint32_t task)
 	return d->clock == clock && d->task == task;
 }
 
+/* Seconds in which whoever is here may say what a task makes, however slow; as falcon-ps
+ * has them for who is not. */
+static const double long_ago_s = 300;
+
+/* Has `w`, since that was said, only been late? */
+static bool
+is_mute(const struct fal_worker *w, const struct fal_doubt *d)
+{
+	return d->old && w->suspected_at > d->since && w->kept <= w->suspected_at;
+}
+
 /* What the word of `w` on a task that is in doubt would be: 0 nothing new, 1 that of
  * another session, 2 that of another key. */
 static int
@@ -34,10 +47,12 @@ weight(const struct fal_sched *s, const struct fal_worker *w, uint64_t clock,
 	int best = 2;
 	for (uint32_t i = 0; i < s->doubts; i++) {
 		const struct fal_doubt *d = &s->doubt[i];
-		if (!is_about(d, clock, task) || d->key != w->key)
+		if (!is_about(d, clock, task))
 			continue;
-		if (d->worker == w->id)
+		if (d->worker == w->id || is_mute(w, d))
 			return 0;
+		if (d->key != w->key)
+			continue;
 		best = 1;
 	}
 	return best;
@@ -174,6 +189,13 @@ fal_sched_lone(const struct fal_sched *s, struct fal_lone *out)
 	return false;
 }
 
+static void
+grow_old(struct fal_sched *s, double now)
+{
+	for (uint32_t i = 0; i < s->doubts; i++)
+		s->doubt[i].old = now >= s->doubt[i].since + long_ago_s;
+}
+
 int
 fal_doubt_claim(struct fal_sched *s, double now, struct fal_round *r,
 		struct fal_worker *w, uint32_t task)
@@ -183,11 +205,15 @@ fal_doubt_claim(struct fal_sched *s, double now, struct fal_round *r,
 	if (fal_ledger_task(&r->ledger, task)->contrib != FAL_NONE)
 		return FAL_OK;
 	fal_drop_own(s, r, task, w);
+	grow_old(s, now);
 	if (FAL_GROW(s->doubt, s->doubt_cap, (size_t)s->doubts + 1) < 0)
 		return FAL_ENOMEM;
 	if (!said.before) {
-		s->doubt[s->doubts++] =
-			(struct fal_doubt){ r->clock, task, w->id, w->key, now, false };
+		s->doubt[s->doubts++] = (struct fal_doubt){ .clock = r->clock,
+							    .task = task,
+							    .worker = w->id,
+							    .key = w->key,
+							    .since = now };
 		if (tell(s, FAL_ACT_DOUBT, r, w, task) < 0)
 			return FAL_ENOMEM;
 	}
@@ -292,6 +318,7 @@ fal_doubts_review(struct fal_sched *s, double now, bool *changed)
 	if (s->doubts == 0 && s->barred == 0)
 		return FAL_OK;
 	forget(s);
+	grow_old(s, now);
 	unmark(s);
 	for (uint32_t i = 0; i < s->doubts; i++) {
 		const struct fal_doubt *d = &s->doubt[i];

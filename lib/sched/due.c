@@ -98,8 +98,9 @@ median_of_all(struct fal_sched *s, enum fal_turn_kind kind)
 static bool
 is_stale(const struct fal_sched *s)
 {
+	const double probe_s = s->typical_known.probe_s;
 	bool stale = s->typical_known.over != s->pool.over ||
-		     2 * s->probe_s <= s->typical_known.probe_s;
+		     (s->probe_s > 0 && (probe_s == 0 || 2 * s->probe_s <= probe_s));
 	for (int k = 0; k < FAL_TURNS; k++)
 		stale |= s->knowing[k] > 0 &&
 			 s->knowing[k] >= 2 * s->typical_known.knowing[k];

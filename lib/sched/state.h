@@ -112,6 +112,7 @@ struct fal_worker {
 	double finish;   /* projected finish; see fal_refresh */
 	double empty;    /* since when it holds nothing; negative: it does */
 	double came;     /* when a block of it last came */
+	double kept;     /* when work of it was last whole */
 	double relieved; /* when a task was last taken from it */
 	double began;    /* since when the oldest of its running tasks runs */
 	double heard;    /* when it last spoke */
@@ -253,6 +254,7 @@ struct fal_sched {
 		uint32_t task, worker, key;
 		double since;
 		bool alone; /* that nobody else can say was told */
+		bool old;   /* who has been silent since has no word any more */
 	} * doubt;
 	double alone_s; /* before one key's word is enough */
 	uint32_t doubts;

@@ -29,7 +29,10 @@ on_trial(const struct fal_sched *s)
 bool
 fal_trial_others(const struct fal_sched *s, const struct fal_worker *w)
 {
-	return s->active > fal_worker_active(w) || s->suspects.n > 0;
+	bool waits = false; /* for its word */
+	for (uint32_t i = 0; i < s->workers && s->barred > 0; i++)
+		waits |= s->worker[i].waits && &s->worker[i] != w;
+	return waits || s->active > fal_worker_active(w) || s->suspects.n > 0;
 }
 
 int
@@ -116,6 +119,7 @@ int
 fal_trial_kept(struct fal_sched *s, struct fal_worker *w, double now)
 {
 	s->patience = 1;
+	w->kept = now;
 	w->proved = w->suspected;
 	w->trial = false;
 	w->failed = 0;

@@ -41,8 +41,14 @@ struct play_part {
 };
 
 struct play_worker {
-	uint32_t id;    /* 0: not here */
-	double slow;    /* a task takes so many times task_s */
+	uint32_t id;      /* 0: not here */
+	double slow;      /* a task takes so many times task_s */
+	enum play_fault { /* answers PING, but */
+			  PLAY_WELL,
+			  PLAY_HANGS,  /* its lanes stand still */
+			  PLAY_DENIES, /* nothing that it computes is finite */
+			  PLAY_KEEPS   /* it pushes nothing */
+	} fault;
 	double held_up; /* begins no task before */
 	double ready;   /* has the version that it was sent */
 	struct play_item q[PLAY_QUEUE];
@@ -181,7 +187,9 @@ play_follow(const struct fal_act *a)
 	}
 	if (a->kind == FAL_ACT_PING && w->id != 0)
 		play_check(fal_sched_pong(play.s, play.now, w->id, 0,
-					  (uint64_t)(play.now * 1e6)),
+					  w->fault == PLAY_HANGS
+						  ? 0
+						  : (uint64_t)(play.now * 1e6)),
 			   0, "pong");
 }
 
@@ -201,7 +209,7 @@ play_lanes(void)
 	for (uint32_t id = 1; id <= PLAY_WORKERS; id++) {
 		struct play_worker *w = &play.worker[id];
 		struct play_item *i = &w->q[0];
-		if (w->id == 0 || w->n == 0 || i->began >= 0)
+		if (w->id == 0 || w->n == 0 || i->began >= 0 || w->fault == PLAY_HANGS)
 			continue;
 		double factor = w->slow;
 		if (play.slower != NULL)
@@ -288,7 +296,7 @@ play_push(struct play_worker *w)
 		bool more = p->seq == 0 || !isinf(p->arrives);
 		for (uint32_t k = 0; k < w->n && !more; k++)
 			more = w->q[k].round == p->round && !w->q[k].check;
-		if (!more)
+		if (!more && w->fault != PLAY_KEEPS)
 			p->arrives = play.now + play.link_s;
 	}
 }
@@ -310,13 +318,15 @@ play_claim(struct play_worker *w)
 {
 	struct play_item i = w->q[0];
 	struct play_part *p = play_part(w, i.round, i.fills);
+	const bool denies = w->fault == PLAY_DENIES;
 	struct fal_claim_in c = { .worker = w->id,
 				  .round = i.round,
 				  .task = i.task,
 				  .seq = p->seq != 0 ? p->seq : w->seq + 1,
 				  .fills = i.fills,
 				  .task_s = i.ends - i.began,
-				  .loss = play.loss };
+				  .loss = play.loss,
+				  .nonfinite = denies };
 	play_forget(w, i.round, i.task, 1);
 	play.busy += c.task_s;
 	play_check(fal_sched_heard(play.s, play.now, w->id), 0, "heard");
@@ -354,7 +364,7 @@ play_step(double until)
 	for (uint32_t id = 1; id <= PLAY_WORKERS; id++) {
 		struct play_worker *w = &play.worker[id];
 		play_push(w);
-		if (w->n > 0 && w->q[0].ends < next) {
+		if (w->n > 0 && w->q[0].began >= 0 && w->q[0].ends < next) {
 			who = w;
 			part = NULL;
 			next = w->q[0].ends;

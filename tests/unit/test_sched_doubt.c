@@ -327,6 +327,91 @@ test_busy_witness(void **state)
 	}
 }
 
+static bool stopped;
+static uint32_t evicted[PLAY_WORKERS], evictions;
+
+static void
+see_end(const struct fal_act *a)
+{
+	stopped |= a->kind == FAL_ACT_STOP;
+	if (a->kind == FAL_ACT_EVICT && evictions < PLAY_WORKERS)
+		evicted[evictions++] = a->worker;
+}
+
+/* Until the job is over, well or not, or to `until`. */
+static void
+play_to_end(double until)
+{
+	uint32_t gone = 0;
+	play_check(fal_sched_allow(play.s, play.now, 4), 0, "allow");
+	play_follow_all();
+	while (!stopped && !fal_sched_done(play.s) && play_step(until)) {
+		for (; gone < evictions; gone++)
+			play_leave(evicted[gone]);
+		/* Somebody says something now and again. */
+		for (uint32_t id = 1; id <= play.last_id; id++)
+			if (play.worker[id].id != 0)
+				play_check(fal_sched_heard(play.s, play.now, id), 0,
+					   "heard");
+		play_follow_all();
+	}
+}
+
+/* Keys that hang, deny and keep what they have: with an honest one the job is done, and
+ * without it has failed, both soon. */
+static void
+test_bad_company(void **state)
+{
+	static const char *const scheme[] = { "bsp",      "epsp",
+					      "epsp:2",   "asp",
+					      "ssp:0",    "ssp:2",
+					      "flexrr:0", "flexrr:2",
+					      "syncopt",  "consgd:2",
+					      "dynsgd:2", "wbsp",
+					      "groups:2", "groups:2,mode=delta" };
+	enum { RUNS = 20 };
+	const uint32_t schemes = sizeof(scheme) / sizeof(scheme[0]);
+	(void)state;
+	for (uint32_t run = 0; run < RUNS * schemes; run++) {
+		struct fal_rng rng = fal_rng_init(run, FAL_RNG_TEST, 0);
+		const uint32_t bad = 1 + fal_rng_below(&rng, 5);
+		const bool honest = fal_rng_below(&rng, 2) > 0;
+		bool denies = false, keeps = false;
+		char what[128];
+		play_job(scheme[run % schemes], 4, 4 + fal_rng_below(&rng, 20));
+		play.on_act = see_end;
+		play.task_s = 0.5;
+		fal_sched_alone(play.s, 300);
+		stopped = false;
+		evictions = 0;
+		for (uint32_t i = 0; i < bad; i++) {
+			const uint32_t fault = 1 + fal_rng_below(&rng, 3);
+			denies |= fault == PLAY_DENIES;
+			keeps |= fault == PLAY_KEEPS;
+			/* Two keys that deny would be believed. */
+			play_join_as(1 + 4 * (double)fal_rng_unit(&rng),
+				     fault == PLAY_DENIES ? 7
+							  : 8 + fal_rng_below(&rng, bad));
+			play.worker[play.last_id].fault = (enum play_fault)fault;
+		}
+		if (!honest && (keeps || !denies)) { /* waits, and says so */
+			play_end(NULL);
+			continue;
+		}
+		if (honest)
+			play_join_as(1 + 4 * (double)fal_rng_unit(&rng), 99);
+		play_to_end(1500);
+		snprintf(what, sizeof(what), "run %u, %s, %u bad, %s", run,
+			 scheme[run % schemes], bad, honest ? "one honest" : "alone");
+		if (honest)
+			play_check(fal_sched_done(play.s), true, what);
+		else
+			play_check(stopped, true, what);
+		play_at_least(honest ? 1000 : 700, play.now, what);
+		play_end(NULL);
+	}
+}
+
 /* ssp:0 is bsp also when nobody is there for a while: no update of half a clock. */
 static void
 test_no_half_clock(void **state)
@@ -397,6 +482,7 @@ main(void)
 		cmocka_unit_test_teardown(test_told, play_end),
 		cmocka_unit_test_teardown(test_suspected, play_end),
 		cmocka_unit_test_teardown(test_busy_witness, play_end),
+		cmocka_unit_test(test_bad_company),
 		cmocka_unit_test_teardown(test_no_half_clock, play_end),
 		cmocka_unit_test_teardown(test_groups_weights, play_end),
 	};
