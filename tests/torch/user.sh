@@ -58,3 +58,9 @@ member other at other "$(typed 5 1) --name other"
 done_by ps first other
 "$bin/falcon-stat" --audit first/run/trace.jsonl
 jq -es '[.[] | select(.ev == "update") | .loss] | .[-1] < .[0]' first/run/trace.jsonl
+
+# A loss that changes the parameters changes those of its own task alone.
+sed 's/^def loss(task):.*/&\n    with torch.no_grad():\n        for p in model.parameters():\n            p.mul_(0.9)/' \
+	first/train.py >first/writes.py
+at first "falcon-work --exec 'exec python3 writes.py' --try train.job" >tried
+grep -q "^ok 3 tasks, each twice: same bits" tried
