@@ -4,10 +4,12 @@
 #define TESTS_STANDIN_H
 
 #include "base/err.h"
-#include "base/mem.h"
+#include "sched/ledger.h"
 #include "wire/bfp.h"
 #include "wire/msg.h"
 
+#include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 

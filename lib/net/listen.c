@@ -109,10 +109,9 @@ crowded(struct fal_listen *l, bool proved, unsigned *n)
 	struct fal_chan *c, *d, *victim = NULL;
 	unsigned most = 0, seen = 0;
 	*n = 0;
-	TAILQ_FOREACH(c, &l->half, link)
-	*n += counts(c, proved);
-	TAILQ_FOREACH(c, &l->half, link)
-	{
+	for (c = TAILQ_FIRST(&l->half); c != NULL; c = TAILQ_NEXT(c, link))
+		*n += counts(c, proved);
+	for (c = TAILQ_FIRST(&l->half); c != NULL; c = TAILQ_NEXT(c, link)) {
 		unsigned same = 0;
 		if (seen + most >= *n)
 			break;
