@@ -417,6 +417,18 @@ stop(struct ps_server *s, struct ps_session *session)
 }
 
 void
+ps_control_kept(struct ps_session *session, uint64_t clock, const char *why)
+{
+	struct fal_buf b = { 0 };
+	fal_put_fmt(&b, "{\"clock\":%" PRIu64 "}", clock);
+	if (why != NULL)
+		reply_text(session, FAL_EXIT_NO, why);
+	else
+		reply(session, FAL_EXIT_DONE, false, b.p, b.n);
+	fal_buf_free(&b);
+}
+
+void
 ps_control_more(struct ps_session *session)
 {
 	struct fal_buf *b = &session->export;
@@ -510,6 +522,9 @@ ps_control_msg(struct ps_server *s, struct ps_session *session, const struct fal
 			break;
 		case FAL_VERB_STOP:
 			stop(s, session);
+			break;
+		case FAL_VERB_CHECKPOINT:
+			ps_keep_ask(s, session);
 			break;
 		default:
 			reply_text(session, FAL_EXIT_USAGE, "an unknown verb");

@@ -16,6 +16,16 @@ say_not(struct ps_server *s, const char *why)
 		    s->opt->job->job.name, s->keep.now.is.past.clock, why);
 }
 
+/* Whoever asked for it gets an answer. */
+static void
+answer(struct ps_server *s, uint64_t clock, const char *why)
+{
+	struct ps_session *session = ps_session_find(&s->sessions, s->keep.asks);
+	s->keep.asks = 0;
+	if (session != NULL)
+		ps_control_kept(session, clock, why);
+}
+
 static void
 over(struct ps_server *s)
 {
@@ -26,9 +36,23 @@ over(struct ps_server *s)
 		k->clock = k->now.is.past.clock;
 	else
 		say_not(s, k->now.diag.text);
+	if (!k->again)
+		answer(s, k->clock, k->good ? NULL : k->now.diag.text);
 	if (k->now.shards > 0)
 		fal_rack_spare(s->rack, k->now.image);
 	ps_snapshot_free(&k->now);
+}
+
+/* One at once, if there can be one. */
+static void
+take(struct ps_server *s)
+{
+	if (fal_coord_mark_now(s->coord, ps_now()) < 0)
+		ps_fail(s, FAL_ENOMEM, "snapshot");
+	else if (!s->keep.busy && s->keep.asks != 0)
+		answer(s, 0,
+		       "there can be none now: rounds of this scheme are not shared, or "
+		       "one is being judged");
 }
 
 static void
@@ -47,8 +71,7 @@ on_written(uv_work_t *w, int status)
 	if (!s->keep.again)
 		return;
 	s->keep.again = false;
-	if (fal_coord_mark_now(s->coord, ps_now()) < 0)
-		ps_fail(s, FAL_ENOMEM, "snapshot");
+	take(s);
 }
 
 /* A copy of the descriptor, which may be closed while the copy is in use. */
@@ -158,11 +181,30 @@ ps_keep_event(struct ps_server *s, uint64_t clock)
 }
 
 void
+ps_keep_ask(struct ps_server *s, struct ps_session *session)
+{
+	struct ps_keep *k = &s->keep;
+	if (s->opt->snapshots.folder < 0) {
+		ps_control_kept(session, 0,
+				"the job has none: state.clocks, state.seconds");
+		return;
+	}
+	if (k->asks != 0) {
+		ps_control_kept(session, 0, "another one was asked for");
+		return;
+	}
+	k->asks = session->id;
+	k->again = k->busy;
+	if (!k->busy)
+		take(s);
+}
+
+void
 ps_keep_last(struct ps_server *s)
 {
 	if (s->opt->snapshots.folder < 0 || s->coord == NULL)
 		return;
 	s->keep.again = s->keep.busy;
-	if (!s->keep.busy && fal_coord_mark_now(s->coord, ps_now()) < 0)
-		ps_fail(s, FAL_ENOMEM, "snapshot");
+	if (!s->keep.busy)
+		take(s);
 }

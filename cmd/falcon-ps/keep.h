@@ -7,6 +7,7 @@
 #include <uv.h>
 
 struct ps_server;
+struct ps_session;
 
 /* What the loop is told. */
 struct ps_keep_opt {
@@ -21,6 +22,7 @@ struct ps_keep {
 	struct ps_snapshot now; /* that is being written, */
 	bool busy;              /* if any is; */
 	bool again;             /* then another one, at once */
+	uint32_t asks;          /* session that waits for the next one; 0: none */
 	bool good;              /* the last one is there, */
 	uint64_t clock;         /* of so many clocks, */
 	double at;              /* since then */
@@ -30,6 +32,8 @@ struct ps_keep {
 void ps_keep_marked(void *arg, const struct fal_coord_past *past);
 /* After an event: is one due? */
 void ps_keep_event(struct ps_server *s, uint64_t clock);
+/* One at once, for a session, which is answered when it is there. */
+void ps_keep_ask(struct ps_server *s, struct ps_session *session);
 /* The server ends: one more, of what there is, if there can be one. */
 void ps_keep_last(struct ps_server *s);
 

@@ -30,6 +30,6 @@ sync_ask(struct fal_client *client, enum fal_verb verb, const void *args, size_t
 				   .control = { .verb = (uint8_t)verb,
 						.args = { args, n } } };
 	fal_client_send(client, &m);
-	if (verb != FAL_VERB_APPLY)
+	if (verb != FAL_VERB_APPLY && verb != FAL_VERB_CHECKPOINT)
 		fal_client_await(client);
 }

@@ -7,7 +7,19 @@
 
 #include <string.h>
 
-enum verb { SHOW, SET, APPLY, WATCH, DRAIN, PAUSE, RESUME, EXPORT, STOP, VERBS };
+enum verb {
+	SHOW,
+	SET,
+	APPLY,
+	WATCH,
+	DRAIN,
+	PAUSE,
+	RESUME,
+	EXPORT,
+	CHECKPOINT,
+	STOP,
+	VERBS
+};
 
 static const struct {
 	const char *name, *operands;
@@ -21,6 +33,7 @@ static const struct {
 	[PAUSE] = { "pause", "", 0, 0 },
 	[RESUME] = { "resume", "", 0, 0 },
 	[EXPORT] = { "export", " FILE|-", 1, 1 },
+	[CHECKPOINT] = { "checkpoint", "", 0, 0 },
 	[STOP] = { "stop", "", 0, 0 },
 };
 
@@ -47,8 +60,8 @@ find(const char *name, size_t n)
 		return VERBS;
 	}
 	fal_cli_err(PROG,
-		    "'%s' is not show, set, apply, watch, drain, pause, resume, export "
-		    "or stop",
+		    "'%s' is not show, set, apply, watch, drain, pause, resume, export, "
+		    "checkpoint or stop",
 		    FAL_QUOTE(name));
 	return VERBS;
 }
@@ -99,6 +112,8 @@ run(enum verb v, const struct sync_conf *conf, struct options *o, const char *co
 		return sync_order(conf, FAL_VERB_RESUME);
 	case EXPORT:
 		return sync_export(conf, arg[0]);
+	case CHECKPOINT:
+		return sync_order(conf, FAL_VERB_CHECKPOINT);
 	default:
 		return sync_order(conf, FAL_VERB_STOP);
 	}
@@ -143,7 +158,7 @@ main(int argc, char **argv)
 	struct fal_cli cli = {
 		.prog = PROG,
 		.args = "ADDR show|set KEY=VALUE...|apply FILE|watch|drain NAME|pause|"
-			"resume|export FILE|stop",
+			"resume|export FILE|checkpoint|stop",
 		.opts = opts,
 		.n_opts = sizeof(opts) / sizeof(opts[0]),
 		.min_args = 2,

@@ -1,4 +1,4 @@
-/* Requests with one answer: show, drain, pause, resume, stop. */
+/* Requests with one answer: show, drain, pause, resume, checkpoint, stop. */
 #include "base/json.h"
 #include "base/text.h"
 #include "cli/cli.h"

@@ -44,7 +44,8 @@ int sync_order(const struct sync_conf *conf, enum fal_verb verb);
  * code.  What went wrong here, not in a callback, has been said on stderr. */
 int sync_run(const struct sync_conf *conf, const struct fal_client_ops *ops);
 /* Sends a CONTROL with `n` bytes of JSON, borrowed.  Its answer is due at once, but that
- * to FAL_VERB_APPLY, which may wait for a boundary.  An error ends the session. */
+ * to FAL_VERB_APPLY and FAL_VERB_CHECKPOINT, which may wait for a boundary or a disk.  An
+ * error ends the session. */
 void sync_ask(struct fal_client *client, enum fal_verb verb, const void *args, size_t n);
 
 /* Says why the answer is no, after `place` ("policy.json:3") unless it is NULL; the exit

@@ -106,7 +106,8 @@ enum fal_verb {
 	FAL_VERB_PAUSE = 4,
 	FAL_VERB_RESUME = 5,
 	FAL_VERB_EXPORT = 6,
-	FAL_VERB_STOP = 7
+	FAL_VERB_STOP = 7,
+	FAL_VERB_CHECKPOINT = 8
 };
 
 struct fal_tail {

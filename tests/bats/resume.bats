@@ -151,6 +151,33 @@ disturbed() {
 		"$state/trace.jsonl"
 }
 
+@test "falcon-sync checkpoint: what was done by then is not done again" {
+	local clock
+	job=(--set job.epochs=12 --set state.clocks=1000 tiny.job)
+	undisturbed
+	at_unix
+	slow a 1 500
+	soon "some clocks" more $((RANDOM % 9 + 3))
+	falcon-sync -k "$keys/control.key" unix:sock checkpoint
+	clock=$(basename "$(printf '%s\n' "$state"/snapshot.0* | tail -n 1)")
+	clock=$((10#${clock#snapshot.}))
+	[ "$clock" -ge 3 ]
+	kill -KILL "$ps"
+	wait "$ps" || :
+	at_unix
+	has "$(cat ps.err)" "tiny: resumed at clock $clock of 48; "
+	ended "$ps" ps
+	whole 1
+	# Where there can be none.
+	rm -rf "$state"
+	at_unix --set sync.scheme=asp
+	slow b 1 500
+	soon "some clocks" more 2
+	run falcon-sync -k "$keys/control.key" unix:sock checkpoint
+	same "status ($output)" "$status" 1
+	has "$output" "rounds of this scheme are not shared"
+}
+
 @test "another job's state is refused with both hashes, and no trace that is read once" {
 	at_unix
 	slow a 1 500

@@ -129,7 +129,7 @@ policies() {
 }
 
 @test "wrong words are refused before anybody is asked" {
-	refused 2 "'spin' is not show, set, apply, watch, drain, pause, resume, export or stop" spin
+	refused 2 "'spin' is not show, set, apply, watch, drain, pause, resume, export, checkpoint or stop" spin
 	refused 2 "usage: falcon-sync ADDR set KEY=VALUE..." set
 	refused 2 "usage: falcon-sync ADDR apply FILE|-" apply
 	refused 2 "usage: falcon-sync ADDR pause" pause now
