@@ -9,6 +9,7 @@
 #include <stdarg.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 enum {
 	BURST = 20,   /* lines of comings and goings at once */
@@ -233,6 +234,19 @@ names(const struct ps_server *s, bool excluded, struct fal_diag *out)
 	return out->text;
 }
 
+/* The address to dial: that of a machine, where the server listens on all it has. */
+static const char *
+dial(const struct ps_server *s, struct fal_diag *out)
+{
+	const char *at = fal_listen_text(s->listen);
+	const bool any = strncmp(at, "0.0.0.0:", 8) == 0 || strncmp(at, "[::]:", 5) == 0;
+	char host[64] = "";
+	if (!any || gethostname(host, sizeof(host) - 1) < 0 || host[0] == '\0')
+		return at;
+	fal_diag_set(out, 0, "%s%s", host, strrchr(at, ':'));
+	return out->text;
+}
+
 /* Whose word is not enough, what then, and what to type. */
 static void
 lone(const struct ps_server *s, const struct fal_coord_lone *is, struct fal_diag *out)
@@ -241,6 +255,7 @@ lone(const struct ps_server *s, const struct fal_coord_lone *is, struct fal_diag
 	const double left = fmax(is->until - ps_now(), 0);
 	const time_t t = time(NULL) + (time_t)ceil(left);
 	struct tm tm;
+	struct fal_diag at;
 	if (localtime_r(&t, &tm) != NULL)
 		strftime(till, sizeof(till), "%H:%M:%S", &tm);
 	fal_diag_set(out, 0,
@@ -248,7 +263,7 @@ lone(const struct ps_server *s, const struct fal_coord_lone *is, struct fal_diag
 		     "that task %u of clock %llu has no finite gradient: till %s, for "
 		     "%.0f s more, then the job has diverged: falcon-work -k KEYFILE %s",
 		     is->key, is->name, is->task, (unsigned long long)is->clock, till,
-		     left, fal_listen_text(s->listen));
+		     left, dial(s, &at));
 }
 
 /* What it waits for, and what to type; since when is said behind it. */
@@ -256,8 +271,8 @@ static void
 reason(const struct ps_server *s, struct fal_diag *out)
 {
 	const uint32_t here = workers(s), least = s->opt->min_workers;
-	const char *at = fal_listen_text(s->listen);
-	struct fal_diag list = { .text = "" };
+	struct fal_diag list = { .text = "" }, dialled;
+	const char *at = dial(s, &dialled);
 	struct fal_coord_lone is;
 	if (fal_coord_held(s->coord))
 		fal_diag_set(out, 0, "is paused: falcon-sync resume");

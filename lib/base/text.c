@@ -152,6 +152,19 @@ fal_text_unless_key(const char *s)
 
 enum { KEY_RUN = 43 }; /* characters of 32 bytes, before the '=' */
 
+/* Are both cases among the last characters of a key's text?  They are but in one of a
+ * thousand million keys; in paths, which may be as long, seldom. */
+static bool
+has_both_cases(const char *end)
+{
+	bool upper = false, lower = false;
+	for (int i = 1; i <= KEY_RUN; i++) {
+		upper |= end[-i] >= 'A' && end[-i] <= 'Z';
+		lower |= end[-i] >= 'a' && end[-i] <= 'z';
+	}
+	return upper && lower;
+}
+
 /* Where the first text of a key in the n bytes ends, behind its '='; 0: there is none.
  * `glued`: of a longer run its end may be one. */
 static size_t
@@ -160,7 +173,7 @@ key_end(const char *s, size_t n, bool glued)
 	size_t run = 0;
 	for (size_t i = 0; i < n; i++) {
 		if (s[i] == '=' && (glued ? run >= KEY_RUN : run == KEY_RUN) &&
-		    (i + 1 == n || s[i + 1] != '='))
+		    (i + 1 == n || s[i + 1] != '=') && has_both_cases(s + i))
 			return i + 1;
 		run = is_base64((uint8_t)s[i]) ? run + 1 : 0;
 	}

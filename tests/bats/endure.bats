@@ -214,6 +214,12 @@ goes_on() {
 	[ "$(grep -c "goes on after" ps.err)" -ge "$1" ]
 }
 
+@test "falcon-ps that listens on all addresses says one to dial" {
+	start_ready ps falcon-ps -jx -K "$keys/keyring" -l 0.0.0.0:0 -s "$state" "${job[@]}"
+	ps=$pid
+	soon "a name" grep -q "it waits for a worker: falcon-work $(uname -n):${ready##*:}" ps.err
+}
+
 @test "falcon-ps says who joins, who leaves and whom it waits for" {
 	serve -w 2 --set job.epochs=1000
 	soon "whom it waits for" grep -q "it waits for 2 more of 2 workers: falcon-work $ready" ps.err

@@ -392,6 +392,13 @@ test_quote(void **state)
 	fal_text_hide_keys(hidden);
 	assert_string_equal(hidden, "work ..., lab/...: "
 				    "EEWxVn6xvc574sKdv4ONFP/AwwCl0n5LAG53qxkyWKA");
+	/* A long path is no key. */
+	static const char path[] =
+		"/srv/lab/experiments/resnet20/november/third/attempt4=old";
+	char same[sizeof(path)];
+	memcpy(same, path, sizeof(path));
+	fal_text_hide_keys(same);
+	assert_string_equal(same, path);
 	assert_false(fal_text_has_key("", 0));
 	/* A digest, and base64 of something longer. */
 	assert_false(fal_text_has_key("x"
