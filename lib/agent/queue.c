@@ -110,7 +110,8 @@ agent_on_grant(struct fal_agent *a, const struct fal_msg *m)
 		return FAL_OK;
 	if (m->grant.count > MOST_TASKS - a->queue.n)
 		return FAL_ELIMIT;
-	if (m->grant.seq != 0 && m->grant.kind != FAL_KIND_GRAD)
+	if (m->grant.seq != 0 &&
+	    (m->grant.seq < FAL_PRECLAIMED || m->grant.kind != FAL_KIND_GRAD))
 		return FAL_EFORMAT;
 	if (!delta && !check && m->grant.kind != FAL_KIND_GRAD)
 		return FAL_EFORMAT;

@@ -63,7 +63,9 @@ on_send(void *arg, const struct fal_buf *msg, bool bulk)
 	must(fal_msg_may_send(m.type, FAL_FROM_WORKER) && !w->left);
 	must(bulk == (m.type == FAL_MSG_PUSH || m.type == FAL_MSG_LEAVE) ||
 	     (m.type == FAL_MSG_LEAVE && m.leave.nonfinite != 0));
-	if (m.type == FAL_MSG_CLAIM && m.claim.nonfinite == 0) {
+	if (m.type == FAL_MSG_CLAIM && m.claim.seq >= FAL_PRECLAIMED) {
+		must(m.claim.last == 0 && m.claim.nonfinite == 0);
+	} else if (m.type == FAL_MSG_CLAIM && m.claim.nonfinite == 0) {
 		struct contribution *c = &w->of[m.claim.seq % SEQS];
 		w->over |= m.claim.seq + 8 >= SEQS;
 		must(m.claim.seq > 0 && !c->closed);
@@ -75,7 +77,7 @@ on_send(void *arg, const struct fal_buf *msg, bool bulk)
 		struct contribution *c = &w->of[m.seal.seq % SEQS];
 		must(c->claimed && !c->closed && c->round == m.seal.round);
 		c->closed = true;
-	} else if (m.type == FAL_MSG_PUSH) {
+	} else if (m.type == FAL_MSG_PUSH && m.push.ticket.seq < FAL_PRECLAIMED) {
 		on_push(w, &m);
 	}
 	w->left = m.type == FAL_MSG_LEAVE;
@@ -177,6 +179,8 @@ build_grant(struct fal_rd *r, struct fal_msg *m)
 	m->grant.steps = (uint32_t)number(r, 4);
 	m->grant.lr = ldexpf((float)fal_get_u8(r), -8);
 	m->grant.seq = (uint32_t)number(r, 8);
+	if (m->grant.seq > 1)
+		m->grant.seq |= FAL_PRECLAIMED;
 }
 
 static void
@@ -225,6 +229,8 @@ build(struct fal_rd *r, struct fal_msg *m, struct fal_buf *tail)
 		m->ticket.seq = (uint32_t)number(r, 8);
 		m->ticket.tasks = (uint32_t)number(r, 5);
 		m->ticket.key = fal_get_u8(r);
+		if (m->ticket.key > 0x80)
+			m->ticket.seq |= FAL_PRECLAIMED;
 		break;
 	case FAL_MSG_LANES:
 		m->lanes.lanes = (uint32_t)number(r, LANES + 2);

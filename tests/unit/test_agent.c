@@ -1290,6 +1290,7 @@ claimed_ahead(void **state)
 	check(preclaimed(0, 2, one), 0, "GRANT");
 	check(preclaimed(2, 2, two), 0, "GRANT");
 	check(preclaimed(4, 1, two), FAL_ESTATE, "the same name");
+	check(preclaimed(4, 1, 1), FAL_EFORMAT, "a name that is the worker's to give");
 	finish(2); /* task 2 */
 	expect_claim(2, two);
 	check(sent[seen - 1].m.claim.last, 0, "last");
