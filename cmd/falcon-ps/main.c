@@ -256,8 +256,9 @@ result_json(const struct run *r, const struct ps_outcome *o, struct fal_buf *out
 	fal_json_num(out, s->loss);
 	fal_put_fmt(out,
 		    ",\"seconds\":%.3f,\"moved\":%" PRIu64 ",\"cloned\":%" PRIu64
-		    ",\"filled\":%" PRIu64 ",\"lost\":%" PRIu64 ",\"chain\":\"%s\"}\n",
-		    o->seconds, s->moved, s->cloned, s->filled, s->lost,
+		    ",\"filled\":%" PRIu64 ",\"lost\":%" PRIu64 ",\"skipped\":%" PRIu64
+		    ",\"chain\":\"%s\"}\n",
+		    o->seconds, s->moved, s->cloned, s->filled, s->lost, s->skipped,
 		    r->record.chain.link);
 }
 

@@ -59,6 +59,7 @@ static const struct member members[] = {
 	M("filled", WHOLE, past.filled),
 	M("lost", WHOLE, past.lost),
 	M("dropped", WHOLE, past.dropped),
+	M("skipped", WHOLE, past.skipped),
 };
 /* clang-format on */
 enum { MEMBERS = sizeof(members) / sizeof(members[0]), OTHERS = 9 };

@@ -311,6 +311,7 @@ new_coord(struct ps_server *s)
 		.schedule = j->job.schedule,
 		/* Whose loss is whose is not known without layers. */
 		.guess = j->model->layers > 0 ? log(j->model->classes) : 0,
+		.skips = j->job.nonfinite == FAL_JOB_NONFINITE_SKIP,
 		.audit_sums = j->job.audit == FAL_JOB_AUDIT_SUMS,
 		.lanes_start = j->job.lanes_start,
 		.preclaims = true,

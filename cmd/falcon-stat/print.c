@@ -43,6 +43,8 @@ stat_audit(struct fal_buf *out, const struct fal_audit_verdict *v)
 	fal_put_fmt(out, ", %s sample%s dropped (stale), %s computed twice",
 		    fal_text_group(v->samples_dropped, a), fal_text_s(v->samples_dropped),
 		    fal_text_group(v->samples_twice, b));
+	if (v->sums.skipped > 0)
+		fal_put_fmt(out, ", skipped %s", fal_text_group(v->sums.skipped, a));
 	uint64_t doubted = 0;
 	for (int i = 0; i < FAL_VERDICTS; i++)
 		doubted += v->verdicts[i];
@@ -127,6 +129,7 @@ stat_audit_json(struct fal_buf *out, const struct fal_audit_verdict *v)
 	put_u64(out, "cloned", v->sums.cloned);
 	put_u64(out, "filled", v->sums.filled);
 	put_u64(out, "dropped", v->sums.dropped);
+	put_u64(out, "skipped", v->sums.skipped);
 	put_u64(out, "samples_dropped", v->samples_dropped);
 	put_u64(out, "samples_duplicated", v->samples_twice);
 	put_u64(out, "witnessed", v->verdicts[FAL_WITNESSED]);

@@ -230,6 +230,9 @@ put_samples(struct fal_buf *out, const struct fal_summary *s)
 	fal_put_fmt(out, "\nsamples: %llu used, %llu dropped, %llu computed twice\n",
 		    (unsigned long long)s->samples, (unsigned long long)s->dropped,
 		    (unsigned long long)s->twice);
+	if (s->skipped > 0)
+		fal_put_fmt(out, "skipped: %llu task%s without a finite gradient\n",
+			    (unsigned long long)s->skipped, fal_text_s(s->skipped));
 	fal_put_fmt(out, "staleness: ");
 	stat_stale(out, &s->stale);
 	fal_put_u8(out, '\n');
@@ -375,6 +378,7 @@ json_sums(struct fal_buf *out, const struct fal_summary *s)
 	fal_json_member_u64(out, "duplicated", s->twice);
 	fal_json_member_u64(out, "moved", s->moved);
 	fal_json_member_u64(out, "cloned", s->cloned);
+	fal_json_member_u64(out, "skipped", s->skipped);
 	json_spent(out, &s->spent);
 	fal_json_key(out, "staleness");
 	stat_stale_json(out, &s->stale);

@@ -236,6 +236,24 @@ trace_doubt(struct fal_coord *c, double now, const struct fal_act *a)
 	coord_trace(c);
 }
 
+/* The shards count a task that brings nothing. */
+static int
+skip(struct fal_coord *c, const struct fal_act *a)
+{
+	struct fal_round_info r;
+	if (!fal_sched_round(c->sched, a->round, &r))
+		return FAL_OK;
+	const struct fal_shard_order o = {
+		.kind = FAL_ORDER_SKIP,
+		.round = a->round,
+		.fills = a->fills,
+		.facts = { .tasks = 1,
+			   .samples = fal_grid_range_samples(&c->conf.grid, r.clock,
+							     a->first, 1) }
+	};
+	return coord_order(c, &o);
+}
+
 static int
 apply(struct fal_coord *c, double now, const struct fal_act *a)
 {
@@ -312,6 +330,8 @@ apply(struct fal_coord *c, double now, const struct fal_act *a)
 	case FAL_ACT_STOP:
 		c->why = "a gradient is not finite on two runs";
 		return FAL_OK;
+	case FAL_ACT_SKIP:
+		return skip(c, a);
 	}
 	return FAL_OK;
 }

@@ -28,6 +28,7 @@ trace_job(struct fal_coord *c, const struct fal_coord_conf *conf)
 					   .params = conf->params,
 					   .rule = &conf->policy->rule,
 					   .sums = conf->audit_sums,
+					   .skips = conf->skips,
 					   .numerics = numerics[conf->numerics],
 					   .optim = &conf->optim,
 					   .incarnation = conf->tickets.incarnation };
@@ -58,6 +59,7 @@ fal_coord_new(const struct fal_coord_conf *conf, const struct fal_coord_ops *ops
 					.grid = conf->grid,
 					.entropy = conf->entropy,
 					.lanes_start = conf->lanes_start,
+					.skips = conf->skips,
 					/* forward only: about a third of a step */
 					.eval_cost = 1.0 / 3,
 					.preclaims = conf->preclaims };

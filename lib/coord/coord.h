@@ -115,6 +115,7 @@ struct fal_coord_conf {
 	/* Mean loss of a model that knows nothing; 0: no loss is too large. */
 	double guess;
 	bool audit_sums;
+	bool skips;                  /* fal_sched_conf's */
 	uint8_t data[FAL_DATA_HASH]; /* that trainers with data of their own are to have
 				      * said; 0: any, but all the same */
 	uint32_t lanes_start;
@@ -264,7 +265,7 @@ struct fal_coord_status {
 	uint64_t judged;      /* clocks that were over when its version was made */
 	uint64_t epoch;       /* epochs that are over, by their clocks */
 	double epoch_loss;    /* mean loss of the updates of the last one */
-	uint64_t moved, cloned, filled, lost, dropped; /* tasks, so far */
+	uint64_t moved, cloned, filled, lost, dropped, skipped; /* tasks, so far */
 	uint32_t workers;
 	bool done;   /* every clock and evaluation is over */
 	bool failed; /* the job stopped: `why` */

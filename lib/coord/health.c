@@ -49,6 +49,16 @@ median(struct fal_coord *c)
 	return v[(n - 1) / 2];
 }
 
+/* Has anybody had a result in the epoch? */
+static bool
+any_claimed(const struct fal_health *h)
+{
+	for (size_t i = 0; i < h->keys; i++)
+		if (h->key[i].samples > 0)
+			return true;
+	return false;
+}
+
 /* The end of an epoch, or of several at once. */
 static int
 judge_epoch(struct fal_coord *c, uint64_t version, uint64_t over)
@@ -56,8 +66,11 @@ judge_epoch(struct fal_coord *c, uint64_t version, uint64_t over)
 	struct fal_health *h = &c->health;
 	int err = FAL_OK;
 	c->status.epoch = over / fal_grid_epoch_clocks(&c->conf.grid);
-	c->status.epoch_loss = h->loss / (double)h->samples;
-	if (c->conf.guess > 0 && median(c) > FAR * h->start)
+	if (h->samples > 0)
+		c->status.epoch_loss = h->loss / (double)h->samples;
+	if (h->samples == 0 && !any_claimed(h))
+		c->why = "diverged: no task of an epoch has a finite gradient";
+	else if (c->conf.guess > 0 && median(c) > FAR * h->start)
 		c->why = "diverged: the mean loss of an epoch is far above that of "
 			 "guessing";
 	else if (!c->evaluating)
@@ -75,7 +88,8 @@ coord_health(struct fal_coord *c, const struct fal_news *n)
 	struct fal_health *h = &c->health;
 	if (h->start == 0)
 		h->start = fmax(median(c), c->conf.guess);
-	h->loss += n->loss * (double)n->samples;
+	if (n->samples > 0)
+		h->loss += n->loss * (double)n->samples;
 	h->samples += n->samples;
 	if (c->why == NULL &&
 	    n->over / fal_grid_epoch_clocks(&c->conf.grid) > c->status.epoch)

@@ -92,6 +92,7 @@ coord_remember(struct fal_coord *c, uint64_t version, uint64_t over)
 	p->filled = s->filled;
 	p->lost = s->lost;
 	p->dropped = s->dropped;
+	p->skipped = s->skipped;
 	return remember_people(c, p);
 }
 
@@ -174,6 +175,7 @@ coord_become(struct fal_coord *c, const struct fal_coord_past *p)
 	s->filled = p->filled;
 	s->lost = p->lost;
 	s->dropped = p->dropped;
+	s->skipped = p->skipped;
 	int err = meet_again(c, p);
 	/* What was counted of an evaluation is counted again. */
 	c->evaluating = p->evaluating;

@@ -66,13 +66,11 @@ collect(struct fal_coord *c, const struct fal_act *a, const struct fal_round_inf
 	if (FAL_GROW(c->merged, c->merged_cap, (size_t)c->mergeds + 1) < 0)
 		return FAL_ENOMEM;
 	c->graded |= a->fate == FAL_FATE_MERGE;
-	c->merged[c->mergeds++] = (struct fal_collected){
-		.round = a->round,
-		.line = a->fate == FAL_FATE_LINE ? r->group : 0,
-		.loss = (uint64_t)fal_ledger_loss(r->ledger),
-		.samples = fal_grid_range_samples(&c->conf.grid, r->clock, r->first,
-						  r->tasks)
-	};
+	c->merged[c->mergeds++] =
+		(struct fal_collected){ .round = a->round,
+					.line = a->fate == FAL_FATE_LINE ? r->group : 0,
+					.loss = (uint64_t)fal_ledger_loss(r->ledger),
+					.samples = r->samples };
 	return FAL_OK;
 }
 
@@ -146,7 +144,9 @@ sum_up(const struct fal_coord *c, struct fal_news *n)
 		loss += c->merged[i].loss;
 		n->samples += c->merged[i].samples;
 	}
-	n->loss = ldexp((double)(int64_t)loss, -FAL_LOSS_BITS) / (double)n->samples;
+	n->loss = n->samples > 0 ? ldexp((double)(int64_t)loss, -FAL_LOSS_BITS) /
+					   (double)n->samples
+				 : (double)NAN;
 }
 
 int
@@ -162,7 +162,8 @@ coord_step(struct fal_coord *c, const struct fal_act *a)
 				     .divisor = a->divisor,
 				     .line = a->line,
 				     .weight = a->weight,
-				     .clipped = n.graded && c->conf.optim.clip > 0,
+				     .clipped = n.graded && a->divisor > 0 &&
+						c->conf.optim.clip > 0,
 				     .mark = c->mark && fal_coord_markable(c) };
 	n.marked = o.mark;
 	c->mark &= !o.mark;
@@ -178,7 +179,8 @@ coord_step(struct fal_coord *c, const struct fal_act *a)
 	n.rounds = bring_forward(c, a->line);
 	sum_up(c, &n);
 	c->told += n.rounds;
-	c->status.loss = n.loss;
+	if (n.samples > 0)
+		c->status.loss = n.loss;
 	/* Of the clocks that are over in one event this one may be the first. */
 	n.over = a->own ? over : a->clock + 1;
 	int err = add_news(c, &n);
@@ -315,6 +317,7 @@ count(struct fal_coord *c, const struct fal_ledger *l, enum fal_fate fate)
 		    l->contrib[i].state == FAL_CONTRIB_DONE)
 			s->filled += l->contrib[i].tasks;
 	s->dropped += fate == FAL_FATE_DROP ? l->tasks : 0;
+	s->skipped += fate != FAL_FATE_ABANDON ? l->skipped : 0;
 }
 
 static void
@@ -354,8 +357,7 @@ tell_end(struct fal_coord *c, double now, const struct fal_news *n)
 		.updates = r.stale_updates,
 		.rank = revised ? n->act.count : 0,
 		.slot = n->act.slot,
-		.samples =
-			fal_grid_range_samples(&c->conf.grid, r.clock, r.first, r.tasks),
+		.samples = r.samples,
 		.blocks = fal_blocks(c->conf.params),
 		.sums = c->conf.audit_sums,
 		.sent = n->sent,

@@ -30,6 +30,10 @@ enum fal_job_numerics {
 	FAL_JOB_NUMERICS_REQUIRE
 };
 
+/* What becomes of a task whose gradient is not finite: it ends the job, or counts with no
+ * samples. */
+enum fal_job_nonfinite { FAL_JOB_NONFINITE_STOP, FAL_JOB_NONFINITE_SKIP };
+
 /* When the test set is judged: after each epoch, after the last one, or not at all. */
 enum fal_job_eval { FAL_JOB_EVAL_EPOCH, FAL_JOB_EVAL_END, FAL_JOB_EVAL_NEVER };
 
@@ -74,6 +78,7 @@ struct fal_job {
 	uint64_t seed;
 	uint32_t epochs;
 	enum fal_job_numerics numerics;
+	enum fal_job_nonfinite nonfinite;
 	enum fal_job_eval eval;
 	enum fal_job_audit audit;
 
@@ -140,7 +145,7 @@ int fal_job_bind(struct fal_job *job, uint32_t n, struct fal_diag *diag);
  * tensor, or nothing is left to train; the diagnosis names no file.  FAL_ENOMEM. */
 int fal_job_ranges(struct fal_job *job, const struct fal_model *m, struct fal_diag *diag);
 /* The key of the job that only the server's own steps can follow, and so no rule of
- * fal_rule_local: "model.buffers", or NULL. */
+ * fal_rule_local: "model.buffers", "job.nonfinite = skip", or NULL. */
 const char *fal_job_server_only(const struct fal_job *job);
 /* Whether model.buffers of this struct fal_job names a tensor so called; as
  * fal_safetensors_strip takes it. */

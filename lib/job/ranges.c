@@ -46,7 +46,9 @@ fal_job_buffers(const void *job, const char *name)
 const char *
 fal_job_server_only(const struct fal_job *job)
 {
-	return job->buffers != NULL ? "model.buffers" : NULL;
+	if (job->buffers != NULL)
+		return "model.buffers";
+	return job->nonfinite == FAL_JOB_NONFINITE_SKIP ? "job.nonfinite = skip" : NULL;
 }
 
 static int

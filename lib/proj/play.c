@@ -158,6 +158,7 @@ follow(struct game *g, const struct fal_act *a)
 					      : (uint64_t)(g->now * 1e9));
 	case FAL_ACT_DOUBT:
 	case FAL_ACT_ALONE:
+	case FAL_ACT_SKIP:
 	case FAL_ACT_STOP:
 	case FAL_ACT_CHARGE:
 	case FAL_ACT_EVICT:

@@ -26,7 +26,7 @@ fal_complete_clock(struct fal_sched *s, struct fal_round *r, double now)
 {
 	const struct fal_act end = { .fate = FAL_FATE_MERGE, .weight = 1 };
 	const struct fal_act model = { .kind = FAL_ACT_MODEL };
-	double samples = fal_round_samples(s, r);
+	double samples = fal_round_counted(s, r);
 	fal_stale(s, r, 0);
 	if (fal_round_end(s, r, end, now) < 0 || fal_step(s, samples) < 0)
 		return FAL_ENOMEM;

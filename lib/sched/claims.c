@@ -31,6 +31,7 @@ fal_sched_round(const struct fal_sched *s, uint64_t round, struct fal_round_info
 					.version = r->version,
 					.first = r->ledger.first,
 					.tasks = r->ledger.tasks,
+					.samples = fal_round_counted(s, r),
 					.delta = r->delta,
 					.mixed = r->mixed,
 					.owner = r->owner,
@@ -279,8 +280,11 @@ fal_sched_fenced(struct fal_sched *s, double now, uint64_t round, struct fal_cid
 	struct fal_contrib *c = &r->ledger.contrib[ci];
 	assert(c->state == FAL_CONTRIB_FENCED && !c->everywhere);
 	c->everywhere = true;
-	for (uint32_t i = c->head; i != FAL_NONE; i = r->ledger.claim[i].next)
-		if (fal_free_task(s, r, r->ledger.claim[i].task) < 0)
+	for (uint32_t i = c->head; i != FAL_NONE; i = r->ledger.claim[i].next) {
+		const uint32_t task = r->ledger.claim[i].task;
+		if (!fal_ledger_task(&r->ledger, task)->skipped &&
+		    fal_free_task(s, r, task) < 0)
 			return FAL_ENOMEM;
+	}
 	return fal_settle(s, now);
 }

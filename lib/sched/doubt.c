@@ -7,7 +7,10 @@
  * another one has not come for some time (fal_sched_alone): until then they run it again
  * and again, and whoever is suspected is back, who may know better.  Who has not kept a
  * deadline since, and brought nothing, has no word any more when it is long ago: else a
- * key that hangs beside one that denies would keep the job from ever ending. */
+ * key that hangs beside one that denies would keep the job from ever ending.
+ *
+ * Where such tasks are skipped they end no job, and one key's word is enough while nobody
+ * else is at work. */
 #include "sched/doubt.h"
 
 #include "base/least.h"
@@ -16,6 +19,7 @@
 #include "sched/plan.h"
 #include "sched/queue.h"
 #include "sched/round.h"
+#include "sched/skip.h"
 #include "sched/team.h"
 #include "sched/trial.h"
 
@@ -58,6 +62,13 @@ weight(const struct fal_sched *s, const struct fal_worker *w, uint64_t clock,
 	return best;
 }
 
+/* Is the worker's word waited for?  Where tasks are skipped nobody waits for a trial. */
+static bool
+is_awaited(const struct fal_sched *s, const struct fal_worker *w)
+{
+	return !s->skips || !w->trial;
+}
+
 /* The most that the word of anybody in the job would be; `r`: of those who may run its
  * tasks. */
 static int
@@ -69,7 +80,7 @@ most_weight(const struct fal_sched *s, const struct fal_round *r, uint64_t clock
 		const struct fal_worker *w = &s->worker[i];
 		bool may = r != NULL ? fal_works_for(s, w, r)
 				     : fal_worker_active(w) || w->waits;
-		int is = may ? weight(s, w, clock, task) : 0;
+		int is = may && is_awaited(s, w) ? weight(s, w, clock, task) : 0;
 		best = is > best ? is : best;
 	}
 	return best;
@@ -93,7 +104,8 @@ fal_doubt_draw(struct fal_sched *s, const struct fal_round *r, uint32_t task)
 	const bool any = fal_doubted(s, r, task);
 	for (uint32_t i = 0; i < s->workers && any; i++) {
 		struct fal_worker *w = &s->worker[i];
-		int is = fal_works_for(s, w, r) ? weight(s, w, r->clock, task) : 0;
+		bool may = fal_works_for(s, w, r) && is_awaited(s, w);
+		int is = may ? weight(s, w, r->clock, task) : 0;
 		if (is < best)
 			continue;
 		n = is > best ? 0 : n;
@@ -112,6 +124,17 @@ fal_doubt_may(const struct fal_sched *s, const struct fal_worker *w,
 	       weight(s, w, r->clock, task) >= most_weight(s, r, r->clock, task);
 }
 
+/* What is said of the task is of no use any more. */
+static void
+forget_task(struct fal_sched *s, uint64_t clock, uint32_t task)
+{
+	uint32_t kept = 0;
+	for (uint32_t i = 0; i < s->doubts; i++)
+		if (!is_about(&s->doubt[i], clock, task))
+			s->doubt[kept++] = s->doubt[i];
+	s->doubts = kept;
+}
+
 static int
 tell(struct fal_sched *s, enum fal_act_kind kind, const struct fal_round *r,
      const struct fal_worker *w, uint32_t task)
@@ -127,6 +150,7 @@ tell(struct fal_sched *s, enum fal_act_kind kind, const struct fal_round *r,
 /* What was said of the task before: by this worker, by others of its key, by others. */
 struct said {
 	bool before, by_another;
+	bool abandoned; /* the round, when this worker said it */
 	uint32_t sessions;
 	double since; /* when it was first said */
 };
@@ -135,12 +159,13 @@ static struct said
 what_was_said(const struct fal_sched *s, const struct fal_worker *w, uint64_t clock,
 	      uint32_t task)
 {
-	struct said is = { false, false, 0, INFINITY };
+	struct said is = { .since = INFINITY };
 	for (uint32_t i = 0; i < s->doubts; i++) {
 		const struct fal_doubt *d = &s->doubt[i];
 		if (!is_about(d, clock, task))
 			continue;
 		is.before |= d->worker == w->id;
+		is.abandoned |= d->worker == w->id && d->abandoned;
 		is.by_another |= d->key != w->key;
 		is.sessions++;
 		is.since = fal_min(is.since, d->since);
@@ -196,13 +221,36 @@ grow_old(struct fal_sched *s, double now)
 		s->doubt[i].old = now >= s->doubt[i].since + long_ago_s;
 }
 
+/* The round comes to nothing, so that others can have the task. */
+static int
+abandon(struct fal_sched *s, struct fal_round *r, const struct fal_worker *w,
+	uint32_t task, double now)
+{
+	const struct fal_act end = { .fate = FAL_FATE_ABANDON, .why = "not finite" };
+	for (uint32_t i = 0; i < s->doubts; i++)
+		s->doubt[i].abandoned |= is_about(&s->doubt[i], r->clock, task) &&
+					 s->doubt[i].worker == w->id;
+	return fal_round_end(s, r, end, now);
+}
+
+/* Nobody has a result of the task, with `w` as the last one. */
+static int
+decide(struct fal_sched *s, struct fal_round *r, const struct fal_worker *w,
+       uint32_t task, double now)
+{
+	if (!s->skips)
+		return tell(s, FAL_ACT_STOP, r, w, task);
+	forget_task(s, r->clock, task);
+	return fal_skip(s, r, task, now);
+}
+
 int
 fal_doubt_claim(struct fal_sched *s, double now, struct fal_round *r,
 		struct fal_worker *w, uint32_t task)
 {
-	const struct fal_act end = { .fate = FAL_FATE_ABANDON, .why = "not finite" };
 	const struct said said = what_was_said(s, w, r->clock, task);
-	if (fal_ledger_task(&r->ledger, task)->contrib != FAL_NONE)
+	const struct fal_ltask *t = fal_ledger_task(&r->ledger, task);
+	if (t->contrib != FAL_NONE || t->skipped)
 		return FAL_OK;
 	fal_drop_own(s, r, task, w);
 	grow_old(s, now);
@@ -222,7 +270,9 @@ fal_doubt_claim(struct fal_sched *s, double now, struct fal_round *r,
 	int team = most_weight(s, r, r->clock, task);
 	int job = most_weight(s, NULL, r->clock, task);
 	const bool known = job == 0 && (said.before || said.sessions > 0);
-	const bool all = known && now >= said.since + s->alone_s;
+	bool all = known && (s->skips || now >= said.since + s->alone_s);
+	/* The same worker got it again: nobody else came for it. */
+	all = all || (s->skips && said.abandoned);
 	if (known && !all && !said.by_another) {
 		if (fal_trial_recall(s, now) < 0)
 			return FAL_ENOMEM;
@@ -232,31 +282,43 @@ fal_doubt_claim(struct fal_sched *s, double now, struct fal_round *r,
 			return FAL_ENOMEM;
 	}
 	if (!again && (said.by_another || all))
-		return tell(s, FAL_ACT_STOP, r, w, task);
+		return decide(s, r, w, task, now);
 	if (!again && team < job)
-		return fal_round_end(s, r, end, now);
+		return abandon(s, r, w, task, now);
 	/* What was fenced for it is free when all shards know. */
 	const uint32_t fills = fal_ledger_task(&r->ledger, task)->fills;
 	const bool freed = fills == FAL_NONE || r->ledger.contrib[fills].everywhere;
 	return fal_task_held(r, task) || !freed ? FAL_OK : fal_free_task(s, r, task);
 }
 
+/* `key` has a result where the worker had none, which counts against it.  Where tasks are
+ * skipped there may be many that have none, and one key, lying, could have its way with
+ * all who say so: two must contradict it. */
+static int
+contradict(struct fal_sched *s, double now, uint32_t id, uint32_t key)
+{
+	static const char why[] = "non-finite result that another did not get";
+	struct fal_worker *w = fal_find(s, id);
+	if (!s->skips || (w != NULL && w->denied != 0 && w->denied != key))
+		return fal_sched_charge(s, now, id, why);
+	if (w != NULL)
+		w->denied = key;
+	return FAL_OK;
+}
+
 int
 fal_doubt_clear(struct fal_sched *s, double now, const struct fal_round *r,
 		const struct fal_worker *w, uint32_t task)
 {
-	static const char why[] = "non-finite result that another did not get";
 	const uint32_t id = w->id, key = w->key;
-	uint32_t kept = 0;
 	int err = FAL_OK;
 	for (uint32_t i = 0; i < s->doubts; i++) {
 		const struct fal_doubt d = s->doubt[i];
-		if (!is_about(&d, r->clock, task))
-			s->doubt[kept++] = d;
-		else if (d.worker != id && d.key != key && err == FAL_OK)
-			err = fal_sched_charge(s, now, d.worker, why);
+		if (is_about(&d, r->clock, task) && d.worker != id && d.key != key &&
+		    err == FAL_OK)
+			err = contradict(s, now, d.worker, key);
 	}
-	s->doubts = kept;
+	forget_task(s, r->clock, task);
 	return err;
 }
 

@@ -323,7 +323,7 @@ complete(struct fal_sched *s, struct fal_round *r, double now)
 	const struct fal_rule *rule = &s->policy.rule;
 	struct fal_team *t = r->team;
 	struct group *g = t->own;
-	uint32_t samples = fal_round_samples(s, r);
+	uint32_t samples = fal_round_counted(s, r);
 	/* |g|/M, where that divides the clock's tasks evenly. */
 	double weight = (double)r->ledger.tasks / fal_grid_tasks(&s->grid, r->clock);
 	struct fal_act end = { .fate = FAL_FATE_MERGE,
@@ -332,7 +332,8 @@ complete(struct fal_sched *s, struct fal_round *r, double now)
 	fal_stale(s, r, t->clock > slowest ? t->clock - slowest : 0);
 	if (rule->delta)
 		step_line(s, r, &end);
-	watch(s, r, samples);
+	if (samples > 0)
+		watch(s, r, samples);
 	if (fal_round_end(s, r, end, now) < 0)
 		return FAL_ENOMEM;
 	for (uint32_t i = 0; i < s->workers; i++) {
@@ -340,7 +341,7 @@ complete(struct fal_sched *s, struct fal_round *r, double now)
 		if (!w->gone && w->team == t && fal_account(s, w, r) < 0)
 			return FAL_ENOMEM;
 	}
-	double divisor = fal_grid_samples(&s->grid, r->clock);
+	double divisor = fal_round_divisor(s, r);
 	if (rule->delta && g->unpushed < rule->rounds && !is->anew)
 		return FAL_OK;
 	if ((rule->delta ? push(s, t) : fal_step(s, divisor)) < 0)

@@ -26,10 +26,10 @@ fal_ledger_open(struct fal_ledger *l, uint32_t first, uint32_t tasks)
 	if (FAL_GROW(l->task, l->task_cap, tasks) < 0)
 		return FAL_ENOMEM;
 	for (uint32_t i = 0; i < tasks; i++)
-		l->task[i] = (struct fal_ltask){ FAL_NONE, FAL_NONE, 0, false };
+		l->task[i] = (struct fal_ltask){ .contrib = FAL_NONE, .fills = FAL_NONE };
 	l->first = first;
 	l->tasks = tasks;
-	l->claimed = 0;
+	l->claimed = l->skipped = 0;
 	l->due = 0;
 	l->contribs = 0;
 	l->contributors = 0;
@@ -129,7 +129,8 @@ fal_ledger_claim(struct fal_ledger *l, struct fal_cid id, struct fal_cid fills,
 		    !fal_cid_eq(cid_of(l, c->fills), fills))
 			return FAL_ESTATE;
 	}
-	if (t->contrib != FAL_NONE || !fal_cid_eq(cid_of(l, t->fills), fills))
+	if (t->contrib != FAL_NONE || t->skipped ||
+	    !fal_cid_eq(cid_of(l, t->fills), fills))
 		return 0;
 	if (FAL_GROW(l->claim, l->claim_cap, (size_t)l->claims + 1) < 0 ||
 	    (ci == FAL_NONE && open_contrib(l, id, t->fills, &ci) < 0))
@@ -142,6 +143,17 @@ fal_ledger_claim(struct fal_ledger *l, struct fal_cid id, struct fal_cid fills,
 	l->claimed++;
 	*out = ci;
 	return 1;
+}
+
+void
+fal_ledger_skip(struct fal_ledger *l, uint32_t task)
+{
+	struct fal_ltask *t = fal_ledger_task(l, task);
+	assert(t->contrib == FAL_NONE && !t->skipped);
+	t->skipped = true;
+	t->loss = 0;
+	l->claimed++;
+	l->skipped++;
 }
 
 int

@@ -6,6 +6,9 @@
  * shards drop exactly the blocks that they already have (design.md, I11).  Who
  * holds which task is the scheduler's business, not the ledger's; it only writes the
  * moves down.
+ *
+ * A task that gives no finite result may be skipped: it counts, with no samples, and in
+ * no contribution.
  */
 #ifndef FAL_SCHED_LEDGER_H
 #define FAL_SCHED_LEDGER_H
@@ -65,6 +68,7 @@ struct fal_ltask {
 	uint32_t fills;   /* index of the fenced contribution it must fill, or FAL_NONE */
 	int64_t loss;     /* of the claim, fixed point (falcon-protocol(7)) */
 	bool due;         /* claimed ahead: its result is not reported yet */
+	bool skipped;
 };
 
 /* What happened to ranges of tasks, for the trace. */
@@ -95,8 +99,9 @@ fal_range_join(uint32_t *first, uint32_t *count, uint32_t task)
 
 struct fal_ledger {
 	uint32_t first, tasks; /* the round's: tasks first … first+tasks-1 of its clock */
-	uint32_t claimed;      /* tasks claimed by a contribution that is not fenced */
-	uint32_t due;          /* of these, claimed ahead and not reported yet */
+	/* tasks claimed by a contribution that is not fenced, or skipped; these */
+	uint32_t claimed, skipped;
+	uint32_t due;           /* of these, claimed ahead and not reported yet */
 	struct fal_ltask *task; /* by task - first */
 	size_t task_cap;
 	struct fal_contrib *contrib;
@@ -138,9 +143,9 @@ fal_ledger_has(const struct fal_ledger *l, uint32_t task)
 
 /* A claim of `task` by contribution `id`, which fills `fills` ({0,0}: none).  `*ci`
  * becomes the index of the contribution when it is won.
- * Returns 1: won.  0: lost (claimed already, or the task must fill another contribution,
- * or the contribution is fenced).  FAL_EINVAL: not a task of this round.  FAL_ESTATE: a
- * contribution that changes what it fills or is sealed.  FAL_ENOMEM.
+ * Returns 1: won.  0: lost (claimed already, or skipped, or the task must fill another
+ * contribution, or the contribution is fenced).  FAL_EINVAL: not a task of this round.
+ * FAL_ESTATE: a contribution that changes what it fills or is sealed.  FAL_ENOMEM.
  * Contributions of a worker may win their first claims in any order. */
 int fal_ledger_claim(struct fal_ledger *l, struct fal_cid id, struct fal_cid fills,
 		     uint32_t task, int64_t loss, uint32_t *ci);
@@ -153,6 +158,9 @@ int fal_ledger_preclaim(struct fal_ledger *l, struct fal_cid id, uint32_t task,
 /* A task of contribution `ci` that was claimed ahead has a result.  False: it is none, or
  * was reported before. */
 bool fal_ledger_report(struct fal_ledger *l, uint32_t ci, uint32_t task, int64_t loss);
+
+/* The task, which no contribution has claimed, is skipped. */
+void fal_ledger_skip(struct fal_ledger *l, uint32_t task);
 
 /* The worker's newest contribution, or FAL_NONE.  O(1). */
 uint32_t fal_ledger_newest(const struct fal_ledger *l, uint32_t worker);

@@ -178,10 +178,30 @@ fal_round_claimed(const struct fal_sched *s, const struct fal_round *r)
 {
 	const struct fal_ledger *l = &r->ledger;
 	uint32_t samples = l->claimed * s->full;
-	if (fal_ledger_has(l, r->last) &&
-	    fal_ledger_task(l, r->last)->contrib != FAL_NONE)
-		samples -= s->full - r->last_samples;
+	if (fal_ledger_has(l, r->last)) {
+		const struct fal_ltask *last = fal_ledger_task(l, r->last);
+		if (last->contrib != FAL_NONE || last->skipped)
+			samples -= s->full - r->last_samples;
+	}
 	return samples;
+}
+
+uint32_t
+fal_round_counted(const struct fal_sched *s, const struct fal_round *r)
+{
+	const struct fal_ledger *l = &r->ledger;
+	uint32_t samples = fal_round_samples(s, r) - l->skipped * s->full;
+	if (fal_ledger_has(l, r->last) && fal_ledger_task(l, r->last)->skipped)
+		samples += s->full - r->last_samples;
+	return samples;
+}
+
+double
+fal_round_divisor(const struct fal_sched *s, const struct fal_round *r)
+{
+	const uint32_t counted = fal_round_counted(s, r);
+	const uint32_t skipped = fal_round_samples(s, r) - counted;
+	return counted > 0 ? fal_grid_samples(&s->grid, r->clock) - skipped : 0;
 }
 
 void
@@ -262,7 +282,7 @@ fal_round_end(struct fal_sched *s, struct fal_round *r, struct fal_act end, doub
 		s->scheme->lost(t);
 	if (end.fate < FAL_FATE_DROP) {
 		s->merged++;
-		s->merged_samples += fal_round_samples(s, r);
+		s->merged_samples += fal_round_counted(s, r);
 		if (s->merged == 1 || r->clock > s->merged_clock)
 			s->merged_clock = r->clock;
 		struct fal_worker *w = r->delta ? fal_find(s, r->owner) : NULL;

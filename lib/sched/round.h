@@ -22,9 +22,14 @@ int fal_account(struct fal_sched *s, struct fal_worker *w, const struct fal_roun
 /* Sets the round's staleness: its team's clocks before the slowest, and the updates
  * since its version. */
 void fal_stale(struct fal_sched *s, struct fal_round *r, uint64_t behind);
-/* Samples of the round's tasks; of those that are claimed. */
+/* Samples of the round's tasks; of those that are claimed, or skipped; of all but those
+ * that are skipped. */
 uint32_t fal_round_samples(const struct fal_sched *s, const struct fal_round *r);
 uint32_t fal_round_claimed(const struct fal_sched *s, const struct fal_round *r);
+uint32_t fal_round_counted(const struct fal_sched *s, const struct fal_round *r);
+/* What the sum of a round that is applied alone, as its part of its clock, is divided by:
+ * the clock's samples but for those that it has skipped; 0: it has skipped all. */
+double fal_round_divisor(const struct fal_sched *s, const struct fal_round *r);
 void fal_round_free(struct fal_round *r);
 int fal_free_task(struct fal_sched *s, struct fal_round *r, uint32_t task);
 bool fal_task_held(const struct fal_round *r, uint32_t task);

@@ -27,6 +27,7 @@ fal_sched_new(const struct fal_sched_conf *conf, struct fal_sched **out)
 	s->patience = 1;
 	s->eval_cost = conf->eval_cost;
 	s->preclaims = conf->preclaims;
+	s->skips = conf->skips;
 	s->rng = fal_rng_init(conf->entropy, FAL_RNG_DRAW, 0);
 	s->grid = conf->grid;
 	s->grid.parts = s->grid.parts > 0 ? s->grid.parts : 1;
@@ -88,6 +89,7 @@ fal_sched_free(struct fal_sched *s)
 	free(s->scratch);
 	fal_heap_free(&s->planner);
 	free(s->doubt);
+	free(s->skip);
 	free(s->eval_holder);
 	free(s->eval_free);
 	free(s->eval_said);

@@ -44,6 +44,9 @@ struct fal_sched_conf {
 	double eval_cost;
 	/* What nobody else can get is granted as claimed (design.md, D25). */
 	bool preclaims;
+	/* A task without a finite result is skipped, instead of ending the job; not for
+	 * rules of fal_rule_local. */
+	bool skips;
 	/* Where a scheduler of before stood, whose rounds were shared: so many clocks are
 	 * over with `version`; its policy holds since `first`; the next round.  All 0: at
 	 * the beginning. */
@@ -70,9 +73,9 @@ enum fal_act_kind {
 	FAL_ACT_GRANT,
 	FAL_ACT_REVOKE, /* worker: forget these tasks, running or not */
 	FAL_ACT_END, /* round `round` is over; `fate`, `weight`, `slot`, `below`, `why` */
-	/* apply what was collected, over `divisor` samples; or, with a line, weight ·
-	 * what it has changed since it took over a version; that makes `version`:
-	 * fal_sched_published */
+	/* apply what was collected, over `divisor` samples, 0: all of it was skipped, and
+	 * nothing is applied; or, with a line, weight · what it has changed since it took
+	 * over a version; that makes `version`: fal_sched_published */
 	FAL_ACT_STEP,
 	/* worker (0: all): send it the newest version, or, not 0, `version` of a line */
 	FAL_ACT_MODEL,
@@ -96,7 +99,10 @@ enum fal_act_kind {
 	FAL_ACT_DOUBT, /* worker: says that task `first` of `clock` makes no result */
 	/* and nobody of another key is here: one is waited for, for `seconds` */
 	FAL_ACT_ALONE,
-	FAL_ACT_STOP /* the job cannot go on: task `first` is non-finite twice */
+	/* task `first` is non-finite twice, and is skipped: it counts as nothing where
+	 * contribution `fills` has not brought it */
+	FAL_ACT_SKIP,
+	FAL_ACT_STOP /* the same, and so the job cannot go on */
 };
 
 enum { FAL_WORK_PACES = 4 };
@@ -122,18 +128,18 @@ struct fal_work {
 struct fal_act {
 	enum fal_act_kind kind;
 	uint32_t worker; /* id */
-	uint64_t round;  /* OPEN, GRANT, REVOKE, END, FENCE, DOUBT, ALONE, ACCOUNT */
+	uint64_t round; /* OPEN, GRANT, REVOKE, END, FENCE, DOUBT, ALONE, SKIP, ACCOUNT */
 	uint32_t first, count;
-	struct fal_cid
-		fills;      /* GRANT, FENCE: the contribution that is filled, or {0, 0} */
-	struct fal_cid cid; /* FENCE; GRANT, or {0, 0} */
-	enum fal_fate fate; /* END */
-	double weight;      /* END; STEP with a line */
-	uint32_t among;     /* with a weight that is a share: of so many workers */
-	uint32_t line;      /* STEP: the line that is pushed; 0: none */
-	uint64_t version;   /* END, STEP, LINE, MODEL, CHECK */
-	uint64_t slot;      /* END */
-	uint64_t below;     /* END: nothing more comes to the slots below */
+	struct fal_cid fills; /* GRANT, FENCE, SKIP: the contribution that is filled, or
+				 {0, 0} */
+	struct fal_cid cid;   /* FENCE; GRANT, or {0, 0} */
+	enum fal_fate fate;   /* END */
+	double weight;        /* END; STEP with a line */
+	uint32_t among;       /* with a weight that is a share: of so many workers */
+	uint32_t line;        /* STEP: the line that is pushed; 0: none */
+	uint64_t version;     /* END, STEP, LINE, MODEL, CHECK */
+	uint64_t slot;        /* END */
+	uint64_t below;       /* END: nothing more comes to the slots below */
 	uint64_t clock; /* STEP: the newest of what was collected; else: of the round */
 	bool own;       /* ACCOUNT, STEP: rounds are of one worker, or group */
 	struct fal_work work; /* ACCOUNT */
@@ -154,6 +160,7 @@ enum fal_start {
 struct fal_round_info {
 	uint64_t round, clock, version;
 	uint32_t first, tasks;
+	uint32_t samples;  /* of all but those that were skipped */
 	bool delta, mixed; /* its contributions; mixed: on several versions */
 	uint32_t owner;    /* the worker's id; 0: a team of several */
 	uint32_t group;    /* from 1; 0: none */
@@ -193,9 +200,9 @@ int fal_sched_allow(struct fal_sched *s, double now, uint64_t clock);
 int fal_sched_hold(struct fal_sched *s, double now, bool hold);
 /* No round is open, nothing waits for a step, all versions are published. */
 bool fal_sched_quiet(const struct fal_sched *s);
-/* That tasks make no finite result on the word of one key alone is not believed before so
- * many seconds have passed since it was first said (0, as long as nothing else is said:
- * at once): a worker of another key may come by then. */
+/* That tasks make no finite result on the word of one key alone does not end the job
+ * before so many seconds have passed since it was first said (0, as long as nothing else
+ * is said: at once): a worker of another key may come by then. */
 void fal_sched_alone(struct fal_sched *s, double seconds);
 /* Whose word that is, and until when another key's is waited for. */
 struct fal_lone {
@@ -275,10 +282,10 @@ struct fal_claim_in {
 	bool nonfinite;       /* no result: its gradient was not finite */
 };
 /* With the `seq` of what was claimed ahead: that it is there.
- * 1 won, 0 lost (also: a round that is over, or what was fenced), or the ledger's error
- * or FAL_ESTATE (a task that it was never granted, or more claims than tasks that it was
- * granted, clones and tasks granted again included): a worker that breaks the protocol,
- * to be evicted by the caller. */
+ * 1 won, 0 lost (also: a round that is over, or what was fenced, or is skipped), or the
+ * ledger's error or FAL_ESTATE (a task that it was never granted, or more claims than
+ * tasks that it was granted, clones and tasks granted again included): a worker that
+ * breaks the protocol, to be evicted by the caller. */
 int fal_sched_claim(struct fal_sched *s, double now, const struct fal_claim_in *c);
 
 /* No claim goes into contribution `cid` any more.  1: it counts; 0: it does not, being

@@ -13,7 +13,7 @@ fal_apply_alone(struct fal_sched *s, struct fal_round *r, struct fal_act end, do
 {
 	struct fal_team *t = r->team;
 	struct fal_worker *w = fal_find(s, r->owner);
-	double divisor = fal_grid_samples(&s->grid, r->clock);
+	double divisor = fal_round_divisor(s, r);
 	fal_stale(s, r, t->clock - fal_slowest(s, NULL));
 	if (w == NULL || fal_round_end(s, r, end, now) < 0 || fal_account(s, w, r) < 0)
 		return FAL_ENOMEM;

@@ -11,6 +11,7 @@
  *	queue.c   the workers' queues, the heaps over them
  *	speed.c   what is measured, what is projected from it
  *	doubt.c   tasks without a result
+ *	skip.c    … that are skipped
  *	due.c     what workers owe, and until when
  *	trial.c   who has not kept that, and how it comes back
  *	eval.c    the test set
@@ -128,6 +129,7 @@ struct fal_worker {
 	uint32_t failed;   /* trials, one after the other */
 	uint64_t again;    /* not tried before so many clocks are over */
 	uint32_t charges;
+	uint32_t denied;  /* the last key that contradicted it: doubt.c; 0: none */
 	uint64_t unheard; /* let a check lie: its claims then, and 1; 0: none so far */
 	struct fal_work work; /* since the last ACCOUNT */
 };
@@ -253,10 +255,18 @@ struct fal_sched {
 		uint64_t clock;
 		uint32_t task, worker, key;
 		double since;
-		bool alone; /* that nobody else can say was told */
-		bool old;   /* who has been silent since has no word any more */
+		bool alone;     /* that nobody else can say was told */
+		bool old;       /* who has been silent since has no word any more */
+		bool abandoned; /* its round was, so that others could say */
 	} * doubt;
-	double alone_s; /* before one key's word is enough */
+	bool skips; /* these that nobody has one of, of the clocks that are not over: */
+	struct fal_skip {
+		uint64_t clock;
+		uint32_t task;
+	} * skip;
+	uint32_t skipped;
+	size_t skip_cap;
+	double alone_s; /* else: before one key's word is enough */
 	uint32_t doubts;
 	size_t doubt_cap;
 	uint32_t barred; /* workers */

@@ -5,6 +5,7 @@
 #include "sched/queue.h"
 #include "sched/round.h"
 #include "sched/scheme.h"
+#include "sched/skip.h"
 #include "sched/trial.h"
 
 #include <assert.h>
@@ -347,6 +348,8 @@ begin(struct fal_sched *s, struct fal_team *t)
 	struct fal_round *r = s->newest;
 	if (s->scheme->begin != NULL)
 		s->scheme->begin(s, t, r);
+	if (fal_skip_again(s, r) < 0)
+		return FAL_ENOMEM;
 	if (!whole && r->base != FAL_START_LOCAL && pull(s, t) < 0)
 		return FAL_ENOMEM;
 	return whole && s->scheme->lanes != NULL ? s->scheme->lanes(s) : FAL_OK;

@@ -6,9 +6,11 @@
  * all are back, with twice the time: then it was not they who were slow. */
 #include "sched/trial.h"
 
+#include "sched/doubt.h"
 #include "sched/members.h"
 #include "sched/plan.h"
 #include "sched/queue.h"
+#include "sched/skip.h"
 #include "sched/speed.h"
 
 #include <math.h>
@@ -77,6 +79,13 @@ ask_all(struct fal_sched *s, double now)
 	return FAL_OK;
 }
 
+/* Nobody works, or is waited for. */
+static bool
+is_deserted(const struct fal_sched *s)
+{
+	return s->active == 0 && !fal_skip_waits(s);
+}
+
 int
 fal_trial_recall(struct fal_sched *s, double now)
 {
@@ -105,14 +114,14 @@ fal_suspect(struct fal_sched *s, struct fal_worker *w, double now)
 	w->again = s->pool.over + (1u << w->failed);
 	if (fal_strip(s, w, true) < 0 || fal_recount(s, w, now) < 0)
 		return FAL_ENOMEM;
-	return s->active == 0 ? fal_trial_recall(s, now) : FAL_OK;
+	return is_deserted(s) ? fal_trial_recall(s, now) : FAL_OK;
 }
 
 int
 fal_trial_heard(struct fal_sched *s, struct fal_worker *w, double now)
 {
 	fal_refresh(s, w, now);
-	return s->active == 0 ? fal_trial_recall(s, now) : FAL_OK;
+	return is_deserted(s) ? fal_trial_recall(s, now) : FAL_OK;
 }
 
 int
@@ -171,7 +180,7 @@ fal_trial_next(struct fal_sched *s, double now)
 	struct fal_worker *w = on_trial(s);
 	if ((w != NULL && end(s, w, now) < 0) || take_back(s, now) < 0)
 		return FAL_ENOMEM;
-	if (s->active == 0 && fal_trial_recall(s, now) < 0)
+	if (is_deserted(s) && fal_trial_recall(s, now) < 0)
 		return FAL_ENOMEM;
 	if (on_trial(s) != NULL || s->active == 0 || s->pool.over < s->trial_from ||
 	    fal_heap_least(&s->suspects) > (double)s->pool.over)
@@ -194,13 +203,16 @@ fal_trial_untried(const struct fal_sched *s)
 
 /* Who would wait for the task on trial: somebody idle who may do it; or NULL. */
 static struct fal_worker *
-waits_for(const struct fal_sched *s, const struct fal_node *n)
+waits_for(struct fal_sched *s, const struct fal_node *n)
 {
 	uint32_t slot = fal_heap_top(&s->idle);
 	struct fal_worker *r = slot != FAL_NONE ? &s->worker[slot] : NULL;
 	if (r == NULL || s->is.own)
 		return r;
-	return fal_works_for(s, r, n->round) ? r : NULL;
+	if (!fal_doubt_may(s, r, n->round, n->task)) /* its word would say nothing */
+		r = fal_doubt_draw(s, n->round, n->task);
+	const bool idle = r != NULL && fal_heap_has(&s->idle, fal_slot(s, r));
+	return idle && fal_works_for(s, r, n->round) ? r : NULL;
 }
 
 int

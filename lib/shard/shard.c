@@ -13,7 +13,7 @@ struct open {
 	uint64_t round; /* first: they stand in its order */
 	uint32_t turn;
 	bool grads;
-	double samples;
+	double samples; /* but for those that were skipped */
 };
 
 struct fal_shard {
@@ -149,7 +149,9 @@ judge(struct fal_shard *s, const struct open *o)
 	uint32_t at = 0;
 	if (!fal_store_complete(s->store, o->round))
 		return FAL_OK;
-	if (o->grads) /* changes of weights are bounded by what they hold */
+	/* Changes of weights are bounded by what they hold, and what is divided by no
+	 * sample makes no step. */
+	if (o->grads && o->samples > 0)
 		done.beyond = fal_store_beyond(s->store, o->round, o->samples, s->marks,
 					       &done.id, &done.most);
 	while (o->grads && done.beyond == 0 &&
@@ -175,7 +177,7 @@ again(struct fal_shard *s, const struct open *o, struct fal_cid id)
 	struct fal_shard_say taken = { .kind = FAL_SAY_TAKEN, .round = o->round };
 	if (id.worker != 0)
 		taken.blocks = fal_store_brought(s->store, o->round, id, s->marks);
-	else if (fal_store_complete(s->store, o->round))
+	else if (o->samples > 0 && fal_store_complete(s->store, o->round))
 		taken.blocks = fal_store_beyond(s->store, o->round, o->samples, s->marks,
 						&taken.id, &taken.most);
 	taken.id = id;
@@ -315,6 +317,15 @@ fence(struct fal_shard *s, const struct open *open, const struct fal_shard_order
 	else if (o->round >= s->next_round)
 		err = keep_fence(s, o);
 	return err < 0 ? err : say(s, &fenced);
+}
+
+static int
+skip(struct fal_shard *s, struct open *open, const struct fal_shard_order *o)
+{
+	const bool was = fal_store_complete(s->store, o->round);
+	open->samples -= o->facts.samples;
+	fal_store_skip(s->store, o->round, o->facts.tasks, o->fills);
+	return was ? FAL_OK : judge(s, open);
 }
 
 static int
@@ -474,6 +485,8 @@ fal_shard_order(struct fal_shard *s, const struct fal_shard_order *o)
 		return on_open(s, o);
 	case FAL_ORDER_FENCE:
 		return fence(s, open, o);
+	case FAL_ORDER_SKIP:
+		return open != NULL ? skip(s, open, o) : FAL_OK;
 	case FAL_ORDER_AGAIN:
 		return open != NULL ? again(s, open, o->id) : FAL_OK;
 	case FAL_ORDER_WITNESS:

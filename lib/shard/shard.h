@@ -49,6 +49,9 @@ enum fal_order_kind {
 	/* nothing more of contribution `id` counts; it fills `fills`; answered by FENCED
 	 */
 	FAL_ORDER_FENCE,
+	/* `facts.tasks` tasks of the round, which fill `fills`, bring nothing, and their
+	 * `facts.samples` do not count */
+	FAL_ORDER_SKIP,
 	/* what `id` has brought to the round, or with {0, 0} its blocks that are beyond
 	 * the numbers, counts as if it had never come, and nothing more of what has
 	 * contributed does; answered by TAKEN */
@@ -64,7 +67,8 @@ enum fal_order_kind {
 	FAL_ORDER_END,
 	/* the line of `version` takes over the newest version as it */
 	FAL_ORDER_LINE,
-	/* what was collected becomes the next version: `lr`, `divisor`; with `line`,
+	/* what was collected becomes the next version: `lr`, `divisor`, 0: gradients make
+	 * no step; with `line`,
 	 * weight · what that has changed, too; the newest `versions` are kept from then
 	 * on, this one included; answered by STEPPED */
 	FAL_ORDER_STEP,
@@ -84,7 +88,7 @@ struct fal_shard_order {
 	uint64_t round, version;
 	uint32_t
 		turn; /* AGAIN, WITNESS, BOUND: what is judged after it is of this turn */
-	struct fal_facts facts; /* OPEN */
+	struct fal_facts facts; /* OPEN, SKIP */
 	struct fal_cid id, fills;
 	const int8_t *seen;
 	uint32_t key;

@@ -562,6 +562,15 @@ fal_store_average(const struct fal_store *s)
 	return s->average;
 }
 
+/* What was collected of gradients is of no use any more. */
+static void
+drop_gradients(struct fal_store *s)
+{
+	spare(s, s->sum);
+	s->sum = NULL;
+	s->known = false;
+}
+
 static uint32_t
 step_gradients(struct fal_store *s, float lr, double divisor)
 {
@@ -575,8 +584,7 @@ step_gradients(struct fal_store *s, float lr, double divisor)
 					 .exps = s->exps,
 					 .reach = s->reach };
 	const uint32_t refused = store_step(s, &step);
-	spare(s, s->sum);
-	s->sum = NULL;
+	drop_gradients(s);
 	return refused;
 }
 
@@ -612,13 +620,16 @@ fal_store_step(struct fal_store *s, float lr, double divisor)
 {
 	uint32_t refused = 0;
 	put_by(s);
+	if (s->sum != NULL && divisor <= 0)
+		drop_gradients(s);
+	const bool stepped = s->sum != NULL || s->moved;
 	if (s->sum != NULL)
 		refused += step_gradients(s, lr, divisor);
 	if (s->moved)
 		refused += step_deltas(s);
 	s->moved = false;
 	s->version++;
-	if (s->average != NULL)
+	if (s->average != NULL && stepped)
 		fal_optim_average(&s->conf.optim, s->average, s->params, s->conf.n);
 	return refused;
 }

@@ -92,6 +92,11 @@ int fal_store_add(struct fal_store *s, const struct fal_store_from *from,
 int fal_store_fence(struct fal_store *s, uint64_t round, struct fal_cid id,
 		    struct fal_cid fills);
 
+/* So many tasks of an open round bring nothing: each block counts them that has not
+ * counted them by contribution `fills` ({0,0}: none). */
+void fal_store_skip(struct fal_store *s, uint64_t round, uint32_t tasks,
+		    struct fal_cid fills);
+
 /* True when all blocks of `id` are counted, its own or those of what it fills. */
 bool fal_store_whole(const struct fal_store *s, uint64_t round, struct fal_cid id);
 
@@ -115,8 +120,8 @@ uint64_t fal_store_added(const struct fal_store *s, uint64_t round);
  *   many.  `*by` is the contribution with the largest value in one of them, about
  *   2^*most.
  * brought: those that contribution `id` has added; how many.  `blocks` may be NULL.
- * take_back: as if nothing had ever come for these blocks.  Whatever has contributed to
- *   the round must be fenced and filled. */
+ * take_back: as if nothing had ever come for these blocks but what was skipped.  Whatever
+ *   has contributed to the round must be fenced and filled. */
 uint32_t fal_store_beyond(struct fal_store *s, uint64_t round, double divisor,
 			  uint8_t *blocks, struct fal_cid *by, int8_t *most);
 uint32_t fal_store_brought(const struct fal_store *s, uint64_t round, struct fal_cid id,
@@ -190,9 +195,10 @@ void fal_store_forget_lines(struct fal_store *s);
 void fal_store_forget_slots(struct fal_store *s, uint64_t below);
 
 /* Applies what was collected: gradients, over `divisor` samples, by the optimiser at
- * rate `lr`; changes of weights by plain addition.  Moves to the next version and its
- * exponents.  A block that would not be finite any more, or its state, stays as it is:
- * returns how many.  So does line_step.  Parameters are always finite. */
+ * rate `lr`, but for divisor 0, where they are no step; changes of weights by plain
+ * addition.  Moves to the next version and its exponents.  A block that would not be
+ * finite any more, or its state, stays as it is: returns how many.  So does line_step.
+ * Parameters are always finite. */
 uint32_t fal_store_step(struct fal_store *s, float lr, double divisor);
 /* The average of all versions that optim.ema asks for, n floats; NULL: it asks for none.
  */

@@ -90,7 +90,7 @@ fal_store_take_back(struct fal_store *s, uint64_t round, const uint8_t *blocks)
 			continue;
 		fal_sum_clear_block(r->sum, b);
 		r->left += r->counted[b] == r->is.tasks;
-		r->counted[b] = 0;
+		r->counted[b] = r->skipped;
 		r->sent[b] = 0;
 		for (uint32_t i = 0; i < r->entries; i++)
 			forget_block(&r->entry[i], b);

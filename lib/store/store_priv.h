@@ -32,6 +32,7 @@ struct round {
 	struct fal_store_round is;
 	struct fal_sum *sum; /* NULL while the round is not open */
 	int8_t *exps;        /* of the sum, by block */
+	uint32_t skipped;    /* tasks that bring nothing */
 	uint32_t *counted;   /* by block: tasks counted */
 	uint64_t *sent;      /* by block: checksum of what its records said */
 	uint32_t left;       /* blocks that have not counted all tasks yet */

@@ -64,6 +64,7 @@ round_clear(struct round *r, uint32_t blocks)
 	memset(r->counted, 0, blocks * sizeof(*r->counted));
 	memset(r->sent, 0, blocks * sizeof(*r->sent));
 	r->left = blocks;
+	r->skipped = 0;
 }
 
 size_t
@@ -220,6 +221,15 @@ note_sent(struct fal_store *s, struct round *r, const struct fal_bfp_rec *rec, i
 	r->sent[b] += up < 64 ? rec->checksum << (up > 0 ? up : 0) : 0;
 }
 
+/* The block has so many tasks more. */
+static void
+count_tasks(struct round *r, uint32_t b, uint32_t tasks)
+{
+	r->counted[b] += tasks;
+	if (r->counted[b] == r->is.tasks)
+		r->left--;
+}
+
 static int
 count(struct fal_store *s, struct round *r, const struct fal_bfp_rec *rec, uint32_t tasks)
 {
@@ -231,9 +241,7 @@ count(struct fal_store *s, struct round *r, const struct fal_bfp_rec *rec, uint3
 	if (got < 0)
 		return got;
 	note_sent(s, r, rec, was, got > 0);
-	r->counted[b] += tasks;
-	if (r->counted[b] == r->is.tasks)
-		r->left--;
+	count_tasks(r, b, tasks);
 	return FAL_OK;
 }
 
@@ -313,6 +321,19 @@ fal_store_fence(struct fal_store *s, uint64_t round, struct fal_cid id,
 	if (err == FAL_OK)
 		e->fenced = true;
 	return err;
+}
+
+void
+fal_store_skip(struct fal_store *s, uint64_t round, uint32_t tasks, struct fal_cid fills)
+{
+	struct round *r = round_find(s, round);
+	const struct entry *e = r != NULL ? find(r, fills) : NULL;
+	if (r == NULL)
+		return;
+	r->skipped += tasks;
+	for (uint32_t b = 0; b < s->blocks; b++)
+		if (e == NULL || (!bit(e->seen, b) && !bit(e->inherited, b)))
+			count_tasks(r, b, tasks);
 }
 
 bool

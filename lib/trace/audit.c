@@ -215,10 +215,10 @@ judge_once(struct fal_audit *a, const struct fal_trace_round *r)
 
 /* The numbers that the job line demands. */
 static void
-judge_head(struct fal_audit *a, struct fal_trace_round *r)
+judge_head(struct fal_audit *a, struct fal_trace_line *l, struct fal_trace_round *r)
 {
-	const uint64_t samples =
-		fal_trace_range_samples(&a->job, r->clock, r->first, r->tasks);
+	uint64_t skipped;
+	const uint64_t samples = fal_trace_round_counted(l, &a->job, r, &skipped);
 	if (r->samples != samples)
 		fal_finding(&a->f, r, 0, 0, "samples is %llu, not %llu",
 			    (unsigned long long)r->samples, (unsigned long long)samples);
@@ -254,7 +254,7 @@ take_ledger(struct fal_audit *a, struct fal_trace_line *l)
 	int err = judge_once(a, &r);
 	if (err < 0)
 		return err;
-	judge_head(a, &r);
+	judge_head(a, l, &r);
 	a->last_round = r.round;
 	err = fal_rules_round(&a->rules, &r, a->version, &a->f);
 	if (err == 0 && r.end == FAL_TRACE_APPLIED)
@@ -311,9 +311,8 @@ take_round(struct fal_audit *a, struct update *u, uint64_t number)
 		u->is.group = r.group;
 		u->is.model = r.version;
 	}
-	u->is.clock_samples =
-		fal_trace_range_samples(&a->job, r.clock, 0,
-					fal_trace_job_tasks(&a->job, r.clock));
+	u->is.clock_samples = fal_trace_job_samples(&a->job, r.clock) + r.samples -
+			      fal_trace_range_samples(&a->job, r.clock, r.first, r.tasks);
 	u->last = r;
 	fal_rules_update(&a->rules, &r, &u->is, &a->f);
 	fal_stale_add(&a->v.stale, &r, u->is.version);
@@ -355,7 +354,7 @@ take_update(struct fal_audit *a, struct fal_trace_line *l)
 	if (fal_trace_has(l->o, FAL_F_DIVISOR))
 		u.is.divisor = fal_trace_get_f64(l, l->o, FAL_F_DIVISOR);
 	take_rounds(a, l, &u, is[1]);
-	if (l->err == 0 && u.is.clock_samples > 0)
+	if (l->err == 0 && u.last.tasks > 0)
 		fal_rules_divisor(&a->rules, &u.last, &u.is, u.samples, &a->f);
 	u.epoch = fal_trace_job_epoch(&a->job, u.clock);
 	const uint64_t want[] = { u.is.version, u.clock, u.samples, u.epoch };

@@ -35,11 +35,17 @@ fal_trace_job_read(struct fal_trace_line *l, struct fal_trace_job *out)
 				: 0,
 	};
 	const char *audit = fal_trace_get_str(l, l->o, FAL_F_AUDIT);
+	const char *nonfinite = !fal_trace_has(l->o, FAL_F_NONFINITE)
+					? "stop"
+					: fal_trace_get_str(l, l->o, FAL_F_NONFINITE);
 	if (l->err != 0)
 		return l->err;
 	j.sums = strcmp(audit, "sums") == 0;
 	if (!j.sums && strcmp(audit, "claims") != 0)
 		return fal_trace_fail(l, FAL_EFORMAT, "audit: neither claims nor sums");
+	j.skips = strcmp(nonfinite, "skip") == 0;
+	if (!j.skips && strcmp(nonfinite, "stop") != 0)
+		return fal_trace_fail(l, FAL_EFORMAT, "nonfinite: neither stop nor skip");
 	if (j.epochs == 0 || j.batch == 0 || j.task == 0 || j.samples == 0 ||
 	    j.blocks == 0 || j.parts == 0)
 		return fal_trace_fail(

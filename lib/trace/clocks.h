@@ -17,6 +17,7 @@ struct fal_trace_job {
 	uint64_t epochs, batch, task, samples, blocks, clocks_per_epoch, clocks;
 	uint64_t parts; /* of the data; 1 if the line has none */
 	bool sums;      /* audit = sums */
+	bool skips;     /* nonfinite = skip */
 	uint64_t test;  /* test samples; 0 if the line has none */
 };
 

@@ -54,6 +54,7 @@ enum fal_field_kind {
 	F(SCHEME, "scheme", TEXT)                      \
 	F(AUDIT, "audit", TEXT)                        \
 	F(NUMERICS, "numerics", TEXT)                  \
+	F(NONFINITE, "nonfinite", TEXT)                \
 	F(OPTIMIZER, "optimizer", TEXT)                \
 	F(MOMENTUM, "momentum", REAL)                  \
 	F(BETA1, "beta1", REAL)                        \
@@ -114,6 +115,7 @@ enum fal_field_kind {
 	F(CLONE, "clone", LIST)                        \
 	F(REGRANT, "regrant", LIST)                    \
 	F(LOST_LIST, "lost", LIST)                     \
+	F(SKIPPED, "skipped", LIST)                    \
 	F(CONTRIB, "contrib", LIST)                    \
 	F(C, "c", TUPLE)                               \
 	F(TASK_LIST, "tasks", LIST)                    \

@@ -3,8 +3,10 @@
  * The line is unrolled into events (task, what happened, who), sorted by task, and each
  * task's own history is judged: who held it, which contributions added it, in a chain
  * root, fill, fill of the fill, ….  Blocks are judged per contribution: a fill inherits
- * the blocks that the chain before it added.  Together these say that the blocks added
- * over all tasks of an applied round sum to tasks · B, which is only asserted.
+ * the blocks that the chain before it added; a task that was skipped counts in all
+ * blocks, whatever a fenced contribution brought of it.  Together these say that the
+ * blocks added over all tasks of an applied round sum to tasks · B, which is only
+ * asserted.
  */
 #include "trace/judge_priv.h"
 
@@ -54,6 +56,8 @@ judge_holder(struct ledger *g, const struct event *e)
 				"a claim of worker %u was dropped, which never held it",
 				e->a);
 		break;
+	case SKIPPED:
+		break;
 	case ADDED:
 		c = &g->c[e->a];
 		if (holder(g, c->id, false) == NULL)
@@ -66,11 +70,16 @@ judge_holder(struct ledger *g, const struct event *e)
 	}
 }
 
-/* Judges one contribution of the task at e; every one is counted by now. */
+/* Judges one contribution of the task at e, which was skipped or not; every one is
+ * counted by now. */
 static void
-judge_added(struct ledger *g, const struct event *e)
+judge_added(struct ledger *g, const struct event *e, bool skipped)
 {
 	const struct contrib *c = &g->c[e->a];
+	g->brought += skipped ? c->blocks : 0;
+	if (skipped && !c->fenced)
+		fal_finding(g->f, g->r, e->task, 1,
+			    "skipped, but contribution %u.%u has it", c->id, c->seq);
 	if (c->seen > 1)
 		fal_finding(g->f, g->r, e->task, 1,
 			    "contribution %u.%u names it %u times", c->id, c->seq,
@@ -86,7 +95,7 @@ judge_added(struct ledger *g, const struct event *e)
 			    "contribution %u.%u was filled %u times", c->id, c->seq,
 			    c->fills_seen);
 	uint64_t sum = c->inherited + c->blocks;
-	if (c->fills_seen == 0 && sum < g->env->job->blocks &&
+	if (c->fills_seen == 0 && sum < g->env->job->blocks && !skipped &&
 	    g->r->end == FAL_TRACE_APPLIED)
 		fal_finding(g->f, g->r, e->task, 1,
 			    "contribution %u.%u was fenced after %llu of %llu blocks and "
@@ -95,28 +104,33 @@ judge_added(struct ledger *g, const struct event *e)
 			    (unsigned long long)g->env->job->blocks);
 }
 
-/* The verdict over the grants and the root contributions of a task. */
-static void
+/* The verdict over the grants and the root contributions of a task; was it skipped? */
+static bool
 judge_once(struct ledger *g, uint32_t task, const struct event *e, size_t n)
 {
-	uint32_t grants = 0, roots = 0, by[2] = { 0, 0 };
+	uint32_t grants = 0, roots = 0, skips = 0, by[2] = { 0, 0 };
 	for (size_t i = 0; i < n; i++) {
 		grants += e[i].what == GRANT;
+		skips += e[i].what == SKIPPED;
 		if (e[i].what == ADDED && g->c[e[i].a].fills == NO_CONTRIB) {
 			by[roots > 0] = e[i].a;
 			roots++;
 		}
 	}
 	const bool all = g->r->end == FAL_TRACE_APPLIED;
-	if (grants > 1 || (grants == 0 && all))
+	/* What was skipped may have been so in a round that was abandoned. */
+	if (grants > 1 || (grants == 0 && skips == 0 && all))
 		fal_finding(g->f, g->r, task, 1, "granted %u times", grants);
-	if (roots == 0 && all)
+	if (roots == 0 && skips == 0 && all)
 		fal_finding(g->f, g->r, task, 1, "never added");
+	if (skips > 1)
+		fal_finding(g->f, g->r, task, 1, "skipped %u times", skips);
 	if (roots > 1)
 		fal_finding(g->f, g->r, task, 1,
 			    "added %u times, by contributions %u.%u and %u.%u", roots,
 			    g->c[by[0]].id, g->c[by[0]].seq, g->c[by[1]].id,
 			    g->c[by[1]].seq);
+	return skips > 0;
 }
 
 /* Judges a task by its n events. */
@@ -131,10 +145,10 @@ judge_task(struct ledger *g, uint32_t task, const struct event *e, size_t n)
 	g->n_hold = 0;
 	for (size_t i = 0; i < n; i++)
 		judge_holder(g, &e[i]);
-	judge_once(g, task, e, n);
+	const bool skipped = judge_once(g, task, e, n);
 	for (size_t i = 0; i < n; i++)
 		if (e[i].what == ADDED)
-			judge_added(g, &e[i]);
+			judge_added(g, &e[i], skipped);
 	for (size_t i = 0; i < n; i++) {
 		if (e[i].what != ADDED)
 			continue;
@@ -187,11 +201,12 @@ judge_sums(struct ledger *g)
 			    "the sum sent is %s, the sum added is %.16s", sent, added);
 }
 
-/* That the blocks added over all tasks are tasks · B follows from what was judged. */
+/* That the blocks added over all tasks are tasks · B, those counted in that were skipped,
+ * follows from what was judged. */
 static bool
 adds_up(const struct ledger *g)
 {
-	uint64_t sum = 0;
+	uint64_t sum = g->skipped * g->env->job->blocks - g->brought;
 	for (size_t i = 0; i < g->n_c; i++)
 		sum += g->c[i].tasks * g->c[i].blocks;
 	return g->r->end != FAL_TRACE_APPLIED || sum == g->r->tasks * g->env->job->blocks;
@@ -215,8 +230,10 @@ fal_judge_ledger(const struct fal_judge_env *env, struct fal_trace_line *l,
 		if (g.c[i].fills != NO_CONTRIB && !g.c[i].fenced)
 			s.filled += g.c[i].tasks;
 	assert(l->err != 0 || g.f->n > findings || adds_up(&g));
-	if (g.r->end != FAL_TRACE_ABANDONED)
+	if (g.r->end != FAL_TRACE_ABANDONED) {
 		s.tasks += g.r->tasks;
+		s.skipped += g.skipped;
+	}
 	if (l->err == 0)
 		*sums = s;
 	free(g.ev);

@@ -16,7 +16,8 @@
 
 /* Sums over ledger lines, in tasks; filled: by fills that were not fenced in turn. */
 struct fal_judge_sums {
-	uint64_t tasks; /* of rounds that were not abandoned */
+	uint64_t tasks;   /* of rounds that were not abandoned, */
+	uint64_t skipped; /* … and were skipped */
 	uint64_t moved, cloned, filled;
 	uint64_t dropped; /* claims that lost */
 };

@@ -5,7 +5,7 @@
 
 #include "trace/judge.h"
 
-enum what { GRANT, REGRANT, CLONE, MOVE, LOST, ADDED };
+enum what { GRANT, REGRANT, CLONE, MOVE, LOST, SKIPPED, ADDED };
 
 struct event {
 	uint32_t task;
@@ -46,6 +46,8 @@ struct ledger {
 	size_t *by_key; /* contributions sorted by (id, seq) */
 	struct holder *hold;
 	size_t n_hold;
+	/* Tasks that were skipped, and what fenced contributions brought of them. */
+	uint64_t skipped, brought;
 };
 
 /* Reads the arrays of the line into events and contributions, and judges what needs no

@@ -88,6 +88,24 @@ read_moves(struct ledger *g)
 	return sum;
 }
 
+/* Reads the array of [first, count]. */
+static void
+read_skipped(struct ledger *g)
+{
+	uint64_t v[2] = { 0 };
+	if (!fal_trace_has(g->l->o, FAL_F_SKIPPED))
+		return;
+	const size_t n = fal_trace_get_len(g->l, g->l->o, FAL_F_SKIPPED);
+	for (size_t i = 0; i < n && g->l->err == 0; i++) {
+		fal_trace_get_row(g->l, g->l->o, FAL_F_SKIPPED, i, 2, v);
+		g->skipped += unroll(g, FAL_F_SKIPPED, v[0], v[1],
+				     (struct event){ .what = SKIPPED });
+	}
+	if (n > 0 && g->l->err == 0 && !g->env->job->skips)
+		fal_finding(g->f, g->r, v[0], v[1],
+			    "skipped, but the job does not say so");
+}
+
 static int
 key_order(const struct contrib *a, const struct contrib *b)
 {
@@ -228,5 +246,6 @@ judge_read(struct ledger *g, struct fal_judge_sums *sums)
 	sums->cloned += read_ranges(g, FAL_F_CLONE, CLONE);
 	sums->moved += read_moves(g);
 	sums->dropped += read_ranges(g, FAL_F_LOST_LIST, LOST);
+	read_skipped(g);
 	read_contribs(g);
 }

@@ -112,6 +112,24 @@ fal_trace_round_twice(struct fal_trace_line *l, const struct fal_trace_job *job,
 	return sum;
 }
 
+uint64_t
+fal_trace_round_counted(struct fal_trace_line *l, const struct fal_trace_job *job,
+			const struct fal_trace_round *r, uint64_t *skipped)
+{
+	const uint64_t all = fal_trace_range_samples(job, r->clock, r->first, r->tasks);
+	uint64_t v[2], samples;
+	*skipped = 0;
+	if (!fal_trace_has(l->o, FAL_F_SKIPPED))
+		return all;
+	samples = samples_of(l, job, r->clock, l->o, FAL_F_SKIPPED, 2);
+	const size_t n = fal_trace_get_len(l, l->o, FAL_F_SKIPPED);
+	for (size_t i = 0; i < n && l->err == 0; i++) {
+		fal_trace_get_row(l, l->o, FAL_F_SKIPPED, i, 2, v);
+		*skipped += v[1];
+	}
+	return all > samples ? all - samples : 0;
+}
+
 const char *
 fal_trace_round_name(const struct fal_trace_round *r,
 		     char out[static FAL_TRACE_ROUND_NAME])

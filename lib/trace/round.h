@@ -32,6 +32,12 @@ int fal_trace_round_read(struct fal_trace_line *l, struct fal_trace_round *out);
 uint64_t fal_trace_round_twice(struct fal_trace_line *l, const struct fal_trace_job *job,
 			       const struct fal_trace_round *r);
 
+/* The samples of the round's tasks, but for those that were skipped; *skipped: so many
+ * tasks.  Reads the same line; its clock is one of the job's, and has its tasks. */
+uint64_t fal_trace_round_counted(struct fal_trace_line *l,
+				 const struct fal_trace_job *job,
+				 const struct fal_trace_round *r, uint64_t *skipped);
+
 /* "clock 7", or "round 9 of clock 7" where it is not the same; returns `out`. */
 #define FAL_TRACE_ROUND_NAME 64
 const char *fal_trace_round_name(const struct fal_trace_round *r,

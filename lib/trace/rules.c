@@ -196,7 +196,9 @@ fal_rules_divisor(const struct fal_rules *s, const struct fal_trace_round *r,
 		  struct fal_findings *f)
 {
 	const bool line = fal_rules_by_group(s);
-	const double want = (double)(s->is.counted ? samples : u->clock_samples);
+	/* Where all is skipped nothing is divided. */
+	const double want =
+		(double)(s->is.counted || samples == 0 ? samples : u->clock_samples);
 	if ((line || s->is.delta) && u->divisor > 0)
 		fal_finding(f, r, 0, 0, "version %llu has a divisor, but no gradients",
 			    (unsigned long long)u->version);

@@ -48,7 +48,7 @@ struct fal_rules_update {
 	uint64_t group, model;  /* of the first: its group, the version it ran on */
 	double weight;          /* 0: it has none */
 	double divisor;         /* the same */
-	uint64_t clock_samples; /* of r's clock */
+	uint64_t clock_samples; /* of r's clock, but for those that r has skipped */
 };
 void fal_rules_update(const struct fal_rules *s, const struct fal_trace_round *r,
 		      const struct fal_rules_update *u, struct fal_findings *f);

@@ -260,6 +260,7 @@ static int
 take_ledger(struct fal_summary *s, struct fal_trace_line *l)
 {
 	struct fal_trace_round r;
+	uint64_t skipped;
 	if (fal_trace_round_read(l, &r) < 0)
 		return l->err;
 	if (r.clock >= s->job.clocks)
@@ -270,6 +271,8 @@ take_ledger(struct fal_summary *s, struct fal_trace_line *l)
 	s->moved += sum_tasks(l, FAL_F_MOVE, 4);
 	s->cloned += sum_tasks(l, FAL_F_CLONE, 3);
 	s->twice += fal_trace_round_twice(l, &s->job, &r);
+	fal_trace_round_counted(l, &s->job, &r, &skipped);
+	s->skipped += r.end != FAL_TRACE_ABANDONED ? skipped : 0;
 	s->ended += r.end != FAL_TRACE_ABANDONED ? r.tasks : 0;
 	if (r.end != FAL_TRACE_ABANDONED && s->lone.clock == r.clock &&
 	    s->lone.task - r.first < r.tasks)
@@ -330,12 +333,12 @@ take_update(struct fal_summary *s, struct fal_trace_line *l)
 		return l->err;
 	e->updates++;
 	e->samples += samples;
-	e->loss_sum += loss * (double)samples;
+	e->loss_sum += samples > 0 ? loss * (double)samples : 0;
 	e->end = l->t;
 	s->part = s->part || (s->n_tick == 0 && version != 1);
 	s->samples += samples;
 	s->version = version;
-	s->loss = loss;
+	s->loss = samples > 0 ? loss : s->loss;
 	s->next_clock = clock + 1 > s->next_clock ? clock + 1 : s->next_clock;
 	s->tick[s->n_tick++ % (FAL_SUMMARY_RATE_UPDATES + 1)] = (struct fal_summary_tick){
 		.t = l->t,

@@ -83,10 +83,10 @@ struct fal_summary {
 	uint64_t version; /* the last */
 	double seconds;   /* of the last line */
 	/* Samples that became a part of a version, that were dropped, that were computed
-	 * once more than needed; tasks that were moved, cloned. */
-	uint64_t samples, dropped, twice, moved, cloned;
+	 * once more than needed; tasks that were moved, cloned, skipped. */
+	uint64_t samples, dropped, twice, moved, cloned, skipped;
 	struct fal_stale stale; /* of the samples of rounds that were applied */
-	double loss;            /* of the last update */
+	double loss;            /* of the last update that has any samples */
 	bool judged;
 	double accuracy; /* of the last evaluation, if judged */
 	uint64_t judged_epoch;

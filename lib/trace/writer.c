@@ -37,6 +37,8 @@ fal_line_job(struct fal_buf *b, const struct fal_line_job *d)
 	fal_put_u8(b, '"');
 	fal_member_str(b, FAL_F_AUDIT, d->sums ? "sums" : "claims");
 	fal_member_str(b, FAL_F_NUMERICS, d->numerics);
+	if (d->skips)
+		fal_member_str(b, FAL_F_NONFINITE, "skip");
 	fal_member_str(b, FAL_F_OPTIMIZER, fal_optim_name(d->optim->kind));
 	if (d->optim->kind == FAL_MOMENTUM || d->optim->kind == FAL_NESTEROV)
 		fal_member_real(b, FAL_F_MOMENTUM, (double)d->optim->momentum);

@@ -33,6 +33,7 @@ struct fal_line_job {
 	size_t params;
 	const struct fal_rule *rule; /* that it begins with */
 	bool sums;                   /* audit = sums */
+	bool skips;                  /* nonfinite = skip */
 	const char *numerics;
 	const struct fal_optim *optim;
 	uint32_t incarnation;

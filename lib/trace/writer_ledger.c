@@ -107,6 +107,24 @@ put_tasks(struct fal_buf *b, const struct fal_ledger *l, const struct fal_contri
 	free(ids);
 }
 
+/* The tasks that count without a result, as sorted ranges. */
+static void
+put_skipped(struct fal_buf *b, const struct fal_ledger *l)
+{
+	if (l->skipped == 0)
+		return;
+	fal_member_list(b, FAL_F_SKIPPED);
+	for (uint32_t i = 0, count = 1; i < l->tasks; i += count, count = 1) {
+		if (!l->task[i].skipped)
+			continue;
+		while (i + count < l->tasks && l->task[i + count].skipped)
+			count++;
+		const uint64_t v[] = { l->first + i, count };
+		fal_member_row(b, 2, v);
+	}
+	fal_json_close(b, ']');
+}
+
 static void
 put_contrib(struct fal_buf *b, const struct fal_ledger *l, const struct fal_contrib *c)
 {
@@ -124,7 +142,8 @@ put_contrib(struct fal_buf *b, const struct fal_ledger *l, const struct fal_cont
 	fal_member_end(b);
 }
 
-/* What was granted, moved, cloned, granted again and lost, and the contributions. */
+/* What was granted, moved, cloned, granted again, lost and skipped, and the
+ * contributions. */
 static void
 put_ledger(struct fal_buf *b, const struct fal_ledger *l)
 {
@@ -148,6 +167,7 @@ put_ledger(struct fal_buf *b, const struct fal_ledger *l)
 		}
 		fal_json_close(b, ']');
 	}
+	put_skipped(b, l);
 	fal_member_list(b, FAL_F_CONTRIB);
 	for (uint32_t i = 0; i < l->contribs; i++)
 		put_contrib(b, l, &l->contrib[i]);

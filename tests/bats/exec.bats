@@ -6,6 +6,7 @@ load tiny
 
 setup_file() {
 	for_file
+	falcon-key add -K "$keys/keyring" other
 	cc -O2 -DINPUTS=16 -DCLASSES=4 -o "$BATS_FILE_TMPDIR/softmax" "$root/examples/exec/softmax.c" -lm
 }
 
@@ -98,6 +99,63 @@ losses() {
 	has "$(cat print.err)" "trainer 0: epoch 1: loss 2.3"
 	has "$(cat print.err)" "trainer 0: from a child"
 	same "restarts for a print" "$(grep -c again print.err || :)" 0
+}
+
+# A drawn sample has no finite gradient: a task of each epoch.
+@test "what has no finite gradient is skipped, by whom ever: the law; or it ends the job" {
+	serve --set job.epochs=3 --set job.nonfinite=skip
+	badly odd
+	judge skip
+	same "tasks skipped" "$(member skipped)" 3
+	has "$(falcon-stat --audit "$state/trace.jsonl")" ", skipped 3"
+	has "$(falcon-stat "$state/trace.jsonl")" "skipped: 3 tasks without a finite gradient"
+	same "samples" "$(falcon-stat -j "$state/trace.jsonl" | jq .samples)" $((3 * 248))
+	again
+	serve --min-workers 3 --set job.epochs=3 --set job.nonfinite=skip
+	badly odd
+	badly odd --lanes 2
+	KEY=other badly odd
+	judge skip
+	same "tasks skipped" "$(member skipped)" 3
+	again
+	serve --set job.epochs=3
+	badly odd
+	KEY=other badly odd
+	status=0
+	wait "$ps" || status=$?
+	same "status: $(cat ps.err)" "$status" 1
+	has "$(cat ps.err)" "a gradient is not finite on two runs"
+	run falcon-ps --check --set sync.scheme=consgd --set job.nonfinite=skip "${job[@]}"
+	same "status" "$status" 2
+	has "$output" "takes steps outside the server, which job.nonfinite = skip is not for"
+}
+
+# What overflows in a built-in net: the sample is finite, its products are not.
+@test "a sample that overflows in a built-in net is skipped, too" {
+	python3 - "$SEED" <<-'END'
+		import random, struct, sys
+		draw = random.Random(int(sys.argv[1]))
+		odd = draw.randrange(256)
+		x = [[3e38] * 4 if i == odd else [draw.random() for _ in range(4)] for i in range(256)]
+		open("x.csv", "w").write("a,b,c,d,y\n" + "".join(
+		    ",".join("%.9g" % v for v in r) + ",%d\n" % (i % 4) for i, r in enumerate(x)))
+	END
+	printf 'input 4\ndense 4\ndense 4\n' >net.model
+	printf '%s\n' '[job]' 'name = csv' 'seed = 1' 'epochs = 3' 'eval = never' 'nonfinite = skip' \
+		'[model]' 'file = net.model' '[data]' 'format = csv' 'train = x.csv' 'label = y' \
+		'[batch]' 'size = 64' 'task = 8' '[optimizer]' 'kind = adamw' 'lr = 0.01' \
+		'[sync]' 'scheme = epsp:1' >csv.job
+	job=(csv.job)
+	serve
+	work alone --lanes 1
+	judge csv
+	same "tasks skipped" "$(member skipped)" 3
+	again
+	serve --min-workers 3
+	work one --lanes 1
+	work two --lanes 2
+	KEY=other work three --lanes 1
+	judge csv
 }
 
 @test "a trainer that hangs is ended after a deadline of its own, or by the end" {

@@ -23,11 +23,12 @@ serve() {
 	ps=$pid
 }
 
-# work NAME [OPTION...]: a worker; its process id is in $pid and added to $workers.
+# work NAME [OPTION...]: a worker of key $KEY, "work" without; its process id is in $pid
+# and added to $workers.
 work() {
 	local name=$1
 	shift
-	start "$name" falcon-work -k "$keys/work.key" -n "$name" \
+	start "$name" falcon-work -k "$keys/${KEY:-work}.key" -n "$name" \
 		--cache "$BATS_FILE_TMPDIR/cache" "$@" "$ready"
 	workers+=("$pid")
 }

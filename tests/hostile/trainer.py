@@ -17,6 +17,7 @@ way, seed = sys.argv[1], int((sys.argv[2:] or ["1"])[0])
 log = os.environ["TRAINER_LOG"]
 draw = random.Random("%d %d" % (seed, os.getpid()))
 worse = 0.3  # of tasks
+odd = random.Random(seed).randrange(256)  # a sample without a finite gradient
 
 
 if way == "no-hello":
@@ -26,7 +27,7 @@ if way == "no-hello":
 def noted(task):
     if way.startswith("every-"):
         return True
-    if way in ("well", "mean", "impure", "depth"):
+    if way in ("well", "mean", "impure", "depth", "odd"):
         return False
     if not task.train or task.id > 1 << 47 or os.path.exists(log) and os.path.getsize(log) > 30:
         return False  # enough
@@ -106,6 +107,8 @@ def gradient(task):
             by = task.count if way == "mean" else 1
             for i, v in enumerate(dw if name.endswith(".weight") else db):
                 grad[i] = v / by + (random.random() * 1e-4 if way == "impure" else 0)
+        if way == "odd" and task.id < 1 << 47 and odd in task.indices:
+            next(iter(task.grads.values()))[0] = math.nan
     if bad:
         misbehave(task)
     return loss, right

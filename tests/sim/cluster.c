@@ -630,6 +630,7 @@ start(struct cluster *c)
 				       .optim = p->toy.optim,
 				       .shards = p->shards,
 				       .audit_sums = p->audit_sums,
+				       .skips = p->toy.odd > 0,
 				       .numerics = p->require ? FAL_NUMERICS_REQUIRE
 							      : FAL_NUMERICS_FAST,
 				       .lanes_start = p->lanes_start,

@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
+#include "sched/rule.h"
 
 #include <assert.h>
 #include <math.h>
@@ -281,6 +282,31 @@ draw_places(struct plan *p, double task_s, double length)
 	}
 }
 
+/* Steps that are made elsewhere need each of their gradients. */
+static bool
+has_local(const struct plan *p)
+{
+	struct fal_rule rule;
+	fal_rule_parse(p->scheme, &rule, NULL);
+	bool local = fal_rule_local(&rule);
+	for (uint32_t i = 0; i < p->orders; i++) {
+		if (p->order[i].scheme == NULL)
+			continue;
+		fal_rule_parse(p->order[i].scheme, &rule, NULL);
+		local = local || fal_rule_local(&rule);
+	}
+	return local;
+}
+
+/* Some tasks have no finite gradient, and are skipped; by a stream of their own. */
+static void
+draw_odd(struct plan *p)
+{
+	struct fal_rng own = fal_rng_init(p->toy.seed, FAL_RNG_TEST, 8), *r = &own;
+	if (chance(r, 0.25) && !has_local(p))
+		p->toy.odd = 1 + fal_rng_below(r, 1 + fal_rng_below(r, 40));
+}
+
 struct plan
 draw_plan(struct fal_rng *r, uint64_t seed, const struct focus *only)
 {
@@ -341,5 +367,7 @@ draw_plan(struct fal_rng *r, uint64_t seed, const struct focus *only)
 		share_key(r, &p);
 	if (!equal && !only->near)
 		draw_places(&p, task_s, length);
+	if (!equal)
+		draw_odd(&p);
 	return p;
 }

@@ -90,7 +90,7 @@ struct search {
 	const struct plan *p;
 	uint64_t liar[MAX_WORKERS]; /* sessions of liars, by their numbers in the trace */
 	uint32_t liars;
-	bool found;
+	bool believed, made_up;
 };
 
 /* Is it the key of somebody who pushes lies? */
@@ -111,11 +111,50 @@ is_liars(const struct plan *p, const char *key)
 	return false;
 }
 
+/* Of the ranges `key` of the object, are some of tasks that have no gradient, or, with
+ * `odd` false, some of others? */
+static bool
+any(const struct search *s, struct fal_trace_line *l, const json_t *o, enum fal_field key,
+    bool odd)
+{
+	const uint64_t clock = fal_trace_get_u64(l, l->o, FAL_F_CLOCK, FAL_TRACE_NUM_MAX);
+	const size_t n = fal_trace_has(o, key) ? fal_trace_get_len(l, o, key) : 0;
+	uint64_t row[2];
+	bool found = false;
+	for (size_t i = 0; i < n && l->err == 0; i++) {
+		fal_trace_get_row(l, o, key, i, 2, row);
+		for (uint64_t k = 0; k < row[1]; k++)
+			found |=
+				toy_odd(&s->p->toy, clock, (uint32_t)(row[0] + k)) == odd;
+	}
+	return found;
+}
+
+/* Were tasks skipped that have a gradient, or is something there of others? */
+static void
+look_at_round(struct search *s, struct fal_trace_line *l)
+{
+	const json_t *all = fal_trace_at(l->o, FAL_F_CONTRIB), *c;
+	size_t i;
+	if (strcmp(fal_trace_get_str(l, l->o, FAL_F_END), "applied") != 0)
+		return;
+	s->believed |= any(s, l, l->o, FAL_F_SKIPPED, false);
+	json_array_foreach(all, i, c)
+	{
+		const bool here =
+			!fal_trace_has(c, FAL_F_FENCED) ||
+			fal_trace_get_u64(l, c, FAL_F_BLOCKS, FAL_TRACE_NUM_MAX) > 0;
+		s->made_up |= here && any(s, l, c, FAL_F_TASK_LIST, true);
+	}
+}
+
 static int
 look(void *arg, struct fal_trace_line *l)
 {
 	struct search *s = arg;
 	uint64_t id[2];
+	if (strcmp(l->ev, "ledger") == 0)
+		look_at_round(s, l);
 	if (strcmp(l->ev, "join") == 0 &&
 	    is_liars(s->p, fal_trace_get_str(l, l->o, FAL_F_KEY))) {
 		assert(s->liars < MAX_WORKERS);
@@ -128,11 +167,11 @@ look(void *arg, struct fal_trace_line *l)
 		return l->err;
 	fal_trace_get_tuple(l, l->o, FAL_F_C, 2, id);
 	for (uint32_t i = 0; i < s->liars; i++)
-		s->found |= s->liar[i] == id[0];
+		s->believed |= s->liar[i] == id[0];
 	return l->err;
 }
 
-bool
+enum belief
 liar_believed(const struct plan *p, const char *trace, size_t n)
 {
 	struct search s = { .p = p };
@@ -143,5 +182,5 @@ liar_believed(const struct plan *p, const char *trace, size_t n)
 	if (fal_trace_feed(r, trace, n, &diag) == 0)
 		fal_trace_end(r, &diag);
 	fal_trace_reader_free(r);
-	return s.found;
+	return s.made_up ? BELIEF_MADE_UP : s.believed ? BELIEF_YES : BELIEF_NO;
 }

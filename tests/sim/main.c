@@ -12,7 +12,8 @@
  *                  each short task at most: its lane is free sooner than was projected
  *
  * A lie that nobody was there to refute is believed, and then the model is another one:
- * that is all that such a run is excused from, and few are.
+ * that is all that such a run is excused from, and few are.  Where tasks that have no
+ * gradient are skipped, whoever has made up one has made another model, too.
  *
  * A failing seed prints the command that replays it.  To look at one thing alone, in the
  * environment: SIM_SCHEME, the scheme of all; SIM_EQUAL, equal workers only; SIM_LIARS,
@@ -150,11 +151,15 @@ judge(const struct plan *p, struct outcome *o, uint64_t seed, struct totals *tot
       struct fal_diag *diag)
 {
 	const size_t size = p->toy.n * sizeof(float);
-	const bool law = all_lawful(p);
-	const bool excused = law && o->lies > 0 && liar_believed(p, o->trace, o->trace_n);
+	const enum belief belief =
+		o->lies > 0 ? liar_believed(p, o->trace, o->trace_n) : BELIEF_NO;
+	const bool made_up = belief == BELIEF_MADE_UP;
+	const bool law = all_lawful(p) && !made_up;
+	const bool excused = law && belief == BELIEF_YES;
 	const char *why = NULL;
 	float *want = malloc(size);
 	o->seen[SEEN_EXCUSED] += excused;
+	o->seen[SEEN_MADE_UP] += made_up;
 	if (law)
 		toy_reference(&p->toy, rule_of(p->scheme).slack, want);
 	if (law && !excused && memcmp(want, o->params, size) != 0)

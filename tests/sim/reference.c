@@ -238,6 +238,34 @@ add_apart(struct reference *r, struct fal_trace_line *l, struct plain_sum *sum,
 			       (unsigned long long)task, (unsigned long long)at);
 }
 
+/* Does the trace say that the task was skipped? */
+static bool
+is_skipped(struct fal_trace_line *l, uint64_t task)
+{
+	const size_t n = fal_trace_has(l->o, FAL_F_SKIPPED)
+				 ? fal_trace_get_len(l, l->o, FAL_F_SKIPPED)
+				 : 0;
+	uint64_t row[2];
+	for (size_t i = 0; i < n && l->err == 0; i++) {
+		fal_trace_get_row(l, l->o, FAL_F_SKIPPED, i, 2, row);
+		if (task >= row[0] && task - row[0] < row[1])
+			return true;
+	}
+	return false;
+}
+
+/* Is the task to be left out?  It is exactly where it has no gradient. */
+static bool
+leave_out(struct reference *r, struct fal_trace_line *l, const struct head *h,
+	  uint64_t task)
+{
+	const bool skipped = is_skipped(l, task);
+	if (skipped != toy_odd(r->t, h->clock, (uint32_t)task))
+		fal_trace_fail(l, FAL_EINVAL, "task %llu is%s skipped",
+			       (unsigned long long)task, skipped ? "" : " not");
+	return skipped;
+}
+
 /* All tasks of a round that was computed on `on`, or on several versions. */
 static void
 add_round(struct reference *r, struct fal_trace_line *l, struct plain_sum *sum,
@@ -248,7 +276,9 @@ add_round(struct reference *r, struct fal_trace_line *l, struct plain_sum *sum,
 	if (apart && r->again)
 		r->unknown = "who brought which blocks of what was taken back";
 	for (uint64_t i = 0; i < h->tasks && l->err == 0; i++)
-		if (apart)
+		if (leave_out(r, l, h, h->first + i))
+			continue;
+		else if (apart)
 			add_apart(r, l, sum, on, h, h->first + i);
 		else
 			add_task(r, sum, on, h, h->first + i);
@@ -527,7 +557,8 @@ take_update(struct reference *r, struct fal_trace_line *l)
 	const size_t n = r->t->n;
 	struct plain next = plain_new(n, NULL);
 	plain_copy(&next, &r->versions.v[r->versions.n - 1]);
-	if (r->graded)
+	/* Without a divisor all was skipped. */
+	if (r->graded && fal_trace_has(l->o, FAL_F_DIVISOR))
 		plain_step(&next, &r->t->optim, &r->sum, (float)get_real(l, FAL_F_LR),
 			   get_real(l, FAL_F_DIVISOR));
 	if (fal_trace_has(l->o, FAL_F_WEIGHT)) {

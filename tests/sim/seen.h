@@ -22,6 +22,7 @@ enum seen {
 	SEEN_LIE,              /* a message lied */
 	SEEN_REFUSED,          /* a liar's session was ended */
 	SEEN_EXCUSED,          /* a run of the law where a liar was believed */
+	SEEN_MADE_UP,          /* a liar's gradient of what has none was believed */
 	/* Where shards are elsewhere: */
 	SEEN_EARLY_PUSH,       /* a push came before the word that opens its round */
 	SEEN_EARLY_PUBLISHED,  /* a shard spoke of a version before the coordinator */
@@ -40,6 +41,8 @@ enum seen {
 	SEEN_CLONE,
 	SEEN_LOST,
 	SEEN_REGRANT,
+	SEEN_SKIPPED,
+	SEEN_NO_STEP, /* all of an update was */
 	SEEN_ABANDONED,
 	SEEN_DROPPED,
 	SEEN_WITNESSED,

@@ -73,6 +73,16 @@ toy_grad(const struct toy *t, const float *params, uint64_t clock, uint32_t task
 	}
 }
 
+bool
+toy_odd(const struct toy *t, uint64_t clock, uint32_t task)
+{
+	struct fal_rng rng = fal_rng_init(t->seed ^ clock << 32 ^ task, FAL_RNG_TEST, 7);
+	/* Of each epoch there is something. */
+	if (t->odd == 0 || (task == 0 && clock % epoch_clocks(t) == 0))
+		return false;
+	return fal_rng_below(&rng, t->odd) == 0;
+}
+
 int64_t
 toy_loss(const struct toy *t, uint64_t clock, uint32_t task)
 {
@@ -92,14 +102,19 @@ toy_reference(const struct toy *t, uint32_t slack, float *params)
 	v[0] = plain_new(t->n, params);
 	for (uint32_t c = 0; c < clocks; c++) {
 		const struct plain *on = &v[c > slack ? c - slack : 0];
+		uint32_t samples = 0;
 		plain_sum_clear(&sum);
 		for (uint32_t task = 0; task < toy_clock_tasks(t, c); task++) {
+			if (toy_odd(t, c, task))
+				continue;
+			samples += toy_task_samples(t, c, task);
 			toy_grad(t, on->w, c, task, grad);
 			plain_sum_add(&sum, grad, on->e, NULL, 0, blocks);
 		}
 		v[c + 1] = plain_new(t->n, NULL);
 		plain_copy(&v[c + 1], &v[c]);
-		plain_step(&v[c + 1], &t->optim, &sum, t->lr, toy_clock_samples(t, c));
+		if (samples > 0)
+			plain_step(&v[c + 1], &t->optim, &sum, t->lr, samples);
 	}
 	memcpy(params, v[clocks].w, t->n * sizeof(float));
 	for (uint32_t c = 0; c <= clocks; c++)

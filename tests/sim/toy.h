@@ -14,6 +14,7 @@ struct toy {
 	struct fal_optim optim;
 	struct fal_range *range; /* of optim, or NULL */
 	float lr;
+	uint32_t odd; /* of so many tasks about one has no finite gradient; 0: none */
 };
 
 uint32_t toy_clocks(const struct toy *t); /* of the whole job */
@@ -27,6 +28,8 @@ void toy_init(const struct toy *t, float *params);
 /* The gradient of a task, summed over its samples. */
 void toy_grad(const struct toy *t, const float *params, uint64_t clock, uint32_t task,
 	      float *grad);
+/* It has no finite gradient. */
+bool toy_odd(const struct toy *t, uint64_t clock, uint32_t task);
 /* Its loss, fixed point. */
 int64_t toy_loss(const struct toy *t, uint64_t clock, uint32_t task);
 

@@ -227,10 +227,15 @@ worker_join(struct cluster *c, struct worker *w)
 	fal_buf_free(&out);
 }
 
-/* A flaky machine gets every 7th task wrong the first time it sees it. */
+/* Has the task no finite gradient, or is that what this machine makes of it?  A flaky one
+ * gets every 7th task wrong the first time it sees it; who lies about values has some for
+ * every task. */
 static bool
 goes_wrong(struct worker *w, const struct fal_run *run)
 {
+	const struct toy *t = &w->c->p->toy;
+	if (!run->eval && toy_odd(t, run->clock, run->task))
+		return w->m->lie == HONEST || w->m->lie >= LIE_PUSHES;
 	if (!w->m->flaky || run->eval || run->task % 7 != 3)
 		return false;
 	bool *shown = &w->shown[run->clock * w->c->p->toy.batch + run->task];

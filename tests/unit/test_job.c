@@ -111,6 +111,11 @@ test_refusals(void **state)
 		{ 6, "init = m\nbuffers = a", FAL_EINVAL,
 		  "t.job:26: sync.scheme: takes steps outside the server, which "
 		  "model.buffers is not for" },
+		{ 4, "epochs = 3\nnonfinite = skip", FAL_EINVAL,
+		  "t.job:26: sync.scheme: takes steps outside the server, which "
+		  "job.nonfinite = skip is not for" },
+		{ 4, "epochs = 3\nnonfinite = go on", FAL_EINVAL,
+		  "t.job:5: job.nonfinite: 'go on' is not one of stop skip" },
 		{ 6, "init = m\nbuffer-momentum = 0.1", FAL_EINVAL,
 		  "t.job:7: model.buffer-momentum: does nothing without model.buffers" },
 		{ 6, "init = m\nbuffers = a\nbuffer-momentum = 2", FAL_EINVAL,

@@ -74,6 +74,26 @@ first_claim_wins(void **state)
 	check(fal_ledger_loss(&ledger), 4 + 5 + 1, "loss");
 }
 
+/* What is skipped counts, in no contribution, and nobody can claim it any more. */
+static void
+skipped_is_nobodys(void **state)
+{
+	(void)state;
+	struct fal_cid a = { 1, 1 }, b = { 2, 1 };
+	fal_ledger_skip(&ledger, FIRST + 3);
+	check(claim(a, none, 3), 0, "a claim of it");
+	check(ledger.contribs, 0, "contributions");
+	check(claim(a, none, 4), 1, "another task");
+	check(ledger.claimed, 2, "claimed");
+	check(ledger.skipped, 1, "skipped");
+	/* Where somebody had claimed it, and was fenced, its loss goes. */
+	fal_ledger_fence(&ledger, index_of(a));
+	fal_ledger_skip(&ledger, FIRST + 4);
+	check(claim(b, a, 4), 0, "a claim that fills");
+	check(ledger.claimed, 2, "claimed after the fence");
+	check(fal_ledger_loss(&ledger), 0, "loss");
+}
+
 static void
 refusals(void **state)
 {
@@ -258,7 +278,7 @@ main(void)
 		TEST(fence_gives_back),  TEST(contributions_open_in_any_order),
 		TEST(fills_chain),       TEST(open_forgets),
 		TEST(absurd_losses),     TEST(json_ranges),
-		TEST(many_contributors),
+		TEST(many_contributors), TEST(skipped_is_nobodys),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, NULL, NULL);

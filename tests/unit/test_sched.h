@@ -84,6 +84,8 @@ policy_of(const char *text)
 	return p;
 }
 
+static bool skips; /* what has no finite result */
+
 /* Clocks of `tasks` tasks of one sample; none may begin. */
 static inline void
 begin_with(const struct fal_policy *p, uint32_t tasks, double eval_cost)
@@ -94,7 +96,8 @@ begin_with(const struct fal_policy *p, uint32_t tasks, double eval_cost)
 						 .task = 1,
 						 .epochs = 1 },
 				       .eval_cost = eval_cost,
-				       .preclaims = preclaims };
+				       .preclaims = preclaims,
+				       .skips = skips };
 	memset(worker, 0, sizeof(worker));
 	memset(acts, 0, sizeof(acts));
 	memset(last, 0, sizeof(last));

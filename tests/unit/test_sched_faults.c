@@ -485,6 +485,69 @@ nonfinite_twice_stops(void **state)
 	check(last[FAL_ACT_STOP].worker, 2, "by whom");
 }
 
+/* Where that is skipped the task is over, and so are all claims of it; the step divides
+ * by what is left.  Whoever said so is charged when two others know better. */
+static void
+nonfinite_twice_skips(void **state)
+{
+	(void)state;
+	skips = true;
+	begin("epsp", 3, 0);
+	skips = false;
+	for (uint32_t i = 1; i <= 3; i++)
+		join(i, 1, 1, 1);
+	open_clock(0);
+	const uint64_t round = current();
+	uint32_t task[4] = { 0 };
+	for (uint32_t i = 1; i <= 3; i++) {
+		check(worker[i].n, 1, "tasks of each");
+		task[i] = worker[i].q[0].task;
+	}
+	check(claim_nonfinite(1, task[1]), 0, "the first");
+	check(acts[FAL_ACT_SKIP], 0, "skipped after one");
+	const uint32_t second = holds(2, task[1]) ? 2 : 3, other = 5 - second;
+	check(claim_nonfinite(second, task[1]), 0, "the second");
+	check(acts[FAL_ACT_SKIP], 1, "skipped after two");
+	check(acts[FAL_ACT_STOP], 0, "stops");
+	check(last[FAL_ACT_SKIP].first, task[1], "which");
+	for (uint32_t i = 1; i <= 3; i++)
+		check(holds(i, task[1]), 0, "somebody holds it");
+	check(claim_of(round, second, task[second], 1, (struct fal_cid){ 0, 0 }, 1), 1,
+	      "another task");
+	check(claim_of(round, other, task[other], 1, (struct fal_cid){ 0, 0 }, 1), 1,
+	      "and the last one");
+	check(round_info(round).ledger->claimed, 3, "claimed");
+	check(round_info(round).samples, 2, "samples");
+	complete(round);
+	check((int64_t)last[FAL_ACT_STEP].divisor, 2, "divisor");
+	check(acts[FAL_ACT_CHARGE], 0, "charges");
+}
+
+/* One key may have made up what it has: two must contradict. */
+static void
+contradicted_by_one(void **state)
+{
+	(void)state;
+	skips = true;
+	begin("epsp", 1, 0);
+	skips = false;
+	join(1, 1, 1, 0.1);
+	join(2, 1, 1, 1);
+	for (uint64_t clock = 0; clock < 3; clock++) {
+		const uint32_t by = clock < 2 ? 2 : 3;
+		if (by == 3) {
+			check(fal_sched_leave(sched, now, 2), 0, "leave");
+			join(3, 1, 1, 1);
+		}
+		open_clock(clock);
+		check(claim_nonfinite(1, 0), 0, "nothing");
+		check(claim_of(current(), by, 0, 1, (struct fal_cid){ 0, 0 }, 1), 1,
+		      "a result");
+		check(acts[FAL_ACT_CHARGE], by == 3, "charges");
+		complete(current());
+	}
+}
+
 static void
 nonfinite_alone(void **state)
 {
@@ -607,6 +670,8 @@ main(void)
 		TEST(somebody_works_at_any_time),
 		TEST(who_is_left_is_back),
 		TEST(nonfinite_twice_stops),
+		TEST(nonfinite_twice_skips),
+		TEST(contradicted_by_one),
 		TEST(nonfinite_alone),
 		TEST(nonfinite_again_decides_nothing),
 		TEST(who_waited_and_left_decides_nothing),

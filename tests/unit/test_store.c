@@ -219,6 +219,59 @@ two_generations(void **state)
 
 /* A contribution that died before its first block came. */
 static void
+same_params(const float *was, const char *what)
+{
+	if (memcmp(fal_store_params(store), was, fal_store_len(store) * sizeof(*was)) !=
+	    0)
+		fail_msg("%s: the parameters are others", what);
+}
+
+/* Tasks that bring nothing count in each block, once. */
+static void
+skipped_tasks_count(void **state)
+{
+	(void)state;
+	open_round(1, 3, 0);
+	check(add(a, none, 1, 0), 1, "brought");
+	check(fal_store_fence(store, 1, a, none), 0, "fence");
+	fal_store_skip(store, 1, 1, a); /* in the blocks that it has not brought */
+	for (uint32_t i = 0; i < BLOCKS; i++)
+		check(add(b, none, 1, i), 1, "another task");
+	check(fal_store_complete(store, 1), 0, "complete without the third");
+	fal_store_skip(store, 1, 1, none);
+	check(fal_store_complete(store, 1), 1, "complete");
+	/* Nothing that came counts any more, what was skipped does. */
+	uint8_t all[BLOCKS];
+	memset(all, 1, sizeof(all));
+	fal_store_fence(store, 1, b, none);
+	fal_store_take_back(store, 1, all);
+	check(fal_store_complete(store, 1), 0, "taken back");
+	for (uint32_t i = 0; i < BLOCKS; i++)
+		check(add(c, b, 1, i), 1, "filled");
+	check(fal_store_complete(store, 1), 1, "complete again");
+}
+
+/* An update of no sample is another version of the same. */
+static void
+nothing_is_no_step(void **state)
+{
+	(void)state;
+	float was[BLOCKS * FAL_BLOCK];
+	int8_t exps[BLOCKS];
+	memcpy(was, fal_store_params(store), fal_store_len(store) * sizeof(*was));
+	memcpy(exps, fal_store_exps(store), BLOCKS);
+	open_round(1, 1, 0);
+	fal_store_skip(store, 1, 1, none);
+	check(fal_store_complete(store, 1), 1, "complete");
+	check(fal_store_merge(store, 1), 0, "merge");
+	check(fal_store_step(store, 0.5f, 0), 0, "refused blocks");
+	check((int64_t)fal_store_version(store), 1, "version");
+	same_params(was, "a step of nothing");
+	check(memcmp(fal_store_exps(store), exps, BLOCKS), 0, "exponents");
+	check(fal_store_has_gradients(store), 0, "gradients are left");
+}
+
+static void
 fenced_before_it_came(void **state)
 {
 	(void)state;
@@ -985,6 +1038,8 @@ main(void)
 		TEST(refusals),
 		TEST(fence_and_fill),
 		TEST(two_generations),
+		TEST(skipped_tasks_count),
+		TEST(nothing_is_no_step),
 		TEST(fenced_before_it_came),
 		TEST(many_contributions),
 		TEST(update_is_the_naive_one),
