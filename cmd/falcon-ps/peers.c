@@ -2,6 +2,8 @@
  * them. */
 #include "server.h"
 
+#include "base/line.h"
+#include "base/mem.h"
 #include "base/text.h"
 
 #include <string.h>
@@ -24,7 +26,7 @@ publication(struct ps_server *s, const struct ps_session *session,
 	    const struct fal_coord_model *m, uint32_t shard)
 {
 	struct ps_version *slot = &s->publisher.older;
-	if (m->version == m->newest)
+	if (m->version >= m->newest)
 		slot = &s->publisher.newest;
 	else if (m->keep)
 		slot = &s->publisher.kept;
@@ -42,12 +44,15 @@ is_old(const void *arg, const struct fal_shared *s)
 {
 	const struct fal_coord_model *told = arg;
 	const uint64_t version = fal_shared_version(s);
+	/* Of another line, or from before. */
+	const bool older = fal_line_of(version) != fal_line_of(told->version) ||
+			   version < told->version;
 	bool named = version >= told->from;
 	if (fal_shared_lasting(s) && !told->keep)
 		return false;
 	for (uint32_t i = 0; i < told->names && !named; i++)
 		named = told->named[i] == version;
-	return told->oldest == told->version || !named;
+	return (older && told->oldest == told->version) || !named;
 }
 
 /* A shard's part of it: PUBLISHED, then MODEL.  Or why the session must end; where there
@@ -80,6 +85,28 @@ send_part(struct ps_server *s, struct ps_session *session,
 	return err;
 }
 
+/* What is wanted, and there, leaves; versions up to `over` that are not there any more
+ * nobody wants. */
+static void
+publish_wanted(struct ps_server *s, uint64_t over)
+{
+	struct fal_shard_part part;
+	size_t kept = 0;
+	for (size_t i = 0; i < s->wants; i++) {
+		const struct ps_want w = s->want[i];
+		struct ps_session *session = ps_session_find(&s->sessions, w.peer);
+		const bool there =
+			fal_rack_part(s->rack, w.shard, w.model.version, &part);
+		if (session == NULL || (!there && w.model.version <= over))
+			continue;
+		if (!there)
+			s->want[kept++] = w;
+		else if (send_part(s, session, &w.model, w.shard) < 0)
+			fal_chan_close(session->chan);
+	}
+	s->wants = kept;
+}
+
 void
 ps_send_model(void *arg, uint32_t peer, const struct fal_coord_model *model)
 {
@@ -89,11 +116,24 @@ ps_send_model(void *arg, uint32_t peer, const struct fal_coord_model *model)
 		return;
 	/* Whoever has fallen behind skips to the version it needs. */
 	fal_chan_skip_shared(session->chan, is_old, model);
-	int err = FAL_OK;
-	for (uint32_t i = 0; i < fal_rack_shards(s->rack) && err == FAL_OK; i++)
-		err = send_part(s, session, model, i);
-	if (err < 0)
-		fal_chan_close(session->chan);
+	const struct ps_want w = { peer, 0, *model };
+	for (uint32_t i = 0; i < fal_rack_shards(s->rack); i++) {
+		if (FAL_GROW(s->want, s->want_cap, s->wants + 1) < 0) {
+			ps_fail(s, FAL_ENOMEM, "publishing");
+			return;
+		}
+		s->want[s->wants] = w;
+		s->want[s->wants].model.named = NULL;
+		s->want[s->wants++].shard = i;
+	}
+	publish_wanted(s, 0);
+}
+
+void
+ps_publish_wanted(struct ps_server *s)
+{
+	if (s->wants > 0)
+		publish_wanted(s, fal_coord_status(s->coord).version);
 }
 
 void

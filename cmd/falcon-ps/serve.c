@@ -137,6 +137,7 @@ ps_after_event(struct ps_server *s)
 	ps_tell_refused(s);
 	if (s->stopping || s->saved)
 		return;
+	ps_publish_wanted(s);
 	if (s->out->why.text[0] != '\0') {
 		conclude(s);
 		return;
@@ -445,6 +446,7 @@ ps_serve(const struct ps_serve_opt *opt, struct ps_outcome *out, struct fal_diag
 	uv_loop_close(&s.loop);
 	out->kept = s.keep.good && s.keep.clock >= out->status.clock;
 	ps_publisher_free(&s.publisher);
+	free(s.want);
 	ps_cache_free(&s.cache);
 	fal_coord_free(s.coord);
 	fal_rack_free(s.rack);

@@ -72,6 +72,12 @@ struct ps_server {
 		} * seen;
 		size_t n_seen, cap_seen;
 	} who;
+	/* Who is to be sent a shard's part of a version that it has not made yet. */
+	struct ps_want {
+		uint32_t peer, shard;
+		struct fal_coord_model model;
+	} * want;
+	size_t wants, want_cap;
 	uint64_t measured; /* clock of the last measurement of compression */
 	double began;      /* the first clock; 0: not yet */
 	uint32_t sized;    /* workers, when the cost of sizes was said last */
@@ -99,6 +105,8 @@ void ps_after_event(struct ps_server *s);
 /* Of fal_coord_ops; `arg` is the server. */
 void ps_send(void *arg, uint32_t peer, const struct fal_buf *msg);
 void ps_send_model(void *arg, uint32_t peer, const struct fal_coord_model *model);
+/* What was wanted and has been made since leaves. */
+void ps_publish_wanted(struct ps_server *s);
 void ps_close_peer(void *arg, uint32_t peer, const char *why);
 /* Says of whom the coordinator ended the sessions: not before it is through. */
 void ps_tell_refused(struct ps_server *s);

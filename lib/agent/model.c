@@ -102,18 +102,20 @@ is_old(const struct fal_agent *a, const struct snapshot *s)
 	return (other || s->version < a->oldest) && s->due <= a->told;
 }
 
-/* Forgets versions that nobody will ask for, and, as versions of a line come in order,
- * those still coming although `whole` is here. */
+/* Forgets versions that nobody will ask for, and, as those of a line that are told come
+ * in order, those still coming although `whole`, told after them, is here. */
 static void
-prune(struct fal_agent *a, uint64_t whole)
+prune(struct fal_agent *a, const struct snapshot *whole)
 {
+	const uint64_t version = whole != NULL ? whole->version : 0;
+	const uint32_t due = whole != NULL ? whole->due : 0;
 	size_t left = 0;
 	for (size_t i = 0; i < a->versions.n; i++) {
 		struct snapshot *s = a->versions.v[i];
 		const bool coming = s->left > 0;
-		const uint32_t line = fal_line_of(s->version);
-		const bool old = is_old(a, s) || (coming && s->version < whole &&
-						  line == fal_line_of(whole));
+		const bool skipped = coming && s->due < due && s->version < version &&
+				     fal_line_of(s->version) == fal_line_of(version);
+		const bool old = skipped || is_old(a, s);
 		if (!old || (coming && s->keep) || agent_named(a, s->version))
 			a->versions.v[left++] = s;
 		else
@@ -171,7 +173,7 @@ agent_on_version(struct fal_agent *a, const struct fal_msg *m)
 	a->oldest = m->version.oldest;
 	for (size_t i = 0; i < a->versions.n && m->version.keep != 0; i++)
 		a->versions.v[i]->keep = false;
-	prune(a, 0);
+	prune(a, NULL);
 	a->told++;
 	s = find(a, version);
 	if (s != NULL && s->left == 0) { /* its MODEL messages are not needed */
@@ -183,6 +185,8 @@ agent_on_version(struct fal_agent *a, const struct fal_msg *m)
 		s = told(a, version);
 	if (s == NULL)
 		return FAL_ENOMEM;
+	if (s->due < a->told)
+		s->due = a->told;
 	s->keep |= m->version.keep != 0;
 	return FAL_OK;
 }
@@ -216,7 +220,7 @@ model_complete(struct fal_agent *a, struct snapshot *s)
 	if (s->keep)
 		keep(a, s);
 	s->keep = false;
-	prune(a, s->version);
+	prune(a, s);
 	return agent_dispatch(a);
 }
 

@@ -152,6 +152,8 @@ grant(struct fal_coord *c, uint32_t to, const struct fal_act *a)
 						   : r.version;
 	if (a->kind == FAL_ACT_GRANT && r.mixed && note_on(c, a, m.grant.version) < 0)
 		return FAL_ENOMEM;
+	if (p != NULL && coord_send_again(c, p, m.grant.version) < 0)
+		return FAL_ENOMEM;
 	m.grant.first = a->first;
 	m.grant.count = a->count;
 	m.grant.fills_worker = a->fills.worker;

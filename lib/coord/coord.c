@@ -58,6 +58,7 @@ fal_coord_new(const struct fal_coord_conf *conf, const struct fal_coord_ops *ops
 	struct fal_sched_conf sched = { .policy = conf->policy,
 					.grid = conf->grid,
 					.entropy = conf->entropy,
+					.ahead = true,
 					.lanes_start = conf->lanes_start,
 					.skips = conf->skips,
 					/* forward only: about a third of a step */
@@ -138,8 +139,6 @@ coord_begin_eval(struct fal_coord *c, double now, uint64_t version, uint64_t ove
 	uint64_t every = c->conf.eval_every > 0 ? c->conf.eval_every : c->clocks;
 	c->next_eval = over / every * every + every;
 	c->next_eval = c->next_eval < c->clocks ? c->next_eval : c->clocks;
-	for (uint32_t i = 0; i < c->peers; i++)
-		c->peer[i].keeps = false;
 	return coord_eval_begin(c, now);
 }
 
@@ -150,9 +149,9 @@ send_kept(struct fal_coord *c)
 	int err = FAL_OK;
 	for (uint32_t i = 0; i < c->peers && c->evaluating && err == FAL_OK; i++) {
 		struct fal_peer *p = &c->peer[i];
-		if (!p->ready || p->keeps)
+		if (!p->ready || p->kept == c->kept_version)
 			continue;
-		p->keeps = true;
+		p->kept = c->kept_version;
 		if (!p->on_line && p->next_version <= c->kept_version)
 			p->next_version = c->kept_version + 1;
 		err = coord_send_version(c, p, c->kept_version, true);

@@ -109,7 +109,7 @@ struct fal_coord_conf {
 	uint32_t test_samples; /* 0: no evaluation */
 	uint32_t eval_every;   /* clocks between evaluations; 0: at the end only */
 	size_t params;
-	uint32_t shards;        /* 0: one */
+	uint32_t shards;        /* 0: one; at most FAL_SHARDS_MAX */
 	struct fal_optim optim; /* for the trace */
 	struct fal_schedule schedule;
 	/* Mean loss of a model that knows nothing; 0: no loss is too large. */

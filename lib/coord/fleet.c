@@ -12,8 +12,8 @@
 
 /* ---- orders ------------------------------------------------------------------------ */
 
-static int
-tell(struct fal_coord *c, const struct fal_shard_order *o)
+int
+coord_order(struct fal_coord *c, const struct fal_shard_order *o)
 {
 	coord_call(c);
 	int err = c->ops.shards.order(c->ops.shards.arg, o);
@@ -21,78 +21,26 @@ tell(struct fal_coord *c, const struct fal_shard_order *o)
 	return err;
 }
 
-/* The order waits for its squares, or for one that does. */
-static int
-put_by(struct fal_coord *c, const struct fal_shard_order *o)
-{
-	const uint32_t blocks = fal_blocks(c->conf.params);
-	struct fal_put_by p = { .order = *o };
-	if (FAL_GROW(c->put_by, c->put_by_cap, c->put_bys + 1) < 0)
-		return FAL_ENOMEM;
-	if (o->seen != NULL) {
-		p.seen = fal_calloc(blocks, 1);
-		if (p.seen == NULL)
-			return FAL_ENOMEM;
-		memcpy(p.seen, o->seen, blocks);
-		p.order.seen = p.seen;
-	}
-	c->put_by[c->put_bys++] = p;
-	return FAL_OK;
-}
-
-static int
-ask_squares(struct fal_coord *c, const struct fal_shard_order *of)
-{
-	const struct fal_shard_order o = { .kind = FAL_ORDER_SQUARES,
-					   .round = of->kind == FAL_ORDER_END
-							    ? of->round
-							    : UINT64_MAX,
-					   .divisor = of->divisor };
-	if (c->squares == NULL)
-		c->squares = fal_calloc(fal_blocks(c->conf.params), sizeof(*c->squares));
-	if (c->squares == NULL)
-		return FAL_ENOMEM;
-	c->squared = 0;
-	return tell(c, &o);
-}
-
-int
-coord_order(struct fal_coord *c, const struct fal_shard_order *o)
-{
-	const bool first = c->put_bys == 0;
-	int err = first && !o->clipped ? tell(c, o) : put_by(c, o);
-	return err == FAL_OK && first && o->clipped ? ask_squares(c, o) : err;
-}
-
-/* All squares are here: the order that waited for them goes out, and those behind it, up
- * to the next one that has to wait. */
-static int
-go_on(struct fal_coord *c)
-{
-	struct fal_shard_order *first = &c->put_by[0].order;
-	size_t n = 0;
-	int err = FAL_OK;
-	/* In the order of blocks: so the sum is the same however they are placed. */
-	for (uint32_t b = 0; b < fal_blocks(c->conf.params); b++)
-		first->squares += c->squares[b];
-	if (first->kind == FAL_ORDER_STEP)
-		coord_norm(c, first->version, first->squares);
-	first->clipped = false;
-	for (; n < c->put_bys && !c->put_by[n].order.clipped && err == FAL_OK; n++) {
-		err = tell(c, &c->put_by[n].order);
-		free(c->put_by[n].seen);
-	}
-	c->put_bys -= n;
-	memmove(c->put_by, c->put_by + n, c->put_bys * sizeof(*c->put_by));
-	return err == FAL_OK && c->put_bys > 0 ? ask_squares(c, &c->put_by[0].order)
-					       : err;
-}
-
+/* What all shards are clipped by, who wait for it: they say the squares of one order
+ * after the other. */
 static int
 on_squares(struct fal_coord *c, const struct fal_shard_say *say)
 {
+	const uint32_t blocks = fal_blocks(c->conf.params);
+	struct fal_shard_order o = { .kind = FAL_ORDER_SCALE };
+	if (c->squares == NULL)
+		c->squares = fal_calloc(blocks, sizeof(*c->squares));
+	if (c->squares == NULL)
+		return FAL_ENOMEM;
 	memcpy(c->squares + say->first, say->squares, say->blocks * sizeof(*c->squares));
-	return ++c->squared == c->conf.shards ? go_on(c) : FAL_OK;
+	if (++c->squared < c->conf.shards)
+		return FAL_OK;
+	c->squared = 0;
+	/* In the order of blocks: so the sum is the same however they are placed. */
+	for (uint32_t b = 0; b < blocks; b++)
+		o.squares += c->squares[b];
+	coord_norm(c, say->version, o.squares);
+	return coord_order(c, &o);
 }
 
 /* ---- rounds ------------------------------------------------------------------------ */
@@ -129,7 +77,6 @@ coord_gather_end(struct fal_coord *c, uint64_t round)
 	if (g == NULL)
 		return;
 	free(g->brought);
-	free(g->took);
 	memmove(g, g + 1, (size_t)(c->gather + --c->gathers - g) * sizeof(*g));
 	size_t kept = 0;
 	for (size_t i = 0; i < c->partlies; i++)
@@ -141,7 +88,8 @@ coord_gather_end(struct fal_coord *c, uint64_t round)
 uint32_t
 coord_turn(struct fal_gather *g)
 {
-	g->complete = g->beyond = 0;
+	g->judged = 0;
+	g->beyond = 0;
 	return ++g->turn;
 }
 
@@ -150,17 +98,29 @@ coord_fleet_free(struct fal_coord *c)
 {
 	while (c->gathers > 0)
 		coord_gather_end(c, c->gather[0].round);
-	for (size_t i = 0; i < c->put_bys; i++)
-		free(c->put_by[i].seen);
-	free(c->put_by);
 	free(c->gather);
 	free(c->partly);
 	free(c->squares);
 }
 
-/* One shard more says so of the contribution.  1: all have. */
+/* A shard, and all of them, as bits. */
+static uint64_t
+bit_of(uint32_t shard)
+{
+	return (uint64_t)1 << shard;
+}
+
+static uint64_t
+all_of(const struct fal_coord *c)
+{
+	return UINT64_MAX >> (FAL_SHARDS_MAX - c->conf.shards);
+}
+
+/* One shard more says so of the contribution; of what comes behind the end of the round
+ * there a shard says nothing.  1: all have. */
 static int
-all_say(struct fal_coord *c, const struct fal_shard_say *say)
+all_say(struct fal_coord *c, const struct fal_gather *g, uint32_t shard,
+	const struct fal_shard_say *say)
 {
 	struct fal_partly *p = NULL;
 	if (c->conf.shards == 1)
@@ -177,28 +137,31 @@ all_say(struct fal_coord *c, const struct fal_shard_say *say)
 					  .id = say->id,
 					  .said = say->kind };
 	}
-	if (++p->shards < c->conf.shards)
+	p->shards |= bit_of(shard);
+	const uint64_t over = say->kind == FAL_SAY_ARRIVED ? g->over : 0;
+	if ((p->shards | over) != all_of(c))
 		return 0;
 	*p = c->partly[--c->partlies];
 	return 1;
 }
 
-/* The contribution has so many blocks more at a shard that has taken back what it
- * should. */
+/* A shard has counted so many blocks more of a contribution. */
 static int
-brought(struct fal_coord *c, struct fal_gather *g, struct fal_cid id, uint32_t blocks)
+bring(const struct fal_coord *c, struct fal_gather *g, uint32_t shard,
+      const struct fal_brought *more)
 {
 	struct fal_round_info r;
 	const bool is = fal_sched_round(c->sched, g->round, &r);
-	const uint32_t n = is ? r.ledger->contribs : 0;
-	const uint32_t at =
-		is && id.worker != 0 ? fal_ledger_find(r.ledger, id) : FAL_NONE;
-	if (FAL_GROW(g->brought, g->brought_cap, (size_t)n) < 0)
+	const uint32_t at = is ? fal_ledger_find(r.ledger, more->id) : FAL_NONE;
+	const uint32_t shards = c->conf.shards;
+	if (at == FAL_NONE)
+		return FAL_OK;
+	if (FAL_GROW(g->brought, g->brought_cap, (size_t)r.ledger->contribs * shards) < 0)
 		return FAL_ENOMEM;
-	while (g->broughts < n)
-		g->brought[g->broughts++] = 0;
-	if (at != FAL_NONE)
-		g->brought[at] += blocks;
+	for (; g->broughts < r.ledger->contribs; g->broughts++)
+		memset(g->brought + (size_t)g->broughts * shards, 0,
+		       shards * sizeof(*g->brought));
+	g->brought[(size_t)at * shards + shard] += more->blocks;
 	return FAL_OK;
 }
 
@@ -209,9 +172,10 @@ on_arrived(struct fal_coord *c, double now, uint32_t shard,
 	struct fal_gather *g = coord_gather(c, say->round);
 	if (g == NULL)
 		return FAL_OK;
-	if (g->took != NULL && g->took[shard] && brought(c, g, say->id, say->blocks) < 0)
+	const struct fal_brought more = { say->id, say->blocks };
+	if (bring(c, g, shard, &more) < 0)
 		return FAL_ENOMEM;
-	const int whole = say->whole ? all_say(c, say) : 0;
+	const int whole = say->whole ? all_say(c, g, shard, say) : 0;
 	if (whole < 0)
 		return whole;
 	return fal_sched_arrived(c->sched, now, say->round, say->id, say->blocks,
@@ -219,11 +183,13 @@ on_arrived(struct fal_coord *c, double now, uint32_t shard,
 }
 
 static int
-on_fenced(struct fal_coord *c, double now, const struct fal_shard_say *say)
+on_fenced(struct fal_coord *c, double now, uint32_t shard,
+	  const struct fal_shard_say *say)
 {
-	if (coord_gather(c, say->round) == NULL)
+	const struct fal_gather *g = coord_gather(c, say->round);
+	if (g == NULL)
 		return FAL_OK;
-	const int all = all_say(c, say);
+	const int all = all_say(c, g, shard, say);
 	return all != 1 ? all : fal_sched_fenced(c->sched, now, say->round, say->id);
 }
 
@@ -239,8 +205,22 @@ on_refused(struct fal_coord *c, double now, const struct fal_shard_say *say)
 	return coord_refuse(c, now, p->id, say->odd);
 }
 
+/* The shard has its part of the round, or has done with it.  When all have, those that
+ * hold theirs learn what is made of it. */
 static int
-on_complete(struct fal_coord *c, double now, const struct fal_shard_say *say)
+has_all(struct fal_coord *c, double now, struct fal_gather *g, uint64_t *said,
+	uint32_t shard)
+{
+	const uint64_t was = g->judged | g->over;
+	*said |= bit_of(shard);
+	return (g->judged | g->over) != was && (g->judged | g->over) == all_of(c)
+		       ? coord_judge(c, now, g)
+		       : FAL_OK;
+}
+
+static int
+on_complete(struct fal_coord *c, double now, uint32_t shard,
+	    const struct fal_shard_say *say)
 {
 	struct fal_gather *g = coord_gather(c, say->round);
 	if (g == NULL || g->turn != say->turn)
@@ -250,39 +230,41 @@ on_complete(struct fal_coord *c, double now, const struct fal_shard_say *say)
 		g->most = say->most;
 	}
 	g->beyond += say->beyond;
-	return ++g->complete == c->conf.shards ? coord_judge(c, now, g) : FAL_OK;
+	return has_all(c, now, g, &g->judged, shard);
 }
 
-/* What the contributions have left, and what came of them since. */
+/* By place in the ledger: what all shards have counted; NULL: out of memory. */
+static uint32_t *
+brought_all(const struct fal_coord *c, const struct fal_gather *g, uint32_t contribs)
+{
+	uint32_t *all = fal_calloc(contribs, sizeof(*all));
+	for (uint32_t i = 0; all != NULL && i < g->broughts * c->conf.shards; i++)
+		all[i / c->conf.shards] += g->brought[i];
+	return all;
+}
+
+/* What the contributions have left there; of a round that is over, all. */
 static int
 on_taken(struct fal_coord *c, double now, uint32_t shard, const struct fal_shard_say *say)
 {
-	static const struct fal_cid none = { 0, 0 };
 	struct fal_gather *g = coord_gather(c, say->round);
 	struct fal_round_info r;
-	int err = FAL_OK;
-	if (g == NULL)
+	if (g == NULL || !fal_sched_round(c->sched, say->round, &r))
 		return FAL_OK;
-	if (g->took == NULL)
-		g->took = fal_calloc(c->conf.shards, sizeof(*g->took));
-	if (g->took == NULL)
-		return FAL_ENOMEM;
-	g->took[shard] = true;
 	g->taken_blocks += say->blocks;
-	for (uint32_t i = 0; i < say->broughts && err == FAL_OK; i++)
-		err = brought(c, g, say->brought[i].id, say->brought[i].blocks);
-	if (err < 0 || ++g->taken < c->conf.shards)
-		return err;
-	/* Others may have begun since. */
-	err = brought(c, g, none, 0);
-	if (err == FAL_OK && fal_sched_round(c->sched, say->round, &r))
-		err = coord_taken(c, now, g, &r);
+	for (uint32_t i = 0; i < g->broughts && say->ok; i++)
+		g->brought[(size_t)i * c->conf.shards + shard] = 0;
+	for (uint32_t i = 0; i < say->broughts; i++)
+		if (bring(c, g, shard, &say->brought[i]) < 0)
+			return FAL_ENOMEM;
+	if (++g->taken < c->conf.shards)
+		return FAL_OK;
+	uint32_t *all = brought_all(c, g, r.ledger->contribs);
+	int err = all != NULL ? coord_taken(c, now, g, &r, all) : FAL_ENOMEM;
+	free(all);
 	g = coord_gather(c, say->round);
-	if (g == NULL)
-		return err;
-	free(g->took);
-	g->took = NULL;
-	g->taken = g->taken_blocks = g->broughts = 0;
+	if (g != NULL)
+		g->taken = g->taken_blocks = 0;
 	return err;
 }
 
@@ -301,9 +283,10 @@ news_of(const struct fal_coord *c, enum fal_act_kind kind, uint64_t number)
 }
 
 static int
-on_ended(struct fal_coord *c, const struct fal_shard_say *say)
+on_ended(struct fal_coord *c, double now, uint32_t shard, const struct fal_shard_say *say)
 {
 	struct fal_news *n = news_of(c, FAL_ACT_END, say->round);
+	struct fal_gather *g = coord_gather(c, say->round);
 	if (say->odd != NULL)
 		c->why = say->odd;
 	if (n == NULL)
@@ -315,7 +298,7 @@ on_ended(struct fal_coord *c, const struct fal_shard_say *say)
 		n->act.weight = 1.0 / say->rank;
 		n->act.count = say->rank;
 	}
-	return FAL_OK;
+	return g != NULL ? has_all(c, now, g, &g->over, shard) : FAL_OK;
 }
 
 static int
@@ -336,7 +319,7 @@ hear(struct fal_coord *c, double now, uint32_t shard, const struct fal_shard_say
 	case FAL_SAY_ARRIVED:
 		return on_arrived(c, now, shard, say);
 	case FAL_SAY_COMPLETE:
-		return on_complete(c, now, say);
+		return on_complete(c, now, shard, say);
 	case FAL_SAY_DOUBT:
 		return coord_doubt(c, say);
 	case FAL_SAY_HEARD:
@@ -346,13 +329,13 @@ hear(struct fal_coord *c, double now, uint32_t shard, const struct fal_shard_say
 	case FAL_SAY_TAKEN:
 		return on_taken(c, now, shard, say);
 	case FAL_SAY_FENCED:
-		return on_fenced(c, now, say);
+		return on_fenced(c, now, shard, say);
 	case FAL_SAY_REFUSED:
 		return on_refused(c, now, say);
 	case FAL_SAY_SQUARES:
 		return on_squares(c, say);
 	case FAL_SAY_ENDED:
-		return on_ended(c, say);
+		return on_ended(c, now, shard, say);
 	case FAL_SAY_STEPPED:
 		return on_stepped(c, now, say);
 	}

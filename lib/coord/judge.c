@@ -24,7 +24,7 @@ again(struct fal_coord *c, struct fal_gather *g, struct fal_cid of,
 
 int
 coord_taken(struct fal_coord *c, double now, const struct fal_gather *g,
-	    const struct fal_round_info *r)
+	    const struct fal_round_info *r, const uint32_t *brought)
 {
 	const struct fal_again a = g->again;
 	const struct fal_line_again line = { .id = a.by,
@@ -32,7 +32,7 @@ coord_taken(struct fal_coord *c, double now, const struct fal_gather *g,
 					     .why = a.why };
 	fal_line_again(&c->line, fal_coord_seconds(c, now), r, &line);
 	coord_trace(c);
-	int err = fal_sched_again(c->sched, now, g->round, a.suspect, g->brought);
+	int err = fal_sched_again(c->sched, now, g->round, a.suspect, brought);
 	if (err == FAL_OK && a.charge != NULL)
 		err = fal_sched_charge(c->sched, now, a.by.worker, a.charge);
 	return err;
@@ -460,6 +460,24 @@ coord_judge(struct fal_coord *c, double now, struct fal_gather *g)
 	int waits = doubts(c, now, g);
 	if (waits != 0)
 		return waits < 0 ? waits : FAL_OK;
+	/* An order that is on its way ends it. */
+	if (r.armed)
+		return FAL_OK;
 	int err = mended(c, now, &r);
 	return err < 0 ? err : fal_sched_complete(c->sched, now, r.round);
+}
+
+int
+coord_made(struct fal_coord *c, double now, const struct fal_round_info *r)
+{
+	int err = mended(c, now, r);
+	/* Not all had said yet what they made of it, and now all have. */
+	for (size_t i = 0; i < c->doubts && err == FAL_OK;)
+		if (c->doubt[i].round == r->round && c->doubt[i].by != 0)
+			err = witnessed(c, now, &c->doubt[i]);
+		else
+			i++;
+	coord_judge_forget(c, r->round);
+	coord_gather_end(c, r->round);
+	return err < 0 ? err : fal_sched_made(c->sched, now, r->round);
 }

@@ -62,12 +62,16 @@ coord_remember(struct fal_coord *c, uint64_t version, uint64_t over)
 	struct fal_coord_past *p = &c->past;
 	const struct fal_coord_status *s = &c->status;
 	struct fal_sched_from at;
-	c->marking = fal_sched_at(c->sched, version, over, &at);
-	if (!c->marking)
+	c->marking = fal_coord_markable(c) && fal_sched_at(c->sched, version, over, &at);
+	if (!c->marking) { /* the next one, then */
+		c->mark = true;
 		return FAL_OK;
+	}
 	p->version = version;
 	p->clock = over;
-	p->oldest = c->oldest;
+	/* As it was then: others may have been ordered since. */
+	p->oldest = version + 1 > c->keeps ? version + 1 - c->keeps : 0;
+	p->oldest = p->oldest < at.first ? at.first : p->oldest;
 	p->first = at.first;
 	p->round = at.round;
 	memcpy(p->by, c->control.holds_by, sizeof(p->by));
@@ -117,9 +121,8 @@ fal_coord_mark_now(struct fal_coord *c, double now)
 	const struct fal_shard_order o = { .kind = FAL_ORDER_MARK,
 					   .version = c->version };
 	/* The shards have made it, it is told, and nothing is on its way to the next. */
-	if (c->newses > 0 || c->put_bys > 0 || c->mergeds > 0 ||
-	    c->published != c->version || c->finished || c->why != NULL ||
-	    !fal_coord_markable(c))
+	if (c->newses > 0 || c->mergeds > 0 || c->published != c->version ||
+	    c->finished || c->why != NULL || !fal_coord_markable(c))
 		return FAL_OK;
 	int err = coord_remember(c, c->version, fal_sched_over(c->sched));
 	if (err == FAL_OK && c->marking)

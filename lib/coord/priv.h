@@ -70,8 +70,10 @@ struct fal_peer {
 	uint64_t told_rx, told_tx; /* in `clock` lines so far */
 	uint32_t versions;         /* VERSION messages to it */
 	uint64_t next_version;     /* the first one that it was not sent */
-	bool on_line; /* was sent a version of a line since: it may have none of these */
-	bool keeps;   /* it was sent the version under evaluation */
+	uint64_t oldest, again;    /* told to forget those before; but for this one */
+	bool on_line;  /* was sent a version of a line since: it may have none of these */
+	uint64_t kept; /* version that it was told to keep for evaluation; UINT64_MAX:
+			  none */
 };
 
 /* What controllers have asked for, and is not there yet. */
@@ -149,7 +151,8 @@ struct fal_coord {
 		size_t keys, key_cap, scratch_cap;
 	} health;
 	bool judged;        /* kept_version is one that was evaluated */
-	uint64_t next_eval; /* clock at which the next one is due */
+	uint64_t next_eval; /* clock at which the next one is due, */
+	uint64_t due;       /* and with which version, once that is ordered; 0: not yet */
 	struct fal_evaluation {
 		uint32_t tasks;
 		bool drawn; /* which of them are run twice */
@@ -196,18 +199,20 @@ struct fal_coord {
 
 	/* What the shards have said of open rounds (fleet.c), by round. */
 	struct fal_gather {
-		uint64_t round;    /* first: they stand in its order */
-		uint32_t turn;     /* of judging it */
-		uint32_t complete; /* shards whose part is */
-		uint32_t beyond;   /* blocks beyond the numbers, most of all by `by` */
+		uint64_t round; /* first: they stand in its order */
+		uint32_t turn;  /* of judging it */
+		/* Shards, as bits, that have judged their part in this turn; that have
+		 * ended it, as was ordered ahead. */
+		uint64_t judged, over;
+		uint32_t beyond; /* blocks beyond the numbers, most of all by `by` */
 		struct fal_cid by;
 		int8_t most;
 		uint32_t taken; /* shards that have taken back what they should */
 		uint32_t taken_blocks;
-		bool *took;        /* by shard: it has; NULL: none */
-		uint32_t *brought; /* by place in the ledger, of these shards */
+		/* By place in the ledger, and by shard: blocks that it has counted. */
+		uint32_t *brought;
 		size_t brought_cap;
-		uint32_t broughts;
+		uint32_t broughts; /* places */
 		struct fal_again { /* why */
 			struct fal_cid by;
 			uint32_t suspect; /* key */
@@ -218,18 +223,12 @@ struct fal_coord {
 	size_t gathers, gather_cap;
 	double *squares;  /* by block, of a gradient that may be clipped */
 	uint32_t squared; /* shards that have said theirs */
-	/* Orders: the first one waits for these squares, the others for it. */
-	struct fal_put_by {
-		struct fal_shard_order order;
-		int8_t *seen; /* the order's own */
-	} * put_by;
-	size_t put_bys, put_by_cap;
 	/* Contributions that some shards have called whole, or fenced. */
 	struct fal_partly {
 		uint64_t round;
 		struct fal_cid id;
 		enum fal_say_kind said;
-		uint32_t shards;
+		uint64_t shards; /* as bits */
 	} * partly;
 	size_t partlies, partly_cap;
 	/* Contributions that are doubted. */
@@ -354,13 +353,16 @@ int coord_open_round(struct fal_coord *c, const struct fal_act *a);
 int coord_end_round(struct fal_coord *c, const struct fal_act *a);
 int coord_step(struct fal_coord *c, const struct fal_act *a);
 /* All shards have made the version of this news. */
-int coord_stepped(struct fal_coord *c, double now, const struct fal_news *n);
+int coord_stepped(struct fal_coord *c, double now, struct fal_news *n);
 /* The squares of the gradient are known by which the step to `version` is clipped. */
 void coord_norm(struct fal_coord *c, uint64_t version, double squares);
 /* So many of the newest versions are kept from now on. */
 int coord_keep_versions(struct fal_coord *c, uint32_t versions);
 int coord_send_version(struct fal_coord *c, struct fal_peer *p, uint64_t version,
 		       bool keep);
+/* The peer will be told to compute on the version: it is sent it once more, where it was
+ * told to forget it, or came later. */
+int coord_send_again(struct fal_coord *c, struct fal_peer *p, uint64_t version);
 /* Sends the versions that the peer, or with 0 every one, has not got yet. */
 int coord_send_versions(struct fal_coord *c, uint32_t peer);
 /* Sends the peer the newest version of a line. */
@@ -404,7 +406,7 @@ int coord_become(struct fal_coord *c, const struct fal_coord_past *p);
 void coord_trace_restart(struct fal_coord *c, const struct fal_coord_past *past);
 
 /* fleet.c */
-/* To all shards, in order; what is `clipped` as soon as they have said by how much. */
+/* To all shards, in order. */
 int coord_order(struct fal_coord *c, const struct fal_shard_order *o);
 /* Takes in what they have to say. */
 int coord_hear(struct fal_coord *c, double now);
@@ -424,11 +426,13 @@ int coord_doubt(struct fal_coord *c, const struct fal_shard_say *is);
 int coord_bounded(struct fal_coord *c, double now, const struct fal_shard_say *say);
 int coord_heard(struct fal_coord *c, double now, const struct fal_shard_say *say);
 int coord_taken(struct fal_coord *c, double now, const struct fal_gather *g,
-		const struct fal_round_info *r);
+		const struct fal_round_info *r, const uint32_t *brought);
 /* A CHECKED; that one will not come (FAL_ACT_UNHEARD). */
 int coord_checked(struct fal_coord *c, const struct fal_peer *p, const struct fal_msg *m,
 		  struct fal_diag *diag);
 int coord_unheard(struct fal_coord *c, double now, const struct fal_act *a);
+/* The round was ended ahead everywhere: what was to be made of it is. */
+int coord_made(struct fal_coord *c, double now, const struct fal_round_info *r);
 /* The round is over. */
 void coord_judge_forget(struct fal_coord *c, uint64_t round);
 void coord_judge_free(struct fal_coord *c);

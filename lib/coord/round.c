@@ -108,10 +108,13 @@ coord_end_round(struct fal_coord *c, const struct fal_act *a)
 		.below = a->below,
 		.divisor = a->divisor,
 		.clipped = a->fate == FAL_FATE_LINE && c->conf.optim.clip > 0,
+		.ahead = a->ahead,
 		.lr = (float)fal_schedule_lr(&c->conf.schedule, r.clock)
 	};
-	coord_judge_forget(c, a->round);
-	coord_gather_end(c, a->round);
+	if (!a->ahead) {
+		coord_judge_forget(c, a->round);
+		coord_gather_end(c, a->round);
+	}
 	int err = a->fate < FAL_FATE_DROP ? collect(c, a, &r) : FAL_OK;
 	if (err == FAL_OK)
 		err = add_news(c, &n);
@@ -140,6 +143,7 @@ static void
 sum_up(const struct fal_coord *c, struct fal_news *n)
 {
 	uint64_t loss = 0;
+	n->samples = 0;
 	for (uint32_t i = n->first; i < n->first + n->rounds; i++) {
 		loss += c->merged[i].loss;
 		n->samples += c->merged[i].samples;
@@ -147,6 +151,18 @@ sum_up(const struct fal_coord *c, struct fal_news *n)
 	n->loss = n->samples > 0 ? ldexp((double)(int64_t)loss, -FAL_LOSS_BITS) /
 					   (double)n->samples
 				 : (double)NAN;
+}
+
+/* How many versions are kept when this one is the newest.  What is not published yet may
+ * have to be held; and what a shard has stepped another one may still lack tasks of. */
+static uint32_t
+kept_with(const struct fal_coord *c, uint64_t version)
+{
+	const uint64_t read = fal_sched_read(c->sched);
+	uint64_t n = version - c->published;
+	if (c->conf.shards > 1 && n < version - read + 1)
+		n = version - read + 1;
+	return n > c->keeps ? (uint32_t)n : c->keeps;
 }
 
 int
@@ -171,9 +187,7 @@ coord_step(struct fal_coord *c, const struct fal_act *a)
 	if (c->version - c->oldest + 1 >= c->keeps)
 		c->oldest = c->version + 2 - c->keeps;
 	n.version = ++c->version;
-	/* What is not published yet may have to be held. */
-	const uint64_t unpublished = n.version - c->published;
-	o.versions = unpublished > c->keeps ? (uint32_t)unpublished : c->keeps;
+	o.versions = kept_with(c, n.version);
 	o.version = n.version;
 	n.first = c->told;
 	n.rounds = bring_forward(c, a->line);
@@ -183,14 +197,40 @@ coord_step(struct fal_coord *c, const struct fal_act *a)
 		c->status.loss = n.loss;
 	/* Of the clocks that are over in one event this one may be the first. */
 	n.over = a->own ? over : a->clock + 1;
+	if (c->conf.test_samples > 0 && n.over >= c->next_eval && c->due <= c->published)
+		c->due = n.version;
 	int err = add_news(c, &n);
 	return err < 0 ? err : coord_order(c, &o);
 }
 
+/* The round of a contribution to an update that was ordered ahead is over. */
+static int
+made(struct fal_coord *c, double now, uint64_t round)
+{
+	struct fal_round_info r;
+	return fal_sched_round(c->sched, round, &r) && r.armed ? coord_made(c, now, &r)
+							       : FAL_OK;
+}
+
+/* As it turned out: other claims may have taken the place of those that were there when
+ * it was ordered. */
+static void
+sum_up_again(struct fal_coord *c, struct fal_news *n)
+{
+	struct fal_round_info r;
+	for (uint32_t i = n->first; i < n->first + n->rounds; i++)
+		if (fal_sched_round(c->sched, c->merged[i].round, &r))
+			c->merged[i].loss = (uint64_t)fal_ledger_loss(r.ledger);
+	sum_up(c, n);
+	c->status.loss = n->loss;
+}
+
 int
-coord_stepped(struct fal_coord *c, double now, const struct fal_news *n)
+coord_stepped(struct fal_coord *c, double now, struct fal_news *n)
 {
 	const uint64_t over = n->over, version = n->version;
+	const uint32_t first = n->first, rounds = n->rounds;
+	sum_up_again(c, n);
 	c->published = version;
 	c->stepped = over;
 	fal_sched_published(c->sched, now, version);
@@ -199,6 +239,8 @@ coord_stepped(struct fal_coord *c, double now, const struct fal_news *n)
 	    !c->evaluating && over >= c->next_eval &&
 	    !(c->judged && c->kept_clock == over))
 		err = coord_begin_eval(c, now, version, over);
+	for (uint32_t i = first; i < first + rounds && err == FAL_OK; i++)
+		err = made(c, now, c->merged[i].round);
 	return err == FAL_OK && n->marked ? coord_remember(c, version, over) : err;
 }
 
@@ -213,8 +255,9 @@ coord_norm(struct fal_coord *c, uint64_t version, double squares)
 int
 coord_keep_versions(struct fal_coord *c, uint32_t versions)
 {
-	const struct fal_shard_order o = { .kind = FAL_ORDER_KEEP, .versions = versions };
+	struct fal_shard_order o = { .kind = FAL_ORDER_KEEP };
 	c->keeps = versions;
+	o.versions = kept_with(c, c->version);
 	if (c->version - c->oldest + 1 > versions)
 		c->oldest = c->version + 1 - versions;
 	return coord_order(c, &o);
@@ -231,6 +274,27 @@ name_versions(struct fal_coord *c, const struct fal_peer *p, uint32_t *names)
 	return FAL_OK;
 }
 
+static int
+tell_version(struct fal_coord *c, struct fal_peer *p, struct fal_coord_model *m)
+{
+	struct fal_msg told = { .type = FAL_MSG_VERSION };
+	told.version.version = m->version;
+	told.version.oldest = m->oldest;
+	told.version.keep = m->keep;
+	m->order = ++p->versions;
+	m->newest = c->published;
+	int err = coord_send(c, p->id, &told);
+	if (err == FAL_OK)
+		err = name_versions(c, p, &m->names);
+	if (err < 0)
+		return err;
+	m->named = c->named;
+	coord_call(c);
+	c->ops.model(c->ops.arg, p->id, m);
+	coord_called(c);
+	return FAL_OK;
+}
+
 int
 coord_send_version(struct fal_coord *c, struct fal_peer *p, uint64_t version, bool keep)
 {
@@ -238,25 +302,25 @@ coord_send_version(struct fal_coord *c, struct fal_peer *p, uint64_t version, bo
 	uint64_t needed = fal_sched_oldest(c->sched, p->worker);
 	bool on_line = fal_line_of(needed) != 0;
 	struct fal_coord_model m = { .version = version,
-				     .order = ++p->versions,
-				     .newest = c->published,
 				     .oldest = on_line || needed < kept ? needed : kept,
 				     .keep = keep,
 				     .from = on_line ? 0 : kept };
-	struct fal_msg told = { .type = FAL_MSG_VERSION };
-	told.version.version = m.version;
-	told.version.oldest = m.oldest;
-	told.version.keep = m.keep;
-	int err = coord_send(c, p->id, &told);
-	if (err == FAL_OK)
-		err = name_versions(c, p, &m.names);
-	if (err < 0)
-		return err;
-	m.named = c->named;
-	coord_call(c);
-	c->ops.model(c->ops.arg, p->id, &m);
-	coord_called(c);
-	return FAL_OK;
+	p->oldest = m.oldest;
+	p->again = UINT64_MAX;
+	return tell_version(c, p, &m);
+}
+
+int
+coord_send_again(struct fal_coord *c, struct fal_peer *p, uint64_t version)
+{
+	const bool on_line = fal_line_of(p->oldest) != 0 || fal_line_of(version) != 0;
+	if (on_line || version >= p->oldest || version == p->again)
+		return FAL_OK;
+	struct fal_coord_model m = { .version = version,
+				     .oldest = version < p->again ? version : p->again,
+				     .from = version };
+	p->again = version;
+	return tell_version(c, p, &m);
 }
 
 static int
@@ -270,8 +334,9 @@ send_to(struct fal_coord *c, struct fal_peer *p)
 	if (!p->on_line && p->next_version > from)
 		from = p->next_version;
 	for (uint64_t v = from; v <= newest && err == FAL_OK; v++) {
-		bool keep = c->evaluating && v == c->kept_version && !p->keeps;
-		p->keeps |= keep;
+		const bool keep = v != p->kept && (c->evaluating ? v == c->kept_version
+								 : v > 0 && v == c->due);
+		p->kept = keep ? v : p->kept;
 		err = coord_send_version(c, p, v, keep);
 	}
 	p->next_version = newest + 1;

@@ -208,6 +208,13 @@ fal_optim_apply_naive(const struct fal_optim_step *s, float *w, float *state,
 	}
 }
 
+int
+fal_optim_most(const struct fal_optim *o)
+{
+	const bool squared = o->kind == FAL_ADAGRAD || o->kind == FAL_ADAMW;
+	return squared && o->clip <= 0 ? 60 : 120;
+}
+
 struct fal_reach
 fal_optim_reach(const struct fal_optim_step *s, const struct fal_reach *was, double mean)
 {

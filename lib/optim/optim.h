@@ -113,6 +113,10 @@ float fal_optim_scale(const struct fal_optim *o, double squares);
 void fal_optim_average(const struct fal_optim *o, float *average, const float *w,
 		       size_t n);
 
+/* Mean gradients of 2^this and more lead out of the numbers, by themselves or in the
+ * state, or very soon will. */
+int fal_optim_most(const struct fal_optim *o);
+
 /* What no weight of an array, and no state, exceeds in magnitude. */
 struct fal_reach {
 	double params, state;

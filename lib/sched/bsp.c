@@ -1,5 +1,6 @@
 /* bsp: bulk synchronous parallel.  One round per clock for everybody, with equal shares:
  * nothing moves, nothing is cloned, lanes stay. */
+#include "sched/ahead.h"
 #include "sched/queue.h"
 #include "sched/round.h"
 #include "sched/scheme.h"
@@ -28,7 +29,9 @@ fal_complete_clock(struct fal_sched *s, struct fal_round *r, double now)
 	const struct fal_act model = { .kind = FAL_ACT_MODEL };
 	double samples = fal_round_counted(s, r);
 	fal_stale(s, r, 0);
-	if (fal_round_end(s, r, end, now) < 0 || fal_step(s, samples) < 0)
+	if ((fal_goes_ahead(s) ? fal_round_arm(s, r) : fal_round_end(s, r, end, now)) <
+		    0 ||
+	    fal_step(s, samples) < 0)
 		return FAL_ENOMEM;
 	for (uint32_t i = 0; i < s->workers; i++) {
 		struct fal_worker *w = &s->worker[i];

@@ -34,6 +34,7 @@ fal_sched_round(const struct fal_sched *s, uint64_t round, struct fal_round_info
 					.samples = fal_round_counted(s, r),
 					.delta = r->delta,
 					.mixed = r->mixed,
+					.armed = r->armed && !r->ended,
 					.owner = r->owner,
 					.group = r->group,
 					.taken = r->local > 0 ? r->taken : r->version,

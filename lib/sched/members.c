@@ -124,8 +124,8 @@ fal_sched_set_policy(struct fal_sched *s, double now, const struct fal_policy *p
 static void
 drop_gone(struct fal_sched *s, double now)
 {
-	struct fal_heap *heaps[] = { &s->takers, &s->donors,  &s->runners, &s->idle,
-				     &s->due,    &s->planner, &s->suspects };
+	struct fal_heap *heaps[] = { &s->takers, &s->donors,  &s->runners,  &s->idle,
+				     &s->due,    &s->planner, &s->suspects, &s->awaits };
 	uint32_t kept = 0;
 	for (size_t i = 0; i < sizeof(heaps) / sizeof(heaps[0]); i++)
 		fal_heap_clear(heaps[i]);
@@ -159,6 +159,7 @@ make_room(struct fal_sched *s, double now)
 	    fal_heap_reserve(&s->runners, n) < 0 || fal_heap_reserve(&s->idle, n) < 0 ||
 	    fal_heap_reserve(&s->due, n) < 0 || fal_heap_reserve(&s->planner, n) < 0 ||
 	    fal_heap_reserve(&s->suspects, n) < 0 ||
+	    fal_heap_reserve(&s->awaits, n) < 0 ||
 	    (s->scheme->reserve != NULL && s->scheme->reserve(s, n) < 0) ||
 	    FAL_GROW(s->scratch, s->scratch_cap, n) < 0)
 		return FAL_ENOMEM;

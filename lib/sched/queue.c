@@ -4,6 +4,7 @@
 #include "base/least.h"
 #include "base/line.h"
 #include "base/mem.h"
+#include "sched/ahead.h"
 #include "sched/check.h"
 #include "sched/doubt.h"
 #include "sched/due.h"
@@ -81,17 +82,24 @@ heap_put(struct fal_heap *h, uint32_t slot, bool in, double key)
 		fal_heap_remove(h, slot);
 }
 
-/* The first tasks of the queue are on the lanes; returns when the oldest began. */
+/* The first tasks of the queue are on the lanes, when their versions are there: the rest
+ * waits for one to be published.  Returns when the oldest began. */
 static double
-begin_tasks(struct fal_worker *w, double now)
+begin_tasks(struct fal_sched *s, struct fal_worker *w, double now)
 {
 	struct fal_node *n = w->head;
-	double oldest = INFINITY;
+	double oldest = INFINITY, awaited = INFINITY;
 	for (uint32_t i = 0; i < w->lanes && n != NULL; i++, n = n->next) {
+		const uint64_t on = n->round->version;
+		if (n->began < 0 && fal_line_of(on) == 0 && on > s->published) {
+			awaited = fal_min(awaited, (double)on);
+			continue;
+		}
 		if (n->began < 0)
 			n->began = fal_max(now, w->ready);
 		oldest = fal_min(oldest, n->began);
 	}
+	heap_put(&s->awaits, fal_slot(s, w), awaited < INFINITY, awaited);
 	return oldest;
 }
 
@@ -101,10 +109,7 @@ fal_put_off(struct fal_sched *s, struct fal_worker *w, double now)
 	struct fal_node *n = w->head;
 	bool any = false;
 	for (uint32_t i = 0; i < w->lanes && n != NULL; i++, n = n->next) {
-		const uint64_t on = n->round->version;
-		const bool made = fal_line_of(on) != 0 || on <= s->published;
-		if (n->began < 0 || n->began >= now ||
-		    (made && !fal_checks_before(s, w, n)))
+		if (n->began < 0 || n->began >= now || !fal_checks_before(s, w, n))
 			continue;
 		n->began = now;
 		any = true;
@@ -115,13 +120,14 @@ fal_put_off(struct fal_sched *s, struct fal_worker *w, double now)
 		fal_refresh(s, w, now);
 }
 
-/* What `w` holds of the oldest round; all, where it has nothing of it. */
+/* What `w` holds of the first round that is not done; all, where it has nothing of it. */
 static struct fal_load
 pressing(const struct fal_sched *s, const struct fal_worker *w)
 {
 	struct fal_load load = { 0 };
+	const struct fal_round *first = fal_pressing(s);
 	if (s->rounds > 1)
-		for (struct fal_node *i = w->head; i != NULL && i->round == s->oldest;
+		for (struct fal_node *i = w->head; i != NULL && i->round == first;
 		     i = i->next) {
 			load.tasks++;
 			load.samples += fal_task_samples(s, i->round, i->task);
@@ -149,12 +155,12 @@ bridge(const struct fal_sched *s, const struct fal_worker *w)
 static void
 project(struct fal_sched *s, struct fal_worker *w, double now)
 {
-	/* Work of the oldest round goes before any other, however late that is. */
+	/* Work of the first round goes before any other, however late that is. */
 	static const double other_rounds = 1e9; /* seconds */
 	const struct fal_load none = { 0 }, load = pressing(s, w);
 	const uint32_t slot = fal_slot(s, w);
 	const bool active = fal_worker_active(w);
-	const bool first = w->head != NULL && w->head->round == s->oldest;
+	const bool first = w->head != NULL && w->head->round == fal_pressing(s);
 	w->finish = fal_project(s, w, load, none, now);
 	const double late_first = first ? -w->finish : other_rounds - w->finish;
 	const bool moves = active && s->scheme->rebalance != NULL;
@@ -172,7 +178,7 @@ fal_refresh(struct fal_sched *s, struct fal_worker *w, double now)
 {
 	const uint32_t slot = fal_slot(s, w);
 	const bool active = fal_worker_active(w);
-	w->began = begin_tasks(w, now);
+	w->began = begin_tasks(s, w, now);
 	if (w->queued == 0 && w->empty < 0)
 		w->empty = now;
 	project(s, w, now);
@@ -310,7 +316,7 @@ struct fal_node *
 fal_last_unstarted(const struct fal_sched *s, const struct fal_worker *w)
 {
 	struct fal_node *n = w->tail;
-	if (w->head != NULL && w->head->round == s->oldest)
+	if (w->head != NULL && w->head->round == fal_pressing(s))
 		while (n->round != w->head->round)
 			n = n->prev;
 	return n != NULL && n->began < 0 ? n : NULL;

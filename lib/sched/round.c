@@ -107,7 +107,7 @@ clear(const struct fal_sched *s, struct fal_round *r, const struct fal_run_of *r
 	r->clock = run->clock;
 	r->last = fal_grid_tasks(&s->grid, run->clock) - 1;
 	r->last_samples = fal_grid_range_samples(&s->grid, run->clock, r->last, 1);
-	r->complete = r->ended = r->unreported = false;
+	r->complete = r->ended = r->armed = r->unreported = false;
 	r->suspect = 0;
 	r->base = FAL_START_VERSION;
 	r->steps = 1;
@@ -243,7 +243,7 @@ unlink_round(struct fal_sched *s, struct fal_round *r)
 	while (*at != r)
 		at = &(*at)->next;
 	*at = r->next;
-	r->team->open--;
+	r->team->open -= !r->armed;
 	*(r->older != NULL ? &r->older->newer : &s->oldest) = r->newer;
 	*(r->newer != NULL ? &r->newer->older : &s->newest) = r->older;
 	s->rounds--;
@@ -254,11 +254,10 @@ unlink_round(struct fal_sched *s, struct fal_round *r)
 	s->ended = r;
 }
 
-int
-fal_round_end(struct fal_sched *s, struct fal_round *r, struct fal_act end, double now)
+/* The round is over. */
+static int
+close_round(struct fal_sched *s, struct fal_round *r, double now)
 {
-	const struct fal_run_of run = { r->clock, r->ledger.first, r->ledger.tasks };
-	struct fal_team *t = r->team;
 	assert(!r->ended);
 	unlink_round(s, r);
 	s->unreported -= r->unreported;
@@ -266,7 +265,55 @@ fal_round_end(struct fal_sched *s, struct fal_round *r, struct fal_act end, doub
 	fal_checks_end(s, r->id);
 	s->unplanned -= r->free_n;
 	r->free_n = 0;
-	if (take_all(s, r, now) < 0)
+	return take_all(s, r, now);
+}
+
+/* It goes into the next update. */
+static void
+collected(struct fal_sched *s, const struct fal_round *r)
+{
+	s->merged++;
+	s->merged_samples += fal_round_counted(s, r);
+	if (s->merged == 1 || r->clock > s->merged_clock)
+		s->merged_clock = r->clock;
+	struct fal_worker *w = r->delta ? fal_find(s, r->owner) : NULL;
+	if (w != NULL)
+		w->included = r->id;
+}
+
+int
+fal_round_arm(struct fal_sched *s, struct fal_round *r)
+{
+	struct fal_team *t = r->team;
+	const struct fal_act end = { .kind = FAL_ACT_END,
+				     .fate = FAL_FATE_MERGE,
+				     .weight = 1,
+				     .round = r->id,
+				     .ahead = true };
+	r->armed = true;
+	t->open--;
+	collected(s, r);
+	fal_team_set(s, t, t->members, t->clock + 1);
+	return fal_emit(s, end) != NULL ? FAL_OK : FAL_ENOMEM;
+}
+
+int
+fal_round_over(struct fal_sched *s, struct fal_round *r, double now)
+{
+	const struct fal_run_of run = { r->clock, r->ledger.first, r->ledger.tasks };
+	assert(r->armed);
+	if (close_round(s, r, now) < 0)
+		return FAL_ENOMEM;
+	fal_pool_ended(&s->pool, &run);
+	return FAL_OK;
+}
+
+int
+fal_round_end(struct fal_sched *s, struct fal_round *r, struct fal_act end, double now)
+{
+	const struct fal_run_of run = { r->clock, r->ledger.first, r->ledger.tasks };
+	struct fal_team *t = r->team;
+	if (close_round(s, r, now) < 0)
 		return FAL_ENOMEM;
 	fal_touch_owner(s, r);
 	if (end.fate == FAL_FATE_ABANDON) {
@@ -280,15 +327,8 @@ fal_round_end(struct fal_sched *s, struct fal_round *r, struct fal_act end, doub
 	}
 	if (end.fate >= FAL_FATE_DROP && s->scheme->lost != NULL)
 		s->scheme->lost(t);
-	if (end.fate < FAL_FATE_DROP) {
-		s->merged++;
-		s->merged_samples += fal_round_counted(s, r);
-		if (s->merged == 1 || r->clock > s->merged_clock)
-			s->merged_clock = r->clock;
-		struct fal_worker *w = r->delta ? fal_find(s, r->owner) : NULL;
-		if (w != NULL)
-			w->included = r->id;
-	}
+	if (end.fate < FAL_FATE_DROP)
+		collected(s, r);
 	end.kind = FAL_ACT_END;
 	end.round = r->id;
 	return fal_emit(s, end) != NULL ? FAL_OK : FAL_ENOMEM;

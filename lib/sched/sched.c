@@ -1,4 +1,5 @@
 /* Events in, actions out. */
+#include "sched/ahead.h"
 #include "sched/check.h"
 #include "sched/doubt.h"
 #include "sched/due.h"
@@ -24,6 +25,7 @@ fal_sched_new(const struct fal_sched_conf *conf, struct fal_sched **out)
 	if (s == NULL)
 		return FAL_ENOMEM;
 	s->lanes_start = conf->lanes_start;
+	s->ahead = conf->ahead;
 	s->patience = 1;
 	s->eval_cost = conf->eval_cost;
 	s->preclaims = conf->preclaims;
@@ -39,7 +41,7 @@ fal_sched_new(const struct fal_sched_conf *conf, struct fal_sched **out)
 		fal_sched_free(s);
 		return FAL_ENOMEM;
 	}
-	s->version = s->published = s->stepped = conf->from.version;
+	s->version = s->published = conf->from.version;
 	s->first = conf->from.first;
 	s->next_round = conf->from.round;
 	fal_pool_skip(&s->pool, conf->from.clock);
@@ -86,6 +88,7 @@ fal_sched_free(struct fal_sched *s)
 	fal_heap_free(&s->idle);
 	fal_heap_free(&s->due);
 	fal_heap_free(&s->suspects);
+	fal_heap_free(&s->awaits);
 	free(s->scratch);
 	fal_heap_free(&s->planner);
 	free(s->doubt);
@@ -204,15 +207,14 @@ int
 fal_settle(struct fal_sched *s, double now)
 {
 	int err = end_reported(s, now);
+	if (err == FAL_OK)
+		err = fal_ahead(s, now);
 	if (err < 0)
 		return err;
 	fal_due_typical(s, now);
-	if (s->stepped != s->version) {
-		s->stepped = s->version;
-		s->stepped_at = now;
-	}
 	do {
-		err = fal_trial_next(s, now);
+		if (err == FAL_OK)
+			err = fal_trial_next(s, now);
 		if (err == FAL_OK)
 			err = begin_decided(s, now);
 		if (err == FAL_OK)
@@ -254,10 +256,9 @@ fal_sched_quiet(const struct fal_sched *s)
 void
 fal_sched_published(struct fal_sched *s, double now, uint64_t version)
 {
-	/* Mostly all happens in one event. */
-	for (uint32_t i = 0; i < s->workers && now > s->stepped_at; i++)
-		fal_put_off(s, &s->worker[i], now);
 	s->published = version;
+	while (fal_heap_least(&s->awaits) <= (double)version)
+		fal_refresh(s, &s->worker[fal_heap_top(&s->awaits)], now);
 }
 
 const struct fal_policy *
@@ -293,7 +294,8 @@ fal_sched_oldest(const struct fal_sched *s, uint32_t id)
 	uint64_t oldest = on_line ? w->team->line : s->version;
 	const struct fal_round *r = w != NULL && w->team != NULL ? w->team->rounds : NULL;
 	for (; r != NULL; r = r->next)
-		oldest = r->version < oldest ? r->version : oldest;
+		if (!r->armed)
+			oldest = r->version < oldest ? r->version : oldest;
 	return oldest;
 }
 
@@ -337,6 +339,10 @@ fal_sched_complete(struct fal_sched *s, double now, uint64_t round)
 	struct fal_round *r = fal_round_find(s, round);
 	if (r == NULL || r->unreported)
 		return FAL_OK;
+	if (fal_goes_ahead(s)) {
+		r->complete = true;
+		return fal_settle(s, now);
+	}
 	/* What is there may be sooner than the word of it. */
 	r->unreported = true;
 	s->unreported++;

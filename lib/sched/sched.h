@@ -38,7 +38,9 @@ struct fal_sched; /* opaque */
 struct fal_sched_conf {
 	const struct fal_policy *policy; /* copied */
 	struct fal_grid grid;
-	uint64_t entropy;     /* for what workers must not foresee */
+	uint64_t entropy; /* for what workers must not foresee */
+	/* Steps may be ordered before their rounds are complete: see END's `ahead` */
+	bool ahead;
 	uint32_t lanes_start; /* lanes of a new worker; 0: its maximum */
 	/* Samples of an eval task cost this fraction of a training task's. */
 	double eval_cost;
@@ -72,7 +74,10 @@ enum fal_act_kind {
 	 * claimed for it */
 	FAL_ACT_GRANT,
 	FAL_ACT_REVOKE, /* worker: forget these tasks, running or not */
-	FAL_ACT_END, /* round `round` is over; `fate`, `weight`, `slot`, `below`, `why` */
+	/* round `round` is over; `fate`, `weight`, `slot`, `below`, `why`; or, `ahead`,
+	 * is at each shard as soon as it has all of it, and goes into the STEP that
+	 * follows: fal_sched_made */
+	FAL_ACT_END,
 	/* apply what was collected, over `divisor` samples, 0: all of it was skipped, and
 	 * nothing is applied; or, with a line, weight · what it has changed since it took
 	 * over a version; that makes `version`: fal_sched_published */
@@ -134,6 +139,7 @@ struct fal_act {
 				 {0, 0} */
 	struct fal_cid cid;   /* FENCE; GRANT, or {0, 0} */
 	enum fal_fate fate;   /* END */
+	bool ahead;           /* END */
 	double weight;        /* END; STEP with a line */
 	uint32_t among;       /* with a weight that is a share: of so many workers */
 	uint32_t line;        /* STEP: the line that is pushed; 0: none */
@@ -162,6 +168,7 @@ struct fal_round_info {
 	uint32_t first, tasks;
 	uint32_t samples;  /* of all but those that were skipped */
 	bool delta, mixed; /* its contributions; mixed: on several versions */
+	bool armed;        /* END was ordered ahead, and it is not over */
 	uint32_t owner;    /* the worker's id; 0: a team of several */
 	uint32_t group;    /* from 1; 0: none */
 	/* of a round on a line: the model's version that the line took over, rounds of
@@ -310,6 +317,12 @@ int fal_sched_arrived(struct fal_sched *s, double now, uint64_t round, struct fa
 int fal_sched_fenced(struct fal_sched *s, double now, uint64_t round, struct fal_cid cid);
 /* All shards have made the version (FAL_ACT_STEP): before, no task can begin on it. */
 void fal_sched_published(struct fal_sched *s, double now, uint64_t version);
+/* All shards have made what the round, whose end was ordered ahead, went into: it is over
+ * (unknown ones, and those that are, are ignored).  FAL_ENOMEM. */
+int fal_sched_made(struct fal_sched *s, double now, uint64_t round);
+/* The oldest version that such a round is computed on, which is not over; the newest
+ * where there is none. */
+uint64_t fal_sched_read(const struct fal_sched *s);
 
 /* The worker answers a PING of `rtt` seconds ago; its lanes are `steps` far, in any unit:
  * that it grows proves that they work.  0 or FAL_ENOMEM. */

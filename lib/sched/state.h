@@ -6,6 +6,7 @@
  *	claims.c  what workers have claimed, and what of it has come
  *	suspicion.c   signs of life, and what follows where there are none
  *	round.c   rounds: opened, found, ended
+ *	ahead.c   rounds whose end is ordered before they are complete
  *	team.c    who works for whom; when a round begins
  *	plan.c    who gets a round's free tasks
  *	queue.c   the workers' queues, the heaps over them
@@ -55,7 +56,7 @@ struct fal_team {
 	uint32_t id;              /* of its one worker, or of the group from 1; 0: all */
 	uint32_t at;              /* its place in fal_sched.team */
 	uint32_t members;         /* active workers */
-	uint32_t open;            /* its open rounds */
+	uint32_t open;            /* its open rounds, but for those that are armed */
 	struct fal_round *rounds; /* these, oldest first, by `next` */
 	uint32_t part;            /* of the data */
 	uint64_t begun;           /* its rounds, ever */
@@ -155,6 +156,7 @@ struct fal_round {
 	uint64_t taken;
 	bool delta, mixed, complete, ended;
 	bool unreported;  /* it would be complete, but reports are due */
+	bool armed;       /* its end was ordered ahead */
 	uint32_t suspect; /* key that is not to run its tasks again; 0: none */
 	enum fal_start base;
 	uint64_t since;
@@ -202,6 +204,7 @@ struct fal_sched {
 	uint32_t full; /* samples of a full task */
 	struct fal_pool pool;
 	uint32_t lanes_start;
+	bool ahead; /* fal_sched_conf */
 	double eval_cost;
 	bool preclaims;
 	double typical_s; /* EWMA of a full task's seconds, of all workers; 0: unknown */
@@ -209,11 +212,9 @@ struct fal_sched {
 
 	uint64_t version;   /* newest */
 	uint64_t published; /* the newest that all shards have made */
-	uint64_t stepped;   /* the newest when the last event ended, since when: */
-	double stepped_at;
-	uint64_t lines;   /* versions of lines, ever */
-	uint64_t first;   /* version at which the policy began to hold */
-	uint64_t allowed; /* rounds of clocks before this one may begin */
+	uint64_t lines;     /* versions of lines, ever */
+	uint64_t first;     /* version at which the policy began to hold */
+	uint64_t allowed;   /* rounds of clocks before this one may begin */
 	bool held;
 	bool fixed_shares; /* some worker's weight is laid down */
 	/* What was collected for the next step: */
@@ -292,6 +293,7 @@ struct fal_sched {
 	struct fal_heap idle;     /* holding nothing; fastest first */
 	struct fal_heap due;      /* owing something; when to look at it again */
 	struct fal_heap suspects; /* that speak; by `again` */
+	struct fal_heap awaits;   /* a version that is not published, to begin; by that */
 	struct fal_heap planner;  /* scratch of fal_plan */
 
 	uint32_t eval_tasks, eval_left; /* all; not yet evaluated */

@@ -28,6 +28,7 @@ struct fal_traits {
 		       */
 
 	bool law;       /* the model is the same whoever computes what */
+	bool ahead;     /* an update may be ordered before its tasks are in */
 	bool alone;     /* each round is an update of its own: others' come in between */
 	bool collects;  /* a version may be made of several rounds */
 	bool fresh;     /* it is made of rounds on the version before it, and no others */

@@ -13,7 +13,12 @@ struct open {
 	uint64_t round; /* first: they stand in its order */
 	uint32_t turn;
 	bool grads;
-	double samples; /* but for those that were skipped */
+	bool late;  /* its version is still to be made: the store knows nothing of it */
+	bool ahead; /* its end is ordered, */
+	bool clean; /* and nothing that was said of it stands against that */
+	double samples;   /* but for those that were skipped */
+	uint32_t skipped; /* tasks, while it is late */
+	struct fal_facts is;
 };
 
 struct fal_shard {
@@ -28,6 +33,13 @@ struct fal_shard {
 		struct fal_cid id, fills;
 	} * early;
 	size_t earlies, early_cap;
+	/* What is carried out in its order: the first one waits for its round, or for the
+	 * squares of other shards, the others for it. */
+	struct waiting {
+		struct fal_shard_order order;
+		bool asked; /* SQUARES was said */
+	} * wait;
+	size_t waits, wait_cap;
 	bool holds;
 	uint64_t held; /* version */
 	float *held_params;
@@ -92,6 +104,7 @@ fal_shard_free(struct fal_shard *s)
 	free(s->say);
 	free(s->open);
 	free(s->early);
+	free(s->wait);
 	free(s->marks);
 	free(s->held_params);
 	free(s->held_exps);
@@ -138,22 +151,26 @@ fal_shard_next(struct fal_shard *s, struct fal_shard_say *out)
 
 /* ---- a round that is complete ------------------------------------------------------ */
 
+static int go_on(struct fal_shard *s);
+
 /* Judges the round, if it is complete. */
 static int
-judge(struct fal_shard *s, const struct open *o)
+judge(struct fal_shard *s, struct open *o)
 {
 	struct fal_shard_say done = { .kind = FAL_SAY_COMPLETE,
 				      .round = o->round,
 				      .turn = o->turn };
 	struct fal_store_doubt is;
 	uint32_t at = 0;
-	if (!fal_store_complete(s->store, o->round))
+	o->clean = fal_store_complete(s->store, o->round);
+	if (!o->clean)
 		return FAL_OK;
 	/* Changes of weights are bounded by what they hold, and what is divided by no
 	 * sample makes no step. */
 	if (o->grads && o->samples > 0)
 		done.beyond = fal_store_beyond(s->store, o->round, o->samples, s->marks,
 					       &done.id, &done.most);
+	o->clean = done.beyond == 0;
 	while (o->grads && done.beyond == 0 &&
 	       fal_store_doubt(s->store, o->round, &at, &is)) {
 		const struct fal_shard_say doubt = { .kind = FAL_SAY_DOUBT,
@@ -165,16 +182,19 @@ judge(struct fal_shard *s, const struct open *o)
 						     .needed = is.needed,
 						     .shown = is.shown,
 						     .exponent = is.exponent };
+		o->clean = false;
 		if (say(s, &doubt) < 0)
 			return FAL_ENOMEM;
 	}
-	return say(s, &done);
+	return o->clean && o->ahead ? go_on(s) : say(s, &done);
 }
 
 static int
-again(struct fal_shard *s, const struct open *o, struct fal_cid id)
+again(struct fal_shard *s, struct open *o, struct fal_cid id)
 {
-	struct fal_shard_say taken = { .kind = FAL_SAY_TAKEN, .round = o->round };
+	struct fal_shard_say taken = { .kind = FAL_SAY_TAKEN,
+				       .round = o->round,
+				       .ok = true };
 	if (id.worker != 0)
 		taken.blocks = fal_store_brought(s->store, o->round, id, s->marks);
 	else if (o->samples > 0 && fal_store_complete(s->store, o->round))
@@ -206,7 +226,7 @@ again(struct fal_shard *s, const struct open *o, struct fal_cid id)
 }
 
 static int
-witness(struct fal_shard *s, const struct open *o, const struct fal_shard_order *by)
+witness(struct fal_shard *s, struct open *o, const struct fal_shard_order *by)
 {
 	const bool believed = by->seen == NULL;
 	struct fal_shard_say heard = {
@@ -219,19 +239,20 @@ witness(struct fal_shard *s, const struct open *o, const struct fal_shard_order 
 }
 
 static int
-bound(struct fal_shard *s, const struct open *o, const struct fal_shard_order *by)
+bound(struct fal_shard *s, struct open *o, const struct fal_shard_order *by)
 {
 	struct fal_store_doubt is = { 0 };
 	struct fal_shard_say bounded = { .kind = FAL_SAY_BOUNDED,
-					 .round = o->round,
-					 .turn = o->turn,
+					 .round = by->round,
+					 .turn = by->turn,
 					 .first = s->conf.first,
 					 .blocks = s->conf.count };
 	bounded.counts = fal_calloc(s->conf.count, 1);
 	if (bounded.counts == NULL)
 		return FAL_ENOMEM;
+	/* All of it as it said, where the round is over. */
 	bounded.bounded =
-		fal_store_bound(s->store, o->round, by->id,
+		fal_store_bound(s->store, by->round, by->id,
 				by->seen != NULL ? by->seen + s->conf.first : NULL,
 				bounded.counts, &is);
 	bounded.id = by->id;
@@ -243,7 +264,24 @@ bound(struct fal_shard *s, const struct open *o, const struct fal_shard_order *b
 	int err = say(s, &bounded);
 	if (err < 0)
 		free(bounded.counts);
-	return err < 0 ? err : judge(s, o);
+	return err < 0 || o == NULL ? err : judge(s, o);
+}
+
+/* The coordinator asks about a round that is over here. */
+static int
+pass_over(struct fal_shard *s, const struct fal_shard_order *o)
+{
+	const struct fal_shard_say heard = { .kind = FAL_SAY_HEARD,
+					     .round = o->round,
+					     .turn = o->turn,
+					     .id = o->id,
+					     .ok = true };
+	const struct fal_shard_say taken = { .kind = FAL_SAY_TAKEN,
+					     .round = o->round,
+					     .id = o->id };
+	if (o->kind == FAL_ORDER_AGAIN)
+		return say(s, &taken);
+	return o->seen != NULL ? say(s, &heard) : FAL_OK;
 }
 
 /* ---- orders ------------------------------------------------------------------------ */
@@ -265,7 +303,6 @@ fence_early(struct fal_shard *s, uint64_t round)
 	return err;
 }
 
-/* By an order, or by the first ticket that comes before it. */
 static int
 open_round(struct fal_shard *s, uint64_t round, const struct fal_facts *is)
 {
@@ -274,31 +311,70 @@ open_round(struct fal_shard *s, uint64_t round, const struct fal_facts *is)
 					   .kind = is->kind,
 					   .version = is->version,
 					   .mixed = is->mixed };
+	int err = fal_store_open(s->store, &r);
+	return err == FAL_OK && s->earlies > 0 ? fence_early(s, round) : err;
+}
+
+/* Is its version, if it needs one, still to be made? */
+static bool
+is_late(const struct fal_shard *s, const struct fal_facts *is)
+{
+	const float *params;
+	const int8_t *exps;
+	return is->kind == FAL_KIND_GRAD &&
+	       !fal_store_at(s->store, is->version, &params, &exps);
+}
+
+/* By an order, or by the first ticket that comes before it. */
+static int
+enter(struct fal_shard *s, uint64_t round, const struct fal_facts *is)
+{
 	const size_t at = place(s, round);
+	const bool late = is_late(s, is);
 	if (FAL_GROW(s->open, s->open_cap, s->opens + 1) < 0)
 		return FAL_ENOMEM;
-	int err = fal_store_open(s->store, &r);
+	int err = late ? FAL_OK : open_round(s, round, is);
 	if (err < 0)
 		return err;
 	memmove(s->open + at + 1, s->open + at, (s->opens++ - at) * sizeof(*s->open));
 	s->open[at] = (struct open){ .round = round,
 				     .grads = is->kind == FAL_KIND_GRAD,
-				     .samples = is->samples };
-	return s->earlies > 0 ? fence_early(s, round) : FAL_OK;
+				     .late = late,
+				     .samples = is->samples,
+				     .is = *is };
+	return FAL_OK;
 }
 
 static int
 on_open(struct fal_shard *s, const struct fal_shard_order *o)
 {
 	s->next_round = o->round + 1;
-	return find(s, o->round) != NULL ? FAL_OK : open_round(s, o->round, &o->facts);
+	return find(s, o->round) != NULL ? FAL_OK : enter(s, o->round, &o->facts);
+}
+
+/* A version was made. */
+static int
+open_late(struct fal_shard *s)
+{
+	int err = FAL_OK;
+	for (size_t i = 0; i < s->opens && err == FAL_OK; i++) {
+		struct open *o = &s->open[i];
+		if (!o->late || is_late(s, &o->is))
+			continue;
+		const struct fal_cid none = { 0, 0 };
+		o->late = false;
+		err = open_round(s, o->round, &o->is);
+		if (err < 0 || o->skipped == 0)
+			continue;
+		fal_store_skip(s->store, o->round, o->skipped, none);
+		err = judge(s, o);
+	}
+	return err;
 }
 
 static int
 keep_fence(struct fal_shard *s, const struct fal_shard_order *o)
 {
-	if (s->earlies == s->conf.tasks)
-		return FAL_ELIMIT;
 	if (FAL_GROW(s->early, s->early_cap, s->earlies + 1) < 0)
 		return FAL_ENOMEM;
 	s->early[s->earlies++] = (struct early){ o->round, o->id, o->fills };
@@ -312,9 +388,11 @@ fence(struct fal_shard *s, const struct open *open, const struct fal_shard_order
 					      .round = o->round,
 					      .id = o->id };
 	int err = FAL_OK;
-	if (open != NULL)
+	if (open != NULL && !open->late)
 		err = fal_store_fence(s->store, o->round, o->id, o->fills);
-	else if (o->round >= s->next_round)
+	else if (open == NULL && o->round >= s->next_round && s->earlies == s->conf.tasks)
+		err = FAL_ELIMIT;
+	else if (open != NULL || o->round >= s->next_round)
 		err = keep_fence(s, o);
 	return err < 0 ? err : say(s, &fenced);
 }
@@ -324,6 +402,10 @@ skip(struct fal_shard *s, struct open *open, const struct fal_shard_order *o)
 {
 	const bool was = fal_store_complete(s->store, o->round);
 	open->samples -= o->facts.samples;
+	if (open->late) {
+		open->skipped += o->facts.tasks;
+		return FAL_OK;
+	}
 	fal_store_skip(s->store, o->round, o->facts.tasks, o->fills);
 	return was ? FAL_OK : judge(s, open);
 }
@@ -444,17 +526,19 @@ step(struct fal_shard *s, const struct fal_shard_order *o)
 	return say(s, &stepped);
 }
 
+/* What it is clipped by. */
 static int
 squares(struct fal_shard *s, const struct fal_shard_order *o)
 {
 	struct fal_shard_say are = { .kind = FAL_SAY_SQUARES,
-				     .round = o->round,
+				     .version = o->version,
 				     .first = s->conf.first,
 				     .blocks = s->conf.count };
 	are.squares = fal_calloc(s->conf.count, sizeof(*are.squares));
 	if (are.squares == NULL)
 		return FAL_ENOMEM;
-	fal_store_squares(s->store, o->round, o->divisor, are.squares);
+	fal_store_squares(s->store, o->kind == FAL_ORDER_END ? o->round : UINT64_MAX,
+			  o->divisor, are.squares);
 	int err = say(s, &are);
 	if (err < 0)
 		free(are.squares);
@@ -474,6 +558,81 @@ hold(struct fal_shard *s, uint64_t version)
 	memcpy(s->held_exps, exps, s->conf.count);
 }
 
+/* Its turn has come. */
+static int
+carry_out(struct fal_shard *s, const struct fal_shard_order *o)
+{
+	struct open *open = find(s, o->round);
+	int err = FAL_OK;
+	switch (o->kind) {
+	case FAL_ORDER_END:
+		err = open != NULL ? end_round(s, open, o) : FAL_OK;
+		break;
+	case FAL_ORDER_LINE:
+		err = fal_store_line(s->store, o->version);
+		break;
+	case FAL_ORDER_STEP:
+		err = step(s, o);
+		break;
+	case FAL_ORDER_KEEP:
+		return fal_store_keep(s->store, o->versions);
+	case FAL_ORDER_HOLD:
+		hold(s, o->version);
+		return FAL_OK;
+	case FAL_ORDER_MARK:
+		mark(s);
+		return FAL_OK;
+	default: /* FORGET */
+		fal_store_forget_slots(s->store, UINT64_MAX);
+		fal_store_forget_lines(s->store);
+		return FAL_OK;
+	}
+	return err < 0 ? err : open_late(s); /* a version may have been made */
+}
+
+/* Carries out what waits, as far as that goes. */
+static int
+go_on(struct fal_shard *s)
+{
+	int err = FAL_OK;
+	while (s->waits > 0 && err == FAL_OK) {
+		struct waiting *first = &s->wait[0];
+		const struct fal_shard_order o = first->order;
+		const struct open *open = o.ahead ? find(s, o.round) : NULL;
+		if (open != NULL && !open->clean)
+			return FAL_OK;
+		if (o.clipped && first->asked)
+			return FAL_OK;
+		first->asked = o.clipped;
+		if (o.clipped)
+			return squares(s, &o);
+		memmove(first, first + 1, --s->waits * sizeof(*first));
+		err = carry_out(s, &o);
+	}
+	return err;
+}
+
+static int
+wait_for(struct fal_shard *s, struct open *open, const struct fal_shard_order *o)
+{
+	if (FAL_GROW(s->wait, s->wait_cap, s->waits + 1) < 0)
+		return FAL_ENOMEM;
+	if (open != NULL && o->kind == FAL_ORDER_END)
+		open->ahead = o->ahead;
+	s->wait[s->waits++] = (struct waiting){ .order = *o };
+	return go_on(s);
+}
+
+/* The first that waits is clipped by the sum of all squares. */
+static int
+scale(struct fal_shard *s, const struct fal_shard_order *o)
+{
+	assert(s->waits > 0 && s->wait[0].asked);
+	s->wait[0].order.squares = o->squares;
+	s->wait[0].order.clipped = false;
+	return go_on(s);
+}
+
 int
 fal_shard_order(struct fal_shard *s, const struct fal_shard_order *o)
 {
@@ -488,33 +647,16 @@ fal_shard_order(struct fal_shard *s, const struct fal_shard_order *o)
 	case FAL_ORDER_SKIP:
 		return open != NULL ? skip(s, open, o) : FAL_OK;
 	case FAL_ORDER_AGAIN:
-		return open != NULL ? again(s, open, o->id) : FAL_OK;
+		return open != NULL ? again(s, open, o->id) : pass_over(s, o);
 	case FAL_ORDER_WITNESS:
-		return open != NULL ? witness(s, open, o) : FAL_OK;
+		return open != NULL ? witness(s, open, o) : pass_over(s, o);
 	case FAL_ORDER_BOUND:
-		return open != NULL ? bound(s, open, o) : FAL_OK;
-	case FAL_ORDER_END:
-		return open != NULL ? end_round(s, open, o) : FAL_OK;
-	case FAL_ORDER_LINE:
-		return fal_store_line(s->store, o->version);
-	case FAL_ORDER_STEP:
-		return step(s, o);
-	case FAL_ORDER_SQUARES:
-		return squares(s, o);
-	case FAL_ORDER_KEEP:
-		return fal_store_keep(s->store, o->versions);
-	case FAL_ORDER_HOLD:
-		hold(s, o->version);
-		return FAL_OK;
-	case FAL_ORDER_MARK:
-		mark(s);
-		return FAL_OK;
-	case FAL_ORDER_FORGET:
-		fal_store_forget_slots(s->store, UINT64_MAX);
-		fal_store_forget_lines(s->store);
-		return FAL_OK;
+		return bound(s, open, o);
+	case FAL_ORDER_SCALE:
+		return scale(s, o);
+	default:
+		return wait_for(s, open, o);
 	}
-	return FAL_OK;
 }
 
 /* ---- coming back ------------------------------------------------------------------- */
@@ -541,17 +683,16 @@ fal_shard_became(struct fal_shard *s)
 
 /* ---- pushes ------------------------------------------------------------------------ */
 
-/* Whoever has computed on a version got it from here. */
+/* The round of a ticket is open, or too early: whoever has computed on a version got it
+ * from here. */
 static int
 open_early(struct fal_shard *s, const struct fal_ticket *t, struct fal_diag *diag)
 {
-	const float *params;
-	const int8_t *exps;
-	if (t->facts.kind == FAL_KIND_GRAD &&
-	    !fal_store_at(s->store, t->facts.version, &params, &exps))
+	const struct open *open = find(s, t->round);
+	if (open != NULL ? open->late : is_late(s, &t->facts))
 		return fal_diag_set(diag, FAL_ESTATE,
 				    "pushes what nobody can have computed yet");
-	return open_round(s, t->round, &t->facts);
+	return open != NULL ? FAL_OK : enter(s, t->round, &t->facts);
 }
 
 /* Adds the records; counts those that were not there yet.  *any: some were of blocks that
@@ -595,11 +736,9 @@ fal_shard_push(struct fal_shard *s, const struct fal_ticket *t,
 					     .fills = t->fills,
 					     .tasks = t->tasks,
 					     .key = t->key };
-	int err = FAL_OK;
 	if (find(s, t->round) == NULL && t->round < s->next_round)
 		return FAL_OK; /* too late to matter */
-	if (find(s, t->round) == NULL)
-		err = open_early(s, t, diag);
+	int err = open_early(s, t, diag);
 	if (err < 0)
 		return err;
 	const bool was = fal_store_complete(s->store, t->round);

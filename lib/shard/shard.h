@@ -63,7 +63,9 @@ enum fal_order_kind {
 	 * what others have shown, or `seen` has (NULL: nothing); answered by BOUNDED */
 	FAL_ORDER_BOUND,
 	/* the round is over: `end`, `version`, `weight`, `slot`, `below`, `lr`,
-	 * `divisor`; answered by ENDED */
+	 * `divisor`; answered by ENDED.  `ahead`: as soon as it is complete, and nothing
+	 * of it is doubted or beyond the numbers; so are all that follow it, in the order
+	 * of this enum from here to FORGET */
 	FAL_ORDER_END,
 	/* the line of `version` takes over the newest version as it */
 	FAL_ORDER_LINE,
@@ -72,15 +74,12 @@ enum fal_order_kind {
 	 * weight · what that has changed, too; the newest `versions` are kept from then
 	 * on, this one included; answered by STEPPED */
 	FAL_ORDER_STEP,
-	/* the squares of the mean gradient, over `divisor` samples, of the complete
-	 * `round`, or, with UINT64_MAX, of what was collected; answered by SQUARES.  What
-	 * END makes of a line, and STEP, is then clipped by their sum over all shards,
-	 * `squares` */
-	FAL_ORDER_SQUARES,
-	FAL_ORDER_KEEP,  /* the newest `versions` versions are kept from now on */
-	FAL_ORDER_HOLD,  /* `version`, which is kept, is held, until the next such */
-	FAL_ORDER_MARK,  /* an image of the newest version, `version`, is made */
-	FAL_ORDER_FORGET /* slots and lines are over */
+	FAL_ORDER_KEEP,   /* the newest `versions` versions are kept from now on */
+	FAL_ORDER_HOLD,   /* `version`, which is kept, is held, until the next such */
+	FAL_ORDER_MARK,   /* an image of the newest version, `version`, is made */
+	FAL_ORDER_FORGET, /* slots and lines are over */
+	/* the answer to all shards' SQUARES: their sum, `squares` */
+	FAL_ORDER_SCALE
 };
 
 struct fal_shard_order {
@@ -94,14 +93,21 @@ struct fal_shard_order {
 	uint32_t key;
 	enum fal_end end;
 	double weight, divisor, squares;
-	bool clipped; /* the coordinator's: it waits for these squares */
+	/* STEP, END by a line: it waits for the squares of all shards, and is clipped by
+	 * their sum */
+	bool clipped;
+	bool ahead; /* END */
 	float lr;
 	uint64_t slot, below; /* END: nothing more comes to the slots below */
 	uint32_t line, versions;
 	bool mark; /* STEP: as MARK of the version that it makes */
 };
 /* 0 or FAL_ENOMEM; FAL_ELIMIT: more fences of rounds that nobody has opened than a clock
- * has tasks.  Other orders for rounds that are not open are passed over. */
+ * has tasks.  What is asked of a round that is over here is answered by nothing done,
+ * other orders for rounds that are not open are passed over.  END and what follows it in
+ * enum fal_order_kind are carried out in their order, whatever the first of them waits
+ * for; all others at once, but a round on a version that is still to be made opens with
+ * that. */
 int fal_shard_order(struct fal_shard *s, const struct fal_shard_order *o);
 
 /* Block records for a contribution; those of other shards' blocks are passed over, and so
@@ -118,7 +124,7 @@ enum fal_say_kind {
 	/* Every block of the round has counted its tasks; said again after each AGAIN,
 	 * WITNESS and BOUND, of whose `turn` it is.  What is doubted was said before it;
 	 * `beyond`: so many blocks lead out of the numbers, most of all by `id`, with
-	 * 2^most */
+	 * 2^most.  Not said where the round can end, as was ordered ahead */
 	FAL_SAY_COMPLETE,
 	/* `id` of `key`: `block`, `needed`, `shown`, `exponent`; `turn` */
 	FAL_SAY_DOUBT,
@@ -131,10 +137,14 @@ enum fal_say_kind {
 	/* A push of `id` was refused: `err`, `odd`.  Said by whoever carries pushes to a
 	 * shard that is elsewhere; here the push itself has failed */
 	FAL_SAY_REFUSED,
-	FAL_SAY_TAKEN,   /* `blocks` were taken back; what is left of each: `brought` */
-	FAL_SAY_SQUARES, /* of all `blocks` from `first` on */
-	FAL_SAY_ENDED,   /* `rank` in its slot; the sums `sent` and `added` */
-	FAL_SAY_STEPPED  /* to `version` */
+	/* `blocks` were taken back; what is left of each: `brought`.  Not `ok`: nothing,
+	 * the round is over here */
+	FAL_SAY_TAKEN,
+	/* of the mean gradient, by all `blocks` from `first` on: an order that is clipped
+	 * waits for SCALE; `version` that it makes */
+	FAL_SAY_SQUARES,
+	FAL_SAY_ENDED,  /* `rank` in its slot; the sums `sent` and `added` */
+	FAL_SAY_STEPPED /* to `version` */
 };
 
 struct fal_shard_say {

@@ -6,9 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Mean gradients of 2^MOST and more lead out of the numbers, or very soon will. */
-enum { MOST = 120 };
-
 /* More than this above what another key showed is doubted. */
 enum { RISE = 2 };
 
@@ -25,10 +22,11 @@ static bool
 is_beyond(struct fal_store *s, const struct round *r, uint32_t b, double divisor)
 {
 	const double bound = (double)fal_sum_bound(r->sum, b);
-	if (ldexp(bound, r->exps[b] - FAL_BFP_P + 1) < ldexp(divisor, MOST))
+	const int most = fal_optim_most(&s->conf.optim);
+	if (ldexp(bound, r->exps[b] - FAL_BFP_P + 1) < ldexp(divisor, most))
 		return false;
 	fal_sum_mean(r->sum, b, r->exps[b], divisor, s->block);
-	return fal_max_abs(s->block, fal_block_len(s->conf.n, b)) >= ldexpf(1, MOST);
+	return fal_max_abs(s->block, fal_block_len(s->conf.n, b)) >= ldexpf(1, most);
 }
 
 uint32_t

@@ -238,20 +238,37 @@ static void
 coord_model(void *arg, uint32_t peer, const struct fal_coord_model *model)
 {
 	struct cluster *c = arg;
-	struct fal_shard_part part;
 	const struct wanted w = { peer, model->order, model->version };
 	if (c->p->apart) {
 		note_told(c, &c->worker[peer - 1], model);
 		fleet_want(c, &w);
 		return;
 	}
-	for (uint32_t i = 0; i < fal_rack_shards(c->shards.rack); i++) {
-		if (!fal_rack_part(c->shards.rack, i, model->version, &part)) {
-			c->failure = "a version that is not kept";
-			break;
+	int err = FAL_GROW(c->waits.v, c->waits.cap, c->waits.n + 1);
+	assert(err == FAL_OK);
+	c->waits.v[c->waits.n++] = w;
+}
+
+/* What is asked for and there leaves. */
+static void
+publish_near(struct cluster *c)
+{
+	struct fal_shard_part part;
+	size_t kept = 0;
+	for (size_t k = 0; k < c->waits.n; k++) {
+		const struct wanted w = c->waits.v[k];
+		if (fal_rack_params(c->shards.rack, w.version) == NULL) {
+			c->waits.v[kept++] = w;
+			continue;
 		}
-		cluster_publish(c, &part, &w);
+		for (uint32_t i = 0; i < fal_rack_shards(c->shards.rack); i++) {
+			const bool is =
+				fal_rack_part(c->shards.rack, i, w.version, &part);
+			assert(is);
+			cluster_publish(c, &part, &w);
+		}
 	}
+	c->waits.n = kept;
 }
 
 static void
@@ -360,6 +377,10 @@ deliver_to_worker(struct cluster *c, struct worker *w, const struct event *e)
 		claim_more(w, &m);
 	if (err == FAL_OK && (m.type == FAL_MSG_DONE || m.type == FAL_MSG_REFUSE))
 		return;
+	if (err == FAL_OK && m.type == FAL_MSG_VERSION) {
+		c->seen[SEEN_FETCHED] += m.version.version < w->oldest;
+		w->oldest = m.version.oldest;
+	}
 	c->seen[SEEN_FENCE_IN_PUSH] +=
 		err == FAL_OK && m.type == FAL_MSG_FENCE && w->under_way > 0;
 	if (err == FAL_OK && m.type != FAL_MSG_WELCOME)
@@ -507,6 +528,7 @@ handle(struct cluster *c, struct event *e)
 		break;
 	}
 	push_more(c, w);
+	publish_near(c);
 	fal_buf_free(&e->msg);
 }
 
@@ -563,6 +585,7 @@ loop(struct cluster *c)
 		if (wake <= next) {
 			c->now = fmax(c->now, wake);
 			cluster_ok(c, fal_coord_tick(c->coord, c->now), "tick");
+			publish_near(c);
 		} else {
 			struct event e = pop_event(c);
 			c->now = fmax(c->now, e.t);
@@ -716,6 +739,7 @@ cluster_run(const struct plan *p, uint64_t salt)
 	}
 	racked_free(&c.shards);
 	free(c.fences.v);
+	free(c.waits.v);
 	free(c.grad);
 	free(c.heap);
 	return out;

@@ -109,7 +109,7 @@ struct link {
 	bool down, gone;
 	uint32_t epoch;
 	VEC(struct wanted) waits; /* for their versions */
-	uint64_t opened, version; /* rounds and steps that orders were about */
+	uint64_t opened, version; /* rounds that orders were about; its newest */
 };
 
 /* A fence that was ordered, and which shards have it. */
@@ -132,8 +132,9 @@ struct worker {
 	double up_ctl, up_bulk, down_ctl, down_bulk; /* last arrival, by direction */
 	uint32_t under_way;                          /* bulk messages */
 	uint64_t steps;                              /* of tasks that are over */
-	bool lied;                                   /* once is enough */
-	bool *shown; /* flaky: by task of the job, already non-finite once */
+	uint64_t oldest; /* version: it has forgotten those before */
+	bool lied;       /* once is enough */
+	bool *shown;     /* flaky: by task of the job, already non-finite once */
 	double model[MAX_SHARDS], way[MAX_SHARDS]; /* last arrival from, and at a shard */
 	VEC(struct told) told;                     /* in order, */
 	uint32_t heard;              /* so many VERSIONs of it have arrived, */
@@ -161,12 +162,14 @@ struct cluster {
 	bool asked; /* somebody was asked to witness */
 	uint64_t seen[SEEN];
 	VEC(struct fenced) fences; /* that workers were told of */
+	VEC(struct wanted) waits;  /* for their versions, where shards are here */
 	/* where shards are elsewhere: */
 	struct fal_rng far;
 	struct link link[MAX_SHARDS];
 	VEC(struct packet) heard, said; /* says: not fetched yet; the last one that was */
 	VEC(struct ordered) ordered;
-	bool lost; /* one of them, for good */
+	uint64_t reads[64]; /* by round, modulo: the version that it is computed on */
+	bool lost;          /* one of them, for good */
 };
 
 /* cluster.c */

@@ -134,6 +134,16 @@ copy_of(const void *p, size_t n, size_t size)
 	return to;
 }
 
+/* Notes what comes of a push or an order. */
+static void
+note_say(struct cluster *c, uint32_t i, const struct fal_shard_say *s)
+{
+	if (s->kind != FAL_SAY_STEPPED)
+		return;
+	c->link[i].version = s->version;
+	c->seen[SEEN_APART] += fleet_apart(c);
+}
+
 /* What it has to say leaves. */
 static void
 speak(struct cluster *c, uint32_t i)
@@ -141,6 +151,7 @@ speak(struct cluster *c, uint32_t i)
 	struct packet p = { .seen = NULL };
 	while (fal_shard_next(shard_of(c, i), &p.say)) {
 		const struct fal_shard_say *s = &p.say;
+		note_say(c, i, s);
 		p.say.counts = copy_of(s->counts, s->blocks, sizeof(*s->counts));
 		p.say.squares = copy_of(s->squares, s->blocks, sizeof(*s->squares));
 		p.say.brought = copy_of(s->brought, s->broughts, sizeof(*s->brought));
@@ -176,10 +187,6 @@ note_order(struct cluster *c, uint32_t i, const struct fal_shard_order *o)
 		if (c->ordered.v[k].round == o->round &&
 		    fal_cid_eq(c->ordered.v[k].id, o->id))
 			c->ordered.v[k].shards |= 1u << i;
-	if (o->kind == FAL_ORDER_STEP) {
-		l->version++;
-		c->seen[SEEN_APART] += fleet_apart(c);
-	}
 }
 
 static void
@@ -217,8 +224,11 @@ pushed(struct cluster *c, const struct event *e)
 		if (o->round == t->round && fal_cid_eq(o->id, t->id))
 			c->seen[has ? SEEN_LATE_PUSH : SEEN_FENCE_AFTER_PUSH]++;
 	}
+	const uint64_t version = c->link[e->lane].version;
 	int err = fal_shard_push(shard_of(c, e->lane), t, &records, &diag);
 	speak(c, e->lane);
+	c->seen[SEEN_MADE_AHEAD] += c->link[e->lane].version > version;
+	publish(c, e->lane);
 	if (err == FAL_OK)
 		return;
 	const struct packet p = {
@@ -306,6 +316,18 @@ fleet_handle(struct cluster *c, struct event *e)
 	}
 }
 
+/* Has a shard gone on from the version, and no worker that is here kept it? */
+static bool
+overwritten(const struct cluster *c, uint64_t version)
+{
+	bool any = false;
+	for (uint32_t i = 0; i < fal_rack_shards(c->shards.rack); i++)
+		any |= c->link[i].version > version;
+	for (uint32_t i = 0; i < c->p->machines; i++)
+		any &= !c->worker[i].here || c->worker[i].oldest > version;
+	return any;
+}
+
 int
 fleet_order(void *arg, const struct fal_shard_order *o)
 {
@@ -315,7 +337,11 @@ fleet_order(void *arg, const struct fal_shard_order *o)
 		if (o->kind != FAL_ORDER_END || c->ordered.v[i].round != o->round)
 			c->ordered.v[kept++] = c->ordered.v[i];
 	c->ordered.n = kept;
+	if (o->kind == FAL_ORDER_OPEN)
+		c->reads[o->round % 64] = o->facts.version;
+	c->seen[SEEN_AHEAD] += o->kind == FAL_ORDER_END && o->ahead;
 	if (o->kind == FAL_ORDER_FENCE) {
+		c->seen[SEEN_OVERWRITTEN] += overwritten(c, c->reads[o->round % 64]);
 		int err = FAL_GROW(c->ordered.v, c->ordered.cap, c->ordered.n + 1);
 		assert(err == FAL_OK);
 		c->ordered.v[c->ordered.n++] = (struct ordered){ o->round, o->id, 0 };

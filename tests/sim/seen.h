@@ -30,10 +30,16 @@ enum seen {
 	SEEN_FENCED,           /* a fence was waited for */
 	SEEN_APART,            /* shards were a version apart, */
 	SEEN_CRASH_APART,      /* … and then a worker died */
-	SEEN_STALL,            /* a shard stood still for a while */
-	SEEN_LINK_LOST,        /* its link was lost, with orders under way */
-	SEEN_TWICE,            /* what was sent again had come already */
-	SEEN_SHARD_LOST,       /* it never came back */
+	SEEN_AHEAD,            /* the end of a round was ordered before it was complete */
+	SEEN_MADE_AHEAD,       /* … and then a version was made without another word */
+	/* What was fenced is of a round that another shard has stepped, and nobody has
+	 * its version any more. */
+	SEEN_OVERWRITTEN,
+	SEEN_FETCHED,    /* a worker was sent such a version once more, to fill */
+	SEEN_STALL,      /* a shard stood still for a while */
+	SEEN_LINK_LOST,  /* its link was lost, with orders under way */
+	SEEN_TWICE,      /* what was sent again had come already */
+	SEEN_SHARD_LOST, /* it never came back */
 	/* in the trace: */
 	SEEN_TRACED,
 	SEEN_FILL = SEEN_TRACED, /* what was fenced was filled */

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { N = FAL_BLOCK + 5, TEST_SAMPLES = 3, TASK = 2, ROUNDS = 16 };
+enum { N = FAL_BLOCK + 5, TEST_SAMPLES = 3, TASK = 2, TASKS = 4, ROUNDS = 16 };
 
 static uint32_t verdicts;
 static struct racked_tickets tickets;
@@ -21,6 +21,7 @@ static struct {
 	uint64_t newest, oldest, first; /* versions */
 	uint32_t marks, models;
 } sent[SESSIONS + 1];
+static uint32_t given[ROUNDS][TASKS]; /* whom the task was granted first */
 
 static void
 on_send(void *arg, uint32_t peer, const struct fal_buf *msg)
@@ -34,6 +35,9 @@ on_send(void *arg, uint32_t peer, const struct fal_buf *msg)
 	if (m.type == FAL_MSG_GRANT) {
 		sent[peer].version[m.grant.round] = m.grant.version;
 		sent[peer].granted[m.grant.round] += m.grant.count;
+		for (uint32_t i = 0; i < m.grant.count; i++)
+			if (given[m.grant.round][m.grant.first + i] == 0)
+				given[m.grant.round][m.grant.first + i] = peer;
 		/* It has what it is to compute on. */
 		assert_true(m.grant.version < sent[peer].first + sent[peer].models &&
 			    m.grant.version >= sent[peer].first);
@@ -90,6 +94,7 @@ begin_rule(struct fal_rule rule, uint32_t clocks, uint32_t test_samples)
 	tickets.n = 0;
 	in_round = 0;
 	memset(sent, 0, sizeof(sent));
+	memset(given, 0, sizeof(given));
 	fal_buf_clear(&trace);
 	if (racked_new(conf, ops, init, 0, &job) < 0)
 		return -1;
@@ -492,16 +497,22 @@ after_leaving(void **state)
 /* --- rounds ---------------------------------------------------------------------------
  */
 
-/* Both workers do half of the round; contributions are numbered by round. */
+/* Both workers do what they were given of the round; contributions are numbered by round.
+ */
 static void
 train_round(uint64_t round)
 {
 	uint32_t seq = (uint32_t)round + 1;
 	in_round = round;
 	for (uint32_t w = 1; w <= 2; w++) {
-		claim(w, 2 * w - 2, seq, none);
-		claim(w, 2 * w - 1, seq, none);
-		check(push(w, seq, 2, 2, 0), 0, "PUSH");
+		uint32_t tasks = 0;
+		for (uint32_t t = 0; t < TASKS; t++)
+			if (given[round][t] == w) {
+				claim(w, t, seq, none);
+				tasks++;
+			}
+		if (tasks > 0)
+			check(push(w, seq, tasks, 2, 0), 0, "PUSH");
 	}
 }
 

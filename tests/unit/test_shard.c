@@ -497,9 +497,7 @@ static void
 asked_meanwhile(void **state)
 {
 	(void)state;
-	const struct fal_shard_order o = { .kind = FAL_ORDER_SQUARES,
-					   .round = UINT64_MAX,
-					   .divisor = 1 };
+	const struct fal_shard_order o = { .kind = FAL_ORDER_AGAIN };
 	for (uint32_t r = 0; r < RACKS; r++) {
 		struct fal_shard_say s;
 		uint32_t shard, heard = 0;
