@@ -412,11 +412,14 @@ say_resumed(const struct run *r, const struct fal_coord_trace *before)
 			    "%s/trace.jsonl: its last line was torn: %" PRIu64
 			    " byte%s cut off",
 			    r->state.dir, before->torn, fal_text_s(before->torn));
-	fal_cli_err(PROG,
-		    "%s: resumed at clock %" PRIu64 " of %" PRIu64
-		    "; %.1f s of work are done again",
-		    r->job.job.name, r->found.clock, fal_grid_clocks(&grid),
-		    before->t - r->found.is.past.t);
+	/* Of what had hardly begun there is nothing to say. */
+	const double again_s = before->t - r->found.is.past.t;
+	if (r->found.clock > 0 || again_s >= 0.05)
+		fal_cli_err(PROG,
+			    "%s: resumed at clock %" PRIu64 " of %" PRIu64
+			    "; %.1f s of work are done again",
+			    r->job.job.name, r->found.clock, fal_grid_clocks(&grid),
+			    again_s);
 }
 
 /* Trains.  An exit code. */

@@ -160,7 +160,8 @@ kept_with(const struct fal_coord *c, uint64_t version)
 {
 	const uint64_t read = fal_sched_read(c->sched);
 	uint64_t n = version - c->published;
-	if (c->conf.shards > 1 && n < version - read + 1)
+	/* The scheduler may have asked for the versions behind this one, too. */
+	if (c->conf.shards > 1 && read < version && n < version - read + 1)
 		n = version - read + 1;
 	return n > c->keeps ? (uint32_t)n : c->keeps;
 }
