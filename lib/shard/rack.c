@@ -111,8 +111,11 @@ fal_rack_push(void *rack, const struct fal_ticket *t, const struct fal_tail *rec
 {
 	const struct fal_rack *r = rack;
 	int err = FAL_OK;
-	for (uint32_t i = 0; i < r->n && err == FAL_OK; i++)
-		err = fal_shard_push(r->at[i].shard, t, records, diag);
+	for (uint32_t i = 0; i < r->n && err != FAL_ENOMEM; i++) {
+		int got =
+			fal_shard_push(r->at[i].shard, t, records, err < 0 ? NULL : diag);
+		err = err == FAL_OK || got == FAL_ENOMEM ? got : err;
+	}
 	return err;
 }
 

@@ -25,7 +25,8 @@ uint32_t fal_rack_shards(const struct fal_rack *r);
 struct fal_shard *fal_rack_at(const struct fal_rack *r, uint32_t i);
 
 /* As fal_shard_order, fal_shard_push and fal_shard_next; `rack` is a struct fal_rack, so
- * that they can be a coordinator's ops.  A push is given up at its first error. */
+ * that they can be a coordinator's ops.  All shards hear a push, whatever one makes of
+ * it; the first error is returned. */
 int fal_rack_order(void *rack, const struct fal_shard_order *o);
 int fal_rack_push(void *rack, const struct fal_ticket *t, const struct fal_tail *records,
 		  struct fal_diag *diag);

@@ -695,33 +695,47 @@ open_early(struct fal_shard *s, const struct fal_ticket *t, struct fal_diag *dia
 	return open != NULL ? FAL_OK : enter(s, t->round, &t->facts);
 }
 
-/* Adds the records; counts those that were not there yet.  *any: some were of blocks that
- * are here. */
+/* Adds the record of a block that is here; 1: it was not there yet. */
+static int
+add_one(struct fal_shard *s, const struct fal_store_from *from,
+	const struct fal_bfp_rec *rec, struct fal_diag *diag)
+{
+	if (rec->has_checksum != s->conf.checksums)
+		return fal_diag_set(diag, FAL_EINVAL, "a block %s checksum",
+				    rec->has_checksum ? "with a" : "without its");
+	int err = fal_store_add(s->store, from, rec);
+	return err < 0 ? fal_diag_set(diag, err, "block %u: %s", rec->block,
+				      fal_strerror(err))
+		       : err;
+}
+
+/* Adds the records, each whatever the others are, and counts those that were not there
+ * yet; why the first of them is no good.  *any: some were of blocks that are here. */
 static int
 add(struct fal_shard *s, const struct fal_store_from *from, struct fal_rd r,
     struct fal_shard_say *arrived, bool *any, struct fal_diag *diag)
 {
-	while (r.err == 0 && r.n > 0) {
+	const bool fenced = fal_store_is_fenced(s->store, from->round, from->id);
+	int err = FAL_OK;
+	while (r.n > 0) {
 		struct fal_bfp_rec rec;
-		int err = fal_bfp_parse(&r, s->conf.n, &rec);
-		if (err < 0)
-			return fal_diag_set(diag, err, "a malformed block: %s",
-					    fal_strerror(err));
+		struct fal_diag *why = err == FAL_OK ? diag : NULL;
+		int got = fal_bfp_parse(&r, s->conf.n, &rec);
+		if (got < 0) {
+			fal_diag_set(why, got, "a malformed block: %s",
+				     fal_strerror(got));
+			return err < 0 ? err : got;
+		}
 		if (rec.block - s->conf.first >= s->conf.count)
 			continue;
 		*any = true;
-		if (rec.has_checksum != s->conf.checksums)
-			return fal_diag_set(diag, FAL_EINVAL, "a block %s checksum",
-					    rec.has_checksum ? "with a" : "without its");
-		err = fal_store_add(s->store, from, &rec);
-		if (err == FAL_EFENCED)
-			return FAL_OK;
-		if (err < 0)
-			return fal_diag_set(diag, err, "block %u: %s", rec.block,
-					    fal_strerror(err));
-		arrived->blocks += err == 1;
+		got = fenced ? 0 : add_one(s, from, &rec, why);
+		if (got == FAL_ENOMEM)
+			return got;
+		arrived->blocks += got == 1;
+		err = err == FAL_OK && got < 0 ? got : err;
 	}
-	return r.err;
+	return err;
 }
 
 int
@@ -747,7 +761,7 @@ fal_shard_push(struct fal_shard *s, const struct fal_ticket *t,
 	err = add(s, &from, fal_rd_init(records->p, records->n), &arrived, &any, diag);
 	if (!any)
 		return err;
-	/* What came before a bad record is counted: the ledger must say so. */
+	/* What came beside a bad record is counted: the ledger must say so. */
 	arrived.whole = !whole && fal_store_whole(s->store, t->round, t->id);
 	int said = say(s, &arrived);
 	if (said == FAL_OK && !was)

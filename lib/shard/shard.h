@@ -112,7 +112,9 @@ int fal_shard_order(struct fal_shard *s, const struct fal_shard_order *o);
 
 /* Block records for a contribution; those of other shards' blocks are passed over, and so
  * is all of it when its round is over.  A round that OPEN has not come to yet is opened
- * by the ticket.  0, also where the contribution is fenced: it has not heard of it yet;
+ * by the ticket.  Each record stands alone: those that are good count whatever else is in
+ * the push, as far as it can be read, so that shards need not know of each other's.
+ * 0, also where the contribution is fenced: it has not heard of it yet;
  * or why the push is refused, with `diag`: FAL_EINVAL and FAL_ELIMIT are the key's fault;
  * FAL_ENOMEM. */
 int fal_shard_push(struct fal_shard *s, const struct fal_ticket *t,

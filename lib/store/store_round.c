@@ -323,6 +323,14 @@ fal_store_fence(struct fal_store *s, uint64_t round, struct fal_cid id,
 	return err;
 }
 
+bool
+fal_store_is_fenced(const struct fal_store *s, uint64_t round, struct fal_cid id)
+{
+	const struct round *r = round_find(s, round);
+	const struct entry *e = r != NULL ? find(r, id) : NULL;
+	return e != NULL && e->fenced;
+}
+
 void
 fal_store_skip(struct fal_store *s, uint64_t round, uint32_t tasks, struct fal_cid fills)
 {

@@ -78,22 +78,30 @@ nothing_said(void)
 	memset(said, 0, sizeof(said));
 }
 
-/* A task's gradient, with exponents of the version, as a push of some of its blocks. */
-static int
-push(const struct fal_ticket *t, uint64_t version, float scale, uint32_t from,
-     uint32_t to)
+/* A task's gradient, quantised with exponents of the version. */
+static struct fal_sum *
+gradient(uint64_t version, float scale, int8_t *exps)
 {
 	struct fal_sum *sum = fal_sum_new(n);
-	struct fal_buf records = { 0 };
-	int8_t exps[MOST / FAL_BLOCK];
 	struct fal_shard_part part;
-	int err = FAL_OK;
 	assert_true(fal_rack_part(rack[0], 0, version, &part));
 	memcpy(exps, part.exps, blocks);
 	for (size_t i = 0; i < n; i++)
 		grad[i] = scale * (fal_rng_unit(&rng) - 0.5f);
 	check(fal_sum_quantise(sum, grad, exps, fal_bfp_room(TASKS), NULL), 0,
 	      "quantise");
+	return sum;
+}
+
+/* The same as a push of some of its blocks. */
+static int
+push(const struct fal_ticket *t, uint64_t version, float scale, uint32_t from,
+     uint32_t to)
+{
+	int8_t exps[MOST / FAL_BLOCK];
+	struct fal_sum *sum = gradient(version, scale, exps);
+	struct fal_buf records = { 0 };
+	int err = FAL_OK;
 	for (uint32_t b = from; b < to; b++) {
 		const uint64_t checksum = fal_sum_checksum(sum, b, b, 7);
 		check(fal_sum_pack(sum, b, exps[b], &checksum, &records), 0, "pack");
@@ -386,6 +394,86 @@ refused(void **state)
 	same_versions(0);
 }
 
+/* Records of all blocks in any order, of which some are no good; how many are. */
+static uint32_t
+put_some_bad(uint64_t version, struct fal_buf *records)
+{
+	int8_t exps[MOST / FAL_BLOCK];
+	uint32_t at[MOST / FAL_BLOCK], good = 0;
+	struct fal_sum *sum = gradient(version, 1, exps);
+	for (uint32_t b = 0; b < blocks; b++) {
+		const uint32_t k = fal_rng_below(&rng, b + 1);
+		at[b] = at[k];
+		at[k] = b;
+	}
+	for (uint32_t i = 0; i < blocks; i++) {
+		const uint32_t b = at[i], how = fal_rng_below(&rng, 6);
+		const uint64_t is = fal_sum_checksum(sum, b, b, 7), lie = is + 1;
+		const uint32_t times = how == 0 ? 2 : 1;
+		for (uint32_t k = 0; k < times; k++)
+			check(fal_sum_pack(sum, b, (int8_t)(exps[b] + (how == 1)),
+					   how == 2   ? NULL
+					   : how == 3 ? &lie
+						      : &is,
+					   records),
+			      0, "pack");
+		good += how == 0 || how > 3;
+	}
+	fal_sum_free(sum);
+	return good;
+}
+
+/* What else is in its push, and which shard it is for, is nothing to a record: those that
+ * are good count, and the push is refused. */
+static void
+refused_in_part(void **state)
+{
+	(void)state;
+	for (uint64_t round = 1; round <= 8; round++) {
+		nothing_said();
+		open_round(round, round - 1);
+		for (uint32_t i = 1; i <= TASKS; i++) {
+			const struct fal_ticket t = { round, { i, 1 }, { 0, 0 },
+						      1,     1,        facts(round - 1) };
+			const struct fal_ticket fill = { round, { 9, i }, t.id,
+							 1,     2,        t.facts };
+			const bool fenced = fal_rng_below(&rng, 4) == 0;
+			const bool cut = fal_rng_below(&rng, 2) == 0;
+			const struct fal_shard_order o = { .kind = FAL_ORDER_FENCE,
+							   .round = round,
+							   .id = t.id };
+			const uint32_t before = said[0].arrived;
+			struct fal_buf records = { 0 };
+			const uint32_t good = put_some_bad(round - 1, &records);
+			if (cut)
+				fal_put_bytes(&records, "\1\2\3", 3);
+			if (fenced)
+				order(o);
+			const struct fal_tail tail = { records.p, records.n };
+			bool was = false;
+			for (uint32_t r = 0; r < RACKS; r++) {
+				const bool is =
+					fal_rack_push(rack[r], &t, &tail, &diag) < 0;
+				if (r > 0)
+					check(is, was, "refused, as with one shard");
+				was = is;
+				hear(r, 0);
+				check(said[r].arrived - before, fenced ? 0 : good,
+				      "blocks");
+			}
+			if (fenced)
+				check(was, cut, "what nobody listens to is refused");
+			else
+				order(o);
+			check(push(&fill, round - 1, 1, 0, blocks), 0, "fill");
+			fal_buf_free(&records);
+		}
+		check(said[0].arrived, TASKS * blocks, "blocks");
+		end_and_step(round);
+		same_versions(round);
+	}
+}
+
 /* Blocks that are taken back come again; the version that is held stays. */
 static void
 taken_back(void **state)
@@ -516,9 +604,9 @@ main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, begin, end)
 	const struct CMUnitTest tests[] = {
-		TEST(law_over_placements), TEST(goes_on), TEST(refused),
-		TEST(taken_back),          TEST(doubted), TEST(fenced_early),
-		TEST(asked_meanwhile),
+		TEST(law_over_placements), TEST(goes_on),         TEST(refused),
+		TEST(refused_in_part),     TEST(taken_back),      TEST(doubted),
+		TEST(fenced_early),        TEST(asked_meanwhile),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, NULL, NULL);
