@@ -13,6 +13,7 @@
 #include "../racked.h"
 #include "../standin.h"
 #include "base/err.h"
+#include "base/line.h"
 #include "base/mem.h"
 #include "honest.h"
 #include "wire/bfp.h"
@@ -31,6 +32,7 @@ enum {
 	BATCH = 8,
 	TASK = 2,
 	SEQS = 4,
+	WANTS = 64,
 	TASKS = BATCH / TASK,
 	ROUNDS = 8
 };
@@ -64,6 +66,9 @@ struct world {
 	int8_t needed[2];
 	bool two_keys, require;
 	struct honest honest;
+	/* Versions that it was told of and the shards have not made yet. */
+	struct fal_coord_model want[WANTS];
+	uint32_t wants;
 };
 
 static void
@@ -134,22 +139,43 @@ on_send(void *arg, uint32_t session, const struct fal_buf *msg)
 	w->wins++;
 }
 
+/* What is wanted, and there, is sent; versions up to `over` that are not there any more
+ * nobody wants. */
+static void
+publish_wanted(struct world *w, uint64_t over)
+{
+	int8_t exps[FAL_BLOCK];
+	uint32_t kept = 0;
+	for (uint32_t i = 0; i < w->wants; i++) {
+		const struct fal_coord_model m = w->want[i];
+		if (racked_exps(&w->job, m.version, exps))
+			honest_model(&w->honest, &m,
+				     fal_rack_params(w->job.rack, m.version), exps);
+		else if (m.version > over)
+			w->want[kept++] = m;
+	}
+	w->wants = kept;
+}
+
 static void
 on_model(void *arg, uint32_t session, const struct fal_coord_model *m)
 {
 	struct world *w = arg;
-	int8_t exps[FAL_BLOCK];
 	uint32_t peer = session - 1;
-	must(peer <= PEERS && m->oldest <= m->newest);
-	must(racked_exps(&w->job, m->version, exps));
+	must(peer <= PEERS && (m->keep || m->oldest <= m->version));
 	if (peer == PEERS) {
-		honest_model(&w->honest, m, fal_rack_params(w->job.rack, m->version),
-			     exps);
+		must(w->wants < WANTS);
+		w->want[w->wants++] = *m;
+		publish_wanted(w, 0);
 		return;
 	}
-	if (w->next[peer] == 0)
+	/* An older one may come after it: again, or to be evaluated. */
+	const uint64_t was = w->next[peer];
+	const bool moved = was > 0 && fal_line_of(was - 1) != fal_line_of(m->version);
+	if (was == 0)
 		w->first[peer] = m->version;
-	w->next[peer] = m->version + 1;
+	if (moved || m->version >= was)
+		w->next[peer] = m->version + 1;
 	w->evaluated = m->keep ? m->version : w->evaluated;
 }
 
@@ -241,6 +267,7 @@ work_honest(struct world *w)
 	h->now = w->now;
 	if (h->agent == NULL)
 		return false;
+	publish_wanted(w, fal_coord_status(w->coord).version);
 	bool any = honest_turn(h);
 	any |= honest_heard(h);
 	if (!any && h->busy) {
@@ -540,7 +567,6 @@ static void
 judge(struct world *w, bool from_start)
 {
 	struct fal_coord_status s = fal_coord_status(w->coord);
-	const float *params = racked_params(&w->job);
 	if (!from_start && !s.failed && !s.done)
 		join_honest(w);
 	/* Two keys outweigh one: then their fingerprint counts, and it stands by. */
@@ -548,6 +574,7 @@ judge(struct world *w, bool from_start)
 		drive_honest(w);
 	s = fal_coord_status(w->coord);
 	must(!s.failed || w->two_keys || !from_start);
+	const float *params = racked_params(&w->job);
 	for (size_t i = 0; i < PARAMS; i++)
 		must(isfinite(params[i]));
 }
