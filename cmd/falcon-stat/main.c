@@ -2,6 +2,7 @@
  * it comes. */
 #include "base/err.h"
 #include "cli/cli.h"
+#include "folder.h"
 #include "source.h"
 #include "stat.h"
 
@@ -35,7 +36,7 @@ too_little(const struct stat_source *src, int err, const struct fal_diag *diag)
 }
 
 static int
-run_audit(const struct stat_source *src, bool json)
+run_audit(const struct stat_source *src, bool partial, bool json)
 {
 	struct fal_audit *a = fal_audit_new();
 	if (a == NULL) {
@@ -45,9 +46,12 @@ run_audit(const struct stat_source *src, bool json)
 	struct fal_audit_verdict v;
 	struct fal_diag diag;
 	struct fal_buf out = { 0 };
-	fal_audit_chained(a);
+	fal_audit_demand(a, FAL_AUDIT_CHAIN | FAL_AUDIT_CLOCKS |
+				    (partial ? 0 : FAL_AUDIT_END));
 	const struct stat_take take = { fal_audit_line, fal_audit_cut, a };
 	int code = stat_source_read(src, &take);
+	if (code == FAL_EXIT_DONE && src->folder != NULL)
+		code = stat_folder_audit(src->folder, a);
 	if (code != FAL_EXIT_DONE)
 		goto free_a;
 	int err = fal_audit_end(a, &v, &diag);
@@ -88,7 +92,7 @@ free_s:
 
 /* What the options ask for; those that exclude one another are refused. */
 struct options {
-	bool audit, history, json, follow;
+	bool audit, partial, history, json, follow;
 	const char *key;
 };
 
@@ -98,6 +102,10 @@ run(const struct stat_source *src, const struct options *o)
 	if (o->audit + o->history + o->follow > 1 || (o->follow && o->json)) {
 		fal_cli_err(PROG, "one of --audit, --history, --follow; --follow prints "
 				  "JSON as it is");
+		return FAL_EXIT_USAGE;
+	}
+	if (o->partial && !o->audit) {
+		fal_cli_err(PROG, "--partial is for --audit");
 		return FAL_EXIT_USAGE;
 	}
 	if (o->audit && src->live) {
@@ -111,7 +119,7 @@ run(const struct stat_source *src, const struct options *o)
 	if (o->follow)
 		return stat_source_follow(src);
 	if (o->audit)
-		return run_audit(src, o->json);
+		return run_audit(src, o->partial, o->json);
 	if (o->history)
 		return run_summary(src, o->json,
 				   o->json ? stat_history_json : stat_history);
@@ -129,6 +137,8 @@ main(int argc, char **argv)
 		  "print the trace of a running job as it comes", NULL },
 		{ "history", 0, FAL_OPT_FLAG, &o.history, "a line for each epoch", NULL },
 		{ "json", 'j', FAL_OPT_FLAG, &o.json, "print JSON", NULL },
+		{ "partial", 0, FAL_OPT_FLAG, &o.partial,
+		  "audit a trace that has no end, as far as it goes", NULL },
 		{ "key", 'k', FAL_OPT_TEXT, &o.key, "key file, for an address", "FILE" },
 	};
 	struct fal_cli cli = {
@@ -143,8 +153,11 @@ main(int argc, char **argv)
 	int code = fal_cli_parse(&cli, argc, argv);
 	if (code < 0) {
 		code = stat_source_find(cli.arg[0], o.key, &src);
+		if (code == FAL_EXIT_DONE && o.audit)
+			code = stat_source_enter(&src);
 		if (code == FAL_EXIT_DONE)
 			code = run(&src, &o);
+		stat_source_free(&src);
 	}
 	fal_cli_free(&cli);
 	return code;

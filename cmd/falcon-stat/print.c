@@ -20,6 +20,14 @@ stat_audit(struct fal_buf *out, const struct fal_audit_verdict *v)
 			    fal_text_group(v->findings, a), fal_text_s(v->findings));
 		return;
 	}
+	if (!v->ok && v->missing_lines == 0) {
+		fal_put_fmt(out,
+			    "audit: cannot tell: the trace has no end: %s of %s clock%s "
+			    "(--partial judges these)\n",
+			    fal_text_group(v->clocks, a), fal_text_group(v->of_clocks, b),
+			    fal_text_s(v->of_clocks));
+		return;
+	}
 	if (!v->ok) {
 		fal_put_fmt(out, "audit: cannot tell: %s line%s (%s byte%s) %s missing, ",
 			    fal_text_group(v->missing_lines, a),
@@ -122,6 +130,7 @@ stat_audit_json(struct fal_buf *out, const struct fal_audit_verdict *v)
 	fal_json_open(out, '{');
 	fal_json_member_bool(out, "ok", v->ok);
 	fal_json_member_bool(out, "finished", v->finished);
+	fal_json_member_bool(out, "cut", v->cut);
 	put_u64(out, "clocks", v->clocks);
 	put_u64(out, "of_clocks", v->of_clocks);
 	put_u64(out, "tasks", v->sums.tasks);

@@ -3,11 +3,13 @@
 
 #include "cli/cli.h"
 #include "cli/file.h"
+#include "folder.h"
 #include "live.h"
 #include "stat.h"
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -27,6 +29,27 @@ stat_source_find(const char *name, const char *key, struct stat_source *out)
 	else
 		fal_cli_err(PROG, "%s: %s", name, strerror(no_file));
 	return FAL_EXIT_USAGE;
+}
+
+int
+stat_source_enter(struct stat_source *s)
+{
+	if (s->live || !stat_is_folder(s->name))
+		return FAL_EXIT_DONE;
+	if (asprintf(&s->path, "%s/trace.jsonl", s->name) < 0) {
+		s->path = NULL;
+		fal_cli_err(PROG, "%s", fal_strerror(FAL_ENOMEM));
+		return FAL_EXIT_NO;
+	}
+	s->folder = s->name;
+	s->name = s->path;
+	return FAL_EXIT_DONE;
+}
+
+void
+stat_source_free(struct stat_source *s)
+{
+	free(s->path);
 }
 
 struct feed {

@@ -8,15 +8,21 @@
 #include <stdbool.h>
 
 struct stat_source {
-	const char *name; /* as it was given; borrowed */
-	const char *key;  /* -k, or NULL; borrowed */
-	bool live;        /* else a file */
+	const char *name;   /* as it was given; borrowed */
+	const char *key;    /* -k, or NULL; borrowed */
+	bool live;          /* else a file */
+	const char *folder; /* that it lies in, if that was given; or NULL */
+	char *path;         /* of the trace then: `name` is it */
 	struct fal_addr addr;
 };
 
 /* Tells what `name` is: "-" and what exists is a file, all else must be an address.
  * Returns an exit code, after one line on stderr if it is not FAL_EXIT_DONE. */
 int stat_source_find(const char *name, const char *key, struct stat_source *out);
+
+/* A folder stands for the trace.jsonl in it.  Returns as above. */
+int stat_source_enter(struct stat_source *s);
+void stat_source_free(struct stat_source *s);
 
 /* Feeds the trace to on_line, of a live job what there is now; on_cut (or NULL) gets what
  * the job has gone on from before.  Returns as above. */

@@ -174,16 +174,14 @@ grant(struct fal_coord *c, uint32_t to, const struct fal_act *a)
 
 /* Asks where the worker's time went; its `clock` line follows when it has answered. */
 static int
-account(struct fal_coord *c, uint32_t to, const struct fal_act *a)
+account(struct fal_coord *c, double now, uint32_t to, const struct fal_act *a)
 {
 	struct fal_msg m = { .type = FAL_MSG_ACCOUNT };
 	struct fal_peer *p = to != 0 ? coord_find(c, to) : NULL;
 	if (p == NULL || !p->ready)
 		return FAL_OK;
-	if (p->oweds == FAL_OWED_MAX) { /* it answers none of them: the oldest is lost */
-		memmove(p->owed, p->owed + 1, sizeof(*p->owed) * (FAL_OWED_MAX - 1));
-		p->oweds--;
-	}
+	if (p->oweds == FAL_OWED_MAX) /* it answers none of them */
+		coord_owed(c, now, p, FAL_OWED_MAX - 1);
 	struct fal_owed *o = &p->owed[p->oweds];
 	*o = (struct fal_owed){ .round = a->round,
 				.clock = a->clock,
@@ -280,7 +278,7 @@ apply(struct fal_coord *c, double now, const struct fal_act *a)
 			return coord_send_versions(c, a->worker == 0 ? 0 : to);
 		return FAL_OK;
 	case FAL_ACT_ACCOUNT:
-		return account(c, to, a);
+		return account(c, now, to, a);
 	case FAL_ACT_GRANT:
 	case FAL_ACT_CHECK:
 		return grant(c, to, a);

@@ -310,7 +310,7 @@ fal_coord_finish(struct fal_coord *c, double now, const char *sha256, const char
 	c->why = why != NULL ? why : c->why;
 	for (uint32_t i = 0; i < c->peers; i++)
 		if (is_here(&c->peer[i]))
-			coord_owed(c, now, &c->peer[i]);
+			coord_owed(c, now, &c->peer[i], 0);
 	if (c->why != NULL)
 		fal_line_failed(&c->line, fal_coord_seconds(c, now), c->published,
 				c->why);

@@ -302,10 +302,10 @@ on_worked(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_
 }
 
 void
-coord_owed(struct fal_coord *c, double now, struct fal_peer *p)
+coord_owed(struct fal_coord *c, double now, struct fal_peer *p, uint32_t left)
 {
 	const struct fal_msg none = { .type = FAL_MSG_WORKED };
-	while (p->oweds > 0)
+	while (p->oweds > left)
 		pay(c, now, p, &none);
 }
 
@@ -320,7 +320,7 @@ leave(struct fal_coord *c, double now, struct fal_peer *p, const char *why)
 	p->ready = false;
 	p->left = true;
 	c->ready--;
-	coord_owed(c, now, p);
+	coord_owed(c, now, p, 0);
 	fal_line_leave(&c->line, fal_coord_seconds(c, now), coord_line_who(p), why);
 	coord_trace(c);
 	tell_went(c, p, why);

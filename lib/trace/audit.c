@@ -3,22 +3,28 @@
 #include "trace/audit.h"
 
 #include "base/mem.h"
+#include "trace/accounts.h"
 #include "trace/cover.h"
 #include "trace/denials.h"
 #include "trace/doubts.h"
 #include "trace/people.h"
 #include "trace/rules.h"
 
+#include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 struct fal_audit {
 	bool have_job;
-	bool chained; /* it has to be */
+	unsigned demands;
+	struct fal_audit_told told;
 	struct fal_chain chain;
 	struct fal_trace_job job;
 	struct fal_people people;
+	struct fal_accounts accounts;
+	bool policy; /* there was a policy line */
 	struct fal_cover cover;
 	struct fal_spans rounds; /* numbers that have been */
 	uint64_t last_round;
@@ -31,8 +37,8 @@ struct fal_audit {
 	/* Rounds that were applied, in order, and are in no version yet. */
 	struct fal_trace_round *waiting;
 	size_t n_waiting, cap_waiting;
-	uint64_t version; /* the newest */
-	bool done;
+	uint64_t version;           /* the newest */
+	bool done, ended;           /* ended: or failed */
 	struct fal_audit_verdict v; /* sums so far */
 	struct fal_doubts doubts;
 	struct fal_denials denials;
@@ -46,9 +52,9 @@ fal_audit_new(void)
 }
 
 void
-fal_audit_chained(struct fal_audit *a)
+fal_audit_demand(struct fal_audit *a, unsigned demands)
 {
-	a->chained = true;
+	a->demands = demands;
 }
 
 void
@@ -58,6 +64,7 @@ fal_audit_free(struct fal_audit *a)
 		return;
 	fal_findings_free(&a->f);
 	fal_people_free(&a->people);
+	fal_accounts_free(&a->accounts);
 	fal_cover_free(&a->cover);
 	fal_spans_free(&a->rounds);
 	fal_rules_free(&a->rules);
@@ -76,7 +83,10 @@ take_join(struct fal_audit *a, struct fal_trace_line *l)
 static int
 take_leave(struct fal_audit *a, struct fal_trace_line *l)
 {
-	return fal_people_leave(&a->people, l, &a->f);
+	int err = fal_people_leave(&a->people, l, a->version, &a->f);
+	if (err == 0 && (a->demands & FAL_AUDIT_CLOCKS) != 0)
+		err = fal_accounts_leave(&a->accounts, l, &a->people, &a->f);
+	return err;
 }
 
 static int
@@ -96,6 +106,8 @@ take_late(struct fal_audit *a, struct fal_trace_line *l)
 static int
 take_eval(struct fal_audit *a, struct fal_trace_line *l)
 {
+	a->v.evals.plain = a->plain;
+	a->v.evals.regular = a->plain && a->rules.is.delay == 0;
 	return fal_evals_line(&a->v.evals, l, &a->job, &a->f);
 }
 
@@ -113,7 +125,9 @@ take_scheme(struct fal_audit *a, struct fal_trace_line *l)
 		fal_finding(&a->f, &a->waiting[0], 0, 0,
 			    "no update before the scheme changes");
 	a->n_waiting = 0;
-	a->plain = a->plain && fal_rule_traits(&rule).shared;
+	const struct fal_traits is = fal_rule_traits(&rule);
+	a->plain = a->plain && is.shared;
+	a->accounts.loose = a->accounts.loose || (!is.shared && (is.groups || is.moves));
 	snprintf(a->text, sizeof(a->text), "%s", text);
 	fal_rules_begin(&a->rules, &rule, a->version);
 	return 0;
@@ -131,7 +145,21 @@ take_policy(struct fal_audit *a, struct fal_trace_line *l)
 				    (unsigned long long)l->number, (unsigned long long)is,
 				    (unsigned long long)a->version);
 	}
+	const char *scheme = fal_trace_get_str(l, l->o, FAL_F_SCHEME);
+	if (l->err == 0 && !a->policy && strcmp(scheme, a->text) != 0)
+		fal_finding(&a->f, NULL, 0, 0,
+			    "line %llu: policy: the job does not begin with %.64s",
+			    (unsigned long long)l->number, scheme);
+	a->policy = true;
 	return take_scheme(a, l);
+}
+
+/* The text of the line, if it has one. */
+static void
+tell(struct fal_trace_line *l, enum fal_field key, char *out, size_t n)
+{
+	if (fal_trace_has(l->o, key))
+		snprintf(out, n, "%s", fal_trace_get_str(l, l->o, key));
 }
 
 static int
@@ -141,6 +169,10 @@ take_job(struct fal_audit *a, struct fal_trace_line *l)
 	if (take_scheme(a, l) < 0 || fal_trace_job_read(l, &a->job) < 0)
 		return l->err;
 	a->have_job = true;
+	tell(l, FAL_F_HASH, a->told.hash, sizeof(a->told.hash));
+	tell(l, FAL_F_NAME, a->told.name, sizeof(a->told.name));
+	tell(l, FAL_F_SEED, a->told.seed, sizeof(a->told.seed));
+	tell(l, FAL_F_OPTIMIZER, a->told.optimizer, sizeof(a->told.optimizer));
 	return fal_cover_init(&a->cover, &a->job);
 }
 
@@ -266,6 +298,13 @@ take_ledger(struct fal_audit *a, struct fal_trace_line *l)
 	const struct fal_judge_env env = { &a->job, &r, &a->people.ids, &a->f };
 	a->v.samples_dropped += r.end == FAL_TRACE_DROPPED ? r.samples : 0;
 	a->v.samples_twice += fal_trace_round_twice(l, &a->job, &r);
+	/* Lines of updates may be late, too, by as many as are under way. */
+	const struct fal_accounts_env who = {
+		&a->people, &r,
+		1 + a->rules.rule.slack + (a->rules.is.shared ? 0 : a->people.workers)
+	};
+	if (fal_accounts_ledger(&a->accounts, l, &who, &a->f) < 0)
+		return l->err;
 	return fal_judge_ledger(&env, l, &a->v.sums);
 }
 
@@ -398,10 +437,25 @@ take_done(struct fal_audit *a, struct fal_trace_line *l)
 		return fal_trace_fail(l, FAL_EINVAL, "a second done line");
 	uint64_t version = fal_trace_get_u64(l, l->o, FAL_F_VERSION, FAL_TRACE_NUM_MAX);
 	a->done = true;
+	tell(l, FAL_F_SHA256, a->told.sha256, sizeof(a->told.sha256));
+	const double seconds = fal_trace_get_seconds(l, l->o, FAL_F_SECONDS);
+	if (l->err == 0 && fabs(seconds - l->t) > 2e-6) /* t has 6 decimals */
+		fal_finding(&a->f, NULL, 0, 0, "done: seconds is %.6f, but it is %.6f",
+			    seconds, l->t);
+	fal_evals_done(&a->v.evals, l, &a->f);
+	if ((a->demands & FAL_AUDIT_CLOCKS) != 0)
+		fal_accounts_done(&a->accounts, l, &a->people, a->job.clocks, &a->f);
 	if (l->err == 0 && version != a->version)
 		fal_finding(&a->f, NULL, 0, 0, "done: version is %llu, not %llu",
 			    (unsigned long long)version, (unsigned long long)a->version);
 	return l->err;
+}
+
+static int
+take_clock(struct fal_audit *a, struct fal_trace_line *l)
+{
+	a->accounts.gappy = !a->plain;
+	return fal_accounts_clock(&a->accounts, l, &a->people, &a->f);
 }
 
 /* Lines are missing here: of what follows nothing can be told. */
@@ -425,7 +479,7 @@ static void
 judge_link(struct fal_audit *a, const struct fal_trace_line *l)
 {
 	const bool holds = fal_chain_take(&a->chain, l->text, l->n);
-	if (holds || !a->chained || strcmp(l->ev, "gap") == 0)
+	if (holds || (a->demands & FAL_AUDIT_CHAIN) == 0 || strcmp(l->ev, "gap") == 0)
 		return;
 	if (a->chain.link[0] == '\0')
 		fal_finding(&a->f, NULL, 0, 0, "line %llu: it has no link of the chain",
@@ -459,7 +513,7 @@ fal_audit_line(void *audit, struct fal_trace_line *l)
 		{ "again", take_again },   { "charge", take_charge },
 		{ "eval", take_eval },     { "suspect", take_late },
 		{ "back", take_late },     { "nonfinite", take_denial },
-		{ "alone", take_denial },
+		{ "alone", take_denial },  { "clock", take_clock },
 	};
 	struct fal_audit *a = audit;
 	int err = 0;
@@ -468,14 +522,41 @@ fal_audit_line(void *audit, struct fal_trace_line *l)
 		return take_gap(a, l);
 	if (a->v.missing_lines > 0) {
 		a->done = a->done || strcmp(l->ev, "done") == 0;
+		a->ended = a->done || strcmp(l->ev, "failed") == 0;
 		return 0;
 	}
 	if (strcmp(l->ev, "leave") != 0 && strcmp(l->ev, "clock") != 0)
 		fal_people_event(&a->people, l, &a->f);
+	if (a->ended)
+		fal_finding(&a->f, NULL, 0, 0, "line %llu: %.32s behind the end",
+			    (unsigned long long)l->number, l->ev);
+	a->ended = strcmp(l->ev, "done") == 0 || strcmp(l->ev, "failed") == 0;
+	if (strcmp(l->ev, "join") != 0 && fal_trace_has(l->o, FAL_F_WORKER) &&
+	    fal_trace_has(l->o, FAL_F_ID))
+		err = fal_people_named(&a->people, l, &a->f);
 	for (size_t i = 0; i < sizeof(events) / sizeof(events[0]) && err == 0; i++)
 		if (strcmp(l->ev, events[i].ev) == 0)
 			err = events[i].take(a, l);
 	return err == 0 ? a->f.err : err;
+}
+
+const struct fal_audit_told *
+fal_audit_told(struct fal_audit *a)
+{
+	a->told.job = a->job;
+	memcpy(a->told.link, a->chain.link, sizeof(a->told.link));
+	return &a->told;
+}
+
+void
+fal_audit_found(struct fal_audit *a, const char *fmt, ...)
+{
+	char what[400];
+	va_list ap;
+	va_start(ap, fmt);
+	vsnprintf(what, sizeof(what), fmt, ap);
+	va_end(ap);
+	fal_finding(&a->f, NULL, 0, 0, "%s", what);
 }
 
 int
@@ -496,7 +577,8 @@ fal_audit_end(struct fal_audit *a, struct fal_audit_verdict *out, struct fal_dia
 	*out = a->v;
 	out->nonfinite = a->denials.said;
 	memcpy(out->verdicts, a->doubts.verdicts, sizeof(out->verdicts));
-	out->ok = a->f.n == 0 && whole;
+	out->cut = !a->ended && (a->demands & FAL_AUDIT_END) != 0;
+	out->ok = a->f.n == 0 && whole && !out->cut;
 	out->finished = a->done;
 	memcpy(out->link, a->chain.link, sizeof(out->link));
 	out->clocks = gap ? clock : a->job.clocks;

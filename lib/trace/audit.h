@@ -23,6 +23,7 @@
 struct fal_audit_verdict {
 	bool ok;            /* no findings, and nothing is missing */
 	bool finished;      /* the trace has a done line */
+	bool cut;           /* it has no end, which was demanded */
 	uint64_t clocks;    /* ended, all before them too */
 	uint64_t of_clocks; /* clocks of the whole job */
 	struct fal_judge_sums sums;
@@ -49,8 +50,14 @@ struct fal_audit;
 
 /* NULL: out of memory. */
 struct fal_audit *fal_audit_new(void);
-/* Each line must chain the one before it, as it does in what was kept. */
-void fal_audit_chained(struct fal_audit *a);
+/* What is demanded of the lines beside that they agree with each other. */
+enum fal_audit_demand {
+	FAL_AUDIT_CHAIN = 1,  /* each chains the one before it, as in what was kept */
+	FAL_AUDIT_CLOCKS = 2, /* no `clock` line is missing */
+	FAL_AUDIT_END = 4     /* the last one tells how the job ended */
+};
+/* A sum of them; nothing at first. */
+void fal_audit_demand(struct fal_audit *a, unsigned demands);
 void fal_audit_free(struct fal_audit *a);
 
 /* Takes the next line; `audit` is the struct fal_audit, so this is an on_line of
@@ -60,6 +67,19 @@ int fal_audit_line(void *audit, struct fal_trace_line *l);
 /* The same of a line that the job has gone on from before: only the chain counts.  An
  * on_cut of fal_trace_reader_on_cut. */
 int fal_audit_cut(void *audit, struct fal_trace_line *l);
+
+/* What the lines so far say that stands elsewhere, too; "" where they do not. */
+struct fal_audit_told {
+	struct fal_trace_job job;
+	char hash[65], name[256], seed[24], optimizer[16];
+	char sha256[65]; /* of the model: the job is done */
+	char link[FAL_CHAIN_DIGITS + 1];
+};
+const struct fal_audit_told *fal_audit_told(struct fal_audit *a);
+
+/* One more finding: what stands elsewhere is not what the lines say. */
+void fal_audit_found(struct fal_audit *a, const char *fmt, ...)
+	__attribute__((format(printf, 2, 3)));
 
 /* The verdict over the lines so far, after the last one.  FAL_ETRUNC: there was no line;
  * FAL_ENOMEM.  Call it once. */

@@ -1,6 +1,8 @@
 /* Evaluations. */
 #include "trace/evals.h"
 
+#include <math.h>
+
 /* What one key said that counts.  Something of it must have been run again, or was to be.
  */
 static int
@@ -25,11 +27,84 @@ read_key(struct fal_evals *e, struct fal_trace_line *l, size_t i, struct fal_fin
 	return 0;
 }
 
+/* Written with all digits that a double has. */
+static bool
+is_equal(double a, double b)
+{
+	return fabs(a - b) <= 1e-12;
+}
+
+/* What was found agrees with itself, and comes in its turn. */
+static void
+judge_numbers(struct fal_evals *e, struct fal_trace_line *l,
+	      const struct fal_trace_job *job, struct fal_findings *f)
+{
+	const uint64_t version =
+		fal_trace_get_u64(l, l->o, FAL_F_VERSION, FAL_TRACE_NUM_MAX);
+	const uint64_t right = fal_trace_get_u64(l, l->o, FAL_F_RIGHT, FAL_TRACE_NUM_MAX);
+	const uint64_t total = fal_trace_get_u64(l, l->o, FAL_F_TOTAL, FAL_TRACE_NUM_MAX);
+	const uint64_t epoch = fal_trace_get_u64(l, l->o, FAL_F_EPOCH, FAL_TRACE_NUM_MAX);
+	const double accuracy = fal_trace_get_f64(l, l->o, FAL_F_ACCURACY);
+	const char *what = NULL;
+	if (l->err != 0)
+		return;
+	if (job->test > 0 && total != job->test)
+		what = "total is not the test samples of the job";
+	else if (right > total)
+		what = "right is more than total";
+	else if (!is_equal(accuracy, total > 0 ? (double)right / (double)total : 0))
+		what = "accuracy is not right / total";
+	else if (e->lines > 0 && version <= e->version)
+		what = "version is not after that of the last one";
+	else if (epoch > job->epochs)
+		what = "the job has no such epoch";
+	else if (e->plain && epoch != version / job->clocks_per_epoch)
+		what = "version is not of that epoch";
+	if (what != NULL)
+		fal_finding(f, NULL, 0, 0, "line %llu: eval: %s",
+			    (unsigned long long)l->number, what);
+	/* Every so many clocks, and at the end. */
+	if (e->lines++ == 0)
+		e->first = version;
+	if (e->regular && e->odd == 0 && version % e->first != 0)
+		e->odd = version;
+	e->version = version;
+	e->accuracy = accuracy;
+}
+
+int
+fal_evals_done(const struct fal_evals *e, struct fal_trace_line *l,
+	       struct fal_findings *f)
+{
+	const uint64_t newest =
+		fal_trace_get_u64(l, l->o, FAL_F_VERSION, FAL_TRACE_NUM_MAX);
+	const bool told = fal_trace_has(l->o, FAL_F_ACCURACY);
+	const double is = told ? fal_trace_get_f64(l, l->o, FAL_F_ACCURACY) : 0;
+	if (l->err == 0 &&
+	    (told != (e->lines > 0) || (told && !is_equal(is, e->accuracy))))
+		fal_finding(
+			f, NULL, 0, 0,
+			"line %llu: done: accuracy is not that of the last evaluation",
+			(unsigned long long)l->number);
+	if (l->err == 0 && e->odd != 0 && e->odd != newest)
+		fal_finding(
+			f, NULL, 0, 0,
+			"line %llu: done: version %llu was evaluated, and %llu at first",
+			(unsigned long long)l->number, (unsigned long long)e->odd,
+			(unsigned long long)e->first);
+	if (l->err == 0 && e->version > newest)
+		fal_finding(f, NULL, 0, 0, "line %llu: done: version %llu was evaluated",
+			    (unsigned long long)l->number,
+			    (unsigned long long)e->version);
+	return l->err;
+}
+
 int
 fal_evals_line(struct fal_evals *e, struct fal_trace_line *l,
 	       const struct fal_trace_job *job, struct fal_findings *f)
 {
 	struct fal_evals one = { 0 };
+	judge_numbers(e, l, job, f);
 	if (!fal_trace_has(l->o, FAL_F_KEYS))
 		return 0;
 	const size_t n = fal_trace_get_len(l, l->o, FAL_F_KEYS);

@@ -189,6 +189,9 @@ static void
 judge_sums(struct ledger *g)
 {
 	const bool there = fal_trace_has(g->l->o, FAL_F_SENT);
+	if (!g->env->job->sums && there)
+		fal_finding(g->f, g->r, g->r->first, g->r->tasks,
+			    "it has sums, which the job has not");
 	if (!g->env->job->sums || (g->r->end != FAL_TRACE_APPLIED && !there))
 		return;
 	const char *sent = fal_trace_get_str(g->l, g->l->o, FAL_F_SENT);

@@ -17,6 +17,8 @@ fal_people_free(struct fal_people *p)
 		free(p->key[i].fingerprint);
 	}
 	free(p->key);
+	for (size_t i = 0; i < p->workers; i++)
+		free(p->worker[i].name);
 	free(p->worker);
 	fal_ids_free(&p->ids);
 	*p = (struct fal_people){ 0 };
@@ -87,12 +89,16 @@ fal_people_join(struct fal_people *p, struct fal_trace_line *l, struct fal_findi
 			    key->refuted >= TWICE ? "refuted" : "charged");
 	if (FAL_GROW(p->worker, p->worker_cap, p->workers + 1) < 0)
 		return FAL_ENOMEM;
+	is.name = strdup(fal_trace_get_str(l, l->o, FAL_F_WORKER));
+	if (is.name == NULL)
+		return FAL_ENOMEM;
 	p->worker[p->workers] = is;
 	return fal_ids_put(&p->ids, id, p->workers++);
 }
 
 int
-fal_people_leave(struct fal_people *p, struct fal_trace_line *l, struct fal_findings *f)
+fal_people_leave(struct fal_people *p, struct fal_trace_line *l, uint64_t newest,
+		 struct fal_findings *f)
 {
 	const uint32_t id = (uint32_t)fal_trace_get_u64(l, l->o, FAL_F_ID, UINT32_MAX);
 	struct fal_person *is = person(p, id);
@@ -107,6 +113,8 @@ fal_people_leave(struct fal_people *p, struct fal_trace_line *l, struct fal_find
 			    (unsigned long long)l->number, id);
 	else
 		is->here = false;
+	if (is != NULL)
+		is->newest = newest;
 	return 0;
 }
 
@@ -160,6 +168,19 @@ fal_people_late(struct fal_people *p, struct fal_trace_line *l, struct fal_findi
 		is->since = l->t;
 	}
 	return 0;
+}
+
+int
+fal_people_named(const struct fal_people *p, struct fal_trace_line *l,
+		 struct fal_findings *f)
+{
+	const uint32_t id = (uint32_t)fal_trace_get_u64(l, l->o, FAL_F_ID, UINT32_MAX);
+	const char *name = fal_trace_get_str(l, l->o, FAL_F_WORKER);
+	const struct fal_person *is = person(p, id);
+	if (l->err == 0 && is != NULL && strcmp(is->name, name) != 0)
+		fal_finding(f, NULL, 0, 0, "line %llu: %s: worker %u is %.64s, not %.64s",
+			    (unsigned long long)l->number, l->ev, id, is->name, name);
+	return l->err;
 }
 
 void

@@ -17,6 +17,8 @@ struct fal_people {
 		uint32_t charges;
 		bool here, suspect;
 		double joined, since; /* since: when it became a suspect */
+		char *name;
+		uint64_t newest; /* version, when it left */
 	} * worker;
 	size_t workers, worker_cap;
 	struct fal_person_key {
@@ -30,17 +32,21 @@ struct fal_people {
 
 void fal_people_free(struct fal_people *p);
 
-/* join, leave and charge lines.  0, FAL_EFORMAT,
+/* join, leave and charge lines; `newest` is the newest version.  0, FAL_EFORMAT,
  * FAL_ELIMIT, FAL_ENOMEM. */
 int fal_people_join(struct fal_people *p, struct fal_trace_line *l,
 		    struct fal_findings *f);
-int fal_people_leave(struct fal_people *p, struct fal_trace_line *l,
+int fal_people_leave(struct fal_people *p, struct fal_trace_line *l, uint64_t newest,
 		     struct fal_findings *f);
 int fal_people_charge(struct fal_people *p, struct fal_trace_line *l,
 		      struct fal_findings *f);
 /* suspect and back lines: they take turns, and name the times that their lines have. */
 int fal_people_late(struct fal_people *p, struct fal_trace_line *l,
 		    struct fal_findings *f);
+
+/* A line of a worker: it is called as it was when it joined. */
+int fal_people_named(const struct fal_people *p, struct fal_trace_line *l,
+		     struct fal_findings *f);
 
 /* Any other line than `leave` and `clock`: whoever was charged twice must be gone. */
 void fal_people_event(struct fal_people *p, const struct fal_trace_line *l,

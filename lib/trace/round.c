@@ -78,6 +78,7 @@ fal_trace_round_read(struct fal_trace_line *l, struct fal_trace_round *out)
 		r.divisor = fal_trace_get_f64(l, l->o, FAL_F_DIVISOR);
 	if (fal_trace_has(l->o, FAL_F_WEIGHT))
 		r.weight = fal_trace_get_f64(l, l->o, FAL_F_WEIGHT);
+	r.moved = fal_trace_get_len(l, l->o, FAL_F_MOVE) > 0;
 	read_stale(l, &r);
 	if (l->err == 0)
 		*out = r;

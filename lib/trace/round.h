@@ -13,6 +13,7 @@ struct fal_trace_round {
 	enum fal_trace_end end;
 	bool delta;
 	bool has_owner, has_group, has_stale, has_slot;
+	bool moved; /* tasks of it were */
 	uint32_t owner;
 	uint64_t group;
 	uint64_t local;                 /* its place on its group's line; 0: none */

@@ -55,6 +55,8 @@ judge_kind(const struct fal_rules *s, const struct fal_trace_round *r,
 	if (r->steps > 0 && r->steps != s->rule.steps)
 		fal_finding(f, r, 0, 0, "steps is %llu, not %u",
 			    (unsigned long long)r->steps, s->rule.steps);
+	if (r->moved && !s->is.moves)
+		fal_finding(f, r, 0, 0, "tasks were moved, which the scheme does not");
 	if (s->is.shared && r->end == FAL_TRACE_DROPPED)
 		fal_finding(f, r, r->first, r->tasks, "dropped");
 }

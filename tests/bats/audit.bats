@@ -7,6 +7,13 @@ setup() {
 	load common
 	cd "$BATS_TEST_TMPDIR"
 	make_trace | chain >run.trace
+	make_trace | settle | chain >whole.trace
+}
+
+# settle: a trace, its clock lines those that its ledger demands.
+settle() {
+	grep -v '"ev":"clock"' |
+		"$root/tests/forge/chain.py" -s
 }
 
 # clock_line T CLOCK WORKER ID DONE COMPUTE WAIT TASK_S
@@ -45,32 +52,33 @@ make_trace() {
 	echo '{"t":1.7,"ev":"eval","version":2,"epoch":1,"right":7,"total":10,"loss":1.0,"accuracy":0.7}'
 	ledger 2 8 64 '"grant":[[1,0,6],[2,6,2]],"move":[],"clone":[],"regrant":[[1,6,2]],"contrib":[{"c":[1,3],"tasks":[[0,6]],"blocks":5},{"c":[2,3],"tasks":[[6,2]],"blocks":2,"fenced":true},{"c":[1,4],"tasks":[[6,2]],"blocks":3,"fills":[2,3]}],"lost":[]'
 	ledger 3 3 24 '"grant":[[1,0,3]],"move":[],"clone":[],"regrant":[],"contrib":[{"c":[1,5],"tasks":[[0,3]],"blocks":5}],"lost":[]'
-	echo '{"t":3.9,"ev":"done","version":4,"sha256":"00","seconds":3.9}'
+	echo '{"t":3.9,"ev":"done","version":4,"sha256":"00","seconds":3.9,"accuracy":0.7}'
 }
 
 # tamper FROM TO: the first FROM of each line replaced.
 tamper() {
-	sed "s/$1/$2/" run.trace | chain >bad.trace
-	run ! cmp -s run.trace bad.trace
+	sed "s/$1/$2/" whole.trace | chain >bad.trace
+	run ! cmp -s whole.trace bad.trace
 	run -1 falcon-stat --audit bad.trace
 }
 
 @test "the audit passes a sound trace" {
-	run -0 --separate-stderr falcon-stat --audit run.trace
+	run -0 --separate-stderr falcon-stat --audit whole.trace
 	same verdict "$output" \
 		'audit: ok: 4 clocks, 22 tasks, moved 1, cloned 1, filled 2, dropped 1, 0 samples dropped (stale), 24 computed twice, used at staleness: 0: 176'
 	same stderr "$stderr" ''
 }
 
 @test "the audit reads stdin" {
-	run -0 falcon-stat -a - <run.trace
+	run -0 falcon-stat -a - <whole.trace
 	has "$output" 'audit: ok: 4 clocks'
 }
 
 @test "a task that was lost fails the audit and is named" {
 	tamper '\[\[0,4\],\[7,1\]\]' '[[0,4]]'
 	same findings "${lines[0]}" 'audit: clock 0: task 7: never added'
-	same verdict "${lines[1]}" 'audit: failed: 1 finding'
+	has "${lines[1]}" 'worker 1: done is 17 in its clock lines, 16 in the ledger'
+	same verdict "${lines[2]}" 'audit: failed: 2 findings'
 }
 
 @test "a task that was added twice fails the audit and is named" {
@@ -84,32 +92,38 @@ tamper() {
 }
 
 @test "a clock that is missing fails the audit" {
-	grep -v '"ledger","clock":2' run.trace | chain >bad.trace
+	grep -v '"ledger","clock":2' whole.trace | chain >bad.trace
 	run -1 falcon-stat --audit bad.trace
 	has "$output" 'audit: clock 2: no ledger before that of clock 3'
 }
 
-@test "an unfinished trace says how far it goes" {
-	head -n -3 run.trace >part.trace
-	run -0 falcon-stat --audit part.trace
+@test "an unfinished trace is refused, or judged with --partial, which says how far it goes" {
+	sed '/"ledger","clock":3/,$d' whole.trace >part.trace
+	run -1 falcon-stat --audit part.trace
+	same verdict "$output" \
+		'audit: cannot tell: the trace has no end: 3 of 4 clocks (--partial judges these)'
+	run -1 falcon-stat --audit --json part.trace
+	same json "$(jq -c '[.ok, .cut, .findings]' <<<"$output")" '[false,true,0]'
+	run -2 falcon-stat --partial part.trace
+	run -0 falcon-stat --audit --partial part.trace
 	same verdict "$output" \
 		'audit: ok: 3 of 4 clocks, 19 tasks, moved 1, cloned 1, filled 2, dropped 1, 0 samples dropped (stale), 24 computed twice, used at staleness: 0: 152'
 }
 
-# gap FROM TO: run.trace, these lines of it missing.
+# gap FROM TO: whole.trace, these lines of it missing.
 gap() {
-	sed -n "$1,$2p" run.trace >missing
-	head -n $(($1 - 1)) run.trace
+	sed -n "$1,$2p" whole.trace >missing
+	head -n $(($1 - 1)) whole.trace
 	printf '{"t":%s,"ev":"gap","lines":%s,"bytes":%s,"blake2b":"00","h":"%s"}\n' \
 		"$(jq -s '.[-1].t' missing)" "$(wc -l <missing)" "$(wc -c <missing)" \
 		"$(tail -n 1 missing | jq -r .h)"
-	tail -n +$(($2 + 1)) run.trace
+	tail -n +$(($2 + 1)) whole.trace
 }
 
 @test "a trace whose gap has its first lines, too: the audit cannot tell" {
 	local n to
 	draw
-	n=$(wc -l <run.trace)
+	n=$(wc -l <whole.trace)
 	for to in 1 2 "$((RANDOM % n + 1))" "$n"; do
 		gap 1 "$to" >gap.trace
 		run -1 falcon-stat --audit gap.trace
@@ -128,7 +142,7 @@ gap() {
 @test "a trace with a gap: the audit cannot tell, wherever it is" {
 	local n from to
 	draw
-	n=$(wc -l <run.trace)
+	n=$(wc -l <whole.trace)
 	for from in $(seq 2 "$n"); do
 		to=$((from + RANDOM % (n - from + 1)))
 		gap "$from" "$to" >gap.trace
@@ -149,7 +163,7 @@ gap() {
 	same verdict "${lines[1]}" 'audit: failed: 1 finding'
 }
 
-# doubted: run.trace, where two were doubted, one was charged, and two keys evaluated.
+# doubted: whole.trace, where two were doubted, one was charged, and two keys evaluated.
 doubted() {
 	local said='"round":1,"block":0,"needed":9,"shown":-3,"exponent":-12'
 	sed -e '/"ev":"join"/s/}$/,"key":"k","key_fingerprint":"k"}/' \
@@ -158,11 +172,11 @@ doubted() {
 		-e '/"ev":"ledger","clock":1/i\
 {"t":1.4,"ev":"check","c":[1,2],"by":3,'"$said"',"verdict":"witnessed"}\
 {"t":1.4,"ev":"check","c":[2,2],'"$said"',"verdict":"believed"}\
-{"t":1.4,"ev":"charge","worker":"mid","id":2,"why":"so"}' <(make_trace) | chain
+{"t":1.4,"ev":"charge","worker":"mid","id":2,"why":"so"}' <(make_trace) | settle | chain
 }
 
 @test "the audit counts who was doubted, evaluated and charged, where anybody was" {
-	run -0 falcon-stat --audit run.trace
+	run -0 falcon-stat --audit whole.trace
 	for word in witnessed evaluated charged; do
 		! grep "$word" <<<"$output" || return 1
 	done
@@ -180,12 +194,12 @@ doubted() {
 }
 
 @test "the audit as JSON" {
-	run -0 falcon-stat --audit --json run.trace
+	run -0 falcon-stat --audit --json whole.trace
 	same json "$(jq -c '[.ok, .finished, .clocks, .tasks, .filled, .text]' <<<"$output")" \
 		'[true,true,4,22,2,[]]'
 	same samples "$(jq -c '[.samples_dropped, .samples_duplicated,
 		.staleness.updates]' <<<"$output")" '[0,24,{"0":176}]'
-	sed 's/\[\[4,3\]\]/[[4,2]]/' run.trace | chain >bad.trace
+	sed 's/\[\[4,3\]\]/[[4,2]]/' whole.trace | chain >bad.trace
 	run -1 falcon-stat -aj bad.trace
 	same text "$(jq -r '.text[0]' <<<"$output")" 'clock 0: task 6: never added'
 }
@@ -285,7 +299,7 @@ own_rounds() {
 
 @test "rounds of a worker's own: staleness and what was dropped" {
 	own_rounds | chain >own.trace
-	run -0 falcon-stat --audit own.trace
+	run -0 falcon-stat --audit --partial own.trace
 	has "$output" '1 of 4 clocks, 8 tasks'
 	has "$output" '32 samples dropped (stale), 0 computed twice, used at staleness: 0: 32'
 	run -0 falcon-stat own.trace

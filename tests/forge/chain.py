@@ -1,7 +1,8 @@
 #!/usr/bin/python3
 """chain.py: chains the lines of stdin anew, as falcon-trace(5), section CHAIN, says; a link that
 a line has is forgotten, but for that of a gap, which is kept.  chain.py -c: says instead which
-line breaks the chain, and the last link."""
+line breaks the chain, and the last link.  chain.py -s: puts the clock lines in that are
+missing."""
 
 import hashlib
 import json
@@ -26,6 +27,33 @@ def chain(lines):
         yield '%s,"h":"%s"}\n' % (body, h)
 
 
+def settle(lines):
+    """The clock lines that are missing in a trace of rounds that all share, before its end."""
+    lines = list(lines)
+    trace = [json.loads(line) for line in lines]
+    ids = [o["id"] for o in trace if o["ev"] == "join"]
+    names = {o["id"]: o["worker"] for o in trace if o["ev"] == "join"}
+    have = {(o["clock"], o["id"]) for o in trace if o["ev"] == "clock"}
+    for line, o in zip(lines, trace):
+        yield line
+        for id_ in ids if o["ev"] == "ledger" else []:
+            if (o["clock"], id_) in have:
+                continue
+            sums = {
+                "share": sum(r[2] for r in o["grant"] if r[0] == id_),
+                "done": sum(r[1] for c in o["contrib"] if c["c"][0] == id_ for r in c["tasks"]),
+                "in": sum(r[3] for r in o["move"] if r[1] == id_),
+                "out": sum(r[3] for r in o["move"] if r[0] == id_),
+                "cloned": sum(r[2] for r in o["clone"] if r[0] == id_),
+                "lost": sum(r[2] for r in o["lost"] if r[0] == id_),
+            }
+            zero = dict.fromkeys(("compute", "push", "pull", "wait", "push_all", "pull_all",
+                                  "late", "task_s", "staleness", "tx", "rx"), 0)
+            yield json.dumps({"t": o["t"], "ev": "clock", "clock": o["clock"],
+                              "worker": names[id_], "id": id_, "lanes": 1, **sums, **zero},
+                             separators=(",", ":")) + "\n"
+
+
 def check(lines):
     h, n = "", 0
     for n, line in enumerate(lines, 1):
@@ -39,5 +67,7 @@ def check(lines):
 if __name__ == "__main__":
     if sys.argv[1:] == ["-c"]:
         print(check(sys.stdin))
+    elif sys.argv[1:] == ["-s"]:
+        sys.stdout.writelines(settle(sys.stdin))
     else:
         sys.stdout.writelines(chain(sys.stdin))

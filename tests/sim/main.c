@@ -84,6 +84,7 @@ audit_passes(const struct outcome *o, struct fal_diag *diag)
 {
 	struct fal_audit_verdict v = { .ok = false };
 	struct fal_audit *audit = fal_audit_new();
+	fal_audit_demand(audit, FAL_AUDIT_CLOCKS);
 	struct fal_trace_reader *r = fal_trace_reader_new(fal_audit_line, audit);
 	int err = fal_trace_feed(r, o->trace, o->trace_n, diag);
 	if (err == 0)

@@ -36,7 +36,7 @@
 	"{\"t\":1.5,\"ev\":\"again\",\"round\":1,\"clock\":1,\"blocks\":5,\"c\":" c \
 	",\"why\":\"refuted\"}\n"
 #define EVAL(keys)                                                                     \
-	"{\"t\":1.5,\"ev\":\"eval\",\"version\":1,\"epoch\":1,\"right\":5,\"total\":5" \
+	"{\"t\":1.5,\"ev\":\"eval\",\"version\":2,\"epoch\":1,\"right\":5,\"total\":5" \
 	",\"loss\":0.1,\"accuracy\":1,\"keys\":[" keys "]}\n"
 #define KEY(key, tasks, twice, alone)                                                   \
 	"{\"key\":\"" key "\",\"tasks\":" tasks ",\"twice\":" twice ",\"alone\":" alone \
@@ -50,6 +50,9 @@
 	",\"samples\":8,\"loss\":0.5,\"lr\":0.1,\"epoch\":1}\n"
 #define WHOLE                                                                          \
 	"{\"c\":[1,1],\"tasks\":[[0,2]],\"blocks\":5},{\"c\":[2,1],\"tasks\":[[2,2]]," \
+	"\"blocks\":5}"
+#define BEFORE                                                                         \
+	"{\"c\":[1,9],\"tasks\":[[0,2]],\"blocks\":5},{\"c\":[2,9],\"tasks\":[[2,2]]," \
 	"\"blocks\":5}"
 #define HALVES "[1,0,2],[2,2,2]"
 #define TALL "\"needed\":9,\"shown\":-3,\"exponent\":-12"
@@ -209,7 +212,7 @@ test_cases(void **state)
 			JOIN("1", "a"),
 			JOIN("2", "b"),
 			JOIN("3", "a"),
-			LEDGER("0", HALVES, WHOLE),
+			LEDGER("0", HALVES, BEFORE),
 			UPDATE("0", "1"),
 			cases[i].said,
 			cases[i].ledger,

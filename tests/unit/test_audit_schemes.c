@@ -23,7 +23,7 @@
 #define POLICY(clock, scheme, version)                                        \
 	"{\"t\":1,\"ev\":\"policy\",\"clock\":" clock ",\"scheme\":\"" scheme \
 	"\",\"by\":\"k\",\"version\":" version "}\n"
-#define DONE(version) "{\"t\":9,\"ev\":\"done\",\"version\":" version "}\n"
+#define DONE(version) "{\"t\":9,\"ev\":\"done\",\"version\":" version ",\"seconds\":9}\n"
 /* A round that worker w ran as one contribution; `how` is the rest of its head. */
 #define ROUND(r, c, first, n, samples, version, w, how)                                  \
 	"{\"t\":1,\"ev\":\"ledger\",\"round\":" #r ",\"clock\":" #c ",\"first\":" #first \

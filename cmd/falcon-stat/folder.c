@@ -1,0 +1,161 @@
+/* What lies beside a trace. */
+#include "folder.h"
+
+#include "base/mem.h"
+#include "base/parse.h"
+#include "cli/cli.h"
+#include "cli/file.h"
+#include "job/job.h"
+#include "sec/hash.h"
+#include "stat.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { TEXT_MAX = 1 << 20 }; /* bytes of a job or result */
+
+struct folder {
+	const char *dir;
+	struct fal_audit *audit;
+	const struct fal_audit_told *told;
+	int code; /* FAL_EXIT_DONE, or why it cannot be judged; has been said then */
+};
+
+bool
+stat_is_folder(const char *path)
+{
+	struct stat st;
+	return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+/* DIR/name into `out`; false: it is not there, or cannot be read. */
+static bool
+read_file(struct folder *f, const char *name, size_t most, struct fal_buf *out)
+{
+	struct fal_diag diag = { "" };
+	char *path = NULL;
+	if (asprintf(&path, "%s/%s", f->dir, name) < 0)
+		path = NULL;
+	int err = path != NULL ? fal_cli_read(path, most, out, &diag) : FAL_ENOMEM;
+	free(path);
+	if (err < 0 && err != FAL_ENOENT) {
+		fal_cli_err(PROG, "%s",
+			    err == FAL_ENOMEM ? fal_strerror(err) : diag.text);
+		f->code = err == FAL_ENOMEM ? FAL_EXIT_NO : FAL_EXIT_USAGE;
+	}
+	return err == FAL_OK;
+}
+
+static void
+same(struct folder *f, const char *what, const char *told, const char *is)
+{
+	if (strcmp(told, is) != 0)
+		fal_audit_found(f->audit, "%s is %.64s, but the trace says %.64s", what,
+				is, told);
+}
+
+static void
+same_number(struct folder *f, const char *what, uint64_t told, uint64_t is)
+{
+	if (told != is)
+		fal_audit_found(f->audit,
+				"%s is %" PRIu64 ", but the trace says %" PRIu64, what,
+				is, told);
+}
+
+/* What the job line repeats of it. */
+static void
+judge_job(struct folder *f, const struct fal_job *job)
+{
+	const struct fal_audit_told *t = f->told;
+	char seed[24];
+	snprintf(seed, sizeof(seed), "%" PRIu64, job->seed);
+	same(f, "job: name", t->name, job->name);
+	same(f, "job: seed", t->seed, seed);
+	same(f, "job: optimizer", t->optimizer, fal_optim_name(job->optim.kind));
+	same_number(f, "job: epochs", t->job.epochs, job->epochs);
+	same_number(f, "job: batch", t->job.batch, job->batch);
+	same_number(f, "job: task", t->job.task, job->task);
+	same_number(f, "job: audit = sums", t->job.sums,
+		    job->audit == FAL_JOB_AUDIT_SUMS);
+}
+
+static void
+check_job(struct folder *f)
+{
+	struct fal_buf text = { 0 };
+	struct fal_job job;
+	uint8_t digest[FAL_HASH_BYTES];
+	char hex[2 * FAL_HASH_BYTES + 1];
+	if (!read_file(f, "job", TEXT_MAX, &text)) {
+		if (f->code == FAL_EXIT_DONE)
+			fal_audit_found(f->audit, "job: is not there");
+		return;
+	}
+	fal_hash(text.p, text.n, digest);
+	fal_hex(digest, sizeof(digest), hex);
+	same(f, "job: hash", f->told->hash, hex);
+	if (fal_job_parse("job", (const char *)text.p, text.n, &job, NULL) == FAL_OK) {
+		judge_job(f, &job);
+		fal_job_free(&job);
+	} else {
+		fal_audit_found(f->audit, "job: is none");
+	}
+	fal_buf_free(&text);
+}
+
+static void
+check_model(struct folder *f)
+{
+	struct fal_buf bytes = { 0 };
+	uint8_t digest[FAL_HASH_BYTES];
+	char hex[2 * FAL_HASH_BYTES + 1];
+	if (!read_file(f, "model.safetensors", SIZE_MAX / 2, &bytes)) {
+		if (f->code == FAL_EXIT_DONE)
+			fal_audit_found(f->audit, "model.safetensors: is not there");
+		return;
+	}
+	fal_sha256(bytes.p, bytes.n, digest);
+	fal_hex(digest, sizeof(digest), hex);
+	same(f, "model.safetensors: SHA-256", f->told->sha256, hex);
+	fal_buf_free(&bytes);
+}
+
+static void
+check_result(struct folder *f)
+{
+	struct fal_buf text = { 0 };
+	const char *sha256, *chain;
+	if (!read_file(f, "result.json", TEXT_MAX, &text)) {
+		if (f->code == FAL_EXIT_DONE)
+			fal_audit_found(f->audit, "result.json: is not there");
+		return;
+	}
+	json_t *o = json_loadb((char *)text.p, text.n, 0, NULL);
+	if (json_unpack(o, "{s:s, s:s}", "sha256", &sha256, "chain", &chain) == 0) {
+		same(f, "result.json: sha256", f->told->sha256, sha256);
+		same(f, "result.json: chain", f->told->link, chain);
+	} else {
+		fal_audit_found(f->audit, "result.json: is none");
+	}
+	json_decref(o);
+	fal_buf_free(&text);
+}
+
+int
+stat_folder_audit(const char *dir, struct fal_audit *a)
+{
+	struct folder f = { dir, a, fal_audit_told(a), FAL_EXIT_DONE };
+	if (f.told->hash[0] != '\0')
+		check_job(&f);
+	/* Of a job that was not done there may be nothing. */
+	if (f.told->sha256[0] != '\0') {
+		check_model(&f);
+		check_result(&f);
+	}
+	return f.code;
+}
