@@ -222,7 +222,7 @@ fal_accounts_done(struct fal_accounts *a, struct fal_trace_line *l,
 		const struct fal_account *v = account(a, l, p, id);
 		if (v == NULL)
 			break;
-		judge_sums(v, l, id, is->here && !a->loose, true, f);
+		judge_sums(v, l, id, is->here && !a->loose, !a->lost, f);
 		if (is->here && !a->gappy && v->due != 0 && v->due != clocks)
 			fal_finding(
 				f, NULL, 0, 0,

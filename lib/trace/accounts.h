@@ -26,6 +26,7 @@ struct fal_accounts {
 	} * v;                         /* by the worker's place in fal_people */
 	size_t n, cap;
 	bool loose; /* workers of some rounds may join them when others have accounted */
+	bool lost;  /* the coordinator was restarted: what it was told is */
 	bool gappy; /* rounds were not always those of their clocks */
 };
 

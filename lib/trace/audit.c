@@ -25,7 +25,6 @@ struct fal_audit {
 	struct fal_people people;
 	struct fal_accounts accounts;
 	bool policy; /* there was a policy line */
-	bool lost;   /* the coordinator was restarted */
 	struct fal_cover cover;
 	struct fal_spans rounds; /* numbers that have been */
 	uint64_t last_round;
@@ -455,7 +454,7 @@ take_done(struct fal_audit *a, struct fal_trace_line *l)
 static int
 take_clock(struct fal_audit *a, struct fal_trace_line *l)
 {
-	a->accounts.gappy = !a->plain || a->lost;
+	a->accounts.gappy = !a->plain || a->accounts.lost;
 	return fal_accounts_clock(&a->accounts, l, &a->people, &a->f);
 }
 
@@ -524,7 +523,7 @@ fal_audit_line(void *audit, struct fal_trace_line *l)
 	/* What workers had still to tell is lost with the coordinator that was told it.
 	 */
 	if (strcmp(l->ev, "restart") == 0)
-		a->accounts.loose = a->lost = true;
+		a->accounts.loose = a->accounts.lost = true;
 	if (a->v.missing_lines > 0) {
 		a->done = a->done || strcmp(l->ev, "done") == 0;
 		a->ended = a->done || strcmp(l->ev, "failed") == 0;
