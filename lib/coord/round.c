@@ -462,11 +462,22 @@ tell_step(struct fal_coord *c, double now, const struct fal_news *n)
 	coord_trace(c);
 }
 
+/* Have all shards said so, and is what was ordered ahead over?  Until then claims come
+ * that its line is to have. */
+static bool
+is_told(const struct fal_coord *c, const struct fal_news *n)
+{
+	struct fal_round_info r;
+	return n->said == c->conf.shards &&
+	       (n->act.kind != FAL_ACT_END ||
+		!fal_sched_round(c->sched, n->act.round, &r) || !r.armed);
+}
+
 void
 coord_tell(struct fal_coord *c, double now)
 {
 	uint32_t n = 0, told = 0;
-	for (; n < c->newses && c->news[n].said == c->conf.shards; n++) {
+	for (; n < c->newses && is_told(c, &c->news[n]); n++) {
 		const struct fal_news *news = &c->news[n];
 		if (news->act.kind == FAL_ACT_END)
 			tell_end(c, now, news);

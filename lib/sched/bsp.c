@@ -43,9 +43,10 @@ fal_complete_clock(struct fal_sched *s, struct fal_round *r, double now)
 			w->fresh = false;
 		}
 		w->version = s->version;
-		if (fal_account(s, w, r) < 0)
-			return FAL_ENOMEM;
 	}
+	/* What comes late is of the next clock, but for the last one. */
+	if ((!r->armed || r->clock + 1 < s->pool.clocks) && fal_account_all(s, r) < 0)
+		return FAL_ENOMEM;
 	return fal_emit(s, model) != NULL ? FAL_OK : FAL_ENOMEM;
 }
 

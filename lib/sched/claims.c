@@ -106,7 +106,8 @@ claim_result(struct fal_sched *s, double now, struct fal_round *r, struct fal_wo
 {
 	struct fal_cid id = { c->worker, c->seq };
 	uint32_t ci;
-	int won = !may_fill(&r->ledger, c->fills)
+	/* What was to be filled had come after all: the round is over without it. */
+	int won = r->ended || !may_fill(&r->ledger, c->fills)
 			  ? 0
 			  : fal_ledger_claim(&r->ledger, id, c->fills, c->task, c->loss,
 					     &ci);

@@ -305,7 +305,7 @@ fal_round_over(struct fal_sched *s, struct fal_round *r, double now)
 	if (close_round(s, r, now) < 0)
 		return FAL_ENOMEM;
 	fal_pool_ended(&s->pool, &run);
-	return FAL_OK;
+	return r->clock + 1 == s->pool.clocks ? fal_account_all(s, r) : FAL_OK;
 }
 
 int
@@ -362,6 +362,15 @@ fal_account(struct fal_sched *s, struct fal_worker *w, const struct fal_round *r
 	act.work = w->work;
 	w->work = (struct fal_work){ 0 };
 	return fal_emit(s, act) != NULL ? FAL_OK : FAL_ENOMEM;
+}
+
+int
+fal_account_all(struct fal_sched *s, const struct fal_round *r)
+{
+	for (uint32_t i = 0; i < s->workers; i++)
+		if (!s->worker[i].gone && fal_account(s, &s->worker[i], r) < 0)
+			return FAL_ENOMEM;
+	return FAL_OK;
 }
 
 /* The ended round that *link leads to is known no more. */

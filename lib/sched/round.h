@@ -23,6 +23,8 @@ int fal_round_over(struct fal_sched *s, struct fal_round *r, double now);
 int fal_step(struct fal_sched *s, double divisor);
 /* Tells worker `w` to account for its time up to now, the end of round `r`. */
 int fal_account(struct fal_sched *s, struct fal_worker *w, const struct fal_round *r);
+/* Of all workers that are here. */
+int fal_account_all(struct fal_sched *s, const struct fal_round *r);
 /* Sets the round's staleness: its team's clocks before the slowest, and the updates
  * since its version. */
 void fal_stale(struct fal_sched *s, struct fal_round *r, uint64_t behind);

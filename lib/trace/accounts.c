@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 enum figure { SHARE, DONE, IN, OUT, CLONED, LOST };
+enum { ALL = (1 << FAL_FIGURES) - 1 };
 
 static const enum fal_field names[FAL_FIGURES] = {
 	FAL_F_SHARE, FAL_F_DONE, FAL_F_IN, FAL_F_OUT, FAL_F_CLONED, FAL_F_LOST
@@ -54,16 +55,17 @@ struct reading {
 	struct fal_findings *f;
 };
 
-/* The worker did so many tasks of the round.  It must have been here when these could be
- * granted. */
+/* The worker did so many tasks of the round, or may have: it need not tell of them.  It
+ * must have been here when they could be granted. */
 static void
-count(struct reading *r, uint64_t id, enum figure what, uint64_t tasks)
+count(struct reading *r, uint64_t id, enum figure what, uint64_t tasks, bool maybe)
 {
 	const struct fal_trace_round *round = r->env->round;
 	struct fal_account *v = account(r->a, r->l, r->env->people, id);
 	if (v == NULL)
 		return;
-	(round->end == FAL_TRACE_ABANDONED ? v->abandoned : v->ended)[what] += tasks;
+	maybe = maybe || round->end == FAL_TRACE_ABANDONED;
+	(maybe ? v->maybe : v->sure)[what] += tasks;
 	const struct fal_person *is = &r->env->people->worker[v - r->a->v];
 	if (!is->here && is->newest + r->env->early < round->version)
 		fal_finding(r->f, round, 0, 0,
@@ -79,7 +81,7 @@ count_rows(struct reading *r, enum fal_field key, enum figure what)
 	const size_t n = fal_trace_get_len(r->l, r->l->o, key);
 	for (size_t i = 0; i < n && r->l->err == 0; i++) {
 		fal_trace_get_row(r->l, r->l->o, key, i, 3, v);
-		count(r, v[0], what, v[2]);
+		count(r, v[0], what, v[2], false);
 	}
 }
 
@@ -90,8 +92,8 @@ count_moves(struct reading *r)
 	const size_t n = fal_trace_get_len(r->l, r->l->o, FAL_F_MOVE);
 	for (size_t i = 0; i < n && r->l->err == 0; i++) {
 		fal_trace_get_row(r->l, r->l->o, FAL_F_MOVE, i, 4, v);
-		count(r, v[0], OUT, v[3]);
-		count(r, v[1], IN, v[3]);
+		count(r, v[0], OUT, v[3], false);
+		count(r, v[1], IN, v[3], false);
 	}
 }
 
@@ -107,7 +109,11 @@ count_contrib(struct reading *r, size_t i)
 		fal_trace_get_row(r->l, o, FAL_F_TASK_LIST, k, 2, v);
 		tasks += v[1];
 	}
-	count(r, c[0], DONE, tasks);
+	/* What was claimed as it was granted need not have been run, where it is not
+	 * needed. */
+	count(r, c[0], DONE, tasks,
+	      r->env->round->end == FAL_TRACE_DROPPED ||
+		      fal_trace_get_flag(r->l, o, FAL_F_FENCED));
 	struct fal_account *is = account(r->a, r->l, r->env->people, c[0]);
 	const int was = is != NULL ? fal_spans_add(&is->seqs, c[1], c[1] + 1, &twice) : 0;
 	if (was == 1)
@@ -180,24 +186,36 @@ fal_accounts_clock(struct fal_accounts *a, struct fal_trace_line *l,
 	return l->err;
 }
 
-/* Whether it has told of all that had ended, if `least`, and of no more than there was,
- * if `most`. */
+/* The figures that must all have been told when the job is done.  Where a step is ordered
+ * before its round is complete, claims may come behind it; and an account, behind which
+ * another scheme leaves nothing to be told. */
+static unsigned
+due(const struct fal_accounts *a)
+{
+	if (a->loose)
+		return 0;
+	if (a->ahead && a->gappy)
+		return 1U << SHARE;
+	return a->ahead ? ALL & ~(1U << DONE) : ALL;
+}
+
+/* Whether it has told of all of these figures that had ended, and of no more than there
+ * was, if `most`. */
 static void
 judge_sums(const struct fal_account *v, const struct fal_trace_line *l, uint32_t id,
-	   bool least, bool most, struct fal_findings *f)
+	   unsigned least, bool most, struct fal_findings *f)
 {
 	for (size_t i = 0; i < FAL_FIGURES; i++) {
-		const uint64_t all = v->ended[i] + v->abandoned[i];
-		/* What was claimed as it was granted may be told of elsewhere. */
-		const bool due = least && i != DONE;
-		if ((!due || v->told[i] >= v->ended[i]) && (!most || v->told[i] <= all))
+		const uint64_t all = v->sure[i] + v->maybe[i];
+		const bool must = (least >> i & 1) != 0;
+		if ((!must || v->told[i] >= v->sure[i]) && (!most || v->told[i] <= all))
 			continue;
 		fal_finding(f, NULL, 0, 0,
 			    "line %llu: %s: worker %u: %s is %llu in its clock lines, "
 			    "%llu in the ledger",
 			    (unsigned long long)l->number, l->ev, id,
 			    fal_field_name(names[i]), (unsigned long long)v->told[i],
-			    (unsigned long long)(v->told[i] < all ? v->ended[i] : all));
+			    (unsigned long long)(v->told[i] < all ? v->sure[i] : all));
 	}
 }
 
@@ -208,7 +226,8 @@ fal_accounts_leave(struct fal_accounts *a, struct fal_trace_line *l,
 	const uint64_t id = fal_trace_get_u64(l, l->o, FAL_F_ID, UINT32_MAX);
 	const struct fal_account *v = account(a, l, p, id);
 	if (v != NULL)
-		judge_sums(v, l, (uint32_t)id, !a->loose, false, f);
+		judge_sums(v, l, (uint32_t)id, a->ahead ? due(a) & 1U << SHARE : due(a),
+			   false, f);
 	return l->err;
 }
 
@@ -222,7 +241,7 @@ fal_accounts_done(struct fal_accounts *a, struct fal_trace_line *l,
 		const struct fal_account *v = account(a, l, p, id);
 		if (v == NULL)
 			break;
-		judge_sums(v, l, id, is->here && !a->loose, !a->lost, f);
+		judge_sums(v, l, id, is->here ? due(a) : 0, !a->lost, f);
 		if (is->here && !a->gappy && v->due != 0 && v->due != clocks)
 			fal_finding(
 				f, NULL, 0, 0,

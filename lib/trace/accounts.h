@@ -18,15 +18,17 @@ enum { FAL_FIGURES = 6 }; /* share, done, in, out, cloned, lost */
 /* {0} is empty and valid. */
 struct fal_accounts {
 	struct fal_account {
-		uint64_t told[FAL_FIGURES];                          /* in clock lines */
-		uint64_t ended[FAL_FIGURES], abandoned[FAL_FIGURES]; /* in ledger lines */
-		double spent;                                        /* seconds, told */
+		uint64_t told[FAL_FIGURES]; /* in clock lines */
+		/* In ledger lines: what it must have told of, and what it may have. */
+		uint64_t sure[FAL_FIGURES], maybe[FAL_FIGURES];
+		double spent; /* seconds, told */
 		uint64_t due; /* the clock of its next line, if it has had one; or 0 */
 		struct fal_spans seqs; /* of its contributions */
 	} * v;                         /* by the worker's place in fal_people */
 	size_t n, cap;
 	bool loose; /* workers of some rounds may join them when others have accounted */
 	bool lost;  /* the coordinator was restarted: what it was told is */
+	bool ahead; /* workers may have accounted before their round ended */
 	bool gappy; /* rounds were not always those of their clocks */
 };
 

@@ -127,6 +127,7 @@ take_scheme(struct fal_audit *a, struct fal_trace_line *l)
 	a->n_waiting = 0;
 	const struct fal_traits is = fal_rule_traits(&rule);
 	a->plain = a->plain && is.shared;
+	a->accounts.ahead = a->accounts.ahead || is.shared;
 	a->accounts.loose = a->accounts.loose || (!is.shared && (is.groups || is.moves));
 	snprintf(a->text, sizeof(a->text), "%s", text);
 	fal_rules_begin(&a->rules, &rule, a->version);
@@ -454,7 +455,6 @@ take_done(struct fal_audit *a, struct fal_trace_line *l)
 static int
 take_clock(struct fal_audit *a, struct fal_trace_line *l)
 {
-	a->accounts.gappy = !a->plain || a->accounts.lost;
 	return fal_accounts_clock(&a->accounts, l, &a->people, &a->f);
 }
 
@@ -538,6 +538,7 @@ fal_audit_line(void *audit, struct fal_trace_line *l)
 	if (strcmp(l->ev, "join") != 0 && fal_trace_has(l->o, FAL_F_WORKER) &&
 	    fal_trace_has(l->o, FAL_F_ID))
 		err = fal_people_named(&a->people, l, &a->f);
+	a->accounts.gappy = !a->plain || a->accounts.lost;
 	for (size_t i = 0; i < sizeof(events) / sizeof(events[0]) && err == 0; i++)
 		if (strcmp(l->ev, events[i].ev) == 0)
 			err = events[i].take(a, l);

@@ -203,7 +203,7 @@ flexrr:1 epsp"
 	done
 	answers 0 "" "" sync stop
 	ended "$ps" ps 75
-	falcon-stat --audit "$state/trace.jsonl"
+	falcon-stat --audit --partial "$state/trace.jsonl"
 	ended "$watch" watch
 	same "policies" "$(policies | sed 's/ .*//' | xargs)" "epsp $schemes"
 	same "what was watched" "$(jq -r 'select(.ev == "policy") | .scheme' watch.out | xargs)" \
@@ -444,7 +444,7 @@ now CLOCK: --min-dwell 10" sync apply - <<<'{"clones": true}'
 	has "$(cat ps.err)" "falcon-ps: stopped by 'control' at clock"
 	same hold "$(jq -r 'select(.ev == "hold") | .why + " " + .by' "$state/trace.jsonl")" \
 		"stopped control"
-	run falcon-stat --audit "$state/trace.jsonl"
+	run falcon-stat --audit --partial "$state/trace.jsonl"
 	same "status of the audit ($output)" "$status" 0
 }
 
