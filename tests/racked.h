@@ -13,31 +13,46 @@ struct racked {
 	struct fal_coord *coord;
 };
 
-/* A coordinator with conf->shards shards that begin with `init`, and are reached by
- * ops->shards where that is set.  FAL_ENOMEM. */
+/* The shards of a coordinator, conf->shards of them, that begin with `init`.
+ * FAL_ENOMEM. */
 static inline int
-racked_new(struct fal_coord_conf conf, struct fal_coord_ops ops, const float *init,
-	   double now, struct racked *out)
+racked_shards(const struct fal_coord_conf *conf, const float *init, struct racked *out)
 {
-	conf.tickets.epoch = 1;
-	const struct fal_rack_conf rack = {
-		.tickets = conf.tickets,
-		.shards = conf.shards,
-		.each = { .n = conf.params,
-			  .tasks = fal_grid_tasks(&conf.grid, 0),
-			  .optim = conf.optim,
-			  .checksums = conf.audit_sums,
-			  .checksum_seed = conf.seed },
+	struct fal_rack_conf rack = {
+		.tickets = conf->tickets,
+		.shards = conf->shards,
+		.each = { .n = conf->params,
+			  .tasks = fal_grid_tasks(&conf->grid, 0),
+			  .optim = conf->optim,
+			  .checksums = conf->audit_sums,
+			  .checksum_seed = conf->seed },
 	};
+	rack.tickets.epoch = 1;
 	out->coord = NULL;
 	out->rack = fal_rack_new(&rack, init);
-	if (out->rack == NULL)
-		return FAL_ENOMEM;
+	return out->rack != NULL ? FAL_OK : FAL_ENOMEM;
+}
+
+/* Their coordinator, which reaches them by ops->shards where that is set.  FAL_ENOMEM. */
+static inline int
+racked_coord(struct fal_coord_conf conf, struct fal_coord_ops ops, double now,
+	     struct racked *out)
+{
+	conf.tickets.epoch = 1;
 	if (ops.shards.arg == NULL)
 		ops.shards = (struct fal_coord_shards){ out->rack, fal_rack_order,
 							fal_rack_msg, fal_rack_next };
 	conf.shards = fal_rack_shards(out->rack);
 	return fal_coord_new(&conf, &ops, now, &out->coord);
+}
+
+/* Both. */
+static inline int
+racked_new(struct fal_coord_conf conf, struct fal_coord_ops ops, const float *init,
+	   double now, struct racked *out)
+{
+	int err = racked_shards(&conf, init, out);
+	return err < 0 ? err : racked_coord(conf, ops, now, out);
 }
 
 static inline void

@@ -81,24 +81,6 @@ copy_of(int fd)
 	return fd >= 0 ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : -1;
 }
 
-static int
-copy_past(const struct fal_coord_past *from, struct fal_coord_past *out)
-{
-	*out = *from;
-	out->policy = NULL;
-	out->key = NULL;
-	out->worker = NULL;
-	out->key_cap = out->worker_cap = 0;
-	if (FAL_GROW(out->key, out->key_cap, (size_t)from->keys) < 0 ||
-	    FAL_GROW(out->worker, out->worker_cap, (size_t)from->here) < 0)
-		return FAL_ENOMEM;
-	if (from->keys > 0)
-		memcpy(out->key, from->key, from->keys * sizeof(*out->key));
-	if (from->here > 0)
-		memcpy(out->worker, from->worker, from->here * sizeof(*out->worker));
-	return FAL_OK;
-}
-
 /* What the shards have, which says what is held when the coordinator says so. */
 static int
 take_images(struct ps_server *s, struct ps_snapshot *n)
@@ -123,7 +105,7 @@ fill_in(struct ps_server *s, const struct fal_coord_past *past, struct ps_snapsh
 	*n = ps_snapshot_none;
 	n->folder = s->opt->snapshots.folder;
 	n->keep = s->opt->snapshots.keep;
-	int err = copy_past(past, &n->is.past);
+	int err = fal_coord_past_copy(past, &n->is.past);
 	if (err == FAL_OK)
 		err = fal_policy_copy(past->policy, &n->is.policy);
 	/* Version 0 is known by the job; its image stays, as memory for the others. */

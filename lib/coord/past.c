@@ -6,6 +6,24 @@
 #include <stdlib.h>
 #include <string.h>
 
+int
+fal_coord_past_copy(const struct fal_coord_past *from, struct fal_coord_past *out)
+{
+	*out = *from;
+	out->policy = NULL;
+	out->key = NULL;
+	out->worker = NULL;
+	out->key_cap = out->worker_cap = 0;
+	if (FAL_GROW(out->key, out->key_cap, (size_t)from->keys) < 0 ||
+	    FAL_GROW(out->worker, out->worker_cap, (size_t)from->here) < 0)
+		return FAL_ENOMEM;
+	if (from->keys > 0)
+		memcpy(out->key, from->key, from->keys * sizeof(*out->key));
+	if (from->here > 0)
+		memcpy(out->worker, from->worker, from->here * sizeof(*out->worker));
+	return FAL_OK;
+}
+
 void
 fal_coord_past_free(struct fal_coord_past *p)
 {
@@ -16,12 +34,22 @@ fal_coord_past_free(struct fal_coord_past *p)
 
 /* ---- marking ----------------------------------------------------------------------- */
 
+/* Shards keep one image: of two that are under way the first would be lost. */
+static bool
+is_marking(const struct fal_coord *c)
+{
+	for (uint32_t i = 0; i < c->newses; i++)
+		if (c->news[i].marked)
+			return true;
+	return c->marking;
+}
+
 bool
 fal_coord_markable(const struct fal_coord *c)
 {
 	struct fal_sched_from at;
 	/* Of a round that is begun anew the trace must not tell that it is judged. */
-	return c->doubts == 0 && c->redos == 0 &&
+	return c->doubts == 0 && c->redos == 0 && !is_marking(c) &&
 	       fal_sched_at(c->sched, c->version, fal_sched_over(c->sched), &at);
 }
 
@@ -62,7 +90,11 @@ coord_remember(struct fal_coord *c, uint64_t version, uint64_t over)
 	struct fal_coord_past *p = &c->past;
 	const struct fal_coord_status *s = &c->status;
 	struct fal_sched_from at;
-	c->marking = fal_coord_markable(c) && fal_sched_at(c->sched, version, over, &at);
+	/* A newer one may be held by now, to be evaluated: that is no part of this one.
+	 */
+	c->marking = (c->kept_clock == 0 || c->kept_version <= version) &&
+		     c->doubts == 0 && c->redos == 0 &&
+		     fal_sched_at(c->sched, version, over, &at);
 	if (!c->marking) { /* the next one, then */
 		c->mark = true;
 		return FAL_OK;

@@ -46,6 +46,9 @@ struct fal_coord_past {
 	size_t key_cap, worker_cap;
 };
 
+/* `out`, whatever it was, becomes a copy with a memory of its own, but for `policy`,
+ * which is NULL.  FAL_ENOMEM: to be freed all the same. */
+int fal_coord_past_copy(const struct fal_coord_past *from, struct fal_coord_past *out);
 void fal_coord_past_free(struct fal_coord_past *p);
 
 #endif

@@ -108,6 +108,12 @@ fal_pool_first(const struct fal_pool *p)
 }
 
 uint64_t
+fal_pool_untouched(const struct fal_pool *p)
+{
+	return p->unendeds > 0 ? p->unended[p->unendeds - 1].clock + 1 : p->over;
+}
+
+uint64_t
 fal_pool_next(const struct fal_pool *p, uint32_t part)
 {
 	if (p->backs > 0)

@@ -48,6 +48,8 @@ uint32_t fal_pool_left(const struct fal_pool *p, uint32_t part);
 uint32_t fal_pool_hindmost(const struct fal_pool *p);
 /* The clock that is handed out next in any part. */
 uint64_t fal_pool_first(const struct fal_pool *p);
+/* No task of this clock, or of a later one, was ever taken. */
+uint64_t fal_pool_untouched(const struct fal_pool *p);
 
 /* Takes at most `most` tasks of one clock, from what came back, else from part `part`,
  * else, when that is used up, from the one that is furthest behind; `whole`: from the

@@ -317,7 +317,8 @@ fal_sched_at(const struct fal_sched *s, uint64_t version, uint64_t clock,
 	     struct fal_sched_from *out)
 {
 	const uint64_t front = fal_pool_first(&s->pool);
-	if (!s->is.shared || clock > front)
+	/* Of what another policy has left clocks may be over in another order. */
+	if (!s->is.shared || clock > front || clock < s->whole)
 		return false;
 	/* Each round is a clock. */
 	*out = (struct fal_sched_from){ .clock = clock,

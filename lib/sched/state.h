@@ -214,6 +214,7 @@ struct fal_sched {
 	uint64_t published; /* the newest that all shards have made */
 	uint64_t lines;     /* versions of lines, ever */
 	uint64_t first;     /* version at which the policy began to hold */
+	uint64_t whole;     /* all tasks of the clocks from here on are its own */
 	uint64_t allowed;   /* rounds of clocks before this one may begin */
 	bool held;
 	bool fixed_shares; /* some worker's weight is laid down */

@@ -183,6 +183,7 @@ fal_teams_form(struct fal_sched *s)
 	memset(s->manned, 0, s->grid.parts * sizeof(*s->manned));
 	s->slowest = 0;
 	s->first = s->version;
+	s->whole = fal_pool_untouched(&s->pool);
 	s->merged_clock = 0;
 	for (uint32_t i = 0; i < s->workers; i++) {
 		struct fal_worker *w = &s->worker[i];

@@ -1,4 +1,5 @@
 /* Events in virtual time. */
+#include "../taking.h"
 #include "bound.h"
 #include "cluster_priv.h"
 
@@ -94,6 +95,7 @@ to_worker(struct cluster *c, uint32_t peer, const struct fal_buf *msg, bool bulk
 		return;
 	struct event e = { .kind = TO_WORKER,
 			   .worker = peer - 1,
+			   .session = c->incarnation,
 			   .msg = cluster_copy(msg) };
 	e.t = cluster_arrival(c, w->m, msg->n, bulk ? &w->down_bulk : &w->down_ctl,
 			      bulk ? w->down_ctl : 0);
@@ -171,7 +173,10 @@ from_shard(struct cluster *c, uint32_t i, const struct wanted *to,
 	   const struct fal_buf *msg)
 {
 	struct worker *w = &c->worker[to->peer - 1];
-	struct event e = { .kind = TO_WORKER, .worker = to->peer - 1, .lane = i };
+	struct event e = { .kind = TO_WORKER,
+			   .worker = to->peer - 1,
+			   .session = c->incarnation,
+			   .lane = i };
 	struct machine link = *w->m;
 	if (w->dead)
 		return;
@@ -271,10 +276,9 @@ publish_near(struct cluster *c)
 	c->waits.n = kept;
 }
 
-static void
-kill_worker(struct cluster *c, struct worker *w)
+void
+cluster_kill(struct worker *w)
 {
-	(void)c;
 	w->dead = true;
 	w->here = false;
 	fal_agent_free(w->agent);
@@ -292,15 +296,19 @@ coord_close(void *arg, uint32_t peer, const char *why)
 	}
 	c->refused += w->m->lie != HONEST;
 	w->over = true;
-	kill_worker(c, w);
+	cluster_kill(w);
 }
 
 static void
 coord_trace(void *arg, const char *line, size_t n)
 {
 	struct cluster *c = arg;
-	fal_put_bytes(&c->trace, line, n);
-	fal_put_u8(&c->trace, '\n');
+	if (!c->goes_on) {
+		fal_put_bytes(&c->trace, line, n);
+		fal_put_u8(&c->trace, '\n');
+		c->lines++;
+	}
+	c->goes_on = false;
 }
 
 /* Seconds until a connection is known to be dead, as lib/net/stream.h has it, or so. */
@@ -321,7 +329,7 @@ deliver_to_coord(struct cluster *c, uint32_t index, const struct fal_buf *b)
 	if (err < 0 && c->worker[index].m->lie != HONEST) {
 		c->refused++;
 		c->worker[index].over = true;
-		kill_worker(c, &c->worker[index]);
+		cluster_kill(&c->worker[index]);
 		err = fal_coord_gone(c->coord, c->now, index + 1, diag.text);
 	}
 	if (err < 0 && c->failure == NULL) {
@@ -463,7 +471,10 @@ handle(struct cluster *c, struct event *e)
 		return;
 	switch (e->kind) {
 	case TO_SHARDS:
-		fleet_push(c, e->worker, &e->msg);
+		if (e->session == c->incarnation)
+			fleet_push(c, e->worker, &e->msg);
+		else
+			restart_refuse(c, e);
 		break;
 	case AT_SHARD:
 	case AT_COORD:
@@ -471,15 +482,22 @@ handle(struct cluster *c, struct event *e)
 	case LINK_LOST:
 	case LINK_BACK:
 	case SHARD_GONE:
-		fleet_handle(c, e);
+		if (e->kind != PUSHED || e->session == c->incarnation)
+			fleet_handle(c, e);
 		fleet_unpush(e);
 		break;
+	case MARKED:
+	case RESTART:
+		restart_handle(c, e);
+		break;
 	case TO_COORD:
-		if (!w->over)
+		if (e->session != c->incarnation)
+			restart_refuse(c, e);
+		else if (!w->over)
 			deliver_to_coord(c, e->worker, &e->msg);
 		break;
 	case TO_WORKER:
-		if (w->here)
+		if (w->here && e->session == w->session)
 			deliver_to_worker(c, w, e);
 		break;
 	case LANE:
@@ -487,14 +505,17 @@ handle(struct cluster *c, struct event *e)
 			worker_lane_over(c, w, e);
 		break;
 	case JOIN:
-		worker_join(c, w);
+		if (e->session == 0)
+			worker_join(c, w);
+		else
+			restart_back(c, w);
 		break;
 	case CRASH:
 		if (!w->here)
 			break;
 		c->seen[SEEN_CRASH_IN_PUSH] += w->under_way > 0;
 		c->seen[SEEN_CRASH_APART] += fleet_apart(c);
-		kill_worker(c, w);
+		cluster_kill(w);
 		reset.t = fmax(fmax(w->up_ctl, w->up_bulk), c->now);
 		/* Under `require` there may be nobody else to do its work: the job waits
 		 * for the network to find out. */
@@ -519,11 +540,12 @@ handle(struct cluster *c, struct event *e)
 		if (!w->here)
 			break;
 		c->seen[SEEN_DRAIN_IN_CLONE] += runs_clone(c, w);
+		w->leaving = true;
 		cluster_ok(c, fal_agent_leave(w->agent, cluster_ns(c), "SIGTERM"),
 			   "leave");
 		break;
 	case TAKEN:
-		if (w->here && --w->under_way == 0)
+		if (w->here && e->session == w->session && --w->under_way == 0)
 			fal_agent_flushed(w->agent, cluster_ns(c));
 		break;
 	}
@@ -573,6 +595,7 @@ loop(struct cluster *c)
 	while (c->failure == NULL) {
 		struct fal_coord_status s = fal_coord_status(c->coord);
 		watch(c, &s);
+		restart_watch(c, &s);
 		if (s.done || s.failed)
 			return;
 		double wake = fal_coord_wake(c->coord);
@@ -611,7 +634,7 @@ settle(struct cluster *c)
 		c->now = fmax(c->now, e.t);
 		if (frozen(c, w, &e))
 			continue;
-		if (e.kind == TO_WORKER && w->here)
+		if (e.kind == TO_WORKER && w->here && e.session == w->session)
 			deliver_to_worker(c, w, &e);
 		drop_event(&e);
 	}
@@ -619,14 +642,15 @@ settle(struct cluster *c)
 		const struct worker *w = &c->worker[i / 8];
 		const struct lane *l = &w->lane[i % 8];
 		const bool said = w->m->lie == LIE_LEAVE || w->m->lie == LIE_CLAIM;
-		if (!c->asked && w->here && !said && l->busy && !l->cancelled &&
-		    !l->what.eval)
+		if (!c->asked && w->here && w->session == c->incarnation && !said &&
+		    l->busy && !l->cancelled && !l->what.eval)
 			c->failure = "a worker is at a task that is over";
 	}
 }
 
-static void
-start(struct cluster *c)
+void
+cluster_begin(struct cluster *c, const struct kept *from,
+	      const struct fal_coord_trace *before)
 {
 	const struct plan *p = c->p;
 	struct fal_policy policy = { 0 };
@@ -636,7 +660,9 @@ start(struct cluster *c)
 				     .send = coord_send,
 				     .model = coord_model,
 				     .close = coord_close,
-				     .trace = coord_trace };
+				     .trace = coord_trace,
+				     .journal = restart_journal,
+				     .marked = restart_marked };
 	struct fal_coord_conf conf = { .name = "sim",
 				       .hash = "00",
 				       .policy = &policy,
@@ -661,15 +687,46 @@ start(struct cluster *c)
 				       .min_workers = p->min_workers };
 	cluster_ok(c, fal_rule_parse(p->scheme, &policy.rule, NULL), "scheme");
 	conf.schedule.lr = (double)p->toy.lr;
+	conf.tickets.incarnation = c->incarnation;
+	if (from == NULL && c->journal.n > 0) {
+		conf.policy = &c->journal.v[c->journal.n - 1].policy;
+		conf.policy_by = c->journal.v[c->journal.n - 1].by;
+	} else if (from != NULL) {
+		conf.policy = &from->policy;
+		conf.policy_by = from->past.by;
+		conf.past = &from->past;
+		conf.before = *before;
+		/* Where links say nothing else they may be cut otherwise. */
+		conf.shards = p->apart ? p->shards : 1 + fal_rng_below(&c->fate, 4);
+	}
 	float *init = fal_calloc_aligned(p->toy.n, sizeof(*init));
-	c->grad = fal_calloc_aligned(p->toy.n, sizeof(*c->grad));
-	assert(init != NULL && c->grad != NULL);
+	assert(init != NULL);
 	toy_init(&p->toy, init);
-	cluster_ok(c, racked_new(conf, ops, init, 0, &c->shards), "coordinator");
-	c->coord = c->shards.coord;
+	int err = racked_shards(&conf, init, &c->shards);
+	assert(err == FAL_OK);
 	free(init);
+	if (from != NULL && from->shards > 0) {
+		struct taking t = { .image = from->image, .shards = from->shards };
+		err = fal_rack_become(c->shards.rack, &from->image[0].is, taking_fill,
+				      &t);
+		cluster_ok(c, err, "shards become what a mark says");
+	}
+	c->goes_on = from != NULL;
+	err = racked_coord(conf, ops, c->now, &c->shards);
+	assert(err == FAL_OK);
+	c->coord = c->shards.coord;
 	/* Workers of many keys: what falcon-ps says then. */
 	fal_coord_alone(c->coord, 300);
+}
+
+static void
+start(struct cluster *c)
+{
+	const struct plan *p = c->p;
+	c->grad = fal_calloc_aligned(p->toy.n, sizeof(*c->grad));
+	assert(c->grad != NULL);
+	cluster_begin(c, NULL, NULL);
+	restart_begin(c);
 	if (p->apart)
 		fleet_begin(c);
 	for (uint32_t i = 0; i < p->orders; i++)
@@ -732,6 +789,7 @@ cluster_run(const struct plan *p, uint64_t salt)
 		drop_event(&e);
 	}
 	fleet_end(&c);
+	restart_end(&c);
 	for (uint32_t i = 0; i < p->machines; i++) {
 		fal_agent_free(c.worker[i].agent);
 		free(c.worker[i].shown);

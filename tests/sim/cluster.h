@@ -71,6 +71,21 @@ struct order {
 
 enum { MAX_ORDERS = 4 };
 
+/* A version that is marked: the next one, or, `now`, the newest, if that may be. */
+struct mark {
+	uint64_t clock; /* so many are over */
+	bool now;
+	double takes; /* seconds until it is on disk */
+};
+
+/* The coordinator dies with all shards, and begins again. */
+struct restart {
+	uint64_t clock; /* so many are over, */
+	double after;   /* since so many seconds */
+};
+
+enum { MAX_MARKS = 4, MAX_RESTARTS = 3 };
+
 /* Where a shard is, if it is elsewhere. */
 struct place {
 	double latency;           /* seconds, of its link to the coordinator */
@@ -95,6 +110,10 @@ struct plan {
 	struct machine machine[MAX_WORKERS];
 	uint32_t orders;
 	struct order order[MAX_ORDERS];
+	uint32_t marks, restarts; /* in the order of their clocks */
+	struct mark mark[MAX_MARKS];
+	struct restart restart[MAX_RESTARTS];
+	double back; /* seconds until a worker knows, at most */
 };
 
 struct outcome {

@@ -4,7 +4,8 @@
  *	worker.c   what a worker does
  *	lies.c     what liars say
  *	bound.c    how long a clock may take
- *	fleet.c    the links to shards that are elsewhere */
+ *	fleet.c    the links to shards that are elsewhere
+ *	restart.c  marks, and the coordinator's death */
 #ifndef CLUSTER_PRIV_H
 #define CLUSTER_PRIV_H
 
@@ -40,7 +41,9 @@ enum kind {
 	PUSHED,
 	LINK_LOST,
 	LINK_BACK,
-	SHARD_GONE
+	SHARD_GONE,
+	MARKED, /* a mark is on disk */
+	RESTART
 };
 
 /* A push on its way to several shards. */
@@ -56,6 +59,7 @@ struct event {
 	enum kind kind;
 	uint32_t worker;
 	uint32_t lane, run; /* LANE: which run of the lane; of a link: its life */
+	uint32_t session;   /* the incarnation that it is for */
 	uint64_t seq, ack;  /* of a link's packet */
 	struct pushed *push;
 	struct fal_buf msg;
@@ -119,6 +123,25 @@ struct ordered {
 	uint32_t shards;
 };
 
+/* What is on disk of a version that was marked. */
+struct kept {
+	struct fal_coord_past past;
+	struct fal_policy policy;
+	struct fal_image image[MAX_SHARDS];
+	bool there;      /* else nothing is */
+	uint32_t shards; /* images; 0: the job says all of it */
+	uint64_t lines;  /* of the trace, */
+	size_t bytes;    /* … and of those */
+	size_t journal;  /* lines */
+};
+
+/* A line of the policy journal. */
+struct journalled {
+	struct fal_policy policy;
+	uint64_t clock;
+	char by[FAL_MSG_NAME];
+};
+
 struct cluster;
 
 struct worker {
@@ -127,6 +150,8 @@ struct worker {
 	uint32_t index;
 	bool here, dead;
 	bool over; /* its session has ended: nothing of it arrives any more */
+	bool leaving;
+	uint32_t session; /* the incarnation that it opened one with */
 	struct fal_agent *agent;
 	struct lane lane[8];
 	double up_ctl, up_bulk, down_ctl, down_bulk; /* last arrival, by direction */
@@ -170,6 +195,14 @@ struct cluster {
 	VEC(struct ordered) ordered;
 	uint64_t reads[64]; /* by round, modulo: the version that it is computed on */
 	bool lost;          /* one of them, for good */
+	/* restart.c: */
+	uint32_t incarnation, marks, restarts; /* so far */
+	struct fal_rng fate;
+	uint64_t lines; /* of the trace */
+	bool goes_on;   /* its first line stands there already */
+	bool writing;   /* `next` is on its way to the disk */
+	struct kept kept, next;
+	VEC(struct journalled) journal;
 };
 
 /* cluster.c */
@@ -192,9 +225,34 @@ void cluster_publish(struct cluster *c, const struct fal_shard_part *part,
 /* Ends the run: an honest worker's push was refused. */
 void cluster_refused(struct cluster *c, uint32_t worker, const char *why);
 
+/* A coordinator with shards, as `from` says, or (NULL) as the job does, with its policy
+ * or that which the journal has last. */
+void cluster_begin(struct cluster *c, const struct kept *from,
+		   const struct fal_coord_trace *before);
+void cluster_kill(struct worker *w);
+
+/* restart.c */
+
+void restart_begin(struct cluster *c);
+void restart_end(struct cluster *c);
+/* The plan's marks and deaths, as the clocks go by. */
+void restart_watch(struct cluster *c, const struct fal_coord_status *s);
+/* A MARKED or RESTART. */
+void restart_handle(struct cluster *c, const struct event *e);
+/* What was sent to another incarnation arrives: it must be refused. */
+void restart_refuse(struct cluster *c, const struct event *e);
+/* A worker knows by now. */
+void restart_back(struct cluster *c, struct worker *w);
+/* The coordinator's ops; arg is the cluster. */
+void restart_marked(void *arg, const struct fal_coord_past *past);
+int restart_journal(void *arg, const struct fal_policy *p, uint64_t clock,
+		    uint64_t version, const char *by);
+
 /* fleet.c */
 
 void fleet_begin(struct cluster *c);
+/* The shards are gone, with all that was on its way to them and from them. */
+void fleet_restart(struct cluster *c);
 void fleet_end(struct cluster *c);
 /* The coordinator's ops; arg is the cluster. */
 int fleet_order(void *arg, const struct fal_shard_order *o);
@@ -215,6 +273,8 @@ bool fleet_apart(const struct cluster *c);
 
 /* It opens its session. */
 void worker_join(struct cluster *c, struct worker *w);
+/* Its session is gone, and all that was in it. */
+void worker_forget(struct worker *w);
 /* A lane's task is over, if it is the run of the event still. */
 void worker_lane_over(struct cluster *c, struct worker *w, const struct event *e);
 /* Sends a message, as an agent does: arg is the worker. */

@@ -307,6 +307,32 @@ draw_odd(struct plan *p)
 		p->toy.odd = 1 + fal_rng_below(r, 1 + fal_rng_below(r, 40));
 }
 
+/* Marks, and deaths of the coordinator, by a stream of their own. */
+static void
+draw_restarts(struct plan *p, const struct focus *only, double task_s, double length)
+{
+	struct fal_rng own = fal_rng_init(p->toy.seed, FAL_RNG_TEST, 10), *r = &own;
+	const uint32_t clocks = toy_clocks(&p->toy);
+	if (!chance(r, 0.3) && !only->restarts)
+		return;
+	uint64_t at = 0;
+	for (uint32_t i = 0; i < MAX_MARKS && at < clocks; i++) {
+		/* At once only by who has the shards at hand. */
+		const bool now = chance(r, 0.3) && !p->apart;
+		const double takes = chance(r, 0.5) ? 0 : between(r, 0, 4 * task_s);
+		p->mark[p->marks++] = (struct mark){ at, now, takes };
+		at += fal_rng_below(r, 2 + clocks / 3);
+	}
+	const uint32_t one = fal_rng_below(r, clocks), other = fal_rng_below(r, clocks);
+	at = one > other ? one : other;
+	for (uint32_t i = 0; i < MAX_RESTARTS && at < clocks; i++) {
+		p->restart[p->restarts++] =
+			(struct restart){ at, between(r, 0, length / clocks) };
+		at += fal_rng_below(r, 2 * clocks);
+	}
+	p->back = between(r, 0, chance(r, 0.2) ? 2 : 10 * task_s);
+}
+
 struct plan
 draw_plan(struct fal_rng *r, uint64_t seed, const struct focus *only)
 {
@@ -369,5 +395,7 @@ draw_plan(struct fal_rng *r, uint64_t seed, const struct focus *only)
 		draw_places(&p, task_s, length);
 	if (!equal)
 		draw_odd(&p);
+	if (!equal && !p.hung)
+		draw_restarts(&p, only, task_s, length);
 	return p;
 }

@@ -10,6 +10,7 @@ struct focus {
 	const char *scheme; /* of all; NULL: any */
 	bool equal, liars;  /* equal workers only; a liar wherever there may be one */
 	bool near;          /* shards that answer at once */
+	bool restarts;      /* the coordinator dies wherever it may */
 };
 
 /* Its toy.range is to be freed with free(). */

@@ -103,6 +103,7 @@ lose(struct cluster *c, uint32_t i)
 	c->seen[SEEN_LINK_LOST] += l->to.acked + l->to.packets.n > l->to.got;
 	l->down = true;
 	l->epoch++;
+	e.run = l->epoch;
 	if (isinf(p->lost_s)) {
 		e.kind = SHARD_GONE;
 		e.t = c->now + given_up_s;
@@ -307,9 +308,12 @@ fleet_handle(struct cluster *c, struct event *e)
 		lose(c, e->lane);
 		break;
 	case LINK_BACK:
-		come_back(c, e->lane);
+		if (e->run == l->epoch)
+			come_back(c, e->lane);
 		break;
 	default: /* SHARD_GONE */
+		if (e->run != l->epoch)
+			break;
 		c->seen[SEEN_SHARD_LOST]++;
 		c->lost = true;
 		fal_coord_lost(c->coord, e->lane);
@@ -369,9 +373,11 @@ fleet_push(struct cluster *c, uint32_t from, const struct fal_buf *msg)
 	fal_put_bytes(&push->records, m.push.records.p, m.push.records.n);
 	assert(push->records.err == FAL_OK);
 	for (uint32_t i = 0; i < push->refs; i++) {
-		struct event e = {
-			.kind = PUSHED, .worker = from, .lane = i, .push = push
-		};
+		struct event e = { .kind = PUSHED,
+				   .worker = from,
+				   .session = c->incarnation,
+				   .lane = i,
+				   .push = push };
 		e.t = later(c, c->p->way[from][i], &c->worker[from].way[i]);
 		cluster_push(c, e);
 	}
@@ -420,6 +426,29 @@ free_way(struct way *w)
 	free(w->packets.v);
 }
 
+static void
+forget_says(struct cluster *c)
+{
+	for (; c->said.n > 0; c->said.n--)
+		free_packet(&c->said.v[c->said.n - 1]);
+	for (; c->heard.n > 0; c->heard.n--)
+		free_packet(&c->heard.v[c->heard.n - 1]);
+	c->ordered.n = 0;
+}
+
+void
+fleet_restart(struct cluster *c)
+{
+	forget_says(c);
+	for (uint32_t i = 0; i < MAX_SHARDS; i++) {
+		struct link *l = &c->link[i];
+		free_way(&l->to);
+		free_way(&l->from);
+		free(l->waits.v);
+		*l = (struct link){ .epoch = l->epoch + 1 };
+	}
+}
+
 void
 fleet_end(struct cluster *c)
 {
@@ -428,10 +457,7 @@ fleet_end(struct cluster *c)
 		free_way(&c->link[i].from);
 		free(c->link[i].waits.v);
 	}
-	for (size_t i = 0; i < c->said.n; i++)
-		free_packet(&c->said.v[i]);
-	for (size_t i = 0; i < c->heard.n; i++)
-		free_packet(&c->heard.v[i]);
+	forget_says(c);
 	free(c->said.v);
 	free(c->heard.v);
 	free(c->ordered.v);

@@ -17,8 +17,9 @@
  *
  * A failing seed prints the command that replays it.  To look at one thing alone, in the
  * environment: SIM_SCHEME, the scheme of all; SIM_EQUAL, equal workers only; SIM_LIARS,
- * a liar wherever there may be one; SIM_NEAR, shards that answer at once.  SIM_TRACE:
- * what failed has its trace on stderr. */
+ * a liar wherever there may be one; SIM_NEAR, shards that answer at once; SIM_RESTARTS, a
+ * coordinator that dies wherever it may.  SIM_TRACE: what failed has its trace on stderr.
+ */
 #include "base/parse.h"
 #include "base/rng.h"
 #include "cluster.h"
@@ -86,9 +87,8 @@ audit_passes(const struct outcome *o, struct fal_diag *diag)
 	struct fal_audit *audit = fal_audit_new();
 	fal_audit_demand(audit, FAL_AUDIT_CLOCKS);
 	struct fal_trace_reader *r = fal_trace_reader_new(fal_audit_line, audit);
-	int err = fal_trace_feed(r, o->trace, o->trace_n, diag);
-	if (err == 0)
-		err = fal_trace_end(r, diag);
+	fal_trace_reader_on_cut(r, fal_audit_cut);
+	int err = reference_read(r, o->trace, o->trace_n, diag);
 	if (err == 0)
 		err = fal_audit_end(audit, &v, diag);
 	if (err == 0 && !v.ok)
@@ -197,12 +197,12 @@ play(uint64_t seed, const struct focus *only, struct totals *totals)
 		printf("# seed %llu: %s %s (%s, %u machines, %.3f s, %llu events)\n",
 		       (unsigned long long)seed, why, diag.text, p.scheme, p.machines,
 		       o.seconds, (unsigned long long)o.events);
-		printf("# replay: make sim SEEDS=1 FROM=%llu%s%s%s%s%s\n",
+		printf("# replay: make sim SEEDS=1 FROM=%llu%s%s%s%s%s%s\n",
 		       (unsigned long long)seed, only->scheme ? " SIM_SCHEME=" : "",
 		       only->scheme ? only->scheme : "",
 		       only->equal ? " SIM_EQUAL=1" : "",
-		       only->liars ? " SIM_LIARS=1" : "",
-		       only->near ? " SIM_NEAR=1" : "");
+		       only->liars ? " SIM_LIARS=1" : "", only->near ? " SIM_NEAR=1" : "",
+		       only->restarts ? " SIM_RESTARTS=1" : "");
 		if (getenv("SIM_TRACE") != NULL)
 			fwrite(o.trace, 1, o.trace_n, stderr);
 	}
@@ -253,6 +253,13 @@ play_known(struct totals *t)
 		/* nobody else was left, and a suspect came back as far as it had been,
 		 * to slots that were over */
 		{ 274, { .scheme = "dynsgd" } },
+		/* a later clock was over before the mark's */
+		{ 96, { .near = true, .restarts = true } },
+		{ 202, { .restarts = true } },
+		/* what was evaluated was newer than the mark */
+		{ 64, { .restarts = true } },
+		/* two versions were marked at once */
+		{ 170, { .restarts = true } },
 	};
 	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
 		play(known[i].seed, &known[i].only, t);
@@ -264,8 +271,10 @@ main(int argc, char **argv)
 	const struct focus only = { .scheme = getenv("SIM_SCHEME"),
 				    .equal = getenv("SIM_EQUAL") != NULL,
 				    .liars = getenv("SIM_LIARS") != NULL,
-				    .near = getenv("SIM_NEAR") != NULL };
-	const bool any = only.scheme == NULL && !only.equal && !only.liars && !only.near;
+				    .near = getenv("SIM_NEAR") != NULL,
+				    .restarts = getenv("SIM_RESTARTS") != NULL };
+	const bool any = only.scheme == NULL && !only.equal && !only.liars &&
+			 !only.near && !only.restarts;
 	uint64_t seeds = 2000, from = 0;
 	struct totals t = { 0 };
 	if (argc > 3 || (argc > 1 && fal_parse_u64(argv[1], 1, 1u << 30, &seeds) < 0) ||

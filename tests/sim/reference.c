@@ -643,6 +643,25 @@ finish(struct reference *r)
 }
 
 int
+reference_read(struct fal_trace_reader *r, const char *trace, size_t length,
+	       struct fal_diag *diag)
+{
+	struct fal_trace_cuts cuts = { 0 };
+	struct fal_trace_reader *finder = fal_trace_finder_new(&cuts);
+	assert(finder != NULL);
+	int err = fal_trace_find(finder, trace, length);
+	fal_trace_reader_cut(r, &cuts);
+	if (err == 0)
+		err = fal_trace_feed(r, trace, length, diag);
+	if (err == 0)
+		err = fal_trace_end(r, diag);
+	fal_trace_reader_cut(r, NULL);
+	fal_trace_reader_free(finder);
+	fal_trace_cuts_free(&cuts);
+	return err;
+}
+
+int
 reference_replay(const struct toy *t, const char *trace, size_t length, float *params,
 		 struct fal_diag *diag)
 {
@@ -658,9 +677,7 @@ reference_replay(const struct toy *t, const char *trace, size_t length, float *p
 	assert(reader != NULL);
 	toy_init(t, params);
 	ADD(r.versions, plain_new(t->n, params));
-	int err = fal_trace_feed(reader, trace, length, diag);
-	if (err == 0)
-		err = fal_trace_end(reader, diag);
+	int err = reference_read(reader, trace, length, diag);
 	if (err == 0 && r.unknown != NULL)
 		fal_diag_set(diag, FAL_EINVAL, "%s", r.unknown);
 	memcpy(params, r.versions.v[r.versions.n - 1].w, t->n * sizeof(float));

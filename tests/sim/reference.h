@@ -8,6 +8,11 @@
 
 #include "base/err.h"
 #include "toy.h"
+#include "trace/reader.h"
+
+/* Reads the whole trace but for what a restart took back.  As fal_trace_feed. */
+int reference_read(struct fal_trace_reader *r, const char *trace, size_t length,
+		   struct fal_diag *diag);
 
 /* `params`, n floats, become those of the newest version of the trace (length bytes).
  * 1; 0: the trace does not say enough to know, and `diag` what of; or negative, and

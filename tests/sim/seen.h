@@ -35,11 +35,22 @@ enum seen {
 	/* What was fenced is of a round that another shard has stepped, and nobody has
 	 * its version any more. */
 	SEEN_OVERWRITTEN,
-	SEEN_FETCHED,    /* a worker was sent such a version once more, to fill */
-	SEEN_STALL,      /* a shard stood still for a while */
-	SEEN_LINK_LOST,  /* its link was lost, with orders under way */
-	SEEN_TWICE,      /* what was sent again had come already */
-	SEEN_SHARD_LOST, /* it never came back */
+	SEEN_FETCHED,        /* a worker was sent such a version once more, to fill */
+	SEEN_STALL,          /* a shard stood still for a while */
+	SEEN_LINK_LOST,      /* its link was lost, with orders under way */
+	SEEN_TWICE,          /* what was sent again had come already */
+	SEEN_SHARD_LOST,     /* it never came back */
+	SEEN_RESTART,        /* the coordinator began again, */
+	SEEN_RESTART_BEHIND, /* … from a mark that clocks were behind, */
+	SEEN_RESTART_NEW,    /* … or from the job's own beginning, */
+	SEEN_RESTART_NONE,   /* … as there never was a mark, */
+	SEEN_RESTART_EVAL,   /* … in an evaluation, */
+	SEEN_RESTART_POLICY, /* … with policies to hold again, */
+	SEEN_RESTART_CUT,    /* … with other shards */
+	SEEN_RESTART_TORN,   /* a line of the trace was torn */
+	SEEN_MARK_LOST,      /* a mark was not on disk yet */
+	SEEN_OLDER,          /* a message of an older incarnation was refused, */
+	SEEN_OLDER_PUSH,     /* … or a push, by its ticket */
 	/* in the trace: */
 	SEEN_TRACED,
 	SEEN_FILL = SEEN_TRACED, /* what was fenced was filled */

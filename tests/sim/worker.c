@@ -76,6 +76,7 @@ worker_send(void *arg, const struct fal_buf *msg, bool bulk)
 	struct worker *w = arg;
 	struct event e = { .kind = TO_COORD,
 			   .worker = w->index,
+			   .session = w->session,
 			   .msg = w->m->lie != HONEST ? lie(w, msg) : cluster_copy(msg) };
 	if (w->c->p->apart && is_push(&e.msg))
 		e.kind = TO_SHARDS;
@@ -86,7 +87,9 @@ worker_send(void *arg, const struct fal_buf *msg, bool bulk)
 	else
 		fal_buf_free(&e.msg);
 	if (bulk) {
-		struct event f = { .kind = TAKEN, .worker = w->index, .t = e.t };
+		struct event f = {
+			.kind = TAKEN, .worker = w->index, .session = w->session, .t = e.t
+		};
 		cluster_push(w->c, f);
 		w->under_way++;
 	}
@@ -180,9 +183,27 @@ agent_cancel(void *arg, uint32_t lane)
 }
 
 void
+worker_forget(struct worker *w)
+{
+	for (uint32_t i = 0; i < 8; i++) {
+		w->lane[i].busy = w->lane[i].cancelled = false;
+		w->lane[i].run++;
+	}
+	fal_agent_free(w->agent);
+	w->agent = NULL;
+	w->under_way = w->heard = 0;
+	w->up_ctl = w->up_bulk = w->down_ctl = w->down_bulk = 0;
+	w->told.n = 0;
+	memset(w->model, 0, sizeof(w->model));
+	memset(w->way, 0, sizeof(w->way));
+	memset(w->coming, 0, sizeof(w->coming));
+}
+
+void
 worker_join(struct cluster *c, struct worker *w)
 {
 	struct fal_agent_conf conf = { .n = c->p->toy.n,
+				       .incarnation = c->incarnation,
 				       .map_epoch = 1,
 				       .tasks = toy_clock_tasks(&c->p->toy, 0),
 				       .optim = c->p->toy.optim,
@@ -204,6 +225,7 @@ worker_join(struct cluster *c, struct worker *w)
 	w->agent = fal_agent_new(&conf, &ops);
 	assert(w->agent != NULL);
 	w->here = true;
+	w->session = c->incarnation;
 	m.hello.major = FAL_PROTO_MAJOR;
 	snprintf(m.hello.name, sizeof(m.hello.name), "w%u", process);
 	m.hello.lanes_min = w->m->lanes_min;
@@ -213,7 +235,7 @@ worker_join(struct cluster *c, struct worker *w)
 	cluster_ok(c, fal_msg_put(&out, &m), "HELLO");
 	worker_send(w, &out, false);
 	fal_buf_clear(&out);
-	m = (struct fal_msg){ .type = FAL_MSG_READY };
+	m = (struct fal_msg){ .type = FAL_MSG_READY, .incarnation = w->session };
 	if (c->p->probes && w->m->hang == HANG_PRETEND)
 		m.ready.task_ns = UINT64_C(86400000000000); /* a day */
 	else if (c->p->probes) {

@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "../taking.h"
 #include "base/rng.h"
 #include "shard/rack.h"
 #include "wire/bfp.h"
@@ -28,6 +29,7 @@ static struct said {
 	uint32_t arrived, whole, complete, doubts, beyond, taken, heard, ok, left;
 	uint64_t sent, added;
 	uint32_t ended, stepped;
+	struct fal_shard_say doubt; /* that of the first block */
 } said[RACKS];
 
 static void
@@ -49,7 +51,9 @@ hear(uint32_t r, uint32_t turn)
 		to->whole += s.kind == FAL_SAY_ARRIVED && s.whole;
 		to->complete += s.kind == FAL_SAY_COMPLETE && s.turn == turn;
 		to->beyond += s.kind == FAL_SAY_COMPLETE ? s.beyond : 0;
-		to->doubts += s.kind == FAL_SAY_DOUBT;
+		if (s.kind == FAL_SAY_DOUBT &&
+		    (to->doubts++ == 0 || s.block < to->doubt.block))
+			to->doubt = s;
 		to->heard += s.kind == FAL_SAY_HEARD;
 		to->ok += s.kind == FAL_SAY_HEARD && s.ok;
 		to->taken += s.kind == FAL_SAY_TAKEN ? s.blocks : 0;
@@ -267,41 +271,6 @@ whole_round(uint64_t round, bool mark)
 	same_versions(round);
 }
 
-/* Images, whose arrays are taken one after the other, shard by shard. */
-struct taking {
-	const struct fal_image *image;
-	uint32_t shards, array, shard;
-	size_t at; /* bytes of that */
-	uint32_t asked;
-};
-
-static int
-take(void *arg, const struct fal_image_array *a)
-{
-	struct taking *t = arg;
-	char *to = a->p;
-	size_t left = a->bytes;
-	t->asked++;
-	while (left > 0) {
-		assert_true(t->array < t->image[0].arrays);
-		const struct fal_image_array *from = &t->image[t->shard].array[t->array];
-		const size_t some =
-			from->bytes - t->at < left ? from->bytes - t->at : left;
-		assert_string_equal(from->name, a->name);
-		assert_int_equal(from->floats, a->floats);
-		memcpy(to, (const char *)from->p + t->at, some);
-		to += some;
-		left -= some;
-		t->at += some;
-		if (t->at < from->bytes)
-			continue;
-		t->at = 0;
-		t->shard = (t->shard + 1) % t->shards;
-		t->array += t->shard == 0;
-	}
-	return FAL_OK;
-}
-
 /* In the place of rack `to` comes one that becomes what rack `from` was. */
 static void
 replace(uint32_t from, uint32_t to, uint64_t version)
@@ -322,7 +291,7 @@ replace(uint32_t from, uint32_t to, uint64_t version)
 	rack[to] = fal_rack_new(&conf, init);
 	assert_non_null(rack[to]);
 	struct taking t = { .image = image, .shards = shards };
-	check(fal_rack_become(rack[to], &image[0].is, take, &t), 0, "become");
+	check(fal_rack_become(rack[to], &image[0].is, taking_fill, &t), 0, "become");
 	check(t.asked, (int64_t)image[0].arrays * (to + 1), "arrays");
 	check(t.array, image[0].arrays, "nothing is left");
 	fal_rack_spare(rack[from], image); /* and may be marked again */
@@ -367,8 +336,14 @@ goes_on(void **state)
 	nothing_said();
 	open_round(last + 4, last + 3);
 	check(push(&large, last + 3, 4096, 0, blocks), 0, "push");
-	for (uint32_t r = 1; r < RACKS; r++)
-		check(said[r].doubts > 0, said[0].doubts > 0, "doubts");
+	check(said[0].doubts, 1, "doubts");
+	for (uint32_t r = 1; r < RACKS; r++) {
+		assert_true(said[r].doubts > 0);
+		check(said[r].doubt.block, said[0].doubt.block, "block");
+		check(said[r].doubt.needed, said[0].doubt.needed, "needed");
+		check(said[r].doubt.shown, said[0].doubt.shown, "shown");
+		check(said[r].doubt.exponent, said[0].doubt.exponent, "exponent");
+	}
 }
 
 /* What is refused is refused by each, and costs nothing. */
