@@ -13,7 +13,7 @@ static const enum fal_field names[FAL_FIGURES] = {
 };
 
 /* Seconds by which what a worker spent may be above what it was here: it measures
- * by a clock of its own, from a little before it joins. */
+ * by a clock of its own. */
 static double
 tolerance(double here)
 {
@@ -171,8 +171,10 @@ fal_accounts_clock(struct fal_accounts *a, struct fal_trace_line *l,
 		return l->err;
 	for (size_t i = 0; i < FAL_FIGURES; i++)
 		v->told[i] += fal_trace_get_u64(l, l->o, names[i], UINT32_MAX);
-	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
+	/* Its first line tells also of what was before it joined. */
+	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]) && v->begun; i++)
 		v->spent += fal_trace_get_seconds(l, l->o, parts[i]);
+	v->begun = true;
 	const double here = l->t - is->joined;
 	if (l->err == 0 && v->spent > here + tolerance(here))
 		fal_finding(

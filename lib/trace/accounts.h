@@ -21,7 +21,8 @@ struct fal_accounts {
 		uint64_t told[FAL_FIGURES]; /* in clock lines */
 		/* In ledger lines: what it must have told of, and what it may have. */
 		uint64_t sure[FAL_FIGURES], maybe[FAL_FIGURES];
-		double spent; /* seconds, told */
+		bool begun;   /* it has had a clock line */
+		double spent; /* seconds, told in those behind the first */
 		uint64_t due; /* the clock of its next line, if it has had one; or 0 */
 		struct fal_spans seqs; /* of its contributions */
 	} * v;                         /* by the worker's place in fal_people */

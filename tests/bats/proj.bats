@@ -274,5 +274,5 @@ bad_trace() {
 	}
 	falcon-sync -k "$keys/control.key" "$ready" stop
 	wait "$ps" || [ $? -eq 75 ]
-	falcon-stat --audit "$state/trace.jsonl"
+	falcon-stat --audit --partial "$state/trace.jsonl"
 }
