@@ -442,8 +442,8 @@ void coord_judge_free(struct fal_coord *c);
 void coord_diverged(struct fal_coord *c, const struct fal_peer *p, const char *why);
 /* Tells a session that there is nothing to do any more. */
 int coord_send_done(struct fal_coord *c, uint32_t peer);
-/* Writes the `clock` lines that the peer owes, but for the last `left` of them, without its
- * own figures: it says nothing of these any more. */
+/* Writes the `clock` lines that the peer owes, but for the last `left` of them, without
+ * its own figures: it says nothing of these any more. */
 void coord_owed(struct fal_coord *c, double now, struct fal_peer *p, uint32_t left);
 
 #endif
