@@ -20,6 +20,7 @@ struct lie {
 	int64_t value; /* in each place of a contribution */
 	int needed;
 	bool each;  /* a contribution for each task */
+	bool last;  /* … of the last block alone */
 	int above;  /* not 0: both are those of so much above the exponent, instead */
 	int shift;  /* not 0: nothing but the truth, of gradients so much larger */
 	int answer; /* what it answers to checks; 0: the truth */
@@ -252,7 +253,7 @@ push(uint32_t peer, const struct standin_task *h, uint32_t n, uint32_t tasks)
 		const double g = ldexp(gradient, lie->shift);
 		int64_t value = llrint(ldexp(g, FAL_BFP_P - 1 - e)) * tasks;
 		int needed = NEEDED + lie->shift;
-		if (lie->lies) {
+		if (lie->lies && (!lie->last || b + 1 == fal_blocks(N))) {
 			value = lie->above != 0 ? (int64_t)1 << (lie->above + 22)
 						: lie->value;
 			needed = lie->above != 0 ? e + lie->above : lie->needed;
@@ -751,6 +752,22 @@ a_shard_takes_back_late(void **state)
 	audit();
 }
 
+/* What a shard has ended ahead stays, whatever another one takes back. */
+static void
+a_shard_is_over(void **state)
+{
+	(void)state;
+	session[1].lie =
+		(struct lie){ .lies = true, .last = true, .value = 0, .needed = 20 };
+	shards = 2;
+	begin_job("bsp", 3);
+	run();
+	honest_model();
+	check(lines("\"ev\":\"again\"") > 0, 1, "done again");
+	nobody_honest_is_gone(3);
+	audit();
+}
+
 static void
 beyond_on_two_runs(void **state)
 {
@@ -829,6 +846,7 @@ main(void)
 		TEST(beyond_the_numbers),
 		TEST(beyond_when_squared),
 		TEST(a_shard_takes_back_late),
+		TEST(a_shard_is_over),
 		TEST(beyond_on_two_runs),
 		TEST(rounds_of_ones_own),
 		TEST(alone_beyond),
