@@ -252,14 +252,14 @@ law_over_placements(void **state)
 
 /* Four contributions, and the step, which may be marked. */
 static void
-whole_round(uint64_t round, bool mark)
+whole_round(uint64_t round, float scale, bool mark)
 {
 	nothing_said();
 	open_round(round, round - 1);
 	for (uint32_t i = 1; i <= TASKS; i++) {
 		const struct fal_ticket t = { round, { i, 1 },     { 0, 0 },
 					      1,     1 + i % KEYS, facts(round - 1) };
-		check(push(&t, round - 1, 1, 0, blocks), 0, "push");
+		check(push(&t, round - 1, scale, 0, blocks), 0, "push");
 	}
 	order((struct fal_shard_order){
 		.kind = FAL_ORDER_END, .round = round, .end = FAL_END_MERGE });
@@ -306,8 +306,10 @@ goes_on(void **state)
 	(void)state;
 	const uint64_t last = 2 + fal_rng_below(&rng, 20);
 	const uint64_t held = 1 + fal_rng_below(&rng, (uint32_t)last);
+	/* One that all remember in the end, and versions do not tell of any more. */
+	const uint64_t loud = last - fal_rng_below(&rng, last < 12 ? (uint32_t)last : 12);
 	for (uint64_t round = 1; round <= last; round++) {
-		whole_round(round, round == last);
+		whole_round(round, round == loud ? 64 : 1, round == last);
 		if (round != held)
 			continue;
 		order((struct fal_shard_order){ .kind = FAL_ORDER_HOLD,
@@ -322,7 +324,7 @@ goes_on(void **state)
 	same_versions(last - 1);
 	same_versions(held);
 	for (uint64_t round = last + 1; round <= last + 3; round++) {
-		whole_round(round, false);
+		whole_round(round, 1, false);
 		same_versions(held);
 	}
 	/* Once more, in memory that was used before. */
