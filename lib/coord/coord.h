@@ -63,8 +63,9 @@ struct fal_coord_ops {
 	struct fal_coord_shards shards;
 	/* Message bytes, borrowed for the call. */
 	void (*send)(void *arg, uint32_t peer, const struct fal_buf *msg);
-	/* The shards are to publish a version, which they have, to the session: it was
-	 * told of it just now. */
+	/* Each shard is to publish a version to the session, which was told of it just
+	 * now: at once or, where it is still to be made, as soon as the shard has it; not
+	 * at all where the shard has forgotten it by then. */
 	void (*model)(void *arg, uint32_t peer, const struct fal_coord_model *m);
 	/* Close the session after what was sent; REFUSE, or LATER, with `why` has been
 	 * sent. */

@@ -158,11 +158,10 @@ sum_up(const struct fal_coord *c, struct fal_news *n)
 static uint32_t
 kept_with(const struct fal_coord *c, uint64_t version)
 {
-	const uint64_t read = fal_sched_read(c->sched);
+	const uint64_t read = version - fal_sched_read(c->sched, version) + 1;
 	uint64_t n = version - c->published;
-	/* The scheduler may have asked for the versions behind this one, too. */
-	if (c->conf.shards > 1 && read < version && n < version - read + 1)
-		n = version - read + 1;
+	if (c->conf.shards > 1 && n < read)
+		n = read;
 	return n > c->keeps ? (uint32_t)n : c->keeps;
 }
 

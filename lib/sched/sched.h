@@ -320,9 +320,9 @@ void fal_sched_published(struct fal_sched *s, double now, uint64_t version);
 /* All shards have made what the round, whose end was ordered ahead, went into: it is over
  * (unknown ones, and those that are, are ignored).  FAL_ENOMEM. */
 int fal_sched_made(struct fal_sched *s, double now, uint64_t round);
-/* The oldest version that such a round is computed on, which is not over; the newest
- * where there is none. */
-uint64_t fal_sched_read(const struct fal_sched *s);
+/* The oldest version, up to this one, that such a round is computed on, which is not
+ * over; this one where there is none. */
+uint64_t fal_sched_read(const struct fal_sched *s, uint64_t version);
 
 /* The worker answers a PING of `rtt` seconds ago; its lanes are `steps` far, in any unit:
  * that it grows proves that they work.  0 or FAL_ENOMEM. */
