@@ -54,7 +54,7 @@ judge_numbers(struct fal_evals *e, struct fal_trace_line *l,
 		what = "right is more than total";
 	else if (!is_equal(accuracy, total > 0 ? (double)right / (double)total : 0))
 		what = "accuracy is not right / total";
-	else if (e->lines > 0 && version <= e->version)
+	else if (version <= e->version) /* which is 0 before the first one */
 		what = "version is not after that of the last one";
 	else if (epoch > job->epochs)
 		what = "the job has no such epoch";
@@ -66,7 +66,7 @@ judge_numbers(struct fal_evals *e, struct fal_trace_line *l,
 	/* Every so many clocks, and at the end. */
 	if (e->lines++ == 0)
 		e->first = version;
-	if (e->regular && e->odd == 0 && version % e->first != 0)
+	if (e->regular && e->odd == 0 && e->first > 0 && version % e->first != 0)
 		e->odd = version;
 	e->version = version;
 	e->accuracy = accuracy;

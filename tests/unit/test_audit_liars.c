@@ -35,9 +35,10 @@
 #define AGAIN(c)                                                                    \
 	"{\"t\":1.5,\"ev\":\"again\",\"round\":1,\"clock\":1,\"blocks\":5,\"c\":" c \
 	",\"why\":\"refuted\"}\n"
-#define EVAL(keys)                                                                     \
-	"{\"t\":1.5,\"ev\":\"eval\",\"version\":2,\"epoch\":1,\"right\":5,\"total\":5" \
-	",\"loss\":0.1,\"accuracy\":1,\"keys\":[" keys "]}\n"
+#define EVAL_OF(version, epoch, keys)                                         \
+	"{\"t\":1.5,\"ev\":\"eval\",\"version\":" version ",\"epoch\":" epoch \
+	",\"right\":5,\"total\":5,\"loss\":0.1,\"accuracy\":1,\"keys\":[" keys "]}\n"
+#define EVAL(keys) EVAL_OF("2", "1", keys)
 #define KEY(key, tasks, twice, alone)                                                   \
 	"{\"key\":\"" key "\",\"tasks\":" tasks ",\"twice\":" twice ",\"alone\":" alone \
 	"}"
@@ -198,6 +199,9 @@ static const struct {
 	{ EVAL(KEY("a", "2", "1", "0")), NULL, "line 7: eval: 2 test tasks, not 3" },
 	{ EVAL(KEY("a", "4", "1", "0")), NULL, "line 7: eval: 4 test tasks, not 3" },
 	{ EVAL(""), NULL, "line 7: eval: 0 test tasks, not 3" },
+	/* What the job begins with is not evaluated. */
+	{ EVAL_OF("0", "0", KEY("a", "3", "3", "0")), NULL,
+	  "line 7: eval: version is not after that of the last one" },
 	{ EVAL(KEY("a", "3", "3", "1")), NULL, "" },
 	{ EVAL(KEY("a", "3", "4", "0")), NULL, "" },
 };
