@@ -41,8 +41,8 @@ key_of(struct fal_people *p, const char *name, const char *fingerprint)
 			return i + 1;
 	if (FAL_GROW(p->key, p->key_cap, p->keys + 1) < 0)
 		return 0;
-	struct fal_person_key k = { .name = strdup(name),
-				    .fingerprint = strdup(fingerprint) };
+	struct fal_person_key k = { .name = fal_strdup(name),
+				    .fingerprint = fal_strdup(fingerprint) };
 	if (k.name == NULL || k.fingerprint == NULL) {
 		free(k.name);
 		free(k.fingerprint);
@@ -89,7 +89,7 @@ fal_people_join(struct fal_people *p, struct fal_trace_line *l, struct fal_findi
 			    key->refuted >= TWICE ? "refuted" : "charged");
 	if (FAL_GROW(p->worker, p->worker_cap, p->workers + 1) < 0)
 		return FAL_ENOMEM;
-	is.name = strdup(fal_trace_get_str(l, l->o, FAL_F_WORKER));
+	is.name = fal_strdup(fal_trace_get_str(l, l->o, FAL_F_WORKER));
 	if (is.name == NULL)
 		return FAL_ENOMEM;
 	p->worker[p->workers] = is;
