@@ -47,11 +47,9 @@ fal_sched_made(struct fal_sched *s, double now, uint64_t round)
 uint64_t
 fal_sched_read(const struct fal_sched *s, uint64_t version)
 {
-	uint64_t oldest = version;
-	for (const struct fal_round *r = s->oldest; r != NULL; r = r->newer)
-		if (r->armed && r->version < oldest)
-			oldest = r->version;
-	return oldest;
+	/* What is armed is the oldest, and has the oldest version. */
+	const struct fal_round *r = s->oldest;
+	return r != NULL && r->armed && r->version < version ? r->version : version;
 }
 
 const struct fal_round *
