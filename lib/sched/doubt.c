@@ -55,9 +55,8 @@ weight(const struct fal_sched *s, const struct fal_worker *w, uint64_t clock,
 			continue;
 		if (d->worker == w->id || is_mute(w, d))
 			return 0;
-		if (d->key != w->key)
-			continue;
-		best = 1;
+		if (d->key == w->key)
+			best = 1;
 	}
 	return best;
 }

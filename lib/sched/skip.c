@@ -52,8 +52,7 @@ fal_skip_waits(const struct fal_sched *s)
 {
 	for (uint32_t i = 0; i < s->workers && s->skips; i++) {
 		const struct fal_worker *w = &s->worker[i];
-		if (w->waits && !w->gone && !w->suspected && !w->excluded &&
-		    !w->stands_by)
+		if (w->waits && fal_worker_able(w))
 			return true;
 	}
 	return false;

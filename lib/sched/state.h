@@ -319,10 +319,17 @@ struct fal_sched {
 #define FAL_EVALUATED UINT32_MAX /* no worker's id */
 #define FAL_OWN_KEY 0x80000000u  /* set in what is no key's number */
 
+/* It may work; so it does, unless others are to say something before. */
+static inline bool
+fal_worker_able(const struct fal_worker *w)
+{
+	return !w->gone && !w->suspected && !w->excluded && !w->stands_by;
+}
+
 static inline bool
 fal_worker_active(const struct fal_worker *w)
 {
-	return !w->gone && !w->suspected && !w->excluded && !w->waits && !w->stands_by;
+	return fal_worker_able(w) && !w->waits;
 }
 
 /* Samples of a task. */
