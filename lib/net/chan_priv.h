@@ -3,8 +3,7 @@
  * chan.c owns state, deadline and handles; chan_read.c and chan_write.c say when parts
  * with fields of their own have their turn: what was read (inbox.h), messages out of it
  * (reader.h), messages into records (writer.h), what goes at once (outbox.h), a line that
- * is slow on purpose (slow.h), the stream itself (stream.h), the stream itself
- * (stream.h). */
+ * is slow on purpose (slow.h), the stream itself (stream.h). */
 #ifndef FAL_NET_CHAN_PRIV_H
 #define FAL_NET_CHAN_PRIV_H
 
