@@ -93,7 +93,7 @@ on_line(void *arg, const struct ps_journal_line *l)
 		if (FAL_GROW(c->later, c->later_cap, c->laters + 1) < 0)
 			return FAL_ENOMEM;
 		struct ps_later *to = &c->later[c->laters];
-		*to = (struct ps_later){ .clock = l->clock };
+		*to = (struct ps_later){ .clock = l->clock, .before = c->journal.chain };
 		snprintf(to->by, sizeof(to->by), "%s", l->by);
 		if (fal_policy_copy(l->policy, &to->policy) < 0)
 			return FAL_ENOMEM;
@@ -102,17 +102,46 @@ on_line(void *arg, const struct ps_journal_line *l)
 	return remember(c, l->policy, l->clock, l->by);
 }
 
+void
+ps_control_reach(const struct ps_control *c, size_t agains, struct ps_manifest *out)
+{
+	const bool all = agains == 0;
+	const struct fal_chain *chain =
+		all ? &c->journal.chain : &c->later[c->laters - agains].before;
+	out->journal = all ? c->lines : c->from + c->laters - agains;
+	memcpy(out->journal_chain, chain->link, sizeof(out->journal_chain));
+}
+
+/* What is to hold again must be what stood behind the snapshot's line. */
+static int
+check_reach(const struct ps_control *c, const struct ps_manifest *was,
+	    struct fal_diag *diag)
+{
+	struct ps_manifest is;
+	ps_control_reach(c, c->laters, &is);
+	if (is.journal == was->journal &&
+	    strcmp(is.journal_chain, was->journal_chain) == 0)
+		return FAL_OK;
+	return fal_diag_set(diag, FAL_EINVAL,
+			    "%s: its line %" PRIu64
+			    " is not the one that the snapshot was taken at",
+			    c->journal.path, was->journal);
+}
+
 int
 ps_control_open(struct ps_control *c, char *path, const struct fal_policy *job,
-		uint64_t from, struct fal_diag *diag)
+		const struct ps_manifest *was, struct fal_diag *diag)
 {
-	*c = (struct ps_control){ .journal.fd = -1, .by = "job", .from = from };
+	*c = (struct ps_control){ .journal.fd = -1,
+				  .by = "job",
+				  .from = was != NULL ? was->journal : UINT64_MAX };
 	int err = fal_policy_copy(job, &c->last);
 	if (err < 0) {
 		free(path);
 		return fal_diag_set(diag, err, "out of memory");
 	}
-	return ps_journal_open(&c->journal, path, on_line, c, diag);
+	err = ps_journal_open(&c->journal, path, on_line, c, diag);
+	return err == FAL_OK && was != NULL ? check_reach(c, was, diag) : err;
 }
 
 void

@@ -3,6 +3,7 @@
 #define FALCON_PS_CONTROL_H
 
 #include "journal.h"
+#include "manifest.h"
 #include "wire/msg.h"
 
 #include <stdbool.h>
@@ -28,6 +29,7 @@ struct ps_control {
 		struct fal_policy policy;
 		uint64_t clock;
 		char by[FAL_MSG_NAME];
+		struct fal_chain before; /* of the journal's lines before it */
 	} * later;
 	size_t laters, later_cap;
 	uint64_t from; /* lines of the journal before the first of these */
@@ -37,10 +39,13 @@ struct ps_control {
 };
 
 /* Reads the journal `path` (taken); without one the job's policy `job` holds.  What the
- * job begins with is then c->last; or, if it goes on from when the journal had `from`
- * lines (UINT64_MAX: it does not), what held then, with c->later to come again. */
+ * job begins with is then c->last; or, if it goes on from a snapshot (else `was` is
+ * NULL), what held then, with c->later to come again.  FAL_EINVAL: the snapshot was taken
+ * with another journal; else errors as of ps_journal_open. */
 int ps_control_open(struct ps_control *c, char *path, const struct fal_policy *job,
-		    uint64_t from, struct fal_diag *diag);
+		    const struct ps_manifest *was, struct fal_diag *diag);
+/* How much of the journal is in force while so many of c->later wait: for a manifest. */
+void ps_control_reach(const struct ps_control *c, size_t agains, struct ps_manifest *out);
 void ps_control_close(struct ps_control *c);
 
 /* A CONTROL message of a session that may send it. */

@@ -21,7 +21,7 @@ enum { JOURNAL_MAX = 64 << 20 }; /* bytes */
 struct reading {
 	const char *path;
 	unsigned line;
-	struct fal_chain chain;
+	struct fal_chain *chain;
 	int (*on_line)(void *arg, const struct ps_journal_line *l);
 	void *arg;
 	struct fal_diag *diag;
@@ -78,7 +78,7 @@ read_lines(struct reading *r, const struct fal_buf *text, size_t *whole)
 	       (nl = memchr(p, '\n', (size_t)(end - p))) != NULL) {
 		r->line++;
 		err = read_line(r, p, (size_t)(nl - p));
-		if (err == FAL_OK && !fal_chain_take(&r->chain, p, (size_t)(nl - p)))
+		if (err == FAL_OK && !fal_chain_take(r->chain, p, (size_t)(nl - p)))
 			err = fal_diag_set(r->diag, FAL_EINVAL,
 					   "%s:%u: it does not chain the line before, or "
 					   "was changed",
@@ -117,12 +117,11 @@ ps_journal_open(struct ps_journal *j, char *path,
 	if (j->fd < 0 || sync_folder(path) < 0)
 		return fal_diag_set(diag, FAL_EIO, "%s: %s", path, strerror(errno));
 	int err = fal_cli_read(path, JOURNAL_MAX, &text, diag);
-	struct reading r = { .path = path, .on_line = on_line, .arg = arg, .diag = diag };
+	struct reading r = { path, 0, &j->chain, on_line, arg, diag };
 	if (err == FAL_OK)
 		err = read_lines(&r, &text, &whole);
 	if (err == FAL_OK && whole < text.n && ftruncate(j->fd, (off_t)whole) < 0)
 		err = fal_diag_set(diag, FAL_EIO, "%s: %s", path, strerror(errno));
-	j->chain = r.chain;
 	fal_buf_free(&text);
 	return err;
 }

@@ -22,7 +22,8 @@ struct ps_journal_line {
 };
 
 /* Opens `path` (taken; NULL: out of memory), made if it is not there, and hands each line
- * to on_line, borrowed for the call; a negative return of it ends the reading.  A last
+ * to on_line, borrowed for the call, with j->chain as it was before it; a negative return
+ * of it ends the reading.  A last
  * line without its newline was torn by a crash before its change was acknowledged: it is
  * cut off.  FAL_EFORMAT or FAL_EINVAL: any other line that is no line of a journal, which
  * `diag` names; FAL_EIO, FAL_ENOMEM.  Close in each case. */

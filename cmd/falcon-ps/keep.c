@@ -115,9 +115,8 @@ fill_in(struct ps_server *s, const struct fal_coord_past *past, struct ps_snapsh
 	memcpy(n->is.job, s->opt->job->hash_hex, sizeof(n->is.job));
 	n->is.incarnation = s->opt->incarnation;
 	n->is.lines = s->opt->record->lines;
-	n->is.journal = c->lines - past->agains;
+	ps_control_reach(c, past->agains, &n->is);
 	memcpy(n->is.chain, s->opt->record->chain.link, sizeof(n->is.chain));
-	memcpy(n->is.journal_chain, c->journal.chain.link, sizeof(n->is.journal_chain));
 	n->synced[0] = copy_of(s->opt->record->file[0].fd);
 	n->synced[1] = copy_of(c->journal.fd);
 	return err;

@@ -227,9 +227,8 @@ begin_policy(struct ps_server *s)
 	const struct fal_policy own = { .rule = job->rule,
 					.no_clones = job->clones == FAL_JOB_CLONES_NO };
 	struct fal_buf text = { 0 };
-	int err =
-		ps_control_open(&s->control, fal_strdup(s->opt->journal), &own,
-				found != NULL ? found->is.journal : UINT64_MAX, s->diag);
+	int err = ps_control_open(&s->control, fal_strdup(s->opt->journal), &own,
+				  found != NULL ? &found->is : NULL, s->diag);
 	s->policy = found != NULL ? &found->is.policy : &s->control.last;
 	s->policy_by = found != NULL ? found->is.past.by : s->control.by;
 	if (err < 0 || strcmp(s->policy_by, "job") == 0)

@@ -151,6 +151,45 @@ disturbed() {
 		"$state/trace.jsonl"
 }
 
+# not_that_journal: a start refuses the one that is there.
+not_that_journal() {
+	run timeout 20 falcon-ps -x -K "$keys/keyring" -l unix:sock -s "$state" "${job[@]}"
+	same "status ($output)" "$status" 2
+	[[ $output =~ "policy.jsonl: its line "[12]" is not the one that the snapshot was taken at" ]]
+}
+
+# order VERB...: of a controller.
+order() {
+	falcon-sync -k "$keys/control.key" unix:sock "$@"
+}
+
+@test "a journal that is not the one of the snapshot is refused" {
+	job=(--set job.epochs=12 --set state.clocks=1000 tiny.job)
+	at_unix
+	slow a 1 500
+	order set scheme=epsp:1
+	order checkpoint
+	soon "some clocks" more $((RANDOM % 6 + 2))
+	order set scheme=epsp:2
+	kill -KILL "$ps"
+	wait "$ps" || :
+	at_unix
+	# The second change may wait by now to hold again, or hold.
+	order checkpoint
+	kill -KILL "$ps"
+	wait "$ps" || :
+	cp "$state/policy.jsonl" was
+	sed 's/"by":"[^"]*"/"by":"eve"/' was | chain >"$state/policy.jsonl"
+	not_that_journal
+	rm "$state/policy.jsonl"
+	not_that_journal
+	cp was "$state/policy.jsonl"
+	at_unix
+	ended "$ps" ps
+	falcon-stat --audit "$state/trace.jsonl"
+	same "lines of the journal" "$(wc -l <"$state/policy.jsonl")" 2
+}
+
 @test "falcon-sync checkpoint: what was done by then is not done again" {
 	local clock
 	job=(--set job.epochs=12 --set state.clocks=1000 tiny.job)
