@@ -4,6 +4,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/parse.h"
+#include "cli/file.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -45,18 +46,8 @@ broken(struct fal_diag *diag, const char *folder, const char *file)
 static int
 put(int fd, struct fal_hash_state *hash, const void *p, size_t n)
 {
-	const char *at = p;
 	fal_hash_update(hash, p, n);
-	while (n > 0) {
-		const ssize_t k = write(fd, at, n);
-		if (k < 0 && errno == EINTR)
-			continue;
-		if (k < 0)
-			return FAL_EIO;
-		at += k;
-		n -= (size_t)k;
-	}
-	return FAL_OK;
+	return fal_cli_put(fd, p, n) < 0 ? FAL_EIO : FAL_OK;
 }
 
 /* The bytes of array k in all shards. */
@@ -147,13 +138,11 @@ static int
 write_manifest(struct ps_snapshot *s, int dir)
 {
 	struct fal_buf text = { 0 };
-	struct fal_hash_state unused;
-	fal_hash_init(&unused);
 	ps_manifest_put(&s->is, &text);
 	const int fd =
 		openat(dir, manifest, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
 	int err = text.err;
-	if (err == FAL_OK && (fd < 0 || put(fd, &unused, text.p, text.n) < 0 ||
+	if (err == FAL_OK && (fd < 0 || fal_cli_put(fd, text.p, text.n) < 0 ||
 			      fsync(fd) < 0 || fsync(dir) < 0))
 		err = broken(&s->diag, begun, manifest);
 	if (fd >= 0)

@@ -154,16 +154,17 @@ fal_cli_read_into(const char *path, void *to, size_t cap, size_t *n,
 	return err;
 }
 
-static int
-write_all(int fd, const uint8_t *p, size_t n)
+int
+fal_cli_put(int fd, const void *p, size_t n)
 {
+	const uint8_t *at = p;
 	while (n > 0) {
-		ssize_t k = write(fd, p, n);
+		ssize_t k = write(fd, at, n);
 		if (k < 0 && errno == EINTR)
 			continue;
 		if (k < 0)
 			return -1;
-		p += k;
+		at += k;
 		n -= (size_t)k;
 	}
 	return 0;
@@ -193,7 +194,7 @@ fal_cli_write(const char *path, const void *p, size_t n, mode_t mode,
 	      struct fal_diag *diag)
 {
 	if (strcmp(path, "-") == 0)
-		return write_all(STDOUT_FILENO, p, n) < 0
+		return fal_cli_put(STDOUT_FILENO, p, n) < 0
 			       ? refuse(diag, "standard output")
 			       : 0;
 
@@ -206,7 +207,7 @@ fal_cli_write(const char *path, const void *p, size_t n, mode_t mode,
 		err = refuse(diag, path);
 		goto free_temp;
 	}
-	if (fchmod(fd, mode) < 0 || write_all(fd, p, n) < 0 || fsync(fd) < 0 ||
+	if (fchmod(fd, mode) < 0 || fal_cli_put(fd, p, n) < 0 || fsync(fd) < 0 ||
 	    rename(temp, path) < 0 || sync_folder(path) < 0) {
 		err = refuse(diag, path);
 		unlink(temp);

@@ -38,6 +38,9 @@ int fal_cli_feed_twice(const char *path, struct fal_cli_pass first,
 int fal_cli_read_into(const char *path, void *to, size_t cap, size_t *n,
 		      struct fal_diag *diag);
 
+/* Writes all of the n bytes.  0, or -1 with errno set. */
+int fal_cli_put(int fd, const void *p, size_t n);
+
 /* Makes `path` hold exactly these bytes, or leaves it as it was: a temporary file beside
  * it is written, synced and renamed over it, then the folder is synced.  `mode` is that
  * of the new file, whatever the umask.  "-" writes to stdout, plainly.
