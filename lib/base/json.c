@@ -1,6 +1,8 @@
 /* JSON onto a buffer. */
 #include "base/json.h"
 
+#include "base/text.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -28,42 +30,24 @@ fal_json_close(struct fal_buf *b, char kind)
 	fal_put_u8(b, (uint8_t)kind);
 }
 
-/* Bytes of the well-formed UTF-8 sequence that `s` begins with, or 0. */
-static size_t
-utf8_len(const unsigned char *s)
-{
-	/* By first byte: how many follow, and the bounds of the second (RFC 3629 §4). */
-	size_t more = s[0] < 0x80 ? 0 : s[0] < 0xe0 ? 1 : s[0] < 0xf0 ? 2 : 3;
-	unsigned char lo = s[0] == 0xe0 ? 0xa0 : s[0] == 0xf0 ? 0x90 : 0x80;
-	unsigned char hi = s[0] == 0xed ? 0x9f : s[0] == 0xf4 ? 0x8f : 0xbf;
-
-	if (more == 0)
-		return 1;
-	if (s[0] < 0xc2 || s[0] > 0xf4 || s[1] < lo || s[1] > hi)
-		return 0;
-	for (size_t i = 2; i <= more; i++)
-		if (s[i] < 0x80 || s[i] > 0xbf)
-			return 0;
-	return more + 1;
-}
-
 static void
 put_quoted(struct fal_buf *b, const char *s)
 {
-	const unsigned char *p = (const unsigned char *)s;
+	const char *end = s + strlen(s);
+	uint32_t c;
 
 	fal_put_u8(b, '"');
-	while (*p != '\0') {
-		size_t n = utf8_len(p);
+	while (s < end) {
+		const size_t n = fal_text_char(s, (size_t)(end - s), &c);
 		if (n == 0)
 			fal_put_bytes(b, "\xef\xbf\xbd", 3);
-		else if (*p == '"' || *p == '\\')
-			fal_put_bytes(b, (const char[]){ '\\', (char)*p }, 2);
-		else if (*p < 0x20 || *p == 0x7f)
-			fal_put_fmt(b, "\\u%04x", *p);
+		else if (c == '"' || c == '\\')
+			fal_put_bytes(b, (const char[]){ '\\', (char)c }, 2);
+		else if (c < 0x20 || c == 0x7f)
+			fal_put_fmt(b, "\\u%04x", c);
 		else
-			fal_put_bytes(b, p, n);
-		p += n > 0 ? n : 1;
+			fal_put_bytes(b, s, n);
+		s += n > 0 ? n : 1;
 	}
 	fal_put_u8(b, '"');
 }

@@ -54,10 +54,8 @@ fal_text_group(uint64_t n, char out[static 32])
 	return out;
 }
 
-/* The bytes of the character that begins here, and its number; 0: none does (RFC 3629).
- */
-static size_t
-character(const char *s, size_t n, uint32_t *out)
+size_t
+fal_text_char(const char *s, size_t n, uint32_t *out)
 {
 	static const uint32_t least[] = { 0, 0, 0x80, 0x800, 0x10000 };
 	const uint8_t c = (uint8_t)*s;
@@ -92,7 +90,7 @@ fal_text_plain(char *out, size_t cap, const char *s)
 	size_t to = 0;
 	uint32_t c;
 	for (size_t i = 0, size; i < n; i += size) {
-		size = character(s + i, n - i, &c);
+		size = fal_text_char(s + i, n - i, &c);
 		const bool plain = size > 0 && !does_harm(c);
 		size = size > 0 ? size : 1;
 		if (plain)

@@ -1,5 +1,5 @@
 /* Strangers' texts, in UTF-8, for a person: cut between characters, without what could
- * move a terminal's cursor.  Bytes that are no UTF-8 are not looked for. */
+ * move a terminal's cursor. */
 #ifndef FAL_BASE_TEXT_H
 #define FAL_BASE_TEXT_H
 
@@ -7,7 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* How many bytes of `s`, at most `max`, end between characters. */
+/* How many bytes of `s`, at most `max`, end between characters; bytes that are no UTF-8
+ * are not looked for. */
 size_t fal_text_cut(const char *s, size_t max);
 
 /* Characters of `s`, by code points: combined and wide ones count as one each. */
@@ -18,6 +19,10 @@ const char *fal_text_s(uint64_t n);
 
 /* 7500 → "7,500", in `out`, which is returned. */
 const char *fal_text_group(uint64_t n, char out[static 32]);
+
+/* The bytes of the character of UTF-8 that the n > 0 bytes begin with, and its number; 0:
+ * none does (RFC 3629). */
+size_t fal_text_char(const char *s, size_t n, uint32_t *out);
 
 /* As much of `s` as fits `cap` > 0 bytes with its NUL, cut between characters, into
  * `out`, which may be `s`; what is no character, controls, and what turns or hides others
