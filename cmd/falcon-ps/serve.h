@@ -10,6 +10,8 @@
 #include "record.h"
 #include "sec/keyring.h"
 
+#define PROG "falcon-ps"
+
 struct ps_outcome {
 	struct fal_coord_status status;
 	char sha256[65];         /* of what finish() kept; "": nothing */

@@ -15,8 +15,6 @@
 
 #include <uv.h>
 
-#define PROG "falcon-ps"
-
 enum {
 	PS_PIECE = 60 << 10, /* bytes of a text, chunk or trace in one message */
 	PS_OFFENDERS = 64    /* keys that are told apart in what is said of them */

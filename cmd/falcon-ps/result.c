@@ -1,0 +1,139 @@
+/* Keeping and telling the result. */
+#include "run.h"
+
+#include "base/json.h"
+#include "base/parse.h"
+#include "model/safetensors.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+
+/* The result as JSON, one object on one line. */
+static void
+result_json(const struct ps_run *r, const struct ps_outcome *o, struct fal_buf *out)
+{
+	const struct fal_coord_status *s = &o->status;
+	fal_put_fmt(out, "{\"name\":");
+	fal_json_str(out, r->job.job.name);
+	if (s->failed) {
+		fal_put_fmt(out, ",\"failed\":");
+		fal_json_str(out, s->why);
+		fal_put_fmt(out, ",\"clock\":%" PRIu64, o->clock);
+	}
+	fal_put_fmt(out, ",\"model\":");
+	fal_json_str(out, r->model.path);
+	fal_put_fmt(out, ",\"sha256\":\"%s\",\"clocks\":%" PRIu64, o->sha256, s->clocks);
+	if (o->average != NULL) {
+		fal_put_fmt(out, ",\"average\":");
+		fal_json_str(out, r->average.path);
+		fal_put_fmt(out, ",\"average_sha256\":\"%s\"", o->average_sha256);
+	}
+	if (s->accuracy >= 0) {
+		fal_put_fmt(out, ",\"accuracy\":");
+		fal_json_num(out, s->accuracy);
+		fal_put_fmt(out, ",\"test_loss\":");
+		fal_json_num(out, s->accuracy_loss);
+	}
+	fal_put_fmt(out, ",\"loss\":");
+	fal_json_num(out, s->loss);
+	fal_put_fmt(out,
+		    ",\"seconds\":%.3f,\"moved\":%" PRIu64 ",\"cloned\":%" PRIu64
+		    ",\"filled\":%" PRIu64 ",\"lost\":%" PRIu64 ",\"skipped\":%" PRIu64
+		    ",\"chain\":\"%s\"}\n",
+		    o->seconds, s->moved, s->cloned, s->filled, s->lost, s->skipped,
+		    r->record.chain.link);
+}
+
+int
+ps_result_print(const struct ps_run *r, const struct fal_buf *json)
+{
+	const char *model, *sha256, *failed = NULL, *average = NULL;
+	double accuracy = -1, loss, seconds;
+	json_t *o = json_loadb((char *)json->p, json->n, 0, NULL);
+	int err = json_unpack(o, "{s:s, s:s, s?s, s?s, s?F, s:F, s:F}", "model", &model,
+			      "sha256", &sha256, "average", &average, "failed", &failed,
+			      "accuracy", &accuracy, "loss", &loss, "seconds", &seconds);
+	if (err == 0 && r->opt.json) {
+		fwrite(json->p, 1, json->n, stdout);
+	} else if (err == 0) {
+		if (failed != NULL)
+			printf("failed    %s\n", failed);
+		printf("model     %s\nsha256    %s\n", model, sha256);
+		if (average != NULL)
+			printf("average   %s\n", average);
+		if (accuracy >= 0)
+			printf("accuracy  %.4f\n", accuracy);
+		printf("loss      %.4f\ntime      %.2f s\n", loss, seconds);
+	} else {
+		fal_cli_err(PROG, "%s/result.json: not a result", r->state.dir);
+	}
+	const bool well = err == 0 && failed == NULL;
+	json_decref(o);
+	return well ? FAL_EXIT_DONE : FAL_EXIT_NO;
+}
+
+/* These parameters as a file, whose SHA-256 is `sha256` then. */
+static int
+keep_model(struct ps_run *r, const float *params, struct ps_place *place,
+	   char sha256[static 2 * FAL_HASH_BYTES + 1], struct fal_buf *out,
+	   struct fal_diag *diag)
+{
+	uint8_t digest[FAL_HASH_BYTES];
+	fal_buf_clear(out);
+	int err = fal_safetensors_put(r->job.model, params, NULL, 0, out);
+	if (err == FAL_OK)
+		err = ps_state_put(&r->state, place, out->p, out->n, diag);
+	fal_sha256(out->p, out->n, digest);
+	fal_hex(digest, sizeof(digest), sha256);
+	return err;
+}
+
+int
+ps_result_keep(void *arg, const float *params, struct ps_outcome *o,
+	       struct fal_diag *diag)
+{
+	struct ps_run *r = arg;
+	struct fal_buf out = { 0 };
+	int err = FAL_OK;
+	if (o->average != NULL)
+		err = keep_model(r, o->average, &r->average, o->average_sha256, &out,
+				 diag);
+	if (err == FAL_OK)
+		err = keep_model(r, params, &r->model, o->sha256, &out, diag);
+	fal_buf_free(&out);
+	return err;
+}
+
+int
+ps_result_tell(void *arg, const struct ps_outcome *o, struct fal_diag *diag)
+{
+	struct ps_run *r = arg;
+	struct fal_buf out = { 0 };
+	result_json(r, o, &out);
+	int err = out.err;
+	ps_record_sync(&r->record);
+	if (err == FAL_OK)
+		err = ps_state_put(&r->state, &r->result, out.p, out.n, diag);
+	if (err == FAL_OK) {
+		ps_result_print(r, &out);
+		fflush(stdout); /* the end may be far; errors are said there */
+	}
+	fal_buf_free(&out);
+	return err;
+}
+
+int
+ps_result_reserve(struct ps_run *r, struct fal_diag *diag)
+{
+	enum { RESULT = 4096 }; /* bytes, at most */
+	const uint64_t bytes = fal_safetensors_bound(r->job.model, 0);
+	int err =
+		ps_state_reserve(&r->state, "model.safetensors", bytes, &r->model, diag);
+	if (err == FAL_OK && r->job.job.optim.ema > 0)
+		err = ps_state_reserve(&r->state, "average.safetensors", bytes,
+				       &r->average, diag);
+	return err < 0 ? err
+		       : ps_state_reserve(&r->state, "result.json", RESULT, &r->result,
+					  diag);
+}

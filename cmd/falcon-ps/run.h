@@ -1,0 +1,46 @@
+/* One run of falcon-ps: what it was told, and what it has open. */
+#ifndef FALCON_PS_RUN_H
+#define FALCON_PS_RUN_H
+
+#include "cli/cli.h"
+#include "serve.h"
+#include "state.h"
+
+struct ps_options {
+	const char *listen, *state, *trace, *keyring, *compress;
+	uint64_t ready_fd, min_workers, max_memory, shards;
+	struct fal_opt_list set;
+	bool check, exit_when_done, json, restart;
+};
+
+struct ps_run {
+	struct ps_options opt;
+	struct ps_job job;
+	struct ps_state state;
+	struct ps_record record;
+	struct fal_addr listen;
+	struct fal_keyring *keys;
+	enum fal_compress compress;
+	struct ps_place model, average, result; /* where they will be */
+	struct ps_found found;                  /* that the job goes on from, if there */
+};
+
+/* Says what went wrong.  The exit code for it. */
+int ps_run_say(const struct fal_diag *diag, int err);
+
+/* start.c: opens the state and trains, unless the job was done before.  An exit code. */
+int ps_run_start(struct ps_run *r);
+
+/* result.c */
+
+/* Room for what is written at the end, so that no full disk or want of descriptors loses
+ * it. */
+int ps_result_reserve(struct ps_run *r, struct fal_diag *diag);
+/* Of ps_serve_opt; `arg` is the run.  With the second the job is done. */
+int ps_result_keep(void *arg, const float *params, struct ps_outcome *o,
+		   struct fal_diag *diag);
+int ps_result_tell(void *arg, const struct ps_outcome *o, struct fal_diag *diag);
+/* Prints the result as it was kept, now or in a run before.  An exit code. */
+int ps_result_print(const struct ps_run *r, const struct fal_buf *json);
+
+#endif

@@ -1,0 +1,192 @@
+/* How a job begins, or goes on from a snapshot, and what is said when it is over. */
+#include "run.h"
+
+#include "base/text.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The trace of before is gone on with; what --trace names gets all of it. */
+static int
+go_on(struct ps_run *r, const char *path, struct fal_coord_trace *before,
+      struct fal_diag *diag)
+{
+	const struct ps_manifest *m = &r->found.is;
+	struct ps_trace was;
+	struct ps_trace_at at = { .lines = m->lines };
+	int err = ps_state_trace(&r->state, &was, &at, diag);
+	if (err == FAL_OK)
+		err = ps_record_append(&r->record, path, &was, diag);
+	if (err == FAL_OK && r->opt.trace != NULL)
+		err = ps_record_copy(&r->record, path, r->opt.trace, diag);
+	if (err == FAL_OK)
+		err = ps_snapshot_clear(r->state.folder, r->found.clock + 1, diag);
+	*before = (struct fal_coord_trace){ .t = fmax(was.t, m->past.t),
+					    .lines = m->lines,
+					    .until = was.clocks,
+					    .torn = was.torn };
+	if (err == FAL_OK && strcmp(at.chain.link, m->chain) != 0)
+		fal_cli_err(PROG,
+			    "%s: its line %" PRIu64
+			    " is not the one that the snapshot was taken at",
+			    path, m->lines);
+	return err;
+}
+
+/* Everything from its beginning; what is there of another start is kept, or goes. */
+static int
+begin(struct ps_run *r, const char *path, struct fal_diag *diag)
+{
+	int err = ps_state_keep_trace(&r->state, diag);
+	if (err == FAL_OK)
+		err = ps_snapshot_clear(r->state.folder, 0, diag);
+	if (err == FAL_OK)
+		err = ps_record_file(&r->record, path, diag);
+	if (err == FAL_OK && r->opt.trace != NULL)
+		err = ps_record_file(&r->record, r->opt.trace, diag);
+	return err;
+}
+
+static void
+say_resumed(const struct ps_run *r, const struct fal_coord_trace *before)
+{
+	const struct fal_grid grid = fal_job_grid(&r->job.job, r->job.train.n);
+	if (r->found.damaged.text[0] != '\0')
+		fal_cli_err(PROG, "%s/%s: the one before it is taken", r->state.dir,
+			    r->found.damaged.text);
+	if (before->torn > 0)
+		fal_cli_err(PROG,
+			    "%s/trace.jsonl: its last line was torn: %" PRIu64
+			    " byte%s cut off",
+			    r->state.dir, before->torn, fal_text_s(before->torn));
+	/* Of what had hardly begun there is nothing to say. */
+	const double again_s = before->t - r->found.is.past.t;
+	if (r->found.clock > 0 || again_s >= 0.05)
+		fal_cli_err(PROG,
+			    "%s: resumed at clock %" PRIu64 " of %" PRIu64
+			    "; %.1f s of work are done again",
+			    r->job.job.name, r->found.clock, fal_grid_clocks(&grid),
+			    again_s);
+}
+
+/* Trains.  An exit code. */
+static int
+train(struct ps_run *r)
+{
+	struct fal_diag diag = { "" };
+	struct ps_outcome outcome = { 0 };
+	struct fal_coord_trace before = { 0 };
+	const struct fal_job *job = &r->job.job;
+	const bool keeps = job->state_clocks > 0 || job->state_seconds > 0;
+	char *journal = ps_state_path(&r->state, "policy.jsonl");
+	struct ps_serve_opt opt = { .job = &r->job,
+				    .record = &r->record,
+				    .snapshots = { .folder = keeps ? r->state.folder : -1,
+						   .clocks = job->state_clocks,
+						   .seconds = job->state_seconds,
+						   .keep = job->state_keep },
+				    .found = r->found.there ? &r->found : NULL,
+				    .before = &before,
+				    .journal = journal,
+				    .listen = &r->listen,
+				    .keyring = r->opt.keyring,
+				    .keys = &r->keys,
+				    .ready_fd = (int)r->opt.ready_fd - 1,
+				    .min_workers = (uint32_t)r->opt.min_workers,
+				    .shards = (uint32_t)r->opt.shards,
+				    .exit_when_done = r->opt.exit_when_done,
+				    .compress = r->compress,
+				    .keep = ps_result_keep,
+				    .tell = ps_result_tell,
+				    .arg = r };
+	char *trace = ps_state_path(&r->state, "trace.jsonl");
+	int err = trace != NULL && journal != NULL ? FAL_OK : FAL_ENOMEM;
+	if (err == FAL_OK)
+		err = ps_state_count(&r->state, &diag);
+	opt.incarnation = r->state.incarnation;
+	if (err == FAL_OK)
+		err = ps_result_reserve(r, &diag);
+	if (err == FAL_OK && r->found.there)
+		err = go_on(r, trace, &before, &diag);
+	else if (err == FAL_OK)
+		err = begin(r, trace, &diag);
+	if (err == FAL_OK && r->found.there)
+		say_resumed(r, &before);
+	if (err == FAL_OK)
+		err = ps_serve(&opt, &outcome, &diag);
+	struct fal_diag said;
+	ps_record_flush(&r->record);
+	while (ps_record_said(&r->record, &said))
+		fal_cli_err(PROG, "%s", said.text);
+	ps_record_close(&r->record);
+	int code = FAL_EXIT_DONE;
+	if (outcome.status.failed)
+		fal_cli_err(PROG, "%s: clock %" PRIu64 ": %s", r->job.job.name,
+			    outcome.status.clock, outcome.status.why);
+	if (err < 0) {
+		code = ps_run_say(&diag, err);
+	} else if (outcome.stopped && outcome.kept) {
+		fal_cli_err(PROG,
+			    "%s: stopped at clock %" PRIu64 " of %" PRIu64
+			    ", and goes on from there when it is started again",
+			    r->job.job.name, outcome.status.clock, outcome.status.clocks);
+		code = outcome.signalled ? FAL_EXIT_DONE : FAL_EXIT_TEMPFAIL;
+	} else if (outcome.stopped) {
+		fal_cli_err(PROG, "%s: stopped at clock %" PRIu64 " of %" PRIu64,
+			    r->job.job.name, outcome.status.clock, outcome.status.clocks);
+		code = FAL_EXIT_TEMPFAIL;
+	} else if (outcome.status.failed) {
+		if (outcome.sha256[0] != '\0')
+			fal_cli_err(PROG, "%s: what it was at clock %" PRIu64 " is in %s",
+				    r->job.job.name, outcome.clock, r->model.path);
+		code = FAL_EXIT_NO;
+	}
+	free(journal);
+	free(trace);
+	ps_place_drop(&r->model);
+	ps_place_drop(&r->average);
+	ps_place_drop(&r->result);
+	return code;
+}
+
+int
+ps_run_start(struct ps_run *r)
+{
+	struct fal_diag diag = { "" };
+	char *dir = NULL;
+	if (r->opt.state == NULL && asprintf(&dir, "%s.state", r->job.job.name) < 0)
+		return FAL_EXIT_NO;
+	int err = ps_state_open(&r->state, dir != NULL ? dir : r->opt.state,
+				&r->job.job_text, &diag);
+	free(dir);
+	int code;
+	if (err < 0) {
+		ps_run_say(&diag, err);
+		code = FAL_EXIT_NO;
+	} else if (r->state.done) {
+		code = ps_result_print(r, &r->state.result);
+		fal_cli_err(PROG, "%s: the job %s", r->job.job.name,
+			    code == FAL_EXIT_DONE ? "is done" : "has failed");
+	} else if (!r->opt.restart &&
+		   (err = ps_snapshot_find(r->state.folder, r->job.hash_hex, &r->found,
+					   &diag)) < 0) {
+		ps_run_say(&diag, err);
+		code = FAL_EXIT_NO;
+	} else if (r->state.begun && !r->opt.restart && !r->found.there) {
+		fal_cli_err(PROG,
+			    "%s: the job was begun there and is not done; there is no "
+			    "snapshot to go on from%s%s: --restart begins at the first "
+			    "clock, and keeps the trace",
+			    r->state.dir, r->found.damaged.text[0] != '\0' ? ", as " : "",
+			    r->found.damaged.text);
+		code = FAL_EXIT_TEMPFAIL;
+	} else {
+		code = train(r);
+	}
+	ps_manifest_free(&r->found.is);
+	ps_state_close(&r->state);
+	return code;
+}
