@@ -32,7 +32,7 @@ stat_is_folder(const char *path)
 	return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
-/* DIR/name into `out`; false: it is not there, or cannot be read. */
+/* DIR/name into `out`; false: it is not there, which is found, or cannot be read. */
 static bool
 read_file(struct folder *f, const char *name, size_t most, struct fal_buf *out)
 {
@@ -42,7 +42,9 @@ read_file(struct folder *f, const char *name, size_t most, struct fal_buf *out)
 		path = NULL;
 	int err = path != NULL ? fal_cli_read(path, most, out, &diag) : FAL_ENOMEM;
 	free(path);
-	if (err < 0 && err != FAL_ENOENT) {
+	if (err == FAL_ENOENT) {
+		fal_audit_found(f->audit, "%s: is not there", name);
+	} else if (err < 0) {
 		fal_cli_err(PROG, "%s",
 			    err == FAL_ENOMEM ? fal_strerror(err) : diag.text);
 		f->code = err == FAL_ENOMEM ? FAL_EXIT_NO : FAL_EXIT_USAGE;
@@ -91,11 +93,8 @@ check_job(struct folder *f)
 	struct fal_job job;
 	uint8_t digest[FAL_HASH_BYTES];
 	char hex[2 * FAL_HASH_BYTES + 1];
-	if (!read_file(f, "job", TEXT_MAX, &text)) {
-		if (f->code == FAL_EXIT_DONE)
-			fal_audit_found(f->audit, "job: is not there");
+	if (!read_file(f, "job", TEXT_MAX, &text))
 		return;
-	}
 	fal_hash(text.p, text.n, digest);
 	fal_hex(digest, sizeof(digest), hex);
 	same(f, "job: hash", f->told->hash, hex);
@@ -114,11 +113,8 @@ check_model(struct folder *f)
 	struct fal_buf bytes = { 0 };
 	uint8_t digest[FAL_HASH_BYTES];
 	char hex[2 * FAL_HASH_BYTES + 1];
-	if (!read_file(f, "model.safetensors", SIZE_MAX / 2, &bytes)) {
-		if (f->code == FAL_EXIT_DONE)
-			fal_audit_found(f->audit, "model.safetensors: is not there");
+	if (!read_file(f, "model.safetensors", SIZE_MAX / 2, &bytes))
 		return;
-	}
 	fal_sha256(bytes.p, bytes.n, digest);
 	fal_hex(digest, sizeof(digest), hex);
 	same(f, "model.safetensors: SHA-256", f->told->sha256, hex);
@@ -130,11 +126,8 @@ check_result(struct folder *f)
 {
 	struct fal_buf text = { 0 };
 	const char *sha256, *chain;
-	if (!read_file(f, "result.json", TEXT_MAX, &text)) {
-		if (f->code == FAL_EXIT_DONE)
-			fal_audit_found(f->audit, "result.json: is not there");
+	if (!read_file(f, "result.json", TEXT_MAX, &text))
 		return;
-	}
 	json_t *o = json_loadb((char *)text.p, text.n, 0, NULL);
 	if (json_unpack(o, "{s:s, s:s}", "sha256", &sha256, "chain", &chain) == 0) {
 		same(f, "result.json: sha256", f->told->sha256, sha256);
