@@ -220,6 +220,19 @@ doubted() {
 	has "$output" 'falcon-stat: .: Is a directory'
 }
 
+@test "of a run's folder nothing may be missing, and all must be readable" {
+	mkdir run
+	cp whole.trace run/trace.jsonl
+	run -1 falcon-stat --audit run
+	has "$output" 'audit: job: is not there'
+	has "$output" 'audit: model.safetensors: is not there'
+	has "$output" 'audit: result.json: is not there'
+	mkdir run/job
+	run -2 --separate-stderr falcon-stat --audit run
+	same stdout "$output" ''
+	same stderr "$stderr" 'falcon-stat: run/job: Is a directory'
+}
+
 @test "wrong usage is exit 2" {
 	run -2 falcon-stat
 	run -2 falcon-stat a b
