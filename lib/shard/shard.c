@@ -1,59 +1,11 @@
 /* A shard: orders and pushes in, what becomes of them out. */
-#include "shard/shard.h"
+#include "shard/shard_priv.h"
 
 #include "base/mem.h"
 #include "base/sorted.h"
-#include "store/store.h"
 
-#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
-
-struct open {
-	uint64_t round; /* first: they stand in its order */
-	uint32_t turn;
-	bool grads;
-	bool late;  /* its version is still to be made: the store knows nothing of it */
-	bool ahead; /* its end is ordered, */
-	bool clean; /* and nothing that was said of it stands against that */
-	double samples;   /* but for those that were skipped */
-	uint32_t skipped; /* tasks, while it is late */
-	struct fal_facts is;
-};
-
-struct fal_shard {
-	struct fal_shard_conf conf;
-	struct fal_store *store;
-	struct open *open; /* by round */
-	size_t opens, open_cap;
-	uint64_t next_round; /* no order has opened this one, nor any behind it */
-	/* Fences of rounds that are not open yet. */
-	struct early {
-		uint64_t round;
-		struct fal_cid id, fills;
-	} * early;
-	size_t earlies, early_cap;
-	/* What is carried out in its order: the first one waits for its round, or for the
-	 * squares of other shards, the others for it. */
-	struct waiting {
-		struct fal_shard_order order;
-		bool asked; /* SQUARES was said */
-	} * wait;
-	size_t waits, wait_cap;
-	bool holds;
-	uint64_t held; /* version */
-	float *held_params;
-	int8_t *held_exps;
-	struct fal_image marked; /* or nothing, or memory for one: */
-	bool there;              /* it is one */
-	uint8_t *marks;          /* by block, scratch */
-
-	struct fal_shard_say *say;
-	size_t says, next, say_cap;
-};
-
-/* Gradients were within the numbers, and yet a step leads out of them. */
-static const char not_finite[] = "a step would make parameters that are not finite";
 
 struct fal_shard *
 fal_shard_new(const struct fal_shard_conf *conf, const float *init)
@@ -120,15 +72,15 @@ place(const struct fal_shard *s, uint64_t round)
 	return fal_sorted_place64(s->open, s->opens, sizeof(*s->open), round);
 }
 
-static struct open *
-find(const struct fal_shard *s, uint64_t round)
+struct open *
+shard_find(const struct fal_shard *s, uint64_t round)
 {
 	const size_t at = place(s, round);
 	return at < s->opens && s->open[at].round == round ? &s->open[at] : NULL;
 }
 
-static int
-say(struct fal_shard *s, const struct fal_shard_say *what)
+int
+shard_say(struct fal_shard *s, const struct fal_shard_say *what)
 {
 	if (FAL_GROW(s->say, s->say_cap, s->says + 1) < 0)
 		return FAL_ENOMEM;
@@ -150,8 +102,6 @@ fal_shard_next(struct fal_shard *s, struct fal_shard_say *out)
 }
 
 /* ---- a round that is complete ------------------------------------------------------ */
-
-static int go_on(struct fal_shard *s);
 
 /* Judges the round, if it is complete. */
 static int
@@ -183,10 +133,10 @@ judge(struct fal_shard *s, struct open *o)
 						     .shown = is.shown,
 						     .exponent = is.exponent };
 		o->clean = false;
-		if (say(s, &doubt) < 0)
+		if (shard_say(s, &doubt) < 0)
 			return FAL_ENOMEM;
 	}
-	return o->clean && o->ahead ? go_on(s) : say(s, &done);
+	return o->clean && o->ahead ? shard_go_on(s) : shard_say(s, &done);
 }
 
 static int
@@ -217,7 +167,7 @@ again(struct fal_shard *s, struct open *o, struct fal_cid id)
 			};
 			err = fal_store_fence(s->store, o->round, ids[i], none);
 		}
-		err = err == FAL_OK ? say(s, &taken) : err;
+		err = err == FAL_OK ? shard_say(s, &taken) : err;
 	}
 	free(ids);
 	if (err < 0)
@@ -234,7 +184,7 @@ witness(struct fal_shard *s, struct open *o, const struct fal_shard_order *by)
 	};
 	heard.ok = fal_store_witness(s->store, o->round, by->id,
 				     believed ? NULL : by->seen + s->conf.first, by->key);
-	int err = believed ? FAL_OK : say(s, &heard);
+	int err = believed ? FAL_OK : shard_say(s, &heard);
 	return err < 0 ? err : judge(s, o);
 }
 
@@ -261,7 +211,7 @@ bound(struct fal_shard *s, struct open *o, const struct fal_shard_order *by)
 	bounded.needed = is.needed;
 	bounded.shown = is.shown;
 	bounded.exponent = is.exponent;
-	int err = say(s, &bounded);
+	int err = shard_say(s, &bounded);
 	if (err < 0)
 		free(bounded.counts);
 	return err < 0 || o == NULL ? err : judge(s, o);
@@ -280,8 +230,8 @@ pass_over(struct fal_shard *s, const struct fal_shard_order *o)
 					     .round = o->round,
 					     .id = o->id };
 	if (o->kind == FAL_ORDER_AGAIN)
-		return say(s, &taken);
-	return o->seen != NULL ? say(s, &heard) : FAL_OK;
+		return shard_say(s, &taken);
+	return o->seen != NULL ? shard_say(s, &heard) : FAL_OK;
 }
 
 /* ---- orders ------------------------------------------------------------------------ */
@@ -349,12 +299,11 @@ static int
 on_open(struct fal_shard *s, const struct fal_shard_order *o)
 {
 	s->next_round = o->round + 1;
-	return find(s, o->round) != NULL ? FAL_OK : enter(s, o->round, &o->facts);
+	return shard_find(s, o->round) != NULL ? FAL_OK : enter(s, o->round, &o->facts);
 }
 
-/* A version was made. */
-static int
-open_late(struct fal_shard *s)
+int
+shard_open_late(struct fal_shard *s)
 {
 	int err = FAL_OK;
 	for (size_t i = 0; i < s->opens && err == FAL_OK; i++) {
@@ -394,7 +343,7 @@ fence(struct fal_shard *s, const struct open *open, const struct fal_shard_order
 		err = FAL_ELIMIT;
 	else if (open != NULL || o->round >= s->next_round)
 		err = keep_fence(s, o);
-	return err < 0 ? err : say(s, &fenced);
+	return err < 0 ? err : shard_say(s, &fenced);
 }
 
 static int
@@ -410,233 +359,10 @@ skip(struct fal_shard *s, struct open *open, const struct fal_shard_order *o)
 	return was ? FAL_OK : judge(s, open);
 }
 
-static int
-collect(struct fal_shard *s, const struct fal_shard_order *o, struct fal_shard_say *ended)
-{
-	const struct fal_store_line_step step = { .version = o->version,
-						  .lr = o->lr,
-						  .divisor = o->divisor };
-	int rank = FAL_OK;
-	if (o->end == FAL_END_LINE && s->conf.optim.clip > 0)
-		fal_store_clip(s->store, o->squares);
-	switch (o->end) {
-	case FAL_END_MERGE:
-		rank = fal_store_merge(s->store, o->round);
-		break;
-	case FAL_END_ADD:
-		rank = fal_store_add_delta(s->store, o->round, o->weight);
-		break;
-	case FAL_END_LINE:
-		if (fal_store_line_step(s->store, o->round, &step) > 0)
-			ended->odd = not_finite;
-		break;
-	case FAL_END_REVISE:
-		rank = fal_store_revise(s->store, o->round, o->slot);
-		if (rank >= 0)
-			fal_store_forget_slots(s->store, o->below);
-		break;
-	case FAL_END_DROP:
-		break;
-	}
-	if (rank == FAL_ELIMIT)
-		ended->odd = "gradients are beyond the range of sums";
-	else if (rank < 0)
-		return rank;
-	ended->rank = rank > 0 ? (uint32_t)rank : 0;
-	return FAL_OK;
-}
-
-static int
-end_round(struct fal_shard *s, struct open *open, const struct fal_shard_order *o)
-{
-	struct fal_shard_say ended = { .kind = FAL_SAY_ENDED, .round = o->round };
-	if (s->conf.checksums) {
-		ended.sent = fal_store_sent(s->store, o->round);
-		ended.added = fal_store_added(s->store, o->round);
-	}
-	int err = collect(s, o, &ended);
-	fal_store_drop(s->store, o->round); /* unless it is gone already */
-	memmove(open, open + 1, (size_t)(s->open + --s->opens - open) * sizeof(*open));
-	return err < 0 ? err : say(s, &ended);
-}
-
-/* All of the newest version, as it is, with what is held beside it. */
-static int
-image(struct fal_shard *s, struct fal_image *live)
-{
-	int err = fal_store_image(s->store, live);
-	live->is.holds = s->holds;
-	live->is.held = s->held;
-	if (err < 0 || !s->holds || fal_image_keeps(&live->is))
-		return err;
-	err = fal_image_add(live, "held.params", true, s->held_params,
-			    fal_store_len(s->store) * sizeof(float));
-	return err < 0 ? err
-		       : fal_image_add(live, "held.exponents", false, s->held_exps,
-				       s->conf.count);
-}
-
-/* Without memory there is no image, and the job goes on. */
-static void
-mark(struct fal_shard *s)
-{
-	struct fal_image live = { 0 };
-	s->there =
-		image(s, &live) == FAL_OK && fal_image_copy(&s->marked, &live) == FAL_OK;
-	fal_image_free(&live);
-}
-
-bool
-fal_shard_marked(struct fal_shard *s, uint64_t version, struct fal_image *out)
-{
-	if (!s->there || s->marked.is.version != version)
-		return false;
-	*out = s->marked;
-	s->marked = (struct fal_image){ 0 };
-	s->there = false;
-	return true;
-}
-
-void
-fal_shard_spare(struct fal_shard *s, struct fal_image *image)
-{
-	if (s->there || s->marked.arrays > 0)
-		fal_image_free(image);
-	else
-		s->marked = *image;
-	*image = (struct fal_image){ 0 };
-}
-
-static int
-step(struct fal_shard *s, const struct fal_shard_order *o)
-{
-	struct fal_shard_say stepped = { .kind = FAL_SAY_STEPPED };
-	int err = o->line != 0 ? fal_store_push(s->store, o->line, o->weight) : FAL_OK;
-	if (err == FAL_OK)
-		err = fal_store_keep(s->store, o->versions);
-	if (err < 0)
-		return err;
-	if (s->conf.optim.clip > 0 && fal_store_has_gradients(s->store))
-		fal_store_clip(s->store, o->squares);
-	if (fal_store_step(s->store, o->lr, o->divisor) > 0)
-		stepped.odd = not_finite;
-	stepped.version = fal_store_version(s->store);
-	if (o->mark)
-		mark(s);
-	return say(s, &stepped);
-}
-
-/* What it is clipped by. */
-static int
-squares(struct fal_shard *s, const struct fal_shard_order *o)
-{
-	struct fal_shard_say are = { .kind = FAL_SAY_SQUARES,
-				     .version = o->version,
-				     .first = s->conf.first,
-				     .blocks = s->conf.count };
-	are.squares = fal_calloc(s->conf.count, sizeof(*are.squares));
-	if (are.squares == NULL)
-		return FAL_ENOMEM;
-	fal_store_squares(s->store, o->kind == FAL_ORDER_END ? o->round : UINT64_MAX,
-			  o->divisor, are.squares);
-	int err = say(s, &are);
-	if (err < 0)
-		free(are.squares);
-	return err;
-}
-
-static void
-hold(struct fal_shard *s, uint64_t version)
-{
-	const float *params;
-	const int8_t *exps;
-	const bool kept = fal_store_at(s->store, version, &params, &exps);
-	assert(kept);
-	s->holds = true;
-	s->held = version;
-	memcpy(s->held_params, params, fal_store_len(s->store) * sizeof(float));
-	memcpy(s->held_exps, exps, s->conf.count);
-}
-
-/* Its turn has come. */
-static int
-carry_out(struct fal_shard *s, const struct fal_shard_order *o)
-{
-	struct open *open = find(s, o->round);
-	int err = FAL_OK;
-	switch (o->kind) {
-	case FAL_ORDER_END:
-		err = open != NULL ? end_round(s, open, o) : FAL_OK;
-		break;
-	case FAL_ORDER_LINE:
-		err = fal_store_line(s->store, o->version);
-		break;
-	case FAL_ORDER_STEP:
-		err = step(s, o);
-		break;
-	case FAL_ORDER_KEEP:
-		return fal_store_keep(s->store, o->versions);
-	case FAL_ORDER_HOLD:
-		hold(s, o->version);
-		return FAL_OK;
-	case FAL_ORDER_MARK:
-		mark(s);
-		return FAL_OK;
-	default: /* FORGET */
-		fal_store_forget_slots(s->store, UINT64_MAX);
-		fal_store_forget_lines(s->store);
-		return FAL_OK;
-	}
-	return err < 0 ? err : open_late(s); /* a version may have been made */
-}
-
-/* Carries out what waits, as far as that goes. */
-static int
-go_on(struct fal_shard *s)
-{
-	int err = FAL_OK;
-	while (s->waits > 0 && err == FAL_OK) {
-		struct waiting *first = &s->wait[0];
-		const struct fal_shard_order o = first->order;
-		const struct open *open = o.ahead ? find(s, o.round) : NULL;
-		if (open != NULL && !open->clean)
-			return FAL_OK;
-		if (o.clipped && first->asked)
-			return FAL_OK;
-		first->asked = o.clipped;
-		if (o.clipped)
-			return squares(s, &o);
-		memmove(first, first + 1, --s->waits * sizeof(*first));
-		err = carry_out(s, &o);
-	}
-	return err;
-}
-
-static int
-wait_for(struct fal_shard *s, struct open *open, const struct fal_shard_order *o)
-{
-	if (FAL_GROW(s->wait, s->wait_cap, s->waits + 1) < 0)
-		return FAL_ENOMEM;
-	if (open != NULL && o->kind == FAL_ORDER_END)
-		open->ahead = o->ahead;
-	s->wait[s->waits++] = (struct waiting){ .order = *o };
-	return go_on(s);
-}
-
-/* The first that waits is clipped by the sum of all squares. */
-static int
-scale(struct fal_shard *s, const struct fal_shard_order *o)
-{
-	assert(s->waits > 0 && s->wait[0].asked);
-	s->wait[0].order.squares = o->squares;
-	s->wait[0].order.clipped = false;
-	return go_on(s);
-}
-
 int
 fal_shard_order(struct fal_shard *s, const struct fal_shard_order *o)
 {
-	struct open *open = find(s, o->round);
+	struct open *open = shard_find(s, o->round);
 	if (open != NULL && o->turn > 0)
 		open->turn = o->turn;
 	switch (o->kind) {
@@ -653,32 +379,10 @@ fal_shard_order(struct fal_shard *s, const struct fal_shard_order *o)
 	case FAL_ORDER_BOUND:
 		return bound(s, open, o);
 	case FAL_ORDER_SCALE:
-		return scale(s, o);
+		return shard_scale(s, o);
 	default:
-		return wait_for(s, open, o);
+		return shard_wait_for(s, open, o);
 	}
-}
-
-/* ---- coming back ------------------------------------------------------------------- */
-
-int
-fal_shard_become(struct fal_shard *s, const struct fal_image_head *is,
-		 struct fal_image *live)
-{
-	if (is->holds && is->held > is->version)
-		return FAL_EINVAL;
-	int err = fal_store_become(s->store, is);
-	s->holds = is->holds;
-	s->held = is->held;
-	return err < 0 ? err : image(s, live);
-}
-
-void
-fal_shard_became(struct fal_shard *s)
-{
-	fal_store_became(s->store);
-	if (s->holds && s->held >= fal_store_oldest(s->store))
-		hold(s, s->held);
 }
 
 /* ---- pushes ------------------------------------------------------------------------ */
@@ -688,7 +392,7 @@ fal_shard_became(struct fal_shard *s)
 static int
 open_early(struct fal_shard *s, const struct fal_ticket *t, struct fal_diag *diag)
 {
-	const struct open *open = find(s, t->round);
+	const struct open *open = shard_find(s, t->round);
 	if (open != NULL ? open->late : is_late(s, &t->facts))
 		return fal_diag_set(diag, FAL_ESTATE,
 				    "pushes what nobody can have computed yet");
@@ -750,7 +454,7 @@ fal_shard_push(struct fal_shard *s, const struct fal_ticket *t,
 					     .fills = t->fills,
 					     .tasks = t->tasks,
 					     .key = t->key };
-	if (find(s, t->round) == NULL && t->round < s->next_round)
+	if (shard_find(s, t->round) == NULL && t->round < s->next_round)
 		return FAL_OK; /* too late to matter */
 	int err = open_early(s, t, diag);
 	if (err < 0)
@@ -763,9 +467,9 @@ fal_shard_push(struct fal_shard *s, const struct fal_ticket *t,
 		return err;
 	/* What came beside a bad record is counted: the ledger must say so. */
 	arrived.whole = !whole && fal_store_whole(s->store, t->round, t->id);
-	int said = say(s, &arrived);
+	int said = shard_say(s, &arrived);
 	if (said == FAL_OK && !was)
-		said = judge(s, find(s, t->round));
+		said = judge(s, shard_find(s, t->round));
 	return err < 0 ? err : said;
 }
 

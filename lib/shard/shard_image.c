@@ -1,0 +1,84 @@
+/* The version that a shard holds; its image, and back. */
+#include "shard/shard_priv.h"
+
+#include <assert.h>
+#include <string.h>
+
+void
+shard_hold(struct fal_shard *s, uint64_t version)
+{
+	const float *params;
+	const int8_t *exps;
+	const bool kept = fal_store_at(s->store, version, &params, &exps);
+	assert(kept);
+	s->holds = true;
+	s->held = version;
+	memcpy(s->held_params, params, fal_store_len(s->store) * sizeof(float));
+	memcpy(s->held_exps, exps, s->conf.count);
+}
+
+/* All of the newest version, as it is, with what is held beside it. */
+static int
+image(struct fal_shard *s, struct fal_image *live)
+{
+	int err = fal_store_image(s->store, live);
+	live->is.holds = s->holds;
+	live->is.held = s->held;
+	if (err < 0 || !s->holds || fal_image_keeps(&live->is))
+		return err;
+	err = fal_image_add(live, "held.params", true, s->held_params,
+			    fal_store_len(s->store) * sizeof(float));
+	return err < 0 ? err
+		       : fal_image_add(live, "held.exponents", false, s->held_exps,
+				       s->conf.count);
+}
+
+void
+shard_mark(struct fal_shard *s)
+{
+	struct fal_image live = { 0 };
+	s->there =
+		image(s, &live) == FAL_OK && fal_image_copy(&s->marked, &live) == FAL_OK;
+	fal_image_free(&live);
+}
+
+bool
+fal_shard_marked(struct fal_shard *s, uint64_t version, struct fal_image *out)
+{
+	if (!s->there || s->marked.is.version != version)
+		return false;
+	*out = s->marked;
+	s->marked = (struct fal_image){ 0 };
+	s->there = false;
+	return true;
+}
+
+void
+fal_shard_spare(struct fal_shard *s, struct fal_image *image)
+{
+	if (s->there || s->marked.arrays > 0)
+		fal_image_free(image);
+	else
+		s->marked = *image;
+	*image = (struct fal_image){ 0 };
+}
+
+int
+fal_shard_become(struct fal_shard *s, const struct fal_image_head *is,
+		 struct fal_image *live)
+{
+	if (is->holds && is->held > is->version)
+		return FAL_EINVAL;
+	int err = fal_store_become(s->store, is);
+	s->holds = is->holds;
+	s->held = is->held;
+	return err < 0 ? err : image(s, live);
+}
+
+void
+fal_shard_became(struct fal_shard *s)
+{
+	fal_store_became(s->store);
+	if (s->holds && s->held >= fal_store_oldest(s->store))
+		shard_hold(s, s->held);
+}

@@ -1,0 +1,172 @@
+/* What a shard carries out in its order: ends of rounds, and what they are made into. */
+#include "shard/shard_priv.h"
+
+#include "base/mem.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Gradients were within the numbers, and yet a step leads out of them. */
+static const char not_finite[] = "a step would make parameters that are not finite";
+
+static int
+collect(struct fal_shard *s, const struct fal_shard_order *o, struct fal_shard_say *ended)
+{
+	const struct fal_store_line_step step = { .version = o->version,
+						  .lr = o->lr,
+						  .divisor = o->divisor };
+	int rank = FAL_OK;
+	if (o->end == FAL_END_LINE && s->conf.optim.clip > 0)
+		fal_store_clip(s->store, o->squares);
+	switch (o->end) {
+	case FAL_END_MERGE:
+		rank = fal_store_merge(s->store, o->round);
+		break;
+	case FAL_END_ADD:
+		rank = fal_store_add_delta(s->store, o->round, o->weight);
+		break;
+	case FAL_END_LINE:
+		if (fal_store_line_step(s->store, o->round, &step) > 0)
+			ended->odd = not_finite;
+		break;
+	case FAL_END_REVISE:
+		rank = fal_store_revise(s->store, o->round, o->slot);
+		if (rank >= 0)
+			fal_store_forget_slots(s->store, o->below);
+		break;
+	case FAL_END_DROP:
+		break;
+	}
+	if (rank == FAL_ELIMIT)
+		ended->odd = "gradients are beyond the range of sums";
+	else if (rank < 0)
+		return rank;
+	ended->rank = rank > 0 ? (uint32_t)rank : 0;
+	return FAL_OK;
+}
+
+static int
+end_round(struct fal_shard *s, struct open *open, const struct fal_shard_order *o)
+{
+	struct fal_shard_say ended = { .kind = FAL_SAY_ENDED, .round = o->round };
+	if (s->conf.checksums) {
+		ended.sent = fal_store_sent(s->store, o->round);
+		ended.added = fal_store_added(s->store, o->round);
+	}
+	int err = collect(s, o, &ended);
+	fal_store_drop(s->store, o->round); /* unless it is gone already */
+	memmove(open, open + 1, (size_t)(s->open + --s->opens - open) * sizeof(*open));
+	return err < 0 ? err : shard_say(s, &ended);
+}
+
+static int
+step(struct fal_shard *s, const struct fal_shard_order *o)
+{
+	struct fal_shard_say stepped = { .kind = FAL_SAY_STEPPED };
+	int err = o->line != 0 ? fal_store_push(s->store, o->line, o->weight) : FAL_OK;
+	if (err == FAL_OK)
+		err = fal_store_keep(s->store, o->versions);
+	if (err < 0)
+		return err;
+	if (s->conf.optim.clip > 0 && fal_store_has_gradients(s->store))
+		fal_store_clip(s->store, o->squares);
+	if (fal_store_step(s->store, o->lr, o->divisor) > 0)
+		stepped.odd = not_finite;
+	stepped.version = fal_store_version(s->store);
+	if (o->mark)
+		shard_mark(s);
+	return shard_say(s, &stepped);
+}
+
+/* What it is clipped by. */
+static int
+squares(struct fal_shard *s, const struct fal_shard_order *o)
+{
+	struct fal_shard_say are = { .kind = FAL_SAY_SQUARES,
+				     .version = o->version,
+				     .first = s->conf.first,
+				     .blocks = s->conf.count };
+	are.squares = fal_calloc(s->conf.count, sizeof(*are.squares));
+	if (are.squares == NULL)
+		return FAL_ENOMEM;
+	fal_store_squares(s->store, o->kind == FAL_ORDER_END ? o->round : UINT64_MAX,
+			  o->divisor, are.squares);
+	int err = shard_say(s, &are);
+	if (err < 0)
+		free(are.squares);
+	return err;
+}
+
+/* Its turn has come. */
+static int
+carry_out(struct fal_shard *s, const struct fal_shard_order *o)
+{
+	struct open *open = shard_find(s, o->round);
+	int err = FAL_OK;
+	switch (o->kind) {
+	case FAL_ORDER_END:
+		err = open != NULL ? end_round(s, open, o) : FAL_OK;
+		break;
+	case FAL_ORDER_LINE:
+		err = fal_store_line(s->store, o->version);
+		break;
+	case FAL_ORDER_STEP:
+		err = step(s, o);
+		break;
+	case FAL_ORDER_KEEP:
+		return fal_store_keep(s->store, o->versions);
+	case FAL_ORDER_HOLD:
+		shard_hold(s, o->version);
+		return FAL_OK;
+	case FAL_ORDER_MARK:
+		shard_mark(s);
+		return FAL_OK;
+	default: /* FORGET */
+		fal_store_forget_slots(s->store, UINT64_MAX);
+		fal_store_forget_lines(s->store);
+		return FAL_OK;
+	}
+	return err < 0 ? err : shard_open_late(s); /* a version may have been made */
+}
+
+int
+shard_go_on(struct fal_shard *s)
+{
+	int err = FAL_OK;
+	while (s->waits > 0 && err == FAL_OK) {
+		struct waiting *first = &s->wait[0];
+		const struct fal_shard_order o = first->order;
+		const struct open *open = o.ahead ? shard_find(s, o.round) : NULL;
+		if (open != NULL && !open->clean)
+			return FAL_OK;
+		if (o.clipped && first->asked)
+			return FAL_OK;
+		first->asked = o.clipped;
+		if (o.clipped)
+			return squares(s, &o);
+		memmove(first, first + 1, --s->waits * sizeof(*first));
+		err = carry_out(s, &o);
+	}
+	return err;
+}
+
+int
+shard_wait_for(struct fal_shard *s, struct open *open, const struct fal_shard_order *o)
+{
+	if (FAL_GROW(s->wait, s->wait_cap, s->waits + 1) < 0)
+		return FAL_ENOMEM;
+	if (open != NULL && o->kind == FAL_ORDER_END)
+		open->ahead = o->ahead;
+	s->wait[s->waits++] = (struct waiting){ .order = *o };
+	return shard_go_on(s);
+}
+
+int
+shard_scale(struct fal_shard *s, const struct fal_shard_order *o)
+{
+	assert(s->waits > 0 && s->wait[0].asked);
+	s->wait[0].order.squares = o->squares;
+	s->wait[0].order.clipped = false;
+	return shard_go_on(s);
+}
