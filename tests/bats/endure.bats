@@ -147,13 +147,6 @@ full_disk() {
 	same "the model" "$(member sha256)" "$sha"
 }
 
-# at_unix [OPTION...]: a coordinator whose address stays when it comes back.
-at_unix() {
-	rm -f ps.ready
-	start_ready ps falcon-ps -jx -K "$keys/keyring" -l unix:sock -s "$state" "${job[@]}" "$@"
-	ps=$pid
-}
-
 @test "SIGTERM of falcon-ps: workers keep dialling, and go on with the next one" {
 	at_unix --set job.epochs=20
 	slow w 1 100
@@ -190,8 +183,7 @@ falcon-work: done: the job is done"
 	work brief --give-up 1 --lanes 1 --emulate rate=100
 	local brief=$pid
 	soon "both" lines 2 '"ev":"join"'
-	kill -KILL "$ps"
-	wait "$ps" || :
+	killed
 	# Others would dial for a day.
 	ended "$brief" brief 75
 	kill -0 "${workers[0]}"

@@ -16,11 +16,29 @@ for_test() {
 	keys=$BATS_FILE_TMPDIR/keys state=$BATS_TEST_TMPDIR/state workers=()
 }
 
-# serve [OPTION...]: a coordinator; its address is in $ready, its process id in $ps.
-serve() {
-	start_ready ps falcon-ps -jx -K "$keys/keyring" -l 127.0.0.1:0 -s "$state" \
-		"${job[@]}" "$@"
+# serve_at ADDRESS [OPTION...]: a coordinator; its address is in $ready, its process id in
+# $ps.
+serve_at() {
+	start_ready ps falcon-ps -jx -K "$keys/keyring" -l "$1" -s "$state" \
+		"${job[@]}" "${@:2}"
 	ps=$pid
+}
+
+# serve [OPTION...]: the same, at a port that is free.
+serve() {
+	serve_at 127.0.0.1:0 "$@"
+}
+
+# at_unix [OPTION...]: the same, at an address that stays when it comes back.
+at_unix() {
+	rm -f ps.ready
+	serve_at unix:sock "$@"
+}
+
+# killed: the coordinator, before it can say a word.
+killed() {
+	kill -KILL "$ps"
+	wait "$ps" || :
 }
 
 # work NAME [OPTION...]: a worker of key $KEY, "work" without; its process id is in $pid

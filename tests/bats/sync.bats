@@ -249,8 +249,7 @@ share.slow: auto -> 0.5 (neutral), from clock CLOCK on" "" \
 @test "the journal outlives a kill of the coordinator" {
 	begin
 	sync set scheme=ssp:2 clones=no
-	kill -KILL "$ps"
-	wait "$ps" || :
+	killed
 	stop_all
 	same "lines of the journal" "$(wc -l <"$state/policy.jsonl")" 1
 	# As if the next change had been torn by it.
