@@ -123,6 +123,22 @@ push(const struct fal_ticket *t, uint64_t version, float scale, uint32_t from,
 	return err;
 }
 
+static void
+make_rack(uint32_t r)
+{
+	const struct fal_rack_conf conf = {
+		.shards = r + 1,
+		.each = { .n = n,
+			  .tasks = TASKS,
+			  .optim = { .kind = FAL_NESTEROV, .momentum = 0.9f },
+			  .checksums = true,
+			  .checksum_seed = 7 },
+	};
+	rack[r] = fal_rack_new(&conf, init);
+	assert_non_null(rack[r]);
+	check(fal_rack_shards(rack[r]), r + 1, "shards");
+}
+
 static int
 begin(void **state)
 {
@@ -135,19 +151,8 @@ begin(void **state)
 	blocks = fal_blocks(n);
 	for (size_t i = 0; i < n; i++)
 		init[i] = fal_rng_unit(&rng) - 0.5f;
-	for (uint32_t r = 0; r < RACKS; r++) {
-		const struct fal_rack_conf conf = {
-			.shards = r + 1,
-			.each = { .n = n,
-				  .tasks = TASKS,
-				  .optim = { .kind = FAL_NESTEROV, .momentum = 0.9f },
-				  .checksums = true,
-				  .checksum_seed = 7 },
-		};
-		rack[r] = fal_rack_new(&conf, init);
-		assert_non_null(rack[r]);
-		check(fal_rack_shards(rack[r]), r + 1, "shards");
-	}
+	for (uint32_t r = 0; r < RACKS; r++)
+		make_rack(r);
 	order((struct fal_shard_order){ .kind = FAL_ORDER_KEEP, .versions = 2 });
 	nothing_said();
 	return 0;
@@ -279,17 +284,8 @@ replace(uint32_t from, uint32_t to, uint64_t version)
 	const uint32_t shards = fal_rack_shards(rack[from]);
 	assert_false(fal_rack_marked(rack[from], version + 1, image));
 	assert_true(fal_rack_marked(rack[from], version, image));
-	const struct fal_rack_conf conf = {
-		.shards = to + 1,
-		.each = { .n = n,
-			  .tasks = TASKS,
-			  .optim = { .kind = FAL_NESTEROV, .momentum = 0.9f },
-			  .checksums = true,
-			  .checksum_seed = 7 },
-	};
 	fal_rack_free(rack[to]);
-	rack[to] = fal_rack_new(&conf, init);
-	assert_non_null(rack[to]);
+	make_rack(to);
 	struct taking t = { .image = image, .shards = shards };
 	check(fal_rack_become(rack[to], &image[0].is, taking_fill, &t), 0, "become");
 	check(t.asked, (int64_t)image[0].arrays * (to + 1), "arrays");
@@ -477,21 +473,8 @@ taken_back(void **state)
 	}
 	end_and_step(1);
 	order((struct fal_shard_order){ .kind = FAL_ORDER_HOLD, .version = 1 });
-	for (uint64_t round = 2; round <= 4; round++) {
-		open_round(round, round - 1);
-		for (uint32_t i = 1; i <= TASKS; i++) {
-			const struct fal_ticket t = { round, { i, 1 }, { 0, 0 },
-						      1,     1,        facts(round - 1) };
-			check(push(&t, round - 1, 1, 0, blocks), 0, "push");
-		}
-		order((struct fal_shard_order){
-			.kind = FAL_ORDER_END, .round = round, .end = FAL_END_MERGE });
-		order((struct fal_shard_order){ .kind = FAL_ORDER_STEP,
-						.lr = 0.1f,
-						.divisor = TASKS,
-						.versions = 2 });
-	}
-	same_versions(4);
+	for (uint64_t round = 2; round <= 4; round++)
+		whole_round(round, 1, false);
 	same_versions(1); /* held */
 	assert_null(fal_rack_params(rack[1], 2));
 }
