@@ -141,7 +141,8 @@ def serve(gradient, samples=False, depth=1, ahead=lambda task: None, about="Pyth
 
 def torch(model, loss, **options):
     """serve() for a torch.nn.Module on any device: loss(task) returns the SUM of losses, a
-    tensor, and how many samples are right.  The job's model.buffers are BatchNorm's."""
+    tensor, and how many samples are right.  The job's model.buffers are BatchNorm's.  What
+    it writes to parameters ends with the task, but for what goes through .data."""
     import torch as t
 
     def wrap(flat, shape):
