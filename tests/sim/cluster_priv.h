@@ -1,6 +1,7 @@
 /* The cluster's state, shared by its own files only:
  *
- *	cluster.c  events, the network, the coordinator
+ *	cluster.c  events, and the network
+ *	ops.c      the coordinator, and what it and its shards say
  *	worker.c   what a worker does
  *	lies.c     what liars say
  *	bound.c    how long a clock may take
@@ -219,17 +220,23 @@ double cluster_arrival(struct cluster *c, const struct machine *m, size_t n, dou
 /* The time, as agents have it. */
 uint64_t cluster_ns(const struct cluster *c);
 
-/* A shard's part of a version leaves for a worker. */
-void cluster_publish(struct cluster *c, const struct fal_shard_part *part,
-		     const struct wanted *w);
-/* Ends the run: an honest worker's push was refused. */
-void cluster_refused(struct cluster *c, uint32_t worker, const char *why);
+void cluster_kill(struct worker *w);
+
+/* ops.c */
 
 /* A coordinator with shards, as `from` says, or (NULL) as the job does, with its policy
  * or that which the journal has last. */
-void cluster_begin(struct cluster *c, const struct kept *from,
-		   const struct fal_coord_trace *before);
-void cluster_kill(struct worker *w);
+void ops_begin(struct cluster *c, const struct kept *from,
+	       const struct fal_coord_trace *before);
+/* What is about to be heard of a contribution that is fenced, while its round is open. */
+void ops_heard(struct cluster *c, uint32_t peer, const struct fal_msg *m);
+/* Of shards that are here, what is asked for and there leaves. */
+void ops_publish(struct cluster *c);
+/* A shard's part of a version leaves for a worker. */
+void ops_part(struct cluster *c, const struct fal_shard_part *part,
+	      const struct wanted *to);
+/* Ends the run: an honest worker's push was refused. */
+void ops_refused(struct cluster *c, uint32_t worker, const char *why);
 
 /* restart.c */
 

@@ -170,7 +170,7 @@ publish(struct cluster *c, uint32_t i)
 	for (size_t k = 0; k < l->waits.n; k++) {
 		const struct wanted w = l->waits.v[k];
 		if (fal_rack_part(c->shards.rack, i, w.version, &part))
-			cluster_publish(c, &part, &w);
+			ops_part(c, &part, &w);
 		else
 			l->waits.v[kept++] = w;
 	}
@@ -236,7 +236,7 @@ pushed(struct cluster *c, const struct event *e)
 		.say = { .kind = FAL_SAY_REFUSED, .id = t->id, .odd = why, .err = err }
 	};
 	if (c->worker[e->worker].m->lie == HONEST && c->failure == NULL)
-		cluster_refused(c, e->worker, diag.text);
+		ops_refused(c, e->worker, diag.text);
 	enqueue(c, e->lane, AT_COORD, &p);
 }
 

@@ -163,7 +163,7 @@ restart(struct cluster *c)
 	c->fences.n = 0;
 	racked_free(&c->shards);
 	c->incarnation++;
-	cluster_begin(c, c->kept.there ? &c->kept : NULL, &before);
+	ops_begin(c, c->kept.there ? &c->kept : NULL, &before);
 	c->seen[SEEN_RESTART_CUT] +=
 		c->kept.shards > 0 && fal_rack_shards(c->shards.rack) != shards;
 	for (size_t i = c->kept.journal; c->kept.there && i < c->journal.n; i++) {

@@ -1,0 +1,290 @@
+/* The coordinator's ops: what it and its shards say, and what is to be seen of that. */
+#include "../taking.h"
+#include "cluster_priv.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static void
+to_worker(struct cluster *c, uint32_t peer, const struct fal_buf *msg, bool bulk)
+{
+	struct worker *w = &c->worker[peer - 1];
+	if (w->dead)
+		return;
+	struct event e = { .kind = TO_WORKER,
+			   .worker = peer - 1,
+			   .session = c->incarnation,
+			   .msg = cluster_copy(msg) };
+	e.t = cluster_arrival(c, w->m, msg->n, bulk ? &w->down_bulk : &w->down_ctl,
+			      bulk ? w->down_ctl : 0);
+	cluster_push(c, e);
+}
+
+/* What the coordinator says is worth remembering. */
+static void
+note_said(struct cluster *c, uint32_t peer, const struct fal_buf *msg)
+{
+	struct fal_msg m;
+	int err = fal_msg_get(msg->p, msg->n, &m);
+	assert(err == FAL_OK);
+	c->asked |= m.type == FAL_MSG_GRANT && m.grant.kind == FAL_KIND_CHECK;
+	if (m.type != FAL_MSG_FENCE)
+		return;
+	err = FAL_GROW(c->fences.v, c->fences.cap, c->fences.n + 1);
+	assert(err == FAL_OK);
+	c->fences.v[c->fences.n++] = (struct fenced){ m.fence.round, peer, m.fence.seq };
+	c->seen[m.fence.seq >= FAL_PRECLAIMED ? SEEN_PRECLAIMED_FENCE : SEEN_FENCE]++;
+}
+
+static int
+shards_order(void *arg, const struct fal_shard_order *o)
+{
+	struct cluster *c = arg;
+	size_t kept = 0;
+	for (size_t i = 0; i < c->fences.n; i++)
+		if (o->kind != FAL_ORDER_END || c->fences.v[i].round != o->round)
+			c->fences.v[kept++] = c->fences.v[i];
+	c->fences.n = kept;
+	return c->p->apart ? fleet_order(c, o) : fal_rack_order(c->shards.rack, o);
+}
+
+static int
+shards_push(void *arg, uint32_t session, const struct fal_msg *m, struct fal_diag *diag)
+{
+	struct cluster *c = arg;
+	return fal_rack_msg(c->shards.rack, session, m, diag);
+}
+
+static bool
+shards_next(void *arg, uint32_t *shard, struct fal_shard_say *out)
+{
+	struct cluster *c = arg;
+	return c->p->apart ? fleet_next(c, shard, out)
+			   : fal_rack_next(c->shards.rack, shard, out);
+}
+
+void
+ops_heard(struct cluster *c, uint32_t peer, const struct fal_msg *m)
+{
+	c->seen[SEEN_PRECLAIMED] +=
+		m->type == FAL_MSG_CLAIM && m->claim.seq >= FAL_PRECLAIMED;
+	if (m->type != FAL_MSG_PUSH)
+		return;
+	for (size_t i = 0; i < c->fences.n; i++)
+		c->seen[SEEN_LATE_PUSH] += c->fences.v[i].peer == peer &&
+					   c->fences.v[i].round == m->push.ticket.round &&
+					   c->fences.v[i].seq == m->push.ticket.seq;
+}
+
+static void
+coord_send(void *arg, uint32_t peer, const struct fal_buf *msg)
+{
+	note_said(arg, peer, msg);
+	to_worker(arg, peer, msg, false);
+}
+
+/* A message of shard i, in order behind its others: before or after what the coordinator
+ * says. */
+static void
+from_shard(struct cluster *c, uint32_t i, const struct wanted *to,
+	   const struct fal_buf *msg)
+{
+	struct worker *w = &c->worker[to->peer - 1];
+	struct event e = { .kind = TO_WORKER,
+			   .worker = to->peer - 1,
+			   .session = c->incarnation,
+			   .lane = i };
+	struct machine link = *w->m;
+	if (w->dead)
+		return;
+	link.latency = c->p->way[w->index][i];
+	e.msg = cluster_copy(msg);
+	e.t = cluster_arrival(c, &link, msg->n, &w->model[i], 0);
+	cluster_push(c, e);
+}
+
+void
+ops_part(struct cluster *c, const struct fal_shard_part *part, const struct wanted *to)
+{
+	struct fal_msg m = { .type = FAL_MSG_PUBLISHED };
+	struct fal_buf out = { 0 };
+	m.published.version = to->version;
+	m.published.order = to->order;
+	m.published.shard = part->shard + 1;
+	m.published.first = part->first;
+	m.published.blocks = part->count;
+	m.published.publication = ++c->publication;
+	cluster_ok(c, fal_msg_put(&out, &m), "PUBLISHED");
+	if (c->p->apart)
+		from_shard(c, part->shard, to, &out);
+	else
+		to_worker(c, to->peer, &out, false);
+	for (uint32_t b = 0; b < part->count; b += FAL_MODEL_BLOCKS) {
+		const size_t from = (size_t)b * FAL_BLOCK;
+		const uint32_t left = part->count - b;
+		const struct fal_model_part of = { to->version,
+						   part->first + b,
+						   left < FAL_MODEL_BLOCKS
+							   ? left
+							   : FAL_MODEL_BLOCKS,
+						   part->params + from,
+						   part->values - from,
+						   part->exps + b };
+		fal_buf_clear(&out);
+		cluster_ok(c, fal_msg_put_model(&out, 0, &of), "MODEL");
+		if (c->p->apart)
+			from_shard(c, part->shard, to, &out);
+		else
+			to_worker(c, to->peer, &out, true);
+	}
+	fal_buf_free(&out);
+}
+
+void
+ops_refused(struct cluster *c, uint32_t worker, const char *why)
+{
+	fprintf(stderr, "sim: a shard refuses w%u: %s\n", worker, why);
+	c->failure = "a shard refuses an honest worker";
+}
+
+static void
+note_told(struct cluster *c, struct worker *w, const struct fal_coord_model *model)
+{
+	int err = FAL_GROW(w->told.v, w->told.cap, w->told.n + 1);
+	assert(err == FAL_OK && model->order == w->told.n + 1);
+	w->told.v[w->told.n++] = (struct told){ model->version, fal_blocks(c->p->toy.n) };
+}
+
+static void
+coord_model(void *arg, uint32_t peer, const struct fal_coord_model *model)
+{
+	struct cluster *c = arg;
+	const struct wanted w = { peer, model->order, model->version };
+	if (c->p->apart) {
+		note_told(c, &c->worker[peer - 1], model);
+		fleet_want(c, &w);
+		return;
+	}
+	int err = FAL_GROW(c->waits.v, c->waits.cap, c->waits.n + 1);
+	assert(err == FAL_OK);
+	c->waits.v[c->waits.n++] = w;
+}
+
+void
+ops_publish(struct cluster *c)
+{
+	struct fal_shard_part part;
+	size_t kept = 0;
+	for (size_t k = 0; k < c->waits.n; k++) {
+		const struct wanted w = c->waits.v[k];
+		if (fal_rack_params(c->shards.rack, w.version) == NULL) {
+			c->waits.v[kept++] = w;
+			continue;
+		}
+		for (uint32_t i = 0; i < fal_rack_shards(c->shards.rack); i++) {
+			const bool is =
+				fal_rack_part(c->shards.rack, i, w.version, &part);
+			assert(is);
+			ops_part(c, &part, &w);
+		}
+	}
+	c->waits.n = kept;
+}
+
+static void
+coord_close(void *arg, uint32_t peer, const char *why)
+{
+	struct cluster *c = arg;
+	struct worker *w = &c->worker[peer - 1];
+	if (w->m->lie == HONEST && !w->m->flaky && !w->dead && c->failure == NULL) {
+		fprintf(stderr, "sim: w%u is evicted: %s\n", w->index, why);
+		c->failure = "an honest worker is evicted";
+	}
+	c->refused += w->m->lie != HONEST;
+	w->over = true;
+	cluster_kill(w);
+}
+
+static void
+coord_trace(void *arg, const char *line, size_t n)
+{
+	struct cluster *c = arg;
+	if (!c->goes_on) {
+		fal_put_bytes(&c->trace, line, n);
+		fal_put_u8(&c->trace, '\n');
+		c->lines++;
+	}
+	c->goes_on = false;
+}
+
+void
+ops_begin(struct cluster *c, const struct kept *from,
+	  const struct fal_coord_trace *before)
+{
+	const struct plan *p = c->p;
+	struct fal_policy policy = { 0 };
+	struct fal_coord_ops ops = { .arg = c,
+				     .shards = { c, shards_order, shards_push,
+						 shards_next },
+				     .send = coord_send,
+				     .model = coord_model,
+				     .close = coord_close,
+				     .trace = coord_trace,
+				     .journal = restart_journal,
+				     .marked = restart_marked };
+	struct fal_coord_conf conf = { .name = "sim",
+				       .hash = "00",
+				       .policy = &policy,
+				       .policy_by = "job",
+				       .seed = p->toy.seed,
+				       .grid = { .samples = p->toy.samples,
+						 .batch = p->toy.batch,
+						 .task = p->toy.task,
+						 .epochs = p->toy.epochs,
+						 .parts = p->parts },
+				       .test_samples = p->test_samples,
+				       .eval_every = p->eval_every,
+				       .params = p->toy.n,
+				       .optim = p->toy.optim,
+				       .shards = p->shards,
+				       .audit_sums = p->audit_sums,
+				       .skips = p->toy.odd > 0,
+				       .numerics = p->require ? FAL_NUMERICS_REQUIRE
+							      : FAL_NUMERICS_FAST,
+				       .lanes_start = p->lanes_start,
+				       .preclaims = p->preclaims,
+				       .min_workers = p->min_workers };
+	cluster_ok(c, fal_rule_parse(p->scheme, &policy.rule, NULL), "scheme");
+	conf.schedule.lr = (double)p->toy.lr;
+	conf.tickets.incarnation = c->incarnation;
+	if (from == NULL && c->journal.n > 0) {
+		conf.policy = &c->journal.v[c->journal.n - 1].policy;
+		conf.policy_by = c->journal.v[c->journal.n - 1].by;
+	} else if (from != NULL) {
+		conf.policy = &from->policy;
+		conf.policy_by = from->past.by;
+		conf.past = &from->past;
+		conf.before = *before;
+		/* Where links say nothing else they may be cut otherwise. */
+		conf.shards = p->apart ? p->shards : 1 + fal_rng_below(&c->fate, 4);
+	}
+	float *init = fal_calloc_aligned(p->toy.n, sizeof(*init));
+	assert(init != NULL);
+	toy_init(&p->toy, init);
+	int err = racked_shards(&conf, init, &c->shards);
+	assert(err == FAL_OK);
+	free(init);
+	if (from != NULL && from->shards > 0) {
+		struct taking t = { .image = from->image, .shards = from->shards };
+		err = fal_rack_become(c->shards.rack, &from->image[0].is, taking_fill,
+				      &t);
+		cluster_ok(c, err, "shards become what a mark says");
+	}
+	c->goes_on = from != NULL;
+	err = racked_coord(conf, ops, c->now, &c->shards);
+	assert(err == FAL_OK);
+	c->coord = c->shards.coord;
+	/* Workers of many keys: what falcon-ps says then. */
+	fal_coord_alone(c->coord, 300);
+}
