@@ -77,8 +77,7 @@ most_weight(const struct fal_sched *s, const struct fal_round *r, uint64_t clock
 	int best = 0;
 	for (uint32_t i = 0; i < s->workers && best < 2; i++) {
 		const struct fal_worker *w = &s->worker[i];
-		bool may = r != NULL ? fal_works_for(s, w, r)
-				     : fal_worker_active(w) || w->waits;
+		bool may = r != NULL ? fal_works_for(s, w, r) : fal_worker_able(w);
 		int is = may && is_awaited(s, w) ? weight(s, w, clock, task) : 0;
 		best = is > best ? is : best;
 	}
@@ -358,7 +357,7 @@ all_marked(const struct fal_sched *s)
 {
 	for (uint32_t i = 0; i < s->workers; i++) {
 		const struct fal_worker *w = &s->worker[i];
-		if ((fal_worker_active(w) || w->waits) && !w->bar)
+		if (fal_worker_able(w) && !w->bar)
 			return false;
 	}
 	return true;

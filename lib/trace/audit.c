@@ -33,6 +33,7 @@ struct fal_audit {
 	/* Only shared rounds so far, none abandoned: each is its clock, and `due` next.
 	 */
 	bool plain;
+	bool delayed; /* clocks were over together, or may have been */
 	uint64_t due;
 	/* Rounds that were applied, in order, and are in no version yet. */
 	struct fal_trace_round *waiting;
@@ -107,7 +108,7 @@ static int
 take_eval(struct fal_audit *a, struct fal_trace_line *l)
 {
 	a->v.evals.plain = a->plain;
-	a->v.evals.regular = a->plain && a->rules.is.delay == 0;
+	a->v.evals.regular = a->plain && !a->delayed;
 	return fal_evals_line(&a->v.evals, l, &a->job, &a->f);
 }
 
@@ -127,6 +128,7 @@ take_scheme(struct fal_audit *a, struct fal_trace_line *l)
 	a->n_waiting = 0;
 	const struct fal_traits is = fal_rule_traits(&rule);
 	a->plain = a->plain && is.shared;
+	a->delayed = a->delayed || is.delay > 0;
 	a->accounts.ahead = a->accounts.ahead || is.shared;
 	a->accounts.loose = a->accounts.loose || (!is.shared && (is.groups || is.moves));
 	snprintf(a->text, sizeof(a->text), "%s", text);

@@ -54,11 +54,11 @@ judge_numbers(struct fal_evals *e, struct fal_trace_line *l,
 		what = "right is more than total";
 	else if (!is_equal(accuracy, total > 0 ? (double)right / (double)total : 0))
 		what = "accuracy is not right / total";
-	else if (version <= e->version) /* which is 0 before the first one */
+	else if (e->lines > 0 && version <= e->version)
 		what = "version is not after that of the last one";
 	else if (epoch > job->epochs)
 		what = "the job has no such epoch";
-	else if (e->plain && epoch != version / job->clocks_per_epoch)
+	else if (e->plain && (version == 0 || epoch != version / job->clocks_per_epoch))
 		what = "version is not of that epoch";
 	if (what != NULL)
 		fal_finding(f, NULL, 0, 0, "line %llu: eval: %s",

@@ -200,8 +200,8 @@ static const struct {
 	{ EVAL(KEY("a", "4", "1", "0")), NULL, "line 7: eval: 4 test tasks, not 3" },
 	{ EVAL(""), NULL, "line 7: eval: 0 test tasks, not 3" },
 	/* What the job begins with is not evaluated. */
-	{ EVAL_OF("0", "0", KEY("a", "3", "3", "0")), NULL,
-	  "line 7: eval: version is not after that of the last one" },
+	{ EVAL_OF("0", "0", KEY("a", "3", "3", "0")) EVAL(KEY("a", "3", "3", "0")), NULL,
+	  "line 7: eval: version is not of that epoch" },
 	{ EVAL(KEY("a", "3", "3", "1")), NULL, "" },
 	{ EVAL(KEY("a", "3", "4", "0")), NULL, "" },
 };
