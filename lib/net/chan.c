@@ -35,11 +35,11 @@ fal_chan_ended(struct fal_chan *c)
 {
 	if (--c->pending != 0)
 		return;
-	if (c->on_gone != NULL)
-		c->on_gone(c);
 	if (!c->killed)
 		c->ops.on_close(c->ops.arg, c, c->err, c->why.text);
-	fal_dial_free(c);
+	if (c->host.gone != NULL)
+		c->host.gone(c->host.arg);
+	fal_connect_free(c->connect);
 	fal_handshake_free(c->handshake);
 	free_parts(c);
 }
@@ -56,8 +56,8 @@ close_handle(uv_handle_t *h)
 static bool
 ends_unjudged(const struct fal_chan *c)
 {
-	return c->keyring != NULL && c->state == FAL_CHAN_GREETING &&
-	       fal_stream_is_tcp(c->io) && c->err != FAL_EAUTH && c->err != FAL_EFORMAT;
+	return c->server && c->state == FAL_CHAN_GREETING && fal_stream_is_tcp(c->io) &&
+	       c->err != FAL_EAUTH && c->err != FAL_EFORMAT;
 }
 
 static void
@@ -67,12 +67,12 @@ die(struct fal_chan *c)
 		return;
 	const bool reset = ends_unjudged(c);
 	c->state = FAL_CHAN_DEAD;
-	fal_dial_over(c);
+	c->pending += fal_connect_close(c->connect);
 	close_handle((uv_handle_t *)&c->deadline);
 	close_handle((uv_handle_t *)&c->again);
 	close_handle((uv_handle_t *)&c->flush);
 	fal_slow_close(c->slow);
-	fal_stream_close(c->io, reset, on_closed);
+	c->pending += fal_stream_close(c->io, reset, on_closed);
 }
 
 /* Of a reason that was set before, this changes nothing. */
@@ -82,7 +82,7 @@ set_why(struct fal_chan *c, int err, const char *text)
 	if (c->why.text[0] != '\0')
 		return;
 	c->err = err;
-	if (c->keyring == NULL)
+	if (!c->server)
 		fal_diag_set(&c->why, err, "%s: %s", c->source, text);
 	else
 		fal_diag_set(&c->why, err, "%s", text);
@@ -236,11 +236,57 @@ fal_chan_new(uv_loop_t *loop, const struct fal_chan_opt *opt,
 	return FAL_OK;
 }
 
+/* The peer's address as text, without its port. */
+static void
+set_source(struct fal_chan *c)
+{
+	struct sockaddr_storage ss = { 0 };
+	char ip[INET6_ADDRSTRLEN] = "?";
+	if (fal_chan_peer(c, &ss) == 0)
+		(void)uv_ip_name((struct sockaddr *)&ss, ip, sizeof(ip));
+	snprintf(c->source, sizeof(c->source), "%s",
+		 fal_stream_is_tcp(c->io) ? ip : "unix");
+}
+
+int
+fal_chan_accept(uv_stream_t *at, const struct fal_chan_opt *opt,
+		const struct fal_chan_ops *ops, const struct fal_chan_host *host,
+		struct fal_chan **out)
+{
+	struct fal_chan *c;
+	int err = fal_chan_new(at->loop, opt, ops, &c);
+	if (err < 0)
+		return FAL_ENOMEM;
+	c->server = true;
+	err = at->type == UV_TCP ? fal_stream_tcp(c->io) : fal_stream_pipe(c->io);
+	const int taken = err < 0 ? err : uv_accept(at, fal_stream_uv(c->io));
+	if (taken < 0) {
+		fal_chan_kill(c);
+		return err < 0 ? FAL_ENOMEM : FAL_EIO;
+	}
+	c->host = *host;
+	set_source(c);
+	*out = c;
+	return FAL_OK;
+}
+
+enum fal_chan_state
+fal_chan_state(const struct fal_chan *c)
+{
+	return c->state;
+}
+
+int
+fal_chan_peer(const struct fal_chan *c, struct sockaddr_storage *out)
+{
+	return fal_stream_is_tcp(c->io) ? fal_stream_peer(c->io, out) : UV_ENOTSUP;
+}
+
 void
 fal_chan_connected(struct fal_chan *c)
 {
 	c->state = FAL_CHAN_GREETING;
-	c->local = !fal_dial_is_exec(c) && fal_stream_is_local(c->io) &&
+	c->local = !fal_connect_is_exec(c->connect) && fal_stream_is_local(c->io) &&
 		   (c->slow == NULL || fal_slow_batch(c->slow) == SIZE_MAX);
 	fal_stream_tune(c->io);
 	const int err = fal_chan_read(c);

@@ -1,16 +1,17 @@
-/* What the parts of a channel, dial and listen know of it that others do not.
+/* A channel, for chan.c, chan_dial.c, chan_read.c and chan_write.c alone.
  *
- * chan.c owns state, deadline and handles; chan_read.c and chan_write.c say when parts
- * with fields of their own have their turn: what was read (inbox.h), messages out of it
- * (reader.h), messages into records (writer.h), what goes at once (outbox.h), a line that
- * is slow on purpose (slow.h), the stream itself (stream.h). */
+ * chan.c owns state, deadline and handles, chan_dial.c begins a client's; chan_read.c and
+ * chan_write.c say when parts with fields of their own have their turn: what was read
+ * (inbox.h), messages out of it (reader.h), messages into records (writer.h), what goes
+ * at once (outbox.h), a line that is slow on purpose (slow.h), the stream itself
+ * (stream.h) and how it comes up (connect.h). */
 #ifndef FAL_NET_CHAN_PRIV_H
 #define FAL_NET_CHAN_PRIV_H
 
 #include "net/acked.h"
 #include "net/addr.h"
-#include "net/chan.h"
-#include "net/gate.h"
+#include "net/chan_host.h"
+#include "net/connect.h"
 #include "net/handshake.h"
 #include "net/inbox.h"
 #include "net/outbox.h"
@@ -19,22 +20,9 @@
 #include "net/stream.h"
 #include "net/writer.h"
 
-#include <sys/queue.h>
 #include <uv.h>
 
 #define FAL_CHAN_IN_GREETING 512 /* bytes of input kept before the session opens */
-
-enum fal_chan_state {
-	FAL_CHAN_CONNECTING,
-	FAL_CHAN_GREETING, /* the peer's half of the handshake is to come */
-	FAL_CHAN_UNPROVEN, /* server: until the first record opens */
-	FAL_CHAN_OPEN,
-	FAL_CHAN_FLUSHING,  /* closing: what waits is sent */
-	FAL_CHAN_LINGERING, /* closing: until the peer's end */
-	FAL_CHAN_DEAD       /* handles are closing */
-};
-
-struct fal_dialling;
 
 struct fal_chan {
 	uv_loop_t *loop;
@@ -56,16 +44,11 @@ struct fal_chan {
 
 	/* client */
 	struct fal_handshake *handshake;
-	struct fal_dialling *dialling;
+	struct fal_connect *connect;
 	int ended; /* the stream did so, by libuv's error; the command is waited for */
 	/* server */
-	const struct fal_keyring *const *keyring; /* the listener's, until open */
-	struct fal_gate *gate;                    /* the listener's, until open */
-	uint64_t from;  /* of fal_limit_source; 0: over no network */
-	uint64_t group; /* whom it is counted with: `from`, then fal_gate_group */
-	void (*on_gone)(struct fal_chan *c); /* before it is freed; may be NULL */
-	void *owner;                         /* the listener */
-	TAILQ_ENTRY(fal_chan) link;          /* in its lists */
+	bool server;
+	struct fal_chan_host host;
 
 	/* what the ends agreed upon */
 	char name[FAL_NAME_MAX + 1];
@@ -90,9 +73,6 @@ struct fal_chan {
 int fal_chan_new(uv_loop_t *loop, const struct fal_chan_opt *opt,
 		 const struct fal_chan_ops *ops, struct fal_chan **out);
 
-/* c->io is connected: greet and read. */
-void fal_chan_connected(struct fal_chan *c);
-
 /* Of chan.c: what waits, a refusal, is sent; then the channel ends for this reason. */
 void fal_chan_turn_away(struct fal_chan *c, int err, const char *why);
 
@@ -104,10 +84,6 @@ void fal_chan_flush(struct fal_chan *c);
 /* What TCP sent and the peer acknowledged so far, and how long that took; false: nobody
  * knows. */
 bool fal_chan_acked(const struct fal_chan *c, struct fal_acked *out);
-
-/* Ends the channel; on_close follows from the loop.  The first reason stays. */
-void fal_chan_fail(struct fal_chan *c, int err, const char *fmt, ...)
-	__attribute__((format(printf, 3, 4)));
 
 /* The command has ended. */
 void fal_chan_command_ended(struct fal_chan *c);
@@ -121,15 +97,5 @@ void fal_chan_stream_ended(struct fal_chan *c, int status);
 
 /* One of c->pending has come to its end. */
 void fal_chan_ended(struct fal_chan *c);
-
-/* Is it a dialled command's; that runs still; how it ended, or 128 + a signal. */
-bool fal_dial_is_exec(const struct fal_chan *c);
-bool fal_dial_runs(const struct fal_chan *c);
-int fal_dial_exit(const struct fal_chan *c);
-
-/* Of a dialled channel (others: nothing): it dies, so name lookup and command may end;
- * its last callback came, so what connecting needed is freed. */
-void fal_dial_over(struct fal_chan *c);
-void fal_dial_free(struct fal_chan *c);
 
 #endif

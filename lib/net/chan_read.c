@@ -45,13 +45,14 @@ has_spoken(const struct fal_chan *c)
 static void
 unanswered(struct fal_chan *c, int status)
 {
-	if (fal_dial_runs(c)) {
+	if (fal_connect_runs(c->connect)) {
 		if (c->ended == 0)
 			c->ended = status;
-	} else if (fal_dial_is_exec(c) &&
-		   (fal_dial_exit(c) != 0 || status != UV_EOF || !has_spoken(c))) {
+	} else if (fal_connect_is_exec(c->connect) &&
+		   (fal_connect_exit(c->connect) != 0 || status != UV_EOF ||
+		    !has_spoken(c))) {
 		fal_chan_fail(c, FAL_EIO, "the command ended with status %d",
-			      fal_dial_exit(c));
+			      fal_connect_exit(c->connect));
 	} else if (status != UV_EOF) {
 		fal_chan_fail(c, FAL_EIO, "%s", uv_strerror(status));
 	} else if (!has_spoken(c)) {
@@ -74,12 +75,11 @@ fal_chan_command_ended(struct fal_chan *c)
 void
 fal_chan_stream_ended(struct fal_chan *c, int status)
 {
-	const bool client = c->keyring == NULL;
 	const bool all_sent =
 		fal_writer_empty(c->writer) && !c->writing && fal_slow_sent(c->slow);
 	if (c->state == FAL_CHAN_LINGERING || (c->state == FAL_CHAN_FLUSHING && all_sent))
 		fal_chan_fail(c, FAL_OK, "closed");
-	else if (client && c->state == FAL_CHAN_GREETING)
+	else if (!c->server && c->state == FAL_CHAN_GREETING)
 		unanswered(c, status);
 	else if (status != 0 && status != UV_EOF)
 		fal_chan_fail(c, FAL_EIO, "%s", uv_strerror(status));
@@ -124,15 +124,13 @@ greet_server(struct fal_chan *c, struct fal_session *s, struct fal_diag *d)
 	struct fal_greeting g;
 	size_t n;
 	const uint8_t *in = arrived(c, &n);
-	int err = fal_handshake_check(*c->keyring, (int64_t)time(NULL), in, n, &g, d);
-	if (err == FAL_EAUTH) {
-		err = fal_gate_wrong(c->gate, c->from, uv_hrtime(), d);
-	} else if (err == FAL_OK) {
-		c->group = fal_gate_group(c->from, g.name);
-		err = fal_gate_right(c->gate, c->from, c->group, g.mac, uv_hrtime(), d);
-		if (err == FAL_OK)
-			err = fal_handshake_answer(*c->keyring, &g, s, &out, d);
-	}
+	const struct fal_keyring *keys = c->host.keyring(c->host.arg);
+	int err = fal_handshake_check(keys, (int64_t)time(NULL), in, n, &g, d);
+	if (err == FAL_EAUTH)
+		err = c->host.wrong(c->host.arg, d);
+	else if (err == FAL_OK &&
+		 (err = c->host.right(c->host.arg, g.name, g.mac, d)) == FAL_OK)
+		err = fal_handshake_answer(keys, &g, s, &out, d);
 	if (out.n != 0 && fal_writer_put_raw(c->writer, out.p, out.n) < 0) {
 		fal_seal_wipe(&s->rx);
 		fal_seal_wipe(&s->tx);
@@ -148,24 +146,23 @@ greet_server(struct fal_chan *c, struct fal_session *s, struct fal_diag *d)
 static bool
 greet(struct fal_chan *c)
 {
-	const bool server = c->keyring != NULL;
 	struct fal_session s = { 0 };
 	struct fal_diag d;
 	size_t n;
 	const uint8_t *in = arrived(c, &n);
-	const int err = server ? greet_server(c, &s, &d)
-			       : fal_handshake_finish(c->handshake, in, n, &s, &d);
+	const int err = c->server ? greet_server(c, &s, &d)
+				  : fal_handshake_finish(c->handshake, in, n, &s, &d);
 	if (err == FAL_ETRUNC)
 		return false;
-	if (err == FAL_EVERSION && server) { /* the refusal is on its way */
+	if (err == FAL_EVERSION && c->server) { /* the refusal is on its way */
 		fal_chan_turn_away(c, err, d.text);
-	} else if (err == FAL_EAUTH && !server) {
+	} else if (err == FAL_EAUTH && !c->server) {
 		fal_chan_fail(c, err, MISMATCH);
 	} else if (err < 0) {
 		fal_chan_fail(c, err, "%s", d.text);
 	} else if (establish(c, &s) < 0) {
 		fal_chan_fail(c, FAL_ENOMEM, "out of memory");
-	} else if (server) {
+	} else if (c->server) {
 		c->state = FAL_CHAN_UNPROVEN;
 	} else {
 		fal_chan_flush(c);

@@ -2,12 +2,14 @@
 #include "net/listen.h"
 
 #include "base/mem.h"
-#include "net/chan_priv.h"
+#include "net/chan_host.h"
+#include "net/gate.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/queue.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <time.h>
@@ -15,7 +17,7 @@
 
 #define BACKLOG 128
 
-TAILQ_HEAD(chans, fal_chan);
+TAILQ_HEAD(guests, guest);
 
 struct fal_listen {
 	uv_loop_t *loop;
@@ -30,7 +32,7 @@ struct fal_listen {
 	const struct fal_keyring *keyring;
 	struct fal_chan_opt chan_opt;
 	struct fal_listen_ops ops;
-	struct chans half, open; /* oldest first */
+	struct guests half, open; /* oldest first */
 	unsigned half_n, half_max;
 	unsigned accepted; /* in this turn */
 	bool waiting;      /* one more is there, for the next */
@@ -39,89 +41,110 @@ struct fal_listen {
 	struct fal_gate gate;
 };
 
-/* --- channels --- */
+/* --- guests --- */
 
-static void
-on_half_gone(struct fal_chan *c)
+/* A channel that was accepted, until it is gone. */
+struct guest {
+	struct fal_listen *listen; /* NULL: it is closed */
+	struct fal_chan *chan;
+	bool open;
+	uint64_t from;  /* of fal_limit_source; 0: over no network */
+	uint64_t group; /* whom it is counted with: `from`, then fal_gate_group */
+	TAILQ_ENTRY(guest) link;
+};
+
+static const struct fal_keyring *
+keyring_now(void *arg)
 {
-	struct fal_listen *l = c->owner;
-	if (l == NULL)
-		return;
-	TAILQ_REMOVE(&l->half, c, link);
-	l->half_n--;
+	const struct guest *g = arg;
+	return g->listen->keyring;
+}
+
+static int
+on_wrong(void *arg, struct fal_diag *diag)
+{
+	struct guest *g = arg;
+	return fal_gate_wrong(&g->listen->gate, g->from, uv_hrtime(), diag);
+}
+
+static int
+on_right(void *arg, const char *name, const uint8_t *mac, struct fal_diag *diag)
+{
+	struct guest *g = arg;
+	g->group = fal_gate_group(g->from, name);
+	return fal_gate_right(&g->listen->gate, g->from, g->group, mac, uv_hrtime(),
+			      diag);
 }
 
 static void
-on_open_gone(struct fal_chan *c)
+leave_half(struct guest *g)
 {
-	struct fal_listen *l = c->owner;
-	if (l != NULL)
-		TAILQ_REMOVE(&l->open, c, link);
+	TAILQ_REMOVE(&g->listen->half, g, link);
+	g->listen->half_n--;
+}
+
+static void
+on_gone(void *arg)
+{
+	struct guest *g = arg;
+	if (g->listen != NULL && g->open)
+		TAILQ_REMOVE(&g->listen->open, g, link);
+	else if (g->listen != NULL)
+		leave_half(g);
+	free(g);
 }
 
 static void
 on_half_close(void *arg, struct fal_chan *c, int err, const char *reason)
 {
-	struct fal_listen *l = arg;
+	const struct guest *g = arg;
+	const struct fal_listen *l = g->listen;
 	(void)err;
 	if (l->ops.on_refused != NULL)
-		l->ops.on_refused(l->ops.arg, c->source, reason);
+		l->ops.on_refused(l->ops.arg, fal_chan_source(c), reason);
 }
 
 static void
 on_half_open(void *arg, struct fal_chan *c)
 {
-	struct fal_listen *l = arg;
-	on_half_gone(c);
-	fal_gate_proved(&l->gate, c->from, c->group);
-	TAILQ_INSERT_TAIL(&l->open, c, link);
-	c->on_gone = on_open_gone;
-	l->ops.on_accept(l->ops.arg, c, c->name, c->role);
+	struct guest *g = arg;
+	struct fal_listen *l = g->listen;
+	leave_half(g);
+	fal_gate_proved(&l->gate, g->from, g->group);
+	TAILQ_INSERT_TAIL(&l->open, g, link);
+	g->open = true;
+	l->ops.on_accept(l->ops.arg, c, fal_chan_name(c), fal_chan_role(c));
 }
 
-/* The peer's address as text, without its port, and as the limits see it. */
-static void
-set_source(struct fal_chan *c)
-{
-	struct sockaddr_storage ss = { 0 };
-	const char *text = "unix";
-	char ip[INET6_ADDRSTRLEN] = "?";
-	if (fal_stream_is_tcp(c->io)) {
-		text = ip;
-		if (fal_stream_peer(c->io, &ss) == 0)
-			(void)uv_ip_name((struct sockaddr *)&ss, ip, sizeof(ip));
-		c->from = c->group = fal_limit_source((struct sockaddr *)&ss);
-	}
-	snprintf(c->source, sizeof(c->source), "%s", text);
-}
-
-/* Whether `c` counts among those who are, or are not, known to hold a key. */
+/* Whether it counts among those who are, or are not, known to hold a key. */
 static bool
-counts(const struct fal_chan *c, bool proved)
+counts(const struct guest *g, bool proved)
 {
-	return c->state != FAL_CHAN_DEAD && (c->state == FAL_CHAN_UNPROVEN) == proved;
+	const enum fal_chan_state is = fal_chan_state(g->chan);
+	return is != FAL_CHAN_DEAD && (is == FAL_CHAN_UNPROVEN) == proved;
 }
 
 /* The oldest handshake of the group that has most of them; `*n` of all groups. */
-static struct fal_chan *
+static struct guest *
 crowded(struct fal_listen *l, bool proved, unsigned *n)
 {
-	struct fal_chan *c, *d, *victim = NULL;
+	struct guest *g, *d, *victim = NULL;
 	unsigned most = 0, seen = 0;
 	*n = 0;
-	for (c = TAILQ_FIRST(&l->half); c != NULL; c = TAILQ_NEXT(c, link))
-		*n += counts(c, proved);
-	for (c = TAILQ_FIRST(&l->half); c != NULL; c = TAILQ_NEXT(c, link)) {
+	TAILQ_FOREACH(g, &l->half, link)
+	*n += counts(g, proved);
+	TAILQ_FOREACH(g, &l->half, link)
+	{
 		unsigned same = 0;
 		if (seen + most >= *n)
 			break;
-		if (!counts(c, proved))
+		if (!counts(g, proved))
 			continue;
-		for (d = c; d != NULL; d = TAILQ_NEXT(d, link))
-			same += counts(d, proved) && d->group == c->group;
+		for (d = g; d != NULL; d = TAILQ_NEXT(d, link))
+			same += counts(d, proved) && d->group == g->group;
 		if (same > most) {
 			most = same;
-			victim = c;
+			victim = g;
 		}
 		seen++;
 	}
@@ -137,49 +160,51 @@ make_room(struct fal_listen *l)
 		return;
 	for (int proved = 0; proved < 2; proved++) {
 		unsigned n;
-		struct fal_chan *victim = crowded(l, proved != 0, &n);
+		struct guest *victim = crowded(l, proved != 0, &n);
 		while (n > l->half_max) {
-			fal_chan_fail(victim, FAL_ELIMIT,
+			fal_chan_fail(victim->chan, FAL_ELIMIT,
 				      "too many handshakes are under way");
 			victim = crowded(l, proved != 0, &n);
 		}
 	}
 }
 
-static int
-init_stream(const struct fal_listen *l, struct fal_chan *c)
+/* As the limits see it. */
+static uint64_t
+source_of(const struct fal_chan *c)
 {
-	return l->bound.kind == FAL_ADDR_TCP ? fal_stream_tcp(c->io)
-					     : fal_stream_pipe(c->io);
+	struct sockaddr_storage ss = { 0 };
+	return fal_chan_peer(c, &ss) == UV_ENOTSUP
+		       ? 0
+		       : fal_limit_source((struct sockaddr *)&ss);
 }
 
 /* False: there was no memory, so it goes on waiting. */
 static bool
 accept_one(struct fal_listen *l)
 {
-	const struct fal_chan_ops ops = { .arg = l,
+	struct guest *g = fal_calloc(1, sizeof(*g));
+	const struct fal_chan_ops ops = { .arg = g,
 					  .on_open = on_half_open,
 					  .on_close = on_half_close };
-	struct fal_chan *c;
-	if (fal_chan_new(l->loop, &l->chan_opt, &ops, &c) < 0)
+	const struct fal_chan_host host = { .arg = g,
+					    .keyring = keyring_now,
+					    .wrong = on_wrong,
+					    .right = on_right,
+					    .gone = on_gone };
+	if (g == NULL)
 		return false;
-	c->keyring = &l->keyring;
-	c->gate = &l->gate;
-	if (init_stream(l, c) < 0) {
-		fal_chan_kill(c);
-		return false;
+	g->listen = l;
+	const int err =
+		fal_chan_accept(&l->io.stream, &l->chan_opt, &ops, &host, &g->chan);
+	if (err < 0) {
+		free(g);
+		return err != FAL_ENOMEM;
 	}
-	c->pending++;
-	if (uv_accept(&l->io.stream, fal_stream_uv(c->io)) < 0) {
-		fal_chan_kill(c);
-		return true;
-	}
-	set_source(c);
-	c->owner = l;
-	c->on_gone = on_half_gone;
-	TAILQ_INSERT_TAIL(&l->half, c, link);
+	g->from = g->group = source_of(g->chan);
+	TAILQ_INSERT_TAIL(&l->half, g, link);
 	l->half_n++;
-	fal_chan_connected(c);
+	fal_chan_connected(g->chan);
 	return true;
 }
 
@@ -351,10 +376,11 @@ welcome(const struct fal_keyring *kr, const struct fal_chan *c)
 {
 	const struct fal_key *keys[2];
 	char fingerprint[FAL_KEY_FINGERPRINT + 1];
-	(void)fal_keyring_find(kr, c->name, (int64_t)time(NULL), keys);
+	(void)fal_keyring_find(kr, fal_chan_name(c), (int64_t)time(NULL), keys);
 	for (int i = 0; i < 2; i++) {
 		fal_key_fingerprint(keys[i]->psk, fingerprint);
-		if (keys[i]->role == c->role && strcmp(fingerprint, c->fingerprint) == 0)
+		if (keys[i]->role == fal_chan_role(c) &&
+		    strcmp(fingerprint, fal_chan_fingerprint(c)) == 0)
 			return true;
 	}
 	return false;
@@ -363,28 +389,29 @@ welcome(const struct fal_keyring *kr, const struct fal_chan *c)
 void
 fal_listen_keyring(struct fal_listen *l, const struct fal_keyring *keyring)
 {
-	struct fal_chan *c;
+	struct guest *g;
 	l->keyring = keyring;
-	for (c = TAILQ_FIRST(&l->open); c != NULL; c = TAILQ_NEXT(c, link))
-		if (!welcome(keyring, c))
-			fal_chan_fail(c, FAL_EPERM, "its key was revoked");
-	for (c = TAILQ_FIRST(&l->half); c != NULL; c = TAILQ_NEXT(c, link))
-		if (c->state == FAL_CHAN_UNPROVEN && !welcome(keyring, c))
-			fal_chan_fail(c, FAL_EPERM, "its key was revoked");
+	TAILQ_FOREACH(g, &l->open, link)
+	if (!welcome(keyring, g->chan))
+		fal_chan_fail(g->chan, FAL_EPERM, "its key was revoked");
+	TAILQ_FOREACH(g, &l->half, link)
+	if (fal_chan_state(g->chan) == FAL_CHAN_UNPROVEN && !welcome(keyring, g->chan))
+		fal_chan_fail(g->chan, FAL_EPERM, "its key was revoked");
 }
 
 void
 fal_listen_close(struct fal_listen *l)
 {
-	struct fal_chan *c;
+	struct guest *g;
 	if (l == NULL)
 		return;
-	for (c = TAILQ_FIRST(&l->half); c != NULL; c = TAILQ_NEXT(c, link)) {
-		c->owner = NULL;
-		fal_chan_kill(c);
+	TAILQ_FOREACH(g, &l->half, link)
+	{
+		g->listen = NULL;
+		fal_chan_kill(g->chan);
 	}
-	for (c = TAILQ_FIRST(&l->open); c != NULL; c = TAILQ_NEXT(c, link))
-		c->owner = NULL;
+	TAILQ_FOREACH(g, &l->open, link)
+	g->listen = NULL;
 	if (l->bound.kind == FAL_ADDR_UNIX)
 		(void)unlink(l->bound.what);
 	close_handles(l);

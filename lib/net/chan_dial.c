@@ -1,0 +1,71 @@
+/* Channels: a client's begins. */
+#include "net/chan_priv.h"
+#include "net/dial.h"
+
+static void
+on_up(void *arg)
+{
+	fal_chan_connected(arg);
+}
+
+static void
+on_failed(void *arg, int status)
+{
+	fal_chan_fail(arg, FAL_EIO, "%s", uv_strerror(status));
+}
+
+static void
+on_exited(void *arg)
+{
+	fal_chan_command_ended(arg);
+}
+
+static void
+on_nothing_more(void *arg)
+{
+	fal_chan_ended(arg);
+}
+
+/* What the client says first waits in the queue. */
+static int
+prepare(struct fal_chan *c, const struct fal_addr *addr, const struct fal_client_key *key)
+{
+	const struct fal_connect_ops ops = { .arg = c,
+					     .up = on_up,
+					     .failed = on_failed,
+					     .exited = on_exited,
+					     .closed = on_nothing_more };
+	struct fal_buf hello = { 0 };
+	int err = fal_connect_new(c->loop, addr, c->io, &ops, &c->connect);
+	if (err < 0)
+		return err;
+	fal_addr_format(addr, c->source);
+	err = fal_handshake_begin(key, &hello, &c->handshake);
+	if (err == 0)
+		err = fal_writer_put_raw(c->writer, hello.p, hello.n);
+	fal_buf_free(&hello);
+	return err;
+}
+
+int
+fal_dial(uv_loop_t *loop, const struct fal_addr *addr, const struct fal_client_key *key,
+	 const struct fal_chan_opt *opt, const struct fal_chan_ops *ops,
+	 struct fal_chan **out)
+{
+	struct fal_chan *c;
+	if (addr->kind == FAL_ADDR_TCP && addr->port == 0)
+		return FAL_EINVAL;
+	int err = fal_chan_new(loop, opt, ops, &c);
+	if (err < 0)
+		return err;
+	err = prepare(c, addr, key);
+	if (err < 0) {
+		fal_chan_kill(c);
+		return err;
+	}
+	err = fal_connect_begin(c->connect);
+	if (err < 0)
+		fal_chan_fail(c, FAL_EIO, "%s", uv_strerror(err));
+	*out = c;
+	return FAL_OK;
+}

@@ -1,0 +1,53 @@
+/* Channels as whoever accepts them sees them: until one has opened it is the guest of its
+ * host, who judges first messages, and it is told to the host when one is gone. */
+#ifndef FAL_NET_CHAN_HOST_H
+#define FAL_NET_CHAN_HOST_H
+
+#include "net/chan.h"
+#include "sec/keyring.h"
+
+#include <stdint.h>
+#include <uv.h>
+
+enum fal_chan_state {
+	FAL_CHAN_CONNECTING,
+	FAL_CHAN_GREETING, /* the peer's half of the handshake is to come */
+	FAL_CHAN_UNPROVEN, /* server: until the first record opens */
+	FAL_CHAN_OPEN,
+	FAL_CHAN_FLUSHING,  /* closing: what waits is sent */
+	FAL_CHAN_LINGERING, /* closing: until the peer's end */
+	FAL_CHAN_DEAD       /* handles are closing */
+};
+
+struct fal_chan_host {
+	void *arg;
+	/* The keys as they are now, borrowed for the turn. */
+	const struct fal_keyring *(*keyring)(void *arg);
+	/* A first message has the wrong MAC, or the right one of this name: FAL_OK, it
+	 * may be answered; else why not.  As fal_gate_wrong and fal_gate_right. */
+	int (*wrong)(void *arg, struct fal_diag *diag);
+	int (*right)(void *arg, const char *name, const uint8_t *mac,
+		     struct fal_diag *diag);
+	/* It ends, even if it was killed: after on_close. */
+	void (*gone)(void *arg);
+};
+
+/* Accepts who waits at `at`, and does not begin yet; `opt`, `ops` and `host` are copied.
+ * FAL_ENOMEM: it waits on; FAL_EIO: it is gone.  Then there is no channel, and no
+ * callback. */
+int fal_chan_accept(uv_stream_t *at, const struct fal_chan_opt *opt,
+		    const struct fal_chan_ops *ops, const struct fal_chan_host *host,
+		    struct fal_chan **out);
+
+/* Its stream is up: greet and read. */
+void fal_chan_connected(struct fal_chan *c);
+
+enum fal_chan_state fal_chan_state(const struct fal_chan *c);
+/* The peer's address; libuv's errors, of what is no network. */
+int fal_chan_peer(const struct fal_chan *c, struct sockaddr_storage *out);
+
+/* Ends the channel; on_close follows from the loop.  The first reason stays. */
+void fal_chan_fail(struct fal_chan *c, int err, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+
+#endif
