@@ -36,7 +36,7 @@ def loss(task):
 
 def one(model, count):
     first = int(torch.randint(60000 - count, ()))
-    sum_of_losses, right = judged(model, list(range(first, first + count)))
+    sum_of_losses, right = judged(model, order[first:first + count])
     sum_of_losses.backward()
     return sum_of_losses.item(), int(right)
 
@@ -112,6 +112,7 @@ torch.manual_seed(1)
 out = open(falcon._out, "w", closefd=False, buffering=1)
 width, how, rest = int(sys.argv[1]), sys.argv[2:3], sys.argv[3:]
 x, y = torch.randn(8192, 784), torch.randint(10, (8192,))
+order = torch.randperm(60000).tolist()  # as falcon-ps draws one, and any DataLoader
 model = made(width)
 if not how:
     turns = Turns(width, int(os.environ["TASKS"])) if "SPENT" in os.environ else None
