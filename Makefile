@@ -97,7 +97,6 @@ test_account_OF := cmd/falcon-ps/account.c cmd/falcon-work/retry.c
 test_cache_OF   := cmd/falcon-ps/cache.c
 test_child_OF   := $(addprefix cmd/falcon-work/,bulk.c child.c child_io.c child_life.c spawn.c)
 test_journal_OF := cmd/falcon-ps/journal.c
-test_manifest_OF := cmd/falcon-ps/manifest.c
 test_plot_OF    := $(wildcard cmd/falcon-proj/plot_*.c) cmd/falcon-proj/gnuplot.c
 test_record_OF  := cmd/falcon-ps/record.c cmd/falcon-ps/tape.c
 $(foreach t,$(UNIT),$(eval $(call program,$(B)/tests/$(t),tests/unit/$(t).c $($(t)_OF),\

@@ -74,10 +74,10 @@ has_room(struct ps_server *s, const struct ps_session *session)
 static bool
 send_chunk(struct ps_server *s, struct ps_session *session, const struct ps_ask *a)
 {
-	const struct ps_job *j = s->opt->job;
+	const struct fal_files *j = s->opt->job;
 	const struct fal_part *part = a->test ? &j->manifest.test : &j->manifest.train;
 	const size_t n = fal_chunk_bytes(part, a->chunk);
-	if (session->had + n > ps_job_data(j) &&
+	if (session->had + n > fal_files_data(j) &&
 	    !ps_account_again(ps_account_of(s, session->chan), n))
 		return false;
 	session->had += n;
@@ -101,7 +101,7 @@ send_chunk(struct ps_server *s, struct ps_session *session, const struct ps_ask 
 const char *
 ps_chunk_get(struct ps_server *s, struct ps_session *session, const struct fal_msg *get)
 {
-	const struct ps_job *j = s->opt->job;
+	const struct fal_files *j = s->opt->job;
 	const bool test = get->chunk_get.test != 0;
 	const struct fal_part *part = test ? &j->manifest.test : &j->manifest.train;
 	if (!fal_coord_greeted(s->coord, session->id))

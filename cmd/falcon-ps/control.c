@@ -103,7 +103,7 @@ on_line(void *arg, const struct ps_journal_line *l)
 }
 
 void
-ps_control_reach(const struct ps_control *c, size_t agains, struct ps_manifest *out)
+ps_control_reach(const struct ps_control *c, size_t agains, struct fal_snap_manifest *out)
 {
 	const bool all = agains == 0;
 	const struct fal_chain *chain =
@@ -114,10 +114,10 @@ ps_control_reach(const struct ps_control *c, size_t agains, struct ps_manifest *
 
 /* What is to hold again must be what stood behind the snapshot's line. */
 static int
-check_reach(const struct ps_control *c, const struct ps_manifest *was,
+check_reach(const struct ps_control *c, const struct fal_snap_manifest *was,
 	    struct fal_diag *diag)
 {
-	struct ps_manifest is;
+	struct fal_snap_manifest is;
 	ps_control_reach(c, c->laters, &is);
 	if (is.journal == was->journal &&
 	    strcmp(is.journal_chain, was->journal_chain) == 0)
@@ -130,7 +130,7 @@ check_reach(const struct ps_control *c, const struct ps_manifest *was,
 
 int
 ps_control_open(struct ps_control *c, char *path, const struct fal_policy *job,
-		const struct ps_manifest *was, struct fal_diag *diag)
+		const struct fal_snap_manifest *was, struct fal_diag *diag)
 {
 	*c = (struct ps_control){ .journal.fd = -1,
 				  .by = "job",

@@ -3,7 +3,7 @@
 #define FALCON_PS_CONTROL_H
 
 #include "journal.h"
-#include "manifest.h"
+#include "run/manifest.h"
 #include "wire/msg.h"
 
 #include <stdbool.h>
@@ -43,9 +43,10 @@ struct ps_control {
  * NULL), what held then, with c->later to come again.  FAL_EINVAL: the snapshot was taken
  * with another journal; else errors as of ps_journal_open. */
 int ps_control_open(struct ps_control *c, char *path, const struct fal_policy *job,
-		    const struct ps_manifest *was, struct fal_diag *diag);
+		    const struct fal_snap_manifest *was, struct fal_diag *diag);
 /* How much of the journal is in force while so many of c->later wait: for a manifest. */
-void ps_control_reach(const struct ps_control *c, size_t agains, struct ps_manifest *out);
+void ps_control_reach(const struct ps_control *c, size_t agains,
+		      struct fal_snap_manifest *out);
 void ps_control_close(struct ps_control *c);
 
 /* A CONTROL message of a session that may send it. */

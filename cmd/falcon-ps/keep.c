@@ -40,7 +40,7 @@ over(struct ps_server *s)
 		answer(s, k->clock, k->good ? NULL : k->now.diag.text);
 	if (k->now.shards > 0)
 		fal_rack_spare(s->rack, k->now.image);
-	ps_snapshot_free(&k->now);
+	fal_snapshot_free(&k->now);
 }
 
 /* One at once, if there can be one. */
@@ -59,7 +59,7 @@ static void
 on_work(uv_work_t *w)
 {
 	struct ps_server *s = w->data;
-	ps_snapshot_write(&s->keep.now);
+	fal_snapshot_write(&s->keep.now);
 }
 
 static void
@@ -83,7 +83,7 @@ copy_of(int fd)
 
 /* What the shards have, which says what is held when the coordinator says so. */
 static int
-take_images(struct ps_server *s, struct ps_snapshot *n)
+take_images(struct ps_server *s, struct fal_snapshot *n)
 {
 	const struct fal_coord_past *p = &n->is.past;
 	const uint32_t shards = fal_rack_shards(s->rack);
@@ -99,10 +99,10 @@ take_images(struct ps_server *s, struct ps_snapshot *n)
 }
 
 static int
-fill_in(struct ps_server *s, const struct fal_coord_past *past, struct ps_snapshot *n)
+fill_in(struct ps_server *s, const struct fal_coord_past *past, struct fal_snapshot *n)
 {
 	struct ps_control *c = &s->control;
-	*n = ps_snapshot_none;
+	*n = fal_snapshot_none;
 	n->folder = s->opt->snapshots.folder;
 	n->keep = s->opt->snapshots.keep;
 	int err = fal_coord_past_copy(past, &n->is.past);
@@ -135,7 +135,7 @@ ps_keep_marked(void *arg, const struct fal_coord_past *past)
 	if (err < 0) {
 		k->good = false;
 		say_not(s, fal_strerror(err));
-		ps_snapshot_free(&k->now);
+		fal_snapshot_free(&k->now);
 		return;
 	}
 	k->busy = true;
@@ -144,7 +144,7 @@ ps_keep_marked(void *arg, const struct fal_coord_past *past)
 	if (past->version > 0 &&
 	    uv_queue_work(&s->loop, &k->work, on_work, on_written) == 0)
 		return;
-	ps_snapshot_write(&k->now);
+	fal_snapshot_write(&k->now);
 	over(s);
 }
 

@@ -2,7 +2,7 @@
 #ifndef FALCON_PS_KEEP_H
 #define FALCON_PS_KEEP_H
 
-#include "snapshot.h"
+#include "run/snapshot.h"
 
 #include <uv.h>
 
@@ -19,13 +19,13 @@ struct ps_keep_opt {
 
 struct ps_keep {
 	uv_work_t work;
-	struct ps_snapshot now; /* that is being written, */
-	bool busy;              /* if any is; */
-	bool again;             /* then another one, at once */
-	uint32_t asks;          /* session that waits for the next one; 0: none */
-	bool good;              /* the last one is there, */
-	uint64_t clock;         /* of so many clocks, */
-	double at;              /* since then */
+	struct fal_snapshot now; /* that is being written, */
+	bool busy;               /* if any is; */
+	bool again;              /* then another one, at once */
+	uint32_t asks;           /* session that waits for the next one; 0: none */
+	bool good;               /* the last one is there, */
+	uint64_t clock;          /* of so many clocks, */
+	double at;               /* since then */
 };
 
 /* Of fal_coord_ops; `arg` is the server. */

@@ -18,14 +18,6 @@
 #include <signal.h>
 #include <string.h>
 
-static struct fal_rack_conf
-rack_conf(const struct ps_job *j, uint64_t shards)
-{
-	return (struct fal_rack_conf){ .shards = (uint32_t)shards,
-				       .each = { .n = j->model->params,
-						 .optim = j->job.optim } };
-}
-
 /* Models that are stepped by themselves. */
 static uint32_t
 lines(const struct fal_rule *rule)
@@ -37,7 +29,7 @@ lines(const struct fal_rule *rule)
 /* A snapshot while it is written: parameters, the optimiser's state, the average, what is
  * held, the versions that a slack keeps. */
 static uint64_t
-snapshot_need(const struct ps_job *j)
+snapshot_need(const struct fal_files *j)
 {
 	const struct fal_job *job = &j->job;
 	const uint64_t arrays =
@@ -53,13 +45,13 @@ snapshot_need(const struct ps_job *j)
  * their rounds; elsewhere the sums of the rounds of `workers` workers; the groups' own
  * models; a snapshot. */
 static uint64_t
-memory_need(const struct ps_job *j, uint64_t workers, uint64_t shards)
+memory_need(const struct fal_files *j, uint64_t workers, uint64_t shards)
 {
 	const struct fal_rule *rule = &j->job.rule;
 	bool shared = fal_rule_traits(rule).shared;
 	uint64_t versions = rule->slack + (shared ? 0 : workers);
-	const struct fal_rack_conf rack = rack_conf(j, shards);
-	const uint64_t data = ps_job_data(j);
+	const struct fal_rack_conf rack = fal_files_rack_conf(j, (uint32_t)shards);
+	const uint64_t data = fal_files_data(j);
 	return data + (data < PS_CACHE_MAX ? data : PS_CACHE_MAX) +
 	       (j->init != NULL ? sizeof(float) * rack.each.n : 0) +
 	       fal_rack_bytes(&rack, lines(rule)) + snapshot_need(j) +
@@ -91,9 +83,9 @@ ends_in_zst(const char *path)
 
 /* What of the need is the optimiser's. */
 static void
-say_state(const struct ps_job *j)
+say_state(const struct fal_files *j)
 {
-	const struct fal_rack_conf rack = rack_conf(j, 1);
+	const struct fal_rack_conf rack = fal_files_rack_conf(j, 1);
 	const uint64_t bytes = fal_rack_state_bytes(&rack, lines(&j->job.rule));
 	const uint32_t floats = fal_optim_slots(&j->job.optim) + (j->job.optim.ema > 0);
 	if (bytes > 0)
@@ -158,7 +150,7 @@ check(struct ps_run *r, const char *path)
 			    o->trace);
 		return FAL_EXIT_USAGE;
 	}
-	err = ps_job_load(&r->job, path, o->set.v, o->set.n, &diag);
+	err = fal_files_load(&r->job, path, o->set.v, o->set.n, &diag);
 	if (err < 0)
 		return say_bad_file(&diag, err);
 	if (!o->check) {
@@ -170,7 +162,7 @@ check(struct ps_run *r, const char *path)
 	const uint64_t need = memory_need(&r->job, o->min_workers, o->shards);
 	const uint64_t params = r->job.model->values;
 	const uint32_t blocks = fal_blocks(r->job.model->params),
-		       tasks = ps_job_tasks(&r->job);
+		       tasks = fal_files_tasks(&r->job);
 	char more[64] = "";
 	if (r->job.job.block == FAL_JOB_BLOCK_TENSOR)
 		snprintf(more, sizeof(more), " (%u without model.block = tensor)",
@@ -266,7 +258,7 @@ main(int argc, char **argv)
 	if (code == FAL_EXIT_DONE && !o->check)
 		code = ps_run_start(&r);
 	code = fal_cli_finish(PROG, code);
-	ps_job_free(&r.job);
+	fal_files_free(&r.job);
 	fal_keyring_free(r.keys);
 free_cli:
 	fal_cli_free(&cli);

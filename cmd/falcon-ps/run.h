@@ -15,14 +15,14 @@ struct ps_options {
 
 struct ps_run {
 	struct ps_options opt;
-	struct ps_job job;
+	struct fal_files job;
 	struct ps_state state;
 	struct ps_record record;
 	struct fal_addr listen;
 	struct fal_keyring *keys;
 	enum fal_compress compress;
 	struct ps_place model, average, result; /* where they will be */
-	struct ps_found found;                  /* that the job goes on from, if there */
+	struct fal_found found;                 /* that the job goes on from, if there */
 };
 
 /* Says what went wrong.  The exit code for it. */

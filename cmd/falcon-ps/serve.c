@@ -223,7 +223,7 @@ static int
 begin_policy(struct ps_server *s)
 {
 	const struct fal_job *job = &s->opt->job->job;
-	const struct ps_found *found = s->opt->found;
+	const struct fal_found *found = s->opt->found;
 	const struct fal_policy own = { .rule = job->rule,
 					.no_clones = job->clones == FAL_JOB_CLONES_NO };
 	struct fal_buf text = { 0 };
@@ -248,28 +248,15 @@ static int
 start_shards(struct ps_server *s, const struct fal_coord_conf *conf,
 	     struct fal_coord_shards *out)
 {
-	const struct ps_job *j = s->opt->job;
-	const struct fal_rack_conf rack = {
-		.tickets = conf->tickets,
-		.shards = s->opt->shards,
-		.each = { .n = conf->params,
-			  .tasks = fal_grid_tasks(&conf->grid, 0),
-			  .optim = conf->optim,
-			  .checksums = conf->audit_sums,
-			  .checksum_seed = conf->seed },
-	};
-	float *drawn = NULL;
-	if (j->init == NULL) {
-		drawn = fal_calloc_aligned(j->model->params, sizeof(*drawn));
-		if (drawn == NULL)
-			return FAL_ENOMEM;
-		fal_model_init(j->model, j->job.seed, drawn);
-	}
-	s->rack = fal_rack_new(&rack, drawn != NULL ? drawn : j->init);
-	free(drawn);
+	const struct fal_files *j = s->opt->job;
+	struct fal_rack_conf rack = fal_files_rack_conf(j, s->opt->shards);
+	rack.tickets = conf->tickets;
+	rack.each.checksums = conf->audit_sums;
+	rack.each.checksum_seed = conf->seed;
+	s->rack = fal_files_rack(j, &rack);
 	if (s->rack != NULL && s->opt->found != NULL) {
-		int err = ps_snapshot_load(s->opt->snapshots.folder, s->opt->found,
-					   s->rack, s->diag);
+		int err = fal_snapshot_load(s->opt->snapshots.folder, s->opt->found,
+					    s->rack, s->diag);
 		if (err < 0)
 			return err;
 	}
@@ -281,7 +268,7 @@ start_shards(struct ps_server *s, const struct fal_coord_conf *conf,
 static int
 new_coord(struct ps_server *s)
 {
-	const struct ps_job *j = s->opt->job;
+	const struct fal_files *j = s->opt->job;
 	struct fal_coord_ops ops = { .arg = s,
 				     .send = ps_send,
 				     .model = ps_send_model,
@@ -297,6 +284,8 @@ new_coord(struct ps_server *s)
 	struct fal_coord_conf conf = {
 		.name = j->job.name,
 		.hash = j->hash_hex,
+		.model_hash = j->model_hex,
+		.data_hash = j->data_hex,
 		.policy = s->policy,
 		.policy_by = s->policy_by,
 		.seed = j->job.seed,
@@ -414,7 +403,7 @@ ps_serve(const struct ps_serve_opt *opt, struct ps_outcome *out, struct fal_diag
 	};
 	s.control.journal.fd = -1;
 	*out = (struct ps_outcome){ 0 };
-	s.keep.now = ps_snapshot_none;
+	s.keep.now = fal_snapshot_none;
 	signal(SIGPIPE, SIG_IGN);
 	if (uv_loop_init(&s.loop) < 0)
 		return fal_diag_set(diag, FAL_ENOMEM, "out of memory");

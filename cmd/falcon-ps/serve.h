@@ -3,11 +3,11 @@
 #define FALCON_PS_SERVE_H
 
 #include "coord/coord.h"
-#include "job.h"
 #include "keep.h"
 #include "net/addr.h"
 #include "net/writer.h"
 #include "record.h"
+#include "run/files.h"
 #include "sec/keyring.h"
 
 #define PROG "falcon-ps"
@@ -27,12 +27,12 @@ struct ps_outcome {
 };
 
 struct ps_serve_opt {
-	const struct ps_job *job;
+	const struct fal_files *job;
 	struct ps_record *record;
 	struct ps_keep_opt snapshots;
 	uint32_t incarnation;
 	/* That the job goes on from, and its trace so far; NULL: it begins. */
-	const struct ps_found *found;
+	const struct fal_found *found;
 	const struct fal_coord_trace *before;
 	const char *journal; /* file of the policies that held (journal.h) */
 	const struct fal_addr *listen;

@@ -23,7 +23,7 @@ bar(struct ps_server *s, const struct fal_coord_status *now)
 static void
 epoch(struct ps_server *s, const struct fal_coord_status *now)
 {
-	const struct ps_job *j = s->opt->job;
+	const struct fal_files *j = s->opt->job;
 	const bool judges = j->job.eval == FAL_JOB_EVAL_EPOCH && j->test.n > 0;
 	const uint64_t every = now->clocks / j->job.epochs;
 	const uint64_t last = judges ? now->judged / every : now->epoch;

@@ -14,7 +14,7 @@ static int
 go_on(struct ps_run *r, const char *path, struct fal_coord_trace *before,
       struct fal_diag *diag)
 {
-	const struct ps_manifest *m = &r->found.is;
+	const struct fal_snap_manifest *m = &r->found.is;
 	struct ps_trace was;
 	struct ps_trace_at at = { .lines = m->lines };
 	int err = ps_state_trace(&r->state, &was, &at, diag);
@@ -23,7 +23,7 @@ go_on(struct ps_run *r, const char *path, struct fal_coord_trace *before,
 	if (err == FAL_OK && r->opt.trace != NULL)
 		err = ps_record_copy(&r->record, path, r->opt.trace, diag);
 	if (err == FAL_OK)
-		err = ps_snapshot_clear(r->state.folder, r->found.clock + 1, diag);
+		err = fal_snapshot_clear(r->state.folder, r->found.clock + 1, diag);
 	*before = (struct fal_coord_trace){ .t = fmax(was.t, m->past.t),
 					    .lines = m->lines,
 					    .until = was.clocks,
@@ -42,7 +42,7 @@ begin(struct ps_run *r, const char *path, struct fal_diag *diag)
 {
 	int err = ps_state_keep_trace(&r->state, diag);
 	if (err == FAL_OK)
-		err = ps_snapshot_clear(r->state.folder, 0, diag);
+		err = fal_snapshot_clear(r->state.folder, 0, diag);
 	if (err == FAL_OK)
 		err = ps_record_file(&r->record, path, diag);
 	if (err == FAL_OK && r->opt.trace != NULL)
@@ -171,8 +171,8 @@ ps_run_start(struct ps_run *r)
 		fal_cli_err(PROG, "%s: the job %s", r->job.job.name,
 			    code == FAL_EXIT_DONE ? "is done" : "has failed");
 	} else if (!r->opt.restart &&
-		   (err = ps_snapshot_find(r->state.folder, r->job.hash_hex, &r->found,
-					   &diag)) < 0) {
+		   (err = fal_snapshot_find(r->state.folder, r->job.hash_hex, &r->found,
+					    &diag)) < 0) {
 		ps_run_say(&diag, err);
 		code = FAL_EXIT_NO;
 	} else if (r->state.begun && !r->opt.restart && !r->found.there) {
@@ -186,7 +186,7 @@ ps_run_start(struct ps_run *r)
 	} else {
 		code = train(r);
 	}
-	ps_manifest_free(&r->found.is);
+	fal_snap_manifest_free(&r->found.is);
 	ps_state_close(&r->state);
 	return code;
 }

@@ -11,7 +11,7 @@
 #include "maker.h"
 #include "model/safetensors.h"
 #include "nn/net.h"
-#include "setup.h"
+#include "run/setup.h"
 #include "work.h"
 
 #include <inttypes.h>
@@ -25,7 +25,7 @@ struct eval {
 	struct fal_buf job_text, model_text;
 	struct fal_job job;
 	struct fal_set set;
-	struct setup setup;
+	struct fal_setup setup;
 	struct fal_samples *samples;
 	struct maker *maker;
 	float *params;
@@ -72,12 +72,12 @@ load_setup(struct eval *e, const char *file, struct fal_diag *diag)
 	char *path = fal_job_path(file, e->job.model);
 	int err = path == NULL ? nomem(diag)
 			       : fal_cli_read(path, TEXT_MAX, &e->model_text, diag);
-	const struct setup_text job = { file, e->job_text.p, e->job_text.n };
-	const struct setup_text model = { path, e->model_text.p, e->model_text.n };
+	const struct fal_setup_text job = { file, e->job_text.p, e->job_text.n };
+	const struct fal_setup_text model = { path, e->model_text.p, e->model_text.n };
 	if (err == FAL_OK && fal_manifest_build(&e->set, &e->set, &e->setup.manifest) < 0)
 		err = nomem(diag);
 	if (err == FAL_OK)
-		err = setup_make(&e->setup, &job, &model, diag);
+		err = fal_setup_make(&e->setup, &job, &model, diag);
 	if (err == FAL_OK)
 		err = maker_net_new(&e->setup, 1, &e->maker, diag);
 	if (err == FAL_OK && maker_start(e->maker) < 0)
@@ -122,13 +122,13 @@ load(struct eval *e, const char *job, const char *samples, const char *model,
 static int
 judge(struct eval *e, struct judged *out, struct fal_diag *diag)
 {
-	const struct setup *s = &e->setup;
+	const struct fal_setup *s = &e->setup;
 	int err = FAL_OK;
 	struct fal_progress bar = fal_progress_begin("judging", s->manifest.test.n,
 						     (double)uv_hrtime() * 1e-9);
 	for (uint32_t task = 0; err == FAL_OK; task++) {
-		const struct places p = setup_test_places(s, task);
-		const struct maker_job job = {
+		const struct fal_places p = fal_setup_test_places(s, task);
+		const struct fal_run_job job = {
 			.run = { .eval = true, .params = e->params },
 			.batch = { e->samples, &s->test_order, &s->norm },
 			.first = p.first,
@@ -181,7 +181,7 @@ unload(struct eval *e)
 	if (e->samples != NULL)
 		fal_samples_free(e->samples);
 	maker_free(e->maker);
-	setup_free(&e->setup);
+	fal_setup_free(&e->setup);
 	fal_set_free(&e->set);
 	fal_job_free(&e->job);
 	fal_buf_free(&e->job_text);
@@ -227,7 +227,7 @@ print_best(const float *z, uint32_t classes)
 static int
 predict(struct eval *e, struct fal_diag *diag)
 {
-	const struct setup *s = &e->setup;
+	const struct fal_setup *s = &e->setup;
 	const struct fal_model *m = s->model;
 	const struct fal_batch batch = { e->samples, &s->test_order, &s->norm };
 	struct fal_net *net = NULL;
@@ -239,7 +239,7 @@ predict(struct eval *e, struct fal_diag *diag)
 	if (err == FAL_OK)
 		err = fal_arena_new(net, &arena);
 	for (uint32_t task = 0; err == FAL_OK; task++) {
-		const struct places p = setup_test_places(s, task);
+		const struct fal_places p = fal_setup_test_places(s, task);
 		const struct fal_task t = { x, label, p.count };
 		if (p.count == 0)
 			break;

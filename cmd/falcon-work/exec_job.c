@@ -20,7 +20,7 @@ struct layout {
 };
 
 static struct layout
-layout_of(const struct setup *s)
+layout_of(const struct fal_setup *s)
 {
 	const struct fal_part *part = &s->manifest.train;
 	struct layout l = { .text = s->job.format == FAL_JOB_FORMAT_TEXT };
@@ -37,7 +37,7 @@ layout_of(const struct setup *s)
 
 /* The two tensors of a slot; a vector has no more dimensions than that. */
 static int
-samples_header(const struct setup *s, struct fal_buf *out)
+samples_header(const struct fal_setup *s, struct fal_buf *out)
 {
 	const struct fal_part *part = &s->manifest.train;
 	const struct layout l = layout_of(s);
@@ -61,7 +61,7 @@ samples_header(const struct setup *s, struct fal_buf *out)
 
 /* The names of tensors that are running statistics, though they be frozen. */
 static int
-find_buffers(struct child_job *j, const struct setup *s)
+find_buffers(struct child_job *j, const struct fal_setup *s)
 {
 	j->buffer = fal_calloc(s->model->tensors, sizeof(*j->buffer));
 	if (j->buffer == NULL)
@@ -76,7 +76,7 @@ find_buffers(struct child_job *j, const struct setup *s)
 }
 
 int
-exec_job_make(struct child_job *j, const struct setup *s)
+exec_job_make(struct child_job *j, const struct fal_setup *s)
 {
 	*j = (struct child_job){ 0 };
 	j->job = (struct fal_grad_job){ .name = s->job.name,
@@ -112,7 +112,7 @@ unlike(uint32_t its, uint32_t n, const char *kind, struct fal_diag *diag)
 }
 
 int
-exec_job_agrees(const struct setup *s, const struct fal_grad_hello *h,
+exec_job_agrees(const struct fal_setup *s, const struct fal_grad_hello *h,
 		struct fal_diag *diag)
 {
 	static const uint8_t none[FAL_GRAD_DATA];
@@ -143,7 +143,7 @@ exec_job_agrees(const struct setup *s, const struct fal_grad_hello *h,
 }
 
 void
-exec_job_params(const struct setup *s, float *params)
+exec_job_params(const struct fal_setup *s, float *params)
 {
 	struct fal_rng r = fal_rng_init(s->job.seed, FAL_RNG_TEST, 1);
 	if (s->model->layers > 0)
@@ -179,7 +179,7 @@ exec_job_fill(void *arg, void *data)
 {
 	const struct exec_samples *s = arg;
 	const struct layout l = layout_of(s->setup);
-	const struct maker_job *j = s->job;
+	const struct fal_run_job *j = s->job;
 	void *x = (uint8_t *)data + l.x_at, *at = (uint8_t *)data + l.y_at;
 	int64_t *y = at;
 	if (l.text)
@@ -194,7 +194,7 @@ exec_job_fill(void *arg, void *data)
 }
 
 void
-exec_job_made_up(const struct setup *s, void *data)
+exec_job_made_up(const struct fal_setup *s, void *data)
 {
 	const struct layout l = layout_of(s);
 	const uint32_t task = s->job.task;

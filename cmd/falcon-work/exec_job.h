@@ -6,28 +6,28 @@
 #include "maker.h"
 
 /* Makes `j`, to be freed in any case.  The setup's names are kept.  FAL_ENOMEM. */
-int exec_job_make(struct child_job *j, const struct setup *s);
+int exec_job_make(struct child_job *j, const struct fal_setup *s);
 void exec_job_free(struct child_job *j);
 
 /* Whether the trainers' data are the job's, as far as both say what they have; FAL_EINVAL
  * with both values in `diag`. */
-int exec_job_agrees(const struct setup *s, const struct fal_grad_hello *h,
+int exec_job_agrees(const struct fal_setup *s, const struct fal_grad_hello *h,
 		    struct fal_diag *diag);
 
 /* Parameters that are the same everywhere, and are not equal to one another. */
-void exec_job_params(const struct setup *s, float *params);
+void exec_job_params(const struct fal_setup *s, float *params);
 
 /* Those of a task; `label` has room for as many of them as a full task has. */
 struct exec_samples {
-	const struct maker_job *job;
+	const struct fal_run_job *job;
 	uint32_t *label;
-	const struct setup *setup;
+	const struct fal_setup *setup;
 };
 
 /* child_task, fill; `arg` is a struct exec_samples.  Errors of fal_batch_fill. */
 int exec_job_fill(void *arg, void *data);
 
 /* Fills a slot with samples that are the same everywhere, and made up. */
-void exec_job_made_up(const struct setup *s, void *data);
+void exec_job_made_up(const struct fal_setup *s, void *data);
 
 #endif

@@ -13,7 +13,7 @@ static int
 afford(struct kit *k, const struct work_opt *opt, struct fal_diag *diag)
 {
 	const uint64_t least = 16 << 20;
-	const uint64_t held = setup_bytes(&k->setup, opt->lanes_max);
+	const uint64_t held = fal_setup_bytes(&k->setup, opt->lanes_max);
 	uint64_t need = held + maker_size(k->maker, 0);
 	uint64_t room = need / 4 > least ? need / 4 : least;
 	if (opt->max_memory != 0 && need > opt->max_memory)
@@ -34,17 +34,17 @@ static int
 make_setup(struct kit *k, struct fal_diag *diag)
 {
 	const struct fal_buf *t = k->texts.text;
-	const struct setup_text job = { "coordinator's job", t[FAL_TEXT_JOB].p,
-					t[FAL_TEXT_JOB].n };
-	const struct setup_text model = { "coordinator's model", t[FAL_TEXT_MODEL].p,
-					  t[FAL_TEXT_MODEL].n };
+	const struct fal_setup_text job = { "coordinator's job", t[FAL_TEXT_JOB].p,
+					    t[FAL_TEXT_JOB].n };
+	const struct fal_setup_text model = { "coordinator's model", t[FAL_TEXT_MODEL].p,
+					      t[FAL_TEXT_MODEL].n };
 	fal_hash(job.p, job.n, k->job_hash);
 	int err = fal_manifest_parse(t[FAL_TEXT_MANIFEST].p, t[FAL_TEXT_MANIFEST].n,
 				     &k->setup.manifest);
 	if (err < 0)
 		return fal_diag_set(diag, err, "coordinator's manifest: %s",
 				    fal_strerror(err));
-	err = setup_make(&k->setup, &job, &model, diag);
+	err = fal_setup_make(&k->setup, &job, &model, diag);
 	if (err == FAL_OK && k->setup.manifest.train.labels == NULL &&
 	    k->setup.job.partition == FAL_JOB_PARTITION_LABEL_SKEW)
 		return fal_diag_set(diag, FAL_EFORMAT,
@@ -65,7 +65,7 @@ equip(struct kit *k, const struct kit_conf *conf, struct fal_diag *diag)
 					  .on_end = conf->on_end };
 	const struct feed_ops feed = { conf->arg, conf->get, conf->on_chunk };
 	k->n_lanes = n;
-	k->epoch = fal_calloc(n, sizeof(struct epoch *));
+	k->epoch = fal_calloc(n, sizeof(struct fal_epoch *));
 	int err = k->epoch == NULL ? FAL_ENOMEM : FAL_OK;
 	if (err == FAL_OK)
 		err = feed_new(conf->loop, &k->setup.manifest, opt->cache, &feed,
@@ -140,7 +140,7 @@ kit_forget(struct kit *k)
 	kit_stop(k);
 	free(k->epoch);
 	maker_free(k->maker);
-	setup_free(&k->setup);
+	fal_setup_free(&k->setup);
 	texts_free(&k->texts);
 	*k = (struct kit){ 0 };
 }
@@ -150,12 +150,12 @@ kit_fetch(struct kit *k, uint64_t clock)
 {
 	if (k->local)
 		return FAL_OK;
-	const struct places p = setup_places(&k->setup, clock, 0);
-	struct epoch *e = setup_epoch(&k->setup, p.epoch);
+	const struct fal_places p = fal_setup_places(&k->setup, clock, 0);
+	struct fal_epoch *e = fal_setup_epoch(&k->setup, p.epoch);
 	if (e == NULL)
 		return FAL_ENOMEM;
 	int err = feed_start(k->feed, &e->order, p.first, k->setup.job.task);
-	epoch_drop(e);
+	fal_epoch_drop(e);
 	return err;
 }
 
@@ -169,17 +169,18 @@ kit_ready(const struct kit *k)
 int
 kit_run(struct kit *k, uint32_t lane, const struct fal_run *run)
 {
-	struct setup *s = &k->setup;
-	const struct places p = run->eval ? setup_test_places(s, run->task)
-					  : setup_places(s, run->clock, run->task);
-	struct maker_job job = { .run = *run, .first = p.first, .count = p.count };
+	struct fal_setup *s = &k->setup;
+	const struct fal_places p = run->eval
+					    ? fal_setup_test_places(s, run->task)
+					    : fal_setup_places(s, run->clock, run->task);
+	struct fal_run_job job = { .run = *run, .first = p.first, .count = p.count };
 	if (p.count == 0)
 		return FAL_EFORMAT;
 	job.batch.samples = feed_samples(k->feed, run->eval);
 	job.batch.norm = &s->norm;
 	job.batch.order = &s->test_order;
 	if (!run->eval) {
-		k->epoch[lane] = setup_epoch(s, p.epoch);
+		k->epoch[lane] = fal_setup_epoch(s, p.epoch);
 		if (k->epoch[lane] == NULL)
 			return FAL_ENOMEM;
 		job.batch.order = &k->epoch[lane]->order;
@@ -197,7 +198,7 @@ void
 kit_resume(struct kit *k)
 {
 	for (uint32_t i = 0; i < k->n_lanes; i++) {
-		const struct maker_job *j = lane_waits(k->lanes, i);
+		const struct fal_run_job *j = lane_waits(k->lanes, i);
 		if (j != NULL &&
 		    feed_has(k->feed, j->run.eval, j->batch.order, j->first, j->count))
 			lane_begin(k->lanes, i);
@@ -238,7 +239,7 @@ kit_halt(struct kit *k, bool end)
 void
 kit_ended(struct kit *k, uint32_t lane)
 {
-	epoch_drop(k->epoch[lane]);
+	fal_epoch_drop(k->epoch[lane]);
 	k->epoch[lane] = NULL;
 }
 

@@ -8,8 +8,8 @@
 #include "fill.h"
 #include "lane.h"
 #include "probe.h"
+#include "run/setup.h"
 #include "sec/hash.h"
-#include "setup.h"
 #include "texts.h"
 #include "work.h"
 
@@ -22,18 +22,18 @@ struct kit {
 	bool made;
 	struct texts texts;
 	uint8_t job_hash[FAL_HASH_BYTES]; /* of the job's text */
-	struct setup setup;
+	struct fal_setup setup;
 	struct probe probe;
 	struct fill fill; /* with --data */
 	/* private */
 	struct feed *feed;
 	struct maker *maker;
 	struct lanes *lanes;
-	struct fault *fault;  /* with emulation, or NULL */
-	bool local;           /* data are not fetched */
-	uint64_t chunks;      /* CHUNK messages, ever */
-	uint32_t n_lanes;     /* lanes · depth */
-	struct epoch **epoch; /* by lane: the order its task uses, or NULL */
+	struct fault *fault;      /* with emulation, or NULL */
+	bool local;               /* data are not fetched */
+	uint64_t chunks;          /* CHUNK messages, ever */
+	uint32_t n_lanes;         /* lanes · depth */
+	struct fal_epoch **epoch; /* by lane: the order its task uses, or NULL */
 };
 
 /* Where and for whom a kit is made; borrowed for the call, `opt` and `loop` are kept. */

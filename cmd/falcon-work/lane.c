@@ -24,7 +24,7 @@ struct lane {
 	/* Under the mutex; while GIVEN, `job`, `begun` and `due_ns` are only read. */
 	enum state state;
 	bool cancelled, quit;
-	struct maker_job job;
+	struct fal_run_job job;
 	uint64_t begun, due_ns, regained;
 	struct fal_emulated over; /* the task that is over, for the next one */
 	struct lane_end end;
@@ -223,7 +223,7 @@ begin(struct lanes *all, struct lane *l)
 }
 
 void
-lane_start(struct lanes *all, uint32_t lane, const struct maker_job *job, bool here)
+lane_start(struct lanes *all, uint32_t lane, const struct fal_run_job *job, bool here)
 {
 	struct lane *l = &all->lane[lane];
 	assert(!l->busy);
@@ -264,7 +264,7 @@ lane_cancel(struct lanes *all, uint32_t lane)
 	pthread_mutex_unlock(&all->mutex);
 }
 
-const struct maker_job *
+const struct fal_run_job *
 lane_waits(struct lanes *all, uint32_t lane)
 {
 	pthread_mutex_lock(&all->mutex);

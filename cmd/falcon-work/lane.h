@@ -42,14 +42,14 @@ void lanes_free(struct lanes *l);
 /* Gives an idle lane a task (copied but for its id, its pointers are kept until the end),
  * which begins at once if `here`, else, as its samples are not here yet, with lane_begin.
  */
-void lane_start(struct lanes *l, uint32_t lane, const struct maker_job *job, bool here);
+void lane_start(struct lanes *l, uint32_t lane, const struct fal_run_job *job, bool here);
 void lane_begin(struct lanes *l, uint32_t lane);
 
 /* The lane's task is not wanted: it ends soon, as cancelled.  Nothing if it is idle. */
 void lane_cancel(struct lanes *l, uint32_t lane);
 
 /* The task that waits for lane_begin, or NULL. */
-const struct maker_job *lane_waits(struct lanes *l, uint32_t lane);
+const struct fal_run_job *lane_waits(struct lanes *l, uint32_t lane);
 
 /* How far all lanes are, in steps of their tasks: the maker's, or, with emulation,
  * parts of their virtual times.  It never goes back. */

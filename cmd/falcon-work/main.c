@@ -236,7 +236,7 @@ main(int argc, char **argv)
 	};
 #ifdef M_MMAP_THRESHOLD
 	/* Vectors of the model go back to the system when they are freed: what
-	 * setup_bytes counts is what it takes. */
+	 * fal_setup_bytes counts is what it takes. */
 	(void)mallopt(M_MMAP_THRESHOLD, 4 << 20);
 #endif
 	int code = fal_cli_parse(&cli, argc, argv);

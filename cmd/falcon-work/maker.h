@@ -7,23 +7,13 @@
 #ifndef WORK_MAKER_H
 #define WORK_MAKER_H
 
-#include "agent/agent.h"
 #include "base/err.h"
-#include "data/batch.h"
-#include "setup.h"
+#include "run/finish.h"
+#include "run/setup.h"
 #include "wire/msg.h"
 
 #include <stdbool.h>
 #include <stdint.h>
-
-/* A task, all borrowed: the samples at places first … first+count-1 of `batch`, whose
- * chunks are all here. */
-struct maker_job {
-	uint64_t id; /* no other task of these lanes has it */
-	struct fal_run run;
-	struct fal_batch batch;
-	uint32_t first, count;
-};
 
 /* What READY says of it. */
 struct maker_probed {
@@ -46,7 +36,7 @@ struct maker_ops {
 	uint64_t (*size)(struct maker *m, uint64_t room);
 	int (*start)(struct maker *m);
 	int (*probe)(struct maker *m, struct maker_probed *out);
-	int (*run)(struct maker *m, uint32_t lane, const struct maker_job *job,
+	int (*run)(struct maker *m, uint32_t lane, const struct fal_run_job *job,
 		   struct fal_ran *ran);
 	void (*cancel)(struct maker *m, uint32_t lane, uint64_t id);
 	uint64_t (*steps)(const struct maker *m);
@@ -57,28 +47,14 @@ struct maker_ops {
 /* The net of the job's model, in kernels that job.numerics asks for, for this process.
  * `s` is kept.  FAL_EINVAL for a model without layers, data that do not fit it, or a CPU
  * that cannot be portable; FAL_ENOMEM; with `diag`. */
-int maker_net_new(const struct setup *s, uint32_t lanes, struct maker **out,
+int maker_net_new(const struct fal_setup *s, uint32_t lanes, struct maker **out,
 		  struct fal_diag *diag);
 
 /* Trainers, for lanes · depth of theirs.  `s` and `e` are kept.  FAL_ENOMEM, with
  * `diag`. */
 struct exec;
-int maker_exec_new(struct setup *s, struct exec *e, struct maker **out,
+int maker_exec_new(struct fal_setup *s, struct exec *e, struct maker **out,
 		   struct fal_diag *diag);
-
-/* What a task gave. */
-struct maker_made {
-	const float *grad; /* NULL for eval; borrowed */
-	/* The gradient's tensors are one after another, and somebody else may still write
-	 * there: each value is read once.  NULL: it is a flat vector. */
-	const struct fal_model *packed;
-	double loss;
-	uint32_t right;
-};
-
-/* For makers: the end of maker_run.  Those of fal_sum_quantise but FAL_ENONFINITE. */
-int maker_finish(const struct maker_job *job, const struct maker_made *made,
-		 struct fal_ran *ran);
 
 /* The most bytes that all its lanes take, and its probe, which may have `room` bytes
  * besides.  Before maker_start, once at least with the room that there is. */
@@ -107,7 +83,7 @@ maker_probe(struct maker *m, struct maker_probed *out)
  * loss, right, samples and nonfinite to `ran`.  FAL_ENOMEM; FAL_EPERM, as above; those of
  * fal_batch_fill. */
 static inline int
-maker_run(struct maker *m, uint32_t lane, const struct maker_job *job,
+maker_run(struct maker *m, uint32_t lane, const struct fal_run_job *job,
 	  struct fal_ran *ran)
 {
 	return m->ops->run(m, lane, job, ran);

@@ -32,7 +32,7 @@ struct proof {
 
 struct maker_exec {
 	struct maker maker;
-	struct setup *setup;
+	struct fal_setup *setup;
 	struct exec *exec;
 	struct child_job job;
 	uint32_t slots;
@@ -71,9 +71,9 @@ size(struct maker *maker, uint64_t room)
 static int
 fixed_task(struct maker_exec *m)
 {
-	struct setup *s = m->setup;
-	const struct places p = setup_places(s, 0, 0);
-	struct epoch *e = setup_epoch(s, 0);
+	struct fal_setup *s = m->setup;
+	const struct fal_places p = fal_setup_places(s, 0, 0);
+	struct fal_epoch *e = fal_setup_epoch(s, 0);
 	m->params = fal_calloc_aligned(s->model->params, sizeof(float));
 	m->index = fal_calloc(p.count, sizeof(*m->index));
 	int err =
@@ -81,7 +81,7 @@ fixed_task(struct maker_exec *m)
 	for (uint32_t i = 0; i < p.count && err == FAL_OK; i++)
 		m->index[i] = fal_order_at(&e->order, p.first + i);
 	m->count = p.count;
-	epoch_drop(e);
+	fal_epoch_drop(e);
 	if (err == FAL_OK)
 		exec_job_params(s, m->params);
 	return err;
@@ -130,7 +130,7 @@ exec_free(struct maker *maker)
 /* --- the fixed task ----------------------------------------------------------------- */
 
 struct fixed {
-	const struct setup *setup;
+	const struct fal_setup *setup;
 	uint8_t *bits;
 };
 
@@ -284,16 +284,16 @@ static int
 take(void *arg, const struct child_made *made, const float *grads)
 {
 	const struct work *w = arg;
-	const struct maker_made of = { grads, w->samples.setup->model, made->loss,
-				       made->right };
+	const struct fal_run_made of = { grads, w->samples.setup->model, made->loss,
+					 made->right };
 	w->ran->task_ns = made->ns;
-	return maker_finish(w->samples.job, &of, w->ran);
+	return fal_run_finish(w->samples.job, &of, w->ran);
 }
 
 static struct child_task
 task_of(const struct maker_exec *m, const struct bench *b, struct work *w)
 {
-	const struct maker_job *job = w->samples.job;
+	const struct fal_run_job *job = w->samples.job;
 	const struct fal_run *r = &job->run;
 	const uint32_t full = m->setup->job.task;
 	for (uint32_t i = 0; i < job->count; i++)
@@ -341,7 +341,8 @@ is_good(const struct exec_at *at, uint64_t start, const struct fal_ran *ran, boo
 }
 
 static int
-run(struct maker *maker, uint32_t lane, const struct maker_job *job, struct fal_ran *ran)
+run(struct maker *maker, uint32_t lane, const struct fal_run_job *job,
+    struct fal_ran *ran)
 {
 	struct maker_exec *m = of(maker);
 	const struct exec_at at = exec_at(m->exec, lane);
@@ -404,7 +405,8 @@ quit(struct maker *maker)
 }
 
 int
-maker_exec_new(struct setup *s, struct exec *e, struct maker **out, struct fal_diag *diag)
+maker_exec_new(struct fal_setup *s, struct exec *e, struct maker **out,
+	       struct fal_diag *diag)
 {
 	static const struct maker_ops ops = { size,   start, probe, run,
 					      cancel, steps, quit,  exec_free };

@@ -2,19 +2,17 @@
 #include "maker.h"
 
 #include "base/mem.h"
-#include "base/text.h"
-#include "desk.h"
-#include "nn/kern.h"
+#include "run/desk.h"
 
 #include <stdlib.h>
 
 struct maker_net {
 	struct maker maker;
-	const struct setup *setup;
+	const struct fal_setup *setup;
 	struct fal_net *net;   /* for tasks of up to job.task samples */
 	struct fal_net *large; /* for the probe, or NULL */
 	uint32_t lanes;
-	struct desk **desk; /* by lane, or NULL */
+	struct fal_desk **desk; /* by lane, or NULL */
 };
 
 /* Arena, samples and gradient. */
@@ -37,7 +35,7 @@ probe_bytes(const struct fal_net *net)
 /* The net of as large a batch as may tell what small tasks cost, up to eight of them,
  * for which `room` bytes are enough; NULL: there is none. */
 static struct fal_net *
-large_net(const struct setup *s, uint64_t room)
+large_net(const struct fal_setup *s, uint64_t room)
 {
 	enum { TASKS = 8 };
 	const struct fal_job *job = &s->job;
@@ -68,27 +66,28 @@ start(struct maker *maker)
 {
 	struct maker_net *m = (struct maker_net *)maker;
 	int err = FAL_OK;
-	m->desk = fal_calloc(m->lanes, sizeof(struct desk *));
+	m->desk = fal_calloc(m->lanes, sizeof(struct fal_desk *));
 	if (m->desk == NULL)
 		return FAL_ENOMEM;
 	for (uint32_t i = 0; i < m->lanes && err == FAL_OK; i++)
-		err = desk_new(m->net, &m->desk[i]);
+		err = fal_desk_new(m->net, &m->desk[i]);
 	return err;
 }
 
 /* On a desk of its own; the fingerprint if it is wanted. */
 static int
-try(const struct fal_net *net, uint64_t seed, uint8_t *fingerprint, struct desk_time *out)
+try(const struct fal_net *net, uint64_t seed, uint8_t *fingerprint,
+    struct fal_desk_time *out)
 {
-	struct desk *desk;
-	int err = desk_new(net, &desk);
+	struct fal_desk *desk;
+	int err = fal_desk_new(net, &desk);
 	if (err < 0)
 		return err;
 	if (fingerprint != NULL)
-		err = desk_fingerprint(desk, seed, fingerprint);
+		err = fal_desk_fingerprint(desk, seed, fingerprint);
 	if (err == FAL_OK)
-		err = desk_time(desk, seed, out);
-	desk_free(desk);
+		err = fal_desk_time(desk, seed, out);
+	fal_desk_free(desk);
 	return err;
 }
 
@@ -99,7 +98,7 @@ probe(struct maker *maker, struct maker_probed *out)
 	const uint64_t seed = m->setup->job.seed;
 	static const uint64_t most =
 		200000000; /* ns of a task; many would take too long */
-	struct desk_time task, large;
+	struct fal_desk_time task, large;
 	int err = try(m->net, seed, out->fingerprint, &task);
 	if (err < 0)
 		return err;
@@ -114,9 +113,10 @@ probe(struct maker *maker, struct maker_probed *out)
 }
 
 static int
-run(struct maker *maker, uint32_t lane, const struct maker_job *job, struct fal_ran *ran)
+run(struct maker *maker, uint32_t lane, const struct fal_run_job *job,
+    struct fal_ran *ran)
 {
-	return desk_run(((struct maker_net *)maker)->desk[lane], job, ran);
+	return fal_desk_run(((struct maker_net *)maker)->desk[lane], job, ran);
 }
 
 /* A task of the net is too short to be worth it. */
@@ -140,7 +140,7 @@ steps(const struct maker *maker)
 	const struct maker_net *m = (const struct maker_net *)maker;
 	uint64_t n = 0;
 	for (uint32_t i = 0; i < m->lanes; i++)
-		n += desk_steps(m->desk[i]);
+		n += fal_desk_steps(m->desk[i]);
 	return n;
 }
 
@@ -149,56 +149,26 @@ net_free(struct maker *maker)
 {
 	struct maker_net *m = (struct maker_net *)maker;
 	for (uint32_t i = 0; m->desk != NULL && i < m->lanes; i++)
-		desk_free(m->desk[i]);
+		fal_desk_free(m->desk[i]);
 	free(m->desk);
 	fal_net_free(m->large);
 	fal_net_free(m->net);
 	free(m);
 }
 
-/* Whether the job is one for a net, and its data one for this net. */
-static int
-check_fit(const struct setup *s, struct fal_diag *diag)
-{
-	const struct fal_part *part = &s->manifest.train;
-	if (s->model->layers == 0)
-		return fal_diag_set(diag, FAL_EINVAL,
-				    "%s: the job has no model.file, only names and "
-				    "shapes: its gradients are another program's to make",
-				    s->job.name);
-	const uint32_t values = part->dtype == FAL_ABSENT ? 0 : part->values;
-	if (values != s->model->inputs)
-		return fal_diag_set(diag, FAL_EINVAL,
-				    "a sample has %u value%s, the model takes %u", values,
-				    fal_text_s(values), s->model->inputs);
-	if (part->targets)
-		return fal_diag_set(diag, FAL_EINVAL,
-				    "the data have values to be predicted, the model "
-				    "has classes");
-	if (part->classes > s->model->classes)
-		return fal_diag_set(diag, FAL_EINVAL,
-				    "the data have %u classes, the model %u",
-				    part->classes, s->model->classes);
-	return FAL_OK;
-}
-
 int
-maker_net_new(const struct setup *s, uint32_t lanes, struct maker **out,
+maker_net_new(const struct fal_setup *s, uint32_t lanes, struct maker **out,
 	      struct fal_diag *diag)
 {
 	static const struct maker_ops ops = { size,   start, probe, run,
 					      cancel, steps, quit,  net_free };
-	int err = check_fit(s, diag);
-	if (err < 0)
-		return err;
-	if (s->job.numerics == FAL_JOB_NUMERICS_PORTABLE && fal_kern_portable() < 0)
-		return fal_diag_set(diag, FAL_EINVAL,
-				    "numerics = portable needs a CPU with AVX2 and FMA");
 	struct maker_net *m = fal_calloc(1, sizeof(*m));
-	err = m != NULL ? fal_net_new(s->model, s->job.task, &m->net) : FAL_ENOMEM;
+	if (m == NULL)
+		return fal_diag_set(diag, FAL_ENOMEM, "%s", fal_strerror(FAL_ENOMEM));
+	int err = fal_desk_net(s, &m->net, diag);
 	if (err < 0) {
 		free(m);
-		return fal_diag_set(diag, err, "%s", fal_strerror(err));
+		return err;
 	}
 	m->maker = (struct maker){ &ops, true };
 	m->setup = s;

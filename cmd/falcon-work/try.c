@@ -23,9 +23,9 @@ try {
 	struct fal_buf job_text, model_text;
 	struct fal_job job;
 	struct fal_set set[2]; /* train, test */
-	struct setup setup;
+	struct fal_setup setup;
 	struct fal_samples *samples[2];
-	struct epoch *epoch;
+	struct fal_epoch *epoch;
 	struct exec *exec;
 	struct child_job told;
 	float *params, *grad[VECTORS];
@@ -101,20 +101,20 @@ make_samples(struct try *t, bool test)
 static int
 make_setup(struct try *t, const char *file, struct fal_diag *diag)
 {
-	const struct setup_text job = { file, t->job_text.p, t->job_text.n };
-	const struct setup_text model = { t->job.model, t->model_text.p,
-					  t->model_text.n };
-	struct setup *s = &t->setup;
+	const struct fal_setup_text job = { file, t->job_text.p, t->job_text.n };
+	const struct fal_setup_text model = { t->job.model, t->model_text.p,
+					      t->model_text.n };
+	struct fal_setup *s = &t->setup;
 	int err = make_manifest(t);
 	if (err < 0)
 		return fal_diag_set(diag, err, "%s: training and test data: %s", file,
 				    fal_strerror(err));
-	err = setup_make(s, &job, &model, diag);
+	err = fal_setup_make(s, &job, &model, diag);
 	if (err < 0)
 		return err;
 	if (make_samples(t, false) < 0 || make_samples(t, true) < 0)
 		return nomem(diag);
-	t->epoch = setup_epoch(s, 0);
+	t->epoch = fal_setup_epoch(s, 0);
 	t->params = fal_calloc_aligned(s->model->params, sizeof(float));
 	for (int i = 0; i < VECTORS; i++)
 		t->grad[i] = fal_calloc_aligned(s->model->values, sizeof(float));
@@ -156,13 +156,13 @@ unload(struct try *t)
 {
 	exec_close(t->exec);
 	exec_job_free(&t->told);
-	epoch_drop(t->epoch);
+	fal_epoch_drop(t->epoch);
 	for (int i = 0; i < 2; i++) {
 		if (t->samples[i] != NULL)
 			fal_samples_free(t->samples[i]);
 		fal_set_free(&t->set[i]);
 	}
-	setup_free(&t->setup);
+	fal_setup_free(&t->setup);
 	fal_job_free(&t->job);
 	fal_buf_free(&t->job_text);
 	fal_buf_free(&t->model_text);
@@ -205,13 +205,13 @@ take(void *arg, const struct child_made *made, const float *grads)
 static bool
 make(struct try *t, uint32_t first, uint32_t count, float *grad, struct child_made *made)
 {
-	const struct setup *s = &t->setup;
+	const struct fal_setup *s = &t->setup;
 	const bool eval = grad == NULL;
 	const struct fal_order *order = eval ? &s->test_order : &t->epoch->order;
 	const struct exec_at at = exec_at(t->exec, 0);
-	const struct maker_job job = { .batch = { t->samples[eval], order, &s->norm },
-				       .first = first,
-				       .count = count };
+	const struct fal_run_job job = { .batch = { t->samples[eval], order, &s->norm },
+					 .first = first,
+					 .count = count };
 	struct work work = { { &job, t->label, s }, grad };
 	struct child_task task = {
 		.line = { .id = ++t->ids,
@@ -270,7 +270,7 @@ try_twice(struct try *t, double *ms)
 	bool same = true, finite = true;
 	*ms = INFINITY;
 	for (; n < TASKS; n++) {
-		const struct places p = setup_places(&t->setup, 0, n);
+		const struct fal_places p = fal_setup_places(&t->setup, 0, n);
 		struct child_made made[2];
 		if (p.count == 0)
 			break;
@@ -298,7 +298,7 @@ try_twice(struct try *t, double *ms)
 static bool
 try_halves(struct try *t, double ms)
 {
-	const uint32_t count = setup_places(&t->setup, 0, 0).count, half = count / 2;
+	const uint32_t count = fal_setup_places(&t->setup, 0, 0).count, half = count / 2;
 	const double most = 1e-3;
 	struct child_made a, b;
 	if (half == 0 || count % 2 != 0)
@@ -341,7 +341,7 @@ try_halves(struct try *t, double ms)
 static void
 try_eval(struct try *t)
 {
-	const uint32_t count = setup_test_places(&t->setup, 0).count;
+	const uint32_t count = fal_setup_test_places(&t->setup, 0).count;
 	struct child_made made;
 	if (!fal_job_has_test(&t->job) || !make(t, 0, count, NULL, &made))
 		return;

@@ -20,6 +20,8 @@ trace_job(struct fal_coord *c, const struct fal_coord_conf *conf)
 	static const char *const numerics[] = { "fast", "portable", "require" };
 	const struct fal_line_job line = { .name = conf->name,
 					   .hash = conf->hash,
+					   .model = conf->model_hash,
+					   .data = conf->data_hash,
 					   .seed = conf->seed,
 					   .grid = conf->grid,
 					   .test = conf->test_samples,

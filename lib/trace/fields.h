@@ -39,6 +39,8 @@ enum fal_field_kind {
 	/* job, policy */                              \
 	F(NAME, "name", TEXT)                          \
 	F(HASH, "hash", TEXT)                          \
+	F(MODEL, "model", TEXT)                        \
+	F(DATA, "data", TEXT)                          \
 	F(SEED, "seed", TEXT)                          \
 	F(EPOCHS, "epochs", WHOLE)                     \
 	F(BATCH, "batch", WHOLE)                       \

@@ -16,6 +16,10 @@ fal_line_job(struct fal_buf *b, const struct fal_line_job *d)
 	fal_member_begin(b, 0, "job");
 	fal_member_str(b, FAL_F_NAME, d->name);
 	fal_member_str(b, FAL_F_HASH, d->hash);
+	if (d->model != NULL)
+		fal_member_str(b, FAL_F_MODEL, d->model);
+	if (d->data != NULL)
+		fal_member_str(b, FAL_F_DATA, d->data);
 	/* A string: JSON readers lose integers above 2^53. */
 	fal_member_key(b, FAL_F_SEED, FAL_FIELD_TEXT);
 	fal_put_fmt(b, "\"%" PRIu64 "\"", d->seed);

@@ -27,6 +27,7 @@ struct fal_line_who {
 /* The job.  All borrowed, as below. */
 struct fal_line_job {
 	const char *name, *hash;
+	const char *model, *data; /* hashes of their texts, or NULL */
 	uint64_t seed;
 	struct fal_grid grid;
 	uint32_t test, blocks, shards;

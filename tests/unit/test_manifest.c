@@ -1,7 +1,7 @@
 /* Manifests of snapshots: what was put is got, and whatever else it is, is refused in one
  * line.  Values are drawn from SEED, which is printed; FAL_TEST_SEED gives another one.
  */
-#include "../../cmd/falcon-ps/manifest.h"
+#include "run/manifest.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -30,12 +30,12 @@ begin(void **state)
 
 /* One that may be. */
 static void
-draw(struct ps_manifest *m)
+draw(struct fal_snap_manifest *m)
 {
-	*m = (struct ps_manifest){ .incarnation = fal_rng_below(&rng, 1000),
-				   .lines = 1 + fal_rng_below(&rng, 1000),
-				   .journal = fal_rng_below(&rng, 5),
-				   .bytes = 1 + fal_rng_below(&rng, 1 << 30) };
+	*m = (struct fal_snap_manifest){ .incarnation = fal_rng_below(&rng, 1000),
+					 .lines = 1 + fal_rng_below(&rng, 1000),
+					 .journal = fal_rng_below(&rng, 5),
+					 .bytes = 1 + fal_rng_below(&rng, 1 << 30) };
 	struct fal_coord_past *p = &m->past;
 	snprintf(m->job, sizeof(m->job), "%064x", fal_rng_below(&rng, 1 << 30));
 	snprintf(m->blake2b, sizeof(m->blake2b), "%064x", fal_rng_below(&rng, 1 << 30));
@@ -75,19 +75,19 @@ comes_back(void **state)
 {
 	(void)state;
 	for (int i = 0; i < 200; i++) {
-		struct ps_manifest m, got;
+		struct fal_snap_manifest m, got;
 		struct fal_diag diag = { "" };
 		struct fal_buf text = { 0 }, again = { 0 };
 		draw(&m);
-		ps_manifest_put(&m, &text);
-		if (ps_manifest_get("m", text.p, text.n, &got, &diag) < 0)
+		fal_snap_manifest_put(&m, &text);
+		if (fal_snap_manifest_get("m", text.p, text.n, &got, &diag) < 0)
 			fail_msg("%s\n%.*s", diag.text, (int)text.n, text.p);
 		assert_int_equal(got.past.oldest, m.image.version - m.image.olds);
-		ps_manifest_put(&got, &again);
+		fal_snap_manifest_put(&got, &again);
 		assert_int_equal(again.n, text.n);
 		assert_memory_equal(again.p, text.p, text.n);
-		ps_manifest_free(&m);
-		ps_manifest_free(&got);
+		fal_snap_manifest_free(&m);
+		fal_snap_manifest_free(&got);
 		fal_buf_free(&text);
 		fal_buf_free(&again);
 	}
@@ -100,10 +100,10 @@ refused(void **state)
 	(void)state;
 	uint32_t tries = 0, bad = 0;
 	for (int i = 0; i < 40; i++) {
-		struct ps_manifest m, got;
+		struct fal_snap_manifest m, got;
 		struct fal_buf text = { 0 };
 		draw(&m);
-		ps_manifest_put(&m, &text);
+		fal_snap_manifest_put(&m, &text);
 		for (int k = 0; k < 200; k++) {
 			struct fal_buf other = { 0 };
 			struct fal_diag diag = { "" };
@@ -115,18 +115,19 @@ refused(void **state)
 			if (how != 3)
 				fal_put_bytes(&other, text.p + at + (how != 1),
 					      text.n - at - (how != 1));
-			int err = ps_manifest_get("m", other.p, other.n, &got, &diag);
+			int err =
+				fal_snap_manifest_get("m", other.p, other.n, &got, &diag);
 			tries++;
 			bad += err < 0;
 			if (err < 0) {
 				assert_int_equal(strncmp(diag.text, "m:", 2), 0);
 				assert_null(strchr(diag.text, '\n'));
 			} else {
-				ps_manifest_free(&got);
+				fal_snap_manifest_free(&got);
 			}
 			fal_buf_free(&other);
 		}
-		ps_manifest_free(&m);
+		fal_snap_manifest_free(&m);
 		fal_buf_free(&text);
 	}
 	print_message("# %u of %u refused\n", bad, tries);
@@ -138,7 +139,7 @@ static void
 impossible(void **state)
 {
 	(void)state;
-	struct ps_manifest m, got;
+	struct fal_snap_manifest m, got;
 	struct fal_diag diag;
 	for (int what = 0; what < 6; what++) {
 		struct fal_buf text = { 0 };
@@ -166,10 +167,10 @@ impossible(void **state)
 			m.past.worker = fal_calloc(1, sizeof(*m.past.worker));
 			m.past.worker[0].id = m.past.workers + 1;
 		}
-		ps_manifest_put(&m, &text);
-		assert_int_equal(ps_manifest_get("m", text.p, text.n, &got, &diag),
+		fal_snap_manifest_put(&m, &text);
+		assert_int_equal(fal_snap_manifest_get("m", text.p, text.n, &got, &diag),
 				 FAL_EFORMAT);
-		ps_manifest_free(&m);
+		fal_snap_manifest_free(&m);
 		fal_buf_free(&text);
 	}
 }

@@ -232,6 +232,8 @@ look_job(struct fal_trace_line *l, const void *arg)
 	same(is.test, d->test, "test");
 	same(is.sums, d->sums, "audit");
 	same_text(l, FAL_F_NAME, d->name);
+	same_text(l, FAL_F_MODEL, d->model);
+	same_text(l, FAL_F_DATA, d->data);
 	same_text(l, FAL_F_SCHEME, "epsp");
 	same_text(l, FAL_F_OPTIMIZER, fal_optim_name(d->optim->kind));
 	same(fal_trace_has(l->o, FAL_F_BETA1), d->optim->kind == FAL_ADAMW, "beta1");
@@ -253,6 +255,8 @@ test_job(void **state)
 		const uint32_t task = 1 + draw(40);
 		struct fal_line_job d = { .name = name(called),
 					  .hash = "ab",
+					  .model = "cd",
+					  .data = "ef",
 					  .seed = whole(),
 					  .grid = { .samples = 1000 + draw(100000),
 						    .batch = task * (1 + draw(20)),

@@ -1,5 +1,5 @@
 /* From texts to a job, its model, and places of samples. */
-#include "setup.h"
+#include "run/setup.h"
 
 #include "base/mem.h"
 #include "base/text.h"
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 
 static int
-check_data(const struct setup *s, struct fal_diag *diag)
+check_data(const struct fal_setup *s, struct fal_diag *diag)
 {
 	const struct fal_part *part = &s->manifest.train;
 	const uint32_t has = fal_part_channels(part);
@@ -27,8 +27,8 @@ check_data(const struct setup *s, struct fal_diag *diag)
 }
 
 static int
-make(struct setup *s, const struct setup_text *job, const struct setup_text *model,
-     struct fal_diag *diag)
+make(struct fal_setup *s, const struct fal_setup_text *job,
+     const struct fal_setup_text *model, struct fal_diag *diag)
 {
 	const struct fal_part *test = &s->manifest.test;
 	int err = fal_job_parse(job->name, job->p, job->n, &s->job, diag);
@@ -52,24 +52,24 @@ make(struct setup *s, const struct setup_text *job, const struct setup_text *mod
 }
 
 int
-setup_make(struct setup *s, const struct setup_text *job, const struct setup_text *model,
-	   struct fal_diag *diag)
+fal_setup_make(struct fal_setup *s, const struct fal_setup_text *job,
+	       const struct fal_setup_text *model, struct fal_diag *diag)
 {
 	int err = make(s, job, model, diag);
 	if (err < 0)
-		setup_free(s);
+		fal_setup_free(s);
 	return err;
 }
 
 void
-setup_free(struct setup *s)
+fal_setup_free(struct fal_setup *s)
 {
-	epoch_drop(s->epoch);
+	fal_epoch_drop(s->epoch);
 	fal_order_free(&s->test_order);
 	fal_manifest_free(&s->manifest);
 	fal_model_free(s->model);
 	fal_job_free(&s->job);
-	*s = (struct setup){ 0 };
+	*s = (struct fal_setup){ 0 };
 }
 
 static enum fal_shuffle
@@ -81,8 +81,8 @@ shuffle_of(const struct fal_job *job)
 						    : FAL_SHUFFLE_WINDOW;
 }
 
-struct epoch *
-setup_epoch(struct setup *s, uint32_t number)
+struct fal_epoch *
+fal_setup_epoch(struct fal_setup *s, uint32_t number)
 {
 	const struct fal_order_opts opts = {
 		.seed = s->job.seed,
@@ -96,14 +96,14 @@ setup_epoch(struct setup *s, uint32_t number)
 		.labels = s->manifest.train.labels,
 	};
 	if (s->epoch == NULL || s->epoch->number != number) {
-		struct epoch *e = fal_calloc(1, sizeof(*e));
+		struct fal_epoch *e = fal_calloc(1, sizeof(*e));
 		if (e == NULL || fal_order_init(&e->order, &opts) < 0) {
 			free(e);
 			return NULL;
 		}
 		e->number = number;
 		e->refs = 1;
-		epoch_drop(s->epoch);
+		fal_epoch_drop(s->epoch);
 		s->epoch = e;
 	}
 	s->epoch->refs++;
@@ -111,7 +111,7 @@ setup_epoch(struct setup *s, uint32_t number)
 }
 
 void
-epoch_drop(struct epoch *e)
+fal_epoch_drop(struct fal_epoch *e)
 {
 	if (e == NULL || --e->refs > 0)
 		return;
@@ -120,7 +120,7 @@ epoch_drop(struct epoch *e)
 }
 
 uint64_t
-setup_bytes(const struct setup *s, uint32_t lanes)
+fal_setup_bytes(const struct fal_setup *s, uint32_t lanes)
 {
 	const uint64_t vector = s->model->params * sizeof(float);
 	/* Versions that a slack keeps; own weights, as they were, two changes, and the
@@ -136,12 +136,12 @@ setup_bytes(const struct setup *s, uint32_t lanes)
 	       2 * (uint64_t)s->manifest.train.n * sizeof(uint32_t);
 }
 
-struct places
-setup_places(const struct setup *s, uint64_t clock, uint32_t task)
+struct fal_places
+fal_setup_places(const struct fal_setup *s, uint64_t clock, uint32_t task)
 {
 	const struct fal_grid g = fal_job_grid(&s->job, s->manifest.train.n);
 	const uint64_t clocks = fal_grid_epoch_clocks(&g);
-	struct places p = { .epoch = (uint32_t)(clock / clocks) };
+	struct fal_places p = { .epoch = (uint32_t)(clock / clocks) };
 	if (task >= fal_grid_tasks(&g, clock))
 		return p;
 	p.first = (uint32_t)(clock % clocks * g.batch + (uint64_t)task * g.task);
@@ -149,11 +149,11 @@ setup_places(const struct setup *s, uint64_t clock, uint32_t task)
 	return p;
 }
 
-struct places
-setup_test_places(const struct setup *s, uint32_t task)
+struct fal_places
+fal_setup_test_places(const struct fal_setup *s, uint32_t task)
 {
 	const uint64_t first = (uint64_t)task * s->job.task, n = s->manifest.test.n;
-	struct places p = { 0 };
+	struct fal_places p = { 0 };
 	if (first >= n)
 		return p;
 	p.first = (uint32_t)first;

@@ -1,5 +1,5 @@
-/* What all makers share. */
-#include "maker.h"
+/* What a lane made, as it travels. */
+#include "run/finish.h"
 
 #include <math.h>
 
@@ -14,7 +14,7 @@ fixed_loss(double loss, uint32_t samples)
 
 /* Block by block, by way of memory that is ours. */
 static int
-quantise_packed(const struct fal_run *r, const struct maker_made *made)
+quantise_packed(const struct fal_run *r, const struct fal_run_made *made)
 {
 	const uint64_t n = made->packed->params;
 	float g[FAL_BLOCK];
@@ -28,8 +28,8 @@ quantise_packed(const struct fal_run *r, const struct maker_made *made)
 }
 
 int
-maker_finish(const struct maker_job *job, const struct maker_made *made,
-	     struct fal_ran *ran)
+fal_run_finish(const struct fal_run_job *job, const struct fal_run_made *made,
+	       struct fal_ran *ran)
 {
 	const struct fal_run *r = &job->run;
 	int err = FAL_OK;

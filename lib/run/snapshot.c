@@ -1,5 +1,5 @@
 /* Writing and finding snapshots. */
-#include "snapshot.h"
+#include "run/snapshot.h"
 
 #include "base/json.h"
 #include "base/mem.h"
@@ -19,7 +19,7 @@
 static const char state[] = "state.safetensors", manifest[] = "manifest.json",
 		  begun[] = "snapshot.new";
 
-const struct ps_snapshot ps_snapshot_none = { .folder = -1, .synced = { -1, -1 } };
+const struct fal_snapshot fal_snapshot_none = { .folder = -1, .synced = { -1, -1 } };
 
 enum {
 	NAME = 40,       /* bytes of a folder's */
@@ -52,7 +52,7 @@ put(int fd, struct fal_hash_state *hash, const void *p, size_t n)
 
 /* The bytes of array k in all shards. */
 static uint64_t
-bytes_of(const struct ps_snapshot *s, uint32_t k)
+bytes_of(const struct fal_snapshot *s, uint32_t k)
 {
 	uint64_t bytes = 0;
 	for (uint32_t i = 0; i < s->shards; i++)
@@ -63,7 +63,7 @@ bytes_of(const struct ps_snapshot *s, uint32_t k)
 /* The header of a safetensors file, with its length before it; *data: the bytes that
  * follow. */
 static void
-put_header(const struct ps_snapshot *s, struct fal_buf *out, uint64_t *data)
+put_header(const struct fal_snapshot *s, struct fal_buf *out, uint64_t *data)
 {
 	struct fal_buf text = { 0 };
 	*data = 0;
@@ -97,7 +97,7 @@ put_header(const struct ps_snapshot *s, struct fal_buf *out, uint64_t *data)
 
 /* The arrays, one after the other, each of all shards. */
 static int
-write_arrays(const struct ps_snapshot *s, int fd, struct fal_hash_state *hash,
+write_arrays(const struct fal_snapshot *s, int fd, struct fal_hash_state *hash,
 	     uint64_t *bytes)
 {
 	struct fal_buf header = { 0 };
@@ -115,7 +115,7 @@ write_arrays(const struct ps_snapshot *s, int fd, struct fal_hash_state *hash,
 }
 
 static int
-write_state(struct ps_snapshot *s, int dir)
+write_state(struct fal_snapshot *s, int dir)
 {
 	struct fal_hash_state hash;
 	uint8_t digest[FAL_HASH_BYTES];
@@ -135,10 +135,10 @@ write_state(struct ps_snapshot *s, int dir)
 }
 
 static int
-write_manifest(struct ps_snapshot *s, int dir)
+write_manifest(struct fal_snapshot *s, int dir)
 {
 	struct fal_buf text = { 0 };
-	ps_manifest_put(&s->is, &text);
+	fal_snap_manifest_put(&s->is, &text);
 	const int fd =
 		openat(dir, manifest, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
 	int err = text.err;
@@ -172,19 +172,25 @@ compare(const void *a, const void *b)
 	return (x < y) - (x > y);
 }
 
-/* The clocks of those that there are, the newest first. */
-static int
-list(int folder, uint64_t clock[static KEPT_MAX], size_t *n, struct fal_diag *diag)
+int
+fal_snapshot_list(int folder, uint64_t **out, size_t *n, struct fal_diag *diag)
 {
 	static const char prefix[] = "snapshot.";
 	const int fd = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
+	uint64_t *clock = fal_calloc(KEPT_MAX, sizeof(*clock));
 	const struct dirent *e;
+	*out = clock;
 	*n = 0;
-	if (d == NULL) {
-		if (fd >= 0)
+	if (d == NULL || clock == NULL) {
+		const int err = d == NULL
+					? broken(diag, "the state folder", "")
+					: fal_diag_set(diag, FAL_ENOMEM, "out of memory");
+		if (d != NULL)
+			closedir(d);
+		else if (fd >= 0)
 			close(fd);
-		return broken(diag, "the state folder", "");
+		return err;
 	}
 	while ((e = readdir(d)) != NULL && *n < KEPT_MAX)
 		if (strncmp(e->d_name, prefix, sizeof(prefix) - 1) == 0 &&
@@ -197,12 +203,12 @@ list(int folder, uint64_t clock[static KEPT_MAX], size_t *n, struct fal_diag *di
 }
 
 static void
-forget_older(const struct ps_snapshot *s)
+forget_older(const struct fal_snapshot *s)
 {
-	uint64_t *clock = fal_calloc(KEPT_MAX, sizeof(*clock));
+	uint64_t *clock;
 	char name[NAME];
-	size_t n = 0;
-	if (clock != NULL && list(s->folder, clock, &n, NULL) == FAL_OK)
+	size_t n;
+	if (fal_snapshot_list(s->folder, &clock, &n, NULL) == FAL_OK)
 		for (size_t i = s->keep; i < n; i++) {
 			name_of(clock[i], name);
 			remove_folder(s->folder, name);
@@ -212,7 +218,7 @@ forget_older(const struct ps_snapshot *s)
 
 /* Puts it in its place: from then on it is one. */
 static int
-commit(struct ps_snapshot *s)
+commit(struct fal_snapshot *s)
 {
 	char name[NAME];
 	name_of(s->is.past.clock, name);
@@ -231,7 +237,7 @@ commit(struct ps_snapshot *s)
 }
 
 void
-ps_snapshot_write(struct ps_snapshot *s)
+fal_snapshot_write(struct fal_snapshot *s)
 {
 	s->err = FAL_EIO;
 	if (remove_folder(s->folder, begun) < 0 || mkdirat(s->folder, begun, 0755) < 0) {
@@ -256,7 +262,7 @@ ps_snapshot_write(struct ps_snapshot *s)
 }
 
 void
-ps_snapshot_free(struct ps_snapshot *s)
+fal_snapshot_free(struct fal_snapshot *s)
 {
 	for (size_t i = 0; i < 2; i++)
 		if (s->synced[i] >= 0)
@@ -264,8 +270,8 @@ ps_snapshot_free(struct ps_snapshot *s)
 	for (uint32_t i = 0; s->image != NULL && i < s->shards; i++)
 		fal_image_free(&s->image[i]);
 	free(s->image);
-	ps_manifest_free(&s->is);
-	*s = ps_snapshot_none;
+	fal_snap_manifest_free(&s->is);
+	*s = fal_snapshot_none;
 }
 
 /* ---- finding --- */
@@ -282,7 +288,7 @@ open_in(int folder, const char *name, const char *file)
 }
 
 static int
-read_manifest(int folder, const char *name, struct ps_manifest *out,
+read_manifest(int folder, const char *name, struct fal_snap_manifest *out,
 	      struct fal_diag *diag)
 {
 	struct fal_buf text = { 0 };
@@ -299,7 +305,7 @@ read_manifest(int folder, const char *name, struct ps_manifest *out,
 	if (err == FAL_OK && k < 0)
 		err = broken(diag, name, manifest);
 	if (err == FAL_OK)
-		err = ps_manifest_get(where, text.p, text.n, out, diag);
+		err = fal_snap_manifest_get(where, text.p, text.n, out, diag);
 	if (fd >= 0)
 		close(fd);
 	fal_buf_free(&text);
@@ -308,7 +314,7 @@ read_manifest(int folder, const char *name, struct ps_manifest *out,
 
 /* Is the file what its manifest says? */
 static int
-check_state(int folder, const char *name, const struct ps_manifest *m,
+check_state(int folder, const char *name, const struct fal_snap_manifest *m,
 	    struct fal_diag *diag)
 {
 	struct fal_hash_state hash;
@@ -337,10 +343,11 @@ check_state(int folder, const char *name, const struct ps_manifest *m,
 	return FAL_OK;
 }
 
-static int
-judge(int folder, const char *name, const char *job, struct ps_found *f,
-      struct fal_diag *why)
+int
+fal_snapshot_read(int folder, const char *job, struct fal_found *f, struct fal_diag *why)
 {
+	char name[NAME];
+	name_of(f->clock, name);
 	int err = read_manifest(folder, name, &f->is, why);
 	if (err < 0)
 		return err;
@@ -354,25 +361,22 @@ judge(int folder, const char *name, const char *job, struct ps_found *f,
 	else if (f->is.bytes > 0)
 		err = check_state(folder, name, &f->is, why);
 	if (err < 0)
-		ps_manifest_free(&f->is);
+		fal_snap_manifest_free(&f->is);
 	return err;
 }
 
 int
-ps_snapshot_find(int folder, const char *job, struct ps_found *out, struct fal_diag *diag)
+fal_snapshot_find(int folder, const char *job, struct fal_found *out,
+		  struct fal_diag *diag)
 {
-	uint64_t *clock = fal_calloc(KEPT_MAX, sizeof(*clock));
-	size_t n = 0;
-	*out = (struct ps_found){ 0 };
-	if (clock == NULL)
-		return fal_diag_set(diag, FAL_ENOMEM, "out of memory");
-	int err = list(folder, clock, &n, diag);
+	uint64_t *clock;
+	size_t n;
+	*out = (struct fal_found){ 0 };
+	int err = fal_snapshot_list(folder, &clock, &n, diag);
 	for (size_t i = 0; i < n && err == FAL_OK && !out->there; i++) {
-		char name[NAME];
 		struct fal_diag why = { "" };
 		out->clock = clock[i];
-		name_of(clock[i], name);
-		int bad = judge(folder, name, job, out, &why);
+		int bad = fal_snapshot_read(folder, job, out, &why);
 		out->there = bad == FAL_OK;
 		if (bad == FAL_ENOMEM)
 			err = fal_diag_set(diag, bad, "out of memory");
@@ -413,8 +417,8 @@ fill(void *arg, const struct fal_image_array *a)
 }
 
 int
-ps_snapshot_load(int folder, const struct ps_found *f, struct fal_rack *r,
-		 struct fal_diag *diag)
+fal_snapshot_load(int folder, const struct fal_found *f, struct fal_rack *r,
+		  struct fal_diag *diag)
 {
 	char name[NAME];
 	uint8_t head[8];
@@ -450,14 +454,12 @@ ps_snapshot_load(int folder, const struct ps_found *f, struct fal_rack *r,
 }
 
 int
-ps_snapshot_clear(int folder, uint64_t from, struct fal_diag *diag)
+fal_snapshot_clear(int folder, uint64_t from, struct fal_diag *diag)
 {
-	uint64_t *clock = fal_calloc(KEPT_MAX, sizeof(*clock));
+	uint64_t *clock;
 	char name[NAME];
-	size_t n = 0;
-	if (clock == NULL)
-		return fal_diag_set(diag, FAL_ENOMEM, "out of memory");
-	int err = list(folder, clock, &n, diag);
+	size_t n;
+	int err = fal_snapshot_list(folder, &clock, &n, diag);
 	for (size_t i = 0; i < n && clock[i] >= from && err == FAL_OK; i++) {
 		name_of(clock[i], name);
 		if (remove_folder(folder, name) < 0)

@@ -1,5 +1,5 @@
 /* Manifests as JSON: one object, whose members are all there and no others. */
-#include "manifest.h"
+#include "run/manifest.h"
 
 #include "base/json.h"
 #include "base/mem.h"
@@ -19,9 +19,9 @@ struct member {
 	size_t at;
 };
 
-#define M(name, kind, field)                                    \
-	{                                                       \
-		name, kind, offsetof(struct ps_manifest, field) \
+#define M(name, kind, field)                                          \
+	{                                                             \
+		name, kind, offsetof(struct fal_snap_manifest, field) \
 	}
 /* clang-format off: a table reads as one. */
 static const struct member members[] = {
@@ -105,7 +105,7 @@ put_people(const struct fal_coord_past *p, struct fal_buf *out)
 }
 
 void
-ps_manifest_put(const struct ps_manifest *m, struct fal_buf *out)
+fal_snap_manifest_put(const struct fal_snap_manifest *m, struct fal_buf *out)
 {
 	fal_json_open(out, '{');
 	fal_json_member_u64(out, "format", FORMAT);
@@ -235,7 +235,7 @@ get_policy(struct reading *r, const json_t *o, struct fal_policy *out)
 
 /* Numbers that cannot stand beside one another. */
 static void
-judge(struct reading *r, const struct ps_manifest *m)
+judge(struct reading *r, const struct fal_snap_manifest *m)
 {
 	const struct fal_coord_past *p = &m->past;
 	if (m->image.olds > m->image.version || p->first > m->image.version)
@@ -252,12 +252,12 @@ judge(struct reading *r, const struct ps_manifest *m)
 }
 
 int
-ps_manifest_get(const char *name, const void *p, size_t n, struct ps_manifest *out,
-		struct fal_diag *diag)
+fal_snap_manifest_get(const char *name, const void *p, size_t n,
+		      struct fal_snap_manifest *out, struct fal_diag *diag)
 {
 	struct reading r = { name, diag, FAL_OK };
 	json_error_t why;
-	*out = (struct ps_manifest){ 0 };
+	*out = (struct fal_snap_manifest){ 0 };
 	json_t *o = json_loadb(p, n, JSON_REJECT_DUPLICATES, &why);
 	if (o == NULL)
 		return fal_diag_set(diag, FAL_EFORMAT, "%s:%d: %s", name, why.line,
@@ -286,14 +286,14 @@ ps_manifest_get(const char *name, const void *p, size_t n, struct ps_manifest *o
 		get_policy(&r, o, &out->policy);
 	json_decref(o);
 	if (r.err < 0)
-		ps_manifest_free(out);
+		fal_snap_manifest_free(out);
 	return r.err;
 }
 
 void
-ps_manifest_free(struct ps_manifest *m)
+fal_snap_manifest_free(struct fal_snap_manifest *m)
 {
 	fal_policy_free(&m->policy);
 	fal_coord_past_free(&m->past);
-	*m = (struct ps_manifest){ 0 };
+	*m = (struct fal_snap_manifest){ 0 };
 }

@@ -1,15 +1,16 @@
 /* A task's computation, in one thread. */
-#include "desk.h"
+#include "run/desk.h"
 
 #include "base/mem.h"
+#include "base/text.h"
 #include "nn/fingerprint.h"
+#include "nn/kern.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <uv.h>
 
-struct desk {
+struct fal_desk {
 	const struct fal_net *net;
 	struct fal_arena *arena;
 	float *x;        /* [batch][inputs] */
@@ -17,12 +18,51 @@ struct desk {
 	float *grad;     /* [params] */
 };
 
+/* Whether the job is one for a net, and its data one for this net. */
+static int
+check_fit(const struct fal_setup *s, struct fal_diag *diag)
+{
+	const struct fal_part *part = &s->manifest.train;
+	if (s->model->layers == 0)
+		return fal_diag_set(diag, FAL_EINVAL,
+				    "%s: the job has no model.file, only names and "
+				    "shapes: its gradients are another program's to make",
+				    s->job.name);
+	const uint32_t values = part->dtype == FAL_ABSENT ? 0 : part->values;
+	if (values != s->model->inputs)
+		return fal_diag_set(diag, FAL_EINVAL,
+				    "a sample has %u value%s, the model takes %u", values,
+				    fal_text_s(values), s->model->inputs);
+	if (part->targets)
+		return fal_diag_set(diag, FAL_EINVAL,
+				    "the data have values to be predicted, the model "
+				    "has classes");
+	if (part->classes > s->model->classes)
+		return fal_diag_set(diag, FAL_EINVAL,
+				    "the data have %u classes, the model %u",
+				    part->classes, s->model->classes);
+	return FAL_OK;
+}
+
 int
-desk_new(const struct fal_net *net, struct desk **out)
+fal_desk_net(const struct fal_setup *s, struct fal_net **out, struct fal_diag *diag)
+{
+	int err = check_fit(s, diag);
+	if (err < 0)
+		return err;
+	if (s->job.numerics == FAL_JOB_NUMERICS_PORTABLE && fal_kern_portable() < 0)
+		return fal_diag_set(diag, FAL_EINVAL,
+				    "numerics = portable needs a CPU with AVX2 and FMA");
+	err = fal_net_new(s->model, s->job.task, out);
+	return err < 0 ? fal_diag_set(diag, err, "%s", fal_strerror(err)) : FAL_OK;
+}
+
+int
+fal_desk_new(const struct fal_net *net, struct fal_desk **out)
 {
 	const struct fal_model *m = fal_net_model(net);
 	const uint32_t batch = fal_net_batch(net);
-	struct desk *d = fal_calloc(1, sizeof(*d));
+	struct fal_desk *d = fal_calloc(1, sizeof(*d));
 	if (d == NULL)
 		return FAL_ENOMEM;
 	d->net = net;
@@ -31,7 +71,7 @@ desk_new(const struct fal_net *net, struct desk **out)
 	d->grad = fal_calloc_aligned(m->params, sizeof(float));
 	if (d->x == NULL || d->label == NULL || d->grad == NULL ||
 	    fal_arena_new(net, &d->arena) < 0) {
-		desk_free(d);
+		fal_desk_free(d);
 		return FAL_ENOMEM;
 	}
 	*out = d;
@@ -39,7 +79,7 @@ desk_new(const struct fal_net *net, struct desk **out)
 }
 
 void
-desk_free(struct desk *d)
+fal_desk_free(struct fal_desk *d)
 {
 	if (d == NULL)
 		return;
@@ -51,7 +91,7 @@ desk_free(struct desk *d)
 }
 
 int
-desk_run(struct desk *d, const struct maker_job *job, struct fal_ran *ran)
+fal_desk_run(struct fal_desk *d, const struct fal_run_job *job, struct fal_ran *ran)
 {
 	struct fal_loss res;
 	int err = fal_batch_fill(&job->batch, job->first, job->count, d->x, d->label);
@@ -62,30 +102,30 @@ desk_run(struct desk *d, const struct maker_job *job, struct fal_ran *ran)
 		fal_net_eval(d->net, d->arena, job->run.params, &t, &res);
 	else
 		fal_net_grad(d->net, d->arena, job->run.params, &t, d->grad, &res);
-	const struct maker_made made = { .grad = job->run.eval ? NULL : d->grad,
-					 .loss = res.loss,
-					 .right = res.right };
-	return maker_finish(job, &made, ran);
+	const struct fal_run_made made = { .grad = job->run.eval ? NULL : d->grad,
+					   .loss = res.loss,
+					   .right = res.right };
+	return fal_run_finish(job, &made, ran);
 }
 
 uint64_t
-desk_steps(const struct desk *d)
+fal_desk_steps(const struct fal_desk *d)
 {
 	return fal_arena_steps(d->arena);
 }
 
 int
-desk_fingerprint(struct desk *d, uint64_t seed,
-		 uint8_t fingerprint[static FAL_FINGERPRINT])
+fal_desk_fingerprint(struct fal_desk *d, uint64_t seed,
+		     uint8_t fingerprint[static FAL_FINGERPRINT])
 {
 	return fal_net_fingerprint(d->net, d->arena, seed, fingerprint);
 }
 
 static uint64_t
-cpu_ns(void)
+ns_of(clockid_t clock)
 {
 	struct timespec t;
-	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+	clock_gettime(clock, &t);
 	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
 }
 
@@ -97,30 +137,31 @@ least(uint64_t a, uint64_t b)
 
 /* Of a few runs the quickest: the first may find cold caches and new pages. */
 static int
-quickest(struct desk *d, const struct fal_task *t, const float *params,
-	 const int8_t *exps, struct fal_sum *sum, struct desk_time *out)
+quickest(struct fal_desk *d, const struct fal_task *t, const float *params,
+	 const int8_t *exps, struct fal_sum *sum, struct fal_desk_time *out)
 {
 	enum { MOST_RUNS = 5 };
 	static const uint64_t enough = 20000000, most = 500000000; /* ns */
 	struct fal_loss res;
-	const uint64_t start = uv_hrtime();
+	const uint64_t start = ns_of(CLOCK_MONOTONIC);
 	uint64_t now = start;
-	*out = (struct desk_time){ UINT64_MAX, UINT64_MAX };
+	*out = (struct fal_desk_time){ UINT64_MAX, UINT64_MAX };
 	for (int i = 0; i < MOST_RUNS && now - start < (i < 2 ? most : enough); i++) {
-		const uint64_t wall = uv_hrtime(), cpu = cpu_ns();
+		const uint64_t wall = ns_of(CLOCK_MONOTONIC),
+			       cpu = ns_of(CLOCK_THREAD_CPUTIME_ID);
 		fal_net_grad(d->net, d->arena, params, t, d->grad, &res);
 		int err = fal_sum_quantise(sum, d->grad, exps, FAL_BFP_ROOM, NULL);
 		if (err < 0 && err != FAL_ENONFINITE)
 			return err;
-		now = uv_hrtime();
+		now = ns_of(CLOCK_MONOTONIC);
 		out->wall = least(out->wall, now - wall);
-		out->cpu = least(out->cpu, cpu_ns() - cpu);
+		out->cpu = least(out->cpu, ns_of(CLOCK_THREAD_CPUTIME_ID) - cpu);
 	}
 	return FAL_OK;
 }
 
 int
-desk_time(struct desk *d, uint64_t seed, struct desk_time *out)
+fal_desk_time(struct fal_desk *d, uint64_t seed, struct fal_desk_time *out)
 {
 	const struct fal_model *m = fal_net_model(d->net);
 	const struct fal_task t = { d->x, d->label, fal_net_batch(d->net) };

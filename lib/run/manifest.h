@@ -1,8 +1,8 @@
 /* What a snapshot's manifest says (falcon-ps(1), FILES): the numbers of the image beside
  * it, its hash, what the coordinator was, the policy that held, and how much of trace and
  * journal belongs to it.  Bytes in, bytes out: no I/O. */
-#ifndef FALCON_PS_MANIFEST_H
-#define FALCON_PS_MANIFEST_H
+#ifndef FAL_RUN_MANIFEST_H
+#define FAL_RUN_MANIFEST_H
 
 #include "base/buf.h"
 #include "base/err.h"
@@ -12,7 +12,7 @@
 #include "store/image.h"
 #include "trace/chain.h"
 
-struct ps_manifest {
+struct fal_snap_manifest {
 	char job[2 * FAL_HASH_BYTES + 1]; /* hash of its text */
 	uint32_t incarnation;
 	uint64_t lines, journal; /* of trace and journal that are before it, and the */
@@ -25,11 +25,11 @@ struct ps_manifest {
 	struct fal_coord_past past;
 };
 
-void ps_manifest_put(const struct ps_manifest *m, struct fal_buf *out);
-/* Reads what ps_manifest_put made, and nothing else.  `name` stands first in the
+void fal_snap_manifest_put(const struct fal_snap_manifest *m, struct fal_buf *out);
+/* Reads what fal_snap_manifest_put made, and nothing else.  `name` stands first in the
  * diagnosis.  FAL_EFORMAT, FAL_EINVAL, FAL_ENOMEM. */
-int ps_manifest_get(const char *name, const void *p, size_t n, struct ps_manifest *out,
-		    struct fal_diag *diag);
-void ps_manifest_free(struct ps_manifest *m);
+int fal_snap_manifest_get(const char *name, const void *p, size_t n,
+			  struct fal_snap_manifest *out, struct fal_diag *diag);
+void fal_snap_manifest_free(struct fal_snap_manifest *m);
 
 #endif

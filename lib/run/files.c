@@ -1,5 +1,5 @@
 /* Loading a job. */
-#include "job.h"
+#include "run/files.h"
 
 #include "base/mem.h"
 #include "base/parse.h"
@@ -17,7 +17,7 @@ enum { TEXT_MAX = 1 << 20 }; /* bytes of a job or model file */
 
 /* The assignment is made in the text. */
 static int
-override(struct ps_job *j, const char *path, const char *assignment,
+override(struct fal_files *j, const char *path, const char *assignment,
 	 struct fal_diag *diag)
 {
 	struct fal_buf changed = { 0 };
@@ -29,10 +29,10 @@ override(struct ps_job *j, const char *path, const char *assignment,
 }
 
 static int
-load_text(struct ps_job *j, const char *path, const char *const *set, size_t n_set,
+load_text(struct fal_files *j, const char *path, const char *const *set, size_t n_set,
 	  struct fal_diag *diag)
 {
-	int err = fal_cli_read(path, TEXT_MAX, &j->job_text, diag);
+	int err = FAL_OK;
 	for (size_t i = 0; i < n_set && err == FAL_OK; i++)
 		err = override(j, path, set[i], diag);
 	return err < 0 ? err
@@ -42,7 +42,7 @@ load_text(struct ps_job *j, const char *path, const char *const *set, size_t n_s
 
 /* Where the tensors lie in the flat vector. */
 static int
-lay_out(const struct ps_job *j, const char *file, struct fal_diag *diag)
+lay_out(const struct fal_files *j, const char *file, struct fal_diag *diag)
 {
 	if (j->job.block == FAL_JOB_BLOCK_TENSOR &&
 	    fal_model_align(j->model, FAL_BLOCK) < 0)
@@ -54,7 +54,7 @@ lay_out(const struct ps_job *j, const char *file, struct fal_diag *diag)
 
 /* Names and shapes, and their first values. */
 static int
-use_init(struct ps_job *j, const char *file, const struct fal_buf *bytes,
+use_init(struct fal_files *j, const char *file, const struct fal_buf *bytes,
 	 struct fal_diag *diag)
 {
 	size_t data;
@@ -88,7 +88,7 @@ use_init(struct ps_job *j, const char *file, const struct fal_buf *bytes,
 
 /* The file, as it is, or without buffers that are no floats. */
 static int
-use_floats(struct ps_job *j, const char *file, const struct fal_buf *bytes,
+use_floats(struct fal_files *j, const char *file, const struct fal_buf *bytes,
 	   struct fal_diag *diag)
 {
 	struct fal_buf floats = { 0 };
@@ -104,7 +104,7 @@ use_floats(struct ps_job *j, const char *file, const struct fal_buf *bytes,
 
 /* What model.init names; the job's text says its SHA-256 then. */
 static int
-load_init(struct ps_job *j, const char *path, const char *file, struct fal_diag *diag)
+load_init(struct fal_files *j, const char *path, const char *file, struct fal_diag *diag)
 {
 	enum { HEADER = 2 << 20 };
 	static const char key[] = "model.init-sha256=";
@@ -129,7 +129,7 @@ load_init(struct ps_job *j, const char *path, const char *file, struct fal_diag 
 }
 
 static int
-load_model(struct ps_job *j, const char *path, struct fal_diag *diag)
+load_model(struct fal_files *j, const char *path, struct fal_diag *diag)
 {
 	const struct fal_job *job = &j->job;
 	char *file = job->model != NULL ? fal_job_path(path, job->model) : NULL;
@@ -158,7 +158,7 @@ load_model(struct ps_job *j, const char *path, struct fal_diag *diag)
 
 /* Whether the net of the model, if it is one, may compute on these. */
 static int
-check_set(const struct ps_job *j, const char *path, const struct fal_set *set,
+check_set(const struct fal_files *j, const char *path, const struct fal_set *set,
 	  struct fal_diag *diag)
 {
 	const struct fal_model *m = j->model;
@@ -187,7 +187,7 @@ check_set(const struct ps_job *j, const char *path, const struct fal_set *set,
 
 /* data.mean and data.std are for these. */
 static int
-check_channels(const struct ps_job *j, const char *path, struct fal_diag *diag)
+check_channels(const struct fal_files *j, const char *path, struct fal_diag *diag)
 {
 	const uint32_t has = fal_part_channels(&j->manifest.train);
 	if (j->job.channels == 1 || j->job.channels == has)
@@ -199,7 +199,7 @@ check_channels(const struct ps_job *j, const char *path, struct fal_diag *diag)
 }
 
 static int
-load_data(struct ps_job *j, const char *path, struct fal_diag *diag)
+load_data(struct fal_files *j, const char *path, struct fal_diag *diag)
 {
 	const struct fal_load files = { .job = &j->job,
 					.job_file = path,
@@ -229,19 +229,49 @@ load_data(struct ps_job *j, const char *path, struct fal_diag *diag)
 	return j->manifest_bytes.err;
 }
 
-int
-ps_job_load(struct ps_job *j, const char *path, const char *const *set, size_t n_set,
-	    struct fal_diag *diag)
+static void
+hash(const struct fal_buf *text, char hex[static 2 * FAL_HASH_BYTES + 1])
 {
-	*j = (struct ps_job){ 0 };
+	uint8_t digest[FAL_HASH_BYTES];
+	fal_hash(text->p, text->n, digest);
+	fal_hex(digest, sizeof(digest), hex);
+}
+
+/* All of it, once the text is there. */
+static int
+load(struct fal_files *j, const char *path, const char *const *set, size_t n_set,
+     struct fal_diag *diag)
+{
 	int err = load_text(j, path, set, n_set, diag);
 	if (err == FAL_OK)
 		err = load_model(j, path, diag);
-	return err == FAL_OK ? load_data(j, path, diag) : err;
+	if (err == FAL_OK)
+		err = load_data(j, path, diag);
+	hash(&j->model_text, j->model_hex);
+	hash(&j->manifest_bytes, j->data_hex);
+	return err;
+}
+
+int
+fal_files_load(struct fal_files *j, const char *path, const char *const *set,
+	       size_t n_set, struct fal_diag *diag)
+{
+	*j = (struct fal_files){ 0 };
+	int err = fal_cli_read(path, TEXT_MAX, &j->job_text, diag);
+	return err == FAL_OK ? load(j, path, set, n_set, diag) : err;
+}
+
+int
+fal_files_take(struct fal_files *j, const char *path, const struct fal_buf *text,
+	       struct fal_diag *diag)
+{
+	*j = (struct fal_files){ 0 };
+	fal_put_bytes(&j->job_text, text->p, text->n);
+	return j->job_text.err < 0 ? j->job_text.err : load(j, path, NULL, 0, diag);
 }
 
 void
-ps_job_free(struct ps_job *j)
+fal_files_free(struct fal_files *j)
 {
 	fal_manifest_free(&j->manifest);
 	fal_set_free(&j->train);
@@ -255,14 +285,38 @@ ps_job_free(struct ps_job *j)
 }
 
 uint64_t
-ps_job_data(const struct ps_job *j)
+fal_files_data(const struct fal_files *j)
 {
 	return fal_part_bytes(&j->manifest.train) + fal_part_bytes(&j->manifest.test);
 }
 
 uint32_t
-ps_job_tasks(const struct ps_job *j)
+fal_files_tasks(const struct fal_files *j)
 {
 	const struct fal_grid g = fal_job_grid(&j->job, j->train.n);
 	return fal_grid_tasks(&g, 0);
+}
+
+struct fal_rack_conf
+fal_files_rack_conf(const struct fal_files *j, uint32_t shards)
+{
+	return (struct fal_rack_conf){ .shards = shards,
+				       .each = { .n = j->model->params,
+						 .tasks = fal_files_tasks(j),
+						 .optim = j->job.optim } };
+}
+
+struct fal_rack *
+fal_files_rack(const struct fal_files *j, const struct fal_rack_conf *conf)
+{
+	float *drawn = NULL;
+	if (j->init == NULL) {
+		drawn = fal_calloc_aligned(j->model->params, sizeof(*drawn));
+		if (drawn == NULL)
+			return NULL;
+		fal_model_init(j->model, j->job.seed, drawn);
+	}
+	struct fal_rack *rack = fal_rack_new(conf, drawn != NULL ? drawn : j->init);
+	free(drawn);
+	return rack;
 }

@@ -1,0 +1,40 @@
+/* The place where one thread computes tasks: its buffers, and the computation. */
+#ifndef FAL_RUN_DESK_H
+#define FAL_RUN_DESK_H
+
+#include "nn/net.h"
+#include "run/finish.h"
+#include "run/setup.h"
+
+struct fal_desk; /* opaque */
+
+/* The net of the job's model, for its largest task, in kernels that job.numerics asks
+ * for, for this process; its model is `s`'s.  FAL_EINVAL for a model without layers, data
+ * that do not fit it, or a CPU that cannot be portable; FAL_ENOMEM; with `diag`. */
+int fal_desk_net(const struct fal_setup *s, struct fal_net **out, struct fal_diag *diag);
+
+/* For the net's largest tasks; `net` is kept until fal_desk_free.  FAL_ENOMEM. */
+int fal_desk_new(const struct fal_net *net, struct fal_desk **out);
+void fal_desk_free(struct fal_desk *d);
+
+/* Computes the task: to run.sum and `ran`, as fal_run_finish says.  Those of
+ * fal_batch_fill, too. */
+int fal_desk_run(struct fal_desk *d, const struct fal_run_job *job, struct fal_ran *ran);
+
+/* How far it is: layers that it has passed, ever.  For any thread. */
+uint64_t fal_desk_steps(const struct fal_desk *d);
+
+/* The numerics fingerprint of this machine.  FAL_ENOMEM. */
+int fal_desk_fingerprint(struct fal_desk *d, uint64_t seed,
+			 uint8_t fingerprint[static FAL_FINGERPRINT]);
+
+/* What the largest task takes once caches are warm: ns that pass, and of this thread's
+ * CPU, whatever else the machine does. */
+struct fal_desk_time {
+	uint64_t wall, cpu;
+};
+
+/* Times it on made-up samples.  FAL_ENOMEM. */
+int fal_desk_time(struct fal_desk *d, uint64_t seed, struct fal_desk_time *out);
+
+#endif

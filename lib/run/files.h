@@ -1,0 +1,51 @@
+/* A job's files, judged and in memory: what falcon-ps serves, and whoever checks it. */
+#ifndef FAL_RUN_FILES_H
+#define FAL_RUN_FILES_H
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "data/chunk.h"
+#include "data/set.h"
+#include "job/job.h"
+#include "model/model.h"
+#include "sec/hash.h"
+#include "shard/rack.h"
+
+struct fal_files {
+	struct fal_job job;
+	struct fal_model *model;
+	float *init;                /* model->params; NULL: they are drawn */
+	struct fal_set train, test; /* test.n 0: none */
+	struct fal_manifest manifest;
+	/* What workers get: the effective job text, which has the SHA-256 of what
+	 * model.init names; the model's, or names and shapes; the manifest. */
+	struct fal_buf job_text, model_text, manifest_bytes;
+	uint8_t hash[FAL_HASH_BYTES]; /* of the job text */
+	/* The same, and those of the two others, in digits. */
+	char hash_hex[2 * FAL_HASH_BYTES + 1];
+	char model_hex[2 * FAL_HASH_BYTES + 1], data_hex[2 * FAL_HASH_BYTES + 1];
+};
+
+/* Reads the job file `path`, applies the assignments `set` ("section.key=value"), then
+ * reads model and data.  On error `diag` names file, line and value.  Free with
+ * fal_files_free in each case. */
+int fal_files_load(struct fal_files *j, const char *path, const char *const *set,
+		   size_t n_set, struct fal_diag *diag);
+/* The same of an effective text (copied), whose names begin where `path` lies. */
+int fal_files_take(struct fal_files *j, const char *path, const struct fal_buf *text,
+		   struct fal_diag *diag);
+void fal_files_free(struct fal_files *j);
+
+/* What all racks of the job have in common; and a rack with the parameters that the job
+ * begins with, NULL when out of memory. */
+struct fal_rack_conf fal_files_rack_conf(const struct fal_files *j, uint32_t shards);
+struct fal_rack *fal_files_rack(const struct fal_files *j,
+				const struct fal_rack_conf *conf);
+
+/* Tasks of a whole clock: K. */
+uint32_t fal_files_tasks(const struct fal_files *j);
+
+/* Bytes of all samples with their labels: of all chunks. */
+uint64_t fal_files_data(const struct fal_files *j);
+
+#endif

@@ -1,0 +1,36 @@
+/* A task of a job on its way through a lane: what it is, what was computed, and what of
+ * that travels. */
+#ifndef FAL_RUN_FINISH_H
+#define FAL_RUN_FINISH_H
+
+#include "agent/agent.h"
+#include "data/batch.h"
+#include "model/model.h"
+
+#include <stdint.h>
+
+/* A task, all borrowed: the samples at places first … first+count-1 of `batch`, whose
+ * chunks are all here. */
+struct fal_run_job {
+	uint64_t id; /* no other task of these lanes has it */
+	struct fal_run run;
+	struct fal_batch batch;
+	uint32_t first, count;
+};
+
+/* What a task gave. */
+struct fal_run_made {
+	const float *grad; /* NULL for eval; borrowed */
+	/* The gradient's tensors are one after another, and somebody else may still write
+	 * there: each value is read once.  NULL: it is a flat vector. */
+	const struct fal_model *packed;
+	double loss;
+	uint32_t right;
+};
+
+/* The end of a task: the quantised gradient to run.sum (nothing for eval), loss, right,
+ * samples and nonfinite to `ran`.  Those of fal_sum_quantise but FAL_ENONFINITE. */
+int fal_run_finish(const struct fal_run_job *job, const struct fal_run_made *made,
+		   struct fal_ran *ran);
+
+#endif
