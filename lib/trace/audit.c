@@ -297,6 +297,7 @@ take_ledger(struct fal_audit *a, struct fal_trace_line *l)
 	if (err < 0)
 		return err;
 	fal_doubts_round(&a->doubts, l, &r, &a->f);
+	fal_denials_skipped(&a->denials, l, &r, &a->f);
 	fal_denials_round(&a->denials, &r);
 	const struct fal_judge_env env = { &a->job, &r, &a->people.ids, &a->f };
 	a->v.samples_dropped += r.end == FAL_TRACE_DROPPED ? r.samples : 0;

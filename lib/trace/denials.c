@@ -72,6 +72,37 @@ fal_denials_line(struct fal_denials *d, struct fal_trace_line *l,
 	return 0;
 }
 
+static int
+by_task(const void *a, const void *b)
+{
+	const struct fal_denial *x = a, *y = b;
+	return x->clock != y->clock ? (x->clock > y->clock) - (x->clock < y->clock)
+				    : (x->task > y->task) - (x->task < y->task);
+}
+
+void
+fal_denials_skipped(struct fal_denials *d, struct fal_trace_line *l,
+		    const struct fal_trace_round *r, struct fal_findings *f)
+{
+	if (!fal_trace_has(l->o, FAL_F_SKIPPED))
+		return;
+	if (d->n > 0)
+		qsort(d->v, d->n, sizeof(*d->v), by_task);
+	const size_t rows = fal_trace_get_len(l, l->o, FAL_F_SKIPPED);
+	for (size_t i = 0; i < rows && l->err == 0; i++) {
+		uint64_t row[2] = { 0 };
+		fal_trace_get_row(l, l->o, FAL_F_SKIPPED, i, 2, row);
+		struct fal_denial is = { .clock = r->clock, .task = row[0] };
+		const uint64_t end = row[0] + (row[1] < r->tasks ? row[1] : r->tasks);
+		while (is.task < end && d->n > 0 &&
+		       bsearch(&is, d->v, d->n, sizeof(is), by_task) != NULL)
+			is.task++;
+		if (is.task < end)
+			fal_finding(f, r, is.task, 1,
+				    "skipped, but nobody has said that it is not finite");
+	}
+}
+
 void
 fal_denials_round(struct fal_denials *d, const struct fal_trace_round *r)
 {

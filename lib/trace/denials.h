@@ -25,6 +25,9 @@ void fal_denials_free(struct fal_denials *d);
 int fal_denials_line(struct fal_denials *d, struct fal_trace_line *l,
 		     const struct fal_trace_job *job, const struct fal_people *people,
 		     struct fal_findings *f);
+/* The round's ledger line: of what it skipped somebody has said so. */
+void fal_denials_skipped(struct fal_denials *d, struct fal_trace_line *l,
+			 const struct fal_trace_round *r, struct fal_findings *f);
 /* The round has ended. */
 void fal_denials_round(struct fal_denials *d, const struct fal_trace_round *r);
 

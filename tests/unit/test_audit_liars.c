@@ -10,12 +10,15 @@
 #include "base/buf.h"
 #include "trace/audit.h"
 
+#include <stdio.h>
 #include <string.h>
 
-#define JOB                                                                        \
+#define JOB_OF(more)                                                               \
 	"{\"t\":0.0,\"ev\":\"job\",\"name\":\"j\",\"epochs\":1,\"batch\":8,"       \
 	"\"task\":2,\"samples\":16,\"test\":5,\"blocks\":5,\"clocks_per_epoch\":2" \
-	",\"clocks\":2,\"scheme\":\"epsp\",\"audit\":\"claims\"}\n"
+	",\"clocks\":2,\"scheme\":\"epsp\",\"audit\":\"claims\"" more "}\n"
+#define JOB JOB_OF("")
+#define SKIPPING JOB_OF(",\"nonfinite\":\"skip\"")
 #define JOIN(id, key)                                                              \
 	"{\"t\":1.5,\"ev\":\"join\",\"worker\":\"w\",\"id\":" id ",\"key\":\"" key \
 	"\",\"key_fingerprint\":\"f" key "\"}\n"
@@ -54,6 +57,9 @@
 	"\"blocks\":5}"
 #define BEFORE                                                                         \
 	"{\"c\":[1,9],\"tasks\":[[0,2]],\"blocks\":5},{\"c\":[2,9],\"tasks\":[[2,2]]," \
+	"\"blocks\":5}"
+#define HALF                                                                           \
+	"{\"c\":[1,1],\"tasks\":[[0,2]],\"blocks\":5},{\"c\":[2,1],\"tasks\":[[3,1]]," \
 	"\"blocks\":5}"
 #define HALVES "[1,0,2],[2,2,2]"
 #define TALL "\"needed\":9,\"shown\":-3,\"exponent\":-12"
@@ -206,6 +212,75 @@ static const struct {
 	{ EVAL(KEY("a", "3", "4", "0")), NULL, "" },
 };
 
+/* The audit of the n lines, NULL ones left out, ends as `want` says, as in `cases`. */
+static void
+audits(size_t i, const char *const *lines, size_t n, const char *want)
+{
+	struct fal_audit *a = fal_audit_new();
+	struct fal_trace_reader *r = fal_trace_reader_new(fal_audit_line, a);
+	struct fal_audit_verdict v = { .n_text = 0 };
+	struct fal_diag diag = { "" };
+	int err = 0;
+	assert_true(a != NULL && r != NULL);
+	for (size_t k = 0; k < n && err == 0; k++)
+		if (lines[k] != NULL)
+			err = fal_trace_feed(r, lines[k], strlen(lines[k]), &diag);
+	/* Whatever is to come has not come yet: this is one more line. */
+	static const char later[] = "{\"t\":2.0,\"ev\":\"hold\"}\n";
+	if (err == 0)
+		err = fal_trace_feed(r, later, strlen(later), &diag);
+	if (err == 0)
+		err = fal_trace_end(r, &diag);
+	if (err == 0)
+		err = fal_audit_end(a, &v, &diag);
+	if ((err < 0) != (want != NULL && want[0] == '\0'))
+		fail_msg("case %zu: %d %s", i, err, diag.text);
+	if (err == 0 && want == NULL && v.findings > 0)
+		fail_msg("case %zu: %s", i, v.text[0]);
+	if (err == 0 && want != NULL && (v.findings == 0 || strcmp(v.text[0], want) != 0))
+		fail_msg("case %zu: '%s', not '%s'", i, v.findings > 0 ? v.text[0] : "",
+			 want);
+	fal_trace_reader_free(r);
+	fal_audit_free(a);
+}
+
+/* Task 2 of clock 0 is skipped; `said` comes before the ledger. */
+static void
+test_skips(void **state)
+{
+	static const struct {
+		const char *job, *said, *samples, *skipped, *contrib, *finding;
+	} skips[] = {
+		{ SKIPPING, DENIAL("nonfinite", "2", "0", "2"), "6", "[2,1]", HALF,
+		  NULL },
+		{ SKIPPING, DENIAL("nonfinite", "2", "0", "2"), "4", "[2,1],[2,1]", HALF,
+		  "clock 0: task 2: skipped 2 times" },
+		{ SKIPPING, DENIAL("nonfinite", "2", "0", "2"), "4", "[2,2]", HALF,
+		  "clock 0: task 3: skipped, but nobody has said that it is not finite" },
+		{ SKIPPING, DENIAL("nonfinite", "2", "1", "2"), "6", "[2,1]", HALF,
+		  "clock 0: task 2: skipped, but nobody has said that it is not finite" },
+		{ SKIPPING, NULL, "6", "[2,1]", HALF,
+		  "clock 0: task 2: skipped, but nobody has said that it is not finite" },
+		{ SKIPPING, DENIAL("nonfinite", "2", "0", "2"), "6", "[2,1]", WHOLE,
+		  "clock 0: task 2: skipped, but contribution 2.1 has it" },
+		{ JOB, DENIAL("nonfinite", "2", "0", "2"), "6", "[2,1]", HALF,
+		  "clock 0: task 2: skipped, but the job does not say so" },
+	};
+	(void)state;
+	for (size_t i = 0; i < sizeof(skips) / sizeof(skips[0]); i++) {
+		char ledger[1000];
+		snprintf(ledger, sizeof(ledger),
+			 "{\"t\":1.5,\"ev\":\"ledger\",\"clock\":0,\"version\":0,"
+			 "\"tasks\":4,\"samples\":%s,\"blocks\":5,\"grant\":[" HALVES
+			 "],\"move\":[],\"clone\":[],\"regrant\":[],\"skipped\":[%s],"
+			 "\"contrib\":[%s],\"lost\":[]}\n",
+			 skips[i].samples, skips[i].skipped, skips[i].contrib);
+		const char *const lines[] = { skips[i].job, JOIN("1", "a"),
+					      JOIN("2", "b"), skips[i].said, ledger };
+		audits(i, lines, sizeof(lines) / sizeof(lines[0]), skips[i].finding);
+	}
+}
+
 static void
 test_cases(void **state)
 {
@@ -221,42 +296,15 @@ test_cases(void **state)
 			cases[i].said,
 			cases[i].ledger,
 		};
-		const char *want = cases[i].finding;
-		struct fal_audit *a = fal_audit_new();
-		struct fal_trace_reader *r = fal_trace_reader_new(fal_audit_line, a);
-		struct fal_audit_verdict v = { .n_text = 0 };
-		struct fal_diag diag = { "" };
-		int err = 0;
-		assert_true(a != NULL && r != NULL);
-		for (size_t k = 0; k < sizeof(lines) / sizeof(lines[0]) && err == 0; k++)
-			if (lines[k] != NULL)
-				err = fal_trace_feed(r, lines[k], strlen(lines[k]),
-						     &diag);
-		/* Whatever is to come has not come yet: this is one more line. */
-		static const char later[] = "{\"t\":2.0,\"ev\":\"hold\"}\n";
-		if (err == 0)
-			err = fal_trace_feed(r, later, strlen(later), &diag);
-		if (err == 0)
-			err = fal_trace_end(r, &diag);
-		if (err == 0)
-			err = fal_audit_end(a, &v, &diag);
-		if ((err < 0) != (want != NULL && want[0] == '\0'))
-			fail_msg("case %zu: %d %s", i, err, diag.text);
-		if (err == 0 && want == NULL && v.findings > 0)
-			fail_msg("case %zu: %s", i, v.text[0]);
-		if (err == 0 && want != NULL &&
-		    (v.findings == 0 || strcmp(v.text[0], want) != 0))
-			fail_msg("case %zu: '%s', not '%s'", i,
-				 v.findings > 0 ? v.text[0] : "", want);
-		fal_trace_reader_free(r);
-		fal_audit_free(a);
+		audits(i, lines, sizeof(lines) / sizeof(lines[0]), cases[i].finding);
 	}
 }
 
 int
 main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(test_cases) };
+	const struct CMUnitTest tests[] = { cmocka_unit_test(test_cases),
+					    cmocka_unit_test(test_skips) };
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
