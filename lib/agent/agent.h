@@ -47,7 +47,8 @@ struct fal_ran {
 	bool nonfinite; /* the gradient could not be quantised */
 	int64_t loss;   /* Σ over the samples, · 2^FAL_LOSS_BITS */
 	uint32_t right, samples;
-	uint64_t task_ns; /* how long it took */
+	uint64_t task_ns;            /* how long it took */
+	uint8_t hash[FAL_TASK_HASH]; /* of the gradient, where it is finite: taskhash.h */
 };
 
 struct fal_agent_ops {

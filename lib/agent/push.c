@@ -369,6 +369,7 @@ agent_claim(struct fal_agent *a, const struct lane *was, const struct fal_ran *r
 	m.claim.task_ns = ran->task_ns;
 	m.claim.loss = ran->loss;
 	m.claim.nonfinite = ran->nonfinite;
+	memcpy(m.claim.hash, ran->hash, sizeof(m.claim.hash));
 	if (ran->nonfinite) {
 		err = agent_give_sum(a, was->sum);
 		return err == FAL_OK ? agent_send(a, &m, false) : err;
@@ -396,6 +397,7 @@ agent_checked(struct fal_agent *a, const struct lane *was, const struct fal_ran 
 	m.checked.round = was->item.round;
 	m.checked.task = was->item.task;
 	m.checked.nonfinite = ran->nonfinite;
+	memcpy(m.checked.hash, ran->hash, sizeof(m.checked.hash));
 	for (uint32_t b = 0; b < a->blocks && err == FAL_OK; b++) {
 		fal_put_u8(&needed,
 			   (uint8_t)(ran->nonfinite ? FAL_EXP_NONE

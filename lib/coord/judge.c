@@ -271,7 +271,7 @@ static int
 ask(struct fal_coord *c, double now, struct fal_doubted *d, uint32_t but)
 {
 	const uint32_t blocks = fal_blocks(c->conf.params);
-	struct fal_check_of of = { d->is.id, d->is.key, but, 0 };
+	struct fal_check_of of = { .id = d->is.id, .key = d->is.key, .but = but };
 	struct fal_round_info r;
 	if (!fal_sched_round(c->sched, d->round, &r) ||
 	    !computed_on(c, &r, d->is.id, &of.version))

@@ -204,6 +204,7 @@ on_claim(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_m
 				   .task_s = (double)m->claim.task_ns * 1e-9,
 				   .loss = m->claim.loss,
 				   .nonfinite = m->claim.nonfinite != 0 };
+	memcpy(in.hash, m->claim.hash, sizeof(in.hash));
 	const int64_t most = (int64_t)c->conf.grid.task * FAL_LOSS_MAX << FAL_LOSS_BITS;
 	if (in.loss < 0 || in.loss > most)
 		return fal_diag_set(diag, FAL_EINVAL, "claims a loss of %" PRId64,

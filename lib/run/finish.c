@@ -1,6 +1,8 @@
 /* What a lane made, as it travels. */
 #include "run/finish.h"
 
+#include "agent/taskhash.h"
+
 #include <math.h>
 
 /* As it travels; what is not finite shows in the gradient. */
@@ -12,18 +14,29 @@ fixed_loss(double loss, uint32_t samples)
 	return llrint(ldexp(least, FAL_LOSS_BITS));
 }
 
-/* Block by block, by way of memory that is ours. */
+/* Block by block, and hashes what comes of it; what is packed by way of memory that is
+ * ours. */
 static int
-quantise_packed(const struct fal_run *r, const struct fal_run_made *made)
+quantise(const struct fal_run *r, const struct fal_run_made *made,
+	 uint8_t hash[static FAL_TASK_HASH])
 {
-	const uint64_t n = made->packed->params;
-	float g[FAL_BLOCK];
+	const uint64_t n = fal_sum_len(r->sum);
+	struct fal_hash_state h;
+	float own[FAL_BLOCK];
 	int err = FAL_OK;
+	fal_hash_init(&h);
 	for (uint32_t b = 0; b < fal_blocks(n) && err == FAL_OK; b++) {
-		fal_model_unpack(made->packed, made->grad, (uint64_t)b * FAL_BLOCK,
-				 fal_block_len(n, b), g);
+		const uint64_t first = (uint64_t)b * FAL_BLOCK;
+		const float *g = made->packed != NULL ? own : made->grad + first;
+		if (made->packed != NULL)
+			fal_model_unpack(made->packed, made->grad, first,
+					 fal_block_len(n, b), own);
 		err = fal_sum_quantise_block(r->sum, b, g, r->exps[b], r->room);
+		if (err == FAL_OK)
+			fal_task_hash_block(&h, r->sum, b, r->exps[b]);
 	}
+	if (err == FAL_OK)
+		fal_task_hash_end(&h, hash);
 	return err;
 }
 
@@ -33,10 +46,8 @@ fal_run_finish(const struct fal_run_job *job, const struct fal_run_made *made,
 {
 	const struct fal_run *r = &job->run;
 	int err = FAL_OK;
-	if (made->grad != NULL && made->packed != NULL)
-		err = quantise_packed(r, made);
-	else if (made->grad != NULL)
-		err = fal_sum_quantise(r->sum, made->grad, r->exps, r->room, NULL);
+	if (made->grad != NULL)
+		err = quantise(r, made, ran->hash);
 	if (err < 0 && err != FAL_ENONFINITE)
 		return err;
 	ran->nonfinite = err == FAL_ENONFINITE;

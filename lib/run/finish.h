@@ -28,8 +28,9 @@ struct fal_run_made {
 	uint32_t right;
 };
 
-/* The end of a task: the quantised gradient to run.sum (nothing for eval), loss, right,
- * samples and nonfinite to `ran`.  Those of fal_sum_quantise but FAL_ENONFINITE. */
+/* The end of a task: the quantised gradient to run.sum (nothing for eval), its hash,
+ * loss, right, samples and nonfinite to `ran`.  Those of fal_sum_quantise_block but
+ * FAL_ENONFINITE. */
 int fal_run_finish(const struct fal_run_job *job, const struct fal_run_made *made,
 		   struct fal_ran *ran);
 

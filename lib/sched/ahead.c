@@ -15,12 +15,14 @@ fal_goes_ahead(const struct fal_sched *s)
 }
 
 /* All of it is claimed, and reported where that was done ahead, or has come although
- * claims were lost again; and those who have claimed had its version to compute on. */
+ * claims were lost again, and nothing of it is being verified; and those who have claimed
+ * had its version to compute on. */
 static bool
 is_ready(const struct fal_sched *s, const struct fal_round *r)
 {
 	const bool all = r->ledger.claimed == r->ledger.tasks;
-	return (all || r->complete) && r->ledger.due == 0 && s->published >= r->version;
+	return (all || r->complete) && r->ledger.due == 0 && r->unsure == 0 &&
+	       s->published >= r->version;
 }
 
 /* In the order of rounds, as their updates are. */

@@ -13,9 +13,55 @@
 #include "sched/round.h"
 #include "sched/speed.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+static void
+forget(struct fal_sched *s, struct fal_check *c)
+{
+	free(c->task);
+	*c = s->check[--s->checks];
+}
+
+/* The place of the task among those that are not answered yet; c->left: it is none. */
+static uint32_t
+place(const struct fal_check *c, uint32_t task)
+{
+	uint32_t k = 0;
+	while (k < c->left && c->task[k] != task)
+		k++;
+	return k;
+}
+
+/* Is the witness to run the task for another check, too? */
+static bool
+for_another(const struct fal_sched *s, const struct fal_check *c, uint32_t task)
+{
+	for (size_t i = 0; i < s->checks; i++) {
+		const struct fal_check *o = &s->check[i];
+		if (o != c && o->round == c->round && o->worker == c->worker &&
+		    place(o, task) < o->left)
+			return true;
+	}
+	return false;
+}
+
+/* Nobody wants the rest of the check. */
+static int
+unask(struct fal_sched *s, struct fal_check *c)
+{
+	struct fal_act act = { .kind = FAL_ACT_UNCHECK,
+			       .worker = c->worker,
+			       .round = c->round };
+	for (uint32_t k = 0; k < c->left; k++)
+		if (!for_another(s, c, c->task[k]) &&
+		    fal_emit_task(s, act, c->task[k]) < 0)
+			return FAL_ENOMEM;
+	forget(s, c);
+	return FAL_OK;
+}
 
 /* ---- again ----------------------------------------------------------------------- */
 
@@ -65,7 +111,7 @@ fal_sched_again(struct fal_sched *s, double now, uint64_t round, uint32_t suspec
 	for (size_t i = 0; i < s->checks;)
 		if (s->check[i].round != round)
 			i++;
-		else if (fal_sched_unasked(s, round, s->check[i].id) < 0)
+		else if (unask(s, &s->check[i]) < 0)
 			return FAL_ENOMEM;
 	r->suspect = suspect;
 	for (uint32_t i = 0; i < r->ledger.contribs; i++) {
@@ -91,22 +137,6 @@ fal_sched_abandon(struct fal_sched *s, double now, uint64_t round, const char *w
 
 /* ---- checks ---------------------------------------------------------------------- */
 
-static struct fal_check *
-find(const struct fal_sched *s, uint64_t round, struct fal_cid id)
-{
-	for (size_t i = 0; i < s->checks; i++)
-		if (s->check[i].round == round && fal_cid_eq(s->check[i].id, id))
-			return &s->check[i];
-	return NULL;
-}
-
-static void
-forget(struct fal_sched *s, struct fal_check *c)
-{
-	free(c->task);
-	*c = s->check[--s->checks];
-}
-
 /* Has the worker this version?  The one team of all has all that are kept; of others
  * there is what they were sent last. */
 static bool
@@ -122,7 +152,8 @@ is_other(const struct fal_sched *s, const struct fal_worker *w,
 	 const struct fal_check_of *of)
 {
 	const bool silent = w->unheard != 0 && w->unheard == w->claims + 1;
-	return fal_worker_active(w) && w->key != of->key && w->key != of->but &&
+	const bool alike = !of->is_one || w->numerics == of->numerics;
+	return fal_worker_active(w) && w->key != of->key && w->key != of->but && alike &&
 	       !silent && (has(s, w, of->version) || of->version == s->version);
 }
 
@@ -186,22 +217,24 @@ fal_sched_check(struct fal_sched *s, double now, uint64_t round,
 	if (ci == FAL_NONE)
 		return 0;
 	const struct fal_contrib *c = &r->ledger.contrib[ci];
-	struct fal_worker *w = witness(s, of, c->tasks);
+	const uint32_t tasks = of->is_one ? 1 : c->tasks;
+	struct fal_worker *w = witness(s, of, tasks);
 	if (w == NULL)
 		return 0;
 	if (FAL_GROW(s->check, s->check_cap, s->checks + 1) < 0)
 		return FAL_ENOMEM;
 	struct fal_check made = { .round = round,
 				  .id = of->id,
+				  .one = of->is_one ? of->one : FAL_NONE,
 				  .worker = w->id,
-				  .left = c->tasks,
+				  .left = tasks,
 				  .claims = w->claims,
 				  .since = now,
 				  .asked = now,
 				  .steps = UINT64_MAX,
-				  .expires = now + patience(s, w, c->tasks),
-				  .last = now + FAL_MOST_TIMES * patience(s, w, c->tasks),
-				  .task = fal_calloc(c->tasks, sizeof(*made.task)) };
+				  .expires = now + patience(s, w, tasks),
+				  .last = now + FAL_MOST_TIMES * patience(s, w, tasks),
+				  .task = fal_calloc(tasks, sizeof(*made.task)) };
 	if (made.task == NULL)
 		return FAL_ENOMEM;
 	struct fal_act act = { .kind = FAL_ACT_CHECK,
@@ -217,70 +250,130 @@ fal_sched_check(struct fal_sched *s, double now, uint64_t round,
 			return FAL_ENOMEM;
 		}
 	}
-	for (uint32_t i = c->head; i != FAL_NONE; i = r->ledger.claim[i].next) {
+	if (of->is_one)
+		made.task[n++] = of->one;
+	for (uint32_t i = c->head; i != FAL_NONE && !of->is_one;
+	     i = r->ledger.claim[i].next)
 		made.task[n++] = r->ledger.claim[i].task;
-		if (fal_emit_task(s, act, r->ledger.claim[i].task) < 0) {
+	for (uint32_t i = 0; i < n; i++)
+		if (fal_emit_task(s, act, made.task[i]) < 0) {
 			free(made.task);
 			return FAL_ENOMEM;
 		}
-	}
 	s->check[s->checks++] = made;
 	act.kind = FAL_ACT_PING; /* how far it is now */
 	return fal_emit(s, act) != NULL ? 1 : FAL_ENOMEM;
+}
+
+/* `worker` has answered task k of the check.  2: that was the last one; else 1. */
+static int
+answered(struct fal_sched *s, struct fal_check *c, uint32_t k)
+{
+	struct fal_worker *w = fal_find(s, c->worker);
+	fal_put_off(s, w, w->heard); /* it spoke just now */
+	c->task[k] = c->task[--c->left];
+	if (c->left > 0)
+		return 1;
+	forget(s, c);
+	return 2;
+}
+
+/* The check that `worker` was asked to run the task for, and has not answered: of it
+ * alone, or with others; NULL: none. */
+static struct fal_check *
+asked_for(const struct fal_sched *s, uint32_t worker, uint64_t round, uint32_t task,
+	  bool one)
+{
+	for (size_t i = 0; i < s->checks; i++) {
+		struct fal_check *c = &s->check[i];
+		if (c->round == round && c->worker == worker &&
+		    (c->one != FAL_NONE) == one && place(c, task) < c->left)
+			return c;
+	}
+	return NULL;
 }
 
 int
 fal_sched_checked(struct fal_sched *s, uint32_t worker, uint64_t round, uint32_t task,
 		  bool whole, struct fal_cid *of)
 {
+	struct fal_check *c = asked_for(s, worker, round, task, false);
+	if (c == NULL)
+		return 0;
+	*of = c->id;
+	return whole ? answered(s, c, place(c, task)) : 1;
+}
+
+bool
+fal_sched_checked_one(struct fal_sched *s, uint32_t worker, uint64_t round, uint32_t task,
+		      struct fal_cid *of)
+{
+	struct fal_check *c = asked_for(s, worker, round, task, true);
+	if (c == NULL)
+		return false;
+	*of = c->id;
+	answered(s, c, 0);
+	return true;
+}
+
+static int
+unask_of(struct fal_sched *s, uint64_t round, struct fal_cid id, uint32_t one)
+{
 	for (size_t i = 0; i < s->checks; i++) {
 		struct fal_check *c = &s->check[i];
-		if (c->round != round || c->worker != worker)
-			continue;
-		for (uint32_t k = 0; k < c->left; k++) {
-			if (c->task[k] != task)
-				continue;
-			*of = c->id;
-			if (!whole)
-				return 1;
-			/* It spoke just now. */
-			fal_put_off(s, fal_find(s, worker), fal_find(s, worker)->heard);
-			c->task[k] = c->task[--c->left];
-			if (c->left > 0)
-				return 1;
-			forget(s, c);
-			return 2;
-		}
+		if (c->round == round && fal_cid_eq(c->id, id) && c->one == one)
+			return unask(s, c);
 	}
-	return 0;
+	return FAL_OK;
 }
 
 int
 fal_sched_unasked(struct fal_sched *s, uint64_t round, struct fal_cid id)
 {
-	struct fal_check *c = find(s, round, id);
-	if (c == NULL)
+	return unask_of(s, round, id, FAL_NONE);
+}
+
+int
+fal_sched_unasked_one(struct fal_sched *s, uint64_t round, struct fal_cid id,
+		      uint32_t task)
+{
+	return unask_of(s, round, id, task);
+}
+
+bool
+fal_sched_unsure(struct fal_sched *s, uint64_t round)
+{
+	struct fal_round *r = fal_round_find(s, round);
+	if (r == NULL || r->armed)
+		return false;
+	r->unsure++;
+	return true;
+}
+
+int
+fal_sched_sure(struct fal_sched *s, double now, uint64_t round, uint32_t confirmed)
+{
+	struct fal_round *r = fal_round_find(s, round);
+	if (r == NULL)
 		return FAL_OK;
-	struct fal_act act = { .kind = FAL_ACT_UNCHECK,
-			       .worker = c->worker,
-			       .round = round };
-	for (uint32_t k = 0; k < c->left; k++)
-		if (fal_emit_task(s, act, c->task[k]) < 0)
-			return FAL_ENOMEM;
-	forget(s, c);
-	return FAL_OK;
+	assert(r->unsure > 0);
+	r->unsure--;
+	if (confirmed != FAL_NONE)
+		fal_ledger_task(&r->ledger, confirmed)->verified = true;
+	return fal_settle(s, now);
 }
 
 /* Nothing will come of the check: `late`, or its witness is gone. */
 static int
-give_up(struct fal_sched *s, const struct fal_check *c, bool late)
+give_up(struct fal_sched *s, struct fal_check *c, bool late)
 {
 	struct fal_act act = { .kind = FAL_ACT_UNHEARD,
 			       .worker = c->worker,
 			       .round = c->round,
 			       .cid = c->id,
+			       .first = c->one,
 			       .count = late };
-	int err = fal_sched_unasked(s, c->round, c->id);
+	int err = unask(s, c);
 	if (err < 0)
 		return err;
 	return fal_emit(s, act) != NULL ? FAL_OK : FAL_ENOMEM;
@@ -307,7 +400,7 @@ ask(struct fal_sched *s, const struct fal_worker *w, struct fal_check *c, double
 }
 
 static int
-unheard(struct fal_sched *s, struct fal_worker *w, const struct fal_check *c)
+unheard(struct fal_sched *s, struct fal_worker *w, struct fal_check *c)
 {
 	if (w != NULL)
 		w->unheard = w->claims + 1;

@@ -9,6 +9,7 @@
 
 #include <assert.h>
 #include <math.h>
+#include <string.h>
 
 bool
 fal_sched_steps(const struct fal_sched *s, uint32_t id)
@@ -96,6 +97,8 @@ has_result(struct fal_sched *s, double now, struct fal_round *r, struct fal_work
 		fal_ewma(&w->pull_s, fmax(now - w->given_at - c->task_s, 1e-6));
 	w->fresh = false;
 	r->ledger.contrib[ci].claimed = now;
+	memcpy(fal_ledger_hash(&r->ledger, c->task), c->hash, sizeof(c->hash));
+	r->unsure += c->verify;
 	fal_touch_owner(s, r);
 	return fal_doubt_clear(s, now, r, w, c->task);
 }

@@ -137,7 +137,9 @@ fal_ledger_claim(struct fal_ledger *l, struct fal_cid id, struct fal_cid fills,
 		return FAL_ENOMEM;
 	t->contrib = ci;
 	t->loss = loss;
-	l->claim[l->claims] = (struct fal_claim){ task, l->contrib[ci].head };
+	l->claim[l->claims] =
+		(struct fal_claim){ .task = task, .next = l->contrib[ci].head };
+	t->claim = l->claims;
 	l->contrib[ci].head = l->claims++;
 	l->contrib[ci].tasks++;
 	l->claimed++;
@@ -204,7 +206,7 @@ fal_ledger_fence(struct fal_ledger *l, uint32_t ci)
 		struct fal_ltask *t = fal_ledger_task(l, l->claim[i].task);
 		t->contrib = FAL_NONE;
 		t->fills = ci;
-		t->due = false;
+		t->due = t->verified = false;
 		l->claimed--;
 	}
 }

@@ -58,17 +58,22 @@ struct fal_contrib {
 	bool everywhere; /* the caller's: FENCED, and all shards know */
 };
 
+#define FAL_CLAIM_HASH 16 /* bytes, of what the task gave */
+
 struct fal_claim {
 	uint32_t task;
 	uint32_t next; /* an older claim of the same contribution, or FAL_NONE */
+	uint8_t hash[FAL_CLAIM_HASH]; /* the caller's; 0: no result so far */
 };
 
 struct fal_ltask {
 	uint32_t contrib; /* index of the claiming contribution, or FAL_NONE */
+	uint32_t claim;   /* index of its claim, with one */
 	uint32_t fills;   /* index of the fenced contribution it must fill, or FAL_NONE */
 	int64_t loss;     /* of the claim, fixed point (falcon-protocol(7)) */
 	bool due;         /* claimed ahead: its result is not reported yet */
 	bool skipped;
+	bool verified; /* the caller's: another key has said the same of it */
 };
 
 /* What happened to ranges of tasks, for the trace. */
@@ -158,6 +163,14 @@ int fal_ledger_preclaim(struct fal_ledger *l, struct fal_cid id, uint32_t task,
 /* A task of contribution `ci` that was claimed ahead has a result.  False: it is none, or
  * was reported before. */
 bool fal_ledger_report(struct fal_ledger *l, uint32_t ci, uint32_t task, int64_t loss);
+
+/* The hash of what `task` gave, in the claim of it that counts; NULL: there is none. */
+static inline uint8_t *
+fal_ledger_hash(const struct fal_ledger *l, uint32_t task)
+{
+	const struct fal_ltask *t = fal_ledger_task(l, task);
+	return t->contrib != FAL_NONE ? l->claim[t->claim].hash : NULL;
+}
 
 /* The task, which no contribution has claimed, is skipped. */
 void fal_ledger_skip(struct fal_ledger *l, uint32_t task);

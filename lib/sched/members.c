@@ -184,6 +184,7 @@ fal_sched_join(struct fal_sched *s, double now, const struct fal_join *j)
 	*w = (struct fal_worker){
 		.id = j->id,
 		.key = j->key != 0 ? j->key : FAL_OWN_KEY | j->id,
+		.numerics = j->numerics,
 		.version = UINT64_MAX,
 		.lanes = lanes,
 		.own_min = j->lanes_min,

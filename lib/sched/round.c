@@ -109,6 +109,7 @@ clear(const struct fal_sched *s, struct fal_round *r, const struct fal_run_of *r
 	r->last_samples = fal_grid_range_samples(&s->grid, run->clock, r->last, 1);
 	r->complete = r->ended = r->armed = r->unreported = false;
 	r->suspect = 0;
+	r->unsure = 0;
 	r->base = FAL_START_VERSION;
 	r->steps = 1;
 	r->since = r->taken = 0;

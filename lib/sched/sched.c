@@ -184,7 +184,7 @@ share_out(struct fal_sched *s, double now)
 	return err == FAL_OK ? fal_trial_relieve(s, now) : err;
 }
 
-/* What was complete but for reports, and is not any more. */
+/* What was complete but for reports, or words on its tasks, and is not any more. */
 static int
 end_reported(struct fal_sched *s, double now)
 {
@@ -192,7 +192,7 @@ end_reported(struct fal_sched *s, double now)
 	int err = FAL_OK;
 	for (; r != NULL && s->unreported > 0 && err == FAL_OK; r = next) {
 		next = r->newer;
-		if (!r->unreported || r->ledger.due > 0)
+		if (!r->unreported || r->ledger.due > 0 || r->unsure > 0)
 			continue;
 		r->unreported = false;
 		r->complete = true;

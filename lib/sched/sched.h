@@ -98,8 +98,8 @@ enum fal_act_kind {
 	 * `seconds`, and `why`; is a full member again after `seconds`; `why` */
 	FAL_ACT_SUSPECT,
 	FAL_ACT_BACK,
-	/* the check of `cid` was not answered: in time (`count` 1), or its witness is
-	 * gone */
+	/* the check of `cid` was not answered, all of it or of its task `first`
+	 * (FAL_NONE: all): in time (`count` 1), or its witness is gone */
 	FAL_ACT_UNHEARD,
 	FAL_ACT_DOUBT, /* worker: says that task `first` of `clock` makes no result */
 	/* and nobody of another key is here: one is waited for, for `seconds` */
@@ -252,9 +252,10 @@ bool fal_sched_done(const struct fal_sched *s);
  * before its first grant; `has`: it was sent the newest one already. */
 struct fal_join {
 	uint32_t id;
-	const char *name; /* NULL: none */
-	uint32_t key;     /* workers of one key are one witness; 0: it has its own */
-	bool stands_by;   /* fal_sched_stand_by */
+	const char *name;  /* NULL: none */
+	uint32_t key;      /* workers of one key are one witness; 0: it has its own */
+	uint32_t numerics; /* those of equal ones compute the same bits; 0: its own */
+	bool stands_by;    /* fal_sched_stand_by */
 	uint32_t lanes_min, lanes_max, cores;
 	double task_s, fixed, rtt;
 };
@@ -282,11 +283,13 @@ struct fal_claim_in {
 	uint32_t worker;
 	uint64_t round;
 	uint32_t task;
-	uint32_t seq;         /* the worker's contribution */
-	struct fal_cid fills; /* what that contribution fills */
-	double task_s;        /* seconds it computed */
-	int64_t loss;         /* fixed point */
-	bool nonfinite;       /* no result: its gradient was not finite */
+	uint32_t seq;                 /* the worker's contribution */
+	struct fal_cid fills;         /* what that contribution fills */
+	double task_s;                /* seconds it computed */
+	int64_t loss;                 /* fixed point */
+	bool nonfinite;               /* no result: its gradient was not finite */
+	uint8_t hash[FAL_CLAIM_HASH]; /* of what it gave: the ledger keeps it */
+	bool verify; /* if it is won, the round is not over before fal_sched_sure */
 };
 /* With the `seq` of what was claimed ahead: that it is there.
  * 1 won, 0 lost (also: a round that is over, or what was fenced, or is skipped), or the
@@ -345,13 +348,15 @@ int fal_sched_again(struct fal_sched *s, double now, uint64_t round, uint32_t su
 int fal_sched_abandon(struct fal_sched *s, double now, uint64_t round, const char *why);
 
 /* The tasks of contribution `id`, which is of `key` and was computed on `version`, are to
- * be checked by a worker of another key, nor of `but` (0: none).  1: one was told;
- * FAL_ACT_UNHEARD follows where it does not answer.  0: nobody is there that has the
- * version, or can get it.  FAL_ENOMEM. */
+ * be checked by a worker of another key, nor of `but` (0: none); or one of them alone, by
+ * one of these numerics.  1: one was told; FAL_ACT_UNHEARD follows where it does not
+ * answer.  0: nobody is there that has the version, or can get it.  FAL_ENOMEM. */
 struct fal_check_of {
 	struct fal_cid id;
 	uint32_t key, but;
 	uint64_t version;
+	bool is_one;
+	uint32_t one, numerics; /* with is_one */
 };
 int fal_sched_check(struct fal_sched *s, double now, uint64_t round,
 		    const struct fal_check_of *of);
@@ -359,8 +364,18 @@ int fal_sched_check(struct fal_sched *s, double now, uint64_t round,
  * 1: it was, of a task of contribution `*of`; 2: and that was the last one. */
 int fal_sched_checked(struct fal_sched *s, uint32_t worker, uint64_t round, uint32_t task,
 		      bool whole, struct fal_cid *of);
+/* The same of a task that was to be checked alone: true where it was. */
+bool fal_sched_checked_one(struct fal_sched *s, uint32_t worker, uint64_t round,
+			   uint32_t task, struct fal_cid *of);
 /* The rest of the contribution's check is not wanted any more.  FAL_ENOMEM. */
 int fal_sched_unasked(struct fal_sched *s, uint64_t round, struct fal_cid id);
+/* Nor is that of one of its tasks. */
+int fal_sched_unasked_one(struct fal_sched *s, uint64_t round, struct fal_cid id,
+			  uint32_t task);
+/* One task more of the round is being verified; false: that is over already. */
+bool fal_sched_unsure(struct fal_sched *s, uint64_t round);
+/* One less.  `confirmed`: that one, by another key; FAL_NONE: none. */
+int fal_sched_sure(struct fal_sched *s, double now, uint64_t round, uint32_t confirmed);
 
 /* Test tasks 0 … tasks-1 are to be evaluated: by workers that would wait, or, while no
  * round is open, by everyone.  0 or FAL_ENOMEM, FAL_ESTATE (one is under way). */

@@ -69,7 +69,8 @@ struct fal_team {
 struct fal_worker {
 	uint32_t id;
 	char name[FAL_WORKER_NAME];
-	uint32_t key; /* whose: workers of one key are one witness */
+	uint32_t key;      /* whose: workers of one key are one witness */
+	uint32_t numerics; /* those with the same compute the same bits; 0: its own */
 	bool gone, suspected;
 	bool excluded; /* by policy */
 	/* Others decide first of what it got no result for: it begins no round (doubt.c);
@@ -156,6 +157,7 @@ struct fal_round {
 	uint64_t taken;
 	bool delta, mixed, complete, ended;
 	bool unreported;  /* it would be complete, but reports are due */
+	uint32_t unsure;  /* tasks of it that are verified: before, it is not over */
 	bool armed;       /* its end was ordered ahead */
 	uint32_t suspect; /* key that is not to run its tasks again; 0: none */
 	enum fal_start base;
@@ -180,10 +182,11 @@ struct fal_load {
 	uint64_t samples;
 };
 
-/* Tasks of a contribution that a witness runs once more. */
+/* Tasks of a contribution that a witness runs once more: all, or one. */
 struct fal_check {
 	uint64_t round;
 	struct fal_cid id;
+	uint32_t one;    /* FAL_NONE: all */
 	uint32_t worker; /* who */
 	uint32_t *task;  /* that are not answered yet */
 	uint32_t left;

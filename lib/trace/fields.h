@@ -121,6 +121,7 @@ enum fal_field_kind {
 	F(CONTRIB, "contrib", LIST)                    \
 	F(C, "c", TUPLE)                               \
 	F(TASK_LIST, "tasks", LIST)                    \
+	F(HASHES, "hashes", LIST)                      \
 	F(FILLS, "fills", TUPLE)                       \
 	F(FENCED, "fenced", FLAG)                      \
 	F(ON, "on", LIST)                              \

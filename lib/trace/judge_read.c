@@ -2,6 +2,8 @@
 #include "trace/judge_priv.h"
 
 #include "base/mem.h"
+#include "base/parse.h"
+#include "sched/ledger.h"
 
 #include <string.h>
 
@@ -173,6 +175,27 @@ judge_blocks(struct ledger *g, size_t i, const uint64_t *fills)
 		c->blocks = B > c->inherited ? B - c->inherited : 0;
 }
 
+/* Does each of its tasks have a hash?  Traces of before have none at all. */
+static void
+read_hashes(struct ledger *g, const struct contrib *c, const json_t *o)
+{
+	const size_t n = fal_trace_has(o, FAL_F_HASHES)
+				 ? fal_trace_get_len(g->l, o, FAL_F_HASHES)
+				 : c->tasks;
+	const json_t *all = fal_trace_at(o, FAL_F_HASHES), *v;
+	uint8_t hash[FAL_CLAIM_HASH];
+	size_t i, odd = 0;
+	json_array_foreach(all, i, v) odd +=
+		!json_is_string(v) ||
+		fal_unhex(json_string_value(v), sizeof(hash), hash) < 0;
+	if (g->l->err == 0 && odd > 0)
+		fal_trace_fail(g->l, FAL_EFORMAT, "hashes: %zu that are none", odd);
+	if (g->l->err == 0 && n != c->tasks)
+		fal_finding(g->f, g->r, c->first, c->count,
+			    "contribution %u.%u: %zu hashes of %llu tasks", c->id, c->seq,
+			    n, (unsigned long long)c->tasks);
+}
+
 /* Reads contribution i; returns its tasks. */
 static void
 read_contrib(struct ledger *g, size_t i)
@@ -213,6 +236,7 @@ read_contrib(struct ledger *g, size_t i)
 		fal_finding(g->f, g->r, c->first, c->count,
 			    "contribution %u.%u is there twice", c->id, c->seq);
 	known(g, FAL_F_CONTRIB, c->id, c->first, c->count);
+	read_hashes(g, c, o);
 	judge_blocks(g, i, is_fill ? fills : NULL);
 	size_t at = place(g, c, i);
 	memmove(&g->by_key[at + 1], &g->by_key[at], (i - at) * sizeof(*g->by_key));

@@ -4,6 +4,7 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/parse.h"
 #include "trace/member.h"
 
 #include <stdlib.h>
@@ -77,34 +78,47 @@ put_on(struct fal_buf *b, const struct fal_line_ledger *d)
 static int
 by_task(const void *a, const void *b)
 {
-	uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+	uint32_t x = ((const struct fal_claim *)a)->task;
+	uint32_t y = ((const struct fal_claim *)b)->task;
 	return x < y ? -1 : x > y;
 }
 
-/* The tasks of a contribution as sorted ranges.  A fenced one's list is what it had. */
+/* Claims, sorted, as ranges of tasks; and what each task gave. */
+static void
+put_claims(struct fal_buf *b, const struct fal_claim *v, uint32_t n)
+{
+	fal_member_list(b, FAL_F_TASK_LIST);
+	for (uint32_t i = 0, count = 1; i < n; i += count, count = 1) {
+		while (i + count < n && v[i + count].task == v[i].task + count)
+			count++;
+		const uint64_t row[] = { v[i].task, count };
+		fal_member_row(b, 2, row);
+	}
+	fal_json_close(b, ']');
+	fal_member_list(b, FAL_F_HASHES);
+	for (uint32_t i = 0; i < n; i++) {
+		char hex[2 * FAL_CLAIM_HASH + 1];
+		fal_hex(v[i].hash, FAL_CLAIM_HASH, hex);
+		fal_json_str(b, hex);
+	}
+	fal_json_close(b, ']');
+}
+
+/* The tasks of a contribution.  A fenced one's list is what it had. */
 static void
 put_tasks(struct fal_buf *b, const struct fal_ledger *l, const struct fal_contrib *c)
 {
-	uint32_t *ids = fal_calloc(c->tasks, sizeof(*ids));
-	if (ids == NULL) {
+	struct fal_claim *v = fal_calloc(c->tasks, sizeof(*v));
+	if (v == NULL) {
 		b->err = FAL_ENOMEM;
 		return;
 	}
-	uint32_t n = c->tasks, i = 0;
+	uint32_t n = 0;
 	for (uint32_t j = c->head; j != FAL_NONE; j = l->claim[j].next)
-		ids[i++] = l->claim[j].task;
-	qsort(ids, n, sizeof(*ids), by_task);
-	fal_member_list(b, FAL_F_TASK_LIST);
-	for (i = 0; i < n;) {
-		uint32_t first = ids[i], count = 1;
-		while (i + count < n && ids[i + count] == first + count)
-			count++;
-		const uint64_t v[] = { first, count };
-		fal_member_row(b, 2, v);
-		i += count;
-	}
-	fal_json_close(b, ']');
-	free(ids);
+		v[n++] = l->claim[j];
+	qsort(v, n, sizeof(*v), by_task);
+	put_claims(b, v, n);
+	free(v);
 }
 
 /* The tasks that count without a result, as sorted ranges. */

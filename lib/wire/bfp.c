@@ -94,6 +94,16 @@ fal_sum_clear(struct fal_sum *s)
 		fal_sum_clear_block(s, b);
 }
 
+const void *
+fal_sum_values(const struct fal_sum *s, uint32_t block, uint32_t *width)
+{
+	const struct block *k = &s->block[block];
+	*width = k->bound == 0 ? 0 : is_wide(k) ? sizeof(*k->wide) : sizeof(*s->narrow);
+	return k->bound == 0 ? NULL
+	       : is_wide(k)  ? (const void *)k->wide
+			     : (const void *)narrow_at(s, block);
+}
+
 int64_t
 fal_sum_get(const struct fal_sum *s, size_t i)
 {

@@ -100,6 +100,10 @@ int fal_sum_add(struct fal_sum *dst, const struct fal_sum *src);
 /* The same for one block. */
 int fal_sum_add_block(struct fal_sum *dst, const struct fal_sum *src, uint32_t block);
 
+/* The block's values as they are in memory, of *width bytes each: 0 (NULL: they are all
+ * zero), 4, or, where the bound says that one may be too large for that, 8. */
+const void *fal_sum_values(const struct fal_sum *s, uint32_t block, uint32_t *width);
+
 /* Value i of the sum, for tests and naive twins. */
 int64_t fal_sum_get(const struct fal_sum *s, size_t i);
 int8_t fal_sum_needed(const struct fal_sum *s, uint32_t block);

@@ -26,6 +26,7 @@ enum {
 	FAL_INSTANCE = 16,    /* bytes */
 	FAL_DATA_HASH = 32,   /* bytes */
 	FAL_MAC = 32,         /* bytes */
+	FAL_TASK_HASH = 16,   /* bytes */
 	FAL_MSG_HEAD = 128    /* bytes before the tail of a message, at most */
 };
 
@@ -160,6 +161,7 @@ struct fal_msg {
 			int64_t loss; /* sum, · 2^FAL_LOSS_BITS */
 			uint8_t nonfinite;
 			uint8_t last; /* 1: the contribution is closed with it */
+			uint8_t hash[FAL_TASK_HASH]; /* agent/taskhash.h */
 		} claim;
 		struct {
 			struct fal_msg_ticket ticket;
@@ -185,12 +187,13 @@ struct fal_msg {
 			int64_t loss;
 			uint64_t task_ns;
 		} evaluated;
-		struct { /* what a task of kind CHECK needed */
+		struct { /* what a task of kind CHECK gave, and needed */
 			uint64_t round;
 			uint32_t task;
 			uint8_t nonfinite;
-			uint32_t first;         /* block */
-			struct fal_tail needed; /* i8 each, from that block on */
+			uint8_t hash[FAL_TASK_HASH]; /* of the task, too */
+			uint32_t first;              /* block */
+			struct fal_tail needed;      /* i8 each, from that block on */
 		} checked;
 		struct {
 			char why[FAL_MSG_WHY];

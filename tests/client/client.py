@@ -227,6 +227,17 @@ def quantise(g, e, room):
     return [round(math.ldexp(v, 23 - e)) for v in g]
 
 
+def task_hash(exponents, sums):
+    """Of all blocks, each (needed, its integers)."""
+    h = hashlib.blake2b(digest_size=32)
+    for e, (needed, v) in zip(exponents, sums):
+        width = 0 if not any(v) else 4 if max(map(abs, v)) < 1 << 31 else 8
+        h.update(struct.pack("<bbBB", e, needed, width, 0))
+        if width:
+            h.update(struct.pack("<%d%s" % (len(v), "i" if width == 4 else "q"), *v))
+    return h.digest()[:16]
+
+
 def plane(numbers, w, rows):
     """Numbers of w bits, 128 columns by rows."""
     words = -(-rows * w // 32)
@@ -597,7 +608,8 @@ class Worker:
             block = grad[b * BLOCK:(b + 1) * BLOCK]
             sums.append((needed_of(block), quantise(block, part["e"][b], self.job.room)))
         if g["kind"] == 3:
-            self.say(CHECKED, "QIBI", g["round"], g["task"], 0, 0,
+            self.say(CHECKED, "QIB16sI", g["round"], g["task"], 0,
+                     task_hash(part["e"], sums), 0,
                      rest=struct.pack("%db" % self.blocks, *(n for n, _ in sums)))
             return
         assert all(v is not None for _, v in sums), "a gradient that is not finite"
@@ -609,8 +621,8 @@ class Worker:
         contribution["part"] = part
         self.add(contribution, sums)
         self.tasks += 1
-        self.say(CLAIM, "QIIIIQQqBB", g["round"], g["task"], g["seq"], *g["fills"],
-                 g["version"], 1000000, loss, 0, 0)
+        self.say(CLAIM, "QIIIIQQqBB16s", g["round"], g["task"], g["seq"], *g["fills"],
+                 g["version"], 1000000, loss, 0, 0, task_hash(part["e"], sums))
         if contribution["tasks"] == contribution["of"]:
             self.push(contribution, contribution["ticket"])
             del self.ahead[g["round"], g["seq"]]
@@ -630,8 +642,8 @@ class Worker:
         seq, last = self.open["seq"], not self.more()
         self.tasks += 1
         self.pending.append((g["round"], g["task"], seq, self.open, sums))
-        self.say(CLAIM, "QIIIIQQqBB", g["round"], g["task"], seq, *g["fills"], g["version"],
-                 1000000, loss, 0, last)
+        self.say(CLAIM, "QIIIIQQqBB16s", g["round"], g["task"], seq, *g["fills"], g["version"],
+                 1000000, loss, 0, last, task_hash(part["e"], sums))
         if last:
             self.close()
 

@@ -2,6 +2,7 @@
 #include "cluster_priv.h"
 #include "lies.h"
 
+#include "agent/taskhash.h"
 #include "sched/bound.h"
 
 #include <assert.h>
@@ -288,6 +289,8 @@ worker_lane_over(struct cluster *c, struct worker *w, const struct event *e)
 			c->grad[0] = NAN;
 		int err = fal_sum_quantise(run->sum, c->grad, run->exps, run->room, NULL);
 		assert((err == FAL_ENONFINITE) == ran.nonfinite);
+		if (err == FAL_OK)
+			fal_task_hash(run->sum, run->exps, ran.hash);
 	}
 	l->busy = false;
 	w->steps += STEPS;

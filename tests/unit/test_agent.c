@@ -361,7 +361,8 @@ finish(uint32_t lane)
 			       .loss = 5,
 			       .samples = 2,
 			       .right = 1,
-			       .task_ns = 77 };
+			       .task_ns = 77,
+			       .hash[FAL_TASK_HASH - 1] = (uint8_t)run[lane].task };
 	check(busy[lane], 1, "the lane that ends is busy");
 	float quantum = 0x1p-23f * 0x1p-12f;
 	for (size_t i = 0; i < N && !run[lane].eval; i++)
@@ -412,6 +413,7 @@ expect_claim(uint32_t task, uint32_t seq)
 	check(m->claim.task, task, "claimed task");
 	check(m->claim.seq, seq, "claimed for");
 	check(m->claim.nonfinite, 0, "non-finite");
+	check(m->claim.hash[FAL_TASK_HASH - 1], (int64_t)task % 256, "hash");
 }
 
 static void

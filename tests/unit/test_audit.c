@@ -246,6 +246,7 @@ struct tamper {
 	const char *finding;   /* a finding begins so */
 };
 
+#define HASH "\"0123456789abcdef0123456789abcdef\""
 static const struct tamper tampers[] = {
 	/* A task less, more, twice. */
 	{ "\"tasks\":[[0,4]]", "\"tasks\":[[0,3]]", "clock 0: task 3: never added" },
@@ -254,6 +255,12 @@ static const struct tamper tampers[] = {
 	  "clock 0: task 5: contribution 2.20 names it 2 times" },
 	{ "\"tasks\":[[6,2]]", "\"tasks\":[[6,3]]",
 	  "clock 0: tasks 6-8: contrib: it has tasks 0-7" },
+	/* What tasks gave. */
+	{ "\"tasks\":[[4,2]],", "\"tasks\":[[4,2]],\"hashes\":[" HASH "],",
+	  "clock 0: tasks 4-5: contribution 2.20: 1 hashes of 2 tasks" },
+	{ "\"tasks\":[[4,2]],",
+	  "\"tasks\":[[4,2]],\"hashes\":[" HASH "," HASH "," HASH "],",
+	  "clock 0: tasks 4-5: contribution 2.20: 3 hashes of 2 tasks" },
 	/* Grants. */
 	{ "\"grant\":[[1,0,4]", "\"grant\":[[1,0,3]",
 	  "clock 0: task 3: granted 0 times" },

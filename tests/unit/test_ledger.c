@@ -240,6 +240,8 @@ json_is(const char *want)
 	fal_buf_free(&out);
 }
 
+#define ZEROS "000000000000000000000000000000"
+
 static void
 json_ranges(void **state)
 {
@@ -259,14 +261,20 @@ json_ranges(void **state)
 	claim(a, none, 0);
 	claim(a, none, 3);
 	fal_ledger_arrived(&ledger, index_of(a), 2);
+	fal_ledger_hash(&ledger, FIRST)[0] = 0xab;
 	fal_ledger_fence(&ledger, index_of(a));
+	assert_null(fal_ledger_hash(&ledger, FIRST + 3));
 	claim(b, a, 3);
+	fal_ledger_hash(&ledger, FIRST + 3)[FAL_CLAIM_HASH - 1] = 1;
 	fal_ledger_arrived(&ledger, index_of(b), 9);
 	json_is("\"grant\":[[1,7,3],[1,12,2],[2,14,1]],\"move\":[[1,2,11,3],[1,2,8,1],"
 		"[1,3,7,1]],\"clone\":[],\"regrant\":[],\"lost\":[[2,10,1]],"
-		"\"contrib\":[{\"c\":[1,1],\"tasks\":[[7,1],[10,2]],\"blocks\":2,"
+		"\"contrib\":[{\"c\":[1,1],\"tasks\":[[7,1],[10,2]],"
+		"\"hashes\":[\"ab" ZEROS "\",\"00" ZEROS "\",\"00" ZEROS
+		"\"],\"blocks\":2,"
 		"\"fenced\":true},"
-		"{\"c\":[2,5],\"tasks\":[[10,1]],\"blocks\":9,\"fills\":[1,1]}]");
+		"{\"c\":[2,5],\"tasks\":[[10,1]],\"hashes\":[\"" ZEROS
+		"01\"],\"blocks\":9,\"fills\":[1,1]}]");
 }
 
 int

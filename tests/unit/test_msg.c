@@ -28,7 +28,8 @@ static const struct {
 } types[] = {
 	{ FAL_MSG_HELLO, FAL_FROM_WORKER, 2 + 2 + 4 + 12 + 16, 2, false, "HELLO" },
 	{ FAL_MSG_READY, FAL_FROM_WORKER, 16 + 8 + 4 + 8 + 32, 0, false, "READY" },
-	{ FAL_MSG_CLAIM, FAL_FROM_WORKER, 8 + 16 + 8 + 8 + 8 + 2, 0, false, "CLAIM" },
+	{ FAL_MSG_CLAIM, FAL_FROM_WORKER, 8 + 16 + 8 + 8 + 8 + 2 + 16, 0, false,
+	  "CLAIM" },
 	{ FAL_MSG_PUSH, FAL_FROM_WORKER, TICKET + 4, 0, true, "PUSH" },
 	{ FAL_MSG_SEAL, FAL_FROM_WORKER, 8 + 4, 0, false, "SEAL" },
 	{ FAL_MSG_WORKED, FAL_FROM_WORKER, 64, 0, false, "WORKED" },
@@ -36,7 +37,7 @@ static const struct {
 	{ FAL_MSG_EVALUATED, FAL_FROM_WORKER, 8 + 12 + 8 + 8, 0, false, "EVALUATED" },
 	{ FAL_MSG_LEAVE, FAL_FROM_WORKER, 1 + 2, 1, false, "LEAVE" },
 	{ FAL_MSG_PONG, FAL_FROM_WORKER, 8 + 8, 0, false, "PONG" },
-	{ FAL_MSG_CHECKED, FAL_FROM_WORKER, 8 + 4 + 1 + 4, 0, true, "CHECKED" },
+	{ FAL_MSG_CHECKED, FAL_FROM_WORKER, 8 + 4 + 1 + 16 + 4, 0, true, "CHECKED" },
 	{ FAL_MSG_FOLLOW, FAL_FROM_OBSERVER, 1, 0, false, "FOLLOW" },
 	{ FAL_MSG_CONTROL, FAL_FROM_CONTROLLER, 1, 0, true, "CONTROL" },
 	{ FAL_MSG_WELCOME, FAL_FROM_COORDINATOR, 8 + 12 + 4, 0, false, "WELCOME" },
@@ -220,6 +221,8 @@ fields_by_name(void **state)
 		4,   0,   0,   0,   0,   0,   0,   0,   /* task_ns */
 		254, 255, 255, 255, 255, 255, 255, 255, /* loss */
 		1,   1,                                 /* nonfinite, last */
+		1,   2,   3,   4,   0,   0,   0,   0,   /* hash */
+		0,   0,   0,   0,   0,   0,   0,   5,
 	};
 	m.claim.round = (uint64_t)1 << 56 | 9;
 	m.claim.task = 8;
@@ -231,6 +234,7 @@ fields_by_name(void **state)
 	m.claim.loss = -2;
 	m.claim.nonfinite = 1;
 	m.claim.last = 1;
+	memcpy(m.claim.hash, want + sizeof(want) - FAL_TASK_HASH, FAL_TASK_HASH);
 	check(fal_msg_put(&out, &m), 0, "CLAIM", "put");
 	check((int64_t)out.n, sizeof(want), "CLAIM", "length");
 	assert_memory_equal(out.p, want, sizeof(want));

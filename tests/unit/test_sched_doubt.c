@@ -263,7 +263,9 @@ ask(uint64_t round)
 	uint32_t n = 0;
 	for (uint32_t i = 0; i < r.ledger->contribs; i++) {
 		const struct fal_contrib *c = &r.ledger->contrib[i];
-		const struct fal_check_of of = { c->id, 7, 0, r.version };
+		const struct fal_check_of of = { .id = c->id,
+						 .key = 7,
+						 .version = r.version };
 		if (c->state != FAL_CONTRIB_FENCED && play_its(c->id.worker)->key == 7)
 			n += fal_sched_check(play.s, play.now, round, &of) == 1;
 	}
