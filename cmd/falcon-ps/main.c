@@ -150,7 +150,7 @@ check(struct ps_run *r, const char *path)
 			    o->trace);
 		return FAL_EXIT_USAGE;
 	}
-	err = fal_files_load(&r->job, path, o->set.v, o->set.n, &diag);
+	err = fal_files_load(&r->job, path, o->from, o->set.v, o->set.n, &diag);
 	if (err < 0)
 		return say_bad_file(&diag, err);
 	if (!o->check) {
@@ -213,6 +213,7 @@ main(int argc, char **argv)
 		  "begin a job that was not done at its first clock", NULL },
 		{ "trace", 't', FAL_OPT_TEXT, &o->trace, "write the trace here, too",
 		  "FILE" },
+		{ "from", 0, FAL_OPT_TEXT, &o->from, "begin with these weights", "FILE" },
 		{ "set", 0, FAL_OPT_LIST, &o->set, "change a key of the job",
 		  "SECTION.KEY=VALUE" },
 		{ "min-workers", 'w', FAL_OPT_U64, &o->min_workers,

@@ -7,7 +7,7 @@
 #include "state.h"
 
 struct ps_options {
-	const char *listen, *state, *trace, *keyring, *compress;
+	const char *listen, *state, *trace, *keyring, *compress, *from;
 	uint64_t ready_fd, min_workers, max_memory, shards;
 	struct fal_opt_list set;
 	bool check, exit_when_done, json, restart;

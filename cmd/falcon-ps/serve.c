@@ -286,6 +286,7 @@ new_coord(struct ps_server *s)
 		.hash = j->hash_hex,
 		.model_hash = j->model_hex,
 		.data_hash = j->data_hex,
+		.from = j->from[0] != '\0' ? j->from : NULL,
 		.policy = s->policy,
 		.policy_by = s->policy_by,
 		.seed = j->job.seed,

@@ -78,6 +78,8 @@ judge_job(struct folder *f, const struct fal_job *job)
 	snprintf(seed, sizeof(seed), "%" PRIu64, job->seed);
 	same(f, "job: name", t->name, job->name);
 	same(f, "job: seed", t->seed, seed);
+	same(f, "job: from-sha256", t->from,
+	     job->from_sha256 != NULL ? job->from_sha256 : "");
 	same(f, "job: optimizer", t->optimizer, fal_optim_name(job->optim.kind));
 	same_number(f, "job: epochs", t->job.epochs, job->epochs);
 	same_number(f, "job: batch", t->job.batch, job->batch);

@@ -22,6 +22,7 @@ trace_job(struct fal_coord *c, const struct fal_coord_conf *conf)
 					   .hash = conf->hash,
 					   .model = conf->model_hash,
 					   .data = conf->data_hash,
+					   .from = conf->from,
 					   .seed = conf->seed,
 					   .grid = conf->grid,
 					   .test = conf->test_samples,

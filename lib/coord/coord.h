@@ -99,6 +99,7 @@ enum fal_numerics { FAL_NUMERICS_FAST, FAL_NUMERICS_PORTABLE, FAL_NUMERICS_REQUI
 struct fal_coord_conf {
 	/* for the trace; borrowed until fal_coord_free */
 	const char *name, *hash, *model_hash, *data_hash;
+	const char *from; /* SHA-256 of weights of elsewhere; NULL: there are none */
 	const struct fal_policy *policy; /* borrowed for the call */
 	const char *policy_by;           /* whose it is: "job", or a key; as above */
 	uint64_t seed;

@@ -73,6 +73,7 @@ static const struct key keys[] = {
 	KEY("model", "file", TEXT, model, 1, FAL_INI_LINE),
 	KEY("model", "init", TEXT, init, 1, FAL_INI_LINE),
 	KEY("model", "init-sha256", TEXT, init_sha256, 1, FAL_INI_LINE),
+	KEY("model", "from-sha256", TEXT, from_sha256, 1, FAL_INI_LINE),
 	KEY("model", "block", CHOICE, block, 0, 0,
 	    CHOICES({ "vector", FAL_JOB_BLOCK_VECTOR },
 		    { "tensor", FAL_JOB_BLOCK_TENSOR })),
@@ -457,6 +458,7 @@ check(struct parser *p)
 	int err = check_files(p);
 	if (err < 0)
 		return err;
+	const char *from = job->from_sha256;
 	const char *sum = job->init_sha256, *hash = job->data_hash, *fine = job->label;
 	const bool by_index = job->format == FAL_JOB_FORMAT_INDEX;
 	const bool test = job->eval != FAL_JOB_EVAL_NEVER;
@@ -478,6 +480,8 @@ check(struct parser *p)
 		{ sum != NULL && job->init == NULL, AT(init_sha256),
 		  "does nothing without model.init" },
 		{ sum != NULL && !is_hash(sum), AT(init_sha256),
+		  "is not 64 digits of 0-9a-f" },
+		{ from != NULL && !is_hash(from), AT(from_sha256),
 		  "is not 64 digits of 0-9a-f" },
 		{ by_index && job->samples == 0, AT(samples),
 		  "missing (data.format = index needs it)" },

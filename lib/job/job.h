@@ -83,8 +83,8 @@ struct fal_job {
 	enum fal_job_audit audit;
 
 	/* model.file and model.init, one at least; they and the four below are as
-	 * written: fal_job_path.  model.init-sha256: 64 digits. */
-	char *model, *init, *init_sha256;
+	 * written: fal_job_path.  model.init-sha256, model.from-sha256: 64 digits. */
+	char *model, *init, *init_sha256, *from_sha256;
 	enum fal_job_block block;
 	char *freeze, *buffers;   /* patterns; fal_job_ranges */
 	struct fal_range *ranges; /* optim.range, NULL before */

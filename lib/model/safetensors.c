@@ -119,7 +119,7 @@ int
 st_read_offsets(const struct reader *r, const char *name, const json_t *o, uint64_t at[2])
 {
 	if (!json_is_object(o) || json_object_size(o) != 3)
-		return FAIL(r, "tensor '%s' is missing or malformed", FAL_QUOTE(name));
+		return FAIL(r, "tensor '%s' is malformed", FAL_QUOTE(name));
 	const json_t *offsets = json_object_get(o, "data_offsets");
 	for (size_t i = 0; i < 2; i++) {
 		const json_t *v = json_array_get(offsets, i);
@@ -134,35 +134,55 @@ st_read_offsets(const struct reader *r, const char *name, const json_t *o, uint6
 
 /* What is said of a tensor but its shape. */
 static int
-read_place(const struct reader *r, const char *name, const json_t *o, uint64_t at[2])
+read_place(const struct reader *r, const char *name, const json_t *o, struct place *p)
 {
-	int err = st_read_offsets(r, name, o, at);
 	const char *dtype = json_string_value(json_object_get(o, "dtype"));
-	if (err == 0 && (dtype == NULL || strcmp(dtype, "F32") != 0))
-		return FAIL(r, "tensor '%s' is not F32", FAL_QUOTE(name));
-	return err;
+	p->is = dtype != NULL ? st_float_named(dtype) : NULL;
+	return st_read_offsets(r, name, o, p->at);
 }
 
 static int
-check_bytes(const struct reader *r, const struct fal_tensor *t, const uint64_t at[2])
+check_bytes(const struct reader *r, const struct fal_tensor *t, const struct place *p)
 {
-	if (at[1] < at[0] || at[1] - at[0] != t->count * 4)
+	if (p->at[1] < p->at[0] || p->at[1] - p->at[0] != t->count * p->is->bytes)
 		return FAIL(r, "tensor '%s' has not the bytes of its shape",
 			    FAL_QUOTE(t->name));
 	return FAL_OK;
 }
 
+/* It has another shape than the model: both are said. */
+static int
+refuse_shape(const struct reader *r, const struct fal_tensor *t, const json_t *shape)
+{
+	char want[FAL_MODEL_MAX_DIMS * 11 + 3] = "[";
+	char *have = json_dumps(shape, JSON_COMPACT | JSON_ENCODE_ANY);
+	size_t n = 1;
+	for (uint32_t i = 0; i < t->dims; i++)
+		n += (size_t)snprintf(want + n, sizeof(want) - n, "%s%u",
+				      i > 0 ? "," : "", t->dim[i]);
+	snprintf(want + n, sizeof(want) - n, "]");
+	int err = FAIL(r, "tensor '%s' has the shape %s, but the model wants %s",
+		       FAL_QUOTE(t->name), have != NULL ? FAL_QUOTE(have) : "?", want);
+	free(have);
+	return err;
+}
+
 static int
 read_tensor(const struct reader *r, const struct fal_tensor *t, const json_t *o,
-	    uint64_t at[2])
+	    struct place *p)
 {
-	int err = read_place(r, t->name, o, at);
+	if (o == NULL)
+		return FAIL(r, "has no tensor '%s', which the model has",
+			    FAL_QUOTE(t->name));
+	int err = read_place(r, t->name, o, p);
 	if (err != 0)
 		return err;
-	if (!shape_is(json_object_get(o, "shape"), t))
-		return FAIL(r, "tensor '%s' has not the model's shape",
-			    FAL_QUOTE(t->name));
-	return check_bytes(r, t, at);
+	const char *dtype = json_string_value(json_object_get(o, "dtype"));
+	if (p->is == NULL)
+		return FAIL(r, "tensor '%s' is %s, but F32, F16 or BF16 is wanted",
+			    FAL_QUOTE(t->name), dtype != NULL ? FAL_QUOTE(dtype) : "?");
+	const json_t *shape = json_object_get(o, "shape");
+	return shape_is(shape, t) ? check_bytes(r, t, p) : refuse_shape(r, t, shape);
 }
 
 static int
@@ -191,7 +211,8 @@ check_cover(const struct reader *r, uint32_t n)
 	uint64_t(*sorted)[2] = fal_calloc(n, sizeof(*sorted));
 	if (sorted == NULL)
 		return fal_diag_set(r->diag, FAL_ENOMEM, "%s: out of memory", r->name);
-	memcpy(sorted, r->at, n * sizeof(*sorted));
+	for (uint32_t k = 0; k < n; k++)
+		memcpy(sorted[k], r->at[k].at, sizeof(*sorted));
 	qsort(sorted, n, sizeof(*sorted), st_by_begin);
 	uint64_t end = 0;
 	uint32_t i = 0;
@@ -204,22 +225,43 @@ check_cover(const struct reader *r, uint32_t n)
 	return FAL_OK;
 }
 
+static bool
+has_tensor(const struct fal_model *m, const char *name)
+{
+	for (uint32_t i = 0; i < m->tensors; i++)
+		if (strcmp(m->tensor[i].name, name) == 0)
+			return true;
+	return false;
+}
+
+/* All tensors of the model are there, and others. */
 static int
-read_header(const struct reader *r, const struct fal_model *m, const json_t *o)
+refuse_more(const struct reader *r, const struct fal_model *m, json_t *o)
+{
+	const char *name = "";
+	for (void *i = json_object_iter(o); i != NULL; i = json_object_iter_next(o, i)) {
+		name = json_object_iter_key(i);
+		if (strcmp(name, "__metadata__") != 0 && !has_tensor(m, name))
+			break;
+	}
+	return FAIL(r, "tensor '%s' is none of the model's", FAL_QUOTE(name));
+}
+
+static int
+read_header(const struct reader *r, const struct fal_model *m, json_t *o)
 {
 	json_t *meta = json_object_get(o, "__metadata__");
 	int err;
 	if (meta != NULL && (err = read_metadata(r, meta)) != 0)
 		return err;
-	const size_t there = json_object_size(o) - (meta != NULL);
-	if (there != m->tensors)
-		return FAIL(r, "%zu tensor%s, but the model has %u", there,
-			    fal_text_s(there), m->tensors);
 	for (uint32_t i = 0; i < m->tensors; i++) {
 		const struct fal_tensor *t = &m->tensor[i];
-		if ((err = read_tensor(r, t, json_object_get(o, t->name), r->at[i])) != 0)
+		if ((err = read_tensor(r, t, json_object_get(o, t->name), &r->at[i])) !=
+		    0)
 			return err;
 	}
+	if (json_object_size(o) - (meta != NULL) != m->tensors)
+		return refuse_more(r, m, o);
 	return check_cover(r, m->tensors);
 }
 
@@ -246,8 +288,8 @@ read_all(struct reader *r, const struct fal_model *m, const char *text, size_t n
 	err = read_header(r, m, o);
 	json_decref(o);
 	for (uint32_t i = 0; err == 0 && i < m->tensors; i++)
-		memcpy(params + m->tensor[i].offset, r->data + r->at[i][0],
-		       m->tensor[i].count * sizeof(*params));
+		r->at[i].is->read(params + m->tensor[i].offset, r->data + r->at[i].at[0],
+				  m->tensor[i].count);
 	return err;
 }
 
@@ -331,19 +373,21 @@ read_shape(const struct reader *r, const json_t *shape, struct fal_tensor *t)
 static int
 describe(const struct reader *r, const char *name, const json_t *o, struct fal_tensor *t)
 {
-	uint64_t at[2];
+	struct place p;
 	if (!good_name(name))
 		return FAIL(r, "'%s' is no name of a tensor", FAL_QUOTE(name));
 	t->name = fal_strdup(name);
 	if (t->name == NULL)
 		return FAL_ENOMEM;
-	int err = read_place(r, name, o, at);
+	int err = read_place(r, name, o, &p);
+	if (err == 0 && (p.is == NULL || p.is->bytes != sizeof(float)))
+		err = FAIL(r, "tensor '%s' is not F32", FAL_QUOTE(name));
 	if (err == 0)
 		err = read_shape(r, json_object_get(o, "shape"), t);
 	if (err == 0)
-		err = check_bytes(r, t, at);
-	t->offset = t->at = err == 0 ? at[0] / 4 : 0;
-	return err == 0 && at[0] % 4 != 0
+		err = check_bytes(r, t, &p);
+	t->offset = t->at = err == 0 ? p.at[0] / 4 : 0;
+	return err == 0 && p.at[0] % 4 != 0
 		       ? FAIL(r, "tensor '%s' has bad data_offsets", FAL_QUOTE(name))
 		       : err;
 }

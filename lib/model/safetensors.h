@@ -50,10 +50,11 @@ int fal_safetensors_strip(const char *name, const struct fal_buf *bytes,
 			  const void *arg, struct fal_buf *out, struct fal_diag *diag);
 
 /* Reads the `n` bytes at `bytes` (hostile) into `params` (m->params floats, written only
- * on success).  Demands exactly the tensors of `m`, with their shapes, as F32, covering
- * the data without gap or overlap, in any order.  __metadata__ must be strings and is
- * not used.  `name` stands before the diagnosis; `diag` may be NULL.
- * FAL_ETRUNC, FAL_EFORMAT, FAL_ELIMIT (header above 1 MiB), FAL_ENOMEM. */
+ * on success).  Demands exactly the tensors of `m`, with their shapes, as F32, F16 or
+ * BF16, covering the data without gap or overlap, in any order; a diagnosis names the
+ * tensor, what it is and what is wanted.  __metadata__ must be strings and is not used.
+ * `name` stands before the diagnosis; `diag` may be NULL. FAL_ETRUNC, FAL_EFORMAT,
+ * FAL_ELIMIT (header above 1 MiB), FAL_ENOMEM. */
 int fal_safetensors_get(const struct fal_model *m, const char *name, const void *bytes,
 			size_t n, float *params, struct fal_diag *diag);
 

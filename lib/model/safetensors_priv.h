@@ -13,8 +13,14 @@ struct reader {
 	const char *name;
 	struct fal_diag *diag;
 	const uint8_t *data;
-	uint64_t bytes;    /* of data */
-	uint64_t (*at)[2]; /* begin and end of each tensor of the model, in its order */
+	uint64_t bytes;   /* of data */
+	struct place *at; /* of each tensor of the model, in its order */
+};
+
+/* Where a tensor's data are, and what they are. */
+struct place {
+	uint64_t at[2]; /* begin and end */
+	const struct st_float *is;
 };
 
 #define FAIL(r, fmt, ...) \
@@ -26,6 +32,15 @@ int st_find_header(struct reader *r, const void *bytes, size_t n, const char **t
 
 /* The JSON of `n` bytes at `text`, to be given back by json_decref().  FAL_EFORMAT. */
 int st_read_json(const struct reader *r, const char *text, size_t n, json_t **out);
+
+/* A type of floats, and how its values become ours. */
+struct st_float {
+	const char *name;
+	unsigned bytes; /* of each */
+	void (*read)(float *to, const uint8_t *from, size_t n);
+};
+/* NULL: it is none of these. */
+const struct st_float *st_float_named(const char *dtype);
 
 /* Where a tensor's data are, both ends of it within the data.  FAL_EFORMAT. */
 int st_read_offsets(const struct reader *r, const char *name, const json_t *o,

@@ -10,6 +10,7 @@
 #include "wire/bfp.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -52,27 +53,16 @@ lay_out(const struct fal_files *j, const char *file, struct fal_diag *diag)
 	return FAL_OK;
 }
 
-/* Names and shapes, and their first values. */
+/* The first values, of what the file's bytes hold. */
 static int
-use_init(struct fal_files *j, const char *file, const struct fal_buf *bytes,
-	 struct fal_diag *diag)
+use_values(struct fal_files *j, const char *file, const struct fal_buf *bytes,
+	   struct fal_diag *diag)
 {
-	size_t data;
-	int err = FAL_OK;
-	if (j->model == NULL) {
-		err = fal_safetensors_model(file, bytes->p, bytes->n, &j->model, &data,
-					    diag);
-		if (err == FAL_OK)
-			err = fal_safetensors_header(j->model, &j->model_text);
-		if (err == FAL_OK)
-			err = lay_out(j, file, diag);
-		if (err < 0)
-			return err;
-	}
-	j->init = fal_calloc_aligned(j->model->params, sizeof(float));
+	if (j->init == NULL)
+		j->init = fal_calloc_aligned(j->model->params, sizeof(float));
 	if (j->init == NULL)
 		return fal_diag_set(diag, FAL_ENOMEM, "out of memory");
-	err = fal_safetensors_get(j->model, file, bytes->p, bytes->n, j->init, diag);
+	int err = fal_safetensors_get(j->model, file, bytes->p, bytes->n, j->init, diag);
 	for (uint32_t i = 0; err == FAL_OK && i < j->model->tensors; i++) {
 		const struct fal_tensor *t = &j->model->tensor[i];
 		for (uint64_t k = 0; k < t->count; k++)
@@ -86,6 +76,24 @@ use_init(struct fal_files *j, const char *file, const struct fal_buf *bytes,
 	return err;
 }
 
+/* The same, and names and shapes, where there are none yet. */
+static int
+use_tensors(struct fal_files *j, const char *file, const struct fal_buf *bytes,
+	    struct fal_diag *diag)
+{
+	size_t data;
+	int err = FAL_OK;
+	if (j->model == NULL) {
+		err = fal_safetensors_model(file, bytes->p, bytes->n, &j->model, &data,
+					    diag);
+		if (err == FAL_OK)
+			err = fal_safetensors_header(j->model, &j->model_text);
+		if (err == FAL_OK)
+			err = lay_out(j, file, diag);
+	}
+	return err == FAL_OK ? use_values(j, file, bytes, diag) : err;
+}
+
 /* The file, as it is, or without buffers that are no floats. */
 static int
 use_floats(struct fal_files *j, const char *file, const struct fal_buf *bytes,
@@ -93,47 +101,64 @@ use_floats(struct fal_files *j, const char *file, const struct fal_buf *bytes,
 {
 	struct fal_buf floats = { 0 };
 	if (j->job.buffers == NULL)
-		return use_init(j, file, bytes, diag);
+		return use_tensors(j, file, bytes, diag);
 	int err = fal_safetensors_strip(file, bytes, fal_job_buffers, &j->job, &floats,
 					diag);
 	if (err == FAL_OK)
-		err = use_init(j, file, &floats, diag);
+		err = use_tensors(j, file, &floats, diag);
 	fal_buf_free(&floats);
 	return err;
 }
 
-/* What model.init names; the job's text says its SHA-256 then. */
+/* Weights to begin with; the job's text says in model.KEY the SHA-256 of their file then,
+ * which it may have demanded. */
 static int
-load_init(struct fal_files *j, const char *path, const char *file, struct fal_diag *diag)
+load_weights(struct fal_files *j, const char *path, const char *file, const char *key,
+	     const char *demanded, char hex[static 2 * FAL_HASH_BYTES + 1],
+	     struct fal_diag *diag)
 {
 	enum { HEADER = 2 << 20 };
-	static const char key[] = "model.init-sha256=";
 	uint8_t sum[FAL_HASH_BYTES];
-	char set[sizeof(key) + 2 * FAL_HASH_BYTES], *hex = set + sizeof(key) - 1;
+	char set[2 * FAL_HASH_BYTES + 32];
 	struct fal_buf bytes = { 0 };
 	int err = fal_cli_read(file, FAL_MODEL_MAX_FLOATS * sizeof(float) + HEADER,
 			       &bytes, diag);
 	if (err == FAL_OK)
 		err = use_floats(j, file, &bytes, diag);
-	memcpy(set, key, sizeof(key));
 	fal_sha256(bytes.p, bytes.n, sum);
 	fal_hex(sum, sizeof(sum), hex);
-	if (err == FAL_OK && j->job.init_sha256 == NULL)
+	snprintf(set, sizeof(set), "model.%s=%s", key, hex);
+	if (err == FAL_OK && demanded == NULL)
 		err = override(j, path, set, diag);
-	else if (err == FAL_OK && strcmp(hex, j->job.init_sha256) != 0)
+	else if (err == FAL_OK && strcmp(hex, demanded) != 0)
 		err = fal_diag_set(diag, FAL_EINVAL,
-				   "%s: its SHA-256 is %s, not model.init-sha256", file,
-				   hex);
+				   "%s: its SHA-256 is %s, not model.%s", file, hex, key);
 	fal_buf_free(&bytes);
 	return err;
 }
 
+/* Weights of elsewhere, for names and shapes that are there. */
 static int
-load_model(struct fal_files *j, const char *path, struct fal_diag *diag)
+load_from(struct fal_files *j, const char *path, const char *file, struct fal_diag *diag)
+{
+	if (file == NULL && j->job.from_sha256 != NULL)
+		return fal_diag_set(diag, FAL_EINVAL,
+				    "%s: model.from-sha256: --from is to name the file "
+				    "with the SHA-256 %s",
+				    path, j->job.from_sha256);
+	if (file == NULL)
+		return FAL_OK;
+	return load_weights(j, path, file, "from-sha256", j->job.from_sha256, j->from,
+			    diag);
+}
+
+static int
+load_model(struct fal_files *j, const char *path, const char *from, struct fal_diag *diag)
 {
 	const struct fal_job *job = &j->job;
 	char *file = job->model != NULL ? fal_job_path(path, job->model) : NULL;
 	char *init = job->init != NULL ? fal_job_path(path, job->init) : NULL;
+	char hex[2 * FAL_HASH_BYTES + 1];
 	int err = FAL_OK;
 	if ((job->model != NULL && file == NULL) || (job->init != NULL && init == NULL))
 		err = fal_diag_set(diag, FAL_ENOMEM, "out of memory");
@@ -145,7 +170,10 @@ load_model(struct fal_files *j, const char *path, struct fal_diag *diag)
 	if (err == FAL_OK && file != NULL)
 		err = lay_out(j, file, diag);
 	if (err == FAL_OK && init != NULL)
-		err = load_init(j, path, init, diag);
+		err = load_weights(j, path, init, "init-sha256", job->init_sha256, hex,
+				   diag);
+	if (err == FAL_OK)
+		err = load_from(j, path, from, diag);
 	free(file);
 	free(init);
 	struct fal_diag why = { "" };
@@ -239,12 +267,12 @@ hash(const struct fal_buf *text, char hex[static 2 * FAL_HASH_BYTES + 1])
 
 /* All of it, once the text is there. */
 static int
-load(struct fal_files *j, const char *path, const char *const *set, size_t n_set,
-     struct fal_diag *diag)
+load(struct fal_files *j, const char *path, const char *from, const char *const *set,
+     size_t n_set, struct fal_diag *diag)
 {
 	int err = load_text(j, path, set, n_set, diag);
 	if (err == FAL_OK)
-		err = load_model(j, path, diag);
+		err = load_model(j, path, from, diag);
 	if (err == FAL_OK)
 		err = load_data(j, path, diag);
 	hash(&j->model_text, j->model_hex);
@@ -253,21 +281,21 @@ load(struct fal_files *j, const char *path, const char *const *set, size_t n_set
 }
 
 int
-fal_files_load(struct fal_files *j, const char *path, const char *const *set,
-	       size_t n_set, struct fal_diag *diag)
+fal_files_load(struct fal_files *j, const char *path, const char *from,
+	       const char *const *set, size_t n_set, struct fal_diag *diag)
 {
 	*j = (struct fal_files){ 0 };
 	int err = fal_cli_read(path, TEXT_MAX, &j->job_text, diag);
-	return err == FAL_OK ? load(j, path, set, n_set, diag) : err;
+	return err == FAL_OK ? load(j, path, from, set, n_set, diag) : err;
 }
 
 int
-fal_files_take(struct fal_files *j, const char *path, const struct fal_buf *text,
-	       struct fal_diag *diag)
+fal_files_take(struct fal_files *j, const char *path, const char *from,
+	       const struct fal_buf *text, struct fal_diag *diag)
 {
 	*j = (struct fal_files){ 0 };
 	fal_put_bytes(&j->job_text, text->p, text->n);
-	return j->job_text.err < 0 ? j->job_text.err : load(j, path, NULL, 0, diag);
+	return j->job_text.err < 0 ? j->job_text.err : load(j, path, from, NULL, 0, diag);
 }
 
 void

@@ -14,11 +14,12 @@
 struct fal_files {
 	struct fal_job job;
 	struct fal_model *model;
-	float *init;                /* model->params; NULL: they are drawn */
-	struct fal_set train, test; /* test.n 0: none */
+	float *init;                       /* model->params; NULL: they are drawn */
+	char from[2 * FAL_HASH_BYTES + 1]; /* SHA-256 of the weights `from`; "": none */
+	struct fal_set train, test;        /* test.n 0: none */
 	struct fal_manifest manifest;
 	/* What workers get: the effective job text, which has the SHA-256 of what
-	 * model.init names; the model's, or names and shapes; the manifest. */
+	 * model.init and `from` name; the model's, or names and shapes; the manifest. */
 	struct fal_buf job_text, model_text, manifest_bytes;
 	uint8_t hash[FAL_HASH_BYTES]; /* of the job text */
 	/* The same, and those of the two others, in digits. */
@@ -27,13 +28,14 @@ struct fal_files {
 };
 
 /* Reads the job file `path`, applies the assignments `set` ("section.key=value"), then
- * reads model and data.  On error `diag` names file, line and value.  Free with
+ * reads model and data, and the weights to begin with from the file `from`, if that is
+ * not NULL.  On error `diag` names file, line and value.  Free with
  * fal_files_free in each case. */
-int fal_files_load(struct fal_files *j, const char *path, const char *const *set,
-		   size_t n_set, struct fal_diag *diag);
+int fal_files_load(struct fal_files *j, const char *path, const char *from,
+		   const char *const *set, size_t n_set, struct fal_diag *diag);
 /* The same of an effective text (copied), whose names begin where `path` lies. */
-int fal_files_take(struct fal_files *j, const char *path, const struct fal_buf *text,
-		   struct fal_diag *diag);
+int fal_files_take(struct fal_files *j, const char *path, const char *from,
+		   const struct fal_buf *text, struct fal_diag *diag);
 void fal_files_free(struct fal_files *j);
 
 /* What all racks of the job have in common; and a rack with the parameters that the job

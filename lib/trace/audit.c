@@ -173,6 +173,7 @@ take_job(struct fal_audit *a, struct fal_trace_line *l)
 		return l->err;
 	a->have_job = true;
 	tell(l, FAL_F_HASH, a->told.hash, sizeof(a->told.hash));
+	tell(l, FAL_F_FROM, a->told.from, sizeof(a->told.from));
 	tell(l, FAL_F_NAME, a->told.name, sizeof(a->told.name));
 	tell(l, FAL_F_SEED, a->told.seed, sizeof(a->told.seed));
 	tell(l, FAL_F_OPTIMIZER, a->told.optimizer, sizeof(a->told.optimizer));

@@ -71,7 +71,7 @@ int fal_audit_cut(void *audit, struct fal_trace_line *l);
 /* What the lines so far say that stands elsewhere, too; "" where they do not. */
 struct fal_audit_told {
 	struct fal_trace_job job;
-	char hash[65], name[256], seed[24], optimizer[16];
+	char hash[65], from[65], name[256], seed[24], optimizer[16];
 	char sha256[65]; /* of the model: the job is done */
 	char link[FAL_CHAIN_DIGITS + 1];
 };

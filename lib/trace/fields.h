@@ -42,6 +42,7 @@ enum fal_field_kind {
 	F(MODEL, "model", TEXT)                        \
 	F(DATA, "data", TEXT)                          \
 	F(SEED, "seed", TEXT)                          \
+	F(FROM, "from", TEXT)                          \
 	F(EPOCHS, "epochs", WHOLE)                     \
 	F(BATCH, "batch", WHOLE)                       \
 	F(TASK, "task", WHOLE)                         \

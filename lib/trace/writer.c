@@ -23,6 +23,8 @@ fal_line_job(struct fal_buf *b, const struct fal_line_job *d)
 	/* A string: JSON readers lose integers above 2^53. */
 	fal_member_key(b, FAL_F_SEED, FAL_FIELD_TEXT);
 	fal_put_fmt(b, "\"%" PRIu64 "\"", d->seed);
+	if (d->from != NULL)
+		fal_member_str(b, FAL_F_FROM, d->from);
 	fal_member_num(b, FAL_F_EPOCHS, g->epochs);
 	fal_member_num(b, FAL_F_BATCH, g->batch);
 	fal_member_num(b, FAL_F_TASK, g->task);

@@ -28,6 +28,7 @@ struct fal_line_who {
 struct fal_line_job {
 	const char *name, *hash;
 	const char *model, *data; /* hashes of their texts, or NULL */
+	const char *from; /* SHA-256 of weights of elsewhere; NULL: it draws its own */
 	uint64_t seed;
 	struct fal_grid grid;
 	uint32_t test, blocks, shards;

@@ -62,9 +62,9 @@ refusal() {
 @test "files that are no weights of the model are refused" {
 	refusal "none: No such file or directory" --set model.init=none
 	tensors "{$(one 0.weight 4,16 0 256),$(one 0.bais 4 256 272)}" 68 >init
-	refusal "init: tensor '0.bias' is missing or malformed" --set model.init=init
+	refusal "init: has no tensor '0.bias', which the model has" --set model.init=init
 	tensors "{$(one 0.weight 16,4 0 256),$(one 0.bias 4 256 272)}" 68 >init
-	refusal "init: tensor '0.weight' has not the model's shape" --set model.init=init
+	refusal "init: tensor '0.weight' has the shape [16,4], but the model wants [4,16]" --set model.init=init
 	tensors "{$(one 0.weight 4,16 0 256),$(one 0.bias 4 256 272)}" 68 >init
 	printf '\0\0\200\177' | dd of=init bs=1 conv=notrunc status=none \
 		seek=$(($(stat -c %s init) - 8))
@@ -129,4 +129,71 @@ refusal() {
 	falcon-ps -jx -K "$keys/keyring" -l 127.0.0.1:0 -s "$state" "${job[@]}" 2>err || got=$?
 	same "status of other weights" "$got" 1
 	has "$(<err)" "$state: holds the state of another job"
+}
+
+# halves: from, the tensors of tiny.model as F16, each value 0.5, made by somebody else.
+halves() {
+	local h
+	h='{"__metadata__":{"format":"pt"},"0.bias":{"dtype":"F16","shape":[4],"data_offsets":[0,8]}'
+	h+=',"0.weight":{"dtype":"F16","shape":[4,16],"data_offsets":[8,136]}}'
+	tensors "$h" 1 | head -c -4 >from
+	printf '\0\070%.0s' $(seq 68) | cat - >>from
+}
+
+# of_file FILE: its SHA-256.
+of_file() {
+	sha256sum <"$1" | cut -d' ' -f1
+}
+
+@test "--from: a job begins with weights of elsewhere, and its state is that of these" {
+	halves
+	tensors "{$(one 0.weight 4,16 0 256),$(one 0.bias 4 256 272)}" 68 >floats
+	job=(--set job.epochs=9 --set state.clocks=1 --set optimizer.lr=1e-12 --from from tiny.job)
+	at_unix
+	slow a 1 500
+	soon "some clocks" lines 3 '"ev":"update"'
+	killed
+	# Without them, or with others, it is another job.
+	got=0
+	falcon-ps -K "$keys/keyring" -l unix:sock -s "$state" --set job.epochs=9 \
+		--set state.clocks=1 --set optimizer.lr=1e-12 tiny.job 2>err || got=$?
+	same "status without ($(<err))" "$got" 1
+	has "$(<err)" "$state: holds the state of another job"
+	mv from elsewhere
+	mv floats from
+	! at_unix || return 1
+	has "$(<ps.err)" "$state: holds the state of another job"
+	# The same ones from another place are the same.
+	mv from floats
+	job=("${job[@]/#from/elsewhere}")
+	at_unix
+	has "$(<ps.err)" "tiny: resumed at clock "
+	ended "$ps" ps
+	same "weights" "$(tail -c 272 "$state/model.safetensors" | sha256sum)" \
+		"$(tail -c 272 floats | sha256sum)"
+	same "in the trace" "$(jq -r 'select(.ev == "job").from' "$state/trace.jsonl")" \
+		"$(of_file elsewhere)"
+	falcon-stat --audit "$state"
+	sed -i "s/^from-sha256 = .*/from-sha256 = $(of_file floats)/" "$state/job"
+	run falcon-stat --audit "$state"
+	same "status of an audit" "$status" 1
+	has "$output" "job: from-sha256 is $(of_file floats), but the trace says"
+}
+
+@test "--from: what is not of the model is refused with the tensor, what it is and what is wanted" {
+	refusal "none: No such file or directory" --from none
+	tensors "{$(one 0.weight 8,8 0 256),$(one 0.bias 4 256 272)}" 68 >from
+	refusal "from: tensor '0.weight' has the shape [8,8], but the model wants [4,16]" --from from
+	tensors "{$(one 0.weight 4,16 0 256),$(one 0.bias 4 256 272),$(one more 1 272 276)}" 69 >from
+	refusal "from: tensor 'more' is none of the model's" --from from
+	tensors "{$(one 0.weight 4,16 0 256),$(one 0.bias 4 256 272 | sed s/F32/I32/)}" 68 >from
+	refusal "from: tensor '0.bias' is I32, but F32, F16 or BF16 is wanted" --from from
+	refusal "tiny.job: model.from-sha256: --from is to name the file with the SHA-256 $(of_file from)" \
+		--set "model.from-sha256=$(of_file from)"
+	halves
+	refusal "from: its SHA-256 is $(of_file from), not model.from-sha256" --from from \
+		--set "model.from-sha256=$(of_file tiny.job)"
+	# Names and shapes of model.init hold, too.
+	no_layers
+	refusal "from: has no tensor 'net.out.weight', which the model has" --from from
 }

@@ -2,6 +2,7 @@
 #include "base/mem.h"
 #include "model/safetensors.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -147,11 +148,12 @@ test_refusals(void **state)
 		  "f: tensor '2.bias' has bad data_offsets" },
 		{ "{" T0 "," T1 "," T2 "," T3 "}", 69,
 		  "f: tensors overlap or leave a gap at byte 68 of the data" },
-		{ "{" T0 "," T1 "," T2 "}", 60, "f: 3 tensors, but the model has 4" },
+		{ "{" T0 "," T1 "," T2 "}", 60,
+		  "f: has no tensor '2.bias', which the model has" },
 		{ "{" T0 "," T1 "," T2 "," T3 ",\"x\":{}}", 68,
-		  "f: 5 tensors, but the model has 4" },
+		  "f: tensor 'x' is none of the model's" },
 		{ "{" T0 "," T1 "," T2 ",\"x\":{}}", 68,
-		  "f: tensor '2.bias' is missing or malformed" },
+		  "f: has no tensor '2.bias', which the model has" },
 		{ "{" T0 "," T1 "," T2 "," T3 "," T3 "}", 68,
 		  "f: header: duplicate object key" },
 		{ "{\"__metadata__\":{\"a\":1}," T0 "," T1 "," T2 "," T3 "}", 68,
@@ -160,13 +162,17 @@ test_refusals(void **state)
 		  "f: '__metadata__' is not an object" },
 #define LAST(body) "{" T0 "," T1 "," T2 ",\"2.bias\":{" body "}}"
 		{ LAST("\"dtype\":\"F16\",\"shape\":[2],\"data_offsets\":[60,68]"), 68,
-		  "f: tensor '2.bias' is not F32" },
+		  "f: tensor '2.bias' has not the bytes of its shape" },
+		{ LAST("\"dtype\":\"F64\",\"shape\":[2],\"data_offsets\":[60,68]"), 68,
+		  "f: tensor '2.bias' is F64, but F32, F16 or BF16 is wanted" },
+		{ LAST("\"dtype\":7,\"shape\":[2],\"data_offsets\":[60,68]"), 68,
+		  "f: tensor '2.bias' is ?, but F32, F16 or BF16 is wanted" },
 		{ LAST("\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[60,68]"), 68,
-		  "f: tensor '2.bias' has not the model's shape" },
+		  "f: tensor '2.bias' has the shape [3], but the model wants [2]" },
 		{ LAST("\"dtype\":\"F32\",\"shape\":[2,1],\"data_offsets\":[60,68]"), 68,
-		  "f: tensor '2.bias' has not the model's shape" },
+		  "f: tensor '2.bias' has the shape [2,1], but the model wants [2]" },
 		{ LAST("\"dtype\":\"F32\",\"shape\":[2.0],\"data_offsets\":[60,68]"), 68,
-		  "f: tensor '2.bias' has not the model's shape" },
+		  "f: tensor '2.bias' has the shape [2.0], but the model wants [2]" },
 		{ LAST("\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[60,72]"), 72,
 		  "f: tensor '2.bias' has not the bytes of its shape" },
 		{ LAST("\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[68,60]"), 68,
@@ -183,7 +189,7 @@ test_refusals(void **state)
 		  "f: tensors overlap or leave a gap at byte 60 of the data" },
 		{ LAST("\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[60,68],\"x\":"
 		       "1"),
-		  68, "f: tensor '2.bias' is missing or malformed" },
+		  68, "f: tensor '2.bias' is malformed" },
 	};
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		struct fal_buf b = file_of(cases[i].header, cases[i].data);
@@ -198,6 +204,41 @@ test_refusals(void **state)
 			assert_true(back[j] == 0.0f);
 		fal_buf_free(&b);
 	}
+}
+
+/* Of 16 bits, beside others. */
+static void
+test_halves(void **state)
+{
+	(void)state;
+	static const char header[] =
+		"{\"0.weight\":{\"dtype\":\"F16\",\"shape\":[3,2],\"data_offsets\":[0,12]"
+		"},"
+		"\"0.bias\":{\"dtype\":\"BF16\",\"shape\":[3],\"data_offsets\":[12,18]},"
+		"\"2.weight\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[18,42]"
+		"},"
+		"\"2.bias\":{\"dtype\":\"F16\",\"shape\":[2],\"data_offsets\":[42,46]}}";
+	static const uint16_t half[] = { 0x3c00, 0xc000, 0x7bff, 0x0001, 0x83ff,
+					 0x3555, 0x3f80, 0xff7f, 0x0001 };
+	static const float is[] = {
+		1,           -2, 65504,        0x1p-24f, -0x1.ff8p-15f,
+		0x1.554p-2f, 1,  -0x1.fep127f, 0x1p-133f
+	};
+	struct fal_buf b = { 0 };
+	float back[FLOATS];
+	struct fal_diag diag;
+	fal_put_u64(&b, strlen(header));
+	fal_put_bytes(&b, header, strlen(header));
+	fal_put_bytes(&b, half, sizeof(half));
+	fal_put_bytes(&b, params, 6 * sizeof(float));
+	fal_put_u16(&b, 0x8000);
+	fal_put_u16(&b, 0xfc00);
+	if (get(&b, b.n, back, &diag) != 0)
+		fail_msg("%s", diag.text);
+	assert_memory_equal(back, is, sizeof(is));
+	assert_memory_equal(back + 9, params, 6 * sizeof(float));
+	assert_true(back[15] == 0 && signbit(back[15]) && back[16] == -INFINITY);
+	fal_buf_free(&b);
 }
 
 static void
@@ -421,11 +462,11 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_round_trip), cmocka_unit_test(test_bad_metadata),
-		cmocka_unit_test(test_any_order),  cmocka_unit_test(test_refusals),
-		cmocka_unit_test(test_sizes),      cmocka_unit_test(test_mutations),
-		cmocka_unit_test(test_names),      cmocka_unit_test(test_names_refused),
-		cmocka_unit_test(test_strip),
+		cmocka_unit_test(test_round_trip),    cmocka_unit_test(test_bad_metadata),
+		cmocka_unit_test(test_any_order),     cmocka_unit_test(test_refusals),
+		cmocka_unit_test(test_halves),        cmocka_unit_test(test_sizes),
+		cmocka_unit_test(test_mutations),     cmocka_unit_test(test_names),
+		cmocka_unit_test(test_names_refused), cmocka_unit_test(test_strip),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, open_model, close_model);
