@@ -2,13 +2,16 @@
 #ifndef TESTS_RACKED_H
 #define TESTS_RACKED_H
 
+#include "base/parse.h"
 #include "coord/coord.h"
 #include "shard/rack.h"
+#include "store/leaf.h"
 #include "wire/bfp.h"
 
 #include <string.h>
 
 struct racked {
+	size_t params;
 	struct fal_rack *rack;
 	struct fal_coord *coord;
 };
@@ -28,6 +31,7 @@ racked_shards(const struct fal_coord_conf *conf, const float *init, struct racke
 			  .checksum_seed = conf->seed },
 	};
 	rack.tickets.epoch = 1;
+	out->params = conf->params;
 	out->coord = NULL;
 	out->rack = fal_rack_new(&rack, init);
 	return out->rack != NULL ? FAL_OK : FAL_ENOMEM;
@@ -60,7 +64,7 @@ racked_free(struct racked *r)
 {
 	fal_coord_free(r->coord);
 	fal_rack_free(r->rack);
-	*r = (struct racked){ NULL, NULL };
+	*r = (struct racked){ 0 };
 }
 
 /* The parameters of the newest version, borrowed until the next call. */
@@ -68,6 +72,20 @@ static inline const float *
 racked_params(const struct racked *r)
 {
 	return fal_rack_params(r->rack, fal_coord_status(r->coord).version);
+}
+
+/* The end, as falcon-ps makes it. */
+static inline void
+racked_finish(const struct racked *r, double now, const char *why)
+{
+	uint8_t is[FAL_HASH_BYTES] = { 0 };
+	char hash[2 * FAL_HASH_BYTES + 1];
+	const float *params = racked_params(r);
+	if (params != NULL)
+		fal_leaf_model(params, r->params, is);
+	fal_hex(is, sizeof(is), hash);
+	const struct fal_coord_result result = { .sha256 = "00", .hash = hash };
+	fal_coord_finish(r->coord, now, &result, why);
 }
 
 /* The exponents of a version, one for each block of the model; false: it is gone. */

@@ -4,6 +4,7 @@
 #include "base/json.h"
 #include "base/parse.h"
 #include "model/safetensors.h"
+#include "store/leaf.h"
 
 #include <inttypes.h>
 #include <jansson.h>
@@ -23,7 +24,8 @@ result_json(const struct ps_run *r, const struct ps_outcome *o, struct fal_buf *
 	}
 	fal_put_fmt(out, ",\"model\":");
 	fal_json_str(out, r->model.path);
-	fal_put_fmt(out, ",\"sha256\":\"%s\",\"clocks\":%" PRIu64, o->sha256, s->clocks);
+	fal_put_fmt(out, ",\"sha256\":\"%s\",\"hash\":\"%s\",\"clocks\":%" PRIu64,
+		    o->sha256, o->hash, s->clocks);
 	if (o->average != NULL) {
 		fal_put_fmt(out, ",\"average\":");
 		fal_json_str(out, r->average.path);
@@ -95,7 +97,10 @@ ps_result_keep(void *arg, const float *params, struct ps_outcome *o,
 {
 	struct ps_run *r = arg;
 	struct fal_buf out = { 0 };
+	uint8_t hash[FAL_HASH_BYTES];
 	int err = FAL_OK;
+	fal_leaf_model(params, r->job.model->params, hash);
+	fal_hex(hash, sizeof(hash), o->hash);
 	if (o->average != NULL)
 		err = keep_model(r, o->average, &r->average, o->average_sha256, &out,
 				 diag);

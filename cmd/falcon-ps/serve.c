@@ -7,6 +7,7 @@
 #include "cli/notify.h"
 #include "net/options.h"
 #include "sec/secret.h"
+#include "store/leaf.h"
 
 #include <fcntl.h>
 #include <math.h>
@@ -119,7 +120,8 @@ conclude(struct ps_server *s)
 		s->out->average = fal_rack_average(s->rack);
 	if (params != NULL)
 		s->err = s->opt->keep(s->opt->arg, params, s->out, s->diag);
-	fal_coord_finish(s->coord, now, s->out->sha256,
+	const struct fal_coord_result result = { s->out->sha256, s->out->hash };
+	fal_coord_finish(s->coord, now, &result,
 			 s->err < 0 ? "the result could not be kept" : why);
 	if (params != NULL && s->err == FAL_OK)
 		s->err = s->opt->tell(s->opt->arg, s->out, s->diag);
@@ -303,6 +305,8 @@ new_coord(struct ps_server *s)
 		.guess = j->model->layers > 0 ? log(j->model->classes) : 0,
 		.skips = j->job.nonfinite == FAL_JOB_NONFINITE_SKIP,
 		.audit_sums = j->job.audit == FAL_JOB_AUDIT_SUMS,
+		.hashes = j->job.hashes > 0 ? j->job.hashes
+					    : fal_leaf_every(j->model->params),
 		.lanes_start = j->job.lanes_start,
 		.preclaims = true,
 		.min_workers = s->opt->min_workers,

@@ -6,8 +6,11 @@
 #include "cli/cli.h"
 #include "cli/file.h"
 #include "job/job.h"
+#include "model/safetensors.h"
 #include "sec/hash.h"
 #include "stat.h"
+#include "store/leaf.h"
+#include "wire/bfp.h"
 
 #include <inttypes.h>
 #include <jansson.h>
@@ -22,6 +25,7 @@ struct folder {
 	const char *dir;
 	struct fal_audit *audit;
 	const struct fal_audit_told *told;
+	struct fal_job job; /* all 0: there is none that can be read */
 	int code; /* FAL_EXIT_DONE, or why it cannot be judged; has been said then */
 };
 
@@ -92,7 +96,6 @@ static void
 check_job(struct folder *f)
 {
 	struct fal_buf text = { 0 };
-	struct fal_job job;
 	uint8_t digest[FAL_HASH_BYTES];
 	char hex[2 * FAL_HASH_BYTES + 1];
 	if (!read_file(f, "job", TEXT_MAX, &text))
@@ -100,13 +103,54 @@ check_job(struct folder *f)
 	fal_hash(text.p, text.n, digest);
 	fal_hex(digest, sizeof(digest), hex);
 	same(f, "job: hash", f->told->hash, hex);
-	if (fal_job_parse("job", (const char *)text.p, text.n, &job, NULL) == FAL_OK) {
-		judge_job(f, &job);
-		fal_job_free(&job);
-	} else {
+	if (fal_job_parse("job", (const char *)text.p, text.n, &f->job, NULL) == FAL_OK)
+		judge_job(f, &f->job);
+	else
 		fal_audit_found(f->audit, "job: is none");
-	}
 	fal_buf_free(&text);
+}
+
+/* The hash of the version that the file is. */
+static int
+hash_of(const struct folder *f, const struct fal_buf *bytes, struct fal_model **m,
+	uint8_t out[static FAL_HASH_BYTES])
+{
+	static const char name[] = "model.safetensors";
+	size_t data;
+	int err = fal_safetensors_model(name, bytes->p, bytes->n, m, &data, NULL);
+	if (err == FAL_OK && f->job.block == FAL_JOB_BLOCK_TENSOR)
+		err = fal_model_align(*m, FAL_BLOCK);
+	if (err < 0)
+		return err;
+	float *params = fal_calloc_aligned((*m)->params, sizeof(*params));
+	if (params == NULL)
+		return FAL_ENOMEM;
+	err = fal_safetensors_get(*m, name, bytes->p, bytes->n, params, NULL);
+	fal_leaf_model(params, (*m)->params, out);
+	free(params);
+	return err;
+}
+
+static void
+check_hash(struct folder *f, const struct fal_buf *bytes)
+{
+	struct fal_model *m = NULL;
+	uint8_t hash[FAL_HASH_BYTES];
+	char hex[2 * FAL_HASH_BYTES + 1];
+	int err = hash_of(f, bytes, &m, hash);
+	if (err == FAL_ENOMEM) {
+		fal_cli_err(PROG, "%s", fal_strerror(err));
+		f->code = FAL_EXIT_NO;
+	} else if (err < 0) {
+		fal_audit_found(f->audit, "model.safetensors: is none");
+	} else {
+		fal_hex(hash, sizeof(hash), hex);
+		same(f, "model.safetensors: hash", f->told->model_hash, hex);
+		same_number(f, "job: hashes", f->told->job.hashes,
+			    f->job.hashes > 0 ? f->job.hashes
+					      : fal_leaf_every(m->params));
+	}
+	fal_model_free(m);
 }
 
 static void
@@ -120,6 +164,8 @@ check_model(struct folder *f)
 	fal_sha256(bytes.p, bytes.n, digest);
 	fal_hex(digest, sizeof(digest), hex);
 	same(f, "model.safetensors: SHA-256", f->told->sha256, hex);
+	if (f->job.name != NULL)
+		check_hash(f, &bytes);
 	fal_buf_free(&bytes);
 }
 
@@ -127,12 +173,14 @@ static void
 check_result(struct folder *f)
 {
 	struct fal_buf text = { 0 };
-	const char *sha256, *chain;
+	const char *sha256, *hash, *chain;
 	if (!read_file(f, "result.json", TEXT_MAX, &text))
 		return;
 	json_t *o = json_loadb((char *)text.p, text.n, 0, NULL);
-	if (json_unpack(o, "{s:s, s:s}", "sha256", &sha256, "chain", &chain) == 0) {
+	if (json_unpack(o, "{s:s, s:s, s:s}", "sha256", &sha256, "hash", &hash, "chain",
+			&chain) == 0) {
 		same(f, "result.json: sha256", f->told->sha256, sha256);
+		same(f, "result.json: hash", f->told->model_hash, hash);
 		same(f, "result.json: chain", f->told->link, chain);
 	} else {
 		fal_audit_found(f->audit, "result.json: is none");
@@ -144,7 +192,9 @@ check_result(struct folder *f)
 int
 stat_folder_audit(const char *dir, struct fal_audit *a)
 {
-	struct folder f = { dir, a, fal_audit_told(a), FAL_EXIT_DONE };
+	struct folder f = {
+		.dir = dir, .audit = a, .told = fal_audit_told(a), .code = FAL_EXIT_DONE
+	};
 	if (f.told->hash[0] != '\0')
 		check_job(&f);
 	/* Of a job that was not done there may be nothing. */
@@ -152,5 +202,6 @@ stat_folder_audit(const char *dir, struct fal_audit *a)
 		check_model(&f);
 		check_result(&f);
 	}
+	fal_job_free(&f.job);
 	return f.code;
 }

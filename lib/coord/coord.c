@@ -31,6 +31,7 @@ trace_job(struct fal_coord *c, const struct fal_coord_conf *conf)
 					   .params = conf->params,
 					   .rule = &conf->policy->rule,
 					   .sums = conf->audit_sums,
+					   .hashes = c->conf.hashes,
 					   .skips = conf->skips,
 					   .numerics = numerics[conf->numerics],
 					   .optim = &conf->optim,
@@ -48,6 +49,7 @@ fal_coord_new(const struct fal_coord_conf *conf, const struct fal_coord_ops *ops
 		return FAL_ENOMEM;
 	c->conf = *conf;
 	c->conf.shards += conf->shards == 0;
+	c->conf.hashes += conf->hashes == 0;
 	c->ops = *ops;
 	c->rng = fal_rng_init(conf->entropy, FAL_RNG_DRAW, 1);
 	c->start = now - conf->before.t;
@@ -124,6 +126,8 @@ fal_coord_free(struct fal_coord *c)
 	free(c->key);
 	coord_judge_free(c);
 	coord_eval_free(c);
+	for (uint32_t i = 0; i < c->newses; i++)
+		free(c->news[i].leaves);
 	free(c->news);
 	free(c->merged);
 	fal_coord_past_free(&c->past);
@@ -307,7 +311,8 @@ is_here(const struct fal_peer *p)
 }
 
 void
-fal_coord_finish(struct fal_coord *c, double now, const char *sha256, const char *why)
+fal_coord_finish(struct fal_coord *c, double now, const struct fal_coord_result *result,
+		 const char *why)
 {
 	coord_enter(c);
 	c->why = why != NULL ? why : c->why;
@@ -318,8 +323,12 @@ fal_coord_finish(struct fal_coord *c, double now, const char *sha256, const char
 		fal_line_failed(&c->line, fal_coord_seconds(c, now), c->published,
 				c->why);
 	else
-		fal_line_done(&c->line, fal_coord_seconds(c, now), c->published, sha256,
-			      c->status.accuracy);
+		fal_line_done(&c->line, &(const struct fal_line_done){
+						.t = fal_coord_seconds(c, now),
+						.version = c->published,
+						.sha256 = result->sha256,
+						.hash = result->hash,
+						.accuracy = c->status.accuracy });
 	/* Who hears of the end finds it in the trace. */
 	coord_trace(c);
 	for (uint32_t i = 0; i < c->peers; i++) {

@@ -117,6 +117,9 @@ struct fal_coord_conf {
 	/* Mean loss of a model that knows nothing; 0: no loss is too large. */
 	double guess;
 	bool audit_sums;
+	/* The trace has the hash of each version whose number is a multiple of this, and
+	 * of some others; 0: 1. */
+	uint32_t hashes;
 	bool skips;                  /* fal_sched_conf's */
 	uint8_t data[FAL_DATA_HASH]; /* that trainers with data of their own are to have
 				      * said; 0: any, but all the same */
@@ -282,10 +285,15 @@ struct fal_coord_sizes {
 };
 int fal_coord_sizes(const struct fal_coord *c, struct fal_coord_sizes *out);
 
-/* The end: writes the `done` line (sha256: 64 hex digits) and tells all workers; or, when
- * the job has failed or `why` is not NULL (kept until fal_coord_free: what the caller
- * could not do), the `failed` line, and refuses them. */
-void fal_coord_finish(struct fal_coord *c, double now, const char *sha256,
-		      const char *why);
+/* What the job leaves, each 64 hex digits: the SHA-256 of its file, and the hash of the
+ * version (store/leaf.h).  Borrowed for the call. */
+struct fal_coord_result {
+	const char *sha256, *hash;
+};
+/* The end: writes the `done` line and tells all workers; or, when the job has failed or
+ * `why` is not NULL (kept until fal_coord_free: what the caller could not do), the
+ * `failed` line, and refuses them. */
+void fal_coord_finish(struct fal_coord *c, double now,
+		      const struct fal_coord_result *result, const char *why);
 
 #endif

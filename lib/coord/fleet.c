@@ -6,6 +6,7 @@
 
 #include "base/mem.h"
 #include "base/sorted.h"
+#include "store/leaf.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -301,15 +302,37 @@ on_ended(struct fal_coord *c, double now, uint32_t shard, const struct fal_shard
 	return g != NULL ? has_all(c, now, g, &g->over, shard) : FAL_OK;
 }
 
+/* The leaves of a shard's blocks; with those of all, the hash of the version. */
+static int
+on_leaves(const struct fal_coord *c, struct fal_news *n, const struct fal_shard_say *say)
+{
+	const uint32_t blocks = fal_blocks(c->conf.params);
+	if (n->leaves == NULL)
+		n->leaves = fal_calloc(blocks, FAL_HASH_BYTES);
+	if (n->leaves == NULL)
+		return FAL_ENOMEM;
+	memcpy(n->leaves + (size_t)say->first * FAL_HASH_BYTES, say->leaves,
+	       (size_t)say->blocks * FAL_HASH_BYTES);
+	if (n->said < c->conf.shards)
+		return FAL_OK;
+	fal_leaf_root(n->leaves, blocks, n->hash);
+	n->hashed = true;
+	free(n->leaves);
+	n->leaves = NULL;
+	return FAL_OK;
+}
+
 static int
 on_stepped(struct fal_coord *c, double now, const struct fal_shard_say *say)
 {
 	struct fal_news *n = news_of(c, FAL_ACT_STEP, say->version);
 	if (say->odd != NULL)
 		c->why = say->odd;
-	if (n == NULL || ++n->said < c->conf.shards)
+	if (n == NULL)
 		return FAL_OK;
-	return coord_stepped(c, now, n);
+	n->said++;
+	int err = say->leaves != NULL ? on_leaves(c, n, say) : FAL_OK;
+	return err < 0 || n->said < c->conf.shards ? err : coord_stepped(c, now, n);
 }
 
 static int

@@ -22,6 +22,7 @@
 #include "coord/coord.h"
 #include "sched/bound.h"
 #include "sched/sched.h"
+#include "sec/hash.h"
 #include "sec/keyring.h"
 #include "shard/shard.h"
 #include "trace/writer.h"
@@ -183,6 +184,11 @@ struct fal_coord {
 		bool graded;   /* STEP: gradients were collected */
 		bool marked;   /* STEP: the version is */
 		uint32_t said; /* shards that have done it */
+		/* STEP: of all blocks, as far as shards have said; NULL: the version is
+		 * not hashed, or it was: */
+		uint8_t *leaves;
+		bool hashed;
+		uint8_t hash[FAL_HASH_BYTES];
 	} * news;
 	uint32_t newses;
 	size_t news_cap;

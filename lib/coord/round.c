@@ -165,6 +165,15 @@ kept_with(const struct fal_coord *c, uint64_t version)
 	return n > c->keeps ? (uint32_t)n : c->keeps;
 }
 
+/* Is the hash of the version asked for?  What the job may leave has one: the last
+ * version, and what is marked or evaluated. */
+static bool
+is_hashed(const struct fal_coord *c, const struct fal_news *n)
+{
+	return n->version % c->conf.hashes == 0 || n->marked || n->version == c->due ||
+	       fal_sched_front(c->sched) >= c->clocks;
+}
+
 int
 coord_step(struct fal_coord *c, const struct fal_act *a)
 {
@@ -199,6 +208,7 @@ coord_step(struct fal_coord *c, const struct fal_act *a)
 	n.over = a->own ? over : a->clock + 1;
 	if (c->conf.test_samples > 0 && n.over >= c->next_eval && c->due <= c->published)
 		c->due = n.version;
+	o.hash = is_hashed(c, &n);
 	int err = add_news(c, &n);
 	return err < 0 ? err : coord_order(c, &o);
 }
@@ -455,6 +465,7 @@ tell_step(struct fal_coord *c, double now, const struct fal_news *n)
 		.loss = n->loss,
 		.lr = (double)n->lr,
 		.norm = n->norm,
+		.hash = n->hashed ? n->hash : NULL,
 		.epoch = n->act.clock / fal_grid_epoch_clocks(&c->conf.grid) + 1
 	};
 	fal_line_update(&c->line, &d);

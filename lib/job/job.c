@@ -70,6 +70,7 @@ static const struct key keys[] = {
 		    { "never", FAL_JOB_EVAL_NEVER })),
 	KEY("job", "audit", CHOICE, audit, 0, 0,
 	    CHOICES({ "claims", FAL_JOB_AUDIT_CLAIMS }, { "sums", FAL_JOB_AUDIT_SUMS })),
+	KEY("job", "hashes", U32, hashes, 1, 1e6),
 	KEY("model", "file", TEXT, model, 1, FAL_INI_LINE),
 	KEY("model", "init", TEXT, init, 1, FAL_INI_LINE),
 	KEY("model", "init-sha256", TEXT, init_sha256, 1, FAL_INI_LINE),

@@ -51,17 +51,33 @@ _Static_assert(FAL_MAC_KEY == crypto_generichash_blake2b_KEYBYTES_MAX &&
 		       FAL_MAC_LABEL == crypto_generichash_blake2b_PERSONALBYTES,
 	       "as BLAKE2b has them");
 
+static void
+personalise(const char *label, uint8_t out[static FAL_MAC_LABEL])
+{
+	const size_t n = strlen(label);
+	assert(n <= FAL_MAC_LABEL);
+	memset(out, 0, FAL_MAC_LABEL);
+	memcpy(out, label, n);
+	pick_fastest();
+}
+
 void
 fal_mac(const char *label, const uint8_t key[static FAL_MAC_KEY], const void *p, size_t n,
 	uint8_t out[static FAL_HASH_BYTES])
 {
-	uint8_t person[FAL_MAC_LABEL] = { 0 };
-	const size_t label_n = strlen(label);
-	assert(label_n <= FAL_MAC_LABEL);
-	memcpy(person, label, label_n);
-	pick_fastest();
+	uint8_t person[FAL_MAC_LABEL];
+	personalise(label, person);
 	(void)crypto_generichash_blake2b_salt_personal(out, FAL_HASH_BYTES, p, n, key,
 						       FAL_MAC_KEY, NULL, person);
+}
+
+void
+fal_hash_label(struct fal_hash_state *s, const char *label)
+{
+	uint8_t person[FAL_MAC_LABEL];
+	personalise(label, person);
+	(void)crypto_generichash_blake2b_init_salt_personal((void *)s->opaque, NULL, 0,
+							    FAL_HASH_BYTES, NULL, person);
 }
 
 void

@@ -31,7 +31,11 @@ void fal_hash_final(struct fal_hash_state *s, uint8_t out[static FAL_HASH_BYTES]
 void fal_mac(const char *label, const uint8_t key[static FAL_MAC_KEY], const void *p,
 	     size_t n, uint8_t out[static FAL_HASH_BYTES]);
 
-/* SHA-256 (FIPS 180-4), likewise, in one call. */
+/* As fal_hash_init, with such a label and no key: what is hashed for one purpose is then
+ * never what is hashed for another. */
+void fal_hash_label(struct fal_hash_state *s, const char *label);
+
+/* SHA-256 (FIPS 180-4), in one call. */
 void fal_sha256(const void *p, size_t n, uint8_t out[static FAL_HASH_BYTES]);
 
 #endif

@@ -41,9 +41,11 @@ drop(struct fal_shard_say *say)
 	free(say->brought);
 	free(say->counts);
 	free(say->squares);
+	free(say->leaves);
 	say->brought = NULL;
 	say->counts = NULL;
 	say->squares = NULL;
+	say->leaves = NULL;
 }
 
 void

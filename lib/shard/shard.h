@@ -101,6 +101,7 @@ struct fal_shard_order {
 	uint64_t slot, below; /* END: nothing more comes to the slots below */
 	uint32_t line, versions;
 	bool mark; /* STEP: as MARK of the version that it makes */
+	bool hash; /* STEP: STEPPED has its leaves */
 };
 /* 0 or FAL_ENOMEM; FAL_ELIMIT: more fences of rounds that nobody has opened than a clock
  * has tasks.  What is asked of a round that is over here is answered by nothing done,
@@ -145,8 +146,10 @@ enum fal_say_kind {
 	/* of the mean gradient, by all `blocks` from `first` on: an order that is clipped
 	 * waits for SCALE; `version` that it makes */
 	FAL_SAY_SQUARES,
-	FAL_SAY_ENDED,  /* `rank` in its slot; the sums `sent` and `added` */
-	FAL_SAY_STEPPED /* to `version` */
+	FAL_SAY_ENDED, /* `rank` in its slot; the sums `sent` and `added` */
+	/* to `version`; where that was asked for, with the `leaves` (store/leaf.h) of all
+	 * `blocks` from `first` on */
+	FAL_SAY_STEPPED
 };
 
 struct fal_shard_say {
@@ -157,6 +160,7 @@ struct fal_shard_say {
 	uint32_t blocks, beyond, bounded, first;
 	int8_t *counts;  /* as brought */
 	double *squares; /* the same */
+	uint8_t *leaves; /* the same */
 	int8_t most;
 	bool whole, ok;
 	uint32_t key, block;

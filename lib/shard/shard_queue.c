@@ -2,6 +2,7 @@
 #include "shard/shard_priv.h"
 
 #include "base/mem.h"
+#include "store/leaf.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -60,6 +61,19 @@ end_round(struct fal_shard *s, struct open *open, const struct fal_shard_order *
 	return err < 0 ? err : shard_say(s, &ended);
 }
 
+/* The version that was just made, as its leaves. */
+static int
+hash(struct fal_shard *s, struct fal_shard_say *stepped)
+{
+	stepped->leaves = fal_calloc(s->conf.count, FAL_HASH_BYTES);
+	if (stepped->leaves == NULL)
+		return FAL_ENOMEM;
+	stepped->first = s->conf.first;
+	stepped->blocks = s->conf.count;
+	fal_leaves(fal_store_params(s->store), fal_store_len(s->store), stepped->leaves);
+	return FAL_OK;
+}
+
 static int
 step(struct fal_shard *s, const struct fal_shard_order *o)
 {
@@ -76,7 +90,12 @@ step(struct fal_shard *s, const struct fal_shard_order *o)
 	stepped.version = fal_store_version(s->store);
 	if (o->mark)
 		shard_mark(s);
-	return shard_say(s, &stepped);
+	err = o->hash ? hash(s, &stepped) : FAL_OK;
+	if (err == FAL_OK)
+		err = shard_say(s, &stepped);
+	if (err < 0)
+		free(stepped.leaves);
+	return err;
 }
 
 /* What it is clipped by. */

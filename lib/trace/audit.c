@@ -39,6 +39,7 @@ struct fal_audit {
 	struct fal_trace_round *waiting;
 	size_t n_waiting, cap_waiting;
 	uint64_t version;           /* the newest */
+	char hash[65];              /* its hash; "": its line has none */
 	bool done, ended;           /* ended: or failed */
 	struct fal_audit_verdict v; /* sums so far */
 	struct fal_doubts doubts;
@@ -384,6 +385,30 @@ take_rounds(struct fal_audit *a, struct fal_trace_line *l, struct update *u,
 			    (unsigned long long)u->is.version);
 }
 
+/* The hash that the line has of its version, into `out`; false: it has none. */
+static bool
+get_hash(struct fal_audit *a, struct fal_trace_line *l, char out[static 65])
+{
+	const bool there = fal_trace_has(l->o, FAL_F_HASH);
+	out[0] = '\0';
+	if (there && a->job.hashes == 0)
+		fal_finding(&a->f, NULL, 0, 0,
+			    "line %llu: it has a hash, which the job has not",
+			    (unsigned long long)l->number);
+	if (there)
+		snprintf(out, 65, "%s", fal_trace_get_hex(l, l->o, FAL_F_HASH, 64));
+	return there;
+}
+
+/* One version of so many has a hash, at least. */
+static void
+judge_hash(struct fal_audit *a, struct fal_trace_line *l, uint64_t version)
+{
+	if (!get_hash(a, l, a->hash) && a->job.hashes > 0 && version % a->job.hashes == 0)
+		fal_finding(&a->f, NULL, 0, 0, "version %llu: it has no hash",
+			    (unsigned long long)version);
+}
+
 static int
 take_update(struct fal_audit *a, struct fal_trace_line *l)
 {
@@ -409,6 +434,7 @@ take_update(struct fal_audit *a, struct fal_trace_line *l)
 				    (unsigned long long)is[1], fal_field_name(key[i]),
 				    (unsigned long long)is[i],
 				    (unsigned long long)want[i]);
+	judge_hash(a, l, is[0]);
 	/* After a gap, go on from there. */
 	a->version = is[0] > u.is.version ? is[0] : u.is.version;
 	return l->err;
@@ -435,6 +461,22 @@ take_again(struct fal_audit *a, struct fal_trace_line *l)
 	return fal_doubts_again(&a->doubts, l, &a->people, &a->f);
 }
 
+/* The last version has a hash, and where rounds are shared its line has it, too. */
+static void
+judge_last_hash(struct fal_audit *a, struct fal_trace_line *l)
+{
+	char *is = a->told.model_hash;
+	const bool there = get_hash(a, l, is);
+	const bool both = a->hash[0] != '\0' || (a->rules.is.shared && a->version > 0);
+	if (a->job.hashes > 0 && !there)
+		fal_finding(&a->f, NULL, 0, 0, "done: it has no hash");
+	else if (there && both && strcmp(is, a->hash) != 0)
+		fal_finding(&a->f, NULL, 0, 0,
+			    "done: hash is %.64s, but version %llu has %.64s", is,
+			    (unsigned long long)a->version,
+			    a->hash[0] != '\0' ? a->hash : "none");
+}
+
 static int
 take_done(struct fal_audit *a, struct fal_trace_line *l)
 {
@@ -443,6 +485,7 @@ take_done(struct fal_audit *a, struct fal_trace_line *l)
 	uint64_t version = fal_trace_get_u64(l, l->o, FAL_F_VERSION, FAL_TRACE_NUM_MAX);
 	a->done = true;
 	tell(l, FAL_F_SHA256, a->told.sha256, sizeof(a->told.sha256));
+	judge_last_hash(a, l);
 	const double seconds = fal_trace_get_seconds(l, l->o, FAL_F_SECONDS);
 	if (l->err == 0 && fabs(seconds - l->t) > 2e-6) /* t has 6 decimals */
 		fal_finding(&a->f, NULL, 0, 0, "done: seconds is %.6f, but it is %.6f",

@@ -72,7 +72,8 @@ int fal_audit_cut(void *audit, struct fal_trace_line *l);
 struct fal_audit_told {
 	struct fal_trace_job job;
 	char hash[65], from[65], name[256], seed[24], optimizer[16];
-	char sha256[65]; /* of the model: the job is done */
+	/* Of the model, and of its version: the job is done. */
+	char sha256[65], model_hash[65];
 	char link[FAL_CHAIN_DIGITS + 1];
 };
 const struct fal_audit_told *fal_audit_told(struct fal_audit *a);

@@ -33,6 +33,10 @@ fal_trace_job_read(struct fal_trace_line *l, struct fal_trace_job *out)
 				? fal_trace_get_u64(l, l->o, FAL_F_TEST,
 						    FAL_TRACE_SAMPLES_MAX)
 				: 0,
+		.hashes = fal_trace_has(l->o, FAL_F_HASH_EVERY)
+				  ? fal_trace_get_u64(l, l->o, FAL_F_HASH_EVERY,
+						      FAL_TRACE_NUM_MAX)
+				  : 0,
 	};
 	const char *audit = fal_trace_get_str(l, l->o, FAL_F_AUDIT);
 	const char *nonfinite = !fal_trace_has(l->o, FAL_F_NONFINITE)

@@ -15,10 +15,11 @@
 /* The numbers of the job line, as falcon-trace(5) names them. */
 struct fal_trace_job {
 	uint64_t epochs, batch, task, samples, blocks, clocks_per_epoch, clocks;
-	uint64_t parts; /* of the data; 1 if the line has none */
-	bool sums;      /* audit = sums */
-	bool skips;     /* nonfinite = skip */
-	uint64_t test;  /* test samples; 0 if the line has none */
+	uint64_t parts;  /* of the data; 1 if the line has none */
+	bool sums;       /* audit = sums */
+	bool skips;      /* nonfinite = skip */
+	uint64_t hashes; /* one version of so many is hashed; 0 if the line has none */
+	uint64_t test;   /* test samples; 0 if the line has none */
 };
 
 /* Reads the line (ev = job); its own numbers must agree with each other.  Returns 0 or

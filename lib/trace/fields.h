@@ -56,6 +56,7 @@ enum fal_field_kind {
 	F(CLOCKS, "clocks", WHOLE)                     \
 	F(SCHEME, "scheme", TEXT)                      \
 	F(AUDIT, "audit", TEXT)                        \
+	F(HASH_EVERY, "hashes", WHOLE)                 \
 	F(NUMERICS, "numerics", TEXT)                  \
 	F(NONFINITE, "nonfinite", TEXT)                \
 	F(OPTIMIZER, "optimizer", TEXT)                \

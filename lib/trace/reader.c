@@ -128,6 +128,18 @@ fal_trace_get_str(struct fal_trace_line *l, const json_t *o, enum fal_field key)
 	return l->err == 0 ? json_string_value(v) : "";
 }
 
+const char *
+fal_trace_get_hex(struct fal_trace_line *l, const json_t *o, enum fal_field key,
+		  size_t digits)
+{
+	const char *s = fal_trace_get_str(l, o, key);
+	if (l->err == 0 &&
+	    (strlen(s) != digits || strspn(s, "0123456789abcdef") != digits))
+		fal_trace_fail(l, FAL_EFORMAT, "%s: not %zu hexadecimal digits",
+			       fal_field_name(key), digits);
+	return l->err == 0 ? s : "";
+}
+
 static int
 put_text(const char *p, size_t n, void *out)
 {

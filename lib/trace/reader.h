@@ -57,6 +57,9 @@ const json_t *fal_trace_at(const json_t *o, enum fal_field key);
 bool fal_trace_has(const json_t *o, enum fal_field key);
 /* A missing field is false. */
 bool fal_trace_get_flag(struct fal_trace_line *l, const json_t *o, enum fal_field key);
+/* The string `key`, exactly so many lower-case hexadecimal digits; "" on error. */
+const char *fal_trace_get_hex(struct fal_trace_line *l, const json_t *o,
+			      enum fal_field key, size_t digits);
 /* The elements of the array `key`; 0 on error. */
 size_t fal_trace_get_len(struct fal_trace_line *l, const json_t *o, enum fal_field key);
 /* Row i of the array of arrays `key`: exactly `width` numbers up to FAL_TRACE_NUM_MAX

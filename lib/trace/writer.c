@@ -3,6 +3,7 @@
 
 #include "base/json.h"
 #include "base/parse.h"
+#include "sec/hash.h"
 #include "trace/member.h"
 #include "wire/bfp.h"
 #include "wire/msg.h"
@@ -42,6 +43,7 @@ fal_line_job(struct fal_buf *b, const struct fal_line_job *d)
 	fal_rule_put(d->rule, b);
 	fal_put_u8(b, '"');
 	fal_member_str(b, FAL_F_AUDIT, d->sums ? "sums" : "claims");
+	fal_member_num(b, FAL_F_HASH_EVERY, d->hashes);
 	fal_member_str(b, FAL_F_NUMERICS, d->numerics);
 	if (d->skips)
 		fal_member_str(b, FAL_F_NONFINITE, "skip");
@@ -186,6 +188,7 @@ fal_line_clock(struct fal_buf *b, double t, const struct fal_line_clock *d)
 void
 fal_line_update(struct fal_buf *b, const struct fal_line_update *d)
 {
+	char hex[2 * FAL_HASH_BYTES + 1];
 	fal_member_begin(b, d->t, "update");
 	fal_member_num(b, FAL_F_VERSION, d->version);
 	fal_member_num(b, FAL_F_CLOCK, d->clock);
@@ -205,6 +208,10 @@ fal_line_update(struct fal_buf *b, const struct fal_line_update *d)
 	if (d->norm > 0)
 		fal_member_real(b, FAL_F_NORM, d->norm);
 	fal_member_num(b, FAL_F_EPOCH, d->epoch);
+	if (d->hash != NULL) {
+		fal_hex(d->hash, FAL_HASH_BYTES, hex);
+		fal_member_str(b, FAL_F_HASH, hex);
+	}
 	fal_member_end(b);
 }
 
@@ -369,16 +376,16 @@ fal_line_now(struct fal_buf *b, double t, const char *link)
 }
 
 void
-fal_line_done(struct fal_buf *b, double t, uint64_t version, const char *sha256,
-	      double accuracy)
+fal_line_done(struct fal_buf *b, const struct fal_line_done *d)
 {
-	fal_member_begin(b, t, "done");
-	fal_member_num(b, FAL_F_VERSION, version);
-	fal_member_str(b, FAL_F_SHA256, sha256);
+	fal_member_begin(b, d->t, "done");
+	fal_member_num(b, FAL_F_VERSION, d->version);
+	fal_member_str(b, FAL_F_SHA256, d->sha256);
+	fal_member_str(b, FAL_F_HASH, d->hash);
 	fal_member_key(b, FAL_F_SECONDS, FAL_FIELD_SECONDS);
-	fal_json_num(b, t);
-	if (accuracy >= 0)
-		fal_member_real(b, FAL_F_ACCURACY, accuracy);
+	fal_json_num(b, d->t);
+	if (d->accuracy >= 0)
+		fal_member_real(b, FAL_F_ACCURACY, d->accuracy);
 	fal_member_end(b);
 }
 

@@ -35,6 +35,7 @@ struct fal_line_job {
 	size_t params;
 	const struct fal_rule *rule; /* that it begins with */
 	bool sums;                   /* audit = sums */
+	uint32_t hashes;             /* one version of so many is hashed */
 	bool skips;                  /* nonfinite = skip */
 	const char *numerics;
 	const struct fal_optim *optim;
@@ -178,7 +179,8 @@ struct fal_line_update {
 	double divisor; /* samples that gradients were divided by; 0: there were none */
 	uint32_t samples;
 	double loss, lr;
-	double norm; /* of the mean gradient; 0: none that may be clipped */
+	double norm;         /* of the mean gradient; 0: none that may be clipped */
+	const uint8_t *hash; /* FAL_HASH_BYTES, of the version; NULL: not of this one */
 };
 
 /* A task that makes no finite result, says the worker. */
@@ -187,6 +189,14 @@ struct fal_line_doubt {
 	uint64_t round, clock;
 	uint32_t task;
 	uint64_t first_sample; /* a place in the order of the epoch */
+};
+
+/* The job is done. */
+struct fal_line_done {
+	double t;
+	uint64_t version;
+	const char *sha256, *hash; /* hex: of the model's file; of the version */
+	double accuracy;           /* of the last evaluation; negative: there was none */
 };
 
 /* Lines that are not there, and the hash of what they were. */
@@ -236,8 +246,7 @@ void fal_line_again(struct fal_buf *b, double t, const struct fal_round_info *r,
 void fal_line_gap(struct fal_buf *b, const struct fal_line_gap *d);
 /* `link`: of the last line before (chain.h). */
 void fal_line_now(struct fal_buf *b, double t, const char *link);
-void fal_line_done(struct fal_buf *b, double t, uint64_t version, const char *sha256,
-		   double accuracy);
+void fal_line_done(struct fal_buf *b, const struct fal_line_done *d);
 void fal_line_failed(struct fal_buf *b, double t, uint64_t version, const char *why);
 
 #endif

@@ -85,8 +85,14 @@ at_clock() {
 	soon "clock $1" lines "$1" '"ev":"ledger"'
 }
 
+# versions: the numbers and hashes of those that the trace tells of, but for what was done
+# twice and came out the same.
+versions() {
+	jq -c 'select(.ev == "update") | [.version, .hash]' "$state/trace.jsonl" | sort -u
+}
+
 # judge [LAW]: the job ends well, the audit passes, the model is that of the file's first
-# test of this LAW.
+# test of this LAW, and so is each of its versions.
 judge() {
 	local law=$BATS_FILE_TMPDIR/law.${1:-}
 	wait "$ps" || {
@@ -98,8 +104,8 @@ judge() {
 	local sha
 	sha=$(member sha256)
 	same "the model's file" "$(sha256sum <"$state/model.safetensors")" "$sha  -"
-	[ -e "$law" ] || echo "$sha" >"$law"
-	same "the law" "$sha" "$(cat "$law")"
+	[ -e "$law" ] || { echo "$sha" && versions; } >"$law"
+	same "the law" "$(echo "$sha" && versions)" "$(cat "$law")"
 }
 
 # again: room for another coordinator.

@@ -26,9 +26,10 @@ begin() {
 	at_unix --shards $((RANDOM % 3 + 1)) "$@"
 }
 
-# sums: of the model, and of the average, if there is one.
+# sums DIR: of the model, of the average, if there is one, and of all versions.
 sums() {
-	jq -c '[.sha256, .average_sha256]' "$1/result.json"
+	jq -c '[.sha256, .average_sha256, .hash]' "$1/result.json"
+	state=$1 versions
 }
 
 # undisturbed [OPTION...]: what the job ends with when nothing happens to it.
@@ -141,7 +142,8 @@ disturbed() {
 	same "lines of the journal" "$(wc -l <"$state/policy.jsonl")" 1
 	# What was done twice came out the same, behind the change, too.
 	jq -se --argjson c "$clock" 'map(select(.ev == "update")) | group_by(.clock) |
-		map(select(length == 2)) | length > $c and all(map(.loss) | unique | length == 1)' \
+		map(select(length == 2)) |
+		length > $c and all(map([.loss, .hash]) | unique | length == 1)' \
 		"$state/trace.jsonl"
 }
 

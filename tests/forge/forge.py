@@ -244,6 +244,27 @@ def worker_of(o, r):
     r[0] = draw.choice(sorted(ids)) if ids else r[0] + 1
 
 
+def earlier_hash(t):
+    o = pick(events(t, "update")[:-1])
+    o["hash"] = digit(o["hash"])
+
+
+def last_hash(t):
+    events(t, "update")[-1]["hash"] = digit(t[-1]["hash"])
+
+
+def both_hashes(t):
+    last_hash(t)
+    t[-1]["hash"] = events(t, "update")[-1]["hash"]
+
+
+def no_hashes(t):
+    for o in events(t, "job"):
+        del o["hashes"]
+    for o in events(t, "update") + events(t, "done"):
+        del o["hash"]
+
+
 FENCED = lambda o: any("fills" in c for c in o["contrib"])  # noqa: E731
 
 
@@ -328,6 +349,12 @@ TABLE = [
     ("the epoch of an update", set_("update", "epoch", more()), TRACE),
     ("the loss of an update", set_("update", "loss", more(1e-3)), NEVER),
     ("the learning rate of an update", set_("update", "lr", more(1e-3)), NEVER),
+    ("no hash of an update", lambda t: any_of(t, "update").pop("hash"), TRACE),
+    ("a hash that is none", set_("update", "hash", lambda v: v[1:]), TRACE),
+    ("another hash of an update", earlier_hash, NEVER),
+    ("another hash of the last update", last_hash, TRACE),
+    ("no hashes in the job line", lambda t: t[0].pop("hashes"), TRACE),
+    ("no hashes at all", no_hashes, FOLDER),
     # evaluations
     ("right of an evaluation", set_("eval", "right", less), TRACE),
     ("total of an evaluation", set_("eval", "total", more()), TRACE),
@@ -383,6 +410,10 @@ TABLE = [
     ("epsp called bsp in the policy", set_("policy", "scheme", lambda v: "bsp"), TRACE),
     ("the version at the end", set_("done", "version", more()), TRACE),
     ("the model's hash at the end", set_("done", "sha256", digit), FOLDER),
+    ("another hash at the end", set_("done", "hash", digit), TRACE),
+    ("no hash at the end", lambda t: t[-1].pop("hash"), TRACE),
+    ("another hash of the last version", both_hashes, FOLDER),
+    ("fewer hashes", set_("job", "hashes", more()), FOLDER),
     ("seconds at the end", set_("done", "seconds", more(1)), TRACE),
     ("accuracy at the end", set_("done", "accuracy", more(1e-3)), TRACE),
     ("a line behind the end", behind, TRACE),

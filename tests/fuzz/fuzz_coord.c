@@ -600,7 +600,7 @@ LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 	while (r.n > 0 && r.err == 0)
 		step(&w, &r);
 	judge(&w, (variant & 64) != 0);
-	fal_coord_finish(w.coord, w.now, "00", NULL);
+	racked_finish(&w.job, w.now, NULL);
 	honest_free(&w.honest);
 	racked_free(&w.job);
 	return 0;

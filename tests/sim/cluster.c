@@ -477,7 +477,7 @@ cluster_run(const struct plan *p, uint64_t salt)
 	out.lost = c.lost && strstr(out.status.why, "is lost") != NULL;
 	if (out.status.failed && !out.lost && c.failure == NULL)
 		c.failure = "the job stopped";
-	fal_coord_finish(c.coord, c.now, "00", NULL);
+	racked_finish(&c.shards, c.now, NULL);
 	if (out.status.done)
 		settle(&c);
 	out.failure = c.failure;

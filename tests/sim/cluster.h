@@ -97,7 +97,8 @@ struct plan {
 	struct toy toy;
 	const char *scheme;
 	bool audit_sums;
-	bool preclaims; /* grants may be claimed ahead */
+	uint32_t hashes; /* one version of so many is hashed */
+	bool preclaims;  /* grants may be claimed ahead */
 	uint32_t shards;
 	bool apart; /* they are elsewhere: */
 	struct place place[MAX_SHARDS];

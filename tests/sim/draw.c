@@ -349,6 +349,7 @@ draw_plan(struct fal_rng *r, uint64_t seed, const struct focus *only)
 	draw_orders(r, &p);
 	p.audit_sums = chance(r, 0.2);
 	p.shards = 1 + (uint32_t)(seed / 5 % 4);
+	p.hashes = 1 + (uint32_t)(seed / 7 % 3);
 	p.test_samples = chance(r, 0.5) ? 1 + fal_rng_below(r, 40) : 0;
 	p.eval_every = fal_rng_below(r, 4);
 	p.probes = seed % 4 != 0;

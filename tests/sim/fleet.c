@@ -33,6 +33,7 @@ free_packet(struct packet *p)
 	free(p->say.brought);
 	free(p->say.counts);
 	free(p->say.squares);
+	free(p->say.leaves);
 }
 
 /* The packet that is number `seq` of its way leaves, unless the link is down: then it
@@ -155,6 +156,7 @@ speak(struct cluster *c, uint32_t i)
 		note_say(c, i, s);
 		p.say.counts = copy_of(s->counts, s->blocks, sizeof(*s->counts));
 		p.say.squares = copy_of(s->squares, s->blocks, sizeof(*s->squares));
+		p.say.leaves = copy_of(s->leaves, s->blocks, FAL_HASH_BYTES);
 		p.say.brought = copy_of(s->brought, s->broughts, sizeof(*s->brought));
 		enqueue(c, i, AT_COORD, &p);
 	}

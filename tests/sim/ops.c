@@ -249,6 +249,7 @@ ops_begin(struct cluster *c, const struct kept *from,
 				       .optim = p->toy.optim,
 				       .shards = p->shards,
 				       .audit_sums = p->audit_sums,
+				       .hashes = p->hashes,
 				       .skips = p->toy.odd > 0,
 				       .numerics = p->require ? FAL_NUMERICS_REQUIRE
 							      : FAL_NUMERICS_FAST,

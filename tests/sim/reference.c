@@ -2,7 +2,9 @@
 #include "reference.h"
 
 #include "base/mem.h"
+#include "base/parse.h"
 #include "plain.h"
+#include "store/leaf.h"
 #include "trace/reader.h"
 
 #include <assert.h>
@@ -551,6 +553,21 @@ pushed(struct reference *r, struct fal_trace_line *l)
 	return 0;
 }
 
+/* The version has the hash that the shards have found, however they were cut. */
+static void
+judge_hash(const struct reference *r, struct fal_trace_line *l)
+{
+	const size_t at = r->versions.n - 1;
+	uint8_t hash[FAL_HASH_BYTES];
+	char hex[2 * FAL_HASH_BYTES + 1];
+	if (r->unknown != NULL || !fal_trace_has(l->o, FAL_F_HASH))
+		return;
+	fal_leaf_model(r->versions.v[at].w, r->t->n, hash);
+	fal_hex(hash, sizeof(hash), hex);
+	if (strcmp(fal_trace_get_hex(l, l->o, FAL_F_HASH, 64), hex) != 0)
+		fal_trace_fail(l, FAL_EINVAL, "version %zu has another hash", at);
+}
+
 static void
 take_update(struct reference *r, struct fal_trace_line *l)
 {
@@ -576,6 +593,7 @@ take_update(struct reference *r, struct fal_trace_line *l)
 	plain_sum_clear(&r->sum);
 	r->graded = r->moved = false;
 	ADD(r->versions, next);
+	judge_hash(r, l);
 }
 
 static void

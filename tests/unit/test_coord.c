@@ -243,7 +243,7 @@ half_a_push(void **state)
 	check(evaluated(2, 0, 1, 2, 0), 0, "EVALUATED");
 	check(evaluated(2, 1, 1, 1, 0), 0, "EVALUATED");
 	check(fal_coord_status(coord).done, 1, "done");
-	fal_coord_finish(coord, 0.5, "00", NULL);
+	racked_finish(&job, 0.5, NULL);
 	audited();
 }
 
@@ -263,7 +263,7 @@ rubbish_behind_the_last_block(void **state)
 	check(evaluated(2, 1, 1, 1, 0), 0, "EVALUATED");
 	check(evaluated(2, 0, 1, 2, 0), 0, "EVALUATED");
 	check(fal_coord_status(coord).done, 1, "done");
-	fal_coord_finish(coord, 0.5, "00", NULL);
+	racked_finish(&job, 0.5, NULL);
 	audited();
 }
 
@@ -273,7 +273,7 @@ failed_is_not_done(void **state)
 {
 	(void)state;
 	train();
-	fal_coord_finish(coord, 0.5, "00", "the disk is full");
+	racked_finish(&job, 0.5, "the disk is full");
 	fal_put_u8(&trace, 0);
 	assert_non_null(strstr((char *)trace.p, "\"ev\":\"failed\""));
 	assert_null(strstr((char *)trace.p, "\"ev\":\"done\""));
@@ -286,7 +286,7 @@ lines_in_order(void **state)
 	(void)state;
 	train();
 	fal_coord_refused(coord, 0.75, "stranger", "no such key", 3);
-	fal_coord_finish(coord, 0.5, "00", NULL);
+	racked_finish(&job, 0.5, NULL);
 	audited();
 }
 
@@ -550,7 +550,7 @@ rounds_on_two_versions(void **state)
 	train_round(3);
 	stands(4, 4);
 	check(fal_coord_status(coord).done, 1, "done");
-	fal_coord_finish(coord, 0.5, "00", NULL);
+	racked_finish(&job, 0.5, NULL);
 	audited();
 }
 
@@ -572,7 +572,7 @@ pushes_after_the_round(void **state)
 	train_round(1);
 	train_round(2);
 	stands(3, 3);
-	fal_coord_finish(coord, 0.5, "00", NULL);
+	racked_finish(&job, 0.5, NULL);
 	audited();
 }
 

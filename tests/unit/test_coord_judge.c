@@ -196,7 +196,7 @@ lines(const char *what)
 static void
 audit(void)
 {
-	fal_coord_finish(coord, now, "00", NULL);
+	racked_finish(&job, now, NULL);
 	check((int64_t)audited().verdicts[FAL_REFUTED], lines("\"verdict\":\"refuted\""),
 	      "refuted");
 }

@@ -350,7 +350,7 @@ finish(bool done)
 	if (st.done != done || st.failed == done)
 		fail_msg("%s, seed %llu: %s", w.where, (unsigned long long)w.seed,
 			 st.failed ? st.why : "the job is done");
-	fal_coord_finish(w.coord, w.now, "00", NULL);
+	racked_finish(&w.job, w.now, NULL);
 	if (done)
 		audit();
 }

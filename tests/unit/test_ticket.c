@@ -364,7 +364,7 @@ without_a_ticket(void **state)
 	t = ticket(2, 0, 4);
 	check(push(2, &t), 0, "PUSH that fills");
 	check((int64_t)clocks(), 1, "clocks");
-	fal_coord_finish(coord, now, "00", NULL);
+	racked_finish(&job, now, NULL);
 	audited();
 }
 

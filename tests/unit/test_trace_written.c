@@ -7,7 +7,9 @@
 
 #include <cmocka.h>
 
+#include "base/parse.h"
 #include "base/rng.h"
+#include "sec/hash.h"
 #include "trace/clocks.h"
 #include "trace/reader.h"
 #include "trace/round.h"
@@ -231,6 +233,7 @@ look_job(struct fal_trace_line *l, const void *arg)
 	same(is.clocks, fal_grid_clocks(&d->grid), "clocks");
 	same(is.test, d->test, "test");
 	same(is.sums, d->sums, "audit");
+	same(is.hashes, d->hashes, "hashes");
 	same_text(l, FAL_F_NAME, d->name);
 	same_text(l, FAL_F_MODEL, d->model);
 	same_text(l, FAL_F_DATA, d->data);
@@ -269,6 +272,7 @@ test_job(void **state)
 					  .params = whole(),
 					  .rule = &rule,
 					  .sums = yes(),
+					  .hashes = 1 + draw(9),
 					  .numerics = "fast",
 					  .optim = &optim,
 					  .incarnation = draw(UINT32_MAX) };
@@ -499,6 +503,12 @@ look_update(struct fal_trace_line *l, const void *arg)
 	same_real(l, FAL_F_LR, d->lr);
 	same(fal_trace_has(l->o, FAL_F_WEIGHT), d->weight > 0, "weight");
 	same(fal_trace_has(l->o, FAL_F_NORM), d->norm > 0, "norm");
+	same(fal_trace_has(l->o, FAL_F_HASH), d->hash != NULL, "hash");
+	if (d->hash != NULL) {
+		char hex[2 * FAL_HASH_BYTES + 1];
+		fal_hex(d->hash, FAL_HASH_BYTES, hex);
+		assert_string_equal(fal_trace_get_hex(l, l->o, FAL_F_HASH, 64), hex);
+	}
 	if (isfinite(d->loss))
 		same_real(l, FAL_F_LOSS, d->loss);
 	else
@@ -514,7 +524,10 @@ test_update(void **state)
 		struct fal_collected round[5];
 		for (size_t k = 0; k < 5; k++)
 			round[k] = (struct fal_collected){ .round = whole() };
+		uint8_t hash[FAL_HASH_BYTES] = { 0 };
+		hash[draw(FAL_HASH_BYTES)] = (uint8_t)draw(256);
 		const struct fal_line_update d = { .t = draw(1000),
+						   .hash = yes() ? hash : NULL,
 						   .version = whole(),
 						   .clock = whole(),
 						   .epoch = whole(),
@@ -608,7 +621,11 @@ test_others(void **state)
 		reads(&b, NULL, NULL);
 		fal_line_now(&b, 1, "ab");
 		reads(&b, NULL, NULL);
-		fal_line_done(&b, 1, whole(), "00", draw(3) - 1.0);
+		fal_line_done(&b, &(struct fal_line_done){ .t = 1,
+							   .version = whole(),
+							   .sha256 = "00",
+							   .hash = "00",
+							   .accuracy = draw(3) - 1.0 });
 		reads(&b, NULL, NULL);
 		fal_line_failed(&b, 1, whole(), who.name);
 		reads(&b, NULL, NULL);

@@ -1,0 +1,54 @@
+/* Hashes of versions. */
+#include "store/leaf.h"
+
+#include "wire/bfp.h"
+
+uint32_t
+fal_leaf_every(size_t n)
+{
+	enum { EACH = 1 << 20 };
+	return (uint32_t)((n + EACH - 1) / EACH);
+}
+
+void
+fal_leaves(const float *params, size_t n, uint8_t *out)
+{
+	for (uint32_t b = 0; b < fal_blocks(n); b++) {
+		struct fal_hash_state s;
+		fal_hash_label(&s, "falcon leaf");
+		fal_hash_update(&s, params + (size_t)b * FAL_BLOCK,
+				fal_block_len(n, b) * sizeof(*params));
+		fal_hash_final(&s, out + (size_t)b * FAL_HASH_BYTES);
+	}
+}
+
+static void
+begin(struct fal_hash_state *s)
+{
+	fal_hash_label(s, "falcon version");
+}
+
+void
+fal_leaf_root(const uint8_t *leaves, uint32_t blocks, uint8_t out[static FAL_HASH_BYTES])
+{
+	struct fal_hash_state s;
+	begin(&s);
+	fal_hash_update(&s, leaves, (size_t)blocks * FAL_HASH_BYTES);
+	fal_hash_final(&s, out);
+}
+
+void
+fal_leaf_model(const float *params, size_t n, uint8_t out[static FAL_HASH_BYTES])
+{
+	enum { TOGETHER = 16 };
+	uint8_t leaves[TOGETHER * FAL_HASH_BYTES];
+	struct fal_hash_state s;
+	begin(&s);
+	for (size_t from = 0; from < n; from += TOGETHER * FAL_BLOCK) {
+		const size_t most = TOGETHER * FAL_BLOCK;
+		const size_t part = n - from < most ? n - from : most;
+		fal_leaves(params + from, part, leaves);
+		fal_hash_update(&s, leaves, fal_blocks(part) * (size_t)FAL_HASH_BYTES);
+	}
+	fal_hash_final(&s, out);
+}

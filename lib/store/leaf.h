@@ -1,0 +1,25 @@
+/* The hash of a version: of its leaves, which are the hashes of its blocks, in the
+ * model's order.  So shards hash their blocks each by itself, and the hash is the same
+ * however the model is cut.  falcon-trace(5), section VERSION HASH.
+ */
+#ifndef FAL_STORE_LEAF_H
+#define FAL_STORE_LEAF_H
+
+#include "sec/hash.h"
+
+/* Unless its job says otherwise, one version of so many is hashed of a model with n
+ * parameters: of a large one it takes as long as sealing it. */
+uint32_t fal_leaf_every(size_t n);
+
+/* The leaves of n parameters that begin with a block: FAL_HASH_BYTES for each block, one
+ * after the other. */
+void fal_leaves(const float *params, size_t n, uint8_t *out);
+
+/* The hash of the version with these leaves, of all its blocks. */
+void fal_leaf_root(const uint8_t *leaves, uint32_t blocks,
+		   uint8_t out[static FAL_HASH_BYTES]);
+
+/* The hash of a version with these n parameters. */
+void fal_leaf_model(const float *params, size_t n, uint8_t out[static FAL_HASH_BYTES]);
+
+#endif
