@@ -142,9 +142,9 @@ free_temp:
 }
 
 int
-file_create(const char *path, const char *text)
+file_create(const char *path, const char *text, mode_t mode)
 {
-	const int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	const int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
 	if (fd < 0)
 		return errno == EEXIST ? FAL_EEXIST : FAL_EIO;
 	const int err = write_all(fd, text, strlen(text));

@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/types.h>
 
 /* A text in locked memory; free `p` with fal_secret_free. */
 struct text {
@@ -23,9 +24,9 @@ int file_read(const char *path, struct text *out);
 int dir_create(const char *dir, const char *const *name, const char *const *text,
 	       size_t n);
 
-/* Makes the file `path` (mode 0600) with this NUL-terminated text, or nothing.
- * FAL_EEXIST when something is there already. */
-int file_create(const char *path, const char *text);
+/* Makes the file `path` with this NUL-terminated text, or nothing.  FAL_EEXIST when
+ * something is there already. */
+int file_create(const char *path, const char *text, mode_t mode);
 
 /* Waits until no other falcon-key changes files beside `path`; returns a descriptor that
  * holds the lock until it is closed. */

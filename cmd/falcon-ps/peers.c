@@ -202,6 +202,16 @@ refuse(struct ps_server *s, struct ps_session *session, const char *why)
 	fal_chan_close(session->chan);
 }
 
+void
+ps_unwelcome(void *arg, struct fal_chan *c, const char *why)
+{
+	struct ps_server *s = arg;
+	for (size_t i = 0; i < s->sessions.n; i++)
+		if (s->sessions.v[i]->chan == c)
+			refuse(s, s->sessions.v[i], why);
+	ps_after_event(s);
+}
+
 /* Does the session's first message come too soon after those of many others of its key?
  * Whoever is to come back later tries with pauses that grow. */
 static bool

@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "base/parse.h"
+#include "base/text.h"
 #include "cli/cli.h"
 #include "cli/notify.h"
 #include "net/options.h"
@@ -204,10 +205,14 @@ on_hup(uv_signal_t *h, int signum)
 		fal_cli_err(PROG, "%s (the old keyring holds)", why.text);
 		return;
 	}
+	struct fal_keyring *old = *s->opt->keys;
+	size_t n;
+	(void)fal_keyring_keys(fresh, &n);
+	fal_cli_err(PROG, "%s: read again: %zu key%s", s->opt->keyring, n, fal_text_s(n));
+	*s->opt->keys = fresh;
 	if (s->listen != NULL)
 		fal_listen_keyring(s->listen, fresh);
-	fal_keyring_free(*s->opt->keys);
-	*s->opt->keys = fresh;
+	fal_keyring_free(old);
 	ps_count_keys(s);
 }
 
@@ -427,7 +432,7 @@ ps_serve(const struct ps_serve_opt *opt, struct ps_outcome *out, struct fal_diag
 	struct fal_listen_opt listen = { .addr = opt->listen,
 					 .keyring = *opt->keys,
 					 .half_open = share_descriptors(&s) };
-	struct fal_listen_ops ops = { &s, ps_accept, on_refused };
+	struct fal_listen_ops ops = { &s, ps_accept, on_refused, ps_unwelcome };
 	if (err == FAL_OK)
 		err = fal_listen_start(&s.loop, &listen, &ops, &s.listen, diag);
 	if (err == FAL_OK)

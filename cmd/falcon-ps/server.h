@@ -112,6 +112,7 @@ void ps_tell_refused(struct ps_server *s);
 void ps_tell_all(struct ps_server *s, enum fal_msg_type type, const char *why);
 /* Of fal_listen_ops; `arg` is the server. */
 void ps_accept(void *arg, struct fal_chan *c, const char *name, enum fal_role role);
+void ps_unwelcome(void *arg, struct fal_chan *c, const char *why);
 
 /* show.c: says how far the job is. */
 void ps_show(struct ps_server *s, const struct fal_coord_status *now);

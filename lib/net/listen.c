@@ -37,6 +37,7 @@ struct fal_listen {
 	unsigned accepted; /* in this turn */
 	bool waiting;      /* one more is there, for the next */
 	uv_check_t turn;   /* a turn is over */
+	uv_timer_t review; /* of whose key has expired */
 	unsigned handles;  /* that are not closed */
 	struct fal_gate gate;
 };
@@ -48,8 +49,9 @@ struct guest {
 	struct fal_listen *listen; /* NULL: it is closed */
 	struct fal_chan *chan;
 	bool open;
-	uint64_t from;  /* of fal_limit_source; 0: over no network */
-	uint64_t group; /* whom it is counted with: `from`, then fal_gate_group */
+	int64_t expires; /* its key, once it is open */
+	uint64_t from;   /* of fal_limit_source; 0: over no network */
+	uint64_t group;  /* whom it is counted with: `from`, then fal_gate_group */
 	TAILQ_ENTRY(guest) link;
 };
 
@@ -74,6 +76,41 @@ on_right(void *arg, const char *name, const uint8_t *mac, struct fal_diag *diag)
 	g->group = fal_gate_group(g->from, name);
 	return fal_gate_right(&g->listen->gate, g->from, g->group, mac, uv_hrtime(),
 			      diag);
+}
+
+/* Why its key is not good any more, or NULL: then g->expires says for how long. */
+static const char *
+judge(struct guest *g)
+{
+	size_t n;
+	const struct fal_key *key = fal_keyring_keys(g->listen->keyring, &n);
+	char fingerprint[FAL_KEY_FINGERPRINT + 1];
+	const char *why = "was revoked";
+	for (size_t i = 0; i < n && why != NULL; i++) {
+		if (strcmp(key[i].name, fal_chan_name(g->chan)) != 0)
+			continue;
+		fal_key_fingerprint(key[i].psk, fingerprint);
+		if (strcmp(fingerprint, fal_chan_fingerprint(g->chan)) != 0)
+			continue;
+		g->expires = key[i].expires;
+		why = key[i].role != fal_chan_role(g->chan)   ? "has another role now"
+		      : (int64_t)time(NULL) >= key[i].expires ? "has expired"
+							      : NULL;
+	}
+	return why;
+}
+
+/* Ends an open one for that. */
+static void
+send_away(struct guest *g, const char *what)
+{
+	const struct fal_listen_ops *ops = &g->listen->ops;
+	struct fal_diag why;
+	fal_diag_set(&why, 0, "key '%s' %s", fal_chan_name(g->chan), what);
+	if (fal_chan_state(g->chan) == FAL_CHAN_OPEN && ops->on_unwelcome != NULL)
+		ops->on_unwelcome(ops->arg, g->chan, why.text);
+	else
+		fal_chan_fail(g->chan, FAL_EPERM, "%s", why.text);
 }
 
 static void
@@ -109,6 +146,11 @@ on_half_open(void *arg, struct fal_chan *c)
 {
 	struct guest *g = arg;
 	struct fal_listen *l = g->listen;
+	const char *why = judge(g);
+	if (why != NULL) { /* since its handshake began */
+		fal_chan_fail(c, FAL_EPERM, "key '%s' %s", fal_chan_name(c), why);
+		return;
+	}
 	leave_half(g);
 	fal_gate_proved(&l->gate, g->from, g->group);
 	TAILQ_INSERT_TAIL(&l->open, g, link);
@@ -229,6 +271,18 @@ on_turn(uv_check_t *h)
 		l->waiting = !accept_one(l);
 }
 
+/* By the time of day, however that is set. */
+static void
+on_review(uv_timer_t *h)
+{
+	struct fal_listen *l = h->data;
+	const int64_t now = (int64_t)time(NULL);
+	struct guest *g;
+	TAILQ_FOREACH(g, &l->open, link)
+	if (fal_chan_state(g->chan) == FAL_CHAN_OPEN && now >= g->expires)
+		send_away(g, "has expired");
+}
+
 /* --- binding --- */
 
 static int
@@ -319,6 +373,7 @@ close_handles(struct fal_listen *l)
 {
 	uv_close(&l->io.handle, on_listen_closed);
 	uv_close((uv_handle_t *)&l->turn, on_listen_closed);
+	uv_close((uv_handle_t *)&l->review, on_listen_closed);
 }
 
 int
@@ -352,8 +407,10 @@ fal_listen_start(uv_loop_t *loop, const struct fal_listen_opt *opt,
 	}
 	uv_check_init(loop, &l->turn); /* cannot fail */
 	uv_check_start(&l->turn, on_turn);
-	l->handles = 2;
-	l->io.handle.data = l->turn.data = l;
+	uv_timer_init(loop, &l->review);
+	uv_timer_start(&l->review, on_review, FAL_LISTEN_REVIEW_MS, FAL_LISTEN_REVIEW_MS);
+	l->handles = 3;
+	l->io.handle.data = l->turn.data = l->review.data = l;
 	err = tcp ? bind_tcp(l, diag) : bind_unix(l, diag);
 	if (err < 0) {
 		close_handles(l);
@@ -370,33 +427,18 @@ fal_listen_text(const struct fal_listen *l)
 	return l->text;
 }
 
-/* Whether the key that opened `c` is in `kr` with the same role. */
-static bool
-welcome(const struct fal_keyring *kr, const struct fal_chan *c)
-{
-	const struct fal_key *keys[2];
-	char fingerprint[FAL_KEY_FINGERPRINT + 1];
-	(void)fal_keyring_find(kr, fal_chan_name(c), (int64_t)time(NULL), keys);
-	for (int i = 0; i < 2; i++) {
-		fal_key_fingerprint(keys[i]->psk, fingerprint);
-		if (keys[i]->role == fal_chan_role(c) &&
-		    strcmp(fingerprint, fal_chan_fingerprint(c)) == 0)
-			return true;
-	}
-	return false;
-}
-
 void
 fal_listen_keyring(struct fal_listen *l, const struct fal_keyring *keyring)
 {
 	struct guest *g;
 	l->keyring = keyring;
 	TAILQ_FOREACH(g, &l->open, link)
-	if (!welcome(keyring, g->chan))
-		fal_chan_fail(g->chan, FAL_EPERM, "its key was revoked");
-	TAILQ_FOREACH(g, &l->half, link)
-	if (fal_chan_state(g->chan) == FAL_CHAN_UNPROVEN && !welcome(keyring, g->chan))
-		fal_chan_fail(g->chan, FAL_EPERM, "its key was revoked");
+	{
+		const char *why =
+			fal_chan_state(g->chan) <= FAL_CHAN_OPEN ? judge(g) : NULL;
+		if (why != NULL)
+			send_away(g, why);
+	}
 }
 
 void

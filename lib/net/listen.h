@@ -15,6 +15,7 @@
  * What else they may do is net/gate.h's.  Whoever must go for these reasons gets a reset.
  */
 #define FAL_LISTEN_HALF_OPEN 128
+#define FAL_LISTEN_REVIEW_MS 500 /* between looks for keys that have expired */
 #define FAL_LISTEN_TURN 32 /* connections that are accepted before others have a turn */
 
 struct fal_listen; /* opaque */
@@ -29,6 +30,9 @@ struct fal_listen_ops {
 	 * keeps its log small.  `source` is the address without its port; both are
 	 * borrowed for the call. */
 	void (*on_refused)(void *arg, const char *source, const char *reason);
+	/* The key of an accepted channel is not good any more: its owner ends it now,
+	 * and may say why.  Called once for a channel.  NULL: it fails with FAL_EPERM. */
+	void (*on_unwelcome)(void *arg, struct fal_chan *c, const char *reason);
 };
 
 struct fal_listen_opt {
@@ -49,8 +53,8 @@ int fal_listen_start(uv_loop_t *loop, const struct fal_listen_opt *opt,
 /* The address that was bound, as text; borrowed. */
 const char *fal_listen_text(const struct fal_listen *l);
 
-/* Replaces the keyring.  Sessions whose key is not in it, or has another role there, or
- * has expired, end with FAL_EPERM: their on_close follows. */
+/* Replaces the keyring.  Whoever's key is not in it, or has another role there, is
+ * unwelcome; so is, within FAL_LISTEN_REVIEW_MS, whoever's key expires. */
 void fal_listen_keyring(struct fal_listen *l, const struct fal_keyring *keyring);
 
 /* Stops listening and ends the handshakes under way; no callback any more.  Accepted

@@ -85,3 +85,26 @@ fal_sha256(const void *p, size_t n, uint8_t out[static FAL_HASH_BYTES])
 {
 	(void)crypto_hash_sha256(out, p, n);
 }
+
+_Static_assert(sizeof(struct fal_sha256_state) == sizeof(crypto_hash_sha256_state) &&
+		       _Alignof(struct fal_sha256_state) >=
+			       _Alignof(crypto_hash_sha256_state),
+	       "fal_sha256_state holds libsodium's");
+
+void
+fal_sha256_init(struct fal_sha256_state *s)
+{
+	(void)crypto_hash_sha256_init((void *)s->opaque);
+}
+
+void
+fal_sha256_update(struct fal_sha256_state *s, const void *p, size_t n)
+{
+	(void)crypto_hash_sha256_update((void *)s->opaque, p, n);
+}
+
+void
+fal_sha256_final(struct fal_sha256_state *s, uint8_t out[static FAL_HASH_BYTES])
+{
+	(void)crypto_hash_sha256_final((void *)s->opaque, out);
+}

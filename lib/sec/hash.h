@@ -35,7 +35,13 @@ void fal_mac(const char *label, const uint8_t key[static FAL_MAC_KEY], const voi
  * never what is hashed for another. */
 void fal_hash_label(struct fal_hash_state *s, const char *label);
 
-/* SHA-256 (FIPS 180-4), in one call. */
+/* SHA-256 (FIPS 180-4), in one call or of pieces. */
+struct fal_sha256_state {
+	_Alignas(8) uint8_t opaque[104];
+};
 void fal_sha256(const void *p, size_t n, uint8_t out[static FAL_HASH_BYTES]);
+void fal_sha256_init(struct fal_sha256_state *s);
+void fal_sha256_update(struct fal_sha256_state *s, const void *p, size_t n);
+void fal_sha256_final(struct fal_sha256_state *s, uint8_t out[static FAL_HASH_BYTES]);
 
 #endif

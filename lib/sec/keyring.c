@@ -84,9 +84,13 @@ fal_name_valid(const char *s)
 int
 fal_expiry_parse(const char *s, int64_t *out)
 {
-	static const char form[] = "dddd-dd-dd";
-	int part[3] = { 0 }, at = 0;
-	for (size_t i = 0; i < sizeof(form); i++) {
+	static const char form[] = "dddd-dd-ddTdd:dd:ddZ";
+	enum { DAY = 10 }; /* characters of a date alone */
+	int part[7] = { 0 }, at = 0;
+	const size_t n = strlen(s);
+	if (n != DAY && n != sizeof(form) - 1)
+		return FAL_EFORMAT;
+	for (size_t i = 0; i < n; i++) {
 		if (form[i] == 'd' && s[i] >= '0' && s[i] <= '9')
 			part[at] = 10 * part[at] + (s[i] - '0');
 		else if (form[i] != 'd' && s[i] == form[i])
@@ -96,11 +100,15 @@ fal_expiry_parse(const char *s, int64_t *out)
 	}
 	struct tm tm = { .tm_year = part[0] - 1900,
 			 .tm_mon = part[1] - 1,
-			 .tm_mday = part[2] };
-	const time_t day = timegm(&tm); /* which sets 30 February right: not a date */
-	if (tm.tm_mon != part[1] - 1 || tm.tm_mday != part[2] || part[0] < 1970)
+			 .tm_mday = part[2],
+			 .tm_hour = part[3],
+			 .tm_min = part[4],
+			 .tm_sec = part[5] };
+	const time_t t = timegm(&tm); /* which sets 30 February right: not a date */
+	if (part[0] < 1970 || tm.tm_mon != part[1] - 1 || tm.tm_mday != part[2] ||
+	    tm.tm_hour != part[3] || tm.tm_min != part[4] || tm.tm_sec != part[5])
 		return FAL_EFORMAT;
-	*out = (int64_t)day + 24 * 3600;
+	*out = (int64_t)t + (n == DAY ? 24 * 3600 : 0);
 	return FAL_OK;
 }
 
@@ -283,10 +291,12 @@ client_line(const struct lines *l, struct fal_keyring *kr)
 	if (err < 0)
 		return err;
 	if (l->fields == 4) {
-		char text[16];
+		char text[32];
 		field_text(&l->field[3], text, sizeof(text));
 		if (fal_expiry_parse(text, &key.expires) < 0)
-			return bad_line(l, "expiry is not a date YYYY-MM-DD",
+			return bad_line(l,
+					"expiry is not a date YYYY-MM-DD or a time "
+					"YYYY-MM-DDThh:mm:ssZ",
 					quotable(&l->field[3], "0123456789-"));
 	}
 	kr->keys[kr->n++] = key;

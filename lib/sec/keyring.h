@@ -41,7 +41,8 @@ bool fal_role_may(enum fal_role role, enum fal_role needed);
 /* Whether `s` is a name: 1 … FAL_NAME_MAX of A-Z a-z 0-9 . _ - */
 bool fal_name_valid(const char *s);
 
-/* Midnight UTC that ends the day "YYYY-MM-DD", in seconds since 1970, or FAL_EFORMAT. */
+/* The end of what "YYYY-MM-DD" names, midnight UTC, or "YYYY-MM-DDThh:mm:ssZ" itself, in
+ * seconds since 1970, or FAL_EFORMAT. */
 int fal_expiry_parse(const char *s, int64_t *out);
 
 /* Base64 (RFC 4648, section 4) of a key, with a NUL.  `out` should lie in locked memory

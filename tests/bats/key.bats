@@ -203,6 +203,40 @@ secret_of() {
 	[ "$(wc -l <lab/keyring)" -eq 14 ]
 }
 
+@test "revoke takes out a name's lines, or that of a fingerprint, and nothing else" {
+	falcon-key init lab
+	printf '# ours\n\n' >>lab/keyring
+	falcon-key new -K lab/keyring -n tower -e 2031-12-31 >1.key
+	cp lab/keyring one
+	falcon-key new -K lab/keyring -n tower >2.key
+	falcon-key add -K lab/keyring towers
+	cp lab/keyring before
+	run falcon-key revoke -K lab/keyring tower "$(falcon-key show 2.key | awk '$1 == "tower" { print $4 }')"
+	same_output 0 ""
+	sed '/^towers /d' lab/keyring | cmp - one
+	cp before lab/keyring
+	run falcon-key revoke -K lab/keyring tower
+	same_output 0 ""
+	grep -v '^tower ' before | cmp - lab/keyring
+	[ "$(stat -c %a lab/keyring)" = 600 ]
+	cp lab/keyring before
+	run falcon-key revoke -K lab/keyring tower
+	same_output 1 "falcon-key: lab/keyring: has no key 'tower'"
+	run falcon-key revoke -K lab/keyring towers 0123456789abcdef
+	same_output 1 "falcon-key: lab/keyring: has no key 'towers' of fingerprint 0123456789abcdef"
+	# The coordinator's own key is no client's.
+	run falcon-key revoke -K lab/keyring coordinator
+	same_output 1 "falcon-key: lab/keyring: has no key 'coordinator'"
+	cmp before lab/keyring
+}
+
+# same_output STATUS TEXT: of what ran last.
+same_output() {
+	echo "$status $output"
+	[ "$status" -eq "$1" ]
+	[ "$output" = "$2" ]
+}
+
 @test "a key that could not be printed is not added" {
 	falcon-key init lab
 	cp lab/keyring before
@@ -218,9 +252,11 @@ secret_of() {
 	falcon-key init lab
 	falcon-key new -K lab/keyring -n old -e 2001-02-03 >/dev/null
 	falcon-key new -K lab/keyring -n late -e 9999-12-31 >/dev/null
+	falcon-key new -K lab/keyring -n soon -e 2001-02-03T04:05:06Z >/dev/null
 	run falcon-key show lab/keyring
 	echo "$output"
 	[[ $output =~ old\ +work\ +2001-02-03\ +[0-9a-f]{16}\ expired ]]
+	[[ $output =~ soon\ +work\ +2001-02-03T04:05:06Z\ +[0-9a-f]{16}\ expired ]]
 	[[ $output =~ late\ +work\ +9999-12-31\ +[0-9a-f]{16}$'\n' ]]
 }
 
@@ -297,6 +333,21 @@ secret_of() {
 		new -K lab/keyring -r self
 		new -K lab/keyring -n a/b
 		new -K lab/keyring -e 2030-02-30
+		new -K lab/keyring -e 2030-02-28T24:00:00Z
+		revoke
+		revoke work
+		revoke -K lab/keyring
+		revoke -K lab/keyring a b c
+		revoke -K lab/keyring -r work work
+		pair
+		pair -k a b
+		sign
+		sign lab
+		sign -k lab/work.key
+		sign -K lab/keyring lab
+		verify -k lab/work.key
+		verify a
+		show -k lab/work.key lab/work.key
 		new -K lab/keyring -K lab/keyring
 		new -K lab/keyring -r work --role work
 		new -K
@@ -304,7 +355,7 @@ secret_of() {
 		make
 	END
 	echo "$refused"
-	[ "$refused" -eq 25 ]
+	[ "$refused" -eq 40 ]
 	[ "$(wc -l <lab/keyring)" -eq 6 ]
 	[ ! -e a ]
 }
@@ -326,7 +377,7 @@ secret_of() {
 		(cd "$1" && bash -c "$2")
 	}
 	awk '/^\.Sh/ { on = /EXAMPLES/ } /^\.Ed/ { code = 0 }
-		on && code { print } /^\.Bd/ { code = 1 }' "$man" >examples
+		on && code { print } /^\.Bd.*indent/ { code = 1 }' "$man" >examples
 	[ "$(wc -l <examples)" -eq 10 ]
 	set -e
 	# shellcheck source=/dev/null

@@ -154,8 +154,10 @@ refused_keyrings(void **state)
 				     "all" },
 		{ SELF "a/b work " K2, "k:2: name is not 1 to 63 of A-Z a-z 0-9 . _ -" },
 		{ SELF "a work " K2 " 2030-02-30",
-		  "k:2: expiry is not a date YYYY-MM-DD '2030-02-30'" },
-		{ SELF "a work " K2 " soon", "k:2: expiry is not a date YYYY-MM-DD" },
+		  "k:2: expiry is not a date YYYY-MM-DD or a time YYYY-MM-DDThh:mm:ssZ "
+		  "'2030-02-30'" },
+		{ SELF "a work " K2 " soon",
+		  "k:2: expiry is not a date YYYY-MM-DD or a time YYYY-MM-DDThh:mm:ssZ" },
 		{ SELF "a work " K2 " 2030-01-01 x", "k:2: more than four fields" },
 		{ SELF "a work " K2 "\r\n", "k:2: key is not base64 of 32 bytes" },
 		{ SELF "a work Ag==", "k:2: key is not base64 of 32 bytes" },
@@ -215,11 +217,22 @@ names_and_dates(void **state)
 
 	static const struct {
 		const char *text;
-		int64_t end; /* date -ud DATE +%s, plus a day; 0: refused */
+		int64_t end; /* date -ud TEXT +%s, of a date plus a day; 0: refused */
 	} dates[] = {
 		{ "1970-01-01", 86400 },
 		{ "2024-02-29", 1709251200 },
 		{ "9999-12-31", 253402300800 },
+		{ "1970-01-01T00:00:01Z", 1 },
+		{ "2024-02-29T23:59:59Z", 1709251199 },
+		{ "2024-02-29T24:00:00Z", 0 },
+		{ "2024-02-29T23:60:00Z", 0 },
+		{ "2024-12-31T23:59:60Z", 0 },
+		{ "2024-02-30T00:00:00Z", 0 },
+		{ "2024-02-29T23:59:59", 0 },
+		{ "2024-02-29T23:59:59z", 0 },
+		{ "2024-02-29 23:59:59Z", 0 },
+		{ "2024-02-29T23:59:59ZZ", 0 },
+		{ "2024-02-29T", 0 },
 		{ "2023-02-29", 0 },
 		{ "2023-13-01", 0 },
 		{ "2023-00-10", 0 },

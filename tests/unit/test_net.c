@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <time.h>
 
 /* Both ways, then closed by the client. */
 static void
@@ -89,7 +90,7 @@ over_unix(void **state)
 	struct fal_diag d;
 	const struct fal_addr at = addr("%s", fal_listen_text(w.l));
 	const struct fal_listen_opt opt = { .addr = &at, .keyring = w.kr };
-	const struct fal_listen_ops ops = { &w, on_accept, on_refused };
+	const struct fal_listen_ops ops = { &w, on_accept, on_refused, NULL };
 	assert_int_equal(fal_listen_start(&w.loop, &opt, &ops, &second, &d), FAL_EEXIST);
 	dial(&w, 0);
 	converse(&w);
@@ -514,12 +515,37 @@ revoked(void **state)
 	assert_int_equal(w.server[0].closed, 0);
 	UNTIL(&w, w.server[0].closed == 1 && w.client[0].closed == 1);
 	assert_int_equal(w.server[0].err, FAL_EPERM);
-	assert_string_equal(w.server[0].reason, "its key was revoked");
+	assert_string_equal(w.server[0].reason, "key 'lab' was revoked");
 	SEND(&w.client[1], 'i');
 	UNTIL(&w, w.server[1].msgs == 2);
 	dial(&w, 2);
 	UNTIL(&w, w.client[2].closed == 1);
 	assert_int_equal(w.client[2].err, FAL_EAUTH);
+	end(&w);
+	fal_keyring_free(fresh);
+}
+
+static void
+expired(void **state)
+{
+	struct world w;
+	char text[256], at[32];
+	const time_t until = time(NULL) + 2;
+	struct tm tm;
+	(void)state;
+	begin(&w, (struct fal_listen_opt){ 0 });
+	strftime(at, sizeof(at), "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&until, &tm));
+	snprintf(text, sizeof(text), "coordinator self %s\nlab work %s %s\n", K1, K2, at);
+	struct fal_keyring *fresh = parse(text);
+	fal_listen_keyring(w.l, fresh);
+	meet(&w, 0);
+	UNTIL(&w, w.server[0].closed == 1 && w.client[0].closed == 1);
+	assert_true(time(NULL) >= until);
+	assert_int_equal(w.server[0].err, FAL_EPERM);
+	assert_string_equal(w.server[0].reason, "key 'lab' has expired");
+	dial(&w, 1);
+	UNTIL(&w, w.client[1].closed == 1);
+	assert_int_equal(w.client[1].err, FAL_EAUTH);
 	end(&w);
 	fal_keyring_free(fresh);
 }
@@ -579,6 +605,7 @@ main(void)
 		cmocka_unit_test(nothing_is_saved_within_a_machine),
 		cmocka_unit_test(nothing_is_saved_by_ipv6),
 		cmocka_unit_test(revoked),
+		cmocka_unit_test(expired),
 		cmocka_unit_test(last_words_arrive),
 		cmocka_unit_test(killed_is_silent),
 	};

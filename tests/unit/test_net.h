@@ -165,7 +165,7 @@ addr(const char *fmt, ...)
 static inline void
 listen_at(struct world *w, struct fal_addr at, struct fal_listen_opt opt)
 {
-	const struct fal_listen_ops ops = { w, on_accept, on_refused };
+	const struct fal_listen_ops ops = { w, on_accept, on_refused, NULL };
 	struct fal_diag d = { "" };
 	opt.addr = &at;
 	opt.keyring = w->kr;

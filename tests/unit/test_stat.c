@@ -186,7 +186,7 @@ begin(struct world *w)
 	assert_int_equal(fal_keyring_parse(text, strlen(text), "k", &w->kr, &d), 0);
 	assert_int_equal(fal_addr_parse("127.0.0.1:0", &any, &d), 0);
 	const struct fal_listen_opt opt = { .addr = &any, .keyring = w->kr };
-	const struct fal_listen_ops ops = { w, on_accept, on_refused };
+	const struct fal_listen_ops ops = { w, on_accept, on_refused, NULL };
 	if (fal_listen_start(&w->loop, &opt, &ops, &w->l, &d) < 0)
 		fail_msg("%s", d.text);
 	snprintf(w->at, sizeof(w->at), "%s", fal_listen_text(w->l));

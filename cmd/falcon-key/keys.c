@@ -1,0 +1,436 @@
+/* The commands of the keyring and of clients' keys: init, add, new, revoke, show. */
+#include "key.h"
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "cli/cli.h"
+#include "cli/file.h"
+#include "sec/noise.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#define LINE_MAX_BYTES 256 /* the longest line that falcon-key writes is shorter */
+
+/* "NAME ROLE KEY", with what follows, to `out` of LINE_MAX_BYTES in locked memory. */
+static void
+key_line(char *out, const char *name, const char *role,
+	 const uint8_t key[static FAL_KEY_BYTES], const char *rest)
+{
+	char text[FAL_KEY_TEXT + 1];
+	fal_key_encode(key, text);
+	snprintf(out, LINE_MAX_BYTES, "%s %s %s%s\n", name, role, text, rest);
+	fal_secret_wipe(text, sizeof(text));
+}
+
+static void
+client_line(char *out, const char *name, const char *role,
+	    const uint8_t psk[static FAL_KEY_BYTES],
+	    const uint8_t server[static FAL_KEY_BYTES])
+{
+	char rest[1 + FAL_KEY_TEXT + 1] = " ";
+	fal_key_encode(server, rest + 1);
+	key_line(out, name, role, psk, rest);
+}
+
+/* falcon-key init DIR */
+int
+cmd_init(const struct options *o, const char *const *arg, size_t n)
+{
+	const char *dir = arg[0];
+	(void)o, (void)n;
+	enum { FILES = 1 + FAL_ROLE_ALL }; /* the keyring, then one for each role */
+	static const char *const name[FILES] = { "keyring",   "observe.key", "work.key",
+						 "shard.key", "control.key", "all.key" };
+	struct {
+		uint8_t secret[FAL_KEY_BYTES];
+		uint8_t psk[FAL_KEY_BYTES];
+		char keyring[FILES * LINE_MAX_BYTES];
+		char client[FILES][LINE_MAX_BYTES];
+	} *s = fal_secret_alloc(sizeof(*s));
+	if (s == NULL)
+		return fail(dir, FAL_ENOMEM);
+	const char *text[FILES] = { s->keyring };
+	uint8_t public[FAL_KEY_BYTES];
+	fal_noise_keypair(s->secret, public);
+	key_line(s->keyring, "coordinator", "self", s->secret, "");
+	for (unsigned r = FAL_ROLE_OBSERVE; r <= FAL_ROLE_ALL; r++) {
+		const char *role = fal_role_name((enum fal_role)r);
+		fal_random_bytes(s->psk, sizeof(s->psk));
+		key_line(s->keyring + strlen(s->keyring), role, role, s->psk, "");
+		client_line(s->client[r], role, role, s->psk, public);
+		text[r] = s->client[r];
+	}
+	int err = dir_create(dir, name, text, FILES);
+	fal_secret_free(s);
+	return err < 0 ? fail(dir, err) : FAL_EXIT_DONE;
+}
+
+/* The keyring `old` with the line `add`, in locked memory. */
+static char *
+with_line(const struct text *old, const char *add, size_t *n)
+{
+	const size_t add_n = strlen(add);
+	char *p = fal_secret_alloc(old->n + 1 + add_n);
+	if (p == NULL)
+		return NULL;
+	memcpy(p, old->p, old->n);
+	*n = old->n;
+	if (*n > 0 && p[*n - 1] != '\n')
+		p[(*n)++] = '\n';
+	memcpy(p + *n, add, add_n);
+	*n += add_n;
+	return p;
+}
+
+/* As wg genkey does: a shell's redirection makes files that others can read. */
+static void
+warn_of_output(void)
+{
+	struct stat st;
+	if (fstat(STDOUT_FILENO, &st) == 0 && S_ISREG(st.st_mode) &&
+	    (st.st_mode & (S_IRGRP | S_IROTH)) != 0)
+		fal_cli_err(PROG, "standard output: warning: others can read this file; "
+				  "use umask 077");
+}
+
+/* "NAME.key" beside the keyring, as falcon-key init has them. */
+static char *
+client_file(const struct options *o)
+{
+	const char *slash = strrchr(o->keyring, '/');
+	const int dir = slash != NULL ? (int)(slash - o->keyring) + 1 : 0;
+	const size_t cap = (size_t)dir + strlen(o->name) + sizeof(".key");
+	char *path = fal_calloc(cap, 1);
+	if (path != NULL)
+		snprintf(path, cap, "%.*s%s.key", dir, o->keyring, o->name);
+	return path;
+}
+
+/* The client's line to its file; `*made` is then its name, to be freed. */
+static int
+write_client(const struct options *o, const char *client, char **made)
+{
+	char *path = client_file(o);
+	const int err = path == NULL ? FAL_ENOMEM : file_create(path, client, 0600);
+	if (err == FAL_OK) {
+		*made = path;
+		return FAL_EXIT_DONE;
+	}
+	const int status = err == FAL_EEXIST
+				   ? say(FAL_EXIT_USAGE, "%s: already exists", path)
+				   : fail(path != NULL ? path : o->name, err);
+	free(path);
+	return status;
+}
+
+static int
+print_client(const char *client)
+{
+	warn_of_output();
+	/* By no buffer of stdio, which is not wiped. */
+	if (fal_cli_put(STDOUT_FILENO, client, strlen(client)) < 0)
+		return fail("standard output", FAL_EIO);
+	return FAL_EXIT_DONE;
+}
+
+/* Hands out the client's line and then puts the keyring's line in place: a key that
+ * nobody has got is not left in the keyring. */
+static int
+hand_out(const struct options *o, const char *path, const struct text *old,
+	 const char *add, const char *client)
+{
+	char *made = NULL;
+	struct fal_diag diag;
+	struct fal_keyring *kr;
+	size_t n;
+	char *text = with_line(old, add, &n);
+	if (text == NULL)
+		return fail(path, FAL_ENOMEM);
+	int status = FAL_EXIT_DONE;
+	if (fal_keyring_parse(text, n, path, &kr, &diag) < 0) {
+		status = say(FAL_EXIT_NO, "%s", diag.text);
+		goto free_text;
+	}
+	fal_keyring_free(kr);
+	status = o->add ? write_client(o, client, &made) : print_client(client);
+	if (status != FAL_EXIT_DONE)
+		goto free_text;
+	int err = file_replace(path, text, n);
+	if (err < 0) {
+		status = fail(path, err);
+		if (made != NULL)
+			unlink(made);
+	}
+	free(made);
+free_text:
+	fal_secret_free(text);
+	return status;
+}
+
+static bool
+has_name(const struct fal_keyring *kr, const char *name)
+{
+	size_t n;
+	const struct fal_key *key = fal_keyring_keys(kr, &n);
+	for (size_t i = 0; i < n; i++)
+		if (strcmp(key[i].name, name) == 0)
+			return true;
+	return false;
+}
+
+/* falcon-key add and new, with the keyring's text at hand. */
+static int
+new_key(const char *path, const struct text *old, const struct options *o)
+{
+	struct fal_diag diag;
+	struct fal_keyring *kr;
+	int err = fal_keyring_parse(old->p, old->n, path, &kr, &diag);
+	if (err < 0)
+		return say(err == FAL_ENOMEM ? FAL_EXIT_NO : FAL_EXIT_USAGE, "%s",
+			   diag.text);
+	struct {
+		uint8_t psk[FAL_KEY_BYTES];
+		char keyring[LINE_MAX_BYTES], client[LINE_MAX_BYTES];
+	} *s = NULL;
+	int status;
+	if (o->add && has_name(kr, o->name)) {
+		status = say(FAL_EXIT_USAGE, "%s: has a key '%s' already", o->keyring,
+			     o->name);
+		goto free_keyring;
+	}
+	s = fal_secret_alloc(sizeof(*s));
+	if (s == NULL) {
+		status = fail(path, FAL_ENOMEM);
+		goto free_keyring;
+	}
+	uint8_t public[FAL_KEY_BYTES];
+	char name[FAL_NAME_MAX + 1], rest[32] = "", print[FAL_KEY_FINGERPRINT + 1];
+	fal_noise_public(fal_keyring_secret(kr), public);
+	fal_random_bytes(s->psk, sizeof(s->psk));
+	fal_key_fingerprint(s->psk, print);
+	if (o->name != NULL)
+		snprintf(name, sizeof(name), "%s", o->name);
+	else
+		snprintf(name, sizeof(name), "%s-%.8s", o->role, print);
+	if (o->expires != NULL)
+		snprintf(rest, sizeof(rest), " %s", o->expires);
+	key_line(s->keyring, name, o->role, s->psk, rest);
+	client_line(s->client, name, o->role, s->psk, public);
+	status = hand_out(o, path, old, s->keyring, s->client);
+	fal_secret_free(s);
+free_keyring:
+	fal_keyring_free(kr);
+	return status;
+}
+
+/* Lets `by` change the keyring, which nobody else does meanwhile. */
+static int
+change(const struct options *o,
+       int (*by)(const char *path, const struct text *old, const struct options *o))
+{
+	/* A link is not to be replaced by a file. */
+	char *path = realpath(o->keyring, NULL);
+	if (path == NULL)
+		return fail(o->keyring, FAL_EIO);
+	struct text old;
+	int status, lock = file_lock(path);
+	if (lock < 0) {
+		status = fail(o->keyring, lock);
+		goto free_path;
+	}
+	status = read_keys(path, &old);
+	if (status == FAL_EXIT_DONE) {
+		status = by(path, &old, o);
+		fal_secret_free(old.p);
+	}
+	close(lock);
+free_path:
+	free(path);
+	return status;
+}
+
+static int
+make(struct options *o, const char *command)
+{
+	enum fal_role parsed;
+	int64_t end;
+	if (o->role == NULL)
+		o->role = fal_role_name(FAL_ROLE_WORK);
+	if (o->keyring == NULL)
+		return say(FAL_EXIT_USAGE, "%s: --keyring FILE is missing", command);
+	if (fal_role_parse(o->role, &parsed) < 0)
+		return say(FAL_EXIT_USAGE,
+			   "--role: '%s' is not observe, work, shard, control or all",
+			   o->role);
+	if (o->name != NULL && !fal_name_valid(o->name))
+		return say(FAL_EXIT_USAGE, "%s: '%s' is not 1 to 63 of A-Z a-z 0-9 . _ -",
+			   o->add ? command : "--name", o->name);
+	if (o->expires != NULL && fal_expiry_parse(o->expires, &end) < 0)
+		return say(FAL_EXIT_USAGE,
+			   "--expires: '%s' is not a date YYYY-MM-DD or a time "
+			   "YYYY-MM-DDThh:mm:ssZ",
+			   o->expires);
+	return change(o, new_key);
+}
+
+/* falcon-key add --keyring FILE … NAME */
+int
+cmd_add(const struct options *o, const char *const *arg, size_t n)
+{
+	struct options add = *o;
+	(void)n;
+	add.add = true;
+	add.name = arg[0];
+	return make(&add, "add");
+}
+
+/* falcon-key new --keyring FILE … */
+int
+cmd_new(const struct options *o, const char *const *arg, size_t n)
+{
+	struct options new = *o;
+	(void)arg, (void)n;
+	return make(&new, "new");
+}
+
+/* Is the line that of a key to be revoked? */
+static bool
+is_revoked(const struct fal_keyring *kr, unsigned line, const struct options *o)
+{
+	size_t n;
+	const struct fal_key *key = fal_keyring_keys(kr, &n);
+	char print[FAL_KEY_FINGERPRINT + 1];
+	for (size_t i = 0; i < n; i++) {
+		if (key[i].line != line || strcmp(key[i].name, o->name) != 0)
+			continue;
+		fal_key_fingerprint(key[i].psk, print);
+		return o->fingerprint == NULL || strcmp(print, o->fingerprint) == 0;
+	}
+	return false;
+}
+
+/* The keyring `old` without their lines, in locked memory. */
+static char *
+without_lines(const struct text *old, const struct fal_keyring *kr,
+	      const struct options *o, size_t *n)
+{
+	char *p = fal_secret_alloc(old->n);
+	unsigned line = 0;
+	*n = 0;
+	for (size_t at = 0, len; p != NULL && at < old->n; at += len) {
+		const char *nl = memchr(old->p + at, '\n', old->n - at);
+		len = nl != NULL ? (size_t)(nl - old->p) + 1 - at : old->n - at;
+		if (is_revoked(kr, ++line, o))
+			continue;
+		memcpy(p + *n, old->p + at, len);
+		*n += len;
+	}
+	return p;
+}
+
+static int
+revoke_key(const char *path, const struct text *old, const struct options *o)
+{
+	struct fal_diag diag;
+	struct fal_keyring *kr;
+	size_t n;
+	int err = fal_keyring_parse(old->p, old->n, path, &kr, &diag);
+	if (err < 0)
+		return say(err == FAL_ENOMEM ? FAL_EXIT_NO : FAL_EXIT_USAGE, "%s",
+			   diag.text);
+	int status = FAL_EXIT_DONE;
+	char *text = without_lines(old, kr, o, &n);
+	if (text == NULL)
+		status = fail(path, FAL_ENOMEM);
+	else if (n == old->n)
+		status = say(FAL_EXIT_NO, "%s: has no key '%s'%s%s", o->keyring, o->name,
+			     o->fingerprint != NULL ? " of fingerprint " : "",
+			     o->fingerprint != NULL ? o->fingerprint : "");
+	else if ((err = file_replace(path, text, n)) < 0)
+		status = fail(path, err);
+	fal_secret_free(text);
+	fal_keyring_free(kr);
+	return status;
+}
+
+/* falcon-key revoke --keyring FILE NAME [FINGERPRINT] */
+int
+cmd_revoke(const struct options *o, const char *const *arg, size_t n)
+{
+	struct options revoke = *o;
+	revoke.name = arg[0];
+	revoke.fingerprint = n > 1 ? arg[1] : NULL;
+	if (o->keyring == NULL)
+		return say(FAL_EXIT_USAGE, "revoke: --keyring FILE is missing");
+	return change(&revoke, revoke_key);
+}
+
+/* One row of the table; `expires` as in struct fal_key. */
+static void
+show_row(const char *name, const char *role, int64_t expires,
+	 const uint8_t key[static FAL_KEY_BYTES])
+{
+	char date[24] = "-", print[FAL_KEY_FINGERPRINT + 1];
+	if (expires != INT64_MAX) {
+		const bool day = expires % (24 * 3600) == 0;
+		const time_t last = (time_t)expires - (day ? 1 : 0);
+		struct tm tm;
+		if (gmtime_r(&last, &tm) != NULL)
+			strftime(date, sizeof(date),
+				 day ? "%Y-%m-%d" : "%Y-%m-%dT%H:%M:%SZ", &tm);
+	}
+	fal_key_fingerprint(key, print);
+	printf("%-20s %-8s %-20s %s%s\n", name, role, date, print,
+	       (int64_t)time(NULL) >= expires ? " expired" : "");
+}
+
+static void
+show_keyring(const struct fal_keyring *kr)
+{
+	uint8_t public[FAL_KEY_BYTES];
+	size_t n;
+	const struct fal_key *key = fal_keyring_keys(kr, &n);
+	fal_noise_public(fal_keyring_secret(kr), public);
+	show_row(fal_keyring_self(kr), "self", INT64_MAX, public);
+	for (size_t i = 0; i < n; i++)
+		show_row(key[i].name, fal_role_name(key[i].role), key[i].expires,
+			 key[i].psk);
+}
+
+/* falcon-key show FILE */
+int
+cmd_show(const struct options *o, const char *const *arg, size_t n)
+{
+	const char *path = arg[0];
+	(void)o, (void)n;
+	static const char header[] =
+		"NAME                 ROLE     EXPIRES              FINGERPRINT";
+	struct text text;
+	struct fal_diag diag;
+	struct fal_client_key *client;
+	struct fal_keyring *kr;
+	int status = read_keys(path, &text);
+	if (status != FAL_EXIT_DONE)
+		return status;
+	/* Only a client's key has a coordinator's key at the end of its line. */
+	if (fal_client_key_parse(text.p, text.n, path, &client, NULL) == FAL_OK) {
+		puts(header);
+		show_row(client->name, fal_role_name(client->role), INT64_MAX,
+			 client->psk);
+		show_row("coordinator", "self", INT64_MAX, client->server);
+		fal_secret_free(client);
+	} else if (fal_keyring_parse(text.p, text.n, path, &kr, &diag) == FAL_OK) {
+		puts(header);
+		show_keyring(kr);
+		fal_keyring_free(kr);
+	} else {
+		status = say(FAL_EXIT_USAGE, "%s", diag.text);
+	}
+	fal_secret_free(text.p);
+	return fal_cli_finish(PROG, status);
+}
