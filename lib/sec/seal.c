@@ -62,13 +62,26 @@ fal_seal_wipe(struct fal_seal *s)
 	*s = (struct fal_seal){ 0 };
 }
 
+/* One more record was sealed or opened: the key changes behind the last one of each. */
+static void
+count(struct fal_seal *s)
+{
+	uint8_t next[FAL_KEY_BYTES + FAL_SEAL_TAG] = { 0 };
+	if (++s->next % FAL_SEAL_REKEY != 0)
+		return;
+	fal_shared_seal(s->key, UINT64_MAX, NULL, 0, next, FAL_KEY_BYTES, next);
+	memcpy(s->key, next, FAL_KEY_BYTES);
+	fal_secret_wipe(next, sizeof(next));
+}
+
 int
 fal_seal_seal(struct fal_seal *s, const void *ad, size_t ad_n, uint8_t *p, size_t n)
 {
 	assert(s->key != NULL);
 	if (s->next == UINT64_MAX)
 		return FAL_ELIMIT;
-	fal_shared_seal(s->key, s->next++, ad, ad_n, p, n, p);
+	fal_shared_seal(s->key, s->next, ad, ad_n, p, n, p);
+	count(s);
 	return FAL_OK;
 }
 
@@ -80,6 +93,6 @@ fal_seal_open(struct fal_seal *s, const void *ad, size_t ad_n, uint8_t *p, size_
 		return FAL_ELIMIT;
 	int err = fal_shared_open(s->key, s->next, ad, ad_n, p, n, p);
 	if (err == FAL_OK)
-		s->next++;
+		count(s);
 	return err;
 }

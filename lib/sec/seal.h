@@ -24,6 +24,11 @@ enum fal_suite {
 	FAL_SUITE_CHACHA20_POLY1305 = 1 /* RFC 8439 */
 };
 
+/* Records that one key seals: at most 4 GiB.  Then comes the next key, made of it, and
+ * it is wiped: who steals a key cannot read what was said before (Noise, revision 34,
+ * section 11.3, with the REKEY of section 4.2). */
+#define FAL_SEAL_REKEY 65536
+
 /* One direction of a session.  A value type, but not to be copied: a copy would use
  * the same nonces. */
 struct fal_seal {

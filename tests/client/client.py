@@ -89,6 +89,13 @@ class Stream:
 # ---- the session -------------------------------------------------------------------------
 
 
+def renewed(key, records):
+    """The key of a direction behind so many records."""
+    if records % 65536:
+        return key
+    return ChaCha20Poly1305(key).encrypt(struct.pack("<4xQ", 2**64 - 1), bytes(32), b"")[:32]
+
+
 class Link:
     """The handshake and the records."""
 
@@ -162,7 +169,7 @@ class Link:
         self.mix_key(mine.exchange(X25519PublicKey.from_public_bytes(theirs)))
         assert self.open(self.read(26)) == answer == b"FALC" + struct.pack("<HHBB", 5, 0, 0, 1)
         first, second = self.hkdf(b"", 2)
-        self.tx, self.rx = ChaCha20Poly1305(first[:32]), ChaCha20Poly1305(second[:32])
+        self.tx, self.rx = first[:32], second[:32]
 
     def read(self, n):
         out = b""
@@ -176,8 +183,10 @@ class Link:
     def send(self, message):
         assert len(message) <= MOST
         head = struct.pack("<IBBH", len(message) + 16, 1, 0, 0)
-        self.s.sendall(head + self.tx.encrypt(struct.pack("<4xQ", self.sent), message, head))
+        sealed = ChaCha20Poly1305(self.tx).encrypt(struct.pack("<4xQ", self.sent), message, head)
+        self.s.sendall(head + sealed)
         self.sent += 1
+        self.tx = renewed(self.tx, self.sent)
 
     def expect(self, publication, key, blocks, ad):
         assert publication > self.newest
@@ -194,8 +203,9 @@ class Link:
             assert kind in (1, 2) and flags <= 1 and zero == 0 and length <= MOST + 28
             body = self.read(length)
             if kind == 1:
-                out = self.rx.decrypt(struct.pack("<4xQ", self.got), body, head)
+                out = ChaCha20Poly1305(self.rx).decrypt(struct.pack("<4xQ", self.got), body, head)
                 self.got += 1
+                self.rx = renewed(self.rx, self.got)
             else:
                 publication, index = struct.unpack_from("<QI", body)
                 assert publication <= self.newest

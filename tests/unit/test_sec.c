@@ -101,6 +101,43 @@ empty_record(void **state)
 	fal_seal_wipe(&rx);
 }
 
+/* What another program made of KEY with the records 65535, 65536 and 131072: the first is
+ * the last one of the first key. */
+static void
+keys_are_renewed(void **state)
+{
+	static const struct {
+		uint64_t number;
+		const char *hex;
+	} want[] = {
+		{ 65535, "c1edb85c49609f9d94ca185c95b2560b8caa3e37625e5e370bb3ad" },
+		{ 65536, "1d67fd388910827408dbb1dd61789cfc207ea4f35eb2c19cc7df70" },
+		{ 131072, "487a76865e70ce14d3ac258a1153e530f599074bb40dba48f6d9b8" },
+	};
+	struct fal_seal tx = seal(), rx = seal();
+	uint8_t rec[RECORD_N];
+	char hex[2 * RECORD_N + 1];
+	size_t at = 0;
+	(void)state;
+	for (uint64_t i = 0; at < sizeof(want) / sizeof(want[0]); i++) {
+		put(&tx, "ad", rec);
+		fal_hex(rec, sizeof(rec), hex);
+		if (i == want[at].number)
+			assert_string_equal(hex, want[at++].hex);
+		assert_int_equal(try_open(&rx, "ad", rec, RECORD_N), FAL_OK);
+	}
+	assert_memory_not_equal(tx.key, KEY, FAL_KEY_BYTES);
+	assert_memory_equal(tx.key, rx.key, FAL_KEY_BYTES);
+	/* What does not open renews nothing. */
+	rx.next = tx.next = 3 * FAL_SEAL_REKEY - 1;
+	put(&tx, "ad", rec);
+	assert_int_equal(try_open(&rx, "da", rec, RECORD_N), FAL_EAUTH);
+	assert_int_equal(try_open(&rx, "ad", rec, RECORD_N), FAL_OK);
+	assert_memory_equal(tx.key, rx.key, FAL_KEY_BYTES);
+	fal_seal_wipe(&tx);
+	fal_seal_wipe(&rx);
+}
+
 static void
 counter_never_wraps(void **state)
 {
@@ -230,6 +267,7 @@ main(void)
 		cmocka_unit_test(records_in_order),
 		cmocka_unit_test(tampered_record),
 		cmocka_unit_test(empty_record),
+		cmocka_unit_test(keys_are_renewed),
 		cmocka_unit_test(counter_never_wraps),
 		cmocka_unit_test(unknown_suites),
 		cmocka_unit_test(shared_records),
