@@ -3,8 +3,8 @@
 #   make            the programs, in build/release
 #   make demo       train LeNet-5 on Fashion-MNIST with four unequal workers
 #   make check      the tests           make lint       the linters
-#   make MODE=asan  one of release, debug, asan, tsan, cov; objects in build/MODE
-#   make check-san mutants fuzz bench bench-schemes bench-proj bench-exec bench-pairs sim
+#   make MODE=asan  one of release, debug, asan, tsan, cov, fault; objects in build/MODE
+#   make check-san faults mutants fuzz bench bench-schemes bench-proj bench-exec bench-pairs sim
 #        install uninstall dist clean: see share/make
 #   make V=1        whole commands instead of "CC file.o"
 #
@@ -27,11 +27,13 @@ MODE_FLAGS_asan    := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=
 	-fno-omit-frame-pointer
 MODE_FLAGS_tsan    := -O1 -g -fsanitize=thread -fno-omit-frame-pointer
 MODE_FLAGS_cov     := -O0 -g --coverage
+# With fault points (base/fault.h), for make faults.
+MODE_FLAGS_fault   := $(MODE_FLAGS_asan) -DFAL_FAULTS
 # For make fuzz alone, which also sets CC=clang.
 MODE_FLAGS_fuzz    := -O1 -g -fsanitize=fuzzer-no-link,address,undefined \
 	-fno-sanitize-recover=all
 ifeq ($(origin MODE_FLAGS_$(MODE)),undefined)
-$(error MODE=$(MODE): not one of release, debug, asan, tsan, cov)
+$(error MODE=$(MODE): not one of release, debug, asan, tsan, cov, fault)
 endif
 MODE_FLAGS := $(MODE_FLAGS_$(MODE))
 
@@ -96,6 +98,7 @@ $(foreach p,$(PROGS),$(eval $(call program,$(B)/$(p),$(wildcard cmd/$(p)/*.c),\
 test_account_OF := cmd/falcon-ps/account.c cmd/falcon-work/retry.c
 test_cache_OF   := cmd/falcon-ps/cache.c
 test_child_OF   := $(addprefix cmd/falcon-work/,bulk.c child.c child_io.c child_life.c spawn.c)
+test_disks_OF   := $(filter-out %/main.c %/start.c %/result.c,$(wildcard cmd/falcon-ps/*.c))
 test_journal_OF := cmd/falcon-ps/journal.c
 test_plot_OF    := $(wildcard cmd/falcon-proj/plot_*.c) cmd/falcon-proj/gnuplot.c
 test_record_OF  := cmd/falcon-ps/record.c cmd/falcon-ps/tape.c

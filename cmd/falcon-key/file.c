@@ -2,6 +2,7 @@
 #include "file.h"
 
 #include "base/err.h"
+#include "base/fault.h"
 #include "base/mem.h"
 #include "sec/keyring.h"
 
@@ -35,7 +36,7 @@ file_read(const char *path, struct text *out)
 		goto close_fd;
 	}
 	for (ssize_t got = 1; got != 0 && n < cap;) {
-		got = read(fd, p + n, cap - n);
+		got = FAL_TRY(READ, -1, read(fd, p + n, cap - n));
 		if (got < 0)
 			goto free_text;
 		n += (size_t)got;
@@ -66,13 +67,13 @@ static int
 write_all(int fd, const char *p, size_t n)
 {
 	while (n > 0) {
-		ssize_t done = write(fd, p, n);
+		ssize_t done = FAL_TRY(WRITE, -1, write(fd, p, n));
 		if (done < 0)
 			break;
 		p += done;
 		n -= (size_t)done;
 	}
-	const bool good = n == 0 && fsync(fd) == 0;
+	const bool good = n == 0 && FAL_TRY(FSYNC, -1, fsync(fd)) == 0;
 	const int saved = errno;
 	const bool closed = close(fd) == 0;
 	if (good)
@@ -121,7 +122,8 @@ dir_create(const char *dir, const char *const *name, const char *const *text, si
 		}
 	}
 	/* Refused where somebody has put something there in the meantime. */
-	if (fsync(dirfd) == 0 && rename(temp, dir) == 0) {
+	if (FAL_TRY(FSYNC, -1, fsync(dirfd)) == 0 &&
+	    FAL_TRY(RENAME, -1, rename(temp, dir)) == 0) {
 		close(dirfd);
 		err = FAL_OK;
 		goto free_temp;
@@ -195,7 +197,8 @@ file_replace(const char *path, const char *text, size_t n)
 		errno = saved;
 		goto remove_temp;
 	}
-	if (write_all(fd, text, n) == FAL_OK && rename(temp, path) == 0) {
+	if (write_all(fd, text, n) == FAL_OK &&
+	    FAL_TRY(RENAME, -1, rename(temp, path)) == 0) {
 		err = FAL_OK;
 		goto free_temp;
 	}

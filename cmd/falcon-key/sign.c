@@ -1,6 +1,7 @@
 /* The commands of signatures: pair, sign, verify. */
 #include "key.h"
 
+#include "base/fault.h"
 #include "base/mem.h"
 #include "cli/cli.h"
 #include "cli/file.h"
@@ -38,7 +39,7 @@ cmd_pair(const struct options *o, const char *const *arg, size_t n)
 		char text[FAL_PEM_SECRET + 1];
 	} *s = fal_secret_alloc(sizeof(*s));
 	(void)o, (void)n;
-	if (s == NULL || asprintf(&beside, "%s.pub", path) < 0) {
+	if (s == NULL || FAL_TRY(MALLOC, -1, asprintf(&beside, "%s.pub", path)) < 0) {
 		fal_secret_free(s);
 		return fail(path, FAL_ENOMEM);
 	}

@@ -5,6 +5,7 @@
  */
 #include "gnuplot.h"
 
+#include "base/fault.h"
 #include "cli/file.h"
 
 #include <errno.h>
@@ -164,7 +165,7 @@ static int
 write_all(int fd, const uint8_t *p, size_t n)
 {
 	while (n > 0) {
-		const ssize_t k = write(fd, p, n);
+		const ssize_t k = FAL_TRY(WRITE, -1, write(fd, p, n));
 		if (k < 0 && errno != EINTR)
 			return -1;
 		p += k > 0 ? k : 0;
@@ -203,7 +204,7 @@ blame(int fd, struct fal_diag *diag)
 	char text[512];
 	const off_t end = lseek(fd, 0, SEEK_END);
 	const off_t from = end < (off_t)sizeof(text) ? 0 : end - (off_t)sizeof(text) + 1;
-	const ssize_t got = pread(fd, text, sizeof(text) - 1, from);
+	const ssize_t got = FAL_TRY(READ, -1, pread(fd, text, sizeof(text) - 1, from));
 	char *line = text;
 	text[got > 0 ? got : 0] = '\0';
 	for (size_t n = strlen(text); n > 0 && strchr(" \n", text[n - 1]) != NULL; n--)

@@ -3,6 +3,7 @@
 
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/text.h"
 #include "cli/cli.h"
 #include "job/policy.h"
 #include "job/stale.h"
@@ -141,6 +142,10 @@ ps_control_open(struct ps_control *c, char *path, const struct fal_policy *job,
 		return fal_diag_set(diag, err, "out of memory");
 	}
 	err = ps_journal_open(&c->journal, path, on_line, c, diag);
+	if (err == FAL_OK && c->journal.torn > 0)
+		fal_cli_err(PROG, "%s: its end was torn: %" PRIu64 " byte%s cut off",
+			    c->journal.path, c->journal.torn,
+			    fal_text_s(c->journal.torn));
 	return err == FAL_OK && was != NULL ? check_reach(c, was, diag) : err;
 }
 

@@ -1,6 +1,7 @@
 /* Reading, appending and syncing the policy journal. */
 #include "journal.h"
 
+#include "base/fault.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/text.h"
@@ -43,6 +44,8 @@ read_line(const struct reading *r, const char *p, size_t n)
 			   &clock, "version", &version, "by", &by, "time", &seconds,
 			   "policy", &v, "h", &link) < 0) {
 		json_decref(o);
+		if (at.text[0] == '\0')
+			return fal_diag_set(r->diag, FAL_ENOMEM, "out of memory");
 		return fal_diag_set(r->diag, FAL_EFORMAT, "%s:%u: %s", r->path, r->line,
 				    fal_text_unless_key(at.text));
 	}
@@ -67,6 +70,14 @@ drop_o:
 	return err;
 }
 
+static int
+refuse(const struct reading *r)
+{
+	return fal_diag_set(r->diag, FAL_EINVAL,
+			    "%s:%u: it does not chain the line before, or was changed",
+			    r->path, r->line);
+}
+
 /* Reads the whole lines; `*whole` is how many bytes they are. */
 static int
 read_lines(struct reading *r, const struct fal_buf *text, size_t *whole)
@@ -79,13 +90,16 @@ read_lines(struct reading *r, const struct fal_buf *text, size_t *whole)
 		r->line++;
 		err = read_line(r, p, (size_t)(nl - p));
 		if (err == FAL_OK && !fal_chain_take(r->chain, p, (size_t)(nl - p)))
-			err = fal_diag_set(r->diag, FAL_EINVAL,
-					   "%s:%u: it does not chain the line before, or "
-					   "was changed",
-					   r->path, r->line);
+			err = refuse(r);
 		*whole += (size_t)(nl + 1 - p);
 		p = nl + 1;
 	}
+	/* Tearing leaves a part of a line, never more than all of it. */
+	struct fal_chain chain = *r->chain;
+	r->line++;
+	if (err == FAL_OK && p + 1 < end &&
+	    fal_chain_take(&chain, p, (size_t)(end - p) - 1))
+		err = refuse(r);
 	return err;
 }
 
@@ -96,7 +110,7 @@ sync_folder(const char *path)
 	char *copy = fal_strdup(path);
 	int fd = copy != NULL ? open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC)
 			      : -1;
-	int err = fd >= 0 ? fsync(fd) : -1;
+	int err = fd >= 0 ? FAL_TRY(FSYNC, -1, fsync(fd)) : -1;
 	if (fd >= 0)
 		close(fd);
 	free(copy);
@@ -120,8 +134,11 @@ ps_journal_open(struct ps_journal *j, char *path,
 	struct reading r = { path, 0, &j->chain, on_line, arg, diag };
 	if (err == FAL_OK)
 		err = read_lines(&r, &text, &whole);
-	if (err == FAL_OK && whole < text.n && ftruncate(j->fd, (off_t)whole) < 0)
+	if (err == FAL_OK && whole < text.n &&
+	    FAL_TRY(WRITE, -1, ftruncate(j->fd, (off_t)whole)) < 0)
 		err = fal_diag_set(diag, FAL_EIO, "%s: %s", path, strerror(errno));
+	if (err == FAL_OK)
+		j->torn = text.n - whole;
 	fal_buf_free(&text);
 	return err;
 }
@@ -148,9 +165,10 @@ ps_journal_add(struct ps_journal *j, const struct ps_journal_line *l)
 	if (err == FAL_OK)
 		err = b.err;
 	if (err == FAL_OK &&
-	    (end < 0 || write(j->fd, b.p, b.n) != (ssize_t)b.n || fsync(j->fd) < 0)) {
+	    (end < 0 || FAL_TRY(WRITE, -1, write(j->fd, b.p, b.n)) != (ssize_t)b.n ||
+	     FAL_TRY(FSYNC, -1, fsync(j->fd)) < 0)) {
 		int why = errno;
-		if (end >= 0 && ftruncate(j->fd, end) < 0)
+		if (end >= 0 && FAL_TRY(WRITE, -1, ftruncate(j->fd, end)) < 0)
 			why = errno;
 		errno = why;
 		err = FAL_EIO;

@@ -13,6 +13,7 @@ struct ps_journal {
 	int fd;                 /* -1: closed */
 	char *path;             /* owned */
 	struct fal_chain chain; /* of its lines */
+	uint64_t torn;          /* bytes that ps_journal_open cut off */
 };
 
 struct ps_journal_line {
@@ -25,8 +26,9 @@ struct ps_journal_line {
  * to on_line, borrowed for the call, with j->chain as it was before it; a negative return
  * of it ends the reading.  A last
  * line without its newline was torn by a crash before its change was acknowledged: it is
- * cut off.  FAL_EFORMAT or FAL_EINVAL: any other line that is no line of a journal, which
- * `diag` names; FAL_EIO, FAL_ENOMEM.  Close in each case. */
+ * cut off.  FAL_EFORMAT or FAL_EINVAL: any other line that is no line of a journal, or a
+ * whole one that has something else for its newline, which `diag` names; FAL_EIO,
+ * FAL_ENOMEM.  Close in each case. */
 int ps_journal_open(struct ps_journal *j, char *path,
 		    int (*on_line)(void *arg, const struct ps_journal_line *l), void *arg,
 		    struct fal_diag *diag);

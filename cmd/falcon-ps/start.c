@@ -1,6 +1,7 @@
 /* How a job begins, or goes on from a snapshot, and what is said when it is over. */
 #include "run.h"
 
+#include "base/fault.h"
 #include "base/text.h"
 
 #include <inttypes.h>
@@ -28,7 +29,10 @@ go_on(struct ps_run *r, const char *path, struct fal_coord_trace *before,
 					    .lines = m->lines,
 					    .until = was.clocks,
 					    .torn = was.torn };
-	if (err == FAL_OK && strcmp(at.chain.link, m->chain) != 0)
+	if (err == FAL_OK && was.changed > 0)
+		fal_cli_err(PROG, "%s: its line %" PRIu64 " is not what was written",
+			    path, was.changed);
+	else if (err == FAL_OK && strcmp(at.chain.link, m->chain) != 0)
 		fal_cli_err(PROG,
 			    "%s: its line %" PRIu64
 			    " is not the one that the snapshot was taken at",
@@ -59,7 +63,7 @@ say_resumed(const struct ps_run *r, const struct fal_coord_trace *before)
 			    r->found.damaged.text);
 	if (before->torn > 0)
 		fal_cli_err(PROG,
-			    "%s/trace.jsonl: its last line was torn: %" PRIu64
+			    "%s/trace.jsonl: its end was torn: %" PRIu64
 			    " byte%s cut off",
 			    r->state.dir, before->torn, fal_text_s(before->torn));
 	/* Of what had hardly begun there is nothing to say. */
@@ -157,7 +161,8 @@ ps_run_start(struct ps_run *r)
 {
 	struct fal_diag diag = { "" };
 	char *dir = NULL;
-	if (r->opt.state == NULL && asprintf(&dir, "%s.state", r->job.job.name) < 0)
+	if (r->opt.state == NULL &&
+	    FAL_TRY(MALLOC, -1, asprintf(&dir, "%s.state", r->job.job.name)) < 0)
 		return FAL_EXIT_NO;
 	int err = ps_state_open(&r->state, dir != NULL ? dir : r->opt.state,
 				&r->job.job_text, &diag);

@@ -1,6 +1,7 @@
 /* The state folder. */
 #include "state.h"
 
+#include "base/fault.h"
 #include "base/mem.h"
 #include "base/parse.h"
 #include "cli/file.h"
@@ -21,7 +22,8 @@ char *
 ps_state_path(const struct ps_state *s, const char *name)
 {
 	char *path = NULL;
-	return asprintf(&path, "%s/%s", s->dir, name) < 0 ? NULL : path;
+	return FAL_TRY(MALLOC, -1, asprintf(&path, "%s/%s", s->dir, name)) < 0 ? NULL
+									       : path;
 }
 
 static int
@@ -52,7 +54,10 @@ read_if(const struct ps_state *s, const char *name, struct fal_buf *out, bool *t
 	int err = fal_cli_read(path, TEXT_MAX, out, diag);
 	*there = err == FAL_OK;
 	free(path);
-	return err == FAL_ENOENT ? FAL_OK : err;
+	if (err != FAL_ENOENT)
+		return err;
+	diag->text[0] = '\0';
+	return FAL_OK;
 }
 
 static int
@@ -89,24 +94,43 @@ check_job(struct ps_state *s, const struct fal_buf *text, struct fal_diag *diag)
 	return err;
 }
 
-/* Whether a model was trained here: the trace tells of an update. */
+/* Hands each line of the trace to on_line, with its newline if it has one, until that
+ * returns false.  No trace: no line. */
 static int
-find_update(struct ps_state *s, struct fal_diag *diag)
+each_line(const struct ps_state *s,
+	  bool (*on_line)(void *arg, const char *line, size_t n), void *arg,
+	  struct fal_diag *diag)
 {
-	static const char what[] = "\"ev\":\"update\"";
 	char *path = ps_state_path(s, "trace.jsonl"), *line = NULL;
 	size_t cap = 0;
-	FILE *f = path != NULL ? fopen(path, "re") : NULL;
-	int err = path == NULL ? FAL_ENOMEM : FAL_OK;
-	if (f == NULL && path != NULL && errno != ENOENT)
-		err = fal_diag_set(diag, FAL_EIO, "%s: %s", path, strerror(errno));
-	while (f != NULL && !s->begun && getline(&line, &cap, f) >= 0)
-		s->begun = strstr(line, what) != NULL;
+	ssize_t n = 1;
+	if (path == NULL)
+		return fal_diag_set(diag, FAL_ENOMEM, "out of memory");
+	FILE *f = fopen(path, "re");
+	bool bad = f == NULL && errno != ENOENT;
+	while (f != NULL && n > 0) {
+		n = FAL_TRY(READ, -1, getline(&line, &cap, f));
+		bad = n < 0 && !feof(f);
+		if (n > 0 && !on_line(arg, line, (size_t)n))
+			break;
+	}
+	if (bad)
+		fal_diag_set(diag, FAL_EIO, "%s: %s", path, strerror(errno));
 	if (f != NULL)
 		fclose(f);
 	free(line);
 	free(path);
-	return err;
+	return bad ? FAL_EIO : FAL_OK;
+}
+
+/* Whether a model was trained here: the trace tells of an update. */
+static bool
+is_no_update(void *arg, const char *line, size_t n)
+{
+	bool *begun = arg;
+	(void)n;
+	*begun = strstr(line, "\"ev\":\"update\"") != NULL;
+	return !*begun;
 }
 
 int
@@ -114,7 +138,7 @@ ps_state_count(struct ps_state *s, struct fal_diag *diag)
 {
 	struct fal_buf text = { 0 };
 	uint64_t was = 0;
-	bool there;
+	bool there = false;
 	char *path = ps_state_path(s, "incarnation");
 	int err = path != NULL ? read_if(s, "incarnation", &text, &there, diag)
 			       : FAL_ENOMEM;
@@ -137,49 +161,62 @@ ps_state_count(struct ps_state *s, struct fal_diag *diag)
 	return err;
 }
 
-/* Our own lines: {"t":SECONDS,"ev":"NAME",… */
+struct tracing {
+	struct ps_trace *out;
+	struct ps_trace_at *at;
+};
+
+/* What the line says; the lines are our own: {"t":SECONDS,"ev":"NAME",… */
 static void
 take_line(struct ps_trace *t, const char *line, size_t n)
 {
-	static const char gap[] = "\"ev\":\"gap\"", update[] = "\"ev\":\"update\"";
+	static const char update[] = "\"ev\":\"update\"";
 	const char *at;
-	unsigned long long lines = 1, clock;
+	unsigned long long clock;
 	sscanf(line, "{\"t\":%lf", &t->t);
-	if (strstr(line, gap) != NULL && (at = strstr(line, "\"lines\":")) != NULL)
-		sscanf(at, "\"lines\":%llu", &lines);
 	if (strstr(line, update) != NULL && (at = strstr(line, "\"clock\":")) != NULL &&
 	    sscanf(at, "\"clock\":%llu", &clock) == 1)
 		t->clocks = clock + 1;
-	t->lines += lines;
 	t->bytes += n;
-	fal_chain_link(line, n, t->chain.link);
+}
+
+static bool
+on_trace_line(void *arg, const char *line, size_t n)
+{
+	static const char gap[] = "\"ev\":\"gap\"", many[] = "\"lines\":";
+	struct tracing *r = arg;
+	struct ps_trace *t = r->out;
+	struct fal_chain chain = t->chain;
+	unsigned long long lines = 1;
+	/* Behind what the snapshot knows to be on disk nothing need be whole. */
+	const bool known = t->lines < r->at->lines;
+	if (t->torn == 0 && line[n - 1] == '\n') {
+		const bool holds = fal_chain_take(&chain, line, n - 1);
+		const char *at = strstr(line, gap) != NULL ? strstr(line, many) : NULL;
+		const bool gaps = at != NULL && chain.link[0] != '\0' &&
+				  sscanf(at, "\"lines\":%llu", &lines) == 1;
+		if (holds || gaps || known) {
+			if (!holds && !gaps && t->changed == 0)
+				t->changed = t->lines + 1;
+			take_line(t, line, n);
+			t->chain = chain;
+			t->lines += lines;
+			if (t->lines == r->at->lines)
+				r->at->chain = chain;
+			return true;
+		}
+	}
+	t->torn += n;
+	return true;
 }
 
 int
 ps_state_trace(const struct ps_state *s, struct ps_trace *out, struct ps_trace_at *at,
 	       struct fal_diag *diag)
 {
-	char *path = ps_state_path(s, "trace.jsonl"), *line = NULL;
-	size_t cap = 0;
-	ssize_t n;
+	struct tracing r = { out, at };
 	*out = (struct ps_trace){ 0 };
-	FILE *f = path != NULL ? fopen(path, "re") : NULL;
-	int err = path == NULL ? FAL_ENOMEM : FAL_OK;
-	if (f == NULL && path != NULL && errno != ENOENT)
-		err = fal_diag_set(diag, FAL_EIO, "%s: %s", path, strerror(errno));
-	while (f != NULL && (n = getline(&line, &cap, f)) >= 0)
-		if (line[n - 1] == '\n') {
-			take_line(out, line, (size_t)n);
-			if (out->lines == at->lines)
-				at->chain = out->chain;
-		} else {
-			out->torn = (uint64_t)n;
-		}
-	if (f != NULL)
-		fclose(f);
-	free(line);
-	free(path);
-	return err;
+	return each_line(s, on_trace_line, &r, diag);
 }
 
 int
@@ -193,7 +230,7 @@ ps_state_keep_trace(const struct ps_state *s, struct fal_diag *diag)
 		snprintf(name, sizeof(name), "trace.%u.jsonl", i);
 	while (faccessat(s->folder, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0 &&
 	       i++ < 1000000);
-	if (renameat(s->folder, "trace.jsonl", s->folder, name) < 0)
+	if (FAL_TRY(RENAME, -1, renameat(s->folder, "trace.jsonl", s->folder, name)) < 0)
 		return fal_diag_set(diag, FAL_EIO, "%s/%s: %s", s->dir, name,
 				    strerror(errno));
 	return FAL_OK;
@@ -204,14 +241,15 @@ ps_state_reserve(const struct ps_state *s, const char *name, uint64_t bytes,
 		 struct ps_place *p, struct fal_diag *diag)
 {
 	*p = (struct ps_place){ .fd = -1, .path = ps_state_path(s, name) };
-	if (p->path == NULL || asprintf(&p->temp, "%s.new", p->path) < 0) {
+	if (p->path == NULL ||
+	    FAL_TRY(MALLOC, -1, asprintf(&p->temp, "%s.new", p->path)) < 0) {
 		p->temp = NULL;
 		return fal_diag_set(diag, FAL_ENOMEM, "out of memory");
 	}
 	p->fd = open(p->temp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
 	if (p->fd < 0)
 		return fal_diag_set(diag, FAL_EIO, "%s: %s", p->temp, strerror(errno));
-	int err = posix_fallocate(p->fd, 0, (off_t)bytes);
+	int err = FAL_TRY(WRITE, ENOSPC, posix_fallocate(p->fd, 0, (off_t)bytes));
 	if (err == 0)
 		return FAL_OK;
 	return fal_diag_set(diag, FAL_EIO, "%s: no room for its %llu bytes: %s", p->path,
@@ -225,7 +263,8 @@ ps_state_put(const struct ps_state *s, struct ps_place *p, const void *bytes, si
 	const char *at = bytes;
 	size_t left = n;
 	while (left > 0) {
-		const ssize_t k = pwrite(p->fd, at, left, (off_t)(n - left));
+		const ssize_t k =
+			FAL_TRY(WRITE, -1, pwrite(p->fd, at, left, (off_t)(n - left)));
 		if (k < 0 && errno == EINTR)
 			continue;
 		if (k < 0)
@@ -233,8 +272,10 @@ ps_state_put(const struct ps_state *s, struct ps_place *p, const void *bytes, si
 		at += k;
 		left -= (size_t)k;
 	}
-	if (ftruncate(p->fd, (off_t)n) < 0 || fchmod(p->fd, 0644) < 0 ||
-	    fsync(p->fd) < 0 || rename(p->temp, p->path) < 0 || fsync(s->folder) < 0)
+	if (FAL_TRY(WRITE, -1, ftruncate(p->fd, (off_t)n)) < 0 ||
+	    fchmod(p->fd, 0644) < 0 || FAL_TRY(FSYNC, -1, fsync(p->fd)) < 0 ||
+	    FAL_TRY(RENAME, -1, rename(p->temp, p->path)) < 0 ||
+	    FAL_TRY(FSYNC, -1, fsync(s->folder)) < 0)
 		goto fail;
 	close(p->fd);
 	p->fd = -1;
@@ -272,7 +313,7 @@ ps_state_open(struct ps_state *s, const char *dir, const struct fal_buf *job_tex
 		return fal_diag_set(diag, FAL_EIO, "%s: %s", dir, strerror(errno));
 	err = check_job(s, job_text, diag);
 	if (err == FAL_OK)
-		err = find_update(s, diag);
+		err = each_line(s, is_no_update, &s->begun, diag);
 	return err == FAL_OK ? read_if(s, "result.json", &s->result, &s->done, diag)
 			     : err;
 }

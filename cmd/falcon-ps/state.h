@@ -49,16 +49,20 @@ int ps_state_keep_trace(const struct ps_state *s, struct fal_diag *diag);
 /* One start more: counted on disk.  FAL_EIO, FAL_EFORMAT, FAL_ENOMEM. */
 int ps_state_count(struct ps_state *s, struct fal_diag *diag);
 
-/* What the trace of an earlier start holds; a last line that is torn is not counted. */
+/* What the trace of an earlier start holds, along its chain; what a crash left at its end
+ * that is no line of it is not counted. */
 struct ps_trace {
 	struct fal_chain chain; /* as far as it has come */
 	double t;               /* of the last line */
 	uint64_t bytes;         /* of whole lines */
 	uint64_t torn;          /* those that follow */
-	uint64_t lines;         /* a gap counts as what it stands for */
-	uint64_t clocks;        /* over, as the last update says */
+	uint64_t changed; /* the first line that is not what was written, though it was
+			   * known to be on disk; 0: none */
+	uint64_t lines;   /* a gap counts as what it stands for */
+	uint64_t clocks;  /* over, as the last update says */
 };
-/* `at`: of line `lines` it has the link, if it is there.  FAL_EIO, FAL_ENOMEM. */
+/* `at`: so many lines are known to be on disk, and of the last of them it has the link,
+ * if it is there.  FAL_EIO, FAL_ENOMEM. */
 struct ps_trace_at {
 	uint64_t lines;
 	struct fal_chain chain;

@@ -5,6 +5,7 @@
  * with each line that is missing, until there is room again. */
 #include "tape.h"
 
+#include "base/fault.h"
 #include "base/json.h"
 #include "base/parse.h"
 #include "base/text.h"
@@ -29,7 +30,8 @@ ps_tape_open(struct ps_tape *t, const char *path, uint64_t size, struct fal_diag
 	*t = (struct ps_tape){ .path = path, .size = size };
 	const int how = O_WRONLY | O_CREAT | O_CLOEXEC | (size == 0 ? O_TRUNC : 0);
 	t->fd = open(path, how, 0666);
-	if (t->fd < 0 || (size > 0 && ftruncate(t->fd, (off_t)size) < 0))
+	if (t->fd < 0 ||
+	    (size > 0 && FAL_TRY(WRITE, -1, ftruncate(t->fd, (off_t)size)) < 0))
 		return fal_diag_set(diag, FAL_EIO, "%s: %s", path, strerror(errno));
 	t->seeks = fstat(t->fd, &st) == 0 && S_ISREG(st.st_mode);
 	return FAL_OK;
@@ -52,9 +54,11 @@ put(const struct ps_tape *t, const uint8_t *p, size_t n)
 {
 	size_t done = 0;
 	while (done < n) {
-		const ssize_t k = t->seeks ? pwrite(t->fd, p + done, n - done,
-						    (off_t)(t->size + done))
-					   : write(t->fd, p + done, n - done);
+		const ssize_t k =
+			t->seeks ? FAL_TRY(WRITE, -1,
+					   pwrite(t->fd, p + done, n - done,
+						  (off_t)(t->size + done)))
+				 : FAL_TRY(WRITE, -1, write(t->fd, p + done, n - done));
 		if (k <= 0 && errno == EINTR)
 			continue;
 		if (k <= 0)
@@ -143,8 +147,9 @@ fall_back(struct ps_tape *t, size_t done)
 	miss(&t->gap, t->out.p + lines, t->out.n - lines);
 	put_gap(&t->gap, &line);
 	/* What remains of a line that could not be written is cut off. */
-	if (ftruncate(t->fd, (off_t)t->size) == 0 && line.err == 0 &&
-	    put(t, line.p, line.n) < line.n && ftruncate(t->fd, (off_t)t->size) < 0)
+	if (FAL_TRY(WRITE, -1, ftruncate(t->fd, (off_t)t->size)) == 0 && line.err == 0 &&
+	    put(t, line.p, line.n) < line.n &&
+	    FAL_TRY(WRITE, -1, ftruncate(t->fd, (off_t)t->size)) < 0)
 		line.err = FAL_EIO; /* tried again with the next lines */
 	fal_buf_free(&line);
 }
@@ -200,8 +205,10 @@ void
 ps_tape_sync(struct ps_tape *t)
 {
 	ps_tape_flush(t);
-	if (t->fd >= 0)
-		fsync(t->fd); /* of a pipe there is nothing to sync */
+	/* Of a pipe there is nothing to sync. */
+	if (t->seeks && t->fd >= 0 && FAL_TRY(FSYNC, -1, fsync(t->fd)) < 0)
+		fal_diag_set(&t->said, 0, "%s: %s: may not outlive a loss of power",
+			     t->path, strerror(errno));
 }
 
 void

@@ -1,6 +1,7 @@
 /* What lies beside a trace. */
 #include "folder.h"
 
+#include "base/fault.h"
 #include "base/mem.h"
 #include "base/parse.h"
 #include "cli/cli.h"
@@ -42,7 +43,7 @@ read_file(struct folder *f, const char *name, size_t most, struct fal_buf *out)
 {
 	struct fal_diag diag = { "" };
 	char *path = NULL;
-	if (asprintf(&path, "%s/%s", f->dir, name) < 0)
+	if (FAL_TRY(MALLOC, -1, asprintf(&path, "%s/%s", f->dir, name)) < 0)
 		path = NULL;
 	int err = path != NULL ? fal_cli_read(path, most, out, &diag) : FAL_ENOMEM;
 	free(path);

@@ -1,5 +1,6 @@
 /* set and apply: policies, one APPLY after the other. */
 #include "base/buf.h"
+#include "base/fault.h"
 #include "base/json.h"
 #include "cli/cli.h"
 #include "cli/file.h"
@@ -141,7 +142,7 @@ read_more(struct change *c)
 		end_bad(c, FAL_ENOMEM, &(struct fal_diag){ "out of memory" });
 		return;
 	}
-	ssize_t n = read(STDIN_FILENO, room, READ_BYTES);
+	ssize_t n = FAL_TRY(READ, -1, read(STDIN_FILENO, room, READ_BYTES));
 	c->in.n -= READ_BYTES - (n > 0 ? (size_t)n : 0);
 	c->eof = n == 0;
 	if (n < 0 && errno != EINTR && errno != EAGAIN) {

@@ -1,6 +1,8 @@
 /* memfds with seals. */
 #include "bulk.h"
 
+#include "base/fault.h"
+
 #include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -49,10 +51,12 @@ bulk_map(struct bulk_area *a, const struct bulk_conf *conf)
 		return FAL_ENOMEM;
 	a->size = s->stride * s->count;
 	/* Shrunk by whom it is shared with, it would kill us. */
-	if (ftruncate(a->fd, (off_t)a->size) < 0 ||
+	if (FAL_TRY(WRITE, -1, ftruncate(a->fd, (off_t)a->size)) < 0 ||
 	    fcntl(a->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) < 0)
 		return FAL_EIO;
-	void *map = mmap(NULL, a->size, PROT_READ | PROT_WRITE, MAP_SHARED, a->fd, 0);
+	void *map = FAL_TRY(MALLOC, MAP_FAILED,
+			    mmap(NULL, a->size, PROT_READ | PROT_WRITE, MAP_SHARED, a->fd,
+				 0));
 	if (map == MAP_FAILED)
 		return FAL_ENOMEM;
 	a->map = map;

@@ -2,6 +2,7 @@
 #include "base/mem.h"
 
 #include "base/err.h"
+#include "base/fault.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +12,7 @@ fal_calloc(size_t n, size_t size)
 {
 	if (n == 0 || size == 0)
 		n = size = 1;
-	return calloc(n, size);
+	return FAL_TRY(MALLOC, NULL, calloc(n, size));
 }
 
 void *
@@ -20,7 +21,7 @@ fal_realloc(void *p, size_t n, size_t size)
 	size_t bytes;
 	if (__builtin_mul_overflow(n, size, &bytes))
 		return NULL;
-	return realloc(p, bytes != 0 ? bytes : 1);
+	return FAL_TRY(MALLOC, NULL, realloc(p, bytes != 0 ? bytes : 1));
 }
 
 void *
@@ -30,7 +31,7 @@ fal_calloc_aligned(size_t n, size_t size)
 	if (__builtin_mul_overflow(n, size, &bytes) || bytes > SIZE_MAX - 64)
 		return NULL;
 	bytes = (bytes + 63) & ~(size_t)63;
-	void *p = aligned_alloc(64, bytes != 0 ? bytes : 64);
+	void *p = FAL_TRY(MALLOC, NULL, aligned_alloc(64, bytes != 0 ? bytes : 64));
 	if (p != NULL)
 		memset(p, 0, bytes);
 	return p;

@@ -2,6 +2,7 @@
 #include "cli/cli.h"
 
 #include "base/err.h"
+#include "base/fault.h"
 #include "base/fold.h"
 #include "base/mem.h"
 #include "base/parse.h"
@@ -91,7 +92,7 @@ setup(struct fal_cli *cli, int argc, char **argv)
 	s->given = fal_calloc(cli->n_opts, sizeof(*s->given));
 	s->cap = fal_calloc(cli->n_opts, sizeof(*s->cap));
 	if (s->table == NULL || s->given == NULL || s->cap == NULL ||
-	    asprintf(&s->usage, "[OPTION...] %s", cli->args) < 0)
+	    FAL_TRY(MALLOC, -1, asprintf(&s->usage, "[OPTION...] %s", cli->args)) < 0)
 		return FAL_ENOMEM;
 	size_t n = 0;
 	for (; n < cli->n_opts; n++)
@@ -305,7 +306,7 @@ fal_cli_hide_memory(void)
 int
 fal_cli_finish(const char *prog, int code)
 {
-	if (fflush(stdout) == 0 && !ferror(stdout))
+	if (FAL_TRY(WRITE, EOF, fflush(stdout)) == 0 && !ferror(stdout))
 		return code;
 	fal_cli_err(prog, "standard output: %m");
 	return FAL_EXIT_NO;

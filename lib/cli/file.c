@@ -1,6 +1,7 @@
 /* Whole files. */
 #include "cli/file.h"
 
+#include "base/fault.h"
 #include "base/mem.h"
 #include "base/text.h"
 
@@ -44,7 +45,7 @@ fal_cli_read(const char *path, size_t limit, struct fal_buf *out, struct fal_dia
 			err = refuse(diag, name);
 			break;
 		}
-		ssize_t n = read(fd, room, 65536);
+		ssize_t n = FAL_TRY(READ, -1, read(fd, room, 65536));
 		got.n -= 65536 - (size_t)(n > 0 ? n : 0);
 		if (n < 0 && errno == EINTR)
 			continue;
@@ -82,7 +83,7 @@ fal_cli_feed(const char *path, int (*feed)(void *arg, const void *p, size_t n), 
 	uint8_t *chunk = fal_calloc(1, CHUNK);
 	int err = chunk != NULL ? FAL_OK : FAL_ENOMEM;
 	for (ssize_t n = 1; n != 0 && err == FAL_OK;) {
-		n = read(fd, chunk, CHUNK);
+		n = FAL_TRY(READ, -1, read(fd, chunk, CHUNK));
 		if (n > 0)
 			err = feed(arg, chunk, (size_t)n);
 		else if (n < 0 && errno != EINTR)
@@ -135,7 +136,9 @@ fal_cli_read_into(const char *path, void *to, size_t cap, size_t *n,
 	ssize_t k = 1;
 	int err = FAL_OK;
 	while (err == FAL_OK && k != 0 && got <= cap) {
-		k = got < cap ? read(fd, p + got, cap - got) : read(fd, &more, 1);
+		k = FAL_TRY(READ, -1,
+			    read(fd, got < cap ? p + got : &more,
+				 got < cap ? cap - got : 1));
 		if (k < 0 && errno != EINTR) {
 			err = refuse(diag, name);
 			break;
@@ -159,7 +162,7 @@ fal_cli_put(int fd, const void *p, size_t n)
 {
 	const uint8_t *at = p;
 	while (n > 0) {
-		ssize_t k = write(fd, at, n);
+		ssize_t k = FAL_TRY(WRITE, -1, write(fd, at, n));
 		if (k < 0 && errno == EINTR)
 			continue;
 		if (k < 0)
@@ -184,7 +187,7 @@ sync_folder(const char *path)
 	free(folder);
 	if (fd < 0)
 		return -1;
-	int rc = fsync(fd);
+	int rc = FAL_TRY(FSYNC, -1, fsync(fd));
 	close(fd);
 	return rc;
 }
@@ -199,7 +202,7 @@ fal_cli_write(const char *path, const void *p, size_t n, mode_t mode,
 			       : 0;
 
 	char *temp;
-	if (asprintf(&temp, "%s.XXXXXX", path) < 0)
+	if (FAL_TRY(MALLOC, -1, asprintf(&temp, "%s.XXXXXX", path)) < 0)
 		return fal_diag_set(diag, FAL_ENOMEM, "%s: out of memory", path);
 	int err = FAL_OK;
 	int fd = mkostemp(temp, O_CLOEXEC);
@@ -207,8 +210,9 @@ fal_cli_write(const char *path, const void *p, size_t n, mode_t mode,
 		err = refuse(diag, path);
 		goto free_temp;
 	}
-	if (fchmod(fd, mode) < 0 || fal_cli_put(fd, p, n) < 0 || fsync(fd) < 0 ||
-	    rename(temp, path) < 0 || sync_folder(path) < 0) {
+	if (fchmod(fd, mode) < 0 || fal_cli_put(fd, p, n) < 0 ||
+	    FAL_TRY(FSYNC, -1, fsync(fd)) < 0 ||
+	    FAL_TRY(RENAME, -1, rename(temp, path)) < 0 || sync_folder(path) < 0) {
 		err = refuse(diag, path);
 		unlink(temp);
 	}
@@ -223,7 +227,7 @@ static char *
 existing(const char *folder, const char *rest)
 {
 	char *path;
-	if (asprintf(&path, "%s%s", folder, rest) < 0) {
+	if (FAL_TRY(MALLOC, -1, asprintf(&path, "%s%s", folder, rest)) < 0) {
 		errno = ENOMEM;
 		return NULL;
 	}

@@ -136,7 +136,7 @@ struct fal_coord_conf {
 		double t;       /* of its last line */
 		uint64_t lines; /* up to the mark */
 		uint64_t until; /* clocks that were over in it */
-		uint64_t torn;  /* bytes of a last line that were cut off */
+		uint64_t torn;  /* bytes at its end that were cut off */
 	} before;
 };
 

@@ -180,7 +180,8 @@ meet_again(struct fal_coord *c, const struct fal_coord_past *p)
 		memcpy(k->fingerprint, is->fingerprint, sizeof(k->fingerprint));
 	}
 	/* Nobody has anything to say to those who were here: their numbers are over. */
-	memset(c->known, 0, p->workers * sizeof(*c->known));
+	for (uint32_t i = 0; i < p->workers; i++)
+		c->known[i] = (struct fal_known_worker){ 0 };
 	c->workers = p->workers;
 	return FAL_OK;
 }

@@ -1,6 +1,7 @@
 /* A directory of chunks. */
 #include "data/cache.h"
 
+#include "base/fault.h"
 #include "base/parse.h"
 
 #include <errno.h>
@@ -54,7 +55,7 @@ read_file(int fd, struct fal_buf *out)
 		uint8_t *p = step != 0 ? fal_buf_room(out, step) : NULL;
 		if (p == NULL)
 			return out->err;
-		ssize_t got = read(fd, p, step);
+		ssize_t got = FAL_TRY(READ, -1, read(fd, p, step));
 		out->n -= got < 0 ? step : step - (size_t)got;
 		if (got < 0 && errno != EINTR)
 			return FAL_EIO;
@@ -94,7 +95,7 @@ static int
 write_all(int fd, const uint8_t *p, size_t n)
 {
 	while (n > 0) {
-		ssize_t put = write(fd, p, n);
+		ssize_t put = FAL_TRY(WRITE, -1, write(fd, p, n));
 		if (put < 0 && errno == EINTR)
 			continue;
 		if (put < 0)
@@ -125,7 +126,7 @@ fal_cache_put(const char *dir, const uint8_t hash[static FAL_HASH_BYTES],
 	err = write_all(fd, p, n);
 	if (close(fd) < 0 && err == FAL_OK)
 		err = FAL_EIO;
-	if (err == FAL_OK && rename(temp, path) < 0)
+	if (err == FAL_OK && FAL_TRY(RENAME, -1, rename(temp, path)) < 0)
 		err = FAL_EIO;
 	if (err < 0) {
 		int why = errno;

@@ -1,6 +1,7 @@
 /* The job file: one table of keys, then the rules between them. */
 #include "job/job.h"
 
+#include "base/fault.h"
 #include "base/mem.h"
 #include "base/parse.h"
 #include "base/text.h"
@@ -679,7 +680,7 @@ fal_job_path(const char *job_file, const char *path)
 	if (*path == '/' || slash == NULL)
 		return fal_strdup(path);
 	size_t dir = (size_t)(slash - job_file) + 1;
-	char *out = malloc(dir + strlen(path) + 1);
+	char *out = FAL_TRY(MALLOC, NULL, malloc(dir + strlen(path) + 1));
 	if (out != NULL) {
 		memcpy(out, job_file, dir);
 		strcpy(out + dir, path);

@@ -188,6 +188,8 @@ fal_policy_json_get(struct fal_policy_text *in, const struct fal_policy *base,
 	skip(in, 0);
 	json_t *o = json_loadb(in->p, in->n,
 			       JSON_DISABLE_EOF_CHECK | JSON_REJECT_DUPLICATES, &at);
+	if (o == NULL && at.text[0] == '\0')
+		return fal_diag_set(diag, FAL_ENOMEM, "out of memory");
 	if (o == NULL)
 		return fal_diag_set(diag, FAL_EFORMAT, "%s:%u:%d: %s", in->name,
 				    in->line + (unsigned)(at.line > 0 ? at.line - 1 : 0),

@@ -1,6 +1,7 @@
 /* Parsing the model file, line by line, into shapes and tensors. */
 #include "model/model.h"
 
+#include "base/fault.h"
 #include "base/mem.h"
 #include "base/parse.h"
 #include "base/rng.h"
@@ -130,7 +131,7 @@ add_tensor(struct parser *p, const char *part, const uint32_t dim[4], enum fal_i
 	*t = (struct fal_tensor){
 		.offset = m->params, .at = m->params, .count = 1, .init = init
 	};
-	if (asprintf(&t->name, "%u.%s", m->layers, part) < 0)
+	if (FAL_TRY(MALLOC, -1, asprintf(&t->name, "%u.%s", m->layers, part)) < 0)
 		return FAL_ENOMEM;
 	m->tensors++;
 	/* Each dim is at most 2^16 and the product is checked at each step: no overflow.

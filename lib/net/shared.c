@@ -2,6 +2,7 @@
 #include "net/shared.h"
 
 #include "base/err.h"
+#include "base/fault.h"
 #include "base/mem.h"
 #include "sec/stock.h"
 
@@ -119,7 +120,7 @@ fal_shared_add(struct fal_shared *s, const void *msg, size_t n)
 		n = s->pool->packed.n;
 	}
 	struct wire w = { .n = FAL_RECORD_SHARED_HEAD + n + FAL_SEAL_TAG };
-	w.p = malloc(w.n);
+	w.p = FAL_TRY(MALLOC, NULL, malloc(w.n));
 	if (w.p == NULL)
 		return FAL_ENOMEM;
 	if (n != 0)

@@ -2,6 +2,7 @@
 #include "net/slow.h"
 
 #include "base/err.h"
+#include "base/fault.h"
 #include "base/mem.h"
 #include "net/outbox.h"
 
@@ -176,7 +177,7 @@ fal_slow_write(struct fal_slow *s, const struct fal_outbox *b)
 {
 	const size_t n = fal_outbox_bytes(b);
 	const uint64_t now = uv_hrtime();
-	struct parcel *p = malloc(sizeof(*p) + n);
+	struct parcel *p = FAL_TRY(MALLOC, NULL, malloc(sizeof(*p) + n));
 	if (p == NULL)
 		return FAL_ENOMEM;
 	take(s, now, n, &s->out_busy);

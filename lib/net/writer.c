@@ -2,6 +2,7 @@
 #include "net/writer.h"
 
 #include "base/err.h"
+#include "base/fault.h"
 #include "base/mem.h"
 
 #include <assert.h>
@@ -116,7 +117,8 @@ static struct fal_node *
 new_node(size_t n)
 {
 	struct fal_node *node =
-		malloc(sizeof(*node) + FAL_RECORD_HEAD + n + FAL_SEAL_TAG);
+		FAL_TRY(MALLOC, NULL,
+			malloc(sizeof(*node) + FAL_RECORD_HEAD + n + FAL_SEAL_TAG));
 	if (node != NULL)
 		*node = (struct fal_node){ .n = n };
 	return node;

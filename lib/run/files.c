@@ -245,9 +245,11 @@ load_data(struct fal_files *j, const char *path, struct fal_diag *diag)
 		return fal_diag_set(diag, err, "%s: %s", path, why.text);
 	err = fal_manifest_build(&j->train, j->test.n > 0 ? &j->test : NULL,
 				 &j->manifest);
-	if (err < 0)
+	if (err == FAL_EINVAL)
 		return fal_diag_set(diag, err,
 				    "%s: training and test data differ in shape", path);
+	if (err < 0)
+		return err;
 	if ((err = check_channels(j, path, diag)) < 0)
 		return err;
 	if (j->job.partition == FAL_JOB_PARTITION_LABEL_SKEW &&

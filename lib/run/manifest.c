@@ -1,4 +1,5 @@
-/* Manifests as JSON: one object, whose members are all there and no others. */
+/* Manifests as JSON: one object, whose members are all there and no others, on a line
+ * that is a chain of its own. */
 #include "run/manifest.h"
 
 #include "base/json.h"
@@ -62,7 +63,7 @@ static const struct member members[] = {
 	M("skipped", WHOLE, past.skipped),
 };
 /* clang-format on */
-enum { MEMBERS = sizeof(members) / sizeof(members[0]), OTHERS = 9 };
+enum { MEMBERS = sizeof(members) / sizeof(members[0]), OTHERS = 10 };
 
 /* ---- out --- */
 
@@ -107,20 +108,26 @@ put_people(const struct fal_coord_past *p, struct fal_buf *out)
 void
 fal_snap_manifest_put(const struct fal_snap_manifest *m, struct fal_buf *out)
 {
-	fal_json_open(out, '{');
-	fal_json_member_u64(out, "format", FORMAT);
-	fal_json_member_str(out, "job", m->job);
-	fal_json_member_str(out, "blake2b", m->blake2b);
-	fal_json_member_str(out, "chain", m->chain);
-	fal_json_member_str(out, "journal_chain", m->journal_chain);
+	struct fal_chain none = { "" };
+	struct fal_buf line = { 0 };
+	fal_json_open(&line, '{');
+	fal_json_member_u64(&line, "format", FORMAT);
+	fal_json_member_str(&line, "job", m->job);
+	fal_json_member_str(&line, "blake2b", m->blake2b);
+	fal_json_member_str(&line, "chain", m->chain);
+	fal_json_member_str(&line, "journal_chain", m->journal_chain);
 	for (size_t i = 0; i < MEMBERS; i++)
-		put_member(&members[i], (const char *)m + members[i].at, out);
-	fal_json_member_str(out, "by", m->past.by);
-	fal_json_key(out, "policy");
-	fal_policy_json_put(&m->policy, out);
-	put_people(&m->past, out);
-	fal_json_close(out, '}');
-	fal_put_u8(out, '\n');
+		put_member(&members[i], (const char *)m + members[i].at, &line);
+	fal_json_member_str(&line, "by", m->past.by);
+	fal_json_key(&line, "policy");
+	fal_policy_json_put(&m->policy, &line);
+	put_people(&m->past, &line);
+	fal_json_close(&line, '}');
+	if (line.err == FAL_OK)
+		fal_chain_put(&none, (char *)line.p, line.n, out);
+	else
+		out->err = line.err;
+	fal_buf_free(&line);
 }
 
 /* ---- in --- */
@@ -256,9 +263,16 @@ fal_snap_manifest_get(const char *name, const void *p, size_t n,
 		      struct fal_snap_manifest *out, struct fal_diag *diag)
 {
 	struct reading r = { name, diag, FAL_OK };
+	struct fal_chain none = { "" };
 	json_error_t why;
 	*out = (struct fal_snap_manifest){ 0 };
+	if (n == 0 || ((const char *)p)[n - 1] != '\n' ||
+	    !fal_chain_take(&none, p, n - 1))
+		return fal_diag_set(diag, FAL_EFORMAT, "%s: is not what was written",
+				    name);
 	json_t *o = json_loadb(p, n, JSON_REJECT_DUPLICATES, &why);
+	if (o == NULL && why.text[0] == '\0')
+		return fal_diag_set(diag, FAL_ENOMEM, "out of memory");
 	if (o == NULL)
 		return fal_diag_set(diag, FAL_EFORMAT, "%s:%d: %s", name, why.line,
 				    fal_text_unless_key(why.text));

@@ -1,6 +1,7 @@
 /* What a snapshot's manifest says (falcon-ps(1), FILES): the numbers of the image beside
  * it, its hash, what the coordinator was, the policy that held, and how much of trace and
- * journal belongs to it.  Bytes in, bytes out: no I/O. */
+ * journal belongs to it; last a link of its own (trace/chain.h), so that none that was
+ * damaged is believed.  Bytes in, bytes out: no I/O. */
 #ifndef FAL_RUN_MANIFEST_H
 #define FAL_RUN_MANIFEST_H
 

@@ -1,6 +1,7 @@
 /* Writing and finding snapshots. */
 #include "run/snapshot.h"
 
+#include "base/fault.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/parse.h"
@@ -124,7 +125,7 @@ write_state(struct fal_snapshot *s, int dir)
 		return broken(&s->diag, begun, state);
 	fal_hash_init(&hash);
 	int err = write_arrays(s, fd, &hash, &s->is.bytes);
-	if (err == FAL_OK && fsync(fd) < 0)
+	if (err == FAL_OK && FAL_TRY(FSYNC, -1, fsync(fd)) < 0)
 		err = FAL_EIO;
 	if (err < 0)
 		broken(&s->diag, begun, state);
@@ -142,8 +143,9 @@ write_manifest(struct fal_snapshot *s, int dir)
 	const int fd =
 		openat(dir, manifest, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
 	int err = text.err;
-	if (err == FAL_OK && (fd < 0 || fal_cli_put(fd, text.p, text.n) < 0 ||
-			      fsync(fd) < 0 || fsync(dir) < 0))
+	if (err == FAL_OK &&
+	    (fd < 0 || fal_cli_put(fd, text.p, text.n) < 0 ||
+	     FAL_TRY(FSYNC, -1, fsync(fd)) < 0 || FAL_TRY(FSYNC, -1, fsync(dir)) < 0))
 		err = broken(&s->diag, begun, manifest);
 	if (fd >= 0)
 		close(fd);
@@ -223,13 +225,15 @@ commit(struct fal_snapshot *s)
 	char name[NAME];
 	name_of(s->is.past.clock, name);
 	for (size_t i = 0; i < 2; i++)
-		if (s->synced[i] >= 0 && fsync(s->synced[i]) < 0 && errno != EINVAL)
+		if (s->synced[i] >= 0 && FAL_TRY(FSYNC, -1, fsync(s->synced[i])) < 0 &&
+		    errno != EINVAL)
 			return broken(&s->diag, i == 0 ? "trace.jsonl" : "policy.jsonl",
 				      "");
 	/* One of the same clock is the same, but for what is said of it. */
 	const bool there = faccessat(s->folder, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
 	const unsigned how = there ? RENAME_EXCHANGE : 0;
-	if (renameat2(s->folder, begun, s->folder, name, how) < 0 || fsync(s->folder) < 0)
+	if (FAL_TRY(RENAME, -1, renameat2(s->folder, begun, s->folder, name, how)) < 0 ||
+	    FAL_TRY(FSYNC, -1, fsync(s->folder)) < 0)
 		return broken(&s->diag, name, "");
 	if (there)
 		remove_folder(s->folder, begun);
@@ -298,7 +302,7 @@ read_manifest(int folder, const char *name, struct fal_snap_manifest *out,
 	ssize_t k = fd >= 0 ? 1 : -1;
 	while (k > 0 && text.n <= MANIFEST_MAX && fal_buf_room(&text, PIECE) != NULL) {
 		text.n -= PIECE;
-		k = read(fd, text.p + text.n, PIECE);
+		k = FAL_TRY(READ, -1, read(fd, text.p + text.n, PIECE));
 		text.n += k > 0 ? (size_t)k : 0;
 	}
 	int err = text.err;
@@ -321,12 +325,14 @@ check_state(int folder, const char *name, const struct fal_snap_manifest *m,
 	uint8_t digest[FAL_HASH_BYTES];
 	char hex[2 * FAL_HASH_BYTES + 1];
 	uint64_t bytes = 0;
-	const int fd = open_in(folder, name, state);
 	uint8_t *piece = fal_calloc(1, PIECE);
-	ssize_t k = fd >= 0 && piece != NULL ? 1 : -1;
+	if (piece == NULL)
+		return FAL_ENOMEM;
+	const int fd = open_in(folder, name, state);
+	ssize_t k = fd >= 0 ? 1 : -1;
 	fal_hash_init(&hash);
 	while (k > 0) {
-		k = read(fd, piece, PIECE);
+		k = FAL_TRY(READ, -1, read(fd, piece, PIECE));
 		fal_hash_update(&hash, piece, k > 0 ? (size_t)k : 0);
 		bytes += k > 0 ? (size_t)k : 0;
 	}
@@ -405,7 +411,7 @@ fill(void *arg, const struct fal_image_array *a)
 				    l->name, state, a->name);
 	l->left -= n;
 	while (n > 0) {
-		const ssize_t k = read(l->fd, at, n);
+		const ssize_t k = FAL_TRY(READ, -1, read(l->fd, at, n));
 		if (k < 0 && errno == EINTR)
 			continue;
 		if (k <= 0)
@@ -430,7 +436,8 @@ fal_snapshot_load(int folder, const struct fal_found *f, struct fal_rack *r,
 	int err = FAL_OK;
 	if (f->is.bytes == 0)
 		return FAL_OK;
-	if (l.fd < 0 || read(l.fd, head, sizeof(head)) != sizeof(head)) {
+	if (l.fd < 0 ||
+	    FAL_TRY(READ, -1, read(l.fd, head, sizeof(head))) != sizeof(head)) {
 		err = broken(diag, name, state);
 	} else {
 		struct fal_rd rd = fal_rd_init(head, sizeof(head));

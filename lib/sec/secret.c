@@ -1,6 +1,8 @@
 /* Memory for secrets, and random bytes, by libsodium. */
 #include "sec/secret.h"
 
+#include "base/fault.h"
+
 #include <sodium.h>
 
 void *
@@ -9,7 +11,7 @@ fal_secret_alloc(size_t n)
 	/* Idempotent and thread-safe; sodium_malloc needs it. */
 	if (sodium_init() < 0)
 		return NULL;
-	return sodium_malloc(n);
+	return FAL_TRY(MALLOC, NULL, sodium_malloc(n));
 }
 
 void

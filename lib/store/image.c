@@ -2,6 +2,7 @@
 #include "store/image.h"
 
 #include "base/err.h"
+#include "base/fault.h"
 #include "base/mem.h"
 
 #include <stdio.h>
@@ -32,7 +33,7 @@ room_for(const struct fal_image_array *a, struct fal_image *spare)
 		return p;
 	}
 	/* Not zeroed first: it may be large. */
-	return malloc(a->bytes > 0 ? a->bytes : 1);
+	return FAL_TRY(MALLOC, NULL, malloc(a->bytes > 0 ? a->bytes : 1));
 }
 
 int

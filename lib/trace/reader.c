@@ -375,8 +375,7 @@ deliver(struct fal_trace_reader *r, struct fal_trace_line *l)
 	json_t *o = json_loadb((const char *)r->part.p, r->part.n, JSON_REJECT_DUPLICATES,
 			       &why);
 	if (o == NULL) {
-		int err = json_error_code(&why) == json_error_out_of_memory ? FAL_ENOMEM
-									    : FAL_EFORMAT;
+		const int err = why.text[0] == '\0' ? FAL_ENOMEM : FAL_EFORMAT;
 		fal_trace_fail(l, err, "column %d: %s", why.column,
 			       fal_text_unless_key(why.text));
 		return;

@@ -214,7 +214,7 @@ struct fal_line_restart {
 	uint64_t clock, version; /* the next clock, the newest version */
 	uint64_t until;          /* clocks that were over before */
 	uint64_t lines;          /* that count of those before this one */
-	uint64_t torn;           /* bytes of a last line that were cut off */
+	uint64_t torn;           /* bytes at its end that were cut off */
 };
 
 void fal_line_job(struct fal_buf *b, const struct fal_line_job *d);

@@ -2,6 +2,7 @@
 #include "wire/zip.h"
 
 #include "base/err.h"
+#include "base/fault.h"
 #include "base/mem.h"
 #include "base/vector.h"
 
@@ -22,8 +23,8 @@ fal_zip_new(int level)
 	struct fal_zip *z = fal_calloc(1, sizeof(*z));
 	if (z == NULL)
 		return NULL;
-	z->c = ZSTD_createCCtx();
-	z->d = ZSTD_createDCtx();
+	z->c = FAL_TRY(MALLOC, NULL, ZSTD_createCCtx());
+	z->d = FAL_TRY(MALLOC, NULL, ZSTD_createDCtx());
 	if (z->c == NULL || z->d == NULL ||
 	    ZSTD_isError(ZSTD_CCtx_setParameter(z->c, ZSTD_c_compressionLevel, level))) {
 		fal_zip_free(z);
@@ -122,7 +123,7 @@ fal_unzip_new(void)
 	if (u == NULL)
 		return NULL;
 	u->size = size;
-	u->d = ZSTD_createDCtx();
+	u->d = FAL_TRY(MALLOC, NULL, ZSTD_createDCtx());
 	if (u->d == NULL || ZSTD_isError(ZSTD_DCtx_setParameter(u->d, ZSTD_d_windowLogMax,
 								FAL_UNZIP_WINDOW))) {
 		fal_unzip_free(u);

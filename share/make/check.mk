@@ -1,4 +1,4 @@
-# deps, check, check-again, sim, mutants, check-san, check-accuracy, check-torch, fuzz, bench,
+# deps, check, check-again, sim, faults, mutants, check-san, check-accuracy, check-torch, fuzz, bench,
 # bench-schemes, bench-proj, bench-exec, bench-pairs, demo.
 # share/make/tap runs one test of any kind, share/make/FalconTap.pm adds the closing line
 # to prove's report.
@@ -74,6 +74,15 @@ check-again:
 
 sim: $(SIM)
 	$(SIM) $(SEEDS) $(FROM)
+
+# Calls that fail, one after the other (base/fault.h), through what the programs do: minutes.
+# SCENARIO names some of what tests/points/run has.
+.PHONY: faults faulty
+faulty: deps-check
+	@$(MAKE) --no-print-directory MODE=fault B=$(MODES)/fault all
+
+faults: faulty
+	tests/points/run $(MODES)/fault $(SCENARIO)
 
 # Faults put in on purpose, one after the other: each must be found.  Minutes; MUTANTS
 # names some of tests/mutants/*.patch.

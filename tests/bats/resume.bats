@@ -115,7 +115,7 @@ disturbed() {
 	: >"$state/snapshot.new/state.safetensors"
 	begin
 	has "$(cat ps.err)" "$last/state.safetensors: is not what its manifest says: the one before"
-	has "$(cat ps.err)" "trace.jsonl: its last line was torn: 16 bytes cut off"
+	has "$(cat ps.err)" "trace.jsonl: its end was torn: 16 bytes cut off"
 	work fast --lanes 1
 	ended "$ps" ps
 	jq -se 'map(select(.ev == "restart")) | .[0].torn == 16' "$state/trace.jsonl"

@@ -89,6 +89,26 @@ torn(void **state)
 	ps_journal_close(&j);
 }
 
+/* A whole line that has another byte for its newline was acknowledged: it is not cut. */
+static void
+no_newline(void **state)
+{
+	(void)state;
+	for (unsigned bit = 0; bit < 8; bit++) {
+		struct ps_journal j;
+		struct seen s;
+		struct fal_diag d = { "" };
+		char text[256], where[64];
+		snprintf(text, sizeof(text), "%s", good);
+		text[good_bytes - 1] ^= (char)(1u << bit);
+		snprintf(where, sizeof(where), "%s:1:", path);
+		assert_int_equal(open_with(text, &j, &s, &d), FAL_EINVAL);
+		assert_int_equal(strncmp(d.text, where, strlen(where)), 0);
+		assert_int_equal(lseek(j.fd, 0, SEEK_END), good_bytes);
+		ps_journal_close(&j);
+	}
+}
+
 static void
 damaged(void **state)
 {
@@ -131,6 +151,7 @@ main(void)
 	close(fd);
 	make_good();
 	const struct CMUnitTest tests[] = { cmocka_unit_test(torn),
+					    cmocka_unit_test(no_newline),
 					    cmocka_unit_test(damaged) };
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	int failed = cmocka_run_group_tests(tests, NULL, NULL);
