@@ -113,6 +113,8 @@ open_now(struct fal_chan *c)
 {
 	c->state = FAL_CHAN_OPEN;
 	uv_timer_stop(&c->deadline);
+	fal_handshake_free(c->handshake); /* it has our key */
+	c->handshake = NULL;
 	if (c->ops.on_open != NULL)
 		c->ops.on_open(c->ops.arg, c);
 }

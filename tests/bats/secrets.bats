@@ -68,6 +68,55 @@ holds_none() {
 	holds_none "$pid" lab/observe.key lab/observe.key
 }
 
+# hidden PID FILE NAME: keys of the file are only where no dump has them, that of NAME is.
+hidden() {
+	local status=0
+	/usr/bin/python3 "$root/tests/secrets/memory.py" "$1" "$2" >places || status=$?
+	[ "$status" -ne 75 ] || skip "the memory of another process cannot be read here"
+	same "scan" "$status" 0
+	grep -qx "$3 hidden" places || {
+		echo "$3 is not in the memory: the test could not fail"
+		return 1
+	}
+	same "keys elsewhere" "$(grep -v ' hidden$' places | sort -u)" ""
+}
+
+@test "keys themselves are in no memory that is dumped: none is left by handshakes" {
+	start_ready ps falcon-ps -K lab/keyring -l 127.0.0.1:0 -s state \
+		--set job.epochs=1000000 tiny.job
+	ps=$pid
+	start work falcon-work -k lab/work.key --lanes 1 --cache none "$ready"
+	work=$pid
+	soon "work" grep -qF '"ev":"update"' state/trace.jsonl
+	for _ in 1 2 3; do # strangers, with names that there are
+		sed 's/^work work .\{5\}/work work AAAAA/' lab/work.key >wrong
+		chmod 600 wrong
+		timeout 1 falcon-stat -k wrong "$ready" || :
+		falcon-stat -k lab/observe.key "$ready" >stat.out
+	done
+	kill -HUP "$ps"
+	soon "the keyring" grep -qF "read again" ps.err
+	hidden "$ps" lab/keyring coordinator
+	hidden "$ps" lab/keyring work
+	hidden "$work" lab/work.key work
+	start stat falcon-stat --follow -k lab/observe.key "$ready"
+	soon "the observer" grep -qF '"ev":"join"' stat.out
+	hidden "$pid" lab/observe.key observe
+}
+
+@test "what is run has no key: not in its environment, not by a descriptor, and no core" {
+	windows
+	# Of the transport; a trainer's are in exec.bats.  It says nothing, and is killed.
+	start work falcon-work -k lab/work.key --cache none \
+		'exec:tr "\\0" "\\n" </proc/$$/environ >environ; ls -l /proc/$$/fd >fds; tr "\\0" "\\n" </proc/$PPID/cmdline >cmdline; ulimit -c >core; exec sleep 60'
+	soon "the command" test -s core
+	[ -s environ ]
+	same "a key in an environment or an argument" \
+		"$(grep -aFf windows environ cmdline || :)" ""
+	same "a descriptor of a key's file" "$(grep -F lab fds || :)" ""
+	same "the limit of its core" "$(cat core)" 0
+}
+
 # Pieces of the secrets in lab, 16 characters each, at drawn places.
 pieces() {
 	keys_of lab/keyring

@@ -56,7 +56,7 @@ keyring(const char *text, size_t n)
 		check(strcmp(keys[i].name, again[i].name) == 0 &&
 		      keys[i].role == again[i].role &&
 		      memcmp(keys[i].psk, again[i].psk, FAL_KEY_BYTES) == 0);
-		check(fal_keyring_find(kr, keys[i].name, 0, found) == FAL_OK);
+		check(fal_keyring_find(kr, keys[i].name, -1, found) == FAL_OK);
 		check(found[0] == &keys[i] || found[1] == &keys[i]);
 	}
 	fal_buf_free(&b);

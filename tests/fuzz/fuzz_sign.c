@@ -1,0 +1,55 @@
+/* The readers of keys to sign with and of envelopes.  No input is an envelope of a key
+ * that nobody has; what was signed comes back, and no other byte may be in its place. */
+#include "sec/sign.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
+
+#define TYPE "application/vnd.in-toto+json"
+
+static void
+check(bool fact)
+{
+	if (!fact)
+		abort();
+}
+
+static void
+keys(const char *text, size_t n)
+{
+	uint8_t key[FAL_KEY_BYTES];
+	char public[FAL_PEM_PUBLIC + 1], secret[FAL_PEM_SECRET + 1];
+	if (fal_sign_public_parse(text, n, key) == FAL_OK) {
+		fal_sign_public_text(key, public);
+		check(n == FAL_PEM_PUBLIC && memcmp(public, text, n) == 0);
+	}
+	if (fal_sign_secret_parse(text, n, key) == FAL_OK) {
+		fal_sign_secret_text(key, secret);
+		check(n == FAL_PEM_SECRET && memcmp(secret, text, n) == 0);
+	}
+}
+
+int
+LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
+{
+	uint8_t secret[FAL_KEY_BYTES], public[FAL_KEY_BYTES];
+	struct fal_buf out = { 0 }, back = { 0 };
+	struct fal_diag diag = { "" };
+	fal_sign_keypair(secret, public);
+	keys((const char *)data, n);
+	check(fal_envelope_get(public, TYPE, data, n, &back, &diag) < 0);
+	check(diag.text[0] != '\0' && strchr(diag.text, '\n') == NULL);
+	check(fal_envelope_put(secret, TYPE, data, n, &out) == FAL_OK);
+	check(fal_envelope_get(public, TYPE, out.p, out.n, &back, NULL) == FAL_OK);
+	check(back.n == n && (n == 0 || memcmp(back.p, data, n) == 0));
+	if (n > 2) {
+		const size_t at = (data[0] | (size_t)data[1] << 8) % out.n;
+		out.p[at] ^= data[2] != 0 ? data[2] : 1;
+		check(fal_envelope_get(public, TYPE, out.p, out.n, &back, NULL) < 0);
+	}
+	fal_buf_free(&out);
+	fal_buf_free(&back);
+	return 0;
+}
