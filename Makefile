@@ -4,8 +4,8 @@
 #   make demo       train LeNet-5 on Fashion-MNIST with four unequal workers
 #   make check      the tests           make lint       the linters
 #   make MODE=asan  one of release, debug, asan, tsan, cov, fault; objects in build/MODE
-#   make check-san faults mutants fuzz bench bench-schemes bench-proj bench-exec bench-pairs sim
-#        install uninstall dist clean: see share/make
+#   make check-san faults mutants fuzz corpus vectors bench bench-schemes bench-proj
+#        bench-exec bench-pairs sim install uninstall dist clean: see share/make
 #   make V=1        whole commands instead of "CC file.o"
 #
 # Sources are found by name: lib/*/*.c become one archive, every cmd/falcon-X/*.c one
@@ -102,8 +102,10 @@ test_disks_OF   := $(filter-out %/main.c %/start.c %/result.c,$(wildcard cmd/fal
 test_journal_OF := cmd/falcon-ps/journal.c
 test_plot_OF    := $(wildcard cmd/falcon-proj/plot_*.c) cmd/falcon-proj/gnuplot.c
 test_record_OF  := cmd/falcon-ps/record.c cmd/falcon-ps/tape.c
+# Keys that are drawn are those of the vectors.
+test_vectors_WITH := -Wl,--wrap=fal_random_bytes
 $(foreach t,$(UNIT),$(eval $(call program,$(B)/tests/$(t),tests/unit/$(t).c $($(t)_OF),\
-	-lcmocka $(BLAS_LIBS))))
+	-lcmocka $($(t)_WITH) $(BLAS_LIBS))))
 $(foreach t,$(BENCH),$(eval $(call program,$(B)/bench/$(t),tests/bench/$(t).c,\
 	$(BLAS_LIBS))))
 # falcon-ps with a fault in it, which the audit, or who is there, must find.

@@ -249,6 +249,9 @@ judge(struct reading *r, const struct fal_snap_manifest *m)
 		fail(r, "version", "too small for the others");
 	if ((m->bytes == 0) != (m->image.version == 0))
 		fail(r, "bytes", "none, or of version 0");
+	/* Memory is taken for them before the file is read. */
+	if (m->image.olds > m->bytes / sizeof(float))
+		fail(r, "olds", "more than the file can hold");
 	if (m->lines == 0)
 		fail(r, "lines", "none");
 	if (p->kept_clock > p->clock || p->kept_version > m->image.version ||

@@ -1,5 +1,5 @@
-# deps, check, check-again, sim, faults, mutants, check-san, check-accuracy, check-torch, fuzz, bench,
-# bench-schemes, bench-proj, bench-exec, bench-pairs, demo.
+# deps, check, check-again, sim, faults, mutants, check-san, check-accuracy, check-torch, fuzz,
+# corpus, bench, bench-schemes, bench-proj, bench-exec, bench-pairs, demo.
 # share/make/tap runs one test of any kind, share/make/FalconTap.pm adds the closing line
 # to prove's report.
 
@@ -36,6 +36,7 @@ $(B)/bench/bench_nn: | $(ISAS:%=$(B)/bench/bench_nn-%)
 MODES := $(patsubst %/$(MODE),%,$(B))
 
 SIM  := $(if $(SIM_SRC),$(B)/tests/simulate)
+REPLAY := $(B)/tests/replay
 BATS := $(wildcard tests/bats/*.bats)
 # The simulator's seeds FROM … FROM+SEEDS-1.
 SEEDS ?= 2000
@@ -60,8 +61,8 @@ check:
 	@$(MAKE) --no-print-directory deps-check
 	@$(MAKE) --no-print-directory check-tests
 
-check-tests: $(PROG_BIN) $(UNIT_BIN) $(SIM) $(FAULT_BIN)
-	FALCON_FAILED=$(FAILED) $(PROVE) --jobs $(JOBS) $(SIM) $(BATS) $(UNIT_BIN)
+check-tests: $(PROG_BIN) $(UNIT_BIN) $(SIM) $(REPLAY) $(FAULT_BIN) $(B)/tests/make-vectors
+	FALCON_FAILED=$(FAILED) $(PROVE) --jobs $(JOBS) $(SIM) $(BATS) $(REPLAY) $(UNIT_BIN)
 
 # What failed in the last check, once more and one after the other: a job of real
 # processes may have missed its time where others used the machine.  Of programs that
@@ -118,16 +119,22 @@ $(eval $(call program,$(B)/tests/dump_grad,tests/torch/dump_grad.c,$(BLAS_LIBS))
 $(eval $(call program,$(B)/tests/dump_steps,tests/torch/dump_steps.c,))
 
 # Seconds for each target.  What a target found stays in build/fuzz, a crash too.
-FUZZ_SECONDS ?= 20
-# Folders of examples to begin with, by target.
+T ?= 20
+# What a target has of a program, beside the library.
+fuzz_journal_OF := cmd/falcon-ps/journal.c
+fuzz_set_OF := cmd/falcon-sync/set.c
+fuzz_snapshot_OF := cmd/falcon-ps/manifest.c
+fuzz_texts_OF := cmd/falcon-work/texts.c
+# Folders of examples to begin with, by target, beside those that are kept.
+FUZZ_KEPT := tests/fuzz/corpus
 FUZZ_SEEDS_fuzz_job := share/jobs
 FUZZ_SEEDS_fuzz_coord := $(B)/fuzz/coord_seeds
-run-fuzz_coord: | $(FUZZ_SEEDS_fuzz_coord)
+run-fuzz_coord keep-fuzz_coord: | $(FUZZ_SEEDS_fuzz_coord)
 $(FUZZ_SEEDS_fuzz_coord): tests/fuzz/coord_seeds
 	$< $@
 FUZZ_SEEDS_fuzz_agent := $(B)/fuzz/seeds/agent
 FUZZ_SEEDS_fuzz_shard := $(B)/fuzz/seeds/shard
-run-fuzz_agent run-fuzz_shard: | $(B)/fuzz/seeds
+run-fuzz_agent run-fuzz_shard keep-fuzz_agent keep-fuzz_shard: | $(B)/fuzz/seeds
 $(B)/fuzz/seeds: tests/fuzz/seeds
 	$< $@
 
@@ -138,7 +145,7 @@ $(B)/lib/wire/bfp_kern.o $(B)/lib/base/rng.o $(B)/lib/optim/optim.o: \
 	private MODE_FLAGS += -fno-sanitize-coverage=trace-cmp
 endif
 
-.PHONY: fuzz fuzz-run $(FUZZ:%=run-%)
+.PHONY: fuzz fuzz-run corpus corpus-keep $(FUZZ:%=run-%) $(FUZZ:%=keep-%)
 fuzz:
 	@$(DEPS) fuzz
 	$(MAKE) MODE=fuzz B=$(MODES)/fuzz CC=clang fuzz-run
@@ -147,11 +154,42 @@ fuzz-run: $(FUZZ:%=run-%)
 
 $(FUZZ:%=run-%): run-%: $(B)/fuzz/%
 	@mkdir -p $<.corpus
-	$< -max_total_time=$(FUZZ_SECONDS) -max_len=65536 -print_final_stats=1 -verbosity=0 \
-		-print_funcs=0 -artifact_prefix=$<- $<.corpus $(FUZZ_SEEDS_$*)
+	$< -max_total_time=$(T) -max_len=65536 -print_final_stats=1 -verbosity=0 \
+		-print_funcs=0 -artifact_prefix=$<- $<.corpus $(FUZZ_SEEDS_$*) \
+		$(wildcard $(FUZZ_KEPT)/$*)
 
-$(foreach t,$(FUZZ),$(eval $(call program,$(B)/fuzz/$(t),tests/fuzz/$(t).c,\
+# Keeps in tests/fuzz/corpus, of what the tests write and the targets found, the least
+# that reaches all that it reaches.
+corpus: all
+	@$(DEPS) fuzz
+	rm -rf $(MODES)/fuzz/collected
+	FALCON_BIN="$(abspath $(B))" tests/fuzz/collect $(MODES)/fuzz/collected
+	$(MAKE) MODE=fuzz B=$(MODES)/fuzz CC=clang corpus-keep
+
+corpus-keep: $(FUZZ:%=keep-%)
+
+$(FUZZ:%=keep-%): keep-%: $(B)/fuzz/%
+	tests/fuzz/keep $< $(FUZZ_KEPT)/$* $(B)/fuzz/collected/$* $<.corpus \
+		$(FUZZ_SEEDS_$*)
+
+$(foreach t,$(FUZZ),$(eval $(call program,$(B)/fuzz/$(t),tests/fuzz/$(t).c $($(t)_OF),\
 	-fsanitize=fuzzer $(BLAS_LIBS))))
+
+# What share/vectors holds, made anew.
+.PHONY: vectors
+vectors: $(B)/tests/make-vectors
+	$< share/vectors
+$(eval $(call program,$(B)/tests/make-vectors,tests/vectors/make.c,\
+	-Wl$(comma)--wrap=fal_random_bytes))
+
+# All targets in one program without a fuzzer, over what is kept of them.
+$(B)/replay/tests/fuzz/fuzz_%.o: tests/fuzz/fuzz_%.c $(B)/flags $(B)/packages
+	@mkdir -p $(@D)
+	$(call do,CC)$(CC) $(ALL_CFLAGS) -DLLVMFuzzerTestOneInput=fuzz_$* -c -o $@ $<
+$(B)/tests/fuzz/replay.o: private CPPFLAGS += -DTARGETS='$(patsubst fuzz_%,TARGET(%),$(FUZZ))'
+$(B)/tests/fuzz/replay.o: $(FUZZ:%=tests/fuzz/%.c)
+$(eval $(call program,$(REPLAY),tests/fuzz/replay.c \
+	$(FUZZ:%=replay/tests/fuzz/%.c) $(foreach t,$(FUZZ),$($(t)_OF)),$(BLAS_LIBS)))
 
 # The figures are in bench.json, beside the mode folders.
 .PHONY: bench bench-schemes bench-proj bench-exec bench-pairs demo

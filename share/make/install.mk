@@ -5,7 +5,8 @@
 INSTALLED := $(foreach f,$(PROG_BIN),$(f):bin/$(notdir $(f))) \
 	$(foreach f,$(wildcard man/*.[157]),$(f):share/man/man$(subst .,,$(suffix \
 		$(f)))/$(notdir $(f))) \
-	$(foreach f,$(wildcard share/models/* share/jobs/* share/data/fetch share/systemd/* share/falcon.py),\
+	$(foreach f,$(wildcard share/models/* share/jobs/* share/data/fetch share/systemd/* share/vectors/* \
+		share/falcon.py),\
 		$(f):share/falcon/$(f:share/%=%))
 
 # Executables stay executable.

@@ -115,6 +115,10 @@ class Link:
         return hashlib.blake2b(said, digest_size=32, key=self.public + self.psk,
                                person=label).digest()
 
+    @staticmethod
+    def ephemeral():
+        return X25519PrivateKey.generate()
+
     # Noise, section 5
 
     def mix_hash(self, data):
@@ -149,7 +153,7 @@ class Link:
         self.h = self.ck = self.PROTOCOL.ljust(64, b"\0")
         self.mix_hash(said)
         self.mix_hash(self.public)
-        mine = X25519PrivateKey.generate()
+        mine = self.ephemeral()
         e = mine.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
         self.ck, mixed, k = self.hkdf(self.psk, 3)  # psk
         self.mix_hash(mixed)
@@ -158,7 +162,8 @@ class Link:
         self.mix_key(e)
         self.mix_key(mine.exchange(X25519PublicKey.from_public_bytes(self.public)))  # es
         said += e + self.seal(b"")
-        self.s.sendall(said + self.mac(b"falcon hello", said))
+        said += self.mac(b"falcon hello", said)
+        self.s.sendall(said)
         answer = self.read(10)
         if answer[8] != 0:
             assert self.read(32) == self.mac(b"falcon refusal", said + answer)

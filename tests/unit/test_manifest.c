@@ -45,6 +45,7 @@ draw(struct fal_snap_manifest *m)
 	p->clock = m->image.version;
 	p->first = fal_rng_below(&rng, (uint32_t)p->version);
 	m->image.olds = fal_rng_below(&rng, 2);
+	m->bytes += 4 * m->image.olds;
 	p->t = fal_rng_unit(&rng);
 	p->loss = fal_rng_unit(&rng) * 1e-300;
 	p->accuracy = -1;
@@ -179,7 +180,7 @@ impossible(void **state)
 	(void)state;
 	struct fal_snap_manifest m, got;
 	struct fal_diag diag;
-	for (int what = 0; what < 6; what++) {
+	for (int what = 0; what < 7; what++) {
 		struct fal_buf text = { 0 };
 		draw(&m);
 		m.past.evaluating = false;
@@ -198,6 +199,11 @@ impossible(void **state)
 			break;
 		case 4:
 			m.image.holds = !m.image.holds;
+			break;
+		case 5: /* more versions than the file beside it has room for */
+			m.image.version = m.past.clock = UINT64_C(1) << 40;
+			m.image.olds = UINT32_MAX;
+			m.bytes = UINT32_MAX;
 			break;
 		default:
 			m.past.here = 1;

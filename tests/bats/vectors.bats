@@ -1,0 +1,38 @@
+# share/vectors: what others test their programs with.
+
+load common
+
+setup() {
+	cd "$BATS_TEST_TMPDIR"
+}
+
+@test "they are made anew as they are" {
+	[ -x "$bin/tests/make-vectors" ] || skip "make-vectors is not built"
+	"$bin/tests/make-vectors" .
+	for file in "$root"/share/vectors/*.txt; do
+		cmp "$file" "${file##*/}"
+	done
+}
+
+@test "a client written from the page agrees with them" {
+	/usr/bin/python3 -c 'import cryptography' 2>/dev/null ||
+		skip "python3-cryptography is not installed"
+	export PYTHONDONTWRITEBYTECODE=1
+	/usr/bin/python3 "$root/tests/client/vectors.py" "$root/share/vectors" >said
+	same said "$(cat said)" "38 vectors"
+}
+
+@test "it does not where one was changed" {
+	/usr/bin/python3 -c 'import cryptography' 2>/dev/null ||
+		skip "python3-cryptography is not installed"
+	export PYTHONDONTWRITEBYTECODE=1
+	cp -r "$root/share/vectors" changed
+	for file in handshake records blocks; do
+		sed 's/^expect: ok/expect: refused/' "$root/share/vectors/$file.txt" \
+			>"changed/$file.txt"
+		run /usr/bin/python3 "$root/tests/client/vectors.py" changed
+		same status "$status" 1
+		has "$output" "$file.txt: "
+		cp "$root/share/vectors/$file.txt" "changed/$file.txt"
+	done
+}

@@ -1,0 +1,82 @@
+/* A snapshot's numbers and bytes, of which the hash was right, whatever they are: new
+ * shards become them, and step from there, or refuse.  The input: how, the numbers, then
+ * the bytes of all arrays, over and over. */
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "shard/rack.h"
+#include "wire/bfp.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n);
+
+enum { N = FAL_BLOCK + 5 };
+
+struct bytes {
+	const uint8_t *p;
+	size_t n, at;
+};
+
+static int
+fill(void *arg, const struct fal_image_array *a)
+{
+	struct bytes *b = arg;
+	uint8_t *to = a->p;
+	for (size_t i = 0; i < a->bytes; i++)
+		to[i] = b->n > 0 ? b->p[b->at++ % b->n] : 0;
+	return FAL_OK;
+}
+
+static void
+says(struct fal_rack *r)
+{
+	struct fal_shard_say say;
+	uint32_t shard;
+	while (fal_rack_next(r, &shard, &say))
+		;
+}
+
+int
+LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
+{
+	static float init[N];
+	struct fal_rd r = fal_rd_init(p, n);
+	const uint8_t how = fal_get_u8(&r);
+	const struct fal_rack_conf conf = {
+		.shards = 1 + (how & 1),
+		.each = { .n = N,
+			  .tasks = 4,
+			  .optim = { .kind = how / 16 % FAL_OPTIMS,
+				     .momentum = 0.5f,
+				     .beta1 = 0.9,
+				     .beta2 = 0.99,
+				     .eps = 1e-8f } },
+	};
+	struct fal_image_head is = { .version = fal_get_u64(&r),
+				     .steps = fal_get_u64(&r),
+				     .showns = fal_get_u64(&r),
+				     .olds = fal_get_u8(&r) % 8,
+				     .holds = how & 8,
+				     .held = fal_get_u64(&r) };
+	if (r.err < 0)
+		return -1;
+	struct bytes b = { r.p, r.n, 0 };
+	struct fal_rack *rack = fal_rack_new(&conf, init);
+	assert(rack != NULL);
+	const int err = fal_rack_become(rack, &is, fill, &b);
+	assert(err == FAL_OK || err == FAL_EINVAL);
+	if (err == FAL_OK) {
+		assert(fal_rack_params(rack, is.version) != NULL);
+		const struct fal_shard_order step = { .kind = FAL_ORDER_STEP,
+						      .lr = 0.1f,
+						      .versions = 2 };
+		const int went = fal_rack_order(rack, &step);
+		assert(went == FAL_OK || went == FAL_ELIMIT);
+		says(rack);
+	}
+	fal_rack_free(rack);
+	return 0;
+}
