@@ -3,6 +3,7 @@
 #include "run/manifest.h"
 
 #include "base/json.h"
+#include "base/line.h"
 #include "base/mem.h"
 #include "base/text.h"
 #include "job/policy.h"
@@ -245,6 +246,8 @@ static void
 judge(struct reading *r, const struct fal_snap_manifest *m)
 {
 	const struct fal_coord_past *p = &m->past;
+	if (fal_line_of(m->image.version) != 0)
+		fail(r, "version", "none of the job's model");
 	if (m->image.olds > m->image.version || p->first > m->image.version)
 		fail(r, "version", "too small for the others");
 	if ((m->bytes == 0) != (m->image.version == 0))

@@ -2,6 +2,7 @@
 #include "store/store_priv.h"
 
 #include "base/err.h"
+#include "base/line.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -50,7 +51,8 @@ int
 fal_store_become(struct fal_store *s, const struct fal_image_head *is)
 {
 	assert(s->version == 0 && s->open.n == 0);
-	if (is->olds > is->version)
+	if (is->olds > is->version || is->olds == UINT32_MAX ||
+	    fal_line_of(is->version) != 0)
 		return FAL_EINVAL;
 	int err = fal_store_keep(s, is->olds + 1);
 	if (err < 0)

@@ -123,7 +123,6 @@ T ?= 20
 # What a target has of a program, beside the library.
 fuzz_journal_OF := cmd/falcon-ps/journal.c
 fuzz_set_OF := cmd/falcon-sync/set.c
-fuzz_snapshot_OF := cmd/falcon-ps/manifest.c
 fuzz_texts_OF := cmd/falcon-work/texts.c
 # Folders of examples to begin with, by target, beside those that are kept.
 FUZZ_KEPT := tests/fuzz/corpus

@@ -1,6 +1,6 @@
 /* A snapshot's manifest as it may lie on a disk: what is read says what is possible, and
  * is written and read again as itself. */
-#include "../../cmd/falcon-ps/manifest.h"
+#include "run/manifest.h"
 
 #include <assert.h>
 #include <string.h>
@@ -10,10 +10,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n);
 int
 LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 {
-	struct ps_manifest m, again;
+	struct fal_snap_manifest m, again;
 	struct fal_diag diag = { "" };
 	struct fal_buf one = { 0 }, two = { 0 };
-	if (ps_manifest_get("fuzz", p, n, &m, &diag) < 0) {
+	if (fal_snap_manifest_get("fuzz", p, n, &m, &diag) < 0) {
 		assert(diag.text[0] != '\0' && strchr(diag.text, '\n') == NULL);
 		return 0;
 	}
@@ -21,12 +21,13 @@ LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 	assert(m.past.kept_version <= m.past.version);
 	for (uint32_t i = 0; i < m.past.here; i++)
 		assert(m.past.worker[i].id >= 1 && m.past.worker[i].id <= m.past.workers);
-	ps_manifest_put(&m, &one);
-	assert(one.err == 0 && ps_manifest_get("own", one.p, one.n, &again, &diag) == 0);
-	ps_manifest_put(&again, &two);
+	fal_snap_manifest_put(&m, &one);
+	assert(one.err == 0 &&
+	       fal_snap_manifest_get("own", one.p, one.n, &again, &diag) == 0);
+	fal_snap_manifest_put(&again, &two);
 	assert(one.n == two.n && memcmp(one.p, two.p, one.n) == 0);
-	ps_manifest_free(&m);
-	ps_manifest_free(&again);
+	fal_snap_manifest_free(&m);
+	fal_snap_manifest_free(&again);
 	fal_buf_free(&one);
 	fal_buf_free(&two);
 	return 0;

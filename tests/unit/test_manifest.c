@@ -180,7 +180,7 @@ impossible(void **state)
 	(void)state;
 	struct fal_snap_manifest m, got;
 	struct fal_diag diag;
-	for (int what = 0; what < 7; what++) {
+	for (int what = 0; what < 8; what++) {
 		struct fal_buf text = { 0 };
 		draw(&m);
 		m.past.evaluating = false;
@@ -200,8 +200,11 @@ impossible(void **state)
 		case 4:
 			m.image.holds = !m.image.holds;
 			break;
-		case 5: /* more versions than the file beside it has room for */
+		case 6: /* that of a group's own model */
 			m.image.version = m.past.clock = UINT64_C(1) << 40;
+			break;
+		case 5: /* more versions than the file beside it has room for */
+			m.image.version = m.past.clock = UINT64_C(1) << 39;
 			m.image.olds = UINT32_MAX;
 			m.bytes = UINT32_MAX;
 			break;

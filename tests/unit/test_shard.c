@@ -294,6 +294,33 @@ replace(uint32_t from, uint32_t to, uint64_t version)
 	assert_false(fal_rack_marked(rack[from], version, image)); /* it was taken */
 }
 
+static int
+untaken(void *arg, const struct fal_image_array *a)
+{
+	(void)arg;
+	fail_msg("bytes are asked for: %s", a->name);
+	return FAL_OK;
+}
+
+/* Numbers that no image has.  fuzz_image found the first. */
+static void
+become_nothing(void **state)
+{
+	static const struct fal_image_head heads[] = {
+		{ .version = UINT64_C(1) << 40 }, /* of a line */
+		{ .version = 3, .olds = 4 },
+		{ .version = UINT64_C(1) << 39, .olds = UINT32_MAX },
+		{ .version = 3, .holds = true, .held = 4 },
+	};
+	(void)state;
+	for (size_t i = 0; i < sizeof(heads) / sizeof(heads[0]); i++) {
+		fal_rack_free(rack[0]);
+		make_rack(0);
+		check(fal_rack_become(rack[0], &heads[i], untaken, NULL), FAL_EINVAL,
+		      "become");
+	}
+}
+
 /* Shards that were made of images of others, cut otherwise, go on as these do: the same
  * versions, the same that are held, the same doubts. */
 static void
@@ -564,9 +591,15 @@ main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, begin, end)
 	const struct CMUnitTest tests[] = {
-		TEST(law_over_placements), TEST(goes_on),         TEST(refused),
-		TEST(refused_in_part),     TEST(taken_back),      TEST(doubted),
-		TEST(fenced_early),        TEST(asked_meanwhile),
+		TEST(law_over_placements),
+		TEST(goes_on),
+		TEST(become_nothing),
+		TEST(refused),
+		TEST(refused_in_part),
+		TEST(taken_back),
+		TEST(doubted),
+		TEST(fenced_early),
+		TEST(asked_meanwhile),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, NULL, NULL);
