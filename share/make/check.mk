@@ -168,7 +168,7 @@ corpus: all
 corpus-keep: $(FUZZ:%=keep-%)
 
 $(FUZZ:%=keep-%): keep-%: $(B)/fuzz/%
-	tests/fuzz/keep $< $(FUZZ_KEPT)/$* $(B)/fuzz/collected/$* $<.corpus \
+	tests/fuzz/keep $< $(FUZZ_KEPT)/$* $(B)/collected/$* $<.corpus \
 		$(FUZZ_SEEDS_$*)
 
 $(foreach t,$(FUZZ),$(eval $(call program,$(B)/fuzz/$(t),tests/fuzz/$(t).c $($(t)_OF),\
