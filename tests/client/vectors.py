@@ -9,7 +9,6 @@ import sys
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
-from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 import client
 
@@ -67,19 +66,20 @@ def handshake(v):
     if got == "ok":
         assert link.h == of(v, "hash"), "another hash"
         for mine, key in ((link.tx, "client-key"), (link.rx, "server-key")):
-            nonce, theirs = bytes(12), ChaCha20Poly1305(of(v, key))
-            assert mine.encrypt(nonce, b"", b"") == theirs.encrypt(nonce, b"", b""), key
+            assert mine == of(v, key), key
     return got
 
 
 def record(v):
-    link = Told(of(v, "record"))
+    link = Told(of(v, "record") + bytes.fromhex(v.get("then", "")))
     if v["kind"] == "session":
-        link.rx, link.got = ChaCha20Poly1305(of(v, "key")), int(v["counter"])
+        link.rx, link.got = of(v, "key"), int(v["counter"])
     else:
         link.expect(int(v["publication"]), of(v, "key"), 3 * int(v["records"]), of(v, "ad"))
     try:
         message = link.receive()
+        if "then" in v:
+            message += link.receive()
     except (AssertionError, InvalidTag, EOFError):
         return "refused"
     assert message == of(v, "message"), "another message"

@@ -299,7 +299,17 @@ record(const struct vector *v)
 	const size_t n = bytes(v, "record", rec);
 	const int got = fal_reader_next(r, rec, n, &used, &msg, &msg_n);
 	expects(v, got == 1 && used == n ? "ok" : got == FAL_ETRUNC ? "more" : "refused");
-	if (got == 1)
+	if (got == 1 && word(v, "then") != NULL) {
+		uint8_t both[2 * LINES];
+		const size_t first = msg_n;
+		assert_in_range(first, 1, LINES);
+		memcpy(both, msg, first);
+		const size_t then = bytes(v, "then", rec);
+		assert_int_equal(fal_reader_next(r, rec, then, &used, &msg, &msg_n), 1);
+		assert_in_range(msg_n, 1, LINES);
+		memcpy(both + first, msg, msg_n);
+		same(v, "message", both, first + msg_n);
+	} else if (got == 1)
 		same(v, "message", msg, msg_n);
 	fal_reader_free(r);
 }

@@ -359,6 +359,8 @@ static const struct rec recs[] = {
 	{ "plain", 0, 0, 0, 0, 0, M("twelve bytes"), NULL, "ok" },
 	{ "the 258th of its direction", 0, 257, 257, 0, 0, M("twelve bytes"), NULL,
 	  "ok" },
+	{ "the last one of its key, and the one behind it", 0, 65535, 65535, 0, 0,
+	  M("twelve bytes"), "twelve bytes, and more", "ok" },
 	{ "an empty message", 0, 0, 0, 0, 0, M(""), NULL, "ok" },
 	{ "a zstd frame", 1, 0, 0, 0, 0, M(FRAME "hello"), "hello", "ok" },
 	{ "left out: the next one comes", 0, 1, 0, 0, 0, M("twelve bytes"), NULL,
@@ -393,7 +395,6 @@ session_record(const struct rec *r)
 	     "seal");
 	tx.next = r->counter;
 	must(fal_record_seal(&tx, r->flags, rec, r->n) == 0, "seal");
-	fal_seal_wipe(&tx);
 	if (r->flip > 0)
 		rec[r->flip - 1] ^= r->by;
 	called(r->name);
@@ -401,6 +402,12 @@ session_record(const struct rec *r)
 	bytes("key", key_of(CLIENT), FAL_KEY_BYTES);
 	number("counter", (int64_t)r->seen);
 	bytes("record", rec, FAL_RECORD_HEAD + r->n + FAL_SEAL_TAG);
+	if (r->counter == FAL_SEAL_REKEY - 1) { /* the next one has another key */
+		memcpy(rec + FAL_RECORD_HEAD, ", and more", 10);
+		must(fal_record_seal(&tx, 0, rec, 10) == 0, "seal");
+		bytes("then", rec, FAL_RECORD_HEAD + 10 + FAL_SEAL_TAG);
+	}
+	fal_seal_wipe(&tx);
 	if (strcmp(r->expect, "ok") == 0)
 		bytes("message", r->plain != NULL ? r->plain : r->message,
 		      r->plain != NULL ? strlen(r->plain) : r->n);
