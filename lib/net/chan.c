@@ -148,6 +148,33 @@ start_deadline(struct fal_chan *c)
 	uv_timer_start(&c->deadline, on_deadline, c->deadline_ms, 0);
 }
 
+/* --- signs of life --- */
+
+static void
+on_life(uv_timer_t *t)
+{
+	struct fal_chan *c = t->data;
+	const uint64_t said = fal_outbox_tx(c->out);
+	c->silent = c->heard ? 0 : c->silent + 1;
+	c->heard = false;
+	if (c->silent == FAL_CHAN_LIVES) {
+		fal_chan_fail(c, FAL_EIO, "nothing was heard for %g s",
+			      c->life_ms * FAL_CHAN_LIVES / 1e3);
+		return;
+	}
+	if (said == c->said && !c->writing &&
+	    fal_writer_put(c->writer, NULL, 0, FAL_SEND_CONTROL) == FAL_OK)
+		fal_chan_flush(c);
+	c->said = said;
+}
+
+void
+fal_chan_live(struct fal_chan *c)
+{
+	c->heard = true;
+	uv_timer_start(&c->deadline, on_life, c->life_ms, c->life_ms);
+}
+
 /* --- life --- */
 
 static void
@@ -220,6 +247,7 @@ fal_chan_new(uv_loop_t *loop, const struct fal_chan_opt *opt,
 	c->loop = loop;
 	c->ops = *ops;
 	c->deadline_ms = opt->deadline_ms != 0 ? opt->deadline_ms : FAL_CHAN_DEADLINE_MS;
+	c->life_ms = opt->life_ms != 0 ? opt->life_ms : FAL_CHAN_LIFE_MS;
 	const int err = new_parts(c, opt);
 	if (err < 0) {
 		free_parts(c);

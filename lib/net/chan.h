@@ -24,6 +24,12 @@
 /* Milliseconds for connecting and the handshake, up to the first record of a client, and
  * again for closing. */
 #define FAL_CHAN_DEADLINE_MS 10000
+/* Signs of life, over whatever stream: who has sent nothing for FAL_CHAN_LIFE_MS sends an
+ * empty message, of which its peer's owner hears nothing.  After FAL_CHAN_LIVES times as
+ * long without a byte the channel ends with FAL_EIO.  Time in which this process was
+ * stopped counts as one of them at most. */
+#define FAL_CHAN_LIFE_MS 10000
+#define FAL_CHAN_LIVES 6
 #define FAL_CHAN_SEND_CAP ((size_t)64 << 20) /* bytes that may wait in a send queue */
 #define FAL_CHAN_TURN_NS 2000000u            /* of reading before others have a turn */
 
@@ -47,6 +53,7 @@ struct fal_chan_ops {
 struct fal_chan_opt {
 	size_t send_cap;             /* bytes; 0: FAL_CHAN_SEND_CAP */
 	unsigned deadline_ms;        /* 0: FAL_CHAN_DEADLINE_MS */
+	unsigned life_ms;            /* 0: FAL_CHAN_LIFE_MS */
 	const struct fal_link *link; /* to be emulated; NULL: none */
 };
 

@@ -34,13 +34,16 @@ struct fal_chan {
 	bool paused, deaf, writing, undrained;
 	bool crowded; /* its owner waits for room */
 	struct fal_stream *io;
-	uv_timer_t deadline;
-	uv_idle_t again; /* reading goes on in the next turn */
-	uv_idle_t flush; /* something is to be written */
+	uv_timer_t deadline; /* of an open channel: when signs of life are looked for */
+	uv_idle_t again;     /* reading goes on in the next turn */
+	uv_idle_t flush;     /* something is to be written */
 	uv_write_t write;
 	uv_shutdown_t shutdown;
 	struct fal_slow *slow; /* between us and the socket; NULL: nothing */
-	unsigned deadline_ms;
+	unsigned deadline_ms, life_ms;
+	bool heard;      /* since they were looked for */
+	unsigned silent; /* how often in a row not */
+	uint64_t said;   /* bytes sent by then */
 
 	/* client */
 	struct fal_handshake *handshake;
@@ -72,6 +75,9 @@ struct fal_chan {
  * callback.  FAL_ENOMEM, FAL_EIO (of opt->link). */
 int fal_chan_new(uv_loop_t *loop, const struct fal_chan_opt *opt,
 		 const struct fal_chan_ops *ops, struct fal_chan **out);
+
+/* The session is open: signs of life are given and looked for. */
+void fal_chan_live(struct fal_chan *c);
 
 /* Of chan.c: what waits, a refusal, is sent; then the channel ends for this reason. */
 void fal_chan_turn_away(struct fal_chan *c, int err, const char *why);

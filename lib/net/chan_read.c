@@ -112,9 +112,9 @@ static void
 open_now(struct fal_chan *c)
 {
 	c->state = FAL_CHAN_OPEN;
-	uv_timer_stop(&c->deadline);
 	fal_handshake_free(c->handshake); /* it has our key */
 	c->handshake = NULL;
+	fal_chan_live(c);
 	if (c->ops.on_open != NULL)
 		c->ops.on_open(c->ops.arg, c);
 }
@@ -190,11 +190,12 @@ read_record(struct fal_chan *c)
 		return true;
 	}
 	fal_inbox_used(c->in, used);
+	c->heard = true; /* of a slow line it was read long before */
 	/* Nothing is expected yet, so this was no shared record: the client is no replay.
 	 */
 	if (c->state == FAL_CHAN_UNPROVEN)
 		open_now(c);
-	if (got == 1 && c->state == FAL_CHAN_OPEN)
+	if (got == 1 && n > 0 && c->state == FAL_CHAN_OPEN) /* else a sign of life */
 		c->ops.on_msg(c->ops.arg, c, msg, n);
 	return true;
 }
@@ -288,6 +289,7 @@ on_read(uv_stream_t *s, ssize_t n, const uv_buf_t *buf)
 		return;
 	}
 	c->rx += (uint64_t)n;
+	c->heard = true;
 	fal_inbox_put(c->in, (size_t)n);
 	if (c->slow != NULL) {
 		fal_slow_read(c->slow, (size_t)n);

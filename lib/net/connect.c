@@ -2,9 +2,9 @@
 #include "net/connect.h"
 
 #include "base/mem.h"
+#include "net/lookup.h"
 
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -13,12 +13,12 @@ struct fal_connect {
 	struct fal_addr addr;
 	struct fal_stream *io;
 	struct fal_connect_ops ops;
-	uv_getaddrinfo_t resolve;
+	struct fal_lookup *lookup; /* of the name, while it runs */
 	uv_connect_t connect;
 	struct addrinfo *all, *next; /* results, and the next one to be tried */
 	struct child *child;         /* of an exec address, while it runs */
 	int exit_status;             /* after that */
-	bool busy;                   /* a lookup, or the last attempt's end, is to come */
+	bool busy;                   /* the last attempt's end is to come */
 	bool closed;
 };
 
@@ -30,23 +30,16 @@ struct child {
 
 static void connect_next(struct fal_connect *k);
 
-/* What it was busy with is over: false if nobody wants more of it. */
-static bool
-goes_on(struct fal_connect *k)
-{
-	k->busy = false;
-	if (k->closed)
-		k->ops.closed(k->ops.arg);
-	return !k->closed;
-}
-
 /* The stream of the last attempt is closed. */
 static void
 on_retry(uv_handle_t *h)
 {
 	struct fal_connect *k = h->data;
-	if (!goes_on(k))
+	k->busy = false;
+	if (k->closed) {
+		k->ops.closed(k->ops.arg);
 		return;
+	}
 	fal_stream_closed(k->io);
 	connect_next(k);
 }
@@ -91,12 +84,11 @@ connect_next(struct fal_connect *k)
 }
 
 static void
-on_resolved(uv_getaddrinfo_t *req, int status, struct addrinfo *res)
+on_found(void *arg, int status, struct addrinfo *all)
 {
-	struct fal_connect *k = req->data;
-	k->all = k->next = res;
-	if (!goes_on(k))
-		return;
+	struct fal_connect *k = arg;
+	k->lookup = NULL;
+	k->all = k->next = all;
 	if (status < 0)
 		k->ops.failed(k->ops.arg, status);
 	else
@@ -106,15 +98,8 @@ on_resolved(uv_getaddrinfo_t *req, int status, struct addrinfo *res)
 static int
 begin_tcp(struct fal_connect *k)
 {
-	const struct addrinfo hints = { .ai_family = AF_UNSPEC,
-					.ai_socktype = SOCK_STREAM };
-	char port[8];
-	snprintf(port, sizeof(port), "%u", k->addr.port);
-	k->resolve.data = k;
-	const int err = uv_getaddrinfo(k->loop, &k->resolve, on_resolved, k->addr.what,
-				       port, &hints);
-	k->busy = err == 0;
-	return err;
+	return fal_lookup_begin(k->loop, k->addr.what, k->addr.port, on_found, k,
+				&k->lookup);
 }
 
 static int
@@ -230,8 +215,8 @@ fal_connect_close(struct fal_connect *k)
 	if (k == NULL)
 		return false;
 	k->closed = true;
-	if (k->busy)
-		(void)uv_cancel((uv_req_t *)&k->resolve); /* if it is that */
+	fal_lookup_cancel(k->lookup);
+	k->lookup = NULL;
 	if (k->child != NULL) {
 		/* The loop waits for its end: a command that hangs in its handlers would
 		 * hang us. */
@@ -246,7 +231,7 @@ void
 fal_connect_free(struct fal_connect *k)
 {
 	if (k != NULL && k->all != NULL)
-		uv_freeaddrinfo(k->all);
+		freeaddrinfo(k->all);
 	free(k);
 }
 

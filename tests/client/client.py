@@ -12,6 +12,7 @@ import hashlib
 import hmac
 import math
 import os
+import select
 import socket
 import struct
 import sys
@@ -179,6 +180,9 @@ class Link:
     def read(self, n):
         out = b""
         while len(out) < n:
+            if not select.select([self.s], [], [], 10)[0]:
+                self.send(b"")  # a sign of life
+                continue
             some = self.s.recv(n - len(out))
             if not some:
                 raise EOFError
@@ -221,7 +225,8 @@ class Link:
                 pub[1] += 1
                 out = ChaCha20Poly1305(pub[0]).decrypt(struct.pack("<4xQ", index), body[12:],
                                                        head + body[:12] + pub[2])
-            return unzip(out) if flags else out
+            if out:
+                return unzip(out) if flags else out
 
 
 # ---- exact sums --------------------------------------------------------------------------

@@ -2,10 +2,13 @@
 #include "test_net.h"
 #include "net/chan_priv.h"
 #include "net/handshake.h"
+#include "net/lookup.h"
 
+#include <dlfcn.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <pthread.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -175,6 +178,84 @@ commands_that_hang(void **state)
 		assert_int_equal(w.client[0].err, FAL_EIO);
 		end(&w);
 	}
+}
+
+/* A resolver that hangs, until it is let go. */
+static pthread_mutex_t resolver = PTHREAD_MUTEX_INITIALIZER;
+
+int
+getaddrinfo(const char *host, const char *port, const struct addrinfo *hints,
+	    struct addrinfo **out)
+{
+	int (*next)(const char *, const char *, const struct addrinfo *,
+		    struct addrinfo **);
+	*(void **)&next = dlsym(RTLD_NEXT, "getaddrinfo");
+	if (strcmp(host, "hangs.example") == 0) {
+		pthread_mutex_lock(&resolver);
+		pthread_mutex_unlock(&resolver);
+		host = "127.0.0.1";
+	}
+	return next(host, port, hints, out);
+}
+
+/* The deadline holds, whatever the resolver does; and those that hang are no more than
+ * some. */
+static void
+names_that_are_not_resolved(void **state)
+{
+	struct world w;
+	(void)state;
+	begin(&w, (struct fal_listen_opt){ 0 });
+	const struct fal_addr at = addr("hangs.example:1");
+	pthread_mutex_lock(&resolver);
+	for (unsigned i = 0; i <= FAL_LOOKUPS_MAX; i++) {
+		struct end *c = &w.client[0];
+		*c = (struct end){ 0 };
+		dial_as(&w, 0, &at, client_key("lab", 2, 1),
+			(struct fal_chan_opt){ .deadline_ms = 20 });
+		UNTIL(&w, c->closed == 1);
+		assert_int_equal(c->err, FAL_EIO);
+		assert_string_equal(
+			c->reason,
+			i < FAL_LOOKUPS_MAX
+				? "hangs.example:1: no connection within 0.02 s"
+				: "hangs.example:1: resource temporarily "
+				  "unavailable");
+	}
+	end(&w); /* which waits for none of them */
+	pthread_mutex_unlock(&resolver);
+}
+
+/* Over a stream that tells of nothing: what carries it lives on when the server does not.
+ * Who lives and has nothing to say is not missed. */
+static void
+signs_of_life(void **state)
+{
+	const unsigned life = 20;
+	struct world w;
+	(void)state;
+	begin(&w, (struct fal_listen_opt){ 0 });
+	fal_listen_close(w.l);
+	listen_at(&w, addr("unix:%s/s", w.dir),
+		  (struct fal_listen_opt){ .chan.life_ms = life });
+	const struct fal_addr at = addr("exec:exec socat - UNIX-CONNECT:%s/s", w.dir);
+	dial_as(&w, 0, &at, client_key("lab", 2, 1),
+		(struct fal_chan_opt){ .life_ms = life });
+	struct end *c = &w.client[0], *s = &w.server[0];
+	SEND(c, 'h');
+	UNTIL(&w, s->msgs == 1);
+	const uint64_t from = uv_hrtime();
+	UNTIL(&w, uv_hrtime() - from > 3 * FAL_CHAN_LIVES * life * UINT64_C(1000000));
+	assert_int_equal(c->closed + s->closed, 0);
+	assert_int_equal(c->msgs, 0);
+	assert_int_equal(s->msgs, 1);
+	/* Now the server is as if it hung. */
+	uv_timer_stop(&s->c->deadline);
+	uv_read_stop(fal_stream_uv(s->c->io));
+	UNTIL(&w, c->closed == 1);
+	assert_int_equal(c->err, FAL_EIO);
+	assert_non_null(strstr(c->reason, ": nothing was heard for 0.12 s"));
+	end(&w);
 }
 
 static void
@@ -595,6 +676,8 @@ main(void)
 		cmocka_unit_test(commands_that_fail),
 		cmocka_unit_test(commands_that_hang),
 		cmocka_unit_test(asks_silent_peers),
+		cmocka_unit_test(signs_of_life),
+		cmocka_unit_test(names_that_are_not_resolved),
 		cmocka_unit_test(control_overtakes_bulk),
 		cmocka_unit_test(room_is_for_a_batch),
 		cmocka_unit_test(nobody_there),
