@@ -103,6 +103,23 @@ teardown() {
 	falcon-stat --audit "lab/nights/$(date +%F)/trace.jsonl"
 }
 
+@test "crontab: workers do not pile up" {
+	mkdir lab
+	falcon-key init lab/keys
+	falcon-key add --keyring lab/keys/keyring "$(uname -n)"
+	local line
+	line=$(grep falcon-work "$root/examples/crontab" | cut -d' ' -f6-)
+	# Last night's, whose coordinator is away.
+	ADDR=unix:$PWD/socket start work /bin/sh -c "$line"
+	timeout 30 sh -c "until [ -e lab/work.lock ]; do :; done"
+	timeout 30 sh -c "until ! flock -n lab/work.lock true; do :; done"
+	# This night's ends at once, and has nothing to say to cron.
+	ADDR=unix:$PWD/socket run timeout 5 /bin/sh -c "$line"
+	same "status" "$status" 1
+	same "what cron would mail" "$output" ""
+	kill -0 "$pid"
+}
+
 # long DIR NAME...: a job of 4 clocks an epoch and 1000 epochs, and its workers.  There are
 # keys for those of $absent, too, who do not come.
 long() {
