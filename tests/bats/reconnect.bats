@@ -1,0 +1,116 @@
+# Workers outlive what is between them and their coordinator: a link that is cut and comes
+# back, a laptop that was suspended, an address that changed, a tunnel that swallows all.
+
+bats_require_minimum_version 1.5.0
+
+load common
+load job
+load tiny
+
+setup_file() {
+	for_file
+}
+
+setup() {
+	for_test
+	tiny .
+	job=(--set job.epochs=20 tiny.job)
+}
+
+teardown() {
+	stop_all
+}
+
+# link: a relay (tests/chaos/relay) to the coordinator; its address is in $at.
+link() {
+	mkfifo link.in
+	exec 5<>link.in
+	start link sh -c 'exec "$0" <link.in' "$root/tests/chaos/relay"
+	soon "the relay" grep -q '^at ' link.out
+	at=$(sed -n 's/^at //p' link.out)
+	tell to "$ready"
+}
+
+tell() {
+	echo "$*" >&5
+}
+
+# over: the job is done, with the model of the first test, and who was away knows.
+over() {
+	work fast --lanes 1
+	kill -TERM "${workers[0]}"
+	judge
+	for i in "${workers[@]}"; do
+		wait "$i"
+	done
+	same "what the worker says" "$(grep -v emulate far.err |
+		sed 's/^falcon-work: .*: [^:]*\(; trying again\)$/\1/; s/^falcon-work: .*: //')" \
+		"; trying again
+connected again
+the job is done"
+}
+
+@test "a link that is cut and comes back" {
+	serve
+	link
+	slow near 1 60
+	ready=$at slow far 1 2000
+	soon "both" lines 2 '"ev":"join"'
+	tell cut
+	soon "that it is lost" grep -q 'trying again' far.err
+	soon "that it is gone" lines 1 '"ev":"leave","worker":"far"'
+	tell heal
+	soon "that it is back" lines 3 '"ev":"join"'
+	over
+}
+
+@test "a laptop that was suspended for longer than its deadline, and its connection gone" {
+	serve
+	link
+	slow near 1 60
+	ready=$at slow far 1 2000
+	local far=$pid
+	soon "both" lines 2 '"ev":"join"'
+	kill -STOP "$far"
+	soon "the suspect" lines 1 '"ev":"suspect","worker":"far"'
+	falcon-stat -k "$keys/observe.key" "$ready" >table
+	has "$(grep '^far ' table)" suspect
+	tell cut
+	soon "that it is gone" lines 1 '"ev":"leave","worker":"far"'
+	falcon-stat -k "$keys/observe.key" "$ready" >table
+	has "$(grep '^far ' table)" left
+	tell heal
+	kill -CONT "$far"
+	soon "that it is back" lines 3 '"ev":"join"'
+	falcon-stat -k "$keys/observe.key" "$ready" >table
+	run -1 grep -E '^far .*(left|suspect)' table
+	over
+}
+
+# passes: whether it is told by now that nothing is heard; if not, 11 seconds pass for it.
+# Only who was stopped looks at the clock before it planned to.
+passes() {
+	seconds=$((${seconds:-0} + 11))
+	kill -STOP "${workers[1]}"
+	perl -e 'print pack "q2", 0, 1e9 * shift' "$seconds" | dd of=clock conv=notrunc status=none
+	kill -CONT "${workers[1]}"
+	grep -q "nothing was heard for 60 s; trying again" far.err
+}
+
+@test "an address that changed, behind a command that does not notice" {
+	! sanitized || skip "clocks that leap: not under a sanitizer"
+	serve
+	link
+	slow near 1 60
+	head -c 16 /dev/zero >clock
+	ready="exec:exec socat - TCP:$at" LD_PRELOAD=$bin/tests/chaos-clock.so \
+		CHAOS_CLOCK=$PWD/clock slow far 1 2000
+	soon "both" lines 2 '"ev":"join"'
+	tell orphan
+	tell from 127.0.0.2
+	# It waits for a minute of its own.
+	soon "that it notices" passes
+	soon "that it is back" lines 3 '"ev":"join"'
+	tell heal
+	over
+}
