@@ -68,10 +68,11 @@ on_written(uv_work_t *w, int status)
 	struct ps_server *s = w->data;
 	(void)status;
 	over(s);
-	if (!s->keep.again)
-		return;
-	s->keep.again = false;
-	take(s);
+	if (s->keep.again) {
+		s->keep.again = false;
+		take(s);
+	}
+	ps_after_event(s); /* its end may have waited for that */
 }
 
 /* A copy of the descriptor, which may be closed while the copy is in use. */
@@ -112,7 +113,7 @@ fill_in(struct ps_server *s, const struct fal_coord_past *past, struct fal_snaps
 	if (err == FAL_OK && past->version > 0)
 		err = take_images(s, n);
 	ps_record_flush(s->opt->record);
-	memcpy(n->is.job, s->opt->job->hash_hex, sizeof(n->is.job));
+	memcpy(n->is.job, s->opt->job->lasting_hex, sizeof(n->is.job));
 	n->is.incarnation = s->opt->incarnation;
 	n->is.lines = s->opt->record->lines;
 	ps_control_reach(c, past->agains, &n->is);
@@ -178,6 +179,19 @@ ps_keep_ask(struct ps_server *s, struct ps_session *session)
 	k->again = k->busy;
 	if (!k->busy)
 		take(s);
+}
+
+bool
+ps_keep_end(struct ps_server *s, uint64_t clock)
+{
+	const struct ps_keep *k = &s->keep;
+	if (s->opt->snapshots.folder < 0)
+		return true;
+	if (k->busy)
+		return false;
+	if (!k->good || k->clock < clock)
+		take(s);
+	return true;
 }
 
 void

@@ -34,6 +34,9 @@ void ps_keep_marked(void *arg, const struct fal_coord_past *past);
 void ps_keep_event(struct ps_server *s, uint64_t clock);
 /* One at once, for a session, which is answered when it is there. */
 void ps_keep_ask(struct ps_server *s, struct ps_session *session);
+/* The job is done, after so many clocks: what more epochs would go on from.  False: not
+ * before what is being written is; ps_after_event follows. */
+bool ps_keep_end(struct ps_server *s, uint64_t clock);
 /* The server ends: one more, of what there is, if there can be one. */
 void ps_keep_last(struct ps_server *s);
 

@@ -151,6 +151,8 @@ ps_after_event(struct ps_server *s)
 	ps_show(s, &status);
 	if (s->began != 0)
 		ps_tell_sizes(s, status.workers);
+	if (status.done && !status.failed && !ps_keep_end(s, status.clock))
+		return;
 	if (status.done || status.failed) {
 		conclude(s);
 		return;
@@ -437,6 +439,11 @@ ps_serve(const struct ps_serve_opt *opt, struct ps_outcome *out, struct fal_diag
 		err = fal_listen_start(&s.loop, &listen, &ops, &s.listen, diag);
 	if (err == FAL_OK)
 		err = tell_ready(&s);
+	/* What goes on may be at its end already. */
+	if (err == FAL_OK && opt->found != NULL)
+		err = fal_coord_heard(s.coord, ps_now());
+	if (err == FAL_OK && opt->found != NULL)
+		ps_after_event(&s);
 	if (err < 0)
 		stop(&s);
 	uv_run(&s.loop, UV_RUN_DEFAULT);

@@ -76,6 +76,20 @@ say_resumed(const struct ps_run *r, const struct fal_coord_trace *before)
 			    again_s);
 }
 
+/* The job has more epochs than it had. */
+static void
+say_longer(const struct ps_run *r)
+{
+	const struct fal_schedule *s = &r->job.job.schedule;
+	const bool other = s->kind == FAL_COSINE && r->found.clock > s->warmup;
+	fal_cli_err(PROG, "%s: %u epochs instead of %u%s", r->job.job.name,
+		    r->job.job.epochs, r->state.epochs,
+		    other ? "; by schedule.kind = cosine the learning rate of each clock "
+			    "depends on how many there are: the model will not be the "
+			    "one of a job that had them from its start"
+			  : "");
+}
+
 /* Trains.  An exit code. */
 static int
 train(struct ps_run *r)
@@ -108,6 +122,8 @@ train(struct ps_run *r)
 				    .arg = r };
 	char *trace = ps_state_path(&r->state, "trace.jsonl");
 	int err = trace != NULL && journal != NULL ? FAL_OK : FAL_ENOMEM;
+	if (err == FAL_OK && r->state.epochs > 0)
+		err = ps_state_lengthen(&r->state, &r->job, &diag);
 	if (err == FAL_OK)
 		err = ps_state_count(&r->state, &diag);
 	opt.incarnation = r->state.incarnation;
@@ -117,6 +133,8 @@ train(struct ps_run *r)
 		err = go_on(r, trace, &before, &diag);
 	else if (err == FAL_OK)
 		err = begin(r, trace, &diag);
+	if (err == FAL_OK && r->state.epochs > 0)
+		say_longer(r);
 	if (err == FAL_OK && r->found.there)
 		say_resumed(r, &before);
 	if (err == FAL_OK)
@@ -164,28 +182,29 @@ ps_run_start(struct ps_run *r)
 	if (r->opt.state == NULL &&
 	    FAL_TRY(MALLOC, -1, asprintf(&dir, "%s.state", r->job.job.name)) < 0)
 		return FAL_EXIT_NO;
-	int err = ps_state_open(&r->state, dir != NULL ? dir : r->opt.state,
-				&r->job.job_text, &diag);
+	int err = ps_state_open(&r->state, dir != NULL ? dir : r->opt.state, &r->job,
+				&diag);
 	free(dir);
 	int code;
 	if (err < 0) {
 		ps_run_say(&diag, err);
 		code = FAL_EXIT_NO;
-	} else if (r->state.done) {
+	} else if (r->state.done && (r->state.failed || r->state.epochs == 0)) {
 		code = ps_result_print(r, &r->state.result);
 		fal_cli_err(PROG, "%s: the job %s", r->job.job.name,
 			    code == FAL_EXIT_DONE ? "is done" : "has failed");
-	} else if (!r->opt.restart &&
-		   (err = fal_snapshot_find(r->state.folder, r->job.hash_hex, &r->found,
-					    &diag)) < 0) {
+	} else if (!r->opt.restart && (err = fal_snapshot_find(r->state.folder, &r->job,
+							       &r->found, &diag)) < 0) {
 		ps_run_say(&diag, err);
 		code = FAL_EXIT_NO;
 	} else if (r->state.begun && !r->opt.restart && !r->found.there) {
 		fal_cli_err(PROG,
-			    "%s: the job was begun there and is not done; there is no "
+			    "%s: the job was begun there and %s; there is no "
 			    "snapshot to go on from%s%s: --restart begins at the first "
 			    "clock, and keeps the trace",
-			    r->state.dir, r->found.damaged.text[0] != '\0' ? ", as " : "",
+			    r->state.dir,
+			    r->state.done ? "is to have more epochs" : "is not done",
+			    r->found.damaged.text[0] != '\0' ? ", as " : "",
 			    r->found.damaged.text);
 		code = FAL_EXIT_TEMPFAIL;
 	} else {

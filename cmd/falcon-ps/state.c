@@ -75,21 +75,56 @@ other_job(const struct ps_state *s, const struct fal_buf *old, const struct fal_
 			    is);
 }
 
+/* Another text: may it go on with more epochs? */
 static int
-check_job(struct ps_state *s, const struct fal_buf *text, struct fal_diag *diag)
+compare_job(struct ps_state *s, const struct fal_buf *old, const struct fal_files *job,
+	    struct fal_diag *diag)
 {
+	char lasting[2 * FAL_HASH_BYTES + 1];
+	struct fal_job was = { 0 };
+	if (fal_files_lasting(old, lasting, NULL) == FAL_OK &&
+	    strcmp(lasting, job->lasting_hex) == 0 &&
+	    fal_job_parse("job", (const char *)old->p, old->n, &was, NULL) == FAL_OK &&
+	    was.epochs < job->job.epochs)
+		s->epochs = was.epochs;
+	fal_job_free(&was);
+	return s->epochs > 0 ? FAL_OK : other_job(s, old, &job->job_text, diag);
+}
+
+static int
+write_job(const struct ps_state *s, const struct fal_buf *text, struct fal_diag *diag)
+{
+	char *path = ps_state_path(s, "job");
+	int err = path == NULL ? FAL_ENOMEM
+			       : fal_cli_write(path, text->p, text->n, 0644, diag);
+	free(path);
+	return err;
+}
+
+int
+ps_state_lengthen(const struct ps_state *s, const struct fal_files *job,
+		  struct fal_diag *diag)
+{
+	/* In this order: what is done is never that of the longer one. */
+	if (s->done && (unlinkat(s->folder, "result.json", 0) < 0 ||
+			FAL_TRY(FSYNC, -1, fsync(s->folder)) < 0))
+		return fal_diag_set(diag, FAL_EIO, "%s/result.json: %s", s->dir,
+				    strerror(errno));
+	return write_job(s, &job->job_text, diag);
+}
+
+static int
+check_job(struct ps_state *s, const struct fal_files *job, struct fal_diag *diag)
+{
+	const struct fal_buf *text = &job->job_text;
 	struct fal_buf old = { 0 };
 	bool there;
 	int err = read_if(s, "job", &old, &there, diag);
 	if (err == FAL_OK && there &&
 	    (old.n != text->n || memcmp(old.p, text->p, old.n) != 0))
-		err = other_job(s, &old, text, diag);
-	if (err == FAL_OK && !there) {
-		char *path = ps_state_path(s, "job");
-		err = path == NULL ? FAL_ENOMEM
-				   : fal_cli_write(path, text->p, text->n, 0644, diag);
-		free(path);
-	}
+		err = compare_job(s, &old, job, diag);
+	if (err == FAL_OK && !there)
+		err = write_job(s, text, diag);
 	fal_buf_free(&old);
 	return err;
 }
@@ -297,9 +332,10 @@ ps_place_drop(struct ps_place *p)
 }
 
 int
-ps_state_open(struct ps_state *s, const char *dir, const struct fal_buf *job_text,
+ps_state_open(struct ps_state *s, const char *dir, const struct fal_files *job,
 	      struct fal_diag *diag)
 {
+	static const char failed[] = ",\"failed\":"; /* our own line */
 	*s = (struct ps_state){ .lock = -1, .folder = -1, .dir = fal_strdup(dir) };
 	if (s->dir == NULL)
 		return fal_diag_set(diag, FAL_ENOMEM, "out of memory");
@@ -311,11 +347,14 @@ ps_state_open(struct ps_state *s, const char *dir, const struct fal_buf *job_tex
 	s->folder = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (s->folder < 0)
 		return fal_diag_set(diag, FAL_EIO, "%s: %s", dir, strerror(errno));
-	err = check_job(s, job_text, diag);
+	err = check_job(s, job, diag);
 	if (err == FAL_OK)
 		err = each_line(s, is_no_update, &s->begun, diag);
-	return err == FAL_OK ? read_if(s, "result.json", &s->result, &s->done, diag)
-			     : err;
+	if (err == FAL_OK)
+		err = read_if(s, "result.json", &s->result, &s->done, diag);
+	s->failed = s->done &&
+		    memmem(s->result.p, s->result.n, failed, sizeof(failed) - 1) != NULL;
+	return err;
 }
 
 void

@@ -14,6 +14,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "run/files.h"
 #include "trace/chain.h"
 
 #include <stdbool.h>
@@ -26,6 +27,8 @@ struct ps_state {
 	bool begun;           /* an earlier start trained here: its trace is there */
 	uint32_t incarnation; /* of this one, once it is counted */
 	bool done;            /* result.json is there: `result` holds it */
+	bool failed;          /* and says that the job failed */
+	uint32_t epochs;      /* that the job had so far, if it is to have more; else 0 */
 	struct fal_buf result;
 };
 
@@ -36,10 +39,14 @@ struct ps_place {
 	char *path, *temp; /* where it will be, where it is */
 };
 
-/* Makes and locks the folder `dir` for the job of this text.  FAL_EEXIST (served by
- * another, or another job's), FAL_EIO, FAL_EPERM, FAL_ENOMEM; `diag` says which. */
-int ps_state_open(struct ps_state *s, const char *dir, const struct fal_buf *job_text,
+/* Makes and locks the folder `dir` for the job.  FAL_EEXIST (served by another, or
+ * another job's), FAL_EIO, FAL_EPERM, FAL_ENOMEM; `diag` says which. */
+int ps_state_open(struct ps_state *s, const char *dir, const struct fal_files *job,
 		  struct fal_diag *diag);
+/* The job gets its epochs: it is not done, and its text is this one.  FAL_EIO,
+ * FAL_ENOMEM. */
+int ps_state_lengthen(const struct ps_state *s, const struct fal_files *job,
+		      struct fal_diag *diag);
 void ps_state_close(struct ps_state *s);
 
 /* Gives the trace of an earlier start, if there is one, the first name of trace.1.jsonl,

@@ -131,6 +131,7 @@ fal_coord_free(struct fal_coord *c)
 	free(c->news);
 	free(c->merged);
 	fal_coord_past_free(&c->past);
+	free(c->speed);
 	fal_buf_free(&c->line);
 	free(c->named);
 	free(c);

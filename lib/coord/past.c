@@ -13,10 +13,14 @@ fal_coord_past_copy(const struct fal_coord_past *from, struct fal_coord_past *ou
 	out->policy = NULL;
 	out->key = NULL;
 	out->worker = NULL;
-	out->key_cap = out->worker_cap = 0;
+	out->speed = NULL;
+	out->key_cap = out->worker_cap = out->speed_cap = 0;
 	if (FAL_GROW(out->key, out->key_cap, (size_t)from->keys) < 0 ||
-	    FAL_GROW(out->worker, out->worker_cap, (size_t)from->here) < 0)
+	    FAL_GROW(out->worker, out->worker_cap, (size_t)from->here) < 0 ||
+	    FAL_GROW(out->speed, out->speed_cap, (size_t)from->speeds) < 0)
 		return FAL_ENOMEM;
+	if (from->speeds > 0)
+		memcpy(out->speed, from->speed, from->speeds * sizeof(*out->speed));
 	if (from->keys > 0)
 		memcpy(out->key, from->key, from->keys * sizeof(*out->key));
 	if (from->here > 0)
@@ -29,6 +33,7 @@ fal_coord_past_free(struct fal_coord_past *p)
 {
 	free(p->key);
 	free(p->worker);
+	free(p->speed);
 	*p = (struct fal_coord_past){ 0 };
 }
 
@@ -59,11 +64,37 @@ fal_coord_mark(struct fal_coord *c)
 	c->mark = true;
 }
 
+/* If any was measured; there is room. */
+static void
+remember_speed(const struct fal_coord *c, const struct fal_peer *of,
+	       struct fal_coord_past *p)
+{
+	struct fal_past_speed *to = &p->speed[p->speeds];
+	if (!fal_sched_history(c->sched, of->worker, &to->is))
+		return;
+	memcpy(to->name, of->name, sizeof(to->name));
+	to->key = of->key;
+	p->speeds++;
+}
+
+struct fal_history
+coord_speed_of(struct fal_coord *c, const struct fal_peer *p)
+{
+	struct fal_history was = { 0 };
+	for (uint32_t i = 0; i < c->speeds && was.lanes == 0; i++)
+		if (c->speed[i].key == p->key && strcmp(c->speed[i].name, p->name) == 0) {
+			was = c->speed[i].is;
+			c->speed[i] = c->speed[--c->speeds];
+		}
+	return was;
+}
+
 static int
 remember_people(const struct fal_coord *c, struct fal_coord_past *p)
 {
 	if (FAL_GROW(p->key, p->key_cap, (size_t)c->keys) < 0 ||
-	    FAL_GROW(p->worker, p->worker_cap, (size_t)c->peers) < 0)
+	    FAL_GROW(p->worker, p->worker_cap, (size_t)c->peers) < 0 ||
+	    FAL_GROW(p->speed, p->speed_cap, (size_t)c->peers + c->speeds) < 0)
 		return FAL_ENOMEM;
 	p->keys = c->keys;
 	for (uint32_t i = 0; i < c->keys; i++) {
@@ -72,7 +103,7 @@ remember_people(const struct fal_coord *c, struct fal_coord_past *p)
 		memcpy(k->fingerprint, c->key[i].fingerprint, sizeof(k->fingerprint));
 		k->charges = c->key[i].charges;
 	}
-	p->here = 0;
+	p->here = p->speeds = 0;
 	for (uint32_t i = 0; i < c->peers; i++) {
 		const struct fal_peer *of = &c->peer[i];
 		if (!of->ready || of->left)
@@ -80,7 +111,11 @@ remember_people(const struct fal_coord *c, struct fal_coord_past *p)
 		struct fal_past_worker *w = &p->worker[p->here++];
 		memcpy(w->name, of->name, sizeof(w->name));
 		w->id = of->worker;
+		remember_speed(c, of, p);
 	}
+	if (c->speeds > 0)
+		memcpy(p->speed + p->speeds, c->speed, c->speeds * sizeof(*c->speed));
+	p->speeds += c->speeds;
 	return FAL_OK;
 }
 
@@ -154,7 +189,7 @@ fal_coord_mark_now(struct fal_coord *c, double now)
 					   .version = c->version };
 	/* The shards have made it, it is told, and nothing is on its way to the next. */
 	if (c->newses > 0 || c->mergeds > 0 || c->published != c->version ||
-	    c->finished || c->why != NULL || !fal_coord_markable(c))
+	    c->why != NULL || !fal_coord_markable(c))
 		return FAL_OK;
 	int err = coord_remember(c, c->version, fal_sched_over(c->sched));
 	if (err == FAL_OK && c->marking)
@@ -170,8 +205,12 @@ static int
 meet_again(struct fal_coord *c, const struct fal_coord_past *p)
 {
 	if (FAL_GROW(c->key, c->key_cap, (size_t)p->keys) < 0 ||
-	    FAL_GROW(c->known, c->known_cap, (size_t)p->workers) < 0)
+	    FAL_GROW(c->known, c->known_cap, (size_t)p->workers) < 0 ||
+	    FAL_GROW(c->speed, c->speed_cap, (size_t)p->speeds) < 0)
 		return FAL_ENOMEM;
+	if (p->speeds > 0)
+		memcpy(c->speed, p->speed, p->speeds * sizeof(*c->speed));
+	c->speeds = p->speeds;
 	for (; c->keys < p->keys; c->keys++) {
 		const struct fal_past_key *is = &p->key[c->keys];
 		struct fal_known_key *k = &c->key[c->keys];
@@ -186,6 +225,20 @@ meet_again(struct fal_coord *c, const struct fal_coord_past *p)
 	return FAL_OK;
 }
 
+/* The job may have more epochs than it had: its end is no evaluation any more, but that
+ * of an epoch. */
+static uint64_t
+next_eval(const struct fal_coord *c, const struct fal_coord_past *p)
+{
+	const uint64_t every = c->conf.eval_every;
+	uint64_t next = p->next_eval;
+	if (every == 0)
+		return c->clocks;
+	if (p->judged && next <= p->kept_clock)
+		next = p->kept_clock / every * every + every;
+	return next < c->clocks ? next : c->clocks;
+}
+
 int
 coord_become(struct fal_coord *c, const struct fal_coord_past *p)
 {
@@ -196,7 +249,7 @@ coord_become(struct fal_coord *c, const struct fal_coord_past *p)
 	c->judged = p->judged;
 	c->kept_version = p->kept_version;
 	c->kept_clock = p->kept_clock;
-	c->next_eval = p->next_eval;
+	c->next_eval = next_eval(c, p);
 	s->accuracy = p->accuracy;
 	s->accuracy_loss = p->accuracy_loss;
 	s->judged = p->judged_clock;
@@ -225,6 +278,8 @@ coord_trace_restart(struct fal_coord *c, const struct fal_coord_past *past)
 	const struct fal_line_restart line = {
 		.t = was->t,
 		.incarnation = c->conf.tickets.incarnation,
+		.hash = c->conf.hash,
+		.epochs = c->conf.grid.epochs,
 		.clock = fal_sched_over(c->sched),
 		.version = c->version,
 		.until = was->until,

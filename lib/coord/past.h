@@ -4,6 +4,7 @@
 #define FAL_COORD_PAST_H
 
 #include "sched/policy.h"
+#include "sched/sched.h"
 #include "sec/keyring.h"
 #include "wire/msg.h"
 
@@ -42,8 +43,15 @@ struct fal_coord_past {
 		char name[FAL_MSG_NAME];
 		uint32_t id;
 	} * worker;
-	uint32_t keys, here;
-	size_t key_cap, worker_cap;
+	/* The scheduler's history of speeds: of who is here, and of who was here before a
+	 * restart and did not come back yet. */
+	struct fal_past_speed {
+		char name[FAL_MSG_NAME];
+		uint32_t key; /* its number, from 1 */
+		struct fal_history is;
+	} * speed;
+	uint32_t keys, here, speeds;
+	size_t key_cap, worker_cap, speed_cap;
 };
 
 /* `out`, whatever it was, becomes a copy with a memory of its own, but for `policy`,

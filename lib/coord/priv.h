@@ -269,6 +269,10 @@ struct fal_coord {
 	/* The next version is to be marked; `past` is being made, of this one. */
 	bool mark, marking;
 	struct fal_coord_past past;
+	/* Of workers that were there before a restart, and are not back. */
+	struct fal_past_speed *speed;
+	uint32_t speeds;
+	size_t speed_cap;
 	struct fal_coord_status status;
 	struct fal_buf line; /* scratch */
 	uint64_t *named;     /* scratch: versions that a session has to compute on */
@@ -408,6 +412,9 @@ int coord_remember(struct fal_coord *c, uint64_t version, uint64_t over);
 void coord_marked(struct fal_coord *c, double now);
 /* Goes on from what was. */
 int coord_become(struct fal_coord *c, const struct fal_coord_past *p);
+/* What is known of a worker that comes from before a restart; the next of its name and
+ * key is another one. */
+struct fal_history coord_speed_of(struct fal_coord *c, const struct fal_peer *p);
 /* Writes that it does; past NULL: from version 0. */
 void coord_trace_restart(struct fal_coord *c, const struct fal_coord_past *past);
 

@@ -110,6 +110,19 @@ take_job(struct fal_fit *f, struct fal_trace_line *l)
 	return l->err;
 }
 
+/* The job may have more epochs by now. */
+static int
+take_restart(struct fal_fit *f, struct fal_trace_line *l)
+{
+	if (fal_trace_job_restart(l, &f->job) < 0)
+		return l->err;
+	if (f->job.clocks > UINT32_MAX)
+		return fal_trace_fail(l, FAL_ELIMIT, "restart: epochs: too many");
+	f->grid.epochs = (uint32_t)f->job.epochs;
+	f->clocks = f->job.clocks;
+	return 0;
+}
+
 static int
 take_policy(struct fal_fit *f, struct fal_trace_line *l)
 {
@@ -486,7 +499,7 @@ fal_fit_line(void *fit, struct fal_trace_line *l)
 		{ "policy", take_policy }, { "join", take_join },
 		{ "leave", take_leave },   { "hold", take_hold },
 		{ "job", take_job },       { "suspect", take_late },
-		{ "back", take_late },
+		{ "back", take_late },     { "restart", take_restart },
 	};
 	struct fal_fit *f = fit;
 	if (!f->have_job && strcmp(l->ev, "job") != 0)

@@ -267,6 +267,18 @@ hash(const struct fal_buf *text, char hex[static 2 * FAL_HASH_BYTES + 1])
 	fal_hex(digest, sizeof(digest), hex);
 }
 
+int
+fal_files_lasting(const struct fal_buf *text, char hex[static 2 * FAL_HASH_BYTES + 1],
+		  struct fal_diag *diag)
+{
+	struct fal_buf one = { 0 };
+	int err = fal_job_override("job", (const char *)text->p, text->n, "job.epochs=1",
+				   &one, diag);
+	hash(&one, hex);
+	fal_buf_free(&one);
+	return err;
+}
+
 /* All of it, once the text is there. */
 static int
 load(struct fal_files *j, const char *path, const char *from, const char *const *set,
@@ -277,6 +289,8 @@ load(struct fal_files *j, const char *path, const char *from, const char *const 
 		err = load_model(j, path, from, diag);
 	if (err == FAL_OK)
 		err = load_data(j, path, diag);
+	if (err == FAL_OK)
+		err = fal_files_lasting(&j->job_text, j->lasting_hex, diag);
 	hash(&j->model_text, j->model_hex);
 	hash(&j->manifest_bytes, j->data_hex);
 	return err;

@@ -24,6 +24,8 @@ struct fal_files {
 	uint8_t hash[FAL_HASH_BYTES]; /* of the job text */
 	/* The same, and those of the two others, in digits. */
 	char hash_hex[2 * FAL_HASH_BYTES + 1];
+	/* Of the job text with one epoch: more of them leave it as it is. */
+	char lasting_hex[2 * FAL_HASH_BYTES + 1];
 	char model_hex[2 * FAL_HASH_BYTES + 1], data_hex[2 * FAL_HASH_BYTES + 1];
 };
 
@@ -36,6 +38,9 @@ int fal_files_load(struct fal_files *j, const char *path, const char *from,
 /* The same of an effective text (copied), whose names begin where `path` lies. */
 int fal_files_take(struct fal_files *j, const char *path, const char *from,
 		   const struct fal_buf *text, struct fal_diag *diag);
+/* lasting_hex of such a text.  FAL_EFORMAT, FAL_ENOMEM. */
+int fal_files_lasting(const struct fal_buf *text, char hex[static 2 * FAL_HASH_BYTES + 1],
+		      struct fal_diag *diag);
 void fal_files_free(struct fal_files *j);
 
 /* What all racks of the job have in common; and a rack with the parameters that the job

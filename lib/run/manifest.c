@@ -64,7 +64,7 @@ static const struct member members[] = {
 	M("skipped", WHOLE, past.skipped),
 };
 /* clang-format on */
-enum { MEMBERS = sizeof(members) / sizeof(members[0]), OTHERS = 10 };
+enum { MEMBERS = sizeof(members) / sizeof(members[0]), OTHERS = 11 };
 
 /* ---- out --- */
 
@@ -92,6 +92,21 @@ put_people(const struct fal_coord_past *p, struct fal_buf *out)
 		fal_json_str(out, p->key[i].name);
 		fal_json_str(out, p->key[i].fingerprint);
 		fal_json_u64(out, p->key[i].charges);
+		fal_json_close(out, ']');
+	}
+	fal_json_close(out, ']');
+	fal_json_key(out, "speeds");
+	fal_json_open(out, '[');
+	for (uint32_t i = 0; i < p->speeds; i++) {
+		const struct fal_history *h = &p->speed[i].is;
+		fal_json_open(out, '[');
+		fal_json_str(out, p->speed[i].name);
+		fal_json_u64(out, p->speed[i].key);
+		fal_json_u64(out, h->lanes);
+		fal_json_num(out, h->task_s);
+		fal_json_num(out, h->fixed);
+		fal_json_num(out, h->eval_s);
+		fal_json_num(out, h->push_s);
 		fal_json_close(out, ']');
 	}
 	fal_json_close(out, ']');
@@ -201,6 +216,39 @@ get_list(struct reading *r, const json_t *o, const char *member, size_t width)
 	return r->err == FAL_OK ? (uint32_t)n : 0;
 }
 
+static double
+get_real(struct reading *r, const json_t *v, const char *member, double least)
+{
+	const double x = json_number_value(v);
+	if (!json_is_number(v) || !(x >= least))
+		fail(r, member, "not what it should hold");
+	return x;
+}
+
+static void
+get_speeds(struct reading *r, const json_t *o, struct fal_coord_past *p)
+{
+	static const char name[] = "speeds";
+	const uint32_t n = get_list(r, o, name, 7);
+	if (r->err == FAL_OK && FAL_GROW(p->speed, p->speed_cap, (size_t)n) < 0)
+		r->err = fal_diag_set(r->diag, FAL_ENOMEM, "out of memory");
+	for (uint32_t i = 0; i < n && r->err == FAL_OK; i++) {
+		const json_t *v = json_array_get(json_object_get(o, name), i);
+		struct fal_past_speed *s = &p->speed[p->speeds++];
+		get_text(r, json_array_get(v, 0), name, s->name, sizeof(s->name));
+		s->key = get_small(r, json_array_get(v, 1), name);
+		s->is = (struct fal_history){
+			.lanes = get_small(r, json_array_get(v, 2), name),
+			.task_s = get_real(r, json_array_get(v, 3), name, 0),
+			.fixed = get_real(r, json_array_get(v, 4), name, -1),
+			.eval_s = get_real(r, json_array_get(v, 5), name, 0),
+			.push_s = get_real(r, json_array_get(v, 6), name, 0),
+		};
+		if (s->key == 0 || s->key > p->keys || s->is.lanes == 0)
+			fail(r, name, "of no key, or at no lane");
+	}
+}
+
 static void
 get_people(struct reading *r, const json_t *o, struct fal_coord_past *p)
 {
@@ -300,6 +348,8 @@ fal_snap_manifest_get(const char *name, const void *p, size_t n,
 	out->past.oldest = out->image.version - out->image.olds;
 	if (r.err == FAL_OK)
 		get_people(&r, o, &out->past);
+	if (r.err == FAL_OK)
+		get_speeds(&r, o, &out->past);
 	if (r.err == FAL_OK)
 		judge(&r, out);
 	if (r.err == FAL_OK)

@@ -14,7 +14,7 @@
 #include "trace/chain.h"
 
 struct fal_snap_manifest {
-	char job[2 * FAL_HASH_BYTES + 1]; /* hash of its text */
+	char job[2 * FAL_HASH_BYTES + 1]; /* fal_files.lasting_hex */
 	uint32_t incarnation;
 	uint64_t lines, journal; /* of trace and journal that are before it, and the */
 	char chain[FAL_CHAIN_DIGITS + 1], journal_chain[FAL_CHAIN_DIGITS + 1]; /* links */

@@ -350,7 +350,8 @@ check_state(int folder, const char *name, const struct fal_snap_manifest *m,
 }
 
 int
-fal_snapshot_read(int folder, const char *job, struct fal_found *f, struct fal_diag *why)
+fal_snapshot_read(int folder, const struct fal_files *job, struct fal_found *f,
+		  struct fal_diag *why)
 {
 	char name[NAME];
 	name_of(f->clock, name);
@@ -361,9 +362,11 @@ fal_snapshot_read(int folder, const char *job, struct fal_found *f, struct fal_d
 		err = fal_diag_set(why, FAL_EFORMAT,
 				   "%s: its manifest is of clock %" PRIu64, name,
 				   f->is.past.clock);
-	else if (strcmp(f->is.job, job) != 0)
-		err = fal_diag_set(why, FAL_EFORMAT, "%s: is of the job %s, not %s", name,
-				   f->is.job, job);
+	else if (strcmp(f->is.job, job->lasting_hex) != 0)
+		err = fal_diag_set(
+			why, FAL_EFORMAT,
+			"%s: is of the job that has with one epoch the hash %s, not %s",
+			name, f->is.job, job->lasting_hex);
 	else if (f->is.bytes > 0)
 		err = check_state(folder, name, &f->is, why);
 	if (err < 0)
@@ -372,7 +375,7 @@ fal_snapshot_read(int folder, const char *job, struct fal_found *f, struct fal_d
 }
 
 int
-fal_snapshot_find(int folder, const char *job, struct fal_found *out,
+fal_snapshot_find(int folder, const struct fal_files *job, struct fal_found *out,
 		  struct fal_diag *diag)
 {
 	uint64_t *clock;

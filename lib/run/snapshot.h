@@ -6,6 +6,7 @@
 #ifndef FAL_RUN_SNAPSHOT_H
 #define FAL_RUN_SNAPSHOT_H
 
+#include "run/files.h"
 #include "run/manifest.h"
 #include "shard/rack.h"
 
@@ -42,11 +43,11 @@ struct fal_found {
 int fal_snapshot_list(int folder, uint64_t **clock, size_t *n, struct fal_diag *diag);
 /* That of clock `out->clock`, if it is one of this job and whole; else FAL_EFORMAT,
  * FAL_EINVAL, FAL_EIO, FAL_ENOMEM, and `diag` says why not. */
-int fal_snapshot_read(int folder, const char *job, struct fal_found *out,
+int fal_snapshot_read(int folder, const struct fal_files *job, struct fal_found *out,
 		      struct fal_diag *diag);
 
 /* The newest one of this job that is whole.  FAL_ENOMEM, FAL_EIO. */
-int fal_snapshot_find(int folder, const char *job, struct fal_found *out,
+int fal_snapshot_find(int folder, const struct fal_files *job, struct fal_found *out,
 		      struct fal_diag *diag);
 /* Makes new shards what it was; version 0 they are.  FAL_EFORMAT, FAL_EIO, FAL_ENOMEM. */
 int fal_snapshot_load(int folder, const struct fal_found *f, struct fal_rack *r,

@@ -203,6 +203,7 @@ fal_sched_join(struct fal_sched *s, double now, const struct fal_join *j)
 	};
 	snprintf(w->name, sizeof(w->name), "%s", j->name != NULL ? j->name : "");
 	s->last_id = w->id;
+	fal_remember(w, &j->was);
 	if (!isnan(w->fixed))
 		fal_typical_fixed(s, w->fixed);
 	s->unknown++;
@@ -264,5 +265,20 @@ fal_sched_info(const struct fal_sched *s, uint32_t id, struct fal_worker_info *o
 		.finish = w->finish,
 		.suspected = w->suspected,
 	};
+	return true;
+}
+
+bool
+fal_sched_history(const struct fal_sched *s, uint32_t id, struct fal_history *out)
+{
+	const struct fal_worker *w = fal_find(s, id);
+	if (w == NULL || w->pace[w->lanes].nearest == 0)
+		return false;
+	const uint32_t lanes = w->pace[w->lanes].nearest;
+	*out = (struct fal_history){ .lanes = lanes,
+				     .task_s = w->pace[lanes].task_s,
+				     .fixed = isnan(w->fixed) ? -1 : w->fixed,
+				     .eval_s = w->eval_s,
+				     .push_s = w->push_s };
 	return true;
 }

@@ -250,6 +250,15 @@ bool fal_sched_done(const struct fal_sched *s);
  * part of it that a task of any size takes, NAN if unknown; rtt: seconds, 0 if unknown.
  * `name` is copied (FAL_WORKER_NAME).  0 or FAL_ENOMEM, FAL_EINVAL.  It is sent a version
  * before its first grant; `has`: it was sent the newest one already. */
+/* What was measured of a worker, for a scheduler that comes later.  Seconds; of what was
+ * not, 0, of `fixed` -1. */
+struct fal_history {
+	uint32_t lanes;                       /* at which */
+	double task_s, fixed, eval_s, push_s; /* a full task takes so long, … */
+};
+/* False: nothing yet. */
+bool fal_sched_history(const struct fal_sched *s, uint32_t id, struct fal_history *out);
+
 struct fal_join {
 	uint32_t id;
 	const char *name;  /* NULL: none */
@@ -258,6 +267,7 @@ struct fal_join {
 	bool stands_by;    /* fal_sched_stand_by */
 	uint32_t lanes_min, lanes_max, cores;
 	double task_s, fixed, rtt;
+	struct fal_history was; /* known of it; lanes 0: nothing */
 };
 int fal_sched_join(struct fal_sched *s, double now, const struct fal_join *j);
 

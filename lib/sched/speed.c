@@ -94,6 +94,19 @@ know(struct fal_worker *w, uint32_t p)
 	}
 }
 
+void
+fal_remember(struct fal_worker *w, const struct fal_history *was)
+{
+	if (was->lanes == 0 || was->lanes > w->own_max || !(was->task_s > 0))
+		return;
+	know(w, was->lanes);
+	w->pace[was->lanes].task_s = was->task_s;
+	if (was->fixed >= 0)
+		w->fixed = was->fixed;
+	w->eval_s = was->eval_s;
+	w->push_s = was->push_s;
+}
+
 /* The median of the last three, or of as many as there are. */
 static double
 middle(const struct fal_recent *r)

@@ -13,6 +13,9 @@ double fal_size(const struct fal_sched *s, const struct fal_worker *w,
 		struct fal_load load);
 /* Full tasks per second of `w` at its lanes. */
 double fal_rate(const struct fal_sched *s, const struct fal_worker *w, uint32_t lanes);
+/* What was known of `w` counts until it is measured itself; lanes that it may not run now
+ * say nothing. */
+void fal_remember(struct fal_worker *w, const struct fal_history *was);
 double fal_eval_s(const struct fal_sched *s, const struct fal_worker *w);
 /* Times, by which one speed differs from another. */
 #define FAL_JUMP 1.5

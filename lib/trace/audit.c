@@ -538,6 +538,24 @@ judge_link(struct fal_audit *a, const struct fal_trace_line *l)
 			(unsigned long long)l->number);
 }
 
+/* The same job goes on, perhaps with more epochs. */
+static int
+take_restart(struct fal_audit *a, struct fal_trace_line *l)
+{
+	char hash[sizeof(a->told.hash)] = "";
+	const uint64_t epochs = a->job.epochs;
+	if (!a->have_job || fal_trace_job_restart(l, &a->job) < 0)
+		return l->err;
+	tell(l, FAL_F_HASH, hash, sizeof(hash));
+	if (a->job.epochs > epochs)
+		memcpy(a->told.hash, hash, sizeof(hash));
+	else if (hash[0] != '\0' && strcmp(hash, a->told.hash) != 0)
+		fal_finding(&a->f, NULL, 0, 0,
+			    "line %llu: restart: hash is of another job",
+			    (unsigned long long)l->number);
+	return l->err == 0 ? fal_cover_grown(&a->cover) : l->err;
+}
+
 int
 fal_audit_cut(void *audit, struct fal_trace_line *l)
 {
@@ -569,8 +587,11 @@ fal_audit_line(void *audit, struct fal_trace_line *l)
 		return take_gap(a, l);
 	/* What workers had still to tell is lost with the coordinator that was told it.
 	 */
-	if (strcmp(l->ev, "restart") == 0)
+	if (strcmp(l->ev, "restart") == 0) {
 		a->accounts.loose = a->accounts.lost = true;
+		if ((err = take_restart(a, l)) < 0)
+			return err;
+	}
 	if (a->v.missing_lines > 0) {
 		a->done = a->done || strcmp(l->ev, "done") == 0;
 		a->ended = a->done || strcmp(l->ev, "failed") == 0;

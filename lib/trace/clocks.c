@@ -74,6 +74,26 @@ fal_trace_job_read(struct fal_trace_line *l, struct fal_trace_job *out)
 	return 0;
 }
 
+int
+fal_trace_job_restart(struct fal_trace_line *l, struct fal_trace_job *job)
+{
+	if (!fal_trace_has(l->o, FAL_F_EPOCHS))
+		return 0;
+	const uint64_t epochs = fal_trace_get_u64(l, l->o, FAL_F_EPOCHS, UINT32_MAX);
+	if (l->err == 0 && epochs < job->epochs)
+		fal_trace_fail(l, FAL_EINVAL,
+			       "restart: epochs: %llu, but there were %llu",
+			       (unsigned long long)epochs,
+			       (unsigned long long)job->epochs);
+	if (l->err == 0 && epochs > FAL_TRACE_NUM_MAX / job->clocks_per_epoch)
+		fal_trace_fail(l, FAL_ELIMIT, "restart: epochs: too many");
+	if (l->err != 0)
+		return l->err;
+	job->epochs = epochs;
+	job->clocks = epochs * job->clocks_per_epoch;
+	return 0;
+}
+
 uint64_t
 fal_trace_job_samples(const struct fal_trace_job *job, uint64_t c)
 {

@@ -25,6 +25,9 @@ struct fal_trace_job {
 /* Reads the line (ev = job); its own numbers must agree with each other.  Returns 0 or
  * l->err: FAL_EFORMAT, FAL_ELIMIT, or FAL_EINVAL. */
 int fal_trace_job_read(struct fal_trace_line *l, struct fal_trace_job *out);
+/* A `restart` line: from there on the job may have more epochs, as the line says.
+ * FAL_EFORMAT; FAL_EINVAL: fewer than before. */
+int fal_trace_job_restart(struct fal_trace_line *l, struct fal_trace_job *job);
 
 /* The samples of clock c < clocks: the last clock of an epoch may be shorter. */
 uint64_t fal_trace_job_samples(const struct fal_trace_job *job, uint64_t c);

@@ -6,11 +6,18 @@
 #include <stdlib.h>
 
 int
+fal_cover_grown(const struct fal_cover *c)
+{
+	return c->job->clocks > INT64_MAX / fal_trace_job_tasks(c->job, 0) ? FAL_ELIMIT
+									   : 0;
+}
+
+int
 fal_cover_init(struct fal_cover *c, const struct fal_trace_job *job)
 {
-	if (job->clocks > INT64_MAX / fal_trace_job_tasks(job, 0))
-		return FAL_ELIMIT;
 	c->job = job;
+	if (fal_cover_grown(c) < 0)
+		return FAL_ELIMIT;
 	c->part = fal_calloc(job->parts, sizeof(*c->part));
 	return c->part != NULL ? 0 : FAL_ENOMEM;
 }

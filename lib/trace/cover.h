@@ -17,6 +17,8 @@ struct fal_cover {
 /* 0, FAL_ENOMEM, or FAL_ELIMIT: more tasks than can be counted.  `job` is borrowed until
  * fal_cover_free. */
 int fal_cover_init(struct fal_cover *c, const struct fal_trace_job *job);
+/* The job has more clocks by now.  0, FAL_ELIMIT. */
+int fal_cover_grown(const struct fal_cover *c);
 void fal_cover_free(struct fal_cover *c);
 
 /* The tasks first … first+count-1 of `clock`, which it has, have ended.  Returns 0; 1 if

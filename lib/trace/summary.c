@@ -387,6 +387,8 @@ fal_summary_line(void *summary, struct fal_trace_line *l)
 		return fal_trace_fail(l, FAL_EINVAL, "the first line is not job");
 	if (strcmp(l->ev, "policy") == 0)
 		get_copy(l, FAL_F_SCHEME, &s->scheme);
+	if (strcmp(l->ev, "restart") == 0)
+		return fal_trace_job_restart(l, &s->job);
 	if (strcmp(l->ev, "done") == 0)
 		s->done = true;
 	if (strcmp(l->ev, "gap") == 0)

@@ -67,6 +67,8 @@ fal_line_restart(struct fal_buf *b, const struct fal_line_restart *d)
 	fal_member_num(b, FAL_F_UNTIL, d->until);
 	fal_member_num(b, FAL_F_LINES, d->lines);
 	fal_member_num(b, FAL_F_TORN, d->torn);
+	fal_member_str(b, FAL_F_HASH, d->hash);
+	fal_member_num(b, FAL_F_EPOCHS, d->epochs);
 	fal_member_end(b);
 }
 

@@ -209,6 +209,8 @@ struct fal_line_gap {
 
 /* A job goes on. */
 struct fal_line_restart {
+	const char *hash; /* of the job, which may have more epochs by now */
+	uint64_t epochs;
 	double t;
 	uint32_t incarnation;
 	uint64_t clock, version; /* the next clock, the newest version */

@@ -234,6 +234,75 @@ order() {
 	same "status ($output)" "$status" 0
 }
 
+# epochs N: the same job, with so many.
+epochs() {
+	job=("${job[@]/#job.epochs=*/job.epochs=$1}")
+}
+
+@test "more epochs go on from a finished job's end: the model of one that had them at first" {
+	local first=$((RANDOM % 6 + 1)) some=$((RANDOM % 4 + 1))
+	job=(--set optimizer.kind=momentum --set optimizer.momentum=0.9
+		--set "sync.scheme=epsp:$((RANDOM % 4))" --set schedule.kind=step
+		--set schedule.every=7 --set schedule.gamma=0.9 "${job[@]}")
+	[ $((RANDOM % 2)) = 0 ] || job+=(--set job.eval=end)
+	echo "epochs: $first, $((first + some)), 12: ${job[*]}"
+	undisturbed
+	epochs "$first"
+	begin
+	work a --lanes 1
+	ended "$ps" ps
+	falcon-stat --audit "$state"
+	# Killed in the middle of the second part, and once more longer.
+	epochs $((first + some))
+	begin
+	has "$(cat ps.err)" "tiny: $((first + some)) epochs instead of $first"
+	has "$(cat ps.err)" "tiny: resumed at clock $((4 * first)) of $((4 * (first + some))); 0.0 s"
+	slow b 1 500
+	soon "a clock" more $((4 * first + 1))
+	killed
+	epochs 12
+	begin
+	has "$(cat ps.err)" "tiny: 12 epochs instead of $((first + some))"
+	ended "$ps" ps
+	same "the model" "$(sums "$state")" "$calm"
+	falcon-stat --audit "$state"
+	falcon-proj "$state/trace.jsonl" >report
+	same "lines that count" "$(falcon-stat --json "$state/trace.jsonl" | jq .clocks)" 48
+	# Fewer are another job; as many are done.
+	epochs $((first + some))
+	run timeout 20 falcon-ps -x -K "$keys/keyring" -l unix:sock -s "$state" "${job[@]}"
+	same "status ($output)" "$status" 1
+	has "$output" "holds the state of another job: "
+	epochs 12
+	run timeout 20 falcon-ps -x -K "$keys/keyring" -l unix:sock -s "$state" "${job[@]}"
+	same "status ($output)" "$status" 0
+}
+
+@test "more epochs: where the schedule depends on all of them, a line says so" {
+	job=(--set schedule.kind=cosine --set job.epochs=2 tiny.job)
+	begin
+	work a --lanes 1
+	ended "$ps" ps
+	epochs 3
+	begin
+	work b --lanes 1
+	ended "$ps" ps
+	has "$(cat ps.err)" "tiny: 3 epochs instead of 2; by schedule.kind = cosine the learning rate"
+	falcon-stat --audit "$state"
+	# Without snapshots there is nothing to go on from.
+	rm -rf "$state"
+	job+=(--set state.seconds=0)
+	epochs 2
+	begin
+	work c --lanes 1
+	ended "$ps" ps
+	epochs 3
+	run timeout 20 falcon-ps -x -K "$keys/keyring" -l unix:sock -s "$state" "${job[@]}"
+	same "status ($output)" "$status" 75
+	has "$output" "the job was begun there and is to have more epochs; there is no snapshot"
+	[ -e "$state/result.json" ]
+}
+
 @test "a scheme whose rounds are not shared has no snapshots, and says so" {
 	job+=(--set sync.scheme=asp)
 	begin

@@ -28,8 +28,9 @@
 
 enum { SEEDS = 5000, SNAPSHOTS = 4, LINES = 4, FILES = 2 * SNAPSHOTS + 2, SHARDS = 3 };
 
-static const char job[] =
-	"0f1e2d3c4b5a69788796a5b4c3d2e1f00f1e2d3c4b5a69788796a5b4c3d2e1f0";
+static const struct fal_files job = {
+	.lasting_hex = "0f1e2d3c4b5a69788796a5b4c3d2e1f00f1e2d3c4b5a69788796a5b4c3d2e1f0"
+};
 
 static char root[64];
 static struct fal_rng rng;
@@ -176,7 +177,7 @@ take_snapshot(struct saved *to, uint64_t clock, uint32_t keep, struct ps_record 
 	s.is.past.samples = below(1 << 20);
 	s.is.policy.rule.scheme = FAL_BSP;
 	snprintf(s.is.past.by, sizeof(s.is.past.by), "job");
-	memcpy(s.is.job, job, sizeof(job));
+	memcpy(s.is.job, job.lasting_hex, sizeof(s.is.job));
 	s.is.lines = r->lines;
 	memcpy(s.is.chain, r->chain.link, sizeof(s.is.chain));
 	s.is.journal = d.journalled;
@@ -390,7 +391,7 @@ check_snapshot(struct fal_found *found)
 		newest = d.saved[i].there ? (int)i : newest;
 		want = is_whole(i) ? (int)i : want;
 	}
-	if (fal_snapshot_find(d.folder, job, found, &diag) < 0)
+	if (fal_snapshot_find(d.folder, &job, found, &diag) < 0)
 		FAIL("find: %s", diag.text);
 	CHECK(found->there == (want >= 0));
 	tally.none += want < 0;

@@ -65,6 +65,16 @@ draw(struct fal_snap_manifest *m)
 			 i);
 		p->key[i].charges = i;
 	}
+	p->speeds = fal_rng_below(&rng, 3);
+	p->speed = fal_calloc(p->speeds, sizeof(*p->speed));
+	for (uint32_t i = 0; i < p->speeds; i++) {
+		p->speed[i].key = 1 + fal_rng_below(&rng, p->keys);
+		p->speed[i].is = (struct fal_history){ .lanes = 1 + i,
+						       .task_s = fal_rng_unit(&rng),
+						       .fixed = i == 0 ? -1 : 0.25,
+						       .push_s = 1e-6 };
+		snprintf(p->speed[i].name, sizeof(p->speed[i].name), "s%u", i);
+	}
 	for (uint32_t i = 0; i < p->here; i++) {
 		p->worker[i].id = 1;
 		snprintf(p->worker[i].name, sizeof(p->worker[i].name), "w%u", i);

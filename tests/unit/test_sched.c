@@ -205,6 +205,50 @@ many_lanes_are_cheap(void **state)
 		fail_msg("CPU: %g s when lanes adapt, %g s when not", adapted, fixed);
 }
 
+/* A worker of one lane with a probe of 10 ms, of which more may be known. */
+static void
+join_known(uint32_t id, struct fal_history was)
+{
+	const struct fal_join j = { .id = id,
+				    .lanes_min = 1,
+				    .lanes_max = 1,
+				    .cores = 1,
+				    .task_s = 0.01,
+				    .fixed = NAN,
+				    .was = was };
+	check(fal_sched_join(sched, now, &j), 0, "join");
+	follow_all();
+}
+
+/* Probes say the same of two workers: what a scheduler of before has measured of them
+ * makes their shares of the first clock, and is kept if nothing else is measured. */
+static void
+known_speeds_share(void **state)
+{
+	(void)state;
+	for (uint32_t times = 1; times <= 4; times++) {
+		const struct fal_history slow = { 1, 0.01 * times, 0.125, 0.003, 0.0001 };
+		struct fal_history is;
+		begin("epsp", 60, 1.0 / 3);
+		join_known(1, (struct fal_history){ 1, 0.01, -1, 0, 0 });
+		join_known(2, slow);
+		assert_true(fal_sched_history(sched, 2, &is));
+		assert_true(is.lanes == slow.lanes && is.task_s == slow.task_s &&
+			    is.fixed == slow.fixed && is.eval_s == slow.eval_s &&
+			    is.push_s == slow.push_s);
+		open_clock(0);
+		near(held_of(1, current()), 60.0 * times / (times + 1), 1,
+		     "the fast one");
+		near(held_of(2, current()), 60.0 / (times + 1), 1, "the slow one");
+		end(NULL);
+	}
+	/* Of lanes that it may not have any more nothing is known. */
+	struct fal_history is;
+	begin("bsp", 60, 1.0 / 3);
+	join_known(1, (struct fal_history){ 2, 0.04, -1, 0, 0 });
+	assert_false(fal_sched_history(sched, 1, &is));
+}
+
 static void
 nonsense_is_refused(void **state)
 {
@@ -250,6 +294,7 @@ main(void)
 		TEST(lanes_follow_the_projection),
 		TEST(lanes_that_help_stay),
 		TEST(many_lanes_are_cheap),
+		TEST(known_speeds_share),
 		TEST(nonsense_is_refused),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
