@@ -429,6 +429,7 @@ ps_serve(const struct ps_serve_opt *opt, struct ps_outcome *out, struct fal_diag
 		err = fal_coord_mark_now(s.coord, ps_now());
 	else if (err == FAL_OK && opt->found != NULL) {
 		s.keep.clock = opt->found->clock;
+		s.keep.good = true; /* whatever comes before the next one */
 		s.show.epoch = opt->found->is.past.epoch; /* it was told */
 	}
 	struct fal_listen_opt listen = { .addr = opt->listen,

@@ -114,3 +114,20 @@ passes() {
 	tell heal
 	over
 }
+
+@test "SIGTERM before the first clock after a restart: the snapshot is still there" {
+	printf 'input 16\ndense 200\nrelu\ndense 4\n' >tiny.model
+	job=(--set job.epochs=20 --set state.clocks=2 --set sync.scheme=bsp --set optimizer.lr=0.001 tiny.job)
+	at_unix
+	link
+	ready=$at work far --lanes 1 --emulate rate=1000,cores=1
+	soon "some clocks" lines 3 '"ev":"update"'
+	killed
+	tell watch push
+	at_unix
+	# All is claimed, and half of it is there: nothing can be kept now.
+	soon "a push" grep -q held link.out
+	kill -TERM "$ps"
+	ended "$ps" ps
+	has "$(cat ps.err)" ", and goes on from there when it is started again"
+}
