@@ -27,8 +27,7 @@ racked_shards(const struct fal_coord_conf *conf, const float *init, struct racke
 		.each = { .n = conf->params,
 			  .tasks = fal_grid_tasks(&conf->grid, 0),
 			  .optim = conf->optim,
-			  .checksums = conf->audit_sums,
-			  .checksum_seed = conf->seed },
+			  .checksums = conf->audit_sums },
 	};
 	rack.tickets.epoch = 1;
 	out->params = conf->params;

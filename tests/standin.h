@@ -159,7 +159,7 @@ standin_zeros(size_t params, uint8_t kind, const int8_t *exps, struct fal_buf *o
 	int err = sum != NULL ? FAL_OK : FAL_ENOMEM;
 	for (uint32_t b = 0; b < fal_blocks(params) && err == FAL_OK; b++)
 		err = fal_sum_pack(sum, b, kind == FAL_KIND_DELTA ? FAL_EXP_MIN : exps[b],
-				   NULL, out);
+				   out);
 	fal_sum_free(sum);
 	return err;
 }

@@ -261,7 +261,6 @@ start_shards(struct ps_server *s, const struct fal_coord_conf *conf,
 	struct fal_rack_conf rack = fal_files_rack_conf(j, s->opt->shards);
 	rack.tickets = conf->tickets;
 	rack.each.checksums = conf->audit_sums;
-	rack.each.checksum_seed = conf->seed;
 	s->rack = fal_files_rack(j, &rack);
 	if (s->rack != NULL && s->opt->found != NULL) {
 		int err = fal_snapshot_load(s->opt->snapshots.folder, s->opt->found,

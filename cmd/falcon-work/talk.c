@@ -193,10 +193,7 @@ begin_job(struct session *s)
 					     .incarnation = s->incarnation,
 					     .map_epoch = s->map_epoch,
 					     .tasks = fal_grid_tasks(&grid, 0),
-					     .optim = job->optim,
-					     .checksums =
-						     job->audit == FAL_JOB_AUDIT_SUMS,
-					     .checksum_seed = job->seed };
+					     .optim = job->optim };
 	s->agent = fal_agent_new(&conf, &ops);
 	int err = s->agent == NULL ? FAL_ENOMEM : kit_fetch(&s->kit, s->clock);
 	if (err < 0)

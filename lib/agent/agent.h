@@ -75,8 +75,6 @@ struct fal_agent_conf {
 	uint32_t tasks;         /* of a full clock: what a task has room for */
 	struct fal_optim optim; /* of local steps; its ranges stay borrowed */
 	uint32_t push_blocks;   /* in a PUSH at most; 0: as many as it holds */
-	bool checksums;         /* audit = sums */
-	uint64_t checksum_seed;
 };
 
 /* `ops` is copied.  NULL when out of memory. */

@@ -71,11 +71,7 @@ static int
 pack(struct fal_agent *a, struct push *p)
 {
 	const uint32_t b = p->packed++;
-	uint64_t checksum = 0;
-	if (a->conf.checksums)
-		checksum = fal_sum_checksum(p->sum, b, b, a->conf.checksum_seed);
-	return fal_sum_pack(p->sum, b, p->exps[b], a->conf.checksums ? &checksum : NULL,
-			    &a->records);
+	return fal_sum_pack(p->sum, b, p->exps[b], &a->records);
 }
 
 /* The next message of the first push: as many records as fit.  The one that does not is

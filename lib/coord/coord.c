@@ -126,8 +126,10 @@ fal_coord_free(struct fal_coord *c)
 	free(c->key);
 	coord_judge_free(c);
 	coord_eval_free(c);
-	for (uint32_t i = 0; i < c->newses; i++)
+	for (uint32_t i = 0; i < c->newses; i++) {
 		free(c->news[i].leaves);
+		free(c->news[i].sum);
+	}
 	free(c->news);
 	free(c->merged);
 	fal_coord_past_free(&c->past);

@@ -173,7 +173,7 @@ on_arrived(struct fal_coord *c, double now, uint32_t shard,
 	struct fal_gather *g = coord_gather(c, say->round);
 	if (g == NULL)
 		return FAL_OK;
-	const struct fal_brought more = { say->id, say->blocks };
+	const struct fal_brought more = { .id = say->id, .blocks = say->blocks };
 	if (bring(c, g, shard, &more) < 0)
 		return FAL_ENOMEM;
 	const int whole = say->whole ? all_say(c, g, shard, say) : 0;
@@ -283,6 +283,26 @@ news_of(const struct fal_coord *c, enum fal_act_kind kind, uint64_t number)
 	return NULL;
 }
 
+/* What the contributions have added at a shard. */
+static int
+add_sums(const struct fal_coord *c, struct fal_news *n, const struct fal_shard_say *say)
+{
+	struct fal_round_info r;
+	if (!fal_sched_round(c->sched, say->round, &r))
+		return FAL_OK;
+	if (FAL_GROW(n->sum, n->sum_cap, r.ledger->contribs) < 0)
+		return FAL_ENOMEM;
+	while (n->sums < r.ledger->contribs)
+		n->sum[n->sums++] = 0;
+	for (uint32_t i = 0; i < say->broughts; i++) {
+		const uint32_t at = fal_ledger_find(r.ledger, say->brought[i].id);
+		if (at != FAL_NONE)
+			n->sum[at] += say->brought[i].sum;
+	}
+	n->added += say->added;
+	return FAL_OK;
+}
+
 static int
 on_ended(struct fal_coord *c, double now, uint32_t shard, const struct fal_shard_say *say)
 {
@@ -293,8 +313,8 @@ on_ended(struct fal_coord *c, double now, uint32_t shard, const struct fal_shard
 	if (n == NULL)
 		return FAL_OK;
 	n->said++;
-	n->sent += say->sent;
-	n->added += say->added;
+	if (c->conf.audit_sums && add_sums(c, n, say) < 0)
+		return FAL_ENOMEM;
 	if (say->rank > 0) {
 		n->act.weight = 1.0 / say->rank;
 		n->act.count = say->rank;

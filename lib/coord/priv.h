@@ -173,7 +173,10 @@ struct fal_coord {
 	/* What is to be written to the trace when the actions are carried out. */
 	struct fal_news {
 		struct fal_act act; /* END or STEP */
-		uint64_t sent, added;
+		/* END: checksums of the sum, and by place in the ledger of what each
+		 * contribution has added */
+		uint64_t added, *sum;
+		size_t sums, sum_cap;
 		/* STEP: the new version; its rounds, in c->merged; mean loss */
 		uint64_t version, samples;
 		uint32_t first, rounds;

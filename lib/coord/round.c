@@ -6,6 +6,7 @@
 #include "base/mem.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 static struct fal_facts
@@ -435,8 +436,10 @@ tell_end(struct fal_coord *c, double now, const struct fal_news *n)
 		.samples = r.samples,
 		.blocks = fal_blocks(c->conf.params),
 		.sums = c->conf.audit_sums,
-		.sent = n->sent,
-		.added = n->added
+		.seed = fal_ticket_seed(&c->conf.tickets, r.round),
+		.added = n->added,
+		.sum = n->sum,
+		.n_sums = n->sums
 	};
 	fal_line_ledger(&c->line, &d, r.ledger);
 	coord_trace(c);
@@ -495,6 +498,7 @@ coord_tell(struct fal_coord *c, double now)
 			tell_step(c, now, news);
 		if (news->marked)
 			coord_marked(c, now);
+		free(news->sum);
 		told += news->rounds;
 	}
 	c->newses -= n;

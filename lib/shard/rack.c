@@ -51,6 +51,7 @@ fal_rack_new(const struct fal_rack_conf *conf, const float *init)
 			  (r->n == 1 || conf->each.optim.ema <= 0 || r->average != NULL);
 	for (uint32_t i = 0; room && i < r->n; i++) {
 		struct fal_shard_conf one = conf->each;
+		one.tickets = conf->tickets;
 		one.first = (uint32_t)((uint64_t)blocks * i / r->n);
 		one.count = (uint32_t)((uint64_t)blocks * (i + 1) / r->n) - one.first;
 		const size_t from = (size_t)one.first * FAL_BLOCK;

@@ -11,7 +11,7 @@ struct fal_rack; /* opaque */
 
 struct fal_rack_conf {
 	uint32_t shards;            /* 0: one; never more than there are blocks */
-	struct fal_shard_conf each; /* `first` and `count` are the rack's business */
+	struct fal_shard_conf each; /* `first`, `count` and `tickets` are the rack's */
 	struct fal_ticket_in tickets;
 };
 

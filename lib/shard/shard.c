@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "base/sorted.h"
+#include "sec/secret.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -20,8 +21,7 @@ fal_shard_new(const struct fal_shard_conf *conf, const float *init)
 					      .first = conf->first,
 					      .tasks = conf->tasks,
 					      .optim = conf->optim,
-					      .checksums = conf->checksums,
-					      .checksum_seed = conf->checksum_seed };
+					      .checksums = conf->checksums };
 	s->conf = *conf;
 	s->store = fal_store_new(&store, init);
 	s->marks = fal_calloc(conf->count, 1);
@@ -64,6 +64,7 @@ fal_shard_free(struct fal_shard *s)
 	free(s->held_exps);
 	fal_image_free(&s->marked);
 	fal_store_free(s->store);
+	fal_secret_wipe(&s->conf.tickets, sizeof(s->conf.tickets));
 	free(s);
 }
 
@@ -141,6 +142,28 @@ judge(struct fal_shard *s, struct open *o)
 	return o->clean && o->ahead ? shard_go_on(s) : shard_say(s, &done);
 }
 
+int
+shard_brought(struct fal_shard *s, uint64_t round, struct fal_shard_say *out)
+{
+	const uint32_t n = fal_store_contribs(s->store, round, NULL);
+	struct fal_cid *ids = fal_calloc(n, sizeof(*ids));
+	out->brought = fal_calloc(n, sizeof(*out->brought));
+	if (ids == NULL || out->brought == NULL) {
+		free(ids);
+		return FAL_ENOMEM;
+	}
+	out->broughts = fal_store_contribs(s->store, round, ids);
+	for (uint32_t i = 0; i < n; i++) {
+		struct fal_brought *b = &out->brought[i];
+		b->id = ids[i];
+		b->blocks = fal_store_brought(s->store, round, ids[i], NULL);
+		if (s->conf.checksums)
+			b->sum = fal_store_checksum(s->store, round, ids[i]);
+	}
+	free(ids);
+	return FAL_OK;
+}
+
 static int
 again(struct fal_shard *s, struct open *o, struct fal_cid id)
 {
@@ -155,23 +178,11 @@ again(struct fal_shard *s, struct open *o, struct fal_cid id)
 	taken.id = id;
 	if (taken.blocks > 0)
 		fal_store_take_back(s->store, o->round, s->marks);
-	const uint32_t n = fal_store_contribs(s->store, o->round, NULL);
-	struct fal_cid *ids = fal_calloc(n, sizeof(*ids));
 	const struct fal_cid none = { 0, 0 };
-	taken.brought = fal_calloc(n, sizeof(*taken.brought));
-	int err = ids != NULL && taken.brought != NULL ? FAL_OK : FAL_ENOMEM;
-	if (err == FAL_OK) {
-		taken.broughts = fal_store_contribs(s->store, o->round, ids);
-		for (uint32_t i = 0; i < n && err == FAL_OK; i++) {
-			taken.brought[i] = (struct fal_brought){
-				ids[i],
-				fal_store_brought(s->store, o->round, ids[i], NULL)
-			};
-			err = fal_store_fence(s->store, o->round, ids[i], none);
-		}
-		err = err == FAL_OK ? shard_say(s, &taken) : err;
-	}
-	free(ids);
+	int err = shard_brought(s, o->round, &taken);
+	for (uint32_t i = 0; i < taken.broughts && err == FAL_OK; i++)
+		err = fal_store_fence(s->store, o->round, taken.brought[i].id, none);
+	err = err == FAL_OK ? shard_say(s, &taken) : err;
 	if (err < 0)
 		free(taken.brought);
 	return err < 0 ? err : judge(s, o);
@@ -262,7 +273,9 @@ open_round(struct fal_shard *s, uint64_t round, const struct fal_facts *is)
 					   .tasks = is->tasks,
 					   .kind = is->kind,
 					   .version = is->version,
-					   .mixed = is->mixed };
+					   .mixed = is->mixed,
+					   .seed = fal_ticket_seed(&s->conf.tickets,
+								   round) };
 	int err = fal_store_open(s->store, &r);
 	return err == FAL_OK && s->earlies > 0 ? fence_early(s, round) : err;
 }
@@ -406,9 +419,6 @@ static int
 add_one(struct fal_shard *s, const struct fal_store_from *from,
 	const struct fal_bfp_rec *rec, struct fal_diag *diag)
 {
-	if (rec->has_checksum != s->conf.checksums)
-		return fal_diag_set(diag, FAL_EINVAL, "a block %s checksum",
-				    rec->has_checksum ? "with a" : "without its");
 	int err = fal_store_add(s->store, from, rec);
 	return err < 0 ? fal_diag_set(diag, err, "block %u: %s", rec->block,
 				      fal_strerror(err))

@@ -25,8 +25,8 @@ struct fal_shard_conf {
 	uint32_t first, count; /* its blocks */
 	uint32_t tasks;        /* of a full clock: what a task has room for */
 	struct fal_optim optim;
-	bool checksums; /* audit = sums: keep what was sent and what was added */
-	uint64_t checksum_seed;
+	bool checksums;               /* audit = sums: keep those of what was added, */
+	struct fal_ticket_in tickets; /* … under the seeds of these */
 };
 
 /* A shard at version 0 with the parameters `init` (those of its blocks, copied); NULL
@@ -146,7 +146,9 @@ enum fal_say_kind {
 	/* of the mean gradient, by all `blocks` from `first` on: an order that is clipped
 	 * waits for SCALE; `version` that it makes */
 	FAL_SAY_SQUARES,
-	FAL_SAY_ENDED, /* `rank` in its slot; the sums `sent` and `added` */
+	/* `rank` in its slot; with checksums, those of what each contribution has
+	 * `brought`, and what was `added` of all */
+	FAL_SAY_ENDED,
 	/* to `version`; where that was asked for, with the `leaves` (store/leaf.h) of all
 	 * `blocks` from `first` on */
 	FAL_SAY_STEPPED
@@ -168,10 +170,11 @@ struct fal_shard_say {
 	struct fal_brought { /* owned by the shard until the next say is fetched */
 		struct fal_cid id;
 		uint32_t blocks;
+		uint64_t sum; /* their checksum */
 	} * brought;
 	uint32_t broughts;
 	uint32_t rank;
-	uint64_t sent, added;
+	uint64_t added;
 	const char *odd; /* ENDED, STEPPED: why the job cannot go on, or NULL */
 	int err;
 };

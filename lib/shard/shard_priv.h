@@ -58,6 +58,8 @@ struct fal_shard {
 /* An open round, or NULL. */
 struct open *shard_find(const struct fal_shard *s, uint64_t round);
 int shard_say(struct fal_shard *s, const struct fal_shard_say *what);
+/* What has contributed to the round so far: in `out`, which owns it then.  FAL_ENOMEM. */
+int shard_brought(struct fal_shard *s, uint64_t round, struct fal_shard_say *out);
 /* A version was made: rounds on it open. */
 int shard_open_late(struct fal_shard *s);
 

@@ -51,14 +51,18 @@ static int
 end_round(struct fal_shard *s, struct open *open, const struct fal_shard_order *o)
 {
 	struct fal_shard_say ended = { .kind = FAL_SAY_ENDED, .round = o->round };
-	if (s->conf.checksums) {
-		ended.sent = fal_store_sent(s->store, o->round);
+	int err = s->conf.checksums ? shard_brought(s, o->round, &ended) : FAL_OK;
+	if (s->conf.checksums)
 		ended.added = fal_store_added(s->store, o->round);
-	}
-	int err = collect(s, o, &ended);
+	if (err == FAL_OK)
+		err = collect(s, o, &ended);
 	fal_store_drop(s->store, o->round); /* unless it is gone already */
 	memmove(open, open + 1, (size_t)(s->open + --s->opens - open) * sizeof(*open));
-	return err < 0 ? err : shard_say(s, &ended);
+	if (err == FAL_OK)
+		err = shard_say(s, &ended);
+	if (err < 0)
+		free(ended.brought);
+	return err;
 }
 
 /* The version that was just made, as its leaves. */

@@ -33,6 +33,18 @@ mac_of(const struct fal_ticket_in *in, uint32_t session, const struct fal_msg_ti
 	fal_mac("falcon ticket", in->key, said, (size_t)(p - said), out);
 }
 
+uint64_t
+fal_ticket_seed(const struct fal_ticket_in *in, uint64_t round)
+{
+	uint8_t said[4 + 8], mac[FAL_HASH_BYTES];
+	uint64_t seed = 0;
+	put(put(said, in->incarnation, 4), round, 8);
+	fal_mac("falcon sums", in->key, said, sizeof(said), mac);
+	for (size_t i = 0; i < sizeof(seed); i++)
+		seed |= (uint64_t)mac[i] << (8 * i);
+	return seed;
+}
+
 void
 fal_ticket_put(const struct fal_ticket_in *in, uint32_t session,
 	       const struct fal_ticket *t, struct fal_msg_ticket *out)

@@ -36,6 +36,10 @@ struct fal_ticket_in {
 	uint32_t epoch; /* of the block map */
 };
 
+/* The seed of the checksums of a round: the same in every shard, and nobody's else before
+ * it is told, when the round is over. */
+uint64_t fal_ticket_seed(const struct fal_ticket_in *in, uint64_t round);
+
 /* The ticket as it is sent to `session`. */
 void fal_ticket_put(const struct fal_ticket_in *in, uint32_t session,
 		    const struct fal_ticket *t, struct fal_msg_ticket *out);

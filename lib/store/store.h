@@ -26,8 +26,7 @@ struct fal_store_conf {
 	uint32_t first;         /* number, in the whole model, of its first block */
 	uint32_t tasks;         /* of a full clock: what a task has room for */
 	struct fal_optim optim; /* its ranges are borrowed until fal_store_free */
-	bool checksums;         /* audit = sums: keep what was sent and what was added */
-	uint64_t checksum_seed;
+	bool checksums;         /* audit = sums: keep those of what was added */
 };
 
 /* A store at version 0 with the parameters `init` (n floats, copied) and all exponents
@@ -67,6 +66,7 @@ struct fal_store_round {
 	enum fal_kind kind;
 	uint64_t version;
 	bool mixed;
+	uint64_t seed; /* of its checksums */
 };
 int fal_store_open(struct fal_store *s, const struct fal_store_round *r); /* FAL_ENOMEM */
 bool fal_store_is_open(const struct fal_store *s, uint64_t round);
@@ -75,7 +75,7 @@ bool fal_store_is_open(const struct fal_store *s, uint64_t round);
  * ({0,0}: nothing), for an open round.  1: added.  0: dropped, as the contribution it
  * fills had brought this block.  FAL_EEXIST: this very block came before.  FAL_EFENCED.
  * FAL_EINVAL: wrong exponent, or another task count than before, or more tasks than the
- * round has, or a `needed` or a checksum that these values cannot have.  FAL_ELIMIT:
+ * round has, or a `needed` that these values cannot have.  FAL_ELIMIT:
  * values that its tasks have no room for.  FAL_ENOMEM.  The record's block is numbered as
  * in the whole model; all others here from 0. */
 struct fal_store_from {
@@ -109,9 +109,10 @@ bool fal_store_complete(const struct fal_store *s, uint64_t round);
 uint32_t fal_store_contribs(const struct fal_store *s, uint64_t round,
 			    struct fal_cid *ids);
 
-/* With checksums, of an open round: what the records said, and what was added, each
- * summed over the blocks.  They are equal unless the shard did wrong. */
-uint64_t fal_store_sent(const struct fal_store *s, uint64_t round);
+/* With checksums, of an open round: what this contribution has added, as its records
+ * came; and the sum as it is, both over all blocks.  Those of all contributions make that
+ * of the sum, unless the shard did wrong. */
+uint64_t fal_store_checksum(const struct fal_store *s, uint64_t round, struct fal_cid id);
 uint64_t fal_store_added(const struct fal_store *s, uint64_t round);
 
 /* A round that is complete is judged before anything becomes of it (store_judge.c).

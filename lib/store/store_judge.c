@@ -77,6 +77,8 @@ forget_block(struct entry *e, uint32_t b)
 	if (e->inherited != NULL)
 		e->inherited[b / 8] &= mask;
 	e->needed[b] = e->largest[b] = FAL_EXP_NONE;
+	if (e->sums != NULL)
+		e->sums[b] = 0;
 }
 
 void
@@ -89,7 +91,6 @@ fal_store_take_back(struct fal_store *s, uint64_t round, const uint8_t *blocks)
 		fal_sum_clear_block(r->sum, b);
 		r->left += r->counted[b] == r->is.tasks;
 		r->counted[b] = r->skipped;
-		r->sent[b] = 0;
 		for (uint32_t i = 0; i < r->entries; i++)
 			forget_block(&r->entry[i], b);
 	}

@@ -26,6 +26,8 @@ struct entry {
 	/* By block, of what was added: `needed`, and the largest value, as the exponent
 	 * of a power of two; FAL_EXP_NONE: nothing. */
 	int8_t *needed, *largest;
+	/* With checksums, by block: of what was added, in the quantum of the sum. */
+	uint64_t *sums;
 };
 
 struct round {
@@ -34,7 +36,6 @@ struct round {
 	int8_t *exps;        /* of the sum, by block */
 	uint32_t skipped;    /* tasks that bring nothing */
 	uint32_t *counted;   /* by block: tasks counted */
-	uint64_t *sent;      /* by block: checksum of what its records said */
 	uint32_t left;       /* blocks that have not counted all tasks yet */
 	struct entry *entry;
 	uint32_t entries;

@@ -15,8 +15,7 @@ round_new(uint32_t blocks)
 		return NULL;
 	r->exps = fal_calloc(blocks, sizeof(*r->exps));
 	r->counted = fal_calloc(blocks, sizeof(*r->counted));
-	r->sent = fal_calloc(blocks, sizeof(*r->sent));
-	if (r->exps == NULL || r->counted == NULL || r->sent == NULL) {
+	if (r->exps == NULL || r->counted == NULL) {
 		round_free(r);
 		return NULL;
 	}
@@ -30,6 +29,7 @@ free_entry(struct entry *e)
 	free(e->inherited);
 	free(e->needed);
 	free(e->largest);
+	free(e->sums);
 }
 
 static void
@@ -50,7 +50,6 @@ round_free(struct round *r)
 	forget_entries(r);
 	free(r->exps);
 	free(r->counted);
-	free(r->sent);
 	free(r->entry);
 	free(r->index);
 	free(r);
@@ -62,7 +61,6 @@ round_clear(struct round *r, uint32_t blocks)
 	forget_entries(r);
 	memset(r->exps, 0, blocks * sizeof(*r->exps));
 	memset(r->counted, 0, blocks * sizeof(*r->counted));
-	memset(r->sent, 0, blocks * sizeof(*r->sent));
 	r->left = blocks;
 	r->skipped = 0;
 }
@@ -155,10 +153,10 @@ inherit(struct entry *e, const struct entry *from, uint32_t bytes)
 
 /* The entry of `id`, made if it is new. */
 static int
-enter(struct round *r, uint32_t blocks, struct fal_cid id, struct fal_cid fills,
+enter(const struct fal_store *s, struct round *r, struct fal_cid id, struct fal_cid fills,
       struct entry **out)
 {
-	const uint32_t bytes = (blocks + 7) / 8;
+	const uint32_t blocks = s->blocks, bytes = (blocks + 7) / 8;
 	*out = find(r, id);
 	if (*out != NULL)
 		return FAL_OK;
@@ -170,7 +168,10 @@ enter(struct round *r, uint32_t blocks, struct fal_cid id, struct fal_cid fills,
 			   .seen = fal_calloc(bytes, 1),
 			   .needed = fal_calloc(blocks, 1),
 			   .largest = fal_calloc(blocks, 1) };
-	if (e.seen == NULL || e.needed == NULL || e.largest == NULL) {
+	if (s->conf.checksums)
+		e.sums = fal_calloc(blocks, sizeof(*e.sums));
+	if (e.seen == NULL || e.needed == NULL || e.largest == NULL ||
+	    (s->conf.checksums && e.sums == NULL)) {
 		free_entry(&e);
 		return FAL_ENOMEM;
 	}
@@ -198,27 +199,41 @@ enter(struct round *r, uint32_t blocks, struct fal_cid id, struct fal_cid fills,
 static uint64_t
 checksum_of(const struct fal_store *s, const struct round *r, uint32_t b)
 {
-	return fal_sum_checksum(r->sum, b, s->conf.first + b, s->conf.checksum_seed);
+	return fal_sum_checksum(r->sum, b, s->conf.first + b, r->is.seed);
 }
 
-/* Notes the checksum of a record that was added, in the quantum that the block now has;
- * `was`: the block's exponent before; `rounding`: it is linear no more. */
-static void
-note_sent(struct fal_store *s, struct round *r, const struct fal_bfp_rec *rec, int was,
-	  bool rounding)
+/* The entries' checksums of block b. */
+static uint64_t
+checksums(const struct round *r, uint32_t b)
 {
-	const uint32_t b = rec->block;
-	const int e = r->exps[b];
-	if (!rec->has_checksum)
-		return;
-	if (rounding) {
-		r->sent[b] = checksum_of(s, r, b);
-		return;
-	}
+	uint64_t all = 0;
+	for (uint32_t i = 0; i < r->entries; i++)
+		all += r->entry[i].sums[b];
+	return all;
+}
+
+/* What a record has added to a block, as its checksum. */
+struct added {
+	uint32_t block;
+	uint64_t checksum; /* of its values, in the quantum of `exponent` */
+	int exponent, was; /* of the record; of the block before */
+	bool rounding;     /* something was rounded: checksums are not linear there */
+};
+
+/* Notes it, in the quantum that the block now has. */
+static void
+note_sum(const struct fal_store *s, struct round *r, struct entry *e,
+	 const struct added *by)
+{
+	const uint32_t b = by->block;
 	/* Values shifted by k bits have their checksum shifted, too, modulo 2^64. */
-	const int k = was > e ? was - e : 0, up = rec->exponent - e;
-	r->sent[b] = k < 64 ? r->sent[b] << k : 0;
-	r->sent[b] += up < 64 ? rec->checksum << (up > 0 ? up : 0) : 0;
+	const int k = by->was - r->exps[b], up = by->exponent - r->exps[b];
+	for (uint32_t i = 0; i < r->entries && k > 0; i++)
+		r->entry[i].sums[b] = k < 64 ? r->entry[i].sums[b] << k : 0;
+	if (by->rounding)
+		e->sums[b] = checksum_of(s, r, b) - checksums(r, b);
+	else
+		e->sums[b] = up < 64 ? by->checksum << (up > 0 ? up : 0) : 0;
 }
 
 /* The block has so many tasks more. */
@@ -231,16 +246,21 @@ count_tasks(struct round *r, uint32_t b, uint32_t tasks)
 }
 
 static int
-count(struct fal_store *s, struct round *r, const struct fal_bfp_rec *rec, uint32_t tasks)
+count(struct fal_store *s, struct round *r, struct entry *e,
+      const struct fal_bfp_rec *rec, uint32_t tasks)
 {
 	const uint32_t b = rec->block;
-	const int was = r->exps[b];
+	struct added by = { .block = b, .exponent = rec->exponent, .was = r->exps[b] };
 	int got = r->is.kind == FAL_KIND_GRAD && !r->is.mixed
 			  ? fal_sum_add_rec(r->sum, rec)
 			  : fal_sum_add_rec_aligned(r->sum, &r->exps[b], rec);
 	if (got < 0)
 		return got;
-	note_sent(s, r, rec, was, got > 0);
+	if (s->conf.checksums) {
+		by.checksum = fal_bfp_rec_checksum(rec, s->conf.first + b, r->is.seed);
+		by.rounding = got > 0;
+		note_sum(s, r, e, &by);
+	}
 	count_tasks(r, b, tasks);
 	return FAL_OK;
 }
@@ -278,15 +298,12 @@ fal_store_add(struct fal_store *s, const struct fal_store_from *from,
 	const uint32_t tasks = from->tasks;
 	if (r == NULL)
 		return FAL_ESTATE;
-	if (s->conf.checksums && rec->has_checksum &&
-	    rec->checksum != fal_bfp_rec_checksum(rec, s->conf.checksum_seed))
-		return FAL_EINVAL;
 	const uint32_t b = rec->block -= s->conf.first;
 	if (tasks == 0 || tasks > r->is.tasks || b >= s->blocks)
 		return FAL_EINVAL;
 	int err = plausible(s, r, rec, tasks);
 	if (err == FAL_OK)
-		err = enter(r, s->blocks, from->id, from->fills, &e);
+		err = enter(s, r, from->id, from->fills, &e);
 	if (err < 0)
 		return err;
 	if (e->fenced)
@@ -297,7 +314,7 @@ fal_store_add(struct fal_store *s, const struct fal_store_from *from,
 	if ((e->tasks != 0 && e->tasks != tasks) ||
 	    (!inherited && tasks > r->is.tasks - r->counted[b]))
 		return FAL_EINVAL;
-	err = inherited ? FAL_OK : count(s, r, rec, tasks);
+	err = inherited ? FAL_OK : count(s, r, e, rec, tasks);
 	if (err < 0)
 		return err;
 	e->tasks = tasks;
@@ -317,7 +334,7 @@ fal_store_fence(struct fal_store *s, uint64_t round, struct fal_cid id,
 {
 	struct round *r = round_find(s, round);
 	struct entry *e;
-	int err = r != NULL ? enter(r, s->blocks, id, fills, &e) : FAL_ESTATE;
+	int err = r != NULL ? enter(s, r, id, fills, &e) : FAL_ESTATE;
 	if (err == FAL_OK)
 		e->fenced = true;
 	return err;
@@ -369,12 +386,13 @@ fal_store_complete(const struct fal_store *s, uint64_t round)
 }
 
 uint64_t
-fal_store_sent(const struct fal_store *s, uint64_t round)
+fal_store_checksum(const struct fal_store *s, uint64_t round, struct fal_cid id)
 {
 	const struct round *r = round_find(s, round);
+	const struct entry *e = r != NULL ? find(r, id) : NULL;
 	uint64_t sum = 0;
-	for (uint32_t b = 0; r != NULL && b < s->blocks; b++)
-		sum += r->sent[b];
+	for (uint32_t b = 0; e != NULL && b < s->blocks; b++)
+		sum += e->sums[b];
 	return sum;
 }
 

@@ -127,7 +127,7 @@ enum fal_field_kind {
 	F(FILLS, "fills", TUPLE)                       \
 	F(FENCED, "fenced", FLAG)                      \
 	F(ON, "on", LIST)                              \
-	F(SENT, "sent", TEXT)                          \
+	F(SUM, "sum", TEXT)                            \
 	F(ADDED, "added", TEXT)                        \
 	/* update, eval */                             \
 	F(ROUNDS, "rounds", LIST)                      \

@@ -13,6 +13,7 @@
 #include "base/mem.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -184,24 +185,31 @@ judge_tasks(struct ledger *g)
 	}
 }
 
-/* audit = sums: what the workers sent is what the shards added. */
-static void
-judge_sums(struct ledger *g)
+/* audit = sums: does the line have them, and should it? */
+static bool
+has_sums(const struct ledger *g)
 {
-	const bool there = fal_trace_has(g->l->o, FAL_F_SENT);
+	const bool there = fal_trace_has(g->l->o, FAL_F_ADDED);
 	if (!g->env->job->sums && there)
 		fal_finding(g->f, g->r, g->r->first, g->r->tasks,
 			    "it has sums, which the job has not");
-	if (!g->env->job->sums || (g->r->end != FAL_TRACE_APPLIED && !there))
+	return g->env->job->sums && (g->r->end == FAL_TRACE_APPLIED || there);
+}
+
+/* What the contributions have added is what the shards have then. */
+static void
+judge_sums(const struct ledger *g)
+{
+	char sum[17];
+	if (!g->sums)
 		return;
-	const char *sent = fal_trace_get_str(g->l, g->l->o, FAL_F_SENT);
-	const char *added = fal_trace_get_str(g->l, g->l->o, FAL_F_ADDED);
-	if (g->l->err == 0 &&
-	    (strlen(sent) != 16 || strspn(sent, "0123456789abcdef") != 16))
-		fal_trace_fail(g->l, FAL_EFORMAT, "sent: not 16 hexadecimal digits");
-	if (g->l->err == 0 && strcmp(sent, added) != 0)
+	(void)fal_trace_get_hex(g->l, g->l->o, FAL_F_SEED, 16);
+	const char *added = fal_trace_get_hex(g->l, g->l->o, FAL_F_ADDED, 16);
+	snprintf(sum, sizeof(sum), "%016llx", (unsigned long long)g->sum);
+	if (g->l->err == 0 && strcmp(sum, added) != 0)
 		fal_finding(g->f, g->r, g->r->first, g->r->tasks,
-			    "the sum sent is %s, the sum added is %.16s", sent, added);
+			    "the contributions' sums make %s, but %s was added", sum,
+			    added);
 }
 
 /* That the blocks added over all tasks are tasks · B, those counted in that were skipped,
@@ -225,8 +233,9 @@ fal_judge_ledger(const struct fal_judge_env *env, struct fal_trace_line *l,
 	g.hold = fal_calloc(FAL_JUDGE_TASK_EVENTS_MAX, sizeof(*g.hold));
 	if (g.hold == NULL)
 		return fal_trace_fail(l, FAL_ENOMEM, "%s", fal_strerror(FAL_ENOMEM));
-	judge_sums(&g);
+	g.sums = has_sums(&g);
 	judge_read(&g, &s);
+	judge_sums(&g);
 	if (l->err == 0)
 		judge_tasks(&g);
 	for (size_t i = 0; i < g.n_c; i++)

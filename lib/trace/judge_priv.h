@@ -48,6 +48,9 @@ struct ledger {
 	size_t n_hold;
 	/* Tasks that were skipped, and what fenced contributions brought of them. */
 	uint64_t skipped, brought;
+	/* audit = sums: the line has them; those of the contributions, added up */
+	bool sums;
+	uint64_t sum;
 };
 
 /* Reads the arrays of the line into events and contributions, and judges what needs no

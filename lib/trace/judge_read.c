@@ -5,6 +5,7 @@
 #include "base/parse.h"
 #include "sched/ledger.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* Unrolls [first, count]; `e` is the event without its task.  Returns the tasks. */
@@ -237,6 +238,8 @@ read_contrib(struct ledger *g, size_t i)
 			    "contribution %u.%u is there twice", c->id, c->seq);
 	known(g, FAL_F_CONTRIB, c->id, c->first, c->count);
 	read_hashes(g, c, o);
+	if (g->sums)
+		g->sum += strtoull(fal_trace_get_hex(l, o, FAL_F_SUM, 16), NULL, 16);
 	judge_blocks(g, i, is_fill ? fills : NULL);
 	size_t at = place(g, c, i);
 	memmove(&g->by_key[at + 1], &g->by_key[at], (i - at) * sizeof(*g->by_key));

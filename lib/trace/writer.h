@@ -155,7 +155,11 @@ struct fal_line_ledger {
 	uint32_t rank;    /* of arrival in its slot, from 1; 0: no slots */
 	uint64_t slot; /* dynsgd: its number in its worker's rounds, if it has a rank */
 	bool sums;     /* audit = sums */
-	uint64_t sent, added;
+	/* checksums under `seed`: of the sum, and of what each contribution has added, by
+	 * its place in the ledger; of those behind, 0 */
+	uint64_t seed, added;
+	const uint64_t *sum;
+	size_t n_sums;
 };
 
 /* A round that was collected for an update. */

@@ -140,8 +140,10 @@ put_skipped(struct fal_buf *b, const struct fal_ledger *l)
 }
 
 static void
-put_contrib(struct fal_buf *b, const struct fal_ledger *l, const struct fal_contrib *c)
+put_contrib(struct fal_buf *b, const struct fal_line_ledger *d,
+	    const struct fal_ledger *l, uint32_t i)
 {
+	const struct fal_contrib *c = &l->contrib[i];
 	fal_json_open(b, '{');
 	fal_member_pair(b, FAL_F_C, c->id.worker, c->id.seq);
 	put_tasks(b, l, c);
@@ -153,13 +155,15 @@ put_contrib(struct fal_buf *b, const struct fal_ledger *l, const struct fal_cont
 		fal_member_key(b, FAL_F_FENCED, FAL_FIELD_FLAG);
 		fal_json_bool(b, true);
 	}
+	if (d->sums)
+		fal_member_hex64(b, FAL_F_SUM, i < d->n_sums ? d->sum[i] : 0);
 	fal_member_end(b);
 }
 
 /* What was granted, moved, cloned, granted again, lost and skipped, and the
  * contributions. */
 static void
-put_ledger(struct fal_buf *b, const struct fal_ledger *l)
+put_ledger(struct fal_buf *b, const struct fal_line_ledger *d, const struct fal_ledger *l)
 {
 	static const enum fal_field names[FAL_ENTRY_KINDS] = {
 		[FAL_ENTRY_GRANT] = FAL_F_GRANT,
@@ -184,7 +188,7 @@ put_ledger(struct fal_buf *b, const struct fal_ledger *l)
 	put_skipped(b, l);
 	fal_member_list(b, FAL_F_CONTRIB);
 	for (uint32_t i = 0; i < l->contribs; i++)
-		put_contrib(b, l, &l->contrib[i]);
+		put_contrib(b, d, l, i);
 	fal_json_close(b, ']');
 }
 
@@ -208,10 +212,10 @@ fal_line_ledger(struct fal_buf *b, const struct fal_line_ledger *d,
 	if (d->local != 0)
 		fal_member_num(b, FAL_F_LOCAL, d->local);
 	put_end(b, d);
-	put_ledger(b, l);
+	put_ledger(b, d, l);
 	put_on(b, d);
 	if (d->sums) {
-		fal_member_hex64(b, FAL_F_SENT, d->sent);
+		fal_member_hex64(b, FAL_F_SEED, d->seed);
 		fal_member_hex64(b, FAL_F_ADDED, d->added);
 	}
 	fal_member_end(b);

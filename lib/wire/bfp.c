@@ -431,7 +431,7 @@ pack_values(const struct fal_sum *s, uint32_t b, int64_t base, unsigned width,
 
 int
 fal_sum_pack(const struct fal_sum *s, uint32_t block, int8_t exponent,
-	     const uint64_t *checksum, struct fal_buf *out)
+	     struct fal_buf *out)
 {
 	const struct block *k = &s->block[block];
 	uint32_t len = fal_block_len(s->n, block);
@@ -447,10 +447,8 @@ fal_sum_pack(const struct fal_sum *s, uint32_t block, int8_t exponent,
 	fal_put_u8(out, (uint8_t)exponent);
 	fal_put_u8(out, (uint8_t)k->needed);
 	fal_put_u8(out, (uint8_t)width);
-	fal_put_u8(out, checksum != NULL);
+	fal_put_u8(out, 0);
 	fal_put_u64(out, (uint64_t)min);
-	if (checksum != NULL)
-		fal_put_u64(out, *checksum);
 	uint8_t *packed = fal_buf_room(out, fal_bfp_packed_size(len, width));
 	if (packed != NULL && width != 0)
 		pack_values(s, block, min, width, packed);
@@ -523,16 +521,14 @@ fal_bfp_parse(struct fal_rd *r, size_t n, struct fal_bfp_rec *rec)
 	got.exponent = (int8_t)fal_get_u8(r);
 	got.needed = (int8_t)fal_get_u8(r);
 	got.width = fal_get_u8(r);
-	got.has_checksum = fal_get_u8(r);
+	const uint8_t zero = fal_get_u8(r);
 	got.base = (int64_t)fal_get_u64(r);
 	if (r->err != 0)
 		return r->err;
 	if (got.block >= fal_blocks(n) || !is_exponent(got.exponent) ||
 	    (!is_exponent(got.needed) && got.needed != FAL_EXP_NONE) || got.width > 64 ||
-	    got.has_checksum > 1)
+	    zero != 0)
 		return r->err = FAL_EFORMAT;
-	if (got.has_checksum)
-		got.checksum = fal_get_u64(r);
 	got.len = fal_block_len(n, got.block);
 	got.packed_n = fal_bfp_packed_size(got.len, got.width);
 	got.packed = fal_get_bytes(r, got.packed_n);
@@ -573,9 +569,9 @@ fal_bfp_rec_load(const struct fal_bfp_rec *rec, int64_t *v)
 }
 
 uint64_t
-fal_bfp_rec_checksum(const struct fal_bfp_rec *rec, uint64_t seed)
+fal_bfp_rec_checksum(const struct fal_bfp_rec *rec, uint32_t as, uint64_t seed)
 {
-	struct fal_rng rng = fal_rng_init(seed, FAL_RNG_CHECKSUM, rec->block);
+	struct fal_rng rng = fal_rng_init(seed, FAL_RNG_CHECKSUM, as);
 	int64_t v[FAL_BLOCK];
 	uint64_t sum = 0;
 	fal_bfp_rec_load(rec, v);

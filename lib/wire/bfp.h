@@ -121,12 +121,12 @@ uint64_t fal_sum_checksum(const struct fal_sum *s, uint32_t block, uint32_t as,
 			  uint64_t seed);
 
 /* Appends the block's record to `out`:
- *   u32 block, i8 exponent, i8 needed, u8 width (0..64), u8 flags (bit 0: checksum
- *   follows), i64 base, [u64 checksum], packed values (fal_bfp_packed_size bytes).
+ *   u32 block, i8 exponent, i8 needed, u8 width (0..64), u8 0, i64 base, packed values
+ *   (fal_bfp_packed_size bytes).
  * Values are packed as value - base in `width` bits: frame of reference, fewest bits.
- * `checksum`: NULL for none.  0 or FAL_ENOMEM. */
+ * 0 or FAL_ENOMEM. */
 int fal_sum_pack(const struct fal_sum *s, uint32_t block, int8_t exponent,
-		 const uint64_t *checksum, struct fal_buf *out);
+		 struct fal_buf *out);
 
 /* Bytes of packed values for a block of `len` values at `width` bits.  Layout: values
  * are rows of 128 columns (value i: row i / 128, column i % 128; rows = ceil(len / 128),
@@ -143,15 +143,13 @@ struct fal_bfp_rec {
 	int8_t exponent;
 	int8_t needed;
 	uint8_t width;
-	uint8_t has_checksum;
 	int64_t base;
-	uint64_t checksum;
 	const uint8_t *packed;
 	size_t packed_n;
 };
 
 /* Parses one record of a vector of n values from `r`, checking block < fal_blocks(n),
- * width, flags, exponent ranges and that every value stays within
+ * width, the 0, exponent ranges and that every value stays within
  * ±2^(FAL_BFP_P + FAL_BFP_HEADROOM + 6).  The bits of missing places are not looked at.
  * Sticky errors in `r`, FAL_ETRUNC or FAL_EFORMAT; returns fal_rd's error. */
 int fal_bfp_parse(struct fal_rd *r, size_t n, struct fal_bfp_rec *rec);
@@ -189,8 +187,8 @@ uint64_t fal_bfp_rec_bound(const struct fal_bfp_rec *rec);
  * rounding, those of several show what it is at least.  See bfp_check.c. */
 int fal_bfp_rec_check(const struct fal_bfp_rec *rec, uint32_t tasks, unsigned room);
 
-/* Σ r(block, i)·value_i of the record's values, as fal_sum_checksum has it. */
-uint64_t fal_bfp_rec_checksum(const struct fal_bfp_rec *rec, uint64_t seed);
+/* The same of a record's values, as fal_sum_checksum has it. */
+uint64_t fal_bfp_rec_checksum(const struct fal_bfp_rec *rec, uint32_t as, uint64_t seed);
 
 /* Can it be a change of weights, whose exponent is the least that holds it?  The same. */
 int fal_bfp_rec_check_delta(const struct fal_bfp_rec *rec);

@@ -70,7 +70,7 @@ pack(struct bench *x)
 {
 	fal_buf_clear(&x->packed);
 	for (uint32_t b = 0; b < fal_blocks(x->n); b++)
-		ok(fal_sum_pack(x->a, b, x->exps[b], NULL, &x->packed), "pack");
+		ok(fal_sum_pack(x->a, b, x->exps[b], &x->packed), "pack");
 }
 
 /* One value at a time into its place, as the header describes the layout. */

@@ -43,7 +43,7 @@ collect(struct fal_store *s, uint64_t round, struct fal_sum *sum, const float *g
 	for (uint32_t b = 0; b < fal_blocks(fal_store_len(s)); b++) {
 		struct fal_bfp_rec rec;
 		fal_buf_clear(buf);
-		ok(fal_sum_pack(sum, b, fal_store_exps(s)[b], NULL, buf), "pack");
+		ok(fal_sum_pack(sum, b, fal_store_exps(s)[b], buf), "pack");
 		struct fal_rd in = fal_rd_init(buf->p, buf->n);
 		ok(fal_bfp_parse(&in, fal_store_len(s), &rec), "read");
 		ok(fal_store_add(s, &from, &rec), "add");

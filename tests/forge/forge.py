@@ -229,9 +229,11 @@ def clock_of(change):
 
 
 def unseen(t):
-    o = any_of(t, "ledger")
-    sum_ = "%016x" % draw.getrandbits(64)
-    o["sent"] = o["added"] = sum_
+    """The checksum of a contribution, and of the sum."""
+    o = any_of(t, "ledger", lambda o: o["contrib"])
+    by = draw.getrandbits(64)
+    for d, name in (draw.choice(o["contrib"]), "sum"), (o, "added"):
+        d[name] = "%016x" % ((int(d[name], 16) + by) % 2**64)
 
 
 def behind(t):
@@ -331,9 +333,12 @@ TABLE = [
     ("a round that was dropped", set_("ledger", "end", lambda v: "dropped"), TRACE),
     ("a round that was abandoned", set_("ledger", "end", lambda v: "abandoned"), TRACE),
     ("staleness", set_("ledger", "stale", lambda v: dict(v, updates=v["updates"] + 1)), TRACE),
-    ("another sum sent", set_("ledger", "sent", digit), TRACE),
+    ("another sum of a contribution", row("contrib", lambda o, c: c.update(
+        sum=digit(c["sum"]))), TRACE),
     ("another sum added", set_("ledger", "added", digit), TRACE),
-    ("another sum, sent and added", unseen, NEVER),
+    ("no seed of sums", lambda t: any_of(t, "ledger").pop("seed"), TRACE),
+    ("another seed of sums", set_("ledger", "seed", digit), NEVER),
+    ("another sum of a contribution and added", unseen, NEVER),
     ("a round credited to who had left", credit(who_left), TRACE),
     ("a round credited to who came later", credit(who_came_later), TRACE),
     ("a round credited to who is here", credit(who_is_here), TRACE),

@@ -311,7 +311,6 @@ LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 					     .tasks = 8,
 					     .map_epoch = 1,
 					     .push_blocks = how >> 1 & 1,
-					     .checksums = how & 4,
 					     .optim = { .kind = FAL_SGD } };
 	const struct fal_agent_ops ops = { &w, on_send, on_run, on_cancel, on_steps };
 	w.agent = fal_agent_new(&conf, &ops);

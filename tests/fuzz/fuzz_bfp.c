@@ -22,7 +22,7 @@ again(const struct fal_sum *s, const struct fal_bfp_rec *rec)
 {
 	struct fal_buf buf = { 0 };
 	struct fal_bfp_rec back;
-	must(fal_sum_pack(s, rec->block, rec->exponent, NULL, &buf) == 0);
+	must(fal_sum_pack(s, rec->block, rec->exponent, &buf) == 0);
 	struct fal_rd r = fal_rd_init(buf.p, buf.n);
 	must(fal_bfp_parse(&r, fal_sum_len(s), &back) == 0 && fal_rd_end(&r) == 0);
 	must(back.block == rec->block && back.needed == rec->needed);

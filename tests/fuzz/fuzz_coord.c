@@ -253,8 +253,7 @@ join_honest(struct world *w)
 					     .lanes_max = 1,
 					     .map_epoch = 1,
 					     .tasks = TASKS,
-					     .optim = { 0 },
-					     .checksums = w->sums };
+					     .optim = { 0 } };
 	w->honest.now = w->now;
 	honest_join(&w->honest, "h", &conf);
 }
@@ -341,10 +340,9 @@ put_records(const struct world *w, uint64_t round, uint8_t how, int above,
 			e = above == NONE ? FAL_EXP_MIN : needed;
 		if (above != NONE)
 			fill(sum, b, delta ? 0 : above, needed);
-		uint64_t checksum = fal_sum_checksum(sum, b, b, 0);
 		if ((how >> b & 1) == 0)
 			must(fal_sum_pack(sum, b, (int8_t)within(e + (how >> 4 & 1)),
-					  how & 4 ? &checksum : NULL, out) == FAL_OK);
+					  out) == FAL_OK);
 	}
 	if (how & 8)
 		fal_put_u8(out, how);

@@ -133,7 +133,7 @@ put(struct world *w, uint64_t version, uint32_t block, int shift, int needed,
 		bound = (uint64_t)llabs(v[i]) > bound ? (uint64_t)llabs(v[i]) : bound;
 	}
 	if (fal_sum_store(s, block, v, bound, (int8_t)needed) == FAL_OK)
-		must(fal_sum_pack(s, block, (int8_t)(e + shift), NULL, out) == FAL_OK);
+		must(fal_sum_pack(s, block, (int8_t)(e + shift), out) == FAL_OK);
 	fal_sum_free(s);
 }
 

@@ -9,12 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-uint64_t __real_fal_sum_checksum(const struct fal_sum *s, uint32_t block, uint64_t seed);
-uint64_t __wrap_fal_sum_checksum(const struct fal_sum *s, uint32_t block, uint64_t seed);
 int __real_fal_sum_pack(const struct fal_sum *s, uint32_t block, int8_t exponent,
-			const uint64_t *checksum, struct fal_buf *out);
+			struct fal_buf *out);
 int __wrap_fal_sum_pack(const struct fal_sum *s, uint32_t block, int8_t exponent,
-			const uint64_t *checksum, struct fal_buf *out);
+			struct fal_buf *out);
 int __real_fal_msg_put(struct fal_buf *b, const struct fal_msg *m);
 int __wrap_fal_msg_put(struct fal_buf *b, const struct fal_msg *m);
 
@@ -34,21 +32,13 @@ static const struct lie {
 };
 
 static size_t params;
-static uint64_t seed; /* of checksums */
-
-uint64_t
-__wrap_fal_sum_checksum(const struct fal_sum *s, uint32_t block, uint64_t with)
-{
-	seed = with;
-	return __real_fal_sum_checksum(s, block, with);
-}
 
 int
 __wrap_fal_sum_pack(const struct fal_sum *s, uint32_t block, int8_t exponent,
-		    const uint64_t *checksum, struct fal_buf *out)
+		    struct fal_buf *out)
 {
 	params = fal_sum_len(s);
-	return __real_fal_sum_pack(s, block, exponent, checksum, out);
+	return __real_fal_sum_pack(s, block, exponent, out);
 }
 
 static bool
@@ -84,11 +74,8 @@ put(const struct fal_bfp_rec *rec, const struct lie *lie, struct fal_buf *out)
 		bound = (uint64_t)lie->value;
 	int err = s != NULL ? fal_sum_store(s, rec->block, v, bound, (int8_t)needed)
 			    : FAL_ENOMEM;
-	const uint64_t sum =
-		err == FAL_OK ? __real_fal_sum_checksum(s, rec->block, seed) : 0;
 	if (err == FAL_OK)
-		err = __real_fal_sum_pack(s, rec->block, rec->exponent,
-					  rec->has_checksum ? &sum : NULL, out);
+		err = __real_fal_sum_pack(s, rec->block, rec->exponent, out);
 	fal_sum_free(s);
 	return err;
 }

@@ -209,9 +209,7 @@ worker_join(struct cluster *c, struct worker *w)
 				       .tasks = toy_clock_tasks(&c->p->toy, 0),
 				       .optim = c->p->toy.optim,
 				       .lanes_max = w->m->lanes_max,
-				       .push_blocks = w->m->push_blocks,
-				       .checksums = c->p->audit_sums,
-				       .checksum_seed = c->p->toy.seed };
+				       .push_blocks = w->m->push_blocks };
 	struct fal_agent_ops ops = { w, worker_send, agent_run, agent_cancel,
 				     agent_steps };
 	struct fal_msg m = { .type = FAL_MSG_HELLO };

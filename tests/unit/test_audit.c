@@ -16,7 +16,8 @@
 #define HEAD(clock, tasks, samples)                                           \
 	"{\"t\":1.5,\"ev\":\"ledger\",\"clock\":" clock ",\"version\":" clock \
 	",\"tasks\":" tasks ",\"samples\":" samples ",\"blocks\":5,"
-#define SUMS "\"sent\":\"00112233445566aa\",\"added\":\"00112233445566aa\"}\n"
+#define SUMS "\"seed\":\"00112233445566aa\",\"added\":\"0000000000000000\"}\n"
+#define Z "\"sum\":\"0000000000000000\","
 #define UPDATE(clock, version, samples, epoch)                                  \
 	"{\"t\":1.5,\"ev\":\"update\",\"version\":" version ",\"clock\":" clock \
 	",\"samples\":" samples ",\"loss\":0.5,\"lr\":0.1,\"epoch\":" epoch "}\n"
@@ -36,48 +37,53 @@ static const char *const valid[] = {
 	HEAD("0", "8",
 	     "64") "\"grant\":[[1,0,4],[2,4,2],[3,6,2]],\"move\":[],\"clone\":[],"
 		   "\"regrant\":[],"
-		   "\"contrib\":[{\"c\":[1,10],\"tasks\":[[0,4]],\"blocks\":5},"
-		   "{\"c\":[2,20],\"tasks\":[[4,2]],\"blocks\":5},"
-		   "{\"c\":[3,30],\"tasks\":[[6,2]],\"blocks\":5}],\"lost\":[]," SUMS,
+		   "\"contrib\":[{" Z "\"c\":[1,10],\"tasks\":[[0,4]],\"blocks\":5},"
+		   "{" Z "\"c\":[2,20],\"tasks\":[[4,2]],\"blocks\":5},"
+		   "{" Z
+		   "\"c\":[3,30],\"tasks\":[[6,2]],\"blocks\":5}],\"lost\":[]," SUMS,
 	UPDATE("0", "1", "64", "1"),
 	HEAD("1", "8",
 	     "64") "\"grant\":[[1,0,3],[2,3,3],[3,6,2]],\"move\":[[3,1,7,1],[2,1,5,1]],"
 		   "\"clone\":[[1,6,1]],\"regrant\":[],"
-		   "\"contrib\":[{\"c\":[1,11],\"tasks\":[[0,3],[5,3]],\"blocks\":5},"
-		   "{\"c\":[2,21],\"tasks\":[[3,2]],\"blocks\":5}],\"lost\":[[3,6,1]]"
+		   "\"contrib\":[{" Z
+		   "\"c\":[1,11],\"tasks\":[[0,3],[5,3]],\"blocks\":5},"
+		   "{" Z
+		   "\"c\":[2,21],\"tasks\":[[3,2]],\"blocks\":5}],\"lost\":[[3,6,1]]"
 		   "," SUMS,
 	UPDATE("1", "2", "64", "1"),
 	HEAD("2", "3",
 	     "22") "\"grant\":[[1,0,2],[2,2,1]],\"move\":[],\"clone\":[],\"regrant\":[],"
-		   "\"contrib\":[{\"c\":[1,12],\"tasks\":[[0,2]],\"blocks\":5},"
-		   "{\"c\":[2,22],\"tasks\":[[2,1]],\"blocks\":5}],\"lost\":[]," SUMS,
+		   "\"contrib\":[{" Z "\"c\":[1,12],\"tasks\":[[0,2]],\"blocks\":5},"
+		   "{" Z
+		   "\"c\":[2,22],\"tasks\":[[2,1]],\"blocks\":5}],\"lost\":[]," SUMS,
 	UPDATE("2", "3", "22", "1"),
 	"{\"t\":1.5,\"ev\":\"leave\",\"worker\":\"mid\",\"id\":2,\"reason\":\"lost\"}\n",
 	HEAD("3", "8",
 	     "64") "\"grant\":[[1,0,3],[2,3,3],[3,6,2]],\"move\":[],\"clone\":[],"
 		   "\"regrant\":[[1,3,2],[3,5,1],[1,5,1]],"
-		   "\"contrib\":[{\"c\":[1,13],\"tasks\":[[0,3]],\"blocks\":5},"
-		   "{\"c\":[2,23],\"tasks\":[[3,3]],\"blocks\":2,\"fenced\":true},"
-		   "{\"c\":[3,33],\"tasks\":[[6,2]],\"blocks\":5},"
-		   "{\"c\":[1,14],\"tasks\":[[3,2]],\"blocks\":3,\"fills\":[2,23]},"
-		   "{\"c\":[3,34],\"tasks\":[[5,1]],\"blocks\":1,\"fills\":[2,23],"
+		   "\"contrib\":[{" Z "\"c\":[1,13],\"tasks\":[[0,3]],\"blocks\":5},"
+		   "{" Z "\"c\":[2,23],\"tasks\":[[3,3]],\"blocks\":2,\"fenced\":true},"
+		   "{" Z "\"c\":[3,33],\"tasks\":[[6,2]],\"blocks\":5},"
+		   "{" Z "\"c\":[1,14],\"tasks\":[[3,2]],\"blocks\":3,\"fills\":[2,23]},"
+		   "{" Z "\"c\":[3,34],\"tasks\":[[5,1]],\"blocks\":1,\"fills\":[2,23],"
 		   "\"fenced\":true},"
-		   "{\"c\":[1,15],\"tasks\":[[5,1]],\"blocks\":2,\"fills\":[3,34]}],"
+		   "{" Z "\"c\":[1,15],\"tasks\":[[5,1]],\"blocks\":2,\"fills\":[3,34]}],"
 		   "\"lost\":[]," SUMS,
 	UPDATE("3", "4", "64", "2"),
 	"{\"t\":1.5,\"ev\":\"join\",\"worker\":\"mid\",\"id\":4}\n",
 	HEAD("4", "8",
 	     "64") "\"grant\":[[1,0,3],[4,3,3],[3,6,2]],\"move\":[],\"clone\":[],"
 		   "\"regrant\":[],"
-		   "\"contrib\":[{\"c\":[1,16],\"tasks\":[[0,3]],\"blocks\":5},"
-		   "{\"c\":[4,40],\"tasks\":[[3,3]],\"blocks\":5},"
-		   "{\"c\":[3,35],\"tasks\":[[6,2]],\"blocks\":5,\"fenced\":true}],"
+		   "\"contrib\":[{" Z "\"c\":[1,16],\"tasks\":[[0,3]],\"blocks\":5},"
+		   "{" Z "\"c\":[4,40],\"tasks\":[[3,3]],\"blocks\":5},"
+		   "{" Z "\"c\":[3,35],\"tasks\":[[6,2]],\"blocks\":5,\"fenced\":true}],"
 		   "\"lost\":[]," SUMS,
 	UPDATE("4", "5", "64", "2"),
 	HEAD("5", "3",
 	     "22") "\"grant\":[[1,0,2],[4,2,1]],\"move\":[],\"clone\":[],\"regrant\":[],"
-		   "\"contrib\":[{\"c\":[1,17],\"tasks\":[[0,2]],\"blocks\":5},"
-		   "{\"c\":[4,41],\"tasks\":[[2,1]],\"blocks\":5}],\"lost\":[]," SUMS,
+		   "\"contrib\":[{" Z "\"c\":[1,17],\"tasks\":[[0,2]],\"blocks\":5},"
+		   "{" Z
+		   "\"c\":[4,41],\"tasks\":[[2,1]],\"blocks\":5}],\"lost\":[]," SUMS,
 	UPDATE("5", "6", "22", "2"),
 	"{\"t\":9.0,\"ev\":\"done\",\"version\":6,\"sha256\":\"00\",\"seconds\":9.0}\n",
 };
@@ -267,7 +273,7 @@ static const struct tamper tampers[] = {
 	{ "[2,4,2]", "[2,3,3]", "clock 0: task 3: granted 2 times" },
 	{ "[[1,0,4]", "[[9,0,4]", "clock 0: tasks 0-3: grant: worker 9 never joined" },
 	/* Who held what. */
-	{ "{\"c\":[2,20]", "{\"c\":[3,20]",
+	{ "\"c\":[2,20]", "\"c\":[3,20]",
 	  "clock 0: task 4: contribution 3.20: worker 3 never held it" },
 	{ "[3,1,7,1]", "[2,1,7,1]",
 	  "clock 1: task 7: moved from worker 2, which did not hold it" },
@@ -322,8 +328,12 @@ static const struct tamper tampers[] = {
 	  "clock 0: update: samples is 63, not 64" },
 	{ "\"version\":4,\"clock\":3", "\"version\":5,\"clock\":3",
 	  "clock 3: update: version is 5, not 4" },
-	{ "\"added\":\"00112233445566aa\"", "\"added\":\"00112233445566ab\"",
-	  "clock 0: tasks 0-7: the sum sent is 00112233445566aa, the sum added is" },
+	{ "\"added\":\"0000000000000000\"", "\"added\":\"0000000000000001\"",
+	  "clock 0: tasks 0-7: the contributions' sums make 0000000000000000, but "
+	  "0000000000000001 was added" },
+	{ "\"sum\":\"0000000000000000\"", "\"sum\":\"0000000000000002\"",
+	  "clock 0: tasks 0-7: the contributions' sums make 0000000000000002, but "
+	  "0000000000000000 was added" },
 	{ "\"version\":6,\"sha256\"", "\"version\":5,\"sha256\"",
 	  "done: version is 5, not 6" },
 	{ "\"id\":4}", "\"id\":3}", "line 15: worker 3 joined before" },
@@ -453,8 +463,9 @@ test_bad_lines(void **state)
 		{ "[[1,0,4]", "[[1,0,5000000]", FAL_ELIMIT, "6: ledger.grant: 5000000" },
 		{ "\"c\":[1,10],", "", FAL_EFORMAT, "6: ledger.c: missing" },
 		{ "\"clock\":1,", "", FAL_EFORMAT, "8: ledger.clock: missing" },
-		{ "\"lost\":[],\"sent\":\"0", "\"lost\":[],\"sent\":\"", FAL_EFORMAT,
-		  "6: ledger.sent: not 16" },
+		{ "\"lost\":[],\"seed\":\"0", "\"lost\":[],\"seed\":\"", FAL_EFORMAT,
+		  "6: ledger.seed: not 16" },
+		{ "\"sum\":\"0", "\"sum\":\"", FAL_EFORMAT, "6: ledger.sum: not 16" },
 		{ ",\"lost\":[]", "", FAL_EFORMAT, "6: ledger.lost: missing" },
 	};
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
@@ -479,8 +490,9 @@ test_bad_lines(void **state)
 static bool
 is_judged(const char *line, const char *at)
 {
-	static const char *const free_keys[] = { "\"t\":", "\"c\":", "\"clone\":",
-						 "\"regrant\":", "\"lost\":" };
+	static const char *const free_keys[] = {
+		"\"t\":", "\"c\":", "\"clone\":", "\"regrant\":", "\"lost\":", "\"seed\":"
+	};
 	const char *key = at;
 	while (key > line && (key[-1] != '"' || *key != ':'))
 		key--;

@@ -191,7 +191,7 @@ push(uint32_t peer, uint32_t seq, uint32_t tasks, uint32_t blocks, uint32_t junk
 	memset(exps, FAL_EXP_FIRST, sizeof(exps));
 	racked_exps(&job, sent[peer].version[in_round], exps);
 	for (uint32_t b = 0; b < blocks; b++)
-		check(fal_sum_pack(sum, b, exps[b], NULL, &records), 0, "pack");
+		check(fal_sum_pack(sum, b, exps[b], &records), 0, "pack");
 	for (uint32_t i = 0; i < junk; i++)
 		fal_put_u8(&records, 0xff);
 	ticket(peer, seq, tasks, &is);

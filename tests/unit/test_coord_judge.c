@@ -264,7 +264,7 @@ push(uint32_t peer, const struct standin_task *h, uint32_t n, uint32_t tasks)
 			all[i] = value;
 		check(fal_sum_store(sum, b, all, (uint64_t)value, (int8_t)needed), 0,
 		      "store");
-		check(fal_sum_pack(sum, b, (int8_t)e, NULL, &records), 0, "pack");
+		check(fal_sum_pack(sum, b, (int8_t)e, &records), 0, "pack");
 	}
 	const struct fal_msg close = standin_seal(h->round, n);
 	check(tell(peer, &close), 0, "SEAL");

@@ -87,7 +87,7 @@ bring(uint64_t round, const float *values, const int8_t *exps)
 		   "quantise");
 	for (uint32_t k = 0; k < BLOCKS; k++) {
 		fal_buf_clear(&b);
-		play_check(fal_sum_pack(sum, k, exps[k], NULL, &b), 0, "pack");
+		play_check(fal_sum_pack(sum, k, exps[k], &b), 0, "pack");
 		struct fal_rd r = fal_rd_init(b.p, b.n);
 		play_check(fal_bfp_parse(&r, N, &rec), 0, "parse");
 		play_check(fal_store_add(store, &from, &rec), 1, "add");

@@ -646,7 +646,7 @@ test_written(void **state)
 				      .group = 1,
 				      .local = 2,
 				      .sums = true,
-				      .sent = 255,
+				      .seed = 255,
 				      .on = on,
 				      .ons = 2 };
 	fal_line_ledger(&b, &d, &ledger);
@@ -654,7 +654,7 @@ test_written(void **state)
 		       "\"first\":0,\"tasks\":2,\"samples\":0,\"version\":0,"
 		       "\"blocks\":0,\"kind\":\"grad\",\"group\":1,"
 		       "\"local\":2,\"end\":\"abandoned\",\"why\":\"left\"," EMPTY
-		       ",\"on\":[[5,2,1,3]],\"sent\":\"00000000000000ff\",\"added\":"
+		       ",\"on\":[[5,2,1,3]],\"seed\":\"00000000000000ff\",\"added\":"
 		       "\"0000000000000000\"}");
 	fal_line_update(&b, &(struct fal_line_update){ .t = 2,
 						       .version = 6,

@@ -431,7 +431,7 @@ look_ledger(struct fal_trace_line *l, const void *arg)
 	same(is.owner, d->owner, "owner");
 	same(is.group, d->group, "group");
 	same(is.local, d->local, "local");
-	same(fal_trace_has(l->o, FAL_F_SENT), d->sums, "sent");
+	same(fal_trace_has(l->o, FAL_F_ADDED), d->sums, "added");
 	same(is.has_stale, d->end == FAL_ROUND_APPLIED, "stale");
 	if (d->end != FAL_ROUND_APPLIED) {
 		same_text(l, FAL_F_WHY, d->why);
@@ -480,7 +480,7 @@ test_ledger(void **state)
 			.rank = draw(3),
 			.slot = whole(),
 			.sums = yes(),
-			.sent = whole(),
+			.seed = whole(),
 			.added = whole(),
 		};
 		fal_line_ledger(&b, &d, &ledger);
