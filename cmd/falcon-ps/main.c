@@ -27,17 +27,18 @@ lines(const struct fal_rule *rule)
 }
 
 /* A snapshot while it is written: parameters, the optimiser's state, the average, what is
- * held, the versions that a slack keeps. */
+ * held, the versions that a slack keeps; and the best model. */
 static uint64_t
 snapshot_need(const struct fal_files *j)
 {
 	const struct fal_job *job = &j->job;
+	/* Of the best model two files may wait, the one for the other. */
+	const uint64_t best = job->state_best == FAL_JOB_BEST_YES ? 2 : 0;
 	const uint64_t arrays =
 		2 + fal_optim_slots(&job->optim) + (job->optim.ema > 0) + job->rule.slack;
 	const bool any = job->state_clocks > 0 || job->state_seconds > 0;
-	return any && fal_rule_traits(&job->rule).shared
-		       ? arrays * sizeof(float) * j->model->params
-		       : 0;
+	const bool takes = any && fal_rule_traits(&job->rule).shared;
+	return ((takes ? arrays : 0) + best) * sizeof(float) * j->model->params;
 }
 
 /* What the job takes here under its own rule: data, parameters, sums, published copies;

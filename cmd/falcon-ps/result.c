@@ -31,6 +31,14 @@ result_json(const struct ps_run *r, const struct ps_outcome *o, struct fal_buf *
 		fal_json_str(out, r->average.path);
 		fal_put_fmt(out, ",\"average_sha256\":\"%s\"", o->average_sha256);
 	}
+	if (o->best.there) {
+		fal_put_fmt(out, ",\"best\":");
+		fal_json_str(out, r->best);
+		fal_put_fmt(out, ",\"best_sha256\":\"%s\",\"best_clock\":%" PRIu64,
+			    o->best.sha256, o->best.clock);
+		fal_put_fmt(out, ",\"best_accuracy\":");
+		fal_json_num(out, o->best.accuracy);
+	}
 	if (s->accuracy >= 0) {
 		fal_put_fmt(out, ",\"accuracy\":");
 		fal_json_num(out, s->accuracy);
@@ -50,12 +58,13 @@ result_json(const struct ps_run *r, const struct ps_outcome *o, struct fal_buf *
 int
 ps_result_print(const struct ps_run *r, const struct fal_buf *json)
 {
-	const char *model, *sha256, *failed = NULL, *average = NULL;
-	double accuracy = -1, loss, seconds;
+	const char *model, *sha256, *failed = NULL, *average = NULL, *best = NULL;
+	double accuracy = -1, best_accuracy = -1, loss, seconds;
 	json_t *o = json_loadb((char *)json->p, json->n, 0, NULL);
-	int err = json_unpack(o, "{s:s, s:s, s?s, s?s, s?F, s:F, s:F}", "model", &model,
-			      "sha256", &sha256, "average", &average, "failed", &failed,
-			      "accuracy", &accuracy, "loss", &loss, "seconds", &seconds);
+	int err = json_unpack(o, "{s:s, s:s, s?s, s?s, s?F, s:F, s:F, s?s, s?F}", "model",
+			      &model, "sha256", &sha256, "average", &average, "failed",
+			      &failed, "accuracy", &accuracy, "loss", &loss, "seconds",
+			      &seconds, "best", &best, "best_accuracy", &best_accuracy);
 	if (err == 0 && r->opt.json) {
 		fwrite(json->p, 1, json->n, stdout);
 	} else if (err == 0) {
@@ -64,6 +73,8 @@ ps_result_print(const struct ps_run *r, const struct fal_buf *json)
 		printf("model     %s\nsha256    %s\n", model, sha256);
 		if (average != NULL)
 			printf("average   %s\n", average);
+		if (best != NULL)
+			printf("best      %s (accuracy %.4f)\n", best, best_accuracy);
 		if (accuracy >= 0)
 			printf("accuracy  %.4f\n", accuracy);
 		printf("loss      %.4f\ntime      %.2f s\n", loss, seconds);

@@ -21,6 +21,7 @@ struct ps_run {
 	struct fal_addr listen;
 	struct fal_keyring *keys;
 	enum fal_compress compress;
+	char *best; /* path of the best model; NULL: it is not kept */
 	struct ps_place model, average, result; /* where they will be */
 	struct fal_found found;                 /* that the job goes on from, if there */
 };

@@ -117,6 +117,7 @@ conclude(struct ps_server *s)
 		status.why = why = s->out->why.text;
 	}
 	s->out->status = status;
+	s->out->best = s->best.is;
 	if (!status.failed)
 		s->out->average = fal_rack_average(s->rack);
 	if (params != NULL)
@@ -151,7 +152,9 @@ ps_after_event(struct ps_server *s)
 	ps_show(s, &status);
 	if (s->began != 0)
 		ps_tell_sizes(s, status.workers);
-	if (status.done && !status.failed && !ps_keep_end(s, status.clock))
+	ps_best_event(s, &status);
+	if (status.done && !status.failed &&
+	    (!ps_keep_end(s, status.clock) || !ps_best_written(s)))
 		return;
 	if (status.done || status.failed) {
 		conclude(s);
@@ -413,6 +416,7 @@ ps_serve(const struct ps_serve_opt *opt, struct ps_outcome *out, struct fal_diag
 		.opt = opt, .out = out, .diag = diag, .cache.most = PS_CACHE_MAX
 	};
 	s.control.journal.fd = -1;
+	s.best.is = opt->best_is;
 	*out = (struct ps_outcome){ 0 };
 	s.keep.now = fal_snapshot_none;
 	signal(SIGPIPE, SIG_IGN);
@@ -456,6 +460,7 @@ ps_serve(const struct ps_serve_opt *opt, struct ps_outcome *out, struct fal_diag
 	fal_coord_free(s.coord);
 	fal_rack_free(s.rack);
 	ps_control_close(&s.control);
+	ps_best_free(&s.best);
 	free(s.sessions.v);
 	free(s.who.seen);
 	return err < 0 ? err : s.err;

@@ -2,6 +2,7 @@
 #ifndef FALCON_PS_SERVE_H
 #define FALCON_PS_SERVE_H
 
+#include "best.h"
 #include "coord/coord.h"
 #include "keep.h"
 #include "net/addr.h"
@@ -19,6 +20,7 @@ struct ps_outcome {
 	uint64_t clock;          /* whose parameters these are */
 	const float *average;    /* for finish(): that of the weights; NULL: none */
 	char average_sha256[65]; /* of what finish() kept of it */
+	struct ps_best_is best;  /* if such a file is kept */
 	double seconds;          /* from the first clock to the last update */
 	bool stopped;            /* before the job was done, */
 	bool signalled;          /* by a signal; */
@@ -35,7 +37,9 @@ struct ps_serve_opt {
 	/* That the job goes on from, and its trace so far; NULL: it begins. */
 	const struct fal_found *found;
 	const struct fal_coord_trace *before;
-	const char *journal; /* file of the policies that held (journal.h) */
+	const char *best;          /* file of the best model; NULL: none is kept */
+	struct ps_best_is best_is; /* what it holds */
+	const char *journal;       /* file of the policies that held (journal.h) */
 	const struct fal_addr *listen;
 	const char *keyring;       /* file; read again at SIGHUP */
 	struct fal_keyring **keys; /* its content; replaced at SIGHUP */

@@ -3,6 +3,7 @@
 #define FALCON_PS_SERVER_H
 
 #include "account.h"
+#include "best.h"
 #include "cache.h"
 #include "cli/progress.h"
 #include "control.h"
@@ -49,6 +50,7 @@ struct ps_server {
 	const char *policy_by;
 	struct ps_control control;
 	struct ps_keep keep;
+	struct ps_best best;
 	struct fal_progress progress;
 	struct ps_show { /* show.c */
 		char loss[32], accuracy[32];

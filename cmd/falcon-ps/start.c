@@ -4,11 +4,13 @@
 #include "base/fault.h"
 #include "base/text.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* The trace of before is gone on with; what --trace names gets all of it. */
 static int
@@ -47,6 +49,8 @@ begin(struct ps_run *r, const char *path, struct fal_diag *diag)
 	int err = ps_state_keep_trace(&r->state, diag);
 	if (err == FAL_OK)
 		err = fal_snapshot_clear(r->state.folder, 0, diag);
+	if (err == FAL_OK && r->best != NULL && unlink(r->best) < 0 && errno != ENOENT)
+		err = fal_diag_set(diag, FAL_EIO, "%s: %s", r->best, strerror(errno));
 	if (err == FAL_OK)
 		err = ps_record_file(&r->record, path, diag);
 	if (err == FAL_OK && r->opt.trace != NULL)
@@ -122,6 +126,10 @@ train(struct ps_run *r)
 				    .arg = r };
 	char *trace = ps_state_path(&r->state, "trace.jsonl");
 	int err = trace != NULL && journal != NULL ? FAL_OK : FAL_ENOMEM;
+	if (job->state_best == FAL_JOB_BEST_YES) {
+		opt.best = r->best = ps_state_path(&r->state, "best.safetensors");
+		err = r->best == NULL ? FAL_ENOMEM : err;
+	}
 	if (err == FAL_OK && r->state.epochs > 0)
 		err = ps_state_lengthen(&r->state, &r->job, &diag);
 	if (err == FAL_OK)
@@ -133,6 +141,8 @@ train(struct ps_run *r)
 		err = go_on(r, trace, &before, &diag);
 	else if (err == FAL_OK)
 		err = begin(r, trace, &diag);
+	if (err == FAL_OK && r->best != NULL && r->found.there)
+		err = ps_best_read(r->best, &opt.best_is, &diag);
 	if (err == FAL_OK && r->state.epochs > 0)
 		say_longer(r);
 	if (err == FAL_OK && r->found.there)
@@ -168,6 +178,7 @@ train(struct ps_run *r)
 	}
 	free(journal);
 	free(trace);
+	free(r->best);
 	ps_place_drop(&r->model);
 	ps_place_drop(&r->average);
 	ps_place_drop(&r->result);

@@ -148,6 +148,8 @@ static const struct key keys[] = {
 	KEY("state", "clocks", U32, state_clocks, 0, 1e9),
 	KEY("state", "seconds", DOUBLE, state_seconds, 0, 1e9),
 	KEY("state", "keep", U32, state_keep, 1, 1000),
+	KEY("state", "best", CHOICE, state_best, 0, 0,
+	    CHOICES({ "no", FAL_JOB_BEST_NO }, { "yes", FAL_JOB_BEST_YES })),
 };
 /* clang-format on */
 #define KEYS (sizeof(keys) / sizeof(keys[0]))
@@ -485,6 +487,8 @@ check(struct parser *p)
 		  "is not 64 digits of 0-9a-f" },
 		{ from != NULL && !is_hash(from), AT(from_sha256),
 		  "is not 64 digits of 0-9a-f" },
+		{ !test && job->state_best == FAL_JOB_BEST_YES, AT(state_best),
+		  "does nothing for job.eval = never" },
 		{ by_index && job->samples == 0, AT(samples),
 		  "missing (data.format = index needs it)" },
 		{ by_index && test && job->test_samples == 0, AT(test_samples),

@@ -68,6 +68,9 @@ enum fal_job_partition {
 /* What weight decay pulls at: the gradient, or the weights themselves. */
 enum fal_job_decay { FAL_JOB_DECAY_COUPLED, FAL_JOB_DECAY_DECOUPLED };
 
+/* Whether the model of the best evaluation is kept. */
+enum fal_job_best { FAL_JOB_BEST_NO, FAL_JOB_BEST_YES };
+
 /* The most channels that data.mean and data.std may list. */
 #define FAL_JOB_CHANNELS 16
 
@@ -123,6 +126,7 @@ struct fal_job {
 	uint32_t state_clocks;
 	double state_seconds;
 	uint32_t state_keep; /* so many are kept; default 2 */
+	enum fal_job_best state_best;
 };
 
 /* Parses and checks `n` bytes of text; `name` stands first in a diagnosis, which names

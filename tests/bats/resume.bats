@@ -315,3 +315,39 @@ epochs() {
 	same "a start on it ($output)" "$status" 75
 	has "$output" "there is no snapshot to go on from: --restart begins"
 }
+
+# judged FILE: accuracy and clock of its best evaluation, the first of these, by the lines
+# that count.
+judged() {
+	jq -c 'select(.ev == "eval") | [.accuracy, -.loss, -.version]' "$1" | jq -sc 'max |
+		[.[0], -.[2]]'
+}
+
+@test "the model of the best evaluation is kept, whatever is evaluated later, and kills do not lose it" {
+	local at
+	# Of a rate that is too large some epochs are worse than others.
+	job+=(--set state.best=yes --set state.keep=1 --set "optimizer.lr=1.$((RANDOM % 90 + 10))")
+	undisturbed
+	cp calm/best.safetensors calm.best
+	same "the result's word" "$(jq -c '[.best_accuracy, .best_clock]' calm/result.json)" \
+		"$(judged calm/trace.jsonl)"
+	same "its SHA-256" "$(jq -r .best_sha256 calm/result.json)" \
+		"$(sha256sum <calm.best | cut -d' ' -f1)"
+	same "what it is" "$(falcon-work --eval calm.best tiny.job | cut -d' ' -f1)" \
+		"$(judged calm/trace.jsonl | jq '.[0] * 256')"
+	begin
+	slow a 1 1000
+	for at in 1 2; do
+		soon "clocks" more $(($(updates) + RANDOM % 12 + 1))
+		killed
+		begin
+	done
+	ended "$ps" ps
+	whole 2
+	cmp "$state/best.safetensors" calm.best
+	has "$(falcon-ps -K "$keys/keyring" -s "$state" "${job[@]}")" "best      $state/best.safetensors (accuracy "
+	# Of nothing there is no best one.
+	run falcon-ps --check --set job.eval=never --set state.best=yes tiny.job
+	same "status ($output)" "$status" 2
+	has "$output" "state.best: does nothing for job.eval = never"
+}
