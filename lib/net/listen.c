@@ -107,7 +107,7 @@ send_away(struct guest *g, const char *what)
 	const struct fal_listen_ops *ops = &g->listen->ops;
 	struct fal_diag why;
 	fal_diag_set(&why, 0, "key '%s' %s", fal_chan_name(g->chan), what);
-	if (fal_chan_state(g->chan) == FAL_CHAN_OPEN && ops->on_unwelcome != NULL)
+	if (ops->on_unwelcome != NULL)
 		ops->on_unwelcome(ops->arg, g->chan, why.text);
 	else
 		fal_chan_fail(g->chan, FAL_EPERM, "%s", why.text);
@@ -271,6 +271,14 @@ on_turn(uv_check_t *h)
 		l->waiting = !accept_one(l);
 }
 
+/* Is it still to be looked at?  Whoever was told of one before may have closed its
+ * channel, or all of this. */
+static bool
+stays(const struct guest *g)
+{
+	return g->listen != NULL && fal_chan_state(g->chan) == FAL_CHAN_OPEN;
+}
+
 /* By the time of day, however that is set. */
 static void
 on_review(uv_timer_t *h)
@@ -279,7 +287,7 @@ on_review(uv_timer_t *h)
 	const int64_t now = (int64_t)time(NULL);
 	struct guest *g;
 	TAILQ_FOREACH(g, &l->open, link)
-	if (fal_chan_state(g->chan) == FAL_CHAN_OPEN && now >= g->expires)
+	if (stays(g) && now >= g->expires)
 		send_away(g, "has expired");
 }
 
@@ -434,8 +442,7 @@ fal_listen_keyring(struct fal_listen *l, const struct fal_keyring *keyring)
 	l->keyring = keyring;
 	TAILQ_FOREACH(g, &l->open, link)
 	{
-		const char *why =
-			fal_chan_state(g->chan) <= FAL_CHAN_OPEN ? judge(g) : NULL;
+		const char *why = stays(g) ? judge(g) : NULL;
 		if (why != NULL)
 			send_away(g, why);
 	}

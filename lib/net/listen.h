@@ -31,7 +31,8 @@ struct fal_listen_ops {
 	 * borrowed for the call. */
 	void (*on_refused)(void *arg, const char *source, const char *reason);
 	/* The key of an accepted channel is not good any more: its owner ends it now,
-	 * and may say why.  Called once for a channel.  NULL: it fails with FAL_EPERM. */
+	 * and may say why, and may close the listener.  Called once for a channel.  NULL:
+	 * it fails with FAL_EPERM. */
 	void (*on_unwelcome)(void *arg, struct fal_chan *c, const char *reason);
 };
 

@@ -28,6 +28,10 @@ setup() {
 	umask 077
 }
 
+teardown() {
+	stop_all
+}
+
 teardown_file() {
 	stop_all
 }
@@ -188,4 +192,25 @@ byte() {
 	run bash -c "falcon-key sign -k '$dir/lab.key' '$dir/run' >/dev/full"
 	same status "$status" 1
 	has "$output" "standard output: No space left on device"
+}
+
+@test "the statement of a run that was killed tells of what counts, and chains all of it" {
+	tiny .
+	job=(--set job.epochs=4 --set state.clocks=3 tiny.job)
+	keys=$dir/keys
+	at_unix
+	slow a 1 500
+	at_clock 5
+	killed
+	at_unix
+	ended "$ps" ps
+	falcon-key sign -k "$dir/lab.key" "$state" >signed
+	falcon-key verify -k "$dir/lab.key.pub" signed "$state" >said
+	cat said
+	same "incarnation" "$(jq .predicate.incarnation said)" 1
+	same "the last version" "$(jq .predicate.versions.last said)" 16
+	same "versions' hashes" "$(jq .predicate.versions.hashed said)" 16
+	same "its hash" "$(jq -r .predicate.versions.hash said)" "$(member hash)"
+	same "all lines" "$(jq .predicate.trace.lines said)" "$(wc -l <"$state/trace.jsonl")"
+	has "$(<"$state/trace.jsonl")" '"ev":"restart"'
 }

@@ -606,6 +606,41 @@ revoked(void **state)
 	fal_keyring_free(fresh);
 }
 
+/* Of a listener whose owner is through with the first one: it closes it. */
+static void
+close_listener(void *arg, struct fal_chan *c, const char *reason)
+{
+	struct world *w = arg;
+	assert_non_null(w->l);
+	assert_string_equal(reason, "key 'lab' was revoked");
+	fal_chan_close(c);
+	fal_listen_close(w->l);
+	w->l = NULL;
+}
+
+static void
+revoked_and_closed(void **state)
+{
+	struct world w;
+	(void)state;
+	begin(&w, (struct fal_listen_opt){ 0 });
+	fal_listen_close(w.l);
+	const struct fal_addr at = addr("127.0.0.1:0");
+	const struct fal_listen_opt opt = { .addr = &at, .keyring = w.kr };
+	const struct fal_listen_ops ops = { &w, on_accept, on_refused, close_listener };
+	assert_int_equal(fal_listen_start(&w.loop, &opt, &ops, &w.l, NULL), 0);
+	for (int i = 0; i < 3; i++)
+		meet(&w, i);
+	struct fal_keyring *fresh = parse("coordinator self " K1 "\n");
+	fal_listen_keyring(w.l, fresh);
+	assert_null(w.l);
+	UNTIL(&w, w.server[0].closed == 1 && w.client[0].closed == 1);
+	assert_int_equal(w.server[0].err, FAL_OK); /* its owner's way to end it */
+	assert_int_equal(w.server[1].closed + w.server[2].closed, 0);
+	end(&w);
+	fal_keyring_free(fresh);
+}
+
 static void
 expired(void **state)
 {
@@ -688,6 +723,7 @@ main(void)
 		cmocka_unit_test(nothing_is_saved_within_a_machine),
 		cmocka_unit_test(nothing_is_saved_by_ipv6),
 		cmocka_unit_test(revoked),
+		cmocka_unit_test(revoked_and_closed),
 		cmocka_unit_test(expired),
 		cmocka_unit_test(last_words_arrive),
 		cmocka_unit_test(killed_is_silent),
