@@ -140,6 +140,16 @@ take_job(struct run *r, struct fal_trace_line *l)
 	return l->err;
 }
 
+/* It goes on, with more epochs perhaps. */
+static int
+take_restart(struct run *r, struct fal_trace_line *l)
+{
+	r->incarnation = fal_trace_get_u64(l, l->o, FAL_F_INCARNATION, FAL_TRACE_NUM_MAX);
+	keep(r->job, sizeof(r->job), fal_trace_get_str(l, l->o, FAL_F_HASH));
+	r->model[0] = '\0';
+	return l->err;
+}
+
 /* Any line, also one that does not count: the chain goes through all. */
 static int
 take_link(void *arg, struct fal_trace_line *l)
@@ -166,8 +176,7 @@ take_line(void *arg, struct fal_trace_line *l)
 	if (strcmp(l->ev, "update") == 0)
 		return take_update(r, l);
 	if (strcmp(l->ev, "restart") == 0)
-		r->incarnation =
-			fal_trace_get_u64(l, l->o, FAL_F_INCARNATION, FAL_TRACE_NUM_MAX);
+		return take_restart(r, l);
 	if (strcmp(l->ev, "done") == 0)
 		keep(r->model, sizeof(r->model),
 		     fal_trace_get_str(l, l->o, FAL_F_SHA256));

@@ -208,9 +208,25 @@ byte() {
 	falcon-key verify -k "$dir/lab.key.pub" signed "$state" >said
 	cat said
 	same "incarnation" "$(jq .predicate.incarnation said)" 1
+	same "job" "$(jq -r .predicate.job said)" "$(b2sum -l 256 <"$state/job" | cut -c -64)"
 	same "the last version" "$(jq .predicate.versions.last said)" 16
 	same "versions' hashes" "$(jq .predicate.versions.hashed said)" 16
 	same "its hash" "$(jq -r .predicate.versions.hash said)" "$(member hash)"
 	same "all lines" "$(jq .predicate.trace.lines said)" "$(wc -l <"$state/trace.jsonl")"
 	has "$(<"$state/trace.jsonl")" '"ev":"restart"'
+	# With more epochs it is another job, and another run: not done, until it is.
+	job=(--set job.epochs=6 --set state.clocks=3 tiny.job)
+	at_unix
+	soon "its line" lines 2 '"ev":"restart"'
+	run falcon-key sign -k "$dir/lab.key" "$state"
+	same "status ($output)" "$status" 75
+	has "$output" "the job is not done"
+	slow b 1 500
+	ended "$ps" ps
+	run falcon-key verify -k "$dir/lab.key.pub" signed "$state"
+	same status "$status" 1
+	falcon-key sign -k "$dir/lab.key" "$state" >signed
+	falcon-key verify -k "$dir/lab.key.pub" signed "$state" >said
+	same "the last version" "$(jq .predicate.versions.last said)" 24
+	same "job" "$(jq -r .predicate.job said)" "$(b2sum -l 256 <"$state/job" | cut -c -64)"
 }
