@@ -18,11 +18,11 @@
 #define HEX (2 * FAL_HASH_BYTES + 1)
 
 /* Files whose digests are in it. */
-enum file { MODEL, AVERAGE, JOB, RESULT, TRACE, JOURNAL, FILES };
-static const char *const names[FILES] = {
-	"model.safetensors", "average.safetensors", "job",
-	"result.json",       "trace.jsonl",         "policy.jsonl"
-};
+enum file { MODEL, AVERAGE, BEST, JOB, RESULT, TRACE, JOURNAL, FILES };
+static const char *const names[FILES] = { "model.safetensors", "average.safetensors",
+					  "best.safetensors",  "job",
+					  "result.json",       "trace.jsonl",
+					  "policy.jsonl" };
 
 /* What a trace or a journal ends with. */
 struct end {
@@ -261,9 +261,10 @@ read_run(struct run *r)
 		err = read_journal(r);
 	if (err == FAL_OK)
 		err = read_file(r, RESULT, NULL);
-	if (err == FAL_OK) {
-		const int average = read_file(r, AVERAGE, NULL);
-		err = average == FAL_ENOENT ? FAL_OK : average;
+	for (enum file f = AVERAGE; f <= BEST && err == FAL_OK; f++) {
+		err = read_file(r, f, NULL);
+		if (err == FAL_ENOENT)
+			err = FAL_OK;
 	}
 	return err;
 }

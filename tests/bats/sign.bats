@@ -11,7 +11,7 @@ load tiny
 setup_file() {
 	for_file
 	tiny "$BATS_TEST_TMPDIR"
-	job=(tiny.job)
+	job=(--set optimizer.ema=0.5 tiny.job)
 	state=$BATS_TEST_TMPDIR/run
 	serve
 	work one --lanes 1
@@ -117,7 +117,7 @@ byte() {
 	run falcon-key verify -k "$dir/other.key.pub" "$dir/statement"
 	same status "$status" 1
 	has "$output" "is not signed by the key "
-	for file in model.safetensors job result.json trace.jsonl policy.jsonl; do
+	for file in model.safetensors average.safetensors job result.json trace.jsonl policy.jsonl; do
 		for _ in 1 2 3; do
 			cp -r "$dir/run" changed
 			n=$(wc -c <"changed/$file")
@@ -137,7 +137,7 @@ byte() {
 	jq -e '._type == "https://in-toto.io/Statement/v1"' said
 	jq -r '.subject[] | .digest.sha256 + "  " + .name' said >sums
 	(cd "$dir/run" && sha256sum --strict -c) <sums
-	same "files" "$(wc -l <sums)" 5
+	same "files" "$(wc -l <sums)" 6
 	trace=$dir/run/trace.jsonl
 	same "trace" "$(jq -c .predicate.trace said)" \
 		"$(printf '{"lines":%d,"chain":%s}' "$(wc -l <"$trace")" "$(tail -n 1 "$trace" | jq .h)")"
