@@ -288,6 +288,7 @@ new_coord(struct ps_server *s)
 				     .came = ps_came,
 				     .went = ps_went,
 				     .late = ps_late,
+				     .unlike = ps_unlike,
 				     .journal = ps_control_journal,
 				     .changed = ps_control_changed,
 				     .marked = ps_keep_marked };
@@ -316,6 +317,7 @@ new_coord(struct ps_server *s)
 		.audit_sums = j->job.audit == FAL_JOB_AUDIT_SUMS,
 		.hashes = j->job.hashes > 0 ? j->job.hashes
 					    : fal_leaf_every(j->model->params),
+		.verify = j->job.verify / 100,
 		.lanes_start = j->job.lanes_start,
 		.preclaims = true,
 		.min_workers = s->opt->min_workers,

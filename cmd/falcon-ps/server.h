@@ -124,6 +124,7 @@ void ps_show(struct ps_server *s, const struct fal_coord_status *now);
 /* Of fal_coord_ops; `arg` is the server. */
 void ps_came(void *arg, uint32_t peer, const char *name, const char *key);
 void ps_went(void *arg, uint32_t peer, const char *name, const char *why);
+void ps_unlike(void *arg, const struct fal_coord_unlike *is);
 void ps_late(void *arg, uint32_t peer, const char *name,
 	     const struct fal_coord_late *late);
 /* Whether a worker of this name was here, or may come: it is the name of a key to work

@@ -187,6 +187,30 @@ ps_late(void *arg, uint32_t peer, const char *name, const struct fal_coord_late 
 	}
 }
 
+/* ---- who says otherwise than others --- */
+
+void
+ps_unlike(void *arg, const struct fal_coord_unlike *is)
+{
+	struct ps_server *s = arg;
+	const uint32_t wrong = is->wrong;
+	char what[64];
+	snprintf(what, sizeof(what), "task %u of clock %llu", is->task,
+		 (unsigned long long)is->clock);
+	if (wrong < is->names)
+		say(s, "%s with key '%s' got %s wrong: %s and %s agree on something else",
+		    is->name[wrong], is->key[wrong], what, is->name[wrong == 0],
+		    is->name[2]);
+	else if (is->names == 3)
+		say(s, "%s, %s and %s each say something else of %s", is->name[0],
+		    is->name[1], is->name[2], what);
+	else
+		say(s,
+		    "%s with key '%s' and %s with key '%s' do not agree on %s, and no "
+		    "third key can decide",
+		    is->name[0], is->key[0], is->name[1], is->key[1], what);
+}
+
 /* ---- whom the job waits for --- */
 
 void

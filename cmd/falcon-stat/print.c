@@ -74,6 +74,10 @@ stat_audit(struct fal_buf *out, const struct fal_audit_verdict *v)
 	}
 	if (v->charges > 0)
 		fal_put_fmt(out, ", charged %s", fal_text_group(v->charges, a));
+	if (v->words.wrong > 0)
+		fal_put_fmt(out, ", found wrong %s", fal_text_group(v->words.wrong, a));
+	if (v->words.undecided > 0)
+		fal_put_fmt(out, ", undecided %s", fal_text_group(v->words.undecided, a));
 	if (v->suspects > 0)
 		fal_put_fmt(out, ", suspected %s", fal_text_group(v->suspects, a));
 	if (v->nonfinite > 0)
@@ -149,6 +153,8 @@ stat_audit_json(struct fal_buf *out, const struct fal_audit_verdict *v)
 	put_u64(out, "evaluated_twice", v->evals.twice);
 	put_u64(out, "evaluated_alone", v->evals.alone);
 	put_u64(out, "charged", v->charges);
+	put_u64(out, "found_wrong", v->words.wrong);
+	put_u64(out, "undecided", v->words.undecided);
 	put_u64(out, "suspected", v->suspects);
 	put_u64(out, "nonfinite", v->nonfinite);
 	fal_json_key(out, "staleness");

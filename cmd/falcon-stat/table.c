@@ -218,6 +218,37 @@ json_lone(struct fal_buf *out, const struct fal_summary *s)
 	fal_json_close(out, '}');
 }
 
+static void
+put_unlike(struct fal_buf *out, const struct fal_summary *s)
+{
+	const struct fal_summary_unlike *u = &s->unlike;
+	char who[4 * SHOWN];
+	if (u->n == 0 || u->who == NULL)
+		return;
+	fal_put_fmt(out, "%s: %s: task %llu of clock %llu",
+		    u->decided ? "found wrong" : "differ, and nobody can decide",
+		    fal_text_plain(who, sizeof(who), u->who), (unsigned long long)u->task,
+		    (unsigned long long)u->clock);
+	if (u->n > 1)
+		fal_put_fmt(out, "; %llu before", (unsigned long long)u->n - 1);
+	fal_put_u8(out, '\n');
+}
+
+static void
+json_unlike(struct fal_buf *out, const struct fal_summary *s)
+{
+	const struct fal_summary_unlike *u = &s->unlike;
+	if (u->n == 0 || u->who == NULL)
+		return;
+	fal_json_key(out, "verify");
+	fal_json_open(out, '{');
+	fal_json_member_str(out, u->decided ? "wrong" : "differ", u->who);
+	fal_json_member_u64(out, "clock", u->clock);
+	fal_json_member_u64(out, "task", u->task);
+	fal_json_member_u64(out, "count", u->n);
+	fal_json_close(out, '}');
+}
+
 /* What became of the samples, if there are ledgers to tell. */
 static void
 put_samples(struct fal_buf *out, const struct fal_summary *s)
@@ -273,6 +304,7 @@ put_totals(struct fal_buf *out, const struct fal_summary *s)
 			    (unsigned long long)s->judged_epoch);
 	put_suspects(out, s);
 	put_lone(out, s);
+	put_unlike(out, s);
 	put_numerics(out, s);
 	put_keys(out, s);
 	put_capacity(out, s);
@@ -404,6 +436,7 @@ stat_table_json(struct fal_buf *out, const struct fal_summary *s)
 	fal_json_member_fixed(out, "samples_s", s->samples_s, 1);
 	fal_json_member_fixed(out, "stalled", s->stalled, 1);
 	json_lone(out, s);
+	json_unlike(out, s);
 	json_sums(out, s);
 	if (s->n_epoch > 0) {
 		fal_json_key(out, "loss");

@@ -267,8 +267,10 @@ apply(struct fal_coord *c, double now, const struct fal_act *a)
 	}
 	case FAL_ACT_OPEN:
 		return coord_open_round(c, a);
-	case FAL_ACT_END:
-		return coord_end_round(c, a);
+	case FAL_ACT_END: {
+		int err = a->ahead ? FAL_OK : coord_verify_over(c, now, a->round);
+		return err < 0 ? err : coord_end_round(c, a);
+	}
 	case FAL_ACT_STEP:
 		return coord_step(c, a);
 	case FAL_ACT_MODEL:

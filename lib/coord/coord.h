@@ -42,6 +42,16 @@ struct fal_coord_late {
 	double seconds;   /* for which it owes that; for which it was a suspect */
 };
 
+/* Keys that compute the same bits do not say the same of a task, the first one being that
+ * whose result counts. */
+struct fal_coord_unlike {
+	uint64_t clock;
+	uint32_t task;
+	uint32_t names; /* 2 or 3 */
+	const char *name[3], *key[3];
+	uint32_t wrong; /* whom two others contradict; `names`: nobody can decide */
+};
+
 /* The shards of the job, which must be at version 0 with the parameters to begin with.
  * lib/shard/rack.h has functions that fit. */
 struct fal_coord_shards {
@@ -78,6 +88,8 @@ struct fal_coord_ops {
 	 * tasks; or is none any more.  May be NULL. */
 	void (*late)(void *arg, uint32_t peer, const char *name,
 		     const struct fal_coord_late *late);
+	/* May be NULL. */
+	void (*unlike)(void *arg, const struct fal_coord_unlike *is);
 	/* One line of the trace without its newline, borrowed for the call. */
 	void (*trace)(void *arg, const char *line, size_t n);
 	/* Policy `p` is about to hold from `clock` on, wanted by the key `by`; `version`
@@ -120,7 +132,8 @@ struct fal_coord_conf {
 	/* The trace has the hash of each version whose number is a multiple of this, and
 	 * of some others; 0: 1. */
 	uint32_t hashes;
-	bool skips;                  /* fal_sched_conf's */
+	double verify; /* the part of tasks that another key runs, too; 0 … 1 */
+	bool skips;    /* fal_sched_conf's */
 	uint8_t data[FAL_DATA_HASH]; /* that trainers with data of their own are to have
 				      * said; 0: any, but all the same */
 	uint32_t lanes_start;

@@ -117,6 +117,12 @@ all_of(const struct fal_coord *c)
 	return UINT64_MAX >> (FAL_SHARDS_MAX - c->conf.shards);
 }
 
+bool
+coord_gathered(const struct fal_coord *c, const struct fal_gather *g)
+{
+	return (g->judged | g->over) == all_of(c);
+}
+
 /* One shard more says so of the contribution; of what comes behind the end of the round
  * there a shard says nothing.  1: all have. */
 static int
@@ -214,7 +220,7 @@ has_all(struct fal_coord *c, double now, struct fal_gather *g, uint64_t *said,
 {
 	const uint64_t was = g->judged | g->over;
 	*said |= bit_of(shard);
-	return (g->judged | g->over) != was && (g->judged | g->over) == all_of(c)
+	return (g->judged | g->over) != was && coord_gathered(c, g)
 		       ? coord_judge(c, now, g)
 		       : FAL_OK;
 }

@@ -32,7 +32,10 @@ coord_taken(struct fal_coord *c, double now, const struct fal_gather *g,
 					     .why = a.why };
 	fal_line_again(&c->line, fal_coord_seconds(c, now), r, &line);
 	coord_trace(c);
-	int err = fal_sched_again(c->sched, now, g->round, a.suspect, brought);
+	const uint64_t round = g->round;
+	int err = fal_sched_again(c->sched, now, round, a.suspect, brought);
+	if (err == FAL_OK)
+		err = coord_verify_over(c, now, round);
 	if (err == FAL_OK && a.charge != NULL)
 		err = fal_sched_charge(c->sched, now, a.by.worker, a.charge);
 	return err;
@@ -144,6 +147,7 @@ coord_judge_free(struct fal_coord *c)
 	while (c->doubts > 0)
 		forget(c, &c->doubt[0]);
 	free(c->doubt);
+	free(c->verify);
 	free(c->redo);
 	free(c->on);
 }
@@ -241,6 +245,20 @@ unsure(struct fal_coord *c, double now, struct fal_doubted *d, const char *why)
 	return believe(c, now, d, why);
 }
 
+uint64_t
+coord_granted_on(const struct fal_coord *c, const struct fal_round_info *r,
+		 uint32_t worker, uint32_t task)
+{
+	uint64_t on = r->version;
+	for (size_t i = 0; i < c->ons; i++) {
+		const struct fal_granted_on *o = &c->on[i];
+		if (o->round == r->round && o->worker == worker &&
+		    task - o->first < o->count)
+			on = o->version;
+	}
+	return on;
+}
+
 /* The version that the contribution was computed on; false: its tasks were granted on
  * several. */
 static bool
@@ -252,13 +270,7 @@ computed_on(const struct fal_coord *c, const struct fal_round_info *r, struct fa
 	*version = UINT64_MAX;
 	for (; at != FAL_NONE; at = r->ledger->claim[at].next) {
 		const uint32_t task = r->ledger->claim[at].task;
-		uint64_t on = r->version;
-		for (size_t i = 0; i < c->ons; i++) {
-			const struct fal_granted_on *o = &c->on[i];
-			if (o->round == r->round && o->worker == id.worker &&
-			    task - o->first < o->count)
-				on = o->version;
-		}
+		const uint64_t on = coord_granted_on(c, r, id.worker, task);
 		if (*version != UINT64_MAX && on != *version)
 			return false;
 		*version = on;
@@ -410,17 +422,21 @@ coord_heard(struct fal_coord *c, double now, const struct fal_shard_say *say)
 }
 
 int
-coord_checked(struct fal_coord *c, const struct fal_peer *p, const struct fal_msg *m,
-	      struct fal_diag *diag)
+coord_checked(struct fal_coord *c, double now, const struct fal_peer *p,
+	      const struct fal_msg *m, struct fal_diag *diag)
 {
 	const uint32_t blocks = fal_blocks(c->conf.params);
 	const size_t n = m->checked.needed.n, first = m->checked.first;
 	if (first > blocks || n > blocks - first || n == 0)
 		return fal_diag_set(diag, FAL_EINVAL, "what %zu blocks from %zu needed",
 				    n, first);
+	const bool whole = first + n == blocks;
+	int err = whole ? coord_verify_checked(c, now, p, m) : FAL_OK;
+	if (err < 0)
+		return err;
 	struct fal_cid of;
 	int left = fal_sched_checked(c->sched, p->worker, m->checked.round,
-				     m->checked.task, first + n == blocks, &of);
+				     m->checked.task, whole, &of);
 	struct fal_doubted *d = left > 0 ? doubted(c, m->checked.round, of) : NULL;
 	if (d == NULL)
 		return FAL_OK;
@@ -438,6 +454,8 @@ int
 coord_unheard(struct fal_coord *c, double now, const struct fal_act *a)
 {
 	struct fal_doubted *d = doubted(c, a->round, a->cid);
+	if (a->first != FAL_NONE)
+		return coord_verify_unheard(c, now, a);
 	if (d == NULL)
 		return FAL_OK;
 	int asked = ask(c, now, d, d->first != 0 ? coord_known(c, d->first)->key : 0);
@@ -449,6 +467,28 @@ coord_unheard(struct fal_coord *c, double now, const struct fal_act *a)
 		      a->count > 0 ? "no answer in time" : "nobody could be asked");
 }
 
+/* 1: the round waits for words on its tasks, or what was wrong is made again. */
+static int
+verifies(struct fal_coord *c, double now, struct fal_gather *g,
+	 const struct fal_round_info *r)
+{
+	struct fal_verify *v = coord_verify_wrong(c, r->round);
+	if (v == NULL || r->armed)
+		return !r->armed && coord_verify_waits(c, r->round);
+	const uint32_t ci = fal_ledger_find(r->ledger, v->id);
+	const struct fal_again why = { .by = v->id, .why = "refuted" };
+	int err = ci == FAL_NONE || r->ledger->contrib[ci].blocks == 0
+			  ? coord_verify_gone(c, now, v)
+			  : again(c, g, v->id, &why);
+	return err < 0 ? err : 1;
+}
+
+int
+coord_judge_again(struct fal_coord *c, double now, struct fal_gather *g)
+{
+	return coord_gathered(c, g) ? coord_judge(c, now, g) : FAL_OK;
+}
+
 int
 coord_judge(struct fal_coord *c, double now, struct fal_gather *g)
 {
@@ -458,6 +498,8 @@ coord_judge(struct fal_coord *c, double now, struct fal_gather *g)
 	if (g->beyond > 0)
 		return beyond(c, now, &r, g);
 	int waits = doubts(c, now, g);
+	if (waits == 0)
+		waits = verifies(c, now, g, &r);
 	if (waits != 0)
 		return waits < 0 ? waits : FAL_OK;
 	/* An order that is on its way ends it. */
@@ -479,5 +521,7 @@ coord_made(struct fal_coord *c, double now, const struct fal_round_info *r)
 			i++;
 	coord_judge_forget(c, r->round);
 	coord_gather_end(c, r->round);
+	if (err == FAL_OK)
+		err = coord_verify_over(c, now, r->round);
 	return err < 0 ? err : fal_sched_made(c->sched, now, r->round);
 }

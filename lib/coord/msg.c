@@ -142,6 +142,7 @@ on_ready(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_m
 	struct fal_join j = { .id = p->worker,
 			      .name = p->name,
 			      .key = p->key,
+			      .numerics = coord_numerics_of(c, p->fingerprint),
 			      .lanes_min = p->lanes_min,
 			      .lanes_max = p->lanes_max,
 			      .cores = p->cores,
@@ -216,6 +217,7 @@ on_claim(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_m
 		return fal_diag_set(diag, FAL_EINVAL,
 				    "computes round %" PRIu64 " on version %" PRIu64,
 				    in.round, m->claim.version);
+	in.verify = !in.nonfinite && coord_verify_draw(c, p, in.round);
 	int won = fal_sched_claim(c->sched, now, &in);
 	if (won < 0)
 		return fal_diag_set(diag, won, "claims task %u of round %" PRIu64 ": %s",
@@ -238,6 +240,10 @@ on_claim(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_m
 		err = coord_send(c, p->id, &v);
 	if (err == FAL_OK && waits && m->claim.last != 0)
 		err = seal(c, p, in.round, in.seq, diag);
+	if (err == FAL_OK && won == 1 && in.verify)
+		err = coord_verify(c, now, in.round, in.task);
+	if (err == FAL_OK && won == 0 && !in.nonfinite)
+		err = coord_verify_clone(c, now, p, m);
 	uint64_t clock = fal_sched_over(c->sched);
 	if (err == FAL_OK && clock >= p->ping_clock) {
 		/* Often while the round trip is not known well, then now and again. */
@@ -392,7 +398,7 @@ fal_coord_msg(struct fal_coord *c, double now, uint32_t peer, const struct fal_m
 	case FAL_MSG_EVALUATED:
 		return coord_evaluated(c, now, p, m, diag);
 	case FAL_MSG_CHECKED:
-		err = coord_checked(c, p, m, diag);
+		err = coord_checked(c, now, p, m, diag);
 		return err < 0 ? err : coord_advance(c, now);
 	case FAL_MSG_LEAVE:
 		if (m->leave.nonfinite != 0 && fal_sched_steps(c->sched, p->worker))

@@ -10,6 +10,7 @@
  *	round.c     … and versions, and lines of the trace
  *	fleet.c     what the shards have said
  *	judge.c     whether a round that is complete is believed
+ *	verify.c    tasks that another key runs, too
  *	health.c    does it learn, and what is kept for when it does not any more
  *	control.c   what controllers ask for
  *	past.c      what is left of it when it is gone, and how it goes on from that
@@ -258,6 +259,22 @@ struct fal_coord {
 		uint32_t first; /* the witness who contradicted it; 0: nobody yet */
 	} * doubt;
 	size_t doubts, doubt_cap;
+	/* Tasks that another key runs, too (verify.c). */
+	struct fal_verify {
+		uint64_t round, clock;
+		uint32_t task;
+		uint64_t version;  /* that it was computed on */
+		struct fal_cid id; /* whose claim counts; the first word is of that */
+		struct fal_word_on {
+			uint32_t worker;
+			uint8_t hash[FAL_TASK_HASH];
+		} word[3];
+		uint32_t words;
+		uint32_t asked; /* workers, for the next word */
+		bool held;      /* the round is not over before */
+		bool wrong;     /* two say so; what it brought is to be made again */
+	} * verify;
+	size_t verifies, verify_cap;
 	/* Rounds that led out of the numbers once, and whose values did. */
 	struct fal_redo {
 		uint64_t round;
@@ -422,6 +439,8 @@ struct fal_history coord_speed_of(struct fal_coord *c, const struct fal_peer *p)
 void coord_trace_restart(struct fal_coord *c, const struct fal_coord_past *past);
 
 /* fleet.c */
+/* Have all shards their part of the round, in this turn? */
+bool coord_gathered(const struct fal_coord *c, const struct fal_gather *g);
 /* To all shards, in order. */
 int coord_order(struct fal_coord *c, const struct fal_shard_order *o);
 /* Takes in what they have to say. */
@@ -444,14 +463,42 @@ int coord_heard(struct fal_coord *c, double now, const struct fal_shard_say *say
 int coord_taken(struct fal_coord *c, double now, const struct fal_gather *g,
 		const struct fal_round_info *r, const uint32_t *brought);
 /* A CHECKED; that one will not come (FAL_ACT_UNHEARD). */
-int coord_checked(struct fal_coord *c, const struct fal_peer *p, const struct fal_msg *m,
-		  struct fal_diag *diag);
+int coord_checked(struct fal_coord *c, double now, const struct fal_peer *p,
+		  const struct fal_msg *m, struct fal_diag *diag);
 int coord_unheard(struct fal_coord *c, double now, const struct fal_act *a);
 /* The round was ended ahead everywhere: what was to be made of it is. */
 int coord_made(struct fal_coord *c, double now, const struct fal_round_info *r);
 /* The round is over. */
 void coord_judge_forget(struct fal_coord *c, uint64_t round);
 void coord_judge_free(struct fal_coord *c);
+
+/* Says what follows from a change of what a round waits for, if all shards have it. */
+int coord_judge_again(struct fal_coord *c, double now, struct fal_gather *g);
+/* On which version the worker was granted the task. */
+uint64_t coord_granted_on(const struct fal_coord *c, const struct fal_round_info *r,
+			  uint32_t worker, uint32_t task);
+
+/* verify.c */
+/* Workers of one number compute the same bits; 0: those of no other. */
+uint32_t coord_numerics_of(const struct fal_coord *c,
+			   const uint8_t fp[static FAL_FINGERPRINT]);
+/* A claim of the round has come: is its task to be verified? */
+bool coord_verify_draw(struct fal_coord *c, const struct fal_peer *p, uint64_t round);
+/* Then, when it was won; and one that was lost, whatever was drawn. */
+int coord_verify(struct fal_coord *c, double now, uint64_t round, uint32_t task);
+int coord_verify_clone(struct fal_coord *c, double now, const struct fal_peer *p,
+		       const struct fal_msg *m);
+/* A CHECKED; that one will not come. */
+int coord_verify_checked(struct fal_coord *c, double now, const struct fal_peer *p,
+			 const struct fal_msg *m);
+int coord_verify_unheard(struct fal_coord *c, double now, const struct fal_act *a);
+/* What of the round is to be made again, or NULL; does it wait for words? */
+struct fal_verify *coord_verify_wrong(const struct fal_coord *c, uint64_t round);
+bool coord_verify_waits(const struct fal_coord *c, uint64_t round);
+/* The round is over, or made again: nothing of it is verified any more. */
+int coord_verify_over(struct fal_coord *c, double now, uint64_t round);
+/* It is not to be made again, as nothing of it counts. */
+int coord_verify_gone(struct fal_coord *c, double now, struct fal_verify *v);
 
 /* msg.c */
 /* What a worker computes by itself is not finite: its own fault, or the job's. */

@@ -1,6 +1,8 @@
 /* Times of tasks. */
 #include "emul/emul.h"
 
+#include "base/rng.h"
+
 #include <math.h>
 
 /* Beyond every deadline, and sums of times stay far from 2^64. */
@@ -237,4 +239,19 @@ fal_emul_link(struct fal_emul *e)
 				     .delay_ns = delay_ns,
 				     .arg = e };
 	return &e->link;
+}
+
+bool
+fal_emul_flips(const struct fal_emul *e, uint64_t clock, uint32_t task)
+{
+	const struct fal_machine *m = &e->machine;
+	const uint64_t n =
+		clock << 20 | task; /* falcon-job(5): no more tasks than that */
+	const uint32_t key[2] = { (uint32_t)m->seed, (uint32_t)(m->seed >> 32) };
+	const uint32_t ctr[4] = { (uint32_t)n, (uint32_t)(n >> 32),
+				  (uint32_t)(FAL_PATTERNS + 1) << 16 | m->index,
+				  FAL_RNG_EMULATE };
+	uint32_t word[4];
+	fal_philox(ctr, key, word);
+	return (word[0] + 0.5) * 0x1p-32 < e->flip;
 }

@@ -31,6 +31,7 @@ struct fal_emul {
 	FILE *record;            /* where speeds are written; NULL: nowhere */
 	uint64_t latency_ns;     /* of the link, each way */
 	double bandwidth;        /* bytes a second, each way; 0: unlimited */
+	double flip; /* the part of its tasks that come out with one bit wrong */
 	/* Faults, in ns from the first task; 0: none. */
 	uint64_t crash_ns, freeze_ns, freeze_for_ns;
 	struct fal_link link; /* for emulate_link */
@@ -78,6 +79,9 @@ struct fal_speed fal_emul_speed(const struct fal_emul *e, uint64_t t);
 
 /* Clock `n`, from 0, of all patterns of work. */
 struct fal_clock_pace fal_emul_pace(const struct fal_emul *e, uint64_t n);
+
+/* Does task `task` of `clock` come out with one bit wrong?  The same each time. */
+bool fal_emul_flips(const struct fal_emul *e, uint64_t clock, uint32_t task);
 
 /* Nanoseconds of a task of training at the machine's own speed, as a probe sees it. */
 uint64_t fal_emul_probe_ns(const struct fal_emul *e, uint32_t samples);

@@ -172,6 +172,12 @@ parse_crash_every(struct reader *r, char *value)
 	return fal_parse_double(value, TIME_MIN, TIME_MAX, &r->crash_every);
 }
 
+static int
+parse_flip(struct reader *r, char *value)
+{
+	return fal_parse_double(value, 0, 1, &r->e->flip);
+}
+
 /* "10:3". */
 static int
 parse_freeze(struct reader *r, char *value)
@@ -204,6 +210,7 @@ static const struct item {
 	{ "bandwidth", parse_bandwidth, "a number of bytes a second" },
 	{ "crash", parse_crash, "a number of seconds" },
 	{ "crash-every", parse_crash_every, "a number of seconds" },
+	{ "flip", parse_flip, "0 to 1" },
 	{ "freeze", parse_freeze, "AT:FOR, in seconds" },
 };
 

@@ -14,14 +14,15 @@
 #include <string.h>
 
 enum type {
-	TEXT,   /* char *, of min..max bytes */
-	U64,    /* uint64_t */
-	U32,    /* uint32_t */
-	DOUBLE, /* double */
-	FLOAT,  /* float */
-	CHOICE, /* an enum, by `choices` */
-	LIST,   /* float[FAL_JOB_CHANNELS], comma between */
-	SCHEME  /* struct fal_rule */
+	TEXT,    /* char *, of min..max bytes */
+	U64,     /* uint64_t */
+	U32,     /* uint32_t */
+	DOUBLE,  /* double */
+	FLOAT,   /* float */
+	PERCENT, /* double, with a % behind */
+	CHOICE,  /* an enum, by `choices` */
+	LIST,    /* float[FAL_JOB_CHANNELS], comma between */
+	SCHEME   /* struct fal_rule */
 };
 
 struct choice {
@@ -72,6 +73,7 @@ static const struct key keys[] = {
 	KEY("job", "audit", CHOICE, audit, 0, 0,
 	    CHOICES({ "claims", FAL_JOB_AUDIT_CLAIMS }, { "sums", FAL_JOB_AUDIT_SUMS })),
 	KEY("job", "hashes", U32, hashes, 1, 1e6),
+	KEY("job", "verify", PERCENT, verify, 0, 100),
 	KEY("model", "file", TEXT, model, 1, FAL_INI_LINE),
 	KEY("model", "init", TEXT, init, 1, FAL_INI_LINE),
 	KEY("model", "init-sha256", TEXT, init_sha256, 1, FAL_INI_LINE),
@@ -243,8 +245,16 @@ set_number(struct parser *p, size_t i, const char *value)
 	void *to = field(p, i);
 	uint64_t whole = 0;
 	double real = 0;
+	char number[32];
 	int err;
 
+	if (k->type == PERCENT) {
+		const size_t n = strlen(value);
+		if (n < 2 || n > sizeof(number) || value[n - 1] != '%')
+			return refuse_value(p, i, value, "is not a number with %");
+		snprintf(number, sizeof(number), "%.*s", (int)n - 1, value);
+		value = number;
+	}
 	if (k->type == U64 || k->type == U32) {
 		uint64_t max = k->max < 0x1p64 ? (uint64_t)k->max : UINT64_MAX;
 		err = fal_parse_u64(value, (uint64_t)k->min, max, &whole);
@@ -258,7 +268,7 @@ set_number(struct parser *p, size_t i, const char *value)
 		*(uint64_t *)to = whole;
 	else if (k->type == U32)
 		*(uint32_t *)to = (uint32_t)whole;
-	else if (k->type == DOUBLE)
+	else if (k->type == DOUBLE || k->type == PERCENT)
 		*(double *)to = real;
 	else
 		*(float *)to = (float)real;

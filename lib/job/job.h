@@ -85,6 +85,7 @@ struct fal_job {
 	enum fal_job_eval eval;
 	enum fal_job_audit audit;
 	uint32_t hashes;
+	double verify; /* per cent of the tasks that another key runs, too */
 
 	/* model.file and model.init, one at least; they and the four below are as
 	 * written: fal_job_path.  model.init-sha256, model.from-sha256: 64 digits. */

@@ -4,6 +4,7 @@
 #include "agent/taskhash.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 /* As it travels; what is not finite shows in the gradient. */
 static int64_t
@@ -14,10 +15,28 @@ fixed_loss(double loss, uint32_t samples)
 	return llrint(ldexp(least, FAL_LOSS_BITS));
 }
 
+/* Makes one value of the block wrong by its lowest bit, where nothing in the block tells
+ * of it; false: there is none. */
+static bool
+flip(struct fal_sum *s, uint32_t block)
+{
+	const uint64_t bound = fal_sum_bound(s, block);
+	const uint32_t len = fal_block_len(fal_sum_len(s), block);
+	int64_t v[FAL_BLOCK];
+	uint32_t i = 0;
+	fal_sum_load(s, block, v);
+	while (i < len && (uint64_t)llabs(v[i]) >= bound / 2)
+		i++;
+	if (i == len || bound < 4)
+		return false;
+	v[i] ^= 1;
+	return fal_sum_store(s, block, v, bound, fal_sum_needed(s, block)) == FAL_OK;
+}
+
 /* Block by block, and hashes what comes of it; what is packed by way of memory that is
  * ours. */
 static int
-quantise(const struct fal_run *r, const struct fal_run_made *made,
+quantise(const struct fal_run *r, const struct fal_run_made *made, bool wrong,
 	 uint8_t hash[static FAL_TASK_HASH])
 {
 	const uint64_t n = fal_sum_len(r->sum);
@@ -32,6 +51,8 @@ quantise(const struct fal_run *r, const struct fal_run_made *made,
 			fal_model_unpack(made->packed, made->grad, first,
 					 fal_block_len(n, b), own);
 		err = fal_sum_quantise_block(r->sum, b, g, r->exps[b], r->room);
+		if (err == FAL_OK && wrong)
+			wrong = !flip(r->sum, b);
 		if (err == FAL_OK)
 			fal_task_hash_block(&h, r->sum, b, r->exps[b]);
 	}
@@ -47,7 +68,7 @@ fal_run_finish(const struct fal_run_job *job, const struct fal_run_made *made,
 	const struct fal_run *r = &job->run;
 	int err = FAL_OK;
 	if (made->grad != NULL)
-		err = quantise(r, made, ran->hash);
+		err = quantise(r, made, job->flip, ran->hash);
 	if (err < 0 && err != FAL_ENONFINITE)
 		return err;
 	ran->nonfinite = err == FAL_ENONFINITE;

@@ -7,6 +7,7 @@
 #include "data/batch.h"
 #include "model/model.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* A task, all borrowed: the samples at places first … first+count-1 of `batch`, whose
@@ -16,6 +17,7 @@ struct fal_run_job {
 	struct fal_run run;
 	struct fal_batch batch;
 	uint32_t first, count;
+	bool flip; /* it comes out with one bit wrong, for falcon-emulate(5) */
 };
 
 /* What a task gave. */

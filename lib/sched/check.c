@@ -359,7 +359,7 @@ fal_sched_sure(struct fal_sched *s, double now, uint64_t round, uint32_t confirm
 	assert(r->unsure > 0);
 	r->unsure--;
 	if (confirmed != FAL_NONE)
-		fal_ledger_task(&r->ledger, confirmed)->verified = true;
+		fal_ledger_verify(&r->ledger, confirmed);
 	return fal_settle(s, now);
 }
 

@@ -73,7 +73,7 @@ struct fal_ltask {
 	int64_t loss;     /* of the claim, fixed point (falcon-protocol(7)) */
 	bool due;         /* claimed ahead: its result is not reported yet */
 	bool skipped;
-	bool verified; /* the caller's: another key has said the same of it */
+	bool verified; /* another key has said the same of it */
 };
 
 /* What happened to ranges of tasks, for the trace. */
@@ -106,7 +106,8 @@ struct fal_ledger {
 	uint32_t first, tasks; /* the round's: tasks first … first+tasks-1 of its clock */
 	/* tasks claimed by a contribution that is not fenced, or skipped; these */
 	uint32_t claimed, skipped;
-	uint32_t due;           /* of these, claimed ahead and not reported yet */
+	uint32_t due;           /* of these, claimed ahead and not reported yet, */
+	uint32_t verified;      /* … or of which another key has said the same */
 	struct fal_ltask *task; /* by task - first */
 	size_t task_cap;
 	struct fal_contrib *contrib;
@@ -171,6 +172,10 @@ fal_ledger_hash(const struct fal_ledger *l, uint32_t task)
 	const struct fal_ltask *t = fal_ledger_task(l, task);
 	return t->contrib != FAL_NONE ? l->claim[t->claim].hash : NULL;
 }
+
+/* Another key has said the same of the task; nothing, where its claim was fenced since.
+ */
+void fal_ledger_verify(struct fal_ledger *l, uint32_t task);
 
 /* The task, which no contribution has claimed, is skipped. */
 void fal_ledger_skip(struct fal_ledger *l, uint32_t task);

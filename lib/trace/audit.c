@@ -456,6 +456,12 @@ take_denial(struct fal_audit *a, struct fal_trace_line *l)
 }
 
 static int
+take_verify(struct fal_audit *a, struct fal_trace_line *l)
+{
+	return fal_words_line(&a->v.words, l, &a->people, &a->f);
+}
+
+static int
 take_again(struct fal_audit *a, struct fal_trace_line *l)
 {
 	return fal_doubts_again(&a->doubts, l, &a->people, &a->f);
@@ -571,14 +577,15 @@ fal_audit_line(void *audit, struct fal_trace_line *l)
 		const char *ev;
 		int (*take)(struct fal_audit *a, struct fal_trace_line *l);
 	} events[] = {
-		{ "job", take_job },       { "join", take_join },
-		{ "leave", take_leave },   { "policy", take_policy },
-		{ "ledger", take_ledger }, { "update", take_update },
-		{ "done", take_done },     { "check", take_check },
-		{ "again", take_again },   { "charge", take_charge },
-		{ "eval", take_eval },     { "suspect", take_late },
-		{ "back", take_late },     { "nonfinite", take_denial },
-		{ "alone", take_denial },  { "clock", take_clock },
+		{ "job", take_job },          { "join", take_join },
+		{ "leave", take_leave },      { "policy", take_policy },
+		{ "ledger", take_ledger },    { "update", take_update },
+		{ "done", take_done },        { "check", take_check },
+		{ "again", take_again },      { "charge", take_charge },
+		{ "verify", take_verify },    { "eval", take_eval },
+		{ "suspect", take_late },     { "back", take_late },
+		{ "nonfinite", take_denial }, { "alone", take_denial },
+		{ "clock", take_clock },
 	};
 	struct fal_audit *a = audit;
 	int err = 0;

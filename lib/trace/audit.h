@@ -14,6 +14,7 @@
 #include "trace/findings.h"
 #include "trace/judge.h"
 #include "trace/stale.h"
+#include "trace/words.h"
 
 /* Findings kept as text; further ones are only counted. */
 #define FAL_AUDIT_TEXTS_MAX FAL_FINDINGS_TEXTS_MAX
@@ -35,6 +36,7 @@ struct fal_audit_verdict {
 	struct fal_evals evals; /* of the test set, by who confirmed them */
 	uint64_t charges;       /* of workers, for what they said */
 	uint64_t suspects;      /* times that a worker became one */
+	struct fal_words words; /* on tasks that more than one key has run */
 	uint64_t nonfinite;     /* words of workers that a task makes no finite result */
 	/* That a gap line tells of; if any, only what is before the first was judged. */
 	uint64_t missing_lines, missing_bytes;

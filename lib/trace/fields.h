@@ -120,6 +120,7 @@ enum fal_field_kind {
 	F(REGRANT, "regrant", LIST)                    \
 	F(LOST_LIST, "lost", LIST)                     \
 	F(SKIPPED, "skipped", LIST)                    \
+	F(VERIFIED, "verified", LIST)                  \
 	F(CONTRIB, "contrib", LIST)                    \
 	F(C, "c", TUPLE)                               \
 	F(TASK_LIST, "tasks", LIST)                    \
@@ -149,6 +150,7 @@ enum fal_field_kind {
 	F(BY, "by", WHOLE)                             \
 	F(BOUND, "bound", LIST)                        \
 	F(VERDICT, "verdict", TEXT)                    \
+	F(WORDS, "words", LIST)                        \
 	/* restart */                                  \
 	F(UNTIL, "until", WHOLE)                       \
 	F(TORN, "torn", WHOLE)                         \

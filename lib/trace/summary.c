@@ -149,6 +149,30 @@ take_alone(struct fal_summary *s, struct fal_trace_line *l)
 	return l->err;
 }
 
+/* Who is alone with his word, or whose words differ. */
+static int
+take_verify(struct fal_summary *s, struct fal_trace_line *l)
+{
+	struct fal_summary_unlike *u = &s->unlike;
+	const json_t *all = fal_trace_at(l->o, FAL_F_WORDS), *o;
+	struct fal_buf who = { 0 };
+	size_t i;
+	u->decided = fal_trace_has(l->o, FAL_F_WORKER);
+	u->clock = fal_trace_get_u64(l, l->o, FAL_F_CLOCK, FAL_TRACE_NUM_MAX);
+	u->task = fal_trace_get_u64(l, l->o, FAL_F_TASK, FAL_TRACE_NUM_MAX);
+	u->n++;
+	if (u->decided) {
+		get_copy(l, FAL_F_WORKER, &u->who);
+		return l->err;
+	}
+	json_array_foreach(all, i, o) fal_put_fmt(&who, "%s%s", i > 0 ? " and " : "",
+						  fal_trace_get_str(l, o, FAL_F_WORKER));
+	fal_put_u8(&who, 0);
+	free(u->who);
+	u->who = (char *)who.p;
+	return l->err != 0 ? l->err : who.err;
+}
+
 static uint64_t
 get_tasks(struct fal_trace_line *l, enum fal_field key)
 {
@@ -380,6 +404,7 @@ fal_summary_line(void *summary, struct fal_trace_line *l)
 		{ "update", take_update }, { "eval", take_eval },
 		{ "ledger", take_ledger }, { "suspect", take_late },
 		{ "back", take_late },     { "alone", take_alone },
+		{ "verify", take_verify },
 	};
 	struct fal_summary *s = summary;
 	s->seconds = l->t;
@@ -417,6 +442,7 @@ fal_summary_free(struct fal_summary *s)
 	free(s->name);
 	free(s->scheme);
 	free(s->failed);
+	free(s->unlike.who);
 	fal_ids_free(&s->ids);
 	*s = (struct fal_summary){ 0 };
 }

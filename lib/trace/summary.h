@@ -96,6 +96,13 @@ struct fal_summary {
 		double until;         /* … so long; 0: nothing waits */
 	} lone;
 
+	struct fal_summary_unlike {   /* of words on one task, the last that differ */
+		uint64_t n;           /* so many times; 0: never */
+		uint64_t clock, task; /* … of what */
+		char *who;            /* who is wrong, or, undecided, who differ */
+		bool decided;
+	} unlike;
+
 	/* Set by fal_summary_end. */
 	uint64_t clocks; /* that have ended, by their tasks */
 	double stalled;  /* seconds since the last update, if that is long ago; else 0 */

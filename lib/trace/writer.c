@@ -357,6 +357,30 @@ fal_line_again(struct fal_buf *b, double t, const struct fal_round_info *r,
 }
 
 void
+fal_line_verify(struct fal_buf *b, double t, const struct fal_line_verify *d)
+{
+	fal_member_begin(b, t, "verify");
+	fal_member_num(b, FAL_F_ROUND, d->round);
+	fal_member_num(b, FAL_F_CLOCK, d->clock);
+	fal_member_num(b, FAL_F_TASK, d->task);
+	fal_member_pair(b, FAL_F_C, d->id.worker, d->id.seq);
+	fal_member_list(b, FAL_F_WORDS);
+	for (uint32_t i = 0; i < d->words; i++) {
+		char hex[2 * FAL_CLAIM_HASH + 1];
+		fal_hex(d->word[i].hash, FAL_CLAIM_HASH, hex);
+		fal_json_open(b, '{');
+		fal_member_who(b, d->word[i].who);
+		fal_member_str(b, FAL_F_HASH, hex);
+		fal_member_end(b);
+	}
+	fal_json_close(b, ']');
+	fal_member_str(b, FAL_F_VERDICT, d->verdict);
+	if (d->wrong < d->words)
+		fal_member_who(b, d->word[d->wrong].who);
+	fal_member_end(b);
+}
+
+void
 fal_line_gap(struct fal_buf *b, const struct fal_line_gap *d)
 {
 	fal_buf_clear(b);

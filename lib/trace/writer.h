@@ -87,6 +87,20 @@ struct fal_line_check {
 	const char *verdict, *why; /* `why` may be NULL */
 };
 
+/* What keys that compute the same bits said of a task, the first one's being what counts.
+ */
+struct fal_line_verify {
+	uint64_t round, clock;
+	uint32_t task;
+	struct fal_cid id;
+	struct {
+		struct fal_line_who who;
+		const uint8_t *hash; /* FAL_CLAIM_HASH bytes */
+	} word[3];
+	uint32_t words, wrong; /* wrong: the place of the word, or `words` */
+	const char *verdict;
+};
+
 /* An evaluation, and whose words make it. */
 struct fal_line_eval {
 	double t;
@@ -247,6 +261,7 @@ void fal_line_nonfinite(struct fal_buf *b, double t, const struct fal_line_doubt
 void fal_line_alone(struct fal_buf *b, double t, const struct fal_line_doubt *d,
 		    double seconds);
 void fal_line_check(struct fal_buf *b, double t, const struct fal_line_check *d);
+void fal_line_verify(struct fal_buf *b, double t, const struct fal_line_verify *d);
 void fal_line_again(struct fal_buf *b, double t, const struct fal_round_info *r,
 		    const struct fal_line_again *d);
 void fal_line_gap(struct fal_buf *b, const struct fal_line_gap *d);

@@ -139,6 +139,24 @@ put_skipped(struct fal_buf *b, const struct fal_ledger *l)
 	fal_json_close(b, ']');
 }
 
+/* The tasks of which another key has said the same, as sorted ranges. */
+static void
+put_verified(struct fal_buf *b, const struct fal_ledger *l)
+{
+	if (l->verified == 0)
+		return;
+	fal_member_list(b, FAL_F_VERIFIED);
+	for (uint32_t i = 0, count = 1; i < l->tasks; i += count, count = 1) {
+		if (!l->task[i].verified)
+			continue;
+		while (i + count < l->tasks && l->task[i + count].verified)
+			count++;
+		const uint64_t v[] = { l->first + i, count };
+		fal_member_row(b, 2, v);
+	}
+	fal_json_close(b, ']');
+}
+
 static void
 put_contrib(struct fal_buf *b, const struct fal_line_ledger *d,
 	    const struct fal_ledger *l, uint32_t i)
@@ -186,6 +204,7 @@ put_ledger(struct fal_buf *b, const struct fal_line_ledger *d, const struct fal_
 		fal_json_close(b, ']');
 	}
 	put_skipped(b, l);
+	put_verified(b, l);
 	fal_member_list(b, FAL_F_CONTRIB);
 	for (uint32_t i = 0; i < l->contribs; i++)
 		put_contrib(b, d, l, i);

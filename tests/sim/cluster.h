@@ -98,6 +98,7 @@ struct plan {
 	const char *scheme;
 	bool audit_sums;
 	uint32_t hashes; /* one version of so many is hashed */
+	double verify;   /* the part of tasks that another key runs, too */
 	bool preclaims;  /* grants may be claimed ahead */
 	uint32_t shards;
 	bool apart; /* they are elsewhere: */

@@ -307,6 +307,15 @@ draw_odd(struct plan *p)
 		p->toy.odd = 1 + fal_rng_below(r, 1 + fal_rng_below(r, 40));
 }
 
+/* Tasks that another key runs, too, by a stream of their own. */
+static void
+draw_verify(struct plan *p)
+{
+	struct fal_rng own = fal_rng_init(p->toy.seed, FAL_RNG_TEST, 12), *r = &own;
+	static const double parts[] = { 0, 0, 0.01, 0.3, 1 };
+	p->verify = parts[fal_rng_below(r, 5)];
+}
+
 /* Marks, and deaths of the coordinator, by a stream of their own. */
 static void
 draw_restarts(struct plan *p, const struct focus *only, double task_s, double length)
@@ -348,6 +357,7 @@ draw_plan(struct fal_rng *r, uint64_t seed, const struct focus *only)
 	p.scheme = only->scheme != NULL ? only->scheme : draw_scheme(r);
 	draw_orders(r, &p);
 	p.audit_sums = chance(r, 0.2);
+	draw_verify(&p);
 	p.shards = 1 + (uint32_t)(seed / 5 % 4);
 	p.hashes = 1 + (uint32_t)(seed / 7 % 3);
 	p.test_samples = chance(r, 0.5) ? 1 + fal_rng_below(r, 40) : 0;
@@ -361,8 +371,10 @@ draw_plan(struct fal_rng *r, uint64_t seed, const struct focus *only)
 	scale_orders(&p, length);
 	p.machines = 1 + fal_rng_below(r, 7);
 	bool equal = chance(r, 0.15) || only->equal;
-	if (equal) /* a lane that still evaluates makes its worker unequal */
+	if (equal) { /* a lane at anything else makes its worker unequal */
 		p.test_samples = 0;
+		p.verify = 0;
+	}
 	for (uint32_t i = 0; i < p.machines; i++) {
 		struct machine *m = &p.machine[i];
 		*m = equal && i > 0 ? p.machine[0] : draw_machine(r, task_s);

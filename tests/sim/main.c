@@ -8,8 +8,9 @@
  *   progress       the job is finished, whatever happened, while one worker lives; if
  *                  all others hang, every clock is over within twice what that one needs
  *                  alone, and a deadline for each of the others
- *   no needless    between equal, undisturbed workers no task moves; with slack one for
- *                  each short task at most: its lane is free sooner than was projected
+ *   no charge      nobody who is honest is charged, whatever part of the tasks is
+ * verified no needless    between equal, undisturbed workers no task moves; with slack
+ * one for each short task at most: its lane is free sooner than was projected
  *
  * A lie that nobody was there to refute is believed, and then the model is another one:
  * that is all that such a run is excused from, and few are.  Where tasks that have no
@@ -146,6 +147,18 @@ moved_needlessly(const struct plan *p, const struct outcome *o)
 	       o->status.moved > may_move(p);
 }
 
+/* Do words on a task differ, or is somebody charged, although nobody lies or is flaky? */
+static bool
+charged_needlessly(const struct plan *p, const struct outcome *o)
+{
+	static const char verify[] = "\"ev\":\"verify\"", charge[] = "\"ev\":\"charge\"";
+	bool honest = true;
+	for (uint32_t i = 0; i < p->machines; i++)
+		honest = honest && p->machine[i].lie == HONEST && !p->machine[i].flaky;
+	return honest && (memmem(o->trace, o->trace_n, verify, strlen(verify)) != NULL ||
+			  memmem(o->trace, o->trace_n, charge, strlen(charge)) != NULL);
+}
+
 /* What is wrong with a run that came to its end, or NULL. */
 static const char *
 judge(const struct plan *p, struct outcome *o, uint64_t seed, struct totals *totals,
@@ -169,6 +182,8 @@ judge(const struct plan *p, struct outcome *o, uint64_t seed, struct totals *tot
 		why = "exactly once: the audit fails";
 	else if (moved_needlessly(p, o))
 		why = "tasks moved between equal workers";
+	else if (charged_needlessly(p, o))
+		why = "an honest worker is charged";
 	/* Under the law one in four is enough: the plain loop says more. */
 	else if (law ? !excused && seed % 4 == 0 : o->lies == 0)
 		why = replay(p, o, want, totals, diag);

@@ -56,6 +56,7 @@ static const struct {
 	[SEEN_NO_STEP] = { "update of no sample", "\"loss\":null" },
 	[SEEN_ABANDONED] = { "round abandoned", "\"end\":\"abandoned\"" },
 	[SEEN_DROPPED] = { "round dropped", "\"end\":\"dropped\"" },
+	[SEEN_VERIFIED] = { "verified", "\"verified\":[[" },
 	[SEEN_WITNESSED] = { "witnessed", "\"verdict\":\"witnessed\"" },
 	[SEEN_BELIEVED] = { "believed", "\"verdict\":\"believed\"" },
 	[SEEN_BOUNDED] = { "bounded", "\"verdict\":\"bounded\"" },

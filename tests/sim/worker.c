@@ -235,6 +235,7 @@ worker_join(struct cluster *c, struct worker *w)
 	worker_send(w, &out, false);
 	fal_buf_clear(&out);
 	m = (struct fal_msg){ .type = FAL_MSG_READY, .incarnation = w->session };
+	m.ready.fingerprint[0] = 1; /* no impure one */
 	if (c->p->probes && w->m->hang == HANG_PRETEND)
 		m.ready.task_ns = UINT64_C(86400000000000); /* a day */
 	else if (c->p->probes) {
