@@ -308,6 +308,8 @@ answer(const struct proj_opt *o, struct whatif *w, struct fal_buf *out)
 		code = make_changes(o, w);
 	if (code < 0 && fal_cost_sizes(&w->cost, &w->whole, &w->small) < 0)
 		code = FAL_EXIT_NO;
+	if (code == FAL_EXIT_NO)
+		fal_cli_err(PROG, "%s", fal_strerror(FAL_ENOMEM));
 	if (code < 0 && o->json)
 		whatif_json(w, out);
 	else if (code < 0)

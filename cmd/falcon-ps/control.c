@@ -522,7 +522,8 @@ ps_control_gone(struct ps_server *s, const struct ps_session *session)
 	if (c->asks != session->id)
 		return;
 	c->asks = 0;
-	ps_fail(s, fal_coord_give_up(s->coord, ps_now(), c->ticket), "scheduler");
+	if (s->broken == FAL_OK)
+		ps_fail(s, fal_coord_give_up(s->coord, ps_now(), c->ticket), "scheduler");
 }
 
 void

@@ -32,6 +32,7 @@ over(struct ps_server *s)
 	struct ps_keep *k = &s->keep;
 	k->busy = false;
 	k->good = k->now.err == FAL_OK;
+	k->any |= k->good;
 	if (k->good)
 		k->clock = k->now.is.past.clock;
 	else

@@ -23,6 +23,7 @@ struct ps_keep {
 	bool busy;               /* if any is; */
 	bool again;              /* then another one, at once */
 	uint32_t asks;           /* session that waits for the next one; 0: none */
+	bool any;                /* this start has made one */
 	bool good;               /* the last one is there, */
 	uint64_t clock;          /* of so many clocks, */
 	double at;               /* since then */

@@ -185,6 +185,15 @@ ps_tell_all(struct ps_server *s, enum fal_msg_type type, const char *why)
 
 /* --- sessions --- */
 
+/* The coordinator learns of it, unless it has stopped in the midst of something. */
+static void
+gone(struct ps_server *s, const struct ps_session *session, const char *why)
+{
+	if (s->broken == FAL_OK)
+		ps_fail(s, fal_coord_gone(s->coord, ps_now(), session->id, why),
+			"scheduler");
+}
+
 /* Ends a session that did what it may not. */
 static void
 refuse(struct ps_server *s, struct ps_session *session, const char *why)
@@ -198,7 +207,7 @@ refuse(struct ps_server *s, struct ps_session *session, const char *why)
 		fal_chan_send(session->chan, &out, FAL_SEND_CONTROL);
 	fal_buf_free(&out);
 	ps_log_refused(s, fal_chan_name(session->chan), why);
-	ps_fail(s, fal_coord_gone(s->coord, ps_now(), session->id, why), "scheduler");
+	gone(s, session, why);
 	fal_chan_close(session->chan);
 }
 
@@ -289,6 +298,8 @@ on_msg(void *arg, struct fal_chan *c, const uint8_t *p, size_t n)
 	struct ps_session *session = arg;
 	struct ps_server *s = session->server;
 	struct fal_msg m;
+	if (s->broken < 0) /* nobody is there who would listen */
+		return;
 	int err = fal_msg_get(p, n, &m);
 	if (err < 0) {
 		refuse(s, session, "a message that cannot be read");
@@ -319,7 +330,7 @@ on_chan_close(void *arg, struct fal_chan *c, int err, const char *reason)
 	struct ps_server *s = session->server;
 	(void)err;
 	tell_refused(s, session);
-	ps_fail(s, fal_coord_gone(s->coord, ps_now(), session->id, reason), "scheduler");
+	gone(s, session, reason);
 	ps_control_gone(s, session);
 	if (session->brought && ps_now() - session->came >= PS_COMING_S)
 		ps_account_forgive(ps_account_of(s, c));
@@ -365,7 +376,7 @@ introduce(struct ps_server *s, const struct ps_session *session)
 	const struct fal_coord_who who = { .key = fal_chan_name(c),
 					   .fingerprint = fal_chan_fingerprint(c),
 					   .place = line_of(*s->opt->keys, c) };
-	if (fal_role_may(fal_chan_role(c), FAL_ROLE_WORK))
+	if (s->broken == FAL_OK && fal_role_may(fal_chan_role(c), FAL_ROLE_WORK))
 		ps_fail(s, fal_coord_open(s->coord, session->id, &who), "sessions");
 }
 

@@ -32,6 +32,7 @@ ps_fail(struct ps_server *s, int err, const char *what)
 		return;
 	if (!s->saved) {
 		/* The coordinator may be in the midst of a call. */
+		s->broken = err;
 		if (s->out->why.text[0] == '\0')
 			fal_diag_set(&s->out->why, err, "%s: %s", what,
 				     fal_strerror(err));
@@ -135,6 +136,18 @@ conclude(struct ps_server *s)
 		fal_cli_notify("STATUS=done");
 }
 
+/* We cannot go on; the job can, from its last snapshot. */
+static void
+give_up(struct ps_server *s)
+{
+	s->err = fal_diag_set(s->diag, s->broken,
+			      "%s: %s; goes on from its last snapshot when it is "
+			      "started again",
+			      s->opt->job->job.name, s->out->why.text);
+	ps_tell_all(s, FAL_MSG_LATER, "the coordinator stops, and may be back");
+	stop(s);
+}
+
 void
 ps_after_event(struct ps_server *s)
 {
@@ -143,7 +156,10 @@ ps_after_event(struct ps_server *s)
 		return;
 	ps_publish_wanted(s);
 	if (s->out->why.text[0] != '\0') {
-		conclude(s);
+		if (s->keep.any || s->opt->found != NULL)
+			give_up(s);
+		else
+			conclude(s);
 		return;
 	}
 	struct fal_coord_status status = fal_coord_status(s->coord);

@@ -84,7 +84,8 @@ struct ps_server {
 	bool refused;      /* the coordinator did so: some session's `refused` is set */
 	bool saved;        /* the job is over and its model saved */
 	bool stopping;
-	int err; /* first error that ends the server */
+	int broken; /* what out->why is about: the coordinator is not asked any more */
+	int err;    /* first error that ends the server */
 };
 
 /* Seconds of the monotonic clock. */

@@ -192,7 +192,7 @@ ps_run_start(struct ps_run *r)
 	char *dir = NULL;
 	if (r->opt.state == NULL &&
 	    FAL_TRY(MALLOC, -1, asprintf(&dir, "%s.state", r->job.job.name)) < 0)
-		return FAL_EXIT_NO;
+		return ps_run_say(&diag, FAL_ENOMEM);
 	int err = ps_state_open(&r->state, dir != NULL ? dir : r->opt.state, &r->job,
 				&diag);
 	free(dir);

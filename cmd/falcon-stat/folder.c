@@ -58,6 +58,13 @@ read_file(struct folder *f, const char *name, size_t most, struct fal_buf *out)
 }
 
 static void
+no_memory(struct folder *f)
+{
+	fal_cli_err(PROG, "%s", fal_strerror(FAL_ENOMEM));
+	f->code = FAL_EXIT_NO;
+}
+
+static void
 same(struct folder *f, const char *what, const char *told, const char *is)
 {
 	if (strcmp(told, is) != 0)
@@ -104,8 +111,11 @@ check_job(struct folder *f)
 	fal_hash(text.p, text.n, digest);
 	fal_hex(digest, sizeof(digest), hex);
 	same(f, "job: hash", f->told->hash, hex);
-	if (fal_job_parse("job", (const char *)text.p, text.n, &f->job, NULL) == FAL_OK)
+	int err = fal_job_parse("job", (const char *)text.p, text.n, &f->job, NULL);
+	if (err == FAL_OK)
 		judge_job(f, &f->job);
+	else if (err == FAL_ENOMEM)
+		no_memory(f);
 	else
 		fal_audit_found(f->audit, "job: is none");
 	fal_buf_free(&text);
@@ -140,8 +150,7 @@ check_hash(struct folder *f, const struct fal_buf *bytes)
 	char hex[2 * FAL_HASH_BYTES + 1];
 	int err = hash_of(f, bytes, &m, hash);
 	if (err == FAL_ENOMEM) {
-		fal_cli_err(PROG, "%s", fal_strerror(err));
-		f->code = FAL_EXIT_NO;
+		no_memory(f);
 	} else if (err < 0) {
 		fal_audit_found(f->audit, "model.safetensors: is none");
 	} else {
@@ -177,12 +186,15 @@ check_result(struct folder *f)
 	const char *sha256, *hash, *chain;
 	if (!read_file(f, "result.json", TEXT_MAX, &text))
 		return;
-	json_t *o = json_loadb((char *)text.p, text.n, 0, NULL);
+	json_error_t why;
+	json_t *o = json_loadb((char *)text.p, text.n, 0, &why);
 	if (json_unpack(o, "{s:s, s:s, s:s}", "sha256", &sha256, "hash", &hash, "chain",
 			&chain) == 0) {
 		same(f, "result.json: sha256", f->told->sha256, sha256);
 		same(f, "result.json: hash", f->told->model_hash, hash);
 		same(f, "result.json: chain", f->told->link, chain);
+	} else if (o == NULL && why.text[0] == '\0') {
+		no_memory(f);
 	} else {
 		fal_audit_found(f->audit, "result.json: is none");
 	}
@@ -199,10 +211,10 @@ stat_folder_audit(const char *dir, struct fal_audit *a)
 	if (f.told->hash[0] != '\0')
 		check_job(&f);
 	/* Of a job that was not done there may be nothing. */
-	if (f.told->sha256[0] != '\0') {
+	if (f.told->sha256[0] != '\0' && f.code == FAL_EXIT_DONE)
 		check_model(&f);
+	if (f.told->sha256[0] != '\0' && f.code == FAL_EXIT_DONE)
 		check_result(&f);
-	}
 	fal_job_free(&f.job);
 	return f.code;
 }

@@ -216,11 +216,12 @@ on_open(void *arg, struct fal_client *client)
 	}
 }
 
-/* Prints the answer to an APPLY; false: it is none. */
-static bool
+/* Prints the answer to an APPLY.  FAL_EFORMAT: it is none; FAL_ENOMEM. */
+static int
 print(const struct change *c, const struct fal_tail *t)
 {
-	json_t *o = json_loadb((const char *)t->p, t->n, 0, NULL), *v;
+	json_error_t why;
+	json_t *o = json_loadb((const char *)t->p, t->n, 0, &why), *v;
 	const json_t *all = json_object_get(o, "changes");
 	const json_int_t clock = json_integer_value(json_object_get(o, "clock"));
 	const char *warning = json_string_value(json_object_get(o, "warning"));
@@ -231,7 +232,7 @@ print(const struct change *c, const struct fal_tail *t)
 	if (ok && c->o->json) {
 		printf("%.*s\n", (int)t->n, (const char *)t->p);
 		json_decref(o);
-		return true;
+		return FAL_OK;
 	}
 	if (ok && json_array_size(all) == 0)
 		puts("nothing to change");
@@ -248,26 +249,28 @@ print(const struct change *c, const struct fal_tail *t)
 		else
 			printf(", from clock %" PRId64 " on\n", (int64_t)clock);
 	}
+	const bool memory = o == NULL && why.text[0] == '\0';
 	json_decref(o);
-	return ok;
+	return ok ? FAL_OK : memory ? FAL_ENOMEM : FAL_EFORMAT;
 }
 
 static int
 on_msg(void *arg, struct fal_client *client, const struct fal_msg *m)
 {
 	struct change *c = arg;
+	int err;
 	(void)client;
 	if (m->type != FAL_MSG_REPLY)
 		return FAL_CLIENT_ALIEN;
 	if (m->reply.more)
-		return sync_bad_answer();
+		return sync_bad_answer(FAL_EFORMAT);
 	if (m->reply.status != FAL_EXIT_DONE) {
 		int code = sync_refused(m, c->named && c->out ? c->place : NULL);
 		if (code != FAL_EXIT_NO)
 			return code;
 		c->refused = true;
-	} else if (c->out && !print(c, &m->reply.bytes)) {
-		return sync_bad_answer();
+	} else if (c->out && (err = print(c, &m->reply.bytes)) < 0) {
+		return sync_bad_answer(err);
 	}
 	if (ferror(stdout))
 		return fal_cli_finish(PROG, FAL_EXIT_NO); /* errno is its now */

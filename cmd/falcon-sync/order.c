@@ -24,9 +24,11 @@ sync_refused(const struct fal_msg *m, const char *place)
 }
 
 int
-sync_bad_answer(void)
+sync_bad_answer(int err)
 {
-	fal_cli_err(PROG, "an answer that cannot be read");
+	fal_cli_err(PROG, "%s",
+		    err == FAL_ENOMEM ? fal_strerror(err)
+				      : "an answer that cannot be read");
 	return FAL_EXIT_NO;
 }
 
@@ -127,21 +129,24 @@ on_msg(void *arg, struct fal_client *client, const struct fal_msg *m)
 	if (m->type != FAL_MSG_REPLY)
 		return FAL_CLIENT_ALIEN;
 	if (m->reply.more)
-		return sync_bad_answer();
+		return sync_bad_answer(FAL_EFORMAT);
 	if (m->reply.status != FAL_EXIT_DONE)
 		return sync_refused(m, NULL);
 	if (o->verb != FAL_VERB_SHOW)
 		return FAL_EXIT_DONE;
-	json_t *v = json_loadb((const char *)t->p, t->n, 0, NULL);
+	json_error_t why;
+	json_t *v = json_loadb((const char *)t->p, t->n, 0, &why);
 	int err = FAL_OK;
-	if (!json_is_object(v))
+	if (v == NULL && why.text[0] == '\0')
+		err = FAL_ENOMEM;
+	else if (!json_is_object(v))
 		err = FAL_EFORMAT;
 	else if (o->json)
 		printf("%.*s\n", (int)t->n, (const char *)t->p);
 	else
 		err = show(v);
 	json_decref(v);
-	return err < 0 ? sync_bad_answer() : fal_cli_finish(PROG, FAL_EXIT_DONE);
+	return err < 0 ? sync_bad_answer(err) : fal_cli_finish(PROG, FAL_EXIT_DONE);
 }
 
 static int

@@ -51,7 +51,7 @@ void sync_ask(struct fal_client *client, enum fal_verb verb, const void *args, s
 /* Says why the answer is no, after `place` ("policy.json:3") unless it is NULL; the exit
  * code of its status. */
 int sync_refused(const struct fal_msg *m, const char *place);
-/* Says that an answer is not what was asked for; FAL_EXIT_NO. */
-int sync_bad_answer(void);
+/* Says that an answer is not what was asked for, or FAL_ENOMEM; FAL_EXIT_NO. */
+int sync_bad_answer(int err);
 
 #endif

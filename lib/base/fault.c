@@ -20,9 +20,9 @@ enum {
 	SEEN = 1 << 16, /* stacks that are told apart, a power of two */
 };
 
-static const char *const names[FAL_FAULTS_ALL] = { "malloc", "read", "write", "fsync",
-						   "rename" };
-static const int errors[FAL_FAULTS_ALL] = { ENOMEM, EIO, ENOSPC, EIO, EIO };
+static const char *const names[FAL_FAULTS_ALL] = { "malloc", "json",  "read",
+						   "write",  "fsync", "rename" };
+static const int errors[FAL_FAULTS_ALL] = { ENOMEM, ENOMEM, EIO, ENOSPC, EIO, EIO };
 
 static struct {
 	pthread_mutex_t lock;
@@ -90,7 +90,7 @@ fal_fault(enum fal_fault kind)
 static void *
 json_alloc(size_t n)
 {
-	return FAL_TRY(MALLOC, NULL, malloc(n));
+	return FAL_TRY(JSON, NULL, malloc(n));
 }
 
 /* Before main: what the environment says. */

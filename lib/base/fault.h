@@ -7,13 +7,15 @@
  *	FALCON_FAULT_LOG=FILE   gets a line "KIND N ADDRESS…" for the first call of each
  *	                        stack, and the same with a `!` before it for what fails
  *
- * KIND is malloc, read, write, fsync or rename; an ADDRESS is as addr2line(1) takes it.
+ * KIND is malloc, json (an allocation of jansson's, which does not always tell that from
+ *a wrong byte), read, write, fsync or rename; an ADDRESS is as addr2line(1) takes it.
  */
 #ifndef FAL_BASE_FAULT_H
 #define FAL_BASE_FAULT_H
 
 enum fal_fault {
 	FAL_FAULT_MALLOC, /* ENOMEM */
+	FAL_FAULT_JSON,   /* the same */
 	FAL_FAULT_READ,   /* EIO */
 	FAL_FAULT_WRITE,  /* ENOSPC; what makes room in a file, too */
 	FAL_FAULT_FSYNC,  /* EIO */

@@ -200,6 +200,8 @@ fal_policy_json_get(struct fal_policy_text *in, const struct fal_policy *base,
 			  : fal_diag_set(diag, FAL_ELIMIT,
 					 "%s:%u: a policy of %zu bytes, at most %zu",
 					 in->name, in->line, used, FAL_POLICY_TEXT_MAX);
+	if (err == FAL_ENOMEM)
+		fal_diag_set(diag, err, "out of memory");
 	if (err < 0)
 		goto drop_o;
 	struct reader r = { in, &p, diag };

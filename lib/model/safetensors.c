@@ -1,6 +1,7 @@
-/* safetensors: jansson for the header, memcpy for the data. */
+/* safetensors: jansson reads the header, memcpy copies the data. */
 #include "model/safetensors_priv.h"
 
+#include "base/json.h"
 #include "base/mem.h"
 #include "base/text.h"
 
@@ -13,70 +14,86 @@
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ && sizeof(float) == 4,
 	       "the data is copied as little-endian binary32");
 
-static json_t *
-metadata_json(const struct fal_metadata *meta, size_t n)
+static bool
+is_utf8(const char *s)
 {
-	json_t *o = json_object();
-	for (size_t i = 0; i < n; i++)
-		if (json_object_get(o, meta[i].key) != NULL ||
-		    json_object_set_new(o, meta[i].key, json_string(meta[i].value)) !=
-			    0) {
-			json_decref(o);
-			return NULL;
-		}
-	return o;
+	uint32_t point;
+	size_t n = strlen(s), k = 1;
+	for (; n > 0 && k > 0; s += k, n -= k)
+		k = fal_text_char(s, n, &point);
+	return k > 0;
+}
+
+static int
+put_metadata(const struct fal_metadata *meta, size_t n, struct fal_buf *out)
+{
+	fal_json_key(out, "__metadata__");
+	fal_json_open(out, '{');
+	for (size_t i = 0; i < n; i++) {
+		for (size_t k = 0; k < i; k++)
+			if (strcmp(meta[k].key, meta[i].key) == 0)
+				return FAL_EINVAL;
+		if (!is_utf8(meta[i].key) || !is_utf8(meta[i].value))
+			return FAL_EINVAL;
+		fal_json_member_str(out, meta[i].key, meta[i].value);
+	}
+	fal_json_close(out, '}');
+	return FAL_OK;
 }
 
 /* `begin` floats of others lie before it. */
-static json_t *
-tensor_json(const struct fal_tensor *t, uint64_t begin)
+static void
+put_tensor(const struct fal_tensor *t, uint64_t begin, struct fal_buf *out)
 {
-	json_t *shape = json_array();
+	fal_json_key(out, t->name);
+	fal_json_open(out, '{');
+	fal_json_member_str(out, "dtype", "F32");
+	fal_json_key(out, "shape");
+	fal_json_open(out, '[');
 	for (uint32_t i = 0; i < t->dims; i++)
-		if (json_array_append_new(shape, json_integer(t->dim[i])) != 0) {
-			json_decref(shape);
-			return NULL;
-		}
-	return json_pack("{s:s, s:o, s:[I, I]}", "dtype", "F32", "shape", shape,
-			 "data_offsets", (json_int_t)(begin * 4),
-			 (json_int_t)((begin + t->count) * 4));
+		fal_json_u64(out, t->dim[i]);
+	fal_json_close(out, ']');
+	fal_json_key(out, "data_offsets");
+	fal_json_open(out, '[');
+	fal_json_u64(out, begin * 4);
+	fal_json_u64(out, (begin + t->count) * 4);
+	fal_json_close(out, ']');
+	fal_json_close(out, '}');
 }
 
-/* Returns the header's text, to be freed by free(), or NULL. */
-static char *
-header_text(const struct fal_model *m, const struct fal_metadata *meta, size_t n)
+/* Not by jansson, which without memory for all of a text makes one with holes. */
+static int
+put_header(const struct fal_model *m, const struct fal_metadata *meta, size_t n,
+	   struct fal_buf *out)
 {
-	json_t *o = json_object();
-	char *text = NULL;
-	if (n > 0 && json_object_set_new(o, "__metadata__", metadata_json(meta, n)) != 0)
-		goto free_object;
+	int err = FAL_OK;
+	fal_json_open(out, '{');
+	if (n > 0)
+		err = put_metadata(meta, n, out);
 	uint64_t begin = 0;
 	for (uint32_t i = 0; i < m->tensors; begin += m->tensor[i++].count)
-		if (json_object_set_new(o, m->tensor[i].name,
-					tensor_json(&m->tensor[i], begin)) != 0)
-			goto free_object;
-	text = json_dumps(o, JSON_COMPACT);
-free_object:
-	json_decref(o);
-	return text;
+		put_tensor(&m->tensor[i], begin, out);
+	fal_json_close(out, '}');
+	return err < 0 ? err : out->err;
 }
 
 int
 fal_safetensors_put(const struct fal_model *m, const float *params,
 		    const struct fal_metadata *meta, size_t n, struct fal_buf *out)
 {
-	char *text = header_text(m, meta, n);
-	if (text == NULL)
-		return n > 0 ? FAL_EINVAL : FAL_ENOMEM;
-	size_t len = strlen(text);
-	fal_put_u64(out, (len + 7) & ~(size_t)7);
-	fal_put_bytes(out, text, len);
-	fal_put_bytes(out, "       ", -len & 7);
-	for (uint32_t i = 0; i < m->tensors; i++)
-		fal_put_bytes(out, params + m->tensor[i].offset,
-			      m->tensor[i].count * sizeof(*params));
-	free(text);
-	return out->err;
+	struct fal_buf text = { 0 };
+	int err = put_header(m, meta, n, &text);
+	if (err == FAL_OK) {
+		fal_put_u64(out, (text.n + 7) & ~(size_t)7);
+		fal_put_bytes(out, text.p, text.n);
+		fal_put_bytes(out, "       ", -text.n & 7);
+		for (uint32_t i = 0; i < m->tensors; i++)
+			fal_put_bytes(out, params + m->tensor[i].offset,
+				      m->tensor[i].count * sizeof(*params));
+		err = out->err;
+	}
+	fal_buf_free(&text);
+	return err;
 }
 
 uint64_t
@@ -94,12 +111,12 @@ fal_safetensors_bound(const struct fal_model *m, size_t meta)
 int
 fal_safetensors_header(const struct fal_model *m, struct fal_buf *out)
 {
-	char *text = header_text(m, NULL, 0);
-	if (text == NULL)
-		return FAL_ENOMEM;
-	fal_put_bytes(out, text, strlen(text));
-	free(text);
-	return out->err;
+	struct fal_buf text = { 0 };
+	int err = put_header(m, NULL, 0, &text);
+	if (err == FAL_OK)
+		fal_put_bytes(out, text.p, text.n);
+	fal_buf_free(&text);
+	return err < 0 ? err : out->err;
 }
 
 static bool
@@ -272,6 +289,8 @@ st_read_json(const struct reader *r, const char *text, size_t n, json_t **out)
 	if (n == 0 || text[0] != '{')
 		return FAIL(r, "header does not begin with '%c'", '{');
 	*out = json_loadb(text, n, JSON_REJECT_DUPLICATES, &why);
+	if (*out == NULL && why.text[0] == '\0')
+		return FAL_ENOMEM;
 	return *out != NULL ? FAL_OK
 			    : FAIL(r, "header: %s", fal_text_unless_key(why.text));
 }

@@ -66,7 +66,7 @@ get(const struct fal_buf *b, size_t n, float *out, struct fal_diag *diag)
 #define T1 "\"0.bias\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[24,36]}"
 #define T2 "\"2.weight\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[36,60]}"
 #define T3 "\"2.bias\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[60,68]}"
-#define META "\"__metadata__\":{\"z\":\"\xc3\xa9\\n\",\"a\":\"1\"},"
+#define META "\"__metadata__\":{\"z\":\"\xc3\xa9\\u000a\",\"a\":\"1\"},"
 
 static void
 expect_bytes(const struct fal_metadata *meta, size_t n, const char *json)
