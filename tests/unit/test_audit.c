@@ -252,6 +252,62 @@ struct tamper {
 	const char *finding;   /* a finding begins so */
 };
 
+/* Words on a task, before the ledger of clock 3: A, B and C are what came out. */
+#define WORD(id, hash) "{\"worker\":\"w\",\"id\":" id ",\"hash\":\"" hash "\"}"
+#define VERIFY(words, verdict)                                                      \
+	"{\"t\":1.5,\"ev\":\"verify\",\"round\":3,\"clock\":3,\"task\":0,\"c\":[1," \
+	"13],\"words\":[" words "],\"verdict\":" verdict "}\n"
+
+static void
+words_are_judged(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *said, *finding; /* NULL: none; "": an error */
+	} cases[] = {
+		{ VERIFY(WORD("1", "a") "," WORD("2", "b"), "\"undecided\""), NULL },
+		{ VERIFY(WORD("1", "a") "," WORD("2", "b") "," WORD("3", "b"),
+			 "\"refuted\",\"worker\":\"fast\",\"id\":1"),
+		  NULL },
+		{ VERIFY(WORD("1", "a") "," WORD("2", "b") "," WORD("3", "a"),
+			 "\"false witness\",\"worker\":\"mid\",\"id\":2"),
+		  NULL },
+		{ VERIFY(WORD("1", "a") "," WORD("2", "b") "," WORD("3", "c"),
+			 "\"undecided\""),
+		  NULL },
+		{ VERIFY(WORD("1", "a") "," WORD("2", "b") "," WORD("3", "a"),
+			 "\"refuted\",\"worker\":\"fast\",\"id\":1"),
+		  "line 13: verify: refuted, but the words say false witness" },
+		{ VERIFY(WORD("1", "a") "," WORD("2", "b") "," WORD("3", "b"),
+			 "\"refuted\",\"worker\":\"slow\",\"id\":3"),
+		  "line 13: verify: refuted, but the words say refuted" },
+		{ VERIFY(WORD("1", "a") "," WORD("2", "a"), "\"undecided\""),
+		  "line 13: verify: undecided, but the words say the same" },
+		{ VERIFY(WORD("1", "a") "," WORD("9", "b"), "\"undecided\""),
+		  "line 13: verify: worker 9 never joined" },
+		{ VERIFY(WORD("1", "a") "," WORD("1", "b"), "\"undecided\""),
+		  "line 13: verify: two words of one key" },
+		{ VERIFY(WORD("1", "a"), "\"undecided\""), "" },
+	};
+	for (size_t k = 0; k < sizeof(cases) / sizeof(cases[0]); k++) {
+		const char *want = cases[k].finding;
+		struct fal_buf b = { 0 };
+		for (size_t i = 0; i < LINES; i++) {
+			if (i == OF_CLOCK_3)
+				fal_put_bytes(&b, cases[k].said, strlen(cases[k].said));
+			fal_put_bytes(&b, valid[i], strlen(valid[i]));
+		}
+		struct outcome o = audit((const char *)b.p, b.n);
+		const char *text = o.err < 0 ? "" : o.v.ok ? "ok" : o.v.text[0];
+		if (strcmp(text, want != NULL ? want : "ok") != 0)
+			fail_msg("case %zu: '%s'", k, text);
+		if (want == NULL)
+			assert_int_equal(o.v.words.wrong + o.v.words.undecided, 1);
+		fal_audit_free(o.a);
+		fal_buf_free(&b);
+	}
+}
+
 #define HASH "\"0123456789abcdef0123456789abcdef\""
 static const struct tamper tampers[] = {
 	/* A task less, more, twice. */
@@ -543,6 +599,7 @@ main(void)
 		cmocka_unit_test(test_valid_passes),
 		cmocka_unit_test(test_doubts),
 		cmocka_unit_test(test_unfinished),
+		cmocka_unit_test(words_are_judged),
 		cmocka_unit_test(test_tampering_is_named),
 		cmocka_unit_test(test_missing_lines),
 		cmocka_unit_test(test_doubled_line),

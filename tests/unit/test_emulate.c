@@ -170,6 +170,7 @@ test_bad_spec(void **state)
 	refused("rate=1,freeze=1", "freeze: '1' is not AT:FOR, in seconds");
 	refused("rate=1,freeze=1:0", "freeze: '1:0' is not AT:FOR, in seconds");
 	refused("rate=1,crash=1,crash-every=2", "crash and crash-every: one of them");
+	refused("rate=1,flip=2", "flip: '2' is not 0 to 1");
 	refused("rate=1,pattern=p8",
 		"pattern: 'p8' is not a pattern of falcon-emulate(5)");
 	refused("rate=1,pattern=p3:2",
