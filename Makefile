@@ -93,7 +93,7 @@ $(1): $(2:%.c=$(B)/%.o) $(B)/libfalcon.a $(B)/openblas
 		$(B)/libfalcon.a $(3) $$(LIBS)
 endef
 $(foreach p,$(PROGS),$(eval $(call program,$(B)/$(p),$(wildcard cmd/$(p)/*.c),\
-	$(if $(filter falcon-work,$(p)),$(BLAS_LIBS)))))
+	$(if $(filter falcon-work falcon-stat,$(p)),$(BLAS_LIBS)))))
 # What a test has of a program, beside the library.
 test_account_OF := cmd/falcon-ps/account.c cmd/falcon-work/retry.c
 test_cache_OF   := cmd/falcon-ps/cache.c
@@ -116,7 +116,7 @@ $(foreach f,$(FAULTS),$(eval $(call program,$(B)/tests/falcon-ps-$(f),\
 	$(wildcard cmd/falcon-ps/*.c) tests/faults/$(f).c,\
 	-Wl$(comma)--wrap=$(if $(filter lost,$(f)),fal_store_merge,fal_sum_add_rec))))
 # falcon-work that lies, which falcon-ps must find.
-LIAR_WRAPS := fal_sum_checksum fal_sum_pack fal_msg_put
+LIAR_WRAPS := fal_sum_pack fal_sum_quantise_block fal_msg_put
 LIARS     := $(patsubst tests/liars/%.c,%,$(wildcard tests/liars/*.c))
 FAULT_BIN += $(LIARS:%=$(B)/tests/falcon-work-%)
 $(foreach l,$(LIARS),$(eval $(call program,$(B)/tests/falcon-work-$(l),\

@@ -1,12 +1,14 @@
 /* falcon-stat: one table of a job, its history, the audit of its ledger, or its trace as
  * it comes. */
 #include "base/err.h"
+#include "base/parse.h"
 #include "cli/cli.h"
 #include "folder.h"
 #include "source.h"
 #include "stat.h"
 
 #include <stdio.h>
+#include <string.h>
 
 /* Writes what was printed, for a person or as JSON, and returns `code` unless that fails.
  */
@@ -35,8 +37,15 @@ too_little(const struct stat_source *src, int err, const struct fal_diag *diag)
 	return (int)fal_cli_exit(err);
 }
 
+/* What the options ask for; those that exclude one another are refused. */
+struct options {
+	bool audit, partial, history, json, follow;
+	const char *key, *part;
+	struct stat_recompute recompute;
+};
+
 static int
-run_audit(const struct stat_source *src, bool partial, bool json)
+run_audit(const struct stat_source *src, const struct options *o)
 {
 	struct fal_audit *a = fal_audit_new();
 	if (a == NULL) {
@@ -47,7 +56,7 @@ run_audit(const struct stat_source *src, bool partial, bool json)
 	struct fal_diag diag;
 	struct fal_buf out = { 0 };
 	fal_audit_demand(a, FAL_AUDIT_CHAIN | FAL_AUDIT_CLOCKS |
-				    (partial ? 0 : FAL_AUDIT_END));
+				    (o->partial ? 0 : FAL_AUDIT_END));
 	const struct stat_take take = { fal_audit_line, fal_audit_cut, a };
 	int code = stat_source_read(src, &take);
 	if (code == FAL_EXIT_DONE && src->folder != NULL)
@@ -59,8 +68,19 @@ run_audit(const struct stat_source *src, bool partial, bool json)
 		code = too_little(src, err, &diag);
 		goto free_a;
 	}
-	(json ? stat_audit_json : stat_audit)(&out, &v);
-	code = finish(&out, json, v.ok ? FAL_EXIT_DONE : FAL_EXIT_NO);
+	struct stat_recomputed r;
+	const bool anew = o->part != NULL && v.ok;
+	if (anew && (code = stat_recompute(src, &o->recompute, &r)) != FAL_EXIT_DONE)
+		goto free_a;
+	if (o->json) {
+		stat_audit_json(&out, &v, anew ? &r : NULL);
+	} else {
+		stat_audit(&out, &v);
+		if (anew)
+			stat_recomputed_put(&out, &r);
+	}
+	code = v.ok ? FAL_EXIT_DONE : FAL_EXIT_NO;
+	code = finish(&out, o->json, anew ? stat_recomputed_code(&r) : code);
 free_a:
 	fal_audit_free(a);
 	return code;
@@ -90,11 +110,21 @@ free_s:
 	return code;
 }
 
-/* What the options ask for; those that exclude one another are refused. */
-struct options {
-	bool audit, partial, history, json, follow;
-	const char *key;
-};
+/* "1%": a part of all. */
+static bool
+read_part(const char *text, double *out)
+{
+	char number[32];
+	const size_t n = strlen(text);
+	if (n < 2 || n > sizeof(number) || text[n - 1] != '%')
+		return false;
+	memcpy(number, text, n - 1);
+	number[n - 1] = '\0';
+	if (fal_parse_double(number, 0, 100, out) < 0)
+		return false;
+	*out /= 100;
+	return *out > 0;
+}
 
 static int
 run(const struct stat_source *src, const struct options *o)
@@ -108,6 +138,14 @@ run(const struct stat_source *src, const struct options *o)
 		fal_cli_err(PROG, "--partial is for --audit");
 		return FAL_EXIT_USAGE;
 	}
+	const bool files = o->recompute.directory != NULL || o->recompute.from != NULL;
+	if ((o->part != NULL || files) &&
+	    (o->part == NULL || !o->audit || src->folder == NULL)) {
+		fal_cli_err(PROG, "--recompute, and with it --directory and --from, are "
+				  "for --audit of "
+				  "a run's folder");
+		return FAL_EXIT_USAGE;
+	}
 	if (o->audit && src->live) {
 		fal_cli_err(PROG, "%s: --audit needs the whole trace, a file", src->name);
 		return FAL_EXIT_USAGE;
@@ -119,7 +157,7 @@ run(const struct stat_source *src, const struct options *o)
 	if (o->follow)
 		return stat_source_follow(src);
 	if (o->audit)
-		return run_audit(src, o->partial, o->json);
+		return run_audit(src, o);
 	if (o->history)
 		return run_summary(src, o->json,
 				   o->json ? stat_history_json : stat_history);
@@ -133,12 +171,18 @@ main(int argc, char **argv)
 	const struct fal_opt opts[] = {
 		{ "audit", 'a', FAL_OPT_FLAG, &o.audit,
 		  "prove from the ledger that every task was added exactly once", NULL },
+		{ "directory", 'C', FAL_OPT_TEXT, &o.recompute.directory,
+		  "where the names in the job begin, for --recompute", "DIR" },
 		{ "follow", 'f', FAL_OPT_FLAG, &o.follow,
 		  "print the trace of a running job as it comes", NULL },
+		{ "from", 0, FAL_OPT_TEXT, &o.recompute.from,
+		  "the weights that the job began with, for --recompute", "FILE" },
 		{ "history", 0, FAL_OPT_FLAG, &o.history, "a line for each epoch", NULL },
 		{ "json", 'j', FAL_OPT_FLAG, &o.json, "print JSON", NULL },
 		{ "partial", 0, FAL_OPT_FLAG, &o.partial,
 		  "audit a trace that has no end, as far as it goes", NULL },
+		{ "recompute", 0, FAL_OPT_TEXT, &o.part,
+		  "compute so much of the run anew, and compare", "PERCENT%" },
 		{ "key", 'k', FAL_OPT_TEXT, &o.key, "key file, for an address", "FILE" },
 	};
 	struct fal_cli cli = {
@@ -151,6 +195,10 @@ main(int argc, char **argv)
 	};
 	struct stat_source src;
 	int code = fal_cli_parse(&cli, argc, argv);
+	if (code < 0 && o.part != NULL && !read_part(o.part, &o.recompute.part)) {
+		fal_cli_err(PROG, "--recompute: '%s' is not a part like 1%%", o.part);
+		code = FAL_EXIT_USAGE;
+	}
 	if (code < 0) {
 		code = stat_source_find(cli.arg[0], o.key, &src);
 		if (code == FAL_EXIT_DONE && o.audit)

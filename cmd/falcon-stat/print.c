@@ -1,6 +1,7 @@
 /* The verdict of the audit, and the history. */
 #include "base/json.h"
 #include "base/text.h"
+#include "cli/cli.h"
 #include "cli/progress.h"
 #include "stat.h"
 
@@ -129,10 +130,12 @@ put_u64(struct fal_buf *out, const char *key, uint64_t v)
 }
 
 void
-stat_audit_json(struct fal_buf *out, const struct fal_audit_verdict *v)
+stat_audit_json(struct fal_buf *out, const struct fal_audit_verdict *v,
+		const struct stat_recomputed *r)
 {
+	const bool ok = r == NULL || stat_recomputed_code(r) == FAL_EXIT_DONE;
 	fal_json_open(out, '{');
-	fal_json_member_bool(out, "ok", v->ok);
+	fal_json_member_bool(out, "ok", v->ok && ok);
 	fal_json_member_bool(out, "finished", v->finished);
 	fal_json_member_bool(out, "cut", v->cut);
 	put_u64(out, "clocks", v->clocks);
@@ -168,6 +171,10 @@ stat_audit_json(struct fal_buf *out, const struct fal_audit_verdict *v)
 	for (size_t i = 0; i < v->n_text; i++)
 		fal_json_str(out, v->text[i]);
 	fal_json_close(out, ']');
+	if (r != NULL) {
+		fal_json_key(out, "recompute");
+		stat_recomputed_json(out, r);
+	}
 	fal_json_close(out, '}');
 	fal_put_u8(out, '\n');
 }

@@ -328,20 +328,24 @@ on_ended(struct fal_coord *c, double now, uint32_t shard, const struct fal_shard
 	return g != NULL ? has_all(c, now, g, &g->over, shard) : FAL_OK;
 }
 
-/* The leaves of a shard's blocks; with those of all, the hash of the version. */
+/* The leaves and exponents of a shard's blocks; with those of all, the hashes of the
+ * version. */
 static int
 on_leaves(const struct fal_coord *c, struct fal_news *n, const struct fal_shard_say *say)
 {
 	const uint32_t blocks = fal_blocks(c->conf.params);
 	if (n->leaves == NULL)
-		n->leaves = fal_calloc(blocks, FAL_HASH_BYTES);
+		n->leaves = fal_calloc(blocks, FAL_HASH_BYTES + 1);
 	if (n->leaves == NULL)
 		return FAL_ENOMEM;
+	int8_t *exps = (int8_t *)(n->leaves + (size_t)blocks * FAL_HASH_BYTES);
+	memcpy(exps + say->first, say->counts, say->blocks);
 	memcpy(n->leaves + (size_t)say->first * FAL_HASH_BYTES, say->leaves,
 	       (size_t)say->blocks * FAL_HASH_BYTES);
 	if (n->said < c->conf.shards)
 		return FAL_OK;
 	fal_leaf_root(n->leaves, blocks, n->hash);
+	fal_leaf_exponents(exps, blocks, n->exponents);
 	n->hashed = true;
 	free(n->leaves);
 	n->leaves = NULL;

@@ -190,9 +190,9 @@ struct fal_coord {
 		uint32_t said; /* shards that have done it */
 		/* STEP: of all blocks, as far as shards have said; NULL: the version is
 		 * not hashed, or it was: */
-		uint8_t *leaves;
+		uint8_t *leaves; /* and behind them, exponents */
 		bool hashed;
-		uint8_t hash[FAL_HASH_BYTES];
+		uint8_t hash[FAL_HASH_BYTES], exponents[FAL_HASH_BYTES];
 	} * news;
 	uint32_t newses;
 	size_t news_cap;

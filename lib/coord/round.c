@@ -469,6 +469,7 @@ tell_step(struct fal_coord *c, double now, const struct fal_news *n)
 		.lr = (double)n->lr,
 		.norm = n->norm,
 		.hash = n->hashed ? n->hash : NULL,
+		.exponents = n->exponents,
 		.epoch = n->act.clock / fal_grid_epoch_clocks(&c->conf.grid) + 1
 	};
 	fal_line_update(&c->line, &d);

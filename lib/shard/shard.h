@@ -149,8 +149,8 @@ enum fal_say_kind {
 	/* `rank` in its slot; with checksums, those of what each contribution has
 	 * `brought`, and what was `added` of all */
 	FAL_SAY_ENDED,
-	/* to `version`; where that was asked for, with the `leaves` (store/leaf.h) of all
-	 * `blocks` from `first` on */
+	/* to `version`; where that was asked for, with the `leaves` (store/leaf.h) and
+	 * exponents, `counts`, of all `blocks` from `first` on */
 	FAL_SAY_STEPPED
 };
 

@@ -65,13 +65,15 @@ end_round(struct fal_shard *s, struct open *open, const struct fal_shard_order *
 	return err;
 }
 
-/* The version that was just made, as its leaves. */
+/* The version that was just made, as its leaves and exponents. */
 static int
 hash(struct fal_shard *s, struct fal_shard_say *stepped)
 {
 	stepped->leaves = fal_calloc(s->conf.count, FAL_HASH_BYTES);
-	if (stepped->leaves == NULL)
+	stepped->counts = fal_calloc(s->conf.count, sizeof(*stepped->counts));
+	if (stepped->leaves == NULL || stepped->counts == NULL)
 		return FAL_ENOMEM;
+	memcpy(stepped->counts, fal_store_exps(s->store), s->conf.count);
 	stepped->first = s->conf.first;
 	stepped->blocks = s->conf.count;
 	fal_leaves(fal_store_params(s->store), fal_store_len(s->store), stepped->leaves);
@@ -97,8 +99,10 @@ step(struct fal_shard *s, const struct fal_shard_order *o)
 	err = o->hash ? hash(s, &stepped) : FAL_OK;
 	if (err == FAL_OK)
 		err = shard_say(s, &stepped);
-	if (err < 0)
+	if (err < 0) {
 		free(stepped.leaves);
+		free(stepped.counts);
+	}
 	return err;
 }
 

@@ -52,3 +52,13 @@ fal_leaf_model(const float *params, size_t n, uint8_t out[static FAL_HASH_BYTES]
 	}
 	fal_hash_final(&s, out);
 }
+
+void
+fal_leaf_exponents(const int8_t *exps, uint32_t blocks,
+		   uint8_t out[static FAL_HASH_BYTES])
+{
+	struct fal_hash_state s;
+	fal_hash_label(&s, "falcon exponents");
+	fal_hash_update(&s, exps, blocks);
+	fal_hash_final(&s, out);
+}

@@ -22,4 +22,9 @@ void fal_leaf_root(const uint8_t *leaves, uint32_t blocks,
 /* The hash of a version with these n parameters. */
 void fal_leaf_model(const float *params, size_t n, uint8_t out[static FAL_HASH_BYTES]);
 
+/* The hash of its exponents, one for each block, which the hash of a version is without.
+ */
+void fal_leaf_exponents(const int8_t *exps, uint32_t blocks,
+			uint8_t out[static FAL_HASH_BYTES]);
+
 #endif

@@ -134,6 +134,7 @@ enum fal_field_kind {
 	F(ROUNDS, "rounds", LIST)                      \
 	F(LOSS, "loss", REAL)                          \
 	F(NORM, "norm", REAL)                          \
+	F(EXPONENTS, "exponents", TEXT)                \
 	F(EPOCH, "epoch", WHOLE)                       \
 	F(RIGHT, "right", WHOLE)                       \
 	F(TOTAL, "total", WHOLE)                       \

@@ -213,6 +213,8 @@ fal_line_update(struct fal_buf *b, const struct fal_line_update *d)
 	if (d->hash != NULL) {
 		fal_hex(d->hash, FAL_HASH_BYTES, hex);
 		fal_member_str(b, FAL_F_HASH, hex);
+		fal_hex(d->exponents, FAL_HASH_BYTES, hex);
+		fal_member_str(b, FAL_F_EXPONENTS, hex);
 	}
 	fal_member_end(b);
 }

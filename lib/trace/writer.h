@@ -197,8 +197,9 @@ struct fal_line_update {
 	double divisor; /* samples that gradients were divided by; 0: there were none */
 	uint32_t samples;
 	double loss, lr;
-	double norm;         /* of the mean gradient; 0: none that may be clipped */
-	const uint8_t *hash; /* FAL_HASH_BYTES, of the version; NULL: not of this one */
+	double norm; /* of the mean gradient; 0: none that may be clipped */
+	/* FAL_HASH_BYTES, of the version and of its exponents; NULL: not of this one */
+	const uint8_t *hash, *exponents;
 };
 
 /* A task that makes no finite result, says the worker. */

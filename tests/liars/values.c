@@ -13,6 +13,10 @@ int __real_fal_sum_pack(const struct fal_sum *s, uint32_t block, int8_t exponent
 			struct fal_buf *out);
 int __wrap_fal_sum_pack(const struct fal_sum *s, uint32_t block, int8_t exponent,
 			struct fal_buf *out);
+int __real_fal_sum_quantise_block(struct fal_sum *s, uint32_t block, const float *g,
+				  int8_t exponent, unsigned room);
+int __wrap_fal_sum_quantise_block(struct fal_sum *s, uint32_t block, const float *g,
+				  int8_t exponent, unsigned room);
 int __real_fal_msg_put(struct fal_buf *b, const struct fal_msg *m);
 int __wrap_fal_msg_put(struct fal_buf *b, const struct fal_msg *m);
 
@@ -33,19 +37,47 @@ static const struct lie {
 
 static size_t params;
 
-int
-__wrap_fal_sum_pack(const struct fal_sum *s, uint32_t block, int8_t exponent,
-		    struct fal_buf *out)
-{
-	params = fal_sum_len(s);
-	return __real_fal_sum_pack(s, block, exponent, out);
-}
-
 static bool
 is(const char *lie)
 {
 	const char *name = getenv("FALCON_LIE");
 	return name != NULL && strcmp(name, lie) == 0;
+}
+
+/* One value is more than it is. */
+static int
+forge(struct fal_sum *s, uint32_t block, unsigned by)
+{
+	static int64_t v[FAL_BLOCK];
+	fal_sum_load(s, block, v);
+	v[0] += by;
+	return fal_sum_store(s, block, v, fal_sum_bound(s, block) + by,
+			     fal_sum_needed(s, block));
+}
+
+/* In the tenth task, before it is claimed, so that all agree but its samples: by the
+ * least that can be forged, which may be lost when it is rounded, or more. */
+int
+__wrap_fal_sum_quantise_block(struct fal_sum *s, uint32_t block, const float *g,
+			      int8_t exponent, unsigned room)
+{
+	static int tasks;
+	int err = __real_fal_sum_quantise_block(s, block, g, exponent, room);
+	if (err < 0 || block > 0 || !(is("unit") || is("many")) || ++tasks != 10)
+		return err;
+	return forge(s, block, is("unit") ? 1 : 1 << 22);
+}
+
+/* In the fifth contribution: behind what was claimed. */
+int
+__wrap_fal_sum_pack(const struct fal_sum *s, uint32_t block, int8_t exponent,
+		    struct fal_buf *out)
+{
+	static int pushes;
+	params = fal_sum_len(s);
+	if (block == 0 && is("push") && ++pushes == 5)
+		forge((struct fal_sum *)(uintptr_t)s, block, 1);
+	return __real_fal_sum_pack(s, block, exponent, out);
 }
 
 static const struct lie *

@@ -508,6 +508,8 @@ look_update(struct fal_trace_line *l, const void *arg)
 		char hex[2 * FAL_HASH_BYTES + 1];
 		fal_hex(d->hash, FAL_HASH_BYTES, hex);
 		assert_string_equal(fal_trace_get_hex(l, l->o, FAL_F_HASH, 64), hex);
+		fal_hex(d->exponents, FAL_HASH_BYTES, hex);
+		assert_string_equal(fal_trace_get_hex(l, l->o, FAL_F_EXPONENTS, 64), hex);
 	}
 	if (isfinite(d->loss))
 		same_real(l, FAL_F_LOSS, d->loss);
@@ -526,8 +528,10 @@ test_update(void **state)
 			round[k] = (struct fal_collected){ .round = whole() };
 		uint8_t hash[FAL_HASH_BYTES] = { 0 };
 		hash[draw(FAL_HASH_BYTES)] = (uint8_t)draw(256);
+		const uint8_t exponents[FAL_HASH_BYTES] = { (uint8_t)draw(256) };
 		const struct fal_line_update d = { .t = draw(1000),
 						   .hash = yes() ? hash : NULL,
+						   .exponents = exponents,
 						   .version = whole(),
 						   .clock = whole(),
 						   .epoch = whole(),

@@ -1,0 +1,447 @@
+/* Computing clocks anew. */
+#include "run/anew.h"
+
+#include "base/mem.h"
+#include "run/desk.h"
+#include "wire/bfp.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct lane {
+	struct fal_anew *all;
+	struct fal_desk *desk;
+	struct fal_sum *task, *sum; /* of all its tasks */
+	int err;
+};
+
+struct fal_anew {
+	struct fal_anew_conf conf;
+	struct fal_rack_conf rack_conf;
+	struct fal_setup setup;
+	struct fal_net *net;
+	struct fal_samples *samples;
+	uint8_t fingerprint[FAL_FINGERPRINT];
+	struct fal_rack *rack; /* of one shard */
+	uint64_t version, round;
+	bool odd; /* a step led out of the numbers */
+	int8_t *exps;
+	struct fal_buf record;
+	struct lane *lane;
+	/* The clock that is computed. */
+	const struct fal_anew_clock *now;
+	struct fal_anew_task *out;
+	const float *params;
+	const struct fal_order *order;
+	uint32_t tasks;
+	atomic_uint next;
+};
+
+/* ---- what it computes with --- */
+
+static int
+make_setup(struct fal_anew *a, struct fal_diag *diag)
+{
+	const struct fal_files *f = a->conf.files;
+	const struct fal_setup_text job = { "job", f->job_text.p, f->job_text.n };
+	const struct fal_setup_text model = { "model", f->model_text.p, f->model_text.n };
+	int err = fal_manifest_parse(f->manifest_bytes.p, f->manifest_bytes.n,
+				     &a->setup.manifest);
+	if (err < 0)
+		return fal_diag_set(diag, err, "%s", fal_strerror(err));
+	err = fal_setup_make(&a->setup, &job, &model, diag);
+	return err < 0 ? err : fal_desk_net(&a->setup, &a->net, diag);
+}
+
+static int
+make_lanes(struct fal_anew *a)
+{
+	const size_t n = a->setup.model->params;
+	a->lane = fal_calloc(a->conf.lanes, sizeof(*a->lane));
+	if (a->lane == NULL)
+		return FAL_ENOMEM;
+	for (unsigned i = 0; i < a->conf.lanes; i++) {
+		struct lane *l = &a->lane[i];
+		l->all = a;
+		l->task = fal_sum_new(n);
+		l->sum = fal_sum_new(n);
+		if (l->task == NULL || l->sum == NULL ||
+		    fal_desk_new(a->net, &l->desk) < 0)
+			return FAL_ENOMEM;
+	}
+	return FAL_OK;
+}
+
+int
+fal_anew_new(const struct fal_anew_conf *conf, struct fal_anew **out,
+	     struct fal_diag *diag)
+{
+	struct fal_anew *a = fal_calloc(1, sizeof(*a));
+	if (a == NULL)
+		return fal_diag_set(diag, FAL_ENOMEM, "%s", fal_strerror(FAL_ENOMEM));
+	a->conf = *conf;
+	a->rack_conf = fal_files_rack_conf(conf->files, 1);
+	int err = make_setup(a, diag);
+	if (err < 0) {
+		fal_anew_free(a);
+		return err;
+	}
+	a->exps = fal_calloc(fal_blocks(a->setup.model->params), 1);
+	err = a->exps != NULL ? FAL_OK : FAL_ENOMEM;
+	if (err == FAL_OK)
+		err = fal_samples_new(&a->setup.manifest.train, &a->samples);
+	if (err == FAL_OK)
+		err = fal_samples_put_set(a->samples, &conf->files->train);
+	if (err == FAL_OK)
+		err = make_lanes(a);
+	if (err == FAL_OK)
+		err = fal_desk_fingerprint(a->lane[0].desk, a->setup.job.seed,
+					   a->fingerprint);
+	if (err < 0) {
+		fal_anew_free(a);
+		return fal_diag_set(diag, err, "%s", fal_strerror(err));
+	}
+	*out = a;
+	return FAL_OK;
+}
+
+void
+fal_anew_free(struct fal_anew *a)
+{
+	if (a == NULL)
+		return;
+	for (unsigned i = 0; a->lane != NULL && i < a->conf.lanes; i++) {
+		fal_desk_free(a->lane[i].desk);
+		fal_sum_free(a->lane[i].task);
+		fal_sum_free(a->lane[i].sum);
+	}
+	free(a->lane);
+	fal_rack_free(a->rack);
+	fal_net_free(a->net);
+	fal_samples_free(a->samples);
+	fal_setup_free(&a->setup);
+	fal_buf_free(&a->record);
+	free(a->exps);
+	free(a);
+}
+
+const uint8_t *
+fal_anew_fingerprint(const struct fal_anew *a)
+{
+	return a->fingerprint;
+}
+
+/* ---- versions --- */
+
+/* A rack that is what the snapshot says, or at version 0. */
+static int
+load(const struct fal_anew *a, int folder, const struct fal_found *f,
+     struct fal_rack **out, struct fal_diag *diag)
+{
+	*out = fal_files_rack(a->conf.files, &a->rack_conf);
+	if (*out == NULL)
+		return fal_diag_set(diag, FAL_ENOMEM, "%s", fal_strerror(FAL_ENOMEM));
+	return f != NULL ? fal_snapshot_load(folder, f, *out, diag) : FAL_OK;
+}
+
+int
+fal_anew_begin(struct fal_anew *a, int folder, const struct fal_found *f,
+	       struct fal_diag *diag)
+{
+	fal_rack_free(a->rack);
+	a->version = f != NULL ? f->is.image.version : 0;
+	a->odd = false;
+	return load(a, folder, f, &a->rack, diag);
+}
+
+uint64_t
+fal_anew_version(const struct fal_anew *a)
+{
+	return a->version;
+}
+
+const float *
+fal_anew_params(struct fal_anew *a)
+{
+	return fal_rack_params(a->rack, a->version);
+}
+
+const int8_t *
+fal_anew_exps(const struct fal_anew *a)
+{
+	struct fal_shard_part part;
+	return fal_rack_part(a->rack, 0, a->version, &part) ? part.exps : NULL;
+}
+
+/* The image of a rack's newest version. */
+static int
+image_of(struct fal_rack *r, uint64_t version, struct fal_image *out)
+{
+	const struct fal_shard_order mark = { .kind = FAL_ORDER_MARK,
+					      .version = version };
+	int err = fal_rack_order(r, &mark);
+	if (err < 0)
+		return err;
+	return fal_rack_marked(r, version, out) ? FAL_OK : FAL_ENOMEM;
+}
+
+static const struct fal_image_array *
+find(const struct fal_image *m, const char *name)
+{
+	for (uint32_t i = 0; i < m->arrays; i++)
+		if (strcmp(m->array[i].name, name) == 0)
+			return &m->array[i];
+	return NULL;
+}
+
+/* What is made of a job and its data; who showed which exponent is not, and what is held,
+ * or how many versions are kept, is the coordinator's. */
+static bool
+equal(const struct fal_image *a, const struct fal_image *b,
+      char differs[static FAL_IMAGE_NAME])
+{
+	const char *name = a->is.steps != b->is.steps ? "steps" : NULL;
+	for (uint32_t i = 0; i < a->arrays && name == NULL; i++) {
+		const struct fal_image_array *x = &a->array[i], *y = find(b, x->name);
+		const bool made = strcmp(x->name, "shown") != 0 &&
+				  strncmp(x->name, "held.", 5) != 0;
+		if (made && y != NULL &&
+		    (x->bytes != y->bytes || memcmp(x->p, y->p, x->bytes) != 0))
+			name = x->name;
+	}
+	snprintf(differs, FAL_IMAGE_NAME, "%s", name != NULL ? name : "");
+	return name == NULL;
+}
+
+int
+fal_anew_same(struct fal_anew *a, int folder, const struct fal_found *f,
+	      char differs[static FAL_IMAGE_NAME], struct fal_diag *diag)
+{
+	struct fal_rack *kept = NULL;
+	struct fal_image is = { 0 }, was = { 0 };
+	bool same = false;
+	int err = load(a, folder, f, &kept, diag);
+	if (err == FAL_OK)
+		err = image_of(a->rack, a->version, &is);
+	if (err == FAL_OK)
+		err = image_of(kept, f->is.image.version, &was);
+	if (err == FAL_OK)
+		same = equal(&is, &was, differs);
+	fal_image_free(&is);
+	fal_image_free(&was);
+	fal_rack_free(kept);
+	return err < 0 ? err : same;
+}
+
+/* ---- a clock --- */
+
+static uint64_t
+checksum(const struct fal_sum *s, uint64_t seed)
+{
+	uint64_t all = 0;
+	for (uint32_t b = 0; b < fal_blocks(fal_sum_len(s)); b++)
+		all += fal_sum_checksum(s, b, b, seed);
+	return all;
+}
+
+static int
+compute(struct lane *l, uint32_t task)
+{
+	struct fal_anew *a = l->all;
+	struct fal_ran ran = { 0 };
+	struct fal_anew_task *made = &a->out[task];
+	const struct fal_places p = fal_setup_places(&a->setup, a->now->clock, task);
+	const struct fal_run_job job = {
+		.run = { .clock = a->now->clock,
+			 .task = task,
+			 .params = a->params,
+			 .exps = a->exps,
+			 .sum = l->task,
+			 .room = fal_bfp_room(a->rack_conf.each.tasks) },
+		.batch = { a->samples, a->order, &a->setup.norm },
+		.first = p.first,
+		.count = p.count
+	};
+	int err = fal_desk_run(l->desk, &job, &ran);
+	if (err < 0)
+		return err;
+	made->nonfinite = ran.nonfinite;
+	if (made->nonfinite)
+		return FAL_OK;
+	memcpy(made->hash, ran.hash, sizeof(made->hash));
+	if (a->now->seed != NULL)
+		made->sum = checksum(l->task, a->now->seed[task]);
+	return a->now->skips[task] ? FAL_OK : fal_sum_add(l->sum, l->task);
+}
+
+static void *
+lane_main(void *arg)
+{
+	struct lane *l = arg;
+	uint32_t task;
+	l->err = FAL_OK;
+	fal_sum_clear(l->sum);
+	while (l->err == FAL_OK &&
+	       (task = atomic_fetch_add(&l->all->next, 1)) < l->all->tasks)
+		l->err = compute(l, task);
+	return NULL;
+}
+
+/* All tasks, on all lanes; the first one has their sum then. */
+static int
+compute_all(struct fal_anew *a)
+{
+	pthread_t *thread = fal_calloc(a->conf.lanes, sizeof(*thread));
+	unsigned n = 1;
+	if (thread == NULL)
+		return FAL_ENOMEM;
+	atomic_store(&a->next, 0);
+	while (n < a->conf.lanes &&
+	       pthread_create(&thread[n], NULL, lane_main, &a->lane[n]) == 0)
+		n++;
+	lane_main(&a->lane[0]);
+	int err = a->lane[0].err;
+	for (unsigned i = 1; i < n; i++) {
+		pthread_join(thread[i], NULL);
+		err = err < 0 ? err : a->lane[i].err;
+		if (err == FAL_OK)
+			err = fal_sum_add(a->lane[0].sum, a->lane[i].sum);
+	}
+	free(thread);
+	return err;
+}
+
+/* What the shard has to say, and what it is told to that. */
+static int
+hear(struct fal_anew *a)
+{
+	struct fal_shard_say say;
+	uint32_t shard;
+	int err = FAL_OK;
+	while (err == FAL_OK && fal_rack_next(a->rack, &shard, &say)) {
+		struct fal_shard_order scale = { .kind = FAL_ORDER_SCALE };
+		a->odd |= say.beyond > 0 || say.odd != NULL;
+		if (say.kind == FAL_SAY_STEPPED)
+			a->version = say.version;
+		if (say.kind != FAL_SAY_SQUARES)
+			continue;
+		for (uint32_t b = 0; b < say.blocks; b++)
+			scale.squares += say.squares[b];
+		err = fal_rack_order(a->rack, &scale);
+	}
+	return err;
+}
+
+static int
+order(struct fal_anew *a, const struct fal_shard_order *o)
+{
+	int err = fal_rack_order(a->rack, o);
+	return err < 0 ? err : hear(a);
+}
+
+/* The round, with what was summed up, but for what is skipped; *samples count. */
+static int
+push(struct fal_anew *a, const struct fal_grid *g, uint32_t *samples)
+{
+	const uint64_t clock = a->now->clock;
+	const uint32_t blocks = fal_blocks(a->setup.model->params);
+	const struct fal_shard_order open = {
+		.kind = FAL_ORDER_OPEN,
+		.round = a->round,
+		.facts = { .version = a->now->on,
+			   .tasks = a->tasks,
+			   .samples = fal_grid_samples(g, clock),
+			   .kind = FAL_KIND_GRAD }
+	};
+	struct fal_ticket t = { .round = a->round,
+				.id = { 1, 1 },
+				.tasks = a->tasks,
+				.key = 1,
+				.facts = open.facts };
+	int err = order(a, &open);
+	*samples = open.facts.samples;
+	for (uint32_t i = 0; i < a->tasks && err == FAL_OK; i++) {
+		struct fal_shard_order skip = { .kind = FAL_ORDER_SKIP,
+						.round = a->round,
+						.facts = { .tasks = 1 } };
+		if (!a->now->skips[i])
+			continue;
+		skip.facts.samples = fal_grid_range_samples(g, clock, i, 1);
+		*samples -= skip.facts.samples;
+		t.tasks--;
+		err = order(a, &skip);
+	}
+	for (uint32_t b = 0; b < blocks && t.tasks > 0 && err == FAL_OK; b++) {
+		fal_buf_clear(&a->record);
+		err = fal_sum_pack(a->lane[0].sum, b, a->exps[b], &a->record);
+		const struct fal_tail tail = { a->record.p, a->record.n };
+		if (err == FAL_OK)
+			err = fal_rack_push(a->rack, &t, &tail, NULL);
+		if (err == FAL_OK)
+			err = hear(a);
+	}
+	return err;
+}
+
+static int
+step(struct fal_anew *a, uint32_t samples)
+{
+	const struct fal_shard_order end = { .kind = FAL_ORDER_END,
+					     .round = a->round,
+					     .end = FAL_END_MERGE };
+	const struct fal_shard_order make = { .kind = FAL_ORDER_STEP,
+					      .version = a->version + 1,
+					      .lr = a->now->lr,
+					      .divisor = samples,
+					      .clipped = samples > 0 &&
+							 a->rack_conf.each.optim.clip > 0,
+					      .versions = a->conf.versions };
+	int err = a->odd ? FAL_ENONFINITE : order(a, &end);
+	if (err == FAL_OK)
+		err = order(a, &make);
+	a->round++;
+	return err == FAL_OK && a->odd ? FAL_ENONFINITE : err;
+}
+
+/* Has every task that counts made something? */
+static bool
+finite(const struct fal_anew *a)
+{
+	for (uint32_t i = 0; i < a->tasks; i++)
+		if (a->out[i].nonfinite && !a->now->skips[i])
+			return false;
+	return true;
+}
+
+int
+fal_anew_clock(struct fal_anew *a, const struct fal_anew_clock *c,
+	       struct fal_anew_task *out)
+{
+	const struct fal_grid g = fal_job_grid(&a->setup.job, a->setup.manifest.train.n);
+	struct fal_shard_part part;
+	uint32_t samples = 0;
+	if (!fal_rack_part(a->rack, 0, c->on, &part))
+		return FAL_ESTATE;
+	struct fal_epoch *e =
+		fal_setup_epoch(&a->setup,
+				fal_setup_places(&a->setup, c->clock, 0).epoch);
+	if (e == NULL)
+		return FAL_ENOMEM;
+	a->now = c;
+	a->out = out;
+	a->tasks = fal_grid_tasks(&g, c->clock);
+	a->params = part.params;
+	memcpy(a->exps, part.exps, part.count);
+	a->order = &e->order;
+	memset(out, 0, a->tasks * sizeof(*out));
+	int err = compute_all(a);
+	fal_epoch_drop(e);
+	if (err == FAL_OK && !finite(a))
+		err = FAL_ENONFINITE;
+	if (err == FAL_OK)
+		err = push(a, &g, &samples);
+	return err < 0 ? err : step(a, samples);
+}
