@@ -82,27 +82,39 @@ scheme() {
 	has "$output" $'\nrecomputed 48 of 48 clocks: equal\n'
 }
 
-# forged LIE [OPTION...]: a run of which one of three workers forged one value by one unit.
+# forged LIE [OPTION...]: a run of which one of three workers forged one value by one unit,
+# or, with flip, had bits turned over in its memory.
 forged() {
+	local flip=
+	[ "$1" != flip ] || flip=,flip=0.2
 	serve --min-workers 3 "${@:2}"
 	slow a 0.5 4000
 	slow b 0.9 4000
 	FALCON_LIE=$1 start liar "$bin/tests/falcon-work-values" -k "$keys/liar.key" -n liar \
 		--lanes 1 --cache "$BATS_FILE_TMPDIR/cache" \
-		--emulate rate=4000,speed=0.8,cores=1 "$ready"
+		--emulate "rate=4000,speed=0.8,cores=1$flip" "$ready"
 	ended "$ps" ps
 	falcon-stat --audit "$state"
 }
 
-@test "a value of one task forged by one unit: clock, contribution and key are found" {
-	forged unit --set "sync.scheme=$(scheme)"
+# one LIE: who forged one value by one unit is found in all of the run, and in a part of it
+# or not.
+one() {
+	forged "$1" --set "sync.scheme=$(scheme)"
 	anew 1 100%
 	has "$output" "of liar, key liar ("
 	has "$output" "): task "
 	same "who" "$(told '.wrong|map(.key)|unique')" '["liar"]'
 	same "where it begins" "$(told '|.from == .to')" true
-	# It has to lie in what is computed.
 	anew 0 1% || anew 1 1%
+}
+
+@test "a value of one task forged by one unit: clock, contribution and key are found" {
+	one unit
+}
+
+@test "a bit of a value that was flipped: the same" {
+	one flip
 }
 
 @test "without the hashes of tasks the clock is found, without those of versions the span" {
@@ -127,6 +139,15 @@ forged() {
 	anew 1 100%
 	has "$output" "of liar, key liar ("
 	has "$output" "): its sum is not what job and data make"
+}
+
+@test "an exponent that nobody needed is found before the honest are blamed for it" {
+	forged little --set sync.scheme=bsp
+	anew 1 100%
+	has "$output" "recompute: clock "
+	has "$output" ": the exponents of version "
+	has "$output" " are not what it makes"
+	same "nobody" "$(told '.wrong|map(.key)|unique')" '[null]'
 }
 
 @test "a snapshot that was altered is found, and nobody is charged with it" {
