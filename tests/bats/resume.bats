@@ -351,3 +351,28 @@ judged() {
 	same "status ($output)" "$status" 2
 	has "$output" "state.best: does nothing for job.eval = never"
 }
+
+# evals FILE: version, right and loss of each evaluation, in order.
+evals() {
+	jq -c 'select(.ev == "eval") | [.version, .right, .loss]' "$1" | sort -u
+}
+
+@test "an evaluation that was under way is counted anew, and comes out the same" {
+	# Clocks of 16 samples, each with an evaluation of 256, which takes seconds.
+	job=(--set data.samples=16 --set batch.size=16 --set job.epochs=3
+		--set state.clocks=1 --set state.keep=1000 tiny.job)
+	undisturbed
+	begin
+	slow a 1 20
+	soon "the snapshot" test -d "$state/snapshot.000000000001"
+	killed
+	same "what was under way" "$(jq .evaluating "$state/snapshot.000000000001/manifest.json")" true
+	same "what was told of it" "$(evals "$state/trace.jsonl")" ""
+	begin
+	work b --lanes 1
+	ended "$ps" ps
+	same "the model" "$(sums "$state")" "$calm"
+	same "evaluations" "$(evals "$state/trace.jsonl")" "$(evals calm/trace.jsonl)"
+	same "of them" "$(jq -c 'select(.ev == "eval").version' "$state/trace.jsonl" | tr '\n' ' ')" "1 2 3 "
+	falcon-stat --audit "$state"
+}
