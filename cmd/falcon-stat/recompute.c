@@ -1,19 +1,15 @@
-/* Which clocks are computed anew, and what is found. */
-#include "recompute.h"
+/* Computing clocks anew, and what is found. */
+#include "recompute_priv.h"
 
 #include "base/fault.h"
 #include "base/mem.h"
 #include "base/parse.h"
-#include "base/rng.h"
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/cores.h"
 #include "cli/file.h"
-#include "cli/progress.h"
 #include "compare.h"
-#include "course.h"
 #include "model/safetensors.h"
-#include "run/anew.h"
 #include "sec/secret.h"
 #include "stat.h"
 #include "wire/bfp.h"
@@ -30,40 +26,8 @@
 
 enum { TEXT_MAX = 1 << 20 };
 
-/* A version that is kept: so many clocks are in it. */
-struct point {
-	uint64_t clock;
-	struct fal_found found; /* of a snapshot */
-	bool snapshot, last;    /* last: only the model is, to end with */
-	uint64_t reach;         /* clocks behind it that can be drawn */
-	bool drawn;
-};
-
-struct recompute {
-	const struct stat_source *src;
-	const struct stat_recompute *how;
-	struct stat_recomputed *out;
-	struct course course;
-	struct fal_files files;
-	struct fal_anew *anew;
-	/* Of the clock that is computed, by task. */
-	struct fal_anew_task *task;
-	uint8_t *skips;
-	uint64_t *seed;
-	size_t print; /* of this machine's numerics in the course, or 0 */
-	int folder;
-	struct point *point; /* by clock */
-	size_t points, point_cap;
-	struct fal_rng rng;
-	struct fal_progress progress;
-};
-
-/* The answer is that there is none. */
-static int cannot(struct recompute *r, const char *fmt, ...)
-	__attribute__((format(printf, 2, 3)));
-
-static int
-cannot(struct recompute *r, const char *fmt, ...)
+int
+recompute_cannot(struct recompute *r, const char *fmt, ...)
 {
 	va_list ap;
 	va_start(ap, fmt);
@@ -72,12 +36,8 @@ cannot(struct recompute *r, const char *fmt, ...)
 	return FAL_ESTATE;
 }
 
-/* Something is wrong, which is no contribution's fault. */
-static void found(struct recompute *r, uint64_t clock, const char *fmt, ...)
-	__attribute__((format(printf, 3, 4)));
-
-static void
-found(struct recompute *r, uint64_t clock, const char *fmt, ...)
+void
+recompute_found(struct recompute *r, uint64_t clock, const char *fmt, ...)
 {
 	struct stat_wrong w = { .clock = clock };
 	va_list ap;
@@ -87,8 +47,8 @@ found(struct recompute *r, uint64_t clock, const char *fmt, ...)
 	stat_wrong_add(r->out, &w);
 }
 
-static int
-say(int err, const struct fal_diag *diag)
+int
+recompute_say(int err, const struct fal_diag *diag)
 {
 	fal_cli_err(PROG, "%s", diag->text[0] != '\0' ? diag->text : fal_strerror(err));
 	return err;
@@ -128,7 +88,7 @@ load_files(struct recompute *r)
 	if (err == FAL_OK)
 		err = fal_files_take(&r->files, path, r->how->from, &text, &diag);
 	if (err < 0)
-		say(err, &diag);
+		recompute_say(err, &diag);
 	if (err == FAL_ENOENT && where == NULL)
 		fal_cli_err(PROG, "--directory says where the job's files are");
 	fal_buf_free(&text);
@@ -144,16 +104,18 @@ judge_files(struct recompute *r)
 	const struct course *c = &r->course;
 	const struct fal_files *f = &r->files;
 	if (f->model->layers == 0)
-		return cannot(r, "the job has no model.file: its gradients are made by "
-				 "another program");
+		return recompute_cannot(
+			r, "the job has no model.file: its gradients are made by "
+			   "another program");
 	if (c->model[0] == '\0' || c->data[0] == '\0')
-		return cannot(r, "the trace does not say which model and data it is of");
+		return recompute_cannot(
+			r, "the trace does not say which model and data it is of");
 	if (strcmp(c->hash, f->hash_hex) != 0)
-		return cannot(r, "the job is not that of the run");
+		return recompute_cannot(r, "the job is not that of the run");
 	if (strcmp(c->model, f->model_hex) != 0)
-		return cannot(r, "the model is not that of the run");
+		return recompute_cannot(r, "the model is not that of the run");
 	if (strcmp(c->data, f->data_hex) != 0)
-		return cannot(r, "the data are not those of the run");
+		return recompute_cannot(r, "the data are not those of the run");
 	return FAL_OK;
 }
 
@@ -168,250 +130,19 @@ make_anew(struct recompute *r)
 					    .versions = (uint32_t)r->course.delay };
 	int err = fal_anew_new(&conf, &r->anew, &diag);
 	if (err == FAL_EINVAL)
-		return cannot(r, "%s", diag.text);
+		return recompute_cannot(r, "%s", diag.text);
 	r->task = fal_calloc(tasks, sizeof(*r->task));
 	r->skips = fal_calloc(tasks, 1);
 	r->seed = fal_calloc(tasks, sizeof(*r->seed));
 	if (err == FAL_OK && (r->task == NULL || r->skips == NULL || r->seed == NULL))
 		err = FAL_ENOMEM;
 	if (err < 0)
-		return say(err, &diag);
+		return recompute_say(err, &diag);
 	fal_hex(fal_anew_fingerprint(r->anew), FAL_FINGERPRINT, hex);
 	for (size_t i = 0; i < r->course.prints; i++)
 		if (strcmp(r->course.print[i], hex) == 0)
 			r->print = i + 1;
 	return FAL_OK;
-}
-
-static struct point *
-add_point(struct recompute *r, uint64_t clock)
-{
-	if (FAL_GROW(r->point, r->point_cap, r->points + 1) < 0)
-		return NULL;
-	struct point *p = &r->point[r->points++];
-	*p = (struct point){ .clock = clock };
-	return p;
-}
-
-/* Those that are what they say; the others are found. */
-static int
-find_snapshots(struct recompute *r)
-{
-	struct fal_diag diag = { "" };
-	uint64_t *clock;
-	size_t n;
-	int err = fal_snapshot_list(r->folder, &clock, &n, &diag);
-	if (err < 0)
-		say(err, &diag);
-	for (size_t i = n; i > 0 && err == FAL_OK; i--) {
-		struct fal_found f = { .clock = clock[i - 1] };
-		struct fal_diag why = { "" };
-		int bad = fal_snapshot_read(r->folder, &r->files, &f, &why);
-		if (bad == FAL_ENOMEM)
-			err = say(bad, &why);
-		else if (bad < 0)
-			found(r, f.clock, "%s", why.text);
-		if (bad < 0 || f.clock == 0) {
-			fal_snap_manifest_free(&f.is);
-			continue;
-		}
-		struct point *p = add_point(r, f.clock);
-		if (p == NULL)
-			err = FAL_ENOMEM;
-		else
-			*p = (struct point){ f.clock, .found = f, .snapshot = true };
-	}
-	free(clock);
-	return err;
-}
-
-/* Does the trace have the lines and versions that they were taken with? */
-static void
-judge_snapshots(struct recompute *r)
-{
-	const struct course *c = &r->course;
-	size_t kept = 0;
-	for (size_t i = 0; i < r->points; i++) {
-		struct point *p = &r->point[i];
-		const uint64_t version = p->found.is.image.version;
-		const bool there =
-			!p->snapshot ||
-			(p->clock <= c->clocks &&
-			 c->clock[p->clock - 1].version == version && c->mark[i].met);
-		if (there) {
-			r->point[kept++] = *p;
-			continue;
-		}
-		found(r, p->clock,
-		      "the snapshot of clock %" PRIu64 " is not of this trace", p->clock);
-		fal_snap_manifest_free(&p->found.is);
-	}
-	r->points = kept;
-}
-
-/* Version 0, which the job says, and the model. */
-static int
-add_ends(struct recompute *r)
-{
-	const struct course *c = &r->course;
-	uint64_t last = 0;
-	for (uint64_t i = 0; i < c->clocks && c->sha256[0] != '\0'; i++)
-		if (c->clock[i].version == c->version)
-			last = i + 1;
-	struct point *first = add_point(r, 0);
-	if (first == NULL)
-		return FAL_ENOMEM;
-	const struct point begin = *first;
-	memmove(r->point + 1, r->point, (r->points - 1) * sizeof(begin));
-	r->point[0] = begin;
-	/* A snapshot of the same version says more. */
-	for (size_t i = 0; i < r->points; i++)
-		if (r->point[i].clock == last)
-			return FAL_OK;
-	struct point *end = add_point(r, last);
-	if (end == NULL)
-		return FAL_ENOMEM;
-	end->last = true;
-	for (size_t i = r->points - 1; i > 0 && r->point[i - 1].clock > last; i--) {
-		const struct point p = r->point[i];
-		r->point[i] = r->point[i - 1];
-		r->point[i - 1] = p;
-	}
-	return FAL_OK;
-}
-
-/* ---- what is drawn --- */
-
-/* Can the clock be computed anew? */
-static enum course_why
-why_not(const struct recompute *r, uint64_t clock)
-{
-	const struct course *c = &r->course;
-	const struct course_clock *at = &c->clock[clock];
-	const uint64_t before = clock > 0 ? c->clock[clock - 1].version : 0;
-	if (clock >= c->clocks || at->why == COURSE_UNTOLD)
-		return COURSE_UNTOLD;
-	if (at->why != COURSE_MAY)
-		return at->why;
-	if (at->print == 0 || at->print != r->print)
-		return COURSE_MIXED;
-	return at->version == before + 1 ? COURSE_MAY : COURSE_UNTOLD;
-}
-
-/* The point at a clock, or NULL. */
-static const struct point *
-point_at(const struct recompute *r, uint64_t clock)
-{
-	for (size_t i = 0; i < r->points; i++)
-		if (r->point[i].clock == clock)
-			return &r->point[i];
-	return NULL;
-}
-
-/* Is there anything that the version after so many clocks can be held against? */
-static bool
-comparable(const struct recompute *r, uint64_t clocks)
-{
-	return r->course.clock[clocks - 1].hashed || point_at(r, clocks) != NULL;
-}
-
-/* Where computing ends that begins at the point and is to have `n` clocks: at a version
- * that can be compared, within what can be computed, and not behind the next point. */
-static uint64_t
-end_of(const struct recompute *r, const struct point *p, uint64_t n)
-{
-	const bool next = p + 1 < r->point + r->points;
-	const uint64_t most = next ? p[1].clock : r->course.clocks;
-	uint64_t end = p->clock;
-	for (uint64_t c = p->clock; c < most && why_not(r, c) == COURSE_MAY; c++) {
-		if (!comparable(r, c + 1))
-			continue;
-		end = c + 1;
-		if (end - p->clock >= n)
-			break;
-	}
-	return end;
-}
-
-/* Why nothing can be drawn. */
-static int
-say_why(struct recompute *r)
-{
-	const struct course *c = &r->course;
-	for (size_t i = 0; i < r->points; i++) {
-		const uint64_t clock = r->point[i].clock;
-		if (r->point[i].last || clock >= c->clocks)
-			continue;
-		const struct course_clock *at = &c->clock[clock];
-		switch (why_not(r, clock)) {
-		case COURSE_UNLAWFUL:
-			return cannot(r, "%s: the model depends on who computed what",
-				      at->scheme);
-		case COURSE_BOUNDED:
-			return cannot(r,
-				      "clock %" PRIu64 ": what a contribution needed "
-				      "was bounded",
-				      clock);
-		case COURSE_MIXED:
-			if (at->why == COURSE_MIXED)
-				return cannot(r,
-					      "its workers' numerics are not the same");
-			return cannot(r, "its workers' numerics are not this machine's");
-		default:
-			break;
-		}
-	}
-	return cannot(r, "no version but the first is kept, and none has a hash");
-}
-
-/* How far a draw of `n` clocks may reach. */
-static int
-measure(struct recompute *r, uint64_t n)
-{
-	for (size_t i = 0; i < r->points; i++) {
-		struct point *p = &r->point[i];
-		if (p->last)
-			continue;
-		p->reach = end_of(r, p, n) - p->clock;
-		r->out->reach += p->reach;
-		r->out->kept += p->reach > 0;
-	}
-	return r->out->reach > 0 ? FAL_OK : say_why(r);
-}
-
-/* A point that was not drawn before, the more likely the farther it reaches. */
-static struct point *
-draw(struct recompute *r)
-{
-	uint64_t all = 0;
-	for (size_t i = 0; i < r->points; i++)
-		all += r->point[i].drawn ? 0 : r->point[i].reach;
-	if (all == 0)
-		return NULL;
-	uint64_t at = fal_rng_u64(&r->rng) % all;
-	for (size_t i = 0;; i++) {
-		struct point *p = &r->point[i];
-		if (p->drawn)
-			continue;
-		if (at < p->reach)
-			return p;
-		at -= p->reach;
-	}
-}
-
-/* Draws until there are `n` clocks, of which each point then has so many. */
-static void
-draw_all(struct recompute *r, uint64_t n, uint64_t *total)
-{
-	struct point *p;
-	*total = 0;
-	while (*total < n && (p = draw(r)) != NULL) {
-		p->drawn = true;
-		p->reach = end_of(r, p, n - *total) - p->clock;
-		*total += p->reach;
-		for (uint64_t i = 0; i < p->reach; i++)
-			r->course.clock[p->clock + i].want = true;
-	}
 }
 
 /* ---- what is computed --- */
@@ -425,7 +156,7 @@ judge_rate(struct recompute *r, uint64_t clock)
 	schedule.total = at->total;
 	const double own = fal_schedule_lr(&schedule, clock);
 	if (!(fabs(at->lr - own) <= 1e-5 * fabs(own)))
-		found(r, clock, "the learning rate is %g, not %g", at->lr, own);
+		recompute_found(r, clock, "the learning rate is %g, not %g", at->lr, own);
 }
 
 /* Is the version, on which tasks run after this point, known to be what the run had? */
@@ -460,7 +191,7 @@ one_clock(struct recompute *r, const struct point *p, uint64_t clock)
 	judge_rate(r, clock);
 	int got = compare_tasks(&with, r->out);
 	if (got == FAL_OK && err < 0 && r->out->wrongs == before)
-		found(r, clock, "what it makes is not finite");
+		recompute_found(r, clock, "what it makes is not finite");
 	return got;
 }
 
@@ -469,33 +200,35 @@ static int
 one_version(struct recompute *r, uint64_t clocks)
 {
 	struct course_clock *at = &r->course.clock[clocks - 1];
-	const struct point *p = point_at(r, clocks);
+	const struct point *p = plan_point(r, clocks);
 	char differs[FAL_IMAGE_NAME];
 	struct fal_diag diag = { "" };
 	const struct fal_files *f = &r->files;
 	if (at->hashed &&
 	    !compare_hash(at->hash, fal_anew_params(r->anew), f->model->params))
-		found(r, clocks - 1, "version %" PRIu64 " is not what it makes",
-		      at->version);
+		recompute_found(r, clocks - 1, "version %" PRIu64 " is not what it makes",
+				at->version);
 	else if (at->exact && !compare_exponents(at->exponents, fal_anew_exps(r->anew),
 						 fal_blocks(f->model->params)))
-		found(r, clocks - 1,
-		      "the exponents of version %" PRIu64 " are not what it makes",
-		      at->version);
+		recompute_found(r, clocks - 1,
+				"the exponents of version %" PRIu64
+				" are not what it makes",
+				at->version);
 	at->sure = at->hashed && at->exact && r->out->wrongs == 0;
 	if (p == NULL || r->out->wrongs > 0)
 		return FAL_OK;
 	if (p->last) {
 		if (!compare_model(r->course.sha256, fal_anew_params(r->anew),
 				   r->files.model))
-			found(r, clocks - 1, "the model is not what it makes");
+			recompute_found(r, clocks - 1, "the model is not what it makes");
 		return FAL_OK;
 	}
 	int same = fal_anew_same(r->anew, r->folder, &p->found, differs, &diag);
 	if (same < 0)
-		return say(same, &diag);
+		return recompute_say(same, &diag);
 	if (same == 0)
-		found(r, clocks - 1, "the snapshot's %s are not what it makes", differs);
+		recompute_found(r, clocks - 1, "the snapshot's %s are not what it makes",
+				differs);
 	return FAL_OK;
 }
 
@@ -516,11 +249,12 @@ one_stretch(struct recompute *r, const struct point *p)
 	int err =
 		fal_anew_begin(r->anew, r->folder, p->snapshot ? &p->found : NULL, &diag);
 	if (err < 0)
-		return say(err, &diag);
+		return recompute_say(err, &diag);
 	if (p->clock > 0 && r->course.clock[p->clock - 1].hashed &&
 	    !compare_hash(r->course.clock[p->clock - 1].hash, fal_anew_params(r->anew),
 			  r->files.model->params))
-		found(r, p->clock, "the snapshot is not the version that the trace has");
+		recompute_found(r, p->clock,
+				"the snapshot is not the version that the trace has");
 	for (uint64_t c = p->clock; c < p->clock + p->reach; c++) {
 		if (r->out->wrongs > 0)
 			return FAL_OK;
@@ -533,7 +267,7 @@ one_stretch(struct recompute *r, const struct point *p)
 		r->out->differs = r->out->wrongs > 0;
 		r->out->from = r->out->wrong[0].id != 0 ? c : good;
 		r->out->to = c;
-		good = comparable(r, c + 1) ? c + 1 : good;
+		good = plan_comparable(r, c + 1) ? c + 1 : good;
 	}
 	return FAL_OK;
 }
@@ -545,10 +279,10 @@ recompute(struct recompute *r)
 	uint64_t total;
 	int err = load_files(r);
 	if (err == FAL_OK)
-		err = find_snapshots(r);
+		err = plan_find(r);
 	r->course.mark = fal_calloc(r->points + 1, sizeof(*r->course.mark));
 	if (err == FAL_OK && r->course.mark == NULL)
-		err = say(FAL_ENOMEM, &diag);
+		err = recompute_say(FAL_ENOMEM, &diag);
 	for (size_t i = 0; i < r->points && err == FAL_OK; i++)
 		r->course.mark[r->course.marks++] =
 			(struct course_mark){ r->point[i].found.is.lines,
@@ -559,18 +293,18 @@ recompute(struct recompute *r)
 	if (err < 0)
 		return err;
 	r->out->of = r->course.clocks;
-	judge_snapshots(r);
+	plan_judge(r);
 	if ((err = judge_files(r)) < 0)
 		return err;
 	err = make_anew(r);
 	if (err == FAL_OK)
-		err = add_ends(r);
+		err = plan_ends(r);
 	const uint64_t n = (uint64_t)ceil(r->how->part * (double)r->course.clocks);
 	if (err == FAL_OK)
-		err = measure(r, n);
+		err = plan_measure(r, n);
 	if (err < 0)
 		return err;
-	draw_all(r, n, &total);
+	plan_draw(r, n, &total);
 	err = read_course(r, true);
 	r->progress = fal_progress_begin("recompute", total, now());
 	for (size_t i = 0; i < r->points && err == FAL_OK && r->out->wrongs == 0; i++)
