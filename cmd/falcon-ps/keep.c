@@ -1,6 +1,7 @@
 /* Taking snapshots. */
 #include "base/mem.h"
 #include "cli/cli.h"
+#include "sched/traits.h"
 #include "server.h"
 
 #include <fcntl.h>
@@ -44,16 +45,21 @@ over(struct ps_server *s)
 	fal_snapshot_free(&k->now);
 }
 
-/* One at once, if there can be one. */
+/* One of what there is; or of the next version, where some of it is on its way. */
 static void
 take(struct ps_server *s)
 {
+	struct ps_keep *k = &s->keep;
+	k->soon = true;
 	if (fal_coord_mark_now(s->coord, ps_now()) < 0)
 		ps_fail(s, FAL_ENOMEM, "snapshot");
-	else if (!s->keep.busy && s->keep.asks != 0)
-		answer(s, 0,
-		       "there can be none now: rounds of this scheme are not shared, or "
-		       "one is being judged");
+	if (!k->soon)
+		return;
+	k->soon = fal_rule_traits(&fal_coord_policy_now(s->coord)->rule).shared;
+	if (k->soon)
+		fal_coord_mark(s->coord);
+	else if (k->asks != 0)
+		answer(s, 0, "there can be none: rounds of this scheme are not shared");
 }
 
 static void
@@ -131,6 +137,7 @@ ps_keep_marked(void *arg, const struct fal_coord_past *past)
 	struct ps_keep *k = &s->keep;
 	if (k->busy || s->opt->snapshots.folder < 0)
 		return;
+	k->soon = false;
 	k->at = ps_now();
 	k->clock = past->clock;
 	int err = fill_in(s, past, &k->now);
@@ -157,6 +164,8 @@ ps_keep_event(struct ps_server *s, uint64_t clock)
 	const struct ps_keep *k = &s->keep;
 	if (o->folder < 0 || k->busy)
 		return;
+	if (k->soon)
+		take(s);
 	/* The next version is marked, which ends one clock more. */
 	if ((o->clocks > 0 && clock + 1 >= k->clock + o->clocks) ||
 	    (o->seconds > 0 && ps_now() - k->at >= o->seconds))
@@ -195,12 +204,19 @@ ps_keep_end(struct ps_server *s, uint64_t clock)
 	return true;
 }
 
-void
+bool
 ps_keep_last(struct ps_server *s)
 {
 	if (s->opt->snapshots.folder < 0 || s->coord == NULL)
-		return;
+		return false;
 	s->keep.again = s->keep.busy;
 	if (!s->keep.busy)
 		take(s);
+	return ps_keep_soon(s);
+}
+
+bool
+ps_keep_soon(const struct ps_server *s)
+{
+	return s->keep.soon || s->keep.again;
 }

@@ -22,6 +22,7 @@ struct ps_keep {
 	struct fal_snapshot now; /* that is being written, */
 	bool busy;               /* if any is; */
 	bool again;              /* then another one, at once */
+	bool soon;               /* one is wanted as soon as there can be one */
 	uint32_t asks;           /* session that waits for the next one; 0: none */
 	bool any;                /* this start has made one */
 	bool good;               /* the last one is there, */
@@ -31,14 +32,17 @@ struct ps_keep {
 
 /* Of fal_coord_ops; `arg` is the server. */
 void ps_keep_marked(void *arg, const struct fal_coord_past *past);
-/* After an event: is one due? */
+/* After an event: is one due, or wanted? */
 void ps_keep_event(struct ps_server *s, uint64_t clock);
 /* One at once, for a session, which is answered when it is there. */
 void ps_keep_ask(struct ps_server *s, struct ps_session *session);
 /* The job is done, after so many clocks: what more epochs would go on from.  False: not
  * before what is being written is; ps_after_event follows. */
 bool ps_keep_end(struct ps_server *s, uint64_t clock);
-/* The server ends: one more, of what there is, if there can be one. */
-void ps_keep_last(struct ps_server *s);
+/* The server ends: one more, of what there is.  False: there can be none, or it was
+ * taken; true: as soon as what is on its way to the next version is there, and then
+ * ps_keep_soon is false. */
+bool ps_keep_last(struct ps_server *s);
+bool ps_keep_soon(const struct ps_server *s);
 
 #endif

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 enum {
+	LEAVE_MS = 5000,     /* a last snapshot may wait so long for its version */
 	FLUSH_MS = 500,      /* the trace is readable so late at the most */
 	COMPRESS_EVERY = 100 /* clocks between measurements of compression */
 };
@@ -91,6 +92,7 @@ stop(struct ps_server *s)
 		ps_bid_farewell(s->sessions.v[i]);
 	close_handle((uv_handle_t *)&s->wake);
 	close_handle((uv_handle_t *)&s->flush);
+	close_handle((uv_handle_t *)&s->leave);
 	close_handle((uv_handle_t *)&s->on_int);
 	close_handle((uv_handle_t *)&s->on_term);
 	close_handle((uv_handle_t *)&s->on_hup);
@@ -148,6 +150,18 @@ give_up(struct ps_server *s)
 	stop(s);
 }
 
+/* By a signal. */
+static void
+leave(struct ps_server *s)
+{
+	if (!s->saved) {
+		s->out->stopped = s->out->signalled = true;
+		s->out->status = fal_coord_status(s->coord);
+		ps_tell_all(s, FAL_MSG_LATER, "the coordinator stops, and may be back");
+	}
+	stop(s);
+}
+
 void
 ps_after_event(struct ps_server *s)
 {
@@ -185,6 +199,10 @@ ps_after_event(struct ps_server *s)
 		return;
 	}
 	ps_keep_event(s, status.clock);
+	if (s->leaving && !ps_keep_soon(s)) {
+		leave(s);
+		return;
+	}
 	if (s->opt->compress == FAL_COMPRESS_AUTO &&
 	    status.clock >= s->measured + COMPRESS_EVERY) {
 		s->measured = status.clock;
@@ -199,18 +217,25 @@ ps_after_event(struct ps_server *s)
 }
 
 static void
+on_leave(uv_timer_t *t)
+{
+	leave(t->data);
+}
+
+/* What is on its way to the next version may take a moment; a second signal takes none.
+ */
+static void
 on_stop_signal(uv_signal_t *h, int signum)
 {
 	struct ps_server *s = h->data;
 	(void)signum;
-	if (!s->saved) {
-		s->out->stopped = s->out->signalled = true;
-		s->out->status = fal_coord_status(s->coord);
-		ps_keep_last(s);
-		ps_tell_all(s, FAL_MSG_LATER, "the coordinator stops, and may be back");
-	}
 	fal_cli_notify("STOPPING=1");
-	stop(s);
+	if (s->leaving || s->saved || !ps_keep_last(s)) {
+		leave(s);
+		return;
+	}
+	s->leaving = true;
+	uv_timer_start(&s->leave, on_leave, LEAVE_MS, 0);
 }
 
 /* SIGHUP: the keyring is read again; who is not in it any more is out. */
@@ -416,10 +441,11 @@ init_handles(struct ps_server *s)
 {
 	uv_timer_init(&s->loop, &s->wake);
 	uv_timer_init(&s->loop, &s->flush);
+	uv_timer_init(&s->loop, &s->leave);
 	uv_signal_init(&s->loop, &s->on_int);
 	uv_signal_init(&s->loop, &s->on_term);
 	uv_signal_init(&s->loop, &s->on_hup);
-	s->wake.data = s->flush.data = s;
+	s->wake.data = s->flush.data = s->leave.data = s;
 	s->on_int.data = s->on_term.data = s->on_hup.data = s;
 	uv_timer_start(&s->flush, on_flush, FLUSH_MS, FLUSH_MS);
 	uv_signal_start(&s->on_int, on_stop_signal, SIGINT);

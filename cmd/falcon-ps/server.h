@@ -34,7 +34,7 @@ struct ps_server {
 	struct ps_outcome *out;
 	struct fal_diag *diag;
 	uv_loop_t loop;
-	uv_timer_t wake, flush;
+	uv_timer_t wake, flush, leave;
 	uv_signal_t on_int, on_term, on_hup;
 	struct fal_listen *listen;
 	struct ps_sessions sessions;
@@ -83,6 +83,7 @@ struct ps_server {
 	uint32_t sized;    /* workers, when the cost of sizes was said last */
 	bool refused;      /* the coordinator did so: some session's `refused` is set */
 	bool saved;        /* the job is over and its model saved */
+	bool leaving;      /* by a signal, when the last snapshot is taken */
 	bool stopping;
 	int broken; /* what out->why is about: the coordinator is not asked any more */
 	int err;    /* first error that ends the server */

@@ -5,6 +5,7 @@
 #include "net/lookup.h"
 
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -98,6 +99,17 @@ on_found(void *arg, int status, struct addrinfo *all)
 static int
 begin_tcp(struct fal_connect *k)
 {
+	const struct addrinfo numeric = { .ai_family = AF_UNSPEC,
+					  .ai_socktype = SOCK_STREAM,
+					  .ai_flags = AI_NUMERICHOST };
+	char port[8];
+	snprintf(port, sizeof(port), "%u", k->addr.port);
+	/* What is no name hangs on no server of names. */
+	if (getaddrinfo(k->addr.what, port, &numeric, &k->all) == 0) {
+		k->next = k->all;
+		connect_next(k);
+		return 0;
+	}
 	return fal_lookup_begin(k->loop, k->addr.what, k->addr.port, on_found, k,
 				&k->lookup);
 }

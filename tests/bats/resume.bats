@@ -212,6 +212,24 @@ order() {
 	has "$output" "rounds of this scheme are not shared"
 }
 
+# Steps are ordered ahead of what they are made of: there is nearly always one under way.
+@test "SIGTERM keeps all that is there, whatever is under way" {
+	local i
+	job=(--set job.epochs=12 --set state.clocks=1000 --set state.seconds=1000 tiny.job)
+	undisturbed
+	begin
+	slow a 1 1000
+	slow b 0.5 1000
+	for i in 1 2 3 4 5; do
+		soon "some clocks" more $((i * 6 + RANDOM % 3))
+		kill -TERM "$ps"
+		ended "$ps" ps
+		begin
+	done
+	ended "$ps" ps
+	whole 5
+}
+
 @test "another job's state is refused with both hashes, and no trace that is read once" {
 	begin
 	slow a 1 500

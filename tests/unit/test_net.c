@@ -190,7 +190,8 @@ getaddrinfo(const char *host, const char *port, const struct addrinfo *hints,
 	int (*next)(const char *, const char *, const struct addrinfo *,
 		    struct addrinfo **);
 	*(void **)&next = dlsym(RTLD_NEXT, "getaddrinfo");
-	if (strcmp(host, "hangs.example") == 0) {
+	if (strcmp(host, "hangs.example") == 0 &&
+	    (hints->ai_flags & AI_NUMERICHOST) == 0) {
 		pthread_mutex_lock(&resolver);
 		pthread_mutex_unlock(&resolver);
 		host = "127.0.0.1";
@@ -222,6 +223,9 @@ names_that_are_not_resolved(void **state)
 				: "hangs.example:1: resource temporarily "
 				  "unavailable");
 	}
+	/* What is no name is not looked up. */
+	w.client[0] = (struct end){ 0 };
+	meet(&w, 0);
 	end(&w); /* which waits for none of them */
 	pthread_mutex_unlock(&resolver);
 }
