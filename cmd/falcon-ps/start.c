@@ -18,7 +18,7 @@ go_on(struct ps_run *r, const char *path, struct fal_coord_trace *before,
       struct fal_diag *diag)
 {
 	const struct fal_snap_manifest *m = &r->found.is;
-	struct ps_trace was;
+	struct ps_trace was = { 0 };
 	struct ps_trace_at at = { .lines = m->lines };
 	int err = ps_state_trace(&r->state, &was, &at, diag);
 	if (err == FAL_OK)

@@ -165,8 +165,11 @@ take_verify(struct fal_summary *s, struct fal_trace_line *l)
 		get_copy(l, FAL_F_WORKER, &u->who);
 		return l->err;
 	}
-	json_array_foreach(all, i, o) fal_put_fmt(&who, "%s%s", i > 0 ? " and " : "",
-						  fal_trace_get_str(l, o, FAL_F_WORKER));
+	json_array_foreach(all, i, o)
+	{
+		fal_put_fmt(&who, "%s%s", i > 0 ? " and " : "",
+			    fal_trace_get_str(l, o, FAL_F_WORKER));
+	}
 	fal_put_u8(&who, 0);
 	free(u->who);
 	u->who = (char *)who.p;
