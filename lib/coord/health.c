@@ -49,16 +49,6 @@ median(struct fal_coord *c)
 	return v[(n - 1) / 2];
 }
 
-/* Has anybody had a result in the epoch? */
-static bool
-any_claimed(const struct fal_health *h)
-{
-	for (size_t i = 0; i < h->keys; i++)
-		if (h->key[i].samples > 0)
-			return true;
-	return false;
-}
-
 /* The end of an epoch, or of several at once. */
 static int
 judge_epoch(struct fal_coord *c, uint64_t version, uint64_t over)
@@ -68,7 +58,9 @@ judge_epoch(struct fal_coord *c, uint64_t version, uint64_t over)
 	c->status.epoch = over / fal_grid_epoch_clocks(&c->conf.grid);
 	if (h->samples > 0)
 		c->status.epoch_loss = h->loss / (double)h->samples;
-	if (h->samples == 0 && !any_claimed(h))
+	/* Where rounds run ahead, those of the next epoch may be a part of the model
+	 * already. */
+	if (h->samples == 0 && h->finite < c->status.epoch)
 		c->why = "diverged: no task of an epoch has a finite gradient";
 	else if (c->conf.guess > 0 && median(c) > FAR * h->start)
 		c->why = "diverged: the mean loss of an epoch is far above that of "
@@ -98,9 +90,11 @@ coord_health(struct fal_coord *c, const struct fal_news *n)
 }
 
 int
-coord_health_claim(struct fal_coord *c, uint32_t key, double loss, uint32_t samples)
+coord_health_claim(struct fal_coord *c, uint64_t clock, uint32_t key, double loss,
+		   uint32_t samples)
 {
 	struct fal_health *h = &c->health;
+	const uint64_t epoch = clock / fal_grid_epoch_clocks(&c->conf.grid) + 1;
 	const size_t had = h->keys;
 	assert(key > 0);
 	if (FAL_GROW(h->key, h->key_cap, (size_t)key) < 0 ||
@@ -110,6 +104,8 @@ coord_health_claim(struct fal_coord *c, uint32_t key, double loss, uint32_t samp
 		memset(h->key + had, 0, (key - had) * sizeof(*h->key));
 		h->keys = key;
 	}
+	if (epoch > h->finite)
+		h->finite = epoch;
 	h->key[key - 1].loss += loss;
 	h->key[key - 1].samples += samples;
 	return FAL_OK;

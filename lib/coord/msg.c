@@ -224,7 +224,7 @@ on_claim(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_m
 				    in.task, in.round, fal_strerror(won));
 	int err = FAL_OK;
 	if (won == 1 && !in.nonfinite && fal_sched_round(c->sched, in.round, &r))
-		err = coord_health_claim(c, p->key,
+		err = coord_health_claim(c, r.clock, p->key,
 					 ldexp((double)in.loss, -FAL_LOSS_BITS),
 					 fal_grid_range_samples(&c->conf.grid, r.clock,
 								in.task, 1));

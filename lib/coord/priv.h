@@ -145,6 +145,7 @@ struct fal_coord {
 		double start; /* mean loss of guessing, or at the first update */
 		double loss;  /* Σ of the epoch under way */
 		uint64_t samples;
+		uint64_t finite; /* newest epoch that a task had a result in, from 1 */
 		struct fal_health_key { /* of this epoch, by number of the key - 1 */
 			double loss;
 			uint64_t samples;
@@ -411,8 +412,10 @@ struct fal_bound_lanes coord_lanes(const struct fal_coord *c, const struct fal_p
 /* health.c */
 /* An update was made.  Ends the job where it has diverged. */
 int coord_health(struct fal_coord *c, const struct fal_news *n);
-/* A claim of a worker of this key counts: Σ loss of so many samples.  FAL_ENOMEM. */
-int coord_health_claim(struct fal_coord *c, uint32_t key, double loss, uint32_t samples);
+/* A claim of a worker of this key counts: Σ loss of so many samples of the clock.
+ * FAL_ENOMEM. */
+int coord_health_claim(struct fal_coord *c, uint64_t clock, uint32_t key, double loss,
+		       uint32_t samples);
 void coord_health_free(struct fal_coord *c);
 /* Keeps the version, `over` clocks being over with it. */
 int coord_keep(struct fal_coord *c, uint64_t version, uint64_t over);

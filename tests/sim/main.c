@@ -279,6 +279,8 @@ play_known(struct totals *t)
 		{ 64, { .restarts = true } },
 		/* two versions were marked at once */
 		{ 170, { .restarts = true } },
+		/* all that an epoch had was in the model before the epoch began */
+		{ 5048, { .near = false } },
 	};
 	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
 		play(known[i].seed, &known[i].only, t);
