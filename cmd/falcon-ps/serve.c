@@ -358,6 +358,7 @@ new_coord(struct ps_server *s)
 		.audit_sums = j->job.audit == FAL_JOB_AUDIT_SUMS,
 		.hashes = j->job.hashes > 0 ? j->job.hashes
 					    : fal_leaf_every(j->model->params),
+		.task_hashes = fal_job_hashes_tasks(&j->job),
 		.verify = j->job.verify / 100,
 		.lanes_start = j->job.lanes_start,
 		.preclaims = true,

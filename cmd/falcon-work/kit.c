@@ -61,6 +61,7 @@ equip(struct kit *k, const struct kit_conf *conf, struct fal_diag *diag)
 	const struct lanes_conf lanes = { .maker = k->maker,
 					  .lanes = n,
 					  .emulate = opt->emulate,
+					  .hashed = fal_job_hashes_tasks(&k->setup.job),
 					  .arg = conf->arg,
 					  .on_end = conf->on_end };
 	const struct feed_ops feed = { conf->arg, conf->get, conf->on_chunk };

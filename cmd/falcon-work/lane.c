@@ -233,6 +233,7 @@ lane_start(struct lanes *all, uint32_t lane, const struct fal_run_job *job, bool
 	l->begun = 0;
 	l->job = *job;
 	l->job.id = ++all->ids;
+	l->job.hashed = all->conf.hashed;
 	l->job.flip = all->conf.emulate != NULL && !job->run.eval &&
 		      fal_emul_flips(all->conf.emulate, job->run.clock, job->run.task);
 	l->state = HELD;

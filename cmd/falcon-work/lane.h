@@ -27,6 +27,7 @@ struct lanes_conf {
 	struct maker *maker; /* started; kept until lanes_free */
 	uint32_t lanes;
 	struct fal_emul *emulate; /* NULL: none; kept */
+	bool hashed;              /* fal_job_hashes_tasks */
 	void *arg;
 	/* A task is over; called from the loop, once for each lane_start.  The next one
 	 * may be started from within. */

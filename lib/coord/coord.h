@@ -132,7 +132,9 @@ struct fal_coord_conf {
 	/* The trace has the hash of each version whose number is a multiple of this, and
 	 * of some others; 0: 1. */
 	uint32_t hashes;
-	double verify; /* the part of tasks that another key runs, too; 0 … 1 */
+	bool task_hashes; /* claims carry the hash of what their task gave */
+	double verify; /* with them: the part of tasks that another key runs, too; 0 … 1
+			*/
 	bool skips;    /* fal_sched_conf's */
 	uint8_t data[FAL_DATA_HASH]; /* that trainers with data of their own are to have
 				      * said; 0: any, but all the same */

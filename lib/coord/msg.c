@@ -206,7 +206,8 @@ on_claim(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_m
 				   .task_s = (double)m->claim.task_ns * 1e-9,
 				   .loss = m->claim.loss,
 				   .nonfinite = m->claim.nonfinite != 0 };
-	memcpy(in.hash, m->claim.hash, sizeof(in.hash));
+	if (c->conf.task_hashes)
+		memcpy(in.hash, m->claim.hash, sizeof(in.hash));
 	const int64_t most = (int64_t)c->conf.grid.task * FAL_LOSS_MAX << FAL_LOSS_BITS;
 	if (in.loss < 0 || in.loss > most)
 		return fal_diag_set(diag, FAL_EINVAL, "claims a loss of %" PRId64,
@@ -242,7 +243,7 @@ on_claim(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_m
 		err = seal(c, p, in.round, in.seq, diag);
 	if (err == FAL_OK && won == 1 && in.verify)
 		err = coord_verify(c, now, in.round, in.task);
-	if (err == FAL_OK && won == 0 && !in.nonfinite)
+	if (err == FAL_OK && won == 0 && !in.nonfinite && c->conf.task_hashes)
 		err = coord_verify_clone(c, now, p, m);
 	uint64_t clock = fal_sched_over(c->sched);
 	if (err == FAL_OK && clock >= p->ping_clock) {

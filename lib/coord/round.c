@@ -406,6 +406,7 @@ tell_end(struct fal_coord *c, double now, const struct fal_news *n)
 	const bool line = n->act.fate == FAL_FATE_LINE;
 	const bool steps = r.delta || line;
 	struct fal_line_ledger d = {
+		.hashed = c->conf.task_hashes,
 		.t = fal_coord_seconds(c, now),
 		.round = r.round,
 		.clock = r.clock,

@@ -73,6 +73,9 @@ static const struct key keys[] = {
 	KEY("job", "audit", CHOICE, audit, 0, 0,
 	    CHOICES({ "claims", FAL_JOB_AUDIT_CLAIMS }, { "sums", FAL_JOB_AUDIT_SUMS })),
 	KEY("job", "hashes", U32, hashes, 1, 1e6),
+	KEY("job", "task-hashes", CHOICE, task_hashes, 0, 0,
+	    CHOICES({ "no", FAL_JOB_TASK_HASHES_NO },
+		    { "yes", FAL_JOB_TASK_HASHES_YES })),
 	KEY("job", "verify", PERCENT, verify, 0, 100),
 	KEY("model", "file", TEXT, model, 1, FAL_INI_LINE),
 	KEY("model", "init", TEXT, init, 1, FAL_INI_LINE),
@@ -386,6 +389,12 @@ fal_job_has_test(const struct fal_job *job)
 {
 	return job->test_images != NULL || job->test != NULL ||
 	       (job->format == FAL_JOB_FORMAT_INDEX && job->test_samples > 0);
+}
+
+bool
+fal_job_hashes_tasks(const struct fal_job *job)
+{
+	return job->task_hashes == FAL_JOB_TASK_HASHES_YES || job->verify > 0;
 }
 
 /* Which formats have a key, and of these those that can do without it. */

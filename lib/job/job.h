@@ -55,6 +55,7 @@ enum fal_job_format {
 };
 enum fal_job_shuffle { FAL_JOB_SHUFFLE_WINDOW, FAL_JOB_SHUFFLE_FULL };
 
+enum fal_job_task_hashes { FAL_JOB_TASK_HASHES_NO, FAL_JOB_TASK_HASHES_YES };
 enum fal_job_clones { FAL_JOB_CLONES_YES, FAL_JOB_CLONES_NO };
 
 /* Which samples stand at the places of a part of each clock's tasks: any, those that
@@ -85,6 +86,7 @@ struct fal_job {
 	enum fal_job_eval eval;
 	enum fal_job_audit audit;
 	uint32_t hashes;
+	enum fal_job_task_hashes task_hashes;
 	double verify; /* per cent of the tasks that another key runs, too */
 
 	/* model.file and model.init, one at least; they and the four below are as
@@ -169,6 +171,10 @@ char *fal_job_path(const char *job_file, const char *path);
 
 /* Whether it names a test set. */
 bool fal_job_has_test(const struct fal_job *job);
+
+/* Whether claims carry the hash of what their task gave: job.task-hashes, or what needs
+ * it, job.verify. */
+bool fal_job_hashes_tasks(const struct fal_job *job);
 
 /* How its `n` training samples are cut into clocks and tasks. */
 struct fal_grid fal_job_grid(const struct fal_job *job, uint32_t n);

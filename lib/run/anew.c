@@ -263,7 +263,8 @@ compute(struct lane *l, uint32_t task)
 			 .room = fal_bfp_room(a->rack_conf.each.tasks) },
 		.batch = { a->samples, a->order, &a->setup.norm },
 		.first = p.first,
-		.count = p.count
+		.count = p.count,
+		.hashed = true
 	};
 	int err = fal_desk_run(l->desk, &job, &ran);
 	if (err < 0)

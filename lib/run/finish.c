@@ -5,6 +5,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* As it travels; what is not finite shows in the gradient. */
 static int64_t
@@ -36,9 +37,11 @@ flip(struct fal_sum *s, uint32_t block)
 /* Block by block, and hashes what comes of it; what is packed by way of memory that is
  * ours. */
 static int
-quantise(const struct fal_run *r, const struct fal_run_made *made, bool wrong,
+quantise(const struct fal_run_job *job, const struct fal_run_made *made,
 	 uint8_t hash[static FAL_TASK_HASH])
 {
+	const struct fal_run *r = &job->run;
+	bool wrong = job->flip;
 	const uint64_t n = fal_sum_len(r->sum);
 	struct fal_hash_state h;
 	float own[FAL_BLOCK];
@@ -53,10 +56,11 @@ quantise(const struct fal_run *r, const struct fal_run_made *made, bool wrong,
 		err = fal_sum_quantise_block(r->sum, b, g, r->exps[b], r->room);
 		if (err == FAL_OK && wrong)
 			wrong = !flip(r->sum, b);
-		if (err == FAL_OK)
+		if (err == FAL_OK && job->hashed)
 			fal_task_hash_block(&h, r->sum, b, r->exps[b]);
 	}
-	if (err == FAL_OK)
+	memset(hash, 0, FAL_TASK_HASH);
+	if (err == FAL_OK && job->hashed)
 		fal_task_hash_end(&h, hash);
 	return err;
 }
@@ -65,10 +69,9 @@ int
 fal_run_finish(const struct fal_run_job *job, const struct fal_run_made *made,
 	       struct fal_ran *ran)
 {
-	const struct fal_run *r = &job->run;
 	int err = FAL_OK;
 	if (made->grad != NULL)
-		err = quantise(r, made, job->flip, ran->hash);
+		err = quantise(job, made, ran->hash);
 	if (err < 0 && err != FAL_ENONFINITE)
 		return err;
 	ran->nonfinite = err == FAL_ENONFINITE;

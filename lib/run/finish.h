@@ -17,7 +17,8 @@ struct fal_run_job {
 	struct fal_run run;
 	struct fal_batch batch;
 	uint32_t first, count;
-	bool flip; /* it comes out with one bit wrong, for falcon-emulate(5) */
+	bool hashed; /* the hash of what it gives is wanted */
+	bool flip;   /* it comes out with one bit wrong, for falcon-emulate(5) */
 };
 
 /* What a task gave. */
@@ -30,9 +31,9 @@ struct fal_run_made {
 	uint32_t right;
 };
 
-/* The end of a task: the quantised gradient to run.sum (nothing for eval), its hash,
- * loss, right, samples and nonfinite to `ran`.  Those of fal_sum_quantise_block but
- * FAL_ENONFINITE. */
+/* The end of a task: the quantised gradient to run.sum (nothing for eval), its hash
+ * (0: not wanted), loss, right, samples and nonfinite to `ran`.  Those of
+ * fal_sum_quantise_block but FAL_ENONFINITE. */
 int fal_run_finish(const struct fal_run_job *job, const struct fal_run_made *made,
 		   struct fal_ran *ran);
 

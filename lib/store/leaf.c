@@ -6,8 +6,9 @@
 uint32_t
 fal_leaf_every(size_t n)
 {
-	enum { EACH = 1 << 20 };
-	return (uint32_t)((n + EACH - 1) / EACH);
+	enum { EACH = 1 << 20, LEAST = 16 };
+	const size_t every = (n + EACH - 1) / EACH;
+	return (uint32_t)(every > LEAST ? every : LEAST);
 }
 
 void

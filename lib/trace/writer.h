@@ -148,6 +148,7 @@ struct fal_line_ledger {
 	uint32_t first, samples, blocks;
 	enum fal_round_end end;
 	const char *why;     /* dropped, abandoned: a few words, static */
+	bool hashed;         /* it is known what each task gave */
 	bool delta;          /* changes of weights, not gradients */
 	double weight;       /* of a delta */
 	uint32_t among;      /* workers of whom the weight is a share; 0: it is none */

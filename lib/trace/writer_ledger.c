@@ -85,7 +85,7 @@ by_task(const void *a, const void *b)
 
 /* Claims, sorted, as ranges of tasks; and what each task gave. */
 static void
-put_claims(struct fal_buf *b, const struct fal_claim *v, uint32_t n)
+put_claims(struct fal_buf *b, const struct fal_claim *v, uint32_t n, bool hashed)
 {
 	fal_member_list(b, FAL_F_TASK_LIST);
 	for (uint32_t i = 0, count = 1; i < n; i += count, count = 1) {
@@ -95,6 +95,8 @@ put_claims(struct fal_buf *b, const struct fal_claim *v, uint32_t n)
 		fal_member_row(b, 2, row);
 	}
 	fal_json_close(b, ']');
+	if (!hashed)
+		return;
 	fal_member_list(b, FAL_F_HASHES);
 	for (uint32_t i = 0; i < n; i++) {
 		char hex[2 * FAL_CLAIM_HASH + 1];
@@ -106,7 +108,8 @@ put_claims(struct fal_buf *b, const struct fal_claim *v, uint32_t n)
 
 /* The tasks of a contribution.  A fenced one's list is what it had. */
 static void
-put_tasks(struct fal_buf *b, const struct fal_ledger *l, const struct fal_contrib *c)
+put_tasks(struct fal_buf *b, const struct fal_line_ledger *d, const struct fal_ledger *l,
+	  const struct fal_contrib *c)
 {
 	struct fal_claim *v = fal_calloc(c->tasks, sizeof(*v));
 	if (v == NULL) {
@@ -117,7 +120,7 @@ put_tasks(struct fal_buf *b, const struct fal_ledger *l, const struct fal_contri
 	for (uint32_t j = c->head; j != FAL_NONE; j = l->claim[j].next)
 		v[n++] = l->claim[j];
 	qsort(v, n, sizeof(*v), by_task);
-	put_claims(b, v, n);
+	put_claims(b, v, n, d->hashed);
 	free(v);
 }
 
@@ -164,7 +167,7 @@ put_contrib(struct fal_buf *b, const struct fal_line_ledger *d,
 	const struct fal_contrib *c = &l->contrib[i];
 	fal_json_open(b, '{');
 	fal_member_pair(b, FAL_F_C, c->id.worker, c->id.seq);
-	put_tasks(b, l, c);
+	put_tasks(b, d, l, c);
 	fal_member_num(b, FAL_F_BLOCKS, c->blocks);
 	if (c->fills != FAL_NONE)
 		fal_member_pair(b, FAL_F_FILLS, l->contrib[c->fills].id.worker,

@@ -183,7 +183,7 @@ tampered() {
 	forged "a contribution not fenced" 'first_line(any(.contrib[]; .fills);
 		del(.contrib[].fenced))'
 	local sum
-	for sum in sent added; do
+	for sum in added contrib[0].sum; do
 		forged "another digit in $sum" "first_line(true; .$sum |=
 			(if .[:1] == \"0\" then \"1\" else \"0\" end) + .[1:])"
 	done
@@ -254,7 +254,8 @@ caught() {
 	ip -n "$here" link set cable up
 	ip -n "$there" link set cable up
 	start_ready ps ip netns exec "$here" falcon-ps -jx -K "$keys/keyring" \
-		-l 192.0.2.1:0 -s "$state" -w 2 --set sync.scheme=bsp "${job[@]}"
+		-l 192.0.2.1:0 -s "$state" -w 2 --set sync.scheme=bsp --set job.hashes=1 \
+		"${job[@]}"
 	ps=$pid
 	for host in "$here" "$there"; do
 		start "$host" ip netns exec "$host" falcon-work -k "$keys/work.key" \

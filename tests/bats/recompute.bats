@@ -16,7 +16,7 @@ setup() {
 	tiny .
 	draw
 	job=(--set job.epochs=10 --set state.clocks=$((RANDOM % 6 + 2)) --set state.keep=100
-		tiny.job)
+		--set job.task-hashes=yes tiny.job)
 }
 
 teardown() {

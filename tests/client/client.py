@@ -12,7 +12,6 @@ import hashlib
 import hmac
 import math
 import os
-import select
 import socket
 import struct
 import sys
@@ -107,6 +106,7 @@ class Link:
         self.psk, self.public = base64.b64decode(psk), base64.b64decode(public)
         host, port = addr.rsplit(":", 1)
         self.s = socket.create_connection((host, int(port)))
+        self.s.settimeout(10)
         self.s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.sent = self.got = 0
         self.publications, self.newest = {}, 0
@@ -180,10 +180,11 @@ class Link:
     def read(self, n):
         out = b""
         while len(out) < n:
-            if not select.select([self.s], [], [], 10)[0]:
+            try:
+                some = self.s.recv(n - len(out))
+            except TimeoutError:
                 self.send(b"")  # a sign of life
                 continue
-            some = self.s.recv(n - len(out))
             if not some:
                 raise EOFError
             out += some
@@ -205,7 +206,13 @@ class Link:
             del self.publications[min(self.publications)]
 
     def receive(self):
-        """The next message."""
+        """The next message that is no sign of life."""
+        while not (message := self.record()):
+            pass
+        return message
+
+    def record(self):
+        """The next record that is one of a publication in use, or of the session."""
         while True:
             head = self.read(8)
             length, kind, flags, zero = struct.unpack("<IBBH", head)
@@ -225,8 +232,7 @@ class Link:
                 pub[1] += 1
                 out = ChaCha20Poly1305(pub[0]).decrypt(struct.pack("<4xQ", index), body[12:],
                                                        head + body[:12] + pub[2])
-            if out:
-                return unzip(out) if flags else out
+            return unzip(out) if flags else out
 
 
 # ---- exact sums --------------------------------------------------------------------------
@@ -270,17 +276,12 @@ def plane(numbers, w, rows):
     return b"".join(struct.pack("<I", columns[c][i]) for i in range(words) for c in range(128))
 
 
-def record(block, e, needed, v, seed):
+def record(block, e, needed, v):
     base = min(v)
     width = (max(v) - base).bit_length()
     rows = -(-len(v) // 128)
     low = [x - base for x in v] + [0] * (rows * 128 - len(v))
-    out = struct.pack("<IbbBBq", block, e, needed, width, seed is not None, base)
-    if seed is not None:
-        odd, total = Stream(seed, 3, block), 0
-        for x in v:
-            total += x * (odd.u64() | 1)
-        out += struct.pack("<Q", total & (1 << 64) - 1)
+    out = struct.pack("<IbbBBq", block, e, needed, width, 0, base)
     out += plane([x & 0xffffffff for x in low], min(width, 32), rows)
     if width > 32:
         out += plane([x >> 32 for x in low], width - 32, rows)
@@ -301,7 +302,6 @@ class Job:
         self.batch = ini.getint("batch", "size")
         self.task = ini.getint("batch", "task", fallback=min(max(self.batch // 64, 8), self.batch))
         self.whole = ini.get("data", "shuffle", fallback="window") == "full"
-        self.sums = ini.get("job", "audit", fallback="claims") == "sums"
         data = dict(ini["data"])
         self.mean = f32(float(data.get("mean", "0")))
         self.std = f32(float(data.get("std", "1")))
@@ -680,8 +680,7 @@ class Worker:
     def push(self, contribution, ticket):
         records, shard = b"", None
         for b, (needed, values) in enumerate(contribution["sums"]):
-            one = record(b, contribution["part"]["e"][b], needed, values,
-                         self.job.seed if self.job.sums else None)
+            one = record(b, contribution["part"]["e"][b], needed, values)
             if records and (self.route[b] != shard or len(records) + len(one) > MOST - 128):
                 self.say(PUSH, "82sI", ticket, self.epoch, rest=records)
                 records = b""

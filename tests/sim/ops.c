@@ -250,6 +250,7 @@ ops_begin(struct cluster *c, const struct kept *from,
 				       .shards = p->shards,
 				       .audit_sums = p->audit_sums,
 				       .hashes = p->hashes,
+				       .task_hashes = true,
 				       .verify = p->verify,
 				       .skips = p->toy.odd > 0,
 				       .numerics = p->require ? FAL_NUMERICS_REQUIRE

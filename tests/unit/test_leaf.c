@@ -112,8 +112,9 @@ every(void **state)
 	(void)state;
 	for (size_t n = 1; n < (size_t)1 << 31; n = n * 3 + 1)
 		assert_true(n / fal_leaf_every(n) <= (size_t)1 << 20);
-	assert_int_equal(fal_leaf_every(1), 1);
-	assert_int_equal(fal_leaf_every(1 << 20), 1);
+	assert_int_equal(fal_leaf_every(1), 16);
+	assert_int_equal(fal_leaf_every(1 << 20), 16);
+	assert_int_equal(fal_leaf_every((16 << 20) + 1), 17);
 }
 
 int

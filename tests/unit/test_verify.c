@@ -79,6 +79,7 @@ begin_job(const char *scheme, double verify, uint64_t seed)
 						 .epochs = 1 },
 				       .params = N,
 				       .entropy = seed,
+				       .task_hashes = true,
 				       .verify = verify,
 				       .min_workers = 1 };
 	conf.schedule.lr = 0.1;
