@@ -167,11 +167,8 @@ bool
 ps_record_said(struct ps_record *r, struct fal_diag *out)
 {
 	for (int i = 0; i < r->files; i++) {
-		if (r->file[i].said.text[0] == '\0')
-			continue;
-		*out = r->file[i].said;
-		r->file[i].said.text[0] = '\0';
-		return true;
+		if (ps_tape_said(&r->file[i], out))
+			return true;
 	}
 	return false;
 }

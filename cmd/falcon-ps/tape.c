@@ -154,11 +154,30 @@ fall_back(struct ps_tape *t, size_t done)
 	fal_buf_free(&line);
 }
 
+/* Where the next thing to be told stands. */
+static struct fal_diag *
+say(struct ps_tape *t)
+{
+	size_t i = 0;
+	while (i < TAPE_SAID - 1 && t->said[i].text[0] != '\0')
+		i++;
+	return &t->said[i];
+}
+
+bool
+ps_tape_said(struct ps_tape *t, struct fal_diag *out)
+{
+	*out = t->said[0];
+	memmove(t->said, t->said + 1, sizeof(t->said) - sizeof(t->said[0]));
+	t->said[TAPE_SAID - 1].text[0] = '\0';
+	return out->text[0] != '\0';
+}
+
 /* A pipe that is gone, or a device that is full, takes nothing any more. */
 static void
 give_up(struct ps_tape *t)
 {
-	fal_diag_set(&t->said, 0, "%s: %s: no more is written to it", t->path,
+	fal_diag_set(say(t), 0, "%s: %s: no more is written to it", t->path,
 		     strerror(errno));
 	close(t->fd);
 	t->fd = -1;
@@ -181,7 +200,7 @@ ps_tape_flush(struct ps_tape *t)
 	if (done == all.n && t->out.err == 0 && all.err == 0) {
 		remember(t, all.p, all.n);
 		if (was)
-			fal_diag_set(&t->said, 0,
+			fal_diag_set(say(t), 0,
 				     "%s: is written again: %llu line%s %s missing",
 				     t->path, (unsigned long long)t->gap.lines,
 				     fal_text_s(t->gap.lines),
@@ -191,7 +210,7 @@ ps_tape_flush(struct ps_tape *t)
 		give_up(t);
 	} else {
 		if (!was)
-			fal_diag_set(&t->said, 0,
+			fal_diag_set(say(t), 0,
 				     "%s: %s: lines are missing from here on; the job "
 				     "goes on",
 				     t->path, strerror(errno));
@@ -207,7 +226,7 @@ ps_tape_sync(struct ps_tape *t)
 	ps_tape_flush(t);
 	/* Of a pipe there is nothing to sync. */
 	if (t->seeks && t->fd >= 0 && FAL_TRY(FSYNC, -1, fsync(t->fd)) < 0)
-		fal_diag_set(&t->said, 0, "%s: %s: may not outlive a loss of power",
+		fal_diag_set(say(t), 0, "%s: %s: may not outlive a loss of power",
 			     t->path, strerror(errno));
 }
 

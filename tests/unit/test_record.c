@@ -1,14 +1,16 @@
 /* The history that a follower gets: what lasts, and the last 100 clocks; no more, however
- * long the job is. */
+ * long the job is.  What is to be told of its files. */
 #include "../../cmd/falcon-ps/record.h"
 #include "../../cmd/falcon-ps/tape.h"
 
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -120,12 +122,46 @@ suspects(void **state)
 	ps_record_close(&r);
 }
 
+/* A gap that begins and is over before anybody asks is told in that order. */
+static void
+told(void **state)
+{
+	char path[] = "/tmp/record.XXXXXX";
+	const int fd = mkstemp(path);
+	struct ps_record r = { 0 };
+	struct fal_diag said;
+	struct rlimit was, little;
+	(void)state;
+	assert_true(fd >= 0 && close(fd) == 0);
+	assert_int_equal(ps_record_file(&r, path, &said), FAL_OK);
+	assert_int_equal(getrlimit(RLIMIT_FSIZE, &was), 0);
+	little = (struct rlimit){ 4096, was.rlim_max };
+	signal(SIGXFSZ, SIG_IGN);
+	add(&r, "job", 0);
+	ps_record_flush(&r);
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &little), 0);
+	for (unsigned i = 1; i < 200; i++)
+		add(&r, "clock", i);
+	ps_record_flush(&r);
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
+	add(&r, "clock", 200);
+	ps_record_flush(&r);
+	assert_true(ps_record_said(&r, &said));
+	assert_non_null(strstr(said.text, ": lines are missing from here on"));
+	assert_true(ps_record_said(&r, &said));
+	assert_non_null(strstr(said.text, ": is written again: "));
+	assert_false(ps_record_said(&r, &said));
+	ps_record_close(&r);
+	unlink(path);
+}
+
 int
 main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(history),
 					    cmocka_unit_test(chained),
-					    cmocka_unit_test(suspects) };
+					    cmocka_unit_test(suspects),
+					    cmocka_unit_test(told) };
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
