@@ -43,8 +43,18 @@ ps_tape_add(struct ps_tape *t, const char *line, size_t n)
 	if (t->fd < 0)
 		return;
 	fal_put_bytes(&t->out, line, n);
-	if (t->out.n >= TAPE_MUCH || t->out.err < 0)
+	const bool copied = t->out.err == FAL_OK;
+	t->out.err = FAL_OK;
+	if (t->out.n >= TAPE_MUCH || !copied)
 		ps_tape_flush(t);
+	if (copied)
+		return;
+	/* There was no memory for a copy: from where it is, behind the others. */
+	struct fal_buf out = t->out;
+	t->out = (struct fal_buf){ .p = (uint8_t *)(uintptr_t)line, .n = n };
+	ps_tape_flush(t);
+	t->out = out;
+	fal_buf_clear(&t->out);
 }
 
 /* Writes behind the whole lines; returns the bytes that were taken.  Not all: errno says
@@ -86,11 +96,15 @@ remember(struct ps_tape *t, const uint8_t *p, size_t n)
 	size_t first = 0;
 	if (t->size == 0)
 		first = (size_t)((uint8_t *)memchr(p, '\n', n) + 1 - p);
+	t->size += n;
 	fal_put_bytes(&t->tail, p + first, n - first);
+	if (t->tail.err < 0) /* nothing can be taken back */
+		fal_buf_clear(&t->tail);
+	if (t->tail.n == 0)
+		return;
 	const size_t at = tail_of(&t->tail);
 	memmove(t->tail.p, t->tail.p + at, t->tail.n - at);
 	t->tail.n -= at;
-	t->size += n;
 }
 
 /* These n bytes of lines are missing. */
@@ -188,17 +202,17 @@ ps_tape_flush(struct ps_tape *t)
 {
 	struct fal_buf all = { 0 };
 	const bool was = t->gap.lines > 0;
-	if (t->fd < 0 || (t->out.n == 0 && t->out.err == 0))
+	if (t->fd < 0 || t->out.n == 0)
 		return;
-	if (was)
+	if (was) {
 		put_gap(&t->gap, &all);
-	fal_put_bytes(&all, t->out.p, t->out.n);
+		fal_put_bytes(&all, t->out.p, t->out.n);
+	}
+	const struct fal_buf *what = was ? &all : &t->out;
 	errno = ENOMEM;
-	size_t done = 0;
-	if (t->out.err == 0 && all.err == 0)
-		done = put(t, all.p, all.n);
-	if (done == all.n && t->out.err == 0 && all.err == 0) {
-		remember(t, all.p, all.n);
+	const size_t done = what->err == FAL_OK ? put(t, what->p, what->n) : 0;
+	if (done == what->n && what->err == FAL_OK) {
+		remember(t, what->p, what->n);
 		if (was)
 			fal_diag_set(say(t), 0,
 				     "%s: is written again: %llu line%s %s missing",

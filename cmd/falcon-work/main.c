@@ -93,7 +93,12 @@ check(const struct given *t, const char *addr, struct work_opt *opt)
 		fal_cli_err(PROG, "%s", diag.text);
 		return FAL_EXIT_USAGE;
 	}
-	if (t->lanes != NULL && parse_lanes(t->lanes, opt) < 0)
+	const int err = t->lanes != NULL ? parse_lanes(t->lanes, opt) : FAL_OK;
+	if (err == FAL_ENOMEM) {
+		fal_cli_err(PROG, "%s", fal_strerror(err));
+		return FAL_EXIT_NO;
+	}
+	if (err < 0)
 		return usage("lanes", t->lanes, "MIN:MAX, or a number");
 	if (t->name != NULL && !fal_name_valid(t->name))
 		return usage("name", t->name, "1 to 63 of A-Z a-z 0-9 . _ -");

@@ -31,6 +31,7 @@ on_over(uv_timer_t *t)
 	struct session *s = t->data;
 	s->over = true;
 	uv_close((uv_handle_t *)&s->timer, NULL);
+	uv_close((uv_handle_t *)&s->soon, NULL);
 	uv_close((uv_handle_t *)&s->on_term, NULL);
 	uv_close((uv_handle_t *)&s->on_int, NULL);
 	kit_stop(&s->kit);
@@ -121,6 +122,22 @@ session_after(struct session *s, int err)
 	} else if (s->leaving && fal_agent_left(s->agent)) {
 		session_end(s, FAL_EXIT_DONE);
 	}
+}
+
+static void
+on_soon(uv_timer_t *t)
+{
+	struct session *s = t->data;
+	if (s->chan != NULL && s->trouble < 0)
+		session_after(s, FAL_OK);
+	s->trouble = FAL_OK;
+}
+
+void
+session_trouble(struct session *s, int err)
+{
+	s->trouble = err;
+	uv_timer_start(&s->soon, on_soon, 0, 0);
 }
 
 static void
@@ -256,9 +273,10 @@ start(struct session *s)
 	if (uv_loop_init(&s->loop) < 0)
 		return FAL_EIO;
 	uv_timer_init(&s->loop, &s->timer);
+	uv_timer_init(&s->loop, &s->soon);
 	uv_signal_init(&s->loop, &s->on_term);
 	uv_signal_init(&s->loop, &s->on_int);
-	s->timer.data = s->on_term.data = s->on_int.data = s;
+	s->timer.data = s->soon.data = s->on_term.data = s->on_int.data = s;
 	uv_signal_start(&s->on_term, on_signal, SIGTERM);
 	uv_signal_start(&s->on_int, on_signal, SIGINT);
 	return FAL_OK;

@@ -13,6 +13,7 @@ struct session {
 	const struct work_opt *opt;
 	uv_loop_t loop;
 	uv_timer_t timer; /* retry, deadline of WELCOME or of leaving, or the end */
+	uv_timer_t soon;  /* `trouble` is looked at */
 	uv_signal_t on_term, on_int;
 	char addr[FAL_ADDR_MAX + 16];
 	uint8_t instance[FAL_INSTANCE]; /* of this process */
@@ -54,6 +55,10 @@ void session_end(struct session *s, int code);
 
 /* After each call of the agent, which returned `err`. */
 void session_after(struct session *s, int err);
+
+/* Something went wrong in a callback, which goes on: the session ends when it has
+ * returned. */
+void session_trouble(struct session *s, int err);
 
 /* The agent is about to leave: with its last claims answered, and in time. */
 void session_leave(struct session *s);

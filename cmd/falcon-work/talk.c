@@ -19,7 +19,7 @@ agent_send(void *arg, const struct fal_buf *msg, bool bulk)
 		return;
 	int err = fal_chan_send(s->chan, msg, bulk ? FAL_SEND_BULK : FAL_SEND_CONTROL);
 	if (err < 0 && err != FAL_ESTATE) /* closing: all was said */
-		s->trouble = err;
+		session_trouble(s, err);
 }
 
 void
@@ -32,7 +32,7 @@ session_send(struct session *s, struct fal_msg *m)
 		agent_send(s, &out, false);
 	fal_buf_free(&out);
 	if (err < 0)
-		s->trouble = err;
+		session_trouble(s, err);
 }
 
 static void
@@ -65,7 +65,7 @@ agent_run(void *arg, uint32_t lane, const struct fal_run *run)
 	struct session *s = arg;
 	int err = kit_run(&s->kit, lane, run);
 	if (err < 0)
-		s->trouble = err;
+		session_trouble(s, err);
 }
 
 static void
