@@ -194,11 +194,11 @@ gone(struct ps_server *s, const struct ps_session *session, const char *why)
 			"scheduler");
 }
 
-/* Ends a session that did what it may not. */
+/* Ends a session for cause; `key`: that its key is not good any more. */
 static void
-refuse(struct ps_server *s, struct ps_session *session, const char *why)
+send_away(struct ps_server *s, struct ps_session *session, bool key, const char *why)
 {
-	struct fal_msg m = { .type = FAL_MSG_REFUSE };
+	struct fal_msg m = { .type = FAL_MSG_REFUSE, .refuse.key = key };
 	struct fal_buf out = { 0 };
 	struct fal_diag text;
 	fal_diag_set(&text, 0, "%.250s", why);
@@ -211,13 +211,20 @@ refuse(struct ps_server *s, struct ps_session *session, const char *why)
 	fal_chan_close(session->chan);
 }
 
+/* Ends a session that did what it may not. */
+static void
+refuse(struct ps_server *s, struct ps_session *session, const char *why)
+{
+	send_away(s, session, false, why);
+}
+
 void
 ps_unwelcome(void *arg, struct fal_chan *c, const char *why)
 {
 	struct ps_server *s = arg;
 	for (size_t i = 0; i < s->sessions.n; i++)
 		if (s->sessions.v[i]->chan == c)
-			refuse(s, s->sessions.v[i], why);
+			send_away(s, s->sessions.v[i], true, why);
 	ps_after_event(s);
 }
 

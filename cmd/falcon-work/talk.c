@@ -261,12 +261,13 @@ on_later(struct session *s, const struct fal_msg *m)
 	fal_diag_set(&s->later, 0, "%s: %s", s->addr, m->later.why);
 }
 
-/* Before WELCOME it is the key that is not permitted, between READY and the first word of
- * the scheduler this machine's numerics. */
+/* Before WELCOME it is the key that is not permitted, later it may be so no more; between
+ * READY and the first word of the scheduler it is this machine's numerics. */
 static void
 on_refuse(struct session *s, const struct fal_msg *m)
 {
-	const bool judged = !s->welcome || (s->ready && !s->admitted);
+	const bool judged =
+		m->refuse.key != 0 || !s->welcome || (s->ready && !s->admitted);
 	fal_cli_err(PROG, "%s: refused: %s", s->addr, m->refuse.why);
 	session_end(s, judged ? FAL_EXIT_NOPERM : FAL_EXIT_NO);
 }

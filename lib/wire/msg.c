@@ -99,7 +99,7 @@ static const struct desc descs[] = {
 	     F(U32, eval.count)),
 	DESC(PING, COORDINATOR, 1, F(U64, ping.stamp)),
 	DESC(DONE, COORDINATOR, 1, F(STR256, done.why)),
-	DESC(REFUSE, COORDINATOR, 1, F(STR256, refuse.why)),
+	DESC(REFUSE, COORDINATOR, 2, F(STR256, refuse.why), F(U8, refuse.key)),
 	DESC(ACCOUNT, COORDINATOR, 1, F(U64, account.mark)),
 	DESC(DRAIN, COORDINATOR, 1, F(STR256, drain.why)),
 	DESC(LATER, COORDINATOR, 1, F(STR256, later.why)),

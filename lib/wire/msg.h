@@ -201,7 +201,11 @@ struct fal_msg {
 		} leave;
 		struct {
 			char why[FAL_MSG_WHY];
-		} done, refuse, drain, later;
+		} done, drain, later;
+		struct {
+			char why[FAL_MSG_WHY];
+			uint8_t key; /* 1: its key is not good any more */
+		} refuse;
 		struct {
 			uint64_t stamp;
 			uint64_t steps; /* pong: how far its lanes are, in any unit */

@@ -221,7 +221,7 @@ half_open() {
 	status=0
 	wait "${workers[0]}" || status=$?
 	same "status of the worker that is out" "$status" 77
-	has "$(cat out.err)" "key does not match"
+	has "$(cat out.err)" "refused: key 'work' was revoked"
 	keys=second work helper --lanes 1
 	judge
 	wait "${workers[1]}"

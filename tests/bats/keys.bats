@@ -47,7 +47,7 @@ ids() {
 	falcon-key revoke -K "$keys/keyring" w1
 	falcon-key revoke -K "$keys/keyring" observe
 	kill -HUP "$ps"
-	ended "${workers[0]}" a 1
+	ended "${workers[0]}" a 77
 	has "$(<a.err)" "$ready: refused: key 'w1' was revoked"
 	soon "the coordinator's word" grep -qF "w1: refused: key 'w1' was revoked" ps.err
 	has "$(<ps.err)" "keyring: read again: 5 keys"
@@ -71,7 +71,7 @@ ids() {
 	until=$(date -ud '+2 seconds' +%Y-%m-%dT%H:%M:%SZ)
 	sed -i "/^w1 /s/\$/ $until/" "$keys/keyring"
 	kill -HUP "$ps"
-	ended "${workers[0]}" a 1
+	ended "${workers[0]}" a 77
 	[ "$(date -u +%s)" -ge "$(date -ud "$until" +%s)" ]
 	has "$(<a.err)" "$ready: refused: key 'w1' has expired"
 	soon "the coordinator's word" grep -qF "w1: refused: key 'w1' has expired" ps.err
@@ -97,7 +97,7 @@ ids() {
 	at_clock 3
 	falcon-key revoke -K "$keys/keyring" w1 "$old"
 	kill -HUP "$ps"
-	ended "${workers[0]}" a 1
+	ended "${workers[0]}" a 77
 	has "$(<a.err)" "key 'w1' was revoked"
 	judge
 	same "who stayed" "$(events leave | grep -c '"worker":"b"' || :)" 0

@@ -557,7 +557,7 @@ class Worker:
         self.why = rest[2:].decode()
 
     def on_refuse(self, rest):
-        sys.exit("refused: " + rest[2:].decode())
+        sys.exit("refused: " + rest[2 : 2 + rest[0] + 256 * rest[1]].decode())
 
     HEARD = {
         WELCOME: ("QIIII", on_welcome), TEXT: ("BI", on_text), VERSION: ("QQB", on_version),
