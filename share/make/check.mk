@@ -77,13 +77,13 @@ sim: $(SIM)
 	$(SIM) $(SEEDS) $(FROM)
 
 # Calls that fail, one after the other (base/fault.h), through what the programs do: minutes.
-# SCENARIO names some of what tests/points/run has.
+# SCENARIO names some of what tests/points/run has; SAMPLE: so many calls only, drawn.
 .PHONY: faults faulty
 faulty: deps-check
 	@$(MAKE) --no-print-directory MODE=fault B=$(MODES)/fault all
 
 faults: faulty
-	tests/points/run $(MODES)/fault $(SCENARIO)
+	tests/points/run $(if $(SAMPLE),-n $(SAMPLE)) $(MODES)/fault $(SCENARIO)
 
 # Faults put in on purpose, one after the other: each must be found.  Minutes; MUTANTS
 # names some of tests/mutants/*.patch.
