@@ -7,6 +7,7 @@
 #include "cli/cli.h"
 #include "cli/file.h"
 #include "job/job.h"
+#include "journal.h"
 #include "model/safetensors.h"
 #include "sec/hash.h"
 #include "stat.h"
@@ -20,7 +21,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { TEXT_MAX = 1 << 20 }; /* bytes of a job or result */
+enum { TEXT_MAX = 1 << 20 };     /* bytes of a job or result */
+enum { JOURNAL_MAX = 64 << 20 }; /* and of a journal */
 
 struct folder {
 	const char *dir;
@@ -37,9 +39,10 @@ stat_is_folder(const char *path)
 	return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
-/* DIR/name into `out`; false: it is not there, which is found, or cannot be read. */
+/* DIR/name into `out`; false: it is not there, which is found if it must be, or cannot be
+ * read. */
 static bool
-read_file(struct folder *f, const char *name, size_t most, struct fal_buf *out)
+read_file(struct folder *f, const char *name, size_t most, bool must, struct fal_buf *out)
 {
 	struct fal_diag diag = { "" };
 	char *path = NULL;
@@ -47,7 +50,9 @@ read_file(struct folder *f, const char *name, size_t most, struct fal_buf *out)
 		path = NULL;
 	int err = path != NULL ? fal_cli_read(path, most, out, &diag) : FAL_ENOMEM;
 	free(path);
-	if (err == FAL_ENOENT) {
+	if (err == FAL_ENOENT && !must) {
+		return false;
+	} else if (err == FAL_ENOENT) {
 		fal_audit_found(f->audit, "%s: is not there", name);
 	} else if (err < 0) {
 		fal_cli_err(PROG, "%s",
@@ -106,7 +111,7 @@ check_job(struct folder *f)
 	struct fal_buf text = { 0 };
 	uint8_t digest[FAL_HASH_BYTES];
 	char hex[2 * FAL_HASH_BYTES + 1];
-	if (!read_file(f, "job", TEXT_MAX, &text))
+	if (!read_file(f, "job", TEXT_MAX, true, &text))
 		return;
 	fal_hash(text.p, text.n, digest);
 	fal_hex(digest, sizeof(digest), hex);
@@ -169,7 +174,7 @@ check_model(struct folder *f)
 	struct fal_buf bytes = { 0 };
 	uint8_t digest[FAL_HASH_BYTES];
 	char hex[2 * FAL_HASH_BYTES + 1];
-	if (!read_file(f, "model.safetensors", SIZE_MAX / 2, &bytes))
+	if (!read_file(f, "model.safetensors", SIZE_MAX / 2, true, &bytes))
 		return;
 	fal_sha256(bytes.p, bytes.n, digest);
 	fal_hex(digest, sizeof(digest), hex);
@@ -184,7 +189,7 @@ check_result(struct folder *f)
 {
 	struct fal_buf text = { 0 };
 	const char *sha256, *hash, *chain;
-	if (!read_file(f, "result.json", TEXT_MAX, &text))
+	if (!read_file(f, "result.json", TEXT_MAX, true, &text))
 		return;
 	json_error_t why;
 	json_t *o = json_loadb((char *)text.p, text.n, 0, &why);
@@ -202,8 +207,22 @@ check_result(struct folder *f)
 	fal_buf_free(&text);
 }
 
+static void
+check_journal(struct folder *f, const struct stat_policies *policies)
+{
+	struct fal_buf text = { 0 };
+	const bool done = f->told->sha256[0] != '\0';
+	const bool must = policies->n > 1 ||
+			  (policies->n > 0 && strcmp(policies->v[0].by, "job") != 0);
+	const bool is = read_file(f, "policy.jsonl", JOURNAL_MAX, must, &text);
+	if (is && stat_journal_audit(policies, &text, done, f->audit) == FAL_ENOMEM)
+		no_memory(f);
+	fal_buf_free(&text);
+}
+
 int
-stat_folder_audit(const char *dir, struct fal_audit *a)
+stat_folder_audit(const char *dir, const struct stat_policies *policies,
+		  struct fal_audit *a)
 {
 	struct folder f = {
 		.dir = dir, .audit = a, .told = fal_audit_told(a), .code = FAL_EXIT_DONE
@@ -215,6 +234,8 @@ stat_folder_audit(const char *dir, struct fal_audit *a)
 		check_model(&f);
 	if (f.told->sha256[0] != '\0' && f.code == FAL_EXIT_DONE)
 		check_result(&f);
+	if (f.told->hash[0] != '\0' && f.code == FAL_EXIT_DONE)
+		check_journal(&f, policies);
 	fal_job_free(&f.job);
 	return f.code;
 }

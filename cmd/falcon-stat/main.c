@@ -44,6 +44,28 @@ struct options {
 	struct stat_recompute recompute;
 };
 
+/* What an audit gathers of a trace. */
+struct auditing {
+	struct fal_audit *audit;
+	bool journal; /* is to be held against it */
+	struct stat_policies policies;
+};
+
+static int
+audit_line(void *arg, struct fal_trace_line *l)
+{
+	struct auditing *is = arg;
+	int err = fal_audit_line(is->audit, l);
+	return err == FAL_OK && is->journal ? stat_policies_line(&is->policies, l) : err;
+}
+
+static int
+audit_cut(void *arg, struct fal_trace_line *l)
+{
+	struct auditing *is = arg;
+	return fal_audit_cut(is->audit, l);
+}
+
 static int
 run_audit(const struct stat_source *src, const struct options *o)
 {
@@ -57,10 +79,11 @@ run_audit(const struct stat_source *src, const struct options *o)
 	struct fal_buf out = { 0 };
 	fal_audit_demand(a, FAL_AUDIT_CHAIN | FAL_AUDIT_CLOCKS |
 				    (o->partial ? 0 : FAL_AUDIT_END));
-	const struct stat_take take = { fal_audit_line, fal_audit_cut, a };
+	struct auditing is = { .audit = a, .journal = src->folder != NULL };
+	const struct stat_take take = { audit_line, audit_cut, &is };
 	int code = stat_source_read(src, &take);
 	if (code == FAL_EXIT_DONE && src->folder != NULL)
-		code = stat_folder_audit(src->folder, a);
+		code = stat_folder_audit(src->folder, &is.policies, a);
 	if (code != FAL_EXIT_DONE)
 		goto free_a;
 	int err = fal_audit_end(a, &v, &diag);
@@ -82,6 +105,7 @@ run_audit(const struct stat_source *src, const struct options *o)
 	code = v.ok ? FAL_EXIT_DONE : FAL_EXIT_NO;
 	code = finish(&out, o->json, anew ? stat_recomputed_code(&r) : code);
 free_a:
+	stat_policies_free(&is.policies);
 	fal_audit_free(a);
 	return code;
 }

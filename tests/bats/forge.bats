@@ -57,3 +57,50 @@ ran() {
 	same status "$status" 0
 	[ "$(sed -n 's/^forged \([0-9]*\),.*/\1/p' <<<"$output")" -ge 95 ]
 }
+
+# found WHAT: the folder, with the lines on stdin for its journal, is not one whole run.
+found() {
+	chain >"$state/policy.jsonl"
+	run falcon-stat --audit "$state"
+	same "status ($output)" "$status" 1
+	has "$output" "policy.jsonl: $1"
+}
+
+@test "a journal that is not what the trace says is found" {
+	local n
+	draw
+	tiny .
+	job=(--set job.epochs=40 tiny.job)
+	serve
+	slow a 1 800
+	for n in 1 2 3; do
+		at_clock "$n"
+		falcon-sync -k "$keys/control.key" "$ready" set scheme=epsp:$((n % 2 + 1))
+	done
+	work hurry --lanes 1
+	ended "$ps" ps
+	falcon-stat --audit "$state"
+	cp "$state/policy.jsonl" was
+	same "lines of the journal" "$(wc -l <was)" 3
+	n=$((RANDOM % 3 + 1))
+	sed "${n}d" was | found "line $n is not the trace's change"
+	sed "${n}s/\"by\":\"[^\"]*\"/\"by\":\"eve\"/" was |
+		found "line $n is not the trace's change by 'control'"
+	sed "${n}s/\"clock\":/&9/" was | found "line $n is not the trace's change"
+	sed "${n}s/epsp:[12]/epsp:3/" was | found "line $n is not the trace's change"
+	sed "${n}p" was | found "line "
+	sed '1{h;d};2G' was | found "line 1 is not the trace's change"
+	sed '$p' was | found "line 4 is a change that the trace has not"
+	found "line 1 is not the trace's change" </dev/null
+	sed "${n}s/.*/{}/" was | found "line $n is none"
+	# Not chained anew.
+	sed "${n}s/\"time\":/&1/" was >"$state/policy.jsonl"
+	run -1 falcon-stat --audit "$state"
+	has "$output" "policy.jsonl: line $n does not chain the line before, or was changed"
+	rm "$state/policy.jsonl"
+	run -1 falcon-stat --audit "$state"
+	has "$output" "policy.jsonl: is not there"
+	# What is torn at the end is no line; and of the job's end nothing else is wrong.
+	{ cat was; printf '{"clock":9,"ver'; } >"$state/policy.jsonl"
+	run -0 falcon-stat --audit "$state"
+}

@@ -136,7 +136,7 @@ disturbed() {
 	begin
 	has "$(cat ps.err)" "tiny: resumed at clock 0 of 48; "
 	ended "$ps" ps
-	falcon-stat --audit "$state/trace.jsonl"
+	falcon-stat --audit "$state"
 	same "from when it holds" "$(jq -c 'select(.ev == "policy" and .scheme == "epsp:2") |
 		[.clock, .version]' "$state/trace.jsonl" | uniq)" "[$clock,$clock]"
 	same "lines of the journal" "$(wc -l <"$state/policy.jsonl")" 1

@@ -80,7 +80,7 @@ done_well() {
 	local clocks=${1:-80}
 	work hurry --lanes 1
 	ended "$ps" ps
-	run falcon-stat --audit "$state/trace.jsonl"
+	run falcon-stat --audit "$state"
 	same "status of the audit ($output)" "$status" 0
 	has "$output" "audit: ok: $clocks clocks, $((8 * clocks)) tasks,"
 }
