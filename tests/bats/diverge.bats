@@ -64,15 +64,31 @@ diverged() {
 	[ ! -e "$state/result.json" ] || [ ! -s "$state/result.json" ]
 }
 
-@test "an error of falcon-ps itself: the job fails so, too, with its newest version" {
+# lost [OPTION...]: a coordinator that has no memory at its sixth clock; its worker.
+lost() {
 	start_ready ps "$bin/tests/falcon-ps-lost" -jx -K "$keys/keyring" -l 127.0.0.1:0 \
-		-s "$state" tiny.job
+		-s "$state" "$@" tiny.job
 	ps=$pid
 	work a --lanes 1
 	local status=0
 	wait "$ps" || status=$?
 	same "status: $(cat ps.err)" "$status" 1
 	has "$(cat ps.err)" "out of memory"
+}
+
+@test "an error of falcon-ps itself: the job goes on from its last snapshot" {
+	lost
+	has "$(cat ps.err)" "out of memory; goes on from its last snapshot when it is started again"
+	rm ps.ready
+	job=(tiny.job)
+	serve
+	ended "$ps" ps
+	has "$(cat "$state/trace.jsonl")" '"ev":"restart"'
+	falcon-stat --audit "$state"
+}
+
+@test "where there is none it has failed, with its newest version" {
+	lost --set sync.scheme=asp
 	has "$(cat ps.err)" "tiny: what it was at clock 6 is in $state/model.safetensors"
 	same clock "$(member clock)" 6
 	has "$(member failed)" "out of memory"
@@ -84,7 +100,8 @@ diverged() {
 	has "$(cat a.err)" "out of memory"
 	falcon-work -j --eval "$state/model.safetensors" tiny.job >judged
 	jq -e '.loss < 5' judged
-	run falcon-ps -jx -K "$keys/keyring" -l 127.0.0.1:0 -s "$state" tiny.job
+	run falcon-ps -jx -K "$keys/keyring" -l 127.0.0.1:0 -s "$state" \
+		--set sync.scheme=asp tiny.job
 	same "status of another start" "$status" 1
 	has "$output" "the job has failed"
 }

@@ -20,7 +20,7 @@ for_test() {
 # $ps.
 serve_at() {
 	start_ready ps falcon-ps -jx -K "$keys/keyring" -l "$1" -s "$state" \
-		--set job.hashes=1 "${job[@]}" "${@:2}"
+		"${job[@]}" "${@:2}"
 	ps=$pid
 }
 

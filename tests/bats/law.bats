@@ -10,7 +10,7 @@ setup_file() {
 
 setup() {
 	for_test
-	job=(--set data.samples=6000 --set data.test-samples=1000 --set job.epochs=2
+	job=(--set job.hashes=1 --set data.samples=6000 --set data.test-samples=1000 --set job.epochs=2
 		--set schedule.warmup=5 --set job.audit=sums "$root/share/jobs/fashion.job")
 	cd "$BATS_TEST_TMPDIR" || return 1
 }
@@ -254,8 +254,7 @@ caught() {
 	ip -n "$here" link set cable up
 	ip -n "$there" link set cable up
 	start_ready ps ip netns exec "$here" falcon-ps -jx -K "$keys/keyring" \
-		-l 192.0.2.1:0 -s "$state" -w 2 --set sync.scheme=bsp --set job.hashes=1 \
-		"${job[@]}"
+		-l 192.0.2.1:0 -s "$state" -w 2 --set sync.scheme=bsp "${job[@]}"
 	ps=$pid
 	for host in "$here" "$there"; do
 		start "$host" ip netns exec "$host" falcon-work -k "$keys/work.key" \

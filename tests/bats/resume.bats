@@ -149,7 +149,7 @@ disturbed() {
 
 # not_that_journal: a start refuses the one that is there.
 not_that_journal() {
-	run timeout 20 falcon-ps -x -K "$keys/keyring" -l unix:sock -s "$state" --set job.hashes=1 "${job[@]}"
+	run timeout 20 falcon-ps -x -K "$keys/keyring" -l unix:sock -s "$state" "${job[@]}"
 	same "status ($output)" "$status" 2
 	[[ $output =~ "policy.jsonl: its line "[12]" is not the one that the snapshot was taken at" ]]
 }
@@ -248,7 +248,7 @@ order() {
 	same "status ($output)" "$status" "$want"
 	[ "$want" = 0 ] || has "$output" "give the file itself"
 	# Done is done.
-	run falcon-ps -x -K "$keys/keyring" -l unix:sock -s "$state" --set job.hashes=1 "${job[@]}"
+	run falcon-ps -x -K "$keys/keyring" -l unix:sock -s "$state" "${job[@]}"
 	same "status ($output)" "$status" 0
 }
 
@@ -288,11 +288,11 @@ epochs() {
 	same "lines that count" "$(falcon-stat --json "$state/trace.jsonl" | jq .clocks)" 48
 	# Fewer are another job; as many are done.
 	epochs $((first + some))
-	run timeout 20 falcon-ps -x -K "$keys/keyring" -l unix:sock -s "$state" --set job.hashes=1 "${job[@]}"
+	run timeout 20 falcon-ps -x -K "$keys/keyring" -l unix:sock -s "$state" "${job[@]}"
 	same "status ($output)" "$status" 1
 	has "$output" "holds the state of another job: "
 	epochs 12
-	run timeout 20 falcon-ps -x -K "$keys/keyring" -l unix:sock -s "$state" --set job.hashes=1 "${job[@]}"
+	run timeout 20 falcon-ps -x -K "$keys/keyring" -l unix:sock -s "$state" "${job[@]}"
 	same "status ($output)" "$status" 0
 }
 
@@ -315,7 +315,7 @@ epochs() {
 	work c --lanes 1
 	ended "$ps" ps
 	epochs 3
-	run timeout 20 falcon-ps -x -K "$keys/keyring" -l unix:sock -s "$state" --set job.hashes=1 "${job[@]}"
+	run timeout 20 falcon-ps -x -K "$keys/keyring" -l unix:sock -s "$state" "${job[@]}"
 	same "status ($output)" "$status" 75
 	has "$output" "the job was begun there and is to have more epochs; there is no snapshot"
 	[ -e "$state/result.json" ]
@@ -329,7 +329,7 @@ epochs() {
 	kill -TERM "$ps"
 	ended "$ps" ps 75
 	same "snapshots" "$(find "$state" -name 'snapshot*')" ""
-	run falcon-ps -x -K "$keys/keyring" -l unix:sock -s "$state" --set job.hashes=1 "${job[@]}"
+	run falcon-ps -x -K "$keys/keyring" -l unix:sock -s "$state" "${job[@]}"
 	same "a start on it ($output)" "$status" 75
 	has "$output" "there is no snapshot to go on from: --restart begins"
 }

@@ -25,6 +25,7 @@ tiny() {
 		name = tiny
 		seed = 1
 		epochs = 2
+		hashes = 1
 		[model]
 		file = tiny.model
 		[data]
