@@ -66,7 +66,7 @@ diverged() {
 
 # lost [OPTION...]: a coordinator that has no memory at its sixth clock; its worker.
 lost() {
-	start_ready ps "$bin/tests/falcon-ps-lost" -jx -K "$keys/keyring" -l 127.0.0.1:0 \
+	start_ready ps "$bin/tests/falcon-ps-lost" -jx -K "$keys/keyring" -l unix:sock \
 		-s "$state" "$@" tiny.job
 	ps=$pid
 	work a --lanes 1
@@ -79,9 +79,8 @@ lost() {
 @test "an error of falcon-ps itself: the job goes on from its last snapshot" {
 	lost
 	has "$(cat ps.err)" "out of memory; goes on from its last snapshot when it is started again"
-	rm ps.ready
 	job=(tiny.job)
-	serve
+	at_unix
 	ended "$ps" ps
 	has "$(cat "$state/trace.jsonl")" '"ev":"restart"'
 	falcon-stat --audit "$state"

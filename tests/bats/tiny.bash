@@ -25,7 +25,6 @@ tiny() {
 		name = tiny
 		seed = 1
 		epochs = 2
-		hashes = 1
 		[model]
 		file = tiny.model
 		[data]
@@ -42,5 +41,7 @@ tiny() {
 		lr = 0.1
 		[sync]
 		scheme = epsp
+		[job]
+		hashes = 1
 	END
 }

@@ -125,5 +125,6 @@ main(void)
 		cmocka_unit_test(cut),
 		cmocka_unit_test(every),
 	};
+	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -144,5 +144,6 @@ main(void)
 		cmocka_unit_test(no_byte_may_differ),
 		cmocka_unit_test(says_what_is_wrong),
 	};
+	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
