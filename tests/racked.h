@@ -16,6 +16,15 @@ struct racked {
 	struct fal_coord *coord;
 };
 
+/* Of fal_coord_ops, where nobody reads parameters. */
+static inline void
+racked_no_model(void *arg, uint32_t peer, const struct fal_coord_model *m)
+{
+	(void)arg;
+	(void)peer;
+	(void)m;
+}
+
 /* The shards of a coordinator, conf->shards of them, that begin with `init`.
  * FAL_ENOMEM. */
 static inline int

@@ -4,6 +4,7 @@
 #include "base/err.h"
 #include "base/fault.h"
 #include "base/mem.h"
+#include "cli/file.h"
 #include "sec/keyring.h"
 
 #include <errno.h>
@@ -66,14 +67,8 @@ close_fd:
 static int
 write_all(int fd, const char *p, size_t n)
 {
-	while (n > 0) {
-		ssize_t done = FAL_TRY(WRITE, -1, write(fd, p, n));
-		if (done < 0)
-			break;
-		p += done;
-		n -= (size_t)done;
-	}
-	const bool good = n == 0 && FAL_TRY(FSYNC, -1, fsync(fd)) == 0;
+	const bool good =
+		fal_cli_put(fd, p, n) == 0 && FAL_TRY(FSYNC, -1, fsync(fd)) == 0;
 	const int saved = errno;
 	const bool closed = close(fd) == 0;
 	if (good)

@@ -87,7 +87,7 @@ remember(struct ps_control *c, const struct fal_policy *p, uint64_t clock, const
 }
 
 static int
-on_line(void *arg, const struct ps_journal_line *l)
+on_line(void *arg, const struct fal_journal_line *l)
 {
 	struct ps_control *c = arg;
 	if (c->lines++ >= c->from) {
@@ -168,7 +168,7 @@ ps_control_journal(void *arg, const struct fal_policy *p, uint64_t clock,
 		   uint64_t version, const char *by)
 {
 	struct ps_server *s = arg;
-	struct ps_journal_line l = { clock, version, by, p };
+	struct fal_journal_line l = { clock, version, by, p };
 	int err = ps_journal_add(&s->control.journal, &l);
 	if (err < 0)
 		return err;

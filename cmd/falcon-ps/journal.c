@@ -4,13 +4,11 @@
 #include "base/fault.h"
 #include "base/json.h"
 #include "base/mem.h"
-#include "base/text.h"
 #include "cli/file.h"
 #include "job/policy.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <jansson.h>
 #include <libgen.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,88 +17,18 @@
 
 enum { JOURNAL_MAX = 64 << 20 }; /* bytes */
 
-struct reading {
-	const char *path;
-	unsigned line;
-	struct fal_chain *chain;
-	int (*on_line)(void *arg, const struct ps_journal_line *l);
-	void *arg;
-	struct fal_diag *diag;
-};
-
+/* Tearing leaves a part of a line, never more than all of it. */
 static int
-read_line(const struct reading *r, const char *p, size_t n)
+judge_rest(struct fal_journal_reading *r, const struct fal_buf *text,
+	   struct fal_diag *diag)
 {
-	const struct fal_policy none = { 0 };
-	struct fal_policy policy;
-	json_int_t clock, version, seconds;
-	const char *by;
-	json_t *v;
-	json_error_t at;
-	const char *link;
-	json_t *o = json_loadb(p, n, JSON_REJECT_DUPLICATES, &at);
-	if (o == NULL ||
-	    json_unpack_ex(o, &at, JSON_STRICT, "{s:I, s:I, s:s, s:I, s:o, s:s}", "clock",
-			   &clock, "version", &version, "by", &by, "time", &seconds,
-			   "policy", &v, "h", &link) < 0) {
-		json_decref(o);
-		if (at.text[0] == '\0')
-			return fal_diag_set(r->diag, FAL_ENOMEM, "out of memory");
-		return fal_diag_set(r->diag, FAL_EFORMAT, "%s:%u: %s", r->path, r->line,
-				    fal_text_unless_key(at.text));
-	}
-	char *text = json_dumps(v, JSON_COMPACT | JSON_ENCODE_ANY);
-	int err = FAL_ENOMEM;
-	if (text == NULL)
-		goto drop_o;
-	struct fal_policy_text in = { r->path, r->line, text, strlen(text) };
-	err = fal_policy_json_get(&in, &none, &policy, r->diag);
-	if (err < 0)
-		goto free_text;
-	struct ps_journal_line l = { (uint64_t)clock, (uint64_t)version, by, &policy };
-	err = clock >= 0 && version >= 0
-		      ? r->on_line(r->arg, &l)
-		      : fal_diag_set(r->diag, FAL_EINVAL, "%s:%u: a number below 0",
-				     r->path, r->line);
-	fal_policy_free(&policy);
-free_text:
-	free(text);
-drop_o:
-	json_decref(o);
-	return err;
-}
-
-static int
-refuse(const struct reading *r)
-{
-	return fal_diag_set(r->diag, FAL_EINVAL,
-			    "%s:%u: it does not chain the line before, or was changed",
-			    r->path, r->line);
-}
-
-/* Reads the whole lines; `*whole` is how many bytes they are. */
-static int
-read_lines(struct reading *r, const struct fal_buf *text, size_t *whole)
-{
-	const char *p = (const char *)text->p, *end = p + text->n, *nl;
-	int err = FAL_OK;
-	*whole = 0;
-	while (err == FAL_OK && p < end &&
-	       (nl = memchr(p, '\n', (size_t)(end - p))) != NULL) {
-		r->line++;
-		err = read_line(r, p, (size_t)(nl - p));
-		if (err == FAL_OK && !fal_chain_take(r->chain, p, (size_t)(nl - p)))
-			err = refuse(r);
-		*whole += (size_t)(nl + 1 - p);
-		p = nl + 1;
-	}
-	/* Tearing leaves a part of a line, never more than all of it. */
+	const char *p = (const char *)text->p + r->whole;
+	const size_t left = text->n - r->whole;
 	struct fal_chain chain = *r->chain;
 	r->line++;
-	if (err == FAL_OK && p + 1 < end &&
-	    fal_chain_take(&chain, p, (size_t)(end - p) - 1))
-		err = refuse(r);
-	return err;
+	return left > 1 && fal_chain_take(&chain, p, left - 1)
+		       ? fal_journal_refuse(r, diag)
+		       : FAL_OK;
 }
 
 /* The file's name is to outlive a loss of power, too. */
@@ -119,11 +47,10 @@ sync_folder(const char *path)
 
 int
 ps_journal_open(struct ps_journal *j, char *path,
-		int (*on_line)(void *arg, const struct ps_journal_line *l), void *arg,
+		int (*on_line)(void *arg, const struct fal_journal_line *l), void *arg,
 		struct fal_diag *diag)
 {
 	struct fal_buf text = { 0 };
-	size_t whole;
 	*j = (struct ps_journal){ .fd = -1, .path = path };
 	if (path == NULL)
 		return fal_diag_set(diag, FAL_ENOMEM, "out of memory");
@@ -131,20 +58,24 @@ ps_journal_open(struct ps_journal *j, char *path,
 	if (j->fd < 0 || sync_folder(path) < 0)
 		return fal_diag_set(diag, FAL_EIO, "%s: %s", path, strerror(errno));
 	int err = fal_cli_read(path, JOURNAL_MAX, &text, diag);
-	struct reading r = { path, 0, &j->chain, on_line, arg, diag };
+	struct fal_journal_reading r = {
+		.name = path, .on_line = on_line, .arg = arg, .chain = &j->chain
+	};
 	if (err == FAL_OK)
-		err = read_lines(&r, &text, &whole);
-	if (err == FAL_OK && whole < text.n &&
-	    FAL_TRY(WRITE, -1, ftruncate(j->fd, (off_t)whole)) < 0)
+		err = fal_journal_read(&r, &text, diag);
+	if (err == FAL_OK)
+		err = judge_rest(&r, &text, diag);
+	if (err == FAL_OK && r.whole < text.n &&
+	    FAL_TRY(WRITE, -1, ftruncate(j->fd, (off_t)r.whole)) < 0)
 		err = fal_diag_set(diag, FAL_EIO, "%s: %s", path, strerror(errno));
 	if (err == FAL_OK)
-		j->torn = text.n - whole;
+		j->torn = text.n - r.whole;
 	fal_buf_free(&text);
 	return err;
 }
 
 int
-ps_journal_add(struct ps_journal *j, const struct ps_journal_line *l)
+ps_journal_add(struct ps_journal *j, const struct fal_journal_line *l)
 {
 	struct fal_buf line = { 0 }, b = { 0 };
 	struct fal_chain chain = j->chain;

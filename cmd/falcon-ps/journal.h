@@ -4,8 +4,7 @@
 #define FALCON_PS_JOURNAL_H
 
 #include "base/err.h"
-#include "sched/policy.h"
-#include "trace/chain.h"
+#include "run/journal.h"
 
 #include <stdint.h>
 
@@ -16,12 +15,6 @@ struct ps_journal {
 	uint64_t torn;          /* bytes that ps_journal_open cut off */
 };
 
-struct ps_journal_line {
-	uint64_t clock, version;
-	const char *by;
-	const struct fal_policy *policy;
-};
-
 /* Opens `path` (taken; NULL: out of memory), made if it is not there, and hands each line
  * to on_line, borrowed for the call, with j->chain as it was before it; a negative return
  * of it ends the reading.  A last
@@ -30,12 +23,12 @@ struct ps_journal_line {
  * whole one that has something else for its newline, which `diag` names; FAL_EIO,
  * FAL_ENOMEM.  Close in each case. */
 int ps_journal_open(struct ps_journal *j, char *path,
-		    int (*on_line)(void *arg, const struct ps_journal_line *l), void *arg,
-		    struct fal_diag *diag);
+		    int (*on_line)(void *arg, const struct fal_journal_line *l),
+		    void *arg, struct fal_diag *diag);
 
 /* Appends a line, with the time of day, and syncs it.  What could not be written wholly
  * is cut off again.  FAL_EIO (errno is set), FAL_ENOMEM. */
-int ps_journal_add(struct ps_journal *j, const struct ps_journal_line *l);
+int ps_journal_add(struct ps_journal *j, const struct fal_journal_line *l);
 
 void ps_journal_close(struct ps_journal *j);
 

@@ -4,7 +4,7 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "job/policy.h"
-#include "trace/chain.h"
+#include "run/journal.h"
 
 #include <inttypes.h>
 #include <jansson.h>
@@ -22,26 +22,14 @@ stat_policies_free(struct stat_policies *s)
 	*s = (struct stat_policies){ 0 };
 }
 
-/* One more, of which `o` is all or nothing but the scheme; FAL_EFORMAT, FAL_EINVAL: it is
- * none. */
 static int
-add(struct stat_policies *s, uint64_t clock, const char *by, const json_t *o)
+add(struct stat_policies *s, uint64_t clock, const char *by,
+    const struct fal_policy *policy)
 {
-	const struct fal_policy none = { 0 };
-	struct fal_policy policy;
 	struct fal_buf whole = { 0 };
 	if (FAL_GROW(s->v, s->cap, s->n + 1) < 0)
 		return FAL_ENOMEM;
-	char *text = json_dumps(o, JSON_COMPACT | JSON_ENCODE_ANY);
-	if (text == NULL)
-		return FAL_ENOMEM;
-	struct fal_policy_text in = { "policy", 1, text, strlen(text) };
-	int err = fal_policy_json_get(&in, &none, &policy, NULL);
-	free(text);
-	if (err < 0)
-		return err;
-	fal_policy_json_put(&policy, &whole);
-	fal_policy_free(&policy);
+	fal_policy_json_put(policy, &whole);
 	fal_put_u8(&whole, '\0');
 	char *who = fal_strdup(by);
 	if (whole.err < 0 || who == NULL) {
@@ -51,6 +39,26 @@ add(struct stat_policies *s, uint64_t clock, const char *by, const json_t *o)
 	}
 	s->v[s->n++] = (struct stat_policy){ clock, who, (char *)whole.p };
 	return FAL_OK;
+}
+
+/* One more, of which `o` is all or nothing but the scheme; FAL_EFORMAT, FAL_EINVAL,
+ * FAL_ELIMIT: it is none. */
+static int
+add_json(struct stat_policies *s, uint64_t clock, const char *by, const json_t *o)
+{
+	const struct fal_policy none = { 0 };
+	struct fal_policy policy;
+	char *text = json_dumps(o, JSON_COMPACT | JSON_ENCODE_ANY);
+	if (text == NULL)
+		return FAL_ENOMEM;
+	struct fal_policy_text in = { "policy", 1, text, strlen(text) };
+	int err = fal_policy_json_get(&in, &none, &policy, NULL);
+	free(text);
+	if (err < 0)
+		return err;
+	err = add(s, clock, by, &policy);
+	fal_policy_free(&policy);
+	return err;
 }
 
 static bool
@@ -89,7 +97,7 @@ stat_policies_line(struct stat_policies *s, struct fal_trace_line *l)
 	json_t *o = all == NULL ? json_pack("{s:s}", "scheme", scheme) : NULL;
 	if (all == NULL && o == NULL)
 		return FAL_ENOMEM;
-	int err = add(s, clock, by, all != NULL ? all : o);
+	int err = add_json(s, clock, by, all != NULL ? all : o);
 	json_decref(o);
 	if (err == FAL_EFORMAT || err == FAL_EINVAL || err == FAL_ELIMIT)
 		return fal_diag_set(&l->diag, l->err = err, "%llu: policy: is none",
@@ -100,25 +108,10 @@ stat_policies_line(struct stat_policies *s, struct fal_trace_line *l)
 	return err;
 }
 
-/* The line of a journal; FAL_EFORMAT, FAL_EINVAL: it is none. */
 static int
-read_line(struct stat_policies *s, const char *p, size_t n)
+on_line(void *arg, const struct fal_journal_line *l)
 {
-	json_int_t clock, version, seconds;
-	const char *by, *link;
-	json_t *v;
-	json_error_t at;
-	json_t *o = json_loadb(p, n, JSON_REJECT_DUPLICATES, &at);
-	if (o == NULL && at.text[0] == '\0')
-		return FAL_ENOMEM;
-	int err = FAL_EFORMAT;
-	if (json_unpack_ex(o, &at, JSON_STRICT, "{s:I, s:I, s:s, s:I, s:o, s:s}", "clock",
-			   &clock, "version", &version, "by", &by, "time", &seconds,
-			   "policy", &v, "h", &link) == 0 &&
-	    clock >= 0 && version >= 0)
-		err = add(s, (uint64_t)clock, by, v);
-	json_decref(o);
-	return err;
+	return add(arg, l->clock, l->by, l->policy);
 }
 
 /* All whole lines; a last one without its newline is none, as falcon-policy(5) says.
@@ -127,25 +120,21 @@ static int
 read_journal(struct stat_policies *s, const struct fal_buf *text, struct fal_audit *a)
 {
 	struct fal_chain chain = { 0 };
-	const char *p = (const char *)text->p, *end = p + text->n, *nl;
-	int err = FAL_OK;
-	while (err == FAL_OK && p < end &&
-	       (nl = memchr(p, '\n', (size_t)(end - p))) != NULL) {
-		err = read_line(s, p, (size_t)(nl - p));
-		if (err == FAL_OK && !fal_chain_take(&chain, p, (size_t)(nl - p))) {
-			fal_audit_found(a,
-					"policy.jsonl: line %zu does not chain the line "
-					"before, or was changed",
-					s->n);
-			return FAL_EINVAL;
-		}
-		p = nl + 1;
-	}
-	if (err < 0 && err != FAL_ENOMEM) {
-		fal_audit_found(a, "policy.jsonl: line %zu is none", s->n + 1);
-		err = FAL_EINVAL;
-	}
-	return err;
+	struct fal_journal_reading r = {
+		.name = "policy.jsonl", .on_line = on_line, .arg = s, .chain = &chain
+	};
+	const int err = fal_journal_read(&r, text, NULL);
+	if (err == FAL_OK || err == FAL_ENOMEM)
+		return err;
+	if (r.unchained)
+		fal_audit_found(
+			a,
+			"policy.jsonl: line %u does not chain the line before, or "
+			"was changed",
+			r.line);
+	else
+		fal_audit_found(a, "policy.jsonl: line %u is none", r.line);
+	return FAL_EINVAL;
 }
 
 /* What the trace begins with is the job's policy, or the one that a job which was begun

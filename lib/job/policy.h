@@ -9,6 +9,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #define FAL_POLICY_TEXT_MAX ((size_t)60 << 10) /* bytes of one policy */
 
@@ -43,5 +44,18 @@ struct fal_policy_change {
  * with free().  0 or FAL_ENOMEM. */
 int fal_policy_changes(const struct fal_policy *a, const struct fal_policy *b,
 		       struct fal_policy_change **out, size_t *n);
+
+/* An entry of a journal: a policy, by whom and from which clock on; all owned. */
+struct fal_policy_entry {
+	uint64_t clock, version;
+	char *by;
+	struct fal_policy policy;
+};
+
+/* Reads the line that `in` is.  Errors as of fal_policy_json_get; `diag` then names the
+ * line.  Free it with fal_policy_entry_free. */
+int fal_policy_entry_get(const struct fal_policy_text *in, struct fal_policy_entry *out,
+			 struct fal_diag *diag);
+void fal_policy_entry_free(struct fal_policy_entry *e);
 
 #endif

@@ -8,19 +8,26 @@
 #include <string.h>
 
 #define BASE64 sodium_base64_VARIANT_ORIGINAL
-#define SECRET_HEAD 16 /* bytes of DER before the key */
-#define PUBLIC_HEAD 12
+enum { HEAD_MAX = 16 }; /* bytes of DER before a key */
 
 /* RFC 8410, sections 7 and 4: what stands before the 32 bytes is always the same. */
-static const uint8_t secret_head[SECRET_HEAD] = { 0x30, 0x2e, 0x02, 0x01, 0x00, 0x30,
-						  0x05, 0x06, 0x03, 0x2b, 0x65, 0x70,
-						  0x04, 0x22, 0x04, 0x20 };
-static const uint8_t public_head[PUBLIC_HEAD] = { 0x30, 0x2a, 0x30, 0x05, 0x06, 0x03,
-						  0x2b, 0x65, 0x70, 0x03, 0x21, 0x00 };
-static const char secret_begin[] = "-----BEGIN PRIVATE KEY-----\n",
-		  secret_end[] = "\n-----END PRIVATE KEY-----\n",
-		  public_begin[] = "-----BEGIN PUBLIC KEY-----\n",
-		  public_end[] = "\n-----END PUBLIC KEY-----\n";
+static const struct pem {
+	const char *begin, *end;
+	uint8_t head[HEAD_MAX];
+	size_t head_n;
+	size_t text_n; /* characters in all, without the NUL */
+} secret_pem = { .begin = "-----BEGIN PRIVATE KEY-----\n",
+		 .end = "\n-----END PRIVATE KEY-----\n",
+		 .head = { 0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b,
+			   0x65, 0x70, 0x04, 0x22, 0x04, 0x20 },
+		 .head_n = 16,
+		 .text_n = FAL_PEM_SECRET },
+  public_pem = { .begin = "-----BEGIN PUBLIC KEY-----\n",
+		 .end = "\n-----END PUBLIC KEY-----\n",
+		 .head = { 0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03,
+			   0x21, 0x00 },
+		 .head_n = 12,
+		 .text_n = FAL_PEM_PUBLIC };
 
 /* --- keys --- */
 
@@ -34,84 +41,68 @@ fal_sign_keypair(uint8_t secret[static FAL_KEY_BYTES],
 	sodium_memzero(both, sizeof(both));
 }
 
-/* `der` is wiped. */
+/* `out` has room for is->text_n and a NUL. */
 static void
-pem(const char *begin, uint8_t *der, size_t n, const char *end, char *out, size_t cap)
+put_pem(const struct pem *is, const uint8_t key[static FAL_KEY_BYTES], char *out)
 {
-	const size_t at = strlen(begin);
-	memcpy(out, begin, at);
-	sodium_bin2base64(out + at, cap - at, der, n, BASE64);
-	snprintf(out + strlen(out), cap - strlen(out), "%s", end);
-	sodium_memzero(der, n);
+	uint8_t der[HEAD_MAX + FAL_KEY_BYTES];
+	const size_t at = strlen(is->begin), cap = is->text_n + 1;
+	memcpy(der, is->head, is->head_n);
+	memcpy(der + is->head_n, key, FAL_KEY_BYTES);
+	memcpy(out, is->begin, at);
+	sodium_bin2base64(out + at, cap - at, der, is->head_n + FAL_KEY_BYTES, BASE64);
+	snprintf(out + strlen(out), cap - strlen(out), "%s", is->end);
+	sodium_memzero(der, sizeof(der));
+}
+
+/* The key in what put_pem writes, and in nothing else. */
+static int
+get_pem(const struct pem *is, const char *text, size_t n,
+	uint8_t key[static FAL_KEY_BYTES])
+{
+	uint8_t der[HEAD_MAX + FAL_KEY_BYTES];
+	char again[(FAL_PEM_SECRET > FAL_PEM_PUBLIC ? FAL_PEM_SECRET : FAL_PEM_PUBLIC) +
+		   1];
+	const size_t begin_n = strlen(is->begin), ends_n = begin_n + strlen(is->end);
+	size_t got = 0;
+	int err = FAL_EFORMAT;
+	if (n == is->text_n &&
+	    sodium_base642bin(der, sizeof(der), text + begin_n, n - ends_n, NULL, &got,
+			      NULL, BASE64) == 0 &&
+	    got == is->head_n + FAL_KEY_BYTES) {
+		memcpy(key, der + is->head_n, FAL_KEY_BYTES);
+		put_pem(is, key, again);
+		err = sodium_memcmp(again, text, n) == 0 ? FAL_OK : FAL_EFORMAT;
+		sodium_memzero(again, sizeof(again));
+	}
+	sodium_memzero(der, sizeof(der));
+	return err;
 }
 
 void
 fal_sign_secret_text(const uint8_t secret[static FAL_KEY_BYTES],
 		     char out[static FAL_PEM_SECRET + 1])
 {
-	uint8_t der[SECRET_HEAD + FAL_KEY_BYTES];
-	memcpy(der, secret_head, SECRET_HEAD);
-	memcpy(der + SECRET_HEAD, secret, FAL_KEY_BYTES);
-	pem(secret_begin, der, sizeof(der), secret_end, out, FAL_PEM_SECRET + 1);
+	put_pem(&secret_pem, secret, out);
 }
 
 void
 fal_sign_public_text(const uint8_t public[static FAL_KEY_BYTES],
 		     char out[static FAL_PEM_PUBLIC + 1])
 {
-	uint8_t der[PUBLIC_HEAD + FAL_KEY_BYTES];
-	memcpy(der, public_head, PUBLIC_HEAD);
-	memcpy(der + PUBLIC_HEAD, public, FAL_KEY_BYTES);
-	pem(public_begin, der, sizeof(der), public_end, out, FAL_PEM_PUBLIC + 1);
-}
-
-/* The last FAL_KEY_BYTES of the base64 in a PEM of n bytes with these ends. */
-static int
-unpem(const char *text, size_t n, const char *begin, const char *end, size_t head,
-      uint8_t key[static FAL_KEY_BYTES])
-{
-	uint8_t der[SECRET_HEAD + FAL_KEY_BYTES];
-	const size_t begin_n = strlen(begin), end_n = strlen(end);
-	size_t got = 0;
-	int err = FAL_EFORMAT;
-	if (n > begin_n + end_n &&
-	    sodium_base642bin(der, sizeof(der), text + begin_n, n - begin_n - end_n, NULL,
-			      &got, NULL, BASE64) == 0 &&
-	    got == head + FAL_KEY_BYTES) {
-		memcpy(key, der + head, FAL_KEY_BYTES);
-		err = FAL_OK;
-	}
-	sodium_memzero(der, sizeof(der));
-	return err;
+	put_pem(&public_pem, public, out);
 }
 
 int
 fal_sign_secret_parse(const char *text, size_t n, uint8_t secret[static FAL_KEY_BYTES])
 {
-	char again[FAL_PEM_SECRET + 1];
-	int err = n == FAL_PEM_SECRET
-			  ? unpem(text, n, secret_begin, secret_end, SECRET_HEAD, secret)
-			  : FAL_EFORMAT;
-	if (err == FAL_OK) {
-		fal_sign_secret_text(secret, again);
-		err = sodium_memcmp(again, text, n) == 0 ? FAL_OK : FAL_EFORMAT;
-		sodium_memzero(again, sizeof(again));
-	}
-	return err;
+	return get_pem(&secret_pem, text, n, secret);
 }
 
 int
 fal_sign_public_parse(const char *text, size_t n, uint8_t public[static FAL_KEY_BYTES])
 {
-	char again[FAL_PEM_PUBLIC + 1];
-	int err = n == FAL_PEM_PUBLIC
-			  ? unpem(text, n, public_begin, public_end, PUBLIC_HEAD, public)
-			  : FAL_EFORMAT;
-	if (err == FAL_OK) {
-		fal_sign_public_text(public, again);
-		err = memcmp(again, text, n) == 0 ? FAL_OK : FAL_EFORMAT;
-	}
-	return err;
+	return get_pem(&public_pem, text, n, public);
 }
 
 /* --- envelopes --- */

@@ -25,7 +25,7 @@ path(void)
 }
 
 static int
-on_line(void *arg, const struct ps_journal_line *l)
+on_line(void *arg, const struct fal_journal_line *l)
 {
 	unsigned *lines = arg;
 	assert(l->by != NULL && l->policy != NULL);
@@ -78,7 +78,7 @@ LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 	close(fd);
 	if (opens(&j, &before) == FAL_OK) {
 		const struct fal_policy policy = { .rule.scheme = FAL_ASP };
-		const struct ps_journal_line l = { 7, 8, "fuzz", &policy };
+		const struct fal_journal_line l = { 7, 8, "fuzz", &policy };
 		assert(ps_journal_add(&j, &l) == FAL_OK);
 		ps_journal_close(&j);
 		assert(opens(&j, &after) == FAL_OK && after == before + 1);

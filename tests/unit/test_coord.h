@@ -54,6 +54,19 @@ on_trace(void *arg, const char *line, size_t n)
 	fal_put_u8(&trace, '\n');
 }
 
+/* How often the trace has this. */
+static inline uint32_t
+lines(const char *what)
+{
+	uint32_t n = 0;
+	fal_put_u8(&trace, '\0');
+	trace.n--;
+	for (const char *at = (const char *)trace.p; (at = strstr(at, what)) != NULL;
+	     at++)
+		n++;
+	return n;
+}
+
 static void
 open_as(uint32_t peer, uint32_t key)
 {

@@ -181,18 +181,6 @@ begin(void **state)
 	return 0;
 }
 
-static uint32_t
-lines(const char *what)
-{
-	uint32_t n = 0;
-	fal_put_u8(&trace, '\0');
-	trace.n--;
-	for (const char *at = (const char *)trace.p; (at = strstr(at, what)) != NULL;
-	     at++)
-		n++;
-	return n;
-}
-
 static void
 audit(void)
 {

@@ -148,7 +148,7 @@ add_line(struct ps_record *r, double t, const char *ev, uint64_t clock)
 }
 
 static int
-no_line(void *arg, const struct ps_journal_line *l)
+no_line(void *arg, const struct fal_journal_line *l)
 {
 	(void)arg;
 	(void)l;
@@ -219,7 +219,7 @@ write_all(void)
 			add_line(&r, (double)clock, "update", clock), clock++;
 		while (d.journalled < LINES && below(2) == 0) {
 			policy.rule.slack = below(5);
-			CHECK(ps_journal_add(&j, &(struct ps_journal_line){
+			CHECK(ps_journal_add(&j, &(struct fal_journal_line){
 							 clock, clock, "ann",
 							 &policy }) == FAL_OK);
 			d.chains[++d.journalled] = j.chain;

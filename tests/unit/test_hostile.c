@@ -105,14 +105,6 @@ on_send(void *arg, uint32_t peer, const struct fal_buf *msg)
 }
 
 static void
-on_model(void *arg, uint32_t peer, const struct fal_coord_model *m)
-{
-	(void)arg;
-	(void)peer;
-	(void)m;
-}
-
-static void
 on_close(void *arg, uint32_t peer, const char *why)
 {
 	(void)arg;
@@ -298,9 +290,10 @@ begin(const char *scheme, uint64_t seed, uint32_t test_samples,
 	static const float init[PARAMS];
 	struct fal_rng r = fal_rng_init(seed, FAL_RNG_TEST, 0);
 	struct fal_policy policy = { .no_clones = false };
-	const struct fal_coord_ops ops = {
-		.send = on_send, .model = on_model, .close = on_close, .trace = on_trace
-	};
+	const struct fal_coord_ops ops = { .send = on_send,
+					   .model = racked_no_model,
+					   .close = on_close,
+					   .trace = on_trace };
 	memset(&w, 0, sizeof(w));
 	w.seed = seed;
 	snprintf(w.where, sizeof(w.where), "%s", scheme);

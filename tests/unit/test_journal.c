@@ -38,7 +38,7 @@ struct seen {
 };
 
 static int
-on_line(void *arg, const struct ps_journal_line *l)
+on_line(void *arg, const struct fal_journal_line *l)
 {
 	struct seen *s = arg;
 	s->n++;
@@ -77,7 +77,8 @@ torn(void **state)
 	}
 	struct fal_policy p = { .rule.scheme = FAL_ASP };
 	assert_int_equal(open_with(text, &j, &s, &d), 0);
-	assert_int_equal(ps_journal_add(&j, &(struct ps_journal_line){ 7, 8, "bob", &p }),
+	assert_int_equal(ps_journal_add(&j,
+					&(struct fal_journal_line){ 7, 8, "bob", &p }),
 			 0);
 	ps_journal_close(&j);
 	s = (struct seen){ 0 };

@@ -29,14 +29,6 @@ on_send(void *arg, uint32_t peer, const struct fal_buf *msg)
 }
 
 static void
-on_model(void *arg, uint32_t peer, const struct fal_coord_model *m)
-{
-	(void)arg;
-	(void)peer;
-	(void)m;
-}
-
-static void
 on_close(void *arg, uint32_t peer, const char *why)
 {
 	(void)arg;
@@ -51,9 +43,10 @@ begin_clocks(uint32_t n)
 {
 	static const float init[N];
 	struct fal_policy policy = { .rule = { .scheme = FAL_EPSP }, .no_clones = true };
-	struct fal_coord_ops ops = {
-		.send = on_send, .model = on_model, .close = on_close, .trace = on_trace
-	};
+	struct fal_coord_ops ops = { .send = on_send,
+				     .model = racked_no_model,
+				     .close = on_close,
+				     .trace = on_trace };
 	struct fal_coord_conf conf = {
 		.name = "test",
 		.hash = "00",

@@ -36,14 +36,6 @@ on_send(void *arg, uint32_t peer, const struct fal_buf *msg)
 }
 
 static void
-on_model(void *arg, uint32_t peer, const struct fal_coord_model *m)
-{
-	(void)arg;
-	(void)peer;
-	(void)m;
-}
-
-static void
 on_close(void *arg, uint32_t peer, const char *why)
 {
 	(void)arg;
@@ -65,7 +57,7 @@ begin_job(const char *scheme, double verify, uint64_t seed)
 	static const float init[N];
 	struct fal_policy policy = { .no_clones = true };
 	struct fal_coord_ops ops = { .send = on_send,
-				     .model = on_model,
+				     .model = racked_no_model,
 				     .close = on_close,
 				     .unlike = on_unlike,
 				     .trace = on_trace };
@@ -108,18 +100,6 @@ begin(void **state)
 	named = 0;
 	rng = fal_rng_init(7, FAL_RNG_TEST, 20);
 	return 0;
-}
-
-static uint32_t
-lines(const char *what)
-{
-	uint32_t n = 0;
-	fal_put_u8(&trace, '\0');
-	trace.n--;
-	for (const char *at = (const char *)trace.p; (at = strstr(at, what)) != NULL;
-	     at++)
-		n++;
-	return n;
 }
 
 /* What comes out, or, wrong, of this one alone. */
