@@ -102,8 +102,8 @@ test_disks_OF   := $(filter-out %/main.c %/start.c %/result.c,$(wildcard cmd/fal
 test_journal_OF := cmd/falcon-ps/journal.c
 test_plot_OF    := $(wildcard cmd/falcon-proj/plot_*.c) cmd/falcon-proj/gnuplot.c
 test_record_OF  := cmd/falcon-ps/record.c cmd/falcon-ps/tape.c
-# Keys that are drawn are those of the vectors.
-test_vectors_WITH := -Wl,--wrap=fal_random_bytes
+# Keys that are drawn, and the build, are those of the vectors.
+test_vectors_WITH := -Wl,--wrap=fal_random_bytes -Wl,--wrap=fal_build
 $(foreach t,$(UNIT),$(eval $(call program,$(B)/tests/$(t),tests/unit/$(t).c $($(t)_OF),\
 	-lcmocka $($(t)_WITH) $(BLAS_LIBS))))
 $(foreach t,$(BENCH),$(eval $(call program,$(B)/bench/$(t),tests/bench/$(t).c,\

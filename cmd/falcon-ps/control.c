@@ -451,6 +451,12 @@ stop(struct ps_server *s, struct ps_session *session)
 }
 
 void
+ps_control_waits(struct ps_session *session, const char *what)
+{
+	reply(session, FAL_EXIT_DONE, true, what, strlen(what));
+}
+
+void
 ps_control_kept(struct ps_session *session, uint64_t clock, const char *why)
 {
 	struct fal_buf b = { 0 };
@@ -519,6 +525,7 @@ void
 ps_control_gone(struct ps_server *s, const struct ps_session *session)
 {
 	struct ps_control *c = &s->control;
+	ps_keep_gone(s, session);
 	if (c->asks != session->id)
 		return;
 	c->asks = 0;

@@ -56,7 +56,9 @@ void ps_control_msg(struct ps_server *s, struct ps_session *session,
 /* The session is over: what it waits for is given up. */
 void ps_control_gone(struct ps_server *s, const struct ps_session *session);
 
-/* The session has asked for a snapshot, which is there (why NULL), or is not. */
+/* The session has asked for a snapshot: what that waits for; that it is there (why NULL),
+ * or is not. */
+void ps_control_waits(struct ps_session *session, const char *what);
 void ps_control_kept(struct ps_session *session, uint64_t clock, const char *why);
 
 /* For struct fal_coord_ops; `arg` is the server. */

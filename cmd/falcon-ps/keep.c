@@ -35,7 +35,7 @@ over(struct ps_server *s)
 	k->good = k->now.err == FAL_OK;
 	k->any |= k->good;
 	if (k->good)
-		k->clock = k->now.is.past.clock;
+		k->last = k->clock = k->now.is.past.clock;
 	else
 		say_not(s, k->now.diag.text);
 	if (!k->again)
@@ -172,6 +172,22 @@ ps_keep_event(struct ps_server *s, uint64_t clock)
 		fal_coord_mark(s->coord);
 }
 
+/* What has to come before the answer: that may take as long as whoever owes it. */
+static void
+say_waits(struct ps_server *s, struct ps_session *session)
+{
+	const struct ps_keep *k = &s->keep;
+	struct fal_diag last = { "" }, what;
+	if (k->any || s->opt->found != NULL)
+		fal_diag_set(&last, 0, "; the last snapshot is of clock %" PRIu64,
+			     k->last);
+	fal_diag_set(&what, 0, "%s %" PRIu64 "%s%s",
+		     k->busy ? "that of clock" : "version",
+		     k->busy ? k->clock : fal_coord_status(s->coord).version + 1,
+		     k->busy ? " is being written" : " is not made yet", last.text);
+	ps_control_waits(session, what.text);
+}
+
 void
 ps_keep_ask(struct ps_server *s, struct ps_session *session)
 {
@@ -189,6 +205,15 @@ ps_keep_ask(struct ps_server *s, struct ps_session *session)
 	k->again = k->busy;
 	if (!k->busy)
 		take(s);
+	if (k->asks != 0)
+		say_waits(s, session);
+}
+
+void
+ps_keep_gone(struct ps_server *s, const struct ps_session *session)
+{
+	if (s->keep.asks == session->id)
+		s->keep.asks = 0;
 }
 
 bool

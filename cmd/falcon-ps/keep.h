@@ -27,6 +27,7 @@ struct ps_keep {
 	bool any;                /* this start has made one */
 	bool good;               /* the last one is there, */
 	uint64_t clock;          /* of so many clocks, */
+	uint64_t last;           /* (those of the last one that is there, if any) */
 	double at;               /* since then */
 };
 
@@ -36,6 +37,8 @@ void ps_keep_marked(void *arg, const struct fal_coord_past *past);
 void ps_keep_event(struct ps_server *s, uint64_t clock);
 /* One at once, for a session, which is answered when it is there. */
 void ps_keep_ask(struct ps_server *s, struct ps_session *session);
+/* The session is over: nobody waits for one. */
+void ps_keep_gone(struct ps_server *s, const struct ps_session *session);
 /* The job is done, after so many clocks: what more epochs would go on from.  False: not
  * before what is being written is; ps_after_event follows. */
 bool ps_keep_end(struct ps_server *s, uint64_t clock);

@@ -211,11 +211,13 @@ send_away(struct ps_server *s, struct ps_session *session, bool key, const char 
 	fal_chan_close(session->chan);
 }
 
-/* Ends a session that did what it may not. */
+/* Ends a session that did what it may not; that it is of another build may be why. */
 static void
 refuse(struct ps_server *s, struct ps_session *session, const char *why)
 {
-	send_away(s, session, false, why);
+	struct fal_diag both;
+	fal_diag_set(&both, 0, "%s%s", why, fal_chan_skew(session->chan));
+	send_away(s, session, false, both.text);
 }
 
 void
@@ -423,7 +425,7 @@ ps_accept(void *arg, struct fal_chan *c, const char *name, enum fal_role role)
 	fal_chan_compress(c, s->opt->compress);
 	const char *full = no_room(s, session);
 	if (full != NULL)
-		refuse(s, session, full);
+		send_away(s, session, false, full);
 	else
 		introduce(s, session);
 }

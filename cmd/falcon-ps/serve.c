@@ -125,7 +125,8 @@ conclude(struct ps_server *s)
 		s->out->average = fal_rack_average(s->rack);
 	if (params != NULL)
 		s->err = s->opt->keep(s->opt->arg, params, s->out, s->diag);
-	const struct fal_coord_result result = { s->out->sha256, s->out->hash };
+	const struct fal_coord_result result = { s->out->sha256, s->out->hash,
+						 s->control.journal.chain.link };
 	fal_coord_finish(s->coord, now, &result,
 			 s->err < 0 ? "the result could not be kept" : why);
 	if (params != NULL && s->err == FAL_OK)
@@ -476,7 +477,7 @@ ps_serve(const struct ps_serve_opt *opt, struct ps_outcome *out, struct fal_diag
 	if (err == FAL_OK && opt->found == NULL && opt->snapshots.folder >= 0)
 		err = fal_coord_mark_now(s.coord, ps_now());
 	else if (err == FAL_OK && opt->found != NULL) {
-		s.keep.clock = opt->found->clock;
+		s.keep.clock = s.keep.last = opt->found->clock;
 		s.keep.good = true; /* whatever comes before the next one */
 		s.show.epoch = opt->found->is.past.epoch; /* it was told */
 	}

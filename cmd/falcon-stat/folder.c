@@ -211,11 +211,11 @@ static void
 check_journal(struct folder *f, const struct stat_policies *policies)
 {
 	struct fal_buf text = { 0 };
-	const bool done = f->told->sha256[0] != '\0';
-	const bool must = policies->n > 1 ||
+	const char *end = f->told->sha256[0] != '\0' ? f->told->journal : NULL;
+	const bool must = f->told->journal[0] != '\0' || policies->n > 1 ||
 			  (policies->n > 0 && strcmp(policies->v[0].by, "job") != 0);
 	const bool is = read_file(f, "policy.jsonl", JOURNAL_MAX, must, &text);
-	if (is && stat_journal_audit(policies, &text, done, f->audit) == FAL_ENOMEM)
+	if (is && stat_journal_audit(policies, &text, end, f->audit) == FAL_ENOMEM)
 		no_memory(f);
 	fal_buf_free(&text);
 }

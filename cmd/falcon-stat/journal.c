@@ -117,11 +117,11 @@ on_line(void *arg, const struct fal_journal_line *l)
 /* All whole lines; a last one without its newline is none, as falcon-policy(5) says.
  * FAL_EINVAL: something else is wrong, and was found. */
 static int
-read_journal(struct stat_policies *s, const struct fal_buf *text, struct fal_audit *a)
+read_journal(struct stat_policies *s, const struct fal_buf *text, struct fal_chain *chain,
+	     struct fal_audit *a)
 {
-	struct fal_chain chain = { 0 };
 	struct fal_journal_reading r = {
-		.name = "policy.jsonl", .on_line = on_line, .arg = s, .chain = &chain
+		.name = "policy.jsonl", .on_line = on_line, .arg = s, .chain = chain
 	};
 	const int err = fal_journal_read(&r, text, NULL);
 	if (err == FAL_OK || err == FAL_ENOMEM)
@@ -180,12 +180,21 @@ compare(const struct stat_policies *trace, const struct stat_policies *journal, 
 
 int
 stat_journal_audit(const struct stat_policies *trace, const struct fal_buf *text,
-		   bool done, struct fal_audit *a)
+		   const char *end, struct fal_audit *a)
 {
 	struct stat_policies journal = { 0 };
-	int err = read_journal(&journal, text, a);
+	struct fal_chain chain = { 0 };
+	int err = read_journal(&journal, text, &chain, a);
 	if (err == FAL_OK)
-		compare(trace, &journal, done, a);
+		compare(trace, &journal, end != NULL, a);
+	/* What the trace does not repeat, as the time of a change, stands in that, too.
+	 */
+	if (err == FAL_OK && end != NULL && strcmp(chain.link, end) != 0)
+		fal_audit_found(a,
+				"policy.jsonl: its last link is %s, but the trace says "
+				"%.64s",
+				chain.link[0] != '\0' ? chain.link : "none",
+				end[0] != '\0' ? end : "none");
 	stat_policies_free(&journal);
 	return err == FAL_ENOMEM ? err : FAL_OK;
 }

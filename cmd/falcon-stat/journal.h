@@ -29,10 +29,11 @@ void stat_policies_free(struct stat_policies *s);
 int stat_policies_line(struct stat_policies *s, struct fal_trace_line *l);
 
 /* Adds to the findings of `a` where the journal, the text of policy.jsonl
- * (empty: there may be none), and what a trace has are not the same; `done`: it has the
- * end of its job, and else the journal may know of changes that it did not come to.
+ * (empty: there may be none), and what a trace has are not the same.  `end`: that has the
+ * end of its job, and says that the journal ends with this link; NULL: it has not, and
+ * the journal may know of changes that it did not come to.
  * FAL_ENOMEM. */
 int stat_journal_audit(const struct stat_policies *trace, const struct fal_buf *text,
-		       bool done, struct fal_audit *a);
+		       const char *end, struct fal_audit *a);
 
 #endif

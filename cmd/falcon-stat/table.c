@@ -119,11 +119,14 @@ put_numerics(struct fal_buf *out, const struct fal_summary *s)
 		return;
 	fal_put_fmt(out, "numerics: %s", s->identical ? "identical\n" : "differ:");
 	for (size_t i = 0; !s->identical && i < s->n_worker; i++) {
-		if (!s->worker[i].differs)
+		const struct fal_summary_worker *w = &s->worker[i];
+		if (!w->differs)
 			continue;
-		fal_put_fmt(out, " %s%s",
-			    fal_text_plain(name, sizeof(name), s->worker[i].name),
-			    s->worker[i].impure ? " (impure)" : "");
+		fal_put_fmt(out, " %s%s", fal_text_plain(name, sizeof(name), w->name),
+			    w->impure ? " (impure)" : "");
+		if (w->skewed)
+			fal_put_fmt(out, " (Falcon %s)",
+				    fal_text_plain(name, sizeof(name), w->build));
 	}
 	if (!s->identical)
 		fal_put_u8(out, '\n');
@@ -347,6 +350,8 @@ json_worker(struct fal_buf *out, const struct fal_summary_worker *w)
 		fal_json_member_str(out, "key", w->key);
 		fal_json_member_str(out, "key_fingerprint", w->key_fingerprint);
 	}
+	if (w->build != NULL)
+		fal_json_member_str(out, "version", w->build);
 	fal_json_member_str(out, "class", fal_summary_class(w));
 	fal_json_member_str(out, "cause", cause_of(w));
 	fal_json_member_u64(out, "clock", w->last_clock);

@@ -39,12 +39,15 @@ static const struct {
 
 /* Clocks that `apply -` leaves a key alone: a program changes its mind at once. */
 enum { PIPE_DWELL = 10 };
+/* Seconds that a checkpoint may take. */
+enum { TIMEOUT = 60 };
 
 #define NO_DWELL UINT64_MAX /* --min-dwell is not given */
 
 struct options {
 	const char *key;
 	struct sync_change change;
+	uint64_t timeout; /* 0: not given */
 };
 
 /* The verb with `n` operands; VERBS after a line on stderr. */
@@ -81,6 +84,8 @@ options_fit(const struct options *o, enum verb v)
 		wrong = "--allow-model: only with apply";
 	else if (c->json && !changes && v != SHOW)
 		wrong = "--json: only with show, set and apply";
+	else if (o->timeout > 0 && v != CHECKPOINT)
+		wrong = "--timeout: only with checkpoint";
 	if (wrong != NULL)
 		fal_cli_err(PROG, "%s", wrong);
 	return wrong == NULL;
@@ -113,7 +118,7 @@ run(enum verb v, const struct sync_conf *conf, struct options *o, const char *co
 	case EXPORT:
 		return sync_export(conf, arg[0]);
 	case CHECKPOINT:
-		return sync_order(conf, FAL_VERB_CHECKPOINT);
+		return sync_checkpoint(conf, o->timeout > 0 ? o->timeout : TIMEOUT);
 	default:
 		return sync_order(conf, FAL_VERB_STOP);
 	}
@@ -129,7 +134,9 @@ begin(const struct fal_cli *cli, struct options *o)
 	const enum verb v = find(cli->arg[1], n);
 	if (v == VERBS || !options_fit(o, v))
 		return FAL_EXIT_USAGE;
-	const int code = fal_cli_range(cli, "min-dwell", 0, UINT32_MAX);
+	int code = fal_cli_range(cli, "min-dwell", 0, UINT32_MAX);
+	if (code < 0)
+		code = fal_cli_range(cli, "timeout", 1, UINT32_MAX);
 	if (code >= 0)
 		return code;
 	if (fal_addr_parse(cli->arg[0], &addr, &diag) < 0) {
@@ -154,6 +161,8 @@ main(int argc, char **argv)
 		{ "min-dwell", 0, FAL_OPT_U64, &o.change.min_dwell,
 		  "refuse a key that was changed less than so many clocks ago",
 		  "CLOCKS" },
+		{ "timeout", 0, FAL_OPT_U64, &o.timeout, "wait so long for a checkpoint",
+		  "SECONDS" },
 	};
 	struct fal_cli cli = {
 		.prog = PROG,

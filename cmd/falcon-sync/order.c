@@ -32,17 +32,56 @@ sync_bad_answer(int err)
 	return FAL_EXIT_NO;
 }
 
+enum { SAY_S = 2 }; /* what is waited for is said when it takes as long */
+
 struct order {
 	enum fal_verb verb;
 	struct fal_buf args;
 	bool json;
+	/* of a checkpoint: */
+	uint64_t seconds; /* it may take; 0: any */
+	uint64_t passed;  /* of them */
+	uv_timer_t second;
+	struct fal_client *client;
+	struct fal_diag waits; /* for what, as the coordinator says */
 };
+
+/* A second more has passed. */
+static void
+on_second(uv_timer_t *h)
+{
+	struct order *o = h->data;
+	const char *waits =
+		o->waits.text[0] != '\0' ? o->waits.text : "it does not answer";
+	o->passed++;
+	if (o->passed == o->seconds) {
+		fal_cli_err(PROG, "no snapshot within %" PRIu64 " s: %s", o->seconds,
+			    waits);
+		fal_client_end(o->client, FAL_EXIT_TEMPFAIL);
+	} else if (o->passed == SAY_S) {
+		fal_cli_err(PROG, "waiting: %s", waits);
+	}
+}
 
 static void
 on_open(void *arg, struct fal_client *client)
 {
-	const struct order *o = arg;
+	struct order *o = arg;
+	o->client = client;
+	if (o->seconds > 0) {
+		uv_timer_init(fal_client_loop(client), &o->second);
+		o->second.data = o;
+		uv_timer_start(&o->second, on_second, 1000, 1000);
+	}
 	sync_ask(client, o->verb, o->args.p, o->args.n);
+}
+
+static void
+on_end(void *arg)
+{
+	struct order *o = arg;
+	if (o->seconds > 0 && o->client != NULL)
+		uv_close((uv_handle_t *)&o->second, NULL);
 }
 
 /* ---- show ---------------------------------------------------------------------- */
@@ -123,13 +162,17 @@ show(const json_t *o)
 static int
 on_msg(void *arg, struct fal_client *client, const struct fal_msg *m)
 {
-	const struct order *o = arg;
+	struct order *o = arg;
 	const struct fal_tail *t = &m->reply.bytes;
 	(void)client;
 	if (m->type != FAL_MSG_REPLY)
 		return FAL_CLIENT_ALIEN;
-	if (m->reply.more)
+	if (m->reply.more && o->seconds == 0)
 		return sync_bad_answer(FAL_EFORMAT);
+	if (m->reply.more) {
+		fal_diag_set(&o->waits, 0, "%.*s", (int)t->n, (const char *)t->p);
+		return FAL_CLIENT_ON;
+	}
 	if (m->reply.status != FAL_EXIT_DONE)
 		return sync_refused(m, NULL);
 	if (o->verb != FAL_VERB_SHOW)
@@ -152,9 +195,11 @@ on_msg(void *arg, struct fal_client *client, const struct fal_msg *m)
 static int
 run(const struct sync_conf *conf, struct order *o)
 {
-	const struct fal_client_ops ops = {
-		.arg = o, .role = FAL_ROLE_CONTROL, .on_open = on_open, .on_msg = on_msg
-	};
+	const struct fal_client_ops ops = { .arg = o,
+					    .role = FAL_ROLE_CONTROL,
+					    .on_open = on_open,
+					    .on_msg = on_msg,
+					    .on_end = on_end };
 	return sync_run(conf, &ops);
 }
 
@@ -168,6 +213,13 @@ int
 sync_order(const struct sync_conf *conf, enum fal_verb verb)
 {
 	return run(conf, &(struct order){ .verb = verb });
+}
+
+int
+sync_checkpoint(const struct sync_conf *conf, uint64_t seconds)
+{
+	return run(conf,
+		   &(struct order){ .verb = FAL_VERB_CHECKPOINT, .seconds = seconds });
 }
 
 int

@@ -6,6 +6,7 @@
  */
 #include "session_priv.h"
 
+#include "base/build.h"
 #include "base/mem.h"
 #include "cli/notify.h"
 #include "net/dial.h"
@@ -222,7 +223,7 @@ on_open(void *arg, struct fal_chan *c)
 	m.hello.major = FAL_PROTO_MAJOR;
 	m.hello.minor = FAL_PROTO_MINOR;
 	snprintf(m.hello.name, sizeof(m.hello.name), "%s", opt->name);
-	snprintf(m.hello.version, sizeof(m.hello.version), "%s", FAL_VERSION);
+	snprintf(m.hello.version, sizeof(m.hello.version), "%s", fal_build());
 	m.hello.lanes_min = opt->lanes_min;
 	m.hello.lanes_max = opt->lanes_max;
 	m.hello.cores = opt->cores;

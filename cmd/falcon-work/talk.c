@@ -297,11 +297,10 @@ session_on_msg(void *arg, struct fal_chan *c, const uint8_t *p, size_t n)
 {
 	struct session *s = arg;
 	struct fal_msg m;
-	(void)c;
 	int err = fal_msg_get(p, n, &m);
 	if (err < 0 || !fal_msg_may_send(m.type, FAL_FROM_COORDINATOR)) {
-		session_fail(s, FAL_EXIT_NO, "%s: a message that cannot be read",
-			     s->addr);
+		session_fail(s, FAL_EXIT_NO, "%s: a message that cannot be read%s",
+			     s->addr, fal_chan_skew(c));
 		return;
 	}
 	if (m.type == FAL_MSG_WELCOME)
@@ -319,8 +318,8 @@ session_on_msg(void *arg, struct fal_chan *c, const uint8_t *p, size_t n)
 	else
 		err = on_agent_msg(s, &m);
 	if (err < 0)
-		session_fail(s, FAL_EXIT_NO, "%s: %s: %s", s->addr, fal_msg_name(m.type),
-			     fal_strerror(err));
+		session_fail(s, FAL_EXIT_NO, "%s: %s: %s%s", s->addr,
+			     fal_msg_name(m.type), fal_strerror(err), fal_chan_skew(c));
 }
 
 int

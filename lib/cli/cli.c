@@ -1,6 +1,7 @@
 /* Command lines. */
 #include "cli/cli.h"
 
+#include "base/build.h"
 #include "base/err.h"
 #include "base/fault.h"
 #include "base/fold.h"
@@ -211,7 +212,7 @@ fal_cli_parse(struct fal_cli *cli, int argc, char **argv)
 			return fal_cli_finish(cli->prog, FAL_EXIT_DONE);
 		}
 		if (val == OPT_VERSION) {
-			printf("%s %s\n", cli->prog, FAL_VERSION);
+			printf("%s %s\n", cli->prog, fal_build());
 			return fal_cli_finish(cli->prog, FAL_EXIT_DONE);
 		}
 		if (val < 0) {

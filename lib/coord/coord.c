@@ -331,6 +331,7 @@ fal_coord_finish(struct fal_coord *c, double now, const struct fal_coord_result 
 						.version = c->published,
 						.sha256 = result->sha256,
 						.hash = result->hash,
+						.journal = result->journal,
 						.accuracy = c->status.accuracy });
 	/* Who hears of the end finds it in the trace. */
 	coord_trace(c);

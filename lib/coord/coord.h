@@ -300,10 +300,10 @@ struct fal_coord_sizes {
 };
 int fal_coord_sizes(const struct fal_coord *c, struct fal_coord_sizes *out);
 
-/* What the job leaves, each 64 hex digits: the SHA-256 of its file, and the hash of the
- * version (store/leaf.h).  Borrowed for the call. */
+/* What the job leaves, borrowed for the call. */
 struct fal_coord_result {
-	const char *sha256, *hash;
+	const char *sha256, *hash; /* 64 hex digits: its file; the version (store/leaf.h) */
+	const char *journal;       /* the last link of what ops.journal wrote, or "" */
 };
 /* The end: writes the `done` line and tells all workers; or, when the job has failed or
  * `why` is not NULL (kept until fal_coord_free: what the caller could not do), the

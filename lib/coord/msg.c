@@ -63,6 +63,7 @@ on_hello(struct fal_coord *c, double now, uint32_t peer, const struct fal_msg *m
 	p->lanes_min = m->hello.lanes_min;
 	p->lanes_max = m->hello.lanes_max;
 	p->cores = m->hello.cores;
+	memcpy(p->build, m->hello.version, sizeof(p->build));
 	return coord_name(c, now, peer, m->hello.name, m->hello.instance);
 }
 
@@ -77,6 +78,7 @@ trace_join(struct fal_coord *c, double now, const struct fal_peer *p)
 					    .lanes_max = p->lanes_max,
 					    .cores = p->cores,
 					    .fingerprint = p->fingerprint,
+					    .build = p->build,
 					    .task_ns = p->task_ns,
 					    .large = p->large,
 					    .large_ns = p->large_ns };

@@ -57,6 +57,7 @@ struct fal_peer {
 	uint32_t key;    /* from 1: what keys are known, in the order of their coming */
 	uint32_t worker; /* its id in ledger and trace, from 1; 0 before READY */
 	char name[FAL_MSG_NAME];
+	char build[FAL_MSG_NAME];       /* of its program, as it says */
 	uint8_t instance[FAL_INSTANCE]; /* of its process */
 	bool greeted, ready, left;      /* it said HELLO, READY, LEAVE */
 	uint32_t lanes_min, lanes_max, cores;

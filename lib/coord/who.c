@@ -159,5 +159,7 @@ coord_name(struct fal_coord *c, double now, uint32_t peer, const char *name,
 		return FAL_OK;
 	}
 	snprintf(p->name, sizeof(p->name), "%s", older->name);
-	return coord_refuse(c, now, older->id, why);
+	/* What came last need not have been said last: if this one is the dead one, the
+	 * other comes back. */
+	return coord_later(c, now, older->id, why);
 }

@@ -421,6 +421,12 @@ fal_chan_fingerprint(const struct fal_chan *c)
 }
 
 const char *
+fal_chan_skew(const struct fal_chan *c)
+{
+	return c->skew.text;
+}
+
+const char *
 fal_chan_source(const struct fal_chan *c)
 {
 	return c->source;

@@ -111,6 +111,10 @@ enum fal_role fal_chan_role(const struct fal_chan *c);
 const char *fal_chan_fingerprint(const struct fal_chan *c);
 const char *fal_chan_source(const struct fal_chan *c);
 
+/* That the peer is another build than this one (fal_session_skew), or ""; borrowed from
+ * the channel. */
+const char *fal_chan_skew(const struct fal_chan *c);
+
 struct fal_chan_stat {
 	uint64_t rx, tx; /* bytes of the stream */
 	uint64_t saved;  /* bytes that compression has spared both directions; what was

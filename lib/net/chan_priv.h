@@ -58,6 +58,7 @@ struct fal_chan {
 	enum fal_role role;
 	char fingerprint[FAL_KEY_FINGERPRINT + 1];
 	char source[FAL_ADDR_MAX + 16];
+	struct fal_diag skew;
 
 	struct fal_inbox *in; /* what was read and is to be opened */
 	struct fal_reader *reader;

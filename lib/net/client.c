@@ -138,10 +138,10 @@ on_msg(void *arg, struct fal_chan *chan, const uint8_t *p, size_t n)
 {
 	struct fal_client *c = arg;
 	struct fal_msg m;
-	(void)chan;
 	int err = fal_msg_get(p, n, &m);
 	if (err < 0) {
-		fal_diag_set(c->diag, err, "%s: a message: %s", c->at, fal_strerror(err));
+		fal_diag_set(c->diag, err, "%s: a message: %s%s", c->at,
+			     fal_strerror(err), fal_chan_skew(chan));
 		fal_client_end(c, FAL_EXIT_NO);
 		return;
 	}

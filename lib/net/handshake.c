@@ -1,6 +1,7 @@
 /* Preambles, MACs, verdicts and the two Noise messages. */
 #include "net/handshake.h"
 
+#include "base/text.h"
 #include "net/record.h"
 #include "sec/noise.h"
 
@@ -14,12 +15,14 @@
 #define HEAD_N (VERSION_N + 2)  /* of the answer: verdict, suite */
 #define NOISE_2 (HEAD_N + FAL_NOISE_OVERHEAD)
 #define MAC_N FAL_HANDSHAKE_MAC
+#define BUILD_N(text) (1 + strlen(text))
 
 /* Of the MACs, the personalisation. */
 #define LABEL_HELLO "falcon hello"
 #define LABEL_REFUSAL "falcon refusal"
 
 enum { FIRST_MAJOR = 4 }; /* whose layout is still ours */
+enum { BUILD_MAJOR = 6 }; /* the first that names its build */
 enum { PATTERN_NKPSK0 = 1 };
 enum {
 	VERDICT_OK = 0,
@@ -29,7 +32,8 @@ enum {
 	VERDICT_SUITE = 4
 };
 
-_Static_assert(BEGIN_N + FAL_NAME_MAX + BODY_N + FAL_NOISE_OVERHEAD + MAC_N <=
+_Static_assert(BEGIN_N + FAL_NAME_MAX + 1 + FAL_BUILD_MAX + BODY_N + FAL_NOISE_OVERHEAD +
+			       MAC_N <=
 		       FAL_HANDSHAKE_MAX,
 	       "the longest client of ours fits");
 _Static_assert(HEAD_N + NOISE_2 == FAL_HANDSHAKE_ANSWER, "as said");
@@ -41,7 +45,8 @@ struct fal_handshake {
 	uint8_t mac_key[FAL_MAC_KEY];
 	char name[FAL_NAME_MAX + 1];
 	char fingerprint[FAL_KEY_FINGERPRINT + 1];
-	uint8_t said[FAL_HANDSHAKE_MAX + HEAD_N]; /* by us; room for the answer's head */
+	/* By us; room for what a refusal says. */
+	uint8_t said[FAL_HANDSHAKE_MAX + HEAD_N + 1 + FAL_BUILD_MAX];
 	size_t said_n;
 };
 
@@ -49,8 +54,8 @@ static void
 put_version(struct fal_buf *b)
 {
 	fal_put_bytes(b, MAGIC, MAGIC_N);
-	fal_put_u16(b, FAL_NET_MAJOR);
-	fal_put_u16(b, FAL_NET_MINOR);
+	fal_put_u16(b, FAL_PROTO_MAJOR);
+	fal_put_u16(b, FAL_PROTO_MINOR);
 }
 
 /* Reads magic and version.  FAL_EFORMAT for a wrong byte even when others miss. */
@@ -63,6 +68,46 @@ get_version(struct fal_rd *r, uint16_t *major, uint16_t *minor)
 	*major = fal_get_u16(r);
 	*minor = fal_get_u16(r);
 	return r->err;
+}
+
+static void
+put_build(struct fal_buf *b)
+{
+	const char *build = fal_build();
+	fal_put_u8(b, (uint8_t)strlen(build));
+	fal_put_bytes(b, build, strlen(build));
+}
+
+/* Reads it from an end of such a version; others have none. */
+static int
+get_build(struct fal_rd *r, uint16_t major, char out[static FAL_BUILD_MAX + 1])
+{
+	out[0] = '\0';
+	if (major < BUILD_MAJOR)
+		return FAL_OK;
+	const size_t n = fal_get_u8(r);
+	if (r->err == FAL_OK && n > FAL_BUILD_MAX)
+		return FAL_EFORMAT;
+	const uint8_t *text = fal_get_bytes(r, n);
+	if (text == NULL)
+		return r->err;
+	memcpy(out, text, n);
+	out[n] = '\0';
+	fal_text_plain(out, FAL_BUILD_MAX + 1, out);
+	return FAL_OK;
+}
+
+/* Both ends, where their versions matter. */
+static int
+tell_versions(struct fal_diag *diag, int err, const char *build, uint16_t major,
+	      uint16_t minor)
+{
+	const bool named = build[0] != '\0';
+	return fal_diag_set(
+		diag, err,
+		"it %s%s%s protocol %u.%u, we are Falcon %s with protocol %u.%u",
+		named ? "is Falcon " : "speaks", build, named ? " with" : "", major,
+		minor, fal_build(), FAL_PROTO_MAJOR, FAL_PROTO_MINOR);
 }
 
 static void
@@ -81,9 +126,11 @@ put_preamble(struct fal_buf *out, const char *name)
 {
 	const size_t name_n = strlen(name);
 	put_version(out);
-	fal_put_u16(out, (uint16_t)(1 + name_n + BODY_N + FAL_NOISE_OVERHEAD + MAC_N));
+	fal_put_u16(out, (uint16_t)(1 + name_n + BUILD_N(fal_build()) + BODY_N +
+				    FAL_NOISE_OVERHEAD + MAC_N));
 	fal_put_u8(out, (uint8_t)name_n);
 	fal_put_bytes(out, name, name_n);
+	put_build(out);
 	fal_put_u8(out, PATTERN_NKPSK0);
 	fal_put_u32(out, 0); /* the only shard */
 	fal_put_u8(out, 1);
@@ -154,24 +201,29 @@ fal_handshake_free(struct fal_handshake *h)
 	fal_secret_free(h);
 }
 
-/* What a refusal says, once its MAC is found right: `mac` behind the HEAD_N bytes. */
+/* What a refusal says, once its MAC is found right; `r` stands behind its head. */
 static int
-read_refusal(struct fal_handshake *h, const uint8_t *head, const uint8_t *mac,
+read_refusal(struct fal_handshake *h, const uint8_t *p, struct fal_rd *r,
 	     struct fal_diag *diag)
 {
 	uint8_t want[MAC_N];
 	uint16_t major = 0, minor = 0;
-	struct fal_rd r = fal_rd_init(head, HEAD_N);
-	memcpy(h->said + h->said_n, head, HEAD_N);
-	fal_mac(LABEL_REFUSAL, h->mac_key, h->said, h->said_n + HEAD_N, want);
+	char build[FAL_BUILD_MAX + 1];
+	struct fal_rd head = fal_rd_init(p, HEAD_N);
+	(void)get_version(&head, &major, &minor);
+	if (get_build(r, major, build) == FAL_EFORMAT)
+		return fal_diag_set(diag, FAL_EAUTH, "it does not authenticate");
+	const uint8_t *mac = fal_get_bytes(r, MAC_N);
+	if (mac == NULL)
+		return FAL_ETRUNC;
+	const size_t n = (size_t)(mac - p);
+	memcpy(h->said + h->said_n, p, n);
+	fal_mac(LABEL_REFUSAL, h->mac_key, h->said, h->said_n + n, want);
 	if (!fal_secret_equal(mac, want, MAC_N))
 		return fal_diag_set(diag, FAL_EAUTH, "it does not authenticate");
-	(void)get_version(&r, &major, &minor);
-	switch (fal_get_u8(&r)) {
+	switch (fal_get_u8(&head)) {
 	case VERDICT_VERSION:
-		return fal_diag_set(diag, FAL_EVERSION,
-				    "it speaks protocol %u.%u, we speak %u.%u", major,
-				    minor, FAL_NET_MAJOR, FAL_NET_MINOR);
+		return tell_versions(diag, FAL_EVERSION, build, major, minor);
 	case VERDICT_PATTERN:
 		return fal_diag_set(diag, FAL_EVERSION, "it has no such handshake");
 	case VERDICT_SHARD:
@@ -191,6 +243,8 @@ read_welcome(struct fal_handshake *h, const uint8_t *head, const uint8_t *msg,
 	     struct fal_session *s, struct fal_diag *diag)
 {
 	uint8_t payload[HEAD_N], hash[FAL_NOISE_HASH];
+	struct fal_rd r = fal_rd_init(head, HEAD_N);
+	uint16_t major;
 	const uint8_t suite = head[HEAD_N - 1];
 	int err = fal_noise_read(h->noise, msg, NOISE_2, payload);
 	if (err < 0 || memcmp(payload, head, HEAD_N) != 0)
@@ -203,6 +257,7 @@ read_welcome(struct fal_handshake *h, const uint8_t *head, const uint8_t *msg,
 		return fal_diag_set(diag, err, "%s", fal_strerror(err));
 	memcpy(s->name, h->name, sizeof(s->name));
 	memcpy(s->fingerprint, h->fingerprint, sizeof(s->fingerprint));
+	(void)get_version(&r, &major, &s->minor);
 	return FAL_OK;
 }
 
@@ -220,16 +275,17 @@ fal_handshake_finish(struct fal_handshake *h, const uint8_t *p, size_t n,
 		return FAL_ETRUNC;
 	if (major < FIRST_MAJOR)
 		return fal_diag_set(diag, FAL_EFORMAT,
-				    "it says that it speaks protocol %u.%u, we speak "
-				    "%u.%u",
-				    major, minor, FAL_NET_MAJOR, FAL_NET_MINOR);
+				    "it says that it speaks protocol %u.%u, we are "
+				    "Falcon %s with protocol %u.%u",
+				    major, minor, fal_build(), FAL_PROTO_MAJOR,
+				    FAL_PROTO_MINOR);
 	const uint8_t verdict = fal_get_u8(&r);
 	(void)fal_get_u8(&r); /* the suite */
-	const uint8_t *rest = fal_get_bytes(&r, verdict == VERDICT_OK ? NOISE_2 : MAC_N);
+	if (verdict != VERDICT_OK)
+		return r.err < 0 ? FAL_ETRUNC : read_refusal(h, p, &r, diag);
+	const uint8_t *rest = fal_get_bytes(&r, NOISE_2);
 	if (rest == NULL)
 		return FAL_ETRUNC;
-	if (verdict != VERDICT_OK)
-		return read_refusal(h, p, rest, diag);
 	err = read_welcome(h, p, rest, &new, diag);
 	if (err < 0)
 		return err;
@@ -251,9 +307,7 @@ read_frame(struct fal_greeting *g, const uint8_t *p, size_t n, struct fal_diag *
 	if (err < 0)
 		return err;
 	if (g->major < FIRST_MAJOR)
-		return fal_diag_set(diag, FAL_EFORMAT,
-				    "it speaks protocol %u.%u, we speak %u.%u", g->major,
-				    g->minor, FAL_NET_MAJOR, FAL_NET_MINOR);
+		return tell_versions(diag, FAL_EFORMAT, "", g->major, g->minor);
 	const size_t rest = fal_get_u16(&r), name_n = fal_get_u8(&r);
 	if (r.err < 0)
 		return r.err;
@@ -265,9 +319,14 @@ read_frame(struct fal_greeting *g, const uint8_t *p, size_t n, struct fal_diag *
 				    "a handshake of a length that none has");
 	if (n < g->n)
 		return FAL_ETRUNC;
+	(void)fal_get_bytes(&r, name_n);
+	r.n = (size_t)(p + g->n - MAC_N - r.p);
+	if (get_build(&r, g->major, g->build) < 0)
+		return fal_diag_set(diag, FAL_EFORMAT,
+				    "a handshake of a length that none has");
 	g->p = p;
 	g->mac = p + g->n - MAC_N;
-	g->body = BEGIN_N + name_n;
+	g->body = (size_t)(r.p - p);
 	memcpy(g->name, p + BEGIN_N, name_n);
 	if (!fal_name_valid(g->name) || strlen(g->name) != name_n)
 		return fal_diag_set(diag, FAL_EFORMAT, "its key's name is not a name");
@@ -301,21 +360,26 @@ fal_handshake_check(const struct fal_keyring *kr, int64_t now, const uint8_t *p,
 	return FAL_OK;
 }
 
-/* The head, and the MAC that proves that it is the answer to just this. */
+/* The head, whose it is, and the MAC that proves that it is the answer to just this. */
 static int
 refuse(const struct fal_keyring *kr, const struct fal_greeting *g, uint8_t verdict,
        struct fal_buf *out)
 {
-	uint8_t key[FAL_MAC_KEY], both[FAL_HANDSHAKE_MAX + HEAD_N], mac[MAC_N];
+	uint8_t key[FAL_MAC_KEY], mac[MAC_N];
+	uint8_t both[FAL_HANDSHAKE_MAX + HEAD_N + 1 + FAL_BUILD_MAX];
+	const size_t from = out->n;
 	put_version(out);
 	fal_put_u8(out, verdict);
 	fal_put_u8(out, 0);
+	if (g->major >= BUILD_MAJOR)
+		put_build(out);
 	if (out->err < 0)
 		return out->err;
+	const size_t n = out->n - from;
 	memcpy(both, g->p, g->n);
-	memcpy(both + g->n, out->p + out->n - HEAD_N, HEAD_N);
+	memcpy(both + g->n, out->p + from, n);
 	mac_key(fal_keyring_public(kr), g->key->psk, key);
-	fal_mac(LABEL_REFUSAL, key, both, g->n + HEAD_N, mac);
+	fal_mac(LABEL_REFUSAL, key, both, g->n + n, mac);
 	fal_secret_wipe(key, sizeof(key));
 	fal_put_bytes(out, mac, MAC_N);
 	return out->err < 0 ? out->err : FAL_EVERSION;
@@ -329,9 +393,8 @@ read_body(const struct fal_greeting *g, const uint8_t **msg, struct fal_diag *di
 	struct fal_rd r = fal_rd_init(g->p + g->body, g->n - MAC_N - g->body);
 	bool common = false;
 	*msg = NULL;
-	if (g->major != FAL_NET_MAJOR) {
-		fal_diag_set(diag, 0, "it speaks protocol %u.%u, we speak %u.%u",
-			     g->major, g->minor, FAL_NET_MAJOR, FAL_NET_MINOR);
+	if (g->major != FAL_PROTO_MAJOR) {
+		tell_versions(diag, 0, g->build, g->major, g->minor);
 		return VERDICT_VERSION;
 	}
 	const uint8_t pattern = fal_get_u8(&r);
@@ -385,7 +448,9 @@ int
 fal_handshake_answer(const struct fal_keyring *kr, const struct fal_greeting *g,
 		     struct fal_session *s, struct fal_buf *out, struct fal_diag *diag)
 {
-	struct fal_session new = { .used = g->n, .role = g->key->role };
+	struct fal_session new = { .used = g->n,
+				   .role = g->key->role,
+				   .minor = g->minor };
 	const size_t from = out->n;
 	struct fal_noise *ns;
 	const uint8_t *msg;
@@ -414,7 +479,23 @@ fal_handshake_answer(const struct fal_keyring *kr, const struct fal_greeting *g,
 				    fal_strerror(err));
 	}
 	memcpy(new.name, g->name, sizeof(new.name));
+	memcpy(new.build, g->build, sizeof(new.build));
 	fal_key_fingerprint(g->key->psk, new.fingerprint);
 	*s = new;
 	return FAL_OK;
+}
+
+const char *
+fal_session_skew(const struct fal_session *s, struct fal_diag *out)
+{
+	const bool named = s->build[0] != '\0';
+	const bool other = named && strcmp(s->build, fal_build()) != 0;
+	out->text[0] = '\0';
+	if (s->minor != FAL_PROTO_MINOR || other)
+		fal_diag_set(out, 0,
+			     " (from %s%s%sprotocol %u.%u to Falcon %s, protocol %u.%u)",
+			     named ? "Falcon " : "", s->build, named ? ", " : "",
+			     FAL_PROTO_MAJOR, s->minor, fal_build(), FAL_PROTO_MAJOR,
+			     FAL_PROTO_MINOR);
+	return out->text;
 }

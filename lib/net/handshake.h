@@ -1,22 +1,24 @@
 /* The handshake of two ends of a stream, by sec/noise.h.  Bytes in, bytes out.
  *
  *     client   "FALC", u16 major, u16 minor, u16 bytes that follow,
- *              u8 k, k bytes of key name,
+ *              u8 k, k bytes of key name, u8 b, b bytes of build,
  *              u8 pattern, u32 shard, u8 s, s suites, Noise message 1 without payload,
  *              32 bytes of MAC over all of it
  *     server   "FALC", u16 major, u16 minor, u8 verdict, u8 suite,
  *              verdict 0: Noise message 2, of which all before it is the payload;
- *              others: 32 bytes of MAC over both sides' words
+ *              others: u8 b, b bytes of build, 32 bytes of MAC over both sides' words
  *
  * What the client says before message 1 is the prologue.  All but the client's third line
- * and the Noise messages is the same in every major version from 4 on, so that versions
- * that do not understand one another can say so, and be believed.  The MAC proves the key
+ * and the Noise messages is the same in every major version from 4 on (the builds from 6
+ * on, where both ends are), so that versions that do not understand one another can say
+ * so, and be believed.  The MAC proves the key
  * before the server computes anything that costs; only then it says a word.
  */
 #ifndef FAL_NET_HANDSHAKE_H
 #define FAL_NET_HANDSHAKE_H
 
 #include "base/buf.h"
+#include "base/build.h"
 #include "base/err.h"
 #include "sec/keyring.h"
 #include "sec/seal.h"
@@ -35,6 +37,9 @@ struct fal_session {
 	enum fal_role role;
 	char fingerprint[FAL_KEY_FINGERPRINT + 1]; /* of the PSK */
 	size_t used;                               /* bytes of input that were read */
+	/* Of the peer: */
+	uint16_t minor;                /* version */
+	char build[FAL_BUILD_MAX + 1]; /* "" in a client, where nobody has told it */
 };
 
 /* The client's half between its two steps. */
@@ -64,6 +69,7 @@ struct fal_greeting {
 	const uint8_t *mac; /* ... its last FAL_HANDSHAKE_MAC bytes, ... */
 	size_t body;        /* ... and where that begins which versions differ in */
 	uint16_t major, minor;
+	char build[FAL_BUILD_MAX + 1]; /* "": of a version that does not tell */
 };
 
 /* The server's first step: judges the MAC of what the client says at the start of the n
@@ -80,5 +86,10 @@ int fal_handshake_check(const struct fal_keyring *kr, int64_t now, const uint8_t
 int fal_handshake_answer(const struct fal_keyring *kr, const struct fal_greeting *g,
 			 struct fal_session *s, struct fal_buf *out,
 			 struct fal_diag *diag);
+
+/* What is to be added to a complaint about what the peer has said, where it is another
+ * build than this one: both, and their protocols, in brackets, with a space before; else
+ * "".  Returns out->text. */
+const char *fal_session_skew(const struct fal_session *s, struct fal_diag *out);
 
 #endif

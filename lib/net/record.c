@@ -8,10 +8,6 @@
 #include <assert.h>
 #include <string.h>
 
-/* Named twice because not everyone who needs them can include messages and keys alike. */
-_Static_assert((int)FAL_NET_MAJOR == (int)FAL_PROTO_MAJOR &&
-		       (int)FAL_NET_MINOR == (int)FAL_PROTO_MINOR,
-	       "one protocol");
 _Static_assert((int)FAL_RECORD_MAX == (int)FAL_MSG_MAX, "a record holds any message");
 
 static void

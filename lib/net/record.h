@@ -18,9 +18,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define FAL_NET_MAJOR 5 /* protocol version; the major one must match, a minor adds */
-#define FAL_NET_MINOR 0
-
 #define FAL_RECORD_MAX 65536      /* bytes of a message */
 #define FAL_RECORD_HEAD 8         /* bytes of a session record's clear head */
 #define FAL_RECORD_SHARED_HEAD 20 /* of a shared record's */

@@ -492,6 +492,8 @@ take_done(struct fal_audit *a, struct fal_trace_line *l)
 	a->done = true;
 	tell(l, FAL_F_SHA256, a->told.sha256, sizeof(a->told.sha256));
 	judge_last_hash(a, l);
+	if (fal_trace_has(l->o, FAL_F_JOURNAL))
+		tell(l, FAL_F_JOURNAL, a->told.journal, sizeof(a->told.journal));
 	const double seconds = fal_trace_get_seconds(l, l->o, FAL_F_SECONDS);
 	if (l->err == 0 && fabs(seconds - l->t) > 2e-6) /* t has 6 decimals */
 		fal_finding(&a->f, NULL, 0, 0, "done: seconds is %.6f, but it is %.6f",

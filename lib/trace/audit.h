@@ -76,6 +76,7 @@ struct fal_audit_told {
 	char hash[65], from[65], name[256], seed[24], optimizer[16];
 	/* Of the model, and of its version: the job is done. */
 	char sha256[65], model_hash[65];
+	char journal[FAL_CHAIN_DIGITS + 1]; /* that of policies ends with it */
 	char link[FAL_CHAIN_DIGITS + 1];
 };
 const struct fal_audit_told *fal_audit_told(struct fal_audit *a);

@@ -63,8 +63,9 @@ enum fal_field_kind {
 	F(MOMENTUM, "momentum", REAL)                  \
 	F(BETA1, "beta1", REAL)                        \
 	F(INCARNATION, "incarnation", WHOLE)           \
-	F(PROGRAM, "version", TEXT)                    \
 	F(POLICY, "policy", OBJECT)                    \
+	/* job, join */                                \
+	F(PROGRAM, "version", TEXT)                    \
 	/* join, clock */                              \
 	F(LANES_RANGE, "lanes", TUPLE)                 \
 	F(CORES, "cores", WHOLE)                       \
@@ -138,6 +139,7 @@ enum fal_field_kind {
 	F(EPOCH, "epoch", WHOLE)                       \
 	F(RIGHT, "right", WHOLE)                       \
 	F(TOTAL, "total", WHOLE)                       \
+	F(JOURNAL, "journal", TEXT)                    \
 	F(ACCURACY, "accuracy", REAL)                  \
 	F(KEYS, "keys", LIST)                          \
 	F(TWICE, "twice", WHOLE)                       \

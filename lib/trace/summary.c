@@ -93,6 +93,8 @@ take_join(struct fal_summary *s, struct fal_trace_line *l)
 		get_copy(l, FAL_F_KEY, &w->key);
 		get_copy(l, FAL_F_KEY_FINGERPRINT, &w->key_fingerprint);
 	}
+	if (fal_trace_has(l->o, FAL_F_PROGRAM))
+		get_copy(l, FAL_F_PROGRAM, &w->build);
 	w->left = w->suspect = false;
 	w->worked = l->t;
 	w->lanes = w->lanes_max = lanes[1];
@@ -437,6 +439,7 @@ fal_summary_free(struct fal_summary *s)
 		free(s->worker[i].fingerprint);
 		free(s->worker[i].key);
 		free(s->worker[i].key_fingerprint);
+		free(s->worker[i].build);
 		free(s->worker[i].why);
 		free(s->worker[i].stay);
 	}

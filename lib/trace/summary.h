@@ -23,6 +23,7 @@ struct fal_summary_spent {
 struct fal_summary_worker {
 	char *name, *fingerprint;
 	char *key, *key_fingerprint; /* whose it is; NULL: the trace does not say */
+	char *build;                 /* its program's version; the same */
 	bool left;                   /* its last session has ended */
 	bool suspect;                /* it has not kept its deadline, since … */
 	double since;                /* … then, … */
@@ -48,7 +49,8 @@ struct fal_summary_worker {
 	struct fal_trace_load load;
 	struct fal_trace_class verdict;
 	bool impure;  /* its fingerprint says so: its bits are not the same twice */
-	bool differs; /* it is impure, or its fingerprint not that of most workers */
+	bool differs; /* it is impure, or its fingerprint not that of most workers, ... */
+	bool skewed;  /* ... and it is of another build than these */
 	/* When it was there to be given work; the last time may not have ended. */
 	struct fal_summary_stay {
 		double from, to;

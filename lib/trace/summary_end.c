@@ -138,6 +138,7 @@ numerics(struct fal_summary *s)
 {
 	static const char impure[] = "0000000000000000"; /* READY, falcon-protocol(7) */
 	size_t best = 0, most = 0;
+	const char *build;
 	for (size_t i = 0; i < s->n_worker; i++) {
 		size_t same = 0;
 		for (size_t k = 0; k < s->n_worker; k++)
@@ -149,11 +150,14 @@ numerics(struct fal_summary *s)
 		}
 	}
 	s->identical = most == s->n_worker;
+	build = s->n_worker > 0 ? s->worker[best].build : NULL;
 	for (size_t i = 0; i < s->n_worker; i++) {
 		struct fal_summary_worker *w = &s->worker[i];
 		w->impure = strncmp(w->fingerprint, impure, strlen(impure)) == 0;
 		w->differs = w->impure ||
 			     strcmp(w->fingerprint, s->worker[best].fingerprint) != 0;
+		w->skewed = w->differs && w->build != NULL && build != NULL &&
+			    strcmp(w->build, build) != 0;
 		s->identical = s->identical && !w->impure;
 	}
 }

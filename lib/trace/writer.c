@@ -1,6 +1,7 @@
 /* The lines of a trace, written; the longest has writer_ledger.c. */
 #include "trace/writer.h"
 
+#include "base/build.h"
 #include "base/json.h"
 #include "base/parse.h"
 #include "sec/hash.h"
@@ -53,7 +54,7 @@ fal_line_job(struct fal_buf *b, const struct fal_line_job *d)
 	if (d->optim->kind == FAL_ADAMW)
 		fal_member_real(b, FAL_F_BETA1, d->optim->beta1);
 	fal_member_num(b, FAL_F_INCARNATION, d->incarnation);
-	fal_member_str(b, FAL_F_PROGRAM, FAL_VERSION);
+	fal_member_str(b, FAL_F_PROGRAM, fal_build());
 	fal_member_end(b);
 }
 
@@ -108,6 +109,8 @@ fal_line_join(struct fal_buf *b, double t, const struct fal_line_join *d)
 	fal_member_pair(b, FAL_F_LANES_RANGE, d->lanes_min, d->lanes_max);
 	fal_member_num(b, FAL_F_CORES, d->cores);
 	fal_member_str(b, FAL_F_FINGERPRINT, hex);
+	if (d->build[0] != '\0')
+		fal_member_str(b, FAL_F_PROGRAM, d->build);
 	if (d->task_ns > 0)
 		fal_member_ns(b, FAL_F_TASK_S, d->task_ns);
 	if (d->large > 0) {
@@ -410,6 +413,8 @@ fal_line_done(struct fal_buf *b, const struct fal_line_done *d)
 	fal_member_num(b, FAL_F_VERSION, d->version);
 	fal_member_str(b, FAL_F_SHA256, d->sha256);
 	fal_member_str(b, FAL_F_HASH, d->hash);
+	if (d->journal[0] != '\0')
+		fal_member_str(b, FAL_F_JOURNAL, d->journal);
 	fal_member_key(b, FAL_F_SECONDS, FAL_FIELD_SECONDS);
 	fal_json_num(b, d->t);
 	if (d->accuracy >= 0)

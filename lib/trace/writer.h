@@ -48,6 +48,7 @@ struct fal_line_join {
 	const char *key, *key_fingerprint;
 	uint32_t lanes_min, lanes_max, cores;
 	const uint8_t *fingerprint; /* FAL_FINGERPRINT bytes */
+	const char *build;          /* of its program; "": not told */
 	/* Its probe: of a task, and of `large` samples as one; 0: none. */
 	uint64_t task_ns, large_ns;
 	uint32_t large;
@@ -216,7 +217,8 @@ struct fal_line_done {
 	double t;
 	uint64_t version;
 	const char *sha256, *hash; /* hex: of the model's file; of the version */
-	double accuracy;           /* of the last evaluation; negative: there was none */
+	const char *journal; /* the last link of the policy journal; "": it has no line */
+	double accuracy;     /* of the last evaluation; negative: there was none */
 };
 
 /* Lines that are not there, and the hash of what they were. */

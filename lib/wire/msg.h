@@ -11,9 +11,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* The protocol's version: the major one must match, a minor adds.  A test builds programs
+ * that have another one. */
+#ifndef FAL_PROTO_MAJOR
+#define FAL_PROTO_MAJOR 6
+#define FAL_PROTO_MINOR 0
+#endif
+
 enum {
-	FAL_PROTO_MAJOR = 5,
-	FAL_PROTO_MINOR = 0,
 	FAL_MSG_NAME = 64,    /* bytes of a name with its NUL */
 	FAL_MSG_WHY = 256,    /* bytes of a reason with its NUL */
 	FAL_MSG_MAX = 65536,  /* bytes of a message */

@@ -32,6 +32,28 @@ $(foreach i,$(ISAS),$(eval $(call held,$(i))))
 UNIT_BIN += $(ISAS:%=$(B)/tests/test_nn_law-%) $(ISAS:%=$(B)/tests/test_optim-%)
 $(B)/bench/bench_nn: | $(ISAS:%=$(B)/bench/bench_nn-%)
 
+# Programs of another Falcon, 9.9.9, with protocol MAJOR.MINOR: the objects that know of
+# that, and all others as they are.
+OTHER_LIB := lib/base/build.c lib/net/handshake.c lib/coord/msg.c
+# $(call other,FOLDER,MAJOR,MINOR)
+define other
+$(B)/tests/$(1)/%.o: %.c $(B)/flags $(B)/packages
+	@mkdir -p $$(@D)
+	$$(call do,CC)$$(CC) $$(ALL_CFLAGS) -UFAL_VERSION -DFAL_VERSION='"9.9.9"' \
+		-DFAL_PROTO_MAJOR=$(2) -DFAL_PROTO_MINOR=$(3) -c -o $$@ $$<
+endef
+# $(call other_program,FOLDER,PROGRAM)
+other_program = $(call program,$(B)/tests/$(1)/$(2),$(OTHER_LIB:%=tests/$(1)/%) \
+	$(patsubst %/session.c,tests/$(1)/%/session.c,$(wildcard cmd/$(2)/*.c)),\
+	$(if $(filter falcon-work falcon-stat,$(2)),$(BLAS_LIBS)))
+MAJOR_OF := falcon-ps falcon-work falcon-stat falcon-sync
+MINOR_OF := falcon-ps falcon-work
+$(eval $(call other,major,7,1))
+$(eval $(call other,minor,6,1))
+$(foreach p,$(MAJOR_OF),$(eval $(call other_program,major,$(p))))
+$(foreach p,$(MINOR_OF),$(eval $(call other_program,minor,$(p))))
+OTHER_BIN := $(MAJOR_OF:%=$(B)/tests/major/%) $(MINOR_OF:%=$(B)/tests/minor/%)
+
 # The folder that holds the mode folders, whatever B is.
 MODES := $(patsubst %/$(MODE),%,$(B))
 
@@ -61,7 +83,8 @@ check:
 	@$(MAKE) --no-print-directory deps-check
 	@$(MAKE) --no-print-directory check-tests
 
-check-tests: $(PROG_BIN) $(UNIT_BIN) $(SIM) $(REPLAY) $(FAULT_BIN) $(B)/tests/make-vectors
+check-tests: $(PROG_BIN) $(UNIT_BIN) $(SIM) $(REPLAY) $(FAULT_BIN) $(OTHER_BIN) \
+		$(B)/tests/make-vectors
 	FALCON_FAILED=$(FAILED) $(PROVE) --jobs $(JOBS) $(SIM) $(BATS) $(REPLAY) $(UNIT_BIN)
 
 # What failed in the last check, once more and one after the other: a job of real
@@ -179,7 +202,7 @@ $(foreach t,$(FUZZ),$(eval $(call program,$(B)/fuzz/$(t),tests/fuzz/$(t).c $($(t
 vectors: $(B)/tests/make-vectors
 	$< share/vectors
 $(eval $(call program,$(B)/tests/make-vectors,tests/vectors/make.c,\
-	-Wl$(comma)--wrap=fal_random_bytes))
+	-Wl$(comma)--wrap=fal_random_bytes -Wl$(comma)--wrap=fal_build))
 
 # All targets in one program without a fuzzer, over what is kept of them.
 $(B)/replay/tests/fuzz/fuzz_%.o: tests/fuzz/fuzz_%.c $(B)/flags $(B)/packages

@@ -91,6 +91,9 @@ found() {
 	sed "${n}p" was | found "line "
 	sed '1{h;d};2G' was | found "line 1 is not the trace's change"
 	sed '$p' was | found "line 4 is a change that the trace has not"
+	# What the trace does not say by itself: when, and at which version.
+	sed "${n}s/\"time\":/&1/" was | found "its last link is "
+	sed "${n}s/\"version\":/&1/" was | found "its last link is "
 	found "line 1 is not the trace's change" </dev/null
 	sed "${n}s/.*/{}/" was | found "line $n is none"
 	# Not chained anew.

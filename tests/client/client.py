@@ -100,6 +100,7 @@ class Link:
     """The handshake and the records."""
 
     PROTOCOL = b"Noise_NKpsk0_25519_ChaChaPoly_BLAKE2b"
+    VERSION, BUILD = (6, 0), b"client.py"
 
     def __init__(self, key, addr, name=None):
         own, _, psk, public = key.split()
@@ -149,8 +150,11 @@ class Link:
         return out
 
     def greet(self, name):
-        after = struct.pack("<B", len(name)) + name + struct.pack("<BIBB", 1, 0, 1, 1)
-        said = b"FALC" + struct.pack("<HHH", 5, 0, len(after) + 48 + 32) + after
+        after = struct.pack("<B", len(name)) + name
+        if self.VERSION >= (6, 0):
+            after += struct.pack("<B", len(self.BUILD)) + self.BUILD
+        after += struct.pack("<BIBB", 1, 0, 1, 1)
+        said = b"FALC" + struct.pack("<HHH", *self.VERSION, len(after) + 48 + 32) + after
         self.h = self.ck = self.PROTOCOL.ljust(64, b"\0")
         self.mix_hash(said)
         self.mix_hash(self.public)
@@ -167,13 +171,18 @@ class Link:
         self.s.sendall(said)
         answer = self.read(10)
         if answer[8] != 0:
-            assert self.read(32) == self.mac(b"falcon refusal", said + answer)
+            build = b""
+            if min(self.VERSION, struct.unpack_from("<HH", answer, 4)) >= (6, 0):
+                build = self.read(1)
+                build += self.read(build[0])
+            assert self.read(32) == self.mac(b"falcon refusal", said + answer + build)
             sys.exit("refused: verdict %d" % answer[8])
         theirs = self.read(32)  # e, ee
         self.mix_hash(theirs)
         self.mix_key(theirs)
         self.mix_key(mine.exchange(X25519PublicKey.from_public_bytes(theirs)))
-        assert self.open(self.read(26)) == answer == b"FALC" + struct.pack("<HHBB", 5, 0, 0, 1)
+        assert self.open(self.read(26)) == answer
+        assert answer[:6] + answer[8:] == b"FALC" + struct.pack("<HBB", self.VERSION[0], 0, 1)
         first, second = self.hkdf(b"", 2)
         self.tx, self.rx = first[:32], second[:32]
 
@@ -366,8 +375,8 @@ class Worker:
                        struct.pack("<" + fmt, *fields) + rest)
 
     def hello(self, name, version=b"1.0"):
-        self.say(HELLO, "HHH%dsH%dsIII16s" % (len(name), len(version)), 5, 0, len(name), name,
-                 len(version), version, 1, 1, 1, os.urandom(16))
+        self.say(HELLO, "HHH%dsH%dsIII16s" % (len(name), len(version)), *self.link.VERSION, len(name),
+                 name, len(version), version, 1, 1, 1, os.urandom(16))
 
     def run(self):
         self.hello(b"python")

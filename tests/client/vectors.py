@@ -55,6 +55,7 @@ def handshake(v):
     link = Told(of(v, "server"))
     link.psk, link.public, link.mine = (of(v, k) for k in ("psk", "server-public",
                                                            "client-ephemeral"))
+    link.BUILD = v["build"].encode()
     try:
         link.greet(b"lab")
         got = "ok"

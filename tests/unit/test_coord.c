@@ -20,6 +20,7 @@ static struct {
 	uint64_t mark[ROUNDS];          /* of its ACCOUNTs */
 	uint64_t newest, oldest, first; /* versions */
 	uint32_t marks, models;
+	uint16_t last; /* type of message */
 } sent[SESSIONS + 1];
 static uint32_t given[ROUNDS][TASKS]; /* whom the task was granted first */
 
@@ -30,6 +31,7 @@ on_send(void *arg, uint32_t peer, const struct fal_buf *msg)
 	(void)arg;
 	check(fal_msg_get(msg->p, msg->n, &m), 0, "parse what was sent");
 	verdicts += m.type == FAL_MSG_VERDICT && m.verdict.won;
+	sent[peer].last = m.type;
 	if (m.type == FAL_MSG_TICKET)
 		racked_note(&tickets, peer, &m);
 	if (m.type == FAL_MSG_GRANT) {
@@ -471,6 +473,38 @@ names_belong_to_processes(void **state)
 	assert_true(traced("x.2\",\"id\":7"));
 }
 
+/* What a process has said on a link that is dead may arrive behind what it says on the
+ * next one, and then it is the living session that is taken for the older one: so whoever
+ * is that is told to come back, and has its name when it does. */
+static void
+sessions_of_a_process_that_cross(void **state)
+{
+	(void)state;
+	static const bool ready_first[] = { false, true };
+	const struct fal_msg ready = { .type = FAL_MSG_READY };
+	for (uint32_t i = 0; i < 2; i++) {
+		const uint32_t dead = 3 * i + 3, alive = dead + 1, again = dead + 2;
+		const uint8_t process = (uint8_t)(40 + i);
+		char name[16];
+		snprintf(name, sizeof(name), "p%u", i);
+		open_as(alive, 3);
+		check(hello(alive, name, process), 0, "HELLO on the second link");
+		if (ready_first[i])
+			check(tell(alive, &ready), 0, "READY");
+		open_as(dead, 3);
+		check(hello(dead, name, process), 0, "HELLO of the first one, late");
+		check(sent[alive].last, FAL_MSG_LATER, "what the living one is told");
+		check(sent[dead].last, FAL_MSG_WELCOME, "what the dead one is told");
+		open_as(again, 3);
+		check(hello(again, name, process), 0, "HELLO, once more");
+		check(sent[dead].last, FAL_MSG_LATER, "what nobody hears");
+		check(tell(again, &ready), 0, "READY");
+		check(fal_coord_status(coord).workers, 3 + i, "workers");
+	}
+	assert_true(traced("\"worker\":\"p0\""));
+	assert_true(traced("\"worker\":\"p1\",\"id\":5"));
+}
+
 static void
 after_leaving(void **state)
 {
@@ -838,6 +872,7 @@ main(void)
 		TEST(order_of_a_session),
 		TEST(names_that_are_none),
 		TEST(names_belong_to_processes),
+		TEST(sessions_of_a_process_that_cross),
 		TEST(odd_probes),
 		TEST(after_leaving),
 		ROUND_TEST(rounds_on_two_versions),

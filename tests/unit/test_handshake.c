@@ -6,6 +6,7 @@
 #include "net/handshake.h"
 #include "net/refusals.h"
 #include "sec/noise.h"
+#include "wire/msg.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -23,6 +24,7 @@
 #define KEYRING                                                                   \
 	"coordinator self " K1 "\nlab work " K2 "\nlab work " K3 "\nold work " K2 \
 	" 2001-02-03\n"
+#define WE "we are Falcon " FAL_VERSION " with protocol 6.0"
 enum { NOW = 1000000000, MAC = 32, HEAD = 10 };
 
 static struct fal_keyring *kr;
@@ -70,11 +72,12 @@ struct words {
 	uint32_t shard;
 	uint8_t suites[300];
 	uint8_t suites_n;
-	size_t more; /* bytes too many before the MAC */
+	size_t more;       /* bytes too many before the MAC */
+	const char *build; /* NULL: ours */
 };
 
 static const struct words plain = {
-	.name = "lab", .psk = 2, .major = 5, .pattern = 1, .suites = { 1 }, .suites_n = 1
+	.name = "lab", .psk = 2, .major = 6, .pattern = 1, .suites = { 1 }, .suites_n = 1
 };
 
 static struct fal_noise *
@@ -82,14 +85,21 @@ say(const struct words *w, struct fal_buf *b)
 {
 	const struct fal_client_key key = client_key(w->name, w->psk);
 	const size_t name_n = strlen(w->name);
+	const char *build = w->build != NULL ? w->build : fal_build();
+	const size_t build_n = w->major < 6 ? 0 : 1 + strlen(build);
 	uint8_t k[64];
 	struct fal_noise *ns;
 	fal_put_bytes(b, "FALC", 4);
 	fal_put_u16(b, w->major);
 	fal_put_u16(b, w->minor);
-	fal_put_u16(b, (uint16_t)(1 + name_n + 6 + w->suites_n + 48 + w->more + MAC));
+	fal_put_u16(b, (uint16_t)(1 + name_n + build_n + 6 + w->suites_n + 48 + w->more +
+				  MAC));
 	fal_put_u8(b, (uint8_t)name_n);
 	fal_put_bytes(b, w->name, name_n);
+	if (build_n > 0) {
+		fal_put_u8(b, (uint8_t)(build_n - 1));
+		fal_put_bytes(b, build, build_n - 1);
+	}
 	fal_put_u8(b, w->pattern);
 	fal_put_u32(b, w->shard);
 	fal_put_u8(b, w->suites_n);
@@ -204,7 +214,7 @@ is_that_of_the_page(void **state)
 	/* ... and hears what it says. */
 	assert_int_equal(answer(&hand, hand.n, &out, NULL), 0);
 	assert_int_equal(out.n, HEAD + 58);
-	assert_memory_equal(out.p, "FALC\5\0\0\0\0\1", HEAD);
+	assert_memory_equal(out.p, "FALC\6\0\0\0\0\1", HEAD);
 	assert_int_equal(fal_noise_read(ns, out.p + HEAD, 58, payload), 0);
 	assert_memory_equal(payload, out.p, HEAD);
 	fal_noise_free(ns);
@@ -231,7 +241,7 @@ refuses_every_changed_byte(void **state)
 			hello.p[i] ^= (uint8_t)(1 << bit);
 			/* Versions, lengths and names have forms of their own. */
 			if (err != FAL_EAUTH &&
-			    (i >= 14 || (err != FAL_EFORMAT && err != FAL_ETRUNC)))
+			    (i > 14 || (err != FAL_EFORMAT && err != FAL_ETRUNC)))
 				fail_msg("byte %zu, bit %d: %d", i, bit, err);
 			assert_int_equal(out.n, 0);
 			refused++;
@@ -297,7 +307,7 @@ refusals(void **state)
 		int err;
 		const char *why;
 	} cases[] = {
-		{ { .major = 5,
+		{ { .major = 6,
 		    .minor = 3,
 		    .pattern = 1,
 		    .suites = { 1 },
@@ -305,27 +315,43 @@ refusals(void **state)
 		  0,
 		  FAL_OK,
 		  NULL },
-		{ { .major = 5, .pattern = 1, .suites = { 9, 200, 1, 7 }, .suites_n = 4 },
+		{ { .major = 6, .pattern = 1, .suites = { 9, 200, 1, 7 }, .suites_n = 4 },
 		  0,
 		  FAL_OK,
 		  NULL },
-		{ { .major = 6,
+		{ { .major = 7,
 		    .minor = 1,
 		    .pattern = 1,
 		    .suites = { 1 },
-		    .suites_n = 1 },
+		    .suites_n = 1,
+		    .build = "9.9" },
 		  1,
 		  FAL_EVERSION,
-		  "it speaks protocol 6.1, we speak 5.0" },
-		{ { .major = 6, .pattern = 7, .more = 250 },
+		  "it is Falcon 9.9 with protocol 7.1, " WE },
+		{ { .major = 7, .pattern = 7, .more = 250, .build = "a\nb" },
 		  1,
 		  FAL_EVERSION,
-		  "it speaks protocol 6.0, we speak 5.0" },
-		{ { .major = 5, .pattern = 2, .suites = { 1 }, .suites_n = 1 },
+		  "it is Falcon a?b with protocol 7.0, " WE },
+		{ { .major = 5, .pattern = 1, .suites = { 1 }, .suites_n = 1 },
+		  1,
+		  FAL_EVERSION,
+		  "it speaks protocol 5.0, " WE },
+		{ { .major = 4, .minor = 9, .pattern = 7, .more = 250 },
+		  1,
+		  FAL_EVERSION,
+		  "it speaks protocol 4.9, " WE },
+		{ { .major = 7,
+		    .pattern = 1,
+		    .build = "0123456789012345678901234567890123456789012345678901234567"
+			     "890123" },
+		  0,
+		  FAL_EFORMAT,
+		  "a handshake of a length that none has" },
+		{ { .major = 6, .pattern = 2, .suites = { 1 }, .suites_n = 1 },
 		  2,
 		  FAL_EVERSION,
 		  "handshake 2 is not spoken here" },
-		{ { .major = 5,
+		{ { .major = 6,
 		    .pattern = 1,
 		    .shard = 1,
 		    .suites = { 1 },
@@ -333,15 +359,15 @@ refusals(void **state)
 		  3,
 		  FAL_EVERSION,
 		  "there is no shard 1" },
-		{ { .major = 5, .pattern = 1, .suites = { 2, 3 }, .suites_n = 2 },
+		{ { .major = 6, .pattern = 1, .suites = { 2, 3 }, .suites_n = 2 },
 		  4,
 		  FAL_EVERSION,
 		  "none of its cipher suites is spoken here" },
-		{ { .major = 5, .pattern = 1 },
+		{ { .major = 6, .pattern = 1 },
 		  4,
 		  FAL_EVERSION,
 		  "none of its cipher suites is spoken here" },
-		{ { .major = 5, .pattern = 1, .suites = { 1 }, .suites_n = 1, .more = 1 },
+		{ { .major = 6, .pattern = 1, .suites = { 1 }, .suites_n = 1, .more = 1 },
 		  0,
 		  FAL_EFORMAT,
 		  "a handshake of a length that none has" },
@@ -362,15 +388,22 @@ refusals(void **state)
 			assert_string_equal(d.text, cases[i].why);
 		if (cases[i].verdict != 0) {
 			const struct fal_client_key key = client_key("lab", 2);
-			assert_int_equal(out.n, HEAD + MAC);
-			assert_memory_equal(out.p, "FALC\5\0\0\0", 8);
+			const size_t build_n = w.major < 6 ? 0 : 1 + strlen(fal_build());
+			const size_t n = HEAD + build_n;
+			assert_int_equal(out.n, n + MAC);
+			assert_memory_equal(out.p, "FALC\6\0\0\0", 8);
+			if (build_n > 0) {
+				assert_int_equal(out.p[HEAD], build_n - 1);
+				assert_memory_equal(out.p + HEAD + 1, fal_build(),
+						    build_n - 1);
+			}
 			assert_int_equal(out.p[8], cases[i].verdict);
 			assert_int_equal(out.p[9], 0);
 			memcpy(both, hello.p, hello.n);
-			memcpy(both + hello.n, out.p, HEAD);
+			memcpy(both + hello.n, out.p, n);
 			mac_key(&key, k);
-			fal_mac("falcon refusal", k, both, hello.n + HEAD, mac);
-			assert_memory_equal(mac, out.p + HEAD, MAC);
+			fal_mac("falcon refusal", k, both, hello.n + n, mac);
+			assert_memory_equal(mac, out.p + n, MAC);
 		} else {
 			assert_int_equal(out.n, err == 0 ? HEAD + 58 : 0);
 		}
@@ -379,57 +412,99 @@ refusals(void **state)
 	}
 }
 
-/* The client of ours hears refusals, and only authentic ones to what it has just said. */
+/* The client of ours hears refusals, and only authentic ones to what it has just said;
+ * one of an older version, too, which names no build. */
 static void
 hears_refusals(void **state)
 {
-	static const char *const why[] = {
-		NULL,
-		"it speaks protocol 6.2, we speak 5.0",
-		"it has no such handshake",
-		"it has no such shard",
-		"it speaks none of our cipher suites",
-		"it refuses us for a reason that we do not know"
+	static const struct {
+		uint8_t major, minor, verdict;
+		const char *build, *why;
+	} cases[] = {
+		{ 7, 2, 1, "9.9", "it is Falcon 9.9 with protocol 7.2, " WE },
+		{ 6, 1, 1, "", "it speaks protocol 6.1, " WE },
+		{ 5, 0, 1, NULL, "it speaks protocol 5.0, " WE },
+		{ 4, 3, 1, NULL, "it speaks protocol 4.3, " WE },
+		{ 6, 0, 2, "0.3", "it has no such handshake" },
+		{ 6, 0, 3, "0.3", "it has no such shard" },
+		{ 6, 0, 4, "0.3", "it speaks none of our cipher suites" },
+		{ 6, 0, 5, "0.3", "it refuses us for a reason that we do not know" },
 	};
 	const struct fal_client_key key = client_key("lab", 2);
 	(void)state;
-	for (uint8_t verdict = 1; verdict <= 5; verdict++) {
-		uint8_t both[700], said[HEAD + MAC] = "FALC\6\0\2\0", k[64];
-		struct fal_buf hello = { 0 };
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		uint8_t both[700], k[64], mac[MAC];
+		struct fal_buf hello = { 0 }, said = { 0 };
 		struct fal_handshake *h;
 		struct fal_session s;
 		struct fal_diag d = { "" };
 		assert_int_equal(fal_handshake_begin(&key, &hello, &h), 0);
-		said[8] = verdict;
+		fal_put_bytes(&said, "FALC", 4);
+		fal_put_u16(&said, cases[i].major);
+		fal_put_u16(&said, cases[i].minor);
+		fal_put_u8(&said, cases[i].verdict);
+		fal_put_u8(&said, 0);
+		if (cases[i].build != NULL) {
+			fal_put_u8(&said, (uint8_t)strlen(cases[i].build));
+			fal_put_bytes(&said, cases[i].build, strlen(cases[i].build));
+		}
 		memcpy(both, hello.p, hello.n);
-		memcpy(both + hello.n, said, HEAD);
+		memcpy(both + hello.n, said.p, said.n);
 		mac_key(&key, k);
-		fal_mac("falcon refusal", k, both, hello.n + HEAD, said + HEAD);
-		for (size_t n = 0; n < sizeof(said); n++)
-			assert_int_equal(fal_handshake_finish(h, said, n, &s, NULL),
+		fal_mac("falcon refusal", k, both, hello.n + said.n, mac);
+		fal_put_bytes(&said, mac, MAC);
+		for (size_t n = 0; n < said.n; n++)
+			assert_int_equal(fal_handshake_finish(h, said.p, n, &s, NULL),
 					 FAL_ETRUNC);
-		for (size_t i = 6; i < sizeof(said); i++) {
-			uint8_t full[HEAD + 58] = { 0 };
-			memcpy(full, said, sizeof(said));
-			full[i] ^= (uint8_t)(1 << i % 8);
+		for (size_t b = 6; b < said.n; b++) {
+			uint8_t full[HEAD + 64 + MAC] = { 0 };
+			memcpy(full, said.p, said.n);
+			full[b] ^= (uint8_t)(1 << b % 8);
 			if (full[8] == 0)
 				continue;
 			assert_int_equal(fal_handshake_finish(h, full, sizeof(full), &s,
 							      NULL),
 					 FAL_EAUTH);
 		}
-		assert_int_equal(fal_handshake_finish(h, said, sizeof(said), &s, &d),
+		assert_int_equal(fal_handshake_finish(h, said.p, said.n, &s, &d),
 				 FAL_EVERSION);
-		assert_string_equal(d.text, why[verdict]);
+		assert_string_equal(d.text, cases[i].why);
 		/* One from before versions were authenticated is believed nothing. */
 		assert_int_equal(fal_handshake_finish(h,
 						      (const uint8_t *)"FALC\3\0\0\0\1",
 						      9, &s, &d),
 				 FAL_EFORMAT);
-		assert_string_equal(d.text,
-				    "it says that it speaks protocol 3.0, we speak 5.0");
+		assert_string_equal(d.text, "it says that it speaks protocol 3.0, " WE);
 		fal_handshake_free(h);
 		fal_buf_free(&hello);
+		fal_buf_free(&said);
+	}
+}
+
+/* What is added to a complaint: nothing between like builds. */
+static void
+skews(void **state)
+{
+	static const struct {
+		uint16_t minor;
+		const char *build, *want;
+	} cases[] = {
+		{ FAL_PROTO_MINOR, FAL_VERSION, "" },
+		{ FAL_PROTO_MINOR, "", "" },
+		{ FAL_PROTO_MINOR, "9.9",
+		  " (from Falcon 9.9, protocol 6.0 to Falcon " FAL_VERSION
+		  ", protocol 6.0)" },
+		{ 3, FAL_VERSION,
+		  " (from Falcon " FAL_VERSION ", protocol 6.3 to Falcon " FAL_VERSION
+		  ", protocol 6.0)" },
+		{ 3, "", " (from protocol 6.3 to Falcon " FAL_VERSION ", protocol 6.0)" },
+	};
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		struct fal_session s = { .minor = cases[i].minor };
+		struct fal_diag d;
+		snprintf(s.build, sizeof(s.build), "%s", cases[i].build);
+		assert_string_equal(fal_session_skew(&s, &d), cases[i].want);
 	}
 }
 
@@ -566,6 +641,7 @@ main(void)
 		cmocka_unit_test(wrong_names_are_wrong_keys),
 		cmocka_unit_test(refusals),
 		cmocka_unit_test(hears_refusals),
+		cmocka_unit_test(skews),
 		cmocka_unit_test(budgets),
 		cmocka_unit_test(replays),
 		cmocka_unit_test(says_little_and_goes_on),

@@ -118,7 +118,8 @@ tell_job(const struct fal_policy *policy)
 		struct fal_line_join join = { .who = who(i + 1),
 					      .key = "work",
 					      .key_fingerprint = "f",
-					      .fingerprint = fingerprint };
+					      .fingerprint = fingerprint,
+					      .build = "" };
 		join.lanes_min = join.lanes_max = join.cores = 1;
 		if (drawn.probed) {
 			join.task_ns = (uint64_t)(1e9 * task_s);

@@ -296,6 +296,8 @@ look_join(struct fal_trace_line *l, const void *arg)
 	same_if(l, FAL_F_LARGE, d->large);
 	if (d->task_ns > 0)
 		same_ns(l, FAL_F_TASK_S, d->task_ns);
+	if (d->build[0] != '\0')
+		assert_string_equal(fal_trace_get_str(l, l->o, FAL_F_PROGRAM), d->build);
 	if (d->large > 0)
 		same_ns(l, FAL_F_LARGE_S, d->large_ns);
 }
@@ -317,6 +319,7 @@ test_join(void **state)
 			.lanes_max = draw(1000),
 			.cores = draw(1000),
 			.fingerprint = fingerprint,
+			.build = yes() ? "0.9.1" : "",
 			.task_ns = yes() ? whole() % 10000000000 : 0,
 			.large = probed ? 1 + draw(1000) : 0,
 			.large_ns = probed ? draw(UINT32_MAX) : 0
@@ -629,6 +632,7 @@ test_others(void **state)
 							   .version = whole(),
 							   .sha256 = "00",
 							   .hash = "00",
+							   .journal = draw(2) ? "ab" : "",
 							   .accuracy = draw(3) - 1.0 });
 		reads(&b, NULL, NULL);
 		fal_line_failed(&b, 1, whole(), who.name);

@@ -144,6 +144,16 @@ __wrap_fal_random_bytes(void *p, size_t n)
 		((uint8_t *)p)[i] = next_random[i % FAL_KEY_BYTES];
 }
 
+static char build[FAL_BUILD_MAX + 1];
+
+/* In the place of fal_build. */
+const char *__wrap_fal_build(void);
+const char *
+__wrap_fal_build(void)
+{
+	return build;
+}
+
 static struct fal_keyring *
 ring(const struct vector *v)
 {
@@ -152,6 +162,7 @@ ring(const struct vector *v)
 	struct fal_keyring *kr;
 	assert_int_equal(bytes(v, "server-secret", secret), FAL_KEY_BYTES);
 	assert_int_equal(bytes(v, "psk", psk), FAL_KEY_BYTES);
+	snprintf(build, sizeof(build), "%s", word(v, "build"));
 	fal_key_encode(secret, self);
 	fal_key_encode(psk, lab);
 	snprintf(text, sizeof(text), "c self %s\nlab work %s\n", self, lab);
@@ -237,6 +248,7 @@ as_client(const struct vector *v)
 	struct fal_session s = { 0 };
 	bytes(v, "psk", p);
 	memcpy(key.psk, p, FAL_KEY_BYTES);
+	snprintf(build, sizeof(build), "%s", word(v, "build"));
 	bytes(v, "server-public", p);
 	memcpy(key.server, p, FAL_KEY_BYTES);
 	bytes(v, "client-ephemeral", p);

@@ -1,6 +1,6 @@
 /* make FOLDER: writes the vectors of falcon-protocol(7) there, the same each time.  The
- * handshakes are those of lib/net with ephemeral keys that are known: the program is
- * linked with --wrap=fal_random_bytes. */
+ * handshakes are those of lib/net with ephemeral keys, and a build, that are known: the
+ * program is linked with --wrap=fal_random_bytes and --wrap=fal_build. */
 #include "base/rng.h"
 #include "net/handshake.h"
 #include "net/record.h"
@@ -23,6 +23,13 @@ __wrap_fal_random_bytes(void *p, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
 		((uint8_t *)p)[i] = next_random[i % FAL_KEY_BYTES];
+}
+
+const char *__wrap_fal_build(void);
+const char *
+__wrap_fal_build(void)
+{
+	return "1.2.3";
 }
 
 static void
@@ -130,16 +137,21 @@ say(const struct words *w, struct fal_buf *said)
 {
 	const uint8_t suites[2] = { 200, w->suite };
 	const size_t name_n = strlen(w->key);
+	const size_t build_n = w->major < 6 ? 0 : 1 + strlen(fal_build());
 	uint8_t msg[FAL_NOISE_OVERHEAD], key[FAL_MAC_KEY], mac[FAL_HANDSHAKE_MAC];
 	const struct fal_client_key c = client_key(w->psk);
 	struct fal_noise *ns;
 	fal_put_bytes(said, w->magic != NULL ? w->magic : "FALC", 4);
 	fal_put_u16(said, w->major);
 	fal_put_u16(said, w->minor);
-	fal_put_u16(said,
-		    (uint16_t)(1 + name_n + 8 + sizeof(msg) + w->more + sizeof(mac)));
+	fal_put_u16(said, (uint16_t)(1 + name_n + build_n + 8 + sizeof(msg) + w->more +
+				     sizeof(mac)));
 	fal_put_u8(said, (uint8_t)name_n);
 	fal_put_bytes(said, w->key, name_n);
+	if (build_n > 0) {
+		fal_put_u8(said, (uint8_t)(build_n - 1));
+		fal_put_bytes(said, fal_build(), build_n - 1);
+	}
 	fal_put_u8(said, w->pattern);
 	fal_put_u32(said, w->shard);
 	fal_put_u8(said, 2);
@@ -174,6 +186,7 @@ put_keys(uint8_t psk)
 	bytes("server-secret", key_of(SECRET), FAL_KEY_BYTES);
 	bytes("server-public", key.server, FAL_KEY_BYTES);
 	bytes("psk", key.psk, FAL_KEY_BYTES);
+	text("build", fal_build());
 	bytes("client-ephemeral", key_of(CLIENT), FAL_KEY_BYTES);
 	bytes("server-ephemeral", key_of(SERVER), FAL_KEY_BYTES);
 }
@@ -259,15 +272,18 @@ answered(const char *name, size_t flip, uint8_t verdict)
 	memcpy(next_random, key_of(SERVER), FAL_KEY_BYTES);
 	must(fal_handshake_answer(kr, &g, &s, &answer, NULL) == 0, "answer");
 	if (verdict != 0) {
-		uint8_t mac_key[FAL_MAC_KEY], both[FAL_HANDSHAKE_MAX + 10];
-		answer.n = 10 + FAL_HANDSHAKE_MAC;
+		uint8_t mac_key[FAL_MAC_KEY], both[FAL_HANDSHAKE_MAX + 10 + 64];
+		const size_t n = 11 + strlen(fal_build());
+		answer.n = n + FAL_HANDSHAKE_MAC;
 		answer.p[8] = verdict;
 		answer.p[9] = 0;
+		answer.p[10] = (uint8_t)strlen(fal_build());
+		memcpy(answer.p + 11, fal_build(), n - 11);
 		memcpy(both, said.p, said.n);
-		memcpy(both + said.n, answer.p, 10);
+		memcpy(both + said.n, answer.p, n);
 		memcpy(mac_key, key.server, FAL_KEY_BYTES);
 		memcpy(mac_key + FAL_KEY_BYTES, key.psk, FAL_KEY_BYTES);
-		fal_mac("falcon refusal", mac_key, both, said.n + 10, answer.p + 10);
+		fal_mac("falcon refusal", mac_key, both, said.n + n, answer.p + n);
 	}
 	if (flip > 0)
 		answer.p[flip] ^= 1;
@@ -302,12 +318,12 @@ handshakes(void)
 {
 	const struct words plain = { .name = "welcome",
 				     .key = "lab",
-				     .major = FAL_NET_MAJOR,
-				     .minor = FAL_NET_MINOR,
+				     .major = FAL_PROTO_MAJOR,
+				     .minor = FAL_PROTO_MINOR,
 				     .pattern = 1,
 				     .suite = 1,
 				     .psk = PSK };
-	struct words w[14];
+	struct words w[15];
 	for (size_t i = 0; i < sizeof(w) / sizeof(w[0]); i++)
 		w[i] = plain;
 	w[1].name = "larger minor version", w[1].minor++;
@@ -323,6 +339,7 @@ handshakes(void)
 	w[11].name = "another ephemeral key under a right MAC", w[11].flip = 1;
 	w[12].name = "another tag under a right MAC", w[12].flip = FAL_NOISE_OVERHEAD;
 	w[13].name = "wrong magic", w[13].magic = "FALK";
+	w[14].name = "a major version without builds", w[14].major = 5;
 	for (size_t i = 0; i < sizeof(w) / sizeof(w[0]); i++)
 		heard(&w[i]);
 	answered("welcomed", 0, 0);

@@ -1,0 +1,130 @@
+# Programs of another version: those of another protocol are refused, and both ends say
+# whose they are; those of the same one work together.
+
+bats_require_minimum_version 1.5.0
+
+load common
+load job
+load tiny
+
+setup_file() {
+	for_file
+}
+
+setup() {
+	for_test
+	[ -x "$bin/tests/minor/falcon-ps" ] || skip "other versions are not built"
+	tiny .
+	job=(tiny.job)
+	ours="Falcon $(falcon-ps --version | cut -d ' ' -f 2)"
+}
+
+teardown() {
+	stop_all
+}
+
+# of VERSION COMMAND...: with the programs of that one, which is `major`, `minor` or ours.
+of() {
+	local PATH=$PATH
+	[ "$1" = ours ] || PATH=$bin/tests/$1:$PATH
+	hash -r
+	"${@:2}"
+}
+
+# refused COMMAND...: it ends with 1, and one line that says this.
+refused() {
+	run "${@:2}"
+	same "status of $2 ($output)" "$status" 1
+	same "what $2 says" "${output##*: }" "$1"
+}
+
+# both SERVER CLIENT THEIRS OURS: each client's and the server's words of the other one.
+both() {
+	of "$1" serve
+	refused "it is $3, we are $4" of "$2" falcon-work -k "$keys/work.key" -n w "$ready"
+	refused "it is $3, we are $4" of "$2" falcon-stat -k "$keys/observe.key" "$ready"
+	refused "it is $3, we are $4" of "$2" falcon-sync -k "$keys/control.key" "$ready" show
+	refused "it is $3, we are $4" of "$2" falcon-sync -k "$keys/control.key" "$ready" \
+		set scheme=bsp
+	soon "the coordinator's word" grep -q "it is $4, we are $3" ps.err
+	run -1 grep -q join "$state/trace.jsonl"
+	# It goes on with those of its own.
+	of "$1" work same --lanes 1
+	ended "$ps" ps
+	"$bin/falcon-stat" --audit "$state"
+}
+
+@test "a newer protocol at the workers, observers and controllers" {
+	both ours major "$ours with protocol 6.0" "Falcon 9.9.9 with protocol 7.1"
+}
+
+@test "a newer protocol at the coordinator" {
+	both major ours "Falcon 9.9.9 with protocol 7.1" "$ours with protocol 6.0"
+}
+
+@test "another version of the same protocol works, and the trace has it" {
+	local version
+	[ "$(of minor falcon-work --version)" = "falcon-work 9.9.9" ]
+	for version in ours minor; do
+		of "$version" serve -w 3
+		of minor work new --lanes 1
+		of ours work old --lanes 1
+		soon "both" lines 2 '"ev":"join"'
+		falcon-stat -k "$keys/observe.key" "$ready" >table
+		falcon-sync -k "$keys/control.key" "$ready" show >policy
+		has "$(cat table)" new
+		has "$(cat policy)" scheme
+		of ours work last --lanes 1
+		judge
+		same versions "$(jq -c 'select(.ev == "join" and .worker != "last") | [.worker, .version]' \
+			"$state/trace.jsonl" | sort)" \
+			"[\"new\",\"9.9.9\"]
+[\"old\",\"${ours#Falcon }\"]"
+		again
+	done
+}
+
+@test "numerics that differ: which version it is" {
+	serve -w 2
+	work a --lanes 1
+	OPENBLAS_CORETYPE=PRESCOTT of minor work odd --lanes 1
+	ended "$ps" ps
+	falcon-stat --json "$state/trace.jsonl" >table
+	same versions "$(jq -c '[.workers[] | .version] | sort' table)" \
+		"[\"${ours#Falcon }\",\"9.9.9\"]"
+	if [ "$(jq -r .numerics table)" = differ ]; then
+		[[ $(falcon-stat "$state/trace.jsonl") =~ "numerics: differ: "(odd|a)" (Falcon " ]]
+	fi
+}
+
+# says MAJOR MINOR KIND: a client of this protocol that says HELLO, and then this.
+says() {
+	/usr/bin/python3 - "$keys/work.key" "$ready" "$@" <<-'END'
+		import os, struct, sys
+		from client import HELLO, REFUSE, Link, Worker
+		Link.VERSION, Link.BUILD = (int(sys.argv[3]), int(sys.argv[4])), b"8.8.8"
+		with open(sys.argv[1]) as f:
+		    w = Worker(Link(f.read(), sys.argv[2]))
+		w.hello(b"odd", b"8.8.8")
+		w.incarnation = 0
+		w.say(int(sys.argv[5]))
+		while struct.unpack_from("<H", p := w.link.receive())[0] != REFUSE:
+		    pass
+		print(p[10:-1].decode())
+	END
+}
+
+@test "a message that the other version does not know: both are named" {
+	/usr/bin/python3 -c 'import cryptography' 2>/dev/null ||
+		skip "python3-cryptography is not installed"
+	export PYTHONPATH=$root/tests/client PYTHONDONTWRITEBYTECODE=1
+	serve
+	says 6 4 77 >said
+	same said "$(cat said)" "a message that cannot be read (from Falcon 8.8.8, protocol \
+6.4 to $ours, protocol 6.0)"
+	soon "the same here" grep -qF "$(cat said)" ps.err
+	# One from before versions were told.
+	run -1 says 5 0 77
+	has "$output" "refused: verdict 1"
+	soon "its protocol" grep -qF "it speaks protocol 5.0, we are $ours with protocol 6.0" ps.err
+}
