@@ -290,6 +290,25 @@ put_capacity(struct fal_buf *out, const struct fal_summary *s)
 			    100 * s->spent.late / compute);
 }
 
+static uint64_t
+done_again(const struct fal_summary_resumed *r)
+{
+	return r->until > r->clock ? r->until - r->clock : 0;
+}
+
+static void
+put_resumed(struct fal_buf *out, const struct fal_summary_resumed *r)
+{
+	const uint64_t again = done_again(r);
+	if (r->incarnation > 0)
+		fal_put_fmt(out,
+			    "incarnation: %llu, since %.1f s, resumed at clock %llu, "
+			    "%llu clock%s done again\n",
+			    (unsigned long long)r->incarnation, r->t,
+			    (unsigned long long)r->clock, (unsigned long long)again,
+			    fal_text_s(again));
+}
+
 static void
 put_totals(struct fal_buf *out, const struct fal_summary *s)
 {
@@ -300,6 +319,7 @@ put_totals(struct fal_buf *out, const struct fal_summary *s)
 	if (s->stalled > 0)
 		fal_put_fmt(out, ", stalled for %.1f s", s->stalled);
 	fal_put_u8(out, '\n');
+	put_resumed(out, &s->resumed);
 	if (s->n_epoch > 0)
 		fal_put_fmt(out, "loss: %.5f\n", s->loss);
 	if (s->judged)
@@ -421,6 +441,20 @@ json_sums(struct fal_buf *out, const struct fal_summary *s)
 	stat_stale_json(out, &s->stale);
 }
 
+static void
+json_resumed(struct fal_buf *out, const struct fal_summary_resumed *r)
+{
+	fal_json_member_u64(out, "incarnation", r->incarnation);
+	if (r->incarnation == 0)
+		return;
+	fal_json_key(out, "resumed");
+	fal_json_open(out, '{');
+	fal_json_member_fixed(out, "t", r->t, 6);
+	fal_json_member_u64(out, "clock", r->clock);
+	fal_json_member_u64(out, "again", done_again(r));
+	fal_json_close(out, '}');
+}
+
 void
 stat_table_json(struct fal_buf *out, const struct fal_summary *s)
 {
@@ -440,6 +474,7 @@ stat_table_json(struct fal_buf *out, const struct fal_summary *s)
 	fal_json_member_fixed(out, "clocks_s", s->clocks_s, 3);
 	fal_json_member_fixed(out, "samples_s", s->samples_s, 1);
 	fal_json_member_fixed(out, "stalled", s->stalled, 1);
+	json_resumed(out, &s->resumed);
 	json_lone(out, s);
 	json_unlike(out, s);
 	json_sums(out, s);

@@ -397,6 +397,18 @@ take_eval(struct fal_summary *s, struct fal_trace_line *l)
 	return 0;
 }
 
+static int
+take_restart(struct fal_summary *s, struct fal_trace_line *l)
+{
+	s->resumed = (struct fal_summary_resumed){
+		.incarnation = fal_trace_get_u64(l, l->o, FAL_F_INCARNATION, UINT32_MAX),
+		.t = l->t,
+		.clock = fal_trace_get_u64(l, l->o, FAL_F_CLOCK, FAL_TRACE_NUM_MAX),
+		.until = fal_trace_get_u64(l, l->o, FAL_F_UNTIL, FAL_TRACE_NUM_MAX),
+	};
+	return l->err != 0 ? l->err : fal_trace_job_restart(l, &s->job);
+}
+
 int
 fal_summary_line(void *summary, struct fal_trace_line *l)
 {
@@ -418,7 +430,7 @@ fal_summary_line(void *summary, struct fal_trace_line *l)
 	if (strcmp(l->ev, "policy") == 0)
 		get_copy(l, FAL_F_SCHEME, &s->scheme);
 	if (strcmp(l->ev, "restart") == 0)
-		return fal_trace_job_restart(l, &s->job);
+		return take_restart(s, l);
 	if (strcmp(l->ev, "done") == 0)
 		s->done = true;
 	if (strcmp(l->ev, "gap") == 0)

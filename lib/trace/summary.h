@@ -92,6 +92,11 @@ struct fal_summary {
 	bool judged;
 	double accuracy; /* of the last evaluation, if judged */
 	uint64_t judged_epoch;
+	struct fal_summary_resumed {   /* the coordinator was started again, ... */
+		uint64_t incarnation;  /* ... so often; 0: never */
+		double t;              /* since then, the last time */
+		uint64_t clock, until; /* at this clock; up to that one was done before */
+	} resumed;
 	struct fal_summary_lone {     /* what waits for the word of another key */
 		size_t worker;        /* who says that there is no finite result, … */
 		uint64_t clock, task; /* … of what; … */

@@ -1,5 +1,7 @@
 # A coordinator that was killed goes on from its last snapshot, as if nothing had happened.
 
+bats_require_minimum_version 1.5.0
+
 load common
 load job
 load tiny
@@ -58,6 +60,11 @@ whole() {
 	falcon-stat --audit "$state/trace.jsonl"
 	same incarnations "$(jq -s -c 'map(select(.ev == "restart") | .incarnation)' \
 		"$state/trace.jsonl")" "$(jq -n -c "[range(1; $1 + 1)]")"
+	falcon-stat --json "$state/trace.jsonl" >stat.json
+	same "the last one" "$(jq -c '[.incarnation, .resumed.clock, .resumed.again]' stat.json)" \
+		"$(jq -sc 'map(select(.ev == "restart")) | last |
+			[.incarnation, .clock, ([.until - .clock, 0] | max)]' "$state/trace.jsonl")"
+	has "$(falcon-stat "$state/trace.jsonl")" "incarnation: $1, since "
 	same "lines that count" "$(falcon-stat --json "$state/trace.jsonl" | jq .clocks)" 48
 	falcon-proj "$state/trace.jsonl" >report
 	has "$(cat report)" "job: tiny, "
@@ -200,8 +207,12 @@ order() {
 	killed
 	begin
 	has "$(cat ps.err)" "tiny: resumed at clock $clock of 48; "
+	# Whoever looks on is told, too.
+	falcon-stat -k "$keys/observe.key" unix:sock >table
+	[[ $(cat table) =~ "incarnation: 1, since "[0-9.]+" s, resumed at clock $clock, "[0-9]+" clock"s?" done again" ]]
 	ended "$ps" ps
 	whole 1
+	run -1 grep '^incarnation' <(falcon-stat calm/trace.jsonl)
 	# Where there can be none.
 	rm -rf "$state"
 	begin --set sync.scheme=asp

@@ -396,12 +396,14 @@ sources(void **state)
 }
 
 /* Who has proved nothing is told nothing, whatever he speaks; who has is told why. */
+#define WE "we are Falcon " FAL_VERSION " with protocol 6.0"
+
 static void
 refuses_other_major(void **state)
 {
 	const struct fal_client_key key = client_key("lab", 2, 1);
 	struct world w;
-	uint8_t in[64], hello[10 + 1 + 3 + FAL_HANDSHAKE_MAC] = "FALC\6\0\2\0";
+	uint8_t in[64], hello[10 + 1 + 3 + 2 + FAL_HANDSHAKE_MAC] = "FALC\7\0\2\0";
 	uint8_t mac_key[FAL_MAC_KEY];
 	(void)state;
 	begin(&w, (struct fal_listen_opt){ 0 });
@@ -410,22 +412,23 @@ refuses_other_major(void **state)
 	assert_int_equal(receive(&w, fd, in, sizeof(in), sizeof(in)), 0);
 	close(fd);
 	UNTIL(&w, w.refusals == 1);
-	assert_string_equal(w.refused, "it speaks protocol 3.0, we speak 5.0");
-	memcpy(hello + 8, "\44\0\3lab", 6);
+	assert_string_equal(w.refused, "it speaks protocol 3.0, " WE);
+	memcpy(hello + 8, "\46\0\3lab\0019", 8);
 	for (int right = 0; right < 2; right++) {
 		memcpy(mac_key, key.server, FAL_KEY_BYTES);
 		memcpy(mac_key + FAL_KEY_BYTES, key.psk, FAL_KEY_BYTES);
-		fal_mac("falcon hello", mac_key, hello, 14, hello + 14);
-		hello[20] ^= (uint8_t)!right;
+		fal_mac("falcon hello", mac_key, hello, 16, hello + 16);
+		hello[22] ^= (uint8_t)!right;
 		fd = stranger(&w);
 		tell(fd, hello, sizeof(hello));
 		assert_int_equal(receive(&w, fd, in, sizeof(in), sizeof(in)),
-				 right ? 10 + FAL_HANDSHAKE_MAC : 0);
+				 right ? 10 + sizeof(FAL_VERSION) + FAL_HANDSHAKE_MAC
+				       : 0);
 		close(fd);
 		UNTIL(&w, w.refusals == 2U + (unsigned)right);
 	}
-	assert_memory_equal(in, "FALC\5\0\0\0\1\0", 10);
-	assert_string_equal(w.refused, "it speaks protocol 6.2, we speak 5.0");
+	assert_memory_equal(in, "FALC\6\0\0\0\1\0", 10);
+	assert_string_equal(w.refused, "it is Falcon 9 with protocol 7.2, " WE);
 	end(&w);
 }
 
