@@ -406,6 +406,10 @@ take_restart(struct fal_summary *s, struct fal_trace_line *l)
 		.clock = fal_trace_get_u64(l, l->o, FAL_F_CLOCK, FAL_TRACE_NUM_MAX),
 		.until = fal_trace_get_u64(l, l->o, FAL_F_UNTIL, FAL_TRACE_NUM_MAX),
 	};
+	/* A coordinator shows of itself what it has told since then, and not what stands
+	 * before it in the file. */
+	if (l->number <= fal_trace_get_u64(l, l->o, FAL_F_LINES, FAL_TRACE_NUM_MAX))
+		s->gap = s->part = true;
 	return l->err != 0 ? l->err : fal_trace_job_restart(l, &s->job);
 }
 
