@@ -36,6 +36,9 @@ ifeq ($(origin MODE_FLAGS_$(MODE)),undefined)
 $(error MODE=$(MODE): not one of release, debug, asan, tsan, cov, fault)
 endif
 MODE_FLAGS := $(MODE_FLAGS_$(MODE))
+# What each program of a mode has beside its own.
+MODE_SRC_tsan := tests/closed.c
+MODE_OBJ := $(MODE_SRC_$(MODE):%.c=$(B)/%.o)
 
 # What an older C would let pass, a pointer cut to an int, is an error always.
 WARN := -Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-prototypes \
@@ -87,9 +90,9 @@ $(B)/libfalcon.a: $(LIB_OBJ)
 
 # $(call program,NAME,SOURCES,LIBRARIES): links one program.
 define program
-$(1): $(2:%.c=$(B)/%.o) $(B)/libfalcon.a $(B)/openblas
+$(1): $(2:%.c=$(B)/%.o) $(MODE_OBJ) $(B)/libfalcon.a $(B)/openblas
 	@mkdir -p $$(@D)
-	$$(call do,LD)$$(CC) $$(ALL_LDFLAGS) -o $$@ $(2:%.c=$(B)/%.o) \
+	$$(call do,LD)$$(CC) $$(ALL_LDFLAGS) -o $$@ $(2:%.c=$(B)/%.o) $(MODE_OBJ) \
 		$(B)/libfalcon.a $(3) $$(LIBS)
 endef
 $(foreach p,$(PROGS),$(eval $(call program,$(B)/$(p),$(wildcard cmd/$(p)/*.c),\

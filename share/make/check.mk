@@ -72,7 +72,7 @@ TESTING := check check-tests check-again sim
 $(TESTING): export FALCON_BIN = $(abspath $(B))
 $(TESTING): export ASAN_OPTIONS = detect_leaks=1:abort_on_error=1
 $(TESTING): export UBSAN_OPTIONS = print_stacktrace=1
-$(TESTING): export TSAN_OPTIONS = halt_on_error=1
+$(TESTING): export TSAN_OPTIONS ?= halt_on_error=1
 
 PROVE := PERL5LIB=share/make prove --harness FalconTap --timer --exec share/make/tap
 FAILED := $(B)/tests/failed
