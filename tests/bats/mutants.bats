@@ -8,7 +8,7 @@ load common
 	run ls tests/mutants
 	[ "$(grep -c '\.patch$' <<<"$output")" -ge 24 ]
 	for patch in tests/mutants/*.patch; do
-		run patch --dry-run --force --silent -p1 -i "$patch"
+		run patch --dry-run --force --silent -F 0 -p1 -i "$patch"
 		same "$patch: output" "$output" ""
 		same "$patch: exit status" "$status" 0
 		tests=$(sed -n 's/^Dies: //p' "$patch")
