@@ -78,7 +78,7 @@ speeds(void)
 
 static struct told {
 	struct fal_buf line, all;
-	char name[MOST + 1][8];
+	char name[MOST + 1][12];
 	double began; /* the clock */
 } told;
 
