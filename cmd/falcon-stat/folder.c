@@ -200,6 +200,10 @@ check_result(struct folder *f)
 		same(f, "result.json: chain", f->told->link, chain);
 	} else if (o == NULL && why.text[0] == '\0') {
 		no_memory(f);
+	} else if (o ==
+		   NULL) { /* nobody is blamed: it may have been for want of memory */
+		fal_cli_err(PROG, "%s/result.json: %s", f->dir, why.text);
+		f->code = FAL_EXIT_USAGE;
 	} else {
 		fal_audit_found(f->audit, "result.json: is none");
 	}

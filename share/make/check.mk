@@ -54,6 +54,19 @@ $(foreach p,$(MAJOR_OF),$(eval $(call other_program,major,$(p))))
 $(foreach p,$(MINOR_OF),$(eval $(call other_program,minor,$(p))))
 OTHER_BIN := $(MAJOR_OF:%=$(B)/tests/major/%) $(MINOR_OF:%=$(B)/tests/minor/%)
 
+# Programs with fault points (base/fault.h): the objects that have any, and all others as
+# they are.  make faults has all of them with a sanitizer.
+POINTS := $(shell grep -lsw 'FAL_TRY\|FAL_FAULTS' lib/*/*.c cmd/*/*.c)
+$(B)/tests/points/%.o: %.c $(B)/flags $(B)/packages
+	@mkdir -p $(@D)
+	$(call do,CC)$(CC) $(ALL_CFLAGS) -DFAL_FAULTS -c -o $@ $<
+# $(call points_program,PROGRAM)
+points_program = $(call program,$(B)/tests/points/$(1),$(patsubst %,tests/points/%,$(filter lib/%,$(POINTS))) \
+	$(foreach f,$(wildcard cmd/$(1)/*.c),$(if $(filter $(f),$(POINTS)),tests/points/)$(f)),\
+	$(if $(filter falcon-work falcon-stat,$(1)),$(BLAS_LIBS)))
+$(foreach p,$(PROGS),$(eval $(call points_program,$(p))))
+POINTS_BIN := $(PROGS:%=$(B)/tests/points/%)
+
 # The folder that holds the mode folders, whatever B is.
 MODES := $(patsubst %/$(MODE),%,$(B))
 
@@ -83,7 +96,7 @@ check:
 	@$(MAKE) --no-print-directory deps-check
 	@$(MAKE) --no-print-directory check-tests
 
-check-tests: $(PROG_BIN) $(UNIT_BIN) $(SIM) $(REPLAY) $(FAULT_BIN) $(OTHER_BIN) \
+check-tests: $(PROG_BIN) $(UNIT_BIN) $(SIM) $(REPLAY) $(FAULT_BIN) $(OTHER_BIN) $(POINTS_BIN) \
 		$(B)/tests/make-vectors
 	FALCON_FAILED=$(FAILED) $(PROVE) --jobs $(JOBS) $(SIM) $(BATS) $(REPLAY) $(UNIT_BIN)
 
