@@ -55,9 +55,9 @@ is_event(const struct ps_line *l, const char *ev)
 static bool
 is_lasting(const struct ps_line *l)
 {
-	static const char *const names[] = { "job",    "join",    "leave",  "policy",
-					     "hold",   "eval",    "done",   "failed",
-					     "refuse", "suspect", "restart" };
+	static const char *const names[] = { "job",    "join",    "leave",   "policy",
+					     "hold",   "eval",    "done",    "failed",
+					     "refuse", "suspect", "restart", "place" };
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
 		if (is_event(l, names[i]))
 			return true;

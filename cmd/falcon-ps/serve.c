@@ -376,11 +376,18 @@ new_coord(struct ps_server *s)
 	}
 	fal_random_bytes(&conf.entropy, sizeof(conf.entropy));
 	fal_random_bytes(conf.tickets.key, sizeof(conf.tickets.key));
+	struct fal_line_place place = { 0 };
 	int err = start_shards(s, &conf, &ops.shards);
 	if (err == FAL_OK) {
 		conf.shards = fal_rack_shards(s->rack);
+		err = fal_files_place(j, FAL_PLACE_BLOCKS, conf.shards, &place);
+	}
+	if (err == FAL_OK) {
+		place.map = conf.tickets.epoch;
+		conf.place = &place;
 		err = fal_coord_new(&conf, &ops, ps_now(), &s->coord);
 	}
+	fal_files_place_free(&place);
 	for (size_t i = 0; i < s->control.laters && err == FAL_OK; i++) {
 		const struct ps_later *l = &s->control.later[i];
 		err = fal_coord_again(s->coord, &l->policy, l->clock, l->by);

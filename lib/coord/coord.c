@@ -84,8 +84,13 @@ fal_coord_new(const struct fal_coord_conf *conf, const struct fal_coord_ops *ops
 	trace_job(c, conf);
 	if (conf->before.lines > 0)
 		coord_trace_restart(c, past);
+	if (conf->place != NULL) {
+		fal_line_place(&c->line, c->traced, conf->place);
+		coord_trace(c);
+	}
 	coord_trace_policy(c, now, conf->policy_by);
 	c->conf.past = NULL;
+	c->conf.place = NULL;
 	*out = c;
 	return FAL_OK;
 }

@@ -14,6 +14,7 @@
 #include "sched/grid.h"
 #include "sched/policy.h"
 #include "shard/shard.h"
+#include "trace/writer.h"
 #include "wire/msg.h"
 
 #include <stdbool.h>
@@ -123,7 +124,10 @@ struct fal_coord_conf {
 	uint32_t test_samples; /* 0: no evaluation */
 	uint32_t eval_every;   /* clocks between evaluations; 0: at the end only */
 	size_t params;
-	uint32_t shards;        /* 0: one; at most FAL_SHARDS_MAX */
+	uint32_t shards; /* 0: one; at most FAL_SHARDS_MAX */
+	/* Which of them has which block, for the trace; borrowed for the call; NULL: it
+	 * does not say. */
+	const struct fal_line_place *place;
 	struct fal_optim optim; /* for the trace */
 	struct fal_schedule schedule;
 	/* Mean loss of a model that knows nothing; 0: no loss is too large. */

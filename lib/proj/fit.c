@@ -32,6 +32,7 @@ fal_fit_free(struct fal_fit *f)
 	free(f->worker);
 	free(f->by_name);
 	fal_ids_free(&f->ids);
+	fal_trace_place_free(&f->place);
 	fal_policy_free(&f->policy);
 	free(f);
 }
@@ -108,6 +109,12 @@ take_job(struct fal_fit *f, struct fal_trace_line *l)
 	set_policy(f, scheme, &p, 0);
 	take_optim(f, l);
 	return l->err;
+}
+
+static int
+take_place(struct fal_fit *f, struct fal_trace_line *l)
+{
+	return fal_trace_place_read(l, &f->job, &f->place);
 }
 
 /* The job may have more epochs by now. */
@@ -500,6 +507,7 @@ fal_fit_line(void *fit, struct fal_trace_line *l)
 		{ "leave", take_leave },   { "hold", take_hold },
 		{ "job", take_job },       { "suspect", take_late },
 		{ "back", take_late },     { "restart", take_restart },
+		{ "place", take_place },
 	};
 	struct fal_fit *f = fit;
 	if (!f->have_job && strcmp(l->ev, "job") != 0)

@@ -12,6 +12,7 @@
 #include "optim/optim.h"
 #include "proj/cost.h"
 #include "sched/policy.h"
+#include "trace/places.h"
 #include "trace/reader.h"
 
 #include <stdbool.h>
@@ -54,6 +55,10 @@ struct fal_fit_run {
 	double compute;  /* share of the workers' time over these, as fal_play's */
 	uint64_t clocks; /* that they are, by their samples */
 	uint64_t from;   /* the first of them, by number */
+	uint32_t shards; /* that the parameters were on */
+	/* Where the blocks were last, with the tensors: owned by the fit, until its next
+	 * place line; {0}, but for `blocks`: the trace does not say. */
+	struct fal_trace_place place;
 };
 
 /* The model and the run, from the lines so far; more lines may follow (a live stream).

@@ -469,6 +469,9 @@ fal_fit_end(struct fal_fit *f, struct fal_cost *cost, struct fal_fit_run *run,
 				     .clocks = (uint64_t)(f->counted + 0.5),
 				     .from = f->from };
 	memcpy(run->scheme, f->scheme, sizeof(run->scheme));
+	run->shards = (uint32_t)f->job.shards;
+	run->place = f->place;
+	run->place.blocks = (uint32_t)f->job.blocks;
 	if (f->samples > 0)
 		run->epoch_s = f->seconds * f->grid.samples / f->samples;
 	if (f->spent > 0)

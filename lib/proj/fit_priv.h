@@ -62,6 +62,7 @@ struct fal_fit {
 	bool have_job;
 	struct fal_trace_job job;
 	struct fal_grid grid; /* the same */
+	struct fal_trace_place place;
 	uint64_t clocks;
 	struct fit_worker *worker;
 	size_t workers, cap;

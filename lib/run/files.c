@@ -341,6 +341,37 @@ fal_files_tasks(const struct fal_files *j)
 	return fal_grid_tasks(&g, 0);
 }
 
+int
+fal_files_place(const struct fal_files *j, enum fal_place_rule rule, uint32_t shards,
+		struct fal_line_place *out)
+{
+	const struct fal_model *m = j->model;
+	const uint32_t blocks = fal_blocks(m->params);
+	struct fal_place_tensor *tensor = fal_calloc(m->tensors, sizeof(*tensor));
+	uint32_t *shard = fal_calloc(blocks, sizeof(*shard));
+	if (tensor == NULL || shard == NULL) {
+		free(tensor);
+		free(shard);
+		return FAL_ENOMEM;
+	}
+	for (uint32_t i = 0; i < m->tensors; i++)
+		tensor[i] = (struct fal_place_tensor){ m->tensor[i].offset,
+						       m->tensor[i].count };
+	*out = (struct fal_line_place){ .rule = fal_place_name(rule),
+					.shard = shard,
+					.model = { blocks, FAL_BLOCK, tensor,
+						   m->tensors } };
+	fal_place(rule, &out->model, shards, shard);
+	return FAL_OK;
+}
+
+void
+fal_files_place_free(struct fal_line_place *p)
+{
+	free((void *)(uintptr_t)p->shard);
+	free((void *)(uintptr_t)p->model.tensor);
+}
+
 struct fal_rack_conf
 fal_files_rack_conf(const struct fal_files *j, uint32_t shards)
 {

@@ -10,6 +10,7 @@
 #include "model/model.h"
 #include "sec/hash.h"
 #include "shard/rack.h"
+#include "trace/writer.h"
 
 struct fal_files {
 	struct fal_job job;
@@ -48,6 +49,11 @@ void fal_files_free(struct fal_files *j);
 struct fal_rack_conf fal_files_rack_conf(const struct fal_files *j, uint32_t shards);
 struct fal_rack *fal_files_rack(const struct fal_files *j,
 				const struct fal_rack_conf *conf);
+
+/* Which of so many shards has which block, by a static rule.  FAL_ENOMEM. */
+int fal_files_place(const struct fal_files *j, enum fal_place_rule rule, uint32_t shards,
+		    struct fal_line_place *out);
+void fal_files_place_free(struct fal_line_place *p);
 
 /* Tasks of a whole clock: K. */
 uint32_t fal_files_tasks(const struct fal_files *j);

@@ -8,6 +8,7 @@
 #include "trace/denials.h"
 #include "trace/doubts.h"
 #include "trace/people.h"
+#include "trace/places.h"
 #include "trace/rules.h"
 
 #include <math.h>
@@ -23,6 +24,7 @@ struct fal_audit {
 	struct fal_chain chain;
 	struct fal_trace_job job;
 	struct fal_people people;
+	struct fal_trace_place place;
 	struct fal_accounts accounts;
 	bool policy; /* there was a policy line */
 	struct fal_cover cover;
@@ -66,6 +68,7 @@ fal_audit_free(struct fal_audit *a)
 		return;
 	fal_findings_free(&a->f);
 	fal_people_free(&a->people);
+	fal_trace_place_free(&a->place);
 	fal_accounts_free(&a->accounts);
 	fal_cover_free(&a->cover);
 	fal_spans_free(&a->rounds);
@@ -179,6 +182,12 @@ take_job(struct fal_audit *a, struct fal_trace_line *l)
 	tell(l, FAL_F_SEED, a->told.seed, sizeof(a->told.seed));
 	tell(l, FAL_F_OPTIMIZER, a->told.optimizer, sizeof(a->told.optimizer));
 	return fal_cover_init(&a->cover, &a->job);
+}
+
+static int
+take_place(struct fal_audit *a, struct fal_trace_line *l)
+{
+	return fal_places_line(&a->place, l, &a->job, &a->f);
 }
 
 /* Is the round the next one of a plain job, or, if not, could it be?  A later one than
@@ -587,7 +596,7 @@ fal_audit_line(void *audit, struct fal_trace_line *l)
 		{ "verify", take_verify },    { "eval", take_eval },
 		{ "suspect", take_late },     { "back", take_late },
 		{ "nonfinite", take_denial }, { "alone", take_denial },
-		{ "clock", take_clock },
+		{ "clock", take_clock },      { "place", take_place },
 	};
 	struct fal_audit *a = audit;
 	int err = 0;
@@ -598,6 +607,7 @@ fal_audit_line(void *audit, struct fal_trace_line *l)
 	 */
 	if (strcmp(l->ev, "restart") == 0) {
 		a->accounts.loose = a->accounts.lost = true;
+		a->place.map = 0; /* maps are of an incarnation */
 		if ((err = take_restart(a, l)) < 0)
 			return err;
 	}

@@ -33,6 +33,10 @@ fal_trace_job_read(struct fal_trace_line *l, struct fal_trace_job *out)
 				? fal_trace_get_u64(l, l->o, FAL_F_TEST,
 						    FAL_TRACE_SAMPLES_MAX)
 				: 0,
+		.shards = fal_trace_has(l->o, FAL_F_SHARDS)
+				  ? fal_trace_get_u64(l, l->o, FAL_F_SHARDS,
+						      FAL_TRACE_SHARDS_MAX)
+				  : 1,
 		.hashes = fal_trace_has(l->o, FAL_F_HASH_EVERY)
 				  ? fal_trace_get_u64(l, l->o, FAL_F_HASH_EVERY,
 						      FAL_TRACE_NUM_MAX)
@@ -51,10 +55,10 @@ fal_trace_job_read(struct fal_trace_line *l, struct fal_trace_job *out)
 	if (!j.skips && strcmp(nonfinite, "stop") != 0)
 		return fal_trace_fail(l, FAL_EFORMAT, "nonfinite: neither stop nor skip");
 	if (j.epochs == 0 || j.batch == 0 || j.task == 0 || j.samples == 0 ||
-	    j.blocks == 0 || j.parts == 0)
-		return fal_trace_fail(
-			l, FAL_EINVAL,
-			"epochs, batch, task, samples, blocks, parts: one of them is 0");
+	    j.blocks == 0 || j.parts == 0 || j.shards == 0)
+		return fal_trace_fail(l, FAL_EINVAL,
+				      "epochs, batch, task, samples, blocks, parts, "
+				      "shards: one of them is 0");
 	if (ceil_div(j.batch, j.task) > FAL_TRACE_TASKS_MAX)
 		return fal_trace_fail(l, FAL_ELIMIT, "batch: more than %llu tasks",
 				      (unsigned long long)FAL_TRACE_TASKS_MAX);

@@ -9,8 +9,11 @@
 /* Limits of what is read, so that no trace makes its reader allocate without bound. */
 #define FAL_TRACE_TASKS_MAX ((uint64_t)1 << 20)   /* of one clock */
 #define FAL_TRACE_BLOCKS_MAX ((uint64_t)1 << 32)  /* of one model */
+#define FAL_TRACE_SHARDS_MAX ((uint64_t)64)       /* of the parameters */
 #define FAL_TRACE_PARTS_MAX ((uint64_t)1 << 16)   /* of the data */
 #define FAL_TRACE_SAMPLES_MAX ((uint64_t)1 << 40) /* of one epoch */
+
+enum { FAL_TRACE_BLOCK = 4096 }; /* parameters of a block */
 
 /* The numbers of the job line, as falcon-trace(5) names them. */
 struct fal_trace_job {
@@ -20,6 +23,7 @@ struct fal_trace_job {
 	bool skips;      /* nonfinite = skip */
 	uint64_t hashes; /* one version of so many is hashed; 0 if the line has none */
 	uint64_t test;   /* test samples; 0 if the line has none */
+	uint64_t shards; /* 1 if the line has none */
 };
 
 /* Reads the line (ev = job); its own numbers must agree with each other.  Returns 0 or

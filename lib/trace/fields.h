@@ -154,6 +154,11 @@ enum fal_field_kind {
 	F(BOUND, "bound", LIST)                        \
 	F(VERDICT, "verdict", TEXT)                    \
 	F(WORDS, "words", LIST)                        \
+	/* place */                                    \
+	F(MAP, "map", WHOLE)                           \
+	F(RULE, "rule", TEXT)                          \
+	F(RUNS, "runs", LIST)                          \
+	F(TENSORS, "tensors", LIST)                    \
 	/* restart */                                  \
 	F(UNTIL, "until", WHOLE)                       \
 	F(TORN, "torn", WHOLE)                         \

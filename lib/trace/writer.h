@@ -9,6 +9,7 @@
 
 #include "base/buf.h"
 #include "optim/optim.h"
+#include "place/place.h"
 #include "sched/grid.h"
 #include "sched/ledger.h"
 #include "sched/rule.h"
@@ -40,6 +41,14 @@ struct fal_line_job {
 	const char *numerics;
 	const struct fal_optim *optim;
 	uint32_t incarnation;
+};
+
+/* Where the blocks are.  All borrowed. */
+struct fal_line_place {
+	uint64_t map;          /* its number */
+	const char *rule;      /* that made it */
+	const uint32_t *shard; /* of each block, from 0 */
+	struct fal_place_model model;
 };
 
 /* A worker that is ready. */
@@ -242,6 +251,7 @@ struct fal_line_restart {
 };
 
 void fal_line_job(struct fal_buf *b, const struct fal_line_job *d);
+void fal_line_place(struct fal_buf *b, double t, const struct fal_line_place *d);
 void fal_line_restart(struct fal_buf *b, const struct fal_line_restart *d);
 void fal_line_policy(struct fal_buf *b, double t, const struct fal_line_policy *d);
 /* `why` is "paused", "policy", "resumed" or "stopped"; `by` the name of a key. */

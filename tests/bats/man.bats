@@ -203,7 +203,7 @@ run_commands() {
 	here falcon-trace.5 b2sum
 	run_commands
 	same "the last link" "$(cat output)" "$(jq -r .chain run/result.json)"
-	sed -i '2s/"clock":0/"clock":1/' run.trace
+	sed -i '/"ev":"policy"/s/"clock":0/"clock":1/' run.trace
 	run_commands
 	has "$(head -n 1 output)" 'broken: {"t":0.000000,"ev":"policy","clock":1,'
 	run ! grep "$(jq -r .chain run/result.json)\$" output

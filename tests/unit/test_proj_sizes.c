@@ -107,6 +107,7 @@ tell_job(const struct fal_policy *policy)
 					  .numerics = "fast",
 					  .optim = &optim,
 					  .blocks = 1,
+					  .shards = 1,
 					  .params = 1 };
 	static const uint8_t fingerprint[FAL_FINGERPRINT];
 	told = (struct told){ .began = 0 };

@@ -1,0 +1,36 @@
+/* Where the blocks are: a `place` line, read and judged. */
+#ifndef FAL_TRACE_PLACES_H
+#define FAL_TRACE_PLACES_H
+
+#include "place/place.h"
+#include "trace/clocks.h"
+#include "trace/findings.h"
+#include "trace/reader.h"
+
+/* Limits of what is read. */
+#define FAL_TRACE_PLACED_MAX ((uint64_t)1 << 20)  /* blocks */
+#define FAL_TRACE_TENSORS_MAX ((uint64_t)1 << 16) /* of the model */
+
+/* {0} is empty and valid. */
+struct fal_trace_place {
+	uint64_t map;  /* its number */
+	char rule[32]; /* "": there was no line */
+	uint32_t blocks;
+	uint32_t *shard;                 /* of each block, from 0; owned */
+	struct fal_place_tensor *tensor; /* owned */
+	uint32_t tensors;
+};
+void fal_trace_place_free(struct fal_trace_place *p);
+
+/* Reads the line in place of what `p` has.  0 or l->err: FAL_EFORMAT, FAL_ELIMIT,
+ * FAL_EINVAL: a block is in no run, or in two, or the shard is none of the job's;
+ * FAL_ENOMEM. */
+int fal_trace_place_read(struct fal_trace_line *l, const struct fal_trace_job *job,
+			 struct fal_trace_place *p);
+
+/* The same, judged: each map has the next number, and one that is made by a static rule
+ * is what that makes of the tensors. */
+int fal_places_line(struct fal_trace_place *p, struct fal_trace_line *l,
+		    const struct fal_trace_job *job, struct fal_findings *f);
+
+#endif
