@@ -24,6 +24,7 @@ static const double longer = 1.15;           /* clocks have */
 static const double gain_least = 0.02;       /* of a clock */
 static const double hurried = 0.2;           /* part of the blocks, after a change */
 static const double unhurried = 0.1;         /* the same, else */
+static const double never = 1e9;             /* seconds: as good as */
 static const double tries = 0.3, less = 0.9; /* probability, and what it falls by */
 
 /* The last measurements, the newest last. */
@@ -134,7 +135,7 @@ measure(struct fal_psld *p, uint32_t i, const struct fal_psld_seen *seen)
 		s->more = 0;
 	if (p->count[i] == 0 || !(seen->took >= 0))
 		return false;
-	add(&s->block, fmax(seen->took, s->waited) / p->count[i]);
+	add(&s->block, fmin(fmax(seen->took, s->waited), never) / p->count[i]);
 	const double by = ratio(&s->block);
 	if (!(by > twice || by < 1 / twice))
 		return false;

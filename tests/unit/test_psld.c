@@ -422,6 +422,28 @@ test_nothing(void **state)
 		}
 }
 
+/* One of three never answers: it has no block in the end. */
+static void
+test_never(void **state)
+{
+	(void)state;
+	const uint32_t map[] = { 0, 0, 0, 1, 1, 1, 2, 2, 2 };
+	const struct fal_psld_conf conf = { .blocks = 9, .shards = 3, .map = map };
+	struct fal_psld *p = fal_psld_new(&conf);
+	for (int k = 0; k < 20; k++) {
+		struct fal_psld_seen seen[3];
+		for (uint32_t i = 0; i < 3; i++) {
+			const double took =
+				i == 1 ? (double)INFINITY : 0.1 * fal_psld_count(p, i);
+			seen[i] = (struct fal_psld_seen){ took, took };
+		}
+		fal_psld_clock(p, 1, seen);
+	}
+	assert_int_equal(fal_psld_count(p, 1), 0);
+	assert_in_range(fal_psld_count(p, 0), 4, 5);
+	fal_psld_free(p);
+}
+
 /* A model a hundred times larger is as good, and no clock takes a second. */
 static void
 test_large(void **state)
@@ -521,7 +543,8 @@ main(void)
 		cmocka_unit_test(test_change), cmocka_unit_test(test_still),
 		cmocka_unit_test(test_budget), cmocka_unit_test(test_standby),
 		cmocka_unit_test(test_odd),    cmocka_unit_test(test_nothing),
-		cmocka_unit_test(test_large),  cmocka_unit_test(test_rules),
+		cmocka_unit_test(test_never),  cmocka_unit_test(test_large),
+		cmocka_unit_test(test_rules),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
