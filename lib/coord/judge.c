@@ -35,7 +35,7 @@ coord_taken(struct fal_coord *c, double now, const struct fal_gather *g,
 	const uint64_t round = g->round;
 	int err = fal_sched_again(c->sched, now, round, a.suspect, brought);
 	if (err == FAL_OK)
-		err = coord_verify_over(c, now, round);
+		err = coord_verify_taken(c, now, round, a.by);
 	if (err == FAL_OK && a.charge != NULL)
 		err = fal_sched_charge(c->sched, now, a.by.worker, a.charge);
 	return err;

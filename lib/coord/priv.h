@@ -499,7 +499,11 @@ int coord_verify_unheard(struct fal_coord *c, double now, const struct fal_act *
 /* What of the round is to be made again, or NULL; does it wait for words? */
 struct fal_verify *coord_verify_wrong(const struct fal_coord *c, uint64_t round);
 bool coord_verify_waits(const struct fal_coord *c, uint64_t round);
-/* The round is over, or made again: nothing of it is verified any more. */
+/* Blocks of the round were taken back: of what nothing counts any more, as of what `by`
+ * brought, nothing is verified. */
+int coord_verify_taken(struct fal_coord *c, double now, uint64_t round,
+		       struct fal_cid by);
+/* The round is over: nothing of it is verified any more. */
 int coord_verify_over(struct fal_coord *c, double now, uint64_t round);
 /* It is not to be made again, as nothing of it counts. */
 int coord_verify_gone(struct fal_coord *c, double now, struct fal_verify *v);

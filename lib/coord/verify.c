@@ -7,7 +7,10 @@
  * any more while another key is here; what he brought is made again.  Where nobody is
  * there to decide, both are named, and that is all.
  *
- * Who does not answer is waited for as any witness is; then one more is asked. */
+ * Who does not answer is waited for as any witness is; then one more is asked.
+ *
+ * What is fenced stays to be verified while blocks of it count, beside what fills it: a
+ * task may have two words that count, each for some blocks. */
 #include "coord/priv.h"
 
 #include "base/mem.h"
@@ -61,12 +64,33 @@ coord_verify_draw(struct fal_coord *c, const struct fal_peer *p, uint64_t round)
 /* ---- what is being verified ------------------------------------------------------ */
 
 static struct fal_verify *
-find(const struct fal_coord *c, uint64_t round, uint32_t task)
+find(const struct fal_coord *c, uint64_t round, uint32_t task, struct fal_cid id)
 {
 	for (size_t i = 0; i < c->verifies; i++)
-		if (c->verify[i].round == round && c->verify[i].task == task)
+		if (c->verify[i].round == round && c->verify[i].task == task &&
+		    fal_cid_eq(c->verify[i].id, id))
 			return &c->verify[i];
 	return NULL;
+}
+
+/* Does its claim count, and not one that came when it was fenced? */
+static bool
+is_last(const struct fal_coord *c, const struct fal_verify *v)
+{
+	struct fal_round_info r;
+	if (!fal_sched_round(c->sched, v->round, &r))
+		return false;
+	const uint32_t ci = fal_ledger_task(r.ledger, v->task)->contrib;
+	return ci != FAL_NONE && fal_cid_eq(r.ledger->contrib[ci].id, v->id);
+}
+
+/* Is nothing of the contribution in any sum, nor will be? */
+static bool
+is_out(const struct fal_round_info *r, struct fal_cid id)
+{
+	const uint32_t ci = fal_ledger_find(r->ledger, id);
+	return ci == FAL_NONE ||
+	       (r->ledger->contrib[ci].blocks == 0 && r->ledger->contrib[ci].everywhere);
 }
 
 /* It is over.  The round may be, too, now. */
@@ -74,6 +98,7 @@ static int
 drop(struct fal_coord *c, double now, struct fal_verify *v, bool confirmed)
 {
 	const struct fal_verify was = *v;
+	confirmed &= is_last(c, v);
 	*v = c->verify[--c->verifies];
 	int err = fal_sched_unasked_one(c->sched, was.round, was.id, was.task);
 	if (err == FAL_OK && was.held)
@@ -236,13 +261,7 @@ coord_verify(struct fal_coord *c, double now, uint64_t round, uint32_t task)
 	    fal_ledger_hash(r.ledger, task) == NULL)
 		return fal_sched_sure(c->sched, now, round, FAL_NONE);
 	const uint32_t ci = fal_ledger_task(r.ledger, task)->contrib;
-	struct fal_verify *v = find(c, round, task);
-	if (v != NULL) { /* of a claim that was fenced since */
-		int err = drop(c, now, v, false);
-		if (err < 0)
-			return err;
-	}
-	v = begin(c, &r, r.ledger->contrib[ci].id, task);
+	struct fal_verify *v = begin(c, &r, r.ledger->contrib[ci].id, task);
 	if (v == NULL)
 		return FAL_ENOMEM;
 	v->held = true;
@@ -258,12 +277,12 @@ coord_verify_clone(struct fal_coord *c, double now, const struct fal_peer *p,
 	struct fal_round_info r;
 	if (c->conf.verify <= 0 || !is_pure(p->fingerprint) ||
 	    !fal_sched_round(c->sched, round, &r) || r.delta ||
-	    !fal_ledger_has(r.ledger, task) || fal_ledger_hash(r.ledger, task) == NULL ||
-	    find(c, round, task) != NULL)
+	    !fal_ledger_has(r.ledger, task) || fal_ledger_hash(r.ledger, task) == NULL)
 		return FAL_OK;
 	const struct fal_ltask *t = fal_ledger_task(r.ledger, task);
 	const struct fal_cid id = r.ledger->contrib[t->contrib].id;
-	if (t->due || numerics_of(c, id.worker) != numerics_of(c, p->worker) ||
+	if (t->due || find(c, round, task, id) != NULL ||
+	    numerics_of(c, id.worker) != numerics_of(c, p->worker) ||
 	    key_of(c, id.worker) == p->key ||
 	    coord_granted_on(c, &r, id.worker, task) !=
 		    coord_granted_on(c, &r, p->worker, task))
@@ -282,16 +301,21 @@ coord_verify_checked(struct fal_coord *c, double now, const struct fal_peer *p,
 	const uint64_t round = m->checked.round;
 	const uint32_t task = m->checked.task;
 	struct fal_cid of;
-	if (!fal_sched_checked_one(c->sched, p->worker, round, task, &of))
-		return FAL_OK;
-	struct fal_verify *v = find(c, round, task);
-	return v != NULL ? hear(c, now, v, p->worker, m->checked.hash) : FAL_OK;
+	int err = FAL_OK;
+	/* It may have been asked for what was fenced, and for what fills that. */
+	while (err == FAL_OK &&
+	       fal_sched_checked_one(c->sched, p->worker, round, task, &of)) {
+		struct fal_verify *v = find(c, round, task, of);
+		if (v != NULL)
+			err = hear(c, now, v, p->worker, m->checked.hash);
+	}
+	return err;
 }
 
 int
 coord_verify_unheard(struct fal_coord *c, double now, const struct fal_act *a)
 {
-	struct fal_verify *v = find(c, a->round, a->first);
+	struct fal_verify *v = find(c, a->round, a->first, a->cid);
 	return v != NULL && !v->wrong ? ask(c, now, v) : FAL_OK;
 }
 
@@ -319,6 +343,26 @@ int
 coord_verify_gone(struct fal_coord *c, double now, struct fal_verify *v)
 {
 	return drop(c, now, v, false);
+}
+
+int
+coord_verify_taken(struct fal_coord *c, double now, uint64_t round, struct fal_cid by)
+{
+	struct fal_round_info r;
+	int err = FAL_OK;
+	for (size_t i = 0; i < c->verifies && err == FAL_OK;) {
+		struct fal_verify *v = &c->verify[i];
+		if (v->round != round || !fal_sched_round(c->sched, round, &r) ||
+		    !(fal_cid_eq(v->id, by) || is_out(&r, v->id))) {
+			i++;
+			continue;
+		}
+		if (v->words > 1 && !v->wrong)
+			tell(c, now, v, v->words > 2 ? v->words : 2);
+		err = drop(c, now, v, false);
+		i = 0; /* what followed may have moved them */
+	}
+	return err;
 }
 
 int

@@ -109,7 +109,7 @@ fal_sched_again(struct fal_sched *s, double now, uint64_t round, uint32_t suspec
 	if (r == NULL)
 		return FAL_OK;
 	for (size_t i = 0; i < s->checks;)
-		if (s->check[i].round != round)
+		if (s->check[i].round != round || s->check[i].one != FAL_NONE)
 			i++;
 		else if (unask(s, &s->check[i]) < 0)
 			return FAL_ENOMEM;

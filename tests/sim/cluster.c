@@ -1,6 +1,7 @@
 /* Events in virtual time. */
 #include "bound.h"
 #include "cluster_priv.h"
+#include "flips.h"
 
 #include <assert.h>
 #include <math.h>
@@ -108,7 +109,10 @@ deliver_to_coord(struct cluster *c, uint32_t index, const struct fal_buf *b)
 		ops_heard(c, index + 1, &m);
 	if (err == FAL_OK)
 		err = fal_coord_msg(c->coord, c->now, index + 1, &m, &diag);
-	if (err < 0 && c->worker[index].m->lie != HONEST) {
+	c->worker[index].ready |= err == FAL_OK && m.type == FAL_MSG_READY;
+	/* Of a key that was charged nobody comes in. */
+	const bool charged = err == FAL_EPERM && plan_flips(c->p, index);
+	if (err < 0 && (charged || c->worker[index].m->lie != HONEST)) {
 		c->refused++;
 		c->worker[index].over = true;
 		cluster_kill(&c->worker[index]);
@@ -264,8 +268,11 @@ handle(struct cluster *c, struct event *e)
 	case LINK_LOST:
 	case LINK_BACK:
 	case SHARD_GONE:
+	case SHARD_DIES:
 		if (e->kind != PUSHED || e->session == c->incarnation)
 			fleet_handle(c, e);
+		else
+			restart_refuse(c, e);
 		fleet_unpush(e);
 		break;
 	case MARKED:
@@ -378,7 +385,8 @@ loop(struct cluster *c)
 		struct fal_coord_status s = fal_coord_status(c->coord);
 		watch(c, &s);
 		restart_watch(c, &s);
-		if (s.done || s.failed)
+		const bool enough = c->found > 0 || c->did.n > c->p->enough;
+		if (s.done || s.failed || (c->p->enough > 0 && enough))
 			return;
 		double wake = fal_coord_wake(c->coord);
 		double next = c->n > 0 ? c->heap[0].t : INFINITY;
@@ -399,6 +407,7 @@ loop(struct cluster *c)
 			else
 				handle(c, &e);
 		}
+		flips_followed(c);
 		if (c->now > too_long || c->events > too_many)
 			c->failure = "no progress: the job takes for ever";
 	}
@@ -424,7 +433,7 @@ settle(struct cluster *c)
 		const struct worker *w = &c->worker[i / 8];
 		const struct lane *l = &w->lane[i % 8];
 		const bool said = w->m->lie == LIE_LEAVE || w->m->lie == LIE_CLAIM;
-		if (!c->asked && w->here && w->session == c->incarnation && !said &&
+		if (c->asks.n == 0 && w->here && w->session == c->incarnation && !said &&
 		    l->busy && !l->cancelled && !l->what.eval)
 			c->failure = "a worker is at a task that is over";
 	}
@@ -484,6 +493,9 @@ cluster_run(const struct plan *p, uint64_t salt)
 	out.events = c.events;
 	out.lies = c.lies;
 	out.refused = c.refused;
+	out.flips = c.flips;
+	out.did = (uint32_t)c.did.n;
+	out.found = c.found;
 	memcpy(out.seen, c.seen, sizeof(out.seen));
 	out.longest = c.longest;
 	out.params = fal_calloc_aligned(p->toy.n, sizeof(float));
@@ -508,6 +520,8 @@ cluster_run(const struct plan *p, uint64_t salt)
 	}
 	racked_free(&c.shards);
 	free(c.fences.v);
+	free(c.asks.v);
+	free(c.did.v);
 	free(c.waits.v);
 	free(c.grad);
 	free(c.heap);

@@ -7,7 +7,7 @@
 #include "seen.h"
 #include "toy.h"
 
-enum { MAX_WORKERS = 24, MAX_SHARDS = 4 };
+enum { MAX_WORKERS = TOY_MACHINES, MAX_SHARDS = 4 };
 
 /* What a liar says, within the type of a message: in its pushes, and else. */
 enum lie {
@@ -40,6 +40,8 @@ enum hang {
 	HANGS
 };
 
+enum { IMPURE = 255 };
+
 /* What one simulated machine is like. */
 struct machine {
 	double join_at; /* seconds */
@@ -56,6 +58,7 @@ struct machine {
 	double cut_at, cut_s;      /* its link is cut for a while */
 	enum lie lie;              /* under a key of its own, but for other liars */
 	uint32_t key;              /* that of machine number `key` - 1; 0: its own */
+	uint32_t print;            /* of its numerics; IMPURE: of those of no other */
 	bool flaky;                /* every 7th task comes out non-finite at first */
 	uint32_t again; /* the process of machine number `again` - 1; 0: its own */
 	enum hang hang;
@@ -91,6 +94,7 @@ struct place {
 	double latency;           /* seconds, of its link to the coordinator */
 	double stall_at, stall_s; /* frozen for a while */
 	double lost_at, lost_s;   /* its link is, for a while; infinity: all of it */
+	double dies_at, known_s;  /* it dies, and all begin again when that is known */
 };
 
 struct plan {
@@ -116,7 +120,32 @@ struct plan {
 	struct mark mark[MAX_MARKS];
 	struct restart restart[MAX_RESTARTS];
 	double back; /* seconds until a worker knows, at most */
+	bool calm;   /* nothing happens but what flips and lies lead to, and all are there
+		      * from the beginning */
+	uint64_t entropy; /* the coordinator's */
+	/* How soon is machine 0 found?  It gets bits of its own tasks wrong only, nobody
+	 * clones any, and it is over when it has done so many; 0: that is not the
+	 * question. */
+	uint32_t enough;
 };
+
+/* Whose process a machine is, and whose key it has. */
+static inline uint32_t
+plan_process(const struct plan *p, uint32_t machine)
+{
+	const uint32_t again = p->machine[machine].again;
+	return again > 0 ? again - 1 : machine;
+}
+
+static inline uint32_t
+plan_owner(const struct plan *p, uint32_t machine)
+{
+	const uint32_t key = p->machine[machine].key;
+	return key > 0 ? key - 1 : plan_process(p, machine);
+}
+
+/* Does any machine with this one's key get bits wrong? */
+bool plan_flips(const struct plan *p, uint32_t machine);
 
 struct outcome {
 	const char *failure; /* NULL: the job was finished; else static text */
@@ -125,6 +154,10 @@ struct outcome {
 	uint64_t events;
 	bool lost;              /* the job ended as it must: a shard is lost for good */
 	uint64_t lies, refused; /* messages that lie; liars whose session was ended */
+	uint64_t flips;         /* tasks that came out with a bit wrong, */
+	uint64_t escaped;       /* … and are in the model: flips_judge */
+	uint32_t did, found;    /* with `enough`: tasks of machine 0; the number, from 1,
+				 * of that by which it was found, 0: it was not */
 	uint64_t seen[SEEN];    /* how often it happened: seen.h */
 	double longest; /* a clock's seconds, as a part of its bound; 0: not watched */
 	float *params;  /* final; free with free() */

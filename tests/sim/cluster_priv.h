@@ -4,9 +4,10 @@
  *	ops.c      the coordinator, and what it and its shards say
  *	worker.c   what a worker does
  *	lies.c     what liars say
+ *	flips.c    who gets bits wrong
  *	bound.c    how long a clock may take
  *	fleet.c    the links to shards that are elsewhere
- *	restart.c  marks, and the coordinator's death */
+ *	restart.c  marks, and the death of the coordinator or a shard */
 #ifndef CLUSTER_PRIV_H
 #define CLUSTER_PRIV_H
 
@@ -43,6 +44,7 @@ enum kind {
 	LINK_LOST,
 	LINK_BACK,
 	SHARD_GONE,
+	SHARD_DIES,
 	MARKED, /* a mark is on disk */
 	RESTART
 };
@@ -51,7 +53,7 @@ enum kind {
 struct pushed {
 	uint32_t refs;
 	struct fal_ticket ticket;
-	struct fal_buf records;
+	struct fal_buf msg; /* the whole of it */
 };
 
 struct event {
@@ -143,13 +145,20 @@ struct journalled {
 	char by[FAL_MSG_NAME];
 };
 
+/* A machine was to run a task that counts already. */
+struct asked {
+	uint32_t machine;
+	uint64_t clock;
+	uint32_t task;
+};
+
 struct cluster;
 
 struct worker {
 	struct cluster *c;
 	const struct machine *m;
 	uint32_t index;
-	bool here, dead;
+	bool here, dead, ready; /* … as the coordinator has heard */
 	bool over; /* its session has ended: nothing of it arrives any more */
 	bool leaving;
 	uint32_t session; /* the incarnation that it opened one with */
@@ -184,8 +193,12 @@ struct cluster {
 	double clock_at; /* since when */
 	double longest;
 	const char *failure;
-	uint64_t lies, refused;
-	bool asked; /* somebody was asked to witness */
+	uint64_t lies, refused, flips;
+	VEC(struct asked) asks; /* of all who were asked to witness */
+	VEC(struct asked) did;  /* with `enough`: what machine 0 ran, in order, */
+	uint32_t found;         /* … and by which it was found, from 1 */
+	uint32_t must_go;       /* the owner of a key that is to have no session any more,
+				 * from 1; 0: there is none */
 	uint64_t seen[SEEN];
 	VEC(struct fenced) fences; /* that workers were told of */
 	VEC(struct wanted) waits;  /* for their versions, where shards are here */
@@ -244,7 +257,7 @@ void restart_begin(struct cluster *c);
 void restart_end(struct cluster *c);
 /* The plan's marks and deaths, as the clocks go by. */
 void restart_watch(struct cluster *c, const struct fal_coord_status *s);
-/* A MARKED or RESTART. */
+/* A MARKED or RESTART.  One whose shard was not known to be dead is over, too. */
 void restart_handle(struct cluster *c, const struct event *e);
 /* What was sent to another incarnation arrives: it must be refused. */
 void restart_refuse(struct cluster *c, const struct event *e);

@@ -264,7 +264,8 @@ draw_places(struct plan *p, double task_s, double length)
 		struct place *s = &p->place[i];
 		*s = (struct place){ .latency = between(r, 1e-5, far * task_s),
 				     .stall_at = INFINITY,
-				     .lost_at = INFINITY };
+				     .lost_at = INFINITY,
+				     .dies_at = INFINITY };
 		for (uint32_t w = 0; w < MAX_WORKERS; w++)
 			p->way[w][i] = between(r, 1e-5, far * task_s);
 		if (chance(r, 0.2) && !p->hung) {
@@ -342,6 +343,114 @@ draw_restarts(struct plan *p, const struct focus *only, double task_s, double le
 	p->back = between(r, 0, chance(r, 0.2) ? 2 : 10 * task_s);
 }
 
+static bool
+anybody_lies(const struct plan *p)
+{
+	for (uint32_t i = 0; i < p->machines; i++)
+		if (p->machine[i].lie != HONEST)
+			return true;
+	return false;
+}
+
+/* Machines that get bits wrong: some number of tasks in a hundred, or each. */
+static void
+draw_flippers(struct fal_rng *r, struct plan *p)
+{
+	static const double parts[] = { 0.01, 0.1, 0.5, 1 };
+	const uint32_t last = p->machines - 1; /* it stays right */
+	const uint32_t one = plan_process(p, fal_rng_below(r, last));
+	const uint32_t other = plan_process(p, fal_rng_below(r, last));
+	p->toy.flips[one] = parts[fal_rng_below(r, 4)];
+	if (chance(r, 0.2) && one % 2 != other % 2)
+		p->toy.flips[other] = parts[fal_rng_below(r, 4)];
+}
+
+/* Several machines have a key, or all of them. */
+static void
+share_keys(struct fal_rng *r, struct plan *p)
+{
+	const uint32_t last = p->machines - 1;
+	const bool all = chance(r, 0.2);
+	for (uint32_t i = 0; i < last; i++) {
+		struct machine *m = &p->machine[i];
+		if (all)
+			m->key = p->machines;
+		else if (m->again > 0)
+			m->key = p->machine[m->again - 1].key;
+		else if (i > 0 && chance(r, 0.4))
+			m->key = 1 + plan_owner(p, fal_rng_below(r, i));
+	}
+}
+
+static void
+draw_prints(struct fal_rng *r, struct plan *p)
+{
+	for (uint32_t i = 0; i < p->machines; i++)
+		if (p->machine[i].again > 0)
+			p->machine[i].print = p->machine[p->machine[i].again - 1].print;
+		else
+			p->machine[i].print =
+				chance(r, 0.2) ? IMPURE : fal_rng_below(r, 2);
+}
+
+/* All are there from the beginning, to the end. */
+static void
+calm_down(struct plan *p)
+{
+	p->calm = true;
+	p->orders = p->restarts = 0;
+	p->toy.odd = 0;
+	p->min_workers = p->machines;
+	for (uint32_t i = 0; i < p->machines; i++) {
+		struct machine *m = &p->machine[i];
+		m->join_at = 0;
+		m->crash_at = m->leave_at = m->stall_at = m->cut_at = INFINITY;
+		m->silent = m->flaky = false;
+		m->again = 0;
+	}
+	for (uint32_t i = 0; i < p->shards; i++)
+		p->place[i].stall_at = p->place[i].lost_at = p->place[i].dies_at =
+			INFINITY;
+}
+
+/* One of several shards dies, once or again, by a stream of its own. */
+static void
+draw_deaths(struct plan *p, double task_s, double length)
+{
+	struct fal_rng own = fal_rng_init(p->toy.seed, FAL_RNG_TEST, 14), *r = &own;
+	if (!p->apart || p->shards < 2 || !chance(r, p->marks > 0 ? 0.6 : 0.05))
+		return;
+	for (uint32_t n = 1 + fal_rng_below(r, 2); n > 0; n--) {
+		struct place *s = &p->place[fal_rng_below(r, p->shards)];
+		s->dies_at = between(r, 0, length);
+		s->known_s = between(r, 0, chance(r, 0.5) ? 1 : 4 * task_s);
+	}
+	if (p->restarts == 0)
+		p->back = between(r, 0, chance(r, 0.2) ? 2 : 10 * task_s);
+}
+
+/* Bits that are wrong, keys that are shared, and numerics that differ; by a stream of
+ * their own. */
+static void
+draw_flips(struct plan *p, const struct focus *only)
+{
+	struct fal_rng own = fal_rng_init(p->toy.seed, FAL_RNG_TEST, 13), *r = &own;
+	const bool any = chance(r, 0.4) || only->flips;
+	if (!any || p->machines < 2 || p->hung || anybody_lies(p))
+		return;
+	if (chance(r, 0.6) || only->flips)
+		p->verify = 1;
+	p->entropy = p->toy.seed;
+	if (chance(r, 0.4))
+		calm_down(p);
+	if (chance(r, 0.8) || only->flips)
+		draw_flippers(r, p);
+	if (chance(r, 0.3) && !p->machine[0].flaky && p->toy.odd == 0)
+		share_keys(r, p);
+	if (chance(r, 0.3))
+		draw_prints(r, p);
+}
+
 struct plan
 draw_plan(struct fal_rng *r, uint64_t seed, const struct focus *only)
 {
@@ -410,5 +519,9 @@ draw_plan(struct fal_rng *r, uint64_t seed, const struct focus *only)
 		draw_odd(&p);
 	if (!equal && !p.hung)
 		draw_restarts(&p, only, task_s, length);
+	if (!equal && !p.hung && !only->exact)
+		draw_deaths(&p, task_s, length);
+	if (!equal && !only->exact)
+		draw_flips(&p, only);
 	return p;
 }

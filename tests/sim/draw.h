@@ -11,6 +11,8 @@ struct focus {
 	bool equal, liars;  /* equal workers only; a liar wherever there may be one */
 	bool near;          /* shards that answer at once */
 	bool restarts;      /* the coordinator dies wherever it may */
+	bool flips;         /* a machine gets bits wrong, and all tasks run twice */
+	bool exact;         /* no machine does, as before there were any */
 };
 
 /* Its toy.range is to be freed with free(). */

@@ -112,6 +112,25 @@ lose(struct cluster *c, uint32_t i)
 	cluster_push(c, e);
 }
 
+/* The shard is no more, with all that was on its way to it and from it; the others do not
+ * know, and go on until the coordinator does. */
+static void
+die(struct cluster *c, uint32_t i)
+{
+	struct link *l = &c->link[i];
+	bool pushes = false;
+	if (l->gone)
+		return;
+	for (size_t k = 0; k < c->n; k++)
+		pushes |= c->heap[k].kind == PUSHED && c->heap[k].lane != i;
+	c->seen[SEEN_SHARD_DIED] += pushes;
+	l->down = l->gone = true;
+	l->epoch++;
+	cluster_push(c, (struct event){ .kind = RESTART,
+					.session = c->incarnation + 1,
+					.t = c->now + c->p->place[i].known_s });
+}
+
 /* Each end sends again what it does not know to have arrived. */
 static void
 come_back(struct cluster *c, uint32_t i)
@@ -218,8 +237,10 @@ pushed(struct cluster *c, const struct event *e)
 {
 	static const char why[] = "a shard refuses its push";
 	const struct fal_ticket *t = &e->push->ticket;
-	const struct fal_tail records = { e->push->records.p, e->push->records.n };
 	struct fal_diag diag = { "" };
+	struct fal_msg m;
+	int err = fal_msg_get(e->push->msg.p, e->push->msg.n, &m);
+	assert(err == FAL_OK);
 	c->seen[SEEN_EARLY_PUSH] += t->round >= c->link[e->lane].opened;
 	for (size_t k = 0; k < c->ordered.n; k++) {
 		const struct ordered *o = &c->ordered.v[k];
@@ -228,7 +249,7 @@ pushed(struct cluster *c, const struct event *e)
 			c->seen[has ? SEEN_LATE_PUSH : SEEN_FENCE_AFTER_PUSH]++;
 	}
 	const uint64_t version = c->link[e->lane].version;
-	int err = fal_shard_push(shard_of(c, e->lane), t, &records, &diag);
+	err = fal_shard_push(shard_of(c, e->lane), t, &m.push.records, &diag);
 	speak(c, e->lane);
 	c->seen[SEEN_MADE_AHEAD] += c->link[e->lane].version > version;
 	publish(c, e->lane);
@@ -247,7 +268,7 @@ fleet_unpush(struct event *e)
 {
 	if (e->push == NULL || --e->push->refs > 0)
 		return;
-	fal_buf_free(&e->push->records);
+	fal_buf_free(&e->push->msg);
 	free(e->push);
 }
 
@@ -305,7 +326,12 @@ fleet_handle(struct cluster *c, struct event *e)
 		if (!l->gone)
 			pushed(c, e);
 		break;
+	case SHARD_DIES:
+		die(c, e->lane);
+		break;
 	case LINK_LOST:
+		if (l->gone)
+			break;
 		l->gone = isinf(c->p->place[e->lane].lost_s);
 		lose(c, e->lane);
 		break;
@@ -372,8 +398,7 @@ fleet_push(struct cluster *c, uint32_t from, const struct fal_buf *msg)
 	cluster_ok(c, fal_rack_ticket(c->shards.rack, from + 1, &m, &push->ticket, &diag),
 		   "a push without a ticket");
 	push->refs = fal_rack_shards(c->shards.rack);
-	fal_put_bytes(&push->records, m.push.records.p, m.push.records.n);
-	assert(push->records.err == FAL_OK);
+	push->msg = cluster_copy(msg);
 	for (uint32_t i = 0; i < push->refs; i++) {
 		struct event e = { .kind = PUSHED,
 				   .worker = from,
@@ -414,11 +439,17 @@ void
 fleet_begin(struct cluster *c)
 {
 	c->far = fal_rng_init(c->p->toy.seed, FAL_RNG_TEST, 7);
-	for (uint32_t i = 0; i < fal_rack_shards(c->shards.rack); i++)
-		if (c->p->place[i].lost_at < INFINITY)
+	for (uint32_t i = 0; i < fal_rack_shards(c->shards.rack); i++) {
+		const struct place *p = &c->p->place[i];
+		if (p->lost_at < INFINITY)
 			cluster_push(c, (struct event){ .kind = LINK_LOST,
 							.lane = i,
-							.t = c->p->place[i].lost_at });
+							.t = p->lost_at });
+		if (p->dies_at < INFINITY)
+			cluster_push(c, (struct event){ .kind = SHARD_DIES,
+							.lane = i,
+							.t = p->dies_at });
+	}
 }
 
 static void

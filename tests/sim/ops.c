@@ -1,6 +1,7 @@
 /* The coordinator's ops: what it and its shards say, and what is to be seen of that. */
 #include "../taking.h"
 #include "cluster_priv.h"
+#include "flips.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -28,7 +29,8 @@ note_said(struct cluster *c, uint32_t peer, const struct fal_buf *msg)
 	struct fal_msg m;
 	int err = fal_msg_get(msg->p, msg->n, &m);
 	assert(err == FAL_OK);
-	c->asked |= m.type == FAL_MSG_GRANT && m.grant.kind == FAL_KIND_CHECK;
+	if (m.type == FAL_MSG_GRANT && m.grant.kind == FAL_KIND_CHECK)
+		flips_asked(c, peer, &m);
 	if (m.type != FAL_MSG_FENCE)
 		return;
 	err = FAL_GROW(c->fences.v, c->fences.cap, c->fences.n + 1);
@@ -197,7 +199,9 @@ coord_close(void *arg, uint32_t peer, const char *why)
 {
 	struct cluster *c = arg;
 	struct worker *w = &c->worker[peer - 1];
-	if (w->m->lie == HONEST && !w->m->flaky && !w->dead && c->failure == NULL) {
+	const bool honest =
+		w->m->lie == HONEST && !w->m->flaky && !plan_flips(c->p, w->index);
+	if (honest && !w->dead && c->failure == NULL) {
 		fprintf(stderr, "sim: w%u is evicted: %s\n", w->index, why);
 		c->failure = "an honest worker is evicted";
 	}
@@ -223,13 +227,14 @@ ops_begin(struct cluster *c, const struct kept *from,
 	  const struct fal_coord_trace *before)
 {
 	const struct plan *p = c->p;
-	struct fal_policy policy = { 0 };
+	struct fal_policy policy = { .no_clones = p->enough > 0 };
 	struct fal_coord_ops ops = { .arg = c,
 				     .shards = { c, shards_order, shards_push,
 						 shards_next },
 				     .send = coord_send,
 				     .model = coord_model,
 				     .close = coord_close,
+				     .unlike = flips_unlike,
 				     .trace = coord_trace,
 				     .journal = restart_journal,
 				     .marked = restart_marked };
@@ -238,6 +243,7 @@ ops_begin(struct cluster *c, const struct kept *from,
 				       .policy = &policy,
 				       .policy_by = "job",
 				       .seed = p->toy.seed,
+				       .entropy = p->entropy,
 				       .grid = { .samples = p->toy.samples,
 						 .batch = p->toy.batch,
 						 .task = p->toy.task,

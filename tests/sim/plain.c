@@ -147,6 +147,22 @@ plain_sum_add(struct plain_sum *s, const float *g, const int *e, const int *most
 	}
 }
 
+void
+plain_sum_flip(struct plain_sum *s, const float *g, const int *e,
+	       const struct toy_flip *flip)
+{
+	const uint32_t b = (uint32_t)(flip->at / PLAIN_BLOCK);
+	const double unit = quanta(e[b]);
+	const int64_t v = quantised(g[flip->at], unit);
+	int64_t most = 0;
+	for (size_t i = (size_t)b * PLAIN_BLOCK; i < end_of(s->n, b); i++) {
+		const int64_t is = llabs(quantised(g[i], unit));
+		most = is > most ? is : most;
+	}
+	s->v[flip->at] += (__int128)(toy_flipped(v, flip->bit, most) - v) *
+			  ((__int128)1 << (e[b] - s->e[b]));
+}
+
 /* What the rates of a step are, of which `t` is the number, from 1 on. */
 struct rates {
 	float lr, root, keep, pull;

@@ -5,6 +5,7 @@
 #define PLAIN_H
 
 #include "optim/optim.h" /* what optimiser a job has, as data */
+#include "toy.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -41,6 +42,10 @@ void plain_sum_free(struct plain_sum *s);
  * as `most` by block where that is less; NULL: as it is. */
 void plain_sum_add(struct plain_sum *s, const float *g, const int *e, const int *most,
 		   uint32_t from, uint32_t to);
+
+/* What was added so has the one bit wrong. */
+void plain_sum_flip(struct plain_sum *s, const float *g, const int *e,
+		    const struct toy_flip *flip);
 
 /* What a block of the gradient needs. */
 int plain_needed(const float *g, size_t n, uint32_t block);

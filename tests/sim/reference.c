@@ -53,6 +53,12 @@ struct stepped {
 	uint64_t round, group;
 };
 
+/* Which machine a worker is. */
+struct person {
+	uint64_t id;
+	uint32_t machine;
+};
+
 /* A contribution that needed more than it counts as: the most, by block. */
 struct bounded {
 	uint64_t round, id[2];
@@ -74,7 +80,9 @@ struct reference {
 	uint32_t blocks;
 	VEC(struct plain) versions; /* all; the last one is the newest */
 	struct plain_sum sum;       /* gradients for the next one */
-	bool graded, moved, again;
+	bool graded, moved;
+	VEC(uint64_t) again; /* rounds of which something was taken back */
+	VEC(struct person) people;
 	float *delta; /* changes of weights for the next one */
 	VEC(struct own) owns;
 	VEC(struct line) lines;
@@ -128,25 +136,49 @@ version(struct reference *r, struct fal_trace_line *l, uint64_t v)
 
 /* ---- gradients ------------------------------------------------------------------- */
 
-/* A task's gradient on `on`, for blocks from … to-1; `by`: the contribution that brought
- * them, where it needed more than it counts as, or NULL. */
+/* A task's gradient on `on`, as the machine gets it, for blocks from … to-1; `by`: the
+ * contribution that brought them, where it needed more than it counts as, or NULL. */
 struct part {
 	const struct plain *on;
 	uint64_t task;
+	uint32_t machine; /* NOBODY: none that gets anything wrong */
 	uint32_t from, to;
 	struct bounded *by;
 };
+
+enum { NOBODY = UINT32_MAX };
+
+static uint32_t
+machine_of(const struct reference *r, uint64_t worker)
+{
+	for (size_t i = 0; i < r->people.n; i++)
+		if (r->people.v[i].id == worker)
+			return r->people.v[i].machine;
+	return NOBODY;
+}
+
+static bool
+gets_wrong(const struct reference *r, const struct head *h, uint32_t machine,
+	   uint64_t task, struct toy_flip *out)
+{
+	return machine != NOBODY &&
+	       toy_flips(r->t, machine, h->clock, (uint32_t)task, out);
+}
 
 static void
 add_part(struct reference *r, struct plain_sum *sum, const struct head *h,
 	 const struct part *p)
 {
 	struct bounded *by = p->by;
+	struct toy_flip flip;
 	if (p->from >= p->to)
 		return;
 	toy_grad(r->t, p->on->w, h->clock, (uint32_t)p->task, r->grad);
 	plain_sum_add(sum, r->grad, p->on->e, by != NULL ? by->most : NULL, p->from,
 		      p->to);
+	if (gets_wrong(r, h, p->machine, p->task, &flip) &&
+	    flip.at / PLAIN_BLOCK >= p->from && flip.at / PLAIN_BLOCK < p->to)
+		plain_sum_flip(sum, r->grad, p->on->e, &flip);
 	if (by == NULL || by->block < p->from || by->block >= p->to)
 		return;
 	const int needed = plain_needed(r->grad, r->t->n, by->block);
@@ -156,9 +188,9 @@ add_part(struct reference *r, struct plain_sum *sum, const struct head *h,
 /* The same of all blocks. */
 static void
 add_task(struct reference *r, struct plain_sum *sum, const struct plain *on,
-	 const struct head *h, uint64_t task)
+	 const struct head *h, uint64_t task, uint32_t machine)
 {
-	const struct part p = { on, task, 0, r->blocks, NULL };
+	const struct part p = { on, task, machine, 0, r->blocks, NULL };
 	add_part(r, sum, h, &p);
 }
 
@@ -229,7 +261,10 @@ add_apart(struct reference *r, struct fal_trace_line *l, struct plain_sum *sum,
 			fal_trace_get_u64(l, c, FAL_F_BLOCKS, FAL_TRACE_NUM_MAX);
 		const struct part p = {
 			mixed ? version(r, l, granted_on(r, l, h, id[0], task)) : on,
-			task, (uint32_t)at, (uint32_t)(at + blocks),
+			task,
+			machine_of(r, id[0]),
+			(uint32_t)at,
+			(uint32_t)(at + blocks),
 			bounded(r, h->round, id)
 		};
 		add_part(r, sum, h, &p);
@@ -268,14 +303,49 @@ leave_out(struct reference *r, struct fal_trace_line *l, const struct head *h,
 	return skipped;
 }
 
+/* Is something wrong in a contribution that counts?  It is not known where it is, if that
+ * was fenced in part, by several shards. */
+static bool
+is_flipped(struct reference *r, struct fal_trace_line *l, const struct head *h)
+{
+	const size_t n = fal_trace_get_len(l, l->o, FAL_F_CONTRIB);
+	struct toy_flip flip;
+	bool any = false;
+	for (size_t i = 0; i < n && l->err == 0; i++) {
+		const json_t *c = json_array_get(fal_trace_at(l->o, FAL_F_CONTRIB), i);
+		const uint64_t blocks =
+			fal_trace_get_u64(l, c, FAL_F_BLOCKS, FAL_TRACE_NUM_MAX);
+		uint64_t id[2];
+		bool here = false;
+		fal_trace_get_tuple(l, c, FAL_F_C, 2, id);
+		for (uint64_t k = h->first; k < h->first + h->tasks && blocks > 0; k++)
+			here |= gets_wrong(r, h, machine_of(r, id[0]), k, &flip) &&
+				holds(l, c, k);
+		if (here && blocks < r->blocks)
+			r->unknown = "what of a contribution with a flip came is";
+		any |= here;
+	}
+	return any;
+}
+
+/* Was something of the round taken back? */
+static bool
+was_again(const struct reference *r, uint64_t round)
+{
+	for (size_t i = 0; i < r->again.n; i++)
+		if (r->again.v[i] == round)
+			return true;
+	return false;
+}
+
 /* All tasks of a round that was computed on `on`, or on several versions. */
 static void
 add_round(struct reference *r, struct fal_trace_line *l, struct plain_sum *sum,
 	  const struct plain *on, const struct head *h)
 {
-	const bool apart =
-		fal_trace_has(l->o, FAL_F_ON) || bounded(r, h->round, NULL) != NULL;
-	if (apart && r->again)
+	const bool apart = fal_trace_has(l->o, FAL_F_ON) ||
+			   bounded(r, h->round, NULL) != NULL || is_flipped(r, l, h);
+	if (apart && was_again(r, h->round))
 		r->unknown = "who brought which blocks of what was taken back";
 	for (uint64_t i = 0; i < h->tasks && l->err == 0; i++)
 		if (leave_out(r, l, h, h->first + i))
@@ -283,7 +353,7 @@ add_round(struct reference *r, struct fal_trace_line *l, struct plain_sum *sum,
 		else if (apart)
 			add_apart(r, l, sum, on, h, h->first + i);
 		else
-			add_task(r, sum, on, h, h->first + i);
+			add_task(r, sum, on, h, h->first + i, NOBODY);
 }
 
 static void
@@ -375,7 +445,7 @@ take_steps(struct reference *r, struct fal_trace_line *l, const struct head *h)
 		uint64_t to = (p + 1) * h->tasks / h->steps, samples = 0;
 		plain_sum_clear(&r->one);
 		for (uint64_t i = h->first + from; i < h->first + to; i++) {
-			add_task(r, &r->one, &own->is, h, i);
+			add_task(r, &r->one, &own->is, h, i, machine_of(r, h->owner));
 			samples += toy_task_samples(r->t, h->clock, (uint32_t)i);
 		}
 		if (from < to)
@@ -616,6 +686,15 @@ take_policy(struct reference *r, struct fal_trace_line *l)
 	snprintf(r->scheme, sizeof(r->scheme), "%s", scheme);
 }
 
+/* Machine number n calls itself wn. */
+static void
+take_join(struct reference *r, struct fal_trace_line *l)
+{
+	const char *name = fal_trace_get_str(l, l->o, FAL_F_WORKER);
+	const struct person p = { get(l, l->o, FAL_F_ID), (uint32_t)atoi(name + 1) };
+	ADD(r->people, p);
+}
+
 static int
 take(void *arg, struct fal_trace_line *l)
 {
@@ -627,9 +706,11 @@ take(void *arg, struct fal_trace_line *l)
 	else if (strcmp(l->ev, "policy") == 0)
 		take_policy(r, l);
 	else if (strcmp(l->ev, "again") == 0)
-		r->again = true;
+		ADD(r->again, get(l, l->o, FAL_F_ROUND));
 	else if (strcmp(l->ev, "check") == 0)
 		take_check(r, l);
+	else if (strcmp(l->ev, "join") == 0)
+		take_join(r, l);
 	return l->err;
 }
 
@@ -652,6 +733,8 @@ finish(struct reference *r)
 	free(r->lines.v);
 	free(r->slots.v);
 	free(r->stepped.v);
+	free(r->again.v);
+	free(r->people.v);
 	for (size_t i = 0; i < r->bounds.n; i++)
 		free(r->bounds.v[i].most);
 	free(r->bounds.v);

@@ -1,5 +1,6 @@
-/* Marks, and a coordinator that dies with all of its shards: what it had is gone but for
- * the last mark that was on disk, and the next incarnation begins from that. */
+/* Marks, and a coordinator that dies with all of its shards, or one of them alone: what
+ * they had is gone but for the last mark that was on disk, and the next incarnation of
+ * all begins from that. */
 #include "cluster_priv.h"
 
 #include <assert.h>
@@ -177,8 +178,12 @@ restart(struct cluster *c)
 void
 restart_handle(struct cluster *c, const struct event *e)
 {
-	if (e->kind == RESTART)
+	/* All have begun again since their shard died. */
+	const bool over = e->session > 0 && e->session != c->incarnation + 1;
+	if (e->kind == RESTART && !over)
 		restart(c);
+	else if (e->kind == RESTART)
+		return;
 	else if (e->session == c->incarnation)
 		on_disk(c);
 }
@@ -202,16 +207,20 @@ restart_refuse(struct cluster *c, const struct event *e)
 	struct fal_diag diag = { "" };
 	struct fal_ticket t;
 	struct fal_msg m;
-	int err = fal_msg_get(e->msg.p, e->msg.n, &m);
+	const bool at_shard = e->kind == PUSHED;
+	const struct fal_buf *msg = at_shard ? &e->push->msg : &e->msg;
+	int err = fal_msg_get(msg->p, msg->n, &m);
 	assert(err == FAL_OK);
 	if (m.type == FAL_MSG_HELLO) /* it knows of none yet */
 		return;
 	if (m.type == FAL_MSG_PUSH) {
 		err = fal_rack_ticket(c->shards.rack, e->worker + 1, &m, &t, &diag);
-		c->seen[SEEN_OLDER_PUSH]++;
+		c->seen[at_shard ? SEEN_OLDER_AT_SHARD : SEEN_OLDER_PUSH]++;
 		if (err != FAL_EAUTH && c->failure == NULL)
 			c->failure = "a ticket of an older incarnation is good";
 	}
+	if (at_shard)
+		return;
 	c->seen[SEEN_OLDER]++;
 	err = fal_coord_msg(c->coord, c->now, e->worker + 1, &m, &diag);
 	if (err != FAL_ESTATE && c->failure == NULL)

@@ -23,6 +23,13 @@ enum seen {
 	SEEN_REFUSED,          /* a liar's session was ended */
 	SEEN_EXCUSED,          /* a run of the law where a liar was believed */
 	SEEN_MADE_UP,          /* a liar's gradient of what has none was believed */
+	SEEN_FLIP,             /* a task came out with a bit wrong, */
+	SEEN_ESCAPED,          /* … and that is in the model, */
+	SEEN_OTHER_PRINT,      /* … as all others compute other bits */
+	SEEN_DECIDED,          /* a third key has decided whose word is wrong */
+	SEEN_UNDECIDED,        /* nobody could, */
+	SEEN_TWO_KEYS,         /* … as there were two keys */
+	SEEN_CLONE_UNLIKE,     /* what a clone gave differed */
 	/* Where shards are elsewhere: */
 	SEEN_EARLY_PUSH,       /* a push came before the word that opens its round */
 	SEEN_EARLY_PUBLISHED,  /* a shard spoke of a version before the coordinator */
@@ -50,7 +57,9 @@ enum seen {
 	SEEN_RESTART_TORN,   /* a line of the trace was torn */
 	SEEN_MARK_LOST,      /* a mark was not on disk yet */
 	SEEN_OLDER,          /* a message of an older incarnation was refused, */
-	SEEN_OLDER_PUSH,     /* … or a push, by its ticket */
+	SEEN_OLDER_PUSH,     /* … or a push, by its ticket, */
+	SEEN_OLDER_AT_SHARD, /* … at a shard, when it had left long before */
+	SEEN_SHARD_DIED,     /* one of several died, with pushes under way to others */
 	/* in the trace: */
 	SEEN_TRACED,
 	SEEN_FILL = SEEN_TRACED, /* what was fenced was filled */
@@ -63,6 +72,7 @@ enum seen {
 	SEEN_ABANDONED,
 	SEEN_DROPPED,
 	SEEN_VERIFIED,
+	SEEN_FALSE_WITNESS,
 	SEEN_WITNESSED,
 	SEEN_BELIEVED,
 	SEEN_BOUNDED,

@@ -83,6 +83,32 @@ toy_odd(const struct toy *t, uint64_t clock, uint32_t task)
 	return fal_rng_below(&rng, t->odd) == 0;
 }
 
+bool
+toy_flips(const struct toy *t, uint32_t machine, uint64_t clock, uint32_t task,
+	  struct toy_flip *out)
+{
+	const uint64_t where = (uint64_t)machine << 48 ^ clock << 24 ^ task;
+	struct fal_rng rng = fal_rng_init(t->seed ^ where, FAL_RNG_TEST, 11);
+	if (t->flips[machine] <= 0 || toy_odd(t, clock, task) ||
+	    (double)fal_rng_unit(&rng) >= t->flips[machine])
+		return false;
+	out->at = fal_rng_below(&rng, (uint32_t)t->n);
+	out->bit = 2 * fal_rng_below(&rng, 11) + machine % 2;
+	return true;
+}
+
+int64_t
+toy_flipped(int64_t v, unsigned bit, int64_t most)
+{
+	const int64_t is = v ^ (int64_t)1 << bit;
+	if (llabs(is) <= most && llabs(v) < most)
+		return is;
+	/* The largest has another one of its own, but for the highest, by which it is
+	 * known. */
+	const int64_t bits = v < 0 ? ~v : v, lowest = bits & -bits;
+	return lowest != bits ? v ^ lowest : v;
+}
+
 int64_t
 toy_loss(const struct toy *t, uint64_t clock, uint32_t task)
 {

@@ -7,6 +7,8 @@
 #include "optim/optim.h"
 #include "wire/bfp.h"
 
+enum { TOY_MACHINES = 24 };
+
 struct toy {
 	uint64_t seed;
 	size_t n; /* parameters */
@@ -15,6 +17,8 @@ struct toy {
 	struct fal_range *range; /* of optim, or NULL */
 	float lr;
 	uint32_t odd; /* of so many tasks about one has no finite gradient; 0: none */
+	/* By machine: the part of its tasks that come out with one bit wrong. */
+	double flips[TOY_MACHINES];
 };
 
 uint32_t toy_clocks(const struct toy *t); /* of the whole job */
@@ -30,6 +34,20 @@ void toy_grad(const struct toy *t, const float *params, uint64_t clock, uint32_t
 	      float *grad);
 /* It has no finite gradient. */
 bool toy_odd(const struct toy *t, uint64_t clock, uint32_t task);
+/* One bit of what a task gives. */
+struct toy_flip {
+	size_t at; /* the parameter whose value it is in */
+	unsigned bit;
+};
+
+/* Is one wrong, and which, whenever the machine runs the task?  Two machines whose
+ * numbers are not both even or both odd hardly ever get the same one wrong. */
+bool toy_flips(const struct toy *t, uint32_t machine, uint64_t clock, uint32_t task,
+	       struct toy_flip *out);
+/* The value with the bit changed, or another one where the largest of the block, ±most,
+ * would not be that any more: so nothing else of the block tells of it.  Perhaps none
+ * can be. */
+int64_t toy_flipped(int64_t v, unsigned bit, int64_t most);
 /* Its loss, fixed point. */
 int64_t toy_loss(const struct toy *t, uint64_t clock, uint32_t task);
 

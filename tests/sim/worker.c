@@ -1,5 +1,6 @@
 /* What a simulated worker does. */
 #include "cluster_priv.h"
+#include "flips.h"
 #include "lies.h"
 
 #include "agent/taskhash.h"
@@ -215,8 +216,8 @@ worker_join(struct cluster *c, struct worker *w)
 	struct fal_msg m = { .type = FAL_MSG_HELLO };
 	struct fal_buf out = { 0 };
 	char key[16];
-	const uint32_t process = w->m->again > 0 ? w->m->again - 1 : w->index;
-	const uint32_t owner = w->m->key > 0 ? w->m->key - 1 : process;
+	const uint32_t process = plan_process(c->p, w->index);
+	const uint32_t owner = plan_owner(c->p, w->index);
 	struct fal_coord_who who = { .key = key, .fingerprint = key, .place = owner };
 	c->seen[SEEN_REJOIN] += process != w->index;
 	snprintf(key, sizeof(key), "k%u", owner);
@@ -224,6 +225,7 @@ worker_join(struct cluster *c, struct worker *w)
 	w->agent = fal_agent_new(&conf, &ops);
 	assert(w->agent != NULL);
 	w->here = true;
+	w->ready = false;
 	w->session = c->incarnation;
 	m.hello.major = FAL_PROTO_MAJOR;
 	snprintf(m.hello.name, sizeof(m.hello.name), "w%u", process);
@@ -235,7 +237,9 @@ worker_join(struct cluster *c, struct worker *w)
 	worker_send(w, &out, false);
 	fal_buf_clear(&out);
 	m = (struct fal_msg){ .type = FAL_MSG_READY, .incarnation = w->session };
-	m.ready.fingerprint[0] = 1; /* no impure one */
+	if (w->m->print != IMPURE)
+		m.ready.fingerprint[0] = (uint8_t)(1 + w->m->print);
+	m.ready.fingerprint[FAL_FINGERPRINT - 1] = 1;
 	if (c->p->probes && w->m->hang == HANG_PRETEND)
 		m.ready.task_ns = UINT64_C(86400000000000); /* a day */
 	else if (c->p->probes) {
@@ -288,8 +292,10 @@ worker_lane_over(struct cluster *c, struct worker *w, const struct event *e)
 			c->grad[0] = NAN;
 		int err = fal_sum_quantise(run->sum, c->grad, run->exps, run->room, NULL);
 		assert((err == FAL_ENONFINITE) == ran.nonfinite);
-		if (err == FAL_OK)
+		if (err == FAL_OK) {
+			flips_strike(w, run);
 			fal_task_hash(run->sum, run->exps, ran.hash);
+		}
 	}
 	l->busy = false;
 	w->steps += STEPS;
