@@ -129,11 +129,11 @@ check_job(struct folder *f)
 /* The hash of the version that the file is. */
 static int
 hash_of(const struct folder *f, const struct fal_buf *bytes, struct fal_model **m,
-	uint8_t out[static FAL_HASH_BYTES])
+	uint8_t out[static FAL_HASH_BYTES], struct fal_diag *diag)
 {
 	static const char name[] = "model.safetensors";
 	size_t data;
-	int err = fal_safetensors_model(name, bytes->p, bytes->n, m, &data, NULL);
+	int err = fal_safetensors_model(name, bytes->p, bytes->n, m, &data, diag);
 	if (err == FAL_OK && f->job.block == FAL_JOB_BLOCK_TENSOR)
 		err = fal_model_align(*m, FAL_BLOCK);
 	if (err < 0)
@@ -141,8 +141,9 @@ hash_of(const struct folder *f, const struct fal_buf *bytes, struct fal_model **
 	float *params = fal_calloc_aligned((*m)->params, sizeof(*params));
 	if (params == NULL)
 		return FAL_ENOMEM;
-	err = fal_safetensors_get(*m, name, bytes->p, bytes->n, params, NULL);
-	fal_leaf_model(params, (*m)->params, out);
+	err = fal_safetensors_get(*m, name, bytes->p, bytes->n, params, diag);
+	if (err == FAL_OK)
+		fal_leaf_model(params, (*m)->params, out);
 	free(params);
 	return err;
 }
@@ -153,11 +154,13 @@ check_hash(struct folder *f, const struct fal_buf *bytes)
 	struct fal_model *m = NULL;
 	uint8_t hash[FAL_HASH_BYTES];
 	char hex[2 * FAL_HASH_BYTES + 1];
-	int err = hash_of(f, bytes, &m, hash);
+	struct fal_diag diag = { "" };
+	int err = hash_of(f, bytes, &m, hash, &diag);
 	if (err == FAL_ENOMEM) {
 		no_memory(f);
 	} else if (err < 0) {
-		fal_audit_found(f->audit, "model.safetensors: is none");
+		fal_cli_err(PROG, "%s/%s", f->dir, diag.text);
+		f->code = FAL_EXIT_USAGE;
 	} else {
 		fal_hex(hash, sizeof(hash), hex);
 		same(f, "model.safetensors: hash", f->told->model_hash, hex);
@@ -179,7 +182,8 @@ check_model(struct folder *f)
 	fal_sha256(bytes.p, bytes.n, digest);
 	fal_hex(digest, sizeof(digest), hex);
 	same(f, "model.safetensors: SHA-256", f->told->sha256, hex);
-	if (f->job.name != NULL)
+	/* Of another file it is known that it is not the one. */
+	if (f->job.name != NULL && strcmp(f->told->sha256, hex) == 0)
 		check_hash(f, &bytes);
 	fal_buf_free(&bytes);
 }
