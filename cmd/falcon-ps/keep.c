@@ -8,6 +8,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 static void
 say_not(struct ps_server *s, const char *why)
@@ -62,10 +64,13 @@ take(struct ps_server *s)
 		answer(s, 0, "there can be none: rounds of this scheme are not shared");
 }
 
+/* Hashing and writing take a core for a while: behind whoever computes. */
 static void
 on_work(uv_work_t *w)
 {
+	enum { NICE = 10 };
 	struct ps_server *s = w->data;
+	(void)setpriority(PRIO_PROCESS, (id_t)gettid(), NICE); /* of this thread */
 	fal_snapshot_write(&s->keep.now);
 }
 

@@ -44,11 +44,20 @@ broken(struct fal_diag *diag, const char *folder, const char *file)
 
 /* ---- writing --- */
 
+/* Piece by piece, so that what is hashed is written while it is in the cache. */
 static int
-put(int fd, struct fal_hash_state *hash, const void *p, size_t n)
+put(int fd, struct fal_hash_state *hash, const void *bytes, size_t n)
 {
-	fal_hash_update(hash, p, n);
-	return fal_cli_put(fd, p, n) < 0 ? FAL_EIO : FAL_OK;
+	const uint8_t *p = bytes;
+	while (n > 0) {
+		const size_t some = n < PIECE ? n : PIECE;
+		fal_hash_update(hash, p, some);
+		if (fal_cli_put(fd, p, some) < 0)
+			return FAL_EIO;
+		p += some;
+		n -= some;
+	}
+	return FAL_OK;
 }
 
 /* The bytes of array k in all shards. */

@@ -14,13 +14,11 @@ fal_leaf_every(size_t n)
 void
 fal_leaves(const float *params, size_t n, uint8_t *out)
 {
-	for (uint32_t b = 0; b < fal_blocks(n); b++) {
-		struct fal_hash_state s;
-		fal_hash_label(&s, "falcon leaf");
-		fal_hash_update(&s, params + (size_t)b * FAL_BLOCK,
-				fal_block_len(n, b) * sizeof(*params));
-		fal_hash_final(&s, out + (size_t)b * FAL_HASH_BYTES);
-	}
+	static const char label[] = "falcon leaf";
+	const size_t whole = n / FAL_BLOCK, rest = n % FAL_BLOCK;
+	fal_hash_each(label, params, FAL_BLOCK * sizeof(*params), whole, out);
+	fal_hash_each(label, params + whole * FAL_BLOCK, rest * sizeof(*params), rest > 0,
+		      out + whole * FAL_HASH_BYTES);
 }
 
 static void

@@ -1,6 +1,7 @@
 /* Sealed records and digests. */
 #include "base/err.h"
 #include "base/parse.h"
+#include "base/rng.h"
 #include "sec/seal.h"
 #include "sec/stock.h"
 
@@ -260,6 +261,37 @@ digests(void **state)
 	assert_digest(out, b2_abc);
 }
 
+/* Several at a time are what they are one by one, however many and however long. */
+static void
+digests_at_a_time(void **state)
+{
+	enum { MOST = 40, LONGEST = 1000 };
+	static uint8_t text[MOST * LONGEST], out[(MOST + 1) * FAL_HASH_BYTES];
+	const uint64_t seed = 20261122;
+	struct fal_rng r = fal_rng_init(seed, FAL_RNG_TEST, 0);
+	(void)state;
+	print_message("# seed %llu\n", (unsigned long long)seed);
+	for (size_t i = 0; i < sizeof(text); i++)
+		text[i] = (uint8_t)fal_rng_below(&r, 256);
+	for (int round = 0; round < 400; round++) {
+		const size_t n = fal_rng_below(&r, MOST + 1);
+		/* Whole blocks of 128 bytes, or not. */
+		const uint32_t unit = fal_rng_below(&r, 2) == 0 ? 128 : 1;
+		const size_t bytes = unit * fal_rng_below(&r, LONGEST / unit + 1);
+		memset(out, 0xa5, sizeof(out));
+		fal_hash_each("a label", text, bytes, n, out);
+		for (size_t i = 0; i < n; i++) {
+			struct fal_hash_state s;
+			uint8_t want[FAL_HASH_BYTES];
+			fal_hash_label(&s, "a label");
+			fal_hash_update(&s, text + i * bytes, bytes);
+			fal_hash_final(&s, want);
+			assert_memory_equal(out + i * FAL_HASH_BYTES, want, sizeof(want));
+		}
+		assert_int_equal(out[n * FAL_HASH_BYTES], 0xa5);
+	}
+}
+
 int
 main(void)
 {
@@ -272,6 +304,7 @@ main(void)
 		cmocka_unit_test(unknown_suites),
 		cmocka_unit_test(shared_records),
 		cmocka_unit_test(digests),
+		cmocka_unit_test(digests_at_a_time),
 		cmocka_unit_test(a_stock_gives_no_key_twice),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
