@@ -1,4 +1,5 @@
 """Let a Python program compute the gradients of a Falcon job: falcon-gradient(7).
+From its import on, what is printed goes to stderr.  One file, to be copied anywhere.
 
     falcon-work --exec 'python3 train.py' HOST:PORT
 
@@ -19,8 +20,6 @@ PyTorch, for a model whose parameters have the names of the job's:
         return F.cross_entropy(out, y[task.indices], reduction="sum"), \\
             (out.argmax(1) == y[task.indices]).sum()
     falcon.torch(model, loss)
-
-From the import on, what is printed goes to stderr.  One file, to be copied anywhere.
 """
 
 import collections
@@ -41,13 +40,11 @@ except ImportError:
 _in, _out = os.dup(0), os.dup(1)
 os.dup2(2, 1)
 os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+_heard = collections.deque([b""])  # lines, of which the last one is not whole
 
 
 def _say(**word):
     os.write(_out, json.dumps(word).encode() + b"\n")
-
-
-_heard = collections.deque([b""])  # lines, of which the last one is not whole
 
 
 def _word(wait):
@@ -57,7 +54,10 @@ def _word(wait):
             return None
         some = os.read(_in, 1 << 16) or sys.exit(0)
         _heard.extend((_heard.pop() + some).split(b"\n"))
-    return json.loads(_heard.popleft())
+    line, last, many = _heard.popleft().partition(b',"indices":[')
+    if numpy is None or not last:
+        return json.loads(line + last + many)
+    return {**json.loads(line + b"}"), "indices": numpy.fromstring(many[:-2], int, sep=",")}
 
 
 class _Area:
@@ -85,8 +85,8 @@ def _array(flat, shape):
 
 
 class Task:
-    """id, kind ("train" or "eval"), clock, task, version, seed, indices, count; params and
-    grads, {name: array}, flat ones without NumPy; x and y, if samples were asked for."""
+    """id, kind ("train" or "eval"), clock, task, version, seed, indices (an array), count;
+    params and grads, {name: array}, without NumPy flat ones; x and y, if they are wanted."""
 
     def __init__(self, word, areas, wrap):
         self.__dict__.update(word)
@@ -147,7 +147,6 @@ def torch(model, loss, **options):
 
     def wrap(flat, shape):
         return t.frombuffer(flat, dtype={"f": t.float32, "q": t.int64}[flat.format]).reshape(shape)
-
     named, stats, held = dict(model.named_parameters()), set(), {}
     for prefix, module in model.named_modules():
         if getattr(module, "track_running_stats", False):
@@ -168,7 +167,8 @@ def torch(model, loss, **options):
                 if name in stats or held.get(name) != (task.edition, p._version):
                     p.copy_(task.params[name])  # a loss that wrote there is undone, too
                     held[name] = task.edition, p._version
-                p.grad = None
+                here = task.train and p.type() == "torch.FloatTensor"  # no copy, no new memory
+                p.grad = task.grads[name].zero_() if here else None
         model.train(task.train)
         seed(task.seed)
         with t.set_grad_enabled(task.train):
@@ -182,8 +182,8 @@ def torch(model, loss, **options):
 
     device = next(model.parameters()).device  # t.manual_seed costs 0.2 ms without a GPU:
     seed = (t.default_generator if device.type == "cpu" else t).manual_seed
-    options = {"about": "torch %s %s" % (t.__version__, device), **options}
-    serve(gradient, **options, _wrap=wrap, _begin=begin)
+    about = "torch %s %s" % (t.__version__, device)
+    serve(gradient, **{"about": about, **options}, _wrap=wrap, _begin=begin)
 
 
 def save(model, path):

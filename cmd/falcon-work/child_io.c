@@ -272,14 +272,16 @@ timeout_ms(uint64_t until)
 	return ms < 3600000 ? (int)ms : 3600000;
 }
 
-/* Whether its standard output has come to its end. */
+/* Whether its standard output has come to its end.  What is left there is heard the next
+ * time, if there is one. */
 static bool
 hear(struct child *c, const struct pollfd *p)
 {
-	ssize_t n = -1;
-	while (c->proc.pid != 0 && p[OUT].revents != 0 &&
-	       (n = take(c->proc.out, &c->in)) > 0)
-		on_lines(c);
+	ssize_t n = p[OUT].revents != 0 ? 1 : -1;
+	for (bool more = true; more && n > 0 && c->proc.pid != 0;
+	     more = p[END].revents != 0)
+		if ((n = take(c->proc.out, &c->in)) > 0)
+			on_lines(c);
 	return n == 0;
 }
 
@@ -305,11 +307,16 @@ child_turn(struct child *c, uint64_t until)
 		[IN] = { waits(&c->lines) ? c->proc.in : -1, POLLOUT, 0 },
 		[PARAMS] = { waits(&c->params) ? c->proc.params : -1, POLLOUT, 0 },
 	};
+	const bool answered = c->answered;
 	uint64_t pokes;
 	bool eof = false;
+	c->answered = false;
 	pthread_mutex_unlock(&c->mutex);
+	if (answered)
+		pthread_cond_broadcast(&c->change);
 	(void)poll(p, ALL, timeout_ms(until));
-	(void)!read(c->wake, &pokes, sizeof(pokes));
+	if (p[WAKE].revents != 0)
+		(void)!read(c->wake, &pokes, sizeof(pokes));
 	pthread_mutex_lock(&c->mutex);
 	if (!alive || c->starts != start || c->proc.pid == 0)
 		return false;

@@ -262,7 +262,7 @@ child_answered(struct child *c, struct slot *s)
 		c->useful = true;
 	}
 	child_let_begin(c);
-	pthread_cond_broadcast(&c->change);
+	c->answered = true;
 }
 
 /* How long a task of this kind may take: much longer than the longest of late. */

@@ -72,6 +72,7 @@ struct child {
 	struct slot *slot; /* lanes · depth, since the first hello */
 	uint32_t slots;
 	uint64_t order, answers;
+	bool answered; /* whoever waits is told when the mutex is given up */
 	uint64_t history[CHILD_KINDS][CHILD_HISTORY], known[CHILD_KINDS];
 
 	struct outgoing lines, params;

@@ -201,7 +201,8 @@ lanes_free(struct lanes *all)
 	uv_close((uv_handle_t *)&all->async, on_closed);
 }
 
-/* The mutex is held. */
+/* The mutex is held.  The lane is to be woken when it is not any more, or it wakes up
+ * only to wait for that. */
 static void
 begin(struct lanes *all, struct lane *l)
 {
@@ -219,7 +220,6 @@ begin(struct lanes *all, struct lane *l)
 		l->due_ns = l->task.end - l->begun;
 	}
 	l->state = GIVEN;
-	pthread_cond_signal(&l->wake);
 }
 
 void
@@ -240,6 +240,8 @@ lane_start(struct lanes *all, uint32_t lane, const struct fal_run_job *job, bool
 	if (here)
 		begin(all, l);
 	pthread_mutex_unlock(&all->mutex);
+	if (here)
+		pthread_cond_signal(&l->wake);
 }
 
 void
@@ -248,6 +250,7 @@ lane_begin(struct lanes *all, uint32_t lane)
 	pthread_mutex_lock(&all->mutex);
 	begin(all, &all->lane[lane]);
 	pthread_mutex_unlock(&all->mutex);
+	pthread_cond_signal(&all->lane[lane].wake);
 }
 
 void

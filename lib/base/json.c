@@ -80,6 +80,27 @@ fal_json_u64(struct fal_buf *b, uint64_t v)
 }
 
 void
+fal_json_u32s(struct fal_buf *b, const uint32_t *v, size_t n)
+{
+	enum { MOST = 11 }; /* digits of one, and a comma */
+	fal_json_open(b, '[');
+	uint8_t *p = fal_buf_room(b, n * MOST);
+	if (p == NULL)
+		return;
+	for (size_t i = 0; i < n; i++) {
+		uint32_t left = v[i], digits = 1;
+		for (uint32_t k = left; k > 9; k /= 10)
+			digits++;
+		for (uint32_t k = digits; k > 0; left /= 10)
+			p[--k] = (uint8_t)('0' + left % 10);
+		p[digits] = ',';
+		p += digits + 1;
+	}
+	b->n = (size_t)(p - b->p) - (n > 0);
+	fal_json_close(b, ']');
+}
+
+void
 fal_json_i64(struct fal_buf *b, int64_t v)
 {
 	comma(b);

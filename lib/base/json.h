@@ -25,6 +25,8 @@ void fal_json_key(struct fal_buf *b, const char *key);
 void fal_json_str(struct fal_buf *b, const char *s);
 
 void fal_json_u64(struct fal_buf *b, uint64_t v);
+/* A list of many numbers: much faster than one by one. */
+void fal_json_u32s(struct fal_buf *b, const uint32_t *v, size_t n);
 void fal_json_i64(struct fal_buf *b, int64_t v);
 void fal_json_bool(struct fal_buf *b, bool v);
 

@@ -112,10 +112,7 @@ fal_grad_put_task(struct fal_buf *b, const struct fal_grad_task *t)
 	put_seed(b, t->seed);
 	fal_json_member_u64(b, "count", t->count);
 	fal_json_key(b, "indices");
-	fal_json_open(b, '[');
-	for (uint32_t i = 0; i < t->count; i++)
-		fal_json_u64(b, t->index[i]);
-	fal_json_close(b, ']');
+	fal_json_u32s(b, t->index, t->count);
 	end(b);
 }
 

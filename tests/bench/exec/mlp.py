@@ -25,7 +25,7 @@ def made(width):
 
 
 def judged(model, indices):
-    at = torch.tensor(indices) % len(x)
+    at = torch.as_tensor(indices) % len(x)
     out = model(x[at])
     return functional.cross_entropy(out, y[at], reduction="sum"), (out.argmax(1) == y[at]).sum()
 
@@ -53,7 +53,7 @@ def fit(ms):
     took(64)
     count = 8
     for _ in range(4):
-        count = max(1, min(4000, round(count * ms / took(count))))
+        count = max(1, min(15000, round(count * ms / took(count))))
     return count
 
 
@@ -112,7 +112,7 @@ torch.manual_seed(1)
 out = open(falcon._out, "w", closefd=False, buffering=1)
 width, how, rest = int(sys.argv[1]), sys.argv[2:3], sys.argv[3:]
 x, y = torch.randn(8192, 784), torch.randint(10, (8192,))
-order = torch.randperm(60000).tolist()  # as falcon-ps draws one, and any DataLoader
+order = torch.randperm(60000)  # as falcon-ps draws one
 model = made(width)
 if not how:
     turns = Turns(width, int(os.environ["TASKS"])) if "SPENT" in os.environ else None
