@@ -128,6 +128,9 @@ $(foreach l,$(LIARS),$(eval $(call program,$(B)/tests/falcon-work-$(l),\
 # A client that asks for too much.
 FAULT_BIN += $(B)/tests/asks
 $(eval $(call program,$(B)/tests/asks,tests/hostile/asks.c,))
+# What a program had of memory at its peak.
+FAULT_BIN += $(B)/tests/peak
+$(eval $(call program,$(B)/tests/peak,tests/memory/peak.c,))
 ifneq ($(SIM_SRC),)
 $(eval $(call program,$(B)/tests/simulate,$(SIM_SRC),))
 endif

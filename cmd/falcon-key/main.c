@@ -3,6 +3,7 @@
 
 #include "base/err.h"
 #include "cli/cli.h"
+#include "cli/need.h"
 
 #include <errno.h>
 #include <string.h>
@@ -73,6 +74,7 @@ int
 main(int argc, char **argv)
 {
 	struct options o = { 0 };
+	uint64_t max_memory = 0;
 	const struct fal_opt opts[] = {
 		{ "keyring", 'K', FAL_OPT_TEXT, &o.keyring,
 		  "add, new, revoke: the keyring that is changed", "FILE" },
@@ -82,6 +84,8 @@ main(int argc, char **argv)
 		  "new: the key's name (default: ROLE-FINGERPRINT)", "NAME" },
 		{ "expires", 'e', FAL_OPT_TEXT, &o.expires,
 		  "add, new: the last day of the key, or its end, UTC", "YYYY-MM-DD" },
+		{ "max-memory", 0, FAL_OPT_SIZE, &max_memory, "no more memory than this",
+		  "SIZE" },
 		{ "key", 'k', FAL_OPT_TEXT, &o.key,
 		  "sign: the secret key; verify: the public one", "FILE" },
 	};
@@ -96,7 +100,10 @@ main(int argc, char **argv)
 		.max_args = 3,
 	};
 	fal_cli_hide_memory();
+	const uint64_t program = fal_need_program();
 	int status = fal_cli_parse(&cli, argc, argv);
+	if (status < 0)
+		status = fal_need_hold(&cli, program, max_memory);
 	if (status < 0)
 		status = run(&cli, &o);
 	fal_cli_free(&cli);

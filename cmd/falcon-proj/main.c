@@ -2,6 +2,7 @@
  * picture out. */
 #include "base/mem.h"
 #include "cli/file.h"
+#include "cli/need.h"
 #include "gnuplot.h"
 #include "plot.h"
 #include "proj.h"
@@ -323,6 +324,7 @@ int
 main(int argc, char **argv)
 {
 	struct proj_opt o = { .min_gain = 5, .window = 10, .seed = 1 };
+	uint64_t max_memory = 0;
 	const struct fal_opt opts[] = {
 		{ "what-if", 0, FAL_OPT_TEXT, &o.what_if,
 		  "predict these schemes, or \"all\"", "RULE[;RULE...]" },
@@ -355,6 +357,8 @@ main(int argc, char **argv)
 		  NULL },
 		{ "window", 0, FAL_OPT_U64, &o.window, "seconds between answers (10)",
 		  "SECONDS" },
+		{ "max-memory", 0, FAL_OPT_SIZE, &max_memory, "no more memory than this",
+		  "SIZE" },
 		{ "json", 'j', FAL_OPT_FLAG, &o.json, "print JSON", NULL },
 	};
 	struct fal_cli cli = {
@@ -364,7 +368,10 @@ main(int argc, char **argv)
 		.n_opts = sizeof(opts) / sizeof(opts[0]),
 		.max_args = 16,
 	};
+	const uint64_t program = fal_need_program();
 	int code = fal_cli_parse(&cli, argc, argv);
+	if (code < 0)
+		code = fal_need_hold(&cli, program, max_memory);
 	if (code < 0)
 		code = check(&cli, &o);
 	const char *const in = "-";

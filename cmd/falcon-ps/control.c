@@ -289,6 +289,18 @@ is_local(const struct ps_server *s, const struct fal_policy *p, struct fal_diag 
 	return true;
 }
 
+/* Is there too little memory for its scheme? */
+static bool
+is_beyond(const struct ps_server *s, const struct fal_policy *p, struct fal_diag *why)
+{
+	struct fal_diag need;
+	if (ps_affords(s, &p->rule, fal_coord_status(s->coord).workers, 0, &need) ==
+	    FAL_OK)
+		return false;
+	fal_diag_set(why, 0, "scheme: %s", need.text);
+	return true;
+}
+
 /* Would the policy be too large for the journal, or its `report` for an answer? */
 static bool
 is_too_large(const struct fal_policy *p, const struct fal_buf *report,
@@ -327,7 +339,8 @@ change(struct ps_server *s, struct ps_session *session, const struct apply *a,
 			      fal_coord_status(s->coord).workers, warning))
 		fal_json_member_str(&report, "warning", warning);
 	if (is_refused(c, a, now, v, n, &why) || is_unknown(s, v, n, &why) ||
-	    is_local(s, p, &why) || is_too_large(p, &report, &why)) {
+	    is_local(s, p, &why) || is_beyond(s, p, &why) ||
+	    is_too_large(p, &report, &why)) {
 		reply_text(session, FAL_EXIT_NO, why.text);
 	} else if (c->asks != 0) {
 		reply_text(session, FAL_EXIT_NO, "another change waits for its boundary");
@@ -504,6 +517,15 @@ static void export(struct ps_server *s, struct ps_session *session)
 					     { "version", version } };
 	if (is_exporting(s, session)) {
 		reply_text(session, FAL_EXIT_NO, "an export is under way");
+		return;
+	}
+	uint64_t copies = ps_need_export(s->opt->job);
+	struct fal_diag why;
+	for (size_t i = 0; i < s->sessions.n; i++)
+		copies += s->sessions.v[i]->export.n;
+	if (ps_affords(s, &fal_coord_policy_now(s->coord)->rule,
+		       fal_coord_status(s->coord).workers, copies, &why) < 0) {
+		reply_text(session, FAL_EXIT_NO, why.text);
 		return;
 	}
 	session->exported = 0;

@@ -3,13 +3,9 @@
 #include "run.h"
 
 #include "base/text.h"
-#include "cache.h"
 #include "cli/table.h"
 #include "job/stale.h"
 #include "net/options.h"
-#include "sched/sched.h"
-#include "sched/traits.h"
-#include "shard/rack.h"
 #include "wire/bfp.h"
 
 #include <errno.h>
@@ -17,47 +13,6 @@
 #include <inttypes.h>
 #include <signal.h>
 #include <string.h>
-
-/* Models that are stepped by themselves. */
-static uint32_t
-lines(const struct fal_rule *rule)
-{
-	const uint32_t groups = rule->groups > 0 ? rule->groups : rule->most;
-	return rule->delta ? groups : 0;
-}
-
-/* A snapshot while it is written: parameters, the optimiser's state, the average, what is
- * held, the versions that a slack keeps; and the best model. */
-static uint64_t
-snapshot_need(const struct fal_files *j)
-{
-	const struct fal_job *job = &j->job;
-	/* Of the best model two files may wait, the one for the other. */
-	const uint64_t best = job->state_best == FAL_JOB_BEST_YES ? 2 : 0;
-	const uint64_t arrays =
-		2 + fal_optim_slots(&job->optim) + (job->optim.ema > 0) + job->rule.slack;
-	const bool any = job->state_clocks > 0 || job->state_seconds > 0;
-	const bool takes = any && fal_rule_traits(&job->rule).shared;
-	return ((takes ? arrays : 0) + best) * sizeof(float) * j->model->params;
-}
-
-/* What the job takes here under its own rule: data, parameters, sums, published copies;
- * chunks that are kept as they travel; versions that a slack keeps, with the sums of
- * their rounds; elsewhere the sums of the rounds of `workers` workers; the groups' own
- * models; a snapshot. */
-static uint64_t
-memory_need(const struct fal_files *j, uint64_t workers, uint64_t shards)
-{
-	const struct fal_rule *rule = &j->job.rule;
-	bool shared = fal_rule_traits(rule).shared;
-	uint64_t versions = rule->slack + (shared ? 0 : workers);
-	const struct fal_rack_conf rack = fal_files_rack_conf(j, (uint32_t)shards);
-	const uint64_t data = fal_files_data(j);
-	return data + (data < PS_CACHE_MAX ? data : PS_CACHE_MAX) +
-	       (j->init != NULL ? sizeof(float) * rack.each.n : 0) +
-	       fal_rack_bytes(&rack, lines(rule)) + snapshot_need(j) +
-	       (4 + 4 * versions) * sizeof(float) * rack.each.n;
-}
 
 int
 ps_run_say(const struct fal_diag *diag, int err)
@@ -82,18 +37,23 @@ ends_in_zst(const char *path)
 	return n >= 4 && strcmp(path + n - 4, ".zst") == 0;
 }
 
-/* What of the need is the optimiser's. */
+/* What the need is made of, and what of it is the optimiser's. */
 static void
-say_state(const struct fal_files *j)
+say_parts(const struct fal_files *j, const struct fal_need *need)
 {
-	const struct fal_rack_conf rack = fal_files_rack_conf(j, 1);
-	const uint64_t bytes = fal_rack_state_bytes(&rack, lines(&j->job.rule));
+	const uint64_t bytes = ps_need_state(j, &j->job.rule);
+	struct fal_buf parts = { 0 };
+	fal_need_put(need, &parts);
+	fal_put_u8(&parts, '\0');
+	if (parts.err == FAL_OK)
+		fal_cli_err(PROG, "%s: MiB: %s", j->job.name, (char *)parts.p);
+	fal_buf_free(&parts);
 	const uint32_t floats = fal_optim_slots(&j->job.optim) + (j->job.optim.ema > 0);
 	if (bytes > 0)
 		fal_cli_err(PROG,
 			    "%s: of that %" PRIu64 " MiB are %s's state, %u float%s a "
 			    "parameter",
-			    j->job.name, (bytes >> 20) + 1,
+			    j->job.name, fal_need_mib(bytes),
 			    fal_optim_name(j->job.optim.kind), floats,
 			    fal_text_s(floats));
 }
@@ -160,7 +120,13 @@ check(struct ps_run *r, const char *path)
 		if (err < 0)
 			return say_bad_file(&diag, err);
 	}
-	const uint64_t need = memory_need(&r->job, o->min_workers, o->shards);
+	struct fal_need parts;
+	r->need = (struct ps_need_of){ .program = r->program,
+				       .job = &r->job,
+				       .rule = &r->job.job.rule,
+				       .workers = o->min_workers,
+				       .shards = (uint32_t)o->shards };
+	ps_need(&r->need, &parts);
 	const uint64_t params = r->job.model->values;
 	const uint32_t blocks = fal_blocks(r->job.model->params),
 		       tasks = fal_files_tasks(&r->job);
@@ -172,22 +138,20 @@ check(struct ps_run *r, const char *path)
 		    "%s: %" PRIu64 " parameter%s in %u block%s%s, %u task%s a clock, "
 		    "needs %" PRIu64 " MiB",
 		    r->job.job.name, params, fal_text_s(params), blocks,
-		    fal_text_s(blocks), more, tasks, fal_text_s(tasks), (need >> 20) + 1);
+		    fal_text_s(blocks), more, tasks, fal_text_s(tasks),
+		    fal_need_mib(fal_need_sum(&parts)));
 	char warning[FAL_STALE_TEXT];
 	if (fal_stale_warning(&r->job.job.rule, &r->job.job.optim,
 			      o->min_workers > 1 ? (uint32_t)o->min_workers : 0, warning))
 		fal_cli_err(PROG, "%s: warning: %s", r->job.job.name, warning);
-	if (o->max_memory > 0 && need > o->max_memory) {
-		fal_cli_err(PROG,
-			    "%s: needs %" PRIu64 " bytes, --max-memory allows "
-			    "%" PRIu64,
-			    path, need, o->max_memory);
+	if (ps_afford(&r->need, 0, o->max_memory, &diag) < 0) {
+		fal_cli_err(PROG, "%s: %s", path, diag.text);
 		return FAL_EXIT_NO;
 	}
 	if (o->check && print_tensors(r->job.model) < 0)
 		return ps_run_say(&diag, FAL_ENOMEM);
 	if (o->check)
-		say_state(&r->job);
+		say_parts(&r->job, &parts);
 	return FAL_EXIT_DONE;
 }
 
@@ -201,7 +165,8 @@ main(int argc, char **argv)
 				     .keyring = "/etc/falcon/keyring",
 				     .compress = "auto",
 				     .min_workers = 1,
-				     .shards = 1 } };
+				     .shards = 1 },
+			    .program = fal_need_program() };
 	struct ps_options *o = &r.opt;
 	uint64_t ready_fd = UINT64_MAX;
 	const struct fal_opt opts[] = {

@@ -30,6 +30,7 @@ publication(struct ps_server *s, const struct ps_session *session,
 		slot = &s->publisher.newest;
 	else if (m->keep)
 		slot = &s->publisher.kept;
+	s->publisher.most = ps_published_most(&s->control.last.rule);
 	const struct ps_params from = { .version = m->version,
 					.shard = shard,
 					.keep = m->keep };
@@ -230,23 +231,43 @@ ps_unwelcome(void *arg, struct fal_chan *c, const char *why)
 	ps_after_event(s);
 }
 
-/* Does the session's first message come too soon after those of many others of its key?
- * Whoever is to come back later tries with pauses that grow. */
-static bool
-is_crowd(struct ps_server *s, struct ps_session *session, double cost)
+/* Whoever is to come back later tries with pauses that grow. */
+static void
+put_off(struct ps_server *s, struct ps_session *session, const char *why)
 {
-	static const char why[] = "too many sessions of its key came and went";
 	struct fal_msg m = { .type = FAL_MSG_LATER,
 			     .incarnation = s->publisher.incarnation };
 	struct fal_buf out = { 0 };
-	if (ps_account_comes(ps_account_of(s, session->chan), cost))
-		return false;
 	snprintf(m.later.why, sizeof(m.later.why), "%s", why);
 	if (fal_msg_put(&out, &m) == FAL_OK)
 		fal_chan_send(session->chan, &out, FAL_SEND_CONTROL);
 	fal_buf_free(&out);
 	ps_log_refused(s, fal_chan_name(session->chan), why);
 	fal_chan_close(session->chan);
+}
+
+/* Does the session's first message come too soon after those of many others of its key?
+ */
+static bool
+is_crowd(struct ps_server *s, struct ps_session *session, double cost)
+{
+	if (ps_account_comes(ps_account_of(s, session->chan), cost))
+		return false;
+	put_off(s, session, "too many sessions of its key came and went");
+	return true;
+}
+
+/* Is there too little memory for one worker more? */
+static bool
+is_beyond(struct ps_server *s, struct ps_session *session)
+{
+	const struct fal_rule *rule = &fal_coord_policy_now(s->coord)->rule;
+	struct fal_diag need, why;
+	if (ps_affords(s, rule, fal_coord_status(s->coord).workers + 1, 0, &need) ==
+	    FAL_OK)
+		return false;
+	fal_diag_set(&why, 0, "with one worker more the coordinator %s", need.text);
+	put_off(s, session, why.text);
 	return true;
 }
 
@@ -262,7 +283,8 @@ work_msg(struct ps_server *s, struct ps_session *session, const struct fal_msg *
 			refuse(s, session, odd);
 		return;
 	}
-	if (m->type == FAL_MSG_HELLO && is_crowd(s, session, 1))
+	if (m->type == FAL_MSG_HELLO &&
+	    (is_crowd(s, session, 1) || is_beyond(s, session)))
 		return;
 	if ((m->type == FAL_MSG_CLAIM && m->claim.nonfinite == 0) ||
 	    m->type == FAL_MSG_PUSH || m->type == FAL_MSG_EVALUATED)

@@ -80,6 +80,26 @@ encode(struct ps_publisher *p, const struct ps_params *from, bool packed)
 	return s;
 }
 
+static uint32_t
+encodings(const struct ps_version *v)
+{
+	return (uint32_t)(v->plain != NULL) + (uint32_t)(v->packed != NULL);
+}
+
+/* Makes room for one encoding more of `v`, if others can go. */
+static void
+make_room(struct ps_publisher *p, const struct ps_version *v)
+{
+	struct ps_version *const others[] = { &p->kept, &p->older, &p->newest };
+	uint32_t n = encodings(&p->newest) + encodings(&p->kept) + encodings(&p->older);
+	for (int i = 0; i < 3 && n >= p->most; i++) {
+		if (others[i] == v)
+			continue;
+		n -= encodings(others[i]);
+		forget(p, others[i]);
+	}
+}
+
 struct fal_shared *
 ps_publish(struct ps_publisher *p, struct ps_version *v, const struct ps_params *from,
 	   bool packed, uint64_t above)
@@ -89,6 +109,8 @@ ps_publish(struct ps_publisher *p, struct ps_version *v, const struct ps_params 
 	v->there = true;
 	v->version = from->version;
 	struct fal_shared ***all = packed ? &v->packed : &v->plain;
+	if (*all == NULL)
+		make_room(p, v);
 	if (*all == NULL)
 		*all = fal_calloc(fal_rack_shards(p->rack), sizeof(**all));
 	if (*all == NULL)
@@ -104,10 +126,16 @@ ps_publish(struct ps_publisher *p, struct ps_version *v, const struct ps_params 
 }
 
 void
-ps_publisher_free(struct ps_publisher *p)
+ps_publisher_forget(struct ps_publisher *p)
 {
 	forget(p, &p->newest);
 	forget(p, &p->kept);
 	forget(p, &p->older);
+}
+
+void
+ps_publisher_free(struct ps_publisher *p)
+{
+	ps_publisher_forget(p);
 	fal_shared_pool_free(p->pool);
 }

@@ -3,6 +3,7 @@
 #define FALCON_PS_PUBLISH_H
 
 #include "net/shared.h"
+#include "sched/traits.h"
 #include "sec/hash.h"
 #include "shard/rack.h"
 
@@ -23,6 +24,7 @@ struct ps_publisher {
 	const struct fal_rack *rack;
 	struct fal_shared_pool *pool;          /* made with the first one */
 	uint64_t publications;                 /* so far */
+	uint32_t most;                         /* ps_published_most */
 	struct ps_version newest, kept, older; /* older: whichever was sent last */
 };
 
@@ -38,6 +40,18 @@ struct ps_params {
  * version. */
 struct fal_shared *ps_publish(struct ps_publisher *p, struct ps_version *v,
 			      const struct ps_params *from, bool packed, uint64_t above);
+/* Forgets what nobody is being sent. */
+void ps_publisher_forget(struct ps_publisher *p);
 void ps_publisher_free(struct ps_publisher *p);
+
+/* So many vectors of parameters are sealed at a time under this rule: the newest, one
+ * that is on its way or sealed otherwise, and those of a slack; ps_publish forgets others
+ * before it makes more. */
+static inline uint32_t
+ps_published_most(const struct fal_rule *rule)
+{
+	const struct fal_traits is = fal_rule_traits(rule);
+	return 2 + (is.shared ? is.delay : 1);
+}
 
 #endif

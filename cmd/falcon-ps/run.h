@@ -3,6 +3,7 @@
 #define FALCON_PS_RUN_H
 
 #include "cli/cli.h"
+#include "need.h"
 #include "serve.h"
 #include "state.h"
 
@@ -15,7 +16,9 @@ struct ps_options {
 
 struct ps_run {
 	struct ps_options opt;
+	uint64_t program; /* bytes of it */
 	struct fal_files job;
+	struct ps_need_of need;
 	struct ps_state state;
 	struct ps_record record;
 	struct fal_addr listen;

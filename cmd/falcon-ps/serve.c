@@ -45,6 +45,16 @@ ps_fail(struct ps_server *s, int err, const char *what)
 	stop(s);
 }
 
+int
+ps_affords(const struct ps_server *s, const struct fal_rule *rule, uint64_t workers,
+	   uint64_t more, struct fal_diag *why)
+{
+	struct ps_need_of of = s->opt->need;
+	of.rule = rule;
+	of.workers = workers > of.workers ? workers : of.workers;
+	return ps_afford(&of, more, s->opt->max_memory, why);
+}
+
 /* --- the end, and time --- */
 
 static void
@@ -123,6 +133,7 @@ conclude(struct ps_server *s)
 	s->out->best = s->best.is;
 	if (!status.failed)
 		s->out->average = fal_rack_average(s->rack);
+	ps_publisher_forget(&s->publisher); /* the result takes as much */
 	if (params != NULL)
 		s->err = s->opt->keep(s->opt->arg, params, s->out, s->diag);
 	const struct fal_coord_result result = { s->out->sha256, s->out->hash,

@@ -5,6 +5,7 @@
 #include "best.h"
 #include "coord/coord.h"
 #include "keep.h"
+#include "need.h"
 #include "net/addr.h"
 #include "net/writer.h"
 #include "record.h"
@@ -44,6 +45,8 @@ struct ps_serve_opt {
 	const char *keyring;       /* file; read again at SIGHUP */
 	struct fal_keyring **keys; /* its content; replaced at SIGHUP */
 	int ready_fd;              /* gets the bound address and a newline; -1: none */
+	struct ps_need_of need; /* of memory, as the job has it; and the most, 0: any */
+	uint64_t max_memory;
 	uint32_t min_workers;
 	uint32_t shards; /* at most; there is one block in each */
 	bool exit_when_done;

@@ -102,6 +102,11 @@ void ps_fail(struct ps_server *s, int err, const char *what);
 /* After whatever happened: is it over, and when must the scheduler be woken? */
 void ps_after_event(struct ps_server *s);
 
+/* Is there memory for this rule with so many workers, and `more` bytes?  Or what is too
+ * much. */
+int ps_affords(const struct ps_server *s, const struct fal_rule *rule, uint64_t workers,
+	       uint64_t more, struct fal_diag *why);
+
 /* peers.c: sessions and messages. */
 
 /* Of fal_coord_ops; `arg` is the server. */

@@ -117,6 +117,8 @@ train(struct ps_run *r)
 				    .keyring = r->opt.keyring,
 				    .keys = &r->keys,
 				    .ready_fd = (int)r->opt.ready_fd - 1,
+				    .need = r->need,
+				    .max_memory = r->opt.max_memory,
 				    .min_workers = (uint32_t)r->opt.min_workers,
 				    .shards = (uint32_t)r->opt.shards,
 				    .exit_when_done = r->opt.exit_when_done,

@@ -3,6 +3,7 @@
 #include "base/err.h"
 #include "base/parse.h"
 #include "cli/cli.h"
+#include "cli/need.h"
 #include "folder.h"
 #include "source.h"
 #include "stat.h"
@@ -192,6 +193,7 @@ int
 main(int argc, char **argv)
 {
 	struct options o = { 0 };
+	uint64_t max_memory = 0;
 	const struct fal_opt opts[] = {
 		{ "audit", 'a', FAL_OPT_FLAG, &o.audit,
 		  "prove from the ledger that every task was added exactly once", NULL },
@@ -203,6 +205,8 @@ main(int argc, char **argv)
 		  "the weights that the job began with, for --recompute", "FILE" },
 		{ "history", 0, FAL_OPT_FLAG, &o.history, "a line for each epoch", NULL },
 		{ "json", 'j', FAL_OPT_FLAG, &o.json, "print JSON", NULL },
+		{ "max-memory", 0, FAL_OPT_SIZE, &max_memory, "no more memory than this",
+		  "SIZE" },
 		{ "partial", 0, FAL_OPT_FLAG, &o.partial,
 		  "audit a trace that has no end, as far as it goes", NULL },
 		{ "recompute", 0, FAL_OPT_TEXT, &o.part,
@@ -218,7 +222,10 @@ main(int argc, char **argv)
 		.max_args = 1,
 	};
 	struct stat_source src;
+	const uint64_t program = fal_need_program();
 	int code = fal_cli_parse(&cli, argc, argv);
+	if (code < 0)
+		code = fal_need_hold(&cli, program, max_memory);
 	if (code < 0 && o.part != NULL && !read_part(o.part, &o.recompute.part)) {
 		fal_cli_err(PROG, "--recompute: '%s' is not a part like 1%%", o.part);
 		code = FAL_EXIT_USAGE;

@@ -2,6 +2,7 @@
  * may ask for. */
 #include "base/text.h"
 #include "cli/cli.h"
+#include "cli/need.h"
 #include "net/addr.h"
 #include "sync.h"
 
@@ -46,6 +47,7 @@ enum { TIMEOUT = 60 };
 
 struct options {
 	const char *key;
+	uint64_t max_memory;
 	struct sync_change change;
 	uint64_t timeout; /* 0: not given */
 };
@@ -158,6 +160,8 @@ main(int argc, char **argv)
 		  "change nothing, say what would be", NULL },
 		{ "json", 'j', FAL_OPT_FLAG, &o.change.json, "print JSON", NULL },
 		{ "key", 'k', FAL_OPT_TEXT, &o.key, "key file", "FILE" },
+		{ "max-memory", 0, FAL_OPT_SIZE, &o.max_memory,
+		  "no more memory than this", "SIZE" },
 		{ "min-dwell", 0, FAL_OPT_U64, &o.change.min_dwell,
 		  "refuse a key that was changed less than so many clocks ago",
 		  "CLOCKS" },
@@ -173,7 +177,10 @@ main(int argc, char **argv)
 		.min_args = 2,
 		.max_args = SIZE_MAX,
 	};
+	const uint64_t program = fal_need_program();
 	int code = fal_cli_parse(&cli, argc, argv);
+	if (code < 0)
+		code = fal_need_hold(&cli, program, o.max_memory);
 	if (code < 0)
 		code = begin(&cli, &o);
 	fal_cli_free(&cli);

@@ -10,9 +10,9 @@
 #include "data/load.h"
 #include "maker.h"
 #include "model/safetensors.h"
+#include "need.h"
 #include "nn/net.h"
 #include "run/setup.h"
-#include "work.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -22,6 +22,7 @@
 enum { TEXT_MAX = 1 << 20, HEADER_MAX = 2 << 20 }; /* bytes */
 
 struct eval {
+	const struct work_opt *opt;
 	struct fal_buf job_text, model_text;
 	struct fal_job job;
 	struct fal_set set;
@@ -55,6 +56,22 @@ load_job(struct eval *e, const char *file, struct fal_diag *diag)
 	return err;
 }
 
+/* The set and its copy by chunks; a file's bytes and the parameters that are in it; a
+ * desk, and, to predict, another one. */
+static int
+afford(struct eval *e, bool predicts, struct fal_diag *diag)
+{
+	const struct maker_need is = maker_need(e->maker, 0);
+	struct fal_need need = { 0 };
+	fal_need_add(&need, "program", e->opt->program);
+	fal_need_add(&need, "kernels", is.kernels);
+	fal_need_add(&need, "data", fal_setup_bytes(&e->setup));
+	fal_need_add(&need, "lanes", is.lanes * (predicts ? 2 : 1));
+	fal_need_add(&need, "parameters",
+		     2 * e->setup.model->params * sizeof(float) + HEADER_MAX);
+	return need_judge(e->opt, e->job.name, &need, diag);
+}
+
 static int
 load_set(struct eval *e, const char *file, struct fal_diag *diag)
 {
@@ -67,7 +84,7 @@ load_set(struct eval *e, const char *file, struct fal_diag *diag)
 
 /* The set stands for the training data, too: they are not read. */
 static int
-load_setup(struct eval *e, const char *file, struct fal_diag *diag)
+load_setup(struct eval *e, const char *file, bool predicts, struct fal_diag *diag)
 {
 	char *path = fal_job_path(file, e->job.model);
 	int err = path == NULL ? nomem(diag)
@@ -80,6 +97,8 @@ load_setup(struct eval *e, const char *file, struct fal_diag *diag)
 		err = fal_setup_make(&e->setup, &job, &model, diag);
 	if (err == FAL_OK)
 		err = maker_net_new(&e->setup, 1, &e->maker, diag);
+	if (err == FAL_OK)
+		err = afford(e, predicts, diag);
 	if (err == FAL_OK && maker_start(e->maker) < 0)
 		err = nomem(diag);
 	if (err == FAL_OK && (fal_samples_new(&e->setup.manifest.test, &e->samples) < 0 ||
@@ -115,7 +134,7 @@ load(struct eval *e, const char *job, const char *samples, const char *model,
 		err = samples != NULL ? fal_set_load_unlabelled(samples, &e->set, diag)
 				      : load_set(e, job, diag);
 	if (err == FAL_OK)
-		err = load_setup(e, job, diag);
+		err = load_setup(e, job, samples != NULL, diag);
 	return err < 0 ? err : load_params(e, model, diag);
 }
 
@@ -189,9 +208,9 @@ unload(struct eval *e)
 }
 
 int
-eval_run(const char *job, const char *model, bool json)
+eval_run(const struct work_opt *opt, const char *job, const char *model, bool json)
 {
-	struct eval e = { 0 };
+	struct eval e = { .opt = opt };
 	struct judged j = { 0 };
 	struct fal_diag diag = { "" };
 	int err = load(&e, job, NULL, model, &diag);
@@ -258,9 +277,10 @@ predict(struct eval *e, struct fal_diag *diag)
 }
 
 int
-predict_run(const char *job, const char *model, const char *samples)
+predict_run(const struct work_opt *opt, const char *job, const char *model,
+	    const char *samples)
 {
-	struct eval e = { 0 };
+	struct eval e = { .opt = opt };
 	struct fal_diag diag = { "" };
 	int err = load(&e, job, samples, model, &diag);
 	int code = err == FAL_ENOMEM ? FAL_EXIT_NO : FAL_EXIT_USAGE;

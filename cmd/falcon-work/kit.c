@@ -3,31 +3,51 @@
 
 #include "base/mem.h"
 #include "fault.h"
+#include "need.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
 
-/* Whether the job is within --max-memory.  The probe of a larger batch may take 16 MiB,
- * or a quarter of what the job needs besides, if that is within it, too. */
+/* What the job takes of this process, where the probe has `room`.  The probe is over, and
+ * its memory free, before there are versions and sums. */
+static struct fal_need
+need_of(struct kit *k, const struct work_opt *opt, uint64_t agent, uint64_t room)
+{
+	const struct maker_need is = maker_need(k->maker, room);
+	struct fal_need need = { 0 };
+	fal_need_add(&need, "program", opt->program);
+	fal_need_add(&need, "kernels", is.kernels);
+	fal_need_add(&need, "data", k->maker->samples ? fal_setup_bytes(&k->setup) : 0);
+	fal_need_add(&need, "lanes", is.lanes);
+	fal_need_add(&need, "parameters and sums", agent > is.probe ? agent : is.probe);
+	return need;
+}
+
+/* Says what the job needs, and whether that is within --max-memory.  The probe of a
+ * larger batch may take what versions and sums will, or 16 MiB. */
 static int
 afford(struct kit *k, const struct work_opt *opt, struct fal_diag *diag)
 {
 	const uint64_t least = 16 << 20;
-	const uint64_t held = fal_setup_bytes(&k->setup, opt->lanes_max);
-	uint64_t need = held + maker_size(k->maker, 0);
-	uint64_t room = need / 4 > least ? need / 4 : least;
-	if (opt->max_memory != 0 && need > opt->max_memory)
-		return fal_diag_set(diag, FAL_ELIMIT,
-				    "job %s needs %" PRIu64
-				    " bytes, --max-memory allows %" PRIu64,
-				    k->setup.job.name, need, opt->max_memory);
-	if (opt->max_memory != 0 && room > opt->max_memory - need)
-		room = opt->max_memory - need;
-	need = held + maker_size(k->maker, room);
-	if (opt->verbose)
-		fal_cli_err(PROG, "job %s needs %" PRIu64 " MiB", k->setup.job.name,
-			    (need >> 20) + 1);
-	return FAL_OK;
+	const struct fal_job *job = &k->setup.job;
+	const struct fal_agent_conf conf = kit_agent_conf(k, opt);
+	const uint64_t agent =
+		fal_agent_bytes(&conf, &job->rule, job->eval != FAL_JOB_EVAL_NEVER);
+	struct fal_need need = need_of(k, opt, agent, agent > least ? agent : least);
+	if (opt->max_memory != 0 && fal_need_sum(&need) > opt->max_memory)
+		need = need_of(k, opt, agent, 0);
+	return need_judge(opt, job->name, &need, diag);
+}
+
+struct fal_agent_conf
+kit_agent_conf(const struct kit *k, const struct work_opt *opt)
+{
+	const struct fal_grid grid =
+		fal_job_grid(&k->setup.job, k->setup.manifest.train.n);
+	return (struct fal_agent_conf){ .n = k->setup.model->params,
+					.lanes_max = opt->lanes_max,
+					.depth = work_depth(opt),
+					.tasks = fal_grid_tasks(&grid, 0),
+					.optim = k->setup.job.optim };
 }
 
 static int

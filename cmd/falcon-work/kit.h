@@ -4,6 +4,7 @@
 #ifndef WORK_KIT_H
 #define WORK_KIT_H
 
+#include "agent/agent.h"
 #include "feed.h"
 #include "fill.h"
 #include "lane.h"
@@ -52,6 +53,10 @@ struct kit_conf {
  * comes with `diag` and a kit that is half made, for kit_forget. */
 int kit_make(struct kit *k, const struct kit_conf *conf, struct texts *texts,
 	     struct fal_diag *diag);
+
+/* What the job's agent is made for; what a connection says of it is the caller's to add.
+ */
+struct fal_agent_conf kit_agent_conf(const struct kit *k, const struct work_opt *opt);
 
 /* Ends lanes and feed, the kit being idle. */
 void kit_stop(struct kit *k);

@@ -2,6 +2,7 @@
 #include "base/mem.h"
 #include "base/parse.h"
 #include "cli/cores.h"
+#include "cli/need.h"
 #include "emul/spec.h"
 #include "eval.h"
 #include "net/options.h"
@@ -9,7 +10,6 @@
 #include "session.h"
 #include "try.h"
 
-#include <malloc.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -197,7 +197,9 @@ int
 main(int argc, char **argv)
 {
 	struct given t = { 0 };
-	struct work_opt opt = { .compress = FAL_COMPRESS_AUTO, .give_up = 24 * 3600 };
+	struct work_opt opt = { .compress = FAL_COMPRESS_AUTO,
+				.give_up = 24 * 3600,
+				.program = fal_need_program() };
 	const struct fal_opt opts[] = {
 		{ "key", 'k', FAL_OPT_TEXT, &t.key, "the client key", "FILE" },
 		{ "lanes", 0, FAL_OPT_TEXT, &t.lanes,
@@ -239,11 +241,6 @@ main(int argc, char **argv)
 		.min_args = 1,
 		.max_args = 2,
 	};
-#ifdef M_MMAP_THRESHOLD
-	/* Vectors of the model go back to the system when they are freed: what
-	 * fal_setup_bytes counts is what it takes. */
-	(void)mallopt(M_MMAP_THRESHOLD, 4 << 20);
-#endif
 	int code = fal_cli_parse(&cli, argc, argv);
 	if (code < 0)
 		code = fal_cli_range(&cli, "max-memory", 1, UINT64_MAX);
@@ -262,11 +259,11 @@ main(int argc, char **argv)
 		fal_cli_err(PROG, "--predict: SAMPLES are missing (see --help)");
 		code = FAL_EXIT_USAGE;
 	} else if (code < 0 && t.predict != NULL) {
-		code = predict_run(cli.arg[0], t.predict, cli.arg[1]);
+		code = predict_run(&opt, cli.arg[0], t.predict, cli.arg[1]);
 	} else if (code < 0 && t.try) {
 		code = try_run(cli.arg[0], t.exec);
 	} else if (code < 0) {
-		code = t.eval != NULL ? eval_run(cli.arg[0], t.eval, t.json)
+		code = t.eval != NULL ? eval_run(&opt, cli.arg[0], t.eval, t.json)
 				      : work(&t, cli.arg[0], &opt);
 	}
 	fal_cli_free(&cli);

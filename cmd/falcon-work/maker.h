@@ -32,8 +32,15 @@ struct maker {
 	bool samples; /* it needs those of Falcon */
 };
 
+/* What it takes of memory. */
+struct maker_need {
+	uint64_t kernels; /* of their library */
+	uint64_t lanes;   /* of all lanes */
+	uint64_t probe;   /* of the probe, before the first task */
+};
+
 struct maker_ops {
-	uint64_t (*size)(struct maker *m, uint64_t room);
+	struct maker_need (*need)(struct maker *m, uint64_t room);
 	int (*start)(struct maker *m);
 	int (*probe)(struct maker *m, struct maker_probed *out);
 	int (*run)(struct maker *m, uint32_t lane, const struct fal_run_job *job,
@@ -56,12 +63,12 @@ struct exec;
 int maker_exec_new(struct fal_setup *s, struct exec *e, struct maker **out,
 		   struct fal_diag *diag);
 
-/* The most bytes that all its lanes take, and its probe, which may have `room` bytes
- * besides.  Before maker_start, once at least with the room that there is. */
-static inline uint64_t
-maker_size(struct maker *m, uint64_t room)
+/* The most bytes of each, where the probe may have `room` of them for more than it must.
+ * Before maker_start, once at least with the room that there is. */
+static inline struct maker_need
+maker_need(struct maker *m, uint64_t room)
 {
-	return m->ops->size(m, room);
+	return m->ops->need(m, room);
 }
 
 /* Makes what the lanes need.  FAL_ENOMEM. */

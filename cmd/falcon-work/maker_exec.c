@@ -56,8 +56,8 @@ of(struct maker *maker)
 	return (struct maker_exec *)maker;
 }
 
-static uint64_t
-size(struct maker *maker, uint64_t room)
+static struct maker_need
+need(struct maker *maker, uint64_t room)
 {
 	const struct maker_exec *m = of(maker);
 	const uint64_t params = m->setup->model->params * sizeof(float);
@@ -65,7 +65,8 @@ size(struct maker *maker, uint64_t room)
 	(void)room;
 	/* Of each slot a place and its gradient; of each child a place; the parameters of
 	 * the fixed task. */
-	return m->slots * each + (m->exec->n + 1) * params;
+	return (struct maker_need){ .lanes =
+					    m->slots * each + (m->exec->n + 1) * params };
 }
 
 static int
@@ -408,7 +409,7 @@ int
 maker_exec_new(struct fal_setup *s, struct exec *e, struct maker **out,
 	       struct fal_diag *diag)
 {
-	static const struct maker_ops ops = { size,   start, probe, run,
+	static const struct maker_ops ops = { need,   start, probe, run,
 					      cancel, steps, quit,  exec_free };
 	struct maker_exec *m = fal_calloc(1, sizeof(*m));
 	if (m == NULL)

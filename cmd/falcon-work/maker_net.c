@@ -15,23 +15,6 @@ struct maker_net {
 	struct fal_desk **desk; /* by lane, or NULL */
 };
 
-/* Arena, samples and gradient. */
-static uint64_t
-desk_bytes(const struct fal_net *net)
-{
-	const struct fal_model *m = fal_net_model(net);
-	return fal_arena_size(net) +
-	       (uint64_t)fal_net_batch(net) * m->inputs * sizeof(float) +
-	       m->params * sizeof(float);
-}
-
-/* What probing takes: a sum and its parameters besides the desk. */
-static uint64_t
-probe_bytes(const struct fal_net *net)
-{
-	return desk_bytes(net) + 2 * fal_net_model(net)->params * sizeof(float);
-}
-
 /* The net of as large a batch as may tell what small tasks cost, up to eight of them,
  * for which `room` bytes are enough; NULL: there is none. */
 static struct fal_net *
@@ -44,21 +27,24 @@ large_net(const struct fal_setup *s, uint64_t room)
 		struct fal_net *net;
 		if (n > job->batch || fal_net_new(s->model, (uint32_t)n, &net) < 0)
 			continue;
-		if (probe_bytes(net) <= room)
+		if (fal_desk_trial_bytes(net) <= room)
 			return net;
 		fal_net_free(net);
 	}
 	return NULL;
 }
 
-static uint64_t
-size(struct maker *maker, uint64_t room)
+static struct maker_need
+need(struct maker *maker, uint64_t room)
 {
 	struct maker_net *m = (struct maker_net *)maker;
 	fal_net_free(m->large);
 	m->large = large_net(m->setup, room);
-	return m->lanes * desk_bytes(m->net) +
-	       (m->large != NULL ? probe_bytes(m->large) : 0);
+	const uint64_t small = fal_desk_trial_bytes(m->net);
+	const uint64_t large = m->large != NULL ? fal_desk_trial_bytes(m->large) : 0;
+	return (struct maker_need){ .kernels = m->lanes * fal_net_kernel_bytes(m->net),
+				    .lanes = m->lanes * fal_desk_bytes(m->net),
+				    .probe = large > small ? large : small };
 }
 
 static int
@@ -160,7 +146,7 @@ int
 maker_net_new(const struct fal_setup *s, uint32_t lanes, struct maker **out,
 	      struct fal_diag *diag)
 {
-	static const struct maker_ops ops = { size,   start, probe, run,
+	static const struct maker_ops ops = { need,   start, probe, run,
 					      cancel, steps, quit,  net_free };
 	struct maker_net *m = fal_calloc(1, sizeof(*m));
 	if (m == NULL)

@@ -184,16 +184,10 @@ begin_job(struct session *s)
 	const bool same = s->kit.made && texts_equal(&s->kit.texts, &s->coming);
 	if (!same && !renew_kit(s))
 		return;
-	const struct fal_job *job = &s->kit.setup.job;
-	const struct fal_grid grid = fal_job_grid(job, s->kit.setup.manifest.train.n);
-	const struct fal_agent_conf conf = { .n = s->kit.setup.model->params,
-					     .lanes_max = s->opt->lanes_max,
-					     .depth = work_depth(s->opt),
-					     .serial = (uint64_t)++s->agents << 40,
-					     .incarnation = s->incarnation,
-					     .map_epoch = s->map_epoch,
-					     .tasks = fal_grid_tasks(&grid, 0),
-					     .optim = job->optim };
+	struct fal_agent_conf conf = kit_agent_conf(&s->kit, s->opt);
+	conf.serial = (uint64_t)++s->agents << 40;
+	conf.incarnation = s->incarnation;
+	conf.map_epoch = s->map_epoch;
 	s->agent = fal_agent_new(&conf, &ops);
 	int err = s->agent == NULL ? FAL_ENOMEM : kit_fetch(&s->kit, s->clock);
 	if (err < 0)

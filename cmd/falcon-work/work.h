@@ -23,6 +23,7 @@ struct work_opt {
 	uint32_t lanes_min, lanes_max, cores;
 	struct fal_emul *emulate; /* NULL: none */
 	enum fal_compress compress;
+	uint64_t program;    /* bytes of it */
 	uint64_t max_memory; /* bytes; 0: any */
 	uint64_t give_up;    /* seconds without a coordinator; 0: never */
 	struct exec *exec;   /* NULL: the net of this process computes */

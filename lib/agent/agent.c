@@ -2,11 +2,52 @@
 #include "agent/priv.h"
 
 #include "base/mem.h"
+#include "sched/traits.h"
 
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* Lanes · depth. */
+static uint32_t
+all_of(const struct fal_agent_conf *conf)
+{
+	return conf->lanes_max * (conf->depth > 1 ? conf->depth : 1);
+}
+
+/* Results that may wait for their verdicts while lanes go on: one of each, or what is
+ * small. */
+static size_t
+waiting_of(const struct fal_agent_conf *conf)
+{
+	const size_t small = 2 * WAITING / fal_sum_bytes(conf->n), all = all_of(conf);
+	return small > all ? small : all;
+}
+
+uint64_t
+fal_agent_bytes(const struct fal_agent_conf *conf, const struct fal_rule *rule,
+		bool evaluates)
+{
+	const struct fal_traits is = fal_rule_traits(rule);
+	const uint64_t vector = conf->n * sizeof(float), all = all_of(conf);
+	/* Where tasks do not move, claims wait for nobody (design.md, D25). */
+	const uint64_t tasks = conf->tasks, one = all + (is.moves ? waiting_of(conf) : 0);
+	/* The version that is computed on, which the next one takes the place of; those
+	 * that a slack needs; where rounds are of each worker, the one that comes; one
+	 * that is evaluated.  Of each round that is open a contribution; one more is on
+	 * its way while the next of its own is computed, or what was moved here. */
+	const uint64_t versions = 1 + (is.shared ? is.delay : 1) + evaluates;
+	const uint64_t rounds = 1 + is.delay + (is.moves || !is.shared);
+	/* With local steps: own weights, as they were, two changes, the optimiser's
+	 * state. */
+	const uint64_t local = is.delta ? 4 + fal_optim_slots(&conf->optim) : 0;
+	/* What is of one task takes half of a sum's bytes: fal_sum_new.  Others are of
+	 * two at least. */
+	const uint64_t half = fal_sum_bytes(conf->n) / 2;
+	return (versions + local) * vector + (one < tasks ? one : tasks) * half +
+	       (tasks > 1 ? 2 * rounds * half : 0);
+}
 
 struct fal_agent *
 fal_agent_new(const struct fal_agent_conf *conf, const struct fal_agent_ops *ops)
@@ -18,7 +59,8 @@ fal_agent_new(const struct fal_agent_conf *conf, const struct fal_agent_ops *ops
 	a->ops = *ops;
 	a->blocks = fal_blocks(conf->n);
 	a->lanes = conf->lanes_max;
-	a->all = conf->lanes_max * (conf->depth > 1 ? conf->depth : 1);
+	a->all = all_of(conf);
+	a->waiting = waiting_of(conf);
 	a->serial = conf->serial;
 	a->lane = fal_calloc(a->all, sizeof(*a->lane));
 	if (a->lane == NULL) {
@@ -110,11 +152,25 @@ agent_cancel(struct fal_agent *a, uint32_t lane)
 	a->ops.cancel(a->ops.arg, lane);
 }
 
+/* May another task begin?  Results that wait are bounded, and a task that was cancelled
+ * counts as one: what it runs on is kept for it alone.  One may always. */
+static bool
+may_begin(const struct fal_agent *a)
+{
+	size_t held = a->pending.n;
+	bool trains = held > 0;
+	for (uint32_t i = 0; i < a->all; i++) {
+		held += a->lane[i].busy && a->lane[i].cancelled;
+		trains |= agent_trains(&a->lane[i]);
+	}
+	return held < a->waiting || !trains;
+}
+
 /* What an idle lane is to do; false: there is nothing. */
 static bool
 choose(struct fal_agent *a, struct lane *l)
 {
-	if (agent_next(a, &l->item, &l->on))
+	if (may_begin(a) && agent_next(a, &l->item, &l->on))
 		return true;
 	if (a->evals.n == 0 || a->kept == NULL || a->kept->version != a->eval_version)
 		return false;

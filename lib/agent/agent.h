@@ -19,6 +19,7 @@
 #include "base/err.h"
 #include "optim/optim.h"
 #include "sched/ledger.h"
+#include "sched/rule.h"
 #include "wire/bfp.h"
 #include "wire/msg.h"
 
@@ -76,6 +77,10 @@ struct fal_agent_conf {
 	struct fal_optim optim; /* of local steps; its ranges stay borrowed */
 	uint32_t push_blocks;   /* in a PUSH at most; 0: as many as it holds */
 };
+
+/* The most bytes that an agent takes under this rule, where versions may be evaluated. */
+uint64_t fal_agent_bytes(const struct fal_agent_conf *conf, const struct fal_rule *rule,
+			 bool evaluates);
 
 /* `ops` is copied.  NULL when out of memory. */
 struct fal_agent *fal_agent_new(const struct fal_agent_conf *conf,

@@ -93,6 +93,10 @@ struct range {
 	uint32_t first, blocks, shard;
 };
 
+/* Bytes of results whose claims are under way, where those of the lanes' tasks are less.
+ */
+#define WAITING ((size_t)1 << 20)
+
 /* In a queue; falcon-job(5) allows no more samples in a clock. */
 enum { MOST_TASKS = 1 << 20 };
 
@@ -119,6 +123,7 @@ struct fal_agent {
 
 	uint32_t lanes; /* in use */
 	uint32_t all;   /* lanes · depth that there are */
+	size_t waiting; /* results that may wait for verdicts */
 	uint64_t serial;
 	struct lane *lane;
 	VEC(struct item) queue; /* by round */

@@ -188,6 +188,8 @@ push_contrib(struct fal_agent *a, size_t i)
 {
 	struct contrib *c = &a->contribs.v[i];
 	struct push p = { .ticket = c->ticket, .ticketed = true, .sum = c->sum };
+	if (c->sum == NULL)
+		return FAL_ESTATE; /* a ticket for nothing */
 	p.exps = fal_calloc(a->blocks, 1);
 	if (p.exps != NULL)
 		memcpy(p.exps, c->on->exps, a->blocks);
@@ -269,24 +271,47 @@ agent_leave_preclaimed(struct fal_agent *a)
 	return err;
 }
 
+/* A sum of the pool that has grown: contributions have them before others grow, too. */
+static struct fal_sum *
+take_grown(struct fal_agent *a)
+{
+	for (size_t i = 0; i < a->pool.n; i++) {
+		struct fal_sum *sum = a->pool.v[i];
+		if (!fal_sum_grown(sum))
+			continue;
+		a->pool.v[i] = a->pool.v[--a->pool.n];
+		fal_sum_clear(sum);
+		return sum;
+	}
+	return NULL;
+}
+
+/* Adds a task's sum, which is taken: the first one is what the others are added to. */
+static int
+add_task(struct fal_agent *a, struct contrib *c, struct fal_sum *sum)
+{
+	if (c->sum == NULL && !fal_sum_grown(sum))
+		c->sum = take_grown(a);
+	if (c->sum == NULL) {
+		c->sum = sum;
+		return FAL_OK;
+	}
+	int err = fal_sum_add(c->sum, sum);
+	int gave = agent_give_sum(a, sum);
+	return err == FAL_OK ? gave : err;
+}
+
 /* The result of a task that was claimed ahead; its sum is taken. */
 static int
 report(struct fal_agent *a, const struct lane *was, struct fal_msg *claim)
 {
 	const size_t i = place_of(a, was->item.round, was->item.seq);
 	struct contrib *c = i < a->contribs.n ? &a->contribs.v[i] : NULL;
-	int err = FAL_OK;
-	if (c != NULL && c->sum == NULL) {
-		c->sum = agent_take_sum(a);
-		if (c->sum != NULL)
-			fal_sum_clear(c->sum);
+	if (c != NULL && c->on == NULL) {
 		c->on = was->on;
 		c->on->refs++;
 	}
-	if (c != NULL)
-		err = c->sum != NULL ? fal_sum_add(c->sum, was->sum) : FAL_ENOMEM;
-	int gave = agent_give_sum(a, was->sum);
-	err = err == FAL_OK ? gave : err;
+	int err = c != NULL ? add_task(a, c, was->sum) : agent_give_sum(a, was->sum);
 	if (err < 0 || c == NULL)
 		return err;
 	claim->claim.seq = c->seq;
@@ -301,17 +326,12 @@ new_contrib(struct fal_agent *a, const struct lane *was)
 {
 	if (FAL_GROW(a->contribs.v, a->contribs.cap, a->contribs.n + 1) < 0)
 		return NULL;
-	struct fal_sum *sum = agent_take_sum(a);
-	if (sum == NULL)
-		return NULL;
-	fal_sum_clear(sum);
 	was->on->refs++;
 	struct contrib *c = &a->contribs.v[a->contribs.n++];
 	*c = (struct contrib){ .round = was->item.round,
 			       .seq = ++a->seq,
 			       .fills = was->item.fills,
-			       .on = was->on,
-			       .sum = sum };
+			       .on = was->on };
 	return c;
 }
 
@@ -410,18 +430,21 @@ agent_checked(struct fal_agent *a, const struct lane *was, const struct fal_ran 
 	return err == FAL_OK ? gave : err;
 }
 
-/* Adds what was won to where it belongs, if that is still there. */
+/* Adds what was won to where it belongs, if that is still there; its sum is taken. */
 static int
 won(struct fal_agent *a, const struct pending *p)
 {
 	struct local *l = agent_local(a, p->round);
 	size_t i = place_of(a, p->round, p->seq);
-	if (l != NULL && l->seq == p->seq)
-		return agent_local_won(a, l, p);
+	if (l != NULL && l->seq == p->seq) {
+		int err = agent_local_won(a, l, p);
+		int gave = agent_give_sum(a, p->sum);
+		return err == FAL_OK ? gave : err;
+	}
 	if (i == a->contribs.n)
-		return FAL_OK;
+		return agent_give_sum(a, p->sum);
 	a->contribs.v[i].tasks++;
-	return fal_sum_add(a->contribs.v[i].sum, p->sum);
+	return add_task(a, &a->contribs.v[i], p->sum);
 }
 
 int
@@ -436,9 +459,7 @@ agent_on_verdict(struct fal_agent *a, const struct fal_msg *m)
 		return FAL_OK;
 	const struct pending p = a->pending.v[i];
 	a->pending.v[i] = a->pending.v[--a->pending.n];
-	int err = m->verdict.won != 0 ? won(a, &p) : FAL_OK;
-	int gave = agent_give_sum(a, p.sum);
-	err = err == FAL_OK ? gave : err;
+	int err = m->verdict.won != 0 ? won(a, &p) : agent_give_sum(a, p.sum);
 	if (err == FAL_OK)
 		err = agent_dispatch(a);
 	return err == FAL_OK ? agent_close(a) : err;

@@ -24,17 +24,31 @@ fal_realloc(void *p, size_t n, size_t size)
 	return FAL_TRY(MALLOC, NULL, realloc(p, bytes != 0 ? bytes : 1));
 }
 
+/* At least n·size bytes, a multiple of `unit`, in *bytes. */
+static void *
+alloc_aligned(size_t n, size_t size, size_t unit, size_t *bytes)
+{
+	if (__builtin_mul_overflow(n, size, bytes) || *bytes > SIZE_MAX - unit)
+		return NULL;
+	*bytes = (*bytes + unit - 1) & ~(unit - 1);
+	return FAL_TRY(MALLOC, NULL, aligned_alloc(unit, *bytes != 0 ? *bytes : unit));
+}
+
 void *
 fal_calloc_aligned(size_t n, size_t size)
 {
 	size_t bytes;
-	if (__builtin_mul_overflow(n, size, &bytes) || bytes > SIZE_MAX - 64)
-		return NULL;
-	bytes = (bytes + 63) & ~(size_t)63;
-	void *p = FAL_TRY(MALLOC, NULL, aligned_alloc(64, bytes != 0 ? bytes : 64));
+	void *p = alloc_aligned(n, size, 64, &bytes);
 	if (p != NULL)
 		memset(p, 0, bytes);
 	return p;
+}
+
+void *
+fal_alloc_pages(size_t n, size_t size)
+{
+	size_t bytes;
+	return alloc_aligned(n, size, 4096, &bytes);
 }
 
 int

@@ -14,6 +14,10 @@ void *fal_realloc(void *p, size_t n, size_t size);
 /* n·size zeroed bytes aligned to 64, for vector code, or NULL.  Free with free(). */
 void *fal_calloc_aligned(size_t n, size_t size);
 
+/* n·size bytes that begin a page, as they come, or NULL: what of many is never written
+ * takes no memory.  Free with free(). */
+void *fal_alloc_pages(size_t n, size_t size);
+
 /* Grows the array `*p` of `*cap` elements of `size` bytes to at least `need` elements,
  * doubling.  Returns 0 or FAL_ENOMEM (then nothing has changed). */
 int fal_grow_to(void **p, size_t *cap, size_t need, size_t size);

@@ -218,7 +218,8 @@ void fal_coord_lost(struct fal_coord *c, uint32_t shard);
 
 /* ---- what is left when it is gone ---- */
 
-/* The next version that may be is to be marked: ops.marked follows. */
+/* The next version that may be is to be marked, unless one is already: ops.marked
+ * follows. */
 void fal_coord_mark(struct fal_coord *c);
 /* The newest version is marked, at once: ops.marked was called if that could be. */
 int fal_coord_mark_now(struct fal_coord *c, double now);

@@ -31,6 +31,10 @@ void fal_kern_init(void);
  * FAL_EINVAL where the CPU or this build of the library does not have it. */
 int fal_kern_portable(void);
 
+/* The most bytes that the library keeps for a thread that has made a product of these
+ * sizes. */
+uint64_t fal_kern_bytes(uint64_t m, uint64_t n, uint64_t k);
+
 /* From here on this thread's arithmetic takes subnormal numbers as zero: they make
  * kernels ten times slower, and gradients of a trained model are full of them.  Returns
  * what fal_kern_unflush needs to end it. */

@@ -66,6 +66,18 @@ fal_kern_portable(void)
 #endif
 }
 
+uint64_t
+fal_kern_bytes(uint64_t m, uint64_t n, uint64_t k)
+{
+	/* Panels of the operands, packed: P·Q of the one, Q times the longest of the
+	 * other, floats; never more than its buffer. */
+	enum { P = 768, Q = 448 };
+	const uint64_t longest = m > n ? (m > k ? m : k) : n > k ? n : k;
+	const uint64_t p = longest < P ? longest : P, q = longest < Q ? longest : Q;
+	const uint64_t bytes = (p + longest) * q * sizeof(float);
+	return bytes < (32 << 20) ? bytes : 32 << 20;
+}
+
 void
 fal_gemm(const struct fal_gemm *g)
 {

@@ -214,6 +214,26 @@ fal_arena_size(const struct fal_net *net)
 	return (size_t)(HEAD + net->floats * sizeof(float) + net->bytes);
 }
 
+uint64_t
+fal_net_kernel_bytes(const struct fal_net *net)
+{
+	const struct fal_model *m = net->m;
+	uint64_t most = 0;
+	for (uint32_t i = 0; i < m->layers; i++) {
+		const struct fal_layer *l = &m->layer[i];
+		uint64_t rows = net->batch, in = l->in.c;
+		if (!has_params(l))
+			continue;
+		if (l->kind == FAL_LAYER_CONV) {
+			rows = net->place[i].chunk * (uint64_t)l->out.h * l->out.w;
+			in *= (uint64_t)l->kernel * l->kernel;
+		}
+		const uint64_t bytes = fal_kern_bytes(rows, l->out.c, in);
+		most = bytes > most ? bytes : most;
+	}
+	return most;
+}
+
 int
 fal_arena_new(const struct fal_net *net, struct fal_arena **out)
 {

@@ -27,6 +27,9 @@ uint32_t fal_net_batch(const struct fal_net *net);
 /* Bytes of one arena. */
 size_t fal_arena_size(const struct fal_net *net);
 
+/* The most bytes that the kernel library keeps for each thread that computes. */
+uint64_t fal_net_kernel_bytes(const struct fal_net *net);
+
 /* An arena for one lane at a time of this net alone.  FAL_ENOMEM. */
 int fal_arena_new(const struct fal_net *net, struct fal_arena **out);
 

@@ -57,6 +57,28 @@ fal_desk_net(const struct fal_setup *s, struct fal_net **out, struct fal_diag *d
 	return err < 0 ? fal_diag_set(diag, err, "%s", fal_strerror(err)) : FAL_OK;
 }
 
+uint64_t
+fal_desk_bytes(const struct fal_net *net)
+{
+	const struct fal_model *m = fal_net_model(net);
+	return fal_arena_size(net) +
+	       (uint64_t)fal_net_batch(net) * (m->inputs + 1) * sizeof(float) +
+	       m->params * sizeof(float);
+}
+
+uint64_t
+fal_desk_trial_bytes(const struct fal_net *net)
+{
+	const struct fal_model *m = fal_net_model(net);
+	/* Parameters and what is quantised; to tell numerics, a gradient and samples
+	 * instead. */
+	const uint64_t sum = fal_sum_bytes(m->params) / 2;
+	const uint64_t other =
+		(m->params + (uint64_t)fal_net_batch(net) * m->inputs) * sizeof(float);
+	return fal_desk_bytes(net) + m->params * sizeof(float) +
+	       (sum > other ? sum : other);
+}
+
 int
 fal_desk_new(const struct fal_net *net, struct fal_desk **out)
 {

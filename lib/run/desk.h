@@ -13,6 +13,11 @@ struct fal_desk; /* opaque */
  * that do not fit it, or a CPU that cannot be portable; FAL_ENOMEM; with `diag`. */
 int fal_desk_net(const struct fal_setup *s, struct fal_net **out, struct fal_diag *diag);
 
+/* The bytes of a desk; and those of one with what is made to time it, or to tell its
+ * numerics. */
+uint64_t fal_desk_bytes(const struct fal_net *net);
+uint64_t fal_desk_trial_bytes(const struct fal_net *net);
+
 /* For the net's largest tasks; `net` is kept until fal_desk_free.  FAL_ENOMEM. */
 int fal_desk_new(const struct fal_net *net, struct fal_desk **out);
 void fal_desk_free(struct fal_desk *d);

@@ -3,7 +3,6 @@
 
 #include "base/mem.h"
 #include "base/text.h"
-#include "sched/traits.h"
 #include "wire/bfp.h"
 
 #include <stdlib.h>
@@ -120,19 +119,9 @@ fal_epoch_drop(struct fal_epoch *e)
 }
 
 uint64_t
-fal_setup_bytes(const struct fal_setup *s, uint32_t lanes)
+fal_setup_bytes(const struct fal_setup *s)
 {
-	const uint64_t vector = s->model->params * sizeof(float);
-	/* Versions that a slack keeps; own weights, as they were, two changes, and the
-	 * optimiser's state where a scheme takes local steps. */
-	const struct fal_rule *rule = &s->job.rule;
-	const struct fal_traits is = fal_rule_traits(rule);
-	const uint64_t more = is.delta ? 5 : is.delay;
-	/* Of a lane a sum at work and one whose claim is under way; three versions
-	 * (coming, current, under evaluation), the contribution, and the one before on
-	 * its way; two orders of epochs. */
-	return (2 * (uint64_t)lanes + 5 + more) * vector +
-	       fal_part_bytes(&s->manifest.train) + fal_part_bytes(&s->manifest.test) +
+	return fal_part_bytes(&s->manifest.train) + fal_part_bytes(&s->manifest.test) +
 	       2 * (uint64_t)s->manifest.train.n * sizeof(uint32_t);
 }
 

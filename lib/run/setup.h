@@ -50,9 +50,8 @@ void fal_setup_free(struct fal_setup *s); /* `s` is {0} again */
 struct fal_epoch *fal_setup_epoch(struct fal_setup *s, uint32_t number);
 void fal_epoch_drop(struct fal_epoch *e);
 
-/* The most bytes that the versions of the parameters, the sums of `lanes` lanes, and the
- * data take. */
-uint64_t fal_setup_bytes(const struct fal_setup *s, uint32_t lanes);
+/* The bytes of all samples with their labels, and of two orders of epochs. */
+uint64_t fal_setup_bytes(const struct fal_setup *s);
 
 /* The places of a task: its first one in `clock`'s epoch (or in the test set), and how
  * many samples, 0 when there is no such task. */

@@ -244,16 +244,32 @@ fal_rack_become(struct fal_rack *r, const struct fal_image_head *is,
 static struct fal_store_conf
 store_of(const struct fal_rack_conf *conf)
 {
-	return (struct fal_store_conf){ .n = conf->each.n, .optim = conf->each.optim };
+	return (struct fal_store_conf){ .n = conf->each.n,
+					.optim = conf->each.optim,
+					.checksums = conf->each.checksums };
 }
 
 uint64_t
-fal_rack_bytes(const struct fal_rack_conf *conf, uint32_t lines)
+fal_rack_bytes(const struct fal_rack_conf *conf, const struct fal_store_most *most)
 {
 	const struct fal_store_conf store = store_of(conf);
-	const uint64_t whole = conf->each.optim.ema > 0 ? 2 : 1;
-	return fal_store_bytes(&store, lines) +
-	       (shards_of(conf) > 1 ? whole * conf->each.n * sizeof(float) : 0);
+	const uint64_t vector = conf->each.n * sizeof(float);
+	struct fal_store_most own = *most;
+	uint64_t held = vector;
+	/* Of several: one version more, until all have made the next (design.md, D28),
+	 * and all of them in one piece. */
+	if (shards_of(conf) > 1) {
+		own.versions++;
+		held += (conf->each.optim.ema > 0 ? 2 : 1) * vector;
+	}
+	return fal_store_bytes(&store, &own) + held;
+}
+
+uint64_t
+fal_rack_image_bytes(const struct fal_rack_conf *conf, const struct fal_store_most *most)
+{
+	const struct fal_store_conf store = store_of(conf);
+	return fal_store_image_bytes(&store, most) + conf->each.n * sizeof(float);
 }
 
 uint64_t

@@ -6,6 +6,7 @@
 #define FAL_SHARD_RACK_H
 
 #include "shard/shard.h"
+#include "store/most.h"
 
 struct fal_rack; /* opaque */
 
@@ -59,9 +60,12 @@ const float *fal_rack_params(struct fal_rack *r, uint64_t version);
 /* The average that optim.ema asks for, borrowed likewise, beside the parameters; NULL:
  * there is none. */
 const float *fal_rack_average(struct fal_rack *r);
-/* Bytes that the shards take, with one open round and so many lines; those of the
- * optimiser's state alone, with the average. */
-uint64_t fal_rack_bytes(const struct fal_rack_conf *conf, uint32_t lines);
+/* Bytes that the shards take, with a version that is held; those of the image of a marked
+ * one; those of the optimiser's state alone, with the average. */
+uint64_t fal_rack_bytes(const struct fal_rack_conf *conf,
+			const struct fal_store_most *most);
+uint64_t fal_rack_image_bytes(const struct fal_rack_conf *conf,
+			      const struct fal_store_most *most);
 uint64_t fal_rack_state_bytes(const struct fal_rack_conf *conf, uint32_t lines);
 
 /* The images of a marked version, by shard: `out` has room for all.  All or none; false:

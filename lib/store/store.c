@@ -16,19 +16,42 @@ state_len(const struct fal_store_conf *conf)
 	return conf->n * fal_optim_slots(&conf->optim);
 }
 
-size_t
-fal_store_bytes(const struct fal_store_conf *conf, uint32_t lines)
+/* Parameters, the optimiser's state, an average, and what keys have shown: what an image
+ * has of the newest version. */
+static size_t
+newest_bytes(const struct fal_store_conf *conf)
 {
-	/* Parameters, optimiser state, sums of 4 to 12 bytes a value, what was shown. */
-	size_t all = (conf->n + state_len(conf)) * sizeof(float) + conf->n * 12;
-	all += fal_blocks(conf->n) * (SHOWN_UPDATES + 1) * sizeof(struct shown);
-	/* A line: its model, what it took over, optimiser state, exponents; and, for all
-	 * of them, what they have pushed. */
-	size_t line =
-		(2 * conf->n + state_len(conf)) * sizeof(float) + fal_blocks(conf->n);
-	if (conf->optim.ema > 0)
-		all += conf->n * sizeof(float);
-	return all + (lines > 0 ? conf->n * sizeof(float) : 0) + lines * line;
+	const size_t average = conf->optim.ema > 0 ? conf->n : 0;
+	return (conf->n + state_len(conf) + average) * sizeof(float) +
+	       fal_blocks(conf->n) * (size_t)SHOWN_UPDATES * sizeof(struct shown);
+}
+
+/* Older versions. */
+static size_t
+old_bytes(const struct fal_store_conf *conf, const struct fal_store_most *most)
+{
+	return (most->versions - 1) * (conf->n * sizeof(float) + fal_blocks(conf->n));
+}
+
+size_t
+fal_store_bytes(const struct fal_store_conf *conf, const struct fal_store_most *most)
+{
+	const uint32_t blocks = fal_blocks(conf->n);
+	/* A line: its model, what it took over, optimiser state, exponents. */
+	const size_t line = (2 * conf->n + state_len(conf)) * sizeof(float) + blocks;
+	const size_t round = fal_sum_bytes(conf->n) + (conf->checksums ? blocks * 8 : 0);
+	/* What changes weights, or lines have pushed. */
+	const size_t moved = most->deltas || most->lines > 0 ? conf->n : 0;
+	return newest_bytes(conf) + old_bytes(conf, most) +
+	       blocks * sizeof(struct shown) + most->rounds * round + most->lines * line +
+	       moved * sizeof(float);
+}
+
+size_t
+fal_store_image_bytes(const struct fal_store_conf *conf,
+		      const struct fal_store_most *most)
+{
+	return newest_bytes(conf) + old_bytes(conf, most);
 }
 
 size_t

@@ -13,6 +13,7 @@
 #include "optim/optim.h"
 #include "sched/ledger.h"
 #include "store/image.h"
+#include "store/most.h"
 #include "wire/bfp.h"
 #include "wire/msg.h"
 
@@ -34,9 +35,12 @@ struct fal_store_conf {
 struct fal_store *fal_store_new(const struct fal_store_conf *conf, const float *init);
 void fal_store_free(struct fal_store *s);
 
-/* Bytes that a store of n parameters needs with one open round and so many lines,
- * accumulators and optimiser included. */
-size_t fal_store_bytes(const struct fal_store_conf *conf, uint32_t lines);
+/* Bytes that a store needs with so much, accumulators and optimiser included; and its
+ * image. */
+size_t fal_store_bytes(const struct fal_store_conf *conf,
+		       const struct fal_store_most *most);
+size_t fal_store_image_bytes(const struct fal_store_conf *conf,
+			     const struct fal_store_most *most);
 /* Those of the optimiser's state alone, with the average. */
 size_t fal_store_state_bytes(const struct fal_store_conf *conf, uint32_t lines);
 

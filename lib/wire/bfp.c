@@ -1,8 +1,10 @@
 /* Exact sums: block floating point.
  *
  * A block's representation follows from its bound alone: 0 means that all its values are
- * zero whatever memory holds (so clearing costs nothing), up to INT32_MAX they are in
- * `narrow`, above in the block's `wide`. */
+ * zero whatever memory holds (so clearing costs nothing), up to INT32_MAX they are int32,
+ * above int64; but those of one task's gradient stay floats then, which say the same. All
+ * begin where the block has its place, of 8 bytes a value: what it never needed of it is
+ * never written, and takes no memory. */
 #include "wire/bfp.h"
 
 #include "base/err.h"
@@ -19,13 +21,14 @@
 
 struct block {
 	uint64_t bound; /* |value| <= bound */
-	int64_t *wide;  /* NULL until the first escape */
+	float scale;    /* not 0: value = rint(float · scale) */
 	int8_t needed;
 };
 
 struct fal_sum {
 	size_t n;
-	int32_t *narrow; /* n values */
+	bool grown;   /* a block has escaped, ever */
+	void *values; /* n places */
 	struct block *block;
 };
 
@@ -37,10 +40,33 @@ is_wide(const struct block *k)
 	return k->bound > INT32_MAX;
 }
 
+static int64_t *
+wide_at(const struct fal_sum *s, uint32_t b)
+{
+	return (int64_t *)s->values + (size_t)b * FAL_BLOCK;
+}
+
 static int32_t *
 narrow_at(const struct fal_sum *s, uint32_t b)
 {
-	return s->narrow + (size_t)b * FAL_BLOCK;
+	return (int32_t *)wide_at(s, b);
+}
+
+static float *
+floats_at(const struct fal_sum *s, uint32_t b)
+{
+	return (float *)wide_at(s, b);
+}
+
+/* The values of a wide block: its own, or, where they are floats, made in `room`. */
+static const int64_t *
+wide_of(const struct fal_sum *s, uint32_t b, int64_t room[static FAL_BLOCK])
+{
+	if (s->block[b].scale == 0)
+		return wide_at(s, b);
+	fal_bfp_quantise_wide(room, floats_at(s, b), s->block[b].scale,
+			      fal_block_len(s->n, b));
+	return room;
 }
 
 struct fal_sum *
@@ -50,10 +76,10 @@ fal_sum_new(size_t n)
 	if (s == NULL)
 		return NULL;
 	s->n = n;
-	s->narrow = fal_calloc_aligned(n, sizeof(*s->narrow));
+	s->values = fal_alloc_pages(n, sizeof(int64_t));
 	s->block = fal_calloc(fal_blocks(n), sizeof(*s->block));
-	if (s->narrow == NULL || s->block == NULL) {
-		free(s->narrow);
+	if (s->values == NULL || s->block == NULL) {
+		free(s->values);
 		free(s->block);
 		free(s);
 		return NULL;
@@ -67,10 +93,8 @@ fal_sum_free(struct fal_sum *s)
 {
 	if (s == NULL)
 		return;
-	for (uint32_t b = 0; b < fal_blocks(s->n); b++)
-		free(s->block[b].wide);
 	free(s->block);
-	free(s->narrow);
+	free(s->values);
 	free(s);
 }
 
@@ -84,6 +108,7 @@ void
 fal_sum_clear_block(struct fal_sum *s, uint32_t block)
 {
 	s->block[block].bound = 0;
+	s->block[block].scale = 0;
 	s->block[block].needed = FAL_EXP_NONE;
 }
 
@@ -95,22 +120,29 @@ fal_sum_clear(struct fal_sum *s)
 }
 
 const void *
-fal_sum_values(const struct fal_sum *s, uint32_t block, uint32_t *width)
+fal_sum_values(const struct fal_sum *s, uint32_t block, uint32_t *width,
+	       int64_t room[static FAL_BLOCK])
 {
 	const struct block *k = &s->block[block];
-	*width = k->bound == 0 ? 0 : is_wide(k) ? sizeof(*k->wide) : sizeof(*s->narrow);
-	return k->bound == 0 ? NULL
-	       : is_wide(k)  ? (const void *)k->wide
-			     : (const void *)narrow_at(s, block);
+	*width = k->bound == 0 ? 0 : is_wide(k) ? sizeof(int64_t) : sizeof(int32_t);
+	if (k->bound == 0)
+		return NULL;
+	return is_wide(k) ? (const void *)wide_of(s, block, room) : narrow_at(s, block);
 }
 
 int64_t
 fal_sum_get(const struct fal_sum *s, size_t i)
 {
-	const struct block *k = &s->block[i / FAL_BLOCK];
-	if (k->bound == 0)
+	const uint32_t b = (uint32_t)(i / FAL_BLOCK), at = i % FAL_BLOCK;
+	const float scale = s->block[b].scale;
+	int64_t one;
+	if (s->block[b].bound == 0)
 		return 0;
-	return is_wide(k) ? k->wide[i % FAL_BLOCK] : s->narrow[i];
+	if (scale != 0) {
+		fal_bfp_quantise_wide(&one, floats_at(s, b) + at, scale, 1);
+		return one;
+	}
+	return is_wide(&s->block[b]) ? wide_at(s, b)[at] : narrow_at(s, b)[at];
 }
 
 int8_t
@@ -131,15 +163,31 @@ fal_sum_bound(const struct fal_sum *s, uint32_t block)
 	return s->block[block].bound;
 }
 
-static int
-wide_room(struct block *k, uint32_t len)
+/* The block's values, which are narrow or floats, become wide. */
+static void
+escape(struct fal_sum *s, uint32_t b)
 {
-	if (k->wide == NULL)
-		k->wide = fal_calloc_aligned(len, sizeof(*k->wide));
-	return k->wide != NULL ? FAL_OK : FAL_ENOMEM;
+	const uint32_t len = fal_block_len(s->n, b);
+	struct block *k = &s->block[b];
+	union {
+		int32_t narrow[FAL_BLOCK];
+		float floats[FAL_BLOCK];
+	} was;
+	memcpy(&was, wide_at(s, b), len * sizeof(int32_t));
+	if (k->scale != 0)
+		fal_bfp_quantise_wide(wide_at(s, b), was.floats, k->scale, len);
+	else
+		fal_bfp_widen(wide_at(s, b), was.narrow, len);
+	k->scale = 0;
 }
 
-/* Raises block b's bound by `more`, moving its values to where that bound keeps them. */
+bool
+fal_sum_grown(const struct fal_sum *s)
+{
+	return s->grown;
+}
+
+/* Raises block b's bound by `more`, making its values what that bound has them be. */
 static int
 raise_bound(struct fal_sum *s, uint32_t b, uint64_t more)
 {
@@ -148,15 +196,13 @@ raise_bound(struct fal_sum *s, uint32_t b, uint64_t more)
 	uint64_t bound = k->bound + more;
 	if (bound > (uint64_t)FAL_BFP_LIMIT)
 		return FAL_ELIMIT;
-	bool escapes = bound > INT32_MAX && !is_wide(k);
-	if (escapes && wide_room(k, len) < 0)
-		return FAL_ENOMEM;
-	if (escapes && k->bound != 0)
-		fal_bfp_widen(k->wide, narrow_at(s, b), len);
+	const bool escapes = bound > INT32_MAX && (!is_wide(k) || k->scale != 0);
+	s->grown |= escapes;
+	if (k->bound == 0 && more != 0)
+		memset(wide_at(s, b), 0,
+		       len * (escapes ? sizeof(int64_t) : sizeof(int32_t)));
 	else if (escapes)
-		memset(k->wide, 0, len * sizeof(*k->wide));
-	else if (k->bound == 0 && more != 0)
-		memset(narrow_at(s, b), 0, len * sizeof(*s->narrow));
+		escape(s, b);
 	k->bound = bound;
 	return FAL_OK;
 }
@@ -179,10 +225,11 @@ fal_sum_add_block(struct fal_sum *dst, const struct fal_sum *src, uint32_t b)
 	raise_needed(to, from->needed);
 	if (from->bound == 0)
 		return FAL_OK;
+	int64_t room[FAL_BLOCK];
 	if (is_wide(from))
-		fal_bfp_add_wide(to->wide, from->wide, len);
+		fal_bfp_add_wide(wide_at(dst, b), wide_of(src, b, room), len);
 	else if (is_wide(to))
-		fal_bfp_add_wide_narrow(to->wide, narrow_at(src, b), len);
+		fal_bfp_add_wide_narrow(wide_at(dst, b), narrow_at(src, b), len);
 	else
 		fal_bfp_add_narrow(narrow_at(dst, b), narrow_at(src, b), len);
 	return FAL_OK;
@@ -200,6 +247,14 @@ fal_sum_add(struct fal_sum *dst, const struct fal_sum *src)
 	return FAL_OK;
 }
 
+static void
+load_wide(const struct fal_sum *s, uint32_t b, int64_t *v)
+{
+	const int64_t *wide = wide_of(s, b, v);
+	if (wide != v)
+		memcpy(v, wide, fal_block_len(s->n, b) * sizeof(*v));
+}
+
 void
 fal_sum_load(const struct fal_sum *s, uint32_t block, int64_t *v)
 {
@@ -208,7 +263,7 @@ fal_sum_load(const struct fal_sum *s, uint32_t block, int64_t *v)
 	if (k->bound == 0)
 		memset(v, 0, len * sizeof(*v));
 	else if (is_wide(k))
-		memcpy(v, k->wide, len * sizeof(*v));
+		load_wide(s, block, v);
 	else
 		fal_bfp_widen(v, narrow_at(s, block), len);
 }
@@ -220,12 +275,12 @@ fal_sum_store(struct fal_sum *s, uint32_t block, const int64_t *v, uint64_t boun
 	struct block *k = &s->block[block];
 	uint32_t len = fal_block_len(s->n, block);
 	assert(bound <= (uint64_t)FAL_BFP_LIMIT);
-	if (bound > INT32_MAX && wide_room(k, len) < 0)
-		return FAL_ENOMEM;
 	k->bound = bound;
+	k->scale = 0;
 	k->needed = needed;
+	s->grown |= is_wide(k);
 	if (is_wide(k))
-		memcpy(k->wide, v, len * sizeof(*v));
+		memcpy(wide_at(s, block), v, len * sizeof(*v));
 	for (uint32_t i = 0; i < len && !is_wide(k); i++)
 		narrow_at(s, block)[i] = (int32_t)v[i];
 	return FAL_OK;
@@ -250,10 +305,11 @@ fal_sum_mean(const struct fal_sum *s, uint32_t block, int8_t exponent, double di
 	const struct block *k = &s->block[block];
 	uint32_t len = fal_block_len(s->n, block);
 	double scale = ldexp(1, exponent - FAL_BFP_P + 1);
+	int64_t room[FAL_BLOCK];
 	if (k->bound == 0)
 		memset(out, 0, len * sizeof(*out));
 	else if (is_wide(k))
-		fal_bfp_mean_wide(k->wide, scale, divisor, len, out);
+		fal_bfp_mean_wide(wide_of(s, block, room), scale, divisor, len, out);
 	else
 		fal_bfp_mean_narrow(narrow_at(s, block), scale, divisor, len, out);
 }
@@ -315,15 +371,11 @@ fal_sum_quantise_block(struct fal_sum *s, uint32_t b, const float *g, int8_t e,
 	float max, scale = ldexpf(1, FAL_BFP_P - 1 - e);
 	memcpy(&max, &bits, sizeof(max));
 	k->bound = (uint64_t)rintf(max * scale);
-	if (is_wide(k)) {
-		if (wide_room(k, len) < 0) {
-			fal_sum_clear_block(s, b);
-			return FAL_ENOMEM;
-		}
-		fal_bfp_quantise_wide(k->wide, g, scale, len);
-	} else if (k->bound != 0) {
+	k->scale = is_wide(k) ? scale : 0;
+	if (is_wide(k))
+		memcpy(floats_at(s, b), g, len * sizeof(*g));
+	else if (k->bound != 0)
 		fal_bfp_quantise_narrow(narrow_at(s, b), g, scale, len);
-	}
 	return FAL_OK;
 }
 
@@ -359,14 +411,11 @@ quantise_block_naive(struct fal_sum *s, uint32_t b, const float *g, int e, unsig
 	       k->needed < FAL_EXP_MAX)
 		k->needed++;
 	k->bound = (uint64_t)nearbyint(ldexp(max, FAL_BFP_P - 1 - e));
-	if (is_wide(k) && wide_room(k, len) < 0) {
-		fal_sum_clear_block(s, b);
-		return FAL_ENOMEM;
-	}
+	k->scale = 0;
 	for (uint32_t i = 0; i < len; i++) {
 		double q = nearbyint(ldexp((double)g[i], FAL_BFP_P - 1 - e));
 		if (is_wide(k))
-			k->wide[i] = (int64_t)q;
+			wide_at(s, b)[i] = (int64_t)q;
 		else
 			narrow_at(s, b)[i] = (int32_t)q;
 	}
@@ -410,21 +459,22 @@ fal_bfp_packed_size(uint32_t len, unsigned width)
 	return (plane_words(len, low) + plane_words(len, width - low)) * sizeof(uint32_t);
 }
 
+/* `wide`: the block's values; NULL: it is narrow. */
 static void
-pack_values(const struct fal_sum *s, uint32_t b, int64_t base, unsigned width,
-	    uint8_t *to)
+pack_values(const struct fal_sum *s, uint32_t b, const int64_t *wide, int64_t base,
+	    unsigned width, uint8_t *to)
 {
 	uint32_t len = fal_block_len(s->n, b);
 	unsigned low = low_width(width);
 	fal_u32_any *out = (fal_u32_any *)to;
 	memset(to, 0, fal_bfp_packed_size(len, width));
-	if (!is_wide(&s->block[b])) {
+	if (wide == NULL) {
 		fal_bfp_pack_plane(out, (const uint32_t *)narrow_at(s, b), (uint32_t)base,
 				   len, low);
 		return;
 	}
 	uint32_t planes[2][FAL_BLOCK];
-	fal_bfp_split(s->block[b].wide, base, len, planes[0], planes[1]);
+	fal_bfp_split(wide, base, len, planes[0], planes[1]);
 	fal_bfp_pack_plane(out, planes[0], 0, len, low);
 	fal_bfp_pack_plane(out + plane_words(len, low), planes[1], 0, len, width - low);
 }
@@ -435,9 +485,10 @@ fal_sum_pack(const struct fal_sum *s, uint32_t block, int8_t exponent,
 {
 	const struct block *k = &s->block[block];
 	uint32_t len = fal_block_len(s->n, block);
-	int64_t min = 0, max = 0;
-	if (is_wide(k))
-		fal_bfp_range_wide(k->wide, len, &min, &max);
+	int64_t min = 0, max = 0, room[FAL_BLOCK];
+	const int64_t *wide = is_wide(k) ? wide_of(s, block, room) : NULL;
+	if (wide != NULL)
+		fal_bfp_range_wide(wide, len, &min, &max);
 	else if (k->bound != 0)
 		fal_bfp_range_narrow(narrow_at(s, block), len, &min, &max);
 	uint64_t range = (uint64_t)max - (uint64_t)min;
@@ -451,7 +502,7 @@ fal_sum_pack(const struct fal_sum *s, uint32_t block, int8_t exponent,
 	fal_put_u64(out, (uint64_t)min);
 	uint8_t *packed = fal_buf_room(out, fal_bfp_packed_size(len, width));
 	if (packed != NULL && width != 0)
-		pack_values(s, block, min, width, packed);
+		pack_values(s, block, wide, min, width, packed);
 	return out->err;
 }
 
@@ -592,7 +643,7 @@ fal_sum_add_rec(struct fal_sum *dst, const struct fal_bfp_rec *rec)
 	if (fal_bfp_rec_bound(rec) == 0)
 		return FAL_OK;
 	if (is_wide(to))
-		add_rec_wide(to->wide, rec);
+		add_rec_wide(wide_at(dst, rec->block), rec);
 	else
 		fal_bfp_unpack_add((uint32_t *)narrow_at(dst, rec->block),
 				   (const fal_u32_any *)rec->packed, (uint32_t)rec->base,

@@ -12,6 +12,7 @@
 
 #include "base/buf.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -62,15 +63,23 @@ fal_block_len(size_t n, uint32_t b)
 /* A vector of exact integer sums with, per block, the largest exponent any addend
  * needed.  One task's quantised gradient, a contribution and a shard's accumulator are
  * all such sums.  Values are int32 until a block's bound could leave int32; that block
- * then continues in int64 ("escape").  Opaque. */
+ * then continues in int64 ("escape"), with the second addend.  Opaque. */
 struct fal_sum;
 
-/* A zero sum of n float32 places (n >= 1), or NULL when out of memory. */
+/* A zero sum of n float32 places (n >= 1), or NULL when out of memory.  It takes
+ * fal_sum_bytes at most; half of that as long as no block escapes, and so always when it
+ * has only ever been quantised. */
 struct fal_sum *fal_sum_new(size_t n);
 void fal_sum_free(struct fal_sum *s);
+bool fal_sum_grown(const struct fal_sum *s); /* it may take more than half */
+static inline size_t
+fal_sum_bytes(size_t n)
+{
+	return n * sizeof(int64_t);
+}
 size_t fal_sum_len(const struct fal_sum *s);
 
-/* All zero again; needed = FAL_EXP_NONE.  Keeps escape memory for reuse. */
+/* All zero again; needed = FAL_EXP_NONE. */
 void fal_sum_clear(struct fal_sum *s);
 void fal_sum_clear_block(struct fal_sum *s, uint32_t block);
 
@@ -79,7 +88,7 @@ void fal_sum_clear_block(struct fal_sum *s, uint32_t block);
  * e with max|g| <= 2^e, clamped to [FAL_EXP_MIN, FAL_EXP_MAX]; FAL_EXP_NONE for a block
  * of zeros.  `room`: of the job, see fal_bfp_room.  Returns 0; FAL_ENONFINITE when a
  * value is NaN, infinite or its integer has no room (then *bad_block, if not NULL, is the
- * first such block and `s` is unspecified); FAL_ENOMEM. */
+ * first such block and `s` is unspecified). */
 int fal_sum_quantise(struct fal_sum *s, const float *g, const int8_t *exps, unsigned room,
 		     uint32_t *bad_block);
 
@@ -91,7 +100,7 @@ int fal_sum_quantise_block(struct fal_sum *s, uint32_t block, const float *g,
 int fal_sum_quantise_naive(struct fal_sum *s, const float *g, const int8_t *exps,
 			   unsigned room, uint32_t *bad_block);
 
-/* dst += src (two sums of equal lengths); needed = max of both.  0; FAL_ENOMEM; or
+/* dst += src (two sums of equal lengths); needed = max of both.  0, or
  * FAL_ELIMIT when a bound would pass 2^(FAL_BFP_P + FAL_BFP_HEADROOM + 6), so that no
  * int64 overflows.  On error the blocks before the one that failed are added, that one
  * and those after it are unchanged. */
@@ -100,9 +109,10 @@ int fal_sum_add(struct fal_sum *dst, const struct fal_sum *src);
 /* The same for one block. */
 int fal_sum_add_block(struct fal_sum *dst, const struct fal_sum *src, uint32_t block);
 
-/* The block's values as they are in memory, of *width bytes each: 0 (NULL: they are all
- * zero), 4, or, where the bound says that one may be too large for that, 8. */
-const void *fal_sum_values(const struct fal_sum *s, uint32_t block, uint32_t *width);
+/* The block's values, of *width bytes each: 0 (NULL: they are all zero), 4, or, where the
+ * bound says that one may be too large for that, 8; in memory of the sum or in `room`. */
+const void *fal_sum_values(const struct fal_sum *s, uint32_t block, uint32_t *width,
+			   int64_t room[static FAL_BLOCK]);
 
 /* Value i of the sum, for tests and naive twins. */
 int64_t fal_sum_get(const struct fal_sum *s, size_t i);
@@ -154,24 +164,24 @@ struct fal_bfp_rec {
  * Sticky errors in `r`, FAL_ETRUNC or FAL_EFORMAT; returns fal_rd's error. */
 int fal_bfp_parse(struct fal_rd *r, size_t n, struct fal_bfp_rec *rec);
 
-/* dst's block += the record's values; needed = max.  0, FAL_ENOMEM, FAL_ELIMIT.  The
+/* dst's block += the record's values; needed = max.  0 or FAL_ELIMIT.  The
  * caller has checked that rec->exponent is the exponent of dst's version. */
 int fal_sum_add_rec(struct fal_sum *dst, const struct fal_bfp_rec *rec);
 
 /* dst += src, two sums of equal lengths whose blocks have the exponents `dst_exps` and
  * `src_exps` (one per block), which may differ: see bfp_align.c.  Where they are equal
- * this is fal_sum_add; `dst_exps` becomes what the sums now have.  0, FAL_ENOMEM, or
- * FAL_ELIMIT; on error the blocks before the one that failed are added. */
+ * this is fal_sum_add; `dst_exps` becomes what the sums now have.  0 or FAL_ELIMIT; on
+ * error the blocks before the one that failed are added. */
 int fal_sum_add_aligned(struct fal_sum *dst, int8_t *dst_exps, const struct fal_sum *src,
 			const int8_t *src_exps);
 
 /* The same for a record, whose block in `dst` has the exponent *e.  Returns 0, or 1 when
- * something had to be rounded; FAL_ENOMEM, FAL_ELIMIT (then nothing has changed). */
+ * something had to be rounded; FAL_ELIMIT (then nothing has changed). */
 int fal_sum_add_rec_aligned(struct fal_sum *dst, int8_t *e,
 			    const struct fal_bfp_rec *rec);
 
 /* A block's values, all of them, to `v`; and as they are to be, each within ±`bound`,
- * which is at most FAL_BFP_LIMIT.  0 or FAL_ENOMEM (then nothing has changed). */
+ * which is at most FAL_BFP_LIMIT.  0. */
 void fal_sum_load(const struct fal_sum *s, uint32_t block, int64_t *v);
 int fal_sum_store(struct fal_sum *s, uint32_t block, const int64_t *v, uint64_t bound,
 		  int8_t needed);

@@ -24,8 +24,8 @@ refused() {
 	local want=$1 text=$2 got=0 line
 	shift 2
 	timeout 20 "$@" >"$BATS_FILE_TMPDIR/out" 2>"$BATS_FILE_TMPDIR/err" </dev/null 3>&- || got=$?
-	# The need, which falcon-ps says in each case, is no complaint.
-	line=$(grep -v ' tasks a clock, needs [0-9]* MiB$' "$BATS_FILE_TMPDIR/err" || :)
+	# The need, which is said in each case, is no complaint.
+	line=$(grep -v ' needs [0-9]* MiB$' "$BATS_FILE_TMPDIR/err" || :)
 	same "what $* says" "$line" "$1: $text"
 	same "status of $*" "$got" "$want"
 	same "output of $*" "$(cat "$BATS_FILE_TMPDIR/out")" ""
@@ -141,21 +141,25 @@ edited() {
 		"bad.job: schedule.warmup: '100' is more than the 8 updates of the job"
 	ps_refused 2 "none.job: No such file or directory" none.job
 	ps_refused 2 "$keys: Is a directory" "$keys"
-	ps_refused 1 "tiny.job: needs $(need) bytes, --max-memory allows 1024" \
-		--check --max-memory 1K tiny.job
-	counted 14
+	same "too much" "$(falcon-ps --check --max-memory 1K tiny.job 2>&1 |
+		sed 's/needs [0-9]* bytes/needs so many bytes/' | tail -n 1)" \
+		"falcon-ps: tiny.job: needs so many bytes, --max-memory allows 1024"
+	counted 13
 }
 
-# need [OPTION...]: of tiny.job, in bytes, as the refusal has it.
-need() {
-	falcon-ps --check --max-memory 1 "$@" tiny.job 2>&1 | sed -n 's/.*needs \([0-9]*\) bytes.*/\1/p'
+# shards [OPTION...]: what they need of tiny.job, in MiB.
+shards() {
+	falcon-ps --check "$@" tiny.job 2>&1 | sed -n 's/.*parameters and sums \([0-9.]*\).*/\1/p'
 }
 
 @test "falcon-ps: shards that have no block need nothing" {
-	same "with 5 shards of one block" "$(need --shards 5)" "$(need)"
-	printf 'input 16\ndense 512\nrelu\ndense 4\n' >tiny.model
-	same "with 5 shards of 3 blocks, more" "$(($(need --shards 5) - $(need)))" \
-		$((4 * (17 * 512 + 513 * 4)))
+	printf 'input 16\ndense 65536\nrelu\ndense 4\n' >tiny.model
+	printf 'input 16\ndense 4\n' >small.model
+	same "with 5 shards of one block" "$(shards --shards 5 --set model.file=small.model)" \
+		"$(shards --set model.file=small.model)"
+	# One version more, and all of them in one piece; 5.25 MiB each.
+	same "with 5 shards of many blocks, more" \
+		"$(awk "BEGIN { print int($(shards --shards 5) - $(shards)) }")" 10
 }
 
 @test "falcon-ps: model files" {
@@ -278,7 +282,7 @@ $data/train-images-idx3-ubyte.gz" --set "data.train-labels=$data/t10k-labels-idx
 	has "$output" "learning rates are up to 17 times lower"
 	run "${check[@]}" --set sync.scheme=asp --min-workers 2
 	has "$output" "asp of 2 workers with momentum 0.9"
-	same "lines" "$("${check[@]}" --set sync.scheme=epsp 2>&1 >/dev/null | wc -l)" 2
+	same "lines" "$("${check[@]}" --set sync.scheme=epsp 2>&1 >/dev/null | wc -l)" 3
 	run "${check[@]}" --set sync.scheme=epsp:2 --set optimizer.momentum=0 \
 		--set optimizer.kind=adamw --set optimizer.beta1=0.95
 	has "$output" "warning: slack 2 with beta1 0.95: stable learning rates are up to 154"

@@ -1027,16 +1027,24 @@ memory_needed(void **state)
 	(void)state;
 	struct fal_store_conf sgd = { .n = N }, momentum = sgd;
 	momentum.optim.kind = FAL_MOMENTUM;
-	const size_t least = fal_store_bytes(&sgd, 0),
-		     more = fal_store_bytes(&momentum, 0);
-	assert_true(least >= N * 2 * sizeof(float));
+	const struct fal_store_most one = { .versions = 1, .rounds = 1 };
+	struct fal_store_most three = one, lines = one;
+	three.versions = three.rounds = lines.lines = 3;
+	const size_t least = fal_store_bytes(&sgd, &one),
+		     more = fal_store_bytes(&momentum, &one);
+	assert_true(least >= N * sizeof(float) + fal_sum_bytes(N));
 	check((int64_t)(more - least), N * sizeof(float), "bytes of the momentum");
 	/* What they pushed; each: model, what it took over, momentum, exponents. */
-	check((int64_t)(fal_store_bytes(&momentum, 3) - more),
+	check((int64_t)(fal_store_bytes(&sgd, &three) - least),
+	      (int64_t)(2 * (N * sizeof(float) + BLOCKS + fal_sum_bytes(N))),
+	      "bytes of two versions and rounds");
+	check((int64_t)(fal_store_bytes(&momentum, &lines) - more),
 	      N * sizeof(float) + 3 * (3 * N * sizeof(float) + BLOCKS),
 	      "bytes of three lines");
-	check((int64_t)(fal_store_bytes(&sgd, 2) - fal_store_bytes(&sgd, 1)),
-	      2 * N * sizeof(float) + BLOCKS, "bytes of a line without state");
+	check((int64_t)(fal_store_image_bytes(&momentum, &three) -
+			fal_store_image_bytes(&sgd, &one)),
+	      N * sizeof(float) + 2 * (N * sizeof(float) + BLOCKS),
+	      "bytes of an image's momentum and two versions");
 	check((int64_t)fal_store_len(store), N, "length");
 }
 

@@ -1,0 +1,103 @@
+/* The coordinator's memory, part by part. */
+#include "need.h"
+
+#include "cache.h"
+#include "model/safetensors.h"
+#include "publish.h"
+#include "sched/traits.h"
+
+#include <inttypes.h>
+
+/* A vector of parameters. */
+static uint64_t
+vector(const struct fal_files *j)
+{
+	return j->model->params * sizeof(float);
+}
+
+/* Models that are stepped by themselves. */
+static uint32_t
+lines(const struct fal_rule *rule)
+{
+	const uint32_t groups = rule->groups > 0 ? rule->groups : rule->most;
+	return rule->delta ? groups : 0;
+}
+
+/* What the shards have open at a time: a clock's round for each version that is kept;
+ * elsewhere one of each worker, and what is collected of them. */
+static struct fal_store_most
+most(const struct fal_rule *rule, uint64_t workers)
+{
+	const struct fal_traits is = fal_rule_traits(rule);
+	return (struct fal_store_most){ .versions = is.delay + 1,
+					.rounds = is.shared ? is.delay + 1
+							    : (uint32_t)workers + 1,
+					.deltas = is.delta,
+					.lines = lines(rule) };
+}
+
+static bool
+takes_snapshots(const struct ps_need_of *of)
+{
+	const struct fal_job *job = &of->job->job;
+	return (job->state_clocks > 0 || job->state_seconds > 0) &&
+	       fal_rule_traits(of->rule).shared;
+}
+
+/* Versions as they were sealed, those on their way with them. */
+static uint64_t
+published(const struct ps_need_of *of)
+{
+	return ps_published_most(of->rule) * vector(of->job);
+}
+
+void
+ps_need(const struct ps_need_of *of, struct fal_need *out)
+{
+	const struct fal_files *j = of->job;
+	struct fal_rack_conf rack = fal_files_rack_conf(j, of->shards);
+	const struct fal_store_most at_most = most(of->rule, of->workers);
+	const uint64_t data = fal_files_data(j);
+	/* Of the best model two files may wait, the one for the other. */
+	const uint64_t best = j->job.state_best == FAL_JOB_BEST_YES ? 2 : 0;
+	rack.each.checksums = j->job.audit == FAL_JOB_AUDIT_SUMS;
+	/* Of which none is there when the result is written. */
+	const uint64_t sealed = published(of), result = ps_need_export(j);
+	*out = (struct fal_need){ 0 };
+	fal_need_add(out, "program", of->program);
+	fal_need_add(out, "data", data);
+	fal_need_add(out, "chunks that travel",
+		     data < PS_CACHE_MAX ? data : PS_CACHE_MAX);
+	fal_need_add(out, "first weights", j->init != NULL ? vector(j) : 0);
+	fal_need_add(out, "parameters and sums", fal_rack_bytes(&rack, &at_most));
+	fal_need_add(out, "published versions", sealed > result ? sealed : result);
+	fal_need_add(out, "snapshot",
+		     takes_snapshots(of) ? fal_rack_image_bytes(&rack, &at_most) : 0);
+	fal_need_add(out, "best models", best * ps_need_export(j));
+}
+
+int
+ps_afford(const struct ps_need_of *of, uint64_t more, uint64_t most, struct fal_diag *why)
+{
+	struct fal_need need;
+	ps_need(of, &need);
+	more += fal_need_sum(&need);
+	if (most == 0 || more <= most)
+		return FAL_OK;
+	return fal_diag_set(why, FAL_ELIMIT,
+			    "needs %" PRIu64 " bytes, --max-memory allows %" PRIu64, more,
+			    most);
+}
+
+uint64_t
+ps_need_state(const struct fal_files *j, const struct fal_rule *rule)
+{
+	const struct fal_rack_conf rack = fal_files_rack_conf(j, 1);
+	return fal_rack_state_bytes(&rack, lines(rule));
+}
+
+uint64_t
+ps_need_export(const struct fal_files *j)
+{
+	return fal_safetensors_bound(j->model, 0);
+}

@@ -1,0 +1,31 @@
+/* What the coordinator needs of memory. */
+#ifndef FALCON_PS_NEED_H
+#define FALCON_PS_NEED_H
+
+#include "cli/need.h"
+#include "run/files.h"
+
+#include <stdbool.h>
+
+/* What it follows from. */
+struct ps_need_of {
+	uint64_t program; /* bytes of it, fal_need_program */
+	const struct fal_files *job;
+	const struct fal_rule *rule; /* that holds, or would */
+	uint64_t workers;
+	uint32_t shards;
+};
+
+void ps_need(const struct ps_need_of *of, struct fal_need *out);
+
+/* Are it and `more` bytes within `most` (0: any)?  FAL_OK, or FAL_ELIMIT with both. */
+int ps_afford(const struct ps_need_of *of, uint64_t more, uint64_t most,
+	      struct fal_diag *why);
+
+/* Of the shards' part: the optimiser's state, with the average. */
+uint64_t ps_need_state(const struct fal_files *j, const struct fal_rule *rule);
+
+/* The copy of the model that an export takes while it is under way. */
+uint64_t ps_need_export(const struct fal_files *j);
+
+#endif

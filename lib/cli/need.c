@@ -1,0 +1,95 @@
+/* Memory, counted. */
+#include "cli/need.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <malloc.h>
+#include <stdio.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+enum {
+	LARGE = 1 << 20, /* bytes of a block that goes back when it is freed */
+	/* What a program has when it begins where the system does not tell, and what all
+	 * of them take besides in running: code, libraries, stacks, buffers of streams.
+	 */
+	BEGUN = 6 << 20,
+	RUNS = 3 << 20,
+	THREADS = 4, /* of libuv's pool, */
+	STACK = 8 << 20
+};
+
+void
+fal_need_add(struct fal_need *n, const char *what, uint64_t bytes)
+{
+	assert(n->parts < FAL_NEED_PARTS);
+	if (bytes > 0)
+		n->part[n->parts++] = (struct fal_need_part){ what, bytes };
+}
+
+uint64_t
+fal_need_sum(const struct fal_need *n)
+{
+	uint64_t sum = 0;
+	for (unsigned i = 0; i < n->parts; i++)
+		sum += n->part[i].bytes;
+	return sum;
+}
+
+void
+fal_need_put(const struct fal_need *n, struct fal_buf *out)
+{
+	for (unsigned i = 0; i < n->parts; i++)
+		fal_put_fmt(out, "%s%s %.1f", i > 0 ? ", " : "", n->part[i].what,
+			    (double)n->part[i].bytes / (1 << 20));
+}
+
+/* Number `field` of proc(5), statm, in bytes: 2 is the resident set, 6 data and stack. */
+static uint64_t
+own_bytes(unsigned field, uint64_t otherwise)
+{
+	unsigned long pages = 0;
+	FILE *f = fopen("/proc/self/statm", "re");
+	unsigned got = 0;
+	while (f != NULL && got < field && fscanf(f, "%lu", &pages) == 1)
+		got++;
+	if (f != NULL)
+		fclose(f);
+	return got == field ? pages * (uint64_t)sysconf(_SC_PAGESIZE) : otherwise;
+}
+
+uint64_t
+fal_need_program(void)
+{
+#ifdef M_MMAP_THRESHOLD
+	(void)mallopt(M_MMAP_THRESHOLD, LARGE);
+	(void)mallopt(M_TRIM_THRESHOLD, LARGE);
+	(void)mallopt(M_ARENA_MAX, 1);
+#endif
+	return own_bytes(2, BEGUN) + RUNS;
+}
+
+int
+fal_need_hold(const struct fal_cli *cli, uint64_t program, uint64_t most)
+{
+	const int code = fal_cli_range(cli, "max-memory", 1, UINT64_MAX);
+	if (code >= 0 || most == 0)
+		return code;
+	if (program > most) {
+		fal_cli_err(cli->prog,
+			    "needs %" PRIu64 " bytes, --max-memory allows %" PRIu64,
+			    program, most);
+		return FAL_EXIT_NO;
+	}
+	fal_cli_err(cli->prog, "needs %" PRIu64 " MiB, and what is read",
+		    fal_need_mib(program));
+	/* Threads' stacks count, though they hardly take anything. */
+	struct rlimit stack, data;
+	getrlimit(RLIMIT_STACK, &stack);
+	getrlimit(RLIMIT_DATA, &data);
+	const uint64_t stacks =
+		THREADS * (stack.rlim_cur < STACK ? stack.rlim_cur : STACK);
+	data.rlim_cur = own_bytes(6, BEGUN) + most - program + RUNS + stacks;
+	(void)setrlimit(RLIMIT_DATA, &data);
+	return -1;
+}

@@ -1,0 +1,52 @@
+/* What a program needs of memory: parts that have names, added up before it begins, said,
+ * and held against --max-memory.
+ *
+ * The number is what the process may have at its peak.  Each part is counted beside what
+ * allocates it; here is what all of them have in common.
+ */
+#ifndef FAL_CLI_NEED_H
+#define FAL_CLI_NEED_H
+
+#include "cli/cli.h"
+
+#include <stdint.h>
+
+enum { FAL_NEED_PARTS = 12 };
+
+/* {0} is nothing. */
+struct fal_need {
+	struct fal_need_part {
+		const char *what; /* static: "data" */
+		uint64_t bytes;
+	} part[FAL_NEED_PARTS];
+	unsigned parts;
+};
+
+/* One part more, unless it is nothing. */
+void fal_need_add(struct fal_need *n, const char *what, uint64_t bytes);
+uint64_t fal_need_sum(const struct fal_need *n);
+
+/* In MiB, as it is said: rounded up. */
+static inline uint64_t
+fal_need_mib(uint64_t bytes)
+{
+	return (bytes + (1 << 20) - 1) >> 20;
+}
+
+/* "program 7.1, data 45.3, parameters 0.2": its parts, in MiB. */
+void fal_need_put(const struct fal_need *n, struct fal_buf *out);
+
+/* Begins a program, before it allocates anything: large blocks go back to the system when
+ * they are freed, so that what is counted is what there is.  The bytes of the program
+ * itself: what it has now, and what of its code, its libraries and their small things
+ * comes when it runs. */
+uint64_t fal_need_program(void);
+
+/* --max-memory, of `most` bytes, of a program whose memory grows with what it reads,
+ * which nobody knows before; `program` is what it needs besides.  Where the option is not
+ * given nothing is said nor held: -1.  Else it says the need, and -1: from now on the
+ * process is out of memory beyond it (setrlimit(2), RLIMIT_DATA); or what is too much, or
+ * no size: an exit code. */
+int fal_need_hold(const struct fal_cli *cli, uint64_t program, uint64_t most);
+
+#endif

@@ -1,0 +1,15 @@
+/* The most that a store has at a time, for whoever counts its bytes. */
+#ifndef FAL_STORE_MOST_H
+#define FAL_STORE_MOST_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct fal_store_most {
+	uint32_t versions; /* that are kept, the newest with them */
+	uint32_t rounds;   /* sums: of open ones, and what is collected of others */
+	uint32_t lines;
+	bool deltas; /* they bring changes of weights */
+};
+
+#endif

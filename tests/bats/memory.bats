@@ -1,0 +1,97 @@
+# What programs say that they need of memory, against what they had at their peak.
+
+load common
+load job
+load tiny
+
+setup_file() {
+	for_file
+}
+
+setup() {
+	for_test
+	! sanitized || skip "a sanitizer needs memory of its own"
+	draw
+	tiny tiny
+}
+
+teardown() {
+	stop_all
+}
+
+# drawn WORD...: one of them, in $one.
+drawn() {
+	shift $((RANDOM % $#))
+	one=$1
+}
+
+# sized PARAMS: the model has about so many.
+sized() {
+	local wide
+	wide=$(awk -v n="$1" 'BEGIN { print int(sqrt(n + 117)) - 11 }')
+	printf 'input 16\ndense %s\nrelu\ndense %s\nrelu\ndense 4\n' "$wide" "$wide" \
+		>tiny/tiny.model
+}
+
+# covers NAME: what it said is at least its peak.
+covers() {
+	need=$(sed -n 's/.*needs \([0-9]*\) MiB.*/\1/p' "$1.err" | head -n 1)
+	peak=$(<"$1.peak")
+	echo "# $1: needs $need MiB, had $((peak >> 10)) MiB: $((need * 102400 / peak)) %"
+	[ "$peak" -le $((need << 10)) ]
+}
+
+# holds NAME: and at most 1.3 times that.
+holds() {
+	local need peak
+	covers "$1" && [ $((need * 10240)) -le $((peak * 13)) ]
+}
+
+# worker LANES: one of so many, named by them.
+worker() {
+	start "lanes$1" "$bin/tests/peak" "lanes$1.peak" falcon-work -k "$keys/work.key" \
+		--cache none -n "lanes$1" --lanes "$1" "$ready"
+	eval "lanes$1=$pid"
+}
+
+# train [OPTION...]: a job of two epochs, a snapshot each clock, and two workers.
+train() {
+	start_ready ps "$bin/tests/peak" ps.peak falcon-ps -x -K "$keys/keyring" -l unix:sock \
+		-s state -w 2 --set batch.task=4 --set state.clocks=1 --set optimizer.lr=1e-6 "$@" tiny/tiny.job
+	ps=$pid
+	worker 1
+	worker 2
+	ended "$ps" ps
+	ended "$lanes1" lanes1
+	ended "$lanes2" lanes2
+}
+
+# about PARAMS: a model of about so many, with something drawn.  How many tasks are moved, and
+# what waits for a verdict, is chance under epsp: a worker may then need less than it says.
+about() {
+	local how by=holds
+	sized $(($1 * (90 + RANDOM % 21) / 100))
+	drawn "sgd" "momentum --set optimizer.momentum=0.9" adamw
+	how="--set optimizer.kind=$one"
+	drawn bsp bsp epsp epsp:1
+	how+=" --set sync.scheme=$one"
+	[ "$one" = bsp ] || by=covers
+	echo "# $(sed -n 2p tiny/tiny.model) $how"
+	# shellcheck disable=SC2086 # words
+	train $how
+	holds ps
+	$by lanes1
+	$by lanes2
+}
+
+@test "about 50 thousand parameters" {
+	about 50000
+}
+
+@test "about a million parameters" {
+	about 1000000
+}
+
+@test "about eight million parameters" {
+	about 8000000
+}
