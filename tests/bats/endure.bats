@@ -163,7 +163,7 @@ full_disk() {
 	ended "$ps" ps
 	ended "$w" w
 	cmp first "$state/trace.1.jsonl"
-	same "what it says" "$(grep -v emulate w.err)" "falcon-work: unix:sock: the coordinator \
+	same "what it says" "$(grep -v "emulate\|needs" w.err)" "falcon-work: unix:sock: the coordinator \
 stops, and may be back; trying again
 falcon-work: unix:sock: connected again
 falcon-work: done: the job is done"

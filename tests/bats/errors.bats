@@ -26,7 +26,7 @@ says() {
 	shift 2
 	timeout 20 "$@" >said.out 2>said.err </dev/null 3>&- || got=$?
 	# The need, which falcon-ps says in each case, is no complaint.
-	line=$(grep -v ' tasks a clock, needs [0-9]* MiB$' said.err || :)
+	line=$(grep -v ' needs [0-9]* MiB$' said.err || :)
 	same "status of $* ($line)" "$got" "$want"
 	same "lines of $*: $line" "$(grep -c . <<<"$line")" 1
 	has "$line" "${1##*/}: "

@@ -407,7 +407,7 @@ now CLOCK: --min-dwell 10" sync apply - <<<'{"clones": true}'
 	[ "$(jq -r .__metadata__.version header)" -ge 2 ]
 	same bytes "$(stat -c %s now.safetensors)" \
 		"$((8 + n + $(jq '[.[] | .data_offsets? // empty | .[1]] | max' header)))"
-	run falcon-work --json --eval now.safetensors tiny.job
+	run bash -c "falcon-work --json --eval now.safetensors tiny.job 2>eval.err"
 	same "status of --eval ($output)" "$status" 0
 	same samples "$(jq .total <<<"$output")" 256
 	sync export - >out

@@ -91,7 +91,7 @@ through() {
 	serve --set optimizer.lr=1000 --set optimizer.weight-decay=1 --set job.epochs=20
 	work reader
 	ended "$pid" reader 1
-	same "lines ($(cat reader.err))" "$(grep -c . reader.err)" 1
+	same "lines ($(cat reader.err))" "$(grep -c . reader.err)" 2
 	has "$(cat reader.err)" "refused: diverged"
 }
 
@@ -115,13 +115,13 @@ through() {
 	ended "$reader" reader
 }
 
-@test "data that are not the job's: one line, status 2" {
+@test "data that are not the job's: one line beside the need, status 2" {
 	serve
 	cp -r tiny wrong
 	printf 'x' | dd of=wrong/images bs=1 seek=100 conv=notrunc status=none
 	work wrong --data wrong
 	ended "$pid" wrong 2
-	same "lines ($(cat wrong.err))" "$(grep -c . wrong.err)" 1
+	same "lines ($(cat wrong.err))" "$(grep -c . wrong.err)" 2
 	has "$(cat wrong.err)" "falcon-work: wrong: not the training data of the job"
 }
 
