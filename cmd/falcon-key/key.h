@@ -12,9 +12,10 @@
 
 /* What a command is asked for; NULL: not given. */
 struct options {
-	const char *keyring, *role, *name, *expires, *key;
+	const char *keyring, *role, *name, *expires, *key, *coordinator;
 	const char *fingerprint; /* of the key to be revoked */
-	bool add;
+	const char *public;      /* the key to be added, made elsewhere */
+	bool add, shared;
 };
 
 /* One line on stderr; returns `status`. */
@@ -30,6 +31,7 @@ int read_keys(const char *path, struct text *text);
 int cmd_init(const struct options *o, const char *const *arg, size_t n);
 int cmd_add(const struct options *o, const char *const *arg, size_t n);
 int cmd_new(const struct options *o, const char *const *arg, size_t n);
+int cmd_public(const struct options *o, const char *const *arg, size_t n);
 int cmd_revoke(const struct options *o, const char *const *arg, size_t n);
 int cmd_show(const struct options *o, const char *const *arg, size_t n);
 int cmd_pair(const struct options *o, const char *const *arg, size_t n);

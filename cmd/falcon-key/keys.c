@@ -1,4 +1,5 @@
-/* The commands of the keyring and of clients' keys: init, add, new, revoke, show. */
+/* The commands of the keyring and of clients' keys: init, add, new, public, revoke, show.
+ */
 #include "key.h"
 
 #include "base/err.h"
@@ -16,25 +17,26 @@
 
 #define LINE_MAX_BYTES 256 /* the longest line that falcon-key writes is shorter */
 
-/* "NAME ROLE KEY", with what follows, to `out` of LINE_MAX_BYTES in locked memory. */
+/* "NAME ROLE KEY", with what follows, to `out` of LINE_MAX_BYTES in locked memory; `kind`
+ * stands before the key. */
 static void
-key_line(char *out, const char *name, const char *role,
+key_line(char *out, const char *name, const char *role, const char *kind,
 	 const uint8_t key[static FAL_KEY_BYTES], const char *rest)
 {
 	char text[FAL_KEY_TEXT + 1];
 	fal_key_encode(key, text);
-	snprintf(out, LINE_MAX_BYTES, "%s %s %s%s\n", name, role, text, rest);
+	snprintf(out, LINE_MAX_BYTES, "%s %s %s%s%s\n", name, role, kind, text, rest);
 	fal_secret_wipe(text, sizeof(text));
 }
 
 static void
-client_line(char *out, const char *name, const char *role,
-	    const uint8_t psk[static FAL_KEY_BYTES],
+client_line(char *out, const char *name, const char *role, const char *kind,
+	    const uint8_t key[static FAL_KEY_BYTES],
 	    const uint8_t server[static FAL_KEY_BYTES])
 {
 	char rest[1 + FAL_KEY_TEXT + 1] = " ";
 	fal_key_encode(server, rest + 1);
-	key_line(out, name, role, psk, rest);
+	key_line(out, name, role, kind, key, rest);
 }
 
 /* falcon-key init DIR */
@@ -57,12 +59,12 @@ cmd_init(const struct options *o, const char *const *arg, size_t n)
 	const char *text[FILES] = { s->keyring };
 	uint8_t public[FAL_KEY_BYTES];
 	fal_noise_keypair(s->secret, public);
-	key_line(s->keyring, "coordinator", "self", s->secret, "");
+	key_line(s->keyring, "coordinator", "self", "", s->secret, "");
 	for (unsigned r = FAL_ROLE_OBSERVE; r <= FAL_ROLE_ALL; r++) {
 		const char *role = fal_role_name((enum fal_role)r);
 		fal_random_bytes(s->psk, sizeof(s->psk));
-		key_line(s->keyring + strlen(s->keyring), role, role, s->psk, "");
-		client_line(s->client[r], role, role, s->psk, public);
+		key_line(s->keyring + strlen(s->keyring), role, role, "", s->psk, "");
+		client_line(s->client[r], role, role, "", s->psk, public);
 		text[r] = s->client[r];
 	}
 	int err = dir_create(dir, name, text, FILES);
@@ -138,8 +140,8 @@ print_client(const char *client)
 	return FAL_EXIT_DONE;
 }
 
-/* Hands out the client's line and then puts the keyring's line in place: a key that
- * nobody has got is not left in the keyring. */
+/* Hands out the client's line (NULL: it has its key) and then puts the keyring's line in
+ * place: a key that nobody has got is not left in the keyring. */
 static int
 hand_out(const struct options *o, const char *path, const struct text *old,
 	 const char *add, const char *client)
@@ -157,7 +159,8 @@ hand_out(const struct options *o, const char *path, const struct text *old,
 		goto free_text;
 	}
 	fal_keyring_free(kr);
-	status = o->add ? write_client(o, client, &made) : print_client(client);
+	if (client != NULL)
+		status = o->add ? write_client(o, client, &made) : print_client(client);
 	if (status != FAL_EXIT_DONE)
 		goto free_text;
 	int err = file_replace(path, text, n);
@@ -172,15 +175,50 @@ free_text:
 	return status;
 }
 
+/* Has the keyring a key of this name, or this key? */
 static bool
-has_name(const struct fal_keyring *kr, const char *name)
+has_key(const struct fal_keyring *kr, const struct options *o,
+	const uint8_t public[static FAL_KEY_BYTES])
 {
 	size_t n;
 	const struct fal_key *key = fal_keyring_keys(kr, &n);
 	for (size_t i = 0; i < n; i++)
-		if (strcmp(key[i].name, name) == 0)
+		if (strcmp(key[i].name, o->name) == 0 &&
+		    (o->public == NULL ||
+		     (key[i].public != NULL &&
+		      memcmp(key[i].public, public, FAL_KEY_BYTES) == 0)))
 			return true;
 	return false;
+}
+
+/* A client's key: what goes into its file, what goes into the keyring, as text. */
+struct made {
+	uint8_t secret[FAL_KEY_BYTES]; /* or the PSK */
+	char keyring[LINE_MAX_BYTES], client[LINE_MAX_BYTES];
+};
+
+/* Draws a key for whoever has the coordinator's key `server`; with `public`, that is its
+ * public half, and its secret one is elsewhere. */
+static void
+make_key(struct made *m, const struct options *o, uint8_t public[static FAL_KEY_BYTES],
+	 const uint8_t server[static FAL_KEY_BYTES])
+{
+	char name[FAL_NAME_MAX + 1], rest[32] = "", print[FAL_KEY_FINGERPRINT + 1];
+	if (o->shared)
+		fal_random_bytes(m->secret, sizeof(m->secret));
+	else if (o->public == NULL)
+		fal_noise_keypair(m->secret, public);
+	const uint8_t *shown = o->shared ? m->secret : public;
+	fal_key_fingerprint(shown, print);
+	if (o->name != NULL)
+		snprintf(name, sizeof(name), "%s", o->name);
+	else
+		snprintf(name, sizeof(name), "%s-%.8s", o->role, print);
+	if (o->expires != NULL)
+		snprintf(rest, sizeof(rest), " %s", o->expires);
+	key_line(m->keyring, name, o->role, o->shared ? "" : FAL_KEY_PUBLIC, shown, rest);
+	client_line(m->client, name, o->role, o->shared ? "" : FAL_KEY_SECRET, m->secret,
+		    server);
 }
 
 /* falcon-key add and new, with the keyring's text at hand. */
@@ -189,42 +227,46 @@ new_key(const char *path, const struct text *old, const struct options *o)
 {
 	struct fal_diag diag;
 	struct fal_keyring *kr;
+	uint8_t public[FAL_KEY_BYTES] = { 0 };
 	int err = fal_keyring_parse(old->p, old->n, path, &kr, &diag);
 	if (err < 0)
 		return say(err == FAL_ENOMEM ? FAL_EXIT_NO : FAL_EXIT_USAGE, "%s",
 			   diag.text);
-	struct {
-		uint8_t psk[FAL_KEY_BYTES];
-		char keyring[LINE_MAX_BYTES], client[LINE_MAX_BYTES];
-	} *s = NULL;
+	struct made *m = NULL;
 	int status;
-	if (o->add && has_name(kr, o->name)) {
-		status = say(FAL_EXIT_USAGE, "%s: has a key '%s' already", o->keyring,
-			     o->name);
+	if (o->public != NULL)
+		(void)fal_key_decode(o->public, strlen(o->public), public);
+	if (o->add && has_key(kr, o, public)) {
+		status = say(FAL_EXIT_USAGE, "%s: has %s key '%s' already", o->keyring,
+			     o->public != NULL ? "this" : "a", o->name);
 		goto free_keyring;
 	}
-	s = fal_secret_alloc(sizeof(*s));
-	if (s == NULL) {
+	m = fal_secret_alloc(sizeof(*m));
+	if (m == NULL) {
 		status = fail(path, FAL_ENOMEM);
 		goto free_keyring;
 	}
-	uint8_t public[FAL_KEY_BYTES];
-	char name[FAL_NAME_MAX + 1], rest[32] = "", print[FAL_KEY_FINGERPRINT + 1];
-	fal_noise_public(fal_keyring_secret(kr), public);
-	fal_random_bytes(s->psk, sizeof(s->psk));
-	fal_key_fingerprint(s->psk, print);
-	if (o->name != NULL)
-		snprintf(name, sizeof(name), "%s", o->name);
-	else
-		snprintf(name, sizeof(name), "%s-%.8s", o->role, print);
-	if (o->expires != NULL)
-		snprintf(rest, sizeof(rest), " %s", o->expires);
-	key_line(s->keyring, name, o->role, s->psk, rest);
-	client_line(s->client, name, o->role, s->psk, public);
-	status = hand_out(o, path, old, s->keyring, s->client);
-	fal_secret_free(s);
+	make_key(m, o, public, fal_keyring_public(kr));
+	status = hand_out(o, path, old, m->keyring, o->public == NULL ? m->client : NULL);
+	fal_secret_free(m);
 free_keyring:
 	fal_keyring_free(kr);
+	return status;
+}
+
+/* falcon-key new --coordinator KEY: a client makes its own. */
+static int
+own_key(const struct options *o)
+{
+	uint8_t server[FAL_KEY_BYTES], public[FAL_KEY_BYTES];
+	if (fal_key_decode(o->coordinator, strlen(o->coordinator), server) < 0)
+		return say(FAL_EXIT_USAGE, "--coordinator: not base64 of 32 bytes");
+	struct made *m = fal_secret_alloc(sizeof(*m));
+	if (m == NULL)
+		return fail("standard output", FAL_ENOMEM);
+	make_key(m, o, public, server);
+	const int status = print_client(m->client);
+	fal_secret_free(m);
 	return status;
 }
 
@@ -261,8 +303,17 @@ make(struct options *o, const char *command)
 	int64_t end;
 	if (o->role == NULL)
 		o->role = fal_role_name(FAL_ROLE_WORK);
-	if (o->keyring == NULL)
-		return say(FAL_EXIT_USAGE, "%s: --keyring FILE is missing", command);
+	const bool own = o->coordinator != NULL;
+	if ((o->keyring == NULL) != own)
+		return say(FAL_EXIT_USAGE,
+			   own ? "%s: --keyring and --coordinator exclude each other"
+			       : "%s: --keyring FILE is missing",
+			   command);
+	if (own && (o->shared || o->expires != NULL))
+		return say(FAL_EXIT_USAGE, "%s: --shared and --expires are the keyring's",
+			   command);
+	if (o->public != NULL && o->shared)
+		return say(FAL_EXIT_USAGE, "%s: a PUBLIC key is not shared", command);
 	if (fal_role_parse(o->role, &parsed) < 0)
 		return say(FAL_EXIT_USAGE,
 			   "--role: '%s' is not observe, work, shard, control or all",
@@ -275,21 +326,25 @@ make(struct options *o, const char *command)
 			   "--expires: '%s' is not a date YYYY-MM-DD or a time "
 			   "YYYY-MM-DDThh:mm:ssZ",
 			   o->expires);
-	return change(o, new_key);
+	return own ? own_key(o) : change(o, new_key);
 }
 
-/* falcon-key add --keyring FILE … NAME */
+/* falcon-key add --keyring FILE … NAME [PUBLIC] */
 int
 cmd_add(const struct options *o, const char *const *arg, size_t n)
 {
 	struct options add = *o;
-	(void)n;
+	uint8_t key[FAL_KEY_BYTES];
 	add.add = true;
 	add.name = arg[0];
+	add.public = n > 1 ? arg[1] : NULL;
+	if (n > 1 && fal_key_decode(arg[1], strlen(arg[1]), key) < 0)
+		return say(FAL_EXIT_USAGE,
+			   "add: the PUBLIC key is not base64 of 32 bytes");
 	return make(&add, "add");
 }
 
-/* falcon-key new --keyring FILE … */
+/* falcon-key new --keyring FILE …, new --coordinator KEY … */
 int
 cmd_new(const struct options *o, const char *const *arg, size_t n)
 {
@@ -308,7 +363,7 @@ is_revoked(const struct fal_keyring *kr, unsigned line, const struct options *o)
 	for (size_t i = 0; i < n; i++) {
 		if (key[i].line != line || strcmp(key[i].name, o->name) != 0)
 			continue;
-		fal_key_fingerprint(key[i].psk, print);
+		fal_key_print(&key[i], print);
 		return o->fingerprint == NULL || strcmp(print, o->fingerprint) == 0;
 	}
 	return false;
@@ -372,10 +427,10 @@ cmd_revoke(const struct options *o, const char *const *arg, size_t n)
 
 /* One row of the table; `expires` as in struct fal_key. */
 static void
-show_row(const char *name, const char *role, int64_t expires,
-	 const uint8_t key[static FAL_KEY_BYTES])
+show_row(const char *name, const char *role, int64_t expires, const char *print,
+	 const char *kind)
 {
-	char date[24] = "-", print[FAL_KEY_FINGERPRINT + 1];
+	char date[24] = "-";
 	if (expires != INT64_MAX) {
 		const bool day = expires % (24 * 3600) == 0;
 		const time_t last = (time_t)expires - (day ? 1 : 0);
@@ -384,53 +439,105 @@ show_row(const char *name, const char *role, int64_t expires,
 			strftime(date, sizeof(date),
 				 day ? "%Y-%m-%d" : "%Y-%m-%dT%H:%M:%SZ", &tm);
 	}
-	fal_key_fingerprint(key, print);
-	printf("%-20s %-8s %-20s %s%s\n", name, role, date, print,
+	printf("%-20s %-8s %-20s %s%s%s\n", name, role, date, print, kind,
 	       (int64_t)time(NULL) >= expires ? " expired" : "");
+}
+
+static void
+show_self(const char *name, const uint8_t public[static FAL_KEY_BYTES])
+{
+	char print[FAL_KEY_FINGERPRINT + 1];
+	fal_key_fingerprint(public, print);
+	show_row(name, "self", INT64_MAX, print, "");
+}
+
+static const char *
+kind_of(bool is_shared)
+{
+	return is_shared ? " shared" : "";
 }
 
 static void
 show_keyring(const struct fal_keyring *kr)
 {
-	uint8_t public[FAL_KEY_BYTES];
+	char print[FAL_KEY_FINGERPRINT + 1];
 	size_t n;
 	const struct fal_key *key = fal_keyring_keys(kr, &n);
-	fal_noise_public(fal_keyring_secret(kr), public);
-	show_row(fal_keyring_self(kr), "self", INT64_MAX, public);
-	for (size_t i = 0; i < n; i++)
-		show_row(key[i].name, fal_role_name(key[i].role), key[i].expires,
-			 key[i].psk);
+	show_self(fal_keyring_self(kr), fal_keyring_public(kr));
+	for (size_t i = 0; i < n; i++) {
+		fal_key_print(&key[i], print);
+		show_row(key[i].name, fal_role_name(key[i].role), key[i].expires, print,
+			 kind_of(key[i].public == NULL));
+	}
+}
+
+static void
+show_client(const struct fal_client_key *key)
+{
+	char print[FAL_KEY_FINGERPRINT + 1];
+	fal_client_key_print(key, print);
+	show_row(key->name, fal_role_name(key->role), INT64_MAX, print,
+		 kind_of(!key->is_static));
+	show_self("coordinator", key->server);
+}
+
+/* A file of keys, whichever it is: one of the two results, the other is NULL.  An exit
+ * code. */
+static int
+read_either(const char *path, struct fal_keyring **kr, struct fal_client_key **client)
+{
+	struct text text;
+	struct fal_diag diag;
+	*kr = NULL;
+	*client = NULL;
+	int status = read_keys(path, &text);
+	if (status != FAL_EXIT_DONE)
+		return status;
+	/* Only a client's key has a coordinator's key at the end of its line. */
+	if (fal_client_key_parse(text.p, text.n, path, client, NULL) < 0 &&
+	    fal_keyring_parse(text.p, text.n, path, kr, &diag) < 0)
+		status = say(FAL_EXIT_USAGE, "%s", diag.text);
+	fal_secret_free(text.p);
+	return status;
 }
 
 /* falcon-key show FILE */
 int
 cmd_show(const struct options *o, const char *const *arg, size_t n)
 {
-	const char *path = arg[0];
-	(void)o, (void)n;
-	static const char header[] =
-		"NAME                 ROLE     EXPIRES              FINGERPRINT";
-	struct text text;
-	struct fal_diag diag;
 	struct fal_client_key *client;
 	struct fal_keyring *kr;
-	int status = read_keys(path, &text);
-	if (status != FAL_EXIT_DONE)
-		return status;
-	/* Only a client's key has a coordinator's key at the end of its line. */
-	if (fal_client_key_parse(text.p, text.n, path, &client, NULL) == FAL_OK) {
-		puts(header);
-		show_row(client->name, fal_role_name(client->role), INT64_MAX,
-			 client->psk);
-		show_row("coordinator", "self", INT64_MAX, client->server);
-		fal_secret_free(client);
-	} else if (fal_keyring_parse(text.p, text.n, path, &kr, &diag) == FAL_OK) {
-		puts(header);
+	(void)o, (void)n;
+	const int status = read_either(arg[0], &kr, &client);
+	if (status == FAL_EXIT_DONE)
+		puts("NAME                 ROLE     EXPIRES              FINGERPRINT");
+	if (client != NULL)
+		show_client(client);
+	if (kr != NULL)
 		show_keyring(kr);
-		fal_keyring_free(kr);
-	} else {
-		status = say(FAL_EXIT_USAGE, "%s", diag.text);
+	fal_secret_free(client);
+	fal_keyring_free(kr);
+	return fal_cli_finish(PROG, status);
+}
+
+/* falcon-key public FILE */
+int
+cmd_public(const struct options *o, const char *const *arg, size_t n)
+{
+	struct fal_client_key *client;
+	struct fal_keyring *kr;
+	char text[FAL_KEY_TEXT + 1];
+	(void)o, (void)n;
+	int status = read_either(arg[0], &kr, &client);
+	if (client != NULL && !client->is_static) {
+		status = say(FAL_EXIT_USAGE, "%s: a shared key has no public half",
+			     arg[0]);
+	} else if (status == FAL_EXIT_DONE) {
+		fal_key_encode(kr != NULL ? fal_keyring_public(kr) : client->public,
+			       text);
+		puts(text);
 	}
-	fal_secret_free(text.p);
+	fal_secret_free(client);
+	fal_keyring_free(kr);
 	return fal_cli_finish(PROG, status);
 }

@@ -29,7 +29,15 @@ read_keys(const char *path, struct text *text)
 }
 
 /* Options that a command takes. */
-enum { KEYRING = 1, ROLE = 2, NAME = 4, EXPIRES = 8, KEY = 16 };
+enum {
+	KEYRING = 1,
+	ROLE = 2,
+	NAME = 4,
+	EXPIRES = 8,
+	KEY = 16,
+	SHARED = 32,
+	COORDINATOR = 64
+};
 
 static const struct command {
 	const char *name, *takes;
@@ -38,8 +46,11 @@ static const struct command {
 	int (*run)(const struct options *o, const char *const *arg, size_t n);
 } commands[] = {
 	{ "init", "one DIR", 1, 1, 0, cmd_init },
-	{ "add", "one NAME", 1, 1, KEYRING | ROLE | EXPIRES, cmd_add },
-	{ "new", "no operand", 0, 0, KEYRING | ROLE | NAME | EXPIRES, cmd_new },
+	{ "add", "a NAME and perhaps a PUBLIC key", 1, 2,
+	  KEYRING | ROLE | EXPIRES | SHARED, cmd_add },
+	{ "new", "no operand", 0, 0,
+	  KEYRING | ROLE | NAME | EXPIRES | SHARED | COORDINATOR, cmd_new },
+	{ "public", "one FILE", 1, 1, 0, cmd_public },
 	{ "revoke", "a NAME and perhaps a FINGERPRINT", 1, 2, KEYRING, cmd_revoke },
 	{ "show", "one FILE", 1, 1, 0, cmd_show },
 	{ "pair", "one FILE", 1, 1, 0, cmd_pair },
@@ -55,12 +66,14 @@ run(const struct fal_cli *cli, const struct options *o)
 	const unsigned given =
 		(o->keyring != NULL ? KEYRING : 0) | (o->role != NULL ? ROLE : 0) |
 		(o->name != NULL ? NAME : 0) | (o->expires != NULL ? EXPIRES : 0) |
-		(o->key != NULL ? KEY : 0);
+		(o->key != NULL ? KEY : 0) | (o->shared ? SHARED : 0) |
+		(o->coordinator != NULL ? COORDINATOR : 0);
 	while (c < end && strcmp(cli->arg[0], c->name) != 0)
 		c++;
 	if (c == end)
 		return say(FAL_EXIT_USAGE,
-			   "%s: not init, add, new, revoke, show, pair, sign or verify",
+			   "%s: not init, add, new, public, revoke, show, pair, sign or "
+			   "verify",
 			   cli->arg[0]);
 	if ((given & ~c->options) != 0)
 		return say(FAL_EXIT_USAGE, "%s: an option that it does not take",
@@ -86,13 +99,18 @@ main(int argc, char **argv)
 		  "add, new: the last day of the key, or its end, UTC", "YYYY-MM-DD" },
 		{ "max-memory", 0, FAL_OPT_SIZE, &max_memory, "no more memory than this",
 		  "SIZE" },
+		{ "shared", 0, FAL_OPT_FLAG, &o.shared,
+		  "add, new: a key that the keyring has, too, not half of a pair", NULL },
+		{ "coordinator", 'c', FAL_OPT_TEXT, &o.coordinator,
+		  "new: the coordinator's public key; no keyring is changed", "KEY" },
 		{ "key", 'k', FAL_OPT_TEXT, &o.key,
 		  "sign: the secret key; verify: the public one", "FILE" },
 	};
 	struct fal_cli cli = {
 		.prog = PROG,
-		.args = "init DIR | add -K FILE NAME | new -K FILE | revoke -K FILE NAME "
-			"| show FILE | pair FILE | sign -k FILE RUN | verify -k FILE "
+		.args = "init DIR | add -K FILE NAME [PUBLIC] | new -K FILE | new -c KEY "
+			"| public FILE | revoke -K FILE NAME | show FILE | pair FILE | "
+			"sign -k FILE RUN | verify -k FILE "
 			"STATEMENT [RUN]",
 		.opts = opts,
 		.n_opts = sizeof(opts) / sizeof(opts[0]),

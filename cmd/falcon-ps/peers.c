@@ -392,7 +392,7 @@ line_of(const struct fal_keyring *keyring, const struct fal_chan *c)
 	for (size_t i = 0; i < n; i++) {
 		if (strcmp(key[i].name, fal_chan_name(c)) != 0)
 			continue;
-		fal_key_fingerprint(key[i].psk, fingerprint);
+		fal_key_print(&key[i], fingerprint);
 		if (strcmp(fingerprint, fal_chan_fingerprint(c)) == 0)
 			return key[i].line;
 	}

@@ -13,6 +13,7 @@
 #define BEGIN_N (VERSION_N + 3) /* bytes that follow, length of the name */
 #define BODY_N 7                /* pattern, shard, number of suites, one suite */
 #define HEAD_N (VERSION_N + 2)  /* of the answer: verdict, suite */
+#define NOISE_1_MAX (FAL_NOISE_OVERHEAD + FAL_NOISE_STATIC)
 #define NOISE_2 (HEAD_N + FAL_NOISE_OVERHEAD)
 #define MAC_N FAL_HANDSHAKE_MAC
 #define BUILD_N(text) (1 + strlen(text))
@@ -23,7 +24,7 @@
 
 enum { FIRST_MAJOR = 4 }; /* whose layout is still ours */
 enum { BUILD_MAJOR = 6 }; /* the first that names its build */
-enum { PATTERN_NKPSK0 = 1 };
+enum { PATTERN_NKPSK0 = 1, PATTERN_IK = 2 };
 enum {
 	VERDICT_OK = 0,
 	VERDICT_VERSION = 1,
@@ -32,7 +33,7 @@ enum {
 	VERDICT_SUITE = 4
 };
 
-_Static_assert(BEGIN_N + FAL_NAME_MAX + 1 + FAL_BUILD_MAX + BODY_N + FAL_NOISE_OVERHEAD +
+_Static_assert(BEGIN_N + FAL_NAME_MAX + 1 + FAL_BUILD_MAX + BODY_N + NOISE_1_MAX +
 			       MAC_N <=
 		       FAL_HANDSHAKE_MAX,
 	       "the longest client of ours fits");
@@ -120,18 +121,25 @@ mac_key(const uint8_t public[static FAL_KEY_BYTES],
 
 /* --- the client --- */
 
+static enum fal_noise_pattern
+pattern_of(const struct fal_client_key *key)
+{
+	return key->is_static ? FAL_NOISE_IK : FAL_NOISE_NKPSK0;
+}
+
 /* All but message 1 and MAC. */
 static void
-put_preamble(struct fal_buf *out, const char *name)
+put_preamble(struct fal_buf *out, const struct fal_client_key *key)
 {
-	const size_t name_n = strlen(name);
+	const size_t name_n = strlen(key->name);
+	const size_t noise_n = fal_noise_overhead(pattern_of(key), 1);
 	put_version(out);
-	fal_put_u16(out, (uint16_t)(1 + name_n + BUILD_N(fal_build()) + BODY_N +
-				    FAL_NOISE_OVERHEAD + MAC_N));
+	fal_put_u16(out, (uint16_t)(1 + name_n + BUILD_N(fal_build()) + BODY_N + noise_n +
+				    MAC_N));
 	fal_put_u8(out, (uint8_t)name_n);
-	fal_put_bytes(out, name, name_n);
+	fal_put_bytes(out, key->name, name_n);
 	put_build(out);
-	fal_put_u8(out, PATTERN_NKPSK0);
+	fal_put_u8(out, key->is_static ? PATTERN_IK : PATTERN_NKPSK0);
 	fal_put_u32(out, 0); /* the only shard */
 	fal_put_u8(out, 1);
 	fal_put_u8(out, FAL_SUITE_CHACHA20_POLY1305);
@@ -143,17 +151,19 @@ say_first(struct fal_handshake *hs, const struct fal_client_key *key)
 {
 	const struct fal_noise_opt opt = {
 		.side = FAL_NOISE_INITIATOR,
+		.pattern = pattern_of(key),
 		.prologue = hs->said,
 		.prologue_n = hs->said_n,
 		.psk = key->psk,
 		.static_key = key->server,
+		.client_key = key->is_static ? key->secret : NULL,
 	};
 	int err = fal_noise_new(&opt, &hs->noise);
 	if (err == FAL_OK)
 		err = fal_noise_write(hs->noise, NULL, 0, hs->said + hs->said_n);
 	if (err < 0)
 		return err;
-	hs->said_n += FAL_NOISE_OVERHEAD;
+	hs->said_n += fal_noise_overhead(opt.pattern, 1);
 	fal_mac(LABEL_HELLO, hs->mac_key, hs->said, hs->said_n, hs->said + hs->said_n);
 	hs->said_n += MAC_N;
 	return FAL_OK;
@@ -169,9 +179,9 @@ fal_handshake_begin(const struct fal_client_key *key, struct fal_buf *out,
 	memset(hs, 0, sizeof(*hs));
 	mac_key(key->server, key->psk, hs->mac_key);
 	memcpy(hs->name, key->name, sizeof(hs->name));
-	fal_key_fingerprint(key->psk, hs->fingerprint);
+	fal_client_key_print(key, hs->fingerprint);
 	const size_t from = out->n;
-	put_preamble(out, key->name);
+	put_preamble(out, key);
 	int err = out->err;
 	if (err < 0)
 		goto free_hs;
@@ -225,7 +235,8 @@ read_refusal(struct fal_handshake *h, const uint8_t *p, struct fal_rd *r,
 	case VERDICT_VERSION:
 		return tell_versions(diag, FAL_EVERSION, build, major, minor);
 	case VERDICT_PATTERN:
-		return fal_diag_set(diag, FAL_EVERSION, "it has no such handshake");
+		return fal_diag_set(diag, FAL_EVERSION,
+				    "it takes no such handshake of this key");
 	case VERDICT_SHARD:
 		return fal_diag_set(diag, FAL_EVERSION, "it has no such shard");
 	case VERDICT_SUITE:
@@ -385,6 +396,12 @@ refuse(const struct fal_keyring *kr, const struct fal_greeting *g, uint8_t verdi
 	return out->err < 0 ? out->err : FAL_EVERSION;
 }
 
+static enum fal_noise_pattern
+pattern_taken(const struct fal_key *key)
+{
+	return key->public != NULL ? FAL_NOISE_IK : FAL_NOISE_NKPSK0;
+}
+
 /* Reads what stands between name and MAC: message 1 goes to `*msg`, what speaks against
  * it is the result. */
 static uint8_t
@@ -397,15 +414,19 @@ read_body(const struct fal_greeting *g, const uint8_t **msg, struct fal_diag *di
 		tell_versions(diag, 0, g->build, g->major, g->minor);
 		return VERDICT_VERSION;
 	}
+	/* What both have in common makes the MAC of a static key, and no session. */
+	const bool is_static = g->key->public != NULL;
 	const uint8_t pattern = fal_get_u8(&r);
-	if (r.err == 0 && pattern != PATTERN_NKPSK0) {
-		fal_diag_set(diag, 0, "handshake %u is not spoken here", pattern);
+	if (r.err == 0 && pattern != (is_static ? PATTERN_IK : PATTERN_NKPSK0)) {
+		fal_diag_set(diag, 0, "key '%s': handshake %u is not taken of it",
+			     g->name, pattern);
 		return VERDICT_PATTERN;
 	}
 	const uint32_t shard = fal_get_u32(&r);
 	const size_t suites_n = fal_get_u8(&r);
 	const uint8_t *suites = fal_get_bytes(&r, suites_n);
-	const uint8_t *noise = fal_get_bytes(&r, FAL_NOISE_OVERHEAD);
+	const uint8_t *noise =
+		fal_get_bytes(&r, fal_noise_overhead(pattern_taken(g->key), 1));
 	if (r.err < 0 || r.n != 0) {
 		fal_diag_set(diag, 0, "a handshake of a length that none has");
 		return VERDICT_OK;
@@ -461,14 +482,16 @@ fal_handshake_answer(const struct fal_keyring *kr, const struct fal_greeting *g,
 		return FAL_EFORMAT;
 	const struct fal_noise_opt opt = {
 		.side = FAL_NOISE_RESPONDER,
+		.pattern = pattern_taken(g->key),
 		.prologue = g->p,
 		.prologue_n = (size_t)(msg - g->p),
 		.psk = g->key->psk,
 		.static_key = fal_keyring_secret(kr),
+		.client_key = g->key->public,
 	};
 	int err = fal_noise_new(&opt, &ns);
 	if (err == FAL_OK) {
-		err = fal_noise_read(ns, msg, FAL_NOISE_OVERHEAD, NULL);
+		err = fal_noise_read(ns, msg, fal_noise_overhead(opt.pattern, 1), NULL);
 		if (err == FAL_OK)
 			err = welcome(ns, &new, out);
 		fal_noise_free(ns);
@@ -480,7 +503,7 @@ fal_handshake_answer(const struct fal_keyring *kr, const struct fal_greeting *g,
 	}
 	memcpy(new.name, g->name, sizeof(new.name));
 	memcpy(new.build, g->build, sizeof(new.build));
-	fal_key_fingerprint(g->key->psk, new.fingerprint);
+	fal_key_print(g->key, new.fingerprint);
 	*s = new;
 	return FAL_OK;
 }

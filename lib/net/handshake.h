@@ -1,4 +1,5 @@
-/* The handshake of two ends of a stream, by sec/noise.h.  Bytes in, bytes out.
+/* The handshake of two ends of a stream, by sec/noise.h: with a shared key NKpsk0,
+ * pattern 1, with a static key of the client's IK, pattern 2.  Bytes in, bytes out.
  *
  *     client   "FALC", u16 major, u16 minor, u16 bytes that follow,
  *              u8 k, k bytes of key name, u8 b, b bytes of build,
@@ -11,8 +12,10 @@
  * What the client says before message 1 is the prologue.  All but the client's third line
  * and the Noise messages is the same in every major version from 4 on (the builds from 6
  * on, where both ends are), so that versions that do not understand one another can say
- * so, and be believed.  The MAC proves the key
- * before the server computes anything that costs; only then it says a word.
+ * so, and be believed.  The MAC proves the key before the server computes anything that
+ * costs; only then it says a word.  With a static key it is made with what the two have
+ * in common (fal_noise_common), which the server knows of each before anybody comes: so
+ * who knows public keys alone can make none.
  */
 #ifndef FAL_NET_HANDSHAKE_H
 #define FAL_NET_HANDSHAKE_H
@@ -35,7 +38,7 @@ struct fal_session {
 	struct fal_seal tx, rx; /* the receiver's to wipe */
 	char name[FAL_NAME_MAX + 1];
 	enum fal_role role;
-	char fingerprint[FAL_KEY_FINGERPRINT + 1]; /* of the PSK */
+	char fingerprint[FAL_KEY_FINGERPRINT + 1]; /* of the key */
 	size_t used;                               /* bytes of input that were read */
 	/* Of the peer: */
 	uint16_t minor;                /* version */

@@ -89,7 +89,7 @@ judge(struct guest *g)
 	for (size_t i = 0; i < n && why != NULL; i++) {
 		if (strcmp(key[i].name, fal_chan_name(g->chan)) != 0)
 			continue;
-		fal_key_fingerprint(key[i].psk, fingerprint);
+		fal_key_print(&key[i], fingerprint);
 		if (strcmp(fingerprint, fal_chan_fingerprint(g->chan)) != 0)
 			continue;
 		g->expires = key[i].expires;

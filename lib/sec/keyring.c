@@ -31,7 +31,8 @@ struct lines {
 };
 
 struct fal_keyring {
-	uint8_t *secrets; /* locked: own static key, stand-in, then the clients' */
+	uint8_t *secrets; /* locked: own static key, stand-in, then the clients' PSKs */
+	uint8_t *publics; /* the clients', at the same places but the first two */
 	uint8_t public[FAL_KEY_BYTES];
 	char self[FAL_NAME_MAX + 1];
 	unsigned self_line;   /* 0: not seen yet */
@@ -152,6 +153,19 @@ fal_key_fingerprint(const uint8_t key[static FAL_KEY_BYTES],
 	fal_hex(digest, FAL_KEY_FINGERPRINT / 2, out);
 }
 
+void
+fal_key_print(const struct fal_key *key, char out[static FAL_KEY_FINGERPRINT + 1])
+{
+	fal_key_fingerprint(key->public != NULL ? key->public : key->psk, out);
+}
+
+void
+fal_client_key_print(const struct fal_client_key *key,
+		     char out[static FAL_KEY_FINGERPRINT + 1])
+{
+	fal_key_fingerprint(key->is_static ? key->public : key->psk, out);
+}
+
 /* Says FILE:LINE: `what`, and quotes `f` unless it is NULL. */
 static int
 bad_line(const struct lines *l, const char *what, const struct field *f)
@@ -253,6 +267,19 @@ line_role(const struct lines *l, enum fal_role *role)
 			quotable(&l->field[1], "abcdefghijklmnopqrstuvwxyz"));
 }
 
+/* Whether field 2 begins with this word, which is then taken away. */
+static bool
+line_is(struct lines *l, const char *word)
+{
+	struct field *f = &l->field[2];
+	const size_t n = strlen(word);
+	if (f->n < n || memcmp(f->p, word, n) != 0)
+		return false;
+	f->p += n;
+	f->n -= n;
+	return true;
+}
+
 static int
 line_key(const struct lines *l, size_t i, uint8_t key[static FAL_KEY_BYTES])
 {
@@ -279,15 +306,19 @@ self_line(const struct lines *l, struct fal_keyring *kr)
 
 /* The line "NAME ROLE KEY [EXPIRY]". */
 static int
-client_line(const struct lines *l, struct fal_keyring *kr)
+client_line(struct lines *l, struct fal_keyring *kr)
 {
 	uint8_t *psk = kr->secrets + (2 + kr->n) * FAL_KEY_BYTES;
-	struct fal_key key = { .line = l->number, .expires = INT64_MAX, .psk = psk };
+	uint8_t *public =
+		line_is(l, FAL_KEY_PUBLIC) ? kr->publics + kr->n * FAL_KEY_BYTES : NULL;
+	struct fal_key key = {
+		.line = l->number, .expires = INT64_MAX, .public = public, .psk = psk
+	};
 	int err = line_name(l, key.name);
 	if (err == FAL_OK)
 		err = line_role(l, &key.role);
 	if (err == FAL_OK)
-		err = line_key(l, 2, psk);
+		err = line_key(l, 2, public != NULL ? public : psk);
 	if (err < 0)
 		return err;
 	if (l->fields == 4) {
@@ -326,6 +357,22 @@ sort_keys(struct fal_keyring *kr, struct lines *l)
 	return FAL_OK;
 }
 
+/* What the coordinator has in common with the holder of each static key. */
+static int
+find_common(struct fal_keyring *kr, struct lines *l)
+{
+	for (size_t i = 0; i < kr->n; i++) {
+		const struct fal_key *key = &kr->keys[i];
+		if (key->public == NULL ||
+		    fal_noise_common(FAL_NOISE_RESPONDER, kr->secrets, key->public,
+				     kr->secrets + (key->psk - kr->secrets)) == FAL_OK)
+			continue;
+		l->number = key->line;
+		return bad_line(l, "a public key that is none, of small order", NULL);
+	}
+	return FAL_OK;
+}
+
 /* An empty keyring with room for a key on each of `lines` lines. */
 static struct fal_keyring *
 keyring_new(size_t lines)
@@ -335,7 +382,8 @@ keyring_new(size_t lines)
 		return NULL;
 	kr->keys = fal_calloc(lines, sizeof(*kr->keys));
 	kr->secrets = fal_secret_alloc((2 + lines) * FAL_KEY_BYTES);
-	if (kr->keys == NULL || kr->secrets == NULL) {
+	kr->publics = fal_calloc(lines, FAL_KEY_BYTES);
+	if (kr->keys == NULL || kr->secrets == NULL || kr->publics == NULL) {
 		fal_keyring_free(kr);
 		return NULL;
 	}
@@ -381,6 +429,8 @@ fal_keyring_parse(const char *text, size_t n, const char *file, struct fal_keyri
 				   file);
 	if (err == FAL_OK)
 		err = sort_keys(kr, &l);
+	if (err == FAL_OK)
+		err = find_common(kr, &l);
 	if (err < 0) {
 		fal_keyring_free(kr);
 		return err;
@@ -396,6 +446,7 @@ fal_keyring_free(struct fal_keyring *kr)
 	if (kr == NULL)
 		return;
 	fal_secret_free(kr->secrets);
+	free(kr->publics);
 	free(kr->keys);
 	free(kr);
 }
@@ -443,6 +494,35 @@ fal_keyring_find(const struct fal_keyring *kr, const char *name, int64_t now,
 }
 
 int
+fal_client_key_static(struct fal_client_key *key,
+		      const uint8_t secret[static FAL_KEY_BYTES])
+{
+	key->is_static = true;
+	memmove(key->secret, secret, FAL_KEY_BYTES);
+	fal_noise_public(secret, key->public);
+	return fal_noise_common(FAL_NOISE_INITIATOR, secret, key->server, key->psk);
+}
+
+/* The fields of a client's key. */
+static int
+client_key(struct lines *l, struct fal_client_key *key)
+{
+	const bool is_static = line_is(l, FAL_KEY_SECRET);
+	int err = line_name(l, key->name);
+	if (err == FAL_OK)
+		err = line_role(l, &key->role);
+	if (err == FAL_OK)
+		err = line_key(l, 2, is_static ? key->secret : key->psk);
+	if (err == FAL_OK)
+		err = line_key(l, 3, key->server);
+	if (err == FAL_OK && is_static && fal_client_key_static(key, key->secret) < 0)
+		err = bad_line(l, "coordinator's key is none, of small order", NULL);
+	if (err == FAL_OK && (err = next_line(l)) > 0)
+		err = bad_line(l, "more than one key", NULL);
+	return err;
+}
+
+int
 fal_client_key_parse(const char *text, size_t n, const char *file,
 		     struct fal_client_key **out, struct fal_diag *diag)
 {
@@ -461,15 +541,8 @@ fal_client_key_parse(const char *text, size_t n, const char *file,
 	struct fal_client_key *key = fal_secret_alloc(sizeof(*key));
 	if (key == NULL)
 		return fal_diag_set(diag, FAL_ENOMEM, "%s: out of memory", file);
-	err = line_name(&l, key->name);
-	if (err == FAL_OK)
-		err = line_role(&l, &key->role);
-	if (err == FAL_OK)
-		err = line_key(&l, 2, key->psk);
-	if (err == FAL_OK)
-		err = line_key(&l, 3, key->server);
-	if (err == FAL_OK && (err = next_line(&l)) > 0)
-		err = bad_line(&l, "more than one key", NULL);
+	memset(key, 0, sizeof(*key));
+	err = client_key(&l, key);
 	if (err < 0) {
 		fal_secret_free(key);
 		return err;

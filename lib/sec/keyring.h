@@ -15,6 +15,8 @@
 
 #define FAL_NAME_MAX 63                   /* bytes of a name */
 #define FAL_KEY_TEXT 44                   /* characters of a key in base64 */
+#define FAL_KEY_SECRET "secret:"          /* before a client's own static key */
+#define FAL_KEY_PUBLIC "public:"          /* before its public half, in the keyring */
 #define FAL_KEY_FINGERPRINT 16            /* characters of a fingerprint */
 #define FAL_KEYRING_MAX ((size_t)4 << 20) /* bytes of a key file */
 #define FAL_KEYRING_LINES 10000
@@ -62,10 +64,15 @@ void fal_key_fingerprint(const uint8_t key[static FAL_KEY_BYTES],
 struct fal_key {
 	char name[FAL_NAME_MAX + 1];
 	enum fal_role role;
-	unsigned line;      /* of the file, from 1; 0: a stand-in */
-	int64_t expires;    /* first second in which it is dead; INT64_MAX: never */
-	const uint8_t *psk; /* FAL_KEY_BYTES, borrowed from the keyring */
+	unsigned line;   /* of the file, from 1; 0: a stand-in */
+	int64_t expires; /* first second in which it is dead; INT64_MAX: never */
+	/* FAL_KEY_BYTES each, borrowed from the keyring. */
+	const uint8_t *public; /* the client's static one; NULL: a shared key */
+	const uint8_t *psk;    /* the shared key; else what fal_noise_common makes */
 };
+
+/* The fingerprint of a key of a keyring: of its public half where it has one. */
+void fal_key_print(const struct fal_key *key, char out[static FAL_KEY_FINGERPRINT + 1]);
 
 struct fal_keyring;
 
@@ -99,9 +106,20 @@ int fal_keyring_find(const struct fal_keyring *kr, const char *name, int64_t now
 struct fal_client_key {
 	char name[FAL_NAME_MAX + 1];
 	enum fal_role role;
-	uint8_t psk[FAL_KEY_BYTES];
+	bool is_static; /* it has the keys `secret` and `public` of its own */
+	uint8_t secret[FAL_KEY_BYTES], public[FAL_KEY_BYTES];
+	uint8_t psk[FAL_KEY_BYTES];    /* as in struct fal_key */
 	uint8_t server[FAL_KEY_BYTES]; /* the coordinator's static public key */
 };
+
+/* Gives `key`, whose `server` is set, the static secret key `secret`; FAL_EAUTH where the
+ * two have nothing in common, as the coordinator's is of small order. */
+int fal_client_key_static(struct fal_client_key *key,
+			  const uint8_t secret[static FAL_KEY_BYTES]);
+
+/* Its fingerprint, the same as that of its line in the keyring. */
+void fal_client_key_print(const struct fal_client_key *key,
+			  char out[static FAL_KEY_FINGERPRINT + 1]);
 
 /* Reads a client's key file: one line besides comments; otherwise as above.  Free with
  * fal_secret_free. */

@@ -13,9 +13,26 @@
 
 enum { STEP_MESSAGE_1 = 0, STEP_MESSAGE_2 = 1, STEP_SPLIT = 2, STEP_OVER = 3 };
 
+/* The tokens of a message (section 7.1). */
+enum token { END, PSK, E, S, EE, ES, SE, SS };
+
+static const struct pattern {
+	const char name[HASH_LEN];
+	bool psk; /* "e" goes into the key as well (section 9.2) */
+	enum token message[2][5];
+} patterns[] = {
+	[FAL_NOISE_NKPSK0] = { "Noise_NKpsk0_25519_ChaChaPoly_BLAKE2b",
+			       true,
+			       { { PSK, E, ES }, { E, EE } } },
+	[FAL_NOISE_IK] = { "Noise_IK_25519_ChaChaPoly_BLAKE2b",
+			   false,
+			   { { E, ES, S, SS }, { E, EE, SE } } },
+};
+
 /* HandshakeState and SymmetricState in one (section 5).  Message i is written by the
  * side with number i, so step == side reads: it is my turn to write. */
 struct fal_noise {
+	const struct pattern *pattern;
 	int side;
 	int step;
 	uint8_t ck[HASH_LEN];       /* chaining key */
@@ -23,9 +40,11 @@ struct fal_noise {
 	uint8_t k[FAL_KEY_BYTES];   /* cipher key */
 	uint64_t nonce;             /* of the next use of k */
 	uint8_t psk[FAL_KEY_BYTES]; /* until message 1 is through */
-	uint8_t s[FAL_KEY_BYTES];   /* responder: own static secret */
-	uint8_t rs[FAL_KEY_BYTES];  /* responder's static public key, on both sides */
-	uint8_t e[FAL_KEY_BYTES];   /* own ephemeral secret */
+	uint8_t s[FAL_KEY_BYTES];   /* own static secret, if any */
+	uint8_t s_pub[FAL_KEY_BYTES];
+	uint8_t rs[FAL_KEY_BYTES]; /* static public key of the peer, the only one, if any
+				    */
+	uint8_t e[FAL_KEY_BYTES];  /* own ephemeral secret */
 	uint8_t e_pub[FAL_KEY_BYTES];
 	uint8_t re[FAL_KEY_BYTES]; /* remote ephemeral public key */
 };
@@ -110,6 +129,23 @@ mix_key_and_hash(struct fal_noise *ns, const uint8_t ikm[static FAL_KEY_BYTES])
 	sodium_memzero(out, sizeof(out));
 }
 
+/* Sealed and opened under k, and hashed as they are on the wire. */
+static void
+encrypt_and_hash(struct fal_noise *ns, const void *p, size_t n, uint8_t *out)
+{
+	fal_shared_seal(ns->k, ns->nonce++, ns->h, HASH_LEN, p, n, out);
+	mix_hash(ns, out, n + FAL_SEAL_TAG);
+}
+
+static int
+decrypt_and_hash(struct fal_noise *ns, const uint8_t *p, size_t n, uint8_t *out)
+{
+	const int err = fal_shared_open(ns->k, ns->nonce++, ns->h, HASH_LEN, p, n, out);
+	if (err == FAL_OK)
+		mix_hash(ns, p, n);
+	return err;
+}
+
 /* Token "psk", which precedes message 1. */
 static void
 token_psk(struct fal_noise *ns)
@@ -118,21 +154,34 @@ token_psk(struct fal_noise *ns)
 	sodium_memzero(ns->psk, sizeof(ns->psk));
 }
 
-/* Token "e", sent or received; with a PSK it goes into the key as well (section 9.2). */
+/* Token "e", sent or received. */
 static void
 token_e(struct fal_noise *ns, const uint8_t public[static FAL_KEY_BYTES])
 {
 	mix_hash(ns, public, FAL_KEY_BYTES);
-	mix_key(ns, public);
+	if (ns->pattern->psk)
+		mix_key(ns, public);
 }
 
-/* Token "es" of message 1 or "ee" of message 2. */
+/* Token "s", received: only one is taken. */
 static int
-token_dh(struct fal_noise *ns)
+token_rs(struct fal_noise *ns, const uint8_t *sealed)
 {
-	const bool es = ns->step == STEP_MESSAGE_1;
-	const uint8_t *secret = es && ns->side == FAL_NOISE_RESPONDER ? ns->s : ns->e;
-	const uint8_t *public = es && ns->side == FAL_NOISE_INITIATOR ? ns->rs : ns->re;
+	uint8_t rs[FAL_KEY_BYTES];
+	int err = decrypt_and_hash(ns, sealed, FAL_NOISE_STATIC, rs);
+	if (err == FAL_OK && sodium_memcmp(rs, ns->rs, sizeof(rs)) != 0)
+		err = FAL_EAUTH;
+	return err;
+}
+
+/* Tokens of two letters: the initiator's key, then the responder's. */
+static int
+token_dh(struct fal_noise *ns, enum token t)
+{
+	const bool first = t == EE || t == ES, second = t == EE || t == SE; /* e? */
+	const bool initiator = ns->side == FAL_NOISE_INITIATOR;
+	const uint8_t *secret = (initiator ? first : second) ? ns->e : ns->s;
+	const uint8_t *public = (initiator ? second : first) ? ns->re : ns->rs;
 	uint8_t shared[crypto_scalarmult_BYTES];
 
 	int err = FAL_EAUTH; /* libsodium refuses the all-zero secret */
@@ -152,32 +201,57 @@ finish(struct fal_noise *ns)
 	ns->step = STEP_OVER;
 }
 
-int
-fal_noise_new(const struct fal_noise_opt *opt, struct fal_noise **out)
+size_t
+fal_noise_overhead(enum fal_noise_pattern pattern, int message)
 {
-	static const char name[HASH_LEN] = "Noise_NKpsk0_25519_ChaChaPoly_BLAKE2b";
-	struct fal_noise *ns = fal_secret_alloc(sizeof(*ns));
-	if (ns == NULL)
-		return FAL_ENOMEM;
-	memset(ns, 0, sizeof(*ns));
-	ns->side = (int)opt->side;
-	memcpy(ns->psk, opt->psk, FAL_KEY_BYTES);
-	if (opt->side == FAL_NOISE_INITIATOR) {
-		memcpy(ns->rs, opt->static_key, FAL_KEY_BYTES);
-	} else {
-		memcpy(ns->s, opt->static_key, FAL_KEY_BYTES);
-		fal_noise_public(ns->s, ns->rs);
+	return FAL_NOISE_OVERHEAD +
+	       (pattern == FAL_NOISE_IK && message == 1 ? FAL_NOISE_STATIC : 0);
+}
+
+/* That of the message that is due. */
+static size_t
+overhead(const struct fal_noise *ns)
+{
+	return fal_noise_overhead((enum fal_noise_pattern)(ns->pattern - patterns),
+				  ns->step + 1);
+}
+
+static void
+take_keys(struct fal_noise *ns, const struct fal_noise_opt *opt)
+{
+	const bool initiator = opt->side == FAL_NOISE_INITIATOR;
+	const uint8_t *own = initiator ? opt->client_key : opt->static_key;
+	const uint8_t *peer = initiator ? opt->static_key : opt->client_key;
+	if (ns->pattern->psk)
+		memcpy(ns->psk, opt->psk, FAL_KEY_BYTES);
+	if (own != NULL) {
+		memcpy(ns->s, own, FAL_KEY_BYTES);
+		fal_noise_public(ns->s, ns->s_pub);
 	}
+	if (peer != NULL)
+		memcpy(ns->rs, peer, FAL_KEY_BYTES);
 	if (opt->ephemeral != NULL)
 		memcpy(ns->e, opt->ephemeral, FAL_KEY_BYTES);
 	else
 		fal_random_bytes(ns->e, FAL_KEY_BYTES);
 	fal_noise_public(ns->e, ns->e_pub);
+}
 
-	memcpy(ns->h, name, HASH_LEN);
-	memcpy(ns->ck, name, HASH_LEN);
+int
+fal_noise_new(const struct fal_noise_opt *opt, struct fal_noise **out)
+{
+	struct fal_noise *ns = fal_secret_alloc(sizeof(*ns));
+	if (ns == NULL)
+		return FAL_ENOMEM;
+	memset(ns, 0, sizeof(*ns));
+	ns->pattern = &patterns[opt->pattern];
+	ns->side = (int)opt->side;
+	take_keys(ns, opt);
+	memcpy(ns->h, ns->pattern->name, HASH_LEN);
+	memcpy(ns->ck, ns->pattern->name, HASH_LEN);
 	mix_hash(ns, opt->prologue, opt->prologue_n);
-	mix_hash(ns, ns->rs, FAL_KEY_BYTES); /* the pre-message */
+	mix_hash(ns, opt->side == FAL_NOISE_INITIATOR ? ns->rs : ns->s_pub,
+		 FAL_KEY_BYTES); /* the pre-message */
 	*out = ns;
 	return FAL_OK;
 }
@@ -188,24 +262,58 @@ fal_noise_free(struct fal_noise *ns)
 	fal_secret_free(ns);
 }
 
+/* One token of the message at `*at`, which is moved behind it. */
+static int
+write_token(struct fal_noise *ns, enum token t, uint8_t **at)
+{
+	if (t == PSK) {
+		token_psk(ns);
+	} else if (t == E) {
+		memcpy(*at, ns->e_pub, FAL_KEY_BYTES);
+		token_e(ns, ns->e_pub);
+		*at += FAL_KEY_BYTES;
+	} else if (t == S) {
+		encrypt_and_hash(ns, ns->s_pub, FAL_KEY_BYTES, *at);
+		*at += FAL_NOISE_STATIC;
+	} else {
+		return token_dh(ns, t);
+	}
+	return FAL_OK;
+}
+
+static int
+read_token(struct fal_noise *ns, enum token t, const uint8_t **at)
+{
+	int err = FAL_OK;
+	if (t == PSK) {
+		token_psk(ns);
+	} else if (t == E) {
+		memcpy(ns->re, *at, FAL_KEY_BYTES);
+		token_e(ns, ns->re);
+		*at += FAL_KEY_BYTES;
+	} else if (t == S) {
+		err = token_rs(ns, *at);
+		*at += FAL_NOISE_STATIC;
+	} else {
+		err = token_dh(ns, t);
+	}
+	return err;
+}
+
 int
 fal_noise_write(struct fal_noise *ns, const void *payload, size_t n, uint8_t *out)
 {
+	int err = FAL_OK;
 	if (ns->step >= STEP_SPLIT || ns->step != ns->side)
 		return FAL_ESTATE;
-	if (n > FAL_NOISE_MAX - FAL_NOISE_OVERHEAD)
+	if (n > FAL_NOISE_MAX - overhead(ns))
 		return FAL_ELIMIT;
-	if (ns->step == STEP_MESSAGE_1)
-		token_psk(ns);
-	memcpy(out, ns->e_pub, FAL_KEY_BYTES);
-	token_e(ns, ns->e_pub);
-	if (token_dh(ns) < 0) {
-		finish(ns);
-		return FAL_EAUTH;
-	}
-	uint8_t *sealed = out + FAL_KEY_BYTES;
-	fal_shared_seal(ns->k, ns->nonce++, ns->h, HASH_LEN, payload, n, sealed);
-	mix_hash(ns, sealed, n + FAL_SEAL_TAG);
+	for (const enum token *t = ns->pattern->message[ns->step]; *t != END; t++)
+		if ((err = write_token(ns, *t, &out)) < 0) {
+			finish(ns);
+			return err;
+		}
+	encrypt_and_hash(ns, payload, n, out);
 	ns->step++;
 	return FAL_OK;
 }
@@ -215,28 +323,17 @@ fal_noise_read(struct fal_noise *ns, const uint8_t *msg, size_t n, uint8_t *payl
 {
 	if (ns->step >= STEP_SPLIT || ns->step == ns->side)
 		return FAL_ESTATE;
-	int err;
-	if (n < FAL_NOISE_OVERHEAD || n > FAL_NOISE_MAX) {
-		err = n < FAL_NOISE_OVERHEAD ? FAL_ETRUNC : FAL_ELIMIT;
-		goto over;
-	}
-	if (ns->step == STEP_MESSAGE_1)
-		token_psk(ns);
-	memcpy(ns->re, msg, FAL_KEY_BYTES);
-	token_e(ns, ns->re);
-	err = token_dh(ns);
+	const uint8_t *end = msg + n;
+	int err = n < overhead(ns) ? FAL_ETRUNC : n > FAL_NOISE_MAX ? FAL_ELIMIT : FAL_OK;
+	for (const enum token *t = ns->pattern->message[ns->step];
+	     err == FAL_OK && *t != END; t++)
+		err = read_token(ns, *t, &msg);
+	if (err == FAL_OK)
+		err = decrypt_and_hash(ns, msg, (size_t)(end - msg), payload);
 	if (err < 0)
-		goto over;
-	const uint8_t *sealed = msg + FAL_KEY_BYTES;
-	err = fal_shared_open(ns->k, ns->nonce++, ns->h, HASH_LEN, sealed,
-			      n - FAL_KEY_BYTES, payload);
-	if (err < 0)
-		goto over;
-	mix_hash(ns, sealed, n - FAL_KEY_BYTES);
-	ns->step++;
-	return FAL_OK;
-over:
-	finish(ns);
+		finish(ns);
+	else
+		ns->step++;
 	return err;
 }
 
@@ -274,6 +371,24 @@ fal_noise_keypair(uint8_t secret[static FAL_KEY_BYTES],
 {
 	fal_random_bytes(secret, FAL_KEY_BYTES);
 	fal_noise_public(secret, public);
+}
+
+int
+fal_noise_common(enum fal_noise_side side, const uint8_t secret[static FAL_KEY_BYTES],
+		 const uint8_t peer[static FAL_KEY_BYTES],
+		 uint8_t out[static FAL_KEY_BYTES])
+{
+	const bool initiator = side == FAL_NOISE_INITIATOR;
+	uint8_t shared[crypto_scalarmult_BYTES], both[FAL_MAC_KEY];
+	int err = FAL_EAUTH;
+	memcpy(both + (initiator ? 0 : FAL_KEY_BYTES), peer, FAL_KEY_BYTES);
+	fal_noise_public(secret, both + (initiator ? FAL_KEY_BYTES : 0));
+	if (crypto_scalarmult(shared, secret, peer) == 0) {
+		fal_mac("falcon static", both, shared, sizeof(shared), out);
+		err = FAL_OK;
+	}
+	sodium_memzero(shared, sizeof(shared));
+	return err;
 }
 
 void

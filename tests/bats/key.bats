@@ -14,6 +14,14 @@ secret_of() {
 	awk -v name="$2" '$1 == name { print $3 }' "$1"
 }
 
+# belongs FILE NAME: whether the client key in the file is that of the name in lab/keyring.
+belongs() {
+	case $(secret_of "$1" "$2") in
+	secret:*) [ "public:$(falcon-key public "$1")" = "$(secret_of lab/keyring "$2")" ] ;;
+	*) [ "$(secret_of "$1" "$2")" = "$(secret_of lab/keyring "$2")" ] ;;
+	esac
+}
+
 @test "init makes a keyring and a key for each role, for the owner alone" {
 	umask 000
 	falcon-key init lab
@@ -95,11 +103,13 @@ secret_of() {
 	[ "$status" -eq 0 ]
 	[ -z "$output" ]
 	[ "$(cut -d' ' -f1,2 lab/vm1.key)" = "vm1 work" ]
-	[ "$(secret_of lab/vm1.key vm1)" = "$(secret_of lab/keyring vm1)" ]
+	[[ $(secret_of lab/vm1.key vm1) = secret:* ]]
+	belongs lab/vm1.key vm1
 	[ "$(cut -d' ' -f4 lab/vm1.key)" = "$(cut -d' ' -f4 lab/work.key)" ]
 	[ "$(head -n 6 lab/keyring)" = "$before" ]
 	[ "$(stat -c %a lab/keyring lab/vm1.key | sort -u)" = 600 ]
-	(cd lab && falcon-key add -K keyring -r control -e 2031-12-31 boss)
+	(cd lab && falcon-key add -K keyring --shared -r control -e 2031-12-31 boss)
+	[ "$(secret_of lab/boss.key boss)" = "$(secret_of lab/keyring boss)" ]
 	[ "$(cut -d' ' -f1,2 lab/boss.key)" = "boss control" ]
 	[ "$(tail -n 1 lab/keyring | cut -d' ' -f1,2,4)" = "boss control 2031-12-31" ]
 	[ "$(wc -l <lab/keyring)" -eq 8 ]
@@ -144,9 +154,9 @@ secret_of() {
 	done
 	wait
 	for i in 1 2 3 4 5 6 7 8; do
-		[ "$(secret_of "lab/n$i.key" "n$i")" = "$(secret_of lab/keyring "n$i")" ]
+		belongs "lab/n$i.key" "n$i"
 	done
-	[ "$(secret_of lab/twice.key twice)" = "$(secret_of lab/keyring twice)" ]
+	belongs lab/twice.key twice
 	[ "$(wc -l <lab/keyring)" -eq 15 ]
 	[ "$(grep -c "has a key 'twice' already" refused)" -eq 7 ]
 }
@@ -156,7 +166,7 @@ secret_of() {
 	before=$(cat lab/keyring)
 	falcon-key new --keyring lab/keyring --role observe --name me >me.key
 	[ "$(cut -d' ' -f1,2 me.key)" = "me observe" ]
-	[ "$(secret_of me.key me)" = "$(secret_of lab/keyring me)" ]
+	belongs me.key me
 	[ "$(cut -d' ' -f4 me.key)" = "$(cut -d' ' -f4 lab/work.key)" ]
 	[ "$(head -n 6 lab/keyring)" = "$before" ]
 	[ "$(wc -l <lab/keyring)" -eq 7 ]
@@ -198,9 +208,42 @@ secret_of() {
 	done
 	wait
 	for i in 1 2 3 4 5 6 7 8; do
-		[ "$(secret_of "$i.key" "n$i")" = "$(secret_of lab/keyring "n$i")" ]
+		belongs "$i.key" "n$i"
 	done
 	[ "$(wc -l <lab/keyring)" -eq 14 ]
+}
+
+@test "a client makes its own key: the keyring gets the public half, by hand" {
+	falcon-key init lab
+	cp -r lab before
+	coordinator=$(falcon-key public lab/keyring)
+	[ "$coordinator" = "$(cut -d' ' -f4 lab/work.key)" ]
+	falcon-key new -c "$coordinator" -r control -n boss >boss.key
+	[ "$(cut -d' ' -f1,2,4 boss.key)" = "boss control $coordinator" ]
+	diff -r before lab
+	public=$(falcon-key public - <boss.key)
+	run falcon-key add -K lab/keyring -r control -e 2031-12-31 boss "$public"
+	same_output 0 ""
+	[ "$(tail -n 1 lab/keyring)" = "boss control public:$public 2031-12-31" ]
+	[ "$(find lab -type f | wc -l)" -eq 6 ]
+	# The same fingerprint on both sides, and no word of the kind of shared keys.
+	[ "$(falcon-key show lab/keyring | awk '$1 == "boss" { print $4, NF }')" = \
+		"$(falcon-key show boss.key | awk '$1 == "boss" { print $4, NF }')" ]
+	[ "$(falcon-key show lab/keyring | grep -c ' shared$')" -eq 5 ]
+	# A second one of the name is for rotation; twice the same is a mistake.
+	run falcon-key add -K lab/keyring boss "$public"
+	same_output 2 "falcon-key: lab/keyring: has this key 'boss' already"
+	falcon-key new -c "$coordinator" -n boss >second.key
+	falcon-key add -K lab/keyring boss "$(falcon-key public second.key)"
+	[ "$(grep -c '^boss ' lab/keyring)" -eq 2 ]
+	run falcon-key public lab/work.key
+	same_output 2 "falcon-key: lab/work.key: a shared key has no public half"
+	# A point of small order is no key.
+	cp lab/keyring before/
+	run falcon-key add -K lab/keyring low AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=
+	[ "$status" -eq 1 ]
+	[[ $output = *"lab/keyring:9: a public key that is none, of small order" ]]
+	cmp before/keyring lab/keyring
 }
 
 @test "revoke takes out a name's lines, or that of a fingerprint, and nothing else" {
@@ -326,9 +369,19 @@ same_output() {
 		add -K lab/keyring a b
 		add -K lab/keyring a/b
 		add -K lab/keyring -n a b
+		add -K lab/keyring a b c
+		add -K lab/keyring --shared a AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=
+		add -K lab/keyring -c AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE= a
 		add -K lab/keyring -r boss a
 		new
 		new more -K lab/keyring
+		new -c AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE
+		new -c AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE= -K lab/keyring
+		new -c AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE= --shared
+		new -c AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE= -e 2030-01-01
+		public
+		public lab/work.key
+		public -n x lab/keyring
 		new -K lab/keyring -r boss
 		new -K lab/keyring -r self
 		new -K lab/keyring -n a/b
@@ -355,7 +408,7 @@ same_output() {
 		make
 	END
 	echo "$refused"
-	[ "$refused" -eq 40 ]
+	[ "$refused" -eq 50 ]
 	[ "$(wc -l <lab/keyring)" -eq 6 ]
 	[ ! -e a ]
 }
@@ -373,12 +426,12 @@ same_output() {
 
 @test "the examples of the man page" {
 	ssh() { # of the third example: another machine is another directory
-		mkdir "$1"
+		mkdir -p "$1"
 		(cd "$1" && bash -c "$2")
 	}
 	awk '/^\.Sh/ { on = /EXAMPLES/ } /^\.Ed/ { code = 0 }
 		on && code { print } /^\.Bd.*indent/ { code = 1 }' "$man" >examples
-	[ "$(wc -l <examples)" -eq 10 ]
+	[ "$(wc -l <examples)" -eq 13 ]
 	set -e
 	# shellcheck source=/dev/null
 	. ./examples >output
@@ -390,4 +443,5 @@ same_output() {
 	falcon-key show node7/key | grep -q '^node7 '
 	[ -z "$(secret_of lab/keyring tower)" ]
 	[ -n "$(secret_of lab/keyring node7)" ]
+	[ "public:$(falcon-key public node8/key)" = "$(secret_of lab/keyring node8)" ]
 }

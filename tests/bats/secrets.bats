@@ -8,6 +8,7 @@ load tiny
 setup() {
 	cd "$BATS_TEST_TMPDIR" || return 1
 	falcon-key init lab
+	falcon-key add -K lab/keyring vm1 # a static key
 	tiny .
 }
 
@@ -29,7 +30,7 @@ memory() {
 
 # keys_of FILE: the secrets in it, as text.
 keys_of() {
-	awk '!/^#/ { print $3 }' "$1"
+	awk '!/^#/ && $3 !~ /^public:/ { sub(/^secret:/, "", $3); print $3 }' "$1"
 }
 
 # holds_none PID FILE KNOWN: no key of the file is in the memory as text, but KNOWN is.
@@ -49,7 +50,7 @@ holds_none() {
 }
 
 @test "keys are not in memory as text: falcon-ps, after SIGHUP too; falcon-work; falcon-stat" {
-	start_ready ps falcon-ps -K lab/keyring -l 127.0.0.1:0 -s state --min-workers 2 tiny.job
+	start_ready ps falcon-ps -K lab/keyring -l 127.0.0.1:0 -s state --min-workers 3 tiny.job
 	ps=$pid
 	holds_none "$ps" lab/keyring lab/keyring
 	cp lab/keyring good
@@ -63,6 +64,9 @@ holds_none() {
 	soon "the worker" grep -qF '"ev":"join"' state/trace.jsonl
 	holds_none "$ps" lab/keyring lab/keyring
 	holds_none "$pid" lab/work.key lab/work.key
+	start own falcon-work -k lab/vm1.key --lanes 1 --cache none "$ready"
+	soon "the other worker" grep -qF '"key":"vm1"' state/trace.jsonl
+	holds_none "$pid" lab/vm1.key lab/vm1.key
 	start stat falcon-stat --follow -k lab/observe.key "$ready"
 	soon "the observer" grep -qF '"ev":"join"' stat.out
 	holds_none "$pid" lab/observe.key lab/observe.key
@@ -99,6 +103,9 @@ hidden() {
 	hidden "$ps" lab/keyring coordinator
 	hidden "$ps" lab/keyring work
 	hidden "$work" lab/work.key work
+	start own falcon-work -k lab/vm1.key --lanes 1 --cache none "$ready"
+	soon "the other worker" grep -qF '"key":"vm1"' state/trace.jsonl
+	hidden "$pid" lab/vm1.key vm1
 	start stat falcon-stat --follow -k lab/observe.key "$ready"
 	soon "the observer" grep -qF '"ev":"join"' stat.out
 	hidden "$pid" lab/observe.key observe
@@ -120,6 +127,7 @@ hidden() {
 # Pieces of the secrets in lab, 16 characters each, at drawn places.
 pieces() {
 	keys_of lab/keyring
+	keys_of lab/vm1.key
 	awk '!/^#/ { print $4 }' lab/*.key
 }
 
@@ -164,7 +172,7 @@ windows() {
 	first=$((RANDOM % 3))
 	windows
 	head -c 300 /dev/urandom >model
-	for file in lab/keyring lab/work.key lab/control.key; do
+	for file in lab/keyring lab/vm1.key lab/control.key; do
 		# Each way with one of the files: all of them take longer than a test should.
 		first=$(((first + 1) % 3))
 		for way in $(seq "$first" 3 11); do
@@ -202,6 +210,7 @@ windows() {
 			done
 			told_by falcon-sync -k lab/control.key unix:sock apply bad
 			told_by falcon-key show bad
+			told_by bash -c 'falcon-key public bad >/dev/null'
 			told_by bash -c 'falcon-key new -K bad >/dev/null'
 			told_by falcon-ps -K bad --trace none/x tiny.job
 			[ "$way" -eq 0 ] || {
@@ -221,7 +230,8 @@ windows() {
 	mkdir none
 	# The line of a key file, the secret alone, and as people paste them.
 	for key in "$(<lab/work.key)" "$(keys_of lab/work.key)" "FALCON_KEY=$(<lab/work.key)" \
-		"$(tail -n 1 lab/keyring)"; do
+		"$(tail -n 2 lab/keyring | head -n 1)" "$(<lab/vm1.key)" \
+		"$(awk '{ print $3 }' lab/vm1.key)"; do
 		told_by env FALCON_KEY="$key" falcon-work unix:sock
 		told_by env FALCON_KEY="$key" falcon-stat unix:sock
 		told_by env FALCON_KEY="$key" falcon-sync unix:sock show
@@ -249,6 +259,8 @@ windows() {
 		told_by falcon-key show "$key"
 		told_by falcon-key add -K lab/keyring "$key"
 		told_by falcon-key add -K "$key" vm1
+		told_by falcon-key add -K lab/keyring vm2 "$key"
+		told_by falcon-key new -c "$key x"
 	done
 	echo "$runs runs"
 	[ "$runs" -gt 100 ]

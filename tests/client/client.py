@@ -96,15 +96,24 @@ def renewed(key, records):
     return ChaCha20Poly1305(key).encrypt(struct.pack("<4xQ", 2**64 - 1), bytes(32), b"")[:32]
 
 
+def raw(secret):
+    """Its public half."""
+    return secret.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
+
+
 class Link:
     """The handshake and the records."""
 
-    PROTOCOL = b"Noise_NKpsk0_25519_ChaChaPoly_BLAKE2b"
     VERSION, BUILD = (6, 0), b"client.py"
 
     def __init__(self, key, addr, name=None):
-        own, _, psk, public = key.split()
-        self.psk, self.public = base64.b64decode(psk), base64.b64decode(public)
+        own, _, mine, public = key.split()
+        self.public = base64.b64decode(public)
+        kind, _, text = mine.rpartition(":")
+        if kind == "secret":
+            self.own_key(base64.b64decode(text))
+        else:
+            self.secret, self.psk = None, base64.b64decode(text)
         host, port = addr.rsplit(":", 1)
         self.s = socket.create_connection((host, int(port)))
         self.s.settimeout(10)
@@ -112,6 +121,17 @@ class Link:
         self.sent = self.got = 0
         self.publications, self.newest = {}, 0
         self.greet(name if name is not None else own.encode())
+
+    def own_key(self, secret):
+        """A static key: what it has in common with the coordinator's makes the MACs."""
+        self.secret = X25519PrivateKey.from_private_bytes(secret)
+        self.psk = hashlib.blake2b(self.meet(self.secret, self.public), digest_size=32,
+                                   key=self.public + raw(self.secret),
+                                   person=b"falcon static").digest()
+
+    @staticmethod
+    def meet(secret, public):
+        return secret.exchange(X25519PublicKey.from_public_bytes(public))
 
     def mac(self, label, said):
         return hashlib.blake2b(said, digest_size=32, key=self.public + self.psk,
@@ -150,23 +170,32 @@ class Link:
         return out
 
     def greet(self, name):
+        static = self.secret is not None
         after = struct.pack("<B", len(name)) + name
         if self.VERSION >= (6, 0):
             after += struct.pack("<B", len(self.BUILD)) + self.BUILD
-        after += struct.pack("<BIBB", 1, 0, 1, 1)
-        said = b"FALC" + struct.pack("<HHH", *self.VERSION, len(after) + 48 + 32) + after
-        self.h = self.ck = self.PROTOCOL.ljust(64, b"\0")
+        after += struct.pack("<BIBB", 1 + static, 0, 1, 1)
+        first = 96 if static else 48
+        said = b"FALC" + struct.pack("<HHH", *self.VERSION, len(after) + first + 32) + after
+        protocol = b"Noise_%s_25519_ChaChaPoly_BLAKE2b" % (b"IK" if static else b"NKpsk0")
+        self.h = self.ck = protocol.ljust(64, b"\0")
         self.mix_hash(said)
         self.mix_hash(self.public)
         mine = self.ephemeral()
-        e = mine.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
-        self.ck, mixed, k = self.hkdf(self.psk, 3)  # psk
-        self.mix_hash(mixed)
-        self.k, self.n = k[:32], 0
+        e = raw(mine)
+        if not static:  # psk
+            self.ck, mixed, k = self.hkdf(self.psk, 3)
+            self.mix_hash(mixed)
+            self.k, self.n = k[:32], 0
         self.mix_hash(e)  # e
-        self.mix_key(e)
-        self.mix_key(mine.exchange(X25519PublicKey.from_public_bytes(self.public)))  # es
-        said += e + self.seal(b"")
+        said += e
+        if not static:
+            self.mix_key(e)
+        self.mix_key(self.meet(mine, self.public))  # es
+        if static:
+            said += self.seal(raw(self.secret))  # s
+            self.mix_key(self.meet(self.secret, self.public))  # ss
+        said += self.seal(b"")
         said += self.mac(b"falcon hello", said)
         self.s.sendall(said)
         answer = self.read(10)
@@ -177,10 +206,13 @@ class Link:
                 build += self.read(build[0])
             assert self.read(32) == self.mac(b"falcon refusal", said + answer + build)
             sys.exit("refused: verdict %d" % answer[8])
-        theirs = self.read(32)  # e, ee
-        self.mix_hash(theirs)
-        self.mix_key(theirs)
-        self.mix_key(mine.exchange(X25519PublicKey.from_public_bytes(theirs)))
+        theirs = self.read(32)
+        self.mix_hash(theirs)  # e
+        if not static:
+            self.mix_key(theirs)
+        self.mix_key(self.meet(mine, theirs))  # ee
+        if static:
+            self.mix_key(self.meet(self.secret, theirs))  # se
         assert self.open(self.read(26)) == answer
         assert answer[:6] + answer[8:] == b"FALC" + struct.pack("<HBB", self.VERSION[0], 0, 1)
         first, second = self.hkdf(b"", 2)

@@ -53,11 +53,15 @@ def of(v, key):
 
 def handshake(v):
     link = Told(of(v, "server"))
-    link.psk, link.public, link.mine = (of(v, k) for k in ("psk", "server-public",
-                                                           "client-ephemeral"))
+    link.public, link.mine, link.secret = of(v, "server-public"), of(v, "client-ephemeral"), None
+    if "client-secret" in v:
+        link.own_key(of(v, "client-secret"))
+        assert link.psk == of(v, "common"), "another common secret"
+    else:
+        link.psk = of(v, "psk")
     link.BUILD = v["build"].encode()
     try:
-        link.greet(b"lab")
+        link.greet(v["key"].encode())
         got = "ok"
     except SystemExit as e:
         got = str(e).removeprefix("refused: ")

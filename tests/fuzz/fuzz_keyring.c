@@ -24,11 +24,12 @@ check_diag(int err, const struct fal_diag *diag)
 }
 
 static void
-put_key(struct fal_buf *b, const char *name, const char *role, const uint8_t *key)
+put_key(struct fal_buf *b, const char *name, const char *role, const char *kind,
+	const uint8_t *key)
 {
 	char text[FAL_KEY_TEXT + 1];
 	fal_key_encode(key, text);
-	fal_put_fmt(b, "%s %s %s", name, role, text);
+	fal_put_fmt(b, "%s %s %s%s", name, role, kind, text);
 }
 
 static void
@@ -43,10 +44,13 @@ keyring(const char *text, size_t n)
 	size_t keys_n, back_n;
 	const struct fal_key *keys = fal_keyring_keys(kr, &keys_n);
 	struct fal_buf b = { 0 };
-	put_key(&b, fal_keyring_self(kr), "self", fal_keyring_secret(kr));
+	put_key(&b, fal_keyring_self(kr), "self", "", fal_keyring_secret(kr));
 	for (size_t i = 0; i < keys_n; i++) {
 		fal_put_fmt(&b, "\n");
-		put_key(&b, keys[i].name, fal_role_name(keys[i].role), keys[i].psk);
+		const bool is_static = keys[i].public != NULL;
+		put_key(&b, keys[i].name, fal_role_name(keys[i].role),
+			is_static ? FAL_KEY_PUBLIC : "",
+			is_static ? keys[i].public : keys[i].psk);
 	}
 	check(fal_keyring_parse((const char *)b.p, b.n, "f", &back, NULL) == FAL_OK);
 	const struct fal_key *again = fal_keyring_keys(back, &back_n);
@@ -55,6 +59,7 @@ keyring(const char *text, size_t n)
 		const struct fal_key *found[2];
 		check(strcmp(keys[i].name, again[i].name) == 0 &&
 		      keys[i].role == again[i].role &&
+		      (keys[i].public == NULL) == (again[i].public == NULL) &&
 		      memcmp(keys[i].psk, again[i].psk, FAL_KEY_BYTES) == 0);
 		check(fal_keyring_find(kr, keys[i].name, -1, found) == FAL_OK);
 		check(found[0] == &keys[i] || found[1] == &keys[i]);
@@ -76,10 +81,13 @@ client(const char *text, size_t n)
 	struct fal_buf b = { 0 };
 	char server[FAL_KEY_TEXT + 1];
 	fal_key_encode(key->server, server);
-	put_key(&b, key->name, fal_role_name(key->role), key->psk);
+	put_key(&b, key->name, fal_role_name(key->role),
+		key->is_static ? FAL_KEY_SECRET : "",
+		key->is_static ? key->secret : key->psk);
 	fal_put_fmt(&b, " %s\n", server);
 	check(fal_client_key_parse((const char *)b.p, b.n, "f", &back, NULL) == FAL_OK);
 	check(strcmp(key->name, back->name) == 0 && key->role == back->role &&
+	      key->is_static == back->is_static &&
 	      memcmp(key->psk, back->psk, FAL_KEY_BYTES) == 0 &&
 	      memcmp(key->server, back->server, FAL_KEY_BYTES) == 0);
 	fal_buf_free(&b);

@@ -13,8 +13,9 @@ import sys
 def keys(path):
     with open(path) as lines:
         for words in map(str.split, lines):
-            if len(words) > 2 and not words[0].startswith("#"):
-                key = base64.b64decode(words[2])
+            kind, _, text = words[2].rpartition(":") if len(words) > 2 else ("", "", "")
+            if text and kind != "public" and not words[0].startswith("#"):
+                key = base64.b64decode(text)
                 yield words[0], key[:16]
                 yield words[0], key[16:]
 

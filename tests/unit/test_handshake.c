@@ -25,15 +25,22 @@
 	"coordinator self " K1 "\nlab work " K2 "\nlab work " K3 "\nold work " K2 \
 	" 2001-02-03\n"
 #define WE "we are Falcon " FAL_VERSION " with protocol 6.0"
-enum { NOW = 1000000000, MAC = 32, HEAD = 10 };
+/* The static secret key of the client 'own' is 32 bytes of this. */
+enum { NOW = 1000000000, MAC = 32, HEAD = 10, OWN = 6, OTHER = 7 };
 
 static struct fal_keyring *kr;
 
 static int
 setup(void **state)
 {
+	uint8_t secret[FAL_KEY_BYTES], public[FAL_KEY_BYTES];
+	char text[1024], key[FAL_KEY_TEXT + 1];
 	(void)state;
-	return fal_keyring_parse(KEYRING, strlen(KEYRING), "k", &kr, NULL);
+	memset(secret, OWN, sizeof(secret));
+	fal_noise_public(secret, public);
+	fal_key_encode(public, key);
+	snprintf(text, sizeof(text), KEYRING "\nown work public:%s\n", key);
+	return fal_keyring_parse(text, strlen(text), "k", &kr, NULL);
 }
 
 static int
@@ -53,6 +60,9 @@ client_key(const char *name, int psk)
 	memset(key.psk, psk, sizeof(key.psk));
 	memset(secret, 1, sizeof(secret));
 	fal_noise_public(secret, key.server);
+	memset(secret, psk, sizeof(secret));
+	if (psk == OWN || psk == OTHER)
+		assert_int_equal(fal_client_key_static(&key, secret), 0);
 	return key;
 }
 
@@ -80,11 +90,19 @@ static const struct words plain = {
 	.name = "lab", .psk = 2, .major = 6, .pattern = 1, .suites = { 1 }, .suites_n = 1
 };
 
+static const struct words of_its_own = { .name = "own",
+					 .psk = OWN,
+					 .major = 6,
+					 .pattern = 2,
+					 .suites = { 1 },
+					 .suites_n = 1 };
+
 static struct fal_noise *
 say(const struct words *w, struct fal_buf *b)
 {
 	const struct fal_client_key key = client_key(w->name, w->psk);
-	const size_t name_n = strlen(w->name);
+	const bool is_ik = key.is_static && w->pattern == 2;
+	const size_t name_n = strlen(w->name), noise_n = is_ik ? 96 : 48;
 	const char *build = w->build != NULL ? w->build : fal_build();
 	const size_t build_n = w->major < 6 ? 0 : 1 + strlen(build);
 	uint8_t k[64];
@@ -92,8 +110,8 @@ say(const struct words *w, struct fal_buf *b)
 	fal_put_bytes(b, "FALC", 4);
 	fal_put_u16(b, w->major);
 	fal_put_u16(b, w->minor);
-	fal_put_u16(b, (uint16_t)(1 + name_n + build_n + 6 + w->suites_n + 48 + w->more +
-				  MAC));
+	fal_put_u16(b, (uint16_t)(1 + name_n + build_n + 6 + w->suites_n + noise_n +
+				  w->more + MAC));
 	fal_put_u8(b, (uint8_t)name_n);
 	fal_put_bytes(b, w->name, name_n);
 	if (build_n > 0) {
@@ -105,12 +123,15 @@ say(const struct words *w, struct fal_buf *b)
 	fal_put_u8(b, w->suites_n);
 	fal_put_bytes(b, w->suites, w->suites_n);
 	const struct fal_noise_opt opt = { .side = FAL_NOISE_INITIATOR,
+					   .pattern = is_ik ? FAL_NOISE_IK
+							    : FAL_NOISE_NKPSK0,
 					   .prologue = b->p,
 					   .prologue_n = b->n,
 					   .psk = key.psk,
-					   .static_key = key.server };
+					   .static_key = key.server,
+					   .client_key = is_ik ? key.secret : NULL };
 	assert_int_equal(fal_noise_new(&opt, &ns), 0);
-	assert_int_equal(fal_noise_write(ns, NULL, 0, fal_buf_room(b, 48)), 0);
+	assert_int_equal(fal_noise_write(ns, NULL, 0, fal_buf_room(b, noise_n)), 0);
 	for (size_t i = 0; i < w->more; i++)
 		fal_put_u8(b, 7);
 	mac_key(&key, k);
@@ -158,8 +179,10 @@ static void
 shakes_hands_with_either_key(void **state)
 {
 	(void)state;
-	for (int psk = 2; psk <= 3; psk++) {
-		const struct fal_client_key key = client_key("lab", psk);
+	static const int keys[] = { 2, 3, OWN };
+	for (size_t i = 0; i < 3; i++) {
+		const char *name = keys[i] == OWN ? "own" : "lab";
+		const struct fal_client_key key = client_key(name, keys[i]);
 		struct fal_buf hello = { 0 }, out = { 0 };
 		struct fal_handshake *h;
 		struct fal_greeting g;
@@ -170,12 +193,12 @@ shakes_hands_with_either_key(void **state)
 		assert_int_equal(out.n, 0);
 		assert_int_equal(fal_handshake_check(kr, NOW, hello.p, hello.n, &g, NULL),
 				 0);
-		assert_string_equal(g.name, "lab");
+		assert_string_equal(g.name, name);
 		assert_memory_equal(g.key->psk, key.psk, FAL_KEY_BYTES);
 		assert_int_equal(fal_handshake_answer(kr, &g, &ss, &out, NULL), 0);
 		assert_int_equal(out.n, FAL_HANDSHAKE_ANSWER);
 		assert_int_equal(ss.used, hello.n);
-		assert_string_equal(ss.name, "lab");
+		assert_string_equal(ss.name, name);
 		assert_int_equal(ss.role, FAL_ROLE_WORK);
 		for (size_t n = 0; n < out.n; n++)
 			assert_int_equal(fal_handshake_finish(h, out.p, n, &cs, NULL),
@@ -195,19 +218,17 @@ shakes_hands_with_either_key(void **state)
 	}
 }
 
-/* Ours says what the page says, byte for byte but for what is drawn. */
 static void
-is_that_of_the_page(void **state)
+same_as_by_hand(const struct words *w, size_t noise_n)
 {
-	const struct fal_client_key key = client_key("lab", 2);
+	const struct fal_client_key key = client_key(w->name, w->psk);
 	struct fal_buf ours = { 0 }, hand = { 0 }, out = { 0 };
 	struct fal_handshake *h;
 	uint8_t payload[HEAD], mac[MAC], k[64];
-	(void)state;
 	assert_int_equal(fal_handshake_begin(&key, &ours, &h), 0);
-	struct fal_noise *ns = say(&plain, &hand);
+	struct fal_noise *ns = say(w, &hand);
 	assert_int_equal(ours.n, hand.n);
-	assert_memory_equal(ours.p, hand.p, hand.n - 48 - MAC);
+	assert_memory_equal(ours.p, hand.p, hand.n - noise_n - MAC);
 	mac_key(&key, k);
 	fal_mac("falcon hello", k, ours.p, ours.n - MAC, mac);
 	assert_memory_equal(mac, ours.p + ours.n - MAC, MAC);
@@ -224,12 +245,19 @@ is_that_of_the_page(void **state)
 	fal_buf_free(&out);
 }
 
-/* Whoever does not prove a key is told nothing at all. */
+/* Ours says what the page says, byte for byte but for what is drawn. */
 static void
-refuses_every_changed_byte(void **state)
+is_that_of_the_page(void **state)
 {
 	(void)state;
-	const struct fal_client_key key = client_key("lab", 2);
+	same_as_by_hand(&plain, 48);
+	same_as_by_hand(&of_its_own, 96);
+}
+
+/* Whoever does not prove a key is told nothing at all. */
+static void
+refuses_changed_bytes_of(const struct fal_client_key key)
+{
 	struct fal_buf hello = { 0 }, out = { 0 };
 	struct fal_handshake *h;
 	unsigned refused = 0;
@@ -270,6 +298,14 @@ refuses_every_changed_byte(void **state)
 }
 
 static void
+refuses_every_changed_byte(void **state)
+{
+	(void)state;
+	refuses_changed_bytes_of(client_key("lab", 2));
+	refuses_changed_bytes_of(client_key("own", OWN));
+}
+
+static void
 wrong_names_are_wrong_keys(void **state)
 {
 	static const struct {
@@ -280,9 +316,12 @@ wrong_names_are_wrong_keys(void **state)
 		{ "lab", 4, "key 'lab' does not authenticate" },
 		{ "lob", 2, "key 'lob' is not in the keyring" },
 		{ "old", 2, "key 'old' has expired" },
+		{ "own", OTHER, "key 'own' does not authenticate" },
+		{ "own", 2, "key 'own' does not authenticate" },
+		{ "lab", OWN, "key 'lab' does not authenticate" },
 	};
 	(void)state;
-	for (size_t i = 0; i < 3; i++) {
+	for (size_t i = 0; i < 6; i++) {
 		struct words w = plain;
 		struct fal_buf hello = { 0 }, out = { 0 };
 		struct fal_diag d;
@@ -350,7 +389,7 @@ refusals(void **state)
 		{ { .major = 6, .pattern = 2, .suites = { 1 }, .suites_n = 1 },
 		  2,
 		  FAL_EVERSION,
-		  "handshake 2 is not spoken here" },
+		  "key 'lab': handshake 2 is not taken of it" },
 		{ { .major = 6,
 		    .pattern = 1,
 		    .shard = 1,
@@ -412,6 +451,30 @@ refusals(void **state)
 	}
 }
 
+/* A static key and a shared one have handshakes of their own: of what the coordinator has
+ * in common with a client, which whoever has the keyring can compute, no session is made.
+ */
+static void
+each_key_its_handshake(void **state)
+{
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		struct words w = i == 0 ? of_its_own : plain;
+		struct fal_buf hello = { 0 }, out = { 0 };
+		struct fal_diag d;
+		w.pattern = (uint8_t)(i + 1);
+		fal_noise_free(say(&w, &hello));
+		assert_int_equal(answer(&hello, hello.n, &out, &d), FAL_EVERSION);
+		assert_string_equal(d.text,
+				    i == 0 ? "key 'own': handshake 1 is not taken of it"
+					   : "key 'lab': handshake 2 is not taken of it");
+		assert_int_equal(out.n, HEAD + 1 + strlen(fal_build()) + MAC);
+		assert_int_equal(out.p[8], 2);
+		fal_buf_free(&hello);
+		fal_buf_free(&out);
+	}
+}
+
 /* The client of ours hears refusals, and only authentic ones to what it has just said;
  * one of an older version, too, which names no build. */
 static void
@@ -425,7 +488,7 @@ hears_refusals(void **state)
 		{ 6, 1, 1, "", "it speaks protocol 6.1, " WE },
 		{ 5, 0, 1, NULL, "it speaks protocol 5.0, " WE },
 		{ 4, 3, 1, NULL, "it speaks protocol 4.3, " WE },
-		{ 6, 0, 2, "0.3", "it has no such handshake" },
+		{ 6, 0, 2, "0.3", "it takes no such handshake of this key" },
 		{ 6, 0, 3, "0.3", "it has no such shard" },
 		{ 6, 0, 4, "0.3", "it speaks none of our cipher suites" },
 		{ 6, 0, 5, "0.3", "it refuses us for a reason that we do not know" },
@@ -640,6 +703,7 @@ main(void)
 		cmocka_unit_test(refuses_every_changed_byte),
 		cmocka_unit_test(wrong_names_are_wrong_keys),
 		cmocka_unit_test(refusals),
+		cmocka_unit_test(each_key_its_handshake),
 		cmocka_unit_test(hears_refusals),
 		cmocka_unit_test(skews),
 		cmocka_unit_test(budgets),

@@ -73,6 +73,45 @@ reads_a_keyring(void **state)
 	fal_keyring_free(NULL);
 }
 
+/* A client's static key: its public half in the keyring, its secret one with the client,
+ * and the same in common, without a word. */
+static void
+reads_static_keys(void **state)
+{
+	uint8_t secret[FAL_KEY_BYTES], public[FAL_KEY_BYTES], server[FAL_KEY_BYTES];
+	char text[512], a[FAL_KEY_TEXT + 1], b[FAL_KEY_TEXT + 1], print[2][32];
+	struct fal_client_key *client;
+	size_t n;
+	(void)state;
+	memset(secret, 1, sizeof(secret));
+	fal_noise_public(secret, server);
+	memset(secret, 2, sizeof(secret));
+	fal_noise_public(secret, public);
+	fal_key_encode(public, a);
+	fal_key_encode(server, b);
+	snprintf(text, sizeof(text), "vm work public:%s 2030-01-31\n" SELF "vm work %s\n",
+		 a, K2);
+	struct fal_keyring *kr = parse(text);
+	const struct fal_key *key = fal_keyring_keys(kr, &n);
+	assert_int_equal(n, 2);
+	assert_memory_equal(key[0].public, public, FAL_KEY_BYTES);
+	assert_null(key[1].public);
+	snprintf(text, sizeof(text), "vm work secret:%s %s\n", K2, b);
+	assert_int_equal(fal_client_key_parse(text, strlen(text), "f", &client, NULL), 0);
+	assert_true(client->is_static);
+	assert_memory_equal(client->secret, secret, FAL_KEY_BYTES);
+	assert_memory_equal(client->public, public, FAL_KEY_BYTES);
+	assert_memory_equal(client->psk, key[0].psk, FAL_KEY_BYTES);
+	assert_memory_not_equal(client->psk, secret, FAL_KEY_BYTES);
+	fal_key_print(&key[0], print[0]);
+	fal_client_key_print(client, print[1]);
+	assert_string_equal(print[0], print[1]);
+	fal_key_print(&key[1], print[0]);
+	assert_string_not_equal(print[0], print[1]);
+	fal_secret_free(client);
+	fal_keyring_free(kr);
+}
+
 static void
 finds_in_constant_shape(void **state)
 {
@@ -143,6 +182,15 @@ refused_keyrings(void **state)
 		{ SELF SELF, "k:2: a second key of the coordinator itself" },
 		{ "c self " K1 " 2030-01-01", "k:1: the coordinator's own key does not "
 					      "expire" },
+		/* Points of small order. */
+		{ SELF "a work public:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\n",
+		  "k:2: a public key that is none, of small order" },
+		{ "a work public:AQAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\n" SELF,
+		  "k:1: a public key that is none, of small order" },
+		/* What is a client's alone. */
+		{ SELF "a work secret:" K2 "\n", "k:2: key is not base64 of 32 bytes" },
+		{ SELF "a work public:\n", "k:2: key is not base64 of 32 bytes" },
+		{ "c self public:" K1 "\n", "k:1: key is not base64 of 32 bytes" },
 		{ SELF "a\n", "k:2: fewer fields than name, role and key" },
 		{ SELF "a work\n", "k:2: fewer fields than name, role and key" },
 		{ SELF "\na wrok " K2,
@@ -417,6 +465,7 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(reads_a_keyring),
+		cmocka_unit_test(reads_static_keys),
 		cmocka_unit_test(finds_in_constant_shape),
 		cmocka_unit_test(stand_in_is_random),
 		cmocka_unit_test(refused_keyrings),

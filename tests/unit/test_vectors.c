@@ -19,7 +19,7 @@
 
 /* ---- reading --- */
 
-enum { LINES = 16, LINE = 1 << 16, MOST = 1 << 14 };
+enum { LINES = 20, LINE = 1 << 16, MOST = 1 << 14 };
 
 struct vector {
 	unsigned n;
@@ -154,18 +154,26 @@ __wrap_fal_build(void)
 	return build;
 }
 
+static bool
+is_static(const struct vector *v)
+{
+	return strcmp(word(v, "key"), "own") == 0;
+}
+
 static struct fal_keyring *
 ring(const struct vector *v)
 {
-	uint8_t secret[MOST], psk[MOST];
-	char text[512], self[FAL_KEY_TEXT + 1], lab[FAL_KEY_TEXT + 1];
+	uint8_t secret[MOST], key[MOST];
+	char text[512], self[FAL_KEY_TEXT + 1], line[FAL_KEY_TEXT + 1];
 	struct fal_keyring *kr;
 	assert_int_equal(bytes(v, "server-secret", secret), FAL_KEY_BYTES);
-	assert_int_equal(bytes(v, "psk", psk), FAL_KEY_BYTES);
+	assert_int_equal(bytes(v, is_static(v) ? "client-public" : "psk", key),
+			 FAL_KEY_BYTES);
 	snprintf(build, sizeof(build), "%s", word(v, "build"));
 	fal_key_encode(secret, self);
-	fal_key_encode(psk, lab);
-	snprintf(text, sizeof(text), "c self %s\nlab work %s\n", self, lab);
+	fal_key_encode(key, line);
+	snprintf(text, sizeof(text), "c self %s\n%s work %s%s\n", self, word(v, "key"),
+		 is_static(v) ? "public:" : "", line);
 	assert_int_equal(fal_keyring_parse(text, strlen(text), "k", &kr, NULL), 0);
 	same(v, "server-public", fal_keyring_public(kr), FAL_KEY_BYTES);
 	return kr;
@@ -175,25 +183,33 @@ ring(const struct vector *v)
 static void
 session(const struct vector *v, const struct fal_session *s, bool client)
 {
-	uint8_t psk[MOST], public[MOST], e[MOST], prologue[MOST], said[MOST],
-		answer[MOST], msg[FAL_NOISE_OVERHEAD], payload[10], hash[FAL_NOISE_HASH];
+	uint8_t key[MOST], public[MOST], e[MOST], prologue[MOST], said[MOST],
+		answer[MOST], msg[FAL_NOISE_OVERHEAD + FAL_NOISE_STATIC], payload[10],
+		hash[FAL_NOISE_HASH];
 	struct fal_seal tx, rx;
 	struct fal_noise *ns;
-	bytes(v, "psk", psk);
+	bytes(v, is_static(v) ? "client-secret" : "psk", key);
 	bytes(v, "server-public", public);
 	bytes(v, "client-ephemeral", e);
 	bytes(v, "client", said);
 	bytes(v, "server", answer);
 	const size_t n = bytes(v, "prologue", prologue);
 	const struct fal_noise_opt opt = {
-		FAL_NOISE_INITIATOR, prologue, n, psk, public, e
+		.side = FAL_NOISE_INITIATOR,
+		.pattern = is_static(v) ? FAL_NOISE_IK : FAL_NOISE_NKPSK0,
+		.prologue = prologue,
+		.prologue_n = n,
+		.psk = key,
+		.static_key = public,
+		.client_key = is_static(v) ? key : NULL,
+		.ephemeral = e,
 	};
 	same(v, "client-key", client ? s->tx.key : s->rx.key, FAL_KEY_BYTES);
 	same(v, "server-key", client ? s->rx.key : s->tx.key, FAL_KEY_BYTES);
 	assert_memory_equal(prologue, said, n);
 	assert_int_equal(fal_noise_new(&opt, &ns), 0);
 	assert_int_equal(fal_noise_write(ns, NULL, 0, msg), 0);
-	assert_memory_equal(msg, said + n, sizeof(msg));
+	assert_memory_equal(msg, said + n, fal_noise_overhead(opt.pattern, 1));
 	assert_int_equal(fal_noise_read(ns, answer + 10, 58, payload), 0);
 	assert_int_equal(fal_noise_split(ns, 1, &tx, &rx, hash), 0);
 	same(v, "hash", hash, sizeof(hash));
@@ -242,15 +258,22 @@ static void
 as_client(const struct vector *v)
 {
 	uint8_t p[MOST];
-	struct fal_client_key key = { .name = "lab" };
+	struct fal_client_key key = { 0 };
 	struct fal_buf said = { 0 };
 	struct fal_handshake *h;
 	struct fal_session s = { 0 };
-	bytes(v, "psk", p);
-	memcpy(key.psk, p, FAL_KEY_BYTES);
+	snprintf(key.name, sizeof(key.name), "%s", word(v, "key"));
 	snprintf(build, sizeof(build), "%s", word(v, "build"));
 	bytes(v, "server-public", p);
 	memcpy(key.server, p, FAL_KEY_BYTES);
+	bytes(v, is_static(v) ? "client-secret" : "psk", p);
+	if (is_static(v)) {
+		assert_int_equal(fal_client_key_static(&key, p), 0);
+		same(v, "client-public", key.public, FAL_KEY_BYTES);
+		same(v, "common", key.psk, FAL_KEY_BYTES);
+	} else {
+		memcpy(key.psk, p, FAL_KEY_BYTES);
+	}
 	bytes(v, "client-ephemeral", p);
 	memcpy(next_random, p, FAL_KEY_BYTES);
 	assert_int_equal(fal_handshake_begin(&key, &said, &h), 0);

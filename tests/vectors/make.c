@@ -86,35 +86,50 @@ called(const char *name)
 
 /* ---- handshake --- */
 
-enum { SECRET = 0x11, CLIENT = 0x22, SERVER = 0x33, PSK = 0x44, OTHER = 0x55 };
+enum {
+	SECRET = 0x11,
+	CLIENT = 0x22,
+	SERVER = 0x33,
+	PSK = 0x44,
+	OTHER = 0x55,
+	OWN = 0x66
+};
 
 static const uint8_t *
 key_of(uint8_t what)
 {
-	static uint8_t key[5][FAL_KEY_BYTES];
+	static uint8_t key[6][FAL_KEY_BYTES];
 	uint8_t *k = key[what / 0x11 - 1];
 	for (uint8_t i = 0; i < FAL_KEY_BYTES; i++)
 		k[i] = (uint8_t)(what + i);
 	return k;
 }
 
+/* What a client of the name 'own' has is a static key. */
 static struct fal_client_key
-client_key(uint8_t psk)
+client_key(const char *name, uint8_t key_byte)
 {
-	struct fal_client_key key = { .name = "lab" };
-	memcpy(key.psk, key_of(psk), FAL_KEY_BYTES);
+	struct fal_client_key key = { 0 };
+	snprintf(key.name, sizeof(key.name), "%s", name);
+	memcpy(key.psk, key_of(key_byte), FAL_KEY_BYTES);
 	fal_noise_public(key_of(SECRET), key.server);
+	if (strcmp(name, "own") == 0)
+		must(fal_client_key_static(&key, key_of(key_byte)) == 0, "static key");
 	return key;
 }
 
 static struct fal_keyring *
 keyring(void)
 {
-	char ring[512], secret[FAL_KEY_TEXT + 1], psk[FAL_KEY_TEXT + 1];
+	char ring[512], secret[FAL_KEY_TEXT + 1], psk[FAL_KEY_TEXT + 1],
+		own[FAL_KEY_TEXT + 1];
+	const struct fal_client_key key = client_key("own", OWN);
 	struct fal_keyring *kr;
 	fal_key_encode(key_of(SECRET), secret);
 	fal_key_encode(key_of(PSK), psk);
-	snprintf(ring, sizeof(ring), "c self %s\nlab work %s\n", secret, psk);
+	fal_key_encode(key.public, own);
+	snprintf(ring, sizeof(ring), "c self %s\nlab work %s\nown work public:%s\n",
+		 secret, psk, own);
 	must(fal_keyring_parse(ring, strlen(ring), "keyring", &kr, NULL) == 0, "keyring");
 	return kr;
 }
@@ -124,13 +139,54 @@ struct words {
 	const char *name; /* of the vector */
 	const char *key;
 	uint16_t major, minor;
-	uint8_t pattern, suite, psk;
+	uint8_t pattern, suite, secret;
+	bool as_shared; /* a static key's handshake is that of a shared one */
 	uint32_t shard;
 	uint8_t more;   /* zero bytes behind message 1 */
 	size_t flip;    /* byte of message 1 that is changed, from 1; 0: none */
+	bool low;       /* the ephemeral key is 0 */
 	bool wrong_mac; /* its last bit */
 	const char *magic;
 };
+
+enum { FIRST_MAX = FAL_NOISE_OVERHEAD + FAL_NOISE_STATIC };
+
+/* Message 1 of whoever has `key`, behind this prologue, by what is known to be drawn. */
+static struct fal_noise *
+first(const struct fal_client_key *key, enum fal_noise_pattern pattern,
+      const uint8_t *prologue, size_t n, uint8_t msg[static FIRST_MAX])
+{
+	const struct fal_noise_opt opt = { .side = FAL_NOISE_INITIATOR,
+					   .pattern = pattern,
+					   .prologue = prologue,
+					   .prologue_n = n,
+					   .psk = key->psk,
+					   .static_key = key->server,
+					   .client_key = pattern == FAL_NOISE_IK
+								 ? key->secret
+								 : NULL,
+					   .ephemeral = key_of(CLIENT) };
+	struct fal_noise *ns;
+	must(fal_noise_new(&opt, &ns) == 0 && fal_noise_write(ns, NULL, 0, msg) == 0,
+	     "noise");
+	return ns;
+}
+
+static enum fal_noise_pattern
+pattern_of(const struct fal_client_key *key)
+{
+	return key->is_static ? FAL_NOISE_IK : FAL_NOISE_NKPSK0;
+}
+
+static void
+mac_of(const char *label, const struct fal_client_key *key, const uint8_t *said, size_t n,
+       uint8_t mac[static FAL_HANDSHAKE_MAC])
+{
+	uint8_t both[FAL_MAC_KEY];
+	memcpy(both, key->server, FAL_KEY_BYTES);
+	memcpy(both + FAL_KEY_BYTES, key->psk, FAL_KEY_BYTES);
+	fal_mac(label, both, said, n, mac);
+}
 
 static size_t
 say(const struct words *w, struct fal_buf *said)
@@ -138,14 +194,16 @@ say(const struct words *w, struct fal_buf *said)
 	const uint8_t suites[2] = { 200, w->suite };
 	const size_t name_n = strlen(w->key);
 	const size_t build_n = w->major < 6 ? 0 : 1 + strlen(fal_build());
-	uint8_t msg[FAL_NOISE_OVERHEAD], key[FAL_MAC_KEY], mac[FAL_HANDSHAKE_MAC];
-	const struct fal_client_key c = client_key(w->psk);
-	struct fal_noise *ns;
+	uint8_t msg[FIRST_MAX], mac[FAL_HANDSHAKE_MAC];
+	const struct fal_client_key c = client_key(w->key, w->secret);
+	const enum fal_noise_pattern pattern =
+		w->as_shared ? FAL_NOISE_NKPSK0 : pattern_of(&c);
+	const size_t msg_n = fal_noise_overhead(pattern, 1);
 	fal_put_bytes(said, w->magic != NULL ? w->magic : "FALC", 4);
 	fal_put_u16(said, w->major);
 	fal_put_u16(said, w->minor);
-	fal_put_u16(said, (uint16_t)(1 + name_n + build_n + 8 + sizeof(msg) + w->more +
-				     sizeof(mac)));
+	fal_put_u16(said,
+		    (uint16_t)(1 + name_n + build_n + 8 + msg_n + w->more + sizeof(mac)));
 	fal_put_u8(said, (uint8_t)name_n);
 	fal_put_bytes(said, w->key, name_n);
 	if (build_n > 0) {
@@ -157,35 +215,33 @@ say(const struct words *w, struct fal_buf *said)
 	fal_put_u8(said, 2);
 	fal_put_bytes(said, suites, 2);
 	const size_t prologue = said->n;
-	const struct fal_noise_opt opt = { .side = FAL_NOISE_INITIATOR,
-					   .prologue = said->p,
-					   .prologue_n = prologue,
-					   .psk = c.psk,
-					   .static_key = c.server,
-					   .ephemeral = key_of(CLIENT) };
-	must(fal_noise_new(&opt, &ns) == 0 && fal_noise_write(ns, NULL, 0, msg) == 0,
-	     "noise");
-	fal_noise_free(ns);
+	fal_noise_free(first(&c, pattern, said->p, prologue, msg));
 	if (w->flip > 0)
 		msg[w->flip - 1] ^= 1;
-	fal_put_bytes(said, msg, sizeof(msg));
+	if (w->low)
+		memset(msg, 0, FAL_KEY_BYTES);
+	fal_put_bytes(said, msg, msg_n);
 	for (uint8_t i = 0; i < w->more; i++)
 		fal_put_u8(said, 0);
-	memcpy(key, c.server, FAL_KEY_BYTES);
-	memcpy(key + FAL_KEY_BYTES, c.psk, FAL_KEY_BYTES);
-	fal_mac("falcon hello", key, said->p, said->n, mac);
+	mac_of("falcon hello", &c, said->p, said->n, mac);
 	mac[31] ^= w->wrong_mac;
 	fal_put_bytes(said, mac, sizeof(mac));
 	return prologue;
 }
 
 static void
-put_keys(uint8_t psk)
+put_keys(const struct fal_client_key *key)
 {
-	const struct fal_client_key key = client_key(psk);
+	text("key", key->name);
 	bytes("server-secret", key_of(SECRET), FAL_KEY_BYTES);
-	bytes("server-public", key.server, FAL_KEY_BYTES);
-	bytes("psk", key.psk, FAL_KEY_BYTES);
+	bytes("server-public", key->server, FAL_KEY_BYTES);
+	if (key->is_static) {
+		bytes("client-secret", key->secret, FAL_KEY_BYTES);
+		bytes("client-public", key->public, FAL_KEY_BYTES);
+		bytes("common", key->psk, FAL_KEY_BYTES);
+	} else {
+		bytes("psk", key->psk, FAL_KEY_BYTES);
+	}
 	text("build", fal_build());
 	bytes("client-ephemeral", key_of(CLIENT), FAL_KEY_BYTES);
 	bytes("server-ephemeral", key_of(SERVER), FAL_KEY_BYTES);
@@ -193,20 +249,14 @@ put_keys(uint8_t psk)
 
 /* The keys of the session, and the hash, of what was said by both. */
 static void
-put_session(const uint8_t *said, size_t prologue, const uint8_t *answer)
+put_session(const struct fal_client_key *key, const uint8_t *said, size_t prologue,
+	    const uint8_t *answer)
 {
-	const struct fal_client_key key = client_key(PSK);
-	const struct fal_noise_opt opt = { .side = FAL_NOISE_INITIATOR,
-					   .prologue = said,
-					   .prologue_n = prologue,
-					   .psk = key.psk,
-					   .static_key = key.server,
-					   .ephemeral = key_of(CLIENT) };
-	uint8_t msg[FAL_NOISE_OVERHEAD], payload[10], hash[FAL_NOISE_HASH];
+	uint8_t msg[FIRST_MAX], payload[10], hash[FAL_NOISE_HASH];
+	const enum fal_noise_pattern pattern = pattern_of(key);
+	struct fal_noise *ns = first(key, pattern, said, prologue, msg);
 	struct fal_seal tx, rx;
-	struct fal_noise *ns;
-	must(fal_noise_new(&opt, &ns) == 0 && fal_noise_write(ns, NULL, 0, msg) == 0 &&
-		     memcmp(msg, said + prologue, sizeof(msg)) == 0 &&
+	must(memcmp(msg, said + prologue, fal_noise_overhead(pattern, 1)) == 0 &&
 		     fal_noise_read(ns, answer + 10, 58, payload) == 0 &&
 		     memcmp(payload, answer, 10) == 0 &&
 		     fal_noise_split(ns, FAL_SUITE_CHACHA20_POLY1305, &tx, &rx, hash) ==
@@ -224,6 +274,8 @@ put_session(const uint8_t *said, size_t prologue, const uint8_t *answer)
 static void
 heard(const struct words *w)
 {
+	const uint8_t right = strcmp(w->key, "own") == 0 ? OWN : PSK;
+	const struct fal_client_key key = client_key(right == OWN ? "own" : "lab", right);
 	struct fal_keyring *kr = keyring();
 	struct fal_buf said = { 0 }, answer = { 0 };
 	struct fal_greeting g;
@@ -236,12 +288,12 @@ heard(const struct words *w)
 		err = fal_handshake_answer(kr, &g, &s, &answer, NULL);
 	called(w->name);
 	text("judge", "server");
-	put_keys(PSK);
+	put_keys(&key);
 	bytes("prologue", said.p, prologue);
 	bytes("client", said.p, said.n);
 	bytes("server", answer.p, answer.n);
 	if (err == FAL_OK) {
-		put_session(said.p, prologue, answer.p);
+		put_session(&key, said.p, prologue, answer.p);
 		strcpy(expect, "ok");
 		fal_seal_wipe(&s.tx);
 		fal_seal_wipe(&s.rx);
@@ -257,9 +309,10 @@ heard(const struct words *w)
 /* A client's: what it makes of an answer of which bit `flip` is changed (0: none), that
  * says `verdict`. */
 static void
-answered(const char *name, size_t flip, uint8_t verdict)
+answered(const char *name, const char *client, size_t flip, uint8_t verdict)
 {
-	const struct fal_client_key key = client_key(PSK);
+	const struct fal_client_key key =
+		client_key(client, strcmp(client, "own") == 0 ? OWN : PSK);
 	struct fal_keyring *kr = keyring();
 	struct fal_buf said = { 0 }, answer = { 0 };
 	struct fal_handshake *h;
@@ -272,7 +325,7 @@ answered(const char *name, size_t flip, uint8_t verdict)
 	memcpy(next_random, key_of(SERVER), FAL_KEY_BYTES);
 	must(fal_handshake_answer(kr, &g, &s, &answer, NULL) == 0, "answer");
 	if (verdict != 0) {
-		uint8_t mac_key[FAL_MAC_KEY], both[FAL_HANDSHAKE_MAX + 10 + 64];
+		uint8_t both[FAL_HANDSHAKE_MAX + 10 + 64];
 		const size_t n = 11 + strlen(fal_build());
 		answer.n = n + FAL_HANDSHAKE_MAC;
 		answer.p[8] = verdict;
@@ -281,22 +334,21 @@ answered(const char *name, size_t flip, uint8_t verdict)
 		memcpy(answer.p + 11, fal_build(), n - 11);
 		memcpy(both, said.p, said.n);
 		memcpy(both + said.n, answer.p, n);
-		memcpy(mac_key, key.server, FAL_KEY_BYTES);
-		memcpy(mac_key + FAL_KEY_BYTES, key.psk, FAL_KEY_BYTES);
-		fal_mac("falcon refusal", mac_key, both, said.n + n, answer.p + n);
+		mac_of("falcon refusal", &key, both, said.n + n, answer.p + n);
 	}
 	if (flip > 0)
 		answer.p[flip] ^= 1;
 	const int err = fal_handshake_finish(h, answer.p, answer.n, &mine, NULL);
-	const size_t prologue = said.n - FAL_NOISE_OVERHEAD - FAL_HANDSHAKE_MAC;
+	const size_t prologue =
+		said.n - fal_noise_overhead(pattern_of(&key), 1) - FAL_HANDSHAKE_MAC;
 	called(name);
 	text("judge", "client");
-	put_keys(PSK);
+	put_keys(&key);
 	bytes("prologue", said.p, prologue);
 	bytes("client", said.p, said.n);
 	bytes("server", answer.p, answer.n);
 	if (err == FAL_OK)
-		put_session(said.p, prologue, answer.p);
+		put_session(&key, said.p, prologue, answer.p);
 	char expect[32] = "refused";
 	if (err == FAL_OK)
 		strcpy(expect, "ok");
@@ -322,16 +374,19 @@ handshakes(void)
 				     .minor = FAL_PROTO_MINOR,
 				     .pattern = 1,
 				     .suite = 1,
-				     .psk = PSK };
-	struct words w[15];
-	for (size_t i = 0; i < sizeof(w) / sizeof(w[0]); i++)
+				     .secret = PSK };
+	struct words w[23];
+	for (size_t i = 0; i < sizeof(w) / sizeof(w[0]); i++) {
 		w[i] = plain;
+		if (i >= 15)
+			w[i].key = "own", w[i].pattern = 2, w[i].secret = OWN;
+	}
 	w[1].name = "larger minor version", w[1].minor++;
 	w[2].name = "another major version", w[2].major++;
 	w[3].name = "unknown pattern", w[3].pattern = 200;
 	w[4].name = "no such shard", w[4].shard = 1000;
 	w[5].name = "no common suite", w[5].suite = 201;
-	w[6].name = "wrong PSK", w[6].psk = OTHER;
+	w[6].name = "wrong PSK", w[6].secret = OTHER;
 	w[7].name = "unknown name", w[7].key = "lob";
 	w[8].name = "a name that is none", w[8].key = "l b";
 	w[9].name = "wrong MAC", w[9].wrong_mac = true;
@@ -340,15 +395,29 @@ handshakes(void)
 	w[12].name = "another tag under a right MAC", w[12].flip = FAL_NOISE_OVERHEAD;
 	w[13].name = "wrong magic", w[13].magic = "FALK";
 	w[14].name = "a major version without builds", w[14].major = 5;
+	w[15].name = "welcome, by a static key";
+	w[16].name = "another static key", w[16].secret = OTHER;
+	w[17].name = "a changed static key under a right MAC", w[17].flip = 40;
+	w[18].name = "a low point under a right MAC", w[18].low = true;
+	w[19].name = "a static key in the handshake of a shared one";
+	w[19].pattern = 1, w[19].as_shared = true;
+	w[20].name = "a shared key in the handshake of a static one";
+	w[20].key = "lab", w[20].secret = PSK;
+	w[21].name = "a static key, another major version", w[21].major++;
+	w[22].name = "a byte behind message 1 of a static key", w[22].more = 1;
 	for (size_t i = 0; i < sizeof(w) / sizeof(w[0]); i++)
 		heard(&w[i]);
-	answered("welcomed", 0, 0);
-	answered("a suite in message 2 that is not the one before it", 9, 0);
-	answered("another ephemeral key in message 2", 10, 0);
-	answered("another tag of message 2", 67, 0);
-	answered("refused for the version", 0, 1);
-	answered("refused for the suites", 0, 4);
-	answered("a refusal with another MAC", 41, 1);
+	answered("welcomed", "lab", 0, 0);
+	answered("a suite in message 2 that is not the one before it", "lab", 9, 0);
+	answered("another ephemeral key in message 2", "lab", 10, 0);
+	answered("another tag of message 2", "lab", 67, 0);
+	answered("refused for the version", "lab", 0, 1);
+	answered("refused for the suites", "lab", 0, 4);
+	answered("a refusal with another MAC", "lab", 41, 1);
+	answered("a static key welcomed", "own", 0, 0);
+	answered("a static key, another tag of message 2", "own", 67, 0);
+	answered("a static key refused for the pattern", "own", 0, 2);
+	answered("a static key, a refusal with another MAC", "own", 41, 2);
 }
 
 /* ---- records --- */
