@@ -469,7 +469,8 @@ fal_fit_end(struct fal_fit *f, struct fal_cost *cost, struct fal_fit_run *run,
 				     .clocks = (uint64_t)(f->counted + 0.5),
 				     .from = f->from };
 	memcpy(run->scheme, f->scheme, sizeof(run->scheme));
-	run->shards = (uint32_t)f->job.shards;
+	run->shards =
+		f->place.rule[0] != '\0' ? f->place.shards : (uint32_t)f->job.shards;
 	run->place = f->place;
 	run->place.blocks = (uint32_t)f->job.blocks;
 	if (f->samples > 0)

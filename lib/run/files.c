@@ -358,6 +358,7 @@ fal_files_place(const struct fal_files *j, enum fal_place_rule rule, uint32_t sh
 		tensor[i] = (struct fal_place_tensor){ m->tensor[i].offset,
 						       m->tensor[i].count };
 	*out = (struct fal_line_place){ .rule = fal_place_name(rule),
+					.shards = shards,
 					.shard = shard,
 					.model = { blocks, FAL_BLOCK, tensor,
 						   m->tensors } };

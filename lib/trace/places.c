@@ -17,8 +17,7 @@ fal_trace_place_free(struct fal_trace_place *p)
 
 /* [shard, first, count]: in the order of blocks, each block once. */
 static int
-read_runs(struct fal_trace_line *l, const struct fal_trace_job *job,
-	  struct fal_trace_place *p)
+read_runs(struct fal_trace_line *l, struct fal_trace_place *p)
 {
 	const size_t n = fal_trace_get_len(l, l->o, FAL_F_RUNS);
 	uint64_t next = 0;
@@ -27,9 +26,9 @@ read_runs(struct fal_trace_line *l, const struct fal_trace_job *job,
 		fal_trace_get_row(l, l->o, FAL_F_RUNS, i, 3, row);
 		if (l->err != 0)
 			return l->err;
-		if (row[0] == 0 || row[0] > job->shards)
+		if (row[0] == 0 || row[0] > p->shards)
 			return fal_trace_fail(l, FAL_EINVAL,
-					      "runs: the job has no shard %llu",
+					      "runs: there is no shard %llu",
 					      (unsigned long long)row[0]);
 		if (row[1] != next || row[2] == 0 || row[2] > p->blocks - next)
 			return fal_trace_fail(l, FAL_EINVAL,
@@ -70,6 +69,8 @@ fal_trace_place_read(struct fal_trace_line *l, const struct fal_trace_job *job,
 	const char *rule = fal_trace_get_str(l, l->o, FAL_F_RULE);
 	const size_t tensors = fal_trace_get_len(l, l->o, FAL_F_TENSORS);
 	is.map = fal_trace_get_u64(l, l->o, FAL_F_MAP, FAL_TRACE_NUM_MAX);
+	is.shards =
+		(uint32_t)fal_trace_get_u64(l, l->o, FAL_F_SHARDS, FAL_TRACE_SHARDS_MAX);
 	if (l->err != 0)
 		return l->err;
 	if (job->blocks > FAL_TRACE_PLACED_MAX || tensors > FAL_TRACE_TENSORS_MAX)
@@ -87,7 +88,7 @@ fal_trace_place_read(struct fal_trace_line *l, const struct fal_trace_job *job,
 			  ? FAL_OK
 			  : fal_trace_fail(l, FAL_ENOMEM, "out of memory");
 	if (err == FAL_OK)
-		err = read_runs(l, job, &is);
+		err = read_runs(l, &is);
 	if (err == FAL_OK)
 		err = read_tensors(l, &is);
 	if (err < 0) {
@@ -102,7 +103,7 @@ fal_trace_place_read(struct fal_trace_line *l, const struct fal_trace_job *job,
 /* Is it what its rule makes?  0 or FAL_ENOMEM. */
 static int
 judge_rule(const struct fal_trace_place *p, struct fal_trace_line *l,
-	   const struct fal_trace_job *job, struct fal_findings *f)
+	   struct fal_findings *f)
 {
 	const struct fal_place_model m = {
 		.blocks = p->blocks,
@@ -120,7 +121,7 @@ judge_rule(const struct fal_trace_place *p, struct fal_trace_line *l,
 	uint32_t *want = fal_calloc(p->blocks, sizeof(*want));
 	if (want == NULL)
 		return FAL_ENOMEM;
-	fal_place(rule, &m, (uint32_t)job->shards, want);
+	fal_place(rule, &m, p->shards, want);
 	while (b < p->blocks && want[b] == p->shard[b])
 		b++;
 	if (b < p->blocks)
@@ -145,5 +146,5 @@ fal_places_line(struct fal_trace_place *p, struct fal_trace_line *l,
 		fal_finding(f, NULL, 0, 0, "line %llu: place: map %llu, not %llu",
 			    (unsigned long long)l->number, (unsigned long long)p->map,
 			    (unsigned long long)next);
-	return judge_rule(p, l, job, f);
+	return judge_rule(p, l, f);
 }

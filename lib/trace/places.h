@@ -15,6 +15,7 @@
 struct fal_trace_place {
 	uint64_t map;  /* its number */
 	char rule[32]; /* "": there was no line */
+	uint32_t shards;
 	uint32_t blocks;
 	uint32_t *shard;                 /* of each block, from 0; owned */
 	struct fal_place_tensor *tensor; /* owned */
@@ -23,7 +24,7 @@ struct fal_trace_place {
 void fal_trace_place_free(struct fal_trace_place *p);
 
 /* Reads the line in place of what `p` has.  0 or l->err: FAL_EFORMAT, FAL_ELIMIT,
- * FAL_EINVAL: a block is in no run, or in two, or the shard is none of the job's;
+ * FAL_EINVAL: a block is in no run, or in two, or on a shard that is none;
  * FAL_ENOMEM. */
 int fal_trace_place_read(struct fal_trace_line *l, const struct fal_trace_job *job,
 			 struct fal_trace_place *p);

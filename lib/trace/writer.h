@@ -47,6 +47,7 @@ struct fal_line_job {
 struct fal_line_place {
 	uint64_t map;          /* its number */
 	const char *rule;      /* that made it */
+	uint32_t shards;       /* of this incarnation */
 	const uint32_t *shard; /* of each block, from 0 */
 	struct fal_place_model model;
 };
