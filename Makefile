@@ -98,10 +98,11 @@ endef
 $(foreach p,$(PROGS),$(eval $(call program,$(B)/$(p),$(wildcard cmd/$(p)/*.c),\
 	$(if $(filter falcon-work falcon-stat,$(p)),$(BLAS_LIBS)))))
 # What a test has of a program, beside the library.
-test_account_OF := cmd/falcon-ps/account.c cmd/falcon-work/retry.c
+test_account_OF := cmd/falcon-ps/account.c
 test_cache_OF   := cmd/falcon-ps/cache.c
 test_child_OF   := $(addprefix cmd/falcon-work/,bulk.c child.c child_io.c child_life.c spawn.c)
-test_disks_OF   := $(filter-out %/main.c %/start.c %/result.c,$(wildcard cmd/falcon-ps/*.c))
+test_disks_OF   := $(filter-out $(addprefix %/,main.c start.c result.c join.c place.c guest.c),\
+	$(wildcard cmd/falcon-ps/*.c))
 test_journal_OF := cmd/falcon-ps/journal.c
 test_plot_OF    := $(wildcard cmd/falcon-proj/plot_*.c) cmd/falcon-proj/gnuplot.c
 test_record_OF  := cmd/falcon-ps/record.c cmd/falcon-ps/tape.c

@@ -133,17 +133,21 @@ ps_best_event(struct ps_server *s, const struct fal_coord_status *now)
 	struct fal_coord_left left;
 	if (s->opt->best == NULL || now->accuracy < 0 || now->judged == b->seen)
 		return;
-	b->seen = now->judged;
 	struct ps_best_is is = { .there = true,
 				 .clock = now->judged,
 				 .accuracy = now->accuracy,
 				 .loss = now->accuracy_loss };
 	/* What was judged is held until an epoch ends again; behind a restart it may not
 	 * be, but was looked at before. */
-	if (!is_better(&is, &b->is) || !fal_coord_kept(s->coord, &left) ||
-	    left.clock != now->judged)
+	const bool better = is_better(&is, &b->is) && fal_coord_kept(s->coord, &left) &&
+			    left.clock == now->judged;
+	bool coming = false;
+	const float *params = better ? ps_fleet_params(s, left.version, &coming) : NULL;
+	if (coming)
 		return;
-	const float *params = fal_rack_params(s->rack, left.version);
+	b->seen = now->judged;
+	if (!better)
+		return;
 	struct fal_buf file = { 0 };
 	if (params == NULL || put(s->opt->job->model, params, &is, &file) < 0) {
 		fal_buf_free(&file);

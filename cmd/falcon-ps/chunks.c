@@ -24,7 +24,8 @@ ps_count_keys(struct ps_server *s)
 		any += key[i].role == FAL_ROLE_ALL;
 	}
 	s->one_key = workers == 1 || (workers == 0 && any == 1);
-	fal_coord_alone(s->coord, s->one_key ? 0 : alone_s);
+	if (s->coord != NULL)
+		fal_coord_alone(s->coord, s->one_key ? 0 : alone_s);
 	for (size_t i = 0; i < s->sessions.n; i++)
 		if (ps_session_crowd(&s->sessions, s->sessions.v[i], s->one_key) < 0)
 			fal_chan_close(s->sessions.v[i]->chan);
@@ -118,8 +119,8 @@ ps_chunk_get(struct ps_server *s, struct ps_session *session, const struct fal_m
 
 /* ---- texts --- */
 
-static void
-send_text(struct ps_session *session, enum fal_text which, const struct fal_buf *text)
+void
+ps_send_text(struct ps_session *session, enum fal_text which, const struct fal_buf *text)
 {
 	struct fal_msg m = { .type = FAL_MSG_TEXT };
 	struct fal_buf out = { 0 };
@@ -145,9 +146,9 @@ ps_more(struct ps_server *s, struct ps_session *session)
 {
 	if (session->texts_due && has_room(s, session)) {
 		session->texts_due = false;
-		send_text(session, FAL_TEXT_JOB, &s->opt->job->job_text);
-		send_text(session, FAL_TEXT_MODEL, &s->opt->job->model_text);
-		send_text(session, FAL_TEXT_MANIFEST, &s->opt->job->manifest_bytes);
+		ps_send_text(session, FAL_TEXT_JOB, &s->opt->job->job_text);
+		ps_send_text(session, FAL_TEXT_MODEL, &s->opt->job->model_text);
+		ps_send_text(session, FAL_TEXT_MANIFEST, &s->opt->job->manifest_bytes);
 	}
 	if (session->history_due && has_room(s, session)) {
 		session->history_due = false;

@@ -501,20 +501,56 @@ is_exporting(const struct ps_server *s, const struct ps_session *session)
 {
 	const char *key = fal_chan_fingerprint(session->chan);
 	for (size_t i = 0; i < s->sessions.n; i++)
-		if (s->sessions.v[i]->export.n > 0 &&
+		if ((s->sessions.v[i]->export.n > 0 || s->sessions.v[i]->export_due) &&
 		    strcmp(fal_chan_fingerprint(s->sessions.v[i]->chan), key) == 0)
 			return true;
 	return false;
 }
 
-/* The model as it is now is copied; training goes on. */
-static void export(struct ps_server *s, struct ps_session *session)
+/* What it is to have is copied; training goes on. */
+static void
+copy(struct ps_server *s, struct ps_session *session, const float *params)
 {
-	const uint64_t newest = fal_coord_status(s->coord).version;
 	char version[24];
-	snprintf(version, sizeof(version), "%" PRIu64, newest);
+	snprintf(version, sizeof(version), "%" PRIu64, session->exports);
 	const struct fal_metadata meta[] = { { "job", s->opt->job->job.name },
 					     { "version", version } };
+	session->export_due = false;
+	session->exported = 0;
+	int err = params != NULL ? fal_safetensors_put(s->opt->job->model, params, meta,
+						       2, &session->export)
+				 : FAL_ENOENT;
+	if (err < 0) {
+		fal_buf_free(&session->export);
+		reply_text(session, FAL_EXIT_NO, fal_strerror(err));
+		return;
+	}
+	struct fal_diag what;
+	fal_diag_set(&what, 0, "version %s exported", version);
+	say(s, session, what.text);
+	ps_control_more(session);
+}
+
+void
+ps_control_export(struct ps_server *s)
+{
+	for (size_t i = 0; i < s->sessions.n; i++) {
+		struct ps_session *session = s->sessions.v[i];
+		bool coming = false;
+		if (!session->export_due)
+			continue;
+		if (!fal_rack_gathers(s->rack) &&
+		    !fal_rack_gathered(s->rack, session->exports))
+			session->exports = fal_coord_status(s->coord).version;
+		const float *params = ps_fleet_params(s, session->exports, &coming);
+		if (!coming)
+			copy(s, session, params);
+	}
+}
+
+/* The model as it is now. */
+static void export(struct ps_server *s, struct ps_session *session)
+{
 	if (is_exporting(s, session)) {
 		reply_text(session, FAL_EXIT_NO, "an export is under way");
 		return;
@@ -528,19 +564,9 @@ static void export(struct ps_server *s, struct ps_session *session)
 		reply_text(session, FAL_EXIT_NO, why.text);
 		return;
 	}
-	session->exported = 0;
-	int err =
-		fal_safetensors_put(s->opt->job->model, fal_rack_params(s->rack, newest),
-				    meta, 2, &session->export);
-	if (err < 0) {
-		fal_buf_free(&session->export);
-		reply_text(session, FAL_EXIT_NO, fal_strerror(err));
-		return;
-	}
-	struct fal_diag what;
-	fal_diag_set(&what, 0, "version %s exported", version);
-	say(s, session, what.text);
-	ps_control_more(session);
+	session->export_due = true;
+	session->exports = UINT64_MAX;
+	ps_control_export(s);
 }
 
 void

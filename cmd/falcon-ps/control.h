@@ -66,6 +66,8 @@ int ps_control_journal(void *arg, const struct fal_policy *p, uint64_t clock,
 		       uint64_t version, const char *by);
 void ps_control_changed(void *arg, uint64_t ticket, uint64_t clock, int err);
 
+/* Copies that were asked for, of what is here by now. */
+void ps_control_export(struct ps_server *s);
 /* The socket has taken what was sent: the next pieces of an export follow. */
 void ps_control_more(struct ps_session *session);
 

@@ -64,6 +64,16 @@ take(struct ps_server *s)
 		answer(s, 0, "there can be none: rounds of this scheme are not shared");
 }
 
+/* Another one was asked for meanwhile. */
+static void
+again(struct ps_server *s)
+{
+	if (!s->keep.again)
+		return;
+	s->keep.again = false;
+	take(s);
+}
+
 /* Hashing and writing take a core for a while: behind whoever computes. */
 static void
 on_work(uv_work_t *w)
@@ -80,10 +90,7 @@ on_written(uv_work_t *w, int status)
 	struct ps_server *s = w->data;
 	(void)status;
 	over(s);
-	if (s->keep.again) {
-		s->keep.again = false;
-		take(s);
-	}
+	again(s);
 	ps_after_event(s); /* its end may have waited for that */
 }
 
@@ -94,7 +101,7 @@ copy_of(int fd)
 	return fd >= 0 ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : -1;
 }
 
-/* What the shards have, which says what is held when the coordinator says so. */
+/* What the shards have; that of those elsewhere comes. */
 static int
 take_images(struct ps_server *s, struct fal_snapshot *n)
 {
@@ -104,10 +111,23 @@ take_images(struct ps_server *s, struct fal_snapshot *n)
 	if (n->image == NULL || !fal_rack_marked(s->rack, p->version, n->image))
 		return FAL_ENOMEM;
 	n->shards = shards;
+	for (uint32_t i = 0; i < shards; i++)
+		s->keep.missing += fal_rack_at(s->rack, i) == NULL;
+	if (s->keep.missing > 0)
+		ps_fleet_fetch_marked(s, p->version);
+	return FAL_OK;
+}
+
+/* All images are here: they say what is held when the coordinator says so. */
+static int
+hold(struct fal_snapshot *n)
+{
+	const struct fal_coord_past *p = &n->is.past;
 	bool fits = true;
-	for (uint32_t i = 0; i < shards && p->kept_clock > 0; i++)
+	for (uint32_t i = 0; i < n->shards && p->kept_clock > 0; i++)
 		fits &= fal_image_hold(&n->image[i], p->kept_version);
-	n->is.image = n->image[0].is;
+	if (n->shards > 0)
+		n->is.image = n->image[0].is;
 	return fits ? FAL_OK : FAL_ESTATE;
 }
 
@@ -135,6 +155,37 @@ fill_in(struct ps_server *s, const struct fal_coord_past *past, struct fal_snaps
 	return err;
 }
 
+/* There will be none. */
+static void
+give_up(struct ps_server *s, const char *why)
+{
+	struct ps_keep *k = &s->keep;
+	k->good = k->busy = false;
+	say_not(s, why);
+	if (!k->again)
+		answer(s, 0, why);
+	fal_snapshot_free(&k->now);
+}
+
+/* All of it is here. */
+static void
+write_it(struct ps_server *s)
+{
+	struct ps_keep *k = &s->keep;
+	int err = hold(&k->now);
+	if (err < 0) {
+		give_up(s, fal_strerror(err));
+		return;
+	}
+	k->work.data = s;
+	/* Nothing has begun before the first one, which is small, is there. */
+	if (k->now.is.past.version > 0 &&
+	    uv_queue_work(&s->loop, &k->work, on_work, on_written) == 0)
+		return;
+	fal_snapshot_write(&k->now);
+	over(s);
+}
+
 void
 ps_keep_marked(void *arg, const struct fal_coord_past *past)
 {
@@ -145,21 +196,55 @@ ps_keep_marked(void *arg, const struct fal_coord_past *past)
 	k->soon = false;
 	k->at = ps_now();
 	k->clock = past->clock;
+	k->missing = 0;
 	int err = fill_in(s, past, &k->now);
 	if (err < 0) {
-		k->good = false;
-		say_not(s, fal_strerror(err));
-		fal_snapshot_free(&k->now);
+		give_up(s, fal_strerror(err));
 		return;
 	}
 	k->busy = true;
-	k->work.data = s;
-	/* Nothing has begun before the first one, which is small, is there. */
-	if (past->version > 0 &&
-	    uv_queue_work(&s->loop, &k->work, on_work, on_written) == 0)
+	if (k->missing == 0)
+		write_it(s);
+}
+
+/* Is it of the same arrays as that of a shard which is here, with as much of each? */
+static bool
+fits(const struct ps_server *s, uint32_t shard, const struct fal_image *image)
+{
+	const struct fal_image *own = &s->keep.now.image[0];
+	struct fal_shard_part mine, is;
+	(void)fal_rack_part(s->rack, 0, 0, &mine);
+	(void)fal_rack_part(s->rack, shard, 0, &is);
+	bool same = image->arrays == own->arrays &&
+		    image->is.version == own->is.version &&
+		    image->is.olds == own->is.olds;
+	for (uint32_t i = 0; same && i < own->arrays; i++) {
+		const struct fal_image_array *a = &own->array[i], *b = &image->array[i];
+		const size_t per = a->floats ? mine.values : mine.count,
+			     of = a->floats ? is.values : is.count;
+		same = strcmp(a->name, b->name) == 0 && a->floats == b->floats &&
+		       b->bytes == a->bytes / per * of;
+	}
+	return same;
+}
+
+void
+ps_keep_image(struct ps_server *s, uint32_t shard, struct fal_image *image)
+{
+	struct ps_keep *k = &s->keep;
+	if (k->missing == 0 || k->now.image[shard].arrays > 0)
 		return;
-	fal_snapshot_write(&k->now);
-	over(s);
+	if (!fits(s, shard, image)) {
+		k->missing = 0;
+		give_up(s, image->arrays == 0 ? "a shard has none"
+					      : "a shard has another one");
+		again(s);
+		return;
+	}
+	k->now.image[shard] = *image;
+	*image = (struct fal_image){ 0 };
+	if (--k->missing == 0)
+		write_it(s);
 }
 
 void
@@ -248,5 +333,5 @@ ps_keep_last(struct ps_server *s)
 bool
 ps_keep_soon(const struct ps_server *s)
 {
-	return s->keep.soon || s->keep.again;
+	return s->keep.soon || s->keep.again || s->keep.missing > 0;
 }

@@ -21,6 +21,7 @@ struct ps_keep {
 	uv_work_t work;
 	struct fal_snapshot now; /* that is being written, */
 	bool busy;               /* if any is; */
+	uint32_t missing;        /* images of it that are on their way */
 	bool again;              /* then another one, at once */
 	bool soon;               /* one is wanted as soon as there can be one */
 	uint32_t asks;           /* session that waits for the next one; 0: none */
@@ -33,6 +34,8 @@ struct ps_keep {
 
 /* Of fal_coord_ops; `arg` is the server. */
 void ps_keep_marked(void *arg, const struct fal_coord_past *past);
+/* The image of a shard that is elsewhere, taken; without arrays: it has none. */
+void ps_keep_image(struct ps_server *s, uint32_t shard, struct fal_image *image);
 /* After an event: is one due, or wanted? */
 void ps_keep_event(struct ps_server *s, uint64_t clock);
 /* One at once, for a session, which is answered when it is there. */
@@ -43,8 +46,8 @@ void ps_keep_gone(struct ps_server *s, const struct ps_session *session);
  * before what is being written is; ps_after_event follows. */
 bool ps_keep_end(struct ps_server *s, uint64_t clock);
 /* The server ends: one more, of what there is.  False: there can be none, or it was
- * taken; true: as soon as what is on its way to the next version is there, and then
- * ps_keep_soon is false. */
+ * taken; true: as soon as what is on its way to the next version, or of it, is there, and
+ * then ps_keep_soon is false. */
 bool ps_keep_last(struct ps_server *s);
 bool ps_keep_soon(const struct ps_server *s);
 

@@ -6,6 +6,7 @@
 #include "cli/table.h"
 #include "job/stale.h"
 #include "net/options.h"
+#include "sec/secret.h"
 #include "wire/bfp.h"
 
 #include <errno.h>
@@ -85,13 +86,14 @@ print_tensors(const struct fal_model *m)
 	return err;
 }
 
-/* Judges options and files.  0 or an exit code. */
+/* Judges what any process of shards is told.  0 or an exit code. */
 static int
-check(struct ps_run *r, const char *path)
+check_words(struct ps_run *r)
 {
 	struct fal_diag diag = { "" };
 	const struct ps_options *o = &r->opt;
-	int err = fal_addr_parse(o->listen, &r->listen, &diag);
+	const char *own = o->join != NULL ? "127.0.0.1:0" : "127.0.0.1:7000";
+	int err = fal_addr_parse(o->listen != NULL ? o->listen : own, &r->listen, &diag);
 	if (err < 0)
 		return ps_run_say(&diag, err);
 	if (fal_compress_parse(o->compress, &r->compress) < 0) {
@@ -104,6 +106,38 @@ check(struct ps_run *r, const char *path)
 			    FAL_SHARDS_MAX);
 		return FAL_EXIT_USAGE;
 	}
+	return FAL_EXIT_DONE;
+}
+
+/* The same of one that joins. */
+static int
+check_join(struct ps_run *r)
+{
+	struct fal_diag diag = { "" };
+	const struct ps_options *o = &r->opt;
+	int code = check_words(r);
+	if (code != FAL_EXIT_DONE)
+		return code;
+	int err = fal_addr_parse(o->join, &r->coordinator, &diag);
+	if (err < 0)
+		return ps_run_say(&diag, err);
+	fal_cli_hide_memory();
+	err = fal_client_key_load(o->key, FAL_ROLE_SHARD, &r->key, &diag);
+	if (err == FAL_OK)
+		return FAL_EXIT_DONE;
+	fal_cli_err(PROG, "%s", diag.text);
+	return fal_cli_exit_file(err);
+}
+
+/* Judges options and files.  0 or an exit code. */
+static int
+check(struct ps_run *r, const char *path)
+{
+	struct fal_diag diag = { "" };
+	const struct ps_options *o = &r->opt;
+	int code = check_words(r);
+	if (code != FAL_EXIT_DONE)
+		return code;
 	if (ends_in_zst(o->trace)) {
 		fal_cli_err(PROG,
 			    "--trace: '%s': traces are written plain; leave out "
@@ -111,7 +145,7 @@ check(struct ps_run *r, const char *path)
 			    o->trace);
 		return FAL_EXIT_USAGE;
 	}
-	err = fal_files_load(&r->job, path, o->from, o->set.v, o->set.n, &diag);
+	int err = fal_files_load(&r->job, path, o->from, o->set.v, o->set.n, &diag);
 	if (err < 0)
 		return say_bad_file(&diag, err);
 	if (!o->check) {
@@ -161,8 +195,7 @@ main(int argc, char **argv)
 	struct ps_run r = { .model.fd = -1,
 			    .average.fd = -1,
 			    .result.fd = -1,
-			    .opt = { .listen = "127.0.0.1:7000",
-				     .keyring = "/etc/falcon/keyring",
+			    .opt = { .keyring = "/etc/falcon/keyring",
 				     .compress = "auto",
 				     .min_workers = 1,
 				     .shards = 1 },
@@ -186,6 +219,13 @@ main(int argc, char **argv)
 		  "the first clock waits for so many", "N" },
 		{ "shards", 0, FAL_OPT_U64, &o->shards,
 		  "parts that the parameters are kept in", "N" },
+		{ "min-shards", 0, FAL_OPT_U64, &o->min_shards,
+		  "wait until so many processes have joined with shards", "N" },
+		{ "join", 0, FAL_OPT_TEXT, &o->join,
+		  "be shards of the job of this coordinator", "ADDR" },
+		{ "key", 'k', FAL_OPT_TEXT, &o->key, "with --join: the key", "FILE" },
+		{ "standby", 0, FAL_OPT_FLAG, &o->standby,
+		  "with --join: only where shards are missing", NULL },
 		{ "compress", 0, FAL_OPT_TEXT, &o->compress,
 		  "zstd: auto, always or never", "MODE" },
 		{ "max-memory", 0, FAL_OPT_SIZE, &o->max_memory,
@@ -198,15 +238,17 @@ main(int argc, char **argv)
 		{ "json", 'j', FAL_OPT_FLAG, &o->json, "print the result as JSON", NULL },
 	};
 	struct fal_cli cli = { .prog = PROG,
-			       .args = "JOB",
+			       .args = "JOB | --join ADDR",
 			       .opts = opts,
 			       .n_opts = sizeof(opts) / sizeof(opts[0]),
-			       .min_args = 1,
+			       .min_args = 0,
 			       .max_args = 1 };
 	signal(SIGXFSZ, SIG_IGN); /* a limit is as a full disk: EFBIG */
 	int code = fal_cli_parse(&cli, argc, argv);
 	if (code < 0)
 		code = fal_cli_range(&cli, "min-workers", 1, 1000000);
+	if (code < 0)
+		code = fal_cli_range(&cli, "min-shards", 0, FAL_SHARDS_MAX);
 	if (code < 0)
 		code = fal_cli_range(&cli, "max-memory", 1, UINT64_MAX);
 	if (code < 0)
@@ -218,15 +260,27 @@ main(int argc, char **argv)
 		code = FAL_EXIT_USAGE;
 	}
 	o->ready_fd = ready_fd == UINT64_MAX ? 0 : ready_fd + 1;
+	if (code < 0 && (o->join != NULL) == (cli.n_args > 0)) {
+		fal_cli_err(PROG, "%s (see --help)",
+			    o->join != NULL ? "--join: takes no JOB" : "JOB is missing");
+		code = FAL_EXIT_USAGE;
+	} else if (code < 0 && o->join == NULL && (o->standby || o->key != NULL)) {
+		fal_cli_err(PROG, "--%s: only with --join",
+			    o->standby ? "standby" : "key");
+		code = FAL_EXIT_USAGE;
+	}
 	if (code < 0)
-		code = check(&r, cli.arg[0]);
+		code = o->join != NULL ? check_join(&r) : check(&r, cli.arg[0]);
 	else
 		goto free_cli;
-	if (code == FAL_EXIT_DONE && !o->check)
+	if (code == FAL_EXIT_DONE && o->join != NULL)
+		code = ps_run_join(&r);
+	else if (code == FAL_EXIT_DONE && !o->check)
 		code = ps_run_start(&r);
 	code = fal_cli_finish(PROG, code);
 	fal_files_free(&r.job);
 	fal_keyring_free(r.keys);
+	fal_secret_free(r.key);
 free_cli:
 	fal_cli_free(&cli);
 	return code;

@@ -2,8 +2,6 @@
  * them. */
 #include "server.h"
 
-#include "base/line.h"
-#include "base/mem.h"
 #include "base/text.h"
 
 #include <string.h>
@@ -20,121 +18,32 @@ ps_send(void *arg, uint32_t peer, const struct fal_buf *msg)
 		fal_chan_close(session->chan); /* it does not keep up */
 }
 
-/* A shard's publication of the version for a session, or NULL: out of memory. */
-static struct fal_shared *
-publication(struct ps_server *s, const struct ps_session *session,
-	    const struct fal_coord_model *m, uint32_t shard)
+/* Of ps_wants. */
+static struct ps_reader *
+reader_of(void *arg, uint32_t peer)
 {
-	struct ps_version *slot = &s->publisher.older;
-	if (m->version >= m->newest)
-		slot = &s->publisher.newest;
-	else if (m->keep)
-		slot = &s->publisher.kept;
-	s->publisher.most = ps_published_most(&s->control.last.rule);
-	const struct ps_params from = { .version = m->version,
-					.shard = shard,
-					.keep = m->keep };
-	return ps_publish(&s->publisher, slot, &from, fal_chan_compressing(session->chan),
-			  session->publication);
+	struct ps_server *s = arg;
+	struct ps_session *session = ps_session_find(&s->sessions, peer);
+	return session != NULL ? &session->reader : NULL;
 }
 
-/* Will the worker, told of this version, not compute on that one any more?  One that it
- * is to keep for evaluation ends with the next such. */
-static bool
-is_old(const void *arg, const struct fal_shared *s)
+void
+ps_publish_wanted(struct ps_server *s)
 {
-	const struct fal_coord_model *told = arg;
-	const uint64_t version = fal_shared_version(s);
-	/* Of another line, or from before. */
-	const bool older = fal_line_of(version) != fal_line_of(told->version) ||
-			   version < told->version;
-	bool named = version >= told->from;
-	if (fal_shared_lasting(s) && !told->keep)
-		return false;
-	for (uint32_t i = 0; i < told->names && !named; i++)
-		named = told->named[i] == version;
-	return (older && told->oldest == told->version) || !named;
-}
-
-/* A shard's part of it: PUBLISHED, then MODEL.  Or why the session must end; where there
- * is nothing to publish, the job has failed, and that is not the session's fault. */
-static int
-send_part(struct ps_server *s, struct ps_session *session,
-	  const struct fal_coord_model *model, uint32_t shard)
-{
-	struct fal_shared *shared = publication(s, session, model, shard);
-	struct fal_msg m = { .type = FAL_MSG_PUBLISHED,
-			     .incarnation = s->publisher.incarnation };
-	struct fal_buf out = { 0 };
-	if (shared == NULL) {
-		ps_fail(s, FAL_ENOMEM, "publishing");
-		return FAL_OK;
-	}
-	session->publication = fal_shared_publication(shared);
-	m.published.version = model->version;
-	m.published.order = model->order;
-	m.published.shard = shard + 1;
-	fal_rack_range(s->rack, shard, &m.published.first, &m.published.blocks);
-	m.published.publication = session->publication;
-	memcpy(m.published.key, fal_shared_key(shared), sizeof(m.published.key));
-	int err = fal_msg_put(&out, &m);
-	if (err == FAL_OK)
-		err = fal_chan_send(session->chan, &out, FAL_SEND_CONTROL);
-	if (err == FAL_OK)
-		err = fal_chan_send_shared(session->chan, shared);
-	fal_buf_free(&out);
-	return err;
-}
-
-/* What is wanted, and there, leaves; versions up to `over` that are not there any more
- * nobody wants. */
-static void
-publish_wanted(struct ps_server *s, uint64_t over)
-{
-	struct fal_shard_part part;
-	size_t kept = 0;
-	for (size_t i = 0; i < s->wants; i++) {
-		const struct ps_want w = s->want[i];
-		struct ps_session *session = ps_session_find(&s->sessions, w.peer);
-		const bool there =
-			fal_rack_part(s->rack, w.shard, w.model.version, &part);
-		if (session == NULL || (!there && w.model.version <= over))
-			continue;
-		if (!there)
-			s->want[kept++] = w;
-		else if (send_part(s, session, &w.model, w.shard) < 0)
-			fal_chan_close(session->chan);
-	}
-	s->wants = kept;
+	s->wants.publisher.most = ps_published_most(&s->control.last.rule);
+	ps_fail(s, ps_wants_leave(&s->wants, reader_of, s), "publishing");
 }
 
 void
 ps_send_model(void *arg, uint32_t peer, const struct fal_coord_model *model)
 {
 	struct ps_server *s = arg;
-	struct ps_session *session = ps_session_find(&s->sessions, peer);
+	const struct ps_session *session = ps_session_find(&s->sessions, peer);
 	if (session == NULL)
 		return;
-	/* Whoever has fallen behind skips to the version it needs. */
-	fal_chan_skip_shared(session->chan, is_old, model);
-	const struct ps_want w = { peer, 0, *model };
-	for (uint32_t i = 0; i < fal_rack_shards(s->rack); i++) {
-		if (FAL_GROW(s->want, s->want_cap, s->wants + 1) < 0) {
-			ps_fail(s, FAL_ENOMEM, "publishing");
-			return;
-		}
-		s->want[s->wants] = w;
-		s->want[s->wants].model.named = NULL;
-		s->want[s->wants++].shard = i;
-	}
-	publish_wanted(s, 0);
-}
-
-void
-ps_publish_wanted(struct ps_server *s)
-{
-	if (s->wants > 0)
-		publish_wanted(s, fal_coord_status(s->coord).version);
+	ps_fail(s, ps_wants_add(&s->wants, peer, &session->reader, model), "publishing");
+	ps_fleet_publish(s, peer, model);
+	ps_publish_wanted(s);
 }
 
 void
@@ -170,7 +79,7 @@ void
 ps_tell_all(struct ps_server *s, enum fal_msg_type type, const char *why)
 {
 	struct fal_msg m = { .type = (uint16_t)type,
-			     .incarnation = s->publisher.incarnation };
+			     .incarnation = s->wants.publisher.incarnation };
 	struct fal_buf out = { 0 };
 	fal_text_plain(m.done.why, sizeof(m.done.why), why);
 	if (fal_msg_put(&out, &m) < 0)
@@ -190,7 +99,7 @@ ps_tell_all(struct ps_server *s, enum fal_msg_type type, const char *why)
 static void
 gone(struct ps_server *s, const struct ps_session *session, const char *why)
 {
-	if (s->broken == FAL_OK)
+	if (s->broken == FAL_OK && s->coord != NULL)
 		ps_fail(s, fal_coord_gone(s->coord, ps_now(), session->id, why),
 			"scheduler");
 }
@@ -236,7 +145,7 @@ static void
 put_off(struct ps_server *s, struct ps_session *session, const char *why)
 {
 	struct fal_msg m = { .type = FAL_MSG_LATER,
-			     .incarnation = s->publisher.incarnation };
+			     .incarnation = s->wants.publisher.incarnation };
 	struct fal_buf out = { 0 };
 	snprintf(m.later.why, sizeof(m.later.why), "%s", why);
 	if (fal_msg_put(&out, &m) == FAL_OK)
@@ -295,7 +204,7 @@ work_msg(struct ps_server *s, struct ps_session *session, const struct fal_msg *
 	else if (err < 0)
 		refuse(s, session, why.text[0] != '\0' ? why.text : fal_strerror(err));
 	else if (m->type == FAL_MSG_HELLO)
-		session->texts_due = true;
+		ps_fleet_admit(s, session);
 	ps_more(s, session);
 	ps_after_event(s);
 }
@@ -324,6 +233,29 @@ control_msg(struct ps_server *s, struct ps_session *session, const struct fal_ms
 }
 
 static void
+shard_msg(struct ps_server *s, struct ps_session *session, const struct fal_msg *m)
+{
+	struct fal_diag why = { "" };
+	if (ps_fleet_msg(s, session, m, &why) < 0)
+		refuse(s, session, why.text);
+	ps_after_event(s);
+}
+
+/* Shards are waited for: workers, too, wait for them. */
+static void
+too_soon(struct ps_server *s, struct ps_session *session, const struct fal_msg *m,
+	 const uint8_t *p, size_t n)
+{
+	if (m->type != FAL_MSG_HELLO || session->hello.n > 0) {
+		refuse(s, session, "the job waits for its shards");
+		return;
+	}
+	fal_put_bytes(&session->hello, p, n);
+	if (session->hello.err < 0)
+		refuse(s, session, "out of memory");
+}
+
+static void
 on_msg(void *arg, struct fal_chan *c, const uint8_t *p, size_t n)
 {
 	struct ps_session *session = arg;
@@ -337,8 +269,13 @@ on_msg(void *arg, struct fal_chan *c, const uint8_t *p, size_t n)
 		return;
 	}
 	enum fal_role role = fal_chan_role(c);
-	if (fal_msg_may_send(m.type, FAL_FROM_WORKER) &&
-	    fal_role_may(role, FAL_ROLE_WORK))
+	if (fal_msg_may_send(m.type, FAL_FROM_SHARD) &&
+	    fal_role_may(role, FAL_ROLE_SHARD))
+		shard_msg(s, session, &m);
+	else if (s->coord == NULL)
+		too_soon(s, session, &m, p, n);
+	else if (fal_msg_may_send(m.type, FAL_FROM_WORKER) &&
+		 fal_role_may(role, FAL_ROLE_WORK))
 		work_msg(s, session, &m);
 	else if (fal_msg_may_send(m.type, FAL_FROM_OBSERVER) &&
 		 fal_role_may(role, FAL_ROLE_OBSERVE))
@@ -363,6 +300,7 @@ on_chan_close(void *arg, struct fal_chan *c, int err, const char *reason)
 	tell_refused(s, session);
 	gone(s, session, reason);
 	ps_control_gone(s, session);
+	ps_fleet_gone(s, session, reason);
 	if (session->brought && ps_now() - session->came >= PS_COMING_S)
 		ps_account_forgive(ps_account_of(s, c));
 	ps_session_remove(&s->sessions, session);
@@ -378,6 +316,7 @@ on_drain(void *arg, struct fal_chan *c)
 	(void)c;
 	ps_more(session->server, session);
 	ps_control_more(arg);
+	ps_fleet_more(session);
 	if (session->server->crowded)
 		ps_more_all(session->server);
 }
@@ -407,7 +346,8 @@ introduce(struct ps_server *s, const struct ps_session *session)
 	const struct fal_coord_who who = { .key = fal_chan_name(c),
 					   .fingerprint = fal_chan_fingerprint(c),
 					   .place = line_of(*s->opt->keys, c) };
-	if (s->broken == FAL_OK && fal_role_may(fal_chan_role(c), FAL_ROLE_WORK))
+	if (s->broken == FAL_OK && s->coord != NULL &&
+	    fal_role_may(fal_chan_role(c), FAL_ROLE_WORK))
 		ps_fail(s, fal_coord_open(s->coord, session->id, &who), "sessions");
 }
 
@@ -442,7 +382,7 @@ ps_accept(void *arg, struct fal_chan *c, const char *name, enum fal_role role)
 				    .on_drain = on_drain,
 				    .on_close = on_chan_close };
 	session->server = s;
-	session->chan = c;
+	session->chan = session->reader.chan = c;
 	fal_chan_adopt(c, &ops);
 	fal_chan_compress(c, s->opt->compress);
 	const char *full = no_room(s, session);
@@ -450,4 +390,19 @@ ps_accept(void *arg, struct fal_chan *c, const char *name, enum fal_role role)
 		send_away(s, session, false, full);
 	else
 		introduce(s, session);
+}
+
+void
+ps_accept_again(struct ps_server *s)
+{
+	for (size_t i = 0; i < s->sessions.n; i++)
+		introduce(s, s->sessions.v[i]);
+	for (size_t i = 0; i < s->sessions.n && !s->stopping; i++) {
+		struct ps_session *session = s->sessions.v[i];
+		struct fal_buf hello = session->hello;
+		session->hello = (struct fal_buf){ 0 };
+		if (hello.n > 0)
+			on_msg(session, session->chan, hello.p, hello.n);
+		fal_buf_free(&hello);
+	}
 }

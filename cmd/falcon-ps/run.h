@@ -8,10 +8,10 @@
 #include "state.h"
 
 struct ps_options {
-	const char *listen, *state, *trace, *keyring, *compress, *from;
-	uint64_t ready_fd, min_workers, max_memory, shards;
+	const char *listen, *state, *trace, *keyring, *compress, *from, *join, *key;
+	uint64_t ready_fd, min_workers, max_memory, shards, min_shards;
 	struct fal_opt_list set;
-	bool check, exit_when_done, json, restart;
+	bool check, exit_when_done, json, restart, standby;
 };
 
 struct ps_run {
@@ -23,10 +23,14 @@ struct ps_run {
 	struct ps_record record;
 	struct fal_addr listen;
 	struct fal_keyring *keys;
+	struct fal_addr coordinator; /* with --join, */
+	struct fal_client_key *key;  /* and the key to it */
 	enum fal_compress compress;
 	char *best; /* path of the best model; NULL: it is not kept */
 	struct ps_place model, average, result; /* where they will be */
 	struct fal_found found;                 /* that the job goes on from, if there */
+	uint32_t had; /* processes with shards, of which some were lost just now; 0: none
+		       */
 };
 
 /* Says what went wrong.  The exit code for it. */
@@ -34,6 +38,9 @@ int ps_run_say(const struct fal_diag *diag, int err);
 
 /* start.c: opens the state and trains, unless the job was done before.  An exit code. */
 int ps_run_start(struct ps_run *r);
+
+/* join.c: shards for the job of another coordinator.  An exit code. */
+int ps_run_join(const struct ps_run *r);
 
 /* result.c */
 

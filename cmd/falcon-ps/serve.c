@@ -24,6 +24,7 @@ enum {
 };
 
 static void stop(struct ps_server *s);
+static void leave(struct ps_server *s);
 static void on_wake(uv_timer_t *t);
 
 void
@@ -103,6 +104,7 @@ stop(struct ps_server *s)
 	close_handle((uv_handle_t *)&s->wake);
 	close_handle((uv_handle_t *)&s->flush);
 	close_handle((uv_handle_t *)&s->leave);
+	ps_fleet_close(s);
 	close_handle((uv_handle_t *)&s->on_int);
 	close_handle((uv_handle_t *)&s->on_term);
 	close_handle((uv_handle_t *)&s->on_hup);
@@ -114,14 +116,17 @@ conclude(struct ps_server *s)
 {
 	struct fal_coord_status status = fal_coord_status(s->coord);
 	double now = ps_now();
+	struct fal_coord_left left;
+	bool coming = false;
+	const bool any = status.failed ? fal_coord_kept(s->coord, &left)
+				       : fal_coord_newest(s->coord, &left);
+	const float *params = any ? ps_fleet_params(s, left.version, &coming) : NULL;
+	if (coming) /* ps_after_event follows */
+		return;
 	ps_tell_refusals(s, true);
 	s->saved = true;
 	s->out->seconds = s->began > 0 ? now - s->began : 0;
 	fal_progress_end(&s->progress);
-	struct fal_coord_left left;
-	const bool any = status.failed ? fal_coord_kept(s->coord, &left)
-				       : fal_coord_newest(s->coord, &left);
-	const float *params = any ? fal_rack_params(s->rack, left.version) : NULL;
 	if (any)
 		s->out->clock = left.clock;
 	const char *why = NULL;
@@ -133,7 +138,7 @@ conclude(struct ps_server *s)
 	s->out->best = s->best.is;
 	if (!status.failed)
 		s->out->average = fal_rack_average(s->rack);
-	ps_publisher_forget(&s->publisher); /* the result takes as much */
+	ps_publisher_forget(&s->wants.publisher); /* the result takes as much */
 	if (params != NULL)
 		s->err = s->opt->keep(s->opt->arg, params, s->out, s->diag);
 	const struct fal_coord_result result = { s->out->sha256, s->out->hash,
@@ -142,6 +147,8 @@ conclude(struct ps_server *s)
 			 s->err < 0 ? "the result could not be kept" : why);
 	if (params != NULL && s->err == FAL_OK)
 		s->err = s->opt->tell(s->opt->arg, s->out, s->diag);
+	ps_fleet_end(s, FAL_MSG_DONE,
+		     status.failed ? "the job has failed" : "the job is done");
 	for (size_t i = 0; i < s->sessions.n; i++)
 		ps_bid_farewell(s->sessions.v[i]);
 	if (s->opt->exit_when_done || s->err < 0 || status.failed)
@@ -162,13 +169,38 @@ give_up(struct ps_server *s)
 	stop(s);
 }
 
+void
+ps_abandon(struct ps_server *s, int err)
+{
+	s->err = err;
+	ps_tell_all(s, FAL_MSG_REFUSE, s->diag->text);
+	stop(s);
+}
+
+void
+ps_again(struct ps_server *s)
+{
+	if (s->leaving) { /* nobody waits for what they would have sent */
+		leave(s);
+		return;
+	}
+	s->out->again = s->fleet.members;
+	s->out->status = s->coord != NULL ? fal_coord_status(s->coord)
+					  : (struct fal_coord_status){ 0 };
+	ps_tell_all(s, FAL_MSG_LATER,
+		    "a shard is lost; the job goes on from its last "
+		    "snapshot");
+	stop(s);
+}
+
 /* By a signal. */
 static void
 leave(struct ps_server *s)
 {
 	if (!s->saved) {
 		s->out->stopped = s->out->signalled = true;
-		s->out->status = fal_coord_status(s->coord);
+		if (s->coord != NULL)
+			s->out->status = fal_coord_status(s->coord);
 		ps_tell_all(s, FAL_MSG_LATER, "the coordinator stops, and may be back");
 	}
 	stop(s);
@@ -178,7 +210,7 @@ void
 ps_after_event(struct ps_server *s)
 {
 	ps_tell_refused(s);
-	if (s->stopping || s->saved)
+	if (s->stopping || s->saved || s->coord == NULL)
 		return;
 	ps_publish_wanted(s);
 	if (s->out->why.text[0] != '\0') {
@@ -195,6 +227,7 @@ ps_after_event(struct ps_server *s)
 	if (s->began != 0)
 		ps_tell_sizes(s, status.workers);
 	ps_best_event(s, &status);
+	ps_control_export(s);
 	if (status.done && !status.failed &&
 	    (!ps_keep_end(s, status.clock) || !ps_best_written(s)))
 		return;
@@ -203,10 +236,14 @@ ps_after_event(struct ps_server *s)
 		return;
 	}
 	if (fal_coord_stopped(s->coord)) {
+		if (!s->out->stopped)
+			ps_keep_last(s);
 		s->out->stopped = true;
 		s->out->status = status;
-		ps_keep_last(s);
+		if (s->keep.missing > 0)
+			return;
 		ps_tell_all(s, FAL_MSG_DONE, "the job was stopped");
+		ps_fleet_end(s, FAL_MSG_DONE, "the job was stopped");
 		stop(s);
 		return;
 	}
@@ -308,27 +345,6 @@ begin_policy(struct ps_server *s)
 	return err;
 }
 
-/* The shards, with the parameters to begin with. */
-static int
-start_shards(struct ps_server *s, const struct fal_coord_conf *conf,
-	     struct fal_coord_shards *out)
-{
-	const struct fal_files *j = s->opt->job;
-	struct fal_rack_conf rack = fal_files_rack_conf(j, s->opt->shards);
-	rack.tickets = conf->tickets;
-	rack.each.checksums = conf->audit_sums;
-	s->rack = fal_files_rack(j, &rack);
-	if (s->rack != NULL && s->opt->found != NULL) {
-		int err = fal_snapshot_load(s->opt->snapshots.folder, s->opt->found,
-					    s->rack, s->diag);
-		if (err < 0)
-			return err;
-	}
-	*out = (struct fal_coord_shards){ s->rack, fal_rack_order, fal_rack_msg,
-					  fal_rack_next };
-	return s->rack != NULL ? FAL_OK : FAL_ENOMEM;
-}
-
 static int
 new_coord(struct ps_server *s)
 {
@@ -345,6 +361,8 @@ new_coord(struct ps_server *s)
 				     .journal = ps_control_journal,
 				     .changed = ps_control_changed,
 				     .marked = ps_keep_marked };
+	ops.shards = ps_fleet_ops;
+	ops.shards.arg = s;
 	const struct fal_grid grid = fal_job_grid(&j->job, j->train.n);
 	struct fal_coord_conf conf = {
 		.name = j->job.name,
@@ -375,7 +393,8 @@ new_coord(struct ps_server *s)
 		.lanes_start = j->job.lanes_start,
 		.preclaims = true,
 		.min_workers = s->opt->min_workers,
-		.tickets = { .epoch = 1, .incarnation = s->opt->incarnation },
+		.tickets = s->tickets,
+		.shards = fal_rack_shards(s->rack),
 		.text_n = { (uint32_t)j->job_text.n, (uint32_t)j->model_text.n,
 			    (uint32_t)j->manifest_bytes.n },
 	};
@@ -386,19 +405,15 @@ new_coord(struct ps_server *s)
 		conf.before = *s->opt->before;
 	}
 	fal_random_bytes(&conf.entropy, sizeof(conf.entropy));
-	fal_random_bytes(conf.tickets.key, sizeof(conf.tickets.key));
 	struct fal_line_place place = { 0 };
-	int err = start_shards(s, &conf, &ops.shards);
-	if (err == FAL_OK) {
-		conf.shards = fal_rack_shards(s->rack);
-		err = fal_files_place(j, FAL_PLACE_BLOCKS, conf.shards, &place);
-	}
+	int err = fal_files_place(j, FAL_PLACE_BLOCKS, conf.shards, &place);
 	if (err == FAL_OK) {
 		place.map = conf.tickets.epoch;
 		conf.place = &place;
 		err = fal_coord_new(&conf, &ops, ps_now(), &s->coord);
 	}
 	fal_files_place_free(&place);
+	fal_secret_wipe(&conf.tickets, sizeof(conf.tickets));
 	for (size_t i = 0; i < s->control.laters && err == FAL_OK; i++) {
 		const struct ps_later *l = &s->control.later[i];
 		err = fal_coord_again(s->coord, &l->policy, l->clock, l->by);
@@ -407,12 +422,35 @@ new_coord(struct ps_server *s)
 		return err;
 	if (err < 0)
 		return fal_diag_set(s->diag, err, "%s", fal_strerror(err));
-	s->publisher.rack = s->rack;
-	s->publisher.incarnation = s->opt->incarnation;
-	memcpy(s->publisher.job_hash, j->hash, FAL_HASH_BYTES);
 	s->progress = fal_progress_begin(j->job.name, fal_coord_status(s->coord).clocks,
 					 ps_now());
 	return FAL_OK;
+}
+
+int
+ps_begin(struct ps_server *s)
+{
+	const struct fal_found *found = s->opt->found;
+	s->wants.publisher.rack = s->rack;
+	memcpy(s->wants.publisher.job_hash, s->opt->job->hash, FAL_HASH_BYTES);
+	int err = new_coord(s);
+	s->keep.at = ps_now();
+	/* What the job begins with is the first snapshot. */
+	if (err == FAL_OK && found == NULL && s->opt->snapshots.folder >= 0)
+		err = fal_coord_mark_now(s->coord, ps_now());
+	else if (err == FAL_OK && found != NULL) {
+		s->keep.clock = s->keep.last = found->clock;
+		s->keep.good = true; /* whatever comes before the next one */
+		s->show.epoch = found->is.past.epoch; /* it was told */
+	}
+	if (err == FAL_OK)
+		ps_count_keys(s);
+	if (err == FAL_OK)
+		ps_accept_again(s);
+	/* What goes on may be at its end already. */
+	if (err == FAL_OK && found != NULL)
+		err = fal_coord_heard(s->coord, ps_now());
+	return err;
 }
 
 /* Descriptors are for sessions and, a quarter, for handshakes; those that the job itself
@@ -443,6 +481,7 @@ static int
 tell_ready(struct ps_server *s)
 {
 	const char *text = fal_listen_text(s->listen);
+	snprintf(s->out->bound, sizeof(s->out->bound), "%s", text);
 	int fd = s->opt->ready_fd;
 	fal_cli_err(PROG, "%s: listening on %s", s->opt->job->job.name, text);
 	ps_count_keys(s);
@@ -487,18 +526,12 @@ ps_serve(const struct ps_serve_opt *opt, struct ps_outcome *out, struct fal_diag
 	if (uv_loop_init(&s.loop) < 0)
 		return fal_diag_set(diag, FAL_ENOMEM, "out of memory");
 	init_handles(&s);
+	ps_fleet_init(&s);
+	s.wants.publisher.incarnation = opt->incarnation;
 	int err = begin_policy(&s);
-	if (err == FAL_OK)
-		err = new_coord(&s);
-	s.keep.at = ps_now();
-	/* What the job begins with is the first snapshot. */
-	if (err == FAL_OK && opt->found == NULL && opt->snapshots.folder >= 0)
-		err = fal_coord_mark_now(s.coord, ps_now());
-	else if (err == FAL_OK && opt->found != NULL) {
-		s.keep.clock = s.keep.last = opt->found->clock;
-		s.keep.good = true; /* whatever comes before the next one */
-		s.show.epoch = opt->found->is.past.epoch; /* it was told */
-	}
+	/* Where nobody is waited for it begins before anybody can come. */
+	if (err == FAL_OK && !ps_fleet_waits(&s))
+		err = ps_fleet_place(&s);
 	struct fal_listen_opt listen = { .addr = opt->listen,
 					 .keyring = *opt->keys,
 					 .half_open = share_descriptors(&s) };
@@ -507,10 +540,7 @@ ps_serve(const struct ps_serve_opt *opt, struct ps_outcome *out, struct fal_diag
 		err = fal_listen_start(&s.loop, &listen, &ops, &s.listen, diag);
 	if (err == FAL_OK)
 		err = tell_ready(&s);
-	/* What goes on may be at its end already. */
-	if (err == FAL_OK && opt->found != NULL)
-		err = fal_coord_heard(s.coord, ps_now());
-	if (err == FAL_OK && opt->found != NULL)
+	if (err == FAL_OK)
 		ps_after_event(&s);
 	if (err < 0)
 		stop(&s);
@@ -518,11 +548,14 @@ ps_serve(const struct ps_serve_opt *opt, struct ps_outcome *out, struct fal_diag
 	fal_progress_end(&s.progress);
 	uv_loop_close(&s.loop);
 	out->kept = s.keep.good && s.keep.clock >= out->status.clock;
-	ps_publisher_free(&s.publisher);
-	free(s.want);
+	if (s.keep.busy) /* some of it did not come any more */
+		fal_snapshot_free(&s.keep.now);
+	ps_wants_free(&s.wants);
 	ps_cache_free(&s.cache);
 	fal_coord_free(s.coord);
 	fal_rack_free(s.rack);
+	ps_fleet_free(&s.fleet);
+	fal_secret_wipe(&s.tickets, sizeof(s.tickets));
 	ps_control_close(&s.control);
 	ps_best_free(&s.best);
 	free(s.sessions.v);

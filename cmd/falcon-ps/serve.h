@@ -25,7 +25,10 @@ struct ps_outcome {
 	double seconds;          /* from the first clock to the last update */
 	bool stopped;            /* before the job was done, */
 	bool signalled;          /* by a signal; */
-	bool kept;               /* a snapshot of where it was is there */
+	uint32_t again; /* shards were lost, of so many processes: it is to go on; 0: not
+			 */
+	char bound[FAL_ADDR_MAX + 16]; /* where it listened */
+	bool kept;                     /* a snapshot of where it was is there */
 	struct fal_diag
 		why; /* an error of our own: status.failed is then set; "": none */
 };
@@ -48,7 +51,10 @@ struct ps_serve_opt {
 	struct ps_need_of need; /* of memory, as the job has it; and the most, 0: any */
 	uint64_t max_memory;
 	uint32_t min_workers;
-	uint32_t shards; /* at most; there is one block in each */
+	uint32_t shards; /* of this process, at most; there is one block in each */
+	/* Processes of shards that the placement waits for: as long as it takes; and for
+	 * a while, as so many had blocks when some were lost. */
+	uint32_t min_shards, had;
 	bool exit_when_done;
 	enum fal_compress compress;
 	/* Called once, when the job is done, or has failed and a version is

@@ -7,12 +7,13 @@
 #include "cache.h"
 #include "cli/progress.h"
 #include "control.h"
+#include "fleet.h"
 #include "keep.h"
 #include "net/listen.h"
 #include "net/refusals.h"
-#include "publish.h"
 #include "serve.h"
 #include "session.h"
+#include "wants.h"
 
 #include <uv.h>
 
@@ -42,7 +43,9 @@ struct ps_server {
 	uint32_t room; /* sessions that there are descriptors for; half for lookers-on */
 	struct fal_coord *coord;
 	struct fal_rack *rack; /* its shards */
-	struct ps_publisher publisher;
+	struct ps_wants wants;
+	struct ps_fleet fleet;
+	struct fal_ticket_in tickets;
 	struct ps_cache cache;
 	struct ps_account accounts[PS_ACCOUNTS];
 	bool crowded; /* somebody waits as much is queued for others of its key */
@@ -72,12 +75,6 @@ struct ps_server {
 		} * seen;
 		size_t n_seen, cap_seen;
 	} who;
-	/* Who is to be sent a shard's part of a version that it has not made yet. */
-	struct ps_want {
-		uint32_t peer, shard;
-		struct fal_coord_model model;
-	} * want;
-	size_t wants, want_cap;
 	uint64_t measured; /* clock of the last measurement of compression */
 	double began;      /* the first clock; 0: not yet */
 	uint32_t sized;    /* workers, when the cost of sizes was said last */
@@ -99,6 +96,13 @@ ps_now(void)
 /* An error of our own: the job has failed, and its newest version is the result; once it
  * was over, the server ends. */
 void ps_fail(struct ps_server *s, int err, const char *what);
+/* All blocks have their shards: the job begins, or goes on.  0, or an error with its
+ * diagnosis. */
+int ps_begin(struct ps_server *s);
+/* It cannot begin, as s->diag says. */
+void ps_abandon(struct ps_server *s, int err);
+/* Shards are lost: the job goes on in a new incarnation. */
+void ps_again(struct ps_server *s);
 /* After whatever happened: is it over, and when must the scheduler be woken? */
 void ps_after_event(struct ps_server *s);
 
@@ -122,6 +126,8 @@ void ps_tell_all(struct ps_server *s, enum fal_msg_type type, const char *why);
 /* Of fal_listen_ops; `arg` is the server. */
 void ps_accept(void *arg, struct fal_chan *c, const char *name, enum fal_role role);
 void ps_unwelcome(void *arg, struct fal_chan *c, const char *why);
+/* The coordinator is there: it hears of the sessions that are, and what they said. */
+void ps_accept_again(struct ps_server *s);
 
 /* show.c: says how far the job is. */
 void ps_show(struct ps_server *s, const struct fal_coord_status *now);
@@ -148,6 +154,9 @@ void ps_tell_waiting(struct ps_server *s);
 /* A CHUNK_GET.  NULL, or why the session must end. */
 const char *ps_chunk_get(struct ps_server *s, struct ps_session *session,
 			 const struct fal_msg *get);
+/* All of a text. */
+void ps_send_text(struct ps_session *session, enum fal_text which,
+		  const struct fal_buf *text);
 /* There may be room: more of what the session asked for; of what all did. */
 void ps_more(struct ps_server *s, struct ps_session *session);
 void ps_more_all(struct ps_server *s);

@@ -102,5 +102,6 @@ ps_session_remove(struct ps_sessions *s, struct ps_session *session)
 	size_t at = place(s, session->id);
 	memmove(s->v + at, s->v + at + 1, (--s->n - at) * sizeof(struct ps_session *));
 	fal_buf_free(&session->export);
+	fal_buf_free(&session->hello);
 	free(session);
 }

@@ -5,6 +5,7 @@
 #include "base/buf.h"
 #include "net/chan.h"
 #include "sec/keyring.h"
+#include "wants.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -19,11 +20,16 @@ enum {
 struct ps_session {
 	struct ps_server *server;
 	struct fal_chan *chan;
-	struct ps_crowd *crowd;  /* whose it is one of; NULL: not yet */
-	struct ps_session *mate; /* the next one of these */
-	uint32_t id;             /* grows */
-	uint64_t publication;    /* newest that it was told of */
-	char refused[256]; /* why the coordinator ended it; "": said, or it did not */
+	struct ps_crowd *crowd;   /* whose it is one of; NULL: not yet */
+	struct ps_session *mate;  /* the next one of these */
+	uint32_t id;              /* grows */
+	struct ps_reader reader;  /* of versions */
+	struct ps_member *member; /* it is that of a process of shards; NULL: it is not */
+	uint8_t *seats;    /* keys to such processes, until it has got them; NULL: none */
+	bool seated;       /* such processes were told of it */
+	uint32_t unseated; /* such that do not know it yet */
+	struct fal_buf hello; /* that came too soon */
+	char refused[256];    /* why the coordinator ended it; "": said, or it did not */
 	struct ps_ask {
 		bool test;
 		uint32_t chunk;
@@ -43,6 +49,8 @@ struct ps_session {
 		double next, pause; /* when it may be said again; how long till then */
 		uint64_t n;         /* times that it was not said */
 	} late;
+	bool export_due;       /* it asked for a model: */
+	uint64_t exports;      /* this version */
 	struct fal_buf export; /* a model on its way (control.c) */
 	size_t exported;       /* bytes of it that were sent */
 };

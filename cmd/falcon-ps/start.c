@@ -121,6 +121,8 @@ train(struct ps_run *r)
 				    .max_memory = r->opt.max_memory,
 				    .min_workers = (uint32_t)r->opt.min_workers,
 				    .shards = (uint32_t)r->opt.shards,
+				    .min_shards = (uint32_t)r->opt.min_shards,
+				    .had = r->had,
 				    .exit_when_done = r->opt.exit_when_done,
 				    .compress = r->compress,
 				    .keep = ps_result_keep,
@@ -157,6 +159,11 @@ train(struct ps_run *r)
 		fal_cli_err(PROG, "%s", said.text);
 	ps_record_close(&r->record);
 	int code = FAL_EXIT_DONE;
+	r->had = err == FAL_OK ? outcome.again : 0;
+	if (r->had > 0) { /* to where it was, and without telling it again */
+		(void)fal_addr_parse(outcome.bound, &r->listen, NULL);
+		r->opt.ready_fd = 0;
+	}
 	if (outcome.status.failed)
 		fal_cli_err(PROG, "%s: clock %" PRIu64 ": %s", r->job.job.name,
 			    outcome.status.clock, outcome.status.why);
@@ -187,8 +194,9 @@ train(struct ps_run *r)
 	return code;
 }
 
-int
-ps_run_start(struct ps_run *r)
+/* One incarnation.  An exit code, unless r->had says that another one follows. */
+static int
+run(struct ps_run *r)
 {
 	struct fal_diag diag = { "" };
 	char *dir = NULL;
@@ -206,11 +214,12 @@ ps_run_start(struct ps_run *r)
 		code = ps_result_print(r, &r->state.result);
 		fal_cli_err(PROG, "%s: the job %s", r->job.job.name,
 			    code == FAL_EXIT_DONE ? "is done" : "has failed");
-	} else if (!r->opt.restart && (err = fal_snapshot_find(r->state.folder, &r->job,
-							       &r->found, &diag)) < 0) {
+	} else if ((!r->opt.restart || r->had > 0) &&
+		   (err = fal_snapshot_find(r->state.folder, &r->job, &r->found, &diag)) <
+			   0) {
 		ps_run_say(&diag, err);
 		code = FAL_EXIT_NO;
-	} else if (r->state.begun && !r->opt.restart && !r->found.there) {
+	} else if (r->state.begun && !r->opt.restart && !r->found.there && r->had == 0) {
 		fal_cli_err(PROG,
 			    "%s: the job was begun there and %s; there is no "
 			    "snapshot to go on from%s%s: --restart begins at the first "
@@ -225,5 +234,16 @@ ps_run_start(struct ps_run *r)
 	}
 	fal_snap_manifest_free(&r->found.is);
 	ps_state_close(&r->state);
+	return code;
+}
+
+int
+ps_run_start(struct ps_run *r)
+{
+	int code;
+	do {
+		r->record = (struct ps_record){ 0 };
+		code = run(r);
+	} while (r->had > 0);
 	return code;
 }

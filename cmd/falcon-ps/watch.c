@@ -57,7 +57,7 @@ tell_offender(struct ps_server *s, struct ps_offender *o, bool over)
 	else
 		fal_cli_err(PROG, "%s: refused %llu times, the last time: %s", o->key,
 			    (unsigned long long)o->n, o->why);
-	if (!s->saved) /* the trace is over */
+	if (s->coord != NULL && !s->saved) /* else the trace is over */
 		fal_coord_refused(s->coord, now, o->key, o->why, o->n);
 	o->n = 0;
 	o->told = now;

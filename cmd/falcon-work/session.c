@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #define LEAVE_MS 10000 /* for leaving the coordinator */
+#define ADRIFT_MS 3000 /* for it to say why a shard has ended */
 
 static void dial(struct session *s);
 
@@ -47,14 +48,15 @@ on_retry(uv_timer_t *t)
 void
 session_settle(struct session *s)
 {
-	if (s->over || s->chan != NULL || !kit_idle(&s->kit))
+	if (s->over || s->chan != NULL || !links_gone(s) || !kit_idle(&s->kit))
 		return;
+	links_kill(s);
 	fal_agent_free(s->agent);
 	s->agent = NULL;
 	if (s->ending)
 		uv_timer_start(&s->timer, on_over, 0, 0);
 	else
-		uv_timer_start(&s->timer, on_retry, retry_pause_ms(&s->retry), 0);
+		uv_timer_start(&s->timer, on_retry, fal_retry_pause_ms(&s->retry), 0);
 }
 
 static void
@@ -62,6 +64,8 @@ lose(struct session *s)
 {
 	s->chan = NULL;
 	s->open = s->welcome = s->ready = s->admitted = false;
+	if (!s->ending)
+		links_kill(s);
 	kit_halt(&s->kit, s->ending);
 	session_settle(s);
 }
@@ -81,6 +85,7 @@ session_fail(struct session *s, int code, const char *fmt, ...)
 	s->ending = true;
 	if (s->chan != NULL)
 		fal_chan_kill(s->chan);
+	links_kill(s);
 	lose(s);
 }
 
@@ -91,6 +96,7 @@ session_end(struct session *s, int code)
 		return;
 	s->code = code;
 	s->ending = true;
+	links_close(s);
 	if (s->open) {
 		fal_chan_close(s->chan);
 	} else {
@@ -177,12 +183,12 @@ part(struct session *s, int err, const char *reason)
 		return;
 	}
 	const int code =
-		s->leaving ? FAL_EXIT_NO : retry_verdict(&s->retry, err, uv_hrtime());
+		s->leaving ? FAL_EXIT_NO : fal_retry_verdict(&s->retry, err, uv_hrtime());
 	if (code >= 0) {
 		session_fail(s, code, "%s", reason);
 		return;
 	}
-	if (s->opt->verbose || retry_is_first(&s->retry))
+	if (s->opt->verbose || fal_retry_is_first(&s->retry))
 		fal_cli_err(PROG, "%s; trying again",
 			    s->later.text[0] != '\0' ? s->later.text : reason);
 	s->later.text[0] = '\0';
@@ -196,6 +202,27 @@ on_close(void *arg, struct fal_chan *c, int err, const char *reason)
 {
 	(void)c;
 	part(arg, err, reason);
+}
+
+static void
+on_adrift(uv_timer_t *t)
+{
+	struct session *s = t->data;
+	struct fal_diag why;
+	if (s->chan == NULL)
+		return;
+	fal_chan_kill(s->chan);
+	fal_diag_set(&why, FAL_EIO, "%s: the stream to a shard has ended", s->addr);
+	part(s, FAL_EIO, why.text);
+}
+
+void
+session_adrift(struct session *s)
+{
+	if (s->ending)
+		session_settle(s);
+	else if (!s->leaving)
+		uv_timer_start(&s->timer, on_adrift, ADRIFT_MS, 0);
 }
 
 /* WELCOME did not come: what carries the stream may have swallowed HELLO. */

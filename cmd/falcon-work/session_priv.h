@@ -5,8 +5,9 @@
 
 #include "agent/agent.h"
 #include "kit.h"
+#include "links.h"
 #include "net/chan.h"
-#include "retry.h"
+#include "net/retry.h"
 #include "session.h"
 
 struct session {
@@ -20,6 +21,7 @@ struct session {
 
 	/* of the connection */
 	struct fal_chan *chan;
+	struct links links; /* to shards of other processes */
 	struct fal_agent *agent;
 	struct texts coming;
 	uint32_t incarnation, map_epoch;
@@ -31,7 +33,7 @@ struct session {
 	int trouble;    /* of something in a callback of the agent */
 
 	struct kit kit;
-	struct retry retry;
+	struct fal_retry retry;
 	struct fal_diag later; /* why the coordinator goes, as it said; "": it did not */
 	bool leaving, ending, over;
 	int code;
@@ -63,12 +65,20 @@ void session_trouble(struct session *s, int err);
 /* The agent is about to leave: with its last claims answered, and in time. */
 void session_leave(struct session *s);
 
+/* The stream to a shard has ended, so the session does; the coordinator has the first
+ * word. */
+void session_adrift(struct session *s);
+
 /* --- talk.c --- */
 
 /* Of fal_chan_ops; `arg` is the session. */
 void session_on_msg(void *arg, struct fal_chan *c, const uint8_t *p, size_t n);
 void session_on_room(void *arg, struct fal_chan *c);
 void session_on_drain(void *arg, struct fal_chan *c);
+
+/* As session_on_msg, on the stream to a shard; one more of these is open. */
+void session_on_shard(struct session *s, struct fal_chan *c, const uint8_t *p, size_t n);
+void session_attached(struct session *s);
 
 /* Sends what the agent has to push, as far as there is room.  0 or an error. */
 int session_push(struct session *s);

@@ -22,6 +22,18 @@ agent_send(void *arg, const struct fal_buf *msg, bool bulk)
 		session_trouble(s, err);
 }
 
+/* To the shard that has its blocks. */
+static void
+agent_push(void *arg, uint32_t shard, const struct fal_buf *msg)
+{
+	struct session *s = arg;
+	int err = links_push(s, shard, msg);
+	if (err == 0)
+		agent_send(s, msg, true);
+	else if (err < 0)
+		session_trouble(s, err);
+}
+
 void
 session_send(struct session *s, struct fal_msg *m)
 {
@@ -136,8 +148,15 @@ on_chunk(void *arg)
 {
 	struct session *s = arg;
 	kit_resume(&s->kit);
-	if (!s->ready && !s->ending && kit_ready(&s->kit))
+	if (!s->ready && !s->ending && kit_ready(&s->kit) && links_open(s))
 		send_ready(s);
+}
+
+void
+session_attached(struct session *s)
+{
+	if (s->agent != NULL)
+		on_chunk(s);
 }
 
 /* The probe, or a local copy of the data, has come to its end. */
@@ -179,8 +198,9 @@ renew_kit(struct session *s)
 static void
 begin_job(struct session *s)
 {
-	const struct fal_agent_ops ops = { s, agent_send, agent_run, agent_cancel,
-					   agent_steps };
+	const struct fal_agent_ops ops = { s,           agent_send,
+					   agent_run,   agent_cancel,
+					   agent_steps, agent_push };
 	const bool same = s->kit.made && texts_equal(&s->kit.texts, &s->coming);
 	if (!same && !renew_kit(s))
 		return;
@@ -190,6 +210,8 @@ begin_job(struct session *s)
 	conf.map_epoch = s->map_epoch;
 	s->agent = fal_agent_new(&conf, &ops);
 	int err = s->agent == NULL ? FAL_ENOMEM : kit_fetch(&s->kit, s->clock);
+	if (err == FAL_OK)
+		err = links_dial(s);
 	if (err < 0)
 		session_fail(s, FAL_EXIT_NO, "%s", fal_strerror(err));
 	else
@@ -205,7 +227,7 @@ on_welcome(struct session *s, const struct fal_msg *m)
 		return FAL_ESTATE;
 	s->welcome = true;
 	uv_timer_stop(&s->timer);
-	if (retry_reached(&s->retry, uv_hrtime()))
+	if (fal_retry_reached(&s->retry, uv_hrtime()))
 		fal_cli_err(PROG, "%s: connected again", s->addr);
 	s->incarnation = m->incarnation;
 	s->clock = m->welcome.clock;
@@ -227,7 +249,7 @@ on_text(struct session *s, const struct fal_msg *m)
 /* A shard's part of a version comes as shared records: the channel must know their key
  * first. */
 static int
-on_published(struct session *s, const struct fal_msg *m)
+on_published(struct session *s, struct fal_chan *c, const struct fal_msg *m)
 {
 	struct fal_publication pub = {
 		.id = m->published.publication,
@@ -236,7 +258,7 @@ on_published(struct session *s, const struct fal_msg *m)
 		.ad_n = FAL_MODEL_AD,
 	};
 	fal_msg_model_ad(s->kit.job_hash, s->incarnation, m->published.version, pub.ad);
-	return fal_chan_expect_shared(s->chan, &pub);
+	return fal_chan_expect_shared(c, &pub);
 }
 
 static void
@@ -251,7 +273,7 @@ static void
 on_later(struct session *s, const struct fal_msg *m)
 {
 	if (!s->welcome)
-		retry_later(&s->retry);
+		fal_retry_later(&s->retry);
 	fal_diag_set(&s->later, 0, "%s: %s", s->addr, m->later.why);
 }
 
@@ -268,14 +290,14 @@ on_refuse(struct session *s, const struct fal_msg *m)
 
 /* What the agent is to hear. */
 static int
-on_agent_msg(struct session *s, const struct fal_msg *m)
+on_agent_msg(struct session *s, struct fal_chan *c, const struct fal_msg *m)
 {
 	if (!s->ready)
 		return FAL_ESTATE;
 	if (m->type == FAL_MSG_VERSION && s->opt->compress == FAL_COMPRESS_AUTO &&
 	    m->version.version % COMPRESS_EVERY == 0)
 		fal_chan_compress(s->chan, FAL_COMPRESS_AUTO);
-	int err = m->type == FAL_MSG_PUBLISHED ? on_published(s, m) : FAL_OK;
+	int err = m->type == FAL_MSG_PUBLISHED ? on_published(s, c, m) : FAL_OK;
 	s->admitted = true;
 	if (m->type == FAL_MSG_DRAIN && !s->leaving) {
 		fal_cli_err(PROG, "drained: %s", m->drain.why);
@@ -301,6 +323,8 @@ session_on_msg(void *arg, struct fal_chan *c, const uint8_t *p, size_t n)
 		err = on_welcome(s, &m);
 	else if (m.type == FAL_MSG_TEXT)
 		err = on_text(s, &m);
+	else if (m.type == FAL_MSG_MAP)
+		err = s->welcome && s->agent == NULL ? links_add(s, &m) : FAL_ESTATE;
 	else if (m.type == FAL_MSG_CHUNK)
 		err = s->agent != NULL ? kit_chunk(&s->kit, &m) : FAL_ESTATE;
 	else if (m.type == FAL_MSG_DONE)
@@ -310,17 +334,38 @@ session_on_msg(void *arg, struct fal_chan *c, const uint8_t *p, size_t n)
 	else if (m.type == FAL_MSG_REFUSE)
 		on_refuse(s, &m);
 	else
-		err = on_agent_msg(s, &m);
+		err = on_agent_msg(s, c, &m);
 	if (err < 0)
 		session_fail(s, FAL_EXIT_NO, "%s: %s: %s%s", s->addr,
 			     fal_msg_name(m.type), fal_strerror(err), fal_chan_skew(c));
+}
+
+void
+session_on_shard(struct session *s, struct fal_chan *c, const uint8_t *p, size_t n)
+{
+	struct fal_msg m;
+	int err = fal_msg_get(p, n, &m);
+	if (s->ending)
+		return;
+	if (err == FAL_OK && m.type == FAL_MSG_REFUSE)
+		session_fail(s, FAL_EXIT_NO, "%s: a shard: refused: %s", s->addr,
+			     m.refuse.why);
+	else if (err == FAL_OK &&
+		 (m.type == FAL_MSG_PUBLISHED || m.type == FAL_MSG_MODEL))
+		err = on_agent_msg(s, c, &m);
+	else
+		err = FAL_EFORMAT;
+	if (err < 0)
+		session_fail(s, FAL_EXIT_NO, "%s: a shard: %s: %s", s->addr,
+			     fal_msg_name(m.type), fal_strerror(err));
 }
 
 int
 session_push(struct session *s)
 {
 	int got = 1;
-	while (got > 0 && s->trouble == FAL_OK && fal_chan_room(s->chan)) {
+	while (got > 0 && s->trouble == FAL_OK && fal_chan_room(s->chan) &&
+	       links_room(s)) {
 		got = fal_agent_more(s->agent);
 		s->pushed += got > 0;
 	}
@@ -341,6 +386,7 @@ session_on_drain(void *arg, struct fal_chan *c)
 {
 	struct session *s = arg;
 	(void)c;
-	if (s->agent != NULL)
+	if (s->agent != NULL && links_sent(s) &&
+	    (s->links.n == 0 || fal_chan_stat(s->chan).held == 0))
 		fal_agent_flushed(s->agent, uv_hrtime());
 }

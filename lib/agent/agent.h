@@ -64,6 +64,9 @@ struct fal_agent_ops {
 	void (*cancel)(void *arg, uint32_t lane);
 	/* A number that grows while lanes really work: steps of their tasks, so far. */
 	uint64_t (*steps)(void *arg);
+	/* As send, bulk: a PUSH, whose blocks all are that shard's (of PUBLISHED; 0: not
+	 * known).  NULL: all shards are where the coordinator is. */
+	void (*push)(void *arg, uint32_t shard, const struct fal_buf *msg);
 };
 
 struct fal_agent_conf {

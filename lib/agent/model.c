@@ -202,7 +202,7 @@ agent_on_published(struct fal_agent *a, const struct fal_msg *m)
 	struct snapshot *s = find(a, m->published.version);
 	if (s == NULL && m->published.order <= a->told)
 		return FAL_OK; /* told, and not wanted any more */
-	int err = agent_route(a, first, blocks, m->published.shard);
+	int err = agent_route_to(a, first, blocks, m->published.shard);
 	if (err == FAL_OK && s == NULL)
 		s = told(a, m->published.version);
 	if (err < 0 || s == NULL)

@@ -158,6 +158,8 @@ struct fal_agent {
 
 /* agent.c */
 int agent_send(struct fal_agent *a, struct fal_msg *m, bool bulk);
+/* A PUSH of blocks that this shard has. */
+int agent_send_push(struct fal_agent *a, uint32_t shard, struct fal_msg *m);
 /* Hands queued tasks to idle lanes: training first, then evaluation. */
 int agent_dispatch(struct fal_agent *a);
 /* Is this lane at a task of training that is still wanted? */
@@ -182,7 +184,9 @@ bool agent_named(const struct fal_agent *a, uint64_t version);
 
 /* route.c */
 /* The shard has these blocks from now on. */
-int agent_route(struct fal_agent *a, uint32_t first, uint32_t blocks, uint32_t shard);
+int agent_route_to(struct fal_agent *a, uint32_t first, uint32_t blocks, uint32_t shard);
+/* That which has the block; 0: not known. */
+uint32_t agent_route(const struct fal_agent *a, uint32_t block);
 /* Behind the last block from `block` on that goes where that one does. */
 uint32_t agent_route_end(const struct fal_agent *a, uint32_t block);
 

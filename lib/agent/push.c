@@ -85,7 +85,7 @@ push_some(struct fal_agent *a)
 	uint32_t blocks = a->records.n > 0; /* packed: in the message, or one too many */
 	size_t fit = a->records.n;
 	/* Only what goes to the same shard. */
-	const uint32_t end = agent_route_end(a, p->packed - blocks);
+	const uint32_t first = p->packed - blocks, end = agent_route_end(a, first);
 	int err = FAL_OK;
 	while (p->packed < end && err == FAL_OK &&
 	       (a->conf.push_blocks == 0 || blocks < a->conf.push_blocks)) {
@@ -99,7 +99,7 @@ push_some(struct fal_agent *a)
 	m.push.epoch = a->conf.map_epoch;
 	m.push.records = (struct fal_tail){ a->records.p, fit };
 	if (err == FAL_OK)
-		err = agent_send(a, &m, true);
+		err = agent_send_push(a, agent_route(a, first), &m);
 	if (err < 0)
 		return err;
 	a->records.n -= fit;

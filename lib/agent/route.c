@@ -6,7 +6,7 @@
 #include <string.h>
 
 int
-agent_route(struct fal_agent *a, uint32_t first, uint32_t blocks, uint32_t shard)
+agent_route_to(struct fal_agent *a, uint32_t first, uint32_t blocks, uint32_t shard)
 {
 	const struct range is = { first, blocks, shard };
 	const uint32_t end = first + blocks;
@@ -44,4 +44,15 @@ agent_route_end(const struct fal_agent *a, uint32_t block)
 			return r->first + r->blocks;
 	}
 	return a->blocks;
+}
+
+uint32_t
+agent_route(const struct fal_agent *a, uint32_t block)
+{
+	for (size_t i = 0; i < a->route.n; i++) {
+		const struct range *r = &a->route.v[i];
+		if (block >= r->first && block - r->first < r->blocks)
+			return r->shard;
+	}
+	return 0;
 }

@@ -16,11 +16,14 @@ struct fal_rack {
 	struct place {
 		uint32_t first, count; /* blocks */
 		size_t values;
-		struct fal_shard *shard;
+		struct fal_shard *shard; /* NULL: elsewhere, and */
+		bool brought;            /* what it has of `gathered` is in `all` */
 	} * at;
 	uint32_t n;
 	/* Of several: all parameters, their average, scratch. */
 	float *all, *average;
+	bool gathers; /* `all` is of this version, once all was brought */
+	uint64_t gathered;
 	uint32_t asked; /* who is asked next whether it has anything to say */
 };
 
@@ -32,10 +35,42 @@ shards_of(const struct fal_rack_conf *conf)
 	return conf->shards < 1 ? 1 : conf->shards < blocks ? conf->shards : blocks;
 }
 
+/* The range of shard `i`. */
+static void
+cut(struct fal_rack *r, uint32_t i)
+{
+	const uint32_t blocks = fal_blocks(r->each.n);
+	struct place *p = &r->at[i];
+	p->first = (uint32_t)((uint64_t)blocks * i / r->n);
+	p->count = (uint32_t)((uint64_t)blocks * (i + 1) / r->n) - p->first;
+	const size_t left = r->each.n - (size_t)p->first * FAL_BLOCK,
+		     most = (size_t)p->count * FAL_BLOCK;
+	p->values = left < most ? left : most;
+}
+
+/* Shard `i` begins with its part of `init`; false: out of memory. */
+static bool
+open_shard(struct fal_rack *r, uint32_t i, const float *init)
+{
+	struct place *p = &r->at[i];
+	struct fal_shard_conf one = r->each;
+	float *zeros =
+		init == NULL ? fal_calloc_aligned(p->values, sizeof(*zeros)) : NULL;
+	one.tickets = r->tickets;
+	one.first = p->first;
+	one.count = p->count;
+	if (init != NULL || zeros != NULL)
+		p->shard = fal_shard_new(&one, zeros != NULL ? zeros
+							     : init + (size_t)p->first *
+									       FAL_BLOCK);
+	fal_secret_wipe(&one.tickets, sizeof(one.tickets));
+	free(zeros);
+	return p->shard != NULL;
+}
+
 struct fal_rack *
 fal_rack_new(const struct fal_rack_conf *conf, const float *init)
 {
-	const uint32_t blocks = fal_blocks(conf->each.n);
 	struct fal_rack *r = fal_calloc(1, sizeof(*r));
 	if (r == NULL)
 		return NULL;
@@ -43,28 +78,20 @@ fal_rack_new(const struct fal_rack_conf *conf, const float *init)
 	r->tickets = conf->tickets;
 	r->n = shards_of(conf);
 	r->at = fal_calloc(r->n, sizeof(*r->at));
-	if (r->n > 1)
+	const uint32_t here = conf->here > 0 ? conf->here : r->n;
+	const bool all = r->n > 1 && here == r->n;
+	if (all)
 		r->all = fal_calloc_aligned(conf->each.n, sizeof(*r->all));
-	if (r->n > 1 && conf->each.optim.ema > 0)
+	if (all && conf->each.optim.ema > 0)
 		r->average = fal_calloc_aligned(conf->each.n, sizeof(*r->average));
-	const bool room = r->at != NULL && (r->n == 1 || r->all != NULL) &&
-			  (r->n == 1 || conf->each.optim.ema <= 0 || r->average != NULL);
+	bool room = r->at != NULL && (!all || r->all != NULL) &&
+		    (!all || conf->each.optim.ema <= 0 || r->average != NULL);
 	for (uint32_t i = 0; room && i < r->n; i++) {
-		struct fal_shard_conf one = conf->each;
-		one.tickets = conf->tickets;
-		one.first = (uint32_t)((uint64_t)blocks * i / r->n);
-		one.count = (uint32_t)((uint64_t)blocks * (i + 1) / r->n) - one.first;
-		const size_t from = (size_t)one.first * FAL_BLOCK;
-		const size_t most = (size_t)one.count * FAL_BLOCK;
-		r->at[i] = (struct place){ .first = one.first,
-					   .count = one.count,
-					   .values = one.n - from < most ? one.n - from
-									 : most,
-					   .shard = fal_shard_new(&one, init + from) };
-		if (r->at[i].shard == NULL)
-			break;
+		cut(r, i);
+		if (i >= conf->first && i - conf->first < here)
+			room = open_shard(r, i, init);
 	}
-	if (room && r->at[r->n - 1].shard != NULL)
+	if (room)
 		return r;
 	fal_rack_free(r);
 	return NULL;
@@ -97,12 +124,51 @@ fal_rack_at(const struct fal_rack *r, uint32_t i)
 }
 
 int
+fal_rack_give(struct fal_rack *r, uint32_t i, struct fal_image *out)
+{
+	struct place *p = &r->at[i];
+	const struct fal_shard_order mark = { .kind = FAL_ORDER_MARK };
+	int err = fal_shard_order(p->shard, &mark);
+	if (err == FAL_OK &&
+	    !fal_shard_marked(p->shard, fal_shard_version(p->shard), out))
+		err = FAL_ENOMEM;
+	if (err < 0)
+		return err;
+	fal_shard_free(p->shard);
+	p->shard = NULL;
+	return FAL_OK;
+}
+
+int
+fal_rack_take(struct fal_rack *r, uint32_t i, const struct fal_image *image)
+{
+	struct fal_shard *shard = r->at[i].shard;
+	struct fal_image live = { 0 };
+	int err = fal_shard_become(shard, &image->is, &live);
+	if (err == FAL_OK && live.arrays != image->arrays)
+		err = FAL_EFORMAT;
+	for (uint32_t k = 0; err == FAL_OK && k < live.arrays; k++) {
+		const struct fal_image_array *to = &live.array[k],
+					     *from = &image->array[k];
+		if (to->bytes != from->bytes || strcmp(to->name, from->name) != 0)
+			err = FAL_EFORMAT;
+		else
+			memcpy(to->p, from->p, to->bytes);
+	}
+	if (err == FAL_OK)
+		fal_shard_became(shard);
+	fal_image_free(&live);
+	return err;
+}
+
+int
 fal_rack_order(void *rack, const struct fal_shard_order *o)
 {
 	const struct fal_rack *r = rack;
 	int err = FAL_OK;
 	for (uint32_t i = 0; i < r->n && err == FAL_OK; i++)
-		err = fal_shard_order(r->at[i].shard, o);
+		if (r->at[i].shard != NULL)
+			err = fal_shard_order(r->at[i].shard, o);
 	return err;
 }
 
@@ -113,6 +179,8 @@ fal_rack_push(void *rack, const struct fal_ticket *t, const struct fal_tail *rec
 	const struct fal_rack *r = rack;
 	int err = FAL_OK;
 	for (uint32_t i = 0; i < r->n && err != FAL_ENOMEM; i++) {
+		if (r->at[i].shard == NULL)
+			continue;
 		int got =
 			fal_shard_push(r->at[i].shard, t, records, err < 0 ? NULL : diag);
 		err = err == FAL_OK || got == FAL_ENOMEM ? got : err;
@@ -148,7 +216,8 @@ fal_rack_next(void *rack, uint32_t *shard, struct fal_shard_say *out)
 	struct fal_rack *r = rack;
 	/* What is made of one's words may be orders for all: those before it, too. */
 	for (uint32_t i = 0; i < r->n; i++, r->asked = (r->asked + 1) % r->n)
-		if (fal_shard_next(r->at[r->asked].shard, out)) {
+		if (r->at[r->asked].shard != NULL &&
+		    fal_shard_next(r->at[r->asked].shard, out)) {
 			*shard = r->asked;
 			return true;
 		}
@@ -170,22 +239,89 @@ fal_rack_part(const struct fal_rack *r, uint32_t i, uint64_t version,
 	*out = (struct fal_shard_part){
 		.shard = i, .first = p->first, .count = p->count, .values = p->values
 	};
-	return fal_shard_at(p->shard, version, &out->params, &out->exps);
+	return p->shard != NULL &&
+	       fal_shard_at(p->shard, version, &out->params, &out->exps);
+}
+
+/* Is one of them elsewhere? */
+static bool
+is_apart(const struct fal_rack *r)
+{
+	uint32_t i = 0;
+	while (i < r->n && r->at[i].shard != NULL)
+		i++;
+	return i < r->n;
+}
+
+bool
+fal_rack_gather(struct fal_rack *r, uint64_t version)
+{
+	struct fal_shard_part part;
+	r->gathers = false;
+	for (uint32_t i = 0; i < r->n; i++) {
+		struct place *p = &r->at[i];
+		p->brought = p->shard != NULL;
+		if (p->shard == NULL)
+			continue;
+		if (!fal_rack_part(r, i, version, &part))
+			return false;
+		memcpy(r->all + (size_t)part.first * FAL_BLOCK, part.params,
+		       part.values * sizeof(*r->all));
+	}
+	r->gathers = true;
+	r->gathered = version;
+	return true;
+}
+
+int
+fal_rack_fill(struct fal_rack *r, uint32_t i, const struct fal_image *has)
+{
+	struct place *p = &r->at[i];
+	const size_t from = (size_t)p->first * FAL_BLOCK,
+		     bytes = p->values * sizeof(float);
+	const bool averages = r->average != NULL;
+	if (!r->gathers || has->is.version != r->gathered)
+		return FAL_OK; /* it is wanted no more */
+	if (p->shard != NULL || has->arrays != 1u + averages ||
+	    has->array[0].bytes != bytes || (averages && has->array[1].bytes != bytes))
+		return FAL_EFORMAT;
+	memcpy(r->all + from, has->array[0].p, bytes);
+	if (averages)
+		memcpy(r->average + from, has->array[1].p, bytes);
+	p->brought = true;
+	return FAL_OK;
+}
+
+static bool
+all_brought(const struct fal_rack *r)
+{
+	uint32_t i = 0;
+	while (i < r->n && r->at[i].brought)
+		i++;
+	return i == r->n;
+}
+
+bool
+fal_rack_gathers(const struct fal_rack *r)
+{
+	return r->gathers && !all_brought(r);
+}
+
+bool
+fal_rack_gathered(const struct fal_rack *r, uint64_t version)
+{
+	return r->gathers && r->gathered == version && all_brought(r);
 }
 
 const float *
 fal_rack_params(struct fal_rack *r, uint64_t version)
 {
 	struct fal_shard_part part;
-	for (uint32_t i = 0; i < r->n; i++) {
-		if (!fal_rack_part(r, i, version, &part))
-			return NULL;
-		if (r->n == 1)
-			return part.params;
-		memcpy(r->all + (size_t)part.first * FAL_BLOCK, part.params,
-		       part.values * sizeof(*r->all));
-	}
-	return r->all;
+	if (r->n == 1)
+		return fal_rack_part(r, 0, version, &part) ? part.params : NULL;
+	if (is_apart(r))
+		return fal_rack_gathered(r, version) ? r->all : NULL;
+	return fal_rack_gather(r, version) ? r->all : NULL;
 }
 
 const float *
@@ -193,6 +329,8 @@ fal_rack_average(struct fal_rack *r)
 {
 	for (uint32_t i = 0; i < r->n; i++) {
 		const struct place *p = &r->at[i];
+		if (p->shard == NULL) /* it was brought */
+			continue;
 		const float *of = fal_shard_average(p->shard);
 		if (of == NULL || r->n == 1)
 			return of;
@@ -206,7 +344,8 @@ bool
 fal_rack_marked(struct fal_rack *r, uint64_t version, struct fal_image *out)
 {
 	uint32_t n = 0;
-	while (n < r->n && fal_shard_marked(r->at[n].shard, version, &out[n]))
+	while (n < r->n && (r->at[n].shard == NULL ||
+			    fal_shard_marked(r->at[n].shard, version, &out[n])))
 		n++;
 	if (n == r->n)
 		return true;
@@ -219,7 +358,8 @@ void
 fal_rack_spare(struct fal_rack *r, struct fal_image *image)
 {
 	for (uint32_t i = 0; i < r->n; i++)
-		fal_shard_spare(r->at[i].shard, &image[i]);
+		if (r->at[i].shard != NULL)
+			fal_shard_spare(r->at[i].shard, &image[i]);
 }
 
 int

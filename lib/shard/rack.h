@@ -1,6 +1,7 @@
 /* The shards of one process: each has a run of the model's blocks.
  *
- * What is said to the rack is said to all of its shards, in their order.
+ * What is said to the rack is said to all of its shards, in their order.  Shards of the
+ * job that are elsewhere have their numbers, and ranges, here, too, and nothing more.
  */
 #ifndef FAL_SHARD_RACK_H
 #define FAL_SHARD_RACK_H
@@ -11,19 +12,29 @@
 struct fal_rack; /* opaque */
 
 struct fal_rack_conf {
-	uint32_t shards;            /* 0: one; never more than there are blocks */
+	uint32_t shards; /* of the job; 0: one; never more than there are blocks */
+	/* Those that are here, if `here` is not 0: so many from `first` on. */
+	uint32_t first, here;
 	struct fal_shard_conf each; /* `first`, `count` and `tickets` are the rack's */
 	struct fal_ticket_in tickets;
 };
 
-/* `init`: all parameters, copied.  NULL when out of memory. */
+/* `init`: all parameters, copied; NULL: zeros, of shards that are to become something.
+ * NULL when out of memory. */
 struct fal_rack *fal_rack_new(const struct fal_rack_conf *conf, const float *init);
 void fal_rack_free(struct fal_rack *r);
 
 uint32_t fal_rack_shards(const struct fal_rack *r);
 
-/* One of them, borrowed. */
+/* One of them, borrowed; NULL: it is elsewhere. */
 struct fal_shard *fal_rack_at(const struct fal_rack *r, uint32_t i);
+
+/* A shard that nothing was said to yet goes elsewhere: `out` gets all that it is.
+ * FAL_ENOMEM. */
+int fal_rack_give(struct fal_rack *r, uint32_t i, struct fal_image *out);
+/* A new shard, opened with zeros, becomes that.  FAL_EFORMAT: it cannot be of these
+ * blocks; FAL_EINVAL, FAL_ENOMEM; the rack is of no use then. */
+int fal_rack_take(struct fal_rack *r, uint32_t i, const struct fal_image *image);
 
 /* As fal_shard_order, fal_shard_push and fal_shard_next; `rack` is a struct fal_rack, so
  * that they can be a coordinator's ops.  All shards hear a push, whatever one makes of
@@ -55,8 +66,17 @@ struct fal_shard_part {
 bool fal_rack_part(const struct fal_rack *r, uint32_t i, uint64_t version,
 		   struct fal_shard_part *out);
 /* All parameters of a version, borrowed until the next order or call; NULL: it is neither
- * kept nor held. */
+ * kept nor held; or, where shards are elsewhere, not what was brought together last. */
 const float *fal_rack_params(struct fal_rack *r, uint64_t version);
+/* A version is to be brought together: what is here of it, is.  False: it is neither kept
+ * nor held. */
+bool fal_rack_gather(struct fal_rack *r, uint64_t version);
+/* What a shard has of it that is elsewhere: arrays `params`, and `average`, where there
+ * is one.  FAL_EFORMAT: that is not what it should be. */
+int fal_rack_fill(struct fal_rack *r, uint32_t i, const struct fal_image *has);
+/* Is something on its way?  Is all of the version together? */
+bool fal_rack_gathers(const struct fal_rack *r);
+bool fal_rack_gathered(const struct fal_rack *r, uint64_t version);
 /* The average that optim.ema asks for, borrowed likewise, beside the parameters; NULL:
  * there is none. */
 const float *fal_rack_average(struct fal_rack *r);
@@ -68,8 +88,8 @@ uint64_t fal_rack_image_bytes(const struct fal_rack_conf *conf,
 			      const struct fal_store_most *most);
 uint64_t fal_rack_state_bytes(const struct fal_rack_conf *conf, uint32_t lines);
 
-/* The images of a marked version, by shard: `out` has room for all.  All or none; false:
- * some shard has none. */
+/* The images of a marked version, by shard: `out` has room for all, and gets those that
+ * are here.  All or none; false: some shard has none. */
 bool fal_rack_marked(struct fal_rack *r, uint64_t version, struct fal_image *out);
 void fal_rack_spare(struct fal_rack *r, struct fal_image *image);
 /* New shards become what an image says.  `fill` gets the bytes of each array in the order

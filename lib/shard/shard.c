@@ -485,6 +485,12 @@ fal_shard_push(struct fal_shard *s, const struct fal_ticket *t,
 	return err < 0 ? err : said;
 }
 
+uint64_t
+fal_shard_version(const struct fal_shard *s)
+{
+	return fal_store_version(s->store);
+}
+
 bool
 fal_shard_at(const struct fal_shard *s, uint64_t version, const float **params,
 	     const int8_t **exps)

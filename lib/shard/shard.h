@@ -181,6 +181,8 @@ struct fal_shard_say {
 /* The next thing that it has to say; false: nothing. */
 bool fal_shard_next(struct fal_shard *s, struct fal_shard_say *out);
 
+/* The newest version. */
+uint64_t fal_shard_version(const struct fal_shard *s);
 /* A version that is kept or held, or the newest of a line: the parameters and exponents
  * of its blocks, borrowed until the next order. */
 bool fal_shard_at(const struct fal_shard *s, uint64_t version, const float **params,

@@ -6,14 +6,14 @@
 
 #include <string.h>
 
-enum kind { U8, U16, U32, U64, NS, F32, STR64, STR256, BYTES16, BYTES32, TAIL };
+enum kind { U8, U16, U32, U64, NS, F32, F64, STR64, STR256, BYTES16, BYTES32, BYTES64, TAIL };
 
 struct field {
 	enum kind kind;
 	uint16_t at; /* offset in struct fal_msg */
 };
 
-enum { MOST_FIELDS = 15 };
+enum { MOST_FIELDS = 25 };
 
 struct desc {
 	uint16_t type;
@@ -69,6 +69,45 @@ static const struct desc descs[] = {
 	DESC(CHECKED, WORKER, 6, F(U64, checked.round), F(U32, checked.task),
 	     F(U8, checked.nonfinite), F(BYTES16, checked.hash), F(U32, checked.first), F(TAIL, checked.needed)),
 	DESC(FOLLOW, OBSERVER, 1, F(U8, follow.live)),
+	DESC(ATTACH, WORKER, 1, F(U32, attach.epoch)),
+	DESC(MAP, COORDINATOR, 7, F(U32, map.epoch), F(U32, map.first), F(U32, map.count),
+	     F(STR256, map.address), F(STR64, map.name), F(BYTES32, map.psk),
+	     F(BYTES32, map.public)),
+	DESC(JOIN, SHARD, 8, F(U16, join.major), F(U16, join.minor),
+	     F(STR64, join.version), F(STR256, join.address), F(BYTES32, join.public),
+	     F(U32, join.shards), F(U8, join.standby), F(BYTES16, join.instance)),
+	DESC(PLACED, SHARD, 1, F(U32, placed.epoch)),
+	DESC(ADMITTED, SHARD, 1, F(U32, admitted.session)),
+	DESC(SAY, SHARD, 25, F(U32, say.shard), F(U8, say.kind), F(U64, say.round),
+	     F(U64, say.version), F(U32, say.turn), F(U32, say.worker), F(U32, say.seq),
+	     F(U32, say.blocks), F(U32, say.beyond), F(U32, say.bounded),
+	     F(U32, say.first), F(U8, say.most), F(U32, say.key), F(U32, say.block),
+	     F(U8, say.needed), F(U8, say.shown), F(U8, say.exponent),
+	     F(U32, say.broughts), F(U32, say.rank), F(U64, say.added), F(U32, say.err),
+	     F(STR256, say.odd), F(U8, say.flags), F(U8, say.more), F(TAIL, say.rest)),
+	DESC(IMAGE, SHARD, 9, F(U8, image.what), F(U32, image.shard),
+	     F(U64, image.version), F(U64, image.steps), F(U64, image.showns),
+	     F(U32, image.olds), F(U8, image.holds), F(U64, image.held),
+	     F(TAIL, image.arrays)),
+	DESC(BYTES, SHARD, 2, F(U32, bytes.shard), F(TAIL, bytes.bytes)),
+	DESC(PLACE, COORDINATOR, 8, F(U32, place.epoch), F(U32, place.of),
+	     F(U32, place.first), F(U32, place.count), F(U32, place.tasks),
+	     F(U32, place.job_n), F(U32, place.model_n), F(BYTES64, place.key)),
+	DESC(ORDER, COORDINATOR, 25, F(U8, order.kind), F(U64, order.round),
+	     F(U64, order.version), F(U32, order.turn), F(U64, order.facts.version),
+	     F(U32, order.facts.tasks), F(U32, order.facts.samples),
+	     F(U8, order.facts.kind), F(U32, order.worker), F(U32, order.seq),
+	     F(U32, order.fills_worker), F(U32, order.fills_seq), F(U32, order.key),
+	     F(U8, order.end), F(F64, order.weight), F(F64, order.divisor),
+	     F(F64, order.squares), F(F32, order.lr), F(U64, order.slot),
+	     F(U64, order.below), F(U32, order.line), F(U32, order.versions),
+	     F(U8, order.flags), F(U8, order.more), F(TAIL, order.seen)),
+	DESC(ADMIT, COORDINATOR, 2, F(U32, admit.session), F(BYTES32, admit.psk)),
+	DESC(DISMISS, COORDINATOR, 1, F(U32, dismiss.session)),
+	DESC(PUBLISH, COORDINATOR, 8, F(U32, publish.session), F(U32, publish.order),
+	     F(U64, publish.version), F(U64, publish.newest), F(U64, publish.oldest),
+	     F(U64, publish.from), F(U8, publish.keep), F(TAIL, publish.named)),
+	DESC(FETCH, COORDINATOR, 2, F(U8, fetch.what), F(U64, fetch.version)),
 	DESC(WELCOME, COORDINATOR, 5, F(U64, welcome.clock),
 	     F(U32, welcome.job_n), F(U32, welcome.model_n), F(U32, welcome.manifest_n),
 	     F(U32, welcome.epoch)),
@@ -125,6 +164,7 @@ put_field(struct fal_buf *out, enum kind kind, const void *at)
 {
 	const struct fal_tail *tail = at;
 	uint32_t bits;
+	uint64_t wide;
 	switch (kind) {
 	case U8:
 		fal_put_u8(out, *(const uint8_t *)at);
@@ -143,6 +183,10 @@ put_field(struct fal_buf *out, enum kind kind, const void *at)
 		memcpy(&bits, at, sizeof(bits));
 		fal_put_u32(out, bits);
 		break;
+	case F64:
+		memcpy(&wide, at, sizeof(wide));
+		fal_put_u64(out, wide);
+		break;
 	case STR64:
 	case STR256:
 		fal_put_str(out, at);
@@ -152,6 +196,9 @@ put_field(struct fal_buf *out, enum kind kind, const void *at)
 		break;
 	case BYTES32:
 		fal_put_bytes(out, at, 32);
+		break;
+	case BYTES64:
+		fal_put_bytes(out, at, 64);
 		break;
 	case TAIL:
 		fal_put_bytes(out, tail->p, tail->n);
@@ -172,6 +219,7 @@ get_field(struct fal_rd *r, enum kind kind, void *at)
 {
 	struct fal_tail *tail = at;
 	uint32_t bits;
+	uint64_t wide;
 	switch (kind) {
 	case U8:
 		*(uint8_t *)at = fal_get_u8(r);
@@ -194,6 +242,10 @@ get_field(struct fal_rd *r, enum kind kind, void *at)
 		bits = fal_get_u32(r);
 		memcpy(at, &bits, sizeof(bits));
 		break;
+	case F64:
+		wide = fal_get_u64(r);
+		memcpy(at, &wide, sizeof(wide));
+		break;
 	case STR64:
 		fal_get_str(r, at, FAL_MSG_NAME);
 		break;
@@ -205,6 +257,9 @@ get_field(struct fal_rd *r, enum kind kind, void *at)
 		break;
 	case BYTES32:
 		get_bytes(r, at, 32);
+		break;
+	case BYTES64:
+		get_bytes(r, at, 64);
 		break;
 	case TAIL:
 		tail->n = r->n;

@@ -32,6 +32,7 @@ enum {
 	FAL_DATA_HASH = 32,   /* bytes */
 	FAL_MAC = 32,         /* bytes */
 	FAL_TASK_HASH = 16,   /* bytes */
+	FAL_TICKET_KEY = 64,  /* bytes */
 	FAL_MSG_HEAD = 128    /* bytes before the tail of a message, at most */
 };
 
@@ -50,6 +51,7 @@ enum fal_msg_type {
 	FAL_MSG_PONG = 9,
 	FAL_MSG_CHECKED = 10,
 	FAL_MSG_SEAL = 11,
+	FAL_MSG_ATTACH = 12, /* to a shard */
 	/* from an observer */
 	FAL_MSG_FOLLOW = 16,
 	/* from a controller */
@@ -76,15 +78,32 @@ enum fal_msg_type {
 	FAL_MSG_REPLY = 50,
 	FAL_MSG_LATER = 51,
 	FAL_MSG_TICKET = 52,
-	/* from a shard */
-	FAL_MSG_PUBLISHED = 53
+	FAL_MSG_MAP = 54,
+	/* from a shard, to a worker */
+	FAL_MSG_PUBLISHED = 53,
+	/* from shards of another process, to the coordinator; the last two go both ways
+	 */
+	FAL_MSG_JOIN = 64,
+	FAL_MSG_PLACED = 65,
+	FAL_MSG_ADMITTED = 66,
+	FAL_MSG_SAY = 67,
+	FAL_MSG_IMAGE = 68,
+	FAL_MSG_BYTES = 69,
+	/* from the coordinator to them */
+	FAL_MSG_PLACE = 80,
+	FAL_MSG_ORDER = 81,
+	FAL_MSG_ADMIT = 82,
+	FAL_MSG_DISMISS = 83,
+	FAL_MSG_PUBLISH = 84,
+	FAL_MSG_FETCH = 85
 };
 
 enum fal_sender {
 	FAL_FROM_WORKER,
 	FAL_FROM_OBSERVER,
 	FAL_FROM_CONTROLLER,
-	FAL_FROM_COORDINATOR
+	FAL_FROM_COORDINATOR,
+	FAL_FROM_SHARD
 };
 
 /* What a TEXT message is a piece of, and which set a CHUNK belongs to. */
@@ -114,6 +133,29 @@ enum fal_verb {
 	FAL_VERB_EXPORT = 6,
 	FAL_VERB_STOP = 7,
 	FAL_VERB_CHECKPOINT = 8
+};
+
+/* Of an ORDER. */
+enum {
+	FAL_WIRE_CLIPPED = 1,
+	FAL_WIRE_AHEAD = 2,
+	FAL_WIRE_MARK = 4,
+	FAL_WIRE_HASH = 8,
+	FAL_WIRE_SEEN = 16, /* the tail is what was seen */
+	FAL_WIRE_MIXED = 32
+};
+/* Of a SAY. */
+enum {
+	FAL_WIRE_WHOLE = 1,
+	FAL_WIRE_OK = 2,
+	FAL_WIRE_LEAVES = 4, /* the tail has leaves */
+	FAL_WIRE_ODD = 8     /* the job cannot go on */
+};
+
+/* What an IMAGE is. */
+enum fal_fetch {
+	FAL_FETCH_MARKED = 1, /* all of a marked version */
+	FAL_FETCH_PARAMS = 2  /* the parameters of a version, and the average */
 };
 
 struct fal_tail {
@@ -297,6 +339,99 @@ struct fal_msg {
 			uint8_t verb;         /* enum fal_verb */
 			struct fal_tail args; /* JSON, or nothing */
 		} control;
+		struct { /* a process of shards, and how it is reached */
+			uint32_t epoch;
+			uint32_t first, count; /* its shards, from 1 */
+			char address[FAL_MSG_WHY];
+			char name[FAL_MSG_NAME]; /* of the key that opens it, */
+			uint8_t psk[32];         /* that key, */
+			uint8_t public[32];      /* and the process's own */
+		} map;
+		struct {
+			uint32_t epoch;
+		} attach, placed;
+		struct {
+			uint16_t major, minor;
+			char version[FAL_MSG_NAME]; /* of its program */
+			char address[FAL_MSG_WHY];  /* that workers find it at */
+			uint8_t public[32];
+			uint32_t shards; /* that it is good for */
+			uint8_t standby; /* 1: only where there are too few others */
+			uint8_t instance[FAL_INSTANCE];
+		} join;
+		struct {
+			uint32_t epoch;
+			uint32_t of;             /* shards of the job */
+			uint32_t first, count;   /* which of them these are, from 0 */
+			uint32_t tasks;          /* of a full clock */
+			uint32_t job_n, model_n; /* bytes of the texts that follow */
+			uint8_t key[FAL_TICKET_KEY]; /* of tickets */
+		} place;
+		struct {
+			uint32_t session;
+			uint8_t psk[32];
+		} admit;
+		struct {
+			uint32_t session;
+		} admitted, dismiss;
+		struct { /* a version, to a session; as struct fal_coord_model */
+			uint32_t session, order;
+			uint64_t version, newest, oldest, from;
+			uint8_t keep;
+			struct fal_tail named; /* u64 each */
+		} publish;
+		struct {
+			uint8_t what; /* enum fal_fetch */
+			uint64_t version;
+		} fetch;
+		struct { /* struct fal_image_head, and its arrays */
+			uint8_t what;
+			uint32_t shard; /* of the process, from 0 */
+			uint64_t version, steps, showns;
+			uint32_t olds;
+			uint8_t holds;
+			uint64_t held;
+			struct fal_tail arrays; /* of each: name, u8 floats, u64 bytes */
+		} image;
+		struct { /* what is in the arrays, in their order */
+			uint32_t shard;
+			struct fal_tail bytes;
+		} bytes;
+		struct { /* struct fal_shard_order */
+			uint8_t kind;
+			uint64_t round, version;
+			uint32_t turn;
+			struct {
+				uint64_t version;
+				uint32_t tasks, samples;
+				uint8_t kind;
+			} facts;
+			uint32_t worker, seq, fills_worker, fills_seq, key;
+			uint8_t end;
+			double weight, divisor, squares;
+			float lr;
+			uint64_t slot, below;
+			uint32_t line, versions;
+			uint8_t flags;        /* FAL_WIRE_… */
+			uint8_t more;         /* 1: the next one goes on with the tail */
+			struct fal_tail seen; /* i8 for each block of the model */
+		} order;
+		struct {                /* struct fal_shard_say */
+			uint32_t shard; /* of the process, from 0 */
+			uint8_t kind;
+			uint64_t round, version;
+			uint32_t turn, worker, seq;
+			uint32_t blocks, beyond, bounded, first;
+			uint8_t most;
+			uint32_t key, block;
+			uint8_t needed, shown, exponent;
+			uint32_t broughts, rank;
+			uint64_t added;
+			uint32_t err; /* -enum fal_err */
+			char odd[FAL_MSG_WHY];
+			uint8_t flags, more;
+			struct fal_tail rest; /* arrays, by kind */
+		} say;
 		struct {
 			uint8_t status; /* of exit: 0 done, 1 the answer is no, 2 bad */
 			uint8_t more;   /* 1: another REPLY follows */

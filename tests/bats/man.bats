@@ -181,7 +181,7 @@ run_commands() {
 
 @test "falcon-ps(1): its examples run" {
 	world
-	here falcon-ps.1
+	here falcon-ps.1 fashion
 	run_commands
 	wait
 	same accuracy "$(tail -n 1 output | jq 'has("accuracy")')" true

@@ -211,8 +211,8 @@ worker_join(struct cluster *c, struct worker *w)
 				       .optim = c->p->toy.optim,
 				       .lanes_max = w->m->lanes_max,
 				       .push_blocks = w->m->push_blocks };
-	struct fal_agent_ops ops = { w, worker_send, agent_run, agent_cancel,
-				     agent_steps };
+	struct fal_agent_ops ops = { w,           worker_send, agent_run, agent_cancel,
+				     agent_steps, NULL };
 	struct fal_msg m = { .type = FAL_MSG_HELLO };
 	struct fal_buf out = { 0 };
 	char key[16];

@@ -3,7 +3,7 @@
  * Who comes, when, and what he takes is drawn from a seed that is printed; FAL_TEST_SEED
  * gives it again. */
 #include "../../cmd/falcon-ps/account.h"
-#include "../../cmd/falcon-work/retry.h"
+#include "net/retry.h"
 #include "base/rng.h"
 #include "cli/cli.h"
 
@@ -190,14 +190,14 @@ drawn(void **state)
 static uint64_t
 pause_of(uint64_t stays, unsigned n)
 {
-	struct retry r = { .began = 1, .give_up = UINT64_MAX };
+	struct fal_retry r = { .began = 1, .give_up = UINT64_MAX };
 	uint64_t now = 1, ms = 0;
 	while (n-- > 0) {
-		retry_reached(&r, now);
+		fal_retry_reached(&r, now);
 		now += stays;
-		assert_int_equal(retry_verdict(&r, FAL_OK, now), -1);
-		assert_true(retry_is_first(&r));
-		ms = retry_pause_ms(&r);
+		assert_int_equal(fal_retry_verdict(&r, FAL_OK, now), -1);
+		assert_true(fal_retry_is_first(&r));
+		ms = fal_retry_pause_ms(&r);
 		now += ms * 1000000;
 	}
 	return ms;
@@ -207,18 +207,18 @@ static void
 pauses(void **state)
 {
 	(void)state;
-	assert_in_range(pause_of(1, 20), RETRY_PAUSE_MAX_MS / 2, RETRY_PAUSE_MAX_MS);
-	assert_in_range(pause_of(UINT64_C(60000000000), 20), RETRY_PAUSE_MS / 2,
-			RETRY_PAUSE_MS);
+	assert_in_range(pause_of(1, 20), FAL_RETRY_PAUSE_MAX_MS / 2, FAL_RETRY_PAUSE_MAX_MS);
+	assert_in_range(pause_of(UINT64_C(60000000000), 20), FAL_RETRY_PAUSE_MS / 2,
+			FAL_RETRY_PAUSE_MS);
 	/* Who was sent away for later keeps trying, and says so once. */
-	struct retry r = { .began = 1, .give_up = UINT64_C(3600000000000) };
+	struct fal_retry r = { .began = 1, .give_up = UINT64_C(3600000000000) };
 	for (uint64_t s = 1; s < 3600; s += 30) {
-		retry_later(&r);
-		assert_int_equal(retry_verdict(&r, FAL_OK, s * 1000000000), -1);
-		assert_int_equal(retry_is_first(&r), s == 1);
-		retry_pause_ms(&r);
+		fal_retry_later(&r);
+		assert_int_equal(fal_retry_verdict(&r, FAL_OK, s * 1000000000), -1);
+		assert_int_equal(fal_retry_is_first(&r), s == 1);
+		fal_retry_pause_ms(&r);
 	}
-	assert_int_equal(retry_verdict(&r, FAL_OK, UINT64_C(3602000000000)),
+	assert_int_equal(fal_retry_verdict(&r, FAL_OK, UINT64_C(3602000000000)),
 			 FAL_EXIT_TEMPFAIL);
 }
 

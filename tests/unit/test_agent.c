@@ -135,7 +135,7 @@ begin_blocks(uint32_t push_blocks)
 	struct fal_agent_conf conf = {
 		.n = N, .lanes_max = LANES, .push_blocks = push_blocks, .incarnation = 6
 	};
-	struct fal_agent_ops ops = { NULL, on_send, on_run, on_cancel, on_steps };
+	struct fal_agent_ops ops = { NULL, on_send, on_run, on_cancel, on_steps, NULL };
 	memset(busy, 0, sizeof(busy));
 	memset(cancelled, 0, sizeof(cancelled));
 	sents = seen = desks = 0;

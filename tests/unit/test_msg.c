@@ -64,6 +64,21 @@ static const struct {
 	{ FAL_MSG_TRACE, FAL_FROM_COORDINATOR, 0, 0, true, "TRACE" },
 	{ FAL_MSG_TRACE_END, FAL_FROM_COORDINATOR, 0, 0, false, "TRACE_END" },
 	{ FAL_MSG_REPLY, FAL_FROM_COORDINATOR, 1 + 1, 0, true, "REPLY" },
+	{ FAL_MSG_ATTACH, FAL_FROM_WORKER, 4, 0, false, "ATTACH" },
+	{ FAL_MSG_MAP, FAL_FROM_COORDINATOR, 12 + 4 + 64, 2, false, "MAP" },
+	{ FAL_MSG_JOIN, FAL_FROM_SHARD, 4 + 4 + 32 + 4 + 1 + 16, 2, false, "JOIN" },
+	{ FAL_MSG_SAY, FAL_FROM_SHARD, 81 + 2 + 2, 1, true, "SAY" },
+	{ FAL_MSG_PLACED, FAL_FROM_SHARD, 4, 0, false, "PLACED" },
+	{ FAL_MSG_ADMITTED, FAL_FROM_SHARD, 4, 0, false, "ADMITTED" },
+	{ FAL_MSG_IMAGE, FAL_FROM_SHARD, 1 + 4 + 24 + 4 + 1 + 8, 0, true, "IMAGE" },
+	{ FAL_MSG_BYTES, FAL_FROM_SHARD, 4, 0, true, "BYTES" },
+	{ FAL_MSG_PLACE, FAL_FROM_COORDINATOR, 7 * 4 + 64, 0, false, "PLACE" },
+	{ FAL_MSG_ORDER, FAL_FROM_COORDINATOR,
+	  1 + 16 + 4 + 8 + 8 + 1 + 20 + 1 + 24 + 4 + 16 + 8 + 2, 0, true, "ORDER" },
+	{ FAL_MSG_ADMIT, FAL_FROM_COORDINATOR, 4 + 32, 0, false, "ADMIT" },
+	{ FAL_MSG_DISMISS, FAL_FROM_COORDINATOR, 4, 0, false, "DISMISS" },
+	{ FAL_MSG_PUBLISH, FAL_FROM_COORDINATOR, 8 + 32 + 1, 0, true, "PUBLISH" },
+	{ FAL_MSG_FETCH, FAL_FROM_COORDINATOR, 1 + 8, 0, false, "FETCH" },
 };
 enum { TYPES = sizeof(types) / sizeof(types[0]), HEAD = 8 };
 
@@ -85,6 +100,23 @@ check(int64_t got, int64_t want, const char *type, const char *what)
 			 (long long)want);
 }
 
+/* Bytes of the fields before the strings, which stand together. */
+static size_t
+strings_at(uint16_t type)
+{
+	switch (type) {
+	case FAL_MSG_HELLO:
+	case FAL_MSG_JOIN:
+		return 4;
+	case FAL_MSG_MAP:
+		return 12;
+	case FAL_MSG_SAY:
+		return 81;
+	default:
+		return 0;
+	}
+}
+
 /* A message of type i whose fixed bytes are random; strings stay empty, so that their
  * lengths are: they stand where zeros are put. */
 static void
@@ -96,10 +128,9 @@ compose(size_t i, struct fal_rng *r, struct fal_buf *out)
 	fal_put_u32(out, fal_rng_u32(r));
 	for (uint8_t k = 0; k < types[i].fixed; k++)
 		fal_put_u8(out, (uint8_t)fal_rng_u32(r));
-	if (types[i].type == FAL_MSG_HELLO)
-		memset(out->p + HEAD + 4, 0, 4);
-	else if (types[i].strings > 0)
-		memset(out->p + HEAD, 0, 2);
+	if (types[i].strings > 0)
+		memset(out->p + HEAD + strings_at(types[i].type), 0,
+		       2u * types[i].strings);
 	for (size_t k = 0; k < TIMES; k++)
 		if (times[k].type == types[i].type)
 			out->p[HEAD + times[k].at + 7] &= 3;

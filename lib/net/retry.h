@@ -2,17 +2,17 @@
  *
  * Pure but for the jitter: how a connection ended and times in, verdicts out.
  */
-#ifndef WORK_RETRY_H
-#define WORK_RETRY_H
+#ifndef FAL_NET_RETRY_H
+#define FAL_NET_RETRY_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
 /* A pause, in ms: the first; then twice as long each, up to the longest. */
-enum { RETRY_PAUSE_MS = 200, RETRY_PAUSE_MAX_MS = 30000 };
+enum { FAL_RETRY_PAUSE_MS = 200, FAL_RETRY_PAUSE_MAX_MS = 30000 };
 
 /* Zero but for the first two. */
-struct retry {
+struct fal_retry {
 	uint64_t began;   /* uv_hrtime() of the first attempt */
 	uint64_t give_up; /* ns to look for a coordinator that was lost; 0: for ever */
 	/* private */
@@ -27,24 +27,24 @@ struct retry {
 };
 
 /* A coordinator took us in at `now`; true: again, after it was lost. */
-bool retry_reached(struct retry *r, uint64_t now);
+bool fal_retry_reached(struct fal_retry *r, uint64_t now);
 
 /* One took us in only to send us away for later: it is there. */
-void retry_later(struct retry *r);
+void fal_retry_later(struct fal_retry *r);
 
 /* Whether no pause was made since then, or since the refusals began. */
-bool retry_is_first(const struct retry *r);
+bool fal_retry_is_first(const struct fal_retry *r);
 
 /* What follows from a connection that ended with `err` (of on_close, fal_chan_ops) at
- * `now`: -1 to try again after retry_pause_ms, else an exit code.  A crowd of strangers
- * makes a coordinator drop honest handshakes, and one that dies looks like a wrong key:
- * only when nothing but refusals came for three seconds it is FAL_EXIT_NOPERM.  A
- * coordinator that was never reached is given up after ten with FAL_EXIT_TEMPFAIL, one
+ * `now`: -1 to try again after fal_retry_pause_ms, else an exit code.  A crowd of
+ * strangers makes a coordinator drop honest handshakes, and one that dies looks like a
+ * wrong key: only when nothing but refusals came for three seconds it is FAL_EXIT_NOPERM.
+ * A coordinator that was never reached is given up after ten with FAL_EXIT_TEMPFAIL, one
  * that was lost after `give_up`, one of another version at once with FAL_EXIT_NO. */
-int retry_verdict(struct retry *r, int err, uint64_t now);
+int fal_retry_verdict(struct fal_retry *r, int err, uint64_t now);
 
 /* How long to wait before the next attempt, in ms: doubling, with jitter; the shortest
  * again after a coordinator was there for longer than the last one. */
-uint64_t retry_pause_ms(struct retry *r);
+uint64_t fal_retry_pause_ms(struct fal_retry *r);
 
 #endif

@@ -1,5 +1,5 @@
 /* Verdicts and pauses. */
-#include "retry.h"
+#include "net/retry.h"
 
 #include "base/err.h"
 #include "cli/cli.h"
@@ -12,7 +12,7 @@ enum {
 };
 
 bool
-retry_reached(struct retry *r, uint64_t now)
+fal_retry_reached(struct fal_retry *r, uint64_t now)
 {
 	const bool again = r->lost != 0;
 	r->reached = r->first = true;
@@ -23,14 +23,14 @@ retry_reached(struct retry *r, uint64_t now)
 }
 
 void
-retry_later(struct retry *r)
+fal_retry_later(struct fal_retry *r)
 {
 	r->first = r->first || !r->reached;
 	r->reached = true;
 }
 
 bool
-retry_is_first(const struct retry *r)
+fal_retry_is_first(const struct fal_retry *r)
 {
 	return r->reached && r->first;
 }
@@ -42,7 +42,7 @@ is_over(uint64_t since, uint64_t now, uint64_t ms)
 }
 
 int
-retry_verdict(struct retry *r, int err, uint64_t now)
+fal_retry_verdict(struct fal_retry *r, int err, uint64_t now)
 {
 	if (err == FAL_EVERSION)
 		return FAL_EXIT_NO;
@@ -67,11 +67,11 @@ retry_verdict(struct retry *r, int err, uint64_t now)
 }
 
 uint64_t
-retry_pause_ms(struct retry *r)
+fal_retry_pause_ms(struct fal_retry *r)
 {
 	const bool soon = !r->reached || r->refused != 0;
-	const uint64_t most = soon ? PAUSE_FIRST_MAX_MS : RETRY_PAUSE_MAX_MS;
-	uint64_t ms = (uint64_t)RETRY_PAUSE_MS << (r->tries < 16 ? r->tries : 16);
+	const uint64_t most = soon ? PAUSE_FIRST_MAX_MS : FAL_RETRY_PAUSE_MAX_MS;
+	uint64_t ms = (uint64_t)FAL_RETRY_PAUSE_MS << (r->tries < 16 ? r->tries : 16);
 	uint8_t jitter;
 	r->tries++;
 	r->first = false;

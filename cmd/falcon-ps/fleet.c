@@ -1,0 +1,676 @@
+/* Placing blocks on processes, and the streams to these. */
+#include "fleet.h"
+
+#include "base/mem.h"
+#include "base/text.h"
+#include "cli/cli.h"
+#include "sec/secret.h"
+#include "server.h"
+#include "wire/bfp.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+	GRACE_MS = 5000,  /* for those to come back who had blocks, or others for them */
+	SAY_MAX = 1 << 30 /* bytes of what a shard says at once */
+};
+
+/* ---- sending ----------------------------------------------------------------------- */
+
+static int
+on_piece(void *arg, const struct fal_buf *msg)
+{
+	const struct ps_member *m = arg;
+	return fal_chan_send(m->session->chan, msg, FAL_SEND_CONTROL);
+}
+
+static void
+say_to(struct ps_server *s, struct ps_member *m, struct fal_msg *msg, enum fal_send how)
+{
+	struct fal_buf out = { 0 };
+	msg->incarnation = s->opt->incarnation;
+	int err = fal_msg_put(&out, msg);
+	if (err == FAL_OK)
+		err = fal_chan_send(m->session->chan, &out, how);
+	if (err < 0) /* it does not keep up, or it is gone */
+		fal_chan_close(m->session->chan);
+	if (out.n > 0)
+		fal_secret_wipe(out.p, out.n);
+	fal_buf_free(&out);
+}
+
+static void
+say_to_all(struct ps_server *s, struct fal_msg *msg)
+{
+	for (size_t i = 0; i < s->fleet.n; i++)
+		if (s->fleet.v[i]->count > 0)
+			say_to(s, s->fleet.v[i], msg, FAL_SEND_CONTROL);
+}
+
+/* ---- of fal_coord_shards ----------------------------------------------------------- */
+
+static int
+order(void *arg, const struct fal_shard_order *o)
+{
+	struct ps_server *s = arg;
+	const uint32_t blocks = fal_blocks(s->opt->job->model->params);
+	for (size_t i = 0; i < s->fleet.n; i++) {
+		struct ps_member *m = s->fleet.v[i];
+		if (m->count > 0 &&
+		    fal_post_order(s->opt->incarnation, o, blocks, on_piece, m) < 0)
+			fal_chan_close(m->session->chan);
+	}
+	return fal_rack_order(s->rack, o);
+}
+
+static int
+push(void *arg, uint32_t session, const struct fal_msg *m, struct fal_diag *diag)
+{
+	const struct ps_server *s = arg;
+	return fal_rack_msg(s->rack, session, m, diag);
+}
+
+static bool
+next(void *arg, uint32_t *shard, struct fal_shard_say *out)
+{
+	struct ps_server *s = arg;
+	struct ps_fleet *f = &s->fleet;
+	if (fal_rack_next(s->rack, shard, out))
+		return true;
+	fal_post_say_free(&f->said);
+	if (f->next == f->heards) {
+		f->next = f->heards = 0;
+		return false;
+	}
+	const struct ps_heard *h = &f->heard[f->next++];
+	*shard = h->shard;
+	*out = f->said = h->say;
+	return true;
+}
+
+const struct fal_coord_shards ps_fleet_ops = { NULL, order, push, next };
+
+/* ---- placing ----------------------------------------------------------------------- */
+
+/* Processes that may have blocks: those that came for that, and as many of those on
+ * standby as are wanted beside them. */
+static uint32_t
+ready(const struct ps_fleet *f, bool standby)
+{
+	uint32_t n = 0;
+	for (size_t i = 0; i < f->n; i++)
+		n += f->v[i]->standby == standby;
+	return n;
+}
+
+bool
+ps_fleet_waits(const struct ps_server *s)
+{
+	const struct ps_fleet *f = &s->fleet;
+	return !f->cut && ready(f, false) + ready(f, true) < f->wanted;
+}
+
+/* What the process is told of the job; its images go when there is room. */
+static void
+tell_place(struct ps_server *s, struct ps_member *m)
+{
+	const struct fal_files *j = s->opt->job;
+	struct fal_msg msg = { .type = FAL_MSG_PLACE,
+			       .place = { .epoch = s->tickets.epoch,
+					  .of = fal_rack_shards(s->rack),
+					  .first = m->first,
+					  .count = m->count,
+					  .tasks = fal_files_tasks(j),
+					  .job_n = (uint32_t)j->job_text.n,
+					  .model_n = (uint32_t)j->model_text.n } };
+	memcpy(msg.place.key, s->tickets.key, sizeof(msg.place.key));
+	say_to(s, m, &msg, FAL_SEND_CONTROL);
+	fal_secret_wipe(&msg, sizeof(msg));
+	ps_send_text(m->session, FAL_TEXT_JOB, &j->job_text);
+	ps_send_text(m->session, FAL_TEXT_MODEL, &j->model_text);
+	ps_fleet_more(m->session);
+}
+
+/* "shard 3" or "shards 3 to 5". */
+static const char *
+which(const struct ps_member *m, char out[static 40])
+{
+	if (m->count == 1)
+		snprintf(out, 40, "shard %u", m->first + 1);
+	else
+		snprintf(out, 40, "shards %u to %u", m->first + 1, m->first + m->count);
+	return out;
+}
+
+/* Gives a process its shards. */
+static int
+give(struct ps_server *s, struct ps_member *m, uint32_t first, uint32_t count)
+{
+	m->gift.image = fal_calloc(count, sizeof(*m->gift.image));
+	if (m->gift.image == NULL)
+		return FAL_ENOMEM;
+	m->first = first;
+	m->count = count;
+	m->gift.n = count;
+	for (uint32_t i = 0; i < count; i++)
+		if (fal_rack_give(s->rack, first + i, &m->gift.image[i]) < 0)
+			return FAL_ENOMEM;
+	s->fleet.members++;
+	s->fleet.unplaced++;
+	char own[40];
+	fal_cli_err(PROG, "%s: %s of %u: %s", s->opt->job->job.name, which(m, own),
+		    fal_rack_shards(s->rack), m->address);
+	tell_place(s, m);
+	return FAL_OK;
+}
+
+/* Who takes part: those who came for that; then, of standby, as many as are missing. */
+static bool
+takes_part(const struct ps_fleet *f, size_t i, bool standby)
+{
+	if (f->v[i]->standby != standby)
+		return false;
+	const uint32_t have = ready(f, false);
+	uint32_t before = 0;
+	for (size_t k = 0; k < i && standby; k++)
+		before += f->v[k]->standby;
+	return !standby || have + before < f->wanted;
+}
+
+/* The rack of all shards, as the job begins, or goes on. */
+static int
+make_rack(struct ps_server *s, uint32_t shards)
+{
+	const struct fal_files *j = s->opt->job;
+	struct fal_rack_conf rack =
+		fal_files_rack_conf(j, shards < FAL_SHARDS_MAX ? shards : FAL_SHARDS_MAX);
+	rack.tickets = s->tickets;
+	rack.each.checksums = j->job.audit == FAL_JOB_AUDIT_SUMS;
+	s->rack = fal_files_rack(j, &rack);
+	fal_secret_wipe(&rack.tickets, sizeof(rack.tickets));
+	if (s->rack == NULL)
+		return fal_diag_set(s->diag, FAL_ENOMEM, "%s", fal_strerror(FAL_ENOMEM));
+	return s->opt->found == NULL ? FAL_OK
+				     : fal_snapshot_load(s->opt->snapshots.folder,
+							 s->opt->found, s->rack, s->diag);
+}
+
+int
+ps_fleet_place(struct ps_server *s)
+{
+	struct ps_fleet *f = &s->fleet;
+	uint32_t shards = s->opt->shards;
+	for (size_t i = 0; i < f->n; i++)
+		if (takes_part(f, i, false) || takes_part(f, i, true))
+			shards += f->v[i]->shards;
+	f->cut = true;
+	uv_timer_stop(&f->grace);
+	s->tickets =
+		(struct fal_ticket_in){ .epoch = 1, .incarnation = s->opt->incarnation };
+	fal_random_bytes(s->tickets.key, sizeof(s->tickets.key));
+	int err = make_rack(s, shards);
+	if (err < 0)
+		return err;
+	const uint32_t all = fal_rack_shards(s->rack);
+	uint32_t at = s->opt->shards < all ? s->opt->shards : all;
+	for (int standby = 0; standby < 2; standby++)
+		for (size_t i = 0; i < f->n && at < all; i++) {
+			struct ps_member *m = f->v[i];
+			const uint32_t left = all - at;
+			if (!takes_part(f, i, standby != 0))
+				continue;
+			const uint32_t count = m->shards < left ? m->shards : left;
+			if (give(s, m, at, count) < 0)
+				return fal_diag_set(s->diag, FAL_ENOMEM, "%s",
+						    fal_strerror(FAL_ENOMEM));
+			at += count;
+		}
+	return f->unplaced > 0 ? FAL_OK : ps_begin(s);
+}
+
+/* Enough are here, or were waited for. */
+static void
+place_now(struct ps_server *s)
+{
+	int err = ps_fleet_place(s);
+	if (err < 0)
+		ps_abandon(s, err);
+}
+
+static void
+on_grace(uv_timer_t *t)
+{
+	struct ps_server *s = t->data;
+	s->fleet.wanted = s->opt->min_shards;
+	if (!s->stopping && !s->fleet.cut && !ps_fleet_waits(s))
+		place_now(s);
+}
+
+void
+ps_fleet_init(struct ps_server *s)
+{
+	struct ps_fleet *f = &s->fleet;
+	const uint32_t least = s->opt->min_shards, had = s->opt->had;
+	uv_timer_init(&s->loop, &f->grace);
+	f->grace.data = s;
+	f->wanted = least > had ? least : had;
+	if (f->wanted > 0)
+		fal_cli_err(PROG, "%s: waits for %u process%s of shards%s",
+			    s->opt->job->job.name, f->wanted, f->wanted > 1 ? "es" : "",
+			    had > least ? ", as before, for a while" : "");
+	if (had > least)
+		uv_timer_start(&f->grace, on_grace, GRACE_MS, 0);
+}
+
+void
+ps_fleet_close(struct ps_server *s)
+{
+	if (!uv_is_closing((uv_handle_t *)&s->fleet.grace))
+		uv_close((uv_handle_t *)&s->fleet.grace, NULL);
+}
+
+/* Where workers find it: what listens everywhere, where it comes from. */
+static void
+find_host(char out[static FAL_MSG_WHY], const char *says, const char *source)
+{
+	const char *port = strrchr(says, ':');
+	const bool any =
+		strncmp(says, "0.0.0.0:", 8) == 0 || strncmp(says, "[::]:", 5) == 0;
+	if (any && strcmp(source, "unix") != 0)
+		snprintf(out, FAL_MSG_WHY,
+			 strchr(source, ':') != NULL ? "[%s]%s" : "%s%s", source, port);
+	else
+		snprintf(out, FAL_MSG_WHY, "%s", says);
+}
+
+/* ---- who comes and goes ------------------------------------------------------------ */
+
+static int
+on_join(struct ps_server *s, struct ps_session *session, const struct fal_msg *m,
+	struct fal_diag *why)
+{
+	struct ps_fleet *f = &s->fleet;
+	if (session->member != NULL)
+		return fal_diag_set(why, FAL_ESTATE, "a second JOIN");
+	if (m->join.major != FAL_PROTO_MAJOR)
+		return fal_diag_set(why, FAL_EVERSION,
+				    "protocol %u.%u is spoken here, %u.%u there",
+				    FAL_PROTO_MAJOR, FAL_PROTO_MINOR, m->join.major,
+				    m->join.minor);
+	if (m->join.shards < 1 || m->join.shards > FAL_SHARDS_MAX ||
+	    m->join.address[0] == '\0')
+		return fal_diag_set(why, FAL_EINVAL, "a JOIN of %u shards at '%s'",
+				    m->join.shards, m->join.address);
+	struct ps_member *is = fal_calloc(1, sizeof(*is));
+	if (is == NULL || FAL_GROW(f->v, f->cap, f->n + 1) < 0) {
+		free(is);
+		return fal_diag_set(why, FAL_ENOMEM, "%s", fal_strerror(FAL_ENOMEM));
+	}
+	is->session = session;
+	is->standby = m->join.standby != 0;
+	is->shards = m->join.shards;
+	find_host(is->address, m->join.address, fal_chan_source(session->chan));
+	memcpy(is->public, m->join.public, sizeof(is->public));
+	session->member = f->v[f->n++] = is;
+	session->asks_only = true;
+	fal_progress_end(&s->progress);
+	fal_cli_err(PROG, "%s: '%s' joins with %u shard%s at %s%s", s->opt->job->job.name,
+		    fal_chan_name(session->chan), is->shards, fal_text_s(is->shards),
+		    is->address,
+		    f->cut        ? ": it has its part from the next placement on"
+		    : is->standby ? ", on standby"
+				  : "");
+	if (!f->cut && !ps_fleet_waits(s))
+		place_now(s);
+	return FAL_OK;
+}
+
+static void
+free_member(struct ps_member *m)
+{
+	for (uint32_t i = 0; i < m->gift.n; i++)
+		fal_image_free(&m->gift.image[i]);
+	free(m->gift.image);
+	fal_post_free(&m->post);
+	fal_image_free(&m->coming.image);
+	free(m);
+}
+
+void
+ps_fleet_gone(struct ps_server *s, struct ps_session *session, const char *why)
+{
+	struct ps_fleet *f = &s->fleet;
+	struct ps_member *m = session->member;
+	if (session->seated) {
+		struct fal_msg msg = { .type = FAL_MSG_DISMISS,
+				       .dismiss.session = session->id };
+		say_to_all(s, &msg);
+	}
+	fal_secret_free(session->seats);
+	session->seats = NULL;
+	if (m == NULL)
+		return;
+	session->member = NULL;
+	size_t at = 0;
+	while (f->v[at] != m)
+		at++;
+	memmove(f->v + at, f->v + at + 1, (--f->n - at) * sizeof(struct ps_member *));
+	if (m->count > 0 && !s->saved && !s->stopping) {
+		fal_progress_end(&s->progress);
+		char own[40];
+		fal_cli_err(PROG, "%s: %s at %s: lost: %s", s->opt->job->job.name,
+			    which(m, own), m->address, why);
+		ps_again(s);
+	}
+	free_member(m);
+}
+
+void
+ps_fleet_free(struct ps_fleet *f)
+{
+	for (size_t i = 0; i < f->n; i++)
+		free_member(f->v[i]);
+	free(f->v);
+	fal_post_say_free(&f->said);
+	for (size_t i = f->next; i < f->heards; i++)
+		fal_post_say_free(&f->heard[i].say);
+	free(f->heard);
+	*f = (struct ps_fleet){ 0 };
+}
+
+void
+ps_fleet_end(struct ps_server *s, enum fal_msg_type type, const char *why)
+{
+	struct fal_msg m = { .type = (uint16_t)type };
+	fal_text_plain(m.done.why, sizeof(m.done.why), why);
+	for (size_t i = 0; i < s->fleet.n; i++) {
+		say_to(s, s->fleet.v[i], &m, FAL_SEND_CONTROL);
+		fal_chan_close(s->fleet.v[i]->session->chan);
+	}
+}
+
+/* ---- workers ----------------------------------------------------------------------- */
+
+static uint8_t *
+seat(const struct ps_session *session, uint32_t i)
+{
+	return session->seats + (size_t)i * 32;
+}
+
+/* All processes know the worker: now it learns where they are, before the texts. */
+static void
+tell_map(struct ps_server *s, struct ps_session *session)
+{
+	uint32_t at = 0;
+	for (size_t i = 0; i < s->fleet.n && session->seats != NULL; i++) {
+		const struct ps_member *is = s->fleet.v[i];
+		struct fal_msg m = { .type = FAL_MSG_MAP,
+				     .incarnation = s->opt->incarnation,
+				     .map = { .epoch = s->tickets.epoch,
+					      .first = is->first + 1,
+					      .count = is->count } };
+		struct fal_buf out = { 0 };
+		if (is->count == 0)
+			continue;
+		memcpy(m.map.address, is->address, sizeof(m.map.address));
+		memcpy(m.map.public, is->public, sizeof(m.map.public));
+		memcpy(m.map.psk, seat(session, at++), sizeof(m.map.psk));
+		snprintf(m.map.name, sizeof(m.map.name), "session%u", session->id);
+		if (fal_msg_put(&out, &m) < 0 ||
+		    fal_chan_send(session->chan, &out, FAL_SEND_CONTROL) < 0)
+			fal_chan_close(session->chan);
+		fal_secret_wipe(&m, sizeof(m));
+		fal_secret_wipe(out.p, out.n);
+		fal_buf_free(&out);
+	}
+	fal_secret_free(session->seats);
+	session->seats = NULL;
+	session->texts_due = true;
+	ps_more(s, session);
+}
+
+void
+ps_fleet_admit(struct ps_server *s, struct ps_session *session)
+{
+	const struct ps_fleet *f = &s->fleet;
+	uint32_t at = 0;
+	if (f->members > 0) {
+		session->seats = fal_secret_alloc((size_t)f->members * 32);
+		if (session->seats == NULL) {
+			ps_fail(s, FAL_ENOMEM, "sessions");
+			return;
+		}
+		fal_random_bytes(session->seats, (size_t)f->members * 32);
+	}
+	session->unseated = f->members;
+	session->seated = f->members > 0;
+	for (size_t i = 0; i < f->n && f->members > 0; i++) {
+		struct fal_msg m = { .type = FAL_MSG_ADMIT,
+				     .admit.session = session->id };
+		if (f->v[i]->count == 0)
+			continue;
+		memcpy(m.admit.psk, seat(session, at++), sizeof(m.admit.psk));
+		say_to(s, f->v[i], &m, FAL_SEND_CONTROL);
+		fal_secret_wipe(&m, sizeof(m));
+	}
+	if (f->members == 0)
+		tell_map(s, session);
+}
+
+static int
+on_admitted(struct ps_server *s, const struct fal_msg *m)
+{
+	struct ps_session *session = ps_session_find(&s->sessions, m->admitted.session);
+	if (session != NULL && session->unseated > 0 && --session->unseated == 0)
+		tell_map(s, session);
+	return FAL_OK;
+}
+
+void
+ps_fleet_publish(struct ps_server *s, uint32_t peer, const struct fal_coord_model *model)
+{
+	struct fal_buf named = { 0 };
+	struct fal_msg m = { .type = FAL_MSG_PUBLISH,
+			     .publish = { .session = peer,
+					  .order = model->order,
+					  .version = model->version,
+					  .newest = model->newest,
+					  .oldest = model->oldest,
+					  .from = model->from,
+					  .keep = model->keep } };
+	if (s->fleet.members == 0)
+		return;
+	for (uint32_t i = 0; i < model->names; i++)
+		fal_put_u64(&named, model->named[i]);
+	m.publish.named = (struct fal_tail){ named.p, named.n };
+	if (named.err < 0)
+		ps_fail(s, named.err, "publishing");
+	else
+		say_to_all(s, &m);
+	fal_buf_free(&named);
+}
+
+/* ---- images ------------------------------------------------------------------------ */
+
+void
+ps_fleet_more(struct ps_session *session)
+{
+	struct ps_member *m = session->member;
+	if (m == NULL || m->gift.at == m->gift.n)
+		return;
+	struct ps_server *s = session->server;
+	struct ps_gift *g = &m->gift;
+	struct fal_buf out = { 0 };
+	while (g->at < g->n && fal_chan_room(session->chan)) {
+		struct fal_image *image = &g->image[g->at];
+		fal_buf_clear(&out);
+		if (!g->begun) {
+			(void)fal_post_image(s->opt->incarnation, FAL_FETCH_MARKED, g->at,
+					     image, &out);
+			g->begun = true;
+			g->to = (struct fal_post_at){ 0 };
+		} else if (!fal_post_bytes(s->opt->incarnation, g->at, image, &g->to,
+					   &out)) {
+			fal_image_free(image);
+			g->at++;
+			g->begun = false;
+			continue;
+		}
+		if (out.err < 0 ||
+		    fal_chan_send(session->chan, &out, FAL_SEND_BULK) < 0) {
+			fal_chan_close(session->chan);
+			break;
+		}
+	}
+	fal_buf_free(&out);
+}
+
+/* An image is whole. */
+static int
+on_whole(struct ps_server *s, struct ps_member *m)
+{
+	struct ps_coming *c = &m->coming;
+	int err = FAL_OK;
+	c->any = false;
+	if (c->what == FAL_FETCH_PARAMS)
+		err = fal_rack_fill(s->rack, m->first + c->shard, &c->image);
+	else
+		ps_keep_image(s, m->first + c->shard, &c->image);
+	fal_image_free(&c->image);
+	return err;
+}
+
+static int
+on_image(struct ps_server *s, struct ps_member *m, const struct fal_msg *msg)
+{
+	struct ps_coming *c = &m->coming;
+	if (c->any || msg->image.shard >= m->count ||
+	    (msg->image.what != FAL_FETCH_MARKED && msg->image.what != FAL_FETCH_PARAMS))
+		return FAL_EFORMAT;
+	/* No more than some versions, and what is known of each block. */
+	uint32_t first, blocks;
+	fal_rack_range(s->rack, m->first + msg->image.shard, &first, &blocks);
+	const uint64_t most = (uint64_t)blocks * FAL_BLOCK * sizeof(float) *
+			      (16 + 4 * (uint64_t)s->opt->job->job.rule.slack);
+	*c = (struct ps_coming){ .what = msg->image.what, .shard = msg->image.shard };
+	int err = fal_post_image_get(msg, most, &c->image);
+	c->any = err == FAL_OK;
+	return err == FAL_OK && c->image.arrays == 0 ? on_whole(s, m) : err;
+}
+
+static int
+on_bytes(struct ps_server *s, struct ps_member *m, const struct fal_msg *msg)
+{
+	struct ps_coming *c = &m->coming;
+	if (!c->any || msg->bytes.shard != c->shard)
+		return FAL_EFORMAT;
+	int got = fal_post_bytes_get(&msg->bytes.bytes, &c->image, &c->at);
+	return got == 1 ? on_whole(s, m) : got;
+}
+
+const float *
+ps_fleet_params(struct ps_server *s, uint64_t version, bool *coming)
+{
+	struct fal_msg m = { .type = FAL_MSG_FETCH,
+			     .fetch = { .what = FAL_FETCH_PARAMS, .version = version } };
+	const float *params = fal_rack_params(s->rack, version);
+	*coming = false;
+	if (params != NULL || s->fleet.members == 0)
+		return params;
+	*coming = true;
+	if (fal_rack_gathers(s->rack)) /* this one, or another one first */
+		return NULL;
+	*coming = fal_rack_gather(s->rack, version);
+	if (*coming)
+		say_to_all(s, &m);
+	return NULL;
+}
+
+void
+ps_fleet_fetch_marked(struct ps_server *s, uint64_t version)
+{
+	struct fal_msg m = { .type = FAL_MSG_FETCH,
+			     .fetch = { .what = FAL_FETCH_MARKED, .version = version } };
+	say_to_all(s, &m);
+}
+
+/* ---- what they say ----------------------------------------------------------------- */
+
+static int
+on_say(struct ps_server *s, struct ps_member *m, const struct fal_msg *msg)
+{
+	struct ps_fleet *f = &s->fleet;
+	struct fal_msg whole = *msg;
+	uint32_t first, blocks;
+	int err = msg->say.shard < m->count && s->coord != NULL ? FAL_OK : FAL_ESTATE;
+	if (err == FAL_OK)
+		err = fal_post_add(&m->post, &whole, SAY_MAX);
+	if (err <= 0)
+		return err;
+	struct ps_heard h = { .shard = m->first + msg->say.shard };
+	fal_rack_range(s->rack, h.shard, &first, &blocks);
+	err = fal_post_say_get(&whole, first, blocks, m->odd, &h.say);
+	if (err == FAL_OK && FAL_GROW(f->heard, f->heard_cap, f->heards + 1) < 0) {
+		fal_post_say_free(&h.say);
+		err = FAL_ENOMEM;
+	}
+	if (err < 0)
+		return err;
+	f->heard[f->heards++] = h;
+	if (s->saved || s->broken < 0)
+		return FAL_OK;
+	ps_fail(s, fal_coord_heard(s->coord, ps_now()), "scheduler");
+	return FAL_OK;
+}
+
+static int
+on_placed(struct ps_server *s, struct ps_member *m)
+{
+	if (m->count == 0 || m->placed)
+		return FAL_ESTATE;
+	m->placed = true;
+	if (--s->fleet.unplaced > 0)
+		return FAL_OK;
+	int err = ps_begin(s);
+	if (err < 0)
+		ps_abandon(s, err);
+	return FAL_OK;
+}
+
+static int
+member_msg(struct ps_server *s, struct ps_member *m, const struct fal_msg *msg)
+{
+	switch (msg->type) {
+	case FAL_MSG_PLACED:
+		return on_placed(s, m);
+	case FAL_MSG_ADMITTED:
+		return on_admitted(s, msg);
+	case FAL_MSG_SAY:
+		return on_say(s, m, msg);
+	case FAL_MSG_IMAGE:
+		return on_image(s, m, msg);
+	default: /* BYTES */
+		return on_bytes(s, m, msg);
+	}
+}
+
+int
+ps_fleet_msg(struct ps_server *s, struct ps_session *session, const struct fal_msg *m,
+	     struct fal_diag *why)
+{
+	struct ps_member *is = session->member;
+	if (m->type == FAL_MSG_JOIN)
+		return on_join(s, session, m, why);
+	if (is == NULL || (m->type != FAL_MSG_PLACED && !is->placed))
+		return fal_diag_set(why, FAL_ESTATE, "%s before %s",
+				    fal_msg_name(m->type),
+				    is == NULL ? "JOIN" : "PLACED");
+	if (m->incarnation != s->opt->incarnation)
+		return fal_diag_set(why, FAL_ESTATE, "%s of incarnation %u",
+				    fal_msg_name(m->type), m->incarnation);
+	int err = member_msg(s, is, m);
+	return err < 0 ? fal_diag_set(why, err, "%s: %s", fal_msg_name(m->type),
+				      fal_strerror(err))
+		       : FAL_OK;
+}

@@ -1,0 +1,95 @@
+/* Shards of other processes, as the coordinator's process knows them: who has joined,
+ * which blocks are whose, and the streams to them (falcon-protocol(7), SHARDS).
+ */
+#ifndef FALCON_PS_FLEET_H
+#define FALCON_PS_FLEET_H
+
+#include "coord/coord.h"
+#include "shard/post.h"
+#include "shard/rack.h"
+
+#include <uv.h>
+
+struct ps_server;
+struct ps_session;
+
+/* A process. */
+struct ps_member {
+	struct ps_session *session;
+	bool standby;
+	uint32_t shards; /* that it is good for */
+	char address[FAL_MSG_WHY];
+	uint8_t public[32];
+	uint32_t first, count; /* its shards; 0: no block is its */
+	bool placed;           /* it has them */
+	struct ps_gift {       /* what it is to be, and has not got yet */
+		struct fal_image *image;
+		uint32_t n, at;
+		bool begun;
+		struct fal_post_at to;
+	} gift;
+	struct fal_post post; /* a SAY that is on its way */
+	char odd[FAL_MSG_WHY];
+	struct ps_coming { /* an image that is on its way */
+		bool any;
+		uint8_t what;
+		uint32_t shard;
+		struct fal_image image;
+		struct fal_post_at at;
+	} coming;
+};
+
+struct ps_fleet {
+	struct ps_member **v; /* in the order in which they joined */
+	size_t n, cap;
+	uint32_t wanted;   /* processes that the placement waits for; */
+	uv_timer_t grace;  /* after it, for no more than the least */
+	bool cut;          /* each block has its shard */
+	uint32_t unplaced; /* members that do not know theirs yet */
+	uint32_t members;  /* that have some */
+	struct ps_heard {
+		uint32_t shard;
+		struct fal_shard_say say;
+	} * heard; /* that the coordinator has not fetched yet */
+	size_t heards, next, heard_cap;
+	struct fal_shard_say said; /* that it has fetched last */
+};
+
+/* What the coordinator's shards are, whoever has them: of fal_coord_ops; `arg` is the
+ * server. */
+extern const struct fal_coord_shards ps_fleet_ops;
+
+/* Makes the timer, before anything else; closes it. */
+void ps_fleet_init(struct ps_server *s);
+void ps_fleet_close(struct ps_server *s);
+void ps_fleet_free(struct ps_fleet *f);
+
+/* Cuts the model, now, or when enough processes are here; ps_begin follows when all know
+ * their part.  0, or an error with s->diag. */
+int ps_fleet_place(struct ps_server *s);
+bool ps_fleet_waits(const struct ps_server *s);
+
+/* A message of a session that may be one of shards.  0, or why it must end, in `why`. */
+int ps_fleet_msg(struct ps_server *s, struct ps_session *session, const struct fal_msg *m,
+		 struct fal_diag *why);
+/* There is room in the session. */
+void ps_fleet_more(struct ps_session *session);
+void ps_fleet_gone(struct ps_server *s, struct ps_session *session, const char *why);
+
+/* A worker is to have the job's texts: when all processes know it, and it knows where
+ * they are. */
+void ps_fleet_admit(struct ps_server *s, struct ps_session *session);
+/* As fal_coord_ops.model, to them. */
+void ps_fleet_publish(struct ps_server *s, uint32_t peer,
+		      const struct fal_coord_model *m);
+
+/* All parameters of a version; NULL, and *coming says whether they are on their way: then
+ * ps_after_event follows. */
+const float *ps_fleet_params(struct ps_server *s, uint64_t version, bool *coming);
+/* The images of a marked version are wanted: ps_keep_image gets them. */
+void ps_fleet_fetch_marked(struct ps_server *s, uint64_t version);
+
+/* Tells them all that the job is over. */
+void ps_fleet_end(struct ps_server *s, enum fal_msg_type type, const char *why);
+
+#endif

@@ -1,0 +1,219 @@
+/* Workers at a process of shards: each opens its session with the key that the
+ * coordinator gave to both. */
+#include "join.h"
+
+#include "base/mem.h"
+#include "sec/secret.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LINE = 32 + FAL_KEY_TEXT }; /* bytes of a line of the keyring, at most */
+
+static size_t
+place(const struct join *j, uint32_t id)
+{
+	size_t at = 0;
+	while (at < j->guests && j->guest[at]->id < id)
+		at++;
+	return at;
+}
+
+struct guest *
+guest_find(const struct join *j, uint32_t id)
+{
+	const size_t at = place(j, id);
+	return at < j->guests && j->guest[at]->id == id ? j->guest[at] : NULL;
+}
+
+struct ps_reader *
+guest_reader(void *arg, uint32_t id)
+{
+	struct guest *g = guest_find(arg, id);
+	return g != NULL ? &g->reader : NULL;
+}
+
+int
+guest_keys(struct join *j)
+{
+	const size_t most = (j->guests + 1) * LINE;
+	char *text = fal_secret_alloc(most);
+	char *key = fal_secret_alloc(FAL_KEY_TEXT + 1);
+	struct fal_keyring *fresh = NULL;
+	int err = text != NULL && key != NULL ? FAL_OK : FAL_ENOMEM;
+	size_t n = 0;
+	if (err == FAL_OK) {
+		fal_key_encode(j->secret, key);
+		n = (size_t)snprintf(text, most, "shard self %s\n", key);
+	}
+	for (size_t i = 0; i < j->guests && err == FAL_OK; i++) {
+		fal_key_encode(j->guest[i]->psk, key);
+		n += (size_t)snprintf(text + n, most - n, "session%u work %s\n",
+				      j->guest[i]->id, key);
+	}
+	if (err == FAL_OK)
+		err = fal_keyring_parse(text, n, "sessions", &fresh, NULL);
+	fal_secret_free(text);
+	fal_secret_free(key);
+	if (err < 0)
+		return err;
+	if (j->listen != NULL)
+		fal_listen_keyring(j->listen, fresh);
+	fal_keyring_free(j->keys);
+	j->keys = fresh;
+	return FAL_OK;
+}
+
+static void
+free_guest(struct guest *g)
+{
+	if (g->reader.chan != NULL)
+		fal_chan_kill(g->reader.chan);
+	fal_secret_free(g->psk);
+	free(g);
+}
+
+int
+guest_admit(struct join *j, const struct fal_msg *m)
+{
+	const size_t at = place(j, m->admit.session);
+	struct guest *g = fal_calloc(1, sizeof(*g));
+	if (guest_find(j, m->admit.session) != NULL) {
+		free(g);
+		return FAL_ESTATE;
+	}
+	if (g == NULL || (g->psk = fal_secret_alloc(FAL_KEY_BYTES)) == NULL ||
+	    FAL_GROW(j->guest, j->guest_cap, j->guests + 1) < 0) {
+		if (g != NULL)
+			free_guest(g);
+		return FAL_ENOMEM;
+	}
+	g->join = j;
+	g->id = m->admit.session;
+	memcpy(g->psk, m->admit.psk, FAL_KEY_BYTES);
+	memmove(j->guest + at + 1, j->guest + at,
+		(j->guests++ - at) * sizeof(struct guest *));
+	j->guest[at] = g;
+	int err = guest_keys(j);
+	struct fal_msg known = { .type = FAL_MSG_ADMITTED, .admitted.session = g->id };
+	if (err == FAL_OK)
+		join_say(j, &known);
+	return err;
+}
+
+int
+guest_dismiss(struct join *j, uint32_t id)
+{
+	const size_t at = place(j, id);
+	if (guest_find(j, id) == NULL)
+		return FAL_OK;
+	free_guest(j->guest[at]);
+	memmove(j->guest + at, j->guest + at + 1,
+		(--j->guests - at) * sizeof(struct guest *));
+	return guest_keys(j);
+}
+
+void
+guest_forget(struct join *j)
+{
+	while (j->guests > 0)
+		free_guest(j->guest[--j->guests]);
+	(void)guest_keys(j); /* else the old ones open nothing that is here */
+}
+
+/* Ends a session that did what it may not. */
+static void
+refuse(struct guest *g, const char *why)
+{
+	struct fal_msg m = { .type = FAL_MSG_REFUSE };
+	struct fal_buf out = { 0 };
+	snprintf(m.refuse.why, sizeof(m.refuse.why), "%s", why);
+	if (fal_msg_put(&out, &m) == FAL_OK)
+		fal_chan_send(g->reader.chan, &out, FAL_SEND_CONTROL);
+	fal_buf_free(&out);
+	fal_cli_err(PROG, "%s: refused: %s", fal_chan_name(g->reader.chan), why);
+	fal_chan_close(g->reader.chan);
+}
+
+/* What is refused of a push the coordinator hears, and charges its key. */
+static int
+refused(struct join *j, const struct fal_ticket *t, int err, const char *why)
+{
+	const struct fal_shard_say say = { .kind = FAL_SAY_REFUSED,
+					   .round = t->round,
+					   .id = t->id,
+					   .err = err,
+					   .odd = why };
+	return fal_post_say(j->incarnation, 0, &say, join_piece, j);
+}
+
+static int
+on_push(struct guest *g, const struct fal_msg *m, struct fal_diag *why)
+{
+	struct join *j = g->join;
+	struct fal_ticket t;
+	int err = fal_rack_ticket(j->rack, g->id, m, &t, why);
+	if (err < 0)
+		return err;
+	err = fal_rack_push(j->rack, &t, &m->push.records, why);
+	if (err < 0 && err != FAL_ENOMEM && refused(j, &t, err, why->text) == FAL_OK)
+		err = FAL_OK;
+	int said = place_speak(j);
+	if (err == FAL_ENOMEM || said < 0)
+		join_end(j, FAL_EXIT_NO, fal_strerror(err < 0 ? err : said));
+	return FAL_OK;
+}
+
+static void
+on_msg(void *arg, struct fal_chan *c, const uint8_t *p, size_t n)
+{
+	struct guest *g = arg;
+	struct join *j = g->join;
+	struct fal_diag why = { "" };
+	struct fal_msg m;
+	(void)c;
+	int err = fal_msg_get(p, n, &m);
+	if (err < 0 || j->rack == NULL || m.incarnation != j->incarnation) {
+		refuse(g, "a message that cannot be read");
+	} else if (m.type == FAL_MSG_ATTACH) {
+		g->attached = m.attach.epoch == j->tickets.epoch;
+		if (!g->attached)
+			refuse(g, "wrong map");
+		else if (place_speak(j) < 0)
+			join_end(j, FAL_EXIT_NO, fal_strerror(FAL_ENOMEM));
+	} else if (m.type != FAL_MSG_PUSH || !g->attached) {
+		refuse(g, "a shard takes PUSH behind ATTACH alone");
+	} else if (on_push(g, &m, &why) < 0) {
+		refuse(g, why.text);
+	}
+}
+
+static void
+on_close(void *arg, struct fal_chan *c, int err, const char *reason)
+{
+	struct guest *g = arg;
+	(void)c;
+	(void)err;
+	(void)reason;
+	g->reader.chan = NULL;
+}
+
+void
+guest_accept(void *arg, struct fal_chan *c, const char *name, enum fal_role role)
+{
+	struct join *j = arg;
+	unsigned id = 0;
+	struct guest *g = sscanf(name, "session%u", &id) == 1 ? guest_find(j, id) : NULL;
+	const struct fal_chan_ops ops = { .arg = g,
+					  .on_msg = on_msg,
+					  .on_close = on_close };
+	(void)role;
+	if (g == NULL || g->reader.chan != NULL) { /* it has one */
+		fal_chan_kill(c);
+		return;
+	}
+	g->reader = (struct ps_reader){ .chan = c };
+	fal_chan_adopt(c, &ops);
+	fal_chan_compress(c, j->run->compress);
+}

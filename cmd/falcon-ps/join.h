@@ -1,0 +1,107 @@
+/* A process of shards for another coordinator's job, shared by
+ *
+ *	join.c    its connection to the coordinator, its listener, its end
+ *	place.c   what it is given: job, blocks, values; and what becomes of these
+ *	guest.c   the workers' sessions
+ */
+#ifndef FALCON_PS_JOIN_H
+#define FALCON_PS_JOIN_H
+
+#include "job/job.h"
+#include "model/model.h"
+#include "net/listen.h"
+#include "net/retry.h"
+#include "run.h"
+#include "shard/post.h"
+#include "wants.h"
+
+#include <uv.h>
+
+/* A worker's session with the coordinator. */
+struct guest {
+	struct join *join;
+	uint32_t id;
+	uint8_t *psk; /* in locked memory */
+	bool attached;
+	struct ps_reader reader; /* its channel, once it has come */
+};
+
+/* An image that is to be sent. */
+struct parcel {
+	enum fal_fetch what;
+	uint32_t shard; /* of this process */
+	struct fal_image image;
+	bool begun;
+	struct fal_post_at at;
+};
+
+struct join {
+	const struct ps_run *run;
+	uv_loop_t loop;
+	uv_timer_t timer; /* to try again, or the end */
+	uv_signal_t on_int, on_term;
+	struct fal_listen *listen;
+	struct fal_keyring *keys;
+	uint8_t *secret; /* its own static key, in locked memory */
+	uint8_t instance[FAL_INSTANCE];
+	struct fal_chan *chan; /* to the coordinator */
+	bool open;
+	struct fal_retry retry;
+	struct fal_diag later; /* why the coordinator goes, as it said; "": it did not */
+	bool ending;
+	int code;
+
+	/* What it was given, from PLACE on; `of` 0: nothing. */
+	uint32_t incarnation, of, first, count, tasks;
+	struct fal_ticket_in tickets;
+	struct fal_buf text[2]; /* job, model */
+	uint32_t size[2];
+	struct fal_job job;
+	struct fal_model *model;
+	struct fal_rack *rack; /* NULL: the texts are not here yet */
+	uint32_t became;       /* shards that are what they should be */
+	struct fal_image coming;
+	bool comes;
+	struct fal_post_at at;
+	struct fal_post post; /* an ORDER on its way */
+	struct ps_wants wants;
+	struct guest **guest; /* by id */
+	size_t guests, guest_cap;
+	struct parcel *parcel; /* in order */
+	size_t parcels, parcel_cap;
+};
+
+/* join.c */
+
+/* Sends `m` to the coordinator. */
+void join_say(struct join *j, struct fal_msg *m);
+/* Of fal_post. */
+int join_piece(void *join, const struct fal_buf *msg);
+/* Ends the process with this exit code, and why; NULL: it was said. */
+void join_end(struct join *j, int code, const char *why);
+
+/* place.c */
+
+/* A message of the coordinator that is about what it was given.  0 or an error. */
+int place_msg(struct join *j, const struct fal_msg *m);
+/* What the shards have to say leaves, and what was wanted and is made. */
+int place_speak(struct join *j);
+/* There is room for what is long. */
+void place_more(struct join *j);
+/* The coordinator is gone: nothing of it is any use. */
+void place_forget(struct join *j);
+
+/* guest.c */
+
+int guest_admit(struct join *j, const struct fal_msg *m);
+int guest_dismiss(struct join *j, uint32_t id);
+struct guest *guest_find(const struct join *j, uint32_t id);
+/* Of ps_wants; `arg` is the join. */
+struct ps_reader *guest_reader(void *arg, uint32_t id);
+/* Of fal_listen_ops; `arg` is the join. */
+void guest_accept(void *arg, struct fal_chan *c, const char *name, enum fal_role role);
+/* A keyring of the guests that there are. */
+int guest_keys(struct join *j);
+void guest_forget(struct join *j);
+
+#endif

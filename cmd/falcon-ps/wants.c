@@ -1,0 +1,125 @@
+/* Versions leave for whoever is to have them. */
+#include "wants.h"
+
+#include "base/line.h"
+#include "base/mem.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* A shard's publication of the version for a session, or NULL: out of memory. */
+static struct fal_shared *
+publication(struct ps_wants *w, const struct ps_reader *reader,
+	    const struct fal_coord_model *m, uint32_t shard)
+{
+	struct ps_version *slot = &w->publisher.older;
+	if (m->version >= m->newest)
+		slot = &w->publisher.newest;
+	else if (m->keep)
+		slot = &w->publisher.kept;
+	const struct ps_params from = { .version = m->version,
+					.shard = shard,
+					.keep = m->keep };
+	return ps_publish(&w->publisher, slot, &from, fal_chan_compressing(reader->chan),
+			  reader->publication);
+}
+
+/* Will the worker, told of this version, not compute on that one any more?  One that it
+ * is to keep for evaluation ends with the next such. */
+static bool
+is_old(const void *arg, const struct fal_shared *s)
+{
+	const struct fal_coord_model *told = arg;
+	const uint64_t version = fal_shared_version(s);
+	/* Of another line, or from before. */
+	const bool older = fal_line_of(version) != fal_line_of(told->version) ||
+			   version < told->version;
+	bool named = version >= told->from;
+	if (fal_shared_lasting(s) && !told->keep)
+		return false;
+	for (uint32_t i = 0; i < told->names && !named; i++)
+		named = told->named[i] == version;
+	return (older && told->oldest == told->version) || !named;
+}
+
+/* A shard's part of it: PUBLISHED, then MODEL.  What the channel does not take closes it.
+ * FAL_ENOMEM: there is nothing to publish. */
+static int
+send_part(struct ps_wants *w, struct ps_reader *reader,
+	  const struct fal_coord_model *model, uint32_t shard)
+{
+	struct fal_shared *shared = publication(w, reader, model, shard);
+	struct fal_msg m = { .type = FAL_MSG_PUBLISHED,
+			     .incarnation = w->publisher.incarnation };
+	struct fal_buf out = { 0 };
+	if (shared == NULL)
+		return FAL_ENOMEM;
+	reader->publication = fal_shared_publication(shared);
+	m.published.version = model->version;
+	m.published.order = model->order;
+	m.published.shard = shard + 1;
+	fal_rack_range(w->publisher.rack, shard, &m.published.first, &m.published.blocks);
+	m.published.publication = reader->publication;
+	memcpy(m.published.key, fal_shared_key(shared), sizeof(m.published.key));
+	int err = fal_msg_put(&out, &m);
+	if (err == FAL_OK)
+		err = fal_chan_send(reader->chan, &out, FAL_SEND_CONTROL);
+	if (err == FAL_OK)
+		err = fal_chan_send_shared(reader->chan, shared);
+	fal_buf_free(&out);
+	if (err < 0)
+		fal_chan_close(reader->chan);
+	return FAL_OK;
+}
+
+int
+ps_wants_leave(struct ps_wants *w, ps_reader_of *of, void *arg)
+{
+	const struct fal_rack *rack = w->publisher.rack;
+	struct fal_shard_part part;
+	size_t kept = 0;
+	int err = FAL_OK;
+	for (size_t i = 0; i < w->n; i++) {
+		const struct ps_want one = w->v[i];
+		struct ps_reader *reader = of(arg, one.peer);
+		const bool there =
+			fal_rack_part(rack, one.shard, one.model.version, &part);
+		const bool made = one.model.version <=
+				  fal_shard_version(fal_rack_at(rack, one.shard));
+		if (reader == NULL || (made && !there) || err < 0)
+			continue;
+		if (!there || reader->chan == NULL)
+			w->v[kept++] = one;
+		else
+			err = send_part(w, reader, &one.model, one.shard);
+	}
+	w->n = kept;
+	return err;
+}
+
+int
+ps_wants_add(struct ps_wants *w, uint32_t peer, const struct ps_reader *reader,
+	     const struct fal_coord_model *model)
+{
+	const struct fal_rack *rack = w->publisher.rack;
+	/* Whoever has fallen behind skips to the version it needs. */
+	if (reader->chan != NULL)
+		fal_chan_skip_shared(reader->chan, is_old, model);
+	for (uint32_t i = 0; i < fal_rack_shards(rack); i++) {
+		if (fal_rack_at(rack, i) == NULL)
+			continue;
+		if (FAL_GROW(w->v, w->cap, w->n + 1) < 0)
+			return FAL_ENOMEM;
+		w->v[w->n] = (struct ps_want){ peer, i, *model };
+		w->v[w->n++].model.named = NULL;
+	}
+	return FAL_OK;
+}
+
+void
+ps_wants_free(struct ps_wants *w)
+{
+	ps_publisher_free(&w->publisher);
+	free(w->v);
+	*w = (struct ps_wants){ 0 };
+}

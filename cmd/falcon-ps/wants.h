@@ -1,0 +1,37 @@
+/* Who is to be sent which version, and has not got it yet, of the shards of this process.
+ */
+#ifndef FALCON_PS_WANTS_H
+#define FALCON_PS_WANTS_H
+
+#include "coord/coord.h"
+#include "net/chan.h"
+#include "publish.h"
+
+/* Who reads: a session. */
+struct ps_reader {
+	struct fal_chan *chan; /* NULL: it is still to come */
+	uint64_t publication;  /* newest that it was told of */
+};
+
+struct ps_wants {
+	struct ps_publisher publisher;
+	struct ps_want {
+		uint32_t peer, shard;
+		struct fal_coord_model model;
+	} * v;
+	size_t n, cap;
+};
+
+/* The reader of this session; NULL: it is gone. */
+typedef struct ps_reader *ps_reader_of(void *arg, uint32_t peer);
+
+/* A version is wanted (fal_coord_ops.model), of all shards that are here; what there is
+ * of it leaves with the next ps_wants_leave.  FAL_ENOMEM. */
+int ps_wants_add(struct ps_wants *w, uint32_t peer, const struct ps_reader *reader,
+		 const struct fal_coord_model *model);
+/* What is wanted, and made by now, leaves; what was forgotten by then nobody gets.  A
+ * channel that does not take it is closed.  FAL_ENOMEM. */
+int ps_wants_leave(struct ps_wants *w, ps_reader_of *of, void *arg);
+void ps_wants_free(struct ps_wants *w);
+
+#endif

@@ -1,0 +1,251 @@
+/* Streams to shards. */
+#include "links.h"
+
+#include "base/mem.h"
+#include "net/dial.h"
+#include "sec/secret.h"
+#include "session_priv.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct link {
+	struct session *s;
+	struct fal_addr addr;
+	struct fal_client_key *key; /* in locked memory */
+	uint32_t first, count;      /* shards, from 1 */
+	struct fal_chan *chan;      /* NULL: not yet, or gone */
+	bool open;
+};
+
+/* The coordinator is reached by a command: so is what listens at `at`, from its end. */
+static int
+by_command(const char *template, const struct fal_addr *at, struct fal_addr *out)
+{
+	struct fal_buf b = { 0 };
+	for (const char *p = template; *p != '\0'; p++) {
+		if (p[0] == '%' && p[1] == 'h')
+			fal_put_fmt(&b, "%s", at->what);
+		else if (p[0] == '%' && p[1] == 'p')
+			fal_put_fmt(&b, "%u", at->port);
+		else
+			fal_put_u8(&b, (uint8_t)*p);
+		if (p[0] == '%' && p[1] == '%')
+			fal_put_u8(&b, '%');
+		p += p[0] == '%' && (p[1] == 'h' || p[1] == 'p' || p[1] == '%');
+	}
+	fal_put_u8(&b, '\0');
+	int err = b.err < 0 ? b.err : b.n > sizeof(out->what) ? FAL_ELIMIT : FAL_OK;
+	*out = (struct fal_addr){ .kind = FAL_ADDR_EXEC };
+	if (err == FAL_OK)
+		memcpy(out->what, b.p, b.n);
+	fal_buf_free(&b);
+	return err;
+}
+
+static void
+free_link(struct link *l)
+{
+	fal_secret_free(l->key);
+	free(l);
+}
+
+/* Where it is, and the key to it. */
+static int
+fill(struct link *l, const struct fal_msg *m)
+{
+	const struct fal_addr *to = &l->s->opt->addr;
+	struct fal_addr at;
+	int err = fal_addr_parse(m->map.address, &at, NULL);
+	if (err == FAL_OK && at.kind == FAL_ADDR_EXEC)
+		err = FAL_EFORMAT; /* no command of the coordinator's is run */
+	if (err == FAL_OK && to->kind == FAL_ADDR_EXEC && at.kind == FAL_ADDR_TCP)
+		err = by_command(to->what, &at, &l->addr);
+	else
+		l->addr = at;
+	l->key = fal_secret_alloc(sizeof(*l->key));
+	if (err < 0 || l->key == NULL)
+		return err < 0 ? err : FAL_ENOMEM;
+	*l->key = (struct fal_client_key){ .role = FAL_ROLE_WORK };
+	memcpy(l->key->name, m->map.name, sizeof(l->key->name));
+	memcpy(l->key->psk, m->map.psk, sizeof(l->key->psk));
+	memcpy(l->key->server, m->map.public, sizeof(l->key->server));
+	l->first = m->map.first;
+	l->count = m->map.count;
+	return FAL_OK;
+}
+
+int
+links_add(struct session *s, const struct fal_msg *m)
+{
+	struct links *all = &s->links;
+	const uint32_t over = m->map.first - 1 < FAL_SHARDS_MAX
+				      ? FAL_SHARDS_MAX - (m->map.first - 1)
+				      : 0;
+	if (m->map.epoch != s->map_epoch || !fal_name_valid(m->map.name) ||
+	    m->map.count < 1 || m->map.count > over)
+		return FAL_EFORMAT;
+	if (all->n == FAL_SHARDS_MAX)
+		return FAL_ELIMIT;
+	struct link *l = fal_calloc(1, sizeof(*l));
+	if (l == NULL || FAL_GROW(all->v, all->cap, all->n + 1) < 0) {
+		free(l);
+		return FAL_ENOMEM;
+	}
+	l->s = s;
+	all->v[all->n++] = l;
+	return fill(l, m);
+}
+
+/* ---- the streams ------------------------------------------------------------------- */
+
+static void
+on_open(void *arg, struct fal_chan *c)
+{
+	struct link *l = arg;
+	struct session *s = l->s;
+	struct fal_msg m = { .type = FAL_MSG_ATTACH,
+			     .incarnation = s->incarnation,
+			     .attach.epoch = s->map_epoch };
+	struct fal_buf out = { 0 };
+	l->open = true;
+	fal_chan_compress(c, s->opt->compress);
+	int err = fal_msg_put(&out, &m);
+	if (err == FAL_OK)
+		err = fal_chan_send(c, &out, FAL_SEND_CONTROL);
+	fal_buf_free(&out);
+	if (err < 0)
+		session_trouble(s, err);
+	else
+		session_attached(s);
+}
+
+static void
+on_msg(void *arg, struct fal_chan *c, const uint8_t *p, size_t n)
+{
+	const struct link *l = arg;
+	session_on_shard(l->s, c, p, n);
+}
+
+static void
+on_room(void *arg, struct fal_chan *c)
+{
+	const struct link *l = arg;
+	session_on_room(l->s, c);
+}
+
+static void
+on_drain(void *arg, struct fal_chan *c)
+{
+	const struct link *l = arg;
+	session_on_drain(l->s, c);
+}
+
+/* All streams of a session end together. */
+static void
+on_close(void *arg, struct fal_chan *c, int err, const char *reason)
+{
+	struct link *l = arg;
+	(void)c;
+	(void)err;
+	(void)reason;
+	l->chan = NULL;
+	session_adrift(l->s);
+}
+
+int
+links_dial(struct session *s)
+{
+	const struct fal_chan_opt opt = { .link = fal_emul_link(s->opt->emulate) };
+	int err = FAL_OK;
+	for (size_t i = 0; i < s->links.n && err == FAL_OK; i++) {
+		struct link *l = s->links.v[i];
+		const struct fal_chan_ops ops = { .arg = l,
+						  .on_open = on_open,
+						  .on_msg = on_msg,
+						  .on_room = on_room,
+						  .on_drain = on_drain,
+						  .on_close = on_close };
+		err = fal_dial(&s->loop, &l->addr, l->key, &opt, &ops, &l->chan);
+	}
+	return err;
+}
+
+bool
+links_open(const struct session *s)
+{
+	size_t i = 0;
+	while (i < s->links.n && s->links.v[i]->open)
+		i++;
+	return i == s->links.n;
+}
+
+bool
+links_room(const struct session *s)
+{
+	size_t i = 0;
+	while (i < s->links.n && s->links.v[i]->chan != NULL &&
+	       fal_chan_room(s->links.v[i]->chan))
+		i++;
+	return i == s->links.n;
+}
+
+bool
+links_sent(const struct session *s)
+{
+	size_t i = 0;
+	while (i < s->links.n && (s->links.v[i]->chan == NULL ||
+				  fal_chan_stat(s->links.v[i]->chan).held == 0))
+		i++;
+	return i == s->links.n;
+}
+
+bool
+links_gone(const struct session *s)
+{
+	size_t i = 0;
+	while (i < s->links.n && s->links.v[i]->chan == NULL)
+		i++;
+	return i == s->links.n;
+}
+
+int
+links_push(struct session *s, uint32_t shard, const struct fal_buf *msg)
+{
+	for (size_t i = 0; i < s->links.n; i++) {
+		const struct link *l = s->links.v[i];
+		if (shard < l->first || shard - l->first >= l->count)
+			continue;
+		int err = l->chan != NULL ? fal_chan_send(l->chan, msg, FAL_SEND_BULK)
+					  : FAL_OK;
+		return err < 0 && err != FAL_ESTATE ? err : 1; /* closing: all was said */
+	}
+	return 0;
+}
+
+void
+links_close(struct session *s)
+{
+	for (size_t i = 0; i < s->links.n; i++) {
+		struct link *l = s->links.v[i];
+		if (l->chan != NULL && l->open) {
+			fal_chan_close(l->chan);
+		} else if (l->chan != NULL) {
+			fal_chan_kill(l->chan);
+			l->chan = NULL;
+		}
+	}
+}
+
+void
+links_kill(struct session *s)
+{
+	for (size_t i = 0; i < s->links.n; i++) {
+		if (s->links.v[i]->chan != NULL)
+			fal_chan_kill(s->links.v[i]->chan);
+		free_link(s->links.v[i]);
+	}
+	free(s->links.v);
+	s->links = (struct links){ 0 };
+}

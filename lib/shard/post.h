@@ -1,0 +1,63 @@
+/* What the coordinator and a shard of another process say to each other, as messages
+ * (falcon-protocol(7), SHARDS): orders, says and images as bytes, and back.  No I/O.
+ *
+ * What is longer than a message goes in pieces: each has all fields, their tails are
+ * one.  Calls return 0 or a negative enum fal_err.
+ */
+#ifndef FAL_SHARD_POST_H
+#define FAL_SHARD_POST_H
+
+#include "base/buf.h"
+#include "shard/shard.h"
+
+/* Gets the message bytes of each piece, in order, borrowed for the call; what it returns
+ * below 0 is returned. */
+typedef int fal_post_each(void *arg, const struct fal_buf *msg);
+
+/* The order, of a model of so many blocks. */
+int fal_post_order(uint32_t incarnation, const struct fal_shard_order *o, uint32_t blocks,
+		   fal_post_each *each, void *arg);
+/* What a shard says, number `shard` of its process. */
+int fal_post_say(uint32_t incarnation, uint32_t shard, const struct fal_shard_say *s,
+		 fal_post_each *each, void *arg);
+
+/* Pieces that were collected.  {0} is valid. */
+struct fal_post {
+	struct fal_buf tail;
+};
+/* The next piece, an ORDER or a SAY: 1: that was the last one, and m's tail is all of
+ * it, borrowed until the next call; 0: more follow.  FAL_ELIMIT: more than `most` bytes,
+ * FAL_ENOMEM. */
+int fal_post_add(struct fal_post *p, struct fal_msg *m, size_t most);
+void fal_post_free(struct fal_post *p);
+
+/* The order of a whole ORDER, for a model of so many blocks; what was seen is borrowed
+ * from it.  FAL_EFORMAT. */
+int fal_post_order_get(const struct fal_msg *m, uint32_t blocks,
+		       struct fal_shard_order *out);
+/* What the whole SAY of a shard of these blocks says; `odd` is where that is kept.
+ * FAL_EFORMAT, FAL_ENOMEM; free it with fal_post_say_free. */
+int fal_post_say_get(const struct fal_msg *m, uint32_t first, uint32_t blocks,
+		     char odd[static FAL_MSG_WHY], struct fal_shard_say *out);
+void fal_post_say_free(struct fal_shard_say *s);
+
+/* The IMAGE that stands before an image's bytes. */
+int fal_post_image(uint32_t incarnation, enum fal_fetch what, uint32_t shard,
+		   const struct fal_image *image, struct fal_buf *out);
+/* The image that an IMAGE begins, with memory for its arrays, of `most` bytes together;
+ * one without arrays is none.  FAL_EFORMAT, FAL_ELIMIT, FAL_ENOMEM. */
+int fal_post_image_get(const struct fal_msg *m, uint64_t most, struct fal_image *out);
+
+/* Where an image's bytes go, or come from. */
+struct fal_post_at {
+	uint32_t array;
+	size_t offset;
+};
+/* The next BYTES of it; false: that was all. */
+bool fal_post_bytes(uint32_t incarnation, uint32_t shard, const struct fal_image *image,
+		    struct fal_post_at *at, struct fal_buf *out);
+/* They come.  1: the image is whole, 0: it is not; FAL_EFORMAT: they are too many. */
+int fal_post_bytes_get(const struct fal_tail *bytes, struct fal_image *image,
+		       struct fal_post_at *at);
+
+#endif

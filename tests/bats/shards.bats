@@ -1,0 +1,127 @@
+# Shards of other processes: the law, over their deaths, too.
+
+load common
+load job
+load tiny
+
+setup_file() {
+	for_file
+}
+
+setup() {
+	for_test
+	tiny .
+	# 24 blocks.
+	printf 'input 16\ndense 300\nrelu\ndense 300\nrelu\ndense 4\n' >tiny.model
+	draw
+	clocks=$((RANDOM % 4 + 2))
+	job=(--set job.epochs=8 --set "state.clocks=$clocks" tiny.job)
+}
+
+teardown() {
+	stop_all
+}
+
+# join NAME [OPTION...]: a process of shards; its process id is in $pid.
+join() {
+	start "$1" falcon-ps --join "$ready" -k "$keys/shard.key" "${@:2}"
+}
+
+# restarts: how often the trace tells that the job went on.
+restarts() {
+	jq -s -c 'map(select(.ev == "restart")) | length' "$state/trace.jsonl"
+}
+
+# shards: of each incarnation.
+shards() {
+	jq -s -c 'map(select(.ev == "job").shards)' "$state/trace.jsonl"
+}
+
+@test "the model does not know where its shards are" {
+	serve
+	work a --lanes 1
+	judge
+	for n in 1 2 3; do
+		local here=$((RANDOM % 3 + 1)) all
+		again
+		serve --min-shards $n --shards $here
+		all=$here
+		for i in $(seq $n); do
+			local own=$((RANDOM % 3 + 1))
+			join "shard$n$i" --shards $own
+			all=$((all + own))
+		done
+		work "b$n" --lanes 1
+		work "c$n" --lanes 2
+		judge
+		same "shards of $n processes, and $here here" "$(shards)" "[$all]"
+		for i in $(seq $n); do
+			has "$(<"shard$n$i.err")" "done: the job is done"
+		done
+	done
+}
+
+@test "a shard is killed: one on standby has its blocks, from the last snapshot on" {
+	at_unix --min-shards 2
+	local one
+	join one
+	one=$pid
+	join other --shards 2
+	join spare --standby
+	slow a 1 1500
+	slow b 0.5 1500
+	at_clock $((clocks + 1 + RANDOM % 10))
+	kill -KILL "$one"
+	judge
+	same "restarts ($(<ps.err))" "$(restarts)" 1
+	has "$(<ps.err)" ": lost: "
+	has "$(<spare.err)" "of 4"
+	has "$(<other.err)" "connected again"
+}
+
+@test "nobody comes for a shard that was killed: the coordinator has its blocks" {
+	at_unix --min-shards 1 --set state.clocks=0 --set state.seconds=0
+	join one
+	local one=$pid
+	slow a 1 1500
+	at_clock $((RANDOM % 10 + 1))
+	# Without any snapshot: from the first clock on; and with a new one, or alone.
+	kill -KILL "$one"
+	soon "another incarnation" grep -q ": lost: " ps.err
+	join two
+	judge
+	same "shards" "$(shards)" "[2]"
+}
+
+@test "who joins late waits; a stop and a start find their place; a copy of the model" {
+	at_unix
+	slow a 1 1500
+	at_clock 2
+	join late
+	soon "a word on that" grep -q "it has its part from the next placement on" ps.err
+	kill -TERM "$ps"
+	wait "$ps"
+	at_unix --min-shards 1
+	soon "the shard" grep -q "has shards" late.err
+	at_clock 12
+	falcon-sync -k "$keys/control.key" "$ready" checkpoint
+	falcon-sync -k "$keys/control.key" "$ready" export copy.safetensors
+	[ -s copy.safetensors ]
+	judge
+	has "$(<ps.err)" "shard 2 of 2: "
+}
+
+@test "who may not: a worker's key, a standby without a job, a job beside --join" {
+	serve
+	local got=0
+	timeout 20 falcon-ps --join "$ready" -k "$keys/work.key" 2>err || got=$?
+	same "status ($(<err))" "$got" 77
+	got=0
+	falcon-ps --standby tiny.job 2>err || got=$?
+	same "status ($(<err))" "$got" 2
+	has "$(<err)" "--standby: only with --join"
+	got=0
+	falcon-ps --join "$ready" tiny.job 2>err || got=$?
+	same "status ($(<err))" "$got" 2
+	has "$(<err)" "--join: takes no JOB"
+}

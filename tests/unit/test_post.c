@@ -1,0 +1,329 @@
+/* Orders, says and images as messages: each comes back as it went, in however many
+ * pieces, and nothing else is accepted. */
+#include "base/err.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "sec/hash.h"
+#include "shard/post.h"
+#include "shard/rack.h"
+#include "wire/bfp.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { BLOCKS_MAX = 150000, ROUNDS = 400 };
+
+static struct fal_rng rng;
+static struct fal_post post;
+static struct fal_msg whole;
+static struct fal_buf last; /* the message that `whole` borrows from */
+static uint32_t pieces;
+static int done;
+
+static int
+on_piece(void *arg, const struct fal_buf *msg)
+{
+	const size_t *most = arg;
+	assert_true(msg->n <= FAL_MSG_MAX);
+	fal_buf_clear(&last);
+	fal_put_bytes(&last, msg->p, msg->n);
+	assert_int_equal(fal_msg_get(last.p, last.n, &whole), FAL_OK);
+	assert_int_equal(done, 0);
+	done = fal_post_add(&post, &whole, *most);
+	pieces++;
+	return done < 0 ? done : FAL_OK;
+}
+
+static void
+begin(void)
+{
+	pieces = 0;
+	done = 0;
+}
+
+static uint64_t
+any(void)
+{
+	return (uint64_t)fal_rng_u32(&rng) << 32 | fal_rng_u32(&rng);
+}
+
+static uint32_t
+some(uint32_t most)
+{
+	return fal_rng_u32(&rng) % (most + 1);
+}
+
+static void *
+bytes(size_t n)
+{
+	uint8_t *p = fal_calloc(n + 1, 1);
+	assert_non_null(p);
+	for (size_t i = 0; i < n; i++)
+		p[i] = (uint8_t)fal_rng_u32(&rng);
+	return p;
+}
+
+static void
+orders_come_back(void **state)
+{
+	(void)state;
+	for (uint32_t i = 0; i < ROUNDS; i++) {
+		const uint32_t blocks = 1 + some(i % 40 == 0 ? BLOCKS_MAX : 40);
+		const bool seen = some(1) != 0;
+		size_t most = blocks;
+		int8_t *what = bytes(blocks);
+		const struct fal_shard_order o = {
+			.kind = (enum fal_order_kind)some(FAL_ORDER_SCALE),
+			.round = any(),
+			.version = any(),
+			.turn = fal_rng_u32(&rng),
+			.facts = { any(), fal_rng_u32(&rng), fal_rng_u32(&rng),
+				   (enum fal_kind)(1 + some(1)), some(1) != 0 },
+			.id = { fal_rng_u32(&rng), fal_rng_u32(&rng) },
+			.fills = { fal_rng_u32(&rng), fal_rng_u32(&rng) },
+			.seen = seen ? what : NULL,
+			.key = fal_rng_u32(&rng),
+			.end = (enum fal_end)some(FAL_END_DROP),
+			.weight = (double)any(),
+			.divisor = (double)any(),
+			.squares = (double)any(),
+			.clipped = some(1) != 0,
+			.ahead = some(1) != 0,
+			.lr = fal_rng_unit(&rng),
+			.slot = any(),
+			.below = any(),
+			.line = fal_rng_u32(&rng),
+			.versions = fal_rng_u32(&rng),
+			.mark = some(1) != 0,
+			.hash = some(1) != 0
+		};
+		struct fal_shard_order got;
+		begin();
+		assert_int_equal(fal_post_order(7, &o, blocks, on_piece, &most), FAL_OK);
+		assert_int_equal(done, 1);
+		assert_int_equal(pieces, seen && blocks > FAL_MSG_MAX - 1024
+						 ? (blocks - 1) / (FAL_MSG_MAX - 1024) + 1
+						 : 1);
+		assert_int_equal(fal_post_order_get(&whole, blocks, &got), FAL_OK);
+		if (seen)
+			assert_memory_equal(got.seen, what, blocks);
+		assert_int_equal(got.seen != NULL, seen);
+		assert_int_equal(got.kind, o.kind);
+		assert_true(got.round == o.round && got.version == o.version);
+		assert_true(got.turn == o.turn && got.key == o.key && got.end == o.end);
+		assert_true(got.facts.version == o.facts.version &&
+			    got.facts.tasks == o.facts.tasks &&
+			    got.facts.samples == o.facts.samples &&
+			    got.facts.kind == o.facts.kind &&
+			    got.facts.mixed == o.facts.mixed);
+		assert_true(fal_cid_eq(got.id, o.id) && fal_cid_eq(got.fills, o.fills));
+		assert_memory_equal(&got.weight, &o.weight, sizeof(o.weight));
+		assert_memory_equal(&got.divisor, &o.divisor, sizeof(o.divisor));
+		assert_memory_equal(&got.squares, &o.squares, sizeof(o.squares));
+		assert_memory_equal(&got.lr, &o.lr, sizeof(o.lr));
+		assert_true(got.clipped == o.clipped && got.ahead == o.ahead &&
+			    got.mark == o.mark && got.hash == o.hash);
+		assert_true(got.slot == o.slot && got.below == o.below &&
+			    got.line == o.line && got.versions == o.versions);
+		assert_int_equal(fal_post_order_get(&whole, blocks + 1, &got),
+				 seen ? FAL_EFORMAT : FAL_OK);
+		free(what);
+	}
+}
+
+static void
+says_come_back(void **state)
+{
+	(void)state;
+	for (uint32_t i = 0; i < ROUNDS; i++) {
+		const uint32_t blocks = 1 + some(i % 40 == 0 ? 20000 : 40);
+		const uint32_t first = some(1000);
+		size_t most = SIZE_MAX / 4;
+		char odd[FAL_MSG_WHY];
+		struct fal_shard_say s = { .kind = (enum fal_say_kind)some(
+						   FAL_SAY_STEPPED),
+					   .round = any(),
+					   .version = any(),
+					   .turn = fal_rng_u32(&rng),
+					   .id = { fal_rng_u32(&rng), fal_rng_u32(&rng) },
+					   .blocks = blocks,
+					   .beyond = some(blocks),
+					   .bounded = fal_rng_u32(&rng),
+					   .first = first,
+					   .most = (int8_t)fal_rng_u32(&rng),
+					   .whole = some(1) != 0,
+					   .ok = some(1) != 0,
+					   .key = fal_rng_u32(&rng),
+					   .block = fal_rng_u32(&rng),
+					   .needed = (int8_t)fal_rng_u32(&rng),
+					   .shown = (int8_t)fal_rng_u32(&rng),
+					   .exponent = (int8_t)fal_rng_u32(&rng),
+					   .rank = fal_rng_u32(&rng),
+					   .added = any(),
+					   .err = -(int)some(14) };
+		const bool hashed = s.kind == FAL_SAY_STEPPED && some(1) != 0;
+		if (hashed)
+			s.leaves = bytes((size_t)blocks * FAL_HASH_BYTES);
+		if (hashed || s.kind == FAL_SAY_BOUNDED)
+			s.counts = bytes(blocks);
+		if (s.kind == FAL_SAY_SQUARES)
+			s.squares = bytes(blocks * sizeof(double));
+		if (s.kind == FAL_SAY_ENDED || s.kind == FAL_SAY_TAKEN) {
+			s.broughts = some(i % 40 == 0 ? 9000 : 5);
+			s.brought = bytes(s.broughts * sizeof(*s.brought));
+		}
+		if (s.kind == FAL_SAY_REFUSED || some(4) == 0)
+			s.odd = "what is wrong";
+		struct fal_shard_say got;
+		begin();
+		assert_int_equal(fal_post_say(7, 3, &s, on_piece, &most), FAL_OK);
+		assert_int_equal(done, 1);
+		assert_int_equal(whole.say.shard, 3);
+		assert_int_equal(fal_post_say_get(&whole, first, blocks, odd, &got),
+				 FAL_OK);
+		assert_int_equal(got.kind, s.kind);
+		assert_true(got.round == s.round && got.version == s.version &&
+			    got.turn == s.turn && fal_cid_eq(got.id, s.id));
+		assert_true(got.blocks == s.blocks && got.beyond == s.beyond &&
+			    got.bounded == s.bounded && got.first == s.first);
+		assert_true(got.most == s.most && got.whole == s.whole &&
+			    got.ok == s.ok && got.key == s.key && got.block == s.block &&
+			    got.needed == s.needed && got.shown == s.shown &&
+			    got.exponent == s.exponent);
+		assert_true(got.rank == s.rank && got.added == s.added &&
+			    got.err == s.err);
+		assert_int_equal(got.broughts, s.broughts);
+		for (uint32_t k = 0; k < s.broughts; k++)
+			assert_true(fal_cid_eq(got.brought[k].id, s.brought[k].id) &&
+				    got.brought[k].blocks == s.brought[k].blocks &&
+				    got.brought[k].sum == s.brought[k].sum);
+		if (s.leaves != NULL)
+			assert_memory_equal(got.leaves, s.leaves,
+					    (size_t)blocks * FAL_HASH_BYTES);
+		if (s.counts != NULL)
+			assert_memory_equal(got.counts, s.counts, blocks);
+		if (s.squares != NULL)
+			assert_memory_equal(got.squares, s.squares,
+					    blocks * sizeof(double));
+		assert_int_equal(got.odd != NULL, s.odd != NULL);
+		if (s.odd != NULL)
+			assert_string_equal(got.odd, s.odd);
+		fal_post_say_free(&got);
+
+		/* Of other blocks, cut short, or with a byte more. */
+		if (s.leaves != NULL || s.counts != NULL || s.squares != NULL)
+			assert_int_equal(fal_post_say_get(&whole, first + 1, blocks, odd,
+							  &got),
+					 FAL_EFORMAT);
+		if (whole.say.rest.n > 0) {
+			whole.say.rest.n--;
+			assert_int_equal(fal_post_say_get(&whole, first, blocks, odd,
+							  &got),
+					 FAL_EFORMAT);
+			whole.say.rest.n++;
+		}
+		fal_post_say_free(&s);
+	}
+}
+
+static void
+pieces_have_a_limit(void **state)
+{
+	(void)state;
+	const struct fal_shard_order o = { .seen = bytes(BLOCKS_MAX) };
+	size_t most = FAL_MSG_MAX;
+	begin();
+	assert_int_equal(fal_post_order(7, &o, BLOCKS_MAX, on_piece, &most), FAL_ELIMIT);
+	fal_post_free(&post);
+	/* Pieces of nothing would never end. */
+	struct fal_msg m = { .type = FAL_MSG_ORDER, .order = { .more = 1 } };
+	assert_int_equal(fal_post_add(&post, &m, most), FAL_EFORMAT);
+	free((void *)(uintptr_t)o.seen);
+}
+
+/* A shard goes elsewhere as an image, in BYTES, and is there what it was. */
+static void
+images_come_back(void **state)
+{
+	(void)state;
+	for (uint32_t i = 0; i < 20; i++) {
+		const size_t n = 1 + some(9 * FAL_BLOCK);
+		struct fal_rack_conf conf = {
+			.shards = 1 + some(4),
+			.each = { .n = n,
+				  .tasks = 4,
+				  .optim = { .kind = FAL_SGD, .momentum = 0.5f } },
+		};
+		float *init = fal_calloc(n, sizeof(*init));
+		assert_non_null(init);
+		for (size_t k = 0; k < n; k++)
+			init[k] = fal_rng_unit(&rng);
+		struct fal_rack *from = fal_rack_new(&conf, init);
+		assert_non_null(from);
+		const uint32_t shards = fal_rack_shards(from), which = some(shards - 1);
+		conf.first = which;
+		conf.here = 1;
+		struct fal_rack *to = fal_rack_new(&conf, NULL);
+		assert_non_null(to);
+		struct fal_image image, got;
+		struct fal_post_at at = { 0 }, back = { 0 };
+		struct fal_buf out = { 0 };
+		struct fal_msg m;
+		assert_int_equal(fal_rack_give(from, which, &image), FAL_OK);
+		assert_int_equal(fal_post_image(7, FAL_FETCH_MARKED, 0, &image, &out), 0);
+		assert_int_equal(fal_msg_get(out.p, out.n, &m), FAL_OK);
+		assert_int_equal(fal_post_image_get(&m, 16, &got), FAL_ELIMIT);
+		assert_int_equal(fal_post_image_get(&m, SIZE_MAX / 4, &got), FAL_OK);
+		int end = 0;
+		fal_buf_clear(&out);
+		while (fal_post_bytes(7, 0, &image, &at, &out)) {
+			assert_int_equal(end, 0);
+			assert_int_equal(fal_msg_get(out.p, out.n, &m), FAL_OK);
+			end = fal_post_bytes_get(&m.bytes.bytes, &got, &back);
+			assert_true(end >= 0);
+			fal_buf_clear(&out);
+		}
+		assert_int_equal(end, 1);
+		assert_int_equal(fal_post_bytes_get(&(struct fal_tail){ out.p, 1 }, &got,
+						    &back),
+				 FAL_EFORMAT);
+		assert_int_equal(fal_rack_take(to, which, &got), FAL_OK);
+		struct fal_shard_part part;
+		assert_false(fal_rack_part(from, which, 0, &part));
+		assert_true(fal_rack_part(to, which, 0, &part));
+		assert_memory_equal(part.params, init + (size_t)part.first * FAL_BLOCK,
+				    part.values * sizeof(float));
+		fal_image_free(&image);
+		fal_image_free(&got);
+		fal_buf_free(&out);
+		fal_rack_free(from);
+		fal_rack_free(to);
+		free(init);
+	}
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(orders_come_back),
+		cmocka_unit_test(says_come_back),
+		cmocka_unit_test(pieces_have_a_limit),
+		cmocka_unit_test(images_come_back),
+	};
+	const char *seed = getenv("SEED");
+	const uint64_t is = seed != NULL ? strtoull(seed, NULL, 10) : 1;
+	print_message("# SEED=%llu\n", (unsigned long long)is);
+	rng = fal_rng_init(is, FAL_RNG_TEST, 0);
+	int failed = cmocka_run_group_tests(tests, NULL, NULL);
+	fal_post_free(&post);
+	fal_buf_free(&last);
+	return failed;
+}
