@@ -131,7 +131,7 @@ liars() {
 @test "not finite, says a key that is alone: whoever comes decides" {
 	serve --min-workers 2
 	liars 2
-	soon "they say so" said 20
+	soon "they say so" said 12
 	local waits="it waits for the word of another key than 'liar', with which liar[01] says"
 	soon "at once" grep -q "fashion: $waits.*: falcon-work -k KEYFILE $ready" ps.err
 	soon "in the trace" lines 1 '"ev":"alone"'

@@ -315,5 +315,6 @@ main(void)
 		cmocka_unit_test(test_rack),     cmocka_unit_test(test_by_speed),
 		cmocka_unit_test(test_moves),
 	};
+	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

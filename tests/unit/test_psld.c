@@ -546,5 +546,6 @@ main(void)
 		cmocka_unit_test(test_never),  cmocka_unit_test(test_large),
 		cmocka_unit_test(test_rules),
 	};
+	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
