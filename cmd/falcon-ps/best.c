@@ -1,6 +1,7 @@
 /* Keeping the best model. */
 #include "best.h"
 
+#include "base/json_load.h"
 #include "base/parse.h"
 #include "cli/cli.h"
 #include "cli/file.h"
@@ -41,23 +42,30 @@ put(const struct fal_model *m, const float *params, struct ps_best_is *is,
 	return err;
 }
 
-static bool
+/* FAL_EFORMAT: it does not say. */
+static int
 get(const struct fal_buf *file, struct ps_best_is *out)
 {
 	struct fal_rd rd = fal_rd_init(file->p, file->n);
 	const uint64_t n = fal_get_u64(&rd);
 	const void *text = fal_get_bytes(&rd, n <= rd.n ? (size_t)n : SIZE_MAX);
-	json_t *o = rd.err == 0 ? json_loadb(text, (size_t)n, 0, NULL) : NULL;
+	json_error_t why;
+	if (rd.err < 0)
+		return FAL_EFORMAT;
+	json_t *o = fal_json_load(text, (size_t)n, 0, &why);
+	if (o == NULL)
+		return why.text[0] == '\0' ? FAL_ENOMEM : FAL_EFORMAT;
 	const char *clock, *accuracy, *loss;
-	const bool is = json_unpack(o, "{s:{s:s, s:s, s:s}}", "__metadata__", "clock",
-				    &clock, "accuracy", &accuracy, "loss", &loss) == 0 &&
-			fal_parse_u64(clock, 0, UINT64_MAX, &out->clock) == FAL_OK;
-	if (is) {
+	int err = fal_json_unpack(o, NULL, 0, "{s:{s:s, s:s, s:s}}", "__metadata__",
+				  "clock", &clock, "accuracy", &accuracy, "loss", &loss);
+	if (err == FAL_OK && fal_parse_u64(clock, 0, UINT64_MAX, &out->clock) < 0)
+		err = FAL_EFORMAT;
+	if (err == FAL_OK) {
 		out->accuracy = strtod(accuracy, NULL);
 		out->loss = strtod(loss, NULL);
 	}
 	json_decref(o);
-	return is;
+	return err;
 }
 
 int
@@ -66,9 +74,13 @@ ps_best_read(const char *path, struct ps_best_is *out, struct fal_diag *diag)
 	struct fal_buf file = { 0 };
 	*out = (struct ps_best_is){ 0 };
 	int err = fal_cli_read(path, SIZE_MAX / 2, &file, diag);
-	if (err == FAL_OK && !get(&file, out))
-		err = fal_diag_set(diag, FAL_EFORMAT, "%s: does not say how good it is",
-				   path);
+	const bool there = err == FAL_OK;
+	if (there)
+		err = get(&file, out);
+	if (there && err < 0)
+		fal_diag_set(diag, err, "%s: %s", path,
+			     err == FAL_ENOMEM ? fal_strerror(err)
+					       : "does not say how good it is");
 	if (err == FAL_OK) {
 		sum(&file, out);
 		out->there = true;

@@ -2,6 +2,7 @@
 #include "control.h"
 
 #include "base/json.h"
+#include "base/json_load.h"
 #include "base/mem.h"
 #include "base/text.h"
 #include "cli/cli.h"
@@ -376,10 +377,14 @@ apply(struct ps_server *s, struct ps_session *session, const json_t *o)
 	json_t *patch;
 	struct fal_policy p;
 	struct fal_diag why;
-	if (json_unpack((json_t *)o, "{s:o, s:b, s:b, s:I !}", "policy", &patch,
-			"dry_run", &dry, "allow_model", &model, "min_dwell",
-			&dwell) < 0 ||
-	    dwell < 0 || dwell > UINT32_MAX) {
+	int err = fal_json_unpack((json_t *)o, NULL, 0, "{s:o, s:b, s:b, s:I !}",
+				  "policy", &patch, "dry_run", &dry, "allow_model",
+				  &model, "min_dwell", &dwell);
+	if (err == FAL_ENOMEM) {
+		reply_text(session, FAL_EXIT_NO, fal_strerror(err));
+		return;
+	}
+	if (err < 0 || dwell < 0 || dwell > UINT32_MAX) {
 		reply_text(session, FAL_EXIT_USAGE, "arguments that cannot be read");
 		return;
 	}
@@ -387,9 +392,9 @@ apply(struct ps_server *s, struct ps_session *session, const json_t *o)
 	char *text = json_dumps(patch, JSON_COMPACT | JSON_ENCODE_ANY);
 	struct fal_policy_text in = { "policy", 1, text,
 				      text != NULL ? strlen(text) : 0 };
-	int err = text == NULL ? FAL_ENOMEM
-			       : fal_policy_json_get(&in, fal_coord_policy_now(s->coord),
-						     &p, &why);
+	err = text == NULL ? FAL_ENOMEM
+			   : fal_policy_json_get(&in, fal_coord_policy_now(s->coord), &p,
+						 &why);
 	free(text);
 	if (err == FAL_ENOMEM) {
 		ps_fail(s, err, "policy");
@@ -585,10 +590,12 @@ void
 ps_control_msg(struct ps_server *s, struct ps_session *session, const struct fal_msg *m)
 {
 	const struct fal_tail *t = &m->control.args;
-	json_t *o = t->n > 0 ? json_loadb((const char *)t->p, t->n,
-					  JSON_REJECT_DUPLICATES, NULL)
+	json_error_t not = { .text = "" };
+	json_t *o = t->n > 0 ? fal_json_load(t->p, t->n, JSON_REJECT_DUPLICATES, &not )
 			     : json_object();
-	if (!json_is_object(o)) {
+	if (o == NULL && not .text[0] == '\0') {
+		reply_text(session, FAL_EXIT_NO, fal_strerror(FAL_ENOMEM));
+	} else if (!json_is_object(o)) {
 		reply_text(session, FAL_EXIT_USAGE, "arguments that cannot be read");
 	} else if (s->saved) {
 		reply_text(session, FAL_EXIT_NO, "the job is over");

@@ -2,6 +2,7 @@
 #include "run.h"
 
 #include "base/json.h"
+#include "base/json_load.h"
 #include "base/parse.h"
 #include "model/safetensors.h"
 #include "store/leaf.h"
@@ -60,11 +61,17 @@ ps_result_print(const struct ps_run *r, const struct fal_buf *json)
 {
 	const char *model, *sha256, *failed = NULL, *average = NULL, *best = NULL;
 	double accuracy = -1, best_accuracy = -1, loss, seconds;
-	json_t *o = json_loadb((char *)json->p, json->n, 0, NULL);
-	int err = json_unpack(o, "{s:s, s:s, s?s, s?s, s?F, s:F, s:F, s?s, s?F}", "model",
-			      &model, "sha256", &sha256, "average", &average, "failed",
-			      &failed, "accuracy", &accuracy, "loss", &loss, "seconds",
-			      &seconds, "best", &best, "best_accuracy", &best_accuracy);
+	json_error_t why;
+	json_t *o = fal_json_load(json->p, json->n, 0, &why);
+	int err =
+		o == NULL && why.text[0] == '\0'
+			? FAL_ENOMEM
+			: fal_json_unpack(o, NULL, 0,
+					  "{s:s, s:s, s?s, s?s, s?F, s:F, s:F, s?s, s?F}",
+					  "model", &model, "sha256", &sha256, "average",
+					  &average, "failed", &failed, "accuracy",
+					  &accuracy, "loss", &loss, "seconds", &seconds,
+					  "best", &best, "best_accuracy", &best_accuracy);
 	if (err == 0 && r->opt.json) {
 		fwrite(json->p, 1, json->n, stdout);
 	} else if (err == 0) {
@@ -79,7 +86,8 @@ ps_result_print(const struct ps_run *r, const struct fal_buf *json)
 			printf("accuracy  %.4f\n", accuracy);
 		printf("loss      %.4f\ntime      %.2f s\n", loss, seconds);
 	} else {
-		fal_cli_err(PROG, "%s/result.json: not a result", r->state.dir);
+		fal_cli_err(PROG, "%s/result.json: %s", r->state.dir,
+			    err == FAL_ENOMEM ? fal_strerror(err) : "not a result");
 	}
 	const bool well = err == 0 && failed == NULL;
 	json_decref(o);

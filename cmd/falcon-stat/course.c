@@ -2,6 +2,7 @@
 #include "course.h"
 
 #include "base/err.h"
+#include "base/json_load.h"
 #include "base/mem.h"
 #include "base/parse.h"
 #include "sched/traits.h"
@@ -138,7 +139,7 @@ take_makers(struct course *c, struct fal_trace_line *l, struct course_clock *at)
 static int
 keep_line(struct course_clock *at, const struct fal_trace_line *l)
 {
-	json_t *own = json_deep_copy(l->o);
+	json_t *own = fal_json_copy(l->o);
 	if (own == NULL || FAL_GROW(at->line, at->line_cap, at->lines + 1) < 0) {
 		json_decref(own);
 		return FAL_ENOMEM;

@@ -2,6 +2,7 @@
 #include "folder.h"
 
 #include "base/fault.h"
+#include "base/json_load.h"
 #include "base/mem.h"
 #include "base/parse.h"
 #include "cli/cli.h"
@@ -196,16 +197,16 @@ check_result(struct folder *f)
 	if (!read_file(f, "result.json", TEXT_MAX, true, &text))
 		return;
 	json_error_t why;
-	json_t *o = json_loadb((char *)text.p, text.n, 0, &why);
-	if (json_unpack(o, "{s:s, s:s, s:s}", "sha256", &sha256, "hash", &hash, "chain",
-			&chain) == 0) {
+	json_t *o = fal_json_load(text.p, text.n, 0, &why);
+	const int err = fal_json_unpack(o, NULL, 0, "{s:s, s:s, s:s}", "sha256", &sha256,
+					"hash", &hash, "chain", &chain);
+	if (err == FAL_OK) {
 		same(f, "result.json: sha256", f->told->sha256, sha256);
 		same(f, "result.json: hash", f->told->model_hash, hash);
 		same(f, "result.json: chain", f->told->link, chain);
-	} else if (o == NULL && why.text[0] == '\0') {
+	} else if (err == FAL_ENOMEM || (o == NULL && why.text[0] == '\0')) {
 		no_memory(f);
-	} else if (o ==
-		   NULL) { /* nobody is blamed: it may have been for want of memory */
+	} else if (o == NULL) {
 		fal_cli_err(PROG, "%s/result.json: %s", f->dir, why.text);
 		f->code = FAL_EXIT_USAGE;
 	} else {

@@ -2,6 +2,7 @@
 #include "base/buf.h"
 #include "base/fault.h"
 #include "base/json.h"
+#include "base/json_load.h"
 #include "cli/cli.h"
 #include "cli/file.h"
 #include "job/policy.h"
@@ -221,11 +222,14 @@ static int
 print(const struct change *c, const struct fal_tail *t)
 {
 	json_error_t why;
-	json_t *o = json_loadb((const char *)t->p, t->n, 0, &why), *v;
+	json_t *o = fal_json_load(t->p, t->n, 0, &why), *v;
 	const json_t *all = json_object_get(o, "changes");
 	const json_int_t clock = json_integer_value(json_object_get(o, "clock"));
 	const char *warning = json_string_value(json_object_get(o, "warning"));
-	bool ok = json_is_array(all);
+	const bool ok = json_is_array(all);
+	int err = ok                                 ? FAL_OK
+		  : o == NULL && why.text[0] == '\0' ? FAL_ENOMEM
+						     : FAL_EFORMAT;
 	size_t i;
 	if (ok && warning != NULL)
 		fal_cli_err(PROG, "warning: %s", warning);
@@ -239,9 +243,9 @@ print(const struct change *c, const struct fal_tail *t)
 	json_array_foreach(all, i, v)
 	{
 		const char *key, *from, *to, *class;
-		ok = json_unpack(v, "{s:s, s:s, s:s, s:s}", "key", &key, "from", &from,
-				 "to", &to, "class", &class) == 0;
-		if (!ok)
+		err = fal_json_unpack(v, NULL, 0, "{s:s, s:s, s:s, s:s}", "key", &key,
+				      "from", &from, "to", &to, "class", &class);
+		if (err < 0)
 			break;
 		printf("%s: %s -> %s (%s)", key, from, to, class);
 		if (c->o->dry_run)
@@ -249,9 +253,8 @@ print(const struct change *c, const struct fal_tail *t)
 		else
 			printf(", from clock %" PRId64 " on\n", (int64_t)clock);
 	}
-	const bool memory = o == NULL && why.text[0] == '\0';
 	json_decref(o);
-	return ok ? FAL_OK : memory ? FAL_ENOMEM : FAL_EFORMAT;
+	return err;
 }
 
 static int

@@ -1,5 +1,6 @@
 /* export: the newest version, in pieces, to a file. */
 #include "base/buf.h"
+#include "base/json_load.h"
 #include "cli/cli.h"
 #include "cli/file.h"
 #include "cli/progress.h"
@@ -36,7 +37,8 @@ total(const struct fal_buf *b)
 	const uint64_t n = fal_get_u64(&r);
 	if (r.err < 0 || n > r.n)
 		return 0;
-	json_t *header = json_loadb((const char *)r.p, (size_t)n, 0, NULL), *tensor;
+	json_error_t why;
+	json_t *header = fal_json_load(r.p, (size_t)n, 0, &why), *tensor;
 	json_int_t most = 0;
 	const char *name;
 	json_object_foreach(header, name, tensor)

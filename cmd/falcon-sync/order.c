@@ -1,5 +1,6 @@
 /* Requests with one answer: show, drain, pause, resume, checkpoint, stop. */
 #include "base/json.h"
+#include "base/json_load.h"
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/table.h"
@@ -124,15 +125,16 @@ show(const json_t *o)
 	json_int_t since, clock;
 	const char *by;
 	int paused;
-	if (json_unpack((json_t *)o, "{s:o, s:I, s:s, s:I, s:b}", "policy", &policy,
-			"since", &since, "by", &by, "clock", &clock, "paused",
-			&paused) < 0)
-		return FAL_EFORMAT;
+	int err = fal_json_unpack((json_t *)o, NULL, 0, "{s:o, s:I, s:s, s:I, s:b}",
+				  "policy", &policy, "since", &since, "by", &by, "clock",
+				  &clock, "paused", &paused);
+	if (err < 0)
+		return err;
 	char *text = json_dumps(policy, JSON_COMPACT);
 	if (text == NULL)
-		return FAL_EFORMAT;
+		return FAL_ENOMEM;
 	struct fal_policy_text in = { "policy", 1, text, strlen(text) };
-	int err = fal_policy_json_get(&in, &none, &p, NULL);
+	err = fal_policy_json_get(&in, &none, &p, NULL);
 	free(text);
 	if (err < 0)
 		return err;
@@ -178,7 +180,7 @@ on_msg(void *arg, struct fal_client *client, const struct fal_msg *m)
 	if (o->verb != FAL_VERB_SHOW)
 		return FAL_EXIT_DONE;
 	json_error_t why;
-	json_t *v = json_loadb((const char *)t->p, t->n, 0, &why);
+	json_t *v = fal_json_load(t->p, t->n, 0, &why);
 	int err = FAL_OK;
 	if (v == NULL && why.text[0] == '\0')
 		err = FAL_ENOMEM;

@@ -12,21 +12,22 @@
 
 enum { SHARE_MAX = 1000 }; /* falcon-policy(5) */
 
+/* The object under a key, made if there is none; borrowed.  NULL: no memory. */
+static json_t *
+member(json_t *o, const char *key)
+{
+	json_t *one = json_object_get(o, key);
+	if (one == NULL && json_object_set_new(o, key, json_object()) == 0)
+		one = json_object_get(o, key);
+	return one;
+}
+
 /* The object of the worker `name`, made if there is none; borrowed.  NULL: no memory. */
 static json_t *
 worker(json_t *policy, const char *name)
 {
-	json_t *all = json_object_get(policy, "workers");
-	if (all == NULL) {
-		all = json_object();
-		json_object_set_new(policy, "workers", all);
-	}
-	json_t *one = json_object_get(all, name);
-	if (one == NULL) {
-		one = json_object();
-		json_object_set_new(all, name, one);
-	}
-	return one;
+	json_t *all = member(policy, "workers");
+	return all != NULL ? member(all, name) : NULL;
 }
 
 /* Puts `v` (taken) under a key that has none yet. */

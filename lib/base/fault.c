@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <execinfo.h>
 #include <fcntl.h>
-#include <jansson.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -87,12 +86,6 @@ fal_fault(enum fal_fault kind)
 	return fails;
 }
 
-static void *
-json_alloc(size_t n)
-{
-	return FAL_TRY(JSON, NULL, malloc(n));
-}
-
 /* Before main: what the environment says. */
 __attribute__((constructor)) static void
 begin(void)
@@ -100,7 +93,6 @@ begin(void)
 	const char *plan = getenv("FALCON_FAULT"), *log = getenv("FALCON_FAULT_LOG");
 	unsigned long long n;
 	char kind[16], more = '\0';
-	json_set_alloc_funcs(json_alloc, free);
 	if (log != NULL)
 		faults.log = open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
 	if (plan == NULL)

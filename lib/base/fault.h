@@ -7,8 +7,8 @@
  *	FALCON_FAULT_LOG=FILE   gets a line "KIND N ADDRESS…" for the first call of each
  *	                        stack, and the same with a `!` before it for what fails
  *
- * KIND is malloc, json (an allocation of jansson's, which does not always tell that from
- *a wrong byte), read, write, fsync or rename; an ADDRESS is as addr2line(1) takes it.
+ * KIND is malloc, json (an allocation of jansson's, base/json_load.h), read, write, fsync
+ *or rename; an ADDRESS is as addr2line(1) takes it.
  */
 #ifndef FAL_BASE_FAULT_H
 #define FAL_BASE_FAULT_H

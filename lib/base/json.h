@@ -3,8 +3,7 @@
  * Commas come by themselves: a value or key is preceded by one unless the last byte of
  * the buffer opens a container, ends a key or ends a line.  So one buffer takes many
  * lines: end each with fal_put_u8(b, '\n').  Nothing checks that containers are closed.
- * Errors are sticky in the buffer.  Reading JSON is jansson's work, where it is needed;
- * when it has no memory, it says so with an empty json_error_t's text.
+ * Errors are sticky in the buffer.  Reading JSON is jansson's work (base/json_load.h).
  */
 #ifndef FAL_BASE_JSON_H
 #define FAL_BASE_JSON_H

@@ -4,6 +4,7 @@
 #include "data/source.h"
 
 #include "base/buf.h"
+#include "base/json_load.h"
 #include "base/mem.h"
 #include "base/text.h"
 
@@ -93,13 +94,17 @@ read_header(const struct source *s, const struct fal_array_opts *opts,
 	json_t *o = NULL;
 	err = source_exact(s, (uint8_t *)text, n);
 	if (err == FAL_OK) {
-		o = json_loadb(text, n, JSON_REJECT_DUPLICATES, &why);
-		err = json_is_object(o)
-			      ? describe(s, opts, json_object_get(o, opts->tensor), a,
-					 begin)
-			      : fal_diag_set(s->diag, FAL_EFORMAT,
-					     "%s: its header is not a JSON object",
-					     s->path);
+		o = fal_json_load(text, n, JSON_REJECT_DUPLICATES, &why);
+		if (json_is_object(o))
+			err = describe(s, opts, json_object_get(o, opts->tensor), a,
+				       begin);
+		else if (o == NULL && why.text[0] == '\0')
+			err = fal_diag_set(s->diag, FAL_ENOMEM, "%s: out of memory",
+					   s->path);
+		else
+			err = fal_diag_set(s->diag, FAL_EFORMAT,
+					   "%s: its header is not a JSON object",
+					   s->path);
 	}
 	json_decref(o);
 	free(text);

@@ -2,6 +2,7 @@
 #include "grad/line.h"
 
 #include "base/json.h"
+#include "base/json_load.h"
 #include "base/parse.h"
 #include "base/rng.h"
 #include "base/text.h"
@@ -276,7 +277,9 @@ fal_grad_get(const char *line, size_t n, struct fal_grad_word *out, struct fal_d
 	if (n > FAL_GRAD_LINE_MAX)
 		return fal_diag_set(diag, FAL_ELIMIT, "a line of more than %d bytes",
 				    FAL_GRAD_LINE_MAX);
-	json_t *o = json_loadb(line, n, JSON_REJECT_DUPLICATES, &why);
+	json_t *o = fal_json_load(line, n, JSON_REJECT_DUPLICATES, &why);
+	if (o == NULL && why.text[0] == '\0')
+		return fal_diag_set(diag, FAL_ENOMEM, "%s", fal_strerror(FAL_ENOMEM));
 	if (!json_is_object(o)) {
 		json_decref(o);
 		return fal_diag_set(diag, FAL_EFORMAT, "not a JSON object");

@@ -2,6 +2,7 @@
 #include "job/policy.h"
 
 #include "base/json.h"
+#include "base/json_load.h"
 #include "base/mem.h"
 #include "base/text.h"
 #include "sched/sched.h"
@@ -186,8 +187,8 @@ fal_policy_json_get(struct fal_policy_text *in, const struct fal_policy *base,
 	json_error_t at;
 	struct fal_policy p;
 	skip(in, 0);
-	json_t *o = json_loadb(in->p, in->n,
-			       JSON_DISABLE_EOF_CHECK | JSON_REJECT_DUPLICATES, &at);
+	json_t *o = fal_json_load(in->p, in->n,
+				  JSON_DISABLE_EOF_CHECK | JSON_REJECT_DUPLICATES, &at);
 	if (o == NULL && at.text[0] == '\0')
 		return fal_diag_set(diag, FAL_ENOMEM, "out of memory");
 	if (o == NULL)
@@ -377,15 +378,17 @@ get_entry(const struct fal_policy_text *in, json_t *o, const json_error_t *parse
 	json_int_t clock = 0, version = 0, seconds;
 	const char *by, *link;
 	json_error_t at = *parsed;
-	if (o == NULL ||
-	    json_unpack_ex(o, &at, JSON_STRICT, "{s:I, s:I, s:s, s:I, s:o, s:s}", "clock",
-			   &clock, "version", &version, "by", &by, "time", &seconds,
-			   "policy", policy, "h", &link) < 0) {
-		if (at.text[0] == '\0')
-			return fal_diag_set(diag, FAL_ENOMEM, "out of memory");
-		return fal_diag_set(diag, FAL_EFORMAT, "%s:%u: %s", in->name, in->line,
+	const int err = o == NULL ? (at.text[0] == '\0' ? FAL_ENOMEM : FAL_EFORMAT)
+				  : fal_json_unpack(o, &at, JSON_STRICT,
+						    "{s:I, s:I, s:s, s:I, s:o, s:s}",
+						    "clock", &clock, "version", &version,
+						    "by", &by, "time", &seconds, "policy",
+						    policy, "h", &link);
+	if (err == FAL_ENOMEM)
+		return fal_diag_set(diag, err, "%s", fal_strerror(err));
+	if (err < 0)
+		return fal_diag_set(diag, err, "%s:%u: %s", in->name, in->line,
 				    fal_text_unless_key(at.text));
-	}
 	if (clock < 0 || version < 0)
 		return fal_diag_set(diag, FAL_EINVAL, "%s:%u: a number below 0", in->name,
 				    in->line);
@@ -402,7 +405,7 @@ fal_policy_entry_get(const struct fal_policy_text *in, struct fal_policy_entry *
 	const struct fal_policy none = { 0 };
 	json_t *policy;
 	json_error_t at;
-	json_t *o = json_loadb(in->p, in->n, JSON_REJECT_DUPLICATES, &at);
+	json_t *o = fal_json_load(in->p, in->n, JSON_REJECT_DUPLICATES, &at);
 	*out = (struct fal_policy_entry){ 0 };
 	int err = get_entry(in, o, &at, out, &policy, diag);
 	if (err < 0)

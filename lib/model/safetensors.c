@@ -2,6 +2,7 @@
 #include "model/safetensors_priv.h"
 
 #include "base/json.h"
+#include "base/json_load.h"
 #include "base/mem.h"
 #include "base/text.h"
 
@@ -288,7 +289,7 @@ st_read_json(const struct reader *r, const char *text, size_t n, json_t **out)
 	json_error_t why;
 	if (n == 0 || text[0] != '{')
 		return FAIL(r, "header does not begin with '%c'", '{');
-	*out = json_loadb(text, n, JSON_REJECT_DUPLICATES, &why);
+	*out = fal_json_load(text, n, JSON_REJECT_DUPLICATES, &why);
 	if (*out == NULL && why.text[0] == '\0')
 		return FAL_ENOMEM;
 	return *out != NULL ? FAL_OK

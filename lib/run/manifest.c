@@ -3,6 +3,7 @@
 #include "run/manifest.h"
 
 #include "base/json.h"
+#include "base/json_load.h"
 #include "base/line.h"
 #include "base/mem.h"
 #include "base/text.h"
@@ -281,7 +282,10 @@ get_policy(struct reading *r, const json_t *o, struct fal_policy *out)
 	const json_t *v = json_object_get(o, "policy");
 	char *text = v != NULL ? json_dumps(v, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
 	if (text == NULL) {
-		fail(r, "policy", "missing");
+		if (v == NULL)
+			fail(r, "policy", "missing");
+		else
+			r->err = fal_diag_set(r->diag, FAL_ENOMEM, "out of memory");
 		return;
 	}
 	struct fal_policy_text in = { r->name, 1, text, strlen(text) };
@@ -324,7 +328,7 @@ fal_snap_manifest_get(const char *name, const void *p, size_t n,
 	    !fal_chain_take(&none, p, n - 1))
 		return fal_diag_set(diag, FAL_EFORMAT, "%s: is not what was written",
 				    name);
-	json_t *o = json_loadb(p, n, JSON_REJECT_DUPLICATES, &why);
+	json_t *o = fal_json_load(p, n, JSON_REJECT_DUPLICATES, &why);
 	if (o == NULL && why.text[0] == '\0')
 		return fal_diag_set(diag, FAL_ENOMEM, "out of memory");
 	if (o == NULL)

@@ -1,6 +1,7 @@
 /* The line reader of traces and its typed getters. */
 #include "trace/reader.h"
 
+#include "base/json_load.h"
 #include "base/mem.h"
 #include "base/text.h"
 #include "wire/zip.h"
@@ -325,8 +326,11 @@ find(struct fal_trace_reader *r, struct fal_trace_line *l)
 {
 	const char *text = (const char *)r->part.p;
 	const bool is = memmem(text, r->part.n, "\"restart\"", 9) != NULL;
-	json_t *o = is ? json_loadb(text, r->part.n, 0, NULL) : NULL;
+	json_error_t why = { .text = "none" };
+	json_t *o = is ? fal_json_load(text, r->part.n, 0, &why) : NULL;
 	const char *ev = json_string_value(fal_trace_at(o, FAL_F_EV));
+	if (o == NULL && why.text[0] == '\0')
+		fal_trace_fail(l, FAL_ENOMEM, "%s", fal_strerror(FAL_ENOMEM));
 	if (ev != NULL && strcmp(ev, "restart") == 0) {
 		if (FAL_GROW(r->found->v, r->found->cap, r->found->n + 1) < 0)
 			fal_trace_fail(l, FAL_ENOMEM, "%s", fal_strerror(FAL_ENOMEM));
@@ -372,8 +376,8 @@ deliver(struct fal_trace_reader *r, struct fal_trace_line *l)
 		return;
 	}
 	json_error_t why;
-	json_t *o = json_loadb((const char *)r->part.p, r->part.n, JSON_REJECT_DUPLICATES,
-			       &why);
+	json_t *o = fal_json_load((const char *)r->part.p, r->part.n,
+				  JSON_REJECT_DUPLICATES, &why);
 	if (o == NULL) {
 		const int err = why.text[0] == '\0' ? FAL_ENOMEM : FAL_EFORMAT;
 		fal_trace_fail(l, err, "column %d: %s", why.column,
