@@ -105,6 +105,7 @@ test_disks_OF   := $(filter-out $(addprefix %/,main.c start.c result.c join.c pl
 	$(wildcard cmd/falcon-ps/*.c))
 test_journal_OF := cmd/falcon-ps/journal.c
 test_plot_OF    := $(wildcard cmd/falcon-proj/plot_*.c) cmd/falcon-proj/gnuplot.c
+test_plan_OF    := cmd/falcon-stat/plan.c
 test_record_OF  := cmd/falcon-ps/record.c cmd/falcon-ps/tape.c
 # An allocation may fail.
 test_json_load_WITH := -Wl,--wrap=malloc
