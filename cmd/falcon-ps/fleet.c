@@ -11,10 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-	GRACE_MS = 5000,  /* for those to come back who had blocks, or others for them */
-	SAY_MAX = 1 << 30 /* bytes of what a shard says at once */
-};
+enum { GRACE_MS = 5000 }; /* for those to come back who had blocks, or others */
 
 /* ---- sending ----------------------------------------------------------------------- */
 
@@ -291,6 +288,7 @@ on_join(struct ps_server *s, struct ps_session *session, const struct fal_msg *m
 	struct fal_diag *why)
 {
 	struct ps_fleet *f = &s->fleet;
+	struct fal_addr at;
 	if (session->member != NULL)
 		return fal_diag_set(why, FAL_ESTATE, "a second JOIN");
 	if (m->join.major != FAL_PROTO_MAJOR)
@@ -302,6 +300,11 @@ on_join(struct ps_server *s, struct ps_session *session, const struct fal_msg *m
 	    m->join.address[0] == '\0')
 		return fal_diag_set(why, FAL_EINVAL, "a JOIN of %u shards at '%s'",
 				    m->join.shards, m->join.address);
+	/* One that no worker can dial would end every session. */
+	if (fal_addr_parse(m->join.address, &at, NULL) < 0 || at.kind == FAL_ADDR_EXEC)
+		return fal_diag_set(why, FAL_EINVAL,
+				    "a JOIN at '%s', which is no address",
+				    m->join.address);
 	struct ps_member *is = fal_calloc(1, sizeof(*is));
 	if (is == NULL || FAL_GROW(f->v, f->cap, f->n + 1) < 0) {
 		free(is);
@@ -548,11 +551,9 @@ on_image(struct ps_server *s, struct ps_member *m, const struct fal_msg *msg)
 	if (c->any || msg->image.shard >= m->count ||
 	    (msg->image.what != FAL_FETCH_MARKED && msg->image.what != FAL_FETCH_PARAMS))
 		return FAL_EFORMAT;
-	/* No more than some versions, and what is known of each block. */
 	uint32_t first, blocks;
 	fal_rack_range(s->rack, m->first + msg->image.shard, &first, &blocks);
-	const uint64_t most = (uint64_t)blocks * FAL_BLOCK * sizeof(float) *
-			      (16 + 4 * (uint64_t)s->opt->job->job.rule.slack);
+	const uint64_t most = fal_post_image_most(blocks, FAL_SLACK_MAX);
 	*c = (struct ps_coming){ .what = msg->image.what, .shard = msg->image.shard };
 	int err = fal_post_image_get(msg, most, &c->image);
 	c->any = err == FAL_OK;
@@ -604,12 +605,14 @@ on_say(struct ps_server *s, struct ps_member *m, const struct fal_msg *msg)
 	struct fal_msg whole = *msg;
 	uint32_t first, blocks;
 	int err = msg->say.shard < m->count && s->coord != NULL ? FAL_OK : FAL_ESTATE;
-	if (err == FAL_OK)
-		err = fal_post_add(&m->post, &whole, SAY_MAX);
-	if (err <= 0)
+	if (err < 0 || s->saved || s->broken < 0) /* nobody listens any more */
 		return err;
 	struct ps_heard h = { .shard = m->first + msg->say.shard };
 	fal_rack_range(s->rack, h.shard, &first, &blocks);
+	err = fal_post_add(&m->post, &whole,
+			   fal_post_say_most(blocks, fal_files_tasks(s->opt->job)));
+	if (err <= 0)
+		return err;
 	err = fal_post_say_get(&whole, first, blocks, m->odd, &h.say);
 	if (err == FAL_OK && FAL_GROW(f->heard, f->heard_cap, f->heards + 1) < 0) {
 		fal_post_say_free(&h.say);
@@ -618,8 +621,6 @@ on_say(struct ps_server *s, struct ps_member *m, const struct fal_msg *msg)
 	if (err < 0)
 		return err;
 	f->heard[f->heards++] = h;
-	if (s->saved || s->broken < 0)
-		return FAL_OK;
 	ps_fail(s, fal_coord_heard(s->coord, ps_now()), "scheduler");
 	return FAL_OK;
 }

@@ -213,6 +213,7 @@ guest_accept(void *arg, struct fal_chan *c, const char *name, enum fal_role role
 		fal_chan_kill(c);
 		return;
 	}
+	g->attached = false;
 	g->reader = (struct ps_reader){ .chan = c };
 	fal_chan_adopt(c, &ops);
 	fal_chan_compress(c, j->run->compress);

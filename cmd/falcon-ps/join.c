@@ -49,7 +49,12 @@ int
 join_piece(void *join, const struct fal_buf *msg)
 {
 	const struct join *j = join;
-	return fal_chan_send(j->chan, msg, FAL_SEND_CONTROL);
+	int err = fal_chan_send(j->chan, msg, FAL_SEND_CONTROL);
+	if (err < 0 && err != FAL_ENOMEM) { /* what is lost ends the incarnation there */
+		fal_chan_close(j->chan);
+		err = FAL_OK;
+	}
+	return err;
 }
 
 void

@@ -217,7 +217,9 @@ fits(const struct ps_server *s, uint32_t shard, const struct fal_image *image)
 	(void)fal_rack_part(s->rack, shard, 0, &is);
 	bool same = image->arrays == own->arrays &&
 		    image->is.version == own->is.version &&
-		    image->is.olds == own->is.olds;
+		    image->is.olds == own->is.olds && image->is.steps == own->is.steps &&
+		    image->is.showns == own->is.showns &&
+		    image->is.holds == own->is.holds && image->is.held == own->is.held;
 	for (uint32_t i = 0; same && i < own->arrays; i++) {
 		const struct fal_image_array *a = &own->array[i], *b = &image->array[i];
 		const size_t per = a->floats ? mine.values : mine.count,

@@ -133,7 +133,10 @@ on_image(struct join *j, const struct fal_msg *m)
 	    j->became == j->count || m->image.arrays.n == 0)
 		return FAL_ESTATE;
 	j->at = (struct fal_post_at){ 0 };
-	int err = fal_post_image_get(m, SIZE_MAX / 4, &j->coming);
+	uint32_t first, blocks;
+	fal_rack_range(j->rack, j->first + j->became, &first, &blocks);
+	int err = fal_post_image_get(m, fal_post_image_most(blocks, FAL_SLACK_MAX),
+				     &j->coming);
 	j->comes = err == FAL_OK;
 	return err;
 }

@@ -8,8 +8,45 @@
 #include "base/sorted.h"
 #include "store/leaf.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* A shard, and all of them, as bits. */
+static uint64_t
+bit_of(uint32_t shard)
+{
+	return (uint64_t)1 << shard;
+}
+
+static uint64_t
+all_of(const struct fal_coord *c)
+{
+	return UINT64_MAX >> (FAL_SHARDS_MAX - c->conf.shards);
+}
+
+bool
+coord_have_all(const struct fal_coord *c, uint64_t said)
+{
+	return said == all_of(c);
+}
+
+bool
+coord_all_say(const struct fal_coord *c, uint64_t *said, uint32_t shard)
+{
+	*said |= bit_of(shard);
+	return coord_have_all(c, *said);
+}
+
+/* The job cannot go on, says a shard, whose words do not last. */
+static void
+hear_why(struct fal_coord *c, const struct fal_shard_say *say)
+{
+	if (say->odd == NULL)
+		return;
+	snprintf(c->odd, sizeof(c->odd), "%s", say->odd);
+	c->why = c->odd;
+}
 
 /* ---- orders ------------------------------------------------------------------------ */
 
@@ -25,7 +62,7 @@ coord_order(struct fal_coord *c, const struct fal_shard_order *o)
 /* What all shards are clipped by, who wait for it: they say the squares of one order
  * after the other. */
 static int
-on_squares(struct fal_coord *c, const struct fal_shard_say *say)
+on_squares(struct fal_coord *c, uint32_t shard, const struct fal_shard_say *say)
 {
 	const uint32_t blocks = fal_blocks(c->conf.params);
 	struct fal_shard_order o = { .kind = FAL_ORDER_SCALE };
@@ -34,7 +71,7 @@ on_squares(struct fal_coord *c, const struct fal_shard_say *say)
 	if (c->squares == NULL)
 		return FAL_ENOMEM;
 	memcpy(c->squares + say->first, say->squares, say->blocks * sizeof(*c->squares));
-	if (++c->squared < c->conf.shards)
+	if (!coord_all_say(c, &c->squared, shard))
 		return FAL_OK;
 	c->squared = 0;
 	/* In the order of blocks: so the sum is the same however they are placed. */
@@ -102,19 +139,6 @@ coord_fleet_free(struct fal_coord *c)
 	free(c->gather);
 	free(c->partly);
 	free(c->squares);
-}
-
-/* A shard, and all of them, as bits. */
-static uint64_t
-bit_of(uint32_t shard)
-{
-	return (uint64_t)1 << shard;
-}
-
-static uint64_t
-all_of(const struct fal_coord *c)
-{
-	return UINT64_MAX >> (FAL_SHARDS_MAX - c->conf.shards);
 }
 
 bool
@@ -264,7 +288,7 @@ on_taken(struct fal_coord *c, double now, uint32_t shard, const struct fal_shard
 	for (uint32_t i = 0; i < say->broughts; i++)
 		if (bring(c, g, shard, &say->brought[i]) < 0)
 			return FAL_ENOMEM;
-	if (++g->taken < c->conf.shards)
+	if (!coord_all_say(c, &g->taken, shard))
 		return FAL_OK;
 	uint32_t *all = brought_all(c, g, r.ledger->contribs);
 	int err = all != NULL ? coord_taken(c, now, g, &r, all) : FAL_ENOMEM;
@@ -314,11 +338,10 @@ on_ended(struct fal_coord *c, double now, uint32_t shard, const struct fal_shard
 {
 	struct fal_news *n = news_of(c, FAL_ACT_END, say->round);
 	struct fal_gather *g = coord_gather(c, say->round);
-	if (say->odd != NULL)
-		c->why = say->odd;
-	if (n == NULL)
+	hear_why(c, say);
+	if (n == NULL || (n->said & bit_of(shard)) != 0)
 		return FAL_OK;
-	n->said++;
+	n->said |= bit_of(shard);
 	if (c->conf.audit_sums && add_sums(c, n, say) < 0)
 		return FAL_ENOMEM;
 	if (say->rank > 0) {
@@ -342,7 +365,7 @@ on_leaves(const struct fal_coord *c, struct fal_news *n, const struct fal_shard_
 	memcpy(exps + say->first, say->counts, say->blocks);
 	memcpy(n->leaves + (size_t)say->first * FAL_HASH_BYTES, say->leaves,
 	       (size_t)say->blocks * FAL_HASH_BYTES);
-	if (n->said < c->conf.shards)
+	if (n->said != all_of(c))
 		return FAL_OK;
 	fal_leaf_root(n->leaves, blocks, n->hash);
 	fal_leaf_exponents(exps, blocks, n->exponents);
@@ -353,16 +376,16 @@ on_leaves(const struct fal_coord *c, struct fal_news *n, const struct fal_shard_
 }
 
 static int
-on_stepped(struct fal_coord *c, double now, const struct fal_shard_say *say)
+on_stepped(struct fal_coord *c, double now, uint32_t shard,
+	   const struct fal_shard_say *say)
 {
 	struct fal_news *n = news_of(c, FAL_ACT_STEP, say->version);
-	if (say->odd != NULL)
-		c->why = say->odd;
-	if (n == NULL)
+	hear_why(c, say);
+	if (n == NULL || (n->said & bit_of(shard)) != 0)
 		return FAL_OK;
-	n->said++;
+	n->said |= bit_of(shard);
 	int err = say->leaves != NULL ? on_leaves(c, n, say) : FAL_OK;
-	return err < 0 || n->said < c->conf.shards ? err : coord_stepped(c, now, n);
+	return err < 0 || n->said != all_of(c) ? err : coord_stepped(c, now, n);
 }
 
 static int
@@ -376,9 +399,9 @@ hear(struct fal_coord *c, double now, uint32_t shard, const struct fal_shard_say
 	case FAL_SAY_DOUBT:
 		return coord_doubt(c, say);
 	case FAL_SAY_HEARD:
-		return coord_heard(c, now, say);
+		return coord_heard(c, now, shard, say);
 	case FAL_SAY_BOUNDED:
-		return coord_bounded(c, now, say);
+		return coord_bounded(c, now, shard, say);
 	case FAL_SAY_TAKEN:
 		return on_taken(c, now, shard, say);
 	case FAL_SAY_FENCED:
@@ -386,11 +409,11 @@ hear(struct fal_coord *c, double now, uint32_t shard, const struct fal_shard_say
 	case FAL_SAY_REFUSED:
 		return on_refused(c, now, say);
 	case FAL_SAY_SQUARES:
-		return on_squares(c, say);
+		return on_squares(c, shard, say);
 	case FAL_SAY_ENDED:
 		return on_ended(c, now, shard, say);
 	case FAL_SAY_STEPPED:
-		return on_stepped(c, now, say);
+		return on_stepped(c, now, shard, say);
 	}
 	return FAL_OK;
 }

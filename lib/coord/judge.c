@@ -214,7 +214,8 @@ bound(struct fal_coord *c, struct fal_doubted *d, const char *why)
 }
 
 int
-coord_bounded(struct fal_coord *c, double now, const struct fal_shard_say *say)
+coord_bounded(struct fal_coord *c, double now, uint32_t shard,
+	      const struct fal_shard_say *say)
 {
 	struct fal_doubted *d = doubted(c, say->round, say->id);
 	if (d == NULL || d->counts == NULL || d->told != say->turn)
@@ -224,7 +225,7 @@ coord_bounded(struct fal_coord *c, double now, const struct fal_shard_say *say)
 		d->is = *say;
 		d->ok = true;
 	}
-	if (++d->heard < c->conf.shards)
+	if (!coord_all_say(c, &d->heard, shard))
 		return FAL_OK;
 	if (d->ok)
 		trace_check(c, now, d, "bounded", d->bounded, d->counts);
@@ -407,13 +408,14 @@ witnessed(struct fal_coord *c, double now, struct fal_doubted *d)
 }
 
 int
-coord_heard(struct fal_coord *c, double now, const struct fal_shard_say *say)
+coord_heard(struct fal_coord *c, double now, uint32_t shard,
+	    const struct fal_shard_say *say)
 {
 	struct fal_doubted *d = doubted(c, say->round, say->id);
 	if (d == NULL || d->told != say->turn) /* more was said since */
 		return FAL_OK;
 	d->ok = say->ok && (d->heard == 0 || d->ok);
-	if (++d->heard < c->conf.shards)
+	if (!coord_all_say(c, &d->heard, shard))
 		return FAL_OK;
 	if (d->ok)
 		return witnessed(c, now, d);

@@ -117,8 +117,9 @@ struct fal_coord {
 	uint64_t clocks; /* of the whole job */
 	bool began;      /* enough workers were here once */
 	bool finished;
-	const char *why; /* why the job stopped, or NULL */
-	char lost[64];   /* the same: a shard */
+	const char *why;       /* why the job stopped, or NULL */
+	char odd[FAL_MSG_WHY]; /* the same, as a shard said it */
+	char lost[64];         /* the same: a shard */
 
 	struct fal_peer *peer; /* in order of their numbers */
 	uint32_t peers;
@@ -189,7 +190,7 @@ struct fal_coord {
 		uint64_t over; /* STEP: clocks that are over with it */
 		bool graded;   /* STEP: gradients were collected */
 		bool marked;   /* STEP: the version is */
-		uint32_t said; /* shards that have done it */
+		uint64_t said; /* shards that have done it, as bits */
 		/* STEP: of all blocks, as far as shards have said; NULL: the version is
 		 * not hashed, or it was: */
 		uint8_t *leaves; /* and behind them, exponents */
@@ -219,7 +220,7 @@ struct fal_coord {
 		uint32_t beyond; /* blocks beyond the numbers, most of all by `by` */
 		struct fal_cid by;
 		int8_t most;
-		uint32_t taken; /* shards that have taken back what they should */
+		uint64_t taken; /* as bits: those that have taken back what they should */
 		uint32_t taken_blocks;
 		/* By place in the ledger, and by shard: blocks that it has counted. */
 		uint32_t *brought;
@@ -234,7 +235,7 @@ struct fal_coord {
 	} * gather;
 	size_t gathers, gather_cap;
 	double *squares;  /* by block, of a gradient that may be clipped */
-	uint32_t squared; /* shards that have said theirs */
+	uint64_t squared; /* as bits: shards that have said theirs */
 	/* Contributions that some shards have called whole, or fenced. */
 	struct fal_partly {
 		uint64_t round;
@@ -249,7 +250,7 @@ struct fal_coord {
 		struct fal_shard_say is;
 		uint32_t turn;  /* in which a shard said so last */
 		uint32_t told;  /* in which they were told of it last */
-		uint32_t heard; /* shards that have said what they make of `seen`, */
+		uint64_t heard; /* as bits: who has said what it makes of `seen`, */
 		bool ok;        /* and that it bears it out; */
 		bool all;       /* `seen` is of all its tasks */
 		/* Why it is bounded, and by block what it counts as; NULL: it is not. */
@@ -460,10 +461,15 @@ void coord_fleet_free(struct fal_coord *c);
 /* judge.c */
 /* All shards have their part of the round: judges it, and tells the scheduler. */
 int coord_judge(struct fal_coord *c, double now, struct fal_gather *g);
+/* One shard more says so; true: now all have.  Each counts once, whatever it says. */
+bool coord_have_all(const struct fal_coord *c, uint64_t said);
+bool coord_all_say(const struct fal_coord *c, uint64_t *said, uint32_t shard);
 /* A shard doubts a contribution; has heard a witness; all have taken back blocks. */
 int coord_doubt(struct fal_coord *c, const struct fal_shard_say *is);
-int coord_bounded(struct fal_coord *c, double now, const struct fal_shard_say *say);
-int coord_heard(struct fal_coord *c, double now, const struct fal_shard_say *say);
+int coord_bounded(struct fal_coord *c, double now, uint32_t shard,
+		  const struct fal_shard_say *say);
+int coord_heard(struct fal_coord *c, double now, uint32_t shard,
+		const struct fal_shard_say *say);
 int coord_taken(struct fal_coord *c, double now, const struct fal_gather *g,
 		const struct fal_round_info *r, const uint32_t *brought);
 /* A CHECKED; that one will not come (FAL_ACT_UNHEARD). */

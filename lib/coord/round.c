@@ -483,7 +483,7 @@ static bool
 is_told(const struct fal_coord *c, const struct fal_news *n)
 {
 	struct fal_round_info r;
-	return n->said == c->conf.shards &&
+	return coord_have_all(c, n->said) &&
 	       (n->act.kind != FAL_ACT_END ||
 		!fal_sched_round(c->sched, n->act.round, &r) || !r.armed);
 }
@@ -501,6 +501,7 @@ coord_tell(struct fal_coord *c, double now)
 		if (news->marked)
 			coord_marked(c, now);
 		free(news->sum);
+		free(news->leaves); /* where not all had some */
 		told += news->rounds;
 	}
 	c->newses -= n;

@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "sec/hash.h"
 #include "store/leaf.h"
+#include "wire/bfp.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +13,7 @@ enum {
 	PIECE = FAL_MSG_MAX -
 		1024,           /* bytes of a tail in one message: the fields are less */
 	ARRAYS_MAX = 4096,      /* of an image */
+	SAY_MAX = 1 << 30,      /* bytes of what a shard says at once, at most */
 	BROUGHT = 4 + 4 + 4 + 8 /* bytes of one */
 };
 
@@ -112,6 +114,7 @@ fal_post_order_get(const struct fal_msg *m, uint32_t blocks, struct fal_shard_or
 {
 	const bool seen = (m->order.flags & FAL_WIRE_SEEN) != 0;
 	if (m->order.kind > FAL_ORDER_SCALE || m->order.end > FAL_END_DROP ||
+	    m->order.facts.kind > FAL_KIND_CHECK ||
 	    m->order.seen.n != (seen ? blocks : 0))
 		return FAL_EFORMAT;
 	*out = (struct fal_shard_order){
@@ -355,6 +358,21 @@ fal_post_image(uint32_t incarnation, enum fal_fetch what, uint32_t shard,
 	return err;
 }
 
+uint64_t
+fal_post_image_most(uint32_t blocks, uint32_t slack)
+{
+	return (uint64_t)blocks * FAL_BLOCK * sizeof(float) * (16 + 2 * (uint64_t)slack);
+}
+
+size_t
+fal_post_say_most(uint32_t blocks, uint32_t tasks)
+{
+	enum { SMALL = 1 << 20 };
+	const uint64_t of = (uint64_t)blocks * (FAL_HASH_BYTES + sizeof(double) + 1) +
+			    (uint64_t)blocks * tasks * BROUGHT + SMALL;
+	return of < SAY_MAX ? (size_t)of : SAY_MAX;
+}
+
 int
 fal_post_image_get(const struct fal_msg *m, uint64_t most, struct fal_image *out)
 {
@@ -383,7 +401,9 @@ fal_post_image_get(const struct fal_msg *m, uint64_t most, struct fal_image *out
 		if (err < 0)
 			free(p);
 	}
-	err = err == FAL_OK && r.err != 0 ? FAL_EFORMAT : err;
+	/* Each version that is kept has arrays of its own. */
+	if (err == FAL_OK && (r.err != 0 || image.is.olds > image.arrays))
+		err = FAL_EFORMAT;
 	if (err < 0)
 		fal_image_free(&image);
 	else

@@ -41,12 +41,20 @@ int fal_post_say_get(const struct fal_msg *m, uint32_t first, uint32_t blocks,
 		     char odd[static FAL_MSG_WHY], struct fal_shard_say *out);
 void fal_post_say_free(struct fal_shard_say *s);
 
+/* Bytes that arrays of a SAY of a shard of so many blocks have at most, in clocks of so
+ * many tasks: each task of a block is one contribution's. */
+size_t fal_post_say_most(uint32_t blocks, uint32_t tasks);
+
 /* The IMAGE that stands before an image's bytes. */
 int fal_post_image(uint32_t incarnation, enum fal_fetch what, uint32_t shard,
 		   const struct fal_image *image, struct fal_buf *out);
 /* The image that an IMAGE begins, with memory for its arrays, of `most` bytes together;
  * one without arrays is none.  FAL_EFORMAT, FAL_ELIMIT, FAL_ENOMEM. */
 int fal_post_image_get(const struct fal_msg *m, uint64_t most, struct fal_image *out);
+
+/* Bytes that such an image has at most: some versions, as slack allows, and
+ * what is known of each block. */
+uint64_t fal_post_image_most(uint32_t blocks, uint32_t slack);
 
 /* Where an image's bytes go, or come from. */
 struct fal_post_at {

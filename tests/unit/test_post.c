@@ -309,14 +309,39 @@ images_come_back(void **state)
 	}
 }
 
+/* What lies within its type. */
+static void
+lies_are_refused(void **state)
+{
+	(void)state;
+	const struct fal_shard_order scale = { .kind = FAL_ORDER_SCALE, .squares = 1 };
+	struct fal_msg order = { .type = FAL_MSG_ORDER };
+	struct fal_msg image = { .type = FAL_MSG_IMAGE };
+	const struct fal_rack_conf conf = { .shards = 1, .each = { .n = 5, .tasks = 4 } };
+	struct fal_shard_order o;
+	struct fal_image got;
+	order.order.facts.kind = FAL_KIND_CHECK;
+	assert_int_equal(fal_post_order_get(&order, 1, &o), FAL_OK);
+	order.order.facts.kind++;
+	assert_int_equal(fal_post_order_get(&order, 1, &o), FAL_EFORMAT);
+	/* As many versions as memory has, and no array of any. */
+	image.image.version = UINT32_MAX;
+	image.image.olds = UINT32_MAX - 1;
+	assert_int_equal(fal_post_image_get(&image, 16, &got), FAL_EFORMAT);
+	/* The answer to what nobody has asked. */
+	struct fal_rack *r = fal_rack_new(&conf, NULL);
+	assert_non_null(r);
+	assert_int_equal(fal_rack_order(r, &scale), FAL_OK);
+	fal_rack_free(r);
+}
+
 int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(orders_come_back),
-		cmocka_unit_test(says_come_back),
-		cmocka_unit_test(pieces_have_a_limit),
-		cmocka_unit_test(images_come_back),
+		cmocka_unit_test(orders_come_back),    cmocka_unit_test(says_come_back),
+		cmocka_unit_test(pieces_have_a_limit), cmocka_unit_test(images_come_back),
+		cmocka_unit_test(lies_are_refused),
 	};
 	const char *seed = getenv("SEED");
 	const uint64_t is = seed != NULL ? strtoull(seed, NULL, 10) : 1;

@@ -1,0 +1,133 @@
+/* What a shard's process and its coordinator say to each other, whatever it says: a SAY
+ * is refused or within the shard's blocks, an order is one of those that there are, an
+ * image is no longer than it may be, and a shard becomes it or refuses.
+ *
+ * The input: messages, each behind its length (u16). */
+#include "base/buf.h"
+#include "base/err.h"
+#include "shard/post.h"
+#include "shard/rack.h"
+#include "wire/bfp.h"
+
+#include <stdlib.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n);
+
+enum { N = 2 * FAL_BLOCK + 5, BLOCKS = 3, FIRST = 1, HAS = 2, TASKS = 4 };
+
+struct world {
+	struct fal_rack *rack; /* of the second shard of two */
+	struct fal_post post[2];
+	struct fal_image image;
+	struct fal_post_at at;
+	bool took;
+};
+
+static void
+must(bool fact)
+{
+	if (!fact)
+		abort();
+}
+
+/* Every byte that it brings is there. */
+static void
+on_say(struct world *w, struct fal_msg *m)
+{
+	char odd[FAL_MSG_WHY];
+	struct fal_shard_say s;
+	uint64_t sum = 0;
+	const size_t most = fal_post_say_most(HAS, TASKS);
+	if (fal_post_add(&w->post[0], m, most) != 1)
+		return;
+	must(m->say.rest.n <= most);
+	if (fal_post_say_get(m, FIRST, HAS, odd, &s) < 0)
+		return;
+	must(s.blocks <= HAS && s.kind <= FAL_SAY_STEPPED && s.err <= 0);
+	for (uint32_t i = 0; i < s.broughts; i++)
+		sum += s.brought[i].sum;
+	for (uint32_t i = 0; i < s.blocks; i++) {
+		sum += s.counts != NULL ? (uint64_t)s.counts[i] : 0;
+		sum += s.squares != NULL ? s.squares[i] > 0 : 0;
+		sum += s.leaves != NULL ? s.leaves[i * 32 + 31] : 0;
+	}
+	must(s.squares == NULL || s.kind == FAL_SAY_SQUARES);
+	must(s.kind != FAL_SAY_BOUNDED || s.counts != NULL);
+	must(s.kind != FAL_SAY_SQUARES || s.squares != NULL);
+	must(s.leaves == NULL || s.counts != NULL);
+	must(sum != 1 || s.first <= UINT32_MAX);
+	fal_post_say_free(&s);
+}
+
+static void
+on_order(struct world *w, struct fal_msg *m)
+{
+	struct fal_shard_order o;
+	if (fal_post_add(&w->post[1], m, BLOCKS) != 1 ||
+	    fal_post_order_get(m, BLOCKS, &o) < 0)
+		return;
+	must(o.kind <= FAL_ORDER_SCALE && o.end <= FAL_END_DROP &&
+	     o.facts.kind <= FAL_KIND_CHECK);
+	for (uint32_t i = 0; i < BLOCKS && o.seen != NULL; i++)
+		must(o.seen[i] <= INT8_MAX);
+}
+
+static void
+on_image(struct world *w, const struct fal_msg *m)
+{
+	const uint64_t most = fal_post_image_most(HAS, 0);
+	uint64_t all = 0;
+	fal_image_free(&w->image);
+	w->at = (struct fal_post_at){ 0 };
+	if (fal_post_image_get(m, most, &w->image) < 0)
+		return;
+	for (uint32_t i = 0; i < w->image.arrays; i++)
+		all += w->image.array[i].bytes;
+	must(all <= most);
+}
+
+static void
+on_bytes(struct world *w, const struct fal_msg *m)
+{
+	if (fal_post_bytes_get(&m->bytes.bytes, &w->image, &w->at) != 1 || w->took)
+		return;
+	/* What failed ends the process. */
+	w->took = true;
+	must(fal_rack_take(w->rack, 1, &w->image) <= 0);
+}
+
+int
+LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
+{
+	static const struct fal_rack_conf conf = {
+		.shards = 2,
+		.first = 1,
+		.here = 1,
+		.each = { .n = N,
+			  .tasks = TASKS,
+			  .optim = { .kind = FAL_SGD, .momentum = 0.5f, .clip = 1 } },
+	};
+	struct fal_rd r = fal_rd_init(p, n);
+	struct world w = { .rack = fal_rack_new(&conf, NULL) };
+	must(w.rack != NULL);
+	while (r.n > 0 && r.err == 0) {
+		const size_t size = fal_get_u16(&r);
+		const uint8_t *at = fal_get_bytes(&r, size < r.n ? size : r.n);
+		struct fal_msg m;
+		if (at == NULL || fal_msg_get(at, (size_t)(r.p - at), &m) < 0)
+			continue;
+		if (m.type == FAL_MSG_SAY)
+			on_say(&w, &m);
+		else if (m.type == FAL_MSG_ORDER)
+			on_order(&w, &m);
+		else if (m.type == FAL_MSG_IMAGE)
+			on_image(&w, &m);
+		else if (m.type == FAL_MSG_BYTES)
+			on_bytes(&w, &m);
+	}
+	for (int i = 0; i < 2; i++)
+		fal_post_free(&w.post[i]);
+	fal_image_free(&w.image);
+	fal_rack_free(w.rack);
+	return 0;
+}
