@@ -271,6 +271,14 @@ dial(const struct ps_server *s, struct fal_diag *out)
 	return out->text;
 }
 
+/* Is another key's word waited for?  That a task makes no finite result is not asked of
+ * anybody while nobody is here. */
+static bool
+is_lone(const struct ps_server *s, struct fal_coord_lone *out)
+{
+	return fal_coord_lone(s->coord, out) && (out->why != NULL || workers(s) > 0);
+}
+
 /* Whose word is not enough, what then, and what to type. */
 static void
 lone(const struct ps_server *s, const struct fal_coord_lone *is, struct fal_diag *out)
@@ -282,12 +290,17 @@ lone(const struct ps_server *s, const struct fal_coord_lone *is, struct fal_diag
 	struct fal_diag at;
 	if (localtime_r(&t, &tm) != NULL)
 		strftime(till, sizeof(till), "%H:%M:%S", &tm);
+	struct fal_diag what;
+	if (is->why != NULL)
+		fal_diag_set(&what, 0, "%s", is->why);
+	else
+		fal_diag_set(&what, 0, "task %u of clock %llu has no finite gradient",
+			     is->task, (unsigned long long)is->clock);
 	fal_diag_set(out, 0,
 		     "waits for the word of another key than '%s', with which %s says "
-		     "that task %u of clock %llu has no finite gradient: till %s, for "
-		     "%.0f s more, then the job has diverged: falcon-work -k KEYFILE %s",
-		     is->key, is->name, is->task, (unsigned long long)is->clock, till,
-		     left, dial(s, &at));
+		     "that %s: till %s, for %.0f s more, then the job has diverged: "
+		     "falcon-work -k KEYFILE %s",
+		     is->key, is->name, what.text, till, left, dial(s, &at));
 }
 
 /* What it waits for, and what to type; since when is said behind it. */
@@ -300,10 +313,10 @@ reason(const struct ps_server *s, struct fal_diag *out)
 	struct fal_coord_lone is;
 	if (fal_coord_held(s->coord))
 		fal_diag_set(out, 0, "is paused: falcon-sync resume");
+	else if (is_lone(s, &is))
+		lone(s, &is, out);
 	else if (here == 0 && (s->began != 0 || least == 1))
 		fal_diag_set(out, 0, "waits for a worker: falcon-work %s", at);
-	else if (fal_coord_lone(s->coord, &is))
-		lone(s, &is, out);
 	else if (s->began == 0 && here < least)
 		fal_diag_set(out, 0, "waits for %u more of %u workers: falcon-work %s",
 			     least - here, least, at);
@@ -337,8 +350,7 @@ tell_lone(struct ps_server *s)
 	struct ps_who *w = &s->who;
 	struct fal_coord_lone is;
 	struct fal_diag why;
-	if (workers(s) == 0 || !fal_coord_lone(s->coord, &is) || is.until == w->lone ||
-	    !may_say(w))
+	if (!is_lone(s, &is) || is.until == w->lone || !may_say(w))
 		return;
 	lone(s, &is, &why);
 	say(s, "it %s", why.text);

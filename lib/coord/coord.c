@@ -99,6 +99,7 @@ void
 fal_coord_alone(struct fal_coord *c, double seconds)
 {
 	coord_enter(c);
+	c->alone_s = seconds;
 	fal_sched_alone(c->sched, seconds);
 }
 
@@ -106,11 +107,21 @@ bool
 fal_coord_lone(const struct fal_coord *c, struct fal_coord_lone *out)
 {
 	struct fal_lone is;
-	if (!fal_sched_lone(c->sched, &is))
-		return false;
+	const char *why = NULL;
+	if (!fal_sched_lone(c->sched, &is)) {
+		is = (struct fal_lone){ c->diverged.worker, 0, c->diverged.clock,
+					coord_diverged_until(c) };
+		why = c->diverged.why;
+		if (is.until == INFINITY)
+			return false;
+	}
 	const struct fal_known_worker *w = coord_known(c, is.worker);
-	*out = (struct fal_coord_lone){ w->name, c->key[w->key - 1].name, is.clock,
-					is.task, is.until };
+	*out = (struct fal_coord_lone){ .name = w->name,
+					.key = c->key[w->key - 1].name,
+					.why = why,
+					.clock = is.clock,
+					.task = is.task,
+					.until = is.until };
 	return true;
 }
 
@@ -197,6 +208,8 @@ coord_advance(struct fal_coord *c, double now)
 	int err = coord_drain(c, now);
 	if (err == FAL_OK)
 		err = coord_control_advance(c, now);
+	if (err == FAL_OK)
+		coord_diverged_review(c, now);
 	if (err < 0 || c->finished || c->why != NULL)
 		return err;
 	bool done = fal_sched_done(c->sched) && c->newses == 0;
@@ -254,7 +267,7 @@ double
 fal_coord_wake(const struct fal_coord *c)
 {
 	coord_enter(c);
-	return fal_sched_wake(c->sched);
+	return fmin(fal_sched_wake(c->sched), coord_diverged_until(c));
 }
 
 struct fal_coord_status

@@ -165,12 +165,13 @@ int fal_coord_new(const struct fal_coord_conf *conf, const struct fal_coord_ops 
 		  double now, struct fal_coord **out);
 void fal_coord_free(struct fal_coord *c);
 
-/* fal_sched_alone. */
+/* fal_sched_alone; and so it is with local steps that have led out of the numbers. */
 void fal_coord_alone(struct fal_coord *c, double seconds);
 /* Who says so, and until when another key's word is waited for: fal_sched_lone.  `name`
  * and `key` are borrowed until the next call. */
 struct fal_coord_lone {
 	const char *name, *key;
+	const char *why; /* what it says of its local steps; NULL: it is about `task` */
 	uint64_t clock;
 	uint32_t task;
 	double until;
@@ -307,8 +308,9 @@ int fal_coord_sizes(const struct fal_coord *c, struct fal_coord_sizes *out);
 
 /* What the job leaves, borrowed for the call. */
 struct fal_coord_result {
-	const char *sha256, *hash; /* 64 hex digits: its file; the version (store/leaf.h) */
-	const char *journal;       /* the last link of what ops.journal wrote, or "" */
+	const char *sha256,
+		*hash;       /* 64 hex digits: its file; the version (store/leaf.h) */
+	const char *journal; /* the last link of what ops.journal wrote, or "" */
 };
 /* The end: writes the `done` line and tells all workers; or, when the job has failed or
  * `why` is not NULL (kept until fal_coord_free: what the caller could not do), the

@@ -60,7 +60,7 @@ own_beyond(struct fal_coord *c, double now, const struct fal_round_info *r,
 	static const char why[] = "its gradients led out of the numbers";
 	const struct fal_peer *p = coord_at_work(c, by.worker);
 	if (p != NULL)
-		coord_diverged(c, p, "gradients led out of the numbers");
+		coord_diverged(c, now, p, "gradients led out of the numbers");
 	if (c->why != NULL)
 		return FAL_OK;
 	int err = fal_sched_abandon(c->sched, now, r->round, why);

@@ -226,6 +226,8 @@ on_claim(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_m
 		return fal_diag_set(diag, won, "claims task %u of round %" PRIu64 ": %s",
 				    in.task, in.round, fal_strerror(won));
 	int err = FAL_OK;
+	if (won == 1 && !in.nonfinite)
+		coord_diverged_since(c, p);
 	if (won == 1 && !in.nonfinite && fal_sched_round(c->sched, in.round, &r))
 		err = coord_health_claim(c, r.clock, p->key,
 					 ldexp((double)in.loss, -FAL_LOSS_BITS),
@@ -341,22 +343,6 @@ leave(struct fal_coord *c, double now, struct fal_peer *p, const char *why)
 	return err < 0 ? err : coord_advance(c, now);
 }
 
-/* What one worker computes by itself may fail by its own fault.  When that of another
- * key does soon after, or nobody else is there, it is the job's: a learning rate too
- * large. */
-void
-coord_diverged(struct fal_coord *c, const struct fal_peer *p, const char *why)
-{
-	enum { SOON = 100 }; /* clocks */
-	uint64_t clock = fal_sched_over(c->sched);
-	bool another = c->diverged.key != 0 && c->diverged.key != p->key &&
-		       clock - c->diverged.clock <= SOON;
-	if (c->ready == 1 || another)
-		c->why = why;
-	c->diverged.key = p->key;
-	c->diverged.clock = clock;
-}
-
 static int
 on_pong(struct fal_coord *c, double now, const struct fal_peer *p,
 	const struct fal_msg *m)
@@ -405,7 +391,7 @@ fal_coord_msg(struct fal_coord *c, double now, uint32_t peer, const struct fal_m
 		return err < 0 ? err : coord_advance(c, now);
 	case FAL_MSG_LEAVE:
 		if (m->leave.nonfinite != 0 && fal_sched_steps(c->sched, p->worker))
-			coord_diverged(c, p,
+			coord_diverged(c, now, p,
 				       "local steps led to weights that are not finite");
 		return leave(c, now, p, m->leave.why);
 	case FAL_MSG_PONG:

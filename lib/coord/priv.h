@@ -205,10 +205,15 @@ struct fal_coord {
 	size_t merged_cap;
 	bool graded; /* some of these are gradients */
 
-	struct { /* under which key local steps failed last, and when; 0: none */
-		uint32_t key;
+	struct { /* whose own steps failed last; key 0: nobody's */
+		uint32_t key, worker;
+		const char *why;
 		uint64_t clock;
+		double since; /* when this key said so first */
+		bool denied;  /* another key has worked since then, */
+		bool worked;  /* anybody since it was said last */
 	} diverged;
+	double alone_s; /* fal_coord_alone */
 
 	/* What the shards have said of open rounds (fleet.c), by round. */
 	struct fal_gather {
@@ -419,6 +424,14 @@ int coord_health(struct fal_coord *c, const struct fal_news *n);
 int coord_health_claim(struct fal_coord *c, uint64_t clock, uint32_t key, double loss,
 		       uint32_t samples);
 void coord_health_free(struct fal_coord *c);
+/* What a worker computes by itself is not finite: its own fault, or the job's. */
+void coord_diverged(struct fal_coord *c, double now, const struct fal_peer *p,
+		    const char *why);
+/* A claim of the worker has won since. */
+void coord_diverged_since(struct fal_coord *c, const struct fal_peer *p);
+/* Ends the job where its time is over; when it will be, or infinity: others are here. */
+void coord_diverged_review(struct fal_coord *c, double now);
+double coord_diverged_until(const struct fal_coord *c);
 /* Keeps the version, `over` clocks being over with it. */
 int coord_keep(struct fal_coord *c, uint64_t version, uint64_t over);
 
@@ -513,10 +526,6 @@ int coord_verify_taken(struct fal_coord *c, double now, uint64_t round,
 int coord_verify_over(struct fal_coord *c, double now, uint64_t round);
 /* It is not to be made again, as nothing of it counts. */
 int coord_verify_gone(struct fal_coord *c, double now, struct fal_verify *v);
-
-/* msg.c */
-/* What a worker computes by itself is not finite: its own fault, or the job's. */
-void coord_diverged(struct fal_coord *c, const struct fal_peer *p, const char *why);
 /* Tells a session that there is nothing to do any more. */
 int coord_send_done(struct fal_coord *c, uint32_t peer);
 /* Writes the `clock` lines that the peer owes, but for the last `left` of them, without

@@ -264,6 +264,7 @@ fal_sched_info(const struct fal_sched *s, uint32_t id, struct fal_worker_info *o
 							    : 0,
 		.finish = w->finish,
 		.suspected = w->suspected,
+		.able = fal_worker_able(w),
 	};
 	return true;
 }

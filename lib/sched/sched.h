@@ -195,6 +195,7 @@ struct fal_worker_info {
 	double task_s;
 	double finish; /* projected finish of what it holds */
 	bool suspected;
+	bool able; /* to work: no suspect, and not kept from it */
 };
 
 /* A scheduler that holds: fal_sched_allow lets it begin.  FAL_ENOMEM. */

@@ -445,6 +445,97 @@ leavers(void **state)
 		}
 }
 
+/* A session that says of its local steps that they led out of the numbers; false: it has
+ * none. */
+static bool
+leave_diverged(uint32_t key)
+{
+	const uint32_t p = join(key, false);
+	struct fal_msg m = { .type = FAL_MSG_LEAVE };
+	m.leave.nonfinite = 1;
+	const bool steps =
+		w.s[p].is.helds > 0 && w.s[p].is.held[0].kind == FAL_KIND_DELTA;
+	check(tell(p, &m), 0, "LEAVE");
+	return steps;
+}
+
+/* Who says so, again and again, while nobody else is here, ends no job: others come, and
+ * finish it. */
+static void
+lone_leavers(void **state)
+{
+	(void)state;
+	for (size_t i = 0; schemes[i] != NULL; i++) {
+		begin(schemes[i], i, 0, FAL_NUMERICS_FAST);
+		fal_coord_alone(w.coord, 300);
+		for (uint32_t n = 0; n < 10; n++) {
+			leave_diverged(1);
+			check(fal_coord_status(w.coord).failed, 0, "failed on one word");
+			w.now += 29;
+			check(fal_coord_tick(w.coord, w.now), 0, "tick");
+		}
+		check(fal_coord_status(w.coord).failed, 0, "failed before the time");
+		for (uint32_t key = 2; key <= 4; key++)
+			join(key, true);
+		w.now += 20;
+		check(fal_coord_tick(w.coord, w.now), 0, "tick");
+		check(fal_coord_status(w.coord).failed, 0, "failed with others here");
+		run(leave_and_return);
+		finish(true);
+		end(NULL);
+	}
+}
+
+/* Nobody comes who could say otherwise. */
+static void
+lone_leavers_are_believed(void **state)
+{
+	(void)state;
+	uint32_t local = 0;
+	for (size_t i = 0; schemes[i] != NULL; i++) {
+		struct fal_coord_lone is;
+		begin(schemes[i], i, 0, FAL_NUMERICS_FAST);
+		fal_coord_alone(w.coord, 300);
+		const double said = w.now;
+		const bool steps = leave_diverged(1);
+		check(fal_coord_lone(w.coord, &is), steps, "it is alone");
+		if (steps) {
+			check(strcmp(is.key, "k1"), 0, "key");
+			run(NULL);
+			check(w.now == said + 300, 1, "it has waited as long");
+			finish(false);
+			local++;
+		}
+		end(NULL);
+	}
+	check(local > 2, 1, "schemes with local steps");
+}
+
+/* Whoever has worked since knows better, though it is gone by then. */
+static void
+lone_leavers_and_a_visitor(void **state)
+{
+	(void)state;
+	for (size_t i = 0; schemes[i] != NULL; i++) {
+		begin(schemes[i], i, 0, FAL_NUMERICS_FAST);
+		fal_coord_alone(w.coord, 300);
+		leave_diverged(1);
+		const uint32_t p = join(2, true);
+		check(work(p), 1, "it works");
+		check(w.s[p].won > 0, 1, "and has won");
+		w.s[p].here = false;
+		check(fal_coord_gone(w.coord, w.now, p, "gone"), 0, "gone");
+		w.now += 1000;
+		check(fal_coord_tick(w.coord, w.now), 0, "tick");
+		leave_diverged(1);
+		check(fal_coord_status(w.coord).failed, 0, "failed");
+		join(2, true);
+		run(NULL);
+		finish(true);
+		end(NULL);
+	}
+}
+
 /* What is true ends the job: one worker alone, two keys, or one key for all. */
 static void
 divergence(void **state)
@@ -705,6 +796,9 @@ main(void)
 		cmocka_unit_test_teardown(accusers_of_one_key, end),
 		cmocka_unit_test_teardown(accusers_where_all_share_one_key, end),
 		cmocka_unit_test_teardown(leavers, end),
+		cmocka_unit_test_teardown(lone_leavers, end),
+		cmocka_unit_test_teardown(lone_leavers_are_believed, end),
+		cmocka_unit_test_teardown(lone_leavers_and_a_visitor, end),
 		cmocka_unit_test_teardown(divergence, end),
 		cmocka_unit_test_teardown(boasters, end),
 		cmocka_unit_test_teardown(invented_fingerprints, end),
