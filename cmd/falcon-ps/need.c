@@ -76,6 +76,17 @@ ps_need(const struct ps_need_of *of, struct fal_need *out)
 	fal_need_add(out, "best models", best * ps_need_export(j));
 }
 
+uint64_t
+ps_need_part(uint64_t program, const struct fal_rack_conf *part,
+	     const struct fal_rule *rule)
+{
+	struct fal_store_most at_most = most(rule, 1);
+	at_most.versions++; /* until all shards have made the next */
+	return program + fal_rack_bytes(part, &at_most) +
+	       fal_rack_image_bytes(part, &at_most) +
+	       ps_published_most(rule) * part->each.n * sizeof(float);
+}
+
 int
 ps_afford(const struct ps_need_of *of, uint64_t more, uint64_t most, struct fal_diag *why)
 {

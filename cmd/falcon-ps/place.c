@@ -1,9 +1,11 @@
 /* What a process of shards is given, and what it makes of it. */
 #include "base/mem.h"
 #include "join.h"
+#include "need.h"
 #include "sec/secret.h"
 #include "wire/bfp.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -54,6 +56,27 @@ on_place(struct join *j, const struct fal_msg *m)
 	return FAL_OK;
 }
 
+/* What the part needs is said, and must be allowed. */
+static int
+afford(const struct join *j, const struct fal_rack_conf *conf)
+{
+	const uint64_t blocks = fal_blocks(conf->each.n),
+		       from = blocks * j->first / j->of,
+		       to = blocks * (j->first + j->count) / j->of,
+		       most = j->run->opt.max_memory;
+	const uint64_t n = (to - from) * FAL_BLOCK;
+	struct fal_rack_conf part = { .shards = 1, .each = conf->each };
+	part.each.n = n < conf->each.n ? (size_t)n : conf->each.n;
+	const uint64_t need = ps_need_part(j->run->program, &part, &j->job.rule);
+	fal_cli_err(PROG, "%s: shards %u to %u of %u need %" PRIu64 " MiB", j->job.name,
+		    j->first + 1, j->first + j->count, j->of, fal_need_mib(need));
+	if (most == 0 || need <= most)
+		return FAL_OK;
+	fal_cli_err(PROG, "needs %" PRIu64 " bytes, --max-memory allows %" PRIu64, need,
+		    most);
+	return FAL_ELIMIT;
+}
+
 /* Job and model are here. */
 static int
 make(struct join *j)
@@ -82,6 +105,9 @@ make(struct join *j)
 						      .optim = j->job.optim,
 						      .checksums = j->job.audit ==
 								   FAL_JOB_AUDIT_SUMS } };
+	err = afford(j, &conf);
+	if (err < 0)
+		return err;
 	j->rack = fal_rack_new(&conf, NULL);
 	if (j->rack == NULL)
 		return FAL_ENOMEM;

@@ -111,6 +111,20 @@ shards() {
 	has "$(<ps.err)" "shard 2 of 2: "
 }
 
+@test "a part that needs more than --max-memory is refused, and the job goes on" {
+	at_unix --min-shards 1
+	join small --max-memory 1M
+	local small=$pid got=0
+	wait "$small" || got=$?
+	same "status ($(<small.err))" "$got" 1
+	has "$(<small.err)" "need"
+	has "$(<small.err)" "bytes, --max-memory allows 1048576"
+	join large --max-memory 4G
+	work a --lanes 1
+	judge
+	has "$(<large.err)" "shards 2 to 2 of 2 need"
+}
+
 @test "who may not: a worker's key, a standby without a job, a job beside --join" {
 	serve
 	local got=0
