@@ -261,8 +261,9 @@ main(int argc, char **argv)
 	}
 	o->ready_fd = ready_fd == UINT64_MAX ? 0 : ready_fd + 1;
 	if (code < 0 && (o->join != NULL) == (cli.n_args > 0)) {
-		fal_cli_err(PROG, "%s (see --help)",
-			    o->join != NULL ? "--join: takes no JOB" : "JOB is missing");
+		fal_cli_err(PROG, "%s",
+			    o->join != NULL ? "--join: takes no JOB"
+					    : "usage: " PROG " [OPTION...] JOB");
 		code = FAL_EXIT_USAGE;
 	} else if (code < 0 && o->join == NULL && (o->standby || o->key != NULL)) {
 		fal_cli_err(PROG, "--%s: only with --join",

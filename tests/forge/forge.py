@@ -228,6 +228,19 @@ def clock_of(change):
     return forge
 
 
+def seconds_of(t):
+    """Of a line that is not its worker's first, which tells of what was before, too."""
+    begun = set()
+
+    def later(o):
+        was = o["id"] in begun
+        begun.add(o["id"])
+        return was
+
+    o = any_of(t, "clock", later)
+    o["compute"] = more(1e4)(o["compute"])
+
+
 def unseen(t):
     """The checksum of a contribution, and of the sum."""
     o = any_of(t, "ledger", lambda o: o["contrib"])
@@ -398,7 +411,7 @@ TABLE = [
     ("out of a clock line", told("out", more()), TRACE),
     ("cloned of a clock line", told("cloned", more()), TRACE),
     ("lost of a clock line", told("lost", more()), TRACE),
-    ("seconds of a clock line", set_("clock", "compute", more(1e4)), TRACE),
+    ("seconds of a clock line", seconds_of, TRACE),
     # the job and its end
     ("the hash of the job", set_("job", "hash", digit), FOLDER),
     ("the seed of the job", set_("job", "seed", lambda v: str(int(v) + 1)), FOLDER),

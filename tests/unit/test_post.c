@@ -347,6 +347,7 @@ main(void)
 	const uint64_t is = seed != NULL ? strtoull(seed, NULL, 10) : 1;
 	print_message("# SEED=%llu\n", (unsigned long long)is);
 	rng = fal_rng_init(is, FAL_RNG_TEST, 0);
+	cmocka_set_message_output(CM_OUTPUT_TAP);
 	int failed = cmocka_run_group_tests(tests, NULL, NULL);
 	fal_post_free(&post);
 	fal_buf_free(&last);
