@@ -92,7 +92,9 @@ racked_finish(const struct racked *r, double now, const char *why)
 	if (params != NULL)
 		fal_leaf_model(params, r->params, is);
 	fal_hex(is, sizeof(is), hash);
-	const struct fal_coord_result result = { .sha256 = "00", .hash = hash, .journal = "" };
+	const struct fal_coord_result result = { .sha256 = "00",
+						 .hash = hash,
+						 .journal = "" };
 	fal_coord_finish(r->coord, now, &result, why);
 }
 

@@ -39,8 +39,8 @@ int sync_export(const struct sync_conf *conf, const char *path);
 int sync_drain(const struct sync_conf *conf, const char *worker);
 /* A verb without arguments whose answer says nothing but whether it was done. */
 int sync_order(const struct sync_conf *conf, enum fal_verb verb);
-/* The answer to which says first what it waits for, and comes within so many seconds; else
- * that is said, and the code is FAL_EXIT_TEMPFAIL. */
+/* The answer to which says first what it waits for, and comes within so many seconds;
+ * else that is said, and the code is FAL_EXIT_TEMPFAIL. */
 int sync_checkpoint(const struct sync_conf *conf, uint64_t seconds);
 
 /* Loads a key that may do what ops->role says, and runs the session; returns an exit

@@ -61,7 +61,8 @@ fal_coord_markable(const struct fal_coord *c)
 void
 fal_coord_mark(struct fal_coord *c)
 {
-	/* One that is on its way is what was asked for: two would take twice the memory. */
+	/* One that is on its way is what was asked for: two would take twice the memory.
+	 */
 	c->mark |= !is_marking(c);
 }
 

@@ -6,7 +6,21 @@
 
 #include <string.h>
 
-enum kind { U8, U16, U32, U64, NS, F32, F64, STR64, STR256, BYTES16, BYTES32, BYTES64, TAIL };
+enum kind {
+	U8,
+	U16,
+	U32,
+	U64,
+	NS,
+	F32,
+	F64,
+	STR64,
+	STR256,
+	BYTES16,
+	BYTES32,
+	BYTES64,
+	TAIL
+};
 
 struct field {
 	enum kind kind;

@@ -361,10 +361,10 @@ struct fal_msg {
 		} join;
 		struct {
 			uint32_t epoch;
-			uint32_t of;             /* shards of the job */
-			uint32_t first, count;   /* which of them these are, from 0 */
-			uint32_t tasks;          /* of a full clock */
-			uint32_t job_n, model_n; /* bytes of the texts that follow */
+			uint32_t of;                 /* shards of the job */
+			uint32_t first, count;       /* which of them these are, from 0 */
+			uint32_t tasks;              /* of a full clock */
+			uint32_t job_n, model_n;     /* bytes of the texts that follow */
 			uint8_t key[FAL_TICKET_KEY]; /* of tickets */
 		} place;
 		struct {

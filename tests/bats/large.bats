@@ -51,7 +51,7 @@ needs() {
 within() {
 	! sanitized || return 0
 	echo "# $1: $2 MiB, needs $(needs "$1")"
-	[ "$2" -le $(needs "$1") ]
+	[ "$2" -le "$(needs "$1")" ]
 }
 
 # judge CLOCKS: the job ends well, every sample is accounted for, every clock was one.

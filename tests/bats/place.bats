@@ -36,7 +36,7 @@ placements() {
 
 # rechained: the lines on stdin, chained anew.
 rechained() {
-	local h= line body
+	local h='' line body
 	while IFS= read -r line; do
 		body=${line%,'"h":'*}
 		h=$(printf %s "$h$body" | b2sum -l 256 | cut -c -32)

@@ -3,9 +3,9 @@
  * Who comes, when, and what he takes is drawn from a seed that is printed; FAL_TEST_SEED
  * gives it again. */
 #include "../../cmd/falcon-ps/account.h"
-#include "net/retry.h"
 #include "base/rng.h"
 #include "cli/cli.h"
+#include "net/retry.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -207,7 +207,8 @@ static void
 pauses(void **state)
 {
 	(void)state;
-	assert_in_range(pause_of(1, 20), FAL_RETRY_PAUSE_MAX_MS / 2, FAL_RETRY_PAUSE_MAX_MS);
+	assert_in_range(pause_of(1, 20), FAL_RETRY_PAUSE_MAX_MS / 2,
+			FAL_RETRY_PAUSE_MAX_MS);
 	assert_in_range(pause_of(UINT64_C(60000000000), 20), FAL_RETRY_PAUSE_MS / 2,
 			FAL_RETRY_PAUSE_MS);
 	/* Who was sent away for later keeps trying, and says so once. */
