@@ -261,7 +261,7 @@ main(int argc, char **argv)
 	} else if (code < 0 && t.predict != NULL) {
 		code = predict_run(&opt, cli.arg[0], t.predict, cli.arg[1]);
 	} else if (code < 0 && t.try) {
-		code = try_run(cli.arg[0], t.exec);
+		code = try_run(&opt, cli.arg[0], t.exec);
 	} else if (code < 0) {
 		code = t.eval != NULL ? eval_run(&opt, cli.arg[0], t.eval, t.json)
 				      : work(&t, cli.arg[0], &opt);

@@ -8,7 +8,7 @@
 #include "exec.h"
 #include "exec_job.h"
 #include "model/safetensors.h"
-#include "work.h"
+#include "need.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -98,8 +98,25 @@ make_samples(struct try *t, bool test)
 	return err == FAL_OK ? fal_samples_put_set(t->samples[test], &t->set[test]) : err;
 }
 
+/* What it has at its peak.  The data are there as they were read, and as samples. */
 static int
-make_setup(struct try *t, const char *file, struct fal_diag *diag)
+judge_need(const struct try *t, const struct work_opt *opt, struct fal_diag *diag)
+{
+	const struct fal_setup *s = &t->setup;
+	const uint64_t vector = s->model->params * sizeof(float);
+	struct work_opt alone = *opt;
+	struct fal_need need = { 0 };
+	alone.lanes_max = 1;
+	fal_need_add(&need, "program", opt->program);
+	fal_need_add(&need, "data", 2 * fal_setup_bytes(s));
+	/* Those of the job's file; in a place, with their gradient. */
+	fal_need_add(&need, "parameters and gradients", (2 + VECTORS + 2) * vector);
+	return need_judge(&alone, s->job.name, &need, diag);
+}
+
+static int
+make_setup(struct try *t, const struct work_opt *opt, const char *file,
+	   struct fal_diag *diag)
 {
 	const struct fal_setup_text job = { file, t->job_text.p, t->job_text.n };
 	const struct fal_setup_text model = { t->job.model, t->model_text.p,
@@ -110,6 +127,8 @@ make_setup(struct try *t, const char *file, struct fal_diag *diag)
 		return fal_diag_set(diag, err, "%s: training and test data: %s", file,
 				    fal_strerror(err));
 	err = fal_setup_make(s, &job, &model, diag);
+	if (err == FAL_OK)
+		err = judge_need(t, opt, diag);
 	if (err < 0)
 		return err;
 	if (make_samples(t, false) < 0 || make_samples(t, true) < 0)
@@ -129,7 +148,7 @@ make_setup(struct try *t, const char *file, struct fal_diag *diag)
 }
 
 static int
-load(struct try *t, const char *file, struct fal_diag *diag)
+load(struct try *t, const struct work_opt *opt, const char *file, struct fal_diag *diag)
 {
 	struct fal_buf init = { 0 };
 	int err = fal_cli_read(file, TEXT_MAX, &t->job_text, diag);
@@ -141,7 +160,7 @@ load(struct try *t, const char *file, struct fal_diag *diag)
 	if (err == FAL_OK)
 		err = load_model(t, file, &init, diag);
 	if (err == FAL_OK)
-		err = make_setup(t, file, diag);
+		err = make_setup(t, opt, file, diag);
 	if (err == FAL_OK && t->job.model == NULL)
 		err = fal_safetensors_get(t->setup.model, t->job.init, init.p, init.n,
 					  t->params, diag);
@@ -353,7 +372,7 @@ try_eval(struct try *t)
 }
 
 int
-try_run(const char *file, const char *command)
+try_run(const struct work_opt *opt, const char *file, const char *command)
 {
 	const struct exec_conf conf = { .command = command,
 					.worker = "try",
@@ -364,7 +383,7 @@ try_run(const char *file, const char *command)
 	struct try t = { 0 };
 	char params[32];
 	double ms;
-	int err = load(&t, file, &diag);
+	int err = load(&t, opt, file, &diag);
 	if (err < 0) {
 		fal_cli_err(PROG, "%s", diag.text);
 		unload(&t);
