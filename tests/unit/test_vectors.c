@@ -101,7 +101,7 @@ same(const struct vector *v, const char *key, const void *p, size_t n)
 {
 	static uint8_t want[MOST];
 	const size_t want_n = bytes(v, key, want);
-	if (n != want_n || memcmp(p, want, n) != 0)
+	if (n != want_n || (n > 0 && memcmp(p, want, n) != 0))
 		fail_msg("%s: another %s, %zu and %zu bytes", word(v, "name"), key, n,
 			 want_n);
 }
