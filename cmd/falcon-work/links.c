@@ -19,31 +19,6 @@ struct link {
 	bool open;
 };
 
-/* The coordinator is reached by a command: so is what listens at `at`, from its end. */
-static int
-by_command(const char *template, const struct fal_addr *at, struct fal_addr *out)
-{
-	struct fal_buf b = { 0 };
-	for (const char *p = template; *p != '\0'; p++) {
-		if (p[0] == '%' && p[1] == 'h')
-			fal_put_fmt(&b, "%s", at->what);
-		else if (p[0] == '%' && p[1] == 'p')
-			fal_put_fmt(&b, "%u", at->port);
-		else
-			fal_put_u8(&b, (uint8_t)*p);
-		if (p[0] == '%' && p[1] == '%')
-			fal_put_u8(&b, '%');
-		p += p[0] == '%' && (p[1] == 'h' || p[1] == 'p' || p[1] == '%');
-	}
-	fal_put_u8(&b, '\0');
-	int err = b.err < 0 ? b.err : b.n > sizeof(out->what) ? FAL_ELIMIT : FAL_OK;
-	*out = (struct fal_addr){ .kind = FAL_ADDR_EXEC };
-	if (err == FAL_OK)
-		memcpy(out->what, b.p, b.n);
-	fal_buf_free(&b);
-	return err;
-}
-
 static void
 free_link(struct link *l)
 {
@@ -60,8 +35,9 @@ fill(struct link *l, const struct fal_msg *m)
 	int err = fal_addr_parse(m->map.address, &at, NULL);
 	if (err == FAL_OK && at.kind == FAL_ADDR_EXEC)
 		err = FAL_EFORMAT; /* no command of the coordinator's is run */
+	/* Where the coordinator is reached by a command, so is what listens there. */
 	if (err == FAL_OK && to->kind == FAL_ADDR_EXEC && at.kind == FAL_ADDR_TCP)
-		err = by_command(to->what, &at, &l->addr);
+		fal_addr_through(to, &at, &l->addr);
 	else
 		l->addr = at;
 	l->key = fal_secret_alloc(sizeof(*l->key));

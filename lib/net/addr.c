@@ -30,6 +30,22 @@ check_command(const char *s, struct fal_diag *diag)
 	return FAL_OK;
 }
 
+/* A name or a number, as a word of a shell's command and no option of it: others say of
+ * themselves where they are. */
+static bool
+is_host(const char *p, size_t n, bool v6)
+{
+	for (size_t i = 0; i < n; i++) {
+		const char c = p[i];
+		const bool is = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') ||
+				(c >= 'A' && c <= 'Z') || c == '.' || c == '-' ||
+				c == '_' || (v6 && (c == ':' || c == '%'));
+		if (!is)
+			return false;
+	}
+	return n == 0 || p[0] != '-';
+}
+
 static int
 parse_tcp(const char *s, struct fal_addr *a, struct fal_diag *diag)
 {
@@ -50,11 +66,10 @@ parse_tcp(const char *s, struct fal_addr *a, struct fal_diag *diag)
 		return fal_diag_set(diag, FAL_EFORMAT,
 				    "an IPv6 address stands in brackets: [V6]:PORT");
 	}
-	for (size_t i = 0; i < n; i++)
-		if ((unsigned char)host[i] <= ' ' || strchr("[]/", host[i]) != NULL)
-			return fal_diag_set(diag, FAL_EFORMAT, "not a host");
+	if (!is_host(host, n, s[0] == '['))
+		return fal_diag_set(diag, FAL_EFORMAT, "not a host");
 	a->port = (uint16_t)port;
-	return set_what(a, host, n, 256, diag);
+	return set_what(a, host, n, FAL_ADDR_HOST_MAX, diag);
 }
 
 int
@@ -95,18 +110,28 @@ fal_addr_format(const struct fal_addr *a, char out[static FAL_ADDR_MAX + 16])
 		snprintf(out, cap, "%s:%u", a->what, a->port);
 }
 
+void
+fal_addr_through(const struct fal_addr *command, const struct fal_addr *to,
+		 struct fal_addr *out)
+{
+	*out = *command;
+	out->port = to->port;
+	snprintf(out->host, sizeof(out->host), "%.*s", FAL_ADDR_HOST_MAX - 1, to->what);
+}
+
 int
 fal_addr_command(const struct fal_addr *a, struct fal_buf *out)
 {
+	const bool own = a->host[0] == '\0';
 	for (const char *s = a->what; *s != '\0'; s++) {
 		if (*s != '%')
 			fal_put_u8(out, (uint8_t)*s);
 		else if (*++s == 'h')
-			fal_put_bytes(out, FAL_ADDR_DEFAULT_HOST,
-				      strlen(FAL_ADDR_DEFAULT_HOST));
+			fal_put_fmt(out, "%s", own ? FAL_ADDR_DEFAULT_HOST : a->host);
+		else if (*s == 'p' && own)
+			fal_put_fmt(out, "%s", FAL_ADDR_DEFAULT_PORT);
 		else if (*s == 'p')
-			fal_put_bytes(out, FAL_ADDR_DEFAULT_PORT,
-				      strlen(FAL_ADDR_DEFAULT_PORT));
+			fal_put_fmt(out, "%u", a->port);
 		else
 			fal_put_u8(out, '%');
 	}

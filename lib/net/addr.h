@@ -17,6 +17,7 @@
 
 #define FAL_ADDR_MAX 1024                 /* bytes of an address with its NUL */
 #define FAL_ADDR_UNIX_MAX 108             /* bytes of a Unix socket's path with its NUL */
+#define FAL_ADDR_HOST_MAX 256             /* bytes of a host with its NUL */
 #define FAL_ADDR_DEFAULT_HOST "127.0.0.1" /* where a coordinator listens by itself */
 #define FAL_ADDR_DEFAULT_PORT "7000"
 
@@ -26,17 +27,26 @@ struct fal_addr {
 	enum fal_addr_kind kind;
 	uint16_t port;           /* of FAL_ADDR_TCP; 0: any, for listening only */
 	char what[FAL_ADDR_MAX]; /* host without brackets, path or command */
+	/* Of a command: what %h is, and `port` %p; "": what they are by default. */
+	char host[FAL_ADDR_HOST_MAX];
 };
 
-/* Reads an address.  FAL_EFORMAT, FAL_ELIMIT; `diag` (may be NULL) says what is wrong. */
+/* Reads an address; a host is of letters, digits, '.', '-' and '_', in brackets of ':'
+ * and
+ * '%' too, and begins with no '-'.  FAL_EFORMAT, FAL_ELIMIT; `diag` (may be NULL) says
+ * what is wrong. */
 int fal_addr_parse(const char *s, struct fal_addr *out, struct fal_diag *diag);
 
 /* The address as text, such that fal_addr_parse reads it again. */
 void fal_addr_format(const struct fal_addr *a, char out[static FAL_ADDR_MAX + 16]);
 
+/* Reaches the TCP address `to` by the same command. */
+void fal_addr_through(const struct fal_addr *command, const struct fal_addr *to,
+		      struct fal_addr *out);
+
 /* Appends the command of an exec address with a NUL: %h and %p become the host and port
- * at which a coordinator listens by default, as seen from the far end, %% a percent
- * sign.  FAL_ENOMEM. */
+ * that it is to reach, or at which a coordinator listens by default, as seen from the far
+ * end, %% a percent sign.  FAL_ENOMEM. */
 int fal_addr_command(const struct fal_addr *a, struct fal_buf *out);
 
 #endif

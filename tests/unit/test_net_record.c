@@ -51,6 +51,16 @@ addresses(void **state)
 			fail_msg("'%s': %d", bad[i], err);
 		assert_non_null(strstr(d.text, bad[i]));
 	}
+	/* What others say of themselves may come to stand in a command. */
+	static const char odd[] = "!\"#$&'()*+,;<=>?@\\^`{|}~%\x01\x7f\x80\xff";
+	for (const char *c = odd; *c != '\0'; c++) {
+		const char host[] = { 'a', *c, 'b', ':', '1', '\0' };
+		struct fal_addr a;
+		if (fal_addr_parse(host, &a, NULL) != FAL_EFORMAT)
+			fail_msg("'%s' is an address", host);
+	}
+	struct fal_addr option;
+	assert_int_equal(fal_addr_parse("-e:1", &option, NULL), FAL_EFORMAT);
 	char deep[200] = "unix:";
 	memset(deep + 5, 'x', 150);
 	struct fal_addr a;
@@ -59,6 +69,12 @@ addresses(void **state)
 	assert_int_equal(fal_addr_parse("exec:nc %h %p 100%%", &a, NULL), 0);
 	assert_int_equal(fal_addr_command(&a, &b), 0);
 	assert_string_equal((char *)b.p, "nc 127.0.0.1 7000 100%");
+	fal_buf_clear(&b);
+	struct fal_addr far, through;
+	assert_int_equal(fal_addr_parse("[fe80::1%eth0]:7", &far, NULL), 0);
+	fal_addr_through(&a, &far, &through);
+	assert_int_equal(fal_addr_command(&through, &b), 0);
+	assert_string_equal((char *)b.p, "nc fe80::1%eth0 7 100%");
 	fal_buf_free(&b);
 }
 
