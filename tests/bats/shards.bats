@@ -44,7 +44,7 @@ shards() {
 	for n in 1 2 3; do
 		local here=$((RANDOM % 3 + 1)) all
 		again
-		serve --min-shards $n --shards $here
+		serve --min-shards $n --shards $here --min-workers 3
 		all=$here
 		for i in $(seq $n); do
 			local own=$((RANDOM % 3 + 1))
@@ -53,7 +53,11 @@ shards() {
 		done
 		work "b$n" --lanes 1
 		work "c$n" --lanes 2
+		# By a command, whose %h and %p are the shards', too.
+		ready="exec:p=%p; [ \$p != 7000 ] || p=${ready##*:}; exec socat - TCP:%h:\$p" \
+			work "d$n" --lanes 1
 		judge
+		has "$(jq -r 'select(.ev == "join").worker' "$state/trace.jsonl")" "d$n"
 		same "shards of $n processes, and $here here" "$(shards)" "[$all]"
 		for i in $(seq $n); do
 			has "$(<"shard$n$i.err")" "done: the job is done"
