@@ -144,15 +144,14 @@ which(const struct ps_member *m, char out[static 40])
 static int
 give(struct ps_server *s, struct ps_member *m, uint32_t first, uint32_t count)
 {
-	m->gift.image = fal_calloc(count, sizeof(*m->gift.image));
-	if (m->gift.image == NULL)
-		return FAL_ENOMEM;
 	m->first = first;
 	m->count = count;
-	m->gift.n = count;
-	for (uint32_t i = 0; i < count; i++)
-		if (fal_rack_give(s->rack, first + i, &m->gift.image[i]) < 0)
+	for (uint32_t i = 0; i < count; i++) {
+		struct ps_parcel p = { .what = FAL_FETCH_MARKED, .shard = i };
+		if (fal_rack_give(s->rack, first + i, &p.image) < 0 ||
+		    ps_parcels_add(&m->gift, &p) < 0)
 			return FAL_ENOMEM;
+	}
 	s->fleet.members++;
 	s->fleet.unplaced++;
 	char own[40];
@@ -332,9 +331,7 @@ on_join(struct ps_server *s, struct ps_session *session, const struct fal_msg *m
 static void
 free_member(struct ps_member *m)
 {
-	for (uint32_t i = 0; i < m->gift.n; i++)
-		fal_image_free(&m->gift.image[i]);
-	free(m->gift.image);
+	ps_parcels_free(&m->gift);
 	fal_post_free(&m->post);
 	fal_image_free(&m->coming.image);
 	free(m);
@@ -500,33 +497,9 @@ void
 ps_fleet_more(struct ps_session *session)
 {
 	struct ps_member *m = session->member;
-	if (m == NULL || m->gift.at == m->gift.n)
-		return;
-	struct ps_server *s = session->server;
-	struct ps_gift *g = &m->gift;
-	struct fal_buf out = { 0 };
-	while (g->at < g->n && fal_chan_room(session->chan)) {
-		struct fal_image *image = &g->image[g->at];
-		fal_buf_clear(&out);
-		if (!g->begun) {
-			(void)fal_post_image(s->opt->incarnation, FAL_FETCH_MARKED, g->at,
-					     image, &out);
-			g->begun = true;
-			g->to = (struct fal_post_at){ 0 };
-		} else if (!fal_post_bytes(s->opt->incarnation, g->at, image, &g->to,
-					   &out)) {
-			fal_image_free(image);
-			g->at++;
-			g->begun = false;
-			continue;
-		}
-		if (out.err < 0 ||
-		    fal_chan_send(session->chan, &out, FAL_SEND_BULK) < 0) {
-			fal_chan_close(session->chan);
-			break;
-		}
-	}
-	fal_buf_free(&out);
+	if (m != NULL)
+		ps_parcels_leave(&m->gift, session->server->opt->incarnation,
+				 session->chan, NULL, NULL);
 }
 
 /* An image is whole. */

@@ -5,6 +5,7 @@
 #define FALCON_PS_FLEET_H
 
 #include "coord/coord.h"
+#include "parcels.h"
 #include "shard/post.h"
 #include "shard/rack.h"
 
@@ -20,15 +21,10 @@ struct ps_member {
 	uint32_t shards; /* that it is good for */
 	char address[FAL_MSG_WHY];
 	uint8_t public[32];
-	uint32_t first, count; /* its shards; 0: no block is its */
-	bool placed;           /* it has them */
-	struct ps_gift {       /* what it is to be, and has not got yet */
-		struct fal_image *image;
-		uint32_t n, at;
-		bool begun;
-		struct fal_post_at to;
-	} gift;
-	struct fal_post post; /* a SAY that is on its way */
+	uint32_t first, count;  /* its shards; 0: no block is its */
+	bool placed;            /* it has them */
+	struct ps_parcels gift; /* what it is to be, and has not got yet */
+	struct fal_post post;   /* a SAY that is on its way */
 	char odd[FAL_MSG_WHY];
 	struct ps_coming { /* an image that is on its way */
 		bool any;

@@ -236,7 +236,7 @@ ps_run_join(const struct ps_run *run)
 	fal_keyring_free(j->keys);
 	fal_secret_free(j->secret);
 	free(j->guest);
-	free(j->parcel);
+	ps_parcels_free(&j->parcels);
 	free(j);
 	return code;
 }

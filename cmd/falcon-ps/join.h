@@ -11,6 +11,7 @@
 #include "model/model.h"
 #include "net/listen.h"
 #include "net/retry.h"
+#include "parcels.h"
 #include "run.h"
 #include "shard/post.h"
 #include "wants.h"
@@ -24,15 +25,6 @@ struct guest {
 	uint8_t *psk; /* in locked memory */
 	bool attached;
 	struct ps_reader reader; /* its channel, once it has come */
-};
-
-/* An image that is to be sent. */
-struct parcel {
-	enum fal_fetch what;
-	uint32_t shard; /* of this process */
-	struct fal_image image;
-	bool begun;
-	struct fal_post_at at;
 };
 
 struct join {
@@ -67,8 +59,7 @@ struct join {
 	struct ps_wants wants;
 	struct guest **guest; /* by id */
 	size_t guests, guest_cap;
-	struct parcel *parcel; /* in order */
-	size_t parcels, parcel_cap;
+	struct ps_parcels parcels;
 };
 
 /* join.c */

@@ -25,10 +25,8 @@ place_forget(struct join *j)
 		fal_buf_free(&j->text[i]);
 	fal_image_free(&j->coming);
 	fal_post_free(&j->post);
-	for (size_t i = 0; i < j->parcels; i++)
-		fal_image_free(&j->parcel[i].image);
+	ps_parcels_clear(&j->parcels);
 	fal_secret_wipe(&j->tickets, sizeof(j->tickets));
-	j->parcels = 0;
 	j->of = j->became = 0;
 	j->comes = false;
 }
@@ -256,56 +254,35 @@ static int
 on_fetch(struct join *j, const struct fal_msg *m)
 {
 	for (uint32_t i = 0; i < j->count; i++) {
-		struct parcel p = { .what = (enum fal_fetch)m->fetch.what,
-				    .shard = i,
-				    .image.is.version = m->fetch.version };
-		if (FAL_GROW(j->parcel, j->parcel_cap, j->parcels + 1) < 0)
-			return FAL_ENOMEM;
+		struct ps_parcel p = { .what = (enum fal_fetch)m->fetch.what,
+				       .shard = i,
+				       .image.is.version = m->fetch.version };
 		if (p.what == FAL_FETCH_PARAMS &&
 		    params_of(j, j->first + i, m->fetch.version, &p.image) < 0)
 			return FAL_ENOMEM;
 		if (p.what == FAL_FETCH_MARKED)
 			(void)fal_shard_marked(fal_rack_at(j->rack, j->first + i),
 					       m->fetch.version, &p.image);
-		j->parcel[j->parcels++] = p;
+		if (ps_parcels_add(&j->parcels, &p) < 0)
+			return FAL_ENOMEM;
 	}
 	place_more(j);
 	return FAL_OK;
 }
 
-/* One has left. */
+/* The memory of a mark is for the next one. */
 static void
-parcel_left(struct join *j)
+on_left(void *arg, struct ps_parcel *p)
 {
-	struct parcel *p = &j->parcel[0];
+	const struct join *j = arg;
 	if (p->what == FAL_FETCH_MARKED && p->image.arrays > 0)
 		fal_shard_spare(fal_rack_at(j->rack, j->first + p->shard), &p->image);
-	fal_image_free(&p->image);
-	memmove(p, p + 1, --j->parcels * sizeof(*p));
 }
 
 void
 place_more(struct join *j)
 {
-	struct fal_buf out = { 0 };
-	while (j->parcels > 0 && fal_chan_room(j->chan)) {
-		struct parcel *p = &j->parcel[0];
-		fal_buf_clear(&out);
-		if (!p->begun) {
-			(void)fal_post_image(j->incarnation, p->what, p->shard, &p->image,
-					     &out);
-			p->begun = true;
-		} else if (!fal_post_bytes(j->incarnation, p->shard, &p->image, &p->at,
-					   &out)) {
-			parcel_left(j);
-			continue;
-		}
-		if (out.err < 0 || fal_chan_send(j->chan, &out, FAL_SEND_BULK) < 0) {
-			fal_chan_close(j->chan);
-			break;
-		}
-	}
-	fal_buf_free(&out);
+	ps_parcels_leave(&j->parcels, j->incarnation, j->chan, on_left, j);
 }
 
 int
