@@ -1,11 +1,10 @@
-/* Placing blocks on processes, and the streams to these. */
-#include "fleet.h"
+/* Orders to processes of shards, placing blocks on them, and who comes and goes. */
+#include "fleet_priv.h"
 
 #include "base/mem.h"
 #include "base/text.h"
 #include "cli/cli.h"
 #include "sec/secret.h"
-#include "server.h"
 #include "wire/bfp.h"
 
 #include <stdlib.h>
@@ -22,8 +21,9 @@ on_piece(void *arg, const struct fal_buf *msg)
 	return fal_chan_send(m->session->chan, msg, FAL_SEND_CONTROL);
 }
 
-static void
-say_to(struct ps_server *s, struct ps_member *m, struct fal_msg *msg, enum fal_send how)
+void
+fleet_say(struct ps_server *s, struct ps_member *m, struct fal_msg *msg,
+	  enum fal_send how)
 {
 	struct fal_buf out = { 0 };
 	msg->incarnation = s->opt->incarnation;
@@ -37,12 +37,12 @@ say_to(struct ps_server *s, struct ps_member *m, struct fal_msg *msg, enum fal_s
 	fal_buf_free(&out);
 }
 
-static void
-say_to_all(struct ps_server *s, struct fal_msg *msg)
+void
+fleet_say_all(struct ps_server *s, struct fal_msg *msg)
 {
 	for (size_t i = 0; i < s->fleet.n; i++)
 		if (s->fleet.v[i]->count > 0)
-			say_to(s, s->fleet.v[i], msg, FAL_SEND_CONTROL);
+			fleet_say(s, s->fleet.v[i], msg, FAL_SEND_CONTROL);
 }
 
 /* ---- of fal_coord_shards ----------------------------------------------------------- */
@@ -88,6 +88,30 @@ next(void *arg, uint32_t *shard, struct fal_shard_say *out)
 
 const struct fal_coord_shards ps_fleet_ops = { NULL, order, push, next };
 
+void
+ps_fleet_publish(struct ps_server *s, uint32_t peer, const struct fal_coord_model *model)
+{
+	struct fal_buf named = { 0 };
+	struct fal_msg m = { .type = FAL_MSG_PUBLISH,
+			     .publish = { .session = peer,
+					  .order = model->order,
+					  .version = model->version,
+					  .newest = model->newest,
+					  .oldest = model->oldest,
+					  .from = model->from,
+					  .keep = model->keep } };
+	if (s->fleet.members == 0)
+		return;
+	for (uint32_t i = 0; i < model->names; i++)
+		fal_put_u64(&named, model->named[i]);
+	m.publish.named = (struct fal_tail){ named.p, named.n };
+	if (named.err < 0)
+		ps_fail(s, named.err, "publishing");
+	else
+		fleet_say_all(s, &m);
+	fal_buf_free(&named);
+}
+
 /* ---- placing ----------------------------------------------------------------------- */
 
 /* Processes that may have blocks: those that came for that, and as many of those on
@@ -108,6 +132,15 @@ ps_fleet_waits(const struct ps_server *s)
 	return !f->cut && ready(f, false) + ready(f, true) < f->wanted;
 }
 
+void
+ps_fleet_more(struct ps_session *session)
+{
+	struct ps_member *m = session->member;
+	if (m != NULL)
+		ps_parcels_leave(&m->gift, session->server->opt->incarnation,
+				 session->chan, NULL, NULL);
+}
+
 /* What the process is told of the job; its images go when there is room. */
 static void
 tell_place(struct ps_server *s, struct ps_member *m)
@@ -122,7 +155,7 @@ tell_place(struct ps_server *s, struct ps_member *m)
 					  .job_n = (uint32_t)j->job_text.n,
 					  .model_n = (uint32_t)j->model_text.n } };
 	memcpy(msg.place.key, s->tickets.key, sizeof(msg.place.key));
-	say_to(s, m, &msg, FAL_SEND_CONTROL);
+	fleet_say(s, m, &msg, FAL_SEND_CONTROL);
 	fal_secret_wipe(&msg, sizeof(msg));
 	ps_send_text(m->session, FAL_TEXT_JOB, &j->job_text);
 	ps_send_text(m->session, FAL_TEXT_MODEL, &j->model_text);
@@ -282,9 +315,9 @@ find_host(char out[static FAL_MSG_WHY], const char *says, const char *source)
 
 /* ---- who comes and goes ------------------------------------------------------------ */
 
-static int
-on_join(struct ps_server *s, struct ps_session *session, const struct fal_msg *m,
-	struct fal_diag *why)
+int
+fleet_join(struct ps_server *s, struct ps_session *session, const struct fal_msg *m,
+	   struct fal_diag *why)
 {
 	struct ps_fleet *f = &s->fleet;
 	struct fal_addr at;
@@ -345,7 +378,7 @@ ps_fleet_gone(struct ps_server *s, struct ps_session *session, const char *why)
 	if (session->seated) {
 		struct fal_msg msg = { .type = FAL_MSG_DISMISS,
 				       .dismiss.session = session->id };
-		say_to_all(s, &msg);
+		fleet_say_all(s, &msg);
 	}
 	fal_secret_free(session->seats);
 	session->seats = NULL;
@@ -385,266 +418,7 @@ ps_fleet_end(struct ps_server *s, enum fal_msg_type type, const char *why)
 	struct fal_msg m = { .type = (uint16_t)type };
 	fal_text_plain(m.done.why, sizeof(m.done.why), why);
 	for (size_t i = 0; i < s->fleet.n; i++) {
-		say_to(s, s->fleet.v[i], &m, FAL_SEND_CONTROL);
+		fleet_say(s, s->fleet.v[i], &m, FAL_SEND_CONTROL);
 		fal_chan_close(s->fleet.v[i]->session->chan);
 	}
-}
-
-/* ---- workers ----------------------------------------------------------------------- */
-
-static uint8_t *
-seat(const struct ps_session *session, uint32_t i)
-{
-	return session->seats + (size_t)i * 32;
-}
-
-/* All processes know the worker: now it learns where they are, before the texts. */
-static void
-tell_map(struct ps_server *s, struct ps_session *session)
-{
-	uint32_t at = 0;
-	for (size_t i = 0; i < s->fleet.n && session->seats != NULL; i++) {
-		const struct ps_member *is = s->fleet.v[i];
-		struct fal_msg m = { .type = FAL_MSG_MAP,
-				     .incarnation = s->opt->incarnation,
-				     .map = { .epoch = s->tickets.epoch,
-					      .first = is->first + 1,
-					      .count = is->count } };
-		struct fal_buf out = { 0 };
-		if (is->count == 0)
-			continue;
-		memcpy(m.map.address, is->address, sizeof(m.map.address));
-		memcpy(m.map.public, is->public, sizeof(m.map.public));
-		memcpy(m.map.psk, seat(session, at++), sizeof(m.map.psk));
-		snprintf(m.map.name, sizeof(m.map.name), "session%u", session->id);
-		if (fal_msg_put(&out, &m) < 0 ||
-		    fal_chan_send(session->chan, &out, FAL_SEND_CONTROL) < 0)
-			fal_chan_close(session->chan);
-		fal_secret_wipe(&m, sizeof(m));
-		fal_secret_wipe(out.p, out.n);
-		fal_buf_free(&out);
-	}
-	fal_secret_free(session->seats);
-	session->seats = NULL;
-	session->texts_due = true;
-	ps_more(s, session);
-}
-
-void
-ps_fleet_admit(struct ps_server *s, struct ps_session *session)
-{
-	const struct ps_fleet *f = &s->fleet;
-	uint32_t at = 0;
-	if (f->members > 0) {
-		session->seats = fal_secret_alloc((size_t)f->members * 32);
-		if (session->seats == NULL) {
-			ps_fail(s, FAL_ENOMEM, "sessions");
-			return;
-		}
-		fal_random_bytes(session->seats, (size_t)f->members * 32);
-	}
-	session->unseated = f->members;
-	session->seated = f->members > 0;
-	for (size_t i = 0; i < f->n && f->members > 0; i++) {
-		struct fal_msg m = { .type = FAL_MSG_ADMIT,
-				     .admit.session = session->id };
-		if (f->v[i]->count == 0)
-			continue;
-		memcpy(m.admit.psk, seat(session, at++), sizeof(m.admit.psk));
-		say_to(s, f->v[i], &m, FAL_SEND_CONTROL);
-		fal_secret_wipe(&m, sizeof(m));
-	}
-	if (f->members == 0)
-		tell_map(s, session);
-}
-
-static int
-on_admitted(struct ps_server *s, const struct fal_msg *m)
-{
-	struct ps_session *session = ps_session_find(&s->sessions, m->admitted.session);
-	if (session != NULL && session->unseated > 0 && --session->unseated == 0)
-		tell_map(s, session);
-	return FAL_OK;
-}
-
-void
-ps_fleet_publish(struct ps_server *s, uint32_t peer, const struct fal_coord_model *model)
-{
-	struct fal_buf named = { 0 };
-	struct fal_msg m = { .type = FAL_MSG_PUBLISH,
-			     .publish = { .session = peer,
-					  .order = model->order,
-					  .version = model->version,
-					  .newest = model->newest,
-					  .oldest = model->oldest,
-					  .from = model->from,
-					  .keep = model->keep } };
-	if (s->fleet.members == 0)
-		return;
-	for (uint32_t i = 0; i < model->names; i++)
-		fal_put_u64(&named, model->named[i]);
-	m.publish.named = (struct fal_tail){ named.p, named.n };
-	if (named.err < 0)
-		ps_fail(s, named.err, "publishing");
-	else
-		say_to_all(s, &m);
-	fal_buf_free(&named);
-}
-
-/* ---- images ------------------------------------------------------------------------ */
-
-void
-ps_fleet_more(struct ps_session *session)
-{
-	struct ps_member *m = session->member;
-	if (m != NULL)
-		ps_parcels_leave(&m->gift, session->server->opt->incarnation,
-				 session->chan, NULL, NULL);
-}
-
-/* An image is whole. */
-static int
-on_whole(struct ps_server *s, struct ps_member *m)
-{
-	struct ps_coming *c = &m->coming;
-	int err = FAL_OK;
-	c->any = false;
-	if (c->what == FAL_FETCH_PARAMS)
-		err = fal_rack_fill(s->rack, m->first + c->shard, &c->image);
-	else
-		ps_keep_image(s, m->first + c->shard, &c->image);
-	fal_image_free(&c->image);
-	return err;
-}
-
-static int
-on_image(struct ps_server *s, struct ps_member *m, const struct fal_msg *msg)
-{
-	struct ps_coming *c = &m->coming;
-	if (c->any || msg->image.shard >= m->count ||
-	    (msg->image.what != FAL_FETCH_MARKED && msg->image.what != FAL_FETCH_PARAMS))
-		return FAL_EFORMAT;
-	uint32_t first, blocks;
-	fal_rack_range(s->rack, m->first + msg->image.shard, &first, &blocks);
-	const uint64_t most = fal_post_image_most(blocks, FAL_SLACK_MAX);
-	*c = (struct ps_coming){ .what = msg->image.what, .shard = msg->image.shard };
-	int err = fal_post_image_get(msg, most, &c->image);
-	c->any = err == FAL_OK;
-	return err == FAL_OK && c->image.arrays == 0 ? on_whole(s, m) : err;
-}
-
-static int
-on_bytes(struct ps_server *s, struct ps_member *m, const struct fal_msg *msg)
-{
-	struct ps_coming *c = &m->coming;
-	if (!c->any || msg->bytes.shard != c->shard)
-		return FAL_EFORMAT;
-	int got = fal_post_bytes_get(&msg->bytes.bytes, &c->image, &c->at);
-	return got == 1 ? on_whole(s, m) : got;
-}
-
-const float *
-ps_fleet_params(struct ps_server *s, uint64_t version, bool *coming)
-{
-	struct fal_msg m = { .type = FAL_MSG_FETCH,
-			     .fetch = { .what = FAL_FETCH_PARAMS, .version = version } };
-	const float *params = fal_rack_params(s->rack, version);
-	*coming = false;
-	if (params != NULL || s->fleet.members == 0)
-		return params;
-	*coming = true;
-	if (fal_rack_gathers(s->rack)) /* this one, or another one first */
-		return NULL;
-	*coming = fal_rack_gather(s->rack, version);
-	if (*coming)
-		say_to_all(s, &m);
-	return NULL;
-}
-
-void
-ps_fleet_fetch_marked(struct ps_server *s, uint64_t version)
-{
-	struct fal_msg m = { .type = FAL_MSG_FETCH,
-			     .fetch = { .what = FAL_FETCH_MARKED, .version = version } };
-	say_to_all(s, &m);
-}
-
-/* ---- what they say ----------------------------------------------------------------- */
-
-static int
-on_say(struct ps_server *s, struct ps_member *m, const struct fal_msg *msg)
-{
-	struct ps_fleet *f = &s->fleet;
-	struct fal_msg whole = *msg;
-	uint32_t first, blocks;
-	int err = msg->say.shard < m->count && s->coord != NULL ? FAL_OK : FAL_ESTATE;
-	if (err < 0 || s->saved || s->broken < 0) /* nobody listens any more */
-		return err;
-	struct ps_heard h = { .shard = m->first + msg->say.shard };
-	fal_rack_range(s->rack, h.shard, &first, &blocks);
-	err = fal_post_add(&m->post, &whole,
-			   fal_post_say_most(blocks, fal_files_tasks(s->opt->job)));
-	if (err <= 0)
-		return err;
-	err = fal_post_say_get(&whole, first, blocks, m->odd, &h.say);
-	if (err == FAL_OK && FAL_GROW(f->heard, f->heard_cap, f->heards + 1) < 0) {
-		fal_post_say_free(&h.say);
-		err = FAL_ENOMEM;
-	}
-	if (err < 0)
-		return err;
-	f->heard[f->heards++] = h;
-	ps_fail(s, fal_coord_heard(s->coord, ps_now()), "scheduler");
-	return FAL_OK;
-}
-
-static int
-on_placed(struct ps_server *s, struct ps_member *m)
-{
-	if (m->count == 0 || m->placed)
-		return FAL_ESTATE;
-	m->placed = true;
-	if (--s->fleet.unplaced > 0)
-		return FAL_OK;
-	int err = ps_begin(s);
-	if (err < 0)
-		ps_abandon(s, err);
-	return FAL_OK;
-}
-
-static int
-member_msg(struct ps_server *s, struct ps_member *m, const struct fal_msg *msg)
-{
-	switch (msg->type) {
-	case FAL_MSG_PLACED:
-		return on_placed(s, m);
-	case FAL_MSG_ADMITTED:
-		return on_admitted(s, msg);
-	case FAL_MSG_SAY:
-		return on_say(s, m, msg);
-	case FAL_MSG_IMAGE:
-		return on_image(s, m, msg);
-	default: /* BYTES */
-		return on_bytes(s, m, msg);
-	}
-}
-
-int
-ps_fleet_msg(struct ps_server *s, struct ps_session *session, const struct fal_msg *m,
-	     struct fal_diag *why)
-{
-	struct ps_member *is = session->member;
-	if (m->type == FAL_MSG_JOIN)
-		return on_join(s, session, m, why);
-	if (is == NULL || (m->type != FAL_MSG_PLACED && !is->placed))
-		return fal_diag_set(why, FAL_ESTATE, "%s before %s",
-				    fal_msg_name(m->type),
-				    is == NULL ? "JOIN" : "PLACED");
-	if (m->incarnation != s->opt->incarnation)
-		return fal_diag_set(why, FAL_ESTATE, "%s of incarnation %u",
-				    fal_msg_name(m->type), m->incarnation);
-	int err = member_msg(s, is, m);
-	return err < 0 ? fal_diag_set(why, err, "%s: %s", fal_msg_name(m->type),
-				      fal_strerror(err))
-		       : FAL_OK;
 }

@@ -20,7 +20,7 @@ struct ps_member {
 	bool standby;
 	uint32_t shards; /* that it is good for */
 	char address[FAL_MSG_WHY];
-	uint8_t public[32];
+	uint8_t public[FAL_KEY_BYTES];
 	uint32_t first, count;  /* its shards; 0: no block is its */
 	bool placed;            /* it has them */
 	struct ps_parcels gift; /* what it is to be, and has not got yet */

@@ -27,7 +27,7 @@ struct ps_session {
 	struct ps_member *member; /* it is that of a process of shards; NULL: it is not */
 	uint8_t *seats;    /* keys to such processes, until it has got them; NULL: none */
 	bool seated;       /* such processes were told of it */
-	uint32_t unseated; /* such that do not know it yet */
+	uint64_t unseated; /* as bits, by their first shard: that do not know it yet */
 	struct fal_buf hello; /* that came too soon */
 	char refused[256];    /* why the coordinator ended it; "": said, or it did not */
 	struct ps_ask {
