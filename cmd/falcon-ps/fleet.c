@@ -215,7 +215,6 @@ make_rack(struct ps_server *s, uint32_t shards)
 	struct fal_rack_conf rack =
 		fal_files_rack_conf(j, shards < FAL_SHARDS_MAX ? shards : FAL_SHARDS_MAX);
 	rack.tickets = s->tickets;
-	rack.each.checksums = j->job.audit == FAL_JOB_AUDIT_SUMS;
 	s->rack = fal_files_rack(j, &rack);
 	fal_secret_wipe(&rack.tickets, sizeof(rack.tickets));
 	if (s->rack == NULL)

@@ -6,8 +6,6 @@
 #include "publish.h"
 #include "sched/traits.h"
 
-#include <inttypes.h>
-
 /* A vector of parameters. */
 static uint64_t
 vector(const struct fal_files *j)
@@ -55,12 +53,11 @@ void
 ps_need(const struct ps_need_of *of, struct fal_need *out)
 {
 	const struct fal_files *j = of->job;
-	struct fal_rack_conf rack = fal_files_rack_conf(j, of->shards);
+	const struct fal_rack_conf rack = fal_files_rack_conf(j, of->shards);
 	const struct fal_store_most at_most = most(of->rule, of->workers);
 	const uint64_t data = fal_files_data(j);
 	/* Of the best model two files may wait, the one for the other. */
 	const uint64_t best = j->job.state_best == FAL_JOB_BEST_YES ? 2 : 0;
-	rack.each.checksums = j->job.audit == FAL_JOB_AUDIT_SUMS;
 	/* Of which none is there when the result is written. */
 	const uint64_t sealed = published(of), result = ps_need_export(j);
 	*out = (struct fal_need){ 0 };
@@ -92,12 +89,7 @@ ps_afford(const struct ps_need_of *of, uint64_t more, uint64_t most, struct fal_
 {
 	struct fal_need need;
 	ps_need(of, &need);
-	more += fal_need_sum(&need);
-	if (most == 0 || more <= most)
-		return FAL_OK;
-	return fal_diag_set(why, FAL_ELIMIT,
-			    "needs %" PRIu64 " bytes, --max-memory allows %" PRIu64, more,
-			    most);
+	return fal_need_allowed(more + fal_need_sum(&need), most, why);
 }
 
 uint64_t

@@ -1,7 +1,10 @@
 /* What a process of shards is given, and what it makes of it. */
+#include "place/place.h"
 #include "base/mem.h"
 #include "join.h"
 #include "need.h"
+#include "run/files.h"
+#include "run/setup.h"
 #include "sec/secret.h"
 #include "wire/bfp.h"
 
@@ -58,51 +61,42 @@ on_place(struct join *j, const struct fal_msg *m)
 static int
 afford(const struct join *j, const struct fal_rack_conf *conf)
 {
-	const uint64_t blocks = fal_blocks(conf->each.n),
-		       from = blocks * j->first / j->of,
-		       to = blocks * (j->first + j->count) / j->of,
-		       most = j->run->opt.max_memory;
-	const uint64_t n = (to - from) * FAL_BLOCK;
+	const uint32_t blocks = fal_blocks(conf->each.n);
+	const size_t n = (size_t)(fal_place_first(blocks, j->of, j->first + j->count) -
+				  fal_place_first(blocks, j->of, j->first)) *
+			 FAL_BLOCK;
 	struct fal_rack_conf part = { .shards = 1, .each = conf->each };
-	part.each.n = n < conf->each.n ? (size_t)n : conf->each.n;
+	struct fal_diag why;
+	part.each.n = n < conf->each.n ? n : conf->each.n;
 	const uint64_t need = ps_need_part(j->run->program, &part, &j->job.rule);
 	fal_cli_err(PROG, "%s: shards %u to %u of %u need %" PRIu64 " MiB", j->job.name,
 		    j->first + 1, j->first + j->count, j->of, fal_need_mib(need));
-	if (most == 0 || need <= most)
-		return FAL_OK;
-	fal_cli_err(PROG, "needs %" PRIu64 " bytes, --max-memory allows %" PRIu64, need,
-		    most);
-	return FAL_ELIMIT;
+	int err = fal_need_allowed(need, j->run->opt.max_memory, &why);
+	if (err < 0)
+		fal_cli_err(PROG, "%s", why.text);
+	return err;
 }
 
 /* Job and model are here. */
 static int
 make(struct join *j)
 {
+	const struct fal_setup_text job = { "job", j->text[0].p, j->text[0].n },
+				    model = { "model", j->text[1].p, j->text[1].n };
 	struct fal_diag diag = { "" };
-	int err = fal_job_parse("job", (const char *)j->text[0].p, j->text[0].n, &j->job,
-				&diag);
-	if (err == FAL_OK)
-		err = fal_model_parse("model", (const char *)j->text[1].p, j->text[1].n,
-				      &j->model, &diag);
-	if (err == FAL_OK && j->job.block == FAL_JOB_BLOCK_TENSOR)
-		err = fal_model_align(j->model, FAL_BLOCK);
-	if (err == FAL_OK)
-		err = fal_job_ranges(&j->job, j->model, &diag);
+	int err = fal_setup_parse(&job, &model, &j->job, &j->model, &diag);
 	if (err < 0) {
 		fal_cli_err(PROG, "%s",
 			    diag.text[0] != '\0' ? diag.text : fal_strerror(err));
 		return err;
 	}
-	const struct fal_rack_conf conf = { .shards = j->of,
-					    .first = j->first,
-					    .here = j->count,
-					    .tickets = j->tickets,
-					    .each = { .n = j->model->params,
-						      .tasks = j->tasks,
-						      .optim = j->job.optim,
-						      .checksums = j->job.audit ==
-								   FAL_JOB_AUDIT_SUMS } };
+	const struct fal_rack_conf conf = {
+		.shards = j->of,
+		.first = j->first,
+		.here = j->count,
+		.tickets = j->tickets,
+		.each = fal_files_shard_conf(&j->job, j->model, j->tasks)
+	};
 	err = afford(j, &conf);
 	if (err < 0)
 		return err;

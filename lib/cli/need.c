@@ -36,6 +36,16 @@ fal_need_sum(const struct fal_need *n)
 	return sum;
 }
 
+int
+fal_need_allowed(uint64_t need, uint64_t most, struct fal_diag *why)
+{
+	if (most == 0 || need <= most)
+		return FAL_OK;
+	return fal_diag_set(why, FAL_ELIMIT,
+			    "needs %" PRIu64 " bytes, --max-memory allows %" PRIu64, need,
+			    most);
+}
+
 void
 fal_need_put(const struct fal_need *n, struct fal_buf *out)
 {
@@ -75,10 +85,9 @@ fal_need_hold(const struct fal_cli *cli, uint64_t program, uint64_t most)
 	const int code = fal_cli_range(cli, "max-memory", 1, UINT64_MAX);
 	if (code >= 0 || most == 0)
 		return code;
-	if (program > most) {
-		fal_cli_err(cli->prog,
-			    "needs %" PRIu64 " bytes, --max-memory allows %" PRIu64,
-			    program, most);
+	struct fal_diag why;
+	if (fal_need_allowed(program, most, &why) < 0) {
+		fal_cli_err(cli->prog, "%s", why.text);
 		return FAL_EXIT_NO;
 	}
 	fal_cli_err(cli->prog, "needs %" PRIu64 " MiB, and what is read",

@@ -7,6 +7,7 @@
 #ifndef FAL_CLI_NEED_H
 #define FAL_CLI_NEED_H
 
+#include "base/err.h"
 #include "cli/cli.h"
 
 #include <stdint.h>
@@ -32,6 +33,10 @@ fal_need_mib(uint64_t bytes)
 {
 	return (bytes + (1 << 20) - 1) >> 20;
 }
+
+/* Is a need of so many bytes within --max-memory, 0: any?  FAL_ELIMIT says both in `why`:
+ * "needs 9 bytes, --max-memory allows 7". */
+int fal_need_allowed(uint64_t need, uint64_t most, struct fal_diag *why);
 
 /* "program 7.1, data 45.3, parameters 0.2": its parts, in MiB. */
 void fal_need_put(const struct fal_need *n, struct fal_buf *out);

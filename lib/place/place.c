@@ -105,8 +105,8 @@ fal_place(enum fal_place_rule rule, const struct fal_place_model *m, uint32_t sh
 {
 	struct laying l = { .m = m, .map = map, .block = UINT64_MAX };
 	for (uint32_t i = 0; i < shards; i++)
-		for (uint64_t b = (uint64_t)m->blocks * i / shards;
-		     b < (uint64_t)m->blocks * (i + 1) / shards; b++)
+		for (uint32_t b = fal_place_first(m->blocks, shards, i);
+		     b < fal_place_first(m->blocks, shards, i + 1); b++)
 			map[b] = i; /* also what no tensor is in */
 	for (uint32_t t = 0; fal_place_by_tensor(rule) && t < m->tensors; t++)
 		if (rule == FAL_PLACE_MXNET)

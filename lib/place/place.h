@@ -51,6 +51,14 @@ struct fal_place_model {
 	uint32_t tensors;
 };
 
+/* By FAL_PLACE_BLOCKS, the first block of shard i; of number `shards`: how many there
+ * are. */
+static inline uint32_t
+fal_place_first(uint32_t blocks, uint32_t shards, uint32_t i)
+{
+	return (uint32_t)((uint64_t)blocks * i / shards);
+}
+
 /* The shard, below `shards`, of each block, into `map`.  A shard may have none. */
 void fal_place(enum fal_place_rule rule, const struct fal_place_model *m, uint32_t shards,
 	       uint32_t *map);

@@ -373,13 +373,21 @@ fal_files_place_free(struct fal_line_place *p)
 	free((void *)(uintptr_t)p->model.tensor);
 }
 
+struct fal_shard_conf
+fal_files_shard_conf(const struct fal_job *job, const struct fal_model *m, uint32_t tasks)
+{
+	return (struct fal_shard_conf){ .n = m->params,
+					.tasks = tasks,
+					.optim = job->optim,
+					.checksums = job->audit == FAL_JOB_AUDIT_SUMS };
+}
+
 struct fal_rack_conf
 fal_files_rack_conf(const struct fal_files *j, uint32_t shards)
 {
 	return (struct fal_rack_conf){ .shards = shards,
-				       .each = { .n = j->model->params,
-						 .tasks = fal_files_tasks(j),
-						 .optim = j->job.optim } };
+				       .each = fal_files_shard_conf(&j->job, j->model,
+								    fal_files_tasks(j)) };
 }
 
 struct fal_rack *

@@ -44,6 +44,10 @@ int fal_files_lasting(const struct fal_buf *text, char hex[static 2 * FAL_HASH_B
 		      struct fal_diag *diag);
 void fal_files_free(struct fal_files *j);
 
+/* What all shards of a job have in common, whose clocks are of `tasks` at most. */
+struct fal_shard_conf fal_files_shard_conf(const struct fal_job *job,
+					   const struct fal_model *m, uint32_t tasks);
+
 /* What all racks of the job have in common; and a rack with the parameters that the job
  * begins with, NULL when out of memory. */
 struct fal_rack_conf fal_files_rack_conf(const struct fal_files *j, uint32_t shards);

@@ -25,19 +25,25 @@ check_data(const struct fal_setup *s, struct fal_diag *diag)
 	return FAL_OK;
 }
 
+int
+fal_setup_parse(const struct fal_setup_text *job, const struct fal_setup_text *model,
+		struct fal_job *out, struct fal_model **m, struct fal_diag *diag)
+{
+	int err = fal_job_parse(job->name, job->p, job->n, out, diag);
+	if (err == FAL_OK)
+		err = fal_model_parse(model->name, model->p, model->n, m, diag);
+	if (err == FAL_OK && out->block == FAL_JOB_BLOCK_TENSOR &&
+	    (err = fal_model_align(*m, FAL_BLOCK)) < 0)
+		fal_diag_set(diag, err, "%s: more than 2^31 values", model->name);
+	return err == FAL_OK ? fal_job_ranges(out, *m, diag) : err;
+}
+
 static int
 make(struct fal_setup *s, const struct fal_setup_text *job,
      const struct fal_setup_text *model, struct fal_diag *diag)
 {
 	const struct fal_part *test = &s->manifest.test;
-	int err = fal_job_parse(job->name, job->p, job->n, &s->job, diag);
-	if (err == FAL_OK)
-		err = fal_model_parse(model->name, model->p, model->n, &s->model, diag);
-	if (err == FAL_OK && s->job.block == FAL_JOB_BLOCK_TENSOR &&
-	    (err = fal_model_align(s->model, FAL_BLOCK)) < 0)
-		fal_diag_set(diag, err, "%s: more than 2^31 values", model->name);
-	if (err == FAL_OK)
-		err = fal_job_ranges(&s->job, s->model, diag);
+	int err = fal_setup_parse(job, model, &s->job, &s->model, diag);
 	if (err == FAL_OK)
 		err = check_data(s, diag);
 	if (err < 0)

@@ -38,6 +38,12 @@ struct fal_setup_text {
 	size_t n;
 };
 
+/* The job and its model, laid out as the job has it, with the job's names of tensors
+ * found in it.  Errors are those of the parsers, with `diag`; what was made is the
+ * caller's in either case. */
+int fal_setup_parse(const struct fal_setup_text *job, const struct fal_setup_text *model,
+		    struct fal_job *out, struct fal_model **m, struct fal_diag *diag);
+
 /* Makes `s`, whose manifest the caller has set already and loses in either case; free
  * with fal_setup_free.  Errors are those of the parsers, and FAL_EINVAL for data that do
  * not fit data.mean; each with `diag`. */

@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "base/text.h"
+#include "place/place.h"
 #include "sec/secret.h"
 #include "store/store.h"
 #include "wire/bfp.h"
@@ -41,8 +42,8 @@ cut(struct fal_rack *r, uint32_t i)
 {
 	const uint32_t blocks = fal_blocks(r->each.n);
 	struct place *p = &r->at[i];
-	p->first = (uint32_t)((uint64_t)blocks * i / r->n);
-	p->count = (uint32_t)((uint64_t)blocks * (i + 1) / r->n) - p->first;
+	p->first = fal_place_first(blocks, r->n, i);
+	p->count = fal_place_first(blocks, r->n, i + 1) - p->first;
 	const size_t left = r->each.n - (size_t)p->first * FAL_BLOCK,
 		     most = (size_t)p->count * FAL_BLOCK;
 	p->values = left < most ? left : most;
