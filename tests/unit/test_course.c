@@ -1,6 +1,6 @@
 /* What falcon-stat --recompute takes from a trace (falcon-stat(1), Computing anew): which
  * clocks can be computed anew, on what, by whose numerics; drawn traces.
- * FALCON_SEED: other ones. */
+ * SEED: other ones. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,8 +9,8 @@
 #include <cmocka.h>
 
 #include "../../cmd/falcon-stat/course.h"
+#include "../drawn.h"
 #include "base/err.h"
-#include "base/rng.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,17 +24,8 @@ static int
 begin(void **state)
 {
 	(void)state;
-	const char *given = getenv("FALCON_SEED");
-	const uint64_t seed = given != NULL ? strtoull(given, NULL, 10) : 1;
-	rng = fal_rng_init(seed, FAL_RNG_TEST, 0);
-	print_message("# seed %llu\n", (unsigned long long)seed);
+	rng = fal_rng_init(drawn_seed(1), FAL_RNG_TEST, 0);
 	return 0;
-}
-
-static bool
-one_in(uint32_t n)
-{
-	return fal_rng_below(&rng, n) == 0;
 }
 
 /* A run, and what of each clock is so by what its lines say. */
@@ -75,15 +66,15 @@ put_clock(struct run *w, uint64_t clock)
 	struct fal_buf *b = &w->text;
 	const unsigned by[2] = { fal_rng_below(&rng, WORKERS),
 				 fal_rng_below(&rng, WORKERS) };
-	const bool bounded = one_in(6), mixed = w->print[by[0]] != w->print[by[1]];
-	t->over = !one_in(8);
-	t->hashed = one_in(2);
+	const bool bounded = one_in(&rng, 6), mixed = w->print[by[0]] != w->print[by[1]];
+	t->over = !one_in(&rng, 8);
+	t->hashed = one_in(&rng, 2);
 	t->on = clock > 0 ? clock - fal_rng_below(&rng, 2) : 0;
-	if (one_in(4)) /* who left did not make the clock */
+	if (one_in(&rng, 4)) /* who left did not make the clock */
 		put_ledger(w, clock, "\"end\":\"abandoned\",", by, 1);
 	if (!t->over)
 		return;
-	if (bounded || one_in(4))
+	if (bounded || one_in(&rng, 4))
 		fal_put_fmt(b,
 			    "{\"t\":1,\"ev\":\"check\",\"round\":%llu,\"verdict\":"
 			    "\"%s\"}\n",
@@ -210,7 +201,7 @@ lines_that_are_wanted_are_kept(void **state)
 		draw_run(&w);
 		read_run(&c, &w);
 		for (size_t i = 0; i < c.clocks; i++)
-			c.clock[i].want = one_in(2);
+			c.clock[i].want = one_in(&rng, 2);
 		c.again = true;
 		read_run(&c, &w);
 		for (uint64_t i = 0; i < c.clocks; i++) {

@@ -1,8 +1,8 @@
 /* What is read while an allocation of jansson's fails, each in turn, drawn texts: all of
  * it or none, and never a word against the text. */
+#include "../drawn.h"
 #include "base/err.h"
 #include "base/json_load.h"
-#include "base/rng.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -35,9 +35,7 @@ __wrap_malloc(size_t n)
 static struct fal_rng
 draws(void)
 {
-	const uint64_t seed = (uint64_t)time(NULL);
-	print_message("# seed %llu\n", (unsigned long long)seed);
-	return fal_rng_init(seed, FAL_RNG_TEST, 0);
+	return fal_rng_init(drawn_seed((uint64_t)time(NULL)), FAL_RNG_TEST, 0);
 }
 
 /* An object of strings as long as they come, some of them escaped, and one object. */

@@ -1,6 +1,6 @@
 /* What falcon-stat --recompute draws (falcon-stat(1), Computing anew; design.md D34):
  * drawn courses, in which each clock may or may not be computed, against what is asked of
- * a draw. FALCON_SEED: other ones. */
+ * a draw. SEED: other ones. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "../../cmd/falcon-stat/recompute_priv.h"
+#include "../drawn.h"
 #include "base/err.h"
 
 #include <stdio.h>
@@ -51,17 +52,8 @@ static int
 begin(void **state)
 {
 	(void)state;
-	const char *given = getenv("FALCON_SEED");
-	const uint64_t seed = given != NULL ? strtoull(given, NULL, 10) : 1;
-	rng = fal_rng_init(seed, FAL_RNG_TEST, 0);
-	print_message("# seed %llu\n", (unsigned long long)seed);
+	rng = fal_rng_init(drawn_seed(1), FAL_RNG_TEST, 0);
 	return 0;
-}
-
-static bool
-one_in(uint32_t n)
-{
-	return fal_rng_below(&rng, n) == 0;
 }
 
 /* A run of `n` clocks, of which snapshots are kept; most clocks can be computed. */
@@ -84,8 +76,9 @@ draw_clocks(struct run *w, size_t n)
 		*c = (struct course_clock){ .scheme = "ssp",
 					    .version = i + 1,
 					    .print = PRINT,
-					    .hashed = bare == 0 || !one_in(bare + 1) };
-		w->may[i] = !one_in(odd);
+					    .hashed = bare == 0 ||
+						      !one_in(&rng, bare + 1) };
+		w->may[i] = !one_in(&rng, odd);
 		if (w->may[i])
 			continue;
 		switch (fal_rng_below(&rng, 3)) {
@@ -93,7 +86,7 @@ draw_clocks(struct run *w, size_t n)
 			c->why = why[fal_rng_below(&rng, 4)];
 			break;
 		case 1:
-			c->print = one_in(2) ? 0 : PRINT + 1;
+			c->print = one_in(&rng, 2) ? 0 : PRINT + 1;
 			break;
 		default:
 			c->version = 0; /* none follows it */
@@ -123,7 +116,7 @@ draw_run(void)
 	r->point_cap = CLOCKS + 2;
 	assert_non_null(r->point);
 	for (size_t i = 1; i <= n; i++)
-		if (one_in(6)) {
+		if (one_in(&rng, 6)) {
 			struct point *p = &r->point[r->points];
 			*p = (struct point){ .clock = i, .snapshot = true };
 			p->found.is.image.version = w->clock[i - 1].version;
@@ -146,7 +139,7 @@ static void
 end(struct run *w)
 {
 	struct course *c = &w->r.course;
-	if (one_in(2) && c->clock[c->clocks - 1].version > 0) {
+	if (one_in(&rng, 2) && c->clock[c->clocks - 1].version > 0) {
 		c->version = c->clock[c->clocks - 1].version;
 		snprintf(c->sha256, sizeof(c->sha256), "it has one");
 	}

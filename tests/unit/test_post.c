@@ -1,8 +1,8 @@
 /* Orders, says and images as messages: each comes back as it went, in however many
  * pieces, and nothing else is accepted. */
+#include "../drawn.h"
 #include "base/err.h"
 #include "base/mem.h"
-#include "base/rng.h"
 #include "sec/hash.h"
 #include "shard/post.h"
 #include "shard/rack.h"
@@ -343,10 +343,7 @@ main(void)
 		cmocka_unit_test(pieces_have_a_limit), cmocka_unit_test(images_come_back),
 		cmocka_unit_test(lies_are_refused),
 	};
-	const char *seed = getenv("SEED");
-	const uint64_t is = seed != NULL ? strtoull(seed, NULL, 10) : 1;
-	print_message("# SEED=%llu\n", (unsigned long long)is);
-	rng = fal_rng_init(is, FAL_RNG_TEST, 0);
+	rng = fal_rng_init(drawn_seed(1), FAL_RNG_TEST, 0);
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	int failed = cmocka_run_group_tests(tests, NULL, NULL);
 	fal_post_free(&post);

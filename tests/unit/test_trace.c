@@ -6,8 +6,8 @@
 
 #include <cmocka.h>
 
+#include "../drawn.h"
 #include "base/buf.h"
-#include "base/rng.h"
 #include "trace/reader.h"
 #include "trace/summary.h"
 #include "trace/writer.h"
@@ -499,8 +499,7 @@ static void
 test_capacity(void **state)
 {
 	enum { MOST = 6, BATCH = 5040, RUNS = 200 };
-	const char *const seed_text = getenv("SEED");
-	const uint64_t seed = seed_text != NULL ? strtoull(seed_text, NULL, 10) : 1;
+	const uint64_t seed = drawn_seed(1);
 	struct fal_rng g = fal_rng_init(seed, FAL_RNG_DRAW, 0);
 	(void)state;
 	for (unsigned run = 0; run < RUNS; run++) {
