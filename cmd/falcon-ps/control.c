@@ -590,10 +590,10 @@ void
 ps_control_msg(struct ps_server *s, struct ps_session *session, const struct fal_msg *m)
 {
 	const struct fal_tail *t = &m->control.args;
-	json_error_t not = { .text = "" };
-	json_t *o = t->n > 0 ? fal_json_load(t->p, t->n, JSON_REJECT_DUPLICATES, &not )
+	json_error_t why = { .text = "" };
+	json_t *o = t->n > 0 ? fal_json_load(t->p, t->n, JSON_REJECT_DUPLICATES, &why)
 			     : json_object();
-	if (o == NULL && not .text[0] == '\0') {
+	if (o == NULL && why.text[0] == '\0') {
 		reply_text(session, FAL_EXIT_NO, fal_strerror(FAL_ENOMEM));
 	} else if (!json_is_object(o)) {
 		reply_text(session, FAL_EXIT_USAGE, "arguments that cannot be read");

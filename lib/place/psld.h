@@ -13,12 +13,12 @@
  *           than 2 % of a clock, what workers did not wait, what measurements differ by,
  *           or what moving takes of 200 clocks.
  * explore   where that leaves all as it is, with a probability of 0.3 that falls by a
- *           tenth each time until something changes: a shard
- *           that stands by gets a quarter of a mean share, the one that takes longest for
- *           a block gets none, or an eighth of a shard's blocks goes to another.  Which
- *           one: UCB1.  After 10 clocks that is kept if clocks are 2 % shorter, or would
- * be if the new shard had its share, or else rolled back; at once, if they are 15 %
- * longer, or all trials together have taken 2 % of the job's seconds.
+ *           tenth each time until something changes: a shard that stands by gets a
+ *           quarter of a mean share, the one that takes longest for a block gets none, or
+ *           an eighth of a shard's blocks goes to another.  Which one: UCB1.  After 10
+ *           clocks that is kept if clocks are 2 % shorter, or would be if the new shard
+ *           had its share, or else rolled back; at once, if they are 15 % longer, or all
+ *           trials together have taken 2 % of the job's seconds.
  *
  * Whoever is given more blocks, and takes twice as long for each then, has no room for
  * them: for 200 clocks it has as many as before, unless it changes by itself.
