@@ -54,10 +54,11 @@ def _word(wait):
             return None
         some = os.read(_in, 1 << 16) or sys.exit(0)
         _heard.extend((_heard.pop() + some).split(b"\n"))
-    line, last, many = _heard.popleft().partition(b',"indices":[')
-    if numpy is None or not last:
-        return json.loads(line + last + many)
-    return {**json.loads(line + b"}"), "indices": numpy.fromstring(many[:-2], int, sep=",")}
+    line, found, many = _heard.popleft().partition(b',"indices":[')
+    many, end, rest = many.partition(b"]")
+    if numpy is None or not found:
+        return json.loads(line + found + many + end + rest)
+    return {**json.loads(line + rest), "indices": numpy.fromstring(many, int, sep=",")}
 
 
 class _Area:
@@ -167,8 +168,7 @@ def torch(model, loss, **options):
                 if name in stats or held.get(name) != (task.edition, p._version):
                     p.copy_(task.params[name])  # a loss that wrote there is undone, too
                     held[name] = task.edition, p._version
-                here = task.train and p.type() == "torch.FloatTensor"  # no copy, no new memory
-                p.grad = task.grads[name].zero_() if here else None
+                p.grad = None
         model.train(task.train)
         seed(task.seed)
         with t.set_grad_enabled(task.train):

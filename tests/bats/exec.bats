@@ -473,3 +473,13 @@ outside the server, which the job's model.buffers is not for"
 ended_pid() {
 	! kill -0 "$1" 2>/dev/null
 }
+
+@test "falcon.py: a word's members come in any order, and may be new" {
+	local word='{"do":"task","indices":[3,1,2],"of":{"later":[7]},"count":3}'
+	/usr/bin/python3 -c '
+import falcon
+word = falcon._word(True)
+assert list(word["indices"]) == [3, 1, 2] and word["count"] == 3, word
+assert word["of"] == {"later": [7]}, word
+' <<<"$word"
+}
