@@ -105,10 +105,15 @@ deliver_to_coord(struct cluster *c, uint32_t index, const struct fal_buf *b)
 	struct fal_msg m;
 	struct fal_diag diag = { "" };
 	int err = fal_msg_get(b->p, b->n, &m);
+	const bool push = err == FAL_OK && m.type == FAL_MSG_PUSH;
 	if (err == FAL_OK)
 		ops_heard(c, index + 1, &m);
+	if (push)
+		intime_push(c, index, &m, 0, fal_blocks(c->p->toy.n));
 	if (err == FAL_OK)
 		err = fal_coord_msg(c->coord, c->now, index + 1, &m, &diag);
+	if (push)
+		intime_pushed(c);
 	c->worker[index].ready |= err == FAL_OK && m.type == FAL_MSG_READY;
 	/* Of a key that was charged nobody comes in. */
 	const bool charged = err == FAL_EPERM && plan_flips(c->p, index);
@@ -520,6 +525,7 @@ cluster_run(const struct plan *p, uint64_t salt)
 	}
 	racked_free(&c.shards);
 	free(c.fences.v);
+	free(c.called_off.v);
 	free(c.asks.v);
 	free(c.did.v);
 	free(c.waits.v);

@@ -6,6 +6,7 @@
  *	lies.c     what liars say
  *	flips.c    who gets bits wrong
  *	bound.c    how long a clock may take
+ *	intime.c   what was pushed in time counts
  *	fleet.c    the links to shards that are elsewhere
  *	restart.c  marks, and the death of the coordinator or a shard */
 #ifndef CLUSTER_PRIV_H
@@ -126,6 +127,19 @@ struct ordered {
 	uint32_t shards;
 };
 
+/* A contribution that no shard is to count any more. */
+struct called_off {
+	uint64_t round;
+	struct fal_cid id; /* {0, 0}: all of the round */
+};
+
+/* A push that somebody is at: blocks that must count, and those that do. */
+struct pushing {
+	uint64_t round;
+	struct fal_cid id;
+	uint32_t blocks, counted;
+};
+
 /* What is on disk of a version that was marked. */
 struct kept {
 	struct fal_coord_past past;
@@ -201,7 +215,9 @@ struct cluster {
 				 * from 1; 0: there is none */
 	uint64_t seen[SEEN];
 	VEC(struct fenced) fences; /* that workers were told of */
-	VEC(struct wanted) waits;  /* for their versions, where shards are here */
+	VEC(struct called_off) called_off;
+	struct pushing pushing;
+	VEC(struct wanted) waits; /* for their versions, where shards are here */
 	/* where shards are elsewhere: */
 	struct fal_rng far;
 	struct link link[MAX_SHARDS];
@@ -250,6 +266,16 @@ void ops_part(struct cluster *c, const struct fal_shard_part *part,
 	      const struct wanted *to);
 /* Ends the run: an honest worker's push was refused. */
 void ops_refused(struct cluster *c, uint32_t worker, const char *why);
+
+/* intime.c */
+
+void intime_order(struct cluster *c, const struct fal_shard_order *o);
+/* A PUSH has come to shards with so many blocks from `first` on; what they say to it; and
+ * then all is said: ends the run if they have thrown away what they may not. */
+void intime_push(struct cluster *c, uint32_t worker, const struct fal_msg *m,
+		 uint32_t first, uint32_t blocks);
+void intime_say(struct cluster *c, const struct fal_shard_say *s);
+void intime_pushed(struct cluster *c);
 
 /* restart.c */
 

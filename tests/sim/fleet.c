@@ -173,6 +173,7 @@ speak(struct cluster *c, uint32_t i)
 	while (fal_shard_next(shard_of(c, i), &p.say)) {
 		const struct fal_shard_say *s = &p.say;
 		note_say(c, i, s);
+		intime_say(c, s);
 		p.say.counts = copy_of(s->counts, s->blocks, sizeof(*s->counts));
 		p.say.squares = copy_of(s->squares, s->blocks, sizeof(*s->squares));
 		p.say.leaves = copy_of(s->leaves, s->blocks, FAL_HASH_BYTES);
@@ -249,8 +250,12 @@ pushed(struct cluster *c, const struct event *e)
 			c->seen[has ? SEEN_LATE_PUSH : SEEN_FENCE_AFTER_PUSH]++;
 	}
 	const uint64_t version = c->link[e->lane].version;
+	uint32_t first, blocks;
+	fal_rack_range(c->shards.rack, e->lane, &first, &blocks);
+	intime_push(c, e->worker, &m, first, blocks);
 	err = fal_shard_push(shard_of(c, e->lane), t, &m.push.records, &diag);
 	speak(c, e->lane);
+	intime_pushed(c);
 	c->seen[SEEN_MADE_AHEAD] += c->link[e->lane].version > version;
 	publish(c, e->lane);
 	if (err == FAL_OK)

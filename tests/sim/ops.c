@@ -44,6 +44,7 @@ shards_order(void *arg, const struct fal_shard_order *o)
 {
 	struct cluster *c = arg;
 	size_t kept = 0;
+	intime_order(c, o);
 	for (size_t i = 0; i < c->fences.n; i++)
 		if (o->kind != FAL_ORDER_END || c->fences.v[i].round != o->round)
 			c->fences.v[kept++] = c->fences.v[i];
@@ -62,8 +63,12 @@ static bool
 shards_next(void *arg, uint32_t *shard, struct fal_shard_say *out)
 {
 	struct cluster *c = arg;
-	return c->p->apart ? fleet_next(c, shard, out)
-			   : fal_rack_next(c->shards.rack, shard, out);
+	if (c->p->apart)
+		return fleet_next(c, shard, out);
+	const bool any = fal_rack_next(c->shards.rack, shard, out);
+	if (any)
+		intime_say(c, out);
+	return any;
 }
 
 void

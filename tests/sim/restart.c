@@ -161,7 +161,7 @@ restart(struct cluster *c)
 		c->trace.n = c->lines = 0; /* another one is begun */
 	c->seen[SEEN_RESTART_TORN] += before.torn > 0;
 	fleet_restart(c);
-	c->fences.n = 0;
+	c->fences.n = c->called_off.n = 0;
 	racked_free(&c->shards);
 	c->incarnation++;
 	ops_begin(c, c->kept.there ? &c->kept : NULL, &before);
