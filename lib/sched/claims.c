@@ -120,7 +120,8 @@ claim_result(struct fal_sched *s, double now, struct fal_round *r, struct fal_wo
 	if (won == 0)
 		return lose(s, r, w, c, id);
 	w->owed += r->ledger.contrib[ci].tasks == 1;
-	if (fal_withdraw(s, r, c->task, w, now) < 0)
+	if (fal_drop_claimed(s, r, c->task, w) < 0 ||
+	    fal_withdraw(s, r, c->task, now) < 0)
 		return FAL_ENOMEM;
 	return has_result(s, now, r, w, c, ci) < 0 ? FAL_ENOMEM : 1;
 }

@@ -250,9 +250,9 @@ fal_doubt_claim(struct fal_sched *s, double now, struct fal_round *r,
 	const struct fal_ltask *t = fal_ledger_task(&r->ledger, task);
 	if (t->contrib != FAL_NONE || t->skipped)
 		return FAL_OK;
-	fal_drop_own(s, r, task, w);
 	grow_old(s, now);
-	if (FAL_GROW(s->doubt, s->doubt_cap, (size_t)s->doubts + 1) < 0)
+	if (fal_drop_claimed(s, r, task, w) < 0 ||
+	    FAL_GROW(s->doubt, s->doubt_cap, (size_t)s->doubts + 1) < 0)
 		return FAL_ENOMEM;
 	if (!said.before) {
 		s->doubt[s->doubts++] = (struct fal_doubt){ .clock = r->clock,

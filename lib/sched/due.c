@@ -108,7 +108,7 @@ is_stale(const struct fal_sched *s)
 }
 
 void
-fal_due_typical(struct fal_sched *s, double now)
+fal_due_typical(struct fal_sched *s)
 {
 	if (s->unknown == 0 || !is_stale(s))
 		return;
@@ -120,7 +120,7 @@ fal_due_typical(struct fal_sched *s, double now)
 	}
 	for (uint32_t i = 0; i < s->workers; i++)
 		if (s->worker[i].turn[FAL_TURN_TASK].n == 0 && !s->worker[i].gone)
-			fal_refresh_due(s, &s->worker[i], now);
+			fal_refresh_due(s, &s->worker[i]);
 }
 
 /* Without a history of its own. */

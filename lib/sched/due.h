@@ -19,7 +19,7 @@ void fal_turned(struct fal_sched *s, struct fal_worker *w, enum fal_turn_kind ki
 void fal_due_claimed(struct fal_sched *s, struct fal_worker *w, const struct fal_node *n,
 		     double now);
 /* Brings what is typical up to date, once in a clock; after any event. */
-void fal_due_typical(struct fal_sched *s, double now);
+void fal_due_typical(struct fal_sched *s);
 /* When what `w` owes must be looked at, or `late`, if that is sooner; infinity: it owes
  * nothing. */
 double fal_due_next(const struct fal_sched *s, const struct fal_worker *w, double late);

@@ -136,12 +136,16 @@ pressing(const struct fal_sched *s, const struct fal_worker *w)
 }
 
 void
-fal_refresh_due(struct fal_sched *s, struct fal_worker *w, double now)
+fal_refresh_due(struct fal_sched *s, struct fal_worker *w)
 {
-	/* Looked at when it is late; later, if that is past (fal_sched_tick decides). */
-	const double late = w->began + fal_max(fal_late_s(s, w), 1e-3);
+	/* Looked at when it is late; then what it is at may take twice as long as it took
+	 * so far, however often it is projected anew meanwhile. */
+	double late = w->began + fal_max(fal_late_s(s, w), 1e-3);
+	if (w->looked > w->base)
+		late = fal_max(late, w->looked + (w->looked - w->base));
 	const double look = w->gone ? INFINITY : fal_due_next(s, w, late);
-	heap_put(&s->due, fal_slot(s, w), look < INFINITY, fal_max(look, now + 1e-3));
+	heap_put(&s->due, fal_slot(s, w), look < INFINITY,
+		 fal_max(look, w->looked + 1e-3));
 }
 
 /* Enough queued to bridge a round trip without an idle lane. */
@@ -184,7 +188,7 @@ fal_refresh(struct fal_sched *s, struct fal_worker *w, double now)
 	project(s, w, now);
 	const bool idle = active && !w->trial && w->queued == 0 && w->evals == 0;
 	heap_put(&s->idle, slot, idle, idle ? fal_task_s(s, w, w->lanes) : 0);
-	fal_refresh_due(s, w, now);
+	fal_refresh_due(s, w);
 	heap_put(&s->suspects, slot,
 		 w->suspected && !w->gone && !w->excluded && w->heard >= w->suspected_at,
 		 (double)w->again);
@@ -295,7 +299,9 @@ fal_give(struct fal_sched *s, struct fal_worker *w, struct fal_round *r, uint32_
 				.round = r,
 				.task = task,
 				.slot = fal_slot(s, w),
-				.began = -1 };
+				.began = -1,
+				.again = fal_holds_has(&r->given, task - r->ledger.first,
+						       w->id) };
 	*held = n;
 	*(after != NULL ? &after->next : &w->head) = n;
 	*(n->next != NULL ? &n->next->prev : &w->tail) = n;
@@ -379,8 +385,7 @@ fal_take_away(struct fal_sched *s, struct fal_node *n, double now)
 }
 
 int
-fal_withdraw(struct fal_sched *s, struct fal_round *r, uint32_t task,
-	     const struct fal_worker *except, double now)
+fal_withdraw(struct fal_sched *s, struct fal_round *r, uint32_t task, double now)
 {
 	for (uint32_t i = 0; i < r->free_n; i++)
 		if (r->free_task[i] == task) {
@@ -388,11 +393,21 @@ fal_withdraw(struct fal_sched *s, struct fal_round *r, uint32_t task,
 			s->unplanned--;
 		}
 	for (struct fal_node *n; (n = fal_holders(r, task)) != NULL;)
-		if (&s->worker[n->slot] == except)
-			fal_detach(s, n);
-		else if (fal_take_away(s, n, now) < 0)
+		if (fal_take_away(s, n, now) < 0)
 			return FAL_ENOMEM;
 	return FAL_OK;
+}
+
+int
+fal_drop_claimed(struct fal_sched *s, const struct fal_round *r, uint32_t task,
+		 const struct fal_worker *w)
+{
+	struct fal_node *n = fal_held_by(s, r, task, w);
+	if (n == NULL)
+		return FAL_OK;
+	const bool again = n->again && !r->delta;
+	fal_detach(s, n);
+	return again ? revoke(s, w, r, task) : FAL_OK;
 }
 
 void

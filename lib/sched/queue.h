@@ -10,7 +10,7 @@ int fal_emit_task(struct fal_sched *s, struct fal_act act, uint32_t task);
 /* Recomputes the projection of `w` and its places in the heaps. */
 void fal_refresh(struct fal_sched *s, struct fal_worker *w, double now);
 /* Only its place in the heap `due`. */
-void fal_refresh_due(struct fal_sched *s, struct fal_worker *w, double now);
+void fal_refresh_due(struct fal_sched *s, struct fal_worker *w);
 /* The round's owner, if it has one, is told to the scheme. */
 void fal_touch_owner(struct fal_sched *s, const struct fal_round *r);
 /* The newest holder of a task; the others by `other`.  NULL: nobody holds it. */
@@ -48,9 +48,13 @@ int fal_fence(struct fal_sched *s, struct fal_round *r, uint32_t ci);
 /* Takes everything from `w`: tasks, open contributions, eval tasks; `tell`: with
  * revokes. */
 int fal_strip(struct fal_sched *s, struct fal_worker *w, bool tell);
-/* The task leaves all queues and the free tasks; holders but `except` are told. */
-int fal_withdraw(struct fal_sched *s, struct fal_round *r, uint32_t task,
-		 const struct fal_worker *except, double now);
+/* The task leaves all queues and the free tasks; its holders are told. */
+int fal_withdraw(struct fal_sched *s, struct fal_round *r, uint32_t task, double now);
+/* The task leaves the queue of `w`, which has claimed it; other holders keep it.  Who was
+ * given it twice may have claimed it before it heard of that, and is told: else it would
+ * run it again. */
+int fal_drop_claimed(struct fal_sched *s, const struct fal_round *r, uint32_t task,
+		     const struct fal_worker *w);
 /* The task leaves the queue of `w`, which knows; other holders keep it. */
 void fal_drop_own(struct fal_sched *s, const struct fal_round *r, uint32_t task,
 		  const struct fal_worker *w);

@@ -211,7 +211,7 @@ fal_settle(struct fal_sched *s, double now)
 		err = fal_ahead(s, now);
 	if (err < 0)
 		return err;
-	fal_due_typical(s, now);
+	fal_due_typical(s);
 	do {
 		if (err == FAL_OK)
 			err = fal_trial_next(s, now);

@@ -16,7 +16,7 @@ skip(struct fal_sched *s, struct fal_round *r, uint32_t task, double now)
 	if (fills != FAL_NONE)
 		act.fills = r->ledger.contrib[fills].id;
 	fal_ledger_skip(&r->ledger, task);
-	if (fal_withdraw(s, r, task, NULL, now) < 0)
+	if (fal_withdraw(s, r, task, now) < 0)
 		return FAL_ENOMEM;
 	fal_touch_owner(s, r);
 	return fal_emit(s, act) != NULL ? FAL_OK : FAL_ENOMEM;

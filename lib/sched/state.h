@@ -118,6 +118,7 @@ struct fal_worker {
 	double kept;     /* when work of it was last whole */
 	double relieved; /* when a task was last taken from it */
 	double began;    /* since when the oldest of its running tasks runs */
+	double looked;   /* when it was last looked at, as something was due */
 	double heard;    /* when it last spoke */
 	double asked;    /* since when it is asked how far it is; negative: it is not */
 	uint64_t steps;  /* what it answered last, */
@@ -144,6 +145,7 @@ struct fal_node {
 	uint32_t task; /* of the round's clock */
 	uint32_t slot; /* the worker's */
 	double began;  /* when a lane began with it; negative: not yet */
+	bool again;    /* it had it before */
 };
 
 struct fal_round {

@@ -54,14 +54,9 @@ static int
 review(struct fal_sched *s, struct fal_worker *w, double now)
 {
 	int err = fal_due_review(s, w, now);
-	if (err < 0)
-		return err;
+	w->looked = now;
 	fal_refresh(s, w, now);
-	/* Its task may take twice as long as it took so far. */
-	double next = fmin(now + fmax(now - w->base, 1e-3), fal_due_next(s, w, INFINITY));
-	if (fal_heap_has(&s->due, fal_slot(s, w)))
-		fal_heap_set(&s->due, fal_slot(s, w), fmax(next, now + 1e-3));
-	return FAL_OK;
+	return err < 0 ? err : FAL_OK;
 }
 
 int

@@ -1,4 +1,4 @@
-/* How long a clock may take, at most. */
+/* How long a clock may take, at most, and how often somebody looks at it. */
 #include "bound.h"
 
 #include "sched/rule.h"
@@ -63,4 +63,13 @@ bound_s(const struct plan *p)
 		all += ceil(p->test_samples / (double)p->toy.task) * each;
 	/* What is witnessed is done twice, and a witness may hang, too. */
 	return 2 * (2 * all + (p->machines + 2) * talk) + deadlines * (2 + 2 * evals);
+}
+
+double
+bound_wakes(const struct plan *p, uint32_t came)
+{
+	/* A machine without news is looked at after 1 ms at the soonest, then after twice
+	 * as long as before; and thrice for each deadline, of which the least is 0.2 s.
+	 */
+	return p->machines * (log2(1 / 1e-3) + 3 / 0.2) + came;
 }

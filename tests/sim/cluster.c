@@ -381,6 +381,21 @@ watch(struct cluster *c, const struct fal_coord_status *s)
 		c->failure = "no progress: a clock is beyond its bound";
 }
 
+/* The coordinator wakes up: in a second as often as it may be, no more. */
+static void
+wake_up(struct cluster *c)
+{
+	if (c->now >= c->second + 1) {
+		c->second = floor(c->now);
+		c->woke = c->came = 0;
+	}
+	c->busiest = fmax(c->busiest, ++c->woke / bound_wakes(c->p, c->came));
+	if (c->p->hung && c->busiest > 1)
+		c->failure = "the coordinator wakes up without need";
+	cluster_ok(c, fal_coord_tick(c->coord, c->now), "tick");
+	ops_publish(c);
+}
+
 static void
 loop(struct cluster *c)
 {
@@ -402,11 +417,11 @@ loop(struct cluster *c)
 		c->events++;
 		if (wake <= next) {
 			c->now = fmax(c->now, wake);
-			cluster_ok(c, fal_coord_tick(c->coord, c->now), "tick");
-			ops_publish(c);
+			wake_up(c);
 		} else {
 			struct event e = pop_event(c);
 			c->now = fmax(c->now, e.t);
+			c->came++;
 			if (lost_in_crash(c, &e))
 				drop_event(&e);
 			else
@@ -503,6 +518,7 @@ cluster_run(const struct plan *p, uint64_t salt)
 	out.found = c.found;
 	memcpy(out.seen, c.seen, sizeof(out.seen));
 	out.longest = c.longest;
+	out.busiest = p->hung ? c.busiest : 0;
 	out.params = fal_calloc_aligned(p->toy.n, sizeof(float));
 	assert(out.params != NULL);
 	const float *params = fal_rack_params(c.shards.rack, out.status.version);

@@ -159,9 +159,11 @@ struct outcome {
 	uint32_t did, found;    /* with `enough`: tasks of machine 0; the number, from 1,
 				 * of that by which it was found, 0: it was not */
 	uint64_t seen[SEEN];    /* how often it happened: seen.h */
-	double longest; /* a clock's seconds, as a part of its bound; 0: not watched */
-	float *params;  /* final; free with free() */
-	char *trace;    /* all lines; free with free() */
+	/* Parts of what may be, in plans that watch it, else 0: a clock's seconds; how
+	 * often the coordinator wakes up in a second. */
+	double longest, busiest;
+	float *params; /* final; free with free() */
+	char *trace;   /* all lines; free with free() */
 	size_t trace_n;
 };
 

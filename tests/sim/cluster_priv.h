@@ -205,7 +205,9 @@ struct cluster {
 	uint64_t publication;
 	uint64_t clock;  /* that is not over, */
 	double clock_at; /* since when */
-	double longest;
+	double longest, busiest;
+	double second;       /* the one that has begun: */
+	uint32_t woke, came; /* wake-ups, other events */
 	const char *failure;
 	uint64_t lies, refused, flips;
 	VEC(struct asked) asks; /* of all who were asked to witness */

@@ -7,16 +7,14 @@
  *   exactly once   the trace passes the audit of falcon-stat --audit
  *   progress       the job is finished, whatever happened, while one worker lives; if
  *                  all others hang, every clock is over within twice what that one needs
- *                  alone, and a deadline for each of the others
- *   in time        what an honest worker pushed is not thrown away, unless it was
- *                  called off before
- *   no charge      nobody who is honest is charged, whatever part of the tasks is
- *                  verified
- *   no needless    between equal, undisturbed workers no task moves; with slack one for
- *                  each short task at most: its lane is free sooner than was projected
- *   flips          who gets a bit wrong is found where another key can find it, and is
- *                  gone where a third one can say who is wrong; who is right never is.
- *                  What nobody could find is in the model, and the replay has it, too
+ *                  alone, and a deadline for each of the others, and the coordinator
+ * wakes up no oftener than there is something to look at in time        what an honest
+ * worker pushed is not thrown away, unless it was called off before no charge      nobody
+ * who is honest is charged, whatever part of the tasks is verified no needless    between
+ * equal, undisturbed workers no task moves; with slack one for each short task at most:
+ * its lane is free sooner than was projected flips          who gets a bit wrong is found
+ * where another key can find it, and is gone where a third one can say who is wrong; who
+ * is right never is. What nobody could find is in the model, and the replay has it, too
  *   how soon       of tasks of which one in a hundred is verified: as soon as chance has
  *                  it (soon.h)
  *
@@ -42,6 +40,7 @@
 #include "trace/audit.h"
 #include "trace/reader.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -117,6 +116,7 @@ enum { MOST_EXCUSED = 2 };
 struct totals {
 	uint64_t failed, seen[SEEN];
 	uint64_t replayed; /* jobs whose parameters were compared with their traces' */
+	double longest, busiest; /* of all that are watched */
 };
 
 /* What is wrong with the parameters by the plain replay of the trace, or NULL. */
@@ -217,6 +217,8 @@ play(uint64_t seed, const struct focus *only, struct totals *totals)
 	const char *why = o.failure;
 	if (why == NULL && !o.lost)
 		why = judge(&p, &o, seed, totals, &diag);
+	totals->longest = fmax(totals->longest, o.longest);
+	totals->busiest = fmax(totals->busiest, o.busiest);
 	o.seen[SEEN_LIE] = o.lies;
 	o.seen[SEEN_REFUSED] = o.refused;
 	o.seen[SEEN_FLIP] = o.flips;
@@ -335,6 +337,10 @@ main(int argc, char **argv)
 		play_known(&t);
 	const bool soon = seeds < 2000 || !any || soon_table();
 	printf("# %llu jobs are what their traces say\n", (unsigned long long)t.replayed);
+	printf("# where all but one hang: at most %.2f of the seconds that a clock may "
+	       "take, "
+	       "%.2f of the wake-ups that a second may have\n",
+	       t.longest, t.busiest);
 	/* Misfortune must have struck, in each of its ways, or nothing was tested. */
 	const bool struck = seen_all(t.seen) || seeds < 2000 || !any;
 	const bool few = !any || 1000 * excused <= MOST_EXCUSED * seeds + 2000;

@@ -1,8 +1,10 @@
 /* Workers that leave, are silent, or get results that are not finite. */
+#include "../drawn.h"
 #include "test_sched.h"
 
 #include "sched/due.h"
 #include "sched/members.h"
+#include "sched/queue.h"
 
 static void
 leave_is_filled(void **state)
@@ -650,6 +652,95 @@ second_charge_evicts(void **state)
 	check(acts[FAL_ACT_STOP], 0, "stops");
 }
 
+/* Who has stopped is looked at, at most, when it becomes late, after twice as long, and
+ * so on, and thrice for each deadline: whatever it answers, and however many others have.
+ */
+static void
+hung_ones_are_looked_at_seldom(void **state)
+{
+	static const char *const rules[] = { "epsp", "epsp:2", "bsp" };
+	static const double looked = 10; /* seconds */
+	struct fal_rng r = fal_rng_init(drawn_seed(11), FAL_RNG_TEST, 0);
+	for (int run = 0; run < 60; run++) {
+		const uint32_t n = 2 + fal_rng_below(&r, WORKERS - 1);
+		const uint32_t clocks = fal_rng_below(&r, 4);
+		uint32_t ticks = 0;
+		begin(rules[fal_rng_below(&r, 3)], 1 + fal_rng_below(&r, 3 * n), 0);
+		for (uint32_t id = 1; id <= n; id++)
+			join(id, 1, 1, pow(10, -3 + 3 * (double)fal_rng_unit(&r)));
+		for (uint32_t clock = 0; clock < clocks; clock++)
+			play_clock(clock);
+		open_clock(clocks);
+		const double until = now + looked;
+		for (; now < until && fal_sched_wake(sched) < until; ticks++) {
+			now = fmax(now, fal_sched_wake(sched));
+			check(fal_sched_tick(sched, now), 0, "tick");
+			follow_all();
+			for (uint32_t id = 1; id < n; id++)
+				if (id % 3 > 0)
+					answer(id, id % 3 == 1 ? 0 : ticks);
+		}
+		if (ticks > n * (16 + 3 * looked / 0.2))
+			fail_msg("run %d: %u workers, %u clocks: %u looks in %g s", run,
+				 n, clocks, ticks, looked);
+		end(state);
+	}
+}
+
+/* However much else happens. */
+static void
+hung_ones_are_looked_at_in_time(void **state)
+{
+	(void)state;
+	begin("epsp", 4, 0);
+	join(1, 1, 1, 0.1);
+	join(2, 1, 1, 0.1);
+	open_clock(0);
+	for (int i = 0; i < 10000 && acts[FAL_ACT_SUSPECT] == 0; i++) {
+		now += 5e-4;
+		fal_refresh(sched, fal_find(sched, 1), now);
+		fal_refresh(sched, fal_find(sched, 2), now);
+		if (fal_sched_wake(sched) <= now)
+			check(fal_sched_tick(sched, now), 0, "tick");
+		follow_all();
+		answer(2, (uint64_t)(now * 1e6));
+	}
+	check(last[FAL_ACT_SUSPECT].worker, 1, "who is suspected");
+}
+
+/* What was taken back, and granted again while the claim of it was under way, is claimed
+ * by that: its worker is told, which would else run it once more. */
+static void
+claim_that_crosses_a_grant(void **state)
+{
+	(void)state;
+	for (int nonfinite = 0; nonfinite < 2; nonfinite++) {
+		begin("epsp", 4, 0);
+		join(1, 1, 1, 0.1);
+		join(2, 1, 1, 0.1);
+		open_clock(0);
+		const uint32_t task = worker[1].q[1].task;
+		struct fal_worker *one = fal_find(sched, 1), *two = fal_find(sched, 2);
+		check(fal_move(sched, one->tail, two, now), 0, "move");
+		check(two->tail->task, task, "what was moved");
+		check(fal_move(sched, two->tail, one, now), 0, "back");
+		follow_all();
+		check(holds(1, task), 1, "that task");
+		now = 0.1;
+		const uint32_t revokes = acts[FAL_ACT_REVOKE];
+		if (nonfinite)
+			claim_nonfinite(1, task);
+		else
+			check(claim_as(1, task, 1, none, 0.1), 1, "claim");
+		check(acts[FAL_ACT_REVOKE], revokes + 1, "revokes");
+		check(last[FAL_ACT_REVOKE].worker, 1, "whose");
+		check(last[FAL_ACT_REVOKE].first, task, "of what");
+		check(claim_as(2, worker[2].q[0].task, 1, none, 0.1), 1, "another one");
+		check(acts[FAL_ACT_REVOKE], revokes + 1, "revokes of who had it once");
+		end(state);
+	}
+}
+
 int
 main(void)
 {
@@ -676,6 +767,9 @@ main(void)
 		TEST(nonfinite_again_decides_nothing),
 		TEST(who_waited_and_left_decides_nothing),
 		TEST(second_charge_evicts),
+		TEST(hung_ones_are_looked_at_seldom),
+		TEST(hung_ones_are_looked_at_in_time),
+		TEST(claim_that_crosses_a_grant),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, NULL, NULL);
