@@ -45,6 +45,14 @@ racked_shards(const struct fal_coord_conf *conf, const float *init, struct racke
 	return out->rack != NULL ? FAL_OK : FAL_ENOMEM;
 }
 
+/* What a shard has done, by what is known of it without a clock. */
+static inline void
+racked_served(void *rack, uint32_t shard, struct fal_coord_served *out)
+{
+	uint32_t first;
+	fal_rack_range(rack, shard, &first, &out->blocks);
+}
+
 /* Their coordinator, which reaches them by ops->shards where that is set.  FAL_ENOMEM. */
 static inline int
 racked_coord(struct fal_coord_conf conf, struct fal_coord_ops ops, double now,
@@ -53,7 +61,8 @@ racked_coord(struct fal_coord_conf conf, struct fal_coord_ops ops, double now,
 	conf.tickets.epoch = 1;
 	if (ops.shards.arg == NULL)
 		ops.shards = (struct fal_coord_shards){ out->rack, fal_rack_order,
-							fal_rack_msg, fal_rack_next };
+							fal_rack_msg, fal_rack_next,
+							racked_served };
 	conf.shards = fal_rack_shards(out->rack);
 	return fal_coord_new(&conf, &ops, now, &out->coord);
 }

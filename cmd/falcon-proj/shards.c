@@ -36,9 +36,7 @@ all_shards(const struct proj_opt *o, const struct whatif *w, struct fal_shards *
 			fal_cli_err(PROG, "--shards: %s", diag.text);
 		return err < 0 ? (int)fal_cli_exit(err) : -1;
 	}
-	*out = (struct fal_shards){ .n = w->job->run.shards };
-	for (uint32_t i = 0; i < out->n; i++)
-		out->speed[i] = 1;
+	fal_shards_seen(&w->job->run.served, w->job->run.shards, out);
 	return -1;
 }
 

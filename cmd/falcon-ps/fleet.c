@@ -58,14 +58,21 @@ order(void *arg, const struct fal_shard_order *o)
 		    fal_post_order(s->opt->incarnation, o, blocks, on_piece, m) < 0)
 			fal_chan_close(m->session->chan);
 	}
-	return fal_rack_order(s->rack, o);
+	const uint64_t began = uv_hrtime();
+	int err = fal_rack_order(s->rack, o);
+	s->wants.served.service += uv_hrtime() - began;
+	return err;
 }
 
 static int
 push(void *arg, uint32_t session, const struct fal_msg *m, struct fal_diag *diag)
 {
-	const struct ps_server *s = arg;
-	return fal_rack_msg(s->rack, session, m, diag);
+	struct ps_server *s = arg;
+	const uint64_t began = uv_hrtime();
+	ps_served_push(&s->wants.served, s->rack, &m->push.records);
+	int err = fal_rack_msg(s->rack, session, m, diag);
+	s->wants.served.service += uv_hrtime() - began;
+	return err;
 }
 
 static bool
@@ -86,7 +93,28 @@ next(void *arg, uint32_t *shard, struct fal_shard_say *out)
 	return true;
 }
 
-const struct fal_coord_shards ps_fleet_ops = { NULL, order, push, next };
+static void
+served(void *arg, uint32_t shard, struct fal_coord_served *out)
+{
+	const struct ps_server *s = arg;
+	const struct ps_served *by = &s->wants.served;
+	uint32_t first;
+	fal_rack_range(s->rack, shard, &first, &out->blocks);
+	for (size_t i = 0; i < s->fleet.n; i++) {
+		const struct ps_member *m = s->fleet.v[i];
+		if (shard - m->first >= m->count)
+			continue;
+		out->name = fal_chan_name(m->session->chan);
+		out->address = m->address;
+		by = &m->served;
+	}
+	out->rx = by->rx[shard];
+	out->tx = by->tx[shard];
+	out->service = (double)by->service * 1e-9;
+	out->queue = (double)by->queue * 1e-9;
+}
+
+const struct fal_coord_shards ps_fleet_ops = { NULL, order, push, next, served };
 
 void
 ps_fleet_publish(struct ps_server *s, uint32_t peer, const struct fal_coord_model *model)

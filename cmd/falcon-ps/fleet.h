@@ -6,6 +6,7 @@
 
 #include "coord/coord.h"
 #include "parcels.h"
+#include "served.h"
 #include "shard/post.h"
 #include "shard/rack.h"
 
@@ -21,10 +22,11 @@ struct ps_member {
 	uint32_t shards; /* that it is good for */
 	char address[FAL_MSG_WHY];
 	uint8_t public[FAL_KEY_BYTES];
-	uint32_t first, count;  /* its shards; 0: no block is its */
-	bool placed;            /* it has them */
-	struct ps_parcels gift; /* what it is to be, and has not got yet */
-	struct fal_post post;   /* a SAY that is on its way */
+	uint32_t first, count;   /* its shards; 0: no block is its */
+	bool placed;             /* it has them */
+	struct ps_parcels gift;  /* what it is to be, and has not got yet */
+	struct ps_served served; /* as it says */
+	struct fal_post post;    /* a SAY that is on its way */
 	char odd[FAL_MSG_WHY];
 	struct ps_coming { /* an image that is on its way */
 		bool any;

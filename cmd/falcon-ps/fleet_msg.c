@@ -127,6 +127,8 @@ member_msg(struct ps_server *s, struct ps_member *m, const struct fal_msg *msg)
 		return FAL_OK;
 	case FAL_MSG_SAY:
 		return on_say(s, m, msg);
+	case FAL_MSG_SERVED:
+		return ps_served_get(&m->served, m->first, m->count, msg);
 	case FAL_MSG_IMAGE:
 		return on_image(s, m, msg);
 	default: /* BYTES */

@@ -156,10 +156,13 @@ on_push(struct guest *g, const struct fal_msg *m, struct fal_diag *why)
 	int err = fal_rack_ticket(j->rack, g->id, m, &t, why);
 	if (err < 0)
 		return err;
+	const uint64_t began = uv_hrtime();
+	ps_served_push(&j->wants.served, j->rack, &m->push.records);
 	err = fal_rack_push(j->rack, &t, &m->push.records, why);
 	if (err < 0 && err != FAL_ENOMEM && refused(j, &t, err, why->text) == FAL_OK)
 		err = FAL_OK;
 	int said = place_speak(j);
+	j->wants.served.service += uv_hrtime() - began;
 	if (err == FAL_ENOMEM || said < 0)
 		join_end(j, FAL_EXIT_NO, fal_strerror(err < 0 ? err : said));
 	return FAL_OK;
@@ -190,6 +193,14 @@ on_msg(void *arg, struct fal_chan *c, const uint8_t *p, size_t n)
 }
 
 static void
+on_drain(void *arg, struct fal_chan *c)
+{
+	struct guest *g = arg;
+	(void)c;
+	ps_wants_taken(&g->join->wants, &g->reader);
+}
+
+static void
 on_close(void *arg, struct fal_chan *c, int err, const char *reason)
 {
 	struct guest *g = arg;
@@ -205,9 +216,9 @@ guest_accept(void *arg, struct fal_chan *c, const char *name, enum fal_role role
 	struct join *j = arg;
 	unsigned id = 0;
 	struct guest *g = sscanf(name, "session%u", &id) == 1 ? guest_find(j, id) : NULL;
-	const struct fal_chan_ops ops = { .arg = g,
-					  .on_msg = on_msg,
-					  .on_close = on_close };
+	const struct fal_chan_ops ops = {
+		.arg = g, .on_msg = on_msg, .on_drain = on_drain, .on_close = on_close
+	};
 	(void)role;
 	if (g == NULL || g->reader.chan != NULL) { /* it has one */
 		fal_chan_kill(c);

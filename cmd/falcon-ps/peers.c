@@ -30,8 +30,10 @@ reader_of(void *arg, uint32_t peer)
 void
 ps_publish_wanted(struct ps_server *s)
 {
+	const uint64_t began = uv_hrtime();
 	s->wants.publisher.most = ps_published_most(&s->control.last.rule);
 	ps_fail(s, ps_wants_leave(&s->wants, reader_of, s), "publishing");
+	s->wants.served.service += uv_hrtime() - began;
 }
 
 void
@@ -314,6 +316,7 @@ on_drain(void *arg, struct fal_chan *c)
 {
 	struct ps_session *session = arg;
 	(void)c;
+	ps_wants_taken(&session->server->wants, &session->reader);
 	ps_more(session->server, session);
 	ps_control_more(arg);
 	ps_fleet_more(session);

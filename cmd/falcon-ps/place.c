@@ -170,14 +170,32 @@ on_bytes(struct join *j, const struct fal_msg *m)
 
 /* ---- at work ----------------------------------------------------------------------- */
 
+/* Before what is said of a new version: what was done so far. */
+static int
+say_served(struct join *j)
+{
+	struct fal_msg m;
+	struct fal_buf rows = { 0 };
+	int err = ps_served_put(&j->wants.served, j->first, j->count, &m, &rows);
+	if (err == FAL_OK)
+		join_say(j, &m);
+	fal_buf_free(&rows);
+	return err;
+}
+
 int
 place_speak(struct join *j)
 {
 	struct fal_shard_say say;
 	uint32_t shard;
 	int err = FAL_OK;
-	while (err == FAL_OK && fal_rack_next(j->rack, &shard, &say))
-		err = fal_post_say(j->incarnation, shard - j->first, &say, join_piece, j);
+	while (err == FAL_OK && fal_rack_next(j->rack, &shard, &say)) {
+		if (say.kind == FAL_SAY_STEPPED)
+			err = say_served(j);
+		if (err == FAL_OK)
+			err = fal_post_say(j->incarnation, shard - j->first, &say,
+					   join_piece, j);
+	}
 	return err == FAL_OK ? ps_wants_leave(&j->wants, guest_reader, j) : err;
 }
 
@@ -187,13 +205,17 @@ on_order(struct join *j, const struct fal_msg *m)
 	const uint32_t blocks = fal_blocks(j->model->params);
 	struct fal_msg whole = *m;
 	struct fal_shard_order o;
+	const uint64_t began = uv_hrtime();
 	int err = fal_post_add(&j->post, &whole, blocks);
 	if (err <= 0)
 		return err;
 	err = fal_post_order_get(&whole, blocks, &o);
 	if (err == FAL_OK)
 		err = fal_rack_order(j->rack, &o);
-	return err == FAL_OK ? place_speak(j) : err;
+	if (err == FAL_OK)
+		err = place_speak(j);
+	j->wants.served.service += uv_hrtime() - began;
+	return err;
 }
 
 static int

@@ -6,6 +6,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <uv.h>
 
 /* A shard's publication of the version for a session, or NULL: out of memory. */
 static struct fal_shared *
@@ -66,6 +67,10 @@ send_part(struct ps_wants *w, struct ps_reader *reader,
 		err = fal_chan_send(reader->chan, &out, FAL_SEND_CONTROL);
 	if (err == FAL_OK)
 		err = fal_chan_send_shared(reader->chan, shared);
+	if (err == FAL_OK) {
+		w->served.tx[shard] += fal_shared_bytes(shared);
+		reader->since = reader->since > 0 ? reader->since : uv_hrtime();
+	}
 	fal_buf_free(&out);
 	if (err < 0)
 		fal_chan_close(reader->chan);
@@ -114,6 +119,14 @@ ps_wants_add(struct ps_wants *w, uint32_t peer, const struct ps_reader *reader,
 		w->v[w->n++].model.named = NULL;
 	}
 	return FAL_OK;
+}
+
+void
+ps_wants_taken(struct ps_wants *w, struct ps_reader *reader)
+{
+	if (reader->since > 0)
+		w->served.queue += uv_hrtime() - reader->since;
+	reader->since = 0;
 }
 
 void

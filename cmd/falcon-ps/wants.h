@@ -6,11 +6,13 @@
 #include "coord/coord.h"
 #include "net/chan.h"
 #include "publish.h"
+#include "served.h"
 
 /* Who reads: a session. */
 struct ps_reader {
 	struct fal_chan *chan; /* NULL: it is still to come */
 	uint64_t publication;  /* newest that it was told of */
+	uint64_t since;        /* ns: its link has not taken all since then; 0: it has */
 };
 
 struct ps_wants {
@@ -20,6 +22,7 @@ struct ps_wants {
 		struct fal_coord_model model;
 	} * v;
 	size_t n, cap;
+	struct ps_served served;
 };
 
 /* The reader of this session; NULL: it is gone. */
@@ -32,6 +35,8 @@ int ps_wants_add(struct ps_wants *w, uint32_t peer, const struct ps_reader *read
 /* What is wanted, and made by now, leaves; what was forgotten by then nobody gets.  A
  * channel that does not take it is closed.  FAL_ENOMEM. */
 int ps_wants_leave(struct ps_wants *w, ps_reader_of *of, void *arg);
+/* The reader's link has taken all, or is gone. */
+void ps_wants_taken(struct ps_wants *w, struct ps_reader *reader);
 void ps_wants_free(struct ps_wants *w);
 
 #endif

@@ -344,6 +344,7 @@ stat_table(struct fal_buf *out, const struct fal_summary *s)
 		    : s->failed != NULL ? ", failed"
 					: "");
 	put_workers(out, s);
+	stat_shards(out, &s->shards);
 	put_totals(out, s);
 }
 
@@ -469,6 +470,8 @@ stat_table_json(struct fal_buf *out, const struct fal_summary *s)
 	for (size_t i = 0; i < s->n_worker; i++)
 		json_worker(out, &s->worker[i]);
 	fal_json_close(out, ']');
+	if (s->shards.n > 0)
+		stat_shards_json(out, &s->shards);
 	fal_json_member_u64(out, "clocks", s->clocks);
 	fal_json_member_u64(out, "of_clocks", s->job.clocks);
 	fal_json_member_fixed(out, "clocks_s", s->clocks_s, 3);

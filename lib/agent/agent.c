@@ -121,7 +121,10 @@ static void
 charge(struct fal_agent *a, uint64_t now)
 {
 	uint64_t dt = a->since != 0 && now > a->since ? now - a->since : 0;
-	a->spent[activity(a)] += dt;
+	const enum activity is = activity(a);
+	a->spent[is] += dt;
+	if (is != COMPUTE && dt > 0)
+		agent_wait_for(a, dt);
 	a->push_all += a->pushing ? dt : 0;
 	a->pull_all += agent_pulling(a) ? dt : 0;
 	a->since = now;
@@ -308,6 +311,7 @@ static int
 on_account(struct fal_agent *a, const struct fal_msg *m)
 {
 	struct fal_msg w = { .type = FAL_MSG_WORKED };
+	struct fal_buf waits = { 0 };
 	w.worked.mark = m->account.mark;
 	w.worked.compute = a->spent[COMPUTE];
 	w.worked.push = a->spent[PUSH];
@@ -319,7 +323,12 @@ on_account(struct fal_agent *a, const struct fal_msg *m)
 	memset(a->spent, 0, sizeof(a->spent));
 	a->push_all = a->pull_all = 0;
 	a->late -= (int64_t)w.worked.late;
-	return agent_send(a, &w, false);
+	int err = agent_put_waits(a, &waits);
+	w.worked.waits = (struct fal_tail){ waits.p, waits.n };
+	if (err == FAL_OK)
+		err = agent_send(a, &w, false);
+	fal_buf_free(&waits);
+	return err;
 }
 
 static int

@@ -209,6 +209,7 @@ agent_on_published(struct fal_agent *a, const struct fal_msg *m)
 		return FAL_ENOMEM;
 	if (s->due < m->published.order)
 		s->due = m->published.order;
+	agent_part_begins(a, s, m->published.shard, first, blocks);
 	return FAL_OK;
 }
 
@@ -240,6 +241,7 @@ agent_on_model(struct fal_agent *a, const struct fal_msg *m)
 	if (s->params == NULL && take_memory(a, s) < 0)
 		return FAL_ENOMEM;
 	const uint8_t *at = m->model.data.p + blocks;
+	const uint32_t lacked = s->left;
 	for (uint32_t b = first; b < first + blocks; b++) {
 		const int8_t e = (int8_t)m->model.data.p[b - first];
 		const size_t n = fal_block_len(a->conf.n, b) * sizeof(float);
@@ -253,5 +255,6 @@ agent_on_model(struct fal_agent *a, const struct fal_msg *m)
 		}
 		at += n;
 	}
+	agent_part_comes(a, s, first, lacked - s->left);
 	return s->left == 0 ? model_complete(a, s) : FAL_OK;
 }

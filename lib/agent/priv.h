@@ -6,12 +6,14 @@
  *	route.c     which shard has which blocks
  *	push.c      claims and contributions
  *	local.c     local steps: rounds of kind delta
+ *	waits.c     what it waits for of each shard
  *
  * Calls that can fail return 0 or a negative enum fal_err. */
 #ifndef FAL_AGENT_PRIV_H
 #define FAL_AGENT_PRIV_H
 
 #include "agent/agent.h"
+#include "wire/waited.h"
 
 /* Parameters with their exponents: a version, or the worker's own weights.  Lanes and
  * contributions keep it alive while they need it. */
@@ -24,6 +26,10 @@ struct snapshot {
 	uint32_t left; /* blocks still to come */
 	bool keep;     /* to be kept for evaluation once it is whole */
 	uint32_t due;  /* the last VERSION, counted, for which it is published */
+	/* Of one that comes: when a shard began with it, 0: none has; shards that are not
+	 * through, as bits; by shard, blocks that are published and not here. */
+	uint64_t began, owing;
+	uint32_t lack[FAL_SHARDS_MAX];
 	uint32_t refs;
 };
 
@@ -151,6 +157,7 @@ struct fal_agent {
 	bool pushing;    /* something is not sent yet */
 	uint64_t since, spent[ACTIVITIES], push_all, pull_all;
 	int64_t late; /* fal_agent_late */
+	struct fal_waited waited[FAL_SHARDS_MAX];
 
 	bool leaving, left;
 	char why[FAL_MSG_WHY];
@@ -204,6 +211,18 @@ struct snapshot *agent_version(const struct fal_agent *a, uint64_t version);
 int agent_on_version(struct fal_agent *a, const struct fal_msg *m);
 int agent_on_published(struct fal_agent *a, const struct fal_msg *m);
 int agent_on_model(struct fal_agent *a, const struct fal_msg *m);
+
+/* waits.c */
+/* A shard begins with these blocks of a version. */
+void agent_part_begins(struct fal_agent *a, struct snapshot *s, uint32_t shard,
+		       uint32_t first, uint32_t blocks);
+/* So many blocks that were not here have come, of the shard that has this one. */
+void agent_part_comes(struct fal_agent *a, struct snapshot *s, uint32_t block,
+		      uint32_t blocks);
+/* No lane was at work for so long. */
+void agent_wait_for(struct fal_agent *a, uint64_t ns);
+/* The rows of WORKED, which begin anew. */
+int agent_put_waits(struct fal_agent *a, struct fal_buf *out);
 
 /* push.c */
 /* A sum from the pool, or a new one; NULL: out of memory. */

@@ -346,7 +346,5 @@ coord_drain(struct fal_coord *c, double now)
 	while ((err = coord_hear(c, now)) == FAL_OK && fal_sched_next(c->sched, &a))
 		if ((err = apply(c, now, &a)) < 0)
 			return err;
-	if (err == FAL_OK)
-		coord_tell(c, now);
-	return err;
+	return err == FAL_OK ? coord_tell(c, now) : err;
 }

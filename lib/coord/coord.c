@@ -81,6 +81,8 @@ fal_coord_new(const struct fal_coord_conf *conf, const struct fal_coord_ops *ops
 		fal_coord_free(c);
 		return err;
 	}
+	if (past != NULL)
+		c->waits.told = c->waits.over = past->clock;
 	trace_job(c, conf);
 	if (conf->before.lines > 0)
 		coord_trace_restart(c, past);
@@ -136,6 +138,7 @@ fal_coord_free(struct fal_coord *c)
 	coord_health_free(c);
 	fal_sched_free(c->sched);
 	coord_fleet_free(c);
+	coord_waits_free(c);
 	free(c->peer);
 	free(c->known);
 	free(c->live);
@@ -340,6 +343,7 @@ fal_coord_finish(struct fal_coord *c, double now, const struct fal_coord_result 
 	for (uint32_t i = 0; i < c->peers; i++)
 		if (is_here(&c->peer[i]))
 			coord_owed(c, now, &c->peer[i], 0);
+	(void)coord_tell_shards(c, now, true);
 	if (c->why != NULL)
 		fal_line_failed(&c->line, fal_coord_seconds(c, now), c->published,
 				c->why);

@@ -53,6 +53,16 @@ struct fal_coord_unlike {
 	uint32_t wrong; /* whom two others contradict; `names`: nobody can decide */
 };
 
+/* What a shard has done in this incarnation. */
+struct fal_coord_served {
+	/* Who has it and where, borrowed for the call; NULL: the coordinator. */
+	const char *name, *address;
+	uint32_t blocks;
+	uint64_t rx, tx; /* bytes of contributions and of versions */
+	double service;  /* seconds in which its process was at work on them */
+	double queue;    /* in which workers' links had not taken all, summed up */
+};
+
 /* The shards of the job, which must be at version 0 with the parameters to begin with.
  * lib/shard/rack.h has functions that fit. */
 struct fal_coord_shards {
@@ -64,6 +74,9 @@ struct fal_coord_shards {
 		    struct fal_diag *diag);
 	/* The next thing that shard *shard has to say; false: there is none. */
 	bool (*next)(void *arg, uint32_t *shard, struct fal_shard_say *out);
+	/* What the shard, by its number, has done.  NULL: the trace has no lines on that.
+	 */
+	void (*served)(void *arg, uint32_t shard, struct fal_coord_served *out);
 };
 
 /* Callbacks; none may call back into the coordinator, not even to ask, which it asserts:

@@ -300,18 +300,23 @@ pay(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_msg *m
 }
 
 /* Writes the `clock` lines that the peer owes, up to that of the ACCOUNT `m` answers. */
-static void
-on_worked(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_msg *m)
+static int
+on_worked(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_msg *m,
+	  struct fal_diag *diag)
 {
 	const struct fal_msg none = { .type = FAL_MSG_WORKED };
 	uint32_t at = 0;
 	while (at < p->oweds && p->owed[at].round != m->worked.mark)
 		at++;
 	if (at == p->oweds)
-		return;
+		return FAL_OK;
+	int err = coord_waited(c, p->worker, m);
+	if (err < 0)
+		return fal_diag_set(diag, err, "WORKED: %s", fal_strerror(err));
 	for (; at > 0; at--)
 		pay(c, now, p, &none);
 	pay(c, now, p, m);
+	return coord_advance(c, now);
 }
 
 void
@@ -382,8 +387,7 @@ fal_coord_msg(struct fal_coord *c, double now, uint32_t peer, const struct fal_m
 	case FAL_MSG_SEAL:
 		return on_seal(c, now, p, m, diag);
 	case FAL_MSG_WORKED:
-		on_worked(c, now, p, m);
-		return coord_advance(c, now);
+		return on_worked(c, now, p, m, diag);
 	case FAL_MSG_EVALUATED:
 		return coord_evaluated(c, now, p, m, diag);
 	case FAL_MSG_CHECKED:

@@ -9,6 +9,7 @@
  *	act.c       what the scheduler decides becomes messages,
  *	round.c     … and versions, and lines of the trace
  *	fleet.c     what the shards have said
+ *	waits.c     what workers waited for of each of them
  *	judge.c     whether a round that is complete is believed
  *	verify.c    tasks that another key runs, too
  *	health.c    does it learn, and what is kept for when it does not any more
@@ -28,6 +29,7 @@
 #include "shard/shard.h"
 #include "trace/writer.h"
 #include "wire/bfp.h"
+#include "wire/waited.h"
 
 #include <assert.h>
 
@@ -239,6 +241,17 @@ struct fal_coord {
 		} again;
 	} * gather;
 	size_t gathers, gather_cap;
+	struct fal_waits { /* since the last `shard` lines */
+		uint32_t *worker, n;
+		struct fal_waited *of; /* by worker, then by shard */
+		size_t worker_cap, cap;
+		uint64_t told;    /* the first clock behind those; */
+		uint64_t over;    /* behind the newest of updates by now, */
+		uint64_t version; /* that the last of them made */
+		struct fal_coord_served *served; /* by shard, as it was told */
+		double *scratch;
+		size_t scratch_cap;
+	} waits;
 	double *squares;  /* by block, of a gradient that may be clipped */
 	uint64_t squared; /* as bits: shards that have said theirs */
 	/* Contributions that some shards have called whole, or fenced. */
@@ -405,8 +418,8 @@ int coord_send_again(struct fal_coord *c, struct fal_peer *p, uint64_t version);
 int coord_send_versions(struct fal_coord *c, uint32_t peer);
 /* Sends the peer the newest version of a line. */
 int coord_send_line(struct fal_coord *c, uint32_t peer, uint64_t version);
-/* Writes what happened to the trace. */
-void coord_tell(struct fal_coord *c, double now);
+/* Writes what happened to the trace.  FAL_ENOMEM. */
+int coord_tell(struct fal_coord *c, double now);
 
 /* coord.c */
 /* After whatever happened: evaluates, lets clocks begin, sees the end. */
@@ -415,6 +428,15 @@ int coord_advance(struct fal_coord *c, double now);
 int coord_begin_eval(struct fal_coord *c, double now, uint64_t version, uint64_t over);
 /* The lanes of a worker, as its probe found them with full tasks. */
 struct fal_bound_lanes coord_lanes(const struct fal_coord *c, const struct fal_peer *p);
+
+/* waits.c */
+/* What a worker says of the shards.  FAL_EFORMAT, FAL_ELIMIT: it cannot be; FAL_ENOMEM.
+ */
+int coord_waited(struct fal_coord *c, uint32_t worker, const struct fal_msg *m);
+/* An update was told; the job is at its end: `shard` lines, if they are due.
+ * FAL_ENOMEM. */
+int coord_tell_shards(struct fal_coord *c, double now, bool last);
+void coord_waits_free(struct fal_coord *c);
 
 /* health.c */
 /* An update was made.  Ends the job where it has diverged. */

@@ -475,6 +475,9 @@ tell_step(struct fal_coord *c, double now, const struct fal_news *n)
 	};
 	fal_line_update(&c->line, &d);
 	coord_trace(c);
+	c->waits.version = n->version;
+	if (n->act.clock >= c->waits.over)
+		c->waits.over = n->act.clock + 1;
 }
 
 /* Have all shards said so, and is what was ordered ahead over?  Until then claims come
@@ -488,16 +491,18 @@ is_told(const struct fal_coord *c, const struct fal_news *n)
 		!fal_sched_round(c->sched, n->act.round, &r) || !r.armed);
 }
 
-void
+int
 coord_tell(struct fal_coord *c, double now)
 {
 	uint32_t n = 0, told = 0;
-	for (; n < c->newses && is_told(c, &c->news[n]); n++) {
+	int err = FAL_OK;
+	for (; n < c->newses && is_told(c, &c->news[n]) && err == FAL_OK; n++) {
 		const struct fal_news *news = &c->news[n];
 		if (news->act.kind == FAL_ACT_END)
 			tell_end(c, now, news);
 		else
 			tell_step(c, now, news);
+		err = coord_tell_shards(c, now, false);
 		if (news->marked)
 			coord_marked(c, now);
 		free(news->sum);
@@ -514,4 +519,5 @@ coord_tell(struct fal_coord *c, double now)
 		memmove(c->merged, c->merged + told, c->mergeds * sizeof(*c->merged));
 	for (uint32_t i = 0; i < c->newses; i++)
 		c->news[i].first -= c->news[i].act.kind == FAL_ACT_STEP ? told : 0;
+	return err;
 }

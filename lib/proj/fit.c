@@ -114,7 +114,14 @@ take_job(struct fal_fit *f, struct fal_trace_line *l)
 static int
 take_place(struct fal_fit *f, struct fal_trace_line *l)
 {
+	fal_shard_rows_begin(&f->served, l->t);
 	return fal_trace_place_read(l, &f->job, &f->place);
+}
+
+static int
+take_shard(struct fal_fit *f, struct fal_trace_line *l)
+{
+	return fal_shard_rows_line(&f->served, l, &f->job);
 }
 
 /* The job may have more epochs by now. */
@@ -507,7 +514,7 @@ fal_fit_line(void *fit, struct fal_trace_line *l)
 		{ "leave", take_leave },   { "hold", take_hold },
 		{ "job", take_job },       { "suspect", take_late },
 		{ "back", take_late },     { "restart", take_restart },
-		{ "place", take_place },
+		{ "place", take_place },   { "shard", take_shard },
 	};
 	struct fal_fit *f = fit;
 	if (!f->have_job && strcmp(l->ev, "job") != 0)

@@ -14,6 +14,7 @@
 #include "sched/policy.h"
 #include "trace/places.h"
 #include "trace/reader.h"
+#include "trace/shards.h"
 
 #include <stdbool.h>
 
@@ -59,6 +60,7 @@ struct fal_fit_run {
 	/* Where the blocks were last, with the tensors: owned by the fit, until its next
 	 * place line; {0}, but for `blocks`: the trace does not say. */
 	struct fal_trace_place place;
+	struct fal_shard_rows served; /* what these shards did */
 };
 
 /* The model and the run, from the lines so far; more lines may follow (a live stream).

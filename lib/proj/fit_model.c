@@ -472,6 +472,8 @@ fal_fit_end(struct fal_fit *f, struct fal_cost *cost, struct fal_fit_run *run,
 	run->shards =
 		f->place.rule[0] != '\0' ? f->place.shards : (uint32_t)f->job.shards;
 	run->place = f->place;
+	run->served = f->served;
+	fal_shard_rows_end(&run->served);
 	run->place.blocks = (uint32_t)f->job.blocks;
 	if (f->samples > 0)
 		run->epoch_s = f->seconds * f->grid.samples / f->samples;

@@ -46,9 +46,9 @@ const char *
 fal_report_kind_name(enum fal_report_kind kind)
 {
 	static const char *const name[] = { "straggler",   "waiting", "granularity",
-					    "small_tasks", "link",    "coordinator",
-					    "unused",      "lanes",   "spare",
-					    "well" };
+					    "small_tasks", "link",    "shard",
+					    "coordinator", "unused",  "lanes",
+					    "spare",       "well" };
 	return name[kind];
 }
 
@@ -365,6 +365,30 @@ links(struct list *l, const struct group *g)
 	    2 * g->n <= l->r->workers ? "a faster link would mend it" : overlap(l->r));
 }
 
+/* Each shard that workers wait for, as one is named. */
+static void
+shards(struct list *l)
+{
+	struct fal_shard_rows *r = &l->r->state->summary.shards;
+	const double seconds = r->to - r->from;
+	fal_shard_rows_end(r);
+	for (uint32_t i = 0; i < r->n; i++) {
+		const struct fal_shard_row *w = &r->v[i];
+		char who[WHO_MAX];
+		if (w->class != FAL_CLASS_STRAGGLER)
+			continue;
+		if (w->address[0] != '\0')
+			snprintf(who, sizeof(who), "shard %u at %.40s", i + 1,
+				 w->address);
+		else
+			snprintf(who, sizeof(who), "shard %u, the coordinator's", i + 1);
+		add(l, FAL_REPORT_SHARD, NULL, w->blame / seconds,
+		    "%s is a straggler by %s (%.1fx slower): workers wait for it %.0f %% "
+		    "of the time",
+		    who, w->cause, w->slower, 100 * w->blame / seconds);
+	}
+}
+
 static double
 spare(const struct fal_report_worker *w)
 {
@@ -464,6 +488,7 @@ report_advise(struct fal_report *r)
 		    "%.0f %% of the clock computes what %.20s drops: epsp drops "
 		    "nothing%s",
 		    100 * share_of(r, FAL_REPORT_EXTRA), r->scheme, mark(r, 0));
+	shards(&l);
 	single(&l);
 	well(&l);
 	return l.err;

@@ -3,12 +3,33 @@
 
 #include "base/mem.h"
 #include "base/parse.h"
+#include "base/quantile.h"
 #include "place/level.h"
 #include "place/psld.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+void
+fal_shards_seen(const struct fal_shard_rows *rows, uint32_t n, struct fal_shards *out)
+{
+	double v[FAL_SHARDS_PLAYED], all = 0;
+	size_t known = 0;
+	*out = (struct fal_shards){ .n = n };
+	for (uint32_t i = 0; i < n; i++) {
+		const struct fal_shard_row *w = &rows->v[i];
+		if (i < rows->n && w->blocks > 0 && w->took > 0)
+			v[known++] = out->speed[i] = (double)w->blocks / w->took;
+	}
+	const double middle = known > 0 ? fal_quantile(v, known, 0.5) : 1;
+	for (uint32_t i = 0; i < n; i++) {
+		out->speed[i] = out->speed[i] > 0 ? out->speed[i] : middle;
+		all += out->speed[i];
+	}
+	for (uint32_t i = 0; i < n; i++)
+		out->speed[i] *= n / all;
+}
 
 /* One group: N[,speed=X]. */
 static int

@@ -11,6 +11,7 @@
 #include "base/err.h"
 #include "place/place.h"
 #include "proj/cost.h"
+#include "trace/shards.h"
 
 #include <stdbool.h>
 
@@ -21,6 +22,11 @@ struct fal_shards {
 	uint32_t n;
 };
 
+/* So many shards as the trace shows them: the speed of each is that at which workers had
+ * its blocks, and together they are as fast as so many machines like the coordinator's;
+ * one of which nothing is known is as fast as the middle one. */
+void fal_shards_seen(const struct fal_shard_rows *rows, uint32_t n,
+		     struct fal_shards *out);
 /* Reads N[,speed=X][;...].  FAL_EINVAL with `diag`: what is wrong, and the value. */
 int fal_shards_get(const char *spec, struct fal_shards *out, struct fal_diag *diag);
 

@@ -10,6 +10,7 @@
 #include "trace/people.h"
 #include "trace/places.h"
 #include "trace/rules.h"
+#include "trace/serving.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -25,6 +26,7 @@ struct fal_audit {
 	struct fal_trace_job job;
 	struct fal_people people;
 	struct fal_trace_place place;
+	struct fal_serving serving;
 	struct fal_accounts accounts;
 	bool policy; /* there was a policy line */
 	struct fal_cover cover;
@@ -188,6 +190,12 @@ static int
 take_place(struct fal_audit *a, struct fal_trace_line *l)
 {
 	return fal_places_line(&a->place, l, &a->job, &a->f);
+}
+
+static int
+take_shard(struct fal_audit *a, struct fal_trace_line *l)
+{
+	return fal_serving_line(&a->serving, l, &a->job, &a->place, a->version, &a->f);
 }
 
 /* Is the round the next one of a plain job, or, if not, could it be?  A later one than
@@ -597,6 +605,7 @@ fal_audit_line(void *audit, struct fal_trace_line *l)
 		{ "suspect", take_late },     { "back", take_late },
 		{ "nonfinite", take_denial }, { "alone", take_denial },
 		{ "clock", take_clock },      { "place", take_place },
+		{ "shard", take_shard },
 	};
 	struct fal_audit *a = audit;
 	int err = 0;
@@ -607,7 +616,8 @@ fal_audit_line(void *audit, struct fal_trace_line *l)
 	 */
 	if (strcmp(l->ev, "restart") == 0) {
 		a->accounts.loose = a->accounts.lost = true;
-		a->place.map = 0; /* maps are of an incarnation */
+		a->place.map = 0; /* maps are of an incarnation, and what shards do */
+		a->serving = (struct fal_serving){ 0 };
 		if ((err = take_restart(a, l)) < 0)
 			return err;
 	}

@@ -159,6 +159,13 @@ enum fal_field_kind {
 	F(RULE, "rule", TEXT)                          \
 	F(RUNS, "runs", LIST)                          \
 	F(TENSORS, "tensors", LIST)                    \
+	/* shard */                                    \
+	F(SHARD, "shard", WHOLE)                       \
+	F(ADDRESS, "address", TEXT)                    \
+	F(SERVICE, "service", SECONDS)                 \
+	F(QUEUE, "queue", SECONDS)                     \
+	F(TOOK, "took", SECONDS)                       \
+	F(BLAME, "blame", SECONDS)                     \
 	/* restart */                                  \
 	F(UNTIL, "until", WHOLE)                       \
 	F(TORN, "torn", WHOLE)                         \

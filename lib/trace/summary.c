@@ -406,11 +406,18 @@ take_restart(struct fal_summary *s, struct fal_trace_line *l)
 		.clock = fal_trace_get_u64(l, l->o, FAL_F_CLOCK, FAL_TRACE_NUM_MAX),
 		.until = fal_trace_get_u64(l, l->o, FAL_F_UNTIL, FAL_TRACE_NUM_MAX),
 	};
+	fal_shard_rows_begin(&s->shards, l->t);
 	/* A coordinator shows of itself what it has told since then, and not what stands
 	 * before it in the file. */
 	if (l->number <= fal_trace_get_u64(l, l->o, FAL_F_LINES, FAL_TRACE_NUM_MAX))
 		s->gap = s->part = true;
 	return l->err != 0 ? l->err : fal_trace_job_restart(l, &s->job);
+}
+
+static int
+take_shard(struct fal_summary *s, struct fal_trace_line *l)
+{
+	return fal_shard_rows_line(&s->shards, l, &s->job);
 }
 
 int
@@ -425,7 +432,7 @@ fal_summary_line(void *summary, struct fal_trace_line *l)
 		{ "update", take_update }, { "eval", take_eval },
 		{ "ledger", take_ledger }, { "suspect", take_late },
 		{ "back", take_late },     { "alone", take_alone },
-		{ "verify", take_verify },
+		{ "verify", take_verify }, { "shard", take_shard },
 	};
 	struct fal_summary *s = summary;
 	s->seconds = l->t;

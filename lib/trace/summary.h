@@ -8,6 +8,7 @@
 #include "trace/classify.h"
 #include "trace/clocks.h"
 #include "trace/ids.h"
+#include "trace/shards.h"
 #include "trace/stale.h"
 
 /* Updates that the job's rates are taken over. */
@@ -103,6 +104,7 @@ struct fal_summary {
 		double until;         /* … so long; 0: nothing waits */
 	} lone;
 
+	struct fal_shard_rows shards; /* of several, as far as lines tell */
 	struct fal_summary_unlike {   /* of words on one task, the last that differ */
 		uint64_t n;           /* so many times; 0: never */
 		uint64_t clock, task; /* … of what */

@@ -198,6 +198,7 @@ fal_summary_end(struct fal_summary *s, struct fal_diag *diag)
 	quiet(s);
 	rates(s);
 	spent(s);
+	fal_shard_rows_end(&s->shards);
 	capacity(s);
 	numerics(s);
 	int err = classes(s);

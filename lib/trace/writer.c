@@ -10,6 +10,7 @@
 #include "wire/msg.h"
 
 #include <inttypes.h>
+#include <math.h>
 
 void
 fal_line_job(struct fal_buf *b, const struct fal_line_job *d)
@@ -78,6 +79,28 @@ fal_line_place(struct fal_buf *b, double t, const struct fal_line_place *d)
 		fal_member_row(b, 2,
 			       (const uint64_t[]){ m->tensor[i].at, m->tensor[i].count });
 	fal_json_close(b, ']');
+	fal_member_end(b);
+}
+
+void
+fal_line_shard(struct fal_buf *b, double t, const struct fal_line_shard *d)
+{
+	fal_member_begin(b, t, "shard");
+	fal_member_num(b, FAL_F_SHARD, (uint64_t)d->shard + 1);
+	fal_member_num(b, FAL_F_CLOCK, d->clock);
+	fal_member_num(b, FAL_F_VERSION, d->version);
+	if (d->name != NULL)
+		fal_member_str(b, FAL_F_BY_NAME, d->name);
+	if (d->address != NULL)
+		fal_member_str(b, FAL_F_ADDRESS, d->address);
+	fal_member_num(b, FAL_F_BLOCKS, d->blocks);
+	fal_member_num(b, FAL_F_RX, d->rx);
+	fal_member_num(b, FAL_F_TX, d->tx);
+	fal_member_seconds(b, FAL_F_SERVICE, d->service);
+	fal_member_seconds(b, FAL_F_QUEUE, d->queue);
+	if (!isnan(d->took))
+		fal_member_seconds(b, FAL_F_TOOK, d->took);
+	fal_member_seconds(b, FAL_F_BLAME, d->blame);
 	fal_member_end(b);
 }
 

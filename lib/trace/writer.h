@@ -77,6 +77,18 @@ struct fal_line_clock {
 	uint64_t tx, rx; /* bytes since its last line */
 };
 
+/* A shard, since its last line in this incarnation. */
+struct fal_line_shard {
+	uint32_t shard;             /* from 0 */
+	uint64_t clock, version;    /* the newest of an update, of which all is told */
+	const char *name, *address; /* whose it is, and where; NULL: the coordinator's */
+	uint32_t blocks;
+	uint64_t rx, tx;
+	double service, queue;
+	double took;  /* seconds until workers had all of its part of a version; NAN */
+	double blame; /* in which they did nothing but wait for it */
+};
+
 /* A worker has not kept its deadline, or is back. */
 struct fal_line_late {
 	struct fal_line_who who;
@@ -253,6 +265,7 @@ struct fal_line_restart {
 
 void fal_line_job(struct fal_buf *b, const struct fal_line_job *d);
 void fal_line_place(struct fal_buf *b, double t, const struct fal_line_place *d);
+void fal_line_shard(struct fal_buf *b, double t, const struct fal_line_shard *d);
 void fal_line_restart(struct fal_buf *b, const struct fal_line_restart *d);
 void fal_line_policy(struct fal_buf *b, double t, const struct fal_line_policy *d);
 /* `why` is "paused", "policy", "resumed" or "stopped"; `by` the name of a key. */

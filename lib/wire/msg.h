@@ -81,14 +81,15 @@ enum fal_msg_type {
 	FAL_MSG_MAP = 54,
 	/* from a shard, to a worker */
 	FAL_MSG_PUBLISHED = 53,
-	/* from shards of another process, to the coordinator; the last two go both ways
-	 */
+	/* from shards of another process, to the coordinator; IMAGE and BYTES go both
+	 * ways */
 	FAL_MSG_JOIN = 64,
 	FAL_MSG_PLACED = 65,
 	FAL_MSG_ADMITTED = 66,
 	FAL_MSG_SAY = 67,
 	FAL_MSG_IMAGE = 68,
 	FAL_MSG_BYTES = 69,
+	FAL_MSG_SERVED = 70,
 	/* from the coordinator to them */
 	FAL_MSG_PLACE = 80,
 	FAL_MSG_ORDER = 81,
@@ -223,6 +224,7 @@ struct fal_msg {
 		struct { /* where its time went since the last ACCOUNT, in ns */
 			uint64_t mark; /* of the ACCOUNT that is answered */
 			uint64_t compute, push, pull, wait, push_all, pull_all, late;
+			struct fal_tail waits; /* wire/waited.h */
 		} worked;
 		struct {
 			uint8_t test; /* 0: training set, 1: test set */
@@ -393,6 +395,10 @@ struct fal_msg {
 			uint64_t held;
 			struct fal_tail arrays; /* of each: name, u8 floats, u64 bytes */
 		} image;
+		struct { /* what its shards have done, since PLACE */
+			uint64_t service, queue; /* ns */
+			struct fal_tail bytes;   /* of each shard: u64 rx, u64 tx */
+		} served;
 		struct { /* what is in the arrays, in their order */
 			uint32_t shard;
 			struct fal_tail bytes;

@@ -90,6 +90,36 @@ finds() {
 	same "two of three" "$(placements --shards 3 --without shard:1 | head -n 1)" "blocks 60"
 }
 
+# measured SHARD: the trace, if workers had waited for this one four times as long.
+measured() {
+	jq -c --argjson slow "$1" 'if .ev == "shard" then
+		(if .shard == $slow then 4 else 1 end) as $x |
+		.took = .blocks * $x * 0.001 | .blame = ($x - 1) * 0.01 else . end' "$trace"
+}
+
+@test "shards are as fast as they were, and who is waited for is named" {
+	local slow other
+	same "each shard has a row" \
+		"$(falcon-stat --json "$trace" | jq -c '.shards | map([.shard, .blocks])')" \
+		"[[1,2],[2,3]]"
+	for slow in 1 2; do
+		other=$((3 - slow))
+		measured $slow >slow.jsonl
+		falcon-proj --json slow.jsonl >row
+		jq -e '.findings | map(select(.kind == "shard")) | length == 1' row
+		jq -e --arg who "shard $slow, the coordinator" \
+			'.findings[] | select(.kind == "shard") | .text | startswith($who)' row
+		falcon-stat slow.jsonl >out
+		grep -E "^ +$slow +straggler +pace " out
+		grep -E "^ +$other +(pioneer|steady) " out
+		# Without the slow one more is gained, or less lost, than without the other.
+		falcon-proj --json --without "shard:$slow" slow.jsonl >row
+		falcon-proj --json --without "shard:$other" slow.jsonl >other
+		jq -e --slurpfile other other \
+			'.changes[0].by_s < $other[0].changes[0].by_s' row
+	done
+}
+
 @test "what-if: shards that cannot be" {
 	local spec got
 	for spec in 0 65 '60;5' '2,rate=1' '2,speed=0' ''; do

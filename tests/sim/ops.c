@@ -71,6 +71,13 @@ shards_next(void *arg, uint32_t *shard, struct fal_shard_say *out)
 	return any;
 }
 
+static void
+shards_served(void *arg, uint32_t shard, struct fal_coord_served *out)
+{
+	const struct cluster *c = arg;
+	racked_served(c->shards.rack, shard, out);
+}
+
 void
 ops_heard(struct cluster *c, uint32_t peer, const struct fal_msg *m)
 {
@@ -235,7 +242,7 @@ ops_begin(struct cluster *c, const struct kept *from,
 	struct fal_policy policy = { .no_clones = p->enough > 0 };
 	struct fal_coord_ops ops = { .arg = c,
 				     .shards = { c, shards_order, shards_push,
-						 shards_next },
+						 shards_next, shards_served },
 				     .send = coord_send,
 				     .model = coord_model,
 				     .close = coord_close,

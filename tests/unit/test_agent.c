@@ -3,6 +3,7 @@
 #include "agent/agent.h"
 #include "base/err.h"
 #include "base/line.h"
+#include "wire/waited.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -1034,6 +1035,76 @@ worked_adds_up(void **state)
 	check((int64_t)next(FAL_MSG_WORKED)->worked.late, 2, "in all, what was lost");
 }
 
+/* The rows of the next WORKED. */
+static void
+waits(struct fal_waited w[static 4])
+{
+	const struct fal_msg m = { .type = FAL_MSG_ACCOUNT };
+	memset(w, 0, 4 * sizeof(*w));
+	check(tell(&m), 0, "ACCOUNT");
+	const struct fal_msg *is = next(FAL_MSG_WORKED);
+	check(fal_waited_get(&is->worked.waits, 4, UINT64_MAX, w), 0, "rows");
+}
+
+/* One block of a version, of two. */
+static void
+half(uint64_t v, uint32_t block)
+{
+	static float params[N];
+	const int8_t exps[1] = { FAL_EXP_FIRST };
+	struct fal_msg m;
+	struct fal_buf out = { 0 };
+	const struct fal_model_part part = { v,   block, 1, params, N - block * FAL_BLOCK,
+					     exps };
+	check(fal_msg_put_model(&out, 6, &part), 0, "put");
+	check(fal_msg_get(out.p, out.n, &m), 0, "get");
+	check(tell(&m), 0, "MODEL");
+	fal_buf_free(&out);
+}
+
+/* Whoever comes last is waited for, from when the first one has begun, and only while
+ * there is nothing else to do. */
+static void
+shards_that_are_waited_for(void **state)
+{
+	(void)state;
+	struct fal_waited w[4];
+	struct fal_msg m = { .type = FAL_MSG_VERSION };
+	published_for(1, 1, 2, 0, 1);
+	published_for(1, 1, 4, 1, 1);
+	m.version.version = 1;
+	check(tell(&m), 0, "VERSION");
+	half(1, 0);
+	half(1, 1);
+	waits(w);
+	check(w[0].parts + w[2].parts, 0, "of shards without blocks");
+	check(w[1].parts, 1, "parts of shard 2");
+	check(w[3].parts, 1, "parts of shard 4");
+	m.version.version = 2;
+	check(tell(&m), 0, "VERSION");
+	now += 10000; /* nobody has begun */
+	published_for(2, 2, 2, 0, 1);
+	now += 400; /* both owe */
+	half(2, 0);
+	now += 3000; /* one does */
+	grant_on(1, 1, 0, 1, none);
+	now += 70000; /* computes */
+	finish(0);
+	next(FAL_MSG_CLAIM);
+	now += 500;
+	published_for(2, 2, 4, 1, 1);
+	now += 30;
+	half(2, 1);
+	now += 90000; /* all is here */
+	waits(w);
+	check((int64_t)w[1].took, 400, "until shard 2 was through");
+	check((int64_t)w[1].waited, 200, "waits for shard 2");
+	check((int64_t)w[3].took, 400 + 3000 + 70000 + 500 + 30, "shard 4 was through");
+	check((int64_t)w[3].waited, 200 + 3000 + 500 + 30, "waits for shard 4");
+	waits(w);
+	check((int64_t)(w[1].took + w[3].waited) + w[3].parts, 0, "the next is anew");
+}
+
 static void
 evaluation(void **state)
 {
@@ -1447,6 +1518,7 @@ main(void)
 		SLOW(fence_in_the_middle_of_a_push),
 		SLOW(leave_waits_for_pushes),
 		TEST(worked_adds_up),
+		TEST(shards_that_are_waited_for),
 		TEST(evaluation),
 		TEST(evaluation_before_a_push),
 		TEST(nonfinite),

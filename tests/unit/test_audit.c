@@ -252,19 +252,86 @@ struct tamper {
 	const char *finding;   /* a finding begins so */
 };
 
+/* What is said before the ledger of clock 3, and the first finding that follows; NULL:
+ * none, and so many words differ; "": an error. */
+struct said {
+	const char *said, *finding;
+};
+
+static void
+judge_said(const struct said *cases, size_t n, uint64_t words)
+{
+	for (size_t k = 0; k < n; k++) {
+		const char *want = cases[k].finding;
+		struct fal_buf b = { 0 };
+		for (size_t i = 0; i < LINES; i++) {
+			if (i == OF_CLOCK_3)
+				fal_put_bytes(&b, cases[k].said, strlen(cases[k].said));
+			fal_put_bytes(&b, valid[i], strlen(valid[i]));
+		}
+		struct outcome o = audit((const char *)b.p, b.n);
+		const char *text = o.err < 0 ? "" : o.v.ok ? "ok" : o.v.text[0];
+		if (strcmp(text, want != NULL ? want : "ok") != 0)
+			fail_msg("case %zu: '%s'", k, text);
+		if (want == NULL)
+			assert_int_equal(o.v.words.wrong + o.v.words.undecided, words);
+		fal_audit_free(o.a);
+		fal_buf_free(&b);
+	}
+}
+
 /* Words on a task, before the ledger of clock 3: A, B and C are what came out. */
 #define WORD(id, hash) "{\"worker\":\"w\",\"id\":" id ",\"hash\":\"" hash "\"}"
 #define VERIFY(words, verdict)                                                      \
 	"{\"t\":1.5,\"ev\":\"verify\",\"round\":3,\"clock\":3,\"task\":0,\"c\":[1," \
 	"13],\"words\":[" words "],\"verdict\":" verdict "}\n"
 
+/* Shards' lines, behind the update of clock 2, version 3, of a model with 5 blocks. */
+#define SERVED(shard, clock, version, blocks, more)                        \
+	"{\"t\":1.5,\"ev\":\"shard\",\"shard\":" shard ",\"clock\":" clock \
+	",\"version\":" version ",\"blocks\":" blocks                      \
+	",\"rx\":1,\"tx\":1,\"service\":0.1,\"queue\":0.1" more "}\n"
+#define BLAME ",\"blame\":0.1"
+#define PLACED                                                                    \
+	"{\"t\":1.5,\"ev\":\"place\",\"map\":1,\"rule\":\"blocks\",\"shards\":2," \
+	"\"runs\":[[1,0,2],[2,2,3]],\"tensors\":[]}\n"
+#define SET(clock) SERVED("1", clock, "3", "2", BLAME) SERVED("2", clock, "3", "3", BLAME)
+
+static void
+shards_are_judged(void **state)
+{
+	(void)state;
+	static const struct said cases[] = {
+		{ SET("2"), NULL },
+		{ PLACED SET("1") SET("2"), NULL },
+		{ SET("2") SET("2"), "line 15: shard: clock 2 behind that of clock 2" },
+		{ PLACED SERVED("2", "2", "3", "3", BLAME),
+		  "line 14: shard: it is of 2, but 1 is next" },
+		{ PLACED SERVED("1", "2", "3", "3", BLAME),
+		  "line 14: shard: blocks is 3, but it has 2" },
+		{ SERVED("1", "2", "3", "4", BLAME) SERVED("2", "2", "3", "2", BLAME),
+		  "line 14: shard: all of them have 6 blocks, not 5" },
+		{ SERVED("1", "2", "4", "2", BLAME),
+		  "line 13: shard: version is 4, but 3 is the newest" },
+		{ SERVED("1", "2", "3", "2", ",\"blame\":1.6"),
+		  "line 13: shard: workers waited longer than the job runs" },
+		{ SERVED("1", "2", "3", "2", BLAME) SERVED("2", "1", "3", "3", BLAME),
+		  "line 14: shard: clock 1 behind that of clock 2" },
+		{ SERVED("0", "2", "3", "2", BLAME), "" },
+		{ SERVED("65", "2", "3", "2", BLAME), "" },
+		{ SERVED("1", "6", "3", "2", BLAME), "" },
+		{ SERVED("1", "2", "3", "6", BLAME), "" },
+		{ SERVED("1", "2", "3", "2", ""), "" },
+		{ SERVED("1", "2", "3", "2", ",\"blame\":-1"), "" },
+	};
+	judge_said(cases, sizeof(cases) / sizeof(cases[0]), 0);
+}
+
 static void
 words_are_judged(void **state)
 {
 	(void)state;
-	static const struct {
-		const char *said, *finding; /* NULL: none; "": an error */
-	} cases[] = {
+	static const struct said cases[] = {
 		{ VERIFY(WORD("1", "a") "," WORD("2", "b"), "\"undecided\""), NULL },
 		{ VERIFY(WORD("1", "a") "," WORD("2", "b") "," WORD("3", "b"),
 			 "\"refuted\",\"worker\":\"fast\",\"id\":1"),
@@ -289,23 +356,7 @@ words_are_judged(void **state)
 		  "line 13: verify: two words of one key" },
 		{ VERIFY(WORD("1", "a"), "\"undecided\""), "" },
 	};
-	for (size_t k = 0; k < sizeof(cases) / sizeof(cases[0]); k++) {
-		const char *want = cases[k].finding;
-		struct fal_buf b = { 0 };
-		for (size_t i = 0; i < LINES; i++) {
-			if (i == OF_CLOCK_3)
-				fal_put_bytes(&b, cases[k].said, strlen(cases[k].said));
-			fal_put_bytes(&b, valid[i], strlen(valid[i]));
-		}
-		struct outcome o = audit((const char *)b.p, b.n);
-		const char *text = o.err < 0 ? "" : o.v.ok ? "ok" : o.v.text[0];
-		if (strcmp(text, want != NULL ? want : "ok") != 0)
-			fail_msg("case %zu: '%s'", k, text);
-		if (want == NULL)
-			assert_int_equal(o.v.words.wrong + o.v.words.undecided, 1);
-		fal_audit_free(o.a);
-		fal_buf_free(&b);
-	}
+	judge_said(cases, sizeof(cases) / sizeof(cases[0]), 1);
 }
 
 #define HASH "\"0123456789abcdef0123456789abcdef\""
@@ -600,6 +651,7 @@ main(void)
 		cmocka_unit_test(test_doubts),
 		cmocka_unit_test(test_unfinished),
 		cmocka_unit_test(words_are_judged),
+		cmocka_unit_test(shards_are_judged),
 		cmocka_unit_test(test_tampering_is_named),
 		cmocka_unit_test(test_missing_lines),
 		cmocka_unit_test(test_doubled_line),

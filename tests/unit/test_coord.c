@@ -2,6 +2,7 @@
  * counted of theirs stays true in its trace. */
 #include "test_coord.h"
 #include "wire/bfp.h"
+#include "wire/waited.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -619,6 +620,43 @@ worked(uint32_t peer, uint64_t mark, uint64_t compute)
 	check(tell(peer, &m), 0, "WORKED");
 }
 
+/* What it says of shards is no longer than it did not compute, of shards that there are,
+ * in their order; or nothing of it counts. */
+static void
+rows_of_worked_are_judged(void **state)
+{
+	(void)state;
+	static const struct {
+		uint32_t shard[2];
+		uint64_t waited[2];
+		size_t cut; /* bytes that are missing */
+		int err;
+	} cases[] = {
+		{ { 1, 0 }, { 500, 0 }, 0, FAL_OK },
+		{ { 1, 0 }, { 601, 0 }, 0, FAL_ELIMIT },
+		{ { 1, 1 }, { 1, 1 }, 0, FAL_EFORMAT },
+		{ { 2, 0 }, { 1, 0 }, 0, FAL_EFORMAT },
+		{ { UINT32_MAX, 0 }, { 1, 0 }, 0, FAL_EFORMAT },
+		{ { 1, 0 }, { 1, 0 }, 3, FAL_EFORMAT },
+	};
+	for (size_t k = 0; k < sizeof(cases) / sizeof(cases[0]); k++) {
+		struct fal_msg m = { .type = FAL_MSG_WORKED };
+		struct fal_buf rows = { 0 };
+		check(begin_job(0, 9, 0), 0, "begin");
+		train_round(0);
+		m.worked.push = 100;
+		m.worked.pull = 200;
+		m.worked.wait = 300;
+		for (size_t i = 0; i < 2 && cases[k].shard[i] > 0; i++) {
+			const struct fal_waited w = { 1, 1, cases[k].waited[i] };
+			fal_waited_put(&rows, cases[k].shard[i] - 1, &w);
+		}
+		m.worked.waits = (struct fal_tail){ rows.p, rows.n - cases[k].cut };
+		check(tell(1, &m), cases[k].err, "WORKED");
+		fal_buf_free(&rows);
+	}
+}
+
 /* How many `clock` lines the worker has for the clock, and with this time. */
 static uint32_t
 clock_lines(uint32_t clock, uint32_t id, const char *compute)
@@ -878,6 +916,7 @@ main(void)
 		ROUND_TEST(rounds_on_two_versions),
 		ROUND_TEST(pushes_after_the_round),
 		ROUND_TEST(answers_belong_to_their_accounts),
+		ROUND_TEST(rows_of_worked_are_judged),
 		ROUND_TEST(newcomers_get_older_versions),
 		ROUND_TEST(lies),
 	};

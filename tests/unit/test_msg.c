@@ -32,7 +32,7 @@ static const struct {
 	  "CLAIM" },
 	{ FAL_MSG_PUSH, FAL_FROM_WORKER, TICKET + 4, 0, true, "PUSH" },
 	{ FAL_MSG_SEAL, FAL_FROM_WORKER, 8 + 4, 0, false, "SEAL" },
-	{ FAL_MSG_WORKED, FAL_FROM_WORKER, 64, 0, false, "WORKED" },
+	{ FAL_MSG_WORKED, FAL_FROM_WORKER, 64, 0, true, "WORKED" },
 	{ FAL_MSG_CHUNK_GET, FAL_FROM_WORKER, 1 + 4, 0, false, "CHUNK_GET" },
 	{ FAL_MSG_EVALUATED, FAL_FROM_WORKER, 8 + 12 + 8 + 8, 0, false, "EVALUATED" },
 	{ FAL_MSG_LEAVE, FAL_FROM_WORKER, 1 + 2, 1, false, "LEAVE" },
@@ -72,6 +72,7 @@ static const struct {
 	{ FAL_MSG_ADMITTED, FAL_FROM_SHARD, 4, 0, false, "ADMITTED" },
 	{ FAL_MSG_IMAGE, FAL_FROM_SHARD, 1 + 4 + 24 + 4 + 1 + 8, 0, true, "IMAGE" },
 	{ FAL_MSG_BYTES, FAL_FROM_SHARD, 4, 0, true, "BYTES" },
+	{ FAL_MSG_SERVED, FAL_FROM_SHARD, 16, 0, true, "SERVED" },
 	{ FAL_MSG_PLACE, FAL_FROM_COORDINATOR, 7 * 4 + 64, 0, false, "PLACE" },
 	{ FAL_MSG_ORDER, FAL_FROM_COORDINATOR,
 	  1 + 16 + 4 + 8 + 8 + 1 + 20 + 1 + 24 + 4 + 16 + 8 + 2, 0, true, "ORDER" },
@@ -89,7 +90,8 @@ static const struct {
 } times[] = { { FAL_MSG_READY, 16 },     { FAL_MSG_READY, 28 },  { FAL_MSG_CLAIM, 32 },
 	      { FAL_MSG_EVALUATED, 28 }, { FAL_MSG_WORKED, 8 },  { FAL_MSG_WORKED, 16 },
 	      { FAL_MSG_WORKED, 24 },    { FAL_MSG_WORKED, 32 }, { FAL_MSG_WORKED, 40 },
-	      { FAL_MSG_WORKED, 48 },    { FAL_MSG_WORKED, 56 } };
+	      { FAL_MSG_WORKED, 48 },    { FAL_MSG_WORKED, 56 }, { FAL_MSG_SERVED, 0 },
+	      { FAL_MSG_SERVED, 8 } };
 enum { TIMES = sizeof(times) / sizeof(times[0]) };
 
 static void

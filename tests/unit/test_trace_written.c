@@ -13,6 +13,7 @@
 #include "trace/clocks.h"
 #include "trace/reader.h"
 #include "trace/round.h"
+#include "trace/serving.h"
 #include "trace/writer.h"
 #include "wire/msg.h"
 
@@ -555,6 +556,57 @@ test_update(void **state)
 }
 
 static void
+look_shard(struct fal_trace_line *l, const void *arg)
+{
+	const struct fal_line_shard *d = arg;
+	const struct fal_trace_job job = { .clocks = d->clock + 1, .blocks = UINT32_MAX };
+	struct fal_trace_shard is;
+	assert_int_equal(fal_trace_shard_read(l, &job, &is), 0);
+	same(is.shard, d->shard, "shard");
+	same(is.clock, d->clock, "clock");
+	same(is.version, d->version, "version");
+	same(is.blocks, d->blocks, "blocks");
+	same(is.rx, d->rx, "rx");
+	same(is.tx, d->tx, "tx");
+	assert_true(isnan(is.took) == isnan(d->took));
+	same(is.name != NULL, d->name != NULL, "by");
+	if (is.name != NULL)
+		same_text(l, FAL_F_BY_NAME, d->name);
+	if (is.address != NULL)
+		same_text(l, FAL_F_ADDRESS, d->address);
+	assert_true(fabs(is.blame - d->blame) < 1e-6 &&
+		    fabs(is.service - d->service) < 1e-6 &&
+		    fabs(is.queue - d->queue) < 1e-6);
+}
+
+static void
+test_shard(void **state)
+{
+	(void)state;
+	struct fal_buf b = { 0 };
+	for (int i = 0; i < ROUNDS; i++) {
+		char called[24];
+		const bool here = yes();
+		const struct fal_line_shard d = { .shard = draw(FAL_TRACE_SHARDS_MAX),
+						  .clock = whole() / 2,
+						  .version = whole(),
+						  .name = here ? NULL : name(called),
+						  .address = here ? NULL : "[::1]:7000",
+						  .blocks = draw(UINT32_MAX),
+						  .rx = whole(),
+						  .tx = whole(),
+						  .service = draw(1000) / 3.0,
+						  .queue = draw(1000) / 3.0,
+						  .took = yes() ? (double)NAN
+								: draw(1000) / 3.0,
+						  .blame = draw(1000) / 3.0 };
+		fal_line_shard(&b, 1, &d);
+		reads(&b, look_shard, &d);
+	}
+	fal_buf_free(&b);
+}
+
+static void
 look_check(struct fal_trace_line *l, const void *arg)
 {
 	const struct fal_line_check *d = arg;
@@ -660,7 +712,7 @@ main(void)
 		cmocka_unit_test(test_job),    cmocka_unit_test(test_join),
 		cmocka_unit_test(test_clock),  cmocka_unit_test(test_ledger),
 		cmocka_unit_test(test_update), cmocka_unit_test(test_others),
-		cmocka_unit_test(test_table),
+		cmocka_unit_test(test_table),  cmocka_unit_test(test_shard),
 	};
 	if (getenv("FAL_TEST_SEED") != NULL)
 		seed = strtoull(getenv("FAL_TEST_SEED"), NULL, 10);

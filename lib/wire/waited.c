@@ -1,0 +1,49 @@
+/* Rows of WORKED. */
+#include "wire/waited.h"
+
+#include "base/err.h"
+
+enum { ROW = 4 + 4 + 8 + 8 };
+
+void
+fal_waited_put(struct fal_buf *out, uint32_t shard, const struct fal_waited *w)
+{
+	if (w->parts == 0 && w->waited == 0)
+		return;
+	fal_put_u32(out, shard + 1);
+	fal_put_u32(out, w->parts);
+	fal_put_u64(out, w->took);
+	fal_put_u64(out, w->waited);
+}
+
+/* One pass over the rows, which adds them to `w`, if that is not NULL. */
+static int
+pass(const struct fal_tail *rows, uint32_t shards, uint64_t most, struct fal_waited *w)
+{
+	struct fal_rd r = fal_rd_init(rows->p, rows->n);
+	uint32_t before = 0;
+	for (size_t i = 0; i < rows->n / ROW; i++) {
+		const uint32_t shard = fal_get_u32(&r), parts = fal_get_u32(&r);
+		const uint64_t took = fal_get_u64(&r), waited = fal_get_u64(&r);
+		if (shard <= before || shard > shards)
+			return FAL_EFORMAT;
+		if (took > FAL_MSG_NS_MAX || waited > most)
+			return FAL_ELIMIT;
+		most -= waited;
+		before = shard;
+		if (w == NULL)
+			continue;
+		w[shard - 1].parts += parts;
+		w[shard - 1].took += took;
+		w[shard - 1].waited += waited;
+	}
+	return fal_rd_end(&r);
+}
+
+int
+fal_waited_get(const struct fal_tail *rows, uint32_t shards, uint64_t most,
+	       struct fal_waited *w)
+{
+	int err = pass(rows, shards, most, NULL);
+	return err < 0 ? err : pass(rows, shards, most, w);
+}
