@@ -24,6 +24,12 @@ close_handle(uv_handle_t *h)
 		uv_close(h, NULL);
 }
 
+struct fal_chan_opt
+join_chan_opt(const struct join *j)
+{
+	return (struct fal_chan_opt){ .link = j->link.bandwidth > 0 ? &j->link : NULL };
+}
+
 void
 join_end(struct join *j, int code, const char *why)
 {
@@ -165,7 +171,7 @@ dial(struct join *j)
 					  .on_msg = on_msg,
 					  .on_room = on_room,
 					  .on_close = on_close };
-	const struct fal_chan_opt opt = { 0 };
+	const struct fal_chan_opt opt = join_chan_opt(j);
 	int err = fal_dial(&j->loop, &j->run->coordinator, j->run->key, &opt, &ops,
 			   &j->chan);
 	struct fal_diag why;
@@ -196,7 +202,8 @@ listen_for(struct join *j, struct fal_diag *diag)
 	if (err < 0)
 		return fal_diag_set(diag, err, "%s", fal_strerror(err));
 	const struct fal_listen_opt listen = { .addr = &j->run->listen,
-					       .keyring = j->keys };
+					       .keyring = j->keys,
+					       .chan = join_chan_opt(j) };
 	err = fal_listen_start(&j->loop, &listen, &ops, &j->listen, diag);
 	const int fd = (int)j->run->opt.ready_fd - 1;
 	if (err < 0 || fd < 0)
@@ -217,6 +224,8 @@ ps_run_join(const struct ps_run *run)
 	}
 	signal(SIGPIPE, SIG_IGN);
 	j->run = run;
+	j->link = (struct fal_link){ .bandwidth = (double)run->opt.rate_limit,
+				     .shared = &j->busy };
 	j->retry.began = uv_hrtime();
 	fal_random_bytes(j->instance, sizeof(j->instance));
 	uv_timer_init(&j->loop, &j->timer);

@@ -33,6 +33,8 @@ struct join {
 	uv_timer_t timer; /* to try again, or the end */
 	uv_signal_t on_int, on_term;
 	struct fal_listen *listen;
+	struct fal_link link; /* of all that it sends, with --rate-limit */
+	uint64_t busy;        /* of that */
 	struct fal_keyring *keys;
 	uint8_t *secret; /* its own static key, in locked memory */
 	uint8_t instance[FAL_INSTANCE];
@@ -64,6 +66,8 @@ struct join {
 
 /* join.c */
 
+/* How its channels are to be. */
+struct fal_chan_opt join_chan_opt(const struct join *j);
 /* Sends `m` to the coordinator. */
 void join_say(struct join *j, struct fal_msg *m);
 /* Of fal_post. */

@@ -226,6 +226,8 @@ main(int argc, char **argv)
 		{ "key", 'k', FAL_OPT_TEXT, &o->key, "with --join: the key", "FILE" },
 		{ "standby", 0, FAL_OPT_FLAG, &o->standby,
 		  "with --join: only where shards are missing", NULL },
+		{ "rate-limit", 0, FAL_OPT_SIZE, &o->rate_limit,
+		  "with --join: send no more bytes a second", "SIZE" },
 		{ "compress", 0, FAL_OPT_TEXT, &o->compress,
 		  "zstd: auto, always or never", "MODE" },
 		{ "max-memory", 0, FAL_OPT_SIZE, &o->max_memory,
@@ -252,6 +254,8 @@ main(int argc, char **argv)
 	if (code < 0)
 		code = fal_cli_range(&cli, "max-memory", 1, UINT64_MAX);
 	if (code < 0)
+		code = fal_cli_range(&cli, "rate-limit", 1, UINT64_C(1) << 40);
+	if (code < 0)
 		code = fal_cli_range(&cli, "ready-fd", 0, 1023);
 	/* Before anything is opened that might get its number. */
 	if (code < 0 && ready_fd <= 1023 && fcntl((int)ready_fd, F_GETFD) < 0) {
@@ -265,9 +269,12 @@ main(int argc, char **argv)
 			    o->join != NULL ? "--join: takes no JOB"
 					    : "usage: " PROG " [OPTION...] JOB");
 		code = FAL_EXIT_USAGE;
-	} else if (code < 0 && o->join == NULL && (o->standby || o->key != NULL)) {
+	} else if (code < 0 && o->join == NULL &&
+		   (o->standby || o->key != NULL || o->rate_limit > 0)) {
 		fal_cli_err(PROG, "--%s: only with --join",
-			    o->standby ? "standby" : "key");
+			    o->standby       ? "standby"
+			    : o->key != NULL ? "key"
+					     : "rate-limit");
 		code = FAL_EXIT_USAGE;
 	}
 	if (code < 0)

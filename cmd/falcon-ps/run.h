@@ -9,7 +9,7 @@
 
 struct ps_options {
 	const char *listen, *state, *trace, *keyring, *compress, *from, *join, *key;
-	uint64_t ready_fd, min_workers, max_memory, shards, min_shards;
+	uint64_t ready_fd, min_workers, max_memory, shards, min_shards, rate_limit;
 	struct fal_opt_list set;
 	bool check, exit_when_done, json, restart, standby;
 };

@@ -53,6 +53,12 @@ struct fal_slow {
 	bool taking;
 };
 
+static uint64_t
+delay(const struct fal_slow *s, uint64_t now)
+{
+	return s->link.delay_ns != NULL ? s->link.delay_ns(s->link.arg, now) : 0;
+}
+
 /* When the line has taken n bytes more. */
 static void
 take(const struct fal_slow *s, uint64_t now, size_t n, uint64_t *busy)
@@ -105,8 +111,8 @@ fal_slow_read(struct fal_slow *s, size_t n)
 	s->read += n;
 	if (s->count > 0)
 		last = &s->marks[(s->first + s->count - 1) % MARKS];
-	take(s, now, n, &s->in_busy);
-	uint64_t due = s->in_busy + s->link.delay_ns(s->link.arg, now);
+	take(s, now, s->link.shared == NULL ? n : 0, &s->in_busy);
+	uint64_t due = s->in_busy + delay(s, now);
 	if (last != NULL && due < last->due)
 		due = last->due; /* none overtakes another */
 	if (s->count == MARKS)
@@ -180,8 +186,12 @@ fal_slow_write(struct fal_slow *s, const struct fal_outbox *b)
 	struct parcel *p = FAL_TRY(MALLOC, NULL, malloc(sizeof(*p) + n));
 	if (p == NULL)
 		return FAL_ENOMEM;
+	if (s->link.shared != NULL)
+		s->out_busy = *s->link.shared;
 	take(s, now, n, &s->out_busy);
-	uint64_t due = s->out_busy + s->link.delay_ns(s->link.arg, now);
+	if (s->link.shared != NULL)
+		*s->link.shared = s->out_busy;
+	uint64_t due = s->out_busy + delay(s, now);
 	if (due < s->out_due)
 		due = s->out_due;
 	*p = (struct parcel){ .s = s, .due = due, .n = n };

@@ -129,6 +129,33 @@ shards() {
 	has "$(<large.err)" "shards 2 to 2 of 2 need"
 }
 
+@test "a shard at a fraction of the bandwidth is blamed, and named" {
+	serve --min-shards 3
+	# 24 blocks of 16 kB, 6 on each: two workers want 0.2 MB a clock of it.
+	local slow=$((RANDOM % 3 + 1)) i rate at
+	for i in 1 2 3; do
+		rate=16M
+		[ $i != $slow ] || rate=2M
+		join "shard$i" --rate-limit $rate
+		soon "the shard" grep -q "listening on" "shard$i.err"
+	done
+	at=$(sed -n 's/.*listening on //p' "shard$slow.err")
+	work a --lanes 1
+	work b --lanes 1
+	judge
+	falcon-stat --json "$state/trace.jsonl" >row
+	same "the slow one ($(jq -c .shards row))" \
+		"$(jq -r --arg at "$at" '.shards[] | select(.address == $at) | "\(.class) \(.cause)"' row)" \
+		"straggler pace"
+	same "blamed most" "$(jq -r '.shards | max_by(.blame).address' row)" "$at"
+	falcon-proj "$state/trace.jsonl" >out
+	has "$(<out)" "at $at is a straggler by pace"
+	local got=0
+	falcon-ps --rate-limit 1M tiny.job 2>err || got=$?
+	same "status ($(<err))" "$got" 2
+	has "$(<err)" "--rate-limit: only with --join"
+}
+
 @test "who may not: a worker's key, a standby without a job, a job beside --join" {
 	serve
 	local got=0

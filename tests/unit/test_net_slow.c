@@ -49,7 +49,7 @@ static void
 delays_both_ways(void **state)
 {
 	uint64_t delay = 30 * MS;
-	const struct fal_link link = { 0, constant, &delay };
+	const struct fal_link link = { 0, constant, &delay, NULL };
 	struct world w;
 	(void)state;
 	uint64_t begun = uv_hrtime();
@@ -71,7 +71,7 @@ static void
 keeps_the_order(void **state)
 {
 	uint64_t delay = 100 * MS;
-	const struct fal_link link = { 0, falling, &delay };
+	const struct fal_link link = { 0, falling, &delay, NULL };
 	struct world w;
 	(void)state;
 	meet_over(&w, &link);
@@ -93,7 +93,7 @@ static void
 has_a_bandwidth(void **state)
 {
 	uint64_t delay = 0;
-	const struct fal_link link = { 10e6, constant, &delay };
+	const struct fal_link link = { 10e6, constant, &delay, NULL };
 	struct world w;
 	(void)state;
 	meet_over(&w, &link);
@@ -112,11 +112,36 @@ has_a_bandwidth(void **state)
 	end(&w);
 }
 
+/* Two that share one: together they are as fast as it is. */
+static void
+shares_a_line(void **state)
+{
+	uint64_t busy = 0;
+	const struct fal_link link = { .bandwidth = 10e6, .shared = &busy };
+	struct world w;
+	(void)state;
+	meet_over(&w, &link);
+	const struct fal_addr at = addr("%s", fal_listen_text(w.l));
+	dial_as(&w, 1, &at, client_key("lab", 2, 1),
+		(struct fal_chan_opt){ .link = &link });
+	SEND(&w.client[1], 'h');
+	UNTIL(&w, w.server[1].msgs == 1);
+	const uint64_t begun = uv_hrtime();
+	for (unsigned i = 0; i < 25; i++)
+		for (int k = 0; k < 2; k++)
+			assert_int_equal(send_bytes(&w.client[k], 'u', 60000,
+						    FAL_SEND_BULK),
+					 0);
+	UNTIL(&w, w.server[0].msgs == 26 && w.server[1].msgs == 26);
+	no_sooner("1.5 MB by each", begun, 300 * MS);
+	end(&w);
+}
+
 static void
 lets_control_pass(void **state)
 {
 	uint64_t delay = 5 * MS;
-	const struct fal_link link = { 20e6, constant, &delay };
+	const struct fal_link link = { 20e6, constant, &delay, NULL };
 	const unsigned bulk = 150; /* 9 MB */
 	struct world w;
 	(void)state;
@@ -140,7 +165,7 @@ static void
 carries_much(void **state)
 {
 	uint64_t delay = 20 * MS;
-	const struct fal_link link = { 0, constant, &delay };
+	const struct fal_link link = { 0, constant, &delay, NULL };
 	const unsigned bulk = 600; /* 36 MB */
 	struct world w;
 	(void)state;
@@ -159,7 +184,7 @@ static void
 last_words_arrive(void **state)
 {
 	uint64_t delay = 50 * MS;
-	const struct fal_link link = { 1e6, constant, &delay };
+	const struct fal_link link = { 1e6, constant, &delay, NULL };
 	struct world w;
 	(void)state;
 	for (int client = 0; client < 2; client++) {
@@ -183,7 +208,7 @@ static void
 may_be_killed(void **state)
 {
 	uint64_t delay = 50 * MS;
-	const struct fal_link link = { 0, constant, &delay };
+	const struct fal_link link = { 0, constant, &delay, NULL };
 	struct world w;
 	(void)state;
 	meet_over(&w, &link);
@@ -209,7 +234,7 @@ main(void)
 		cmocka_unit_test(delays_both_ways), cmocka_unit_test(keeps_the_order),
 		cmocka_unit_test(has_a_bandwidth),  cmocka_unit_test(lets_control_pass),
 		cmocka_unit_test(carries_much),     cmocka_unit_test(last_words_arrive),
-		cmocka_unit_test(may_be_killed),
+		cmocka_unit_test(may_be_killed),    cmocka_unit_test(shares_a_line),
 	};
 	signal(SIGPIPE, SIG_IGN);
 	cmocka_set_message_output(CM_OUTPUT_TAP);
