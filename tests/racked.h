@@ -25,16 +25,18 @@ racked_no_model(void *arg, uint32_t peer, const struct fal_coord_model *m)
 	(void)m;
 }
 
-/* The shards of a coordinator, conf->shards of them, that begin with `init`.
- * FAL_ENOMEM. */
+/* The shards of a coordinator, conf->shards of them, that begin with `init`, for
+ * gradients of `bits` bits (0: all).  FAL_ENOMEM. */
 static inline int
-racked_shards(const struct fal_coord_conf *conf, const float *init, struct racked *out)
+racked_shards(const struct fal_coord_conf *conf, unsigned bits, const float *init,
+	      struct racked *out)
 {
 	struct fal_rack_conf rack = {
 		.tickets = conf->tickets,
 		.shards = conf->shards,
 		.each = { .n = conf->params,
 			  .tasks = fal_grid_tasks(&conf->grid, 0),
+			  .bits = bits,
 			  .optim = conf->optim,
 			  .checksums = conf->audit_sums },
 	};
@@ -72,7 +74,7 @@ static inline int
 racked_new(struct fal_coord_conf conf, struct fal_coord_ops ops, const float *init,
 	   double now, struct racked *out)
 {
-	int err = racked_shards(&conf, init, out);
+	int err = racked_shards(&conf, 0, init, out);
 	return err < 0 ? err : racked_coord(conf, ops, now, out);
 }
 

@@ -47,6 +47,8 @@ kit_agent_conf(const struct kit *k, const struct work_opt *opt)
 					.lanes_max = opt->lanes_max,
 					.depth = work_depth(opt),
 					.tasks = fal_grid_tasks(&grid, 0),
+					.push_bits = k->setup.job.push_bits,
+					.seed = k->setup.job.seed,
 					.optim = k->setup.job.optim };
 }
 

@@ -6,6 +6,7 @@
 #include "maker.h"
 
 #include "base/mem.h"
+#include "base/rng.h"
 #include "exec.h"
 #include "exec_job.h"
 #include "sec/hash.h"
@@ -161,7 +162,7 @@ run_fixed(struct maker_exec *m, const struct exec_at *at, uint64_t start,
 	struct fixed fixed = { m->setup, bits };
 	const struct child_task task = {
 		.line = { .id = fixed_id + ++m->ids,
-			  .seed = fal_grad_seed(m->setup->job.seed, 0, 0),
+			  .seed = fal_rng_task(m->setup->job.seed, 0, 0),
 			  .slot = at->slot,
 			  .count = m->count,
 			  .index = m->index },
@@ -303,7 +304,7 @@ task_of(const struct maker_exec *m, const struct bench *b, struct work *w)
 		.line = { .id = job->id,
 			  .clock = r->clock,
 			  .version = r->version,
-			  .seed = fal_grad_seed(m->setup->job.seed, r->clock, r->task),
+			  .seed = r->seed,
 			  .task = r->task,
 			  .count = job->count,
 			  .index = b->index,

@@ -2,6 +2,7 @@
 #include "try.h"
 
 #include "base/mem.h"
+#include "base/rng.h"
 #include "base/text.h"
 #include "cli/file.h"
 #include "data/load.h"
@@ -234,7 +235,7 @@ make(struct try *t, uint32_t first, uint32_t count, float *grad, struct child_ma
 	struct work work = { { &job, t->label, s }, grad };
 	struct child_task task = {
 		.line = { .id = ++t->ids,
-			  .seed = fal_grad_seed(s->job.seed, 0, first / s->job.task),
+			  .seed = fal_rng_task(s->job.seed, 0, first / s->job.task),
 			  .task = first / s->job.task,
 			  .slot = at.slot,
 			  .count = count,

@@ -2,6 +2,7 @@
 #include "agent/priv.h"
 
 #include "base/mem.h"
+#include "base/rng.h"
 #include "sched/traits.h"
 
 #include <assert.h>
@@ -210,17 +211,20 @@ start(struct fal_agent *a, uint32_t lane)
 		*l = (struct lane){ 0 };
 		return FAL_ENOMEM;
 	}
-	const struct fal_run run = { .eval = l->eval,
-				     .round = l->item.round,
-				     .clock = l->item.clock,
-				     .task = l->item.task,
-				     .version =
-					     l->eval ? l->on->version : l->item.version,
-				     .serial = l->on->serial,
-				     .params = l->on->params,
-				     .exps = l->on->exps,
-				     .sum = l->sum,
-				     .room = fal_bfp_room(a->conf.tasks) };
+	const struct fal_run run = {
+		.eval = l->eval,
+		.round = l->item.round,
+		.clock = l->item.clock,
+		.task = l->item.task,
+		.version = l->eval ? l->on->version : l->item.version,
+		.serial = l->on->serial,
+		.params = l->on->params,
+		.exps = l->on->exps,
+		.sum = l->sum,
+		.room = fal_bfp_room(a->conf.tasks),
+		.bits = agent_local(a, l->item.round) != NULL ? 0 : a->conf.push_bits,
+		.seed = fal_rng_task(a->conf.seed, l->item.clock, l->item.task)
+	};
 	a->ops.run(a->ops.arg, lane, &run);
 	return FAL_OK;
 }

@@ -40,6 +40,8 @@ struct fal_run {
 	const int8_t *exps;
 	struct fal_sum *sum; /* the quantised gradient goes here; NULL for eval */
 	unsigned room;       /* that its values have */
+	unsigned bits;       /* to round them to; 0: all */
+	uint64_t seed;       /* of the task: fal_rng_task */
 };
 
 /* What a lane made of it. */
@@ -77,6 +79,8 @@ struct fal_agent_conf {
 	uint32_t incarnation;
 	uint32_t map_epoch;     /* of the block map, as WELCOME said */
 	uint32_t tasks;         /* of a full clock: what a task has room for */
+	unsigned push_bits;     /* of a gradient's values; 0: all */
+	uint64_t seed;          /* of the job */
 	struct fal_optim optim; /* of local steps; its ranges stay borrowed */
 	uint32_t push_blocks;   /* in a PUSH at most; 0: as many as it holds */
 };

@@ -34,6 +34,17 @@ fal_rng_init(uint64_t seed, enum fal_purpose purpose, uint32_t epoch)
 	};
 }
 
+uint64_t
+fal_rng_task(uint64_t job_seed, uint64_t clock, uint32_t task)
+{
+	const uint32_t key[2] = { (uint32_t)job_seed, (uint32_t)(job_seed >> 32) };
+	const uint32_t ctr[4] = { (uint32_t)clock, (uint32_t)(clock >> 32), task,
+				  FAL_RNG_TASK };
+	uint32_t word[4];
+	fal_philox(ctr, key, word);
+	return word[0] | (uint64_t)word[1] << 32;
+}
+
 uint32_t
 fal_rng_u32(struct fal_rng *r)
 {

@@ -18,7 +18,8 @@ enum fal_purpose {
 	FAL_RNG_DEAL = 6,     /* dealing samples to partitions; epoch = 0 */
 	FAL_RNG_PROJ = 7,     /* machines that falcon-proj draws; epoch = 0 */
 	FAL_RNG_DRAW = 8,     /* what falcon-ps draws for itself; epoch = 0 */
-	FAL_RNG_TASK = 9      /* a trainer's own: block = clock, epoch = task */
+	FAL_RNG_TASK = 9,     /* a task's own seed: block = clock, epoch = task */
+	FAL_RNG_ROUND = 10    /* rounding to few bits; see wire/bfp.h */
 };
 
 struct fal_rng {
@@ -35,6 +36,9 @@ void fal_philox(const uint32_t ctr[static 4], const uint32_t key[static 2],
 /* Begins the stream (seed, purpose, epoch): key = seed (low word first), counter =
  * (i low, i high, epoch, purpose) for block i = 0, 1, … */
 struct fal_rng fal_rng_init(uint64_t seed, enum fal_purpose purpose, uint32_t epoch);
+
+/* The seed of a task: the same for whoever computes it. */
+uint64_t fal_rng_task(uint64_t job_seed, uint64_t clock, uint32_t task);
 
 uint32_t fal_rng_u32(struct fal_rng *r);
 uint64_t fal_rng_u64(struct fal_rng *r); /* low word first */

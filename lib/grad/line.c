@@ -298,14 +298,3 @@ fal_grad_alike(const struct fal_grad_hello *a, const struct fal_grad_hello *b)
 	       a->pipes == b->pipes && a->impure == b->impure && a->train == b->train &&
 	       a->test == b->test && memcmp(a->data, b->data, FAL_GRAD_DATA) == 0;
 }
-
-uint64_t
-fal_grad_seed(uint64_t job_seed, uint64_t clock, uint32_t task)
-{
-	const uint32_t key[2] = { (uint32_t)job_seed, (uint32_t)(job_seed >> 32) };
-	const uint32_t ctr[4] = { (uint32_t)clock, (uint32_t)(clock >> 32), task,
-				  FAL_RNG_TASK };
-	uint32_t word[4];
-	fal_philox(ctr, key, word);
-	return word[0] | (uint64_t)word[1] << 32;
-}

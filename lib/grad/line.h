@@ -103,7 +103,4 @@ int fal_grad_get(const char *line, size_t n, struct fal_grad_word *out,
 /* Whether two hellos say the same; `about` may differ. */
 bool fal_grad_alike(const struct fal_grad_hello *a, const struct fal_grad_hello *b);
 
-/* The seed of a task: the same for whoever computes it. */
-uint64_t fal_grad_seed(uint64_t job_seed, uint64_t clock, uint32_t task);
-
 #endif

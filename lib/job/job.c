@@ -6,6 +6,7 @@
 #include "base/parse.h"
 #include "base/text.h"
 #include "job/ini.h"
+#include "wire/bfp.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -123,6 +124,7 @@ static const struct key keys[] = {
 	KEY("data", "std", LIST, std, 1e-6, 1e6),
 	KEY("batch", "size", U32, batch, 1, 1 << 20, NEEDED),
 	KEY("batch", "task", U32, task, 1, 1 << 20),
+	KEY("push", "bits", U32, push_bits, 8, FAL_BFP_P),
 	KEY("optimizer", "kind", CHOICE, optim.kind, 0, 0,
 	    CHOICES({ "sgd", FAL_SGD }, { "momentum", FAL_MOMENTUM },
 		    { "nesterov", FAL_NESTEROV }, { "adagrad", FAL_ADAGRAD },
@@ -590,6 +592,8 @@ set_defaults(struct parser *p)
 		job->std[i] = 1;
 	if (job->partition == FAL_JOB_PARTITION_SHARED)
 		job->parts = 1;
+	if (job->push_bits == FAL_BFP_P)
+		job->push_bits = 0;
 	struct fal_optim *o = &job->optim;
 	if (o->kind == FAL_ADAMW && !is_set(p, AT(optim.beta1)))
 		o->beta1 = 0.9;

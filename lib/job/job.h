@@ -87,7 +87,8 @@ struct fal_job {
 	enum fal_job_audit audit;
 	uint32_t hashes;
 	enum fal_job_task_hashes task_hashes;
-	double verify; /* per cent of the tasks that another key runs, too */
+	double verify;      /* per cent of the tasks that another key runs, too */
+	uint32_t push_bits; /* push.bits, 8 to 23; 0: all 24 */
 
 	/* model.file and model.init, one at least; they and the four below are as
 	 * written: fal_job_path.  model.init-sha256, model.from-sha256: 64 digits. */

@@ -48,6 +48,8 @@ fal_job_server_only(const struct fal_job *job)
 {
 	if (job->buffers != NULL)
 		return "model.buffers";
+	if (job->push_bits != 0)
+		return "push.bits";
 	return job->nonfinite == FAL_JOB_NONFINITE_SKIP ? "job.nonfinite = skip" : NULL;
 }
 

@@ -2,6 +2,7 @@
 #include "run/anew.h"
 
 #include "base/mem.h"
+#include "base/rng.h"
 #include "run/desk.h"
 #include "wire/bfp.h"
 
@@ -261,7 +262,9 @@ compute(struct lane *l, uint32_t task)
 			 .params = a->params,
 			 .exps = a->exps,
 			 .sum = l->task,
-			 .room = fal_bfp_room(a->rack_conf.each.tasks) },
+			 .room = fal_bfp_room(a->rack_conf.each.tasks),
+			 .bits = a->setup.job.push_bits,
+			 .seed = fal_rng_task(a->setup.job.seed, a->now->clock, task) },
 		.batch = { a->samples, a->order, &a->setup.norm },
 		.first = p.first,
 		.count = p.count,

@@ -378,6 +378,7 @@ fal_files_shard_conf(const struct fal_job *job, const struct fal_model *m, uint3
 {
 	return (struct fal_shard_conf){ .n = m->params,
 					.tasks = tasks,
+					.bits = job->push_bits,
 					.optim = job->optim,
 					.checksums = job->audit == FAL_JOB_AUDIT_SUMS };
 }

@@ -49,10 +49,16 @@ quantise(const struct fal_run_job *job, const struct fal_run_made *made,
 	fal_hash_init(&h);
 	for (uint32_t b = 0; b < fal_blocks(n) && err == FAL_OK; b++) {
 		const uint64_t first = (uint64_t)b * FAL_BLOCK;
+		const uint32_t len = fal_block_len(n, b);
 		const float *g = made->packed != NULL ? own : made->grad + first;
 		if (made->packed != NULL)
-			fal_model_unpack(made->packed, made->grad, first,
-					 fal_block_len(n, b), own);
+			fal_model_unpack(made->packed, made->grad, first, len, own);
+		if (r->bits != 0) {
+			if (g != own)
+				memcpy(own, g, len * sizeof(*own));
+			fal_bfp_dither(own, len, r->exps[b], r->seed, b);
+			g = own;
+		}
 		err = fal_sum_quantise_block(r->sum, b, g, r->exps[b], r->room);
 		if (err == FAL_OK && wrong)
 			wrong = !flip(r->sum, b);

@@ -20,6 +20,7 @@ fal_shard_new(const struct fal_shard_conf *conf, const float *init)
 									 : most,
 					      .first = conf->first,
 					      .tasks = conf->tasks,
+					      .bits = conf->bits,
 					      .optim = conf->optim,
 					      .checksums = conf->checksums };
 	s->conf = *conf;

@@ -24,6 +24,7 @@ struct fal_shard_conf {
 	size_t n;              /* parameters of the whole model */
 	uint32_t first, count; /* its blocks */
 	uint32_t tasks;        /* of a full clock: what a task has room for */
+	unsigned bits;         /* that its values are to have; 0: all */
 	struct fal_optim optim;
 	bool checksums;               /* audit = sums: keep those of what was added, */
 	struct fal_ticket_in tickets; /* … under the seeds of these */

@@ -563,6 +563,13 @@ fal_store_clip(struct fal_store *s, double squares)
 	s->squares = squares;
 }
 
+static int8_t
+next_exponent(const struct fal_store *s, const struct store_step *step, uint32_t b)
+{
+	const int8_t needed = fal_sum_needed(step->sum, b);
+	return fal_exp_next(step->exps[b], fal_exp_needed_at(needed, s->conf.bits));
+}
+
 uint32_t
 store_step(struct fal_store *s, const struct store_step *step)
 {
@@ -571,8 +578,7 @@ store_step(struct fal_store *s, const struct store_step *step)
 	for (uint32_t b = 0; b < s->blocks; b++) {
 		mean_of(s, step, b);
 		if (step_block(s, step, scale, b))
-			step->exps[b] =
-				fal_exp_next(step->exps[b], fal_sum_needed(step->sum, b));
+			step->exps[b] = next_exponent(s, step, b);
 		else
 			refused++;
 	}

@@ -26,6 +26,7 @@ struct fal_store_conf {
 	size_t n;               /* parameters */
 	uint32_t first;         /* number, in the whole model, of its first block */
 	uint32_t tasks;         /* of a full clock: what a task has room for */
+	unsigned bits;          /* that its values are to have; 0: all */
 	struct fal_optim optim; /* its ranges are borrowed until fal_store_free */
 	bool checksums;         /* audit = sums: keep those of what was added */
 };

@@ -331,6 +331,14 @@ fal_exp_next(int8_t e, int8_t needed)
 	return clamp_exp(needed > e - 2 ? needed : e - 2);
 }
 
+int8_t
+fal_exp_needed_at(int8_t needed, unsigned bits)
+{
+	if (needed == FAL_EXP_NONE || bits == 0)
+		return needed;
+	return clamp_exp(needed + FAL_BFP_P - (int)bits);
+}
+
 /* The exponent field rounds down, any fraction goes one up; subnormals clamp. */
 static int8_t
 needed_by(uint32_t bits)

@@ -223,4 +223,21 @@ float fal_max_abs(const float *v, uint32_t len);
  * [FAL_EXP_MIN, FAL_EXP_MAX]. */
 int8_t fal_exp_next(int8_t e, int8_t needed);
 
+/* ---- fewer bits ------------------------------------------------------------------ */
+
+/* Of a job whose tasks' values are to have `bits` bits (8 to FAL_BFP_P; 0: FAL_BFP_P)
+ * where |g| <= 2^needed: what counts as needed, so that the exponent is so much higher
+ * and the quantum so much larger.  FAL_EXP_NONE stays. */
+int8_t fal_exp_needed_at(int8_t needed, unsigned bits);
+
+/* Each of `len` values is rounded to a whole number of quanta 2^(e -
+ * (FAL_BFP_P - 1)), up or down by chance, so that its mean is the value: up if what is
+ * above the quantum below is more than (r + 1/2) / 2^16 of one.  What is not finite, and
+ * what has no digits below the quantum, stays.  `e`: as for fal_sum_quantise.
+ *
+ * The 16 bits r of value i are, of the block of Philox4x32-10 with the key `seed` (of the
+ * task: fal_rng_task) and the counter (i mod 512, block, 0, FAL_RNG_ROUND), those of word
+ * i / 1024, the low half if i / 512 is even; `block` is its number in the whole model. */
+void fal_bfp_dither(float *v, uint32_t len, int8_t e, uint64_t seed, uint32_t block);
+
 #endif

@@ -27,8 +27,10 @@ weights() {
 	tail -c +$((data + $1 + 1)) "$state/model.safetensors" | head -c "$2" | sha256sum
 }
 
-@test "adamw, clipped and in part frozen: one model from one worker and from three" {
+@test "adamw of few bits, clipped and in part frozen: one model from one worker and from three" {
 	local one frozen bias rest
+	draw
+	job=(--set push.bits=$((RANDOM % 16 + 8)) "${job[@]}")
 	serve
 	work one --lanes 1
 	wait "$ps"

@@ -54,6 +54,7 @@ scheme() {
 	local i n optim=(sgd momentum nesterov adagrad adamw) kind
 	kind=${optim[RANDOM % 5]}
 	job=(--set "sync.scheme=$(scheme shared)" --set "optimizer.kind=$kind"
+		--set push.bits=$((RANDOM % 17 + 8))
 		--set optimizer.lr=0.01 --set optimizer.clip=0.$((RANDOM % 9 + 1))
 		--set optimizer.ema=0.9 --set schedule.kind=cosine --set "job.hashes=$((RANDOM % 4 + 1))" "${job[@]}")
 	[[ $kind != [mn]* ]] || job=(--set optimizer.momentum=0.5 "${job[@]}")

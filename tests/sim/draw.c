@@ -308,6 +308,15 @@ draw_odd(struct plan *p)
 		p->toy.odd = 1 + fal_rng_below(r, 1 + fal_rng_below(r, 40));
 }
 
+/* Gradients of fewer bits, by a stream of their own. */
+static void
+draw_bits(struct toy *t)
+{
+	struct fal_rng own = fal_rng_init(t->seed, FAL_RNG_TEST, 16), *r = &own;
+	if (chance(r, 0.3))
+		t->bits = 8 + fal_rng_below(r, FAL_BFP_P - 8);
+}
+
 /* Tasks that another key runs, too, by a stream of their own. */
 static void
 draw_verify(struct plan *p)
@@ -443,8 +452,11 @@ draw_flips(struct plan *p, const struct focus *only)
 	p->entropy = p->toy.seed;
 	if (chance(r, 0.4))
 		calm_down(p);
-	if (chance(r, 0.8) || only->flips)
+	if (chance(r, 0.8) || only->flips) {
 		draw_flippers(r, p);
+		/* Of few bits there is often none that nothing else tells of. */
+		p->toy.bits = 0;
+	}
 	if (chance(r, 0.3) && !p->machine[0].flaky && p->toy.odd == 0)
 		share_keys(r, p);
 	if (chance(r, 0.3))
@@ -463,6 +475,7 @@ draw_plan(struct fal_rng *r, uint64_t seed, const struct focus *only)
 	p.toy.epochs = 1 + fal_rng_below(r, 2);
 	p.toy.optim.kind = (enum fal_optim_kind)fal_rng_below(r, FAL_OPTIMS);
 	draw_optim(&p.toy);
+	draw_bits(&p.toy);
 	p.scheme = only->scheme != NULL ? only->scheme : draw_scheme(r);
 	draw_orders(r, &p);
 	p.audit_sums = chance(r, 0.2);

@@ -293,7 +293,7 @@ ops_begin(struct cluster *c, const struct kept *from,
 	float *init = fal_calloc_aligned(p->toy.n, sizeof(*init));
 	assert(init != NULL);
 	toy_init(&p->toy, init);
-	int err = racked_shards(&conf, init, &c->shards);
+	int err = racked_shards(&conf, p->toy.bits, init, &c->shards);
 	assert(err == FAL_OK);
 	free(init);
 	if (from != NULL && from->shards > 0) {

@@ -1,6 +1,8 @@
 /* Plain numerics. */
 #include "plain.h"
 
+#include "base/rng.h"
+
 #include <assert.h>
 #include <limits.h>
 #include <math.h>
@@ -124,6 +126,34 @@ static double
 quanta(int e)
 {
 	return ldexp(1, BITS - 1 - e);
+}
+
+/* The four words of a block of numbers; and the first two. */
+static uint64_t
+drawn(uint64_t seed, const uint32_t ctr[static 4], uint32_t word[static 4])
+{
+	const uint32_t key[2] = { (uint32_t)seed, (uint32_t)(seed >> 32) };
+	fal_philox(ctr, key, word);
+	return word[0] | (uint64_t)word[1] << 32;
+}
+
+void
+plain_dither(float *g, size_t n, const int *e, unsigned bits, uint64_t seed,
+	     uint64_t clock, uint32_t task)
+{
+	const uint32_t of[4] = { (uint32_t)clock, (uint32_t)(clock >> 32), task, 9 };
+	uint32_t word[4];
+	const uint64_t own = drawn(seed, of, word);
+	for (size_t i = 0; i < n && bits != 0; i++) {
+		const uint32_t b = (uint32_t)(i / PLAIN_BLOCK), at = i % PLAIN_BLOCK;
+		const uint32_t ctr[4] = { at % 512, b, 0, 10 };
+		const double t = (double)g[i] * quanta(e[b]), low = floor(t);
+		drawn(own, ctr, word);
+		const uint32_t r = word[at / 1024] >> (at / 512 % 2 * 16) & 0xffff;
+		if (fabs(t) < 8388608)
+			g[i] = (float)((low + ((float)(t - low) > (r + 0.5) / 65536)) /
+				       quanta(e[b]));
+	}
 }
 
 void
@@ -268,17 +298,18 @@ scale_of(const struct plain_sum *s, const struct fal_optim *o, double divisor)
 }
 
 static int
-next_exponent(int e, int needed)
+next_exponent(int e, int needed, unsigned bits)
 {
 	if (needed == NONE)
 		return e;
-	const int next = needed > e - 2 ? needed : e - 2;
+	const int wanted = needed + (bits != 0 ? BITS - (int)bits : 0);
+	const int next = wanted > e - 2 ? wanted : e - 2;
 	return next < LEAST ? LEAST : next > MOST ? MOST : next;
 }
 
 void
 plain_step(struct plain *p, const struct fal_optim *o, const struct plain_sum *s,
-	   float lr, double divisor)
+	   float lr, double divisor, unsigned bits)
 {
 	const struct rates r = rates_of(o, lr, ++p->steps);
 	const float scale = scale_of(s, o, divisor);
@@ -293,7 +324,7 @@ plain_step(struct plain *p, const struct fal_optim *o, const struct plain_sum *s
 				p->w[i] = (float)(1 - o->buffer_momentum) * p->w[i] +
 					  (float)o->buffer_momentum * mean;
 		}
-		p->e[b] = next_exponent(p->e[b], s->needed[b]);
+		p->e[b] = next_exponent(p->e[b], s->needed[b], bits);
 	}
 }
 

@@ -50,9 +50,15 @@ void plain_sum_flip(struct plain_sum *s, const float *g, const int *e,
 /* What a block of the gradient needs. */
 int plain_needed(const float *g, size_t n, uint32_t block);
 
-/* One step by the mean over `divisor` samples, and the exponents that follow from it. */
+/* What a task's gradient is with `bits` bits (0: all), by the exponents e and the job's
+ * seed. */
+void plain_dither(float *g, size_t n, const int *e, unsigned bits, uint64_t seed,
+		  uint64_t clock, uint32_t task);
+
+/* One step by the mean over `divisor` samples, and the exponents that follow from it,
+ * for gradients of `bits` bits (0: all). */
 void plain_step(struct plain *p, const struct fal_optim *o, const struct plain_sum *s,
-		float lr, double divisor);
+		float lr, double divisor, unsigned bits);
 
 /* A change of weights as it travels: by the least exponent that holds each block. */
 void plain_travel(float *change, size_t n);

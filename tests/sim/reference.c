@@ -144,6 +144,7 @@ struct part {
 	uint32_t machine; /* NOBODY: none that gets anything wrong */
 	uint32_t from, to;
 	struct bounded *by;
+	unsigned bits;
 };
 
 enum { NOBODY = UINT32_MAX };
@@ -174,6 +175,8 @@ add_part(struct reference *r, struct plain_sum *sum, const struct head *h,
 	if (p->from >= p->to)
 		return;
 	toy_grad(r->t, p->on->w, h->clock, (uint32_t)p->task, r->grad);
+	plain_dither(r->grad, r->t->n, p->on->e, p->bits, r->t->seed, h->clock,
+		     (uint32_t)p->task);
 	plain_sum_add(sum, r->grad, p->on->e, by != NULL ? by->most : NULL, p->from,
 		      p->to);
 	if (gets_wrong(r, h, p->machine, p->task, &flip) &&
@@ -188,9 +191,9 @@ add_part(struct reference *r, struct plain_sum *sum, const struct head *h,
 /* The same of all blocks. */
 static void
 add_task(struct reference *r, struct plain_sum *sum, const struct plain *on,
-	 const struct head *h, uint64_t task, uint32_t machine)
+	 const struct head *h, uint64_t task, uint32_t machine, unsigned bits)
 {
-	const struct part p = { on, task, machine, 0, r->blocks, NULL };
+	const struct part p = { on, task, machine, 0, r->blocks, NULL, bits };
 	add_part(r, sum, h, &p);
 }
 
@@ -265,7 +268,8 @@ add_apart(struct reference *r, struct fal_trace_line *l, struct plain_sum *sum,
 			machine_of(r, id[0]),
 			(uint32_t)at,
 			(uint32_t)(at + blocks),
-			bounded(r, h->round, id)
+			bounded(r, h->round, id),
+			r->t->bits
 		};
 		add_part(r, sum, h, &p);
 		at += blocks;
@@ -353,7 +357,7 @@ add_round(struct reference *r, struct fal_trace_line *l, struct plain_sum *sum,
 		else if (apart)
 			add_apart(r, l, sum, on, h, h->first + i);
 		else
-			add_task(r, sum, on, h, h->first + i, NOBODY);
+			add_task(r, sum, on, h, h->first + i, NOBODY, r->t->bits);
 }
 
 static void
@@ -391,7 +395,8 @@ take_line(struct reference *r, struct fal_trace_line *l, const struct head *h)
 	}
 	plain_sum_clear(&r->one);
 	add_round(r, l, &r->one, &line->is, h);
-	plain_step(&line->is, &r->t->optim, &r->one, (float)h->lr, h->divisor);
+	plain_step(&line->is, &r->t->optim, &r->one, (float)h->lr, h->divisor,
+		   r->t->bits);
 }
 
 /* ---- local steps ----------------------------------------------------------------- */
@@ -445,12 +450,13 @@ take_steps(struct reference *r, struct fal_trace_line *l, const struct head *h)
 		uint64_t to = (p + 1) * h->tasks / h->steps, samples = 0;
 		plain_sum_clear(&r->one);
 		for (uint64_t i = h->first + from; i < h->first + to; i++) {
-			add_task(r, &r->one, &own->is, h, i, machine_of(r, h->owner));
+			/* Its own sums are not pushed: all their bits. */
+			add_task(r, &r->one, &own->is, h, i, machine_of(r, h->owner), 0);
 			samples += toy_task_samples(r->t, h->clock, (uint32_t)i);
 		}
 		if (from < to)
 			plain_step(&own->is, &r->t->optim, &r->one, (float)h->lr,
-				   (double)samples);
+				   (double)samples, 0);
 	}
 	float *by = own->by[1];
 	for (size_t i = 0; i < n; i++)
@@ -647,7 +653,7 @@ take_update(struct reference *r, struct fal_trace_line *l)
 	/* Without a divisor all was skipped. */
 	if (r->graded && fal_trace_has(l->o, FAL_F_DIVISOR))
 		plain_step(&next, &r->t->optim, &r->sum, (float)get_real(l, FAL_F_LR),
-			   get_real(l, FAL_F_DIVISOR));
+			   get_real(l, FAL_F_DIVISOR), r->t->bits);
 	if (fal_trace_has(l->o, FAL_F_WEIGHT)) {
 		const float weight = (float)get_real(l, FAL_F_WEIGHT);
 		const struct line *line = line_of(r, pushed(r, l));

@@ -135,12 +135,13 @@ toy_reference(const struct toy *t, uint32_t slack, float *params)
 				continue;
 			samples += toy_task_samples(t, c, task);
 			toy_grad(t, on->w, c, task, grad);
+			plain_dither(grad, t->n, on->e, t->bits, t->seed, c, task);
 			plain_sum_add(&sum, grad, on->e, NULL, 0, blocks);
 		}
 		v[c + 1] = plain_new(t->n, NULL);
 		plain_copy(&v[c + 1], &v[c]);
 		if (samples > 0)
-			plain_step(&v[c + 1], &t->optim, &sum, t->lr, samples);
+			plain_step(&v[c + 1], &t->optim, &sum, t->lr, samples, t->bits);
 	}
 	memcpy(params, v[clocks].w, t->n * sizeof(float));
 	for (uint32_t c = 0; c <= clocks; c++)

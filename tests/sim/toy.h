@@ -16,7 +16,8 @@ struct toy {
 	struct fal_optim optim;
 	struct fal_range *range; /* of optim, or NULL */
 	float lr;
-	uint32_t odd; /* of so many tasks about one has no finite gradient; 0: none */
+	unsigned bits; /* of a gradient's values; 0: all */
+	uint32_t odd;  /* of so many tasks about one has no finite gradient; 0: none */
 	/* By machine: the part of its tasks that come out with one bit wrong. */
 	double flips[TOY_MACHINES];
 };

@@ -208,6 +208,8 @@ worker_join(struct cluster *c, struct worker *w)
 				       .incarnation = c->incarnation,
 				       .map_epoch = 1,
 				       .tasks = toy_clock_tasks(&c->p->toy, 0),
+				       .push_bits = c->p->toy.bits,
+				       .seed = c->p->toy.seed,
 				       .optim = c->p->toy.optim,
 				       .lanes_max = w->m->lanes_max,
 				       .push_blocks = w->m->push_blocks };
@@ -270,6 +272,14 @@ goes_wrong(struct worker *w, const struct fal_run *run)
 	return first;
 }
 
+static void
+dither(float *g, size_t n, const struct fal_run *run)
+{
+	for (uint32_t b = 0; b < fal_blocks(n); b++)
+		fal_bfp_dither(g + (size_t)b * FAL_BLOCK, fal_block_len(n, b),
+			       run->exps[b], run->seed, b);
+}
+
 void
 worker_lane_over(struct cluster *c, struct worker *w, const struct event *e)
 {
@@ -290,6 +300,8 @@ worker_lane_over(struct cluster *c, struct worker *w, const struct event *e)
 		toy_grad(&c->p->toy, run->params, run->clock, run->task, c->grad);
 		if (ran.nonfinite)
 			c->grad[0] = NAN;
+		if (run->bits != 0)
+			dither(c->grad, c->p->toy.n, run);
 		int err = fal_sum_quantise(run->sum, c->grad, run->exps, run->room, NULL);
 		assert((err == FAL_ENONFINITE) == ran.nonfinite);
 		if (err == FAL_OK) {

@@ -15,6 +15,8 @@
 
 #include <cmocka.h>
 
+#include "../drawn.h"
+
 #define LIMIT ((int64_t)1 << 62)
 
 static void
@@ -669,6 +671,106 @@ mean_equals_naive(void **state)
 	fal_sum_free(s);
 }
 
+/* One value, as falcon-protocol(7) has it. */
+static float
+dithered(float g, int e, uint64_t seed, uint32_t block, uint32_t i)
+{
+	const uint32_t key[2] = { (uint32_t)seed, (uint32_t)(seed >> 32) };
+	const uint32_t ctr[4] = { i % 512, block, 0, 10 };
+	uint32_t word[4];
+	fal_philox(ctr, key, word);
+	const float t = (float)ldexp((double)g, 23 - e), low = floorf(t);
+	const float r = (float)(word[i / 1024] >> (i / 512 % 2 * 16) & 0xffff);
+	if (!(fabsf(t) < 0x1p23f))
+		return g;
+	return (float)ldexp((double)low + (t - low > (r + 0.5f) / 65536 ? 1 : 0), e - 23);
+}
+
+static void
+dither_equals_naive(void **state)
+{
+	(void)state;
+	struct fal_rng r = fal_rng_init(drawn_seed(1), FAL_RNG_TEST, 0);
+	float *g = calloc(FAL_BLOCK, sizeof(*g)), *v = calloc(FAL_BLOCK, sizeof(*v));
+	assert_true(g != NULL && v != NULL);
+	for (int k = 0; k < 60; k++) {
+		const int8_t e =
+			(int8_t)(FAL_EXP_MIN +
+				 (int)fal_rng_below(&r, FAL_EXP_MAX - FAL_EXP_MIN + 1));
+		const uint32_t n = 1 + fal_rng_below(&r, FAL_BLOCK),
+			       block = fal_rng_u32(&r);
+		const uint64_t seed = fal_rng_u64(&r);
+		random_floats(&r, g, n, e, 40, 4);
+		for (uint32_t i = 0; i < n; i += 1 + fal_rng_below(&r, 99))
+			g[i] = float_of(fal_rng_u32(&r));
+		memcpy(v, g, n * sizeof(*v));
+		fal_bfp_dither(v, n, e, seed, block);
+		for (uint32_t i = 0; i < n; i++) {
+			const float want = dithered(g[i], e, seed, block, i);
+			if (!(v[i] == want || (isnan(v[i]) && isnan(g[i]))))
+				fail_msg("value %u of %a: got %a, want %a", i,
+					 (double)g[i], (double)v[i], (double)want);
+		}
+	}
+	free(g);
+	free(v);
+}
+
+/* Of many tasks the mean is the value, and each is one of its two neighbours. */
+static void
+dither_has_no_bias(void **state)
+{
+	enum { SEEDS = 4096, N = 64 };
+	(void)state;
+	struct fal_rng r = fal_rng_init(drawn_seed(1), FAL_RNG_TEST, 1);
+	const double quantum = ldexp(1, 5 - FAL_BFP_P + 1);
+	double sum[N] = { 0 };
+	float g[N], v[N];
+	for (int i = 0; i < N; i++)
+		g[i] = (float)quantum * (8 * fal_rng_unit(&r) - 4);
+	for (int k = 0; k < SEEDS; k++) {
+		memcpy(v, g, sizeof(v));
+		fal_bfp_dither(v, N, 5, fal_rng_u64(&r), 3);
+		for (int i = 0; i < N; i++) {
+			assert_true(fabs((double)v[i] - (double)g[i]) < quantum);
+			sum[i] += (double)v[i] - (double)g[i];
+		}
+	}
+	/* Six standard deviations of half a quantum. */
+	for (int i = 0; i < N; i++)
+		assert_true(fabs(sum[i] / SEEDS) < 6 * 0.5 * quantum / sqrt(SEEDS));
+}
+
+/* What was rounded so is quantised without another rounding, in so many bits. */
+static void
+few_bits(void **state)
+{
+	(void)state;
+	struct fal_rng r = fal_rng_init(drawn_seed(1), FAL_RNG_TEST, 2);
+	float g[100];
+	struct fal_sum *s = new_sum(100);
+	for (unsigned bits = 8; bits <= FAL_BFP_P; bits++) {
+		const int e = (int)fal_rng_below(&r, 100) - 50;
+		random_floats(&r, g, 100, e - 1, 30, 0);
+		const int8_t needed = fal_exp_needed(g, 100);
+		const int8_t at = fal_exp_needed_at(needed, bits);
+		same(at, needed + FAL_BFP_P - (int)bits, "exponent", bits);
+		fal_bfp_dither(g, 100, at, fal_rng_u64(&r), 0);
+		same(fal_sum_quantise(s, g, &at, FAL_BFP_ROOM, NULL), 0, "quantise",
+		     bits);
+		same(fal_sum_needed(s, 0), needed, "needed", bits);
+		for (size_t i = 0; i < 100; i++) {
+			const int64_t q = fal_sum_get(s, i);
+			assert_true(llabs(q) <= (int64_t)1 << (bits - 1));
+			assert_true(ldexp((double)q, at - FAL_BFP_P + 1) == (double)g[i]);
+		}
+	}
+	same(fal_exp_needed_at(FAL_EXP_NONE, 8), FAL_EXP_NONE, "nothing", 0);
+	same(fal_exp_needed_at(FAL_EXP_MAX, 8), FAL_EXP_MAX, "most", 0);
+	same(fal_exp_needed_at(7, 0), 7, "all", 0);
+	fal_sum_free(s);
+}
+
 static void
 exponents(void **state)
 {
@@ -858,6 +960,9 @@ main(void)
 		cmocka_unit_test(honest_records),
 		cmocka_unit_test(dishonest_records),
 		cmocka_unit_test(mean_equals_naive),
+		cmocka_unit_test(dither_equals_naive),
+		cmocka_unit_test(dither_has_no_bias),
+		cmocka_unit_test(few_bits),
 		cmocka_unit_test(exponents),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);

@@ -181,17 +181,6 @@ refuses_words(void **state)
 			fail_msg("%s: not refused as %d", bad[i].line, bad[i].err);
 }
 
-static void
-seeds(void **state)
-{
-	(void)state;
-	assert_true(fal_grad_seed(1, 2, 3) == fal_grad_seed(1, 2, 3));
-	assert_false(fal_grad_seed(1, 2, 3) == fal_grad_seed(1, 3, 2));
-	assert_false(fal_grad_seed(1, 2, 3) == fal_grad_seed(2, 2, 3));
-	assert_false(fal_grad_seed(1, 2, 3) ==
-		     fal_grad_seed(1, 2 + (UINT64_C(1) << 32), 3));
-}
-
 int
 main(void)
 {
@@ -199,7 +188,6 @@ main(void)
 		cmocka_unit_test(puts_lines),
 		cmocka_unit_test(reads_words),
 		cmocka_unit_test(refuses_words),
-		cmocka_unit_test(seeds),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, NULL, NULL);

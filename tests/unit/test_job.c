@@ -111,6 +111,13 @@ test_refusals(void **state)
 		{ 6, "init = m\nbuffers = a", FAL_EINVAL,
 		  "t.job:26: sync.scheme: takes steps outside the server, which "
 		  "model.buffers is not for" },
+		{ 6, "init = m\n[push]\nbits = 7", FAL_EINVAL,
+		  "t.job:8: push.bits: '7' is not in 8..24" },
+		{ 6, "init = m\n[push]\nbits = 25", FAL_EINVAL,
+		  "t.job:8: push.bits: '25' is not in 8..24" },
+		{ 6, "init = m\n[push]\nbits = 23", FAL_EINVAL,
+		  "t.job:27: sync.scheme: takes steps outside the server, which "
+		  "push.bits is not for" },
 		{ 4, "epochs = 3\nnonfinite = skip", FAL_EINVAL,
 		  "t.job:26: sync.scheme: takes steps outside the server, which "
 		  "job.nonfinite = skip is not for" },

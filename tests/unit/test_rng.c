@@ -192,6 +192,17 @@ test_shuffle_is_uniform(void **state)
 	assert_true(chi2 < 58.6);
 }
 
+static void
+test_task_seeds(void **state)
+{
+	(void)state;
+	assert_true(fal_rng_task(1, 2, 3) == fal_rng_task(1, 2, 3));
+	assert_false(fal_rng_task(1, 2, 3) == fal_rng_task(1, 3, 2));
+	assert_false(fal_rng_task(1, 2, 3) == fal_rng_task(2, 2, 3));
+	assert_false(fal_rng_task(1, 2, 3) ==
+		     fal_rng_task(1, 2 + (UINT64_C(1) << 32), 3));
+}
+
 int
 main(void)
 {
@@ -200,6 +211,7 @@ main(void)
 		cmocka_unit_test(test_stream_is_blocks),
 		cmocka_unit_test(test_golden),
 		cmocka_unit_test(test_streams_differ),
+		cmocka_unit_test(test_task_seeds),
 		cmocka_unit_test(test_below_is_unbiased),
 		cmocka_unit_test(test_unit_range),
 		cmocka_unit_test(test_shuffle_is_permutation),
