@@ -67,9 +67,10 @@ def parent():
 
 
 class Turns:
-    """Tasks of plain PyTorch between those of falcon-work: few at a time, as a trainer
-    that does not answer for long is ended."""
-    FEW = 4
+    """Tasks of plain PyTorch between those of falcon-work: so many that neither begins
+    each time with the caches of the other, as it did at 4; no more, as a trainer that does
+    not answer for long is ended."""
+    FEW = 16
 
     def __init__(self, width, tasks):
         self.model, self.tasks, self.seen = made(width), tasks, 0
