@@ -49,10 +49,13 @@ FIXED := -std=c17 -D_GNU_SOURCE -DFAL_VERSION='"$(VERSION)"' -Ilib -fvisibility=
 	-ffp-contract=off -fno-fast-math -fno-math-errno -fstack-protector-strong -fPIE -pthread -MD -MP
 ALL_CFLAGS  = $(CPPFLAGS) $(CFLAGS) $(MODE_FLAGS) $(WARN) $(FIXED)
 ALL_LDFLAGS = $(LDFLAGS) $(MODE_FLAGS) -pie -pthread -Wl,-z,relro,-z,now -Wl,--as-needed
-LIBS      := -luv -ljansson -linih -lpopt -lzstd -lsodium -lz -lm
+LIBS      := -luv -ljansson -linih -lpopt -lzstd -lsodium -lz -lm @$(B)/libcrypto.libs
 # share/make/openblas fills these in.
 BLAS_CFLAGS := @$(B)/openblas.cflags
 BLAS_LIBS   := @$(B)/openblas.libs
+# And share/make/libcrypto these; LIBCRYPTO=no: nothing.
+export LIBCRYPTO
+CRYPTO_CFLAGS := @$(B)/libcrypto.cflags
 
 LIB_SRC  := $(wildcard lib/*/*.c)
 LIB_OBJ  := $(LIB_SRC:%.c=$(B)/%.o)
@@ -76,13 +79,15 @@ all: deps $(PROG_BIN)
 $(B)/flags: export FLAGS = $(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) $(LIBS)
 $(B)/flags: deps
 	@{ printf '%s\n' "$$FLAGS"; $(CC) --version; } | share/make/keep $@
-$(B)/packages $(B)/openblas: deps
+$(B)/packages $(B)/openblas $(B)/libcrypto: deps
 	@:
 
 $(B)/%.o: %.c $(B)/flags $(B)/packages
 	@mkdir -p $(@D)
-	$(call do,CC)$(CC) $(if $(filter %/kern_blas.c,$<),$(BLAS_CFLAGS) )$(ALL_CFLAGS) -c -o $@ $<
+	$(call do,CC)$(CC) $(if $(filter %/kern_blas.c,$<),$(BLAS_CFLAGS) )$(if $(filter \
+		%/aead_evp.c,$<),$(CRYPTO_CFLAGS) )$(ALL_CFLAGS) -c -o $@ $<
 $(B)/lib/nn/kern_blas.o: $(B)/openblas
+$(B)/lib/sec/aead_evp.o: $(B)/libcrypto
 
 $(B)/libfalcon.a: $(LIB_OBJ)
 	@rm -f $@
@@ -90,7 +95,7 @@ $(B)/libfalcon.a: $(LIB_OBJ)
 
 # $(call program,NAME,SOURCES,LIBRARIES): links one program.
 define program
-$(1): $(2:%.c=$(B)/%.o) $(MODE_OBJ) $(B)/libfalcon.a $(B)/openblas
+$(1): $(2:%.c=$(B)/%.o) $(MODE_OBJ) $(B)/libfalcon.a $(B)/openblas $(B)/libcrypto
 	@mkdir -p $$(@D)
 	$$(call do,LD)$$(CC) $$(ALL_LDFLAGS) -o $$@ $(2:%.c=$(B)/%.o) $(MODE_OBJ) \
 		$(B)/libfalcon.a $(3) $$(LIBS)

@@ -14,6 +14,7 @@
 #include <inttypes.h>
 #include <signal.h>
 #include <string.h>
+#include <uv.h>
 
 int
 ps_run_say(const struct fal_diag *diag, int err)
@@ -281,6 +282,8 @@ main(int argc, char **argv)
 		code = o->join != NULL ? check_join(&r) : check(&r, cli.arg[0]);
 	else
 		goto free_cli;
+	if (code == FAL_EXIT_DONE && !o->check)
+		fal_suites_measure(uv_hrtime);
 	if (code == FAL_EXIT_DONE && o->join != NULL)
 		code = ps_run_join(&r);
 	else if (code == FAL_EXIT_DONE && !o->check)

@@ -51,7 +51,7 @@ encode_part(const struct ps_publisher *p, const struct ps_params *from,
 }
 
 static struct fal_shared *
-encode(struct ps_publisher *p, const struct ps_params *from, bool packed)
+encode(struct ps_publisher *p, const struct ps_params *from, uint8_t suite, bool packed)
 {
 	uint8_t ad[FAL_MODEL_AD];
 	struct fal_shard_part part;
@@ -68,6 +68,7 @@ encode(struct ps_publisher *p, const struct ps_params *from, bool packed)
 				      .ad_n = sizeof(ad),
 				      .version = from->version,
 				      .parts = fal_rack_shards(p->rack),
+				      .suite = suite,
 				      .zstd = packed,
 				      .lasting = from->keep };
 	int err = fal_shared_new(&opt, &s);
@@ -104,9 +105,13 @@ struct fal_shared *
 ps_publish(struct ps_publisher *p, struct ps_version *v, const struct ps_params *from,
 	   bool packed, uint64_t above)
 {
-	if (v->there && v->version != from->version)
+	const uint8_t every = FAL_SUITE_CHACHA20_POLY1305;
+	if (v->there && v->version != from->version) {
+		p->odd = v->odd;
 		forget(p, v);
+	}
 	v->there = true;
+	v->odd |= from->suite == every;
 	v->version = from->version;
 	struct fal_shared ***all = packed ? &v->packed : &v->plain;
 	if (*all == NULL)
@@ -116,12 +121,14 @@ ps_publish(struct ps_publisher *p, struct ps_version *v, const struct ps_params 
 	if (*all == NULL)
 		return NULL;
 	struct fal_shared **s = &(*all)[from->shard];
-	if (*s != NULL && fal_shared_publication(*s) <= above) {
+	const bool opens =
+		*s == NULL || from->suite != every || fal_shared_suite(*s) == every;
+	if (*s != NULL && (fal_shared_publication(*s) <= above || !opens)) {
 		fal_shared_drop(*s);
 		*s = NULL;
 	}
 	if (*s == NULL)
-		*s = encode(p, from, packed);
+		*s = encode(p, from, v->odd || p->odd ? every : from->suite, packed);
 	return *s;
 }
 

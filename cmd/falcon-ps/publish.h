@@ -13,7 +13,7 @@
 
 /* One version, in the encodings that somebody has asked for, by shard. */
 struct ps_version {
-	bool there;
+	bool there, odd; /* odd: somebody who was sent it opens ChaCha20-Poly1305 alone */
 	uint64_t version;
 	struct fal_shared **plain, **packed; /* NULL: nobody asked */
 };
@@ -24,6 +24,7 @@ struct ps_publisher {
 	const struct fal_rack *rack;
 	struct fal_shared_pool *pool;          /* made with the first one */
 	uint64_t publications;                 /* so far */
+	bool odd;                              /* as the version before was */
 	uint32_t most;                         /* ps_published_most */
 	struct ps_version newest, kept, older; /* older: whichever was sent last */
 };
@@ -32,12 +33,14 @@ struct ps_publisher {
 struct ps_params {
 	uint64_t version;
 	uint32_t shard;
-	bool keep; /* to be kept for evaluation */
+	bool keep;     /* to be kept for evaluation */
+	uint8_t suite; /* of the receiver's session */
 };
 
 /* The publication of `from`, with a number above `above`: a receiver demands that they
- * grow.  Made if it is not there yet; borrowed.  NULL: out of memory, or no such
- * version. */
+ * grow.  By the suite of the receiver's session if all who were sent this version and the
+ * one before open that, else by ChaCha20-Poly1305, which everybody opens.  Made if it is
+ * not there yet; borrowed.  NULL: out of memory, or no such version. */
 struct fal_shared *ps_publish(struct ps_publisher *p, struct ps_version *v,
 			      const struct ps_params *from, bool packed, uint64_t above);
 /* Forgets what nobody is being sent. */

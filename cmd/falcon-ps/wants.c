@@ -20,7 +20,8 @@ publication(struct ps_wants *w, const struct ps_reader *reader,
 		slot = &w->publisher.kept;
 	const struct ps_params from = { .version = m->version,
 					.shard = shard,
-					.keep = m->keep };
+					.keep = m->keep,
+					.suite = fal_chan_suite(reader->chan) };
 	return ps_publish(&w->publisher, slot, &from, fal_chan_compressing(reader->chan),
 			  reader->publication);
 }

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include <uv.h>
 
 enum { MUTE_MAX = 8 }; /* starts of a trainer in a row without a hello */
 
@@ -180,6 +181,7 @@ work(const struct given *t, const char *addr, struct work_opt *opt)
 	char *cache = cache_dir(t->cache);
 	opt->cache = cache;
 	signal(SIGPIPE, SIG_IGN);
+	fal_suites_measure(uv_hrtime);
 	code = open_exec(t, opt);
 	if (code == FAL_EXIT_DONE)
 		code = session_run(opt);

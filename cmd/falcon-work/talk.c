@@ -65,8 +65,10 @@ send_ready(struct session *s)
 	session_send(s, &m);
 	fal_cli_notify("READY=1\nSTATUS=working");
 	if (s->opt->verbose)
-		fal_cli_err(PROG, "%s: joined job %s; a task takes %.3f ms", s->addr,
-			    s->kit.setup.job.name, (double)m.ready.task_ns * 1e-6);
+		fal_cli_err(PROG, "%s: joined job %s by %s; a task takes %.3f ms",
+			    s->addr, s->kit.setup.job.name,
+			    fal_suite_name(fal_chan_suite(s->chan)),
+			    (double)m.ready.task_ns * 1e-6);
 }
 
 /* --- the job ---------------------------------------------------------------------- */

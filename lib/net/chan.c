@@ -408,6 +408,12 @@ fal_chan_name(const struct fal_chan *c)
 	return c->name;
 }
 
+uint8_t
+fal_chan_suite(const struct fal_chan *c)
+{
+	return c->suite;
+}
+
 enum fal_role
 fal_chan_role(const struct fal_chan *c)
 {

@@ -56,6 +56,7 @@ struct fal_chan {
 	/* what the ends agreed upon */
 	char name[FAL_NAME_MAX + 1];
 	enum fal_role role;
+	uint8_t suite;
 	char fingerprint[FAL_KEY_FINGERPRINT + 1];
 	char source[FAL_ADDR_MAX + 16];
 	struct fal_diag skew;

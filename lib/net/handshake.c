@@ -9,10 +9,10 @@
 
 #define MAGIC "FALC"
 #define MAGIC_N 4
-#define VERSION_N 8             /* magic, major, minor */
-#define BEGIN_N (VERSION_N + 3) /* bytes that follow, length of the name */
-#define BODY_N 7                /* pattern, shard, number of suites, one suite */
-#define HEAD_N (VERSION_N + 2)  /* of the answer: verdict, suite */
+#define VERSION_N 8                   /* magic, major, minor */
+#define BEGIN_N (VERSION_N + 3)       /* bytes that follow, length of the name */
+#define BODY_N(suites) (6 + (suites)) /* pattern, shard, number of suites, suites */
+#define HEAD_N (VERSION_N + 2)        /* of the answer: verdict, suite */
 #define NOISE_1_MAX (FAL_NOISE_OVERHEAD + FAL_NOISE_STATIC)
 #define NOISE_2 (HEAD_N + FAL_NOISE_OVERHEAD)
 #define MAC_N FAL_HANDSHAKE_MAC
@@ -33,8 +33,8 @@ enum {
 	VERDICT_SUITE = 4
 };
 
-_Static_assert(BEGIN_N + FAL_NAME_MAX + 1 + FAL_BUILD_MAX + BODY_N + NOISE_1_MAX +
-			       MAC_N <=
+_Static_assert(BEGIN_N + FAL_NAME_MAX + 1 + FAL_BUILD_MAX + BODY_N(FAL_SUITES) +
+			       NOISE_1_MAX + MAC_N <=
 		       FAL_HANDSHAKE_MAX,
 	       "the longest client of ours fits");
 _Static_assert(HEAD_N + NOISE_2 == FAL_HANDSHAKE_ANSWER, "as said");
@@ -133,16 +133,18 @@ put_preamble(struct fal_buf *out, const struct fal_client_key *key)
 {
 	const size_t name_n = strlen(key->name);
 	const size_t noise_n = fal_noise_overhead(pattern_of(key), 1);
+	uint8_t suites[FAL_SUITES];
+	const size_t suites_n = fal_suites(suites);
 	put_version(out);
-	fal_put_u16(out, (uint16_t)(1 + name_n + BUILD_N(fal_build()) + BODY_N + noise_n +
-				    MAC_N));
+	fal_put_u16(out, (uint16_t)(1 + name_n + BUILD_N(fal_build()) + BODY_N(suites_n) +
+				    noise_n + MAC_N));
 	fal_put_u8(out, (uint8_t)name_n);
 	fal_put_bytes(out, key->name, name_n);
 	put_build(out);
 	fal_put_u8(out, key->is_static ? PATTERN_IK : PATTERN_NKPSK0);
 	fal_put_u32(out, 0); /* the only shard */
-	fal_put_u8(out, 1);
-	fal_put_u8(out, FAL_SUITE_CHACHA20_POLY1305);
+	fal_put_u8(out, (uint8_t)suites_n);
+	fal_put_bytes(out, suites, suites_n);
 }
 
 /* Message 1 and the MAC, behind the preamble in hs->said. */
@@ -248,6 +250,13 @@ read_refusal(struct fal_handshake *h, const uint8_t *p, struct fal_rd *r,
 	}
 }
 
+static bool
+offers(uint8_t suite)
+{
+	uint8_t suites[FAL_SUITES];
+	return memchr(suites, suite, fal_suites(suites)) != NULL;
+}
+
 /* Message 2 behind the HEAD_N bytes, and the keys of the session. */
 static int
 read_welcome(struct fal_handshake *h, const uint8_t *head, const uint8_t *msg,
@@ -260,7 +269,7 @@ read_welcome(struct fal_handshake *h, const uint8_t *head, const uint8_t *msg,
 	int err = fal_noise_read(h->noise, msg, NOISE_2, payload);
 	if (err < 0 || memcmp(payload, head, HEAD_N) != 0)
 		return fal_diag_set(diag, FAL_EAUTH, "it does not authenticate");
-	if (suite != FAL_SUITE_CHACHA20_POLY1305)
+	if (!offers(suite))
 		return fal_diag_set(diag, FAL_EFORMAT,
 				    "it chose a suite that we did not offer");
 	err = fal_noise_split(h->noise, suite, &s->tx, &s->rx, hash);
@@ -402,14 +411,30 @@ pattern_taken(const struct fal_key *key)
 	return key->public != NULL ? FAL_NOISE_IK : FAL_NOISE_NKPSK0;
 }
 
-/* Reads what stands between name and MAC: message 1 goes to `*msg`, what speaks against
- * it is the result. */
+/* The first of ours that is among theirs; 0: none is. */
 static uint8_t
-read_body(const struct fal_greeting *g, const uint8_t **msg, struct fal_diag *diag)
+choose(const uint8_t *theirs, size_t n)
+{
+	uint8_t ours[FAL_SUITES];
+	const size_t ours_n = fal_suites(ours);
+	for (size_t i = 0; i < ours_n; i++)
+		if (n > 0 && memchr(theirs, ours[i], n) != NULL)
+			return ours[i];
+	return 0;
+}
+
+/* What stands between name and MAC: the suite, message 1. */
+struct body {
+	uint8_t suite;
+	const uint8_t *msg;
+};
+
+/* Reads it; what speaks against it is the result. */
+static uint8_t
+read_body(const struct fal_greeting *g, struct body *out, struct fal_diag *diag)
 {
 	struct fal_rd r = fal_rd_init(g->p + g->body, g->n - MAC_N - g->body);
-	bool common = false;
-	*msg = NULL;
+	*out = (struct body){ 0 };
 	if (g->major != FAL_PROTO_MAJOR) {
 		tell_versions(diag, 0, g->build, g->major, g->minor);
 		return VERDICT_VERSION;
@@ -435,24 +460,23 @@ read_body(const struct fal_greeting *g, const uint8_t **msg, struct fal_diag *di
 		fal_diag_set(diag, 0, "there is no shard %u", shard);
 		return VERDICT_SHARD;
 	}
-	for (size_t i = 0; i < suites_n; i++)
-		common = common || suites[i] == FAL_SUITE_CHACHA20_POLY1305;
-	if (!common) {
+	out->suite = choose(suites, suites_n);
+	if (out->suite == 0) {
 		fal_diag_set(diag, 0, "none of its cipher suites is spoken here");
 		return VERDICT_SUITE;
 	}
-	*msg = noise;
+	out->msg = noise;
 	return VERDICT_OK;
 }
 
 /* Message 2, and the keys of the session. */
 static int
-welcome(struct fal_noise *ns, struct fal_session *s, struct fal_buf *out)
+welcome(struct fal_noise *ns, uint8_t suite, struct fal_session *s, struct fal_buf *out)
 {
 	uint8_t hash[FAL_NOISE_HASH], head[HEAD_N];
 	put_version(out);
 	fal_put_u8(out, VERDICT_OK);
-	fal_put_u8(out, FAL_SUITE_CHACHA20_POLY1305);
+	fal_put_u8(out, suite);
 	if (out->err < 0)
 		return out->err;
 	memcpy(head, out->p + out->n - HEAD_N, HEAD_N);
@@ -462,7 +486,7 @@ welcome(struct fal_noise *ns, struct fal_session *s, struct fal_buf *out)
 	int err = fal_noise_write(ns, head, HEAD_N, msg);
 	if (err < 0)
 		return err;
-	return fal_noise_split(ns, FAL_SUITE_CHACHA20_POLY1305, &s->tx, &s->rx, hash);
+	return fal_noise_split(ns, suite, &s->tx, &s->rx, hash);
 }
 
 int
@@ -474,26 +498,27 @@ fal_handshake_answer(const struct fal_keyring *kr, const struct fal_greeting *g,
 				   .minor = g->minor };
 	const size_t from = out->n;
 	struct fal_noise *ns;
-	const uint8_t *msg;
-	const uint8_t verdict = read_body(g, &msg, diag);
+	struct body body;
+	const uint8_t verdict = read_body(g, &body, diag);
 	if (verdict != VERDICT_OK)
 		return refuse(kr, g, verdict, out);
-	if (msg == NULL)
+	if (body.msg == NULL)
 		return FAL_EFORMAT;
 	const struct fal_noise_opt opt = {
 		.side = FAL_NOISE_RESPONDER,
 		.pattern = pattern_taken(g->key),
 		.prologue = g->p,
-		.prologue_n = (size_t)(msg - g->p),
+		.prologue_n = (size_t)(body.msg - g->p),
 		.psk = g->key->psk,
 		.static_key = fal_keyring_secret(kr),
 		.client_key = g->key->public,
 	};
 	int err = fal_noise_new(&opt, &ns);
 	if (err == FAL_OK) {
-		err = fal_noise_read(ns, msg, fal_noise_overhead(opt.pattern, 1), NULL);
+		err = fal_noise_read(ns, body.msg, fal_noise_overhead(opt.pattern, 1),
+				     NULL);
 		if (err == FAL_OK)
-			err = welcome(ns, &new, out);
+			err = welcome(ns, body.suite, &new, out);
 		fal_noise_free(ns);
 	}
 	if (err < 0) {

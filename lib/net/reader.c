@@ -15,6 +15,7 @@ struct fal_expect {
 
 struct fal_reader {
 	struct fal_seal rx;
+	struct fal_aead *shared[FAL_SUITES + 1]; /* by suite, as they come */
 	struct fal_expect *expect; /* `cap` of them, with room for their content keys, */
 	uint8_t *keys;             /* which is locked memory; both grow as needed */
 	size_t cap, last;          /* last: of whose record came last */
@@ -36,6 +37,8 @@ fal_reader_free(struct fal_reader *r)
 	if (r == NULL)
 		return;
 	fal_seal_wipe(&r->rx);
+	for (unsigned i = 0; i <= FAL_SUITES; i++)
+		fal_aead_free(r->shared[i]);
 	fal_secret_free(r->keys);
 	free(r->expect);
 	fal_zip_free(r->zip);
@@ -113,6 +116,18 @@ fal_reader_expect(struct fal_reader *r, const struct fal_publication *pub)
 	return FAL_OK;
 }
 
+/* Whoever publishes has no other suites than ChaCha and the session's. */
+static int
+take_aead(struct fal_reader *r, uint8_t suite, struct fal_aead **out)
+{
+	if (suite != FAL_SUITE_CHACHA20_POLY1305 && suite != r->rx.suite)
+		return FAL_EFORMAT;
+	struct fal_aead **a = &r->shared[suite];
+	int err = *a == NULL ? fal_aead_new(suite, FAL_LIBRARY_ANY, a) : FAL_OK;
+	*out = *a;
+	return err;
+}
+
 /* 1, 0 or an error, as fal_reader_next. */
 static int
 open_shared(struct fal_reader *r, const struct fal_record *rec, uint8_t *p)
@@ -129,7 +144,9 @@ open_shared(struct fal_reader *r, const struct fal_record *rec, uint8_t *p)
 		return 0;
 	if (rec->index != e->next)
 		return FAL_ESTATE;
-	const int err = fal_record_shared_open(&e->pub, rec, p);
+	int err = take_aead(r, fal_record_suite(rec), &e->pub.aead);
+	if (err == FAL_OK)
+		err = fal_record_shared_open(&e->pub, rec, p);
 	if (err < 0)
 		return err;
 	if (++e->next == e->pub.count)

@@ -38,7 +38,10 @@ fal_record_peek(const uint8_t *p, size_t n, struct fal_record *out)
 	rec.flags = fal_get_u8(&r);
 	if (rec.type != FAL_RECORD_SESSION && rec.type != FAL_RECORD_SHARED)
 		return FAL_EFORMAT;
-	if ((rec.flags & ~FAL_RECORD_ZSTD) != 0 || fal_get_u16(&r) != 0)
+	const uint8_t known = rec.type == FAL_RECORD_SHARED
+				      ? FAL_RECORD_ZSTD | FAL_RECORD_AES
+				      : FAL_RECORD_ZSTD;
+	if ((rec.flags & ~known) != 0 || fal_get_u16(&r) != 0)
 		return FAL_EFORMAT;
 	if (rec.type == FAL_RECORD_SHARED)
 		rec.head = FAL_RECORD_SHARED_HEAD;
@@ -86,18 +89,27 @@ shared_ad(const struct fal_publication *pub, const uint8_t *head,
 	return FAL_RECORD_SHARED_HEAD + 4 + pub->ad_n;
 }
 
-void
+uint8_t
+fal_record_suite(const struct fal_record *r)
+{
+	return (r->flags & FAL_RECORD_AES) != 0 ? FAL_SUITE_AES256_GCM
+						: FAL_SUITE_CHACHA20_POLY1305;
+}
+
+int
 fal_record_shared_seal(const struct fal_publication *pub, uint32_t index, uint8_t flags,
 		       uint8_t *p, size_t n)
 {
 	assert(n <= FAL_RECORD_MAX);
 	uint8_t ad[AD_MAX], *body = p + FAL_RECORD_SHARED_HEAD;
 	const size_t length = FAL_RECORD_SHARED_HEAD - FAL_RECORD_HEAD + n + FAL_SEAL_TAG;
+	if (fal_aead_suite(pub->aead) == FAL_SUITE_AES256_GCM)
+		flags |= FAL_RECORD_AES;
 	put_head(p, (uint32_t)length, FAL_RECORD_SHARED, flags);
 	put_le(p + FAL_RECORD_HEAD, pub->id, 8);
 	put_le(p + FAL_RECORD_HEAD + 8, index, 4);
-	const size_t ad_n = shared_ad(pub, p, ad);
-	fal_shared_seal(pub->key, index, ad, ad_n, body, n, body);
+	const struct fal_aead_record r = { pub->key, index, ad, shared_ad(pub, p, ad) };
+	return fal_aead_seal(pub->aead, &r, body, n, body);
 }
 
 int
@@ -105,6 +117,9 @@ fal_record_shared_open(const struct fal_publication *pub, const struct fal_recor
 		       uint8_t *p)
 {
 	uint8_t ad[AD_MAX], *body = p + r->head;
-	const size_t ad_n = shared_ad(pub, p, ad);
-	return fal_shared_open(pub->key, r->index, ad, ad_n, body, r->body, body);
+	const struct fal_aead_record of = { pub->key, r->index, ad,
+					    shared_ad(pub, p, ad) };
+	if (fal_record_suite(r) != fal_aead_suite(pub->aead))
+		return FAL_EFORMAT;
+	return fal_aead_open(pub->aead, &of, body, r->body, body);
 }

@@ -6,7 +6,8 @@
  *
  * `length` counts what follows the first 8 bytes; all of the clear head is authenticated.
  * A record holds one message, tag of FAL_SEAL_TAG bytes behind it; with FAL_RECORD_ZSTD
- * it is one zstd frame of the message.
+ * it is one zstd frame of the message.  Session records are sealed by the session's
+ * suite, shared ones by ChaCha20-Poly1305, or, with FAL_RECORD_AES, by AES-256-GCM.
  */
 #ifndef FAL_NET_RECORD_H
 #define FAL_NET_RECORD_H
@@ -28,7 +29,7 @@
 #define FAL_VERSIONS_MAX (FAL_SLACK_MAX + 8)
 
 enum fal_record_type { FAL_RECORD_SESSION = 1, FAL_RECORD_SHARED = 2 };
-enum { FAL_RECORD_ZSTD = 1 }; /* the only flag */
+enum { FAL_RECORD_ZSTD = 1, FAL_RECORD_AES = 2 }; /* flags */
 
 struct fal_record {
 	uint8_t type;
@@ -46,6 +47,7 @@ struct fal_publication {
 	const uint8_t *key; /* FAL_KEY_BYTES, of this publication alone; borrowed */
 	uint8_t ad[FAL_SHARED_AD_MAX]; /* what its owner binds to it */
 	size_t ad_n;
+	struct fal_aead *aead; /* by its suite; borrowed */
 };
 
 /* Judges the record that begins the n bytes at `p`.  FAL_ETRUNC until all of it is there;
@@ -63,9 +65,12 @@ int fal_record_open(struct fal_seal *rx, const struct fal_record *r, uint8_t *p)
 
 /* The same for shared records; the message stands at p + FAL_RECORD_SHARED_HEAD.
  * Besides the head, count and ad of `pub` are authenticated, so the last record is
- * known for what it is. */
-void fal_record_shared_seal(const struct fal_publication *pub, uint32_t index,
-			    uint8_t flags, uint8_t *p, size_t n);
+ * known for what it is.  Sealing adds the flag of the suite; opening is told the suite by
+ * it, and demands that of pub->aead (FAL_EFORMAT).  Errors as fal_aead_seal and
+ * fal_aead_open. */
+uint8_t fal_record_suite(const struct fal_record *r);
+int fal_record_shared_seal(const struct fal_publication *pub, uint32_t index,
+			   uint8_t flags, uint8_t *p, size_t n);
 int fal_record_shared_open(const struct fal_publication *pub, const struct fal_record *r,
 			   uint8_t *p);
 

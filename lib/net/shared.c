@@ -17,7 +17,8 @@ struct wire {
 
 struct fal_shared_pool {
 	struct fal_stock *keys;
-	struct fal_zip *zip; /* NULL: nothing was compressed so far */
+	struct fal_aead *aead[FAL_SUITES + 1]; /* by suite, as they come */
+	struct fal_zip *zip;                   /* NULL: nothing was compressed so far */
 	struct fal_buf packed;
 };
 
@@ -53,9 +54,20 @@ fal_shared_pool_free(struct fal_shared_pool *p)
 	if (p == NULL)
 		return;
 	fal_stock_free(p->keys);
+	for (unsigned i = 0; i <= FAL_SUITES; i++)
+		fal_aead_free(p->aead[i]);
 	fal_zip_free(p->zip);
 	fal_buf_free(&p->packed);
 	free(p);
+}
+
+static int
+take_aead(struct fal_shared_pool *p, uint8_t suite, struct fal_aead **out)
+{
+	struct fal_aead **a = &p->aead[suite <= FAL_SUITES ? suite : 0];
+	int err = *a == NULL ? fal_aead_new(suite, FAL_LIBRARY_ANY, a) : FAL_OK;
+	*out = *a;
+	return err;
 }
 
 int
@@ -81,9 +93,16 @@ fal_shared_new(const struct fal_shared_opt *opt, struct fal_shared **out)
 	if (s->zstd && s->pool->zip == NULL)
 		s->pool->zip = fal_zip_new(FAL_ZIP_LEVEL);
 	s->key = s->pub.key = fal_stock_take(s->pool->keys);
-	if (s->key == NULL || (s->zstd && s->pool->zip == NULL)) {
+	int err =
+		s->key == NULL || (s->zstd && s->pool->zip == NULL) ? FAL_ENOMEM : FAL_OK;
+	if (err == FAL_OK)
+		err = take_aead(s->pool,
+				opt->suite != 0 ? opt->suite
+						: FAL_SUITE_CHACHA20_POLY1305,
+				&s->pub.aead);
+	if (err < 0) {
 		fal_shared_drop(s);
-		return FAL_ENOMEM;
+		return err;
 	}
 	*out = s;
 	return FAL_OK;
@@ -125,7 +144,11 @@ fal_shared_add(struct fal_shared *s, const void *msg, size_t n)
 		return FAL_ENOMEM;
 	if (n != 0)
 		memcpy(w.p + FAL_RECORD_SHARED_HEAD, msg, n);
-	fal_record_shared_seal(&s->pub, s->n, flags, w.p, n);
+	int err = fal_record_shared_seal(&s->pub, s->n, flags, w.p, n);
+	if (err < 0) {
+		free(w.p);
+		return err;
+	}
 	s->records[s->n++] = w;
 	s->bytes += w.n;
 	return FAL_OK;
@@ -160,6 +183,12 @@ const uint8_t *
 fal_shared_key(const struct fal_shared *s)
 {
 	return s->key;
+}
+
+uint8_t
+fal_shared_suite(const struct fal_shared *s)
+{
+	return fal_aead_suite(s->pub.aead);
 }
 
 uint32_t

@@ -15,8 +15,8 @@
 
 struct fal_shared; /* opaque, reference-counted */
 
-/* What publications need while they are made, kept for the next one: keys and memory to
- * compress with.  It outlives them.  NULL when out of memory. */
+/* What publications need while they are made, kept for the next one: keys, contexts to
+ * seal with and memory to compress with.  It outlives them.  NULL when out of memory. */
 struct fal_shared_pool *fal_shared_pool_new(void);
 void fal_shared_pool_free(struct fal_shared_pool *p); /* may be NULL */
 
@@ -29,12 +29,14 @@ struct fal_shared_opt {
 	size_t ad_n;      /* version, …; at most FAL_SHARED_AD_MAX bytes, borrowed */
 	uint64_t version; /* for whoever is to tell old ones, see fal_chan_skip_shared */
 	uint32_t parts;   /* publications that a version has; 0: one */
+	uint8_t suite;    /* 0: ChaCha20-Poly1305, which all readers open */
 	bool zstd;        /* compress each message that gets smaller by it */
 	bool lasting;     /* the same */
 };
 
 /* A publication without records, under a fresh random key; the caller holds the one
- * reference.  FAL_ELIMIT (ad_n), FAL_EINVAL (publication or count 0), FAL_ENOMEM. */
+ * reference.  FAL_ELIMIT (ad_n), FAL_EINVAL (publication or count 0), FAL_EVERSION (no
+ * such suite here), FAL_ENOMEM. */
 int fal_shared_new(const struct fal_shared_opt *opt, struct fal_shared **out);
 
 /* Seals the next message (n bytes, borrowed).  FAL_ELIMIT beyond FAL_RECORD_MAX,
@@ -51,6 +53,7 @@ void fal_shared_drop(struct fal_shared *s);
 uint64_t fal_shared_publication(const struct fal_shared *s);
 const uint8_t *fal_shared_key(const struct fal_shared *s); /* FAL_KEY_BYTES, borrowed */
 
+uint8_t fal_shared_suite(const struct fal_shared *s);
 uint32_t fal_shared_count(const struct fal_shared *s);
 uint64_t fal_shared_version(const struct fal_shared *s);
 uint32_t fal_shared_parts(const struct fal_shared *s);

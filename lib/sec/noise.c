@@ -133,14 +133,16 @@ mix_key_and_hash(struct fal_noise *ns, const uint8_t ikm[static FAL_KEY_BYTES])
 static void
 encrypt_and_hash(struct fal_noise *ns, const void *p, size_t n, uint8_t *out)
 {
-	fal_shared_seal(ns->k, ns->nonce++, ns->h, HASH_LEN, p, n, out);
+	const struct fal_aead_record r = { ns->k, ns->nonce++, ns->h, HASH_LEN };
+	(void)fal_aead_seal(NULL, &r, p, n, out);
 	mix_hash(ns, out, n + FAL_SEAL_TAG);
 }
 
 static int
 decrypt_and_hash(struct fal_noise *ns, const uint8_t *p, size_t n, uint8_t *out)
 {
-	const int err = fal_shared_open(ns->k, ns->nonce++, ns->h, HASH_LEN, p, n, out);
+	const struct fal_aead_record r = { ns->k, ns->nonce++, ns->h, HASH_LEN };
+	const int err = fal_aead_open(NULL, &r, p, n, out);
 	if (err == FAL_OK)
 		mix_hash(ns, p, n);
 	return err;

@@ -10,19 +10,12 @@
 #ifndef FAL_SEC_SEAL_H
 #define FAL_SEC_SEAL_H
 
+#include "sec/aead.h"   /* IWYU pragma: export */
 #include "sec/hash.h"   /* IWYU pragma: export */
 #include "sec/secret.h" /* IWYU pragma: export */
 
 #include <stddef.h>
 #include <stdint.h>
-
-#define FAL_KEY_BYTES 32 /* of every key: PSK, static, session, shared */
-#define FAL_SEAL_TAG 16  /* bytes that sealing adds, for every suite */
-
-/* The cipher of the records, one byte of the preamble in falcon-protocol(7). */
-enum fal_suite {
-	FAL_SUITE_CHACHA20_POLY1305 = 1 /* RFC 8439 */
-};
 
 /* Records that one key seals: at most 4 GiB.  Then comes the next key, made of it, and
  * it is wiped: who steals a key cannot read what was said before (Noise, revision 34,
@@ -35,6 +28,7 @@ struct fal_seal {
 	uint8_t *key;  /* in locked memory, owned */
 	uint64_t next; /* nonce of the next record */
 	uint8_t suite;
+	struct fal_aead *aead; /* owned */
 };
 
 /* Sets up `s` with a copy of `key`, counter 0.  FAL_EVERSION when `suite` is not known
@@ -48,7 +42,7 @@ void fal_seal_wipe(struct fal_seal *s);
 /* Seals the n bytes at `p` in place; `p` has room for n + FAL_SEAL_TAG and is filled
  * to there.  `ad` (borrowed, ad_n bytes; NULL when 0) is authenticated, not sent.
  * FAL_ELIMIT when the counter is used up: 2^64 - 1 is never a nonce (Noise, revision
- * 34, section 5.1). */
+ * 34, section 5.1); FAL_ENOMEM: no more can be sealed. */
 int fal_seal_seal(struct fal_seal *s, const void *ad, size_t ad_n, uint8_t *p, size_t n);
 
 /* Opens a record of n bytes, tag included, in place: n - FAL_SEAL_TAG bytes at `p` are
@@ -56,17 +50,5 @@ int fal_seal_seal(struct fal_seal *s, const void *ad, size_t ad_n, uint8_t *p, s
  * of this key with this `ad`: then the counter stands still, the bytes at `p` are
  * worthless and the session should end; FAL_ELIMIT as above. */
 int fal_seal_open(struct fal_seal *s, const void *ad, size_t ad_n, uint8_t *p, size_t n);
-
-/* Seals n bytes at `in` to n + FAL_SEAL_TAG at `out` (which may be `in`, but may not
- * overlap it otherwise) under a key of this publication alone.  `index` is the nonce:
- * the number of the record within the publication, each used once.  More parameters
- * than is our custom, as none has a sensible zero. */
-void fal_shared_seal(const uint8_t key[static FAL_KEY_BYTES], uint64_t index,
-		     const void *ad, size_t ad_n, const void *in, size_t n, uint8_t *out);
-
-/* Opens n bytes at `in`, tag included, to n - FAL_SEAL_TAG at `out` (which may be
- * `in`).  FAL_ETRUNC, FAL_EAUTH. */
-int fal_shared_open(const uint8_t key[static FAL_KEY_BYTES], uint64_t index,
-		    const void *ad, size_t ad_n, const void *in, size_t n, uint8_t *out);
 
 #endif

@@ -52,7 +52,15 @@ $(eval $(call other,major,7,1))
 $(eval $(call other,minor,6,1))
 $(foreach p,$(MAJOR_OF),$(eval $(call other_program,major,$(p))))
 $(foreach p,$(MINOR_OF),$(eval $(call other_program,minor,$(p))))
-OTHER_BIN := $(MAJOR_OF:%=$(B)/tests/major/%) $(MINOR_OF:%=$(B)/tests/minor/%)
+# And programs as where there is no libcrypto.
+$(B)/tests/sodium/%.o: %.c $(B)/flags $(B)/packages
+	@mkdir -p $(@D)
+	$(call do,CC)$(CC) $(ALL_CFLAGS) -c -o $@ $<
+sodium_program = $(call program,$(B)/tests/sodium/$(1),tests/sodium/lib/sec/aead_evp.c \
+	$(wildcard cmd/$(1)/*.c),$(if $(filter falcon-work,$(1)),$(BLAS_LIBS)))
+$(foreach p,$(MINOR_OF),$(eval $(call sodium_program,$(p))))
+OTHER_BIN := $(MAJOR_OF:%=$(B)/tests/major/%) $(MINOR_OF:%=$(B)/tests/minor/%) \
+	$(MINOR_OF:%=$(B)/tests/sodium/%)
 
 # Programs with fault points (base/fault.h): the objects that have any, and all others as
 # they are.  make faults has all of them with a sanitizer.

@@ -84,6 +84,32 @@ both() {
 	done
 }
 
+# by SUITE NAME...: what these workers say of their sessions.
+by() {
+	local name
+	for name in "${@:2}"; do
+		soon "what $name has" grep -q "joined job tiny by $1;" "$name.err"
+	done
+}
+
+@test "with libcrypto and without: by what both have, and the same model" {
+	local at worker hash='' chacha=ChaCha20-Poly1305
+	for at in sodium ours; do
+		of "$at" serve -w 3
+		of sodium work plain --lanes 1 -v
+		for worker in one two; do
+			of ours work "$worker" --lanes 1 -v
+		done
+		by "$chacha" plain
+		[ "$at" = ours ] || by "$chacha" one two
+		by "\($chacha\|AES-256-GCM\)" one two
+		judge
+		hash=${hash:-$(member model)}
+		same model "$(member model)" "$hash"
+		again
+	done
+}
+
 @test "numerics that differ: which version it is" {
 	serve -w 2
 	work a --lanes 1

@@ -10,6 +10,8 @@ setup() {
 	[ -x "$bin/tests/make-vectors" ] || skip "make-vectors is not built"
 	"$bin/tests/make-vectors" .
 	for file in "$root"/share/vectors/*.txt; do
+		# A CPU without instructions for AES may not make this one.
+		[ "${file##*/}" != aes.txt ] || [ -e aes.txt ] || continue
 		cmp "$file" "${file##*/}"
 	done
 }
@@ -19,7 +21,7 @@ setup() {
 		skip "python3-cryptography is not installed"
 	export PYTHONDONTWRITEBYTECODE=1
 	/usr/bin/python3 "$root/tests/client/vectors.py" "$root/share/vectors" >said
-	same said "$(cat said)" "43 vectors"
+	same said "$(cat said)" "68 vectors"
 }
 
 @test "it does not where one was changed" {
@@ -27,7 +29,7 @@ setup() {
 		skip "python3-cryptography is not installed"
 	export PYTHONDONTWRITEBYTECODE=1
 	cp -r "$root/share/vectors" changed
-	for file in handshake records blocks; do
+	for file in handshake records aes blocks; do
 		sed 's/^expect: ok/expect: refused/' "$root/share/vectors/$file.txt" \
 			>"changed/$file.txt"
 		run /usr/bin/python3 "$root/tests/client/vectors.py" changed

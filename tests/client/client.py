@@ -17,7 +17,7 @@ import struct
 import sys
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
-from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM, ChaCha20Poly1305
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 BLOCK = 4096
@@ -89,11 +89,19 @@ class Stream:
 # ---- the session -------------------------------------------------------------------------
 
 
-def renewed(key, records):
+def cipher(suite, key, number):
+    """What seals and opens the record of this number, and its nonce."""
+    if suite == 1:
+        return ChaCha20Poly1305(key), struct.pack("<4xQ", number)
+    return AESGCM(key), struct.pack(">4xQ", number)
+
+
+def renewed(suite, key, records):
     """The key of a direction behind so many records."""
     if records % 65536:
         return key
-    return ChaCha20Poly1305(key).encrypt(struct.pack("<4xQ", 2**64 - 1), bytes(32), b"")[:32]
+    by, nonce = cipher(suite, key, 2**64 - 1)
+    return by.encrypt(nonce, bytes(32), b"")[:32]
 
 
 def raw(secret):
@@ -104,7 +112,7 @@ def raw(secret):
 class Link:
     """The handshake and the records."""
 
-    VERSION, BUILD = (6, 0), b"client.py"
+    VERSION, BUILD, SUITES = (6, 0), b"client.py", b"\2\1"
 
     def __init__(self, key, addr, name=None):
         own, _, mine, public = key.split()
@@ -174,7 +182,7 @@ class Link:
         after = struct.pack("<B", len(name)) + name
         if self.VERSION >= (6, 0):
             after += struct.pack("<B", len(self.BUILD)) + self.BUILD
-        after += struct.pack("<BIBB", 1 + static, 0, 1, 1)
+        after += struct.pack("<BIB", 1 + static, 0, len(self.SUITES)) + self.SUITES
         first = 96 if static else 48
         said = b"FALC" + struct.pack("<HHH", *self.VERSION, len(after) + first + 32) + after
         protocol = b"Noise_%s_25519_ChaChaPoly_BLAKE2b" % (b"IK" if static else b"NKpsk0")
@@ -214,7 +222,9 @@ class Link:
         if static:
             self.mix_key(self.meet(self.secret, theirs))  # se
         assert self.open(self.read(26)) == answer
-        assert answer[:6] + answer[8:] == b"FALC" + struct.pack("<HBB", self.VERSION[0], 0, 1)
+        assert answer[:6] + answer[8:9] == b"FALC" + struct.pack("<HB", self.VERSION[0], 0)
+        self.suite = answer[9]
+        assert self.suite in self.SUITES
         first, second = self.hkdf(b"", 2)
         self.tx, self.rx = first[:32], second[:32]
 
@@ -234,10 +244,10 @@ class Link:
     def send(self, message):
         assert len(message) <= MOST
         head = struct.pack("<IBBH", len(message) + 16, 1, 0, 0)
-        sealed = ChaCha20Poly1305(self.tx).encrypt(struct.pack("<4xQ", self.sent), message, head)
-        self.s.sendall(head + sealed)
+        by, nonce = cipher(self.suite, self.tx, self.sent)
+        self.s.sendall(head + by.encrypt(nonce, message, head))
         self.sent += 1
-        self.tx = renewed(self.tx, self.sent)
+        self.tx = renewed(self.suite, self.tx, self.sent)
 
     def expect(self, publication, key, blocks, ad):
         assert publication > self.newest
@@ -257,12 +267,14 @@ class Link:
         while True:
             head = self.read(8)
             length, kind, flags, zero = struct.unpack("<IBBH", head)
-            assert kind in (1, 2) and flags <= 1 and zero == 0 and length <= MOST + 28
+            assert kind in (1, 2) and zero == 0 and length <= MOST + 28
+            assert flags <= 1 or kind == 2 and flags <= 3 and self.suite == 2
             body = self.read(length)
             if kind == 1:
-                out = ChaCha20Poly1305(self.rx).decrypt(struct.pack("<4xQ", self.got), body, head)
+                by, nonce = cipher(self.suite, self.rx, self.got)
+                out = by.decrypt(nonce, body, head)
                 self.got += 1
-                self.rx = renewed(self.rx, self.got)
+                self.rx = renewed(self.suite, self.rx, self.got)
             else:
                 publication, index = struct.unpack_from("<QI", body)
                 assert publication <= self.newest
@@ -271,9 +283,9 @@ class Link:
                 pub = self.publications[publication]
                 assert index == pub[1]
                 pub[1] += 1
-                out = ChaCha20Poly1305(pub[0]).decrypt(struct.pack("<4xQ", index), body[12:],
-                                                       head + body[:12] + pub[2])
-            return unzip(out) if flags else out
+                by, nonce = cipher(1 + (flags >> 1), pub[0], index)
+                out = by.decrypt(nonce, body[12:], head + body[:12] + pub[2])
+            return unzip(out) if flags & 1 else out
 
 
 # ---- exact sums --------------------------------------------------------------------------

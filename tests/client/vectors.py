@@ -38,6 +38,8 @@ class Stream:
 class Told(client.Link):
     """A link whose keys are a vector's."""
 
+    SUITES, suite = b"\1", 1
+
     def __init__(self, heard):
         self.s = Stream(heard)
         self.sent = self.got = self.newest = 0
@@ -77,6 +79,7 @@ def handshake(v):
 
 def record(v):
     link = Told(of(v, "record") + bytes.fromhex(v.get("then", "")))
+    link.suite = int(v.get("suite", 1))
     if v["kind"] == "session":
         link.rx, link.got = of(v, "key"), int(v["counter"])
     else:
@@ -110,6 +113,7 @@ def main(folder):
     for name, judge, mine in (
             ("handshake.txt", handshake, lambda v: v["judge"] == "client"),
             ("records.txt", record, lambda v: True),
+            ("aes.txt", record, lambda v: True),
             ("blocks.txt", quantised, lambda v: v["kind"] == "quantise")):
         for v in filter(mine, vectors(os.path.join(folder, name))):
             try:

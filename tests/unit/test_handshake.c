@@ -307,6 +307,89 @@ refuses_every_changed_byte(void **state)
 	refuses_changed_bytes_of(client_key("own", OWN));
 }
 
+/* What both come to, when the client offers what it does with `theirs` before ChaCha, and
+ * the server what it does with `ours`. */
+static uint8_t
+chosen(uint8_t theirs, uint8_t ours)
+{
+	const struct fal_client_key key = client_key("lab", 2);
+	struct fal_buf hello = { 0 }, out = { 0 };
+	uint8_t rec[100 + FAL_SEAL_TAG] = "words";
+	struct fal_session cs, ss;
+	struct fal_handshake *h;
+	struct fal_greeting g;
+	assert_int_equal(fal_suites_prefer(theirs), 0);
+	assert_int_equal(fal_handshake_begin(&key, &hello, &h), 0);
+	assert_int_equal(fal_suites_prefer(ours), 0);
+	assert_int_equal(fal_handshake_check(kr, NOW, hello.p, hello.n, &g, NULL), 0);
+	assert_int_equal(fal_handshake_answer(kr, &g, &ss, &out, NULL), 0);
+	assert_int_equal(fal_suites_prefer(theirs), 0);
+	assert_int_equal(fal_handshake_finish(h, out.p, out.n, &cs, NULL), 0);
+	assert_int_equal(cs.tx.suite, ss.rx.suite);
+	assert_int_equal(cs.rx.suite, ss.tx.suite);
+	assert_int_equal(cs.rx.suite, cs.tx.suite);
+	for (int i = 0; i < 3; i++) {
+		assert_int_equal(fal_seal_seal(&cs.tx, NULL, 0, rec, 100), 0);
+		assert_int_equal(fal_seal_open(&ss.rx, NULL, 0, rec, sizeof(rec)), 0);
+		assert_int_equal(fal_seal_seal(&ss.tx, NULL, 0, rec, 100), 0);
+		assert_int_equal(fal_seal_open(&cs.rx, NULL, 0, rec, sizeof(rec)), 0);
+		assert_string_equal((char *)rec, "words");
+	}
+	const uint8_t suite = cs.tx.suite;
+	fal_seal_wipe(&cs.tx);
+	fal_seal_wipe(&cs.rx);
+	fal_seal_wipe(&ss.tx);
+	fal_seal_wipe(&ss.rx);
+	fal_handshake_free(h);
+	fal_buf_free(&hello);
+	fal_buf_free(&out);
+	return suite;
+}
+
+/* The server chooses, from what both have, and nobody between them can. */
+static void
+suites(void **state)
+{
+	enum { CHACHA = FAL_SUITE_CHACHA20_POLY1305, AES = FAL_SUITE_AES256_GCM };
+	(void)state;
+	assert_int_equal(chosen(CHACHA, CHACHA), CHACHA);
+	if (fal_suites_prefer(AES) < 0)
+		skip();
+	assert_int_equal(chosen(AES, CHACHA), CHACHA);
+	assert_int_equal(chosen(CHACHA, AES), CHACHA);
+	assert_int_equal(chosen(AES, AES), AES);
+	/* Each byte of the list, and of what was chosen, is authenticated. */
+	refuses_changed_bytes_of(client_key("lab", 2));
+	refuses_changed_bytes_of(client_key("own", OWN));
+	assert_int_equal(fal_suites_prefer(CHACHA), 0);
+}
+
+/* Nor is a suite taken that was not offered, from whoever may answer. */
+static void
+no_other_suite(void **state)
+{
+	const struct fal_client_key key = client_key("lab", 2);
+	struct fal_buf hello = { 0 }, out = { 0 };
+	struct fal_handshake *h;
+	struct fal_session s = { 0 }, ss = { 0 };
+	struct fal_greeting g;
+	struct fal_diag d = { "" };
+	(void)state;
+	if (fal_suites_prefer(FAL_SUITE_AES256_GCM) < 0)
+		skip();
+	assert_int_equal(fal_handshake_begin(&key, &hello, &h), 0);
+	assert_int_equal(fal_handshake_check(kr, NOW, hello.p, hello.n, &g, NULL), 0);
+	assert_int_equal(fal_handshake_answer(kr, &g, &ss, &out, NULL), 0);
+	assert_int_equal(fal_suites_prefer(FAL_SUITE_CHACHA20_POLY1305), 0);
+	assert_int_equal(fal_handshake_finish(h, out.p, out.n, &s, &d), FAL_EFORMAT);
+	assert_string_equal(d.text, "it chose a suite that we did not offer");
+	fal_seal_wipe(&ss.tx);
+	fal_seal_wipe(&ss.rx);
+	fal_handshake_free(h);
+	fal_buf_free(&hello);
+	fal_buf_free(&out);
+}
+
 static void
 wrong_names_are_wrong_keys(void **state)
 {
@@ -703,6 +786,8 @@ main(void)
 		cmocka_unit_test(shakes_hands_with_either_key),
 		cmocka_unit_test(is_that_of_the_page),
 		cmocka_unit_test(refuses_every_changed_byte),
+		cmocka_unit_test(suites),
+		cmocka_unit_test(no_other_suite),
 		cmocka_unit_test(wrong_names_are_wrong_keys),
 		cmocka_unit_test(refusals),
 		cmocka_unit_test(each_key_its_handshake),

@@ -84,6 +84,8 @@ struct pair {
 	struct fal_reader *r;
 };
 
+static uint8_t suite = FAL_SUITE_CHACHA20_POLY1305; /* of sessions */
+
 static struct pair
 pair_of(size_t cap)
 {
@@ -91,8 +93,8 @@ pair_of(size_t cap)
 	struct pair p = { fal_writer_new(cap), fal_reader_new() };
 	struct fal_seal tx, rx;
 	memset(key, 9, sizeof(key));
-	assert_int_equal(fal_seal_init(&tx, FAL_SUITE_CHACHA20_POLY1305, key), 0);
-	assert_int_equal(fal_seal_init(&rx, FAL_SUITE_CHACHA20_POLY1305, key), 0);
+	assert_int_equal(fal_seal_init(&tx, suite, key), 0);
+	assert_int_equal(fal_seal_init(&rx, suite, key), 0);
 	assert_true(p.w != NULL && p.r != NULL);
 	fal_writer_key(p.w, &tx);
 	fal_reader_key(p.r, &rx);
@@ -315,6 +317,8 @@ every_measurement_ends(void **state)
 
 static struct fal_shared_pool *pool; /* of all publications */
 
+static uint8_t shared_suite; /* of publications */
+
 static struct fal_shared *
 publish_parts(uint64_t id, bool zstd, uint32_t parts)
 {
@@ -325,6 +329,7 @@ publish_parts(uint64_t id, bool zstd, uint32_t parts)
 					    .ad = "job",
 					    .ad_n = 3,
 					    .parts = parts,
+					    .suite = shared_suite,
 					    .zstd = zstd };
 	struct fal_shared *s;
 	assert_int_equal(fal_shared_new(&opt, &s), 0);
@@ -398,6 +403,63 @@ shared_records(void **state)
 		fal_shared_drop(t);
 		wipe(&p);
 	}
+}
+
+/* A session with AES-256-GCM opens publications by either suite, as their flag says; one
+ * without takes none by AES. */
+static void
+shared_suites(void **state)
+{
+	enum { CHACHA = FAL_SUITE_CHACHA20_POLY1305, AES = FAL_SUITE_AES256_GCM };
+	struct fal_aead *a;
+	(void)state;
+	if (fal_aead_new(AES, FAL_LIBRARY_ANY, &a) < 0)
+		skip();
+	fal_aead_free(a);
+	for (suite = CHACHA; suite <= AES; suite++)
+		for (shared_suite = CHACHA; shared_suite <= AES; shared_suite++) {
+			struct pair p = pair();
+			struct fal_shared *s = publish(5, shared_suite == suite);
+			const struct fal_publication pub = announced(s);
+			const uint8_t *wire, *msg;
+			size_t n, used, msg_n;
+			const bool aes = shared_suite == AES;
+			assert_int_equal(fal_shared_suite(s), shared_suite);
+			wire = fal_shared_record(s, 0, &n);
+			assert_int_equal(wire[5] & FAL_RECORD_AES,
+					 aes ? FAL_RECORD_AES : 0);
+			assert_int_equal(fal_reader_expect(p.r, &pub), 0);
+			/* Told that it is by the other one. */
+			uint8_t *other = malloc(n);
+			memcpy(other, wire, n);
+			other[5] ^= FAL_RECORD_AES;
+			assert_int_equal(fal_reader_next(p.r, other, n, &used, &msg,
+							 &msg_n),
+					 suite == CHACHA && !aes ? FAL_EFORMAT
+								 : FAL_EAUTH);
+			free(other);
+			if (suite == CHACHA && aes)
+				assert_int_equal(reads(p.r, s, 0), FAL_EFORMAT);
+			else
+				for (uint32_t i = 0; i < 3; i++)
+					assert_int_equal(reads(p.r, s, i), 1);
+			fal_shared_drop(s);
+			wipe(&p);
+		}
+	suite = CHACHA;
+	shared_suite = 0;
+}
+
+/* And no session record may say so. */
+static void
+sessions_have_no_suite_flag(void **state)
+{
+	uint8_t head[8] = { 16, 0, 0, 0, FAL_RECORD_SESSION, FAL_RECORD_AES, 0, 0 };
+	struct fal_record rec;
+	(void)state;
+	assert_int_equal(fal_record_peek(head, 8, &rec), FAL_EFORMAT);
+	head[5] = FAL_RECORD_ZSTD;
+	assert_int_equal(fal_record_peek(head, 8, &rec), FAL_ETRUNC);
 }
 
 static bool
@@ -479,6 +541,8 @@ main(void)
 		cmocka_unit_test(auto_compresses_where_it_pays),
 		cmocka_unit_test(every_measurement_ends),
 		cmocka_unit_test(shared_records),
+		cmocka_unit_test(shared_suites),
+		cmocka_unit_test(sessions_have_no_suite_flag),
 		cmocka_unit_test(every_version_of_every_shard),
 		cmocka_unit_test(skips_what_is_old),
 	};

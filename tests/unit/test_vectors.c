@@ -316,12 +316,13 @@ record(const struct vector *v)
 	size_t used, msg_n;
 	assert_non_null(r);
 	bytes(v, "key", key);
-	if (strcmp(word(v, "kind"), "session") == 0) {
-		struct fal_seal rx;
-		assert_int_equal(fal_seal_init(&rx, FAL_SUITE_CHACHA20_POLY1305, key), 0);
-		rx.next = (uint64_t)number(v, "counter");
-		fal_reader_key(r, &rx);
-	} else {
+	const bool session = strcmp(word(v, "kind"), "session") == 0;
+	const int64_t suite = word(v, "suite") != NULL ? number(v, "suite") : 1;
+	struct fal_seal rx;
+	assert_int_equal(fal_seal_init(&rx, (uint8_t)suite, key), 0);
+	rx.next = session ? (uint64_t)number(v, "counter") : 0;
+	fal_reader_key(r, &rx);
+	if (!session) {
 		struct fal_publication pub = { .id = (uint64_t)number(v, "publication"),
 					       .count = (uint32_t)number(v, "records"),
 					       .key = key };
@@ -354,6 +355,17 @@ records(void **state)
 {
 	(void)state;
 	each("records.txt", record, 20);
+}
+
+static void
+records_by_aes(void **state)
+{
+	struct fal_aead *a;
+	(void)state;
+	if (fal_aead_new(FAL_SUITE_AES256_GCM, FAL_LIBRARY_ANY, &a) < 0)
+		skip();
+	fal_aead_free(a);
+	each("aes.txt", record, 20);
 }
 
 /* ---- blocks --- */
@@ -458,6 +470,7 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(handshakes),
 		cmocka_unit_test(records),
+		cmocka_unit_test(records_by_aes),
 		cmocka_unit_test(blocks),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);

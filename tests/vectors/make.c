@@ -471,20 +471,23 @@ static const struct rec recs[] = {
 	{ "no frame at all", 1, 0, 0, 0, 0, M("twelve bytes"), NULL, "refused" },
 };
 
+static uint8_t suite = FAL_SUITE_CHACHA20_POLY1305; /* of sessions and publications */
+
 static void
 session_record(const struct rec *r)
 {
 	uint8_t rec[FAL_RECORD_HEAD + 256 + FAL_SEAL_TAG];
 	struct fal_seal tx;
 	memcpy(rec + FAL_RECORD_HEAD, r->message, r->n);
-	must(fal_seal_init(&tx, FAL_SUITE_CHACHA20_POLY1305, key_of(CLIENT)) == 0,
-	     "seal");
+	must(fal_seal_init(&tx, suite, key_of(CLIENT)) == 0, "seal");
 	tx.next = r->counter;
 	must(fal_record_seal(&tx, r->flags, rec, r->n) == 0, "seal");
 	if (r->flip > 0)
 		rec[r->flip - 1] ^= r->by;
 	called(r->name);
 	text("kind", "session");
+	if (suite != FAL_SUITE_CHACHA20_POLY1305)
+		number("suite", suite);
 	bytes("key", key_of(CLIENT), FAL_KEY_BYTES);
 	number("counter", (int64_t)r->seen);
 	bytes("record", rec, FAL_RECORD_HEAD + r->n + FAL_SEAL_TAG);
@@ -501,9 +504,9 @@ session_record(const struct rec *r)
 }
 
 /* Record `index` of a publication of three, told as one of `count` with the last byte of
- * its additional data changed by `ad`. */
+ * its additional data changed by `ad`, its flags by `flip`. */
 static void
-shared_record(const char *name, uint32_t index, uint32_t count, uint8_t ad,
+shared_record(const char *name, uint32_t index, uint32_t count, uint8_t ad, uint8_t flip,
 	      const char *expect)
 {
 	static const char message[] = "a part of a version";
@@ -513,10 +516,17 @@ shared_record(const char *name, uint32_t index, uint32_t count, uint8_t ad,
 	for (uint8_t i = 0; i < pub.ad_n; i++)
 		pub.ad[i] = i;
 	memcpy(rec + FAL_RECORD_SHARED_HEAD, message, sizeof(message) - 1);
-	fal_record_shared_seal(&pub, index, 0, rec, sizeof(message) - 1);
+	must(fal_aead_new(suite, FAL_LIBRARY_ANY, &pub.aead) == 0 &&
+		     fal_record_shared_seal(&pub, index, 0, rec, sizeof(message) - 1) ==
+			     0,
+	     "seal");
+	fal_aead_free(pub.aead);
+	rec[5] ^= flip;
 	pub.ad[pub.ad_n - 1] ^= ad;
 	called(name);
 	text("kind", "shared");
+	if (suite != FAL_SUITE_CHACHA20_POLY1305)
+		number("suite", suite);
 	bytes("key", pub.key, FAL_KEY_BYTES);
 	number("publication", 7);
 	number("records", count);
@@ -533,10 +543,25 @@ records(void)
 {
 	for (size_t i = 0; i < sizeof(recs) / sizeof(recs[0]); i++)
 		session_record(&recs[i]);
-	shared_record("the first of a publication", 0, 3, 0, "ok");
-	shared_record("the second where the first is due", 1, 3, 0, "refused");
-	shared_record("of a publication of another length", 0, 4, 0, "refused");
-	shared_record("of another version", 0, 3, 1, "refused");
+	shared_record("the first of a publication", 0, 3, 0, 0, "ok");
+	shared_record("the second where the first is due", 1, 3, 0, 0, "refused");
+	shared_record("of a publication of another length", 0, 4, 0, 0, "refused");
+	shared_record("of another version", 0, 3, 1, 0, "refused");
+}
+
+/* The same by AES-256-GCM; without it there is no such file. */
+static void
+records_by_aes(const char *folder)
+{
+	struct fal_aead *a;
+	if (fal_aead_new(FAL_SUITE_AES256_GCM, FAL_LIBRARY_ANY, &a) < 0)
+		return;
+	fal_aead_free(a);
+	begin(folder, "aes.txt");
+	suite = FAL_SUITE_AES256_GCM;
+	records();
+	shared_record("the flag was taken away", 0, 3, 0, FAL_RECORD_AES, "refused");
+	end();
 }
 
 /* ---- blocks --- */
@@ -727,6 +752,7 @@ main(int argc, char **argv)
 	begin(argv[1], "records.txt");
 	records();
 	end();
+	records_by_aes(argv[1]);
 	begin(argv[1], "blocks.txt");
 	blocks();
 	end();
