@@ -2,10 +2,8 @@
 #include "journal.h"
 
 #include "base/fault.h"
-#include "base/json.h"
 #include "base/mem.h"
 #include "cli/file.h"
-#include "job/policy.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -77,24 +75,11 @@ ps_journal_open(struct ps_journal *j, char *path,
 int
 ps_journal_add(struct ps_journal *j, const struct fal_journal_line *l)
 {
-	struct fal_buf line = { 0 }, b = { 0 };
+	struct fal_buf b = { 0 };
 	struct fal_chain chain = j->chain;
 	off_t end = lseek(j->fd, 0, SEEK_END);
-	fal_json_open(&line, '{');
-	fal_json_member_u64(&line, "clock", l->clock);
-	fal_json_member_u64(&line, "version", l->version);
-	fal_json_member_str(&line, "by", l->by);
-	fal_json_key(&line, "time");
-	fal_json_i64(&line, (int64_t)time(NULL));
-	fal_json_key(&line, "policy");
-	fal_policy_json_put(l->policy, &line);
-	fal_json_close(&line, '}');
-	int err = line.err;
-	if (err == FAL_OK)
-		fal_chain_put(&chain, (char *)line.p, line.n, &b);
-	fal_buf_free(&line);
-	if (err == FAL_OK)
-		err = b.err;
+	fal_journal_put(l, (int64_t)time(NULL), &chain, &b);
+	int err = b.err;
 	if (err == FAL_OK &&
 	    (end < 0 || FAL_TRY(WRITE, -1, write(j->fd, b.p, b.n)) != (ssize_t)b.n ||
 	     FAL_TRY(FSYNC, -1, fsync(j->fd)) < 0)) {

@@ -1,9 +1,31 @@
-/* Reading policy journals. */
+/* Writing and reading policy journals. */
 #include "run/journal.h"
 
+#include "base/json.h"
 #include "job/policy.h"
 
 #include <string.h>
+
+void
+fal_journal_put(const struct fal_journal_line *l, int64_t time, struct fal_chain *chain,
+		struct fal_buf *out)
+{
+	struct fal_buf line = { 0 };
+	fal_json_open(&line, '{');
+	fal_json_member_u64(&line, "clock", l->clock);
+	fal_json_member_u64(&line, "version", l->version);
+	fal_json_member_str(&line, "by", l->by);
+	fal_json_key(&line, "time");
+	fal_json_i64(&line, time);
+	fal_json_key(&line, "policy");
+	fal_policy_json_put(l->policy, &line);
+	fal_json_close(&line, '}');
+	if (line.err == FAL_OK)
+		fal_chain_put(chain, (char *)line.p, line.n, out);
+	else
+		out->err = line.err;
+	fal_buf_free(&line);
+}
 
 static int
 read_line(const struct fal_journal_reading *r, const char *p, size_t n,

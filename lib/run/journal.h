@@ -16,6 +16,11 @@ struct fal_journal_line {
 	const struct fal_policy *policy;
 };
 
+/* Appends the line, with its newline and its link; `time` is in seconds of the epoch.
+ * Where `out` has no memory the chain stays where it was. */
+void fal_journal_put(const struct fal_journal_line *l, int64_t time,
+		     struct fal_chain *chain, struct fal_buf *out);
+
 /* What is read, and by whom it is wanted; 0 but for the first four. */
 struct fal_journal_reading {
 	const char *name; /* of the file, for `diag` */

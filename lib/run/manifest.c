@@ -10,6 +10,7 @@
 #include "job/policy.h"
 
 #include <jansson.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,7 +19,13 @@ enum { FORMAT = 1, PEOPLE_MAX = 1 << 20 };
 /* What a member holds, and where. */
 struct member {
 	const char *name;
-	enum { WHOLE, SMALL, REAL, FLAG } kind;
+	enum {
+		WHOLE,
+		SMALL,
+		REAL,
+		MEAN, /* null: of nothing */
+		FLAG
+	} kind;
 	size_t at;
 };
 
@@ -52,7 +59,7 @@ static const struct member members[] = {
 	M("accuracy_loss", REAL, past.accuracy_loss),
 	M("judged_clock", WHOLE, past.judged_clock),
 	M("epoch", WHOLE, past.epoch),
-	M("loss", REAL, past.loss),
+	M("loss", MEAN, past.loss),
 	M("epoch_loss", REAL, past.epoch_loss),
 	M("start_loss", REAL, past.start_loss),
 	M("sum_loss", REAL, past.sum_loss),
@@ -77,7 +84,7 @@ put_member(const struct member *m, const void *at, struct fal_buf *out)
 		fal_json_u64(out, *(const uint64_t *)at);
 	else if (m->kind == SMALL)
 		fal_json_u64(out, *(const uint32_t *)at);
-	else if (m->kind == REAL)
+	else if (m->kind == REAL || m->kind == MEAN)
 		fal_json_num(out, *(const double *)at);
 	else
 		fal_json_bool(out, *(const bool *)at);
@@ -171,8 +178,10 @@ get_member(struct reading *r, const json_t *o, const struct member *m, void *at)
 	const json_int_t n = json_integer_value(v);
 	if (v == NULL)
 		fail(r, m->name, "missing");
-	else if (m->kind == REAL && json_is_number(v))
+	else if ((m->kind == REAL || m->kind == MEAN) && json_is_number(v))
 		*(double *)at = json_number_value(v);
+	else if (m->kind == MEAN && json_is_null(v))
+		*(double *)at = (double)NAN;
 	else if (m->kind == FLAG && json_is_boolean(v))
 		*(bool *)at = json_is_true(v);
 	else if (m->kind == WHOLE && json_is_integer(v) && n >= 0)

@@ -465,7 +465,7 @@ start(struct cluster *c)
 	const struct plan *p = c->p;
 	c->grad = fal_calloc_aligned(p->toy.n, sizeof(*c->grad));
 	assert(c->grad != NULL);
-	ops_begin(c, NULL, NULL);
+	ops_begin(c, &(struct disk_found){ 0 }, NULL);
 	restart_begin(c);
 	if (p->apart)
 		fleet_begin(c);
@@ -507,6 +507,8 @@ cluster_run(const struct plan *p, uint64_t salt)
 	if (out.status.failed && !out.lost && c.failure == NULL)
 		c.failure = "the job stopped";
 	racked_finish(&c.shards, c.now, NULL);
+	if (out.status.done)
+		restart_judge(&c);
 	if (out.status.done)
 		settle(&c);
 	out.failure = c.failure;

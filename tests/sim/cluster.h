@@ -87,7 +87,7 @@ struct restart {
 	double after;   /* since so many seconds */
 };
 
-enum { MAX_MARKS = 4, MAX_RESTARTS = 3 };
+enum { MAX_MARKS = 4, MAX_RESTARTS = 5 };
 
 /* Where a shard is, if it is elsewhere. */
 struct place {
@@ -119,9 +119,12 @@ struct plan {
 	uint32_t marks, restarts; /* in the order of their clocks */
 	struct mark mark[MAX_MARKS];
 	struct restart restart[MAX_RESTARTS];
-	double back; /* seconds until a worker knows, at most */
-	bool calm;   /* nothing happens but what flips and lies lead to, and all are there
-		      * from the beginning */
+	double back;     /* seconds until a worker knows, at most */
+	bool marks_all;  /* … and each version is marked, as mark[0] */
+	uint32_t keep;   /* snapshots */
+	bool disk_fails; /* what is on it when it dies is damaged */
+	bool calm; /* nothing happens but what flips and lies lead to, and all are there
+		    * from the beginning */
 	uint64_t entropy; /* the coordinator's */
 	/* How soon is machine 0 found?  It gets bits of its own tasks wrong only, nobody
 	 * clones any, and it is over when it has done so many; 0: that is not the

@@ -8,12 +8,14 @@
  *	bound.c    how long a clock may take
  *	intime.c   what was pushed in time counts
  *	fleet.c    the links to shards that are elsewhere
- *	restart.c  marks, and the death of the coordinator or a shard */
+ *	restart.c  marks, and the death of the coordinator or a shard
+ *	disk.c     what is written, and what is left of it */
 #ifndef CLUSTER_PRIV_H
 #define CLUSTER_PRIV_H
 
 #include "../racked.h"
 #include "cluster.h"
+#include "disk.h"
 
 #include "agent/agent.h"
 #include "base/mem.h"
@@ -140,23 +142,11 @@ struct pushing {
 	uint32_t blocks, counted;
 };
 
-/* What is on disk of a version that was marked. */
-struct kept {
-	struct fal_coord_past past;
-	struct fal_policy policy;
+/* A version that was marked, on its way to the disk. */
+struct marked {
+	struct fal_snap_manifest is;
 	struct fal_image image[MAX_SHARDS];
-	bool there;      /* else nothing is */
 	uint32_t shards; /* images; 0: the job says all of it */
-	uint64_t lines;  /* of the trace, */
-	size_t bytes;    /* … and of those */
-	size_t journal;  /* lines */
-};
-
-/* A line of the policy journal. */
-struct journalled {
-	struct fal_policy policy;
-	uint64_t clock;
-	char by[FAL_MSG_NAME];
 };
 
 /* A machine was to run a task that counts already. */
@@ -230,11 +220,14 @@ struct cluster {
 	/* restart.c: */
 	uint32_t incarnation, marks, restarts; /* so far */
 	struct fal_rng fate;
-	uint64_t lines; /* of the trace */
-	bool goes_on;   /* its first line stands there already */
-	bool writing;   /* `next` is on its way to the disk */
-	struct kept kept, next;
-	VEC(struct journalled) journal;
+	uint64_t lines;     /* of the trace */
+	bool goes_on;       /* its first line stands there already */
+	uint64_t marked_at; /* with `marks_all`: so many clocks were over, and 1 */
+	bool writing;       /* `next` is on its way to the disk */
+	struct marked next;
+	struct disk disk;
+	struct fal_rng ruin; /* what becomes of it */
+	size_t begun;        /* changes that were journalled when the trace was begun */
 };
 
 /* cluster.c */
@@ -255,9 +248,9 @@ void cluster_kill(struct worker *w);
 
 /* ops.c */
 
-/* A coordinator with shards, as `from` says, or (NULL) as the job does, with its policy
- * or that which the journal has last. */
-void ops_begin(struct cluster *c, const struct kept *from,
+/* A coordinator with shards, as what was found says; without a snapshot as the job does,
+ * with its policy or that which the journal has last. */
+void ops_begin(struct cluster *c, const struct disk_found *from,
 	       const struct fal_coord_trace *before);
 /* What is about to be heard of a contribution that is fenced, while its round is open. */
 void ops_heard(struct cluster *c, uint32_t peer, const struct fal_msg *m);
@@ -282,6 +275,9 @@ void intime_pushed(struct cluster *c);
 /* restart.c */
 
 void restart_begin(struct cluster *c);
+/* The job is done: what held, and from when on, is what the journal has.  Else the run
+ * has failed. */
+void restart_judge(struct cluster *c);
 void restart_end(struct cluster *c);
 /* The plan's marks and deaths, as the clocks go by. */
 void restart_watch(struct cluster *c, const struct fal_coord_status *s);

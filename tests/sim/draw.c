@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "sched/rule.h"
+#include "sched/traits.h"
 
 #include <assert.h>
 #include <math.h>
@@ -344,7 +345,7 @@ draw_restarts(struct plan *p, const struct focus *only, double task_s, double le
 	}
 	const uint32_t one = fal_rng_below(r, clocks), other = fal_rng_below(r, clocks);
 	at = one > other ? one : other;
-	for (uint32_t i = 0; i < MAX_RESTARTS && at < clocks; i++) {
+	for (uint32_t i = 0; i < 3 && at < clocks; i++) {
 		p->restart[p->restarts++] =
 			(struct restart){ at, between(r, 0, length / clocks) };
 		at += fal_rng_below(r, 2 * clocks);
@@ -438,6 +439,44 @@ draw_deaths(struct plan *p, double task_s, double length)
 		p->back = between(r, 0, chance(r, 0.2) ? 2 : 10 * task_s);
 }
 
+/* One death after the other, a snapshot of each clock, and changes of policy on the way:
+ * of all that is on disk something is needed. */
+static void
+draw_troubles(struct fal_rng *r, struct plan *p, double task_s, double length)
+{
+	static const char *const scheme[] = { "bsp", "epsp", "epsp:1" };
+	uint64_t at = 1 + fal_rng_below(r, 3);
+	p->marks = p->restarts = 0;
+	p->marks_all = true;
+	p->keep = 2 + fal_rng_below(r, 3);
+	p->toy.epochs = 3;
+	p->mark[0].takes = chance(r, 0.7) ? 0 : between(r, 0, task_s);
+	for (; p->restarts < MAX_RESTARTS; at += 1 + fal_rng_below(r, 2))
+		p->restart[p->restarts++] =
+			(struct restart){ at, between(r, 0, length / 8) };
+	p->back = between(r, 0, 10 * task_s);
+	if (p->orders > 0)
+		return;
+	for (p->orders = 0; p->orders < MAX_ORDERS; p->orders++)
+		p->order[p->orders] =
+			(struct order){ .at = between(r, 0, length),
+					.scheme = scheme[fal_rng_below(r, 3)] };
+}
+
+/* Snapshots that are kept, and disks that fail, by a stream of their own. */
+static void
+draw_disk(struct plan *p, double task_s, double length)
+{
+	struct fal_rule rule;
+	const bool shared = fal_rule_parse(p->scheme, &rule, NULL) == FAL_OK &&
+			    fal_rule_traits(&rule).shared;
+	struct fal_rng own = fal_rng_init(p->toy.seed, FAL_RNG_TEST, 16), *r = &own;
+	p->keep = 1 + fal_rng_below(r, 4);
+	p->disk_fails = chance(r, 0.6);
+	if (p->disk_fails && shared && !p->hung && !p->calm && chance(r, 0.2))
+		draw_troubles(r, p, task_s, length);
+}
+
 /* Bits that are wrong, keys that are shared, and numerics that differ; by a stream of
  * their own. */
 static void
@@ -466,7 +505,7 @@ draw_flips(struct plan *p, const struct focus *only)
 struct plan
 draw_plan(struct fal_rng *r, uint64_t seed, const struct focus *only)
 {
-	struct plan p = { .toy = { .seed = seed } };
+	struct plan p = { .toy = { .seed = seed }, .keep = 1 };
 	p.toy.n = (size_t)1 + fal_rng_below(r, 9 * FAL_BLOCK);
 	p.toy.task = 1 + fal_rng_below(r, 4);
 	/* Mostly no multiple of the task, or even less than one. */
@@ -536,5 +575,7 @@ draw_plan(struct fal_rng *r, uint64_t seed, const struct focus *only)
 		draw_deaths(&p, task_s, length);
 	if (!equal && !only->exact)
 		draw_flips(&p, only);
+	if (!equal && !only->exact)
+		draw_disk(&p, task_s, length);
 	return p;
 }

@@ -1,5 +1,4 @@
 /* The coordinator's ops: what it and its shards say, and what is to be seen of that. */
-#include "../taking.h"
 #include "cluster_priv.h"
 #include "flips.h"
 
@@ -235,7 +234,7 @@ coord_trace(void *arg, const char *line, size_t n)
 }
 
 void
-ops_begin(struct cluster *c, const struct kept *from,
+ops_begin(struct cluster *c, const struct disk_found *from,
 	  const struct fal_coord_trace *before)
 {
 	const struct plan *p = c->p;
@@ -279,13 +278,13 @@ ops_begin(struct cluster *c, const struct kept *from,
 	cluster_ok(c, fal_rule_parse(p->scheme, &policy.rule, NULL), "scheme");
 	conf.schedule.lr = (double)p->toy.lr;
 	conf.tickets.incarnation = c->incarnation;
-	if (from == NULL && c->journal.n > 0) {
-		conf.policy = &c->journal.v[c->journal.n - 1].policy;
-		conf.policy_by = c->journal.v[c->journal.n - 1].by;
-	} else if (from != NULL) {
-		conf.policy = &from->policy;
-		conf.policy_by = from->past.by;
-		conf.past = &from->past;
+	if (!from->there && from->changes > 0) {
+		conf.policy = &from->change[from->changes - 1].policy;
+		conf.policy_by = from->change[from->changes - 1].by;
+	} else if (from->there) {
+		conf.policy = &from->is.policy;
+		conf.policy_by = from->is.past.by;
+		conf.past = &from->is.past;
 		conf.before = *before;
 		/* Where links say nothing else they may be cut otherwise. */
 		conf.shards = p->apart ? p->shards : 1 + fal_rng_below(&c->fate, 4);
@@ -296,13 +295,10 @@ ops_begin(struct cluster *c, const struct kept *from,
 	int err = racked_shards(&conf, p->toy.bits, init, &c->shards);
 	assert(err == FAL_OK);
 	free(init);
-	if (from != NULL && from->shards > 0) {
-		struct taking t = { .image = from->image, .shards = from->shards };
-		err = fal_rack_become(c->shards.rack, &from->image[0].is, taking_fill,
-				      &t);
-		cluster_ok(c, err, "shards become what a mark says");
-	}
-	c->goes_on = from != NULL;
+	if (from->there)
+		cluster_ok(c, disk_load(from, c->shards.rack),
+			   "shards become what a snapshot says");
+	c->goes_on = from->there;
 	err = racked_coord(conf, ops, c->now, &c->shards);
 	assert(err == FAL_OK);
 	c->coord = c->shards.coord;

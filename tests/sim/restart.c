@@ -1,7 +1,8 @@
 /* Marks, and a coordinator that dies with all of its shards, or one of them alone: what
- * they had is gone but for the last mark that was on disk, and the next incarnation of
- * all begins from that. */
+ * they had is gone but for what is left on disk, and the next incarnation of all begins
+ * from that. */
 #include "cluster_priv.h"
+#include "reference.h"
 
 #include <assert.h>
 #include <math.h>
@@ -10,58 +11,58 @@
 #include <string.h>
 
 static void
-free_kept(struct kept *k)
+free_next(struct cluster *c)
 {
-	fal_coord_past_free(&k->past);
-	fal_policy_free(&k->policy);
-	for (uint32_t i = 0; i < k->shards; i++)
-		fal_image_free(&k->image[i]);
-	*k = (struct kept){ .shards = 0 };
+	for (uint32_t i = 0; i < c->next.shards; i++)
+		fal_image_free(&c->next.image[i]);
+	fal_snap_manifest_free(&c->next.is);
+	c->next = (struct marked){ .shards = 0 };
+	c->writing = false;
 }
 
 /* ---- marks ------------------------------------------------------------------------- */
 
 static void
-take_images(struct cluster *c, struct kept *k)
+take_images(struct cluster *c, struct marked *m)
 {
-	const struct fal_coord_past *p = &k->past;
-	bool has = fal_rack_marked(c->shards.rack, p->version, k->image);
-	k->shards = has ? fal_rack_shards(c->shards.rack) : 0;
-	for (uint32_t i = 0; i < k->shards && p->kept_clock > 0; i++)
-		has &= fal_image_hold(&k->image[i], p->kept_version);
-	if (!has && c->failure == NULL)
+	const struct fal_coord_past *p = &m->is.past;
+	bool has = fal_rack_marked(c->shards.rack, p->version, m->image);
+	m->shards = has ? fal_rack_shards(c->shards.rack) : 0;
+	for (uint32_t i = 0; i < m->shards && p->kept_clock > 0; i++)
+		has &= fal_image_hold(&m->image[i], p->kept_version);
+	if (has)
+		m->is.image = m->image[0].is;
+	else if (c->failure == NULL)
 		c->failure = "a mark without its images";
 }
 
 static void
 on_disk(struct cluster *c)
 {
-	free_kept(&c->kept);
-	c->kept = c->next;
-	c->kept.there = true;
-	c->next = (struct kept){ .shards = 0 };
-	c->writing = false;
+	struct marked *m = &c->next;
+	cluster_ok(c, disk_keep(&c->disk, &m->is, m->image, m->shards), "a snapshot");
+	free_next(c);
 }
 
 void
 restart_marked(void *arg, const struct fal_coord_past *past)
 {
 	struct cluster *c = arg;
-	struct kept *k = &c->next;
+	struct marked *m = &c->next;
 	const uint32_t at = c->marks > 0 ? c->marks - 1 : 0;
 	if (c->writing)
 		return;
 	c->writing = true;
-	cluster_ok(c, fal_coord_past_copy(past, &k->past), "a mark's past");
-	cluster_ok(c, fal_policy_copy(past->policy, &k->policy), "a mark's policy");
-	k->lines = c->lines;
-	k->bytes = c->trace.n;
-	k->journal = c->journal.n - past->agains;
+	cluster_ok(c, fal_coord_past_copy(past, &m->is.past), "a mark's past");
+	cluster_ok(c, fal_policy_copy(past->policy, &m->is.policy), "a mark's policy");
+	m->is.incarnation = c->incarnation;
+	m->is.lines = c->lines;
+	disk_reach(&c->disk, past->agains, &m->is);
 	if (past->version == 0) {
 		on_disk(c); /* the job says the rest */
 		return;
 	}
-	take_images(c, k);
+	take_images(c, m);
 	cluster_push(c, (struct event){ .kind = MARKED,
 					.session = c->incarnation,
 					.t = c->now + c->p->mark[at].takes });
@@ -72,24 +73,29 @@ restart_journal(void *arg, const struct fal_policy *p, uint64_t clock, uint64_t 
 		const char *by)
 {
 	struct cluster *c = arg;
-	(void)version;
-	int err = FAL_GROW(c->journal.v, c->journal.cap, c->journal.n + 1);
-	assert(err == FAL_OK);
-	struct journalled *j = &c->journal.v[c->journal.n++];
-	*j = (struct journalled){ .clock = clock };
-	snprintf(j->by, sizeof(j->by), "%s", by);
-	return fal_policy_copy(p, &j->policy);
+	return disk_journal(&c->disk,
+			    &(struct fal_journal_line){ clock, version, by, p });
 }
 
 /* ---- the death --------------------------------------------------------------------- */
 
+/* Bytes of so many lines. */
+static size_t
+bytes_of(const struct fal_buf *trace, uint64_t lines)
+{
+	const uint8_t *p = trace->p;
+	for (; lines > 0; lines--)
+		p = (uint8_t *)memchr(p, '\n', trace->n - (size_t)(p - trace->p)) + 1;
+	return (size_t)(p - trace->p);
+}
+
 /* What is not known to be on disk of the trace may be there, or not, to any byte. */
 static struct fal_coord_trace
-cut_trace(struct cluster *c)
+cut_trace(struct cluster *c, const struct fal_snap_manifest *is)
 {
 	static const char update[] = "\"ev\":\"update\"", clock[] = "\"clock\":";
-	struct fal_coord_trace was = { .t = c->kept.past.t, .lines = c->kept.lines };
-	const size_t from = c->kept.bytes, behind = c->trace.n - from;
+	struct fal_coord_trace was = { .t = is->past.t, .lines = is->lines };
+	const size_t from = bytes_of(&c->trace, is->lines), behind = c->trace.n - from;
 	size_t n = from + fal_rng_below(&c->fate, (uint32_t)behind + 1);
 	if (fal_rng_below(&c->fate, 2) == 0)
 		n = c->trace.n;
@@ -116,17 +122,35 @@ cut_trace(struct cluster *c)
 }
 
 static void
-note_restart(struct cluster *c)
+note_restart(struct cluster *c, const struct disk_found *f)
 {
-	const struct kept *k = &c->kept;
+	const struct fal_coord_past *p = &f->is.past;
 	const struct fal_coord_status s = fal_coord_status(c->coord);
 	c->seen[SEEN_RESTART]++;
-	c->seen[SEEN_RESTART_BEHIND] += k->shards > 0 && s.clock > k->past.clock;
-	c->seen[SEEN_RESTART_NEW] += k->there && k->shards == 0;
-	c->seen[SEEN_RESTART_NONE] += !k->there;
-	c->seen[SEEN_RESTART_EVAL] += k->past.evaluating;
-	c->seen[SEEN_RESTART_POLICY] += k->there && c->journal.n > k->journal;
+	c->seen[SEEN_RESTART_BEHIND] += f->is.bytes > 0 && s.clock > p->clock;
+	c->seen[SEEN_RESTART_NEW] += f->there && f->is.bytes == 0;
+	c->seen[SEEN_RESTART_NONE] += c->disk.snapshots == 0;
+	c->seen[SEEN_RESTART_EVAL] += p->evaluating;
+	c->seen[SEEN_RESTART_POLICY] += f->there && f->changes > f->again;
 	c->seen[SEEN_MARK_LOST] += c->writing;
+	c->seen[SEEN_DISK_OLDER] += f->there && f->older > 0 && f->is.bytes > 0;
+	c->seen[SEEN_DISK_NONE] += !f->there && f->older > 0;
+	c->seen[SEEN_DISK_REFUSED] += f->refused;
+	c->seen[SEEN_JOURNAL_TORN] += f->torn > 0;
+}
+
+/* What a start makes of the disk.  Where it is refused, whoever starts it says that all
+ * is to begin anew. */
+static void
+find(struct cluster *c, struct disk_found *f)
+{
+	if (c->p->disk_fails)
+		c->seen[SEEN_CHANGE_LOST] += disk_crash(&c->disk, &c->ruin);
+	const char *why = disk_read(&c->disk, f);
+	if (why != NULL && c->failure == NULL)
+		c->failure = why;
+	note_restart(c, f);
+	disk_go_on(&c->disk, f);
 }
 
 /* Who works finds out, sooner or later, and goes on until then. */
@@ -151,27 +175,32 @@ static void
 restart(struct cluster *c)
 {
 	const uint32_t shards = fal_rack_shards(c->shards.rack);
-	note_restart(c);
-	free_kept(&c->next);
-	c->writing = false;
 	struct fal_coord_trace before = { 0 };
-	if (c->kept.there)
-		before = cut_trace(c);
+	struct disk_found found;
+	find(c, &found);
+	free_next(c);
+	if (found.there)
+		before = cut_trace(c, &found.is);
 	else
 		c->trace.n = c->lines = 0; /* another one is begun */
+	c->begun = found.there ? c->begun : found.changes;
 	c->seen[SEEN_RESTART_TORN] += before.torn > 0;
 	fleet_restart(c);
-	c->fences.n = c->called_off.n = 0;
+	c->fences.n = 0;
 	racked_free(&c->shards);
 	c->incarnation++;
-	ops_begin(c, c->kept.there ? &c->kept : NULL, &before);
+	c->marked_at = 0;
+	ops_begin(c, &found, &before);
 	c->seen[SEEN_RESTART_CUT] +=
-		c->kept.shards > 0 && fal_rack_shards(c->shards.rack) != shards;
-	for (size_t i = c->kept.journal; c->kept.there && i < c->journal.n; i++) {
-		const struct journalled *j = &c->journal.v[i];
-		cluster_ok(c, fal_coord_again(c->coord, &j->policy, j->clock, j->by),
+		found.is.bytes > 0 && fal_rack_shards(c->shards.rack) != shards;
+	for (size_t i = found.again; found.there && i < found.changes; i++) {
+		const struct disk_change *l = &found.change[i];
+		cluster_ok(c, fal_coord_again(c->coord, &l->policy, l->clock, l->by),
 			   "a policy again");
 	}
+	if (!found.there)
+		cluster_ok(c, fal_coord_mark_now(c->coord, c->now), "the first mark");
+	disk_found_free(&found);
 	call_back(c);
 }
 
@@ -233,6 +262,10 @@ void
 restart_watch(struct cluster *c, const struct fal_coord_status *s)
 {
 	const struct plan *p = c->p;
+	if (p->marks_all && c->marked_at != s->clock + 1) {
+		fal_coord_mark(c->coord);
+		c->marked_at = s->clock + 1;
+	}
 	while (c->marks < p->marks && s->clock >= p->mark[c->marks].clock) {
 		if (p->mark[c->marks++].now)
 			cluster_ok(c, fal_coord_mark_now(c->coord, c->now), "mark");
@@ -250,15 +283,98 @@ void
 restart_begin(struct cluster *c)
 {
 	c->fate = fal_rng_init(c->p->toy.seed, FAL_RNG_TEST, 9);
+	c->ruin = fal_rng_init(c->p->toy.seed, FAL_RNG_TEST, 17);
+	c->disk.keep = c->p->keep;
 	cluster_ok(c, fal_coord_mark_now(c->coord, c->now), "the first mark");
+}
+
+/* ---- what held --------------------------------------------------------------------- */
+
+/* Policies, as the trace has them. */
+struct holding {
+	const struct cluster *c;
+	char scheme[128]; /* the last one; "": none yet */
+	size_t next;      /* change of the journal */
+	bool restarted;
+};
+
+static void
+put_rule(const struct fal_rule *rule, char out[static 128])
+{
+	struct fal_buf b = { 0 };
+	fal_rule_put(rule, &b);
+	assert(b.err == FAL_OK);
+	snprintf(out, 128, "%.*s", (int)b.n, (const char *)b.p);
+	fal_buf_free(&b);
+}
+
+/* What holds first: the job's, or what the journal had last. */
+static void
+put_first(const struct cluster *c, char out[static 128])
+{
+	struct fal_rule rule;
+	int err = fal_rule_parse(c->p->scheme, &rule, NULL);
+	assert(err == FAL_OK);
+	put_rule(c->begun > 0 ? &c->disk.change[c->begun - 1].policy.rule : &rule, out);
+}
+
+static int
+take_line(void *arg, struct fal_trace_line *l)
+{
+	struct holding *h = arg;
+	const struct disk *d = &h->c->disk;
+	char want[128];
+	h->restarted |= strcmp(l->ev, "restart") == 0;
+	if (strcmp(l->ev, "policy") != 0)
+		return FAL_OK;
+	const bool first = h->scheme[0] == '\0';
+	const bool change = !first && !h->restarted;
+	if (first)
+		put_first(h->c, want);
+	else if (h->restarted)
+		snprintf(want, sizeof(want), "%s", h->scheme);
+	else if (h->next < d->changes)
+		put_rule(&d->change[h->next].policy.rule, want);
+	else
+		return fal_trace_fail(l, FAL_EINVAL, "never journalled");
+	snprintf(h->scheme, sizeof(h->scheme), "%s",
+		 fal_trace_get_str(l, l->o, FAL_F_SCHEME));
+	const uint64_t clock = fal_trace_get_u64(l, l->o, FAL_F_CLOCK, FAL_TRACE_NUM_MAX);
+	if (strcmp(h->scheme, want) != 0)
+		return fal_trace_fail(l, FAL_EINVAL, "not %s", want);
+	if (change && clock != d->change[h->next].clock)
+		return fal_trace_fail(l, FAL_EINVAL, "not at clock %llu",
+				      (unsigned long long)d->change[h->next].clock);
+	h->next += change;
+	h->restarted = false;
+	return l->err;
+}
+
+void
+restart_judge(struct cluster *c)
+{
+	struct holding h = { .c = c, .next = c->begun };
+	const struct disk *d = &c->disk;
+	struct fal_diag diag = { "" };
+	if (c->incarnation == 0 || c->failure != NULL)
+		return;
+	struct fal_trace_reader *r = fal_trace_reader_new(take_line, &h);
+	assert(r != NULL);
+	int err = reference_read(r, (char *)c->trace.p, c->trace.n, &diag);
+	fal_trace_reader_free(r);
+	/* What was changed when all was begun need not come again. */
+	while (h.next < d->changes && d->change[h.next].clock >= toy_clocks(&c->p->toy))
+		h.next++;
+	if (err == FAL_OK && h.next == d->changes)
+		return;
+	fprintf(stderr, "sim: %zu of %zu changes hold; %s\n", h.next, d->changes,
+		diag.text);
+	c->failure = "what held is not what the journal has";
 }
 
 void
 restart_end(struct cluster *c)
 {
-	free_kept(&c->kept);
-	free_kept(&c->next);
-	for (size_t i = 0; i < c->journal.n; i++)
-		fal_policy_free(&c->journal.v[i].policy);
-	free(c->journal.v);
+	free_next(c);
+	disk_free(&c->disk);
 }

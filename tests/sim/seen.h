@@ -57,6 +57,12 @@ enum seen {
 	SEEN_RESTART_CUT,    /* … with other shards */
 	SEEN_RESTART_TORN,   /* a line of the trace was torn */
 	SEEN_MARK_LOST,      /* a mark was not on disk yet */
+	SEEN_DISK_OLDER,     /* an older snapshot was gone on from, as newer ones are
+			      * damaged, */
+	SEEN_DISK_NONE,      /* … or version 0, as all are, */
+	SEEN_DISK_REFUSED,   /* … or as the journal lacks what the snapshot is behind */
+	SEEN_JOURNAL_TORN,   /* a line of it was torn, */
+	SEEN_CHANGE_LOST,    /* … or it lost one that had held */
 	SEEN_OLDER,          /* a message of an older incarnation was refused, */
 	SEEN_OLDER_PUSH,     /* … or a push, by its ticket, */
 	SEEN_OLDER_AT_SHARD, /* … at a shard, when it had left long before */

@@ -3,6 +3,7 @@
  */
 #include "run/manifest.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -47,7 +48,8 @@ draw(struct fal_snap_manifest *m)
 	m->image.olds = fal_rng_below(&rng, 2);
 	m->bytes += 4 * m->image.olds;
 	p->t = fal_rng_unit(&rng);
-	p->loss = fal_rng_unit(&rng) * 1e-300;
+	/* An update of no sample has none. */
+	p->loss = fal_rng_below(&rng, 4) == 0 ? (double)NAN : fal_rng_unit(&rng) * 1e-300;
 	p->accuracy = -1;
 	p->workers = 1 + fal_rng_below(&rng, 9);
 	if (fal_rng_below(&rng, 2) == 0) {
