@@ -224,6 +224,8 @@ main(int argc, char **argv)
 	struct stat_source src;
 	const uint64_t program = fal_need_program();
 	int code = fal_cli_parse(&cli, argc, argv);
+	getrlimit(RLIMIT_DATA, &o.recompute.data);
+	o.recompute.program = program;
 	if (code < 0)
 		code = fal_need_hold(&cli, program, max_memory);
 	if (code < 0 && o.part != NULL && !read_part(o.part, &o.recompute.part)) {
@@ -231,6 +233,7 @@ main(int argc, char **argv)
 		code = FAL_EXIT_USAGE;
 	}
 	if (code < 0) {
+		o.recompute.max_memory = max_memory;
 		code = stat_source_find(cli.arg[0], o.key, &src);
 		if (code == FAL_EXIT_DONE && o.audit)
 			code = stat_source_enter(&src);

@@ -119,6 +119,24 @@ judge_files(struct recompute *r)
 	return FAL_OK;
 }
 
+/* Says what it needs, and whether that is within --max-memory. */
+static int
+afford(const struct recompute *r)
+{
+	const struct stat_recompute *how = r->how;
+	struct fal_need need = { 0 };
+	struct fal_diag why;
+	fal_need_add(&need, "program", how->program);
+	fal_need_add(&need, "what was read", fal_need_read(how->program));
+	fal_anew_need(r->anew, &need);
+	fal_cli_err(PROG, "recompute needs %" PRIu64 " MiB",
+		    fal_need_mib(fal_need_sum(&need)));
+	if (fal_need_allowed(fal_need_sum(&need), how->max_memory, &why) < 0)
+		return recompute_say(FAL_ENOMEM, &why);
+	(void)setrlimit(RLIMIT_DATA, &how->data);
+	return FAL_OK;
+}
+
 static int
 make_anew(struct recompute *r)
 {
@@ -131,6 +149,10 @@ make_anew(struct recompute *r)
 	int err = fal_anew_new(&conf, &r->anew, &diag);
 	if (err == FAL_EINVAL)
 		return recompute_cannot(r, "%s", diag.text);
+	if (err == FAL_OK && (err = afford(r)) < 0)
+		return err;
+	if (err == FAL_OK)
+		err = fal_anew_start(r->anew, &diag);
 	r->task = fal_calloc(tasks, sizeof(*r->task));
 	r->skips = fal_calloc(tasks, 1);
 	r->seed = fal_calloc(tasks, sizeof(*r->seed));

@@ -9,12 +9,16 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/resource.h>
 
 struct stat_recompute {
 	double part;           /* of the clocks, above 0, at most 1 */
 	const char *directory; /* where the names in the job begin; NULL: where the
 				* run's folder lies */
 	const char *from;      /* the weights that it began with; NULL: its own */
+	uint64_t program;      /* bytes of it, fal_need_program */
+	uint64_t max_memory;   /* 0: any */
+	struct rlimit data; /* what held before --max-memory did: its need is counted */
 };
 
 /* What is not what job and data make. */

@@ -79,6 +79,13 @@ fal_need_program(void)
 	return own_bytes(2, BEGUN) + RUNS;
 }
 
+uint64_t
+fal_need_read(uint64_t program)
+{
+	const uint64_t now = own_bytes(2, BEGUN) + RUNS;
+	return now > program ? now - program : 0;
+}
+
 int
 fal_need_hold(const struct fal_cli *cli, uint64_t program, uint64_t most)
 {

@@ -47,6 +47,9 @@ void fal_need_put(const struct fal_need *n, struct fal_buf *out);
  * comes when it runs. */
 uint64_t fal_need_program(void);
 
+/* What the process has now beyond what is in use of `program`: what was read. */
+uint64_t fal_need_read(uint64_t program);
+
 /* --max-memory, of `most` bytes, of a program whose memory grows with what it reads,
  * which nobody knows before; `program` is what it needs besides.  Where the option is not
  * given nothing is said nor held: -1.  Else it says the need, and -1: from now on the

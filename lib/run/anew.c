@@ -87,27 +87,47 @@ fal_anew_new(const struct fal_anew_conf *conf, struct fal_anew **out,
 	a->rack_conf = fal_files_rack_conf(conf->files, 1);
 	a->rack_conf.each.checksums = false; /* what is right needs no proof */
 	int err = make_setup(a, diag);
-	if (err < 0) {
+	if (err < 0)
 		fal_anew_free(a);
-		return err;
-	}
+	else
+		*out = a;
+	return err;
+}
+
+/* The most is there when a version is held against a snapshot: both as racks, of which
+ * one sums nothing up, and the images of both.  A task alone is quantised, no more. */
+void
+fal_anew_need(const struct fal_anew *a, struct fal_need *out)
+{
+	const uint64_t lanes = a->conf.lanes, params = a->setup.model->params;
+	const uint32_t versions = a->conf.versions > 0 ? a->conf.versions : 1;
+	const struct fal_store_most own = { .versions = versions, .rounds = 1 },
+				    other = { .versions = versions };
+	const uint64_t sums = fal_sum_bytes(params) + fal_sum_bytes(params) / 2;
+	fal_need_add(out, "kernels", lanes * fal_net_kernel_bytes(a->net));
+	fal_need_add(out, "samples", fal_setup_bytes(&a->setup));
+	fal_need_add(out, "lanes", lanes * (fal_desk_bytes(a->net) + sums));
+	fal_need_add(out, "parameters and sums",
+		     fal_rack_bytes(&a->rack_conf, &own) +
+			     fal_rack_bytes(&a->rack_conf, &other));
+	fal_need_add(out, "snapshot", 2 * fal_rack_image_bytes(&a->rack_conf, &other));
+}
+
+int
+fal_anew_start(struct fal_anew *a, struct fal_diag *diag)
+{
 	a->exps = fal_calloc(fal_blocks(a->setup.model->params), 1);
-	err = a->exps != NULL ? FAL_OK : FAL_ENOMEM;
+	int err = a->exps != NULL ? FAL_OK : FAL_ENOMEM;
 	if (err == FAL_OK)
 		err = fal_samples_new(&a->setup.manifest.train, &a->samples);
 	if (err == FAL_OK)
-		err = fal_samples_put_set(a->samples, &conf->files->train);
+		err = fal_samples_put_set(a->samples, &a->conf.files->train);
 	if (err == FAL_OK)
 		err = make_lanes(a);
 	if (err == FAL_OK)
 		err = fal_desk_fingerprint(a->lane[0].desk, a->setup.job.seed,
 					   a->fingerprint);
-	if (err < 0) {
-		fal_anew_free(a);
-		return fal_diag_set(diag, err, "%s", fal_strerror(err));
-	}
-	*out = a;
-	return FAL_OK;
+	return err < 0 ? fal_diag_set(diag, err, "%s", fal_strerror(err)) : FAL_OK;
 }
 
 void

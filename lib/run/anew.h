@@ -6,6 +6,7 @@
 #ifndef FAL_RUN_ANEW_H
 #define FAL_RUN_ANEW_H
 
+#include "cli/need.h"
 #include "run/files.h"
 #include "run/snapshot.h"
 
@@ -17,9 +18,14 @@ struct fal_anew_conf {
 	uint32_t versions;             /* that rounds run on, at a time */
 };
 
-/* FAL_EINVAL: the job's gradients cannot be computed here; FAL_ENOMEM; with `diag`. */
+/* It has read the job; what is large is for fal_anew_start.  FAL_EINVAL: the job's
+ * gradients cannot be computed here; FAL_ENOMEM; with `diag`. */
 int fal_anew_new(const struct fal_anew_conf *conf, struct fal_anew **out,
 		 struct fal_diag *diag);
+/* The parts that it is going to need, the largest of what it is asked for included. */
+void fal_anew_need(const struct fal_anew *a, struct fal_need *out);
+/* Once, before all that follows.  FAL_ENOMEM, with `diag`. */
+int fal_anew_start(struct fal_anew *a, struct fal_diag *diag);
 void fal_anew_free(struct fal_anew *a);
 
 /* The numerics fingerprint of this machine, for this job. */

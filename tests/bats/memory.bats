@@ -1,5 +1,7 @@
 # What programs say that they need of memory, against what they had at their peak.
 
+bats_require_minimum_version 1.5.0
+
 load common
 load job
 load tiny
@@ -94,4 +96,28 @@ about() {
 
 @test "about eight million parameters" {
 	about 8000000
+}
+
+# anew SIZE: a run of a model of about so many parameters is computed anew.
+anew() {
+	sized $(($1 * (90 + RANDOM % 21) / 100))
+	drawn bsp epsp:1
+	train --set "sync.scheme=$one" --set state.keep=2 --set optimizer.kind=adamw
+	stat=(falcon-stat --audit --recompute 100% -C tiny)
+	"$bin/tests/peak" stat.peak "${stat[@]}" state >stat.out 2>stat.err
+	has "$(<stat.out)" ': equal'
+	holds stat
+	covers stat
+	run -1 "${stat[@]}" --max-memory $(((need - 1) << 20)) state
+	same lines "$(grep -c 'bytes, --max-memory allows' <<<"$output")" 1
+	run -0 "${stat[@]}" --max-memory $(((need + 1) << 20)) state
+	has "$output" ': equal'
+}
+
+@test "computing anew a run of about a million parameters" {
+	anew 1000000
+}
+
+@test "computing anew a run of about four million parameters" {
+	anew 4000000
 }
