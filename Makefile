@@ -114,6 +114,7 @@ test_plot_OF    := $(wildcard cmd/falcon-proj/plot_*.c) cmd/falcon-proj/gnuplot.
 test_plan_OF    := cmd/falcon-stat/plan.c
 test_record_OF  := cmd/falcon-ps/record.c cmd/falcon-ps/tape.c
 # An allocation may fail.
+test_course_WITH    := -Wl,--wrap=malloc -Wl,--wrap=calloc
 test_json_load_WITH := -Wl,--wrap=malloc
 # Keys that are drawn, and the build, are those of the vectors.
 test_vectors_WITH := -Wl,--wrap=fal_random_bytes -Wl,--wrap=fal_build

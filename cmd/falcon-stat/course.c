@@ -73,12 +73,16 @@ take_restart(struct course *c, struct fal_trace_line *l)
 	return fal_trace_job_restart(l, &c->job);
 }
 
-/* A copy of the text, if the line has it. */
+/* A copy of the text, if the line has it; else NULL. */
 static char *
 copy(struct fal_trace_line *l, enum fal_field key)
 {
-	return fal_trace_has(l->o, key) ? fal_strdup(fal_trace_get_str(l, l->o, key))
-					: NULL;
+	if (!fal_trace_has(l->o, key))
+		return NULL;
+	char *own = fal_strdup(fal_trace_get_str(l, l->o, key));
+	if (own == NULL)
+		fal_trace_fail(l, FAL_ENOMEM, "%s", fal_strerror(FAL_ENOMEM));
+	return own;
 }
 
 /* The place, and 1, of a fingerprint of numerics. */

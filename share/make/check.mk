@@ -12,8 +12,8 @@ deps-check: deps
 	@$(DEPS) check
 $(UNIT:%=$(B)/tests/unit/%.o): | deps-check
 
-# PROGRAM-ISA: a test or bench with lib/nn, or lib/optim, held to one instruction set
-# (base/vector.h).
+# PROGRAM-ISA: a test or bench with lib/nn, lib/optim, or what hashes in vectors, held to
+# one instruction set (base/vector.h).
 ISAS := $(if $(filter x86_64,$(shell uname -m)),avx512f avx2 sse2)
 NN_SRC := $(wildcard lib/nn/*.c)
 OPTIM_SRC := $(wildcard lib/optim/*.c)
@@ -25,11 +25,13 @@ $(call program,$(B)/tests/test_nn_law-$(1),$(addprefix $(1)/,tests/unit/test_nn_
 	$(NN_SRC)),-lcmocka $(BLAS_LIBS))
 $(call program,$(B)/tests/test_optim-$(1),$(addprefix $(1)/,tests/unit/test_optim.c \
 	$(OPTIM_SRC)),-lcmocka)
+$(call program,$(B)/tests/test_sec-$(1),$(addprefix $(1)/,tests/unit/test_sec.c \
+	lib/sec/hash_each.c),-lcmocka)
 $(call program,$(B)/bench/bench_nn-$(1),$(addprefix $(1)/,tests/bench/bench_nn.c \
 	$(NN_SRC)),$(BLAS_LIBS))
 endef
 $(foreach i,$(ISAS),$(eval $(call held,$(i))))
-UNIT_BIN += $(ISAS:%=$(B)/tests/test_nn_law-%) $(ISAS:%=$(B)/tests/test_optim-%)
+UNIT_BIN += $(foreach t,nn_law optim sec,$(ISAS:%=$(B)/tests/test_$(t)-%))
 $(B)/bench/bench_nn: | $(ISAS:%=$(B)/bench/bench_nn-%)
 
 # Programs of another Falcon, 9.9.9, with protocol MAJOR.MINOR: the objects that know of

@@ -13,6 +13,7 @@
 #include "../racked.h"
 #include "../standin.h"
 #include "base/err.h"
+#include "base/json_load.h"
 #include "base/line.h"
 #include "base/mem.h"
 #include "honest.h"
@@ -192,7 +193,8 @@ static void
 on_trace(void *arg, const char *line, size_t n)
 {
 	(void)arg;
-	json_t *j = json_loadb(line, n, 0, NULL);
+	json_error_t why;
+	json_t *j = fal_json_load(line, n, 0, &why);
 	must(j != NULL && memchr(line, '\n', n) == NULL);
 	json_decref(j);
 }
