@@ -303,7 +303,7 @@ struct fal_coord_status {
 	double accuracy_loss; /* its mean loss */
 	uint64_t judged;      /* clocks that were over when its version was made */
 	uint64_t epoch;       /* epochs that are over, by their clocks */
-	double epoch_loss;    /* mean loss of the updates of the last one */
+	double epoch_loss;    /* mean loss of the tasks of the last one */
 	uint64_t moved, cloned, filled, lost, dropped, skipped; /* tasks, so far */
 	uint32_t workers;
 	bool done;   /* every clock and evaluation is over */

@@ -31,61 +31,38 @@ compare(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* The median, by key, of the mean losses that workers had so far in the epoch, so that
- * one that lies neither ends a job nor keeps it from ending; of two keys the lower. */
-static double
-median(struct fal_coord *c)
+/* Clocks belong to epochs, from 1. */
+static uint64_t
+epoch_of(const struct fal_coord *c, uint64_t clock)
 {
-	size_t n = 0;
-	double *v = c->health.scratch;
-	for (size_t i = 0; i < c->health.keys; i++) {
-		const struct fal_health_key *k = &c->health.key[i];
-		if (k->samples > 0)
-			v[n++] = k->loss / (double)k->samples;
-	}
-	if (n == 0)
-		return 0;
-	qsort(v, n, sizeof(*v), compare);
-	return v[(n - 1) / 2];
+	return clock / fal_grid_epoch_clocks(&c->conf.grid) + 1;
 }
 
-/* The end of an epoch, or of several at once. */
-static int
-judge_epoch(struct fal_coord *c, uint64_t version, uint64_t over)
+/* What is known of the epoch, which has begun with that; NULL: no memory. */
+static struct fal_health_epoch *
+epoch_at(struct fal_coord *c, uint64_t epoch)
 {
 	struct fal_health *h = &c->health;
-	int err = FAL_OK;
-	c->status.epoch = over / fal_grid_epoch_clocks(&c->conf.grid);
-	if (h->samples > 0)
-		c->status.epoch_loss = h->loss / (double)h->samples;
-	/* Where rounds run ahead, those of the next epoch may be a part of the model
-	 * already. */
-	if (h->samples == 0 && h->finite < c->status.epoch)
-		c->why = "diverged: no task of an epoch has a finite gradient";
-	else if (c->conf.guess > 0 && median(c) > FAR * h->start)
-		c->why = "diverged: the mean loss of an epoch is far above that of "
-			 "guessing";
-	else if (!c->evaluating)
-		err = coord_keep(c, version, over);
-	h->loss = 0;
-	h->samples = 0;
-	if (h->keys > 0)
-		memset(h->key, 0, h->keys * sizeof(*h->key));
-	return err;
+	size_t i = h->epochs;
+	while (i > 0 && h->epoch[i - 1].epoch > epoch)
+		i--;
+	if (i > 0 && h->epoch[i - 1].epoch == epoch)
+		return &h->epoch[i - 1];
+	if (FAL_GROW(h->epoch, h->epoch_cap, h->epochs + 1) < 0)
+		return NULL;
+	memmove(h->epoch + i + 1, h->epoch + i, (h->epochs++ - i) * sizeof(*h->epoch));
+	h->epoch[i] = (struct fal_health_epoch){ .epoch = epoch };
+	return &h->epoch[i];
 }
 
 int
-coord_health(struct fal_coord *c, const struct fal_news *n)
+coord_health_count(struct fal_coord *c, uint64_t clock, double loss, uint64_t samples)
 {
-	struct fal_health *h = &c->health;
-	if (h->start == 0)
-		h->start = fmax(median(c), c->conf.guess);
-	if (n->samples > 0)
-		h->loss += n->loss * (double)n->samples;
-	h->samples += n->samples;
-	if (c->why == NULL &&
-	    n->over / fal_grid_epoch_clocks(&c->conf.grid) > c->status.epoch)
-		return judge_epoch(c, n->version, n->over);
+	struct fal_health_epoch *e = epoch_at(c, epoch_of(c, clock));
+	if (e == NULL)
+		return FAL_ENOMEM;
+	e->loss += loss;
+	e->samples += samples;
 	return FAL_OK;
 }
 
@@ -94,21 +71,79 @@ coord_health_claim(struct fal_coord *c, uint64_t clock, uint32_t key, double los
 		   uint32_t samples)
 {
 	struct fal_health *h = &c->health;
-	const uint64_t epoch = clock / fal_grid_epoch_clocks(&c->conf.grid) + 1;
-	const size_t had = h->keys;
+	struct fal_health_epoch *e = epoch_at(c, epoch_of(c, clock));
 	assert(key > 0);
-	if (FAL_GROW(h->key, h->key_cap, (size_t)key) < 0 ||
+	if (e == NULL || FAL_GROW(e->key, e->key_cap, (size_t)key) < 0 ||
 	    FAL_GROW(h->scratch, h->scratch_cap, (size_t)key) < 0)
 		return FAL_ENOMEM;
-	if (key > had) {
-		memset(h->key + had, 0, (key - had) * sizeof(*h->key));
-		h->keys = key;
+	if (key > e->keys) {
+		memset(e->key + e->keys, 0, (key - e->keys) * sizeof(*e->key));
+		e->keys = key;
 	}
-	if (epoch > h->finite)
-		h->finite = epoch;
-	h->key[key - 1].loss += loss;
-	h->key[key - 1].samples += samples;
+	e->key[key - 1].loss += loss;
+	e->key[key - 1].samples += samples;
 	return FAL_OK;
+}
+
+struct fal_health_epoch
+coord_health_under_way(const struct fal_coord *c)
+{
+	static const struct fal_health_epoch none;
+	const struct fal_health *h = &c->health;
+	const bool any = h->epochs > 0 && h->epoch[0].epoch == c->status.epoch + 1;
+	return any ? h->epoch[0] : none;
+}
+
+/* The median, by key, of the mean losses that workers have had in the epoch so far, so
+ * that one that lies neither ends a job nor keeps it from ending; of two keys the lower.
+ */
+static double
+median(struct fal_coord *c, const struct fal_health_epoch *e)
+{
+	size_t n = 0;
+	double *v = c->health.scratch;
+	for (size_t i = 0; i < e->keys; i++)
+		if (e->key[i].samples > 0)
+			v[n++] = e->key[i].loss / (double)e->key[i].samples;
+	if (n == 0)
+		return 0;
+	qsort(v, n, sizeof(*v), compare);
+	return v[(n - 1) / 2];
+}
+
+/* The next epoch is over. */
+static void
+judge_epoch(struct fal_coord *c)
+{
+	const struct fal_health_epoch e = coord_health_under_way(c);
+	struct fal_health *h = &c->health;
+	c->status.epoch++;
+	if (e.samples > 0)
+		c->status.epoch_loss = e.loss / (double)e.samples;
+	if (e.samples == 0 && e.keys == 0)
+		c->why = "diverged: no task of an epoch has a finite gradient";
+	else if (c->conf.guess > 0 && median(c, &e) > FAR * h->start)
+		c->why = "diverged: the mean loss of an epoch is far above that of "
+			 "guessing";
+	if (e.epoch == 0)
+		return;
+	free(e.key);
+	memmove(h->epoch, h->epoch + 1, --h->epochs * sizeof(*h->epoch));
+}
+
+int
+coord_health(struct fal_coord *c, uint64_t version, uint64_t over)
+{
+	struct fal_health *h = &c->health;
+	const uint64_t ended = over / fal_grid_epoch_clocks(&c->conf.grid);
+	if (h->start == 0)
+		h->start =
+			fmax(h->epochs > 0 ? median(c, &h->epoch[0]) : 0, c->conf.guess);
+	if (c->why != NULL || ended <= c->status.epoch)
+		return FAL_OK;
+	while (c->why == NULL && c->status.epoch < ended)
+		judge_epoch(c);
+	return c->why == NULL && !c->evaluating ? coord_keep(c, version, over) : FAL_OK;
 }
 
 /* Could anybody else say whether it is so? */
@@ -174,7 +209,9 @@ coord_diverged_review(struct fal_coord *c, double now)
 void
 coord_health_free(struct fal_coord *c)
 {
-	free(c->health.key);
+	for (size_t i = 0; i < c->health.epochs; i++)
+		free(c->health.epoch[i].key);
+	free(c->health.epoch);
 	free(c->health.scratch);
 }
 

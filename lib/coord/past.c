@@ -158,8 +158,8 @@ coord_remember(struct fal_coord *c, uint64_t version, uint64_t over)
 	p->loss = s->loss;
 	p->epoch_loss = s->epoch_loss;
 	p->start_loss = c->health.start;
-	p->sum_loss = c->health.loss;
-	p->samples = c->health.samples;
+	p->sum_loss = coord_health_under_way(c).loss;
+	p->samples = coord_health_under_way(c).samples;
 	p->moved = s->moved;
 	p->cloned = s->cloned;
 	p->filled = s->filled;
@@ -259,8 +259,6 @@ coord_become(struct fal_coord *c, const struct fal_coord_past *p)
 	s->loss = p->loss;
 	s->epoch_loss = p->epoch_loss;
 	c->health.start = p->start_loss;
-	c->health.loss = p->sum_loss;
-	c->health.samples = p->samples;
 	s->moved = p->moved;
 	s->cloned = p->cloned;
 	s->filled = p->filled;
@@ -268,6 +266,8 @@ coord_become(struct fal_coord *c, const struct fal_coord_past *p)
 	s->dropped = p->dropped;
 	s->skipped = p->skipped;
 	int err = meet_again(c, p);
+	if (err == FAL_OK && p->samples > 0)
+		err = coord_health_count(c, p->clock - 1, p->sum_loss, p->samples);
 	/* What was counted of an evaluation is counted again. */
 	c->evaluating = p->evaluating;
 	return err == FAL_OK && p->evaluating ? coord_eval_begin(c, c->start) : err;

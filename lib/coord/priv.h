@@ -147,15 +147,20 @@ struct fal_coord {
 	uint64_t kept_version, kept_clock;
 	struct fal_health {   /* health.c */
 		double start; /* mean loss of guessing, or at the first update */
-		double loss;  /* Σ of the epoch under way */
-		uint64_t samples;
-		uint64_t finite; /* newest epoch that a task had a result in, from 1 */
-		struct fal_health_key { /* of this epoch, by number of the key - 1 */
-			double loss;
+		/* Those that have begun and are not over, ascending: as many as clocks
+		 * that the scheduler has open reach into. */
+		struct fal_health_epoch {
+			uint64_t epoch; /* from 1 */
+			double loss;    /* Σ of what is in the model, or will be */
 			uint64_t samples;
-		} * key;
+			struct fal_health_key { /* claims, by number of the key - 1 */
+				double loss;
+				uint64_t samples;
+			} * key;
+			size_t keys, key_cap;
+		} * epoch;
 		double *scratch;
-		size_t keys, key_cap, scratch_cap;
+		size_t epochs, epoch_cap, scratch_cap;
 	} health;
 	bool judged;        /* kept_version is one that was evaluated */
 	uint64_t next_eval; /* clock at which the next one is due, */
@@ -439,8 +444,15 @@ int coord_tell_shards(struct fal_coord *c, double now, bool last);
 void coord_waits_free(struct fal_coord *c);
 
 /* health.c */
-/* An update was made.  Ends the job where it has diverged. */
-int coord_health(struct fal_coord *c, const struct fal_news *n);
+/* So many samples of the clock are in the model, or will be, and their Σ loss.
+ * FAL_ENOMEM. */
+int coord_health_count(struct fal_coord *c, uint64_t clock, double loss,
+		       uint64_t samples);
+/* An update was made, and so many clocks are over with it: all that they bring to the
+ * model is counted.  Ends the job where it has diverged. */
+int coord_health(struct fal_coord *c, uint64_t version, uint64_t over);
+/* What is counted of the epoch under way: 0, where that is nothing. */
+struct fal_health_epoch coord_health_under_way(const struct fal_coord *c);
 /* A claim of a worker of this key counts: Σ loss of so many samples of the clock.
  * FAL_ENOMEM. */
 int coord_health_claim(struct fal_coord *c, uint64_t clock, uint32_t key, double loss,

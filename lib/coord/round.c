@@ -60,18 +60,31 @@ add_news(struct fal_coord *c, const struct fal_news *n)
 	return FAL_OK;
 }
 
-/* Its gradients, or its change of weights, are collected. */
+static double
+loss_of(uint64_t loss)
+{
+	return ldexp((double)(int64_t)loss, -FAL_LOSS_BITS);
+}
+
+/* Its gradients, or its change of weights, are collected.  A clock may be over before
+ * what it has in rounds of its own is stepped. */
 static int
 collect(struct fal_coord *c, const struct fal_act *a, const struct fal_round_info *r)
 {
+	const uint64_t loss = (uint64_t)fal_ledger_loss(r->ledger);
+	const bool own = r->owner != 0 || r->group != 0;
+	if (own && coord_health_count(c, r->clock, loss_of(loss), r->samples) < 0)
+		return FAL_ENOMEM;
 	if (FAL_GROW(c->merged, c->merged_cap, (size_t)c->mergeds + 1) < 0)
 		return FAL_ENOMEM;
 	c->graded |= a->fate == FAL_FATE_MERGE;
 	c->merged[c->mergeds++] =
 		(struct fal_collected){ .round = a->round,
 					.line = a->fate == FAL_FATE_LINE ? r->group : 0,
-					.loss = (uint64_t)fal_ledger_loss(r->ledger),
-					.samples = r->samples };
+					.loss = loss,
+					.samples = r->samples,
+					.clock = r->clock,
+					.own = own };
 	return FAL_OK;
 }
 
@@ -149,9 +162,7 @@ sum_up(const struct fal_coord *c, struct fal_news *n)
 		loss += c->merged[i].loss;
 		n->samples += c->merged[i].samples;
 	}
-	n->loss = n->samples > 0 ? ldexp((double)(int64_t)loss, -FAL_LOSS_BITS) /
-					   (double)n->samples
-				 : (double)NAN;
+	n->loss = n->samples > 0 ? loss_of(loss) / (double)n->samples : (double)NAN;
 }
 
 /* How many versions are kept when this one is the newest.  What is not published yet may
@@ -225,15 +236,22 @@ made(struct fal_coord *c, double now, uint64_t round)
 
 /* As it turned out: other claims may have taken the place of those that were there when
  * it was ordered. */
-static void
+static int
 sum_up_again(struct fal_coord *c, struct fal_news *n)
 {
 	struct fal_round_info r;
-	for (uint32_t i = n->first; i < n->first + n->rounds; i++)
-		if (fal_sched_round(c->sched, c->merged[i].round, &r))
-			c->merged[i].loss = (uint64_t)fal_ledger_loss(r.ledger);
+	int err = FAL_OK;
+	for (uint32_t i = n->first; i < n->first + n->rounds && err == FAL_OK; i++) {
+		struct fal_collected *m = &c->merged[i];
+		if (fal_sched_round(c->sched, m->round, &r))
+			m->loss = (uint64_t)fal_ledger_loss(r.ledger);
+		if (!m->own)
+			err = coord_health_count(c, m->clock, loss_of(m->loss),
+						 m->samples);
+	}
 	sum_up(c, n);
 	c->status.loss = n->loss;
+	return err;
 }
 
 int
@@ -241,11 +259,12 @@ coord_stepped(struct fal_coord *c, double now, struct fal_news *n)
 {
 	const uint64_t over = n->over, version = n->version;
 	const uint32_t first = n->first, rounds = n->rounds;
-	sum_up_again(c, n);
+	int err = sum_up_again(c, n);
 	c->published = version;
 	c->stepped = over;
 	fal_sched_published(c->sched, now, version);
-	int err = coord_health(c, n);
+	if (err == FAL_OK)
+		err = coord_health(c, version, over);
 	if (err == FAL_OK && c->why == NULL && c->conf.test_samples > 0 &&
 	    !c->evaluating && over >= c->next_eval &&
 	    !(c->judged && c->kept_clock == over))

@@ -404,6 +404,7 @@ loop(struct cluster *c)
 	while (c->failure == NULL) {
 		struct fal_coord_status s = fal_coord_status(c->coord);
 		watch(c, &s);
+		told_watch(c, &s);
 		restart_watch(c, &s);
 		const bool enough = c->found > 0 || c->did.n > c->p->enough;
 		if (s.done || s.failed || (c->p->enough > 0 && enough))

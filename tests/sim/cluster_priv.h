@@ -7,6 +7,7 @@
  *	flips.c    who gets bits wrong
  *	bound.c    how long a clock may take
  *	intime.c   what was pushed in time counts
+ *	told.c     what people are told
  *	fleet.c    the links to shards that are elsewhere
  *	restart.c  marks, and the death of the coordinator or a shard
  *	disk.c     what is written, and what is left of it */
@@ -195,6 +196,7 @@ struct cluster {
 	uint64_t publication;
 	uint64_t clock;  /* that is not over, */
 	double clock_at; /* since when */
+	uint64_t epoch;  /* that was told last */
 	double longest, busiest;
 	double second;       /* the one that has begun: */
 	uint32_t woke, came; /* wake-ups, other events */
@@ -271,6 +273,10 @@ void intime_push(struct cluster *c, uint32_t worker, const struct fal_msg *m,
 		 uint32_t first, uint32_t blocks);
 void intime_say(struct cluster *c, const struct fal_shard_say *s);
 void intime_pushed(struct cluster *c);
+
+/* told.c */
+
+void told_watch(struct cluster *c, const struct fal_coord_status *s);
 
 /* restart.c */
 

@@ -8,13 +8,17 @@
  *   progress       the job is finished, whatever happened, while one worker lives; if
  *                  all others hang, every clock is over within twice what that one needs
  *                  alone, and a deadline for each of the others, and the coordinator
- * wakes up no oftener than there is something to look at in time        what an honest
- * worker pushed is not thrown away, unless it was called off before no charge      nobody
- * who is honest is charged, whatever part of the tasks is verified no needless    between
- * equal, undisturbed workers no task moves; with slack one for each short task at most:
- * its lane is free sooner than was projected flips          who gets a bit wrong is found
- * where another key can find it, and is gone where a third one can say who is wrong; who
- * is right never is. What nobody could find is in the model, and the replay has it, too
+ *                  wakes up no oftener than there is something to look at
+ *   in time        what an honest worker pushed is not thrown away, unless it was called
+ *                  off before
+ *   told           an epoch's loss is that of its tasks
+ *   no charge      nobody who is honest is charged, whatever part of the tasks is
+ *                  verified
+ *   no needless    between equal, undisturbed workers no task moves; with slack one for
+ *                  each short task at most: its lane is free sooner than was projected
+ *   flips          who gets a bit wrong is found where another key can find it, and is
+ *                  gone where a third one can say who is wrong; who is right never is.
+ *                  What nobody could find is in the model, and the replay has it, too
  *   how soon       of tasks of which one in a hundred is verified: as soon as chance has
  *                  it (soon.h)
  *

@@ -12,6 +12,7 @@ static const struct {
 	[SEEN_PRECLAIMED_FENCE] = { "fence of what was claimed ahead", NULL },
 	[SEEN_FENCE_IN_PUSH] = { "fence in mid-push", NULL },
 	[SEEN_IN_TIME] = { "push in time", NULL },
+	[SEEN_EPOCH] = { "loss of an epoch", NULL },
 	[SEEN_CRASH_IN_PUSH] = { "crash in mid-push", NULL },
 	[SEEN_LATE_PUSH] = { "late push of what is fenced", NULL },
 	[SEEN_DRAIN_IN_CLONE] = { "drain in a clone", NULL },

@@ -12,6 +12,7 @@ enum seen {
 	SEEN_PRECLAIMED_FENCE, /* … that was claimed when it was granted */
 	SEEN_FENCE_IN_PUSH,    /* … while it was being pushed */
 	SEEN_IN_TIME,          /* a push came that must count */
+	SEEN_EPOCH,            /* an epoch's loss was told, and is known */
 	SEEN_CRASH_IN_PUSH,    /* a worker died while it pushed */
 	SEEN_LATE_PUSH,        /* a push came of a contribution that is fenced */
 	SEEN_DRAIN_IN_CLONE,   /* a worker leaves while it runs what another one runs, too

@@ -12,7 +12,8 @@ enum { N = FAL_BLOCK + 5, TEST_SAMPLES = 3, TASK = 2, TASKS = 4, ROUNDS = 16 };
 static uint32_t verdicts;
 static struct racked_tickets tickets;
 static uint64_t in_round; /* of claims and pushes */
-static double guess;      /* mean loss of a model that knows nothing; 0: any will do */
+static uint32_t epochs = 1;
+static double guess; /* mean loss of a model that knows nothing; 0: any will do */
 static double loss_of[SESSIONS + 1]; /* of a task, by session */
 /* What was sent, by session: */
 static struct {
@@ -81,17 +82,18 @@ begin_rule(struct fal_rule rule, uint32_t clocks, uint32_t test_samples)
 	struct fal_coord_ops ops = {
 		.send = on_send, .model = on_model, .close = on_close, .trace = on_trace
 	};
-	struct fal_coord_conf conf = {
-		.name = "test",
-		.hash = "00",
-		.policy = &policy,
-		.policy_by = "job",
-		.grid = { .samples = 8 * clocks, .batch = 8, .task = TASK, .epochs = 1 },
-		.test_samples = test_samples,
-		.params = N,
-		.guess = guess,
-		.min_workers = 2
-	};
+	struct fal_coord_conf conf = { .name = "test",
+				       .hash = "00",
+				       .policy = &policy,
+				       .policy_by = "job",
+				       .grid = { .samples = 8 * clocks / epochs,
+						 .batch = 8,
+						 .task = TASK,
+						 .epochs = epochs },
+				       .test_samples = test_samples,
+				       .params = N,
+				       .guess = guess,
+				       .min_workers = 2 };
 	conf.schedule.lr = 0.1;
 	verdicts = 0;
 	tickets.n = 0;
@@ -890,6 +892,29 @@ test_diverged(void **state)
 	coord = NULL;
 }
 
+/* An epoch is judged by its own tasks, though those of the next one are done before. */
+static void
+test_diverged_under_slack(void **state)
+{
+	(void)state;
+	guess = 1;
+	epochs = 4;
+	check(begin_job(1, 4, 0), 0, "begin");
+	loss_of[1] = loss_of[2] = TASK;
+	train_round(0);
+	loss_of[1] = loss_of[2] = 0;
+	train_round(2);
+	loss_of[1] = loss_of[2] = 5 * TASK;
+	train_round(1);
+	const struct fal_coord_status s = fal_coord_status(coord);
+	guess = loss_of[1] = loss_of[2] = 0;
+	epochs = 1;
+	check((int64_t)s.epoch, 2, "epochs");
+	assert_true(s.epoch_loss == 5);
+	assert_true(s.failed);
+	assert_non_null(strstr(s.why, "diverged"));
+}
+
 int
 main(void)
 {
@@ -898,6 +923,7 @@ main(void)
 #define ROUND_TEST(f) cmocka_unit_test_teardown(f, end)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_teardown(test_diverged, end),
+		ROUND_TEST(test_diverged_under_slack),
 		TEST(half_a_push),
 		TEST(rubbish_behind_the_last_block),
 		TEST(failed_is_not_done),

@@ -1,0 +1,47 @@
+/* What people are told of the job: the mean loss of each epoch is that of its tasks, and
+ * of no other's. */
+#include "cluster_priv.h"
+#include "wire/msg.h"
+
+#include <math.h>
+#include <stdio.h>
+
+/* What is skipped, dropped or made up is not counted. */
+static bool
+counts_all(const struct cluster *c, const struct fal_coord_status *s)
+{
+	bool all = c->p->toy.odd == 0 && s->skipped == 0 && s->dropped == 0;
+	for (uint32_t i = 0; i < c->p->machines; i++)
+		all = all && c->p->machine[i].lie == HONEST;
+	return all;
+}
+
+/* The mean loss of a sample of the epoch, from 1. */
+static double
+mean_loss(const struct toy *t, uint64_t epoch)
+{
+	const uint64_t clocks = toy_clocks(t) / t->epochs;
+	double loss = 0, samples = 0;
+	for (uint64_t clock = (epoch - 1) * clocks; clock < epoch * clocks; clock++)
+		for (uint32_t i = 0; i < toy_clock_tasks(t, clock); i++) {
+			loss += ldexp((double)toy_loss(t, clock, i), -FAL_LOSS_BITS);
+			samples += toy_task_samples(t, clock, i);
+		}
+	return loss / samples;
+}
+
+void
+told_watch(struct cluster *c, const struct fal_coord_status *s)
+{
+	const uint64_t was = c->epoch;
+	c->epoch = s->epoch;
+	if (s->epoch == was || s->epoch == 0 || !counts_all(c, s))
+		return;
+	const double want = mean_loss(&c->p->toy, s->epoch);
+	c->seen[SEEN_EPOCH]++;
+	if (fabs(s->epoch_loss - want) <= 1e-9 * want || c->failure != NULL)
+		return;
+	fprintf(stderr, "sim: the loss of epoch %llu is %.9g, not %.9g\n",
+		(unsigned long long)s->epoch, s->epoch_loss, want);
+	c->failure = "an epoch's loss is not that of its tasks";
+}
