@@ -111,9 +111,15 @@ fal_coord_lone(const struct fal_coord *c, struct fal_coord_lone *out)
 	struct fal_lone is;
 	const char *why = NULL;
 	if (!fal_sched_lone(c->sched, &is)) {
+		const double until = coord_redo_until(c);
 		is = (struct fal_lone){ c->diverged.worker, 0, c->diverged.clock,
 					coord_diverged_until(c) };
 		why = c->diverged.why;
+		if (until < is.until) {
+			is = (struct fal_lone){ coord_lone_redo(c)->worker, 0,
+						fal_sched_over(c->sched), until };
+			why = "gradients led out of the numbers on two runs";
+		}
 		if (is.until == INFINITY)
 			return false;
 	}
@@ -213,6 +219,8 @@ coord_advance(struct fal_coord *c, double now)
 		err = coord_control_advance(c, now);
 	if (err == FAL_OK)
 		coord_diverged_review(c, now);
+	if (err == FAL_OK)
+		err = coord_redo_review(c, now);
 	if (err < 0 || c->finished || c->why != NULL)
 		return err;
 	bool done = fal_sched_done(c->sched) && c->newses == 0;
@@ -270,7 +278,8 @@ double
 fal_coord_wake(const struct fal_coord *c)
 {
 	coord_enter(c);
-	return fmin(fal_sched_wake(c->sched), coord_diverged_until(c));
+	return fmin(fal_sched_wake(c->sched),
+		    fmin(coord_diverged_until(c), coord_redo_until(c)));
 }
 
 struct fal_coord_status

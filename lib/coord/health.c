@@ -58,6 +58,8 @@ epoch_at(struct fal_coord *c, uint64_t epoch)
 int
 coord_health_count(struct fal_coord *c, uint64_t clock, double loss, uint64_t samples)
 {
+	if (epoch_of(c, clock) <= c->status.epoch)
+		return FAL_OK;
 	struct fal_health_epoch *e = epoch_at(c, epoch_of(c, clock));
 	if (e == NULL)
 		return FAL_ENOMEM;
@@ -71,8 +73,10 @@ coord_health_claim(struct fal_coord *c, uint64_t clock, uint32_t key, double los
 		   uint32_t samples)
 {
 	struct fal_health *h = &c->health;
-	struct fal_health_epoch *e = epoch_at(c, epoch_of(c, clock));
 	assert(key > 0);
+	if (epoch_of(c, clock) <= c->status.epoch)
+		return FAL_OK;
+	struct fal_health_epoch *e = epoch_at(c, epoch_of(c, clock));
 	if (e == NULL || FAL_GROW(e->key, e->key_cap, (size_t)key) < 0 ||
 	    FAL_GROW(h->scratch, h->scratch_cap, (size_t)key) < 0)
 		return FAL_ENOMEM;
@@ -131,19 +135,34 @@ judge_epoch(struct fal_coord *c)
 	memmove(h->epoch, h->epoch + 1, --h->epochs * sizeof(*h->epoch));
 }
 
+/* Epochs of which all is counted.  Of what another policy has left clocks may be over in
+ * another order than theirs, and in several updates. */
+static uint64_t
+ended(const struct fal_coord *c, uint32_t later)
+{
+	uint64_t over = fal_sched_over(c->sched);
+	if (over > c->health.over)
+		over = c->health.over;
+	for (uint32_t i = later; i < c->mergeds; i++)
+		if (!c->merged[i].own && c->merged[i].clock < over)
+			over = c->merged[i].clock;
+	return over / fal_grid_epoch_clocks(&c->conf.grid);
+}
+
 int
-coord_health(struct fal_coord *c, uint64_t version, uint64_t over)
+coord_health(struct fal_coord *c, uint64_t version, uint64_t over, uint32_t later)
 {
 	struct fal_health *h = &c->health;
-	const uint64_t ended = over / fal_grid_epoch_clocks(&c->conf.grid);
+	const uint64_t was = c->status.epoch;
+	h->over = over > h->over ? over : h->over;
 	if (h->start == 0)
 		h->start =
 			fmax(h->epochs > 0 ? median(c, &h->epoch[0]) : 0, c->conf.guess);
-	if (c->why != NULL || ended <= c->status.epoch)
-		return FAL_OK;
-	while (c->why == NULL && c->status.epoch < ended)
+	while (c->why == NULL && c->status.epoch < ended(c, later))
 		judge_epoch(c);
-	return c->why == NULL && !c->evaluating ? coord_keep(c, version, over) : FAL_OK;
+	return c->why == NULL && c->status.epoch > was && !c->evaluating
+		       ? coord_keep(c, version, over)
+		       : FAL_OK;
 }
 
 /* Could anybody else say whether it is so? */
@@ -154,6 +173,19 @@ others_here(const struct fal_coord *c)
 	for (uint32_t i = 0; i < c->peers; i++) {
 		const struct fal_peer *p = &c->peer[i];
 		if (p->ready && p->worker != c->diverged.worker &&
+		    fal_sched_info(c->sched, p->worker, &is) && is.able)
+			return true;
+	}
+	return false;
+}
+
+bool
+coord_others(const struct fal_coord *c, uint32_t key)
+{
+	struct fal_worker_info is;
+	for (uint32_t i = 0; i < c->peers; i++) {
+		const struct fal_peer *p = &c->peer[i];
+		if (p->ready && p->key != key &&
 		    fal_sched_info(c->sched, p->worker, &is) && is.able)
 			return true;
 	}

@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -67,23 +68,78 @@ own_beyond(struct fal_coord *c, double now, const struct fal_round_info *r,
 	return err < 0 ? err : fal_sched_charge(c->sched, now, by.worker, why);
 }
 
-/* Blocks of it lead out of the numbers. */
+/* The blocks of the round that lead out of the numbers are made once more. */
+static int
+make_again(struct fal_coord *c, struct fal_gather *g)
+{
+	static const struct fal_cid blocks = { 0, 0 };
+	const struct fal_again why = { .by = g->by, .why = "beyond the numbers" };
+	return again(c, g, blocks, &why);
+}
+
+static const char twice[] = "gradients led out of the numbers on two runs";
+
+/* Blocks of it lead out of the numbers.  On two runs, by two keys, it is the job; that
+ * of one key alone waits for others, as long as they are waited for. */
 static int
 beyond(struct fal_coord *c, double now, const struct fal_round_info *r,
        struct fal_gather *g)
 {
-	static const struct fal_cid blocks = { 0, 0 };
-	const struct fal_again why = { .by = g->by, .why = "beyond the numbers" };
+	struct fal_redo *of = redo_of(c, r->round);
 	if (r->owner != 0)
 		return own_beyond(c, now, r, g->by);
-	if (redo_of(c, r->round) != NULL) {
-		c->why = "gradients led out of the numbers on two runs";
+	if (of == NULL) {
+		if (FAL_GROW(c->redo, c->redo_cap, c->redos + 1) < 0)
+			return FAL_ENOMEM;
+		c->redo[c->redos++] =
+			(struct fal_redo){ .round = r->round, .worker = g->by.worker };
+		return make_again(c, g);
+	}
+	if (coord_known(c, of->worker)->key != coord_known(c, g->by.worker)->key) {
+		c->why = twice;
 		return FAL_OK;
 	}
-	if (FAL_GROW(c->redo, c->redo_cap, c->redos + 1) < 0)
-		return FAL_ENOMEM;
-	c->redo[c->redos++] = (struct fal_redo){ r->round, g->by.worker };
-	return again(c, g, blocks, &why);
+	if (!of->again)
+		of->since = now;
+	of->again = of->waits = true;
+	return FAL_OK;
+}
+
+const struct fal_redo *
+coord_lone_redo(const struct fal_coord *c)
+{
+	const struct fal_redo *first = NULL;
+	for (size_t i = 0; i < c->redos && c->why == NULL; i++)
+		if (c->redo[i].waits &&
+		    (first == NULL || c->redo[i].since < first->since))
+			first = &c->redo[i];
+	return first;
+}
+
+double
+coord_redo_until(const struct fal_coord *c)
+{
+	const struct fal_redo *of = coord_lone_redo(c);
+	return of != NULL ? of->since + c->alone_s : INFINITY;
+}
+
+int
+coord_redo_review(struct fal_coord *c, double now)
+{
+	int err = FAL_OK;
+	for (size_t i = 0; i < c->redos && err == FAL_OK && c->why == NULL; i++) {
+		struct fal_redo *of = &c->redo[i];
+		struct fal_gather *g = coord_gather(c, of->round);
+		if (!of->waits || g == NULL)
+			continue;
+		if (coord_others(c, coord_known(c, of->worker)->key)) {
+			of->waits = false;
+			err = make_again(c, g);
+		} else if (now >= of->since + c->alone_s) {
+			c->why = twice;
+		}
+	}
+	return err;
 }
 
 /* Do they compute the same bits? */

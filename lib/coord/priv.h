@@ -145,8 +145,9 @@ struct fal_coord {
 	/* The version under evaluation, and later what a failed job leaves; clocks that
 	 * were over by then, 0: none. */
 	uint64_t kept_version, kept_clock;
-	struct fal_health {   /* health.c */
-		double start; /* mean loss of guessing, or at the first update */
+	struct fal_health {    /* health.c */
+		double start;  /* mean loss of guessing, or at the first update */
+		uint64_t over; /* the most clocks that an update was told to end */
 		/* Those that have begun and are not over, ascending: as many as clocks
 		 * that the scheduler has open reach into. */
 		struct fal_health_epoch {
@@ -301,10 +302,13 @@ struct fal_coord {
 		bool wrong;     /* two say so; what it brought is to be made again */
 	} * verify;
 	size_t verifies, verify_cap;
-	/* Rounds that led out of the numbers once, and whose values did. */
+	/* Rounds that led out of the numbers once, and whose values did.  When it has
+	 * done so again by the same key, since then another one is waited for. */
 	struct fal_redo {
 		uint64_t round;
 		uint32_t worker;
+		bool again, waits;
+		double since;
 	} * redo;
 	size_t redos, redo_cap;
 	/* On which versions the tasks of open rounds that may have several were granted.
@@ -448,9 +452,9 @@ void coord_waits_free(struct fal_coord *c);
  * FAL_ENOMEM. */
 int coord_health_count(struct fal_coord *c, uint64_t clock, double loss,
 		       uint64_t samples);
-/* An update was made, and so many clocks are over with it: all that they bring to the
- * model is counted.  Ends the job where it has diverged. */
-int coord_health(struct fal_coord *c, uint64_t version, uint64_t over);
+/* An update was made, by which so many clocks are over, and what was collected from
+ * `later` on is for others.  Ends the job where it has diverged. */
+int coord_health(struct fal_coord *c, uint64_t version, uint64_t over, uint32_t later);
 /* What is counted of the epoch under way: 0, where that is nothing. */
 struct fal_health_epoch coord_health_under_way(const struct fal_coord *c);
 /* A claim of a worker of this key counts: Σ loss of so many samples of the clock.
@@ -466,6 +470,8 @@ void coord_diverged_since(struct fal_coord *c, const struct fal_peer *p);
 /* Ends the job where its time is over; when it will be, or infinity: others are here. */
 void coord_diverged_review(struct fal_coord *c, double now);
 double coord_diverged_until(const struct fal_coord *c);
+/* Is anybody of another key able to work? */
+bool coord_others(const struct fal_coord *c, uint32_t key);
 /* Keeps the version, `over` clocks being over with it. */
 int coord_keep(struct fal_coord *c, uint64_t version, uint64_t over);
 
@@ -508,6 +514,12 @@ void coord_fleet_free(struct fal_coord *c);
 /* judge.c */
 /* All shards have their part of the round: judges it, and tells the scheduler. */
 int coord_judge(struct fal_coord *c, double now, struct fal_gather *g);
+/* The first round that one key alone has led out of the numbers twice, and which waits
+ * for another one, or NULL; until when, infinity: there is none.  When another one is
+ * here it is made again; when the time is over the job has diverged. */
+const struct fal_redo *coord_lone_redo(const struct fal_coord *c);
+double coord_redo_until(const struct fal_coord *c);
+int coord_redo_review(struct fal_coord *c, double now);
 /* One shard more says so; true: now all have.  Each counts once, whatever it says. */
 bool coord_have_all(const struct fal_coord *c, uint64_t said);
 bool coord_all_say(const struct fal_coord *c, uint64_t *said, uint32_t shard);

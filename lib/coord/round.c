@@ -263,14 +263,14 @@ coord_stepped(struct fal_coord *c, double now, struct fal_news *n)
 	c->published = version;
 	c->stepped = over;
 	fal_sched_published(c->sched, now, version);
+	for (uint32_t i = first; i < first + rounds && err == FAL_OK; i++)
+		err = made(c, now, c->merged[i].round);
 	if (err == FAL_OK)
-		err = coord_health(c, version, over);
+		err = coord_health(c, version, over, first + rounds);
 	if (err == FAL_OK && c->why == NULL && c->conf.test_samples > 0 &&
 	    !c->evaluating && over >= c->next_eval &&
 	    !(c->judged && c->kept_clock == over))
 		err = coord_begin_eval(c, now, version, over);
-	for (uint32_t i = first; i < first + rounds && err == FAL_OK; i++)
-		err = made(c, now, c->merged[i].round);
 	return err == FAL_OK && n->marked ? coord_remember(c, version, over) : err;
 }
 

@@ -5,12 +5,16 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
-/* What is skipped, dropped or made up is not counted. */
+/* Is nothing skipped, dropped, which syncopt does, or made up?  That is not counted. */
 static bool
-counts_all(const struct cluster *c, const struct fal_coord_status *s)
+counts_all(const struct cluster *c)
 {
-	bool all = c->p->toy.odd == 0 && s->skipped == 0 && s->dropped == 0;
+	bool all = c->p->toy.odd == 0 && strncmp(c->p->scheme, "syncopt", 7) != 0;
+	for (uint32_t i = 0; i < c->p->orders; i++)
+		all = all && (c->p->order[i].scheme == NULL ||
+			      strncmp(c->p->order[i].scheme, "syncopt", 7) != 0);
 	for (uint32_t i = 0; i < c->p->machines; i++)
 		all = all && c->p->machine[i].lie == HONEST;
 	return all;
@@ -35,7 +39,7 @@ told_watch(struct cluster *c, const struct fal_coord_status *s)
 {
 	const uint64_t was = c->epoch;
 	c->epoch = s->epoch;
-	if (s->epoch == was || s->epoch == 0 || !counts_all(c, s))
+	if (s->epoch == was || s->epoch == 0 || !counts_all(c))
 		return;
 	const double want = mean_loss(&c->p->toy, s->epoch);
 	c->seen[SEEN_EPOCH]++;

@@ -794,6 +794,62 @@ alone_beyond(void **state)
 	assert_non_null(strstr(fal_coord_status(coord).why, "out of the numbers"));
 }
 
+/* One key's worker, alone, whose gradients lead out of the numbers each time. */
+static double
+lone_beyond(const char *scheme)
+{
+	struct fal_coord_lone is;
+	session[1].lie = (struct lie){ .lies = true, .each = true, .above = 32 };
+	begin_job(scheme, 1);
+	fal_coord_alone(coord, 300);
+	for (uint32_t i = 0; i < 2000 && !fal_coord_lone(coord, &is); i++)
+		step_once();
+	check(fal_coord_lone(coord, &is), 1, scheme);
+	check(strcmp(is.key, "k1"), 0, "key");
+	check(is.until == now + 300, 1, "until when");
+	assert_non_null(strstr(is.why, "on two runs"));
+	check(fal_coord_status(coord).failed, 0, "failed on one word");
+	return now;
+}
+
+/* It ends no job: others come, and finish it. */
+static void
+lone_beyond_waits(void **state)
+{
+	static const char *const rules[] = { "bsp", "epsp", "epsp:1", "epsp:3" };
+	for (size_t i = 0; i < 4; i++) {
+		begin(NULL);
+		shards = 1 + (uint32_t)i % 3;
+		const double said = lone_beyond(rules[i]);
+		check(join_as(6, 1), 0, "HELLO of another session of its key");
+		now += 299;
+		check(fal_coord_tick(coord, now), 0, "tick");
+		check(fal_coord_status(coord).failed, 0, "failed before the time");
+		join(2);
+		now = said + 400;
+		check(fal_coord_tick(coord, now), 0, "tick");
+		run();
+		check(fal_coord_status(coord).done, 1, "done");
+		check(session[1].closed, 1, "the liar is gone");
+		check(session[2].closed, 0, "the honest one is gone");
+		audit();
+		if (i < 3)
+			end(state);
+	}
+}
+
+/* Nobody comes who could say otherwise. */
+static void
+lone_beyond_is_believed(void **state)
+{
+	(void)state;
+	const double said = lone_beyond("epsp:1");
+	run();
+	check(fal_coord_status(coord).failed, 1, "failed");
+	check(now == said + 300, 1, "it has waited as long");
+	assert_non_null(strstr(fal_coord_status(coord).why, "on two runs"));
+}
+
 static void
 answers_that_were_not_asked(void **state)
 {
@@ -838,6 +894,8 @@ main(void)
 		TEST(beyond_on_two_runs),
 		TEST(rounds_of_ones_own),
 		TEST(alone_beyond),
+		TEST(lone_beyond_waits),
+		TEST(lone_beyond_is_believed),
 		TEST(answers_that_were_not_asked),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
