@@ -182,9 +182,15 @@ tell_place(struct ps_server *s, struct ps_member *m)
 					  .tasks = fal_files_tasks(j),
 					  .job_n = (uint32_t)j->job_text.n,
 					  .model_n = (uint32_t)j->model_text.n } };
+	struct fal_buf cut = { 0 };
+	fal_map_put(&cut, &s->fleet.map);
+	if (cut.err < 0)
+		fal_chan_close(m->session->chan);
+	msg.place.map = (struct fal_tail){ cut.p, cut.n };
 	memcpy(msg.place.key, s->tickets.key, sizeof(msg.place.key));
 	fleet_say(s, m, &msg, FAL_SEND_CONTROL);
 	fal_secret_wipe(&msg, sizeof(msg));
+	fal_buf_free(&cut);
 	ps_send_text(m->session, FAL_TEXT_JOB, &j->job_text);
 	ps_send_text(m->session, FAL_TEXT_MODEL, &j->model_text);
 	ps_fleet_more(m->session);
@@ -235,13 +241,19 @@ takes_part(const struct ps_fleet *f, size_t i, bool standby)
 	return !standby || have + before < f->wanted;
 }
 
-/* The rack of all shards, as the job begins, or goes on. */
+/* The rack of all shards, as the job begins, or goes on: its rule places the blocks on so
+ * many, and whoever is given none is no shard of it.  `before` gets how many shards
+ * there are of those before each. */
 static int
-make_rack(struct ps_server *s, uint32_t shards)
+make_rack(struct ps_server *s, uint32_t places, uint32_t before[FAL_SHARDS_MAX + 1])
 {
 	const struct fal_files *j = s->opt->job;
-	struct fal_rack_conf rack =
-		fal_files_rack_conf(j, shards < FAL_SHARDS_MAX ? shards : FAL_SHARDS_MAX);
+	struct fal_map *map = &s->fleet.map;
+	struct fal_rack_conf rack = fal_files_rack_conf(j, places);
+	int err = fal_files_map(j, places, map, before);
+	if (err < 0)
+		return fal_diag_set(s->diag, err, "%s", fal_strerror(err));
+	rack.map = map;
 	rack.tickets = s->tickets;
 	s->rack = fal_files_rack(j, &rack);
 	fal_secret_wipe(&rack.tickets, sizeof(rack.tickets));
@@ -256,31 +268,34 @@ int
 ps_fleet_place(struct ps_server *s)
 {
 	struct ps_fleet *f = &s->fleet;
-	uint32_t shards = s->opt->shards;
+	uint32_t before[FAL_SHARDS_MAX + 1];
+	uint32_t places = s->opt->shards;
 	for (size_t i = 0; i < f->n; i++)
 		if (takes_part(f, i, false) || takes_part(f, i, true))
-			shards += f->v[i]->shards;
+			places += f->v[i]->shards;
+	places = places < FAL_SHARDS_MAX ? places : FAL_SHARDS_MAX;
+	f->places = places;
 	f->cut = true;
 	uv_timer_stop(&f->grace);
 	s->tickets =
 		(struct fal_ticket_in){ .epoch = 1, .incarnation = s->opt->incarnation };
 	fal_random_bytes(s->tickets.key, sizeof(s->tickets.key));
-	int err = make_rack(s, shards);
+	int err = make_rack(s, places, before);
 	if (err < 0)
 		return err;
-	const uint32_t all = fal_rack_shards(s->rack);
-	uint32_t at = s->opt->shards < all ? s->opt->shards : all;
+	uint32_t at = s->opt->shards;
 	for (int standby = 0; standby < 2; standby++)
-		for (size_t i = 0; i < f->n && at < all; i++) {
+		for (size_t i = 0; i < f->n && at < places; i++) {
 			struct ps_member *m = f->v[i];
-			const uint32_t left = all - at;
+			const uint32_t left = places - at;
 			if (!takes_part(f, i, standby != 0))
 				continue;
-			const uint32_t count = m->shards < left ? m->shards : left;
-			if (give(s, m, at, count) < 0)
+			const uint32_t end = at + (m->shards < left ? m->shards : left);
+			if (before[end] > before[at] &&
+			    give(s, m, before[at], before[end] - before[at]) < 0)
 				return fal_diag_set(s->diag, FAL_ENOMEM, "%s",
 						    fal_strerror(FAL_ENOMEM));
-			at += count;
+			at = end;
 		}
 	return f->unplaced > 0 ? FAL_OK : ps_begin(s);
 }

@@ -40,9 +40,11 @@ struct ps_member {
 struct ps_fleet {
 	struct ps_member **v; /* in the order in which they joined */
 	size_t n, cap;
-	uint32_t wanted;   /* processes that the placement waits for; */
-	uv_timer_t grace;  /* after it, for no more than the least */
-	bool cut;          /* each block has its shard */
+	uint32_t wanted;  /* processes that the placement waits for; */
+	uv_timer_t grace; /* after it, for no more than the least */
+	bool cut;         /* each block has its shard: */
+	struct fal_map map;
+	uint32_t places;   /* that its rule knew: some may have got none */
 	uint32_t unplaced; /* members that do not know theirs yet */
 	uint32_t members;  /* that have some */
 	struct ps_heard {

@@ -48,6 +48,7 @@ struct join {
 	/* What it was given, from PLACE on; `of` 0: nothing. */
 	uint32_t incarnation, of, first, count, tasks;
 	struct fal_ticket_in tickets;
+	struct fal_buf cut;     /* which shard has which blocks */
 	struct fal_buf text[2]; /* job, model */
 	uint32_t size[2];
 	struct fal_job job;

@@ -87,6 +87,42 @@ print_tensors(const struct fal_model *m)
 	return err;
 }
 
+/* Where the blocks will be, on so many shards. */
+static int
+print_shards(const struct fal_files *j, uint32_t shards)
+{
+	struct fal_table table = { .columns = 4 };
+	struct fal_line_place place;
+	struct fal_buf text = { 0 };
+	int err = fal_files_place(j, shards, &place);
+	if (err < 0)
+		return err;
+	for (const char *const *head =
+		     (const char *const[]){ "shard", "blocks", "bytes", "%", NULL };
+	     *head != NULL; head++)
+		fal_table_add(&table, "%s", *head);
+	const uint32_t blocks = place.model.blocks;
+	for (uint32_t i = 0, b = 0; i < shards; i++) {
+		const uint32_t first = b;
+		while (b < blocks && place.shard[b] == i)
+			b++;
+		const uint64_t end = (uint64_t)b * FAL_BLOCK, all = j->model->params;
+		const uint64_t values =
+			(end < all ? end : all) - (uint64_t)first * FAL_BLOCK;
+		fal_table_add(&table, "%u", i + 1);
+		fal_table_add(&table, "%u", b - first);
+		fal_table_add(&table, "%" PRIu64, b > first ? values * 4 : 0);
+		fal_table_add(&table, "%.1f", 100.0 * (b - first) / blocks);
+	}
+	fal_files_place_free(&place);
+	err = fal_table_text(&table, &text);
+	if (err == FAL_OK)
+		fal_cli_print(&text);
+	fal_buf_free(&text);
+	fal_table_free(&table);
+	return err;
+}
+
 /* Judges what any process of shards is told.  0 or an exit code. */
 static int
 check_words(struct ps_run *r)
@@ -183,7 +219,12 @@ check(struct ps_run *r, const char *path)
 		fal_cli_err(PROG, "%s: %s", path, diag.text);
 		return FAL_EXIT_NO;
 	}
-	if (o->check && print_tensors(r->job.model) < 0)
+	/* Of a process that joins no more is known than that it has one. */
+	uint64_t shards = o->shards + o->min_shards;
+	shards = shards < blocks ? shards : blocks;
+	if (o->check && (print_tensors(r->job.model) < 0 ||
+			 (shards > 1 && shards <= FAL_SHARDS_MAX &&
+			  print_shards(&r->job, (uint32_t)shards) < 0)))
 		return ps_run_say(&diag, FAL_ENOMEM);
 	if (o->check)
 		say_parts(&r->job, &parts);

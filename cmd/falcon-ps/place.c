@@ -1,5 +1,4 @@
 /* What a process of shards is given, and what it makes of it. */
-#include "place/place.h"
 #include "base/mem.h"
 #include "join.h"
 #include "need.h"
@@ -24,6 +23,7 @@ place_forget(struct join *j)
 	fal_model_free(j->model);
 	j->model = NULL;
 	fal_job_free(&j->job);
+	fal_buf_free(&j->cut);
 	for (int i = 0; i < 2; i++)
 		fal_buf_free(&j->text[i]);
 	fal_image_free(&j->coming);
@@ -54,17 +54,20 @@ on_place(struct join *j, const struct fal_msg *m)
 	j->tickets = (struct fal_ticket_in){ .epoch = m->place.epoch,
 					     .incarnation = m->incarnation };
 	memcpy(j->tickets.key, m->place.key, sizeof(j->tickets.key));
-	return FAL_OK;
+	if (m->place.map.n > FAL_SHARDS_MAX * sizeof(struct fal_extent))
+		return FAL_ELIMIT;
+	fal_buf_clear(&j->cut);
+	fal_put_bytes(&j->cut, m->place.map.p, m->place.map.n);
+	return j->cut.err;
 }
 
 /* What the part needs is said, and must be allowed. */
 static int
 afford(const struct join *j, const struct fal_rack_conf *conf)
 {
-	const uint32_t blocks = fal_blocks(conf->each.n);
-	const size_t n = (size_t)(fal_place_first(blocks, j->of, j->first + j->count) -
-				  fal_place_first(blocks, j->of, j->first)) *
-			 FAL_BLOCK;
+	size_t n = 0;
+	for (uint32_t i = j->first; i < j->first + j->count; i++)
+		n += (size_t)conf->map->of[i].count * FAL_BLOCK;
 	struct fal_rack_conf part = { .shards = 1, .each = conf->each };
 	struct fal_diag why;
 	part.each.n = n < conf->each.n ? n : conf->each.n;
@@ -90,8 +93,16 @@ make(struct join *j)
 			    diag.text[0] != '\0' ? diag.text : fal_strerror(err));
 		return err;
 	}
+	const struct fal_tail cut = { j->cut.p, j->cut.n };
+	struct fal_map map;
+	err = fal_map_get(&cut, j->tickets.epoch, fal_blocks(j->model->params), &map);
+	if (err < 0 || map.shards != j->of)
+		return FAL_EFORMAT;
+	for (uint32_t i = 0; i < map.shards; i++)
+		if (map.of[i].count == 0)
+			return FAL_EFORMAT;
 	const struct fal_rack_conf conf = {
-		.shards = j->of,
+		.map = &map,
 		.first = j->first,
 		.here = j->count,
 		.tickets = j->tickets,
@@ -103,8 +114,6 @@ make(struct join *j)
 	j->rack = fal_rack_new(&conf, NULL);
 	if (j->rack == NULL)
 		return FAL_ENOMEM;
-	if (fal_rack_shards(j->rack) != j->of)
-		return FAL_EFORMAT;
 	j->wants.publisher.rack = j->rack;
 	j->wants.publisher.incarnation = j->incarnation;
 	j->wants.publisher.most = ps_published_most(&j->job.rule);

@@ -12,6 +12,7 @@
 #include "model/model.h"
 #include "optim/optim.h"
 #include "optim/schedule.h"
+#include "place/place.h"
 #include "sched/grid.h"
 #include "sched/rule.h"
 
@@ -87,6 +88,7 @@ struct fal_job {
 	enum fal_job_audit audit;
 	uint32_t hashes;
 	enum fal_job_task_hashes task_hashes;
+	enum fal_place_rule placement;
 	double verify;      /* per cent of the tasks that another key runs, too */
 	uint32_t push_bits; /* push.bits, 8 to 23; 0: all 24 */
 

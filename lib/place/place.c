@@ -118,6 +118,30 @@ fal_place(enum fal_place_rule rule, const struct fal_place_model *m, uint32_t sh
 }
 
 void
+fal_place_ranges(uint32_t *map, uint32_t blocks, uint32_t shards)
+{
+	uint32_t count[FAL_LEVEL_MAX] = { 0 };
+	for (uint32_t b = 0; b < blocks; b++)
+		count[map[b]]++;
+	for (uint32_t i = 0, b = 0; i < shards; i++)
+		for (uint32_t n = 0; n < count[i]; n++)
+			map[b++] = i;
+}
+
+uint32_t
+fal_place_dense(uint32_t *map, uint32_t blocks)
+{
+	uint32_t n = 0;
+	for (uint32_t b = 0, was = 0; b < blocks; b++) {
+		const bool same = b > 0 && map[b] == was;
+		was = map[b];
+		n += !same;
+		map[b] = n - 1;
+	}
+	return n;
+}
+
+void
 fal_place_by_speed(uint32_t blocks, const double *speed, uint32_t shards, uint32_t *map)
 {
 	struct fal_level s[FAL_LEVEL_MAX];

@@ -26,8 +26,10 @@ enum fal_place_rule {
 	 * BYTEPS_PARTITION_BYTES, BYTEPS_KEY_HASH_FN). */
 	FAL_PLACE_BYTEPS,
 	/* TensorFlow: tensor t goes whole to t mod S (tensorflow/tensorflow
-	 * python/training/device_setter.py, _RoundRobinStrategy; without a partitioner
-	 * nothing is split). */
+	 * tensorflow/python/training/device_setter.py, _RoundRobinStrategy, which
+	 * replica_device_setter has by default; without a partitioner, as
+	 * fixed_size_partitioner in ops/partitioned_variables.py is one, nothing is
+	 * split). */
 	FAL_PLACE_TENSORFLOW,
 	FAL_PLACE_RULES
 };
@@ -62,6 +64,14 @@ fal_place_first(uint32_t blocks, uint32_t shards, uint32_t i)
 /* The shard, below `shards`, of each block, into `map`.  A shard may have none. */
 void fal_place(enum fal_place_rule rule, const struct fal_place_model *m, uint32_t shards,
 	       uint32_t *map);
+
+/* The same, in place, with one range for each shard (at most 64), in their order: each
+ * has as many blocks as the rule gives it, and so its bytes, whichever blocks they are.
+ */
+void fal_place_ranges(uint32_t *map, uint32_t blocks, uint32_t shards);
+
+/* Ranges, numbered by those that there are: how many. */
+uint32_t fal_place_dense(uint32_t *map, uint32_t blocks);
 
 /* By measured speed, in whatever unit: the slowest is done as soon as whole blocks let
  * it.  Runs in the order of shards; whose speed is not above 0 has none; where no speed

@@ -342,10 +342,10 @@ fal_files_tasks(const struct fal_files *j)
 }
 
 int
-fal_files_place(const struct fal_files *j, enum fal_place_rule rule, uint32_t shards,
-		struct fal_line_place *out)
+fal_files_place(const struct fal_files *j, uint32_t places, struct fal_line_place *out)
 {
 	const struct fal_model *m = j->model;
+	const enum fal_place_rule rule = j->job.placement;
 	const uint32_t blocks = fal_blocks(m->params);
 	struct fal_place_tensor *tensor = fal_calloc(m->tensors, sizeof(*tensor));
 	uint32_t *shard = fal_calloc(blocks, sizeof(*shard));
@@ -358,11 +358,34 @@ fal_files_place(const struct fal_files *j, enum fal_place_rule rule, uint32_t sh
 		tensor[i] = (struct fal_place_tensor){ m->tensor[i].offset,
 						       m->tensor[i].count };
 	*out = (struct fal_line_place){ .rule = fal_place_name(rule),
-					.shards = shards,
+					.shards = places,
 					.shard = shard,
 					.model = { blocks, FAL_BLOCK, tensor,
 						   m->tensors } };
-	fal_place(rule, &out->model, shards, shard);
+	fal_place(rule, &out->model, places, shard);
+	fal_place_ranges(shard, blocks, places);
+	return FAL_OK;
+}
+
+int
+fal_files_map(const struct fal_files *j, uint32_t places, struct fal_map *out,
+	      uint32_t before[FAL_SHARDS_MAX + 1])
+{
+	struct fal_line_place p;
+	int err = fal_files_place(j, places, &p);
+	if (err < 0)
+		return err;
+	*out = (struct fal_map){ .epoch = 1 };
+	for (uint32_t i = 0, b = 0; i < places; i++) {
+		const uint32_t first = b;
+		while (b < p.model.blocks && p.shard[b] == i)
+			b++;
+		before[i] = out->shards;
+		if (b > first)
+			out->of[out->shards++] = (struct fal_extent){ first, b - first };
+	}
+	before[places] = out->shards;
+	fal_files_place_free(&p);
 	return FAL_OK;
 }
 

@@ -3,7 +3,6 @@
 
 #include "base/mem.h"
 #include "base/text.h"
-#include "place/place.h"
 #include "sec/secret.h"
 #include "store/store.h"
 #include "wire/bfp.h"
@@ -36,14 +35,12 @@ shards_of(const struct fal_rack_conf *conf)
 	return conf->shards < 1 ? 1 : conf->shards < blocks ? conf->shards : blocks;
 }
 
-/* The range of shard `i`. */
+/* The range of a shard. */
 static void
-cut(struct fal_rack *r, uint32_t i)
+cut(const struct fal_rack *r, const struct fal_extent *e, struct place *p)
 {
-	const uint32_t blocks = fal_blocks(r->each.n);
-	struct place *p = &r->at[i];
-	p->first = fal_place_first(blocks, r->n, i);
-	p->count = fal_place_first(blocks, r->n, i + 1) - p->first;
+	p->first = e->first;
+	p->count = e->count;
 	const size_t left = r->each.n - (size_t)p->first * FAL_BLOCK,
 		     most = (size_t)p->count * FAL_BLOCK;
 	p->values = left < most ? left : most;
@@ -73,11 +70,16 @@ struct fal_rack *
 fal_rack_new(const struct fal_rack_conf *conf, const float *init)
 {
 	struct fal_rack *r = fal_calloc(1, sizeof(*r));
+	struct fal_map map;
 	if (r == NULL)
 		return NULL;
+	if (conf->map != NULL)
+		map = *conf->map;
+	else
+		fal_map_even(&map, fal_blocks(conf->each.n), shards_of(conf));
 	r->each = conf->each;
 	r->tickets = conf->tickets;
-	r->n = shards_of(conf);
+	r->n = map.shards;
 	r->at = fal_calloc(r->n, sizeof(*r->at));
 	const uint32_t here = conf->here > 0 ? conf->here : r->n;
 	const bool all = r->n > 1 && here == r->n;
@@ -88,7 +90,7 @@ fal_rack_new(const struct fal_rack_conf *conf, const float *init)
 	bool room = r->at != NULL && (!all || r->all != NULL) &&
 		    (!all || conf->each.optim.ema <= 0 || r->average != NULL);
 	for (uint32_t i = 0; room && i < r->n; i++) {
-		cut(r, i);
+		cut(r, &map.of[i], &r->at[i]);
 		if (i >= conf->first && i - conf->first < here)
 			room = open_shard(r, i, init);
 	}

@@ -6,6 +6,7 @@
 #ifndef FAL_SHARD_RACK_H
 #define FAL_SHARD_RACK_H
 
+#include "shard/map.h"
 #include "shard/shard.h"
 #include "store/most.h"
 
@@ -13,6 +14,8 @@ struct fal_rack; /* opaque */
 
 struct fal_rack_conf {
 	uint32_t shards; /* of the job; 0: one; never more than there are blocks */
+	const struct fal_map *map; /* of these instead; NULL: evenly; borrowed for the
+				    * call */
 	/* Those that are here, if `here` is not 0: so many from `first` on. */
 	uint32_t first, here;
 	struct fal_shard_conf each; /* `first`, `count` and `tickets` are the rack's */

@@ -157,6 +157,7 @@ enum fal_field_kind {
 	/* place */                                    \
 	F(MAP, "map", WHOLE)                           \
 	F(RULE, "rule", TEXT)                          \
+	F(PLACES, "places", WHOLE)                     \
 	F(RUNS, "runs", LIST)                          \
 	F(TENSORS, "tensors", LIST)                    \
 	/* shard */                                    \

@@ -71,6 +71,10 @@ fal_trace_place_read(struct fal_trace_line *l, const struct fal_trace_job *job,
 	is.map = fal_trace_get_u64(l, l->o, FAL_F_MAP, FAL_TRACE_NUM_MAX);
 	is.shards =
 		(uint32_t)fal_trace_get_u64(l, l->o, FAL_F_SHARDS, FAL_TRACE_SHARDS_MAX);
+	is.places = is.shards;
+	if (fal_trace_has(l->o, FAL_F_PLACES))
+		is.places = (uint32_t)fal_trace_get_u64(l, l->o, FAL_F_PLACES,
+							FAL_TRACE_SHARDS_MAX);
 	if (l->err != 0)
 		return l->err;
 	if (job->blocks > FAL_TRACE_PLACED_MAX || tensors > FAL_TRACE_TENSORS_MAX)
@@ -121,7 +125,13 @@ judge_rule(const struct fal_trace_place *p, struct fal_trace_line *l,
 	uint32_t *want = fal_calloc(p->blocks, sizeof(*want));
 	if (want == NULL)
 		return FAL_ENOMEM;
-	fal_place(rule, &m, p->shards, want);
+	if (p->places == 0) {
+		free(want);
+		return fal_trace_fail(l, FAL_EINVAL, "places: 0");
+	}
+	fal_place(rule, &m, p->places, want);
+	fal_place_ranges(want, p->blocks, p->places);
+	fal_place_dense(want, p->blocks);
 	while (b < p->blocks && want[b] == p->shard[b])
 		b++;
 	if (b < p->blocks)

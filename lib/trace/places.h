@@ -16,6 +16,7 @@ struct fal_trace_place {
 	uint64_t map;  /* its number */
 	char rule[32]; /* "": there was no line */
 	uint32_t shards;
+	uint32_t places; /* that the rule knew, of which these have blocks */
 	uint32_t blocks;
 	uint32_t *shard;                 /* of each block, from 0; owned */
 	struct fal_place_tensor *tensor; /* owned */

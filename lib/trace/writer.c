@@ -67,6 +67,8 @@ fal_line_place(struct fal_buf *b, double t, const struct fal_line_place *d)
 	fal_member_num(b, FAL_F_MAP, d->map);
 	fal_member_str(b, FAL_F_RULE, d->rule);
 	fal_member_num(b, FAL_F_SHARDS, d->shards);
+	if (d->places > d->shards)
+		fal_member_num(b, FAL_F_PLACES, d->places);
 	fal_member_list(b, FAL_F_RUNS);
 	for (uint32_t i = 0, end = 0; i < m->blocks; i = end) {
 		while (end < m->blocks && d->shard[end] == d->shard[i])

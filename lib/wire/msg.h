@@ -368,6 +368,7 @@ struct fal_msg {
 			uint32_t tasks;              /* of a full clock */
 			uint32_t job_n, model_n;     /* bytes of the texts that follow */
 			uint8_t key[FAL_TICKET_KEY]; /* of tickets */
+			struct fal_tail map;         /* shard/map.h */
 		} place;
 		struct {
 			uint32_t session;

@@ -52,6 +52,14 @@ finds() {
 	has "$(<out)" "$1"
 }
 
+# measured SHARD: the trace, if workers had waited for this one four times as long as for
+# the other; 0: for both alike.
+measured() {
+	jq -c --argjson slow "$1" 'if .ev == "shard" then
+		(if .shard == $slow then 4 else 1 end) as $x |
+		.took = .blocks * $x * 0.001 | .blame = ($x - 1) * 0.01 else . end' "$trace"
+}
+
 @test "the trace says where the blocks are" {
 	jq -c 'select(.ev == "place") | [.map, .rule, .runs, .tensors]' "$trace" >is
 	same "place" "$(<is)" \
@@ -85,16 +93,11 @@ finds() {
 }
 
 @test "what-if: without a shard" {
+	measured 0 >alike
+	trace=alike
 	same "one is left" "$(placements --without shard:2 | head -n 1)" "blocks 100"
 	jq -e '.changes | length == 1 and .[0].what == "shard:2" and .[0].by_s >= 0' row
 	same "two of three" "$(placements --shards 3 --without shard:1 | head -n 1)" "blocks 60"
-}
-
-# measured SHARD: the trace, if workers had waited for this one four times as long.
-measured() {
-	jq -c --argjson slow "$1" 'if .ev == "shard" then
-		(if .shard == $slow then 4 else 1 end) as $x |
-		.took = .blocks * $x * 0.001 | .blame = ($x - 1) * 0.01 else . end' "$trace"
 }
 
 @test "shards are as fast as they were, and who is waited for is named" {

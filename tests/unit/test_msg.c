@@ -73,7 +73,7 @@ static const struct {
 	{ FAL_MSG_IMAGE, FAL_FROM_SHARD, 1 + 4 + 24 + 4 + 1 + 8, 0, true, "IMAGE" },
 	{ FAL_MSG_BYTES, FAL_FROM_SHARD, 4, 0, true, "BYTES" },
 	{ FAL_MSG_SERVED, FAL_FROM_SHARD, 16, 0, true, "SERVED" },
-	{ FAL_MSG_PLACE, FAL_FROM_COORDINATOR, 7 * 4 + 64, 0, false, "PLACE" },
+	{ FAL_MSG_PLACE, FAL_FROM_COORDINATOR, 7 * 4 + 64, 0, true, "PLACE" },
 	{ FAL_MSG_ORDER, FAL_FROM_COORDINATOR,
 	  1 + 16 + 4 + 8 + 8 + 1 + 20 + 1 + 24 + 4 + 16 + 8 + 2, 0, true, "ORDER" },
 	{ FAL_MSG_ADMIT, FAL_FROM_COORDINATOR, 4 + 32, 0, false, "ADMIT" },

@@ -174,6 +174,37 @@ test_any(void **state)
 	}
 }
 
+/* One range of each, in their order, with as many blocks as before. */
+static void
+as_ranges(void **state)
+{
+	const char *env = getenv("FAL_TEST_SEED");
+	const uint64_t seed = env != NULL ? strtoull(env, NULL, 10) : 1;
+	struct fal_rng g = fal_rng_init(seed, FAL_RNG_DRAW, 3);
+	(void)state;
+	for (int k = 0; k < 1000; k++) {
+		const uint32_t shards = 1 + fal_rng_below(&g, SHARDS),
+			       blocks = 1 + fal_rng_below(&g, k % 2 == 0 ? 9 : 300);
+		uint32_t map[300], was[SHARDS] = { 0 }, is[SHARDS] = { 0 };
+		for (uint32_t b = 0; b < blocks; b++)
+			was[map[b] = fal_rng_below(&g, shards)]++;
+		fal_place_ranges(map, blocks, shards);
+		for (uint32_t b = 0; b < blocks; b++) {
+			is[map[b]]++;
+			if (b > 0 && map[b] < map[b - 1])
+				fail_msg("seed %llu: block %u is on %u, behind %u",
+					 (unsigned long long)seed, b, map[b], map[b - 1]);
+		}
+		assert_memory_equal(is, was, sizeof(is));
+		uint32_t some = 0;
+		for (uint32_t i = 0; i < shards; i++)
+			some += was[i] > 0;
+		assert_int_equal(fal_place_dense(map, blocks), some);
+		assert_int_equal(map[0], 0);
+		assert_int_equal(map[blocks - 1], some - 1);
+	}
+}
+
 /* What falcon-ps says of its shards is where they have their blocks. */
 static void
 test_rack(void **state)
@@ -313,7 +344,7 @@ main(void)
 		cmocka_unit_test(test_examples), cmocka_unit_test(test_split),
 		cmocka_unit_test(test_names),    cmocka_unit_test(test_any),
 		cmocka_unit_test(test_rack),     cmocka_unit_test(test_by_speed),
-		cmocka_unit_test(test_moves),
+		cmocka_unit_test(test_moves),    cmocka_unit_test(as_ranges),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, NULL, NULL);

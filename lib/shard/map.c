@@ -1,0 +1,73 @@
+/* Block maps. */
+#include "shard/map.h"
+
+#include "base/err.h"
+#include "place/place.h"
+
+void
+fal_map_even(struct fal_map *m, uint32_t blocks, uint32_t shards)
+{
+	*m = (struct fal_map){ .epoch = 1, .shards = shards };
+	for (uint32_t i = 0; i < shards; i++) {
+		const uint32_t first = fal_place_first(blocks, shards, i);
+		m->of[i] = (struct fal_extent){
+			first, fal_place_first(blocks, shards, i + 1) - first
+		};
+	}
+}
+
+uint32_t
+fal_map_in_order(const struct fal_map *m, uint32_t out[static FAL_SHARDS_MAX])
+{
+	uint32_t n = 0;
+	for (uint32_t i = 0; i < m->shards; i++) {
+		uint32_t at = n;
+		if (m->of[i].count == 0)
+			continue;
+		for (; at > 0 && m->of[out[at - 1]].first > m->of[i].first; at--)
+			out[at] = out[at - 1];
+		out[at] = i;
+		n++;
+	}
+	return n;
+}
+
+bool
+fal_map_covers(const struct fal_map *m, uint32_t blocks)
+{
+	uint32_t order[FAL_SHARDS_MAX], next = 0;
+	if (m->shards > FAL_SHARDS_MAX)
+		return false;
+	const uint32_t n = fal_map_in_order(m, order);
+	for (uint32_t i = 0; i < n; i++) {
+		const struct fal_extent *e = &m->of[order[i]];
+		if (e->first != next || e->count > blocks - next)
+			return false;
+		next += e->count;
+	}
+	return next == blocks;
+}
+
+void
+fal_map_put(struct fal_buf *out, const struct fal_map *m)
+{
+	for (uint32_t i = 0; i < m->shards; i++) {
+		fal_put_u32(out, m->of[i].first);
+		fal_put_u32(out, m->of[i].count);
+	}
+}
+
+int
+fal_map_get(const struct fal_tail *of, uint32_t epoch, uint32_t blocks,
+	    struct fal_map *out)
+{
+	struct fal_rd r = fal_rd_init(of->p, of->n);
+	*out = (struct fal_map){ .epoch = epoch, .shards = (uint32_t)(of->n / 8) };
+	if (of->n / 8 > FAL_SHARDS_MAX || of->n % 8 != 0)
+		return FAL_EFORMAT;
+	for (uint32_t i = 0; i < out->shards; i++) {
+		out->of[i].first = fal_get_u32(&r);
+		out->of[i].count = fal_get_u32(&r);
+	}
+	return fal_map_covers(out, blocks) ? FAL_OK : FAL_EFORMAT;
+}
