@@ -254,7 +254,7 @@ too_soon(struct ps_server *s, struct ps_session *session, const struct fal_msg *
 	}
 	fal_put_bytes(&session->hello, p, n);
 	if (session->hello.err < 0)
-		refuse(s, session, "out of memory");
+		put_off(s, session, "out of memory");
 }
 
 static void
@@ -354,19 +354,22 @@ introduce(struct ps_server *s, const struct ps_session *session)
 		ps_fail(s, fal_coord_open(s->coord, session->id, &who), "sessions");
 }
 
-/* Why there is no room for this session, or NULL.  Those who look on leave half of the
- * descriptors to workers. */
-static const char *
-no_room(struct ps_server *s, struct ps_session *session)
+/* Is there no room for this session?  It is sent away then: for later, where room may
+ * come without its doing.  Those who look on leave half of the descriptors to workers. */
+static bool
+is_full(struct ps_server *s, struct ps_session *session)
 {
 	const bool works = fal_role_may(fal_chan_role(session->chan), FAL_ROLE_WORK);
 	if (ps_session_crowd(&s->sessions, session, s->one_key) < 0)
-		return "out of memory";
-	if (session->crowd->n > PS_SESSIONS_MAX)
-		return "its key has too many sessions";
-	if (s->sessions.n > s->room || (!works && s->sessions.lookers_on > s->room / 2))
-		return "no descriptor is left for one more session";
-	return NULL;
+		put_off(s, session, "out of memory");
+	else if (session->crowd->n > PS_SESSIONS_MAX)
+		send_away(s, session, false, "its key has too many sessions");
+	else if (s->sessions.n > s->room ||
+		 (!works && s->sessions.lookers_on > s->room / 2))
+		put_off(s, session, "no descriptor is left for one more session");
+	else
+		return false;
+	return true;
 }
 
 void
@@ -388,10 +391,7 @@ ps_accept(void *arg, struct fal_chan *c, const char *name, enum fal_role role)
 	session->chan = session->reader.chan = c;
 	fal_chan_adopt(c, &ops);
 	fal_chan_compress(c, s->opt->compress);
-	const char *full = no_room(s, session);
-	if (full != NULL)
-		send_away(s, session, false, full);
-	else
+	if (!is_full(s, session))
 		introduce(s, session);
 }
 

@@ -66,11 +66,10 @@ feed_new(uv_loop_t *loop, const struct fal_manifest *m, const char *cache,
 		goto free_f;
 	for (unsigned t = 0; t < 2; t++) {
 		f->marked[t] = fal_calloc(f->part[t]->chunks, 1);
-		if (f->marked[t] == NULL)
-			goto free_f;
-		if (f->part[t]->n > 0)
+		err = f->marked[t] != NULL ? FAL_OK : FAL_ENOMEM;
+		if (err == FAL_OK && f->part[t]->n > 0)
 			err = fal_samples_new(f->part[t], &f->samples[t]);
-		if (f->part[t]->n > 0 && err < 0)
+		if (err < 0)
 			goto free_f;
 	}
 	for (unsigned i = 0; i < FEED_PLACES; i++)
