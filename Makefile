@@ -112,10 +112,13 @@ test_disks_OF   := $(filter-out $(addprefix %/,main.c start.c result.c join.c pl
 test_journal_OF := cmd/falcon-ps/journal.c
 test_plot_OF    := $(wildcard cmd/falcon-proj/plot_*.c) cmd/falcon-proj/gnuplot.c
 test_plan_OF    := cmd/falcon-stat/plan.c
+test_publish_OF := cmd/falcon-ps/publish.c
 test_record_OF  := cmd/falcon-ps/record.c cmd/falcon-ps/tape.c
 # An allocation may fail.
 test_course_WITH    := -Wl,--wrap=malloc -Wl,--wrap=calloc
 test_json_load_WITH := -Wl,--wrap=malloc
+# A rack is made up.
+test_publish_WITH := -Wl,--wrap=fal_rack_shards -Wl,--wrap=fal_rack_part
 # Keys that are drawn, and the build, are those of the vectors.
 test_vectors_WITH := -Wl,--wrap=fal_random_bytes -Wl,--wrap=fal_build
 $(foreach t,$(UNIT),$(eval $(call program,$(B)/tests/$(t),tests/unit/$(t).c $($(t)_OF),\
