@@ -368,3 +368,16 @@ fetched() {
 	has "$output" "--set data.test-labels=$tmp/here/data/digits/t10k-labels-idx1-ubyte"
 	same lines "${#lines[@]}" 6
 }
+
+@test "libcrypto is optional" {
+	LIBCRYPTO=no share/make/libcrypto "$tmp/found"
+	[ ! -s "$tmp/found.cflags" ]
+	[ ! -s "$tmp/found.libs" ]
+	# What it was told has changed; and it is not to be found.
+	CC='cc -nostdinc' share/make/libcrypto "$tmp/found"
+	[ ! -s "$tmp/found.cflags" ]
+	[ ! -s "$tmp/found.libs" ]
+	# Where it is, it is said what was found.
+	share/make/libcrypto "$tmp/found"
+	[ ! -s "$tmp/found.libs" ] || has "$(cat "$tmp/found.cflags")" -DFAL_LIBCRYPTO
+}
