@@ -241,6 +241,7 @@ ps_run_join(const struct ps_run *run)
 		dial(j);
 	uv_run(&j->loop, UV_RUN_DEFAULT);
 	uv_loop_close(&j->loop);
+	ps_wants_free(&j->wants);
 	const int code = j->code;
 	fal_keyring_free(j->keys);
 	fal_secret_free(j->secret);

@@ -269,7 +269,7 @@ main(int argc, char **argv)
 		{ "standby", 0, FAL_OPT_FLAG, &o->standby,
 		  "with --join: only where shards are missing", NULL },
 		{ "rate-limit", 0, FAL_OPT_SIZE, &o->rate_limit,
-		  "with --join: send no more bytes a second", "SIZE" },
+		  "send no more bytes a second", "SIZE" },
 		{ "compress", 0, FAL_OPT_TEXT, &o->compress,
 		  "zstd: auto, always or never", "MODE" },
 		{ "max-memory", 0, FAL_OPT_SIZE, &o->max_memory,
@@ -311,12 +311,9 @@ main(int argc, char **argv)
 			    o->join != NULL ? "--join: takes no JOB"
 					    : "usage: " PROG " [OPTION...] JOB");
 		code = FAL_EXIT_USAGE;
-	} else if (code < 0 && o->join == NULL &&
-		   (o->standby || o->key != NULL || o->rate_limit > 0)) {
+	} else if (code < 0 && o->join == NULL && (o->standby || o->key != NULL)) {
 		fal_cli_err(PROG, "--%s: only with --join",
-			    o->standby       ? "standby"
-			    : o->key != NULL ? "key"
-					     : "rate-limit");
+			    o->standby ? "standby" : "key");
 		code = FAL_EXIT_USAGE;
 	}
 	if (code < 0)

@@ -17,7 +17,7 @@ void
 place_forget(struct join *j)
 {
 	guest_forget(j);
-	ps_wants_free(&j->wants);
+	ps_wants_forget(&j->wants);
 	fal_rack_free(j->rack);
 	j->rack = NULL;
 	fal_model_free(j->model);

@@ -535,8 +535,12 @@ ps_serve(const struct ps_serve_opt *opt, struct ps_outcome *out, struct fal_diag
 	/* Where nobody is waited for it begins before anybody can come. */
 	if (err == FAL_OK && !ps_fleet_waits(&s))
 		err = ps_fleet_place(&s);
+	s.link = (struct fal_link){ .bandwidth = (double)opt->rate_limit,
+				    .shared = &s.busy };
 	struct fal_listen_opt listen = { .addr = opt->listen,
 					 .keyring = *opt->keys,
+					 .chan.link =
+						 opt->rate_limit > 0 ? &s.link : NULL,
 					 .half_open = share_descriptors(&s) };
 	struct fal_listen_ops ops = { &s, ps_accept, on_refused, ps_unwelcome };
 	if (err == FAL_OK)

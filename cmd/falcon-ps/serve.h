@@ -57,6 +57,7 @@ struct ps_serve_opt {
 	uint32_t min_shards, had;
 	bool exit_when_done;
 	enum fal_compress compress;
+	uint64_t rate_limit; /* bytes a second that it sends; 0: any */
 	/* Called once, when the job is done, or has failed and a version is
 	 * there to be kept: keeps the parameters (n floats, borrowed) and
 	 * sets the outcome's sha256.  0 or an error with its

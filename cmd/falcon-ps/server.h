@@ -38,6 +38,8 @@ struct ps_server {
 	uv_timer_t wake, flush, leave;
 	uv_signal_t on_int, on_term, on_hup;
 	struct fal_listen *listen;
+	struct fal_link link; /* of all that it sends, with --rate-limit */
+	uint64_t busy;        /* of that */
 	struct ps_sessions sessions;
 	bool one_key;  /* there is one key, and no other, for all who work */
 	uint32_t room; /* sessions that there are descriptors for; half for lookers-on */

@@ -125,6 +125,7 @@ train(struct ps_run *r)
 				    .had = r->had,
 				    .exit_when_done = r->opt.exit_when_done,
 				    .compress = r->compress,
+				    .rate_limit = r->opt.rate_limit,
 				    .keep = ps_result_keep,
 				    .tell = ps_result_tell,
 				    .arg = r };

@@ -131,6 +131,14 @@ ps_wants_taken(struct ps_wants *w, struct ps_reader *reader)
 }
 
 void
+ps_wants_forget(struct ps_wants *w)
+{
+	ps_publisher_forget(&w->publisher);
+	w->n = 0;
+	w->served = (struct ps_served){ 0 };
+}
+
+void
 ps_wants_free(struct ps_wants *w)
 {
 	ps_publisher_free(&w->publisher);

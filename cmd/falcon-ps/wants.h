@@ -37,6 +37,9 @@ int ps_wants_add(struct ps_wants *w, uint32_t peer, const struct ps_reader *read
 int ps_wants_leave(struct ps_wants *w, ps_reader_of *of, void *arg);
 /* The reader's link has taken all, or is gone. */
 void ps_wants_taken(struct ps_wants *w, struct ps_reader *reader);
+/* Nothing is wanted any more, nor what was published; channels that are closing may still
+ * have some of that.  With the second there is no channel. */
+void ps_wants_forget(struct ps_wants *w);
 void ps_wants_free(struct ps_wants *w);
 
 #endif

@@ -1,5 +1,6 @@
 # deps, check, check-again, sim, faults, mutants, check-san, check-accuracy, check-torch, fuzz,
-# corpus, bench, bench-schemes, bench-proj, bench-exec, bench-pairs, demo.
+# corpus, bench, bench-schemes, bench-proj, bench-exec, bench-pairs,
+# bench-shards, demo.
 # share/make/tap runs one test of any kind, share/make/FalconTap.pm adds the closing line
 # to prove's report.
 
@@ -237,10 +238,14 @@ $(eval $(call program,$(REPLAY),tests/fuzz/replay.c \
 	$(FUZZ:%=replay/tests/fuzz/%.c) $(foreach t,$(FUZZ),$($(t)_OF)),$(BLAS_LIBS)))
 
 # The figures are in bench.json, beside the mode folders.
-.PHONY: bench bench-schemes bench-proj bench-exec bench-pairs demo
+.PHONY: bench bench-schemes bench-proj bench-exec bench-pairs bench-shards demo
 bench: deps-check all $(BENCH:%=$(B)/bench/%)
 	FALCON_BIN="$(abspath $(B))" tests/bench/run $(MODES)/bench.json \
 		$(BENCH:%=$(B)/bench/%) $(wildcard tests/bench/*.sh)
+
+# Shards of processes by each static rule, alone.
+bench-shards: all
+	FALCON_BIN="$(abspath $(B))" tests/bench/run $(MODES)/bench.json tests/bench/bench_shards.sh
 
 # Every scheme against every pattern of slowness, 90 minutes; QUICK=1: 12.  A table, and
 # build/bench/*.svg.

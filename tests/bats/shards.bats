@@ -150,10 +150,19 @@ shards() {
 	same "blamed most" "$(jq -r '.shards | max_by(.blame).address' row)" "$at"
 	falcon-proj "$state/trace.jsonl" >out
 	has "$(<out)" "at $at is a straggler by pace"
-	local got=0
-	falcon-ps --rate-limit 1M tiny.job 2>err || got=$?
-	same "status ($(<err))" "$got" 2
-	has "$(<err)" "--rate-limit: only with --join"
+}
+
+@test "a process of shards ends while versions are on their way" {
+	at_unix --min-shards 1
+	join slow --rate-limit 50K
+	local slow=$pid got=0
+	work a --lanes 1
+	soon "a worker" grep -q '"ev":"join"' "$state/trace.jsonl"
+	kill -TERM "$slow"
+	wait "$slow" || got=$?
+	same "status ($(<slow.err))" "$got" 0
+	join next
+	judge
 }
 
 @test "who may not: a worker's key, a standby without a job, a job beside --join" {
