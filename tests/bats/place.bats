@@ -117,8 +117,8 @@ measured() {
 		grep -E "^ +$other +(pioneer|steady) " out
 		# Without the slow one more is gained, or less lost, than without the other.
 		falcon-proj --json --without "shard:$slow" slow.jsonl >row
-		falcon-proj --json --without "shard:$other" slow.jsonl >other
-		jq -e --slurpfile other other \
+		falcon-proj --json --without "shard:$other" slow.jsonl >kept
+		jq -e --slurpfile other kept \
 			'.changes[0].by_s < $other[0].changes[0].by_s' row
 	done
 }
