@@ -34,6 +34,7 @@ racked_shards(const struct fal_coord_conf *conf, unsigned bits, const float *ini
 	struct fal_rack_conf rack = {
 		.tickets = conf->tickets,
 		.shards = conf->shards,
+		.here = FAL_SHARDS_MAX,
 		.each = { .n = conf->params,
 			  .tasks = fal_grid_tasks(&conf->grid, 0),
 			  .bits = bits,

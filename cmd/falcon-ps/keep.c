@@ -42,8 +42,8 @@ over(struct ps_server *s)
 		say_not(s, k->now.diag.text);
 	if (!k->again)
 		answer(s, k->clock, k->good ? NULL : k->now.diag.text);
-	if (k->now.shards > 0)
-		fal_rack_spare(s->rack, k->now.image);
+	for (uint32_t i = 0; i < k->now.shards; i++)
+		fal_rack_spare(s->rack, i, &k->now.image[i]);
 	fal_snapshot_free(&k->now);
 }
 

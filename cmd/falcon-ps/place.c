@@ -214,11 +214,12 @@ on_order(struct join *j, const struct fal_msg *m)
 	const uint32_t blocks = fal_blocks(j->model->params);
 	struct fal_msg whole = *m;
 	struct fal_shard_order o;
+	struct fal_map map;
 	const uint64_t began = uv_hrtime();
 	int err = fal_post_add(&j->post, &whole, blocks);
 	if (err <= 0)
 		return err;
-	err = fal_post_order_get(&whole, blocks, &o);
+	err = fal_post_order_get(&whole, blocks, &map, &o);
 	if (err == FAL_OK)
 		err = fal_rack_order(j->rack, &o);
 	if (err == FAL_OK)

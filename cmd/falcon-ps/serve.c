@@ -395,6 +395,7 @@ new_coord(struct ps_server *s)
 		.min_workers = s->opt->min_workers,
 		.tickets = s->tickets,
 		.shards = fal_rack_shards(s->rack),
+		.map = &s->fleet.map,
 		.text_n = { (uint32_t)j->job_text.n, (uint32_t)j->model_text.n,
 			    (uint32_t)j->manifest_bytes.n },
 	};

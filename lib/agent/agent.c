@@ -96,7 +96,6 @@ fal_agent_free(struct fal_agent *a)
 	agent_free_snapshot(a->spare);
 	free(a->lane);
 	free(a->versions.v);
-	free(a->route.v);
 	free(a->queue.v);
 	free(a->evals.v);
 	free(a->pending.v);
@@ -356,6 +355,8 @@ fal_agent_msg(struct fal_agent *a, uint64_t now, const struct fal_msg *m)
 	case FAL_MSG_MODEL:
 		a->pulled++;
 		return agent_on_model(a, m);
+	case FAL_MSG_BLOCKS:
+		return agent_on_blocks(a, m);
 	case FAL_MSG_GRANT:
 		return agent_on_grant(a, m);
 	case FAL_MSG_REVOKE:

@@ -77,10 +77,10 @@ struct fal_agent_conf {
 	uint32_t depth;  /* tasks that a lane has at a time, one of them at work; 0: 1 */
 	uint64_t serial; /* the first of fal_run's is one more */
 	uint32_t incarnation;
-	uint32_t map_epoch;     /* of the block map, as WELCOME said */
-	uint32_t tasks;         /* of a full clock: what a task has room for */
-	unsigned push_bits;     /* of a gradient's values; 0: all */
-	uint64_t seed;          /* of the job */
+	uint32_t map_epoch; /* of the block map, as WELCOME said; BLOCKS says the rest */
+	uint32_t tasks;     /* of a full clock: what a task has room for */
+	unsigned push_bits; /* of a gradient's values; 0: all */
+	uint64_t seed;      /* of the job */
 	struct fal_optim optim; /* of local steps; its ranges stay borrowed */
 	uint32_t push_blocks;   /* in a PUSH at most; 0: as many as it holds */
 };
@@ -95,10 +95,10 @@ struct fal_agent *fal_agent_new(const struct fal_agent_conf *conf,
 /* No lane may be running. */
 void fal_agent_free(struct fal_agent *a);
 
-/* One message of the coordinator (VERSION, GRANT, REVOKE, VERDICT, TICKET, LANES, FENCE,
- * EVAL, ACCOUNT, DRAIN, PING) or of a shard (PUBLISHED, MODEL).  `now` in ns.  0, or why
- * the coordinator is not understood; FAL_ENOMEM; FAL_ENONFINITE: local steps have led out
- * of the numbers, and the coordinator was told so by a LEAVE. */
+/* One message of the coordinator (BLOCKS, VERSION, GRANT, REVOKE, VERDICT, TICKET, LANES,
+ * FENCE, EVAL, ACCOUNT, DRAIN, PING) or of a shard (PUBLISHED, MODEL).  `now` in ns.  0,
+ * or why the coordinator is not understood; FAL_ENOMEM; FAL_ENONFINITE: local steps have
+ * led out of the numbers, and the coordinator was told so by a LEAVE. */
 int fal_agent_msg(struct fal_agent *a, uint64_t now, const struct fal_msg *m);
 
 /* The task of `lane` is over.  0 or FAL_ENOMEM. */

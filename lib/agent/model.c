@@ -56,7 +56,7 @@ agent_snapshot(struct fal_agent *a)
 		return NULL;
 	s->refs = 1;
 	s->left = 0;
-	s->due = 0;
+	s->due = s->map = 0;
 	s->keep = false;
 	return s;
 }
@@ -103,17 +103,19 @@ is_old(const struct fal_agent *a, const struct snapshot *s)
 }
 
 /* Forgets versions that nobody will ask for, and, as those of a line that are told come
- * in order, those still coming although `whole`, told after them, is here. */
+ * in order by one map, those still coming although `whole`, told after them, is here. */
 static void
 prune(struct fal_agent *a, const struct snapshot *whole)
 {
 	const uint64_t version = whole != NULL ? whole->version : 0;
-	const uint32_t due = whole != NULL ? whole->due : 0;
+	const uint32_t due = whole != NULL ? whole->due : 0,
+		       map = whole != NULL ? whole->map : 0;
 	size_t left = 0;
 	for (size_t i = 0; i < a->versions.n; i++) {
 		struct snapshot *s = a->versions.v[i];
 		const bool coming = s->left > 0;
 		const bool skipped = coming && s->due < due && s->version < version &&
+				     s->map == map && map > 0 &&
 				     fal_line_of(s->version) == fal_line_of(version);
 		const bool old = skipped || is_old(a, s);
 		if (!old || (coming && s->keep) || agent_named(a, s->version))
@@ -187,6 +189,7 @@ agent_on_version(struct fal_agent *a, const struct fal_msg *m)
 		return FAL_ENOMEM;
 	if (s->due < a->told)
 		s->due = a->told;
+	s->map = a->conf.map_epoch + 1;
 	s->keep |= m->version.keep != 0;
 	return FAL_OK;
 }
@@ -202,10 +205,9 @@ agent_on_published(struct fal_agent *a, const struct fal_msg *m)
 	struct snapshot *s = find(a, m->published.version);
 	if (s == NULL && m->published.order <= a->told)
 		return FAL_OK; /* told, and not wanted any more */
-	int err = agent_route_to(a, first, blocks, m->published.shard);
-	if (err == FAL_OK && s == NULL)
+	if (s == NULL)
 		s = told(a, m->published.version);
-	if (err < 0 || s == NULL)
+	if (s == NULL)
 		return FAL_ENOMEM;
 	if (s->due < m->published.order)
 		s->due = m->published.order;

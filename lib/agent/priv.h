@@ -13,6 +13,7 @@
 #define FAL_AGENT_PRIV_H
 
 #include "agent/agent.h"
+#include "shard/map.h"
 #include "wire/waited.h"
 
 /* Parameters with their exponents: a version, or the worker's own weights.  Lanes and
@@ -25,7 +26,8 @@ struct snapshot {
 	uint8_t *seen; /* by block */
 	uint32_t left; /* blocks still to come */
 	bool keep;     /* to be kept for evaluation once it is whole */
-	uint32_t due;  /* the last VERSION, counted, for which it is published */
+	uint32_t due;  /* the last VERSION, counted, for which it is published, */
+	uint32_t map;  /* by the map of this epoch, counted from 1; 0: not said yet */
 	/* Of one that comes: when a shard began with it, 0: none has; shards that are not
 	 * through, as bits; by shard, blocks that are published and not here. */
 	uint64_t began, owing;
@@ -94,11 +96,6 @@ struct local {
 	struct fal_sum *sum; /* NULL before it has begun */
 };
 
-/* Blocks that a shard has. */
-struct range {
-	uint32_t first, blocks, shard;
-};
-
 /* Bytes of results whose claims are under way, where those of the lanes' tasks are less.
  */
 #define WAITING ((size_t)1 << 20)
@@ -120,7 +117,7 @@ struct fal_agent {
 	struct fal_agent_ops ops;
 	uint32_t blocks;
 
-	VEC(struct range) route;         /* what shards published last; by first block */
+	struct fal_map map; /* that what is pushed goes by; no shards: not known */
 	VEC(struct snapshot *) versions; /* whole ones and coming ones */
 	uint64_t oldest;                 /* nothing older will be computed on */
 	uint32_t told;                   /* VERSION messages so far */
@@ -190,9 +187,9 @@ bool agent_at_work(const struct fal_agent *a, const struct contrib *c);
 bool agent_named(const struct fal_agent *a, uint64_t version);
 
 /* route.c */
-/* The shard has these blocks from now on. */
-int agent_route_to(struct fal_agent *a, uint32_t first, uint32_t blocks, uint32_t shard);
-/* That which has the block; 0: not known. */
+/* Another map holds: a BLOCKS. */
+int agent_on_blocks(struct fal_agent *a, const struct fal_msg *m);
+/* The shard, from 1, that has the block; 0: not known. */
 uint32_t agent_route(const struct fal_agent *a, uint32_t block);
 /* Behind the last block from `block` on that goes where that one does. */
 uint32_t agent_route_end(const struct fal_agent *a, uint32_t block);
@@ -243,6 +240,8 @@ int agent_drop_preclaimed(struct fal_agent *a, uint64_t round, uint32_t first,
 int agent_leave_preclaimed(struct fal_agent *a);
 /* Closes the contributions to which nothing can be added any more. */
 int agent_close(struct fal_agent *a);
+/* All that has a ticket is over: it was of rounds that are. */
+int agent_push_over(struct fal_agent *a);
 /* Forgets what is on its way, as it is to be freed. */
 void agent_push_free(struct fal_agent *a);
 /* Claims a finished task; its sum is taken. */

@@ -67,6 +67,16 @@ end_push(struct fal_agent *a, size_t i)
 	return agent_give_sum(a, p.sum);
 }
 
+int
+agent_push_over(struct fal_agent *a)
+{
+	int err = FAL_OK;
+	for (size_t i = a->pushes.n; i-- > 0 && err == FAL_OK;)
+		if (a->pushes.v[i].ticketed)
+			err = end_push(a, i);
+	return err;
+}
+
 static int
 pack(struct fal_agent *a, struct push *p)
 {

@@ -1,58 +1,34 @@
 /* Which shard has which blocks. */
 #include "agent/priv.h"
 
-#include "base/mem.h"
-
-#include <string.h>
-
 int
-agent_route_to(struct fal_agent *a, uint32_t first, uint32_t blocks, uint32_t shard)
+agent_on_blocks(struct fal_agent *a, const struct fal_msg *m)
 {
-	const struct range is = { first, blocks, shard };
-	const uint32_t end = first + blocks;
-	size_t at = 0, kept = 0;
-	for (size_t i = 0; i < a->route.n; i++) {
-		const struct range *r = &a->route.v[i];
-		if (memcmp(r, &is, sizeof(is)) == 0)
-			return FAL_OK;
-	}
-	/* Whatever said to have some of them has none any more. */
-	for (size_t i = 0; i < a->route.n; i++) {
-		const struct range r = a->route.v[i];
-		if (r.first < end && first < r.first + r.blocks)
-			continue;
-		at += r.first < first;
-		a->route.v[kept++] = r;
-	}
-	a->route.n = kept;
-	if (FAL_GROW(a->route.v, a->route.cap, kept + 1) < 0)
-		return FAL_ENOMEM;
-	memmove(a->route.v + at + 1, a->route.v + at, (kept - at) * sizeof(is));
-	a->route.v[at] = is;
-	a->route.n++;
-	return FAL_OK;
+	struct fal_map map;
+	const bool other = m->blocks.epoch != a->conf.map_epoch;
+	int err = fal_map_get(&m->blocks.of, m->blocks.epoch, a->blocks, &map);
+	if (err < 0 || map.epoch < a->conf.map_epoch)
+		return FAL_EFORMAT;
+	a->map = map;
+	a->conf.map_epoch = map.epoch;
+	/* No round is open from one map to the next. */
+	return other ? agent_push_over(a) : FAL_OK;
 }
 
 uint32_t
 agent_route_end(const struct fal_agent *a, uint32_t block)
 {
-	for (size_t i = 0; i < a->route.n; i++) {
-		const struct range *r = &a->route.v[i];
-		if (block < r->first)
-			return r->first;
-		if (block - r->first < r->blocks)
-			return r->first + r->blocks;
-	}
-	return a->blocks;
+	const uint32_t shard = agent_route(a, block);
+	if (shard == 0)
+		return a->blocks;
+	return a->map.of[shard - 1].first + a->map.of[shard - 1].count;
 }
 
 uint32_t
 agent_route(const struct fal_agent *a, uint32_t block)
 {
-	for (size_t i = 0; i < a->route.n; i++) {
-		const struct range *r = &a->route.v[i];
-		if (block >= r->first && block - r->first < r->blocks)
-			return r->shard;
-	}
+	for (uint32_t i = 0; i < a->map.shards; i++)
+		if (block - a->map.of[i].first < a->map.of[i].count)
+			return i + 1;
 	return 0;
 }

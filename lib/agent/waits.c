@@ -19,9 +19,7 @@ agent_part_begins(struct fal_agent *a, struct snapshot *s, uint32_t shard, uint3
 		lack -= s->seen[b];
 	if (s->began == 0) {
 		s->began = a->since;
-		for (size_t i = 0; i < a->route.n; i++)
-			if (a->route.v[i].shard <= FAL_SHARDS_MAX)
-				s->owing |= bit_of(a->route.v[i].shard);
+		s->owing = fal_map_busy(&a->map);
 	}
 	s->lack[shard - 1] += lack;
 	if (lack > 0)

@@ -106,6 +106,15 @@ conclude(struct fal_coord *c, uint64_t clock, int err)
 	coord_called(c);
 }
 
+bool
+coord_holds(const struct fal_coord *c)
+{
+	const struct fal_control *k = &c->control;
+	const bool other = k->waits &&
+			   !fal_rule_eq(&fal_sched_policy(c->sched)->rule, &k->next.rule);
+	return k->held || k->stopping || other || c->move.waits || c->move.begun;
+}
+
 /* The waiting policy stands in the journal (design.md, I16); or why not. */
 static int
 keep_policy(struct fal_coord *c, uint64_t clock)
@@ -196,10 +205,14 @@ coord_control_advance(struct fal_coord *c, double now)
 	struct fal_control *k = &c->control;
 	/* What was done under the old rule is told before it ends. */
 	bool quiet = fal_sched_quiet(c->sched) && c->newses == 0;
+	if (c->move.begun)
+		return FAL_OK;
 	if (k->stopping && (quiet || !fal_sched_staffed(c->sched)))
 		k->stopped = true;
 	int err = hold_again(c, now, quiet);
-	if (!k->waits || err < 0)
+	if (err == FAL_OK)
+		err = coord_move_advance(c, now, quiet);
+	if (!k->waits || c->move.begun || err < 0)
 		return err;
 	if (c->finished || c->why != NULL) {
 		conclude(c, fal_coord_front(c), FAL_ESTATE);
@@ -208,7 +221,7 @@ coord_control_advance(struct fal_coord *c, double now)
 	if (!quiet && !fal_rule_eq(&fal_coord_policy_now(c)->rule, &k->next.rule))
 		return FAL_OK;
 	err = carry_out(c, now);
-	return err < 0 ? err : fal_sched_hold(c->sched, now, k->held || k->stopping);
+	return err < 0 ? err : fal_sched_hold(c->sched, now, coord_holds(c));
 }
 
 /* After a call of a controller: what it has made possible happens. */
@@ -259,7 +272,7 @@ fal_coord_give_up(struct fal_coord *c, double now, uint64_t ticket)
 		return FAL_OK;
 	k->waits = false;
 	fal_policy_free(&k->next);
-	int err = fal_sched_hold(c->sched, now, k->held || k->stopping);
+	int err = fal_sched_hold(c->sched, now, coord_holds(c));
 	return err < 0 ? err : go_on(c, now);
 }
 
@@ -272,7 +285,7 @@ fal_coord_hold(struct fal_coord *c, double now, bool hold, const char *by)
 		return FAL_OK;
 	k->held = hold;
 	trace_hold(c, now, hold ? "paused" : "resumed", by);
-	int err = fal_sched_hold(c->sched, now, hold || k->waits || k->stopping);
+	int err = fal_sched_hold(c->sched, now, coord_holds(c));
 	return err < 0 ? err : go_on(c, now);
 }
 

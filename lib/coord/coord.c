@@ -50,6 +50,11 @@ fal_coord_new(const struct fal_coord_conf *conf, const struct fal_coord_ops *ops
 	c->conf = *conf;
 	c->conf.shards += conf->shards == 0;
 	c->conf.hashes += conf->hashes == 0;
+	if (conf->map != NULL)
+		c->map = *conf->map;
+	else
+		fal_map_even(&c->map, fal_blocks(conf->params), c->conf.shards);
+	c->conf.map = NULL;
 	c->ops = *ops;
 	c->rng = fal_rng_init(conf->entropy, FAL_RNG_DRAW, 1);
 	c->start = now - conf->before.t;
@@ -217,11 +222,15 @@ coord_advance(struct fal_coord *c, double now)
 	int err = coord_drain(c, now);
 	if (err == FAL_OK)
 		err = coord_control_advance(c, now);
+	if (err == FAL_OK && c->move.begun) { /* shards may have answered at once */
+		err = coord_drain(c, now);
+		err = err == FAL_OK ? coord_control_advance(c, now) : err;
+	}
 	if (err == FAL_OK)
 		coord_diverged_review(c, now);
 	if (err == FAL_OK)
 		err = coord_redo_review(c, now);
-	if (err < 0 || c->finished || c->why != NULL)
+	if (err < 0 || c->finished || c->why != NULL || c->move.begun)
 		return err;
 	bool done = fal_sched_done(c->sched) && c->newses == 0;
 	/* The last version; or clocks that were over in another order than theirs. */

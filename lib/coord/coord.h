@@ -115,6 +115,9 @@ struct fal_coord_ops {
 	 * image, the trace all of it; `past`, borrowed for the call, is the rest.  May be
 	 * NULL. */
 	void (*marked)(void *arg, const struct fal_coord_past *past);
+	/* A move is over: `map` holds, and the shards were told to take it; or (an
+	 * error) it never was.  May be NULL. */
+	void (*moved)(void *arg, const struct fal_map *map, int err);
 	/* What fal_coord_policy was given under this ticket holds from `clock` on (err
 	 * 0), or was given up (an error).  May be NULL. */
 	void (*changed)(void *arg, uint64_t ticket, uint64_t clock, int err);
@@ -137,7 +140,8 @@ struct fal_coord_conf {
 	uint32_t test_samples; /* 0: no evaluation */
 	uint32_t eval_every;   /* clocks between evaluations; 0: at the end only */
 	size_t params;
-	uint32_t shards; /* 0: one; at most FAL_SHARDS_MAX */
+	uint32_t shards;           /* 0: one; at most FAL_SHARDS_MAX */
+	const struct fal_map *map; /* of these; borrowed for the call; NULL: evenly */
 	/* Which of them has which block, for the trace; borrowed for the call; NULL: it
 	 * does not say. */
 	const struct fal_line_place *place;
@@ -257,6 +261,21 @@ int fal_coord_policy(struct fal_coord *c, double now, const struct fal_policy *p
 /* The change of this ticket, if it still waits for its boundary, is not wanted any more;
  * ops.changed is not called. */
 int fal_coord_give_up(struct fal_coord *c, double now, uint64_t ticket);
+
+/* The blocks move (move.c; design.md, D38) to `to`, whose numbers of shards include those
+ * that there are; it gets an epoch of its own.  No round is begun until those under way
+ * are over; then the shards are told, and when each has all of what it will have, they
+ * take it, and the job goes on by the new map.  ops.moved is called, perhaps before this
+ * returns.  FAL_ESTATE with `diag`: another move is under way, or the job is over;
+ * FAL_EINVAL: it is no such map; nothing is called then.  Any other error ends the job.
+ */
+int fal_coord_move(struct fal_coord *c, double now, const struct fal_map *to,
+		   const char *by, struct fal_diag *diag);
+/* The move that is under way, if any, never was: a shard is gone that had nothing yet. */
+int fal_coord_stay(struct fal_coord *c, double now);
+/* The map that holds, borrowed until the next call; is a move under way? */
+const struct fal_map *fal_coord_map(const struct fal_coord *c);
+bool fal_coord_moves(const struct fal_coord *c);
 
 /* Begins no round until it is called with false; `by` is the name of the key, for the
  * trace.  Rounds under way are finished. */

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A shard, and all of them, as bits. */
+/* A shard, and all of them that have blocks, as bits. */
 static uint64_t
 bit_of(uint32_t shard)
 {
@@ -22,7 +22,7 @@ bit_of(uint32_t shard)
 static uint64_t
 all_of(const struct fal_coord *c)
 {
-	return UINT64_MAX >> (FAL_SHARDS_MAX - c->conf.shards);
+	return fal_map_busy(&c->map);
 }
 
 bool
@@ -414,6 +414,8 @@ hear(struct fal_coord *c, double now, uint32_t shard, const struct fal_shard_say
 		return on_ended(c, now, shard, say);
 	case FAL_SAY_STEPPED:
 		return on_stepped(c, now, shard, say);
+	case FAL_SAY_PLACED:
+		return coord_placed(c, now, shard, say);
 	}
 	return FAL_OK;
 }

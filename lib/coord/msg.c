@@ -153,7 +153,9 @@ on_ready(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_m
 			      .was = coord_speed_of(c, p),
 			      /* until it is seen whose fingerprint counts */
 			      .stands_by = c->conf.numerics == FAL_NUMERICS_REQUIRE };
-	err = fal_sched_join(c->sched, now, &j);
+	err = coord_send_blocks(c, p->id);
+	if (err == FAL_OK)
+		err = fal_sched_join(c->sched, now, &j);
 	if (err == FAL_OK)
 		err = coord_ping(c, now, p->id);
 	if (err == FAL_OK)

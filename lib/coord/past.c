@@ -54,7 +54,7 @@ fal_coord_markable(const struct fal_coord *c)
 {
 	struct fal_sched_from at;
 	/* Of a round that is begun anew the trace must not tell that it is judged. */
-	return c->doubts == 0 && c->redos == 0 && !is_marking(c) &&
+	return c->doubts == 0 && c->redos == 0 && !is_marking(c) && !c->move.begun &&
 	       fal_sched_at(c->sched, c->version, fal_sched_over(c->sched), &at);
 }
 

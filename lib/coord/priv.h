@@ -14,6 +14,7 @@
  *	verify.c    tasks that another key runs, too
  *	health.c    does it learn, and what is kept for when it does not any more
  *	control.c   what controllers ask for
+ *	move.c      blocks that move from shard to shard
  *	past.c      what is left of it when it is gone, and how it goes on from that
  *
  * Calls that can fail return 0 or a negative enum fal_err. */
@@ -316,6 +317,15 @@ struct fal_coord {
 	struct fal_granted_on *on;
 	size_t ons, on_cap;
 	struct fal_control control;
+	struct fal_map map; /* that holds */
+	struct fal_move {
+		bool waits;    /* for a boundary; */
+		bool begun;    /* the shards were told: */
+		uint64_t said; /* those that have all of what they will have, as bits */
+		struct fal_map to;
+		uint32_t epoch;        /* of the last one, be it that it never was */
+		char by[FAL_MSG_NAME]; /* who wants it */
+	} move;
 	/* The next version is to be marked; `past` is being made, of this one. */
 	bool mark, marking;
 	struct fal_coord_past past;
@@ -479,10 +489,21 @@ int coord_keep(struct fal_coord *c, uint64_t version, uint64_t over);
 /* Carries out what waits for a boundary, if there is one now; after each event. */
 int coord_control_advance(struct fal_coord *c, double now);
 void coord_control_free(struct fal_coord *c);
+/* Is there a reason that no round may begin? */
+bool coord_holds(const struct fal_coord *c);
 /* No clock from this one on may begin yet. */
 uint64_t coord_control_until(const struct fal_coord *c);
 /* Writes the `policy` line of what holds now, set by `by`. */
 void coord_trace_policy(struct fal_coord *c, double now, const char *by);
+
+/* move.c */
+/* Begins what waits for a boundary, if there is one now. */
+int coord_move_advance(struct fal_coord *c, double now, bool quiet);
+/* A shard has all of what it will have. */
+int coord_placed(struct fal_coord *c, double now, uint32_t shard,
+		 const struct fal_shard_say *say);
+/* The session learns which shard has which blocks. */
+int coord_send_blocks(struct fal_coord *c, uint32_t peer);
 
 /* past.c */
 /* The version was made, which is to be marked: what it was is kept; it is told. */

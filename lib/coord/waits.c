@@ -15,19 +15,20 @@ enum { CLOCKS = 10 }; /* between lines */
 
 /* The row of a worker, which may be new; NULL: out of memory. */
 static struct fal_waited *
-row(struct fal_waits *w, uint32_t worker, uint32_t shards)
+row(struct fal_waits *w, uint32_t worker)
 {
+	const size_t shards = FAL_SHARDS_MAX; /* some may come later */
 	uint32_t at = 0;
 	while (at < w->n && w->worker[at] != worker)
 		at++;
 	if (at == w->n) {
 		if (FAL_GROW(w->worker, w->worker_cap, at + 1) < 0 ||
-		    FAL_GROW(w->of, w->cap, (size_t)(at + 1) * shards) < 0)
+		    FAL_GROW(w->of, w->cap, (at + 1) * shards) < 0)
 			return NULL;
 		w->worker[w->n++] = worker;
-		memset(w->of + (size_t)at * shards, 0, shards * sizeof(*w->of));
+		memset(w->of + at * shards, 0, shards * sizeof(*w->of));
 	}
-	return w->of + (size_t)at * shards;
+	return w->of + at * shards;
 }
 
 int
@@ -36,7 +37,7 @@ coord_waited(struct fal_coord *c, uint32_t worker, const struct fal_msg *m)
 	const uint32_t shards = c->conf.shards;
 	/* A worker waits for shards when it does not compute. */
 	const uint64_t most = m->worked.push + m->worked.pull + m->worked.wait;
-	struct fal_waited *is = row(&c->waits, worker, shards);
+	struct fal_waited *is = row(&c->waits, worker);
 	return is != NULL ? fal_waited_get(&m->worked.waits, shards, most, is)
 			  : FAL_ENOMEM;
 }
@@ -52,15 +53,16 @@ coord_waits_free(struct fal_coord *c)
 
 /* What the middle one of the workers says of a shard; NAN: nobody had all of a part. */
 static void
-middle(struct fal_waits *w, uint32_t shards, uint32_t shard, struct fal_line_shard *out)
+middle(struct fal_waits *w, uint32_t shard, struct fal_line_shard *out)
 {
 	size_t n = 0;
 	for (uint32_t i = 0; i < w->n; i++)
-		w->scratch[n++] = (double)w->of[(size_t)i * shards + shard].waited * 1e-9;
+		w->scratch[n++] =
+			(double)w->of[(size_t)i * FAL_SHARDS_MAX + shard].waited * 1e-9;
 	out->blame = n > 0 ? fal_quantile(w->scratch, n, 0.5) : 0;
 	n = 0;
 	for (uint32_t i = 0; i < w->n; i++) {
-		const struct fal_waited *of = &w->of[(size_t)i * shards + shard];
+		const struct fal_waited *of = &w->of[(size_t)i * FAL_SHARDS_MAX + shard];
 		if (of->parts > 0)
 			w->scratch[n++] = (double)of->took * 1e-9 / of->parts;
 	}
@@ -93,7 +95,7 @@ tell(struct fal_coord *c, double now)
 		line.tx = is.tx > was->tx ? is.tx - was->tx : 0;
 		line.service = since(is.service, was->service);
 		line.queue = since(is.queue, was->queue) / (c->ready > 0 ? c->ready : 1);
-		middle(w, c->conf.shards, i, &line);
+		middle(w, i, &line);
 		fal_line_shard(&c->line, fal_coord_seconds(c, now), &line);
 		coord_trace(c);
 		*was = is;
@@ -109,7 +111,7 @@ coord_tell_shards(struct fal_coord *c, double now, bool last)
 	    w->over < w->told + (last ? 1 : CLOCKS))
 		return FAL_OK;
 	if (w->served == NULL)
-		w->served = fal_calloc(c->conf.shards, sizeof(*w->served));
+		w->served = fal_calloc(FAL_SHARDS_MAX, sizeof(*w->served));
 	if (w->served == NULL || FAL_GROW(w->scratch, w->scratch_cap, w->n + 1) < 0)
 		return FAL_ENOMEM;
 	w->told = w->over;

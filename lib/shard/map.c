@@ -16,6 +16,15 @@ fal_map_even(struct fal_map *m, uint32_t blocks, uint32_t shards)
 	}
 }
 
+uint64_t
+fal_map_busy(const struct fal_map *m)
+{
+	uint64_t busy = 0;
+	for (uint32_t i = 0; i < m->shards; i++)
+		busy |= (uint64_t)(m->of[i].count > 0) << i;
+	return busy;
+}
+
 uint32_t
 fal_map_in_order(const struct fal_map *m, uint32_t out[static FAL_SHARDS_MAX])
 {
@@ -70,4 +79,50 @@ fal_map_get(const struct fal_tail *of, uint32_t epoch, uint32_t blocks,
 		out->of[i].count = fal_get_u32(&r);
 	}
 	return fal_map_covers(out, blocks) ? FAL_OK : FAL_EFORMAT;
+}
+
+int
+fal_map_drain(struct fal_map *m, uint64_t leave)
+{
+	uint32_t order[FAL_SHARDS_MAX];
+	const uint32_t n = fal_map_in_order(m, order);
+	struct fal_extent *last = NULL; /* of those who stay */
+	struct fal_extent due = { 0, 0 };
+	if ((fal_map_busy(m) & ~leave) == 0)
+		return FAL_ENOENT;
+	for (uint32_t i = 0; i < n; i++) {
+		struct fal_extent *e = &m->of[order[i]];
+		if ((leave >> order[i] & 1) != 0) {
+			due.first = due.count == 0 ? e->first : due.first;
+			due.count += e->count;
+			*e = (struct fal_extent){ 0, 0 };
+			continue;
+		}
+		const uint32_t before = last != NULL ? due.count / 2 : 0;
+		if (last != NULL)
+			last->count += before;
+		e->first -= due.count - before;
+		e->count += due.count - before;
+		due.count = 0;
+		last = e;
+	}
+	last->count += due.count;
+	m->epoch++;
+	return FAL_OK;
+}
+
+int
+fal_map_enter(struct fal_map *m, uint32_t shard)
+{
+	struct fal_extent *most = &m->of[0];
+	for (uint32_t i = 1; i < m->shards; i++)
+		most = m->of[i].count > most->count ? &m->of[i] : most;
+	if (shard >= FAL_SHARDS_MAX || most->count < 2)
+		return FAL_ENOENT;
+	const uint32_t gets = most->count / 2;
+	most->count -= gets;
+	m->of[shard] = (struct fal_extent){ most->first + most->count, gets };
+	m->shards = shard >= m->shards ? shard + 1 : m->shards;
+	m->epoch++;
+	return FAL_OK;
 }

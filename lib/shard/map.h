@@ -27,12 +27,21 @@ struct fal_map {
 void fal_map_even(struct fal_map *m, uint32_t blocks, uint32_t shards);
 /* Is each of so many blocks some shard's, and no two's? */
 bool fal_map_covers(const struct fal_map *m, uint32_t blocks);
-/* The shards that have blocks, in the order of these, into `out`: how many. */
+/* The shards that have blocks: as bits; and in the order of these, into `out`, which
+ * returns how many. */
+uint64_t fal_map_busy(const struct fal_map *m);
 uint32_t fal_map_in_order(const struct fal_map *m, uint32_t out[static FAL_SHARDS_MAX]);
 
-/* As PLACE has it, without its epoch; and back, FAL_EFORMAT. */
+/* As BLOCKS, PLACE and an ORDER have it, without its epoch; and back, FAL_EFORMAT. */
 void fal_map_put(struct fal_buf *out, const struct fal_map *m);
 int fal_map_get(const struct fal_tail *of, uint32_t epoch, uint32_t blocks,
 		struct fal_map *out);
+
+/* The map after `m` in which no shard of `leave` (as bits) has blocks: what they had goes
+ * to the shards beside it, half to each.  FAL_ENOENT: nobody else has any. */
+int fal_map_drain(struct fal_map *m, uint64_t leave);
+/* The map after `m` in which `shard`, which has none, has some: half of what that with
+ * the most has.  FAL_ENOENT: nobody has more than one. */
+int fal_map_enter(struct fal_map *m, uint32_t shard);
 
 #endif

@@ -104,18 +104,33 @@ fal_post_order(uint32_t incarnation, const struct fal_shard_order *o, uint32_t b
 					.line = o->line,
 					.versions = o->versions,
 					.flags = (uint8_t)flags } };
+	struct fal_buf map = { 0 };
 	if (o->seen != NULL)
 		m.order.seen = (struct fal_tail){ (const uint8_t *)o->seen, blocks };
-	return send_pieces(&m, &m.order.seen, &m.order.more, each, arg);
+	if (o->map != NULL) {
+		fal_map_put(&map, o->map);
+		m.order.version = o->map->epoch;
+		m.order.seen = (struct fal_tail){ map.p, map.n };
+	}
+	int err = map.err < 0 ? map.err
+			      : send_pieces(&m, &m.order.seen, &m.order.more, each, arg);
+	fal_buf_free(&map);
+	return err;
 }
 
 int
-fal_post_order_get(const struct fal_msg *m, uint32_t blocks, struct fal_shard_order *out)
+fal_post_order_get(const struct fal_msg *m, uint32_t blocks, struct fal_map *map,
+		   struct fal_shard_order *out)
 {
-	const bool seen = (m->order.flags & FAL_WIRE_SEEN) != 0;
-	if (m->order.kind > FAL_ORDER_SCALE || m->order.end > FAL_END_DROP ||
-	    m->order.facts.kind > FAL_KIND_CHECK ||
-	    m->order.seen.n != (seen ? blocks : 0))
+	const bool seen = (m->order.flags & FAL_WIRE_SEEN) != 0,
+		   maps = m->order.kind == FAL_ORDER_MAP;
+	if (m->order.kind > FAL_ORDER_STAY || m->order.end > FAL_END_DROP ||
+	    m->order.facts.kind > FAL_KIND_CHECK || (seen && maps) ||
+	    (!maps && m->order.seen.n != (seen ? blocks : 0)))
+		return FAL_EFORMAT;
+	if (maps &&
+	    (m->order.version > UINT32_MAX ||
+	     fal_map_get(&m->order.seen, (uint32_t)m->order.version, blocks, map) < 0))
 		return FAL_EFORMAT;
 	*out = (struct fal_shard_order){
 		.kind = (enum fal_order_kind)m->order.kind,
@@ -143,7 +158,8 @@ fal_post_order_get(const struct fal_msg *m, uint32_t blocks, struct fal_shard_or
 		.line = m->order.line,
 		.versions = m->order.versions,
 		.mark = (m->order.flags & FAL_WIRE_MARK) != 0,
-		.hash = (m->order.flags & FAL_WIRE_HASH) != 0
+		.hash = (m->order.flags & FAL_WIRE_HASH) != 0,
+		.map = maps ? map : NULL
 	};
 	return FAL_OK;
 }
@@ -297,7 +313,7 @@ fal_post_say_get(const struct fal_msg *m, uint32_t first, uint32_t blocks,
 							   : FAL_EINVAL };
 	const bool bounded = s.kind == FAL_SAY_BOUNDED,
 		   squares = s.kind == FAL_SAY_SQUARES;
-	if (m->say.kind > FAL_SAY_STEPPED || s.blocks > blocks || s.beyond > blocks ||
+	if (m->say.kind > FAL_SAY_PLACED || s.blocks > blocks || s.beyond > blocks ||
 	    ((leaves || bounded || squares) && !is_all(&s, first, blocks)) ||
 	    (leaves && s.kind != FAL_SAY_STEPPED))
 		return FAL_EFORMAT;
@@ -345,6 +361,8 @@ fal_post_image(uint32_t incarnation, enum fal_fetch what, uint32_t shard,
 					.steps = image->is.steps,
 					.showns = image->is.showns,
 					.olds = image->is.olds,
+					.lines = image->is.lines,
+					.slots = image->is.slots,
 					.holds = image->is.holds,
 					.held = image->is.held } };
 	for (uint32_t i = 0; i < image->arrays; i++) {
@@ -381,6 +399,8 @@ fal_post_image_get(const struct fal_msg *m, uint64_t most, struct fal_image *out
 					   .steps = m->image.steps,
 					   .showns = m->image.showns,
 					   .olds = m->image.olds,
+					   .lines = m->image.lines,
+					   .slots = m->image.slots,
 					   .holds = m->image.holds != 0,
 					   .held = m->image.held },
 				   .owned = true };

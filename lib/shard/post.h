@@ -32,8 +32,8 @@ int fal_post_add(struct fal_post *p, struct fal_msg *m, size_t most);
 void fal_post_free(struct fal_post *p);
 
 /* The order of a whole ORDER, for a model of so many blocks; what was seen is borrowed
- * from it.  FAL_EFORMAT. */
-int fal_post_order_get(const struct fal_msg *m, uint32_t blocks,
+ * from it, its map is in `map`.  FAL_EFORMAT. */
+int fal_post_order_get(const struct fal_msg *m, uint32_t blocks, struct fal_map *map,
 		       struct fal_shard_order *out);
 /* What the whole SAY of a shard of these blocks says; `odd` is where that is kept.
  * FAL_EFORMAT, FAL_ENOMEM; free it with fal_post_say_free. */

@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "base/text.h"
+#include "place/place.h"
 #include "sec/secret.h"
 #include "store/store.h"
 #include "wire/bfp.h"
@@ -13,13 +14,24 @@
 struct fal_rack {
 	struct fal_shard_conf each;
 	struct fal_ticket_in tickets;
-	struct place {
-		uint32_t first, count; /* blocks */
-		size_t values;
-		struct fal_shard *shard; /* NULL: elsewhere, and */
-		bool brought;            /* what it has of `gathered` is in `all` */
-	} * at;
+	uint32_t first, here; /* numbers of those that are here */
 	uint32_t n;
+	struct place {
+		struct has {
+			uint32_t first, count; /* blocks */
+			size_t values;
+			struct fal_shard *shard; /* NULL: elsewhere, or none */
+		} now, next;
+		/* That holds; in a move, that will: else its epoch is 0. */
+		struct fal_map map, to;
+		bool same;   /* it stays as it is */
+		bool placed; /* that is to be said */
+		/* Of what is to be: its image, to be filled in; by block, is it? */
+		struct fal_image live;
+		uint8_t *there;
+		uint32_t left; /* blocks that are not */
+		bool brought;  /* what it has of `gathered` is in `all` */
+	} at[FAL_SHARDS_MAX];
 	/* Of several: all parameters, their average, scratch. */
 	float *all, *average;
 	bool gathers; /* `all` is of this version, once all was brought */
@@ -35,35 +47,50 @@ shards_of(const struct fal_rack_conf *conf)
 	return conf->shards < 1 ? 1 : conf->shards < blocks ? conf->shards : blocks;
 }
 
-/* The range of a shard. */
-static void
-cut(const struct fal_rack *r, const struct fal_extent *e, struct place *p)
+static struct has
+range_of(const struct fal_rack *r, const struct fal_extent *e)
 {
-	p->first = e->first;
-	p->count = e->count;
-	const size_t left = r->each.n - (size_t)p->first * FAL_BLOCK,
-		     most = (size_t)p->count * FAL_BLOCK;
-	p->values = left < most ? left : most;
+	const size_t from = (size_t)e->first * FAL_BLOCK,
+		     most = (size_t)e->count * FAL_BLOCK, left = r->each.n - from;
+	return (struct has){ .first = e->first,
+			     .count = e->count,
+			     .values = left < most ? left : most };
 }
 
-/* Shard `i` begins with its part of `init`; false: out of memory. */
 static bool
-open_shard(struct fal_rack *r, uint32_t i, const float *init)
+is_here(const struct fal_rack *r, uint32_t i)
 {
-	struct place *p = &r->at[i];
+	return i - r->first < r->here;
+}
+
+/* The shard of a range begins with its part of `init`; false: out of memory. */
+static bool
+open_shard(const struct fal_rack *r, struct has *h, const float *init)
+{
 	struct fal_shard_conf one = r->each;
 	float *zeros =
-		init == NULL ? fal_calloc_aligned(p->values, sizeof(*zeros)) : NULL;
+		init == NULL ? fal_calloc_aligned(h->values, sizeof(*zeros)) : NULL;
 	one.tickets = r->tickets;
-	one.first = p->first;
-	one.count = p->count;
+	one.first = h->first;
+	one.count = h->count;
 	if (init != NULL || zeros != NULL)
-		p->shard = fal_shard_new(&one, zeros != NULL ? zeros
-							     : init + (size_t)p->first *
+		h->shard = fal_shard_new(&one, zeros != NULL ? zeros
+							     : init + (size_t)h->first *
 									       FAL_BLOCK);
 	fal_secret_wipe(&one.tickets, sizeof(one.tickets));
 	free(zeros);
-	return p->shard != NULL;
+	return h->shard != NULL;
+}
+
+/* Room to bring together what several shards have; false: there is none. */
+static bool
+make_room(struct fal_rack *r)
+{
+	if (r->all == NULL)
+		r->all = fal_calloc_aligned(r->each.n, sizeof(*r->all));
+	if (r->each.optim.ema > 0 && r->average == NULL)
+		r->average = fal_calloc_aligned(r->each.n, sizeof(*r->average));
+	return r->all != NULL && (r->each.optim.ema <= 0 || r->average != NULL);
 }
 
 struct fal_rack *
@@ -80,19 +107,16 @@ fal_rack_new(const struct fal_rack_conf *conf, const float *init)
 	r->each = conf->each;
 	r->tickets = conf->tickets;
 	r->n = map.shards;
-	r->at = fal_calloc(r->n, sizeof(*r->at));
-	const uint32_t here = conf->here > 0 ? conf->here : r->n;
-	const bool all = r->n > 1 && here == r->n;
-	if (all)
-		r->all = fal_calloc_aligned(conf->each.n, sizeof(*r->all));
-	if (all && conf->each.optim.ema > 0)
-		r->average = fal_calloc_aligned(conf->each.n, sizeof(*r->average));
-	bool room = r->at != NULL && (!all || r->all != NULL) &&
-		    (!all || conf->each.optim.ema <= 0 || r->average != NULL);
+	r->first = conf->here > 0 ? conf->first : 0;
+	r->here = conf->here > 0 ? conf->here : r->n;
+	bool room = r->n == 1 || r->here < r->n || make_room(r);
 	for (uint32_t i = 0; room && i < r->n; i++) {
-		cut(r, &map.of[i], &r->at[i]);
-		if (i >= conf->first && i - conf->first < here)
-			room = open_shard(r, i, init);
+		struct place *p = &r->at[i];
+		p->now = range_of(r, &map.of[i]);
+		p->map = map;
+		p->map.epoch = r->tickets.epoch;
+		if (is_here(r, i) && p->now.count > 0)
+			room = open_shard(r, &p->now, init);
 	}
 	if (room)
 		return r;
@@ -100,15 +124,29 @@ fal_rack_new(const struct fal_rack_conf *conf, const float *init)
 	return NULL;
 }
 
+static void
+end_move(struct place *p)
+{
+	fal_shard_free(p->next.shard);
+	fal_image_free(&p->live);
+	free(p->there);
+	p->there = NULL;
+	p->next = (struct has){ 0 };
+	p->to.epoch = 0;
+	p->left = 0;
+	p->same = p->placed = false;
+}
+
 void
 fal_rack_free(struct fal_rack *r)
 {
 	if (r == NULL)
 		return;
-	for (uint32_t i = 0; r->at != NULL && i < r->n; i++)
-		fal_shard_free(r->at[i].shard);
+	for (uint32_t i = 0; i < r->n; i++) {
+		end_move(&r->at[i]);
+		fal_shard_free(r->at[i].now.shard);
+	}
 	fal_secret_wipe(&r->tickets, sizeof(r->tickets));
-	free(r->at);
 	free(r->all);
 	free(r->average);
 	free(r);
@@ -123,7 +161,7 @@ fal_rack_shards(const struct fal_rack *r)
 struct fal_shard *
 fal_rack_at(const struct fal_rack *r, uint32_t i)
 {
-	return r->at[i].shard;
+	return r->at[i].now.shard;
 }
 
 int
@@ -131,21 +169,23 @@ fal_rack_give(struct fal_rack *r, uint32_t i, struct fal_image *out)
 {
 	struct place *p = &r->at[i];
 	const struct fal_shard_order mark = { .kind = FAL_ORDER_MARK };
-	int err = fal_shard_order(p->shard, &mark);
-	if (err == FAL_OK &&
-	    !fal_shard_marked(p->shard, fal_shard_version(p->shard), out))
+	struct fal_shard *shard = p->now.shard;
+	int err = fal_shard_order(shard, &mark);
+	if (err == FAL_OK && !fal_shard_marked(shard, fal_shard_version(shard), out))
 		err = FAL_ENOMEM;
 	if (err < 0)
 		return err;
-	fal_shard_free(p->shard);
-	p->shard = NULL;
+	fal_shard_free(shard);
+	p->now.shard = NULL;
+	if (is_here(r, i)) /* those behind it go, too */
+		r->here = i - r->first;
 	return FAL_OK;
 }
 
 int
 fal_rack_take(struct fal_rack *r, uint32_t i, const struct fal_image *image)
 {
-	struct fal_shard *shard = r->at[i].shard;
+	struct fal_shard *shard = r->at[i].now.shard;
 	struct fal_image live = { 0 };
 	int err = fal_shard_become(shard, &image->is, &live);
 	if (err == FAL_OK && live.arrays != image->arrays)
@@ -164,28 +204,196 @@ fal_rack_take(struct fal_rack *r, uint32_t i, const struct fal_image *image)
 	return err;
 }
 
+/* ---- moves ------------------------------------------------------------------------- */
+
+static struct fal_image_run
+run_of(const struct has *h)
+{
+	return (struct fal_image_run){ h->first, h->count, h->values };
+}
+
+/* Has shard `i` the same blocks by both maps that `p` knows? */
+static bool
+stays(const struct place *p, uint32_t i)
+{
+	const struct fal_extent *a = &p->map.of[i], *b = &p->to.of[i];
+	return a->first == b->first && a->count == b->count;
+}
+
+static int
+begin_move(struct fal_rack *r, uint32_t i, const struct fal_map *map)
+{
+	struct place *p = &r->at[i];
+	end_move(p);
+	r->n = map->shards > r->n ? map->shards : r->n;
+	p->to = *map;
+	p->next = range_of(r, &p->to.of[i]);
+	p->same = stays(p, i);
+	if (!is_here(r, i))
+		return FAL_OK;
+	p->placed = p->same || p->next.count == 0;
+	if (p->placed)
+		return FAL_OK;
+	p->left = p->next.count;
+	p->there = fal_calloc(p->left, 1);
+	return p->there != NULL && open_shard(r, &p->next, NULL) ? FAL_OK : FAL_ENOMEM;
+}
+
+static void
+take_move(struct fal_rack *r, uint32_t i)
+{
+	struct place *p = &r->at[i];
+	if (p->to.epoch == 0)
+		return;
+	if (!p->same) {
+		struct fal_shard *was = p->now.shard;
+		p->now = p->next;
+		p->next.shard = was; /* the last copy of nothing */
+	}
+	p->map = p->to;
+	end_move(p);
+	r->gathers = false;
+}
+
+int
+fal_rack_piece(const struct fal_rack *r, uint32_t from, uint32_t to,
+	       struct fal_rack_piece *out)
+{
+	const struct place *p = &r->at[from];
+	const struct fal_extent *b = &p->to.of[to];
+	const struct has *a = &p->now;
+	const uint32_t first = a->first > b->first ? a->first : b->first,
+		       end = a->first + a->count < b->first + b->count
+				     ? a->first + a->count
+				     : b->first + b->count;
+	struct fal_image live = { 0 };
+	if (a->shard == NULL || p->to.epoch == 0 || stays(p, to) || first >= end)
+		return 0;
+	const struct has is = range_of(r, &(struct fal_extent){ first, end - first });
+	const struct fal_image_run run = run_of(a), of = run_of(&is);
+	int err = fal_shard_image(a->shard, &live);
+	if (err == FAL_OK)
+		err = fal_image_cut(&live, &run, &of, &out->image);
+	fal_image_free(&live);
+	out->epoch = p->to.epoch;
+	out->first = first;
+	out->count = end - first;
+	return err < 0 ? err : 1;
+}
+
+int
+fal_rack_graft(struct fal_rack *r, uint32_t to, const struct fal_rack_piece *piece)
+{
+	struct place *p = &r->at[to];
+	struct has *h = &p->next;
+	if (piece->epoch != p->to.epoch || p->same || h->shard == NULL)
+		return FAL_OK;
+	if (piece->count == 0 || piece->first < h->first || piece->count > h->count ||
+	    piece->first - h->first > h->count - piece->count)
+		return FAL_EFORMAT;
+	if (p->left == 0)
+		return FAL_OK;
+	int err = FAL_OK;
+	if (p->live.arrays == 0)
+		err = fal_shard_become(h->shard, &piece->image.is, &p->live);
+	const struct has is =
+		range_of(r, &(struct fal_extent){ piece->first, piece->count });
+	const struct fal_image_run run = run_of(h), of = run_of(&is);
+	if (err == FAL_OK)
+		err = fal_image_graft(&p->live, &run, &piece->image, &of);
+	if (err < 0)
+		return err;
+	for (uint32_t b = piece->first - h->first; b < of.first - h->first + of.count;
+	     b++) {
+		p->left -= p->there[b] == 0;
+		p->there[b] = 1;
+	}
+	if (p->left > 0)
+		return FAL_OK;
+	fal_shard_became(h->shard);
+	fal_image_free(&p->live);
+	p->placed = true;
+	return FAL_OK;
+}
+
+/* What is here of what is here. */
+static int
+exchange(struct fal_rack *r)
+{
+	int err = FAL_OK;
+	for (uint32_t i = 0; i < r->n * r->n && err >= 0; i++) {
+		struct fal_rack_piece piece;
+		if (!is_here(r, i % r->n))
+			continue;
+		err = fal_rack_piece(r, i / r->n, i % r->n, &piece);
+		if (err <= 0)
+			continue;
+		err = fal_rack_graft(r, i % r->n, &piece);
+		fal_image_free(&piece.image);
+	}
+	return err < 0 ? err : FAL_OK;
+}
+
+/* ---- orders and pushes ------------------------------------------------------------- */
+
+int
+fal_rack_order_at(struct fal_rack *r, uint32_t i, const struct fal_shard_order *o)
+{
+	struct fal_shard *shard = r->at[i].now.shard;
+	switch (o->kind) {
+	case FAL_ORDER_MAP:
+		return begin_move(r, i, o->map);
+	case FAL_ORDER_TAKE:
+		take_move(r, i);
+		return FAL_OK;
+	case FAL_ORDER_STAY:
+		end_move(&r->at[i]);
+		return FAL_OK;
+	default:
+		return shard != NULL ? fal_shard_order(shard, o) : FAL_OK;
+	}
+}
+
+static bool
+joins(const struct fal_shard_order *o, uint32_t i)
+{
+	return o->kind == FAL_ORDER_MAP && i < o->map->shards;
+}
+
 int
 fal_rack_order(void *rack, const struct fal_shard_order *o)
 {
-	const struct fal_rack *r = rack;
+	struct fal_rack *r = rack;
 	int err = FAL_OK;
-	for (uint32_t i = 0; i < r->n && err == FAL_OK; i++)
-		if (r->at[i].shard != NULL)
-			err = fal_shard_order(r->at[i].shard, o);
-	return err;
+	for (uint32_t i = 0; (i < r->n || joins(o, i)) && err == FAL_OK; i++)
+		err = fal_rack_order_at(r, i, o);
+	return err == FAL_OK && o->kind == FAL_ORDER_MAP ? exchange(r) : err;
+}
+
+int
+fal_rack_push_at(struct fal_rack *r, uint32_t i, const struct fal_ticket *t,
+		 const struct fal_tail *records, struct fal_diag *diag)
+{
+	const struct place *p = &r->at[i];
+	const bool next = t->epoch != 0 && t->epoch == p->to.epoch && !p->same;
+	struct fal_shard *shard = next ? p->next.shard : p->now.shard;
+	if (t->epoch != 0 && t->epoch < p->map.epoch)
+		return FAL_OK;
+	if (t->epoch > p->map.epoch && (t->epoch != p->to.epoch || p->left > 0))
+		return fal_diag_set(diag, FAL_ESTATE, "wrong map: epoch %u", t->epoch);
+	return shard != NULL ? fal_shard_push(shard, t, records, diag) : FAL_OK;
 }
 
 int
 fal_rack_push(void *rack, const struct fal_ticket *t, const struct fal_tail *records,
 	      struct fal_diag *diag)
 {
-	const struct fal_rack *r = rack;
+	struct fal_rack *r = rack;
 	int err = FAL_OK;
 	for (uint32_t i = 0; i < r->n && err != FAL_ENOMEM; i++) {
-		if (r->at[i].shard == NULL)
+		if (!is_here(r, i))
 			continue;
-		int got =
-			fal_shard_push(r->at[i].shard, t, records, err < 0 ? NULL : diag);
+		int got = fal_rack_push_at(r, i, t, records, err < 0 ? NULL : diag);
 		err = err == FAL_OK || got == FAL_ENOMEM ? got : err;
 	}
 	return err;
@@ -195,10 +403,12 @@ int
 fal_rack_ticket(const struct fal_rack *r, uint32_t session, const struct fal_msg *m,
 		struct fal_ticket *out, struct fal_diag *diag)
 {
-	if (m->push.epoch != r->tickets.epoch)
-		return fal_diag_set(diag, FAL_ESTATE, "wrong map: epoch %u",
-				    m->push.epoch);
-	if (!fal_ticket_get(&r->tickets, session, &m->push.ticket, out))
+	struct fal_ticket_in in = r->tickets;
+	in.epoch = m->push.epoch;
+	const bool good = fal_ticket_get(&in, session, &m->push.ticket, out);
+	fal_secret_wipe(&in, sizeof(in));
+	out->epoch = m->push.epoch;
+	if (!good || out->epoch == 0)
 		return fal_diag_set(diag, FAL_EAUTH, "pushes %u task%s without a ticket",
 				    m->push.ticket.tasks,
 				    fal_text_s(m->push.ticket.tasks));
@@ -214,46 +424,87 @@ fal_rack_msg(void *rack, uint32_t session, const struct fal_msg *m, struct fal_d
 }
 
 bool
+fal_rack_next_at(struct fal_rack *r, uint32_t i, struct fal_shard_say *out)
+{
+	struct place *p = &r->at[i];
+	if (p->now.shard != NULL && fal_shard_next(p->now.shard, out))
+		return true;
+	if (p->placed) {
+		p->placed = false;
+		*out = (struct fal_shard_say){ .kind = FAL_SAY_PLACED,
+					       .version = p->to.epoch };
+		return true;
+	}
+	return p->next.shard != NULL && fal_shard_next(p->next.shard, out);
+}
+
+bool
 fal_rack_next(void *rack, uint32_t *shard, struct fal_shard_say *out)
 {
 	struct fal_rack *r = rack;
 	/* What is made of one's words may be orders for all: those before it, too. */
 	for (uint32_t i = 0; i < r->n; i++, r->asked = (r->asked + 1) % r->n)
-		if (r->at[r->asked].shard != NULL &&
-		    fal_shard_next(r->at[r->asked].shard, out)) {
+		if (fal_rack_next_at(r, r->asked, out)) {
 			*shard = r->asked;
 			return true;
 		}
 	return false;
 }
 
+/* ---- what is here of a version ----------------------------------------------------- */
+
 void
 fal_rack_range(const struct fal_rack *r, uint32_t i, uint32_t *first, uint32_t *blocks)
 {
-	*first = r->at[i].first;
-	*blocks = r->at[i].count;
+	*first = r->at[i].now.first;
+	*blocks = r->at[i].now.count;
+}
+
+uint32_t
+fal_rack_in_order(const struct fal_rack *r, uint32_t out[static FAL_SHARDS_MAX])
+{
+	struct fal_map map = { .shards = r->n };
+	for (uint32_t i = 0; i < r->n; i++)
+		map.of[i] = (struct fal_extent){ r->at[i].now.first, r->at[i].now.count };
+	return fal_map_in_order(&map, out);
 }
 
 bool
 fal_rack_part(const struct fal_rack *r, uint32_t i, uint64_t version,
 	      struct fal_shard_part *out)
 {
-	const struct place *p = &r->at[i];
+	const struct has *h = &r->at[i].now;
 	*out = (struct fal_shard_part){
-		.shard = i, .first = p->first, .count = p->count, .values = p->values
+		.shard = i, .first = h->first, .count = h->count, .values = h->values
 	};
-	return p->shard != NULL &&
-	       fal_shard_at(p->shard, version, &out->params, &out->exps);
+	return h->shard != NULL &&
+	       fal_shard_at(h->shard, version, &out->params, &out->exps);
 }
 
-/* Is one of them elsewhere? */
+/* Is the place's shard elsewhere? */
 static bool
-is_apart(const struct fal_rack *r)
+is_apart(const struct place *p)
+{
+	return p->now.shard == NULL && p->now.count > 0;
+}
+
+static bool
+any_apart(const struct fal_rack *r)
 {
 	uint32_t i = 0;
-	while (i < r->n && r->at[i].shard != NULL)
+	while (i < r->n && !is_apart(&r->at[i]))
 		i++;
 	return i < r->n;
+}
+
+/* The one that has all blocks, and is here; or NULL. */
+static const struct place *
+only_one(const struct fal_rack *r)
+{
+	for (uint32_t i = 0; i < r->n; i++)
+		if (r->at[i].now.values == r->each.n)
+			return r->at[i].now.shard != NULL ? &r->at[i] : NULL;
+	return NULL;
 }
 
 bool
@@ -261,10 +512,12 @@ fal_rack_gather(struct fal_rack *r, uint64_t version)
 {
 	struct fal_shard_part part;
 	r->gathers = false;
+	if (!make_room(r))
+		return false;
 	for (uint32_t i = 0; i < r->n; i++) {
 		struct place *p = &r->at[i];
-		p->brought = p->shard != NULL;
-		if (p->shard == NULL)
+		p->brought = !is_apart(p);
+		if (p->now.shard == NULL)
 			continue;
 		if (!fal_rack_part(r, i, version, &part))
 			return false;
@@ -280,12 +533,12 @@ int
 fal_rack_fill(struct fal_rack *r, uint32_t i, const struct fal_image *has)
 {
 	struct place *p = &r->at[i];
-	const size_t from = (size_t)p->first * FAL_BLOCK,
-		     bytes = p->values * sizeof(float);
+	const size_t from = (size_t)p->now.first * FAL_BLOCK,
+		     bytes = p->now.values * sizeof(float);
 	const bool averages = r->average != NULL;
 	if (!r->gathers || has->is.version != r->gathered)
 		return FAL_OK; /* it is wanted no more */
-	if (p->shard != NULL || has->arrays != 1u + averages ||
+	if (!is_apart(p) || has->arrays != 1u + averages ||
 	    has->array[0].bytes != bytes || (averages && has->array[1].bytes != bytes))
 		return FAL_EFORMAT;
 	memcpy(r->all + from, has->array[0].p, bytes);
@@ -319,10 +572,13 @@ fal_rack_gathered(const struct fal_rack *r, uint64_t version)
 const float *
 fal_rack_params(struct fal_rack *r, uint64_t version)
 {
-	struct fal_shard_part part;
-	if (r->n == 1)
-		return fal_rack_part(r, 0, version, &part) ? part.params : NULL;
-	if (is_apart(r))
+	const struct place *one = only_one(r);
+	const float *params;
+	const int8_t *exps;
+	if (one != NULL)
+		return fal_shard_at(one->now.shard, version, &params, &exps) ? params
+									     : NULL;
+	if (any_apart(r))
 		return fal_rack_gathered(r, version) ? r->all : NULL;
 	return fal_rack_gather(r, version) ? r->all : NULL;
 }
@@ -330,15 +586,18 @@ fal_rack_params(struct fal_rack *r, uint64_t version)
 const float *
 fal_rack_average(struct fal_rack *r)
 {
+	const struct place *one = only_one(r);
+	if (one != NULL)
+		return fal_shard_average(one->now.shard);
 	for (uint32_t i = 0; i < r->n; i++) {
-		const struct place *p = &r->at[i];
-		if (p->shard == NULL) /* it was brought */
+		const struct has *h = &r->at[i].now;
+		if (h->shard == NULL) /* it was brought */
 			continue;
-		const float *of = fal_shard_average(p->shard);
-		if (of == NULL || r->n == 1)
+		const float *of = fal_shard_average(h->shard);
+		if (of == NULL)
 			return of;
-		memcpy(r->average + (size_t)p->first * FAL_BLOCK, of,
-		       p->values * sizeof(*r->average));
+		memcpy(r->average + (size_t)h->first * FAL_BLOCK, of,
+		       h->values * sizeof(*r->average));
 	}
 	return r->average;
 }
@@ -347,8 +606,8 @@ bool
 fal_rack_marked(struct fal_rack *r, uint64_t version, struct fal_image *out)
 {
 	uint32_t n = 0;
-	while (n < r->n && (r->at[n].shard == NULL ||
-			    fal_shard_marked(r->at[n].shard, version, &out[n])))
+	while (n < r->n && (r->at[n].now.shard == NULL ||
+			    fal_shard_marked(r->at[n].now.shard, version, &out[n])))
 		n++;
 	if (n == r->n)
 		return true;
@@ -358,29 +617,29 @@ fal_rack_marked(struct fal_rack *r, uint64_t version, struct fal_image *out)
 }
 
 void
-fal_rack_spare(struct fal_rack *r, struct fal_image *image)
+fal_rack_spare(struct fal_rack *r, uint32_t i, struct fal_image *image)
 {
-	for (uint32_t i = 0; i < r->n; i++)
-		if (r->at[i].shard != NULL)
-			fal_shard_spare(r->at[i].shard, &image[i]);
+	if (r->at[i].now.shard != NULL)
+		fal_shard_spare(r->at[i].now.shard, image);
 }
 
 int
 fal_rack_become(struct fal_rack *r, const struct fal_image_head *is,
 		int (*fill)(void *arg, const struct fal_image_array *a), void *arg)
 {
-	struct fal_image *live = fal_calloc(r->n, sizeof(*live));
-	int err = live != NULL ? FAL_OK : FAL_ENOMEM;
-	for (uint32_t i = 0; i < r->n && err == FAL_OK; i++)
-		err = fal_shard_become(r->at[i].shard, is, &live[i]);
+	struct fal_image live[FAL_SHARDS_MAX] = { 0 };
+	uint32_t order[FAL_SHARDS_MAX];
+	const uint32_t n = fal_rack_in_order(r, order);
+	int err = FAL_OK;
+	for (uint32_t i = 0; i < n && err == FAL_OK; i++)
+		err = fal_shard_become(r->at[order[i]].now.shard, is, &live[i]);
 	for (uint32_t k = 0; err == FAL_OK && k < live[0].arrays; k++)
-		for (uint32_t i = 0; i < r->n && err == FAL_OK; i++)
+		for (uint32_t i = 0; i < n && err == FAL_OK; i++)
 			err = fill(arg, &live[i].array[k]);
-	for (uint32_t i = 0; i < r->n && err == FAL_OK; i++)
-		fal_shard_became(r->at[i].shard);
-	for (uint32_t i = 0; live != NULL && i < r->n; i++)
+	for (uint32_t i = 0; i < n && err == FAL_OK; i++)
+		fal_shard_became(r->at[order[i]].now.shard);
+	for (uint32_t i = 0; i < n; i++)
 		fal_image_free(&live[i]);
-	free(live);
 	return err;
 }
 

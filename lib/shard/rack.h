@@ -2,11 +2,16 @@
  *
  * What is said to the rack is said to all of its shards, in their order.  Shards of the
  * job that are elsewhere have their numbers, and ranges, here, too, and nothing more.
+ *
+ * A move (FAL_ORDER_MAP) makes, beside each shard, what it will be by the next map, from
+ * parts of what all of them are; nothing is under way then, so that these do not change.
+ * When the coordinator has heard from all that they are whole, TAKE lets go of what was
+ * before; so no block's last copy is dropped before there is another one, and with STAY,
+ * or a crash, the move never was.  (design.md, D38.)
  */
 #ifndef FAL_SHARD_RACK_H
 #define FAL_SHARD_RACK_H
 
-#include "shard/map.h"
 #include "shard/shard.h"
 #include "store/most.h"
 
@@ -14,8 +19,7 @@ struct fal_rack; /* opaque */
 
 struct fal_rack_conf {
 	uint32_t shards; /* of the job; 0: one; never more than there are blocks */
-	const struct fal_map *map; /* of these instead; NULL: evenly; borrowed for the
-				    * call */
+	const struct fal_map *map; /* NULL: evenly; borrowed for the call */
 	/* Those that are here, if `here` is not 0: so many from `first` on. */
 	uint32_t first, here;
 	struct fal_shard_conf each; /* `first`, `count` and `tickets` are the rack's */
@@ -27,9 +31,12 @@ struct fal_rack_conf {
 struct fal_rack *fal_rack_new(const struct fal_rack_conf *conf, const float *init);
 void fal_rack_free(struct fal_rack *r);
 
+/* The numbers that there are: some may have no block. */
 uint32_t fal_rack_shards(const struct fal_rack *r);
+/* Which of them have blocks, in the order of these: how many. */
+uint32_t fal_rack_in_order(const struct fal_rack *r, uint32_t out[static FAL_SHARDS_MAX]);
 
-/* One of them, borrowed; NULL: it is elsewhere. */
+/* One of them, borrowed; NULL: it is elsewhere, or has no block. */
 struct fal_shard *fal_rack_at(const struct fal_rack *r, uint32_t i);
 
 /* A shard that nothing was said to yet goes elsewhere: `out` gets all that it is.
@@ -41,18 +48,39 @@ int fal_rack_take(struct fal_rack *r, uint32_t i, const struct fal_image *image)
 
 /* As fal_shard_order, fal_shard_push and fal_shard_next; `rack` is a struct fal_rack, so
  * that they can be a coordinator's ops.  All shards hear a push, whatever one makes of
- * it; the first error is returned. */
+ * it; the first error is returned.  What is pushed by a map of before is passed over: its
+ * round is over; what is pushed by the next one is for what a shard will be, as the
+ * coordinator's word that it is may come later.  FAL_ESTATE: it is of no such map. */
 int fal_rack_order(void *rack, const struct fal_shard_order *o);
 int fal_rack_push(void *rack, const struct fal_ticket *t, const struct fal_tail *records,
 		  struct fal_diag *diag);
-/* The ticket of a PUSH that came from `session`; FAL_EAUTH, FAL_ESTATE as below. */
+/* The same, of shard `i` alone. */
+int fal_rack_order_at(struct fal_rack *r, uint32_t i, const struct fal_shard_order *o);
+int fal_rack_push_at(struct fal_rack *r, uint32_t i, const struct fal_ticket *t,
+		     const struct fal_tail *records, struct fal_diag *diag);
+bool fal_rack_next_at(struct fal_rack *r, uint32_t i, struct fal_shard_say *out);
+/* The ticket of a PUSH that came from `session`; FAL_EAUTH as below. */
 int fal_rack_ticket(const struct fal_rack *r, uint32_t session, const struct fal_msg *m,
 		    struct fal_ticket *out, struct fal_diag *diag);
 /* The door for PUSHes: one that came from `session`.  As fal_rack_push; FAL_EAUTH: its
- * ticket is not the coordinator's; FAL_ESTATE: it is of another block map. */
+ * ticket is not the coordinator's. */
 int fal_rack_msg(void *rack, uint32_t session, const struct fal_msg *m,
 		 struct fal_diag *diag);
 bool fal_rack_next(void *rack, uint32_t *shard, struct fal_shard_say *out);
+
+/* In a move: what shard `from`, which is here, has of what `to` will have, borrowed until
+ * the next order.  1; 0: nothing, or `to` stays as it is; FAL_ENOMEM. */
+struct fal_rack_piece {
+	uint32_t epoch;        /* of the map that it is for */
+	uint32_t first, count; /* blocks */
+	struct fal_image image;
+};
+int fal_rack_piece(const struct fal_rack *r, uint32_t from, uint32_t to,
+		   struct fal_rack_piece *out);
+/* Shard `to`, which is here, gets that; what it has already counts once, and what is of a
+ * move that never was is passed over.  What is here gets it from what is here by
+ * fal_rack_order.  FAL_EFORMAT: it cannot be a part of it; FAL_ENOMEM. */
+int fal_rack_graft(struct fal_rack *r, uint32_t to, const struct fal_rack_piece *piece);
 
 /* The blocks of shard `i`. */
 void fal_rack_range(const struct fal_rack *r, uint32_t i, uint32_t *first,
@@ -91,10 +119,11 @@ uint64_t fal_rack_image_bytes(const struct fal_rack_conf *conf,
 			      const struct fal_store_most *most);
 uint64_t fal_rack_state_bytes(const struct fal_rack_conf *conf, uint32_t lines);
 
-/* The images of a marked version, by shard: `out` has room for all, and gets those that
- * are here.  All or none; false: some shard has none. */
+/* The images of a marked version, by shard: `out` has room for all numbers, and gets
+ * those that are here.  All or none; false: some shard has none. */
 bool fal_rack_marked(struct fal_rack *r, uint64_t version, struct fal_image *out);
-void fal_rack_spare(struct fal_rack *r, struct fal_image *image);
+/* That of a shard is needed no more: memory for the next one. */
+void fal_rack_spare(struct fal_rack *r, uint32_t i, struct fal_image *image);
 /* New shards become what an image says.  `fill` gets the bytes of each array in the order
  * of the image, shard by shard: what it returns below 0 is returned, as FAL_EINVAL,
  * FAL_ENOMEM are; the rack is of no use then. */

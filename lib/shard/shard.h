@@ -12,6 +12,7 @@
 
 #include "base/err.h"
 #include "optim/optim.h"
+#include "shard/map.h"
 #include "shard/ticket.h"
 #include "store/image.h"
 
@@ -80,7 +81,12 @@ enum fal_order_kind {
 	FAL_ORDER_MARK,   /* an image of the newest version, `version`, is made */
 	FAL_ORDER_FORGET, /* slots and lines are over */
 	/* the answer to all shards' SQUARES: their sum, `squares` */
-	FAL_ORDER_SCALE
+	FAL_ORDER_SCALE,
+	/* Of a rack (rack.h).  Nothing is under way: a move begins, to the map `map`, and
+	 * what each shard will have comes to be beside what it has; answered by PLACED */
+	FAL_ORDER_MAP,
+	FAL_ORDER_TAKE, /* all have said so: it has what it will have, and that alone */
+	FAL_ORDER_STAY  /* the move never was */
 };
 
 struct fal_shard_order {
@@ -101,8 +107,9 @@ struct fal_shard_order {
 	float lr;
 	uint64_t slot, below; /* END: nothing more comes to the slots below */
 	uint32_t line, versions;
-	bool mark; /* STEP: as MARK of the version that it makes */
-	bool hash; /* STEP: STEPPED has its leaves */
+	bool mark;                 /* STEP: as MARK of the version that it makes */
+	bool hash;                 /* STEP: STEPPED has its leaves */
+	const struct fal_map *map; /* borrowed */
 };
 /* 0 or FAL_ENOMEM; FAL_ELIMIT: more fences of rounds that nobody has opened than a clock
  * has tasks.  What is asked of a round that is over here is answered by nothing done,
@@ -152,7 +159,8 @@ enum fal_say_kind {
 	FAL_SAY_ENDED,
 	/* to `version`; where that was asked for, with the `leaves` (store/leaf.h) and
 	 * exponents, `counts`, of all `blocks` from `first` on */
-	FAL_SAY_STEPPED
+	FAL_SAY_STEPPED,
+	FAL_SAY_PLACED /* it has all of what it will have by the map of epoch `version` */
 };
 
 struct fal_shard_say {
@@ -190,6 +198,9 @@ bool fal_shard_at(const struct fal_shard *s, uint64_t version, const float **par
 		  const int8_t **exps);
 /* The average of its weights that optim.ema asks for, borrowed likewise; NULL: none. */
 const float *fal_shard_average(const struct fal_shard *s);
+
+/* All that it is, as it is: borrowed until the next order.  FAL_ENOMEM. */
+int fal_shard_image(struct fal_shard *s, struct fal_image *live);
 
 /* ---- what is left when it is gone ---- */
 

@@ -17,9 +17,8 @@ shard_hold(struct fal_shard *s, uint64_t version)
 	memcpy(s->held_exps, exps, s->conf.count);
 }
 
-/* All of the newest version, as it is, with what is held beside it. */
-static int
-image(struct fal_shard *s, struct fal_image *live)
+int
+fal_shard_image(struct fal_shard *s, struct fal_image *live)
 {
 	int err = fal_store_image(s->store, live);
 	live->is.holds = s->holds;
@@ -37,8 +36,8 @@ void
 shard_mark(struct fal_shard *s)
 {
 	struct fal_image live = { 0 };
-	s->there =
-		image(s, &live) == FAL_OK && fal_image_copy(&s->marked, &live) == FAL_OK;
+	s->there = fal_shard_image(s, &live) == FAL_OK &&
+		   fal_image_copy(&s->marked, &live) == FAL_OK;
 	fal_image_free(&live);
 }
 
@@ -72,7 +71,7 @@ fal_shard_become(struct fal_shard *s, const struct fal_image_head *is,
 	int err = fal_store_become(s->store, is);
 	s->holds = is->holds;
 	s->held = is->held;
-	return err < 0 ? err : image(s, live);
+	return err < 0 ? err : fal_shard_image(s, live);
 }
 
 void

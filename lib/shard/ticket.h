@@ -27,6 +27,7 @@ struct fal_ticket {
 	uint32_t tasks;
 	uint32_t key;
 	struct fal_facts facts;
+	uint32_t epoch; /* of the block map that it is pushed by; 0: that which holds */
 };
 
 /* Where a ticket is good. */

@@ -4,6 +4,7 @@
 #include "base/err.h"
 #include "base/fault.h"
 #include "base/mem.h"
+#include "wire/bfp.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -56,6 +57,59 @@ fal_image_copy(struct fal_image *m, const struct fal_image *from)
 		fal_image_free(&copy);
 	*m = copy;
 	return err;
+}
+
+static bool
+is_same(const struct fal_image_head *a, const struct fal_image_head *b)
+{
+	return a->version == b->version && a->steps == b->steps &&
+	       a->showns == b->showns && a->olds == b->olds && a->lines == b->lines &&
+	       a->slots == b->slots && a->holds == b->holds && a->held == b->held;
+}
+
+/* Where the blocks `of` begin in array `a` of the blocks `run`, and their bytes. */
+static size_t
+part_of(const struct fal_image_array *a, const struct fal_image_run *run,
+	const struct fal_image_run *of, size_t *bytes)
+{
+	const uint32_t skipped = of->first - run->first;
+	const size_t per = a->bytes / (a->floats ? run->values : run->count);
+	*bytes = (a->floats ? of->values : of->count) * per;
+	return (a->floats ? (size_t)skipped * FAL_BLOCK : skipped) * per;
+}
+
+int
+fal_image_cut(const struct fal_image *from, const struct fal_image_run *run,
+	      const struct fal_image_run *of, struct fal_image *out)
+{
+	*out = (struct fal_image){ .is = from->is };
+	int err = FAL_OK;
+	for (uint32_t i = 0; i < from->arrays && err == FAL_OK; i++) {
+		const struct fal_image_array *a = &from->array[i];
+		size_t bytes;
+		const size_t at = part_of(a, run, of, &bytes);
+		err = fal_image_add(out, a->name, a->floats, (char *)a->p + at, bytes);
+	}
+	if (err < 0)
+		fal_image_free(out);
+	return err;
+}
+
+int
+fal_image_graft(struct fal_image *to, const struct fal_image_run *run,
+		const struct fal_image *part, const struct fal_image_run *of)
+{
+	bool fits = to->arrays == part->arrays && is_same(&to->is, &part->is);
+	for (uint32_t i = 0; i < to->arrays && fits; i++) {
+		const struct fal_image_array *a = &to->array[i], *b = &part->array[i];
+		size_t bytes;
+		const size_t at = part_of(a, run, of, &bytes);
+		fits = strcmp(a->name, b->name) == 0 && a->floats == b->floats &&
+		       bytes == b->bytes;
+		if (fits)
+			memcpy((char *)a->p + at, b->p, bytes);
+	}
+	return fits ? FAL_OK : FAL_EFORMAT;
 }
 
 static bool

@@ -11,15 +11,19 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { FAL_IMAGE_NAME = 24 };
+enum {
+	FAL_IMAGE_NAME = 24,
+	FAL_IMAGE_OTHERS = 1024 /* lines, and slots, at most */
+};
 
 /* The numbers; the same in all shards. */
 struct fal_image_head {
 	uint64_t version;
-	uint64_t steps;  /* that the optimiser's state has had */
-	uint64_t showns; /* updates that are remembered, ever */
-	uint32_t olds;   /* versions before it that are kept, too */
-	bool holds;      /* there is a held version: */
+	uint64_t steps;        /* that the optimiser's state has had */
+	uint64_t showns;       /* updates that are remembered, ever */
+	uint32_t olds;         /* versions before it that are kept, too */
+	uint32_t lines, slots; /* that there are; a snapshot has none */
+	bool holds;            /* there is a held version: */
 	uint64_t held;
 };
 
@@ -47,6 +51,20 @@ int fal_image_add(struct fal_image *m, const char *name, bool floats, void *p,
  * and it is empty. */
 int fal_image_copy(struct fal_image *m, const struct fal_image *from);
 void fal_image_free(struct fal_image *m);
+
+/* A run of blocks, the last of which may have fewer values than the others. */
+struct fal_image_run {
+	uint32_t first, count;
+	size_t values;
+};
+/* What `from`, of the blocks `run`, has of `of`, which are some of them: in `out`, which
+ * borrows it.  FAL_ENOMEM. */
+int fal_image_cut(const struct fal_image *from, const struct fal_image_run *run,
+		  const struct fal_image_run *of, struct fal_image *out);
+/* What is so cut becomes a part of `to`, whose arrays are written.  FAL_EFORMAT: it has
+ * other numbers or arrays. */
+int fal_image_graft(struct fal_image *to, const struct fal_image_run *run,
+		    const struct fal_image *part, const struct fal_image_run *of);
 
 /* Does the image have the held version as one of those that are kept? */
 static inline bool

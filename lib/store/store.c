@@ -403,9 +403,8 @@ fal_store_add_delta(struct fal_store *s, uint64_t round, double weight)
 	return FAL_OK;
 }
 
-/* The slot's entry, made if it is new; NULL: out of memory. */
-static struct slot *
-slot_of(struct fal_store *s, uint64_t slot)
+struct slot *
+store_slot(struct fal_store *s, uint64_t slot)
 {
 	for (size_t i = 0; i < s->slots.n; i++)
 		if (s->slots.v[i].slot == slot)
@@ -414,16 +413,22 @@ slot_of(struct fal_store *s, uint64_t slot)
 		return NULL;
 	struct slot *u = &s->slots.v[s->slots.n];
 	*u = (struct slot){ .slot = slot,
-			    .mean = fal_calloc_aligned(s->conf.n, sizeof(float)) };
-	s->slots.n += u->mean != NULL;
-	return u->mean != NULL ? u : NULL;
+			    .mean = fal_calloc_aligned(s->conf.n, sizeof(float)),
+			    .is = fal_calloc(s->blocks, sizeof(*u->is)) };
+	if (u->mean == NULL || u->is == NULL) {
+		free(u->mean);
+		free(u->is);
+		return NULL;
+	}
+	s->slots.n++;
+	return u;
 }
 
 int
 fal_store_revise(struct fal_store *s, uint64_t round, uint64_t slot)
 {
 	const struct round *r = store_completed(s, round, FAL_KIND_DELTA);
-	struct slot *u = slot_of(s, slot);
+	struct slot *u = store_slot(s, slot);
 	if (u == NULL || store_begin_delta(s) < 0)
 		return FAL_ENOMEM;
 	const uint32_t d = ++u->came;
@@ -450,6 +455,7 @@ fal_store_forget_slots(struct fal_store *s, uint64_t below)
 			continue;
 		}
 		free(u->mean);
+		free(u->is);
 		*u = s->slots.v[--s->slots.n];
 	}
 }

@@ -222,7 +222,7 @@ bool fal_store_has_gradients(const struct fal_store *s);
 /* ---- a store as an image, and back ---- */
 
 /* Appends all that the versions to come depend on, as it is: borrowed until the next
- * call.  No round is a part of it, nor what was collected.  FAL_ENOMEM. */
+ * call.  No round is a part of it, nor what was collected for a step.  FAL_ENOMEM. */
 int fal_store_image(struct fal_store *s, struct fal_image *m);
 /* A new store becomes one with these numbers: its image has the arrays to be filled;
  * then fal_store_became.  FAL_EINVAL: it kept more versions than there were;

@@ -26,6 +26,7 @@ free_line(struct line *l)
 	free(l->state);
 	free(l->exps);
 	free(l->reach);
+	free(l->is);
 }
 
 void
@@ -36,9 +37,8 @@ fal_store_forget_lines(struct fal_store *s)
 	s->lines.n = 0;
 }
 
-/* A line of this version, or NULL: out of memory. */
-static struct line *
-add_line(struct fal_store *s, uint64_t version)
+struct line *
+store_add_line(struct fal_store *s, uint64_t version)
 {
 	const size_t n = s->conf.n;
 	if (FAL_GROW(s->lines.v, s->lines.cap, s->lines.n + 1) < 0)
@@ -49,9 +49,10 @@ add_line(struct fal_store *s, uint64_t version)
 			  .state = fal_calloc_aligned(n * fal_optim_slots(&s->conf.optim),
 						      sizeof(float)),
 			  .exps = fal_calloc(s->blocks, 1),
-			  .reach = fal_calloc(s->blocks, sizeof(*l.reach)) };
+			  .reach = fal_calloc(s->blocks, sizeof(*l.reach)),
+			  .is = fal_calloc(s->blocks, sizeof(*l.is)) };
 	if (l.params == NULL || l.taken == NULL || l.state == NULL || l.exps == NULL ||
-	    l.reach == NULL) {
+	    l.reach == NULL || l.is == NULL) {
 		free_line(&l);
 		return NULL;
 	}
@@ -65,7 +66,7 @@ fal_store_line(struct fal_store *s, uint64_t version)
 {
 	struct line *l = line_find(s, fal_line_of(version));
 	if (l == NULL)
-		l = add_line(s, version);
+		l = store_add_line(s, version);
 	if (l == NULL)
 		return FAL_ENOMEM;
 	l->version = version;

@@ -51,11 +51,18 @@ struct old {
 	int8_t *exps;
 };
 
+/* The numbers of a slot or a line as an array of an image, which is made of blocks: the
+ * same for each. */
+struct store_numbers {
+	uint64_t number, count;
+};
+
 /* What the changes of weights of one slot have contributed so far. */
 struct slot {
 	uint64_t slot;
 	uint32_t came;
-	float *mean; /* n */
+	float *mean;              /* n */
+	struct store_numbers *is; /* by block, for the image */
 };
 
 /* A model that is stepped by itself. */
@@ -63,8 +70,9 @@ struct line {
 	uint64_t version;              /* its newest */
 	float *params, *taken, *state; /* taken: what it took over */
 	int8_t *exps;
-	struct fal_reach *reach; /* by block */
-	uint64_t steps;          /* that `state` has had */
+	struct fal_reach *reach;  /* by block */
+	uint64_t steps;           /* that `state` has had */
+	struct store_numbers *is; /* by block, for the image */
 };
 
 /* The two keys that have shown the most to be needed for a block, and how much that was;
@@ -124,6 +132,8 @@ struct fal_store {
 /* The complete round of this number and kind. */
 struct round *store_completed(const struct fal_store *s, uint64_t round,
 			      enum fal_kind kind);
+/* The slot's entry, made if it is new; NULL: out of memory. */
+struct slot *store_slot(struct fal_store *s, uint64_t slot);
 /* Something is added to s->delta, which is there then.  FAL_ENOMEM. */
 int store_begin_delta(struct fal_store *s);
 /* One step of the optimiser by the gradients `sum`, quantised with `sum_exps`, over
@@ -147,8 +157,9 @@ struct fal_reach store_reach(const struct fal_store *s, const float *params,
 /* store_judge.c: what the keys have shown in this round is remembered. */
 void store_remember(struct fal_store *s, const struct round *r);
 
-/* store_line.c: the line, or NULL. */
+/* store_line.c: the line, or NULL; a line of this version, or NULL: out of memory. */
 struct line *line_find(const struct fal_store *s, uint32_t line);
+struct line *store_add_line(struct fal_store *s, uint64_t version);
 
 /* store_round.c */
 

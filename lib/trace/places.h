@@ -11,6 +11,9 @@
 #define FAL_TRACE_PLACED_MAX ((uint64_t)1 << 20)  /* blocks */
 #define FAL_TRACE_TENSORS_MAX ((uint64_t)1 << 16) /* of the model */
 
+/* The rule of a map that blocks have moved to. */
+#define FAL_TRACE_MOVED "moved"
+
 /* {0} is empty and valid. */
 struct fal_trace_place {
 	uint64_t map;  /* its number */
@@ -30,8 +33,9 @@ void fal_trace_place_free(struct fal_trace_place *p);
 int fal_trace_place_read(struct fal_trace_line *l, const struct fal_trace_job *job,
 			 struct fal_trace_place *p);
 
-/* The same, judged: each map has the next number, and one that is made by a static rule
- * is what that makes of the tensors. */
+/* The same, judged: each map has the next number, or that of a later move, and one that
+ * is made by a static rule is what that makes of the tensors; to others blocks have
+ * moved. */
 int fal_places_line(struct fal_trace_place *p, struct fal_trace_line *l,
 		    const struct fal_trace_job *job, struct fal_findings *f);
 

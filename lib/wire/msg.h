@@ -79,6 +79,7 @@ enum fal_msg_type {
 	FAL_MSG_LATER = 51,
 	FAL_MSG_TICKET = 52,
 	FAL_MSG_MAP = 54,
+	FAL_MSG_BLOCKS = 55,
 	/* from a shard, to a worker */
 	FAL_MSG_PUBLISHED = 53,
 	/* from shards of another process, to the coordinator; IMAGE and BYTES go both
@@ -349,6 +350,10 @@ struct fal_msg {
 			uint8_t psk[32];         /* that key, */
 			uint8_t public[32];      /* and the process's own */
 		} map;
+		struct { /* the block map: all it is to be pushed by from here on */
+			uint32_t epoch;
+			struct fal_tail of; /* of each shard: u32 first, u32 count */
+		} blocks;
 		struct {
 			uint32_t epoch;
 		} attach, placed;
@@ -391,7 +396,7 @@ struct fal_msg {
 			uint8_t what;
 			uint32_t shard; /* of the process, from 0 */
 			uint64_t version, steps, showns;
-			uint32_t olds;
+			uint32_t olds, lines, slots;
 			uint8_t holds;
 			uint64_t held;
 			struct fal_tail arrays; /* of each: name, u8 floats, u64 bytes */
@@ -419,9 +424,11 @@ struct fal_msg {
 			float lr;
 			uint64_t slot, below;
 			uint32_t line, versions;
-			uint8_t flags;        /* FAL_WIRE_… */
-			uint8_t more;         /* 1: the next one goes on with the tail */
-			struct fal_tail seen; /* i8 for each block of the model */
+			uint8_t flags; /* FAL_WIRE_… */
+			uint8_t more;  /* 1: the next one goes on with the tail */
+			/* i8 for each block of the model; or of MAP, whose epoch is in
+			 * `version`, of each shard u32 first, u32 count */
+			struct fal_tail seen;
 		} order;
 		struct {                /* struct fal_shard_say */
 			uint32_t shard; /* of the process, from 0 */

@@ -37,7 +37,7 @@ main(int argc, char **argv)
 		const double ms = (now() - from) * 1e3;
 		best = i == 0 || ms < best ? ms : best;
 		worst = ms > worst ? ms : worst;
-		fal_rack_spare(rack, &image);
+		fal_rack_spare(rack, 0, &image);
 	}
 	figure(best, "ms", "mark.%zuM.best", n / 1000000);
 	figure(worst, "ms", "mark.%zuM.worst", n / 1000000);

@@ -64,10 +64,11 @@ static void
 on_order(struct world *w, struct fal_msg *m)
 {
 	struct fal_shard_order o;
+	struct fal_map map;
 	if (fal_post_add(&w->post[1], m, BLOCKS) != 1 ||
-	    fal_post_order_get(m, BLOCKS, &o) < 0)
+	    fal_post_order_get(m, BLOCKS, &map, &o) < 0)
 		return;
-	must(o.kind <= FAL_ORDER_SCALE && o.end <= FAL_END_DROP &&
+	must(o.kind <= FAL_ORDER_STAY && o.end <= FAL_END_DROP &&
 	     o.facts.kind <= FAL_KIND_CHECK);
 	int sum = 0; /* every byte is there */
 	for (uint32_t i = 0; i < BLOCKS && o.seen != NULL; i++)

@@ -263,7 +263,7 @@ handle(struct cluster *c, struct event *e)
 	switch (e->kind) {
 	case TO_SHARDS:
 		if (e->session == c->incarnation)
-			fleet_push(c, e->worker, &e->msg);
+			fleet_push(c, e->worker, e->lane, &e->msg);
 		else
 			restart_refuse(c, e);
 		break;
@@ -283,6 +283,9 @@ handle(struct cluster *c, struct event *e)
 	case MARKED:
 	case RESTART:
 		restart_handle(c, e);
+		break;
+	case MOVE:
+		moves_begin(c, e);
 		break;
 	case TO_COORD:
 		if (e->session != c->incarnation)
@@ -406,6 +409,7 @@ loop(struct cluster *c)
 		watch(c, &s);
 		told_watch(c, &s);
 		restart_watch(c, &s);
+		moves_watch(c, &s);
 		const bool enough = c->found > 0 || c->did.n > c->p->enough;
 		if (s.done || s.failed || (c->p->enough > 0 && enough))
 			return;
@@ -507,6 +511,8 @@ cluster_run(const struct plan *p, uint64_t salt)
 	out.lost = c.lost && strstr(out.status.why, "is lost") != NULL;
 	if (out.status.failed && !out.lost && c.failure == NULL)
 		c.failure = "the job stopped";
+	if (p->apart)
+		fleet_take(&c);
 	racked_finish(&c.shards, c.now, NULL);
 	if (out.status.done)
 		restart_judge(&c);

@@ -7,7 +7,7 @@
 #include "seen.h"
 #include "toy.h"
 
-enum { MAX_WORKERS = TOY_MACHINES, MAX_SHARDS = 4 };
+enum { MAX_WORKERS = TOY_MACHINES, MAX_SHARDS = 6 };
 
 /* What a liar says, within the type of a message: in its pushes, and else. */
 enum lie {
@@ -87,7 +87,14 @@ struct restart {
 	double after;   /* since so many seconds */
 };
 
-enum { MAX_MARKS = 4, MAX_RESTARTS = 5 };
+/* The blocks move: to what a stream of this seed draws. */
+struct move {
+	uint64_t clock; /* so many are over, */
+	double after;   /* since so many seconds */
+	uint64_t seed;
+};
+
+enum { MAX_MARKS = 4, MAX_RESTARTS = 5, MAX_MOVES = 5 };
 
 /* Where a shard is, if it is elsewhere. */
 struct place {
@@ -104,7 +111,10 @@ struct plan {
 	uint32_t hashes; /* one version of so many is hashed */
 	double verify;   /* the part of tasks that another key runs, too */
 	bool preclaims;  /* grants may be claimed ahead */
-	uint32_t shards;
+	uint32_t shards; /* at first, */
+	uint32_t most;   /* … and, with those that join, in the end */
+	uint32_t moves;
+	struct move move[MAX_MOVES];
 	bool apart; /* they are elsewhere: */
 	struct place place[MAX_SHARDS];
 	double way[MAX_WORKERS][MAX_SHARDS]; /* seconds that a push takes */

@@ -9,6 +9,7 @@
  *	intime.c   what was pushed in time counts
  *	told.c     what people are told
  *	fleet.c    the links to shards that are elsewhere
+ *	moves.c    blocks that go from one to another
  *	restart.c  marks, and the death of the coordinator or a shard
  *	disk.c     what is written, and what is left of it */
 #ifndef CLUSTER_PRIV_H
@@ -50,7 +51,8 @@ enum kind {
 	SHARD_GONE,
 	SHARD_DIES,
 	MARKED, /* a mark is on disk */
-	RESTART
+	RESTART,
+	MOVE
 };
 
 /* A push on its way to several shards. */
@@ -98,10 +100,14 @@ struct told {
 	uint32_t left;
 };
 
-/* What a link carries: an order, with its own `seen`, or what is wanted; or a say. */
+/* What a link carries: an order, with its own `seen` and `map`, or what is wanted; or a
+ * say; or a piece of what shard `to` will have, which the coordinator passes on. */
 struct packet {
 	struct fal_shard_order order;
 	int8_t *seen;
+	struct fal_map *map;
+	struct fal_rack_piece piece;
+	uint32_t to;
 	struct wanted wanted;
 	struct fal_shard_say say;
 	uint32_t shard; /* whose */
@@ -121,6 +127,7 @@ struct link {
 	uint32_t epoch;
 	VEC(struct wanted) waits; /* for their versions */
 	uint64_t opened, version; /* rounds that orders were about; its newest */
+	uint32_t map;             /* epoch of the one that it has taken; 0: the first */
 };
 
 /* A fence that was ordered, and which shards have it. */
@@ -179,6 +186,7 @@ struct worker {
 	VEC(struct told) told;                     /* in order, */
 	uint32_t heard;              /* so many VERSIONs of it have arrived, */
 	uint32_t coming[MAX_SHARDS]; /* and what each shard is at, from 1 */
+	uint32_t to;                 /* the shard that its push is for, from 1 */
 };
 
 struct cluster {
@@ -219,6 +227,9 @@ struct cluster {
 	VEC(struct ordered) ordered;
 	uint64_t reads[64]; /* by round, modulo: the version that it is computed on */
 	bool lost;          /* one of them, for good */
+	uint32_t moves;     /* so far */
+	uint64_t busy;      /* shards that have blocks, as bits */
+	uint32_t placed;    /* the epoch of the last map that was taken */
 	/* restart.c: */
 	uint32_t incarnation, marks, restarts; /* so far */
 	struct fal_rng fate;
@@ -307,10 +318,13 @@ void fleet_end(struct cluster *c);
 /* The coordinator's ops; arg is the cluster. */
 int fleet_order(void *arg, const struct fal_shard_order *o);
 bool fleet_next(void *arg, uint32_t *shard, struct fal_shard_say *out);
-/* A PUSH has left the worker: it is on its ways to the shards. */
-void fleet_push(struct cluster *c, uint32_t from, const struct fal_buf *msg);
+/* A PUSH has left the worker: it is on its way to the shard. */
+void fleet_push(struct cluster *c, uint32_t from, uint32_t shard,
+		const struct fal_buf *msg);
 /* All shards are asked for a version. */
 void fleet_want(struct cluster *c, const struct wanted *w);
+/* The job is over: what they were told to take, they take. */
+void fleet_take(struct cluster *c);
 /* An event from AT_SHARD on; what it holds of a push is let go of by the other one. */
 void fleet_handle(struct cluster *c, struct event *e);
 void fleet_unpush(struct event *e);
@@ -318,6 +332,17 @@ void fleet_unpush(struct event *e);
 bool fleet_stalls(struct cluster *c, struct event *e);
 /* Are shards at different versions? */
 bool fleet_apart(const struct cluster *c);
+
+/* moves.c */
+
+/* The plan's moves, as the clocks go by; a MOVE. */
+void moves_watch(struct cluster *c, const struct fal_coord_status *s);
+void moves_begin(struct cluster *c, const struct event *e);
+/* A shard is known to be dead.  False: it had no block, and those that are stay where
+ * they are. */
+bool moves_mourn(struct cluster *c, uint32_t shard);
+/* The coordinator's op; arg is the cluster. */
+void moves_moved(void *arg, const struct fal_map *map, int err);
 
 /* worker.c */
 
@@ -327,6 +352,8 @@ void worker_join(struct cluster *c, struct worker *w);
 void worker_forget(struct worker *w);
 /* A lane's task is over, if it is the run of the event still. */
 void worker_lane_over(struct cluster *c, struct worker *w, const struct event *e);
+/* Sends a PUSH that is for a shard; arg is the worker. */
+void worker_push(void *arg, uint32_t shard, const struct fal_buf *msg);
 /* Sends a message, as an agent does: arg is the worker. */
 void worker_send(void *arg, const struct fal_buf *msg, bool bulk);
 /* Does it hang by now? */

@@ -353,6 +353,42 @@ draw_restarts(struct plan *p, const struct focus *only, double task_s, double le
 	p->back = between(r, 0, chance(r, 0.2) ? 2 : 10 * task_s);
 }
 
+/* Blocks that move, and who may have some later, by a stream of their own. */
+static void
+draw_moves(struct plan *p, const struct focus *only, double task_s, double length)
+{
+	struct fal_rng own = fal_rng_init(p->toy.seed, FAL_RNG_TEST, 16), *r = &own;
+	const uint32_t clocks = toy_clocks(&p->toy);
+	if (!chance(r, 0.3) && !only->moves)
+		return;
+	p->most += fal_rng_below(r, MAX_SHARDS - p->most + 1);
+	for (uint32_t i = p->shards; i < p->most; i++) {
+		struct place *s = &p->place[i];
+		*s = (struct place){ .latency = between(r, 1e-5, task_s),
+				     .stall_at = INFINITY,
+				     .lost_at = INFINITY,
+				     .dies_at = INFINITY };
+		for (uint32_t w = 0; w < MAX_WORKERS; w++)
+			p->way[w][i] = between(r, 1e-5, task_s);
+		if (chance(r, 0.2)) {
+			s->lost_at = between(r, 0, length);
+			s->lost_s = between(r, 0, 1);
+		}
+		if (chance(r, 0.2)) {
+			s->dies_at = between(r, 0, length);
+			s->known_s = between(r, 0, 1);
+		}
+	}
+	uint64_t at = 0;
+	for (uint32_t i = 0; i < MAX_MOVES && at < clocks; i++) {
+		p->move[p->moves++] = (struct move){ at, between(r, 0, length / clocks),
+						     fal_rng_u64(r) };
+		at += fal_rng_below(r, 1 + clocks / 2);
+	}
+	if (p->restarts == 0 && p->back == 0)
+		p->back = between(r, 0, 10 * task_s);
+}
+
 static bool
 anybody_lies(const struct plan *p)
 {
@@ -418,7 +454,8 @@ calm_down(struct plan *p)
 		m->silent = m->flaky = false;
 		m->again = 0;
 	}
-	for (uint32_t i = 0; i < p->shards; i++)
+	p->moves = 0;
+	for (uint32_t i = 0; i < p->most; i++)
 		p->place[i].stall_at = p->place[i].lost_at = p->place[i].dies_at =
 			INFINITY;
 }
@@ -571,8 +608,11 @@ draw_plan(struct fal_rng *r, uint64_t seed, const struct focus *only)
 		draw_odd(&p);
 	if (!equal && !p.hung)
 		draw_restarts(&p, only, task_s, length);
+	p.most = p.shards;
 	if (!equal && !p.hung && !only->exact)
 		draw_deaths(&p, task_s, length);
+	if (!equal && !p.hung && !only->exact)
+		draw_moves(&p, only, task_s, length);
 	if (!equal && !only->exact)
 		draw_flips(&p, only);
 	if (!equal && !only->exact)

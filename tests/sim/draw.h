@@ -12,6 +12,7 @@ struct focus {
 	bool near;          /* shards that answer at once */
 	bool restarts;      /* the coordinator dies wherever it may */
 	bool flips;         /* a machine gets bits wrong, and all tasks run twice */
+	bool moves;         /* blocks move wherever they may */
 	bool exact;         /* no machine does, as before there were any */
 };
 

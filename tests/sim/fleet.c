@@ -18,18 +18,14 @@ later(struct cluster *c, double latency, double *last)
 	return *last;
 }
 
-static struct fal_shard *
-shard_of(const struct cluster *c, uint32_t i)
-{
-	return fal_rack_at(c->shards.rack, i);
-}
-
 /* ---- a link ------------------------------------------------------------------------ */
 
 static void
 free_packet(struct packet *p)
 {
 	free(p->seen);
+	free(p->map);
+	fal_image_free(&p->piece.image);
 	free(p->say.brought);
 	free(p->say.counts);
 	free(p->say.squares);
@@ -127,6 +123,7 @@ die(struct cluster *c, uint32_t i)
 	l->down = l->gone = true;
 	l->epoch++;
 	cluster_push(c, (struct event){ .kind = RESTART,
+					.lane = i,
 					.session = c->incarnation + 1,
 					.t = c->now + c->p->place[i].known_s });
 }
@@ -170,7 +167,7 @@ static void
 speak(struct cluster *c, uint32_t i)
 {
 	struct packet p = { .seen = NULL };
-	while (fal_shard_next(shard_of(c, i), &p.say)) {
+	while (fal_rack_next_at(c->shards.rack, i, &p.say)) {
 		const struct fal_shard_say *s = &p.say;
 		note_say(c, i, s);
 		intime_say(c, s);
@@ -212,6 +209,45 @@ note_order(struct cluster *c, uint32_t i, const struct fal_shard_order *o)
 			c->ordered.v[k].shards |= 1u << i;
 }
 
+/* What others will have leaves for them; what it keeps, it has. */
+static void
+give(struct cluster *c, uint32_t i, const struct fal_map *map)
+{
+	for (uint32_t to = 0; to < map->shards; to++) {
+		struct packet p = { .to = to };
+		struct fal_image copy = { 0 };
+		int got = fal_rack_piece(c->shards.rack, i, to, &p.piece);
+		cluster_ok(c, got, "a piece");
+		if (got > 0 && to == i)
+			cluster_ok(c, fal_rack_graft(c->shards.rack, i, &p.piece),
+				   "its own piece");
+		if (got > 0 && to != i) {
+			cluster_ok(c, fal_image_copy(&copy, &p.piece.image), "a copy");
+			fal_image_free(&p.piece.image);
+			p.piece.image = copy;
+			c->seen[SEEN_PLACED_LINES] += copy.is.lines > 0;
+			c->seen[SEEN_PLACED_SLOTS] += copy.is.slots > 0;
+			c->seen[SEEN_PLACED_HELD] += copy.is.holds;
+			c->seen[SEEN_PLACED_OLDS] += copy.is.olds > 0;
+			enqueue(c, i, AT_COORD, &p);
+		} else if (got > 0) {
+			fal_image_free(&p.piece.image);
+		}
+	}
+}
+
+/* It has what it will have, and that alone. */
+static void
+taken(struct cluster *c, uint32_t i)
+{
+	struct link *l = &c->link[i];
+	const struct fal_shard *shard = fal_rack_at(c->shards.rack, i);
+	l->waits.n = 0;
+	l->map = c->placed;
+	if (shard != NULL)
+		l->version = fal_shard_version(shard);
+}
+
 static void
 at_shard(struct cluster *c, const struct event *e)
 {
@@ -222,11 +258,19 @@ at_shard(struct cluster *c, const struct event *e)
 	if (p->wanted.version != 0 || p->wanted.peer != 0) {
 		int err = FAL_GROW(l->waits.v, l->waits.cap, l->waits.n + 1);
 		assert(err == FAL_OK);
-		l->waits.v[l->waits.n++] = p->wanted;
+		l->waits.v[l->waits.n] = p->wanted;
+		l->waits.n += fal_rack_at(c->shards.rack, e->lane) != NULL;
+	} else if (p->piece.count > 0) {
+		cluster_ok(c, fal_rack_graft(c->shards.rack, e->lane, &p->piece),
+			   "a piece");
 	} else {
 		note_order(c, e->lane, &p->order);
-		cluster_ok(c, fal_shard_order(shard_of(c, e->lane), &p->order),
+		cluster_ok(c, fal_rack_order_at(c->shards.rack, e->lane, &p->order),
 			   "an order");
+		if (p->order.kind == FAL_ORDER_MAP)
+			give(c, e->lane, p->order.map);
+		if (p->order.kind == FAL_ORDER_TAKE)
+			taken(c, e->lane);
 	}
 	speak(c, e->lane);
 	publish(c, e->lane);
@@ -250,12 +294,19 @@ pushed(struct cluster *c, const struct event *e)
 			c->seen[has ? SEEN_LATE_PUSH : SEEN_FENCE_AFTER_PUSH]++;
 	}
 	const uint64_t version = c->link[e->lane].version;
-	uint32_t first, blocks;
-	fal_rack_range(c->shards.rack, e->lane, &first, &blocks);
-	intime_push(c, e->worker, &m, first, blocks);
-	err = fal_shard_push(shard_of(c, e->lane), t, &m.push.records, &diag);
+	const struct fal_map *now = fal_coord_map(c->coord);
+	const struct fal_extent *has = &now->of[e->lane];
+	if (t->epoch == now->epoch)
+		intime_push(c, e->worker, &m, has->first, has->count);
+	c->seen[SEEN_PLACED_LATE] += t->epoch < now->epoch;
+	err = fal_rack_push_at(c->shards.rack, e->lane, t, &m.push.records, &diag);
+	const size_t says = c->link[e->lane].from.packets.n;
 	speak(c, e->lane);
 	intime_pushed(c);
+	const bool said = c->link[e->lane].from.packets.n > says;
+	c->seen[SEEN_PLACED_EARLY] += t->epoch > 1 && t->epoch > c->link[e->lane].map;
+	if (said && t->epoch < c->link[e->lane].map && c->failure == NULL)
+		c->failure = "what was pushed by a map of before counts";
 	c->seen[SEEN_MADE_AHEAD] += c->link[e->lane].version > version;
 	publish(c, e->lane);
 	if (err == FAL_OK)
@@ -283,6 +334,11 @@ at_coord(struct cluster *c, const struct event *e)
 	struct packet *p = receive(c, e);
 	if (p == NULL)
 		return;
+	if (p->piece.count > 0) { /* to be passed on */
+		enqueue(c, p->to, AT_SHARD, p);
+		*p = (struct packet){ .seen = NULL };
+		return;
+	}
 	int err = FAL_GROW(c->heard.v, c->heard.cap, c->heard.n + 1);
 	assert(err == FAL_OK);
 	c->seen[SEEN_FENCED] += p->say.kind == FAL_SAY_FENCED;
@@ -297,7 +353,7 @@ at_coord(struct cluster *c, const struct event *e)
 bool
 fleet_apart(const struct cluster *c)
 {
-	for (uint32_t i = 1; i < fal_rack_shards(c->shards.rack); i++)
+	for (uint32_t i = 1; i < c->p->most; i++)
 		if (c->link[i].version != c->link[0].version)
 			return true;
 	return false;
@@ -358,7 +414,7 @@ static bool
 overwritten(const struct cluster *c, uint64_t version)
 {
 	bool any = false;
-	for (uint32_t i = 0; i < fal_rack_shards(c->shards.rack); i++)
+	for (uint32_t i = 0; i < c->p->most; i++)
 		any |= c->link[i].version > version;
 	for (uint32_t i = 0; i < c->p->machines; i++)
 		any &= !c->worker[i].here || c->worker[i].oldest > version;
@@ -383,17 +439,19 @@ fleet_order(void *arg, const struct fal_shard_order *o)
 		assert(err == FAL_OK);
 		c->ordered.v[c->ordered.n++] = (struct ordered){ o->round, o->id, 0 };
 	}
-	for (uint32_t i = 0; i < fal_rack_shards(c->shards.rack); i++) {
+	for (uint32_t i = 0; i < c->p->most; i++) {
 		struct packet p = { .order = *o };
 		p.seen = copy_of(o->seen, fal_blocks(c->p->toy.n), 1);
 		p.order.seen = p.seen;
+		p.map = copy_of(o->map, 1, sizeof(*o->map));
+		p.order.map = p.map;
 		enqueue(c, i, AT_SHARD, &p);
 	}
 	return FAL_OK;
 }
 
 void
-fleet_push(struct cluster *c, uint32_t from, const struct fal_buf *msg)
+fleet_push(struct cluster *c, uint32_t from, uint32_t shard, const struct fal_buf *msg)
 {
 	struct pushed *push = fal_calloc(1, sizeof(*push));
 	struct fal_diag diag;
@@ -402,17 +460,15 @@ fleet_push(struct cluster *c, uint32_t from, const struct fal_buf *msg)
 	assert(push != NULL && err == FAL_OK);
 	cluster_ok(c, fal_rack_ticket(c->shards.rack, from + 1, &m, &push->ticket, &diag),
 		   "a push without a ticket");
-	push->refs = fal_rack_shards(c->shards.rack);
+	push->refs = 1;
 	push->msg = cluster_copy(msg);
-	for (uint32_t i = 0; i < push->refs; i++) {
-		struct event e = { .kind = PUSHED,
-				   .worker = from,
-				   .session = c->incarnation,
-				   .lane = i,
-				   .push = push };
-		e.t = later(c, c->p->way[from][i], &c->worker[from].way[i]);
-		cluster_push(c, e);
-	}
+	struct event e = { .kind = PUSHED,
+			   .worker = from,
+			   .session = c->incarnation,
+			   .lane = shard,
+			   .push = push };
+	e.t = later(c, c->p->way[from][shard], &c->worker[from].way[shard]);
+	cluster_push(c, e);
 }
 
 bool
@@ -436,7 +492,7 @@ void
 fleet_want(struct cluster *c, const struct wanted *w)
 {
 	const struct packet p = { .wanted = *w };
-	for (uint32_t i = 0; i < fal_rack_shards(c->shards.rack); i++)
+	for (uint32_t i = 0; i < c->p->most; i++)
 		enqueue(c, i, AT_SHARD, &p);
 }
 
@@ -444,7 +500,7 @@ void
 fleet_begin(struct cluster *c)
 {
 	c->far = fal_rng_init(c->p->toy.seed, FAL_RNG_TEST, 7);
-	for (uint32_t i = 0; i < fal_rack_shards(c->shards.rack); i++) {
+	for (uint32_t i = 0; i < c->p->most; i++) {
 		const struct place *p = &c->p->place[i];
 		if (p->lost_at < INFINITY)
 			cluster_push(c, (struct event){ .kind = LINK_LOST,
@@ -454,6 +510,21 @@ fleet_begin(struct cluster *c)
 			cluster_push(c, (struct event){ .kind = SHARD_DIES,
 							.lane = i,
 							.t = p->dies_at });
+	}
+}
+
+void
+fleet_take(struct cluster *c)
+{
+	for (uint32_t i = 0; i < c->p->most; i++) {
+		struct way *w = &c->link[i].to;
+		for (size_t k = (size_t)(w->got - w->acked); k < w->packets.n; k++)
+			if (!c->link[i].gone &&
+			    w->packets.v[k].order.kind == FAL_ORDER_TAKE)
+				cluster_ok(c,
+					   fal_rack_order_at(c->shards.rack, i,
+							     &w->packets.v[k].order),
+					   "an order");
 	}
 }
 

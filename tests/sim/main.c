@@ -234,13 +234,14 @@ play(uint64_t seed, const struct focus *only, struct totals *totals)
 		printf("# seed %llu: %s %s (%s, %u machines, %.3f s, %llu events)\n",
 		       (unsigned long long)seed, why, diag.text, p.scheme, p.machines,
 		       o.seconds, (unsigned long long)o.events);
-		printf("# replay: make sim SEEDS=1 FROM=%llu%s%s%s%s%s%s%s\n",
+		printf("# replay: make sim SEEDS=1 FROM=%llu%s%s%s%s%s%s%s%s\n",
 		       (unsigned long long)seed, only->scheme ? " SIM_SCHEME=" : "",
 		       only->scheme ? only->scheme : "",
 		       only->equal ? " SIM_EQUAL=1" : "",
 		       only->liars ? " SIM_LIARS=1" : "", only->near ? " SIM_NEAR=1" : "",
 		       only->restarts ? " SIM_RESTARTS=1" : "",
-		       only->flips ? " SIM_FLIPS=1" : "");
+		       only->flips ? " SIM_FLIPS=1" : "",
+		       only->moves ? " SIM_MOVES=1" : "");
 		if (getenv("SIM_TRACE") != NULL)
 			fwrite(o.trace, 1, o.trace_n, stderr);
 	}
@@ -324,9 +325,10 @@ main(int argc, char **argv)
 				    .liars = getenv("SIM_LIARS") != NULL,
 				    .near = getenv("SIM_NEAR") != NULL,
 				    .restarts = getenv("SIM_RESTARTS") != NULL,
-				    .flips = getenv("SIM_FLIPS") != NULL };
+				    .flips = getenv("SIM_FLIPS") != NULL,
+				    .moves = getenv("SIM_MOVES") != NULL };
 	const bool any = only.scheme == NULL && !only.equal && !only.liars &&
-			 !only.near && !only.restarts && !only.flips;
+			 !only.near && !only.restarts && !only.flips && !only.moves;
 	uint64_t seeds = 2000, from = 0;
 	struct totals t = { 0 };
 	if (argc > 3 || (argc > 1 && fal_parse_u64(argv[1], 1, 1u << 30, &seeds) < 0) ||

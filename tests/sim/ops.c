@@ -198,8 +198,9 @@ ops_publish(struct cluster *c)
 		for (uint32_t i = 0; i < fal_rack_shards(c->shards.rack); i++) {
 			const bool is =
 				fal_rack_part(c->shards.rack, i, w.version, &part);
-			assert(is);
-			ops_part(c, &part, &w);
+			assert(is || part.count == 0);
+			if (is)
+				ops_part(c, &part, &w);
 		}
 	}
 	c->waits.n = kept;
@@ -248,7 +249,8 @@ ops_begin(struct cluster *c, const struct disk_found *from,
 				     .unlike = flips_unlike,
 				     .trace = coord_trace,
 				     .journal = restart_journal,
-				     .marked = restart_marked };
+				     .marked = restart_marked,
+				     .moved = moves_moved };
 	struct fal_coord_conf conf = { .name = "sim",
 				       .hash = "00",
 				       .policy = &policy,
@@ -302,6 +304,7 @@ ops_begin(struct cluster *c, const struct disk_found *from,
 	err = racked_coord(conf, ops, c->now, &c->shards);
 	assert(err == FAL_OK);
 	c->coord = c->shards.coord;
+	c->busy = fal_map_busy(fal_coord_map(c->coord));
 	/* Workers of many keys: what falcon-ps says then. */
 	fal_coord_alone(c->coord, 300);
 }

@@ -26,8 +26,12 @@ static void
 take_images(struct cluster *c, struct marked *m)
 {
 	const struct fal_coord_past *p = &m->is.past;
-	bool has = fal_rack_marked(c->shards.rack, p->version, m->image);
-	m->shards = has ? fal_rack_shards(c->shards.rack) : 0;
+	struct fal_image by[FAL_SHARDS_MAX] = { 0 };
+	uint32_t order[FAL_SHARDS_MAX];
+	bool has = fal_rack_marked(c->shards.rack, p->version, by);
+	m->shards = has ? fal_rack_in_order(c->shards.rack, order) : 0;
+	for (uint32_t i = 0; i < m->shards; i++)
+		m->image[i] = by[order[i]];
 	for (uint32_t i = 0; i < m->shards && p->kept_clock > 0; i++)
 		has &= fal_image_hold(&m->image[i], p->kept_version);
 	if (has)
@@ -133,6 +137,7 @@ note_restart(struct cluster *c, const struct disk_found *f)
 	c->seen[SEEN_RESTART_EVAL] += p->evaluating;
 	c->seen[SEEN_RESTART_POLICY] += f->there && f->changes > f->again;
 	c->seen[SEEN_MARK_LOST] += c->writing;
+	c->seen[SEEN_PLACED_RESTART] += fal_coord_moves(c->coord);
 	c->seen[SEEN_DISK_OLDER] += f->there && f->older > 0 && f->is.bytes > 0;
 	c->seen[SEEN_DISK_NONE] += !f->there && f->older > 0;
 	c->seen[SEEN_DISK_REFUSED] += f->refused;
@@ -209,7 +214,7 @@ restart_handle(struct cluster *c, const struct event *e)
 {
 	/* All have begun again since their shard died. */
 	const bool over = e->session > 0 && e->session != c->incarnation + 1;
-	if (e->kind == RESTART && !over)
+	if (e->kind == RESTART && !over && (e->session == 0 || moves_mourn(c, e->lane)))
 		restart(c);
 	else if (e->kind == RESTART)
 		return;

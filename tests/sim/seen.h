@@ -68,6 +68,19 @@ enum seen {
 	SEEN_OLDER_PUSH,     /* … or a push, by its ticket, */
 	SEEN_OLDER_AT_SHARD, /* … at a shard, when it had left long before */
 	SEEN_SHARD_DIED,     /* one of several died, with pushes under way to others */
+	SEEN_PLACED,         /* blocks have moved, */
+	SEEN_PLACED_JOIN,    /* … to a shard that had none, */
+	SEEN_PLACED_DRAIN,   /* … or all that one had; */
+	SEEN_PLACED_FAR,     /* where shards are elsewhere; */
+	SEEN_PLACED_LATE,    /* then what was pushed by a map of before came, */
+	SEEN_PLACED_EARLY, /* … or by the next one, before the shard knew that it holds;
+			    */
+	SEEN_PLACED_RESTART, /* or all began again in the midst of it; */
+	SEEN_PLACED_STAY,    /* or a shard died that was to have its first; */
+	SEEN_PLACED_LINES,   /* … with models that are stepped by themselves, */
+	SEEN_PLACED_SLOTS,   /* … or what slots have contributed, */
+	SEEN_PLACED_HELD,    /* … or a version that is evaluated, */
+	SEEN_PLACED_OLDS,    /* … or versions before the newest */
 	/* in the trace: */
 	SEEN_TRACED,
 	SEEN_FILL = SEEN_TRACED, /* what was fenced was filled */

@@ -31,6 +31,7 @@ draw(struct fal_rng *r, uint64_t seed)
 			  .hashes = 1,
 			  .verify = verified,
 			  .shards = 1,
+			  .most = 1,
 			  .parts = 1,
 			  .machines = 3 + fal_rng_below(r, 3),
 			  .calm = true,

@@ -80,8 +80,10 @@ worker_send(void *arg, const struct fal_buf *msg, bool bulk)
 			   .worker = w->index,
 			   .session = w->session,
 			   .msg = w->m->lie != HONEST ? lie(w, msg) : cluster_copy(msg) };
-	if (w->c->p->apart && is_push(&e.msg))
+	if (w->c->p->apart && is_push(&e.msg)) {
 		e.kind = TO_SHARDS;
+		e.lane = w->to - 1;
+	}
 	e.t = cluster_arrival(w->c, w->m, msg->n, bulk ? &w->up_bulk : &w->up_ctl,
 			      bulk ? w->up_ctl : 0);
 	if (withhold(w, &e.msg))
@@ -95,6 +97,17 @@ worker_send(void *arg, const struct fal_buf *msg, bool bulk)
 		cluster_push(w->c, f);
 		w->under_way++;
 	}
+}
+
+void
+worker_push(void *arg, uint32_t shard, const struct fal_buf *msg)
+{
+	struct worker *w = arg;
+	w->to = shard;
+	if (shard == 0 && w->c->failure == NULL)
+		w->c->failure = "a push to nobody knows whom";
+	else
+		worker_send(w, msg, true);
 }
 
 /* How far a lane is with its task, in steps. */
@@ -214,7 +227,7 @@ worker_join(struct cluster *c, struct worker *w)
 				       .lanes_max = w->m->lanes_max,
 				       .push_blocks = w->m->push_blocks };
 	struct fal_agent_ops ops = { w,           worker_send, agent_run, agent_cancel,
-				     agent_steps, NULL };
+				     agent_steps, worker_push };
 	struct fal_msg m = { .type = FAL_MSG_HELLO };
 	struct fal_buf out = { 0 };
 	char key[16];

@@ -3,6 +3,7 @@
 #include "agent/agent.h"
 #include "base/err.h"
 #include "base/line.h"
+#include "shard/map.h"
 #include "wire/waited.h"
 
 #include <setjmp.h>
@@ -250,6 +251,25 @@ static void
 published(uint64_t v, uint32_t shard, uint32_t first, uint32_t blocks)
 {
 	published_for(1, v, shard, first, blocks);
+}
+
+/* By the map of this epoch two shards have the blocks, the first so many of them. */
+static void
+map(uint32_t epoch, uint32_t shard, uint32_t blocks, uint32_t other)
+{
+	struct fal_msg m = { .type = FAL_MSG_BLOCKS, .blocks.epoch = epoch };
+	struct fal_buf of = { 0 };
+	struct fal_map is = { .shards = shard > other ? shard : other };
+	is.of[shard - 1] = (struct fal_extent){ 0, blocks };
+	is.of[other - 1] = (struct fal_extent){ blocks, BLOCKS - blocks };
+	fal_map_put(&of, &is);
+	m.blocks.of = (struct fal_tail){ of.p, of.n };
+	check(tell(&m), 0, "BLOCKS");
+	m.blocks.of.n -= 4;
+	check(tell(&m), FAL_EFORMAT, "half a shard");
+	m.blocks.of.n -= 4;
+	check(tell(&m), blocks == BLOCKS ? 0 : FAL_EFORMAT, "a block is nobody's");
+	fal_buf_free(&of);
 }
 
 static void
@@ -1070,6 +1090,7 @@ shards_that_are_waited_for(void **state)
 	(void)state;
 	struct fal_waited w[4];
 	struct fal_msg m = { .type = FAL_MSG_VERSION };
+	map(0, 2, 1, 4);
 	published_for(1, 1, 2, 0, 1);
 	published_for(1, 1, 4, 1, 1);
 	m.version.version = 1;
@@ -1251,6 +1272,7 @@ parts_of_a_version(void **state)
 {
 	(void)state;
 	struct fal_msg m = { .type = FAL_MSG_VERSION };
+	map(0, 1, 1, 2);
 	published_for(1, 0, 2, 1, 1); /* before the coordinator has said so */
 	part(0, 1);
 	check(tell(&m), 0, "VERSION");
@@ -1280,7 +1302,7 @@ parts_of_a_version(void **state)
 	m = (struct fal_msg){ .type = FAL_MSG_ACCOUNT };
 	check(tell(&m), 0, "ACCOUNT");
 	check((int64_t)next(FAL_MSG_WORKED)->worked.pull, 0, "pulls");
-	/* One shard has all blocks now. */
+	map(1, 1, BLOCKS, 2); /* one shard has all blocks now */
 	grant_on(4, 4, 0, 1, none);
 	finish(0);
 	expect_claim(0, 2);

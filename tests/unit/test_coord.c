@@ -303,7 +303,7 @@ pushes_that_do_not_fit(void **state)
 	claim(1, 1, 1, none);
 	check(push(1, 1, 3, 2, 0), FAL_EAUTH, "more tasks than were claimed");
 	map = 2;
-	check(push(1, 1, 2, 2, 0), FAL_ESTATE, "another map");
+	check(push(1, 1, 2, 2, 0), FAL_EAUTH, "another map");
 	map = 1;
 	check(push(1, 2, 2, 2, 0), FAL_EAUTH, "an unknown contribution");
 	check(push(2, 1, 2, 2, 0), FAL_EAUTH, "another's contribution");

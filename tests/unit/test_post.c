@@ -105,13 +105,14 @@ orders_come_back(void **state)
 			.hash = some(1) != 0
 		};
 		struct fal_shard_order got;
+		struct fal_map map;
 		begin();
 		assert_int_equal(fal_post_order(7, &o, blocks, on_piece, &most), FAL_OK);
 		assert_int_equal(done, 1);
 		assert_int_equal(pieces, seen && blocks > FAL_MSG_MAX - 1024
 						 ? (blocks - 1) / (FAL_MSG_MAX - 1024) + 1
 						 : 1);
-		assert_int_equal(fal_post_order_get(&whole, blocks, &got), FAL_OK);
+		assert_int_equal(fal_post_order_get(&whole, blocks, &map, &got), FAL_OK);
 		if (seen)
 			assert_memory_equal(got.seen, what, blocks);
 		assert_int_equal(got.seen != NULL, seen);
@@ -132,7 +133,7 @@ orders_come_back(void **state)
 			    got.mark == o.mark && got.hash == o.hash);
 		assert_true(got.slot == o.slot && got.below == o.below &&
 			    got.line == o.line && got.versions == o.versions);
-		assert_int_equal(fal_post_order_get(&whole, blocks + 1, &got),
+		assert_int_equal(fal_post_order_get(&whole, blocks + 1, &map, &got),
 				 seen ? FAL_EFORMAT : FAL_OK);
 		free(what);
 	}
@@ -320,10 +321,11 @@ lies_are_refused(void **state)
 	const struct fal_rack_conf conf = { .shards = 1, .each = { .n = 5, .tasks = 4 } };
 	struct fal_shard_order o;
 	struct fal_image got;
+	struct fal_map map;
 	order.order.facts.kind = FAL_KIND_CHECK;
-	assert_int_equal(fal_post_order_get(&order, 1, &o), FAL_OK);
+	assert_int_equal(fal_post_order_get(&order, 1, &map, &o), FAL_OK);
 	order.order.facts.kind++;
-	assert_int_equal(fal_post_order_get(&order, 1, &o), FAL_EFORMAT);
+	assert_int_equal(fal_post_order_get(&order, 1, &map, &o), FAL_EFORMAT);
 	/* As many versions as memory has, and no array of any. */
 	image.image.version = UINT32_MAX;
 	image.image.olds = UINT32_MAX - 1;

@@ -221,7 +221,8 @@ law_over_placements(void **state)
 		nothing_said();
 		for (uint32_t i = 1; i <= TASKS; i++) {
 			struct fal_ticket t = { round, { i, 1 },     { 0, 0 },
-						1,     1 + i % KEYS, facts(round - 1) };
+						1,     1 + i % KEYS, facts(round - 1),
+						0 };
 			if (i == opens)
 				open_round(round, round - 1);
 			uint32_t came = blocks;
@@ -260,8 +261,8 @@ whole_round(uint64_t round, float scale, bool mark)
 	nothing_said();
 	open_round(round, round - 1);
 	for (uint32_t i = 1; i <= TASKS; i++) {
-		const struct fal_ticket t = { round, { i, 1 },     { 0, 0 },
-					      1,     1 + i % KEYS, facts(round - 1) };
+		const struct fal_ticket t = { round,        { i, 1 },         { 0, 0 }, 1,
+					      1 + i % KEYS, facts(round - 1), 0 };
 		check(push(&t, round - 1, scale, 0, blocks), 0, "push");
 	}
 	order((struct fal_shard_order){
@@ -288,7 +289,8 @@ replace(uint32_t from, uint32_t to, uint64_t version)
 	check(fal_rack_become(rack[to], &image[0].is, taking_fill, &t), 0, "become");
 	check(t.asked, (int64_t)image[0].arrays * (to + 1), "arrays");
 	check(t.array, image[0].arrays, "nothing is left");
-	fal_rack_spare(rack[from], image); /* and may be marked again */
+	for (uint32_t i = 0; i < shards; i++)
+		fal_rack_spare(rack[from], i, &image[i]); /* and may be marked again */
 	assert_false(fal_rack_marked(rack[from], version, image)); /* it was taken */
 }
 
@@ -354,8 +356,8 @@ goes_on(void **state)
 	same_versions(last + 3);
 	same_versions(held);
 	/* What was shown is remembered: a jump that one key makes alone. */
-	const struct fal_ticket large = { last + 4, { 2, 1 }, { 0, 0 },
-					  TASKS,    1 + KEYS, facts(last + 3) };
+	const struct fal_ticket large = { last + 4, { 2, 1 },        { 0, 0 }, TASKS,
+					  1 + KEYS, facts(last + 3), 0 };
 	nothing_said();
 	open_round(last + 4, last + 3);
 	check(push(&large, last + 3, 4096, 0, blocks), 0, "push");
@@ -374,9 +376,9 @@ static void
 refused(void **state)
 {
 	(void)state;
-	const struct fal_ticket t = { 2, { 1, 1 }, { 0, 0 }, 1, 1, facts(0) };
-	const struct fal_ticket late = { 1, { 1, 1 }, { 0, 0 }, 1, 1, facts(0) };
-	const struct fal_ticket soon = { 7, { 1, 1 }, { 0, 0 }, 1, 1, facts(1) };
+	const struct fal_ticket t = { 2, { 1, 1 }, { 0, 0 }, 1, 1, facts(0), 0 };
+	const struct fal_ticket late = { 1, { 1, 1 }, { 0, 0 }, 1, 1, facts(0), 0 };
+	const struct fal_ticket soon = { 7, { 1, 1 }, { 0, 0 }, 1, 1, facts(1), 0 };
 	const struct fal_tail rubbish = { (const uint8_t *)"\1\2\3", 3 };
 	open_round(2, 0);
 	check(push(&soon, 0, 1, 0, blocks), FAL_ESTATE, "on a version to come");
@@ -428,9 +430,10 @@ refused_in_part(void **state)
 		open_round(round, round - 1);
 		for (uint32_t i = 1; i <= TASKS; i++) {
 			const struct fal_ticket t = { round, { i, 1 }, { 0, 0 },
-						      1,     1,        facts(round - 1) };
-			const struct fal_ticket fill = { round, { 9, i }, t.id,
-							 1,     2,        t.facts };
+						      1,     1,        facts(round - 1),
+						      0 };
+			const struct fal_ticket fill = { round, { 9, i }, t.id, 1,
+							 2,     t.facts,  0 };
 			const bool fenced = fal_rng_below(&rng, 4) == 0;
 			const bool cut = fal_rng_below(&rng, 2) == 0;
 			const struct fal_shard_order o = { .kind = FAL_ORDER_FENCE,
@@ -476,7 +479,7 @@ taken_back(void **state)
 	const uint32_t odd = 1 + fal_rng_below(&rng, TASKS);
 	open_round(1, 0);
 	for (uint32_t i = 1; i <= TASKS; i++) {
-		const struct fal_ticket t = { 1, { i, 1 }, { 0, 0 }, 1, 1, facts(0) };
+		const struct fal_ticket t = { 1, { i, 1 }, { 0, 0 }, 1, 1, facts(0), 0 };
 		check(push(&t, 0, 1, 0, blocks), 0, "push");
 	}
 	order((struct fal_shard_order){
@@ -489,7 +492,9 @@ taken_back(void **state)
 	for (uint32_t i = 1; i <= TASKS; i++) {
 		order((struct fal_shard_order){
 			.kind = FAL_ORDER_FENCE, .round = 1, .id = { i, 1 } });
-		const struct fal_ticket fill = { 1, { 9, i }, { i, 1 }, 1, 2, facts(0) };
+		const struct fal_ticket fill = {
+			1, { 9, i }, { i, 1 }, 1, 2, facts(0), 0
+		};
 		check(push(&fill, 0, 1, 0, blocks), 0, "fill");
 	}
 	end_and_step(1);
@@ -509,10 +514,10 @@ doubted(void **state)
 	int8_t seen[MOST / FAL_BLOCK];
 	for (uint32_t bears = 0; bears < 2; bears++) {
 		const uint64_t round = 1 + bears;
-		const struct fal_ticket small = { round, { 1, 1 }, { 0, 0 },
-						  2,     1,        facts(bears) };
-		const struct fal_ticket large = { round, { 2, 1 }, { 0, 0 },
-						  2,     2,        facts(bears) };
+		const struct fal_ticket small = { round, { 1, 1 },     { 0, 0 }, 2,
+						  1,     facts(bears), 0 };
+		const struct fal_ticket large = { round, { 2, 1 },     { 0, 0 }, 2,
+						  2,     facts(bears), 0 };
 		nothing_said();
 		open_round(round, bears);
 		check(push(&small, bears, 1, 0, blocks), 0, "push");
@@ -549,9 +554,11 @@ fenced_early(void **state)
 	for (uint32_t r = 0; r < RACKS; r++)
 		check(fal_rack_order(rack[r], &o), FAL_ELIMIT, "one too many");
 	for (uint64_t round = 1; round <= TASKS; round++) {
-		const struct fal_ticket t = { round, { 1, 1 }, { 0, 0 }, 1, 1, facts(0) };
-		const struct fal_ticket other = { round, { 2, 1 }, { 0, 0 },
-						  1,     1,        facts(0) };
+		const struct fal_ticket t = {
+			round, { 1, 1 }, { 0, 0 }, 1, 1, facts(0), 0
+		};
+		const struct fal_ticket other = { round, { 2, 1 }, { 0, 0 }, 1,
+						  1,     facts(0), 0 };
 		nothing_said();
 		check(push(&t, 0, 1, 0, blocks), 0, "what is fenced");
 		check(said[0].arrived, 0, "blocks");
