@@ -44,7 +44,7 @@ on_say(struct world *w, struct fal_msg *m)
 	must(m->say.rest.n <= most);
 	if (fal_post_say_get(m, FIRST, HAS, odd, &s) < 0)
 		return;
-	must(s.blocks <= HAS && s.kind <= FAL_SAY_STEPPED && s.err <= 0);
+	must(s.blocks <= HAS && s.kind <= FAL_SAY_PLACED && s.err <= 0);
 	for (uint32_t i = 0; i < s.broughts; i++)
 		sum += s.brought[i].sum;
 	for (uint32_t i = 0; i < s.blocks; i++) {
@@ -70,6 +70,8 @@ on_order(struct world *w, struct fal_msg *m)
 		return;
 	must(o.kind <= FAL_ORDER_STAY && o.end <= FAL_END_DROP &&
 	     o.facts.kind <= FAL_KIND_CHECK);
+	must((o.kind == FAL_ORDER_MAP) == (o.map != NULL));
+	must(o.map == NULL || fal_map_covers(o.map, BLOCKS));
 	int sum = 0; /* every byte is there */
 	for (uint32_t i = 0; i < BLOCKS && o.seen != NULL; i++)
 		sum += o.seen[i];
