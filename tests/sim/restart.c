@@ -28,8 +28,17 @@ take_images(struct cluster *c, struct marked *m)
 	const struct fal_coord_past *p = &m->is.past;
 	struct fal_image by[FAL_SHARDS_MAX] = { 0 };
 	uint32_t order[FAL_SHARDS_MAX];
-	bool has = fal_rack_marked(c->shards.rack, p->version, by);
-	m->shards = has ? fal_rack_in_order(c->shards.rack, order) : 0;
+	struct fal_map map = { .shards = fal_rack_shards(c->shards.rack) };
+	bool has = true;
+	/* Who has no block any more may not know so yet. */
+	for (uint32_t i = 0; i < map.shards && has; i++) {
+		if ((c->busy >> i & 1) == 0)
+			continue;
+		fal_rack_range(c->shards.rack, i, &map.of[i].first, &map.of[i].count);
+		has = fal_shard_marked(fal_rack_at(c->shards.rack, i), p->version,
+				       &by[i]);
+	}
+	m->shards = has ? fal_map_in_order(&map, order) : 0;
 	for (uint32_t i = 0; i < m->shards; i++)
 		m->image[i] = by[order[i]];
 	for (uint32_t i = 0; i < m->shards && p->kept_clock > 0; i++)
