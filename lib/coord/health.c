@@ -124,11 +124,13 @@ judge_epoch(struct fal_coord *c)
 	c->status.epoch++;
 	if (e.samples > 0)
 		c->status.epoch_loss = e.loss / (double)e.samples;
-	if (e.samples == 0 && e.keys == 0)
+	/* Rounds may be dropped, too, with all that was to be done in them. */
+	if (e.samples == 0 && e.keys == 0 && c->status.skipped > h->skipped)
 		c->why = "diverged: no task of an epoch has a finite gradient";
 	else if (c->conf.guess > 0 && median(c, &e) > FAR * h->start)
 		c->why = "diverged: the mean loss of an epoch is far above that of "
 			 "guessing";
+	h->skipped = c->status.skipped;
 	if (e.epoch == 0)
 		return;
 	free(e.key);

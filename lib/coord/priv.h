@@ -146,9 +146,10 @@ struct fal_coord {
 	/* The version under evaluation, and later what a failed job leaves; clocks that
 	 * were over by then, 0: none. */
 	uint64_t kept_version, kept_clock;
-	struct fal_health {    /* health.c */
-		double start;  /* mean loss of guessing, or at the first update */
-		uint64_t over; /* the most clocks that an update was told to end */
+	struct fal_health {       /* health.c */
+		double start;     /* mean loss of guessing, or at the first update */
+		uint64_t over;    /* the most clocks that an update was told to end */
+		uint64_t skipped; /* tasks, when the last epoch was judged */
 		/* Those that have begun and are not over, ascending: as many as clocks
 		 * that the scheduler has open reach into. */
 		struct fal_health_epoch {
