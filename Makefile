@@ -114,9 +114,12 @@ test_plot_OF    := $(wildcard cmd/falcon-proj/plot_*.c) cmd/falcon-proj/gnuplot.
 test_plan_OF    := cmd/falcon-stat/plan.c
 test_publish_OF := cmd/falcon-ps/publish.c
 test_record_OF  := cmd/falcon-ps/record.c cmd/falcon-ps/tape.c
+test_served_OF  := cmd/falcon-ps/served.c
 # An allocation may fail.
 test_course_WITH    := -Wl,--wrap=malloc -Wl,--wrap=calloc
 test_json_load_WITH := -Wl,--wrap=malloc
+# Libcrypto may fail.
+test_aead_WITH    := -Wl,--wrap=fal_evp_seal
 # A rack is made up.
 test_publish_WITH := -Wl,--wrap=fal_rack_shards -Wl,--wrap=fal_rack_part
 # Keys that are drawn, and the build, are those of the vectors.

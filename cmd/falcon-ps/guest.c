@@ -207,6 +207,7 @@ on_close(void *arg, struct fal_chan *c, int err, const char *reason)
 	(void)c;
 	(void)err;
 	(void)reason;
+	ps_wants_taken(&g->join->wants, &g->reader);
 	g->reader.chan = NULL;
 }
 

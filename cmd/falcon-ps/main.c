@@ -221,10 +221,9 @@ check(struct ps_run *r, const char *path)
 	}
 	/* Of a process that joins no more is known than that it has one. */
 	uint64_t shards = o->shards + o->min_shards;
-	shards = shards < blocks ? shards : blocks;
+	shards = shards < FAL_SHARDS_MAX ? shards : FAL_SHARDS_MAX;
 	if (o->check && (print_tensors(r->job.model) < 0 ||
-			 (shards > 1 && shards <= FAL_SHARDS_MAX &&
-			  print_shards(&r->job, (uint32_t)shards) < 0)))
+			 (shards > 1 && print_shards(&r->job, (uint32_t)shards) < 0)))
 		return ps_run_say(&diag, FAL_ENOMEM);
 	if (o->check)
 		say_parts(&r->job, &parts);

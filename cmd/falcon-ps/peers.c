@@ -299,6 +299,7 @@ on_chan_close(void *arg, struct fal_chan *c, int err, const char *reason)
 	struct ps_session *session = arg;
 	struct ps_server *s = session->server;
 	(void)err;
+	ps_wants_taken(&s->wants, &session->reader);
 	tell_refused(s, session);
 	gone(s, session, reason);
 	ps_control_gone(s, session);

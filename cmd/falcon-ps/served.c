@@ -27,8 +27,8 @@ ps_served_put(const struct ps_served *s, uint32_t first, uint32_t count,
 	*m = (struct fal_msg){ .type = FAL_MSG_SERVED,
 			       .served = { .service = s->service, .queue = s->queue } };
 	for (uint32_t i = first; i < first + count; i++) {
-		fal_put_u64(rows, s->rx[i]);
-		fal_put_u64(rows, s->tx[i]);
+		fal_put_u64(rows, s->rx[i] < MOST ? s->rx[i] : MOST);
+		fal_put_u64(rows, s->tx[i] < MOST ? s->tx[i] : MOST);
 	}
 	m->served.bytes = (struct fal_tail){ rows->p, rows->n };
 	return rows->err;

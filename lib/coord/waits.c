@@ -1,7 +1,7 @@
 /* What workers waited for of each shard, and the `shard` lines that say so.
  *
  * A worker's word counts as one among those of all: of each shard the trace has what the
- * middle one of them says. */
+ * middle one of them says, and nobody waited for longer than the job runs. */
 #include "coord/priv.h"
 
 #include "base/mem.h"
@@ -37,6 +37,8 @@ coord_waited(struct fal_coord *c, uint32_t worker, const struct fal_msg *m)
 	const uint32_t shards = c->conf.shards;
 	/* A worker waits for shards when it does not compute. */
 	const uint64_t most = m->worked.push + m->worked.pull + m->worked.wait;
+	if (shards == 1) /* of it there are no lines */
+		return fal_waited_get(&m->worked.waits, shards, most, NULL);
 	struct fal_waited *is = row(&c->waits, worker);
 	return is != NULL ? fal_waited_get(&m->worked.waits, shards, most, is)
 			  : FAL_ENOMEM;
@@ -51,20 +53,24 @@ coord_waits_free(struct fal_coord *c)
 	free(c->waits.scratch);
 }
 
-/* What the middle one of the workers says of a shard; NAN: nobody had all of a part. */
+/* What the middle one of the workers says of a shard, at `t` seconds of the job; NAN:
+ * nobody had all of a part. */
 static void
-middle(struct fal_waits *w, uint32_t shard, struct fal_line_shard *out)
+middle(struct fal_waits *w, double t, struct fal_line_shard *out)
 {
 	size_t n = 0;
-	for (uint32_t i = 0; i < w->n; i++)
-		w->scratch[n++] =
-			(double)w->of[(size_t)i * FAL_SHARDS_MAX + shard].waited * 1e-9;
+	for (uint32_t i = 0; i < w->n; i++) {
+		const struct fal_waited *of =
+			&w->of[(size_t)i * FAL_SHARDS_MAX + out->shard];
+		w->scratch[n++] = fmin((double)of->waited * 1e-9, t);
+	}
 	out->blame = n > 0 ? fal_quantile(w->scratch, n, 0.5) : 0;
 	n = 0;
 	for (uint32_t i = 0; i < w->n; i++) {
-		const struct fal_waited *of = &w->of[(size_t)i * FAL_SHARDS_MAX + shard];
+		const struct fal_waited *of =
+			&w->of[(size_t)i * FAL_SHARDS_MAX + out->shard];
 		if (of->parts > 0)
-			w->scratch[n++] = (double)of->took * 1e-9 / of->parts;
+			w->scratch[n++] = fmin((double)of->took * 1e-9 / of->parts, t);
 	}
 	out->took = fal_quantile(w->scratch, n, 0.5);
 }
@@ -80,6 +86,7 @@ static void
 tell(struct fal_coord *c, double now)
 {
 	struct fal_waits *w = &c->waits;
+	const double t = fal_coord_seconds(c, now);
 	for (uint32_t i = 0; i < c->conf.shards; i++) {
 		struct fal_coord_served is = { 0 }, *was = &w->served[i];
 		struct fal_line_shard line = { .shard = i,
@@ -95,8 +102,8 @@ tell(struct fal_coord *c, double now)
 		line.tx = is.tx > was->tx ? is.tx - was->tx : 0;
 		line.service = since(is.service, was->service);
 		line.queue = since(is.queue, was->queue) / (c->ready > 0 ? c->ready : 1);
-		middle(w, i, &line);
-		fal_line_shard(&c->line, fal_coord_seconds(c, now), &line);
+		middle(w, t, &line);
+		fal_line_shard(&c->line, t, &line);
 		coord_trace(c);
 		*was = is;
 	}

@@ -26,7 +26,7 @@ enum { FAL_SUITES = 2 };
 size_t fal_suites(uint8_t out[static FAL_SUITES]);
 
 /* Finds what is fastest on this machine, by a clock of ns: of each suite the library, and
- * which suites are offered.  Takes a millisecond; before threads and sessions. */
+ * which suites are offered.  Takes some milliseconds; before threads and sessions. */
 void fal_suites_measure(uint64_t (*now)(void));
 
 /* For tests: as if measured.  `suite` is offered before ChaCha, or is ChaCha: no other

@@ -40,6 +40,13 @@ fal_shard_rows_line(struct fal_shard_rows *r, struct fal_trace_line *l,
 	return 0;
 }
 
+/* Seconds of a part: at least what a trace can tell from none. */
+static double
+took(const struct fal_shard_row *w)
+{
+	return fmax(w->took, 1e-6);
+}
+
 /* The middle one of those that are known: seconds of a part, or of a block of it. */
 static double
 middle(const struct fal_shard_rows *r, bool each)
@@ -49,7 +56,7 @@ middle(const struct fal_shard_rows *r, bool each)
 	for (uint32_t i = 0; i < r->n; i++) {
 		const struct fal_shard_row *w = &r->v[i];
 		if (w->lines > 0 && w->blocks > 0)
-			v[n++] = each ? w->took / (double)w->blocks : w->took;
+			v[n++] = each ? took(w) / (double)w->blocks : took(w);
 	}
 	return fal_quantile(v, n, 0.5);
 }
@@ -63,7 +70,7 @@ fal_shard_rows_end(struct fal_shard_rows *r)
 		const bool known = w->lines > 0 && w->blocks > 0;
 		w->class = FAL_CLASS_NONE;
 		w->cause = "-";
-		w->slower = known && all > 0 ? w->took / all : (double)NAN;
+		w->slower = known ? took(w) / all : (double)NAN;
 		if (w->lines == 0)
 			w->took = (double)NAN;
 		if (!known)
@@ -75,7 +82,7 @@ fal_shard_rows_end(struct fal_shard_rows *r)
 		    w->blame < FAL_SHARD_BLAME * (r->to - r->from))
 			continue;
 		/* Slower by its pace times its blocks: whichever is more of it. */
-		const double pace = w->took / (double)w->blocks / each;
+		const double pace = took(w) / (double)w->blocks / each;
 		w->class = FAL_CLASS_STRAGGLER;
 		w->cause = pace * pace >= w->slower ? "pace" : "blocks";
 	}

@@ -15,9 +15,9 @@ struct fal_waited {
 /* Appends the row of a shard, from 0, unless there is nothing to say. */
 void fal_waited_put(struct fal_buf *out, uint32_t shard, const struct fal_waited *w);
 
-/* Rows in the order of their shards, of a job that has so many, added to `w`, by shard:
- * all or nothing.  FAL_EFORMAT; FAL_ELIMIT: they waited longer than `most` ns together,
- * or a part took longer than any time. */
+/* Rows in the order of their shards, of a job that has so many, added to `w`, by shard,
+ * if it is not NULL: all or nothing.  FAL_EFORMAT; FAL_ELIMIT: they waited longer than
+ * `most` ns together, or a part took longer than any time. */
 int fal_waited_get(const struct fal_tail *rows, uint32_t shards, uint64_t most,
 		   struct fal_waited *w);
 

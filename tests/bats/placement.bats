@@ -49,7 +49,7 @@ said() {
 	judge
 	blocks=$(placed | jq -c '.[2]')
 	for rule in static:mxnet static:byteps static:tensorflow static:blocks; do
-		for all in 1 3 4; do
+		for all in 1 3 $((RANDOM % 61 + 4)); do
 			again
 			here=$((RANDOM % all + 1)) there=$((all - here))
 			# Of one shard there is no table.

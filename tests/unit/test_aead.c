@@ -4,6 +4,7 @@
 #include "base/parse.h"
 #include "base/rng.h"
 #include "sec/aead.h"
+#include "sec/aead_priv.h"
 #include "sec/secret.h"
 
 #include <setjmp.h>
@@ -255,6 +256,24 @@ keys_do_not_stay(void **state)
 	}
 }
 
+/* As if libcrypto could not, though it has the suite. */
+int __real_fal_evp_seal(void *ctx, const struct fal_aead_record *r,
+			const uint8_t nonce[static AEAD_NONCE], const void *in, size_t n,
+			uint8_t *out);
+int __wrap_fal_evp_seal(void *ctx, const struct fal_aead_record *r,
+			const uint8_t nonce[static AEAD_NONCE], const void *in, size_t n,
+			uint8_t *out);
+
+static bool cannot;
+
+int
+__wrap_fal_evp_seal(void *ctx, const struct fal_aead_record *r,
+		    const uint8_t nonce[static AEAD_NONCE], const void *in, size_t n,
+		    uint8_t *out)
+{
+	return cannot ? FAL_ENOMEM : __real_fal_evp_seal(ctx, r, nonce, in, n, out);
+}
+
 /* Each measurement takes `by` ns more than the one before it. */
 static uint64_t clock_ns, took, by;
 
@@ -285,6 +304,12 @@ what_is_fastest_is_offered(void **state)
 	assert_int_equal(fal_suites(suites), aes ? 2 : 1);
 	assert_int_equal(suites[0], aes ? AES : CHACHA);
 	assert_int_equal(suites[aes ? 1 : 0], CHACHA);
+	cannot = true; /* what seals nothing is not fast */
+	fal_suites_measure(made_up);
+	cannot = false;
+	assert_int_equal(fal_suites(suites), 1);
+	assert_int_equal(fal_aead_new(CHACHA, FAL_LIBRARY_ANY, &a), 0);
+	assert_null(a);
 	by = 1;
 	fal_suites_measure(made_up);
 	assert_int_equal(fal_suites(suites), 1);

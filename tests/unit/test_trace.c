@@ -13,6 +13,7 @@
 #include "trace/writer.h"
 #include "wire/zip.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -558,6 +559,51 @@ test_capacity(void **state)
 	}
 }
 
+/* One line of a shard of a set. */
+static void
+put_shard(struct fal_buf *b, uint32_t shard, uint32_t blocks, double took, double blame)
+{
+	const struct fal_line_shard d = { .shard = shard,
+					  .version = 1,
+					  .blocks = blocks,
+					  .took = took,
+					  .blame = blame };
+	struct fal_buf line = { 0 };
+	fal_line_shard(&line, 2, &d);
+	fal_put_bytes(b, line.p, line.n);
+	fal_put_u8(b, '\n');
+	fal_buf_free(&line);
+}
+
+/* Who is waited for is named, and why, where the others take no time that a trace has. */
+static void
+test_shards(void **state)
+{
+	struct fal_summary s = { 0 };
+	struct fal_diag diag = { "" };
+	struct fal_buf b = { 0 };
+	struct fal_trace_reader *r = fal_trace_reader_new(fal_summary_line, &s);
+	(void)state;
+	fal_put_fmt(&b, CAPACITY_JOB, 64, 64, 1, 1);
+	put_shard(&b, 0, 2, 0, 0);
+	put_shard(&b, 1, 1, 0.5, 0.9);
+	put_shard(&b, 2, 2, 0, 0);
+	assert_int_equal(fal_trace_feed(r, b.p, b.n, &diag), 0);
+	assert_int_equal(fal_summary_end(&s, &diag), 0);
+	assert_int_equal(s.shards.n, 3);
+	for (uint32_t i = 0; i < 3; i++) {
+		const struct fal_shard_row *w = &s.shards.v[i];
+		assert_int_equal(w->class,
+				 i == 1 ? FAL_CLASS_STRAGGLER : FAL_CLASS_STEADY);
+		assert_string_equal(w->cause, i == 1 ? "pace" : "-");
+		assert_true(isfinite(w->slower));
+	}
+	assert_true(s.shards.v[1].slower > 1000);
+	fal_trace_reader_free(r);
+	fal_summary_free(&s);
+	fal_buf_free(&b);
+}
+
 static void
 test_summary_refuses(void **state)
 {
@@ -695,6 +741,7 @@ main(void)
 		cmocka_unit_test(test_line_limit),
 		cmocka_unit_test(test_classes),
 		cmocka_unit_test(test_summary),
+		cmocka_unit_test(test_shards),
 		cmocka_unit_test(test_capacity),
 		cmocka_unit_test(test_summary_refuses),
 		cmocka_unit_test(test_written),

@@ -1,0 +1,84 @@
+/* What a process of shards says that they have done, there and back. */
+#include "../../cmd/falcon-ps/served.h"
+#include "base/err.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#define MOST (UINT64_C(1) << 53)
+
+enum { FIRST = 3, COUNT = 2 };
+
+/* What is said of these bytes in and out by the first of two shards. */
+static int
+said(uint64_t rx, uint64_t tx, struct fal_buf *rows, struct fal_msg *m)
+{
+	struct ps_served s = { .service = 5, .queue = 7 };
+	s.rx[FIRST] = rx;
+	s.tx[FIRST] = tx;
+	s.rx[FIRST + 1] = 11;
+	return ps_served_put(&s, FIRST, COUNT, m, rows);
+}
+
+/* However long it runs, it says what is taken. */
+static void
+there_and_back(void **state)
+{
+	static const uint64_t bytes[] = { 0, 1, MOST - 1, MOST, MOST + 1, UINT64_MAX };
+	(void)state;
+	for (size_t i = 0; i < sizeof(bytes) / sizeof(bytes[0]); i++) {
+		const uint64_t want = bytes[i] < MOST ? bytes[i] : MOST;
+		struct ps_served is = { 0 };
+		struct fal_buf rows = { 0 };
+		struct fal_msg m;
+		assert_int_equal(said(bytes[i], bytes[5 - i], &rows, &m), 0);
+		assert_int_equal(ps_served_get(&is, FIRST, COUNT, &m), 0);
+		assert_true(is.rx[FIRST] == want);
+		assert_true(is.tx[FIRST] == (bytes[5 - i] < MOST ? bytes[5 - i] : MOST));
+		assert_int_equal(is.rx[FIRST + 1], 11);
+		assert_int_equal(is.service, 5);
+		assert_int_equal(is.queue, 7);
+		fal_buf_free(&rows);
+	}
+}
+
+/* More than a trace may have, or of more shards, or fewer: nothing of it counts. */
+static void
+lies(void **state)
+{
+	struct fal_msg m;
+	(void)state;
+	for (size_t at = 0; at < 4; at++) {
+		struct ps_served is = { .service = 1 };
+		struct fal_buf rows = { 0 };
+		for (size_t i = 0; i < 4; i++)
+			fal_put_u64(&rows, i == at ? MOST + 1 : MOST);
+		m = (struct fal_msg){ .type = FAL_MSG_SERVED };
+		m.served.bytes = (struct fal_tail){ rows.p, rows.n };
+		assert_int_equal(ps_served_get(&is, FIRST, COUNT, &m), FAL_EFORMAT);
+		assert_int_equal(is.service, 1);
+		fal_buf_free(&rows);
+	}
+	for (uint32_t count = 0; count < 5; count++) {
+		struct ps_served is = { 0 };
+		struct fal_buf rows = { 0 };
+		assert_int_equal(said(1, 2, &rows, &m), 0);
+		const int err = ps_served_get(&is, FIRST, count, &m);
+		assert_true(count == COUNT ? err == 0 : err < 0);
+		fal_buf_free(&rows);
+	}
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(there_and_back),
+		cmocka_unit_test(lies),
+	};
+	cmocka_set_message_output(CM_OUTPUT_TAP);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
