@@ -319,8 +319,10 @@ main(int argc, char **argv)
 		code = o->join != NULL ? check_join(&r) : check(&r, cli.arg[0]);
 	else
 		goto free_cli;
-	if (code == FAL_EXIT_DONE && !o->check)
+	if (code == FAL_EXIT_DONE && !o->check) {
 		fal_suites_measure(uv_hrtime);
+		r.program += fal_need_read(r.program);
+	}
 	if (code == FAL_EXIT_DONE && o->join != NULL)
 		code = ps_run_join(&r);
 	else if (code == FAL_EXIT_DONE && !o->check)

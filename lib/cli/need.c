@@ -14,7 +14,7 @@ enum {
 	 * of them take besides in running: code, libraries, stacks, buffers of streams.
 	 */
 	BEGUN = 6 << 20,
-	RUNS = 3 << 20,
+	RUNS = 5 << 20,
 	THREADS = 4, /* of libuv's pool, */
 	STACK = 8 << 20
 };
