@@ -286,9 +286,9 @@ on_fetch(struct join *j, const struct fal_msg *m)
 		if (p.what == FAL_FETCH_PARAMS &&
 		    params_of(j, j->first + i, m->fetch.version, &p.image) < 0)
 			return FAL_ENOMEM;
-		if (p.what == FAL_FETCH_MARKED)
-			(void)fal_shard_marked(fal_rack_at(j->rack, j->first + i),
-					       m->fetch.version, &p.image);
+		struct fal_shard *shard = fal_rack_at(j->rack, j->first + i);
+		if (p.what == FAL_FETCH_MARKED && shard != NULL)
+			(void)fal_shard_marked(shard, m->fetch.version, &p.image);
 		if (ps_parcels_add(&j->parcels, &p) < 0)
 			return FAL_ENOMEM;
 	}
@@ -301,8 +301,9 @@ static void
 on_left(void *arg, struct ps_parcel *p)
 {
 	const struct join *j = arg;
-	if (p->what == FAL_FETCH_MARKED && p->image.arrays > 0)
-		fal_shard_spare(fal_rack_at(j->rack, j->first + p->shard), &p->image);
+	struct fal_shard *shard = fal_rack_at(j->rack, j->first + p->shard);
+	if (p->what == FAL_FETCH_MARKED && p->image.arrays > 0 && shard != NULL)
+		fal_shard_spare(shard, &p->image);
 }
 
 void

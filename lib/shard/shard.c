@@ -297,6 +297,8 @@ enter(struct fal_shard *s, uint64_t round, const struct fal_facts *is)
 {
 	const size_t at = place(s, round);
 	const bool late = is_late(s, is);
+	if (is->tasks == 0)
+		return FAL_EINVAL;
 	if (FAL_GROW(s->open, s->open_cap, s->opens + 1) < 0)
 		return FAL_ENOMEM;
 	int err = late ? FAL_OK : open_round(s, round, is);
@@ -331,8 +333,8 @@ shard_open_late(struct fal_shard *s)
 		err = open_round(s, o->round, &o->is);
 		if (err < 0 || o->skipped == 0)
 			continue;
-		fal_store_skip(s->store, o->round, o->skipped, none);
-		err = judge(s, o);
+		err = fal_store_skip(s->store, o->round, o->skipped, none);
+		err = err == FAL_OK ? judge(s, o) : err;
 	}
 	return err;
 }
@@ -366,13 +368,16 @@ static int
 skip(struct fal_shard *s, struct open *open, const struct fal_shard_order *o)
 {
 	const bool was = fal_store_complete(s->store, o->round);
+	const uint32_t tasks = o->facts.tasks;
 	open->samples -= o->facts.samples;
+	if (open->late && tasks > open->is.tasks - open->skipped)
+		return FAL_EINVAL;
 	if (open->late) {
-		open->skipped += o->facts.tasks;
+		open->skipped += tasks;
 		return FAL_OK;
 	}
-	fal_store_skip(s->store, o->round, o->facts.tasks, o->fills);
-	return was ? FAL_OK : judge(s, open);
+	int err = fal_store_skip(s->store, o->round, tasks, o->fills);
+	return err < 0 || was ? err : judge(s, open);
 }
 
 int

@@ -112,11 +112,11 @@ struct fal_shard_order {
 	const struct fal_map *map; /* borrowed */
 };
 /* 0 or FAL_ENOMEM; FAL_ELIMIT: more fences of rounds that nobody has opened than a clock
- * has tasks.  What is asked of a round that is over here is answered by nothing done,
- * other orders for rounds that are not open are passed over.  END and what follows it in
- * enum fal_order_kind are carried out in their order, whatever the first of them waits
- * for; all others at once, but a round on a version that is still to be made opens with
- * that. */
+ * has tasks; FAL_EINVAL, FAL_ESTATE: what no coordinator says.  What is asked of a round
+ * that is over here is answered by nothing done, other orders for rounds that are not
+ * open are passed over.  END and what follows it in enum fal_order_kind are carried out
+ * in their order, whatever the first of them waits for; all others at once, but a round
+ * on a version that is still to be made opens with that. */
 int fal_shard_order(struct fal_shard *s, const struct fal_shard_order *o);
 
 /* Block records for a contribution; those of other shards' blocks are passed over, and so

@@ -1,20 +1,20 @@
 /* The version that a shard holds; its image, and back. */
 #include "shard/shard_priv.h"
 
-#include <assert.h>
 #include <string.h>
 
-void
+int
 shard_hold(struct fal_shard *s, uint64_t version)
 {
 	const float *params;
 	const int8_t *exps;
-	const bool kept = fal_store_at(s->store, version, &params, &exps);
-	assert(kept);
+	if (!fal_store_at(s->store, version, &params, &exps))
+		return FAL_ESTATE;
 	s->holds = true;
 	s->held = version;
 	memcpy(s->held_params, params, fal_store_len(s->store) * sizeof(float));
 	memcpy(s->held_exps, exps, s->conf.count);
+	return FAL_OK;
 }
 
 int
@@ -79,5 +79,5 @@ fal_shard_became(struct fal_shard *s)
 {
 	fal_store_became(s->store);
 	if (s->holds && s->held >= fal_store_oldest(s->store))
-		shard_hold(s, s->held);
+		(void)shard_hold(s, s->held); /* it is one of those */
 }

@@ -73,8 +73,8 @@ int shard_go_on(struct fal_shard *s);
 int shard_scale(struct fal_shard *s, const struct fal_shard_order *o);
 
 /* shard_image.c */
-/* The version, which is kept, is held. */
-void shard_hold(struct fal_shard *s, uint64_t version);
+/* The version is held; FAL_ESTATE: it is not kept. */
+int shard_hold(struct fal_shard *s, uint64_t version);
 /* An image of the newest version is made; without memory there is none, and the job goes
  * on. */
 void shard_mark(struct fal_shard *s);

@@ -1,15 +1,31 @@
 /* What a shard carries out in its order: ends of rounds, and what they are made into. */
 #include "shard/shard_priv.h"
 
+#include "base/line.h"
 #include "base/mem.h"
 #include "store/leaf.h"
 
-#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
+enum { KEPT_MAX = 1 << 16 }; /* versions, at most: there is a reader of each */
+
 /* Gradients were within the numbers, and yet a step leads out of them. */
 static const char not_finite[] = "a step would make parameters that are not finite";
+
+/* Is it complete, and of what such an end is made of? */
+static bool
+can_end(const struct fal_shard *s, const struct open *open,
+	const struct fal_shard_order *o)
+{
+	const bool grads = o->end == FAL_END_MERGE || o->end == FAL_END_LINE;
+	if (o->end == FAL_END_DROP)
+		return true;
+	return fal_store_complete(s->store, o->round) &&
+	       open->is.kind == (grads ? FAL_KIND_GRAD : FAL_KIND_DELTA) &&
+	       (o->end != FAL_END_LINE ||
+		fal_store_has_line(s->store, fal_line_of(o->version)));
+}
 
 static int
 collect(struct fal_shard *s, const struct fal_shard_order *o, struct fal_shard_say *ended)
@@ -51,6 +67,8 @@ static int
 end_round(struct fal_shard *s, struct open *open, const struct fal_shard_order *o)
 {
 	struct fal_shard_say ended = { .kind = FAL_SAY_ENDED, .round = o->round };
+	if (!can_end(s, open, o))
+		return FAL_ESTATE;
 	int err = s->conf.checksums ? shard_brought(s, o->round, &ended) : FAL_OK;
 	if (s->conf.checksums)
 		ended.added = fal_store_added(s->store, o->round);
@@ -81,12 +99,30 @@ hash(struct fal_shard *s, struct fal_shard_say *stepped)
 }
 
 static int
+keep(struct fal_shard *s, uint32_t versions)
+{
+	if (versions == 0 || versions > KEPT_MAX)
+		return FAL_EINVAL;
+	return fal_store_keep(s->store, versions);
+}
+
+static int
+line(struct fal_shard *s, uint64_t version)
+{
+	const uint32_t is = fal_line_of(version);
+	return is == 0 || is > FAL_IMAGE_OTHERS ? FAL_EINVAL
+						: fal_store_line(s->store, version);
+}
+
+static int
 step(struct fal_shard *s, const struct fal_shard_order *o)
 {
 	struct fal_shard_say stepped = { .kind = FAL_SAY_STEPPED };
+	if (o->line != 0 && !fal_store_has_line(s->store, o->line))
+		return FAL_ESTATE;
 	int err = o->line != 0 ? fal_store_push(s->store, o->line, o->weight) : FAL_OK;
 	if (err == FAL_OK)
-		err = fal_store_keep(s->store, o->versions);
+		err = keep(s, o->versions);
 	if (err < 0)
 		return err;
 	if (s->conf.optim.clip > 0 && fal_store_has_gradients(s->store))
@@ -136,16 +172,15 @@ carry_out(struct fal_shard *s, const struct fal_shard_order *o)
 		err = open != NULL ? end_round(s, open, o) : FAL_OK;
 		break;
 	case FAL_ORDER_LINE:
-		err = fal_store_line(s->store, o->version);
+		err = line(s, o->version);
 		break;
 	case FAL_ORDER_STEP:
 		err = step(s, o);
 		break;
 	case FAL_ORDER_KEEP:
-		return fal_store_keep(s->store, o->versions);
+		return keep(s, o->versions);
 	case FAL_ORDER_HOLD:
-		shard_hold(s, o->version);
-		return FAL_OK;
+		return shard_hold(s, o->version);
 	case FAL_ORDER_MARK:
 		shard_mark(s);
 		return FAL_OK;

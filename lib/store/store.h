@@ -99,9 +99,10 @@ int fal_store_fence(struct fal_store *s, uint64_t round, struct fal_cid id,
 bool fal_store_is_fenced(const struct fal_store *s, uint64_t round, struct fal_cid id);
 
 /* So many tasks of an open round bring nothing: each block counts them that has not
- * counted them by contribution `fills` ({0,0}: none). */
-void fal_store_skip(struct fal_store *s, uint64_t round, uint32_t tasks,
-		    struct fal_cid fills);
+ * counted them by contribution `fills` ({0,0}: none).  FAL_EINVAL, and nothing has
+ * changed: the round has no such tasks left. */
+int fal_store_skip(struct fal_store *s, uint64_t round, uint32_t tasks,
+		   struct fal_cid fills);
 
 /* True when all blocks of `id` are counted, its own or those of what it fills. */
 bool fal_store_whole(const struct fal_store *s, uint64_t round, struct fal_cid id);
@@ -195,6 +196,7 @@ struct fal_store_line_step {
 uint32_t fal_store_line_step(struct fal_store *s, uint64_t round,
 			     const struct fal_store_line_step *step);
 int fal_store_push(struct fal_store *s, uint32_t line, double weight);
+bool fal_store_has_line(const struct fal_store *s, uint32_t line);
 /* All lines are over. */
 void fal_store_forget_lines(struct fal_store *s);
 

@@ -18,6 +18,12 @@ line_find(const struct fal_store *s, uint32_t line)
 	return NULL;
 }
 
+bool
+fal_store_has_line(const struct fal_store *s, uint32_t line)
+{
+	return line_find(s, line) != NULL;
+}
+
 static void
 free_line(struct line *l)
 {

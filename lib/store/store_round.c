@@ -348,17 +348,28 @@ fal_store_is_fenced(const struct fal_store *s, uint64_t round, struct fal_cid id
 	return e != NULL && e->fenced;
 }
 
-void
+/* Has the contribution, if there is one, not brought the block? */
+static bool
+lacks(const struct entry *e, uint32_t b)
+{
+	return e == NULL || (!bit(e->seen, b) && !bit(e->inherited, b));
+}
+
+int
 fal_store_skip(struct fal_store *s, uint64_t round, uint32_t tasks, struct fal_cid fills)
 {
 	struct round *r = round_find(s, round);
 	const struct entry *e = r != NULL ? find(r, fills) : NULL;
-	if (r == NULL)
-		return;
+	if (r == NULL || tasks == 0 || tasks > r->is.tasks - r->skipped)
+		return FAL_EINVAL;
+	for (uint32_t b = 0; b < s->blocks; b++)
+		if (lacks(e, b) && tasks > r->is.tasks - r->counted[b])
+			return FAL_EINVAL;
 	r->skipped += tasks;
 	for (uint32_t b = 0; b < s->blocks; b++)
-		if (e == NULL || (!bit(e->seen, b) && !bit(e->inherited, b)))
+		if (lacks(e, b))
 			count_tasks(r, b, tasks);
+	return FAL_OK;
 }
 
 bool

@@ -1,5 +1,5 @@
 /* What a shard's process and its coordinator say to each other, whatever it says: a SAY
- * is refused or within the shard's blocks, an order is one of those that there are, an
+ * is refused or within the shard's blocks, an order is carried out or refused, an
  * image is no longer than it may be, and a shard becomes it or refuses.
  *
  * The input: messages, each behind its length (u16). */
@@ -20,7 +20,7 @@ struct world {
 	struct fal_post post[2];
 	struct fal_image image;
 	struct fal_post_at at;
-	bool took;
+	bool took, over;
 	uint64_t sum; /* every byte is read */
 };
 
@@ -76,6 +76,11 @@ on_order(struct world *w, struct fal_msg *m)
 	for (uint32_t i = 0; i < BLOCKS && o.seen != NULL; i++)
 		sum += o.seen[i];
 	must(abs(sum) <= 128 * BLOCKS);
+	w->over = fal_rack_order(w->rack, &o) < 0;
+	struct fal_shard_say s;
+	uint32_t shard;
+	while (fal_rack_next(w->rack, &shard, &s))
+		must(shard < fal_rack_shards(w->rack));
 }
 
 static void
@@ -116,7 +121,7 @@ LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 	struct fal_rd r = fal_rd_init(p, n);
 	struct world w = { .rack = fal_rack_new(&conf, NULL) };
 	must(w.rack != NULL);
-	while (r.n > 0 && r.err == 0) {
+	while (r.n > 0 && r.err == 0 && !w.over) {
 		const size_t size = fal_get_u16(&r);
 		const uint8_t *at = fal_get_bytes(&r, size < r.n ? size : r.n);
 		struct fal_msg m;

@@ -8,10 +8,12 @@
 #include <cmocka.h>
 
 #include "../taking.h"
+#include "base/line.h"
 #include "base/rng.h"
 #include "shard/rack.h"
 #include "wire/bfp.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -587,6 +589,92 @@ asked_meanwhile(void **state)
 	}
 }
 
+/* ---- what no coordinator says ---- */
+
+static uint32_t
+some(uint32_t most)
+{
+	return fal_rng_below(&rng, most + 1);
+}
+
+static double
+odd_number(void)
+{
+	static const double odd[] = { 0, 1, TASKS, -1, 1e300, 1e-300, NAN, INFINITY };
+	return odd[some(7)];
+}
+
+static uint64_t
+some_version(void)
+{
+	return fal_line_version(some(3) == 0 ? some(2) : 0, some(3));
+}
+
+static struct fal_shard_order
+any_order(const int8_t *seen, struct fal_map *map)
+{
+	struct fal_shard_order o = {
+		.kind = (enum fal_order_kind)some(FAL_ORDER_STAY),
+		.round = some(2),
+		.version = some_version(),
+		.turn = some(1),
+		.facts = { some_version(), some(TASKS), some(TASKS),
+			   (enum fal_kind)some(FAL_KIND_CHECK), some(1) != 0 },
+		.id = { some(2), some(1) },
+		.fills = { some(2), some(1) },
+		.seen = some(1) != 0 ? seen : NULL,
+		.key = some(2),
+		.end = (enum fal_end)some(FAL_END_DROP),
+		.weight = odd_number(),
+		.divisor = odd_number(),
+		.squares = odd_number(),
+		.clipped = some(4) == 0,
+		.ahead = some(3) == 0,
+		.lr = (float)odd_number(),
+		.slot = some(2),
+		.below = some(2),
+		.line = some(2),
+		.versions = some(9) == 0 ? UINT32_MAX : some(3),
+		.mark = some(3) == 0,
+		.hash = some(3) == 0,
+	};
+	fal_map_even(map, blocks, 1 + some(RACKS));
+	if (some(1) != 0)
+		(void)fal_map_drain(map, some(7));
+	map->epoch = some(3);
+	if (o.kind == FAL_ORDER_MAP)
+		o.map = map;
+	return o;
+}
+
+/* Whatever a coordinator says, it is carried out or refused. */
+static void
+any_orders(void **state)
+{
+	(void)state;
+	int8_t seen[MOST / FAL_BLOCK];
+	uint32_t refusals = 0, most = 0;
+	memset(seen, 0, sizeof(seen));
+	for (uint32_t i = 0; i < 1200; i++) {
+		const uint32_t r = i % RACKS;
+		struct fal_map map;
+		struct fal_shard_say s;
+		uint32_t shard, n_of = 0;
+		fal_rack_free(rack[r]);
+		make_rack(r);
+		for (int err = FAL_OK; err == FAL_OK && n_of < 60; n_of++) {
+			const struct fal_shard_order o = any_order(seen, &map);
+			err = fal_rack_order(rack[r], &o);
+			refusals += err < 0;
+			while (fal_rack_next(rack[r], &shard, &s))
+				assert_true(shard < fal_rack_shards(rack[r]));
+		}
+		most = n_of > most ? n_of : most;
+	}
+	assert_in_range(refusals, 100, 1200);
+	assert_in_range(most, 20, 60);
+}
+
 int
 main(void)
 {
@@ -601,6 +689,7 @@ main(void)
 		TEST(doubted),
 		TEST(fenced_early),
 		TEST(asked_meanwhile),
+		TEST(any_orders),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, NULL, NULL);
