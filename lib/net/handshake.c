@@ -254,7 +254,8 @@ static bool
 offers(uint8_t suite)
 {
 	uint8_t suites[FAL_SUITES];
-	return memchr(suites, suite, fal_suites(suites)) != NULL;
+	const size_t n = fal_suites(suites);
+	return memchr(suites, suite, n) != NULL;
 }
 
 /* Message 2 behind the HEAD_N bytes, and the keys of the session. */

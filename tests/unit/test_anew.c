@@ -23,8 +23,10 @@
 enum { SAMPLES = 48, PIXELS = 16, TASKS = 2, CLOCKS = 6, SNAPSHOT = 3 };
 
 static const char text[] =
-	"[job]\nname = anew\nseed = 1\nepochs = 2\neval = never\n[model]\nfile = anew.model\n"
-	"[sync]\nscheme = bsp\n[data]\nformat = idx\ntrain-images = images\ntrain-labels = labels\n"
+	"[job]\nname = anew\nseed = 1\nepochs = 2\neval = never\n[model]\nfile = "
+	"anew.model\n"
+	"[sync]\nscheme = bsp\n[data]\nformat = idx\ntrain-images = images\ntrain-labels "
+	"= labels\n"
 	"[batch]\nsize = 16\ntask = 8\n[optimizer]\nkind = momentum\nmomentum = 0.9\n"
 	"lr = 0.1\n";
 
