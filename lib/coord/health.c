@@ -167,20 +167,6 @@ coord_health(struct fal_coord *c, uint64_t version, uint64_t over, uint32_t late
 		       : FAL_OK;
 }
 
-/* Could anybody else say whether it is so? */
-static bool
-others_here(const struct fal_coord *c)
-{
-	struct fal_worker_info is;
-	for (uint32_t i = 0; i < c->peers; i++) {
-		const struct fal_peer *p = &c->peer[i];
-		if (p->ready && p->worker != c->diverged.worker &&
-		    fal_sched_info(c->sched, p->worker, &is) && is.able)
-			return true;
-	}
-	return false;
-}
-
 bool
 coord_others(const struct fal_coord *c, uint32_t key)
 {
@@ -196,15 +182,17 @@ coord_others(const struct fal_coord *c, uint32_t key)
 
 /* What one worker computes by itself may fail by its own fault, and its word is no more
  * than its key's.  When that of another key does soon after it is the job's: a learning
- * rate too large.  So it is when nobody else is here to say so, and no other key has come
- * and worked for some time (fal_coord_alone) since that was first said. */
+ * rate too large.  So it is when nobody of another key is here to say so, and none has
+ * come and worked for some time (fal_coord_alone) since that was first said, nor has a
+ * clock been over: of one key's workers one alone may be ill. */
 void
 coord_diverged(struct fal_coord *c, double now, const struct fal_peer *p, const char *why)
 {
 	enum { SOON = 100 }; /* clocks */
 	const uint64_t clock = fal_sched_over(c->sched);
 	const bool soon = c->diverged.key != 0 && clock - c->diverged.clock <= SOON;
-	const bool again = soon && c->diverged.key == p->key && !c->diverged.denied;
+	const bool again = clock == c->diverged.clock && c->diverged.key == p->key &&
+			   !c->diverged.denied;
 	if (soon && c->diverged.key != p->key)
 		c->why = why;
 	if (!again)
@@ -228,7 +216,7 @@ double
 coord_diverged_until(const struct fal_coord *c)
 {
 	if (c->diverged.key == 0 || c->diverged.denied || c->diverged.worked ||
-	    c->finished || c->why != NULL || others_here(c))
+	    c->finished || c->why != NULL || coord_others(c, c->diverged.key))
 		return INFINITY;
 	return c->diverged.since + c->alone_s;
 }

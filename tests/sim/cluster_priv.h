@@ -237,6 +237,7 @@ struct cluster {
 	bool goes_on;       /* its first line stands there already */
 	uint64_t marked_at; /* with `marks_all`: so many clocks were over, and 1 */
 	bool writing;       /* `next` is on its way to the disk */
+	bool spares;        /* the next death: what is on disk stays as it is */
 	struct marked next;
 	struct disk disk;
 	struct fal_rng ruin; /* what becomes of it */

@@ -357,7 +357,7 @@ draw_restarts(struct plan *p, const struct focus *only, double task_s, double le
 static void
 draw_moves(struct plan *p, const struct focus *only, double task_s, double length)
 {
-	struct fal_rng own = fal_rng_init(p->toy.seed, FAL_RNG_TEST, 16), *r = &own;
+	struct fal_rng own = fal_rng_init(p->toy.seed, FAL_RNG_TEST, 18), *r = &own;
 	const uint32_t clocks = toy_clocks(&p->toy);
 	if (!chance(r, 0.3) && !only->moves)
 		return;
@@ -507,7 +507,7 @@ draw_disk(struct plan *p, double task_s, double length)
 	struct fal_rule rule;
 	const bool shared = fal_rule_parse(p->scheme, &rule, NULL) == FAL_OK &&
 			    fal_rule_traits(&rule).shared;
-	struct fal_rng own = fal_rng_init(p->toy.seed, FAL_RNG_TEST, 16), *r = &own;
+	struct fal_rng own = fal_rng_init(p->toy.seed, FAL_RNG_TEST, 19), *r = &own;
 	p->keep = 1 + fal_rng_below(r, 4);
 	p->disk_fails = chance(r, 0.6);
 	if (p->disk_fails && shared && !p->hung && !p->calm && chance(r, 0.2))

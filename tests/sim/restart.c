@@ -20,6 +20,14 @@ free_next(struct cluster *c)
 	c->writing = false;
 }
 
+/* The next of the deaths that are planned. */
+static void
+die(struct cluster *c, double after)
+{
+	c->restarts++;
+	cluster_push(c, (struct event){ .kind = RESTART, .t = c->now + after });
+}
+
 /* ---- marks ------------------------------------------------------------------------- */
 
 static void
@@ -79,6 +87,12 @@ restart_marked(void *arg, const struct fal_coord_past *past)
 	cluster_push(c, (struct event){ .kind = MARKED,
 					.session = c->incarnation,
 					.t = c->now + c->p->mark[at].takes });
+	/* What waits to hold again waits again, where the next death comes at once and
+	 * spares the disk. */
+	if (c->p->marks_all && past->agains > 0 && c->restarts < c->p->restarts) {
+		c->spares = true;
+		die(c, c->p->mark[at].takes);
+	}
 }
 
 int
@@ -158,8 +172,9 @@ note_restart(struct cluster *c, const struct disk_found *f)
 static void
 find(struct cluster *c, struct disk_found *f)
 {
-	if (c->p->disk_fails)
+	if (c->p->disk_fails && !c->spares)
 		c->seen[SEEN_CHANGE_LOST] += disk_crash(&c->disk, &c->ruin);
+	c->spares = false;
 	const char *why = disk_read(&c->disk, f);
 	if (why != NULL && c->failure == NULL)
 		c->failure = why;
@@ -286,11 +301,8 @@ restart_watch(struct cluster *c, const struct fal_coord_status *s)
 		else
 			fal_coord_mark(c->coord);
 	}
-	for (; c->restarts < p->restarts && s->clock >= p->restart[c->restarts].clock;
-	     c->restarts++)
-		cluster_push(c, (struct event){ .kind = RESTART,
-						.t = c->now +
-						     p->restart[c->restarts].after });
+	while (c->restarts < p->restarts && s->clock >= p->restart[c->restarts].clock)
+		die(c, p->restart[c->restarts].after);
 }
 
 void

@@ -445,18 +445,26 @@ leavers(void **state)
 		}
 }
 
+/* Those with local steps of each worker's own. */
+static const char *const steppers[] = { "dynsgd:1", "consgd:1", "wbsp" };
+
 /* A session that says of its local steps that they led out of the numbers; false: it has
  * none. */
 static bool
-leave_diverged(uint32_t key)
+says_diverged(uint32_t p)
 {
-	const uint32_t p = join(key, false);
 	struct fal_msg m = { .type = FAL_MSG_LEAVE };
 	m.leave.nonfinite = 1;
 	const bool steps =
 		w.s[p].is.helds > 0 && w.s[p].is.held[0].kind == FAL_KIND_DELTA;
 	check(tell(p, &m), 0, "LEAVE");
 	return steps;
+}
+
+static bool
+leave_diverged(uint32_t key)
+{
+	return says_diverged(join(key, false));
 }
 
 /* Who says so, again and again, while nobody else is here, ends no job: others come, and
@@ -483,6 +491,42 @@ lone_leavers(void **state)
 		run(leave_and_return);
 		finish(true);
 		end(NULL);
+	}
+}
+
+/* Workers of one key say so in turn, and one of them is always here: that is no more than
+ * one of them.  It is not so where clocks are over, as one more of that key works. */
+static void
+say_so_in_turn(const char *scheme, bool helped)
+{
+	begin(scheme, 0, 0, FAL_NUMERICS_FAST);
+	fal_coord_alone(w.coord, 300);
+	const double said = w.now;
+	const uint32_t helper = helped ? join(1, true) : 0;
+	uint32_t here = join(1, false);
+	while (w.now < said + 380 && !fal_coord_status(w.coord).failed) {
+		const uint64_t clock = fal_coord_status(w.coord).clock;
+		/* The job has three clocks at least. */
+		while (helped && w.now >= said + 140 * (double)(clock + 1) &&
+		       fal_coord_status(w.coord).clock == clock)
+			check(work(helper) || work(here), 1, "they work");
+		const uint32_t next = join(1, false);
+		says_diverged(here);
+		here = next;
+		w.now += 20;
+		check(fal_coord_tick(w.coord, w.now), 0, "tick");
+	}
+	check((int64_t)(w.now - said), helped ? 380 : 300, "it was told apart");
+	end(NULL);
+}
+
+static void
+leavers_in_turn(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < sizeof(steppers) / sizeof(steppers[0]); i++) {
+		say_so_in_turn(steppers[i], false);
+		say_so_in_turn(steppers[i], true);
 	}
 }
 
@@ -797,6 +841,7 @@ main(void)
 		cmocka_unit_test_teardown(accusers_where_all_share_one_key, end),
 		cmocka_unit_test_teardown(leavers, end),
 		cmocka_unit_test_teardown(lone_leavers, end),
+		cmocka_unit_test_teardown(leavers_in_turn, end),
 		cmocka_unit_test_teardown(lone_leavers_are_believed, end),
 		cmocka_unit_test_teardown(lone_leavers_and_a_visitor, end),
 		cmocka_unit_test_teardown(divergence, end),
