@@ -44,9 +44,15 @@ ps_account_find(struct ps_account v[static PS_ACCOUNTS], const char *key,
 }
 
 bool
+ps_account_has(const struct ps_account *a, double cost)
+{
+	return a->comings <= PS_COMINGS - cost;
+}
+
+bool
 ps_account_comes(struct ps_account *a, double cost)
 {
-	if (a->comings > PS_COMINGS - cost)
+	if (!ps_account_has(a, cost))
 		return false;
 	a->comings += cost;
 	return true;

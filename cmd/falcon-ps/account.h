@@ -34,6 +34,12 @@ struct ps_account *ps_account_find(struct ps_account v[static PS_ACCOUNTS],
 /* What a look at the job costs of a worker's coming, which costs 1. */
 #define PS_LOOK 0.1
 
+/* What it costs a key that an incarnation ended with one of its processes of shards: so
+ * 16 at once, then one in 160 s. */
+#define PS_END 16
+
+/* Is so much left? */
+bool ps_account_has(const struct ps_account *a, double cost);
 /* A session comes; false: too many did, and it is to come back later. */
 bool ps_account_comes(struct ps_account *a, double cost);
 /* A worker's has gone, and is not to count: it stayed and worked. */

@@ -403,6 +403,19 @@ fleet_join(struct ps_server *s, struct ps_session *session, const struct fal_msg
 	return FAL_OK;
 }
 
+static struct ps_account *
+ends_of(const struct ps_server *s, const struct ps_session *session)
+{
+	return ps_account_find(s->opt->ends, fal_chan_fingerprint(session->chan), "",
+			       ps_now());
+}
+
+bool
+ps_fleet_spent(const struct ps_server *s, const struct ps_session *session)
+{
+	return !ps_account_has(ends_of(s, session), PS_END);
+}
+
 static void
 free_member(struct ps_member *m)
 {
@@ -436,6 +449,7 @@ ps_fleet_gone(struct ps_server *s, struct ps_session *session, const char *why)
 		char own[40];
 		fal_cli_err(PROG, "%s: %s at %s: lost: %s", s->opt->job->job.name,
 			    which(m, own), m->address, why);
+		(void)ps_account_comes(ends_of(s, session), PS_END);
 		ps_again(s);
 	}
 	free_member(m);

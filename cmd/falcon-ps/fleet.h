@@ -74,6 +74,8 @@ int ps_fleet_msg(struct ps_server *s, struct ps_session *session, const struct f
 		 struct fal_diag *why);
 /* There is room in the session. */
 void ps_fleet_more(struct ps_session *session);
+/* Have processes of its key ended so many incarnations that it is to come back later? */
+bool ps_fleet_spent(const struct ps_server *s, const struct ps_session *session);
 void ps_fleet_gone(struct ps_server *s, struct ps_session *session, const char *why);
 
 /* A worker is to have the job's texts: when all processes know it, and it knows where

@@ -238,7 +238,10 @@ static void
 shard_msg(struct ps_server *s, struct ps_session *session, const struct fal_msg *m)
 {
 	struct fal_diag why = { "" };
-	if (ps_fleet_msg(s, session, m, &why) < 0)
+	if (m->type == FAL_MSG_JOIN && ps_fleet_spent(s, session))
+		put_off(s, session,
+			"the job began again too often as its shards were lost");
+	else if (ps_fleet_msg(s, session, m, &why) < 0)
 		refuse(s, session, why.text);
 	ps_after_event(s);
 }

@@ -2,6 +2,7 @@
 #ifndef FALCON_PS_SERVE_H
 #define FALCON_PS_SERVE_H
 
+#include "account.h"
 #include "best.h"
 #include "coord/coord.h"
 #include "keep.h"
@@ -55,6 +56,7 @@ struct ps_serve_opt {
 	/* Processes of shards that the placement waits for: as long as it takes; and for
 	 * a while, as so many had blocks when some were lost. */
 	uint32_t min_shards, had;
+	struct ps_account *ends; /* what keys of shards have cost, in any incarnation */
 	bool exit_when_done;
 	enum fal_compress compress;
 	uint64_t rate_limit; /* bytes a second that it sends; 0: any */

@@ -2,6 +2,7 @@
 #include "run.h"
 
 #include "base/fault.h"
+#include "base/mem.h"
 #include "base/text.h"
 
 #include <errno.h>
@@ -123,6 +124,7 @@ train(struct ps_run *r)
 				    .shards = (uint32_t)r->opt.shards,
 				    .min_shards = (uint32_t)r->opt.min_shards,
 				    .had = r->had,
+				    .ends = r->ends,
 				    .exit_when_done = r->opt.exit_when_done,
 				    .compress = r->compress,
 				    .rate_limit = r->opt.rate_limit,
@@ -242,9 +244,13 @@ int
 ps_run_start(struct ps_run *r)
 {
 	int code;
+	r->ends = fal_calloc(PS_ACCOUNTS, sizeof(*r->ends));
+	if (r->ends == NULL)
+		return ps_run_say(&(struct fal_diag){ "" }, FAL_ENOMEM);
 	do {
 		r->record = (struct ps_record){ 0 };
 		code = run(r);
 	} while (r->had > 0);
+	free(r->ends);
 	return code;
 }

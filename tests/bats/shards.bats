@@ -165,6 +165,27 @@ shards() {
 	judge
 }
 
+@test "a key whose processes end again and again is sent away; the job goes on with others" {
+	cp -r "$keys" keys
+	keys=$PWD/keys
+	falcon-key add --keyring keys/keyring other --role shard
+	at_unix --min-shards 1
+	local n
+	for ((n = 0; n < 40; n++)); do
+		join "one$n"
+		soon "a word" grep -qE "has shards|too often" "one$n.err"
+		! grep -q "too often" "one$n.err" || break
+		kill -KILL "$pid"
+		wait "$pid" || :
+	done
+	[ "$n" -ge 16 ] && [ "$n" -lt 40 ] # it pays off one in 160 s
+	has "$(<ps.err)" "too often"
+	start other falcon-ps --join "$ready" -k keys/other.key
+	work a --lanes 1
+	judge
+	has "$(<other.err)" "done: the job is done"
+}
+
 @test "who may not: a worker's key, a standby without a job, a job beside --join" {
 	serve
 	local got=0
