@@ -14,7 +14,7 @@
 /* The protocol's version: the major one must match, a minor adds.  A test builds programs
  * that have another one. */
 #ifndef FAL_PROTO_MAJOR
-#define FAL_PROTO_MAJOR 6
+#define FAL_PROTO_MAJOR 7
 #define FAL_PROTO_MINOR 0
 #endif
 

@@ -26,7 +26,7 @@ EMPTY = -128  # needed of a block of zeros
 (HELLO, READY, CLAIM, PUSH, WORKED, CHUNK_GET, EVALUATED, LEAVE, PONG, CHECKED, SEAL) = range(1, 12)
 (WELCOME, TEXT, VERSION, MODEL, GRANT, REVOKE, VERDICT, LANES, FENCE, CHUNK, EVAL, PING, DONE,
  REFUSE, ACCOUNT, DRAIN) = range(32, 48)
-LATER, TICKET, PUBLISHED = 51, 52, 53
+LATER, TICKET, PUBLISHED, BLOCKS = 51, 52, 53, 55
 
 
 def f32(x):
@@ -112,7 +112,7 @@ def raw(secret):
 class Link:
     """The handshake and the records."""
 
-    VERSION, BUILD, SUITES = (6, 0), b"client.py", b"\2\1"
+    VERSION, BUILD, SUITES = (7, 0), b"client.py", b"\2\1"
 
     def __init__(self, key, addr, name=None):
         own, _, mine, public = key.split()
@@ -498,10 +498,16 @@ class Worker:
             self.kept = (version, part)
         self.prune()
 
+    def on_blocks(self, epoch, rest):
+        assert epoch > 0 and len(rest) % 8 == 0
+        self.epoch, self.route = epoch, {}
+        for shard, (first, count) in enumerate(struct.iter_unpack("<II", rest), 1):
+            for b in range(first, first + count):
+                self.route[b] = shard
+        assert len(self.route) == self.blocks
+
     def on_published(self, version, order, shard, first, blocks, publication, key, rest):
         assert shard > 0 and 0 < blocks <= self.blocks - first
-        for b in range(first, first + blocks):
-            self.route[b] = shard
         self.versions.setdefault(version, {"left": self.blocks, "w": {}, "e": {}})
         self.link.expect(publication, key, blocks,
                          self.job.hash + struct.pack("<IQ", self.incarnation, version))
@@ -614,7 +620,7 @@ class Worker:
 
     HEARD = {
         WELCOME: ("QIIII", on_welcome), TEXT: ("BI", on_text), VERSION: ("QQB", on_version),
-        PUBLISHED: ("QIIIIQ32s", on_published), MODEL: ("QII", on_model),
+        BLOCKS: ("I", on_blocks), PUBLISHED: ("QIIIIQ32s", on_published), MODEL: ("QII", on_model),
         GRANT: ("QQQIIIIIBBQIIIf", on_grant), REVOKE: ("QIIB", on_revoke),
         VERDICT: ("QIIB", on_verdict), TICKET: (None, on_ticket), FENCE: ("QI", on_fence),
         LANES: ("I", on_lanes), CHUNK: ("BIII", on_chunk), EVAL: ("QII", on_eval),
