@@ -664,6 +664,7 @@ rows_of_worked_are_judged(void **state)
 		m.worked.waits = (struct fal_tail){ rows.p, rows.n - cases[k].cut };
 		check(tell(1, &m), cases[k].err, "WORKED");
 		fal_buf_free(&rows);
+		racked_free(&job);
 	}
 }
 

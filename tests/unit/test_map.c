@@ -139,5 +139,6 @@ main(void)
 		cmocka_unit_test(entering),
 		cmocka_unit_test(as_bytes),
 	};
+	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests_name("map", tests, NULL, NULL);
 }
