@@ -124,11 +124,14 @@ push(const struct fal_ticket *t, uint64_t version, float scale, uint32_t from,
 	return err;
 }
 
+static uint32_t epoch; /* of the map that racks begin with */
+
 static void
 make_rack(uint32_t r)
 {
 	const struct fal_rack_conf conf = {
 		.shards = r + 1,
+		.tickets = { .epoch = epoch },
 		.each = { .n = n,
 			  .tasks = TASKS,
 			  .optim = { .kind = FAL_NESTEROV, .momentum = 0.9f },
@@ -675,6 +678,27 @@ any_orders(void **state)
 	assert_in_range(most, 20, 60);
 }
 
+/* A push that was on its way when blocks moved counts nowhere, and is no fault; one by a
+ * map that nobody made is. */
+static void
+pushes_by_other_maps(void **state)
+{
+	end(state);
+	epoch = 2 + fal_rng_below(&rng, 5);
+	begin(state);
+	open_round(1, 0);
+	struct fal_ticket t = { 1, { 1, 1 }, { 0, 0 }, 1, 1, facts(0), epoch - 1 };
+	check(push(&t, 0, 1, 0, blocks), 0, "by the map before");
+	check(said[0].arrived, 0, "blocks of it");
+	t.epoch = epoch + 1;
+	check(push(&t, 0, 1, 0, blocks), FAL_ESTATE, "by no map");
+	check(said[0].arrived, 0, "blocks of that");
+	t.epoch = epoch;
+	check(push(&t, 0, 1, 0, blocks), 0, "by the map");
+	check(said[0].arrived, blocks, "blocks");
+	epoch = 0;
+}
+
 int
 main(void)
 {
@@ -690,6 +714,7 @@ main(void)
 		TEST(fenced_early),
 		TEST(asked_meanwhile),
 		TEST(any_orders),
+		TEST(pushes_by_other_maps),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, NULL, NULL);
