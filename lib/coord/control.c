@@ -7,6 +7,7 @@
 
 #include "base/mem.h"
 #include "job/policy.h"
+#include "sched/traits.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -137,6 +138,7 @@ enforce(struct fal_coord *c, double now, const struct fal_policy *p, const char 
 	int err = fal_sched_set_policy(c->sched, now, p);
 	if (err == FAL_OK)
 		err = coord_keep_versions(c, fal_sched_versions(c->sched));
+	c->loose |= !fal_rule_traits(&p->rule).shared;
 	if (err == FAL_OK && other)
 		err = coord_order(c, &forget);
 	if (err == FAL_OK)

@@ -4,6 +4,7 @@
 #include "base/line.h"
 #include "base/mem.h"
 #include "sched/bound.h"
+#include "sched/traits.h"
 #include "sec/secret.h"
 
 #include <math.h>
@@ -55,6 +56,7 @@ fal_coord_new(const struct fal_coord_conf *conf, const struct fal_coord_ops *ops
 	else
 		fal_map_even(&c->map, fal_blocks(conf->params), c->conf.shards);
 	c->conf.map = NULL;
+	c->loose = !fal_rule_traits(&conf->policy->rule).shared;
 	c->ops = *ops;
 	c->rng = fal_rng_init(conf->entropy, FAL_RNG_DRAW, 1);
 	c->start = now - conf->before.t;

@@ -166,6 +166,7 @@ struct fal_coord {
 		size_t epochs, epoch_cap, scratch_cap;
 	} health;
 	bool judged;        /* kept_version is one that was evaluated */
+	bool loose;         /* rounds have not been shared: clocks end in any order */
 	uint64_t next_eval; /* clock at which the next one is due, */
 	uint64_t due;       /* and with which version, once that is ordered; 0: not yet */
 	struct fal_evaluation {

@@ -4,7 +4,6 @@
 
 #include "base/line.h"
 #include "base/mem.h"
-#include "sched/traits.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -178,14 +177,13 @@ kept_with(const struct fal_coord *c, uint64_t version)
 	return n > c->keeps ? (uint32_t)n : c->keeps;
 }
 
-/* Is nothing to come behind the version?  Where clocks are done in their order each is
+/* Is nothing to come behind the version?  Where clocks are over in their order each is
  * the end of one, whoever has run ahead; else it may be. */
 static bool
 is_last(const struct fal_coord *c, const struct fal_news *n)
 {
-	if (fal_rule_traits(&fal_coord_policy_now(c)->rule).shared)
-		return n->act.clock + 1 >= c->clocks;
-	return fal_sched_front(c->sched) >= c->clocks;
+	return c->loose ? fal_sched_front(c->sched) >= c->clocks
+			: n->act.clock + 1 >= c->clocks;
 }
 
 /* Is the hash of the version asked for?  What the job may leave has one: the last
