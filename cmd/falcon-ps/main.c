@@ -92,29 +92,29 @@ static int
 print_shards(const struct fal_files *j, uint32_t shards)
 {
 	struct fal_table table = { .columns = 4 };
-	struct fal_line_place place;
+	struct fal_map map;
+	uint32_t before[FAL_SHARDS_MAX + 1];
 	struct fal_buf text = { 0 };
-	int err = fal_files_place(j, shards, &place);
+	int err = fal_files_map(j, shards, &map, before);
 	if (err < 0)
 		return err;
 	for (const char *const *head =
 		     (const char *const[]){ "shard", "blocks", "bytes", "%", NULL };
 	     *head != NULL; head++)
 		fal_table_add(&table, "%s", *head);
-	const uint32_t blocks = place.model.blocks;
-	for (uint32_t i = 0, b = 0; i < shards; i++) {
-		const uint32_t first = b;
-		while (b < blocks && place.shard[b] == i)
-			b++;
-		const uint64_t end = (uint64_t)b * FAL_BLOCK, all = j->model->params;
-		const uint64_t values =
-			(end < all ? end : all) - (uint64_t)first * FAL_BLOCK;
+	const size_t all = j->model->params;
+	for (uint32_t i = 0; i < shards; i++) {
+		const bool has = before[i + 1] > before[i];
+		const struct fal_extent e =
+			has ? map.of[before[i]] : (struct fal_extent){ 0, 0 };
+		const size_t from = (size_t)e.first * FAL_BLOCK,
+			     most = (size_t)e.count * FAL_BLOCK;
+		const size_t values = all - from < most ? all - from : most;
 		fal_table_add(&table, "%u", i + 1);
-		fal_table_add(&table, "%u", b - first);
-		fal_table_add(&table, "%" PRIu64, b > first ? values * 4 : 0);
-		fal_table_add(&table, "%.1f", 100.0 * (b - first) / blocks);
+		fal_table_add(&table, "%u", e.count);
+		fal_table_add(&table, "%zu", values * sizeof(float));
+		fal_table_add(&table, "%.1f", 100.0 * e.count / fal_blocks(all));
 	}
-	fal_files_place_free(&place);
 	err = fal_table_text(&table, &text);
 	if (err == FAL_OK)
 		fal_cli_print(&text);

@@ -409,9 +409,6 @@ new_coord(struct ps_server *s)
 	struct fal_line_place place = { 0 };
 	int err = fal_files_place(j, s->fleet.places, &place);
 	if (err == FAL_OK) {
-		place.places = place.shards;
-		place.shards = conf.shards;
-		fal_place_dense((uint32_t *)(uintptr_t)place.shard, place.model.blocks);
 		place.map = conf.tickets.epoch;
 		conf.place = &place;
 		err = fal_coord_new(&conf, &ops, ps_now(), &s->coord);

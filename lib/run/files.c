@@ -341,51 +341,43 @@ fal_files_tasks(const struct fal_files *j)
 	return fal_grid_tasks(&g, 0);
 }
 
-int
-fal_files_place(const struct fal_files *j, uint32_t places, struct fal_line_place *out)
+/* Which place has which block, into *shard, and the model that was laid out; both are
+ * owned. */
+static int
+lay_blocks(const struct fal_files *j, uint32_t places, struct fal_place_model *model,
+	   uint32_t **shard)
 {
 	const struct fal_model *m = j->model;
-	const enum fal_place_rule rule = j->job.placement;
 	const uint32_t blocks = fal_blocks(m->params);
 	struct fal_place_tensor *tensor = fal_calloc(m->tensors, sizeof(*tensor));
-	uint32_t *shard = fal_calloc(blocks, sizeof(*shard));
-	if (tensor == NULL || shard == NULL) {
+	*shard = fal_calloc(blocks, sizeof(**shard));
+	if (tensor == NULL || *shard == NULL) {
 		free(tensor);
-		free(shard);
+		free(*shard);
 		return FAL_ENOMEM;
 	}
 	for (uint32_t i = 0; i < m->tensors; i++)
 		tensor[i] = (struct fal_place_tensor){ m->tensor[i].offset,
 						       m->tensor[i].count };
-	*out = (struct fal_line_place){ .rule = fal_place_name(rule),
-					.shards = places,
-					.shard = shard,
-					.model = { blocks, FAL_BLOCK, tensor,
-						   m->tensors } };
-	fal_place(rule, &out->model, places, shard);
-	fal_place_ranges(shard, blocks, places);
+	*model = (struct fal_place_model){ blocks, FAL_BLOCK, tensor, m->tensors };
+	fal_place(j->job.placement, model, places, *shard);
+	fal_place_ranges(*shard, blocks, places);
 	return FAL_OK;
 }
 
 int
-fal_files_map(const struct fal_files *j, uint32_t places, struct fal_map *out,
-	      uint32_t before[FAL_SHARDS_MAX + 1])
+fal_files_place(const struct fal_files *j, uint32_t places, struct fal_line_place *out)
 {
-	struct fal_line_place p;
-	int err = fal_files_place(j, places, &p);
+	struct fal_place_model m;
+	uint32_t *shard;
+	int err = lay_blocks(j, places, &m, &shard);
 	if (err < 0)
 		return err;
-	*out = (struct fal_map){ .epoch = 1 };
-	for (uint32_t i = 0, b = 0; i < places; i++) {
-		const uint32_t first = b;
-		while (b < p.model.blocks && p.shard[b] == i)
-			b++;
-		before[i] = out->shards;
-		if (b > first)
-			out->of[out->shards++] = (struct fal_extent){ first, b - first };
-	}
-	before[places] = out->shards;
-	fal_files_place_free(&p);
+	*out = (struct fal_line_place){ .rule = fal_place_name(j->job.placement),
+					.shards = fal_place_dense(shard, m.blocks),
+					.places = places,
+					.shard = shard,
+					.model = m };
 	return FAL_OK;
 }
 
@@ -394,6 +386,30 @@ fal_files_place_free(struct fal_line_place *p)
 {
 	free((void *)(uintptr_t)p->shard);
 	free((void *)(uintptr_t)p->model.tensor);
+}
+
+int
+fal_files_map(const struct fal_files *j, uint32_t places, struct fal_map *out,
+	      uint32_t before[FAL_SHARDS_MAX + 1])
+{
+	struct fal_place_model m;
+	uint32_t *shard;
+	int err = lay_blocks(j, places, &m, &shard);
+	if (err < 0)
+		return err;
+	*out = (struct fal_map){ .epoch = 1 };
+	for (uint32_t i = 0, b = 0; i < places; i++) {
+		const uint32_t first = b;
+		while (b < m.blocks && shard[b] == i)
+			b++;
+		before[i] = out->shards;
+		if (b > first)
+			out->of[out->shards++] = (struct fal_extent){ first, b - first };
+	}
+	before[places] = out->shards;
+	free((void *)(uintptr_t)m.tensor);
+	free(shard);
+	return FAL_OK;
 }
 
 struct fal_shard_conf

@@ -54,14 +54,15 @@ struct fal_rack_conf fal_files_rack_conf(const struct fal_files *j, uint32_t sha
 struct fal_rack *fal_files_rack(const struct fal_files *j,
 				const struct fal_rack_conf *conf);
 
-/* Which of so many places, at most FAL_SHARDS_MAX, has which block, by the job's rule:
- * one range each, in their order (fal_place_ranges).  FAL_ENOMEM. */
-int fal_files_place(const struct fal_files *j, uint32_t places,
-		    struct fal_line_place *out);
-/* The same as the shards of a job: those that have a block.  `before` gets, for each
- * place and behind the last, how many shards there are of those before it. */
+/* The job's rule gives each of so many places, at most FAL_SHARDS_MAX, one range of
+ * blocks, in their order (fal_place_ranges); those that have a block are its shards.
+ * `before` gets, for each place and behind the last, how many shards there are of those
+ * before it.  FAL_ENOMEM. */
 int fal_files_map(const struct fal_files *j, uint32_t places, struct fal_map *out,
 		  uint32_t before[FAL_SHARDS_MAX + 1]);
+/* The same as the trace tells it, but for the map's number. */
+int fal_files_place(const struct fal_files *j, uint32_t places,
+		    struct fal_line_place *out);
 void fal_files_place_free(struct fal_line_place *p);
 
 /* Tasks of a whole clock: K. */
