@@ -91,17 +91,17 @@ beyond(struct fal_coord *c, double now, const struct fal_round_info *r,
 	if (of == NULL) {
 		if (FAL_GROW(c->redo, c->redo_cap, c->redos + 1) < 0)
 			return FAL_ENOMEM;
-		c->redo[c->redos++] =
-			(struct fal_redo){ .round = r->round, .worker = g->by.worker };
+		c->redo[c->redos++] = (struct fal_redo){ .round = r->round,
+							 .worker = g->by.worker,
+							 .since = INFINITY };
 		return make_again(c, g);
 	}
 	if (coord_known(c, of->worker)->key != coord_known(c, g->by.worker)->key) {
 		c->why = twice;
 		return FAL_OK;
 	}
-	if (!of->again)
-		of->since = now;
-	of->again = of->waits = true;
+	of->since = fmin(of->since, now);
+	of->waits = true;
 	return FAL_OK;
 }
 

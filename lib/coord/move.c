@@ -7,6 +7,7 @@
 #include "coord/priv.h"
 
 #include "base/mem.h"
+#include "trace/places.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,7 +46,7 @@ trace_place(struct fal_coord *c, double now)
 	const uint32_t blocks = fal_blocks(c->conf.params);
 	uint32_t *shard = fal_calloc(blocks, sizeof(*shard));
 	struct fal_line_place line = { .map = c->map.epoch,
-				       .rule = "moved",
+				       .rule = FAL_TRACE_MOVED,
 				       .shards = c->map.shards,
 				       .shard = shard,
 				       .model = { .blocks = blocks } };

@@ -310,8 +310,8 @@ struct fal_coord {
 	struct fal_redo {
 		uint64_t round;
 		uint32_t worker;
-		bool again, waits;
-		double since;
+		bool waits;
+		double since; /* infinity: it has not */
 	} * redo;
 	size_t redos, redo_cap;
 	/* On which versions the tasks of open rounds that may have several were granted.

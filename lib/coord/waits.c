@@ -53,22 +53,26 @@ coord_waits_free(struct fal_coord *c)
 	free(c->waits.scratch);
 }
 
+/* What the worker in row `i` says of a shard. */
+static const struct fal_waited *
+said_of(const struct fal_waits *w, uint32_t i, uint32_t shard)
+{
+	return &w->of[(size_t)i * FAL_SHARDS_MAX + shard];
+}
+
 /* What the middle one of the workers says of a shard, at `t` seconds of the job; NAN:
  * nobody had all of a part. */
 static void
 middle(struct fal_waits *w, double t, struct fal_line_shard *out)
 {
 	size_t n = 0;
-	for (uint32_t i = 0; i < w->n; i++) {
-		const struct fal_waited *of =
-			&w->of[(size_t)i * FAL_SHARDS_MAX + out->shard];
-		w->scratch[n++] = fmin((double)of->waited * 1e-9, t);
-	}
+	for (uint32_t i = 0; i < w->n; i++)
+		w->scratch[n++] =
+			fmin((double)said_of(w, i, out->shard)->waited * 1e-9, t);
 	out->blame = n > 0 ? fal_quantile(w->scratch, n, 0.5) : 0;
 	n = 0;
 	for (uint32_t i = 0; i < w->n; i++) {
-		const struct fal_waited *of =
-			&w->of[(size_t)i * FAL_SHARDS_MAX + out->shard];
+		const struct fal_waited *of = said_of(w, i, out->shard);
 		if (of->parts > 0)
 			w->scratch[n++] = fmin((double)of->took * 1e-9 / of->parts, t);
 	}

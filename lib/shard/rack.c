@@ -57,6 +57,12 @@ range_of(const struct fal_rack *r, const struct fal_extent *e)
 			     .values = left < most ? left : most };
 }
 
+static struct fal_image_run
+run_of(const struct has *h)
+{
+	return (struct fal_image_run){ h->first, h->count, h->values };
+}
+
 static bool
 is_here(const struct fal_rack *r, uint32_t i)
 {
@@ -185,32 +191,19 @@ fal_rack_give(struct fal_rack *r, uint32_t i, struct fal_image *out)
 int
 fal_rack_take(struct fal_rack *r, uint32_t i, const struct fal_image *image)
 {
-	struct fal_shard *shard = r->at[i].now.shard;
+	const struct has *h = &r->at[i].now;
+	const struct fal_image_run all = run_of(h);
 	struct fal_image live = { 0 };
-	int err = fal_shard_become(shard, &image->is, &live);
-	if (err == FAL_OK && live.arrays != image->arrays)
-		err = FAL_EFORMAT;
-	for (uint32_t k = 0; err == FAL_OK && k < live.arrays; k++) {
-		const struct fal_image_array *to = &live.array[k],
-					     *from = &image->array[k];
-		if (to->bytes != from->bytes || strcmp(to->name, from->name) != 0)
-			err = FAL_EFORMAT;
-		else
-			memcpy(to->p, from->p, to->bytes);
-	}
+	int err = fal_shard_become(h->shard, &image->is, &live);
 	if (err == FAL_OK)
-		fal_shard_became(shard);
+		err = fal_image_graft(&live, &all, image, &all);
+	if (err == FAL_OK)
+		fal_shard_became(h->shard);
 	fal_image_free(&live);
 	return err;
 }
 
 /* ---- moves ------------------------------------------------------------------------- */
-
-static struct fal_image_run
-run_of(const struct has *h)
-{
-	return (struct fal_image_run){ h->first, h->count, h->values };
-}
 
 /* Has shard `i` the same blocks by both maps that `p` knows? */
 static bool
