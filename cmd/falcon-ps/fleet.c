@@ -184,8 +184,11 @@ tell_place(struct ps_server *s, struct ps_member *m)
 					  .model_n = (uint32_t)j->model_text.n } };
 	struct fal_buf cut = { 0 };
 	fal_map_put(&cut, &s->fleet.map);
-	if (cut.err < 0)
+	if (cut.err < 0) { /* it could not know its blocks */
 		fal_chan_close(m->session->chan);
+		fal_buf_free(&cut);
+		return;
+	}
 	msg.place.map = (struct fal_tail){ cut.p, cut.n };
 	memcpy(msg.place.key, s->tickets.key, sizeof(msg.place.key));
 	fleet_say(s, m, &msg, FAL_SEND_CONTROL);

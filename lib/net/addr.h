@@ -32,9 +32,8 @@ struct fal_addr {
 };
 
 /* Reads an address; a host is of letters, digits, '.', '-' and '_', in brackets of ':'
- * and
- * '%' too, and begins with no '-'.  FAL_EFORMAT, FAL_ELIMIT; `diag` (may be NULL) says
- * what is wrong. */
+ * and '%', too, and begins with no '-'.  FAL_EFORMAT, FAL_ELIMIT; `diag` (may be NULL)
+ * says what is wrong. */
 int fal_addr_parse(const char *s, struct fal_addr *out, struct fal_diag *diag);
 
 /* The address as text, such that fal_addr_parse reads it again. */
