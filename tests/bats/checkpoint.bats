@@ -20,10 +20,6 @@ setup() {
 	printf '0 1\n0.5 0.00001\n' >hang
 }
 
-teardown() {
-	stop_all
-}
-
 # order VERB...: of a controller.
 order() {
 	falcon-sync -k "$keys/control.key" "$ready" "$@"

@@ -1,4 +1,4 @@
-# Helpers of the bats tests.  `load common` first, and `stop_all` in teardown.
+# Helpers of the bats tests.  `load common` first; a teardown of a file's own has `stop_all`.
 #
 # FALCON_BIN is the folder of the programs, build/release unless set.
 
@@ -62,6 +62,10 @@ stop_all() {
 		wait "$p" 2>/dev/null || :
 	done
 	started=()
+}
+
+teardown() {
+	stop_all
 }
 
 # sanitized: whether these programs need memory for a sanitizer, too.

@@ -16,10 +16,6 @@ setup() {
 		--set job.epochs=20 tiny.job)
 }
 
-teardown() {
-	stop_all
-}
-
 # diverged: the job ends with status 1 and says so.
 diverged() {
 	local status=0

@@ -15,10 +15,6 @@ setup() {
 	job=(tiny/tiny.job)
 }
 
-teardown() {
-	stop_all
-}
-
 # emulated NAME SPEC: a worker of one lane.
 emulated() {
 	work "$1" --lanes 1 --emulate "$2"

@@ -16,10 +16,6 @@ setup() {
 		--set schedule.warmup=0 --set job.audit=sums "$root/share/jobs/fashion.job")
 }
 
-teardown() {
-	stop_all
-}
-
 # says STATUS TEXT COMMAND...: it ends so, with one line on stderr that has the text.
 says() {
 	local want=$1 text=$2 got=0 line

@@ -11,10 +11,6 @@ setup() {
 	umask 077
 }
 
-teardown() {
-	stop_all
-}
-
 @test "ssh-lab: a worker reaches its coordinator through sshd alone" {
 	local sshd=/usr/sbin/sshd
 	[ -x "$sshd" ] || skip "no sshd: Debian's openssh-server has it"

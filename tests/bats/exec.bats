@@ -18,10 +18,6 @@ setup() {
 	export PYTHONPATH=$root/share PYTHONDONTWRITEBYTECODE=1
 }
 
-teardown() {
-	stop_all
-}
-
 # trains NAME COMMAND [OPTION...]: a worker with this trainer.
 trains() {
 	local name=$1 command=$2

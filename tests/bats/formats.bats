@@ -59,10 +59,6 @@ setup() {
 	draw
 }
 
-teardown() {
-	stop_all
-}
-
 # job_of LINE...: the data section has these lines.
 job_of() {
 	cat >flower.job <<-END

@@ -16,10 +16,6 @@ setup() {
 	job=(tiny.job)
 }
 
-teardown() {
-	stop_all
-}
-
 # asks WORD...: what became of it, in $said, by name.
 asks() {
 	said=$(timeout 100 "$bin/tests/asks" "$keys/greedy.key" "$ready" "$@")

@@ -18,10 +18,6 @@ setup() {
 	printf '0 1\n0.5 0.00001\n' >hang
 }
 
-teardown() {
-	stop_all
-}
-
 # two_of_three_hang SCHEME: the job ends, in time, with the parameters of the law.
 two_of_three_hang() {
 	serve -w 3 --set job.epochs=10 --set sync.scheme="$1"

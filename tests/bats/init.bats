@@ -14,10 +14,6 @@ setup() {
 	job=(tiny.job)
 }
 
-teardown() {
-	stop_all
-}
-
 # tensors JSON FLOATS: a safetensors file of this header; each float is 0.5.
 tensors() {
 	local n=${#1}

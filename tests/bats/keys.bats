@@ -23,10 +23,6 @@ setup() {
 	job=(--set job.epochs=8 "$BATS_FILE_TMPDIR/tiny.job")
 }
 
-teardown() {
-	stop_all
-}
-
 # events EVENT: those lines of the trace.
 events() {
 	grep -F "\"ev\":\"$1\"" "$state/trace.jsonl" || :

@@ -13,10 +13,6 @@ setup() {
 	for_test
 }
 
-teardown() {
-	stop_all
-}
-
 # large WIDE CLOCKS: a job for a model of 65536 · WIDE parameters and some more.
 large() {
 	tiny "$BATS_TEST_TMPDIR/large"

@@ -18,10 +18,6 @@ setup() {
 	sed -i 's/^file = .*/&\nblock = vector/' tiny/tiny.job
 }
 
-teardown() {
-	stop_all
-}
-
 @test "--check says what it costs in blocks" {
 	printf %b "$wide" >tiny/tiny.model
 	falcon-ps --check "${job[@]}" 2>err >out

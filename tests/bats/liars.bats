@@ -16,10 +16,6 @@ setup() {
 		"$root/share/jobs/fashion.job")
 }
 
-teardown() {
-	stop_all
-}
-
 # among LIE: a job with a liar among two honest workers, who stay to the end.
 among() {
 	local w

@@ -17,10 +17,6 @@ setup() {
 	umask 077
 }
 
-teardown() {
-	stop_all
-}
-
 # letters: the options of all programs that have a letter, as "-l, --listen"; each once.
 letters() {
 	local name

@@ -17,10 +17,6 @@ setup() {
 	tiny tiny
 }
 
-teardown() {
-	stop_all
-}
-
 # drawn WORD...: one of them, in $one.
 drawn() {
 	shift $((RANDOM % $#))

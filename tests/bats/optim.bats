@@ -16,10 +16,6 @@ setup() {
 		"$root/share/jobs/fashion.job")
 }
 
-teardown() {
-	stop_all
-}
-
 # weights FROM COUNT: bytes of the model's data.
 weights() {
 	local data

@@ -23,10 +23,6 @@ setup() {
 	trace=$BATS_FILE_TMPDIR/trace
 }
 
-teardown() {
-	stop_all
-}
-
 # placements OPTION...: a line for each that falcon-proj knows of: its name, and the parts
 # of the blocks, in per cent, on the shard that has most.
 placements() {

@@ -15,10 +15,6 @@ setup() {
 	draw
 }
 
-teardown() {
-	stop_all
-}
-
 # drawn: a model of a few tensors, most of one block, one perhaps with most of them.
 drawn() {
 	local n=$((RANDOM % 3 + 2)) i

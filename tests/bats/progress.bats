@@ -14,10 +14,6 @@ setup() {
 	job=(tiny.job)
 }
 
-teardown() {
-	stop_all
-}
-
 @test "without a terminal each epoch gets a line" {
 	serve --set job.epochs=3
 	work a --lanes 1 --emulate rate=250

@@ -47,10 +47,6 @@ setup() {
 	trace=$BATS_FILE_TMPDIR/bsp
 }
 
-teardown() {
-	stop_all
-}
-
 # refuses STATUS TEXT COMMAND...: it ends so, with the text in its one line on stderr.
 refuses() {
 	local want=$1 text=$2 got=0

@@ -20,10 +20,6 @@ setup() {
 	printf 'input 16\ndense 256\n' >"$BATS_TEST_TMPDIR/tiny/tiny.model"
 }
 
-teardown() {
-	stop_all
-}
-
 # client NAME: it works; its process id is in $pid.
 client() {
 	start "$1" /usr/bin/python3 "$root/tests/client/client.py" "$keys/work.key" "$ready"

@@ -19,10 +19,6 @@ setup() {
 		--set job.task-hashes=yes tiny.job)
 }
 
-teardown() {
-	stop_all
-}
-
 # anew STATUS PART [OPTION...]: so much of the run is computed anew.
 anew() {
 	run "-$1" falcon-stat --audit --recompute "$2" "${@:3}" "$state"

@@ -17,10 +17,6 @@ setup() {
 	job=(--set job.epochs=20 tiny.job)
 }
 
-teardown() {
-	stop_all
-}
-
 # link: a relay (tests/chaos/relay) to the coordinator; its address is in $at.
 link() {
 	mkfifo link.in

@@ -20,10 +20,6 @@ setup() {
 		--set optimizer.lr=1e-4 tiny.job)
 }
 
-teardown() {
-	stop_all
-}
-
 # needs WORKERS: bytes, with so many of them.
 needs() {
 	falcon-ps --check --max-memory 1 -w "$1" "${job[@]}" 2>&1 |

@@ -18,10 +18,6 @@ setup() {
 		--set state.keep=$((RANDOM % 3 + 1)) tiny.job)
 }
 
-teardown() {
-	stop_all
-}
-
 # begin [OPTION...]: a coordinator, or the next one, with shards that are drawn.
 begin() {
 	[ ! -e ps.err ] || cat ps.err >>all.err

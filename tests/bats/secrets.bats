@@ -12,10 +12,6 @@ setup() {
 	tiny .
 }
 
-teardown() {
-	stop_all
-}
-
 # memory PID: all that the process may write to, of mappings up to 64 MiB.
 memory() {
 	local range rest from to

@@ -18,10 +18,6 @@ setup() {
 	job=(--set job.epochs=8 --set "state.clocks=$clocks" tiny.job)
 }
 
-teardown() {
-	stop_all
-}
-
 # join NAME [OPTION...]: a process of shards; its process id is in $pid.
 join() {
 	start "$1" falcon-ps --join "$ready" -k "$keys/shard.key" "${@:2}"

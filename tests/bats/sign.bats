@@ -28,10 +28,6 @@ setup() {
 	umask 077
 }
 
-teardown() {
-	stop_all
-}
-
 teardown_file() {
 	stop_all
 }

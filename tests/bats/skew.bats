@@ -19,10 +19,6 @@ setup() {
 	ours="Falcon $(falcon-ps --version | cut -d ' ' -f 2)"
 }
 
-teardown() {
-	stop_all
-}
-
 # of VERSION COMMAND...: with the programs of that one, which is `major`, `minor` or ours.
 of() {
 	local PATH=$PATH

@@ -20,10 +20,6 @@ setup() {
 	umask 077
 }
 
-teardown() {
-	stop_all
-}
-
 # own NAME: a key of its own, in NAME.key, of which the keyring gets the public half.
 own() {
 	falcon-key new -c "$(falcon-key public "$keys/keyring")" -n "$1" >"$keys/$1.key"

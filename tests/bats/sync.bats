@@ -34,10 +34,6 @@ setup() {
 	job=(tiny.job "${long[@]}")
 }
 
-teardown() {
-	stop_all
-}
-
 teardown_file() {
 	stop_all
 }

@@ -18,10 +18,6 @@ setup() {
 		"$BATS_FILE_TMPDIR/job/tiny.job")
 }
 
-teardown() {
-	stop_all
-}
-
 # flips SPEC...: the worker `odd`.
 flips() {
 	KEY=odd work odd --lanes 1 --emulate "rate=1e6,$1"

@@ -15,10 +15,6 @@ setup() {
 	job=(tiny/tiny.job)
 }
 
-teardown() {
-	stop_all
-}
-
 # command_file NAME: an executable file NAME, which notes each of its runs in NAME.runs and
 # then does what standard input says.
 command_file() {
