@@ -13,11 +13,12 @@ deps-check: deps
 	@$(DEPS) check
 $(UNIT:%=$(B)/tests/unit/%.o): | deps-check
 
-# PROGRAM-ISA: a test or bench with lib/nn, lib/optim, or what hashes in vectors, held to
-# one instruction set (base/vector.h).
+# PROGRAM-ISA: a test or bench with lib/nn, lib/optim, the exact sums, or what hashes in
+# vectors, held to one instruction set (base/vector.h).
 ISAS := $(if $(filter x86_64,$(shell uname -m)),avx512f avx2 sse2)
 NN_SRC := $(wildcard lib/nn/*.c)
 OPTIM_SRC := $(wildcard lib/optim/*.c)
+BFP_SRC := $(wildcard lib/wire/bfp*.c)
 define held
 $(B)/$(1)/%.o: %.c
 	@mkdir -p $$(@D)
@@ -26,13 +27,15 @@ $(call program,$(B)/tests/test_nn_law-$(1),$(addprefix $(1)/,tests/unit/test_nn_
 	$(NN_SRC)),-lcmocka $(BLAS_LIBS))
 $(call program,$(B)/tests/test_optim-$(1),$(addprefix $(1)/,tests/unit/test_optim.c \
 	$(OPTIM_SRC)),-lcmocka)
+$(call program,$(B)/tests/test_bfp-$(1),$(addprefix $(1)/,tests/unit/test_bfp.c \
+	$(BFP_SRC)),-lcmocka)
 $(call program,$(B)/tests/test_sec-$(1),$(addprefix $(1)/,tests/unit/test_sec.c \
 	lib/sec/hash_each.c),-lcmocka)
 $(call program,$(B)/bench/bench_nn-$(1),$(addprefix $(1)/,tests/bench/bench_nn.c \
 	$(NN_SRC)),$(BLAS_LIBS))
 endef
 $(foreach i,$(ISAS),$(eval $(call held,$(i))))
-UNIT_BIN += $(foreach t,nn_law optim sec,$(ISAS:%=$(B)/tests/test_$(t)-%))
+UNIT_BIN += $(foreach t,nn_law optim bfp sec,$(ISAS:%=$(B)/tests/test_$(t)-%))
 $(B)/bench/bench_nn: | $(ISAS:%=$(B)/bench/bench_nn-%)
 
 # Programs of another Falcon, 9.9.9, with protocol MAJOR.MINOR: the objects that know of

@@ -13,7 +13,7 @@ setup() {
 	/usr/bin/python3 -c 'import cryptography' 2>/dev/null ||
 		skip "python3-cryptography is not installed"
 	tiny "$BATS_TEST_TMPDIR/tiny"
-	job=(--set job.epochs=2 --set job.audit=sums --set data.samples=64
+	job=(--set job.epochs=12 --set job.audit=sums --set data.samples=64
 		--set data.test-samples=12 --set batch.size=32 "$BATS_TEST_TMPDIR/tiny/tiny.job")
 	export PYTHONPATH=$root/share PYTHONDONTWRITEBYTECODE=1 TRAINER_LOG=/dev/null
 	# 4,352 parameters: two blocks, for two shards.
@@ -45,11 +45,11 @@ trainer() {
 }
 
 @test "both together make it, with two shards, and one of them killed" {
-	serve --shards 2
+	serve -w 3 --shards 2
 	client one
 	trainer two
 	client three
-	soon "a join" grep -q '"ev":"join"' "$state/trace.jsonl"
+	soon "all of them" lines 3 '"ev":"join"'
 	kill -9 "$pid"
 	judge
 }
