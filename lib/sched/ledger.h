@@ -14,27 +14,13 @@
 #define FAL_SCHED_LEDGER_H
 
 #include "base/buf.h"
+#include "base/cid.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #define FAL_NONE UINT32_MAX /* no task, no contribution, no worker slot */
-
-/* The name of a contribution: worker id (from 1) and that worker's own count (from 1),
- * or, with this bit, the coordinator's: it was claimed when it was granted.  {0, 0} names
- * none. */
-struct fal_cid {
-	uint32_t worker;
-	uint32_t seq;
-};
-#define FAL_PRECLAIMED UINT32_C(0x80000000)
-
-static inline bool
-fal_cid_eq(struct fal_cid a, struct fal_cid b)
-{
-	return a.worker == b.worker && a.seq == b.seq;
-}
 
 enum fal_contrib_state {
 	FAL_CONTRIB_OPEN,   /* claims come in, blocks may come in */

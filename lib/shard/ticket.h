@@ -6,7 +6,7 @@
 #ifndef FAL_SHARD_TICKET_H
 #define FAL_SHARD_TICKET_H
 
-#include "sched/ledger.h"
+#include "base/cid.h"
 #include "sec/hash.h"
 #include "wire/msg.h"
 

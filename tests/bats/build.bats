@@ -53,6 +53,19 @@ refused() {
 	refused lib/base/rng.c 'int r = rand();' 'randomness outside lib/sec'
 }
 
+@test "floors: shards know of no scheduler; the coordinator of no store" {
+	refused lib/shard/shard.c '#include "sched/ledger.h"' 'which is behind a wall'
+	refused lib/coord/round.c '#include "store/store.h"' 'is not for this place'
+	refused lib/sched/sched.c '#include "shard/shard.h"' 'which is not below it'
+}
+
+# The command of a trainer comes from the command line alone: falcon-security(7).
+@test "floors: programs are started, and code is loaded, in few places" {
+	refused cmd/falcon-work/talk.c 'execve(text, argv, environ);' 'that starts programs'
+	refused lib/run/setup.c 'void *p = dlopen(name, 1);' 'that starts programs'
+	refused cmd/falcon-ps/control.c 'system (text);' 'that starts programs'
+}
+
 @test "floors: what comments and strings say does not count" {
 	copy_tree
 	printf '/* read(\n * write(x) */\nchar *s = "time(0)";\n// open(1)\n' \

@@ -1,0 +1,22 @@
+/* The name of a contribution. */
+#ifndef FAL_BASE_CID_H
+#define FAL_BASE_CID_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Worker id (from 1) and that worker's own count (from 1), or, with this bit, the
+ * coordinator's: it was claimed when it was granted.  {0, 0} names none. */
+struct fal_cid {
+	uint32_t worker;
+	uint32_t seq;
+};
+#define FAL_PRECLAIMED UINT32_C(0x80000000)
+
+static inline bool
+fal_cid_eq(struct fal_cid a, struct fal_cid b)
+{
+	return a.worker == b.worker && a.seq == b.seq;
+}
+
+#endif
