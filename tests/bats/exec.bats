@@ -37,18 +37,28 @@ losses() {
 	jq -s '[.[] | select(.ev == "eval") | .loss]' "$1/trace.jsonl"
 }
 
-@test "a trainer in C: the loss of the built-in net" {
+# like_net NAME COMMAND: a trainer whose losses are those of the built-in net.
+like_net() {
 	serve
-	trains c "$BATS_FILE_TMPDIR/softmax"
-	judge c
-	losses "$state" >c.losses
+	trains "$1" "$2"
+	judge "$1"
+	losses "$state" >"$1.losses"
 	again
 	serve
 	work net --lanes 1
 	judge net
 	losses "$state" >net.losses
 	jq -es '.[0] as $a | .[1] | [length == 10, (to_entries[] |
-		(.value - $a[.key]) * (.value - $a[.key]) < 1e-10)] | all' c.losses net.losses
+		(.value - $a[.key]) * (.value - $a[.key]) < 1e-10)] | all' "$1.losses" net.losses
+}
+
+@test "a trainer in C: the loss of the built-in net" {
+	like_net c "$BATS_FILE_TMPDIR/softmax"
+}
+
+@test "a trainer in NumPy: the loss of the built-in net" {
+	/usr/bin/python3 -c 'import numpy' 2>import.err || skip "no NumPy"
+	like_net numpy "/usr/bin/python3 $root/examples/exec/softmax.py"
 }
 
 @test "two trainers of one worker, and a slow one, some killed at random: the law" {
@@ -294,6 +304,36 @@ with status 3 before it said hello; 8 starts in a row without a hello"
 	judge python
 }
 
+@test "a trainer that does two tasks at once: half as many of them, the same model" {
+	serve
+	badly lanes --lanes 4 --emulate rate=600
+	at_clock 2
+	same "trainers" "$(pgrep -cP "$pid" python3)" 2
+	judge python
+}
+
+# What is drawn from it is the same for whoever computes the task again.
+@test "a task has a seed of its own, the same for clone and fill: the law" {
+	local seeded="/usr/bin/python3 $root/tests/hostile/trainer.py seeded"
+	export TRAINER_LOG=seeds
+	serve
+	trains alone "$seeded"
+	judge seeded
+	again
+	serve --min-workers 3
+	trains a "$seeded" --emulate rate=600
+	trains b "$seeded" --emulate rate=600
+	trains c "$seeded" --emulate rate=600,speed=1/4
+	at_clock 4
+	kill -KILL "${workers[-2]}"
+	judge seeded
+	local tasks
+	tasks=$(cut -d " " -f 1,2 seeds | sort -u | wc -l)
+	same "tasks" "$tasks" $((40 * 8))
+	same "their seeds" "$(sort -u seeds | wc -l)" "$tasks"
+	same "which differ" "$(cut -d " " -f 3 seeds | sort -u | wc -l)" "$tasks"
+}
+
 @test "local steps: each is on the weights of its own" {
 	for scheme in wbsp consgd; do
 		again
@@ -426,6 +466,25 @@ outside the server, which the job's model.buffers is not for"
 	soon "its end" ended_pid "$child"
 }
 
+@test "what a trainer has started ends with it" {
+	cat >family <<-END
+		#!/bin/sh
+		sleep 1000 &
+		echo \$! >>sleepers
+		exec $BATS_FILE_TMPDIR/softmax
+	END
+	chmod +x family
+	serve
+	trains family ./family --emulate rate=600
+	at_clock 2
+	kill -KILL "$(pgrep -P "$pid" softmax)"
+	soon "the end of its child" ended_pid "$(head -n 1 sleepers)"
+	judge c
+	wait "$pid"
+	same "starts" "$(wc -l <sleepers)" 2
+	soon "the end of the other child" ended_pid "$(tail -n 1 sleepers)"
+}
+
 @test "--try: what is well, and what is to be changed" {
 	run falcon-work --exec "$BATS_FILE_TMPDIR/softmax" --try tiny/tiny.job
 	same "status" "$status" 0
@@ -478,4 +537,30 @@ word = falcon._word(True)
 assert list(word["indices"]) == [3, 1, 2] and word["count"] == 3, word
 assert word["of"] == {"later": [7]}, word
 ' <<<"$word"
+}
+
+@test "falcon.py is one file of 200 lines with nothing but Python's own; examples are short" {
+	local file most
+	while read -r file most; do
+		[ "$(wc -l <"$root/$file")" -le "$most" ] || {
+			echo "$file: more than $most lines"
+			return 1
+		}
+	done <<-'END'
+		share/falcon.py 200
+		examples/exec/fashion.py 30
+		examples/exec/softmax.c 60
+	END
+	/usr/bin/python3 - "$root/share/falcon.py" <<-'END'
+		import ast
+		import sys
+
+		names = set()
+		with open(sys.argv[1]) as f:
+		    for node in ast.walk(ast.parse(f.read())):
+		        if isinstance(node, ast.Import):
+		            names |= {name.name for name in node.names}
+		        assert not isinstance(node, ast.ImportFrom), node.lineno
+		assert names - sys.stdlib_module_names == {"numpy", "torch"}, names
+	END
 }

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """trainer.py WAY [SEED]: softmax regression without a library, which at random, drawn
 from the seed, misbehaves in this way; WAY "well" does not.  Each line of $TRAINER_LOG is
-one misbehaviour, so that a test knows that there were some."""
+one misbehaviour, so that a test knows that there were some; with "seeded", a task: its
+clock, number and seed, from which noise is drawn."""
 
 import json
 import math
@@ -27,7 +28,7 @@ if way == "no-hello":
 def noted(task):
     if way.startswith("every-"):
         return True
-    if way in ("well", "mean", "impure", "depth", "odd"):
+    if way in ("well", "mean", "impure", "depth", "lanes", "odd", "seeded"):
         return False
     if not task.train or task.id > 1 << 47 or os.path.exists(log) and os.path.getsize(log) > 30:
         return False  # enough
@@ -103,10 +104,15 @@ def gradient(task):
             for k in range(inputs):
                 dw[c * inputs + k] += d * x[k]
     if task.train:
+        noise = random.Random(task.seed)
+        if way == "seeded" and task.id < 1 << 47:
+            with open(log, "a") as f:
+                f.write("%s %s %s\n" % (task.clock, task.task, task.seed))
         for name, grad in task.grads.items():
             by = task.count if way == "mean" else 1
             for i, v in enumerate(dw if name.endswith(".weight") else db):
-                grad[i] = v / by + (random.random() * 1e-4 if way == "impure" else 0)
+                grad[i] = v / by + (random.random() * 1e-4 if way == "impure" else
+                                    noise.random() if way == "seeded" else 0)
         if way == "odd" and task.id < 1 << 47 and odd in task.indices:
             next(iter(task.grads.values()))[0] = math.nan
     if bad:
@@ -115,4 +121,5 @@ def gradient(task):
 
 
 falcon.numpy = None
-falcon.serve(gradient, samples=True, depth=3 if way in ("fork", "depth") else 1)
+falcon.serve(gradient, samples=True, depth=3 if way in ("fork", "depth") else 1,
+             has={"lanes": 2} if way == "lanes" else {})

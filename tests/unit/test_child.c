@@ -5,11 +5,13 @@
 
 #include "base/rng.h"
 
+#include <fcntl.h>
 #include <math.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,21 +23,21 @@
 enum { DEPTH = 6, FLOATS = 16 };
 
 static struct fal_rng rng;
-static char dir[] = "/tmp/test_child.XXXXXX", command[200], in[64], out[64];
+static char dir[] = "/tmp/test_child.XXXXXX", command[300], in[64], out[64], pid[64];
 static FILE *said;  /* to the trainer */
 static FILE *words; /* from it */
 static struct child *child;
-static float params[FLOATS];
 static struct child_job job;
 static uint64_t ids;
 
 /* ---- the trainer ------------------------------------------------------------------ */
 
+static char line[4096]; /* that it heard last */
+
 /* The next line to the trainer has this text. */
 static void
 hear(const char *text)
 {
-	char line[4096];
 	if (fgets(line, sizeof(line), said) == NULL)
 		fail_msg("no line, but \"%s\" was to come", text);
 	if (strstr(line, text) == NULL)
@@ -77,15 +79,36 @@ arrive(bool told)
 		hear("\"op\":\"job\"");
 }
 
+/* Whatever it is told, until it is gone. */
+static void
+hear_all(void)
+{
+	while (fgets(line, sizeof(line), said) != NULL)
+		;
+	fclose(said);
+}
+
 /* It says no more, and is gone. */
 static void
 depart(void)
 {
-	char rest[4096];
 	fclose(words);
-	while (fgets(rest, sizeof(rest), said) != NULL)
-		;
-	fclose(said);
+	hear_all();
+}
+
+/* Its parameters' memory. */
+static int
+memory(void)
+{
+	FILE *f = fopen(pid, "r");
+	char path[64];
+	int of = 0;
+	assert_true(f != NULL && fscanf(f, "%d", &of) == 1);
+	fclose(f);
+	snprintf(path, sizeof(path), "/proc/%d/fd/3", of);
+	const int fd = open(path, O_RDONLY);
+	assert_true(fd >= 0);
+	return fd;
 }
 
 /* ---- lanes ------------------------------------------------------------------------- */
@@ -93,7 +116,10 @@ depart(void)
 struct lane {
 	pthread_t thread;
 	uint32_t slot;
-	uint64_t id;
+	uint64_t id, serial;
+	float params[FLOATS]; /* of this serial */
+	off_t at;             /* where they are to be found */
+	atomic_bool over;
 	struct child_made made;
 };
 
@@ -104,26 +130,39 @@ run(void *arg)
 	static const uint32_t index[] = { 7 };
 	const struct child_task task = {
 		.line = { .id = l->id, .slot = l->slot, .count = 1, .index = index },
-		.params = params,
-		.serial = 1,
+		.params = l->params,
+		.serial = l->serial,
 		.start = child_start(child, l->slot, l->id),
 	};
 	if (task.start == 0)
 		l->made.end = CHILD_CANCELLED;
 	else
 		child_do(child, &task, &l->made);
+	l->over = true;
 	return NULL;
 }
 
-/* A task in this slot, of which the trainer has heard. */
+/* A task in this slot, on these parameters, of which the trainer has heard. */
 static void
-give(struct lane *l, uint32_t slot)
+give_on(struct lane *l, uint32_t slot, uint64_t serial)
 {
 	char text[64];
-	*l = (struct lane){ .slot = slot, .id = ++ids };
+	*l = (struct lane){ .slot = slot, .id = ++ids, .serial = serial };
+	for (int i = 0; i < FLOATS; i++)
+		l->params[i] = (float)(serial * FLOATS) + (float)i;
 	assert_int_equal(pthread_create(&l->thread, NULL, run, l), 0);
 	snprintf(text, sizeof(text), "\"op\":\"task\",\"id\":%u,", (unsigned)l->id);
 	hear(text);
+	const char *at = strstr(line, "\"params\":");
+	assert_non_null(at);
+	l->at = atol(at + strlen("\"params\":"));
+	assert_int_equal(l->at % 64, 0);
+}
+
+static void
+give(struct lane *l, uint32_t slot)
+{
+	give_on(l, slot, 1);
 }
 
 static void
@@ -286,6 +325,84 @@ late_answers(void **state)
 	}
 }
 
+/* The lane waits for its answer, and what its task is computed on is as it was. */
+static void
+untouched(const struct lane *l, int fd)
+{
+	float found[FLOATS];
+	assert_false(l->over);
+	assert_int_equal(pread(fd, found, sizeof(found), l->at), sizeof(found));
+	for (int i = 0; i < FLOATS; i++)
+		if (found[i] != l->params[i])
+			fail_msg("task %u: parameter %d is %g, not %g", (unsigned)l->id,
+				 i, (double)found[i], (double)l->params[i]);
+}
+
+/* A place stays as it is while a task that names it is unanswered, whatever versions
+ * come meanwhile, and though the task is not wanted any more. */
+static void
+places(void **state)
+{
+	struct lane l[DEPTH];
+	bool given[DEPTH] = { false }, cancelled[DEPTH] = { false };
+	uint64_t serial = 1;
+	(void)state;
+	const int fd = memory();
+	for (int turn = 0; turn < 400; turn++) {
+		const uint32_t i = fal_rng_below(&rng, DEPTH);
+		const bool cancels = fal_rng_below(&rng, 4) == 0;
+		serial += fal_rng_below(&rng, 3) == 0;
+		if (!given[i]) {
+			give_on(&l[i], i,
+				serial - fal_rng_below(&rng, serial > 1 ? 2 : 1));
+			given[i] = true;
+			cancelled[i] = false;
+		} else if (cancels && !cancelled[i]) {
+			child_cancel(child, i, l[i].id);
+			hear("\"op\":\"cancel\"");
+			cancelled[i] = true;
+		} else {
+			done(&l[i]);
+			ends(&l[i], cancelled[i] ? CHILD_CANCELLED : CHILD_MADE);
+			given[i] = false;
+		}
+		for (uint32_t k = 0; k < DEPTH; k++)
+			if (given[k])
+				untouched(&l[k], fd);
+	}
+	for (uint32_t i = 0; i < DEPTH; i++)
+		if (given[i]) {
+			done(&l[i]);
+			ends(&l[i], cancelled[i] ? CHILD_CANCELLED : CHILD_MADE);
+		}
+	close(fd);
+}
+
+/* Whoever is silent after a cancel is ended, and has other memory when it comes back. */
+static void
+silent(void **state)
+{
+	struct lane l;
+	struct stat was, is;
+	(void)state;
+	one_task();
+	const int fd = memory();
+	give(&l, 0);
+	child_cancel(child, 0, l.id);
+	hear("\"op\":\"cancel\"");
+	untouched(&l, fd);
+	hear_all();
+	ends(&l, CHILD_CANCELLED);
+	fclose(words);
+	arrive(true);
+	const int other = memory();
+	assert_int_equal(fstat(fd, &was) | fstat(other, &is), 0);
+	assert_int_not_equal(was.st_ino, is.st_ino);
+	one_task();
+	close(fd);
+	close(other);
+}
+
 static void
 failures(void **state)
 {
@@ -340,13 +457,15 @@ main(void)
 		cmocka_unit_test_setup_teardown(any_order, begin, end),
 		cmocka_unit_test_setup_teardown(wrong_words, begin, end),
 		cmocka_unit_test_setup_teardown(late_answers, begin, end),
+		cmocka_unit_test_setup_teardown(places, begin, end),
+		cmocka_unit_test_setup_teardown(silent, begin, end),
 		cmocka_unit_test_setup_teardown(failures, begin, end),
 		cmocka_unit_test_setup_teardown(quits, begin, end),
 		cmocka_unit_test_setup_teardown(gives_up, begin, end),
 	};
 	const char *given = getenv("CHILD_SEED");
-	const unsigned long long pid = (unsigned long long)getpid();
-	const uint64_t seed = given != NULL ? strtoull(given, NULL, 10) : pid;
+	const uint64_t seed =
+		given != NULL ? strtoull(given, NULL, 10) : (unsigned)getpid();
 	printf("# CHILD_SEED=%llu\n", (unsigned long long)seed);
 	rng = fal_rng_init(seed, FAL_RNG_TEST, 0);
 	signal(SIGPIPE, SIG_IGN);
@@ -355,15 +474,16 @@ main(void)
 		return 1;
 	snprintf(in, sizeof(in), "%s/in", dir);
 	snprintf(out, sizeof(out), "%s/out", dir);
+	snprintf(pid, sizeof(pid), "%s/pid", dir);
 	if (mkfifo(in, 0600) < 0 || mkfifo(out, 0600) < 0)
 		return 1;
-	snprintf(command, sizeof(command), "exec 9<&0; cat <&9 >%s & exec cat %s", in,
-		 out);
+	snprintf(command, sizeof(command),
+		 "echo $$ >%s; exec 9<&0; cat <&9 >%s & exec cat %s", pid, in, out);
 	fal_put_fmt(&job.params,
 		    "{\"w\":{\"dtype\":\"F32\",\"shape\":[%d],"
 		    "\"data_offsets\":[0,%d]}}",
 		    FLOATS, FLOATS * 4);
-	job.params_bytes = sizeof(params);
+	job.params_bytes = FLOATS * sizeof(float);
 	struct fal_model *model;
 	if (fal_model_parse("w", (const char *)job.params.p, job.params.n, &model, NULL) <
 	    0)
@@ -374,6 +494,7 @@ main(void)
 	const int failed = cmocka_run_group_tests(tests, NULL, NULL);
 	unlink(in);
 	unlink(out);
+	unlink(pid);
 	rmdir(dir);
 	fal_buf_free(&job.params);
 	fal_model_free(model);
