@@ -30,16 +30,15 @@ afford(struct kit *k, const struct work_opt *opt, struct fal_diag *diag)
 	const uint64_t least = 16 << 20;
 	const struct fal_job *job = &k->setup.job;
 	const struct fal_agent_conf conf = kit_agent_conf(k, opt);
-	const uint64_t agent =
-		fal_agent_bytes(&conf, &job->rule, job->eval != FAL_JOB_EVAL_NEVER);
+	const uint64_t agent = fal_agent_bytes(&conf, &k->most);
 	struct fal_need need = need_of(k, opt, agent, agent > least ? agent : least);
 	if (opt->max_memory != 0 && fal_need_sum(&need) > opt->max_memory)
 		need = need_of(k, opt, agent, 0);
 	return need_judge(opt, job->name, &need, diag);
 }
 
-struct fal_agent_conf
-kit_agent_conf(const struct kit *k, const struct work_opt *opt)
+static struct fal_agent_conf
+agent_conf(const struct kit *k, const struct work_opt *opt)
 {
 	const struct fal_grid grid =
 		fal_job_grid(&k->setup.job, k->setup.manifest.train.n);
@@ -50,6 +49,14 @@ kit_agent_conf(const struct kit *k, const struct work_opt *opt)
 					.push_bits = k->setup.job.push_bits,
 					.seed = k->setup.job.seed,
 					.optim = k->setup.job.optim };
+}
+
+struct fal_agent_conf
+kit_agent_conf(const struct kit *k, const struct work_opt *opt)
+{
+	struct fal_agent_conf conf = agent_conf(k, opt);
+	conf.sums = fal_agent_sums(&conf, &k->most);
+	return conf;
 }
 
 static int
@@ -67,6 +74,8 @@ make_setup(struct kit *k, struct fal_diag *diag)
 		return fal_diag_set(diag, err, "coordinator's manifest: %s",
 				    fal_strerror(err));
 	err = fal_setup_make(&k->setup, &job, &model, diag);
+	k->most = fal_agent_most(&k->setup.job.rule,
+				 k->setup.job.eval != FAL_JOB_EVAL_NEVER);
 	if (err == FAL_OK && k->setup.manifest.train.labels == NULL &&
 	    k->setup.job.partition == FAL_JOB_PARTITION_LABEL_SKEW)
 		return fal_diag_set(diag, FAL_EFORMAT,

@@ -25,7 +25,8 @@ struct kit {
 	uint8_t job_hash[FAL_HASH_BYTES]; /* of the job's text */
 	struct fal_setup setup;
 	struct probe probe;
-	struct fill fill; /* with --data */
+	struct fill fill;           /* with --data */
+	struct fal_agent_most most; /* what memory was judged by */
 	/* private */
 	struct feed *feed;
 	struct maker *maker;

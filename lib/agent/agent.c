@@ -26,28 +26,50 @@ waiting_of(const struct fal_agent_conf *conf)
 	return small > all ? small : all;
 }
 
-uint64_t
-fal_agent_bytes(const struct fal_agent_conf *conf, const struct fal_rule *rule,
-		bool evaluates)
+struct fal_agent_most
+fal_agent_most(const struct fal_rule *rule, bool evaluates)
 {
 	const struct fal_traits is = fal_rule_traits(rule);
-	const uint64_t vector = conf->n * sizeof(float), all = all_of(conf);
-	/* Where tasks do not move, claims wait for nobody (design.md, D25). */
-	const uint64_t tasks = conf->tasks, one = all + (is.moves ? waiting_of(conf) : 0);
+	return (struct fal_agent_most){ .delay = is.delay,
+					.own = !is.shared,
+					.moves = is.moves,
+					.delta = is.delta,
+					.evaluates = evaluates };
+}
+
+size_t
+fal_agent_sums(const struct fal_agent_conf *conf, const struct fal_agent_most *most)
+{
+	const size_t all = all_of(conf), tasks = conf->tasks, few = all / 2 + 1;
+	const size_t small = 2 * WAITING / fal_sum_bytes(conf->n);
+	if (tasks <= 1)
+		return 1 + most->delay + most->own;
+	/* A task of each lane.  Results that wait for their verdicts, of some lanes,
+	 * where tasks move; where they do not, claims wait for nobody (design.md, D25).
+	 */
+	const size_t waits = most->moves ? (small > few ? small : few) : 0;
+	/* Of each round that is open a contribution, of two tasks at least; but where
+	 * they move, what is of one when they meet: of the others some may wait.  Where
+	 * rounds are this worker's own, one more is on its way. */
+	const size_t shared = most->moves ? 2 + most->delay : 2 * (1 + most->delay);
+	const size_t contribs = most->own ? 2 * (2 + most->delay) : shared;
+	return (all + waits < tasks ? all + waits : tasks) + contribs;
+}
+
+uint64_t
+fal_agent_bytes(const struct fal_agent_conf *conf, const struct fal_agent_most *most)
+{
+	const uint64_t vector = conf->n * sizeof(float);
 	/* The version that is computed on, which the next one takes the place of; those
 	 * that a slack needs; where rounds are of each worker, the one that comes; one
-	 * that is evaluated.  Of each round that is open a contribution; one more is on
-	 * its way while the next of its own is computed, or what was moved here. */
-	const uint64_t versions = 1 + (is.shared ? is.delay : 1) + evaluates;
-	const uint64_t rounds = 1 + is.delay + (is.moves || !is.shared);
+	 * that is evaluated. */
+	const uint64_t versions =
+		1 + (most->own ? 1 : (uint64_t)most->delay) + most->evaluates;
 	/* With local steps: own weights, as they were, two changes, the optimiser's
 	 * state. */
-	const uint64_t local = is.delta ? 4 + fal_optim_slots(&conf->optim) : 0;
-	/* What is of one task takes half of a sum's bytes: fal_sum_new.  Others are of
-	 * two at least. */
+	const uint64_t local = most->delta ? 4 + fal_optim_slots(&conf->optim) : 0;
 	const uint64_t half = fal_sum_bytes(conf->n) / 2;
-	return (versions + local) * vector + (one < tasks ? one : tasks) * half +
-	       (tasks > 1 ? 2 * rounds * half : 0);
+	return (versions + local) * vector + fal_agent_sums(conf, most) * half;
 }
 
 struct fal_agent *
@@ -343,6 +365,13 @@ on_ping(struct fal_agent *a, const struct fal_msg *m)
 	return agent_send(a, &pong, false);
 }
 
+/* A sum may be free now, for which a task waits. */
+static int
+freed(struct fal_agent *a, int err)
+{
+	return err == FAL_OK ? agent_dispatch(a) : err;
+}
+
 int
 fal_agent_msg(struct fal_agent *a, uint64_t now, const struct fal_msg *m)
 {
@@ -356,7 +385,7 @@ fal_agent_msg(struct fal_agent *a, uint64_t now, const struct fal_msg *m)
 		a->pulled++;
 		return agent_on_model(a, m);
 	case FAL_MSG_BLOCKS:
-		return agent_on_blocks(a, m);
+		return freed(a, agent_on_blocks(a, m));
 	case FAL_MSG_GRANT:
 		return agent_on_grant(a, m);
 	case FAL_MSG_REVOKE:
@@ -366,9 +395,9 @@ fal_agent_msg(struct fal_agent *a, uint64_t now, const struct fal_msg *m)
 	case FAL_MSG_LANES:
 		return on_lanes(a, m);
 	case FAL_MSG_TICKET:
-		return agent_on_ticket(a, m);
+		return freed(a, agent_on_ticket(a, m));
 	case FAL_MSG_FENCE:
-		return agent_on_fence(a, m);
+		return freed(a, agent_on_fence(a, m));
 	case FAL_MSG_EVAL:
 		return on_eval(a, m);
 	case FAL_MSG_PING:

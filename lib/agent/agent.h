@@ -83,11 +83,27 @@ struct fal_agent_conf {
 	uint64_t seed;      /* of the job */
 	struct fal_optim optim; /* of local steps; its ranges stay borrowed */
 	uint32_t push_blocks;   /* in a PUSH at most; 0: as many as it holds */
+	size_t sums; /* of gradients, in halves, that there may be; 0: any number.  Local
+			steps take theirs whatever there are */
 };
 
-/* The most bytes that an agent takes under this rule, where versions may be evaluated. */
-uint64_t fal_agent_bytes(const struct fal_agent_conf *conf, const struct fal_rule *rule,
-			 bool evaluates);
+/* What the memory of an agent follows from. */
+struct fal_agent_most {
+	uint32_t delay; /* versions by which updates are late */
+	bool own;       /* rounds are of one worker */
+	bool moves;     /* tasks go to others, so that claims wait for verdicts */
+	bool delta;     /* local steps */
+	bool evaluates;
+};
+
+/* Under this rule. */
+struct fal_agent_most fal_agent_most(const struct fal_rule *rule, bool evaluates);
+
+/* What conf.sums is to be, and the most bytes that an agent then takes. */
+size_t fal_agent_sums(const struct fal_agent_conf *conf,
+		      const struct fal_agent_most *most);
+uint64_t fal_agent_bytes(const struct fal_agent_conf *conf,
+			 const struct fal_agent_most *most);
 
 /* `ops` is copied.  NULL when out of memory. */
 struct fal_agent *fal_agent_new(const struct fal_agent_conf *conf,
@@ -117,6 +133,9 @@ void fal_agent_flushed(struct fal_agent *a, uint64_t now);
  * DRAIN.  fal_agent_left becomes true when nothing more is to come. */
 int fal_agent_leave(struct fal_agent *a, uint64_t now, const char *why);
 bool fal_agent_left(const struct fal_agent *a);
+
+/* Halves of sums that there are. */
+size_t fal_agent_holds(const struct fal_agent *a);
 
 /* Is all of the version here, to compute on or to evaluate? */
 bool fal_agent_has(const struct fal_agent *a, uint64_t version);

@@ -280,7 +280,7 @@ agent_local_last(const struct fal_agent *a, const struct local *l)
 int
 agent_local_won(struct fal_agent *a, struct local *l, const struct pending *p)
 {
-	int err = fal_sum_add(l->sum, p->sum);
+	int err = agent_add(a, l->sum, p->sum);
 	l->won++;
 	l->samples += p->samples;
 	if (err < 0 || l->won < piece_at(l, l->piece + 1) - piece_at(l, l->piece))

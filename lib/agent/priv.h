@@ -5,6 +5,7 @@
  *	model.c     versions of the parameters
  *	route.c     which shard has which blocks
  *	push.c      claims and contributions
+ *	sums.c      the sums that all of these hold
  *	local.c     local steps: rounds of kind delta
  *	waits.c     what it waits for of each shard
  *
@@ -41,6 +42,8 @@ struct item {
 	uint32_t seq; /* of the contribution that it is claimed for; 0: none yet */
 	bool delta;
 	bool check; /* only what it needed is wanted; may be wanted for good, too */
+	bool alone; /* in the contribution that it goes into, as there is room for no more
+		     */
 	struct fal_cid fills;
 };
 
@@ -64,6 +67,7 @@ struct contrib {
 	uint32_t seq, tasks;
 	struct fal_cid fills;
 	bool closed; /* by its last claim, or by SEAL: a ticket is to come, or a fence */
+	bool alone;  /* of one task, ever */
 	/* Claimed when it was granted: its tasks, `due` of them without a result yet, and
 	 * what it is pushed with; closed, and without the two below, from the start. */
 	uint32_t first, count, due;
@@ -137,6 +141,7 @@ struct fal_agent {
 	VEC(struct push) pushes;      /* oldest first */
 	struct fal_buf records;       /* of the first one: packed, but not sent yet */
 	VEC(struct fal_sum *) pool;
+	size_t halves; /* of sums, in the pool or not */
 	uint32_t seq;
 
 	VEC(struct local) locals; /* by round; only the first one may have begun */
@@ -221,11 +226,20 @@ void agent_wait_for(struct fal_agent *a, uint64_t ns);
 /* The rows of WORKED, which begin anew. */
 int agent_put_waits(struct fal_agent *a, struct fal_buf *out);
 
-/* push.c */
-/* A sum from the pool, or a new one; NULL: out of memory. */
+/* sums.c */
+/* A sum from the pool, or a new one, that has not grown; NULL: out of memory. */
 struct fal_sum *agent_take_sum(struct fal_agent *a);
+/* A zero one of the pool that has, or NULL. */
+struct fal_sum *agent_take_grown(struct fal_agent *a);
 /* Back to the pool; may be NULL. */
 int agent_give_sum(struct fal_agent *a, struct fal_sum *sum);
+/* As fal_sum_add: `to`, which is of these, may grow. */
+int agent_add(struct fal_agent *a, struct fal_sum *to, const struct fal_sum *sum);
+/* May a queued task begin, as far as sums go?  Alone: with no other in its contribution.
+ */
+bool agent_affords(const struct fal_agent *a, const struct item *item, bool *alone);
+
+/* push.c */
 /* A contribution is to go out, behind those before it; sum and exps are taken, and may be
  * NULL when out of memory. */
 int agent_push(struct fal_agent *a, const struct push *p);

@@ -7,27 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct fal_sum *
-agent_take_sum(struct fal_agent *a)
-{
-	if (a->pool.n > 0)
-		return a->pool.v[--a->pool.n];
-	return fal_sum_new(a->conf.n);
-}
-
-int
-agent_give_sum(struct fal_agent *a, struct fal_sum *sum)
-{
-	if (sum == NULL)
-		return FAL_OK;
-	if (FAL_GROW(a->pool.v, a->pool.cap, a->pool.n + 1) < 0) {
-		fal_sum_free(sum);
-		return FAL_ENOMEM;
-	}
-	a->pool.v[a->pool.n++] = sum;
-	return FAL_OK;
-}
-
 /* ---- on the way -------------------------------------------------------------------- */
 
 int
@@ -145,6 +124,7 @@ leave(struct fal_agent *a)
 int
 fal_agent_more(struct fal_agent *a)
 {
+	const size_t on_way = a->pushes.n;
 	int err;
 	if (a->left)
 		return 0;
@@ -154,6 +134,8 @@ fal_agent_more(struct fal_agent *a)
 		err = leave(a);
 	else
 		return 0;
+	if (err == FAL_OK && a->pushes.n < on_way)
+		err = agent_dispatch(a); /* what waits for its sum */
 	return err < 0 ? err : 1;
 }
 
@@ -247,6 +229,7 @@ agent_preclaimed(struct fal_agent *a, const struct fal_msg *m)
 	const struct contrib c = { .round = m->grant.round,
 				   .seq = m->grant.seq,
 				   .closed = true,
+				   .alone = m->grant.count == 1,
 				   .first = m->grant.first,
 				   .count = m->grant.count,
 				   .due = m->grant.count };
@@ -281,32 +264,18 @@ agent_leave_preclaimed(struct fal_agent *a)
 	return err;
 }
 
-/* A sum of the pool that has grown: contributions have them before others grow, too. */
-static struct fal_sum *
-take_grown(struct fal_agent *a)
-{
-	for (size_t i = 0; i < a->pool.n; i++) {
-		struct fal_sum *sum = a->pool.v[i];
-		if (!fal_sum_grown(sum))
-			continue;
-		a->pool.v[i] = a->pool.v[--a->pool.n];
-		fal_sum_clear(sum);
-		return sum;
-	}
-	return NULL;
-}
-
-/* Adds a task's sum, which is taken: the first one is what the others are added to. */
+/* Adds a task's sum, which is taken: the first one is what the others are added to, where
+ * none is there that has grown already. */
 static int
 add_task(struct fal_agent *a, struct contrib *c, struct fal_sum *sum)
 {
-	if (c->sum == NULL && !fal_sum_grown(sum))
-		c->sum = take_grown(a);
+	if (c->sum == NULL && !c->alone)
+		c->sum = agent_take_grown(a);
 	if (c->sum == NULL) {
 		c->sum = sum;
 		return FAL_OK;
 	}
-	int err = fal_sum_add(c->sum, sum);
+	int err = agent_add(a, c->sum, sum);
 	int gave = agent_give_sum(a, sum);
 	return err == FAL_OK ? gave : err;
 }
@@ -341,6 +310,7 @@ new_contrib(struct fal_agent *a, const struct lane *was)
 	*c = (struct contrib){ .round = was->item.round,
 			       .seq = ++a->seq,
 			       .fills = was->item.fills,
+			       .alone = was->item.alone,
 			       .on = was->on };
 	return c;
 }
@@ -351,7 +321,7 @@ static int
 contrib_for(struct fal_agent *a, const struct lane *was, struct fal_msg *claim)
 {
 	struct contrib *c = NULL;
-	for (size_t i = 0; i < a->contribs.n && c == NULL; i++) {
+	for (size_t i = 0; i < a->contribs.n && c == NULL && !was->item.alone; i++) {
 		struct contrib *o = &a->contribs.v[i];
 		if (o->round == was->item.round && o->on == was->on && !o->closed &&
 		    fal_cid_eq(o->fills, was->item.fills))
@@ -360,7 +330,7 @@ contrib_for(struct fal_agent *a, const struct lane *was, struct fal_msg *claim)
 	if (c == NULL && (c = new_contrib(a, was)) == NULL)
 		return FAL_ENOMEM;
 	claim->claim.seq = c->seq;
-	claim->claim.last = c->closed = !agent_at_work(a, c);
+	claim->claim.last = c->closed = c->alone || !agent_at_work(a, c);
 	return FAL_OK;
 }
 

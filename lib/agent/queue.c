@@ -25,8 +25,9 @@ end_of(const struct fal_agent *a, uint64_t round)
 static bool
 goes_into(const struct item *item, const struct contrib *c)
 {
-	return !item->check && item->seq == 0 && item->round == c->round &&
-	       item->version == c->on->version && fal_cid_eq(item->fills, c->fills);
+	return !item->check && !item->alone && item->seq == 0 &&
+	       item->round == c->round && item->version == c->on->version &&
+	       fal_cid_eq(item->fills, c->fills);
 }
 
 bool
@@ -145,10 +146,14 @@ agent_next(struct fal_agent *a, struct item *item, struct snapshot **on)
 {
 	for (size_t i = 0; i < a->queue.n; i++) {
 		const struct item *q = &a->queue.v[i];
-		*on = q->delta ? agent_local_on(a, q) : agent_version(a, q->version);
-		if (*on == NULL)
+		struct snapshot *s =
+			q->delta ? agent_local_on(a, q) : agent_version(a, q->version);
+		bool alone;
+		if (s == NULL || !agent_affords(a, q, &alone))
 			continue;
+		*on = s;
 		*item = *q;
+		item->alone = alone;
 		memmove(a->queue.v + i, a->queue.v + i + 1,
 			(--a->queue.n - i) * sizeof(*q));
 		return true;

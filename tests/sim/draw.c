@@ -309,6 +309,16 @@ draw_odd(struct plan *p)
 		p->toy.odd = 1 + fal_rng_below(r, 1 + fal_rng_below(r, 40));
 }
 
+/* Sums that some workers have few of, by a stream of their own. */
+static void
+draw_sums(struct plan *p)
+{
+	struct fal_rng own = fal_rng_init(p->toy.seed, FAL_RNG_TEST, 24), *r = &own;
+	for (uint32_t i = 0; i < p->machines && !has_local(p); i++)
+		if (chance(r, 0.4))
+			p->machine[i].sums = 3 + fal_rng_below(r, 5);
+}
+
 /* Gradients of fewer bits, by a stream of their own. */
 static void
 draw_bits(struct toy *t)
@@ -617,5 +627,7 @@ draw_plan(struct fal_rng *r, uint64_t seed, const struct focus *only)
 		draw_flips(&p, only);
 	if (!equal && !only->exact)
 		draw_disk(&p, task_s, length);
+	if (!equal && !only->exact)
+		draw_sums(&p);
 	return p;
 }

@@ -62,6 +62,7 @@ static const struct {
 	[SEEN_OLDER] = { "message of an older incarnation", NULL },
 	[SEEN_OLDER_PUSH] = { "ticket of an older incarnation", NULL },
 	[SEEN_OLDER_AT_SHARD] = { "push of an older incarnation at a shard", NULL },
+	[SEEN_SUMS] = { "worker with all the sums that it may have", NULL },
 	[SEEN_SHARD_DIED] = { "shard that died alone", NULL },
 	[SEEN_PLACED] = { "blocks moved", NULL },
 	[SEEN_PLACED_JOIN] = { "blocks moved to a shard without any", NULL },

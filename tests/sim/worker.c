@@ -225,7 +225,8 @@ worker_join(struct cluster *c, struct worker *w)
 				       .seed = c->p->toy.seed,
 				       .optim = c->p->toy.optim,
 				       .lanes_max = w->m->lanes_max,
-				       .push_blocks = w->m->push_blocks };
+				       .push_blocks = w->m->push_blocks,
+				       .sums = w->m->sums };
 	struct fal_agent_ops ops = { w,           worker_send, agent_run, agent_cancel,
 				     agent_steps, worker_push };
 	struct fal_msg m = { .type = FAL_MSG_HELLO };

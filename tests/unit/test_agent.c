@@ -132,11 +132,13 @@ on_steps(void *arg)
 }
 
 static int
-begin_blocks(uint32_t push_blocks)
+begin_with(uint32_t push_blocks, size_t sums)
 {
-	struct fal_agent_conf conf = {
-		.n = N, .lanes_max = LANES, .push_blocks = push_blocks, .incarnation = 6
-	};
+	struct fal_agent_conf conf = { .n = N,
+				       .lanes_max = LANES,
+				       .push_blocks = push_blocks,
+				       .sums = sums,
+				       .incarnation = 6 };
 	struct fal_agent_ops ops = { NULL, on_send, on_run, on_cancel, on_steps, NULL };
 	memset(busy, 0, sizeof(busy));
 	memset(cancelled, 0, sizeof(cancelled));
@@ -151,7 +153,7 @@ static int
 begin(void **state)
 {
 	(void)state;
-	return begin_blocks(0);
+	return begin_with(0, 0);
 }
 
 /* A channel that takes nothing at first, and one block at a time then. */
@@ -159,7 +161,17 @@ static int
 begin_slow(void **state)
 {
 	(void)state;
-	int err = begin_blocks(1);
+	int err = begin_with(1, 0);
+	room = 0;
+	return err;
+}
+
+/* Such a one, and sums for a contribution and a task. */
+static int
+begin_few(void **state)
+{
+	(void)state;
+	int err = begin_with(0, 3);
 	room = 0;
 	return err;
 }
@@ -645,6 +657,69 @@ fills_are_contributions_of_their_own(void **state)
 	expect_push(1, 1, 2);
 	verdict(0, 0, 2, true);
 	expect_push(2, 1, 1);
+}
+
+/* Where there may be three halves of sums, a second contribution begins when the first
+ * one has left. */
+static void
+a_fill_waits_for_a_sum(void **state)
+{
+	(void)state;
+	version(0, false);
+	grant(0, 0, 2, none);
+	check(busy[0] + busy[1], 1, "lanes at work beside a contribution");
+	finish(0);
+	expect_claim(0, 1);
+	check(busy[0] + busy[1], 0, "lanes at work while a result waits");
+	verdict(0, 0, 1, true);
+	check(busy[0] + busy[1], 1, "lanes at work");
+	finish(0);
+	expect_claim(1, 1);
+	verdict(0, 1, 1, true);
+	grant(0, 5, 2, (struct fal_cid){ 9, 4 });
+	check(busy[0] + busy[1], 0, "lanes at a fill while the push is not away");
+	nothing_sent();
+	check((int64_t)fal_agent_holds(agent) <= 3, 1, "halves");
+	room = UINT32_MAX;
+	pump();
+	expect_push(1, 2, 3);
+	check(busy[0] + busy[1], 1, "lanes at the fill");
+	finish(0);
+	expect_claim(5, 2);
+	verdict(0, 5, 2, true);
+	finish(0);
+	expect_claim(6, 2);
+	verdict(0, 6, 2, true);
+	expect_push(2, 2, 13);
+	check((int64_t)fal_agent_holds(agent) <= 3, 1, "halves");
+}
+
+/* A task that may begin beside another contribution only if it is alone in its own stays
+ * so, whatever comes after it. */
+static void
+alone_where_sums_are_few(void **state)
+{
+	(void)state;
+	version(0, false);
+	grant(0, 0, 1, none);
+	finish(0);
+	expect_claim(0, 1);
+	verdict(0, 0, 1, true);
+	grant(0, 5, 1, none);
+	check(busy[0] + busy[1], 1, "lanes beside a push");
+	grant(0, 6, 1, none);
+	finish(0);
+	check(sent[seen].m.claim.last, 1, "it is the last");
+	expect_claim(5, 2);
+	room = UINT32_MAX;
+	verdict(0, 5, 2, true);
+	expect_push(1, 1, 1);
+	expect_push(2, 1, 6);
+	finish(0);
+	expect_claim(6, 3);
+	verdict(0, 6, 3, true);
+	expect_push(3, 1, 7);
+	check((int64_t)fal_agent_holds(agent) <= 3, 1, "halves");
 }
 
 /* Two rounds at once, each on its version, whatever comes first. */
@@ -1519,6 +1594,7 @@ main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, begin, end)
 #define SLOW(f) cmocka_unit_test_setup_teardown(f, begin_slow, end)
+#define FEW(f) cmocka_unit_test_setup_teardown(f, begin_few, end)
 	const struct CMUnitTest tests[] = {
 		TEST(claim_before_add),
 		TEST(a_lost_verdict_drops),
@@ -1528,6 +1604,8 @@ main(void)
 		TEST(revoke_and_cancel),
 		TEST(fence_drops_a_contribution),
 		TEST(fills_are_contributions_of_their_own),
+		FEW(a_fill_waits_for_a_sum),
+		FEW(alone_where_sums_are_few),
 		TEST(rounds_on_their_versions),
 		TEST(oldest_version),
 		TEST(versions_of_lines),
