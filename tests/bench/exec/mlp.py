@@ -8,7 +8,6 @@ PyTorch, on samples that are drawn once:
                                     PyTorch, likewise
     mlp.py WIDTH init FILE          writes its first parameters
     mlp.py WIDTH count              prints how many parameters there are
-    mlp.py WIDTH fit MS             prints how many samples take so long
 """
 import os
 import sys
@@ -39,22 +38,6 @@ def one(model, count):
     sum_of_losses, right = judged(model, order[first:first + count])
     sum_of_losses.backward()
     return sum_of_losses.item(), int(right)
-
-
-def fit(ms):
-    def took(count, times=15):
-        spent = []
-        for _ in range(times):
-            begin = time.process_time()
-            one(model, count)
-            spent.append(time.process_time() - begin)
-        return sorted(spent)[times // 2] * 1000
-
-    took(64)
-    count = 8
-    for _ in range(4):
-        count = max(1, min(15000, round(count * ms / took(count))))
-    return count
 
 
 def parent():
@@ -120,7 +103,5 @@ if not how:
     falcon.torch(model, turns.loss if turns else loss)
 elif how == ["init"]:
     falcon.save(model, rest[0])
-elif how == ["count"]:
-    print(sum(p.numel() for p in model.parameters()), file=out)
 else:
-    print(fit(float(rest[0])), file=out)
+    print(sum(p.numel() for p in model.parameters()), file=out)

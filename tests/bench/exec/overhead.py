@@ -2,7 +2,8 @@
 """overhead.py: what falcon-work --exec adds to a loop in PyTorch.  One trainer trains both
 on one core, in turns: tasks for falcon-work, and in plain PyTorch, where gradients are
 added up, and the mean makes a step; the coordinator is on another core.  A clock has 32
-tasks of about 20 ms.
+tasks, each of which takes plain PyTorch 20 ms in these turns; a task of one sample takes
+what it takes.
 
 exec.SIZE.cpu   how much more of the core falcon-work and its trainer use for a clock
 exec.SIZE.ms-per-M
@@ -25,7 +26,7 @@ trainer = ["/usr/bin/python3", "-B", here + "/mlp.py"]
 widths = os.environ.get("BENCH_SIZES", "70 512 1400 2790").split()
 turns = int(os.environ.get("BENCH_TURNS", "3"))
 os.environ["PYTHONPATH"] = share
-TASKS, CLOCKS, WARM = 32, 11, 2
+TASKS, CLOCKS, WARM, MS = 32, 11, 2, 20
 cores = sorted(os.sched_getaffinity(0))
 mine, other = cores[0], cores[-1]
 
@@ -40,27 +41,30 @@ def say(*args):
     return done.stdout.split()
 
 
-def job(folder, width, task):
+def job(folder, width, task, count):
     say(width, "init", folder + "/init")
     text = open(share + "/jobs/fashion.job").read()
     text = text.replace("file = ../models/lenet5", "init = init")
     with open(folder + "/job", "w") as f:
         f.write(text)
     batch = task * TASKS
-    settings = {"job.epochs": -(-batch * CLOCKS // 60000), "data.samples":
-                min(60000, batch * CLOCKS) // batch * batch, "job.eval": "never",
+    of_epoch = min(60000 // batch, count)
+    settings = {"job.epochs": -(-count // of_epoch), "data.samples": of_epoch * batch,
+                "job.eval": "never",
                 "schedule.warmup": 0, "optimizer.lr": 1e-3,
                 "batch.size": batch, "batch.task": task}
     return ["--set=%s=%s" % s for s in settings.items()]
 
 
-def falcon(width, task):
+def falcon(width, task, count=CLOCKS):
+    """Of some clocks, at least `count` with those to warm up: seconds of core and of time
+    that a task took, and what it took in plain PyTorch."""
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run([binary + "/falcon-key", "init", folder + "/keys"], check=True)
         address = "unix:%s/socket" % folder
         ready, told = os.pipe()
         ps = subprocess.Popen(
-            [binary + "/falcon-ps", folder + "/job", *job(folder, width, task),
+            [binary + "/falcon-ps", folder + "/job", *job(folder, width, task, count),
              "-x", "-K", folder + "/keys/keyring", "-l", address, "-s", folder + "/state",
              "--ready-fd", str(told)], pass_fds=[told], preexec_fn=on(other),
             stdout=subprocess.DEVNULL, stderr=open(folder + "/ps.err", "w"))
@@ -80,6 +84,16 @@ def falcon(width, task):
                 for two in zip(lines[WARM:], lines[WARM + 1:])]
 
 
+def fit(width, params):
+    """How many samples take plain PyTorch so long, as it runs in turns."""
+    most = 60000 // TASKS
+    task = min(most, max(1, round(100 / params)))  # of a core that does 30 GFLOP/s
+    for _ in range(3):
+        ms = statistics.median(c[2] for c in falcon(width, task, WARM + 4)) * 1000
+        task = min(most, max(1, round(task * MS / ms)))
+    return task
+
+
 def figure(name, value, unit):
     print("%-36s %12.4f %s" % (name, value, unit), flush=True)
 
@@ -88,7 +102,7 @@ os.sched_setaffinity(0, {other})
 met = True
 for width in widths:
     params = int(say(width, "count")[0]) / 1e6
-    task = int(say(width, "fit", 20)[0])
+    task = fit(width, params)
     clocks = [clock for _ in range(turns) for clock in falcon(width, task)]
     name = "exec.%.2gM" % params
     figure(name + ".task", statistics.median(c[2] for c in clocks) * 1000, "ms")
