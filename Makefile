@@ -128,6 +128,7 @@ $(foreach t,$(UNIT),$(eval $(call program,$(B)/tests/$(t),tests/unit/$(t).c $($(
 	-lcmocka $($(t)_WITH) $(BLAS_LIBS))))
 $(foreach t,$(BENCH),$(eval $(call program,$(B)/bench/$(t),tests/bench/$(t).c,\
 	$(BLAS_LIBS))))
+$(eval $(call program,$(B)/bench/twin,tests/bench/twin.c))
 # falcon-ps with a fault in it, which the audit, or who is there, must find.
 comma := ,
 FAULTS    := $(patsubst tests/faults/%.c,%,$(wildcard tests/faults/*.c))

@@ -242,7 +242,7 @@ $(eval $(call program,$(REPLAY),tests/fuzz/replay.c \
 
 # The figures are in bench.json, beside the mode folders.
 .PHONY: bench bench-schemes bench-proj bench-exec bench-pairs bench-shards demo
-bench: deps-check all $(BENCH:%=$(B)/bench/%)
+bench: deps-check all $(BENCH:%=$(B)/bench/%) $(B)/bench/twin
 	FALCON_BIN="$(abspath $(B))" tests/bench/run $(MODES)/bench.json \
 		$(BENCH:%=$(B)/bench/%) $(wildcard tests/bench/*.sh)
 

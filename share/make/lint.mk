@@ -31,7 +31,7 @@ lint-warnings:
 	$(MAKE) MODE=$(MODE) B=$(MODES)/lint WERROR=1 lint-objects
 
 .PHONY: lint-objects
-lint-objects: $(PROG_BIN) $(UNIT_BIN) $(SIM) $(BENCH:%=$(B)/bench/%) \
+lint-objects: $(PROG_BIN) $(UNIT_BIN) $(SIM) $(BENCH:%=$(B)/bench/%) $(B)/bench/twin \
 	$(FUZZ:%=$(B)/tests/fuzz/%.o)
 
 lint-headers:

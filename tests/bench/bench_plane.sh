@@ -1,0 +1,221 @@
+#!/bin/bash
+# bench_plane.sh: what a clock costs beside its computation, held against limits that are
+# taken in the same turn: copying the same bytes, a TCP stream of them, a message there and
+# back, and the same clock by plain sockets (tests/bench/twin.c), which seal nothing, pack
+# nothing, and keep no second version.
+#
+#   clock      push + update + pull of 61 k, 670 k and 25 M floats by 1, 2 and 4 workers, all
+#              on this machine: a median clock less the median of what its workers computed.
+#              Tasks are of one sample.
+#   server-cpu what each further worker costs falcon-ps, of what it costs the twin's server
+#   rss        the peaks of the largest runs, in sizes of the model
+#   empty      clocks of a model of 68 floats; what each further task of one takes
+#   workers    clocks/s of that model with 1, 8, 32 and 128 workers
+#   mlp        a job of one worker, tasks of 64, of what its engine makes alone
+#
+# Targets stand behind the figures.  BENCH_TURNS (3); BENCH_LARGE=1: 100 M floats, too, for
+# which 16 GiB are enough.  BENCH_PARTS: some of "clock empty workers mlp".
+set -eu
+cd "$(dirname "$0")/../.."
+bin=${FALCON_BIN:-build/release}
+turns=${BENCH_TURNS:-3} parts=${BENCH_PARTS:-clock empty workers mlp}
+twin=$bin/bench/twin
+. share/crew
+. tests/bats/tiny.bash
+"$bin/falcon-key" init "$dir/keys"
+tiny "$dir" # in which a pipe breaks
+set -o pipefail
+# As a job has it that says nothing.
+sed -i '/^hashes/d' "$dir/tiny.job"
+
+# model WIDTH: two layers of that; 0: none.
+model() {
+	[ "$1" = 0 ] || printf 'input 16\ndense %d\nrelu\ndense %d\nrelu\ndense 4\n' "$1" "$1"
+	[ "$1" != 0 ] || printf 'input 16\ndense 4\n'
+}
+
+# job WORKERS TASKS CLOCKS OPTION...: runs tiny.job with so many tasks in a clock.
+job() {
+	local workers=$1 tasks=$2 clocks=$3 epochs=1 samples=$(($2 * $3)) i
+	shift 3
+	if [ $samples -gt 256 ]; then
+		samples=256 epochs=$((tasks * clocks / 256))
+	fi
+	rm -rf "$dir/state" "$dir"/*.spent
+	serve ps "$twin" spent "$dir/ps.spent" "$bin/falcon-ps" -x -K "$dir/keys/keyring" \
+		-l 127.0.0.1:0 -s "$dir/state" -w "$workers" --set job.epochs=$epochs \
+		--set job.eval=never --set sync.scheme=bsp --set data.samples=$samples \
+		--set batch.size="$tasks" --set batch.task=1 --set optimizer.kind=momentum \
+		--set optimizer.momentum=0.9 --set optimizer.lr=1e-6 --set state.clocks=0 \
+		--set state.seconds=0 "$@" "$dir/tiny.job" >/dev/null 2>"$dir/ps.err"
+	for ((i = 0; i < workers; i++)); do
+		member "w$workers.$i" "$twin" spent "$dir/w$i.spent" "$bin/falcon-work" \
+			-k "$dir/keys/work.key" -n "w$i" --lanes 1 --cache none "$address"
+	done
+	done_by ps
+	for ((i = 0; i < workers; i++)); do
+		done_by "w$workers.$i"
+	done
+}
+
+# took: seconds of a median clock, of what a worker computed in one, and clocks.
+took() {
+	jq -rs 'def median: sort | .[(length - 1) / 2 | floor];
+		(map(select(.ev == "update").t)) as $t |
+		[([range(3; $t | length) as $v | $t[$v] - $t[$v - 1]] | median),
+		(map(select(.ev == "clock" and .clock > 2).compute) | median),
+		($t | length)] | @tsv' "$dir/state/trace.jsonl"
+}
+
+# say NAME VALUE UNIT [TARGET]: a figure; the target is the most that it should be, or, with
+# a + before it, the least.
+say() {
+	printf '%-36s %12.4g %s\n' "plane.$1" "$2" "$3"
+	[ -z "${4-}" ] || awk -v name="$1" -v v="$2" -v t="$4" 'BEGIN {
+		least = t ~ /^[+]/; sub(/^[+]/, "", t)
+		printf "target %s %s: %s: %s\n", least ? ">=" : "<=", t, name,
+			(least ? v >= t : v <= t) ? "met" : "missed" }'
+}
+
+# keep FILE VALUE: of a turn; middle FILE: the median of them.
+keep() { echo "$2" >>"$dir/$1.turns"; }
+middle() { sort -g "$dir/$1.turns" | awk '{ v[NR] = $1 } END { print v[int((NR + 1) / 2)] }'; }
+calc() { awk "BEGIN { printf \"%.9g\", $1 }"; }
+
+# value NAME: of the lines "name value unit".
+value() { awk -v name="$1" '$1 == name { print $2 }'; }
+
+# clock_turn SIZE FLOATS CLOCKS: all of a size, once; the twin and the job side by side.
+clock_turn() {
+	local of=$1 floats=$2 clocks=$3 workers limits plain time compute n
+	limits=$("$twin" limits $((floats * 4)))
+	for what in memcpy stream ping; do
+		keep "$of.$what" "$(value $what <<<"$limits")"
+	done
+	for workers in 1 2 4; do
+		plain=$("$twin" clock "$floats" $workers "$clocks")
+		keep "$of.$workers.twin" "$(value clock <<<"$plain")"
+		keep "$of.$workers.twin-cpu" "$(value cpu <<<"$plain")"
+		job $workers $workers "$clocks"
+		read -r time compute n < <(took)
+		keep "$of.$workers.clock" "$time"
+		keep "$of.$workers.compute" "$compute"
+		keep "$of.$workers.beside" "$(calc "$time - $compute")"
+		keep "$of.$workers.of-twin" \
+			"$(calc "($time - $compute) / $(value clock <<<"$plain")")"
+		read -r rss cpu faults <"$dir/ps.spent"
+		keep "$of.$workers.ps-cpu" "$(calc "$cpu / $n")"
+		keep "$of.$workers.ps-rss" "$(calc "$rss / 4 / $floats")"
+		keep "$of.$workers.ps-faults" "$(calc "$faults / $n")"
+		read -r rss cpu faults <"$dir/w0.spent"
+		keep "$of.$workers.work-rss" "$(calc "$rss / 4 / $floats")"
+		keep "$of.$workers.work-faults" "$(calc "$faults / $n")"
+	done
+}
+
+# clock_size SIZE WIDTH CLOCKS [TARGET]
+# (done_by has a `name` of its own.)
+clock_size() {
+	local of=$1 width=$2 clocks=$3 most=${4-} workers turn what
+	model "$width" >"$dir/tiny.model"
+	for ((turn = 0; turn < turns; turn++)); do
+		clock_turn "$of" $((width * width + 22 * width + 4)) "$clocks"
+	done
+	for what in memcpy stream; do
+		say "$of.$what" "$(calc "1e3 * $(middle "$of.$what")")" ms
+	done
+	for workers in 1 2 4; do
+		local at=$of.$workers
+		for what in clock compute beside twin; do
+			say "$at.$what" "$(calc "1e3 * $(middle "$at.$what")")" ms
+		done
+		if [ $workers = 1 ]; then
+			say "$at.of-twin" "$(middle "$at.of-twin")" ratio "$most"
+			say "$at.of-streams" "$(calc "$(middle "$at.beside") / \
+				(2 * $(middle "$of.stream"))")" ratio
+		else
+			say "$at.of-twin" "$(middle "$at.of-twin")" ratio
+		fi
+	done
+	# Of three further workers; what both do but once cancels out.
+	what=$(calc "$(middle "$of.4.ps-cpu") - $(middle "$of.1.ps-cpu")")
+	say "$of.server-cpu" "$(calc "1e3 * $what / 3")" ms/worker
+	say "$of.server-cpu-of-twin" "$(calc "$what / \
+		($(middle "$of.4.twin-cpu") - $(middle "$of.1.twin-cpu"))")" ratio 1.2
+	say "$of.ps-faults" "$(middle "$of.4.ps-faults")" a-clock
+	say "$of.work-faults" "$(middle "$of.1.work-faults")" a-clock
+	if [ "$clocks" -lt 100 ]; then
+		# 4.5, and momentum.
+		say "$of.ps-rss" "$(middle "$of.1.ps-rss")" models 5.5
+		say "$of.work-rss" "$(middle "$of.1.work-rss")" models 4.5
+	fi
+}
+
+# An empty clock, and what each further task adds to it.
+empty() {
+	local turn time tasks=64
+	model 0 >"$dir/tiny.model"
+	for ((turn = 0; turn < turns; turn++)); do
+		keep ping "$("$twin" limits 65536 | value ping)"
+		job 1 1 2000
+		read -r time _ < <(took)
+		keep empty "$time"
+		job 1 $tasks 200
+		read -r full _ < <(took)
+		keep task "$(calc "($full - $time) / ($tasks - 1)")"
+	done
+	say empty.ping "$(calc "1e6 * $(middle ping)")" us
+	say empty.clock "$(calc "1e6 * $(middle empty)")" us
+	say empty.of-ping "$(calc "$(middle empty) / $(middle ping)")" ratio 2.5
+	say empty.task "$(calc "1e6 * $(middle task)")" us 20
+}
+
+workers() {
+	local turn n time
+	model 0 >"$dir/tiny.model"
+	for ((turn = 0; turn < turns; turn++)); do
+		for n in 1 8 32 128; do
+			job $n $n $((n < 100 ? 400 : 100))
+			read -r time _ < <(took)
+			keep "workers.$n" "$time"
+		done
+	done
+	for n in 1 8 32 128; do
+		say "workers.$n" "$(calc "1 / $(middle "workers.$n")")" clocks/s
+	done
+}
+
+# A perceptron on images of Fashion-MNIST, 64 at a time.
+mlp() {
+	local turn engine time
+	for ((turn = 0; turn < turns; turn++)); do
+		engine=$("$bin/bench/bench_nn" 0.5 | value nn.mlp.task64.rate)
+		rm -rf "$dir/state"
+		serve ps "$bin/falcon-ps" -x -K "$dir/keys/keyring" -l 127.0.0.1:0 \
+			-s "$dir/state" --set model.file=../models/mlp --set job.epochs=1 \
+			--set job.eval=never --set schedule.warmup=0 --set batch.size=64 \
+			--set batch.task=64 --set data.samples=32000 --set state.clocks=0 \
+			--set state.seconds=0 share/jobs/fashion.job >/dev/null 2>"$dir/ps.err"
+		member mlp "$bin/falcon-work" -k "$dir/keys/work.key" -n w --lanes 1 \
+			--cache "$dir/cache" "$address"
+		done_by ps mlp
+		read -r time _ < <(took)
+		keep engine "$engine"
+		keep mlp "$(calc "64 / $time")"
+		keep mlp.of-engine "$(calc "64 / $time / $engine")"
+	done
+	say mlp.engine "$(middle engine)" samples/s
+	say mlp.job "$(middle mlp)" samples/s
+	say mlp.of-engine "$(middle mlp.of-engine)" ratio +0.8
+}
+
+for part in $parts; do
+	if [ "$part" = clock ]; then
+		clock_size 62k 238 256
+		clock_size 671k 808 256 1.5
+		clock_size 25M 4989 12 1.6
+		[ -z "${BENCH_LARGE-}" ] || clock_size 100M 9989 8 1.6
+	else
+		"$part"
+	fi
+done

@@ -1,0 +1,430 @@
+/* twin: what the data plane of a job is held against, by plain sockets: nothing is
+ * sealed, packed, checked or told.  For bench_plane.sh.
+ *
+ * twin limits BYTES: "memcpy S stream S ping S", seconds: copying so many bytes from
+ * memory to memory; sending them by one TCP stream of this machine; a message of 64 bytes
+ * there and back.  Each is a median.
+ *
+ * twin clock FLOATS WORKERS CLOCKS: "clock S cpu S", seconds of a median clock, and CPU
+ * time of the server's process in all: each worker, a process, pushes so many floats; the
+ * server adds them up as they come, steps once by momentum, and sends the parameters to
+ * all.
+ *
+ * twin spent FILE COMMAND...: runs it; FILE has "rss BYTES cpu S faults N" at its end.  A
+ * TERM is passed on. */
+#include "bench.h"
+
+#include <arpa/inet.h>
+#include <err.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { WORKERS_MAX = 64, SAMPLES_MAX = 4096, PIECE = 512 << 10 };
+
+static int
+compare(const void *a, const void *b)
+{
+	const double x = *(const double *)a, y = *(const double *)b;
+	return (x > y) - (x < y);
+}
+
+static double
+median(double *v, size_t n)
+{
+	qsort(v, n, sizeof(*v), compare);
+	return v[(n - 1) / 2];
+}
+
+static void *
+need(size_t n)
+{
+	void *p = aligned_alloc(64, (n + 63) / 64 * 64);
+	if (p == NULL)
+		errx(1, "out of memory");
+	memset(p, 0, n);
+	return p;
+}
+
+/* ---- sockets ----------------------------------------------------------------------- */
+
+static int
+new_listener(struct sockaddr_in *at)
+{
+	socklen_t n = sizeof(*at);
+	const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	*at = (struct sockaddr_in){ .sin_family = AF_INET,
+				    .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	if (fd < 0 || bind(fd, (struct sockaddr *)at, n) < 0 ||
+	    listen(fd, WORKERS_MAX) < 0 || getsockname(fd, (struct sockaddr *)at, &n) < 0)
+		err(1, "listen");
+	return fd;
+}
+
+static void
+no_delay(int fd)
+{
+	const int on = 1;
+	if (setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)) < 0)
+		err(1, "TCP_NODELAY");
+}
+
+static int
+dial(const struct sockaddr_in *at)
+{
+	const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (fd < 0 || connect(fd, (const struct sockaddr *)at, sizeof(*at)) < 0)
+		err(1, "connect");
+	no_delay(fd);
+	return fd;
+}
+
+static int
+answer(int listener)
+{
+	const int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+	if (fd < 0)
+		err(1, "accept");
+	no_delay(fd);
+	return fd;
+}
+
+static void
+put_all(int fd, const void *p, size_t n)
+{
+	for (const char *at = p; n > 0;) {
+		const ssize_t got = write(fd, at, n < PIECE ? n : PIECE);
+		if (got < 0)
+			err(1, "write");
+		at += got;
+		n -= (size_t)got;
+	}
+}
+
+static void
+get_all(int fd, void *p, size_t n)
+{
+	for (char *at = p; n > 0;) {
+		const ssize_t got = read(fd, at, n < PIECE ? n : PIECE);
+		if (got < 0)
+			err(1, "read");
+		if (got == 0)
+			errx(1, "the other end is gone");
+		at += got;
+		n -= (size_t)got;
+	}
+}
+
+/* A process that does not outlive this one; 0: it is that. */
+static pid_t
+child(void)
+{
+	const pid_t parent = getpid(), pid = fork();
+	if (pid < 0)
+		err(1, "fork");
+	if (pid == 0 && (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != parent))
+		_exit(1);
+	return pid;
+}
+
+static void
+reap(int n)
+{
+	for (int status; n > 0; n--)
+		if (wait(&status) < 0 || status != 0)
+			errx(1, "a worker of plain sockets failed");
+}
+
+/* ---- limits ------------------------------------------------------------------------ */
+
+static double
+copying(size_t n)
+{
+	enum { TURNS = 5 };
+	double took[TURNS];
+	char *from = need(n), *to = need(n);
+	for (int i = 0; i < TURNS; i++) {
+		const double begun = now();
+		memcpy(to, from, n);
+		/* So that it is not left out. */
+		__asm__ volatile("" : : "r"(to) : "memory");
+		took[i] = now() - begun;
+	}
+	free(from);
+	free(to);
+	return median(took, TURNS);
+}
+
+/* Of each turn until the last byte has come and one has gone back. */
+static double
+streaming(size_t n)
+{
+	enum { TURNS = 5 };
+	struct sockaddr_in at;
+	const int listener = new_listener(&at);
+	char *bytes = need(n), done = 0;
+	if (child() == 0) {
+		const int fd = dial(&at);
+		for (int i = 0; i < TURNS; i++) {
+			get_all(fd, bytes, n);
+			put_all(fd, &done, 1);
+		}
+		_exit(0);
+	}
+	const int fd = answer(listener);
+	double took[TURNS];
+	for (int i = 0; i < TURNS; i++) {
+		const double begun = now();
+		put_all(fd, bytes, n);
+		get_all(fd, &done, 1);
+		took[i] = now() - begun;
+	}
+	reap(1);
+	close(fd);
+	close(listener);
+	free(bytes);
+	return median(took, TURNS);
+}
+
+static double
+pinging(void)
+{
+	enum { TURNS = 2000, BYTES = 64 };
+	static double took[TURNS];
+	struct sockaddr_in at;
+	const int listener = new_listener(&at);
+	char bytes[BYTES] = { 0 };
+	if (child() == 0) {
+		const int fd = dial(&at);
+		for (int i = 0; i < TURNS; i++) {
+			get_all(fd, bytes, BYTES);
+			put_all(fd, bytes, BYTES);
+		}
+		_exit(0);
+	}
+	const int fd = answer(listener);
+	for (int i = 0; i < TURNS; i++) {
+		const double begun = now();
+		put_all(fd, bytes, BYTES);
+		get_all(fd, bytes, BYTES);
+		took[i] = now() - begun;
+	}
+	reap(1);
+	close(fd);
+	close(listener);
+	return median(took, TURNS);
+}
+
+/* ---- a clock ----------------------------------------------------------------------- */
+
+struct peer {
+	int fd;
+	size_t got, sent;         /* bytes of this clock */
+	char rest[sizeof(float)]; /* of a float */
+	size_t rest_n;
+};
+
+struct server {
+	size_t n; /* floats */
+	uint32_t workers;
+	float *params, *slots, *sum;
+	struct peer peer[WORKERS_MAX];
+	struct pollfd poll[WORKERS_MAX];
+	char piece[PIECE + sizeof(float)] __attribute__((aligned(64)));
+};
+
+/* What has come of a gradient, added where it belongs; a float that is not whole waits.
+ */
+static void
+take(struct server *s, struct peer *p)
+{
+	const size_t left = s->n * sizeof(float) - p->got;
+	memcpy(s->piece, p->rest, p->rest_n);
+	const ssize_t came =
+		recv(p->fd, s->piece + p->rest_n, left < PIECE ? left : PIECE, 0);
+	if (came <= 0)
+		errx(1, "a worker is gone");
+	const size_t n = p->rest_n + (size_t)came, whole = n / sizeof(float);
+	const float *from = (const float *)(const void *)s->piece;
+	float *to = s->sum + (p->got - p->rest_n) / sizeof(float);
+	for (size_t i = 0; i < whole; i++)
+		to[i] += from[i];
+	p->rest_n = n % sizeof(float);
+	memcpy(p->rest, s->piece + n - p->rest_n, p->rest_n);
+	p->got += (size_t)came;
+}
+
+static void
+step(struct server *s)
+{
+	const float by = 1e-6f / (float)s->workers;
+	for (size_t i = 0; i < s->n; i++) {
+		s->slots[i] = 0.9f * s->slots[i] + s->sum[i];
+		s->params[i] -= by * s->slots[i];
+		s->sum[i] = 0;
+	}
+}
+
+static void
+give(struct server *s, struct peer *p)
+{
+	const size_t left = s->n * sizeof(float) - p->sent;
+	const ssize_t got = send(p->fd, (const char *)s->params + p->sent,
+				 left < PIECE ? left : PIECE, MSG_DONTWAIT);
+	if (got < 0 && errno != EAGAIN)
+		err(1, "send");
+	p->sent += got > 0 ? (size_t)got : 0;
+}
+
+/* Until all have sent, or been sent, all. */
+static void
+exchange(struct server *s, bool in)
+{
+	const size_t all = s->n * sizeof(float);
+	for (;;) {
+		bool over = true;
+		for (uint32_t i = 0; i < s->workers; i++) {
+			const bool done = (in ? s->peer[i].got : s->peer[i].sent) == all;
+			s->poll[i] = (struct pollfd){ .fd = done ? -1 : s->peer[i].fd,
+						      .events = in ? POLLIN : POLLOUT };
+			over &= done;
+		}
+		if (over)
+			return;
+		if (poll(s->poll, s->workers, -1) < 0)
+			err(1, "poll");
+		for (uint32_t i = 0; i < s->workers; i++)
+			if (s->poll[i].fd >= 0 && s->poll[i].revents != 0)
+				(in ? take : give)(s, &s->peer[i]);
+	}
+}
+
+static void __attribute__((noreturn))
+work(const struct sockaddr_in *at, size_t n, int clocks)
+{
+	const int fd = dial(at);
+	float *grad = need(n * sizeof(float)), *params = need(n * sizeof(float));
+	for (size_t i = 0; i < n; i++)
+		grad[i] = (float)i * 1e-9f;
+	for (int c = 0; c < clocks; c++) {
+		put_all(fd, grad, n * sizeof(float));
+		get_all(fd, params, n * sizeof(float));
+	}
+	_exit(0);
+}
+
+static double
+cpu(int who)
+{
+	struct rusage u;
+	getrusage(who, &u);
+	return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
+	       1e-6 * (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
+}
+
+static void
+clock_of(size_t n, uint32_t workers, int clocks)
+{
+	static double took[SAMPLES_MAX];
+	static struct server s;
+	struct sockaddr_in at;
+	const int listener = new_listener(&at);
+	if (workers == 0 || workers > WORKERS_MAX || clocks < 1 || clocks > SAMPLES_MAX)
+		errx(2, "1 to %d workers, 1 to %d clocks", WORKERS_MAX, SAMPLES_MAX);
+	s.n = n;
+	s.workers = workers;
+	s.params = need(n * sizeof(float));
+	s.slots = need(n * sizeof(float));
+	s.sum = need(n * sizeof(float));
+	for (uint32_t i = 0; i < workers; i++)
+		if (child() == 0)
+			work(&at, n, clocks);
+	for (uint32_t i = 0; i < workers; i++)
+		s.peer[i].fd = answer(listener);
+	const double cpu_begun = cpu(RUSAGE_SELF);
+	for (int c = 0; c < clocks; c++) {
+		const double begun = now();
+		for (uint32_t i = 0; i < workers; i++)
+			s.peer[i].got = s.peer[i].sent = 0;
+		exchange(&s, true);
+		step(&s);
+		exchange(&s, false);
+		took[c] = now() - begun;
+	}
+	const double used = cpu(RUSAGE_SELF) - cpu_begun;
+	reap((int)workers);
+	figure(median(took, (size_t)clocks), "s", "clock");
+	figure(used / clocks, "s", "cpu");
+}
+
+/* ---- another program --------------------------------------------------------------- */
+
+static volatile sig_atomic_t told;
+static volatile pid_t whom;
+
+static void
+on_term(int number)
+{
+	told = 1;
+	if (whom > 0)
+		kill(whom, number);
+}
+
+static int
+spent(const char *file, char **command)
+{
+	struct sigaction term = { .sa_handler = on_term };
+	struct rusage u;
+	int status;
+	sigaction(SIGTERM, &term, NULL);
+	const pid_t pid = child();
+	if (pid == 0) {
+		signal(SIGTERM, SIG_DFL);
+		execvp(command[0], command);
+		err(127, "%s", command[0]);
+	}
+	whom = pid;
+	if (told)
+		kill(pid, SIGTERM);
+	while (wait4(pid, &status, 0, &u) < 0)
+		if (errno != EINTR)
+			err(1, "wait");
+	FILE *f = fopen(file, "w");
+	if (f == NULL ||
+	    fprintf(f, "%ld %.6f %ld\n", u.ru_maxrss * 1024, cpu(RUSAGE_CHILDREN),
+		    u.ru_minflt) < 0 ||
+	    fclose(f) != 0)
+		err(1, "%s", file);
+	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+int
+main(int argc, char **argv)
+{
+	if (argc == 3 && strcmp(argv[1], "limits") == 0) {
+		const size_t n = strtoull(argv[2], NULL, 10);
+		figure(copying(n), "s", "memcpy");
+		figure(streaming(n), "s", "stream");
+		figure(pinging(), "s", "ping");
+	} else if (argc == 5 && strcmp(argv[1], "clock") == 0) {
+		clock_of(strtoull(argv[2], NULL, 10),
+			 (uint32_t)strtoul(argv[3], NULL, 10), atoi(argv[4]));
+	} else if (argc >= 4 && strcmp(argv[1], "spent") == 0) {
+		return spent(argv[2], argv + 3);
+	} else {
+		errx(2, "usage: twin limits BYTES | clock FLOATS WORKERS CLOCKS | "
+			"spent FILE COMMAND...");
+	}
+	return 0;
+}
