@@ -427,10 +427,33 @@ show(struct ps_server *s, struct ps_session *session)
 	fal_buf_free(&b);
 }
 
+void
+ps_control_drained(struct ps_session *session, const char *why)
+{
+	reply_text(session, why != NULL ? FAL_EXIT_NO : FAL_EXIT_DONE,
+		   why != NULL ? why : "");
+}
+
+/* Its answer comes when another one has the blocks. */
+static void
+drain_shard(struct ps_server *s, struct ps_session *session, const char *which)
+{
+	struct fal_diag why;
+	if (ps_fleet_drain(s, session, which, &why) < 0)
+		reply_text(session, FAL_EXIT_NO, why.text);
+	else
+		ps_control_waits(session, "the next boundary, and its blocks");
+}
+
 static void
 drain(struct ps_server *s, struct ps_session *session, const json_t *o)
 {
 	struct fal_diag why;
+	const char *shard = json_string_value(json_object_get(o, "shard"));
+	if (shard != NULL) {
+		drain_shard(s, session, shard);
+		return;
+	}
 	const char *name = json_string_value(json_object_get(o, "worker"));
 	if (name == NULL) {
 		reply_text(session, FAL_EXIT_USAGE, "arguments that cannot be read");
@@ -579,6 +602,7 @@ ps_control_gone(struct ps_server *s, const struct ps_session *session)
 {
 	struct ps_control *c = &s->control;
 	ps_keep_gone(s, session);
+	ps_fleet_drain_gone(s, session);
 	if (c->asks != session->id)
 		return;
 	c->asks = 0;

@@ -61,6 +61,9 @@ void ps_control_gone(struct ps_server *s, const struct ps_session *session);
 void ps_control_waits(struct ps_session *session, const char *what);
 void ps_control_kept(struct ps_session *session, uint64_t clock, const char *why);
 
+/* The shard that the session wanted drained is; or why not. */
+void ps_control_drained(struct ps_session *session, const char *why);
+
 /* For struct fal_coord_ops; `arg` is the server. */
 int ps_control_journal(void *arg, const struct fal_policy *p, uint64_t clock,
 		       uint64_t version, const char *by);

@@ -41,8 +41,17 @@ void
 fleet_say_all(struct ps_server *s, struct fal_msg *msg)
 {
 	for (size_t i = 0; i < s->fleet.n; i++)
-		if (s->fleet.v[i]->count > 0)
+		if (fleet_works(s->fleet.v[i]))
 			fleet_say(s, s->fleet.v[i], msg, FAL_SEND_CONTROL);
+}
+
+struct ps_member *
+fleet_of(const struct ps_server *s, uint32_t shard)
+{
+	for (size_t i = 0; i < s->fleet.n; i++)
+		if (shard - s->fleet.v[i]->first < s->fleet.v[i]->count)
+			return s->fleet.v[i];
+	return NULL;
 }
 
 /* ---- of fal_coord_shards ----------------------------------------------------------- */
@@ -54,12 +63,16 @@ order(void *arg, const struct fal_shard_order *o)
 	const uint32_t blocks = fal_blocks(s->opt->job->model->params);
 	for (size_t i = 0; i < s->fleet.n; i++) {
 		struct ps_member *m = s->fleet.v[i];
-		if (m->count > 0 &&
+		if (fleet_works(m) &&
 		    fal_post_order(s->opt->incarnation, o, blocks, on_piece, m) < 0)
 			fal_chan_close(m->session->chan);
 	}
 	const uint64_t began = uv_hrtime();
 	int err = fal_rack_order(s->rack, o);
+	if (err == FAL_OK && o->kind == FAL_ORDER_MAP)
+		err = fleet_give_pieces(s, o->map);
+	if (o->kind == FAL_ORDER_TAKE)
+		ps_wants_moved(&s->wants);
 	s->wants.served.service += uv_hrtime() - began;
 	return err;
 }
@@ -97,13 +110,11 @@ static void
 served(void *arg, uint32_t shard, struct fal_coord_served *out)
 {
 	const struct ps_server *s = arg;
+	const struct ps_member *m = fleet_of(s, shard);
 	const struct ps_served *by = &s->wants.served;
 	uint32_t first;
 	fal_rack_range(s->rack, shard, &first, &out->blocks);
-	for (size_t i = 0; i < s->fleet.n; i++) {
-		const struct ps_member *m = s->fleet.v[i];
-		if (shard - m->first >= m->count)
-			continue;
+	if (m != NULL) {
 		out->name = fal_chan_name(m->session->chan);
 		out->address = m->address;
 		by = &m->served;
@@ -169,21 +180,25 @@ ps_fleet_more(struct ps_session *session)
 				 session->chan, NULL, NULL);
 }
 
-/* What the process is told of the job; its images go when there is room. */
-static void
-tell_place(struct ps_server *s, struct ps_member *m)
+/* Its images go when there is room. */
+void
+fleet_tell_place(struct ps_server *s, struct ps_member *m)
 {
 	const struct fal_files *j = s->opt->job;
 	struct fal_msg msg = { .type = FAL_MSG_PLACE,
-			       .place = { .epoch = s->tickets.epoch,
-					  .of = fal_rack_shards(s->rack),
+			       .place = { .epoch = s->fleet.map.epoch,
 					  .first = m->first,
 					  .count = m->count,
 					  .tasks = fal_files_tasks(j),
 					  .job_n = (uint32_t)j->job_text.n,
 					  .model_n = (uint32_t)j->model_text.n } };
 	struct fal_buf cut = { 0 };
-	fal_map_put(&cut, &s->fleet.map);
+	struct fal_map map = s->fleet.map;
+	/* Numbers behind its own, and its own, may have no block, or none yet. */
+	if (map.shards < m->first + m->count)
+		map.shards = m->first + m->count;
+	msg.place.of = map.shards;
+	fal_map_put(&cut, &map);
 	if (cut.err < 0) { /* it could not know its blocks */
 		fal_chan_close(m->session->chan);
 		fal_buf_free(&cut);
@@ -199,9 +214,8 @@ tell_place(struct ps_server *s, struct ps_member *m)
 	ps_fleet_more(m->session);
 }
 
-/* "shard 3" or "shards 3 to 5". */
-static const char *
-which(const struct ps_member *m, char out[static 40])
+const char *
+fleet_which(const struct ps_member *m, char out[static 40])
 {
 	if (m->count == 1)
 		snprintf(out, 40, "shard %u", m->first + 1);
@@ -217,7 +231,7 @@ give(struct ps_server *s, struct ps_member *m, uint32_t first, uint32_t count)
 	m->first = first;
 	m->count = count;
 	for (uint32_t i = 0; i < count; i++) {
-		struct ps_parcel p = { .what = FAL_FETCH_MARKED, .shard = i };
+		struct ps_parcel p = { .of = { .what = FAL_FETCH_MARKED, .shard = i } };
 		if (fal_rack_give(s->rack, first + i, &p.image) < 0 ||
 		    ps_parcels_add(&m->gift, &p) < 0)
 			return FAL_ENOMEM;
@@ -225,9 +239,9 @@ give(struct ps_server *s, struct ps_member *m, uint32_t first, uint32_t count)
 	s->fleet.members++;
 	s->fleet.unplaced++;
 	char own[40];
-	fal_cli_err(PROG, "%s: %s of %u: %s", s->opt->job->job.name, which(m, own),
+	fal_cli_err(PROG, "%s: %s of %u: %s", s->opt->job->job.name, fleet_which(m, own),
 		    fal_rack_shards(s->rack), m->address);
-	tell_place(s, m);
+	fleet_tell_place(s, m);
 	return FAL_OK;
 }
 
@@ -256,6 +270,7 @@ make_rack(struct ps_server *s, uint32_t places, uint32_t before[FAL_SHARDS_MAX +
 	int err = fal_files_map(j, places, map, before);
 	if (err < 0)
 		return fal_diag_set(s->diag, err, "%s", fal_strerror(err));
+	map->epoch = s->tickets.epoch;
 	rack.map = map;
 	rack.tickets = s->tickets;
 	s->rack = fal_files_rack(j, &rack);
@@ -287,6 +302,7 @@ ps_fleet_place(struct ps_server *s)
 	if (err < 0)
 		return err;
 	uint32_t at = s->opt->shards;
+	f->own = before[at];
 	for (int standby = 0; standby < 2; standby++)
 		for (size_t i = 0; i < f->n && at < places; i++) {
 			struct ps_member *m = f->v[i];
@@ -398,9 +414,9 @@ fleet_join(struct ps_server *s, struct ps_session *session, const struct fal_msg
 	fal_cli_err(PROG, "%s: '%s' joins with %u shard%s at %s%s", s->opt->job->job.name,
 		    fal_chan_name(session->chan), is->shards, fal_text_s(is->shards),
 		    is->address,
-		    f->cut        ? ": it has its part from the next placement on"
-		    : is->standby ? ", on standby"
-				  : "");
+		    is->standby ? ", on standby"
+		    : f->cut    ? ", and has its part from the next boundary on"
+				: "");
 	if (!f->cut && !ps_fleet_waits(s))
 		place_now(s);
 	return FAL_OK;
@@ -443,17 +459,28 @@ ps_fleet_gone(struct ps_server *s, struct ps_session *session, const char *why)
 	if (m == NULL)
 		return;
 	session->member = NULL;
+	const bool had = fleet_has(s, m);
+	uint32_t busy = 0;
+	for (size_t i = 0; i < f->n; i++)
+		busy += fleet_has(s, f->v[i]);
+	fleet_unseat(s, m);
 	size_t at = 0;
 	while (f->v[at] != m)
 		at++;
 	memmove(f->v + at, f->v + at + 1, (--f->n - at) * sizeof(struct ps_member *));
-	if (m->count > 0 && !s->saved && !s->stopping) {
+	f->members -= m->count > 0 && (m->placed || !m->late);
+	if (had && !s->saved && !s->stopping) {
 		fal_progress_end(&s->progress);
 		char own[40];
 		fal_cli_err(PROG, "%s: %s at %s: lost: %s", s->opt->job->job.name,
-			    which(m, own), m->address, why);
+			    fleet_which(m, own), m->address, why);
 		(void)ps_account_comes(ends_of(s, session), PS_END);
+		f->members = busy;
 		ps_again(s);
+	} else if (m->placed && !m->drained && s->coord != NULL && !s->saved &&
+		   s->broken == FAL_OK) {
+		/* A move to it never was. */
+		ps_fail(s, fal_coord_stay(s->coord, ps_now()), "scheduler");
 	}
 	free_member(m);
 }

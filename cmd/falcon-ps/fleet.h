@@ -22,16 +22,18 @@ struct ps_member {
 	uint32_t shards; /* that it is good for */
 	char address[FAL_MSG_WHY];
 	uint8_t public[FAL_KEY_BYTES];
-	uint32_t first, count;   /* its shards; 0: no block is its */
-	bool placed;             /* it has them */
+	uint32_t first, count;   /* its shards; 0: it has no numbers yet */
+	bool placed;             /* it has what it was given with them */
+	bool late;               /* that was nothing: the job was under way */
+	bool idle;               /* there is no block to spare for it */
+	bool drained;            /* it is to have no block any more */
 	struct ps_parcels gift;  /* what it is to be, and has not got yet */
 	struct ps_served served; /* as it says */
 	struct fal_post post;    /* a SAY that is on its way */
 	char odd[FAL_MSG_WHY];
 	struct ps_coming { /* an image that is on its way */
 		bool any;
-		uint8_t what;
-		uint32_t shard;
+		struct fal_post_of of;
 		struct fal_image image;
 		struct fal_post_at at;
 	} coming;
@@ -44,9 +46,16 @@ struct ps_fleet {
 	uv_timer_t grace; /* after it, for no more than the least */
 	bool cut;         /* each block has its shard: */
 	struct fal_map map;
-	uint32_t places;   /* that its rule knew: some may have got none */
-	uint32_t unplaced; /* members that do not know theirs yet */
-	uint32_t members;  /* that have some */
+	uint32_t own;          /* shards of this process: the first numbers */
+	uint32_t places;       /* that its rule knew: some may have got none */
+	uint32_t unplaced;     /* members that do not know theirs yet */
+	uint32_t members;      /* that have numbers, and hear of what is to be done */
+	struct ps_drain {      /* fleet_moves.c */
+		bool own;      /* this process is to have no block any more */
+		bool any;      /* somebody is to have none, who has some */
+		uint32_t asks; /* session that waits for that; 0: none */
+		char by[FAL_MSG_NAME];
+	} drain;
 	struct ps_heard {
 		uint32_t shard;
 		struct fal_shard_say say;
@@ -77,6 +86,22 @@ void ps_fleet_more(struct ps_session *session);
 /* Have processes of its key ended so many incarnations that it is to come back later? */
 bool ps_fleet_spent(const struct ps_server *s, const struct ps_session *session);
 void ps_fleet_gone(struct ps_server *s, struct ps_session *session, const char *why);
+
+/* After an event: whoever has joined a job that is under way gets blocks, and whoever is
+ * to be drained loses them, as soon as that can be. */
+void ps_fleet_moves(struct ps_server *s);
+/* As fal_coord_move, where there is memory for it; else FAL_ELIMIT. */
+int ps_fleet_move(struct ps_server *s, const struct fal_map *to, const char *by,
+		  struct fal_diag *why);
+/* Of fal_coord_ops; `arg` is the server. */
+void ps_fleet_moved(void *arg, const struct fal_map *map, int err);
+/* The process that has this shard ("shard:2"), or listens there, is to have no block any
+ * more, and ends then; this one goes on.  The session gets its answer when it is done.
+ * FAL_ENOENT, FAL_ESTATE with `why`: there is no such process, or nobody beside it. */
+int ps_fleet_drain(struct ps_server *s, const struct ps_session *session,
+		   const char *which, struct fal_diag *why);
+/* The session is over: nobody waits for its drain, which goes on. */
+void ps_fleet_drain_gone(struct ps_server *s, const struct ps_session *session);
 
 /* A worker is to have the job's texts: when all processes know it, and it knows where
  * they are. */

@@ -13,10 +13,14 @@ on_whole(struct ps_server *s, struct ps_member *m)
 	struct ps_coming *c = &m->coming;
 	int err = FAL_OK;
 	c->any = false;
-	if (c->what == FAL_FETCH_PARAMS)
-		err = fal_rack_fill(s->rack, m->first + c->shard, &c->image);
-	else
-		ps_keep_image(s, m->first + c->shard, &c->image);
+	uint32_t first, blocks;
+	fal_rack_range(s->rack, m->first + c->of.shard, &first, &blocks);
+	if (c->of.what == FAL_FETCH_PIECE)
+		err = fleet_piece(s, &c->of, &c->image);
+	else if (c->of.what == FAL_FETCH_MARKED)
+		ps_keep_image(s, m->first + c->of.shard, &c->image);
+	else if (c->of.first == first && c->of.count == blocks)
+		err = fal_rack_fill(s->rack, m->first + c->of.shard, &c->image);
 	fal_image_free(&c->image);
 	return err;
 }
@@ -25,13 +29,18 @@ static int
 on_image(struct ps_server *s, struct ps_member *m, const struct fal_msg *msg)
 {
 	struct ps_coming *c = &m->coming;
-	if (c->any || msg->image.shard >= m->count ||
-	    (msg->image.what != FAL_FETCH_MARKED && msg->image.what != FAL_FETCH_PARAMS))
+	const bool piece = msg->image.what == FAL_FETCH_PIECE;
+	/* What was asked for before a move may be of other blocks than its shard has. */
+	const uint32_t blocks =
+		piece ? msg->image.blocks : fal_blocks(s->opt->job->model->params);
+	if (c->any || (piece ? !fleet_owns(s, m, msg) : msg->image.shard >= m->count) ||
+	    msg->image.shard >= FAL_SHARDS_MAX || msg->image.what < FAL_FETCH_MARKED ||
+	    msg->image.what > FAL_FETCH_PIECE)
 		return FAL_EFORMAT;
-	uint32_t first, blocks;
-	fal_rack_range(s->rack, m->first + msg->image.shard, &first, &blocks);
 	const uint64_t most = fal_post_image_most(blocks, FAL_SLACK_MAX);
-	*c = (struct ps_coming){ .what = msg->image.what, .shard = msg->image.shard };
+	*c = (struct ps_coming){ .of = { (enum fal_fetch)msg->image.what,
+					 msg->image.shard, msg->image.epoch,
+					 msg->image.first, msg->image.blocks } };
 	int err = fal_post_image_get(msg, most, &c->image);
 	c->any = err == FAL_OK;
 	return err == FAL_OK && c->image.arrays == 0 ? on_whole(s, m) : err;
@@ -41,7 +50,7 @@ static int
 on_bytes(struct ps_server *s, struct ps_member *m, const struct fal_msg *msg)
 {
 	struct ps_coming *c = &m->coming;
-	if (!c->any || msg->bytes.shard != c->shard)
+	if (!c->any || msg->bytes.shard != c->of.shard)
 		return FAL_EFORMAT;
 	int got = fal_post_bytes_get(&msg->bytes.bytes, &c->image, &c->at);
 	return got == 1 ? on_whole(s, m) : got;
@@ -108,6 +117,11 @@ on_placed(struct ps_server *s, struct ps_member *m)
 	if (m->count == 0 || m->placed)
 		return FAL_ESTATE;
 	m->placed = true;
+	if (m->late) { /* it hears from here on */
+		s->fleet.members++;
+		fleet_seat_all(s, m);
+		return FAL_OK;
+	}
 	if (--s->fleet.unplaced > 0)
 		return FAL_OK;
 	int err = ps_begin(s);

@@ -1,6 +1,7 @@
 /* Shards of other processes, shared by
  *
  *	fleet.c        orders, which blocks are whose, who comes and goes
+ *	fleet_moves.c  blocks that move, to whoever joins and from whoever is drained
  *	fleet_seats.c  the workers' sessions with them
  *	fleet_msg.c    what they say, and the images that they send
  */
@@ -15,14 +16,47 @@
  */
 void fleet_say(struct ps_server *s, struct ps_member *m, struct fal_msg *msg,
 	       enum fal_send how);
-/* To all that have blocks. */
+/* Does the process hear of what is to be done? */
+static inline bool
+fleet_works(const struct ps_member *m)
+{
+	return m->count > 0 && m->placed;
+}
+/* To all of these. */
 void fleet_say_all(struct ps_server *s, struct fal_msg *msg);
 /* A JOIN.  0, or why its session must end. */
 int fleet_join(struct ps_server *s, struct ps_session *session, const struct fal_msg *m,
 	       struct fal_diag *why);
 
+/* Whose shard it is; NULL: this process's, or nobody's. */
+struct ps_member *fleet_of(const struct ps_server *s, uint32_t shard);
+/* What the process is told of the job. */
+void fleet_tell_place(struct ps_server *s, struct ps_member *m);
+/* "shard 3" or "shards 3 to 5". */
+const char *fleet_which(const struct ps_member *m, char out[static 40]);
+
+/* fleet_moves.c */
+
+/* Its shards, as bits; has it any block? */
+uint64_t fleet_bits(const struct ps_member *m);
+bool fleet_has(const struct ps_server *s, const struct ps_member *m);
+/* The shards were told of a map: what is here, and others are to have, leaves. */
+int fleet_give_pieces(struct ps_server *s, const struct fal_map *map);
+/* A piece has come: for a shard that is here, or on to another process.  FAL_EFORMAT,
+ * FAL_ENOMEM. */
+int fleet_piece(struct ps_server *s, const struct fal_post_of *of,
+		struct fal_image *image);
+/* May the process send such a piece? */
+bool fleet_owns(const struct ps_server *s, const struct ps_member *m,
+		const struct fal_msg *msg);
+
 /* fleet_seats.c */
 
+/* The workers that are here are to know the process, and it them; do they? */
+void fleet_seat_all(struct ps_server *s, const struct ps_member *m);
+bool fleet_seated_all(const struct ps_server *s, const struct ps_member *m);
+/* The process is gone. */
+void fleet_unseat(struct ps_server *s, const struct ps_member *m);
 /* The process knows this worker. */
 void fleet_admitted(struct ps_server *s, const struct ps_member *by,
 		    const struct fal_msg *m);

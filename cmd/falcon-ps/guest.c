@@ -115,6 +115,23 @@ guest_dismiss(struct join *j, uint32_t id)
 }
 
 void
+guest_part(struct join *j)
+{
+	for (size_t i = 0; i < j->guests; i++)
+		if (j->guest[i]->reader.chan != NULL)
+			fal_chan_close(j->guest[i]->reader.chan);
+}
+
+bool
+guest_parted(const struct join *j)
+{
+	size_t i = 0;
+	while (i < j->guests && j->guest[i]->reader.chan == NULL)
+		i++;
+	return i == j->guests;
+}
+
+void
 guest_forget(struct join *j)
 {
 	while (j->guests > 0)
@@ -180,10 +197,8 @@ on_msg(void *arg, struct fal_chan *c, const uint8_t *p, size_t n)
 	if (err < 0 || j->rack == NULL || m.incarnation != j->incarnation) {
 		refuse(g, "a message that cannot be read");
 	} else if (m.type == FAL_MSG_ATTACH) {
-		g->attached = m.attach.epoch == j->tickets.epoch;
-		if (!g->attached)
-			refuse(g, "wrong map");
-		else if (place_speak(j) < 0)
+		g->attached = true;
+		if (place_speak(j) < 0)
 			join_end(j, FAL_EXIT_NO, fal_strerror(FAL_ENOMEM));
 	} else if (m.type != FAL_MSG_PUSH || !g->attached) {
 		refuse(g, "a shard takes PUSH behind ATTACH alone");
@@ -209,6 +224,7 @@ on_close(void *arg, struct fal_chan *c, int err, const char *reason)
 	(void)reason;
 	ps_wants_taken(&g->join->wants, &g->reader);
 	g->reader.chan = NULL;
+	join_parted(g->join);
 }
 
 void
@@ -221,7 +237,7 @@ guest_accept(void *arg, struct fal_chan *c, const char *name, enum fal_role role
 		.arg = g, .on_msg = on_msg, .on_drain = on_drain, .on_close = on_close
 	};
 	(void)role;
-	if (g == NULL || g->reader.chan != NULL) { /* it has one */
+	if (g == NULL || g->reader.chan != NULL || j->parting) { /* it has one */
 		fal_chan_kill(c);
 		return;
 	}

@@ -15,6 +15,8 @@
 #include <string.h>
 #include <unistd.h>
 
+enum { PART_MS = 10000 }; /* for workers to take what they were sent */
+
 static void dial(struct join *j);
 
 static void
@@ -100,6 +102,31 @@ on_open(void *arg, struct fal_chan *c)
 	fal_cli_notify("READY=1\nSTATUS=joined");
 }
 
+void
+join_parted(struct join *j)
+{
+	if (j->parting && !j->ending && guest_parted(j))
+		join_end(j, FAL_EXIT_DONE, j->bye.text);
+}
+
+static void
+on_parting(uv_timer_t *t)
+{
+	struct join *j = t->data;
+	join_end(j, FAL_EXIT_DONE, j->bye.text);
+}
+
+/* The job is over, or goes on without it.  What workers were sent and have not got yet
+ * they may wait for. */
+static void
+part(struct join *j)
+{
+	j->parting = true;
+	guest_part(j);
+	uv_timer_start(&j->timer, on_parting, PART_MS, 0);
+	join_parted(j);
+}
+
 static void
 on_msg(void *arg, struct fal_chan *c, const uint8_t *p, size_t n)
 {
@@ -108,11 +135,11 @@ on_msg(void *arg, struct fal_chan *c, const uint8_t *p, size_t n)
 	struct fal_diag why;
 	(void)c;
 	int err = fal_msg_get(p, n, &m);
-	if (j->ending)
+	if (j->ending || j->parting)
 		return;
 	if (err == FAL_OK && m.type == FAL_MSG_DONE) {
-		fal_diag_set(&why, 0, "done: %s", m.done.why);
-		join_end(j, FAL_EXIT_DONE, why.text);
+		fal_diag_set(&j->bye, 0, "done: %s", m.done.why);
+		part(j);
 	} else if (err == FAL_OK && m.type == FAL_MSG_LATER) {
 		fal_diag_set(&j->later, 0, "%s: %s", j->run->opt.join, m.later.why);
 	} else if (err == FAL_OK && m.type == FAL_MSG_REFUSE) {
@@ -148,7 +175,7 @@ on_close(void *arg, struct fal_chan *c, int err, const char *reason)
 	(void)c;
 	j->chan = NULL;
 	j->open = false;
-	if (j->ending)
+	if (j->ending || j->parting)
 		return;
 	place_forget(j);
 	const int code = fal_retry_verdict(&j->retry, err, uv_hrtime());

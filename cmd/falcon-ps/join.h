@@ -42,6 +42,8 @@ struct join {
 	bool open;
 	struct fal_retry retry;
 	struct fal_diag later; /* why the coordinator goes, as it said; "": it did not */
+	struct fal_diag bye;   /* it was drained: what it says when workers have all */
+	bool parting;          /* so it is */
 	bool ending;
 	int code;
 
@@ -53,9 +55,11 @@ struct join {
 	uint32_t size[2];
 	struct fal_job job;
 	struct fal_model *model;
-	struct fal_rack *rack; /* NULL: the texts are not here yet */
-	uint32_t became;       /* shards that are what they should be */
+	struct fal_rack *rack;  /* NULL: the texts are not here yet */
+	uint32_t became;        /* shards that are what they should be */
+	struct fal_map map, to; /* that holds; that will, in a move: else no shards */
 	struct fal_image coming;
+	struct fal_post_of of_coming;
 	bool comes;
 	struct fal_post_at at;
 	struct fal_post post; /* an ORDER on its way */
@@ -73,6 +77,8 @@ struct fal_chan_opt join_chan_opt(const struct join *j);
 void join_say(struct join *j, struct fal_msg *m);
 /* Of fal_post. */
 int join_piece(void *join, const struct fal_buf *msg);
+/* It has no blocks any more: ends it when workers have what was sent to them. */
+void join_parted(struct join *j);
 /* Ends the process with this exit code, and why; NULL: it was said. */
 void join_end(struct join *j, int code, const char *why);
 
@@ -90,6 +96,9 @@ void place_forget(struct join *j);
 /* guest.c */
 
 int guest_admit(struct join *j, const struct fal_msg *m);
+/* No more is sent to them; have all of them taken what was? */
+void guest_part(struct join *j);
+bool guest_parted(const struct join *j);
 int guest_dismiss(struct join *j, uint32_t id);
 struct guest *guest_find(const struct join *j, uint32_t id);
 /* Of ps_wants; `arg` is the join. */

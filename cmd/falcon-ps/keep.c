@@ -43,7 +43,7 @@ over(struct ps_server *s)
 	if (!k->again)
 		answer(s, k->clock, k->good ? NULL : k->now.diag.text);
 	for (uint32_t i = 0; i < k->now.shards; i++)
-		fal_rack_spare(s->rack, i, &k->now.image[i]);
+		fal_rack_spare(s->rack, k->slot[i].shard, &k->now.image[i]);
 	fal_snapshot_free(&k->now);
 }
 
@@ -106,13 +106,20 @@ static int
 take_images(struct ps_server *s, struct fal_snapshot *n)
 {
 	const struct fal_coord_past *p = &n->is.past;
-	const uint32_t shards = fal_rack_shards(s->rack);
+	struct fal_image own[FAL_SHARDS_MAX] = { 0 };
+	uint32_t order[FAL_SHARDS_MAX];
+	const uint32_t shards = fal_rack_in_order(s->rack, order);
 	n->image = fal_calloc(shards, sizeof(*n->image));
-	if (n->image == NULL || !fal_rack_marked(s->rack, p->version, n->image))
+	if (n->image == NULL || !fal_rack_marked(s->rack, p->version, own))
 		return FAL_ENOMEM;
 	n->shards = shards;
-	for (uint32_t i = 0; i < shards; i++)
-		s->keep.missing += fal_rack_at(s->rack, i) == NULL;
+	for (uint32_t i = 0; i < shards; i++) {
+		struct fal_shard_part part;
+		(void)fal_rack_part(s->rack, order[i], 0, &part);
+		s->keep.slot[i] = (struct ps_slot){ order[i], part.count, part.values };
+		n->image[i] = own[order[i]];
+		s->keep.missing += fal_rack_at(s->rack, order[i]) == NULL;
+	}
 	if (s->keep.missing > 0)
 		ps_fleet_fetch_marked(s, p->version);
 	return FAL_OK;
@@ -207,14 +214,19 @@ ps_keep_marked(void *arg, const struct fal_coord_past *past)
 		write_it(s);
 }
 
-/* Is it of the same arrays as that of a shard which is here, with as much of each? */
+/* Is it of the same arrays as one that is here, that of this process if it has any, with
+ * as much of each?  The first one has nothing to be held against but its version. */
 static bool
-fits(const struct ps_server *s, uint32_t shard, const struct fal_image *image)
+fits(const struct ps_server *s, uint32_t slot, const struct fal_image *image)
 {
-	const struct fal_image *own = &s->keep.now.image[0];
-	struct fal_shard_part mine, is;
-	(void)fal_rack_part(s->rack, 0, 0, &mine);
-	(void)fal_rack_part(s->rack, shard, 0, &is);
+	const struct ps_keep *k = &s->keep;
+	uint32_t at = 0;
+	while (at < k->now.shards && k->now.image[at].arrays == 0)
+		at++;
+	if (at == k->now.shards)
+		return image->arrays > 0 && image->is.version == k->now.is.past.version;
+	const struct fal_image *own = &k->now.image[at];
+	const struct ps_slot mine = k->slot[at], is = k->slot[slot];
 	bool same = image->arrays == own->arrays &&
 		    image->is.version == own->is.version &&
 		    image->is.olds == own->is.olds && image->is.steps == own->is.steps &&
@@ -234,16 +246,19 @@ void
 ps_keep_image(struct ps_server *s, uint32_t shard, struct fal_image *image)
 {
 	struct ps_keep *k = &s->keep;
-	if (k->missing == 0 || k->now.image[shard].arrays > 0)
+	uint32_t slot = 0;
+	while (slot < k->now.shards && k->slot[slot].shard != shard)
+		slot++;
+	if (k->missing == 0 || slot == k->now.shards || k->now.image[slot].arrays > 0)
 		return;
-	if (!fits(s, shard, image)) {
+	if (!fits(s, slot, image)) {
 		k->missing = 0;
 		give_up(s, image->arrays == 0 ? "a shard has none"
 					      : "a shard has another one");
 		again(s);
 		return;
 	}
-	k->now.image[shard] = *image;
+	k->now.image[slot] = *image;
 	*image = (struct fal_image){ 0 };
 	if (--k->missing == 0)
 		write_it(s);

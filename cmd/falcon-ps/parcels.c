@@ -30,8 +30,8 @@ static bool
 next(struct ps_parcel *p, uint32_t incarnation, struct fal_buf *out)
 {
 	if (p->begun)
-		return fal_post_bytes(incarnation, p->shard, &p->image, &p->at, out);
-	(void)fal_post_image(incarnation, p->what, p->shard, &p->image, out);
+		return fal_post_bytes(incarnation, p->of.shard, &p->image, &p->at, out);
+	(void)fal_post_image(incarnation, &p->of, &p->image, out);
 	p->begun = true;
 	return true;
 }

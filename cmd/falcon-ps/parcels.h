@@ -6,8 +6,7 @@
 #include "shard/post.h"
 
 struct ps_parcel {
-	enum fal_fetch what;
-	uint32_t shard; /* of the process that has it, or is to have it */
+	struct fal_post_of of;
 	struct fal_image image;
 	bool begun;
 	struct fal_post_at at;

@@ -31,6 +31,7 @@ place_forget(struct join *j)
 	ps_parcels_clear(&j->parcels);
 	fal_secret_wipe(&j->tickets, sizeof(j->tickets));
 	j->of = j->became = 0;
+	j->map = j->to = (struct fal_map){ 0 };
 	j->comes = false;
 }
 
@@ -61,23 +62,48 @@ on_place(struct join *j, const struct fal_msg *m)
 	return j->cut.err;
 }
 
-/* What the part needs is said, and must be allowed. */
-static int
-afford(const struct join *j, const struct fal_rack_conf *conf)
+/* Values that its shards have by a map. */
+static size_t
+values_of(const struct join *j, const struct fal_map *map)
 {
 	size_t n = 0;
 	for (uint32_t i = j->first; i < j->first + j->count; i++)
-		n += (size_t)conf->map->of[i].count * FAL_BLOCK;
-	struct fal_rack_conf part = { .shards = 1, .each = conf->each };
+		n += (size_t)map->of[i].count * FAL_BLOCK;
+	return n < j->model->params ? n : j->model->params;
+}
+
+/* What so many values need is said, and must be allowed. */
+static int
+afford(const struct join *j, size_t n)
+{
+	struct fal_rack_conf part = {
+		.shards = 1, .each = fal_files_shard_conf(&j->job, j->model, j->tasks)
+	};
 	struct fal_diag why;
-	part.each.n = n < conf->each.n ? n : conf->each.n;
+	part.each.n = n;
 	const uint64_t need = ps_need_part(j->run->program, &part, &j->job.rule);
-	fal_cli_err(PROG, "%s: shards %u to %u of %u need %" PRIu64 " MiB", j->job.name,
-		    j->first + 1, j->first + j->count, j->of, fal_need_mib(need));
+	if (n > 0)
+		fal_cli_err(PROG, "%s: shards %u to %u of %u need %" PRIu64 " MiB",
+			    j->job.name, j->first + 1, j->first + j->count, j->of,
+			    fal_need_mib(need));
 	int err = fal_need_allowed(need, j->run->opt.max_memory, &why);
 	if (err < 0)
 		fal_cli_err(PROG, "%s", why.text);
 	return err;
+}
+
+/* Its shards are what they should be: with a job under way, nothing yet. */
+static void
+has_all(struct join *j)
+{
+	struct fal_msg placed = { .type = FAL_MSG_PLACED,
+				  .placed.epoch = j->tickets.epoch };
+	const bool any = values_of(j, &j->map) > 0;
+	j->became = j->count;
+	join_say(j, &placed);
+	fal_cli_err(PROG, "%s: %s: %s shards %u to %u of %u%s", j->run->opt.join,
+		    j->job.name, any ? "has" : "is", j->first + 1, j->first + j->count,
+		    j->of, any ? "" : ", without blocks yet");
 }
 
 /* Job and model are here. */
@@ -98,9 +124,12 @@ make(struct join *j)
 	err = fal_map_get(&cut, j->tickets.epoch, fal_blocks(j->model->params), &map);
 	if (err < 0 || map.shards != j->of)
 		return FAL_EFORMAT;
-	for (uint32_t i = 0; i < map.shards; i++)
-		if (map.of[i].count == 0)
-			return FAL_EFORMAT;
+	/* All of its shards have blocks, or none, so far. */
+	uint32_t with = 0;
+	for (uint32_t i = j->first; i < j->first + j->count; i++)
+		with += map.of[i].count > 0;
+	if (with != 0 && with != j->count)
+		return FAL_EFORMAT;
 	const struct fal_rack_conf conf = {
 		.map = &map,
 		.first = j->first,
@@ -108,7 +137,8 @@ make(struct join *j)
 		.tickets = j->tickets,
 		.each = fal_files_shard_conf(&j->job, j->model, j->tasks)
 	};
-	err = afford(j, &conf);
+	j->map = map;
+	err = afford(j, values_of(j, &map));
 	if (err < 0)
 		return err;
 	j->rack = fal_rack_new(&conf, NULL);
@@ -118,6 +148,8 @@ make(struct join *j)
 	j->wants.publisher.incarnation = j->incarnation;
 	j->wants.publisher.most = ps_published_most(&j->job.rule);
 	fal_hash(j->text[0].p, j->text[0].n, j->wants.publisher.job_hash);
+	if (with == 0)
+		has_all(j);
 	return FAL_OK;
 }
 
@@ -140,22 +172,52 @@ on_text(struct join *j, const struct fal_msg *m)
 static int
 become(struct join *j)
 {
-	struct fal_msg placed = { .type = FAL_MSG_PLACED,
-				  .placed.epoch = j->tickets.epoch };
 	int err = fal_rack_take(j->rack, j->first + j->became, &j->coming);
 	j->comes = false;
 	fal_image_free(&j->coming);
-	if (err == FAL_OK && ++j->became == j->count) {
-		join_say(j, &placed);
-		fal_cli_err(PROG, "%s: %s: has shards %u to %u of %u", j->run->opt.join,
-			    j->job.name, j->first + 1, j->first + j->count, j->of);
-	}
+	if (err == FAL_OK && ++j->became == j->count)
+		has_all(j);
 	return err;
+}
+
+/* A part of what a shard will be comes. */
+static int
+on_piece(struct join *j, const struct fal_msg *m)
+{
+	if (j->rack == NULL || j->comes || m->image.blocks < 1 ||
+	    m->image.blocks > fal_blocks(j->model->params) ||
+	    m->image.shard - j->first >= j->count || m->image.arrays.n == 0)
+		return FAL_ESTATE;
+	j->at = (struct fal_post_at){ 0 };
+	j->of_coming =
+		(struct fal_post_of){ FAL_FETCH_PIECE, m->image.shard, m->image.epoch,
+				      m->image.first, m->image.blocks };
+	int err =
+		fal_post_image_get(m, fal_post_image_most(m->image.blocks, FAL_SLACK_MAX),
+				   &j->coming);
+	j->comes = err == FAL_OK;
+	return err;
+}
+
+/* All of it is here. */
+static int
+graft(struct join *j)
+{
+	const struct fal_post_of *of = &j->of_coming;
+	const struct fal_rack_piece piece = { of->epoch, of->first, of->count,
+					      j->coming };
+	int err = fal_rack_graft(j->rack, of->shard, &piece);
+	j->comes = false;
+	fal_image_free(&j->coming);
+	return err == FAL_OK ? place_speak(j) : err;
 }
 
 static int
 on_image(struct join *j, const struct fal_msg *m)
 {
+	if (m->image.what == FAL_FETCH_PIECE)
+		return on_piece(j, m);
+	j->of_coming = (struct fal_post_of){ .what = FAL_FETCH_MARKED };
 	if (j->rack == NULL || j->comes || m->image.shard != j->became ||
 	    j->became == j->count || m->image.arrays.n == 0)
 		return FAL_ESTATE;
@@ -174,7 +236,9 @@ on_bytes(struct join *j, const struct fal_msg *m)
 	if (!j->comes)
 		return FAL_ESTATE;
 	int got = fal_post_bytes_get(&m->bytes.bytes, &j->coming, &j->at);
-	return got == 1 ? become(j) : got;
+	if (got != 1)
+		return got;
+	return j->of_coming.what == FAL_FETCH_PIECE ? graft(j) : become(j);
 }
 
 /* ---- at work ----------------------------------------------------------------------- */
@@ -208,6 +272,63 @@ place_speak(struct join *j)
 	return err == FAL_OK ? ps_wants_leave(&j->wants, guest_reader, j) : err;
 }
 
+/* What others will have of what is here leaves, by way of the coordinator. */
+static int
+give_pieces(struct join *j, const struct fal_map *map)
+{
+	int err = FAL_OK;
+	for (uint32_t i = 0; i < j->count * map->shards && err >= 0; i++) {
+		const uint32_t from = j->first + i / map->shards, to = i % map->shards;
+		struct fal_rack_piece piece;
+		if (to - j->first < j->count)
+			continue; /* it has it */
+		err = fal_rack_piece(j->rack, from, to, &piece);
+		if (err <= 0)
+			continue;
+		const struct ps_parcel p = { .of = { FAL_FETCH_PIECE, to, piece.epoch,
+						     piece.first, piece.count },
+					     .image = piece.image };
+		err = ps_parcels_add(&j->parcels, &p);
+	}
+	place_more(j);
+	return err;
+}
+
+/* It will have others, beside which those that it has stay for a while. */
+static int
+on_map(struct join *j, const struct fal_map *map)
+{
+	size_t n = values_of(j, &j->map);
+	for (uint32_t i = j->first; i < j->first + j->count; i++)
+		if (map->of[i].first != j->map.of[i].first ||
+		    map->of[i].count != j->map.of[i].count)
+			n += (size_t)map->of[i].count * FAL_BLOCK;
+	const bool more = n > values_of(j, &j->map);
+	j->to = *map;
+	return more ? afford(j, n) : FAL_OK;
+}
+
+/* The shards were told so: what follows. */
+static int
+after_order(struct join *j, const struct fal_shard_order *o)
+{
+	if (o->kind == FAL_ORDER_MAP)
+		return give_pieces(j, o->map);
+	if (o->kind == FAL_ORDER_TAKE && j->to.shards > 0) {
+		const bool other = values_of(j, &j->to) != values_of(j, &j->map);
+		j->map = j->to;
+		ps_wants_moved(&j->wants);
+		if (other)
+			fal_cli_err(PROG, "%s: %s: has %zu of %u blocks from here on",
+				    j->run->opt.join, j->job.name,
+				    (values_of(j, &j->map) + FAL_BLOCK - 1) / FAL_BLOCK,
+				    fal_blocks(j->model->params));
+	}
+	if (o->kind == FAL_ORDER_TAKE || o->kind == FAL_ORDER_STAY)
+		j->to = (struct fal_map){ 0 };
+	return FAL_OK;
+}
+
 static int
 on_order(struct join *j, const struct fal_msg *m)
 {
@@ -220,8 +341,12 @@ on_order(struct join *j, const struct fal_msg *m)
 	if (err <= 0)
 		return err;
 	err = fal_post_order_get(&whole, blocks, &map, &o);
+	if (err == FAL_OK && o.kind == FAL_ORDER_MAP)
+		err = on_map(j, o.map);
 	if (err == FAL_OK)
 		err = fal_rack_order(j->rack, &o);
+	if (err == FAL_OK)
+		err = after_order(j, &o);
 	if (err == FAL_OK)
 		err = place_speak(j);
 	j->wants.served.service += uv_hrtime() - began;
@@ -280,14 +405,17 @@ static int
 on_fetch(struct join *j, const struct fal_msg *m)
 {
 	for (uint32_t i = 0; i < j->count; i++) {
-		struct ps_parcel p = { .what = (enum fal_fetch)m->fetch.what,
-				       .shard = i,
+		struct fal_shard *shard = fal_rack_at(j->rack, j->first + i);
+		struct ps_parcel p = { .of = { .what = (enum fal_fetch)m->fetch.what,
+					       .shard = i },
 				       .image.is.version = m->fetch.version };
-		if (p.what == FAL_FETCH_PARAMS &&
+		if (shard == NULL) /* it has no block */
+			continue;
+		fal_rack_range(j->rack, j->first + i, &p.of.first, &p.of.count);
+		if (p.of.what == FAL_FETCH_PARAMS &&
 		    params_of(j, j->first + i, m->fetch.version, &p.image) < 0)
 			return FAL_ENOMEM;
-		struct fal_shard *shard = fal_rack_at(j->rack, j->first + i);
-		if (p.what == FAL_FETCH_MARKED && shard != NULL)
+		if (p.of.what == FAL_FETCH_MARKED)
 			(void)fal_shard_marked(shard, m->fetch.version, &p.image);
 		if (ps_parcels_add(&j->parcels, &p) < 0)
 			return FAL_ENOMEM;
@@ -301,8 +429,10 @@ static void
 on_left(void *arg, struct ps_parcel *p)
 {
 	const struct join *j = arg;
-	struct fal_shard *shard = fal_rack_at(j->rack, j->first + p->shard);
-	if (p->what == FAL_FETCH_MARKED && p->image.arrays > 0 && shard != NULL)
+	if (p->of.what != FAL_FETCH_MARKED || p->image.arrays == 0)
+		return;
+	struct fal_shard *shard = fal_rack_at(j->rack, j->first + p->of.shard);
+	if (shard != NULL)
 		fal_shard_spare(shard, &p->image);
 }
 

@@ -9,18 +9,18 @@
 #include <stdlib.h>
 
 static void
-forget_all(const struct ps_publisher *p, struct fal_shared **of)
+forget_all(struct fal_shared **of)
 {
-	for (uint32_t i = 0; of != NULL && i < fal_rack_shards(p->rack); i++)
+	for (uint32_t i = 0; of != NULL && i < FAL_SHARDS_MAX; i++)
 		fal_shared_drop(of[i]);
 	free(of);
 }
 
 static void
-forget(const struct ps_publisher *p, struct ps_version *v)
+forget(struct ps_version *v)
 {
-	forget_all(p, v->plain);
-	forget_all(p, v->packed);
+	forget_all(v->plain);
+	forget_all(v->packed);
 	*v = (struct ps_version){ 0 };
 }
 
@@ -97,7 +97,7 @@ make_room(struct ps_publisher *p, const struct ps_version *v)
 		if (others[i] == v)
 			continue;
 		n -= encodings(others[i]);
-		forget(p, others[i]);
+		forget(others[i]);
 	}
 }
 
@@ -108,7 +108,7 @@ ps_publish(struct ps_publisher *p, struct ps_version *v, const struct ps_params 
 	const uint8_t every = FAL_SUITE_CHACHA20_POLY1305;
 	if (v->there && v->version != from->version) {
 		p->odd = v->odd;
-		forget(p, v);
+		forget(v);
 	}
 	v->there = true;
 	v->odd |= from->suite == every;
@@ -117,7 +117,7 @@ ps_publish(struct ps_publisher *p, struct ps_version *v, const struct ps_params 
 	if (*all == NULL)
 		make_room(p, v);
 	if (*all == NULL)
-		*all = fal_calloc(fal_rack_shards(p->rack), sizeof(**all));
+		*all = fal_calloc(FAL_SHARDS_MAX, sizeof(**all));
 	if (*all == NULL)
 		return NULL;
 	struct fal_shared **s = &(*all)[from->shard];
@@ -135,9 +135,9 @@ ps_publish(struct ps_publisher *p, struct ps_version *v, const struct ps_params 
 void
 ps_publisher_forget(struct ps_publisher *p)
 {
-	forget(p, &p->newest);
-	forget(p, &p->kept);
-	forget(p, &p->older);
+	forget(&p->newest);
+	forget(&p->kept);
+	forget(&p->older);
 }
 
 void

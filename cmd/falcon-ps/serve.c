@@ -220,6 +220,7 @@ ps_after_event(struct ps_server *s)
 			conclude(s);
 		return;
 	}
+	ps_fleet_moves(s);
 	struct fal_coord_status status = fal_coord_status(s->coord);
 	if (s->began == 0 && status.workers >= s->opt->min_workers)
 		s->began = ps_now();
@@ -360,7 +361,8 @@ new_coord(struct ps_server *s)
 				     .unlike = ps_unlike,
 				     .journal = ps_control_journal,
 				     .changed = ps_control_changed,
-				     .marked = ps_keep_marked };
+				     .marked = ps_keep_marked,
+				     .moved = ps_fleet_moved };
 	ops.shards = ps_fleet_ops;
 	ops.shards.arg = s;
 	const struct fal_grid grid = fal_job_grid(&j->job, j->train.n);

@@ -25,9 +25,12 @@ struct ps_session {
 	uint32_t id;              /* grows */
 	struct ps_reader reader;  /* of versions */
 	struct ps_member *member; /* it is that of a process of shards; NULL: it is not */
-	uint8_t *seats;    /* keys to such processes, until it has got them; NULL: none */
-	bool seated;       /* such processes were told of it */
-	uint64_t unseated; /* as bits, by their first shard: that do not know it yet */
+	uint8_t *seats; /* keys to such processes, until it has got them; NULL: none */
+	bool seated;    /* such processes are told of it, */
+	bool mapped;    /* and it was told of those that there were */
+	/* As bits, by their first shard: that it is to be told of; that do not know it
+	 * yet. */
+	uint64_t seating, unseated;
 	struct fal_buf hello; /* that came too soon */
 	char refused[256];    /* why the coordinator ended it; "": said, or it did not */
 	struct ps_ask {

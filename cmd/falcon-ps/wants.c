@@ -131,6 +131,13 @@ ps_wants_taken(struct ps_wants *w, struct ps_reader *reader)
 }
 
 void
+ps_wants_moved(struct ps_wants *w)
+{
+	ps_publisher_forget(&w->publisher);
+	w->n = 0;
+}
+
+void
 ps_wants_forget(struct ps_wants *w)
 {
 	ps_publisher_forget(&w->publisher);

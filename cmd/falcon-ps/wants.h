@@ -37,6 +37,9 @@ int ps_wants_add(struct ps_wants *w, uint32_t peer, const struct ps_reader *read
 int ps_wants_leave(struct ps_wants *w, ps_reader_of *of, void *arg);
 /* The reader's link has taken all, or is gone. */
 void ps_wants_taken(struct ps_wants *w, struct ps_reader *reader);
+/* The shards have other blocks: what was published, and what was wanted and could not
+ * leave, is over; what is on its way arrives. */
+void ps_wants_moved(struct ps_wants *w);
 /* Nothing is wanted any more, nor what was published; channels that are closing may still
  * have some of that.  With the second there is no channel. */
 void ps_wants_forget(struct ps_wants *w);

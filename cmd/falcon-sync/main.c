@@ -30,7 +30,7 @@ static const struct {
 	[SET] = { "set", " KEY=VALUE...", 1, SIZE_MAX },
 	[APPLY] = { "apply", " FILE|-", 1, 1 },
 	[WATCH] = { "watch", "", 0, 0 },
-	[DRAIN] = { "drain", " NAME", 1, 1 },
+	[DRAIN] = { "drain", " NAME|SHARD", 1, 1 },
 	[PAUSE] = { "pause", "", 0, 0 },
 	[RESUME] = { "resume", "", 0, 0 },
 	[EXPORT] = { "export", " FILE|-", 1, 1 },
@@ -170,7 +170,8 @@ main(int argc, char **argv)
 	};
 	struct fal_cli cli = {
 		.prog = PROG,
-		.args = "ADDR show|set KEY=VALUE...|apply FILE|watch|drain NAME|pause|"
+		.args = "ADDR show|set KEY=VALUE...|apply FILE|watch|drain "
+			"NAME|SHARD|pause|"
 			"resume|export FILE|checkpoint|stop",
 		.opts = opts,
 		.n_opts = sizeof(opts) / sizeof(opts[0]),

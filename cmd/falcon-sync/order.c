@@ -169,7 +169,7 @@ on_msg(void *arg, struct fal_client *client, const struct fal_msg *m)
 	(void)client;
 	if (m->type != FAL_MSG_REPLY)
 		return FAL_CLIENT_ALIEN;
-	if (m->reply.more && o->seconds == 0)
+	if (m->reply.more && o->seconds == 0 && o->verb != FAL_VERB_DRAIN)
 		return sync_bad_answer(FAL_EFORMAT);
 	if (m->reply.more) {
 		fal_diag_set(&o->waits, 0, "%.*s", (int)t->n, (const char *)t->p);
@@ -225,19 +225,22 @@ sync_checkpoint(const struct sync_conf *conf, uint64_t seconds)
 }
 
 int
-sync_drain(const struct sync_conf *conf, const char *worker)
+sync_drain(const struct sync_conf *conf, const char *which)
 {
+	/* No worker's name has a colon; whatever shards are called by has one. */
+	const bool shard = strchr(which, ':') != NULL;
 	struct order o = { .verb = FAL_VERB_DRAIN };
 	int code = FAL_EXIT_NO;
-	if (!fal_name_valid(worker)) {
+	if (!shard && !fal_name_valid(which)) {
 		fal_cli_err(PROG, "drain: '%s' is not 1 to %d of A-Z a-z 0-9 . _ -",
-			    FAL_QUOTE(worker), FAL_NAME_MAX);
+			    FAL_QUOTE(which), FAL_NAME_MAX);
 		return FAL_EXIT_USAGE;
 	}
 	fal_json_open(&o.args, '{');
-	fal_json_key(&o.args, "worker");
-	fal_json_str(&o.args, worker);
+	fal_json_key(&o.args, shard ? "shard" : "worker");
+	fal_json_str(&o.args, which);
 	fal_json_close(&o.args, '}');
+	o.seconds = shard ? UINT64_MAX : 0; /* its blocks take as long as they take */
 	if (o.args.err == FAL_OK)
 		code = run(conf, &o);
 	else

@@ -36,7 +36,8 @@ int sync_apply_stdin(const struct sync_conf *conf, const struct sync_change *o);
 int sync_show(const struct sync_conf *conf, bool json);
 int sync_watch(const struct sync_conf *conf);
 int sync_export(const struct sync_conf *conf, const char *path);
-int sync_drain(const struct sync_conf *conf, const char *worker);
+/* A worker, by its name; or a shard, "shard:N", or by where it listens. */
+int sync_drain(const struct sync_conf *conf, const char *which);
 /* A verb without arguments whose answer says nothing but whether it was done. */
 int sync_order(const struct sync_conf *conf, enum fal_verb verb);
 /* The answer to which says first what it waits for, and comes within so many seconds;

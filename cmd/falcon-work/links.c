@@ -5,6 +5,7 @@
 #include "net/dial.h"
 #include "sec/secret.h"
 #include "session_priv.h"
+#include "shard/map.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,8 +17,22 @@ struct link {
 	struct fal_client_key *key; /* in locked memory */
 	uint32_t first, count;      /* shards, from 1 */
 	struct fal_chan *chan;      /* NULL: not yet, or gone */
-	bool open;
+	bool open, dialled;
 };
+
+/* Have its shards blocks, or may they, as no map is known yet? */
+static bool
+is_needed(const struct link *l)
+{
+	const struct fal_map *map =
+		l->s->agent != NULL ? fal_agent_map(l->s->agent) : NULL;
+	uint32_t i = l->first - 1;
+	if (map == NULL)
+		return true;
+	while (i < l->first - 1 + l->count && map->of[i].count == 0)
+		i++;
+	return i < l->first - 1 + l->count;
+}
 
 static void
 free_link(struct link *l)
@@ -52,6 +67,17 @@ fill(struct link *l, const struct fal_msg *m)
 	return FAL_OK;
 }
 
+/* It is known no more. */
+static void
+drop(struct links *all, size_t at)
+{
+	struct link *l = all->v[at];
+	if (l->chan != NULL)
+		fal_chan_kill(l->chan);
+	free_link(l);
+	memmove(all->v + at, all->v + at + 1, (--all->n - at) * sizeof(struct link *));
+}
+
 int
 links_add(struct session *s, const struct fal_msg *m)
 {
@@ -59,9 +85,14 @@ links_add(struct session *s, const struct fal_msg *m)
 	const uint32_t over = m->map.first - 1 < FAL_SHARDS_MAX
 				      ? FAL_SHARDS_MAX - (m->map.first - 1)
 				      : 0;
-	if (m->map.epoch != s->map_epoch || !fal_name_valid(m->map.name) ||
-	    m->map.count < 1 || m->map.count > over)
+	if (!fal_name_valid(m->map.name) || m->map.count < 1 || m->map.count > over)
 		return FAL_EFORMAT;
+	for (size_t i = all->n; i > 0; i--) {
+		const struct link *l = all->v[i - 1];
+		if (l->first < m->map.first + m->map.count &&
+		    m->map.first < l->first + l->count)
+			drop(all, i - 1);
+	}
 	if (all->n == FAL_SHARDS_MAX)
 		return FAL_ELIMIT;
 	struct link *l = fal_calloc(1, sizeof(*l));
@@ -81,9 +112,7 @@ on_open(void *arg, struct fal_chan *c)
 {
 	struct link *l = arg;
 	struct session *s = l->s;
-	struct fal_msg m = { .type = FAL_MSG_ATTACH,
-			     .incarnation = s->incarnation,
-			     .attach.epoch = s->map_epoch };
+	struct fal_msg m = { .type = FAL_MSG_ATTACH, .incarnation = s->incarnation };
 	struct fal_buf out = { 0 };
 	l->open = true;
 	fal_chan_compress(c, s->opt->compress);
@@ -127,6 +156,7 @@ on_close(void *arg, struct fal_chan *c, int err, const char *reason)
 	(void)err;
 	(void)reason;
 	l->chan = NULL;
+	l->open = false;
 	session_adrift(l->s);
 }
 
@@ -137,6 +167,9 @@ links_dial(struct session *s)
 	int err = FAL_OK;
 	for (size_t i = 0; i < s->links.n && err == FAL_OK; i++) {
 		struct link *l = s->links.v[i];
+		if (l->dialled)
+			continue;
+		l->dialled = true;
 		const struct fal_chan_ops ops = { .arg = l,
 						  .on_open = on_open,
 						  .on_msg = on_msg,
@@ -146,6 +179,27 @@ links_dial(struct session *s)
 		err = fal_dial(&s->loop, &l->addr, l->key, &opt, &ops, &l->chan);
 	}
 	return err;
+}
+
+void
+links_moved(struct session *s)
+{
+	for (size_t i = s->links.n; i > 0; i--) {
+		const struct link *l = s->links.v[i - 1];
+		if (l->dialled && l->chan == NULL && !is_needed(l))
+			drop(&s->links, i - 1);
+	}
+}
+
+bool
+links_adrift(const struct session *s)
+{
+	size_t i = 0;
+	while (i < s->links.n &&
+	       (!s->links.v[i]->dialled || s->links.v[i]->chan != NULL ||
+		!is_needed(s->links.v[i])))
+		i++;
+	return i < s->links.n;
 }
 
 bool
@@ -161,8 +215,9 @@ bool
 links_room(const struct session *s)
 {
 	size_t i = 0;
-	while (i < s->links.n && s->links.v[i]->chan != NULL &&
-	       fal_chan_room(s->links.v[i]->chan))
+	while (i < s->links.n && (!is_needed(s->links.v[i]) ||
+				  (s->links.v[i]->open && /* ATTACH goes first */
+				   fal_chan_room(s->links.v[i]->chan))))
 		i++;
 	return i == s->links.n;
 }

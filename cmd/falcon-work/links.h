@@ -17,11 +17,18 @@ struct links {
 	size_t n, cap;
 };
 
-/* A MAP.  FAL_ESTATE, FAL_EFORMAT, FAL_ELIMIT, FAL_ENOMEM. */
+/* A MAP: in place of whoever had the same shards.  FAL_EFORMAT, FAL_ELIMIT, FAL_ENOMEM.
+ */
 int links_add(struct session *s, const struct fal_msg *m);
-/* Dials all. */
+/* Dials those that were not dialled yet. */
 int links_dial(struct session *s);
-/* Are all open; has each room for bulk; is all that was sent on its way; are all gone? */
+/* The blocks have moved: a stream that has ended and is not needed any more is forgotten.
+ */
+void links_moved(struct session *s);
+/* Has one ended whose shards have blocks? */
+bool links_adrift(const struct session *s);
+/* Are all open; has each that is needed room for bulk; is all that was sent on its way;
+ * are all gone? */
 bool links_open(const struct session *s);
 bool links_room(const struct session *s);
 bool links_sent(const struct session *s);

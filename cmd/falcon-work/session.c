@@ -209,7 +209,7 @@ on_adrift(uv_timer_t *t)
 {
 	struct session *s = t->data;
 	struct fal_diag why;
-	if (s->chan == NULL)
+	if (s->chan == NULL || !links_adrift(s)) /* others have its blocks by now */
 		return;
 	fal_chan_kill(s->chan);
 	fal_diag_set(&why, FAL_EIO, "%s: the stream to a shard has ended", s->addr);

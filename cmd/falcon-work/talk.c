@@ -306,8 +306,24 @@ on_agent_msg(struct session *s, struct fal_chan *c, const struct fal_msg *m)
 		session_leave(s);
 	}
 	if (err == FAL_OK)
-		session_after(s, fal_agent_msg(s->agent, uv_hrtime(), m));
-	return err;
+		err = fal_agent_msg(s->agent, uv_hrtime(), m);
+	else
+		return err;
+	if (err == FAL_OK && m->type == FAL_MSG_BLOCKS) {
+		links_moved(s);
+		if (links_adrift(s)) /* it has ended before it got any */
+			session_adrift(s);
+	}
+	session_after(s, err);
+	return FAL_OK;
+}
+
+/* Where a process of shards is: one that comes later is dialled at once. */
+static int
+on_map(struct session *s, const struct fal_msg *m)
+{
+	int err = s->welcome ? links_add(s, m) : FAL_ESTATE;
+	return err == FAL_OK && s->agent != NULL ? links_dial(s) : err;
 }
 
 void
@@ -326,7 +342,7 @@ session_on_msg(void *arg, struct fal_chan *c, const uint8_t *p, size_t n)
 	else if (m.type == FAL_MSG_TEXT)
 		err = on_text(s, &m);
 	else if (m.type == FAL_MSG_MAP)
-		err = s->welcome && s->agent == NULL ? links_add(s, &m) : FAL_ESTATE;
+		err = on_map(s, &m);
 	else if (m.type == FAL_MSG_CHUNK)
 		err = s->agent != NULL ? kit_chunk(&s->kit, &m) : FAL_ESTATE;
 	else if (m.type == FAL_MSG_DONE)

@@ -140,6 +140,9 @@ size_t fal_agent_holds(const struct fal_agent *a);
 /* Is all of the version here, to compute on or to evaluate? */
 bool fal_agent_has(const struct fal_agent *a, uint64_t version);
 
+/* The block map that it pushes by, borrowed; NULL: none was said yet. */
+const struct fal_map *fal_agent_map(const struct fal_agent *a);
+
 /* An emulated task ended so late, in ns, or made so much good of what was lost before;
  * the sum is reported with the next WORKED, as soon as it is above 0. */
 void fal_agent_late(struct fal_agent *a, int64_t ns);

@@ -15,6 +15,12 @@ agent_on_blocks(struct fal_agent *a, const struct fal_msg *m)
 	return other ? agent_push_over(a) : FAL_OK;
 }
 
+const struct fal_map *
+fal_agent_map(const struct fal_agent *a)
+{
+	return a->map.shards > 0 ? &a->map : NULL;
+}
+
 uint32_t
 agent_route_end(const struct fal_agent *a, uint32_t block)
 {

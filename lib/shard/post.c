@@ -349,14 +349,17 @@ fal_post_say_free(struct fal_shard_say *s)
 /* ---- images ------------------------------------------------------------------------ */
 
 int
-fal_post_image(uint32_t incarnation, enum fal_fetch what, uint32_t shard,
+fal_post_image(uint32_t incarnation, const struct fal_post_of *of,
 	       const struct fal_image *image, struct fal_buf *out)
 {
 	struct fal_buf list = { 0 };
 	struct fal_msg m = { .type = FAL_MSG_IMAGE,
 			     .incarnation = incarnation,
-			     .image = { .what = (uint8_t)what,
-					.shard = shard,
+			     .image = { .what = (uint8_t)of->what,
+					.shard = of->shard,
+					.epoch = of->epoch,
+					.first = of->first,
+					.blocks = of->count,
 					.version = image->is.version,
 					.steps = image->is.steps,
 					.showns = image->is.showns,

@@ -45,8 +45,14 @@ void fal_post_say_free(struct fal_shard_say *s);
  * many tasks: each task of a block is one contribution's. */
 size_t fal_post_say_most(uint32_t blocks, uint32_t tasks);
 
+/* What an image is of. */
+struct fal_post_of {
+	enum fal_fetch what;
+	uint32_t shard; /* of the process; a piece's: of the job, whom it is for */
+	uint32_t epoch, first, count; /* a piece's: of the next map; blocks */
+};
 /* The IMAGE that stands before an image's bytes. */
-int fal_post_image(uint32_t incarnation, enum fal_fetch what, uint32_t shard,
+int fal_post_image(uint32_t incarnation, const struct fal_post_of *of,
 		   const struct fal_image *image, struct fal_buf *out);
 /* The image that an IMAGE begins, with memory for its arrays, of `most` bytes together;
  * one without arrays is none.  FAL_EFORMAT, FAL_ELIMIT, FAL_ENOMEM. */

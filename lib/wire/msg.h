@@ -14,7 +14,7 @@
 /* The protocol's version: the major one must match, a minor adds.  A test builds programs
  * that have another one. */
 #ifndef FAL_PROTO_MAJOR
-#define FAL_PROTO_MAJOR 7
+#define FAL_PROTO_MAJOR 8
 #define FAL_PROTO_MINOR 0
 #endif
 
@@ -157,7 +157,8 @@ enum {
 /* What an IMAGE is. */
 enum fal_fetch {
 	FAL_FETCH_MARKED = 1, /* all of a marked version */
-	FAL_FETCH_PARAMS = 2  /* the parameters of a version, and the average */
+	FAL_FETCH_PARAMS = 2, /* the parameters of a version, and the average */
+	FAL_FETCH_PIECE = 3   /* never fetched: in a move, a part of what one will be */
 };
 
 struct fal_tail {
@@ -343,7 +344,6 @@ struct fal_msg {
 			struct fal_tail args; /* JSON, or nothing */
 		} control;
 		struct { /* a process of shards, and how it is reached */
-			uint32_t epoch;
 			uint32_t first, count; /* its shards, from 1 */
 			char address[FAL_MSG_WHY];
 			char name[FAL_MSG_NAME]; /* of the key that opens it, */
@@ -356,7 +356,7 @@ struct fal_msg {
 		} blocks;
 		struct {
 			uint32_t epoch;
-		} attach, placed;
+		} placed;
 		struct {
 			uint16_t major, minor;
 			char version[FAL_MSG_NAME]; /* of its program */
@@ -394,7 +394,8 @@ struct fal_msg {
 		} fetch;
 		struct { /* struct fal_image_head, and its arrays */
 			uint8_t what;
-			uint32_t shard; /* of the process, from 0 */
+			uint32_t shard; /* of the process, or, a piece's, of the job */
+			uint32_t epoch, first, blocks; /* of a piece; else 0 */
 			uint64_t version, steps, showns;
 			uint32_t olds, lines, slots;
 			uint8_t holds;

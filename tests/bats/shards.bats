@@ -93,12 +93,12 @@ shards() {
 	same "shards" "$(shards)" "[2]"
 }
 
-@test "who joins late waits; a stop and a start find their place; a copy of the model" {
+@test "who joins late has blocks; a stop and a start find their place; a copy of the model" {
 	at_unix
 	slow a 1 1500
 	at_clock 2
 	join late
-	soon "a word on that" grep -q "it has its part from the next placement on" ps.err
+	soon "its blocks" grep -q "blocks from here on" late.err
 	kill -TERM "$ps"
 	wait "$ps"
 	at_unix --min-shards 1

@@ -64,14 +64,14 @@ static const struct {
 	{ FAL_MSG_TRACE, FAL_FROM_COORDINATOR, 0, 0, true, "TRACE" },
 	{ FAL_MSG_TRACE_END, FAL_FROM_COORDINATOR, 0, 0, false, "TRACE_END" },
 	{ FAL_MSG_REPLY, FAL_FROM_COORDINATOR, 1 + 1, 0, true, "REPLY" },
-	{ FAL_MSG_ATTACH, FAL_FROM_WORKER, 4, 0, false, "ATTACH" },
-	{ FAL_MSG_MAP, FAL_FROM_COORDINATOR, 12 + 4 + 64, 2, false, "MAP" },
+	{ FAL_MSG_ATTACH, FAL_FROM_WORKER, 0, 0, false, "ATTACH" },
+	{ FAL_MSG_MAP, FAL_FROM_COORDINATOR, 8 + 4 + 64, 2, false, "MAP" },
 	{ FAL_MSG_BLOCKS, FAL_FROM_COORDINATOR, 4, 0, true, "BLOCKS" },
 	{ FAL_MSG_JOIN, FAL_FROM_SHARD, 4 + 4 + 32 + 4 + 1 + 16, 2, false, "JOIN" },
 	{ FAL_MSG_SAY, FAL_FROM_SHARD, 81 + 2 + 2, 1, true, "SAY" },
 	{ FAL_MSG_PLACED, FAL_FROM_SHARD, 4, 0, false, "PLACED" },
 	{ FAL_MSG_ADMITTED, FAL_FROM_SHARD, 4, 0, false, "ADMITTED" },
-	{ FAL_MSG_IMAGE, FAL_FROM_SHARD, 1 + 4 + 24 + 12 + 1 + 8, 0, true, "IMAGE" },
+	{ FAL_MSG_IMAGE, FAL_FROM_SHARD, 1 + 16 + 24 + 12 + 1 + 8, 0, true, "IMAGE" },
 	{ FAL_MSG_BYTES, FAL_FROM_SHARD, 4, 0, true, "BYTES" },
 	{ FAL_MSG_SERVED, FAL_FROM_SHARD, 16, 0, true, "SERVED" },
 	{ FAL_MSG_PLACE, FAL_FROM_COORDINATOR, 7 * 4 + 64, 0, true, "PLACE" },
@@ -112,7 +112,7 @@ strings_at(uint16_t type)
 	case FAL_MSG_JOIN:
 		return 4;
 	case FAL_MSG_MAP:
-		return 12;
+		return 8;
 	case FAL_MSG_SAY:
 		return 81;
 	default:

@@ -396,14 +396,14 @@ sources(void **state)
 }
 
 /* Who has proved nothing is told nothing, whatever he speaks; who has is told why. */
-#define WE "we are Falcon " FAL_VERSION " with protocol 7.0"
+#define WE "we are Falcon " FAL_VERSION " with protocol 8.0"
 
 static void
 refuses_other_major(void **state)
 {
 	const struct fal_client_key key = client_key("lab", 2, 1);
 	struct world w;
-	uint8_t in[64], hello[10 + 1 + 3 + 2 + FAL_HANDSHAKE_MAC] = "FALC\10\0\2\0";
+	uint8_t in[64], hello[10 + 1 + 3 + 2 + FAL_HANDSHAKE_MAC] = "FALC\11\0\2\0";
 	uint8_t mac_key[FAL_MAC_KEY];
 	(void)state;
 	begin(&w, (struct fal_listen_opt){ 0 });
@@ -427,8 +427,8 @@ refuses_other_major(void **state)
 		close(fd);
 		UNTIL(&w, w.refusals == 2U + (unsigned)right);
 	}
-	assert_memory_equal(in, "FALC\7\0\0\0\1\0", 10);
-	assert_string_equal(w.refused, "it is Falcon 9 with protocol 8.2, " WE);
+	assert_memory_equal(in, "FALC\10\0\0\0\1\0", 10);
+	assert_string_equal(w.refused, "it is Falcon 9 with protocol 9.2, " WE);
 	end(&w);
 }
 

@@ -278,7 +278,11 @@ images_come_back(void **state)
 		struct fal_buf out = { 0 };
 		struct fal_msg m;
 		assert_int_equal(fal_rack_give(from, which, &image), FAL_OK);
-		assert_int_equal(fal_post_image(7, FAL_FETCH_MARKED, 0, &image, &out), 0);
+		assert_int_equal(fal_post_image(7,
+						&(struct fal_post_of){
+							.what = FAL_FETCH_MARKED },
+						&image, &out),
+				 0);
 		assert_int_equal(fal_msg_get(out.p, out.n, &m), FAL_OK);
 		assert_int_equal(fal_post_image_get(&m, 16, &got), FAL_ELIMIT);
 		assert_int_equal(fal_post_image_get(&m, SIZE_MAX / 4, &got), FAL_OK);

@@ -1,0 +1,368 @@
+/* Blocks that move between processes of shards while the job runs (design.md, D38, D39).
+ *
+ * Pieces travel by way of the coordinator: each process has one stream, and its own
+ * shards are among those that give and get. */
+#include "fleet_priv.h"
+
+#include "base/parse.h"
+#include "base/text.h"
+#include "cli/cli.h"
+#include "wire/bfp.h"
+
+#include <stdio.h>
+#include <string.h>
+
+uint64_t
+fleet_bits(const struct ps_member *m)
+{
+	return m->count == 0 ? 0 : (UINT64_MAX >> (64 - m->count)) << m->first;
+}
+
+static uint64_t
+own_bits(const struct ps_server *s)
+{
+	return s->fleet.own == 0 ? 0 : UINT64_MAX >> (64 - s->fleet.own);
+}
+
+bool
+fleet_has(const struct ps_server *s, const struct ps_member *m)
+{
+	return (fal_map_busy(&s->fleet.map) & fleet_bits(m)) != 0;
+}
+
+/* ---- pieces ------------------------------------------------------------------------ */
+
+/* It leaves for the process whose shard it is for; who is gone gets nothing. */
+static int
+pass_on(struct ps_server *s, const struct fal_post_of *of, struct fal_image *image)
+{
+	struct ps_member *m = fleet_of(s, of->shard);
+	const struct ps_parcel p = { .of = *of, .image = *image };
+	if (m == NULL)
+		return FAL_OK;
+	*image = (struct fal_image){ 0 };
+	int err = ps_parcels_add(&m->gift, &p);
+	ps_fleet_more(m->session);
+	return err;
+}
+
+int
+fleet_give_pieces(struct ps_server *s, const struct fal_map *map)
+{
+	int err = FAL_OK;
+	for (uint32_t i = 0; i < s->fleet.own * map->shards && err == FAL_OK; i++) {
+		const uint32_t from = i / map->shards, to = i % map->shards;
+		struct fal_rack_piece piece;
+		if (to < s->fleet.own)
+			continue; /* it has it */
+		err = fal_rack_piece(s->rack, from, to, &piece);
+		if (err <= 0)
+			continue;
+		const struct fal_post_of of = { FAL_FETCH_PIECE, to, piece.epoch,
+						piece.first, piece.count };
+		err = pass_on(s, &of, &piece.image);
+		fal_image_free(&piece.image);
+	}
+	return err;
+}
+
+bool
+fleet_owns(const struct ps_server *s, const struct ps_member *m,
+	   const struct fal_msg *msg)
+{
+	const uint32_t first = msg->image.first, count = msg->image.blocks;
+	for (uint32_t i = m->first; i < m->first + m->count; i++) {
+		const struct fal_extent *e = &s->fleet.map.of[i];
+		if (count > 0 && count <= e->count && first >= e->first &&
+		    first - e->first <= e->count - count)
+			return true;
+	}
+	return false;
+}
+
+int
+fleet_piece(struct ps_server *s, const struct fal_post_of *of, struct fal_image *image)
+{
+	const struct fal_rack_piece piece = { of->epoch, of->first, of->count, *image };
+	if (of->shard >= s->fleet.own)
+		return pass_on(s, of, image);
+	int err = fal_rack_graft(s->rack, of->shard, &piece);
+	if (err == FAL_OK && s->coord != NULL && !s->saved && s->broken == FAL_OK)
+		ps_fail(s, fal_coord_heard(s->coord, ps_now()), "scheduler");
+	return err;
+}
+
+/* ---- a move ------------------------------------------------------------------------ */
+
+int
+ps_fleet_move(struct ps_server *s, const struct fal_map *to, const char *by,
+	      struct fal_diag *why)
+{
+	const struct fal_policy *policy = fal_coord_policy_now(s->coord);
+	const struct fal_map *now = &s->fleet.map;
+	struct fal_rack_conf part = fal_files_rack_conf(s->opt->job, 1);
+	struct fal_diag need;
+	size_t blocks = 0;
+	/* What shards of this process will be is there beside what they are. */
+	for (uint32_t i = 0; i < s->fleet.own; i++)
+		if (to->of[i].first != now->of[i].first ||
+		    to->of[i].count != now->of[i].count)
+			blocks += to->of[i].count;
+	if (blocks * FAL_BLOCK < part.each.n)
+		part.each.n = blocks * FAL_BLOCK;
+	const uint64_t more = blocks > 0 ? ps_need_part(0, &part, &policy->rule) : 0;
+	if (ps_affords(s, &policy->rule, fal_coord_status(s->coord).workers, more,
+		       &need) < 0)
+		return fal_diag_set(why, FAL_ELIMIT, "with what moves here %s",
+				    need.text);
+	return fal_coord_move(s->coord, ps_now(), to, by, why);
+}
+
+/* "shard 1 has 12, shard 3 has 12" of its blocks. */
+static void
+say_map(const struct ps_server *s)
+{
+	const struct fal_map *m = &s->fleet.map;
+	uint32_t order[FAL_SHARDS_MAX];
+	const uint32_t n = fal_map_in_order(m, order);
+	struct fal_buf text = { 0 };
+	for (uint32_t i = 0; i < n; i++)
+		fal_put_fmt(&text, "%sshard %u has %u", i > 0 ? ", " : "", order[i] + 1,
+			    m->of[order[i]].count);
+	fal_put_u8(&text, '\0');
+	if (text.err == FAL_OK)
+		fal_cli_err(PROG, "%s: blocks have moved: %s", s->opt->job->job.name,
+			    (const char *)text.p);
+	fal_buf_free(&text);
+}
+
+void
+ps_fleet_moved(void *arg, const struct fal_map *map, int err)
+{
+	struct ps_server *s = arg;
+	if (err < 0)
+		return;
+	s->fleet.map = *map;
+	fal_progress_end(&s->progress);
+	say_map(s);
+}
+
+/* ---- who joins --------------------------------------------------------------------- */
+
+/* So many numbers in a row that nobody has; FAL_SHARDS_MAX: there are none. */
+static uint32_t
+free_numbers(const struct ps_server *s, uint32_t count)
+{
+	uint64_t taken = own_bits(s) | fal_map_busy(&s->fleet.map);
+	for (size_t i = 0; i < s->fleet.n; i++)
+		taken |= fleet_bits(s->fleet.v[i]);
+	const uint64_t row = UINT64_MAX >> (64 - count);
+	for (uint32_t first = 0; first + count <= FAL_SHARDS_MAX; first++)
+		if ((taken & row << first) == 0)
+			return first;
+	return FAL_SHARDS_MAX;
+}
+
+/* It is told of the job, without a block. */
+static void
+call_in(struct ps_server *s, struct ps_member *m)
+{
+	const uint32_t first = free_numbers(s, m->shards);
+	if (first == FAL_SHARDS_MAX) {
+		m->standby = true;
+		fal_progress_end(&s->progress);
+		fal_cli_err(PROG, "%s: %s: no number is left for its shards",
+			    s->opt->job->job.name, m->address);
+		return;
+	}
+	m->first = first;
+	m->count = m->shards;
+	m->late = true;
+	fleet_tell_place(s, m);
+}
+
+/* Each shard of it gets half of what that with the most has. */
+static void
+enter(struct ps_server *s, struct ps_member *m)
+{
+	struct fal_map map = s->fleet.map;
+	struct fal_diag why;
+	int err = FAL_OK;
+	uint32_t got = 0;
+	for (; got < m->count && err == FAL_OK; got += err == FAL_OK)
+		err = fal_map_enter(&map, m->first + got);
+	if (got > 0) {
+		map.epoch = s->fleet.map.epoch;
+		err = ps_fleet_move(s, &map, fal_chan_name(m->session->chan), &why);
+	} else {
+		fal_diag_set(&why, err, "nobody has a block to spare");
+	}
+	if (err == FAL_OK || err == FAL_ESTATE) /* under way; or the job is over */
+		return;
+	m->idle = true;
+	if (err != FAL_ENOENT && err != FAL_ELIMIT)
+		ps_fail(s, err, "a move");
+	fal_progress_end(&s->progress);
+	fal_cli_err(PROG, "%s: %s gets no block: %s", s->opt->job->job.name, m->address,
+		    why.text);
+}
+
+/* ---- who is drained ---------------------------------------------------------------- */
+
+static uint64_t
+leaving(const struct ps_server *s)
+{
+	uint64_t bits = s->fleet.drain.own ? own_bits(s) : 0;
+	for (size_t i = 0; i < s->fleet.n; i++)
+		bits |= s->fleet.v[i]->drained ? fleet_bits(s->fleet.v[i]) : 0;
+	return bits;
+}
+
+/* Whoever waits for it learns that it is done, or why it is not. */
+static void
+answer(struct ps_server *s, const char *why)
+{
+	struct ps_drain *d = &s->fleet.drain;
+	struct ps_session *session = ps_session_find(&s->sessions, d->asks);
+	d->any = false;
+	d->asks = 0;
+	if (why != NULL) {
+		fal_progress_end(&s->progress);
+		fal_cli_err(PROG, "%s: nothing is drained: %s", s->opt->job->job.name,
+			    why);
+	}
+	if (session != NULL)
+		ps_control_drained(session, why);
+}
+
+static void
+give_up(struct ps_server *s, const char *why)
+{
+	s->fleet.drain.own = false;
+	for (size_t i = 0; i < s->fleet.n; i++)
+		s->fleet.v[i]->drained = false;
+	answer(s, why);
+}
+
+/* What was drained is: its processes may go. */
+static void
+dismiss(struct ps_server *s)
+{
+	struct fal_msg msg = { .type = FAL_MSG_DONE };
+	snprintf(msg.done.why, sizeof(msg.done.why),
+		 "drained by '%s': others have its blocks", s->fleet.drain.by);
+	for (size_t i = 0; i < s->fleet.n; i++) {
+		struct ps_member *m = s->fleet.v[i];
+		char own[40];
+		if (!m->drained)
+			continue;
+		fal_progress_end(&s->progress);
+		fal_cli_err(PROG, "%s: %s at %s: drained by '%s'", s->opt->job->job.name,
+			    m->count > 0 ? fleet_which(m, own) : "no shard", m->address,
+			    s->fleet.drain.by);
+		fleet_say(s, m, &msg, FAL_SEND_CONTROL);
+		fal_chan_close(m->session->chan);
+	}
+	answer(s, NULL);
+}
+
+static void
+drain(struct ps_server *s)
+{
+	struct fal_map map = s->fleet.map;
+	const uint64_t bits = leaving(s);
+	struct fal_diag why;
+	if ((fal_map_busy(&map) & bits) == 0) {
+		dismiss(s);
+		return;
+	}
+	if (fal_map_drain(&map, bits) < 0) {
+		give_up(s, "nobody else has blocks");
+		return;
+	}
+	int err = ps_fleet_move(s, &map, s->fleet.drain.by, &why);
+	if (err == FAL_OK)
+		return;
+	if (err != FAL_ESTATE && err != FAL_ELIMIT && err != FAL_EINVAL)
+		ps_fail(s, err, "a move");
+	give_up(s, why.text);
+}
+
+/* The process that is meant: `*m`, or NULL, and it is this one. */
+static int
+find(const struct ps_server *s, const char *which, struct ps_member **m,
+     struct fal_diag *why)
+{
+	uint64_t number = 0;
+	*m = NULL;
+	if (strncmp(which, "shard:", 6) == 0) {
+		if (fal_parse_u64(which + 6, 1, FAL_SHARDS_MAX, &number) < 0)
+			return fal_diag_set(why, FAL_ENOENT, "'%s' is no shard",
+					    FAL_QUOTE(which));
+		*m = fleet_of(s, (uint32_t)number - 1);
+		if (*m != NULL || number <= s->fleet.own)
+			return FAL_OK;
+	}
+	for (size_t i = 0; i < s->fleet.n && number == 0; i++)
+		if (strcmp(s->fleet.v[i]->address, which) == 0) {
+			*m = s->fleet.v[i];
+			return FAL_OK;
+		}
+	return fal_diag_set(why, FAL_ENOENT, "'%s' is no shard of this job",
+			    FAL_QUOTE(which));
+}
+
+int
+ps_fleet_drain(struct ps_server *s, const struct ps_session *session, const char *which,
+	       struct fal_diag *why)
+{
+	struct ps_drain *d = &s->fleet.drain;
+	struct ps_member *m;
+	if (d->any)
+		return fal_diag_set(why, FAL_ESTATE, "another shard is being drained");
+	int err = find(s, which, &m, why);
+	if (err < 0)
+		return err;
+	const uint64_t bits = m != NULL ? fleet_bits(m) : own_bits(s),
+		       busy = fal_map_busy(&s->fleet.map);
+	if ((busy & bits) != 0 && (busy & ~(bits | leaving(s))) == 0)
+		return fal_diag_set(why, FAL_ESTATE, "nobody else has blocks");
+	if (m != NULL)
+		m->drained = true;
+	else
+		d->own = true;
+	d->any = true;
+	d->asks = session->id;
+	snprintf(d->by, sizeof(d->by), "%s", fal_chan_name(session->chan));
+	return FAL_OK;
+}
+
+void
+ps_fleet_drain_gone(struct ps_server *s, const struct ps_session *session)
+{
+	if (s->fleet.drain.asks == session->id)
+		s->fleet.drain.asks = 0;
+}
+
+/* ---- after an event ---------------------------------------------------------------- */
+
+void
+ps_fleet_moves(struct ps_server *s)
+{
+	struct ps_fleet *f = &s->fleet;
+	if (f->unplaced > 0 || s->broken < 0)
+		return;
+	for (size_t i = 0; i < f->n; i++)
+		if (f->v[i]->count == 0 && !f->v[i]->standby)
+			call_in(s, f->v[i]);
+	if (fal_coord_moves(s->coord))
+		return;
+	if (f->drain.any)
+		drain(s);
+	for (size_t i = 0; i < f->n && !fal_coord_moves(s->coord); i++) {
+		struct ps_member *m = f->v[i];
+		if (m->late && m->placed && !m->idle && !m->drained && !fleet_has(s, m) &&
+		    fleet_seated_all(s, m))
+			enter(s, m);
+	}
+}

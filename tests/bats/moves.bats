@@ -1,0 +1,119 @@
+# Blocks that move while the job runs: to who joins, from who is drained, and back where one
+# of them dies in the midst of it.
+
+load common
+load job
+load tiny
+
+setup_file() {
+	for_file
+}
+
+setup() {
+	for_test
+	tiny .
+	# 24 blocks.
+	printf 'input 16\ndense 300\nrelu\ndense 300\nrelu\ndense 4\n' >tiny.model
+	draw
+	clocks=$((RANDOM % 4 + 2))
+	job=(--set job.epochs=8 --set "state.clocks=$clocks" tiny.job)
+}
+
+# join NAME [OPTION...]: a process of shards; its process id is in $pid.
+join() {
+	start "$1" falcon-ps --join "$ready" -k "$keys/shard.key" "${@:2}"
+}
+
+# sync VERB...: what a controller asks for.
+sync() {
+	falcon-sync -k "$keys/control.key" "$ready" "$@"
+}
+
+# moves: how often blocks have moved.
+moves() {
+	jq -s 'map(select(.ev == "place" and .rule == "moved")) | length' "$state/trace.jsonl"
+}
+
+# at NAME: where the process of shards listens.
+at() {
+	sed -n 's/.*joined, listening on //p' "$1.err"
+}
+
+@test "a process joins a running job, and is drained: the model does not know" {
+	serve
+	slow a 1 3000
+	slow b 0.7 3000
+	judge
+	again
+	job+=(--set job.epochs=8)
+	serve
+	slow c 1 1500
+	slow d 0.7 1500
+	at_clock $((RANDOM % 6 + 1))
+	local shards=$((RANDOM % 3 + 1))
+	join one --shards $shards
+	local one=$pid
+	soon "blocks at the new one" grep -q "blocks from here on" one.err
+	at_clock $((RANDOM % 6 + 8))
+	sync drain "$(at one)"
+	ended "$one" one
+	has "$(<one.err)" "done: drained by 'control': others have its blocks"
+	has "$(<ps.err)" "drained by 'control'"
+	judge
+	same "moves" "$(moves)" 2
+	same "incarnations" "$(grep -c '"ev":"job"' "$state/trace.jsonl")" 1
+}
+
+@test "the coordinator's own shard is drained, and those of two that joined, in any order" {
+	serve --shards $((RANDOM % 2 + 1))
+	slow a 1 1500
+	slow b 0.7 1500
+	at_clock 2
+	join one
+	local one=$pid
+	join two --shards 2
+	local two=$pid n
+	for n in one two; do
+		soon "blocks at $n" grep -q "blocks from here on" $n.err
+	done
+	at_clock 8
+	sync drain shard:1
+	has "$(<ps.err)" "blocks have moved"
+	at_clock 12
+	sync checkpoint
+	sync export copy.safetensors
+	[ -s copy.safetensors ]
+	local got=0
+	sync drain "$(at one)"
+	ended "$one" one
+	sync drain "$(at two)" 2>err || got=$?
+	same "nobody is left ($(<err))" "$got $(<err)" "1 falcon-sync: nobody else has blocks"
+	at_clock 20
+	join three
+	soon "blocks at the third" grep -q "blocks from here on" three.err
+	sync drain "$(at two)"
+	ended "$two" two
+	judge
+	has "$(<three.err)" "done: the job is done"
+}
+
+@test "drain: names that are no shard's, and a process on standby" {
+	serve
+	slow a 1 1500
+	at_clock 1
+	join spare --standby
+	local spare=$pid got
+	soon "the spare one" grep -q "on standby" ps.err
+	for name in shard:0 shard:x shard:9 127.0.0.1:1; do
+		got=0
+		sync drain $name 2>err || got=$?
+		same "status of $name ($(<err))" "$got" 1
+		has "$(<err)" "$name' is no shard"
+	done
+	got=0
+	sync drain shard:1 2>err || got=$?
+	same "the only one ($(<err))" "$got $(<err)" "1 falcon-sync: nobody else has blocks"
+	sync drain "$(at spare)"
+	ended "$spare" spare
+	judge
+}
