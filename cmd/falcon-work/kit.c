@@ -7,6 +7,29 @@
 
 #include <stdlib.h>
 
+static struct fal_agent_conf
+agent_conf(const struct kit *k, const struct work_opt *opt)
+{
+	const struct fal_grid grid =
+		fal_job_grid(&k->setup.job, k->setup.manifest.train.n);
+	return (struct fal_agent_conf){ .n = k->setup.model->params,
+					.lanes_max = opt->lanes_max,
+					.depth = work_depth(opt),
+					.tasks = fal_grid_tasks(&grid, 0),
+					.push_bits = k->setup.job.push_bits,
+					.seed = k->setup.job.seed,
+					.optim = k->setup.job.optim };
+}
+
+struct fal_agent_conf
+kit_agent_conf(const struct kit *k, const struct work_opt *opt)
+{
+	struct fal_agent_conf conf = agent_conf(k, opt);
+	conf.most = k->most;
+	conf.sums = fal_agent_sums(&conf, &k->most);
+	return conf;
+}
+
 /* What the job takes of this process, where the probe has `room`.  The probe is over, and
  * its memory free, before there are versions and sums. */
 static struct fal_need
@@ -34,29 +57,25 @@ afford(struct kit *k, const struct work_opt *opt, struct fal_diag *diag)
 	struct fal_need need = need_of(k, opt, agent, agent > least ? agent : least);
 	if (opt->max_memory != 0 && fal_need_sum(&need) > opt->max_memory)
 		need = need_of(k, opt, agent, 0);
-	return need_judge(opt, job->name, &need, diag);
+	k->need = need;
+	return need_judge(opt, job->name, "needs", &need, diag);
 }
 
-static struct fal_agent_conf
-agent_conf(const struct kit *k, const struct work_opt *opt)
+int
+kit_grow(struct kit *k, const struct work_opt *opt, const struct fal_agent_most *to,
+	 struct fal_diag *diag)
 {
-	const struct fal_grid grid =
-		fal_job_grid(&k->setup.job, k->setup.manifest.train.n);
-	return (struct fal_agent_conf){ .n = k->setup.model->params,
-					.lanes_max = opt->lanes_max,
-					.depth = work_depth(opt),
-					.tasks = fal_grid_tasks(&grid, 0),
-					.push_bits = k->setup.job.push_bits,
-					.seed = k->setup.job.seed,
-					.optim = k->setup.job.optim };
-}
-
-struct fal_agent_conf
-kit_agent_conf(const struct kit *k, const struct work_opt *opt)
-{
-	struct fal_agent_conf conf = agent_conf(k, opt);
-	conf.sums = fal_agent_sums(&conf, &k->most);
-	return conf;
+	const struct fal_agent_conf conf = agent_conf(k, opt);
+	const uint64_t agent = fal_agent_bytes(&conf, to);
+	struct fal_need need = k->need;
+	uint64_t *was = &need.part[need.parts - 1].bytes;
+	*was = agent > *was ? agent : *was;
+	int err = need_judge(opt, k->setup.job.name, "now needs", &need, diag);
+	if (err < 0)
+		return err;
+	k->need = need;
+	k->most = *to;
+	return FAL_OK;
 }
 
 static int

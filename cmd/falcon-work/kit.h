@@ -5,6 +5,7 @@
 #define WORK_KIT_H
 
 #include "agent/agent.h"
+#include "cli/need.h"
 #include "feed.h"
 #include "fill.h"
 #include "lane.h"
@@ -26,7 +27,8 @@ struct kit {
 	struct fal_setup setup;
 	struct probe probe;
 	struct fill fill;           /* with --data */
-	struct fal_agent_most most; /* what memory was judged by */
+	struct fal_agent_most most; /* what memory was judged by, */
+	struct fal_need need; /* and what it comes to; the last part is the agent's */
 	/* private */
 	struct feed *feed;
 	struct maker *maker;
@@ -58,6 +60,11 @@ int kit_make(struct kit *k, const struct kit_conf *conf, struct texts *texts,
 /* What the job's agent is made for; what a connection says of it is the caller's to add.
  */
 struct fal_agent_conf kit_agent_conf(const struct kit *k, const struct work_opt *opt);
+
+/* The job is to be as `to`: says what it needs then.  FAL_ENOMEM, with `diag`, where that
+ * is beyond --max-memory; then it stays as it is. */
+int kit_grow(struct kit *k, const struct work_opt *opt, const struct fal_agent_most *to,
+	     struct fal_diag *diag);
 
 /* Ends lanes and feed, the kit being idle. */
 void kit_stop(struct kit *k);

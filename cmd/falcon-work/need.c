@@ -6,8 +6,8 @@
 #include <inttypes.h>
 
 int
-need_judge(const struct work_opt *opt, const char *job, const struct fal_need *need,
-	   struct fal_diag *diag)
+need_judge(const struct work_opt *opt, const char *job, const char *needs,
+	   const struct fal_need *need, struct fal_diag *diag)
 {
 	const uint64_t sum = fal_need_sum(need);
 	struct fal_buf parts = { 0 };
@@ -17,14 +17,14 @@ need_judge(const struct work_opt *opt, const char *job, const struct fal_need *n
 	}
 	fal_put_u8(&parts, '\0');
 	if (parts.err == FAL_OK)
-		fal_cli_err(PROG, "job %s needs %" PRIu64 " MiB%s", job,
+		fal_cli_err(PROG, "job %s %s %" PRIu64 " MiB%s", job, needs,
 			    fal_need_mib(sum), (const char *)parts.p);
 	fal_buf_free(&parts);
 	if (opt->max_memory == 0 || sum <= opt->max_memory)
 		return FAL_OK;
 	return fal_diag_set(diag, FAL_ENOMEM,
-			    "job %s needs %" PRIu64 " bytes with %u lane%s, --max-memory "
-			    "allows %" PRIu64,
-			    job, sum, opt->lanes_max, fal_text_s(opt->lanes_max),
+			    "job %s %s %" PRIu64
+			    " bytes with %u lane%s, --max-memory allows %" PRIu64,
+			    job, needs, sum, opt->lanes_max, fal_text_s(opt->lanes_max),
 			    opt->max_memory);
 }

@@ -6,9 +6,9 @@
 #include "cli/need.h"
 #include "work.h"
 
-/* Says it, with its parts where more is to be said.  FAL_ENOMEM, with `diag`, where it is
- * beyond --max-memory. */
-int need_judge(const struct work_opt *opt, const char *job, const struct fal_need *need,
-	       struct fal_diag *diag);
+/* Says it, with its parts where more is to be said: the job "needs", or "now needs".
+ * FAL_ENOMEM, with `diag`, where it is beyond --max-memory. */
+int need_judge(const struct work_opt *opt, const char *job, const char *needs,
+	       const struct fal_need *need, struct fal_diag *diag);
 
 #endif

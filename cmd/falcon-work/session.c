@@ -109,6 +109,12 @@ session_end(struct session *s, int code)
 void
 session_after(struct session *s, int err)
 {
+	if (err == FAL_OK && s->denied.text[0] != '\0' && !s->leaving && !s->ending) {
+		fal_cli_err(PROG, "%s: leaving", s->denied.text);
+		session_leave(s);
+		err = fal_agent_leave(s->agent, uv_hrtime(),
+				      "the job came to need more memory than it has");
+	}
 	if (err == FAL_OK)
 		err = session_push(s);
 	const int trouble = s->trouble;
@@ -127,7 +133,7 @@ session_after(struct session *s, int err)
 		session_fail(s, FAL_EXIT_NO, "%s: %s", s->addr,
 			     fal_strerror(err < 0 ? err : trouble));
 	} else if (s->leaving && fal_agent_left(s->agent)) {
-		session_end(s, FAL_EXIT_DONE);
+		session_end(s, s->denied.text[0] != '\0' ? FAL_EXIT_NO : FAL_EXIT_DONE);
 	}
 }
 

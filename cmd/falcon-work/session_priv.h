@@ -35,6 +35,7 @@ struct session {
 	struct kit kit;
 	struct fal_retry retry;
 	struct fal_diag later; /* why the coordinator goes, as it said; "": it did not */
+	struct fal_diag denied; /* the memory that it came to need; "": none */
 	bool leaving, ending, over;
 	int code;
 	uint64_t due_ns;  /* of all emulated tasks */

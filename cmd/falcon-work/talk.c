@@ -96,6 +96,21 @@ agent_steps(void *arg)
 	return kit_steps(&s->kit);
 }
 
+/* The job has come to need more.  Without sums for what waits it is slower, and goes on.
+ */
+static bool
+agent_grow(void *arg, const struct fal_agent_most *to)
+{
+	struct session *s = arg;
+	const struct fal_agent_most *was = &s->kit.most;
+	struct fal_diag why;
+	if (kit_grow(&s->kit, s->opt, to, &why) == FAL_OK)
+		return true;
+	if (to->versions != was->versions || to->delta != was->delta)
+		s->denied = why;
+	return false;
+}
+
 void
 session_say_late(struct session *s)
 {
@@ -202,7 +217,8 @@ begin_job(struct session *s)
 {
 	const struct fal_agent_ops ops = { s,           agent_send,
 					   agent_run,   agent_cancel,
-					   agent_steps, agent_push };
+					   agent_steps, agent_push,
+					   agent_grow };
 	const bool same = s->kit.made && texts_equal(&s->kit.texts, &s->coming);
 	if (!same && !renew_kit(s))
 		return;

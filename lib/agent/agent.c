@@ -30,11 +30,15 @@ struct fal_agent_most
 fal_agent_most(const struct fal_rule *rule, bool evaluates)
 {
 	const struct fal_traits is = fal_rule_traits(rule);
-	return (struct fal_agent_most){ .delay = is.delay,
+	/* The version that is computed on, which the next one takes the place of; those
+	 * that a slack needs; where rounds are of each worker, the one that comes; one
+	 * that is evaluated. */
+	return (struct fal_agent_most){ .versions = 1 + (is.shared ? is.delay : 1) +
+						    evaluates,
+					.delay = is.delay,
 					.own = !is.shared,
 					.moves = is.moves,
-					.delta = is.delta,
-					.evaluates = evaluates };
+					.delta = is.delta };
 }
 
 size_t
@@ -60,16 +64,35 @@ uint64_t
 fal_agent_bytes(const struct fal_agent_conf *conf, const struct fal_agent_most *most)
 {
 	const uint64_t vector = conf->n * sizeof(float);
-	/* The version that is computed on, which the next one takes the place of; those
-	 * that a slack needs; where rounds are of each worker, the one that comes; one
-	 * that is evaluated. */
-	const uint64_t versions =
-		1 + (most->own ? 1 : (uint64_t)most->delay) + most->evaluates;
 	/* With local steps: own weights, as they were, two changes, the optimiser's
 	 * state. */
 	const uint64_t local = most->delta ? 4 + fal_optim_slots(&conf->optim) : 0;
 	const uint64_t half = fal_sum_bytes(conf->n) / 2;
-	return (versions + local) * vector + fal_agent_sums(conf, most) * half;
+	return (most->versions + local) * vector + fal_agent_sums(conf, most) * half;
+}
+
+bool
+agent_grow(struct fal_agent *a, const struct fal_agent_most *to)
+{
+	if (a->ops.grow != NULL && !a->ops.grow(a->ops.arg, to))
+		return false;
+	const size_t sums = fal_agent_sums(&a->conf, to);
+	a->conf.most = *to;
+	if (a->conf.sums != 0 && a->conf.sums < sums)
+		a->conf.sums = sums;
+	return true;
+}
+
+/* Tasks move now: lanes stand still while results wait for their verdicts, where there
+ * are no sums for that. */
+static void
+ask_for_sums(struct fal_agent *a)
+{
+	struct fal_agent_most to = a->conf.most;
+	to.moves = true;
+	if (a->conf.most.versions == 0 || a->conf.most.moves || a->refused)
+		return;
+	a->refused = !agent_grow(a, &to);
 }
 
 struct fal_agent *
@@ -211,6 +234,8 @@ choose(struct fal_agent *a, struct lane *l)
 {
 	if (may_begin(a) && agent_next(a, &l->item, &l->on))
 		return true;
+	if (a->pending.n > 0 && a->queue.n > 0 && a->queue.v[0].seq == 0)
+		ask_for_sums(a);
 	if (a->evals.n == 0 || a->kept == NULL || a->kept->version != a->eval_version)
 		return false;
 	l->eval = true;

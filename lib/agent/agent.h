@@ -54,6 +54,15 @@ struct fal_ran {
 	uint8_t hash[FAL_TASK_HASH]; /* of the gradient, where it is finite: taskhash.h */
 };
 
+/* What the memory of an agent follows from. */
+struct fal_agent_most {
+	uint32_t versions; /* at a time */
+	uint32_t delay;    /* versions by which updates are late */
+	bool own;          /* rounds are of one worker */
+	bool moves;        /* tasks go to others, so that claims wait for verdicts */
+	bool delta;        /* local steps */
+};
+
 struct fal_agent_ops {
 	void *arg;
 	/* Message bytes, borrowed for the call.  Bulk messages keep their order among
@@ -69,6 +78,10 @@ struct fal_agent_ops {
 	/* As send, bulk: a PUSH, whose blocks all are that shard's (of PUBLISHED; 0: not
 	 * known).  NULL: all shards are where the coordinator is. */
 	void (*push)(void *arg, uint32_t shard, const struct fal_buf *msg);
+	/* The job has come to need more than conf.most: may it be this?  Else what it
+	 * would take is done without; if it is only `moves` that differs, at leisure, and
+	 * otherwise the caller leaves.  NULL: it may. */
+	bool (*grow)(void *arg, const struct fal_agent_most *to);
 };
 
 struct fal_agent_conf {
@@ -81,22 +94,14 @@ struct fal_agent_conf {
 	uint32_t tasks;     /* of a full clock: what a task has room for */
 	unsigned push_bits; /* of a gradient's values; 0: all */
 	uint64_t seed;      /* of the job */
-	struct fal_optim optim; /* of local steps; its ranges stay borrowed */
-	uint32_t push_blocks;   /* in a PUSH at most; 0: as many as it holds */
+	struct fal_optim optim;     /* of local steps; its ranges stay borrowed */
+	uint32_t push_blocks;       /* in a PUSH at most; 0: as many as it holds */
+	struct fal_agent_most most; /* what memory was judged by; {0}: it was not */
 	size_t sums; /* of gradients, in halves, that there may be; 0: any number.  Local
 			steps take theirs whatever there are */
 };
 
-/* What the memory of an agent follows from. */
-struct fal_agent_most {
-	uint32_t delay; /* versions by which updates are late */
-	bool own;       /* rounds are of one worker */
-	bool moves;     /* tasks go to others, so that claims wait for verdicts */
-	bool delta;     /* local steps */
-	bool evaluates;
-};
-
-/* Under this rule. */
+/* Under this rule, where versions may be evaluated. */
 struct fal_agent_most fal_agent_most(const struct fal_rule *rule, bool evaluates);
 
 /* What conf.sums is to be, and the most bytes that an agent then takes. */
@@ -134,7 +139,7 @@ void fal_agent_flushed(struct fal_agent *a, uint64_t now);
 int fal_agent_leave(struct fal_agent *a, uint64_t now, const char *why);
 bool fal_agent_left(const struct fal_agent *a);
 
-/* Halves of sums that there are. */
+/* Halves of sums that there are, and versions, which take as much each. */
 size_t fal_agent_holds(const struct fal_agent *a);
 
 /* Is all of the version here, to compute on or to evaluate? */

@@ -23,16 +23,19 @@ agent_drop(struct fal_agent *a, struct snapshot *s)
 {
 	if (s == NULL || --s->refs > 0)
 		return;
-	if (s->params != NULL) {
+	if (s->params != NULL && !agent_spares(a)) {
+		a->live--;
+	} else if (s->params != NULL) {
 		struct snapshot *was = a->spare;
 		a->spare = s;
 		s = was;
+		a->live -= s != NULL;
 	}
 	agent_free_snapshot(s);
 }
 
 static struct snapshot *
-snapshot_alloc(const struct fal_agent *a)
+snapshot_alloc(struct fal_agent *a)
 {
 	struct snapshot *s = fal_calloc(1, sizeof(*s));
 	if (s == NULL)
@@ -44,6 +47,7 @@ snapshot_alloc(const struct fal_agent *a)
 		agent_free_snapshot(s);
 		return NULL;
 	}
+	a->live++;
 	return s;
 }
 
@@ -240,6 +244,8 @@ agent_on_model(struct fal_agent *a, const struct fal_msg *m)
 	size_t values = (to < a->conf.n ? to : a->conf.n) - from;
 	if (m->model.data.n != blocks + values * sizeof(float))
 		return FAL_EFORMAT;
+	if (s->params == NULL && !agent_version_more(a))
+		return FAL_OK; /* nothing will be computed on it */
 	if (s->params == NULL && take_memory(a, s) < 0)
 		return FAL_ENOMEM;
 	const uint8_t *at = m->model.data.p + blocks;

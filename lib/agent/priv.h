@@ -126,6 +126,7 @@ struct fal_agent {
 	uint64_t oldest;                 /* nothing older will be computed on */
 	uint32_t told;                   /* VERSION messages so far */
 	struct snapshot *spare;          /* memory for the next one, or NULL */
+	uint32_t live;                   /* that have memory, this one, too */
 	struct snapshot *kept;           /* version under evaluation */
 
 	uint32_t lanes; /* in use */
@@ -142,6 +143,8 @@ struct fal_agent {
 	struct fal_buf records;       /* of the first one: packed, but not sent yet */
 	VEC(struct fal_sum *) pool;
 	size_t halves; /* of sums, in the pool or not */
+	bool refused;  /* more of them, */
+	bool denied;   /* … or a version more */
 	uint32_t seq;
 
 	VEC(struct local) locals; /* by round; only the first one may have begun */
@@ -171,6 +174,8 @@ int agent_send(struct fal_agent *a, struct fal_msg *m, bool bulk);
 int agent_send_push(struct fal_agent *a, uint32_t shard, struct fal_msg *m);
 /* Hands queued tasks to idle lanes: training first, then evaluation. */
 int agent_dispatch(struct fal_agent *a);
+/* May the agent take so much from now on? */
+bool agent_grow(struct fal_agent *a, const struct fal_agent_most *to);
 /* Is this lane at a task of training that is still wanted? */
 bool agent_trains(const struct lane *l);
 /* The result of this lane is not wanted any more. */
@@ -235,6 +240,10 @@ struct fal_sum *agent_take_grown(struct fal_agent *a);
 int agent_give_sum(struct fal_agent *a, struct fal_sum *sum);
 /* As fal_sum_add: `to`, which is of these, may grow. */
 int agent_add(struct fal_agent *a, struct fal_sum *to, const struct fal_sum *sum);
+/* May memory be taken for one version more?  May that of one which is over be kept for
+ * the next? */
+bool agent_version_more(struct fal_agent *a);
+bool agent_spares(const struct fal_agent *a);
 /* May a queued task begin, as far as sums go?  Alone: with no other in its contribution.
  */
 bool agent_affords(const struct fal_agent *a, const struct item *item, bool *alone);

@@ -102,6 +102,15 @@ is_any(const bool *held, uint32_t count)
 	return any;
 }
 
+/* May there be local steps? */
+static bool
+may_step(struct fal_agent *a)
+{
+	struct fal_agent_most to = a->conf.most;
+	to.own = to.delta = true;
+	return to.versions == 0 || a->conf.most.delta || agent_grow(a, &to);
+}
+
 int
 agent_on_grant(struct fal_agent *a, const struct fal_msg *m)
 {
@@ -116,6 +125,8 @@ agent_on_grant(struct fal_agent *a, const struct fal_msg *m)
 		return FAL_EFORMAT;
 	if (!delta && !check && m->grant.kind != FAL_KIND_GRAD)
 		return FAL_EFORMAT;
+	if (delta && !may_step(a))
+		return FAL_OK;
 	int err = delta ? agent_local_grant(a, m) : FAL_OK;
 	if (err < 0 || m->grant.count == 0)
 		return err;

@@ -43,14 +43,32 @@ free_sum(struct fal_agent *a, struct fal_sum *sum)
 	fal_sum_free(sum);
 }
 
-/* Of what nobody uses as much goes as one half more takes. */
-static void
-make_room(struct fal_agent *a)
+/* Versions that there are beyond those that were judged, and `more`.  Each takes as much
+ * as a half, which there may then be less. */
+static size_t
+beyond(const struct fal_agent *a, uint32_t more)
 {
-	while (a->conf.sums != 0 && a->halves >= a->conf.sums && a->pool.n > 0) {
+	const uint32_t most = a->conf.most.versions;
+	const uint32_t is = a->live + more - (a->weights != NULL);
+	return most == 0 || a->conf.most.delta || is <= most ? 0 : is - most;
+}
+
+/* Of what nobody uses so much goes that there are no more than so many halves. */
+static void
+shrink(struct fal_agent *a, size_t most)
+{
+	while (a->halves > most && a->pool.n > 0) {
 		const size_t i = pooled(a, false);
 		free_sum(a, from_pool(a, i < a->pool.n ? i : 0));
 	}
+}
+
+/* As much goes as one half more takes. */
+static void
+make_room(struct fal_agent *a)
+{
+	if (a->conf.sums != 0)
+		shrink(a, a->conf.sums - beyond(a, 0) - 1);
 }
 
 struct fal_sum *
@@ -103,7 +121,7 @@ agent_add(struct fal_agent *a, struct fal_sum *to, const struct fal_sum *sum)
 size_t
 fal_agent_holds(const struct fal_agent *a)
 {
-	return a->halves;
+	return a->halves + a->live;
 }
 
 /* ---- room -------------------------------------------------------------------------- */
@@ -181,13 +199,36 @@ followed(const struct fal_agent *a, const struct item *item)
 }
 
 bool
+agent_version_more(struct fal_agent *a)
+{
+	enum { LEAST = 3 }; /* halves with which all ends: a contribution and a task */
+	struct fal_agent_most to = a->conf.most;
+	const size_t more = beyond(a, 1);
+	if (more == 0 || a->spare != NULL)
+		return true;
+	if (a->conf.sums >= more + LEAST && in_use(a) + more < a->conf.sums) {
+		shrink(a, a->conf.sums - more);
+		return true;
+	}
+	to.delay += to.own ? 0 : (uint32_t)more;
+	to.versions += (uint32_t)more;
+	a->denied = a->denied || !agent_grow(a, &to);
+	return !a->denied;
+}
+
+bool
+agent_spares(const struct fal_agent *a)
+{
+	return beyond(a, 0) == 0;
+}
+
+bool
 agent_affords(const struct fal_agent *a, const struct item *item, bool *alone)
 {
-	const size_t most = a->conf.sums;
 	*alone = false;
-	if (most == 0 || item->delta)
+	if (a->conf.sums == 0 || item->delta)
 		return true;
-	const size_t used = in_use(a);
+	const size_t most = a->conf.sums - beyond(a, 0), used = in_use(a);
 	if (used == 0)
 		return true;
 	if (used >= most)

@@ -15,7 +15,8 @@ enum {
 	 */
 	BEGUN = 6 << 20,
 	RUNS = 5 << 20,
-	THREADS = 4, /* of libuv's pool, */
+	YET = 7 << 19, /* … of which this has not come when it is about to */
+	THREADS = 4,   /* of libuv's pool, */
 	STACK = 8 << 20
 };
 
@@ -77,6 +78,12 @@ fal_need_program(void)
 	(void)mallopt(M_ARENA_MAX, 1);
 #endif
 	return own_bytes(2, BEGUN) + RUNS;
+}
+
+uint64_t
+fal_need_running(void)
+{
+	return own_bytes(2, BEGUN) + YET;
 }
 
 uint64_t

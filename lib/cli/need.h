@@ -47,6 +47,9 @@ void fal_need_put(const struct fal_need *n, struct fal_buf *out);
  * comes when it runs. */
 uint64_t fal_need_program(void);
 
+/* The same of one that is about to run, and has read what it was given. */
+uint64_t fal_need_running(void);
+
 /* What the process has now beyond what is in use of `program`: what was read. */
 uint64_t fal_need_read(uint64_t program);
 

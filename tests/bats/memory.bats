@@ -52,28 +52,53 @@ worker() {
 	eval "lanes$1=$pid"
 }
 
-# train [OPTION...]: a job of two epochs, a snapshot each clock, and two workers.
-train() {
+# train_by LANES... [-- OPTION...]: a job of two epochs, a snapshot each clock, and workers of
+# so many lanes.
+train_by() {
+	local lanes=() n
+	while [ $# -gt 0 ] && [ "$1" != -- ]; do
+		lanes+=("$1")
+		shift
+	done
+	rm -rf state ps.ready
 	start_ready ps "$bin/tests/peak" ps.peak falcon-ps -x -K "$keys/keyring" -l unix:sock \
-		-s state -w 2 --set batch.task=4 --set state.clocks=1 --set optimizer.lr=1e-6 "$@" tiny/tiny.job
+		-s state -w "${#lanes[@]}" --set batch.task=4 --set state.clocks=1 \
+		--set optimizer.lr=1e-6 "${@:2}" tiny/tiny.job
 	ps=$pid
-	worker 1
-	worker 2
+	for n in "${lanes[@]}"; do
+		worker "$n"
+	done
 	ended "$ps" ps
-	ended "$lanes1" lanes1
-	ended "$lanes2" lanes2
+	for n in "${lanes[@]}"; do
+		eval "ended \"\$lanes$n\" lanes$n"
+	done
 }
 
-# about PARAMS SCHEME: a model of about so many, under this rule, by a drawn optimiser.
+# train [OPTION...]: such a job of two workers.
+train() {
+	train_by 1 2 -- "$@"
+}
+
+# about PARAMS SCHEME: a model of about so many, under this rule, by a drawn optimiser.  What
+# others do leaves a worker less where tasks move: it holds for who has all of them.
 about() {
+	local n
 	sized $(($1 * (90 + RANDOM % 21) / 100))
 	drawn "sgd" "momentum --set optimizer.momentum=0.9" adamw
 	echo "# $(sed -n 2p tiny/tiny.model) $one $2"
-	# shellcheck disable=SC2086 # words
-	train --set optimizer.kind=$one --set "sync.scheme=$2"
+	# shellcheck disable=SC2206 # words
+	local how=(--set optimizer.kind=$one --set "sync.scheme=$2")
+	train "${how[@]}"
 	holds ps
-	holds lanes1
-	holds lanes2
+	for n in 1 2; do
+		if [ "$2" = bsp ]; then
+			holds "lanes$n"
+		else
+			covers "lanes$n"
+			train_by "$n" -- "${how[@]}"
+			holds "lanes$n"
+		fi
+	done
 }
 
 @test "about 50 thousand parameters, bsp" {
@@ -125,4 +150,36 @@ anew() {
 
 @test "computing anew a run of about four million parameters" {
 	anew 4000000
+}
+
+# bytes_of COMMAND...: what the job needs, as it says it where nothing is allowed.
+bytes_of() {
+	"$@" --max-memory 1 2>&1 | sed -n 's/.*needs \([0-9]*\) bytes.*/\1/p'
+}
+
+@test "another slack: who has no room for it leaves, and who has says so" {
+	sized 1000000
+	start_ready ps falcon-ps -x -K "$keys/keyring" -l unix:sock -s state \
+		--set batch.task=4 --set job.epochs=40 --set optimizer.lr=1e-6 \
+		--set sync.scheme=bsp tiny/tiny.job
+	ps=$pid
+	work=(falcon-work -k "$keys/work.key" --cache none --lanes 1)
+	# What libraries take of it differs by some pages.
+	allowed=$(($(bytes_of "${work[@]}" "$ready") + (1 << 20)))
+	start held "${work[@]}" -n held --max-memory "$allowed" "$ready"
+	held=$pid
+	start free "$bin/tests/peak" free.peak "${work[@]}" -n free "$ready"
+	free=$pid
+	state=state soon "a clock" lines 1 '"ev":"clock"'
+	printf '{"scheme":"epsp:3"}' |
+		falcon-sync -k "$keys/control.key" "$ready" --allow-model apply -
+	ended "$held" held 1
+	has "$(<held.err)" "--max-memory allows $allowed: leaving"
+	same "lines that say so" "$(grep -c leaving held.err)" 1
+	has "$(<ps.err)" "held left: the job came to need more memory than it has"
+	falcon-sync -k "$keys/control.key" "$ready" stop
+	ended "$free" free
+	has "$(<free.err)" "job tiny now needs"
+	need=$(sed -n 's/.*now needs \([0-9]*\) MiB.*/\1/p' free.err | tail -n 1)
+	[ "$(<free.peak)" -le $((need << 10)) ]
 }

@@ -232,9 +232,11 @@ push_more(struct cluster *c, struct worker *w)
 	while (got > 0 && w->here && w->under_way < w->m->window)
 		got = fal_agent_more(w->agent);
 	cluster_ok(c, got, "agent: more");
-	if (w->here && w->m->sums > 0 && fal_agent_holds(w->agent) > w->m->sums)
-		cluster_ok(c, FAL_ELIMIT, "agent: more sums than it may have");
-	c->seen[SEEN_SUMS] += w->here && fal_agent_holds(w->agent) == w->m->sums;
+	const uint32_t most = w->m->sums + w->m->versions;
+	if (w->here && w->m->sums > 0 && !w->grown && fal_agent_holds(w->agent) > most)
+		cluster_ok(c, FAL_ELIMIT, "agent: more memory than it may have");
+	c->seen[SEEN_SUMS] += w->here && fal_agent_holds(w->agent) == most;
+	c->seen[SEEN_GROWN] += w->here && w->grown;
 }
 
 /* Does another worker run a task that `w` runs, too? */

@@ -52,7 +52,8 @@ struct machine {
 	double latency, per_byte;  /* of its link */
 	uint32_t window;           /* bulk messages under way to the coordinator */
 	uint32_t push_blocks;      /* in each of them at most; 0: what fits */
-	uint32_t sums;             /* that it may have, in halves; 0: any number */
+	uint32_t sums;             /* that it may have, in halves; 0: any number, */
+	uint32_t versions;         /* and versions */
 	double crash_at, leave_at; /* infinity: never */
 	bool silent;               /* nobody notices the crash: no connection reset */
 	double stall_at, stall_s;  /* frozen for a while */

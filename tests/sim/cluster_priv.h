@@ -170,6 +170,7 @@ struct worker {
 	struct cluster *c;
 	const struct machine *m;
 	uint32_t index;
+	bool grown;             /* it has asked for more memory */
 	bool here, dead, ready; /* … as the coordinator has heard */
 	bool over; /* its session has ended: nothing of it arrives any more */
 	bool leaving;

@@ -315,8 +315,10 @@ draw_sums(struct plan *p)
 {
 	struct fal_rng own = fal_rng_init(p->toy.seed, FAL_RNG_TEST, 24), *r = &own;
 	for (uint32_t i = 0; i < p->machines && !has_local(p); i++)
-		if (chance(r, 0.4))
+		if (chance(r, 0.4) && p->machine[i].lie == HONEST) {
 			p->machine[i].sums = 3 + fal_rng_below(r, 5);
+			p->machine[i].versions = 1 + fal_rng_below(r, 4);
+		}
 }
 
 /* Gradients of fewer bits, by a stream of their own. */

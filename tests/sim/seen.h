@@ -19,7 +19,8 @@ enum seen {
 				*/
 	SEEN_PRECLAIMED,       /* a result that was claimed ahead */
 	SEEN_REJOIN,           /* a process opened a second session */
-	SEEN_SUMS,             /* a worker had as many sums as it may have */
+	SEEN_SUMS,             /* a worker had as much memory as it may have, */
+	SEEN_GROWN,            /* … or asked for more */
 	SEEN_HANG,             /* a worker hung, and answered */
 	SEEN_NONFINITE,        /* a gradient came out so, once */
 	SEEN_LIE,              /* a message lied */

@@ -214,6 +214,15 @@ worker_forget(struct worker *w)
 	memset(w->coming, 0, sizeof(w->coming));
 }
 
+static bool
+agent_grow(void *arg, const struct fal_agent_most *to)
+{
+	struct worker *w = arg;
+	(void)to;
+	w->grown = true;
+	return true;
+}
+
 void
 worker_join(struct cluster *c, struct worker *w)
 {
@@ -226,9 +235,10 @@ worker_join(struct cluster *c, struct worker *w)
 				       .optim = c->p->toy.optim,
 				       .lanes_max = w->m->lanes_max,
 				       .push_blocks = w->m->push_blocks,
+				       .most.versions = w->m->versions,
 				       .sums = w->m->sums };
 	struct fal_agent_ops ops = { w,           worker_send, agent_run, agent_cancel,
-				     agent_steps, worker_push };
+				     agent_steps, worker_push, agent_grow };
 	struct fal_msg m = { .type = FAL_MSG_HELLO };
 	struct fal_buf out = { 0 };
 	char key[16];
@@ -241,7 +251,7 @@ worker_join(struct cluster *c, struct worker *w)
 	w->agent = fal_agent_new(&conf, &ops);
 	assert(w->agent != NULL);
 	w->here = true;
-	w->ready = false;
+	w->ready = w->grown = false;
 	w->session = c->incarnation;
 	m.hello.major = FAL_PROTO_MAJOR;
 	snprintf(m.hello.name, sizeof(m.hello.name), "w%u", process);

@@ -131,6 +131,18 @@ on_steps(void *arg)
 	return 77;
 }
 
+/* What was asked for, and whether it may be. */
+static struct fal_agent_most asked;
+static bool may_grow;
+
+static bool
+on_grow(void *arg, const struct fal_agent_most *to)
+{
+	(void)arg;
+	asked = *to;
+	return may_grow;
+}
+
 static int
 begin_with(uint32_t push_blocks, size_t sums)
 {
@@ -139,7 +151,10 @@ begin_with(uint32_t push_blocks, size_t sums)
 				       .push_blocks = push_blocks,
 				       .sums = sums,
 				       .incarnation = 6 };
-	struct fal_agent_ops ops = { NULL, on_send, on_run, on_cancel, on_steps, NULL };
+	struct fal_agent_ops ops = { NULL,     on_send, on_run, on_cancel,
+				     on_steps, NULL,    on_grow };
+	if (sums != 0)
+		conf.most.versions = 2;
 	memset(busy, 0, sizeof(busy));
 	memset(cancelled, 0, sizeof(cancelled));
 	sents = seen = desks = 0;
@@ -679,7 +694,7 @@ a_fill_waits_for_a_sum(void **state)
 	grant(0, 5, 2, (struct fal_cid){ 9, 4 });
 	check(busy[0] + busy[1], 0, "lanes at a fill while the push is not away");
 	nothing_sent();
-	check((int64_t)fal_agent_holds(agent) <= 3, 1, "halves");
+	check((int64_t)fal_agent_holds(agent) <= 4, 1, "halves");
 	room = UINT32_MAX;
 	pump();
 	expect_push(1, 2, 3);
@@ -691,7 +706,7 @@ a_fill_waits_for_a_sum(void **state)
 	expect_claim(6, 2);
 	verdict(0, 6, 2, true);
 	expect_push(2, 2, 13);
-	check((int64_t)fal_agent_holds(agent) <= 3, 1, "halves");
+	check((int64_t)fal_agent_holds(agent) <= 4, 1, "halves");
 }
 
 /* A task that may begin beside another contribution only if it is alone in its own stays
@@ -719,7 +734,79 @@ alone_where_sums_are_few(void **state)
 	expect_claim(6, 3);
 	verdict(0, 6, 3, true);
 	expect_push(3, 1, 7);
-	check((int64_t)fal_agent_holds(agent) <= 3, 1, "halves");
+	check((int64_t)fal_agent_holds(agent) <= 4, 1, "halves");
+}
+
+/* Tasks of three versions are granted to who has room for two. */
+static void
+more_versions_are_asked_for(void **state)
+{
+	(void)state;
+	memset(&asked, 0, sizeof(asked));
+	may_grow = true;
+	for (uint64_t v = 0; v < 3; v++) {
+		announce(v, 0, false);
+		model(v);
+	}
+	check(asked.versions, 3, "versions that were asked for");
+	check(asked.delay, 1, "and the delay that makes them");
+	check(fal_agent_has(agent, 2), 1, "it is here");
+	memset(&asked, 0, sizeof(asked));
+	announce(3, 2, false);
+	model(3);
+	check(fal_agent_has(agent, 3), 1, "it is here");
+	check(asked.versions, 0, "versions that were asked for");
+}
+
+static void
+more_versions_are_denied(void **state)
+{
+	(void)state;
+	memset(&asked, 0, sizeof(asked));
+	may_grow = false;
+	for (uint64_t v = 0; v < 2; v++) {
+		announce(v, 0, false);
+		model(v);
+	}
+	check(asked.versions, 0, "versions that were asked for");
+	announce(2, 0, false);
+	model(2);
+	check(asked.versions, 3, "versions that were asked for");
+	check(fal_agent_has(agent, 2), 0, "it is here");
+	check(fal_agent_has(agent, 1), 1, "that before it is here");
+	memset(&asked, 0, sizeof(asked));
+	announce(3, 0, false);
+	model(3);
+	check(asked.versions, 0, "versions that were asked for, once more");
+}
+
+/* Where a lane stands still as a result waits for its verdict, more sums are asked for;
+ * local steps are, when they come. */
+static void
+more_of_other_rules_is_asked_for(void **state)
+{
+	(void)state;
+	memset(&asked, 0, sizeof(asked));
+	may_grow = false;
+	version(0, false);
+	grant(0, 0, 3, none);
+	check(asked.moves, 0, "more sums were asked for");
+	finish(0);
+	expect_claim(0, 1);
+	check(asked.moves, 1, "more sums were asked for");
+	asked.moves = false;
+	verdict(0, 0, 1, true);
+	finish(0);
+	expect_claim(1, 1);
+	check(asked.moves, 0, "they were asked for once more");
+	struct fal_msg m = { .type = FAL_MSG_GRANT };
+	m.grant.round = m.grant.clock = 1;
+	m.grant.kind = FAL_KIND_DELTA;
+	m.grant.count = m.grant.of = 1;
+	m.grant.steps = 1;
+	check(tell(&m), 0, "GRANT");
+	check(asked.delta, 1, "local steps were asked for");
+	check(busy[0] + busy[1] + busy[2], 0, "lanes at local steps");
 }
 
 /* Two rounds at once, each on its version, whatever comes first. */
@@ -1606,6 +1693,9 @@ main(void)
 		TEST(fills_are_contributions_of_their_own),
 		FEW(a_fill_waits_for_a_sum),
 		FEW(alone_where_sums_are_few),
+		FEW(more_versions_are_asked_for),
+		FEW(more_versions_are_denied),
+		FEW(more_of_other_rules_is_asked_for),
 		TEST(rounds_on_their_versions),
 		TEST(oldest_version),
 		TEST(versions_of_lines),
