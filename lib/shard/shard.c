@@ -420,12 +420,15 @@ open_early(struct fal_shard *s, const struct fal_ticket *t, struct fal_diag *dia
 	return open != NULL ? FAL_OK : enter(s, t->round, &t->facts);
 }
 
-/* Adds the record of a block that is here; 1: it was not there yet. */
+/* Adds the record of a block that is here; 1: it was not there yet, and nobody fills what
+ * it belongs to. */
 static int
 add_one(struct fal_shard *s, const struct fal_store_from *from,
 	const struct fal_bfp_rec *rec, struct fal_diag *diag)
 {
 	int err = fal_store_add(s->store, from, rec);
+	if (err == FAL_EFENCED)
+		return 0;
 	return err < 0 ? fal_diag_set(diag, err, "block %u: %s", rec->block,
 				      fal_strerror(err))
 		       : err;
@@ -437,7 +440,6 @@ static int
 add(struct fal_shard *s, const struct fal_store_from *from, struct fal_rd r,
     struct fal_shard_say *arrived, bool *any, struct fal_diag *diag)
 {
-	const bool fenced = fal_store_is_fenced(s->store, from->round, from->id);
 	int err = FAL_OK;
 	while (r.n > 0) {
 		struct fal_bfp_rec rec;
@@ -451,7 +453,7 @@ add(struct fal_shard *s, const struct fal_store_from *from, struct fal_rd r,
 		if (rec.block - s->conf.first >= s->conf.count)
 			continue;
 		*any = true;
-		got = fenced ? 0 : add_one(s, from, &rec, why);
+		got = add_one(s, from, &rec, why);
 		if (got == FAL_ENOMEM)
 			return got;
 		arrived->blocks += got == 1;

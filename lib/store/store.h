@@ -96,7 +96,6 @@ int fal_store_add(struct fal_store *s, const struct fal_store_from *from,
  * 0 or FAL_ENOMEM. */
 int fal_store_fence(struct fal_store *s, uint64_t round, struct fal_cid id,
 		    struct fal_cid fills);
-bool fal_store_is_fenced(const struct fal_store *s, uint64_t round, struct fal_cid id);
 
 /* So many tasks of an open round bring nothing: each block counts them that has not
  * counted them by contribution `fills` ({0,0}: none).  FAL_EINVAL, and nothing has

@@ -294,10 +294,12 @@ fal_store_add(struct fal_store *s, const struct fal_store_from *from,
 {
 	struct round *r = round_find(s, from->round);
 	struct fal_bfp_rec own = *given, *rec = &own;
-	struct entry *e;
 	const uint32_t tasks = from->tasks;
 	if (r == NULL)
 		return FAL_ESTATE;
+	struct entry *e = find(r, from->id);
+	if (e != NULL && e->fenced)
+		return FAL_EFENCED;
 	const uint32_t b = rec->block -= s->conf.first;
 	if (tasks == 0 || tasks > r->is.tasks || b >= s->blocks)
 		return FAL_EINVAL;
@@ -306,8 +308,6 @@ fal_store_add(struct fal_store *s, const struct fal_store_from *from,
 		err = enter(s, r, from->id, from->fills, &e);
 	if (err < 0)
 		return err;
-	if (e->fenced)
-		return FAL_EFENCED;
 	if (bit(e->seen, b))
 		return FAL_EEXIST;
 	const bool inherited = bit(e->inherited, b);
@@ -338,14 +338,6 @@ fal_store_fence(struct fal_store *s, uint64_t round, struct fal_cid id,
 	if (err == FAL_OK)
 		e->fenced = true;
 	return err;
-}
-
-bool
-fal_store_is_fenced(const struct fal_store *s, uint64_t round, struct fal_cid id)
-{
-	const struct round *r = round_find(s, round);
-	const struct entry *e = r != NULL ? find(r, id) : NULL;
-	return e != NULL && e->fenced;
 }
 
 /* Has the contribution, if there is one, not brought the block? */

@@ -555,6 +555,7 @@ cluster_run(const struct plan *p, uint64_t salt)
 	}
 	racked_free(&c.shards);
 	free(c.fences.v);
+	free(c.shut.v);
 	free(c.called_off.v);
 	free(c.asks.v);
 	free(c.did.v);

@@ -87,6 +87,13 @@ struct fenced {
 	uint32_t peer, seq;
 };
 
+/* A shard has said so of a contribution. */
+struct shut {
+	uint64_t round;
+	struct fal_cid id;
+	uint32_t shard;
+};
+
 /* A worker is to be sent a version. */
 struct wanted {
 	uint32_t peer, order;
@@ -226,11 +233,12 @@ struct cluster {
 	struct link link[MAX_SHARDS];
 	VEC(struct packet) heard, said; /* says: not fetched yet; the last one that was */
 	VEC(struct ordered) ordered;
-	uint64_t reads[64]; /* by round, modulo: the version that it is computed on */
-	bool lost;          /* one of them, for good */
-	uint32_t moves;     /* so far */
-	uint64_t busy;      /* shards that have blocks, as bits */
-	uint32_t placed;    /* the epoch of the last map that was taken */
+	VEC(struct shut) shut; /* what is fenced, of this incarnation */
+	uint64_t reads[64];    /* by round, modulo: the version that it is computed on */
+	bool lost;             /* one of them, for good */
+	uint32_t moves;        /* so far */
+	uint64_t busy;         /* shards that have blocks, as bits */
+	uint32_t placed;       /* the epoch of the last map that was taken */
 	/* restart.c: */
 	uint32_t incarnation, marks, restarts; /* so far */
 	struct fal_rng fate;

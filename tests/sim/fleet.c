@@ -328,6 +328,26 @@ fleet_unpush(struct event *e)
 	free(e->push);
 }
 
+/* What is fenced stays as it is. */
+static void
+hold_to_fences(struct cluster *c, uint32_t shard, const struct fal_shard_say *say)
+{
+	if (say->kind == FAL_SAY_FENCED) {
+		int err = FAL_GROW(c->shut.v, c->shut.cap, c->shut.n + 1);
+		assert(err == FAL_OK);
+		c->shut.v[c->shut.n++] = (struct shut){ say->round, say->id, shard };
+		c->seen[SEEN_FENCED]++;
+	}
+	if (say->kind != FAL_SAY_ARRIVED || say->blocks == 0 || c->failure != NULL)
+		return;
+	for (size_t i = 0; i < c->shut.n; i++) {
+		const struct shut *s = &c->shut.v[i];
+		if (s->round == say->round && s->shard == shard &&
+		    fal_cid_eq(s->id, say->id))
+			c->failure = "what came of a fenced contribution counts";
+	}
+}
+
 static void
 at_coord(struct cluster *c, const struct event *e)
 {
@@ -341,7 +361,7 @@ at_coord(struct cluster *c, const struct event *e)
 	}
 	int err = FAL_GROW(c->heard.v, c->heard.cap, c->heard.n + 1);
 	assert(err == FAL_OK);
-	c->seen[SEEN_FENCED] += p->say.kind == FAL_SAY_FENCED;
+	hold_to_fences(c, e->lane, &p->say);
 	c->heard.v[c->heard.n] = *p;
 	c->heard.v[c->heard.n++].shard = e->lane;
 	*p = (struct packet){ .seen = NULL }; /* taken */

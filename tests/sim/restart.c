@@ -215,7 +215,7 @@ restart(struct cluster *c)
 	c->begun = found.there ? c->begun : found.changes;
 	c->seen[SEEN_RESTART_TORN] += before.torn > 0;
 	fleet_restart(c);
-	c->fences.n = 0;
+	c->fences.n = c->shut.n = 0;
 	racked_free(&c->shards);
 	c->incarnation++;
 	c->marked_at = 0;
