@@ -69,8 +69,10 @@ order(void *arg, const struct fal_shard_order *o)
 	}
 	const uint64_t began = uv_hrtime();
 	int err = fal_rack_order(s->rack, o);
-	if (err == FAL_OK && o->kind == FAL_ORDER_MAP)
+	if (err == FAL_OK && o->kind == FAL_ORDER_MAP) {
+		s->fleet.to = *o->map;
 		err = fleet_give_pieces(s, o->map);
+	}
 	if (o->kind == FAL_ORDER_TAKE)
 		ps_wants_moved(&s->wants);
 	s->wants.served.service += uv_hrtime() - began;

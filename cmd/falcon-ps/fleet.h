@@ -42,18 +42,18 @@ struct ps_member {
 struct ps_fleet {
 	struct ps_member **v; /* in the order in which they joined */
 	size_t n, cap;
-	uint32_t wanted;  /* processes that the placement waits for; */
-	uv_timer_t grace; /* after it, for no more than the least */
-	bool cut;         /* each block has its shard: */
-	struct fal_map map;
-	uint32_t own;          /* shards of this process: the first numbers */
-	uint32_t places;       /* that its rule knew: some may have got none */
-	uint32_t unplaced;     /* members that do not know theirs yet */
-	uint32_t members;      /* that have numbers, and hear of what is to be done */
-	struct ps_drain {      /* fleet_moves.c */
-		bool own;      /* this process is to have no block any more */
-		bool any;      /* somebody is to have none, who has some */
-		uint32_t asks; /* session that waits for that; 0: none */
+	uint32_t wanted;        /* processes that the placement waits for; */
+	uv_timer_t grace;       /* after it, for no more than the least */
+	bool cut;               /* each block has its shard: */
+	struct fal_map map, to; /* that holds; that shards were told of, else none */
+	uint32_t own;           /* shards of this process: the first numbers */
+	uint32_t places;        /* that its rule knew: some may have got none */
+	uint32_t unplaced;      /* members that do not know theirs yet */
+	uint32_t members;       /* that have numbers, and hear of what is to be done */
+	struct ps_drain {       /* fleet_moves.c */
+		bool own;       /* this process is to have no block any more */
+		bool any;       /* somebody is to have none, who has some */
+		uint32_t asks;  /* session that waits for that; 0: none */
 		char by[FAL_MSG_NAME];
 	} drain;
 	struct ps_heard {
@@ -93,6 +93,8 @@ void ps_fleet_moves(struct ps_server *s);
 /* As fal_coord_move, where there is memory for it; else FAL_ELIMIT. */
 int ps_fleet_move(struct ps_server *s, const struct fal_map *to, const char *by,
 		  struct fal_diag *why);
+/* Are blocks on their way?  To whom, with commas between. */
+bool ps_fleet_moving(const struct ps_server *s, struct fal_diag *to);
 /* Of fal_coord_ops; `arg` is the server. */
 void ps_fleet_moved(void *arg, const struct fal_map *map, int err);
 /* The process that has this shard ("shard:2"), or listens there, is to have no block any

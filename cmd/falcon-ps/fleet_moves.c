@@ -136,10 +136,30 @@ say_map(const struct ps_server *s)
 	fal_buf_free(&text);
 }
 
+bool
+ps_fleet_moving(const struct ps_server *s, struct fal_diag *to)
+{
+	const struct fal_map *map = &s->fleet.map, *next = &s->fleet.to;
+	size_t n = 0;
+	to->text[0] = '\0';
+	for (uint32_t i = 0; i < next->shards; i++) {
+		const struct ps_member *m = fleet_of(s, i);
+		if (next->of[i].count == 0 || (next->of[i].first == map->of[i].first &&
+					       next->of[i].count == map->of[i].count))
+			continue;
+		const int more = snprintf(to->text + n, sizeof(to->text) - n,
+					  "%sshard %u at %s", n > 0 ? ", " : "", i + 1,
+					  m != NULL ? m->address : "this one");
+		n += more > 0 && n + (size_t)more < sizeof(to->text) ? (size_t)more : 0;
+	}
+	return n > 0;
+}
+
 void
 ps_fleet_moved(void *arg, const struct fal_map *map, int err)
 {
 	struct ps_server *s = arg;
+	s->fleet.to = (struct fal_map){ 0 };
 	if (err < 0)
 		return;
 	s->fleet.map = *map;

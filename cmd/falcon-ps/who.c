@@ -313,6 +313,8 @@ reason(const struct ps_server *s, struct fal_diag *out)
 	struct fal_coord_lone is;
 	if (fal_coord_held(s->coord))
 		fal_diag_set(out, 0, "is paused: falcon-sync resume");
+	else if (ps_fleet_moving(s, &list))
+		fal_diag_set(out, 0, "waits for blocks that move to %s", list.text);
 	else if (is_lone(s, &is))
 		lone(s, &is, out);
 	else if (here == 0 && (s->began != 0 || least == 1))

@@ -36,7 +36,7 @@ moves() {
 
 # at NAME: where the process of shards listens.
 at() {
-	sed -n 's/.*joined, listening on //p' "$1.err"
+	sed -n 's/.*: joined, listening on //p' "$1.err"
 }
 
 @test "a process joins a running job, and is drained: the model does not know" {
@@ -116,4 +116,98 @@ at() {
 	sync drain "$(at spare)"
 	ended "$spare" spare
 	judge
+}
+
+# mid_move: all blocks are at `one`, and a half of them is on its way to `two`, which has
+# some of that and not yet the rest: till there is a file `go`.
+mid_move() {
+	at_unix
+	slow a 1 1500
+	slow b 0.7 1500
+	at_clock 1
+	join one
+	one=$pid
+	soon "blocks at one" grep -q "blocks from here on" one.err
+	sync drain shard:1
+	at_clock $((RANDOM % 4 + 4))
+	# Of 200 kB or more; what comes before is some kB.
+	local way='socat - UNIX-CONNECT:sock | { stdbuf -o0 head -c 50000; : >held'
+	way+='; until [ -e go ]; do sleep 0.05; done; cat; }'
+	start two falcon-ps --join "exec:$way" -k "$keys/shard.key"
+	two=$pid
+	soon "half a move" test -e held
+	has "$(<two.err)" "shards 3 to 3 of 3 need"
+	before=$(grep -c '"ev":"update"' "$state/trace.jsonl")
+}
+
+# held_on: nobody begins a round in the midst of a move.
+held_on() {
+	sleep 0.5
+	local now
+	now=$(grep -c '"ev":"update"' "$state/trace.jsonl")
+	[ "$now" -le $((before + 1)) ]
+	same "moves" "$(moves)" 2
+}
+
+@test "in mid-move the one that was to get blocks dies: the move never was" {
+	mid_move
+	held_on
+	kill -KILL "$two"
+	judge
+	: >go
+	same "moves" "$(moves)" 2
+	same "incarnations" "$(grep -c '"ev":"job"' "$state/trace.jsonl")" 1
+	has "$(<one.err)" "done: the job is done"
+}
+
+@test "in mid-move the one that has the blocks dies: all go back to the last snapshot" {
+	mid_move
+	kill -KILL "$one"
+	: >go
+	judge
+	has "$(<ps.err)" ": lost: "
+	same "restarts" "$(grep -c '"ev":"restart"' "$state/trace.jsonl")" 1
+	has "$(<two.err)" "done: the job is done"
+}
+
+@test "in mid-move the coordinator dies: it goes on from its last snapshot" {
+	mid_move
+	killed
+	: >go
+	at_unix
+	judge
+	same "restarts" "$(grep -c '"ev":"restart"' "$state/trace.jsonl")" 1
+}
+
+@test "in mid-move a worker dies, and another one comes" {
+	mid_move
+	kill -KILL "${workers[0]}"
+	slow c 1 1500
+	: >go
+	judge
+	same "moves" "$(moves)" 3
+	has "$(<two.err)" "done: the job is done"
+}
+
+@test "a move and a stop: the job goes on from where it was" {
+	mid_move
+	kill -TERM "$ps"
+	: >go
+	wait "$ps"
+	at_unix
+	judge
+}
+
+@test "who gets blocks is drained meanwhile: as soon as it has them" {
+	mid_move
+	sync drain "$(at two)" 2>err &
+	local asks=$!
+	soon "that it waits" grep -q "waiting: the next boundary, and its blocks" err
+	soon "whom the job waits for" grep -q "waits for blocks that move to .*shard 3 at" ps.err
+	: >go
+	ended "$two" two
+	wait "$asks"
+	has "$(<two.err)" "done: drained by 'control'"
+	judge
+	same "moves" "$(moves)" 4
 }
