@@ -5,7 +5,7 @@
 #include "base/parse.h"
 #include "coord/coord.h"
 #include "shard/rack.h"
-#include "store/leaf.h"
+#include "trace/leaf.h"
 #include "wire/bfp.h"
 
 #include <string.h>

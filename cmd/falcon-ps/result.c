@@ -5,7 +5,7 @@
 #include "base/json_load.h"
 #include "base/parse.h"
 #include "model/safetensors.h"
-#include "store/leaf.h"
+#include "trace/leaf.h"
 
 #include <inttypes.h>
 #include <jansson.h>

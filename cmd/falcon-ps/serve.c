@@ -8,7 +8,7 @@
 #include "cli/notify.h"
 #include "net/options.h"
 #include "sec/secret.h"
-#include "store/leaf.h"
+#include "trace/leaf.h"
 
 #include <fcntl.h>
 #include <math.h>

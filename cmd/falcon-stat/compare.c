@@ -5,7 +5,7 @@
 #include "base/parse.h"
 #include "base/text.h"
 #include "model/safetensors.h"
-#include "store/leaf.h"
+#include "trace/leaf.h"
 #include "trace/round.h"
 
 #include <inttypes.h>

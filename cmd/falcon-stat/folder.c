@@ -12,7 +12,7 @@
 #include "model/safetensors.h"
 #include "sec/hash.h"
 #include "stat.h"
-#include "store/leaf.h"
+#include "trace/leaf.h"
 #include "wire/bfp.h"
 
 #include <inttypes.h>

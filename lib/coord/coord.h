@@ -341,7 +341,7 @@ int fal_coord_sizes(const struct fal_coord *c, struct fal_coord_sizes *out);
 /* What the job leaves, borrowed for the call. */
 struct fal_coord_result {
 	const char *sha256,
-		*hash;       /* 64 hex digits: its file; the version (store/leaf.h) */
+		*hash;       /* 64 hex digits: its file; the version (trace/leaf.h) */
 	const char *journal; /* the last link of what ops.journal wrote, or "" */
 };
 /* The end: writes the `done` line and tells all workers; or, when the job has failed or

@@ -6,7 +6,7 @@
 
 #include "base/mem.h"
 #include "base/sorted.h"
-#include "store/leaf.h"
+#include "trace/leaf.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
 
 #include "base/mem.h"
 #include "sec/hash.h"
-#include "store/leaf.h"
+#include "trace/leaf.h"
 #include "wire/bfp.h"
 
 #include <stdlib.h>

@@ -157,7 +157,7 @@ enum fal_say_kind {
 	/* `rank` in its slot; with checksums, those of what each contribution has
 	 * `brought`, and what was `added` of all */
 	FAL_SAY_ENDED,
-	/* to `version`; where that was asked for, with the `leaves` (store/leaf.h) and
+	/* to `version`; where that was asked for, with the `leaves` (trace/leaf.h) and
 	 * exponents, `counts`, of all `blocks` from `first` on */
 	FAL_SAY_STEPPED,
 	FAL_SAY_PLACED /* it has all of what it will have by the map of epoch `version` */

@@ -3,7 +3,7 @@
 
 #include "base/line.h"
 #include "base/mem.h"
-#include "store/leaf.h"
+#include "trace/leaf.h"
 
 #include <stdlib.h>
 #include <string.h>

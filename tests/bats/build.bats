@@ -14,6 +14,8 @@ setup() {
 copy_tree() {
 	mkdir "$tmp/tree"
 	cp -r lib cmd "$tmp/tree"
+	mkdir -p "$tmp/tree/tests/unit"
+	cp tests/unit/test_base.c "$tmp/tree/tests/unit"
 }
 
 # refused FILE LINE WHAT: with LINE added to FILE, the floors say WHAT and fail.
@@ -55,8 +57,20 @@ refused() {
 
 @test "floors: shards know of no scheduler; the coordinator of no store" {
 	refused lib/shard/shard.c '#include "sched/ledger.h"' 'which is behind a wall'
-	refused lib/coord/round.c '#include "store/store.h"' 'is not for this place'
+	refused lib/coord/round.c '#include "store/image.h"' 'which is behind a wall'
+	refused lib/agent/push.c '#include "store/store.h"' 'is not for this place'
 	refused lib/sched/sched.c '#include "shard/shard.h"' 'which is not below it'
+}
+
+@test "floors: nets are known where gradients are made by them, and nowhere else" {
+	refused cmd/falcon-work/session.c '#include "run/desk.h"' 'is not for this place'
+	refused cmd/falcon-work/maker_exec.c '#include "nn/net.h"' 'is not for this place'
+	refused lib/agent/push.c '#include "nn/net.h"' 'is not for this place'
+}
+
+@test "floors: nobody includes a source" {
+	refused tests/unit/test_base.c '#include "../../cmd/falcon-ps/publish.c"' 'is a source'
+	refused cmd/falcon-ps/publish.c '#include "peers.c"' 'is a source'
 }
 
 # The command of a trainer comes from the command line alone: falcon-security(7).

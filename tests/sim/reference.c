@@ -4,7 +4,7 @@
 #include "base/mem.h"
 #include "base/parse.h"
 #include "plain.h"
-#include "store/leaf.h"
+#include "trace/leaf.h"
 #include "trace/reader.h"
 
 #include <assert.h>

@@ -1,5 +1,5 @@
 /* Hashes of versions. */
-#include "store/leaf.h"
+#include "trace/leaf.h"
 
 #include "wire/bfp.h"
 

@@ -2,8 +2,8 @@
  * model's order.  So shards hash their blocks each by itself, and the hash is the same
  * however the model is cut.  falcon-trace(5), section VERSION HASH.
  */
-#ifndef FAL_STORE_LEAF_H
-#define FAL_STORE_LEAF_H
+#ifndef FAL_TRACE_LEAF_H
+#define FAL_TRACE_LEAF_H
 
 #include "sec/hash.h"
 
