@@ -137,6 +137,26 @@ teardown() {
 	same "shards" "$(jq 'select(.ev == "job").shards' "$state/trace.jsonl")" 2
 }
 
+@test "three shards: the same model, under a kill, and where a worker stands still" {
+	serve --shards 3 --min-workers 3
+	slow a 1 600
+	slow b 1 600
+	slow c 1/4 600
+	at_clock 4
+	kill -KILL "${workers[-2]}"
+	at_clock 6
+	kill -STOP "${workers[0]}"
+	at_clock 8
+	slow late 1 600
+	at_clock 10
+	kill -CONT "${workers[0]}"
+	at_clock 12
+	kill -KILL "${workers[2]}"
+	judge
+	same "shards" "$(jq 'select(.ev == "job").shards' "$state/trace.jsonl")" 3
+	[ "$(grep -c '"ev":"leave"' "$state/trace.jsonl")" -ge 2 ]
+}
+
 @test "three shards and slack 2: the same model" {
 	run falcon-ps --shards 65 --check "${job[@]}"
 	same "status" "$status" 2

@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -425,6 +426,43 @@ quits(void **state)
 	ends(&l, CHILD_CANCELLED);
 }
 
+static uint64_t
+now_ms(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+/* Ends, and how long until it is there again. */
+static uint64_t
+comes_back(void)
+{
+	const uint64_t gone = now_ms();
+	depart();
+	arrive(true);
+	return now_ms() - gone;
+}
+
+/* Who ends again and again, and has done nothing, starts after pauses that grow; a task
+ * that is done makes that good. */
+static void
+backs_off(void **state)
+{
+	enum { ENDS = 6 };
+	uint64_t least = 100;
+	(void)state;
+	one_task();
+	for (int i = 0; i < ENDS; i++, least *= 2) {
+		const uint64_t took = comes_back();
+		if (took < least)
+			fail_msg("end %d: back in %u ms", i, (unsigned)took);
+	}
+	one_task();
+	if (comes_back() >= least / 2)
+		fail_msg("back no sooner, though it has done a task");
+}
+
 /* Without a hello it is given up in the end, and who waits is told. */
 static void
 gives_up(void **state)
@@ -461,6 +499,7 @@ main(void)
 		cmocka_unit_test_setup_teardown(silent, begin, end),
 		cmocka_unit_test_setup_teardown(failures, begin, end),
 		cmocka_unit_test_setup_teardown(quits, begin, end),
+		cmocka_unit_test_setup_teardown(backs_off, begin, end),
 		cmocka_unit_test_setup_teardown(gives_up, begin, end),
 	};
 	const char *given = getenv("CHILD_SEED");
