@@ -517,6 +517,15 @@ outside the server, which the job's model.buffers is not for"
 	judge awk
 	losses "$state" >awk.losses
 	jq -es '.[0] | .[3] < .[0] / 2' awk.losses
+	# One of another length costs its task, no more.
+	sed 's/n="$bytes"/n="$([ -e was ] || echo $((bytes + 4)); [ ! -e was ] || echo "$bytes"; : >was)"/' \
+		"$root/examples/exec/line.sh" >once
+	chmod +x once
+	again
+	serve --set job.epochs=4 --set optimizer.lr=0.5
+	trains once ./once
+	judge awk
+	has "$(<once.err)" "its gradient has 276 bytes, not 272; it starts again"
 	sed 's/n="$bytes"/n="$((bytes + 4))"/' "$root/examples/exec/line.sh" >longer
 	chmod +x longer
 	run timeout 30 falcon-work --exec "exec ./longer" --try tiny/tiny.job

@@ -143,6 +143,17 @@ run(void *arg)
 	return NULL;
 }
 
+/* Where data begin, as the line says it. */
+static off_t
+begins(const char *member)
+{
+	const char *at = strstr(line, member);
+	assert_non_null(at);
+	const off_t where = atol(at + strlen(member));
+	assert_true(where > 0 && where % 64 == 0);
+	return where;
+}
+
 /* A task in this slot, on these parameters, of which the trainer has heard. */
 static void
 give_on(struct lane *l, uint32_t slot, uint64_t serial)
@@ -154,10 +165,8 @@ give_on(struct lane *l, uint32_t slot, uint64_t serial)
 	assert_int_equal(pthread_create(&l->thread, NULL, run, l), 0);
 	snprintf(text, sizeof(text), "\"op\":\"task\",\"id\":%u,", (unsigned)l->id);
 	hear(text);
-	const char *at = strstr(line, "\"params\":");
-	assert_non_null(at);
-	l->at = atol(at + strlen("\"params\":"));
-	assert_int_equal(l->at % 64, 0);
+	l->at = begins("\"params\":");
+	begins("\"grads\":");
 }
 
 static void

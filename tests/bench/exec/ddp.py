@@ -66,6 +66,9 @@ def train(model, loss):
         dist.all_reduce(mean)
         if rank == 0:
             print(time.monotonic() - first, mean.item() / dist.get_world_size(), flush=True)
+    # Whoever goes while others still talk to it may take them along.
+    dist.barrier()
+    dist.destroy_process_group()
 
 
 LR = float(os.environ["LR"])
