@@ -75,10 +75,12 @@ ps_need(const struct ps_need_of *of, struct fal_need *out)
 
 uint64_t
 ps_need_part(uint64_t program, const struct fal_rack_conf *part,
-	     const struct fal_rule *rule)
+	     const struct fal_rule *rule, uint32_t versions)
 {
 	struct fal_store_most at_most = most(rule, 1);
 	at_most.versions++; /* until all shards have made the next */
+	if (at_most.versions < versions)
+		at_most.versions = versions;
 	return program + fal_rack_bytes(part, &at_most) +
 	       fal_rack_image_bytes(part, &at_most) +
 	       ps_published_most(rule) * part->each.n * sizeof(float);

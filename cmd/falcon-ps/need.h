@@ -18,9 +18,10 @@ struct ps_need_of {
 
 void ps_need(const struct ps_need_of *of, struct fal_need *out);
 
-/* Of a process of shards that has joined, with this part of the model as its rack. */
+/* Of a process of shards that has joined, with this part of the model as its rack, where
+ * so many versions are kept, or as many as the rule has. */
 uint64_t ps_need_part(uint64_t program, const struct fal_rack_conf *part,
-		      const struct fal_rule *rule);
+		      const struct fal_rule *rule, uint32_t versions);
 
 /* Are it and `more` bytes within `most` (0: any)?  FAL_OK, or FAL_ELIMIT with both. */
 int ps_afford(const struct ps_need_of *of, uint64_t more, uint64_t most,

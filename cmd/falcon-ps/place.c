@@ -30,7 +30,8 @@ place_forget(struct join *j)
 	fal_post_free(&j->post);
 	ps_parcels_clear(&j->parcels);
 	fal_secret_wipe(&j->tickets, sizeof(j->tickets));
-	j->of = j->became = 0;
+	j->of = j->became = j->versions = 0;
+	j->need = 0;
 	j->map = j->to = (struct fal_map){ 0 };
 	j->comes = false;
 }
@@ -72,17 +73,20 @@ values_of(const struct join *j, const struct fal_map *map)
 	return n < j->model->params ? n : j->model->params;
 }
 
-/* What so many values need is said, and must be allowed. */
+/* What so many values need is said, if it is more than it was, and must be allowed. */
 static int
-afford(const struct join *j, size_t n)
+afford(struct join *j, size_t n)
 {
 	struct fal_rack_conf part = {
 		.shards = 1, .each = fal_files_shard_conf(&j->job, j->model, j->tasks)
 	};
 	struct fal_diag why;
 	part.each.n = n;
-	const uint64_t need = ps_need_part(j->run->program, &part, &j->job.rule);
-	if (n > 0)
+	const uint64_t need =
+		ps_need_part(j->run->program, &part, &j->job.rule, j->versions);
+	const bool more = need > j->need;
+	j->need = need;
+	if (n > 0 && more)
 		fal_cli_err(PROG, "%s: shards %u to %u of %u need %" PRIu64 " MiB",
 			    j->job.name, j->first + 1, j->first + j->count, j->of,
 			    fal_need_mib(need));
@@ -329,6 +333,17 @@ after_order(struct join *j, const struct fal_shard_order *o)
 	return FAL_OK;
 }
 
+/* Another rule, or a coordinator that means ill, has more versions kept. */
+static int
+keeps(struct join *j, const struct fal_shard_order *o)
+{
+	const uint32_t most = o->versions < FAL_KEPT_MAX ? o->versions : FAL_KEPT_MAX;
+	if (most <= j->versions)
+		return FAL_OK;
+	j->versions = most;
+	return afford(j, values_of(j, &j->map));
+}
+
 static int
 on_order(struct join *j, const struct fal_msg *m)
 {
@@ -343,6 +358,8 @@ on_order(struct join *j, const struct fal_msg *m)
 	err = fal_post_order_get(&whole, blocks, &map, &o);
 	if (err == FAL_OK && o.kind == FAL_ORDER_MAP)
 		err = on_map(j, o.map);
+	if (err == FAL_OK)
+		err = keeps(j, &o);
 	if (err == FAL_OK)
 		err = fal_rack_order(j->rack, &o);
 	if (err == FAL_OK)

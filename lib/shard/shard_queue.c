@@ -8,8 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { KEPT_MAX = 1 << 16 }; /* versions, at most: there is a reader of each */
-
 /* Gradients were within the numbers, and yet a step leads out of them. */
 static const char not_finite[] = "a step would make parameters that are not finite";
 
@@ -101,9 +99,10 @@ hash(struct fal_shard *s, struct fal_shard_say *stepped)
 static int
 keep(struct fal_shard *s, uint32_t versions)
 {
-	if (versions == 0 || versions > KEPT_MAX)
+	if (versions == 0)
 		return FAL_EINVAL;
-	return fal_store_keep(s->store, versions);
+	return fal_store_keep(s->store,
+			      versions < FAL_KEPT_MAX ? versions : FAL_KEPT_MAX);
 }
 
 static int

@@ -76,8 +76,6 @@ on_order(struct world *w, struct fal_msg *m)
 	for (uint32_t i = 0; i < BLOCKS && o.seen != NULL; i++)
 		sum += o.seen[i];
 	must(abs(sum) <= 128 * BLOCKS);
-	if (o.versions > 64) /* they would all be memory */
-		return;
 	w->over = fal_rack_order(w->rack, &o) < 0;
 	struct fal_shard_say s;
 	uint32_t shard;

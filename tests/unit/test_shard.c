@@ -476,6 +476,21 @@ refused_in_part(void **state)
 	}
 }
 
+/* However many are to be kept, there are as many as there may be. */
+static void
+many_versions(void **state)
+{
+	(void)state;
+	const uint64_t last = FAL_KEPT_MAX + 20;
+	for (uint64_t v = 1; v <= last; v++)
+		order((struct fal_shard_order){
+			.kind = FAL_ORDER_STEP, .version = v, .versions = UINT32_MAX });
+	for (uint32_t r = 0; r < RACKS; r++) {
+		assert_non_null(fal_rack_params(rack[r], last - FAL_KEPT_MAX + 1));
+		assert_null(fal_rack_params(rack[r], last - FAL_KEPT_MAX));
+	}
+}
+
 /* Blocks that are taken back come again; the version that is held stays. */
 static void
 taken_back(void **state)
@@ -704,17 +719,12 @@ main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, begin, end)
 	const struct CMUnitTest tests[] = {
-		TEST(law_over_placements),
-		TEST(goes_on),
-		TEST(become_nothing),
-		TEST(refused),
-		TEST(refused_in_part),
-		TEST(taken_back),
-		TEST(doubted),
-		TEST(fenced_early),
-		TEST(asked_meanwhile),
-		TEST(any_orders),
-		TEST(pushes_by_other_maps),
+		TEST(many_versions), TEST(law_over_placements),
+		TEST(goes_on),       TEST(become_nothing),
+		TEST(refused),       TEST(refused_in_part),
+		TEST(taken_back),    TEST(doubted),
+		TEST(fenced_early),  TEST(asked_meanwhile),
+		TEST(any_orders),    TEST(pushes_by_other_maps),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, NULL, NULL);
