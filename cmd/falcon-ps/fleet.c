@@ -346,6 +346,7 @@ ps_fleet_init(struct ps_server *s)
 	const uint32_t least = s->opt->min_shards, had = s->opt->had;
 	uv_timer_init(&s->loop, &f->grace);
 	f->grace.data = s;
+	fleet_ask_init(s);
 	f->wanted = least > had ? least : had;
 	if (f->wanted > 0)
 		fal_cli_err(PROG, "%s: waits for %u process%s of shards%s",
@@ -358,8 +359,10 @@ ps_fleet_init(struct ps_server *s)
 void
 ps_fleet_close(struct ps_server *s)
 {
-	if (!uv_is_closing((uv_handle_t *)&s->fleet.grace))
-		uv_close((uv_handle_t *)&s->fleet.grace, NULL);
+	if (uv_is_closing((uv_handle_t *)&s->fleet.grace))
+		return;
+	uv_close((uv_handle_t *)&s->fleet.grace, NULL);
+	uv_close((uv_handle_t *)&s->fleet.ask, NULL);
 }
 
 /* Where workers find it: what listens everywhere, where it comes from. */

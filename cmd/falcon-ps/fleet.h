@@ -6,6 +6,7 @@
 
 #include "coord/coord.h"
 #include "parcels.h"
+#include "sched/recent.h"
 #include "served.h"
 #include "shard/post.h"
 #include "shard/rack.h"
@@ -29,7 +30,12 @@ struct ps_member {
 	bool drained;            /* it is to have no block any more */
 	struct ps_parcels gift;  /* what it is to be, and has not got yet */
 	struct ps_served served; /* as it says */
-	struct fal_post post;    /* a SAY that is on its way */
+	struct ps_asked {        /* whether it lives */
+		double at;       /* when; 0: it has answered */
+		uint64_t stamp;
+		struct fal_recent took;
+	} asked;
+	struct fal_post post; /* a SAY that is on its way */
 	char odd[FAL_MSG_WHY];
 	struct ps_coming { /* an image that is on its way */
 		bool any;
@@ -44,6 +50,8 @@ struct ps_fleet {
 	size_t n, cap;
 	uint32_t wanted;        /* processes that the placement waits for; */
 	uv_timer_t grace;       /* after it, for no more than the least */
+	uv_timer_t ask;         /* whether they live; */
+	double asked;           /* when it was last */
 	bool cut;               /* each block has its shard: */
 	struct fal_map map, to; /* that holds; that shards were told of, else none */
 	uint32_t own;           /* shards of this process: the first numbers */

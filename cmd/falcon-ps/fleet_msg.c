@@ -145,6 +145,8 @@ member_msg(struct ps_server *s, struct ps_member *m, const struct fal_msg *msg)
 		return ps_served_get(&m->served, m->first, m->count, msg);
 	case FAL_MSG_IMAGE:
 		return on_image(s, m, msg);
+	case FAL_MSG_PONG:
+		return FAL_OK;
 	default: /* BYTES */
 		return on_bytes(s, m, msg);
 	}
@@ -164,6 +166,7 @@ ps_fleet_msg(struct ps_server *s, struct ps_session *session, const struct fal_m
 	if (m->incarnation != s->opt->incarnation)
 		return fal_diag_set(why, FAL_ESTATE, "%s of incarnation %u",
 				    fal_msg_name(m->type), m->incarnation);
+	fleet_heard(is, m);
 	int err = member_msg(s, is, m);
 	return err < 0 ? fal_diag_set(why, err, "%s: %s", fal_msg_name(m->type),
 				      fal_strerror(err))

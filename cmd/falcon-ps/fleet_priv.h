@@ -50,6 +50,13 @@ int fleet_piece(struct ps_server *s, const struct fal_post_of *of,
 bool fleet_owns(const struct ps_server *s, const struct ps_member *m,
 		const struct fal_msg *msg);
 
+/* fleet_ask.c */
+
+/* Begins to ask those that hear of what is to be done. */
+void fleet_ask_init(struct ps_server *s);
+/* A message of the process has come. */
+void fleet_heard(struct ps_member *m, const struct fal_msg *msg);
+
 /* fleet_seats.c */
 
 /* The workers that are here are to know the process, and it them; do they? */

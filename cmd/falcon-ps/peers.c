@@ -274,8 +274,9 @@ on_msg(void *arg, struct fal_chan *c, const uint8_t *p, size_t n)
 		return;
 	}
 	enum fal_role role = fal_chan_role(c);
-	if (fal_msg_may_send(m.type, FAL_FROM_SHARD) &&
-	    fal_role_may(role, FAL_ROLE_SHARD))
+	const bool shard = session->member != NULL && m.type == FAL_MSG_PONG;
+	if (shard || (fal_msg_may_send(m.type, FAL_FROM_SHARD) &&
+		      fal_role_may(role, FAL_ROLE_SHARD)))
 		shard_msg(s, session, &m);
 	else if (s->coord == NULL)
 		too_soon(s, session, &m, p, n);
@@ -313,6 +314,14 @@ on_chan_close(void *arg, struct fal_chan *c, int err, const char *reason)
 	if (s->crowded)
 		ps_more_all(s);
 	ps_after_event(s);
+}
+
+void
+ps_lose(struct ps_session *session, const char *why)
+{
+	struct fal_chan *c = session->chan;
+	on_chan_close(session, c, FAL_EIO, why);
+	fal_chan_kill(c);
 }
 
 static void

@@ -467,7 +467,11 @@ place_msg(struct join *j, const struct fal_msg *m)
 		return on_place(j, m);
 	if (j->of == 0)
 		return FAL_ESTATE;
+	struct fal_msg pong = { .type = FAL_MSG_PONG, .pong.stamp = m->ping.stamp };
 	switch (m->type) {
+	case FAL_MSG_PING:
+		join_say(j, &pong);
+		return FAL_OK;
 	case FAL_MSG_TEXT:
 		return on_text(j, m);
 	case FAL_MSG_IMAGE:

@@ -128,6 +128,8 @@ void ps_tell_all(struct ps_server *s, enum fal_msg_type type, const char *why);
 /* Of fal_listen_ops; `arg` is the server. */
 void ps_accept(void *arg, struct fal_chan *c, const char *name, enum fal_role role);
 void ps_unwelcome(void *arg, struct fal_chan *c, const char *why);
+/* The session is over at once, for this reason: whoever it is does not hear of it. */
+void ps_lose(struct ps_session *session, const char *why);
 /* The coordinator is there: it hears of the sessions that are, and what they said. */
 void ps_accept_again(struct ps_server *s);
 

@@ -79,6 +79,28 @@ shards() {
 	has "$(<other.err)" "connected again"
 }
 
+@test "a shard is stopped: that is found out in seconds, and one on standby has its blocks" {
+	at_unix --min-shards 2
+	local one began
+	join one
+	one=$pid
+	join other
+	join spare --standby
+	slow a 1 800
+	slow b 0.5 800
+	at_clock $((clocks + 1 + RANDOM % 10))
+	kill -STOP "$one"
+	began=$SECONDS
+	soon "that it is lost" grep -q ": lost: it does not answer for 1[0-9] s" ps.err
+	echo "# after $((SECONDS - began)) s"
+	[ $((SECONDS - began)) -lt 30 ]
+	soon "the one on standby" grep -q "has shards" spare.err
+	kill -CONT "$one"
+	soon "it is back" grep -q "connected again" one.err
+	judge
+	same "restarts ($(<ps.err))" "$(restarts)" 1
+}
+
 @test "nobody comes for a shard that was killed: the coordinator has its blocks" {
 	at_unix --min-shards 1 --set state.clocks=0 --set state.seconds=0
 	join one
