@@ -31,8 +31,10 @@ struct ps_member {
 	struct ps_parcels gift;  /* what it is to be, and has not got yet */
 	struct ps_served served; /* as it says */
 	struct ps_asked {        /* whether it lives */
-		double at;       /* when; 0: it has answered */
+		double at;       /* since when it owes something; 0: nothing */
+		bool is;         /* an answer, to this: */
 		uint64_t stamp;
+		uint64_t taken; /* of what was sent to it, in bytes */
 		struct fal_recent took;
 	} asked;
 	struct fal_post post; /* a SAY that is on its way */

@@ -30,7 +30,22 @@ ask(struct ps_server *s, struct ps_member *m, double now)
 {
 	struct fal_msg msg = { .type = FAL_MSG_PING, .ping.stamp = ++m->asked.stamp };
 	m->asked.at = now;
+	m->asked.is = true;
 	fleet_say(s, m, &msg, FAL_SEND_CONTROL);
+}
+
+/* Is something still to be sent to `m`, before a question is?  Till it has taken more of
+ * that it owes as much as an answer. */
+static bool
+takes(struct ps_member *m, double now)
+{
+	struct ps_asked *a = &m->asked;
+	const struct fal_chan_stat is = fal_chan_stat(m->session->chan);
+	const uint64_t taken = is.tx - (is.held - is.queued);
+	if (is.held > 0 && (a->at <= 0 || taken != a->taken))
+		a->at = now;
+	a->taken = taken;
+	return is.held > 0;
 }
 
 /* Nothing is heard of `m`; true: it was lost, and is gone. */
@@ -59,11 +74,12 @@ on_ask(uv_timer_t *t)
 		struct ps_member *m = f->v[i];
 		if (!fleet_works(m))
 			continue;
+		const bool waits = takes(m, now);
 		if (m->asked.at > 0 && late)
 			m->asked.at = now;
 		else if (m->asked.at > 0 && judge(m, now))
 			return;
-		else if (m->asked.at == 0 && fal_chan_stat(m->session->chan).held == 0)
+		else if (!waits && !m->asked.is)
 			ask(s, m, now);
 	}
 }
@@ -72,9 +88,10 @@ void
 fleet_heard(struct ps_member *m, const struct fal_msg *msg)
 {
 	struct ps_asked *a = &m->asked;
-	if (msg->type == FAL_MSG_PONG && msg->pong.stamp == a->stamp && a->at > 0)
+	if (msg->type == FAL_MSG_PONG && msg->pong.stamp == a->stamp && a->is)
 		fal_recent_add(&a->took, ps_now() - a->at);
 	a->at = 0;
+	a->is = false;
 }
 
 void
