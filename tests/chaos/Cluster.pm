@@ -22,7 +22,8 @@ my $here = dirname(__FILE__);
 # clocks that leap, or "".
 sub new {
 	my ($class, %is) = @_;
-	my $c = bless {%is, state => "$is{dir}/state", started => 0, due => [], lines => []}, $class;
+	my $c = bless {%is, state => "$is{dir}/state", started => 0, due => [], lines => [],
+		shard => [map { {n => 100 + $_, name => "s$_"} } 1 .. 2], syncs => []}, $class;
 	$c->{worker} = [map { {n => $_, emulate => $is{workers}[$_ - 1]} } 1 .. @{$is{workers}}];
 	return $c;
 }
@@ -70,6 +71,7 @@ sub leap {
 sub sleep_all {
 	my ($c, $seconds) = @_;
 	my @all = grep { $_->[1] } ['ps', $c->{ps}], map { ["w$_->{n}", $_->{pid}] } @{$c->{worker}};
+	push @all, map { [$_->{name}, $_->{pid}] } grep { $_->{pid} } @{$c->{shard}};
 	kill 'STOP', map { $_->[1] } @all;
 	$c->leap($_->[0], 0, $seconds) for @all;
 	kill 'CONT', map { $_->[1] } @all;
@@ -108,7 +110,7 @@ sub start_ps {
 		return 0;
 	}
 	chomp($c->{address} = $line);
-	for my $w (@{$c->{worker}}) {
+	for my $w (@{$c->{worker}}, @{$c->{shard}}) {
 		$c->tell($w, "to $line") if $w->{link};
 	}
 	$c->follow;
@@ -213,6 +215,47 @@ sub hasten {
 	}
 }
 
+# ---- shards of other processes
+
+# Number N joins; false: it is here.
+sub start_shard {
+	my ($c, $n) = @_;
+	my $s = $c->{shard}[$n - 1];
+	return 0 if $s->{pid};
+	$c->start_link($s) if !$s->{link};
+	unlink "$c->{dir}/$s->{name}.err";
+	$c->leap($s->{name}, 0, 0);
+	$s->{pid} = $c->spawn($s->{name}, undef, "$c->{bin}/falcon-ps", '-k', "$c->{dir}/keys/shard.key",
+		'--shards', 1 + $n % 2, '--join', $s->{at});
+	$s->{struck} = '';
+	return 1;
+}
+
+# Asks that it be drained; false: it is not here.
+sub drain_shard {
+	my ($c, $n) = @_;
+	my $s = $c->{shard}[$n - 1];
+	open my $f, '<', "$c->{dir}/$s->{name}.err" or return 0;
+	my ($at) = join('', <$f>) =~ /: joined, listening on (\S+)/ or return 0;
+	return 0 if !$s->{pid} || !$c->{ps};
+	push @{$c->{syncs}}, $c->spawn('sync', undef, "$c->{bin}/falcon-sync", '-k',
+		"$c->{dir}/keys/control.key", $c->{address}, 'drain', $at);
+	return 1;
+}
+
+sub judge_shard {
+	my ($c, $s, $status) = @_;
+	delete $s->{pid};
+	my $struck = $s->{struck};
+	if ($struck) {
+		$c->later($struck->{for}, sub { $c->start_shard($s->{n} - 100) if !$c->{over} });
+	} elsif ($status >> 8 == 75) { # no coordinator was there for long
+		$c->start_shard($s->{n} - 100);
+	} elsif ($status != 0 || $c->said($s->{name}) !~ /done: (the job is done|drained by)/) {
+		$c->fail("falcon-ps --join: status $status: " . $c->said($s->{name}));
+	}
+}
+
 # ---- time
 
 # What is due at some time from now on.
@@ -296,6 +339,10 @@ sub turn {
 	for my $w (grep { $_->{pid} } @{$c->{worker}}) {
 		$c->judge_worker($w, $status) if defined($status = ended($w->{pid}));
 	}
+	for my $s (grep { $_->{pid} } @{$c->{shard}}) {
+		$c->judge_shard($s, $status) if defined($status = ended($s->{pid}));
+	}
+	@{$c->{syncs}} = grep { !defined ended($_) } @{$c->{syncs}};
 	if ($c->{ps} && $c->{follower} && defined ended($c->{follower})) {
 		$c->{follower} = 0;
 		$c->follow;
@@ -318,7 +365,8 @@ sub until {
 # All processes are gone.
 sub stop {
 	my ($c) = @_;
-	for my $pid (grep { $_ } $c->{ps}, $c->{follower}, map { @{$_}{qw(pid relay)} } @{$c->{worker}}) {
+	for my $pid (grep { $_ } $c->{ps}, $c->{follower}, @{$c->{syncs}},
+		map { @{$_}{qw(pid relay)} } @{$c->{worker}}, @{$c->{shard}}) {
 		kill 'KILL', $pid;
 		waitpid $pid, 0;
 	}
