@@ -34,19 +34,23 @@ shard() {
 
 # clock N: waits for the trace to come to it.
 clock() {
-	until [ "$(grep -c '"ev":"update"' "$trace")" -ge "$1" ]; do sleep 0.2; done
+	until [ "$(grep -c '"ev":"update"' "$trace")" -ge "$1" ]; do
+		! grep -q '"ev":"failed"' "$trace" || done_by ps
+		sleep 0.2
+	done
 }
 
 serve ps "$bin/falcon-ps" -x -K "$dir/keys/keyring" -l 127.0.0.1:0 -s "$dir/state" \
-	--rate-limit "$rate" --min-shards 1 -w 1 --set job.epochs=6 --set job.eval=never \
+	--rate-limit "$rate" --min-shards 1 -w 1 --set job.epochs=5 --set job.eval=never --set batch.task=64 \
+	--set optimizer.lr=0.0001 \
 	--set job.hashes=1000 --set sync.scheme=bsp --set state.clocks=0 \
 	--set state.seconds=0 "$dir/tiny.job" >/dev/null 2>"$dir/ps.err"
 shard one
 member work "$bin/falcon-work" -k "$dir/keys/work.key" -n work --lanes 1 --cache none \
 	"$address"
-clock 8
+clock 7
 shard two
-clock 15
+clock 13
 at=$(sed -n 's/.*: joined, listening on //p' "$dir/two.err")
 "$bin/falcon-sync" -k "$dir/keys/control.key" "$address" drain "$at" 2>/dev/null
 done_by ps
