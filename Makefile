@@ -110,6 +110,7 @@ test_course_OF  := cmd/falcon-stat/course.c
 test_disks_OF   := $(filter-out $(addprefix %/,main.c start.c result.c join.c place.c guest.c),\
 	$(wildcard cmd/falcon-ps/*.c))
 test_journal_OF := cmd/falcon-ps/journal.c
+test_lane_OF    := cmd/falcon-work/lane.c
 test_plot_OF    := $(wildcard cmd/falcon-proj/plot_*.c) cmd/falcon-proj/gnuplot.c
 test_plan_OF    := cmd/falcon-stat/plan.c
 test_publish_OF := cmd/falcon-ps/publish.c
@@ -120,6 +121,8 @@ test_course_WITH    := -Wl,--wrap=malloc -Wl,--wrap=calloc
 test_json_load_WITH := -Wl,--wrap=malloc
 # Libcrypto may fail.
 test_aead_WITH    := -Wl,--wrap=fal_evp_seal
+# Time passes as the test has it.
+test_lane_WITH := -Wl,--wrap=uv_hrtime
 # A rack is made up.
 test_publish_WITH := -Wl,--wrap=fal_rack_shards -Wl,--wrap=fal_rack_part
 # Keys that are drawn, and the build, are those of the vectors.

@@ -2,7 +2,7 @@
  * trainers, programs that it starts, in maker_exec.c.  Lanes, kit and session know no
  * more of it than stands here.
  *
- * One task at a time on each lane, each from a thread of its own.
+ * One task at a time on each lane, each from a thread of its own, or from the loop's.
  */
 #ifndef WORK_MAKER_H
 #define WORK_MAKER_H
@@ -30,6 +30,7 @@ struct maker_probed {
 struct maker {
 	const struct maker_ops *ops;
 	bool samples; /* it needs those of Falcon */
+	bool quick;   /* it only computes: short tasks may be the loop's own */
 };
 
 /* What it takes of memory. */

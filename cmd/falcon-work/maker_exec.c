@@ -420,7 +420,7 @@ maker_exec_new(struct fal_setup *s, struct exec *e, struct maker **out,
 		free(m);
 		return fal_diag_set(diag, FAL_EINVAL, "%s: %s", s->job.name, why.text);
 	}
-	m->maker = (struct maker){ &ops, e->hello.samples };
+	m->maker = (struct maker){ &ops, .samples = e->hello.samples };
 	m->setup = s;
 	m->exec = e;
 	m->slots = exec_slots(e);

@@ -156,7 +156,7 @@ maker_net_new(const struct fal_setup *s, uint32_t lanes, struct maker **out,
 		free(m);
 		return err;
 	}
-	m->maker = (struct maker){ &ops, true };
+	m->maker = (struct maker){ &ops, .samples = true, .quick = true };
 	m->setup = s;
 	m->lanes = lanes;
 	*out = &m->maker;
