@@ -7,6 +7,10 @@
 #include "wire/msg.h"
 
 #include <stdlib.h>
+#include <string.h>
+
+/* Messages that are made at a time while others are on their way: half a mebibyte. */
+#define PIECE 10
 
 static void
 forget_all(struct fal_shared **of)
@@ -24,17 +28,18 @@ forget(struct ps_version *v)
 	*v = (struct ps_version){ 0 };
 }
 
-/* The messages of one shard's blocks. */
+/* The next messages of one shard's blocks, no more than `most`. */
 static int
-encode_part(const struct ps_publisher *p, const struct ps_params *from,
-	    const struct fal_shard_part *part, struct fal_shared *s)
+encode_part(const struct ps_publisher *p, uint64_t version,
+	    const struct fal_shard_part *part, struct fal_shared *s, uint32_t most)
 {
 	struct fal_buf msg = { 0 };
 	int err = FAL_OK;
-	for (uint32_t b = 0; b < part->count && err == FAL_OK; b += FAL_MODEL_BLOCKS) {
+	for (; most > 0 && !fal_shared_whole(s) && err == FAL_OK; most--) {
+		const uint32_t b = fal_shared_made(s) * FAL_MODEL_BLOCKS;
 		const uint32_t left = part->count - b;
 		const struct fal_model_part of = {
-			.version = from->version,
+			.version = version,
 			.first = part->first + b,
 			.blocks = left < FAL_MODEL_BLOCKS ? left : FAL_MODEL_BLOCKS,
 			.params = part->params + (size_t)b * FAL_BLOCK,
@@ -48,6 +53,60 @@ encode_part(const struct ps_publisher *p, const struct ps_params *from,
 	}
 	fal_buf_free(&msg);
 	return err;
+}
+
+/* The publication is begun, and held until it is whole. */
+static int
+begin(struct ps_publisher *p, const struct ps_params *from, struct fal_shared *s)
+{
+	if (FAL_GROW(p->making, p->making_cap, p->making_n + 1) < 0)
+		return FAL_ENOMEM;
+	p->making[p->making_n++] =
+		(struct ps_making){ fal_shared_ref(s), from->version, from->shard };
+	return FAL_OK;
+}
+
+/* A piece of it. */
+static int
+go_on(const struct ps_publisher *p, const struct ps_making *m)
+{
+	struct fal_shard_part part;
+	if (!fal_rack_part(p->rack, m->shard, m->version, &part))
+		return FAL_ESTATE;
+	return encode_part(p, m->version, &part, m->shared, PIECE);
+}
+
+/* None of them will be whole. */
+static void
+give_up(struct ps_publisher *p)
+{
+	for (size_t i = 0; i < p->making_n; i++) {
+		fal_shared_break(p->making[i].shared);
+		fal_shared_drop(p->making[i].shared);
+	}
+	p->making_n = 0;
+}
+
+int
+ps_publish_more(struct ps_publisher *p)
+{
+	size_t left = 0;
+	for (size_t i = 0; i < p->making_n; i++) {
+		const struct ps_making m = p->making[i];
+		if (go_on(p, &m) < 0) {
+			memmove(p->making + left, p->making + i,
+				(p->making_n - i) * sizeof(m));
+			p->making_n -= i - left;
+			give_up(p);
+			return FAL_ENOMEM;
+		}
+		if (fal_shared_whole(m.shared))
+			fal_shared_drop(m.shared);
+		else
+			p->making[left++] = m;
+	}
+	p->making_n = left;
+	return (int)left;
 }
 
 static struct fal_shared *
@@ -73,7 +132,9 @@ encode(struct ps_publisher *p, const struct ps_params *from, uint8_t suite, bool
 				      .lasting = from->keep };
 	int err = fal_shared_new(&opt, &s);
 	if (err == FAL_OK)
-		err = encode_part(p, from, &part, s);
+		err = !packed && opt.count > 2 * PIECE
+			      ? begin(p, from, s)
+			      : encode_part(p, from->version, &part, s, UINT32_MAX);
 	if (err < 0) {
 		fal_shared_drop(s);
 		return NULL;
@@ -138,11 +199,15 @@ ps_publisher_forget(struct ps_publisher *p)
 	forget(&p->newest);
 	forget(&p->kept);
 	forget(&p->older);
+	if (p->pool != NULL)
+		fal_shared_pool_trim(p->pool);
 }
 
 void
 ps_publisher_free(struct ps_publisher *p)
 {
+	give_up(p);
+	free(p->making);
 	ps_publisher_forget(p);
 	fal_shared_pool_free(p->pool);
 }

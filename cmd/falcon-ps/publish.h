@@ -22,10 +22,16 @@ struct ps_publisher {
 	uint8_t job_hash[FAL_HASH_BYTES];
 	uint32_t incarnation;
 	const struct fal_rack *rack;
-	struct fal_shared_pool *pool;          /* made with the first one */
-	uint64_t publications;                 /* so far */
-	bool odd;                              /* as the version before was */
-	uint32_t most;                         /* ps_published_most */
+	struct fal_shared_pool *pool; /* made with the first one */
+	uint64_t publications;        /* so far */
+	bool odd;                     /* as the version before was */
+	uint32_t most;                /* ps_published_most */
+	struct ps_making {
+		struct fal_shared *shared;
+		uint64_t version;
+		uint32_t shard;
+	} * making; /* what is begun */
+	size_t making_n, making_cap;
 	struct ps_version newest, kept, older; /* older: whichever was sent last */
 };
 
@@ -43,6 +49,11 @@ struct ps_params {
  * not there yet; borrowed.  NULL: out of memory, or no such version. */
 struct fal_shared *ps_publish(struct ps_publisher *p, struct ps_version *v,
 			      const struct ps_params *from, bool packed, uint64_t above);
+/* Makes more of what was begun, a piece of each; a long plain publication is only begun
+ * by ps_publish, so that it can be on its way while it is made.  This is to be called
+ * until nothing is left, before anything else happens to the shards.  How many are not
+ * whole yet, or FAL_ENOMEM: then they never will be. */
+int ps_publish_more(struct ps_publisher *p);
 /* Forgets what nobody is being sent. */
 void ps_publisher_forget(struct ps_publisher *p);
 void ps_publisher_free(struct ps_publisher *p);

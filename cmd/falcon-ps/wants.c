@@ -54,7 +54,7 @@ send_part(struct ps_wants *w, struct ps_reader *reader,
 	struct fal_msg m = { .type = FAL_MSG_PUBLISHED,
 			     .incarnation = w->publisher.incarnation };
 	struct fal_buf out = { 0 };
-	if (shared == NULL)
+	if (shared == NULL || FAL_GROW(w->leaving, w->leaving_cap, w->leaving_n + 1) < 0)
 		return FAL_ENOMEM;
 	reader->publication = fal_shared_publication(shared);
 	m.published.version = model->version;
@@ -69,13 +69,32 @@ send_part(struct ps_wants *w, struct ps_reader *reader,
 	if (err == FAL_OK)
 		err = fal_chan_send_shared(reader->chan, shared);
 	if (err == FAL_OK) {
-		w->served.tx[shard] += fal_shared_bytes(shared);
+		w->leaving[w->leaving_n++] =
+			(struct ps_leaving){ reader->chan, fal_shared_ref(shared),
+					     shard };
 		reader->since = reader->since > 0 ? reader->since : uv_hrtime();
 	}
 	fal_buf_free(&out);
 	if (err < 0)
 		fal_chan_close(reader->chan);
 	return FAL_OK;
+}
+
+/* Makes what was begun, while what is there of it leaves for all who are to have it. */
+static int
+make_all(struct ps_wants *w, int err)
+{
+	int left;
+	while ((left = ps_publish_more(&w->publisher)) > 0)
+		for (size_t i = 0; i < w->leaving_n; i++)
+			fal_chan_offer(w->leaving[i].chan);
+	for (size_t i = 0; i < w->leaving_n; i++) {
+		const struct ps_leaving *l = &w->leaving[i];
+		w->served.tx[l->shard] += fal_shared_bytes(l->shared);
+		fal_shared_drop(l->shared);
+	}
+	w->leaving_n = 0;
+	return err < 0 ? err : left;
 }
 
 int
@@ -100,7 +119,7 @@ ps_wants_leave(struct ps_wants *w, ps_reader_of *of, void *arg)
 			err = send_part(w, reader, &one.model, one.shard);
 	}
 	w->n = kept;
-	return err;
+	return make_all(w, err);
 }
 
 int
@@ -149,6 +168,7 @@ void
 ps_wants_free(struct ps_wants *w)
 {
 	ps_publisher_free(&w->publisher);
+	free(w->leaving);
 	free(w->v);
 	*w = (struct ps_wants){ 0 };
 }

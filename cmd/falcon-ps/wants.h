@@ -22,6 +22,12 @@ struct ps_wants {
 		struct fal_coord_model model;
 	} * v;
 	size_t n, cap;
+	struct ps_leaving {
+		struct fal_chan *chan;
+		struct fal_shared *shared;
+		uint32_t shard;
+	} * leaving; /* of one ps_wants_leave */
+	size_t leaving_n, leaving_cap;
 	struct ps_served served;
 };
 

@@ -69,9 +69,13 @@ int fal_chan_send(struct fal_chan *c, const struct fal_buf *msg, enum fal_send h
 bool fal_chan_room(struct fal_chan *c);
 
 /* Queues a publication, by reference, behind the bulk.  Its id and key go to the peer in
- * a message before it.  Errors as above; the cap is FAL_VERSIONS_MAX versions.
- */
+ * a message before it.  What is not in yet goes when it is, by fal_chan_offer or with
+ * what is sent next.  Errors as above; the cap is FAL_VERSIONS_MAX versions. */
 int fal_chan_send_shared(struct fal_chan *c, struct fal_shared *s);
+
+/* Offers the socket the next batch of what waits, at once and without calling back: for
+ * who makes a publication, so that what is made of it is on its way meanwhile. */
+void fal_chan_offer(struct fal_chan *c);
 
 /* Forgets the publications, or rest of one, that were not sent yet and are old: the peer
  * gets a newer one instead. */

@@ -66,6 +66,7 @@ struct fal_chan {
 	struct fal_writer *writer;
 	struct fal_outbox *out; /* in the hands of libuv */
 	struct fal_acked acked; /* when compression was measured last */
+	int unsealed;           /* why fal_chan_offer could not fill a batch */
 	uint64_t rx;
 	uint64_t turn_begun, turn_now;
 

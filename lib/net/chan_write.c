@@ -105,13 +105,49 @@ drained(struct fal_chan *c)
 	}
 }
 
+/* The batch, but for `taken` bytes, which the socket has. */
 static int
-write_batch(struct fal_chan *c)
+write_batch(struct fal_chan *c, size_t taken)
 {
 	uv_buf_t bufs[FAL_OUTBOX_PIECES];
 	const unsigned n = fal_outbox_bufs(c->out, bufs);
+	unsigned i = 0;
+	for (; taken >= bufs[i].len; i++)
+		taken -= bufs[i].len;
+	bufs[i].base += taken;
+	bufs[i].len -= taken;
 	c->write.data = c;
-	return uv_write(&c->write, fal_stream_uv(c->io), bufs, n, on_written);
+	return uv_write(&c->write, fal_stream_uv(c->io), bufs + i, n - i, on_written);
+}
+
+/* A batch could not be written, or not be made. */
+static void
+lost_batch(struct fal_chan *c)
+{
+	fal_outbox_drop(c->out);
+	fal_chan_fail(c, FAL_EIO, "cannot write");
+}
+
+void
+fal_chan_offer(struct fal_chan *c)
+{
+	uv_buf_t bufs[FAL_OUTBOX_PIECES];
+	if (c->writing || c->slow != NULL || c->state != FAL_CHAN_OPEN || c->unsealed < 0)
+		return;
+	c->unsealed = fill_batch(c);
+	const size_t bytes = fal_outbox_bytes(c->out);
+	if (c->unsealed < 0 || bytes == 0)
+		return;
+	fal_outbox_offered(c->out);
+	const unsigned n = fal_outbox_bufs(c->out, bufs);
+	const int taken = uv_try_write(fal_stream_uv(c->io), bufs, n);
+	if (taken > 0 && (size_t)taken == bytes)
+		fal_outbox_taken(c->out);
+	else if (write_batch(c, taken > 0 ? (size_t)taken : 0) < 0)
+		c->unsealed = FAL_EIO;
+	else
+		c->writing = true;
+	fal_chan_flush(c); /* of what is left */
 }
 
 static void
@@ -120,7 +156,7 @@ pump(struct fal_chan *c)
 	if (c->writing || c->state == FAL_CHAN_CONNECTING ||
 	    c->state >= FAL_CHAN_LINGERING)
 		return;
-	int err = fill_batch(c);
+	int err = c->unsealed < 0 ? c->unsealed : fill_batch(c);
 	if (err == FAL_OK && fal_outbox_bytes(c->out) == 0) {
 		if (fal_writer_empty(c->writer))
 			drained(c);
@@ -128,10 +164,10 @@ pump(struct fal_chan *c)
 	}
 	fal_outbox_offered(c->out);
 	if (err == FAL_OK)
-		err = c->slow != NULL ? fal_slow_write(c->slow, c->out) : write_batch(c);
+		err = c->slow != NULL ? fal_slow_write(c->slow, c->out)
+				      : write_batch(c, 0);
 	if (err < 0) {
-		fal_outbox_drop(c->out);
-		fal_chan_fail(c, FAL_EIO, "cannot write");
+		lost_batch(c);
 		return;
 	}
 	c->writing = true;

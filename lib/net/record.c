@@ -98,7 +98,7 @@ fal_record_suite(const struct fal_record *r)
 
 int
 fal_record_shared_seal(const struct fal_publication *pub, uint32_t index, uint8_t flags,
-		       uint8_t *p, size_t n)
+		       const void *msg, size_t n, uint8_t *p)
 {
 	assert(n <= FAL_RECORD_MAX);
 	uint8_t ad[AD_MAX], *body = p + FAL_RECORD_SHARED_HEAD;
@@ -109,7 +109,7 @@ fal_record_shared_seal(const struct fal_publication *pub, uint32_t index, uint8_
 	put_le(p + FAL_RECORD_HEAD, pub->id, 8);
 	put_le(p + FAL_RECORD_HEAD + 8, index, 4);
 	const struct fal_aead_record r = { pub->key, index, ad, shared_ad(pub, p, ad) };
-	return fal_aead_seal(pub->aead, &r, body, n, body);
+	return fal_aead_seal(pub->aead, &r, msg, n, body);
 }
 
 int

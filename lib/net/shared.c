@@ -12,7 +12,7 @@
 
 struct wire {
 	uint8_t *p;
-	size_t n;
+	size_t n, cap;
 };
 
 struct fal_shared_pool {
@@ -20,6 +20,8 @@ struct fal_shared_pool {
 	struct fal_aead *aead[FAL_SUITES + 1]; /* by suite, as they come */
 	struct fal_zip *zip;                   /* NULL: nothing was compressed so far */
 	struct fal_buf packed;
+	uint8_t **spare; /* memory of records, `each` bytes: of the largest one of late */
+	size_t spare_n, spare_cap, each;
 };
 
 struct fal_shared {
@@ -34,7 +36,7 @@ struct fal_shared {
 	struct fal_zip_stat stat;
 	uint64_t version;
 	uint32_t parts;
-	bool zstd, lasting;
+	bool zstd, lasting, broken;
 };
 
 struct fal_shared_pool *
@@ -49,10 +51,20 @@ fal_shared_pool_new(void)
 }
 
 void
+fal_shared_pool_trim(struct fal_shared_pool *p)
+{
+	while (p->spare_n > 0)
+		free(p->spare[--p->spare_n]);
+	p->each = 0;
+}
+
+void
 fal_shared_pool_free(struct fal_shared_pool *p)
 {
 	if (p == NULL)
 		return;
+	fal_shared_pool_trim(p);
+	free(p->spare);
 	fal_stock_free(p->keys);
 	for (unsigned i = 0; i <= FAL_SUITES; i++)
 		fal_aead_free(p->aead[i]);
@@ -123,6 +135,34 @@ pack(struct fal_shared *s, const void *msg, size_t n)
 	return smaller;
 }
 
+/* Memory for a record of n bytes, kept or new; p is NULL: there is none.  What is much
+ * shorter than others has its own. */
+static struct wire
+take_wire(struct fal_shared_pool *p, size_t n)
+{
+	struct wire w = { .n = n, .cap = n };
+	if (n > p->each) {
+		fal_shared_pool_trim(p);
+		p->each = n;
+	}
+	if (n > p->each / 2)
+		w.cap = p->each;
+	if (w.cap == p->each && p->spare_n > 0)
+		w.p = p->spare[--p->spare_n];
+	else
+		w.p = FAL_TRY(MALLOC, NULL, malloc(w.cap));
+	return w;
+}
+
+static void
+give_wire(struct fal_shared_pool *p, const struct wire *w)
+{
+	if (w->cap == p->each && FAL_GROW(p->spare, p->spare_cap, p->spare_n + 1) == 0)
+		p->spare[p->spare_n++] = w->p;
+	else
+		free(w->p);
+}
+
 int
 fal_shared_add(struct fal_shared *s, const void *msg, size_t n)
 {
@@ -138,20 +178,24 @@ fal_shared_add(struct fal_shared *s, const void *msg, size_t n)
 		msg = s->pool->packed.p;
 		n = s->pool->packed.n;
 	}
-	struct wire w = { .n = FAL_RECORD_SHARED_HEAD + n + FAL_SEAL_TAG };
-	w.p = FAL_TRY(MALLOC, NULL, malloc(w.n));
+	const struct wire w =
+		take_wire(s->pool, FAL_RECORD_SHARED_HEAD + n + FAL_SEAL_TAG);
 	if (w.p == NULL)
 		return FAL_ENOMEM;
-	if (n != 0)
-		memcpy(w.p + FAL_RECORD_SHARED_HEAD, msg, n);
-	int err = fal_record_shared_seal(&s->pub, s->n, flags, w.p, n);
+	int err = fal_record_shared_seal(&s->pub, s->n, flags, msg, n, w.p);
 	if (err < 0) {
-		free(w.p);
+		give_wire(s->pool, &w);
 		return err;
 	}
 	s->records[s->n++] = w;
 	s->bytes += w.n;
 	return FAL_OK;
+}
+
+void
+fal_shared_break(struct fal_shared *s)
+{
+	s->broken = true;
 }
 
 struct fal_shared *
@@ -167,7 +211,7 @@ fal_shared_drop(struct fal_shared *s)
 	if (s == NULL || --s->refs != 0)
 		return;
 	for (uint32_t i = 0; i < s->n; i++)
-		free(s->records[i].p);
+		give_wire(s->pool, &s->records[i]);
 	free(s->records);
 	fal_stock_give(s->pool->keys, s->key);
 	free(s);
@@ -219,6 +263,18 @@ bool
 fal_shared_whole(const struct fal_shared *s)
 {
 	return s->n == s->pub.count;
+}
+
+bool
+fal_shared_broken(const struct fal_shared *s)
+{
+	return s->broken;
+}
+
+uint32_t
+fal_shared_made(const struct fal_shared *s)
+{
+	return s->n;
 }
 
 size_t

@@ -1,7 +1,7 @@
 /* Shared records: messages that are packed and sealed once for many channels.
  *
- * A publication is made by one thread and then only read; its count of references is not
- * atomic, so all its channels live in one loop.
+ * A publication is made by one thread, and what is made of it may go out meanwhile; its
+ * count of references is not atomic, so all its channels live in one loop.
  */
 #ifndef FAL_NET_SHARED_H
 #define FAL_NET_SHARED_H
@@ -16,8 +16,11 @@
 struct fal_shared; /* opaque, reference-counted */
 
 /* What publications need while they are made, kept for the next one: keys, contexts to
- * seal with and memory to compress with.  It outlives them.  NULL when out of memory. */
+ * seal with, memory to compress with, and that of their records, as new pages cost as
+ * much as the sealing.  It outlives them.  NULL when out of memory. */
 struct fal_shared_pool *fal_shared_pool_new(void);
+/* Memory of records is not kept, until more are made. */
+void fal_shared_pool_trim(struct fal_shared_pool *p);
 void fal_shared_pool_free(struct fal_shared_pool *p); /* may be NULL */
 
 struct fal_shared_opt {
@@ -43,6 +46,10 @@ int fal_shared_new(const struct fal_shared_opt *opt, struct fal_shared **out);
  * FAL_ESTATE when `count` are in already, FAL_ENOMEM. */
 int fal_shared_add(struct fal_shared *s, const void *msg, size_t n);
 
+/* No more messages will be added, though not all are in: channels that have sent what
+ * there is leave the rest out, which their readers find out from the next publication. */
+void fal_shared_break(struct fal_shared *s);
+
 /* One reference more; returns `s`. */
 struct fal_shared *fal_shared_ref(struct fal_shared *s);
 
@@ -59,9 +66,11 @@ uint64_t fal_shared_version(const struct fal_shared *s);
 uint32_t fal_shared_parts(const struct fal_shared *s);
 bool fal_shared_lasting(const struct fal_shared *s);
 bool fal_shared_whole(const struct fal_shared *s); /* all `count` are in */
+bool fal_shared_broken(const struct fal_shared *s);
+uint32_t fal_shared_made(const struct fal_shared *s); /* so many are in */
 size_t fal_shared_bytes(const struct fal_shared *s);
 
-/* Record `i` as it goes over the wire; borrowed. */
+/* Record `i`, which is in, as it goes over the wire; borrowed. */
 const uint8_t *fal_shared_record(const struct fal_shared *s, uint32_t i, size_t *n);
 
 /* What compressing gave and cost; zeros for a plain one. */

@@ -161,7 +161,6 @@ fal_writer_put_raw(struct fal_writer *w, const void *p, size_t n)
 int
 fal_writer_put_shared(struct fal_writer *w, struct fal_shared *s)
 {
-	assert(fal_shared_whole(s));
 	if (w->shared >= FAL_VERSIONS_MAX * fal_shared_parts(s))
 		return FAL_ELIMIT;
 	struct fal_node *node = new_node(0);
@@ -260,10 +259,13 @@ judge(struct fal_writer *w, double rate)
 	w->pays = rate > 0 && fal_zip_pays(&w->measured, rate);
 }
 
-static void
+/* 1; 0: its next record is still to be made. */
+static int
 next_shared(struct fal_writer *w, struct fal_piece *out)
 {
 	struct fal_node *node = w->bulk.head;
+	if (node->index == fal_shared_made(node->shared))
+		return 0;
 	struct fal_piece piece = { .shared = fal_shared_ref(node->shared) };
 	w->tries += node->index == 0;
 	piece.p = fal_shared_record(node->shared, node->index, &piece.n);
@@ -272,19 +274,31 @@ next_shared(struct fal_writer *w, struct fal_piece *out)
 		w->shared--;
 	}
 	*out = piece;
+	return 1;
+}
+
+/* Leaves out the rest of what will never be whole. */
+static void
+drop_broken(struct fal_writer *w)
+{
+	while (w->bulk.head != NULL && w->bulk.head->shared != NULL &&
+	       fal_shared_broken(w->bulk.head->shared) &&
+	       w->bulk.head->index == fal_shared_made(w->bulk.head->shared)) {
+		free_node(pop(&w->bulk));
+		w->shared--;
+	}
 }
 
 int
 fal_writer_next(struct fal_writer *w, double rate, struct fal_piece *out)
 {
+	drop_broken(w);
 	struct fal_fifo *q = w->control.head != NULL ? &w->control : &w->bulk;
 	if (q->head == NULL || (w->tx.key == NULL && !q->head->raw))
 		return 0;
 	judge(w, rate);
-	if (q->head->shared != NULL) {
-		next_shared(w, out);
-		return 1;
-	}
+	if (q->head->shared != NULL)
+		return next_shared(w, out);
 	struct fal_node *node = pop(q);
 	struct fal_piece piece = { .p = node->bytes, .n = node->n, .node = node };
 	w->queued -= node->n;

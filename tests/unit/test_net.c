@@ -394,10 +394,20 @@ queue_cap(void **state)
 
 static struct fal_shared_pool *pool; /* of all publications */
 
-static struct fal_shared *
-publish(uint64_t id, char first, bool zstd)
+/* `n` messages more. */
+static void
+add(struct fal_shared *s, char first, int n)
 {
 	static uint8_t msg[50000];
+	msg[0] = (uint8_t)first;
+	while (n-- > 0)
+		assert_int_equal(fal_shared_add(s, msg, sizeof(msg)), 0);
+}
+
+/* A publication of 40 messages, of which `made` are in. */
+static struct fal_shared *
+publish_some(uint64_t id, char first, bool zstd, int made)
+{
 	const struct fal_shared_opt opt = { .pool = pool,
 					    .publication = id,
 					    .count = 40,
@@ -406,10 +416,14 @@ publish(uint64_t id, char first, bool zstd)
 					    .zstd = zstd };
 	struct fal_shared *s;
 	assert_int_equal(fal_shared_new(&opt, &s), 0);
-	msg[0] = (uint8_t)first;
-	for (int i = 0; i < 40; i++)
-		assert_int_equal(fal_shared_add(s, msg, sizeof(msg)), 0);
+	add(s, first, made);
 	return s;
+}
+
+static struct fal_shared *
+publish(uint64_t id, char first, bool zstd)
+{
+	return publish_some(id, first, zstd, 40);
 }
 
 static void
@@ -456,6 +470,54 @@ shared_to_three(void **state)
 		assert_int_equal(bytes < 40 * 50000, zstd);
 		end(&w);
 	}
+}
+
+/* What there is of a publication leaves, and the rest when it is made; control passes. */
+static void
+leaves_as_it_is_made(void **state)
+{
+	struct world w;
+	(void)state;
+	begin(&w, (struct fal_listen_opt){ 0 });
+	meet(&w, 0);
+	struct fal_chan *c = w.server[0].c;
+	struct fal_shared *s = publish_some(7, 's', false, 10);
+	expect(&w.client[0], s);
+	assert_int_equal(fal_chan_send_shared(c, s), 0);
+	UNTIL(&w, w.client[0].msgs == 10);
+	assert_int_equal(w.server[0].drained, 0);
+	assert_int_equal(send_bytes(&w.server[0], 'c', 1, FAL_SEND_CONTROL), 0);
+	UNTIL(&w, w.client[0].msgs == 11);
+	for (int i = 0; i < 3; i++) {
+		add(s, 's', 10);
+		fal_chan_offer(c);
+	}
+	fal_shared_drop(s);
+	UNTIL(&w, w.client[0].msgs == 41 && w.server[0].drained == 1);
+	assert_int_equal(w.client[0].bytes, 40 * 50000 + 1);
+	end(&w);
+}
+
+/* One that will never be whole is in nobody's way. */
+static void
+broken_ones_are_left_out(void **state)
+{
+	struct world w;
+	(void)state;
+	begin(&w, (struct fal_listen_opt){ 0 });
+	meet(&w, 0);
+	struct fal_shared *s = publish_some(7, 's', false, 10), *next;
+	expect(&w.client[0], s);
+	assert_int_equal(fal_chan_send_shared(w.server[0].c, s), 0);
+	UNTIL(&w, w.client[0].msgs == 10);
+	next = publish(8, 'n', false);
+	expect(&w.client[0], next);
+	assert_int_equal(fal_chan_send_shared(w.server[0].c, next), 0);
+	fal_shared_break(s);
+	fal_shared_drop(s);
+	fal_shared_drop(next);
+	UNTIL(&w, w.client[0].msgs == 50 && w.server[0].drained == 1);
+	end(&w);
 }
 
 static void
@@ -724,6 +786,8 @@ main(void)
 		cmocka_unit_test(nobody_there),
 		cmocka_unit_test(queue_cap),
 		cmocka_unit_test(shared_to_three),
+		cmocka_unit_test(leaves_as_it_is_made),
+		cmocka_unit_test(broken_ones_are_left_out),
 		cmocka_unit_test(skips_to_the_newest),
 		cmocka_unit_test(compression),
 		cmocka_unit_test(nothing_is_saved_within_a_machine),

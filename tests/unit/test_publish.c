@@ -1,6 +1,7 @@
 /* Which suite versions are sealed by, for a crew of which some open ChaCha20-Poly1305
  * alone. */
 #include "../../cmd/falcon-ps/publish.h"
+#include "base/err.h"
 #include "sec/aead.h"
 #include "wire/bfp.h"
 
@@ -12,7 +13,11 @@
 
 enum { CHACHA = FAL_SUITE_CHACHA20_POLY1305, AES = FAL_SUITE_AES256_GCM };
 
-/* One shard of one block, which has every version. */
+enum { MOST = 100 };
+
+/* One shard of so many blocks, which has every version below that. */
+static uint32_t blocks = 1;
+static uint64_t versions = UINT64_MAX;
 uint32_t __wrap_fal_rack_shards(const struct fal_rack *r);
 bool __wrap_fal_rack_part(const struct fal_rack *r, uint32_t i, uint64_t version,
 			  struct fal_shard_part *out);
@@ -28,15 +33,15 @@ bool
 __wrap_fal_rack_part(const struct fal_rack *r, uint32_t i, uint64_t version,
 		     struct fal_shard_part *out)
 {
-	static const float params[100];
-	static const int8_t exps[1];
+	static const float params[MOST * FAL_BLOCK];
+	static const int8_t exps[MOST];
 	(void)r;
 	(void)i;
-	(void)version;
-	*out = (struct fal_shard_part){
-		.count = 1, .values = 100, .params = params, .exps = exps
-	};
-	return true;
+	*out = (struct fal_shard_part){ .count = blocks,
+					.values = (size_t)blocks * FAL_BLOCK - 1,
+					.params = params,
+					.exps = exps };
+	return version < versions;
 }
 
 /* A reader whose session is by `suite` gets a version; by which suite it comes. */
@@ -95,12 +100,69 @@ by_chacha_alone(void **state)
 	ps_publisher_free(&p);
 }
 
+/* A long one is made in pieces, all of it; in between it can be had by others. */
+static void
+long_ones_are_begun(void **state)
+{
+	const struct ps_params from = { .version = 1, .suite = CHACHA };
+	struct ps_publisher p = { .most = 2 };
+	uint32_t made = 0;
+	int left;
+	(void)state;
+	blocks = MOST;
+	struct fal_shared *s = ps_publish(&p, &p.newest, &from, false, 0);
+	assert_non_null(s);
+	assert_int_equal(fal_shared_made(s), 0);
+	while ((left = ps_publish_more(&p)) > 0) {
+		assert_int_equal(left, 1);
+		assert_true(fal_shared_made(s) > made);
+		assert_false(fal_shared_whole(s));
+		assert_ptr_equal(ps_publish(&p, &p.newest, &from, false, 0), s);
+		made = fal_shared_made(s);
+	}
+	assert_int_equal(left, 0);
+	assert_true(made > 0);
+	assert_true(fal_shared_whole(s));
+	/* Values that are there, exponents, and what each record adds. */
+	assert_true(fal_shared_bytes(s) > (MOST * FAL_BLOCK - 1) * sizeof(float) + MOST);
+	assert_int_equal(p.publications, 1);
+	/* Compressed ones are whole at once: whether that pays is known of whole ones. */
+	s = ps_publish(&p, &p.newest, &from, true, 0);
+	assert_non_null(s);
+	assert_true(fal_shared_whole(s));
+	blocks = 1;
+	ps_publisher_free(&p);
+}
+
+/* What cannot be made whole says so to whoever sends it. */
+static void
+broken_ones_are_told(void **state)
+{
+	const struct ps_params from = { .version = 1, .suite = CHACHA };
+	struct ps_publisher p = { .most = 2 };
+	(void)state;
+	blocks = MOST;
+	struct fal_shared *s = ps_publish(&p, &p.newest, &from, false, 0);
+	assert_non_null(s);
+	assert_int_equal(ps_publish_more(&p), 1);
+	assert_false(fal_shared_broken(s));
+	versions = 0;
+	assert_int_equal(ps_publish_more(&p), FAL_ENOMEM);
+	assert_true(fal_shared_broken(s));
+	assert_int_equal(ps_publish_more(&p), 0);
+	versions = UINT64_MAX;
+	blocks = 1;
+	ps_publisher_free(&p);
+}
+
 int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(everybody_can_open_it),
 		cmocka_unit_test(by_chacha_alone),
+		cmocka_unit_test(long_ones_are_begun),
+		cmocka_unit_test(broken_ones_are_told),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, NULL, NULL);

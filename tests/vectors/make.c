@@ -515,10 +515,9 @@ shared_record(const char *name, uint32_t index, uint32_t count, uint8_t ad, uint
 	pub.ad_n = 44;
 	for (uint8_t i = 0; i < pub.ad_n; i++)
 		pub.ad[i] = i;
-	memcpy(rec + FAL_RECORD_SHARED_HEAD, message, sizeof(message) - 1);
 	must(fal_aead_new(suite, FAL_LIBRARY_ANY, &pub.aead) == 0 &&
-		     fal_record_shared_seal(&pub, index, 0, rec, sizeof(message) - 1) ==
-			     0,
+		     fal_record_shared_seal(&pub, index, 0, message, sizeof(message) - 1,
+					    rec) == 0,
 	     "seal");
 	fal_aead_free(pub.aead);
 	rec[5] ^= flip;
