@@ -10,9 +10,14 @@
 #include <string.h>
 #include <uv.h>
 
+/* Long messages of bulk come one after another: the memory of so many, about a batch, is
+ * used again, as new pages cost as much as the sealing. */
+#define SPARES 24
+
 /* A message between its head and its tag, or a publication that is on its way. */
 struct fal_node {
 	struct fal_node *next;
+	struct fal_writer *of;     /* whose spare it becomes, or NULL */
 	struct fal_shared *shared; /* NULL: bytes */
 	uint32_t index;            /* of its next record */
 	size_t n;                  /* bytes of the message */
@@ -36,6 +41,8 @@ struct fal_writer {
 	struct fal_zip_stat zipped;
 	struct fal_zip *zip;
 	struct fal_buf packed;
+	struct fal_fifo spare; /* each with room for FAL_RECORD_MAX */
+	unsigned spares;
 };
 
 static void
@@ -62,7 +69,14 @@ free_node(struct fal_node *node)
 	if (node == NULL)
 		return;
 	fal_shared_drop(node->shared);
-	free(node);
+	struct fal_writer *w = node->of;
+	if (w == NULL || w->spares == SPARES) {
+		free(node);
+		return;
+	}
+	node->next = w->spare.head;
+	w->spare.head = node;
+	w->spares++;
 }
 
 static void
@@ -89,6 +103,8 @@ fal_writer_free(struct fal_writer *w)
 	fal_seal_wipe(&w->tx);
 	free_fifo(&w->control);
 	free_fifo(&w->bulk);
+	while (w->spare.head != NULL)
+		free(pop(&w->spare));
 	fal_zip_free(w->zip);
 	fal_buf_free(&w->packed);
 	free(w);
@@ -124,12 +140,30 @@ new_node(size_t n)
 	return node;
 }
 
+/* The same for a long message of bulk, or for any. */
+static struct fal_node *
+node_for(struct fal_writer *w, size_t n, enum fal_send how)
+{
+	if (how != FAL_SEND_BULK || n < FAL_RECORD_MAX / 2)
+		return new_node(n);
+	struct fal_node *node;
+	if (w->spares > 0) {
+		node = pop(&w->spare);
+		w->spares--;
+	} else {
+		node = new_node(FAL_RECORD_MAX);
+	}
+	if (node != NULL)
+		*node = (struct fal_node){ .n = n, .of = w };
+	return node;
+}
+
 int
 fal_writer_put(struct fal_writer *w, const void *msg, size_t n, enum fal_send how)
 {
 	if (n > FAL_RECORD_MAX || n > w->cap || w->queued > w->cap - n)
 		return FAL_ELIMIT;
-	struct fal_node *node = new_node(n);
+	struct fal_node *node = node_for(w, n, how);
 	if (node == NULL)
 		return FAL_ENOMEM;
 	if (n != 0)

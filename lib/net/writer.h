@@ -79,6 +79,7 @@ bool fal_writer_measuring(const struct fal_writer *w);
  * is to be sent; FAL_ELIMIT when the nonces are used up; FAL_ENOMEM. */
 int fal_writer_next(struct fal_writer *w, double rate, struct fal_piece *out);
 
+/* Before its writer. */
 void fal_piece_free(struct fal_piece *piece);
 
 #endif
