@@ -250,6 +250,8 @@ json_worker(struct fal_buf *out, const struct fal_report_worker *w)
 	fal_json_member_fixed(out, "stale", w->stale, 3);
 	fal_json_member_fixed(out, "idle", w->idle, 4);
 	fal_json_member_fixed(out, "fixed", w->fixed, 4);
+	fal_json_member_fixed(out, "rate", w->rate, 0);
+	fal_json_member_fixed(out, "fewer_bits", w->fewer_bits, 0);
 	fal_json_close(out, '}');
 }
 

@@ -15,8 +15,8 @@ enum { LANES_MAX = 64 };
 
 /* What a clock line says. */
 struct told {
-	uint64_t clock, lanes, share, done, lost, in, out, cloned, stale;
-	double compute, push, pull, wait;
+	uint64_t clock, lanes, share, done, lost, in, out, cloned, stale, tx;
+	double compute, push, pull, wait, push_all;
 	struct fal_trace_ran ran;
 };
 
@@ -42,6 +42,10 @@ read_clock(struct fal_trace_line *l, const struct fal_trace_job *job)
 		.pull = fal_trace_get_f64(l, o, FAL_F_PULL),
 		.wait = fal_trace_get_f64(l, o, FAL_F_WAIT),
 	};
+	if (fal_trace_has(o, FAL_F_TX) && fal_trace_has(o, FAL_F_PUSH_ALL)) {
+		t.tx = fal_trace_get_u64(l, o, FAL_F_TX, most);
+		t.push_all = fal_trace_get_f64(l, o, FAL_F_PUSH_ALL);
+	}
 	fal_trace_clock_ran(l, job, most, &t.ran);
 	return t;
 }
@@ -241,6 +245,9 @@ count(struct report_counts *c, const struct told *t)
 	c->out += t->out;
 	c->cloned += t->cloned;
 	c->lost += t->lost;
+	c->lane_tasks += (double)t->ran.all.tasks / (double)t->lanes;
+	c->tx += (double)t->tx;
+	c->push_all += t->push_all;
 	c->stale += t->stale;
 }
 

@@ -78,6 +78,11 @@ struct fal_report_worker {
 	double stale;
 	double idle;  /* share of its clocks in which it was granted nothing */
 	double fixed; /* share of a task's seconds that any task takes; NAN: not known */
+	double rate;  /* bytes a second in which it pushes; NAN: not known */
+	/* The rate below which push.bits = 16 would pay: rounding then takes less than
+	 * the third of the bytes that it saves.  NAN: not known, or it pushes fewer bits.
+	 */
+	double fewer_bits;
 };
 
 enum fal_report_part {
@@ -103,6 +108,7 @@ enum fal_report_kind {
 	FAL_REPORT_WHOLE_TASKS,
 	FAL_REPORT_SMALL,
 	FAL_REPORT_LINK,
+	FAL_REPORT_BITS,
 	FAL_REPORT_SHARD,
 	FAL_REPORT_SLOW_COORDINATOR,
 	FAL_REPORT_UNUSED,

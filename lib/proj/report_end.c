@@ -142,6 +142,19 @@ means(const struct report_row *w, struct fal_report_worker *out)
 	out->idle = (double)sum->cell.idle / n;
 }
 
+/* When fewer bits would pay.  A contribution has 24 of them or a few more, besides what
+ * else is sent; with much less it has fewer already, or is compressed. */
+static void
+links(const struct report_counts *c, uint64_t params, struct fal_report_worker *out)
+{
+	const double round_s = 2e-9; /* of a value and core: bench_bfp's dither */
+	const double lines = (double)c->lines, all = (double)params;
+	out->rate = c->push_all > 0 ? c->tx / c->push_all : (double)NAN;
+	out->fewer_bits = NAN;
+	if (lines > 0 && c->lane_tasks > 0 && c->tx > all * lines * 18 / 8 && params > 0)
+		out->fewer_bits = c->tx / 3 / (c->lane_tasks * all * round_s);
+}
+
 static int
 worker(const struct fal_report_state *s, size_t i, struct fal_report_worker *out)
 {
@@ -167,6 +180,7 @@ worker(const struct fal_report_state *s, size_t i, struct fal_report_worker *out
 	};
 	fal_text_plain(out->shown, sizeof(out->shown), row->name);
 	means(w, out);
+	links(c, s->summary.job.params, out);
 	return speeds(w, out);
 }
 

@@ -48,7 +48,8 @@ struct report_sums {
 /* Counts over all lines of a window. */
 struct report_counts {
 	uint64_t lines, tasks, in, out, cloned, lost, stale;
-	uint64_t dropped; /* of the summary, when the window began */
+	uint64_t dropped;                /* of the summary, when the window began */
+	double lane_tasks, tx, push_all; /* tasks of each lane; bytes sent; seconds */
 };
 
 /* A worker; its index is that of its row in the summary. */

@@ -37,6 +37,10 @@ fal_trace_job_read(struct fal_trace_line *l, struct fal_trace_job *out)
 				  ? fal_trace_get_u64(l, l->o, FAL_F_SHARDS,
 						      FAL_TRACE_SHARDS_MAX)
 				  : 1,
+		.params = fal_trace_has(l->o, FAL_F_PARAMS)
+				  ? fal_trace_get_u64(l, l->o, FAL_F_PARAMS,
+						      FAL_TRACE_NUM_MAX)
+				  : 0,
 		.hashes = fal_trace_has(l->o, FAL_F_HASH_EVERY)
 				  ? fal_trace_get_u64(l, l->o, FAL_F_HASH_EVERY,
 						      FAL_TRACE_NUM_MAX)

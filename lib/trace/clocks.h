@@ -24,6 +24,7 @@ struct fal_trace_job {
 	uint64_t hashes; /* one version of so many is hashed; 0 if the line has none */
 	uint64_t test;   /* test samples; 0 if the line has none */
 	uint64_t shards; /* 1 if the line has none */
+	uint64_t params; /* 0 if the line has none */
 };
 
 /* Reads the line (ev = job); its own numbers must agree with each other.  Returns 0 or

@@ -48,6 +48,14 @@ quantise_naive(struct bench *x)
 	ok(fal_sum_quantise_naive(x->a, x->g, x->exps, FAL_BFP_ROOM, NULL), "quantise");
 }
 
+/* Rounding to fewer bits, which comes before (push.bits). */
+static void
+dither(struct bench *x)
+{
+	for (uint32_t b = 0; b < fal_blocks(x->n); b++)
+		fal_bfp_dither(x->g + (size_t)b * FAL_BLOCK, FAL_BLOCK, 8, 1, b);
+}
+
 static void
 add(struct bench *x)
 {
@@ -196,6 +204,7 @@ static const struct {
 	unsigned times;                /* passes over the vector in one call */
 } kernels[] = {
 	{ "quantise", quantise, quantise_naive, 1 },
+	{ "dither", dither, NULL, 1 },
 	{ "add", add, add_naive, 8 },
 	{ "pack", pack, pack_naive, 1 },
 	{ "add-record", unpack, unpack_naive, 1 },

@@ -8,7 +8,8 @@
 #              on this machine: a median clock less the median of what its workers computed.
 #              Tasks are of one sample.
 #   server-cpu what each further worker costs falcon-ps, of what it costs the twin's server
-#   rss        the peaks of the largest runs, in sizes of the model
+#   rss        the peaks of large models, in sizes of the model; faults: pages that are
+#              touched for the first time in a clock of the others
 #   empty      clocks of a model of 68 floats; what each further task of one takes
 #   workers    clocks/s of that model with 1, 8, 32 and 128 workers
 #   mlp        a job of one worker, tasks of 64, of what its engine makes alone
@@ -142,9 +143,10 @@ clock_size() {
 	say "$of.server-cpu" "$(calc "1e3 * $what / 3")" ms/worker
 	say "$of.server-cpu-of-twin" "$(calc "$what / \
 		($(middle "$of.4.twin-cpu") - $(middle "$of.1.twin-cpu"))")" ratio 1.2
-	say "$of.ps-faults" "$(middle "$of.4.ps-faults")" a-clock
-	say "$of.work-faults" "$(middle "$of.1.work-faults")" a-clock
-	if [ "$clocks" -lt 100 ]; then
+	if [ "$clocks" -ge 100 ]; then # else nearly all are of the beginning
+		say "$of.ps-faults" "$(middle "$of.4.ps-faults")" a-clock
+		say "$of.work-faults" "$(middle "$of.1.work-faults")" a-clock
+	else
 		# 4.5, and momentum.
 		say "$of.ps-rss" "$(middle "$of.1.ps-rss")" models 5.5
 		say "$of.work-rss" "$(middle "$of.1.work-rss")" models 4.5

@@ -54,6 +54,7 @@ begin_probed(struct play *p, const char *scheme, size_t workers, uint32_t tasks,
 	fal_put_fmt(&p->b,
 		    "{\"t\":0,\"ev\":\"job\",\"name\":\"toy\",\"epochs\":1,\"batch\":%u,"
 		    "\"task\":%d,\"samples\":%u,\"blocks\":1,\"clocks_per_epoch\":1000,"
+		    "\"params\":1000000,"
 		    "\"clocks\":1000,\"scheme\":\"%s\",\"audit\":\"claims\"}\n",
 		    tasks * TASK, TASK, tasks * TASK * 1000, scheme);
 	for (size_t i = 0; i < workers; i++) {

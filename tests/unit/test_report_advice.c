@@ -160,6 +160,36 @@ test_links(void **state)
 	FINDINGS(&r, "w2 spends 43 % of the time pushing: a faster link would mend it");
 	fal_report_free(&r);
 
+	/* It pushes 3 bytes of a parameter at 100 MB/s, and would round four tasks. */
+	begin(&p, "bsp", 4, 16);
+	p.did[1].push = 0.03;
+	p.did[1].paces = ",\"tx\":3000000,\"push_all\":0.03";
+	for (int c = 0; c < 20; c++)
+		clock_of(&p);
+	finish(&r, &p);
+	assert_near(r.worker[1].rate, 1e8);
+	assert_near(r.worker[1].fewer_bits, 1e6 / (4 * 1e6 * 2e-9));
+	FINDINGS(
+		&r, "w2 spends 43 % of the time pushing: a faster link would mend it",
+		"w2 pushes 100.0 MB/s: push.bits = 16 pays below 125 MB/s, by a third of "
+		"the bytes (model)");
+	fal_report_free(&r);
+
+	/* At 150 MB/s it would lose; with 2 bytes it has fewer already. */
+	for (int k = 0; k < 2; k++) {
+		begin(&p, "bsp", 4, 16);
+		p.did[1].push = 0.03;
+		p.did[1].paces = k == 0 ? ",\"tx\":3000000,\"push_all\":0.02"
+					: ",\"tx\":2000000,\"push_all\":0.03";
+		for (int c = 0; c < 20; c++)
+			clock_of(&p);
+		finish(&r, &p);
+		assert_int_equal(isnan(r.worker[1].fewer_bits), k);
+		FINDINGS(&r, "w2 spends 43 % of the time pushing: a faster link would "
+			     "mend it");
+		fal_report_free(&r);
+	}
+
 	/* All pull. */
 	begin(&p, "bsp", 4, 16);
 	for (size_t i = 0; i < 4; i++)
