@@ -207,6 +207,46 @@ put_lone(struct fal_buf *out, const struct fal_summary *s)
 		    lone_left(s));
 }
 
+/* One key alone says that the job has diverged. */
+static bool
+is_diverged(const struct fal_summary *s)
+{
+	return s->diverged.until > 0 && !s->done && s->failed == NULL;
+}
+
+static double
+diverged_left(const struct fal_summary *s)
+{
+	return s->diverged.until > s->seconds ? s->diverged.until - s->seconds : 0;
+}
+
+static void
+put_diverged(struct fal_buf *out, const struct fal_summary *s)
+{
+	char name[SHOWN + 1], why[SHOWN + 1];
+	if (!is_diverged(s))
+		return;
+	fal_put_fmt(out,
+		    "diverged, says %s: %s: waits for another key's word, %.1f s more\n",
+		    fal_text_plain(name, sizeof(name),
+				   s->worker[s->diverged.worker].name),
+		    fal_text_plain(why, sizeof(why), s->diverged.why), diverged_left(s));
+}
+
+static void
+json_diverged(struct fal_buf *out, const struct fal_summary *s)
+{
+	if (!is_diverged(s))
+		return;
+	fal_json_key(out, "diverged");
+	fal_json_open(out, '{');
+	fal_json_member_str(out, "worker", s->worker[s->diverged.worker].name);
+	fal_json_member_u64(out, "clock", s->diverged.clock);
+	fal_json_member_str(out, "why", s->diverged.why);
+	fal_json_member_fixed(out, "seconds", diverged_left(s), 1);
+	fal_json_close(out, '}');
+}
+
 static void
 json_lone(struct fal_buf *out, const struct fal_summary *s)
 {
@@ -327,6 +367,7 @@ put_totals(struct fal_buf *out, const struct fal_summary *s)
 			    (unsigned long long)s->judged_epoch);
 	put_suspects(out, s);
 	put_lone(out, s);
+	put_diverged(out, s);
 	put_unlike(out, s);
 	put_numerics(out, s);
 	put_keys(out, s);
@@ -479,6 +520,7 @@ stat_table_json(struct fal_buf *out, const struct fal_summary *s)
 	fal_json_member_fixed(out, "stalled", s->stalled, 1);
 	json_resumed(out, &s->resumed);
 	json_lone(out, s);
+	json_diverged(out, s);
 	json_unlike(out, s);
 	json_sums(out, s);
 	if (s->n_epoch > 0) {

@@ -117,19 +117,8 @@ fal_coord_lone(const struct fal_coord *c, struct fal_coord_lone *out)
 {
 	struct fal_lone is;
 	const char *why = NULL;
-	if (!fal_sched_lone(c->sched, &is)) {
-		const double until = coord_redo_until(c);
-		is = (struct fal_lone){ c->diverged.worker, 0, c->diverged.clock,
-					coord_diverged_until(c) };
-		why = c->diverged.why;
-		if (until < is.until) {
-			is = (struct fal_lone){ coord_lone_redo(c)->worker, 0,
-						fal_sched_over(c->sched), until };
-			why = "gradients led out of the numbers on two runs";
-		}
-		if (is.until == INFINITY)
-			return false;
-	}
+	if (!fal_sched_lone(c->sched, &is) && !coord_lone(c, &is, &why))
+		return false;
 	const struct fal_known_worker *w = coord_known(c, is.worker);
 	*out = (struct fal_coord_lone){ .name = w->name,
 					.key = c->key[w->key - 1].name,
@@ -157,6 +146,7 @@ fal_coord_free(struct fal_coord *c)
 	free(c->live);
 	free(c->key);
 	coord_judge_free(c);
+	coord_alone_free(c);
 	coord_eval_free(c);
 	for (uint32_t i = 0; i < c->newses; i++) {
 		free(c->news[i].leaves);
@@ -232,6 +222,8 @@ coord_advance(struct fal_coord *c, double now)
 		coord_diverged_review(c, now);
 	if (err == FAL_OK)
 		err = coord_redo_review(c, now);
+	if (err == FAL_OK)
+		coord_lone_told(c, now);
 	if (err < 0 || c->finished || c->why != NULL || c->move.begun)
 		return err;
 	bool done = fal_sched_done(c->sched) && c->newses == 0;

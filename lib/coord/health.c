@@ -167,67 +167,6 @@ coord_health(struct fal_coord *c, uint64_t version, uint64_t over, uint32_t late
 		       : FAL_OK;
 }
 
-bool
-coord_others(const struct fal_coord *c, uint32_t key)
-{
-	struct fal_worker_info is;
-	for (uint32_t i = 0; i < c->peers; i++) {
-		const struct fal_peer *p = &c->peer[i];
-		if (p->ready && p->key != key &&
-		    fal_sched_info(c->sched, p->worker, &is) && is.able)
-			return true;
-	}
-	return false;
-}
-
-/* What one worker computes by itself may fail by its own fault, and its word is no more
- * than its key's.  When that of another key does soon after it is the job's: a learning
- * rate too large.  So it is when nobody of another key is here to say so, and none has
- * come and worked for some time (fal_coord_alone) since that was first said, nor has a
- * clock been over: of one key's workers one alone may be ill. */
-void
-coord_diverged(struct fal_coord *c, double now, const struct fal_peer *p, const char *why)
-{
-	enum { SOON = 100 }; /* clocks */
-	const uint64_t clock = fal_sched_over(c->sched);
-	const bool soon = c->diverged.key != 0 && clock - c->diverged.clock <= SOON;
-	const bool again = clock == c->diverged.clock && c->diverged.key == p->key &&
-			   !c->diverged.denied;
-	if (soon && c->diverged.key != p->key)
-		c->why = why;
-	if (!again)
-		c->diverged.since = now;
-	c->diverged.key = p->key;
-	c->diverged.worker = p->worker;
-	c->diverged.why = why;
-	c->diverged.clock = clock;
-	c->diverged.denied = c->diverged.worked = false;
-	coord_diverged_review(c, now);
-}
-
-void
-coord_diverged_since(struct fal_coord *c, const struct fal_peer *p)
-{
-	c->diverged.worked = true;
-	c->diverged.denied |= p->key != c->diverged.key;
-}
-
-double
-coord_diverged_until(const struct fal_coord *c)
-{
-	if (c->diverged.key == 0 || c->diverged.denied || c->diverged.worked ||
-	    c->finished || c->why != NULL || coord_others(c, c->diverged.key))
-		return INFINITY;
-	return c->diverged.since + c->alone_s;
-}
-
-void
-coord_diverged_review(struct fal_coord *c, double now)
-{
-	if (now >= coord_diverged_until(c))
-		c->why = c->diverged.why;
-}
-
 void
 coord_health_free(struct fal_coord *c)
 {

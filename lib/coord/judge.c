@@ -1,5 +1,5 @@
 /* Whether a round that is complete is believed: what somebody says to have needed may
- * want a witness, and sums that lead out of the numbers are made once more. */
+ * want a witness, and what others refute is made once more. */
 #include "coord/priv.h"
 
 #include "base/mem.h"
@@ -8,11 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What the blocks hold is thrown away, and the round's tasks run again for them, when all
- * shards have done so: those that `of` has brought, or with {0, 0} those beyond. */
-static int
-again(struct fal_coord *c, struct fal_gather *g, struct fal_cid of,
-      const struct fal_again *why)
+int
+coord_again(struct fal_coord *c, struct fal_gather *g, struct fal_cid of,
+	    const struct fal_again *why)
 {
 	g->again = *why;
 	g->again.suspect = coord_known(c, why->by.worker)->key;
@@ -42,127 +40,11 @@ coord_taken(struct fal_coord *c, double now, const struct fal_gather *g,
 	return err;
 }
 
-/* ---- beyond the numbers ---------------------------------------------------------- */
-
-static struct fal_redo *
-redo_of(const struct fal_coord *c, uint64_t round)
-{
-	for (size_t i = 0; i < c->redos; i++)
-		if (c->redo[i].round == round)
-			return &c->redo[i];
-	return NULL;
-}
-
-/* The round of one worker, and whoever helped it: `by` may be ill, or the job. */
-static int
-own_beyond(struct fal_coord *c, double now, const struct fal_round_info *r,
-	   struct fal_cid by)
-{
-	static const char why[] = "its gradients led out of the numbers";
-	const struct fal_peer *p = coord_at_work(c, by.worker);
-	if (p != NULL)
-		coord_diverged(c, now, p, "gradients led out of the numbers");
-	if (c->why != NULL)
-		return FAL_OK;
-	int err = fal_sched_abandon(c->sched, now, r->round, why);
-	return err < 0 ? err : fal_sched_charge(c->sched, now, by.worker, why);
-}
-
-/* The blocks of the round that lead out of the numbers are made once more. */
-static int
-make_again(struct fal_coord *c, struct fal_gather *g)
-{
-	static const struct fal_cid blocks = { 0, 0 };
-	const struct fal_again why = { .by = g->by, .why = "beyond the numbers" };
-	return again(c, g, blocks, &why);
-}
-
-static const char twice[] = "gradients led out of the numbers on two runs";
-
-/* Blocks of it lead out of the numbers.  On two runs, by two keys, it is the job; that
- * of one key alone waits for others, as long as they are waited for. */
-static int
-beyond(struct fal_coord *c, double now, const struct fal_round_info *r,
-       struct fal_gather *g)
-{
-	struct fal_redo *of = redo_of(c, r->round);
-	if (r->owner != 0)
-		return own_beyond(c, now, r, g->by);
-	if (of == NULL) {
-		if (FAL_GROW(c->redo, c->redo_cap, c->redos + 1) < 0)
-			return FAL_ENOMEM;
-		c->redo[c->redos++] = (struct fal_redo){ .round = r->round,
-							 .worker = g->by.worker,
-							 .since = INFINITY };
-		return make_again(c, g);
-	}
-	if (coord_known(c, of->worker)->key != coord_known(c, g->by.worker)->key) {
-		c->why = twice;
-		return FAL_OK;
-	}
-	of->since = fmin(of->since, now);
-	of->waits = true;
-	return FAL_OK;
-}
-
-const struct fal_redo *
-coord_lone_redo(const struct fal_coord *c)
-{
-	const struct fal_redo *first = NULL;
-	for (size_t i = 0; i < c->redos && c->why == NULL; i++)
-		if (c->redo[i].waits &&
-		    (first == NULL || c->redo[i].since < first->since))
-			first = &c->redo[i];
-	return first;
-}
-
-double
-coord_redo_until(const struct fal_coord *c)
-{
-	const struct fal_redo *of = coord_lone_redo(c);
-	return of != NULL ? of->since + c->alone_s : INFINITY;
-}
-
-int
-coord_redo_review(struct fal_coord *c, double now)
-{
-	int err = FAL_OK;
-	for (size_t i = 0; i < c->redos && err == FAL_OK && c->why == NULL; i++) {
-		struct fal_redo *of = &c->redo[i];
-		struct fal_gather *g = coord_gather(c, of->round);
-		if (!of->waits || g == NULL)
-			continue;
-		if (coord_others(c, coord_known(c, of->worker)->key)) {
-			of->waits = false;
-			err = make_again(c, g);
-		} else if (now >= of->since + c->alone_s) {
-			c->why = twice;
-		}
-	}
-	return err;
-}
-
-/* Do they compute the same bits? */
-static bool
-same_bits(const struct fal_coord *c, uint32_t worker, uint32_t other)
+bool
+coord_same_bits(const struct fal_coord *c, uint32_t worker, uint32_t other)
 {
 	return memcmp(coord_known(c, worker)->fingerprint,
 		      coord_known(c, other)->fingerprint, FAL_FINGERPRINT) == 0;
-}
-
-/* What led out of the numbers does not any more. */
-static int
-mended(struct fal_coord *c, double now, const struct fal_round_info *r)
-{
-	struct fal_redo *of = redo_of(c, r->round);
-	if (of == NULL)
-		return FAL_OK;
-	const uint32_t worker = of->worker;
-	*of = c->redo[--c->redos];
-	for (uint32_t i = 0; i < r->ledger->contribs; i++)
-		if (!same_bits(c, r->ledger->contrib[i].id.worker, worker))
-			return FAL_OK;
-	return fal_sched_charge(c->sched, now, worker, "values that others did not find");
 }
 
 /* ---- witnesses ------------------------------------------------------------------- */
@@ -192,9 +74,7 @@ coord_judge_forget(struct fal_coord *c, uint64_t round)
 			forget(c, &c->doubt[i]);
 		else
 			i++;
-	struct fal_redo *of = redo_of(c, round);
-	if (of != NULL)
-		*of = c->redo[--c->redos];
+	coord_redo_forget(c, round);
 }
 
 void
@@ -204,7 +84,6 @@ coord_judge_free(struct fal_coord *c)
 		forget(c, &c->doubt[0]);
 	free(c->doubt);
 	free(c->verify);
-	free(c->redo);
 	free(c->on);
 }
 
@@ -423,7 +302,7 @@ refuted(struct fal_coord *c, double now, const struct fal_doubted *of)
 	if (g == NULL || !fal_sched_round(c->sched, d.round, &r))
 		return FAL_OK;
 	if (r.owner == 0)
-		return again(c, g, d.is.id, &why);
+		return coord_again(c, g, d.is.id, &why);
 	coord_turn(g); /* nothing that is on its way counts any more */
 	int err = fal_sched_abandon(c->sched, now, d.round, charge_why);
 	return err < 0 ? err
@@ -438,7 +317,7 @@ contradicted(struct fal_coord *c, double now, struct fal_doubted *d)
 	int asked = 0;
 	if (d->odd)
 		return unsure(c, now, d, "not finite there");
-	if (!same_bits(c, d->is.id.worker, d->by)) {
+	if (!coord_same_bits(c, d->is.id.worker, d->by)) {
 		d->ok = false;
 		return bound(c, d, "it rounds differently");
 	}
@@ -537,7 +416,7 @@ verifies(struct fal_coord *c, double now, struct fal_gather *g,
 	const struct fal_again why = { .by = v->id, .why = "refuted" };
 	int err = ci == FAL_NONE || r->ledger->contrib[ci].blocks == 0
 			  ? coord_verify_gone(c, now, v)
-			  : again(c, g, v->id, &why);
+			  : coord_again(c, g, v->id, &why);
 	return err < 0 ? err : 1;
 }
 
@@ -554,7 +433,7 @@ coord_judge(struct fal_coord *c, double now, struct fal_gather *g)
 	if (c->why != NULL || !fal_sched_round(c->sched, g->round, &r))
 		return FAL_OK;
 	if (g->beyond > 0)
-		return beyond(c, now, &r, g);
+		return coord_beyond(c, now, &r, g);
 	int waits = doubts(c, now, g);
 	if (waits == 0)
 		waits = verifies(c, now, g, &r);
@@ -563,14 +442,14 @@ coord_judge(struct fal_coord *c, double now, struct fal_gather *g)
 	/* An order that is on its way ends it. */
 	if (r.armed)
 		return FAL_OK;
-	int err = mended(c, now, &r);
+	int err = coord_mended(c, now, &r);
 	return err < 0 ? err : fal_sched_complete(c->sched, now, r.round);
 }
 
 int
 coord_made(struct fal_coord *c, double now, const struct fal_round_info *r)
 {
-	int err = mended(c, now, r);
+	int err = coord_mended(c, now, r);
 	/* Not all had said yet what they made of it, and now all have. */
 	for (size_t i = 0; i < c->doubts && err == FAL_OK;)
 		if (c->doubt[i].round == r->round && c->doubt[i].by != 0)

@@ -225,6 +225,11 @@ struct fal_coord {
 		bool worked;  /* anybody since it was said last */
 	} diverged;
 	double alone_s; /* fal_coord_alone */
+	struct { /* who is alone with that, as the trace was told; until 0: nobody */
+		uint32_t worker;
+		const char *why;
+		double until;
+	} lone;
 
 	/* What the shards have said of open rounds (fleet.c), by round. */
 	struct fal_gather {
@@ -474,16 +479,6 @@ struct fal_health_epoch coord_health_under_way(const struct fal_coord *c);
 int coord_health_claim(struct fal_coord *c, uint64_t clock, uint32_t key, double loss,
 		       uint32_t samples);
 void coord_health_free(struct fal_coord *c);
-/* What a worker computes by itself is not finite: its own fault, or the job's. */
-void coord_diverged(struct fal_coord *c, double now, const struct fal_peer *p,
-		    const char *why);
-/* A claim of the worker has won since. */
-void coord_diverged_since(struct fal_coord *c, const struct fal_peer *p);
-/* Ends the job where its time is over; when it will be, or infinity: others are here. */
-void coord_diverged_review(struct fal_coord *c, double now);
-double coord_diverged_until(const struct fal_coord *c);
-/* Is anybody of another key able to work? */
-bool coord_others(const struct fal_coord *c, uint32_t key);
 /* Keeps the version, `over` clocks being over with it. */
 int coord_keep(struct fal_coord *c, uint64_t version, uint64_t over);
 
@@ -534,15 +529,46 @@ void coord_gather_end(struct fal_coord *c, uint64_t round);
 uint32_t coord_turn(struct fal_gather *g);
 void coord_fleet_free(struct fal_coord *c);
 
-/* judge.c */
-/* All shards have their part of the round: judges it, and tells the scheduler. */
-int coord_judge(struct fal_coord *c, double now, struct fal_gather *g);
+/* alone.c */
+/* What a worker computes by itself is not finite: its own fault, or the job's. */
+void coord_diverged(struct fal_coord *c, double now, const struct fal_peer *p,
+		    const char *why);
+/* A claim of the worker has won since. */
+void coord_diverged_since(struct fal_coord *c, const struct fal_peer *p);
+/* Ends the job where its time is over; when it will be, or infinity: others are here. */
+void coord_diverged_review(struct fal_coord *c, double now);
+double coord_diverged_until(const struct fal_coord *c);
+/* Is anybody of another key able to work? */
+bool coord_others(const struct fal_coord *c, uint32_t key);
 /* The first round that one key alone has led out of the numbers twice, and which waits
  * for another one, or NULL; until when, infinity: there is none.  When another one is
  * here it is made again; when the time is over the job has diverged. */
 const struct fal_redo *coord_lone_redo(const struct fal_coord *c);
 double coord_redo_until(const struct fal_coord *c);
 int coord_redo_review(struct fal_coord *c, double now);
+/* Blocks of the round lead out of the numbers.  On two runs, by two keys, it is the job;
+ * that of one key alone waits for others, as long as they are waited for. */
+int coord_beyond(struct fal_coord *c, double now, const struct fal_round_info *r,
+		 struct fal_gather *g);
+/* What led out of the numbers does not any more; the round is over. */
+int coord_mended(struct fal_coord *c, double now, const struct fal_round_info *r);
+void coord_redo_forget(struct fal_coord *c, uint64_t round);
+/* Does one of these wait for another key?  For whose word, why, until when; of several
+ * what is over first. */
+bool coord_lone(const struct fal_coord *c, struct fal_lone *out, const char **why);
+/* Tells the trace, when that has changed. */
+void coord_lone_told(struct fal_coord *c, double now);
+void coord_alone_free(struct fal_coord *c);
+
+/* judge.c */
+/* What the blocks hold is thrown away, and the round's tasks run again for them, when all
+ * shards have done so: those that `of` has brought, or with {0, 0} those beyond. */
+int coord_again(struct fal_coord *c, struct fal_gather *g, struct fal_cid of,
+		const struct fal_again *why);
+/* Do they compute the same bits? */
+bool coord_same_bits(const struct fal_coord *c, uint32_t worker, uint32_t other);
+/* All shards have their part of the round: judges it, and tells the scheduler. */
+int coord_judge(struct fal_coord *c, double now, struct fal_gather *g);
 /* One shard more says so; true: now all have.  Each counts once, whatever it says. */
 bool coord_have_all(const struct fal_coord *c, uint64_t said);
 bool coord_all_say(const struct fal_coord *c, uint64_t *said, uint32_t shard);

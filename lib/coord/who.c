@@ -27,6 +27,9 @@ number_of(struct fal_coord *c, const struct fal_coord_who *who)
 	return ++c->keys;
 }
 
+/* A key that was charged so often has no session while another key is here. */
+enum { TWICE = 2 };
+
 int
 fal_coord_open(struct fal_coord *c, uint32_t peer, const struct fal_coord_who *who)
 {
@@ -55,7 +58,7 @@ coord_known(const struct fal_coord *c, uint32_t worker)
 bool
 coord_unwelcome(const struct fal_coord *c, const struct fal_peer *p)
 {
-	if (c->key[p->key - 1].charges < 2)
+	if (c->key[p->key - 1].charges < TWICE)
 		return false;
 	for (uint32_t i = 0; i < c->peers; i++)
 		if (c->peer[i].ready && c->peer[i].key != p->key)
@@ -86,6 +89,9 @@ coord_charged(struct fal_coord *c, double now, uint32_t worker, const char *why)
 	const uint32_t key = w->key;
 	const struct fal_peer *p;
 	int err = FAL_OK;
+	/* Nothing more follows for a key that has no session any more. */
+	if (c->key[key - 1].charges >= TWICE && session_of_key(c, key, worker) == NULL)
+		return FAL_OK;
 	c->key[key - 1].charges++;
 	fal_line_charge(&c->line, fal_coord_seconds(c, now),
 			(struct fal_line_who){ w->name, worker }, why);

@@ -473,6 +473,12 @@ take_denial(struct fal_audit *a, struct fal_trace_line *l)
 }
 
 static int
+take_diverged(struct fal_audit *a, struct fal_trace_line *l)
+{
+	return fal_denials_diverged(&a->denials, l, &a->job, &a->people, &a->f);
+}
+
+static int
 take_verify(struct fal_audit *a, struct fal_trace_line *l)
 {
 	return fal_words_line(&a->v.words, l, &a->people, &a->f);
@@ -605,7 +611,7 @@ fal_audit_line(void *audit, struct fal_trace_line *l)
 		{ "suspect", take_late },     { "back", take_late },
 		{ "nonfinite", take_denial }, { "alone", take_denial },
 		{ "clock", take_clock },      { "place", take_place },
-		{ "shard", take_shard },
+		{ "shard", take_shard },      { "diverged", take_diverged },
 	};
 	struct fal_audit *a = audit;
 	int err = 0;
@@ -616,6 +622,7 @@ fal_audit_line(void *audit, struct fal_trace_line *l)
 	 */
 	if (strcmp(l->ev, "restart") == 0) {
 		a->accounts.loose = a->accounts.lost = true;
+		a->denials.diverged = false;
 		a->place.map = 0; /* maps are of an incarnation, and what shards do */
 		a->serving = (struct fal_serving){ 0 };
 		if ((err = take_restart(a, l)) < 0)

@@ -72,6 +72,32 @@ fal_denials_line(struct fal_denials *d, struct fal_trace_line *l,
 	return 0;
 }
 
+int
+fal_denials_diverged(struct fal_denials *d, struct fal_trace_line *l,
+		     const struct fal_trace_job *job, const struct fal_people *people,
+		     struct fal_findings *f)
+{
+	const uint64_t clock = fal_trace_get_u64(l, l->o, FAL_F_CLOCK, FAL_TRACE_NUM_MAX);
+	const uint32_t id = (uint32_t)fal_trace_get_u64(l, l->o, FAL_F_ID, UINT32_MAX);
+	const bool waits = fal_trace_get_seconds(l, l->o, FAL_F_SECONDS) > 0;
+	const char *what = NULL;
+	fal_trace_get_str(l, l->o, FAL_F_WHY);
+	if (l->err != 0)
+		return l->err;
+	if (!fal_people_joined(people, id))
+		what = "never joined";
+	else if (clock > job->clocks)
+		what = "of a clock that the job has not";
+	else if (!waits && !(d->diverged && d->lone == id))
+		what = "was not waited for";
+	if (what != NULL)
+		fal_finding(f, NULL, 0, 0, "line %llu: diverged: worker %u %s",
+			    (unsigned long long)l->number, id, what);
+	d->diverged = waits;
+	d->lone = id;
+	return 0;
+}
+
 static int
 by_task(const void *a, const void *b)
 {

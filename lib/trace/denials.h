@@ -16,6 +16,8 @@ struct fal_denials {
 	} * v;
 	size_t n, cap;
 	uint64_t said; /* in all */
+	bool diverged; /* one key alone is waited for: `lone` */
+	uint32_t lone;
 };
 
 void fal_denials_free(struct fal_denials *d);
@@ -25,6 +27,11 @@ void fal_denials_free(struct fal_denials *d);
 int fal_denials_line(struct fal_denials *d, struct fal_trace_line *l,
 		     const struct fal_trace_job *job, const struct fal_people *people,
 		     struct fal_findings *f);
+/* A `diverged` line: who says so has joined, and is waited for no longer when it was.  0,
+ * FAL_EFORMAT. */
+int fal_denials_diverged(struct fal_denials *d, struct fal_trace_line *l,
+			 const struct fal_trace_job *job, const struct fal_people *people,
+			 struct fal_findings *f);
 /* The round's ledger line: of what it skipped somebody has said so. */
 void fal_denials_skipped(struct fal_denials *d, struct fal_trace_line *l,
 			 const struct fal_trace_round *r, struct fal_findings *f);

@@ -196,6 +196,12 @@ fal_people_event(struct fal_people *p, const struct fal_trace_line *l,
 }
 
 bool
+fal_people_joined(const struct fal_people *p, uint32_t id)
+{
+	return person(p, id) != NULL;
+}
+
+bool
 fal_people_here(const struct fal_people *p, uint32_t id)
 {
 	const struct fal_person *is = person(p, id);

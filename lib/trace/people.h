@@ -52,6 +52,7 @@ int fal_people_named(const struct fal_people *p, struct fal_trace_line *l,
 void fal_people_event(struct fal_people *p, const struct fal_trace_line *l,
 		      struct fal_findings *f);
 
+bool fal_people_joined(const struct fal_people *p, uint32_t id);
 /* It has joined, and not left. */
 bool fal_people_here(const struct fal_people *p, uint32_t id);
 /* Its key, from 1; 0: unknown. */

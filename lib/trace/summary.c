@@ -138,6 +138,20 @@ take_late(struct fal_summary *s, struct fal_trace_line *l)
 	return l->err != 0 ? l->err : stay(s, w, l->t, !w->suspect);
 }
 
+/* One key alone says that the job has diverged, or is waited for no longer. */
+static int
+take_diverged(struct fal_summary *s, struct fal_trace_line *l)
+{
+	struct fal_summary_diverged *d = &s->diverged;
+	const struct fal_summary_worker *w = row_of(s, l);
+	const double seconds = fal_trace_get_seconds(l, l->o, FAL_F_SECONDS);
+	d->clock = fal_trace_get_u64(l, l->o, FAL_F_CLOCK, FAL_TRACE_NUM_MAX);
+	d->until = w != NULL && seconds > 0 ? l->t + seconds : 0;
+	d->worker = w != NULL ? (size_t)(w - s->worker) : 0;
+	get_copy(l, FAL_F_WHY, &d->why);
+	return l->err;
+}
+
 static int
 take_alone(struct fal_summary *s, struct fal_trace_line *l)
 {
@@ -406,6 +420,7 @@ take_restart(struct fal_summary *s, struct fal_trace_line *l)
 		.clock = fal_trace_get_u64(l, l->o, FAL_F_CLOCK, FAL_TRACE_NUM_MAX),
 		.until = fal_trace_get_u64(l, l->o, FAL_F_UNTIL, FAL_TRACE_NUM_MAX),
 	};
+	s->diverged.until = 0;
 	fal_shard_rows_begin(&s->shards, l->t);
 	/* A coordinator shows of itself what it has told since then, and not what stands
 	 * before it in the file. */
@@ -427,12 +442,13 @@ fal_summary_line(void *summary, struct fal_trace_line *l)
 		const char *ev;
 		int (*take)(struct fal_summary *s, struct fal_trace_line *l);
 	} events[] = {
-		{ "job", take_job },       { "join", take_join },
-		{ "leave", take_leave },   { "clock", take_clock },
-		{ "update", take_update }, { "eval", take_eval },
-		{ "ledger", take_ledger }, { "suspect", take_late },
-		{ "back", take_late },     { "alone", take_alone },
-		{ "verify", take_verify }, { "shard", take_shard },
+		{ "job", take_job },           { "join", take_join },
+		{ "leave", take_leave },       { "clock", take_clock },
+		{ "update", take_update },     { "eval", take_eval },
+		{ "ledger", take_ledger },     { "suspect", take_late },
+		{ "back", take_late },         { "alone", take_alone },
+		{ "verify", take_verify },     { "shard", take_shard },
+		{ "diverged", take_diverged },
 	};
 	struct fal_summary *s = summary;
 	s->seconds = l->t;
@@ -472,6 +488,7 @@ fal_summary_free(struct fal_summary *s)
 	free(s->scheme);
 	free(s->failed);
 	free(s->unlike.who);
+	free(s->diverged.why);
 	fal_ids_free(&s->ids);
 	*s = (struct fal_summary){ 0 };
 }

@@ -103,6 +103,12 @@ struct fal_summary {
 		uint64_t clock, task; /* … of what; … */
 		double until;         /* … so long; 0: nothing waits */
 	} lone;
+	struct fal_summary_diverged { /* one key alone says so of the job: … */
+		size_t worker;        /* … who, … */
+		uint64_t clock;       /* … when so many were over, … */
+		char *why;            /* … and what; … */
+		double until;         /* … another is waited for so long; 0: nobody */
+	} diverged;
 
 	struct fal_shard_rows shards; /* of several, as far as lines tell */
 	struct fal_summary_unlike {   /* of words on one task, the last that differ */

@@ -356,6 +356,17 @@ fal_line_alone(struct fal_buf *b, double t, const struct fal_line_doubt *d,
 	fal_member_end(b);
 }
 
+void
+fal_line_diverged(struct fal_buf *b, double t, const struct fal_line_diverged *d)
+{
+	fal_member_begin(b, t, "diverged");
+	fal_member_num(b, FAL_F_CLOCK, d->clock);
+	fal_member_who(b, d->who);
+	fal_member_str(b, FAL_F_WHY, d->why);
+	fal_member_seconds(b, FAL_F_SECONDS, d->seconds);
+	fal_member_end(b);
+}
+
 /* What it counts as, in runs of blocks that count the same. */
 static void
 bounded(struct fal_buf *b, const int8_t *counts, uint32_t blocks)

@@ -291,6 +291,15 @@ void fal_line_nonfinite(struct fal_buf *b, double t, const struct fal_line_doubt
 /* seconds: in which another key's word is waited for. */
 void fal_line_alone(struct fal_buf *b, double t, const struct fal_line_doubt *d,
 		    double seconds);
+/* Nobody of another key is here who could say whether the job has diverged.  seconds: in
+ * which one is waited for; 0: no longer. */
+struct fal_line_diverged {
+	struct fal_line_who who;
+	uint64_t clock;
+	const char *why;
+	double seconds;
+};
+void fal_line_diverged(struct fal_buf *b, double t, const struct fal_line_diverged *d);
 void fal_line_check(struct fal_buf *b, double t, const struct fal_line_check *d);
 void fal_line_verify(struct fal_buf *b, double t, const struct fal_line_verify *d);
 void fal_line_again(struct fal_buf *b, double t, const struct fal_round_info *r,

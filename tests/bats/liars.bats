@@ -114,6 +114,58 @@ says() {
 	says print
 }
 
+# done_by NAME: tasks that the trace says it has done.
+done_by() {
+	falcon-stat -j "$state/trace.jsonl" |
+		jq --arg name "$1" '[.workers[] | select(.worker == $name).tasks] | add // 0'
+}
+
+odd_works() {
+	[ "$(done_by odd)" -gt 0 ]
+}
+
+@test "an odd worker under require stands by, and works when the others have left" {
+	falcon-key add -K "$keys/keyring" second
+	serve --min-workers 3 --set job.numerics=require --set job.epochs=400 \
+		--set job.eval=never
+	FALCON_LIE=print start odd "$bin/tests/falcon-work-values" -k "$keys/liar.key" \
+		-n odd --lanes 1 --cache "$BATS_FILE_TMPDIR/cache" "$ready"
+	local odd=$pid
+	work a --lanes 1
+	KEY=second work b --lanes 1
+	soon "the others work" lines 50 '"ev":"update"'
+	same "tasks of the odd one" "$(done_by odd)" 0
+	# One of the others is as good as both: its key stands first.
+	kill -TERM "${workers[1]}"
+	wait "${workers[1]}" || :
+	soon "it left" lines 1 '"ev":"leave","worker":"b"'
+	local before
+	before=$(grep -c '"ev":"update"' "$state/trace.jsonl")
+	soon "the one works" lines $((before + 50)) '"ev":"update"'
+	same "tasks of the odd one" "$(done_by odd)" 0
+	kill -TERM "${workers[0]}"
+	wait "${workers[0]}" || :
+	soon "it left" lines 1 '"ev":"leave","worker":"a"'
+	soon "the odd one works" odd_works
+	# It is the majority's again who come back.
+	workers=()
+	work a --lanes 1
+	soon "it joins" lines 2 '"ev":"join","worker":"a"'
+	KEY=second work b --lanes 1
+	soon "it joins" lines 2 '"ev":"join","worker":"b"'
+	before=$(grep -c '"ev":"update"' "$state/trace.jsonl")
+	soon "they work" lines $((before + 50)) '"ev":"update"'
+	local done
+	done=$(done_by odd)
+	before=$(grep -c '"ev":"update"' "$state/trace.jsonl")
+	soon "they work" lines $((before + 50)) '"ev":"update"'
+	same "tasks of the odd one" "$(done_by odd)" "$done"
+	same "the odd one left" "$(grep -c '"ev":"leave","worker":"odd"' "$state/trace.jsonl")" 0
+	same "it is charged" "$(grep -c '"ev":"charge"' "$state/trace.jsonl")" 0
+	same "it is suspected" "$(grep -c '"ev":"suspect"' "$state/trace.jsonl")" 0
+	kill -0 "$odd"
+}
+
 # liars N: so many sessions of the liar's key, that say of everything that it is not finite.
 liars() {
 	local i
@@ -148,6 +200,25 @@ liars() {
 	same "the model" "$(member sha256)" "$(cat "$BATS_FILE_TMPDIR/honest")"
 	same "an honest worker left" \
 		"$(grep '"ev":"leave"' "$state/trace.jsonl" | grep -c '"worker":"[ab]"')" 0
+}
+
+@test "local steps diverged, says a key that is alone: whoever comes decides" {
+	serve --set sync.scheme=dynsgd:1 --set optimizer.kind=sgd --set optimizer.momentum=0 \
+		--set optimizer.lr=0.05
+	FALCON_LIE=leave start liar "$bin/tests/falcon-work-values" -k "$keys/liar.key" -n liar \
+		--lanes 1 --cache "$BATS_FILE_TMPDIR/cache" "$ready"
+	soon "in the trace" lines 1 '"ev":"diverged"'
+	falcon-stat "$state/trace.jsonl" >table
+	grep -q "^diverged, says liar: local steps led to .*: waits for another key's word, " table
+	falcon-stat -j "$state/trace.jsonl" >table
+	jq -e '.diverged | .worker == "liar" and .seconds > 200 and (.why | startswith("local"))' \
+		table
+	work a --lanes 2
+	wait "$ps"
+	falcon-stat "$state/trace.jsonl" >table
+	same "it waits" "$(grep -c "^diverged" table)" 0
+	falcon-stat --audit "$state/trace.jsonl" >audit
+	has "$(cat audit)" "audit: ok"
 }
 
 # said N: so many times in all.

@@ -70,6 +70,9 @@
 #define DENIAL(ev, id, clock, task)                                                   \
 	"{\"t\":1.5,\"ev\":\"" ev "\",\"round\":1,\"clock\":" clock ",\"task\":" task \
 	",\"worker\":\"w\",\"id\":" id ",\"first_sample\":9,\"seconds\":300}\n"
+#define DIVERGED(id, clock, seconds)                                                     \
+	"{\"t\":1.5,\"ev\":\"diverged\",\"clock\":" clock ",\"worker\":\"w\",\"id\":" id \
+	",\"why\":\"so\",\"seconds\":" seconds "}\n"
 #define BOUND(rows) ",\"bound\":[" rows "]"
 #define BOUNDED "\"bounded\""
 
@@ -99,6 +102,19 @@ static const struct {
 	{ DENIAL("nonfinite", "3", "1", "2") DENIAL("alone", "1", "1", "2"), NULL,
 	  "line 8: alone: worker 1 of task 2 of clock 1: it has not said so" },
 	{ "{\"t\":1.5,\"ev\":\"alone\",\"clock\":1,\"task\":2,\"id\":1}\n", NULL, "" },
+	/* One key alone says that the job has diverged, and then others are here. */
+	{ DIVERGED("3", "1", "300") LEAVE("3") DIVERGED("3", "1", "0"), NULL, NULL },
+	{ LEAVE("3") DIVERGED("3", "1", "300") DIVERGED("1", "1", "299"), NULL, NULL },
+	{ DIVERGED("4", "1", "300"), NULL, "line 7: diverged: worker 4 never joined" },
+	{ DIVERGED("3", "3", "300"), NULL,
+	  "line 7: diverged: worker 3 of a clock that the job has not" },
+	{ DIVERGED("3", "1", "0"), NULL,
+	  "line 7: diverged: worker 3 was not waited for" },
+	{ DIVERGED("3", "1", "300") DIVERGED("1", "1", "0"), NULL,
+	  "line 8: diverged: worker 1 was not waited for" },
+	{ "{\"t\":1.5,\"ev\":\"diverged\",\"clock\":1,\"worker\":\"w\",\"id\":1,"
+	  "\"why\":\"so\"}\n",
+	  NULL, "" },
 	/* Charged twice: it leaves, and does so next. */
 	{ CHARGE("3"), NULL, NULL },
 	{ CHARGE("3") CHARGE("2") CHARGE("3") LEAVE("3"), NULL, NULL },

@@ -362,6 +362,21 @@ end(void **state)
 
 /* Each session that is no honest one says of all that it holds that it is not finite, and
  * one that was sent away comes back, as long as there is room. */
+/* Lines of the trace in which both stand. */
+static uint32_t
+lines(const char *ev, const char *part)
+{
+	uint32_t n = 0;
+	fal_put_u8(&w.trace, 0);
+	w.trace.n--;
+	for (const char *p = (const char *)w.trace.p, *end; *p != '\0'; p = end + 1) {
+		end = strchr(p, '\n');
+		const char *is = strstr(p, ev), *has = strstr(p, part);
+		n += is != NULL && is < end && has != NULL && has < end;
+	}
+	return n;
+}
+
 static uint32_t liars_key;
 
 static bool
@@ -399,6 +414,9 @@ accusers(bool one_key)
 			join(1, false);
 			join(one_key ? 1 : 2, true);
 			run(accuse);
+			/* That of who is gone changes nothing. */
+			const uint32_t told = lines("\"ev\":\"charge\"", "");
+			check(told > 2 && !one_key ? told : 2, 2, "lines on charges");
 			finish(true);
 			end(NULL);
 		}
@@ -483,11 +501,18 @@ lone_leavers(void **state)
 			check(fal_coord_tick(w.coord, w.now), 0, "tick");
 		}
 		check(fal_coord_status(w.coord).failed, 0, "failed before the time");
+		const uint32_t told = lines("diverged", "\"seconds\":300.000000}");
+		const bool steps = fal_coord_lone(w.coord, &(struct fal_coord_lone){ 0 });
+		check(told, steps, "lines on who is alone");
+		check(lines("diverged", "\"seconds\":0.000000}"), 0,
+		      "lines on who comes");
 		for (uint32_t key = 2; key <= 4; key++)
 			join(key, true);
 		w.now += 20;
 		check(fal_coord_tick(w.coord, w.now), 0, "tick");
 		check(fal_coord_status(w.coord).failed, 0, "failed with others here");
+		check(lines("diverged", "\"seconds\":0.000000}"), steps,
+		      "others are here");
 		run(leave_and_return);
 		finish(true);
 		end(NULL);

@@ -666,6 +666,10 @@ test_others(void **state)
 		reads(&b, NULL, NULL);
 		fal_line_alone(&b, 1, &doubt, draw(9) / 3.0);
 		reads(&b, NULL, NULL);
+		fal_line_diverged(&b, 1,
+				  &(struct fal_line_diverged){ who, whole(), "so",
+							       draw(9) / 3.0 });
+		reads(&b, NULL, NULL);
 		fal_line_policy(&b, 1,
 				&(struct fal_line_policy){ 1, 2, "epsp", "x", "{}",
 							   2 * draw(2) });

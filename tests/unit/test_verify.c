@@ -247,6 +247,7 @@ a_third_key_decides(void **state)
 		for (uint32_t p = 1; p <= 3; p++)
 			check(session[p].closed, p == liar, "who is gone");
 		check(lines("\"why\":\"refuted\"") >= 1, 1, "done again");
+		check(lines("\"ev\":\"charge\""), 1, "told");
 		end(NULL);
 	}
 	begin_job("bsp", 0, 1);
