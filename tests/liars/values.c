@@ -1,5 +1,6 @@
 /* A worker that lies, within the types of its messages, as $FALCON_LIE says: linked into
  * a test build of falcon-work with --wrap of what is wrapped here. */
+#include "agent/agent.h"
 #include "base/err.h"
 #include "base/mem.h"
 #include "wire/bfp.h"
@@ -17,6 +18,10 @@ int __real_fal_sum_quantise_block(struct fal_sum *s, uint32_t block, const float
 				  int8_t exponent, unsigned room);
 int __wrap_fal_sum_quantise_block(struct fal_sum *s, uint32_t block, const float *g,
 				  int8_t exponent, unsigned room);
+int __real_fal_agent_finished(struct fal_agent *a, uint64_t now, uint32_t lane,
+			      const struct fal_ran *ran);
+int __wrap_fal_agent_finished(struct fal_agent *a, uint64_t now, uint32_t lane,
+			      const struct fal_ran *ran);
 int __real_fal_msg_put(struct fal_buf *b, const struct fal_msg *m);
 int __wrap_fal_msg_put(struct fal_buf *b, const struct fal_msg *m);
 
@@ -149,8 +154,6 @@ lie_in_words(struct fal_msg *m)
 	const int64_t most = (int64_t)FAL_LOSS_MAX << FAL_LOSS_BITS;
 	if (m->type == FAL_MSG_CLAIM && is("accuse")) {
 		fputs("not finite\n", stderr);
-		m->claim.nonfinite = 1;
-		m->claim.seq = 0;
 	} else if (m->type == FAL_MSG_CLAIM && is("leave")) {
 		*m = (struct fal_msg){ .type = FAL_MSG_LEAVE,
 				       .incarnation = m->incarnation };
@@ -168,6 +171,16 @@ lie_in_words(struct fal_msg *m)
 	} else if (m->type == FAL_MSG_CHECKED && is("witness")) {
 		m->checked.nonfinite = 1;
 	}
+}
+
+/* Before its own side knows better: else it would wait for verdicts that do not come. */
+int
+__wrap_fal_agent_finished(struct fal_agent *a, uint64_t now, uint32_t lane,
+			  const struct fal_ran *ran)
+{
+	struct fal_ran said = *ran;
+	said.nonfinite |= is("accuse");
+	return __real_fal_agent_finished(a, now, lane, &said);
 }
 
 int
