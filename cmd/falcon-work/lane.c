@@ -42,6 +42,11 @@ struct lanes {
 	struct lanes_conf conf;
 	pthread_mutex_t mutex;
 	uv_async_t async;
+	/* What was computed here is reported behind whoever started it and before this
+	 * turn's messages are written, which it adds to: by the first of these. */
+	uv_check_t check;
+	uv_idle_t idle;
+	unsigned handles; /* that are open */
 	uint32_t started; /* threads */
 	uint64_t ids;     /* of tasks, so far */
 	struct lane lane[];
@@ -118,9 +123,8 @@ emulated_steps(const struct lane *l, uint64_t ns)
 /* Reports what is over.  A lane whose next task is started meanwhile goes on where the
  * one before ended. */
 static void
-on_async(uv_async_t *async)
+report(struct lanes *all)
 {
-	struct lanes *all = async->data;
 	for (uint32_t i = 0; i < all->conf.lanes; i++) {
 		struct lane *l = &all->lane[i];
 		pthread_mutex_lock(&all->mutex);
@@ -143,6 +147,32 @@ on_async(uv_async_t *async)
 	}
 	for (uint32_t i = 0; i < all->conf.lanes; i++)
 		all->lane[i].before.next = false;
+}
+
+static void
+on_async(uv_async_t *h)
+{
+	report(h->data);
+}
+
+static void
+report_here(struct lanes *all)
+{
+	uv_check_stop(&all->check);
+	uv_idle_stop(&all->idle);
+	report(all);
+}
+
+static void
+on_check(uv_check_t *h)
+{
+	report_here(h->data);
+}
+
+static void
+on_idle(uv_idle_t *h)
+{
+	report_here(h->data);
 }
 
 static int
@@ -174,7 +204,10 @@ lanes_new(uv_loop_t *loop, const struct lanes_conf *conf, struct lanes **out)
 		free(all);
 		return FAL_EIO;
 	}
-	all->async.data = all;
+	uv_check_init(loop, &all->check);
+	uv_idle_init(loop, &all->idle);
+	all->async.data = all->check.data = all->idle.data = all;
+	all->handles = 3;
 	pthread_mutex_init(&all->mutex, NULL);
 	int err = FAL_OK;
 	for (; all->started < conf->lanes && err == FAL_OK; all->started += err == FAL_OK)
@@ -190,7 +223,9 @@ lanes_new(uv_loop_t *loop, const struct lanes_conf *conf, struct lanes **out)
 static void
 on_closed(uv_handle_t *h)
 {
-	free(h->data);
+	struct lanes *all = h->data;
+	if (--all->handles == 0)
+		free(all);
 }
 
 void
@@ -210,6 +245,8 @@ lanes_free(struct lanes *all)
 	}
 	pthread_mutex_destroy(&all->mutex);
 	uv_close((uv_handle_t *)&all->async, on_closed);
+	uv_close((uv_handle_t *)&all->check, on_closed);
+	uv_close((uv_handle_t *)&all->idle, on_closed);
 }
 
 /* Is the task to be computed here, as it is like the last one, which was quick? */
@@ -244,7 +281,8 @@ begin(struct lanes *all, struct lane *l)
 		return true;
 	}
 	work(l);
-	uv_async_send(&all->async); /* nobody is called back from here */
+	uv_check_start(&all->check, on_check); /* nobody is called back from here */
+	uv_idle_start(&all->idle, on_idle);
 	return false;
 }
 

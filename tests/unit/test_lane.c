@@ -26,6 +26,9 @@ struct fake {
 	pthread_t by;
 	struct lanes *lanes;
 	unsigned ended;
+	uv_async_t message;
+	uv_idle_t flush;
+	unsigned at_flush; /* ended by then */
 };
 
 static int
@@ -118,6 +121,48 @@ never_here(struct fake *f, uv_loop_t *loop)
 	return true;
 }
 
+static void
+on_flush(uv_idle_t *h)
+{
+	struct fake *f = h->data;
+	f->at_flush = f->ended;
+	uv_close((uv_handle_t *)h, NULL);
+}
+
+/* Something is to be sent, at the end of the turn, and a task comes. */
+static void
+on_message(uv_async_t *h)
+{
+	const struct fal_run_job job = { .count = SAMPLES };
+	struct fake *f = h->data;
+	uv_idle_start(&f->flush, on_flush);
+	lane_start(f->lanes, 0, &job, true);
+	uv_close((uv_handle_t *)h, NULL);
+}
+
+/* What follows from a task leaves with what its message has brought. */
+static bool
+before_the_flush(struct fake *f, uv_loop_t *loop)
+{
+	assert_false(computed_here(f, loop, 1000, SAMPLES, false));
+	f->at_flush = 0;
+	f->message.data = f->flush.data = f;
+	uv_idle_init(loop, &f->flush);
+	uv_async_init(loop, &f->message, on_message);
+	uv_async_send(&f->message);
+	while (f->at_flush == 0)
+		uv_run(loop, UV_RUN_ONCE);
+	assert_int_equal(f->at_flush, 2);
+	return true;
+}
+
+static void
+one_write_for_both(void **state)
+{
+	(void)state;
+	run_all(true, 1, before_the_flush);
+}
+
 /* Of a maker that waits for others, the loop would wait with it. */
 static void
 who_waits_has_its_thread(void **state)
@@ -150,6 +195,7 @@ main(void)
 		cmocka_unit_test(quick_ones_are_here),
 		cmocka_unit_test(who_waits_has_its_thread),
 		cmocka_unit_test(lanes_share_the_loop),
+		cmocka_unit_test(one_write_for_both),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, NULL, NULL);
