@@ -125,6 +125,44 @@ disturbed() {
 	whole 1
 }
 
+# kept: the clocks of the snapshots that there are.
+kept() {
+	printf '%s\n' "$state"/snapshot.0* | sed "s/.*snapshot[.]0*\\([0-9]\\)/\\1/"
+}
+
+# kept_from N: whether the oldest of two that there are is of clock N or a later one.
+kept_from() {
+	local all
+	mapfile -t all < <(kept)
+	[ "${#all[@]}" = 2 ] && [ "${all[0]}" -ge "$1" ]
+}
+
+@test "snapshots by seconds alone, so many as are to be kept; who was how fast is known again" {
+	local last
+	job=(--set job.epochs=12 --set state.clocks=0 --set state.seconds=1 --set state.keep=2
+		tiny.job)
+	undisturbed
+	begin --min-workers 2
+	slow a 1 600
+	# It says that it is as fast as the other, and is not.
+	printf '0 1\n0.1 0.2\n' >later
+	work b --lanes 1 --emulate "rate=600,cores=1,trace=$PWD/later"
+	soon "two snapshots, and none of before" kept_from 3
+	killed
+	last=$(kept | tail -n 1)
+	# Some clocks a second: they go by the time.
+	[ "$(kept | head -n 1)" -lt $((last - 1)) ]
+	begin --min-workers 2
+	has "$(cat ps.err)" "tiny: resumed at clock $last of 48"
+	ended "$ps" ps
+	whole 1
+	# The first clock that is done again is shared as who came has worked before.
+	jq -se --argjson last "$last" '
+		(map(.ev == "restart") | index(true)) as $at | .[$at:] |
+		map(select(.ev == "ledger" and .clock == $last))[0].grant |
+		group_by(.[0]) | map(map(.[2]) | add) | max >= 6 and add == 8' "$state/trace.jsonl"
+}
+
 @test "a change of policy behind the snapshot holds again from its clock on" {
 	local clock
 	# The snapshot of version 0 is the only one.
