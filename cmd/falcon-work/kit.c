@@ -33,14 +33,17 @@ kit_agent_conf(const struct kit *k, const struct work_opt *opt)
 /* What the job takes of this process, where the probe has `room`.  The probe is over, and
  * its memory free, before there are versions and sums. */
 static struct fal_need
-need_of(struct kit *k, const struct work_opt *opt, uint64_t agent, uint64_t room)
+need_of(struct kit *k, const struct work_opt *opt, size_t streams, uint64_t agent,
+	uint64_t room)
 {
+	enum { STREAM = 3 << 19 }; /* what comes and goes on one, as it was measured */
 	const struct maker_need is = maker_need(k->maker, room);
 	struct fal_need need = { 0 };
 	fal_need_add(&need, "program", opt->program);
 	fal_need_add(&need, "kernels", is.kernels);
 	fal_need_add(&need, "data", k->maker->samples ? fal_setup_bytes(&k->setup) : 0);
 	fal_need_add(&need, "lanes", is.lanes);
+	fal_need_add(&need, "streams to shards", streams * STREAM);
 	fal_need_add(&need, "parameters and sums", agent > is.probe ? agent : is.probe);
 	return need;
 }
@@ -48,15 +51,16 @@ need_of(struct kit *k, const struct work_opt *opt, uint64_t agent, uint64_t room
 /* Says what the job needs, and whether that is within --max-memory.  The probe of a
  * larger batch may take what versions and sums will, or 16 MiB. */
 static int
-afford(struct kit *k, const struct work_opt *opt, struct fal_diag *diag)
+afford(struct kit *k, const struct work_opt *opt, size_t streams, struct fal_diag *diag)
 {
 	const uint64_t least = 16 << 20;
 	const struct fal_job *job = &k->setup.job;
 	const struct fal_agent_conf conf = kit_agent_conf(k, opt);
 	const uint64_t agent = fal_agent_bytes(&conf, &k->most);
-	struct fal_need need = need_of(k, opt, agent, agent > least ? agent : least);
+	struct fal_need need =
+		need_of(k, opt, streams, agent, agent > least ? agent : least);
 	if (opt->max_memory != 0 && fal_need_sum(&need) > opt->max_memory)
-		need = need_of(k, opt, agent, 0);
+		need = need_of(k, opt, streams, agent, 0);
 	k->need = need;
 	return need_judge(opt, job->name, "needs", &need, diag);
 }
@@ -165,7 +169,7 @@ kit_make(struct kit *k, const struct kit_conf *conf, struct texts *texts,
 			      : maker_net_new(&k->setup, conf->opt->lanes_max, &k->maker,
 					      diag);
 	if (err == FAL_OK)
-		err = afford(k, conf->opt, diag);
+		err = afford(k, conf->opt, conf->streams, diag);
 	if (err == FAL_OK)
 		err = equip(k, conf, diag);
 	if (err == FAL_OK)

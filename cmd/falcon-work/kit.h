@@ -44,6 +44,7 @@ struct kit {
 struct kit_conf {
 	uv_loop_t *loop;
 	const struct work_opt *opt;
+	size_t streams; /* to shards of other processes */
 	void *arg;
 	void (*on_end)(void *arg, uint32_t lane, const struct lane_end *end);
 	void (*get)(void *arg, bool test, uint32_t chunk); /* ask for a chunk */

@@ -198,6 +198,7 @@ renew_kit(struct session *s)
 {
 	const struct kit_conf conf = { .loop = &s->loop,
 				       .opt = s->opt,
+				       .streams = s->links.n,
 				       .arg = s,
 				       .on_end = on_lane_end,
 				       .get = get_chunk,

@@ -128,6 +128,35 @@ about() {
 	about 8000000 "$one"
 }
 
+@test "shards of other processes, bsp and with a slack" {
+	sized $((900000 + RANDOM % 200000))
+	for scheme in bsp epsp:1; do
+		rm -rf state ps.ready
+		start_ready ps "$bin/tests/peak" ps.peak falcon-ps -x -K "$keys/keyring" \
+			-l unix:sock -s state -w 2 --min-shards 3 --set batch.task=4 \
+			--set state.clocks=1 --set optimizer.lr=1e-6 --set optimizer.kind=momentum \
+			--set optimizer.momentum=0.9 --set "sync.scheme=$scheme" tiny/tiny.job
+		ps=$pid
+		for i in 1 2 3; do
+			start "shard$i" "$bin/tests/peak" "shard$i.peak" falcon-ps --join "$ready" \
+				-k "$keys/shard.key" -l "unix:far$i"
+			eval "shard$i=$pid"
+		done
+		worker 1
+		worker 2
+		ended "$ps" ps
+		# What it says is for all of them, if they all were there.
+		covers ps
+		for i in 1 2 3; do
+			eval "ended \"\$shard$i\" shard$i"
+			sed -i 's/ need / needs /' "shard$i.err"
+			holds "shard$i"
+		done
+		covers lanes1
+		covers lanes2
+	done
+}
+
 # anew SIZE: a run of a model of about so many parameters is computed anew.
 anew() {
 	sized $(($1 * (90 + RANDOM % 21) / 100))
