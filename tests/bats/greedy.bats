@@ -54,6 +54,15 @@ for n in range(int(sys.argv[1])):
 	has "$said" "CHUNK_GET before HELLO"
 }
 
+@test "the trace is told once in a session" {
+	serve
+	said=$(timeout 100 "$bin/tests/asks" "$keys/observe.key" "$ready" follow 2)
+	same "refused: $said" "$(got refused)" 1
+	has "$said" "a second FOLLOW"
+	falcon-stat -k "$keys/observe.key" "$ready" >table
+	has "$(cat table)" "job: tiny"
+}
+
 @test "requests under way: 16 wait, more are refused" {
 	large 8
 	serve

@@ -5,6 +5,7 @@
  *	asks KEY ADDR sessions N   so many sessions at a time
  *	asks KEY ADDR read N M     all data, again and again, in N sessions: M MiB
  *	asks KEY ADDR stall N S    chunks in N sessions, and takes none for S seconds
+ *	asks KEY ADDR follow N     the trace, N times in one session
  *	asks KEY ADDR churn N      joins and leaves, N times in a row
  *
  * Says in one line what it got: sessions, those that were refused and those sent away for
@@ -93,6 +94,10 @@ on_open(void *arg, struct fal_chan *c)
 		dial(&session[came]);
 	if (strcmp(mode, "early") == 0)
 		ask(s);
+	else if (strcmp(mode, "follow") == 0)
+		for (unsigned i = 0; i < wanted; i++)
+			say(s, &(struct fal_msg){ .type = FAL_MSG_FOLLOW,
+						  .follow.live = 1 });
 	else
 		hello(s);
 }
