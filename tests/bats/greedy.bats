@@ -86,6 +86,21 @@ for n in range(int(sys.argv[1])):
 	has "$said" "its key has too many sessions"
 }
 
+@test "where all workers share one key a source has 256 sessions" {
+	falcon-key init one
+	keys=$PWD/one
+	serve
+	start greedy "$bin/tests/asks" "$keys/work.key" "$ready" sessions 270 60
+	local greedy=$pid
+	soon "a refusal" grep -q "refused: its key has too many sessions" ps.err
+	ready="exec:exec socat - TCP:$ready,bind=127.0.0.2" work honest --lanes 1
+	wait "$ps"
+	wait "$greedy"
+	said=$(cat greedy.out)
+	same "refused of: $said" "$(got refused)" 14
+	[ "$(grep -c refused honest.err)" = 0 ]
+}
+
 # rss: KiB of the coordinator.
 rss() {
 	sed -n 's/^VmRSS:[^0-9]*\([0-9]*\) kB/\1/p' "/proc/$ps/status"
