@@ -56,6 +56,7 @@ struct ps_fleet {
 	double asked;           /* when it was last */
 	bool cut;               /* each block has its shard: */
 	struct fal_map map, to; /* that holds; that shards were told of, else none */
+	bool tight;             /* it was said that there is no memory for a move */
 	uint32_t own;           /* shards of this process: the first numbers */
 	uint32_t places;        /* that its rule knew: some may have got none */
 	uint32_t unplaced;      /* members that do not know theirs yet */

@@ -364,6 +364,44 @@ ps_fleet_drain_gone(struct ps_server *s, const struct ps_session *session)
 		s->fleet.drain.asks = 0;
 }
 
+/* ---- by what workers waited for --------------------------------------------------- */
+
+static bool
+balances(const struct ps_server *s)
+{
+	return s->opt->job->job.placement == FAL_JOB_PLACEMENT_PSLD;
+}
+
+/* May it have blocks that it has not? */
+static bool
+is_ready(const struct ps_server *s, const struct ps_member *m)
+{
+	return m->placed && !m->drained && (fleet_has(s, m) || fleet_seated_all(s, m));
+}
+
+static void
+balance(struct ps_server *s)
+{
+	struct ps_fleet *f = &s->fleet;
+	struct fal_map map;
+	struct fal_diag why;
+	uint64_t may = own_bits(s) & ~leaving(s);
+	for (size_t i = 0; i < f->n; i++)
+		may |= is_ready(s, f->v[i]) ? fleet_bits(f->v[i]) : 0;
+	const char *by = fal_coord_balance(s->coord, may, &map);
+	if (by == NULL)
+		return;
+	int err = ps_fleet_move(s, &map, by, &why);
+	if (err == FAL_ELIMIT && !f->tight) {
+		f->tight = true;
+		fal_progress_end(&s->progress);
+		fal_cli_err(PROG, "%s: blocks stay where they are: %s",
+			    s->opt->job->job.name, why.text);
+	}
+	if (err < 0 && err != FAL_ESTATE && err != FAL_ELIMIT)
+		ps_fail(s, err, "a move");
+}
+
 /* ---- after an event ---------------------------------------------------------------- */
 
 void
@@ -373,7 +411,7 @@ ps_fleet_moves(struct ps_server *s)
 	if (f->unplaced > 0 || s->broken < 0)
 		return;
 	for (size_t i = 0; i < f->n; i++)
-		if (f->v[i]->count == 0 && !f->v[i]->standby)
+		if (f->v[i]->count == 0 && (!f->v[i]->standby || balances(s)))
 			call_in(s, f->v[i]);
 	if (fal_coord_moves(s->coord))
 		return;
@@ -381,8 +419,10 @@ ps_fleet_moves(struct ps_server *s)
 		drain(s);
 	for (size_t i = 0; i < f->n && !fal_coord_moves(s->coord); i++) {
 		struct ps_member *m = f->v[i];
-		if (m->late && m->placed && !m->idle && !m->drained && !fleet_has(s, m) &&
-		    fleet_seated_all(s, m))
+		if (m->late && m->placed && !m->standby && !m->idle && !m->drained &&
+		    !fleet_has(s, m) && fleet_seated_all(s, m))
 			enter(s, m);
 	}
+	if (balances(s) && !fal_coord_moves(s->coord))
+		balance(s);
 }

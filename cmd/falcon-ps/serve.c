@@ -398,6 +398,7 @@ new_coord(struct ps_server *s)
 		.tickets = s->tickets,
 		.shards = fal_rack_shards(s->rack),
 		.map = &s->fleet.map,
+		.psld = j->job.placement == FAL_JOB_PLACEMENT_PSLD,
 		.text_n = { (uint32_t)j->job_text.n, (uint32_t)j->model_text.n,
 			    (uint32_t)j->manifest_bytes.n },
 	};

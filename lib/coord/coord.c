@@ -89,7 +89,9 @@ fal_coord_new(const struct fal_coord_conf *conf, const struct fal_coord_ops *ops
 		return err;
 	}
 	if (past != NULL)
-		c->waits.told = c->waits.over = past->clock;
+		c->waits.told = c->waits.over = c->balance.over = past->clock;
+	c->balance.on = conf->psld;
+	c->balance.at = (double)NAN;
 	trace_job(c, conf);
 	if (conf->before.lines > 0)
 		coord_trace_restart(c, past);

@@ -142,6 +142,7 @@ struct fal_coord_conf {
 	size_t params;
 	uint32_t shards;           /* 0: one; at most FAL_SHARDS_MAX */
 	const struct fal_map *map; /* of these; borrowed for the call; NULL: evenly */
+	bool psld;                 /* fal_coord_balance has something to say */
 	/* Which of them has which block, for the trace; borrowed for the call; NULL: it
 	 * does not say. */
 	const struct fal_line_place *place;
@@ -276,6 +277,13 @@ int fal_coord_stay(struct fal_coord *c, double now);
 /* The map that holds, borrowed until the next call; is a move under way? */
 const struct fal_map *fal_coord_map(const struct fal_coord *c);
 bool fal_coord_moves(const struct fal_coord *c);
+
+/* With `conf.psld`, asked after each event: what a clock that is over says of the shards
+ * (place/psld.h).  `may`: those that may have blocks, as bits; others keep what they
+ * have. NULL: nothing is to move; else the map to give fal_coord_move, and its `by`. What
+ * is not moved then is as if it had never been thought of. */
+#define FAL_PSLD_BY "psld"
+const char *fal_coord_balance(struct fal_coord *c, uint64_t may, struct fal_map *to);
 
 /* Begins no round until it is called with false; `by` is the name of the key, for the
  * trace.  Rounds under way are finished. */

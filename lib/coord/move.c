@@ -47,6 +47,7 @@ trace_place(struct fal_coord *c, double now)
 	uint32_t *shard = fal_calloc(blocks, sizeof(*shard));
 	struct fal_line_place line = { .map = c->map.epoch,
 				       .rule = FAL_TRACE_MOVED,
+				       .by = c->move.by,
 				       .shards = c->map.shards,
 				       .shard = shard,
 				       .model = { .blocks = blocks } };
@@ -66,6 +67,7 @@ static int
 conclude(struct fal_coord *c, double now, int result)
 {
 	c->move.waits = c->move.begun = false;
+	coord_measure_anew(c);
 	if (c->ops.moved != NULL) {
 		coord_call(c);
 		c->ops.moved(c->ops.arg, &c->map, result);

@@ -10,6 +10,7 @@
  *	round.c     … and versions, and lines of the trace
  *	fleet.c     what the shards have said
  *	waits.c     what workers waited for of each of them
+ *	balance.c   which of them should have which block, by that
  *	judge.c     whether a round that is complete is believed
  *	verify.c    tasks that another key runs, too
  *	health.c    does it learn, and what is kept for when it does not any more
@@ -23,6 +24,7 @@
 
 #include "base/rng.h"
 #include "coord/coord.h"
+#include "place/psld.h"
 #include "sched/bound.h"
 #include "sched/sched.h"
 #include "sec/hash.h"
@@ -35,6 +37,13 @@
 #include <assert.h>
 
 enum { FAL_OWED_MAX = 4 };
+
+/* What workers said of the shards. */
+struct fal_rows {
+	uint32_t *worker, n;
+	struct fal_waited *of; /* by worker, then by shard */
+	size_t worker_cap, cap;
+};
 
 /* A `clock` line that waits for the worker to say where its time went. */
 struct fal_owed {
@@ -255,17 +264,29 @@ struct fal_coord {
 		} again;
 	} * gather;
 	size_t gathers, gather_cap;
-	struct fal_waits { /* since the last `shard` lines */
-		uint32_t *worker, n;
-		struct fal_waited *of; /* by worker, then by shard */
-		size_t worker_cap, cap;
-		uint64_t told;    /* the first clock behind those; */
-		uint64_t over;    /* behind the newest of updates by now, */
-		uint64_t version; /* that the last of them made */
+	struct fal_waits {
+		struct fal_rows rows; /* since the last `shard` lines */
+		uint64_t told;        /* the first clock behind those; */
+		uint64_t over;        /* behind the newest of updates by now, */
+		uint64_t version;     /* that the last of them made */
 		struct fal_coord_served *served; /* by shard, as it was told */
 		double *scratch;
 		size_t scratch_cap;
 	} waits;
+	struct fal_balance { /* balance.c */
+		bool on;
+		struct fal_rows rows; /* since the last clock */
+		uint64_t over;        /* clocks, when that was; */
+		double at;            /* when; NAN: none was seen yet */
+		bool stale;           /* what comes next is of the map of before a move */
+		bool due;             /* a clock was measured: */
+		double seconds;
+		struct fal_psld_seen seen[FAL_SHARDS_MAX]; /* by shard */
+		struct fal_psld *psld;
+		uint64_t who;                   /* as bits: it knows of these, */
+		uint32_t order[FAL_SHARDS_MAX]; /* which are these of its own */
+		uint32_t shards;
+	} balance;
 	double *squares;  /* by block, of a gradient that may be clipped */
 	uint64_t squared; /* as bits: shards that have said theirs */
 	/* Contributions that some shards have called whole, or fenced. */
@@ -459,10 +480,24 @@ struct fal_bound_lanes coord_lanes(const struct fal_coord *c, const struct fal_p
 /* What a worker says of the shards.  FAL_EFORMAT, FAL_ELIMIT: it cannot be; FAL_ENOMEM.
  */
 int coord_waited(struct fal_coord *c, uint32_t worker, const struct fal_msg *m);
+/* What the middle one of the workers says of a shard, by these rows, of which there is
+ * scratch for each: nobody waited longer than `t` seconds.  Seconds in all, and of a part
+ * of a version, NAN: nobody had all of one. */
+struct coord_middle {
+	double waited, took;
+};
+struct coord_middle coord_middle(const struct fal_rows *r, uint32_t shard, double t,
+				 double *scratch);
 /* An update was told; the job is at its end: `shard` lines, if they are due.
  * FAL_ENOMEM. */
 int coord_tell_shards(struct fal_coord *c, double now, bool last);
 void coord_waits_free(struct fal_coord *c);
+
+/* balance.c */
+/* An update was told: is a clock over, and what of it?  FAL_ENOMEM. */
+int coord_measure(struct fal_coord *c, double now);
+/* Blocks have moved: what comes next is of the map of before. */
+void coord_measure_anew(struct fal_coord *c);
 
 /* health.c */
 /* So many samples of the clock are in the model, or will be, and their Σ loss.

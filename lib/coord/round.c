@@ -531,6 +531,8 @@ coord_tell(struct fal_coord *c, double now)
 		else
 			tell_step(c, now, news);
 		err = coord_tell_shards(c, now, false);
+		if (err == FAL_OK)
+			err = coord_measure(c, now);
 		if (news->marked)
 			coord_marked(c, now);
 		free(news->sum);

@@ -15,20 +15,20 @@ enum { CLOCKS = 10 }; /* between lines */
 
 /* The row of a worker, which may be new; NULL: out of memory. */
 static struct fal_waited *
-row(struct fal_waits *w, uint32_t worker)
+row(struct fal_rows *r, uint32_t worker)
 {
 	const size_t shards = FAL_SHARDS_MAX; /* some may come later */
 	uint32_t at = 0;
-	while (at < w->n && w->worker[at] != worker)
+	while (at < r->n && r->worker[at] != worker)
 		at++;
-	if (at == w->n) {
-		if (FAL_GROW(w->worker, w->worker_cap, at + 1) < 0 ||
-		    FAL_GROW(w->of, w->cap, (at + 1) * shards) < 0)
+	if (at == r->n) {
+		if (FAL_GROW(r->worker, r->worker_cap, at + 1) < 0 ||
+		    FAL_GROW(r->of, r->cap, (at + 1) * shards) < 0)
 			return NULL;
-		w->worker[w->n++] = worker;
-		memset(w->of + at * shards, 0, shards * sizeof(*w->of));
+		r->worker[r->n++] = worker;
+		memset(r->of + at * shards, 0, shards * sizeof(*r->of));
 	}
-	return w->of + at * shards;
+	return r->of + at * shards;
 }
 
 int
@@ -37,46 +37,59 @@ coord_waited(struct fal_coord *c, uint32_t worker, const struct fal_msg *m)
 	const uint32_t shards = c->conf.shards;
 	/* A worker waits for shards when it does not compute. */
 	const uint64_t most = m->worked.push + m->worked.pull + m->worked.wait;
+	struct fal_rows *all[] = { &c->waits.rows,
+				   c->balance.on ? &c->balance.rows : NULL };
+	int err = FAL_OK;
 	if (shards == 1) /* of it there are no lines */
 		return fal_waited_get(&m->worked.waits, shards, most, NULL);
-	struct fal_waited *is = row(&c->waits, worker);
-	return is != NULL ? fal_waited_get(&m->worked.waits, shards, most, is)
-			  : FAL_ENOMEM;
+	for (size_t i = 0; i < 2 && all[i] != NULL && err == FAL_OK; i++) {
+		struct fal_waited *is = row(all[i], worker);
+		err = is != NULL ? fal_waited_get(&m->worked.waits, shards, most, is)
+				 : FAL_ENOMEM;
+	}
+	return err;
+}
+
+static void
+rows_free(struct fal_rows *r)
+{
+	free(r->worker);
+	free(r->of);
 }
 
 void
 coord_waits_free(struct fal_coord *c)
 {
-	free(c->waits.worker);
-	free(c->waits.of);
+	rows_free(&c->waits.rows);
+	rows_free(&c->balance.rows);
+	fal_psld_free(c->balance.psld);
 	free(c->waits.served);
 	free(c->waits.scratch);
 }
 
 /* What the worker in row `i` says of a shard. */
 static const struct fal_waited *
-said_of(const struct fal_waits *w, uint32_t i, uint32_t shard)
+said_of(const struct fal_rows *r, uint32_t i, uint32_t shard)
 {
-	return &w->of[(size_t)i * FAL_SHARDS_MAX + shard];
+	return &r->of[(size_t)i * FAL_SHARDS_MAX + shard];
 }
 
-/* What the middle one of the workers says of a shard, at `t` seconds of the job; NAN:
- * nobody had all of a part. */
-static void
-middle(struct fal_waits *w, double t, struct fal_line_shard *out)
+struct coord_middle
+coord_middle(const struct fal_rows *r, uint32_t shard, double t, double *scratch)
 {
+	struct coord_middle out;
 	size_t n = 0;
-	for (uint32_t i = 0; i < w->n; i++)
-		w->scratch[n++] =
-			fmin((double)said_of(w, i, out->shard)->waited * 1e-9, t);
-	out->blame = n > 0 ? fal_quantile(w->scratch, n, 0.5) : 0;
+	for (uint32_t i = 0; i < r->n; i++)
+		scratch[n++] = fmin((double)said_of(r, i, shard)->waited * 1e-9, t);
+	out.waited = n > 0 ? fal_quantile(scratch, n, 0.5) : 0;
 	n = 0;
-	for (uint32_t i = 0; i < w->n; i++) {
-		const struct fal_waited *of = said_of(w, i, out->shard);
+	for (uint32_t i = 0; i < r->n; i++) {
+		const struct fal_waited *of = said_of(r, i, shard);
 		if (of->parts > 0)
-			w->scratch[n++] = fmin((double)of->took * 1e-9 / of->parts, t);
+			scratch[n++] = fmin((double)of->took * 1e-9 / of->parts, t);
 	}
-	out->took = fal_quantile(w->scratch, n, 0.5);
+	out.took = fal_quantile(scratch, n, 0.5);
+	return out;
 }
 
 /* A word of a shard about itself counts on, or it is taken for nothing. */
@@ -106,12 +119,15 @@ tell(struct fal_coord *c, double now)
 		line.tx = is.tx > was->tx ? is.tx - was->tx : 0;
 		line.service = since(is.service, was->service);
 		line.queue = since(is.queue, was->queue) / (c->ready > 0 ? c->ready : 1);
-		middle(w, t, &line);
+		const struct coord_middle is_of =
+			coord_middle(&w->rows, i, t, w->scratch);
+		line.blame = is_of.waited;
+		line.took = is_of.took;
 		fal_line_shard(&c->line, t, &line);
 		coord_trace(c);
 		*was = is;
 	}
-	w->n = 0;
+	w->rows.n = 0;
 }
 
 int
@@ -123,7 +139,7 @@ coord_tell_shards(struct fal_coord *c, double now, bool last)
 		return FAL_OK;
 	if (w->served == NULL)
 		w->served = fal_calloc(FAL_SHARDS_MAX, sizeof(*w->served));
-	if (w->served == NULL || FAL_GROW(w->scratch, w->scratch_cap, w->n + 1) < 0)
+	if (w->served == NULL || FAL_GROW(w->scratch, w->scratch_cap, w->rows.n + 1) < 0)
 		return FAL_ENOMEM;
 	w->told = w->over;
 	tell(c, now);

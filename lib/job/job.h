@@ -57,6 +57,8 @@ enum fal_job_format {
 enum fal_job_shuffle { FAL_JOB_SHUFFLE_WINDOW, FAL_JOB_SHUFFLE_FULL };
 
 enum fal_job_task_hashes { FAL_JOB_TASK_HASHES_NO, FAL_JOB_TASK_HASHES_YES };
+/* Static rules by their numbers; psld begins with ours. */
+enum fal_job_placement { FAL_JOB_PLACEMENT_PSLD = FAL_PLACE_RULES };
 enum fal_job_clones { FAL_JOB_CLONES_YES, FAL_JOB_CLONES_NO };
 
 /* Which samples stand at the places of a part of each clock's tasks: any, those that
@@ -88,7 +90,7 @@ struct fal_job {
 	enum fal_job_audit audit;
 	uint32_t hashes;
 	enum fal_job_task_hashes task_hashes;
-	enum fal_place_rule placement;
+	enum fal_job_placement placement;
 	double verify;      /* per cent of the tasks that another key runs, too */
 	uint32_t push_bits; /* push.bits, 8 to 23; 0: all 24 */
 

@@ -213,13 +213,49 @@ touch(struct fal_psld *p, uint32_t i, uint32_t to)
 		s->block.n = 0;
 }
 
+/* The same number of blocks in each run, as ends of runs. */
+static void
+ends_of(const struct fal_psld *p, const uint32_t *count, uint32_t *end)
+{
+	for (uint32_t i = 0, sum = 0; i < p->conf.shards; i++)
+		end[i] = sum += count[i];
+}
+
+/* Runs as near to these numbers as moving so many blocks lets them come: each time it is
+ * the farthest end that comes nearer by a block. */
+static void
+near_runs(const struct fal_psld *p, uint32_t most, uint32_t *to)
+{
+	uint32_t end[FAL_PSLD_SHARDS], want[FAL_PSLD_SHARDS];
+	const uint32_t n = p->conf.shards;
+	ends_of(p, p->count, end);
+	ends_of(p, to, want);
+	for (; most > 0; most--) {
+		uint32_t best = n, far = 0;
+		for (uint32_t i = 0; i + 1 < n; i++) {
+			const bool up = want[i] > end[i];
+			const uint32_t d = up ? want[i] - end[i] : end[i] - want[i];
+			/* No end passes another one. */
+			const bool may = up ? end[i] < end[i + 1]
+					    : end[i] > (i > 0 ? end[i - 1] : 0);
+			if (d > far && may) {
+				best = i;
+				far = d;
+			}
+		}
+		if (best == n)
+			break;
+		end[best] += want[best] > end[best] ? 1 : UINT32_MAX;
+	}
+	for (uint32_t i = 0; i < n; i++)
+		to[i] = end[i] - (i > 0 ? end[i - 1] : 0);
+}
+
 /* The map has these numbers: who has too many gives its last ones. */
 static void
-take_map(struct fal_psld *p, const uint32_t *to)
+give(struct fal_psld *p, const uint32_t *to)
 {
 	uint32_t shard = 0;
-	for (uint32_t i = 0; i < p->conf.shards; i++)
-		touch(p, i, to[i]);
 	for (uint32_t b = p->conf.blocks; b-- > 0;) {
 		uint32_t *from = &p->map[b];
 		if (p->count[*from] <= to[*from])
@@ -230,6 +266,27 @@ take_map(struct fal_psld *p, const uint32_t *to)
 		p->count[shard]++;
 		*from = shard;
 	}
+}
+
+static void
+lay_runs(struct fal_psld *p, const uint32_t *to)
+{
+	for (uint32_t i = 0, b = 0; i < p->conf.shards; i++) {
+		p->count[i] = to[i];
+		for (uint32_t k = 0; k < to[i]; k++)
+			p->map[b++] = i;
+	}
+}
+
+static void
+take_map(struct fal_psld *p, const uint32_t *to)
+{
+	for (uint32_t i = 0; i < p->conf.shards; i++)
+		touch(p, i, to[i]);
+	if (p->conf.runs)
+		lay_runs(p, to);
+	else
+		give(p, to);
 	p->clock.n = 0;
 	p->moving = true;
 }
@@ -265,7 +322,10 @@ exploit(struct fal_psld *p, double part, double seconds)
 	const double gain = fmin(now - best, waited);
 	if (!(gain > noise) || gain * HORIZON <= moving_s(s, n, to))
 		return FAL_PSLD_STAY;
-	fal_level(s, n, (uint32_t)most, to);
+	if (p->conf.runs)
+		near_runs(p, (uint32_t)most, to);
+	else
+		fal_level(s, n, (uint32_t)most, to);
 	take_map(p, to);
 	return FAL_PSLD_PLACE;
 }

@@ -41,6 +41,9 @@ struct fal_psld_conf {
 	const uint32_t *map;     /* to begin with, by block; copied */
 	uint64_t seed;           /* of what is tried */
 	bool tries;              /* explore, too */
+	/* A shard has one run of blocks, in the order of the shards, as `map` has: to
+	 * give some to another moves all those between, and a step is as much smaller. */
+	bool runs;
 };
 
 /* A shard in a clock, as workers saw it: the middle one of them.  What it says of itself

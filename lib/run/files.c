@@ -341,6 +341,15 @@ fal_files_tasks(const struct fal_files *j)
 	return fal_grid_tasks(&g, 0);
 }
 
+/* By which the blocks are placed when the job begins. */
+static enum fal_place_rule
+first_rule(const struct fal_job *job)
+{
+	return job->placement == FAL_JOB_PLACEMENT_PSLD
+		       ? FAL_PLACE_BLOCKS
+		       : (enum fal_place_rule)job->placement;
+}
+
 /* Which place has which block, into *shard, and the model that was laid out; both are
  * owned. */
 static int
@@ -360,7 +369,7 @@ lay_blocks(const struct fal_files *j, uint32_t places, struct fal_place_model *m
 		tensor[i] = (struct fal_place_tensor){ m->tensor[i].offset,
 						       m->tensor[i].count };
 	*model = (struct fal_place_model){ blocks, FAL_BLOCK, tensor, m->tensors };
-	fal_place(j->job.placement, model, places, *shard);
+	fal_place(first_rule(&j->job), model, places, *shard);
 	fal_place_ranges(*shard, blocks, places);
 	return FAL_OK;
 }
@@ -373,7 +382,7 @@ fal_files_place(const struct fal_files *j, uint32_t places, struct fal_line_plac
 	int err = lay_blocks(j, places, &m, &shard);
 	if (err < 0)
 		return err;
-	*out = (struct fal_line_place){ .rule = fal_place_name(j->job.placement),
+	*out = (struct fal_line_place){ .rule = fal_place_name(first_rule(&j->job)),
 					.shards = fal_place_dense(shard, m.blocks),
 					.places = places,
 					.shard = shard,

@@ -212,3 +212,33 @@ held_on() {
 	judge
 	same "moves" "$(moves)" 4
 }
+
+# On the shard of number N, by the newest map: blocks.
+has_blocks() {
+	jq -s --argjson n "$1" 'map(select(.ev == "place")) | last | .runs |
+		map(select(.[0] == $n) | .[2]) | add // 0' "$state/trace.jsonl"
+}
+
+fewer() {
+	[ "$(has_blocks "$1")" -lt "$2" ]
+}
+
+@test "placement = psld: blocks leave the shard with the slow line; the model does not know" {
+	serve
+	slow a 1 3000
+	slow b 0.7 3000
+	judge
+	again
+	printf '[job]\nplacement = psld\n' >>tiny.job
+	serve --min-shards 2
+	join one
+	join lame --rate-limit 300K
+	slow c 1 3000
+	slow d 0.7 3000
+	judge
+	local last
+	last=$(grep -o 'shard [0-9] of 3: .*' ps.err | grep -F "$(at lame)" | cut -c7)
+	same "by whom" "$(jq -rs 'map(select(.rule == "moved") | .by)[0]' "$state/trace.jsonl")" \
+		psld:place
+	fewer "$last" 8 # it had a third of 24
+}

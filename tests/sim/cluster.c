@@ -415,6 +415,7 @@ loop(struct cluster *c)
 		told_watch(c, &s);
 		restart_watch(c, &s);
 		moves_watch(c, &s);
+		moves_balance(c);
 		const bool enough = c->found > 0 || c->did.n > c->p->enough;
 		if (s.done || s.failed || (c->p->enough > 0 && enough))
 			return;

@@ -348,6 +348,8 @@ bool fleet_apart(const struct cluster *c);
 /* The plan's moves, as the clocks go by; a MOVE. */
 void moves_watch(struct cluster *c, const struct fal_coord_status *s);
 void moves_begin(struct cluster *c, const struct event *e);
+/* A move that the coordinator finds right, if there is one. */
+void moves_balance(struct cluster *c);
 /* A shard is known to be dead.  False: it had no block, and those that are stay where
  * they are. */
 bool moves_mourn(struct cluster *c, uint32_t shard);

@@ -365,6 +365,14 @@ draw_restarts(struct plan *p, const struct focus *only, double task_s, double le
 	p->back = between(r, 0, chance(r, 0.2) ? 2 : 10 * task_s);
 }
 
+/* Who has which block goes by what workers waited for, by a stream of its own. */
+static void
+draw_psld(struct plan *p)
+{
+	struct fal_rng own = fal_rng_init(p->toy.seed, FAL_RNG_TEST, 22), *r = &own;
+	p->psld = p->most > 1 && chance(r, 0.4);
+}
+
 /* Blocks that move, and who may have some later, by a stream of their own. */
 static void
 draw_moves(struct plan *p, const struct focus *only, double task_s, double length)
@@ -625,6 +633,8 @@ draw_plan(struct fal_rng *r, uint64_t seed, const struct focus *only)
 		draw_deaths(&p, task_s, length);
 	if (!equal && !p.hung && !only->exact)
 		draw_moves(&p, only, task_s, length);
+	if (!equal && !p.hung && !only->exact)
+		draw_psld(&p);
 	if (!equal && !only->exact)
 		draw_flips(&p, only);
 	if (!equal && !only->exact)

@@ -73,6 +73,25 @@ moves_begin(struct cluster *c, const struct event *e)
 }
 
 void
+moves_balance(struct cluster *c)
+{
+	struct fal_map map;
+	struct fal_diag diag;
+	uint64_t may = 0;
+	for (uint32_t i = 0; i < c->p->most; i++) {
+		may |= (uint64_t)is_there(c, i) << i;
+		if (!is_there(c, i) && fal_coord_map(c->coord)->of[i].count > 0)
+			return; /* all begin again soon */
+	}
+	const char *by = c->p->psld ? fal_coord_balance(c->coord, may, &map) : NULL;
+	if (by == NULL)
+		return;
+	int err = fal_coord_move(c->coord, c->now, &map, by, &diag);
+	cluster_ok(c, err == FAL_ESTATE ? FAL_OK : err, by);
+	c->seen[SEEN_PLACED_PSLD]++;
+}
+
+void
 moves_moved(void *arg, const struct fal_map *map, int err)
 {
 	struct cluster *c = arg;
