@@ -1,5 +1,5 @@
-/* Which shard should have which block, by what workers waited for (place/psld.h; design.md,
- * D40).
+/* Which shard should have which block, by what workers waited for (place/psld.h;
+ * design.md, D40).
  *
  * Each clock that is over is measured when it is told; whoever runs the coordinator asks
  * what follows from it, and moves blocks where it can. */
@@ -88,11 +88,11 @@ begin_anew(struct fal_coord *c, uint64_t who)
 static const char *
 name_of(enum fal_psld_act act)
 {
-	static const char *const name[] = {
-		[FAL_PSLD_PLACE] = FAL_PSLD_BY ":place", [FAL_PSLD_OUT] = FAL_PSLD_BY ":out",
-		[FAL_PSLD_IN] = FAL_PSLD_BY ":in",       [FAL_PSLD_MOVE] = FAL_PSLD_BY ":move",
-		[FAL_PSLD_BACK] = FAL_PSLD_BY ":back"
-	};
+	static const char *const name[] = { [FAL_PSLD_PLACE] = FAL_PSLD_BY ":place",
+					    [FAL_PSLD_OUT] = FAL_PSLD_BY ":out",
+					    [FAL_PSLD_IN] = FAL_PSLD_BY ":in",
+					    [FAL_PSLD_MOVE] = FAL_PSLD_BY ":move",
+					    [FAL_PSLD_BACK] = FAL_PSLD_BY ":back" };
 	return name[act];
 }
 

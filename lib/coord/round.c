@@ -291,6 +291,8 @@ coord_norm(struct fal_coord *c, uint64_t version, double squares)
 			c->news[i].norm = sqrt(squares);
 }
 
+_Static_assert(FAL_KEPT_MAX >= FAL_SLACK_MAX + 8, "shards keep what any slack needs");
+
 int
 coord_keep_versions(struct fal_coord *c, uint32_t versions)
 {

@@ -12,7 +12,6 @@
 
 #include "base/err.h"
 #include "optim/optim.h"
-#include "sched/rule.h"
 #include "shard/map.h"
 #include "shard/ticket.h"
 #include "store/image.h"
@@ -22,7 +21,7 @@
 
 /* Versions that are kept at most, whatever an order says: those of the largest slack, and
  * those that are on their way. */
-enum { FAL_KEPT_MAX = FAL_SLACK_MAX + 8 };
+enum { FAL_KEPT_MAX = 72 };
 
 struct fal_shard; /* opaque */
 
