@@ -93,6 +93,13 @@ measured() {
 	trace=alike
 	same "one is left" "$(placements --without shard:2 | head -n 1)" "blocks 100"
 	jq -e '.changes | length == 1 and .[0].what == "shard:2" and .[0].by_s >= 0' row
+	# So it is, in whatever order tasks then go: each per cent of slowness gives another.
+	for ((i = 0; i < 10; i++)); do
+		jq -c --argjson i "$i" 'if .ev == "clock" and .worker == "b" then
+			.task_s *= 1 + $i / 100 else . end' alike |
+			falcon-proj --json --without shard:2 - |
+			jq -e '.changes[0].by_s >= 0'
+	done
 	same "two of three" "$(placements --shards 3 --without shard:1 | head -n 1)" "blocks 60"
 }
 
