@@ -155,11 +155,11 @@ odd_works() {
 	soon "it joins" lines 2 '"ev":"join","worker":"b"'
 	before=$(grep -c '"ev":"update"' "$state/trace.jsonl")
 	soon "they work" lines $((before + 50)) '"ev":"update"'
-	local done
-	done=$(done_by odd)
+	local had
+	had=$(done_by odd)
 	before=$(grep -c '"ev":"update"' "$state/trace.jsonl")
 	soon "they work" lines $((before + 50)) '"ev":"update"'
-	same "tasks of the odd one" "$(done_by odd)" "$done"
+	same "tasks of the odd one" "$(done_by odd)" "$had"
 	same "the odd one left" "$(grep -c '"ev":"leave","worker":"odd"' "$state/trace.jsonl")" 0
 	same "it is charged" "$(grep -c '"ev":"charge"' "$state/trace.jsonl")" 0
 	same "it is suspected" "$(grep -c '"ev":"suspect"' "$state/trace.jsonl")" 0
