@@ -113,6 +113,8 @@ void ps_fleet_moved(void *arg, const struct fal_map *map, int err);
  * FAL_ENOENT, FAL_ESTATE with `why`: there is no such process, or nobody beside it. */
 int ps_fleet_drain(struct ps_server *s, const struct ps_session *session,
 		   const char *which, struct fal_diag *why);
+/* The job is over, or the server ends: whoever waits for a drain is told so. */
+void ps_fleet_drain_over(struct ps_server *s);
 /* The session is over: nobody waits for its drain, which goes on. */
 void ps_fleet_drain_gone(struct ps_server *s, const struct ps_session *session);
 

@@ -358,6 +358,13 @@ ps_fleet_drain(struct ps_server *s, const struct ps_session *session, const char
 }
 
 void
+ps_fleet_drain_over(struct ps_server *s)
+{
+	if (s->fleet.drain.any)
+		give_up(s, "the job is over");
+}
+
+void
 ps_fleet_drain_gone(struct ps_server *s, const struct ps_session *session)
 {
 	if (s->fleet.drain.asks == session->id)

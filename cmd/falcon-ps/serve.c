@@ -96,6 +96,7 @@ stop(struct ps_server *s)
 	if (s->stopping)
 		return;
 	s->stopping = true;
+	ps_fleet_drain_over(s);
 	fal_listen_close(s->listen);
 	s->listen = NULL;
 	ps_tell_refusals(s, true);
@@ -124,6 +125,7 @@ conclude(struct ps_server *s)
 	if (coming) /* ps_after_event follows */
 		return;
 	ps_tell_refusals(s, true);
+	ps_fleet_drain_over(s);
 	s->saved = true;
 	s->out->seconds = s->began > 0 ? now - s->began : 0;
 	fal_progress_end(&s->progress);

@@ -203,6 +203,11 @@ note_order(struct cluster *c, uint32_t i, const struct fal_shard_order *o)
 	struct link *l = &c->link[i];
 	if (o->kind == FAL_ORDER_OPEN)
 		l->opened = o->round + 1;
+	if (o->kind == FAL_ORDER_MAP) {
+		if (o->map->epoch <= l->told && c->failure == NULL)
+			c->failure = "a move has the epoch of one that never was";
+		l->told = o->map->epoch;
+	}
 	for (size_t k = 0; k < c->ordered.n && o->kind == FAL_ORDER_FENCE; k++)
 		if (c->ordered.v[k].round == o->round &&
 		    fal_cid_eq(c->ordered.v[k].id, o->id))

@@ -1,4 +1,5 @@
-/* Whoever is called by the coordinator may not call it, not even to ask: it asserts. */
+/* Whoever is called by the coordinator may not call it, not even to ask: it asserts.  And
+ * what shards are told of moves. */
 #include "test_coord.h"
 
 #include <fcntl.h>
@@ -11,6 +12,8 @@ enum op { NONE, SEND, MODEL, CLOSE, TRACE, CAME, WENT, ORDER, NEXT, OPS };
 
 static enum op asks; /* which of them does */
 static uint32_t calls[OPS];
+static bool silent;   /* shards say nothing */
+static uint32_t told; /* epoch of the map that they were told of last */
 
 static void
 called(enum op op)
@@ -79,6 +82,8 @@ on_order(void *arg, const struct fal_shard_order *o)
 {
 	(void)arg;
 	called(ORDER);
+	if (o->kind == FAL_ORDER_MAP)
+		told = o->map->epoch;
 	return fal_rack_order(job.rack, o);
 }
 
@@ -94,14 +99,14 @@ on_next(void *arg, uint32_t *shard, struct fal_shard_say *out)
 {
 	(void)arg;
 	called(NEXT);
-	return fal_rack_next(job.rack, shard, out);
+	return !silent && fal_rack_next(job.rack, shard, out);
 }
 
-/* Two workers, of one process: the older session ends; then the other one leaves. */
+/* A job of so many shards, of a block each. */
 static void
-play(void)
+begin(uint32_t shards)
 {
-	static const float init[FAL_BLOCK];
+	static const float init[2 * FAL_BLOCK];
 	const struct fal_policy policy = { .rule = { .scheme = FAL_EPSP } };
 	const struct fal_coord_ops ops = { .shards = { &job, on_order, on_push, on_next },
 					   .send = on_send,
@@ -116,12 +121,20 @@ play(void)
 		.policy = &policy,
 		.policy_by = "job",
 		.grid = { .samples = 8, .batch = 8, .task = 2, .epochs = 1 },
-		.params = FAL_BLOCK,
+		.params = shards * FAL_BLOCK,
+		.shards = shards,
 		.min_workers = 1
 	};
 	conf.schedule.lr = 0.1;
 	check(racked_new(conf, ops, init, now, &job), 0, "coordinator");
 	coord = job.coord;
+}
+
+/* Two workers, of one process: the older session ends; then the other one leaves. */
+static void
+play(void)
+{
+	begin(1);
 	join(1);
 	open_as(2, 1);
 	check(hello(2, "w2", 1), 0, "HELLO");
@@ -169,12 +182,45 @@ none_may_call_back(void **state)
 			fail_msg("op %d may call back", (int)op);
 }
 
+/* One has both blocks; what the shards were told: its epoch. */
+static uint32_t
+move_to(uint32_t shard)
+{
+	struct fal_map map = *fal_coord_map(coord);
+	map.of[shard] = (struct fal_extent){ 0, 2 };
+	map.of[1 - shard] = (struct fal_extent){ 0, 0 };
+	told = 0;
+	check(fal_coord_move(coord, now, &map, "lab", &diag), 0, "a move");
+	return told;
+}
+
+/* The epoch of a move that never was is not used again: its pieces may still come. */
+static void
+epochs_are_used_up(void **state)
+{
+	(void)state;
+	asks = NONE;
+	begin(2);
+	silent = true;
+	assert_int_equal(move_to(0), 2);
+	assert_true(fal_coord_moves(coord));
+	check(fal_coord_stay(coord, now), 0, "stay");
+	assert_int_equal(fal_coord_map(coord)->epoch, 1);
+	silent = false;
+	assert_int_equal(move_to(1), 3);
+	check(fal_coord_heard(coord, now), 0, "heard");
+	assert_false(fal_coord_moves(coord));
+	assert_int_equal(fal_coord_map(coord)->epoch, 3);
+	assert_int_equal(fal_coord_map(coord)->of[1].count, 2);
+}
+
 int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_teardown(none_may_call_back, end),
 		cmocka_unit_test_teardown(all_are_called, end),
+		cmocka_unit_test_teardown(epochs_are_used_up, end),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, NULL, NULL);
