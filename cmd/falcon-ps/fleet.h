@@ -104,6 +104,8 @@ void ps_fleet_moves(struct ps_server *s);
 /* As fal_coord_move, where there is memory for it; else FAL_ELIMIT. */
 int ps_fleet_move(struct ps_server *s, const struct fal_map *to, const char *by,
 		  struct fal_diag *why);
+/* A move that is under way never was: in the midst of it no version could be marked. */
+void ps_fleet_stay(struct ps_server *s);
 /* Are blocks on their way?  To whom, with commas between. */
 bool ps_fleet_moving(const struct ps_server *s, struct fal_diag *to);
 /* Of fal_coord_ops; `arg` is the server. */

@@ -118,6 +118,13 @@ ps_fleet_move(struct ps_server *s, const struct fal_map *to, const char *by,
 	return fal_coord_move(s->coord, ps_now(), to, by, why);
 }
 
+void
+ps_fleet_stay(struct ps_server *s)
+{
+	if (s->coord != NULL && s->broken == FAL_OK && !s->saved)
+		ps_fail(s, fal_coord_stay(s->coord, ps_now()), "scheduler");
+}
+
 /* "shard 1 has 12, shard 3 has 12" of its blocks. */
 static void
 say_map(const struct ps_server *s)
@@ -415,7 +422,7 @@ void
 ps_fleet_moves(struct ps_server *s)
 {
 	struct ps_fleet *f = &s->fleet;
-	if (f->unplaced > 0 || s->broken < 0)
+	if (f->unplaced > 0 || s->broken < 0 || s->leaving)
 		return;
 	for (size_t i = 0; i < f->n; i++)
 		if (f->v[i]->count == 0 && (!f->v[i]->standby || balances(s)))

@@ -282,11 +282,14 @@ on_stop_signal(uv_signal_t *h, int signum)
 	struct ps_server *s = h->data;
 	(void)signum;
 	fal_cli_notify("STOPPING=1");
-	if (s->leaving || s->saved || !ps_keep_last(s)) {
+	const bool again = s->leaving;
+	s->leaving = true;
+	if (!again)
+		ps_fleet_stay(s);
+	if (again || s->saved || !ps_keep_last(s)) {
 		leave(s);
 		return;
 	}
-	s->leaving = true;
 	uv_timer_start(&s->leave, on_leave, LEAVE_MS, 0);
 }
 

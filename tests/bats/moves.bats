@@ -192,9 +192,16 @@ held_on() {
 
 @test "a move and a stop: the job goes on from where it was" {
 	mid_move
+	local got=0
+	sync drain "$(at two)" 2>err &
+	local asks=$!
+	soon "that it waits" grep -q "waiting: the next boundary, and its blocks" err
 	kill -TERM "$ps"
+	wait "$asks" || got=$?
+	same "status ($(<err))" "$got" 1
+	has "$(<err)" "falcon-sync: the job is over"
 	: >go
-	wait "$ps"
+	ended "$ps" ps
 	at_unix
 	judge
 }
