@@ -286,6 +286,9 @@ on_stop_signal(uv_signal_t *h, int signum)
 	s->leaving = true;
 	if (!again)
 		ps_fleet_stay(s);
+	/* Images of shards elsewhere take a moment, in which clocks go on. */
+	if (!again && s->coord != NULL)
+		s->reached = fal_coord_status(s->coord).clock;
 	if (again || s->saved || !ps_keep_last(s)) {
 		leave(s);
 		return;
@@ -560,7 +563,8 @@ ps_serve(const struct ps_serve_opt *opt, struct ps_outcome *out, struct fal_diag
 	uv_run(&s.loop, UV_RUN_DEFAULT);
 	fal_progress_end(&s.progress);
 	uv_loop_close(&s.loop);
-	out->kept = s.keep.good && s.keep.clock >= out->status.clock;
+	out->kept = s.keep.good &&
+		    s.keep.clock >= (s.leaving ? s.reached : out->status.clock);
 	if (s.keep.busy) /* some of it did not come any more */
 		fal_snapshot_free(&s.keep.now);
 	ps_wants_free(&s.wants);

@@ -82,7 +82,8 @@ struct ps_server {
 	uint32_t sized;    /* workers, when the cost of sizes was said last */
 	bool refused;      /* the coordinator did so: some session's `refused` is set */
 	bool saved;        /* the job is over and its model saved */
-	bool leaving;      /* by a signal, when the last snapshot is taken */
+	bool leaving;      /* by a signal, when the last snapshot is taken, */
+	uint64_t reached;  /* of so many clocks at least */
 	bool stopping;
 	int broken; /* what out->why is about: the coordinator is not asked any more */
 	int err;    /* first error that ends the server */
