@@ -34,7 +34,7 @@ struct session {
 
 	struct kit kit;
 	struct fal_retry retry;
-	struct fal_diag later; /* why the coordinator goes, as it said; "": it did not */
+	struct fal_diag later;  /* why the coordinator goes, as it said; "": it did not */
 	struct fal_diag denied; /* the memory that it came to need; "": none */
 	bool leaving, ending, over;
 	int code;
