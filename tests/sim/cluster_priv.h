@@ -334,7 +334,8 @@ void fleet_push(struct cluster *c, uint32_t from, uint32_t shard,
 		const struct fal_buf *msg);
 /* All shards are asked for a version. */
 void fleet_want(struct cluster *c, const struct wanted *w);
-/* The job is over: what they were told to take, they take. */
+/* The job is over: what they were told to take, they take; who is gone has nothing more.
+ */
 void fleet_take(struct cluster *c);
 /* An event from AT_SHARD on; what it holds of a push is let go of by the other one. */
 void fleet_handle(struct cluster *c, struct event *e);

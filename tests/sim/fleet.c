@@ -538,14 +538,20 @@ fleet_begin(struct cluster *c)
 	}
 }
 
+static bool
+moves_blocks(const struct fal_shard_order *o)
+{
+	return o->kind == FAL_ORDER_MAP || o->kind == FAL_ORDER_TAKE ||
+	       o->kind == FAL_ORDER_STAY;
+}
+
 void
 fleet_take(struct cluster *c)
 {
 	for (uint32_t i = 0; i < c->p->most; i++) {
 		struct way *w = &c->link[i].to;
 		for (size_t k = (size_t)(w->got - w->acked); k < w->packets.n; k++)
-			if (!c->link[i].gone &&
-			    w->packets.v[k].order.kind == FAL_ORDER_TAKE)
+			if (moves_blocks(&w->packets.v[k].order))
 				cluster_ok(c,
 					   fal_rack_order_at(c->shards.rack, i,
 							     &w->packets.v[k].order),

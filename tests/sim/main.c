@@ -317,6 +317,8 @@ play_known(struct totals *t)
 	}
 	/* As seeds are drawn now: a clone says nothing of one of other numerics. */
 	play(3737, &(struct focus){ 0 }, t);
+	/* Who died without a block, by a map that it had not heard of, still had some. */
+	play(9176, &(struct focus){ 0 }, t);
 }
 
 int
