@@ -449,6 +449,15 @@ free_member(struct ps_member *m)
 	free(m);
 }
 
+/* Does the move that is under way, or the next one, give it blocks? */
+static bool
+is_to_get(const struct ps_server *s, const struct ps_member *m)
+{
+	const struct fal_map *next =
+		s->coord != NULL ? fal_coord_next_map(s->coord) : NULL;
+	return next != NULL && (fal_map_busy(next) & fleet_bits(m)) != 0;
+}
+
 void
 ps_fleet_gone(struct ps_server *s, struct ps_session *session, const char *why)
 {
@@ -482,8 +491,7 @@ ps_fleet_gone(struct ps_server *s, struct ps_session *session, const char *why)
 		(void)ps_account_comes(ends_of(s, session), PS_END);
 		f->members = busy;
 		ps_again(s);
-	} else if (m->placed && !m->drained && s->coord != NULL && !s->saved &&
-		   s->broken == FAL_OK) {
+	} else if (is_to_get(s, m) && !s->saved && s->broken == FAL_OK) {
 		/* A move to it never was. */
 		ps_fail(s, fal_coord_stay(s->coord, ps_now()), "scheduler");
 	}

@@ -274,8 +274,10 @@ int fal_coord_move(struct fal_coord *c, double now, const struct fal_map *to,
 		   const char *by, struct fal_diag *diag);
 /* The move that is under way, if any, never was: a shard is gone that had nothing yet. */
 int fal_coord_stay(struct fal_coord *c, double now);
-/* The map that holds, borrowed until the next call; is a move under way? */
+/* The map that holds; that of the move that is under way, or waits for its boundary,
+ * NULL: there is none; both borrowed until the next call.  Is there one? */
 const struct fal_map *fal_coord_map(const struct fal_coord *c);
+const struct fal_map *fal_coord_next_map(const struct fal_coord *c);
 bool fal_coord_moves(const struct fal_coord *c);
 
 /* With `conf.psld`, asked after each event: what a clock that is over says of the shards

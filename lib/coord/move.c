@@ -20,6 +20,13 @@ fal_coord_map(const struct fal_coord *c)
 	return &c->map;
 }
 
+const struct fal_map *
+fal_coord_next_map(const struct fal_coord *c)
+{
+	coord_enter(c);
+	return c->move.waits || c->move.begun ? &c->move.to : NULL;
+}
+
 bool
 fal_coord_moves(const struct fal_coord *c)
 {

@@ -190,6 +190,17 @@ held_on() {
 	has "$(<two.err)" "done: the job is done"
 }
 
+@test "who gets blocks, and is to be drained, dies meanwhile: the move never was" {
+	mid_move
+	sync drain "$(at two)" 2>err &
+	local asks=$!
+	soon "that it waits" grep -q "waiting: the next boundary, and its blocks" err
+	kill -KILL "$two"
+	wait "$asks"
+	judge
+	same "moves" "$(moves)" 2
+}
+
 @test "a move and a stop: the job goes on from where it was" {
 	mid_move
 	local got=0
@@ -211,7 +222,6 @@ held_on() {
 	sync drain "$(at two)" 2>err &
 	local asks=$!
 	soon "that it waits" grep -q "waiting: the next boundary, and its blocks" err
-	soon "whom the job waits for" grep -q "waits for blocks that move to .*shard 3 at" ps.err
 	: >go
 	ended "$two" two
 	wait "$asks"

@@ -94,12 +94,12 @@ rules='blocks mxnet byteps tensorflow'
 for cause in none skew slow; do
 	for ((i = 0; i < turns; i++)); do
 		for rule in $rules psld; do
-			turn $cause $rule >>"$dir/$cause.$rule"
+			turn $cause "$rule" >>"$dir/$cause.$rule"
 		done
 	done
 	for rule in $rules psld; do
 		sort -n "$dir/$cause.$rule" | awk -v name="shards.$cause.$rule" \
-			-v rule=$rule -v to="$dir/$cause.$rule.clock" '
+			-v rule="$rule" -v to="$dir/$cause.$rule.clock" '
 			{ for (i = 1; i <= 7; i++) v[NR, i] = $i }
 			END {
 				m = int((NR + 1) / 2)
