@@ -31,7 +31,8 @@ most(const struct fal_rule *rule, uint64_t workers)
 					.rounds = is.shared ? is.delay + 1
 							    : (uint32_t)workers + 1,
 					.deltas = is.delta,
-					.lines = lines(rule) };
+					.lines = lines(rule),
+					.outer = rule->outer > 0 };
 }
 
 static bool

@@ -271,6 +271,8 @@ apply(struct fal_coord *c, double now, const struct fal_act *a)
 		int err = a->ahead ? FAL_OK : coord_verify_over(c, now, a->round);
 		return err < 0 ? err : coord_end_round(c, a);
 	}
+	case FAL_ACT_PUSH:
+		return coord_push(c, a);
 	case FAL_ACT_STEP:
 		return coord_step(c, a);
 	case FAL_ACT_MODEL:

@@ -152,10 +152,12 @@ fal_coord_free(struct fal_coord *c)
 	coord_eval_free(c);
 	for (uint32_t i = 0; i < c->newses; i++) {
 		free(c->news[i].leaves);
+		free(c->news[i].push);
 		free(c->news[i].sum);
 	}
 	free(c->news);
 	free(c->merged);
+	free(c->push);
 	fal_coord_past_free(&c->past);
 	free(c->speed);
 	fal_buf_free(&c->line);

@@ -206,6 +206,8 @@ struct fal_coord {
 		uint32_t first, rounds;
 		double loss;
 		float lr;
+		struct fal_line_push *push; /* STEP: of lines */
+		uint32_t pushes;
 		double norm;   /* STEP: of the mean gradient; 0: it may not be clipped */
 		uint64_t over; /* STEP: clocks that are over with it */
 		bool graded;   /* STEP: gradients were collected */
@@ -224,6 +226,11 @@ struct fal_coord {
 	uint32_t mergeds, told; /* the first `told` are of updates that are news */
 	size_t merged_cap;
 	bool graded; /* some of these are gradients */
+	/* Of the lines that are pushed for the next update, and their rounds, which
+	 * stand first among what is not told. */
+	struct fal_line_push *push;
+	uint32_t pushes, pushed;
+	size_t push_cap;
 
 	struct { /* whose own steps failed last; key 0: nobody's */
 		uint32_t key, worker;
@@ -449,6 +456,8 @@ bool coord_ticket(const struct fal_coord *c, uint64_t round, struct fal_cid id,
 		  struct fal_ticket *out);
 int coord_open_round(struct fal_coord *c, const struct fal_act *a);
 int coord_end_round(struct fal_coord *c, const struct fal_act *a);
+/* A line goes into the STEP that follows. */
+int coord_push(struct fal_coord *c, const struct fal_act *a);
 int coord_step(struct fal_coord *c, const struct fal_act *a);
 /* All shards have made the version of this news. */
 int coord_stepped(struct fal_coord *c, double now, struct fal_news *n);

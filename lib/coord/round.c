@@ -135,21 +135,33 @@ coord_end_round(struct fal_coord *c, const struct fal_act *a)
 	return err < 0 ? err : coord_order(c, &o);
 }
 
-/* What was collected on the line stands first among what is not told, in its order; how
- * many rounds that is. */
-static uint32_t
+/* What was collected on the line stands first among what is not told, behind that of
+ * lines that were pushed before it, in its order. */
+static void
 bring_forward(struct fal_coord *c, uint32_t line)
 {
-	uint32_t n = 0;
-	for (uint32_t i = c->told; i < c->mergeds; i++) {
-		struct fal_collected m = c->merged[i], *to = c->merged + c->told + n;
+	for (uint32_t i = c->told + c->pushed; i < c->mergeds; i++) {
+		const uint32_t at = c->told + c->pushed;
+		struct fal_collected m = c->merged[i], *to = c->merged + at;
 		if (m.line != line)
 			continue;
-		memmove(to + 1, to, (i - c->told - n) * sizeof(m));
+		memmove(to + 1, to, (i - at) * sizeof(m));
 		*to = m;
-		n++;
+		c->pushed++;
 	}
-	return n;
+}
+
+int
+coord_push(struct fal_coord *c, const struct fal_act *a)
+{
+	const struct fal_shard_order o = { .kind = FAL_ORDER_COLLECT,
+					   .line = a->line,
+					   .weight = a->weight };
+	if (FAL_GROW(c->push, c->push_cap, (size_t)c->pushes + 1) < 0)
+		return FAL_ENOMEM;
+	c->push[c->pushes++] = (struct fal_line_push){ a->line, a->weight, a->among };
+	bring_forward(c, a->line);
+	return coord_order(c, &o);
 }
 
 /* What the update is made of. */
@@ -206,8 +218,8 @@ coord_step(struct fal_coord *c, const struct fal_act *a)
 	struct fal_shard_order o = { .kind = FAL_ORDER_STEP,
 				     .lr = n.lr,
 				     .divisor = a->divisor,
-				     .line = a->line,
 				     .weight = a->weight,
+				     .momentum = a->momentum,
 				     .clipped = n.graded && a->divisor > 0 &&
 						c->conf.optim.clip > 0,
 				     .mark = c->mark && fal_coord_markable(c) };
@@ -220,7 +232,14 @@ coord_step(struct fal_coord *c, const struct fal_act *a)
 	o.versions = kept_with(c, n.version);
 	o.version = n.version;
 	n.first = c->told;
-	n.rounds = bring_forward(c, a->line);
+	if (c->pushes == 0)
+		bring_forward(c, 0);
+	n.rounds = c->pushed;
+	n.push = c->push;
+	n.pushes = c->pushes;
+	c->push = NULL;
+	c->pushes = c->pushed = 0;
+	c->push_cap = 0;
 	sum_up(c, &n);
 	c->told += n.rounds;
 	if (n.samples > 0)
@@ -492,8 +511,11 @@ tell_step(struct fal_coord *c, double now, const struct fal_news *n)
 		.clock = n->act.clock,
 		.round = c->merged + n->first,
 		.rounds = n->rounds,
-		.weight = n->act.line != 0 ? n->act.weight : 0,
-		.among = n->act.line != 0 ? n->act.among : 0,
+		.push = n->push,
+		.pushes = n->pushes,
+		.groups = n->act.among,
+		.outer = n->act.weight,
+		.momentum = n->act.momentum,
 		.divisor = n->graded ? n->act.divisor : 0,
 		.samples = (uint32_t)n->samples,
 		.loss = n->loss,
@@ -539,6 +561,7 @@ coord_tell(struct fal_coord *c, double now)
 			coord_marked(c, now);
 		free(news->sum);
 		free(news->leaves); /* where not all had some */
+		free(news->push);
 		told += news->rounds;
 	}
 	c->newses -= n;

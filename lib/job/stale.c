@@ -20,7 +20,8 @@ fal_stale_warning(const struct fal_rule *rule, const struct fal_optim *optim,
 			      : rule->groups > 0 ? rule->groups
 						 : rule->most;
 	const uint32_t of = most < n ? most : n;
-	const uint32_t delay = is.alone ? of - 1 : is.delay;
+	const uint32_t together = rule->quorum > 0 ? rule->quorum : 1;
+	const uint32_t delay = is.alone ? (of - 1) / together : is.delay;
 	out[0] = '\0';
 	const double momentum = fal_stable_momentum(optim);
 	if (delay == 0 || momentum <= 0)

@@ -173,6 +173,7 @@ follow(struct game *g, const struct fal_act *a)
 	case FAL_ACT_SUSPECT:
 	case FAL_ACT_BACK:
 	case FAL_ACT_LINE:
+	case FAL_ACT_PUSH:
 	case FAL_ACT_OPEN:
 	case FAL_ACT_EVAL:
 		break;

@@ -8,6 +8,12 @@
  * counts |g|/M, and the line takes over the next one.  A group with no members left, and
  * every group when nothing is open any more, pushes what it has.
  *
+ * With a quorum a group that has pushed waits for the next version, which is made when
+ * all have, or so many have and `grace` seconds passed: whoever comes later is in the
+ * next one.  Gradients are over the samples that came; a line's change counts by its
+ * samples, its steps are over those of their rounds, and what all of them change by
+ * becomes an outer step, with less momentum the fewer groups are in it.
+ *
  * Groups are formed by speed, slow workers together: the sorted speeds are cut where they
  * differ most.  groups:G keeps G of them.  groups:progressive begins with one; every
  * `window` updates it makes one more while workers idle, and one less when gradients
@@ -37,6 +43,8 @@ struct groups {
 	double idle;       /* Σ seconds without work since then */
 	double loss, best; /* EWMA of the training loss, its least value */
 	double stale;      /* EWMA of staleness in updates */
+	double until;      /* a quorum: the next version is made then; INFINITY: it is
+			      not there yet */
 };
 
 /* A group. */
@@ -46,6 +54,8 @@ struct group {
 	uint64_t newest;   /* the newest clock of these */
 	double weight;     /* its part of the workers when its round began */
 	uint32_t among;    /* and how many these were */
+	bool pushed;       /* for a quorum: it waits for the next version, which has */
+	uint64_t samples;  /* so many of it */
 	double least;      /* scratch of `spread` */
 };
 
@@ -229,6 +239,7 @@ form(struct fal_sched *s)
 	struct groups *is = s->own;
 	is->n = 1;
 	is->at = s->version;
+	is->until = INFINITY;
 }
 
 static void
@@ -238,18 +249,14 @@ busy(struct fal_sched *s, double idle)
 	is->idle += idle;
 }
 
-/* What the line has changed becomes a part of the model. */
+/* What the line has changed goes into the next version. */
 static int
-push(struct fal_sched *s, struct fal_team *t)
+collect(struct fal_sched *s, struct fal_team *t, double weight, uint32_t among)
 {
 	struct group *g = t->own;
-	struct fal_act act = { .kind = FAL_ACT_STEP,
-			       .clock = g->newest,
-			       .own = true,
-			       .weight = g->weight,
-			       .among = g->among,
-			       .line = t->id };
-	act.version = ++s->version;
+	const struct fal_act act = {
+		.kind = FAL_ACT_PUSH, .weight = weight, .among = among, .line = t->id
+	};
 	s->merged -= g->unpushed;
 	if (s->merged == 0)
 		s->merged_samples = 0;
@@ -258,8 +265,143 @@ push(struct fal_sched *s, struct fal_team *t)
 }
 
 static int
-flush(struct fal_sched *s)
+step(struct fal_sched *s, struct fal_act act)
 {
+	act.kind = FAL_ACT_STEP;
+	act.own = true;
+	act.version = ++s->version;
+	return fal_emit(s, act) != NULL ? FAL_OK : FAL_ENOMEM;
+}
+
+/* What the line has changed becomes a part of the model. */
+static int
+push(struct fal_sched *s, struct fal_team *t)
+{
+	struct group *g = t->own;
+	const struct fal_act act = { .clock = g->newest };
+	return collect(s, t, g->weight, g->among) < 0 ? FAL_ENOMEM : step(s, act);
+}
+
+/* ---- a quorum -------------------------------------------------------------------- */
+
+/* For the next version. */
+struct pushes {
+	uint32_t came, missing; /* groups */
+	uint64_t samples, newest;
+};
+
+static struct pushes
+pushes(const struct fal_sched *s)
+{
+	struct pushes p = { 0 };
+	for (uint32_t i = 0; i < s->teams; i++) {
+		const struct group *g = s->team[i]->own;
+		p.came += g->pushed;
+		p.missing += !g->pushed && s->team[i]->members > 0;
+		p.samples += g->pushed ? g->samples : 0;
+		if (g->pushed && g->newest > p.newest)
+			p.newest = g->newest;
+	}
+	if (s->rounds == 0) /* nobody else will */
+		p.missing = 0;
+	return p;
+}
+
+/* Groups with nobody left, and all of them when no round is open, push what they have. */
+static void
+push_rest(struct fal_sched *s)
+{
+	for (uint32_t i = 0; i < s->teams; i++) {
+		const struct fal_team *t = s->team[i];
+		struct group *g = t->own;
+		g->pushed |= g->unpushed > 0 && t->open == 0 &&
+			     (t->members == 0 || s->rounds == 0);
+	}
+}
+
+static bool
+is_due(struct fal_sched *s, const struct pushes *p, double now)
+{
+	struct groups *is = s->own;
+	const struct fal_rule *rule = &s->policy.rule;
+	if (p->came == 0 || (p->came < rule->quorum && p->missing > 0))
+		is->until = INFINITY;
+	else if (isinf(is->until))
+		is->until = now + rule->grace;
+	return p->came > 0 && (p->missing == 0 || is->until <= now);
+}
+
+/* Where only some push at a time, their versions are to the others what momentum is: both
+ * together are to span as many pushes as it does where all push. */
+static double
+momentum(const struct fal_rule *rule, const struct pushes *p)
+{
+	const double spans = (double)(p->came + p->missing) / p->came;
+	return fmax(1 - (1 - rule->momentum) * spans, 0);
+}
+
+static int
+publish(struct fal_sched *s, const struct pushes *p)
+{
+	struct groups *is = s->own;
+	const struct fal_rule *rule = &s->policy.rule;
+	struct fal_act act = { .clock = p->newest, .among = p->came + p->missing };
+	for (uint32_t i = 0; i < s->teams; i++) {
+		struct fal_team *t = s->team[i];
+		struct group *g = t->own;
+		const double part = (double)g->samples / (double)p->samples;
+		if (!g->pushed)
+			continue;
+		if (rule->delta && collect(s, t, part, 0) < 0)
+			return FAL_ENOMEM;
+		g->pushed = false;
+		g->samples = 0;
+	}
+	if (rule->delta) {
+		act.weight = rule->outer;
+		act.momentum = momentum(rule, p);
+	} else {
+		act.divisor = (double)s->merged_samples;
+		s->merged = 0;
+		s->merged_samples = 0;
+	}
+	is->until = INFINITY;
+	fal_teams_wake(s);
+	return step(s, act);
+}
+
+static int
+publish_if_due(struct fal_sched *s, double now)
+{
+	push_rest(s);
+	const struct pushes p = pushes(s);
+	if (!is_due(s, &p, now))
+		return FAL_OK;
+	return publish(s, &p) < 0 ? FAL_ENOMEM : control(s, now);
+}
+
+static double
+until(const struct fal_sched *s)
+{
+	const struct groups *is = s->own;
+	return is->until;
+}
+
+static bool
+may_begin(const struct fal_sched *s, const struct fal_team *t)
+{
+	const struct group *g = t->own;
+	(void)s;
+	return !g->pushed;
+}
+
+/* ---- rounds ---------------------------------------------------------------------- */
+
+static int
+flush(struct fal_sched *s, double now)
+{
+	if (s->policy.rule.quorum > 0)
+		return publish_if_due(s, now);
 	if (!s->policy.rule.delta)
 		return s->rounds == 0 ? fal_step(s, (double)s->merged_samples) : FAL_OK;
 	for (uint32_t i = 0; i < s->teams; i++) {
@@ -311,6 +453,10 @@ step_line(struct fal_sched *s, struct fal_round *r, struct fal_act *end)
 	g->unpushed++;
 	end->fate = FAL_FATE_LINE;
 	end->version = t->line;
+	if (s->policy.rule.quorum > 0) {
+		end->divisor = fal_round_samples(s, r);
+		return;
+	}
 	/* |g|/M of a clock: what is less at its end counts less. */
 	end->divisor = g->weight * fal_grid_samples(&s->grid, r->clock);
 	end->among = g->among;
@@ -342,8 +488,14 @@ complete(struct fal_sched *s, struct fal_round *r, double now)
 			return FAL_ENOMEM;
 	}
 	double divisor = fal_round_divisor(s, r);
+	g->samples += rule->quorum > 0 ? samples : 0;
 	if (rule->delta && g->unpushed < rule->rounds && !is->anew)
 		return FAL_OK;
+	if (rule->quorum > 0) {
+		g->pushed = true;
+		g->newest = rule->delta ? g->newest : r->clock;
+		return FAL_OK;
+	}
 	if ((rule->delta ? push(s, t) : fal_step(s, divisor)) < 0)
 		return FAL_ENOMEM;
 	return control(s, now);
@@ -355,8 +507,10 @@ const struct fal_scheme fal_scheme_groups = { .own = sizeof(struct groups),
 					      .ahead = fal_ahead_one,
 					      .prepare = prepare,
 					      .begin = begin,
+					      .may_begin = may_begin,
 					      .complete = complete,
 					      .flush = flush,
+					      .until = until,
 					      .busy = busy,
 					      .changed = changed,
 					      .cost = fal_cost_equal };

@@ -12,7 +12,16 @@
 enum { TEXT_MAX = 256 };
 
 enum kind { NUMBER, REAL, SWITCH };
-enum when { ALWAYS, PROGRESSIVE, DELTA }; /* what a key of groups needs */
+enum when { ALWAYS, PROGRESSIVE, DELTA, QUORUM, OUTER }; /* what a key of groups needs */
+static const char *const needs[] = { "", "groups:progressive", "mode=delta", "a quorum",
+				     "mode=delta and a quorum" };
+
+/* Of a REAL. */
+struct range {
+	double min, max, def;
+	bool above;       /* min itself is too little */
+	const char *want; /* in words */
+};
 
 struct param {
 	uint32_t schemes; /* who has it: bits of enum fal_scheme_id */
@@ -20,10 +29,16 @@ struct param {
 	enum kind kind;
 	enum when when;
 	size_t at;              /* in struct fal_rule */
-	uint32_t min, max, def; /* REAL: 0 < value <= 1 */
+	uint32_t min, max, def; /* NUMBER */
 	/* SWITCH: the words for false and true.  NUMBER: word[0] may stand for def. */
 	const char *word[2];
+	const struct range *real; /* REAL */
 };
+
+static const struct range part = { 0, 1, 0, true, "above 0, at most 1" },
+			  grace = { 0, 3600, 0, false, "from 0 to 3600, of seconds" },
+			  outer = { 0, 1, 0.7, true, "above 0, at most 1" },
+			  momentum = { 0, 0.999, 0.9, false, "from 0 to 0.999" };
 
 #define BIT(s) (1u << FAL_##s)
 #define AT(field) offsetof(struct fal_rule, field)
@@ -37,9 +52,28 @@ static const struct param params[] = {
 	  0,
 	  FAL_SLACK_MAX,
 	  3,
-	  { NULL } },
-	{ BIT(FLEXRR), NULL, NUMBER, ALWAYS, AT(slack), 0, FAL_SLACK_MAX, 1, { NULL } },
-	{ BIT(EPSP), NULL, NUMBER, ALWAYS, AT(slack), 0, FAL_SLACK_MAX, 0, { NULL } },
+	  { NULL },
+	  NULL },
+	{ BIT(FLEXRR),
+	  NULL,
+	  NUMBER,
+	  ALWAYS,
+	  AT(slack),
+	  0,
+	  FAL_SLACK_MAX,
+	  1,
+	  { NULL },
+	  NULL },
+	{ BIT(EPSP),
+	  NULL,
+	  NUMBER,
+	  ALWAYS,
+	  AT(slack),
+	  0,
+	  FAL_SLACK_MAX,
+	  0,
+	  { NULL },
+	  NULL },
 	{ BIT(SYNCOPT),
 	  NULL,
 	  NUMBER,
@@ -48,11 +82,30 @@ static const struct param params[] = {
 	  0,
 	  1024,
 	  FAL_BACKUPS_AUTO,
-	  { "auto" } },
-	{ BIT(GROUPS), NULL, NUMBER, ALWAYS, AT(groups), 1, 1024, 0, { "progressive" } },
-	{ BIT(FLEXRR), "helpers", NUMBER, ALWAYS, AT(helpers), 1, 64, 3, { NULL } },
-	{ BIT(FLEXRR), "steal", SWITCH, ALWAYS, AT(half), 0, 1, 0, { "rapid", "half" } },
-	{ BIT(CONSGD), "lambda", REAL, ALWAYS, AT(lambda), 0, 1, 0, { NULL } },
+	  { "auto" },
+	  NULL },
+	{ BIT(GROUPS),
+	  NULL,
+	  NUMBER,
+	  ALWAYS,
+	  AT(groups),
+	  1,
+	  1024,
+	  0,
+	  { "progressive" },
+	  NULL },
+	{ BIT(FLEXRR), "helpers", NUMBER, ALWAYS, AT(helpers), 1, 64, 3, { NULL }, NULL },
+	{ BIT(FLEXRR),
+	  "steal",
+	  SWITCH,
+	  ALWAYS,
+	  AT(half),
+	  0,
+	  1,
+	  0,
+	  { "rapid", "half" },
+	  NULL },
+	{ BIT(CONSGD), "lambda", REAL, ALWAYS, AT(lambda), 0, 0, 0, { NULL }, &part },
 	{ BIT(DYNSGD),
 	  "staleness",
 	  SWITCH,
@@ -61,8 +114,18 @@ static const struct param params[] = {
 	  0,
 	  1,
 	  0,
-	  { "version", "updates" } },
-	{ BIT(WBSP), "overlap", SWITCH, ALWAYS, AT(overlap), 0, 1, 1, { "no", "yes" } },
+	  { "version", "updates" },
+	  NULL },
+	{ BIT(WBSP),
+	  "overlap",
+	  SWITCH,
+	  ALWAYS,
+	  AT(overlap),
+	  0,
+	  1,
+	  1,
+	  { "no", "yes" },
+	  NULL },
 	{ BIT(WBSP),
 	  "publish",
 	  SWITCH,
@@ -71,7 +134,8 @@ static const struct param params[] = {
 	  0,
 	  1,
 	  0,
-	  { "all", "slowest" } },
+	  { "all", "slowest" },
+	  NULL },
 	{ BIT(WBSP),
 	  "cap",
 	  NUMBER,
@@ -80,8 +144,9 @@ static const struct param params[] = {
 	  1,
 	  FAL_LOCAL_STEPS_MAX,
 	  16,
-	  { NULL } },
-	{ BIT(GROUPS), "max", NUMBER, PROGRESSIVE, AT(most), 1, 1024, 4, { NULL } },
+	  { NULL },
+	  NULL },
+	{ BIT(GROUPS), "max", NUMBER, PROGRESSIVE, AT(most), 1, 1024, 4, { NULL }, NULL },
 	{ BIT(GROUPS),
 	  "window",
 	  NUMBER,
@@ -90,8 +155,18 @@ static const struct param params[] = {
 	  1,
 	  100000,
 	  20,
-	  { NULL } },
-	{ BIT(GROUPS), "mode", SWITCH, ALWAYS, AT(delta), 0, 1, 0, { "grad", "delta" } },
+	  { NULL },
+	  NULL },
+	{ BIT(GROUPS),
+	  "mode",
+	  SWITCH,
+	  ALWAYS,
+	  AT(delta),
+	  0,
+	  1,
+	  0,
+	  { "grad", "delta" },
+	  NULL },
 	{ BIT(GROUPS),
 	  "rounds",
 	  NUMBER,
@@ -100,7 +175,21 @@ static const struct param params[] = {
 	  1,
 	  FAL_LOCAL_STEPS_MAX,
 	  1,
-	  { NULL } },
+	  { NULL },
+	  NULL },
+	{ BIT(GROUPS), "quorum", NUMBER, ALWAYS, AT(quorum), 1, 1024, 0, { NULL }, NULL },
+	{ BIT(GROUPS), "grace", REAL, QUORUM, AT(grace), 0, 0, 0, { NULL }, &grace },
+	{ BIT(GROUPS), "outer", REAL, OUTER, AT(outer), 0, 0, 0, { NULL }, &outer },
+	{ BIT(GROUPS),
+	  "momentum",
+	  REAL,
+	  OUTER,
+	  AT(momentum),
+	  0,
+	  0,
+	  0,
+	  { NULL },
+	  &momentum },
 	{ BIT(CONSGD) | BIT(DYNSGD) | BIT(WBSP),
 	  "steps",
 	  NUMBER,
@@ -109,7 +198,8 @@ static const struct param params[] = {
 	  1,
 	  FAL_LOCAL_STEPS_MAX,
 	  1,
-	  { NULL } },
+	  { NULL },
+	  NULL },
 };
 
 enum { PARAMS = sizeof(params) / sizeof(params[0]) };
@@ -124,7 +214,19 @@ has(const struct param *p, enum fal_scheme_id scheme)
 static bool
 applies(const struct param *p, const struct fal_rule *r)
 {
-	return p->when == ALWAYS || (p->when == DELTA ? r->delta : r->groups == 0);
+	switch (p->when) {
+	case PROGRESSIVE:
+		return r->groups == 0;
+	case DELTA:
+		return r->delta;
+	case QUORUM:
+		return r->quorum > 0;
+	case OUTER:
+		return r->quorum > 0 && r->delta;
+	case ALWAYS:
+		break;
+	}
+	return true;
 }
 
 /* The value of an integer or a switch. */
@@ -151,6 +253,50 @@ static double
 get_real(const struct fal_rule *r, const struct param *p)
 {
 	return *(const double *)((const char *)r + p->at);
+}
+
+static bool
+same_real(double a, double b)
+{
+	return memcmp(&a, &b, sizeof(a)) == 0;
+}
+
+static void
+set_real(struct fal_rule *r, const struct param *p, double x)
+{
+	*(double *)((char *)r + p->at) = x;
+}
+
+static void
+set_default(struct fal_rule *r, const struct param *p)
+{
+	if (p->kind == REAL)
+		set_real(r, p, p->real->def);
+	else
+		set(r, p, p->def);
+}
+
+/* As it is written. */
+static void
+put_value(const struct fal_rule *r, const struct param *p, struct fal_buf *out)
+{
+	if (p->kind == REAL) {
+		struct fal_buf num = { 0 };
+		fal_json_num(&num, get_real(r, p));
+		if (num.err < 0)
+			out->err = num.err;
+		else
+			fal_put_bytes(out, num.p, num.n);
+		fal_buf_free(&num);
+		return;
+	}
+	uint32_t v = get(r, p);
+	if (p->kind == SWITCH)
+		fal_put_fmt(out, "%s", p->word[v]);
+	else if (p->word[0] != NULL && v == p->def)
+		fal_put_fmt(out, "%s", p->word[0]);
+	else
+		fal_put_fmt(out, "%u", v);
 }
 
 /* ---- reading ------------------------------------------------------------------- */
@@ -185,9 +331,8 @@ bad_value(const struct fal_rule *r, const struct param *p, const char *value,
 		return fal_diag_set(diag, FAL_EINVAL, "%s: %s: '%s' is neither %s nor %s",
 				    name, key, FAL_QUOTE(value), p->word[0], p->word[1]);
 	case REAL:
-		return fal_diag_set(diag, FAL_EINVAL,
-				    "%s: %s: '%s' is not a number above 0, at most 1",
-				    name, key, FAL_QUOTE(value));
+		return fal_diag_set(diag, FAL_EINVAL, "%s: %s: '%s' is not a number %s",
+				    name, key, FAL_QUOTE(value), p->real->want);
 	case NUMBER:
 		break;
 	}
@@ -205,9 +350,10 @@ read_value(struct fal_rule *r, const struct param *p, const char *value,
 	uint64_t v = p->def;
 	if (p->kind == REAL) {
 		double x;
-		if (fal_parse_double(value, 0, 1, &x) < 0 || !(x > 0))
+		if (fal_parse_double(value, p->real->min, p->real->max, &x) < 0 ||
+		    (p->real->above && !(x > p->real->min)))
 			return bad_value(r, p, value, diag);
-		*(double *)((char *)r + p->at) = x;
+		set_real(r, p, x);
 		return FAL_OK;
 	}
 	if (p->kind == SWITCH) {
@@ -257,6 +403,21 @@ read_key(struct fal_rule *r, char *item, uint32_t *seen, struct fal_diag *diag)
 	return read_value(r, p, eq + 1, diag);
 }
 
+/* A key that hangs on another one is given without that. */
+static int
+no_meaning(const struct fal_rule *r, const struct param *p, struct fal_diag *diag)
+{
+	struct fal_buf value = { 0 };
+	put_value(r, p, &value);
+	fal_put_u8(&value, '\0');
+	int err =
+		fal_diag_set(diag, FAL_EINVAL, "%s: %s '%s' has no meaning without %s",
+			     fal_scheme_name(r->scheme), p->key,
+			     value.err < 0 ? "" : (const char *)value.p, needs[p->when]);
+	fal_buf_free(&value);
+	return err;
+}
+
 /* Keys that hang on another one: given where they mean nothing, or left at 0. */
 static int
 read_end(struct fal_rule *r, uint32_t seen, struct fal_diag *diag)
@@ -266,12 +427,11 @@ read_end(struct fal_rule *r, uint32_t seen, struct fal_diag *diag)
 		if (!has(p, r->scheme) || applies(p, r))
 			continue;
 		if (given)
-			return fal_diag_set(diag, FAL_EINVAL,
-					    "%s: %s '%u' has no meaning without %s",
-					    fal_scheme_name(r->scheme), p->key, get(r, p),
-					    p->when == DELTA ? "mode=delta"
-							     : "groups:progressive");
-		set(r, p, 0);
+			return no_meaning(r, p, diag);
+		if (p->kind == REAL)
+			set_real(r, p, 0);
+		else
+			set(r, p, 0);
 	}
 	return FAL_OK;
 }
@@ -294,8 +454,8 @@ read_rule(char *text, struct fal_rule *r, struct fal_diag *diag)
 		return no_scheme(text, diag);
 	r->scheme = (enum fal_scheme_id)scheme;
 	for (const struct param *p = params; p < params + PARAMS; p++)
-		if (has(p, r->scheme) && p->kind != REAL)
-			set(r, p, p->def);
+		if (has(p, r->scheme))
+			set_default(r, p);
 	if (number != NULL) {
 		const struct param *p = find(r->scheme, NULL);
 		if (p == NULL)
@@ -338,28 +498,6 @@ fal_rule_parse(const char *text, struct fal_rule *out, struct fal_diag *diag)
 
 /* ---- writing ------------------------------------------------------------------- */
 
-static void
-put_value(const struct fal_rule *r, const struct param *p, struct fal_buf *out)
-{
-	if (p->kind == REAL) {
-		struct fal_buf num = { 0 };
-		fal_json_num(&num, get_real(r, p));
-		if (num.err < 0)
-			out->err = num.err;
-		else
-			fal_put_bytes(out, num.p, num.n);
-		fal_buf_free(&num);
-		return;
-	}
-	uint32_t v = get(r, p);
-	if (p->kind == SWITCH)
-		fal_put_fmt(out, "%s", p->word[v]);
-	else if (p->word[0] != NULL && v == p->def)
-		fal_put_fmt(out, "%s", p->word[0]);
-	else
-		fal_put_fmt(out, "%u", v);
-}
-
 void
 fal_rule_put(const struct fal_rule *r, struct fal_buf *out)
 {
@@ -367,8 +505,9 @@ fal_rule_put(const struct fal_rule *r, struct fal_buf *out)
 	for (const struct param *p = params; p < params + PARAMS; p++) {
 		if (!has(p, r->scheme) || !applies(p, r))
 			continue;
-		bool is_default =
-			p->kind == REAL ? !(get_real(r, p) > 0) : get(r, p) == p->def;
+		bool is_default = p->kind == REAL
+					  ? same_real(get_real(r, p), p->real->def)
+					  : get(r, p) == p->def;
 		if (is_default && (p->key != NULL || fal_rule_traits(r).slacks))
 			continue;
 		if (p->key == NULL)
@@ -389,9 +528,8 @@ fal_rule_eq(const struct fal_rule *a, const struct fal_rule *b)
 	for (const struct param *p = params; p < params + PARAMS; p++) {
 		if (!has(p, a->scheme))
 			continue;
-		if (p->kind == REAL
-			    ? memcmp(&a->lambda, &b->lambda, sizeof(a->lambda)) != 0
-			    : get(a, p) != get(b, p))
+		if (p->kind == REAL ? !same_real(get_real(a, p), get_real(b, p))
+				    : get(a, p) != get(b, p))
 			return false;
 	}
 	return true;

@@ -39,11 +39,15 @@ struct fal_rule {
 	uint32_t window;  /* groups, progressive: central updates between decisions */
 	bool delta;       /* groups: mode=delta */
 	uint32_t rounds;  /* groups, mode=delta: a group's rounds between pushes (h) */
-	uint32_t helpers; /* flexrr: helpers of a worker, its next ones in a ring */
-	bool half;        /* flexrr: steal=half, the finisher takes half */
-	double lambda;    /* consgd; 0: 1/M */
-	bool by_updates;  /* dynsgd: staleness=updates instead of version */
-	bool overlap;     /* wbsp: the next local step begins before the push is done */
+	uint32_t quorum;  /* groups: a version waits for so many pushes; 0: each makes one
+			   */
+	double grace;     /* and then so many seconds for others */
+	double outer, momentum; /* with both: the rate and momentum of the outer step */
+	uint32_t helpers;       /* flexrr: helpers of a worker, its next ones in a ring */
+	bool half;              /* flexrr: steal=half, the finisher takes half */
+	double lambda;          /* consgd; 0: 1/M */
+	bool by_updates;        /* dynsgd: staleness=updates instead of version */
+	bool overlap; /* wbsp: the next local step begins before the push is done */
 	bool slowest; /* wbsp: publish=slowest, the slowest has pushed, instead of all */
 	uint32_t cap; /* wbsp: most local steps between two publications */
 	uint32_t steps; /* local steps of a worker's clock: the delta schemes */
@@ -54,7 +58,7 @@ struct fal_rule {
 /* Reads `text`: names, keys and words are lower case, keys stand in any order, each at
  * most once, nothing is left empty.  A number may be left out, or be its word: `auto` of
  * syncopt, `progressive` of groups; `max` and `window` belong to progressive groups,
- * `rounds` to mode=delta.
+ * `rounds` to mode=delta, `grace` to a quorum, `outer` and `momentum` to both.
  * FAL_EINVAL with `diag`: what is wrong, and the value. */
 int fal_rule_parse(const char *text, struct fal_rule *out, struct fal_diag *diag);
 

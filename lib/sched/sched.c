@@ -114,12 +114,12 @@ is_whole(const struct fal_sched *s)
 
 /* When no round is open, nothing more will come to what was collected. */
 static int
-flush(struct fal_sched *s)
+flush(struct fal_sched *s, double now)
 {
 	if (s->merged == 0)
 		return FAL_OK;
 	if (s->scheme->flush != NULL)
-		return s->scheme->flush(s);
+		return s->scheme->flush(s, now);
 	if (s->rounds > 0 || !is_whole(s))
 		return FAL_OK;
 	fal_teams_wake(s);
@@ -136,7 +136,7 @@ begin_rounds(struct fal_sched *s, double now)
 		version = s->version;
 		err = fal_teams_begin(s, now);
 		if (err == FAL_OK)
-			err = flush(s);
+			err = flush(s, now);
 	} while (err == FAL_OK && s->version != version);
 	return err;
 }

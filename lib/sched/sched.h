@@ -78,9 +78,13 @@ enum fal_act_kind {
 	 * is at each shard as soon as it has all of it, and goes into the STEP that
 	 * follows: fal_sched_made */
 	FAL_ACT_END,
-	/* apply what was collected, over `divisor` samples, 0: all of it was skipped, and
-	 * nothing is applied; or, with a line, weight · what it has changed since it took
-	 * over a version; that makes `version`: fal_sched_published */
+	/* weight · what the line `line` has changed since it took over a version is
+	 * collected for the STEP that follows */
+	FAL_ACT_PUSH,
+	/* apply what was collected: gradients over `divisor` samples, 0: all of it was
+	 * skipped, and nothing is applied; changes as they are or, with a weight, by an
+	 * outer step at that rate, with `momentum`; that makes `version`:
+	 * fal_sched_published */
 	FAL_ACT_STEP,
 	/* worker (0: all): send it the newest version, or, not 0, `version` of a line */
 	FAL_ACT_MODEL,
@@ -140,9 +144,11 @@ struct fal_act {
 	struct fal_cid cid;   /* FENCE; GRANT, or {0, 0} */
 	enum fal_fate fate;   /* END */
 	bool ahead;           /* END */
-	double weight;        /* END; STEP with a line */
-	uint32_t among;       /* with a weight that is a share: of so many workers */
-	uint32_t line;        /* STEP: the line that is pushed; 0: none */
+	double weight;        /* END, PUSH, STEP */
+	double momentum;      /* STEP */
+	uint32_t among;       /* with a weight that is a share: of so many workers; STEP
+				 of a quorum: groups that there are */
+	uint32_t line;        /* PUSH */
 	uint64_t version;     /* END, STEP, LINE, MODEL, CHECK */
 	uint64_t slot;        /* END */
 	uint64_t below;       /* END: nothing more comes to the slots below */

@@ -38,9 +38,11 @@ struct fal_scheme {
 	void (*begin)(struct fal_sched *s, struct fal_team *t, struct fal_round *r);
 	/* The round is complete: ends it, and whatever follows. */
 	int (*complete)(struct fal_sched *s, struct fal_round *r, double now);
-	/* Applies what is collected and waits in vain for more.  NULL: all of it, when no
-	 * round is open. */
-	int (*flush)(struct fal_sched *s);
+	/* After each event, where something is collected: applies it, where that waits
+	 * in vain for more.  NULL: all of it, when no round is open. */
+	int (*flush)(struct fal_sched *s, double now);
+	/* When that would be, though nothing happens.  NULL: never. */
+	double (*until)(const struct fal_sched *s);
 	/* A round of the team was dropped or abandoned: what its workers have is not what
 	 * others know.  NULL: nothing to do. */
 	void (*lost)(struct fal_team *t);

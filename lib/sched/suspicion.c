@@ -3,6 +3,7 @@
 #include "sched/due.h"
 #include "sched/members.h"
 #include "sched/queue.h"
+#include "sched/scheme.h"
 #include "sched/trial.h"
 
 #include <math.h>
@@ -59,10 +60,17 @@ review(struct fal_sched *s, struct fal_worker *w, double now)
 	return err < 0 ? err : FAL_OK;
 }
 
+/* When the scheme has something to do, though nothing happens. */
+static double
+until(const struct fal_sched *s)
+{
+	return s->scheme->until != NULL ? s->scheme->until(s) : INFINITY;
+}
+
 int
 fal_sched_tick(struct fal_sched *s, double now)
 {
-	bool any = false;
+	bool any = until(s) <= now;
 	if (fal_checks_late(s, now) < 0)
 		return FAL_ENOMEM;
 	while (fal_heap_least(&s->due) <= now) {
@@ -77,5 +85,5 @@ fal_sched_tick(struct fal_sched *s, double now)
 double
 fal_sched_wake(const struct fal_sched *s)
 {
-	return fmin(fal_heap_least(&s->due), fal_checks_due(s));
+	return fmin(until(s), fmin(fal_heap_least(&s->due), fal_checks_due(s)));
 }

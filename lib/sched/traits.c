@@ -69,6 +69,7 @@ fal_rule_traits(const struct fal_rule *r)
 	/* Lines are pushed, and one group is alone by being all. */
 	if (t.groups)
 		t.alone = !r->delta && r->groups != 1;
+	t.counted = t.counted || r->quorum > 0;
 	return t;
 }
 

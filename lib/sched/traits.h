@@ -29,7 +29,8 @@ struct fal_traits {
 
 	bool law;       /* the model is the same whoever computes what */
 	bool ahead;     /* an update may be ordered before its tasks are in */
-	bool alone;     /* each round is an update of its own: others' come in between */
+	bool alone;     /* each round is an update of its own, or one of a quorum's: those
+			   of others come in between */
 	bool collects;  /* a version may be made of several rounds */
 	bool fresh;     /* it is made of rounds on the version before it, and no others */
 	bool counted;   /* a mean gradient is over the samples that came, not a clock's */

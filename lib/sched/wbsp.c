@@ -122,8 +122,9 @@ changed(struct fal_sched *s, double now)
 
 /* Whoever has done its `cap` of local steps may go on from here, too. */
 static int
-flush(struct fal_sched *s)
+flush(struct fal_sched *s, double now)
 {
+	(void)now;
 	return s->rounds == 0 ? publish(s) : FAL_OK;
 }
 

@@ -75,10 +75,13 @@ enum fal_order_kind {
 	FAL_ORDER_END,
 	/* the line of `version` takes over the newest version as it */
 	FAL_ORDER_LINE,
+	/* weight · what the line `line` has changed since it took over a version is
+	 * collected */
+	FAL_ORDER_COLLECT,
 	/* what was collected becomes the next version: `lr`, `divisor`, 0: gradients make
-	 * no step; with `line`,
-	 * weight · what that has changed, too; the newest `versions` are kept from then
-	 * on, this one included; answered by STEPPED */
+	 * no step; with `weight`, changes of weights do at that rate and with `momentum`;
+	 * the newest `versions` are kept from then on, this one included; answered by
+	 * STEPPED */
 	FAL_ORDER_STEP,
 	FAL_ORDER_KEEP,   /* the newest `versions` versions are kept from now on */
 	FAL_ORDER_HOLD,   /* `version`, which is kept, is held, until the next such */
@@ -103,7 +106,7 @@ struct fal_shard_order {
 	const int8_t *seen;
 	uint32_t key;
 	enum fal_end end;
-	double weight, divisor, squares;
+	double weight, divisor, squares, momentum;
 	/* STEP, END by a line: it waits for the squares of all shards, and is clipped by
 	 * their sum */
 	bool clipped;

@@ -117,9 +117,8 @@ static int
 step(struct fal_shard *s, const struct fal_shard_order *o)
 {
 	struct fal_shard_say stepped = { .kind = FAL_SAY_STEPPED };
-	if (o->line != 0 && !fal_store_has_line(s->store, o->line))
-		return FAL_ESTATE;
-	int err = o->line != 0 ? fal_store_push(s->store, o->line, o->weight) : FAL_OK;
+	int err = o->weight > 0 ? fal_store_outer(s->store, o->weight, o->momentum)
+				: FAL_OK;
 	if (err == FAL_OK)
 		err = keep(s, o->versions);
 	if (err < 0)
@@ -173,6 +172,10 @@ carry_out(struct fal_shard *s, const struct fal_shard_order *o)
 	case FAL_ORDER_LINE:
 		err = line(s, o->version);
 		break;
+	case FAL_ORDER_COLLECT:
+		if (!fal_store_has_line(s->store, o->line))
+			return FAL_ESTATE;
+		return fal_store_push(s->store, o->line, o->weight);
 	case FAL_ORDER_STEP:
 		err = step(s, o);
 		break;

@@ -10,6 +10,7 @@ struct fal_store_most {
 	uint32_t rounds;   /* sums: of open ones, and what is collected of others */
 	uint32_t lines;
 	bool deltas; /* they bring changes of weights */
+	bool outer;  /* lines are pushed by an outer step */
 };
 
 #endif

@@ -41,7 +41,8 @@ fal_store_bytes(const struct fal_store_conf *conf, const struct fal_store_most *
 	const size_t line = (2 * conf->n + state_len(conf)) * sizeof(float) + blocks;
 	const size_t round = fal_sum_bytes(conf->n) + (conf->checksums ? blocks * 8 : 0);
 	/* What changes weights, or lines have pushed. */
-	const size_t moved = most->deltas || most->lines > 0 ? conf->n : 0;
+	const size_t moved = (most->deltas || most->lines > 0 ? conf->n : 0) +
+			     (most->outer ? conf->n : 0);
 	return newest_bytes(conf) + old_bytes(conf, most) +
 	       blocks * sizeof(struct shown) + most->rounds * round + most->lines * line +
 	       moved * sizeof(float);

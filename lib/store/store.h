@@ -195,6 +195,10 @@ struct fal_store_line_step {
 uint32_t fal_store_line_step(struct fal_store *s, uint64_t round,
 			     const struct fal_store_line_step *step);
 int fal_store_push(struct fal_store *s, uint32_t line, double weight);
+/* What was collected, changes of weights, becomes the step of an outer optimiser with
+ * Nesterov's momentum, which begins with none and is kept until slots are forgotten: it
+ * is slot 0, of which nobody revises anything then.  FAL_ENOMEM. */
+int fal_store_outer(struct fal_store *s, double rate, double momentum);
 bool fal_store_has_line(const struct fal_store *s, uint32_t line);
 /* All lines are over. */
 void fal_store_forget_lines(struct fal_store *s);

@@ -117,3 +117,17 @@ fal_store_push(struct fal_store *s, uint32_t line, double weight)
 		s->delta[i] += (float)weight * (l->params[i] - l->taken[i]);
 	return FAL_OK;
 }
+
+int
+fal_store_outer(struct fal_store *s, double rate, double momentum)
+{
+	struct slot *v = store_slot(s, 0);
+	if (v == NULL || store_begin_delta(s) < 0)
+		return FAL_ENOMEM;
+	const float m = (float)momentum, lr = (float)rate;
+	for (size_t i = 0; i < s->conf.n; i++) {
+		v->mean[i] = m * v->mean[i] + s->delta[i];
+		s->delta[i] = lr * (s->delta[i] + m * v->mean[i]);
+	}
+	return FAL_OK;
+}

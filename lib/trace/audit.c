@@ -9,6 +9,7 @@
 #include "trace/doubts.h"
 #include "trace/people.h"
 #include "trace/places.h"
+#include "trace/pushes.h"
 #include "trace/rules.h"
 #include "trace/serving.h"
 
@@ -42,6 +43,7 @@ struct fal_audit {
 	/* Rounds that were applied, in order, and are in no version yet. */
 	struct fal_trace_round *waiting;
 	size_t n_waiting, cap_waiting;
+	struct fal_pushes pushes;   /* of the version that is read */
 	uint64_t version;           /* the newest */
 	char hash[65];              /* its hash; "": its line has none */
 	bool done, ended;           /* ended: or failed */
@@ -75,6 +77,7 @@ fal_audit_free(struct fal_audit *a)
 	fal_cover_free(&a->cover);
 	fal_spans_free(&a->rounds);
 	fal_rules_free(&a->rules);
+	fal_pushes_free(&a->pushes);
 	fal_doubts_free(&a->doubts);
 	fal_denials_free(&a->denials);
 	free(a->waiting);
@@ -340,7 +343,7 @@ struct update {
 
 /* The round `number` becomes a part of the version: it is the first that waits, or the
  * first of its group. */
-static void
+static int
 take_round(struct fal_audit *a, struct update *u, uint64_t number)
 {
 	const bool by_group = fal_rules_by_group(&a->rules);
@@ -352,7 +355,7 @@ take_round(struct fal_audit *a, struct update *u, uint64_t number)
 			    "version %llu: round %llu was not applied before, or twice",
 			    (unsigned long long)u->is.version,
 			    (unsigned long long)number);
-		return;
+		return FAL_OK;
 	}
 	const struct fal_trace_round r = a->waiting[at];
 	char name[FAL_TRACE_ROUND_NAME];
@@ -369,37 +372,40 @@ take_round(struct fal_audit *a, struct update *u, uint64_t number)
 	a->n_waiting += kept;
 	u->samples += r.samples;
 	u->clock = r.clock > u->clock ? r.clock : u->clock;
-	if (u->is.at == 0) {
+	u->is.local++;
+	if (u->is.at == 0 || (a->pushes.groups > 0 && r.group != u->is.group)) {
 		u->is.group = r.group;
 		u->is.model = r.version;
+		u->is.local = 1;
 	}
 	u->is.clock_samples = fal_trace_job_samples(&a->job, r.clock) + r.samples -
 			      fal_trace_range_samples(&a->job, r.clock, r.first, r.tasks);
 	u->last = r;
 	fal_rules_update(&a->rules, &r, &u->is, &a->f);
 	fal_stale_add(&a->v.stale, &r, u->is.version);
+	return fal_pushes_round(&a->pushes, &r);
 }
 
 /* Reads the rounds of the update, without which it is made of its clock. */
-static void
+static int
 take_rounds(struct fal_audit *a, struct fal_trace_line *l, struct update *u,
 	    uint64_t clock)
 {
 	const json_t *v = fal_trace_at(l->o, FAL_F_ROUNDS);
 	u->is.rounds = v == NULL ? 1 : fal_trace_get_len(l, l->o, FAL_F_ROUNDS);
-	if (v == NULL)
-		take_round(a, u, clock);
-	for (size_t i = 0; v != NULL && i < u->is.rounds && l->err == 0; i++) {
+	int err = v == NULL ? take_round(a, u, clock) : FAL_OK;
+	for (size_t i = 0; v != NULL && i < u->is.rounds && err == FAL_OK; i++) {
 		u->is.at = i;
 		const json_t *n = json_array_get(v, i);
 		if (!json_is_integer(n) || json_integer_value(n) < 0)
-			fal_trace_fail(l, FAL_EFORMAT, "rounds: not whole numbers");
+			err = fal_trace_fail(l, FAL_EFORMAT, "rounds: not whole numbers");
 		else
-			take_round(a, u, (uint64_t)json_integer_value(n));
+			err = take_round(a, u, (uint64_t)json_integer_value(n));
 	}
 	if (u->is.rounds == 0)
 		fal_finding(&a->f, NULL, 0, 0, "version %llu is made of no round",
 			    (unsigned long long)u->is.version);
+	return err;
 }
 
 /* The hash that the line has of its version, into `out`; false: it has none. */
@@ -439,7 +445,12 @@ take_update(struct fal_audit *a, struct fal_trace_line *l)
 		u.is.weight = fal_trace_get_f64(l, l->o, FAL_F_WEIGHT);
 	if (fal_trace_has(l->o, FAL_F_DIVISOR))
 		u.is.divisor = fal_trace_get_f64(l, l->o, FAL_F_DIVISOR);
-	take_rounds(a, l, &u, is[1]);
+	int err = fal_pushes_read(&a->pushes, l);
+	if (err == FAL_OK)
+		err = take_rounds(a, l, &u, is[1]);
+	if (err < 0)
+		return err;
+	fal_pushes_judge(&a->pushes, &a->rules.rule, u.is.version, &a->f);
 	if (l->err == 0 && u.last.tasks > 0)
 		fal_rules_divisor(&a->rules, &u.last, &u.is, u.samples, &a->f);
 	u.epoch = fal_trace_job_epoch(&a->job, u.clock);

@@ -133,6 +133,9 @@ enum fal_field_kind {
 	F(ADDED, "added", TEXT)                        \
 	/* update, eval */                             \
 	F(ROUNDS, "rounds", LIST)                      \
+	F(PUSHES, "pushes", LIST)                      \
+	F(GROUPS, "groups", WHOLE)                     \
+	F(OUTER, "outer", LIST)                        \
 	F(LOSS, "loss", REAL)                          \
 	F(NORM, "norm", REAL)                          \
 	F(EXPONENTS, "exponents", TEXT)                \

@@ -161,10 +161,19 @@ fal_rules_by_group(const struct fal_rules *s)
 	return s->rule.rounds > 0;
 }
 
+/* The samples that gradients are divided by, as far as the trace says which. */
+static void
+judge_divisor(const struct fal_trace_round *r, double is, double want,
+	      struct fal_findings *f)
+{
+	if (is > 0 && fabs(is - want) > WEIGHT_TOLERANCE * want)
+		fal_finding(f, r, 0, 0, "divisor is %g, not %g", is, want);
+}
+
 /* groups, mode=delta: what a line has done since it took over a version. */
 static void
-judge_line(const struct fal_trace_round *r, const struct fal_rules_update *u,
-	   struct fal_findings *f)
+judge_line(const struct fal_rules *s, const struct fal_trace_round *r,
+	   const struct fal_rules_update *u, struct fal_findings *f)
 {
 	if (r->group != u->group || r->version != u->model)
 		fal_finding(f, r, 0, 0,
@@ -173,23 +182,16 @@ judge_line(const struct fal_trace_round *r, const struct fal_rules_update *u,
 			    (unsigned long long)r->group, (unsigned long long)r->version,
 			    (unsigned long long)u->version, (unsigned long long)u->group,
 			    (unsigned long long)u->model);
-	if (r->local != u->at + 1)
+	if (r->local != u->local)
 		fal_finding(f, r, 0, 0,
-			    "local is %llu, but it is number %zu of version %llu",
-			    (unsigned long long)r->local, u->at + 1,
+			    "local is %llu, but it is number %llu of version %llu",
+			    (unsigned long long)r->local, (unsigned long long)u->local,
 			    (unsigned long long)u->version);
-	if (!(u->weight > 0 && u->weight <= 1))
+	if (s->rule.quorum > 0)
+		judge_divisor(r, r->divisor, (double)r->samples, f);
+	else if (!(u->weight > 0 && u->weight <= 1))
 		fal_finding(f, r, 0, 0, "the weight of version %llu is %g",
 			    (unsigned long long)u->version, u->weight);
-}
-
-/* The samples that gradients are divided by, as far as the trace says which. */
-static void
-judge_divisor(const struct fal_trace_round *r, double is, double want,
-	      struct fal_findings *f)
-{
-	if (is > 0 && fabs(is - want) > WEIGHT_TOLERANCE * want)
-		fal_finding(f, r, 0, 0, "divisor is %g, not %g", is, want);
 }
 
 void
@@ -204,7 +206,9 @@ fal_rules_divisor(const struct fal_rules *s, const struct fal_trace_round *r,
 	if ((line || s->is.delta) && u->divisor > 0)
 		fal_finding(f, r, 0, 0, "version %llu has a divisor, but no gradients",
 			    (unsigned long long)u->version);
-	else if (line) /* the same part of the workers */
+	else if (line && s->rule.quorum > 0)
+		return; /* each round by its own samples */
+	else if (line)  /* the same part of the workers */
 		judge_divisor(r, r->divisor, u->weight * (double)u->clock_samples, f);
 	else
 		judge_divisor(r, u->divisor, want, f);
@@ -223,7 +227,7 @@ fal_rules_update(const struct fal_rules *s, const struct fal_trace_round *r,
 		fal_finding(f, r, 0, 0, "it ran on version %llu, but was applied to %llu",
 			    (unsigned long long)r->version, (unsigned long long)was);
 	if (line)
-		judge_line(r, u, f);
+		judge_line(s, r, u, f);
 	if (!r->has_stale || r->version > was)
 		return;
 	/* While a line is not pushed yet, others make versions. */

@@ -45,7 +45,9 @@ bool fal_rules_by_group(const struct fal_rules *s);
 struct fal_rules_update {
 	uint64_t version;
 	size_t rounds, at; /* it is made of so many; r is number `at` of them, from 0 */
-	uint64_t group, model;  /* of the first: its group, the version it ran on */
+	/* the first, of a quorum that of its group: its group, the version it ran on;
+	 * which one of those from there r is, from 1 */
+	uint64_t group, model, local;
 	double weight;          /* 0: it has none */
 	double divisor;         /* the same */
 	uint64_t clock_samples; /* of r's clock, but for those that r has skipped */

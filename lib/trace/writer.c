@@ -240,6 +240,34 @@ fal_line_clock(struct fal_buf *b, double t, const struct fal_line_clock *d)
 	fal_member_end(b);
 }
 
+/* The lines that were pushed: one by its part of the workers; or, with a quorum, each by
+ * its samples. */
+static void
+pushes(struct fal_buf *b, const struct fal_line_update *d)
+{
+	if (d->groups > 0)
+		fal_member_num(b, FAL_F_GROUPS, d->groups);
+	if (d->pushes > 0 && d->groups == 0) {
+		fal_member_real(b, FAL_F_WEIGHT, d->push->weight);
+		fal_member_num(b, FAL_F_AMONG, d->push->among);
+		return;
+	}
+	if (d->pushes == 0)
+		return;
+	fal_member_list(b, FAL_F_PUSHES);
+	for (size_t i = 0; i < d->pushes; i++) {
+		fal_json_open(b, '[');
+		fal_json_u64(b, d->push[i].group);
+		fal_json_num(b, d->push[i].weight);
+		fal_json_close(b, ']');
+	}
+	fal_json_close(b, ']');
+	fal_member_list(b, FAL_F_OUTER);
+	fal_json_num(b, d->outer);
+	fal_json_num(b, d->momentum);
+	fal_json_close(b, ']');
+}
+
 void
 fal_line_update(struct fal_buf *b, const struct fal_line_update *d)
 {
@@ -251,10 +279,7 @@ fal_line_update(struct fal_buf *b, const struct fal_line_update *d)
 	for (size_t i = 0; i < d->rounds; i++)
 		fal_json_u64(b, d->round[i].round);
 	fal_json_close(b, ']');
-	if (d->weight > 0)
-		fal_member_real(b, FAL_F_WEIGHT, d->weight);
-	if (d->among > 0)
-		fal_member_num(b, FAL_F_AMONG, d->among);
+	pushes(b, d);
 	if (d->divisor > 0)
 		fal_member_real(b, FAL_F_DIVISOR, d->divisor);
 	fal_member_num(b, FAL_F_SAMPLES, d->samples);

@@ -211,6 +211,13 @@ struct fal_collected {
 	bool own; /* of one worker or group, counted when it ended: health.c */
 };
 
+/* The line of a group, pushed. */
+struct fal_line_push {
+	uint32_t group;
+	double weight;  /* what it has changed counts by */
+	uint32_t among; /* workers of whom that is a share; 0: of samples */
+};
+
 /* A new version. */
 struct fal_line_update {
 	double t;
@@ -220,8 +227,10 @@ struct fal_line_update {
 	/* that it is made of, in the order of their ledger lines */
 	const struct fal_collected *round;
 	size_t rounds;
-	double weight;  /* of the line that was pushed; 0: none */
-	uint32_t among; /* workers of whom it is a share */
+	const struct fal_line_push *push;
+	size_t pushes;
+	uint32_t groups; /* that there were, of whom a quorum has pushed; 0: none */
+	double outer, momentum; /* of its outer step; 0: none */
 	double divisor; /* samples that gradients were divided by; 0: there were none */
 	uint32_t samples;
 	double loss, lr;

@@ -421,7 +421,7 @@ struct fal_msg {
 			} facts;
 			uint32_t worker, seq, fills_worker, fills_seq, key;
 			uint8_t end;
-			double weight, divisor, squares;
+			double weight, divisor, squares, momentum;
 			float lr;
 			uint64_t slot, below;
 			uint32_t line, versions;

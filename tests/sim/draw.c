@@ -8,6 +8,7 @@
 
 #include <assert.h>
 #include <math.h>
+#include <string.h>
 #include <stdlib.h>
 
 static double
@@ -111,6 +112,28 @@ draw_scheme(struct fal_rng *r)
 	if (chance(r, 0.6))
 		return covered[fal_rng_below(r, sizeof(covered) / sizeof(covered[0]))];
 	return others[fal_rng_below(r, sizeof(others) / sizeof(others[0]))];
+}
+
+/* Groups of which a quorum makes a version, by a stream of their own. */
+static void
+draw_groups(struct plan *p, const struct focus *only)
+{
+	static const char *const quorums[] = {
+		"groups:2,quorum=2",
+		"groups:3,quorum=2,grace=0.01",
+		"groups:4,quorum=1,grace=0.1",
+		"groups:4,quorum=3,grace=1",
+		"groups:progressive,window=3,quorum=2",
+		"groups:2,mode=delta,quorum=2,momentum=0",
+		"groups:3,mode=delta,quorum=2",
+		"groups:4,mode=delta,rounds=3,quorum=2,grace=0.02,outer=0.5,momentum=0."
+		"95",
+		"groups:progressive,window=3,mode=delta,rounds=2,quorum=1,grace=0.2"
+	};
+	struct fal_rng own = fal_rng_init(p->toy.seed, FAL_RNG_TEST, 29), *r = &own;
+	const bool groups = strncmp(p->scheme, "groups", strlen("groups")) == 0;
+	if (only->scheme == NULL && !only->exact && groups && chance(r, 0.6))
+		p->scheme = quorums[fal_rng_below(r, sizeof(quorums) / sizeof(*quorums))];
 }
 
 /* What a controller asks for on the way; the times are set by scale_orders. */
@@ -573,6 +596,7 @@ draw_plan(struct fal_rng *r, uint64_t seed, const struct focus *only)
 	draw_optim(&p.toy);
 	draw_bits(&p.toy);
 	p.scheme = only->scheme != NULL ? only->scheme : draw_scheme(r);
+	draw_groups(&p, only);
 	draw_orders(r, &p);
 	p.audit_sums = chance(r, 0.2);
 	draw_verify(&p);

@@ -87,6 +87,7 @@ struct reference {
 	VEC(struct own) owns;
 	VEC(struct line) lines;
 	VEC(struct slot) slots;
+	float *velocity; /* of outer steps; NULL: there was none */
 	VEC(struct stepped) stepped;
 	VEC(struct bounded) bounds; /* of the rounds that are not over */
 	char scheme[128];
@@ -617,6 +618,42 @@ take_ledger(struct reference *r, struct fal_trace_line *l)
 	forget_bounds(r, l, get(l, l->o, FAL_F_ROUND), applied);
 }
 
+/* weight · what the line has changed. */
+static void
+collect(struct reference *r, uint64_t group, float weight)
+{
+	const struct line *line = line_of(r, group);
+	begin_delta(r);
+	for (size_t i = 0; i < r->t->n; i++) {
+		const float by = line->is.w[i] - line->taken[i];
+		const float part = weight * by;
+		r->delta[i] = r->delta[i] + part;
+	}
+}
+
+/* Several lines, and an outer step by what they come to. */
+static void
+take_pushes(struct reference *r, struct fal_trace_line *l)
+{
+	const json_t *all = fal_trace_at(l->o, FAL_F_PUSHES), *row;
+	const json_t *outer = fal_trace_at(l->o, FAL_F_OUTER);
+	const float lr = (float)json_number_value(json_array_get(outer, 0));
+	const float m = (float)json_number_value(json_array_get(outer, 1));
+	size_t k;
+	json_array_foreach(all, k, row)
+		collect(r, (uint64_t)json_integer_value(json_array_get(row, 0)),
+			(float)json_number_value(json_array_get(row, 1)));
+	if (r->velocity == NULL)
+		r->velocity = floats(r->t->n);
+	for (size_t i = 0; i < r->t->n; i++) {
+		const float was = m * r->velocity[i];
+		r->velocity[i] = was + r->delta[i];
+		const float ahead = m * r->velocity[i];
+		const float sum = r->delta[i] + ahead;
+		r->delta[i] = lr * sum;
+	}
+}
+
 /* The group whose line an update is made of. */
 static uint64_t
 pushed(struct reference *r, struct fal_trace_line *l)
@@ -654,16 +691,10 @@ take_update(struct reference *r, struct fal_trace_line *l)
 	if (r->graded && fal_trace_has(l->o, FAL_F_DIVISOR))
 		plain_step(&next, &r->t->optim, &r->sum, (float)get_real(l, FAL_F_LR),
 			   get_real(l, FAL_F_DIVISOR), r->t->bits);
-	if (fal_trace_has(l->o, FAL_F_WEIGHT)) {
-		const float weight = (float)get_real(l, FAL_F_WEIGHT);
-		const struct line *line = line_of(r, pushed(r, l));
-		begin_delta(r);
-		for (size_t i = 0; i < n; i++) {
-			const float by = line->is.w[i] - line->taken[i];
-			const float part = weight * by;
-			r->delta[i] = r->delta[i] + part;
-		}
-	}
+	if (fal_trace_has(l->o, FAL_F_WEIGHT))
+		collect(r, pushed(r, l), (float)get_real(l, FAL_F_WEIGHT));
+	if (fal_trace_has(l->o, FAL_F_PUSHES))
+		take_pushes(r, l);
 	for (size_t i = 0; i < n && r->moved; i++)
 		next.w[i] = next.w[i] + r->delta[i];
 	plain_sum_clear(&r->sum);
@@ -681,6 +712,8 @@ forget_lines(struct reference *r)
 	}
 	for (; r->slots.n > 0; r->slots.n--)
 		free(r->slots.v[r->slots.n - 1].mean);
+	free(r->velocity);
+	r->velocity = NULL;
 }
 
 static void

@@ -506,6 +506,66 @@ test_lines(void **state)
 	CHECK(full, not_full);
 }
 
+#define QUORUM(version, rounds, more, samples)                                \
+	"{\"t\":1,\"ev\":\"update\",\"version\":" #version                    \
+	",\"clock\":0,\"rounds\":[" rounds "]," more ",\"samples\":" #samples \
+	",\"loss\":0.5,\"lr\":0.1,\"epoch\":1}\n"
+
+/* Three groups, of whom two push what makes a version; the third is late. */
+static void
+test_quorum(void **state)
+{
+	static const char grads[] = JOB("groups:3,quorum=2", "1", "32")
+		ROUND(0, 0, 0, 1, 8, 0, 1, "\"group\":1,\"end\":\"applied\"," STALE(0, 0))
+			ROUND(1, 0, 1, 2, 16, 0, 2,
+			      "\"group\":2,\"end\":\"applied\"," STALE(0, 0))
+				QUORUM(1, "0,1", "\"groups\":3,\"divisor\":24", 24)
+					ROUND(2, 0, 3, 1, 8, 0, 2,
+					      "\"group\":3,\"end\":\"applied\"," STALE(0,
+										       1))
+						QUORUM(2, "2",
+						       "\"groups\":1,\"divisor\":8", 8)
+							DONE("2");
+	static const struct forgery not_grads[] = {
+		{ "\"divisor\":24", "\"divisor\":32",
+		  "round 1 of clock 0: divisor is 32, not 24" },
+		{ "\"groups\":1", "\"groups\":3",
+		  "version 2: 1 of 3 groups have pushed, but the quorum is 2" },
+		{ "\"groups\":3", "\"groups\":1",
+		  "version 1: 2 of 1 groups have pushed, but the quorum is 2" },
+		{ "\"groups\":3,", "",
+		  "version 1: nothing says how many groups there are" },
+		{ "\"group\":2", "\"group\":1", "version 1: 1 of 3 groups have pushed" },
+		{ ",quorum=2", "", "version 1: a quorum, which the scheme has not" },
+	};
+	static const char lines[] =
+		JOB("groups:3,mode=delta,quorum=2,rounds=2", "1",
+		    "32") ROUND(0, 0, 0, 1, 8, 0, 1, "\"divisor\":8," LINE(1, 1, 0))
+			ROUND(1, 0, 1, 1, 8, 0, 2, LINE(2, 1, 0)) ROUND(2, 0, 2, 2, 16, 0,
+									2, LINE(2, 2, 0))
+				QUORUM(1, "0,1,2",
+				       "\"groups\":3,\"pushes\":[[1,0.25],[2,0.75]],"
+				       "\"outer\":[0.7,0.85]",
+				       32) DONE("1");
+	static const struct forgery not_lines[] = {
+		{ "[2,0.75]", "[2,0.5]",
+		  "version 1: group 2 counts by 0.5, but has 0.75 of its samples" },
+		{ "0.85]", "0.9]", "version 1: its outer momentum is 0.9, not 0.85" },
+		{ "[0.7,", "[0.6,", "version 1: its outer rate is 0.6, not 0.7" },
+		{ "\"divisor\":8", "\"divisor\":32",
+		  "round 0 of clock 0: divisor is 32, not 8" },
+		{ "[1,0.25],", "",
+		  "version 1: group 1 counts by 0, but has 0.25 of its samples" },
+		{ ",\"outer\":[0.7,0.85]", "",
+		  "version 1: its outer rate is 0, not 0.7" },
+		{ "\"local\":2", "\"local\":1",
+		  "round 2 of clock 0: local is 1, but it is number 2 of version 1" },
+	};
+	(void)state;
+	CHECK(grads, not_grads);
+	CHECK(lines, not_lines);
+}
+
 /* Part 1 of the data, tasks 2 and 3, goes on while part 0 has not begun. */
 static void
 test_parts(void **state)
@@ -579,8 +639,8 @@ main(void)
 		cmocka_unit_test(test_epsp),    cmocka_unit_test(test_slack),
 		cmocka_unit_test(test_weights), cmocka_unit_test(test_ranks),
 		cmocka_unit_test(test_syncopt), cmocka_unit_test(test_wbsp_and_groups),
-		cmocka_unit_test(test_lines),   cmocka_unit_test(test_parts),
-		cmocka_unit_test(test_long),
+		cmocka_unit_test(test_quorum),  cmocka_unit_test(test_lines),
+		cmocka_unit_test(test_parts),   cmocka_unit_test(test_long),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests_name("audit_schemes", tests, NULL, NULL);

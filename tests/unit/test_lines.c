@@ -235,15 +235,20 @@ ended(const struct fal_act *a, const struct fal_round_info *r)
 static void
 stepped(const struct fal_act *a)
 {
-	if (a->line != 0) {
-		play_at_least(is.unpushed[a->line], 1, "rounds that are pushed");
-		is.full += is.unpushed[a->line] == is.rounds;
-		is.unpushed[a->line] = 0;
-		play_check(fal_store_push(store, a->line, a->weight), 0, "push");
-		is.weight = a->weight;
-	}
+	if (a->weight > 0)
+		play_check(fal_store_outer(store, a->weight, a->momentum), 0, "outer");
 	is.pushes++;
 	fal_store_step(store, 0.1f, a->divisor);
+}
+
+static void
+pushed(const struct fal_act *a)
+{
+	play_at_least(is.unpushed[a->line], 1, "rounds that are pushed");
+	is.full += is.unpushed[a->line] == is.rounds;
+	is.unpushed[a->line] = 0;
+	play_check(fal_store_push(store, a->line, a->weight), 0, "push");
+	is.weight = a->weight;
 }
 
 static void
@@ -261,6 +266,8 @@ on_act(const struct fal_act *a)
 		ended(a, &r);
 	else if (a->kind == FAL_ACT_LINE)
 		play_check(fal_store_line(store, a->version), 0, "line");
+	else if (a->kind == FAL_ACT_PUSH)
+		pushed(a);
 	else if (a->kind == FAL_ACT_STEP)
 		stepped(a);
 }

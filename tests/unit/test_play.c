@@ -129,9 +129,17 @@ slow_at_times(struct fal_cost_machine *m, size_t which)
 static void
 no_more_than_all(void **state)
 {
-	static const char *const rules[] = { "bsp",  "epsp",      "epsp:2",
-					     "asp",  "ssp:3",     "flexrr",
-					     "wbsp", "syncopt:1", "groups:2" };
+	static const char *const rules[] = { "bsp",
+					     "epsp",
+					     "epsp:2",
+					     "asp",
+					     "ssp:3",
+					     "flexrr",
+					     "wbsp",
+					     "syncopt:1",
+					     "groups:2",
+					     "groups:2,quorum=2,grace=0.5",
+					     "groups:4,mode=delta,quorum=2" };
 	(void)state;
 	for (int k = 0; k < 6; k++) {
 		struct fal_cost c;

@@ -75,6 +75,26 @@ static const struct good {
 	  "groups:2,mode=delta",
 	  { .scheme = FAL_GROUPS, .groups = 2, .delta = true, .rounds = 1 } },
 	{ "groups:2,mode=grad", "groups:2", { .scheme = FAL_GROUPS, .groups = 2 } },
+	{ "groups:4,grace=0.25,quorum=3",
+	  "groups:4,quorum=3,grace=0.25",
+	  { .scheme = FAL_GROUPS, .groups = 4, .quorum = 3, .grace = 0.25 } },
+	{ "groups:4,mode=delta,quorum=2,outer=0.7,momentum=0.9,grace=0",
+	  "groups:4,mode=delta,quorum=2",
+	  { .scheme = FAL_GROUPS,
+	    .groups = 4,
+	    .delta = true,
+	    .rounds = 1,
+	    .quorum = 2,
+	    .outer = 0.7,
+	    .momentum = 0.9 } },
+	{ "groups:4,mode=delta,quorum=2,outer=1,momentum=0",
+	  "groups:4,mode=delta,quorum=2,outer=1,momentum=0",
+	  { .scheme = FAL_GROUPS,
+	    .groups = 4,
+	    .delta = true,
+	    .rounds = 1,
+	    .quorum = 2,
+	    .outer = 1 } },
 };
 
 static void
@@ -97,7 +117,9 @@ reads_and_writes(void **state)
 		    r.groups != g->rule.groups || r.most != g->rule.most ||
 		    r.window != g->rule.window || r.rounds != g->rule.rounds ||
 		    r.helpers != g->rule.helpers || r.cap != g->rule.cap ||
-		    r.steps != g->rule.steps || r.overlap != g->rule.overlap)
+		    r.steps != g->rule.steps || r.overlap != g->rule.overlap ||
+		    r.quorum != g->rule.quorum || r.grace > g->rule.grace ||
+		    r.outer > g->rule.outer || r.momentum > g->rule.momentum)
 			fail_msg("%s: a field is not what it should be", g->text);
 		struct fal_rule again = parse((const char *)out.p);
 		if (!fal_rule_eq(&r, &again))
@@ -144,6 +166,17 @@ static const struct {
 	{ "groups:2,mode=delta,rounds=0", "rounds: '0' is not a whole number from 1" },
 	{ "groups:2,mode=both", "mode: 'both' is neither grad nor delta" },
 	{ "groups:2,steps=2", "groups has no 'steps' (given as '2')" },
+	{ "groups:2,quorum=0", "quorum: '0' is not a whole number from 1 to 1024" },
+	{ "groups:2,grace=0.5", "grace '0.5' has no meaning without a quorum" },
+	{ "groups:2,quorum=2,grace=-1", "grace: '-1' is not a number from 0 to 3600" },
+	{ "groups:2,quorum=2,outer=0.5",
+	  "outer '0.5' has no meaning without mode=delta and a quorum" },
+	{ "groups:2,mode=delta,momentum=0.5",
+	  "momentum '0.5' has no meaning without mode=delta and a quorum" },
+	{ "groups:2,mode=delta,quorum=2,outer=0",
+	  "outer: '0' is not a number above 0, at most 1" },
+	{ "groups:2,mode=delta,quorum=2,momentum=1",
+	  "momentum: '1' is not a number from 0 to 0.999" },
 };
 
 static void

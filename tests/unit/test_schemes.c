@@ -376,7 +376,9 @@ test_exactly_once(void **state)
 				      "wbsp,publish=slowest",
 				      "groups",
 				      "groups:2",
-				      "groups:4" };
+				      "groups:4",
+				      "groups:3,quorum=2,grace=0.1",
+				      "groups:4,mode=delta,rounds=2,quorum=3" };
 	for (size_t i = 0; i < sizeof(rules) / sizeof(rules[0]); i++) {
 		play_job(rules[i], 60, 100);
 		for (int w = 0; w < 6; w++)

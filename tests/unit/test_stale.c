@@ -60,6 +60,11 @@ test_warnings(void **state)
 	warns("groups:progressive,max=2", &o, 8,
 	      "groups:progressive,max=2 of 8 workers with momentum 0.9: stable learning "
 	      "rates are up to 5.4 times lower");
+	/* Of a quorum's only some are late: at most each of so many in turn. */
+	warns("groups:4,quorum=4", &o, 8, "");
+	warns("groups:4,quorum=3", &o, 8,
+	      "groups:4,quorum=3 of 8 workers with momentum 0.9: stable learning rates "
+	      "are up to 5.4 times lower");
 	/* Not known how many: some. */
 	char text[FAL_STALE_TEXT];
 	struct fal_rule r = { .scheme = FAL_SSP, .slack = 3 };

@@ -1028,7 +1028,7 @@ memory_needed(void **state)
 	struct fal_store_conf sgd = { .n = N }, momentum = sgd;
 	momentum.optim.kind = FAL_MOMENTUM;
 	const struct fal_store_most one = { .versions = 1, .rounds = 1 };
-	struct fal_store_most three = one, lines = one;
+	struct fal_store_most three = one, lines = one, outer;
 	three.versions = three.rounds = lines.lines = 3;
 	const size_t least = fal_store_bytes(&sgd, &one),
 		     more = fal_store_bytes(&momentum, &one);
@@ -1041,6 +1041,10 @@ memory_needed(void **state)
 	check((int64_t)(fal_store_bytes(&momentum, &lines) - more),
 	      N * sizeof(float) + 3 * (3 * N * sizeof(float) + BLOCKS),
 	      "bytes of three lines");
+	outer = lines;
+	outer.outer = true;
+	check((int64_t)(fal_store_bytes(&sgd, &outer) - fal_store_bytes(&sgd, &lines)),
+	      N * sizeof(float), "bytes of an outer step's momentum");
 	check((int64_t)(fal_store_image_bytes(&momentum, &three) -
 			fal_store_image_bytes(&sgd, &one)),
 	      N * sizeof(float) + 2 * (N * sizeof(float) + BLOCKS),

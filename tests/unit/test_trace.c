@@ -701,14 +701,15 @@ test_written(void **state)
 		       "\"local\":2,\"end\":\"abandoned\",\"why\":\"left\"," EMPTY
 		       ",\"on\":[[5,2,1,3]],\"seed\":\"00000000000000ff\",\"added\":"
 		       "\"0000000000000000\"}");
+	const struct fal_line_push push = { 1, 0.75, 4 };
 	fal_line_update(&b, &(struct fal_line_update){ .t = 2,
 						       .version = 6,
 						       .clock = 3,
 						       .epoch = 1,
 						       .round = rounds,
 						       .rounds = 2,
-						       .weight = 0.75,
-						       .among = 4,
+						       .push = &push,
+						       .pushes = 1,
 						       .divisor = 64,
 						       .samples = 32,
 						       .loss = 0.5,

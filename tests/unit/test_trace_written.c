@@ -502,10 +502,21 @@ look_update(struct fal_trace_line *l, const void *arg)
 	same_number(l, FAL_F_CLOCK, d->clock);
 	same_number(l, FAL_F_EPOCH, d->epoch);
 	same_number(l, FAL_F_SAMPLES, d->samples);
-	same_if(l, FAL_F_AMONG, d->among);
+	const bool one = d->pushes > 0 && d->groups == 0;
+	const bool some = d->pushes > 0 && d->groups > 0;
+	same_if(l, FAL_F_GROUPS, d->groups);
+	same(fal_trace_has(l->o, FAL_F_AMONG), one, "among");
+	same(fal_trace_has(l->o, FAL_F_WEIGHT), one, "weight");
+	if (one) {
+		same_number(l, FAL_F_AMONG, d->push->among);
+		same_real(l, FAL_F_WEIGHT, d->push->weight);
+	}
+	same(fal_trace_has(l->o, FAL_F_OUTER), some, "outer");
+	same(fal_trace_has(l->o, FAL_F_PUSHES), some, "pushes");
+	if (some)
+		same(fal_trace_get_len(l, l->o, FAL_F_PUSHES), d->pushes, "pushes");
 	same(fal_trace_get_len(l, l->o, FAL_F_ROUNDS), d->rounds, "rounds");
 	same_real(l, FAL_F_LR, d->lr);
-	same(fal_trace_has(l->o, FAL_F_WEIGHT), d->weight > 0, "weight");
 	same(fal_trace_has(l->o, FAL_F_NORM), d->norm > 0, "norm");
 	same(fal_trace_has(l->o, FAL_F_HASH), d->hash != NULL, "hash");
 	if (d->hash != NULL) {
@@ -533,6 +544,8 @@ test_update(void **state)
 		uint8_t hash[FAL_HASH_BYTES] = { 0 };
 		hash[draw(FAL_HASH_BYTES)] = (uint8_t)draw(256);
 		const uint8_t exponents[FAL_HASH_BYTES] = { (uint8_t)draw(256) };
+		const struct fal_line_push push[] = { { 1, draw(9) / 3.0, 1 + draw(9) },
+						      { 2, draw(9) / 3.0, 0 } };
 		const struct fal_line_update d = { .t = draw(1000),
 						   .hash = yes() ? hash : NULL,
 						   .exponents = exponents,
@@ -541,8 +554,11 @@ test_update(void **state)
 						   .epoch = whole(),
 						   .round = round,
 						   .rounds = draw(6),
-						   .weight = draw(3) / 3.0,
-						   .among = draw(3),
+						   .push = push,
+						   .pushes = draw(3),
+						   .groups = yes() ? 1 + draw(9) : 0,
+						   .outer = draw(3) / 3.0,
+						   .momentum = draw(3) / 3.0,
 						   .divisor = draw(9) / 3.0,
 						   .samples = draw(UINT32_MAX),
 						   .loss = yes() ? (double)NAN
