@@ -46,23 +46,30 @@ pass_on(struct ps_server *s, const struct fal_post_of *of, struct fal_image *ima
 	return err;
 }
 
-int
-fleet_give_pieces(struct ps_server *s, const struct fal_map *map)
+/* What one of the shards here has of what `to`, which is elsewhere, will have. */
+static int
+give_pieces(struct ps_server *s, uint32_t from, uint32_t to)
 {
-	int err = FAL_OK;
-	for (uint32_t i = 0; i < s->fleet.own * map->shards && err == FAL_OK; i++) {
-		const uint32_t from = i / map->shards, to = i % map->shards;
-		struct fal_rack_piece piece;
-		if (to < s->fleet.own)
-			continue; /* it has it */
-		err = fal_rack_piece(s->rack, from, to, &piece);
-		if (err <= 0)
-			continue;
+	struct fal_rack_piece piece = { 0 };
+	int err;
+	while ((err = fal_rack_piece(s->rack, from, to, PS_PARCEL_BLOCKS, &piece)) > 0) {
 		const struct fal_post_of of = { FAL_FETCH_PIECE, to, piece.epoch,
 						piece.first, piece.count };
 		err = pass_on(s, &of, &piece.image);
 		fal_image_free(&piece.image);
+		if (err < 0)
+			break;
 	}
+	return err;
+}
+
+int
+fleet_give_pieces(struct ps_server *s, const struct fal_map *map)
+{
+	int err = FAL_OK;
+	for (uint32_t from = 0; from < s->fleet.own; from++)
+		for (uint32_t to = s->fleet.own; to < map->shards && err == FAL_OK; to++)
+			err = give_pieces(s, from, to);
 	return err;
 }
 

@@ -5,6 +5,10 @@
 #include "net/chan.h"
 #include "shard/post.h"
 
+/* Blocks of a piece, at most: about a mebibyte of a version, so that whoever passes it
+ * on, or grafts it, does so while the next one comes. */
+enum { PS_PARCEL_BLOCKS = 64 };
+
 struct ps_parcel {
 	struct fal_post_of of;
 	struct fal_image image;

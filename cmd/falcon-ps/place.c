@@ -283,16 +283,19 @@ give_pieces(struct join *j, const struct fal_map *map)
 	int err = FAL_OK;
 	for (uint32_t i = 0; i < j->count * map->shards && err >= 0; i++) {
 		const uint32_t from = j->first + i / map->shards, to = i % map->shards;
-		struct fal_rack_piece piece;
+		struct fal_rack_piece piece = { 0 };
 		if (to - j->first < j->count)
 			continue; /* it has it */
-		err = fal_rack_piece(j->rack, from, to, &piece);
-		if (err <= 0)
-			continue;
-		const struct ps_parcel p = { .of = { FAL_FETCH_PIECE, to, piece.epoch,
-						     piece.first, piece.count },
-					     .image = piece.image };
-		err = ps_parcels_add(&j->parcels, &p);
+		while ((err = fal_rack_piece(j->rack, from, to, PS_PARCEL_BLOCKS,
+					     &piece)) > 0) {
+			const struct ps_parcel p = { .of = { FAL_FETCH_PIECE, to,
+							     piece.epoch, piece.first,
+							     piece.count },
+						     .image = piece.image };
+			err = ps_parcels_add(&j->parcels, &p);
+			if (err < 0)
+				break;
+		}
 	}
 	place_more(j);
 	return err;

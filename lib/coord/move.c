@@ -97,7 +97,9 @@ coord_move_advance(struct fal_coord *c, double now, bool quiet)
 	m->waits = false;
 	m->begun = true;
 	m->said = 0;
-	return coord_order(c, &o);
+	/* Versions that nobody can name any more need not move. */
+	int err = coord_keep_versions(c, c->keeps);
+	return err < 0 ? err : coord_order(c, &o);
 }
 
 /* All have what they will have. */

@@ -74,17 +74,12 @@ static bool
 open_shard(const struct fal_rack *r, struct has *h, const float *init)
 {
 	struct fal_shard_conf one = r->each;
-	float *zeros =
-		init == NULL ? fal_calloc_aligned(h->values, sizeof(*zeros)) : NULL;
 	one.tickets = r->tickets;
 	one.first = h->first;
 	one.count = h->count;
-	if (init != NULL || zeros != NULL)
-		h->shard = fal_shard_new(&one, zeros != NULL ? zeros
-							     : init + (size_t)h->first *
-									       FAL_BLOCK);
+	h->shard = fal_shard_new(&one, init != NULL ? init + (size_t)h->first * FAL_BLOCK
+						    : NULL);
 	fal_secret_wipe(&one.tickets, sizeof(one.tickets));
-	free(zeros);
 	return h->shard != NULL;
 }
 
@@ -248,17 +243,29 @@ take_move(struct fal_rack *r, uint32_t i)
 	r->gathers = false;
 }
 
+static uint32_t
+larger(uint32_t a, uint32_t b)
+{
+	return a > b ? a : b;
+}
+
+static uint32_t
+smaller(uint32_t a, uint32_t b)
+{
+	return a < b ? a : b;
+}
+
 int
-fal_rack_piece(const struct fal_rack *r, uint32_t from, uint32_t to,
+fal_rack_piece(const struct fal_rack *r, uint32_t from, uint32_t to, uint32_t most,
 	       struct fal_rack_piece *out)
 {
 	const struct place *p = &r->at[from];
 	const struct fal_extent *b = &p->to.of[to];
 	const struct has *a = &p->now;
-	const uint32_t first = a->first > b->first ? a->first : b->first,
-		       end = a->first + a->count < b->first + b->count
-				     ? a->first + a->count
-				     : b->first + b->count;
+	const uint32_t both = larger(a->first, b->first),
+		       first = larger(both, out->first + out->count),
+		       end = smaller(smaller(a->first + a->count, b->first + b->count),
+				     first + most);
 	struct fal_image live = { 0 };
 	if (a->shard == NULL || p->to.epoch == 0 || stays(p, to) || first >= end)
 		return 0;
@@ -315,10 +322,11 @@ exchange(struct fal_rack *r)
 {
 	int err = FAL_OK;
 	for (uint32_t i = 0; i < r->n * r->n && err >= 0; i++) {
-		struct fal_rack_piece piece;
+		struct fal_rack_piece piece = { 0 };
 		if (!is_here(r, i % r->n))
 			continue;
-		err = fal_rack_piece(r, i / r->n, i % r->n, &piece);
+		err = fal_rack_piece(r, i / r->n, i % r->n, fal_blocks(r->each.n),
+				     &piece);
 		if (err <= 0)
 			continue;
 		err = fal_rack_graft(r, i % r->n, &piece);

@@ -69,13 +69,14 @@ int fal_rack_msg(void *rack, uint32_t session, const struct fal_msg *m,
 bool fal_rack_next(void *rack, uint32_t *shard, struct fal_shard_say *out);
 
 /* In a move: what shard `from`, which is here, has of what `to` will have, borrowed until
- * the next order.  1; 0: nothing, or `to` stays as it is; FAL_ENOMEM. */
+ * the next order; no more than `most` blocks, behind those that `out` says: {0} are none.
+ * 1; 0: nothing more, or `to` stays as it is; FAL_ENOMEM. */
 struct fal_rack_piece {
 	uint32_t epoch;        /* of the map that it is for */
 	uint32_t first, count; /* blocks */
 	struct fal_image image;
 };
-int fal_rack_piece(const struct fal_rack *r, uint32_t from, uint32_t to,
+int fal_rack_piece(const struct fal_rack *r, uint32_t from, uint32_t to, uint32_t most,
 		   struct fal_rack_piece *out);
 /* Shard `to`, which is here, gets that; what it has already counts once, and what is of a
  * move that never was is passed over.  What is here gets it from what is here by

@@ -26,7 +26,7 @@ fal_shard_new(const struct fal_shard_conf *conf, const float *init)
 	s->conf = *conf;
 	s->store = fal_store_new(&store, init);
 	s->marks = fal_calloc(conf->count, 1);
-	s->held_params = fal_calloc_aligned(store.n, sizeof(float));
+	s->held_params = fal_alloc_pages(store.n, sizeof(float));
 	s->held_exps = fal_calloc(conf->count, 1);
 	if (s->store != NULL && s->marks != NULL && s->held_params != NULL &&
 	    s->held_exps != NULL)

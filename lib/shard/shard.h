@@ -35,8 +35,8 @@ struct fal_shard_conf {
 	struct fal_ticket_in tickets; /* … under the seeds of these */
 };
 
-/* A shard at version 0 with the parameters `init` (those of its blocks, copied); NULL
- * when out of memory. */
+/* A shard at version 0 with the parameters `init` (those of its blocks, copied; NULL:
+ * zeros); NULL when out of memory. */
 struct fal_shard *fal_shard_new(const struct fal_shard_conf *conf, const float *init);
 void fal_shard_free(struct fal_shard *s);
 

@@ -62,6 +62,18 @@ fal_store_state_bytes(const struct fal_store_conf *conf, uint32_t lines)
 	return (((size_t)lines + 1) * state_len(conf) + average) * sizeof(float);
 }
 
+static void
+begin_with(struct fal_store *s, const float *init)
+{
+	const size_t bytes = s->conf.n * sizeof(float);
+	memcpy(s->params, init, bytes);
+	if (s->average != NULL)
+		memcpy(s->average, init, bytes);
+	for (uint32_t b = 0; b < s->blocks; b++)
+		s->reach[b].params = (double)fal_max_abs(init + (size_t)b * FAL_BLOCK,
+							 fal_block_len(s->conf.n, b));
+}
+
 struct fal_store *
 fal_store_new(const struct fal_store_conf *conf, const float *init)
 {
@@ -93,13 +105,10 @@ fal_store_new(const struct fal_store_conf *conf, const float *init)
 			fal_store_free(s);
 			return NULL;
 		}
-		memcpy(s->average, init, conf->n * sizeof(float));
 	}
-	memcpy(s->params, init, conf->n * sizeof(float));
-	for (uint32_t b = 0; b < s->blocks; b++)
-		s->reach[b].params = (double)fal_max_abs(init + (size_t)b * FAL_BLOCK,
-							 fal_block_len(conf->n, b));
 	memset(s->exps, FAL_EXP_FIRST, s->blocks);
+	if (init != NULL)
+		begin_with(s, init);
 	return s;
 }
 
@@ -181,7 +190,7 @@ add_old(struct fal_store *s)
 	if (old == NULL)
 		return FAL_ENOMEM;
 	s->old = old;
-	struct old o = { .params = fal_calloc_aligned(s->conf.n, sizeof(float)),
+	struct old o = { .params = fal_alloc_pages(s->conf.n, sizeof(float)),
 			 .exps = fal_calloc(s->blocks, 1) };
 	if (o.params == NULL || o.exps == NULL) {
 		free(o.params);

@@ -31,8 +31,8 @@ struct fal_store_conf {
 	bool checksums;         /* audit = sums: keep those of what was added */
 };
 
-/* A store at version 0 with the parameters `init` (n floats, copied) and all exponents
- * FAL_EXP_FIRST; NULL when out of memory. */
+/* A store at version 0 with the parameters `init` (n floats, copied; NULL: zeros) and all
+ * exponents FAL_EXP_FIRST; NULL when out of memory. */
 struct fal_store *fal_store_new(const struct fal_store_conf *conf, const float *init);
 void fal_store_free(struct fal_store *s);
 

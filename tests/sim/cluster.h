@@ -117,8 +117,9 @@ struct plan {
 	uint32_t most;   /* … and, with those that join, in the end */
 	uint32_t moves;
 	struct move move[MAX_MOVES];
-	bool psld;  /* blocks move by what workers waited for */
-	bool apart; /* they are elsewhere: */
+	uint32_t piece; /* blocks of one that is on its way, at most */
+	bool psld;      /* blocks move by what workers waited for */
+	bool apart;     /* they are elsewhere: */
 	struct place place[MAX_SHARDS];
 	double way[MAX_WORKERS][MAX_SHARDS]; /* seconds that a push takes */
 	uint32_t test_samples, eval_every, lanes_start, parts;

@@ -388,6 +388,14 @@ draw_restarts(struct plan *p, const struct focus *only, double task_s, double le
 	p->back = between(r, 0, chance(r, 0.2) ? 2 : 10 * task_s);
 }
 
+/* Blocks move in pieces, by a stream of their own. */
+static void
+draw_pieces(struct plan *p)
+{
+	struct fal_rng own = fal_rng_init(p->toy.seed, FAL_RNG_TEST, 26), *r = &own;
+	p->piece = 1 + fal_rng_below(r, 4);
+}
+
 /* Who has which block goes by what workers waited for, by a stream of its own. */
 static void
 draw_psld(struct plan *p)
@@ -653,6 +661,7 @@ draw_plan(struct fal_rng *r, uint64_t seed, const struct focus *only)
 	if (!equal && !p.hung)
 		draw_restarts(&p, only, task_s, length);
 	p.most = p.shards;
+	draw_pieces(&p);
 	if (!equal && !p.hung && !only->exact)
 		draw_deaths(&p, task_s, length);
 	if (!equal && !p.hung && !only->exact)

@@ -214,31 +214,38 @@ note_order(struct cluster *c, uint32_t i, const struct fal_shard_order *o)
 			c->ordered.v[k].shards |= 1u << i;
 }
 
+static void
+give_to(struct cluster *c, uint32_t i, uint32_t to)
+{
+	struct fal_rack_piece piece = { 0 };
+	int got;
+	while ((got = fal_rack_piece(c->shards.rack, i, to, c->p->piece, &piece)) > 0) {
+		struct packet p = { .to = to, .piece = piece };
+		const struct fal_image_head *is = &piece.image.is;
+		p.piece.image = (struct fal_image){ 0 };
+		if (to == i) {
+			cluster_ok(c, fal_rack_graft(c->shards.rack, i, &piece),
+				   "its own piece");
+		} else {
+			cluster_ok(c, fal_image_copy(&p.piece.image, &piece.image),
+				   "a copy");
+			c->seen[SEEN_PLACED_LINES] += is->lines > 0;
+			c->seen[SEEN_PLACED_SLOTS] += is->slots > 0;
+			c->seen[SEEN_PLACED_HELD] += is->holds;
+			c->seen[SEEN_PLACED_OLDS] += is->olds > 0;
+			enqueue(c, i, AT_COORD, &p);
+		}
+		fal_image_free(&piece.image);
+	}
+	cluster_ok(c, got, "a piece");
+}
+
 /* What others will have leaves for them; what it keeps, it has. */
 static void
 give(struct cluster *c, uint32_t i, const struct fal_map *map)
 {
-	for (uint32_t to = 0; to < map->shards; to++) {
-		struct packet p = { .to = to };
-		struct fal_image copy = { 0 };
-		int got = fal_rack_piece(c->shards.rack, i, to, &p.piece);
-		cluster_ok(c, got, "a piece");
-		if (got > 0 && to == i)
-			cluster_ok(c, fal_rack_graft(c->shards.rack, i, &p.piece),
-				   "its own piece");
-		if (got > 0 && to != i) {
-			cluster_ok(c, fal_image_copy(&copy, &p.piece.image), "a copy");
-			fal_image_free(&p.piece.image);
-			p.piece.image = copy;
-			c->seen[SEEN_PLACED_LINES] += copy.is.lines > 0;
-			c->seen[SEEN_PLACED_SLOTS] += copy.is.slots > 0;
-			c->seen[SEEN_PLACED_HELD] += copy.is.holds;
-			c->seen[SEEN_PLACED_OLDS] += copy.is.olds > 0;
-			enqueue(c, i, AT_COORD, &p);
-		} else if (got > 0) {
-			fal_image_free(&p.piece.image);
-		}
-	}
+	for (uint32_t to = 0; to < map->shards; to++)
+		give_to(c, i, to);
 }
 
 /* It has what it will have, and that alone. */

@@ -14,6 +14,7 @@ static enum op asks; /* which of them does */
 static uint32_t calls[OPS];
 static bool silent;   /* shards say nothing */
 static uint32_t told; /* epoch of the map that they were told of last */
+static uint32_t kept; /* versions that they were told to keep last, before that */
 
 static void
 called(enum op op)
@@ -82,6 +83,8 @@ on_order(void *arg, const struct fal_shard_order *o)
 {
 	(void)arg;
 	called(ORDER);
+	if (o->kind == FAL_ORDER_KEEP && told == 0)
+		kept = o->versions;
 	if (o->kind == FAL_ORDER_MAP)
 		told = o->map->epoch;
 	return fal_rack_order(job.rack, o);
@@ -189,7 +192,7 @@ move_to(uint32_t shard)
 	struct fal_map map = *fal_coord_map(coord);
 	map.of[shard] = (struct fal_extent){ 0, 2 };
 	map.of[1 - shard] = (struct fal_extent){ 0, 0 };
-	told = 0;
+	told = kept = 0;
 	check(fal_coord_move(coord, now, &map, "lab", &diag), 0, "a move");
 	return told;
 }
@@ -214,6 +217,17 @@ epochs_are_used_up(void **state)
 	assert_int_equal(fal_coord_map(coord)->of[1].count, 2);
 }
 
+/* A version that nobody can name any more does not move with the one that holds. */
+static void
+only_what_is_needed_moves(void **state)
+{
+	(void)state;
+	asks = NONE;
+	begin(2);
+	assert_int_equal(move_to(0), 2);
+	assert_int_equal(kept, 1);
+}
+
 int
 main(void)
 {
@@ -221,6 +235,7 @@ main(void)
 		cmocka_unit_test_teardown(none_may_call_back, end),
 		cmocka_unit_test_teardown(all_are_called, end),
 		cmocka_unit_test_teardown(epochs_are_used_up, end),
+		cmocka_unit_test_teardown(only_what_is_needed_moves, end),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, NULL, NULL);
