@@ -213,7 +213,8 @@ fal_sum_grown(const struct fal_sum *s)
 	return s->grown;
 }
 
-/* Raises block b's bound by `more`, making its values what that bound has them be. */
+/* Raises block b's bound by `more`, making its values what that bound has them be.  1:
+ * they are narrow, and were all zero, which memory does not say: they are to be set. */
 static int
 raise_bound(struct fal_sum *s, uint32_t b, uint64_t more)
 {
@@ -223,13 +224,14 @@ raise_bound(struct fal_sum *s, uint32_t b, uint64_t more)
 	if (bound > (uint64_t)FAL_BFP_LIMIT)
 		return FAL_ELIMIT;
 	const bool escapes = bound > INT32_MAX && (!is_wide(k) || k->scale != 0);
+	const bool first = k->bound == 0 && more != 0;
 	s->grown |= escapes;
-	if (k->bound == 0 && more != 0)
+	if (first && escapes)
 		memset(narrow_at(s, b), 0, len * sizeof(int32_t));
 	if (escapes)
 		escape(s, b);
 	k->bound = bound;
-	return FAL_OK;
+	return first && !escapes;
 }
 
 static void
@@ -250,10 +252,12 @@ fal_sum_add_block(struct fal_sum *dst, const struct fal_sum *src, uint32_t b)
 	raise_needed(to, from->needed);
 	if (from->bound == 0)
 		return FAL_OK;
-	if (!is_wide(to)) {
+	if (r == 1)
+		memcpy(narrow_at(dst, b), narrow_at(src, b), len * sizeof(int32_t));
+	else if (!is_wide(to))
 		fal_bfp_add_narrow(narrow_at(dst, b), narrow_at(src, b), len);
+	if (!is_wide(to))
 		return FAL_OK;
-	}
 	int64_t room[FAL_BLOCK];
 	const int64_t *wide = is_wide(from) ? wide_of(src, b, room) : NULL;
 	for (unsigned p = 0; p < 2; p++) {
@@ -330,6 +334,11 @@ fal_sum_mean(const struct fal_sum *s, uint32_t block, int8_t exponent, double di
 	uint32_t len = fal_block_len(s->n, block);
 	double scale = ldexp(1, exponent - FAL_BFP_P + 1);
 	int64_t room[FAL_BLOCK];
+	int log;
+	if (frexp(divisor, &log) == 0.5) { /* then the product is the quotient */
+		scale = ldexp(scale, 1 - log);
+		divisor = 1;
+	}
 	if (k->bound == 0)
 		memset(out, 0, len * sizeof(*out));
 	else if (is_wide(k))
@@ -499,7 +508,8 @@ pack_values(const struct fal_sum *s, uint32_t b, const int64_t *wide, int64_t ba
 	uint32_t len = fal_block_len(s->n, b);
 	unsigned low = low_width(width);
 	fal_u32_any *out = (fal_u32_any *)to;
-	memset(to, 0, fal_bfp_packed_size(len, width));
+	if (len % FAL_BFP_COLS != 0)
+		memset(to, 0, fal_bfp_packed_size(len, width));
 	if (wide == NULL) {
 		fal_bfp_pack_plane(out, (const uint32_t *)narrow_at(s, b), (uint32_t)base,
 				   len, low);
@@ -638,10 +648,9 @@ add_rec_wide(int64_t *const part[static 2], const struct fal_bfp_rec *rec)
 	uint32_t planes[2][FAL_BLOCK];
 	unsigned low = low_width(rec->width);
 	const fal_u32_any *in = (const fal_u32_any *)rec->packed;
-	memset(planes, 0, sizeof(planes));
-	fal_bfp_unpack_add(planes[0], in, 0, rec->len, low);
-	fal_bfp_unpack_add(planes[1], in + plane_words(rec->len, low), 0, rec->len,
-			   rec->width - low);
+	fal_bfp_unpack(planes[0], in, 0, rec->len, low);
+	fal_bfp_unpack(planes[1], in + plane_words(rec->len, low), 0, rec->len,
+		       rec->width - low);
 	for (unsigned p = 0; p < 2; p++)
 		fal_bfp_add_planes(part[p], planes[0] + p * PART, planes[1] + p * PART,
 				   rec->base, part_len(rec->len, p));
@@ -677,13 +686,15 @@ fal_sum_add_rec(struct fal_sum *dst, const struct fal_bfp_rec *rec)
 	raise_needed(to, rec->needed);
 	if (fal_bfp_rec_bound(rec) == 0)
 		return FAL_OK;
+	uint32_t *narrow = (uint32_t *)narrow_at(dst, rec->block);
+	const fal_u32_any *in = (const fal_u32_any *)rec->packed;
 	if (is_wide(to))
 		add_rec_wide((int64_t *[]){ part_at(dst, rec->block, 0),
 					    part_at(dst, rec->block, 1) },
 			     rec);
+	else if (r == 1)
+		fal_bfp_unpack(narrow, in, (uint32_t)rec->base, rec->len, rec->width);
 	else
-		fal_bfp_unpack_add((uint32_t *)narrow_at(dst, rec->block),
-				   (const fal_u32_any *)rec->packed, (uint32_t)rec->base,
-				   rec->len, rec->width);
+		fal_bfp_unpack_add(narrow, in, (uint32_t)rec->base, rec->len, rec->width);
 	return FAL_OK;
 }

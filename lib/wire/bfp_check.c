@@ -46,9 +46,9 @@ largest(const struct fal_bfp_rec *rec)
 {
 	int64_t min, max;
 	if (fal_bfp_rec_bound(rec) <= INT32_MAX) {
-		int32_t v[FAL_BLOCK] = { 0 };
-		fal_bfp_unpack_add((uint32_t *)v, (const fal_u32_any *)rec->packed,
-				   (uint32_t)rec->base, rec->len, rec->width);
+		int32_t v[FAL_BLOCK];
+		fal_bfp_unpack((uint32_t *)v, (const fal_u32_any *)rec->packed,
+			       (uint32_t)rec->base, rec->len, rec->width);
 		fal_bfp_range_narrow(v, rec->len, &min, &max);
 	} else {
 		int64_t v[FAL_BLOCK];

@@ -6,6 +6,7 @@
 
 #include <endian.h>
 #include <math.h>
+#include <stdbool.h>
 #include <string.h>
 
 FAL_VECTOR uint32_t
@@ -121,8 +122,12 @@ fal_bfp_pack_plane(fal_u32_any *restrict out, const uint32_t *restrict v, uint32
 		const uint32_t *from = v + at;
 		uint32_t cols = len - at < FAL_BFP_COLS ? len - at : FAL_BFP_COLS;
 		unsigned shift = bit % 32;
-		for (uint32_t c = 0; c < cols; c++)
-			to[c] |= htole32((from[c] - base) << shift);
+		if (shift == 0)
+			for (uint32_t c = 0; c < cols; c++)
+				to[c] = htole32(from[c] - base);
+		else
+			for (uint32_t c = 0; c < cols; c++)
+				to[c] |= htole32((from[c] - base) << shift);
 		if (shift + width <= 32)
 			continue;
 		for (uint32_t c = 0; c < cols; c++)
@@ -130,26 +135,29 @@ fal_bfp_pack_plane(fal_u32_any *restrict out, const uint32_t *restrict v, uint32
 	}
 }
 
-FAL_VECTOR void
-fal_bfp_unpack_add(uint32_t *restrict to, const fal_u32_any *restrict in, uint32_t base,
-		   uint32_t len, unsigned width)
+/* to = base + values, added to what is there or not.  Inlined: each of the two loses the
+ * test. */
+static inline __attribute__((always_inline)) void
+unpack(uint32_t *restrict to, const fal_u32_any *restrict in, uint32_t base, uint32_t len,
+       unsigned width, bool add)
 {
 	uint32_t mask = (uint32_t)(((uint64_t)1 << width) - 1);
 	for (uint32_t i = 0; width == 0 && i < len; i++)
-		to[i] += base;
+		to[i] = (add ? to[i] : 0) + base;
 	for (uint32_t bit = 0; width != 0 && len != 0; bit += width) {
 		const fal_u32_any *from = in + bit / 32 * FAL_BFP_COLS;
 		uint32_t cols = len < FAL_BFP_COLS ? len : FAL_BFP_COLS;
 		unsigned shift = bit % 32;
 		if (shift + width <= 32)
 			for (uint32_t c = 0; c < cols; c++)
-				to[c] += base + (le32toh(from[c]) >> shift & mask);
+				to[c] = (add ? to[c] : 0) + base +
+					(le32toh(from[c]) >> shift & mask);
 		else
 			for (uint32_t c = 0; c < cols; c++) {
 				uint32_t d = le32toh(from[c]) >> shift |
 					     le32toh(from[FAL_BFP_COLS + c])
 						     << (32 - shift);
-				to[c] += base + (d & mask);
+				to[c] = (add ? to[c] : 0) + base + (d & mask);
 			}
 		to += cols;
 		len -= cols;
@@ -157,17 +165,39 @@ fal_bfp_unpack_add(uint32_t *restrict to, const fal_u32_any *restrict in, uint32
 }
 
 FAL_VECTOR void
+fal_bfp_unpack(uint32_t *restrict to, const fal_u32_any *restrict in, uint32_t base,
+	       uint32_t len, unsigned width)
+{
+	unpack(to, in, base, len, width, false);
+}
+
+FAL_VECTOR void
+fal_bfp_unpack_add(uint32_t *restrict to, const fal_u32_any *restrict in, uint32_t base,
+		   uint32_t len, unsigned width)
+{
+	unpack(to, in, base, len, width, true);
+}
+
+FAL_VECTOR void
 fal_bfp_mean_narrow(const int32_t *restrict v, double scale, double divisor, uint32_t len,
 		    float *restrict out)
 {
-	for (uint32_t i = 0; i < len; i++)
-		out[i] = (float)((double)v[i] * scale / divisor);
+	if (divisor == 1)
+		for (uint32_t i = 0; i < len; i++)
+			out[i] = (float)((double)v[i] * scale);
+	else
+		for (uint32_t i = 0; i < len; i++)
+			out[i] = (float)((double)v[i] * scale / divisor);
 }
 
 FAL_VECTOR void
 fal_bfp_mean_wide(const int64_t *restrict v, double scale, double divisor, uint32_t len,
 		  float *restrict out)
 {
-	for (uint32_t i = 0; i < len; i++)
-		out[i] = (float)((double)v[i] * scale / divisor);
+	if (divisor == 1)
+		for (uint32_t i = 0; i < len; i++)
+			out[i] = (float)((double)v[i] * scale);
+	else
+		for (uint32_t i = 0; i < len; i++)
+			out[i] = (float)((double)v[i] * scale / divisor);
 }

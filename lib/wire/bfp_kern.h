@@ -41,15 +41,18 @@ void fal_bfp_add_planes(int64_t *restrict to, const uint32_t *restrict low,
 			const uint32_t *restrict high, int64_t base, uint32_t len);
 
 /* Packs v - base, each below 2^width, 0 <= width <= 32, as one plane of the layout of
- * fal_bfp_packed_size; `out` is zeroed. */
+ * fal_bfp_packed_size; what no value stands in is left: unless `len` is a multiple of
+ * FAL_BFP_COLS there is such, and `out` has to be zeroed. */
 void fal_bfp_pack_plane(fal_u32_any *restrict out, const uint32_t *restrict v,
 			uint32_t base, uint32_t len, unsigned width);
 
-/* to += base + one plane's values, mod 2^32. */
+/* to = base + one plane's values, or to += these, mod 2^32. */
+void fal_bfp_unpack(uint32_t *restrict to, const fal_u32_any *restrict in, uint32_t base,
+		    uint32_t len, unsigned width);
 void fal_bfp_unpack_add(uint32_t *restrict to, const fal_u32_any *restrict in,
 			uint32_t base, uint32_t len, unsigned width);
 
-/* out = (float)((double)v·scale / divisor) */
+/* out = (float)((double)v·scale / divisor); by 1 nothing is divided. */
 void fal_bfp_mean_narrow(const int32_t *restrict v, double scale, double divisor,
 			 uint32_t len, float *restrict out);
 void fal_bfp_mean_wide(const int64_t *restrict v, double scale, double divisor,

@@ -659,14 +659,17 @@ mean_equals_naive(void **state)
 	random_floats(&r, g + FAL_BLOCK, FAL_BLOCK, 7, 30, 30); /* int64; then zeros */
 	struct fal_sum *s = new_sum(n);
 	same(fal_sum_quantise(s, g, exps, FAL_BFP_ROOM, NULL), 0, "quantise", 0);
-	for (uint32_t b = 0; b < 3; b++) {
-		fal_sum_mean(s, b, exps[b], 417, out);
+	/* Powers of two, and others. */
+	const double by[] = { 1, 64, 0x1p40, 3, 9, 417, 0x1.1p40 };
+	for (uint32_t k = 0; k < 3 * sizeof(by) / sizeof(by[0]); k++) {
+		const uint32_t b = k % 3;
+		fal_sum_mean(s, b, exps[b], by[k / 3], out);
 		for (uint32_t i = 0; i < fal_block_len(n, b); i++) {
 			double v = (double)fal_sum_get(s, (size_t)b * FAL_BLOCK + i);
-			float want = (float)(ldexp(v, exps[b] - 23) / 417);
+			float want = (float)(ldexp(v, exps[b] - 23) / by[k / 3]);
 			if (memcmp(&want, &out[i], sizeof(want)) != 0)
-				fail_msg("mean %u of block %u: got %a, want %a", i, b,
-					 (double)out[i], (double)want);
+				fail_msg("mean %u of block %u by %a: got %a, want %a", i,
+					 b, by[k / 3], (double)out[i], (double)want);
 		}
 	}
 	fal_sum_free(s);
