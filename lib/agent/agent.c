@@ -176,20 +176,6 @@ charge(struct fal_agent *a, uint64_t now)
 }
 
 int
-agent_send_push(struct fal_agent *a, uint32_t shard, struct fal_msg *m)
-{
-	struct fal_buf out = { 0 };
-	if (a->ops.push == NULL)
-		return agent_send(a, m, true);
-	m->incarnation = a->conf.incarnation;
-	int err = fal_msg_put(&out, m);
-	if (err == FAL_OK)
-		a->ops.push(a->ops.arg, shard, &out);
-	fal_buf_free(&out);
-	return err;
-}
-
-int
 agent_send(struct fal_agent *a, struct fal_msg *m, bool bulk)
 {
 	struct fal_buf out = { 0 };

@@ -140,7 +140,9 @@ struct fal_agent {
 	VEC(struct pending) pending;
 	VEC(struct contrib) contribs; /* oldest first */
 	VEC(struct push) pushes;      /* oldest first */
-	struct fal_buf records;       /* of the first one: packed, but not sent yet */
+	/* FAL_MSG_HEAD bytes of room, and records of the first one that are not sent yet;
+	 * or nothing. */
+	struct fal_buf records;
 	VEC(struct fal_sum *) pool;
 	size_t halves; /* of sums, in the pool or not */
 	bool refused;  /* more of them, */
@@ -170,8 +172,6 @@ struct fal_agent {
 
 /* agent.c */
 int agent_send(struct fal_agent *a, struct fal_msg *m, bool bulk);
-/* A PUSH of blocks that this shard has. */
-int agent_send_push(struct fal_agent *a, uint32_t shard, struct fal_msg *m);
 /* Hands queued tasks to idle lanes: training first, then evaluation. */
 int agent_dispatch(struct fal_agent *a);
 /* May the agent take so much from now on? */

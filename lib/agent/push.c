@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,11 +57,43 @@ agent_push_over(struct fal_agent *a)
 	return err;
 }
 
+/* Bytes of records that are packed. */
+static size_t
+packed(const struct fal_agent *a)
+{
+	return a->records.n > 0 ? a->records.n - FAL_MSG_HEAD : 0;
+}
+
 static int
 pack(struct fal_agent *a, struct push *p)
 {
 	const uint32_t b = p->packed++;
+	if (a->records.n == 0)
+		(void)fal_buf_room(&a->records, FAL_MSG_HEAD);
 	return fal_sum_pack(p->sum, b, p->exps[b], &a->records);
+}
+
+/* Sends the first n bytes of records, with the head before them. */
+static int
+send_records(struct fal_agent *a, uint32_t shard, const struct push *p, size_t n)
+{
+	struct fal_msg m = { .type = FAL_MSG_PUSH, .incarnation = a->conf.incarnation };
+	struct fal_buf head = { 0 };
+	m.push.ticket = p->ticket;
+	m.push.epoch = a->conf.map_epoch;
+	int err = fal_msg_put(&head, &m);
+	if (err == FAL_OK) {
+		assert(head.n <= FAL_MSG_HEAD);
+		uint8_t *at = a->records.p + FAL_MSG_HEAD - head.n;
+		memcpy(at, head.p, head.n);
+		const struct fal_buf msg = { .p = at, .n = head.n + n };
+		if (a->ops.push != NULL)
+			a->ops.push(a->ops.arg, shard, &msg);
+		else
+			a->ops.send(a->ops.arg, &msg, true);
+	}
+	fal_buf_free(&head);
+	return err;
 }
 
 /* The next message of the first push: as many records as fit.  The one that does not is
@@ -70,30 +103,27 @@ push_some(struct fal_agent *a)
 {
 	const size_t most = FAL_MSG_MAX - FAL_MSG_HEAD;
 	struct push *p = &a->pushes.v[0];
-	struct fal_msg m = { .type = FAL_MSG_PUSH };
-	uint32_t blocks = a->records.n > 0; /* packed: in the message, or one too many */
-	size_t fit = a->records.n;
+	size_t fit = packed(a);
+	uint32_t blocks = fit > 0; /* packed: in the message, or one too many */
 	/* Only what goes to the same shard. */
 	const uint32_t first = p->packed - blocks, end = agent_route_end(a, first);
 	int err = FAL_OK;
 	while (p->packed < end && err == FAL_OK &&
 	       (a->conf.push_blocks == 0 || blocks < a->conf.push_blocks)) {
 		err = pack(a, p);
-		if (a->records.n > most)
+		if (packed(a) > most)
 			break;
-		fit = a->records.n;
+		fit = packed(a);
 		blocks++;
 	}
-	m.push.ticket = p->ticket;
-	m.push.epoch = a->conf.map_epoch;
-	m.push.records = (struct fal_tail){ a->records.p, fit };
 	if (err == FAL_OK)
-		err = agent_send_push(a, agent_route(a, first), &m);
+		err = send_records(a, agent_route(a, first), p, fit);
 	if (err < 0)
 		return err;
 	a->records.n -= fit;
-	memmove(a->records.p, a->records.p + fit, a->records.n);
-	return p->packed == a->blocks && a->records.n == 0 ? end_push(a, 0) : FAL_OK;
+	uint8_t *at = a->records.p + FAL_MSG_HEAD;
+	memmove(at, at + fit, packed(a));
+	return p->packed == a->blocks && packed(a) == 0 ? end_push(a, 0) : FAL_OK;
 }
 
 /* The first push that has its ticket stands first; false: none has. */
