@@ -107,13 +107,26 @@ share(const char *value, const char *said, json_t **out, struct fal_diag *diag)
 	return FAL_OK;
 }
 
+/* A name or "auto". */
+static int
+site(const char *value, const char *said, json_t **out, struct fal_diag *diag)
+{
+	if (!fal_name_valid(value))
+		return fal_diag_set(
+			diag, FAL_EINVAL,
+			"%s: '%s' is not 1 to 63 of A-Z a-z 0-9 . _ -, or auto", said,
+			FAL_QUOTE(value));
+	*out = strcmp(value, "auto") == 0 ? json_null() : json_string(value);
+	return FAL_OK;
+}
+
 static const struct key {
 	const char *name; /* with its point where a worker's name follows */
 	int (*read)(const char *value, const char *said, json_t **out,
 		    struct fal_diag *diag);
 } keys[] = {
 	{ "scheme", scheme }, { "clones", yes_no },   { "lanes.", lanes },
-	{ "share.", share },  { "exclude.", yes_no },
+	{ "share.", share },  { "exclude.", yes_no }, { "site.", site },
 };
 
 /* The key that `said` is, and behind its point the worker's name (else ""). */
@@ -146,7 +159,7 @@ sync_set_word(json_t *policy, const char *word, struct fal_diag *diag)
 	if (k == NULL)
 		return fal_diag_set(diag, FAL_EINVAL,
 				    "%s: no such key: scheme, clones, lanes.NAME, "
-				    "share.NAME or exclude.NAME",
+				    "share.NAME, exclude.NAME or site.NAME",
 				    FAL_QUOTE(said));
 	int err = k->read(eq + 1, said, &v, diag);
 	if (err < 0)

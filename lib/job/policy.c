@@ -92,6 +92,18 @@ get_share(struct reader *r, const char *place, const json_t *v,
 }
 
 static int
+get_site(struct reader *r, const char *place, const json_t *v,
+	 struct fal_policy_worker *w)
+{
+	const char *name = json_is_null(v) ? "" : json_string_value(v);
+	if (name == NULL || (*name != '\0' && !fal_name_valid(name)))
+		return refuse(r, FAL_EINVAL, place, v,
+			      "is not 1 to 63 of A-Z a-z 0-9 . _ - or null");
+	snprintf(w->site, sizeof(w->site), "%s", name);
+	return FAL_OK;
+}
+
+static int
 get_worker(struct reader *r, const char *name, json_t *o)
 {
 	char place[FAL_NAME_MAX + 80];
@@ -113,6 +125,8 @@ get_worker(struct reader *r, const char *name, json_t *o)
 			err = get_lanes(r, place, v, w);
 		else if (strcmp(key, "share") == 0)
 			err = get_share(r, place, v, w);
+		else if (strcmp(key, "site") == 0)
+			err = get_site(r, place, v, w);
 		else if (strcmp(key, "exclude") != 0)
 			err = refuse(r, FAL_EFORMAT, place, v,
 				     "stands under no key of a worker");
@@ -239,6 +253,10 @@ put_worker(const struct fal_policy_worker *w, struct fal_buf *out)
 		fal_json_key(out, "share");
 		fal_json_num(out, w->share);
 	}
+	if (w->site[0] != '\0') {
+		fal_json_key(out, "site");
+		fal_json_str(out, w->site);
+	}
 	if (w->excluded) {
 		fal_json_key(out, "exclude");
 		fal_json_bool(out, true);
@@ -317,13 +335,13 @@ add_scheme(struct changes *c, const struct fal_rule *a, const struct fal_rule *b
 /* The words of `falcon-sync set`. */
 struct words {
 	char lanes[32], share[64];
-	const char *exclude;
+	const char *exclude, *site;
 };
 
 static struct words
 words(const struct fal_policy_worker *w)
 {
-	struct words t = { "auto", "auto", "no" };
+	struct words t = { "auto", "auto", "no", "auto" };
 	if (w == NULL)
 		return t;
 	if (w->lanes_max > 0)
@@ -332,6 +350,8 @@ words(const struct fal_policy_worker *w)
 		snprintf(t.share, sizeof(t.share), "%.15g", w->share);
 	if (w->excluded)
 		t.exclude = "yes";
+	if (w->site[0] != '\0')
+		t.site = w->site;
 	return t;
 }
 
@@ -343,6 +363,7 @@ add_worker(struct changes *c, const char *name, const struct fal_policy_worker *
 	add(c, "lanes.", name, from.lanes, to.lanes);
 	add(c, "share.", name, from.share, to.share);
 	add(c, "exclude.", name, from.exclude, to.exclude);
+	add(c, "site.", name, from.site, to.site);
 }
 
 int

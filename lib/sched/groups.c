@@ -14,10 +14,11 @@
  * samples, its steps are over those of their rounds, and what all of them change by
  * becomes an outer step, with less momentum the fewer groups are in it.
  *
- * Groups are formed by speed, slow workers together: the sorted speeds are cut where they
- * differ most.  groups:G keeps G of them.  groups:progressive begins with one; every
- * `window` updates it makes one more while workers idle, and one less when gradients
- * are stale or the training loss is not near its best any more.
+ * Groups are formed by site, as far as there are so many groups, and then by speed, slow
+ * workers together: the sorted speeds are cut where they differ most.  groups:G keeps G
+ * of them.  groups:progressive begins with one; every `window` updates it makes one more
+ * while workers idle, and one less when gradients are stale or the training loss is not
+ * near its best any more.
  */
 #include "base/line.h"
 #include "base/mem.h"
@@ -29,6 +30,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 static const double too_idle = 0.15;    /* share of the workers' time */
 static const double loss_guard = 1.025; /* times the best loss */
@@ -56,33 +58,42 @@ struct group {
 	uint32_t among;    /* and how many these were */
 	bool pushed;       /* for a quorum: it waits for the next version, which has */
 	uint64_t samples;  /* so many of it */
-	double least;      /* scratch of `spread` */
+	double least;      /* scratch of `spread`, */
+	const char *site;  /* and of `mixed` */
 };
 
 struct place {
 	uint32_t slot;
+	const char *site; /* borrowed */
 	double rate;
 	struct fal_team *team; /* that the worker is to have */
 };
 
 static int
-by_rate(const void *a, const void *b)
+by_site_and_rate(const void *a, const void *b)
 {
 	const struct place *x = a, *y = b;
+	const int sites = strcmp(x->site, y->site);
+	if (sites != 0)
+		return sites;
 	if (x->rate != y->rate)
 		return x->rate < y->rate ? -1 : 1;
 	return x->slot < y->slot ? -1 : x->slot > y->slot;
 }
 
-/* The place before which to cut next: the widest gap between neighbours of one group,
- * or, when speeds are alike, the middle of the largest group.  0: nothing to cut. */
+/* The place before which to cut next: where another site begins; else the widest gap
+ * between neighbours of one group; or, when speeds are alike, the middle of the largest
+ * group.  0: nothing to cut. */
 static uint32_t
-widest(const struct place *p, const bool *cut, uint32_t n)
+next_cut(const struct place *p, const bool *cut, uint32_t n)
 {
 	uint32_t best = 0, longest = 1, from = 0;
 	double gap = distinct;
-	for (uint32_t i = 1; i <= n; i++) {
-		if (i < n && !cut[i] && p[i].rate > gap * p[i - 1].rate) {
+	for (uint32_t i = 1; i < n; i++)
+		if (!cut[i] && strcmp(p[i].site, p[i - 1].site) != 0)
+			return i;
+	for (uint32_t i = 1; i < n; i++) {
+		if (!cut[i] && p[i].rate > gap * p[i - 1].rate) {
 			gap = p[i].rate / p[i - 1].rate;
 			best = i;
 		}
@@ -114,8 +125,8 @@ team(struct fal_sched *s, uint32_t i)
 	return fal_team_new(s, i, i + 1);
 }
 
-/* The active workers by speed, each with the group that it is to have; returns how many.
- * Negative: FAL_ENOMEM. */
+/* The active workers by site and speed, each with the group that it is to have; returns
+ * how many. Negative: FAL_ENOMEM. */
 static int64_t
 arrange(struct fal_sched *s, struct place *p, bool *cut)
 {
@@ -124,12 +135,13 @@ arrange(struct fal_sched *s, struct place *p, bool *cut)
 	for (uint32_t i = 0; i < s->workers; i++) {
 		struct fal_worker *w = &s->worker[i];
 		if (fal_worker_active(w))
-			p[n++] = (struct place){ i, fal_rate(s, w, w->lanes), NULL };
+			p[n++] = (struct place){ i, w->site, fal_rate(s, w, w->lanes),
+						 NULL };
 	}
 	if (n > 0)
-		qsort(p, n, sizeof(*p), by_rate);
+		qsort(p, n, sizeof(*p), by_site_and_rate);
 	for (uint32_t k = 1; k < is->n; k++)
-		cut[widest(p, cut, n)] = true;
+		cut[next_cut(p, cut, n)] = true;
 	for (uint32_t i = 0; i < n; i++) {
 		at += i > 0 && cut[i];
 		p[i].team = team(s, at);
@@ -139,27 +151,58 @@ arrange(struct fal_sched *s, struct place *p, bool *cut)
 	return n;
 }
 
-/* How much faster than another one of its group a worker is, at most; `as_is`: in the
- * groups that they have, not those that they are to have. */
+/* The group of a place: the one that it has, `as_is`, or is to have. */
+static struct group *
+group_of(const struct fal_sched *s, const struct place *p, bool as_is)
+{
+	return (as_is ? s->worker[p->slot].team : p->team)->own;
+}
+
+/* How much faster than another one of its group a worker is, at most. */
 static double
 spread(const struct fal_sched *s, const struct place *p, uint32_t n, bool as_is)
 {
 	double most = 1;
 	for (uint32_t i = 0; i < s->teams; i++) {
 		struct group *g = s->team[i]->own;
-		g->least = 0;
+		g->least = INFINITY;
 	}
-	for (uint32_t i = 0; i < n; i++) { /* the slowest first */
-		const struct fal_team *t = as_is ? s->worker[p[i].slot].team : p[i].team;
-		struct group *g = t->own;
-		g->least = g->least > 0 ? g->least : p[i].rate;
-		most = fmax(most, p[i].rate / g->least);
+	for (uint32_t i = 0; i < n; i++) {
+		struct group *g = group_of(s, &p[i], as_is);
+		g->least = fmin(g->least, p[i].rate);
 	}
+	for (uint32_t i = 0; i < n; i++)
+		most = fmax(most, p[i].rate / group_of(s, &p[i], as_is)->least);
 	return most;
 }
 
-/* Puts the workers into the groups that their speeds ask for, unless those that they have
- * are about as good: who changes its group waits for a round. */
+/* Sites that a group has beside its first one, of all of them. */
+static uint32_t
+mixed(const struct fal_sched *s, const struct place *p, uint32_t n, bool as_is)
+{
+	uint32_t others = 0;
+	for (uint32_t i = 0; i < s->teams; i++) {
+		struct group *g = s->team[i]->own;
+		g->site = NULL;
+	}
+	for (uint32_t i = 0; i < n; i++) {
+		struct group *g = group_of(s, &p[i], as_is);
+		others += g->site != NULL && strcmp(g->site, p[i].site) != 0;
+		g->site = p[i].site; /* they stand in order */
+	}
+	return others;
+}
+
+/* Are the groups that they have about as good as those that they are to have? */
+static bool
+is_as_good(const struct fal_sched *s, const struct place *p, uint32_t n)
+{
+	return mixed(s, p, n, true) <= mixed(s, p, n, false) &&
+	       spread(s, p, n, true) <= distinct * spread(s, p, n, false);
+}
+
+/* Puts the workers into the groups that their sites and speeds ask for, unless those that
+ * they have are about as good: who changes its group waits for a round. */
 static int
 regroup(struct fal_sched *s)
 {
@@ -168,9 +211,7 @@ regroup(struct fal_sched *s)
 	bool *cut = fal_calloc((size_t)s->workers + 1, sizeof(*cut));
 	uint32_t wanted = is->n < s->active ? is->n : s->active;
 	int64_t n = p != NULL && cut != NULL ? arrange(s, p, cut) : FAL_ENOMEM;
-	if (n > 0 && (fal_teams_active(s) != wanted ||
-		      spread(s, p, (uint32_t)n, true) >
-			      distinct * spread(s, p, (uint32_t)n, false))) {
+	if (n > 0 && (fal_teams_active(s) != wanted || !is_as_good(s, p, (uint32_t)n))) {
 		for (uint32_t i = 0; i < s->teams; i++)
 			fal_team_set(s, s->team[i], 0, s->team[i]->clock);
 		for (int64_t i = 0; i < n; i++) {
@@ -209,8 +250,8 @@ control(struct fal_sched *s, double now)
 	return regroup(s);
 }
 
-/* A worker came or went: groups are formed anew at the next update, which in mode=delta
- * is not put off any longer. */
+/* A worker came or went, or stands elsewhere: groups are formed anew at the next update,
+ * which in mode=delta is not put off any longer. */
 static int
 changed(struct fal_sched *s, double now)
 {

@@ -11,6 +11,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static const struct fal_scheme *const schemes[FAL_SCHEMES] = {
 	[FAL_BSP] = &fal_scheme_bsp,       [FAL_ASP] = &fal_scheme_asp,
@@ -68,6 +69,7 @@ lay_down(struct fal_sched *s, struct fal_worker *w, double now)
 	const struct fal_policy_worker *p = fal_policy_find(&s->policy, w->name);
 	uint32_t least = p != NULL && p->lanes_min > 0 ? p->lanes_min : w->own_min;
 	uint32_t most = p != NULL && p->lanes_max > 0 ? p->lanes_max : w->own_max;
+	const char *site = p != NULL ? p->site : "";
 	bool excluded = p != NULL && p->excluded;
 	w->weight = p != NULL ? p->share : -1;
 	w->lanes_max = most < w->own_max ? most : w->own_max;
@@ -82,8 +84,12 @@ lay_down(struct fal_sched *s, struct fal_worker *w, double now)
 		if (fal_emit(s, act) == NULL)
 			return FAL_ENOMEM;
 	}
+	const bool moved = strcmp(w->site, site) != 0;
+	snprintf(w->site, sizeof(w->site), "%s", site);
 	if (excluded == w->excluded)
-		return FAL_OK;
+		return moved && w->team != NULL && s->scheme->changed != NULL
+			       ? s->scheme->changed(s, now)
+			       : FAL_OK;
 	w->excluded = excluded;
 	if (excluded && fal_strip(s, w, true) < 0)
 		return FAL_ENOMEM;

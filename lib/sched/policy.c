@@ -86,7 +86,8 @@ fal_policy_tidy(struct fal_policy *p)
 	size_t kept = 0;
 	for (size_t i = 0; i < p->workers; i++) {
 		struct fal_policy_worker *w = &p->worker[i];
-		if (w->lanes_max == 0 && w->share < 0 && !w->excluded)
+		if (w->lanes_max == 0 && w->share < 0 && !w->excluded &&
+		    w->site[0] == '\0')
 			free(w->name);
 		else
 			p->worker[kept++] = *w;

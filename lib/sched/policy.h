@@ -8,12 +8,15 @@
 
 #include <stddef.h>
 
+enum { FAL_SITE = 64 }; /* bytes of a site's name, with the NUL */
+
 /* Workers are meant by their names; all live sessions of a name. */
 struct fal_policy_worker {
 	char *name;
 	uint32_t lanes_min, lanes_max; /* bounds; 0: the worker's own */
 	double share;                  /* weight of its first share; < 0: as projected */
 	bool excluded;                 /* gets no tasks */
+	char site[FAL_SITE];           /* where it stands; "": nowhere in particular */
 };
 
 /* {0} with a rule is valid.  Owned by whoever holds it: fal_policy_free. */

@@ -49,7 +49,8 @@ struct fal_scheme {
 	/* A worker gets work, so many seconds after it had none left.  NULL: nothing to
 	 * do. */
 	void (*busy)(struct fal_sched *s, double idle);
-	/* A team came, left or was suspected.  NULL: nothing to do. */
+	/* A team came, left or was suspected, or a worker has another site.  NULL:
+	 * nothing to do. */
 	int (*changed)(struct fal_sched *s, double now);
 	/* The cost of worker `w` holding `more` beside its queue; whoever has the least
 	 * gets the next. */

@@ -79,6 +79,7 @@ struct fal_worker {
 	bool stands_by;        /* its fingerprint does not count */
 	bool counted;          /* among the active ones, its team's, too */
 	double weight;         /* of its share, by policy; < 0: as projected */
+	char site[FAL_SITE];   /* by policy; "": none */
 	struct fal_team *team; /* NULL: gone */
 	uint64_t version;      /* that it was sent last */
 	uint32_t lanes, lanes_min, lanes_max, cores;

@@ -136,9 +136,9 @@ policies() {
 	refused 2 "--json: only with show, set and apply" --json export m
 	refused 2 "drain: 'a b' is not 1 to 63 of A-Z a-z 0-9 . _ -" drain 'a b'
 	refused 2 "'clones' is not KEY=VALUE" set clones
-	refused 2 "speed: no such key: scheme, clones, lanes.NAME, share.NAME or exclude.NAME" \
+	refused 2 "speed: no such key: scheme, clones, lanes.NAME, share.NAME, exclude.NAME or site.NAME" \
 		set speed=1
-	refused 2 "lanes.: no such key: scheme, clones, lanes.NAME, share.NAME or exclude.NAME" \
+	refused 2 "lanes.: no such key: scheme, clones, lanes.NAME, share.NAME, exclude.NAME or site.NAME" \
 		set lanes.=1:2
 	refused 2 "clones: 'maybe' is not yes or no" set clones=maybe
 	refused 2 "clones: given twice" set clones=no clones=no
@@ -146,6 +146,8 @@ policies() {
 	refused 2 "lanes.a: '4' is not MIN:MAX, 1 <= MIN <= MAX <= 1024, or auto" set lanes.a=4
 	refused 2 "share.a: '-1' is not a number from 0 to 1000, or auto" set share.a=-1
 	refused 2 "exclude.a: '1' is not yes or no" set clones=no exclude.a=1
+	refused 2 "site.a: 'new york' is not 1 to 63 of A-Z a-z 0-9 . _ -, or auto" \
+		set site.a='new york'
 	refused 2 "scheme: ssp: 'x' is not a whole number from 0 to 64" set scheme=ssp:x
 	answers 2 "" "falcon-sync: 'nowhere' is not an address: no ':PORT'" \
 		falcon-sync nowhere show

@@ -47,6 +47,11 @@ static const char *const steps[][2] = {
 	  "'slow':{'exclude':true}}}" },
 	{ "{'workers':{'slow':{'exclude':false},'fast':{'share':null},'mid':{}}}",
 	  "{'scheme':'epsp','clones':false}" },
+	{ "{'workers':{'slow':{'site':'oslo'},'fast':{'site':'bonn','share':1}}}",
+	  "{'scheme':'epsp','clones':false,'workers':{'fast':{'share':1,'site':'bonn'},"
+	  "'slow':{'site':'oslo'}}}" },
+	{ "{'workers':{'slow':{'site':null},'fast':{'share':null}}}",
+	  "{'scheme':'epsp','clones':false,'workers':{'fast':{'site':'bonn'}}}" },
 };
 
 /* Single quotes become double ones. */
@@ -136,6 +141,8 @@ static const struct {
 	{ "{'workers':{'a':{'share':-1}}}", FAL_EINVAL, "a.share: '-1' is not" },
 	{ "{'workers':{'a':{'share':1001}}}", FAL_EINVAL, "a.share: '1001' is not" },
 	{ "{'workers':{'a':{'exclude':1}}}", FAL_EFORMAT, "a.exclude: '1' is not true" },
+	{ "{'workers':{'a':{'site':1}}}", FAL_EINVAL, "a.site: '1' is not 1 to 63 of" },
+	{ "{'workers':{'a':{'site':'b c'}}}", FAL_EINVAL, "a.site: '\"b c\"' is not" },
 };
 
 static void
@@ -170,6 +177,10 @@ changes(void **state)
 		  "{'workers':{'b':{'lanes':[1,4]},'c':{'exclude':true,'share':0.1}}}",
 		  "share.a 2 auto neutral;lanes.b auto 1:4 neutral;"
 		  "share.c auto 0.1 neutral;" },
+		{ "{'workers':{'a':{'site':'bonn'},'b':{'site':'oslo'}}}",
+		  "{'workers':{'b':{'site':'rome'},'c':{'site':'oslo'}}}",
+		  "site.a bonn auto neutral;site.b oslo rome neutral;"
+		  "site.c auto oslo neutral;" },
 	};
 	const struct fal_policy none = { 0 };
 	for (size_t i = 0; i < sizeof(row) / sizeof(row[0]); i++) {

@@ -477,6 +477,68 @@ test_groups_steady(void **state)
 		play_check(group_of(id), was[id], "group");
 }
 
+/* Of six workers of two speeds so many have this site. */
+static void
+put_at_sites(const char *const site[6])
+{
+	struct fal_policy p = { 0 };
+	struct fal_policy_worker *w;
+	char name[8];
+	play_check(fal_policy_copy(fal_sched_policy(play.s), &p), 0, "copy");
+	for (int i = 0; i < 6; i++) {
+		snprintf(name, sizeof(name), "w%d", i + 1);
+		play_check(fal_policy_entry(&p, name, &w), 0, "entry");
+		snprintf(w->site, sizeof(w->site), "%s", site[i]);
+	}
+	fal_policy_tidy(&p);
+	play_check(fal_sched_set_policy(play.s, play.now, &p), 0, "policy");
+	fal_policy_free(&p);
+	play_follow_all();
+}
+
+/* Sites first, speeds within them, as far as there are groups; and anew when that is said
+ * while they are at work. */
+static void
+test_groups_site(void **state)
+{
+	(void)state;
+	static const char *const none[6] = { "", "", "", "", "", "" };
+	static const char *const two[6] = { "a", "b", "a", "b", "a", "b" };
+	static const char *const three[6] = { "a", "b", "c", "c", "c", "c" };
+	play_job("groups:2", 400, 64);
+	for (uint32_t i = 1; i <= 6; i++) {
+		struct fal_join j = {
+			.id = i, .lanes_min = 1, .lanes_max = 1, .cores = 1
+		};
+		char name[8];
+		snprintf(name, sizeof(name), "w%u", i);
+		j.name = name;
+		play.last_id = play.worker[i].id = i;
+		play.worker[i].slow = i <= 3 ? 1 : 3;
+		play_check(fal_sched_join(play.s, play.now, &j), 0, "join");
+		play_follow_all();
+	}
+	play_run(400, 3);
+	play_check(group_of(1) == group_of(3) && group_of(4) == group_of(6), true,
+		   "by speed");
+	play_check(group_of(1) == group_of(4), false, "slow and fast together");
+	put_at_sites(two);
+	play_run(400, 6);
+	for (uint32_t id = 3; id <= 6; id++)
+		play_check(group_of(id), group_of(id - 2), "by site");
+	play_check(group_of(1) == group_of(2), false, "two sites together");
+	put_at_sites(none);
+	play_run(400, 9);
+	play_check(group_of(1) == group_of(3), true, "by speed again");
+	/* More sites than groups: others share one. */
+	put_at_sites(three);
+	play_run(400, 12);
+	play_check(fal_teams_active(play.s), 2, "groups");
+	play_check(group_of(1) == group_of(2), false, "the first is with others");
+	for (uint32_t id = 3; id <= 6; id++)
+		play_check(group_of(id), group_of(2), "the others");
+}
+
 /* One group, until somebody idles; fewer again when the loss goes up. */
 static void
 test_groups_progressive(void **state)
@@ -550,6 +612,7 @@ main(void)
 		cmocka_unit_test_teardown(test_groups_fixed, clean),
 		cmocka_unit_test_teardown(test_groups_weight, clean),
 		cmocka_unit_test_teardown(test_groups_steady, clean),
+		cmocka_unit_test_teardown(test_groups_site, clean),
 		cmocka_unit_test_teardown(test_groups_progressive, clean),
 		cmocka_unit_test_teardown(test_groups_noise, clean),
 		cmocka_unit_test_teardown(test_groups_stale, clean),
