@@ -1,5 +1,5 @@
 # deps, check, check-again, sim, faults, mutants, check-san, check-accuracy, check-torch, fuzz,
-# corpus, bench, bench-schemes, bench-proj, bench-exec, bench-pairs,
+# corpus, bench, bench-schemes, bench-proj, bench-exec, bench-pairs, bench-peers,
 # bench-shards, demo.
 # share/make/tap runs one test of any kind, share/make/FalconTap.pm adds the closing line
 # to prove's report.
@@ -241,7 +241,7 @@ $(eval $(call program,$(REPLAY),tests/fuzz/replay.c \
 	$(FUZZ:%=replay/tests/fuzz/%.c) $(foreach t,$(FUZZ),$($(t)_OF)),$(BLAS_LIBS)))
 
 # The figures are in bench.json, beside the mode folders.
-.PHONY: bench bench-schemes bench-proj bench-exec bench-pairs bench-shards demo
+.PHONY: bench bench-schemes bench-proj bench-exec bench-pairs bench-peers bench-shards demo
 bench: deps-check all $(BENCH:%=$(B)/bench/%) $(B)/bench/twin
 	FALCON_BIN="$(abspath $(B))" tests/bench/run $(MODES)/bench.json \
 		$(BENCH:%=$(B)/bench/%) $(wildcard tests/bench/*.sh)
@@ -260,6 +260,11 @@ bench-schemes: all
 bench-exec: all
 	@$(DEPS) bench torch
 	FALCON_BIN="$(abspath $(B))" tests/bench/run $(MODES)/bench.json $(wildcard tests/bench/exec/[ho]*)
+
+# Whole jobs against PyTorch and DDP over Gloo, 3 minutes.
+bench-peers: all
+	@$(DEPS) bench torch
+	FALCON_BIN="$(abspath $(B))" tests/bench/run $(MODES)/bench.json tests/bench/peers/peers.sh
 
 # What falcon-ps costs, against BASE; a quarter of an hour.
 BASE ?= HEAD^

@@ -12,16 +12,19 @@
 #              touched for the first time in a clock of the others
 #   empty      clocks of a model of 68 floats; what each further task of one takes
 #   workers    clocks/s of that model with 1, 8, 32 and 128 workers
-#   mlp        a job of one worker, tasks of 64, of what its engine makes alone
+#   mlp        a job of one worker, tasks of 64, of what its engine makes alone; lenet5: of
+#              LeNet-5
 #
 # Targets stand behind the figures.  BENCH_TURNS (3); BENCH_LARGE=1: 100 M floats, too, for
-# which 16 GiB are enough.  BENCH_PARTS: some of "clock empty workers mlp".
+# which 16 GiB are enough.  BENCH_PARTS: some of "clock empty workers mlp lenet5".
 set -eu
 cd "$(dirname "$0")/../.."
 bin=${FALCON_BIN:-build/release}
-turns=${BENCH_TURNS:-3} parts=${BENCH_PARTS:-clock empty workers mlp}
+turns=${BENCH_TURNS:-3} parts=${BENCH_PARTS:-clock empty workers mlp lenet5}
 twin=$bin/bench/twin
 . share/crew
+. tests/bench/figures.bash
+bench=plane
 . tests/bats/tiny.bash
 "$bin/falcon-key" init "$dir/keys"
 tiny "$dir" # in which a pipe breaks
@@ -59,33 +62,6 @@ job() {
 	done
 }
 
-# took: seconds of a median clock, of what a worker computed in one, and clocks.
-took() {
-	jq -rs 'def median: sort | .[(length - 1) / 2 | floor];
-		(map(select(.ev == "update").t)) as $t |
-		[([range(3; $t | length) as $v | $t[$v] - $t[$v - 1]] | median),
-		(map(select(.ev == "clock" and .clock > 2).compute) | median),
-		($t | length)] | @tsv' "$dir/state/trace.jsonl"
-}
-
-# say NAME VALUE UNIT [TARGET]: a figure; the target is the most that it should be, or, with
-# a + before it, the least.
-say() {
-	printf '%-36s %12.4g %s\n' "plane.$1" "$2" "$3"
-	[ -z "${4-}" ] || awk -v name="$1" -v v="$2" -v t="$4" 'BEGIN {
-		least = t ~ /^[+]/; sub(/^[+]/, "", t)
-		printf "target %s %s: %s: %s\n", least ? ">=" : "<=", t, name,
-			(least ? v >= t : v <= t) ? "met" : "missed" }'
-}
-
-# keep FILE VALUE: of a turn; middle FILE: the median of them.
-keep() { echo "$2" >>"$dir/$1.turns"; }
-middle() { sort -g "$dir/$1.turns" | awk '{ v[NR] = $1 } END { print v[int((NR + 1) / 2)] }'; }
-calc() { awk "BEGIN { printf \"%.9g\", $1 }"; }
-
-# value NAME: of the lines "name value unit".
-value() { awk -v name="$1" '$1 == name { print $2 }'; }
-
 # clock_turn SIZE FLOATS CLOCKS: all of a size, once; the twin and the job side by side.
 clock_turn() {
 	local of=$1 floats=$2 clocks=$3 workers limits plain time compute n
@@ -98,7 +74,7 @@ clock_turn() {
 		keep "$of.$workers.twin" "$(value clock <<<"$plain")"
 		keep "$of.$workers.twin-cpu" "$(value cpu <<<"$plain")"
 		job $workers $workers "$clocks"
-		read -r time compute n < <(took)
+		read -r time compute n < <(took "$dir/state/trace.jsonl")
 		keep "$of.$workers.clock" "$time"
 		keep "$of.$workers.compute" "$compute"
 		keep "$of.$workers.beside" "$(calc "$time - $compute")"
@@ -160,10 +136,10 @@ empty() {
 	for ((turn = 0; turn < turns; turn++)); do
 		keep ping "$("$twin" limits 65536 | value ping)"
 		job 1 1 2000
-		read -r time _ < <(took)
+		read -r time _ < <(took "$dir/state/trace.jsonl")
 		keep empty "$time"
 		job 1 $tasks 200
-		read -r full _ < <(took)
+		read -r full _ < <(took "$dir/state/trace.jsonl")
 		keep task "$(calc "($full - $time) / ($tasks - 1)")"
 	done
 	say empty.ping "$(calc "1e6 * $(middle ping)")" us
@@ -178,7 +154,7 @@ workers() {
 	for ((turn = 0; turn < turns; turn++)); do
 		for n in 1 8 32 128; do
 			job $n $n $((n < 100 ? 400 : 100))
-			read -r time _ < <(took)
+			read -r time _ < <(took "$dir/state/trace.jsonl")
 			keep "workers.$n" "$time"
 		done
 	done
@@ -187,28 +163,21 @@ workers() {
 	done
 }
 
-# A perceptron on images of Fashion-MNIST, 64 at a time.
-mlp() {
-	local turn engine time
+# One worker on images of Fashion-MNIST, 64 at a time: of what its engine makes alone.
+mlp() { of_engine mlp +0.8; }
+lenet5() { of_engine lenet5; }
+of_engine() {
+	local turn engine
 	for ((turn = 0; turn < turns; turn++)); do
-		engine=$("$bin/bench/bench_nn" 0.5 | value nn.mlp.task64.rate)
-		rm -rf "$dir/state"
-		serve ps "$bin/falcon-ps" -x -K "$dir/keys/keyring" -l 127.0.0.1:0 \
-			-s "$dir/state" --set model.file=../models/mlp --set job.epochs=1 \
-			--set job.eval=never --set schedule.warmup=0 --set batch.size=64 \
-			--set batch.task=64 --set data.samples=32000 --set state.clocks=0 \
-			--set state.seconds=0 share/jobs/fashion.job >/dev/null 2>"$dir/ps.err"
-		member mlp "$bin/falcon-work" -k "$dir/keys/work.key" -n w --lanes 1 \
-			--cache "$dir/cache" "$address"
-		done_by ps mlp
-		read -r time _ < <(took)
-		keep engine "$engine"
-		keep mlp "$(calc "64 / $time")"
-		keep mlp.of-engine "$(calc "64 / $time / $engine")"
+		engine=$("$bin/bench/bench_nn" 0.5 | value "nn.$1.task64.rate")
+		images "$1" 1
+		keep "$1.engine" "$engine"
+		keep "$1.job" "$rate"
+		keep "$1.of-engine" "$(calc "$rate / $engine")"
 	done
-	say mlp.engine "$(middle engine)" samples/s
-	say mlp.job "$(middle mlp)" samples/s
-	say mlp.of-engine "$(middle mlp.of-engine)" ratio +0.8
+	say "$1.engine" "$(middle "$1.engine")" samples/s
+	say "$1.job" "$(middle "$1.job")" samples/s
+	say "$1.of-engine" "$(middle "$1.of-engine")" ratio "${2-}"
 }
 
 for part in $parts; do
