@@ -45,7 +45,7 @@ free_link(struct link *l)
 static int
 fill(struct link *l, const struct fal_msg *m)
 {
-	const struct fal_addr *to = &l->s->opt->addr;
+	const struct fal_addr *to = session_at(l->s);
 	struct fal_addr at;
 	int err = fal_addr_parse(m->map.address, &at, NULL);
 	if (err == FAL_OK && at.kind == FAL_ADDR_EXEC)

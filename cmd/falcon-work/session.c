@@ -24,6 +24,12 @@
 
 static void dial(struct session *s);
 
+const struct fal_addr *
+session_at(const struct session *s)
+{
+	return &s->opt->addr[s->at];
+}
+
 /* --- ends ------------------------------------------------------------------------- */
 
 /* What waits for the end of the connection and of the lanes' tasks. */
@@ -42,7 +48,9 @@ on_over(uv_timer_t *t)
 static void
 on_retry(uv_timer_t *t)
 {
-	dial(t->data);
+	struct session *s = t->data;
+	s->at = (s->at + 1) % s->opt->addrs;
+	dial(s);
 }
 
 void
@@ -188,6 +196,8 @@ part(struct session *s, int err, const char *reason)
 		lose(s);
 		return;
 	}
+	if (s->dials < s->opt->addrs) /* each has its turn */
+		s->retry.began = uv_hrtime();
 	const int code =
 		s->leaving ? FAL_EXIT_NO : fal_retry_verdict(&s->retry, err, uv_hrtime());
 	if (code >= 0) {
@@ -276,7 +286,9 @@ dial(struct session *s)
 					  .on_drain = session_on_drain,
 					  .on_close = on_close };
 	const struct fal_chan_opt opt = { .link = fal_emul_link(s->opt->emulate) };
-	int err = fal_dial(&s->loop, &s->opt->addr, s->opt->key, &opt, &ops, &s->chan);
+	s->dials++;
+	fal_addr_format(session_at(s), s->addr);
+	int err = fal_dial(&s->loop, session_at(s), s->opt->key, &opt, &ops, &s->chan);
 	if (err < 0)
 		session_fail(s, err == FAL_EINVAL ? FAL_EXIT_USAGE : FAL_EXIT_NO,
 			     "%s: %s", s->addr, fal_strerror(err));
@@ -329,7 +341,6 @@ session_run(const struct work_opt *opt)
 	s->retry.began = uv_hrtime();
 	s->retry.give_up = opt->give_up * 1000000000;
 	fal_random_bytes(s->instance, sizeof(s->instance));
-	fal_addr_format(&opt->addr, s->addr);
 	dial(s);
 	uv_run(&s->loop, UV_RUN_DEFAULT);
 	uv_loop_close(&s->loop);

@@ -16,7 +16,9 @@ struct session {
 	uv_timer_t timer; /* retry, deadline of WELCOME or of leaving, or the end */
 	uv_timer_t soon;  /* `trouble` is looked at */
 	uv_signal_t on_term, on_int;
+	size_t at; /* of opt->addr, where the coordinator is, or is looked for: */
 	char addr[FAL_ADDR_MAX + 16];
+	size_t dials;                   /* so far */
 	uint8_t instance[FAL_INSTANCE]; /* of this process */
 
 	/* of the connection */
@@ -44,6 +46,9 @@ struct session {
 };
 
 /* --- session.c --- */
+
+/* Where the coordinator is, or is looked for; s->addr is its text. */
+const struct fal_addr *session_at(const struct session *s);
 
 /* Where the connection is gone: once lanes and pool are through with what they do for it,
  * the agent goes, and the next attempt or the end is due. */

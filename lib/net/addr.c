@@ -2,6 +2,7 @@
 #include "net/addr.h"
 
 #include "base/parse.h"
+#include "base/text.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -137,4 +138,31 @@ fal_addr_command(const struct fal_addr *a, struct fal_buf *out)
 	}
 	fal_put_u8(out, '\0');
 	return out->err;
+}
+
+int
+fal_addrs_parse(const char *s, struct fal_addr *out, size_t cap, size_t *n,
+		struct fal_diag *diag)
+{
+	size_t count = 0;
+	for (const char *comma = s; comma != NULL; s = comma + 1) {
+		comma = strncmp(s, "exec:", strlen("exec:")) == 0 ? NULL : strchr(s, ',');
+		char one[FAL_ADDR_MAX + 16];
+		const size_t len = comma != NULL ? (size_t)(comma - s) : strlen(s);
+		if (count == cap)
+			return fal_diag_set(diag, FAL_ELIMIT,
+					    "'%s': more than %zu addresses", FAL_QUOTE(s),
+					    cap);
+		if (len >= sizeof(one))
+			return fal_diag_set(diag, FAL_ELIMIT, "'%s': too long an address",
+					    FAL_QUOTE(s));
+		memcpy(one, s, len);
+		one[len] = '\0';
+		int err = fal_addr_parse(one, &out[count], diag);
+		if (err < 0)
+			return err;
+		count++;
+	}
+	*n = count;
+	return FAL_OK;
 }

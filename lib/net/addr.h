@@ -36,6 +36,11 @@ struct fal_addr {
  * says what is wrong. */
 int fal_addr_parse(const char *s, struct fal_addr *out, struct fal_diag *diag);
 
+/* Reads a list of them, separated by commas, at most `cap`; a command has all that
+ * follows it.  *n: how many.  Errors as above; FAL_ELIMIT: more than that. */
+int fal_addrs_parse(const char *s, struct fal_addr *out, size_t cap, size_t *n,
+		    struct fal_diag *diag);
+
 /* The address as text, such that fal_addr_parse reads it again. */
 void fal_addr_format(const struct fal_addr *a, char out[static FAL_ADDR_MAX + 16]);
 

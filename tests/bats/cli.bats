@@ -212,7 +212,7 @@ $data/train-images-idx3-ubyte.gz" --set "data.train-labels=$data/t10k-labels-idx
 
 @test "falcon-work: options" {
 	local at=127.0.0.1:1
-	work_refused 2 "usage: falcon-work [OPTION...] ADDR | --eval MODEL JOB | --exec COMMAND --try JOB | --predict MODEL JOB SAMPLES"
+	work_refused 2 "usage: falcon-work [OPTION...] ADDR[,ADDR...] | --eval MODEL JOB | --exec COMMAND --try JOB | --predict MODEL JOB SAMPLES"
 	work_refused 2 "b: one operand too many (see --help)" a b
 	work_refused 2 "--nix: unknown option" --nix $at
 	work_refused 2 "-l: unknown option" -l 1 $at

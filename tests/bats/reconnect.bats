@@ -111,6 +111,30 @@ passes() {
 	over
 }
 
+@test "a coordinator that comes back at another address of a list" {
+	serve_at unix:here --set state.clocks=1
+	ready=unix:nowhere,unix:here,unix:there slow far 1 2000
+	soon "some clocks" lines 20 '"ev":"update"'
+	killed
+	rm ps.ready
+	serve_at unix:there --set state.clocks=1
+	soon "that it is back" lines 2 '"ev":"join"'
+	work fast --lanes 1
+	judge
+	for i in "${workers[@]}"; do
+		wait "$i"
+	done
+	same "what the worker says" "$(sed -n 's/; trying again$/, lost/p
+		s/^falcon-work: \(unix:[a-z]*\): connected again/\1 connected again/p' \
+		far.err | sed 's/^falcon-work: \(unix:[a-z]*\):.*, lost/\1 lost/')" "unix:here lost
+unix:there connected again"
+}
+
+@test "a list with what is no address" {
+	run -2 falcon-work -k "$keys/work.key" unix:a,lab
+	has "$output" "'lab'"
+}
+
 @test "SIGTERM before the first clock after a restart: the snapshot is still there" {
 	printf 'input 16\ndense 200\nrelu\ndense 4\n' >tiny.model
 	job=(--set job.epochs=20 --set state.clocks=2 --set sync.scheme=bsp --set optimizer.lr=0.001 tiny.job)

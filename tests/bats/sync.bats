@@ -189,9 +189,9 @@ lanes.slow: auto -> 1:2 (neutral), not done" "" \
 	same policies "$(policies)" "epsp job"
 }
 
-@test "ten schemes in one job, each from its policy line on" {
+@test "all schemes in one job, each from its policy line on" {
 	local scheme schemes="bsp asp ssp:2 epsp:2 consgd:1 dynsgd:3 wbsp groups:2 syncopt:1 \
-flexrr:1 epsp"
+groups:2,quorum=2,grace=0.05 groups:2,mode=delta,quorum=2 flexrr:1 epsp"
 	job=(tiny.job --set job.epochs=5000)
 	begin 1200
 	start watch falcon-sync -k "$keys/observe.key" "$ready" watch
@@ -223,7 +223,7 @@ flexrr:1 epsp"
 		(.wrong // [])[], "\(.n) policies, of each 2 rounds or more: \(.rounds | min >= 2)"' \
 		"$state/trace.jsonl" >told
 	same "rounds under their policies" "$(cat told)" \
-		"12 policies, of each 2 rounds or more: true"
+		"14 policies, of each 2 rounds or more: true"
 }
 
 @test "changes between bsp and epsp leave the model as it is" {

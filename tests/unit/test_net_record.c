@@ -51,6 +51,24 @@ addresses(void **state)
 			fail_msg("'%s': %d", bad[i], err);
 		assert_non_null(strstr(d.text, bad[i]));
 	}
+	/* Lists. */
+	struct fal_addr list[3];
+	struct fal_diag why;
+	size_t n = 0;
+	assert_int_equal(fal_addrs_parse("a:1,unix:/b,exec:c -o d,e", list, 3, &n, NULL),
+			 0);
+	assert_int_equal(n, 3);
+	assert_string_equal(list[1].what, "/b");
+	assert_string_equal(list[2].what, "c -o d,e");
+	assert_int_equal(fal_addrs_parse("a:1", list, 3, &n, NULL), 0);
+	assert_int_equal(n, 1);
+	assert_int_equal(fal_addrs_parse("a:1,b:2,c:3,d:4", list, 3, &n, &why),
+			 FAL_ELIMIT);
+	assert_int_equal(fal_addrs_parse("a:1,", list, 3, &n, &why), FAL_EFORMAT);
+	assert_int_equal(fal_addrs_parse(",a:1", list, 3, &n, &why), FAL_EFORMAT);
+	assert_int_equal(fal_addrs_parse("a:1,b", list, 3, &n, &why), FAL_EFORMAT);
+	assert_non_null(strstr(why.text, "'b'"));
+	assert_int_equal(n, 1); /* set only on success */
 	/* What others say of themselves may come to stand in a command. */
 	static const char odd[] = "!\"#$&'()*+,;<=>?@\\^`{|}~%\x01\x7f\x80\xff";
 	for (const char *c = odd; *c != '\0'; c++) {
