@@ -312,7 +312,8 @@ ps_fleet_place(struct ps_server *s)
 			if (!takes_part(f, i, standby != 0))
 				continue;
 			const uint32_t end = at + (m->shards < left ? m->shards : left);
-			if (before[end] > before[at] &&
+			m->idle = before[end] == before[at]; /* so the rule has it */
+			if (!m->idle &&
 			    give(s, m, before[at], before[end] - before[at]) < 0)
 				return fal_diag_set(s->diag, FAL_ENOMEM, "%s",
 						    fal_strerror(FAL_ENOMEM));

@@ -63,6 +63,21 @@ said() {
 	done
 }
 
+@test "a process that the rule has no block for has none" {
+	# Two blocks, and three of one, for five.
+	printf 'input 16\ndense 300\nrelu\ndense 4\n' >tiny.model
+	job=(--set job.epochs=2 --set model.block=tensor --set job.placement=static:tensorflow
+		tiny.job)
+	serve --min-shards 2
+	start three falcon-ps --join "$ready" -k "$keys/shard.key" --shards 3
+	soon "three shards" grep -q "with 3 shards at" ps.err
+	start one falcon-ps --join "$ready" -k "$keys/shard.key"
+	soon "one more" grep -q "without blocks yet" one.err
+	work a --lanes 1
+	ended "$ps" ps
+	same "where the blocks were" "$(placed)" '["tensorflow",4,[2,1,1,1]]'
+}
+
 @test "one tensor with nearly all: it is on one shard, as --check says" {
 	# 2048 · 16 + 2048 and 2048 · 4 + 4: 36864 of 45060 in one, of 12 blocks.
 	printf 'input 16\ndense 2048\nrelu\ndense 4\n' >tiny.model
