@@ -19,11 +19,14 @@ enum {
 	ACTIONS = 3    /* FAL_PSLD_OUT, _IN, _MOVE */
 };
 
-static const double twice = 2;               /* a shard has changed: by this factor */
-static const double longer = 1.15;           /* clocks have */
-static const double gain_least = 0.02;       /* of a clock */
-static const double hurried = 0.2;           /* part of the blocks, after a change */
-static const double unhurried = 0.1;         /* the same, else */
+static const double twice = 2;         /* a shard has changed: by this factor */
+static const double longer = 1.15;     /* clocks have */
+static const double gain_least = 0.02; /* of a clock */
+static const double hurried = 0.2;     /* part of the blocks, after a change */
+static const double unhurried = 0.1;   /* the same, else */
+/* Of spreads: three standard errors of a median, as 1.25 · 1.48 · MAD / √n is one; behind
+ * a change, where to wait costs more than to be wrong, half of it. */
+static const double errors = 6, errors_hurried = 3;
 static const double never = 1e9;             /* seconds: as good as */
 static const double tries = 0.3, less = 0.9; /* probability, and what it falls by */
 
@@ -136,6 +139,8 @@ measure(struct fal_psld *p, uint32_t i, const struct fal_psld_seen *seen)
 	if (p->count[i] == 0 || !(seen->took >= 0))
 		return false;
 	add(&s->block, fmin(fmax(seen->took, s->waited), never) / p->count[i]);
+	if (s->more > 0 && p->count[i] > s->had)
+		s->more = typical(&s->block);
 	const double by = ratio(&s->block);
 	if (!(by > twice || by < 1 / twice))
 		return false;
@@ -309,6 +314,7 @@ exploit(struct fal_psld *p, double part, double seconds)
 	uint32_t to[FAL_PSLD_SHARDS];
 	const uint32_t n = p->conf.shards;
 	const double most = fmax(1, part * p->conf.blocks);
+	const double by = p->changed > 0 && p->hurry > 0 ? errors_hurried : errors;
 	double waited = 0, noise = gain_least * seconds;
 	levels(p, s);
 	const double best = fal_level(s, n, p->conf.blocks, to);
@@ -316,7 +322,7 @@ exploit(struct fal_psld *p, double part, double seconds)
 	for (uint32_t i = 0; i < n; i++) {
 		waited = fmax(waited, p->shard[i].waited);
 		if (s[i].count > 0 && isfinite(s[i].cost))
-			noise = fmax(noise, 2 * spread(&p->shard[i].block) * s[i].count *
+			noise = fmax(noise, by * spread(&p->shard[i].block) * s[i].count *
 						    s[i].cost);
 	}
 	const double gain = fmin(now - best, waited);

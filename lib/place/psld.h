@@ -10,8 +10,8 @@
  *           and blocks are placed anew for each of the next 10 clocks, else each 10th:
  * exploit   so that the slowest shard, at what a block took on each, is done soonest;
  *           moving at most 20 % of the blocks after a change, else 10 %.  Not for less
- *           than 2 % of a clock, what workers did not wait, what measurements differ by,
- *           or what moving takes of 200 clocks.
+ *           than 2 % of a clock, what workers did not wait, what a median of so many
+ *           measurements may be wrong by, or what moving takes of 200 clocks.
  * explore   where that leaves all as it is, with a probability of 0.3 that falls by a
  *           tenth each time until something changes: a shard that stands by gets a
  *           quarter of a mean share, the one that takes longest for a block gets none, or

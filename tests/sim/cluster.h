@@ -122,6 +122,10 @@ struct plan {
 	bool apart;     /* they are elsewhere: */
 	struct place place[MAX_SHARDS];
 	double way[MAX_WORKERS][MAX_SHARDS]; /* seconds that a push takes */
+	/* Seconds that a byte takes on a shard's line to all workers together, 0: none;
+	 * from `slow_at` on one of them takes so many times as long. */
+	double line[MAX_SHARDS], slow_at, slower;
+	uint32_t slow;
 	uint32_t test_samples, eval_every, lanes_start, parts;
 	uint32_t machines, min_workers;
 	bool require; /* numerics = require */

@@ -135,6 +135,7 @@ struct link {
 	VEC(struct wanted) waits; /* for their versions */
 	uint64_t opened, version; /* rounds that orders were about; its newest */
 	uint32_t map;             /* epoch of the one that it has taken; 0: the first */
+	double free_at;           /* its line is, for what comes then */
 	uint32_t told;            /* that of the next one that it was told of last */
 };
 

@@ -8,8 +8,8 @@
 
 #include <assert.h>
 #include <math.h>
-#include <string.h>
 #include <stdlib.h>
+#include <string.h>
 
 static double
 between(struct fal_rng *r, double low, double high)

@@ -19,6 +19,7 @@
  *   flips          who gets a bit wrong is found where another key can find it, and is
  *                  gone where a third one can say who is wrong; who is right never is.
  *                  What nobody could find is in the model, and the replay has it, too
+ *   slow lines     psld is done with one within so many clocks (slow.h)
  *   how soon       of tasks of which one in a hundred is verified: as soon as chance has
  *                  it (soon.h)
  *
@@ -40,6 +41,7 @@
 #include "flips.h"
 #include "lies.h"
 #include "reference.h"
+#include "slow.h"
 #include "soon.h"
 #include "trace/audit.h"
 #include "trace/reader.h"
@@ -346,6 +348,7 @@ main(int argc, char **argv)
 	if (any)
 		play_known(&t);
 	const bool soon = seeds < 2000 || !any || soon_table();
+	const bool leave = from > 0 || !any || slow_table();
 	printf("# %llu jobs are what their traces say\n", (unsigned long long)t.replayed);
 	printf("# where all but one hang: at most %.2f of the seconds that a clock may "
 	       "take, "
@@ -360,7 +363,9 @@ main(int argc, char **argv)
 	printf("%sok 3 - %llu runs are excused, as a liar was believed\n",
 	       few ? "" : "not ", (unsigned long long)excused);
 	printf("%sok 4 - who gets bits wrong is found as soon as is to be "
-	       "expected\n1..4\n",
+	       "expected\n",
 	       soon ? "" : "not ");
-	return t.failed > 0 || !struck || !few || !soon;
+	printf("%sok 5 - blocks leave a line that gets slow\n1..5\n",
+	       leave ? "" : "not ");
+	return t.failed > 0 || !struck || !few || !soon || !leave;
 }

@@ -3,6 +3,7 @@
 #include "flips.h"
 
 #include <assert.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -97,6 +98,18 @@ coord_send(void *arg, uint32_t peer, const struct fal_buf *msg)
 	to_worker(arg, peer, msg, false);
 }
 
+/* When n bytes have left by the line of shard i, which takes one after the other. */
+static double
+by_line(struct cluster *c, uint32_t i, size_t n)
+{
+	const struct plan *p = c->p;
+	struct link *l = &c->link[i];
+	const bool slow = i == p->slow && p->slower > 0 && c->now >= p->slow_at;
+	l->free_at = fmax(l->free_at, c->now) +
+		     (double)n * p->line[i] * (slow ? p->slower : 1);
+	return l->free_at;
+}
+
 /* A message of shard i, in order behind its others: before or after what the coordinator
  * says. */
 static void
@@ -114,6 +127,8 @@ from_shard(struct cluster *c, uint32_t i, const struct wanted *to,
 	link.latency = c->p->way[w->index][i];
 	e.msg = cluster_copy(msg);
 	e.t = cluster_arrival(c, &link, msg->n, &w->model[i], 0);
+	if (c->p->line[i] > 0)
+		e.t = w->model[i] = fmax(e.t, by_line(c, i, msg->n) + link.latency);
 	cluster_push(c, e);
 }
 

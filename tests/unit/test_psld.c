@@ -273,6 +273,43 @@ test_runs(void **state)
 	change(true);
 }
 
+/* A shard that was just given blocks gets slower and slower by itself: they leave, and
+ * more. */
+static void
+test_given(void **state)
+{
+	(void)state;
+	for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+		struct sim s = draw(seed, first);
+		struct fal_rng g = rng(&s, 5);
+		double clean, was = 0;
+		const uint32_t who = fal_rng_below(&g, s.shards);
+		s.runs = s.stale = true;
+		s.cost[who] *= 3 + 4 * (double)fal_rng_unit(&g);
+		begin(&s, first, false);
+		for (uint64_t at = 30 + fal_rng_below(&g, 30); s.clock < at;)
+			step(&s, &clean);
+		/* As fast as it was thought to be, for some clocks. */
+		s.cost[who] /= 5;
+		for (uint64_t at = s.clock + 4 + fal_rng_below(&g, 6); s.clock < at;)
+			step(&s, &clean);
+		s.cost[who] *= 2.5;
+		for (uint64_t at = s.clock + 2 + fal_rng_below(&g, 3); s.clock < at;)
+			step(&s, &clean);
+		s.cost[who] *= 2 + 4 * (double)fal_rng_unit(&g);
+		const double best = bound_of(&s, s.shards);
+		const uint64_t from = s.clock;
+		while (s.clock < from + 25) {
+			step(&s, &clean);
+			was = s.clock == from + 1 ? clean : was;
+		}
+		if (clean - best > 0.1 * (was - best))
+			fail_msg("seed %llu: clocks of %g, after that %g, at best %g",
+				 (unsigned long long)seed, was, clean, best);
+		end(&s);
+	}
+}
+
 /* Nothing changes: what is measured differs, and blocks stay where they are. */
 static void
 test_still(void **state)
@@ -298,6 +335,44 @@ test_still(void **state)
 	}
 	printf("# at most %llu %% of the blocks are moved in 1000 even clocks\n",
 	       (unsigned long long)most);
+}
+
+/* All shards are alike, and have what they should; what is measured differs by a tenth,
+ * from the first clock on: nobody is to wait any longer for that. */
+static void
+test_noise(void **state)
+{
+	(void)state;
+	double worst = 0;
+	uint64_t most = 0;
+	for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+		struct sim s = draw(2 * seed + 1, first); /* of even speeds */
+		struct fal_rng g = rng(&s, 4);
+		uint32_t count[SHARDS];
+		double clean, sum = 0;
+		s.noise = 0.02 + 0.1 * (double)fal_rng_unit(&g);
+		s.runs = s.stale = true;
+		count_of(&s, first, count);
+		const double even = clock_of(&s, count);
+		begin(&s, first, false);
+		while (s.clock < 100) {
+			step(&s, &clean);
+			sum += clean / 100;
+		}
+		worst = fmax(worst, sum / even - 1);
+		const uint64_t part = s.moved * 100 / s.blocks;
+		most = part > most ? part : most;
+		if (part > 5 || sum / even > 1.02)
+			fail_msg("seed %llu: %llu %% of %u blocks were moved, clocks of "
+				 "%g "
+				 "and not %g",
+				 (unsigned long long)seed, (unsigned long long)part,
+				 s.blocks, sum, even);
+		end(&s);
+	}
+	printf("# at most %llu %% are moved for noise; clocks are longer by up to %.1f "
+	       "%%\n",
+	       (unsigned long long)most, 100 * worst);
 }
 
 /* Seconds of so many clocks under a map that stays. */
@@ -575,11 +650,12 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_change),  cmocka_unit_test(test_runs),
-		cmocka_unit_test(test_still),   cmocka_unit_test(test_budget),
-		cmocka_unit_test(test_standby), cmocka_unit_test(test_odd),
-		cmocka_unit_test(test_nothing), cmocka_unit_test(test_never),
-		cmocka_unit_test(test_large),   cmocka_unit_test(test_rules),
+		cmocka_unit_test(test_change), cmocka_unit_test(test_runs),
+		cmocka_unit_test(test_given),  cmocka_unit_test(test_still),
+		cmocka_unit_test(test_budget), cmocka_unit_test(test_standby),
+		cmocka_unit_test(test_odd),    cmocka_unit_test(test_nothing),
+		cmocka_unit_test(test_never),  cmocka_unit_test(test_noise),
+		cmocka_unit_test(test_large),  cmocka_unit_test(test_rules),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, NULL, NULL);
