@@ -265,13 +265,27 @@ unasked(const struct fal_coord *c, uint64_t round, uint32_t turn)
 	return NULL;
 }
 
+/* A change of weights that is larger than any other key's has nobody to bear it out, as
+ * nobody else has taken its steps. */
+static int
+too_large(struct fal_coord *c, double now, struct fal_doubted *d)
+{
+	int err = coord_others(c, d->is.key)
+			  ? bound(c, d, "nobody else has taken these steps")
+			  : believe(c, now, d, "nobody of another key is here");
+	return err < 0 ? err : 1;
+}
+
 /* 1: the round waits for a witness, or for what the shards then judge: whatever is made
  * of one doubt may end another. */
 static int
-doubts(struct fal_coord *c, double now, const struct fal_gather *g)
+doubts(struct fal_coord *c, double now, const struct fal_gather *g,
+       const struct fal_round_info *r)
 {
 	struct fal_doubted *d;
 	while ((d = unasked(c, g->round, g->turn)) != NULL) {
+		if (r->delta)
+			return too_large(c, now, d);
 		const int asked = ask(c, now, d, 0);
 		if (asked < 0)
 			return asked;
@@ -434,7 +448,7 @@ coord_judge(struct fal_coord *c, double now, struct fal_gather *g)
 		return FAL_OK;
 	if (g->beyond > 0)
 		return coord_beyond(c, now, &r, g);
-	int waits = doubts(c, now, g);
+	int waits = doubts(c, now, g, &r);
 	if (waits == 0)
 		waits = verifies(c, now, g, &r);
 	if (waits != 0)

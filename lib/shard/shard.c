@@ -125,8 +125,7 @@ judge(struct fal_shard *s, struct open *o)
 		done.beyond = fal_store_beyond(s->store, o->round, o->samples, s->marks,
 					       &done.id, &done.most);
 	o->clean = done.beyond == 0;
-	while (o->grads && done.beyond == 0 &&
-	       fal_store_doubt(s->store, o->round, &at, &is)) {
+	while (done.beyond == 0 && fal_store_doubt(s->store, o->round, &at, &is)) {
 		const struct fal_shard_say doubt = { .kind = FAL_SAY_DOUBT,
 						     .round = o->round,
 						     .turn = o->turn,

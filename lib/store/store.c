@@ -403,6 +403,7 @@ fal_store_add_delta(struct fal_store *s, uint64_t round, double weight)
 	const struct round *r = store_completed(s, round, FAL_KIND_DELTA);
 	if (store_begin_delta(s) < 0)
 		return FAL_ENOMEM;
+	store_remember(s, r);
 	for (uint32_t b = 0; b < s->blocks; b++) {
 		float *to = s->delta + (size_t)b * FAL_BLOCK;
 		uint32_t len = change(s, r, b);
@@ -441,6 +442,7 @@ fal_store_revise(struct fal_store *s, uint64_t round, uint64_t slot)
 	struct slot *u = store_slot(s, slot);
 	if (u == NULL || store_begin_delta(s) < 0)
 		return FAL_ENOMEM;
+	store_remember(s, r);
 	const uint32_t d = ++u->came;
 	for (uint32_t b = 0; b < s->blocks; b++) {
 		size_t first = (size_t)b * FAL_BLOCK;

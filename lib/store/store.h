@@ -138,7 +138,10 @@ void fal_store_take_back(struct fal_store *s, uint64_t round, const uint8_t *blo
 /* The next contribution from number *at (0: the first) on, of several tasks, that says to
  * have needed more than any other key has shown in the round or in the last updates, by
  * more than what chance may do; where no other key has shown anything, more than the
- * round's version has.  *at is then behind it.
+ * round's version has.  *at is then behind it.  Of changes of weights, also of one task,
+ * that goes for how large they are, against the largest in any block; what another key
+ * has shown is then remembered until still another has come; and where nobody has, the
+ * largest weight counts, and no less than 1.
  *
  * witness: its tasks were run again by the key `by` and needed `seen` by block; is that
  *   what it says?  Then it is not doubted any more, and `by` has shown the same.  NULL,
@@ -157,7 +160,8 @@ bool fal_store_witness(struct fal_store *s, uint64_t round, struct fal_cid id,
 
 /* Nobody can say whether it needed that much: where it is more than 2 above what another
  * key has shown, or `seen` has (NULL: nothing), it counts as that and no more, which
- * makes the next version's quantum finer and costs the sums nothing but width.  Returns
+ * makes the next version's quantum finer and costs the sums nothing but width; where
+ * weights would be changed by more, they are not changed.  Returns
  * how many blocks that concerns; what they count as is in `counts`, FAL_EXP_NONE
  * elsewhere, the first of them in *out.  It is not doubted any more. */
 uint32_t fal_store_bound(struct fal_store *s, uint64_t round, struct fal_cid id,

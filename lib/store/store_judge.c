@@ -1,5 +1,6 @@
 /* What a complete round may be made into: whether its sums lead out of the numbers, and
- * whether somebody says to have needed what nobody else has shown. */
+ * whether somebody says to have needed, or changes weights by, what nobody else has
+ * shown. */
 #include "store/store_priv.h"
 
 #include <math.h>
@@ -98,6 +99,14 @@ fal_store_take_back(struct fal_store *s, uint64_t round, const uint8_t *blocks)
 
 /* ---- what was needed ------------------------------------------------------------- */
 
+/* What of a contribution is held against what others have shown, by block: of gradients
+ * what it says it needed, of changes of weights how large they are. */
+static int8_t *
+said(const struct round *r, const struct entry *e)
+{
+	return r->is.kind == FAL_KIND_DELTA ? e->largest : e->needed;
+}
+
 /* One more that was shown. */
 static void
 show(struct shown *s, uint32_t key, int8_t needed)
@@ -124,21 +133,68 @@ show_round(const struct fal_store *s, const struct round *r, struct shown *to)
 		to[b] = (struct shown){ { 0, 0 }, { FAL_EXP_NONE, FAL_EXP_NONE } };
 	for (uint32_t i = 0; i < r->entries; i++) {
 		const struct entry *e = &r->entry[i];
+		const int8_t *shows = said(r, e);
 		for (uint32_t b = 0; b < s->blocks; b++) {
-			show(&to[b], e->key, e->needed[b]);
+			show(&to[b], e->key, shows[b]);
 			if (e->witness != 0)
-				show(&to[b], e->witness, e->needed[b]);
+				show(&to[b], e->witness, shows[b]);
 		}
 	}
 }
 
+static struct shown *
+shown_at(const struct fal_store *s, uint32_t b, uint64_t update)
+{
+	return &s->shown[(size_t)b * SHOWN_UPDATES + update % SHOWN_UPDATES];
+}
+
+/* Has nobody but one key shown anything of the block in the last updates? */
+static bool
+is_of_one(const struct fal_store *s, uint32_t b)
+{
+	uint32_t key = 0;
+	for (uint64_t i = 0; i < SHOWN_UPDATES; i++) {
+		const struct shown *is = shown_at(s, b, i);
+		if (is->key[1] != 0 || (key != 0 && is->key[0] != 0 && is->key[0] != key))
+			return false;
+		key = is->key[0] != 0 ? is->key[0] : key;
+	}
+	return true;
+}
+
+/* Who changes weights faster than others come does not make them forgotten. */
 void
 store_remember(struct fal_store *s, const struct round *r)
 {
-	const uint64_t at = s->showns++ % SHOWN_UPDATES;
 	show_round(s, r, s->judged);
+	for (uint32_t b = 0; b < s->blocks; b++) {
+		struct shown *to = shown_at(s, b, s->showns);
+		const struct shown was = *to;
+		*to = s->judged[b];
+		if (r->is.kind == FAL_KIND_DELTA && s->showns >= SHOWN_UPDATES &&
+		    is_of_one(s, b)) {
+			show(to, was.key[0], was.most[0]);
+			show(to, was.key[1], was.most[1]);
+		}
+	}
+	s->showns++;
+}
+
+/* A block may change much where another hardly does, whoever computes it: how much
+ * weights change anywhere is what counts. */
+static void
+show_whole(struct fal_store *s)
+{
+	struct shown all = s->judged[0];
+	double most = 1;
+	for (uint32_t b = 0; b < s->blocks; b++) {
+		show(&all, s->judged[b].key[0], s->judged[b].most[0]);
+		show(&all, s->judged[b].key[1], s->judged[b].most[1]);
+		most = fmax(most, s->reach[b].params);
+	}
 	for (uint32_t b = 0; b < s->blocks; b++)
-		s->shown[(size_t)b * SHOWN_UPDATES + at] = s->judged[b];
+		s->judged[b] = all;
+	s->scale = (int8_t)fmin(ilogb(most), FAL_EXP_MAX);
 }
 
 /* What the round and the last updates show, in s->judged. */
@@ -154,26 +210,32 @@ show_all(struct fal_store *s, const struct round *r)
 			show(&s->judged[b], was->key[0], was->most[0]);
 			show(&s->judged[b], was->key[1], was->most[1]);
 		}
+	if (r->is.kind == FAL_KIND_DELTA)
+		show_whole(s);
 }
 
 /* The doubt of a block. */
 static struct fal_store_doubt
 doubt_of(const struct round *r, const struct entry *e, uint32_t b, int shown)
 {
+	const bool own = r->is.mixed || r->is.kind == FAL_KIND_DELTA;
 	return (struct fal_store_doubt){
-		e->id,        e->key,        b,
-		e->needed[b], (int8_t)shown, r->is.mixed ? FAL_EXP_NONE : r->exps[b]
+		e->id,         e->key,        b,
+		said(r, e)[b], (int8_t)shown, own ? FAL_EXP_NONE : r->exps[b]
 	};
 }
 
-/* What another key than the contribution's has shown; with none, what the version has. */
+/* What another key than the contribution's has shown; with none, what the version has, or
+ * the largest weight, and no less than 1. */
 static int
 shown_to(const struct fal_store *s, const struct round *r, const struct entry *e,
 	 uint32_t b)
 {
 	const struct shown *all = &s->judged[b];
 	const int8_t most = all->most[all->key[0] == e->key];
-	return most != FAL_EXP_NONE ? most : r->exps[b];
+	if (most != FAL_EXP_NONE)
+		return most;
+	return r->is.kind == FAL_KIND_DELTA ? s->scale : r->exps[b];
 }
 
 bool
@@ -187,11 +249,11 @@ fal_store_doubt(struct fal_store *s, uint64_t round, uint32_t *at,
 		show_all(s, r);
 	for (; *at < r->entries; ++*at) {
 		const struct entry *e = &r->entry[*at];
-		if (e->tasks < 2 || e->believed)
+		if ((e->tasks < 2 && r->is.kind == FAL_KIND_GRAD) || e->believed)
 			continue;
 		for (uint32_t b = 0; b < s->blocks; b++) {
 			const int shown = shown_to(s, r, e, b);
-			if (e->needed[b] <= shown + RISE)
+			if (said(r, e)[b] <= shown + RISE)
 				continue;
 			++*at;
 			*out = doubt_of(r, e, b, shown);
@@ -227,6 +289,16 @@ most_needed(const struct round *r, uint32_t b)
 	return most;
 }
 
+/* Nothing of the block changes any weight. */
+static void
+leave_out(const struct round *r, uint32_t b)
+{
+	fal_sum_clear_block(r->sum, b);
+	for (uint32_t i = 0; i < r->entries; i++)
+		if (r->entry[i].sums != NULL)
+			r->entry[i].sums[b] = 0;
+}
+
 uint32_t
 fal_store_bound(struct fal_store *s, uint64_t round, struct fal_cid id,
 		const int8_t *seen, int8_t *counts, struct fal_store_doubt *out)
@@ -241,12 +313,15 @@ fal_store_bound(struct fal_store *s, uint64_t round, struct fal_cid id,
 	for (uint32_t b = 0; b < s->blocks; b++) {
 		int shown = shown_to(s, r, e, b);
 		shown = seen != NULL && seen[b] > shown ? seen[b] : shown;
-		if (e->needed[b] <= shown + RISE)
+		if (said(r, e)[b] <= shown + RISE)
 			continue;
 		if (n++ == 0)
 			*out = doubt_of(r, e, b, shown);
-		e->needed[b] = counts[b] = (int8_t)(shown + RISE);
-		fal_sum_set_needed(r->sum, b, most_needed(r, b));
+		said(r, e)[b] = counts[b] = (int8_t)(shown + RISE);
+		if (r->is.kind == FAL_KIND_DELTA)
+			leave_out(r, b);
+		else
+			fal_sum_set_needed(r->sum, b, most_needed(r, b));
 	}
 	e->believed = true;
 	return n;

@@ -75,8 +75,8 @@ struct line {
 	struct store_numbers *is; /* by block, for the image */
 };
 
-/* The two keys that have shown the most to be needed for a block, and how much that was;
- * FAL_EXP_NONE: nothing. */
+/* The two keys that have shown the most to be needed for a block, or have changed its
+ * weights most, and how much that was; FAL_EXP_NONE: nothing. */
 struct shown {
 	uint32_t key[2];
 	int8_t most[2];
@@ -124,7 +124,8 @@ struct fal_store {
 
 	struct shown *shown;  /* by block, of the last updates: a ring */
 	uint64_t showns;      /* updates in it, ever */
-	struct shown *judged; /* by block, scratch of store_judge.c */
+	struct shown *judged; /* by block, scratch of store_judge.c, as is: */
+	int8_t scale;         /* of the weights, as an exponent of 2 */
 };
 
 /* store.c */

@@ -7,7 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A record as a liar sends it. */
+/* A record as a liar sends it; changes of weights, which need their exponent, may be any
+ * number. */
 static void
 lie_about(const struct plan *p, enum lie lie, const struct fal_bfp_rec *rec,
 	  struct fal_buf *out)
@@ -15,10 +16,14 @@ lie_about(const struct plan *p, enum lie lie, const struct fal_bfp_rec *rec,
 	const int room = (int)toy_room(&p->toy) - FAL_BFP_P + 1;
 	const int most =
 		rec->exponent + room < FAL_EXP_MAX ? rec->exponent + room : FAL_EXP_MAX;
+	const bool larger = lie == LIE_NEEDED && fal_bfp_rec_check_delta(rec) == 0;
 	int64_t v[FAL_BLOCK], bound = (int64_t)fal_bfp_rec_bound(rec);
 	int needed = lie == LIE_LOW                         ? rec->needed - 9
 		     : lie == LIE_LARGE || lie == LIE_ZEROS ? FAL_EXP_MAX
 							    : most;
+	if (larger)
+		needed = rec->exponent + 60 < FAL_EXP_MAX ? rec->exponent + 60
+							  : FAL_EXP_MAX;
 	fal_bfp_rec_load(rec, v);
 	if (lie != LIE_NEEDED && lie != LIE_LOW) {
 		bound = lie == LIE_LARGE  ? (int64_t)1 << 61
@@ -33,7 +38,8 @@ lie_about(const struct plan *p, enum lie lie, const struct fal_bfp_rec *rec,
 	assert(s != NULL);
 	int err = fal_sum_store(s, rec->block, v, (uint64_t)bound, (int8_t)needed);
 	if (err == 0)
-		err = fal_sum_pack(s, rec->block, rec->exponent, out);
+		err = fal_sum_pack(s, rec->block, larger ? (int8_t)needed : rec->exponent,
+				   out);
 	assert(err == 0);
 	fal_sum_free(s);
 }

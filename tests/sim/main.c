@@ -178,6 +178,18 @@ charged_needlessly(const struct plan *p, const struct outcome *o)
 			  memmem(o->trace, o->trace_n, charge, strlen(charge)) != NULL);
 }
 
+/* Where nobody can compute again what a liar says, it has not ruined the model. */
+static bool
+is_ruined(const struct plan *p, const struct outcome *o)
+{
+	static const char alone[] = "nobody of another key is here";
+	float most = 0;
+	for (size_t i = 0; i < p->toy.n; i++)
+		most = fmaxf(most, fabsf(o->params[i]));
+	return most > 0x1p20f &&
+	       memmem(o->trace, o->trace_n, alone, strlen(alone)) == NULL;
+}
+
 /* What is wrong with a run that came to its end, or NULL. */
 static const char *
 judge(const struct plan *p, struct outcome *o, uint64_t seed, struct totals *totals,
@@ -203,6 +215,8 @@ judge(const struct plan *p, struct outcome *o, uint64_t seed, struct totals *tot
 		why = "exactly once: the audit fails";
 	else if (moved_needlessly(p, o))
 		why = "tasks moved between equal workers";
+	else if (is_ruined(p, o))
+		why = "a lie has ruined the model";
 	else if (charged_needlessly(p, o))
 		why = "an honest worker is charged";
 	/* Under the law one in four is enough: the plain loop says more. */

@@ -500,10 +500,24 @@ revise(struct reference *r, const struct head *h)
 	}
 }
 
+/* Blocks that change more than they may are left out. */
+static void
+leave_blocks_out(struct reference *r, const struct head *h)
+{
+	struct bounded *by = bounded(r, h->round, NULL);
+	if (by == NULL)
+		return;
+	for (size_t i = 0; i < r->t->n; i++)
+		if (by->most[i / PLAIN_BLOCK] != INT_MAX)
+			r->change[i] = 0;
+	by->found = by->needed; /* which depends on how records are packed */
+}
+
 static void
 take_delta(struct reference *r, struct fal_trace_line *l, const struct head *h)
 {
 	take_steps(r, l, h);
+	leave_blocks_out(r, h);
 	begin_delta(r);
 	if (h->rank > 0)
 		revise(r, h);

@@ -29,6 +29,9 @@ struct lie {
 	bool boasts;  /* of the test set it says what nobody else does */
 };
 
+/* What they push are changes of weights, as large as gradients are. */
+static bool changes;
+
 static uint32_t seq;
 static int8_t exps[VERSIONS][2]; /* by version, */
 static uint64_t come[VERSIONS];  /* … which has come: one more than it */
@@ -237,9 +240,12 @@ push(uint32_t peer, const struct standin_task *h, uint32_t n, uint32_t tasks)
 	struct fal_sum *sum = fal_sum_new(N);
 	assert_non_null(sum);
 	for (uint32_t b = 0; b < fal_blocks(N); b++) {
-		const int e = exps[h->version % VERSIONS][b];
+		const int e = !changes    ? exps[h->version % VERSIONS][b]
+			      : lie->lies ? lie->needed
+					  : NEEDED;
 		const double g = ldexp(gradient, lie->shift);
-		int64_t value = llrint(ldexp(g, FAL_BFP_P - 1 - e)) * tasks;
+		int64_t value =
+			llrint(ldexp(g, FAL_BFP_P - 1 - e)) * (changes ? 1 : tasks);
 		int needed = NEEDED + lie->shift;
 		if (lie->lies && (!lie->last || b + 1 == fal_blocks(N))) {
 			value = lie->above != 0 ? (int64_t)1 << (lie->above + 22)
@@ -661,6 +667,48 @@ outside_the_law(void **state)
 	begin_job("asp", 1);
 }
 
+/* Nobody can compute again by how much a worker of local steps changes weights: where it
+ * is far more than any other key has, it changes none.  Of a key that is alone it does.
+ */
+static void
+changes_that_ruin(void **state)
+{
+	static const char *const schemes[] = { "consgd:1", "consgd:3", "dynsgd:1",
+					       "dynsgd:2,staleness=updates", "wbsp" };
+	(void)state;
+	changes = true;
+	for (size_t k = 0; k < 4 * sizeof(schemes) / sizeof(schemes[0]); k++) {
+		const uint32_t liar = 1 + (uint32_t)k % 3;
+		begin(NULL);
+		shards = 1 + k % 2;
+		session[liar].lie = (struct lie){ .lies = true,
+						  .value = 1 << 23,
+						  .needed = k % 4 < 2 ? 100 : 20 };
+		begin_job(schemes[k / 4], 3);
+		run();
+		check(fal_coord_status(coord).done, 1, schemes[k / 4]);
+		check(lines("\"verdict\":\"bounded\"") > 0, 1, "bounded");
+		check(lines("\"verdict\":\"believed\""), 0, "believed");
+		nobody_honest_is_gone(3);
+		const float *params = racked_params(&job);
+		for (uint32_t i = 0; i < N; i += FAL_BLOCK)
+			if (fabsf(params[i]) > 1)
+				fail_msg("%s: parameter %u is %g", schemes[k / 4], i,
+					 (double)params[i]);
+		audit();
+		end(NULL);
+	}
+	begin(NULL);
+	session[1].lie = (struct lie){ .lies = true, .value = 1 << 23, .needed = 20 };
+	begin_job("consgd:1", 1);
+	run();
+	check(fal_coord_status(coord).done, 1, "alone");
+	check(lines("\"verdict\":\"believed\"") > 0, 1, "believed");
+	check(lines("\"verdict\":\"bounded\""), 0, "bounded");
+	audit();
+	changes = false;
+}
+
 /* One task at a time, true to their values, they lead out of the numbers: what goes
  * beyond is done again by others. */
 static void
@@ -887,6 +935,7 @@ main(void)
 		TEST(false_witness),
 		TEST(other_bits_refute_nothing),
 		TEST(outside_the_law),
+		TEST(changes_that_ruin),
 		TEST(beyond_the_numbers),
 		TEST(beyond_when_squared),
 		TEST(a_shard_takes_back_late),

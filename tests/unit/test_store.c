@@ -862,6 +862,77 @@ bounded(void **state)
 	check(fal_store_exps(store)[1], shows + 2, "the exponent");
 }
 
+/* In every place `value` · 2^(exponent - 23), as changes of weights say it. */
+static void
+bring_change(uint64_t round, struct fal_cid id, int64_t value, int8_t exponent)
+{
+	open_delta(round);
+	for (uint32_t k = 0; k < BLOCKS; k++) {
+		make_lie(value, exponent, k);
+		pack_rec(sum, k, exponent);
+		check(add_to(round, id, none, 1), 1, "add");
+	}
+}
+
+/* Changes of weights are held against the largest that another key has made anywhere,
+ * and before there is one, against the weights, or 1; however often one key comes, what
+ * another did is remembered. */
+static void
+changes(void **state)
+{
+	(void)state;
+	struct fal_store_doubt d;
+	int8_t counts[BLOCKS];
+	const int64_t one = 1 << 23; /* 2^exponent */
+	uint64_t round = 0;
+	uint32_t at = 0;
+	/* Nobody has changed anything: weights are less than 1. */
+	bring_change(++round, a, one, 2);
+	check(fal_store_doubt(store, round, &at, &d), 0, "four times 1");
+	fal_store_drop(store, round);
+	at = 0;
+	bring_change(++round, a, one, 4);
+	check(fal_store_doubt(store, round, &at, &d), 1, "16 times 1");
+	check(d.shown, 0, "the weights");
+	check(d.exponent, FAL_EXP_NONE, "no version's");
+	fal_store_drop(store, round);
+	/* b's is what a's are held against, after many of a's, too. */
+	bring_change(++round, b, one, -6);
+	check(fal_store_add_delta(store, round, 1), 0, "b's");
+	for (uint32_t k = 0; k < 40; k++) {
+		at = 0;
+		bring_change(++round, a, one, -5);
+		check(fal_store_doubt(store, round, &at, &d), 0, "a's");
+		if (k % 2 == 0)
+			check(fal_store_add_delta(store, round, 1), 0, "added");
+		else
+			check(fal_store_revise(store, round, 5), (int)(k + 1) / 2,
+			      "rank");
+		fal_store_step(store, 0, 0);
+	}
+	at = 0;
+	bring_change(++round, a, one, 100);
+	check(fal_store_doubt(store, round, &at, &d), 1, "a's lie");
+	check(fal_cid_eq(d.id, a), 1, "whose");
+	const int shown = d.shown;
+	assert_in_range(shown + 10, 10 - 6, 10 - 5); /* a record tells it roughly */
+	/* It changes nothing, and counts as little more to those after it. */
+	check(fal_store_bound(store, round, a, NULL, counts, &d), BLOCKS, "blocks");
+	check(counts[0], shown + 2, "counts as");
+	check(d.needed > 90, 1, "it was");
+	check((int64_t)sent_in(round), (int64_t)fal_store_added(store, round), "sums");
+	at = 0;
+	check(fal_store_doubt(store, round, &at, &d), 0, "once");
+	static float was[N];
+	memcpy(was, fal_store_params(store), sizeof(was));
+	check(fal_store_add_delta(store, round, 1), 0, "added");
+	fal_store_step(store, 0, 0);
+	assert_memory_equal(was, fal_store_params(store), sizeof(was));
+	at = 0;
+	bring_change(++round, b, one, (int8_t)(shown + 3));
+	check(fal_store_doubt(store, round, &at, &d), 0, "b's, against a's");
+}
+
 /* Neither weights nor the optimiser's state leave the numbers; the other blocks go on. */
 static void
 steps_stay_finite(void **state)
@@ -1073,6 +1144,7 @@ main(void)
 		TEST(beyond_the_numbers),
 		TEST(doubts),
 		TEST(bounded),
+		TEST(changes),
 		TEST(steps_stay_finite),
 		TEST(rounds_apart),
 		TEST(versions_kept),
