@@ -269,7 +269,8 @@ apply(struct fal_coord *c, double now, const struct fal_act *a)
 		return coord_open_round(c, a);
 	case FAL_ACT_END: {
 		int err = a->ahead ? FAL_OK : coord_verify_over(c, now, a->round);
-		return err < 0 ? err : coord_end_round(c, a);
+		err = err < 0 ? err : coord_end_round(c, a);
+		return err < 0 || a->ahead ? err : coord_judge_behind(c, now);
 	}
 	case FAL_ACT_PUSH:
 		return coord_push(c, a);

@@ -440,6 +440,29 @@ coord_judge_again(struct fal_coord *c, double now, struct fal_gather *g)
 	return coord_gathered(c, g) ? coord_judge(c, now, g) : FAL_OK;
 }
 
+/* A worker's own steps follow each other: is one before it still waited for? */
+static bool
+is_behind(const struct fal_coord *c, const struct fal_round_info *r)
+{
+	struct fal_round_info is;
+	for (size_t i = 0; i < c->gathers && c->gather[i].round < r->round; i++)
+		if (r->delta && fal_sched_round(c->sched, c->gather[i].round, &is) &&
+		    is.delta && is.owner == r->owner)
+			return true;
+	return false;
+}
+
+int
+coord_judge_behind(struct fal_coord *c, double now)
+{
+	struct fal_round_info is;
+	int err = FAL_OK;
+	for (size_t i = 0; i < c->gathers && err == FAL_OK; i++)
+		if (fal_sched_round(c->sched, c->gather[i].round, &is) && is.delta)
+			err = coord_judge_again(c, now, &c->gather[i]);
+	return err;
+}
+
 int
 coord_judge(struct fal_coord *c, double now, struct fal_gather *g)
 {
@@ -454,7 +477,7 @@ coord_judge(struct fal_coord *c, double now, struct fal_gather *g)
 	if (waits != 0)
 		return waits < 0 ? waits : FAL_OK;
 	/* An order that is on its way ends it. */
-	if (r.armed)
+	if (r.armed || is_behind(c, &r))
 		return FAL_OK;
 	int err = coord_mended(c, now, &r);
 	return err < 0 ? err : fal_sched_complete(c->sched, now, r.round);

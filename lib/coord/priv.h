@@ -636,6 +636,8 @@ void coord_judge_free(struct fal_coord *c);
 
 /* Says what follows from a change of what a round waits for, if all shards have it. */
 int coord_judge_again(struct fal_coord *c, double now, struct fal_gather *g);
+/* The same, where one has ended, of rounds that waited for it. */
+int coord_judge_behind(struct fal_coord *c, double now);
 /* On which version the worker was granted the task. */
 uint64_t coord_granted_on(const struct fal_coord *c, const struct fal_round_info *r,
 			  uint32_t worker, uint32_t task);

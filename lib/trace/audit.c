@@ -634,6 +634,7 @@ fal_audit_line(void *audit, struct fal_trace_line *l)
 	if (strcmp(l->ev, "restart") == 0) {
 		a->accounts.loose = a->accounts.lost = true;
 		a->denials.diverged = false;
+		fal_doubts_forget(&a->doubts); /* as rounds are of an incarnation */
 		a->place.map = 0; /* maps are of an incarnation, and what shards do */
 		a->serving = (struct fal_serving){ 0 };
 		if ((err = take_restart(a, l)) < 0)

@@ -222,6 +222,12 @@ is_fenced(const struct fal_trace_line *l, const struct fal_tainted *t)
 }
 
 void
+fal_doubts_forget(struct fal_doubts *d)
+{
+	d->n = 0;
+}
+
+void
 fal_doubts_round(struct fal_doubts *d, struct fal_trace_line *l,
 		 const struct fal_trace_round *r, struct fal_findings *f)
 {

@@ -36,6 +36,8 @@ int fal_doubts_check(struct fal_doubts *d, struct fal_trace_line *l,
 		     const struct fal_doubts_env *env, struct fal_findings *f);
 int fal_doubts_again(struct fal_doubts *d, struct fal_trace_line *l,
 		     const struct fal_people *people, struct fal_findings *f);
+/* Whatever was said of rounds that have not ended does not count any more. */
+void fal_doubts_forget(struct fal_doubts *d);
 /* The ledger line of round `r`: nothing more will be said of it. */
 void fal_doubts_round(struct fal_doubts *d, struct fal_trace_line *l,
 		      const struct fal_trace_round *r, struct fal_findings *f);

@@ -335,6 +335,10 @@ play_known(struct totals *t)
 	play(3737, &(struct focus){ 0 }, t);
 	/* Who died without a block, by a map that it had not heard of, still had some. */
 	play(9176, &(struct focus){ 0 }, t);
+	/* a worker's second step was complete while its first one was doubted */
+	play(7167, &(struct focus){ 0 }, t);
+	/* what was to be done again was lost with the coordinator */
+	play(7800, &(struct focus){ 0 }, t);
 }
 
 int
