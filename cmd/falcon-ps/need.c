@@ -59,8 +59,6 @@ ps_need(const struct ps_need_of *of, struct fal_need *out)
 	const uint64_t data = fal_files_data(j);
 	/* Of the best model two files may wait, the one for the other. */
 	const uint64_t best = j->job.state_best == FAL_JOB_BEST_YES ? 2 : 0;
-	/* Of which none is there when the result is written. */
-	const uint64_t sealed = published(of), result = ps_need_export(j);
 	*out = (struct fal_need){ 0 };
 	fal_need_add(out, "program", of->program);
 	fal_need_add(out, "data", data);
@@ -68,7 +66,7 @@ ps_need(const struct ps_need_of *of, struct fal_need *out)
 		     data < PS_CACHE_MAX ? data : PS_CACHE_MAX);
 	fal_need_add(out, "first weights", j->init != NULL ? vector(j) : 0);
 	fal_need_add(out, "parameters and sums", fal_rack_bytes(&rack, &at_most));
-	fal_need_add(out, "published versions", sealed > result ? sealed : result);
+	fal_need_add(out, "published versions", published(of));
 	fal_need_add(out, "snapshot",
 		     takes_snapshots(of) ? fal_rack_image_bytes(&rack, &at_most) : 0);
 	fal_need_add(out, "best models", best * ps_need_export(j));

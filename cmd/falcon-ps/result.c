@@ -94,19 +94,37 @@ ps_result_print(const struct ps_run *r, const struct fal_buf *json)
 	return well ? FAL_EXIT_DONE : FAL_EXIT_NO;
 }
 
-/* These parameters as a file, whose SHA-256 is `sha256` then. */
+/* The next bytes of a file. */
+static int
+put_part(struct ps_place *place, struct fal_sha256_state *sum, const void *p, size_t n,
+	 struct fal_diag *diag)
+{
+	fal_sha256_update(sum, p, n);
+	return ps_place_write(place, p, n, diag);
+}
+
+/* These parameters as a file, from where they are, as a copy may be more than there is
+ * memory for; its SHA-256 is `sha256` then. */
 static int
 keep_model(struct ps_run *r, const float *params, struct ps_place *place,
-	   char sha256[static 2 * FAL_HASH_BYTES + 1], struct fal_buf *out,
-	   struct fal_diag *diag)
+	   char sha256[static 2 * FAL_HASH_BYTES + 1], struct fal_diag *diag)
 {
+	const struct fal_model *m = r->job.model;
 	uint8_t digest[FAL_HASH_BYTES];
-	fal_buf_clear(out);
-	int err = fal_safetensors_put(r->job.model, params, NULL, 0, out);
+	struct fal_sha256_state sum;
+	struct fal_buf head = { 0 };
+	int err = fal_safetensors_head(m, NULL, 0, &head);
+	fal_sha256_init(&sum);
 	if (err == FAL_OK)
-		err = ps_state_put(&r->state, place, out->p, out->n, diag);
-	fal_sha256(out->p, out->n, digest);
+		err = put_part(place, &sum, head.p, head.n, diag);
+	for (uint32_t i = 0; i < m->tensors && err == FAL_OK; i++)
+		err = put_part(place, &sum, params + m->tensor[i].offset,
+			       m->tensor[i].count * sizeof(*params), diag);
+	if (err == FAL_OK)
+		err = ps_state_settle(&r->state, place, diag);
+	fal_sha256_final(&sum, digest);
 	fal_hex(digest, sizeof(digest), sha256);
+	fal_buf_free(&head);
 	return err;
 }
 
@@ -115,18 +133,13 @@ ps_result_keep(void *arg, const float *params, struct ps_outcome *o,
 	       struct fal_diag *diag)
 {
 	struct ps_run *r = arg;
-	struct fal_buf out = { 0 };
 	uint8_t hash[FAL_HASH_BYTES];
 	int err = FAL_OK;
 	fal_leaf_model(params, r->job.model->params, hash);
 	fal_hex(hash, sizeof(hash), o->hash);
 	if (o->average != NULL)
-		err = keep_model(r, o->average, &r->average, o->average_sha256, &out,
-				 diag);
-	if (err == FAL_OK)
-		err = keep_model(r, params, &r->model, o->sha256, &out, diag);
-	fal_buf_free(&out);
-	return err;
+		err = keep_model(r, o->average, &r->average, o->average_sha256, diag);
+	return err == FAL_OK ? keep_model(r, params, &r->model, o->sha256, diag) : err;
 }
 
 int

@@ -140,7 +140,7 @@ conclude(struct ps_server *s)
 	s->out->best = s->best.is;
 	if (!status.failed)
 		s->out->average = fal_rack_average(s->rack);
-	ps_publisher_forget(&s->wants.publisher); /* the result takes as much */
+	ps_publisher_forget(&s->wants.publisher); /* nobody computes on them any more */
 	if (params != NULL)
 		s->err = s->opt->keep(s->opt->arg, params, s->out, s->diag);
 	const struct fal_coord_result result = { s->out->sha256, s->out->hash,

@@ -291,32 +291,49 @@ ps_state_reserve(const struct ps_state *s, const char *name, uint64_t bytes,
 			    (unsigned long long)bytes, strerror(err));
 }
 
+static int
+not_written(const struct ps_place *p, struct fal_diag *diag)
+{
+	return fal_diag_set(diag, FAL_EIO, "%s: %s", p->path, strerror(errno));
+}
+
+int
+ps_place_write(struct ps_place *p, const void *bytes, size_t n, struct fal_diag *diag)
+{
+	const char *at = bytes;
+	while (n > 0) {
+		const ssize_t k =
+			FAL_TRY(WRITE, -1, pwrite(p->fd, at, n, (off_t)p->written));
+		if (k < 0 && errno == EINTR)
+			continue;
+		if (k < 0)
+			return not_written(p, diag);
+		at += k;
+		n -= (size_t)k;
+		p->written += (uint64_t)k;
+	}
+	return FAL_OK;
+}
+
+int
+ps_state_settle(const struct ps_state *s, struct ps_place *p, struct fal_diag *diag)
+{
+	if (FAL_TRY(WRITE, -1, ftruncate(p->fd, (off_t)p->written)) < 0 ||
+	    fchmod(p->fd, 0644) < 0 || FAL_TRY(FSYNC, -1, fsync(p->fd)) < 0 ||
+	    FAL_TRY(RENAME, -1, rename(p->temp, p->path)) < 0 ||
+	    FAL_TRY(FSYNC, -1, fsync(s->folder)) < 0)
+		return not_written(p, diag);
+	close(p->fd);
+	p->fd = -1;
+	return FAL_OK;
+}
+
 int
 ps_state_put(const struct ps_state *s, struct ps_place *p, const void *bytes, size_t n,
 	     struct fal_diag *diag)
 {
-	const char *at = bytes;
-	size_t left = n;
-	while (left > 0) {
-		const ssize_t k =
-			FAL_TRY(WRITE, -1, pwrite(p->fd, at, left, (off_t)(n - left)));
-		if (k < 0 && errno == EINTR)
-			continue;
-		if (k < 0)
-			goto fail;
-		at += k;
-		left -= (size_t)k;
-	}
-	if (FAL_TRY(WRITE, -1, ftruncate(p->fd, (off_t)n)) < 0 ||
-	    fchmod(p->fd, 0644) < 0 || FAL_TRY(FSYNC, -1, fsync(p->fd)) < 0 ||
-	    FAL_TRY(RENAME, -1, rename(p->temp, p->path)) < 0 ||
-	    FAL_TRY(FSYNC, -1, fsync(s->folder)) < 0)
-		goto fail;
-	close(p->fd);
-	p->fd = -1;
-	return FAL_OK;
-fail:
-	return fal_diag_set(diag, FAL_EIO, "%s: %s", p->path, strerror(errno));
+	int err = ps_place_write(p, bytes, n, diag);
+	return err == FAL_OK ? ps_state_settle(s, p, diag) : err;
 }
 
 void

@@ -37,6 +37,7 @@ struct ps_state {
 struct ps_place {
 	int fd;
 	char *path, *temp; /* where it will be, where it is */
+	uint64_t written;  /* bytes */
 };
 
 /* Makes and locks the folder `dir` for the job.  FAL_EEXIST (served by another, or
@@ -81,8 +82,13 @@ int ps_state_trace(const struct ps_state *s, struct ps_trace *out, struct ps_tra
  * drop it in each case. */
 int ps_state_reserve(const struct ps_state *s, const char *name, uint64_t bytes,
 		     struct ps_place *p, struct fal_diag *diag);
-/* Writes it, for good, under its name; needs no room but for what is more than it was
- * reserved for, and no descriptor.  FAL_EIO with a diagnosis: nothing stands there. */
+/* Writes n bytes more; then it is there, for good, under its name.  Needs no room but for
+ * what is more than it was reserved for, and no descriptor.  FAL_EIO with a diagnosis:
+ * nothing stands there. */
+int ps_place_write(struct ps_place *p, const void *bytes, size_t n,
+		   struct fal_diag *diag);
+int ps_state_settle(const struct ps_state *s, struct ps_place *p, struct fal_diag *diag);
+/* Both. */
 int ps_state_put(const struct ps_state *s, struct ps_place *p, const void *bytes,
 		 size_t n, struct fal_diag *diag);
 void ps_place_drop(struct ps_place *p);

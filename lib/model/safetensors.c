@@ -79,8 +79,8 @@ put_header(const struct fal_model *m, const struct fal_metadata *meta, size_t n,
 }
 
 int
-fal_safetensors_put(const struct fal_model *m, const float *params,
-		    const struct fal_metadata *meta, size_t n, struct fal_buf *out)
+fal_safetensors_head(const struct fal_model *m, const struct fal_metadata *meta, size_t n,
+		     struct fal_buf *out)
 {
 	struct fal_buf text = { 0 };
 	int err = put_header(m, meta, n, &text);
@@ -88,12 +88,22 @@ fal_safetensors_put(const struct fal_model *m, const float *params,
 		fal_put_u64(out, (text.n + 7) & ~(size_t)7);
 		fal_put_bytes(out, text.p, text.n);
 		fal_put_bytes(out, "       ", -text.n & 7);
-		for (uint32_t i = 0; i < m->tensors; i++)
-			fal_put_bytes(out, params + m->tensor[i].offset,
-				      m->tensor[i].count * sizeof(*params));
 		err = out->err;
 	}
 	fal_buf_free(&text);
+	return err;
+}
+
+int
+fal_safetensors_put(const struct fal_model *m, const float *params,
+		    const struct fal_metadata *meta, size_t n, struct fal_buf *out)
+{
+	int err = fal_safetensors_head(m, meta, n, out);
+	for (uint32_t i = 0; i < m->tensors && err == FAL_OK; i++) {
+		fal_put_bytes(out, params + m->tensor[i].offset,
+			      m->tensor[i].count * sizeof(*params));
+		err = out->err;
+	}
 	return err;
 }
 

@@ -22,6 +22,11 @@ struct fal_metadata {
 int fal_safetensors_put(const struct fal_model *m, const float *params,
 			const struct fal_metadata *meta, size_t n, struct fal_buf *out);
 
+/* What of that stands before the tensors, which follow as they lie in memory, in the
+ * order of the model's: for whoever writes them from where they are. */
+int fal_safetensors_head(const struct fal_model *m, const struct fal_metadata *meta,
+			 size_t n, struct fal_buf *out);
+
 /* The most bytes that fal_safetensors_put makes of the model and `meta` bytes of JSON. */
 uint64_t fal_safetensors_bound(const struct fal_model *m, size_t meta);
 
