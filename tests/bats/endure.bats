@@ -236,6 +236,9 @@ goes_on() {
 		jq -c '[.stalled > 5, .clocks_s == 0, (.workers[] | select(.worker == "a") | .silent)]')" \
 		"[true,true,true]"
 	kill -CONT "${workers[0]}"
+	# Whoever is drained has gone.
+	falcon-sync -k "$keys/control.key" "$ready" drain a
+	soon "that nobody is here" grep -q "it waits for a worker: falcon-work $ready" ps.err
 	falcon-sync -k "$keys/control.key" "$ready" stop
 }
 

@@ -185,6 +185,13 @@ lanes.slow: auto -> 1:2 (neutral), not done" "" \
 	answers 0 "nothing to change" "" sync --dry-run set scheme=epsp:0
 	same policy "$(sync --json show | jq -c '[.policy, .since, .by]')" \
 		'[{"scheme":"epsp","clones":true},0,"job"]'
+	# So it is with what the README shows.
+	local change changes=()
+	mapfile -t changes < <(sed -n 's/^ *falcon-sync .* set //p' "$BATS_TEST_DIRNAME/../../README.md")
+	same "changes in the README" "$((${#changes[@]} > 1))" 1
+	for change in "${changes[@]}"; do
+		same "$change" "$(sync --dry-run set "${change//vm1/slow}" | sed 's/^.*(/(/')" "(neutral), not done"
+	done
 	unharmed
 	same policies "$(policies)" "epsp job"
 }

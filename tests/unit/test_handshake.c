@@ -8,6 +8,7 @@
 #include "sec/noise.h"
 #include "wire/msg.h"
 
+#include <dlfcn.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -29,6 +30,20 @@
 enum { NOW = 1000000000, MAC = 32, HEAD = 10, OWN = 6, OTHER = 7 };
 
 static struct fal_keyring *kr;
+
+/* Diffie-Hellman as libsodium does it, counted: the library calls this one. */
+static unsigned multiplied;
+int crypto_scalarmult(unsigned char *q, const unsigned char *n, const unsigned char *p);
+
+int
+crypto_scalarmult(unsigned char *q, const unsigned char *n, const unsigned char *p)
+{
+	int (*real)(unsigned char *, const unsigned char *, const unsigned char *);
+	*(void **)&real = dlsym(RTLD_NEXT, "crypto_scalarmult");
+	assert_non_null(real);
+	multiplied++;
+	return real(q, n, p);
+}
 
 static int
 setup(void **state)
@@ -173,6 +188,30 @@ macs(void **state)
 	assert_memory_equal(out, abc, 32);
 	fal_mac("0123456789abcdef", key, NULL, 0, out);
 	assert_memory_equal(out, empty, 4);
+}
+
+/* Whoever has no key costs a hash, and no Diffie-Hellman. */
+static void
+a_wrong_mac_costs_no_multiplication(void **state)
+{
+	const struct words *const all[] = { &plain, &of_its_own };
+	(void)state;
+	for (size_t k = 0; k < 2; k++) {
+		struct fal_buf hello = { 0 }, out = { 0 };
+		struct fal_diag d;
+		fal_noise_free(say(all[k], &hello));
+		multiplied = 0;
+		for (size_t at = HEAD; at < hello.n; at++) {
+			hello.p[at] ^= 1;
+			assert_true(answer(&hello, hello.n, &out, &d) < 0);
+			hello.p[at] ^= 1;
+		}
+		assert_int_equal(multiplied, 0);
+		assert_int_equal(answer(&hello, hello.n, &out, &d), 0);
+		assert_true(multiplied > 0);
+		fal_buf_free(&hello);
+		fal_buf_free(&out);
+	}
 }
 
 static void
@@ -783,6 +822,7 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(macs),
+		cmocka_unit_test(a_wrong_mac_costs_no_multiplication),
 		cmocka_unit_test(shakes_hands_with_either_key),
 		cmocka_unit_test(is_that_of_the_page),
 		cmocka_unit_test(refuses_every_changed_byte),
