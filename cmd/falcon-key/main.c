@@ -121,7 +121,7 @@ main(int argc, char **argv)
 	const uint64_t program = fal_need_program();
 	int status = fal_cli_parse(&cli, argc, argv);
 	if (status < 0)
-		status = fal_need_hold(&cli, program, max_memory);
+		status = fal_need_hold(&cli, program, max_memory, false);
 	if (status < 0)
 		status = run(&cli, &o);
 	fal_cli_free(&cli);

@@ -371,7 +371,7 @@ main(int argc, char **argv)
 	const uint64_t program = fal_need_program();
 	int code = fal_cli_parse(&cli, argc, argv);
 	if (code < 0)
-		code = fal_need_hold(&cli, program, max_memory);
+		code = fal_need_hold(&cli, program, max_memory, false);
 	if (code < 0)
 		code = check(&cli, &o);
 	const char *const in = "-";

@@ -8,8 +8,11 @@
 #include "source.h"
 #include "stat.h"
 
+#include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* Writes what was printed, for a person or as JSON, and returns `code` unless that fails.
  */
@@ -189,6 +192,22 @@ run(const struct stat_source *src, const struct options *o)
 	return run_summary(src, o->json, o->json ? stat_table_json : stat_table);
 }
 
+/* OpenBLAS, which --recompute alone uses, begins a thread for each further core when it
+ * is loaded, which asks for 128 MiB until it gets them, and is waited for at the end. Who
+ * is held to less begins again without them; nothing was read yet. */
+static void
+begin_without_threads(char **argv)
+{
+	static const char threads[] = "OPENBLAS_NUM_THREADS";
+	const char *is = getenv(threads);
+	char self[PATH_MAX];
+	const ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+	if (n < 0 || (is != NULL && strcmp(is, "1") == 0) || setenv(threads, "1", 1) != 0)
+		return;
+	self[n] = '\0';
+	(void)execv(self, argv);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -224,10 +243,13 @@ main(int argc, char **argv)
 	struct stat_source src;
 	const uint64_t program = fal_need_program();
 	int code = fal_cli_parse(&cli, argc, argv);
+	if (code < 0 && max_memory > 0)
+		begin_without_threads(argv);
 	getrlimit(RLIMIT_DATA, &o.recompute.data);
 	o.recompute.program = program;
 	if (code < 0)
-		code = fal_need_hold(&cli, program, max_memory);
+		code = fal_need_hold(&cli, program, max_memory,
+				     access(cli.arg[0], F_OK) < 0);
 	if (code < 0 && o.part != NULL && !read_part(o.part, &o.recompute.part)) {
 		fal_cli_err(PROG, "--recompute: '%s' is not a part like 1%%", o.part);
 		code = FAL_EXIT_USAGE;

@@ -114,7 +114,7 @@ feed_file(struct feed *f)
 	if (err == FAL_OK || f->code >= 0)
 		return f->code;
 	fal_cli_err(PROG, "%s", err == FAL_ENOMEM ? fal_strerror(err) : diag.text);
-	return FAL_EXIT_USAGE;
+	return err == FAL_ENOMEM ? FAL_EXIT_NO : FAL_EXIT_USAGE;
 }
 
 static int

@@ -181,7 +181,7 @@ main(int argc, char **argv)
 	const uint64_t program = fal_need_program();
 	int code = fal_cli_parse(&cli, argc, argv);
 	if (code < 0)
-		code = fal_need_hold(&cli, program, o.max_memory);
+		code = fal_need_hold(&cli, program, o.max_memory, true);
 	if (code < 0)
 		code = begin(&cli, &o);
 	fal_cli_free(&cli);

@@ -94,7 +94,7 @@ fal_need_read(uint64_t program)
 }
 
 int
-fal_need_hold(const struct fal_cli *cli, uint64_t program, uint64_t most)
+fal_need_hold(const struct fal_cli *cli, uint64_t program, uint64_t most, bool dials)
 {
 	const int code = fal_cli_range(cli, "max-memory", 1, UINT64_MAX);
 	if (code >= 0 || most == 0)
@@ -106,12 +106,11 @@ fal_need_hold(const struct fal_cli *cli, uint64_t program, uint64_t most)
 	}
 	fal_cli_err(cli->prog, "needs %" PRIu64 " MiB, and what is read",
 		    fal_need_mib(program));
-	/* Threads' stacks count, though they hardly take anything. */
 	struct rlimit stack, data;
 	getrlimit(RLIMIT_STACK, &stack);
 	getrlimit(RLIMIT_DATA, &data);
-	const uint64_t stacks =
-		THREADS * (stack.rlim_cur < STACK ? stack.rlim_cur : STACK);
+	const uint64_t each = stack.rlim_cur < STACK ? stack.rlim_cur : STACK;
+	const uint64_t stacks = dials ? THREADS * each : 0;
 	data.rlim_cur = own_bytes(6, BEGUN) + most - program + RUNS + stacks;
 	(void)setrlimit(RLIMIT_DATA, &data);
 	return -1;

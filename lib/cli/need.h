@@ -10,6 +10,7 @@
 #include "base/err.h"
 #include "cli/cli.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 enum { FAL_NEED_PARTS = 12 };
@@ -57,7 +58,8 @@ uint64_t fal_need_read(uint64_t program);
  * which nobody knows before; `program` is what it needs besides.  Where the option is not
  * given nothing is said nor held: -1.  Else it says the need, and -1: from now on the
  * process is out of memory beyond it (setrlimit(2), RLIMIT_DATA); or what is too much, or
- * no size: an exit code. */
-int fal_need_hold(const struct fal_cli *cli, uint64_t program, uint64_t most);
+ * no size: an exit code.  `dials`: it will have the threads of that, whose stacks count,
+ * though they hardly take anything. */
+int fal_need_hold(const struct fal_cli *cli, uint64_t program, uint64_t most, bool dials);
 
 #endif

@@ -212,3 +212,29 @@ bytes_of() {
 	need=$(sed -n 's/.*now needs \([0-9]*\) MiB.*/\1/p' free.err | tail -n 1)
 	[ "$(<free.peak)" -le $((need << 10)) ]
 }
+
+# held_to MIB STATUS COMMAND...: it says what it needs first, ends so, and had no more.
+held_to() {
+	local most=$1 status=$2 peak
+	shift 2
+	rm -f held.peak
+	run "-$status" "$bin/tests/peak" held.peak "$1" --max-memory "${most}M" "${@:2}"
+	peak=$(<held.peak)
+	echo "# $1: $most MiB, had $((peak >> 10)) MiB: ${lines[*]:0:2}"
+	[[ "${lines[0]}" =~ ^"$1: needs "[0-9]+" MiB, and what is read"$ ]]
+	[ "$peak" -le $((most << 10)) ]
+	run -1 "$1" --max-memory 1 "${@:2}"
+	[[ "$output" =~ ^"$1: needs "[0-9]+" bytes, --max-memory allows 1"$ ]]
+}
+
+@test "programs that read files are held to what they may have" {
+	head -c 15000000 /dev/zero | tr '\0' a >line
+	for most in 20 24 28; do
+		held_to "$most" 1 falcon-proj line
+		held_to "$most" 1 falcon-stat line
+		held_to "$most" 1 falcon-stat --audit line
+	done
+	held_to 64 2 falcon-proj line
+	held_to 64 2 falcon-stat line
+	held_to 20 0 falcon-key show "$keys/keyring"
+}
