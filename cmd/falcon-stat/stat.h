@@ -20,6 +20,9 @@ void stat_table_json(struct fal_buf *out, const struct fal_summary *s);
 /* The part of these that is about shards; nothing where the trace does not tell. */
 void stat_shards(struct fal_buf *out, const struct fal_shard_rows *r);
 void stat_shards_json(struct fal_buf *out, const struct fal_shard_rows *r);
+/* The last move of their blocks, likewise. */
+void stat_moves(struct fal_buf *out, const struct fal_trace_moves *m);
+void stat_moves_json(struct fal_buf *out, const struct fal_trace_moves *m);
 
 /* A line for each epoch, or a JSON object for each. */
 void stat_history(struct fal_buf *out, const struct fal_summary *s);

@@ -386,6 +386,7 @@ stat_table(struct fal_buf *out, const struct fal_summary *s)
 					: "");
 	put_workers(out, s);
 	stat_shards(out, &s->shards);
+	stat_moves(out, &s->moves);
 	put_totals(out, s);
 }
 
@@ -511,8 +512,10 @@ stat_table_json(struct fal_buf *out, const struct fal_summary *s)
 	for (size_t i = 0; i < s->n_worker; i++)
 		json_worker(out, &s->worker[i]);
 	fal_json_close(out, ']');
-	if (s->shards.n > 0)
+	if (s->shards.n > 0) {
 		stat_shards_json(out, &s->shards);
+		stat_moves_json(out, &s->moves);
+	}
 	fal_json_member_u64(out, "clocks", s->clocks);
 	fal_json_member_u64(out, "of_clocks", s->job.clocks);
 	fal_json_member_fixed(out, "clocks_s", s->clocks_s, 3);

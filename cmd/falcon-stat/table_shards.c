@@ -52,6 +52,43 @@ stat_shards(struct fal_buf *out, const struct fal_shard_rows *r)
 	stat_put_table(out, &t);
 }
 
+/* "last move: psld:place at 81.2 s: 12 blocks in 0.30 s: shard 1 -4, shard 2 +8, …" */
+void
+stat_moves(struct fal_buf *out, const struct fal_trace_moves *m)
+{
+	char name[SHOWN + 1];
+	const char *sign = ":";
+	if (m->moves == 0)
+		return;
+	fal_put_fmt(out, "last move: by %s at %.1f s: %llu block%s",
+		    fal_text_plain(name, sizeof(name), m->by), m->t,
+		    (unsigned long long)m->blocks, fal_text_s(m->blocks));
+	if (!isnan(m->took))
+		fal_put_fmt(out, " in %.2f s", m->took);
+	for (uint32_t i = 0; i < FAL_TRACE_SHARDS_MAX; i++) {
+		if (m->more[i] == 0)
+			continue;
+		fal_put_fmt(out, "%s shard %u %+lld", sign, i + 1, (long long)m->more[i]);
+		sign = ",";
+	}
+	fal_put_fmt(out, "; %llu in all\n", (unsigned long long)m->moves);
+}
+
+void
+stat_moves_json(struct fal_buf *out, const struct fal_trace_moves *m)
+{
+	fal_json_member_u64(out, "moves", m->moves);
+	if (m->moves == 0)
+		return;
+	fal_json_key(out, "last_move");
+	fal_json_open(out, '{');
+	fal_json_member_str(out, "by", m->by);
+	fal_json_member_fixed(out, "at", m->t, 6);
+	fal_json_member_fixed(out, "took", m->took, 6);
+	fal_json_member_u64(out, "blocks", m->blocks);
+	fal_json_close(out, '}');
+}
+
 void
 stat_shards_json(struct fal_buf *out, const struct fal_shard_rows *r)
 {

@@ -55,6 +55,7 @@ trace_place(struct fal_coord *c, double now)
 	struct fal_line_place line = { .map = c->map.epoch,
 				       .rule = FAL_TRACE_MOVED,
 				       .by = c->move.by,
+				       .took = now - c->move.since,
 				       .shards = c->map.shards,
 				       .shard = shard,
 				       .model = { .blocks = blocks } };
@@ -96,6 +97,7 @@ coord_move_advance(struct fal_coord *c, double now, bool quiet)
 		return FAL_OK;
 	m->waits = false;
 	m->begun = true;
+	m->since = now;
 	m->said = 0;
 	/* Versions that nobody can name any more need not move. */
 	int err = coord_keep_versions(c, c->keeps);

@@ -355,7 +355,8 @@ struct fal_coord {
 	struct fal_map map; /* that holds */
 	struct fal_move {
 		bool waits;    /* for a boundary; */
-		bool begun;    /* the shards were told: */
+		bool begun;    /* the shards were told, */
+		double since;  /* since when: */
 		uint64_t said; /* those that have all of what they will have, as bits */
 		struct fal_map to;
 		uint32_t epoch;        /* of the last one, be it that it never was */

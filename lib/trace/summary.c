@@ -435,6 +435,12 @@ take_shard(struct fal_summary *s, struct fal_trace_line *l)
 	return fal_shard_rows_line(&s->shards, l, &s->job);
 }
 
+static int
+take_place(struct fal_summary *s, struct fal_trace_line *l)
+{
+	return fal_trace_moves_line(&s->moves, l, &s->job);
+}
+
 int
 fal_summary_line(void *summary, struct fal_trace_line *l)
 {
@@ -448,7 +454,7 @@ fal_summary_line(void *summary, struct fal_trace_line *l)
 		{ "ledger", take_ledger },     { "suspect", take_late },
 		{ "back", take_late },         { "alone", take_alone },
 		{ "verify", take_verify },     { "shard", take_shard },
-		{ "diverged", take_diverged },
+		{ "diverged", take_diverged }, { "place", take_place },
 	};
 	struct fal_summary *s = summary;
 	s->seconds = l->t;
@@ -490,5 +496,6 @@ fal_summary_free(struct fal_summary *s)
 	free(s->unlike.who);
 	free(s->diverged.why);
 	fal_ids_free(&s->ids);
+	fal_trace_moves_free(&s->moves);
 	*s = (struct fal_summary){ 0 };
 }

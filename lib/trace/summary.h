@@ -8,6 +8,7 @@
 #include "trace/classify.h"
 #include "trace/clocks.h"
 #include "trace/ids.h"
+#include "trace/moves.h"
 #include "trace/shards.h"
 #include "trace/stale.h"
 
@@ -111,6 +112,7 @@ struct fal_summary {
 	} diverged;
 
 	struct fal_shard_rows shards; /* of several, as far as lines tell */
+	struct fal_trace_moves moves; /* of their blocks */
 	struct fal_summary_unlike {   /* of words on one task, the last that differ */
 		uint64_t n;           /* so many times; 0: never */
 		uint64_t clock, task; /* … of what */

@@ -66,8 +66,10 @@ fal_line_place(struct fal_buf *b, double t, const struct fal_line_place *d)
 	fal_member_begin(b, t, "place");
 	fal_member_num(b, FAL_F_MAP, d->map);
 	fal_member_str(b, FAL_F_RULE, d->rule);
-	if (d->by != NULL)
+	if (d->by != NULL) {
 		fal_member_str(b, FAL_F_BY_NAME, d->by);
+		fal_member_seconds(b, FAL_F_TOOK, d->took);
+	}
 	fal_member_num(b, FAL_F_SHARDS, d->shards);
 	if (d->places > d->shards)
 		fal_member_num(b, FAL_F_PLACES, d->places);
