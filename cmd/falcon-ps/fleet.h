@@ -27,6 +27,7 @@ struct ps_member {
 	bool placed;             /* it has what it was given with them */
 	bool late;               /* that was nothing: the job was under way */
 	bool idle;               /* there is no block to spare for it */
+	bool full;               /* it cannot have more blocks than it has */
 	bool drained;            /* it is to have no block any more */
 	struct ps_parcels gift;  /* what it is to be, and has not got yet */
 	struct ps_served served; /* as it says */
@@ -64,6 +65,7 @@ struct ps_fleet {
 	struct ps_drain {       /* fleet_moves.c */
 		bool own;       /* this process is to have no block any more */
 		bool any;       /* somebody is to have none, who has some */
+		bool refused;   /* who should have more instead cannot */
 		uint32_t asks;  /* session that waits for that; 0: none */
 		char by[FAL_MSG_NAME];
 	} drain;

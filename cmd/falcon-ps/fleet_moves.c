@@ -158,8 +158,10 @@ ps_fleet_moving(const struct ps_server *s, struct fal_diag *to)
 	to->text[0] = '\0';
 	for (uint32_t i = 0; i < next->shards; i++) {
 		const struct ps_member *m = fleet_of(s, i);
-		if (next->of[i].count == 0 || (next->of[i].first == map->of[i].first &&
-					       next->of[i].count == map->of[i].count))
+		const struct fal_extent *a = &map->of[i], *b = &next->of[i];
+		/* None, or those that it has already. */
+		if (b->count == 0 ||
+		    (b->first >= a->first && b->first + b->count <= a->first + a->count))
 			continue;
 		const int more = snprintf(to->text + n, sizeof(to->text) - n,
 					  "%sshard %u at %s", n > 0 ? ", " : "", i + 1,
@@ -258,7 +260,7 @@ answer(struct ps_server *s, const char *why)
 {
 	struct ps_drain *d = &s->fleet.drain;
 	struct ps_session *session = ps_session_find(&s->sessions, d->asks);
-	d->any = false;
+	d->any = d->refused = false;
 	d->asks = 0;
 	if (why != NULL) {
 		fal_progress_end(&s->progress);
@@ -310,6 +312,10 @@ drain(struct ps_server *s)
 		dismiss(s);
 		return;
 	}
+	if (s->fleet.drain.refused) {
+		give_up(s, "a shard that should have more cannot");
+		return;
+	}
 	if (fal_map_drain(&map, bits) < 0) {
 		give_up(s, "nobody else has blocks");
 		return;
@@ -320,6 +326,18 @@ drain(struct ps_server *s)
 	if (err != FAL_ESTATE && err != FAL_ELIMIT && err != FAL_EINVAL)
 		ps_fail(s, err, "a move");
 	give_up(s, why.text);
+}
+
+void
+fleet_refused(struct ps_server *s, struct ps_member *m, const char *why)
+{
+	char own[40];
+	fal_progress_end(&s->progress);
+	fal_cli_err(PROG, "%s: %s at %s refuses a move: %s", s->opt->job->job.name,
+		    fleet_which(m, own), m->address, why != NULL ? why : "unknown");
+	m->full = true;
+	if (leaving(s) != 0 && (fal_map_busy(&s->fleet.to) & leaving(s)) == 0)
+		s->fleet.drain.refused = true;
 }
 
 /* The process that is meant: `*m`, or NULL, and it is this one. */
@@ -400,6 +418,18 @@ is_ready(const struct ps_server *s, const struct ps_member *m)
 	return m->placed && !m->drained && (fleet_has(s, m) || fleet_seated_all(s, m));
 }
 
+/* Would a process that has said that it cannot have more blocks get some? */
+static bool
+overfills(const struct ps_server *s, const struct fal_map *map)
+{
+	for (uint32_t i = 0; i < map->shards; i++) {
+		const struct ps_member *m = fleet_of(s, i);
+		if (m != NULL && m->full && map->of[i].count > s->fleet.map.of[i].count)
+			return true;
+	}
+	return false;
+}
+
 static void
 balance(struct ps_server *s)
 {
@@ -412,7 +442,9 @@ balance(struct ps_server *s)
 	const char *by = fal_coord_balance(s->coord, may, &map);
 	if (by == NULL)
 		return;
-	int err = ps_fleet_move(s, &map, by, &why);
+	int err = overfills(s, &map)
+			  ? fal_diag_set(&why, FAL_ELIMIT, "who should have more cannot")
+			  : ps_fleet_move(s, &map, by, &why);
 	if (err == FAL_ELIMIT && !f->tight) {
 		f->tight = true;
 		fal_progress_end(&s->progress);
@@ -440,8 +472,8 @@ ps_fleet_moves(struct ps_server *s)
 		drain(s);
 	for (size_t i = 0; i < f->n && !fal_coord_moves(s->coord); i++) {
 		struct ps_member *m = f->v[i];
-		if (m->late && m->placed && !m->standby && !m->idle && !m->drained &&
-		    !fleet_has(s, m) && fleet_seated_all(s, m))
+		if (m->late && m->placed && !m->standby && !m->idle && !m->full &&
+		    !m->drained && !fleet_has(s, m) && fleet_seated_all(s, m))
 			enter(s, m);
 	}
 	if (balances(s) && !fal_coord_moves(s->coord))

@@ -46,6 +46,8 @@ int fleet_give_pieces(struct ps_server *s, const struct fal_map *map);
  * FAL_ENOMEM. */
 int fleet_piece(struct ps_server *s, const struct fal_post_of *of,
 		struct fal_image *image);
+/* The process cannot have what it should by the next map. */
+void fleet_refused(struct ps_server *s, struct ps_member *m, const char *why);
 /* May the process send such a piece? */
 bool fleet_owns(const struct ps_server *s, const struct ps_member *m,
 		const struct fal_msg *msg);

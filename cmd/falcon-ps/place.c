@@ -73,14 +73,14 @@ values_of(const struct join *j, const struct fal_map *map)
 	return n < j->model->params ? n : j->model->params;
 }
 
-/* What so many values need is said, if it is more than it was, and must be allowed. */
+/* What so many values need is said, if it is more than it was, and must be allowed; else
+ * FAL_ELIMIT, with `why`. */
 static int
-afford(struct join *j, size_t n)
+afford(struct join *j, size_t n, struct fal_diag *why)
 {
 	struct fal_rack_conf part = {
 		.shards = 1, .each = fal_files_shard_conf(&j->job, j->model, j->tasks)
 	};
-	struct fal_diag why;
 	part.each.n = n;
 	const uint64_t need =
 		ps_need_part(j->run->program, &part, &j->job.rule, j->versions);
@@ -90,9 +90,9 @@ afford(struct join *j, size_t n)
 		fal_cli_err(PROG, "%s: shards %u to %u of %u need %" PRIu64 " MiB",
 			    j->job.name, j->first + 1, j->first + j->count, j->of,
 			    fal_need_mib(need));
-	int err = fal_need_allowed(need, j->run->opt.max_memory, &why);
+	int err = fal_need_allowed(need, j->run->opt.max_memory, why);
 	if (err < 0)
-		fal_cli_err(PROG, "%s", why.text);
+		fal_cli_err(PROG, "%s", why->text);
 	return err;
 }
 
@@ -142,7 +142,7 @@ make(struct join *j)
 		.each = fal_files_shard_conf(&j->job, j->model, j->tasks)
 	};
 	j->map = map;
-	err = afford(j, values_of(j, &map));
+	err = afford(j, values_of(j, &map), &diag);
 	if (err < 0)
 		return err;
 	j->rack = fal_rack_new(&conf, NULL);
@@ -301,18 +301,33 @@ give_pieces(struct join *j, const struct fal_map *map)
 	return err;
 }
 
-/* It will have others, beside which those that it has stay for a while. */
+/* Its shards cannot be what they should: the move never was. */
+static int
+refuse_map(struct join *j, uint32_t epoch, int err, const char *why)
+{
+	const struct fal_shard_say say = {
+		.kind = FAL_SAY_PLACED, .version = epoch, .err = err, .odd = why
+	};
+	return fal_post_say(j->incarnation, 0, &say, join_piece, j);
+}
+
+/* It will have others, beside which those that it has stay for a while.  1: so it was
+ * told; 0: it cannot, and has said so. */
 static int
 on_map(struct join *j, const struct fal_map *map)
 {
+	struct fal_diag why;
 	size_t n = values_of(j, &j->map);
 	for (uint32_t i = j->first; i < j->first + j->count; i++)
 		if (map->of[i].first != j->map.of[i].first ||
 		    map->of[i].count != j->map.of[i].count)
 			n += (size_t)map->of[i].count * FAL_BLOCK;
 	const bool more = n > values_of(j, &j->map);
+	int err = more ? afford(j, n, &why) : FAL_OK;
+	if (err < 0)
+		return refuse_map(j, map->epoch, err, why.text);
 	j->to = *map;
-	return more ? afford(j, n) : FAL_OK;
+	return 1;
 }
 
 /* The shards were told so: what follows. */
@@ -343,8 +358,9 @@ keeps(struct join *j, const struct fal_shard_order *o)
 	const uint32_t most = o->versions < FAL_KEPT_MAX ? o->versions : FAL_KEPT_MAX;
 	if (most <= j->versions)
 		return FAL_OK;
+	struct fal_diag why;
 	j->versions = most;
-	return afford(j, values_of(j, &j->map));
+	return afford(j, values_of(j, &j->map), &why);
 }
 
 static int
@@ -359,8 +375,12 @@ on_order(struct join *j, const struct fal_msg *m)
 	if (err <= 0)
 		return err;
 	err = fal_post_order_get(&whole, blocks, &map, &o);
-	if (err == FAL_OK && o.kind == FAL_ORDER_MAP)
+	if (err == FAL_OK && o.kind == FAL_ORDER_MAP) {
 		err = on_map(j, o.map);
+		if (err <= 0)
+			return err;
+		err = FAL_OK;
+	}
 	if (err == FAL_OK)
 		err = keeps(j, &o);
 	if (err == FAL_OK)

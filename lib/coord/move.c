@@ -121,6 +121,15 @@ take(struct fal_coord *c, double now)
 	return err < 0 ? err : conclude(c, now, FAL_OK);
 }
 
+/* The shards were told, and it will never be. */
+static int
+give_up(struct fal_coord *c, double now, int why)
+{
+	const struct fal_shard_order o = { .kind = FAL_ORDER_STAY };
+	int err = coord_order(c, &o);
+	return err < 0 ? err : conclude(c, now, why);
+}
+
 int
 coord_placed(struct fal_coord *c, double now, uint32_t shard,
 	     const struct fal_shard_say *say)
@@ -128,6 +137,8 @@ coord_placed(struct fal_coord *c, double now, uint32_t shard,
 	struct fal_move *m = &c->move;
 	if (!m->begun || say->version != m->to.epoch)
 		return FAL_OK;
+	if (say->err < 0)
+		return give_up(c, now, say->err);
 	m->said |= UINT64_C(1) << shard;
 	/* Whoever has nothing, and will have nothing, has nothing to say. */
 	const uint64_t all = fal_map_busy(&c->map) | fal_map_busy(&m->to);
@@ -161,11 +172,12 @@ int
 fal_coord_stay(struct fal_coord *c, double now)
 {
 	coord_enter(c);
-	const struct fal_shard_order o = { .kind = FAL_ORDER_STAY };
-	if (!c->move.waits && !c->move.begun)
-		return FAL_OK;
-	int err = c->move.begun ? coord_order(c, &o) : FAL_OK;
-	if (err == FAL_OK)
+	int err = FAL_OK;
+	if (c->move.begun)
+		err = give_up(c, now, FAL_ESTATE);
+	else if (c->move.waits)
 		err = conclude(c, now, FAL_ESTATE);
+	else
+		return FAL_OK;
 	return err < 0 ? err : coord_advance(c, now);
 }

@@ -167,7 +167,9 @@ enum fal_say_kind {
 	/* to `version`; where that was asked for, with the `leaves` (trace/leaf.h) and
 	 * exponents, `counts`, of all `blocks` from `first` on */
 	FAL_SAY_STEPPED,
-	FAL_SAY_PLACED /* it has all of what it will have by the map of epoch `version` */
+	/* It has all of what it will have by the map of epoch `version`; or, said by
+	 * whoever has the shard elsewhere, it cannot have that: `err`, `odd` */
+	FAL_SAY_PLACED
 };
 
 struct fal_shard_say {

@@ -62,6 +62,13 @@ at() {
 	judge
 	same "moves" "$(moves)" 2
 	same "incarnations" "$(grep -c '"ev":"job"' "$state/trace.jsonl")" 1
+	# What the last one was: all that went to it has come back.
+	local told='last move: by control at [0-9.]* s: [0-9]* blocks\? in [0-9.]* s: shard 1 +'
+	falcon-stat "$state/trace.jsonl" >table
+	grep -q "^$told" table
+	same "the last move" "$(falcon-stat --json "$state/trace.jsonl" |
+		jq -c '[.moves, .last_move.by, .last_move.blocks > 0, .last_move.took >= 0]')" \
+		'[2,"control",true,true]'
 }
 
 @test "the coordinator's own shard is drained, and those of two that joined, in any order" {
@@ -150,9 +157,31 @@ held_on() {
 	same "moves" "$(moves)" 2
 }
 
+@test "who has no memory for what it should have beside what it has: the move never was" {
+	serve --min-shards 1
+	start small falcon-ps --join "$ready" -k "$keys/shard.key" --max-memory 1M
+	local small=$pid need got=0
+	wait "$small" || got=$?
+	need=$(sed -n 's/.*needs \([0-9]*\) bytes.*/\1/p' small.err)
+	# It has 12 blocks of 16 kB; with the others there would be 36 for a while.
+	join one --max-memory $((need + 600000))
+	slow a 1 1500
+	slow b 0.7 1500
+	at_clock 2
+	got=0
+	sync drain shard:1 2>err || got=$?
+	same "status" "$got $(tail -n 1 err)" "1 falcon-sync: a shard that should have more cannot"
+	has "$(<ps.err)" "refuses a move: needs"
+	judge
+	same "moves" "$(moves)" 0
+	same "incarnations" "$(grep -c '"ev":"job"' "$state/trace.jsonl")" 1
+	has "$(<one.err)" "done: the job is done"
+}
+
 @test "in mid-move the one that was to get blocks dies: the move never was" {
 	mid_move
 	held_on
+	soon "what it waits for" grep -q "it waits for blocks that move to shard 3 at " ps.err
 	kill -KILL "$two"
 	judge
 	: >go

@@ -118,6 +118,7 @@ struct plan {
 	uint32_t moves;
 	struct move move[MAX_MOVES];
 	uint32_t piece; /* blocks of one that is on its way, at most */
+	double refuses; /* the part of shards that cannot have what they should */
 	bool psld;      /* blocks move by what workers waited for */
 	bool apart;     /* they are elsewhere: */
 	struct place place[MAX_SHARDS];

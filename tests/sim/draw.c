@@ -394,6 +394,7 @@ draw_pieces(struct plan *p)
 {
 	struct fal_rng own = fal_rng_init(p->toy.seed, FAL_RNG_TEST, 26), *r = &own;
 	p->piece = 1 + fal_rng_below(r, 4);
+	p->refuses = chance(r, 0.2) ? 0.2 : 0;
 }
 
 /* Who has which block goes by what workers waited for, by a stream of its own. */

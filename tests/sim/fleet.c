@@ -260,6 +260,36 @@ taken(struct cluster *c, uint32_t i)
 		l->version = fal_shard_version(shard);
 }
 
+/* It cannot have what it should by the map, and says so. */
+static bool
+refuses(struct cluster *c, uint32_t i, const struct fal_map *map)
+{
+	const struct packet p = { .say = { .kind = FAL_SAY_PLACED,
+					   .version = map->epoch,
+					   .err = FAL_ELIMIT } };
+	const uint64_t seed = c->p->toy.seed + 64 * map->epoch + i;
+	struct fal_rng r = fal_rng_init(seed, FAL_RNG_TEST, 26);
+	if ((double)fal_rng_unit(&r) >= c->p->refuses)
+		return false;
+	c->seen[SEEN_PLACED_REFUSED]++;
+	enqueue(c, i, AT_COORD, &p);
+	return true;
+}
+
+/* It has heard an order. */
+static void
+obey(struct cluster *c, uint32_t i, const struct fal_shard_order *o)
+{
+	note_order(c, i, o);
+	if (o->kind == FAL_ORDER_MAP && refuses(c, i, o->map))
+		return;
+	cluster_ok(c, fal_rack_order_at(c->shards.rack, i, o), "an order");
+	if (o->kind == FAL_ORDER_MAP)
+		give(c, i, o->map);
+	if (o->kind == FAL_ORDER_TAKE)
+		taken(c, i);
+}
+
 static void
 at_shard(struct cluster *c, const struct event *e)
 {
@@ -276,13 +306,7 @@ at_shard(struct cluster *c, const struct event *e)
 		cluster_ok(c, fal_rack_graft(c->shards.rack, e->lane, &p->piece),
 			   "a piece");
 	} else {
-		note_order(c, e->lane, &p->order);
-		cluster_ok(c, fal_rack_order_at(c->shards.rack, e->lane, &p->order),
-			   "an order");
-		if (p->order.kind == FAL_ORDER_MAP)
-			give(c, e->lane, p->order.map);
-		if (p->order.kind == FAL_ORDER_TAKE)
-			taken(c, e->lane);
+		obey(c, e->lane, &p->order);
 	}
 	speak(c, e->lane);
 	publish(c, e->lane);

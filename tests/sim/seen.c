@@ -73,6 +73,7 @@ static const struct {
 	[SEEN_PLACED_EARLY] = { "push by a map that is not taken yet", NULL },
 	[SEEN_PLACED_RESTART] = { "restart in a move", NULL },
 	[SEEN_PLACED_STAY] = { "move that never was", NULL },
+	[SEEN_PLACED_REFUSED] = { "shard that cannot have more", NULL },
 	[SEEN_PLACED_PSLD] = { "blocks moved by what was waited for", NULL },
 	[SEEN_PLACED_LINES] = { "line that moved", NULL },
 	[SEEN_PLACED_SLOTS] = { "slot that moved", NULL },

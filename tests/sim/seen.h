@@ -79,6 +79,7 @@ enum seen {
 			    */
 	SEEN_PLACED_RESTART, /* or all began again in the midst of it; */
 	SEEN_PLACED_STAY,    /* or a shard died that was to have its first; */
+	SEEN_PLACED_REFUSED, /* or one that could not have more; */
 	SEEN_PLACED_PSLD,    /* or as workers waited for the other shards; */
 	SEEN_PLACED_LINES,   /* … with models that are stepped by themselves, */
 	SEEN_PLACED_SLOTS,   /* … or what slots have contributed, */
