@@ -38,15 +38,17 @@ static const double distinct = 1.1;     /* speeds that differ so much are two */
 
 /* What its controller watches. */
 struct groups {
-	uint32_t n;        /* groups wanted */
-	uint64_t at;       /* version of the next decision */
-	bool anew;         /* workers came or went since the last one */
-	double since;      /* when the last one was */
-	double idle;       /* Σ seconds without work since then */
-	double loss, best; /* EWMA of the training loss, its least value */
-	double stale;      /* EWMA of staleness in updates */
-	double until;      /* a quorum: the next version is made then; INFINITY: it is
-			      not there yet */
+	uint32_t n;   /* groups wanted */
+	uint64_t at;  /* version of the next decision */
+	bool anew;    /* workers came or went since the last one */
+	double since; /* when the last one was; 0: there was none */
+	double idle;  /* Σ seconds without work since then */
+	/* Of the rounds since then: how many, their samples, mean training loss, by
+	 * samples, and Σ of the squares of what is off it, Σ staleness in updates; */
+	double rounds, samples, loss, off, stale;
+	double best, best_noise; /* the least such mean, and its standard error */
+	double until; /* a quorum: the next version is made then; INFINITY: it is
+			 not there yet */
 };
 
 /* A group. */
@@ -225,6 +227,21 @@ regroup(struct fal_sched *s)
 	return n < 0 ? FAL_ENOMEM : FAL_OK;
 }
 
+/* Is the loss more above its best than batches make it by chance?  Of what is between the
+ * two means, two standard errors. */
+static bool
+has_grown(struct groups *is)
+{
+	if (is->samples <= 0)
+		return false;
+	const double noise = sqrt(is->off / is->samples / is->rounds);
+	if (is->best <= 0 || is->loss < is->best) {
+		is->best = is->loss;
+		is->best_noise = noise;
+	}
+	return is->loss > loss_guard * is->best + 2 * hypot(noise, is->best_noise);
+}
+
 /* Every `window` updates: one group more, one less, or as it is.  A fixed number is
  * looked at after each. */
 static int
@@ -236,17 +253,19 @@ control(struct fal_sched *s, double now)
 		return FAL_OK;
 	double wall = (now - is->since) * s->active;
 	double idle = wall > 0 ? is->idle / wall : 0;
-	bool guard = is->loss <= loss_guard * is->best;
+	const bool guard = !has_grown(is), first = is->since <= 0;
 	if (rule->groups > 0)
 		is->n = rule->groups;
-	else if ((is->stale > rule->most || !guard) && is->n > 1)
+	else if ((is->stale > rule->most * is->rounds || !guard) && is->n > 1)
 		is->n--;
-	else if (idle > too_idle && guard && is->n < rule->most && is->n < s->active)
+	else if (idle > too_idle && guard && !first && is->n < rule->most &&
+		 is->n < s->active)
 		is->n++;
 	is->at = s->version + rule->window; /* 0: at each update */
 	is->anew = false;
 	is->since = now;
 	is->idle = 0;
+	is->rounds = is->samples = is->loss = is->off = is->stale = 0;
 	return regroup(s);
 }
 
@@ -266,12 +285,13 @@ static void
 watch(struct fal_sched *s, const struct fal_round *r, uint32_t samples)
 {
 	struct groups *is = s->own;
-	double loss = fmax((double)fal_ledger_loss(&r->ledger) / samples, 1e-9);
-	double *mean = &is->loss; /* over about a window: batches are noisy */
-	*mean += (*mean > 0 ? 2.0 / (s->policy.rule.window + 1) : 1) * (loss - *mean);
-	fal_ewma(&is->stale, (double)r->stale_updates + 1e-9);
-	if (is->best <= 0 || is->loss < is->best)
-		is->best = is->loss;
+	const double loss = (double)fal_ledger_loss(&r->ledger) / samples;
+	const double off = loss - is->loss;
+	is->rounds++;
+	is->samples += samples;
+	is->loss += samples / is->samples * off;
+	is->off += samples * off * (loss - is->loss);
+	is->stale += (double)r->stale_updates;
 }
 
 static void

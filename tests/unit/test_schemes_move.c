@@ -578,6 +578,33 @@ test_groups_noise(void **state)
 	}
 }
 
+/* One of eight takes four times as long, and batches are as noisy as small ones are: it
+ * is in a group of its own soon, and stays there. */
+static void
+test_groups_straggler(void **state)
+{
+	(void)state;
+	struct fal_rng rng = fal_rng_init(4, FAL_RNG_TEST, 0);
+	uint32_t steps = 0, alone = 0;
+	play_job("groups:progressive", 1000, 64);
+	for (int i = 0; i < 8; i++)
+		play_join(i == 0 ? 4 : 1);
+	play_check(fal_sched_allow(play.s, 0, 1000), 0, "allow");
+	play_follow_all();
+	while (!fal_sched_done(play.s)) {
+		/* Of a task of eight samples. */
+		const double noise = 1.7 * ((double)fal_rng_unit(&rng) - 0.5);
+		play.loss = (int64_t)(1e6 * (1 + noise) * (1 + exp(-play.now)));
+		assert_true(play_step(FOREVER));
+		steps++;
+		alone += play_its(1)->team->members == 1;
+	}
+	play_at_least((double)alone / steps, 0.8,
+		      "part of the events in which it is alone");
+	/* 40 ms of work, and 4 ms on the way. */
+	play_at_least(1.35 * 1000 * 0.044, play.now, "seconds");
+}
+
 /* A group that is much slower makes staleness, and is merged. */
 static void
 test_groups_stale(void **state)
@@ -615,6 +642,7 @@ main(void)
 		cmocka_unit_test_teardown(test_groups_site, clean),
 		cmocka_unit_test_teardown(test_groups_progressive, clean),
 		cmocka_unit_test_teardown(test_groups_noise, clean),
+		cmocka_unit_test_teardown(test_groups_straggler, clean),
 		cmocka_unit_test_teardown(test_groups_stale, clean),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
