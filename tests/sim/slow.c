@@ -178,8 +178,8 @@ play(uint64_t seed, uint32_t *found, uint32_t *won)
 	const bool good = o.failure == NULL && err == FAL_OK && is_lawful(&p, &o) &&
 			  *found <= FOUND && *won <= FOUND + WON;
 	if (!good)
-		printf("# slow, %llu: %s%s: shard %u of %u takes %.1f times as long: "
-		       "blocks move in clock %d, are moved in clock %d\n",
+		printf("# seed %llu: a slow line: %s%s shard %u of %u takes %.1f times "
+		       "as long (moved in clock %d, done in clock %d)\n",
 		       (unsigned long long)seed, o.failure != NULL ? o.failure : "",
 		       diag.text, p.slow + 1, p.shards, p.slower, (int)*found, (int)*won);
 	if (!good && getenv("SIM_TRACE") != NULL)
