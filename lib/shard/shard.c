@@ -76,7 +76,7 @@ place(const struct fal_shard *s, uint64_t round)
 	return fal_sorted_place64(s->open, s->opens, sizeof(*s->open), round);
 }
 
-struct open *
+struct shard_round *
 shard_find(const struct fal_shard *s, uint64_t round)
 {
 	const size_t at = place(s, round);
@@ -109,7 +109,7 @@ fal_shard_next(struct fal_shard *s, struct fal_shard_say *out)
 
 /* Judges the round, if it is complete. */
 static int
-judge(struct fal_shard *s, struct open *o)
+judge(struct fal_shard *s, struct shard_round *o)
 {
 	struct fal_shard_say done = { .kind = FAL_SAY_COMPLETE,
 				      .round = o->round,
@@ -165,7 +165,7 @@ shard_brought(struct fal_shard *s, uint64_t round, struct fal_shard_say *out)
 }
 
 static int
-again(struct fal_shard *s, struct open *o, struct fal_cid id)
+again(struct fal_shard *s, struct shard_round *o, struct fal_cid id)
 {
 	struct fal_shard_say taken = { .kind = FAL_SAY_TAKEN,
 				       .round = o->round,
@@ -189,7 +189,7 @@ again(struct fal_shard *s, struct open *o, struct fal_cid id)
 }
 
 static int
-witness(struct fal_shard *s, struct open *o, const struct fal_shard_order *by)
+witness(struct fal_shard *s, struct shard_round *o, const struct fal_shard_order *by)
 {
 	const bool believed = by->seen == NULL;
 	struct fal_shard_say heard = {
@@ -202,7 +202,7 @@ witness(struct fal_shard *s, struct open *o, const struct fal_shard_order *by)
 }
 
 static int
-bound(struct fal_shard *s, struct open *o, const struct fal_shard_order *by)
+bound(struct fal_shard *s, struct shard_round *o, const struct fal_shard_order *by)
 {
 	struct fal_store_doubt is = { 0 };
 	struct fal_shard_say bounded = { .kind = FAL_SAY_BOUNDED,
@@ -304,11 +304,11 @@ enter(struct fal_shard *s, uint64_t round, const struct fal_facts *is)
 	if (err < 0)
 		return err;
 	memmove(s->open + at + 1, s->open + at, (s->opens++ - at) * sizeof(*s->open));
-	s->open[at] = (struct open){ .round = round,
-				     .grads = is->kind == FAL_KIND_GRAD,
-				     .late = late,
-				     .samples = is->samples,
-				     .is = *is };
+	s->open[at] = (struct shard_round){ .round = round,
+					    .grads = is->kind == FAL_KIND_GRAD,
+					    .late = late,
+					    .samples = is->samples,
+					    .is = *is };
 	return FAL_OK;
 }
 
@@ -324,7 +324,7 @@ shard_open_late(struct fal_shard *s)
 {
 	int err = FAL_OK;
 	for (size_t i = 0; i < s->opens && err == FAL_OK; i++) {
-		struct open *o = &s->open[i];
+		struct shard_round *o = &s->open[i];
 		if (!o->late || is_late(s, &o->is))
 			continue;
 		const struct fal_cid none = { 0, 0 };
@@ -348,7 +348,8 @@ keep_fence(struct fal_shard *s, const struct fal_shard_order *o)
 }
 
 static int
-fence(struct fal_shard *s, const struct open *open, const struct fal_shard_order *o)
+fence(struct fal_shard *s, const struct shard_round *open,
+      const struct fal_shard_order *o)
 {
 	const struct fal_shard_say fenced = { .kind = FAL_SAY_FENCED,
 					      .round = o->round,
@@ -364,7 +365,7 @@ fence(struct fal_shard *s, const struct open *open, const struct fal_shard_order
 }
 
 static int
-skip(struct fal_shard *s, struct open *open, const struct fal_shard_order *o)
+skip(struct fal_shard *s, struct shard_round *open, const struct fal_shard_order *o)
 {
 	const bool was = fal_store_complete(s->store, o->round);
 	const uint32_t tasks = o->facts.tasks;
@@ -382,7 +383,7 @@ skip(struct fal_shard *s, struct open *open, const struct fal_shard_order *o)
 int
 fal_shard_order(struct fal_shard *s, const struct fal_shard_order *o)
 {
-	struct open *open = shard_find(s, o->round);
+	struct shard_round *open = shard_find(s, o->round);
 	if (open != NULL && o->turn > 0)
 		open->turn = o->turn;
 	switch (o->kind) {
@@ -412,7 +413,7 @@ fal_shard_order(struct fal_shard *s, const struct fal_shard_order *o)
 static int
 open_early(struct fal_shard *s, const struct fal_ticket *t, struct fal_diag *diag)
 {
-	const struct open *open = shard_find(s, t->round);
+	const struct shard_round *open = shard_find(s, t->round);
 	if (open != NULL ? open->late : is_late(s, &t->facts))
 		return fal_diag_set(diag, FAL_ESTATE,
 				    "pushes what nobody can have computed yet");

@@ -11,7 +11,7 @@
 #include "shard/shard.h"
 #include "store/store.h"
 
-struct open {
+struct shard_round {
 	uint64_t round; /* first: they stand in its order */
 	uint32_t turn;
 	bool grads;
@@ -26,7 +26,7 @@ struct open {
 struct fal_shard {
 	struct fal_shard_conf conf;
 	struct fal_store *store;
-	struct open *open; /* by round */
+	struct shard_round *open; /* by round */
 	size_t opens, open_cap;
 	uint64_t next_round; /* no order has opened this one, nor any behind it */
 	/* Fences of rounds that are not open yet. */
@@ -56,7 +56,7 @@ struct fal_shard {
 
 /* shard.c */
 /* An open round, or NULL. */
-struct open *shard_find(const struct fal_shard *s, uint64_t round);
+struct shard_round *shard_find(const struct fal_shard *s, uint64_t round);
 int shard_say(struct fal_shard *s, const struct fal_shard_say *what);
 /* What has contributed to the round so far: in `out`, which owns it then.  FAL_ENOMEM. */
 int shard_brought(struct fal_shard *s, uint64_t round, struct fal_shard_say *out);
@@ -65,7 +65,7 @@ int shard_open_late(struct fal_shard *s);
 
 /* shard_queue.c */
 /* The order is carried out when its turn comes; `open` is its round, or NULL. */
-int shard_wait_for(struct fal_shard *s, struct open *open,
+int shard_wait_for(struct fal_shard *s, struct shard_round *open,
 		   const struct fal_shard_order *o);
 /* Carries out what waits, as far as that goes. */
 int shard_go_on(struct fal_shard *s);

@@ -13,7 +13,7 @@ static const char not_finite[] = "a step would make parameters that are not fini
 
 /* Is it complete, and of what such an end is made of? */
 static bool
-can_end(const struct fal_shard *s, const struct open *open,
+can_end(const struct fal_shard *s, const struct shard_round *open,
 	const struct fal_shard_order *o)
 {
 	const bool grads = o->end == FAL_END_MERGE || o->end == FAL_END_LINE;
@@ -62,7 +62,7 @@ collect(struct fal_shard *s, const struct fal_shard_order *o, struct fal_shard_s
 }
 
 static int
-end_round(struct fal_shard *s, struct open *open, const struct fal_shard_order *o)
+end_round(struct fal_shard *s, struct shard_round *open, const struct fal_shard_order *o)
 {
 	struct fal_shard_say ended = { .kind = FAL_SAY_ENDED, .round = o->round };
 	if (!can_end(s, open, o))
@@ -163,7 +163,7 @@ squares(struct fal_shard *s, const struct fal_shard_order *o)
 static int
 carry_out(struct fal_shard *s, const struct fal_shard_order *o)
 {
-	struct open *open = shard_find(s, o->round);
+	struct shard_round *open = shard_find(s, o->round);
 	int err = FAL_OK;
 	switch (o->kind) {
 	case FAL_ORDER_END:
@@ -201,7 +201,7 @@ shard_go_on(struct fal_shard *s)
 	while (s->waits > 0 && err == FAL_OK) {
 		struct waiting *first = &s->wait[0];
 		const struct fal_shard_order o = first->order;
-		const struct open *open = o.ahead ? shard_find(s, o.round) : NULL;
+		const struct shard_round *open = o.ahead ? shard_find(s, o.round) : NULL;
 		if (open != NULL && !open->clean)
 			return FAL_OK;
 		if (o.clipped && first->asked)
@@ -216,7 +216,8 @@ shard_go_on(struct fal_shard *s)
 }
 
 int
-shard_wait_for(struct fal_shard *s, struct open *open, const struct fal_shard_order *o)
+shard_wait_for(struct fal_shard *s, struct shard_round *open,
+	       const struct fal_shard_order *o)
 {
 	if (FAL_GROW(s->wait, s->wait_cap, s->waits + 1) < 0)
 		return FAL_ENOMEM;
