@@ -19,6 +19,14 @@ setup() {
 	job=(--set job.epochs=8 --set "state.clocks=$clocks" tiny.job)
 }
 
+teardown() {
+	stop_all
+	local host
+	for host in ${here:-} ${there:-}; do
+		ip netns del "$host" 2>/dev/null || :
+	done
+}
+
 # join NAME [OPTION...]: a process of shards; its process id is in $pid.
 join() {
 	start "$1" falcon-ps --join "$ready" -k "$keys/shard.key" "${@:2}"
@@ -102,6 +110,37 @@ at() {
 	ended "$two" two
 	judge
 	has "$(<three.err)" "done: the job is done"
+}
+
+# Two hosts, as network namespaces with a cable between them.
+@test "a second host joins, and the first has nothing but the coordinator from then on" {
+	[ "$(id -u)" -eq 0 ] || skip "network namespaces need root"
+	here=falcon-c-$$ there=falcon-d-$$
+	ip netns add "$here" 2>/dev/null || skip "no network namespaces here"
+	ip netns exec "$here" true 2>/dev/null || skip "mounts are refused here"
+	ip netns add "$there"
+	ip -n "$here" link add cable type veth peer name cable netns "$there"
+	ip -n "$here" addr add 192.0.2.1/24 dev cable
+	ip -n "$there" addr add 192.0.2.2/24 dev cable
+	ip -n "$here" link set lo up
+	ip -n "$here" link set cable up
+	ip -n "$there" link set cable up
+	start_ready ps ip netns exec "$here" falcon-ps -jx -K "$keys/keyring" \
+		-l 192.0.2.1:0 -s "$state" -w 2 "${job[@]}"
+	ps=$pid
+	local host lab=(ip netns exec "$here") far=(ip netns exec "$there")
+	for host in "$here" "$there"; do
+		start "$host" ip netns exec "$host" falcon-work -k "$keys/work.key" \
+			-n "$host" --lanes 1 --cache none --emulate rate=1500,cores=1 "$ready"
+	done
+	at_clock 2
+	start vm "${far[@]}" falcon-ps --join "$ready" -k "$keys/shard.key" -l 0.0.0.0:0
+	soon "blocks at the second host" grep -q "blocks from here on" vm.err
+	has "$(<ps.err)" "'shard' joins with 1 shard at 192.0.2.2:"
+	"${lab[@]}" falcon-sync -k "$keys/control.key" "$ready" drain shard:1
+	has "$(<ps.err)" "blocks have moved: shard 2 has 24"
+	judge
+	has "$(<vm.err)" "done: the job is done"
 }
 
 @test "drain: names that are no shard's, and a process on standby" {
