@@ -140,7 +140,8 @@ $(foreach f,$(FAULTS),$(eval $(call program,$(B)/tests/falcon-ps-$(f),\
 	$(wildcard cmd/falcon-ps/*.c) tests/faults/$(f).c,\
 	-Wl$(comma)--wrap=$(if $(filter lost,$(f)),fal_store_merge,fal_sum_add_rec))))
 # falcon-work that lies, which falcon-ps must find.
-LIAR_WRAPS := fal_sum_pack fal_sum_quantise_block fal_msg_put fal_agent_finished
+LIAR_WRAPS := fal_sum_pack fal_sum_quantise_block fal_msg_put fal_agent_finished \
+	fal_chan_send
 LIARS     := $(patsubst tests/liars/%.c,%,$(wildcard tests/liars/*.c))
 FAULT_BIN += $(LIARS:%=$(B)/tests/falcon-work-%)
 $(foreach l,$(LIARS),$(eval $(call program,$(B)/tests/falcon-work-$(l),\

@@ -243,7 +243,7 @@ main(int argc, char **argv)
 	struct stat_source src;
 	const uint64_t program = fal_need_program();
 	int code = fal_cli_parse(&cli, argc, argv);
-	if (code < 0 && max_memory > 0)
+	if (code < 0 && (max_memory > 0 || o.part != NULL))
 		begin_without_threads(argv);
 	getrlimit(RLIMIT_DATA, &o.recompute.data);
 	o.recompute.program = program;

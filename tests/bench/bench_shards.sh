@@ -63,8 +63,8 @@ model() {
 # make_far: a host with a cable to this one; fails: that is refused.
 make_far() {
 	ip netns add "$far" && ip link add "cable$$" type veth peer name cable netns "$far" &&
-		ip addr add 192.0.2.1/24 dev "cable$$" && ip link set "cable$$" up &&
-		ip -n "$far" addr add 192.0.2.2/24 dev cable && ip -n "$far" link set cable up &&
+		ip addr add 198.18.0.1/24 dev "cable$$" && ip link set "cable$$" up &&
+		ip -n "$far" addr add 198.18.0.2/24 dev cable && ip -n "$far" link set cable up &&
 		ip -n "$far" link set lo up && line "$rate"
 }
 
@@ -89,7 +89,7 @@ strike() {
 lame() {
 	local ps=("$bin/falcon-ps" --join "$address" -k "$dir/keys/shard.key")
 	case $1 in
-	tbf*) member lame ip netns exec "$far" "${ps[@]}" -l 192.0.2.2:0 ;;
+	tbf*) member lame ip netns exec "$far" "${ps[@]}" -l 198.18.0.2:0 ;;
 	cpu*)
 		# shellcheck disable=SC2016 # for that shell
 		member lame sh -c 'echo $$ >"$0/cgroup.procs" && exec "$@"' "$group" \
@@ -108,7 +108,7 @@ turn() {
 	case $1 in *-later) from=$onset epochs=$clocks ;; esac
 	case $1 in
 	tbf*)
-		at=192.0.2.1:0
+		at=198.18.0.1:0
 		line "$rate"
 		;;
 	cpu*)

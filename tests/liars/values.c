@@ -3,6 +3,7 @@
 #include "agent/agent.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "net/chan.h"
 #include "wire/bfp.h"
 #include "wire/msg.h"
 
@@ -24,6 +25,10 @@ int __wrap_fal_agent_finished(struct fal_agent *a, uint64_t now, uint32_t lane,
 			      const struct fal_ran *ran);
 int __real_fal_msg_put(struct fal_buf *b, const struct fal_msg *m);
 int __wrap_fal_msg_put(struct fal_buf *b, const struct fal_msg *m);
+int __real_fal_chan_send(struct fal_chan *c, const struct fal_buf *msg,
+			 enum fal_send how);
+int __wrap_fal_chan_send(struct fal_chan *c, const struct fal_buf *msg,
+			 enum fal_send how);
 
 static const struct lie {
 	const char *name;
@@ -187,10 +192,23 @@ int
 __wrap_fal_msg_put(struct fal_buf *b, const struct fal_msg *m)
 {
 	struct fal_msg said = *m;
-	const struct lie *lie =
-		m->type == FAL_MSG_PUSH ? lie_about_values(m->push.ticket.tasks) : NULL;
-	if (lie != NULL)
-		return put_push(b, &said, lie);
 	lie_in_words(&said);
 	return __real_fal_msg_put(b, &said);
+}
+
+/* A PUSH is whole only here, as its records are packed into the message. */
+int
+__wrap_fal_chan_send(struct fal_chan *c, const struct fal_buf *msg, enum fal_send how)
+{
+	struct fal_msg m;
+	struct fal_buf false_one = { 0 };
+	const bool is_push =
+		fal_msg_get(msg->p, msg->n, &m) == FAL_OK && m.type == FAL_MSG_PUSH;
+	const struct lie *lie = is_push ? lie_about_values(m.push.ticket.tasks) : NULL;
+	if (lie == NULL)
+		return __real_fal_chan_send(c, msg, how);
+	int err = put_push(&false_one, &m, lie);
+	err = err == FAL_OK ? __real_fal_chan_send(c, &false_one, how) : err;
+	fal_buf_free(&false_one);
+	return err;
 }
