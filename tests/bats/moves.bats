@@ -16,7 +16,9 @@ setup() {
 	printf 'input 16\ndense 300\nrelu\ndense 300\nrelu\ndense 4\n' >tiny.model
 	draw
 	clocks=$((RANDOM % 4 + 2))
-	job=(--set job.epochs=8 --set "state.clocks=$clocks" tiny.job)
+	# What moves has a state, and an average.
+	job=(--set job.epochs=8 --set optimizer.kind=adamw --set optimizer.ema=0.9 \
+		--set optimizer.lr=0.01 --set "state.clocks=$clocks" tiny.job)
 }
 
 teardown() {
