@@ -20,7 +20,8 @@
 #	tbf-later, cpu-later   the same befalls the shard when 20 clocks are over
 #
 # with the rule `blocks` and with psld, for 4 times as many clocks: there the numbers of
-# clocks count from then on, and `there` is when a tenth of what is won in the end was left.
+# clocks count from then on, and `there` is the first of three clocks of which the median has
+# at most a tenth left of what is won in the end.
 # tbf and cpu need root, and cgroups of the first version: elsewhere they are left out.
 # Median of BENCH_TURNS (3) turns, the rules in turn; BENCH_CLOCKS (16) clocks of each, of
 # which the first three do not count; BENCH_RATE (4000000) bytes a second of a line, at
@@ -158,9 +159,14 @@ turn() {
 		[$typical * 1000, ($blocks | max / add), $params * 4 * $workers / $lines * 1000,
 			(($moves | map(select($from == 0 or . > $t[$from - 1])) | .[0] // 0) as $m |
 				([$t[] | select(. < $m)] | length) - (if $m > 0 then $from else 0 end)),
-			([$clock | to_entries[] | select(.value > $near) | .key + 1] |
-				if $rule == "psld" then map(select(. < ($clock | length) * 2 / 3)) |
-					[(max // 0) - $from, 0] | max else 0 end),
+			(if $rule != "psld" then 0 elif $from == 0 then
+				[$clock | to_entries[] | select(.value > $near) | .key + 1 |
+					select(. < ($clock | length) * 2 / 3)] | max // 0
+			else
+				[range($from; ($clock | length) - 2) |
+					select(($clock[.:. + 3] | median) <= $near)] |
+					.[0] + 1 - $from
+			end),
 			([range(1; $maps | length) as $m | [($maps[$m] | owner),
 				($maps[$m - 1] | owner)] | transpose |
 				map(select(.[0] != .[1])) | length] | add // 0) / ($blocks | add),
