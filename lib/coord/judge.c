@@ -300,12 +300,14 @@ doubts(struct fal_coord *c, double now, const struct fal_gather *g,
 	return 0;
 }
 
-/* Another key found that the tasks needed less. */
+/* Another key found that the tasks needed less, or that one of them has no finite result:
+ * that may be its own fault, and costs nobody anything but the work. */
 static int
 refuted(struct fal_coord *c, double now, const struct fal_doubted *of)
 {
-	static const char charge_why[] = "it said to need what it did not";
+	static const char less[] = "it said to need what it did not";
 	const struct fal_doubted d = *of;
+	const char *charge_why = d.odd ? NULL : less;
 	const struct fal_again why = { .by = d.is.id,
 				       .why = "refuted",
 				       .charge = charge_why };
@@ -318,9 +320,11 @@ refuted(struct fal_coord *c, double now, const struct fal_doubted *of)
 	if (r.owner == 0)
 		return coord_again(c, g, d.is.id, &why);
 	coord_turn(g); /* nothing that is on its way counts any more */
-	int err = fal_sched_abandon(c->sched, now, d.round, charge_why);
-	return err < 0 ? err
-		       : fal_sched_charge(c->sched, now, d.is.id.worker, charge_why);
+	int err = fal_sched_abandon(c->sched, now, d.round,
+				    d.odd ? "not finite elsewhere" : less);
+	if (err == FAL_OK && charge_why != NULL)
+		err = fal_sched_charge(c->sched, now, d.is.id.worker, charge_why);
+	return err;
 }
 
 /* All is answered, and it is less than was said.  Where a third key is here, it has the
@@ -329,7 +333,7 @@ static int
 contradicted(struct fal_coord *c, double now, struct fal_doubted *d)
 {
 	int asked = 0;
-	if (d->odd)
+	if (d->odd && !coord_same_bits(c, d->is.id.worker, d->by))
 		return unsure(c, now, d, "not finite there");
 	if (!coord_same_bits(c, d->is.id.worker, d->by)) {
 		d->ok = false;

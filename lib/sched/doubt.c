@@ -265,8 +265,11 @@ fal_doubt_claim(struct fal_sched *s, double now, struct fal_round *r,
 	}
 	/* The owner of a round tries again before it is taken from him. */
 	bool again = !said.before && r->owner != 0;
+	/* Nobody else could have the tasks of a round that is everybody's, were it begun
+	 * again: who may not have them has been refuted. */
+	const struct fal_round *of = r->owner == 0 && r->group == 0 ? r : NULL;
 	int team = most_weight(s, r, r->clock, task);
-	int job = most_weight(s, NULL, r->clock, task);
+	int job = most_weight(s, of, r->clock, task);
 	const bool known = job == 0 && (said.before || said.sessions > 0);
 	bool all = known && (s->skips || now >= said.since + s->alone_s);
 	/* The same worker got it again: nobody else came for it. */
@@ -275,7 +278,7 @@ fal_doubt_claim(struct fal_sched *s, double now, struct fal_round *r,
 		if (fal_trial_recall(s, now) < 0)
 			return FAL_ENOMEM;
 		team = most_weight(s, r, r->clock, task);
-		job = most_weight(s, NULL, r->clock, task);
+		job = most_weight(s, of, r->clock, task);
 		if (job == 0 && tell_alone(s, now, r, w, task, said.since) < 0)
 			return FAL_ENOMEM;
 	}

@@ -92,6 +92,7 @@ fal_store_take_back(struct fal_store *s, uint64_t round, const uint8_t *blocks)
 		fal_sum_clear_block(r->sum, b);
 		r->left += r->counted[b] == r->is.tasks;
 		r->counted[b] = r->skipped;
+		r->left -= r->counted[b] == r->is.tasks; /* all of them, by now */
 		for (uint32_t i = 0; i < r->entries; i++)
 			forget_block(&r->entry[i], b);
 	}

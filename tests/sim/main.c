@@ -339,6 +339,12 @@ play_known(struct totals *t)
 	play(7167, &(struct focus){ 0 }, t);
 	/* what was to be done again was lost with the coordinator */
 	play(7800, &(struct focus){ 0 }, t);
+	/* who was refuted may not do a task again, and nobody else has a result of it */
+	play(20683, &(struct focus){ 0 }, t);
+	/* all tasks of what was taken back had been skipped meanwhile */
+	play(21236, &(struct focus){ 0 }, t);
+	/* a flip of a value's only bit was none */
+	play(21398, &(struct focus){ 0 }, t);
 }
 
 int

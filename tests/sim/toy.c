@@ -104,9 +104,9 @@ toy_flipped(int64_t v, unsigned bit, int64_t most)
 	if (llabs(is) <= most && llabs(v) < most)
 		return is;
 	/* The largest has another one of its own, but for the highest, by which it is
-	 * known. */
+	 * known; with no other it is one less. */
 	const int64_t bits = v < 0 ? ~v : v, lowest = bits & -bits;
-	return lowest != bits ? v ^ lowest : v;
+	return lowest != bits ? v ^ lowest : v < 0 ? v + 1 : v - 1;
 }
 
 int64_t
