@@ -204,7 +204,6 @@ judge(const struct plan *p, struct outcome *o, uint64_t seed, struct totals *tot
 	const bool excused = law && belief == BELIEF_YES;
 	float *want = malloc(size);
 	o->seen[SEEN_EXCUSED] += excused;
-	o->seen[SEEN_MADE_UP] += made_up;
 	if (law)
 		toy_reference(&p->toy, rule_of(p->scheme).slack, want);
 	if (why != NULL)

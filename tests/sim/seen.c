@@ -23,7 +23,6 @@ static const struct {
 	[SEEN_LIE] = { "lie", NULL },
 	[SEEN_REFUSED] = { "liar refused", NULL },
 	[SEEN_EXCUSED] = { "liar believed", NULL },
-	[SEEN_MADE_UP] = { "gradient that there is not", NULL },
 	[SEEN_FLIP] = { "bit that was flipped", NULL },
 	[SEEN_ESCAPED] = { "flip in the model", NULL },
 	[SEEN_OTHER_PRINT] = { "flip that nobody of these numerics could see", NULL },

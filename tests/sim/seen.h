@@ -26,7 +26,6 @@ enum seen {
 	SEEN_LIE,              /* a message lied */
 	SEEN_REFUSED,          /* a liar's session was ended */
 	SEEN_EXCUSED,          /* a run of the law where a liar was believed */
-	SEEN_MADE_UP,          /* a liar's gradient of what has none was believed */
 	SEEN_FLIP,             /* a task came out with a bit wrong, */
 	SEEN_ESCAPED,          /* … and that is in the model, */
 	SEEN_OTHER_PRINT,      /* … as all others compute other bits */
