@@ -359,6 +359,16 @@ tell_lone(struct ps_server *s)
 	w->lone = is.until;
 }
 
+/* For how long nothing has moved when that is told.  Of blocks on their way before a
+ * process that has them, and does not answer, is lost. */
+static double
+quiet_s(const struct ps_server *s)
+{
+	struct fal_diag list = { .text = "" };
+	return ps_fleet_moving(s, &list) ? QUIET_S / 2.0
+					 : fmax(QUIET_S, TIMES * s->who.longest);
+}
+
 void
 ps_tell_waiting(struct ps_server *s)
 {
@@ -373,8 +383,7 @@ ps_tell_waiting(struct ps_server *s)
 		w->worked = now;
 	if (w->moved == 0)
 		w->moved = now;
-	if (w->said > 0 ? now - w->said < w->pause
-			: now - w->moved < fmax(QUIET_S, TIMES * w->longest))
+	if (w->said > 0 ? now - w->said < w->pause : now - w->moved < quiet_s(s))
 		return;
 	reason(s, &why);
 	say(s, "for %.0f s, it %s", now - w->moved, why.text);
