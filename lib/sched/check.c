@@ -399,21 +399,29 @@ ask(struct fal_sched *s, const struct fal_worker *w, struct fal_check *c, double
 	return fal_emit(s, ping) != NULL ? FAL_OK : FAL_ENOMEM;
 }
 
+/* Its witness, `w` if it is still there, let it lie: 1: and is suspected, if `why` says
+ * that it did nothing else meanwhile. */
 static int
-unheard(struct fal_sched *s, struct fal_worker *w, struct fal_check *c)
+unheard(struct fal_sched *s, struct fal_worker *w, struct fal_check *c, const char *why,
+	double now)
 {
+	const double since = c->since;
 	if (w != NULL)
 		w->unheard = w->claims + 1;
-	return give_up(s, c, true);
+	if (give_up(s, c, true) < 0)
+		return FAL_ENOMEM;
+	return w != NULL && why != NULL ? fal_due_stood(s, w, since, why, now) : FAL_OK;
 }
 
 int
 fal_checks_late(struct fal_sched *s, double now)
 {
 	int err = FAL_OK;
-	for (size_t i = 0; i < s->checks && err == FAL_OK;) {
+	bool any = false;
+	for (size_t i = 0; i < s->checks && err >= 0; any |= err > 0) {
 		struct fal_check *c = &s->check[i];
 		struct fal_worker *w = fal_find(s, c->worker);
+		err = FAL_OK;
 		const bool more = w != NULL && now < c->last;
 		if (c->expires > now)
 			i++;
@@ -422,9 +430,9 @@ fal_checks_late(struct fal_sched *s, double now)
 		else if (more && c->asked < 0)
 			err = ask(s, w, c, now);
 		else
-			err = unheard(s, w, c);
+			err = unheard(s, w, c, more ? fal_due_mute : NULL, now);
 	}
-	return err;
+	return err < 0 ? err : any;
 }
 
 int
@@ -432,8 +440,10 @@ fal_checks_answer(struct fal_sched *s, struct fal_worker *w, double asked, uint6
 		  double now)
 {
 	int err = FAL_OK;
-	for (size_t i = 0; i < s->checks && err == FAL_OK;) {
+	bool any = false;
+	for (size_t i = 0; i < s->checks && err >= 0; any |= err > 0) {
 		struct fal_check *c = &s->check[i];
+		err = FAL_OK;
 		const bool answers =
 			c->worker == w->id && c->asked >= 0 && asked >= c->asked;
 		const bool first = c->steps == UINT64_MAX, moved = steps > c->steps;
@@ -445,9 +455,9 @@ fal_checks_answer(struct fal_sched *s, struct fal_worker *w, double asked, uint6
 		if (moved)
 			wait_on(s, w, c, now);
 		else if (!first)
-			err = unheard(s, w, c);
+			err = unheard(s, w, c, fal_due_still, now);
 	}
-	return err;
+	return err < 0 ? err : any;
 }
 
 int

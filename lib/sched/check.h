@@ -8,9 +8,10 @@
 bool fal_may_run(const struct fal_sched *s, const struct fal_round *r,
 		 const struct fal_worker *w);
 /* Gives up what is late; but a witness whose lanes go on has longer, up to FAL_MOST_TIMES
- * what it may take. */
+ * what it may take.  1: a witness that did nothing at all is suspected. */
 int fal_checks_late(struct fal_sched *s, double now);
-/* `w` answers what it was asked at `asked`: its lanes are `steps` far. */
+/* `w` answers what it was asked at `asked`: its lanes are `steps` far.  1: it is
+ * suspected. */
 int fal_checks_answer(struct fal_sched *s, struct fal_worker *w, double asked,
 		      uint64_t steps, double now);
 /* Is the worker's task at `n` behind what it is asked as a witness? */

@@ -24,6 +24,9 @@ static const double unknown_times = 4; /* medians of the others, without history
 static const double probe_times = 10;  /* the least probe, where nobody has any */
 static const char push[] = "push";     /* what is owed, as the trace calls it */
 
+const char fal_due_mute[] = "it does not answer";
+const char fal_due_still[] = "its lanes stand still";
+
 /* What is due first. */
 struct debt {
 	double first; /* since when it is owed */
@@ -317,7 +320,7 @@ fal_due_review(struct fal_sched *s, struct fal_worker *w, double now)
 	if (now < next_look(s, w, &o))
 		return FAL_OK;
 	if (is_asked(w, &o))
-		return overdue(s, w, &o, "it does not answer", now);
+		return overdue(s, w, &o, fal_due_mute, now);
 	struct fal_act act = { .kind = FAL_ACT_PING, .worker = w->id };
 	w->asked = now;
 	return fal_emit(s, act) != NULL ? FAL_OK : FAL_ENOMEM;
@@ -341,10 +344,18 @@ fal_due_answer(struct fal_sched *s, struct fal_worker *w, double asked, uint64_t
 		if (!moved)
 			return overdue(s, w, &o,
 				       o.owes == push ? "it sends nothing"
-						      : "its lanes stand still",
+						      : fal_due_still,
 				       now);
 		w->excused = fal_min(now + o.d, limit(&o));
 	}
 	fal_refresh(s, w, now);
 	return FAL_OK;
+}
+
+int
+fal_due_stood(struct fal_sched *s, struct fal_worker *w, double since, const char *why,
+	      double now)
+{
+	const struct debt o = { since, since, fal_deadline_s(s, w), "task" };
+	return fal_worker_active(w) ? overdue(s, w, &o, why, now) : FAL_OK;
 }

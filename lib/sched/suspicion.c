@@ -31,9 +31,9 @@ fal_sched_pong(struct fal_sched *s, double now, uint32_t id, double rtt, uint64_
 	 */
 	w->rtt = w->rtt > 0 ? fmin(rtt, w->rtt + 0.1 * (rtt - w->rtt)) : rtt;
 	const double asked = now - rtt + rounding;
-	if (fal_checks_answer(s, w, asked, steps, now) < 0)
-		return FAL_ENOMEM;
-	int err = fal_due_answer(s, w, asked, steps, now);
+	int err = fal_checks_answer(s, w, asked, steps, now);
+	if (err == FAL_OK)
+		err = fal_due_answer(s, w, asked, steps, now);
 	return err > 0 ? fal_settle(s, now) : err;
 }
 
@@ -71,8 +71,10 @@ int
 fal_sched_tick(struct fal_sched *s, double now)
 {
 	bool any = until(s) <= now;
-	if (fal_checks_late(s, now) < 0)
-		return FAL_ENOMEM;
+	const int late = fal_checks_late(s, now);
+	if (late < 0)
+		return late;
+	any |= late > 0;
 	while (fal_heap_least(&s->due) <= now) {
 		any = true;
 		int err = review(s, &s->worker[fal_heap_top(&s->due)], now);
