@@ -58,6 +58,7 @@ struct join {
 	struct fal_rack *rack;  /* NULL: the texts are not here yet */
 	uint32_t became;        /* shards that are what they should be */
 	uint32_t versions;      /* that were to be kept, at most */
+	uint64_t program;       /* bytes of itself, before it had shards */
 	uint64_t need;          /* as it was said last, in bytes */
 	struct fal_map map, to; /* that holds; that will, in a move: else no shards */
 	struct fal_image coming;

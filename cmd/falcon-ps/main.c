@@ -205,12 +205,22 @@ check(struct ps_run *r, const char *path)
 	if (r->job.job.block == FAL_JOB_BLOCK_TENSOR)
 		snprintf(more, sizeof(more), " (%u without model.block = tensor)",
 			 fal_blocks(params));
+	char beside[96] = "";
+	if (o->min_shards > 0) {
+		uint64_t less;
+		if (ps_need_beside(&r->need, (uint32_t)o->min_shards, &less) < 0)
+			return ps_run_say(&diag, FAL_ENOMEM);
+		snprintf(beside, sizeof(beside),
+			 ", %" PRIu64 " while %" PRIu64 " process%s shards",
+			 fal_need_mib(less), o->min_shards,
+			 o->min_shards > 1 ? "es have" : " has");
+	}
 	fal_cli_err(PROG,
 		    "%s: %" PRIu64 " parameter%s in %u block%s%s, %u task%s a clock, "
-		    "needs %" PRIu64 " MiB",
+		    "needs %" PRIu64 " MiB%s",
 		    r->job.job.name, params, fal_text_s(params), blocks,
 		    fal_text_s(blocks), more, tasks, fal_text_s(tasks),
-		    fal_need_mib(fal_need_sum(&parts)));
+		    fal_need_mib(fal_need_sum(&parts)), beside);
 	char warning[FAL_STALE_TEXT];
 	if (fal_stale_warning(&r->job.job.rule, &r->job.job.optim,
 			      o->min_workers > 1 ? (uint32_t)o->min_workers : 0, warning))

@@ -5,6 +5,7 @@
 #include "model/safetensors.h"
 #include "publish.h"
 #include "sched/traits.h"
+#include "wire/bfp.h"
 
 /* A vector of parameters. */
 static uint64_t
@@ -50,26 +51,97 @@ published(const struct ps_need_of *of)
 	return ps_published_most(of->rule) * vector(of->job);
 }
 
-void
-ps_need(const struct ps_need_of *of, struct fal_need *out)
+/* What waits on a stream on which so many bytes come or go, as it was measured. */
+static uint64_t
+stream(uint64_t bytes)
+{
+	enum { MOST = 2 << 20 };
+	return bytes < MOST ? bytes : MOST;
+}
+
+/* What there is wherever the shards are. */
+static void
+add_own(const struct ps_need_of *of, struct fal_need *out)
 {
 	const struct fal_files *j = of->job;
-	const struct fal_rack_conf rack = fal_files_rack_conf(j, of->shards);
-	const struct fal_store_most at_most = most(of->rule, of->workers);
 	const uint64_t data = fal_files_data(j);
-	/* Of the best model two files may wait, the one for the other. */
-	const uint64_t best = j->job.state_best == FAL_JOB_BEST_YES ? 2 : 0;
-	*out = (struct fal_need){ 0 };
 	fal_need_add(out, "program", of->program);
 	fal_need_add(out, "data", data);
 	fal_need_add(out, "chunks that travel",
 		     data < PS_CACHE_MAX ? data : PS_CACHE_MAX);
 	fal_need_add(out, "first weights", j->init != NULL ? vector(j) : 0);
-	fal_need_add(out, "parameters and sums", fal_rack_bytes(&rack, &at_most));
-	fal_need_add(out, "published versions", published(of));
+}
+
+/* What is of the whole model wherever its shards are. */
+static void
+add_kept(const struct ps_need_of *of, struct fal_need *out)
+{
+	const struct fal_rack_conf rack = fal_files_rack_conf(of->job, of->shards);
+	const struct fal_store_most at_most = most(of->rule, of->workers);
+	/* Of the best model two files may wait, the one for the other. */
+	const uint64_t best = of->job->job.state_best == FAL_JOB_BEST_YES ? 2 : 0;
 	fal_need_add(out, "snapshot",
 		     takes_snapshots(of) ? fal_rack_image_bytes(&rack, &at_most) : 0);
-	fal_need_add(out, "best models", best * ps_need_export(j));
+	fal_need_add(out, "best models", best * ps_need_export(of->job));
+}
+
+void
+ps_need(const struct ps_need_of *of, struct fal_need *out)
+{
+	const struct fal_rack_conf rack = fal_files_rack_conf(of->job, of->shards);
+	const struct fal_store_most at_most = most(of->rule, of->workers);
+	*out = (struct fal_need){ 0 };
+	add_own(of, out);
+	fal_need_add(out, "parameters and sums", fal_rack_bytes(&rack, &at_most));
+	fal_need_add(out, "published versions", published(of));
+	add_kept(of, out);
+}
+
+/* The parameters of the first `places` of so many. */
+static int
+values_of(const struct fal_files *j, uint32_t places, uint32_t all, uint64_t *out)
+{
+	uint32_t before[FAL_SHARDS_MAX + 1], blocks = 0;
+	struct fal_map map;
+	int err = fal_files_map(j, all, &map, before);
+	for (uint32_t i = 0; err == FAL_OK && i < before[places]; i++)
+		blocks += map.of[i].count;
+	*out = (uint64_t)blocks * FAL_BLOCK;
+	*out = *out < j->model->params ? *out : j->model->params;
+	return err;
+}
+
+int
+ps_need_beside(const struct ps_need_of *of, uint32_t far, uint64_t *out)
+{
+	const struct fal_files *j = of->job;
+	const bool averages = j->job.optim.ema > 0;
+	const uint32_t all =
+		of->shards + far < FAL_SHARDS_MAX ? of->shards + far : FAL_SHARDS_MAX;
+	struct fal_rack_conf part = fal_files_rack_conf(j, 1);
+	struct fal_store_most at_most = most(of->rule, of->workers);
+	struct fal_need need = { 0 }, begin, full;
+	uint64_t own;
+	int err = values_of(j, of->shards, all, &own);
+	if (err < 0)
+		return err;
+	add_own(of, &need);
+	begin = need;
+	/* All are made here, and leave: beside each what it is made of, and its image. */
+	fal_need_add(&begin, "shards", 3 * vector(j) + ps_need_state(j, of->rule));
+	part.each.n = own;
+	at_most.versions++; /* until all shards have made the next */
+	fal_need_add(&need, "own", fal_rack_bytes(&part, &at_most));
+	fal_need_add(&need, "published", published(of) * own / j->model->params);
+	/* In one piece, and on their way there. */
+	fal_need_add(&need, "gathered", (averages ? 4u : 2u) * vector(j));
+	fal_need_add(&need, "streams", far * stream(vector(j)));
+	add_kept(of, &need);
+	ps_need(of, &full);
+	*out = fal_need_sum(&begin);
+	*out = fal_need_sum(&need) > *out ? fal_need_sum(&need) : *out;
+	*out = fal_need_sum(&full) < *out ? fal_need_sum(&full) : *out;
+	return FAL_OK;
 }
 
 uint64_t
@@ -80,9 +152,10 @@ ps_need_part(uint64_t program, const struct fal_rack_conf *part,
 	at_most.versions++; /* until all shards have made the next */
 	if (at_most.versions < versions)
 		at_most.versions = versions;
+	const uint64_t bytes = part->each.n * sizeof(float);
 	return program + fal_rack_bytes(part, &at_most) +
-	       fal_rack_image_bytes(part, &at_most) +
-	       ps_published_most(rule) * part->each.n * sizeof(float);
+	       fal_rack_image_bytes(part, &at_most) + ps_published_most(rule) * bytes +
+	       2 * stream(bytes); /* in and out */
 }
 
 int

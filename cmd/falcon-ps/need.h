@@ -16,7 +16,13 @@ struct ps_need_of {
 	uint32_t shards;
 };
 
+/* All of it, as it is while all shards are in this process. */
 void ps_need(const struct ps_need_of *of, struct fal_need *out);
+
+/* While `far` other processes have a shard each: where all begins, or with theirs on
+ * their way for a snapshot, and the parameters for an evaluation.  Never more than
+ * ps_need. */
+int ps_need_beside(const struct ps_need_of *of, uint32_t far, uint64_t *out);
 
 /* Of a process of shards that has joined, with this part of the model as its rack, where
  * so many versions are kept, or as many as the rule has. */

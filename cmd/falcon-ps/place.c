@@ -11,7 +11,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TEXT_MAX = 1 << 20 }; /* bytes of a job's or a model's text */
+enum {
+	TEXT_MAX = 1 << 20, /* bytes of a job's or a model's text */
+	YET = 3 << 19,      /* of code and streams, until there are shards: measured */
+};
 
 void
 place_forget(struct join *j)
@@ -82,8 +85,9 @@ afford(struct join *j, size_t n, struct fal_diag *why)
 		.shards = 1, .each = fal_files_shard_conf(&j->job, j->model, j->tasks)
 	};
 	part.each.n = n;
-	const uint64_t need =
-		ps_need_part(j->run->program, &part, &j->job.rule, j->versions);
+	if (j->program == 0)
+		j->program = fal_need_begun(YET);
+	const uint64_t need = ps_need_part(j->program, &part, &j->job.rule, j->versions);
 	const bool more = need > j->need;
 	j->need = need;
 	if (n > 0 && more)

@@ -69,7 +69,7 @@ afford(struct eval *e, bool predicts, struct fal_diag *diag)
 	fal_need_add(&need, "lanes", is.lanes * (predicts ? 2 : 1));
 	fal_need_add(&need, "parameters",
 		     2 * e->setup.model->params * sizeof(float) + HEADER_MAX);
-	return need_judge(e->opt, e->job.name, "needs", &need, diag);
+	return need_judge(e->opt, e->job.name, "needs", &need, 0, diag);
 }
 
 static int

@@ -30,21 +30,31 @@ kit_agent_conf(const struct kit *k, const struct work_opt *opt)
 	return conf;
 }
 
+/* Bytes that come and go on so many, as it was measured. */
+static uint64_t
+streams_bytes(const struct kit *k, size_t streams)
+{
+	enum { MOST = 3 << 19 };
+	const uint64_t model = k->setup.model->params * sizeof(float);
+	return streams * (model < MOST ? model : MOST);
+}
+
+static const char of_streams[] = "streams to shards", of_agent[] = "parameters and sums";
+
 /* What the job takes of this process, where the probe has `room`.  The probe is over, and
  * its memory free, before there are versions and sums. */
 static struct fal_need
 need_of(struct kit *k, const struct work_opt *opt, size_t streams, uint64_t agent,
 	uint64_t room)
 {
-	enum { STREAM = 3 << 19 }; /* what comes and goes on one, as it was measured */
 	const struct maker_need is = maker_need(k->maker, room);
 	struct fal_need need = { 0 };
 	fal_need_add(&need, "program", opt->program);
 	fal_need_add(&need, "kernels", is.kernels);
 	fal_need_add(&need, "data", k->maker->samples ? fal_setup_bytes(&k->setup) : 0);
 	fal_need_add(&need, "lanes", is.lanes);
-	fal_need_add(&need, "streams to shards", streams * STREAM);
-	fal_need_add(&need, "parameters and sums", agent > is.probe ? agent : is.probe);
+	fal_need_add(&need, of_streams, streams_bytes(k, streams));
+	fal_need_add(&need, of_agent, agent > is.probe ? agent : is.probe);
 	return need;
 }
 
@@ -62,19 +72,19 @@ afford(struct kit *k, const struct work_opt *opt, size_t streams, struct fal_dia
 	if (opt->max_memory != 0 && fal_need_sum(&need) > opt->max_memory)
 		need = need_of(k, opt, streams, agent, 0);
 	k->need = need;
-	return need_judge(opt, job->name, "needs", &need, diag);
+	return need_judge(opt, job->name, "needs", &need, 0, diag);
 }
 
 int
 kit_grow(struct kit *k, const struct work_opt *opt, const struct fal_agent_most *to,
-	 struct fal_diag *diag)
+	 size_t streams, struct fal_diag *diag)
 {
 	const struct fal_agent_conf conf = agent_conf(k, opt);
-	const uint64_t agent = fal_agent_bytes(&conf, to);
 	struct fal_need need = k->need;
-	uint64_t *was = &need.part[need.parts - 1].bytes;
-	*was = agent > *was ? agent : *was;
-	int err = need_judge(opt, k->setup.job.name, "now needs", &need, diag);
+	fal_need_raise(&need, of_agent, fal_agent_bytes(&conf, to));
+	fal_need_raise(&need, of_streams, streams_bytes(k, streams));
+	int err = need_judge(opt, k->setup.job.name, "now needs", &need,
+			     fal_need_sum(&k->need), diag);
 	if (err < 0)
 		return err;
 	k->need = need;

@@ -62,10 +62,12 @@ int kit_make(struct kit *k, const struct kit_conf *conf, struct texts *texts,
  */
 struct fal_agent_conf kit_agent_conf(const struct kit *k, const struct work_opt *opt);
 
-/* The job is to be as `to`: says what it needs then.  FAL_ENOMEM, with `diag`, where that
- * is beyond --max-memory; then it stays as it is. */
+/* The job is to be as `to`, with so many streams: says what it needs then, if that is
+ * more.  FAL_ENOMEM, with `diag`, where it is beyond --max-memory; then it stays as it
+ * is.
+ */
 int kit_grow(struct kit *k, const struct work_opt *opt, const struct fal_agent_most *to,
-	     struct fal_diag *diag);
+	     size_t streams, struct fal_diag *diag);
 
 /* Ends lanes and feed, the kit being idle. */
 void kit_stop(struct kit *k);

@@ -182,7 +182,7 @@ work(const struct given *t, const char *addr, struct work_opt *opt)
 	opt->cache = cache;
 	signal(SIGPIPE, SIG_IGN);
 	fal_suites_measure(uv_hrtime);
-	opt->program = fal_need_running();
+	opt->program = fal_need_begun(7 << 19); /* code, streams: measured */
 	code = open_exec(t, opt);
 	if (code == FAL_EXIT_DONE)
 		code = session_run(opt);

@@ -7,7 +7,7 @@
 
 int
 need_judge(const struct work_opt *opt, const char *job, const char *needs,
-	   const struct fal_need *need, struct fal_diag *diag)
+	   const struct fal_need *need, uint64_t said, struct fal_diag *diag)
 {
 	const uint64_t sum = fal_need_sum(need);
 	struct fal_buf parts = { 0 };
@@ -16,7 +16,7 @@ need_judge(const struct work_opt *opt, const char *job, const char *needs,
 		fal_need_put(need, &parts);
 	}
 	fal_put_u8(&parts, '\0');
-	if (parts.err == FAL_OK)
+	if (parts.err == FAL_OK && fal_need_mib(sum) > fal_need_mib(said))
 		fal_cli_err(PROG, "job %s %s %" PRIu64 " MiB%s", job, needs,
 			    fal_need_mib(sum), (const char *)parts.p);
 	fal_buf_free(&parts);

@@ -104,7 +104,7 @@ agent_grow(void *arg, const struct fal_agent_most *to)
 	struct session *s = arg;
 	const struct fal_agent_most *was = &s->kit.most;
 	struct fal_diag why;
-	if (kit_grow(&s->kit, s->opt, to, &why) == FAL_OK)
+	if (kit_grow(&s->kit, s->opt, to, s->links.n, &why) == FAL_OK)
 		return true;
 	if (to->versions != was->versions || to->delta != was->delta)
 		s->denied = why;
@@ -340,7 +340,10 @@ static int
 on_map(struct session *s, const struct fal_msg *m)
 {
 	int err = s->welcome ? links_add(s, m) : FAL_ESTATE;
-	return err == FAL_OK && s->agent != NULL ? links_dial(s) : err;
+	if (err < 0 || s->agent == NULL)
+		return err;
+	(void)kit_grow(&s->kit, s->opt, &s->kit.most, s->links.n, &s->denied);
+	return links_dial(s);
 }
 
 void

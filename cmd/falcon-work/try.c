@@ -112,7 +112,7 @@ judge_need(const struct try *t, const struct work_opt *opt, struct fal_diag *dia
 	fal_need_add(&need, "data", 2 * fal_setup_bytes(s));
 	/* Those of the job's file; in a place, with their gradient. */
 	fal_need_add(&need, "parameters and gradients", (2 + VECTORS + 2) * vector);
-	return need_judge(&alone, s->job.name, "needs", &need, diag);
+	return need_judge(&alone, s->job.name, "needs", &need, 0, diag);
 }
 
 static int

@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <malloc.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -15,7 +16,6 @@ enum {
 	 */
 	BEGUN = 6 << 20,
 	RUNS = 5 << 20,
-	YET = 7 << 19, /* … of which this has not come when it is about to */
 	THREADS = 4,   /* of libuv's pool, */
 	STACK = 8 << 20
 };
@@ -26,6 +26,18 @@ fal_need_add(struct fal_need *n, const char *what, uint64_t bytes)
 	assert(n->parts < FAL_NEED_PARTS);
 	if (bytes > 0)
 		n->part[n->parts++] = (struct fal_need_part){ what, bytes };
+}
+
+void
+fal_need_raise(struct fal_need *n, const char *what, uint64_t bytes)
+{
+	for (unsigned i = 0; i < n->parts; i++)
+		if (strcmp(n->part[i].what, what) == 0) {
+			if (bytes > n->part[i].bytes)
+				n->part[i].bytes = bytes;
+			return;
+		}
+	fal_need_add(n, what, bytes);
 }
 
 uint64_t
@@ -81,9 +93,9 @@ fal_need_program(void)
 }
 
 uint64_t
-fal_need_running(void)
+fal_need_begun(uint64_t yet)
 {
-	return own_bytes(2, BEGUN) + YET;
+	return own_bytes(2, BEGUN) + yet;
 }
 
 uint64_t

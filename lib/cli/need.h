@@ -26,6 +26,8 @@ struct fal_need {
 
 /* One part more, unless it is nothing. */
 void fal_need_add(struct fal_need *n, const char *what, uint64_t bytes);
+/* The part of this name is that, where it was less, or was not there. */
+void fal_need_raise(struct fal_need *n, const char *what, uint64_t bytes);
 uint64_t fal_need_sum(const struct fal_need *n);
 
 /* In MiB, as it is said: rounded up. */
@@ -48,8 +50,8 @@ void fal_need_put(const struct fal_need *n, struct fal_buf *out);
  * comes when it runs. */
 uint64_t fal_need_program(void);
 
-/* The same of one that is about to run, and has read what it was given. */
-uint64_t fal_need_running(void);
+/* The same of one that has begun: what it has now, and `yet` bytes that have not come. */
+uint64_t fal_need_begun(uint64_t yet);
 
 /* What the process has now beyond what is in use of `program`: what was read. */
 uint64_t fal_need_read(uint64_t program);

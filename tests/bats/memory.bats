@@ -128,33 +128,54 @@ about() {
 	about 8000000 "$one"
 }
 
-@test "shards of other processes, bsp and with a slack" {
-	sized $((900000 + RANDOM % 200000))
-	for scheme in bsp epsp:1; do
-		rm -rf state ps.ready
-		start_ready ps "$bin/tests/peak" ps.peak falcon-ps -x -K "$keys/keyring" \
-			-l unix:sock -s state -w 2 --min-shards 3 --set batch.task=4 \
-			--set state.clocks=1 --set optimizer.lr=1e-6 --set optimizer.kind=momentum \
-			--set optimizer.momentum=0.9 --set "sync.scheme=$scheme" tiny/tiny.job
-		ps=$pid
-		for i in 1 2 3; do
-			start "shard$i" "$bin/tests/peak" "shard$i.peak" falcon-ps --join "$ready" \
-				-k "$keys/shard.key" -l "unix:far$i"
-			eval "shard$i=$pid"
-		done
-		worker 1
-		worker 2
-		ended "$ps" ps
-		# What it says is for all of them, if they all were there.
-		covers ps
-		for i in 1 2 3; do
-			eval "ended \"\$shard$i\" shard$i"
-			sed -i 's/ need / needs /' "shard$i.err"
-			holds "shard$i"
-		done
-		covers lanes1
-		covers lanes2
+# apart PARAMS SCHEME: a model of about so many, one or three processes of shards, a drawn
+# optimiser.
+apart() {
+	local n far
+	sized $(($1 * (90 + RANDOM % 21) / 100))
+	drawn "sgd" "momentum --set optimizer.momentum=0.9" adamw
+	local rule=$one
+	drawn 1 3
+	far=$one
+	echo "# $(sed -n 2p tiny/tiny.model) $rule $2, $far far"
+	# shellcheck disable=SC2086 # words
+	start_ready ps "$bin/tests/peak" ps.peak falcon-ps -x -K "$keys/keyring" \
+		-l unix:sock -s state -w 2 --min-shards "$far" --set batch.task=4 \
+		--set state.clocks=1 --set optimizer.lr=1e-6 --set optimizer.kind=$rule \
+		--set "sync.scheme=$2" tiny/tiny.job
+	ps=$pid
+	for n in $(seq "$far"); do
+		start "shard$n" "$bin/tests/peak" "shard$n.peak" falcon-ps --join "$ready" \
+			-k "$keys/shard.key" -l "unix:far$n"
+		eval "shard$n=$pid"
 	done
+	worker 1
+	worker 2
+	ended "$ps" ps
+	# The first figure is for all shards, if they all were there.
+	covers ps
+	sed -i 's/needs [0-9]* MiB, \([0-9]*\) while/needs \1 MiB while/' ps.err
+	holds ps
+	for n in $(seq "$far"); do
+		eval "ended \"\$shard$n\" shard$n"
+		sed -i 's/ need / needs /' "shard$n.err"
+		holds "shard$n"
+	done
+	covers lanes1
+	covers lanes2
+}
+
+@test "shards of other processes, about 50 thousand parameters" {
+	apart 50000 bsp
+}
+
+@test "shards of other processes, about a million parameters and a slack" {
+	apart 1000000 epsp:1
+}
+
+@test "shards of other processes, about eight million parameters" {
+	drawn bsp epsp
+	apart 8000000 "$one"
 }
 
 # anew SIZE: a run of a model of about so many parameters is computed anew.
@@ -186,7 +207,7 @@ bytes_of() {
 	"$@" --max-memory 1 2>&1 | sed -n 's/.*needs \([0-9]*\) bytes.*/\1/p'
 }
 
-@test "another slack: who has no room for it leaves, and who has says so" {
+@test "another slack, another shard: who has no room for it leaves, and who has says so" {
 	sized 1000000
 	start_ready ps falcon-ps -x -K "$keys/keyring" -l unix:sock -s state \
 		--set batch.task=4 --set job.epochs=40 --set optimizer.lr=1e-6 \
@@ -206,6 +227,8 @@ bytes_of() {
 	has "$(<held.err)" "--max-memory allows $allowed: leaving"
 	same "lines that say so" "$(grep -c leaving held.err)" 1
 	has "$(<ps.err)" "held left: the job came to need more memory than it has"
+	start far falcon-ps --join "$ready" -k "$keys/shard.key" -l unix:far
+	soon "a stream to it" grep -qz "now needs.*now needs" free.err
 	falcon-sync -k "$keys/control.key" "$ready" stop
 	ended "$free" free
 	has "$(<free.err)" "job tiny now needs"
