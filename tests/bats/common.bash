@@ -2,9 +2,17 @@
 #
 # FALCON_BIN is the folder of the programs, build/release unless set.
 
-root=$(cd "$BATS_TEST_DIRNAME/../.." && pwd)
-bin=${FALCON_BIN:-$root/build/release}
-export PATH="$bin:$PATH"
+# known_as PATH NAME: another name of it, with a space, as a user's folders have them: whoever
+# forgets a quote fails everywhere.
+known_as() {
+	[ -e "$BATS_RUN_TMPDIR/$2" ] || ln -sn "$1" "$BATS_RUN_TMPDIR/$2"
+	echo "$BATS_RUN_TMPDIR/$2"
+}
+
+root=$(known_as "$(cd "$BATS_TEST_DIRNAME/../.." && pwd)" "a tree")
+FALCON_BIN=${FALCON_BIN:-$root/build/release}
+bin="$(known_as "$(dirname "$FALCON_BIN")" "a build")/$(basename "$FALCON_BIN")"
+export FALCON_BIN=$bin PATH="$bin:$PATH"
 started=()
 
 # start NAME COMMAND...: in the background, output to NAME.out and NAME.err in the test's

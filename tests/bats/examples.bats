@@ -316,9 +316,9 @@ in='{"workers":{"slow":{"exclude":false}}}'
 @test "systemd: the units are without fault" {
 	command -v systemd-analyze >/dev/null || skip "no systemd-analyze"
 	# It wants the programs to be there: these are, under their own names.
-	sed "s|^ExecStart=falcon-|ExecStart=$bin/falcon-|" \
+	sed "s|^ExecStart=\\(falcon-[a-z]*\\)|ExecStart=\"$bin/\1\"|" \
 		"$root/share/systemd/falcon-ps@.service" >falcon-ps@.service
-	sed "s|^ExecStart=falcon-|ExecStart=$bin/falcon-|" \
+	sed "s|^ExecStart=\\(falcon-[a-z]*\\)|ExecStart=\"$bin/\1\"|" \
 		"$root/share/systemd/falcon-work@.service" >falcon-work@.service
 	for unit in falcon-ps@fashion.service falcon-work@lab.service; do
 		run systemd-analyze verify --man=no "$unit"

@@ -15,6 +15,8 @@ setup() {
 	tiny "$BATS_TEST_TMPDIR/tiny"
 	job=(--set job.epochs=10 "$BATS_TEST_TMPDIR/tiny/tiny.job")
 	draw
+	softmax="'$BATS_FILE_TMPDIR/softmax'" # as a shell takes them
+	trainer="/usr/bin/python3 '$root/tests/hostile/trainer.py'"
 	export PYTHONPATH=$root/share PYTHONDONTWRITEBYTECODE=1
 }
 
@@ -29,7 +31,7 @@ trains() {
 badly() {
 	local way=$1
 	shift
-	TRAINER_LOG=$BATS_TEST_TMPDIR/log.$way trains "$way" "/usr/bin/python3 $root/tests/hostile/trainer.py $way $SEED" "$@"
+	TRAINER_LOG=$BATS_TEST_TMPDIR/log.$way trains "$way" "$trainer $way $SEED" "$@"
 }
 
 # losses STATE: those of the evaluations.
@@ -53,19 +55,19 @@ like_net() {
 }
 
 @test "a trainer in C: the loss of the built-in net" {
-	like_net c "$BATS_FILE_TMPDIR/softmax"
+	like_net c "$softmax"
 }
 
 @test "a trainer in NumPy: the loss of the built-in net" {
 	/usr/bin/python3 -c 'import numpy' 2>import.err || skip "no NumPy"
-	like_net numpy "/usr/bin/python3 $root/examples/exec/softmax.py"
+	like_net numpy "/usr/bin/python3 '$root/examples/exec/softmax.py'"
 }
 
 @test "two trainers of one worker, and a slow one, some killed at random: the law" {
 	serve --min-workers 3
-	trains wide "$BATS_FILE_TMPDIR/softmax" --lanes 2 --emulate rate=600,cores=2
-	trains fast "$BATS_FILE_TMPDIR/softmax" --emulate rate=600
-	trains slow "$BATS_FILE_TMPDIR/softmax" --emulate rate=600,speed=1/4
+	trains wide "$softmax" --lanes 2 --emulate rate=600,cores=2
+	trains fast "$softmax" --emulate rate=600
+	trains slow "$softmax" --emulate rate=600,speed=1/4
 	for i in 1 2 3 4 5 6; do
 		at_clock $((i * 4))
 		mapfile -t children < <(pgrep -P "$(IFS=, && echo "${workers[*]}")" softmax)
@@ -176,7 +178,7 @@ like_net() {
 	cp "$keys/work.key" named
 	FALCON_KEY=named CREDENTIALS_DIRECTORY=/x NOTIFY_SOCKET=@x SEEN=1 \
 		start env falcon-work -n env --cache none --emulate rate=400 \
-		--exec "exec $BATS_FILE_TMPDIR/softmax" "$ready" 9<"$keys/keyring"
+		--exec "exec $softmax" "$ready" 9<"$keys/keyring"
 	at_clock 1
 	child=$(pgrep -P "$pid" softmax)
 	same "descriptors" "$(find "/proc/$child/fd" -type l -printf '%f\n' |
@@ -214,7 +216,7 @@ like_net() {
 		2) kill -9 \$\$ ;;
 		3) echo 'loading ...' ;;
 		4) echo '{"op":"done","id":1}' ;;
-		*) exec $BATS_FILE_TMPDIR/softmax ;;
+		*) exec $softmax ;;
 		esac
 	END
 	chmod +x shy
@@ -235,7 +237,7 @@ with status 3 before it said hello; 8 starts in a row without a hello"
 @test "a trainer that refuses the job, or says hello no more, ends its worker" {
 	cat >once <<-END
 		#!/bin/sh
-		[ ! -e was ] && touch was && exec $BATS_FILE_TMPDIR/softmax
+		[ ! -e was ] && touch was && exec $softmax
 		echo '{"op":"hello","protocol":1,"lanes":2}'
 	END
 	cat >refuses <<-'END'
@@ -257,8 +259,8 @@ with status 3 before it said hello; 8 starts in a row without a hello"
 	same "its status" "$status" 1
 	same "what it said" "$(grep -v "connected\|needs" refuses.err)" \
 		"falcon-work: trainer 0: it refuses: another model; it is given up"
-	trains good "$BATS_FILE_TMPDIR/softmax" --emulate rate=1000
-	trains other "$BATS_FILE_TMPDIR/softmax" --emulate rate=1000
+	trains good "$softmax" --emulate rate=1000
+	trains other "$softmax" --emulate rate=1000
 	at_clock 3
 	kill -KILL "$(pgrep -P "$once" softmax)"
 	status=0
@@ -281,14 +283,14 @@ with status 3 before it said hello; 8 starts in a row without a hello"
 	cc -O2 -DINPUTS=16 -DCLASSES=4 -Dexp=exp2 -o other "$root/examples/exec/softmax.c" -lm
 	cat >changes <<-END
 		#!/bin/sh
-		[ ! -e was ] && touch was && exec $BATS_FILE_TMPDIR/softmax
+		[ ! -e was ] && touch was && exec $softmax
 		exec ./other
 	END
 	chmod +x changes
 	serve --min-workers 2
 	trains changes ./changes --emulate rate=1000
 	changes=$pid
-	trains good "$BATS_FILE_TMPDIR/softmax" --emulate rate=1000
+	trains good "$softmax" --emulate rate=1000
 	at_clock 3
 	kill -KILL "$(pgrep -P "$changes" softmax)"
 	status=0
@@ -314,7 +316,7 @@ with status 3 before it said hello; 8 starts in a row without a hello"
 
 # What is drawn from it is the same for whoever computes the task again.
 @test "a task has a seed of its own, the same for clone and fill: the law" {
-	local seeded="/usr/bin/python3 $root/tests/hostile/trainer.py seeded"
+	local seeded="$trainer seeded"
 	export TRAINER_LOG=seeds
 	serve
 	trains alone "$seeded"
@@ -338,7 +340,7 @@ with status 3 before it said hello; 8 starts in a row without a hello"
 	for scheme in wbsp consgd; do
 		again
 		serve --set sync.scheme=$scheme --set job.epochs=6
-		trains $scheme "$BATS_FILE_TMPDIR/softmax"
+		trains $scheme "$softmax"
 		judge $scheme
 		losses "$state" >c.losses
 		again
@@ -452,7 +454,7 @@ outside the server, which the job's model.buffers is not for"
 
 @test "a trainer goes with its worker, however that goes" {
 	serve
-	trains c "$BATS_FILE_TMPDIR/softmax" --emulate rate=300
+	trains c "$softmax" --emulate rate=300
 	at_clock 2
 	child=$(pgrep -P "$pid" softmax)
 	kill -KILL "$pid"
@@ -471,7 +473,7 @@ outside the server, which the job's model.buffers is not for"
 		#!/bin/sh
 		sleep 1000 &
 		echo \$! >>sleepers
-		exec $BATS_FILE_TMPDIR/softmax
+		exec $softmax
 	END
 	chmod +x family
 	serve
@@ -486,11 +488,11 @@ outside the server, which the job's model.buffers is not for"
 }
 
 @test "--try: what is well, and what is to be changed" {
-	run falcon-work --exec "$BATS_FILE_TMPDIR/softmax" --try tiny/tiny.job
+	run falcon-work --exec "$softmax" --try tiny/tiny.job
 	same "status" "$status" 0
 	has "$output" "ok hello 2 tensors, 68 parameters"
 	TRAINER_LOG=log run falcon-work --try tiny/tiny.job \
-		--exec "exec /usr/bin/python3 $root/tests/hostile/trainer.py well"
+		--exec "exec $trainer well"
 	same "status" "$status" 0
 	has "$output" "ok hello Python, 2 tensors, 68 parameters"
 	has "$output" "ok 3 tasks, each twice: same bits; "
@@ -499,7 +501,7 @@ outside the server, which the job's model.buffers is not for"
 	has "$output" "ok judging: 2 of 8 right, "
 	while IFS='|' read -r way text; do
 		TRAINER_LOG=log run falcon-work --try tiny/tiny.job \
-			--exec "exec /usr/bin/python3 $root/tests/hostile/trainer.py $way"
+			--exec "exec $trainer $way"
 		same "status of $way" "$status" 1
 		has "$output" "no: $text"
 	done <<-'END'
@@ -513,7 +515,7 @@ outside the server, which the job's model.buffers is not for"
 
 @test "pipes: a toy in shell and awk; a gradient of another length" {
 	serve --set job.epochs=4 --set optimizer.lr=0.5
-	trains awk "$root/examples/exec/line.sh"
+	trains awk "'$root/examples/exec/line.sh'"
 	judge awk
 	losses "$state" >awk.losses
 	jq -es '.[0] | .[3] < .[0] / 2' awk.losses

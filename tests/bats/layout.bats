@@ -72,7 +72,7 @@ setup() {
 
 @test "a trainer gets the same model, and gives the losses of the built-in net" {
 	serve
-	work c --exec "exec $BATS_FILE_TMPDIR/softmax"
+	work c --exec "exec '$BATS_FILE_TMPDIR/softmax'"
 	judge c
 	jq -s '[.[] | select(.ev == "eval").loss]' "$state/trace.jsonl" >c.losses
 	again

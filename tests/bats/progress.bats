@@ -120,7 +120,7 @@ small_demo() {
 	rm stand/falcon-ps
 	cat >stand/falcon-ps <<-END
 		#!/bin/bash
-		exec $bin/falcon-ps "\${@/%*fashion.job/$PWD/tiny.job}"
+		exec "$bin/falcon-ps" "\${@/%*fashion.job/$PWD/tiny.job}"
 	END
 	chmod +x stand/falcon-ps
 	export FALCON_BIN=$PWD/stand DEMO_RATE=1000000000 DEMO_EPOCHS=1

@@ -27,7 +27,7 @@ client() {
 
 # trainer NAME: falcon-work with the same gradients.
 trainer() {
-	work "$1" --lanes 1 --exec "exec /usr/bin/python3 $root/tests/hostile/trainer.py well"
+	work "$1" --lanes 1 --exec "exec /usr/bin/python3 '$root/tests/hostile/trainer.py' well"
 }
 
 @test "falcon-work makes the model" {

@@ -99,8 +99,8 @@ passes() {
 	link
 	slow near 1 60
 	head -c 16 /dev/zero >clock
-	ready="exec:exec socat - TCP:$at" LD_PRELOAD=$bin/tests/chaos-clock.so \
-		CHAOS_CLOCK=$PWD/clock slow far 1 2000
+	ready="exec:exec socat - TCP:$at" LD_PRELOAD=chaos-clock.so \
+		LD_LIBRARY_PATH=$bin/tests CHAOS_CLOCK=$PWD/clock slow far 1 2000
 	soon "both" lines 2 '"ev":"join"'
 	tell orphan
 	tell from 127.0.0.2

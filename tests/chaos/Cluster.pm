@@ -37,7 +37,8 @@ sub become {
 	$out ? open STDOUT, '>&', $out : open STDOUT, '>', '/dev/null';
 	open STDERR, '>>', "$c->{dir}/$name.err";
 	if ($c->{clocks}) {
-		$ENV{LD_PRELOAD} = $c->{clocks};
+		# ld.so ends a name that is to be loaded at a space, but not a folder.
+		($ENV{LD_LIBRARY_PATH}, $ENV{LD_PRELOAD}) = $c->{clocks} =~ m{(.*)/(.*)};
 		$ENV{CHAOS_CLOCK} = "$c->{dir}/$name.clock";
 	}
 	POSIX::close($_) for grep { $_ != ($c->{ready} // -1) } 3 .. 64;
@@ -179,7 +180,7 @@ sub start_link {
 		open STDOUT, '>&', $theirs;
 		open STDERR, '>>', "$c->{dir}/relay.err";
 		POSIX::close($_) for 3 .. 64;
-		exec "$here/relay" or POSIX::_exit(127);
+		exec {"$here/relay"} "$here/relay" or POSIX::_exit(127);
 	}
 	close $theirs;
 	@{$w}{qw(link relay told)} = ($ours, $pid, '');
