@@ -107,6 +107,16 @@ options_of() {
 	[ "$(wc -l <all)" -ge 15 ]
 }
 
+@test "falcon-protocol(7) is of the protocol that is spoken" {
+	local part version=
+	for part in MAJOR MINOR; do
+		version+=.$(sed -n "s/^#define FAL_PROTO_$part //p" "$root/lib/wire/msg.h")
+	done
+	same "the page's" "$(sed -n 's/^This page defines protocol \([0-9.]*\):.*/.\1/p
+		s/^\(major\|minor\) version, /./p' "$root/man/falcon-protocol.7" | paste -sd' ')" \
+		"$version .${version:1:1} .${version:3}"
+}
+
 @test "examples are commands that the shell can read" {
 	for page in "$root"/man/*.[17]; do
 		examples "$page" >commands
