@@ -16,7 +16,7 @@ enum {
 	 */
 	BEGUN = 6 << 20,
 	RUNS = 5 << 20,
-	THREADS = 4,   /* of libuv's pool, */
+	THREADS = 4, /* of libuv's pool, */
 	STACK = 8 << 20
 };
 
