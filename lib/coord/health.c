@@ -69,6 +69,18 @@ coord_health_count(struct fal_coord *c, uint64_t clock, double loss, uint64_t sa
 }
 
 int
+coord_health_skip(struct fal_coord *c, uint64_t clock, uint64_t tasks)
+{
+	if (tasks == 0 || epoch_of(c, clock) <= c->status.epoch)
+		return FAL_OK;
+	struct fal_health_epoch *e = epoch_at(c, epoch_of(c, clock));
+	if (e == NULL)
+		return FAL_ENOMEM;
+	e->skipped += tasks;
+	return FAL_OK;
+}
+
+int
 coord_health_claim(struct fal_coord *c, uint64_t clock, uint32_t key, double loss,
 		   uint32_t samples)
 {
@@ -115,22 +127,35 @@ median(struct fal_coord *c, const struct fal_health_epoch *e)
 	return v[(n - 1) / 2];
 }
 
+/* Is there none of its tasks that was not skipped?  What was dropped before it was done
+ * may have had a result. */
+static bool
+all_skipped(const struct fal_coord *c, const struct fal_health_epoch *e)
+{
+	const uint64_t clocks = fal_grid_epoch_clocks(&c->conf.grid);
+	uint64_t tasks = 0;
+	if (e->samples > 0 || e->keys > 0 || e->skipped == 0)
+		return false;
+	for (uint64_t i = 0; i < clocks; i++)
+		tasks += fal_grid_tasks(&c->conf.grid, c->status.epoch * clocks + i);
+	return e->skipped >= tasks;
+}
+
 /* The next epoch is over. */
 static void
 judge_epoch(struct fal_coord *c)
 {
 	const struct fal_health_epoch e = coord_health_under_way(c);
 	struct fal_health *h = &c->health;
+	const bool none = all_skipped(c, &e);
 	c->status.epoch++;
 	if (e.samples > 0)
 		c->status.epoch_loss = e.loss / (double)e.samples;
-	/* Rounds may be dropped, too, with all that was to be done in them. */
-	if (e.samples == 0 && e.keys == 0 && c->status.skipped > h->skipped)
+	if (none)
 		c->why = "diverged: no task of an epoch has a finite gradient";
 	else if (c->conf.guess > 0 && median(c, &e) > FAR * h->start)
 		c->why = "diverged: the mean loss of an epoch is far above that of "
 			 "guessing";
-	h->skipped = c->status.skipped;
 	if (e.epoch == 0)
 		return;
 	free(e.key);

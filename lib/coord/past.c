@@ -160,6 +160,7 @@ coord_remember(struct fal_coord *c, uint64_t version, uint64_t over)
 	p->start_loss = c->health.start;
 	p->sum_loss = coord_health_under_way(c).loss;
 	p->samples = coord_health_under_way(c).samples;
+	p->epoch_skipped = coord_health_under_way(c).skipped;
 	p->moved = s->moved;
 	p->cloned = s->cloned;
 	p->filled = s->filled;
@@ -268,6 +269,8 @@ coord_become(struct fal_coord *c, const struct fal_coord_past *p)
 	int err = meet_again(c, p);
 	if (err == FAL_OK && p->samples > 0)
 		err = coord_health_count(c, p->clock - 1, p->sum_loss, p->samples);
+	if (err == FAL_OK && p->epoch_skipped > 0)
+		err = coord_health_skip(c, p->clock - 1, p->epoch_skipped);
 	/* What was counted of an evaluation is counted again. */
 	c->evaluating = p->evaluating;
 	return err == FAL_OK && p->evaluating ? coord_eval_begin(c, c->start) : err;

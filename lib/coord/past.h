@@ -33,7 +33,7 @@ struct fal_coord_past {
 	double loss, epoch_loss;
 	double start_loss, sum_loss; /* health.c */
 	uint64_t samples;
-	uint64_t moved, cloned, filled, lost, dropped, skipped;
+	uint64_t moved, cloned, filled, lost, dropped, skipped, epoch_skipped;
 	/* The keys that are known, by number, and who is here. */
 	struct fal_past_key {
 		char name[FAL_NAME_MAX + 1], fingerprint[FAL_KEY_FINGERPRINT + 1];

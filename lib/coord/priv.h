@@ -155,17 +155,16 @@ struct fal_coord {
 	/* The version under evaluation, and later what a failed job leaves; clocks that
 	 * were over by then, 0: none. */
 	uint64_t kept_version, kept_clock;
-	struct fal_health {       /* health.c */
-		double start;     /* mean loss of guessing, or at the first update */
-		uint64_t over;    /* the most clocks that an update was told to end */
-		uint64_t skipped; /* tasks, when the last epoch was judged */
+	struct fal_health {    /* health.c */
+		double start;  /* mean loss of guessing, or at the first update */
+		uint64_t over; /* the most clocks that an update was told to end */
 		/* Those that have begun and are not over, ascending: as many as clocks
 		 * that the scheduler has open reach into. */
 		struct fal_health_epoch {
 			uint64_t epoch; /* from 1 */
 			double loss;    /* Σ of what is in the model, or will be */
-			uint64_t samples;
-			struct fal_health_key { /* claims, by number of the key - 1 */
+			uint64_t samples, skipped; /* … of tasks */
+			struct fal_health_key {    /* claims, by number of the key - 1 */
 				double loss;
 				uint64_t samples;
 			} * key;
@@ -523,6 +522,8 @@ struct fal_health_epoch coord_health_under_way(const struct fal_coord *c);
  * FAL_ENOMEM. */
 int coord_health_claim(struct fal_coord *c, uint64_t clock, uint32_t key, double loss,
 		       uint32_t samples);
+/* So many tasks of the clock are skipped.  FAL_ENOMEM. */
+int coord_health_skip(struct fal_coord *c, uint64_t clock, uint64_t tasks);
 void coord_health_free(struct fal_coord *c);
 /* Keeps the version, `over` clocks being over with it. */
 int coord_keep(struct fal_coord *c, uint64_t version, uint64_t over);

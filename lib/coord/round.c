@@ -445,12 +445,12 @@ count(struct fal_coord *c, const struct fal_ledger *l, enum fal_fate fate)
 	s->skipped += fate != FAL_FATE_ABANDON ? l->skipped : 0;
 }
 
-static void
+static int
 tell_end(struct fal_coord *c, double now, const struct fal_news *n)
 {
 	struct fal_round_info r;
 	if (!fal_sched_round(c->sched, n->act.round, &r))
-		return;
+		return FAL_OK;
 	const bool revised = n->act.fate == FAL_FATE_REVISE;
 	const bool line = n->act.fate == FAL_FATE_LINE;
 	const bool steps = r.delta || line;
@@ -494,12 +494,16 @@ tell_end(struct fal_coord *c, double now, const struct fal_news *n)
 	fal_line_ledger(&c->line, &d, r.ledger);
 	coord_trace(c);
 	count(c, r.ledger, n->act.fate);
+	int err = n->act.fate != FAL_FATE_ABANDON
+			  ? coord_health_skip(c, r.clock, r.ledger->skipped)
+			  : FAL_OK;
 	size_t kept = 0;
 	for (size_t i = 0; i < c->ons; i++)
 		if (c->on[i].round != r.round)
 			c->on[kept++] = c->on[i];
 	c->ons = kept;
 	fal_sched_forget_round(c->sched, r.round);
+	return err;
 }
 
 static void
@@ -551,10 +555,11 @@ coord_tell(struct fal_coord *c, double now)
 	for (; n < c->newses && is_told(c, &c->news[n]) && err == FAL_OK; n++) {
 		const struct fal_news *news = &c->news[n];
 		if (news->act.kind == FAL_ACT_END)
-			tell_end(c, now, news);
+			err = tell_end(c, now, news);
 		else
 			tell_step(c, now, news);
-		err = coord_tell_shards(c, now, false);
+		if (err == FAL_OK)
+			err = coord_tell_shards(c, now, false);
 		if (err == FAL_OK)
 			err = coord_measure(c, now);
 		if (news->marked)

@@ -70,6 +70,7 @@ static const struct member members[] = {
 	M("lost", WHOLE, past.lost),
 	M("dropped", WHOLE, past.dropped),
 	M("skipped", WHOLE, past.skipped),
+	M("epoch_skipped", WHOLE, past.epoch_skipped),
 };
 /* clang-format on */
 enum { MEMBERS = sizeof(members) / sizeof(members[0]), OTHERS = 11 };

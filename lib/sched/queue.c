@@ -1,6 +1,7 @@
 /* Task queues of the workers, the heaps over them, and the actions that follow. */
 #include "sched/queue.h"
 
+#include "base/crowd.h"
 #include "base/least.h"
 #include "base/line.h"
 #include "base/mem.h"
@@ -138,9 +139,12 @@ pressing(const struct fal_sched *s, const struct fal_worker *w)
 void
 fal_refresh_due(struct fal_sched *s, struct fal_worker *w)
 {
-	/* Looked at when it is late; then what it is at may take twice as long as it took
-	 * so far, however often it is projected anew meanwhile. */
-	double late = w->began + fal_max(fal_late_s(s, w), 1e-3);
+	/* Looked at when it is late, be it of the way here; then what it is at may take
+	 * twice as long as it took so far, however often it is projected anew meanwhile.
+	 */
+	const double turn =
+		w->turn[FAL_TURN_TASK].most * fal_crowding(w->lanes, w->cores);
+	double late = w->began + fal_max(fal_max(fal_late_s(s, w), turn), 1e-3);
 	if (w->looked > w->base)
 		late = fal_max(late, w->looked + (w->looked - w->base));
 	const double look = w->gone ? INFINITY : fal_due_next(s, w, late);
