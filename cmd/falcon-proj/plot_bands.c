@@ -179,7 +179,7 @@ mark(struct bands *p, double t, double y, const char *text)
 /* The moved and cloned tasks of a part, where there is room for them: in tall bands the
  * comers above the goers. */
 static void
-moved(struct bands *p, size_t row, const struct fal_band_part *part)
+draw_moved(struct bands *p, size_t row, const struct fal_band_part *part)
 {
 	char come[64] = "", go[32] = "", all[96];
 	if (part->in > 0)
@@ -281,7 +281,7 @@ plot_bands(const char *file, const struct fal_band *b, struct fal_diag *diag)
 	for (size_t i = 0; i < p.rows; i++) {
 		const struct fal_band_row *r = p.row[i];
 		for (size_t k = r->first; k < r->n; k++)
-			moved(&p, i, &r->part[k]);
+			draw_moved(&p, i, &r->part[k]);
 	}
 	plot(&p);
 	return gnuplot_end(&p.g, diag);

@@ -109,7 +109,7 @@ next(void *arg, uint32_t *shard, struct fal_shard_say *out)
 }
 
 static void
-served(void *arg, uint32_t shard, struct fal_coord_served *out)
+served_by(void *arg, uint32_t shard, struct fal_coord_served *out)
 {
 	const struct ps_server *s = arg;
 	const struct ps_member *m = fleet_of(s, shard);
@@ -127,7 +127,7 @@ served(void *arg, uint32_t shard, struct fal_coord_served *out)
 	out->queue = (double)by->queue * 1e-9;
 }
 
-const struct fal_coord_shards ps_fleet_ops = { NULL, order, push, next, served };
+const struct fal_coord_shards ps_fleet_ops = { NULL, order, push, next, served_by };
 
 void
 ps_fleet_publish(struct ps_server *s, uint32_t peer, const struct fal_coord_model *model)

@@ -99,7 +99,7 @@ ps_tell_all(struct ps_server *s, enum fal_msg_type type, const char *why)
 
 /* The coordinator learns of it, unless it has stopped in the midst of something. */
 static void
-gone(struct ps_server *s, const struct ps_session *session, const char *why)
+tell_gone(struct ps_server *s, const struct ps_session *session, const char *why)
 {
 	if (s->broken == FAL_OK && s->coord != NULL)
 		ps_fail(s, fal_coord_gone(s->coord, ps_now(), session->id, why),
@@ -119,7 +119,7 @@ send_away(struct ps_server *s, struct ps_session *session, bool key, const char 
 		fal_chan_send(session->chan, &out, FAL_SEND_CONTROL);
 	fal_buf_free(&out);
 	ps_log_refused(s, fal_chan_name(session->chan), why);
-	gone(s, session, why);
+	tell_gone(s, session, why);
 	fal_chan_close(session->chan);
 }
 
@@ -305,7 +305,7 @@ on_chan_close(void *arg, struct fal_chan *c, int err, const char *reason)
 	(void)err;
 	ps_wants_taken(&s->wants, &session->reader);
 	tell_refused(s, session);
-	gone(s, session, reason);
+	tell_gone(s, session, reason);
 	ps_control_gone(s, session);
 	ps_fleet_gone(s, session, reason);
 	if (session->brought && ps_now() - session->came >= PS_COMING_S)

@@ -104,7 +104,7 @@ exec_job_free(struct child_job *j)
 }
 
 static int
-unlike(uint32_t its, uint32_t n, const char *kind, struct fal_diag *diag)
+samples_differ(uint32_t its, uint32_t n, const char *kind, struct fal_diag *diag)
 {
 	return fal_diag_set(diag, FAL_EINVAL,
 			    "the trainer has %u %s sample%s, the job %u", its, kind,
@@ -124,9 +124,9 @@ exec_job_agrees(const struct fal_setup *s, const struct fal_grad_hello *h,
 				    "the trainer asks for samples, but data.format = "
 				    "index has none");
 	if (h->train != 0 && h->train != train)
-		return unlike(h->train, train, "training", diag);
+		return samples_differ(h->train, train, "training", diag);
 	if (h->test != 0 && test != 0 && h->test != test)
-		return unlike(h->test, test, "test", diag);
+		return samples_differ(h->test, test, "test", diag);
 	if (want == NULL || h->samples)
 		return FAL_OK;
 	if (memcmp(h->data, none, sizeof(none)) == 0)
