@@ -12,7 +12,7 @@
 enum { LINE = 32 + FAL_KEY_TEXT }; /* bytes of a line of the keyring, at most */
 
 static size_t
-place(const struct join *j, uint32_t id)
+place(const struct ps_join *j, uint32_t id)
 {
 	size_t at = 0;
 	while (at < j->guests && j->guest[at]->id < id)
@@ -20,8 +20,8 @@ place(const struct join *j, uint32_t id)
 	return at;
 }
 
-struct guest *
-guest_find(const struct join *j, uint32_t id)
+struct ps_guest *
+guest_find(const struct ps_join *j, uint32_t id)
 {
 	const size_t at = place(j, id);
 	return at < j->guests && j->guest[at]->id == id ? j->guest[at] : NULL;
@@ -30,12 +30,12 @@ guest_find(const struct join *j, uint32_t id)
 struct ps_reader *
 guest_reader(void *arg, uint32_t id)
 {
-	struct guest *g = guest_find(arg, id);
+	struct ps_guest *g = guest_find(arg, id);
 	return g != NULL ? &g->reader : NULL;
 }
 
 int
-guest_keys(struct join *j)
+guest_keys(struct ps_join *j)
 {
 	const size_t most = (j->guests + 1) * LINE;
 	char *text = fal_secret_alloc(most);
@@ -66,7 +66,7 @@ guest_keys(struct join *j)
 }
 
 static void
-free_guest(struct guest *g)
+free_guest(struct ps_guest *g)
 {
 	if (g->reader.chan != NULL)
 		fal_chan_kill(g->reader.chan);
@@ -75,10 +75,10 @@ free_guest(struct guest *g)
 }
 
 int
-guest_admit(struct join *j, const struct fal_msg *m)
+guest_admit(struct ps_join *j, const struct fal_msg *m)
 {
 	const size_t at = place(j, m->admit.session);
-	struct guest *g = fal_calloc(1, sizeof(*g));
+	struct ps_guest *g = fal_calloc(1, sizeof(*g));
 	if (guest_find(j, m->admit.session) != NULL) {
 		free(g);
 		return FAL_ESTATE;
@@ -93,7 +93,7 @@ guest_admit(struct join *j, const struct fal_msg *m)
 	g->id = m->admit.session;
 	memcpy(g->psk, m->admit.psk, FAL_KEY_BYTES);
 	memmove(j->guest + at + 1, j->guest + at,
-		(j->guests++ - at) * sizeof(struct guest *));
+		(j->guests++ - at) * sizeof(struct ps_guest *));
 	j->guest[at] = g;
 	int err = guest_keys(j);
 	struct fal_msg known = { .type = FAL_MSG_ADMITTED, .admitted.session = g->id };
@@ -103,19 +103,19 @@ guest_admit(struct join *j, const struct fal_msg *m)
 }
 
 int
-guest_dismiss(struct join *j, uint32_t id)
+guest_dismiss(struct ps_join *j, uint32_t id)
 {
 	const size_t at = place(j, id);
 	if (guest_find(j, id) == NULL)
 		return FAL_OK;
 	free_guest(j->guest[at]);
 	memmove(j->guest + at, j->guest + at + 1,
-		(--j->guests - at) * sizeof(struct guest *));
+		(--j->guests - at) * sizeof(struct ps_guest *));
 	return guest_keys(j);
 }
 
 void
-guest_part(struct join *j)
+guest_part(struct ps_join *j)
 {
 	for (size_t i = 0; i < j->guests; i++)
 		if (j->guest[i]->reader.chan != NULL)
@@ -123,7 +123,7 @@ guest_part(struct join *j)
 }
 
 bool
-guest_parted(const struct join *j)
+guest_parted(const struct ps_join *j)
 {
 	size_t i = 0;
 	while (i < j->guests && j->guest[i]->reader.chan == NULL)
@@ -132,7 +132,7 @@ guest_parted(const struct join *j)
 }
 
 void
-guest_forget(struct join *j)
+guest_forget(struct ps_join *j)
 {
 	while (j->guests > 0)
 		free_guest(j->guest[--j->guests]);
@@ -141,7 +141,7 @@ guest_forget(struct join *j)
 
 /* Ends a session that did what it may not. */
 static void
-refuse(struct guest *g, const char *why)
+refuse(struct ps_guest *g, const char *why)
 {
 	struct fal_msg m = { .type = FAL_MSG_REFUSE };
 	struct fal_buf out = { 0 };
@@ -155,7 +155,7 @@ refuse(struct guest *g, const char *why)
 
 /* What is refused of a push the coordinator hears, and charges its key. */
 static int
-refused(struct join *j, const struct fal_ticket *t, int err, const char *why)
+refused(struct ps_join *j, const struct fal_ticket *t, int err, const char *why)
 {
 	const struct fal_shard_say say = { .kind = FAL_SAY_REFUSED,
 					   .round = t->round,
@@ -166,9 +166,9 @@ refused(struct join *j, const struct fal_ticket *t, int err, const char *why)
 }
 
 static int
-on_push(struct guest *g, const struct fal_msg *m, struct fal_diag *why)
+on_push(struct ps_guest *g, const struct fal_msg *m, struct fal_diag *why)
 {
-	struct join *j = g->join;
+	struct ps_join *j = g->join;
 	struct fal_ticket t;
 	int err = fal_rack_ticket(j->rack, g->id, m, &t, why);
 	if (err < 0)
@@ -188,8 +188,8 @@ on_push(struct guest *g, const struct fal_msg *m, struct fal_diag *why)
 static void
 on_msg(void *arg, struct fal_chan *c, const uint8_t *p, size_t n)
 {
-	struct guest *g = arg;
-	struct join *j = g->join;
+	struct ps_guest *g = arg;
+	struct ps_join *j = g->join;
 	struct fal_diag why = { "" };
 	struct fal_msg m;
 	(void)c;
@@ -210,7 +210,7 @@ on_msg(void *arg, struct fal_chan *c, const uint8_t *p, size_t n)
 static void
 on_drain(void *arg, struct fal_chan *c)
 {
-	struct guest *g = arg;
+	struct ps_guest *g = arg;
 	(void)c;
 	ps_wants_taken(&g->join->wants, &g->reader);
 }
@@ -218,7 +218,7 @@ on_drain(void *arg, struct fal_chan *c)
 static void
 on_close(void *arg, struct fal_chan *c, int err, const char *reason)
 {
-	struct guest *g = arg;
+	struct ps_guest *g = arg;
 	(void)c;
 	(void)err;
 	(void)reason;
@@ -230,9 +230,10 @@ on_close(void *arg, struct fal_chan *c, int err, const char *reason)
 void
 guest_accept(void *arg, struct fal_chan *c, const char *name, enum fal_role role)
 {
-	struct join *j = arg;
+	struct ps_join *j = arg;
 	unsigned id = 0;
-	struct guest *g = sscanf(name, "session%u", &id) == 1 ? guest_find(j, id) : NULL;
+	struct ps_guest *g =
+		sscanf(name, "session%u", &id) == 1 ? guest_find(j, id) : NULL;
 	const struct fal_chan_ops ops = {
 		.arg = g, .on_msg = on_msg, .on_drain = on_drain, .on_close = on_close
 	};

@@ -17,7 +17,7 @@
 
 enum { PART_MS = 10000 }; /* for workers to take what they were sent */
 
-static void dial(struct join *j);
+static void dial(struct ps_join *j);
 
 static void
 close_handle(uv_handle_t *h)
@@ -27,13 +27,13 @@ close_handle(uv_handle_t *h)
 }
 
 struct fal_chan_opt
-join_chan_opt(const struct join *j)
+join_chan_opt(const struct ps_join *j)
 {
 	return (struct fal_chan_opt){ .link = j->link.bandwidth > 0 ? &j->link : NULL };
 }
 
 void
-join_end(struct join *j, int code, const char *why)
+join_end(struct ps_join *j, int code, const char *why)
 {
 	if (j->ending)
 		return;
@@ -56,7 +56,7 @@ join_end(struct join *j, int code, const char *why)
 int
 join_piece(void *join, const struct fal_buf *msg)
 {
-	const struct join *j = join;
+	const struct ps_join *j = join;
 	int err = fal_chan_send(j->chan, msg, FAL_SEND_CONTROL);
 	if (err < 0 && err != FAL_ENOMEM) { /* what is lost ends the incarnation there */
 		fal_chan_close(j->chan);
@@ -66,7 +66,7 @@ join_piece(void *join, const struct fal_buf *msg)
 }
 
 void
-join_say(struct join *j, struct fal_msg *m)
+join_say(struct ps_join *j, struct fal_msg *m)
 {
 	struct fal_buf out = { 0 };
 	m->incarnation = j->incarnation;
@@ -78,7 +78,7 @@ join_say(struct join *j, struct fal_msg *m)
 static void
 on_open(void *arg, struct fal_chan *c)
 {
-	struct join *j = arg;
+	struct ps_join *j = arg;
 	const struct ps_options *o = &j->run->opt;
 	struct fal_msg m = { .type = FAL_MSG_JOIN };
 	(void)c;
@@ -103,7 +103,7 @@ on_open(void *arg, struct fal_chan *c)
 }
 
 void
-join_parted(struct join *j)
+join_parted(struct ps_join *j)
 {
 	if (j->parting && !j->ending && guest_parted(j))
 		join_end(j, FAL_EXIT_DONE, j->bye.text);
@@ -112,14 +112,14 @@ join_parted(struct join *j)
 static void
 on_parting(uv_timer_t *t)
 {
-	struct join *j = t->data;
+	struct ps_join *j = t->data;
 	join_end(j, FAL_EXIT_DONE, j->bye.text);
 }
 
 /* The job is over, or goes on without it.  What workers were sent and have not got yet
  * they may wait for. */
 static void
-part(struct join *j)
+start_parting(struct ps_join *j)
 {
 	j->parting = true;
 	guest_part(j);
@@ -130,7 +130,7 @@ part(struct join *j)
 static void
 on_msg(void *arg, struct fal_chan *c, const uint8_t *p, size_t n)
 {
-	struct join *j = arg;
+	struct ps_join *j = arg;
 	struct fal_msg m;
 	struct fal_diag why;
 	(void)c;
@@ -139,7 +139,7 @@ on_msg(void *arg, struct fal_chan *c, const uint8_t *p, size_t n)
 		return;
 	if (err == FAL_OK && m.type == FAL_MSG_DONE) {
 		fal_diag_set(&j->bye, 0, "done: %s", m.done.why);
-		part(j);
+		start_parting(j);
 	} else if (err == FAL_OK && m.type == FAL_MSG_LATER) {
 		fal_diag_set(&j->later, 0, "%s: %s", j->run->opt.join, m.later.why);
 	} else if (err == FAL_OK && m.type == FAL_MSG_REFUSE) {
@@ -171,7 +171,7 @@ on_retry(uv_timer_t *t)
 static void
 on_close(void *arg, struct fal_chan *c, int err, const char *reason)
 {
-	struct join *j = arg;
+	struct ps_join *j = arg;
 	(void)c;
 	j->chan = NULL;
 	j->open = false;
@@ -191,7 +191,7 @@ on_close(void *arg, struct fal_chan *c, int err, const char *reason)
 }
 
 static void
-dial(struct join *j)
+dial(struct ps_join *j)
 {
 	const struct fal_chan_ops ops = { .arg = j,
 					  .on_open = on_open,
@@ -218,7 +218,7 @@ on_signal(uv_signal_t *h, int signum)
 
 /* Its listener, with a key of its own that nobody has seen before. */
 static int
-listen_for(struct join *j, struct fal_diag *diag)
+listen_for(struct ps_join *j, struct fal_diag *diag)
 {
 	const struct fal_listen_ops ops = { .arg = j, .on_accept = guest_accept };
 	j->secret = fal_secret_alloc(FAL_KEY_BYTES);
@@ -243,7 +243,7 @@ listen_for(struct join *j, struct fal_diag *diag)
 int
 ps_run_join(const struct ps_run *run)
 {
-	struct join *j = fal_calloc(1, sizeof(*j));
+	struct ps_join *j = fal_calloc(1, sizeof(*j));
 	struct fal_diag diag = { "" };
 	if (j == NULL || uv_loop_init(&j->loop) < 0) {
 		free(j);

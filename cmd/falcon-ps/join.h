@@ -19,15 +19,15 @@
 #include <uv.h>
 
 /* A worker's session with the coordinator. */
-struct guest {
-	struct join *join;
+struct ps_guest {
+	struct ps_join *join;
 	uint32_t id;
 	uint8_t *psk; /* in locked memory */
 	bool attached;
 	struct ps_reader reader; /* its channel, once it has come */
 };
 
-struct join {
+struct ps_join {
 	const struct ps_run *run;
 	uv_loop_t loop;
 	uv_timer_t timer; /* to try again, or the end */
@@ -67,7 +67,7 @@ struct join {
 	struct fal_post_at at;
 	struct fal_post post; /* an ORDER on its way */
 	struct ps_wants wants;
-	struct guest **guest; /* by id */
+	struct ps_guest **guest; /* by id */
 	size_t guests, guest_cap;
 	struct ps_parcels parcels;
 };
@@ -75,41 +75,41 @@ struct join {
 /* join.c */
 
 /* How its channels are to be. */
-struct fal_chan_opt join_chan_opt(const struct join *j);
+struct fal_chan_opt join_chan_opt(const struct ps_join *j);
 /* Sends `m` to the coordinator. */
-void join_say(struct join *j, struct fal_msg *m);
+void join_say(struct ps_join *j, struct fal_msg *m);
 /* Of fal_post. */
 int join_piece(void *join, const struct fal_buf *msg);
 /* It has no blocks any more: ends it when workers have what was sent to them. */
-void join_parted(struct join *j);
+void join_parted(struct ps_join *j);
 /* Ends the process with this exit code, and why; NULL: it was said. */
-void join_end(struct join *j, int code, const char *why);
+void join_end(struct ps_join *j, int code, const char *why);
 
 /* place.c */
 
 /* A message of the coordinator that is about what it was given.  0 or an error. */
-int place_msg(struct join *j, const struct fal_msg *m);
+int place_msg(struct ps_join *j, const struct fal_msg *m);
 /* What the shards have to say leaves, and what was wanted and is made. */
-int place_speak(struct join *j);
+int place_speak(struct ps_join *j);
 /* There is room for what is long. */
-void place_more(struct join *j);
+void place_more(struct ps_join *j);
 /* The coordinator is gone: nothing of it is any use. */
-void place_forget(struct join *j);
+void place_forget(struct ps_join *j);
 
 /* guest.c */
 
-int guest_admit(struct join *j, const struct fal_msg *m);
+int guest_admit(struct ps_join *j, const struct fal_msg *m);
 /* No more is sent to them; have all of them taken what was? */
-void guest_part(struct join *j);
-bool guest_parted(const struct join *j);
-int guest_dismiss(struct join *j, uint32_t id);
-struct guest *guest_find(const struct join *j, uint32_t id);
+void guest_part(struct ps_join *j);
+bool guest_parted(const struct ps_join *j);
+int guest_dismiss(struct ps_join *j, uint32_t id);
+struct ps_guest *guest_find(const struct ps_join *j, uint32_t id);
 /* Of ps_wants; `arg` is the join. */
 struct ps_reader *guest_reader(void *arg, uint32_t id);
 /* Of fal_listen_ops; `arg` is the join. */
 void guest_accept(void *arg, struct fal_chan *c, const char *name, enum fal_role role);
 /* A keyring of the guests that there are. */
-int guest_keys(struct join *j);
-void guest_forget(struct join *j);
+int guest_keys(struct ps_join *j);
+void guest_forget(struct ps_join *j);
 
 #endif

@@ -17,7 +17,7 @@ enum {
 };
 
 void
-place_forget(struct join *j)
+place_forget(struct ps_join *j)
 {
 	guest_forget(j);
 	ps_wants_forget(&j->wants);
@@ -40,7 +40,7 @@ place_forget(struct join *j)
 }
 
 static int
-on_place(struct join *j, const struct fal_msg *m)
+on_place(struct ps_join *j, const struct fal_msg *m)
 {
 	if (j->of > 0 || m->place.of > FAL_SHARDS_MAX || m->place.count < 1 ||
 	    m->place.first >= m->place.of ||
@@ -68,7 +68,7 @@ on_place(struct join *j, const struct fal_msg *m)
 
 /* Values that its shards have by a map. */
 static size_t
-values_of(const struct join *j, const struct fal_map *map)
+values_of(const struct ps_join *j, const struct fal_map *map)
 {
 	size_t n = 0;
 	for (uint32_t i = j->first; i < j->first + j->count; i++)
@@ -79,7 +79,7 @@ values_of(const struct join *j, const struct fal_map *map)
 /* What so many values need is said, if it is more than it was, and must be allowed; else
  * FAL_ELIMIT, with `why`. */
 static int
-afford(struct join *j, size_t n, struct fal_diag *why)
+afford(struct ps_join *j, size_t n, struct fal_diag *why)
 {
 	struct fal_rack_conf part = {
 		.shards = 1, .each = fal_files_shard_conf(&j->job, j->model, j->tasks)
@@ -102,7 +102,7 @@ afford(struct join *j, size_t n, struct fal_diag *why)
 
 /* Its shards are what they should be: with a job under way, nothing yet. */
 static void
-has_all(struct join *j)
+has_all(struct ps_join *j)
 {
 	struct fal_msg placed = { .type = FAL_MSG_PLACED,
 				  .placed.epoch = j->tickets.epoch };
@@ -116,7 +116,7 @@ has_all(struct join *j)
 
 /* Job and model are here. */
 static int
-make(struct join *j)
+make(struct ps_join *j)
 {
 	const struct fal_setup_text job = { "job", j->text[0].p, j->text[0].n },
 				    model = { "model", j->text[1].p, j->text[1].n };
@@ -162,7 +162,7 @@ make(struct join *j)
 }
 
 static int
-on_text(struct join *j, const struct fal_msg *m)
+on_text(struct ps_join *j, const struct fal_msg *m)
 {
 	if (m->text.which > 1 || j->rack != NULL)
 		return FAL_ESTATE;
@@ -178,7 +178,7 @@ on_text(struct join *j, const struct fal_msg *m)
 
 /* What the next shard is to be is whole. */
 static int
-become(struct join *j)
+become(struct ps_join *j)
 {
 	int err = fal_rack_take(j->rack, j->first + j->became, &j->coming);
 	j->comes = false;
@@ -190,7 +190,7 @@ become(struct join *j)
 
 /* A part of what a shard will be comes. */
 static int
-on_piece(struct join *j, const struct fal_msg *m)
+on_piece(struct ps_join *j, const struct fal_msg *m)
 {
 	if (j->rack == NULL || j->comes || m->image.blocks < 1 ||
 	    m->image.blocks > fal_blocks(j->model->params) ||
@@ -209,7 +209,7 @@ on_piece(struct join *j, const struct fal_msg *m)
 
 /* All of it is here. */
 static int
-graft(struct join *j)
+graft(struct ps_join *j)
 {
 	const struct fal_post_of *of = &j->of_coming;
 	const struct fal_rack_piece piece = { of->epoch, of->first, of->count,
@@ -221,7 +221,7 @@ graft(struct join *j)
 }
 
 static int
-on_image(struct join *j, const struct fal_msg *m)
+on_image(struct ps_join *j, const struct fal_msg *m)
 {
 	if (m->image.what == FAL_FETCH_PIECE)
 		return on_piece(j, m);
@@ -239,7 +239,7 @@ on_image(struct join *j, const struct fal_msg *m)
 }
 
 static int
-on_bytes(struct join *j, const struct fal_msg *m)
+on_bytes(struct ps_join *j, const struct fal_msg *m)
 {
 	if (!j->comes)
 		return FAL_ESTATE;
@@ -253,7 +253,7 @@ on_bytes(struct join *j, const struct fal_msg *m)
 
 /* Before what is said of a new version: what was done so far. */
 static int
-say_served(struct join *j)
+say_served(struct ps_join *j)
 {
 	struct fal_msg m;
 	struct fal_buf rows = { 0 };
@@ -265,7 +265,7 @@ say_served(struct join *j)
 }
 
 int
-place_speak(struct join *j)
+place_speak(struct ps_join *j)
 {
 	struct fal_shard_say say;
 	uint32_t shard;
@@ -282,7 +282,7 @@ place_speak(struct join *j)
 
 /* What others will have of what is here leaves, by way of the coordinator. */
 static int
-give_pieces(struct join *j, const struct fal_map *map)
+give_pieces(struct ps_join *j, const struct fal_map *map)
 {
 	int err = FAL_OK;
 	for (uint32_t i = 0; i < j->count * map->shards && err >= 0; i++) {
@@ -307,7 +307,7 @@ give_pieces(struct join *j, const struct fal_map *map)
 
 /* Its shards cannot be what they should: the move never was. */
 static int
-refuse_map(struct join *j, uint32_t epoch, int err, const char *why)
+refuse_map(struct ps_join *j, uint32_t epoch, int err, const char *why)
 {
 	const struct fal_shard_say say = {
 		.kind = FAL_SAY_PLACED, .version = epoch, .err = err, .odd = why
@@ -318,7 +318,7 @@ refuse_map(struct join *j, uint32_t epoch, int err, const char *why)
 /* It will have others, beside which those that it has stay for a while.  1: so it was
  * told; 0: it cannot, and has said so. */
 static int
-on_map(struct join *j, const struct fal_map *map)
+on_map(struct ps_join *j, const struct fal_map *map)
 {
 	struct fal_diag why;
 	size_t n = values_of(j, &j->map);
@@ -336,7 +336,7 @@ on_map(struct join *j, const struct fal_map *map)
 
 /* The shards were told so: what follows. */
 static int
-after_order(struct join *j, const struct fal_shard_order *o)
+after_order(struct ps_join *j, const struct fal_shard_order *o)
 {
 	if (o->kind == FAL_ORDER_MAP)
 		return give_pieces(j, o->map);
@@ -357,7 +357,7 @@ after_order(struct join *j, const struct fal_shard_order *o)
 
 /* Another rule, or a coordinator that means ill, has more versions kept. */
 static int
-keeps(struct join *j, const struct fal_shard_order *o)
+keeps(struct ps_join *j, const struct fal_shard_order *o)
 {
 	const uint32_t most = o->versions < FAL_KEPT_MAX ? o->versions : FAL_KEPT_MAX;
 	if (most <= j->versions)
@@ -368,7 +368,7 @@ keeps(struct join *j, const struct fal_shard_order *o)
 }
 
 static int
-on_order(struct join *j, const struct fal_msg *m)
+on_order(struct ps_join *j, const struct fal_msg *m)
 {
 	const uint32_t blocks = fal_blocks(j->model->params);
 	struct fal_msg whole = *m;
@@ -398,11 +398,11 @@ on_order(struct join *j, const struct fal_msg *m)
 }
 
 static int
-on_publish(struct join *j, const struct fal_msg *m)
+on_publish(struct ps_join *j, const struct fal_msg *m)
 {
 	const uint32_t names = (uint32_t)(m->publish.named.n / 8);
 	struct fal_rd r = fal_rd_init(m->publish.named.p, m->publish.named.n);
-	const struct guest *g = guest_find(j, m->publish.session);
+	const struct ps_guest *g = guest_find(j, m->publish.session);
 	uint64_t *named = fal_calloc((size_t)names + 1, sizeof(*named));
 	if (named == NULL)
 		return FAL_ENOMEM;
@@ -426,7 +426,7 @@ on_publish(struct join *j, const struct fal_msg *m)
 /* The parameters that a shard has of a version, and the average; nothing, if it has it
  * no more. */
 static int
-params_of(struct join *j, uint32_t shard, uint64_t version, struct fal_image *out)
+params_of(struct ps_join *j, uint32_t shard, uint64_t version, struct fal_image *out)
 {
 	struct fal_shard_part part;
 	struct fal_image live = { .is.version = version };
@@ -446,7 +446,7 @@ params_of(struct join *j, uint32_t shard, uint64_t version, struct fal_image *ou
 }
 
 static int
-on_fetch(struct join *j, const struct fal_msg *m)
+on_fetch(struct ps_join *j, const struct fal_msg *m)
 {
 	for (uint32_t i = 0; i < j->count; i++) {
 		struct fal_shard *shard = fal_rack_at(j->rack, j->first + i);
@@ -472,7 +472,7 @@ on_fetch(struct join *j, const struct fal_msg *m)
 static void
 on_left(void *arg, struct ps_parcel *p)
 {
-	const struct join *j = arg;
+	const struct ps_join *j = arg;
 	if (p->of.what != FAL_FETCH_MARKED || p->image.arrays == 0)
 		return;
 	struct fal_shard *shard = fal_rack_at(j->rack, j->first + p->of.shard);
@@ -481,13 +481,13 @@ on_left(void *arg, struct ps_parcel *p)
 }
 
 void
-place_more(struct join *j)
+place_more(struct ps_join *j)
 {
 	ps_parcels_leave(&j->parcels, j->incarnation, j->chan, on_left, j);
 }
 
 int
-place_msg(struct join *j, const struct fal_msg *m)
+place_msg(struct ps_join *j, const struct fal_msg *m)
 {
 	const bool placed = j->rack != NULL && j->became == j->count;
 	if (m->type == FAL_MSG_PLACE)
