@@ -320,11 +320,23 @@ refuted(struct fal_coord *c, double now, const struct fal_doubted *of)
 	if (r.owner == 0)
 		return coord_again(c, g, d.is.id, &why);
 	coord_turn(g); /* nothing that is on its way counts any more */
+	if (d.odd)
+		c->key[d.is.key - 1].odd = r.clock + 1;
 	int err = fal_sched_abandon(c->sched, now, d.round,
 				    d.odd ? "not finite elsewhere" : less);
 	if (err == FAL_OK && charge_why != NULL)
 		err = fal_sched_charge(c->sched, now, d.is.id.worker, charge_why);
 	return err;
+}
+
+/* Did another find the same clock's round of that key not finite before?  There may be
+ * nobody else to have it, whichever of the two errs. */
+static bool
+odd_again(const struct fal_coord *c, const struct fal_doubted *d)
+{
+	struct fal_round_info r;
+	return d->odd && fal_sched_round(c->sched, d->round, &r) && r.owner != 0 &&
+	       c->key[d->is.key - 1].odd == r.clock + 1;
 }
 
 /* All is answered, and it is less than was said.  Where a third key is here, it has the
@@ -343,6 +355,8 @@ contradicted(struct fal_coord *c, double now, struct fal_doubted *d)
 		d->first = d->by;
 		asked = ask(c, now, d, coord_known(c, d->by)->key);
 	}
+	if (asked == 0 && odd_again(c, d))
+		return unsure(c, now, d, "not finite there, again");
 	return asked == 0 ? refuted(c, now, d) : asked < 0 ? asked : FAL_OK;
 }
 

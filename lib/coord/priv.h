@@ -61,6 +61,8 @@ struct fal_known_key {
 	uint32_t place;              /* in the keyring */
 	uint32_t charges;            /* for what its sessions have sent, ever */
 	uint8_t data[FAL_DATA_HASH]; /* that it has said last, see data.c */
+	uint64_t odd; /* 1 + the clock of its round that another one found not finite
+			 last; 0: none */
 };
 
 /* A session of a worker, as the coordinator knows it. */
