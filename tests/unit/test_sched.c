@@ -200,7 +200,12 @@ static void
 many_lanes_are_cheap(void **state)
 {
 	(void)state;
-	double fixed = cpu_of("bsp", 40), adapted = cpu_of("epsp", 40);
+	/* The least of some: others use the machine, too. */
+	double fixed = INFINITY, adapted = INFINITY;
+	for (int i = 0; i < 5; i++) {
+		fixed = fmin(fixed, cpu_of("bsp", 40));
+		adapted = fmin(adapted, cpu_of("epsp", 40));
+	}
 	if (!(adapted < 4 * fixed + 0.01))
 		fail_msg("CPU: %g s when lanes adapt, %g s when not", adapted, fixed);
 }
