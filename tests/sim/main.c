@@ -350,7 +350,8 @@ play_known(struct totals *t)
 	play(81892, &(struct focus){ 0 }, t);
 	/* what was dropped unfinished was taken for what has no result */
 	play(3139, &(struct focus){ .scheme = "syncopt:0" }, t);
-	/* a round that its witness found not finite was the same liar's again, for ever */
+	/* a round that its witness found not finite was the same liar's again, for ever
+	 */
 	play(2479, &(struct focus){ .scheme = "syncopt:0" }, t);
 }
 
