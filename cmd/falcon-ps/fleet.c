@@ -67,8 +67,11 @@ order(void *arg, const struct fal_shard_order *o)
 		    fal_post_order(s->opt->incarnation, o, blocks, on_piece, m) < 0)
 			fal_chan_close(m->session->chan);
 	}
+	struct fal_shard_order own = *o;
 	const uint64_t began = uv_hrtime();
-	int err = fal_rack_order(s->rack, o);
+	int err = s->above != NULL ? above_order(s->above, &own) : FAL_OK;
+	if (err == FAL_OK)
+		err = fal_rack_order(s->rack, &own);
 	if (err == FAL_OK && o->kind == FAL_ORDER_MAP) {
 		s->fleet.to = *o->map;
 		err = fleet_give_pieces(s, o->map);

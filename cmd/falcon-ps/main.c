@@ -6,6 +6,7 @@
 #include "cli/table.h"
 #include "job/stale.h"
 #include "net/options.h"
+#include "sched/traits.h"
 #include "sec/secret.h"
 #include "wire/bfp.h"
 
@@ -166,6 +167,54 @@ check_join(struct ps_run *r)
 	return fal_cli_exit_file(err);
 }
 
+/* The job is that of a coordinator above: how it is reached, by which key, and by which
+ * rule the work is shared here.  0 or an exit code. */
+static int
+check_above(struct ps_run *r, const char *path)
+{
+	struct fal_diag diag = { "" };
+	const struct ps_options *o = &r->opt;
+	struct fal_job *job = &r->job.job;
+	r->above = (struct ps_above_opt){ .text = o->upstream,
+					  .addr = &r->coordinator,
+					  .retry = &r->retry,
+					  .job = path,
+					  .delay = fal_rule_traits(&job->rule).delay };
+	int err = fal_addr_parse(o->upstream, &r->coordinator, &diag);
+	if (err < 0)
+		return ps_run_say(&diag, err);
+	if (fal_rule_traits(&job->rule).local) {
+		fal_cli_err(PROG, "%s: local steps, as by %s, are not for a group server",
+			    path, fal_scheme_name(job->rule.scheme));
+		return FAL_EXIT_USAGE;
+	}
+	job->rule = (struct fal_rule){ .scheme = FAL_EPSP };
+	if (o->scheme != NULL && strcmp(o->scheme, "bsp") == 0)
+		job->rule.scheme = FAL_BSP;
+	else if (o->scheme != NULL && strcmp(o->scheme, "epsp") != 0) {
+		fal_cli_err(PROG, "--scheme: '%s' is not bsp or epsp", o->scheme);
+		return FAL_EXIT_USAGE;
+	}
+	if (o->check)
+		return FAL_EXIT_DONE;
+	err = fal_client_key_load(o->key, FAL_ROLE_WORK, &r->key, &diag);
+	if (err < 0) {
+		fal_cli_err(PROG, "%s", diag.text);
+		return fal_cli_exit_file(err);
+	}
+	if (memcmp(r->key->server, fal_keyring_public(r->keys), FAL_KEY_BYTES) == 0) {
+		fal_cli_err(PROG,
+			    "--upstream: %s is the key to this very server: %s is its "
+			    "keyring",
+			    o->key, o->keyring);
+		return FAL_EXIT_USAGE;
+	}
+	fal_random_bytes(r->above.instance, sizeof(r->above.instance));
+	r->above.key = r->key;
+	r->retry.began = uv_hrtime();
+	return FAL_EXIT_DONE;
+}
+
 /* Judges options and files.  0 or an exit code. */
 static int
 check(struct ps_run *r, const char *path)
@@ -191,6 +240,8 @@ check(struct ps_run *r, const char *path)
 		if (err < 0)
 			return say_bad_file(&diag, err);
 	}
+	if (o->upstream != NULL && (code = check_above(r, path)) != FAL_EXIT_DONE)
+		return code;
 	struct fal_need parts;
 	r->need = (struct ps_need_of){ .program = r->program,
 				       .job = &r->job,
@@ -240,6 +291,34 @@ check(struct ps_run *r, const char *path)
 	return FAL_EXIT_DONE;
 }
 
+/* What goes with --upstream, and what does not.  Negative, or an exit code. */
+static int
+check_upstream(const struct ps_options *o)
+{
+	const char *odd = NULL;
+	if (o->upstream == NULL && o->join == NULL && o->key != NULL)
+		fal_cli_err(PROG, "--key: only with --join or --upstream");
+	else if (o->upstream == NULL && o->scheme != NULL)
+		fal_cli_err(PROG, "--scheme: only with --upstream");
+	else if (o->upstream == NULL)
+		return -1;
+	else if (o->join != NULL)
+		odd = "--join";
+	else if (o->min_shards > 0)
+		odd = "--min-shards";
+	else if (o->from != NULL)
+		odd = "--from";
+	else if (o->restart)
+		odd = "--restart";
+	else if (o->key == NULL)
+		fal_cli_err(PROG, "--upstream: needs a --key");
+	else
+		return -1;
+	if (odd != NULL)
+		fal_cli_err(PROG, "--upstream: not with %s", odd);
+	return FAL_EXIT_USAGE;
+}
+
 int
 main(int argc, char **argv)
 {
@@ -274,7 +353,13 @@ main(int argc, char **argv)
 		  "wait until so many processes have joined with shards", "N" },
 		{ "join", 0, FAL_OPT_TEXT, &o->join,
 		  "be shards of the job of this coordinator", "ADDR" },
-		{ "key", 'k', FAL_OPT_TEXT, &o->key, "with --join: the key", "FILE" },
+		{ "upstream", 0, FAL_OPT_TEXT, &o->upstream,
+		  "be one worker, with all of its own, of this coordinator's job",
+		  "ADDR" },
+		{ "scheme", 0, FAL_OPT_TEXT, &o->scheme,
+		  "with --upstream: bsp or epsp, by which its workers share", "NAME" },
+		{ "key", 'k', FAL_OPT_TEXT, &o->key, "with --join or --upstream: the key",
+		  "FILE" },
 		{ "standby", 0, FAL_OPT_FLAG, &o->standby,
 		  "with --join: only where shards are missing", NULL },
 		{ "rate-limit", 0, FAL_OPT_SIZE, &o->rate_limit,
@@ -320,10 +405,11 @@ main(int argc, char **argv)
 			    o->join != NULL ? "--join: takes no JOB"
 					    : "usage: " PROG " [OPTION...] JOB");
 		code = FAL_EXIT_USAGE;
-	} else if (code < 0 && o->join == NULL && (o->standby || o->key != NULL)) {
-		fal_cli_err(PROG, "--%s: only with --join",
-			    o->standby ? "standby" : "key");
+	} else if (code < 0 && o->join == NULL && o->standby) {
+		fal_cli_err(PROG, "--standby: only with --join");
 		code = FAL_EXIT_USAGE;
+	} else if (code < 0) {
+		code = check_upstream(o);
 	}
 	if (code < 0)
 		code = o->join != NULL ? check_join(&r) : check(&r, cli.arg[0]);

@@ -197,6 +197,16 @@ work_msg(struct ps_server *s, struct ps_session *session, const struct fal_msg *
 	if (m->type == FAL_MSG_HELLO &&
 	    (is_crowd(s, session, 1) || is_beyond(s, session)))
 		return;
+	if (m->type == FAL_MSG_HELLO && m->hello.groups.n > 0 && s->above != NULL) {
+		bool loop;
+		const char *odd = above_may(s->above, m, &loop);
+		if (odd != NULL && loop)
+			refuse(s, session, odd);
+		else if (odd != NULL)
+			put_off(s, session, odd);
+		if (odd != NULL)
+			return;
+	}
 	if ((m->type == FAL_MSG_CLAIM && m->claim.nonfinite == 0) ||
 	    m->type == FAL_MSG_PUSH || m->type == FAL_MSG_EVALUATED)
 		ps_moved(s, session);
@@ -275,8 +285,11 @@ on_msg(void *arg, struct fal_chan *c, const uint8_t *p, size_t n)
 	}
 	enum fal_role role = fal_chan_role(c);
 	const bool shard = session->member != NULL && m.type == FAL_MSG_PONG;
-	if (shard || (fal_msg_may_send(m.type, FAL_FROM_SHARD) &&
-		      fal_role_may(role, FAL_ROLE_SHARD)))
+	if (s->above != NULL && fal_msg_may_send(m.type, FAL_FROM_SHARD) &&
+	    fal_role_may(role, FAL_ROLE_SHARD) && m.type != FAL_MSG_PONG)
+		refuse(s, session, "a group server has no shards of other processes");
+	else if (shard || (fal_msg_may_send(m.type, FAL_FROM_SHARD) &&
+			   fal_role_may(role, FAL_ROLE_SHARD)))
 		shard_msg(s, session, &m);
 	else if (s->coord == NULL)
 		too_soon(s, session, &m, p, n);

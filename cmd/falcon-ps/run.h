@@ -8,7 +8,8 @@
 #include "state.h"
 
 struct ps_options {
-	const char *listen, *state, *trace, *keyring, *compress, *from, *join, *key;
+	const char *listen, *state, *trace, *keyring, *compress, *from, *join, *key,
+		*upstream, *scheme;
 	uint64_t ready_fd, min_workers, max_memory, shards, min_shards, rate_limit;
 	struct fal_opt_list set;
 	bool check, exit_when_done, json, restart, standby;
@@ -23,8 +24,10 @@ struct ps_run {
 	struct ps_record record;
 	struct fal_addr listen;
 	struct fal_keyring *keys;
-	struct fal_addr coordinator; /* with --join, */
+	struct fal_addr coordinator; /* with --join or --upstream, */
 	struct fal_client_key *key;  /* and the key to it */
+	struct ps_above_opt above;   /* with --upstream */
+	struct fal_retry retry;      /* of it */
 	enum fal_compress compress;
 	char *best; /* path of the best model; NULL: it is not kept */
 	struct ps_place model, average, result; /* where they will be */

@@ -106,6 +106,8 @@ stop(struct ps_server *s)
 	close_handle((uv_handle_t *)&s->flush);
 	close_handle((uv_handle_t *)&s->leave);
 	ps_fleet_close(s);
+	if (s->above != NULL)
+		above_close(s->above);
 	close_handle((uv_handle_t *)&s->on_int);
 	close_handle((uv_handle_t *)&s->on_term);
 	close_handle((uv_handle_t *)&s->on_hup);
@@ -195,6 +197,27 @@ ps_again(struct ps_server *s)
 	stop(s);
 }
 
+void
+ps_above_end(struct ps_server *s, int code, const char *why)
+{
+	s->out->code = code;
+	s->out->above = true;
+	const struct fal_coord_result none = { .journal = "" };
+	fal_coord_finish(s->coord, ps_now(), &none, code == FAL_EXIT_DONE ? NULL : why);
+	for (size_t i = 0; i < s->sessions.n; i++)
+		ps_bid_farewell(s->sessions.v[i]);
+	stop(s);
+}
+
+void
+ps_above_lost(struct ps_server *s)
+{
+	s->out->again = 1;
+	fal_coord_parted(s->coord, ps_now(), "the coordinator above is gone");
+	ps_tell_all(s, FAL_MSG_LATER, "the coordinator above is gone, and may be back");
+	stop(s);
+}
+
 /* By a signal. */
 static void
 leave(struct ps_server *s)
@@ -213,6 +236,10 @@ ps_after_event(struct ps_server *s)
 {
 	ps_tell_refused(s);
 	if (s->stopping || s->saved || s->coord == NULL)
+		return;
+	if (s->above != NULL)
+		above_event(s->above);
+	if (s->stopping)
 		return;
 	ps_publish_wanted(s);
 	if (s->out->why.text[0] != '\0') {
@@ -234,6 +261,12 @@ ps_after_event(struct ps_server *s)
 	if (status.done && !status.failed &&
 	    (!ps_keep_end(s, status.clock) || !ps_best_written(s)))
 		return;
+	if (status.failed && s->above != NULL) {
+		fal_progress_end(&s->progress);
+		fal_cli_err(PROG, "%s: %s", s->opt->job->job.name, status.why);
+		ps_above_end(s, FAL_EXIT_NO, status.why);
+		return;
+	}
 	if (status.done || status.failed) {
 		conclude(s);
 		return;
@@ -370,7 +403,10 @@ new_coord(struct ps_server *s)
 				     .journal = ps_control_journal,
 				     .changed = ps_control_changed,
 				     .marked = ps_keep_marked,
-				     .moved = ps_fleet_moved };
+				     .moved = ps_fleet_moved,
+				     .claimed = above_claimed,
+				     .given = above_given,
+				     .evaluated = above_evaluated };
 	ops.shards = ps_fleet_ops;
 	ops.shards.arg = s;
 	const struct fal_grid grid = fal_job_grid(&j->job, j->train.n);
@@ -410,6 +446,17 @@ new_coord(struct ps_server *s)
 		.text_n = { (uint32_t)j->job_text.n, (uint32_t)j->model_text.n,
 			    (uint32_t)j->manifest_bytes.n },
 	};
+	const struct ps_above_opt *up = s->opt->above;
+	char print[FAL_KEY_FINGERPRINT + 1] = "";
+	const struct fal_line_above above = { .address = up != NULL ? up->text : NULL,
+					      .key = up != NULL ? up->key->name : NULL,
+					      .key_fingerprint = print };
+	if (s->above != NULL) {
+		fal_client_key_print(up->key, print);
+		conf.above = &above;
+		conf.keeps = s->opt->above->delay + 2;
+		conf.psld = false;
+	}
 	if (j->job.data_hash != NULL)
 		(void)fal_unhex(j->job.data_hash, FAL_DATA_HASH, conf.data); /* judged */
 	if (s->opt->found != NULL) {
@@ -539,8 +586,12 @@ ps_serve(const struct ps_serve_opt *opt, struct ps_outcome *out, struct fal_diag
 		return fal_diag_set(diag, FAL_ENOMEM, "out of memory");
 	init_handles(&s);
 	ps_fleet_init(&s);
+	if (opt->above != NULL)
+		s.above = above_new(&s);
 	s.wants.publisher.incarnation = opt->incarnation;
-	int err = begin_policy(&s);
+	int err = opt->above != NULL && s.above == NULL
+			  ? fal_diag_set(diag, FAL_ENOMEM, "out of memory")
+			  : begin_policy(&s);
 	/* Where nobody is waited for it begins before anybody can come. */
 	if (err == FAL_OK && !ps_fleet_waits(&s))
 		err = ps_fleet_place(&s);
@@ -569,6 +620,7 @@ ps_serve(const struct ps_serve_opt *opt, struct ps_outcome *out, struct fal_diag
 		fal_snapshot_free(&s.keep.now);
 	ps_wants_free(&s.wants);
 	ps_cache_free(&s.cache);
+	above_free(s.above);
 	fal_coord_free(s.coord);
 	fal_rack_free(s.rack);
 	ps_fleet_free(&s.fleet);

@@ -2,6 +2,7 @@
 #ifndef FALCON_PS_SERVE_H
 #define FALCON_PS_SERVE_H
 
+#include "above.h"
 #include "account.h"
 #include "best.h"
 #include "coord/coord.h"
@@ -28,6 +29,8 @@ struct ps_outcome {
 	bool signalled;          /* by a signal; */
 	uint32_t again; /* shards were lost, of so many processes: it is to go on; 0: not
 			 */
+	bool above;     /* the coordinator above has ended it, with this exit code */
+	int code;
 	char bound[FAL_ADDR_MAX + 16]; /* where it listened */
 	bool kept;                     /* a snapshot of where it was is there */
 	struct fal_diag
@@ -58,6 +61,7 @@ struct ps_serve_opt {
 	uint32_t min_shards, had;
 	struct ps_account *ends; /* what keys of shards have cost, in any incarnation */
 	bool exit_when_done;
+	const struct ps_above_opt *above; /* whose job it is; NULL: its own */
 	enum fal_compress compress;
 	uint64_t rate_limit; /* bytes a second that it sends; 0: any */
 	/* Called once, when the job is done, or has failed and a version is

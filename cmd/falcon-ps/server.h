@@ -2,6 +2,7 @@
 #ifndef FALCON_PS_SERVER_H
 #define FALCON_PS_SERVER_H
 
+#include "above.h"
 #include "account.h"
 #include "best.h"
 #include "cache.h"
@@ -45,6 +46,7 @@ struct ps_server {
 	uint32_t room; /* sessions that there are descriptors for; half for lookers-on */
 	struct fal_coord *coord;
 	struct fal_rack *rack; /* its shards */
+	struct above *above;   /* the coordinator whose job it is; NULL: it is its own */
 	struct ps_wants wants;
 	struct ps_fleet fleet;
 	struct fal_ticket_in tickets;
@@ -106,6 +108,10 @@ int ps_begin(struct ps_server *s);
 void ps_abandon(struct ps_server *s, int err);
 /* Shards are lost: the job goes on in a new incarnation. */
 void ps_again(struct ps_server *s);
+/* The coordinator above has ended it, or cannot be reached: the server ends with this
+ * exit code.  Its connection is lost: it goes on in a new incarnation. */
+void ps_above_end(struct ps_server *s, int code, const char *why);
+void ps_above_lost(struct ps_server *s);
 /* After whatever happened: is it over, and when must the scheduler be woken? */
 void ps_after_event(struct ps_server *s);
 

@@ -103,7 +103,8 @@ train(struct ps_run *r)
 	struct ps_outcome outcome = { 0 };
 	struct fal_coord_trace before = { 0 };
 	const struct fal_job *job = &r->job.job;
-	const bool keeps = job->state_clocks > 0 || job->state_seconds > 0;
+	const bool keeps = r->opt.upstream == NULL &&
+			   (job->state_clocks > 0 || job->state_seconds > 0);
 	char *journal = ps_state_path(&r->state, "policy.jsonl");
 	struct ps_serve_opt opt = { .job = &r->job,
 				    .record = &r->record,
@@ -123,7 +124,8 @@ train(struct ps_run *r)
 				    .min_workers = (uint32_t)r->opt.min_workers,
 				    .shards = (uint32_t)r->opt.shards,
 				    .min_shards = (uint32_t)r->opt.min_shards,
-				    .had = r->had,
+				    .had = r->opt.upstream != NULL ? 0 : r->had,
+				    .above = r->opt.upstream != NULL ? &r->above : NULL,
 				    .ends = r->ends,
 				    .exit_when_done = r->opt.exit_when_done,
 				    .compress = r->compress,
@@ -133,7 +135,7 @@ train(struct ps_run *r)
 				    .arg = r };
 	char *trace = ps_state_path(&r->state, "trace.jsonl");
 	int err = trace != NULL && journal != NULL ? FAL_OK : FAL_ENOMEM;
-	if (job->state_best == FAL_JOB_BEST_YES) {
+	if (job->state_best == FAL_JOB_BEST_YES && r->opt.upstream == NULL) {
 		opt.best = r->best = ps_state_path(&r->state, "best.safetensors");
 		err = r->best == NULL ? FAL_ENOMEM : err;
 	}
@@ -163,6 +165,7 @@ train(struct ps_run *r)
 	ps_record_close(&r->record);
 	int code = FAL_EXIT_DONE;
 	r->had = err == FAL_OK ? outcome.again : 0;
+	r->state.begun = r->state.begun || r->had > 0;
 	if (r->had > 0) { /* to where it was, and without telling it again */
 		(void)fal_addr_parse(outcome.bound, &r->listen, NULL);
 		r->opt.ready_fd = 0;
@@ -172,6 +175,10 @@ train(struct ps_run *r)
 			    outcome.status.clock, outcome.status.why);
 	if (err < 0) {
 		code = ps_run_say(&diag, err);
+	} else if (outcome.above) {
+		code = outcome.code;
+	} else if (outcome.stopped && r->opt.upstream != NULL) {
+		code = FAL_EXIT_DONE;
 	} else if (outcome.stopped && outcome.kept) {
 		fal_cli_err(PROG,
 			    "%s: stopped at clock %" PRIu64 " of %" PRIu64
@@ -217,6 +224,8 @@ run(struct ps_run *r)
 		code = ps_result_print(r, &r->state.result);
 		fal_cli_err(PROG, "%s: the job %s", r->job.job.name,
 			    code == FAL_EXIT_DONE ? "is done" : "has failed");
+	} else if (r->opt.upstream != NULL) { /* what is kept is kept above */
+		code = train(r);
 	} else if ((!r->opt.restart || r->had > 0) &&
 		   (err = fal_snapshot_find(r->state.folder, &r->job, &r->found, &diag)) <
 			   0) {

@@ -164,7 +164,8 @@ is_no_update(void *arg, const char *line, size_t n)
 {
 	bool *begun = arg;
 	(void)n;
-	*begun = strstr(line, "\"ev\":\"update\"") != NULL;
+	*begun = strstr(line, "\"ev\":\"update\"") != NULL ||
+		 strstr(line, "\"ev\":\"version\"") != NULL;
 	return !*begun;
 }
 

@@ -7,6 +7,24 @@
 
 #include <stdio.h>
 
+/* How far it goes: in clocks, or that these are another's. */
+static void
+put_extent(struct fal_buf *out, const struct fal_audit_verdict *v)
+{
+	char a[32];
+	char text[128];
+	if (v->above[0] != '\0') {
+		fal_put_fmt(out, "group of %s, ",
+			    fal_text_plain(text, sizeof(text), v->above));
+		return;
+	}
+	fal_put_fmt(out, "%s", fal_text_group(v->clocks, a));
+	if (!v->finished)
+		fal_put_fmt(out, " of %s", fal_text_group(v->of_clocks, a));
+	fal_put_fmt(out, " clock%s, ",
+		    fal_text_s(v->finished ? v->clocks : v->of_clocks));
+}
+
 void
 stat_audit(struct fal_buf *out, const struct fal_audit_verdict *v)
 {
@@ -19,6 +37,15 @@ stat_audit(struct fal_buf *out, const struct fal_audit_verdict *v)
 	if (v->findings > 0) {
 		fal_put_fmt(out, "audit: failed: %s finding%s\n",
 			    fal_text_group(v->findings, a), fal_text_s(v->findings));
+		return;
+	}
+	if (!v->ok && v->below.unknown > 0) {
+		fal_put_fmt(out,
+			    "audit: cannot tell: %s task%s of a group %s not in its "
+			    "trace, which has no end\n",
+			    fal_text_group(v->below.unknown, a),
+			    fal_text_s(v->below.unknown),
+			    v->below.unknown == 1 ? "is" : "are");
 		return;
 	}
 	if (!v->ok && v->missing_lines == 0) {
@@ -39,13 +66,12 @@ stat_audit(struct fal_buf *out, const struct fal_audit_verdict *v)
 		fal_put_fmt(out, "from clock %s on\n", fal_text_group(v->clocks, a));
 		return;
 	}
-	fal_put_fmt(out, "audit: ok: %s", fal_text_group(v->clocks, a));
-	if (!v->finished)
-		fal_put_fmt(out, " of %s", fal_text_group(v->of_clocks, a));
-	fal_put_fmt(out, " clock%s, %s task%s, moved %s",
-		    fal_text_s(v->finished ? v->clocks : v->of_clocks),
-		    fal_text_group(v->sums.tasks, a), fal_text_s(v->sums.tasks),
-		    fal_text_group(v->sums.moved, b));
+	fal_put_fmt(out, "audit: ok: ");
+	put_extent(out, v);
+	fal_put_fmt(out, "%s task%s, moved %s", fal_text_group(v->sums.tasks, a),
+		    fal_text_s(v->sums.tasks), fal_text_group(v->sums.moved, b));
+	if (v->below.tasks > 0)
+		fal_put_fmt(out, ", by groups %s", fal_text_group(v->below.tasks, a));
 	fal_put_fmt(out, ", cloned %s", fal_text_group(v->sums.cloned, a));
 	fal_put_fmt(out, ", filled %s, dropped %s", fal_text_group(v->sums.filled, a),
 		    fal_text_group(v->sums.dropped, b));
@@ -130,11 +156,15 @@ put_u64(struct fal_buf *out, const char *key, uint64_t v)
 }
 
 void
-stat_audit_json(struct fal_buf *out, const struct fal_audit_verdict *v,
+stat_audit_json(struct fal_buf *out, const char *trace, const struct fal_audit_verdict *v,
 		const struct stat_recomputed *r)
 {
 	const bool ok = r == NULL || stat_recomputed_code(r) == FAL_EXIT_DONE;
 	fal_json_open(out, '{');
+	if (trace != NULL)
+		fal_json_member_str(out, "trace", trace);
+	if (v->above[0] != '\0')
+		fal_json_member_str(out, "above", v->above);
 	fal_json_member_bool(out, "ok", v->ok && ok);
 	fal_json_member_bool(out, "finished", v->finished);
 	fal_json_member_bool(out, "cut", v->cut);

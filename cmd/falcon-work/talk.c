@@ -219,7 +219,7 @@ begin_job(struct session *s)
 	const struct fal_agent_ops ops = { s,           agent_send,
 					   agent_run,   agent_cancel,
 					   agent_steps, agent_push,
-					   agent_grow };
+					   agent_grow,  NULL };
 	const bool same = s->kit.made && texts_equal(&s->kit.texts, &s->coming);
 	if (!same && !renew_kit(s))
 		return;

@@ -161,9 +161,8 @@ activity(const struct fal_agent *a)
 	return agent_pulling(a) ? PULL : WAIT;
 }
 
-/* Charges the time since the last event to what was going on. */
-static void
-charge(struct fal_agent *a, uint64_t now)
+void
+agent_charge(struct fal_agent *a, uint64_t now)
 {
 	uint64_t dt = a->since != 0 && now > a->since ? now - a->since : 0;
 	const enum activity is = activity(a);
@@ -237,8 +236,9 @@ start(struct fal_agent *a, uint32_t lane)
 	struct lane *l = &a->lane[lane];
 	l->busy = true;
 	l->on->refs++;
-	l->sum = l->eval ? NULL : agent_take_sum(a);
-	if (!l->eval && l->sum == NULL) {
+	const bool sums = !l->eval && !a->conf.outer;
+	l->sum = sums ? agent_take_sum(a) : NULL;
+	if (sums && l->sum == NULL) {
 		agent_drop(a, l->on);
 		*l = (struct lane){ 0 };
 		return FAL_ENOMEM;
@@ -255,7 +255,8 @@ start(struct fal_agent *a, uint32_t lane)
 		.sum = l->sum,
 		.room = fal_bfp_room(a->conf.tasks),
 		.bits = agent_local(a, l->item.round) != NULL ? 0 : a->conf.push_bits,
-		.seed = fal_rng_task(a->conf.seed, l->item.clock, l->item.task)
+		.seed = fal_rng_task(a->conf.seed, l->item.clock, l->item.task),
+		.seq = l->item.seq
 	};
 	a->ops.run(a->ops.arg, lane, &run);
 	return FAL_OK;
@@ -298,9 +299,14 @@ fal_agent_finished(struct fal_agent *a, uint64_t now, uint32_t lane,
 	struct lane *l = &a->lane[lane];
 	int err = FAL_OK;
 	assert(l->busy);
-	charge(a, now);
+	agent_charge(a, now);
 	struct lane was = *l;
 	*l = (struct lane){ 0 };
+	if (ran->sum != NULL) {
+		assert(was.sum == NULL);
+		was.sum = ran->sum;
+		a->halves += 1 + fal_sum_grown(was.sum);
+	}
 	if (was.cancelled || ran->cancelled)
 		err = agent_give_sum(a, was.sum);
 	else if (was.eval)
@@ -320,7 +326,8 @@ on_lanes(struct fal_agent *a, const struct fal_msg *m)
 {
 	if (m->lanes.lanes < 1 || m->lanes.lanes > a->conf.lanes_max)
 		return FAL_EINVAL;
-	a->lanes = m->lanes.lanes;
+	if (!a->conf.outer)
+		a->lanes = m->lanes.lanes;
 	return agent_dispatch(a);
 }
 
@@ -386,7 +393,7 @@ freed(struct fal_agent *a, int err)
 int
 fal_agent_msg(struct fal_agent *a, uint64_t now, const struct fal_msg *m)
 {
-	charge(a, now);
+	agent_charge(a, now);
 	switch (m->type) {
 	case FAL_MSG_VERSION:
 		return agent_on_version(a, m);
@@ -425,14 +432,14 @@ fal_agent_msg(struct fal_agent *a, uint64_t now, const struct fal_msg *m)
 void
 fal_agent_flushed(struct fal_agent *a, uint64_t now)
 {
-	charge(a, now);
+	agent_charge(a, now);
 	a->pushing = a->pushes.n > 0;
 }
 
 int
 fal_agent_leave(struct fal_agent *a, uint64_t now, const char *why)
 {
-	charge(a, now);
+	agent_charge(a, now);
 	if (a->leaving)
 		return FAL_OK;
 	a->leaving = true;

@@ -42,6 +42,7 @@ struct fal_run {
 	unsigned room;       /* that its values have */
 	unsigned bits;       /* to round them to; 0: all */
 	uint64_t seed;       /* of the task: fal_rng_task */
+	uint32_t seq; /* with conf.outer: that it is claimed for already; 0: none yet */
 };
 
 /* What a lane made of it. */
@@ -52,6 +53,8 @@ struct fal_ran {
 	uint32_t right, samples;
 	uint64_t task_ns;            /* how long it took */
 	uint8_t hash[FAL_TASK_HASH]; /* of the gradient, where it is finite: taskhash.h */
+	struct fal_sum *sum; /* with conf.outer, of a task without `seq`: taken; NULL: no
+				result */
 };
 
 /* What the memory of an agent follows from. */
@@ -82,6 +85,10 @@ struct fal_agent_ops {
 	 * would take is done without; if it is only `moves` that differs, at leisure, and
 	 * otherwise the caller leaves.  NULL: it may. */
 	bool (*grow)(void *arg, const struct fal_agent_most *to);
+	/* All of a version is here, borrowed for the call; `keep`: to be evaluated.  May
+	 * be NULL. */
+	void (*whole)(void *arg, uint64_t version, bool keep, const float *params,
+		      const int8_t *exps);
 };
 
 struct fal_agent_conf {
@@ -97,6 +104,10 @@ struct fal_agent_conf {
 	struct fal_optim optim;     /* of local steps; its ranges stay borrowed */
 	uint32_t push_blocks;       /* in a PUSH at most; 0: as many as it holds */
 	struct fal_agent_most most; /* what memory was judged by; {0}: it was not */
+	/* Others run the tasks, all that there are lanes for, and make their sums:
+	 * run.sum is NULL.  Those that are claimed when they are granted are one sum
+	 * (fal_agent_give), others a contribution each. */
+	bool outer;
 	size_t sums; /* of gradients, in halves, that there may be; 0: any number.  Local
 			steps take theirs whatever there are */
 };
@@ -125,6 +136,11 @@ int fal_agent_msg(struct fal_agent *a, uint64_t now, const struct fal_msg *m);
 /* The task of `lane` is over.  0 or FAL_ENOMEM. */
 int fal_agent_finished(struct fal_agent *a, uint64_t now, uint32_t lane,
 		       const struct fal_ran *ran);
+
+/* With conf.outer: the sum (taken) of so many tasks more of what was claimed for this
+ * contribution when it was granted; unknown ones are let go.  FAL_ENOMEM. */
+int fal_agent_give(struct fal_agent *a, uint64_t now, uint64_t round, uint32_t seq,
+		   struct fal_sum *sum, uint32_t tasks);
 
 /* The driver has room for a bulk message: sends the next one of what is to be pushed, and
  * at last LEAVE.  To be called after each of the calls here, and when there is room

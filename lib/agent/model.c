@@ -139,6 +139,13 @@ keep(struct fal_agent *a, struct snapshot *s)
 	a->kept = s;
 }
 
+static void
+tell_whole(struct fal_agent *a, const struct snapshot *s, bool kept)
+{
+	if (a->ops.whole != NULL)
+		a->ops.whole(a->ops.arg, s->version, kept, s->params, s->exps);
+}
+
 /* A version that was told of: memory is taken when it begins to come, as many may be
  * left out for newer ones. */
 static struct snapshot *
@@ -183,8 +190,10 @@ agent_on_version(struct fal_agent *a, const struct fal_msg *m)
 	a->told++;
 	s = find(a, version);
 	if (s != NULL && s->left == 0) { /* its MODEL messages are not needed */
-		if (m->version.keep != 0)
+		if (m->version.keep != 0) {
 			keep(a, s);
+			tell_whole(a, s, true);
+		}
 		return agent_dispatch(a);
 	}
 	if (s == NULL)
@@ -224,6 +233,7 @@ static int
 model_complete(struct fal_agent *a, struct snapshot *s)
 {
 	s->serial = ++a->serial;
+	tell_whole(a, s, s->keep);
 	if (s->keep)
 		keep(a, s);
 	s->keep = false;

@@ -71,6 +71,7 @@ struct contrib {
 	/* Claimed when it was granted: its tasks, `due` of them without a result yet, and
 	 * what it is pushed with; closed, and without the two below, from the start. */
 	uint32_t first, count, due;
+	uint32_t lacks; /* with conf.outer: tasks that no sum was given of yet */
 	bool ticketed;
 	struct fal_msg_ticket ticket;
 	struct snapshot *on;
@@ -174,6 +175,8 @@ struct fal_agent {
 int agent_send(struct fal_agent *a, struct fal_msg *m, bool bulk);
 /* Hands queued tasks to idle lanes: training first, then evaluation. */
 int agent_dispatch(struct fal_agent *a);
+/* Charges the time since the last event to what was going on. */
+void agent_charge(struct fal_agent *a, uint64_t now);
 /* May the agent take so much from now on? */
 bool agent_grow(struct fal_agent *a, const struct fal_agent_most *to);
 /* Is this lane at a task of training that is still wanted? */

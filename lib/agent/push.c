@@ -262,7 +262,8 @@ agent_preclaimed(struct fal_agent *a, const struct fal_msg *m)
 				   .alone = m->grant.count == 1,
 				   .first = m->grant.first,
 				   .count = m->grant.count,
-				   .due = m->grant.count };
+				   .due = m->grant.count,
+				   .lacks = a->conf.outer ? m->grant.count : 0 };
 	if (place_of(a, c.round, c.seq) < a->contribs.n)
 		return FAL_ESTATE;
 	if (FAL_GROW(a->contribs.v, a->contribs.cap, a->contribs.n + 1) < 0)
@@ -277,7 +278,7 @@ agent_drop_preclaimed(struct fal_agent *a, uint64_t round, uint32_t first, uint3
 	int err = FAL_OK;
 	for (size_t i = a->contribs.n; i-- > 0 && err == FAL_OK;) {
 		const struct contrib *c = &a->contribs.v[i];
-		if (c->round == round && c->due > 0 &&
+		if (c->round == round && (c->due > 0 || c->lacks > 0) &&
 		    (c->first - first < count || first - c->first < c->count))
 			err = call_off(a, i);
 	}
@@ -289,7 +290,7 @@ agent_leave_preclaimed(struct fal_agent *a)
 {
 	int err = FAL_OK;
 	for (size_t i = a->contribs.n; i-- > 0 && err == FAL_OK;)
-		if (a->contribs.v[i].due > 0)
+		if (a->contribs.v[i].due > 0 || a->contribs.v[i].lacks > 0)
 			err = forget(a, i);
 	return err;
 }
@@ -310,6 +311,13 @@ add_task(struct fal_agent *a, struct contrib *c, struct fal_sum *sum)
 	return err == FAL_OK ? gave : err;
 }
 
+/* Claimed ahead, it has all that its ticket, which is here, says. */
+static bool
+is_made(const struct contrib *c)
+{
+	return c->due == 0 && c->lacks == 0 && c->ticketed;
+}
+
 /* The result of a task that was claimed ahead; its sum is taken. */
 static int
 report(struct fal_agent *a, const struct lane *was, struct fal_msg *claim)
@@ -320,12 +328,33 @@ report(struct fal_agent *a, const struct lane *was, struct fal_msg *claim)
 		c->on = was->on;
 		c->on->refs++;
 	}
-	int err = c != NULL ? add_task(a, c, was->sum) : agent_give_sum(a, was->sum);
+	int err = FAL_OK;
+	if (c == NULL)
+		err = agent_give_sum(a, was->sum);
+	else if (was->sum != NULL)
+		err = add_task(a, c, was->sum);
 	if (err < 0 || c == NULL)
 		return err;
 	claim->claim.seq = c->seq;
 	err = agent_send(a, claim, false);
-	return err == FAL_OK && --c->due == 0 && c->ticketed ? push_contrib(a, i) : err;
+	c->due--;
+	return err == FAL_OK && is_made(c) ? push_contrib(a, i) : err;
+}
+
+int
+fal_agent_give(struct fal_agent *a, uint64_t now, uint64_t round, uint32_t seq,
+	       struct fal_sum *sum, uint32_t tasks)
+{
+	const size_t i = place_of(a, round, seq);
+	agent_charge(a, now);
+	a->halves += 1 + fal_sum_grown(sum);
+	if (i == a->contribs.n)
+		return agent_give_sum(a, sum);
+	struct contrib *c = &a->contribs.v[i];
+	assert(c->on != NULL && tasks <= c->lacks);
+	c->lacks -= tasks;
+	int err = add_task(a, c, sum);
+	return err == FAL_OK && is_made(c) ? push_contrib(a, i) : err;
 }
 
 /* ---- claims ------------------------------------------------------------------------ */
@@ -497,7 +526,7 @@ agent_on_ticket(struct fal_agent *a, const struct fal_msg *m)
 			return FAL_ESTATE;
 		c->ticketed = true;
 		c->ticket = *t;
-		return c->due == 0 ? push_contrib(a, i) : FAL_OK;
+		return is_made(c) ? push_contrib(a, i) : FAL_OK;
 	}
 	if (k == a->pushes.n || a->pushes.v[k].ticketed)
 		return FAL_OK;

@@ -242,6 +242,9 @@ fal_coord_policy(struct fal_coord *c, double now, const struct fal_policy *p,
 	struct fal_control *k = &c->control;
 	if (is_over(c))
 		return fal_diag_set(diag, FAL_ESTATE, "the job is over");
+	if (c->brought)
+		return fal_diag_set(diag, FAL_ESTATE,
+				    "the policy of a group server is its --scheme");
 	if (k->agains > 0)
 		return fal_diag_set(diag, FAL_ESTATE,
 				    "the policy of before, by '%s', is to hold again "

@@ -36,7 +36,8 @@ trace_job(struct fal_coord *c, const struct fal_coord_conf *conf)
 					   .skips = conf->skips,
 					   .numerics = numerics[conf->numerics],
 					   .optim = &conf->optim,
-					   .incarnation = conf->tickets.incarnation };
+					   .incarnation = conf->tickets.incarnation,
+					   .above = conf->above };
 	fal_line_job(&c->line, &line);
 	coord_trace(c);
 }
@@ -49,6 +50,8 @@ fal_coord_new(const struct fal_coord_conf *conf, const struct fal_coord_ops *ops
 	if (c == NULL)
 		return FAL_ENOMEM;
 	c->conf = *conf;
+	c->conf.above = NULL;
+	c->brought = conf->above != NULL;
 	c->conf.shards += conf->shards == 0;
 	c->conf.hashes += conf->hashes == 0;
 	if (conf->map != NULL)
@@ -70,7 +73,8 @@ fal_coord_new(const struct fal_coord_conf *conf, const struct fal_coord_ops *ops
 	struct fal_sched_conf sched = { .policy = conf->policy,
 					.grid = conf->grid,
 					.entropy = conf->entropy,
-					.ahead = true,
+					.ahead = conf->above == NULL,
+					.brought = conf->above != NULL,
 					.lanes_start = conf->lanes_start,
 					.skips = conf->skips,
 					/* forward only: about a third of a step */
@@ -83,7 +87,8 @@ fal_coord_new(const struct fal_coord_conf *conf, const struct fal_coord_ops *ops
 	if (err == FAL_OK && past != NULL)
 		err = coord_become(c, past);
 	if (err == FAL_OK)
-		err = coord_keep_versions(c, fal_sched_versions(c->sched));
+		err = coord_keep_versions(c, c->brought ? conf->keeps
+							: fal_sched_versions(c->sched));
 	if (err < 0) {
 		fal_coord_free(c);
 		return err;
@@ -230,6 +235,8 @@ coord_advance(struct fal_coord *c, double now)
 		coord_lone_told(c, now);
 	if (err < 0 || c->finished || c->why != NULL || c->move.begun)
 		return err;
+	if (c->brought)
+		return send_kept(c);
 	bool done = fal_sched_done(c->sched) && c->newses == 0;
 	/* The last version; or clocks that were over in another order than theirs. */
 	bool due = done || fal_sched_over(c->sched) >= c->next_eval;
@@ -364,13 +371,14 @@ fal_coord_finish(struct fal_coord *c, double now, const struct fal_coord_result 
 		fal_line_failed(&c->line, fal_coord_seconds(c, now), c->published,
 				c->why);
 	else
-		fal_line_done(&c->line, &(const struct fal_line_done){
-						.t = fal_coord_seconds(c, now),
-						.version = c->published,
-						.sha256 = result->sha256,
-						.hash = result->hash,
-						.journal = result->journal,
-						.accuracy = c->status.accuracy });
+		fal_line_done(&c->line,
+			      &(const struct fal_line_done){
+				      .t = fal_coord_seconds(c, now),
+				      .version = c->published,
+				      .sha256 = result->sha256,
+				      .hash = result->hash,
+				      .journal = result->journal,
+				      .accuracy = c->brought ? -1 : c->status.accuracy });
 	/* Who hears of the end finds it in the trace. */
 	coord_trace(c);
 	for (uint32_t i = 0; i < c->peers; i++) {

@@ -13,6 +13,7 @@
 #include "optim/schedule.h"
 #include "sched/grid.h"
 #include "sched/policy.h"
+#include "sched/sched.h"
 #include "shard/shard.h"
 #include "trace/writer.h"
 #include "wire/msg.h"
@@ -79,6 +80,21 @@ struct fal_coord_shards {
 	void (*served)(void *arg, uint32_t shard, struct fal_coord_served *out);
 };
 
+/* A claim that counts. */
+struct fal_coord_claimed {
+	uint64_t round, task_ns;
+	uint32_t task;
+	int64_t loss;
+	const uint8_t *hash; /* FAL_TASK_HASH bytes, borrowed for the call */
+};
+
+/* What a member says of a test task. */
+struct fal_coord_evaluated {
+	uint64_t version, task_ns;
+	uint32_t task, right, samples;
+	int64_t loss;
+};
+
 /* Callbacks; none may call back into the coordinator, not even to ask, which it asserts:
  * it is in the midst of an event, and they are told what they need.  `peer` is the
  * caller's number of a session, from 1, never used again. */
@@ -118,6 +134,12 @@ struct fal_coord_ops {
 	/* A move is over: `map` holds, and the shards were told to take it; or (an
 	 * error) it never was.  May be NULL. */
 	void (*moved)(void *arg, const struct fal_map *map, int err);
+	/* With conf.above, these three.  A task's claim counts; a round is over, and
+	 * its sum was given (FAL_END_GIVE). */
+	void (*claimed)(void *arg, const struct fal_coord_claimed *is);
+	void (*given)(void *arg, uint64_t round);
+	/* A test task that fal_coord_eval has brought is evaluated. */
+	void (*evaluated)(void *arg, const struct fal_coord_evaluated *is);
 	/* What fal_coord_policy was given under this ticket holds from `clock` on (err
 	 * 0), or was given up (an error).  May be NULL. */
 	void (*changed)(void *arg, uint64_t ticket, uint64_t clock, int err);
@@ -158,6 +180,11 @@ struct fal_coord_conf {
 	double verify; /* with them: the part of tasks that another key runs, too; 0 … 1
 			*/
 	bool skips;    /* fal_sched_conf's */
+	/* The work is another coordinator's (brought.c), unless NULL: no round begins but
+	 * by fal_coord_bring, no version is made here, and so many are kept.  Borrowed
+	 * for fal_coord_new. */
+	const struct fal_line_above *above;
+	uint32_t keeps;
 	uint8_t data[FAL_DATA_HASH]; /* that trainers with data of their own are to have
 				      * said; 0: any, but all the same */
 	uint32_t lanes_start;
@@ -287,6 +314,34 @@ bool fal_coord_moves(const struct fal_coord *c);
 #define FAL_PSLD_BY "psld"
 const char *fal_coord_balance(struct fal_coord *c, uint64_t may, struct fal_map *to);
 
+/* ---- with conf.above (brought.c; design.md, D50) ---- */
+
+/* As fal_sched_bring, fal_sched_unwanted and fal_sched_newer; the version's parameters
+ * are the caller's to add to the order (FAL_ORDER_PUT).  FAL_EINVAL: its version is none
+ * that is kept; older than the newest; else errors that end the job. */
+int fal_coord_bring(struct fal_coord *c, double now, const struct fal_bring *b,
+		    uint64_t *round);
+int fal_coord_unwanted(struct fal_coord *c, double now, uint64_t round);
+int fal_coord_newer(struct fal_coord *c, double now, uint64_t version, uint64_t clock);
+/* The version, which is not newer than the newest, is held to be evaluated: as with
+ * fal_coord_newer the caller adds its parameters (FAL_ORDER_HOLD).  And a test task is
+ * evaluated, of that version.  FAL_EINVAL: it is another one. */
+int fal_coord_eval_of(struct fal_coord *c, double now, uint64_t version);
+int fal_coord_eval(struct fal_coord *c, double now, uint64_t version, uint32_t task);
+
+/* What those who are ready are together, as one worker that is as fast. */
+struct fal_coord_together {
+	uint32_t workers, lanes;              /* 1 to FAL_LANES_MAX */
+	uint64_t task_ns;                     /* of a lane; 0: unknown */
+	uint8_t fingerprint[FAL_FINGERPRINT]; /* that counts among them */
+};
+void fal_coord_together(const struct fal_coord *c, struct fal_coord_together *out);
+/* The coordinator above is gone: the trace ends with that.  Whoever is here may be told
+ * to wait. */
+void fal_coord_parted(struct fal_coord *c, double now, const char *why);
+/* The newest version; 0: none has come yet. */
+uint64_t fal_coord_version(const struct fal_coord *c);
+
 /* Begins no round until it is called with false; `by` is the name of the key, for the
  * trace.  Rounds under way are finished. */
 int fal_coord_hold(struct fal_coord *c, double now, bool hold, const char *by);
@@ -350,8 +405,8 @@ int fal_coord_sizes(const struct fal_coord *c, struct fal_coord_sizes *out);
 
 /* What the job leaves, borrowed for the call. */
 struct fal_coord_result {
-	const char *sha256,
-		*hash;       /* 64 hex digits: its file; the version (trace/leaf.h) */
+	/* 64 hex digits: its file; the version (trace/leaf.h).  NULL: it is above */
+	const char *sha256, *hash;
 	const char *journal; /* the last link of what ops.journal wrote, or "" */
 };
 /* The end: writes the `done` line and tells all workers; or, when the job has failed or

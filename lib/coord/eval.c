@@ -270,8 +270,10 @@ coord_evaluated(struct fal_coord *c, double now, struct fal_peer *p,
 		return fal_diag_set(diag, counts,
 				    "evaluated task %u, which it was not given",
 				    m->evaluated.task);
+	if (counts == 1 && c->brought)
+		return coord_tell_evaluated(c, now, m);
 	int err = counts == 1 ? hear(c, now, p, m) : FAL_OK;
-	if (err == FAL_OK && fal_sched_eval_done(c->sched))
+	if (err == FAL_OK && fal_sched_eval_done(c->sched) && !c->brought)
 		err = conclude(c, now);
 	return err < 0 ? err : coord_advance(c, now);
 }

@@ -46,6 +46,9 @@ on_hello(struct fal_coord *c, double now, uint32_t peer, const struct fal_msg *m
 				    m->hello.lanes_min, m->hello.lanes_max);
 	if (coord_unwelcome(c, p))
 		return unwelcome(diag);
+	if (m->hello.groups.n % FAL_INSTANCE != 0)
+		return fal_diag_set(diag, FAL_EINVAL, "a HELLO with %zu bytes of groups",
+				    m->hello.groups.n);
 	if (!fal_name_valid(m->hello.name))
 		return fal_diag_set(diag, FAL_EINVAL,
 				    "a HELLO with a name that is not 1 to 63 of "
@@ -167,6 +170,27 @@ on_ready(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_m
 	return err < 0 ? err : coord_advance(c, now);
 }
 
+/* Workers of the group server have come or gone. */
+static int
+on_capacity(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_msg *m,
+	    struct fal_diag *diag)
+{
+	if (m->capacity.lanes < 1 || m->capacity.lanes > FAL_LANES_MAX ||
+	    m->capacity.members < 1)
+		return fal_diag_set(diag, FAL_EINVAL, "a CAPACITY of %u lanes of %u",
+				    m->capacity.lanes, m->capacity.members);
+	p->lanes_min = p->lanes_max = p->cores = m->capacity.lanes;
+	p->task_ns = m->capacity.task_ns > 0 ? m->capacity.task_ns : p->task_ns;
+	p->large = 0;
+	p->large_ns = 0;
+	fal_line_group(&c->line, fal_coord_seconds(c, now), coord_line_who(p),
+		       m->capacity.members, m->capacity.lanes);
+	coord_trace(c);
+	int err = fal_sched_capacity(c->sched, now, p->worker, m->capacity.lanes,
+				     (double)m->capacity.task_ns * 1e-9);
+	return err < 0 ? err : coord_advance(c, now);
+}
+
 /* The worker has closed a contribution: it gets the ticket, or, where nothing of it
  * counts any more, learns so. */
 static int
@@ -196,6 +220,22 @@ on_seal(struct fal_coord *c, double now, const struct fal_peer *p,
 {
 	int err = seal(c, p, m->seal.round, m->seal.seq, diag);
 	return err < 0 ? err : coord_advance(c, now);
+}
+
+/* To whoever has brought the task. */
+static void
+tell_claimed(struct fal_coord *c, const struct fal_msg *m)
+{
+	const struct fal_coord_claimed is = { .round = m->claim.round,
+					      .task_ns = m->claim.task_ns,
+					      .task = m->claim.task,
+					      .loss = m->claim.loss,
+					      .hash = m->claim.hash };
+	if (!c->brought)
+		return;
+	coord_call(c);
+	c->ops.claimed(c->ops.arg, &is);
+	coord_called(c);
 }
 
 static int
@@ -230,11 +270,14 @@ on_claim(struct fal_coord *c, double now, struct fal_peer *p, const struct fal_m
 	int err = FAL_OK;
 	if (won == 1 && !in.nonfinite)
 		coord_diverged_since(c, p);
-	if (won == 1 && !in.nonfinite && fal_sched_round(c->sched, in.round, &r))
+	if (won == 1 && !in.nonfinite && !c->brought &&
+	    fal_sched_round(c->sched, in.round, &r))
 		err = coord_health_claim(c, r.clock, p->key,
 					 ldexp((double)in.loss, -FAL_LOSS_BITS),
 					 fal_grid_range_samples(&c->conf.grid, r.clock,
 								in.task, 1));
+	if (won == 1 && !in.nonfinite)
+		tell_claimed(c, m);
 	/* What was claimed ahead waits for nothing. */
 	const bool waits = !in.nonfinite && in.seq < FAL_PRECLAIMED;
 	struct fal_msg v = { .type = FAL_MSG_VERDICT };
@@ -402,6 +445,8 @@ fal_coord_msg(struct fal_coord *c, double now, uint32_t peer, const struct fal_m
 		return leave(c, now, p, m->leave.why);
 	case FAL_MSG_PONG:
 		return on_pong(c, now, p, m);
+	case FAL_MSG_CAPACITY:
+		return on_capacity(c, now, p, m, diag);
 	default:
 		return fal_diag_set(diag, FAL_ESTATE, "%s is not for a worker to send",
 				    fal_msg_name(m->type));

@@ -16,6 +16,7 @@
  *	health.c    does it learn, and what is kept for when it does not any more
  *	control.c   what controllers ask for
  *	move.c      blocks that move from shard to shard
+ *	brought.c   work and versions of another coordinator's
  *	past.c      what is left of it when it is gone, and how it goes on from that
  *
  * Calls that can fail return 0 or a negative enum fal_err. */
@@ -130,6 +131,8 @@ struct fal_coord {
 	uint32_t keeps;
 	uint64_t clocks; /* of the whole job */
 	bool began;      /* enough workers were here once */
+	bool brought;    /* conf.above was there, */
+	bool newer;      /* and a version has come */
 	bool finished;
 	const char *why;       /* why the job stopped, or NULL */
 	char odd[FAL_MSG_WHY]; /* the same, as a shard said it */
@@ -418,6 +421,9 @@ int coord_eval_begin(struct fal_coord *c, double now);
 int coord_evaluated(struct fal_coord *c, double now, struct fal_peer *p,
 		    const struct fal_msg *m, struct fal_diag *diag);
 void coord_eval_free(struct fal_coord *c);
+
+/* brought.c */
+int coord_tell_evaluated(struct fal_coord *c, double now, const struct fal_msg *m);
 
 /* numerics.c */
 /* Somebody came or went: whoever's fingerprint does not count stands by. */

@@ -100,6 +100,8 @@ end_of(enum fal_fate fate)
 		return FAL_END_LINE;
 	case FAL_FATE_REVISE:
 		return FAL_END_REVISE;
+	case FAL_FATE_GIVE:
+		return FAL_END_GIVE;
 	default:
 		return FAL_END_DROP;
 	}
@@ -389,7 +391,7 @@ send_to(struct fal_coord *c, struct fal_peer *p)
 	uint64_t newest = c->version;
 	uint64_t from = c->oldest;
 	int err = FAL_OK;
-	if (!p->ready)
+	if (!p->ready || (c->brought && !c->newer))
 		return FAL_OK;
 	if (!p->on_line && p->next_version > from)
 		from = p->next_version;
@@ -463,6 +465,7 @@ tell_end(struct fal_coord *c, double now, const struct fal_news *n)
 		.first = r.first,
 		.end = n->act.fate == FAL_FATE_DROP      ? FAL_ROUND_DROPPED
 		       : n->act.fate == FAL_FATE_ABANDON ? FAL_ROUND_ABANDONED
+		       : n->act.fate == FAL_FATE_GIVE    ? FAL_ROUND_GIVEN
 							 : FAL_ROUND_APPLIED,
 		.why = n->act.why,
 		.delta = r.delta,
@@ -497,6 +500,11 @@ tell_end(struct fal_coord *c, double now, const struct fal_news *n)
 	int err = n->act.fate != FAL_FATE_ABANDON
 			  ? coord_health_skip(c, r.clock, r.ledger->skipped)
 			  : FAL_OK;
+	if (n->act.fate == FAL_FATE_GIVE) {
+		coord_call(c);
+		c->ops.given(c->ops.arg, r.round);
+		coord_called(c);
+	}
 	size_t kept = 0;
 	for (size_t i = 0; i < c->ons; i++)
 		if (c->on[i].round != r.round)

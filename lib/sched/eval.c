@@ -33,6 +33,36 @@ fal_sched_eval(struct fal_sched *s, double now, uint32_t tasks)
 	return fal_eval_feed(s, now);
 }
 
+int
+fal_sched_evals(struct fal_sched *s, double now, uint32_t tasks)
+{
+	for (uint32_t i = 0; i < s->workers; i++) {
+		s->worker[i].evals = 0;
+		fal_refresh(s, &s->worker[i], now);
+	}
+	s->eval_tasks = s->eval_left = s->eval_free_n = 0;
+	if (FAL_GROW(s->eval_holder, s->eval_holder_cap, tasks) < 0 ||
+	    FAL_GROW(s->eval_free, s->eval_free_cap, tasks) < 0 ||
+	    FAL_GROW(s->eval_said, s->eval_said_cap, tasks) < 0 ||
+	    fal_holds_open(&s->eval_given, tasks) < 0)
+		return FAL_ENOMEM;
+	for (uint32_t i = 0; i < tasks; i++)
+		s->eval_holder[i] = FAL_EVALUATED;
+	s->eval_tasks = tasks;
+	return FAL_OK;
+}
+
+int
+fal_sched_eval_one(struct fal_sched *s, double now, uint32_t task)
+{
+	if (task >= s->eval_tasks)
+		return FAL_EINVAL;
+	if (s->eval_holder[task] != FAL_EVALUATED)
+		return FAL_OK;
+	s->eval_said[task].n = 0;
+	return fal_sched_eval_again(s, now, task);
+}
+
 bool
 fal_sched_eval_done(const struct fal_sched *s)
 {

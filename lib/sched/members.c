@@ -227,6 +227,35 @@ fal_sched_join(struct fal_sched *s, double now, const struct fal_join *j)
 }
 
 int
+fal_sched_capacity(struct fal_sched *s, double now, uint32_t id, uint32_t lanes,
+		   double task_s)
+{
+	struct fal_worker *w = fal_find(s, id);
+	if (w == NULL)
+		return FAL_OK;
+	if (lanes < 1 || lanes > FAL_LANES_MAX)
+		return FAL_EINVAL;
+	struct fal_pace *pace = fal_calloc((size_t)lanes + 1, sizeof(*pace));
+	if (pace == NULL)
+		return FAL_ENOMEM;
+	/* A lane stays as fast as it is. */
+	const uint32_t at = w->pace[w->lanes].nearest;
+	const struct fal_history was = { .lanes = lanes,
+					 .task_s = at > 0 ? w->pace[at].task_s : 0,
+					 .fixed = -1,
+					 .eval_s = w->eval_s,
+					 .push_s = w->push_s };
+	free(w->pace);
+	w->pace = pace;
+	w->own_min = w->own_max = w->cores = lanes;
+	fal_remember(w, &was);
+	if (task_s > 0)
+		w->probe_s = task_s;
+	return lay_down(s, w, now) < 0 || fal_recount(s, w, now) < 0 ? FAL_ENOMEM
+								     : fal_settle(s, now);
+}
+
+int
 fal_sched_leave(struct fal_sched *s, double now, uint32_t id)
 {
 	struct fal_worker *w = fal_find(s, id);

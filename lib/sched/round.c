@@ -317,7 +317,9 @@ fal_round_end(struct fal_sched *s, struct fal_round *r, struct fal_act end, doub
 	if (close_round(s, r, now) < 0)
 		return FAL_ENOMEM;
 	fal_touch_owner(s, r);
-	if (end.fate == FAL_FATE_ABANDON) {
+	if (s->brought) { /* the clocks are another's */
+		fal_team_set(s, t, t->members, t->clock + 1);
+	} else if (end.fate == FAL_FATE_ABANDON) {
 		if (fal_pool_back(&s->pool, &run) < 0)
 			return FAL_ENOMEM;
 		t->version = UINT64_MAX;

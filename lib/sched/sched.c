@@ -1,5 +1,6 @@
 /* Events in, actions out. */
 #include "sched/ahead.h"
+#include "sched/brought.h"
 #include "sched/check.h"
 #include "sched/doubt.h"
 #include "sched/due.h"
@@ -30,6 +31,7 @@ fal_sched_new(const struct fal_sched_conf *conf, struct fal_sched **out)
 	s->eval_cost = conf->eval_cost;
 	s->preclaims = conf->preclaims;
 	s->skips = conf->skips;
+	s->brought = conf->brought;
 	s->rng = fal_rng_init(conf->entropy, FAL_RNG_DRAW, 0);
 	s->grid = conf->grid;
 	s->grid.parts = s->grid.parts > 0 ? s->grid.parts : 1;
@@ -197,7 +199,8 @@ end_reported(struct fal_sched *s, double now)
 		r->unreported = false;
 		r->complete = true;
 		s->unreported--;
-		err = s->scheme->complete(s, r, now);
+		err = s->brought ? fal_brought_complete(s, r, now)
+				 : s->scheme->complete(s, r, now);
 		next = s->oldest; /* it may have ended others */
 	}
 	return err;

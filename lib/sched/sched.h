@@ -49,6 +49,7 @@ struct fal_sched_conf {
 	/* A task without a finite result is skipped, instead of ending the job; not for
 	 * rules of fal_rule_local. */
 	bool skips;
+	bool brought; /* no round begins but by fal_sched_bring; for shared ones */
 	/* Where a scheduler of before stood, whose rounds were shared: so many clocks are
 	 * over with `version`; its policy holds since `first`; the next round.  All 0: at
 	 * the beginning. */
@@ -59,12 +60,13 @@ struct fal_sched_conf {
 
 /* What becomes of a round. */
 enum fal_fate {
-	FAL_FATE_MERGE,  /* its gradients are collected for the next step */
-	FAL_FATE_ADD,    /* weight · its change of weights is collected */
-	FAL_FATE_LINE,   /* its gradients step its group's line, to version `version` */
-	FAL_FATE_REVISE, /* its change of weights, as one of the slot `slot` (DynSGD) */
-	FAL_FATE_DROP,   /* its tasks are done with, and of no effect */
-	FAL_FATE_ABANDON /* its tasks are anybody's again */
+	FAL_FATE_MERGE,   /* its gradients are collected for the next step */
+	FAL_FATE_ADD,     /* weight · its change of weights is collected */
+	FAL_FATE_LINE,    /* its gradients step its group's line, to version `version` */
+	FAL_FATE_REVISE,  /* its change of weights, as one of the slot `slot` (DynSGD) */
+	FAL_FATE_DROP,    /* its tasks are done with, and of no effect */
+	FAL_FATE_ABANDON, /* its tasks are anybody's again */
+	FAL_FATE_GIVE     /* its sum goes to whoever has brought its tasks */
 };
 
 enum fal_act_kind {
@@ -278,6 +280,12 @@ struct fal_join {
 };
 int fal_sched_join(struct fal_sched *s, double now, const struct fal_join *j);
 
+/* It has so many lanes from now on, all of them in use, each with `task_s` for a task as
+ * probed; 0: unknown.  Unknown ids are ignored.  FAL_EINVAL: not 1 to FAL_LANES_MAX;
+ * FAL_ENOMEM. */
+int fal_sched_capacity(struct fal_sched *s, double now, uint32_t id, uint32_t lanes,
+		       double task_s);
+
 /* The worker gets no work, or gets it again; what it had is others'. */
 int fal_sched_stand_by(struct fal_sched *s, double now, uint32_t id, bool stands_by);
 
@@ -419,6 +427,26 @@ bool fal_sched_next(struct fal_sched *s, struct fal_act *out);
 /* The rounds whose END was fetched may be forgotten; this one may. */
 void fal_sched_forget(struct fal_sched *s);
 void fal_sched_forget_round(struct fal_sched *s, uint64_t round);
+
+/* ---- work of another scheduler's, with conf.brought (brought.c) ---- */
+
+/* A round of these tasks begins, which is over when its sum is given (FAL_FATE_GIVE); its
+ * number is in `round`.  The version is one that fal_sched_newer has told.  FAL_ENOMEM.
+ */
+struct fal_bring {
+	uint64_t clock, version;
+	uint32_t first, count;
+};
+int fal_sched_bring(struct fal_sched *s, double now, const struct fal_bring *b,
+		    uint64_t *round);
+/* Nobody wants the round any more; unknown ones are ignored.  FAL_ENOMEM. */
+int fal_sched_unwanted(struct fal_sched *s, double now, uint64_t round);
+/* The newest version is this one, with which so many clocks are over.  FAL_ENOMEM. */
+int fal_sched_newer(struct fal_sched *s, double now, uint64_t version, uint64_t clock);
+/* Of so many test tasks none is to be evaluated; this one is.  FAL_EINVAL: there is no
+ * such task; FAL_ENOMEM. */
+int fal_sched_evals(struct fal_sched *s, double now, uint32_t tasks);
+int fal_sched_eval_one(struct fal_sched *s, double now, uint32_t task);
 
 /* What is known of a worker; false if it is not here. */
 bool fal_sched_info(const struct fal_sched *s, uint32_t id, struct fal_worker_info *out);

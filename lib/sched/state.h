@@ -7,6 +7,7 @@
  *	suspicion.c   signs of life, and what follows where there are none
  *	round.c   rounds: opened, found, ended
  *	ahead.c   rounds whose end is ordered before they are complete
+ *	brought.c work that another scheduler has given out
  *	team.c    who works for whom; when a round begins
  *	plan.c    who gets a round's free tasks
  *	queue.c   the workers' queues, the heaps over them
@@ -213,6 +214,7 @@ struct fal_sched {
 	bool ahead; /* fal_sched_conf */
 	double eval_cost;
 	bool preclaims;
+	bool brought;     /* fal_sched_conf */
 	double typical_s; /* EWMA of a full task's seconds, of all workers; 0: unknown */
 	double typical_fixed; /* EWMA of what is found of `fixed`; NAN: unknown, as 0 */
 

@@ -372,6 +372,19 @@ refresh_members(struct fal_sched *s, struct fal_team *t, double now)
 }
 
 int
+fal_team_bring(struct fal_sched *s, const struct fal_run_of *run, uint64_t version,
+	       double now)
+{
+	struct fal_team *t = s->teams > 0 ? s->team[0] : fal_team_new(s, 0, 0);
+	assert(s->is.shared);
+	if (t == NULL || fal_round_open(s, t, run) < 0)
+		return FAL_ENOMEM;
+	s->newest->version = version;
+	refresh_members(s, t, now);
+	return s->scheme->lanes != NULL ? s->scheme->lanes(s) : FAL_OK;
+}
+
+int
 fal_teams_begin(struct fal_sched *s, double now)
 {
 	uint32_t at;

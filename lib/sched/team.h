@@ -25,6 +25,10 @@ int fal_team_changed(struct fal_sched *s, struct fal_worker *w, uint32_t members
 void fal_teams_close_up(struct fal_sched *s);
 /* Any team may be able to begin a round that could not before. */
 void fal_teams_wake(struct fal_sched *s);
+/* A round of these tasks, on this version, of the one team that there is:
+ * fal_sched_bring. FAL_ENOMEM. */
+int fal_team_bring(struct fal_sched *s, const struct fal_run_of *run, uint64_t version,
+		   double now);
 /* Begins whatever may begin.  O(log W) for each team that may be able to. */
 int fal_teams_begin(struct fal_sched *s, double now);
 /* The clock of the tasks that its next round would get. */

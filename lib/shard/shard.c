@@ -380,6 +380,25 @@ skip(struct fal_shard *s, struct shard_round *open, const struct fal_shard_order
 	return err < 0 || was ? err : judge(s, open);
 }
 
+/* What was made elsewhere. */
+static int
+put(struct fal_shard *s, const struct fal_shard_order *o)
+{
+	const float *params = o->params + (size_t)s->conf.first * FAL_BLOCK;
+	const int8_t *exps = o->exps + s->conf.first;
+	if (o->kind == FAL_ORDER_HOLD) {
+		shard_hold_this(s, o->version, params, exps);
+		return FAL_OK;
+	}
+	if (o->versions == 0)
+		return FAL_EINVAL;
+	int err = fal_store_keep(s->store,
+				 o->versions < FAL_KEPT_MAX ? o->versions : FAL_KEPT_MAX);
+	if (err == FAL_OK)
+		err = fal_store_put(s->store, o->version, params, exps);
+	return err < 0 ? err : shard_open_late(s);
+}
+
 int
 fal_shard_order(struct fal_shard *s, const struct fal_shard_order *o)
 {
@@ -401,6 +420,10 @@ fal_shard_order(struct fal_shard *s, const struct fal_shard_order *o)
 		return bound(s, open, o);
 	case FAL_ORDER_SCALE:
 		return shard_scale(s, o);
+	case FAL_ORDER_PUT:
+		return o->params != NULL ? put(s, o) : FAL_EINVAL;
+	case FAL_ORDER_HOLD:
+		return o->params != NULL ? put(s, o) : shard_wait_for(s, open, o);
 	default:
 		return shard_wait_for(s, open, o);
 	}

@@ -46,7 +46,8 @@ enum fal_end {
 	FAL_END_ADD,    /* weight · its change of weights is collected */
 	FAL_END_LINE,   /* its gradients step the line of `version`, to this number */
 	FAL_END_REVISE, /* its change of weights, as one of the slot `slot` */
-	FAL_END_DROP    /* it comes to nothing */
+	FAL_END_DROP,   /* it comes to nothing */
+	FAL_END_GIVE    /* its sum is added to `into`: of shards of this process alone */
 };
 
 enum fal_order_kind {
@@ -83,8 +84,10 @@ enum fal_order_kind {
 	 * the newest `versions` are kept from then on, this one included; answered by
 	 * STEPPED */
 	FAL_ORDER_STEP,
-	FAL_ORDER_KEEP,   /* the newest `versions` versions are kept from now on */
-	FAL_ORDER_HOLD,   /* `version`, which is kept, is held, until the next such */
+	FAL_ORDER_KEEP, /* the newest `versions` versions are kept from now on */
+	/* `version`, which is kept, is held, until the next such; or one that was made
+	 * elsewhere, by `params` and `exps`, as in PUT */
+	FAL_ORDER_HOLD,
 	FAL_ORDER_MARK,   /* an image of the newest version, `version`, is made */
 	FAL_ORDER_FORGET, /* slots and lines are over */
 	/* the answer to all shards' SQUARES: their sum, `squares` */
@@ -93,7 +96,11 @@ enum fal_order_kind {
 	 * what each shard will have comes to be beside what it has; answered by PLACED */
 	FAL_ORDER_MAP,
 	FAL_ORDER_TAKE, /* all have said so: it has what it will have, and that alone */
-	FAL_ORDER_STAY  /* the move never was */
+	FAL_ORDER_STAY, /* the move never was */
+	/* `version`, which is no older than the newest, is the newest from now on:
+	 * `params` and `exps`, of the whole model, of which the newest `versions` are
+	 * kept.  It was made elsewhere, and is not answered */
+	FAL_ORDER_PUT
 };
 
 struct fal_shard_order {
@@ -117,6 +124,9 @@ struct fal_shard_order {
 	bool mark;                 /* STEP: as MARK of the version that it makes */
 	bool hash;                 /* STEP: STEPPED has its leaves */
 	const struct fal_map *map; /* borrowed */
+	struct fal_sum *into;      /* END that gives: of the whole model; borrowed */
+	const float *params;       /* PUT, HOLD, as `exps`: borrowed */
+	const int8_t *exps;
 };
 /* 0 or FAL_ENOMEM; FAL_ELIMIT: more fences of rounds that nobody has opened than a clock
  * has tasks; FAL_EINVAL, FAL_ESTATE: what no coordinator says.  What is asked of a round

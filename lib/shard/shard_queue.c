@@ -16,7 +16,8 @@ static bool
 can_end(const struct fal_shard *s, const struct shard_round *open,
 	const struct fal_shard_order *o)
 {
-	const bool grads = o->end == FAL_END_MERGE || o->end == FAL_END_LINE;
+	const bool grads = o->end == FAL_END_MERGE || o->end == FAL_END_LINE ||
+			   o->end == FAL_END_GIVE;
 	if (o->end == FAL_END_DROP)
 		return true;
 	return fal_store_complete(s->store, o->round) &&
@@ -49,6 +50,10 @@ collect(struct fal_shard *s, const struct fal_shard_order *o, struct fal_shard_s
 		rank = fal_store_revise(s->store, o->round, o->slot);
 		if (rank >= 0)
 			fal_store_forget_slots(s->store, o->below);
+		break;
+	case FAL_END_GIVE:
+		rank = o->into != NULL ? fal_store_give(s->store, o->round, o->into)
+				       : FAL_EINVAL;
 		break;
 	case FAL_END_DROP:
 		break;

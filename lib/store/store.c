@@ -254,9 +254,8 @@ fal_store_at(const struct fal_store *s, uint64_t version, const float **params,
 	return true;
 }
 
-/* The newest version is about to become an old one. */
-static void
-put_by(struct fal_store *s)
+void
+store_put_by(struct fal_store *s)
 {
 	if (s->old_cap == 0)
 		return;
@@ -666,7 +665,7 @@ uint32_t
 fal_store_step(struct fal_store *s, float lr, double divisor)
 {
 	uint32_t refused = 0;
-	put_by(s);
+	store_put_by(s);
 	if (s->sum != NULL && divisor <= 0)
 		drop_gradients(s);
 	const bool stepped = s->sum != NULL || s->moved;

@@ -180,6 +180,16 @@ int fal_store_add_delta(struct fal_store *s, uint64_t round, double weight);
 int fal_store_revise(struct fal_store *s, uint64_t round, uint64_t slot);
 void fal_store_drop(struct fal_store *s, uint64_t round);
 
+/* Where parameters are made elsewhere (store_given.c).  give: the sum of the complete
+ * round of gradients is added to `into`, of the whole model, and the round is forgotten.
+ *   FAL_ELIMIT: it would be beyond the range of sums.
+ * put: the newest version is this one from now on, by these parameters and exponents
+ *   (copied).  FAL_EINVAL: there is a newer one; those before it are kept only where none
+ *   is missing between. */
+int fal_store_give(struct fal_store *s, uint64_t round, struct fal_sum *into);
+int fal_store_put(struct fal_store *s, uint64_t version, const float *params,
+		  const int8_t *exps);
+
 /* Lines: models that are stepped by themselves between their pushes, each with optimiser
  * state and exponents of its own; 2 + optimiser slots times n floats a line.  Versions of
  * lines are numbered as base/line.h says; only the newest of a line is kept.

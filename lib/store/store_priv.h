@@ -5,6 +5,7 @@
  *	store_round.c  an open round: who brought what
  *	store_judge.c  what a complete round may be made into
  *	store_image.c  all of it as arrays, and back
+ *	store_given.c  sums that leave, and versions that come
  *
  * Calls that can fail return 0 or a negative enum fal_err. */
 #ifndef FAL_STORE_STORE_PRIV_H
@@ -133,6 +134,8 @@ struct fal_store {
 /* The complete round of this number and kind. */
 struct round *store_completed(const struct fal_store *s, uint64_t round,
 			      enum fal_kind kind);
+/* The newest version is about to become an old one. */
+void store_put_by(struct fal_store *s);
 /* The slot's entry, made if it is new; NULL: out of memory. */
 struct slot *store_slot(struct fal_store *s, uint64_t slot);
 /* Something is added to s->delta, which is there then.  FAL_ENOMEM. */

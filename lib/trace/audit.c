@@ -51,6 +51,9 @@ struct fal_audit {
 	struct fal_doubts doubts;
 	struct fal_denials denials;
 	struct fal_findings f;
+	const struct fal_below *below;
+	bool group; /* the trace is a group's: what it makes becomes a part of a version
+		     * above */
 };
 
 struct fal_audit *
@@ -63,6 +66,12 @@ void
 fal_audit_demand(struct fal_audit *a, unsigned demands)
 {
 	a->demands = demands;
+}
+
+void
+fal_audit_below(struct fal_audit *a, const struct fal_below *b)
+{
+	a->below = b;
 }
 
 void
@@ -181,6 +190,12 @@ take_job(struct fal_audit *a, struct fal_trace_line *l)
 	if (take_scheme(a, l) < 0 || fal_trace_job_read(l, &a->job) < 0)
 		return l->err;
 	a->have_job = true;
+	tell(l, FAL_F_ABOVE, a->told.above, sizeof(a->told.above));
+	a->group = a->told.above[0] != '\0';
+	if (a->group) { /* clocks are another's */
+		a->plain = false;
+		a->accounts.loose = true;
+	}
 	tell(l, FAL_F_HASH, a->told.hash, sizeof(a->told.hash));
 	tell(l, FAL_F_FROM, a->told.from, sizeof(a->told.from));
 	tell(l, FAL_F_NAME, a->told.name, sizeof(a->told.name));
@@ -239,6 +254,13 @@ may_come(struct fal_audit *a, struct fal_trace_round *r)
 			    (unsigned long long)a->job.clocks);
 		return false;
 	}
+	if ((r->end == FAL_TRACE_GIVEN || r->end == FAL_TRACE_APPLIED) &&
+	    (r->end == FAL_TRACE_GIVEN) != a->group) {
+		fal_finding(&a->f, r, 0, 0,
+			    a->group ? "applied, but the versions are made above"
+				     : "given, but there is nobody above");
+		return false;
+	}
 	if (a->plain && r->end != FAL_TRACE_ABANDONED)
 		return is_due(a, r);
 	a->plain = false;
@@ -248,7 +270,7 @@ may_come(struct fal_audit *a, struct fal_trace_round *r)
 			    (unsigned long long)(tasks - 1));
 		return false;
 	}
-	if (a->rules.is.shared && r->round < a->last_round)
+	if (a->rules.is.shared && !a->group && r->round < a->last_round)
 		fal_finding(&a->f, r, 0, 0, "it ended after round %llu",
 			    (unsigned long long)a->last_round);
 	return true;
@@ -262,7 +284,8 @@ judge_once(struct fal_audit *a, const struct fal_trace_round *r)
 	int was = fal_spans_add(&a->rounds, r->round, r->round + 1, &twice);
 	if (was == 1)
 		fal_finding(&a->f, r, 0, 0, "ledger again, or out of order");
-	if (was < 0 || r->end == FAL_TRACE_ABANDONED)
+	/* Above they may have been asked for again: there the ledger is. */
+	if (was < 0 || r->end == FAL_TRACE_ABANDONED || a->group)
 		return was < 0 ? was : 0;
 	was = fal_cover_add(&a->cover, r->clock, r->first, r->tasks, &twice);
 	if (was == 1)
@@ -313,7 +336,15 @@ take_ledger(struct fal_audit *a, struct fal_trace_line *l)
 		return err;
 	judge_head(a, l, &r);
 	a->last_round = r.round;
-	err = fal_rules_round(&a->rules, &r, a->version, &a->f);
+	if (a->below != NULL &&
+	    fal_below_ledger(a->below, l, &r, &a->people, &a->v.below, &a->f) < 0)
+		return l->err;
+	if (!a->group)
+		err = fal_rules_round(&a->rules, &r, a->version, &a->f);
+	else if (r.version > a->version)
+		fal_finding(&a->f, &r, 0, 0, "version is %llu, but the newest is %llu",
+			    (unsigned long long)r.version,
+			    (unsigned long long)a->version);
 	if (err == 0 && r.end == FAL_TRACE_APPLIED)
 		err = wait_for_update(a, l, &r);
 	if (err < 0)
@@ -468,6 +499,22 @@ take_update(struct fal_audit *a, struct fal_trace_line *l)
 	return l->err;
 }
 
+/* A version came from above. */
+static int
+take_version(struct fal_audit *a, struct fal_trace_line *l)
+{
+	const uint64_t is = fal_trace_get_u64(l, l->o, FAL_F_VERSION, FAL_TRACE_NUM_MAX);
+	if (l->err == 0 && (!a->group || is < a->version))
+		fal_finding(&a->f, NULL, 0, 0,
+			    a->group ? "line %llu: version is %llu, but %llu came before"
+				     : "line %llu: version %llu came from above, where "
+				       "nobody is",
+			    (unsigned long long)l->number, (unsigned long long)is,
+			    (unsigned long long)a->version);
+	a->version = a->group && is > a->version ? is : a->version;
+	return l->err;
+}
+
 static int
 take_check(struct fal_audit *a, struct fal_trace_line *l)
 {
@@ -525,7 +572,8 @@ take_done(struct fal_audit *a, struct fal_trace_line *l)
 	uint64_t version = fal_trace_get_u64(l, l->o, FAL_F_VERSION, FAL_TRACE_NUM_MAX);
 	a->done = true;
 	tell(l, FAL_F_SHA256, a->told.sha256, sizeof(a->told.sha256));
-	judge_last_hash(a, l);
+	if (!a->group)
+		judge_last_hash(a, l);
 	if (fal_trace_has(l->o, FAL_F_JOURNAL))
 		tell(l, FAL_F_JOURNAL, a->told.journal, sizeof(a->told.journal));
 	const double seconds = fal_trace_get_seconds(l, l->o, FAL_F_SECONDS);
@@ -623,6 +671,7 @@ fal_audit_line(void *audit, struct fal_trace_line *l)
 		{ "nonfinite", take_denial }, { "alone", take_denial },
 		{ "clock", take_clock },      { "place", take_place },
 		{ "shard", take_shard },      { "diverged", take_diverged },
+		{ "version", take_version },
 	};
 	struct fal_audit *a = audit;
 	int err = 0;
@@ -688,7 +737,7 @@ fal_audit_end(struct fal_audit *a, struct fal_audit_verdict *out, struct fal_dia
 	if (!a->have_job && whole)
 		return fal_diag_set(diag, FAL_ETRUNC, "no job line");
 	const bool gap = a->have_job && fal_cover_gap(&a->cover, &clock, &task);
-	if (a->done && whole && gap)
+	if (a->done && whole && gap && !a->group)
 		fal_finding(&a->f, NULL, 0, 0, "clock %llu: task %llu: never ended",
 			    (unsigned long long)clock, (unsigned long long)task);
 	if (a->done && whole && a->n_waiting > 0)
@@ -699,7 +748,8 @@ fal_audit_end(struct fal_audit *a, struct fal_audit_verdict *out, struct fal_dia
 	out->nonfinite = a->denials.said;
 	memcpy(out->verdicts, a->doubts.verdicts, sizeof(out->verdicts));
 	out->cut = !a->ended && (a->demands & FAL_AUDIT_END) != 0;
-	out->ok = a->f.n == 0 && whole && !out->cut;
+	out->above = a->told.above;
+	out->ok = a->f.n == 0 && whole && !out->cut && out->below.unknown == 0;
 	out->finished = a->done;
 	memcpy(out->link, a->chain.link, sizeof(out->link));
 	out->clocks = gap ? clock : a->job.clocks;

@@ -8,6 +8,7 @@
 #ifndef FAL_TRACE_AUDIT_H
 #define FAL_TRACE_AUDIT_H
 
+#include "trace/below.h"
 #include "trace/chain.h"
 #include "trace/doubts.h"
 #include "trace/evals.h"
@@ -38,6 +39,10 @@ struct fal_audit_verdict {
 	uint64_t suspects;      /* times that a worker became one */
 	struct fal_words words; /* on tasks that more than one key has run */
 	uint64_t nonfinite;     /* words of workers that a task makes no finite result */
+	/* Where the coordinator above is, whose job the trace is a group's of; "": it is
+	 * none.  And what was found of groups below. */
+	const char *above;
+	struct fal_below_sums below;
 	/* That a gap line tells of; if any, only what is before the first was judged. */
 	uint64_t missing_lines, missing_bytes;
 	char link[FAL_CHAIN_DIGITS + 1]; /* that the chain ends with; "": none */
@@ -60,6 +65,8 @@ enum fal_audit_demand {
 };
 /* A sum of them; nothing at first. */
 void fal_audit_demand(struct fal_audit *a, unsigned demands);
+/* Groups whose work the trace has are held against this, which is borrowed. */
+void fal_audit_below(struct fal_audit *a, const struct fal_below *b);
 void fal_audit_free(struct fal_audit *a);
 
 /* Takes the next line; `audit` is the struct fal_audit, so this is an on_line of
@@ -74,6 +81,7 @@ int fal_audit_cut(void *audit, struct fal_trace_line *l);
 struct fal_audit_told {
 	struct fal_trace_job job;
 	char hash[65], from[65], name[256], seed[24], optimizer[16];
+	char above[256]; /* where the coordinator above is */
 	/* Of the model, and of its version: the job is done. */
 	char sha256[65], model_hash[65];
 	char journal[FAL_CHAIN_DIGITS + 1]; /* that of policies ends with it */

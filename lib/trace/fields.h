@@ -63,6 +63,7 @@ enum fal_field_kind {
 	F(MOMENTUM, "momentum", REAL)                  \
 	F(BETA1, "beta1", REAL)                        \
 	F(INCARNATION, "incarnation", WHOLE)           \
+	F(ABOVE, "above", TEXT)                        \
 	F(POLICY, "policy", OBJECT)                    \
 	/* job, join */                                \
 	F(PROGRAM, "version", TEXT)                    \
@@ -73,6 +74,7 @@ enum fal_field_kind {
 	F(TASK_S, "task_s", SECONDS)                   \
 	F(LARGE, "large", WHOLE)                       \
 	F(LARGE_S, "large_s", SECONDS)                 \
+	F(MEMBERS, "members", WHOLE)                   \
 	F(CLOCK, "clock", WHOLE)                       \
 	F(ROUND, "round", WHOLE)                       \
 	F(LANES, "lanes", WHOLE)                       \

@@ -97,7 +97,7 @@ judge_added(struct ledger *g, const struct event *e, bool skipped)
 			    c->fills_seen);
 	uint64_t sum = c->inherited + c->blocks;
 	if (c->fills_seen == 0 && sum < g->env->job->blocks && !skipped &&
-	    g->r->end == FAL_TRACE_APPLIED)
+	    fal_trace_round_whole(g->r))
 		fal_finding(g->f, g->r, e->task, 1,
 			    "contribution %u.%u was fenced after %llu of %llu blocks and "
 			    "not filled",
@@ -118,7 +118,7 @@ judge_once(struct ledger *g, uint32_t task, const struct event *e, size_t n)
 			roots++;
 		}
 	}
-	const bool all = g->r->end == FAL_TRACE_APPLIED;
+	const bool all = fal_trace_round_whole(g->r);
 	/* What was skipped may have been so in a round that was abandoned. */
 	if (grants > 1 || (grants == 0 && skips == 0 && all))
 		fal_finding(g->f, g->r, task, 1, "granted %u times", grants);
@@ -220,7 +220,7 @@ adds_up(const struct ledger *g)
 	uint64_t sum = g->skipped * g->env->job->blocks - g->brought;
 	for (size_t i = 0; i < g->n_c; i++)
 		sum += g->c[i].tasks * g->c[i].blocks;
-	return g->r->end != FAL_TRACE_APPLIED || sum == g->r->tasks * g->env->job->blocks;
+	return !fal_trace_round_whole(g->r) || sum == g->r->tasks * g->env->job->blocks;
 }
 
 int

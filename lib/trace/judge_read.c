@@ -168,7 +168,7 @@ judge_blocks(struct ledger *g, size_t i, const uint64_t *fills)
 				c->id, c->seq, d->id, d->seq);
 	}
 	uint64_t sum = c->inherited + c->blocks;
-	if (sum > B || (sum < B && !c->fenced && g->r->end == FAL_TRACE_APPLIED))
+	if (sum > B || (sum < B && !c->fenced && fal_trace_round_whole(g->r)))
 		fal_finding(g->f, g->r, c->first, c->count,
 			    "contribution %u.%u: %llu of %llu blocks were added", c->id,
 			    c->seq, (unsigned long long)sum, (unsigned long long)B);

@@ -51,7 +51,7 @@ read_stale(struct fal_trace_line *l, struct fal_trace_round *r)
 int
 fal_trace_round_read(struct fal_trace_line *l, struct fal_trace_round *out)
 {
-	static const char *const ends[] = { "applied", "dropped", "abandoned" };
+	static const char *const ends[] = { "applied", "dropped", "abandoned", "given" };
 	static const char *const kinds[] = { "grad", "delta" };
 	struct fal_trace_round r = {
 		.clock = fal_trace_get_u64(l, l->o, FAL_F_CLOCK, FAL_TRACE_NUM_MAX),
@@ -59,7 +59,7 @@ fal_trace_round_read(struct fal_trace_line *l, struct fal_trace_round *out)
 		.samples = fal_trace_get_u64(l, l->o, FAL_F_SAMPLES, FAL_TRACE_NUM_MAX),
 		.version = fal_trace_get_u64(l, l->o, FAL_F_VERSION, FAL_TRACE_NUM_MAX),
 		.blocks = fal_trace_get_u64(l, l->o, FAL_F_BLOCKS, FAL_TRACE_NUM_MAX),
-		.end = (enum fal_trace_end)get_word(l, FAL_F_END, ends, 3),
+		.end = (enum fal_trace_end)get_word(l, FAL_F_END, ends, 4),
 		.delta = get_word(l, FAL_F_KIND, kinds, 2) == 1,
 		.weight = 1,
 	};
@@ -83,6 +83,12 @@ fal_trace_round_read(struct fal_trace_line *l, struct fal_trace_round *out)
 	if (l->err == 0)
 		*out = r;
 	return l->err;
+}
+
+bool
+fal_trace_round_whole(const struct fal_trace_round *r)
+{
+	return r->end == FAL_TRACE_APPLIED || r->end == FAL_TRACE_GIVEN;
 }
 
 /* The samples of the ranges of rows [.., first, count] of the array `key` of `o`. */

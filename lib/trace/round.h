@@ -4,7 +4,12 @@
 
 #include "trace/clocks.h"
 
-enum fal_trace_end { FAL_TRACE_APPLIED, FAL_TRACE_DROPPED, FAL_TRACE_ABANDONED };
+enum fal_trace_end {
+	FAL_TRACE_APPLIED,
+	FAL_TRACE_DROPPED,
+	FAL_TRACE_ABANDONED,
+	FAL_TRACE_GIVEN
+};
 
 /* As falcon-trace(5) names them.  A line without the fields of rounds is of bsp or epsp:
  * the round of its clock, all of its tasks, applied. */
@@ -26,6 +31,10 @@ struct fal_trace_round {
 
 /* Reads the line (ev = ledger).  Returns 0 or l->err: FAL_EFORMAT, FAL_ELIMIT. */
 int fal_trace_round_read(struct fal_trace_line *l, struct fal_trace_round *out);
+
+/* All of its tasks were added, each once: it became a part of a version, here or above.
+ */
+bool fal_trace_round_whole(const struct fal_trace_round *r);
 
 /* The samples that were computed once more than the round needs: those of claims that
  * lost, of fills, and, if it was abandoned, of all claims.  Reads the same line; its

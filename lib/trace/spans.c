@@ -60,6 +60,13 @@ fal_spans_add(struct fal_spans *s, uint64_t begin, uint64_t end, uint64_t *twice
 	return overlap;
 }
 
+bool
+fal_spans_has(const struct fal_spans *s, uint64_t number)
+{
+	const size_t at = place(s, number + 1);
+	return at < s->n && s->v[at].begin <= number;
+}
+
 uint64_t
 fal_spans_gap(const struct fal_spans *s)
 {

@@ -3,6 +3,7 @@
 #ifndef FAL_TRACE_SPANS_H
 #define FAL_TRACE_SPANS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -20,6 +21,7 @@ struct fal_spans {
 /* Adds begin … end-1.  Returns 0; 1 if some of them were there, *twice being the first of
  * these; FAL_ELIMIT or FAL_ENOMEM. */
 int fal_spans_add(struct fal_spans *s, uint64_t begin, uint64_t end, uint64_t *twice);
+bool fal_spans_has(const struct fal_spans *s, uint64_t number);
 /* The smallest number that is not in the set. */
 uint64_t fal_spans_gap(const struct fal_spans *s);
 void fal_spans_free(struct fal_spans *s);

@@ -55,6 +55,11 @@ fal_line_job(struct fal_buf *b, const struct fal_line_job *d)
 	if (d->optim->kind == FAL_ADAMW)
 		fal_member_real(b, FAL_F_BETA1, d->optim->beta1);
 	fal_member_num(b, FAL_F_INCARNATION, d->incarnation);
+	if (d->above != NULL) {
+		fal_member_str(b, FAL_F_ABOVE, d->above->address);
+		fal_member_str(b, FAL_F_KEY, d->above->key);
+		fal_member_str(b, FAL_F_KEY_FINGERPRINT, d->above->key_fingerprint);
+	}
 	fal_member_str(b, FAL_F_PROGRAM, fal_build());
 	fal_member_end(b);
 }
@@ -169,6 +174,17 @@ fal_line_join(struct fal_buf *b, double t, const struct fal_line_join *d)
 		fal_member_num(b, FAL_F_LARGE, d->large);
 		fal_member_ns(b, FAL_F_LARGE_S, d->large_ns);
 	}
+	fal_member_end(b);
+}
+
+void
+fal_line_group(struct fal_buf *b, double t, struct fal_line_who w, uint32_t members,
+	       uint32_t lanes)
+{
+	fal_member_begin(b, t, "group");
+	fal_member_who(b, w);
+	fal_member_num(b, FAL_F_MEMBERS, members);
+	fal_member_num(b, FAL_F_LANES, lanes);
 	fal_member_end(b);
 }
 
@@ -495,12 +511,22 @@ fal_line_now(struct fal_buf *b, double t, const char *link)
 }
 
 void
+fal_line_newer(struct fal_buf *b, double t, uint64_t version)
+{
+	fal_member_begin(b, t, "version");
+	fal_member_num(b, FAL_F_VERSION, version);
+	fal_member_end(b);
+}
+
+void
 fal_line_done(struct fal_buf *b, const struct fal_line_done *d)
 {
 	fal_member_begin(b, d->t, "done");
 	fal_member_num(b, FAL_F_VERSION, d->version);
-	fal_member_str(b, FAL_F_SHA256, d->sha256);
-	fal_member_str(b, FAL_F_HASH, d->hash);
+	if (d->sha256 != NULL) {
+		fal_member_str(b, FAL_F_SHA256, d->sha256);
+		fal_member_str(b, FAL_F_HASH, d->hash);
+	}
 	if (d->journal[0] != '\0')
 		fal_member_str(b, FAL_F_JOURNAL, d->journal);
 	fal_member_key(b, FAL_F_SECONDS, FAL_FIELD_SECONDS);

@@ -25,6 +25,12 @@ struct fal_line_who {
 	uint32_t id;
 };
 
+/* The coordinator above, of whose job this one is a worker. */
+struct fal_line_above {
+	const char *address;
+	const char *key, *key_fingerprint; /* by which it is one */
+};
+
 /* The job.  All borrowed, as below. */
 struct fal_line_job {
 	const char *name, *hash;
@@ -41,6 +47,7 @@ struct fal_line_job {
 	const char *numerics;
 	const struct fal_optim *optim;
 	uint32_t incarnation;
+	const struct fal_line_above *above; /* NULL: there is none */
 };
 
 /* Where the blocks are.  All borrowed. */
@@ -164,7 +171,12 @@ struct fal_granted_on {
 	uint32_t worker, first, count;
 };
 
-enum fal_round_end { FAL_ROUND_APPLIED, FAL_ROUND_DROPPED, FAL_ROUND_ABANDONED };
+enum fal_round_end {
+	FAL_ROUND_APPLIED,
+	FAL_ROUND_DROPPED,
+	FAL_ROUND_ABANDONED,
+	FAL_ROUND_GIVEN
+};
 
 /* A round that has ended.  Its ledger has its tasks first … first+count-1. */
 struct fal_line_ledger {
@@ -252,7 +264,8 @@ struct fal_line_doubt {
 struct fal_line_done {
 	double t;
 	uint64_t version;
-	const char *sha256, *hash; /* hex: of the model's file; of the version */
+	/* hex: of the model's file; of the version.  NULL: they are kept above */
+	const char *sha256, *hash;
 	const char *journal; /* the last link of the policy journal; "": it has no line */
 	double accuracy;     /* of the last evaluation; negative: there was none */
 };
@@ -285,12 +298,17 @@ void fal_line_policy(struct fal_buf *b, double t, const struct fal_line_policy *
 /* `why` is "paused", "policy", "resumed" or "stopped"; `by` the name of a key. */
 void fal_line_hold(struct fal_buf *b, double t, const char *why, const char *by);
 void fal_line_join(struct fal_buf *b, double t, const struct fal_line_join *d);
+/* It is a group server, with so many workers of its own. */
+void fal_line_group(struct fal_buf *b, double t, struct fal_line_who who,
+		    uint32_t members, uint32_t lanes);
 void fal_line_leave(struct fal_buf *b, double t, struct fal_line_who who,
 		    const char *why);
 void fal_line_clock(struct fal_buf *b, double t, const struct fal_line_clock *d);
 void fal_line_ledger(struct fal_buf *b, const struct fal_line_ledger *d,
 		     const struct fal_ledger *l);
 void fal_line_update(struct fal_buf *b, const struct fal_line_update *d);
+/* A version came from above. */
+void fal_line_newer(struct fal_buf *b, double t, uint64_t version);
 void fal_line_eval(struct fal_buf *b, const struct fal_line_eval *d);
 /* `suspect` or `back`. */
 void fal_line_late(struct fal_buf *b, double t, const struct fal_line_late *d);

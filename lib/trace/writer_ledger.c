@@ -13,9 +13,11 @@
 static void
 put_end(struct fal_buf *b, const struct fal_line_ledger *d)
 {
-	static const char *const ends[] = { "applied", "dropped", "abandoned" };
+	static const char *const ends[] = { "applied", "dropped", "abandoned", "given" };
 	static const char *const bases[] = { "version", "local", "rebase" };
 	fal_member_str(b, FAL_F_END, ends[d->end]);
+	if (d->end == FAL_ROUND_GIVEN)
+		return;
 	if (d->end != FAL_ROUND_APPLIED) {
 		fal_member_str(b, FAL_F_WHY, d->why);
 		return;

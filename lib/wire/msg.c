@@ -58,9 +58,10 @@ enum { TICKET_FIELDS = 13 };
 
 /* clang-format off */
 static const struct desc descs[] = {
-	DESC(HELLO, WORKER, 8, F(U16, hello.major), F(U16, hello.minor),
+	DESC(HELLO, WORKER, 9, F(U16, hello.major), F(U16, hello.minor),
 	     F(STR64, hello.name), F(STR64, hello.version), F(U32, hello.lanes_min),
-	     F(U32, hello.lanes_max), F(U32, hello.cores), F(BYTES16, hello.instance)),
+	     F(U32, hello.lanes_max), F(U32, hello.cores), F(BYTES16, hello.instance),
+	     F(TAIL, hello.groups)),
 	DESC(READY, WORKER, 5, F(BYTES16, ready.fingerprint), F(NS, ready.task_ns),
 	     F(U32, ready.large), F(NS, ready.large_ns), F(BYTES32, ready.data)),
 	DESC(CLAIM, WORKER, 11, F(U64, claim.round), F(U32, claim.task),
@@ -71,6 +72,8 @@ static const struct desc descs[] = {
 	DESC(PUSH, WORKER, TICKET_FIELDS + 2, TICKET(push.ticket), F(U32, push.epoch),
 	     F(TAIL, push.records)),
 	DESC(SEAL, WORKER, 2, F(U64, seal.round), F(U32, seal.seq)),
+	DESC(CAPACITY, WORKER, 3, F(U32, capacity.members), F(U32, capacity.lanes),
+	     F(NS, capacity.task_ns)),
 	DESC(WORKED, WORKER, 9, F(U64, worked.mark), F(NS, worked.compute),
 	     F(NS, worked.push), F(NS, worked.pull), F(NS, worked.wait),
 	     F(NS, worked.push_all), F(NS, worked.pull_all), F(NS, worked.late),

@@ -52,6 +52,7 @@ enum fal_msg_type {
 	FAL_MSG_CHECKED = 10,
 	FAL_MSG_SEAL = 11,
 	FAL_MSG_ATTACH = 12, /* to a shard */
+	FAL_MSG_CAPACITY = 13,
 	/* from an observer */
 	FAL_MSG_FOLLOW = 16,
 	/* from a controller */
@@ -192,6 +193,9 @@ struct fal_msg {
 			char version[FAL_MSG_NAME];
 			uint32_t lanes_min, lanes_max, cores;
 			uint8_t instance[FAL_INSTANCE]; /* of the process */
+			/* of a group server: FAL_INSTANCE bytes for itself and for each
+			 * group server below it */
+			struct fal_tail groups;
 		} hello;
 		struct {
 			uint8_t fingerprint[FAL_FINGERPRINT];
@@ -222,6 +226,10 @@ struct fal_msg {
 			uint64_t round;
 			uint32_t seq;
 		} seal;
+		struct { /* of a group server */
+			uint32_t members, lanes;
+			uint64_t task_ns; /* of a lane; 0: not known */
+		} capacity;
 		struct fal_msg_ticket ticket;
 		struct { /* where its time went since the last ACCOUNT, in ns */
 			uint64_t mark; /* of the ACCOUNT that is answered */

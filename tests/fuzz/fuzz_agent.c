@@ -313,7 +313,7 @@ LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 					     .push_blocks = how >> 1 & 1,
 					     .optim = { .kind = FAL_SGD } };
 	const struct fal_agent_ops ops = { &w,       on_send, on_run, on_cancel,
-					   on_steps, NULL,    NULL };
+					   on_steps, NULL,    NULL,   NULL };
 	w.agent = fal_agent_new(&conf, &ops);
 	must(w.agent != NULL);
 	int err = FAL_OK;

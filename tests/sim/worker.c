@@ -237,8 +237,8 @@ worker_join(struct cluster *c, struct worker *w)
 				       .push_blocks = w->m->push_blocks,
 				       .most.versions = w->m->versions,
 				       .sums = w->m->sums };
-	struct fal_agent_ops ops = { w,           worker_send, agent_run, agent_cancel,
-				     agent_steps, worker_push, agent_grow };
+	struct fal_agent_ops ops = { w,           worker_send, agent_run,  agent_cancel,
+				     agent_steps, worker_push, agent_grow, NULL };
 	struct fal_msg m = { .type = FAL_MSG_HELLO };
 	struct fal_buf out = { 0 };
 	char key[16];

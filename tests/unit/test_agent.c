@@ -151,8 +151,8 @@ begin_with(uint32_t push_blocks, size_t sums)
 				       .push_blocks = push_blocks,
 				       .sums = sums,
 				       .incarnation = 6 };
-	struct fal_agent_ops ops = { NULL,     on_send, on_run, on_cancel,
-				     on_steps, NULL,    on_grow };
+	struct fal_agent_ops ops = { NULL,     on_send, on_run,  on_cancel,
+				     on_steps, NULL,    on_grow, NULL };
 	if (sums != 0)
 		conf.most.versions = 2;
 	memset(busy, 0, sizeof(busy));

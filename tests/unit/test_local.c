@@ -129,7 +129,7 @@ begin(void **state)
 	(void)state;
 	const struct fal_agent_conf conf = { .n = N, .lanes_max = LANES, .optim = optim };
 	const struct fal_agent_ops ops = { NULL,     on_send, on_run, on_cancel,
-					   on_steps, NULL,    NULL };
+					   on_steps, NULL,    NULL,   NULL };
 	memset(busy, 0, sizeof(busy));
 	memset(cancelled, 0, sizeof(cancelled));
 	memset(&pushed, 0, sizeof(pushed));

@@ -26,12 +26,13 @@ static const struct {
 	bool tail;
 	const char *name;
 } types[] = {
-	{ FAL_MSG_HELLO, FAL_FROM_WORKER, 2 + 2 + 4 + 12 + 16, 2, false, "HELLO" },
+	{ FAL_MSG_HELLO, FAL_FROM_WORKER, 2 + 2 + 4 + 12 + 16, 2, true, "HELLO" },
 	{ FAL_MSG_READY, FAL_FROM_WORKER, 16 + 8 + 4 + 8 + 32, 0, false, "READY" },
 	{ FAL_MSG_CLAIM, FAL_FROM_WORKER, 8 + 16 + 8 + 8 + 8 + 2 + 16, 0, false,
 	  "CLAIM" },
 	{ FAL_MSG_PUSH, FAL_FROM_WORKER, TICKET + 4, 0, true, "PUSH" },
 	{ FAL_MSG_SEAL, FAL_FROM_WORKER, 8 + 4, 0, false, "SEAL" },
+	{ FAL_MSG_CAPACITY, FAL_FROM_WORKER, 4 + 4 + 8, 0, false, "CAPACITY" },
 	{ FAL_MSG_WORKED, FAL_FROM_WORKER, 64, 0, true, "WORKED" },
 	{ FAL_MSG_CHUNK_GET, FAL_FROM_WORKER, 1 + 4, 0, false, "CHUNK_GET" },
 	{ FAL_MSG_EVALUATED, FAL_FROM_WORKER, 8 + 12 + 8 + 8, 0, false, "EVALUATED" },
@@ -92,7 +93,7 @@ static const struct {
 	      { FAL_MSG_EVALUATED, 28 }, { FAL_MSG_WORKED, 8 },  { FAL_MSG_WORKED, 16 },
 	      { FAL_MSG_WORKED, 24 },    { FAL_MSG_WORKED, 32 }, { FAL_MSG_WORKED, 40 },
 	      { FAL_MSG_WORKED, 48 },    { FAL_MSG_WORKED, 56 }, { FAL_MSG_SERVED, 0 },
-	      { FAL_MSG_SERVED, 8 } };
+	      { FAL_MSG_SERVED, 8 },     { FAL_MSG_CAPACITY, 8 } };
 enum { TIMES = sizeof(times) / sizeof(times[0]) };
 
 static void

@@ -244,6 +244,12 @@ look_job(struct fal_trace_line *l, const void *arg)
 	same_number(l, FAL_F_INCARNATION, d->incarnation);
 	same_number(l, FAL_F_PARAMS, d->params);
 	same_number(l, FAL_F_SHARDS, d->shards);
+	same(fal_trace_has(l->o, FAL_F_ABOVE), d->above != NULL, "above");
+	if (d->above != NULL) {
+		same_text(l, FAL_F_ABOVE, d->above->address);
+		same_text(l, FAL_F_KEY, d->above->key);
+		same_text(l, FAL_F_KEY_FINGERPRINT, d->above->key_fingerprint);
+	}
 }
 
 static void
@@ -251,6 +257,7 @@ test_job(void **state)
 {
 	(void)state;
 	const struct fal_rule rule = { .scheme = FAL_EPSP };
+	const struct fal_line_above above = { "unix:a \"b\"", "lab2", "ab01" };
 	struct fal_buf b = { 0 };
 	for (int i = 0; i < ROUNDS; i++) {
 		char called[24];
@@ -276,11 +283,20 @@ test_job(void **state)
 					  .hashes = 1 + draw(9),
 					  .numerics = "fast",
 					  .optim = &optim,
-					  .incarnation = draw(UINT32_MAX) };
+					  .incarnation = draw(UINT32_MAX),
+					  .above = yes() ? &above : NULL };
 		fal_line_job(&b, &d);
 		reads(&b, look_job, &d);
 	}
 	fal_buf_free(&b);
+}
+
+static void
+look_group(struct fal_trace_line *l, const void *arg)
+{
+	const uint32_t *has = arg;
+	same_number(l, FAL_F_MEMBERS, has[0]);
+	same_number(l, FAL_F_LANES, has[1]);
 }
 
 static void
@@ -329,6 +345,9 @@ test_join(void **state)
 		reads(&b, look_join, &d);
 		fal_line_leave(&b, 1, d.who, "done");
 		reads(&b, NULL, NULL);
+		const uint32_t has[] = { 1 + draw(1000), 1 + draw(1000) };
+		fal_line_group(&b, 1, d.who, has[0], has[1]);
+		reads(&b, look_group, has);
 		fal_line_charge(&b, 1, d.who, "lies");
 		reads(&b, NULL, NULL);
 	}

@@ -1,0 +1,461 @@
+/* The connection to the coordinator above: that of one worker, which is as fast as all
+ * members together.
+ *
+ * When it ends, so does this incarnation: members come back to the next one, in which
+ * nothing is left of what nobody waits for any more. */
+#include "above_priv.h"
+
+#include "base/build.h"
+#include "base/mem.h"
+#include "cli/cli.h"
+#include "net/dial.h"
+#include "sec/secret.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BELOW_MAX = 64 }; /* group servers that are known to be below */
+
+static void dial(struct above *a);
+static void part(struct above *a, int err, const char *reason);
+
+/* The server ends with this exit code; `why` was not said yet. */
+static void
+end(struct above *a, int code, const char *fmt, ...)
+{
+	va_list ap;
+	if (a->closing)
+		return;
+	va_start(ap, fmt);
+	vsnprintf(a->why.text, sizeof(a->why.text), fmt, ap);
+	va_end(ap);
+	fal_progress_end(&a->server->progress);
+	fal_cli_err(PROG, "%s", a->why.text);
+	ps_above_end(a->server, code, a->why.text);
+}
+
+static void
+close_handle(uv_handle_t *h)
+{
+	if (!uv_is_closing(h))
+		uv_close(h, NULL);
+}
+
+void
+above_close(struct above *a)
+{
+	if (a->closing)
+		return;
+	a->closing = true;
+	if (a->chan != NULL)
+		fal_chan_close(a->chan);
+	close_handle((uv_handle_t *)&a->timer);
+}
+
+void
+above_free(struct above *a)
+{
+	if (a == NULL)
+		return;
+	above_forget(a);
+	fal_agent_free(a->agent);
+	fal_buf_free(&a->below);
+	free(a);
+}
+
+/* ---- sending ----------------------------------------------------------------------- */
+
+static void
+send_bytes(void *arg, const struct fal_buf *msg, bool bulk)
+{
+	struct above *a = arg;
+	if (a->chan == NULL)
+		return;
+	int err = fal_chan_send(a->chan, msg, bulk ? FAL_SEND_BULK : FAL_SEND_CONTROL);
+	if (err < 0 && err != FAL_ESTATE)
+		a->err = err;
+}
+
+static void
+send_msg(struct above *a, struct fal_msg *m)
+{
+	struct fal_buf out = { 0 };
+	m->incarnation = a->incarnation;
+	int err = fal_msg_put(&out, m);
+	if (err == FAL_OK)
+		send_bytes(a, &out, false);
+	else
+		a->err = err;
+	fal_buf_free(&out);
+}
+
+/* So many workers make what is here; or there are more, or fewer. */
+static void
+tell_capacity(struct above *a, const struct fal_coord_together *are)
+{
+	struct fal_msg m = { .type = FAL_MSG_CAPACITY,
+			     .capacity = { .members = are->workers,
+					   .lanes = are->lanes,
+					   .task_ns = are->task_ns } };
+	a->members = are->workers;
+	a->lanes = are->lanes;
+	send_msg(a, &m);
+}
+
+static void
+tell_ready(struct above *a, const struct fal_coord_together *are)
+{
+	struct fal_msg m = { .type = FAL_MSG_READY, .ready.task_ns = are->task_ns };
+	memcpy(m.ready.fingerprint, are->fingerprint, FAL_FINGERPRINT);
+	a->ready = true;
+	send_msg(a, &m);
+	fal_progress_end(&a->server->progress);
+	fal_cli_err(PROG, "%s: joined as one worker: %u member%s, %u lane%s",
+		    a->opt->text, are->workers, are->workers == 1 ? "" : "s", are->lanes,
+		    are->lanes == 1 ? "" : "s");
+}
+
+/* Those who are here came or went. */
+static void
+follow_members(struct above *a)
+{
+	struct fal_coord_together are;
+	fal_coord_together(a->server->coord, &are);
+	if (!a->ready && are.workers > 0 && are.workers >= a->server->opt->min_workers)
+		tell_ready(a, &are);
+	if (a->ready && are.workers == 0) { /* it has nobody to wait for */
+		fal_chan_kill(a->chan);
+		part(a, FAL_EIO, "nobody is here any more");
+	} else if (a->ready && (are.workers != a->members || are.lanes != a->lanes))
+		tell_capacity(a, &are);
+}
+
+void
+above_event(struct above *a)
+{
+	int got = 1;
+	if (a->closing || a->working)
+		return;
+	a->working = true;
+	if (a->agent != NULL && a->chan != NULL)
+		follow_members(a);
+	int err = a->agent != NULL && !a->closing ? above_work(a) : FAL_OK;
+	while (err == FAL_OK && got > 0 && a->agent != NULL && a->chan != NULL &&
+	       fal_chan_room(a->chan)) {
+		got = fal_agent_more(a->agent);
+		err = got < 0 ? got : above_work(a);
+	}
+	a->working = false;
+	if (err < 0)
+		end(a, FAL_EXIT_NO, "%s: %s", a->opt->text, fal_strerror(err));
+}
+
+const char *
+above_may(struct above *a, const struct fal_msg *hello, bool *loop)
+{
+	const struct fal_tail *t = &hello->hello.groups;
+	*loop = false;
+	for (size_t at = 0; at + FAL_INSTANCE <= t->n; at += FAL_INSTANCE) {
+		const uint8_t *is = t->p + at;
+		bool known = false;
+		if (memcmp(is, a->opt->instance, FAL_INSTANCE) == 0) {
+			*loop = true;
+			return "a loop: this group server is below that one";
+		}
+		for (size_t k = 0; k < a->below.n && !known; k += FAL_INSTANCE)
+			known = memcmp(a->below.p + k, is, FAL_INSTANCE) == 0;
+		if (!known && a->below.n < BELOW_MAX * FAL_INSTANCE)
+			fal_put_bytes(&a->below, is, FAL_INSTANCE);
+	}
+	return a->agent != NULL && a->chan != NULL
+		       ? NULL
+		       : "it has not joined the coordinator above it yet";
+}
+
+/* ---- what is said ------------------------------------------------------------------ */
+
+/* It is another job than what was read here. */
+static void
+differs(struct above *a, unsigned which)
+{
+	static const char *const what[FAL_TEXTS] = { [FAL_TEXT_JOB] = "job",
+						     [FAL_TEXT_MODEL] = "model",
+						     [FAL_TEXT_MANIFEST] = "data" };
+	end(a, FAL_EXIT_USAGE, "%s: its %s is another one than that of %s", a->opt->text,
+	    what[which], a->opt->job);
+}
+
+static const struct fal_buf *
+text_of(const struct above *a, unsigned which)
+{
+	const struct fal_files *j = a->server->opt->job;
+	const struct fal_buf *const text[FAL_TEXTS] = { [FAL_TEXT_JOB] = &j->job_text,
+							[FAL_TEXT_MODEL] = &j->model_text,
+							[FAL_TEXT_MANIFEST] =
+								&j->manifest_bytes };
+	return text[which];
+}
+
+static int
+on_welcome(struct above *a, const struct fal_msg *m)
+{
+	const uint32_t n[FAL_TEXTS] = { [FAL_TEXT_JOB] = m->welcome.job_n,
+					[FAL_TEXT_MODEL] = m->welcome.model_n,
+					[FAL_TEXT_MANIFEST] = m->welcome.manifest_n };
+	if (a->welcome)
+		return FAL_ESTATE;
+	a->welcome = true;
+	uv_timer_stop(&a->timer);
+	if (fal_retry_reached(a->opt->retry, uv_hrtime()))
+		fal_cli_err(PROG, "%s: connected again", a->opt->text);
+	a->incarnation = m->incarnation;
+	a->epoch = m->welcome.epoch;
+	for (unsigned i = 0; i < FAL_TEXTS && !a->closing; i++)
+		if (n[i] != text_of(a, i)->n)
+			differs(a, i);
+	return FAL_OK;
+}
+
+/* The texts are those that were read here: the job is the same. */
+static int
+begin_job(struct above *a)
+{
+	const struct fal_files *j = a->server->opt->job;
+	const struct fal_agent_ops ops = { .arg = a,
+					   .send = send_bytes,
+					   .run = above_run,
+					   .cancel = above_cancel,
+					   .steps = above_steps,
+					   .whole = above_whole };
+	const struct fal_agent_conf conf = { .n = j->model->params,
+					     .lanes_max = FAL_LANES_MAX,
+					     .incarnation = a->incarnation,
+					     .map_epoch = a->epoch,
+					     .tasks = fal_files_tasks(j),
+					     .push_bits = j->job.push_bits,
+					     .seed = j->job.seed,
+					     .optim = j->job.optim,
+					     .outer = true };
+	a->agent = fal_agent_new(&conf, &ops);
+	return a->agent != NULL ? FAL_OK : FAL_ENOMEM;
+}
+
+static int
+on_text(struct above *a, const struct fal_msg *m)
+{
+	const unsigned which = m->text.which;
+	if (!a->welcome || a->agent != NULL || which >= FAL_TEXTS)
+		return FAL_ESTATE;
+	const struct fal_buf *own = text_of(a, which);
+	const size_t n = m->text.bytes.n;
+	if (m->text.offset != a->text[which] || n > own->n - a->text[which])
+		return FAL_ESTATE;
+	if (memcmp(own->p + a->text[which], m->text.bytes.p, n) != 0) {
+		differs(a, which);
+		return FAL_OK;
+	}
+	a->text[which] += n;
+	for (unsigned i = 0; i < FAL_TEXTS; i++)
+		if (a->text[i] < text_of(a, i)->n)
+			return FAL_OK;
+	return begin_job(a);
+}
+
+static int
+on_published(struct above *a, const struct fal_msg *m)
+{
+	struct fal_publication pub = {
+		.id = m->published.publication,
+		.count = fal_msg_models(m->published.blocks),
+		.key = m->published.key,
+		.ad_n = FAL_MODEL_AD,
+	};
+	fal_msg_model_ad(a->server->opt->job->hash, a->incarnation, m->published.version,
+			 pub.ad);
+	return fal_chan_expect_shared(a->chan, &pub);
+}
+
+static int
+on_agent_msg(struct above *a, const struct fal_msg *m)
+{
+	if (a->agent == NULL)
+		return FAL_ESTATE;
+	int err = m->type == FAL_MSG_PUBLISHED ? on_published(a, m) : FAL_OK;
+	return err < 0 ? err : fal_agent_msg(a->agent, uv_hrtime(), m);
+}
+
+static void
+on_msg(void *arg, struct fal_chan *c, const uint8_t *p, size_t n)
+{
+	struct above *a = arg;
+	struct fal_msg m;
+	int err = fal_msg_get(p, n, &m);
+	if (a->closing)
+		return;
+	if (err < 0 || !fal_msg_may_send(m.type, FAL_FROM_COORDINATOR)) {
+		end(a, FAL_EXIT_NO, "%s: a message that cannot be read%s", a->opt->text,
+		    fal_chan_skew(c));
+		return;
+	}
+	if (m.type == FAL_MSG_WELCOME)
+		err = on_welcome(a, &m);
+	else if (m.type == FAL_MSG_TEXT)
+		err = on_text(a, &m);
+	else if (m.type == FAL_MSG_MAP)
+		end(a, FAL_EXIT_NO,
+		    "%s: its shards are in several processes, which no group server "
+		    "can push to",
+		    a->opt->text);
+	else if (m.type == FAL_MSG_DONE)
+		end(a, FAL_EXIT_DONE, "done: %s", m.done.why);
+	else if (m.type == FAL_MSG_REFUSE)
+		end(a, m.refuse.key != 0 || !a->welcome ? FAL_EXIT_NOPERM : FAL_EXIT_NO,
+		    "%s: refused: %s", a->opt->text, m.refuse.why);
+	else if (m.type == FAL_MSG_LATER)
+		memcpy(a->later, m.later.why, sizeof(a->later));
+	else
+		err = on_agent_msg(a, &m);
+	if (err < 0)
+		end(a, FAL_EXIT_NO, "%s: %s: %s%s", a->opt->text, fal_msg_name(m.type),
+		    fal_strerror(err), fal_chan_skew(c));
+	else
+		ps_after_event(a->server);
+}
+
+static void
+on_room(void *arg, struct fal_chan *c)
+{
+	struct above *a = arg;
+	(void)c;
+	ps_after_event(a->server);
+}
+
+static void
+on_drain(void *arg, struct fal_chan *c)
+{
+	struct above *a = arg;
+	(void)c;
+	if (a->agent != NULL)
+		fal_agent_flushed(a->agent, uv_hrtime());
+}
+
+/* ---- the connection ---------------------------------------------------------------- */
+
+static void
+on_dial(uv_timer_t *t)
+{
+	dial(t->data);
+}
+
+static void
+part(struct above *a, int err, const char *reason)
+{
+	a->chan = NULL;
+	if (a->closing)
+		return;
+	const int code = fal_retry_verdict(a->opt->retry, err, uv_hrtime());
+	if (code >= 0) {
+		end(a, code, "%s", reason);
+		return;
+	}
+	fal_progress_end(&a->server->progress);
+	if (fal_retry_is_first(a->opt->retry))
+		fal_cli_err(PROG, "%s%s%s; trying again",
+			    a->later[0] != '\0' ? a->opt->text : "",
+			    a->later[0] != '\0' ? ": " : "",
+			    a->later[0] != '\0' ? a->later : reason);
+	a->later[0] = '\0';
+	if (a->ready) {
+		ps_above_lost(a->server);
+		return;
+	}
+	/* Nobody has anything of it. */
+	a->welcome = false;
+	memset(a->text, 0, sizeof(a->text));
+	fal_agent_free(a->agent);
+	a->agent = NULL;
+	uv_timer_start(&a->timer, on_dial, fal_retry_pause_ms(a->opt->retry), 0);
+}
+
+static void
+on_close(void *arg, struct fal_chan *c, int err, const char *reason)
+{
+	(void)c;
+	part(arg, err, reason);
+}
+
+static void
+on_silent(uv_timer_t *t)
+{
+	struct above *a = t->data;
+	struct fal_diag why;
+	if (a->chan == NULL)
+		return;
+	fal_chan_kill(a->chan);
+	fal_diag_set(&why, FAL_EIO, "%s: no answer within %g s", a->opt->text,
+		     FAL_CHAN_DEADLINE_MS / 1e3);
+	part(a, FAL_EIO, why.text);
+}
+
+static void
+on_open(void *arg, struct fal_chan *c)
+{
+	struct above *a = arg;
+	struct fal_coord_together are;
+	struct fal_msg m = { .type = FAL_MSG_HELLO };
+	fal_chan_compress(c, a->server->opt->compress);
+	fal_coord_together(a->server->coord, &are);
+	m.hello.major = FAL_PROTO_MAJOR;
+	m.hello.minor = FAL_PROTO_MINOR;
+	snprintf(m.hello.name, sizeof(m.hello.name), "%s", a->opt->key->name);
+	snprintf(m.hello.version, sizeof(m.hello.version), "%s", fal_build());
+	m.hello.lanes_min = m.hello.lanes_max = m.hello.cores =
+		are.lanes > 0 ? are.lanes : 1;
+	memcpy(m.hello.instance, a->opt->instance, sizeof(a->opt->instance));
+	struct fal_buf groups = { 0 };
+	fal_put_bytes(&groups, a->opt->instance, FAL_INSTANCE);
+	fal_put_bytes(&groups, a->below.p, a->below.n);
+	m.hello.groups = (struct fal_tail){ groups.p, groups.n };
+	a->err = groups.err < 0 ? groups.err : a->err;
+	a->incarnation = 0; /* not known before WELCOME */
+	send_msg(a, &m);
+	fal_buf_free(&groups);
+	uv_timer_start(&a->timer, on_silent, FAL_CHAN_DEADLINE_MS, 0);
+}
+
+static void
+dial(struct above *a)
+{
+	const struct fal_chan_ops ops = { .arg = a,
+					  .on_open = on_open,
+					  .on_msg = on_msg,
+					  .on_room = on_room,
+					  .on_drain = on_drain,
+					  .on_close = on_close };
+	const struct fal_chan_opt opt = { 0 };
+	int err = fal_dial(&a->server->loop, a->opt->addr, a->opt->key, &opt, &ops,
+			   &a->chan);
+	if (err < 0)
+		end(a, err == FAL_EINVAL ? FAL_EXIT_USAGE : FAL_EXIT_NO, "%s: %s",
+		    a->opt->text, fal_strerror(err));
+}
+
+struct above *
+above_new(struct ps_server *s)
+{
+	struct above *a = fal_calloc(1, sizeof(*a));
+	if (a == NULL)
+		return NULL;
+	a->server = s;
+	a->opt = s->opt->above;
+	uv_timer_init(&s->loop, &a->timer);
+	a->timer.data = a;
+	const bool again = s->opt->incarnation > 1;
+	if (!again)
+		a->opt->retry->began = uv_hrtime();
+	uv_timer_start(&a->timer, on_dial, again ? fal_retry_pause_ms(a->opt->retry) : 0,
+		       0);
+	return a;
+}

@@ -1,0 +1,48 @@
+/* --upstream: the coordinator above, of which this one is a worker (design.md, D50).
+ *
+ *	above.c       the connection: one worker's session, from HELLO to its end
+ *	above_work.c  what is granted there is brought here, what is made of it goes back
+ */
+#ifndef FALCON_PS_ABOVE_H
+#define FALCON_PS_ABOVE_H
+
+#include "coord/coord.h"
+#include "net/addr.h"
+#include "net/retry.h"
+#include "sec/keyring.h"
+
+struct ps_server;
+struct above; /* opaque */
+
+struct ps_above_opt {
+	const char *text; /* its address, as it was said */
+	const struct fal_addr *addr;
+	const struct fal_client_key *key;
+	struct fal_retry *retry;        /* of all incarnations */
+	const char *job;                /* the file that was judged here */
+	uint32_t delay;                 /* versions by which its updates are late */
+	uint8_t instance[FAL_INSTANCE]; /* of this process */
+};
+
+/* It is dialled at once; what is here is ready when enough members are.  NULL: out of
+ * memory. */
+struct above *above_new(struct ps_server *s);
+/* A group server says HELLO here.  NULL: it is welcome; else why not.  *loop: never, as
+ * this very server is below it. */
+const char *above_may(struct above *a, const struct fal_msg *hello, bool *loop);
+void above_free(struct above *a); /* when the loop has ended; may be NULL */
+
+/* After an event: what is to be done goes down and up. */
+void above_event(struct above *a);
+/* The server ends. */
+void above_close(struct above *a);
+
+/* What an order needs beside what the coordinator knows: parameters, or room for a sum.
+ * FAL_ENOMEM. */
+int above_order(struct above *a, struct fal_shard_order *o);
+/* Of fal_coord_ops; `arg` is the server. */
+void above_claimed(void *arg, const struct fal_coord_claimed *is);
+void above_given(void *arg, uint64_t round);
+void above_evaluated(void *arg, const struct fal_coord_evaluated *is);
+
+#endif

@@ -1,0 +1,127 @@
+/* Work and versions of another coordinator's (design.md, D50). */
+#include "coord/priv.h"
+
+#include <math.h>
+#include <string.h>
+
+int
+fal_coord_bring(struct fal_coord *c, double now, const struct fal_bring *b,
+		uint64_t *round)
+{
+	coord_enter(c);
+	if (!c->newer || b->version < c->oldest || b->version > c->version)
+		return FAL_EINVAL;
+	int err = fal_sched_bring(c->sched, now, b, round);
+	return err < 0 ? err : coord_advance(c, now);
+}
+
+int
+fal_coord_unwanted(struct fal_coord *c, double now, uint64_t round)
+{
+	coord_enter(c);
+	int err = fal_sched_unwanted(c->sched, now, round);
+	return err < 0 ? err : coord_advance(c, now);
+}
+
+int
+fal_coord_newer(struct fal_coord *c, double now, uint64_t version, uint64_t clock)
+{
+	const struct fal_shard_order put = { .kind = FAL_ORDER_PUT,
+					     .version = version,
+					     .versions = c->keeps };
+	coord_enter(c);
+	if (version < c->version)
+		return FAL_EINVAL;
+	int err = coord_order(c, &put);
+	if (err < 0)
+		return err;
+	if (!c->newer || version > c->version + 1)
+		c->oldest = version;
+	else if (version - c->oldest + 1 > c->keeps)
+		c->oldest = version + 1 - c->keeps;
+	c->newer = true;
+	c->version = c->published = version;
+	fal_line_newer(&c->line, fal_coord_seconds(c, now), version);
+	coord_trace(c);
+	err = fal_sched_newer(c->sched, now, version, clock);
+	return err < 0 ? err : coord_advance(c, now);
+}
+
+int
+fal_coord_eval_of(struct fal_coord *c, double now, uint64_t version)
+{
+	const uint32_t full = c->conf.grid.task;
+	coord_enter(c);
+	if (!c->newer || version > c->version)
+		return FAL_EINVAL;
+	c->evaluating = true;
+	int err = coord_keep(c, version, version);
+	if (err == FAL_OK)
+		err = fal_sched_evals(c->sched, now,
+				      (c->conf.test_samples + full - 1) / full);
+	return err < 0 ? err : coord_advance(c, now);
+}
+
+int
+fal_coord_eval(struct fal_coord *c, double now, uint64_t version, uint32_t task)
+{
+	coord_enter(c);
+	if (!c->evaluating || version != c->kept_version)
+		return FAL_EINVAL;
+	int err = fal_sched_eval_one(c->sched, now, task);
+	return err < 0 ? err : coord_advance(c, now);
+}
+
+int
+coord_tell_evaluated(struct fal_coord *c, double now, const struct fal_msg *m)
+{
+	const struct fal_coord_evaluated is = { .version = m->evaluated.version,
+						.task_ns = m->evaluated.task_ns,
+						.task = m->evaluated.task,
+						.right = m->evaluated.right,
+						.samples = m->evaluated.samples,
+						.loss = m->evaluated.loss };
+	coord_call(c);
+	c->ops.evaluated(c->ops.arg, &is);
+	coord_called(c);
+	return coord_advance(c, now);
+}
+
+void
+fal_coord_parted(struct fal_coord *c, double now, const char *why)
+{
+	coord_enter(c);
+	fal_line_failed(&c->line, fal_coord_seconds(c, now), c->published, why);
+	coord_trace(c);
+}
+
+uint64_t
+fal_coord_version(const struct fal_coord *c)
+{
+	coord_enter(c);
+	return c->version;
+}
+
+void
+fal_coord_together(const struct fal_coord *c, struct fal_coord_together *out)
+{
+	double rate = 0;
+	bool known = true;
+	coord_enter(c);
+	*out = (struct fal_coord_together){ 0 };
+	for (uint32_t i = 0; i < c->peers; i++) {
+		const struct fal_peer *p = &c->peer[i];
+		if (!p->ready)
+			continue;
+		const struct fal_bound_lanes is = coord_lanes(c, p);
+		out->workers++;
+		out->lanes += is.lanes;
+		known &= is.task_s > 0;
+		rate += known ? is.lanes / is.task_s : 0;
+		if (out->workers == 1)
+			memcpy(out->fingerprint, p->fingerprint, FAL_FINGERPRINT);
+	}
+	if (known && rate > 0)
+		out->task_ns = (uint64_t)fmax(round(out->lanes / rate * 1e9), 1);
+	out->lanes = out->lanes < FAL_LANES_MAX ? out->lanes : FAL_LANES_MAX;
+}

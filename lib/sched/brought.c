@@ -1,0 +1,57 @@
+/* Work of another scheduler's (design.md, D50): rounds begin when their tasks are
+ * brought, and end when their sum is given; clocks and versions are told.  How a round is
+ * shared, and what becomes of whoever dies or is late, is as ever. */
+#include "sched/brought.h"
+
+#include "sched/queue.h"
+#include "sched/round.h"
+#include "sched/team.h"
+
+#include <assert.h>
+
+int
+fal_brought_complete(struct fal_sched *s, struct fal_round *r, double now)
+{
+	const struct fal_act give = { .fate = FAL_FATE_GIVE };
+	if (fal_round_end(s, r, give, now) < 0)
+		return FAL_ENOMEM;
+	return fal_account_all(s, r);
+}
+
+int
+fal_sched_bring(struct fal_sched *s, double now, const struct fal_bring *b,
+		uint64_t *round)
+{
+	const struct fal_run_of run = { b->clock, b->first, b->count };
+	assert(s->brought && b->version <= s->version);
+	if (fal_team_bring(s, &run, b->version, now) < 0)
+		return FAL_ENOMEM;
+	*round = s->newest->id;
+	return fal_settle(s, now);
+}
+
+int
+fal_sched_unwanted(struct fal_sched *s, double now, uint64_t round)
+{
+	const struct fal_act end = { .fate = FAL_FATE_DROP,
+				     .why = "it is not wanted any more" };
+	struct fal_round *r = fal_round_find(s, round);
+	if (r == NULL)
+		return FAL_OK;
+	return fal_round_end(s, r, end, now) < 0 ? FAL_ENOMEM : fal_settle(s, now);
+}
+
+int
+fal_sched_newer(struct fal_sched *s, double now, uint64_t version, uint64_t clock)
+{
+	const struct fal_act model = { .kind = FAL_ACT_MODEL };
+	assert(s->brought && version >= s->version);
+	s->version = version;
+	if (clock > s->pool.over)
+		fal_pool_skip(&s->pool, clock);
+	for (uint32_t i = 0; i < s->workers; i++)
+		if (!s->worker[i].gone)
+			s->worker[i].version = version;
+	fal_sched_published(s, now, version);
+	return fal_emit(s, model) != NULL ? FAL_OK : FAL_ENOMEM;
+}

@@ -1,0 +1,168 @@
+# falcon-ps --upstream: coordinators that are workers of a coordinator.
+
+bats_require_minimum_version 1.5.0
+
+load common
+load job
+load tiny
+
+setup_file() {
+	for_file
+	draw
+	export SEED
+	# Two groups: a key each above, and a keyring of its own each.
+	for group in one two; do
+		falcon-key add -K "$keys/keyring" "$group"
+		falcon-key init "$BATS_FILE_TMPDIR/$group"
+	done
+	falcon-key add -K "$BATS_FILE_TMPDIR/one/keyring" two
+	tiny "$BATS_FILE_TMPDIR/tiny"
+	job=(--set job.epochs=$((RANDOM % 6 + 8)) --set batch.task=$((RANDOM % 6 + 5))
+		--set state.clocks=3 --set optimizer.kind=momentum --set optimizer.momentum=0.9
+		"$BATS_FILE_TMPDIR/tiny/tiny.job")
+	echo "${job[@]}" >"$BATS_FILE_TMPDIR/job"
+	serve
+	work alone --lanes 2
+	wait "$ps" "${workers[@]}"
+	member sha256 >"$BATS_FILE_TMPDIR/sha256"
+	stop_all
+}
+
+setup() {
+	for_test
+	draw
+	read -ra job <"$BATS_FILE_TMPDIR/job"
+}
+
+# group NAME [OPTION...]: a group server at unix:NAME, under the coordinator at $ready, or
+# under group $UP; its workers have keys of $KEYS, its own without.  Its process id is in
+# $pid.
+group() {
+	local name=$1 up=$ready from=$keys
+	[ -z "${UP:-}" ] || up=unix:$UP from=$BATS_FILE_TMPDIR/$UP
+	shift
+	start "ps.$name" falcon-ps -K "$BATS_FILE_TMPDIR/${KEYS:-$name}/keyring" -l "unix:$name" \
+		-s "state.$name" --upstream "$up" -k "$from/$name.key" "$@" "${job[@]}"
+	soon "$name" grep -q "listening on" "ps.$name.err"
+}
+
+# in_group GROUP NAME [OPTION...]: a worker of it, at an eighth of 8000 samples a second.
+in_group() {
+	local keys=$BATS_FILE_TMPDIR/$1 ready=unix:$1${AND:+,$AND}
+	slow "$2" 1/8
+}
+
+# judge [GROUP...]: the job's end: one model, and an audit, with that of these groups, whose
+# tasks are in the ledger above.
+judge() {
+	local name dirs=()
+	for name; do
+		dirs+=("state.$name")
+		soon "$name ends" grep -q "done: the job is done" "ps.$name.err"
+	done
+	wait "$ps"
+	same "SHA-256" "$(member sha256)" "$(<"$BATS_FILE_TMPDIR/sha256")"
+	falcon-stat --audit "${dirs[@]}" "$state" >audit || { cat audit && false; }
+	[ $# -eq 0 ] || grep -q "by groups [1-9]" audit
+}
+
+@test "two groups, and a worker beside them: one model, whoever of them dies" {
+	job=(--set sync.scheme="$([ $((RANDOM % 2)) = 0 ] && echo bsp || echo epsp)" "${job[@]}")
+	at_unix
+	group one --scheme bsp
+	group two
+	in_group one a
+	in_group one b
+	local b=$pid
+	in_group two c
+	slow beside 1/8
+	at_clock $((RANDOM % 5 + 2))
+	kill -KILL "$b"
+	in_group two d
+	judge one two
+	# A task that counts above, but that the group has not given.
+	local counts='select(.ev == "ledger") | .clock as $clock | .contrib[] |
+		select(.c[0] == $id and (.fenced | not)) | "\($clock) \(.tasks[0][0])"'
+	local id clock task
+	id=$(jq -s 'map(select(.ev == "join" and .worker == "two"))[0].id' "$state/trace.jsonl")
+	read -r clock task < <(jq -r --argjson id "$id" "$counts" "$state/trace.jsonl")
+	jq -c --argjson clock "$clock" --argjson task "$task" 'select((.end == "given" and
+		.clock == $clock and .first <= $task and $task < .first + .tasks) | not)' \
+		state.two/trace.jsonl >forged
+	run -1 falcon-stat --audit "$state" state.one forged
+	has "$output" "clock $clock: task $task: it counts for a group that has not given it"
+}
+
+@test "a group server is killed: its workers go elsewhere, and back" {
+	at_unix
+	group one
+	local one=$pid
+	KEYS=one group two
+	AND=unix:two in_group one a
+	start b falcon-work -k "$BATS_FILE_TMPDIR/one/work.key" -n b --cache none --lanes 1 \
+		--emulate rate=8000,speed=1/8,cores=1 unix:two
+	at_clock $((RANDOM % 5 + 2))
+	kill -KILL "$one"
+	soon "another group has its worker" grep -q "a joined" ps.two.err
+	judge
+	run falcon-stat --audit "$state" state.one state.two
+	! grep failed <<<"$output"
+}
+
+@test "the coordinator above is killed: the groups wait, and go on" {
+	at_unix
+	group one
+	group two
+	in_group one a
+	in_group two b
+	at_clock $((RANDOM % 5 + 4))
+	killed
+	at_unix
+	judge one two
+	for name in one two; do
+		has "$(<"ps.$name.err")" "connected again"
+	done
+}
+
+@test "three levels: one model" {
+	at_unix
+	group one
+	UP=one group two
+	in_group one a
+	in_group two b
+	judge one two
+}
+
+@test "two group servers of each other: one of them is told" {
+	falcon-key add -K "$BATS_FILE_TMPDIR/two/keyring" one
+	ready=unix:two keys=$BATS_FILE_TMPDIR/two group one
+	local one=$pid
+	UP=one group two
+	in_group one a
+	in_group two b
+	soon "the loop is found" grep -q "a loop" ps.one.err ps.two.err
+	grep -h "a loop" ps.one.err ps.two.err >said
+	has "$(<said)" "refused: a loop: this group server is below that one"
+	kill -TERM "$one" "$pid" 2>kill.err || :
+}
+
+@test "an upstream that cannot be one: a line each" {
+	at_unix
+	local up=(-l unix:odd -s state.odd --upstream "$ready")
+	says() {
+		local code=$1 want=$2
+		shift 2
+		run timeout 20 falcon-ps -K "$BATS_FILE_TMPDIR/one/keyring" "$@" "${job[@]}"
+		same "exit status of $*: $output" "$status" "$code"
+		same "lines" "$(grep -c "^falcon-ps:.*$want" <<<"$output")" 1
+	}
+	says 2 "is the key to this very server" "${up[@]}" -k "$BATS_FILE_TMPDIR/one/work.key"
+	says 2 "its job is another one than that of" "${up[@]}" -k "$keys/one.key" --set job.seed=77
+	says 77 "role observe" "${up[@]}" -k "$keys/observe.key"
+	says 2 "needs a --key" "${up[@]}"
+	says 2 "not with --restart" "${up[@]}" -k "$keys/one.key" --restart
+	says 2 "not with --from" "${up[@]}" -k "$keys/one.key" --from model.safetensors
+	says 2 "'ssp' is not bsp or epsp" "${up[@]}" -k "$keys/one.key" --scheme ssp
+	says 2 "only with --upstream" -l unix:odd -s state.odd --scheme bsp
+	says 2 "nowhere" -l unix:odd -s state.odd --upstream nowhere -k "$keys/one.key"
+}
