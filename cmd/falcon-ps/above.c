@@ -183,8 +183,9 @@ differs(struct above *a, unsigned which)
 	static const char *const what[FAL_TEXTS] = { [FAL_TEXT_JOB] = "job",
 						     [FAL_TEXT_MODEL] = "model",
 						     [FAL_TEXT_MANIFEST] = "data" };
-	end(a, FAL_EXIT_USAGE, "%s: its %s is another one than that of %s", a->opt->text,
-	    what[which], a->opt->job);
+	end(a, FAL_EXIT_USAGE, "%s: its %s is another one than %s%s", a->opt->text,
+	    what[which], a->opt->job != NULL ? "that of " : "before",
+	    a->opt->job != NULL ? a->opt->job : "");
 }
 
 static const struct fal_buf *
@@ -355,6 +356,8 @@ part(struct above *a, int err, const char *reason)
 	a->chan = NULL;
 	if (a->closing)
 		return;
+	if (a->later[0] != '\0')
+		fal_retry_later(a->opt->retry);
 	const int code = fal_retry_verdict(a->opt->retry, err, uv_hrtime());
 	if (code >= 0) {
 		end(a, code, "%s", reason);
@@ -399,6 +402,17 @@ on_silent(uv_timer_t *t)
 	part(a, FAL_EIO, why.text);
 }
 
+void
+above_hello(const struct ps_above_opt *opt, struct fal_msg *m)
+{
+	m->hello.major = FAL_PROTO_MAJOR;
+	m->hello.minor = FAL_PROTO_MINOR;
+	snprintf(m->hello.name, sizeof(m->hello.name), "%s", opt->key->name);
+	snprintf(m->hello.version, sizeof(m->hello.version), "%s", fal_build());
+	m->hello.lanes_min = m->hello.lanes_max = m->hello.cores = 1;
+	memcpy(m->hello.instance, opt->instance, sizeof(opt->instance));
+}
+
 static void
 on_open(void *arg, struct fal_chan *c)
 {
@@ -407,13 +421,9 @@ on_open(void *arg, struct fal_chan *c)
 	struct fal_msg m = { .type = FAL_MSG_HELLO };
 	fal_chan_compress(c, a->server->opt->compress);
 	fal_coord_together(a->server->coord, &are);
-	m.hello.major = FAL_PROTO_MAJOR;
-	m.hello.minor = FAL_PROTO_MINOR;
-	snprintf(m.hello.name, sizeof(m.hello.name), "%s", a->opt->key->name);
-	snprintf(m.hello.version, sizeof(m.hello.version), "%s", fal_build());
-	m.hello.lanes_min = m.hello.lanes_max = m.hello.cores =
-		are.lanes > 0 ? are.lanes : 1;
-	memcpy(m.hello.instance, a->opt->instance, sizeof(a->opt->instance));
+	above_hello(a->opt, &m);
+	if (are.lanes > 0)
+		m.hello.lanes_min = m.hello.lanes_max = m.hello.cores = are.lanes;
 	struct fal_buf groups = { 0 };
 	fal_put_bytes(&groups, a->opt->instance, FAL_INSTANCE);
 	fal_put_bytes(&groups, a->below.p, a->below.n);

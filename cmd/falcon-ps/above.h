@@ -12,17 +12,26 @@
 #include "sec/keyring.h"
 
 struct ps_server;
+struct fal_files;
 struct above; /* opaque */
 
 struct ps_above_opt {
 	const char *text; /* its address, as it was said */
 	const struct fal_addr *addr;
 	const struct fal_client_key *key;
-	struct fal_retry *retry;        /* of all incarnations */
-	const char *job;                /* the file that was judged here */
-	uint32_t delay;                 /* versions by which its updates are late */
+	struct fal_retry *retry; /* of all incarnations */
+	const char *job;   /* the file that was judged here; NULL: it came from above, */
+	const char *cache; /* and its data are in this folder (data/cache.h) */
+	uint32_t delay;    /* versions by which its updates are late */
 	uint8_t instance[FAL_INSTANCE]; /* of this process */
 };
+
+/* What HELLO says of this process, but for its lanes, which are 1, and groups. */
+void above_hello(const struct ps_above_opt *opt, struct fal_msg *m);
+
+/* The job from above, into `j`, and its data into opt->cache.  An exit code; what is not
+ * success has been said. */
+int above_fetch(const struct ps_above_opt *opt, struct fal_files *j);
 
 /* It is dialled at once; what is here is ready when enough members are.  NULL: out of
  * memory. */

@@ -2,6 +2,7 @@
  * history of the trace.  It is queued as the channel takes it, and waits while much is
  * queued for the session, or for all of its key; data that the session had already wait
  * for its key's account, too. */
+#include "cli/cli.h"
 #include "server.h"
 
 #include <string.h>
@@ -94,6 +95,9 @@ send_chunk(struct ps_server *s, struct ps_session *session, const struct ps_ask 
 		msg.p = (uint8_t *)(uintptr_t)fal_get_bytes(&r, bytes); /* only read */
 		err = fal_chan_send(session->chan, &msg, FAL_SEND_ZIPPED);
 	}
+	if (err == FAL_ENOENT)
+		fal_cli_err(PROG, "%s: a chunk of the data is not there any more",
+			    s->cache.dir);
 	if (err < 0)
 		fal_chan_close(session->chan);
 	return true;

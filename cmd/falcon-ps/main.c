@@ -4,6 +4,7 @@
 
 #include "base/text.h"
 #include "cli/table.h"
+#include "data/cache.h"
 #include "job/stale.h"
 #include "net/options.h"
 #include "sched/traits.h"
@@ -14,6 +15,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <uv.h>
 
@@ -167,42 +169,33 @@ check_join(struct ps_run *r)
 	return fal_cli_exit_file(err);
 }
 
-/* The job is that of a coordinator above: how it is reached, by which key, and by which
- * rule the work is shared here.  0 or an exit code. */
+/* How the coordinator above is reached, and by which key; without `path` the job comes
+ * from there.  0 or an exit code. */
 static int
 check_above(struct ps_run *r, const char *path)
 {
 	struct fal_diag diag = { "" };
 	const struct ps_options *o = &r->opt;
-	struct fal_job *job = &r->job.job;
 	r->above = (struct ps_above_opt){ .text = o->upstream,
 					  .addr = &r->coordinator,
 					  .retry = &r->retry,
-					  .job = path,
-					  .delay = fal_rule_traits(&job->rule).delay };
+					  .job = path };
 	int err = fal_addr_parse(o->upstream, &r->coordinator, &diag);
 	if (err < 0)
 		return ps_run_say(&diag, err);
-	if (fal_rule_traits(&job->rule).local) {
-		fal_cli_err(PROG, "%s: local steps, as by %s, are not for a group server",
-			    path, fal_scheme_name(job->rule.scheme));
-		return FAL_EXIT_USAGE;
-	}
-	job->rule = (struct fal_rule){ .scheme = FAL_EPSP };
-	if (o->scheme != NULL && strcmp(o->scheme, "bsp") == 0)
-		job->rule.scheme = FAL_BSP;
-	else if (o->scheme != NULL && strcmp(o->scheme, "epsp") != 0) {
+	if (o->scheme != NULL && strcmp(o->scheme, "bsp") != 0 &&
+	    strcmp(o->scheme, "epsp") != 0) {
 		fal_cli_err(PROG, "--scheme: '%s' is not bsp or epsp", o->scheme);
 		return FAL_EXIT_USAGE;
 	}
-	if (o->check)
-		return FAL_EXIT_DONE;
+	fal_cli_hide_memory();
 	err = fal_client_key_load(o->key, FAL_ROLE_WORK, &r->key, &diag);
 	if (err < 0) {
 		fal_cli_err(PROG, "%s", diag.text);
 		return fal_cli_exit_file(err);
 	}
-	if (memcmp(r->key->server, fal_keyring_public(r->keys), FAL_KEY_BYTES) == 0) {
+	if (!o->check &&
+	    memcmp(r->key->server, fal_keyring_public(r->keys), FAL_KEY_BYTES) == 0) {
 		fal_cli_err(PROG,
 			    "--upstream: %s is the key to this very server: %s is its "
 			    "keyring",
@@ -211,6 +204,32 @@ check_above(struct ps_run *r, const char *path)
 	}
 	fal_random_bytes(r->above.instance, sizeof(r->above.instance));
 	r->above.key = r->key;
+	if (path != NULL)
+		return FAL_EXIT_DONE;
+	r->above.cache = r->cache = fal_cache_where(o->cache);
+	if (r->cache == NULL) {
+		fal_cli_err(PROG, "--cache: a group server without a JOB keeps its data");
+		return FAL_EXIT_USAGE;
+	}
+	return above_fetch(&r->above, &r->job);
+}
+
+/* Whether there can be a group server for this job, which it shares by a rule of its
+ * own.  0 or an exit code. */
+static int
+check_group(struct ps_run *r)
+{
+	struct fal_job *job = &r->job.job;
+	const char *scheme = r->opt.scheme;
+	r->above.delay = fal_rule_traits(&job->rule).delay;
+	if (fal_rule_traits(&job->rule).local) {
+		fal_cli_err(PROG, "%s: local steps, as by %s, are not for a group server",
+			    job->name, fal_scheme_name(job->rule.scheme));
+		return FAL_EXIT_USAGE;
+	}
+	job->rule = (struct fal_rule){ .scheme = FAL_EPSP };
+	if (scheme != NULL && strcmp(scheme, "bsp") == 0)
+		job->rule.scheme = FAL_BSP;
 	r->retry.began = uv_hrtime();
 	return FAL_EXIT_DONE;
 }
@@ -231,7 +250,9 @@ check(struct ps_run *r, const char *path)
 			    o->trace);
 		return FAL_EXIT_USAGE;
 	}
-	int err = fal_files_load(&r->job, path, o->from, o->set.v, o->set.n, &diag);
+	int err = path == NULL ? FAL_OK
+			       : fal_files_load(&r->job, path, o->from, o->set.v,
+						o->set.n, &diag);
 	if (err < 0)
 		return say_bad_file(&diag, err);
 	if (!o->check) {
@@ -240,7 +261,11 @@ check(struct ps_run *r, const char *path)
 		if (err < 0)
 			return say_bad_file(&diag, err);
 	}
-	if (o->upstream != NULL && (code = check_above(r, path)) != FAL_EXIT_DONE)
+	if (o->upstream != NULL)
+		code = check_above(r, path);
+	if (o->upstream != NULL && code == FAL_EXIT_DONE)
+		code = check_group(r);
+	if (code != FAL_EXIT_DONE)
 		return code;
 	struct fal_need parts;
 	r->need = (struct ps_need_of){ .program = r->program,
@@ -277,7 +302,7 @@ check(struct ps_run *r, const char *path)
 			      o->min_workers > 1 ? (uint32_t)o->min_workers : 0, warning))
 		fal_cli_err(PROG, "%s: warning: %s", r->job.job.name, warning);
 	if (ps_afford(&r->need, 0, o->max_memory, &diag) < 0) {
-		fal_cli_err(PROG, "%s: %s", path, diag.text);
+		fal_cli_err(PROG, "%s: %s", path != NULL ? path : o->upstream, diag.text);
 		return FAL_EXIT_NO;
 	}
 	/* Of a process that joins no more is known than that it has one. */
@@ -293,13 +318,15 @@ check(struct ps_run *r, const char *path)
 
 /* What goes with --upstream, and what does not.  Negative, or an exit code. */
 static int
-check_upstream(const struct ps_options *o)
+check_upstream(const struct ps_options *o, bool job)
 {
 	const char *odd = NULL;
 	if (o->upstream == NULL && o->join == NULL && o->key != NULL)
 		fal_cli_err(PROG, "--key: only with --join or --upstream");
 	else if (o->upstream == NULL && o->scheme != NULL)
 		fal_cli_err(PROG, "--scheme: only with --upstream");
+	else if (o->upstream == NULL && o->cache != NULL)
+		fal_cli_err(PROG, "--cache: only with --upstream");
 	else if (o->upstream == NULL)
 		return -1;
 	else if (o->join != NULL)
@@ -310,6 +337,10 @@ check_upstream(const struct ps_options *o)
 		odd = "--from";
 	else if (o->restart)
 		odd = "--restart";
+	else if (!job && o->set.n > 0)
+		odd = "--set, unless a JOB is named";
+	else if (job && o->cache != NULL)
+		odd = "--cache, where a JOB is named";
 	else if (o->key == NULL)
 		fal_cli_err(PROG, "--upstream: needs a --key");
 	else
@@ -356,6 +387,8 @@ main(int argc, char **argv)
 		{ "upstream", 0, FAL_OPT_TEXT, &o->upstream,
 		  "be one worker, with all of its own, of this coordinator's job",
 		  "ADDR" },
+		{ "cache", 0, FAL_OPT_TEXT, &o->cache,
+		  "with --upstream and no JOB: where its data are kept", "DIR" },
 		{ "scheme", 0, FAL_OPT_TEXT, &o->scheme,
 		  "with --upstream: bsp or epsp, by which its workers share", "NAME" },
 		{ "key", 'k', FAL_OPT_TEXT, &o->key, "with --join or --upstream: the key",
@@ -376,7 +409,7 @@ main(int argc, char **argv)
 		{ "json", 'j', FAL_OPT_FLAG, &o->json, "print the result as JSON", NULL },
 	};
 	struct fal_cli cli = { .prog = PROG,
-			       .args = "JOB | --join ADDR",
+			       .args = "JOB | --join ADDR | --upstream ADDR [JOB]",
 			       .opts = opts,
 			       .n_opts = sizeof(opts) / sizeof(opts[0]),
 			       .min_args = 0,
@@ -400,7 +433,8 @@ main(int argc, char **argv)
 		code = FAL_EXIT_USAGE;
 	}
 	o->ready_fd = ready_fd == UINT64_MAX ? 0 : ready_fd + 1;
-	if (code < 0 && (o->join != NULL) == (cli.n_args > 0)) {
+	const bool needs = o->join == NULL && o->upstream == NULL;
+	if (code < 0 && (cli.n_args > 0 ? o->join != NULL : needs)) {
 		fal_cli_err(PROG, "%s",
 			    o->join != NULL ? "--join: takes no JOB"
 					    : "usage: " PROG " [OPTION...] JOB");
@@ -409,10 +443,11 @@ main(int argc, char **argv)
 		fal_cli_err(PROG, "--standby: only with --join");
 		code = FAL_EXIT_USAGE;
 	} else if (code < 0) {
-		code = check_upstream(o);
+		code = check_upstream(o, cli.n_args > 0);
 	}
 	if (code < 0)
-		code = o->join != NULL ? check_join(&r) : check(&r, cli.arg[0]);
+		code = o->join != NULL ? check_join(&r)
+				       : check(&r, cli.n_args > 0 ? cli.arg[0] : NULL);
 	else
 		goto free_cli;
 	if (code == FAL_EXIT_DONE && !o->check) {
@@ -427,6 +462,7 @@ main(int argc, char **argv)
 	fal_files_free(&r.job);
 	fal_keyring_free(r.keys);
 	fal_secret_free(r.key);
+	free(r.cache);
 free_cli:
 	fal_cli_free(&cli);
 	return code;

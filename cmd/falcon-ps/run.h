@@ -9,7 +9,7 @@
 
 struct ps_options {
 	const char *listen, *state, *trace, *keyring, *compress, *from, *join, *key,
-		*upstream, *scheme;
+		*upstream, *scheme, *cache;
 	uint64_t ready_fd, min_workers, max_memory, shards, min_shards, rate_limit;
 	struct fal_opt_list set;
 	bool check, exit_when_done, json, restart, standby;
@@ -28,6 +28,7 @@ struct ps_run {
 	struct fal_client_key *key;  /* and the key to it */
 	struct ps_above_opt above;   /* with --upstream */
 	struct fal_retry retry;      /* of it */
+	char *cache;                 /* for data from there */
 	enum fal_compress compress;
 	char *best; /* path of the best model; NULL: it is not kept */
 	struct ps_place model, average, result; /* where they will be */

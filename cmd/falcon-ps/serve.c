@@ -574,9 +574,12 @@ init_handles(struct ps_server *s)
 int
 ps_serve(const struct ps_serve_opt *opt, struct ps_outcome *out, struct fal_diag *diag)
 {
-	struct ps_server s = {
-		.opt = opt, .out = out, .diag = diag, .cache.most = PS_CACHE_MAX
-	};
+	struct ps_server s = { .opt = opt,
+			       .out = out,
+			       .diag = diag,
+			       .cache.most = PS_CACHE_MAX,
+			       .cache.dir =
+				       opt->above != NULL ? opt->above->cache : NULL };
 	s.control.journal.fd = -1;
 	s.best.is = opt->best_is;
 	*out = (struct ps_outcome){ 0 };

@@ -166,11 +166,11 @@ prepare(struct kit *k, const struct kit_conf *conf, struct fal_diag *diag)
 }
 
 int
-kit_make(struct kit *k, const struct kit_conf *conf, struct texts *texts,
+kit_make(struct kit *k, const struct kit_conf *conf, struct fal_texts *texts,
 	 struct fal_diag *diag)
 {
 	k->texts = *texts;
-	*texts = (struct texts){ 0 };
+	*texts = (struct fal_texts){ 0 };
 	int err = make_setup(k, diag);
 	if (err == FAL_OK)
 		err = conf->opt->exec != NULL
@@ -206,7 +206,7 @@ kit_forget(struct kit *k)
 	free(k->epoch);
 	maker_free(k->maker);
 	fal_setup_free(&k->setup);
-	texts_free(&k->texts);
+	fal_texts_free(&k->texts);
 	*k = (struct kit){ 0 };
 }
 

@@ -11,8 +11,8 @@
 #include "lane.h"
 #include "probe.h"
 #include "run/setup.h"
+#include "run/texts.h"
 #include "sec/hash.h"
-#include "texts.h"
 #include "work.h"
 
 #include <stdbool.h>
@@ -22,7 +22,7 @@
 /* Zero: none. */
 struct kit {
 	bool made;
-	struct texts texts;
+	struct fal_texts texts;
 	uint8_t job_hash[FAL_HASH_BYTES]; /* of the job's text */
 	struct fal_setup setup;
 	struct probe probe;
@@ -55,7 +55,7 @@ struct kit_conf {
 /* Makes `k`, which is zero, from `texts` (taken), and starts what prepares it: the probe,
  * and reading a local copy of the data.  on_prepared follows for each.  An error
  * comes with `diag` and a kit that is half made, for kit_forget. */
-int kit_make(struct kit *k, const struct kit_conf *conf, struct texts *texts,
+int kit_make(struct kit *k, const struct kit_conf *conf, struct fal_texts *texts,
 	     struct fal_diag *diag);
 
 /* What the job's agent is made for; what a connection says of it is the caller's to add.

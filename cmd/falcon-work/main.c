@@ -3,6 +3,7 @@
 #include "base/parse.h"
 #include "cli/cores.h"
 #include "cli/need.h"
+#include "data/cache.h"
 #include "emul/spec.h"
 #include "eval.h"
 #include "net/options.h"
@@ -138,29 +139,6 @@ read_key(const char *option, struct fal_client_key **out)
 	return fal_cli_exit_file(err);
 }
 
-/* Where chunks are kept: `option`, "none" for nowhere, else the user's cache; to be
- * freed. */
-static char *
-cache_dir(const char *option)
-{
-	const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-	struct fal_buf b = { 0 };
-	if (option != NULL && strcmp(option, "none") == 0)
-		return NULL;
-	if (option != NULL)
-		return fal_strdup(option);
-	if (cache != NULL && *cache == '/') /* the standard ignores relative ones */
-		fal_put_fmt(&b, "%s/falcon", cache);
-	else if (home != NULL && *home != '\0')
-		fal_put_fmt(&b, "%s/.cache/falcon", home);
-	else
-		return NULL;
-	fal_put_u8(&b, '\0');
-	if (b.err < 0)
-		fal_buf_free(&b);
-	return (char *)b.p;
-}
-
 static int
 work(const struct given *t, const char *addr, struct work_opt *opt)
 {
@@ -178,7 +156,7 @@ work(const struct given *t, const char *addr, struct work_opt *opt)
 		return code;
 	}
 	opt->key = key;
-	char *cache = cache_dir(t->cache);
+	char *cache = fal_cache_where(t->cache);
 	opt->cache = cache;
 	signal(SIGPIPE, SIG_IGN);
 	fal_suites_measure(uv_hrtime);

@@ -348,7 +348,7 @@ session_run(const struct work_opt *opt)
 		session_say_late(s);
 	const int code = s->code;
 	kit_forget(&s->kit);
-	texts_free(&s->coming);
+	fal_texts_free(&s->coming);
 	free(s);
 	return code;
 }

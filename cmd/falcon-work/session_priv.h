@@ -25,7 +25,7 @@ struct session {
 	struct fal_chan *chan;
 	struct links links; /* to shards of other processes */
 	struct fal_agent *agent;
-	struct texts coming;
+	struct fal_texts coming;
 	uint32_t incarnation, map_epoch;
 	uint32_t agents; /* so far */
 	uint64_t clock;

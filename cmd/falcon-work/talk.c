@@ -220,7 +220,7 @@ begin_job(struct session *s)
 					   agent_run,   agent_cancel,
 					   agent_steps, agent_push,
 					   agent_grow,  NULL };
-	const bool same = s->kit.made && texts_equal(&s->kit.texts, &s->coming);
+	const bool same = s->kit.made && fal_texts_equal(&s->kit.texts, &s->coming);
 	if (!same && !renew_kit(s))
 		return;
 	struct fal_agent_conf conf = kit_agent_conf(&s->kit, s->opt);
@@ -251,7 +251,7 @@ on_welcome(struct session *s, const struct fal_msg *m)
 	s->incarnation = m->incarnation;
 	s->clock = m->welcome.clock;
 	s->map_epoch = m->welcome.epoch;
-	return texts_begin(&s->coming, m);
+	return fal_texts_begin(&s->coming, m);
 }
 
 static int
@@ -259,7 +259,7 @@ on_text(struct session *s, const struct fal_msg *m)
 {
 	if (!s->welcome || s->agent != NULL)
 		return FAL_ESTATE;
-	int all = texts_add(&s->coming, m);
+	int all = fal_texts_add(&s->coming, m);
 	if (all > 0)
 		begin_job(s);
 	return all < 0 ? all : FAL_OK;

@@ -2,6 +2,7 @@
 #include "data/cache.h"
 
 #include "base/fault.h"
+#include "base/mem.h"
 #include "base/parse.h"
 
 #include <errno.h>
@@ -62,6 +63,27 @@ read_file(int fd, struct fal_buf *out)
 		if (got == 0)
 			return FAL_OK;
 	}
+}
+
+char *
+fal_cache_where(const char *option)
+{
+	const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+	struct fal_buf b = { 0 };
+	if (option != NULL && strcmp(option, "none") == 0)
+		return NULL;
+	if (option != NULL)
+		return fal_strdup(option);
+	if (cache != NULL && *cache == '/') /* the standard ignores relative ones */
+		fal_put_fmt(&b, "%s/falcon", cache);
+	else if (home != NULL && *home != '\0')
+		fal_put_fmt(&b, "%s/.cache/falcon", home);
+	else
+		return NULL;
+	fal_put_u8(&b, '\0');
+	if (b.err < 0)
+		fal_buf_free(&b);
+	return (char *)b.p;
 }
 
 int

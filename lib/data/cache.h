@@ -12,6 +12,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Where it is: `option`; NULL: $XDG_CACHE_HOME/falcon, or ~/.cache/falcon.  To be freed;
+ * NULL: there is no such place, or `option` is "none", or no memory. */
+char *fal_cache_where(const char *option);
+
 /* Appends the chunk named `hash` to `out`.  FAL_ENOENT when it is not there, or was
  * there with other bytes: such a file is removed.  FAL_EIO, FAL_ENOMEM. */
 int fal_cache_get(const char *dir, const uint8_t hash[static FAL_HASH_BYTES],

@@ -8,6 +8,7 @@
 #include "data/set.h"
 #include "job/job.h"
 #include "model/model.h"
+#include "run/texts.h"
 #include "sec/hash.h"
 #include "shard/rack.h"
 #include "trace/writer.h"
@@ -39,6 +40,10 @@ int fal_files_load(struct fal_files *j, const char *path, const char *from,
 /* The same of an effective text (copied), whose names begin where `path` lies. */
 int fal_files_take(struct fal_files *j, const char *path, const char *from,
 		   const struct fal_buf *text, struct fal_diag *diag);
+/* The same of what a coordinator has told, whose bytes it takes over: there is no data,
+ * but how many samples there are.  `name` is the coordinator's, for `diag`. */
+int fal_files_told(struct fal_files *j, const char *name, struct fal_texts *t,
+		   struct fal_diag *diag);
 /* lasting_hex of such a text.  FAL_EFORMAT, FAL_ENOMEM. */
 int fal_files_lasting(const struct fal_buf *text, char hex[static 2 * FAL_HASH_BYTES + 1],
 		      struct fal_diag *diag);

@@ -173,7 +173,7 @@ T ?= 20
 # What a target has of a program, beside the library.
 fuzz_journal_OF := cmd/falcon-ps/journal.c
 fuzz_set_OF := cmd/falcon-sync/set.c
-fuzz_texts_OF := cmd/falcon-work/texts.c
+fuzz_texts_OF := lib/run/texts.c
 # Folders of examples to begin with, by target, beside those that are kept.
 FUZZ_KEPT := tests/fuzz/corpus
 FUZZ_SEEDS_fuzz_job := share/jobs

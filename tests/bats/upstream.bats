@@ -35,14 +35,15 @@ setup() {
 }
 
 # group NAME [OPTION...]: a group server at unix:NAME, under the coordinator at $ready, or
-# under group $UP; its workers have keys of $KEYS, its own without.  Its process id is in
-# $pid.
+# under group $UP; its workers have keys of $KEYS, its own without.  The job comes from there,
+# or, with $OWN, is one of its own.  Its process id is in $pid.
 group() {
-	local name=$1 up=$ready from=$keys
+	local name=$1 up=$ready from=$keys of=("${job[@]}")
+	[ -n "${OWN:-}" ] || [ $((RANDOM % 2)) = 0 ] || of=(--cache "cache.$1")
 	[ -z "${UP:-}" ] || up=unix:$UP from=$BATS_FILE_TMPDIR/$UP
 	shift
 	start "ps.$name" falcon-ps -K "$BATS_FILE_TMPDIR/${KEYS:-$name}/keyring" -l "unix:$name" \
-		-s "state.$name" --upstream "$up" -k "$from/$name.key" "$@" "${job[@]}"
+		-s "state.$name" --upstream "$up" -k "$from/$name.key" "$@" "${of[@]}"
 	soon "$name" grep -q "listening on" "ps.$name.err"
 }
 
@@ -106,7 +107,7 @@ judge() {
 	soon "another group has its worker" grep -q "a joined" ps.two.err
 	judge
 	run falcon-stat --audit "$state" state.one state.two
-	! grep failed <<<"$output"
+	run ! grep failed <<<"$output"
 }
 
 @test "the coordinator above is killed: the groups wait, and go on" {
@@ -135,6 +136,7 @@ judge() {
 
 @test "two group servers of each other: one of them is told" {
 	falcon-key add -K "$BATS_FILE_TMPDIR/two/keyring" one
+	local OWN=job # nobody else has it
 	ready=unix:two keys=$BATS_FILE_TMPDIR/two group one
 	local one=$pid
 	UP=one group two
@@ -164,5 +166,10 @@ judge() {
 	says 2 "not with --from" "${up[@]}" -k "$keys/one.key" --from model.safetensors
 	says 2 "'ssp' is not bsp or epsp" "${up[@]}" -k "$keys/one.key" --scheme ssp
 	says 2 "only with --upstream" -l unix:odd -s state.odd --scheme bsp
+	says 2 "not with --cache" "${up[@]}" -k "$keys/one.key" --cache here
+	job=()
+	says 2 "not with --set" "${up[@]}" -k "$keys/one.key" --set job.seed=77
+	says 2 "keeps its data" "${up[@]}" -k "$keys/one.key" --cache none
+	says 2 "--cache: only with --upstream" -l unix:odd -s state.odd --cache here x.job
 	says 2 "nowhere" -l unix:odd -s state.odd --upstream nowhere -k "$keys/one.key"
 }

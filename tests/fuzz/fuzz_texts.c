@@ -1,6 +1,6 @@
 /* The three texts of a job from a hostile coordinator: the input is WELCOME's sizes, then
  * pieces.  No text outgrows its size, and what is whole is so once. */
-#include "../../cmd/falcon-work/texts.h"
+#include "run/texts.h"
 
 #include "base/err.h"
 
@@ -13,13 +13,13 @@ LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 {
 	struct fal_rd r = fal_rd_init(p, n);
 	struct fal_msg m = { .type = FAL_MSG_WELCOME };
-	struct texts t = { 0 };
+	struct fal_texts t = { 0 };
 	/* Small ones can be filled. */
 	const uint32_t most = fal_get_u8(&r) % 2 == 0 ? 64 : UINT32_MAX;
 	m.welcome.job_n = fal_get_u32(&r) % most;
 	m.welcome.model_n = fal_get_u32(&r) % most;
 	m.welcome.manifest_n = fal_get_u32(&r) % most;
-	if (r.err < 0 || texts_begin(&t, &m) < 0)
+	if (r.err < 0 || fal_texts_begin(&t, &m) < 0)
 		return 0;
 	int got = 0;
 	while (got == 0 && r.n > 0) {
@@ -32,14 +32,14 @@ LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 			m.text.offset = (uint32_t)t.text[m.text.which].n;
 		m.text.bytes.n = len < r.n ? len : r.n;
 		m.text.bytes.p = fal_get_bytes(&r, m.text.bytes.n);
-		got = texts_add(&t, &m);
+		got = fal_texts_add(&t, &m);
 		for (unsigned i = 0; i < FAL_TEXTS; i++)
 			assert(t.text[i].n <= t.size[i]);
 	}
 	for (unsigned i = 0; i < FAL_TEXTS; i++)
 		assert(got != 1 || t.text[i].n == t.size[i]);
 	assert(got >= 0 || got == FAL_ESTATE);
-	assert(got != 1 || texts_equal(&t, &t));
-	texts_free(&t);
+	assert(got != 1 || fal_texts_equal(&t, &t));
+	fal_texts_free(&t);
 	return 0;
 }

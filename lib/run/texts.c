@@ -1,17 +1,17 @@
 /* Pieces of texts. */
-#include "texts.h"
+#include "run/texts.h"
 
 #include "base/err.h"
 
 #include <string.h>
 
 int
-texts_begin(struct texts *t, const struct fal_msg *welcome)
+fal_texts_begin(struct fal_texts *t, const struct fal_msg *welcome)
 {
 	static const uint32_t most[FAL_TEXTS] = {
-		[FAL_TEXT_JOB] = TEXTS_JOB_MAX,
-		[FAL_TEXT_MODEL] = TEXTS_MODEL_MAX,
-		[FAL_TEXT_MANIFEST] = TEXTS_MANIFEST_MAX,
+		[FAL_TEXT_JOB] = FAL_TEXT_JOB_MAX,
+		[FAL_TEXT_MODEL] = FAL_TEXT_MODEL_MAX,
+		[FAL_TEXT_MANIFEST] = FAL_TEXT_MANIFEST_MAX,
 	};
 	const uint32_t size[FAL_TEXTS] = {
 		[FAL_TEXT_JOB] = welcome->welcome.job_n,
@@ -32,7 +32,7 @@ texts_begin(struct texts *t, const struct fal_msg *welcome)
 }
 
 int
-texts_add(struct texts *t, const struct fal_msg *m)
+fal_texts_add(struct fal_texts *t, const struct fal_msg *m)
 {
 	if (m->text.which >= FAL_TEXTS)
 		return FAL_ESTATE;
@@ -50,7 +50,7 @@ texts_add(struct texts *t, const struct fal_msg *m)
 }
 
 bool
-texts_equal(const struct texts *a, const struct texts *b)
+fal_texts_equal(const struct fal_texts *a, const struct fal_texts *b)
 {
 	for (unsigned i = 0; i < FAL_TEXTS; i++)
 		if (a->text[i].n != b->text[i].n ||
@@ -60,9 +60,9 @@ texts_equal(const struct texts *a, const struct texts *b)
 }
 
 void
-texts_free(struct texts *t)
+fal_texts_free(struct fal_texts *t)
 {
 	for (unsigned i = 0; i < FAL_TEXTS; i++)
 		fal_buf_free(&t->text[i]);
-	*t = (struct texts){ 0 };
+	*t = (struct fal_texts){ 0 };
 }
