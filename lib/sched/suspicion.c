@@ -67,21 +67,31 @@ until(const struct fal_sched *s)
 	return s->scheme->until != NULL ? s->scheme->until(s) : INFINITY;
 }
 
+/* Looks at all that are late. */
+static int
+review_late(struct fal_sched *s, double now)
+{
+	int err = FAL_OK;
+	while (err == FAL_OK && fal_heap_least(&s->due) <= now)
+		err = review(s, &s->worker[fal_heap_top(&s->due)], now);
+	return err;
+}
+
 int
 fal_sched_tick(struct fal_sched *s, double now)
 {
 	bool any = until(s) <= now;
 	const int late = fal_checks_late(s, now);
-	if (late < 0)
-		return late;
+	int err = late < 0 ? late : FAL_OK;
 	any |= late > 0;
-	while (fal_heap_least(&s->due) <= now) {
-		any = true;
-		int err = review(s, &s->worker[fal_heap_top(&s->due)], now);
-		if (err < 0)
-			return err;
+	/* Whoever is settled with may be late by what is known only now. */
+	while (err == FAL_OK && (any || fal_heap_least(&s->due) <= now)) {
+		any = false;
+		err = review_late(s, now);
+		if (err == FAL_OK)
+			err = fal_settle(s, now);
 	}
-	return any ? fal_settle(s, now) : FAL_OK;
+	return err;
 }
 
 double
