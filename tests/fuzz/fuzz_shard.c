@@ -283,7 +283,8 @@ end_round(struct world *w, uint8_t how)
 static void
 step(struct world *w, struct fal_rd *r)
 {
-	struct fal_shard_order o = { .kind = FAL_ORDER_HOLD };
+	/* Only the newest version is held. */
+	struct fal_shard_order o = { .kind = FAL_ORDER_HOLD, .version = w->version };
 	const uint8_t what = fal_get_u8(r);
 	const uint64_t round = w->first + (what >> 3) % ROUNDS;
 	switch (what & 7) {
