@@ -1,5 +1,5 @@
-/* The job file: one table of keys, then the rules between them. */
-#include "job/job.h"
+/* The job file: one table of keys, and what each takes by itself. */
+#include "job/priv.h"
 
 #include "base/fault.h"
 #include "base/mem.h"
@@ -40,11 +40,10 @@ struct key {
 	bool needed;
 };
 
-#define AT(field) offsetof(struct fal_job, field)
-#define KEY(s, n, t, f, lo, hi, ...)                                                   \
-	{                                                                              \
-		.section = s, .name = n, .type = t, .at = AT(f), .min = lo, .max = hi, \
-		__VA_ARGS__                                                            \
+#define KEY(s, n, t, f, lo, hi, ...)                                            \
+	{                                                                       \
+		.section = s, .name = n, .type = t, .at = JOB_AT(f), .min = lo, \
+		.max = hi, __VA_ARGS__                                          \
 	}
 #define CHOICES(...)                       \
 	.choices = (const struct choice[]) \
@@ -167,14 +166,6 @@ static const struct key keys[] = {
 /* clang-format on */
 #define KEYS (sizeof(keys) / sizeof(keys[0]))
 
-struct parser {
-	const char *name;
-	struct fal_job *job;
-	unsigned line[KEYS];    /* where each key stands; 0 for nowhere */
-	uint32_t mean_n, std_n; /* entries of the lists */
-	struct fal_diag *diag;
-};
-
 /* The key's index, or KEYS. */
 static size_t
 find(const char *section, const char *name)
@@ -207,7 +198,7 @@ known_section(const char *section)
 
 /* A diagnosis about key i: "NAME:LINE: section.key: what". */
 static int
-refuse(const struct parser *p, size_t i, int err, const char *what)
+refuse(const struct job_read *p, size_t i, int err, const char *what)
 {
 	const struct key *k = &keys[i];
 	if (p->line[i] == 0)
@@ -219,7 +210,7 @@ refuse(const struct parser *p, size_t i, int err, const char *what)
 
 /* As refuse(), about the value of key i. */
 static int
-refuse_value(const struct parser *p, size_t i, const char *value, const char *what)
+refuse_value(const struct job_read *p, size_t i, const char *value, const char *what)
 {
 	struct fal_diag d;
 	fal_diag_set(&d, 0, "'%s' %s", FAL_QUOTE(value), what);
@@ -228,7 +219,7 @@ refuse_value(const struct parser *p, size_t i, const char *value, const char *wh
 
 /* The verdict on a number that fal_parse_… judged with `err`. */
 static int
-judge_number(const struct parser *p, size_t i, const char *value, int err)
+judge_number(const struct job_read *p, size_t i, const char *value, int err)
 {
 	if (err == 0)
 		return FAL_OK;
@@ -244,13 +235,13 @@ judge_number(const struct parser *p, size_t i, const char *value, int err)
 
 /* Where key i's value goes. */
 static void *
-field(struct parser *p, size_t i)
+field(struct job_read *p, size_t i)
 {
 	return (char *)p->job + keys[i].at;
 }
 
 static int
-set_number(struct parser *p, size_t i, const char *value)
+set_number(struct job_read *p, size_t i, const char *value)
 {
 	const struct key *k = &keys[i];
 	void *to = field(p, i);
@@ -287,7 +278,7 @@ set_number(struct parser *p, size_t i, const char *value)
 }
 
 static int
-set_text(struct parser *p, size_t i, const char *value)
+set_text(struct job_read *p, size_t i, const char *value)
 {
 	size_t n = strlen(value);
 	if (n == 0)
@@ -302,7 +293,7 @@ set_text(struct parser *p, size_t i, const char *value)
 }
 
 static int
-set_scheme(struct parser *p, size_t i, const char *value)
+set_scheme(struct job_read *p, size_t i, const char *value)
 {
 	struct fal_diag why;
 	int err = fal_rule_parse(value, field(p, i), &why);
@@ -310,7 +301,7 @@ set_scheme(struct parser *p, size_t i, const char *value)
 }
 
 static int
-set_choice(struct parser *p, size_t i, const char *value)
+set_choice(struct job_read *p, size_t i, const char *value)
 {
 	char all[128] = "is not one of";
 	size_t n = strlen(all);
@@ -326,10 +317,10 @@ set_choice(struct parser *p, size_t i, const char *value)
 }
 
 static int
-set_list(struct parser *p, size_t i, const char *value)
+set_list(struct job_read *p, size_t i, const char *value)
 {
 	float *list = field(p, i);
-	uint32_t *count = keys[i].at == AT(mean) ? &p->mean_n : &p->std_n;
+	uint32_t *count = keys[i].at == JOB_AT(mean) ? &p->mean_n : &p->std_n;
 	char copy[FAL_INI_LINE + 1];
 	snprintf(copy, sizeof(copy), "%s", value);
 
@@ -352,7 +343,7 @@ static int
 on_entry(void *user, const char *section, const char *key, const char *value,
 	 unsigned line)
 {
-	struct parser *p = user;
+	struct job_read *p = user;
 	if (!known_section(section)) {
 		if (*section == '\0')
 			return fal_diag_set(p->diag, FAL_EFORMAT,
@@ -386,235 +377,16 @@ on_entry(void *user, const char *section, const char *key, const char *value,
 	return set_number(p, i, value);
 }
 
-static bool
-is_set(const struct parser *p, size_t at)
+bool
+job_has(const struct job_read *p, size_t at)
 {
 	return p->line[key_at(at)] != 0;
 }
 
-bool
-fal_job_has_test(const struct fal_job *job)
+int
+job_refuse(const struct job_read *p, size_t at, int err, const char *what)
 {
-	return job->test_images != NULL || job->test != NULL ||
-	       (job->format == FAL_JOB_FORMAT_INDEX && job->test_samples > 0);
-}
-
-bool
-fal_job_hashes_tasks(const struct fal_job *job)
-{
-	return job->task_hashes == FAL_JOB_TASK_HASHES_YES || job->verify > 0;
-}
-
-/* Which formats have a key, and of these those that can do without it. */
-enum {
-	IDX = 1 << FAL_JOB_FORMAT_IDX,
-	NPY = 1 << FAL_JOB_FORMAT_NPY,
-	TENSORS = 1 << FAL_JOB_FORMAT_SAFETENSORS,
-	TABLE = 1 << FAL_JOB_FORMAT_CSV | 1 << FAL_JOB_FORMAT_TSV,
-	TEXTS = 1 << FAL_JOB_FORMAT_TEXT,
-	CIFAR100 = 1 << FAL_JOB_FORMAT_CIFAR100,
-	CIFAR = 1 << FAL_JOB_FORMAT_CIFAR10 | CIFAR100,
-	FILES = NPY | TENSORS | TABLE | TEXTS | CIFAR
-};
-
-/* What data.format demands of the keys that name files and what is in them. */
-static int
-check_files(const struct parser *p)
-{
-	const struct fal_job *job = p->job;
-	const unsigned format = 1u << job->format;
-	const bool test = job->eval != FAL_JOB_EVAL_NEVER || fal_job_has_test(job) ||
-			  job->test_labels != NULL;
-	const struct {
-		size_t at;
-		unsigned of, without;
-		bool test;
-	} rules[] = {
-		{ AT(train_images), IDX, 0, false },
-		{ AT(train), FILES, 0, false },
-		{ AT(train_labels), IDX | NPY, 0, false },
-		{ AT(test_images), IDX, 0, true },
-		{ AT(test), FILES, 0, true },
-		{ AT(test_labels), IDX | NPY, 0, true },
-		{ AT(features), TENSORS, 0, false },
-		{ AT(label), TENSORS | TABLE | CIFAR100, CIFAR100, false },
-		{ AT(target), NPY | TENSORS | TABLE, NPY | TENSORS | TABLE, false },
-		{ AT(window), TEXTS, 0, false },
-	};
-	for (size_t i = 0; i < sizeof(rules) / sizeof(rules[0]); i++) {
-		const size_t at = rules[i].at;
-		const bool needed = (rules[i].of & ~rules[i].without & format) != 0 &&
-				    (test || !rules[i].test);
-		if (is_set(p, at) && (rules[i].of & format) == 0)
-			return refuse(p, key_at(at), FAL_EINVAL,
-				      "is not for this data.format");
-		if (needed && !is_set(p, at))
-			return refuse(p, key_at(at),
-				      rules[i].test ? FAL_EINVAL : FAL_EFORMAT,
-				      rules[i].test
-					      ? "missing (job.eval = never needs none)"
-					      : "missing");
-	}
-	return FAL_OK;
-}
-
-/* What only the server can do is not for schemes whose steps are made elsewhere. */
-static int
-check_local(const struct parser *p)
-{
-	const char *key = fal_job_server_only(p->job);
-	struct fal_diag d;
-	if (key == NULL || !fal_rule_local(&p->job->rule))
-		return FAL_OK;
-	fal_diag_set(&d, 0, "takes steps outside the server, which %s is not for", key);
-	return refuse(p, key_at(AT(rule)), FAL_EINVAL, d.text);
-}
-
-static bool
-is_hash(const char *s)
-{
-	uint8_t hash[32];
-	return fal_unhex(s, sizeof(hash), hash) == FAL_OK;
-}
-
-/* What one value demands of another. */
-static int
-check(struct parser *p)
-{
-	const struct fal_job *job = p->job;
-	for (size_t i = 0; i < KEYS; i++)
-		if (keys[i].needed && p->line[i] == 0)
-			return refuse(p, i, FAL_EFORMAT, "missing");
-
-	int err = check_files(p);
-	if (err < 0)
-		return err;
-	const char *from = job->from_sha256;
-	const char *sum = job->init_sha256, *hash = job->data_hash, *fine = job->label;
-	const bool by_index = job->format == FAL_JOB_FORMAT_INDEX;
-	const bool test = job->eval != FAL_JOB_EVAL_NEVER;
-	const bool values = job->target == FAL_JOB_TARGET_VALUE;
-	const bool shared = job->partition == FAL_JOB_PARTITION_SHARED;
-	const bool shuffles = is_set(p, AT(shuffle));
-	const enum fal_optim_kind kind = job->optim.kind;
-	const bool moves = kind == FAL_MOMENTUM || kind == FAL_NESTEROV;
-	const bool adam = kind == FAL_ADAMW;
-	const bool steps = job->schedule.kind == FAL_STEP;
-	const bool cosine = job->schedule.kind == FAL_COSINE;
-	const struct {
-		bool wrong;
-		size_t at;
-		const char *what;
-	} rules[] = {
-		{ job->model == NULL && job->init == NULL, AT(model),
-		  "missing, and so is model.init" },
-		{ sum != NULL && job->init == NULL, AT(init_sha256),
-		  "does nothing without model.init" },
-		{ sum != NULL && !is_hash(sum), AT(init_sha256),
-		  "is not 64 digits of 0-9a-f" },
-		{ from != NULL && !is_hash(from), AT(from_sha256),
-		  "is not 64 digits of 0-9a-f" },
-		{ !test && job->state_best == FAL_JOB_BEST_YES, AT(state_best),
-		  "does nothing for job.eval = never" },
-		{ by_index && job->samples == 0, AT(samples),
-		  "missing (data.format = index needs it)" },
-		{ by_index && test && job->test_samples == 0, AT(test_samples),
-		  "missing (job.eval = never needs none)" },
-		{ fine != NULL && job->format == FAL_JOB_FORMAT_CIFAR100 &&
-			  strcmp(fine, "fine") != 0 && strcmp(fine, "coarse") != 0,
-		  AT(label), "is not fine or coarse" },
-		{ hash != NULL && !is_hash(hash), AT(data_hash),
-		  "is not 64 digits of 0-9a-f" },
-		{ (by_index || job->format == FAL_JOB_FORMAT_TEXT) &&
-			  (p->mean_n > 0 || p->std_n > 0),
-		  p->mean_n > 0 ? AT(mean) : AT(std),
-		  "does nothing for this data.format" },
-		{ (by_index || job->format == FAL_JOB_FORMAT_TEXT) &&
-			  job->partition == FAL_JOB_PARTITION_LABEL_SKEW,
-		  AT(partition), "'label-skew' needs labels" },
-		{ values && job->model != NULL, AT(target),
-		  "'value' is only for a job without model.file: its layers classify" },
-		{ values && job->partition == FAL_JOB_PARTITION_LABEL_SKEW, AT(partition),
-		  "'label-skew' needs labels that are classes" },
-		{ job->buffers != NULL && job->model != NULL, AT(buffers),
-		  "are only for a job without model.file" },
-		{ job->buffers == NULL && is_set(p, AT(optim.buffer_momentum)),
-		  AT(optim.buffer_momentum), "does nothing without model.buffers" },
-		{ p->mean_n != 0 && p->std_n != 0 && p->mean_n != p->std_n, AT(std),
-		  "lists other channels than data.mean" },
-		{ shared && job->parts != 0, AT(parts),
-		  "does nothing for data.partition = shared" },
-		{ !shared && job->parts == 0, AT(parts),
-		  "missing (data.partition = shared needs none)" },
-		{ !shared && shuffles, AT(shuffle),
-		  "is only for data.partition = shared" },
-		{ job->task > job->batch, AT(task), "is more than batch.size" },
-		{ moves && job->optim.momentum <= 0, AT(optim.momentum),
-		  "must be above 0 for this optimizer.kind" },
-		{ !moves && job->optim.momentum > 0, AT(optim.momentum),
-		  "does nothing for this optimizer.kind" },
-		{ !adam && is_set(p, AT(optim.beta1)), AT(optim.beta1),
-		  "is only for optimizer.kind = adamw" },
-		{ !adam && is_set(p, AT(optim.beta2)), AT(optim.beta2),
-		  "is only for optimizer.kind = adamw" },
-		{ !adam && kind != FAL_ADAGRAD && is_set(p, AT(optim.eps)), AT(optim.eps),
-		  "is only for optimizer.kind = adagrad or adamw" },
-		{ job->optim.weight_decay <= 0 && is_set(p, AT(decay)), AT(decay),
-		  "does nothing without optimizer.weight-decay" },
-		{ adam && is_set(p, AT(decay)) && job->decay == FAL_JOB_DECAY_COUPLED,
-		  AT(decay), "'coupled' is not for optimizer.kind = adamw" },
-		{ steps && job->schedule.every == 0, AT(schedule.every),
-		  "must be above 0 for schedule.kind = step" },
-		{ !steps && job->schedule.every != 0, AT(schedule.every),
-		  "is only for schedule.kind = step" },
-		{ steps && job->schedule.gamma >= 1, AT(schedule.gamma),
-		  "must be below 1 for schedule.kind = step" },
-		{ !steps && job->schedule.gamma < 1, AT(schedule.gamma),
-		  "is only for schedule.kind = step" },
-		{ !cosine && job->schedule.min_lr > 0, AT(schedule.min_lr),
-		  "is only for schedule.kind = cosine" },
-		{ job->schedule.min_lr > job->schedule.lr, AT(schedule.min_lr),
-		  "is more than optimizer.lr" },
-	};
-	for (size_t i = 0; i < sizeof(rules) / sizeof(rules[0]); i++)
-		if (rules[i].wrong)
-			return refuse(p, key_at(rules[i].at), FAL_EINVAL, rules[i].what);
-	return check_local(p);
-}
-
-/* Values of the keys that the text does not have, where 0 is not it. */
-static void
-set_defaults(struct parser *p)
-{
-	struct fal_job *job = p->job;
-	job->channels = p->mean_n > p->std_n ? p->mean_n : p->std_n;
-	if (job->channels == 0)
-		job->channels = 1;
-	if (!is_set(p, AT(state_seconds)) && !is_set(p, AT(state_clocks)))
-		job->state_seconds = 60;
-	if (job->state_keep == 0)
-		job->state_keep = 2;
-	for (uint32_t i = p->std_n; i < FAL_JOB_CHANNELS; i++)
-		job->std[i] = 1;
-	if (job->partition == FAL_JOB_PARTITION_SHARED)
-		job->parts = 1;
-	if (job->push_bits == FAL_BFP_P)
-		job->push_bits = 0;
-	struct fal_optim *o = &job->optim;
-	if (o->kind == FAL_ADAMW && !is_set(p, AT(optim.beta1)))
-		o->beta1 = 0.9;
-	if (o->kind == FAL_ADAMW && !is_set(p, AT(optim.beta2)))
-		o->beta2 = 0.999;
-	if (job->buffers != NULL && !is_set(p, AT(optim.buffer_momentum)))
-		o->buffer_momentum = 0.1;
-	if (!is_set(p, AT(optim.eps)))
-		o->eps = o->kind == FAL_ADAMW ? 1e-8f : 1e-10f;
-	o->decoupled = o->kind == FAL_ADAMW || job->decay == FAL_JOB_DECAY_DECOUPLED;
-	if (job->task == 0) {
-		job->task = job->batch / 64 > 8 ? job->batch / 64 : 8;
-		if (job->task > job->batch)
-			job->task = job->batch;
-	}
+	return refuse(p, key_at(at), err, what);
 }
 
 int
@@ -622,16 +394,20 @@ fal_job_parse(const char *name, const char *text, size_t n, struct fal_job *out,
 	      struct fal_diag *diag)
 {
 	struct fal_job job = { .schedule.gamma = 1 };
-	struct parser p = { .name = name, .job = &job, .diag = diag };
+	unsigned line[KEYS] = { 0 };
+	struct job_read p = { .name = name, .job = &job, .line = line, .diag = diag };
 
 	int err = fal_ini_read(name, text, n, on_entry, &p, diag);
-	if (err == 0)
-		err = check(&p);
+	for (size_t i = 0; i < KEYS && err == FAL_OK; i++)
+		if (keys[i].needed && line[i] == 0)
+			err = refuse(&p, i, FAL_EFORMAT, "missing");
+	if (err == FAL_OK)
+		err = job_judge(&p);
 	if (err < 0) {
 		fal_job_free(&job);
 		return err;
 	}
-	set_defaults(&p);
+	job_fill(&p);
 	*out = job;
 	return FAL_OK;
 }
@@ -646,6 +422,19 @@ fal_job_free(struct fal_job *job)
 		return;
 	free(job->ranges);
 	*job = (struct fal_job){ 0 };
+}
+
+bool
+fal_job_has_test(const struct fal_job *job)
+{
+	return job->test_images != NULL || job->test != NULL ||
+	       (job->format == FAL_JOB_FORMAT_INDEX && job->test_samples > 0);
+}
+
+bool
+fal_job_hashes_tasks(const struct fal_job *job)
+{
+	return job->task_hashes == FAL_JOB_TASK_HASHES_YES || job->verify > 0;
 }
 
 struct fal_grid
