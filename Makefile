@@ -107,7 +107,8 @@ test_account_OF := cmd/falcon-ps/account.c
 test_cache_OF   := cmd/falcon-ps/cache.c
 test_child_OF   := $(addprefix cmd/falcon-work/,bulk.c child.c child_io.c child_life.c spawn.c)
 test_course_OF  := cmd/falcon-stat/course.c
-test_disks_OF   := $(filter-out $(addprefix %/,main.c start.c result.c join.c place.c guest.c),\
+test_disks_OF   := $(filter-out $(addprefix %/,main.c check.c start.c result.c join.c place.c\
+	guest.c),\
 	$(wildcard cmd/falcon-ps/*.c))
 test_journal_OF := cmd/falcon-ps/journal.c
 test_lane_OF    := cmd/falcon-work/lane.c

@@ -101,9 +101,6 @@ ps_now(void)
 /* An error of our own: the job has failed, and its newest version is the result; once it
  * was over, the server ends. */
 void ps_fail(struct ps_server *s, int err, const char *what);
-/* All blocks have their shards: the job begins, or goes on.  0, or an error with its
- * diagnosis. */
-int ps_begin(struct ps_server *s);
 /* It cannot begin, as s->diag says. */
 void ps_abandon(struct ps_server *s, int err);
 /* Shards are lost: the job goes on in a new incarnation. */
@@ -119,6 +116,14 @@ void ps_after_event(struct ps_server *s);
  * much. */
 int ps_affords(const struct ps_server *s, const struct fal_rule *rule, uint64_t workers,
 	       uint64_t more, struct fal_diag *why);
+
+/* begin.c; 0, or an error with its diagnosis. */
+
+/* The policy that the job begins with: the journal's last one, or the job's own; or that
+ * goes on. */
+int ps_begin_policy(struct ps_server *s);
+/* All blocks have their shards: the job begins, or goes on. */
+int ps_begin(struct ps_server *s);
 
 /* peers.c: sessions and messages. */
 

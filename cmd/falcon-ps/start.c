@@ -95,6 +95,68 @@ say_longer(const struct ps_run *r)
 			  : "");
 }
 
+/* What state and trace are to be when it serves: counted, as long as the job is now, at
+ * the line where it goes on. */
+static int
+prepare(struct ps_run *r, const char *trace, struct fal_coord_trace *before,
+	struct ps_best_is *best, struct fal_diag *diag)
+{
+	const bool longer = r->state.epochs > 0, resumes = r->found.there;
+	int err = longer ? ps_state_lengthen(&r->state, &r->job, diag) : FAL_OK;
+	if (err == FAL_OK)
+		err = ps_state_count(&r->state, diag);
+	if (err == FAL_OK)
+		err = ps_result_reserve(r, diag);
+	if (err == FAL_OK)
+		err = resumes ? go_on(r, trace, before, diag) : begin(r, trace, diag);
+	if (err == FAL_OK && r->best != NULL && resumes)
+		err = ps_best_read(r->best, best, diag);
+	if (err == FAL_OK && longer)
+		say_longer(r);
+	if (err == FAL_OK && resumes)
+		say_resumed(r, before);
+	return err;
+}
+
+/* Why it ended, where it did not end well.  The exit code for that. */
+static int
+say_end(const struct ps_run *r, const struct ps_outcome *o)
+{
+	const char *name = r->job.job.name;
+	const uint64_t clock = o->status.clock, clocks = o->status.clocks;
+	if (o->above)
+		return o->code;
+	if (o->stopped && r->opt.upstream != NULL)
+		return FAL_EXIT_DONE;
+	if (o->stopped && o->kept) {
+		fal_cli_err(PROG,
+			    "%s: stopped at clock %" PRIu64 " of %" PRIu64
+			    ", and goes on from there when it is started again",
+			    name, clock, clocks);
+		return o->signalled ? FAL_EXIT_DONE : FAL_EXIT_TEMPFAIL;
+	}
+	if (o->stopped) {
+		fal_cli_err(PROG, "%s: stopped at clock %" PRIu64 " of %" PRIu64, name,
+			    clock, clocks);
+		return FAL_EXIT_TEMPFAIL;
+	}
+	if (o->status.failed && o->sha256[0] != '\0')
+		fal_cli_err(PROG, "%s: what it was at clock %" PRIu64 " is in %s", name,
+			    o->clock, r->model.path);
+	return o->status.failed ? FAL_EXIT_NO : FAL_EXIT_DONE;
+}
+
+/* The record is whole, what it could not write is said. */
+static void
+end_record(struct ps_record *record)
+{
+	struct fal_diag said;
+	ps_record_flush(record);
+	while (ps_record_said(record, &said))
+		fal_cli_err(PROG, "%s", said.text);
+	ps_record_close(record);
+}
+
 /* Trains.  An exit code. */
 static int
 train(struct ps_run *r)
@@ -103,9 +165,10 @@ train(struct ps_run *r)
 	struct ps_outcome outcome = { 0 };
 	struct fal_coord_trace before = { 0 };
 	const struct fal_job *job = &r->job.job;
-	const bool keeps = r->opt.upstream == NULL &&
-			   (job->state_clocks > 0 || job->state_seconds > 0);
+	const bool below = r->opt.upstream != NULL; /* what is kept is kept above */
+	const bool keeps = !below && (job->state_clocks > 0 || job->state_seconds > 0);
 	char *journal = ps_state_path(&r->state, "policy.jsonl");
+	char *trace = ps_state_path(&r->state, "trace.jsonl");
 	struct ps_serve_opt opt = { .job = &r->job,
 				    .record = &r->record,
 				    .snapshots = { .folder = keeps ? r->state.folder : -1,
@@ -124,8 +187,8 @@ train(struct ps_run *r)
 				    .min_workers = (uint32_t)r->opt.min_workers,
 				    .shards = (uint32_t)r->opt.shards,
 				    .min_shards = (uint32_t)r->opt.min_shards,
-				    .had = r->opt.upstream != NULL ? 0 : r->had,
-				    .above = r->opt.upstream != NULL ? &r->above : NULL,
+				    .had = below ? 0 : r->had,
+				    .above = below ? &r->above : NULL,
 				    .ends = r->ends,
 				    .exit_when_done = r->opt.exit_when_done,
 				    .compress = r->compress,
@@ -133,37 +196,17 @@ train(struct ps_run *r)
 				    .keep = ps_result_keep,
 				    .tell = ps_result_tell,
 				    .arg = r };
-	char *trace = ps_state_path(&r->state, "trace.jsonl");
 	int err = trace != NULL && journal != NULL ? FAL_OK : FAL_ENOMEM;
-	if (job->state_best == FAL_JOB_BEST_YES && r->opt.upstream == NULL) {
+	if (job->state_best == FAL_JOB_BEST_YES && !below) {
 		opt.best = r->best = ps_state_path(&r->state, "best.safetensors");
 		err = r->best == NULL ? FAL_ENOMEM : err;
 	}
-	if (err == FAL_OK && r->state.epochs > 0)
-		err = ps_state_lengthen(&r->state, &r->job, &diag);
 	if (err == FAL_OK)
-		err = ps_state_count(&r->state, &diag);
+		err = prepare(r, trace, &before, &opt.best_is, &diag);
 	opt.incarnation = r->state.incarnation;
 	if (err == FAL_OK)
-		err = ps_result_reserve(r, &diag);
-	if (err == FAL_OK && r->found.there)
-		err = go_on(r, trace, &before, &diag);
-	else if (err == FAL_OK)
-		err = begin(r, trace, &diag);
-	if (err == FAL_OK && r->best != NULL && r->found.there)
-		err = ps_best_read(r->best, &opt.best_is, &diag);
-	if (err == FAL_OK && r->state.epochs > 0)
-		say_longer(r);
-	if (err == FAL_OK && r->found.there)
-		say_resumed(r, &before);
-	if (err == FAL_OK)
 		err = ps_serve(&opt, &outcome, &diag);
-	struct fal_diag said;
-	ps_record_flush(&r->record);
-	while (ps_record_said(&r->record, &said))
-		fal_cli_err(PROG, "%s", said.text);
-	ps_record_close(&r->record);
-	int code = FAL_EXIT_DONE;
+	end_record(&r->record);
 	r->had = err == FAL_OK ? outcome.again : 0;
 	r->state.begun = r->state.begun || r->had > 0;
 	if (r->had > 0) { /* to where it was, and without telling it again */
@@ -171,30 +214,9 @@ train(struct ps_run *r)
 		r->opt.ready_fd = 0;
 	}
 	if (outcome.status.failed)
-		fal_cli_err(PROG, "%s: clock %" PRIu64 ": %s", r->job.job.name,
+		fal_cli_err(PROG, "%s: clock %" PRIu64 ": %s", job->name,
 			    outcome.status.clock, outcome.status.why);
-	if (err < 0) {
-		code = ps_run_say(&diag, err);
-	} else if (outcome.above) {
-		code = outcome.code;
-	} else if (outcome.stopped && r->opt.upstream != NULL) {
-		code = FAL_EXIT_DONE;
-	} else if (outcome.stopped && outcome.kept) {
-		fal_cli_err(PROG,
-			    "%s: stopped at clock %" PRIu64 " of %" PRIu64
-			    ", and goes on from there when it is started again",
-			    r->job.job.name, outcome.status.clock, outcome.status.clocks);
-		code = outcome.signalled ? FAL_EXIT_DONE : FAL_EXIT_TEMPFAIL;
-	} else if (outcome.stopped) {
-		fal_cli_err(PROG, "%s: stopped at clock %" PRIu64 " of %" PRIu64,
-			    r->job.job.name, outcome.status.clock, outcome.status.clocks);
-		code = FAL_EXIT_TEMPFAIL;
-	} else if (outcome.status.failed) {
-		if (outcome.sha256[0] != '\0')
-			fal_cli_err(PROG, "%s: what it was at clock %" PRIu64 " is in %s",
-				    r->job.job.name, outcome.clock, r->model.path);
-		code = FAL_EXIT_NO;
-	}
+	const int code = err < 0 ? ps_run_say(&diag, err) : say_end(r, &outcome);
 	free(journal);
 	free(trace);
 	free(r->best);
