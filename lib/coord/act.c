@@ -255,33 +255,93 @@ skip(struct fal_coord *c, const struct fal_act *a)
 }
 
 static int
+take_over(struct fal_coord *c, const struct fal_act *a)
+{
+	const struct fal_shard_order o = { .kind = FAL_ORDER_LINE,
+					   .version = a->version };
+	return coord_order(c, &o);
+}
+
+/* A round is over. */
+static int
+end(struct fal_coord *c, double now, const struct fal_act *a)
+{
+	int err = a->ahead ? FAL_OK : coord_verify_over(c, now, a->round);
+	err = err < 0 ? err : coord_end_round(c, a);
+	return err < 0 || a->ahead ? err : coord_judge_behind(c, now);
+}
+
+/* Shards and worker hear that nothing more of a contribution counts. */
+static int
+fence(struct fal_coord *c, uint32_t to, const struct fal_act *a)
+{
+	const struct fal_shard_order o = { .kind = FAL_ORDER_FENCE,
+					   .round = a->round,
+					   .id = a->cid,
+					   .fills = a->fills };
+	struct fal_msg m = { .type = FAL_MSG_FENCE };
+	m.fence.round = a->round;
+	m.fence.seq = a->cid.seq;
+	int err = coord_order(c, &o);
+	return err < 0 ? err : coord_send(c, to, &m);
+}
+
+static int
+revoke(struct fal_coord *c, uint32_t to, const struct fal_act *a)
+{
+	struct fal_msg m = { .type = FAL_MSG_REVOKE };
+	m.revoke.round = a->round;
+	m.revoke.first = a->first;
+	m.revoke.count = a->count;
+	m.revoke.check = a->kind == FAL_ACT_UNCHECK;
+	return coord_send(c, to, &m);
+}
+
+static int
+evaluate(struct fal_coord *c, uint32_t to, const struct fal_act *a)
+{
+	struct fal_msg m = { .type = FAL_MSG_EVAL };
+	m.eval.version = c->kept_version;
+	m.eval.first = a->first;
+	m.eval.count = a->count;
+	return coord_send(c, to, &m);
+}
+
+static int
+lanes(struct fal_coord *c, uint32_t to, const struct fal_act *a)
+{
+	struct fal_msg m = { .type = FAL_MSG_LANES };
+	m.lanes.lanes = a->count;
+	return coord_send(c, to, &m);
+}
+
+/* The worker, or with 0 all of them, is told of what it may compute on. */
+static int
+tell_versions(struct fal_coord *c, uint32_t to, const struct fal_act *a)
+{
+	if (a->version != 0)
+		return coord_send_line(c, to, a->version);
+	const bool gone = a->worker != 0 && to == 0;
+	return gone ? FAL_OK : coord_send_versions(c, to);
+}
+
+static int
 apply(struct fal_coord *c, double now, const struct fal_act *a)
 {
-	struct fal_msg m = { 0 };
-	uint32_t to = session_of(c, a->worker);
+	const uint32_t to = session_of(c, a->worker);
 	switch (a->kind) {
-	case FAL_ACT_LINE: {
-		const struct fal_shard_order o = { .kind = FAL_ORDER_LINE,
-						   .version = a->version };
-		return coord_order(c, &o);
-	}
+	case FAL_ACT_LINE:
+		return take_over(c, a);
 	case FAL_ACT_OPEN:
 		return coord_open_round(c, a);
-	case FAL_ACT_END: {
-		int err = a->ahead ? FAL_OK : coord_verify_over(c, now, a->round);
-		err = err < 0 ? err : coord_end_round(c, a);
-		return err < 0 || a->ahead ? err : coord_judge_behind(c, now);
-	}
+	case FAL_ACT_END:
+		return end(c, now, a);
 	case FAL_ACT_PUSH:
 		return coord_push(c, a);
 	case FAL_ACT_STEP:
 		return coord_step(c, a);
 	case FAL_ACT_MODEL:
-		if (a->version != 0)
-			return coord_send_line(c, to, a->version);
-		if (a->worker == 0 || to != 0)
-			return coord_send_versions(c, a->worker == 0 ? 0 : to);
-		return FAL_OK;
+		return tell_versions(c, to, a);
 	case FAL_ACT_ACCOUNT:
 		return account(c, now, to, a);
 	case FAL_ACT_GRANT:
@@ -291,33 +351,13 @@ apply(struct fal_coord *c, double now, const struct fal_act *a)
 		return coord_unheard(c, now, a);
 	case FAL_ACT_REVOKE:
 	case FAL_ACT_UNCHECK:
-		m.type = FAL_MSG_REVOKE;
-		m.revoke.round = a->round;
-		m.revoke.first = a->first;
-		m.revoke.count = a->count;
-		m.revoke.check = a->kind == FAL_ACT_UNCHECK;
-		return coord_send(c, to, &m);
+		return revoke(c, to, a);
 	case FAL_ACT_LANES:
-		m.type = FAL_MSG_LANES;
-		m.lanes.lanes = a->count;
-		return coord_send(c, to, &m);
-	case FAL_ACT_FENCE: {
-		const struct fal_shard_order o = { .kind = FAL_ORDER_FENCE,
-						   .round = a->round,
-						   .id = a->cid,
-						   .fills = a->fills };
-		int err = coord_order(c, &o);
-		m.type = FAL_MSG_FENCE;
-		m.fence.round = a->round;
-		m.fence.seq = a->cid.seq;
-		return err < 0 ? err : coord_send(c, to, &m);
-	}
+		return lanes(c, to, a);
+	case FAL_ACT_FENCE:
+		return fence(c, to, a);
 	case FAL_ACT_EVAL:
-		m.type = FAL_MSG_EVAL;
-		m.eval.version = c->kept_version;
-		m.eval.first = a->first;
-		m.eval.count = a->count;
-		return coord_send(c, to, &m);
+		return evaluate(c, to, a);
 	case FAL_ACT_PING:
 		return coord_ping(c, now, to);
 	case FAL_ACT_CHARGE:
