@@ -25,21 +25,26 @@ put_extent(struct fal_buf *out, const struct fal_audit_verdict *v)
 		    fal_text_s(v->finished ? v->clocks : v->of_clocks));
 }
 
-void
-stat_audit(struct fal_buf *out, const struct fal_audit_verdict *v)
+/* What is wrong: the first of it. */
+static void
+put_findings(struct fal_buf *out, const struct fal_audit_verdict *v)
 {
-	char a[32], b[32];
+	char a[32];
 	for (size_t i = 0; i < v->n_text; i++)
 		fal_put_fmt(out, "audit: %s\n", v->text[i]);
 	if (v->findings > v->n_text)
 		fal_put_fmt(out, "audit: and %s more\n",
 			    fal_text_group(v->findings - v->n_text, a));
-	if (v->findings > 0) {
-		fal_put_fmt(out, "audit: failed: %s finding%s\n",
-			    fal_text_group(v->findings, a), fal_text_s(v->findings));
-		return;
-	}
-	if (!v->ok && v->below.unknown > 0) {
+	fal_put_fmt(out, "audit: failed: %s finding%s\n", fal_text_group(v->findings, a),
+		    fal_text_s(v->findings));
+}
+
+/* Why nothing can be said. */
+static void
+put_cannot(struct fal_buf *out, const struct fal_audit_verdict *v)
+{
+	char a[32], b[32];
+	if (v->below.unknown > 0) {
 		fal_put_fmt(out,
 			    "audit: cannot tell: %s task%s of a group %s not in its "
 			    "trace, which has no end\n",
@@ -48,7 +53,7 @@ stat_audit(struct fal_buf *out, const struct fal_audit_verdict *v)
 			    v->below.unknown == 1 ? "is" : "are");
 		return;
 	}
-	if (!v->ok && v->missing_lines == 0) {
+	if (v->missing_lines == 0) {
 		fal_put_fmt(out,
 			    "audit: cannot tell: the trace has no end: %s of %s clock%s "
 			    "(--partial judges these)\n",
@@ -56,18 +61,18 @@ stat_audit(struct fal_buf *out, const struct fal_audit_verdict *v)
 			    fal_text_s(v->of_clocks));
 		return;
 	}
-	if (!v->ok) {
-		fal_put_fmt(out, "audit: cannot tell: %s line%s (%s byte%s) %s missing, ",
-			    fal_text_group(v->missing_lines, a),
-			    fal_text_s(v->missing_lines),
-			    fal_text_group(v->missing_bytes, b),
-			    fal_text_s(v->missing_bytes),
-			    v->missing_lines == 1 ? "is" : "are");
-		fal_put_fmt(out, "from clock %s on\n", fal_text_group(v->clocks, a));
-		return;
-	}
-	fal_put_fmt(out, "audit: ok: ");
-	put_extent(out, v);
+	fal_put_fmt(out, "audit: cannot tell: %s line%s (%s byte%s) %s missing, ",
+		    fal_text_group(v->missing_lines, a), fal_text_s(v->missing_lines),
+		    fal_text_group(v->missing_bytes, b), fal_text_s(v->missing_bytes),
+		    v->missing_lines == 1 ? "is" : "are");
+	fal_put_fmt(out, "from clock %s on\n", fal_text_group(v->clocks, a));
+}
+
+/* What was done with tasks. */
+static void
+put_tasks(struct fal_buf *out, const struct fal_audit_verdict *v)
+{
+	char a[32], b[32];
 	fal_put_fmt(out, "%s task%s, moved %s", fal_text_group(v->sums.tasks, a),
 		    fal_text_s(v->sums.tasks), fal_text_group(v->sums.moved, b));
 	if (v->below.tasks > 0)
@@ -80,6 +85,13 @@ stat_audit(struct fal_buf *out, const struct fal_audit_verdict *v)
 		    fal_text_group(v->samples_twice, b));
 	if (v->sums.skipped > 0)
 		fal_put_fmt(out, ", skipped %s", fal_text_group(v->sums.skipped, a));
+}
+
+/* Whose word was doubted, or wrong, and what became of that. */
+static void
+put_words(struct fal_buf *out, const struct fal_audit_verdict *v)
+{
+	char a[32], b[32];
 	uint64_t doubted = 0;
 	for (int i = 0; i < FAL_VERDICTS; i++)
 		doubted += v->verdicts[i];
@@ -109,6 +121,23 @@ stat_audit(struct fal_buf *out, const struct fal_audit_verdict *v)
 		fal_put_fmt(out, ", suspected %s", fal_text_group(v->suspects, a));
 	if (v->nonfinite > 0)
 		fal_put_fmt(out, ", not finite %s", fal_text_group(v->nonfinite, a));
+}
+
+void
+stat_audit(struct fal_buf *out, const struct fal_audit_verdict *v)
+{
+	if (v->findings > 0) {
+		put_findings(out, v);
+		return;
+	}
+	if (!v->ok) {
+		put_cannot(out, v);
+		return;
+	}
+	fal_put_fmt(out, "audit: ok: ");
+	put_extent(out, v);
+	put_tasks(out, v);
+	put_words(out, v);
 	fal_put_fmt(out, ", used at staleness: ");
 	stat_stale(out, &v->stale);
 	fal_put_u8(out, '\n');
