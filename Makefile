@@ -133,6 +133,7 @@ $(foreach t,$(UNIT),$(eval $(call program,$(B)/tests/$(t),tests/unit/$(t).c $($(
 $(foreach t,$(BENCH),$(eval $(call program,$(B)/bench/$(t),tests/bench/$(t).c,\
 	$(BLAS_LIBS))))
 $(eval $(call program,$(B)/bench/twin,tests/bench/twin.c))
+$(eval $(call program,$(B)/bench/delay,tests/bench/delay.c,-lnetfilter_queue -lnfnetlink))
 # falcon-ps with a fault in it, which the audit, or who is there, must find.
 comma := ,
 FAULTS    := $(patsubst tests/faults/%.c,%,$(wildcard tests/faults/*.c))

@@ -246,6 +246,12 @@ bench: deps-check all $(BENCH:%=$(B)/bench/%) $(B)/bench/twin
 	FALCON_BIN="$(abspath $(B))" tests/bench/run $(MODES)/bench.json \
 		$(BENCH:%=$(B)/bench/%) $(wildcard tests/bench/*.sh)
 
+# Cables between hosts that are network namespaces: tests/bench/cable.bash.
+.PHONY: deps-cable
+deps-cable:
+	@$(DEPS) cable
+$(B)/tests/bench/delay.o: | deps-cable
+
 # Shards of processes by each static rule, alone.
 bench-shards: all
 	FALCON_BIN="$(abspath $(B))" tests/bench/run $(MODES)/bench.json tests/bench/bench_shards.sh
