@@ -91,6 +91,17 @@ send_msg(struct above *a, struct fal_msg *m)
 	fal_buf_free(&out);
 }
 
+void
+above_say(struct above *a, struct fal_msg *m)
+{
+	struct fal_buf out = { 0 };
+	m->incarnation = a->incarnation;
+	int err = fal_msg_put(&out, m);
+	if (err == FAL_OK && a->chan != NULL)
+		(void)fal_chan_send(a->chan, &out, FAL_SEND_PACKED);
+	fal_buf_free(&out);
+}
+
 /* So many workers make what is here; or there are more, or fewer. */
 static void
 tell_capacity(struct above *a, const struct fal_coord_together *are)
@@ -316,6 +327,8 @@ on_msg(void *arg, struct fal_chan *c, const uint8_t *p, size_t n)
 		    "%s: refused: %s", a->opt->text, m.refuse.why);
 	else if (m.type == FAL_MSG_LATER)
 		memcpy(a->later, m.later.why, sizeof(a->later));
+	else if (m.type == FAL_MSG_LOOK_AT || m.type == FAL_MSG_LOOK_ON)
+		err = ps_look_asked(a->server, &m);
 	else
 		err = on_agent_msg(a, &m);
 	if (err < 0)

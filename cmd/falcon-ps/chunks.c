@@ -58,9 +58,8 @@ ps_too_much(const struct ps_session *session)
 	return fal_chan_stat(session->chan).held >= least && queued(session) > most;
 }
 
-/* Whether more may be queued for the session now; if not, it is tried again. */
-static bool
-has_room(struct ps_server *s, const struct ps_session *session)
+bool
+ps_has_room(struct ps_server *s, const struct ps_session *session)
 {
 	if (fal_chan_stat(session->chan).held >= session_max)
 		return false;
@@ -148,17 +147,18 @@ ps_send_text(struct ps_session *session, enum fal_text which, const struct fal_b
 void
 ps_more(struct ps_server *s, struct ps_session *session)
 {
-	if (session->texts_due && has_room(s, session)) {
+	if (session->texts_due && ps_has_room(s, session)) {
 		session->texts_due = false;
 		ps_send_text(session, FAL_TEXT_JOB, &s->opt->job->job_text);
 		ps_send_text(session, FAL_TEXT_MODEL, &s->opt->job->model_text);
 		ps_send_text(session, FAL_TEXT_MANIFEST, &s->opt->job->manifest_bytes);
 	}
-	if (session->history_due && has_room(s, session)) {
+	if (session->history_due && ps_has_room(s, session)) {
 		session->history_due = false;
 		ps_follow(s, session);
 	}
-	while (session->asks > 0 && has_room(s, session) &&
+	ps_look_more(s, session);
+	while (session->asks > 0 && ps_has_room(s, session) &&
 	       send_chunk(s, session, &session->ask[0]))
 		memmove(session->ask, session->ask + 1,
 			--session->asks * sizeof(session->ask[0]));

@@ -183,6 +183,16 @@ is_beyond(struct ps_server *s, struct ps_session *session)
 }
 
 static void
+greeted(struct ps_server *s, struct ps_session *session, const struct fal_msg *m)
+{
+	if (m->hello.groups.n > 0)
+		session->group = fal_chan_minor(session->chan) >= FAL_MINOR_LOOK
+					 ? PS_GROUP
+					 : PS_DARK;
+	ps_fleet_admit(s, session);
+}
+
+static void
 work_msg(struct ps_server *s, struct ps_session *session, const struct fal_msg *m)
 {
 	struct fal_diag why = { "" };
@@ -194,8 +204,17 @@ work_msg(struct ps_server *s, struct ps_session *session, const struct fal_msg *
 			refuse(s, session, odd);
 		return;
 	}
+	if (m->type == FAL_MSG_LOOKED) {
+		const char *odd = ps_looked(s, session, m);
+		if (odd != NULL)
+			refuse(s, session, odd);
+		return;
+	}
 	if (m->type == FAL_MSG_HELLO &&
 	    (is_crowd(s, session, 1) || is_beyond(s, session)))
+		return;
+	/* Each one is a line of the trace. */
+	if (m->type == FAL_MSG_CAPACITY && is_crowd(s, session, PS_LOOK))
 		return;
 	if (m->type == FAL_MSG_HELLO && m->hello.groups.n > 0 && s->above != NULL) {
 		bool loop;
@@ -216,7 +235,7 @@ work_msg(struct ps_server *s, struct ps_session *session, const struct fal_msg *
 	else if (err < 0)
 		refuse(s, session, why.text[0] != '\0' ? why.text : fal_strerror(err));
 	else if (m->type == FAL_MSG_HELLO)
-		ps_fleet_admit(s, session);
+		greeted(s, session, m);
 	ps_more(s, session);
 	ps_after_event(s);
 }
@@ -226,12 +245,19 @@ static void
 follow_msg(struct ps_server *s, struct ps_session *session, const struct fal_msg *m)
 {
 	if (session->followed) {
-		refuse(s, session, "a second FOLLOW");
+		refuse(s, session, "a second FOLLOW or LOOK");
 		return;
 	}
 	if (is_crowd(s, session, PS_LOOK))
 		return;
-	session->asks_only = session->followed = session->history_due = true;
+	session->asks_only = session->followed = true;
+	if (m->type == FAL_MSG_LOOK) {
+		const char *odd = ps_look(s, session, m);
+		if (odd != NULL)
+			put_off(s, session, odd);
+		return;
+	}
+	session->history_due = true;
 	session->live = m->follow.live != 0;
 	ps_more(s, session);
 }
@@ -320,6 +346,7 @@ on_chan_close(void *arg, struct fal_chan *c, int err, const char *reason)
 	tell_refused(s, session);
 	tell_gone(s, session, reason);
 	ps_control_gone(s, session);
+	ps_look_gone(s, session);
 	ps_fleet_gone(s, session, reason);
 	if (session->brought && ps_now() - session->came >= PS_COMING_S)
 		ps_account_forgive(ps_account_of(s, c));

@@ -57,19 +57,18 @@ is_lasting(const struct ps_line *l)
 {
 	static const char *const names[] = { "job",    "join",    "leave",   "policy",
 					     "hold",   "eval",    "done",    "failed",
-					     "refuse", "suspect", "restart", "place" };
+					     "refuse", "suspect", "restart", "place",
+					     "group" };
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
 		if (is_event(l, names[i]))
 			return true;
 	return false;
 }
 
-/* Whoever is back, or has left, is no suspect any more: that it became one is kept no
- * longer. */
+/* What a line of this event says of who this one is about is so no longer. */
 static void
-forget_suspect(struct ps_record *r, const struct ps_line *l)
+forget(struct ps_record *r, const struct ps_line *l, const char *ev)
 {
-	static const char name[] = "\"ev\":\"suspect\",";
 	struct fal_buf what = { 0 };
 	/* "worker":"NAME","id":N, */
 	const char *from = memmem(l->text, l->n, "\"worker\":", 9), *to = NULL;
@@ -79,7 +78,7 @@ forget_suspect(struct ps_record *r, const struct ps_line *l)
 		to = memchr(to, ',', (size_t)(l->text + l->n - to));
 	if (to == NULL)
 		return;
-	fal_put_bytes(&what, name, sizeof(name) - 1);
+	fal_put_fmt(&what, "\"ev\":\"%s\",", ev);
 	fal_put_bytes(&what, from, (size_t)(to + 1 - from));
 	uint8_t *at = what.err == 0 && r->kept.n > 0
 			      ? memmem(r->kept.p, r->kept.n, what.p, what.n)
@@ -102,7 +101,9 @@ retire(struct ps_record *r)
 	struct ps_line *l = &r->recent[r->head++];
 	r->n--;
 	if (is_event(l, "back") || is_event(l, "leave"))
-		forget_suspect(r, l);
+		forget(r, l, "suspect");
+	if (is_event(l, "group") || is_event(l, "leave"))
+		forget(r, l, "group");
 	if (is_lasting(l))
 		fal_put_bytes(&r->kept, l->text, l->n);
 	r->rounds -= is_event(l, "ledger");

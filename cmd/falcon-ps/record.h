@@ -21,8 +21,9 @@ struct ps_record {
 	struct fal_chain chain; /* of all lines so far */
 	struct ps_tape file[RECORD_FILES];
 	int files;
-	struct fal_buf kept;    /* job, join, leave, policy, hold, eval, …: older than
-				   recent; of    suspects, of those who are one still */
+	/* job, join, leave, policy, hold, eval, …: older than recent; of suspects, of
+	 * those who are one still; of groups, how large each is now */
+	struct fal_buf kept;
 	struct ps_line *recent; /* a queue: the last 100 rounds */
 	size_t head, n, cap;
 	size_t rounds;  /* ledger lines in it */

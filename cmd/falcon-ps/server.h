@@ -10,6 +10,7 @@
 #include "control.h"
 #include "fleet.h"
 #include "keep.h"
+#include "look.h"
 #include "net/listen.h"
 #include "net/refusals.h"
 #include "serve.h"
@@ -42,6 +43,7 @@ struct ps_server {
 	struct fal_link link; /* of all that it sends, with --rate-limit */
 	uint64_t busy;        /* of that */
 	struct ps_sessions sessions;
+	struct ps_looks looks;
 	bool one_key;  /* there is one key, and no other, for all who work */
 	uint32_t room; /* sessions that there are descriptors for; half for lookers-on */
 	struct fal_coord *coord;
@@ -176,6 +178,8 @@ void ps_send_text(struct ps_session *session, enum fal_text which,
 /* There may be room: more of what the session asked for; of what all did. */
 void ps_more(struct ps_server *s, struct ps_session *session);
 void ps_more_all(struct ps_server *s);
+/* Whether more may be queued for the session now; if not, it is tried again. */
+bool ps_has_room(struct ps_server *s, const struct ps_session *session);
 /* Are more bytes queued for this session, with all others of its key, than may be? */
 bool ps_too_much(const struct ps_session *session);
 struct ps_account *ps_account_of(struct ps_server *s, const struct fal_chan *c);
@@ -196,7 +200,9 @@ void ps_log_stranger(struct ps_server *s, const char *source, const char *why);
 void ps_tell_refusals(struct ps_server *s, bool over);
 /* Says what sizes cost, at first and when there are twice as many workers. */
 void ps_tell_sizes(struct ps_server *s, uint32_t workers);
-/* Sends the history and, to who wants it live, what follows. */
+/* What a follower gets first, and what time it is. */
+void ps_history(struct ps_server *s, struct fal_buf *out);
+/* Sends that and, to who wants it live, what follows. */
 void ps_follow(struct ps_server *s, struct ps_session *session);
 /* Nothing more comes in it: a follower is told so, and the channel closes behind what was
  * sent. */

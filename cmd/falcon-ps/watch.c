@@ -35,6 +35,8 @@ ps_trace(void *arg, const char *line, size_t n)
 {
 	struct ps_server *s = arg;
 	const struct ps_line *l = ps_record_add(s->opt->record, line, n);
+	if (l != NULL)
+		ps_look_line(s, l->text, l->n);
 	for (size_t i = 0; l != NULL && i < s->sessions.n; i++) {
 		if (!s->sessions.v[i]->follows)
 			continue;
@@ -132,21 +134,28 @@ ps_tell_sizes(struct ps_server *s, uint32_t workers)
 }
 
 void
-ps_follow(struct ps_server *s, struct ps_session *session)
+ps_history(struct ps_server *s, struct fal_buf *history)
 {
-	struct fal_buf history = { 0 }, out = { 0 };
-	ps_record_history(s->opt->record, &history);
+	struct fal_buf out = { 0 };
+	ps_record_history(s->opt->record, history);
 	/* What time it is: where nothing moves, lines do not tell. */
 	fal_line_now(&out, fal_coord_seconds(s->coord, ps_now()),
 		     s->opt->record->chain.link);
-	fal_put_bytes(&history, out.p, out.n);
-	fal_put_u8(&history, '\n');
+	fal_put_bytes(history, out.p, out.n);
+	fal_put_u8(history, '\n');
+	fal_buf_free(&out);
+}
+
+void
+ps_follow(struct ps_server *s, struct ps_session *session)
+{
+	struct fal_buf history = { 0 };
+	ps_history(s, &history);
 	send_lines(session, history.p, history.n);
 	session->follows = true;
 	if (!session->live || s->saved)
 		ps_bid_farewell(session);
 	fal_buf_free(&history);
-	fal_buf_free(&out);
 }
 
 void
@@ -154,9 +163,9 @@ ps_bid_farewell(struct ps_session *session)
 {
 	const struct fal_msg m = { .type = FAL_MSG_TRACE_END };
 	struct fal_buf out = { 0 };
-	if (session->follows && fal_msg_put(&out, &m) == FAL_OK)
+	if ((session->follows || session->looks_live) && fal_msg_put(&out, &m) == FAL_OK)
 		fal_chan_send(session->chan, &out, FAL_SEND_BULK);
-	session->follows = false;
+	session->follows = session->looks_live = false;
 	fal_chan_close(session->chan);
 	fal_buf_free(&out);
 }

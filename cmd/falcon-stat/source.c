@@ -2,11 +2,13 @@
 #include "source.h"
 
 #include "base/fault.h"
+#include "base/text.h"
 #include "cli/cli.h"
 #include "cli/file.h"
 #include "folder.h"
 #include "live.h"
 #include "stat.h"
+#include "wire/msg.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -33,6 +35,27 @@ stat_source_find(const char *name, const char *key, struct stat_source *out)
 }
 
 int
+stat_source_look(struct stat_source *s, const char *group)
+{
+	if (!s->live) {
+		fal_cli_err(PROG, "%s: --group needs an address", s->name);
+		return FAL_EXIT_USAGE;
+	}
+	if (group[0] == '\0' || strlen(group) > FAL_LOOK_PATH) {
+		fal_cli_err(PROG, "--group: %s is no name of a group", FAL_QUOTE(group));
+		return FAL_EXIT_USAGE;
+	}
+	if (FAL_TRY(MALLOC, -1, asprintf(&s->path, "%s: group %s", s->name, group)) < 0) {
+		s->path = NULL;
+		fal_cli_err(PROG, "%s", fal_strerror(FAL_ENOMEM));
+		return FAL_EXIT_NO;
+	}
+	s->group = group;
+	s->name = s->path;
+	return FAL_EXIT_DONE;
+}
+
+int
 stat_source_enter(struct stat_source *s)
 {
 	if (s->live || !stat_is_folder(s->name))
@@ -56,9 +79,10 @@ stat_source_free(struct stat_source *s)
 struct feed {
 	const struct stat_source *s;
 	struct fal_trace_reader *r;
-	bool print; /* the bytes, too */
-	bool done;  /* the job's last line came */
-	int code;   /* of a file's last chunk */
+	bool print;          /* the bytes, too */
+	bool done;           /* the job's last line came */
+	struct fal_buf line; /* to be printed when it is whole: it was not judged yet */
+	int code;            /* of a file's last chunk */
 };
 
 /* The exit code of a trace that cannot be read, having said so. */
@@ -80,7 +104,18 @@ feed(void *arg, const void *p, size_t n)
 		return bad_trace(f->s, err, &diag);
 	if (!f->print)
 		return -1;
-	fwrite(p, 1, n, stdout);
+	const uint8_t *end = memrchr(p, '\n', n);
+	const size_t whole = end != NULL ? (size_t)(end + 1 - (const uint8_t *)p) : 0;
+	if (whole > 0) {
+		fwrite(f->line.p, 1, f->line.n, stdout);
+		fwrite(p, 1, whole, stdout);
+		fal_buf_clear(&f->line);
+	}
+	fal_put_bytes(&f->line, (const uint8_t *)p + whole, n - whole);
+	if (f->line.err < 0) {
+		fal_cli_err(PROG, "%s", fal_strerror(f->line.err));
+		return FAL_EXIT_NO;
+	}
 	if (ferror(stdout))
 		return fal_cli_finish(PROG, FAL_EXIT_NO); /* errno is its now */
 	return f->done ? FAL_EXIT_DONE : -1;
@@ -123,6 +158,7 @@ feed_live(struct feed *f)
 	const struct stat_live live = {
 		.addr = &f->s->addr,
 		.key = f->s->key,
+		.group = f->s->group,
 		.follow = f->print,
 		.on_bytes = feed,
 		.arg = f,
@@ -146,6 +182,7 @@ stat_source_read(const struct stat_source *s, const struct stat_take *take)
 		code = err < 0 ? bad_trace(s, err, &diag) : FAL_EXIT_DONE;
 	}
 	fal_trace_reader_free(f.r);
+	fal_buf_free(&f.line);
 	return code;
 }
 
@@ -171,5 +208,6 @@ stat_source_follow(const struct stat_source *s)
 	if (!ferror(stdout)) /* else it has been said */
 		code = fal_cli_finish(PROG, code);
 	fal_trace_reader_free(f.r);
+	fal_buf_free(&f.line);
 	return code;
 }

@@ -111,6 +111,38 @@ put_workers(struct fal_buf *out, const struct fal_summary *s)
 	stat_put_table(out, &t);
 }
 
+/* A row for each group. */
+static void
+put_groups(struct fal_buf *out, const struct fal_summary *s)
+{
+	static const char *const head[] = { "GROUP", "CLASS",     "CAUSE", "MEMBERS",
+					    "LANES", "SAMPLES/S", "MB_UP", "MB_DOWN" };
+	struct fal_table t = { .columns = sizeof(head) / sizeof(head[0]),
+			       .drops = "CAUSE CLASS MB_DOWN LANES" };
+	char name[SHOWN + 1];
+	bool any = false;
+	for (size_t i = 0; i < t.columns; i++)
+		fal_table_add(&t, "%s", head[i]);
+	for (size_t i = 0; i < s->n_worker; i++) {
+		const struct fal_summary_worker *w = &s->worker[i];
+		if (w->members == 0)
+			continue;
+		any = true;
+		fal_table_add(&t, "%s", fal_text_plain(name, sizeof(name), w->name));
+		fal_table_add(&t, "%s", fal_summary_class(w));
+		fal_table_add(&t, "%s", cause_of(w));
+		fal_table_add(&t, "%llu", (unsigned long long)w->members);
+		fal_table_add(&t, "%llu", (unsigned long long)w->lanes_max);
+		fal_table_add(&t, "%.1f", row_of(w).samples_s);
+		fal_table_add(&t, "%.2f", (double)w->up * 1e-6);
+		fal_table_add(&t, "%.2f", (double)w->down * 1e-6);
+	}
+	if (any)
+		stat_put_table(out, &t);
+	else
+		fal_table_free(&t);
+}
+
 static void
 put_numerics(struct fal_buf *out, const struct fal_summary *s)
 {
@@ -296,6 +328,15 @@ json_unlike(struct fal_buf *out, const struct fal_summary *s)
 static void
 put_samples(struct fal_buf *out, const struct fal_summary *s)
 {
+	if (s->above != NULL) {
+		fal_put_fmt(out,
+			    "version: %llu\nsamples: %llu given, %llu dropped, "
+			    "%llu computed twice\n",
+			    (unsigned long long)s->version,
+			    (unsigned long long)s->samples,
+			    (unsigned long long)s->dropped, (unsigned long long)s->twice);
+		return;
+	}
 	if (s->ended == 0)
 		return;
 	fal_put_fmt(out, "updates: %llu", (unsigned long long)s->version);
@@ -379,12 +420,17 @@ void
 stat_table(struct fal_buf *out, const struct fal_summary *s)
 {
 	char name[SHOWN + 1], scheme[SHOWN + 1];
-	fal_put_fmt(out, "job: %s, %s%s\n", fal_text_plain(name, sizeof(name), s->name),
+	fal_put_fmt(out, "job: %s, %s%s", fal_text_plain(name, sizeof(name), s->name),
 		    fal_text_plain(scheme, sizeof(scheme), s->scheme),
 		    s->done             ? ", done"
 		    : s->failed != NULL ? ", failed"
 					: "");
+	if (s->above != NULL)
+		fal_put_fmt(out, ", a group of %s",
+			    fal_text_plain(name, sizeof(name), s->above));
+	fal_put_u8(out, '\n');
 	put_workers(out, s);
+	put_groups(out, s);
 	stat_shards(out, &s->shards);
 	stat_moves(out, &s->moves);
 	put_totals(out, s);
@@ -433,6 +479,10 @@ json_worker(struct fal_buf *out, const struct fal_summary_worker *w)
 	fal_json_member_fixed(out, "pull", r.pull, 4);
 	fal_json_member_fixed(out, "wait", r.wait, 4);
 	json_spent(out, &w->spent);
+	if (w->members > 0)
+		fal_json_member_u64(out, "members", w->members);
+	fal_json_member_u64(out, "bytes_up", w->up);
+	fal_json_member_u64(out, "bytes_down", w->down);
 	fal_json_member_fixed(out, "stale", mean_stale(w), 3);
 	fal_json_member_u64(out, "stale_max", w->stale_max);
 	fal_json_member_fixed(out, "samples", w->samples, 0);
@@ -504,6 +554,8 @@ stat_table_json(struct fal_buf *out, const struct fal_summary *s)
 	fal_json_open(out, '{');
 	fal_json_member_str(out, "job", s->name);
 	fal_json_member_str(out, "scheme", s->scheme);
+	if (s->above != NULL)
+		fal_json_member_str(out, "above", s->above);
 	fal_json_member_bool(out, "done", s->done);
 	if (s->failed != NULL)
 		fal_json_member_str(out, "failed", s->failed);

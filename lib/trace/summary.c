@@ -28,6 +28,8 @@ take_job(struct fal_summary *s, struct fal_trace_line *l)
 {
 	get_copy(l, FAL_F_NAME, &s->name);
 	get_copy(l, FAL_F_SCHEME, &s->scheme);
+	if (fal_trace_has(l->o, FAL_F_ABOVE))
+		get_copy(l, FAL_F_ABOVE, &s->above);
 	s->have_job = fal_trace_job_read(l, &s->job) == 0;
 	return l->err;
 }
@@ -100,6 +102,7 @@ take_join(struct fal_summary *s, struct fal_trace_line *l)
 	w->lanes = w->lanes_max = lanes[1];
 	w->cores = cores;
 	w->fixed = fixed;
+	w->members = 0;
 	return l->err != 0 ? l->err : stay(s, w, l->t, true);
 }
 
@@ -112,6 +115,20 @@ row_of(struct fal_summary *s, struct fal_trace_line *l)
 	if (row == NULL && !s->gap)
 		fal_trace_fail(l, FAL_EINVAL, "id: %u never joined", id);
 	return l->err == 0 && row != NULL ? &s->worker[*row] : NULL;
+}
+
+/* Members of a group have come or gone. */
+static int
+take_group(struct fal_summary *s, struct fal_trace_line *l)
+{
+	const uint64_t members = fal_trace_get_u64(l, l->o, FAL_F_MEMBERS, UINT32_MAX);
+	const uint64_t lanes = fal_trace_get_u64(l, l->o, FAL_F_LANES, UINT32_MAX);
+	struct fal_summary_worker *w = row_of(s, l);
+	if (w == NULL || l->err != 0)
+		return l->err;
+	w->members = members;
+	w->lanes_max = w->cores = lanes;
+	return 0;
 }
 
 static int
@@ -266,6 +283,10 @@ take_clock(struct fal_summary *s, struct fal_trace_line *l)
 		w->worked = l->t;
 	}
 	w->told = l->t;
+	if (fal_trace_has(l->o, FAL_F_TX)) {
+		w->up += fal_trace_get_u64(l, l->o, FAL_F_TX, FAL_TRACE_NUM_MAX);
+		w->down += fal_trace_get_u64(l, l->o, FAL_F_RX, FAL_TRACE_NUM_MAX);
+	}
 	w->lanes = lanes;
 	w->share = share;
 	w->done += done;
@@ -299,6 +320,18 @@ sum_tasks(struct fal_trace_line *l, enum fal_field key, size_t width)
 	return sum;
 }
 
+/* So many samples have gone into what is made here. */
+static void
+tick(struct fal_summary *s, double t, uint64_t clock, uint64_t samples)
+{
+	s->samples += samples;
+	s->tick[s->n_tick++ % (FAL_SUMMARY_RATE_UPDATES + 1)] = (struct fal_summary_tick){
+		.t = t,
+		.clocks = (double)samples / (double)fal_trace_job_samples(&s->job, clock),
+		.samples = samples,
+	};
+}
+
 static int
 take_ledger(struct fal_summary *s, struct fal_trace_line *l)
 {
@@ -314,7 +347,11 @@ take_ledger(struct fal_summary *s, struct fal_trace_line *l)
 	s->moved += sum_tasks(l, FAL_F_MOVE, 4);
 	s->cloned += sum_tasks(l, FAL_F_CLONE, 3);
 	s->twice += fal_trace_round_twice(l, &s->job, &r);
-	fal_trace_round_counted(l, &s->job, &r, &skipped);
+	const uint64_t counted = fal_trace_round_counted(l, &s->job, &r, &skipped);
+	if (r.end == FAL_TRACE_GIVEN) {
+		tick(s, l->t, r.clock, counted);
+		s->next_clock = r.clock > s->next_clock ? r.clock : s->next_clock;
+	}
 	s->skipped += r.end != FAL_TRACE_ABANDONED ? skipped : 0;
 	s->ended += r.end != FAL_TRACE_ABANDONED ? r.tasks : 0;
 	if (r.end != FAL_TRACE_ABANDONED && s->lone.clock == r.clock &&
@@ -379,16 +416,19 @@ take_update(struct fal_summary *s, struct fal_trace_line *l)
 	e->loss_sum += samples > 0 ? loss * (double)samples : 0;
 	e->end = l->t;
 	s->part = s->part || (s->n_tick == 0 && version != 1);
-	s->samples += samples;
 	s->version = version;
 	s->loss = samples > 0 ? loss : s->loss;
 	s->next_clock = clock + 1 > s->next_clock ? clock + 1 : s->next_clock;
-	s->tick[s->n_tick++ % (FAL_SUMMARY_RATE_UPDATES + 1)] = (struct fal_summary_tick){
-		.t = l->t,
-		.clocks = (double)samples / (double)fal_trace_job_samples(&s->job, clock),
-		.samples = samples,
-	};
+	tick(s, l->t, clock, samples);
 	return 0;
+}
+
+/* A version has come from above. */
+static int
+take_version(struct fal_summary *s, struct fal_trace_line *l)
+{
+	s->version = fal_trace_get_u64(l, l->o, FAL_F_VERSION, FAL_TRACE_NUM_MAX);
+	return l->err;
 }
 
 static int
@@ -455,6 +495,7 @@ fal_summary_line(void *summary, struct fal_trace_line *l)
 		{ "back", take_late },         { "alone", take_alone },
 		{ "verify", take_verify },     { "shard", take_shard },
 		{ "diverged", take_diverged }, { "place", take_place },
+		{ "group", take_group },       { "version", take_version },
 	};
 	struct fal_summary *s = summary;
 	s->seconds = l->t;
@@ -492,6 +533,7 @@ fal_summary_free(struct fal_summary *s)
 	free(s->epoch);
 	free(s->name);
 	free(s->scheme);
+	free(s->above);
 	free(s->failed);
 	free(s->unlike.who);
 	free(s->diverged.why);

@@ -60,6 +60,8 @@ struct fal_summary_worker {
 	size_t stays, stay_cap;
 	bool stands_ready; /* it has not */
 	double told;       /* when its last clock line was written */
+	uint64_t members;  /* it is a group server, with so many; 0: it is none */
+	uint64_t up, down; /* bytes that it sent, and got */
 };
 
 /* What to call it: "left", "suspect", "silent", or by fal_class_name. */
@@ -79,6 +81,8 @@ struct fal_summary {
 	bool have_job, done;
 	struct fal_trace_job job;
 	char *name, *scheme;
+	char *above;  /* its job is that of a coordinator there, for which it is a group;
+			 NULL: its own */
 	char *failed; /* why the job could not be ended, or NULL */
 	struct fal_summary_worker *worker;
 	size_t n_worker, cap_worker;
@@ -121,9 +125,11 @@ struct fal_summary {
 	} unlike;
 
 	/* Set by fal_summary_end. */
-	uint64_t clocks; /* that have ended, by their tasks */
+	uint64_t clocks; /* that have ended, by their tasks; of a group's, all before that
+			    of which it gave a part last */
 	double stalled;  /* seconds since the last update, if that is long ago; else 0 */
-	/* A second, over the last updates; 0: too few, or stalled. */
+	/* A second, over the last updates, or the rounds that a group has given; 0: too
+	 * few, or stalled. */
 	double clocks_s, samples_s, updates_s;
 	double capacity;                /* samples a second; 0: not known */
 	bool identical;                 /* all fingerprints are equal */

@@ -80,7 +80,7 @@ progress(struct fal_summary *s)
 	const struct fal_trace_job *j = &s->job;
 	const uint64_t most = fal_trace_job_tasks(j, 0), n = j->clocks_per_epoch;
 	const uint64_t epoch = (n - 1) * most + fal_trace_job_tasks(j, n - 1);
-	if (s->part || s->ended == 0) {
+	if (s->part || s->ended == 0 || s->above != NULL) {
 		s->clocks = s->next_clock;
 		return;
 	}

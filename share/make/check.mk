@@ -55,7 +55,7 @@ other_program = $(call program,$(B)/tests/$(1)/$(2),$(OTHER_LIB:%=tests/$(1)/%) 
 MAJOR_OF := falcon-ps falcon-work falcon-stat falcon-sync
 MINOR_OF := falcon-ps falcon-work
 $(eval $(call other,major,9,1))
-$(eval $(call other,minor,8,1))
+$(eval $(call other,minor,8,2))
 $(foreach p,$(MAJOR_OF),$(eval $(call other_program,major,$(p))))
 $(foreach p,$(MINOR_OF),$(eval $(call other_program,minor,$(p))))
 # And programs as where there is no libcrypto.

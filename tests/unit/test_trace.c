@@ -559,6 +559,65 @@ test_capacity(void **state)
 	}
 }
 
+/* A group is one worker above, whose members come and go; its own trace tells of versions
+ * that are made elsewhere. */
+static void
+test_groups(void **state)
+{
+	static const char above[] =
+		"{\"t\":1,\"ev\":\"group\",\"worker\":\"w1\",\"id\":1,\"members\":3,"
+		"\"lanes\":5}\n"
+		"{\"t\":2,\"ev\":\"clock\",\"clock\":0,\"worker\":\"w1\",\"id\":1,"
+		"\"lanes\":5,\"share\":1,\"in\":0,\"out\":0,\"cloned\":0,\"lost\":0,"
+		"\"compute\":1,\"push\":0,\"pull\":0,\"wait\":0,\"push_all\":0,"
+		"\"pull_all\":0,\"late\":0,\"done\":5,\"task_s\":1,\"staleness\":0,"
+		"\"tx\":70,\"rx\":9}\n"
+		"{\"t\":2,\"ev\":\"group\",\"worker\":\"w1\",\"id\":1,\"members\":2,"
+		"\"lanes\":4}\n";
+	static const char below[] =
+		"{\"t\":0,\"ev\":\"job\",\"name\":\"j\",\"epochs\":1,\"batch\":8,"
+		"\"task\":1,\"samples\":64,\"blocks\":5,\"clocks_per_epoch\":8,"
+		"\"clocks\":8,\"scheme\":\"epsp\",\"audit\":\"claims\","
+		"\"above\":\"lab:7000\"}\n"
+		"{\"t\":1,\"ev\":\"version\",\"version\":4}\n"
+		"{\"t\":2,\"ev\":\"ledger\",\"round\":1,\"clock\":4,\"first\":1,"
+		"\"tasks\":3,\"samples\":3,\"blocks\":5,\"version\":4,\"end\":\"given\","
+		"\"grant\":[],\"move\":[],\"clone\":[],\"contrib\":[],\"lost\":[]}\n"
+		"{\"t\":4,\"ev\":\"ledger\",\"round\":2,\"clock\":5,\"first\":0,"
+		"\"tasks\":4,\"samples\":4,\"blocks\":5,\"version\":4,\"end\":\"given\","
+		"\"grant\":[],\"move\":[],\"clone\":[],\"contrib\":[],\"lost\":[]}\n";
+	struct fal_summary s = { 0 }, g = { 0 };
+	struct fal_diag diag = { "" };
+	struct fal_buf b = { 0 };
+	(void)state;
+	struct fal_trace_reader *r = fal_trace_reader_new(fal_summary_line, &s);
+	fal_put_fmt(&b, CAPACITY_JOB, 8, 64, 8, 8);
+	fal_put_fmt(&b, CAPACITY_JOIN, 0.0, 1U, 1U);
+	fal_put_bytes(&b, above, sizeof(above) - 1);
+	fal_trace_feed(r, b.p, b.n, &diag);
+	assert_string_equal(diag.text, "");
+	assert_int_equal(fal_summary_end(&s, &diag), 0);
+	assert_null(s.above);
+	assert_int_equal(s.worker[0].members, 2);
+	assert_int_equal(s.worker[0].lanes_max, 4);
+	assert_int_equal(s.worker[0].up, 70);
+	assert_int_equal(s.worker[0].down, 9);
+	fal_trace_reader_free(r);
+	r = fal_trace_reader_new(fal_summary_line, &g);
+	fal_trace_feed(r, below, sizeof(below) - 1, &diag);
+	assert_string_equal(diag.text, "");
+	assert_int_equal(fal_summary_end(&g, &diag), 0);
+	assert_string_equal(g.above, "lab:7000");
+	assert_int_equal(g.version, 4);
+	assert_int_equal(g.samples, 7);
+	assert_int_equal(g.clocks, 5); /* that before which all is over */
+	assert_near(g.samples_s, 4 / 2.0);
+	fal_trace_reader_free(r);
+	fal_summary_free(&s);
+	fal_summary_free(&g);
+	fal_buf_free(&b);
+}
+
 /* One line of a shard of a set. */
 static void
 put_shard(struct fal_buf *b, uint32_t shard, uint32_t blocks, double took, double blame)
@@ -743,6 +802,7 @@ main(void)
 		cmocka_unit_test(test_classes),
 		cmocka_unit_test(test_summary),
 		cmocka_unit_test(test_shards),
+		cmocka_unit_test(test_groups),
 		cmocka_unit_test(test_capacity),
 		cmocka_unit_test(test_summary_refuses),
 		cmocka_unit_test(test_written),

@@ -1,0 +1,207 @@
+# What is seen of group servers: falcon-stat at the coordinator above them, and through it.
+
+bats_require_minimum_version 1.5.0
+
+load common
+load job
+load tiny
+
+setup_file() {
+	for_file
+	draw
+	for group in one two three; do
+		falcon-key add -K "$keys/keyring" "$group"
+		falcon-key init "$BATS_FILE_TMPDIR/$group"
+	done
+	falcon-key add -K "$BATS_FILE_TMPDIR/one/keyring" three
+	tiny "$BATS_FILE_TMPDIR/tiny"
+}
+
+setup() {
+	for_test
+	draw
+	job=(--set job.epochs=100000 --set batch.task=$((RANDOM % 6 + 5))
+		"$BATS_FILE_TMPDIR/tiny/tiny.job")
+}
+
+# group NAME [UP]: a group server at unix:NAME, below the coordinator, or group UP; with $RULE
+# by that.
+group() {
+	local up=$ready from=$keys
+	[ -z "${2:-}" ] || up=unix:$2 from=$BATS_FILE_TMPDIR/$2
+	start "ps.$1" falcon-ps -K "$BATS_FILE_TMPDIR/$1/keyring" -l "unix:$1" -s "state.$1" \
+		--upstream "$up" -k "$from/$1.key" \
+		--scheme "${RULE:-epsp}" "${job[@]}"
+	soon "$1" grep -q "listening on" "ps.$1.err"
+}
+
+# in_group GROUP NAME SPEED [LANES]: a worker of it, at this part of 8000 samples a second.
+in_group() {
+	local keys=$BATS_FILE_TMPDIR/$1 ready=unix:$1
+	work "$2" --lanes "${4:-1}" --emulate "rate=8000,speed=$3,cores=${4:-1}"
+}
+
+# stat [OPTION...]: of the coordinator above, by the key of an observer there.
+stat() {
+	timeout 30 falcon-stat -k "$keys/observe.key" "$@" "$ready"
+}
+
+# shows JQ [OPTION...]: what falcon-stat says in JSON is so.
+shows() {
+	stat -j "${@:2}" >seen.json 2>seen.err && jq -e "$1" seen.json >jq.out
+}
+
+@test "groups are shown with the sums of their members, and looked through" {
+	at_unix
+	local lanes=$((RANDOM % 3 + 1))
+	group one
+	group two
+	local two=$pid
+	in_group one a 1/8 "$lanes"
+	in_group one b 1/8
+	in_group two c 1/8
+	soon "all are seen" shows "[.workers[] | [.worker, .members, .lanes]] | sort ==
+		[[\"one\", 2, $((lanes + 1))], [\"two\", 1, 1]]"
+	soon "bytes between sites" shows '[.workers[] | .bytes_up > 0 and .bytes_down > 0] | all'
+	stat >seen
+	grep -qE "^GROUP +CLASS +CAUSE +MEMBERS +LANES +SAMPLES/S +MB_UP +MB_DOWN$" seen
+	grep -qE "^one +[a-z]+ +[-a-z]+ +2 +$((lanes + 1)) +[0-9.]+ +[0-9.]+ +[0-9.]+$" seen
+	# Each with its own table, which is that of its own observers.
+	soon "what one has given" shows '.samples > 0 and .updates > 0 and .above == "'"$ready"'"
+		and ([.workers[].worker] | sort) == ["a", "b"]' -g one
+	falcon-stat -k "$BATS_FILE_TMPDIR/one/observe.key" -j unix:one >own.json
+	same "workers" "$(jq -c '[.workers[].worker] | sort' own.json)" \
+		"$(jq -c '[.workers[].worker] | sort' seen.json)"
+	stat -g two >seen
+	has "$(<seen)" "job: tiny, epsp, a group of $ready"
+	grep -q "^c " seen
+	# It need not be reached.
+	rm two
+	stat -g two | grep -q "^c "
+	stat -g one --history >history
+	# One that has gone stays, as a worker does.
+	kill -KILL "$two"
+	soon "it is gone" shows '[.workers[] | select(.worker == "two")][0] | .left'
+	stat | grep -qE "^two +left +- +1 +1 "
+}
+
+@test "a straggler is named at its level" {
+	at_unix
+	RULE=bsp group one
+	group two
+	group three
+	in_group one a 1/4
+	in_group two c 1/4
+	in_group three d 1/16
+	soon "a group" shows '[.workers[] | select(.class == "straggler") | .worker] == ["three"]'
+	stat | grep -qE "^three +straggler +compute +1 +1 "
+	in_group one e 1/4
+	in_group one b 1/64
+	soon "a member" shows '[.workers[] | select(.class == "straggler") | .worker] == ["b"]' -g one
+}
+
+@test "lines of a group as they come, and through two levels" {
+	at_unix
+	group one
+	group three one
+	in_group three d 1/8
+	soon "three is there" shows '[.workers[].worker] == ["d"]' -g one/three
+	stat -g one | grep -qE "^three +[a-z]+ +[-a-z]+ +1 +1 "
+	start follow falcon-stat -k "$keys/observe.key" -f -g one/three "$ready"
+	soon "lines" grep -q '"end":"given"' follow.out
+	local n
+	n=$(wc -l <follow.out)
+	soon "more lines" eval "[ \$(wc -l <follow.out) -gt $n ]"
+	kill -INT "$pid"
+	wait "$pid"
+	jq -es '.[0].ev == "job"' follow.out >jq.out
+	run -2 stat -g one/two
+	same said "$output" "falcon-stat: $ready: group one: group two: nobody of this name is \
+here, or may come"
+}
+
+@test "who may not look, and what cannot be seen: a line each" {
+	at_unix
+	group one
+	in_group one a 1/8
+	slow beside 1/8
+	soon "both are there" shows '[.workers[].worker] | sort == ["beside", "one"]'
+	says() {
+		local code=$1 want=$2
+		shift 2
+		run timeout 30 falcon-stat "$@"
+		same "exit status of $*: $output" "$status" "$code"
+		same "lines" "$(grep -c "^falcon-stat: .*$want" <<<"$output")" 1
+	}
+	local as=(-k "$keys/observe.key")
+	says 77 "a key of role work may not send LOOK" -k "$keys/work.key" -g one "$ready"
+	# A key of the group opens nothing above, and one of above nothing below.
+	says 77 "$ready: " -k "$BATS_FILE_TMPDIR/one/observe.key" -g one "$ready"
+	says 77 "unix:one: " "${as[@]}" unix:one
+	says 2 "group beside: it is a worker, and no group server" "${as[@]}" -g beside "$ready"
+	says 2 "group four: nobody of this name" "${as[@]}" -g four "$ready"
+	says 75 "group two: it is not here now" "${as[@]}" -g two "$ready"
+	for odd in / one/ /one one//a "one a" a/b/c/d/e "$(bytes 64 x)" "$(bytes 256 a/b)"; do
+		says 2 "no name of a group" "${as[@]}" -g "$odd" "$ready"
+	done
+	says 2 "group needs an address" "${as[@]}" -g one "$state"
+	says 2 "several traces are for --audit alone" "${as[@]}" -g one "$ready" "$ready"
+}
+
+@test "a group server that hangs, and one that is gone, cost the look alone" {
+	at_unix
+	group one
+	group two
+	local two=$pid
+	in_group one a 1/8
+	in_group two c 1/8
+	soon "both are there" shows '[.workers[].members] == [1, 1]'
+	kill -STOP "$two"
+	run -75 --separate-stderr stat -g two
+	same said "$stderr" "falcon-stat: $ready: group two: it does not answer within 4 s"
+	stat -g one | grep -q "^a "
+	stat -g two 2>gone.err &
+	local look=$!
+	read -r -t 0.3 <> <(:) || :
+	kill -KILL "$two"
+	local code=0
+	wait "$look" || code=$?
+	same "exit status" "$code" 75
+	grep -qE "group two: it (is gone|does not answer within 4 s)$" gone.err
+}
+
+@test "a group server that lies and floods" {
+	/usr/bin/python3 -c 'import cryptography' 2>/dev/null ||
+		skip "python3-cryptography is not installed"
+	export PYTHONDONTWRITEBYTECODE=1
+	serve -w 3
+	local name=one
+	# odd MODE STATUS WHAT: the group server's trace is of this kind.
+	odd() {
+		start "$1" /usr/bin/python3 "$root/tests/hostile/group.py" "$keys/$name.key" \
+			"$ready" "$1" ${4:+"$4"}
+		local is=$pid
+		soon "it is there" shows '[.workers[] | select(.left | not) | .members] == [1]'
+		run -"$2" --separate-stderr stat -g "$name"
+		has "$stderr" "$3"
+		same "lines" "${#stderr_lines[@]}" 1
+		! grep -q $'\e' <<<"$stderr$output" || return 1
+		[ "$1" != line ] || {
+			run --separate-stderr stat -f -g "$name"
+			! grep -q $'\e' <<<"$stderr$output" || return 1
+		}
+		kill -KILL "$is" 2>kill.err || :
+		soon "it is gone" shows '[.workers[].left] | all'
+	}
+	odd garbage 2 "group one:1: "
+	odd line 2 "group one:1: "
+	odd trickle 75 "group one: it does not answer within 4 s"
+	odd why 1 "group one: ?[2Jso there so there"
+	odd endless 1 "group one: its trace is longer than can be" "$state/trace.jsonl"
+	odd flood 75 "group one: it is gone" "$state/trace.jsonl"
+	grep -q "one: refused: sends more of its trace than was asked for" ps.err
+	start unasked /usr/bin/python3 "$root/tests/hostile/group.py" "$keys/two.key" "$ready" unasked
+	soon "it is sent away" grep -q "two: refused: sends more of its trace" ps.err
+	# Nobody else has lost anything.
+	shows '.workers | length == 2'
+}
