@@ -78,8 +78,9 @@ conf_of(const struct fal_files *j)
 
 /* The coordinator, of a conf that says all but where blocks are. */
 static int
-make_coord(struct ps_server *s, struct fal_coord_conf *conf)
+make_coord(struct ps_server *s, const struct fal_coord_conf *conf)
 {
+	struct fal_coord_conf placed = *conf;
 	struct fal_coord_ops ops = { .arg = s,
 				     .send = ps_send,
 				     .model = ps_send_model,
@@ -102,9 +103,10 @@ make_coord(struct ps_server *s, struct fal_coord_conf *conf)
 	int err = fal_files_place(s->opt->job, s->fleet.places, &place);
 	if (err == FAL_OK) {
 		place.map = conf->tickets.epoch;
-		conf->place = &place;
-		err = fal_coord_new(conf, &ops, ps_now(), &s->coord);
+		placed.place = &place;
+		err = fal_coord_new(&placed, &ops, ps_now(), &s->coord);
 	}
+	fal_secret_wipe(&placed.tickets, sizeof(placed.tickets));
 	fal_files_place_free(&place);
 	return err;
 }
