@@ -107,13 +107,16 @@ wall_of(const struct fal_report_worker *w)
 
 /* What it waits for longest. */
 static const char *
-waits_for(const struct fal_report_worker *w)
+waits_for(const struct fal_report *r, const struct fal_report_worker *w)
 {
 	int most = 0;
 	for (int i = 1; i < FAL_REPORT_WAITS; i++)
 		if (w->waits[i] > w->waits[most])
 			most = i;
-	return w->wait < WAITS * wall_of(w) || !(w->wait > 0) ? "-" : wait_name[most];
+	if (w->wait < WAITS * wall_of(w) || !(w->wait > 0))
+		return "-";
+	return r->above != NULL && most == FAL_REPORT_COORDINATOR ? "above"
+								  : wait_name[most];
 }
 
 static void
@@ -134,13 +137,14 @@ put_times(struct fal_buf *out, const struct fal_report *r)
 		add_ms(&t, w->push);
 		add_ms(&t, w->pull);
 		add_ms(&t, w->wait);
-		fal_table_add(&t, "%s", waits_for(w));
+		fal_table_add(&t, "%s", waits_for(r, w));
 		add_ms(&t, w->finish);
 		add_ms(&t, w->lag);
 		for (size_t k = 0; k < sizeof(n) / sizeof(n[0]); k++)
 			fal_table_add(&t, "%llu", (unsigned long long)n[k]);
 	}
-	fal_put_fmt(out, "\nms of a %s:\n", r->shared ? "clock" : "round of its own");
+	fal_put_fmt(out, "\nms of a %s:\n",
+		    r->shared || r->above != NULL ? "clock" : "round of its own");
 	put_table(out, &t);
 }
 
@@ -176,10 +180,14 @@ report_text(struct fal_buf *out, const struct fal_report *r)
 		     (int)fal_text_cut(r->name, 40), r->name, r->scheme,
 		     r->done ? ", done" : "", r->clocks, fal_text_s((uint64_t)r->clocks),
 		     r->seconds);
-	fal_put_fmt(out, "%s\n", head.text);
+	fal_put_fmt(out, "%s", head.text);
+	if (r->above != NULL)
+		fal_put_fmt(out, ", a group of %.*s", (int)fal_text_cut(r->above, 40),
+			    r->above);
+	fal_put_u8(out, '\n');
 	put_classes(out, r);
 	put_times(out, r);
-	if (r->clock > 0)
+	if (r->clock > 0 && r->above == NULL)
 		put_parts(out, r);
 	fal_put_u8(out, '\n');
 	for (size_t i = 0; i < r->findings; i++)
@@ -226,6 +234,8 @@ json_worker(struct fal_buf *out, const struct fal_report_worker *w)
 {
 	fal_json_open(out, '{');
 	fal_json_member_str(out, "worker", w->name);
+	if (w->members > 0)
+		fal_json_member_u64(out, "members", w->members);
 	fal_json_member_bool(out, "left", w->left);
 	fal_json_member_bool(out, "suspect", w->suspect);
 	fal_json_member_str(out, "class", fal_class_name(w->class));
@@ -277,6 +287,8 @@ report_json(struct fal_buf *out, const struct fal_report *r)
 	fal_json_member_str(out, "scheme", r->scheme);
 	fal_json_member_bool(out, "done", r->done);
 	fal_json_member_fixed(out, "seconds", r->seconds, 6);
+	if (r->above != NULL)
+		fal_json_member_str(out, "above", r->above);
 	fal_json_member_fixed(out, "clocks", r->clocks, 2);
 	fal_json_key(out, "clock");
 	fal_json_open(out, '{');

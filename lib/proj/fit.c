@@ -106,6 +106,7 @@ take_job(struct fal_fit *f, struct fal_trace_line *l)
 	f->job = j;
 	f->clocks = j.clocks;
 	f->have_job = true;
+	f->group = fal_trace_has(l->o, FAL_F_ABOVE);
 	set_policy(f, scheme, &p, 0);
 	take_optim(f, l);
 	return l->err;
@@ -245,6 +246,22 @@ row_of(struct fal_fit *f, struct fal_trace_line *l)
 	if (row == NULL)
 		fal_trace_fail(l, FAL_EINVAL, "id: %u never joined", id);
 	return l->err == 0 ? &f->worker[*row] : NULL;
+}
+
+/* Members of a group have come or gone: it has as many lanes as they have, on cores of
+ * their own. */
+static int
+take_group(struct fal_fit *f, struct fal_trace_line *l)
+{
+	const uint64_t lanes = fal_trace_get_u64(l, l->o, FAL_F_LANES, FAL_LANES_MAX);
+	struct fit_worker *w = row_of(f, l);
+	if (w == NULL || l->err != 0)
+		return l->err;
+	if (lanes == 0)
+		return fal_trace_fail(l, FAL_EINVAL, "lanes: 0");
+	w->lanes_min = w->lanes_max = w->lanes = w->cores = (uint32_t)lanes;
+	f->breaks++;
+	return 0;
 }
 
 /* Seconds for which it was a suspect since its last line. */
@@ -515,6 +532,7 @@ fal_fit_line(void *fit, struct fal_trace_line *l)
 		{ "job", take_job },       { "suspect", take_late },
 		{ "back", take_late },     { "restart", take_restart },
 		{ "place", take_place },   { "shard", take_shard },
+		{ "group", take_group },
 	};
 	struct fal_fit *f = fit;
 	if (!f->have_job && strcmp(l->ev, "job") != 0)

@@ -70,7 +70,8 @@ struct fal_fit_run {
  * clocks of the job.  The fixed part of its tasks is what its probe and its lines with
  * short tasks say.  A machine that ran no task yet, or whose fixed part nothing tells, is
  * in that as the median of the others.
- * `cost` is the caller's: fal_cost_free.  FAL_ETRUNC with `diag`: too little to say
+ * `cost` is the caller's: fal_cost_free.  FAL_EINVAL with `diag`: it is the trace of a
+ * group server, which makes no versions.  FAL_ETRUNC with `diag`: too little to say
  * anything, FAL_ENOMEM. */
 int fal_fit_end(struct fal_fit *f, struct fal_cost *cost, struct fal_fit_run *run,
 		struct fal_diag *diag);

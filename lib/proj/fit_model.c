@@ -447,6 +447,10 @@ fal_fit_end(struct fal_fit *f, struct fal_cost *cost, struct fal_fit_run *run,
 	struct fal_cost c = { 0 };
 	if (!f->have_job)
 		return fal_diag_set(diag, FAL_ETRUNC, "no job line");
+	if (f->group)
+		return fal_diag_set(diag, FAL_EINVAL,
+				    "the trace of a group server: what another scheme "
+				    "would do is told by that of the coordinator above");
 	struct scratch *s = fal_calloc(1, sizeof(*s));
 	int err = FAL_ENOMEM;
 	if (s != NULL)

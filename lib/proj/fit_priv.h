@@ -60,6 +60,7 @@ struct fit_clock {
 struct fal_fit {
 	struct fal_optim optim;
 	bool have_job;
+	bool group; /* the trace is a group's: versions are made elsewhere */
 	struct fal_trace_job job;
 	struct fal_grid grid; /* the same */
 	struct fal_trace_place place;

@@ -319,7 +319,7 @@ take_ledger(struct fal_report_state *s, struct fal_trace_line *l)
 	int err = fal_trace_round_read(l, &r);
 	if (err < 0)
 		return err;
-	if (r.end != FAL_TRACE_APPLIED)
+	if (!fal_trace_round_whole(&r))
 		take_vain(s, l, &r);
 	if (!s->begun)
 		s->begin = l->t;

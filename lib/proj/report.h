@@ -53,6 +53,7 @@ struct fal_report_worker {
 	const char *name;                 /* borrowed */
 	char shown[FAL_REPORT_SHOWN + 1]; /* its beginning, without control characters */
 	bool left, suspect;               /* now (falcon-trace(5)) */
+	uint64_t members; /* it is a group server, with so many; 0: it is none */
 	/* By the window's sums (classify.h); but a steady one that was a straggler in a
 	 * tenth of its clocks is one, and a pioneer was it in a tenth of them. */
 	enum fal_class class;
@@ -132,6 +133,9 @@ struct fal_report {
 	/* Set by fal_report_end, and good until the next line. */
 	const char *name, *scheme; /* of the job; the scheme that holds; borrowed */
 	struct fal_rule rule;
+	/* It is a group's: versions are made at this address, and of clocks it has parts;
+	 * borrowed.  NULL: it is none. */
+	const char *above;
 	bool shared;          /* workers share rounds */
 	bool done;            /* the job has ended */
 	uint64_t batch, task; /* samples of a clock, of a task */

@@ -91,7 +91,7 @@ epsp(const struct fal_report *r)
 static bool
 more_slack(const struct fal_report *r)
 {
-	return epsp(r) && r->rule.slack < FAL_SLACK_MAX;
+	return r->above == NULL && epsp(r) && r->rule.slack < FAL_SLACK_MAX;
 }
 
 /* Behind advice of epsp with this slack. */
@@ -189,6 +189,13 @@ remedy(const struct fal_report *r, const struct group *g, double loss,
 			 fal_rule_traits(&r->rule).moves ? " sooner" : "", mark(r, 0));
 }
 
+/* Who of a group it is. */
+static const char *
+whose(const struct group *g)
+{
+	return g->worst->members > 1 ? "; its own trace names whom" : "";
+}
+
 static void
 stragglers(struct list *l, const struct group *g)
 {
@@ -200,14 +207,15 @@ stragglers(struct list *l, const struct group *g)
 		return;
 	remedy(l->r, g, loss, what);
 	if (w->persistent)
-		add(l, FAL_REPORT_STRAGGLER, g, loss, "%s %s (%.1fx slower): %s",
+		add(l, FAL_REPORT_STRAGGLER, g, loss, "%s %s (%.1fx slower): %s%s",
 		    names(g, who),
 		    one ? "is a persistent straggler" : "are persistent stragglers",
-		    w->slower, what);
+		    w->slower, what, whose(g));
 	else
 		add(l, FAL_REPORT_STRAGGLER, g, loss,
-		    "%s %s slow at times (%.1fx in %.0f %% of clocks): %s", names(g, who),
-		    one ? "is" : "are", w->slower, 100 * w->in_class, what);
+		    "%s %s slow at times (%.1fx in %.0f %% of clocks): %s%s",
+		    names(g, who), one ? "is" : "are", w->slower, 100 * w->in_class, what,
+		    whose(g));
 }
 
 /* Waiting that no straggler explains. */
@@ -362,7 +370,9 @@ links(struct list *l, const struct group *g)
 	add(l, FAL_REPORT_LINK, g, share_of(l->r, FAL_REPORT_COMMUNICATION),
 	    "%s spend%s %.0f %% of the time %s: %s", names(g, who), g->n == 1 ? "s" : "",
 	    100 * g->value, g->worst->push > g->worst->pull ? "pushing" : "pulling",
-	    2 * g->n <= l->r->workers ? "a faster link would mend it" : overlap(l->r));
+	    l->r->above != NULL || 2 * g->n <= l->r->workers
+		    ? "a faster link would mend it"
+		    : overlap(l->r));
 }
 
 /* Pushes for long, and on a link that is slow enough for fewer bits. */
@@ -492,6 +502,9 @@ report_advise(struct fal_report *r)
 	stragglers(&l, &at_times);
 	if (link.n > 0)
 		links(&l, &link);
+	/* What else there is to be done is the coordinator's above. */
+	if (r->above != NULL)
+		return l.err;
 	if (slow.n > 0)
 		bits(&l, &slow);
 	if (always.n + at_times.n + link.n == 0 &&

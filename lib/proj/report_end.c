@@ -165,6 +165,7 @@ worker(const struct fal_report_state *s, size_t i, struct fal_report_worker *out
 		.name = row->name,
 		.left = row->left,
 		.suspect = row->suspect,
+		.members = row->members,
 		.clocks = c->lines,
 		.lanes = w->lanes,
 		.lanes_max = (uint32_t)row->lanes_max,
@@ -326,6 +327,7 @@ fal_report_end(struct fal_report *r, struct fal_diag *diag)
 	r->name = s->summary.name;
 	r->scheme = s->summary.scheme;
 	r->rule = s->rule;
+	r->above = s->summary.above;
 	r->shared = report_shared(s);
 	r->done = s->summary.done;
 	r->batch = s->summary.job.batch;

@@ -108,11 +108,13 @@ struct fal_report_state {
 	size_t cap_load, cap_verdict, cap_lanes, cap_value;
 };
 
-/* Whether workers share rounds. */
+/* Whether workers share rounds, so that a clock has a line of each of them.  Those of a
+ * group share what was granted above, of which there are several at once, and a member
+ * has part in some. */
 static inline bool
 report_shared(const struct fal_report_state *s)
 {
-	return fal_rule_traits(&s->rule).shared;
+	return s->summary.above == NULL && fal_rule_traits(&s->rule).shared;
 }
 
 /* Makes room for all rows in the scratch.  FAL_ENOMEM. */

@@ -283,10 +283,10 @@ take_clock(struct fal_summary *s, struct fal_trace_line *l)
 		w->worked = l->t;
 	}
 	w->told = l->t;
-	if (fal_trace_has(l->o, FAL_F_TX)) {
+	if (fal_trace_has(l->o, FAL_F_TX))
 		w->up += fal_trace_get_u64(l, l->o, FAL_F_TX, FAL_TRACE_NUM_MAX);
+	if (fal_trace_has(l->o, FAL_F_RX))
 		w->down += fal_trace_get_u64(l, l->o, FAL_F_RX, FAL_TRACE_NUM_MAX);
-	}
 	w->lanes = lanes;
 	w->share = share;
 	w->done += done;
