@@ -59,7 +59,7 @@ above_free(struct above *a)
 {
 	if (a == NULL)
 		return;
-	above_forget(a);
+	fal_group_free(a->group);
 	fal_agent_free(a->agent);
 	fal_buf_free(&a->below);
 	free(a);
@@ -102,45 +102,41 @@ above_say(struct above *a, struct fal_msg *m)
 	fal_buf_free(&out);
 }
 
-/* So many workers make what is here; or there are more, or fewer. */
-static void
-tell_capacity(struct above *a, const struct fal_coord_together *are)
-{
-	struct fal_msg m = { .type = FAL_MSG_CAPACITY,
-			     .capacity = { .members = are->workers,
-					   .lanes = are->lanes,
-					   .task_ns = are->task_ns } };
-	a->members = are->workers;
-	a->lanes = are->lanes;
-	send_msg(a, &m);
-}
-
-static void
-tell_ready(struct above *a, const struct fal_coord_together *are)
-{
-	struct fal_msg m = { .type = FAL_MSG_READY, .ready.task_ns = are->task_ns };
-	memcpy(m.ready.fingerprint, are->fingerprint, FAL_FINGERPRINT);
-	a->ready = true;
-	send_msg(a, &m);
-	fal_progress_end(&a->server->progress);
-	fal_cli_err(PROG, "%s: joined as one worker: %u member%s, %u lane%s",
-		    a->opt->text, are->workers, are->workers == 1 ? "" : "s", are->lanes,
-		    are->lanes == 1 ? "" : "s");
-}
-
 /* Those who are here came or went. */
 static void
 follow_members(struct above *a)
 {
+	struct fal_msg m;
+	enum fal_group_word word;
 	struct fal_coord_together are;
-	fal_coord_together(a->server->coord, &are);
-	if (!a->ready && are.workers > 0 && are.workers >= a->server->opt->min_workers)
-		tell_ready(a, &are);
-	if (a->ready && are.workers == 0) { /* it has nobody to wait for */
-		fal_chan_kill(a->chan);
-		part(a, FAL_EIO, "nobody is here any more");
-	} else if (a->ready && (are.workers != a->members || are.lanes != a->lanes))
-		tell_capacity(a, &are);
+	while (a->chan != NULL && (word = fal_group_word(a->group, a->server->coord,
+							 a->server->opt->min_workers,
+							 &m)) != FAL_GROUP_NOTHING) {
+		if (word == FAL_GROUP_NOBODY) {
+			fal_chan_kill(a->chan);
+			part(a, FAL_EIO, "nobody is here any more");
+			return;
+		}
+		send_msg(a, &m);
+		if (word != FAL_GROUP_READY)
+			continue;
+		a->ready = true;
+		fal_coord_together(a->server->coord, &are);
+		fal_progress_end(&a->server->progress);
+		fal_cli_err(PROG, "%s: joined as one worker: %u member%s, %u lane%s",
+			    a->opt->text, are.workers, are.workers == 1 ? "" : "s",
+			    are.lanes, are.lanes == 1 ? "" : "s");
+	}
+}
+
+static int
+work(struct above *a)
+{
+	const struct fal_group_ends ends = { .agent = a->agent,
+					     .coord = a->server->coord,
+					     .ns = uv_hrtime(),
+					     .s = ps_now() };
+	return a->err < 0 ? a->err : fal_group_work(a->group, &ends);
 }
 
 void
@@ -152,15 +148,79 @@ above_event(struct above *a)
 	a->working = true;
 	if (a->agent != NULL && a->chan != NULL)
 		follow_members(a);
-	int err = a->agent != NULL && !a->closing ? above_work(a) : FAL_OK;
+	int err = a->agent != NULL && !a->closing ? work(a) : FAL_OK;
 	while (err == FAL_OK && got > 0 && a->agent != NULL && a->chan != NULL &&
 	       fal_chan_room(a->chan)) {
 		got = fal_agent_more(a->agent);
-		err = got < 0 ? got : above_work(a);
+		err = got < 0 ? got : work(a);
 	}
 	a->working = false;
 	if (err < 0)
 		end(a, FAL_EXIT_NO, "%s: %s", a->opt->text, fal_strerror(err));
+}
+
+/* ---- of the agent and of the coordinator ------------------------------------------- */
+
+static void
+on_run(void *arg, uint32_t lane, const struct fal_run *run)
+{
+	struct above *a = arg;
+	fal_group_run(a->group, lane, run);
+}
+
+static void
+on_cancel(void *arg, uint32_t lane)
+{
+	struct above *a = arg;
+	fal_group_cancel(a->group, lane);
+}
+
+static void
+on_unwanted(void *arg, uint64_t round, uint32_t seq)
+{
+	struct above *a = arg;
+	fal_group_unwanted(a->group, round, seq);
+}
+
+static uint64_t
+on_steps(void *arg)
+{
+	const struct above *a = arg;
+	return fal_group_steps(a->group);
+}
+
+static void
+on_whole(void *arg, const struct fal_whole *v)
+{
+	struct above *a = arg;
+	fal_group_whole(a->group, a->server->coord, ps_now(), v);
+}
+
+void
+above_claimed(void *arg, const struct fal_coord_claimed *is)
+{
+	struct ps_server *s = arg;
+	fal_group_claimed(s->above->group, is);
+}
+
+void
+above_given(void *arg, uint64_t round)
+{
+	struct ps_server *s = arg;
+	fal_group_given(s->above->group, round);
+}
+
+void
+above_evaluated(void *arg, const struct fal_coord_evaluated *is)
+{
+	struct ps_server *s = arg;
+	fal_group_evaluated(s->above->group, is);
+}
+
+int
+above_order(struct above *a, struct fal_shard_order *o)
+{
+	return fal_group_order(a->group, o);
 }
 
 const char *
@@ -237,10 +297,11 @@ begin_job(struct above *a)
 	const struct fal_files *j = a->server->opt->job;
 	const struct fal_agent_ops ops = { .arg = a,
 					   .send = send_bytes,
-					   .run = above_run,
-					   .cancel = above_cancel,
-					   .steps = above_steps,
-					   .whole = above_whole };
+					   .run = on_run,
+					   .cancel = on_cancel,
+					   .unwanted = on_unwanted,
+					   .steps = on_steps,
+					   .whole = on_whole };
 	const struct fal_agent_conf conf = { .n = j->model->params,
 					     .lanes_max = FAL_LANES_MAX,
 					     .incarnation = a->incarnation,
@@ -471,6 +532,11 @@ above_new(struct ps_server *s)
 	struct above *a = fal_calloc(1, sizeof(*a));
 	if (a == NULL)
 		return NULL;
+	a->group = fal_group_new(s->opt->job->model->params);
+	if (a->group == NULL) {
+		free(a);
+		return NULL;
+	}
 	a->server = s;
 	a->opt = s->opt->above;
 	uv_timer_init(&s->loop, &a->timer);

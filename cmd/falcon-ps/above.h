@@ -1,8 +1,6 @@
 /* --upstream: the coordinator above, of which this one is a worker (design.md, D50).
- *
- *	above.c       the connection: one worker's session, from HELLO to its end
- *	above_work.c  what is granted there is brought here, what is made of it goes back
- */
+ * Its connection is above.c's: one worker's session, from HELLO to its end; what passes
+ * between that and what is here is lib/group's. */
 #ifndef FALCON_PS_ABOVE_H
 #define FALCON_PS_ABOVE_H
 
@@ -22,7 +20,6 @@ struct ps_above_opt {
 	struct fal_retry *retry; /* of all incarnations */
 	const char *job;   /* the file that was judged here; NULL: it came from above, */
 	const char *cache; /* and its data are in this folder (data/cache.h) */
-	uint32_t delay;    /* versions by which its updates are late */
 	uint8_t instance[FAL_INSTANCE]; /* of this process */
 };
 

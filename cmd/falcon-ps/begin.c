@@ -129,7 +129,6 @@ new_coord(struct ps_server *s)
 	if (up != NULL) {
 		fal_client_key_print(up->key, print);
 		conf.above = &above;
-		conf.keeps = up->delay + 2;
 		conf.psld = false;
 	}
 	if (s->opt->found != NULL) {

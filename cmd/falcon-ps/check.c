@@ -4,6 +4,7 @@
 #include "base/text.h"
 #include "cli/table.h"
 #include "data/cache.h"
+#include "group/group.h"
 #include "job/stale.h"
 #include "net/options.h"
 #include "sched/traits.h"
@@ -239,8 +240,7 @@ check_group(struct ps_run *r)
 {
 	struct fal_job *job = &r->job.job;
 	const char *scheme = r->opt.scheme;
-	r->above.delay = fal_rule_traits(&job->rule).delay;
-	if (fal_rule_traits(&job->rule).local) {
+	if (!fal_group_may(&job->rule)) {
 		fal_cli_err(PROG, "%s: local steps, as by %s, are not for a group server",
 			    job->name, fal_scheme_name(job->rule.scheme));
 		return FAL_EXIT_USAGE;

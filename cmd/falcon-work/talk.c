@@ -216,10 +216,13 @@ renew_kit(struct session *s)
 static void
 begin_job(struct session *s)
 {
-	const struct fal_agent_ops ops = { s,           agent_send,
-					   agent_run,   agent_cancel,
-					   agent_steps, agent_push,
-					   agent_grow,  NULL };
+	const struct fal_agent_ops ops = { .arg = s,
+					   .send = agent_send,
+					   .run = agent_run,
+					   .cancel = agent_cancel,
+					   .steps = agent_steps,
+					   .push = agent_push,
+					   .grow = agent_grow };
 	const bool same = s->kit.made && fal_texts_equal(&s->kit.texts, &s->coming);
 	if (!same && !renew_kit(s))
 		return;

@@ -66,6 +66,15 @@ struct fal_agent_most {
 	bool delta;        /* local steps */
 };
 
+/* A version, whose arrays are borrowed for the call. */
+struct fal_whole {
+	uint64_t version;
+	uint64_t oldest; /* no task will be on an older one */
+	bool keep;       /* to be evaluated */
+	const float *params;
+	const int8_t *exps;
+};
+
 struct fal_agent_ops {
 	void *arg;
 	/* Message bytes, borrowed for the call.  Bulk messages keep their order among
@@ -85,10 +94,11 @@ struct fal_agent_ops {
 	 * would take is done without; if it is only `moves` that differs, at leisure, and
 	 * otherwise the caller leaves.  NULL: it may. */
 	bool (*grow)(void *arg, const struct fal_agent_most *to);
-	/* All of a version is here, borrowed for the call; `keep`: to be evaluated.  May
-	 * be NULL. */
-	void (*whole)(void *arg, uint64_t version, bool keep, const float *params,
-		      const int8_t *exps);
+	/* With conf.outer: what fal_agent_give was to bring for this contribution is not
+	 * wanted any more, whether its tasks have ended or not.  May be NULL. */
+	void (*unwanted)(void *arg, uint64_t round, uint32_t seq);
+	/* All of a version is here.  May be NULL. */
+	void (*whole)(void *arg, const struct fal_whole *v);
 };
 
 struct fal_agent_conf {

@@ -142,8 +142,18 @@ keep(struct fal_agent *a, struct snapshot *s)
 static void
 tell_whole(struct fal_agent *a, const struct snapshot *s, bool kept)
 {
+	struct fal_whole is = { .version = s->version,
+				.oldest = s->version,
+				.keep = kept,
+				.params = s->params,
+				.exps = s->exps };
+	for (size_t i = 0; i < a->versions.n; i++) {
+		const struct snapshot *v = a->versions.v[i];
+		if (v->left == 0 && v->version < is.oldest)
+			is.oldest = v->version;
+	}
 	if (a->ops.whole != NULL)
-		a->ops.whole(a->ops.arg, s->version, kept, s->params, s->exps);
+		a->ops.whole(a->ops.arg, &is);
 }
 
 /* A version that was told of: memory is taken when it begins to come, as many may be

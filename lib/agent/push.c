@@ -189,6 +189,8 @@ forget(struct fal_agent *a, size_t i)
 	const struct contrib c = a->contribs.v[i];
 	memmove(a->contribs.v + i, a->contribs.v + i + 1,
 		(--a->contribs.n - i) * sizeof(c));
+	if (c.lacks > 0 && a->ops.unwanted != NULL)
+		a->ops.unwanted(a->ops.arg, c.round, c.seq);
 	agent_drop(a, c.on);
 	return agent_give_sum(a, c.sum);
 }

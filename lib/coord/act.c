@@ -251,6 +251,11 @@ skip(struct fal_coord *c, const struct fal_act *a)
 			   .samples = fal_grid_range_samples(&c->conf.grid, r.clock,
 							     a->first, 1) }
 	};
+	const struct fal_coord_claimed none = { .round = a->round,
+						.task = a->first,
+						.nonfinite = true };
+	if (c->brought)
+		coord_tell_claimed(c, &none);
 	return coord_order(c, &o);
 }
 

@@ -1,15 +1,33 @@
 /* Work and versions of another coordinator's (design.md, D50). */
 #include "coord/priv.h"
 
+#include "base/mem.h"
+
 #include <math.h>
 #include <string.h>
+
+static size_t
+place(const struct fal_coord *c, uint64_t version)
+{
+	size_t at = 0;
+	while (at < c->givens && c->given[at] < version)
+		at++;
+	return at;
+}
+
+bool
+coord_given(const struct fal_coord *c, uint64_t version)
+{
+	const size_t at = place(c, version);
+	return at < c->givens && c->given[at] == version;
+}
 
 int
 fal_coord_bring(struct fal_coord *c, double now, const struct fal_bring *b,
 		uint64_t *round)
 {
 	coord_enter(c);
-	if (!c->newer || b->version < c->oldest || b->version > c->version)
+	if (!coord_given(c, b->version))
 		return FAL_EINVAL;
 	int err = fal_sched_bring(c->sched, now, b, round);
 	return err < 0 ? err : coord_advance(c, now);
@@ -23,27 +41,57 @@ fal_coord_unwanted(struct fal_coord *c, double now, uint64_t round)
 	return err < 0 ? err : coord_advance(c, now);
 }
 
-int
-fal_coord_newer(struct fal_coord *c, double now, uint64_t version, uint64_t clock)
+/* The shards keep it, and no others than those from `oldest` on. */
+static int
+put(struct fal_coord *c, uint64_t version, uint64_t oldest)
 {
-	const struct fal_shard_order put = { .kind = FAL_ORDER_PUT,
-					     .version = version,
-					     .versions = c->keeps };
+	size_t gone = place(c, oldest);
+	if (c->givens - gone == FAL_KEPT_MAX)
+		gone++;
+	if (FAL_GROW(c->given, c->given_cap, c->givens + 1) < 0)
+		return FAL_ENOMEM;
+	memmove(c->given, c->given + gone, (c->givens -= gone) * sizeof(*c->given));
+	const size_t at = place(c, version);
+	memmove(c->given + at + 1, c->given + at, (c->givens++ - at) * sizeof(*c->given));
+	c->given[at] = version;
+	c->oldest = c->given[0];
+	c->keeps = (uint32_t)c->givens;
+	const struct fal_shard_order o = { .kind = FAL_ORDER_PUT,
+					   .version = version,
+					   .versions = c->keeps };
+	return coord_order(c, &o);
+}
+
+/* It comes behind newer ones: somebody needs it all the same. */
+static int
+send_late(struct fal_coord *c, uint64_t version)
+{
+	int err = FAL_OK;
+	for (uint32_t i = 0; i < c->peers && err == FAL_OK; i++)
+		if (c->peer[i].ready)
+			err = coord_send_version(c, &c->peer[i], version, false);
+	return err;
+}
+
+int
+fal_coord_newer(struct fal_coord *c, double now, uint64_t version, uint64_t oldest)
+{
+	const bool late = c->newer && version < c->version;
 	coord_enter(c);
-	if (version < c->version)
+	if (oldest > version)
 		return FAL_EINVAL;
-	int err = coord_order(c, &put);
-	if (err < 0)
-		return err;
-	if (!c->newer || version > c->version + 1)
-		c->oldest = version;
-	else if (version - c->oldest + 1 > c->keeps)
-		c->oldest = version + 1 - c->keeps;
+	if (coord_given(c, version))
+		return FAL_OK;
+	int err = put(c, version, oldest);
+	if (err == FAL_OK && late)
+		err = send_late(c, version);
+	if (err < 0 || late)
+		return err < 0 ? err : coord_advance(c, now);
 	c->newer = true;
 	c->version = c->published = version;
 	fal_line_newer(&c->line, fal_coord_seconds(c, now), version);
 	coord_trace(c);
-	err = fal_sched_newer(c->sched, now, version, clock);
+	err = fal_sched_newer(c->sched, now, version);
 	return err < 0 ? err : coord_advance(c, now);
 }
 
@@ -70,6 +118,14 @@ fal_coord_eval(struct fal_coord *c, double now, uint64_t version, uint32_t task)
 		return FAL_EINVAL;
 	int err = fal_sched_eval_one(c->sched, now, task);
 	return err < 0 ? err : coord_advance(c, now);
+}
+
+void
+coord_tell_claimed(struct fal_coord *c, const struct fal_coord_claimed *is)
+{
+	coord_call(c);
+	c->ops.claimed(c->ops.arg, is);
+	coord_called(c);
 }
 
 int

@@ -33,7 +33,7 @@ trace_job(struct fal_coord *c, const struct fal_coord_conf *conf)
 					   .rule = &conf->policy->rule,
 					   .sums = conf->audit_sums,
 					   .hashes = c->conf.hashes,
-					   .skips = conf->skips,
+					   .skips = c->conf.skips,
 					   .numerics = numerics[conf->numerics],
 					   .optim = &conf->optim,
 					   .incarnation = conf->tickets.incarnation,
@@ -52,6 +52,7 @@ fal_coord_new(const struct fal_coord_conf *conf, const struct fal_coord_ops *ops
 	c->conf = *conf;
 	c->conf.above = NULL;
 	c->brought = conf->above != NULL;
+	c->conf.skips |= c->brought; /* what that means, the level above says */
 	c->conf.shards += conf->shards == 0;
 	c->conf.hashes += conf->hashes == 0;
 	if (conf->map != NULL)
@@ -76,7 +77,7 @@ fal_coord_new(const struct fal_coord_conf *conf, const struct fal_coord_ops *ops
 					.ahead = conf->above == NULL,
 					.brought = conf->above != NULL,
 					.lanes_start = conf->lanes_start,
-					.skips = conf->skips,
+					.skips = c->conf.skips,
 					/* forward only: about a third of a step */
 					.eval_cost = 1.0 / 3,
 					.preclaims = conf->preclaims };
@@ -87,8 +88,7 @@ fal_coord_new(const struct fal_coord_conf *conf, const struct fal_coord_ops *ops
 	if (err == FAL_OK && past != NULL)
 		err = coord_become(c, past);
 	if (err == FAL_OK)
-		err = coord_keep_versions(c, c->brought ? conf->keeps
-							: fal_sched_versions(c->sched));
+		err = coord_keep_versions(c, fal_sched_versions(c->sched));
 	if (err < 0) {
 		fal_coord_free(c);
 		return err;
@@ -167,6 +167,7 @@ fal_coord_free(struct fal_coord *c)
 	free(c->speed);
 	fal_buf_free(&c->line);
 	free(c->named);
+	free(c->given);
 	free(c);
 }
 

@@ -86,6 +86,8 @@ struct fal_coord_claimed {
 	uint32_t task;
 	int64_t loss;
 	const uint8_t *hash; /* FAL_TASK_HASH bytes, borrowed for the call */
+	/* None does: nobody here has a finite result of it, and hash is NULL. */
+	bool nonfinite;
 };
 
 /* What a member says of a test task. */
@@ -134,7 +136,7 @@ struct fal_coord_ops {
 	/* A move is over: `map` holds, and the shards were told to take it; or (an
 	 * error) it never was.  May be NULL. */
 	void (*moved)(void *arg, const struct fal_map *map, int err);
-	/* With conf.above, these three.  A task's claim counts; a round is over, and
+	/* With conf.above, these three.  A task has its claim; a round is over, and
 	 * its sum was given (FAL_END_GIVE). */
 	void (*claimed)(void *arg, const struct fal_coord_claimed *is);
 	void (*given)(void *arg, uint64_t round);
@@ -181,10 +183,9 @@ struct fal_coord_conf {
 			*/
 	bool skips;    /* fal_sched_conf's */
 	/* The work is another coordinator's (brought.c), unless NULL: no round begins but
-	 * by fal_coord_bring, no version is made here, and so many are kept.  Borrowed
-	 * for fal_coord_new. */
+	 * by fal_coord_bring, no version is made here; tasks are
+	 * skipped whatever `skips` is.  Borrowed for fal_coord_new. */
 	const struct fal_line_above *above;
-	uint32_t keeps;
 	uint8_t data[FAL_DATA_HASH]; /* that trainers with data of their own are to have
 				      * said; 0: any, but all the same */
 	uint32_t lanes_start;
@@ -317,12 +318,13 @@ const char *fal_coord_balance(struct fal_coord *c, uint64_t may, struct fal_map 
 /* ---- with conf.above (brought.c; design.md, D50) ---- */
 
 /* As fal_sched_bring, fal_sched_unwanted and fal_sched_newer; the version's parameters
- * are the caller's to add to the order (FAL_ORDER_PUT).  FAL_EINVAL: its version is none
- * that is kept; older than the newest; else errors that end the job. */
+ * are the caller's to add to the order (FAL_ORDER_PUT).  Versions may come in any order,
+ * and not all of them; none is needed any more that is below `oldest`.  FAL_EINVAL: its
+ * version is none that is kept; below its oldest; else errors that end the job. */
 int fal_coord_bring(struct fal_coord *c, double now, const struct fal_bring *b,
 		    uint64_t *round);
 int fal_coord_unwanted(struct fal_coord *c, double now, uint64_t round);
-int fal_coord_newer(struct fal_coord *c, double now, uint64_t version, uint64_t clock);
+int fal_coord_newer(struct fal_coord *c, double now, uint64_t version, uint64_t oldest);
 /* The version, which is not newer than the newest, is held to be evaluated: as with
  * fal_coord_newer the caller adds its parameters (FAL_ORDER_HOLD).  And a test task is
  * evaluated, of that version.  FAL_EINVAL: it is another one. */

@@ -231,11 +231,8 @@ tell_claimed(struct fal_coord *c, const struct fal_msg *m)
 					      .task = m->claim.task,
 					      .loss = m->claim.loss,
 					      .hash = m->claim.hash };
-	if (!c->brought)
-		return;
-	coord_call(c);
-	c->ops.claimed(c->ops.arg, &is);
-	coord_called(c);
+	if (c->brought)
+		coord_tell_claimed(c, &is);
 }
 
 static int

@@ -132,7 +132,9 @@ struct fal_coord {
 	uint64_t clocks; /* of the whole job */
 	bool began;      /* enough workers were here once */
 	bool brought;    /* conf.above was there, */
-	bool newer;      /* and a version has come */
+	bool newer;      /* and a version has come: */
+	uint64_t *given; /* those that are kept, in order */
+	size_t givens, given_cap;
 	bool finished;
 	const char *why;       /* why the job stopped, or NULL */
 	char odd[FAL_MSG_WHY]; /* the same, as a shard said it */
@@ -423,6 +425,9 @@ int coord_evaluated(struct fal_coord *c, double now, struct fal_peer *p,
 void coord_eval_free(struct fal_coord *c);
 
 /* brought.c */
+/* Was the version given, and is kept? */
+bool coord_given(const struct fal_coord *c, uint64_t version);
+void coord_tell_claimed(struct fal_coord *c, const struct fal_coord_claimed *is);
 int coord_tell_evaluated(struct fal_coord *c, double now, const struct fal_msg *m);
 
 /* numerics.c */

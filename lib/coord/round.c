@@ -396,6 +396,8 @@ send_to(struct fal_coord *c, struct fal_peer *p)
 	if (!p->on_line && p->next_version > from)
 		from = p->next_version;
 	for (uint64_t v = from; v <= newest && err == FAL_OK; v++) {
+		if (c->brought && !coord_given(c, v))
+			continue;
 		const bool keep = v != p->kept && (c->evaluating ? v == c->kept_version
 								 : v > 0 && v == c->due);
 		p->kept = keep ? v : p->kept;

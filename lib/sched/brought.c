@@ -1,8 +1,10 @@
 /* Work of another scheduler's (design.md, D50): rounds begin when their tasks are
- * brought, and end when their sum is given; clocks and versions are told.  How a round is
+ * brought, and end when their sum is given; versions are told.  Which clocks are over
+ * nobody says: as far as can be seen here, those before what was brought.  How a round is
  * shared, and what becomes of whoever dies or is late, is as ever. */
 #include "sched/brought.h"
 
+#include "sched/doubt.h"
 #include "sched/queue.h"
 #include "sched/round.h"
 #include "sched/team.h"
@@ -18,6 +20,16 @@ fal_brought_complete(struct fal_sched *s, struct fal_round *r, double now)
 	return fal_account_all(s, r);
 }
 
+/* Clocks may come back, of which somebody else had tasks. */
+static void
+follow_clocks(struct fal_sched *s)
+{
+	uint64_t first = s->newest->clock;
+	for (const struct fal_round *r = s->oldest; r != NULL; r = r->newer)
+		first = r->clock < first ? r->clock : first;
+	fal_pool_skip(&s->pool, first);
+}
+
 int
 fal_sched_bring(struct fal_sched *s, double now, const struct fal_bring *b,
 		uint64_t *round)
@@ -27,6 +39,7 @@ fal_sched_bring(struct fal_sched *s, double now, const struct fal_bring *b,
 	if (fal_team_bring(s, &run, b->version, now) < 0)
 		return FAL_ENOMEM;
 	*round = s->newest->id;
+	follow_clocks(s);
 	return fal_settle(s, now);
 }
 
@@ -38,17 +51,16 @@ fal_sched_unwanted(struct fal_sched *s, double now, uint64_t round)
 	struct fal_round *r = fal_round_find(s, round);
 	if (r == NULL)
 		return FAL_OK;
+	fal_doubt_forget(s, r); /* if they are brought again, it is another story */
 	return fal_round_end(s, r, end, now) < 0 ? FAL_ENOMEM : fal_settle(s, now);
 }
 
 int
-fal_sched_newer(struct fal_sched *s, double now, uint64_t version, uint64_t clock)
+fal_sched_newer(struct fal_sched *s, double now, uint64_t version)
 {
 	const struct fal_act model = { .kind = FAL_ACT_MODEL };
 	assert(s->brought && version >= s->version);
 	s->version = version;
-	if (clock > s->pool.over)
-		fal_pool_skip(&s->pool, clock);
 	for (uint32_t i = 0; i < s->workers; i++)
 		if (!s->worker[i].gone)
 			s->worker[i].version = version;

@@ -292,6 +292,13 @@ fal_doubt_claim(struct fal_sched *s, double now, struct fal_round *r,
 	return fal_task_held(r, task) || !freed ? FAL_OK : fal_free_task(s, r, task);
 }
 
+void
+fal_doubt_forget(struct fal_sched *s, const struct fal_round *r)
+{
+	for (uint32_t i = 0; i < r->ledger.tasks; i++)
+		forget_task(s, r->clock, r->ledger.first + i);
+}
+
 /* `key` has a result where the worker had none, which counts against it.  Where tasks are
  * skipped there may be many that have none, and one key, lying, could have its way with
  * all who say so: two must contradict it. */

@@ -10,6 +10,8 @@ int fal_doubt_claim(struct fal_sched *s, double now, struct fal_round *r,
 /* `w` has a result: whoever of another key had none is charged. */
 int fal_doubt_clear(struct fal_sched *s, double now, const struct fal_round *r,
 		    const struct fal_worker *w, uint32_t task);
+/* What was said of the round's tasks is forgotten. */
+void fal_doubt_forget(struct fal_sched *s, const struct fal_round *r);
 /* Who is to run the task, as it is in doubt; NULL: it is not, or nobody says more. */
 struct fal_worker *fal_doubt_draw(struct fal_sched *s, const struct fal_round *r,
 				  uint32_t task);

@@ -38,7 +38,8 @@ fal_sched_evals(struct fal_sched *s, double now, uint32_t tasks)
 {
 	for (uint32_t i = 0; i < s->workers; i++) {
 		s->worker[i].evals = 0;
-		fal_refresh(s, &s->worker[i], now);
+		if (!s->worker[i].gone)
+			fal_refresh(s, &s->worker[i], now);
 	}
 	s->eval_tasks = s->eval_left = s->eval_free_n = 0;
 	if (FAL_GROW(s->eval_holder, s->eval_holder_cap, tasks) < 0 ||

@@ -246,16 +246,20 @@ fal_store_at(const struct fal_store *s, uint64_t version, const float **params,
 	}
 	if (version > s->version || version < fal_store_oldest(s))
 		return false;
-	/* They follow one another without gaps. */
-	const struct old *old =
-		version < s->version ? &s->old[version - s->old[0].version] : NULL;
+	uint32_t at = 0; /* of those that were given some may be missing */
+	while (at < s->olds && s->old[at].version < version)
+		at++;
+	const struct old *old = at < s->olds ? &s->old[at] : NULL;
+	if (old != NULL && old->version != version)
+		return false;
 	*params = old != NULL ? old->params : s->params;
 	*exps = old != NULL ? old->exps : s->exps;
-	return true;
+	return old != NULL || version == s->version;
 }
 
 void
-store_put_by(struct fal_store *s)
+store_put_by(struct fal_store *s, uint64_t version, const float *params,
+	     const int8_t *exps)
 {
 	if (s->old_cap == 0)
 		return;
@@ -263,10 +267,14 @@ store_put_by(struct fal_store *s)
 		rotate(s);
 	else
 		s->olds++;
-	struct old *o = &s->old[s->olds - 1];
-	o->version = s->version;
-	memcpy(o->params, s->params, s->conf.n * sizeof(float));
-	memcpy(o->exps, s->exps, s->blocks);
+	uint32_t at = s->olds - 1;
+	const struct old o = s->old[at];
+	for (; at > 0 && s->old[at - 1].version > version; at--)
+		s->old[at] = s->old[at - 1];
+	s->old[at] = o;
+	s->old[at].version = version;
+	memcpy(o.params, params, s->conf.n * sizeof(float));
+	memcpy(o.exps, exps, s->blocks);
 }
 
 /* ---- rounds -------------------------------------------------------------------- */
@@ -665,7 +673,7 @@ uint32_t
 fal_store_step(struct fal_store *s, float lr, double divisor)
 {
 	uint32_t refused = 0;
-	store_put_by(s);
+	store_put_by(s, s->version, s->params, s->exps);
 	if (s->sum != NULL && divisor <= 0)
 		drop_gradients(s);
 	const bool stepped = s->sum != NULL || s->moved;

@@ -183,9 +183,9 @@ void fal_store_drop(struct fal_store *s, uint64_t round);
 /* Where parameters are made elsewhere (store_given.c).  give: the sum of the complete
  * round of gradients is added to `into`, of the whole model, and the round is forgotten.
  *   FAL_ELIMIT: it would be beyond the range of sums.
- * put: the newest version is this one from now on, by these parameters and exponents
- *   (copied).  FAL_EINVAL: there is a newer one; those before it are kept only where none
- *   is missing between. */
+ * put: the version has these parameters and exponents (copied), be it the newest from now
+ *   on or one before that; as many are kept as of others, the highest ones, and some
+ *   between them may be missing. */
 int fal_store_give(struct fal_store *s, uint64_t round, struct fal_sum *into);
 int fal_store_put(struct fal_store *s, uint64_t version, const float *params,
 		  const int8_t *exps);

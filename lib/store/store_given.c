@@ -34,12 +34,15 @@ int
 fal_store_put(struct fal_store *s, uint64_t version, const float *params,
 	      const int8_t *exps)
 {
-	if (version < s->version)
-		return FAL_EINVAL;
-	if (version == s->version + 1)
-		store_put_by(s);
-	else if (version > s->version)
-		s->olds = 0;
+	const float *own;
+	const int8_t *its;
+	if (version < s->version) {
+		if (!fal_store_at(s, version, &own, &its))
+			store_put_by(s, version, params, exps);
+		return FAL_OK;
+	}
+	if (version > s->version)
+		store_put_by(s, s->version, s->params, s->exps);
 	s->version = version;
 	memcpy(s->params, params, s->conf.n * sizeof(*params));
 	memcpy(s->exps, exps, s->blocks);

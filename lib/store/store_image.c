@@ -7,12 +7,22 @@
 #include <assert.h>
 #include <stdio.h>
 
-/* The versions before the newest, the newest of them first. */
+/* Of the versions before the newest, those that follow each other up to it. */
+static uint32_t
+olds_of(const struct fal_store *s)
+{
+	uint32_t n = 0;
+	while (n < s->olds && s->old[s->olds - 1 - n].version + n + 1 == s->version)
+		n++;
+	return n;
+}
+
+/* The newest of them first. */
 static int
 add_olds(const struct fal_store *s, struct fal_image *m)
 {
 	int err = FAL_OK;
-	for (uint32_t i = 1; i <= s->olds && err == FAL_OK; i++) {
+	for (uint32_t i = 1; i <= m->is.olds && err == FAL_OK; i++) {
 		const struct old *o = &s->old[s->olds - i];
 		char name[FAL_IMAGE_NAME];
 		snprintf(name, sizeof(name), "params.%u", i);
@@ -92,7 +102,7 @@ fal_store_image(struct fal_store *s, struct fal_image *m)
 	m->is = (struct fal_image_head){ .version = s->version,
 					 .steps = s->steps,
 					 .showns = s->showns,
-					 .olds = s->olds,
+					 .olds = olds_of(s),
 					 .lines = (uint32_t)s->lines.n,
 					 .slots = (uint32_t)s->slots.n };
 	int err = fal_image_add(m, "params", true, s->params, values);

@@ -135,7 +135,8 @@ struct fal_store {
 struct round *store_completed(const struct fal_store *s, uint64_t round,
 			      enum fal_kind kind);
 /* The newest version is about to become an old one. */
-void store_put_by(struct fal_store *s);
+void store_put_by(struct fal_store *s, uint64_t version, const float *params,
+		  const int8_t *exps);
 /* The slot's entry, made if it is new; NULL: out of memory. */
 struct slot *store_slot(struct fal_store *s, uint64_t slot);
 /* Something is added to s->delta, which is there then.  FAL_ENOMEM. */

@@ -116,6 +116,12 @@ take_charge(struct fal_audit *a, struct fal_trace_line *l)
 }
 
 static int
+take_group(struct fal_audit *a, struct fal_trace_line *l)
+{
+	return fal_people_group(&a->people, l, &a->f);
+}
+
+static int
 take_late(struct fal_audit *a, struct fal_trace_line *l)
 {
 	a->v.suspects += strcmp(l->ev, "suspect") == 0;
@@ -661,17 +667,17 @@ fal_audit_line(void *audit, struct fal_trace_line *l)
 		const char *ev;
 		int (*take)(struct fal_audit *a, struct fal_trace_line *l);
 	} events[] = {
-		{ "job", take_job },          { "join", take_join },
-		{ "leave", take_leave },      { "policy", take_policy },
-		{ "ledger", take_ledger },    { "update", take_update },
-		{ "done", take_done },        { "check", take_check },
-		{ "again", take_again },      { "charge", take_charge },
-		{ "verify", take_verify },    { "eval", take_eval },
-		{ "suspect", take_late },     { "back", take_late },
-		{ "nonfinite", take_denial }, { "alone", take_denial },
-		{ "clock", take_clock },      { "place", take_place },
-		{ "shard", take_shard },      { "diverged", take_diverged },
-		{ "version", take_version },
+		{ "job", take_job },           { "join", take_join },
+		{ "leave", take_leave },       { "policy", take_policy },
+		{ "ledger", take_ledger },     { "update", take_update },
+		{ "done", take_done },         { "check", take_check },
+		{ "again", take_again },       { "charge", take_charge },
+		{ "verify", take_verify },     { "eval", take_eval },
+		{ "suspect", take_late },      { "back", take_late },
+		{ "group", take_group },       { "nonfinite", take_denial },
+		{ "alone", take_denial },      { "clock", take_clock },
+		{ "place", take_place },       { "shard", take_shard },
+		{ "diverged", take_diverged }, { "version", take_version },
 	};
 	struct fal_audit *a = audit;
 	int err = 0;

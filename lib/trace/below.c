@@ -162,8 +162,9 @@ fal_below_ledger(const struct fal_below *b, struct fal_trace_line *l,
 		uint64_t c[2] = { 0, 0 };
 		fal_trace_get_tuple(l, o, FAL_F_C, 2, c);
 		const size_t key = fal_people_key(p, (uint32_t)c[0]);
-		const struct group *g =
-			key != 0 ? group_of(b, p->key[key - 1].fingerprint) : NULL;
+		const struct group *g = key != 0 && fal_people_is_group(p, (uint32_t)c[0])
+						? group_of(b, p->key[key - 1].fingerprint)
+						: NULL;
 		/* What was claimed as it was granted may have come to nothing. */
 		if (g != NULL && !fal_trace_get_flag(l, o, FAL_F_FENCED))
 			judge_tasks(g, l, o, r, sums, f);

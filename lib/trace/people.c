@@ -139,6 +139,19 @@ fal_people_charge(struct fal_people *p, struct fal_trace_line *l, struct fal_fin
 }
 
 int
+fal_people_group(struct fal_people *p, struct fal_trace_line *l, struct fal_findings *f)
+{
+	const uint32_t id = (uint32_t)fal_trace_get_u64(l, l->o, FAL_F_ID, UINT32_MAX);
+	struct fal_person *is = person(p, id);
+	if (l->err == 0 && (is == NULL || !is->here))
+		fal_finding(f, NULL, 0, 0, "line %llu: group: worker %u is not here",
+			    (unsigned long long)l->number, id);
+	if (is != NULL)
+		is->group = true;
+	return l->err;
+}
+
+int
 fal_people_late(struct fal_people *p, struct fal_trace_line *l, struct fal_findings *f)
 {
 	static const double rounding = 1e-3; /* seconds */
@@ -206,6 +219,13 @@ fal_people_here(const struct fal_people *p, uint32_t id)
 {
 	const struct fal_person *is = person(p, id);
 	return is != NULL && is->here;
+}
+
+bool
+fal_people_is_group(const struct fal_people *p, uint32_t id)
+{
+	const struct fal_person *is = person(p, id);
+	return is != NULL && is->group;
 }
 
 size_t

@@ -16,6 +16,7 @@ struct fal_people {
 		size_t key; /* a place in `key`, and 1; 0: the trace does not say */
 		uint32_t charges;
 		bool here, suspect;
+		bool group;           /* a group server */
 		double joined, since; /* since: when it became a suspect */
 		char *name;
 		uint64_t newest; /* version, when it left */
@@ -44,6 +45,10 @@ int fal_people_charge(struct fal_people *p, struct fal_trace_line *l,
 int fal_people_late(struct fal_people *p, struct fal_trace_line *l,
 		    struct fal_findings *f);
 
+/* group lines. */
+int fal_people_group(struct fal_people *p, struct fal_trace_line *l,
+		     struct fal_findings *f);
+
 /* A line of a worker: it is called as it was when it joined. */
 int fal_people_named(const struct fal_people *p, struct fal_trace_line *l,
 		     struct fal_findings *f);
@@ -55,6 +60,7 @@ void fal_people_event(struct fal_people *p, const struct fal_trace_line *l,
 bool fal_people_joined(const struct fal_people *p, uint32_t id);
 /* It has joined, and not left. */
 bool fal_people_here(const struct fal_people *p, uint32_t id);
+bool fal_people_is_group(const struct fal_people *p, uint32_t id);
 /* Its key, from 1; 0: unknown. */
 size_t fal_people_key(const struct fal_people *p, uint32_t id);
 /* A contribution of the worker was refuted. */

@@ -312,8 +312,11 @@ LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 					     .map_epoch = 1,
 					     .push_blocks = how >> 1 & 1,
 					     .optim = { .kind = FAL_SGD } };
-	const struct fal_agent_ops ops = { &w,       on_send, on_run, on_cancel,
-					   on_steps, NULL,    NULL,   NULL };
+	const struct fal_agent_ops ops = { .arg = &w,
+					   .send = on_send,
+					   .run = on_run,
+					   .cancel = on_cancel,
+					   .steps = on_steps };
 	w.agent = fal_agent_new(&conf, &ops);
 	must(w.agent != NULL);
 	int err = FAL_OK;

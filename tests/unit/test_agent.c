@@ -151,8 +151,11 @@ begin_with(uint32_t push_blocks, size_t sums)
 				       .push_blocks = push_blocks,
 				       .sums = sums,
 				       .incarnation = 6 };
-	struct fal_agent_ops ops = { NULL,     on_send, on_run,  on_cancel,
-				     on_steps, NULL,    on_grow, NULL };
+	struct fal_agent_ops ops = { .send = on_send,
+				     .run = on_run,
+				     .cancel = on_cancel,
+				     .steps = on_steps,
+				     .grow = on_grow };
 	if (sums != 0)
 		conf.most.versions = 2;
 	memset(busy, 0, sizeof(busy));

@@ -128,8 +128,9 @@ begin(void **state)
 {
 	(void)state;
 	const struct fal_agent_conf conf = { .n = N, .lanes_max = LANES, .optim = optim };
-	const struct fal_agent_ops ops = { NULL,     on_send, on_run, on_cancel,
-					   on_steps, NULL,    NULL,   NULL };
+	const struct fal_agent_ops ops = {
+		.send = on_send, .run = on_run, .cancel = on_cancel, .steps = on_steps
+	};
 	memset(busy, 0, sizeof(busy));
 	memset(cancelled, 0, sizeof(cancelled));
 	memset(&pushed, 0, sizeof(pushed));
