@@ -23,8 +23,10 @@ earlier(const struct event *a, const struct event *b)
 }
 
 void
-cluster_push(struct cluster *c, struct event e)
+cluster_push(struct cluster *whose, struct event e)
 {
+	struct cluster *c = whose->root;
+	e.of = whose;
 	int err = FAL_GROW(c->heap, c->cap, c->n + 1);
 	assert(err == 0);
 	e.order = c->order++;
@@ -85,6 +87,15 @@ cluster_arrival(struct cluster *c, const struct machine *m, size_t n, double *la
 	return t;
 }
 
+void
+cluster_key(const struct cluster *c, uint32_t owner, char out[static 24])
+{
+	if (c->up == NULL)
+		snprintf(out, 24, "k%u", owner);
+	else
+		snprintf(out, 24, "k%.12s.%u", c->path, owner);
+}
+
 /* Seconds until a connection is known to be dead, as lib/net/stream.h has it, or so. */
 static const double found_out_s = 60;
 
@@ -93,6 +104,7 @@ cluster_kill(struct worker *w)
 {
 	w->dead = true;
 	w->here = false;
+	levels_kill(w);
 	fal_agent_free(w->agent);
 	w->agent = NULL;
 }
@@ -198,6 +210,11 @@ static bool
 frozen(struct cluster *c, const struct worker *w, struct event *e)
 {
 	double thaw = w->m->stall_at + w->m->stall_s;
+	if ((e->kind == TO_COORD || e->kind == RESET) && levels_thaw(c) > c->now) {
+		e->t = levels_thaw(c);
+		cluster_push(c, *e);
+		return true;
+	}
 	bool own = e->kind == TO_WORKER || e->kind == LANE || e->kind == LEAVE ||
 		   e->kind == TAKEN;
 	if (!own || c->now < w->m->stall_at || c->now >= thaw)
@@ -351,7 +368,8 @@ handle(struct cluster *c, struct event *e)
 			fal_agent_flushed(w->agent, cluster_ns(c));
 		break;
 	}
-	push_more(c, w);
+	if (w->m->group == NULL)
+		push_more(c, w);
 	ops_publish(c);
 	fal_buf_free(&e->msg);
 }
@@ -397,7 +415,8 @@ wake_up(struct cluster *c)
 		c->second = floor(c->now);
 		c->woke = c->came = 0;
 	}
-	c->busiest = fmax(c->busiest, ++c->woke / bound_wakes(c->p, c->came));
+	if (c->up == NULL)
+		c->busiest = fmax(c->busiest, ++c->woke / bound_wakes(c->p, c->came));
 	if (c->p->hung && c->busiest > 1)
 		c->failure = "the coordinator wakes up without need";
 	cluster_ok(c, fal_coord_tick(c->coord, c->now), "tick");
@@ -419,90 +438,131 @@ loop(struct cluster *c)
 		const bool enough = c->found > 0 || c->did.n > c->p->enough;
 		if (s.done || s.failed || (c->p->enough > 0 && enough))
 			return;
-		double wake = fal_coord_wake(c->coord);
+		struct cluster *of;
+		double wake = levels_wake(c, &of);
 		double next = c->n > 0 ? c->heap[0].t : INFINITY;
 		if (wake == INFINITY && next == INFINITY) {
 			c->failure = "no progress: nothing is going to happen";
 			return;
 		}
 		c->events++;
+		levels_time(c, fmax(c->now, fmin(wake, next)));
 		if (wake <= next) {
-			c->now = fmax(c->now, wake);
-			wake_up(c);
+			wake_up(of);
 		} else {
 			struct event e = pop_event(c);
-			c->now = fmax(c->now, e.t);
-			c->came++;
-			if (lost_in_crash(c, &e))
+			c->came += e.of == c;
+			if (e.of->gone || lost_in_crash(e.of, &e))
 				drop_event(&e);
 			else
-				handle(c, &e);
+				handle(e.of, &e);
 		}
+		levels_work(c);
 		flips_followed(c);
 		if (c->now > too_long || c->events > too_many)
 			c->failure = "no progress: the job takes for ever";
 	}
 }
 
-/* All is over: when everybody has heard what was said, nobody is at a task any more, but
- * for witnesses, whom nobody calls off, and for who said that it had left, or claimed
- * what it had yet to be given. */
+/* When everybody has heard what was said nobody is at a task any more, but for
+ * witnesses, whom nobody calls off, and for who said that it had left, or claimed what it
+ * had yet to be given. */
 static void
-settle(struct cluster *c)
+judge_idle(struct cluster *c)
 {
-	while (c->n > 0 && c->failure == NULL) {
-		struct event e = pop_event(c);
-		struct worker *w = &c->worker[e.worker];
-		c->now = fmax(c->now, e.t);
-		if (frozen(c, w, &e))
-			continue;
-		if (e.kind == TO_WORKER && w->here && e.session == w->session)
-			deliver_to_worker(c, w, &e);
-		drop_event(&e);
-	}
-	for (uint32_t i = 0; i < c->p->machines * 8 && c->failure == NULL; i++) {
+	for (uint32_t i = 0; i < c->p->machines * 8 && c->root->failure == NULL; i++) {
 		const struct worker *w = &c->worker[i / 8];
 		const struct lane *l = &w->lane[i % 8];
 		const bool said = w->m->lie == LIE_LEAVE || w->m->lie == LIE_CLAIM;
 		if (c->asks.n == 0 && w->here && w->session == c->incarnation && !said &&
 		    l->busy && !l->cancelled && !l->what.eval)
-			c->failure = "a worker is at a task that is over";
+			c->root->failure = "a worker is at a task that is over";
 	}
 }
 
+/* All is over. */
 static void
-start(struct cluster *c)
+settle(struct cluster *c)
+{
+	while (c->n > 0 && c->failure == NULL) {
+		struct event e = pop_event(c);
+		struct worker *w = &e.of->worker[e.worker];
+		levels_time(c, fmax(c->now, e.t));
+		if (!e.of->gone && frozen(e.of, w, &e))
+			continue;
+		if (!e.of->gone && e.kind == TO_WORKER && w->here &&
+		    e.session == w->session)
+			deliver_to_worker(e.of, w, &e);
+		drop_event(&e);
+		levels_work(c);
+	}
+	judge_idle(c);
+	for (size_t i = 0; i < c->group_of.n; i++)
+		if (!c->group_of.v[i]->gone)
+			judge_idle(c->group_of.v[i]);
+}
+
+/* A machine begins, and what is to happen to it will, unless that is over. */
+static void
+begin(struct cluster *c, uint32_t i)
+{
+	const struct machine *m = &c->p->machine[i];
+	c->worker[i].c = c;
+	c->worker[i].m = m;
+	c->worker[i].index = i;
+	c->worker[i].shown = fal_calloc((size_t)toy_clocks(&c->p->toy) * c->p->toy.batch,
+					sizeof(bool));
+	assert(c->worker[i].shown != NULL && m->lanes_max <= 8);
+	if (fmin(m->crash_at, m->leave_at) < c->now)
+		return;
+	cluster_push(c, (struct event){ .kind = JOIN,
+					.worker = i,
+					.t = c->up == NULL ? m->join_at
+							   : fmax(m->join_at,
+								  c->now + m->latency) });
+	if (m->crash_at < INFINITY)
+		cluster_push(c, (struct event){
+					.kind = CRASH, .worker = i, .t = m->crash_at });
+	if (m->leave_at < INFINITY)
+		cluster_push(c, (struct event){
+					.kind = LEAVE, .worker = i, .t = m->leave_at });
+}
+
+void
+cluster_begin(struct cluster *c)
 {
 	const struct plan *p = c->p;
 	c->grad = fal_calloc_aligned(p->toy.n, sizeof(*c->grad));
 	assert(c->grad != NULL);
 	ops_begin(c, &(struct disk_found){ 0 }, NULL);
-	restart_begin(c);
+	if (c->up == NULL)
+		restart_begin(c);
 	if (p->apart)
 		fleet_begin(c);
 	for (uint32_t i = 0; i < p->orders; i++)
 		cluster_push(c, (struct event){
 					.kind = ORDER, .lane = i, .t = p->order[i].at });
-	for (uint32_t i = 0; i < p->machines; i++) {
-		const struct machine *m = &p->machine[i];
-		c->worker[i].c = c;
-		c->worker[i].m = m;
-		c->worker[i].index = i;
-		c->worker[i].shown =
-			fal_calloc((size_t)toy_clocks(&p->toy) * p->toy.batch,
-				   sizeof(bool));
-		assert(c->worker[i].shown != NULL && m->lanes_max <= 8);
-		cluster_push(c, (struct event){
-					.kind = JOIN, .worker = i, .t = m->join_at });
-		if (m->crash_at < INFINITY)
-			cluster_push(c, (struct event){ .kind = CRASH,
-							.worker = i,
-							.t = m->crash_at });
-		if (m->leave_at < INFINITY)
-			cluster_push(c, (struct event){ .kind = LEAVE,
-							.worker = i,
-							.t = m->leave_at });
+	for (uint32_t i = 0; i < p->machines; i++)
+		begin(c, i);
+}
+
+void
+cluster_free(struct cluster *c)
+{
+	for (uint32_t i = 0; i < c->p->machines; i++) {
+		fal_agent_free(c->worker[i].agent);
+		free(c->worker[i].shown);
+		free(c->worker[i].told.v);
 	}
+	racked_free(&c->shards);
+	free(c->fences.v);
+	free(c->shut.v);
+	free(c->called_off.v);
+	free(c->asks.v);
+	free(c->did.v);
+	free(c->waits.v);
+	free(c->grad);
+	free(c->heap);
 }
 
 struct outcome
@@ -510,7 +570,8 @@ cluster_run(const struct plan *p, uint64_t salt)
 {
 	struct cluster c = { .p = p, .rng = fal_rng_init(salt, FAL_RNG_TEST, 2) };
 	struct outcome out = { 0 };
-	start(&c);
+	c.root = &c;
+	cluster_begin(&c);
 	loop(&c);
 	out.status = fal_coord_status(c.coord);
 	out.seconds = c.now;
@@ -524,6 +585,12 @@ cluster_run(const struct plan *p, uint64_t salt)
 		restart_judge(&c);
 	if (out.status.done)
 		settle(&c);
+	levels_finish(&c, &out);
+	while (c.n > 0) {
+		struct event e = pop_event(&c);
+		drop_event(&e);
+	}
+	levels_end(&c);
 	out.failure = c.failure;
 	out.events = c.events;
 	out.lies = c.lies;
@@ -543,25 +610,8 @@ cluster_run(const struct plan *p, uint64_t salt)
 		out.failure = "the last version is not there";
 	out.trace = (char *)c.trace.p;
 	out.trace_n = c.trace.n;
-	while (c.n > 0) {
-		struct event e = pop_event(&c);
-		drop_event(&e);
-	}
 	fleet_end(&c);
 	restart_end(&c);
-	for (uint32_t i = 0; i < p->machines; i++) {
-		fal_agent_free(c.worker[i].agent);
-		free(c.worker[i].shown);
-		free(c.worker[i].told.v);
-	}
-	racked_free(&c.shards);
-	free(c.fences.v);
-	free(c.shut.v);
-	free(c.called_off.v);
-	free(c.asks.v);
-	free(c.did.v);
-	free(c.waits.v);
-	free(c.grad);
-	free(c.heap);
+	cluster_free(&c);
 	return out;
 }

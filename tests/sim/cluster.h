@@ -42,8 +42,13 @@ enum hang {
 
 enum { IMPURE = 255 };
 
+struct plan;
+
 /* What one simulated machine is like. */
 struct machine {
+	/* It is a group server, whose machines and rule this says, or NULL.  Its times
+	 * are those of the whole cluster; it has the toy of all. */
+	const struct plan *group;
 	double join_at; /* seconds */
 	double task_s;  /* of a full task on one lane */
 	double fixed;   /* the part of it that a task of any size takes */
@@ -142,6 +147,7 @@ struct plan {
 	bool marks_all;  /* … and each version is marked, as mark[0] */
 	uint32_t keep;   /* snapshots */
 	bool disk_fails; /* what is on it when it dies is damaged */
+	bool levels;     /* some machines are group servers, or it is one's */
 	bool calm; /* nothing happens but what flips and lies lead to, and all are there
 		    * from the beginning */
 	uint64_t entropy; /* the coordinator's */
@@ -169,6 +175,12 @@ plan_owner(const struct plan *p, uint32_t machine)
 /* Does any machine with this one's key get bits wrong? */
 bool plan_flips(const struct plan *p, uint32_t machine);
 
+/* Lines of a trace. */
+struct lines {
+	char *p; /* free with free() */
+	size_t n;
+};
+
 struct outcome {
 	const char *failure; /* NULL: the job was finished; else static text */
 	struct fal_coord_status status;
@@ -187,6 +199,9 @@ struct outcome {
 	float *params; /* final; free with free() */
 	char *trace;   /* all lines; free with free() */
 	size_t trace_n;
+	/* Of each group server that there was: its trace.  free() both. */
+	struct lines *group;
+	size_t groups;
 };
 
 /* Runs the plan to its end.  `salt` seeds the network's delays. */

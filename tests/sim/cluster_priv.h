@@ -11,7 +11,8 @@
  *	fleet.c    the links to shards that are elsewhere
  *	moves.c    blocks that go from one to another
  *	restart.c  marks, and the death of the coordinator or a shard
- *	disk.c     what is written, and what is left of it */
+ *	disk.c     what is written, and what is left of it
+ *	levels.c   group servers */
 #ifndef CLUSTER_PRIV_H
 #define CLUSTER_PRIV_H
 
@@ -22,6 +23,7 @@
 #include "agent/agent.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "group/group.h"
 
 /* A growing array. */
 #define VEC(type)              \
@@ -63,6 +65,7 @@ struct pushed {
 };
 
 struct event {
+	struct cluster *of; /* whose it is */
 	double t;
 	uint64_t order; /* ties: first in, first out */
 	enum kind kind;
@@ -197,10 +200,20 @@ struct worker {
 	uint32_t heard;              /* so many VERSIONs of it have arrived, */
 	uint32_t coming[MAX_SHARDS]; /* and what each shard is at, from 1 */
 	uint32_t to;                 /* the shard that its push is for, from 1 */
+	struct cluster *below;       /* a group server's, as long as it has one */
 };
 
 struct cluster {
 	const struct plan *p;
+	/* levels.c: the one that has the time, all events and all groups; that of a group
+	 * server hangs on a machine of another one. */
+	struct cluster *root;
+	struct worker *up; /* NULL: it is the root */
+	bool gone;         /* with its group server */
+	struct fal_group *group;
+	char key[24];  /* the group server's, above; and the machine's number there, */
+	char path[24]; /* behind that of its coordinator */
+	VEC(struct cluster *) group_of;
 	struct fal_rng rng;
 	double now;
 	uint64_t order, events;
@@ -270,6 +283,12 @@ double cluster_arrival(struct cluster *c, const struct machine *m, size_t n, dou
 uint64_t cluster_ns(const struct cluster *c);
 
 void cluster_kill(struct worker *w);
+/* The name of the key of a machine that has one of its own: no other level's has it. */
+void cluster_key(const struct cluster *c, uint32_t owner, char out[static 24]);
+/* What is in the plan begins to happen; all that it holds, but for the trace, is freed.
+ */
+void cluster_begin(struct cluster *c);
+void cluster_free(struct cluster *c);
 
 /* ops.c */
 
@@ -358,6 +377,28 @@ void moves_balance(struct cluster *c);
 bool moves_mourn(struct cluster *c, uint32_t shard);
 /* The coordinator's op; arg is the cluster. */
 void moves_moved(void *arg, const struct fal_map *map, int err);
+
+/* levels.c */
+
+/* The machine, which is a group server, begins: its coordinator, and those who will come
+ * to it.  It is killed; or its session is over, which its trace has, too. */
+void levels_begin(struct worker *w);
+void levels_kill(struct worker *w);
+void levels_part(struct worker *w);
+/* What is its own of its agent, and of its coordinator, which keeps `above`. */
+void levels_ops(struct fal_agent_conf *conf, struct fal_agent_ops *ops);
+void levels_conf(const struct cluster *c, struct fal_line_above *above,
+		 struct fal_coord_conf *conf, struct fal_coord_ops *ops);
+/* After each event: what is to pass between levels passes. */
+void levels_work(struct cluster *root);
+/* It is `now`; the first of all coordinators that will want to look again, and when; when
+ * a frozen one will go on, or now. */
+void levels_time(struct cluster *root, double now);
+double levels_wake(struct cluster *root, struct cluster **which);
+double levels_thaw(const struct cluster *c);
+/* The job is over: traces end, and are the outcome's; all is freed. */
+void levels_finish(struct cluster *root, struct outcome *out);
+void levels_end(struct cluster *root);
 
 /* worker.c */
 

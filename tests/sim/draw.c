@@ -591,6 +591,113 @@ draw_flips(struct plan *p, const struct focus *only)
 		draw_prints(r, p);
 }
 
+/* ---- group servers ----------------------------------------------------------------- */
+
+static bool
+may_be_group(const struct plan *p, uint32_t i)
+{
+	const struct machine *m = &p->machine[i];
+	const uint32_t process = plan_process(p, i);
+	const bool fresh = m->again == 0 || p->machine[process].group != NULL;
+	return fresh && m->lie == HONEST && !m->flaky && m->hang == HANG_NOT &&
+	       p->toy.flips[process] == 0;
+}
+
+static void make_group(struct fal_rng *r, const struct plan *p, struct machine *m,
+		       const double span[static 2], uint32_t depth);
+
+/* Who is in a group, of which the last one lives as long as it, and what may be otherwise
+ * than above.  `span`: what a task takes, and the job. */
+static struct plan *
+draw_members(struct fal_rng *r, const struct plan *p, const struct machine *m,
+	     const double span[static 2], uint32_t depth)
+{
+	struct plan *g = fal_calloc(1, sizeof(*g));
+	assert(g != NULL);
+	*g = (struct plan){ .toy = p->toy,
+			    .levels = true,
+			    .calm = p->calm,
+			    .scheme = chance(r, 0.5) ? "bsp" : "epsp",
+			    .audit_sums = p->audit_sums,
+			    .hashes = p->hashes,
+			    .verify = p->verify,
+			    .preclaims = chance(r, 0.7),
+			    .shards = 1 + fal_rng_below(r, 3),
+			    .test_samples = p->test_samples,
+			    .eval_every = p->eval_every,
+			    .parts = p->parts,
+			    .min_workers = 1,
+			    .probes = p->probes,
+			    .keep = 1,
+			    .entropy = p->entropy,
+			    .machines = 1 + fal_rng_below(r, 4) };
+	g->most = g->shards;
+	memset(g->toy.flips, 0, sizeof(g->toy.flips));
+	for (uint32_t i = 0; i < g->machines; i++) {
+		struct machine *one = &g->machine[i];
+		const bool last = i + 1 == g->machines;
+		*one = draw_machine(r, span[0]);
+		one->join_at = m->join_at;
+		if (!p->calm && chance(r, 0.3))
+			one->join_at += between(r, 0, span[1] / 2);
+		one->print = m->print;
+		if (!last && !p->calm && chance(r, 0.5))
+			strike(r, one, span[1]);
+		if (depth < 2 && chance(r, 0.15))
+			make_group(r, g, one, span, depth + 1);
+	}
+	return g;
+}
+
+static void
+make_group(struct fal_rng *r, const struct plan *p, struct machine *m,
+	   const double span[static 2], uint32_t depth)
+{
+	m->lanes_min = m->lanes_max = m->cores = 1;
+	m->sums = m->versions = 0;
+	m->leave_at = INFINITY;
+	m->group = draw_members(r, p, m, span, depth);
+}
+
+/* Some machines are group servers, by a stream of their own. */
+static void
+draw_levels(struct plan *p, const struct focus *only, double task_s, double length)
+{
+	struct fal_rng own = fal_rng_init(p->toy.seed, FAL_RNG_TEST, 31), *r = &own;
+	const double span[] = { task_s, length };
+	const bool any = chance(r, 0.15) || only->groups;
+	if (!any || p->hung || p->enough > 0 || has_local(p))
+		return;
+	const uint32_t one = fal_rng_below(r, p->machines);
+	for (uint32_t i = 0; i < p->machines; i++) {
+		const bool is = p->machine[i].again > 0 || i == one || chance(r, 0.4);
+		if (is && may_be_group(p, i))
+			make_group(r, p, &p->machine[i], span, 1);
+		if (p->machine[i].group != NULL)
+			p->levels = true;
+	}
+	if (p->levels) /* no group server pushes to shards elsewhere */
+		p->apart = p->psld = false;
+}
+
+static void
+free_groups(const struct plan *p)
+{
+	for (uint32_t i = 0; i < p->machines; i++) {
+		if (p->machine[i].group == NULL)
+			continue;
+		free_groups(p->machine[i].group);
+		free((void *)(uintptr_t)p->machine[i].group);
+	}
+}
+
+void
+draw_free(struct plan *p)
+{
+	free_groups(p);
+	free(p->toy.range);
+}
+
 struct plan
 draw_plan(struct fal_rng *r, uint64_t seed, const struct focus *only)
 {
@@ -675,5 +782,7 @@ draw_plan(struct fal_rng *r, uint64_t seed, const struct focus *only)
 		draw_disk(&p, task_s, length);
 	if (!equal && !only->exact)
 		draw_sums(&p);
+	if (!equal && !only->exact && !only->flat)
+		draw_levels(&p, only, task_s, length);
 	return p;
 }

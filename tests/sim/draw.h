@@ -14,9 +14,11 @@ struct focus {
 	bool flips;         /* a machine gets bits wrong, and all tasks run twice */
 	bool moves;         /* blocks move wherever they may */
 	bool exact;         /* no machine does, as before there were any */
+	bool groups;        /* group servers wherever there may be some */
+	bool flat;          /* none, as before there were any */
 };
 
-/* Its toy.range is to be freed with free(). */
 struct plan draw_plan(struct fal_rng *r, uint64_t seed, const struct focus *only);
+void draw_free(struct plan *p);
 
 #endif

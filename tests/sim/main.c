@@ -31,7 +31,8 @@
  * environment: SIM_SCHEME, the scheme of all; SIM_EQUAL, equal workers only; SIM_LIARS,
  * a liar wherever there may be one; SIM_NEAR, shards that answer at once; SIM_RESTARTS, a
  * coordinator that dies wherever it may; SIM_FLIPS, a machine that gets bits wrong
- * wherever there may be one, and each task run by two keys.  SIM_TRACE: what failed has
+ * wherever there may be one, and each task run by two keys; SIM_GROUPS, group servers
+ * wherever there may be some.  SIM_TRACE: what failed has
  * its trace on stderr.
  */
 #include "base/parse.h"
@@ -44,6 +45,7 @@
 #include "slow.h"
 #include "soon.h"
 #include "trace/audit.h"
+#include "trace/below.h"
 #include "trace/reader.h"
 
 #include <math.h>
@@ -98,22 +100,53 @@ may_move(const struct plan *p)
 	return n;
 }
 
+/* The trace alone, and what group servers have given by theirs. */
 static bool
-audit_passes(const struct outcome *o, struct fal_diag *diag)
+one_passes(const struct lines *trace, const struct fal_below *below,
+	   struct fal_diag *diag)
 {
 	struct fal_audit_verdict v = { .ok = false };
 	struct fal_audit *audit = fal_audit_new();
 	fal_audit_demand(audit, FAL_AUDIT_CLOCKS);
+	fal_audit_below(audit, below);
 	struct fal_trace_reader *r = fal_trace_reader_new(fal_audit_line, audit);
 	fal_trace_reader_on_cut(r, fal_audit_cut);
-	int err = reference_read(r, o->trace, o->trace_n, diag);
+	int err = reference_read(r, trace->p, trace->n, diag);
 	if (err == 0)
 		err = fal_audit_end(audit, &v, diag);
 	if (err == 0 && !v.ok)
-		fal_diag_set(diag, FAL_EINVAL, "%s", v.text[0]);
+		fal_diag_set(diag, FAL_EINVAL, "%s",
+			     v.n_text > 0 ? v.text[0] : "it cannot tell");
 	fal_trace_reader_free(r);
 	fal_audit_free(audit);
 	return err == 0 && v.ok;
+}
+
+static int
+read_below(struct fal_below *below, const struct lines *trace, struct fal_diag *diag)
+{
+	struct fal_trace_reader *r = fal_trace_reader_new(fal_below_line, below);
+	fal_below_begin(below);
+	int err = reference_read(r, trace->p, trace->n, diag);
+	fal_below_end(below);
+	fal_trace_reader_free(r);
+	return err;
+}
+
+/* As falcon-stat --audit has it, of several. */
+static bool
+audit_passes(const struct outcome *o, struct fal_diag *diag)
+{
+	const struct lines root = { o->trace, o->trace_n };
+	struct fal_below *below = o->groups > 0 ? fal_below_new() : NULL;
+	bool passes = true;
+	for (size_t i = 0; i < o->groups && passes; i++)
+		passes = read_below(below, &o->group[i], diag) == 0;
+	passes = passes && one_passes(&root, below, diag);
+	for (size_t i = 0; i < o->groups && passes; i++)
+		passes = one_passes(&o->group[i], below, diag);
+	fal_below_free(below);
+	return passes;
 }
 
 /* Runs of a thousand that may be excused from the law. */
@@ -249,19 +282,26 @@ play(uint64_t seed, const struct focus *only, struct totals *totals)
 		printf("# seed %llu: %s %s (%s, %u machines, %.3f s, %llu events)\n",
 		       (unsigned long long)seed, why, diag.text, p.scheme, p.machines,
 		       o.seconds, (unsigned long long)o.events);
-		printf("# replay: make sim SEEDS=1 FROM=%llu%s%s%s%s%s%s%s%s\n",
+		printf("# replay: make sim SEEDS=1 FROM=%llu%s%s%s%s%s%s%s%s%s\n",
 		       (unsigned long long)seed, only->scheme ? " SIM_SCHEME=" : "",
 		       only->scheme ? only->scheme : "",
 		       only->equal ? " SIM_EQUAL=1" : "",
 		       only->liars ? " SIM_LIARS=1" : "", only->near ? " SIM_NEAR=1" : "",
 		       only->restarts ? " SIM_RESTARTS=1" : "",
 		       only->flips ? " SIM_FLIPS=1" : "",
-		       only->moves ? " SIM_MOVES=1" : "");
+		       only->moves ? " SIM_MOVES=1" : "",
+		       only->groups ? " SIM_GROUPS=1" : "");
 		if (getenv("SIM_TRACE") != NULL)
 			fwrite(o.trace, 1, o.trace_n, stderr);
 	}
-	free(p.toy.range);
+	for (size_t i = 0; i < o.groups; i++) {
+		if (why != NULL && getenv("SIM_TRACE") != NULL)
+			fwrite(o.group[i].p, 1, o.group[i].n, stderr);
+		free(o.group[i].p);
+	}
+	draw_free(&p);
 	free(o.params);
+	free(o.group);
 	free(o.trace);
 	return why == NULL;
 }
@@ -328,31 +368,32 @@ play_known(struct totals *t)
 	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
 		struct focus only = known[i].only;
 		only.exact = !only.flips; /* as they were drawn then */
+		only.flat = true;
 		play(known[i].seed, &only, t);
 	}
 	/* As seeds are drawn now: a clone says nothing of one of other numerics. */
-	play(3737, &(struct focus){ 0 }, t);
+	play(3737, &(struct focus){ .flat = true }, t);
 	/* Who died without a block, by a map that it had not heard of, still had some. */
-	play(9176, &(struct focus){ 0 }, t);
+	play(9176, &(struct focus){ .flat = true }, t);
 	/* a worker's second step was complete while its first one was doubted */
-	play(7167, &(struct focus){ 0 }, t);
+	play(7167, &(struct focus){ .flat = true }, t);
 	/* what was to be done again was lost with the coordinator */
-	play(7800, &(struct focus){ 0 }, t);
+	play(7800, &(struct focus){ .flat = true }, t);
 	/* who was refuted may not do a task again, and nobody else has a result of it */
-	play(20683, &(struct focus){ 0 }, t);
+	play(20683, &(struct focus){ .flat = true }, t);
 	/* all tasks of what was taken back had been skipped meanwhile */
-	play(21236, &(struct focus){ 0 }, t);
+	play(21236, &(struct focus){ .flat = true }, t);
 	/* a flip of a value's only bit was none */
-	play(21398, &(struct focus){ 0 }, t);
+	play(21398, &(struct focus){ .flat = true }, t);
 	/* who stood still as a witness was given tasks, and waited for once more */
-	play(23719, &(struct focus){ 0 }, t);
+	play(23719, &(struct focus){ .flat = true }, t);
 	/* what took long to come here was looked at for ever */
-	play(81892, &(struct focus){ 0 }, t);
+	play(81892, &(struct focus){ .flat = true }, t);
 	/* what was dropped unfinished was taken for what has no result */
-	play(3139, &(struct focus){ .scheme = "syncopt:0" }, t);
+	play(3139, &(struct focus){ .scheme = "syncopt:0", .flat = true }, t);
 	/* a round that its witness found not finite was the same liar's again, for ever
 	 */
-	play(2479, &(struct focus){ .scheme = "syncopt:0" }, t);
+	play(2479, &(struct focus){ .scheme = "syncopt:0", .flat = true }, t);
 }
 
 int
@@ -364,9 +405,11 @@ main(int argc, char **argv)
 				    .near = getenv("SIM_NEAR") != NULL,
 				    .restarts = getenv("SIM_RESTARTS") != NULL,
 				    .flips = getenv("SIM_FLIPS") != NULL,
-				    .moves = getenv("SIM_MOVES") != NULL };
+				    .moves = getenv("SIM_MOVES") != NULL,
+				    .groups = getenv("SIM_GROUPS") != NULL };
 	const bool any = only.scheme == NULL && !only.equal && !only.liars &&
-			 !only.near && !only.restarts && !only.flips && !only.moves;
+			 !only.near && !only.restarts && !only.flips && !only.moves &&
+			 !only.groups;
 	uint64_t seeds = 2000, from = 0;
 	struct totals t = { 0 };
 	if (argc > 3 || (argc > 1 && fal_parse_u64(argv[1], 1, 1u << 30, &seeds) < 0) ||

@@ -44,12 +44,16 @@ shards_order(void *arg, const struct fal_shard_order *o)
 {
 	struct cluster *c = arg;
 	size_t kept = 0;
+	struct fal_shard_order own = *o;
 	intime_order(c, o);
 	for (size_t i = 0; i < c->fences.n; i++)
 		if (o->kind != FAL_ORDER_END || c->fences.v[i].round != o->round)
 			c->fences.v[kept++] = c->fences.v[i];
 	c->fences.n = kept;
-	return c->p->apart ? fleet_order(c, o) : fal_rack_order(c->shards.rack, o);
+	int err = c->group != NULL ? fal_group_order(c->group, &own) : FAL_OK;
+	if (err == FAL_OK && c->p->apart)
+		return fleet_order(c, o);
+	return err == FAL_OK ? fal_rack_order(c->shards.rack, &own) : err;
 }
 
 static int
@@ -253,8 +257,12 @@ void
 ops_begin(struct cluster *c, const struct disk_found *from,
 	  const struct fal_coord_trace *before)
 {
+	/* That of the job, which is to be compared. */
+	static const char hash[] = "0000000000000000000000000000000000000000000000000000"
+				   "000000000000";
 	const struct plan *p = c->p;
 	struct fal_policy policy = { .no_clones = p->enough > 0 };
+	struct fal_line_above above;
 	struct fal_coord_ops ops = { .arg = c,
 				     .shards = { c, shards_order, shards_push,
 						 shards_next, shards_served },
@@ -267,7 +275,7 @@ ops_begin(struct cluster *c, const struct disk_found *from,
 				     .marked = restart_marked,
 				     .moved = moves_moved };
 	struct fal_coord_conf conf = { .name = "sim",
-				       .hash = "00",
+				       .hash = p->levels ? hash : "00",
 				       .policy = &policy,
 				       .policy_by = "job",
 				       .seed = p->toy.seed,
@@ -307,6 +315,8 @@ ops_begin(struct cluster *c, const struct disk_found *from,
 		/* Where links say nothing else they may be cut otherwise. */
 		conf.shards = p->apart ? p->shards : 1 + fal_rng_below(&c->fate, 4);
 	}
+	if (c->group != NULL)
+		levels_conf(c, &above, &conf, &ops);
 	float *init = fal_calloc_aligned(p->toy.n, sizeof(*init));
 	assert(init != NULL);
 	toy_init(&p->toy, init);

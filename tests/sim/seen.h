@@ -33,6 +33,15 @@ enum seen {
 	SEEN_UNDECIDED,        /* nobody could, */
 	SEEN_TWO_KEYS,         /* … as there were two keys */
 	SEEN_CLONE_UNLIKE,     /* what a clone gave differed */
+	/* Where there are group servers: */
+	SEEN_GROUP,          /* one was ready, */
+	SEEN_GROUP_EMPTY,    /* … and lost its last member; */
+	SEEN_GROUP_DIED,     /* it died with members at work, */
+	SEEN_GROUP_AGAIN,    /* … and came back; */
+	SEEN_GROUP_PARTED,   /* its coordinator above died */
+	SEEN_GROUP_CUT,      /* its link was cut, or it was frozen, while it had work */
+	SEEN_GROUP_UNWANTED, /* work under way below was called off above */
+	SEEN_GROUP_BELOW,    /* one is below another one */
 	/* Where shards are elsewhere: */
 	SEEN_EARLY_PUSH,       /* a push came before the word that opens its round */
 	SEEN_EARLY_PUBLISHED,  /* a shard spoke of a version before the coordinator */

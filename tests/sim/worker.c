@@ -204,6 +204,7 @@ worker_forget(struct worker *w)
 		w->lane[i].busy = w->lane[i].cancelled = false;
 		w->lane[i].run++;
 	}
+	levels_part(w);
 	fal_agent_free(w->agent);
 	w->agent = NULL;
 	w->under_way = w->heard = 0;
@@ -237,17 +238,24 @@ worker_join(struct cluster *c, struct worker *w)
 				       .push_blocks = w->m->push_blocks,
 				       .most.versions = w->m->versions,
 				       .sums = w->m->sums };
-	struct fal_agent_ops ops = { w,           worker_send, agent_run,  agent_cancel,
-				     agent_steps, worker_push, agent_grow, NULL };
+	struct fal_agent_ops ops = { .arg = w,
+				     .send = worker_send,
+				     .run = agent_run,
+				     .cancel = agent_cancel,
+				     .steps = agent_steps,
+				     .push = worker_push,
+				     .grow = agent_grow };
 	struct fal_msg m = { .type = FAL_MSG_HELLO };
 	struct fal_buf out = { 0 };
-	char key[16];
+	char key[24];
 	const uint32_t process = plan_process(c->p, w->index);
 	const uint32_t owner = plan_owner(c->p, w->index);
 	struct fal_coord_who who = { .key = key, .fingerprint = key, .place = owner };
 	c->seen[SEEN_REJOIN] += process != w->index;
-	snprintf(key, sizeof(key), "k%u", owner);
+	cluster_key(c, owner, key);
 	cluster_ok(c, fal_coord_open(c->coord, w->index + 1, &who), "open");
+	if (w->m->group != NULL)
+		levels_ops(&conf, &ops);
 	w->agent = fal_agent_new(&conf, &ops);
 	assert(w->agent != NULL);
 	w->here = true;
@@ -262,6 +270,11 @@ worker_join(struct cluster *c, struct worker *w)
 	cluster_ok(c, fal_msg_put(&out, &m), "HELLO");
 	worker_send(w, &out, false);
 	fal_buf_clear(&out);
+	if (w->m->group != NULL) { /* it is ready when its members are */
+		fal_buf_free(&out);
+		levels_begin(w);
+		return;
+	}
 	m = (struct fal_msg){ .type = FAL_MSG_READY, .incarnation = w->session };
 	if (w->m->print != IMPURE)
 		m.ready.fingerprint[0] = (uint8_t)(1 + w->m->print);

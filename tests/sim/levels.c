@@ -1,0 +1,318 @@
+/* Group servers: machines that are coordinators to machines of their own, which is a
+ * cluster in the cluster.  What is between both is lib/group's, as in falcon-ps. */
+#include "cluster_priv.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- the worker above -------------------------------------------------------------- */
+
+static void
+on_run(void *arg, uint32_t lane, const struct fal_run *run)
+{
+	const struct worker *w = arg;
+	fal_group_run(w->below->group, lane, run);
+}
+
+static void
+on_cancel(void *arg, uint32_t lane)
+{
+	const struct worker *w = arg;
+	w->c->root->seen[SEEN_GROUP_UNWANTED]++;
+	fal_group_cancel(w->below->group, lane);
+}
+
+static void
+on_unwanted(void *arg, uint64_t round, uint32_t seq)
+{
+	const struct worker *w = arg;
+	fal_group_unwanted(w->below->group, round, seq);
+}
+
+static uint64_t
+on_steps(void *arg)
+{
+	const struct worker *w = arg;
+	return fal_group_steps(w->below->group);
+}
+
+static void
+on_whole(void *arg, const struct fal_whole *v)
+{
+	const struct worker *w = arg;
+	struct cluster *c = w->below;
+	fal_group_whole(c->group, c->coord, c->now, v);
+}
+
+void
+levels_ops(struct fal_agent_conf *conf, struct fal_agent_ops *ops)
+{
+	conf->outer = true;
+	conf->lanes_max = FAL_LANES_MAX;
+	ops->run = on_run;
+	ops->cancel = on_cancel;
+	ops->unwanted = on_unwanted;
+	ops->steps = on_steps;
+	ops->whole = on_whole;
+}
+
+/* ---- the coordinator below --------------------------------------------------------- */
+
+static void
+on_claimed(void *arg, const struct fal_coord_claimed *is)
+{
+	const struct cluster *c = arg;
+	fal_group_claimed(c->group, is);
+}
+
+static void
+on_given(void *arg, uint64_t round)
+{
+	const struct cluster *c = arg;
+	fal_group_given(c->group, round);
+}
+
+static void
+on_evaluated(void *arg, const struct fal_coord_evaluated *is)
+{
+	const struct cluster *c = arg;
+	fal_group_evaluated(c->group, is);
+}
+
+void
+levels_conf(const struct cluster *c, struct fal_line_above *above,
+	    struct fal_coord_conf *conf, struct fal_coord_ops *ops)
+{
+	*above = (struct fal_line_above){ .address = "above",
+					  .key = c->key,
+					  .key_fingerprint = c->key };
+	conf->above = above;
+	ops->claimed = on_claimed;
+	ops->given = on_given;
+	ops->evaluated = on_evaluated;
+}
+
+void
+levels_begin(struct worker *w)
+{
+	struct cluster *root = w->c->root, *c = fal_calloc(1, sizeof(*c));
+	assert(c != NULL);
+	int err = FAL_GROW(root->group_of.v, root->group_of.cap, root->group_of.n + 1);
+	assert(err == FAL_OK);
+	*c = (struct cluster){ .p = w->m->group,
+			       .root = root,
+			       .up = w,
+			       .now = root->now,
+			       .group = fal_group_new(root->p->toy.n) };
+	assert(c->group != NULL);
+	c->rng = fal_rng_init(root->p->toy.seed, FAL_RNG_TEST,
+			      100 + (uint32_t)root->group_of.n);
+	cluster_key(w->c, plan_owner(w->c->p, w->index), c->key);
+	snprintf(c->path, sizeof(c->path), "%.16s.%u", w->c->path, w->index);
+	root->group_of.v[root->group_of.n++] = c;
+	root->seen[SEEN_GROUP_BELOW] += w->c->up != NULL;
+	root->seen[SEEN_GROUP_AGAIN] += plan_process(w->c->p, w->index) != w->index;
+	w->below = c;
+	cluster_begin(c);
+}
+
+/* Is any member at a task? */
+static bool
+works(const struct cluster *c)
+{
+	for (uint32_t i = 0; i < c->p->machines; i++)
+		for (uint32_t k = 0; k < 8 && c->worker[i].here; k++)
+			if (c->worker[i].lane[k].busy)
+				return true;
+	return false;
+}
+
+/* All that is in it is gone: what is on its way, too. */
+static void
+end(struct cluster *c)
+{
+	c->gone = true;
+	c->up->below = NULL;
+	for (uint32_t i = 0; i < c->p->machines; i++) {
+		if (c->worker[i].here)
+			cluster_kill(&c->worker[i]);
+		levels_kill(&c->worker[i]);
+	}
+}
+
+void
+levels_kill(struct worker *w)
+{
+	if (w->below == NULL)
+		return;
+	w->c->root->seen[SEEN_GROUP_DIED] += works(w->below);
+	end(w->below);
+}
+
+void
+levels_part(struct worker *w)
+{
+	if (w->below == NULL)
+		return;
+	w->c->root->seen[SEEN_GROUP_PARTED] += works(w->below);
+	fal_coord_parted(w->below->coord, w->below->now, "the coordinator above is gone");
+	end(w->below);
+}
+
+/* ---- both -------------------------------------------------------------------------- */
+
+double
+levels_thaw(const struct cluster *c)
+{
+	const struct machine *m = c->up != NULL ? c->up->m : NULL;
+	const bool frozen =
+		m != NULL && c->now >= m->stall_at && c->now < m->stall_at + m->stall_s;
+	return frozen ? m->stall_at + m->stall_s : c->now;
+}
+
+/* What is to be said of members is said.  False: nobody is left, so it is over. */
+static bool
+tell(struct cluster *c)
+{
+	struct worker *w = c->up;
+	struct fal_buf out = { 0 };
+	struct fal_msg m;
+	enum fal_group_word word;
+	do {
+		word = fal_group_word(c->group, c->coord, c->p->min_workers, &m);
+		if (word != FAL_GROUP_READY && word != FAL_GROUP_MEMBERS)
+			break;
+		m.incarnation = w->session;
+		c->root->seen[SEEN_GROUP] += word == FAL_GROUP_READY;
+		cluster_ok(c, fal_msg_put(&out, &m), "READY, CAPACITY");
+		worker_send(w, &out, false);
+		fal_buf_clear(&out);
+	} while (c->root->failure == NULL);
+	fal_buf_free(&out);
+	return word != FAL_GROUP_NOBODY;
+}
+
+static int
+work(struct cluster *c)
+{
+	const struct fal_group_ends ends = {
+		.agent = c->up->agent, .coord = c->coord, .ns = cluster_ns(c), .s = c->now
+	};
+	return fal_group_work(c->group, &ends);
+}
+
+static void
+go_on(struct cluster *c)
+{
+	struct worker *w = c->up;
+	int got = 1;
+	if (!tell(c)) {
+		struct event reset = { .kind = RESET, .worker = w->index };
+		reset.t = fmax(fmax(w->up_ctl, w->up_bulk), c->now);
+		c->root->seen[SEEN_GROUP_EMPTY]++;
+		levels_part(w);
+		cluster_kill(w);
+		cluster_push(w->c, reset);
+		return;
+	}
+	cluster_ok(c, work(c), "group: work");
+	while (got > 0 && w->under_way < w->m->window) {
+		got = fal_agent_more(w->agent);
+		cluster_ok(c, got < 0 ? got : work(c), "group: more");
+	}
+	ops_publish(c);
+}
+
+void
+levels_work(struct cluster *root)
+{
+	for (size_t i = 0; i < root->group_of.n && root->failure == NULL; i++) {
+		struct cluster *c = root->group_of.v[i];
+		if (!c->gone && levels_thaw(c) <= c->now)
+			go_on(c);
+		const struct machine *m = c->up->m;
+		root->seen[SEEN_GROUP_CUT] +=
+			!c->gone && c->now >= fmin(m->stall_at, m->cut_at) &&
+			c->now < fmin(m->stall_at + m->stall_s, m->cut_at + m->cut_s) &&
+			works(c);
+		root->failure = root->failure != NULL ? root->failure : c->failure;
+	}
+}
+
+void
+levels_time(struct cluster *root, double now)
+{
+	root->now = now;
+	for (size_t i = 0; i < root->group_of.n; i++)
+		if (!root->group_of.v[i]->gone)
+			root->group_of.v[i]->now = now;
+}
+
+double
+levels_wake(struct cluster *root, struct cluster **which)
+{
+	double first = fal_coord_wake(root->coord);
+	*which = root;
+	for (size_t i = 0; i < root->group_of.n; i++) {
+		struct cluster *c = root->group_of.v[i];
+		if (c->gone)
+			continue;
+		double wake = fal_coord_wake(c->coord);
+		if (wake < INFINITY)
+			wake = fmax(wake, levels_thaw(c));
+		if (wake < first) {
+			first = wake;
+			*which = c;
+		}
+	}
+	return first;
+}
+
+void
+levels_end(struct cluster *root)
+{
+	for (size_t i = 0; i < root->group_of.n; i++) {
+		struct cluster *c = root->group_of.v[i];
+		for (int k = 0; k < SEEN; k++)
+			root->seen[k] += c->seen[k];
+		fal_group_free(c->group);
+		cluster_free(c);
+		fal_buf_free(&c->trace);
+		free(c);
+	}
+	free(root->group_of.v);
+}
+
+/* Is its coordinator above, or one above that, another one by now? */
+static bool
+is_stale(const struct cluster *c)
+{
+	for (; c->up != NULL; c = c->up->c)
+		if (c->up->session != c->up->c->incarnation)
+			return true;
+	return false;
+}
+
+void
+levels_finish(struct cluster *root, struct outcome *out)
+{
+	static const struct fal_coord_result none = { .journal = "" };
+	out->group = fal_calloc(root->group_of.n, sizeof(*out->group));
+	assert(out->group != NULL || root->group_of.n == 0);
+	for (size_t i = 0; i < root->group_of.n; i++) {
+		struct cluster *c = root->group_of.v[i];
+		if (!c->gone && is_stale(c))
+			fal_coord_parted(c->coord, c->now, "it has not heard of it");
+		else if (!c->gone)
+			fal_coord_finish(c->coord, c->now, &none, NULL);
+	}
+	for (; out->groups < root->group_of.n; out->groups++) {
+		struct cluster *c = root->group_of.v[out->groups];
+		out->group[out->groups] =
+			(struct lines){ (char *)c->trace.p, c->trace.n };
+		c->trace = (struct fal_buf){ 0 };
+	}
+}
