@@ -172,9 +172,11 @@ honest_model(struct honest *h, const struct fal_coord_model *is, const float *pa
 static void
 honest_join(struct honest *h, const char *key, const struct fal_agent_conf *conf)
 {
-	const struct fal_agent_ops ops = {
-		h, honest_send, honest_run, honest_cancel, honest_steps, NULL, NULL, NULL
-	};
+	const struct fal_agent_ops ops = { .arg = h,
+					   .send = honest_send,
+					   .run = honest_run,
+					   .cancel = honest_cancel,
+					   .steps = honest_steps };
 	const struct fal_coord_who who = { key, key, 0 };
 	struct fal_msg m = standin_hello("honest", 0x55);
 	h->n = conf->n;
