@@ -210,6 +210,8 @@ struct cluster {
 	struct cluster *root;
 	struct worker *up; /* NULL: it is the root */
 	bool gone;         /* with its group server */
+	bool ready;        /* it has said READY, and */
+	uint32_t members;  /* of so many last */
 	struct fal_group *group;
 	char key[24];  /* the group server's, above; and the machine's number there, */
 	char path[24]; /* behind that of its coordinator */

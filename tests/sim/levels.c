@@ -186,12 +186,19 @@ tell(struct cluster *c)
 		if (word != FAL_GROUP_READY && word != FAL_GROUP_MEMBERS)
 			break;
 		m.incarnation = w->session;
+		c->ready |= word == FAL_GROUP_READY;
+		if (word == FAL_GROUP_MEMBERS)
+			c->members = m.capacity.members;
 		c->root->seen[SEEN_GROUP] += word == FAL_GROUP_READY;
 		cluster_ok(c, fal_msg_put(&out, &m), "READY, CAPACITY");
 		worker_send(w, &out, false);
 		fal_buf_clear(&out);
 	} while (c->root->failure == NULL);
 	fal_buf_free(&out);
+	struct fal_coord_together are;
+	fal_coord_together(c->coord, &are);
+	if (word == FAL_GROUP_NOTHING && c->ready && are.workers != c->members)
+		c->failure = "a group server does not say who is there";
 	return word != FAL_GROUP_NOBODY;
 }
 
