@@ -54,6 +54,14 @@ fleet_of(const struct ps_server *s, uint32_t shard)
 	return NULL;
 }
 
+void
+ps_fleet_offer(struct ps_server *s)
+{
+	for (size_t i = 0; i < s->fleet.n; i++)
+		if (fleet_works(s->fleet.v[i]))
+			fal_chan_offer(s->fleet.v[i]->session->chan);
+}
+
 /* ---- of fal_coord_shards ----------------------------------------------------------- */
 
 static int
@@ -67,6 +75,10 @@ order(void *arg, const struct fal_shard_order *o)
 		    fal_post_order(s->opt->incarnation, o, blocks, on_piece, m) < 0)
 			fal_chan_close(m->session->chan);
 	}
+	if (o->kind == FAL_ORDER_STEP) /* our own shards' step comes behind it */
+		ps_fleet_offer(s);
+	if (o->kind != FAL_ORDER_OPEN) /* others may drop what is wanted */
+		ps_publish_wanted(s);
 	struct fal_shard_order own = *o;
 	const uint64_t began = uv_hrtime();
 	int err = s->above != NULL ? above_order(s->above, &own) : FAL_OK;

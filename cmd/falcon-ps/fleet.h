@@ -125,6 +125,8 @@ void ps_fleet_drain_gone(struct ps_server *s, const struct ps_session *session);
 /* A worker is to have the job's texts: when all processes know it, and it knows where
  * they are. */
 void ps_fleet_admit(struct ps_server *s, struct ps_session *session);
+/* What was said to them leaves before what others are sent from now on. */
+void ps_fleet_offer(struct ps_server *s);
 /* As fal_coord_ops.model, to them. */
 void ps_fleet_publish(struct ps_server *s, uint32_t peer,
 		      const struct fal_coord_model *m);

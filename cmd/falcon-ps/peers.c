@@ -45,7 +45,6 @@ ps_send_model(void *arg, uint32_t peer, const struct fal_coord_model *model)
 		return;
 	ps_fail(s, ps_wants_add(&s->wants, peer, &session->reader, model), "publishing");
 	ps_fleet_publish(s, peer, model);
-	ps_publish_wanted(s);
 }
 
 void

@@ -242,6 +242,7 @@ ps_after_event(struct ps_server *s)
 		above_event(s->above);
 	if (s->stopping)
 		return;
+	ps_fleet_offer(s); /* or our own version's bytes would go first */
 	ps_publish_wanted(s);
 	if (s->out->why.text[0] != '\0') {
 		if (s->keep.any || s->opt->found != NULL)

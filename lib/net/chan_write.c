@@ -128,25 +128,44 @@ lost_batch(struct fal_chan *c)
 	fal_chan_fail(c, FAL_EIO, "cannot write");
 }
 
+/* Writes what the socket takes of the batch at once, the rest from the loop. */
+static int
+try_batch(struct fal_chan *c)
+{
+	uv_buf_t bufs[FAL_OUTBOX_PIECES];
+	const unsigned n = fal_outbox_bufs(c->out, bufs);
+	const int taken = uv_try_write(fal_stream_uv(c->io), bufs, n);
+	c->writing = taken < 0 || (size_t)taken < fal_outbox_bytes(c->out);
+	if (c->writing)
+		return write_batch(c, taken > 0 ? (size_t)taken : 0);
+	fal_outbox_taken(c->out);
+	return 0;
+}
+
+/* The line has room for what is soon over, as a socket has. */
+static int
+try_line(struct fal_chan *c)
+{
+	int err = fal_slow_write(c->slow, c->out);
+	c->writing = err < 0 || !fal_slow_took(c->slow);
+	if (!c->writing)
+		fal_outbox_taken(c->out);
+	return err;
+}
+
 void
 fal_chan_offer(struct fal_chan *c)
 {
-	uv_buf_t bufs[FAL_OUTBOX_PIECES];
-	if (c->writing || c->slow != NULL || c->state != FAL_CHAN_OPEN || c->unsealed < 0)
+	if (c->writing || c->state != FAL_CHAN_OPEN || c->unsealed < 0)
 		return;
 	c->unsealed = fill_batch(c);
-	const size_t bytes = fal_outbox_bytes(c->out);
-	if (c->unsealed < 0 || bytes == 0)
+	if (c->unsealed < 0 || fal_outbox_bytes(c->out) == 0)
 		return;
 	fal_outbox_offered(c->out);
-	const unsigned n = fal_outbox_bufs(c->out, bufs);
-	const int taken = uv_try_write(fal_stream_uv(c->io), bufs, n);
-	if (taken > 0 && (size_t)taken == bytes)
-		fal_outbox_taken(c->out);
-	else if (write_batch(c, taken > 0 ? (size_t)taken : 0) < 0)
+	if ((c->slow != NULL ? try_line(c) : try_batch(c)) < 0) {
+		c->writing = false;
 		c->unsealed = FAL_EIO;
-	else
-		c->writing = true;
+	}
 	fal_chan_flush(c); /* of what is left */
 }
 

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #define MARKS 1024                   /* reads that may be on the line */
-#define AHEAD_NS 2000000u            /* what may wait to be taken, incoming */
+#define AHEAD_NS 2000000u            /* what may wait to be taken */
 #define OUT_MAX ((size_t)16 << 20)   /* bytes on the line and in the socket's hands */
 #define BATCH_MIN ((size_t)32 << 10) /* a smaller one is no measure of the link */
 
@@ -203,6 +203,15 @@ fal_slow_write(struct fal_slow *s, const struct fal_outbox *b)
 	s->taking = true;
 	arm(s);
 	return FAL_OK;
+}
+
+bool
+fal_slow_took(struct fal_slow *s)
+{
+	if (s->out_busy > uv_hrtime() + AHEAD_NS || s->out_n > OUT_MAX)
+		return false;
+	s->taking = false;
+	return true;
 }
 
 bool

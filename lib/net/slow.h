@@ -52,6 +52,10 @@ bool fal_slow_full(const struct fal_slow *s, bool stuffed);
 /* Copies the batch onto the line; `taken` follows when it has taken all.  FAL_ENOMEM. */
 int fal_slow_write(struct fal_slow *s, const struct fal_outbox *b);
 
+/* Whether the line is as good as through with it, so that the next batch may come: then
+ * `taken` does not follow. */
+bool fal_slow_took(struct fal_slow *s);
+
 /* Whether the socket has all that was written; NULL: true. */
 bool fal_slow_sent(const struct fal_slow *s);
 
