@@ -113,6 +113,8 @@ fal_coord_balance(struct fal_coord *c, uint64_t may, struct fal_map *to)
 	for (uint32_t i = 0; i < b->shards; i++)
 		seen[i] = b->seen[b->order[i]];
 	const enum fal_psld_act act = fal_psld_clock(b->psld, b->seconds, seen);
+	if (fal_psld_since(b->psld) == 0)
+		b->found = b->over;
 	if (act == FAL_PSLD_STAY)
 		return NULL;
 	*to = c->map;

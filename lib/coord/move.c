@@ -56,6 +56,7 @@ trace_place(struct fal_coord *c, double now)
 				       .rule = FAL_TRACE_MOVED,
 				       .by = c->move.by,
 				       .took = now - c->move.since,
+				       .found = c->balance.found,
 				       .shards = c->map.shards,
 				       .shard = shard,
 				       .model = { .blocks = blocks } };
