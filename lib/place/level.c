@@ -11,9 +11,10 @@ room(const struct fal_level *s, double t, uint32_t all)
 {
 	if (isnan(s->cost))
 		return s->count;
-	double n = floor(t / s->cost);
+	const double left = fmax(t - s->late, 0);
+	double n = floor(left / s->cost);
 	if (n > s->knee && s->more > s->cost)
-		n = fmax(s->knee, floor(t / s->more));
+		n = fmax(s->knee, floor(left / s->more));
 	return n < all ? (uint32_t)n : all;
 }
 
@@ -22,7 +23,7 @@ static double
 seconds(const struct fal_level *s)
 {
 	const bool over = s->more > s->cost && s->count > s->knee;
-	return s->count * (over ? s->more : s->cost);
+	return s->late + s->count * (over ? s->more : s->cost);
 }
 
 static uint64_t
@@ -98,8 +99,8 @@ fal_level(const struct fal_level *s, uint32_t n, uint32_t most, uint32_t *to)
 	for (uint32_t i = 0; i < n; i++) {
 		if (!isfinite(s[i].cost))
 			continue;
-		high = fmin(high, all * fmax(s[i].cost, s[i].more));
-		now = fmax(now, seconds(&s[i]));
+		high = fmin(high, s[i].late + all * fmax(s[i].cost, s[i].more));
+		now = s[i].count > 0 ? fmax(now, seconds(&s[i])) : now;
 	}
 	if (isinf(high))
 		return high;

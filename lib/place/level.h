@@ -15,6 +15,7 @@ struct fal_level {
 	uint32_t count; /* blocks that it has */
 	double cost;    /* seconds that each takes, above 0; INFINITY: it should have
 			   none; NAN: not known, it keeps what it has */
+	double late;    /* seconds before the first of them, whatever it has */
 	double more;    /* above 0: if it has more than `knee`, each takes so much */
 	uint32_t knee;
 };

@@ -28,6 +28,7 @@ static const double unhurried = 0.1;   /* the same, else */
  * a change, where to wait costs more than to be wrong, half of it. */
 static const double errors = 6, errors_hurried = 3;
 static const double never = 1e9;             /* seconds: as good as */
+static const double least_part = 0.05;       /* of what a shard takes its blocks do */
 static const double tries = 0.3, less = 0.9; /* probability, and what it falls by */
 
 /* The last measurements, the newest last. */
@@ -37,8 +38,11 @@ struct window {
 };
 
 struct shard {
-	struct window block; /* seconds that a block took */
-	double waited;       /* in the last clock */
+	/* Seconds that it took, and for how many blocks. */
+	struct window took, blocks;
+	/* Of these, what it takes whatever it has; 0 until it had other numbers. */
+	double late;
+	double waited; /* in the last clock */
 	/* When it was given or lost blocks last, and 0: long ago.  If it was given more:
 	 * how many it had before, and what one took. */
 	uint64_t touched;
@@ -56,6 +60,7 @@ struct fal_psld {
 	uint32_t *count;
 	struct shard *shard;
 	struct window clock; /* seconds, of those under this map in which nothing moved */
+	double before;       /* of one under the maps before it; 0: not known */
 	uint64_t clocks, changed; /* changed: when one was found, plus 1; 0: never */
 	uint32_t hurry;           /* clocks in which blocks are placed anew */
 	bool moving;              /* the coming clock moves blocks */
@@ -126,6 +131,85 @@ spread(const struct window *w)
 	return w->n > 1 && mid > 0 ? typical(&off) / mid / sqrt(w->n) : 0;
 }
 
+/* What a block took, each time. */
+static struct window
+each(const struct shard *s)
+{
+	struct window w = { .n = s->took.n };
+	for (uint32_t i = 0; i < w.n; i++)
+		w.v[i] = fmax(s->took.v[i] - s->late, least_part * s->took.v[i]) /
+			 s->blocks.v[i];
+	return w;
+}
+
+static double
+cost(const struct shard *s)
+{
+	const struct window w = each(s);
+	return typical(&w);
+}
+
+/* What was measured of so many blocks: how often. */
+static uint32_t
+of_number(const struct shard *s, double blocks, struct window *out)
+{
+	out->n = 0;
+	for (uint32_t i = 0; i < s->took.n; i++)
+		if (s->blocks.v[i] == blocks)
+			out->v[out->n++] = s->took.v[i];
+	return out->n;
+}
+
+/* By what it took for two numbers of blocks that differ by a tenth, the newest such: the
+ * line through both.  What may as well be nothing is nothing; fewer that take longer are
+ * of another time. */
+static void
+fit(struct shard *s)
+{
+	struct window a, b = { .n = 0 };
+	const double x = s->blocks.v[s->blocks.n - 1];
+	double y = x;
+	if (of_number(s, x, &a) < NEWEST - 1)
+		return;
+	for (uint32_t i = s->blocks.n; i-- > 0 && y == x;)
+		if (fabs(s->blocks.v[i] - x) >= 0.1 * fmax(s->blocks.v[i], x) &&
+		    of_number(s, s->blocks.v[i], &b) >= NEWEST - 1)
+			y = s->blocks.v[i];
+	const double at_x = typical(&a), at_y = typical(&b);
+	const double slope = (at_x - at_y) / (x - y), late = at_x - slope * x;
+	const double wrong =
+		(spread(&a) * at_x * y + spread(&b) * at_y * x) / fabs(x - y);
+	if (slope > 0) /* NAN: there is no other number */
+		s->late = late > errors_hurried * wrong ? late : 0;
+}
+
+/* The newest by those before, as if all had been of as many blocks as now: between as
+ * much for each, and as much in all, lies what may be, and only what is beyond it is a
+ * change. NAN: there are too few. */
+static double
+ratio_of(const struct shard *s)
+{
+	struct window high = s->took, low = s->took;
+	if (s->took.n < 2 * NEWEST)
+		return (double)NAN;
+	const uint32_t n = s->took.n, old = n - NEWEST;
+	for (uint32_t i = 0; i < n; i++) {
+		const double by = s->blocks.v[n - 1] / s->blocks.v[i];
+		high.v[i] *= fmax(by, 1);
+		low.v[i] *= fmin(by, 1);
+	}
+	const double up = median(&low, old, NEWEST) / median(&high, 0, old);
+	const double down = median(&high, old, NEWEST) / median(&low, 0, old);
+	return up > 1 ? up : down < 1 ? down : 1;
+}
+
+static void
+forget_shard(struct shard *s)
+{
+	forget(&s->took);
+	forget(&s->blocks);
+}
+
 /* True: this shard is another one than before. */
 static bool
 measure(struct fal_psld *p, uint32_t i, const struct fal_psld_seen *seen)
@@ -138,15 +222,19 @@ measure(struct fal_psld *p, uint32_t i, const struct fal_psld_seen *seen)
 		s->more = 0;
 	if (p->count[i] == 0 || !(seen->took >= 0))
 		return false;
-	add(&s->block, fmin(fmax(seen->took, s->waited), never) / p->count[i]);
+	add(&s->took, fmin(fmax(seen->took, s->waited), never));
+	add(&s->blocks, p->count[i]);
 	if (s->more > 0 && p->count[i] > s->had)
-		s->more = typical(&s->block);
-	const double by = ratio(&s->block);
-	if (!(by > twice || by < 1 / twice))
+		s->more = cost(s);
+	const double by = ratio_of(s);
+	if (!(by > twice || by < 1 / twice)) {
+		fit(s);
 		return false;
-	forget(&s->block);
+	}
+	forget_shard(s);
+	s->late = 0;
 	if (by > twice && s->touched > 0 && s->given) { /* no room for so many */
-		s->more = typical(&s->block);
+		s->more = cost(s);
 		s->until = p->clocks + HORIZON;
 	} else if (s->touched == 0) {
 		s->more = 0; /* it has changed by itself */
@@ -154,15 +242,33 @@ measure(struct fal_psld *p, uint32_t i, const struct fal_psld_seen *seen)
 	return true;
 }
 
-/* A clock of the map, if nothing was moved in it. */
+/* A clock of the map, if nothing was moved in it.  True: it takes longer than before,
+ * whoever it is; those who may be are measured anew. */
 static bool
 measure_clock(struct fal_psld *p, double seconds)
 {
+	const struct window *w = &p->clock;
 	p->seconds += seconds;
 	if (p->moving)
 		return false;
 	add(&p->clock, seconds);
-	return p->trial == FAL_PSLD_STAY && ratio(&p->clock) > longer;
+	/* Of a new map there are none before: it was not to make clocks longer. */
+	const double by = w->n >= NEWEST && w->n < 2 * NEWEST && p->before > 0
+				  ? median(w, w->n - NEWEST, NEWEST) / p->before
+				  : ratio(w);
+	return p->trial == FAL_PSLD_STAY && by > longer;
+}
+
+/* What is known of clocks stays when the map goes. */
+static void
+new_map(struct fal_psld *p)
+{
+	if (p->clock.n >= NEWEST)
+		p->before = typical(&p->clock);
+	else if (p->clock.n > 0)
+		p->before = fmax(p->before, typical(&p->clock));
+	p->clock.n = 0;
+	p->moving = true;
 }
 
 static void
@@ -172,6 +278,7 @@ found_change(struct fal_psld *p)
 	p->hurry = WINDOW;
 	p->chance = tries;
 	memset(p->reward, 0, sizeof(p->reward));
+	p->before = 0;
 	forget(&p->clock);
 }
 
@@ -182,19 +289,19 @@ levels(const struct fal_psld *p, struct fal_level *out)
 {
 	double least = (double)INFINITY; /* nobody is faster than the fastest measured */
 	for (uint32_t i = 0; i < p->conf.shards; i++) {
-		const double t = typical(&p->shard[i].block);
+		const double t = cost(&p->shard[i]);
 		least = t > 0 ? fmin(least, t) : least;
 	}
 	for (uint32_t i = 0; i < p->conf.shards; i++) {
 		const struct shard *s = &p->shard[i];
 		const bool over = s->more > 0 && p->count[i] > s->had;
 		out[i] = (struct fal_level){ .count = p->count[i],
+					     .late = s->late,
 					     .more = s->more,
 					     .knee = s->had };
-		out[i].cost = p->count[i] == 0 ? (double)INFINITY
-					       : fmax(typical(&s->block), least);
+		out[i].cost = p->count[i] == 0 ? (double)INFINITY : fmax(cost(s), least);
 		out[i].cost = over ? s->before : out[i].cost;
-		if (p->count[i] > 0 && (s->block.n == 0 || isinf(least)))
+		if (p->count[i] > 0 && (s->took.n == 0 || isinf(least)))
 			out[i].cost = (double)NAN;
 	}
 }
@@ -208,14 +315,14 @@ touch(struct fal_psld *p, uint32_t i, uint32_t to)
 	if (to == p->count[i])
 		return;
 	/* Of several times in a row what was before the first counts. */
-	if (more && s->block.n > 0 && !(s->touched > 0 && s->given) && s->more == 0) {
+	if (more && s->took.n > 0 && !(s->touched > 0 && s->given) && s->more == 0) {
 		s->had = p->count[i];
-		s->before = typical(&s->block);
+		s->before = cost(s);
 	}
 	s->given = more;
 	s->touched = p->clocks + 1;
 	if (to == 0)
-		s->block.n = 0;
+		s->took.n = s->blocks.n = 0;
 }
 
 /* The same number of blocks in each run, as ends of runs. */
@@ -292,8 +399,7 @@ take_map(struct fal_psld *p, const uint32_t *to)
 		lay_runs(p, to);
 	else
 		give(p, to);
-	p->clock.n = 0;
-	p->moving = true;
+	new_map(p);
 }
 
 /* Seconds that moving takes: of the shard that gives or is given most. */
@@ -321,9 +427,9 @@ exploit(struct fal_psld *p, double part, double seconds)
 	const double now = fal_level_slowest(s, n);
 	for (uint32_t i = 0; i < n; i++) {
 		waited = fmax(waited, p->shard[i].waited);
+		const struct window w = each(&p->shard[i]);
 		if (s[i].count > 0 && isfinite(s[i].cost))
-			noise = fmax(noise, by * spread(&p->shard[i].block) * s[i].count *
-						    s[i].cost);
+			noise = fmax(noise, by * spread(&w) * s[i].count * s[i].cost);
 	}
 	const double gain = fmin(now - best, waited);
 	if (!(gain > noise) || gain * HORIZON <= moving_s(s, n, to))
@@ -476,8 +582,7 @@ roll_back(struct fal_psld *p)
 	/* The very blocks that were there. */
 	memcpy(p->map, p->kept, p->conf.blocks * sizeof(*p->map));
 	memcpy(p->count, to, p->conf.shards * sizeof(*to));
-	p->clock.n = 0;
-	p->moving = true;
+	new_map(p);
 }
 
 /* One shard more, now that it was measured: would clocks be shorter if it had its share?
@@ -521,9 +626,15 @@ judge(struct fal_psld *p, double seconds)
 enum fal_psld_act
 fal_psld_clock(struct fal_psld *p, double seconds, const struct fal_psld_seen *seen)
 {
-	bool changed = measure_clock(p, seconds);
+	const bool slower = measure_clock(p, seconds);
+	bool changed = slower;
 	for (uint32_t i = 0; i < p->conf.shards; i++)
 		changed |= measure(p, i, &seen[i]);
+	for (uint32_t i = 0; slower && i < p->conf.shards; i++) {
+		const double by = ratio_of(&p->shard[i]);
+		if (by > longer || by < 1 / longer)
+			forget_shard(&p->shard[i]);
+	}
 	p->moving = false;
 	p->clocks++;
 	if (changed) {
@@ -572,7 +683,7 @@ fal_psld_new(const struct fal_psld_conf *conf)
 	}
 	p->clock.most = WINDOW;
 	for (uint32_t i = 0; i < conf->shards; i++)
-		p->shard[i].block.most = MEMORY;
+		p->shard[i].took.most = p->shard[i].blocks.most = MEMORY;
 	memcpy(p->map, conf->map, conf->blocks * sizeof(*p->map));
 	for (uint32_t b = 0; b < conf->blocks; b++)
 		p->count[p->map[b]]++;

@@ -307,6 +307,7 @@ test_moves(void **state)
 		for (uint32_t i = 0; i < n; i++) {
 			s[i].count = fal_rng_below(&g, 2) * fal_rng_below(&g, 100);
 			s[i].cost = 0.01 + (double)fal_rng_unit(&g);
+			s[i].late = fal_rng_below(&g, 2) * 30 * (double)fal_rng_unit(&g);
 			const uint32_t odd = fal_rng_below(&g, 12);
 			if (odd == 0)
 				s[i].cost = (double)NAN;
@@ -327,7 +328,8 @@ test_moves(void **state)
 			if (isnan(s[i].cost))
 				assert_int_equal(to[i], s[i].count);
 			else if (to[i] > s[i].count)
-				now = fmax(now, to[i] * fmax(s[i].cost, s[i].more));
+				now = fmax(now, s[i].late + to[i] * fmax(s[i].cost,
+									 s[i].more));
 		}
 		if (have != all || moved > most || now > best * (1 + 1e-6))
 			fail_msg("seed %llu: %u of %u blocks, %u moved (most %u), %g s "
