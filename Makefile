@@ -5,7 +5,8 @@
 #   make check      the tests           make lint       the linters
 #   make MODE=asan  one of release, debug, asan, tsan, cov, fault; objects in build/MODE
 #   make check-san faults mutants fuzz corpus vectors bench bench-schemes bench-proj
-#        bench-exec bench-pairs bench-peers bench-shards sim install uninstall dist clean: see share/make
+#        bench-exec bench-pairs bench-peers bench-shards bench-sites sim install uninstall
+#        dist clean: see share/make
 #   make V=1        whole commands instead of "CC file.o"
 #
 # Sources are found by name: lib/*/*.c become one archive, every cmd/falcon-X/*.c one

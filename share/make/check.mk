@@ -1,6 +1,6 @@
 # deps, check, check-again, sim, faults, mutants, check-san, check-accuracy, check-torch, fuzz,
 # corpus, bench, bench-schemes, bench-proj, bench-exec, bench-pairs, bench-peers,
-# bench-shards, demo.
+# bench-shards, bench-sites, demo.
 # share/make/tap runs one test of any kind, share/make/FalconTap.pm adds the closing line
 # to prove's report.
 
@@ -251,6 +251,12 @@ bench: deps-check all $(BENCH:%=$(B)/bench/%) $(B)/bench/twin
 deps-cable:
 	@$(DEPS) cable
 $(B)/tests/bench/delay.o: | deps-cable
+
+# Servers of servers at two sites against one level, 10 minutes; QUICK=1: 3.
+.PHONY: bench-sites
+bench-sites: all $(B)/bench/delay
+	@$(DEPS) bench
+	FALCON_BIN="$(abspath $(B))" tests/bench/run $(MODES)/bench.json tests/bench/sites/sites.sh
 
 # Shards of processes by each static rule, alone.
 bench-shards: all

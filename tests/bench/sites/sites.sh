@@ -1,0 +1,173 @@
+#!/bin/bash
+# sites.sh: one job at two sites, four unequal workers at each, with a cable of 100 Mbit/s
+# and 20 ms there and back between them.  The coordinator is at the first.
+#
+#	one     all workers are its own: those of the second site have the cable between
+#	two     a group server at each site (falcon-ps --upstream) has those of that site
+#
+# by the schemes bsp, epsp and groups:2; at one level the groups of groups:2 are the sites,
+# as falcon-sync says.  For each the seconds from the first update to the last; ms of a
+# median clock; MB on the cable meanwhile, both ways; the accuracy at the end in percent;
+# seconds until it was BENCH_TARGET (78) first, at the end of an epoch, or `never`.  Then the
+# ratios of one level to two.  A small net on Fashion-MNIST, by plain SGD.
+#
+# The speeds of workers, of 1/4 to 1, are drawn from SEED.  Median of BENCH_TURNS (3) turns,
+# in each of which all have theirs; BENCH_EPOCHS (6) of 12000 samples; BENCH_RATE (1000)
+# samples a second of a worker of speed 1.  QUICK=1: one turn of three epochs.
+#
+# By bsp and epsp both forms must end with one SHA-256.  It needs root.
+set -euo pipefail
+cd "$(dirname "$0")/../../.."
+bin=${FALCON_BIN:-build/release}
+bin=$(realpath "$bin")
+turns=${BENCH_TURNS:-${QUICK:+1}} epochs=${BENCH_EPOCHS:-${QUICK:+3}}
+turns=${turns:-3} epochs=${epochs:-6}
+rate=${BENCH_RATE:-1000} target=${BENCH_TARGET:-78} seed=${SEED:-$((RANDOM * 10))}
+near=falcon-near.$$ far=falcon-far.$$ bench=sites
+. share/crew
+clean_up() {
+	dismiss || :
+	ip netns del "$near" 2>/dev/null || :
+	ip netns del "$far" 2>/dev/null || :
+	rm -rf "$dir"
+}
+. tests/bench/cable.bash
+. tests/bench/figures.bash
+if ! { ip netns add "$near" && ip netns add "$far" &&
+	cable "$near" 198.18.0.1 "$far" 198.18.0.2 100 20; }; then
+	echo "${0##*/}: no hosts of network namespaces here: it needs root" >&2
+	exit 1
+fi
+
+"$bin/falcon-key" init "$dir/keys"
+for site in near far; do
+	"$bin/falcon-key" add -K "$dir/keys/keyring" "$site"
+	"$bin/falcon-key" init "$dir/$site"
+done
+printf 'input 784\ndense 64\nrelu\ndense 10\n' >"$dir/sites.model"
+sed 's/^file = .*/file = sites.model/; s/^eval = .*//' tests/bench/schemes/lenet5.job \
+	>"$dir/sites.job"
+RANDOM=$((seed % 32768))
+for ((i = 0; i < 8; i++)); do
+	drawn=$((25 + RANDOM % 76)) # not in a subshell, whose numbers are others
+	speed[i]=$(calc "$drawn / 100")
+done
+echo "SEED=$seed, speeds ${speed[*]}" >&2
+
+# crowd SITE KEY ADDRESS: its four workers.
+crowd() {
+	local i first=0
+	[ "$1" = near ] || first=4
+	for ((i = first; i < first + 4; i++)); do
+		member "w$i" ip netns exec "falcon-$1.$$" "$bin/falcon-work" -k "$2" -n "w$i" \
+			--lanes 1 --cache "$dir/cache" \
+			--emulate "rate=$rate,cores=1,speed=${speed[i]}" "$3"
+	done
+}
+
+# until_says N FILE WHAT: N lines of it do.
+until_says() {
+	local i
+	for ((i = 0; i < 1200; i++)); do
+		[ "$(grep -c "$3" "$2" 2>/dev/null)" -lt "$1" ] || return 0
+		sleep 0.05
+	done
+	echo "${0##*/}: not within a minute in $2: $3" >&2
+	tail -n 3 "$dir"/*.err >&2
+	exit 1
+}
+
+# train FORM SCHEME: a job; its figures are lines of $dir/FORM.SCHEME.
+train() {
+	local form=$1 scheme=$2 site above before i state=$dir/state
+	local own=${scheme%%:*} sites=()
+	[ "$own" != groups ] || own=epsp
+	rm -rf "$dir"/state*
+	serve ps ip netns exec "$near" "$bin/falcon-ps" -jx -K "$dir/keys/keyring" \
+		-l 198.18.0.1:0 -s "$state" -w "$([ "$form" = one ] && echo 8 || echo 2)" \
+		--set job.epochs="$epochs" --set sync.scheme="$scheme" \
+		--set data.samples=12000 --set state.clocks=0 --set state.seconds=0 \
+		"$dir/sites.job" >/dev/null 2>"$dir/ps.err"
+	above=$address
+	for site in near far; do
+		if [ "$form" = one ]; then
+			crowd "$site" "$dir/keys/work.key" "$above"
+		else
+			serve "$site" ip netns exec "falcon-$site.$$" "$bin/falcon-ps" \
+				-jx -K "$dir/$site/keyring" -k "$dir/keys/$site.key" -w 4 \
+				-l 127.0.0.1:0 -s "$state.$site" --scheme "$own" \
+				--upstream "$above" --cache "$dir/cache" \
+				>/dev/null 2>"$dir/$site.err"
+			crowd "$site" "$dir/$site/work.key" "$address"
+		fi
+	done
+	if [ "$form.$scheme" = one.groups:2 ]; then
+		for ((i = 0; i < 8; i++)); do
+			sites+=("site.w$i=$([ "$i" -lt 4 ] && echo near || echo far)")
+		done
+		until_says 8 "$state/trace.jsonl" '"ev":"join"'
+		ip netns exec "$near" "$bin/falcon-sync" -k "$dir/keys/control.key" "$above" \
+			set "${sites[@]}"
+	fi
+	until_says 1 "$state/trace.jsonl" '"ev":"update"'
+	before=$(passed "$near" cable)
+	done_by ps
+	echo $(($(passed "$near" cable) - before)) >>"$dir/$form.$scheme.bytes"
+	for site in near far; do
+		[ "$form" = one ] || done_by "$site"
+	done
+	for ((i = 0; i < 8; i++)); do
+		done_by "w$i"
+	done
+	if [ "$form" = one ]; then
+		"$bin/falcon-stat" --audit "$state" >"$dir/audit"
+	else
+		"$bin/falcon-stat" --audit "$state.near" "$state.far" "$state" >"$dir/audit"
+	fi || { cat "$dir/audit" >&2 && exit 1; }
+	jq -rs --argjson target "$target" 'def median: sort | .[(length - 1) / 2 | floor];
+		map(select(.ev == "update").t) as $t |
+		map(select(.ev == "eval")) as $evals |
+		[$t[-1] - $t[0],
+		1000 * ([range(1; $t | length) as $v | $t[$v] - $t[$v - 1]] | median),
+		100 * $evals[-1].accuracy,
+		([$evals[] | select(100 * .accuracy >= $target).t - $t[0]] | .[0] // "never")] | @tsv' \
+		"$state/trace.jsonl" >>"$dir/$form.$scheme.figures"
+	echo "$form $scheme: $(tail -n 1 "$dir/$form.$scheme.figures")" >&2
+	jq -r .sha256 "$state/result.json" >>"$dir/${scheme%%:*}.sums"
+}
+
+# median_of FILE COLUMN.
+median_of() { cut -f "$2" "$1" | sort -g | awk '{ v[NR] = $1 } END { print v[int((NR + 1) / 2)] }'; }
+
+for ((turn = 0; turn < turns; turn++)); do
+	for scheme in bsp epsp groups:2; do
+		for form in one two; do
+			train "$form" "$scheme"
+		done
+	done
+done
+for scheme in bsp epsp groups:2; do
+	name=${scheme%%:*}
+	[ "$name" = groups ] || [ "$(sort -u "$dir/$name.sums" | wc -l)" = 1 ] || {
+		echo "${0##*/}: $scheme: not one SHA-256 at one and two levels:" >&2
+		cat "$dir/$name.sums" >&2
+		exit 1
+	}
+	for form in one two; do
+		f=$dir/$form.$scheme
+		say "$name.$form.seconds" "$(median_of "$f.figures" 1)" s
+		say "$name.$form.clock" "$(median_of "$f.figures" 2)" ms
+		say "$name.$form.between" "$(calc "$(median_of "$f.bytes" 1) / 1e6")" MB
+		say "$name.$form.accuracy" "$(median_of "$f.figures" 3)" %
+		reached=$(median_of "$f.figures" 4)
+		if [ "$reached" = never ]; then
+			echo "$bench.$name.$form.reached never"
+		else
+			say "$name.$form.reached" "$reached" s
+		fi
+		median_of "$f.figures" 1 >"$f.seconds"
+		median_of "$f.bytes" 1 >"$f.total"
+	done
+	say "$name.faster" "$(calc "$(<"$dir/one.$scheme.seconds") / $(<"$dir/two.$scheme.seconds")")" ratio
+	say "$name.less" "$(calc "$(<"$dir/one.$scheme.total") / $(<"$dir/two.$scheme.total")")" ratio
+done
