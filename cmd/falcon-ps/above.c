@@ -16,7 +16,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BELOW_MAX = 64 }; /* group servers that are known to be below */
+enum {
+	BELOW_MAX = 64, /* group servers that are known to be below */
+	BACK_S = 10     /* in which members are back */
+};
 
 static void dial(struct above *a);
 static void part(struct above *a, int err, const char *reason);
@@ -102,6 +105,44 @@ above_say(struct above *a, struct fal_msg *m)
 	fal_buf_free(&out);
 }
 
+/* The numerics of those who are here; once they were several, that stays: whoever looks
+ * can tell, and members come back one by one. */
+static void
+numerics(const struct above *a, struct fal_coord_together *are)
+{
+	fal_coord_together(a->server->coord, are);
+	if (a->opt->past->several)
+		fal_coord_several(are->fingerprint);
+}
+
+/* Members that it is ready with.  Who has to say other numerics waits until as many are
+ * back, a while: else the first one would be taken for all. */
+static uint32_t
+least(const struct above *a)
+{
+	const uint32_t own = a->server->opt->min_workers, had = a->opt->past->members;
+	return own > had || ps_now() - a->opened > BACK_S ? own : had;
+}
+
+/* What was said of numerics holds no longer: above that is another worker. */
+static void
+follow_numerics(struct above *a)
+{
+	struct fal_coord_together are;
+	uint8_t several[FAL_FINGERPRINT];
+	numerics(a, &are);
+	if (!a->ready || are.workers == 0 ||
+	    memcmp(are.fingerprint, a->said, FAL_FINGERPRINT) == 0)
+		return;
+	fal_coord_several(several);
+	a->opt->past->several = memcmp(are.fingerprint, several, FAL_FINGERPRINT) == 0;
+	a->opt->past->members = are.workers;
+	fal_chan_kill(a->chan);
+	part(a, FAL_EIO,
+	     a->opt->past->several ? "its members do not all compute the same bits"
+				   : "its members compute other bits now");
+}
+
 /* Those who are here came or went. */
 static void
 follow_members(struct above *a)
@@ -109,24 +150,30 @@ follow_members(struct above *a)
 	struct fal_msg m;
 	enum fal_group_word word;
 	struct fal_coord_together are;
-	while (a->chan != NULL && (word = fal_group_word(a->group, a->server->coord,
-							 a->server->opt->min_workers,
-							 &m)) != FAL_GROUP_NOTHING) {
+	while (a->chan != NULL &&
+	       (word = fal_group_word(a->group, a->server->coord, least(a), &m)) !=
+		       FAL_GROUP_NOTHING) {
 		if (word == FAL_GROUP_NOBODY) {
 			fal_chan_kill(a->chan);
 			part(a, FAL_EIO, "nobody is here any more");
 			return;
 		}
+		if (word == FAL_GROUP_READY) {
+			numerics(a, &are);
+			memcpy(m.ready.fingerprint, are.fingerprint, FAL_FINGERPRINT);
+			memcpy(a->said, are.fingerprint, FAL_FINGERPRINT);
+		}
 		send_msg(a, &m);
 		if (word != FAL_GROUP_READY)
 			continue;
 		a->ready = true;
-		fal_coord_together(a->server->coord, &are);
 		fal_progress_end(&a->server->progress);
 		fal_cli_err(PROG, "%s: joined as one worker: %u member%s, %u lane%s",
 			    a->opt->text, are.workers, are.workers == 1 ? "" : "s",
 			    are.lanes, are.lanes == 1 ? "" : "s");
 	}
+	if (a->chan != NULL)
+		follow_numerics(a);
 }
 
 static int
@@ -311,6 +358,7 @@ begin_job(struct above *a)
 					     .seed = j->job.seed,
 					     .optim = j->job.optim,
 					     .outer = true };
+	a->opened = ps_now();
 	a->agent = fal_agent_new(&conf, &ops);
 	return a->agent != NULL ? FAL_OK : FAL_ENOMEM;
 }

@@ -16,7 +16,9 @@ struct above {
 	uint32_t incarnation, epoch;
 	size_t text[FAL_TEXTS]; /* bytes so far, which are as they are here */
 	bool welcome, closing, working;
-	bool ready;              /* READY was said */
+	bool ready; /* READY was said, with these numerics */
+	uint8_t said[FAL_FINGERPRINT];
+	double opened;           /* when its job was the same */
 	char later[FAL_MSG_WHY]; /* why it has no time for us now; "": it has not said */
 	struct fal_buf below;    /* instances of group servers below */
 	struct fal_diag why;     /* that it has ended */

@@ -28,6 +28,7 @@ struct ps_run {
 	struct fal_client_key *key;  /* and the key to it */
 	struct ps_above_opt above;   /* with --upstream */
 	struct fal_retry retry;      /* of it */
+	struct ps_above_past past;   /* the same */
 	char *cache;                 /* for data from there */
 	enum fal_compress compress;
 	char *best; /* path of the best model; NULL: it is not kept */

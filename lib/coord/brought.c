@@ -170,6 +170,13 @@ fal_coord_version(const struct fal_coord *c)
 }
 
 void
+fal_coord_several(uint8_t out[static FAL_FINGERPRINT])
+{
+	/* Impure: which bits a task has is whose it happens to be. */
+	memcpy(out, "\0\0\0\0\0\0\0\0several", FAL_FINGERPRINT);
+}
+
+void
 fal_coord_together(const struct fal_coord *c, struct fal_coord_together *out)
 {
 	double rate = 0;
@@ -178,7 +185,7 @@ fal_coord_together(const struct fal_coord *c, struct fal_coord_together *out)
 	*out = (struct fal_coord_together){ 0 };
 	for (uint32_t i = 0; i < c->peers; i++) {
 		const struct fal_peer *p = &c->peer[i];
-		if (!p->ready)
+		if (!p->ready || !coord_numerics_counts(c, p))
 			continue;
 		const struct fal_bound_lanes is = coord_lanes(c, p);
 		out->workers++;
@@ -187,6 +194,8 @@ fal_coord_together(const struct fal_coord *c, struct fal_coord_together *out)
 		rate += known ? is.lanes / is.task_s : 0;
 		if (out->workers == 1)
 			memcpy(out->fingerprint, p->fingerprint, FAL_FINGERPRINT);
+		else if (memcmp(out->fingerprint, p->fingerprint, FAL_FINGERPRINT) != 0)
+			fal_coord_several(out->fingerprint);
 	}
 	if (known && rate > 0)
 		out->task_ns = (uint64_t)fmax(round(out->lanes / rate * 1e9), 1);

@@ -331,12 +331,16 @@ int fal_coord_newer(struct fal_coord *c, double now, uint64_t version, uint64_t 
 int fal_coord_eval_of(struct fal_coord *c, double now, uint64_t version);
 int fal_coord_eval(struct fal_coord *c, double now, uint64_t version, uint32_t task);
 
-/* What those who are ready are together, as one worker that is as fast. */
+/* What those who are ready, and do not stand by for their numerics, are together, as one
+ * worker that is as fast. */
 struct fal_coord_together {
-	uint32_t workers, lanes;              /* 1 to FAL_LANES_MAX */
-	uint64_t task_ns;                     /* of a lane; 0: unknown */
-	uint8_t fingerprint[FAL_FINGERPRINT]; /* that counts among them */
+	uint32_t workers, lanes; /* 1 to FAL_LANES_MAX */
+	uint64_t task_ns;        /* of a lane; 0: unknown */
+	/* That counts among them, or, if they have several, fal_coord_several. */
+	uint8_t fingerprint[FAL_FINGERPRINT];
 };
+/* The fingerprint of those who do not compute the same bits: that of an impure worker. */
+void fal_coord_several(uint8_t out[static FAL_FINGERPRINT]);
 void fal_coord_together(const struct fal_coord *c, struct fal_coord_together *out);
 /* The coordinator above is gone: the trace ends with that.  Whoever is here may be told
  * to wait. */

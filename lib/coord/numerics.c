@@ -70,6 +70,15 @@ leader(const struct fal_coord *c, const struct fal_peer **out)
 	return FAL_OK;
 }
 
+bool
+coord_numerics_counts(const struct fal_coord *c, const struct fal_peer *p)
+{
+	const struct fal_peer *first;
+	if (c->conf.numerics != FAL_NUMERICS_REQUIRE || leader(c, &first) < 0)
+		return true;
+	return first == NULL || same(first, p);
+}
+
 int
 coord_numerics(struct fal_coord *c, double now)
 {

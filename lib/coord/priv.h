@@ -437,6 +437,8 @@ int coord_tell_evaluated(struct fal_coord *c, double now, const struct fal_msg *
 /* numerics.c */
 /* Somebody came or went: whoever's fingerprint does not count stands by. */
 int coord_numerics(struct fal_coord *c, double now);
+/* Whether the peer does not stand by for its numerics, among those who are ready now. */
+bool coord_numerics_counts(const struct fal_coord *c, const struct fal_peer *p);
 
 /* data.c */
 /* The session says what data it has of its own, in READY.  1: it was sent away. */

@@ -243,3 +243,126 @@ here, or may come"
 	# Nobody else has lost anything.
 	shows '.workers | length == 2'
 }
+
+# PRESCOTT is OpenBLAS's name for kernels without AVX: they round differently.
+odd() {
+	OPENBLAS_CORETYPE=PRESCOTT in_group "$@"
+}
+
+@test "numerics: a group whose members differ is impure, and named" {
+	at_unix
+	group one
+	group two
+	in_group one a 1/8
+	in_group two c 1/8
+	soon "both are there" shows '[.workers[].members] == [1, 1]'
+	shows '.numerics == "identical"'
+	odd two d 1/8
+	soon "it is named" shows '.impure == ["two"] and .differ == ["two"] and
+		([.workers[] | select(.worker == "two" and .members == 2 and (.left | not))] |
+		length) == 1'
+	has "$(stat)" "numerics: differ: two (impure)"
+	has "$(<ps.two.err)" "its members do not all compute the same bits; trying again"
+	soon "and who of it" shows '.differ | length == 1' -g two
+	# It stays so: once is enough, and nothing goes back and forth.
+	kill -KILL "$pid"
+	soon "one has gone" shows '[.workers[] | select(.worker == "two" and .members == 1)] |
+		length == 1'
+	shows '.impure == ["two"]'
+	same "times that it joined" "$(grep -c "joined as one worker" ps.two.err)" 2
+}
+
+@test "numerics = require: groups are judged as workers are" {
+	job=(--set job.numerics=require "${job[@]}")
+	at_unix
+	group one
+	group two
+	in_group one a 1/8
+	soon "it is there" shows '[.workers[].worker] == ["one"]'
+	odd two c 1/8
+	soon "both are there" shows '[.workers[].members] == [1, 1]'
+	soon "clocks" shows '.clocks > 5'
+	# Of two keys the first in the keyring counts.
+	shows '.differ == ["two"] and ([.workers[] | select(.worker == "two").tasks] == [0])'
+	# In the group the key is one: who came first counts, so the other stands by there.
+	odd one b 1/8
+	soon "it is there, too" shows '[.workers[].worker] | length == 2' -g one
+	soon "more clocks" shows '.clocks > 10'
+	shows '.workers[] | select(.worker == "one").members == 1'
+	shows '.workers[] | select(.worker == "b").tasks == 0' -g one
+}
+
+@test "numerics = portable: groups of other machines are alike" {
+	job=(--set job.numerics=portable "${job[@]}")
+	at_unix
+	group one
+	group two
+	in_group one a 1/8
+	odd two c 1/8
+	soon "both are there" shows '[.workers[].members] == [1, 1]'
+	shows '.numerics == "identical"'
+}
+
+@test "numerics: a trainer that gives other bits each time makes its group impure" {
+	export PYTHONPATH=$root/share PYTHONDONTWRITEBYTECODE=1
+	at_unix
+	group one
+	group two
+	in_group one a 1/8
+	# Its worker beside it is pure.
+	in_group two c 1/8
+	soon "both are there" shows '[.workers[].members] == [1, 1]'
+	badly() {
+		local keys=$BATS_FILE_TMPDIR/two ready=unix:two
+		TRAINER_LOG=$BATS_TEST_TMPDIR/log work bad --lanes 1 \
+			--exec "exec /usr/bin/python3 '$root/tests/hostile/trainer.py' impure $SEED"
+	}
+	badly
+	soon "it is named" shows '.impure == ["two"]'
+	soon "and who of it" shows '.impure == ["bad"]' -g two
+}
+
+@test "another build, a key of elsewhere, of another role: a line each" {
+	[ -x "$bin/tests/major/falcon-ps" ] || skip "other versions are not built"
+	at_unix
+	falcon-key init "$BATS_TEST_TMPDIR/other"
+	falcon-key add -K "$BATS_TEST_TMPDIR/other/keyring" one
+	# says STATUS WHAT PROGRAM OPTION...: of a group server.
+	says() {
+		local code=$1 want=$2
+		run timeout 30 "$3" -K "$BATS_FILE_TMPDIR/one/keyring" -l unix:odd -s state.odd \
+			--upstream "$ready" "${@:4}"
+		same "exit status: $output" "$status" "$code"
+		same "lines of $output" "$(grep -c "^falcon-ps: .*$want" <<<"$output")" 1
+	}
+	says 1 "it is Falcon .*, we are Falcon 9.9.9 with protocol 9.1" \
+		"$bin/tests/major/falcon-ps" -k "$keys/one.key"
+	says 77 "key does not match, or ours is not in its keyring" falcon-ps \
+		-k "$BATS_TEST_TMPDIR/other/one.key"
+	for role in observe control shard; do
+		says 77 "a key of role $role may not work" falcon-ps -k "$keys/$role.key"
+	done
+}
+
+@test "a loop of three: it is found" {
+	at_unix
+	falcon-key add -K "$BATS_FILE_TMPDIR/three/keyring" two
+	falcon-key add -K "$BATS_FILE_TMPDIR/two/keyring" one
+	local from name up
+	for name in one three two; do
+		case $name in
+		one) up=two from=two ;;
+		three) up=one from=one ;;
+		two) up=three from=three ;;
+		esac
+		start "ps.$name" falcon-ps -K "$BATS_FILE_TMPDIR/$name/keyring" -l "unix:$name" \
+			-s "state.$name" --upstream "unix:$up" \
+			-k "$BATS_FILE_TMPDIR/$from/$name.key" "${job[@]}"
+		soon "$name" grep -q "listening on" "ps.$name.err"
+	done
+	in_group one a 1/8
+	in_group two b 1/8
+	in_group three c 1/8
+	soon "it is found" grep -q "refused: a loop: this group server is below that one" ps.one.err \
+		ps.two.err ps.three.err
+}
