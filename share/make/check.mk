@@ -259,7 +259,7 @@ bench-sites: all $(B)/bench/delay
 	FALCON_BIN="$(abspath $(B))" tests/bench/run $(MODES)/bench.json tests/bench/sites/sites.sh
 
 # Shards of processes by each static rule, alone.
-bench-shards: all
+bench-shards: all $(B)/bench/delay
 	FALCON_BIN="$(abspath $(B))" tests/bench/run $(MODES)/bench.json tests/bench/bench_shards.sh
 
 # Every scheme against every pattern of slowness, 90 minutes; QUICK=1: 12.  A table, and
