@@ -193,6 +193,59 @@ run_commands() {
 	same accuracy "$(tail -n 1 output | jq 'has("accuracy")')" true
 }
 
+# typed [PATTERN]: what is typed in the two labs of falcon-ps(1), each line in its host's
+# folder, to what the pattern is in or the end; what is there is gone from `commands` then.
+typed() {
+	local host line
+	while read -r host line; do
+		sed -i 1d commands
+		host=${host%$}
+		mkdir -p "$host"
+		line=${line//0.0.0.0:7000/unix:../$host.sock}
+		line=$(sed 's/\(lab[12]\):7000/unix:..\/\1.sock/g' <<<"$line")
+		echo "$host: $line"
+		case $line in
+		*\&) start "$host.$((++typed))" bash -c "cd $host && exec ${line%&}" ;;
+		*) (cd "$host" && bash -c "$line") ;;
+		esac
+		[[ "$host $line" != *"${1:-no such line}"* ]] || return 0
+	done < <(cat commands)
+}
+
+@test "falcon-ps(1): two labs, one job, as it is typed" {
+	typed=0
+	mkdir bin lab1
+	# Hosts are folders, and speeds are such that it takes a while.
+	cat >bin/scp <<-'END'
+		#!/bin/sh
+		[ "$1" != -r ] || shift
+		there() { case $1 in *:*) echo "../${1%%:*}/${1#*:}" ;; *) echo "$1" ;; esac; }
+		to=$(there "$2")
+		mkdir -p "$(dirname "$to/x")"
+		case $1 in *:*) rmdir "$to" ;; esac
+		exec cp -r "$(there "$1")" "$to"
+	END
+	printf '#!/bin/sh\nexec "%s" --lanes 1 --emulate rate=4000 "$@"\n' \
+		"$(command -v falcon-work)" >bin/falcon-work
+	chmod +x bin/*
+	export PATH=$PWD/bin:$PATH XDG_CACHE_HOME=$PWD/cache
+	unset FALCON_KEY
+	tiny lab1
+	sed 's/^name = .*/name = big/; s/^epochs = .*/epochs = 200/' lab1/tiny.job >lab1/big.job
+	examples "$root/man/falcon-ps.1" | sed ':a; /\\$/ { N; s/\\\n *//; ba; }' |
+		grep -E '^(lab[12]|vm[34])\$ ' >commands
+	same "lines" "$(wc -l <commands)" 15
+	typed "vm4 falcon-work"
+	soon "the other lab is there" grep -qs "joined as one worker: 2 members" lab2.3.err
+	typed "--group lab2" >seen
+	grep -qE "^lab2 +[a-z-]+ +[a-z-]+ +2 +2 " seen
+	has "$(<seen)" "job: big, epsp, a group of unix:../lab1.sock"
+	wait "${started[@]}"
+	typed >audits
+	same "verdicts" "$(grep -c "audit: ok: " audits)" 2
+	grep -q "by groups [1-9]" audits
+}
+
 @test "falcon-stat(1): its examples run" {
 	world
 	# A job that is done, and still there to be asked.
