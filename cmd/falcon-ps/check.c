@@ -1,4 +1,5 @@
-/* Whether options and files make a job that this process can serve, and what it needs. */
+/* Whether options and files make a job that this process can serve, and what it needs;
+ * and how it is said what is wrong. */
 #include "run.h"
 
 #include "base/text.h"
@@ -15,6 +16,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <uv.h>
+
+int
+ps_run_say(const struct fal_diag *diag, int err)
+{
+	fal_cli_err(PROG, "%s", diag->text[0] != '\0' ? diag->text : fal_strerror(err));
+	return fal_cli_exit(err);
+}
 
 /* What cannot be read is a bad input file, whatever was wrong. */
 static int

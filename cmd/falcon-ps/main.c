@@ -12,13 +12,6 @@
 #include <string.h>
 #include <uv.h>
 
-int
-ps_run_say(const struct fal_diag *diag, int err)
-{
-	fal_cli_err(PROG, "%s", diag->text[0] != '\0' ? diag->text : fal_strerror(err));
-	return fal_cli_exit(err);
-}
-
 /* What goes with --upstream, and what does not.  Negative, or an exit code. */
 static int
 check_upstream(const struct ps_options *o, bool job)

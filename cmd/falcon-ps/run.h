@@ -39,11 +39,12 @@ struct ps_run {
 		       */
 };
 
+/* check.c */
+
 /* Says what went wrong.  The exit code for it. */
 int ps_run_say(const struct fal_diag *diag, int err);
-
-/* check.c: judges options and files: of a job, by its file's path, NULL where it comes
- * from above; of shards for the job of another.  0 or an exit code. */
+/* Judges options and files: of a job, by its file's path, NULL where it comes from above;
+ * of shards for the job of another.  0 or an exit code. */
 int ps_check(struct ps_run *r, const char *path);
 int ps_check_join(struct ps_run *r);
 
