@@ -345,20 +345,55 @@ coord_verify_gone(struct fal_coord *c, double now, struct fal_verify *v)
 	return drop(c, now, v, false);
 }
 
+/* Do two others contradict the worker on a task of the round?  Then it is named, and
+ * nobody has to decide on the others. */
+static bool
+is_refuted(const struct fal_coord *c, uint64_t round, uint32_t worker)
+{
+	for (size_t i = 0; i < c->verifies; i++)
+		if (c->verify[i].round == round && c->verify[i].wrong &&
+		    c->verify[i].id.worker == worker)
+			return true;
+	return false;
+}
+
+/* The round is over, or, with `r`, what contribution `by` has brought was taken back: is
+ * this over with it? */
+static bool
+is_over(const struct fal_verify *v, uint64_t round, const struct fal_round_info *r,
+	struct fal_cid by)
+{
+	return v->round == round &&
+	       (r == NULL || fal_cid_eq(v->id, by) || is_out(r, v->id));
+}
+
+/* Of all that is over: whose words differ, before any of it is forgotten. */
+static void
+tell_differing(struct fal_coord *c, double now, uint64_t round,
+	       const struct fal_round_info *r, struct fal_cid by)
+{
+	for (size_t i = 0; i < c->verifies; i++) {
+		const struct fal_verify *v = &c->verify[i];
+		if (is_over(v, round, r, by) && v->words > 1 &&
+		    !is_refuted(c, round, v->id.worker))
+			tell(c, now, v, v->words);
+	}
+}
+
 int
 coord_verify_taken(struct fal_coord *c, double now, uint64_t round, struct fal_cid by)
 {
 	struct fal_round_info r;
 	int err = FAL_OK;
+	if (!fal_sched_round(c->sched, round, &r))
+		return FAL_OK;
+	tell_differing(c, now, round, &r, by);
 	for (size_t i = 0; i < c->verifies && err == FAL_OK;) {
 		struct fal_verify *v = &c->verify[i];
-		if (v->round != round || !fal_sched_round(c->sched, round, &r) ||
-		    !(fal_cid_eq(v->id, by) || is_out(&r, v->id))) {
+		if (!fal_sched_round(c->sched, round, &r) || !is_over(v, round, &r, by)) {
 			i++;
 			continue;
 		}
-		if (v->words > 1 && !v->wrong)
-			tell(c, now, v, v->words > 2 ? v->words : 2);
 		err = drop(c, now, v, false);
 		i = 0; /* what followed may have moved them */
 	}
@@ -368,17 +403,18 @@ coord_verify_taken(struct fal_coord *c, double now, uint64_t round, struct fal_c
 int
 coord_verify_over(struct fal_coord *c, double now, uint64_t round)
 {
+	const struct fal_cid all = { 0, 0 };
 	int err = FAL_OK;
+	tell_differing(c, now, round, NULL, all);
 	for (size_t i = 0; i < c->verifies && err == FAL_OK;) {
-		struct fal_verify v = c->verify[i];
-		if (v.round != round) {
+		struct fal_verify *v = &c->verify[i];
+		if (!is_over(v, round, NULL, all)) {
 			i++;
 			continue;
 		}
-		c->verify[i] = c->verify[--c->verifies];
-		if (v.words > 1 && !v.wrong)
-			tell(c, now, &v, 2);
-		if (v.held)
+		const bool held = v->held;
+		*v = c->verify[--c->verifies];
+		if (held)
 			err = fal_sched_sure(c->sched, now, round, FAL_NONE);
 	}
 	return err;

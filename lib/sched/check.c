@@ -145,6 +145,15 @@ has(const struct fal_sched *s, const struct fal_worker *w, uint64_t version)
 	return s->is.shared || w->version == version;
 }
 
+/* Whose word is wanted to decide between two others' may be a suspect, too: it is a
+ * matter of its machine, not of its haste. */
+static bool
+is_here(const struct fal_worker *w, const struct fal_check_of *of)
+{
+	return fal_worker_active(w) || (of->but != 0 && w->suspected && !w->gone &&
+					!w->excluded && !w->stands_by && !w->waits);
+}
+
 /* May `w` be the witness?  It must have the version, or be able to get it; and not have
  * let a check lie and done no task since. */
 static bool
@@ -153,7 +162,7 @@ is_other(const struct fal_sched *s, const struct fal_worker *w,
 {
 	const bool silent = w->unheard != 0 && w->unheard == w->claims + 1;
 	const bool alike = !of->is_one || w->numerics == of->numerics;
-	return fal_worker_active(w) && w->key != of->key && w->key != of->but && alike &&
+	return is_here(w, of) && w->key != of->key && w->key != of->but && alike &&
 	       !silent && (has(s, w, of->version) || of->version == s->version);
 }
 
@@ -188,7 +197,8 @@ patience(const struct fal_sched *s, const struct fal_worker *w, uint32_t more)
 	return fal_deadline_s(s, w) + ceil((double)tasks / w->lanes) * fal_turn_s(s, w);
 }
 
-/* The witness that is done first; NULL: there is none. */
+/* The witness that is done first, but a suspect only where all are; NULL: there is none.
+ */
 static struct fal_worker *
 witness(struct fal_sched *s, const struct fal_check_of *of, uint32_t tasks)
 {
@@ -198,8 +208,9 @@ witness(struct fal_sched *s, const struct fal_check_of *of, uint32_t tasks)
 		struct fal_worker *w = &s->worker[i];
 		if (!is_other(s, w, of))
 			continue;
-		const double cost = (w->queued + fal_checks_held(s, w) + tasks) /
-				    fal_rate(s, w, w->lanes);
+		const double tasks_left = w->queued + fal_checks_held(s, w) + tasks;
+		const double cost =
+			w->suspected ? INFINITY : tasks_left / fal_rate(s, w, w->lanes);
 		if (best == NULL || cost < least) {
 			best = w;
 			least = cost;

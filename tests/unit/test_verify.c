@@ -10,6 +10,7 @@
 enum { N = 5, CLOCKS = 20, TASKS = 6, TASK = 2 };
 
 static uint32_t seq;
+static double step_s; /* what each session's next thing to do takes */
 static struct fal_rng rng;
 static struct session {
 	struct standin is;
@@ -18,6 +19,11 @@ static struct session {
 	 * answered; all are not finite. */
 	uint32_t wrong;
 	bool lies, mute, denies;
+	/* All that it holds of a round is one contribution, which is this one by now. */
+	bool joins;
+	uint32_t open;
+	double stands;     /* until then it does nothing at all */
+	double wrong_from; /* until then none comes out wrong */
 } session[SESSIONS + 1];
 static struct racked_tickets tickets;
 static uint32_t told[2]; /* words that differ: undecided, decided */
@@ -97,6 +103,7 @@ begin(void **state)
 	memset(fingerprint, 1, sizeof(fingerprint));
 	memset(told, 0, sizeof(told));
 	named = 0;
+	step_s = 1e-3;
 	rng = fal_rng_init(7, FAL_RNG_TEST, 20);
 	return 0;
 }
@@ -124,17 +131,31 @@ answer(uint32_t peer, const struct standin_task *t)
 	check(tell(peer, &m), 0, "CHECKED");
 }
 
+/* Does it hold another task of the same round, to be computed? */
+static bool
+has_more(const struct session *s, const struct standin_task *t)
+{
+	for (uint32_t i = 0; i < s->is.helds; i++)
+		if (s->is.held[i].round == t->round &&
+		    s->is.held[i].kind != FAL_KIND_CHECK)
+			return true;
+	return false;
+}
+
 static void
 compute(uint32_t peer, const struct standin_task *t)
 {
-	const bool wrong = fal_rng_below(&rng, 1000) < session[peer].wrong;
+	struct session *s = &session[peer];
+	const bool last = !s->joins || !has_more(s, t);
+	const bool wrong = now >= s->wrong_from && fal_rng_below(&rng, 1000) < s->wrong;
 	struct fal_msg_ticket is;
 	struct fal_buf records = { 0 };
 	int8_t exps[1] = { 0 };
-	struct fal_msg m = standin_claim(t, ++seq, true);
+	struct fal_msg m = standin_claim(t, s->open != 0 ? s->open : ++seq, last);
 	hash_of(t, wrong ? peer : 0, m.claim.hash);
 	check(tell(peer, &m), 0, "CLAIM");
-	if (!racked_ticket(&tickets, peer, t->round, m.claim.seq, &is))
+	s->open = last ? 0 : m.claim.seq;
+	if (!last || !racked_ticket(&tickets, peer, t->round, m.claim.seq, &is))
 		return;
 	if (is.kind == FAL_KIND_GRAD)
 		assert_true(racked_exps(&job, t->version, exps));
@@ -148,7 +169,9 @@ static bool
 work(uint32_t peer)
 {
 	struct session *s = &session[peer];
-	for (uint32_t i = 0; i < s->is.helds && s->here && !s->closed; i++) {
+	if (!s->here || s->closed || now < s->stands)
+		return false;
+	for (uint32_t i = 0; i < s->is.helds; i++) {
 		const bool check_only = s->is.held[i].kind == FAL_KIND_CHECK;
 		int8_t exps[1];
 		if ((check_only && s->mute) ||
@@ -164,17 +187,28 @@ work(uint32_t peer)
 	return false;
 }
 
+/* When the first that stands still goes on; infinity. */
+static double
+stands(void)
+{
+	double t = INFINITY;
+	for (uint32_t p = 1; p <= SESSIONS; p++)
+		if (session[p].stands > now)
+			t = fmin(t, session[p].stands);
+	return t;
+}
+
 static void
 finish(void)
 {
 	for (uint32_t i = 0; i < 100000 && !fal_coord_status(coord).done; i++) {
 		bool any = false;
-		now += 1e-3;
+		now += step_s;
 		for (uint32_t p = 1; p <= SESSIONS; p++)
 			any |= work(p);
 		if (any)
 			continue;
-		now = fmax(now, fal_coord_wake(coord));
+		now = fmax(now, fmin(fal_coord_wake(coord), stands()));
 		check(fal_coord_tick(coord, now), 0, "tick");
 	}
 	if (!fal_coord_status(coord).done) {
@@ -253,6 +287,54 @@ a_third_key_decides(void **state)
 	begin_job("bsp", 0, 1);
 }
 
+/* Of a contribution that is taken back nobody has to decide anything more, and whose it
+ * was is named. */
+static void
+what_is_taken_back_is_decided(void **state)
+{
+	(void)state;
+	static const char *const schemes[] = { "bsp", "epsp", "epsp:2" };
+	for (uint32_t k = 0; k < 30; k++) {
+		begin(NULL);
+		begin_job(schemes[k % 3], 1, k);
+		session[1].wrong = 1000;
+		session[1].joins = true;
+		for (uint32_t p = 1; p <= 3; p++)
+			come(p);
+		finish();
+		check(told[0], 0, schemes[k % 3]);
+		check(told[1] >= 1, 1, "decided");
+		check(named, 1, "who is named");
+		check(lines("\"ev\":\"charge\""), 1, "told");
+		end(NULL);
+	}
+	begin_job("bsp", 0, 1);
+}
+
+/* The third key stands still for a while, just when two do not agree: it decides when it
+ * goes on. */
+static void
+a_third_key_is_waited_for(void **state)
+{
+	(void)state;
+	for (uint32_t k = 0; k < 10; k++) {
+		begin(NULL);
+		begin_job("epsp", 1, k);
+		step_s = 0.05;
+		session[1].wrong = 300;
+		session[1].wrong_from = 2; /* the third is suspected by then */
+		session[3].stands = 3;
+		for (uint32_t p = 1; p <= 3; p++)
+			come(p);
+		finish();
+		check(told[0], 0, "undecided");
+		check(told[1] >= 1, 1, "decided");
+		check(named, 1, "who is named");
+		end(NULL);
+	}
+	begin_job("bsp", 0, 1);
+}
+
 /* Two keys: both are named, and that is all. */
 static void
 two_keys_cannot_tell(void **state)
@@ -297,9 +379,13 @@ main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, begin, end)
 	const struct CMUnitTest tests[] = {
-		TEST(honest_ones_agree),   TEST(nobody_to_ask),
-		TEST(a_third_key_decides), TEST(two_keys_cannot_tell),
+		TEST(honest_ones_agree),
+		TEST(nobody_to_ask),
+		TEST(a_third_key_decides),
+		TEST(two_keys_cannot_tell),
 		TEST(witnesses_err),
+		TEST(what_is_taken_back_is_decided),
+		TEST(a_third_key_is_waited_for),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, NULL, NULL);
