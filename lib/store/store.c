@@ -305,7 +305,7 @@ fal_store_open(struct fal_store *s, const struct fal_store_round *is)
 	const float *params;
 	const int8_t *exps;
 	size_t at = round_place(s, is->round);
-	assert(is->tasks > 0 && !fal_store_is_open(s, is->round));
+	assert(is->tasks > 0 && round_find(s, is->round) == NULL);
 	if (FAL_GROW(s->open.v, s->open.cap, s->open.n + 1) < 0)
 		return FAL_ENOMEM;
 	struct fal_sum *sum = take_sum(s);
@@ -329,12 +329,6 @@ fal_store_open(struct fal_store *s, const struct fal_store_round *is)
 		(s->open.n++ - at) * sizeof(struct round *));
 	s->open.v[at] = r;
 	return FAL_OK;
-}
-
-bool
-fal_store_is_open(const struct fal_store *s, uint64_t round)
-{
-	return round_find(s, round) != NULL;
 }
 
 void

@@ -74,7 +74,6 @@ struct fal_store_round {
 	uint64_t seed; /* of its checksums */
 };
 int fal_store_open(struct fal_store *s, const struct fal_store_round *r); /* FAL_ENOMEM */
-bool fal_store_is_open(const struct fal_store *s, uint64_t round);
 
 /* One block record of contribution `id`, a sum over `tasks` tasks, which fills `fills`
  * ({0,0}: nothing), for an open round.  1: added.  0: dropped, as the contribution it

@@ -4,7 +4,6 @@
 #include "base/err.h"
 #include "base/fault.h"
 #include "base/mem.h"
-#include "base/vector.h"
 
 #include <endian.h>
 #include <stdlib.h>
@@ -172,34 +171,6 @@ int
 fal_unzip_end(const struct fal_unzip *u)
 {
 	return u->inside ? FAL_ETRUNC : FAL_OK;
-}
-
-FAL_VECTOR void
-fal_shuffle4(uint8_t *restrict dst, const void *restrict src, size_t n)
-{
-	const uint8_t *from = src;
-	for (size_t i = 0; i < n; i++) {
-		uint32_t v;
-		memcpy(&v, from + 4 * i, sizeof(v));
-		v = le32toh(v);
-		dst[i] = (uint8_t)v;
-		dst[n + i] = (uint8_t)(v >> 8);
-		dst[2 * n + i] = (uint8_t)(v >> 16);
-		dst[3 * n + i] = (uint8_t)(v >> 24);
-	}
-}
-
-FAL_VECTOR void
-fal_unshuffle4(void *restrict dst, const uint8_t *restrict src, size_t n)
-{
-	uint8_t *to = dst;
-	for (size_t i = 0; i < n; i++) {
-		uint32_t v = (uint32_t)src[i] | (uint32_t)src[n + i] << 8 |
-			     (uint32_t)src[2 * n + i] << 16 |
-			     (uint32_t)src[3 * n + i] << 24;
-		v = htole32(v);
-		memcpy(to + 4 * i, &v, sizeof(v));
-	}
 }
 
 bool

@@ -55,15 +55,6 @@ int fal_unzip_next(struct fal_unzip *u, struct fal_rd *in, const uint8_t **piece
 /* The bytes have ended: 0, or FAL_ETRUNC if in the middle of a frame. */
 int fal_unzip_end(const struct fal_unzip *u);
 
-/* The bytes of n float32 (or other 4-byte numbers) at `src`, any alignment, as four
- * planes of n bytes in `dst`: first every number's byte 0, then byte 1, and so on, byte 0
- * the lowest.  So exponents, which repeat, stand apart from mantissas, which do not.  No
- * overlap. */
-void fal_shuffle4(uint8_t *dst, const void *src, size_t n);
-
-/* The inverse: four planes of n bytes in `src`, n numbers to `dst`. */
-void fal_unshuffle4(void *dst, const uint8_t *src, size_t n);
-
 /* What compressing some bytes of a connection gave and cost. */
 struct fal_zip_stat {
 	uint64_t bytes_in;

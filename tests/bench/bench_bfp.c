@@ -4,7 +4,6 @@
 #include "base/buf.h"
 #include "base/rng.h"
 #include "wire/bfp.h"
-#include "wire/zip.h"
 
 #include "bench.h"
 
@@ -21,7 +20,6 @@ struct bench {
 	float *g;
 	float *out;
 	int8_t *exps;
-	uint8_t *planes;
 	struct fal_sum *a;
 	struct fal_sum *b;
 	int64_t *plain;
@@ -154,34 +152,6 @@ checksum(struct bench *x)
 	x->plain[0] = (int64_t)sum;
 }
 
-static void
-shuffle(struct bench *x)
-{
-	fal_shuffle4(x->planes, x->g, x->n);
-}
-
-static void
-shuffle_naive(struct bench *x)
-{
-	const volatile uint8_t *from = (const uint8_t *)x->g;
-	for (size_t i = 0; i < 4 * x->n; i++)
-		x->planes[i % 4 * x->n + i / 4] = from[i];
-}
-
-static void
-unshuffle(struct bench *x)
-{
-	fal_unshuffle4(x->out, x->planes, x->n);
-}
-
-static void
-unshuffle_naive(struct bench *x)
-{
-	const volatile uint8_t *from = x->planes;
-	for (size_t i = 0; i < 4 * x->n; i++)
-		((uint8_t *)x->out)[i] = from[i % 4 * x->n + i / 4];
-}
-
 static double
 rate(struct bench *x, void (*f)(struct bench *), unsigned calls)
 {
@@ -210,8 +180,6 @@ static const struct {
 	{ "add-record", unpack, unpack_naive, 1 },
 	{ "mean", mean, mean_naive, 1 },
 	{ "checksum", checksum, NULL, 1 },
-	{ "shuffle4", shuffle, shuffle_naive, 1 },
-	{ "unshuffle4", unshuffle, unshuffle_naive, 1 },
 };
 
 static void
@@ -221,12 +189,11 @@ set_up(struct bench *x)
 	x->g = malloc(x->n * sizeof(*x->g));
 	x->out = malloc(x->n * sizeof(*x->out));
 	x->exps = calloc(fal_blocks(x->n), 1);
-	x->planes = malloc(4 * x->n);
 	x->plain = calloc(x->n, sizeof(*x->plain));
 	x->a = fal_sum_new(x->n);
 	x->b = fal_sum_new(x->n);
-	if (x->g == NULL || x->out == NULL || x->exps == NULL || x->planes == NULL ||
-	    x->plain == NULL || x->a == NULL || x->b == NULL)
+	if (x->g == NULL || x->out == NULL || x->exps == NULL || x->plain == NULL ||
+	    x->a == NULL || x->b == NULL)
 		errx(1, "out of memory");
 	for (size_t i = 0; i < x->n; i++)
 		x->g[i] = 2 * fal_rng_unit(&rng) - 1;
@@ -242,7 +209,6 @@ tear_down(struct bench *x)
 	free(x->g);
 	free(x->out);
 	free(x->exps);
-	free(x->planes);
 	free(x->plain);
 }
 

@@ -296,27 +296,6 @@ bombs(void **state)
 }
 
 static void
-shuffle_equals_naive(void **state)
-{
-	(void)state;
-	static uint8_t planes[4 * 5000 + 1], back[4 * 5000 + 1];
-	struct fal_rng r = fal_rng_init(6, FAL_RNG_TEST, 0);
-	for (size_t i = 0; i < MAX; i++)
-		data[i] = (uint8_t)fal_rng_u32(&r);
-	for (size_t n = 0; n <= 5000; n += n < 300 ? 1 : 47) {
-		planes[4 * n] = back[4 * n] = 0x5a;
-		fal_shuffle4(planes, data + n % 4, n); /* any alignment */
-		for (size_t i = 0; i < 4 * n; i++)
-			same(planes[i % 4 * n + i / 4], data[n % 4 + i], "plane byte", i);
-		fal_unshuffle4(back, planes, n);
-		for (size_t i = 0; i < 4 * n; i++)
-			same(back[i], data[n % 4 + i], "byte", i);
-		same(planes[4 * n], 0x5a, "behind the planes", n);
-		same(back[4 * n], 0x5a, "behind the numbers", n);
-	}
-}
-
-static void
 pays(void **state)
 {
 	(void)state;
@@ -340,9 +319,8 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(round_trip), cmocka_unit_test(contexts_keep_nothing),
 		cmocka_unit_test(limits),     cmocka_unit_test(stricter_than_zstd),
-		cmocka_unit_test(mutations),  cmocka_unit_test(shuffle_equals_naive),
-		cmocka_unit_test(pays),       cmocka_unit_test(streams),
-		cmocka_unit_test(bombs),
+		cmocka_unit_test(mutations),  cmocka_unit_test(pays),
+		cmocka_unit_test(streams),    cmocka_unit_test(bombs),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, NULL, NULL);
