@@ -272,15 +272,6 @@ fal_coord_heard(struct fal_coord *c, double now)
 	return coord_advance(c, now);
 }
 
-void
-fal_coord_lost(struct fal_coord *c, uint32_t shard)
-{
-	coord_enter(c);
-	snprintf(c->lost, sizeof(c->lost), "shard %u of %u is lost, and its blocks",
-		 shard + 1, c->conf.shards);
-	c->why = c->lost;
-}
-
 int
 fal_coord_tick(struct fal_coord *c, double now)
 {

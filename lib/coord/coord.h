@@ -260,8 +260,6 @@ double fal_coord_seconds(struct fal_coord *c, double now);
 
 /* Shards that do not answer at once have something to say. */
 int fal_coord_heard(struct fal_coord *c, double now);
-/* A shard, by its number, is lost for good: the job has failed. */
-void fal_coord_lost(struct fal_coord *c, uint32_t shard);
 
 /* ---- what is left when it is gone ---- */
 

@@ -138,7 +138,6 @@ struct fal_coord {
 	bool finished;
 	const char *why;       /* why the job stopped, or NULL */
 	char odd[FAL_MSG_WHY]; /* the same, as a shard said it */
-	char lost[64];         /* the same: a shard */
 
 	struct fal_peer *peer; /* in order of their numbers */
 	uint32_t peers;

@@ -294,7 +294,6 @@ handle(struct cluster *c, struct event *e)
 	case PUSHED:
 	case LINK_LOST:
 	case LINK_BACK:
-	case SHARD_GONE:
 	case SHARD_DIES:
 		if (e->kind != PUSHED || e->session == c->incarnation)
 			fleet_handle(c, e);
@@ -575,8 +574,7 @@ cluster_run(const struct plan *p, uint64_t salt)
 	loop(&c);
 	out.status = fal_coord_status(c.coord);
 	out.seconds = c.now;
-	out.lost = c.lost && strstr(out.status.why, "is lost") != NULL;
-	if (out.status.failed && !out.lost && c.failure == NULL)
+	if (out.status.failed && c.failure == NULL)
 		c.failure = "the job stopped";
 	if (p->apart)
 		fleet_take(&c);
@@ -606,7 +604,7 @@ cluster_run(const struct plan *p, uint64_t salt)
 	const float *params = fal_rack_params(c.shards.rack, out.status.version);
 	if (params != NULL)
 		memcpy(out.params, params, p->toy.n * sizeof(float));
-	else if (!out.lost && c.failure == NULL)
+	else if (c.failure == NULL)
 		out.failure = "the last version is not there";
 	out.trace = (char *)c.trace.p;
 	out.trace_n = c.trace.n;

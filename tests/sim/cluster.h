@@ -107,7 +107,7 @@ enum { MAX_MARKS = 4, MAX_RESTARTS = 5, MAX_MOVES = 5 };
 struct place {
 	double latency;           /* seconds, of its link to the coordinator */
 	double stall_at, stall_s; /* frozen for a while */
-	double lost_at, lost_s;   /* its link is, for a while; infinity: all of it */
+	double lost_at, lost_s;   /* its link is, for a while */
 	double dies_at, known_s;  /* it dies, and all begin again when that is known */
 };
 
@@ -186,7 +186,6 @@ struct outcome {
 	struct fal_coord_status status;
 	double seconds; /* virtual */
 	uint64_t events;
-	bool lost;              /* the job ended as it must: a shard is lost for good */
 	uint64_t lies, refused; /* messages that lie; liars whose session was ended */
 	uint64_t flips;         /* tasks that came out with a bit wrong, */
 	uint64_t escaped;       /* … and are in the model: flips_judge */

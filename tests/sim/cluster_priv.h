@@ -50,7 +50,6 @@ enum kind {
 	PUSHED,
 	LINK_LOST,
 	LINK_BACK,
-	SHARD_GONE,
 	SHARD_DIES,
 	MARKED, /* a mark is on disk */
 	RESTART,
@@ -252,7 +251,6 @@ struct cluster {
 	VEC(struct ordered) ordered;
 	VEC(struct shut) shut; /* what is fenced, of this incarnation */
 	uint64_t reads[64];    /* by round, modulo: the version that it is computed on */
-	bool lost;             /* one of them, for good */
 	uint32_t moves;        /* so far */
 	uint64_t busy;         /* shards that have blocks, as bits */
 	uint32_t placed;       /* the epoch of the last map that was taken */

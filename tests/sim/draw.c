@@ -283,7 +283,7 @@ draw_places(struct plan *p, double task_s, double length)
 	struct fal_rng own = fal_rng_init(p->toy.seed, FAL_RNG_TEST, 6), *r = &own;
 	p->apart = chance(r, 0.8);
 	const double far = chance(r, 0.2) && !p->hung ? 10 : 1;
-	const bool lost = !p->hung && chance(r, 0.02);
+	const bool dies = !p->hung && chance(r, 0.02) && p->apart && p->shards > 1;
 	for (uint32_t i = 0; i < p->shards; i++) {
 		struct place *s = &p->place[i];
 		*s = (struct place){ .latency = between(r, 1e-5, far * task_s),
@@ -300,10 +300,10 @@ draw_places(struct plan *p, double task_s, double length)
 			s->lost_at = between(r, 0, length);
 			s->lost_s = between(r, 0, 1);
 		}
-		if (lost && i == 0)
-			s->lost_at = between(r, 0, length);
-		if (lost && i == 0)
-			s->lost_s = INFINITY;
+		if (dies && i == 0) {
+			s->dies_at = between(r, 0, length);
+			s->known_s = 1;
+		}
 	}
 }
 

@@ -7,9 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Seconds until it is known that a shard will never come back. */
-static const double given_up_s = 1;
-
 static double
 later(struct cluster *c, double latency, double *last)
 {
@@ -101,10 +98,6 @@ lose(struct cluster *c, uint32_t i)
 	l->down = true;
 	l->epoch++;
 	e.run = l->epoch;
-	if (isinf(p->lost_s)) {
-		e.kind = SHARD_GONE;
-		e.t = c->now + given_up_s;
-	}
 	cluster_push(c, e);
 }
 
@@ -447,21 +440,12 @@ fleet_handle(struct cluster *c, struct event *e)
 		die(c, e->lane);
 		break;
 	case LINK_LOST:
-		if (l->gone)
-			break;
-		l->gone = isinf(c->p->place[e->lane].lost_s);
-		lose(c, e->lane);
+		if (!l->gone)
+			lose(c, e->lane);
 		break;
-	case LINK_BACK:
+	default: /* LINK_BACK */
 		if (e->run == l->epoch)
 			come_back(c, e->lane);
-		break;
-	default: /* SHARD_GONE */
-		if (e->run != l->epoch)
-			break;
-		c->seen[SEEN_SHARD_LOST]++;
-		c->lost = true;
-		fal_coord_lost(c->coord, e->lane);
 	}
 }
 

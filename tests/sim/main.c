@@ -267,7 +267,7 @@ play(uint64_t seed, const struct focus *only, struct totals *totals)
 	struct outcome o = cluster_run(&p, seed);
 	struct fal_diag diag = { "" };
 	const char *why = o.failure;
-	if (why == NULL && !o.lost)
+	if (why == NULL)
 		why = judge(&p, &o, seed, totals, &diag);
 	totals->longest = fmax(totals->longest, o.longest);
 	totals->busiest = fmax(totals->busiest, o.busiest);

@@ -51,7 +51,6 @@ static const struct {
 	[SEEN_STALL] = { "shard that stalls", NULL },
 	[SEEN_LINK_LOST] = { "link lost with orders under way", NULL },
 	[SEEN_TWICE] = { "sent again, and dropped", NULL },
-	[SEEN_SHARD_LOST] = { "shard lost for good", NULL },
 	[SEEN_RESTART] = { "restart", NULL },
 	[SEEN_RESTART_BEHIND] = { "restart behind a mark", NULL },
 	[SEEN_RESTART_NEW] = { "restart from the beginning", NULL },

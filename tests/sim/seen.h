@@ -58,7 +58,6 @@ enum seen {
 	SEEN_STALL,          /* a shard stood still for a while */
 	SEEN_LINK_LOST,      /* its link was lost, with orders under way */
 	SEEN_TWICE,          /* what was sent again had come already */
-	SEEN_SHARD_LOST,     /* it never came back */
 	SEEN_RESTART,        /* the coordinator began again, */
 	SEEN_RESTART_BEHIND, /* … from a mark that clocks were behind, */
 	SEEN_RESTART_NEW,    /* … or from the job's own beginning, */
