@@ -3,12 +3,12 @@
 
 load common
 
-# Three at once, as most of the time they wait.
+# Three at once, as most of the time they wait; the last has group servers.
 @test "three short schedules of faults: the same model, and an audit that passes" {
-	local i pids=()
+	local i pids=() levels=(-s -s -gs)
 	draw
 	for i in 1 2 3; do
-		FALCON_BIN=$bin start "chaos$i" "$root/tests/chaos/run" -s "$((RANDOM * 10 + i))" 1
+		FALCON_BIN=$bin start "chaos$i" "$root/tests/chaos/run" "${levels[i - 1]}" "$((RANDOM * 10 + i))" 1
 		pids+=("$pid")
 	done
 	for i in 1 2 3; do

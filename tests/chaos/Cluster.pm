@@ -19,12 +19,17 @@ my $here = dirname(__FILE__);
 
 # new(dir, bin, job, workers, starts, clocks): `workers` are emulations; `starts` the
 # options of falcon-ps at its first start, the second, and so on; `clocks` the library of
-# clocks that leap, or "".
+# clocks that leap, or "".  With `groups`, schemes, there is a group server for each, whose
+# folder is DIR/group.N, and the workers are members of these, in turn, and of another one
+# where theirs is gone.
 sub new {
 	my ($class, %is) = @_;
 	my $c = bless {%is, state => "$is{dir}/state", started => 0, due => [], lines => [],
 		shard => [map { {n => 100 + $_, name => "s$_"} } 1 .. 2], syncs => []}, $class;
-	$c->{worker} = [map { {n => $_, emulate => $is{workers}[$_ - 1]} } 1 .. @{$is{workers}}];
+	my @all = map { {n => $_, emulate => $is{workers}[$_ - 1]} } 1 .. @{$is{workers}};
+	my @groups = @{$is{groups} // []};
+	$c->{member} = @groups ? \@all : [];
+	$c->{worker} = @groups ? [map { {n => $_, group => $groups[$_ - 1]} } 1 .. @groups] : \@all;
 	return $c;
 }
 
@@ -71,8 +76,10 @@ sub leap {
 # before it planned to.
 sub sleep_all {
 	my ($c, $seconds) = @_;
-	my @all = grep { $_->[1] } ['ps', $c->{ps}], map { ["w$_->{n}", $_->{pid}] } @{$c->{worker}};
-	push @all, map { [$_->{name}, $_->{pid}] } grep { $_->{pid} } @{$c->{shard}};
+	my @all = (['ps', $c->{ps}], map { ["w$_->{n}", $_->{pid}] } @{$c->{worker}});
+	push @all, map { ["m$_->{n}", $_->{pid}] } @{$c->{member}};
+	push @all, map { [$_->{name}, $_->{pid}] } @{$c->{shard}};
+	@all = grep { $_->[1] } @all;
 	kill 'STOP', map { $_->[1] } @all;
 	$c->leap($_->[0], 0, $seconds) for @all;
 	kill 'CONT', map { $_->[1] } @all;
@@ -196,10 +203,33 @@ sub start_worker {
 	my ($c, $w) = @_;
 	$c->start_link($w) if !$w->{link};
 	$c->leap("w$w->{n}", 0, 0);
-	$w->{pid} = $c->spawn("w$w->{n}", undef, "$c->{bin}/falcon-work", '-k', "$c->{dir}/keys/w$w->{n}.key",
-		'-n', "w$w->{n}", '--cache', "$c->{dir}/cache", '--lanes', 1,
-		$w->{emulate} ? ('--emulate', $w->{emulate}) : (), $w->{at});
 	$w->{struck} = '';
+	if ($w->{group}) {
+		$w->{pid} = $c->spawn("w$w->{n}", undef, "$c->{bin}/falcon-ps", '-jx',
+			'-K', "$c->{dir}/members/keyring", '-k', "$c->{dir}/keys/w$w->{n}.key",
+			'-l', $c->group_at($w->{n}), '-s', "$c->{dir}/group.$w->{n}", '--scheme', $w->{group},
+			'--cache', "$c->{dir}/cache", '--upstream', $w->{at});
+		return;
+	}
+	$w->{pid} = $c->spawn_worker("w$w->{n}", "$c->{dir}/keys/w$w->{n}.key", $w->{emulate}, $w->{at});
+}
+
+sub spawn_worker {
+	my ($c, $name, $key, $emulate, $at) = @_;
+	return $c->spawn($name, undef, "$c->{bin}/falcon-work", '-k', $key, '-n', $name,
+		'--cache', "$c->{dir}/cache", '--lanes', 1, $emulate ? ('--emulate', $emulate) : (), $at);
+}
+
+# Where a group server is; a number above theirs begins anew.
+sub group_at { return "unix:$_[0]{dir}/at" . (1 + ($_[1] - 1) % @{$_[0]{groups}}) }
+
+# A worker of a group server, which knows all others.
+sub start_member {
+	my ($c, $m) = @_;
+	$c->leap("m$m->{n}", 0, 0);
+	$m->{struck} = '';
+	my @at = map { $c->group_at($m->{n} + $_) } 0 .. @{$c->{groups}} - 1;
+	$m->{pid} = $c->spawn_worker("m$m->{n}", "$c->{dir}/members/work.key", $m->{emulate}, join ',', @at);
 }
 
 # One that takes the time it takes, and not another machine's, instead of the others.
@@ -210,7 +240,8 @@ sub hasten {
 	push @{$c->{worker}}, $fast;
 	$c->start_worker($fast);
 	$c->until(sub { $c->{joined}{"w$fast->{n}"} });
-	for my $w (grep { $_->{pid} } @slow) {
+	# Group servers stay to the end, with nobody.
+	for my $w (grep { $_->{pid} && !$_->{group} } @slow, @{$c->{member}}) {
 		$w->{struck} = {by => 'term', for => PATIENCE};
 		kill 'TERM', $w->{pid};
 	}
@@ -310,19 +341,21 @@ sub again {
 }
 
 sub judge_worker {
-	my ($c, $w, $status) = @_;
+	my ($c, $w, $status, $name, $start) = @_;
 	my $struck = $w->{struck};
+	my $said = $c->said($name);
 	delete $w->{pid};
 	if ($struck) {
 		# Of one that leaves, 1 says that nobody was there who took its leave, and the
 		# signal itself that it had only begun.
-		$c->fail("falcon-work: status $status for SIGTERM: " . $c->said("w$w->{n}"))
-			if $struck->{by} eq 'term' && $status != 0 && $status >> 8 != 1 && $status != 15;
-		$c->later($struck->{for}, sub { $c->start_worker($w) if !$c->{over} });
-	} elsif ($status != 0 || $c->said("w$w->{n}") !~ /done: the job is done/) {
+		$c->fail("$name: status $status for SIGTERM: $said")
+			if $struck->{by} eq 'term' && $status != 0 && $status >> 8 != 1 && $status != 15
+				&& !($w->{group} && $status >> 8 == 75);
+		$c->later($struck->{for}, sub { $c->$start($w) if !$c->{over} });
+	} elsif ($status != 0 || $said !~ /done: the job is done/) {
 		# It never reached a coordinator that was away for long.
-		return $c->start_worker($w) if $status >> 8 == 75;
-		$c->fail("falcon-work: status $status: " . $c->said("w$w->{n}"));
+		return $c->$start($w) if $status >> 8 == 75;
+		$c->fail("$name: status $status: $said");
 	}
 }
 
@@ -338,7 +371,12 @@ sub turn {
 	$c->judge_ps($status) if $c->{ps} && defined($status = ended($c->{ps}));
 	return if $c->{over};
 	for my $w (grep { $_->{pid} } @{$c->{worker}}) {
-		$c->judge_worker($w, $status) if defined($status = ended($w->{pid}));
+		$c->judge_worker($w, $status, "w$w->{n}", 'start_worker')
+			if defined($status = ended($w->{pid}));
+	}
+	for my $m (grep { $_->{pid} } @{$c->{member}}) {
+		$c->judge_worker($m, $status, "m$m->{n}", 'start_member')
+			if defined($status = ended($m->{pid}));
 	}
 	for my $s (grep { $_->{pid} } @{$c->{shard}}) {
 		$c->judge_shard($s, $status) if defined($status = ended($s->{pid}));
@@ -367,7 +405,7 @@ sub until {
 sub stop {
 	my ($c) = @_;
 	for my $pid (grep { $_ } $c->{ps}, $c->{follower}, @{$c->{syncs}},
-		map { @{$_}{qw(pid relay)} } @{$c->{worker}}, @{$c->{shard}}) {
+		map { @{$_}{qw(pid relay)} } @{$c->{worker}}, @{$c->{member}}, @{$c->{shard}}) {
 		kill 'KILL', $pid;
 		waitpid $pid, 0;
 	}
