@@ -176,14 +176,20 @@ follow_members(struct above *a)
 		follow_numerics(a);
 }
 
+static struct fal_group_ends
+ends(const struct above *a)
+{
+	return (struct fal_group_ends){ .agent = a->agent,
+					.coord = a->server->coord,
+					.ns = uv_hrtime(),
+					.s = ps_now() };
+}
+
 static int
 work(struct above *a)
 {
-	const struct fal_group_ends ends = { .agent = a->agent,
-					     .coord = a->server->coord,
-					     .ns = uv_hrtime(),
-					     .s = ps_now() };
-	return a->err < 0 ? a->err : fal_group_work(a->group, &ends);
+	const struct fal_group_ends e = ends(a);
+	return a->err < 0 ? a->err : fal_group_work(a->group, &e);
 }
 
 void
@@ -240,7 +246,8 @@ static void
 on_whole(void *arg, const struct fal_whole *v)
 {
 	struct above *a = arg;
-	fal_group_whole(a->group, a->server->coord, ps_now(), v);
+	const struct fal_group_ends e = ends(a);
+	fal_group_whole(a->group, &e, v);
 }
 
 void
@@ -403,6 +410,13 @@ on_agent_msg(struct above *a, const struct fal_msg *m)
 {
 	if (a->agent == NULL)
 		return FAL_ESTATE;
+	if (m->type == FAL_MSG_GRANT && m->grant.kind == FAL_KIND_DELTA) {
+		end(a, FAL_EXIT_NO,
+		    "%s: its policy has local steps by now, which no "
+		    "group server makes",
+		    a->opt->text);
+		return FAL_OK;
+	}
 	int err = m->type == FAL_MSG_PUBLISHED ? on_published(a, m) : FAL_OK;
 	return err < 0 ? err : fal_agent_msg(a->agent, uv_hrtime(), m);
 }

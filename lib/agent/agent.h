@@ -69,8 +69,7 @@ struct fal_agent_most {
 /* A version, whose arrays are borrowed for the call. */
 struct fal_whole {
 	uint64_t version;
-	uint64_t oldest; /* no task will be on an older one */
-	bool keep;       /* to be evaluated */
+	bool keep; /* to be evaluated */
 	const float *params;
 	const int8_t *exps;
 };

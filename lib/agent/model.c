@@ -142,16 +142,9 @@ keep(struct fal_agent *a, struct snapshot *s)
 static void
 tell_whole(struct fal_agent *a, const struct snapshot *s, bool kept)
 {
-	struct fal_whole is = { .version = s->version,
-				.oldest = s->version,
-				.keep = kept,
-				.params = s->params,
-				.exps = s->exps };
-	for (size_t i = 0; i < a->versions.n; i++) {
-		const struct snapshot *v = a->versions.v[i];
-		if (v->left == 0 && v->version < is.oldest)
-			is.oldest = v->version;
-	}
+	const struct fal_whole is = {
+		.version = s->version, .keep = kept, .params = s->params, .exps = s->exps
+	};
 	if (a->ops.whole != NULL)
 		a->ops.whole(a->ops.arg, &is);
 }

@@ -125,6 +125,8 @@ agent_on_grant(struct fal_agent *a, const struct fal_msg *m)
 		return FAL_EFORMAT;
 	if (!delta && !check && m->grant.kind != FAL_KIND_GRAD)
 		return FAL_EFORMAT;
+	if (delta && a->conf.outer)
+		return FAL_EINVAL; /* nobody here has weights to step */
 	if (delta && !may_step(a))
 		return FAL_OK;
 	int err = delta ? agent_local_grant(a, m) : FAL_OK;

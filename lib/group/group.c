@@ -5,6 +5,7 @@
  * back; fal_group_work carries them out. */
 #include "group/group.h"
 
+#include "base/line.h"
 #include "base/mem.h"
 #include "sched/traits.h"
 
@@ -37,6 +38,12 @@ struct begun {
 	struct fal_ran ran; /* of a test task that is done */
 };
 
+/* A version, as the level above counts them and as this one does: the same, until there
+ * are some of lines (base/line.h), which is nothing to members. */
+struct name {
+	uint64_t up, down;
+};
+
 struct fal_group {
 	size_t params;
 	bool ready;              /* READY was said: it may grant */
@@ -47,6 +54,10 @@ struct fal_group {
 	size_t rounds, round_cap;
 	struct begun *begun;
 	size_t beguns, begun_cap;
+	struct name *name; /* of versions that the agent has */
+	size_t names, name_cap;
+	uint64_t last; /* the highest one here */
+	bool renames;  /* there were lines */
 	/* The version that is being told of here; NULL: none is. */
 	const struct fal_whole *telling;
 };
@@ -63,7 +74,7 @@ fal_group_new(size_t params)
 bool
 fal_group_may(const struct fal_rule *rule)
 {
-	return !fal_rule_traits(rule).local;
+	return !fal_rule_traits(rule).delta;
 }
 
 /* ---- who is here ------------------------------------------------------------------- */
@@ -147,14 +158,56 @@ fal_group_steps(const struct fal_group *g)
 	return g->steps;
 }
 
+static const struct name *
+name_of(const struct fal_group *g, uint64_t up)
+{
+	for (size_t i = 0; i < g->names; i++)
+		if (g->name[i].up == up)
+			return &g->name[i];
+	return NULL;
+}
+
+/* What the agent has forgotten nobody will ask for. */
+static void
+forget_names(struct fal_group *g, const struct fal_agent *a)
+{
+	size_t kept = 0;
+	for (size_t i = 0; i < g->names; i++)
+		if (fal_agent_has(a, g->name[i].up))
+			g->name[kept++] = g->name[i];
+	g->names = kept;
+}
+
+static const struct name *
+add_name(struct fal_group *g, uint64_t up)
+{
+	if (FAL_GROW(g->name, g->name_cap, g->names + 1) < 0)
+		return NULL;
+	g->renames |= fal_line_of(up) != 0;
+	const struct name is = { .up = up, .down = g->renames ? g->last + 1 : up };
+	g->last = is.down > g->last ? is.down : g->last;
+	g->name[g->names] = is;
+	return &g->name[g->names++];
+}
+
 void
-fal_group_whole(struct fal_group *g, struct fal_coord *below, double now,
+fal_group_whole(struct fal_group *g, const struct fal_group_ends *e,
 		const struct fal_whole *v)
 {
+	int err = FAL_OK;
+	forget_names(g, e->agent);
+	const struct name *is = name_of(g, v->version);
+	if (is == NULL && (is = add_name(g, v->version)) == NULL) {
+		g->err = FAL_ENOMEM;
+		return;
+	}
+	uint64_t oldest = is->down;
+	for (size_t i = 0; i < g->names; i++)
+		oldest = g->name[i].down < oldest ? g->name[i].down : oldest;
 	g->telling = v;
-	int err = fal_coord_newer(below, now, v->version, v->oldest);
+	err = fal_coord_newer(e->coord, e->s, is->down, oldest);
 	if (err == FAL_OK && v->keep)
-		err = fal_coord_eval_of(below, now, v->version);
+		err = fal_coord_eval_of(e->coord, e->s, is->down);
 	g->telling = NULL;
 	g->err = g->err < 0 ? g->err : err;
 }
@@ -198,7 +251,8 @@ fal_group_evaluated(struct fal_group *g, const struct fal_coord_evaluated *is)
 	g->steps++;
 	for (size_t i = 0; i < g->beguns; i++) {
 		struct begun *b = &g->begun[i];
-		if (!b->run.eval || b->run.version != is->version ||
+		const struct name *of = name_of(g, b->run.version);
+		if (!b->run.eval || of == NULL || of->down != is->version ||
 		    b->run.task != is->task)
 			continue;
 		b->done = true;
@@ -278,8 +332,11 @@ bring(struct fal_group *g, const struct fal_group_ends *e, size_t i)
 {
 	const struct fal_run is = g->begun[i].run;
 	const uint32_t n = together(g, i);
+	const struct name *on = name_of(g, is.version);
+	if (on == NULL)
+		return FAL_EINVAL;
 	const struct fal_bring what = {
-		.clock = is.clock, .version = is.version, .first = is.task, .count = n
+		.clock = is.clock, .version = on->down, .first = is.task, .count = n
 	};
 	struct brought r = {
 		.up = is.round, .seq = is.seq, .first = is.task, .count = n
@@ -319,7 +376,9 @@ go_on(struct fal_group *g, const struct fal_group_ends *e, size_t i)
 	if (b->asked)
 		return 0;
 	b->asked = true;
-	err = fal_coord_eval(e->coord, e->s, b->run.version, b->run.task);
+	const struct name *of = name_of(g, b->run.version);
+	err = of != NULL ? fal_coord_eval(e->coord, e->s, of->down, b->run.task)
+			 : FAL_EINVAL;
 	return err < 0 ? err : 1;
 }
 
@@ -434,5 +493,6 @@ fal_group_free(struct fal_group *g)
 		drop_round(g, 0);
 	free(g->round);
 	free(g->begun);
+	free(g->name);
 	free(g);
 }

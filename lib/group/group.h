@@ -25,8 +25,8 @@ struct fal_group_ends {
 struct fal_group *fal_group_new(size_t params);
 void fal_group_free(struct fal_group *g); /* may be NULL */
 
-/* Can there be a group server for a job that has this rule above?  Not if weights are
- * stepped on the way. */
+/* Can there be a group server for a job that has this rule above?  Not if workers step
+ * weights of their own. */
 bool fal_group_may(const struct fal_rule *rule);
 
 /* What is to be said above of those who are ready below, as one worker. */
@@ -48,7 +48,7 @@ void fal_group_run(struct fal_group *g, uint32_t lane, const struct fal_run *run
 void fal_group_cancel(struct fal_group *g, uint32_t lane);
 void fal_group_unwanted(struct fal_group *g, uint64_t round, uint32_t seq);
 uint64_t fal_group_steps(const struct fal_group *g);
-void fal_group_whole(struct fal_group *g, struct fal_coord *below, double s,
+void fal_group_whole(struct fal_group *g, const struct fal_group_ends *e,
 		     const struct fal_whole *v);
 
 /* Of fal_coord_ops. */

@@ -134,6 +134,26 @@ judge() {
 	judge one two
 }
 
+@test "groups above, each with servers of its own: gradients, and lines" {
+	local rules=(groups:2 groups:2,mode=delta,rounds=2 groups:2,mode=delta,quorum=2
+		groups:progressive,window=3,mode=delta)
+	local rule=${rules[RANDOM % 4]} name
+	job=(--set "sync.scheme=$rule" "${job[@]}")
+	at_unix
+	group one
+	group two --scheme bsp
+	in_group one a
+	in_group one b
+	in_group two c
+	slow beside 1/8
+	for name in one two; do
+		soon "$rule: $name ends" grep -q "done: the job is done" "ps.$name.err"
+	done
+	wait "$ps"
+	falcon-stat --audit "$state" state.one state.two >audit || { cat audit && false; }
+	grep -q "by groups [1-9]" audit
+}
+
 @test "two group servers of each other: one of them is told" {
 	falcon-key add -K "$BATS_FILE_TMPDIR/two/keyring" one
 	local OWN=job # nobody else has it
@@ -164,6 +184,8 @@ judge() {
 	says 2 "needs a --key" "${up[@]}"
 	says 2 "not with --restart" "${up[@]}" -k "$keys/one.key" --restart
 	says 2 "not with --from" "${up[@]}" -k "$keys/one.key" --from model.safetensors
+	says 2 "local steps, as by wbsp, are not" "${up[@]}" -k "$keys/one.key" \
+		--set sync.scheme=wbsp
 	says 2 "'ssp' is not bsp or epsp" "${up[@]}" -k "$keys/one.key" --scheme ssp
 	says 2 "only with --upstream" -l unix:odd -s state.odd --scheme bsp
 	says 2 "not with --cache" "${up[@]}" -k "$keys/one.key" --cache here

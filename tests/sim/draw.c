@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
+#include "group/group.h"
 #include "sched/rule.h"
 #include "sched/traits.h"
 
@@ -307,20 +308,33 @@ draw_places(struct plan *p, double task_s, double length)
 	}
 }
 
-/* Steps that are made elsewhere need each of their gradients. */
+/* Does that hold under any rule of the plan? */
 static bool
-has_local(const struct plan *p)
+any_rule(const struct plan *p, bool (*is)(const struct fal_rule *rule))
 {
 	struct fal_rule rule;
 	fal_rule_parse(p->scheme, &rule, NULL);
-	bool local = fal_rule_local(&rule);
+	bool any = is(&rule);
 	for (uint32_t i = 0; i < p->orders; i++) {
 		if (p->order[i].scheme == NULL)
 			continue;
 		fal_rule_parse(p->order[i].scheme, &rule, NULL);
-		local = local || fal_rule_local(&rule);
+		any = any || is(&rule);
 	}
-	return local;
+	return any;
+}
+
+/* Steps that are made elsewhere need each of their gradients. */
+static bool
+has_local(const struct plan *p)
+{
+	return any_rule(p, fal_rule_local);
+}
+
+static bool
+is_refused(const struct fal_rule *rule)
+{
+	return !fal_group_may(rule);
 }
 
 /* Some tasks have no finite gradient, and are skipped; by a stream of their own. */
@@ -666,7 +680,7 @@ draw_levels(struct plan *p, const struct focus *only, double task_s, double leng
 	struct fal_rng own = fal_rng_init(p->toy.seed, FAL_RNG_TEST, 31), *r = &own;
 	const double span[] = { task_s, length };
 	const bool any = chance(r, 0.15) || only->groups;
-	if (!any || p->hung || p->enough > 0 || has_local(p))
+	if (!any || p->hung || p->enough > 0 || any_rule(p, is_refused))
 		return;
 	const uint32_t one = fal_rng_below(r, p->machines);
 	for (uint32_t i = 0; i < p->machines; i++) {

@@ -39,12 +39,20 @@ on_steps(void *arg)
 	return fal_group_steps(w->below->group);
 }
 
+static struct fal_group_ends
+ends(const struct cluster *c)
+{
+	return (struct fal_group_ends){
+		.agent = c->up->agent, .coord = c->coord, .ns = cluster_ns(c), .s = c->now
+	};
+}
+
 static void
 on_whole(void *arg, const struct fal_whole *v)
 {
 	const struct worker *w = arg;
-	struct cluster *c = w->below;
-	fal_group_whole(c->group, c->coord, c->now, v);
+	const struct fal_group_ends e = ends(w->below);
+	fal_group_whole(w->below->group, &e, v);
 }
 
 void
@@ -205,10 +213,8 @@ tell(struct cluster *c)
 static int
 work(struct cluster *c)
 {
-	const struct fal_group_ends ends = {
-		.agent = c->up->agent, .coord = c->coord, .ns = cluster_ns(c), .s = c->now
-	};
-	return fal_group_work(c->group, &ends);
+	const struct fal_group_ends e = ends(c);
+	return fal_group_work(c->group, &e);
 }
 
 static void
