@@ -135,8 +135,8 @@ judge() {
 }
 
 @test "groups above, each with servers of its own: gradients, and lines" {
-	local rules=(groups:2 groups:2,mode=delta,rounds=2 groups:2,mode=delta,quorum=2
-		groups:progressive,window=3,mode=delta)
+	local rules=("groups:2" "groups:2,mode=delta,rounds=2" "groups:2,mode=delta,quorum=2"
+		"groups:progressive,window=3,mode=delta")
 	local rule=${rules[RANDOM % 4]} name
 	job=(--set "sync.scheme=$rule" "${job[@]}")
 	at_unix
