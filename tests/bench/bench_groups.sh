@@ -10,54 +10,115 @@
 #	progressive  as many as its controller makes of it
 #	quorum     3 of 4 groups make a version, and who comes within 20 ms
 #	epsp       tasks move instead, for comparison
+#	servers-2, servers-4, servers-progressive  two levels: 2 or 4 group servers
+#	           (falcon-ps --upstream) with bsp, by groups of 2 and 4 and, of 4,
+#	           progressive ones
 #
-# BENCH_EPOCHS (2); BENCH_RATE (1000) samples a second of each worker.
+# Each of BENCH_SEEDS (3) seeds from SEED on draws weights and batches for all of them, in
+# turn.  Times are medians of the ratios, and accuracies medians; `spread` is how far those
+# of the seeds are apart, and `lost` the median of what a seed loses against none, 0 if it
+# gains.
+# BENCH_EPOCHS (2); BENCH_RATE (1000) samples a second of each worker; QUICK=1: one of each.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 bin=${FALCON_BIN:-build/release}
-epochs=${BENCH_EPOCHS:-2} rate=${BENCH_RATE:-1000}
+epochs=${BENCH_EPOCHS:-${QUICK:+1}} seeds=${BENCH_SEEDS:-${QUICK:+1}}
+epochs=${epochs:-2} seeds=${seeds:-3} rate=${BENCH_RATE:-1000} seed=${SEED:-$((RANDOM * 10))}
+bench=groups
 . share/crew
+. tests/bench/figures.bash
+echo "SEED=$seed" >&2
 "$bin/falcon-key" init "$dir/keys"
 printf 'input 784\ndense 64\nrelu\ndense 10\n' >"$dir/groups.model"
 sed 's/^file = .*/file = groups.model/; s/^eval = .*//; s/^test-samples = .*//' \
 	tests/bench/schemes/lenet5.job >"$dir/groups.job"
 
-# train NAME SCHEME SPEED: eight workers, the first at this speed; prints seconds, from when
-# all are there, and the accuracy at the end.
-train() {
-	local name=$1 i speed
-	serve "$name" "$bin/falcon-ps" -jx -K "$dir/keys/keyring" -l 127.0.0.1:0 \
-		-s "$dir/$name" -w 8 --set job.epochs="$epochs" --set sync.scheme="$2" \
-		"$dir/groups.job" >/dev/null 2>"$dir/$name.err"
-	for i in 1 2 3 4 5 6 7 8; do
+for i in 1 2 3 4; do
+	"$bin/falcon-key" init "$dir/keys$i"
+	"$bin/falcon-key" add -K "$dir/keys/keyring" "g$i"
+done
+
+# crowd NAME FIRST LAST SPEED KEY: these workers of the one at $address, the first of all at
+# this speed.
+crowd() {
+	local i speed
+	for ((i = $2; i <= $3; i++)); do
 		speed=1
-		[ "$i" != 1 ] || speed=$3
-		member "$name$i" "$bin/falcon-work" -k "$dir/keys/work.key" -n "w$i" \
-			--lanes 1 --cache "$dir/cache" \
+		[ "$i" != 1 ] || speed=$4
+		member "$1$i" "$bin/falcon-work" -k "$5" -n "w$i" --lanes 1 --cache "$dir/cache" \
 			--emulate "rate=$rate,cores=1,speed=$speed" "$address"
 	done
-	done_by "$name"
-	"$bin/falcon-stat" --audit "$dir/$name/trace.jsonl" >/dev/null
-	jq -rs 'def last_of(ev): map(select(.ev == ev)) | last;
-		"\(last_of("update").t - (map(select(.ev == "join").t) | max)) " +
-		"\(last_of("eval").accuracy * 100)"' "$dir/$name/trace.jsonl" >"$dir/$name.figures"
 }
 
-# compare NAME SCHEME: with the delay, against none.
-compare() {
-	train "$1" "$2" 1/4
-	paste -d ' ' "$dir/none.figures" "$dir/$1.figures" | awk -v name="$1" '{
-		printf "groups.%s.time %.2f ratio\n", name, $3 / $1
-		printf "groups.%s.accuracy %.1f %%\n", name, $4
-	}'
+# train NAME SCHEME SPEED SERVERS: eight workers, the first at this speed, of so many group
+# servers, or of none; seconds from the first update to the last, and the accuracy at the end,
+# are added to $dir/NAME.figures.
+train() {
+	# Not `name`, which is done_by's.
+	local which=$1 servers=$4 i each=$((8 / ($4 > 0 ? $4 : 1))) above run=$dir/$1.$seed
+	serve "$which" "$bin/falcon-ps" -jx -K "$dir/keys/keyring" -l 127.0.0.1:0 \
+		-s "$run" -w $((servers > 0 ? servers : 8)) --set job.epochs="$epochs" \
+		--set job.seed="$seed" --set sync.scheme="$2" \
+		"$dir/groups.job" >/dev/null 2>"$dir/$which.err"
+	above=$address
+	[ "$servers" -gt 0 ] || crowd "$which" 1 8 "$3" "$dir/keys/work.key"
+	for ((i = 1; i <= servers; i++)); do
+		serve "$which.g$i" "$bin/falcon-ps" -jx -K "$dir/keys$i/keyring" \
+			-k "$dir/keys/g$i.key" -l 127.0.0.1:0 -s "$run.$i" -w "$each" --scheme bsp \
+			--upstream "$above" --cache "$dir/cache" >/dev/null 2>"$dir/$which.g$i.err"
+		crowd "$which" $(((i - 1) * each + 1)) $((i * each)) "$3" "$dir/keys$i/work.key"
+	done
+	done_by "$which"
+	for ((i = 1; i <= servers; i++)); do
+		done_by "$which.g$i"
+	done
+	for i in 1 2 3 4 5 6 7 8; do
+		done_by "$which$i"
+	done
+	"$bin/falcon-stat" --audit "$run"* >"$dir/audit" || { cat "$dir/audit" >&2 && exit 1; }
+	jq -rs 'map(select(.ev == "update").t) as $t |
+		"\($t[-1] - $t[0]) \((map(select(.ev == "eval")) | last).accuracy * 100)"' \
+		"$run/trace.jsonl" >>"$dir/$which.figures"
+	echo "$which, seed $seed: $(tail -n 1 "$dir/$which.figures")" >&2
+	rm -rf "$run"*
 }
 
-train none groups:1 1
-awk '{ printf "groups.none.time %.1f s\ngroups.none.accuracy %.1f %%\n", $1, $2 }' \
-	"$dir/none.figures"
-compare 1 groups:1
-compare 2 groups:2
-compare 4 groups:4
-compare progressive groups:progressive
-compare quorum groups:4,quorum=3,grace=0.02
-compare epsp epsp
+# all FUNCTION: it has each case: NAME SCHEME SPEED SERVERS.
+all() {
+	"$1" none groups:1 1 0
+	"$1" 1 groups:1 1/4 0
+	"$1" 2 groups:2 1/4 0
+	"$1" 4 groups:4 1/4 0
+	"$1" progressive groups:progressive 1/4 0
+	"$1" quorum groups:4,quorum=3,grace=0.02 1/4 0
+	"$1" epsp epsp 1/4 0
+	"$1" servers-2 groups:2 1/4 2
+	"$1" servers-4 groups:4 1/4 4
+	"$1" servers-progressive groups:progressive 1/4 4
+}
+
+# told NAME: its figures, against none of the same seed.
+told() {
+	local ratio accuracy lost
+	while read -r ratio accuracy lost; do
+		keep "$1.time" "$ratio"
+		keep "$1.accuracy" "$accuracy"
+		keep "$1.lost" "$lost"
+	done < <(paste -d ' ' "$dir/none.figures" "$dir/$1.figures" |
+		awk '{ print $3 / $1, $4, ($2 > $4 ? $2 - $4 : 0) }')
+	if [ "$1" = none ]; then
+		cut -d ' ' -f 1 "$dir/none.figures" >"$dir/none.s.turns"
+		say none.time "$(middle none.s)" s
+	else
+		say "$1.time" "$(middle "$1.time")" ratio
+		say "$1.lost" "$(middle "$1.lost")" %
+	fi
+	say "$1.accuracy" "$(middle "$1.accuracy")" %
+	say "$1.spread" "$(sort -g "$dir/$1.accuracy.turns" |
+		awk 'NR == 1 { least = $1 } END { print $1 - least }')" %
+}
+
+for ((; seeds > 0; seeds--, seed++)); do
+	all train
+done
+all told
