@@ -8,8 +8,8 @@ fal_task_hash_block(struct fal_hash_state *h, const struct fal_sum *s, uint32_t 
 		    int8_t exponent)
 {
 	uint32_t width;
-	int64_t room[FAL_BLOCK];
-	const void *v = fal_sum_values(s, block, &width, room);
+	union fal_sum_room room;
+	const void *v = fal_sum_values(s, block, &width, &room);
 	const uint8_t head[4] = { (uint8_t)exponent, (uint8_t)fal_sum_needed(s, block),
 				  (uint8_t)width, 0 };
 	fal_hash_update(h, head, sizeof(head));

@@ -468,6 +468,22 @@ fal_model_unpack(const struct fal_model *m, const float *values, uint64_t first,
 	}
 }
 
+const float *
+fal_model_packed(const struct fal_model *m, const float *values, uint64_t first,
+		 uint64_t n)
+{
+	const uint32_t begins = tensor_at(m, first);
+	uint64_t to = first;
+	for (uint32_t i = begins; to < first + n; i++) {
+		const struct fal_tensor *t = &m->tensor[i];
+		if (i == m->tensors || t->offset > to)
+			return NULL;
+		to = t->offset + t->count;
+	}
+	const struct fal_tensor *t = &m->tensor[begins];
+	return values + t->at + (first - t->offset);
+}
+
 void
 fal_model_init(const struct fal_model *m, uint64_t seed, float *params)
 {

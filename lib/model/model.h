@@ -104,6 +104,9 @@ int fal_model_align(struct fal_model *m, uint32_t block);
 void fal_model_pack(const struct fal_model *m, const float *params, float *values);
 void fal_model_unpack(const struct fal_model *m, const float *values, uint64_t first,
 		      uint64_t n, float *params);
+/* Where those floats lie among the tensors, if they are in one piece there; else NULL. */
+const float *fal_model_packed(const struct fal_model *m, const float *values,
+			      uint64_t first, uint64_t n);
 
 /* Draws the initial parameters into `params` (m->params floats).  Tensor number t takes
  * the stream (seed, FAL_RNG_INIT, t): value = u·(b + b) − b in float, u from

@@ -34,8 +34,27 @@ flip(struct fal_sum *s, uint32_t block)
 	return fal_sum_store(s, block, v, bound, fal_sum_needed(s, block)) == FAL_OK;
 }
 
-/* Block by block, and hashes what comes of it; what is packed by way of memory that is
- * ours. */
+/* Where block `b` of the gradient lies: where it was made if it is in one piece, and to
+ * be left as it is, else in `own`. */
+static const float *
+block_of(const struct fal_run_made *made, uint64_t n, uint32_t b, bool copy,
+	 float own[static FAL_BLOCK])
+{
+	const uint64_t first = (uint64_t)b * FAL_BLOCK;
+	const uint32_t len = fal_block_len(n, b);
+	const float *g = made->packed == NULL
+				 ? made->grad + first
+				 : fal_model_packed(made->packed, made->grad, first, len);
+	if (g != NULL && !copy)
+		return g;
+	if (g != NULL)
+		memcpy(own, g, len * sizeof(*own));
+	else
+		fal_model_unpack(made->packed, made->grad, first, len, own);
+	return own;
+}
+
+/* Block by block, and hashes what comes of it. */
 static int
 quantise(const struct fal_run_job *job, const struct fal_run_made *made,
 	 uint8_t hash[static FAL_TASK_HASH])
@@ -48,17 +67,9 @@ quantise(const struct fal_run_job *job, const struct fal_run_made *made,
 	int err = FAL_OK;
 	fal_hash_init(&h);
 	for (uint32_t b = 0; b < fal_blocks(n) && err == FAL_OK; b++) {
-		const uint64_t first = (uint64_t)b * FAL_BLOCK;
-		const uint32_t len = fal_block_len(n, b);
-		const float *g = made->packed != NULL ? own : made->grad + first;
-		if (made->packed != NULL)
-			fal_model_unpack(made->packed, made->grad, first, len, own);
-		if (r->bits != 0) {
-			if (g != own)
-				memcpy(own, g, len * sizeof(*own));
-			fal_bfp_dither(own, len, r->exps[b], r->seed, b);
-			g = own;
-		}
+		const float *g = block_of(made, n, b, r->bits != 0, own);
+		if (r->bits != 0)
+			fal_bfp_dither(own, fal_block_len(n, b), r->exps[b], r->seed, b);
 		err = fal_sum_quantise_block(r->sum, b, g, r->exps[b], r->room);
 		if (err == FAL_OK && wrong)
 			wrong = !flip(r->sum, b);

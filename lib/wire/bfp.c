@@ -1,8 +1,10 @@
 /* Exact sums: block floating point.
  *
- * A block's representation follows from its bound alone: 0 means that all its values are
- * zero whatever memory holds (so clearing costs nothing), up to INT32_MAX they are int32,
- * above int64; but those of one task's gradient stay floats then, which say the same.
+ * A block's representation follows from its bound: 0 means that all its values are zero
+ * whatever memory holds (so clearing costs nothing), up to INT32_MAX they are int32,
+ * above int64; but those of one task's gradient stay floats, which say the same, until
+ * something is added to them: so they are brought in by one pass over memory, and
+ * quantised by the one that adds them to others.
  *
  * Places of 4 bytes a value stand one after the other, so that sums of int32 are read and
  * written without gaps, which costs a third less; behind them all stands of each block a
@@ -78,7 +80,18 @@ wide_at(const struct fal_sum *s, uint32_t b, uint32_t i)
 	return part_at(s, b, i / PART) + i % PART;
 }
 
-/* The values of a wide block, in `room`. */
+/* The values of a narrow block, in `room` where they are floats. */
+static const int32_t *
+narrow_of(const struct fal_sum *s, uint32_t b, int32_t room[static FAL_BLOCK])
+{
+	const uint32_t len = fal_block_len(s->n, b);
+	if (s->block[b].scale == 0)
+		return narrow_at(s, b);
+	fal_bfp_quantise_narrow(room, floats_at(s, b), s->block[b].scale, len);
+	return room;
+}
+
+/* The values of a wide block, or of any that is floats, in `room`. */
 static const int64_t *
 wide_of(const struct fal_sum *s, uint32_t b, int64_t room[static FAL_BLOCK])
 {
@@ -143,13 +156,14 @@ fal_sum_clear(struct fal_sum *s)
 
 const void *
 fal_sum_values(const struct fal_sum *s, uint32_t block, uint32_t *width,
-	       int64_t room[static FAL_BLOCK])
+	       union fal_sum_room *room)
 {
 	const struct block *k = &s->block[block];
 	*width = k->bound == 0 ? 0 : is_wide(k) ? sizeof(int64_t) : sizeof(int32_t);
 	if (k->bound == 0)
 		return NULL;
-	return is_wide(k) ? (const void *)wide_of(s, block, room) : narrow_at(s, block);
+	return is_wide(k) ? (const void *)wide_of(s, block, room->wide)
+			  : narrow_of(s, block, room->narrow);
 }
 
 int64_t
@@ -207,6 +221,17 @@ escape(struct fal_sum *s, uint32_t b)
 	k->scale = 0;
 }
 
+/* The block's values, which are floats, become narrow. */
+static void
+settle(struct fal_sum *s, uint32_t b)
+{
+	const uint32_t len = fal_block_len(s->n, b);
+	float was[FAL_BLOCK];
+	memcpy(was, floats_at(s, b), len * sizeof(*was));
+	fal_bfp_quantise_narrow(narrow_at(s, b), was, s->block[b].scale, len);
+	s->block[b].scale = 0;
+}
+
 bool
 fal_sum_grown(const struct fal_sum *s)
 {
@@ -230,6 +255,8 @@ raise_bound(struct fal_sum *s, uint32_t b, uint64_t more)
 		memset(narrow_at(s, b), 0, len * sizeof(int32_t));
 	if (escapes)
 		escape(s, b);
+	else if (k->scale != 0)
+		settle(s, b);
 	k->bound = bound;
 	return first && !escapes;
 }
@@ -238,6 +265,22 @@ static void
 raise_needed(struct block *k, int8_t needed)
 {
 	k->needed = needed > k->needed ? needed : k->needed;
+}
+
+/* Adds a narrow block to int32, or makes them the same. */
+static void
+add_narrow(int32_t *to, const struct fal_sum *src, uint32_t b, bool first)
+{
+	const uint32_t len = fal_block_len(src->n, b);
+	const float scale = src->block[b].scale;
+	if (first && scale != 0)
+		fal_bfp_quantise_narrow(to, floats_at(src, b), scale, len);
+	else if (first)
+		memcpy(to, narrow_at(src, b), len * sizeof(*to));
+	else if (scale != 0)
+		fal_bfp_add_floats(to, floats_at(src, b), scale, len);
+	else
+		fal_bfp_add_narrow(to, narrow_at(src, b), len);
 }
 
 int
@@ -252,14 +295,13 @@ fal_sum_add_block(struct fal_sum *dst, const struct fal_sum *src, uint32_t b)
 	raise_needed(to, from->needed);
 	if (from->bound == 0)
 		return FAL_OK;
-	if (r == 1)
-		memcpy(narrow_at(dst, b), narrow_at(src, b), len * sizeof(int32_t));
-	else if (!is_wide(to))
-		fal_bfp_add_narrow(narrow_at(dst, b), narrow_at(src, b), len);
-	if (!is_wide(to))
+	if (!is_wide(to)) {
+		add_narrow(narrow_at(dst, b), src, b, r == 1);
 		return FAL_OK;
+	}
 	int64_t room[FAL_BLOCK];
-	const int64_t *wide = is_wide(from) ? wide_of(src, b, room) : NULL;
+	const bool floats = from->scale != 0;
+	const int64_t *wide = is_wide(from) || floats ? wide_of(src, b, room) : NULL;
 	for (unsigned p = 0; p < 2; p++) {
 		int64_t *at = part_at(dst, b, p);
 		const uint32_t n = part_len(len, p);
@@ -290,7 +332,7 @@ fal_sum_load(const struct fal_sum *s, uint32_t block, int64_t *v)
 	uint32_t len = fal_block_len(s->n, block);
 	if (k->bound == 0)
 		memset(v, 0, len * sizeof(*v));
-	else if (is_wide(k))
+	else if (is_wide(k) || k->scale != 0)
 		wide_of(s, block, v);
 	else
 		fal_bfp_widen(v, narrow_at(s, block), len);
@@ -333,7 +375,7 @@ fal_sum_mean(const struct fal_sum *s, uint32_t block, int8_t exponent, double di
 	const struct block *k = &s->block[block];
 	uint32_t len = fal_block_len(s->n, block);
 	double scale = ldexp(1, exponent - FAL_BFP_P + 1);
-	int64_t room[FAL_BLOCK];
+	union fal_sum_room room;
 	int log;
 	if (frexp(divisor, &log) == 0.5) { /* then the product is the quotient */
 		scale = ldexp(scale, 1 - log);
@@ -342,9 +384,10 @@ fal_sum_mean(const struct fal_sum *s, uint32_t block, int8_t exponent, double di
 	if (k->bound == 0)
 		memset(out, 0, len * sizeof(*out));
 	else if (is_wide(k))
-		fal_bfp_mean_wide(wide_of(s, block, room), scale, divisor, len, out);
+		fal_bfp_mean_wide(wide_of(s, block, room.wide), scale, divisor, len, out);
 	else
-		fal_bfp_mean_narrow(narrow_at(s, block), scale, divisor, len, out);
+		fal_bfp_mean_narrow(narrow_of(s, block, room.narrow), scale, divisor, len,
+				    out);
 }
 
 /* ---- quantising ---------------------------------------------------------------- */
@@ -402,7 +445,7 @@ fal_sum_quantise_block(struct fal_sum *s, uint32_t b, const float *g, int8_t e,
 	assert(e >= FAL_EXP_MIN && e <= FAL_EXP_MAX);
 	struct block *k = &s->block[b];
 	uint32_t len = fal_block_len(s->n, b);
-	uint32_t bits = fal_bfp_max_magnitude(g, len);
+	uint32_t bits = fal_bfp_copy(floats_at(s, b), g, len);
 	int limit = e + (int)room - (FAL_BFP_P - 1);
 	limit = limit < 128 ? limit : 128;
 	if (bits >= (uint32_t)(limit + 127) << 23)
@@ -412,11 +455,7 @@ fal_sum_quantise_block(struct fal_sum *s, uint32_t b, const float *g, int8_t e,
 	float max, scale = ldexpf(1, FAL_BFP_P - 1 - e);
 	memcpy(&max, &bits, sizeof(max));
 	k->bound = (uint64_t)rintf(max * scale);
-	k->scale = is_wide(k) ? scale : 0;
-	if (is_wide(k))
-		memcpy(floats_at(s, b), g, len * sizeof(*g));
-	else if (k->bound != 0)
-		fal_bfp_quantise_narrow(narrow_at(s, b), g, scale, len);
+	k->scale = k->bound != 0 ? scale : 0;
 	return FAL_OK;
 }
 
@@ -500,19 +539,18 @@ fal_bfp_packed_size(uint32_t len, unsigned width)
 	return (plane_words(len, low) + plane_words(len, width - low)) * sizeof(uint32_t);
 }
 
-/* `wide`: the block's values; NULL: it is narrow. */
+/* One of both is the values, the other one is NULL. */
 static void
-pack_values(const struct fal_sum *s, uint32_t b, const int64_t *wide, int64_t base,
+pack_values(const int32_t *narrow, const int64_t *wide, uint32_t len, int64_t base,
 	    unsigned width, uint8_t *to)
 {
-	uint32_t len = fal_block_len(s->n, b);
 	unsigned low = low_width(width);
 	fal_u32_any *out = (fal_u32_any *)to;
 	if (len % FAL_BFP_COLS != 0)
 		memset(to, 0, fal_bfp_packed_size(len, width));
 	if (wide == NULL) {
-		fal_bfp_pack_plane(out, (const uint32_t *)narrow_at(s, b), (uint32_t)base,
-				   len, low);
+		fal_bfp_pack_plane(out, (const uint32_t *)narrow, (uint32_t)base, len,
+				   low);
 		return;
 	}
 	uint32_t planes[2][FAL_BLOCK];
@@ -527,12 +565,15 @@ fal_sum_pack(const struct fal_sum *s, uint32_t block, int8_t exponent,
 {
 	const struct block *k = &s->block[block];
 	uint32_t len = fal_block_len(s->n, block);
-	int64_t min = 0, max = 0, room[FAL_BLOCK];
-	const int64_t *wide = is_wide(k) ? wide_of(s, block, room) : NULL;
+	int64_t min = 0, max = 0;
+	union fal_sum_room room;
+	const int64_t *wide = is_wide(k) ? wide_of(s, block, room.wide) : NULL;
+	const int32_t *narrow =
+		k->bound != 0 && wide == NULL ? narrow_of(s, block, room.narrow) : NULL;
 	if (wide != NULL)
 		fal_bfp_range_wide(wide, len, &min, &max);
-	else if (k->bound != 0)
-		fal_bfp_range_narrow(narrow_at(s, block), len, &min, &max);
+	else if (narrow != NULL)
+		fal_bfp_range_narrow(narrow, len, &min, &max);
 	uint64_t range = (uint64_t)max - (uint64_t)min;
 	unsigned width = range != 0 ? 64 - (unsigned)__builtin_clzll(range) : 0;
 
@@ -544,7 +585,7 @@ fal_sum_pack(const struct fal_sum *s, uint32_t block, int8_t exponent,
 	fal_put_u64(out, (uint64_t)min);
 	uint8_t *packed = fal_buf_room(out, fal_bfp_packed_size(len, width));
 	if (packed != NULL && width != 0)
-		pack_values(s, block, wide, min, width, packed);
+		pack_values(narrow, wide, len, min, width, packed);
 	return out->err;
 }
 

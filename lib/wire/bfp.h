@@ -92,7 +92,8 @@ void fal_sum_clear_block(struct fal_sum *s, uint32_t block);
 int fal_sum_quantise(struct fal_sum *s, const float *g, const int8_t *exps, unsigned room,
 		     uint32_t *bad_block);
 
-/* The same for one block: of its values alone, `g`. */
+/* The same for one block: of its values alone, `g`, each of which is read once, so that
+ * somebody else may write there meanwhile. */
 int fal_sum_quantise_block(struct fal_sum *s, uint32_t block, const float *g,
 			   int8_t exponent, unsigned room);
 
@@ -111,8 +112,12 @@ int fal_sum_add_block(struct fal_sum *dst, const struct fal_sum *src, uint32_t b
 
 /* The block's values, of *width bytes each: 0 (NULL: they are all zero), 4, or, where the
  * bound says that one may be too large for that, 8; in memory of the sum or in `room`. */
+union fal_sum_room {
+	int64_t wide[FAL_BLOCK];
+	int32_t narrow[FAL_BLOCK];
+};
 const void *fal_sum_values(const struct fal_sum *s, uint32_t block, uint32_t *width,
-			   int64_t room[static FAL_BLOCK]);
+			   union fal_sum_room *room);
 
 /* Value i of the sum, for tests and naive twins. */
 int64_t fal_sum_get(const struct fal_sum *s, size_t i);

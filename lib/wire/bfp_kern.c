@@ -22,6 +22,21 @@ fal_bfp_max_magnitude(const float *g, uint32_t len)
 	return max;
 }
 
+FAL_VECTOR uint32_t
+fal_bfp_copy(float *restrict to, const float *restrict g, uint32_t len)
+{
+	uint32_t max = 0;
+	for (uint32_t i = 0; i < len; i++) {
+		const float v = g[i];
+		uint32_t bits;
+		to[i] = v;
+		memcpy(&bits, &v, sizeof(bits));
+		bits &= INT32_MAX;
+		max = bits > max ? bits : max;
+	}
+	return max;
+}
+
 /* g·scale is exact: a power of two, and what falls below float's range rounds to 0. */
 FAL_VECTOR void
 fal_bfp_quantise_narrow(int32_t *restrict q, const float *restrict g, float scale,
@@ -51,6 +66,14 @@ fal_bfp_add_narrow(int32_t *restrict to, const int32_t *restrict from, uint32_t 
 {
 	for (uint32_t i = 0; i < len; i++)
 		to[i] += from[i];
+}
+
+FAL_VECTOR void
+fal_bfp_add_floats(int32_t *restrict to, const float *restrict g, float scale,
+		   uint32_t len)
+{
+	for (uint32_t i = 0; i < len; i++)
+		to[i] += (int32_t)rintf(g[i] * scale);
 }
 
 FAL_VECTOR void

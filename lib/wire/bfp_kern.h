@@ -16,6 +16,10 @@ typedef uint32_t fal_u32_any __attribute__((aligned(1), may_alias));
 /* The largest of the values' bits without the sign: orders as |g|, NaN on top. */
 uint32_t fal_bfp_max_magnitude(const float *g, uint32_t len);
 
+/* The same, and to = g, each value of which is read once: whoever else may write there,
+ * both are of one and the same. */
+uint32_t fal_bfp_copy(float *restrict to, const float *restrict g, uint32_t len);
+
 /* q = rint(g·scale), half to even; `scale` is a power of two. */
 void fal_bfp_quantise_narrow(int32_t *restrict q, const float *restrict g, float scale,
 			     uint32_t len);
@@ -26,6 +30,8 @@ void fal_bfp_widen(int64_t *restrict to, const int32_t *restrict from, uint32_t 
 
 /* to += from */
 void fal_bfp_add_narrow(int32_t *restrict to, const int32_t *restrict from, uint32_t len);
+void fal_bfp_add_floats(int32_t *restrict to, const float *restrict g, float scale,
+			uint32_t len); /* rint(g·scale) */
 void fal_bfp_add_wide(int64_t *restrict to, const int64_t *restrict from, uint32_t len);
 void fal_bfp_add_wide_narrow(int64_t *restrict to, const int32_t *restrict from,
 			     uint32_t len);

@@ -73,6 +73,86 @@ random_floats(struct fal_rng *r, float *g, size_t n, int e, int below, int above
 
 /* ---- quantising ---------------------------------------------------------------- */
 
+/* What leaves a block of the one is, to the bit, what leaves that of the other. */
+static void
+same_out(const struct fal_sum *got, const struct fal_sum *want, uint32_t b, int8_t e)
+{
+	const size_t len = fal_block_len(fal_sum_len(want), b);
+	struct fal_buf packed[2] = { 0 };
+	union fal_sum_room room[2];
+	uint32_t width[2];
+	int64_t v[2][FAL_BLOCK];
+	float mean[2][FAL_BLOCK];
+	const struct fal_sum *const of[] = { got, want };
+	const void *values[2];
+	for (int k = 0; k < 2; k++) {
+		same(fal_sum_pack(of[k], b, e, &packed[k]), 0, "pack", b);
+		fal_sum_load(of[k], b, v[k]);
+		values[k] = fal_sum_values(of[k], b, &width[k], &room[k]);
+		fal_sum_mean(of[k], b, e, 3, mean[k]);
+	}
+	same(width[0], width[1], "width", b);
+	same((int64_t)packed[0].n, (int64_t)packed[1].n, "bytes", b);
+	assert_memory_equal(packed[0].p, packed[1].p, packed[1].n);
+	assert_memory_equal(v[0], v[1], len * sizeof(v[0][0]));
+	assert_memory_equal(mean[0], mean[1], len * sizeof(mean[0][0]));
+	if (width[1] != 0)
+		assert_memory_equal(values[0], values[1], len * width[1]);
+	same((int64_t)fal_sum_checksum(got, b, b, 1),
+	     (int64_t)fal_sum_checksum(want, b, b, 1), "checksum", b);
+	fal_buf_free(&packed[0]);
+	fal_buf_free(&packed[1]);
+}
+
+/* A task's sum is floats within, its twin is integers: of neither can it be told,
+ * wherever they go and whatever comes to them, `more`. */
+static void
+same_use(struct fal_sum *fast, struct fal_sum *naive, const struct fal_sum *more,
+	 const int8_t *exps)
+{
+	const size_t n = fal_sum_len(fast);
+	struct fal_sum *to[] = { new_sum(n), new_sum(n) };
+	struct fal_buf record = { 0 };
+	for (uint32_t b = 0; b < fal_blocks(n); b++)
+		same_out(fast, naive, b, exps[b]);
+	for (int times = 0; times < 2; times++) { /* to nothing, and to something */
+		same(fal_sum_add(to[0], fast), 0, "add", n);
+		same(fal_sum_add(to[1], naive), 0, "add", n);
+		same(fal_sum_add(to[0], more) | fal_sum_add(to[1], more), 0, "add", n);
+		same_sums(to[0], to[1]);
+	}
+	for (uint32_t b = 0; b < fal_blocks(n); b += 2) { /* a record, or a sum */
+		struct fal_bfp_rec rec;
+		fal_buf_clear(&record);
+		same(fal_sum_pack(more, b, exps[b], &record), 0, "pack", b);
+		struct fal_rd rd = fal_rd_init(record.p, record.n);
+		same(fal_bfp_parse(&rd, n, &rec), 0, "parse", b);
+		same(fal_sum_add_rec(fast, &rec) | fal_sum_add_rec(naive, &rec), 0, "add",
+		     b);
+	}
+	same(fal_sum_add(fast, more) | fal_sum_add(naive, more), 0, "add", n);
+	same_sums(fast, naive);
+	for (uint32_t b = 0; b < fal_blocks(n); b++)
+		same_out(fast, naive, b, exps[b]);
+	fal_buf_free(&record);
+	fal_sum_free(to[0]);
+	fal_sum_free(to[1]);
+}
+
+static void
+check_use(const float *g, size_t n, const int8_t *exps)
+{
+	struct fal_sum *fast = new_sum(n), *naive = new_sum(n), *more = new_sum(n);
+	same(fal_sum_quantise(fast, g, exps, FAL_BFP_ROOM, NULL), 0, "quantise", n);
+	same(fal_sum_quantise_naive(naive, g, exps, FAL_BFP_ROOM, NULL), 0, "quantise",
+	     n);
+	same(fal_sum_quantise_naive(more, g, exps, FAL_BFP_ROOM, NULL), 0, "quantise", n);
+	same_use(fast, naive, more, exps);
+	fal_sum_free(fast);
+	fal_sum_free(naive);
+	fal_sum_free(more);
+}
+
 static void
 check_quantise(const float *g, size_t n, const int8_t *exps)
 {
@@ -87,6 +167,7 @@ check_quantise(const float *g, size_t n, const int8_t *exps)
 		for (uint32_t b = 0; b < fal_blocks(n); b++)
 			same((int64_t)fal_sum_bound(fast, b),
 			     (int64_t)fal_sum_bound(naive, b), "bound", b);
+		check_use(g, n, exps);
 	}
 	fal_sum_free(fast);
 	fal_sum_free(naive);

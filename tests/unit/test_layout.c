@@ -100,6 +100,25 @@ no_block_has_two_tensors(void **state)
 	}
 }
 
+/* A part of the flat vector is found among the tensors, but for one with gaps. */
+static void
+in_one_piece(const struct fal_model *m, const float *packed, uint64_t first, uint64_t n,
+	     const float *flat)
+{
+	uint64_t of_tensors = 0;
+	for (uint32_t i = 0; i < m->tensors; i++) {
+		const struct fal_tensor *t = &m->tensor[i];
+		const uint64_t from = t->offset > first ? t->offset : first;
+		const uint64_t end = t->offset + t->count;
+		const uint64_t to = end < first + n ? end : first + n;
+		of_tensors += from < to ? to - from : 0;
+	}
+	const float *at = n > 0 ? fal_model_packed(m, packed, first, n) : NULL;
+	assert_int_equal(at != NULL, n > 0 && of_tensors == n);
+	if (at != NULL)
+		assert_memory_equal(at, flat + first, n * sizeof(*at));
+}
+
 static void
 the_file_is_the_same(void **state)
 {
@@ -129,6 +148,7 @@ the_file_is_the_same(void **state)
 			memset(back, -1, n * sizeof(*back));
 			fal_model_unpack(b, packed, first, n, back);
 			assert_memory_equal(back, pb + first, n * sizeof(*back));
+			in_one_piece(b, packed, first, n, pb);
 		}
 		memset(back, 0, b->params * sizeof(*back));
 		assert_int_equal(fal_safetensors_put(a, pa, NULL, 0, &fa), 0);
