@@ -4,8 +4,13 @@
 #include "base/err.h"
 #include "base/fault.h"
 
+#include <stdbool.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+
+enum { PAGE = 4096, LARGE = 2 << 20 }; /* bytes; of x86-64 and of most others */
 
 void *
 fal_calloc(size_t n, size_t size)
@@ -48,7 +53,18 @@ void *
 fal_alloc_pages(size_t n, size_t size)
 {
 	size_t bytes;
-	return alloc_aligned(n, size, 4096, &bytes);
+	const bool large = size != 0 && n >= LARGE / size;
+	return alloc_aligned(n, size, large ? LARGE : PAGE, &bytes);
+}
+
+void
+fal_large_pages(void *p, size_t bytes)
+{
+	uint8_t *at = p;
+	const size_t before = -(uintptr_t)at & (LARGE - 1);
+	if (bytes >= before + LARGE)
+		(void)madvise(at + before, (bytes - before) & ~((size_t)LARGE - 1),
+			      MADV_HUGEPAGE);
 }
 
 int

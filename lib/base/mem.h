@@ -14,9 +14,14 @@ void *fal_realloc(void *p, size_t n, size_t size);
 /* n·size zeroed bytes aligned to 64, for vector code, or NULL.  Free with free(). */
 void *fal_calloc_aligned(size_t n, size_t size);
 
-/* n·size bytes that begin a page, as they come, or NULL: what of many is never written
- * takes no memory.  Free with free(). */
+/* n·size bytes that begin a page, a large one where they fill it, as they come, or NULL:
+ * what of many is never written takes no memory.  Free with free(). */
 void *fal_alloc_pages(size_t n, size_t size);
+
+/* What is to be read and written as a whole, often: asks for large pages where they are
+ * within these bytes, as looking up small ones costs as much as the rest of it.  A hint:
+ * they may stay small. */
+void fal_large_pages(void *p, size_t bytes);
 
 /* Grows the array `*p` of `*cap` elements of `size` bytes to at least `need` elements,
  * doubling.  Returns 0 or FAL_ENOMEM (then nothing has changed). */

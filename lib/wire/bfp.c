@@ -119,6 +119,7 @@ fal_sum_new(size_t n)
 		free(s);
 		return NULL;
 	}
+	fal_large_pages(s->values, (size_t)fal_blocks(n) * FAL_BLOCK * sizeof(int32_t));
 	fal_sum_clear(s);
 	return s;
 }
