@@ -79,6 +79,8 @@ shows() {
 	rm two
 	stat -g two | grep -q "^c "
 	stat -g one --history >history
+	# What they have told of themselves outlives the last 100 rounds.
+	soon "clocks" shows '.clocks > 110 and ([.workers[].members] | sort) == [1, 2]'
 	# One that has gone stays, as a worker does.
 	kill -KILL "$two"
 	soon "it is gone" shows '[.workers[] | select(.worker == "two")][0] | .left'
