@@ -20,6 +20,7 @@
  *                  gone where a third one can say who is wrong; who is right never is.
  *                  What nobody could find is in the model, and the replay has it, too
  *   slow lines     psld is done with one within so many clocks (slow.h)
+ *   agreement      groups in one process and in two levels (agree.h)
  *   how soon       of tasks of which one in a hundred is verified: as soon as chance has
  *                  it (soon.h)
  *
@@ -35,6 +36,7 @@
  * wherever there may be some.  SIM_TRACE: what failed has
  * its trace on stderr.
  */
+#include "agree.h"
 #include "base/parse.h"
 #include "base/rng.h"
 #include "cluster.h"
@@ -424,6 +426,7 @@ main(int argc, char **argv)
 		play_known(&t);
 	const bool soon = seeds < 2000 || !any || soon_table();
 	const bool leave = from > 0 || !any || slow_table();
+	const bool agree = from > 0 || !any || agree_table(40, 1);
 	printf("# %llu jobs are what their traces say\n", (unsigned long long)t.replayed);
 	printf("# where all but one hang: at most %.2f of the seconds that a clock may "
 	       "take, "
@@ -440,7 +443,8 @@ main(int argc, char **argv)
 	printf("%sok 4 - who gets bits wrong is found as soon as is to be "
 	       "expected\n",
 	       soon ? "" : "not ");
-	printf("%sok 5 - blocks leave a line that gets slow\n1..5\n",
-	       leave ? "" : "not ");
-	return t.failed > 0 || !struck || !few || !soon || !leave;
+	printf("%sok 5 - blocks leave a line that gets slow\n", leave ? "" : "not ");
+	printf("%sok 6 - groups in one process and in two levels agree\n1..6\n",
+	       agree ? "" : "not ");
+	return t.failed > 0 || !struck || !few || !soon || !leave || !agree;
 }
