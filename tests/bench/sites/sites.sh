@@ -15,6 +15,9 @@
 # in each of which all have theirs; BENCH_EPOCHS (6) of 12000 samples; BENCH_RATE (1000)
 # samples a second of a worker of speed 1.  QUICK=1: one turn of three epochs.
 #
+# `late` is the median of how late the latest worker's emulation was: where it is not small
+# the machine was too busy, and times say little.
+#
 # By bsp and epsp both forms must end with one SHA-256.  It needs root.
 set -euo pipefail
 cd "$(dirname "$0")/../../.."
@@ -80,7 +83,7 @@ until_says() {
 # train FORM SCHEME: a job; its figures are lines of $dir/FORM.SCHEME.
 train() {
 	local form=$1 scheme=$2 site above before i state=$dir/state
-	local own=${scheme%%:*} sites=()
+	local own=${scheme%%:*} sites=() late
 	[ "$own" != groups ] || own=epsp
 	rm -rf "$dir"/state*
 	serve ps ip netns exec "$near" "$bin/falcon-ps" -jx -K "$dir/keys/keyring" \
@@ -132,7 +135,11 @@ train() {
 		100 * $evals[-1].accuracy,
 		([$evals[] | select(100 * .accuracy >= $target).t - $t[0]] | .[0] // "never")] | @tsv' \
 		"$state/trace.jsonl" >>"$dir/$form.$scheme.figures"
-	echo "$form $scheme: $(tail -n 1 "$dir/$form.$scheme.figures")" >&2
+	# The worst of them says how far the machine was too busy for them all.
+	late=$(cat "$dir"/w?.err | sed -n 's/.*emulate: \(.*\) % late/\1/p' | sort -g | tail -n 1)
+	rm "$dir"/w?.err
+	keep late "${late:-0}"
+	echo "$form $scheme: $(tail -n 1 "$dir/$form.$scheme.figures"), $late % late" >&2
 	jq -r .sha256 "$state/result.json" >>"$dir/${scheme%%:*}.sums"
 }
 
@@ -171,3 +178,4 @@ for scheme in bsp epsp groups:2; do
 	say "$name.faster" "$(calc "$(<"$dir/one.$scheme.seconds") / $(<"$dir/two.$scheme.seconds")")" ratio
 	say "$name.less" "$(calc "$(<"$dir/one.$scheme.total") / $(<"$dir/two.$scheme.total")")" ratio
 done
+say late "$(middle late)" %
