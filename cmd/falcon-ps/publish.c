@@ -66,30 +66,14 @@ begin(struct ps_publisher *p, const struct ps_params *from, struct fal_shared *s
 	return FAL_OK;
 }
 
-/* Messages that could be made by now, of blocks that are there: a piece at least, or all
- * that is left. */
-static uint32_t
-makeable(const struct ps_making *m, const struct fal_shard_part *part, uint32_t blocks)
-{
-	const uint32_t made = fal_shared_made(m->shared);
-	if (blocks == part->count)
-		return fal_shared_count(m->shared) - made;
-	const uint32_t n = blocks / FAL_MODEL_BLOCKS - made;
-	return n < PIECE ? 0 : n;
-}
-
-/* A piece of it; how many messages more could be made. */
+/* A piece of it. */
 static int
 go_on(const struct ps_publisher *p, const struct ps_making *m)
 {
 	struct fal_shard_part part;
-	const uint32_t blocks = fal_rack_made(p->rack, m->shard, m->version, &part);
-	if (blocks == 0) /* it was forgotten before it was whole */
-		fal_shared_break(m->shared);
-	if (blocks == 0 || makeable(m, &part, blocks) == 0)
-		return 0;
-	int err = encode_part(p, m->version, &part, m->shared, PIECE);
-	return err < 0 ? err : (int)makeable(m, &part, blocks);
+	if (!fal_rack_part(p->rack, m->shard, m->version, &part))
+		return FAL_ESTATE;
+	return encode_part(p, m->version, &part, m->shared, PIECE);
 }
 
 /* None of them will be whole. */
@@ -107,43 +91,22 @@ int
 ps_publish_more(struct ps_publisher *p)
 {
 	size_t left = 0;
-	int more = 0;
 	for (size_t i = 0; i < p->making_n; i++) {
 		const struct ps_making m = p->making[i];
-		const int got = go_on(p, &m);
-		more += got > 0;
-		if (got < 0) {
+		if (go_on(p, &m) < 0) {
 			memmove(p->making + left, p->making + i,
 				(p->making_n - i) * sizeof(m));
 			p->making_n -= i - left;
 			give_up(p);
 			return FAL_ENOMEM;
 		}
-		if (fal_shared_whole(m.shared) || fal_shared_broken(m.shared))
+		if (fal_shared_whole(m.shared))
 			fal_shared_drop(m.shared);
 		else
 			p->making[left++] = m;
 	}
 	p->making_n = left;
-	return more;
-}
-
-/* Is it made in pieces? */
-static bool
-is_long(const struct fal_shard_part *part)
-{
-	return fal_msg_models(part->count) > 2 * PIECE;
-}
-
-bool
-ps_publish_may(const struct ps_publisher *p, const struct ps_params *from, bool packed)
-{
-	struct fal_shard_part part;
-	const uint32_t made = fal_rack_made(p->rack, from->shard, from->version, &part);
-	if (made == part.count || made == 0)
-		return made != 0;
-	return !packed && is_long(&part) && fal_rack_shards(p->rack) == 1 &&
-	       made >= PIECE * FAL_MODEL_BLOCKS;
+	return (int)left;
 }
 
 static struct fal_shared *
@@ -154,9 +117,7 @@ encode(struct ps_publisher *p, const struct ps_params *from, uint8_t suite, bool
 	struct fal_shared *s = NULL;
 	if (p->pool == NULL && (p->pool = fal_shared_pool_new()) == NULL)
 		return NULL;
-	const uint32_t made = fal_rack_made(p->rack, from->shard, from->version, &part);
-	const bool pieces = !packed && is_long(&part);
-	if (made == 0 || (made < part.count && !pieces))
+	if (!fal_rack_part(p->rack, from->shard, from->version, &part))
 		return NULL;
 	fal_msg_model_ad(p->job_hash, p->incarnation, from->version, ad);
 	struct fal_shared_opt opt = { .pool = p->pool,
@@ -171,8 +132,9 @@ encode(struct ps_publisher *p, const struct ps_params *from, uint8_t suite, bool
 				      .lasting = from->keep };
 	int err = fal_shared_new(&opt, &s);
 	if (err == FAL_OK)
-		err = pieces ? begin(p, from, s)
-			     : encode_part(p, from->version, &part, s, UINT32_MAX);
+		err = !packed && opt.count > 2 * PIECE
+			      ? begin(p, from, s)
+			      : encode_part(p, from->version, &part, s, UINT32_MAX);
 	if (err < 0) {
 		fal_shared_drop(s);
 		return NULL;
@@ -222,8 +184,7 @@ ps_publish(struct ps_publisher *p, struct ps_version *v, const struct ps_params 
 	struct fal_shared **s = &(*all)[from->shard];
 	const bool opens =
 		*s == NULL || from->suite != every || fal_shared_suite(*s) == every;
-	if (*s != NULL &&
-	    (fal_shared_publication(*s) <= above || !opens || fal_shared_broken(*s))) {
+	if (*s != NULL && (fal_shared_publication(*s) <= above || !opens)) {
 		fal_shared_drop(*s);
 		*s = NULL;
 	}
@@ -235,7 +196,6 @@ ps_publish(struct ps_publisher *p, struct ps_version *v, const struct ps_params 
 void
 ps_publisher_forget(struct ps_publisher *p)
 {
-	give_up(p);
 	forget(&p->newest);
 	forget(&p->kept);
 	forget(&p->older);
@@ -246,7 +206,8 @@ ps_publisher_forget(struct ps_publisher *p)
 void
 ps_publisher_free(struct ps_publisher *p)
 {
-	ps_publisher_forget(p);
+	give_up(p);
 	free(p->making);
+	ps_publisher_forget(p);
 	fal_shared_pool_free(p->pool);
 }

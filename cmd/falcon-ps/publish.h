@@ -43,11 +43,6 @@ struct ps_params {
 	uint8_t suite; /* of the receiver's session */
 };
 
-/* Is there enough of the version to publish it: all of it, or, of a long one that is not
- * compressed, a first piece?  Of a job's only shard: what a worker waits for each of
- * several is counted from when the first has begun with a version. */
-bool ps_publish_may(const struct ps_publisher *p, const struct ps_params *from,
-		    bool packed);
 /* The publication of `from`, with a number above `above`: a receiver demands that they
  * grow.  By the suite of the receiver's session if all who were sent this version and the
  * one before open that, else by ChaCha20-Poly1305, which everybody opens.  Made if it is
@@ -56,9 +51,8 @@ struct fal_shared *ps_publish(struct ps_publisher *p, struct ps_version *v,
 			      const struct ps_params *from, bool packed, uint64_t above);
 /* Makes more of what was begun, a piece of each; a long plain publication is only begun
  * by ps_publish, so that it can be on its way while it is made.  This is to be called
- * until it returns 0, before anything else happens to the shards, and again when they
- * have more of a version that was begun before it was made.  Of how many more can be made
- * now, or FAL_ENOMEM: then they never will be whole. */
+ * until nothing is left, before anything else happens to the shards.  How many are not
+ * whole yet, or FAL_ENOMEM: then they never will be. */
 int ps_publish_more(struct ps_publisher *p);
 /* Forgets what nobody is being sent. */
 void ps_publisher_forget(struct ps_publisher *p);

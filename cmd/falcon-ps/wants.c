@@ -8,26 +8,20 @@
 #include <string.h>
 #include <uv.h>
 
-static struct ps_params
-params_of(const struct ps_want *one, const struct ps_reader *reader)
-{
-	return (struct ps_params){ .version = one->model.version,
-				   .shard = one->shard,
-				   .keep = one->model.keep,
-				   .suite = fal_chan_suite(reader->chan) };
-}
-
 /* A shard's publication of the version for a session, or NULL: out of memory. */
 static struct fal_shared *
-publication(struct ps_wants *w, const struct ps_reader *reader, const struct ps_want *one)
+publication(struct ps_wants *w, const struct ps_reader *reader,
+	    const struct fal_coord_model *m, uint32_t shard)
 {
-	const struct fal_coord_model *m = &one->model;
 	struct ps_version *slot = &w->publisher.older;
 	if (m->version >= m->newest)
 		slot = &w->publisher.newest;
 	else if (m->keep)
 		slot = &w->publisher.kept;
-	const struct ps_params from = params_of(one, reader);
+	const struct ps_params from = { .version = m->version,
+					.shard = shard,
+					.keep = m->keep,
+					.suite = fal_chan_suite(reader->chan) };
 	return ps_publish(&w->publisher, slot, &from, fal_chan_compressing(reader->chan),
 			  reader->publication);
 }
@@ -53,11 +47,10 @@ is_old(const void *arg, const struct fal_shared *s)
 /* A shard's part of it: PUBLISHED, then MODEL.  What the channel does not take closes it.
  * FAL_ENOMEM: there is nothing to publish. */
 static int
-send_part(struct ps_wants *w, struct ps_reader *reader, const struct ps_want *one)
+send_part(struct ps_wants *w, struct ps_reader *reader,
+	  const struct fal_coord_model *model, uint32_t shard)
 {
-	const struct fal_coord_model *model = &one->model;
-	const uint32_t shard = one->shard;
-	struct fal_shared *shared = publication(w, reader, one);
+	struct fal_shared *shared = publication(w, reader, model, shard);
 	struct fal_msg m = { .type = FAL_MSG_PUBLISHED,
 			     .incarnation = w->publisher.incarnation };
 	struct fal_buf out = { 0 };
@@ -77,7 +70,8 @@ send_part(struct ps_wants *w, struct ps_reader *reader, const struct ps_want *on
 		err = fal_chan_send_shared(reader->chan, shared);
 	if (err == FAL_OK) {
 		w->leaving[w->leaving_n++] =
-			(struct ps_leaving){ one->peer, shard, fal_shared_ref(shared) };
+			(struct ps_leaving){ reader->chan, fal_shared_ref(shared),
+					     shard };
 		reader->since = reader->since > 0 ? reader->since : uv_hrtime();
 	}
 	fal_buf_free(&out);
@@ -86,74 +80,46 @@ send_part(struct ps_wants *w, struct ps_reader *reader, const struct ps_want *on
 	return FAL_OK;
 }
 
-/* Each of them is offered what there is by now. */
-static void
-offer_all(const struct ps_wants *w, ps_reader_of *of, void *arg)
-{
-	for (size_t i = 0; i < w->leaving_n; i++) {
-		const struct ps_reader *reader = of(arg, w->leaving[i].peer);
-		if (reader != NULL && reader->chan != NULL)
-			fal_chan_offer(reader->chan);
-	}
-}
-
-/* Makes what can be made of what was begun, while what is there of it leaves for all who
- * are to have it. */
+/* Makes what was begun, while what is there of it leaves for all who are to have it. */
 static int
-make_all(struct ps_wants *w, ps_reader_of *of, void *arg)
+make_all(struct ps_wants *w, int err)
 {
-	size_t kept = 0;
-	int left = 0;
-	const bool any = w->publisher.making_n > 0;
-	while (any && (left = ps_publish_more(&w->publisher)) > 0)
-		offer_all(w, of, arg);
-	if (any)
-		offer_all(w, of, arg);
+	int left;
+	while ((left = ps_publish_more(&w->publisher)) > 0)
+		for (size_t i = 0; i < w->leaving_n; i++)
+			fal_chan_offer(w->leaving[i].chan);
 	for (size_t i = 0; i < w->leaving_n; i++) {
-		const struct ps_leaving l = w->leaving[i];
-		if (!fal_shared_whole(l.shared) && !fal_shared_broken(l.shared)) {
-			w->leaving[kept++] = l;
-			continue;
-		}
-		w->served.tx[l.shard] += fal_shared_bytes(l.shared);
-		fal_shared_drop(l.shared);
+		const struct ps_leaving *l = &w->leaving[i];
+		w->served.tx[l->shard] += fal_shared_bytes(l->shared);
+		fal_shared_drop(l->shared);
 	}
-	w->leaving_n = kept;
-	return left;
-}
-
-/* Will nobody have the version any more? */
-static bool
-is_over(const struct ps_wants *w, const struct ps_want *one)
-{
-	struct fal_shard_part part;
-	const struct fal_rack *rack = w->publisher.rack;
-	return one->model.version <= fal_shard_version(fal_rack_at(rack, one->shard)) &&
-	       !fal_rack_part(rack, one->shard, one->model.version, &part);
+	w->leaving_n = 0;
+	return err < 0 ? err : left;
 }
 
 int
 ps_wants_leave(struct ps_wants *w, ps_reader_of *of, void *arg)
 {
+	const struct fal_rack *rack = w->publisher.rack;
+	struct fal_shard_part part;
 	size_t kept = 0;
 	int err = FAL_OK;
 	for (size_t i = 0; i < w->n; i++) {
 		const struct ps_want one = w->v[i];
 		struct ps_reader *reader = of(arg, one.peer);
-		if (reader == NULL || is_over(w, &one) || err < 0)
+		const bool there =
+			fal_rack_part(rack, one.shard, one.model.version, &part);
+		const bool made = one.model.version <=
+				  fal_shard_version(fal_rack_at(rack, one.shard));
+		if (reader == NULL || (made && !there) || err < 0)
 			continue;
-		const bool open = reader->chan != NULL;
-		const struct ps_params from =
-			open ? params_of(&one, reader) : (struct ps_params){ 0 };
-		if (open && ps_publish_may(&w->publisher, &from,
-					   fal_chan_compressing(reader->chan)))
-			err = send_part(w, reader, &one);
-		else
+		if (!there || reader->chan == NULL)
 			w->v[kept++] = one;
+		else
+			err = send_part(w, reader, &one.model, one.shard);
 	}
 	w->n = kept;
-	const int left = make_all(w, of, arg);
-	return err < 0 ? err : left;
+	return make_all(w, err);
 }
 
 int
@@ -187,23 +153,20 @@ void
 ps_wants_moved(struct ps_wants *w)
 {
 	ps_publisher_forget(&w->publisher);
-	for (size_t i = 0; i < w->leaving_n; i++)
-		fal_shared_drop(w->leaving[i].shared);
-	w->leaving_n = w->n = 0;
+	w->n = 0;
 }
 
 void
 ps_wants_forget(struct ps_wants *w)
 {
-	ps_wants_moved(w);
+	ps_publisher_forget(&w->publisher);
+	w->n = 0;
 	w->served = (struct ps_served){ 0 };
 }
 
 void
 ps_wants_free(struct ps_wants *w)
 {
-	for (size_t i = 0; i < w->leaving_n; i++)
-		fal_shared_drop(w->leaving[i].shared);
 	ps_publisher_free(&w->publisher);
 	free(w->leaving);
 	free(w->v);

@@ -23,9 +23,10 @@ struct ps_wants {
 	} * v;
 	size_t n, cap;
 	struct ps_leaving {
-		uint32_t peer, shard;
+		struct fal_chan *chan;
 		struct fal_shared *shared;
-	} * leaving; /* which is still made */
+		uint32_t shard;
+	} * leaving; /* of one ps_wants_leave */
 	size_t leaving_n, leaving_cap;
 	struct ps_served served;
 };
@@ -37,8 +38,7 @@ typedef struct ps_reader *ps_reader_of(void *arg, uint32_t peer);
  * of it leaves with the next ps_wants_leave.  FAL_ENOMEM. */
 int ps_wants_add(struct ps_wants *w, uint32_t peer, const struct ps_reader *reader,
 		 const struct fal_coord_model *model);
-/* What is wanted, and made by now, leaves, of a large version what there is of it; what
- * was forgotten by then nobody gets.  To be called after each event of the shards.  A
+/* What is wanted, and made by now, leaves; what was forgotten by then nobody gets.  A
  * channel that does not take it is closed.  FAL_ENOMEM. */
 int ps_wants_leave(struct ps_wants *w, ps_reader_of *of, void *arg);
 /* The reader's link has taken all, or is gone. */

@@ -112,7 +112,6 @@ static void
 begin_close(struct fal_chan *c)
 {
 	c->state = FAL_CHAN_FLUSHING;
-	fal_writer_finish(c->writer);
 	start_deadline(c);
 	fal_chan_flush(c);
 }

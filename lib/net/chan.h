@@ -70,8 +70,7 @@ bool fal_chan_room(struct fal_chan *c);
 
 /* Queues a publication, by reference, behind the bulk.  Its id and key go to the peer in
  * a message before it.  What is not in yet goes when it is, by fal_chan_offer or with
- * what is sent next; nothing behind it waits for that.  Errors as above; the cap is
- * FAL_VERSIONS_MAX versions. */
+ * what is sent next.  Errors as above; the cap is FAL_VERSIONS_MAX versions. */
 int fal_chan_send_shared(struct fal_chan *c, struct fal_shared *s);
 
 /* Offers the socket, or the line, the next batch of what waits, at once and without

@@ -227,26 +227,6 @@ fal_writer_skip_shared(struct fal_writer *w, fal_old_fn *is_old, const void *arg
 	w->bulk = kept;
 }
 
-/* A publication of which all has left that is made so far. */
-static bool
-waits(const struct fal_node *node)
-{
-	return node->shared != NULL && node->index == fal_shared_made(node->shared);
-}
-
-static bool
-is_partial(const void *arg, const struct fal_shared *s)
-{
-	(void)arg;
-	return !fal_shared_whole(s);
-}
-
-void
-fal_writer_finish(struct fal_writer *w)
-{
-	fal_writer_skip_shared(w, is_partial, NULL);
-}
-
 bool
 fal_writer_empty(const struct fal_writer *w)
 {
@@ -313,10 +293,13 @@ judge(struct fal_writer *w, double rate)
 	w->pays = rate > 0 && fal_zip_pays(&w->measured, rate);
 }
 
-static void
+/* 1; 0: its next record is still to be made. */
+static int
 next_shared(struct fal_writer *w, struct fal_piece *out)
 {
 	struct fal_node *node = w->bulk.head;
+	if (node->index == fal_shared_made(node->shared))
+		return 0;
 	struct fal_piece piece = { .shared = fal_shared_ref(node->shared) };
 	w->tries += node->index == 0;
 	piece.p = fal_shared_record(node->shared, node->index, &piece.n);
@@ -325,6 +308,7 @@ next_shared(struct fal_writer *w, struct fal_piece *out)
 		w->shared--;
 	}
 	*out = piece;
+	return 1;
 }
 
 /* Leaves out the rest of what will never be whole. */
@@ -332,44 +316,23 @@ static void
 drop_broken(struct fal_writer *w)
 {
 	while (w->bulk.head != NULL && w->bulk.head->shared != NULL &&
-	       fal_shared_broken(w->bulk.head->shared) && waits(w->bulk.head)) {
+	       fal_shared_broken(w->bulk.head->shared) &&
+	       w->bulk.head->index == fal_shared_made(w->bulk.head->shared)) {
 		free_node(pop(&w->bulk));
 		w->shared--;
 	}
-}
-
-/* The first of bulk that need not wait to be made stands first: what the next version
- * waits for may be behind it.  False: there is none. */
-static bool
-bring_forward(struct fal_writer *w)
-{
-	struct fal_node *before = NULL, *node = w->bulk.head;
-	for (; node != NULL && waits(node); node = node->next)
-		before = node;
-	if (node == NULL || before == NULL)
-		return node != NULL;
-	before->next = node->next;
-	if (w->bulk.tail == node)
-		w->bulk.tail = before;
-	node->next = w->bulk.head;
-	w->bulk.head = node;
-	return true;
 }
 
 int
 fal_writer_next(struct fal_writer *w, double rate, struct fal_piece *out)
 {
 	drop_broken(w);
-	if (w->control.head == NULL && !bring_forward(w))
-		return 0;
 	struct fal_fifo *q = w->control.head != NULL ? &w->control : &w->bulk;
-	if (w->tx.key == NULL && !q->head->raw)
+	if (q->head == NULL || (w->tx.key == NULL && !q->head->raw))
 		return 0;
 	judge(w, rate);
-	if (q->head->shared != NULL) {
-		next_shared(w, out);
-		return 1;
-	}
+	if (q->head->shared != NULL)
+		return next_shared(w, out);
 	struct fal_node *node = pop(q);
 	struct fal_piece piece = { .p = node->bytes, .n = node->n, .node = node };
 	w->queued -= node->n;

@@ -58,17 +58,13 @@ int fal_writer_put(struct fal_writer *w, const void *msg, size_t n, enum fal_sen
 /* Queues bytes that leave as they are, before anything else that waits: handshakes. */
 int fal_writer_put_raw(struct fal_writer *w, const void *p, size_t n);
 
-/* Queues a publication by reference; what of it is still to be made nothing behind it
- * waits for.  FAL_ELIMIT beyond FAL_VERSIONS_MAX versions;
+/* Queues a whole publication by reference.  FAL_ELIMIT beyond FAL_VERSIONS_MAX versions;
  * FAL_ENOMEM. */
 int fal_writer_put_shared(struct fal_writer *w, struct fal_shared *s);
 
 /* Forgets what was not sent yet of the publications in the queue that are old. */
 typedef bool fal_old_fn(const void *arg, const struct fal_shared *s);
 void fal_writer_skip_shared(struct fal_writer *w, fal_old_fn *is_old, const void *arg);
-
-/* Nothing more will be made: the rest of what is not whole is left out. */
-void fal_writer_finish(struct fal_writer *w);
 
 bool fal_writer_empty(const struct fal_writer *w);
 

@@ -470,31 +470,16 @@ fal_rack_in_order(const struct fal_rack *r, uint32_t out[static FAL_SHARDS_MAX])
 	return fal_map_in_order(&map, out);
 }
 
-/* The shard, or NULL, with all of the part but what it has. */
-static const struct fal_shard *
-part_of(const struct fal_rack *r, uint32_t i, struct fal_shard_part *out)
+bool
+fal_rack_part(const struct fal_rack *r, uint32_t i, uint64_t version,
+	      struct fal_shard_part *out)
 {
 	const struct has *h = &r->at[i].now;
 	*out = (struct fal_shard_part){
 		.shard = i, .first = h->first, .count = h->count, .values = h->values
 	};
-	return h->shard;
-}
-
-bool
-fal_rack_part(const struct fal_rack *r, uint32_t i, uint64_t version,
-	      struct fal_shard_part *out)
-{
-	const struct fal_shard *s = part_of(r, i, out);
-	return s != NULL && fal_shard_at(s, version, &out->params, &out->exps);
-}
-
-uint32_t
-fal_rack_made(const struct fal_rack *r, uint32_t i, uint64_t version,
-	      struct fal_shard_part *out)
-{
-	const struct fal_shard *s = part_of(r, i, out);
-	return s != NULL ? fal_shard_made(s, version, &out->params, &out->exps) : 0;
+	return h->shard != NULL &&
+	       fal_shard_at(h->shard, version, &out->params, &out->exps);
 }
 
 /* Is the place's shard elsewhere? */

@@ -97,9 +97,6 @@ struct fal_shard_part {
 };
 bool fal_rack_part(const struct fal_rack *r, uint32_t i, uint64_t version,
 		   struct fal_shard_part *out);
-/* The same as fal_shard_made: so many of its blocks, from its first on, are there. */
-uint32_t fal_rack_made(const struct fal_rack *r, uint32_t i, uint64_t version,
-		       struct fal_shard_part *out);
 /* All parameters of a version, borrowed until the next order or call; NULL: it is neither
  * kept nor held; or, where shards are elsewhere, not what was brought together last. */
 const float *fal_rack_params(struct fal_rack *r, uint64_t version);

@@ -177,7 +177,7 @@ again(struct fal_shard *s, struct shard_round *o, struct fal_cid id)
 						&taken.id, &taken.most);
 	taken.id = id;
 	if (taken.blocks > 0)
-		taken.blocks = fal_store_take_back(s->store, o->round, s->marks);
+		fal_store_take_back(s->store, o->round, s->marks);
 	const struct fal_cid none = { 0, 0 };
 	int err = shard_brought(s, o->round, &taken);
 	for (uint32_t i = 0; i < taken.broughts && err == FAL_OK; i++)
@@ -463,7 +463,6 @@ static int
 add(struct fal_shard *s, const struct fal_store_from *from, struct fal_rd r,
     struct fal_shard_say *arrived, bool *any, struct fal_diag *diag)
 {
-	const bool steps = shard_steps(s, from->round);
 	int err = FAL_OK;
 	while (r.n > 0) {
 		struct fal_bfp_rec rec;
@@ -481,8 +480,6 @@ add(struct fal_shard *s, const struct fal_store_from *from, struct fal_rd r,
 		if (got == FAL_ENOMEM)
 			return got;
 		arrived->blocks += got == 1;
-		if (steps && got == 1)
-			fal_store_ahead_block(s->store, rec.block - s->conf.first);
 		err = err == FAL_OK && got < 0 ? got : err;
 	}
 	return err;
@@ -536,15 +533,6 @@ fal_shard_at(const struct fal_shard *s, uint64_t version, const float **params,
 	*params = s->held_params;
 	*exps = s->held_exps;
 	return true;
-}
-
-uint32_t
-fal_shard_made(const struct fal_shard *s, uint64_t version, const float **params,
-	       const int8_t **exps)
-{
-	return fal_shard_at(s, version, params, exps)
-		       ? s->conf.count
-		       : fal_store_made(s->store, version, params, exps);
 }
 
 const float *

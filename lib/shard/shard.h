@@ -215,11 +215,6 @@ uint64_t fal_shard_version(const struct fal_shard *s);
  * of its blocks, borrowed until the next order. */
 bool fal_shard_at(const struct fal_shard *s, uint64_t version, const float **params,
 		  const int8_t **exps);
-/* So many of its blocks, from its first on, there are of a version: all of one that is
- * kept or held, and of the next one those that can be made by now, where its step is
- * ordered ahead; borrowed until the next order or push. */
-uint32_t fal_shard_made(const struct fal_shard *s, uint64_t version, const float **params,
-			const int8_t **exps);
 /* The average of its weights that optim.ema asks for, borrowed likewise; NULL: none. */
 const float *fal_shard_average(const struct fal_shard *s);
 

@@ -67,9 +67,6 @@ int shard_open_late(struct fal_shard *s);
 /* The order is carried out when its turn comes; `open` is its round, or NULL. */
 int shard_wait_for(struct fal_shard *s, struct shard_round *open,
 		   const struct fal_shard_order *o);
-/* Is a step of this round's gradients what comes next?  Then its blocks may be stepped as
- * they are complete. */
-bool shard_steps(struct fal_shard *s, uint64_t round);
 /* Carries out what waits, as far as that goes. */
 int shard_go_on(struct fal_shard *s);
 /* The first that waits is clipped by the sum of all squares. */

@@ -199,25 +199,6 @@ carry_out(struct fal_shard *s, const struct fal_shard_order *o)
 	return err < 0 ? err : shard_open_late(s); /* a version may have been made */
 }
 
-bool
-shard_steps(struct fal_shard *s, uint64_t round)
-{
-	if (s->waits < 2)
-		return false;
-	const struct fal_shard_order *end = &s->wait[0].order, *step = &s->wait[1].order;
-	const struct shard_round *open = shard_find(s, round);
-	if (open == NULL || open->late || end->kind != FAL_ORDER_END ||
-	    end->round != round || !end->ahead || end->end != FAL_END_MERGE ||
-	    step->kind != FAL_ORDER_STEP || step->clipped || step->weight > 0 ||
-	    step->versions == 0)
-		return false;
-	const struct fal_store_ahead is = { .round = round,
-					    .lr = step->lr,
-					    .divisor = step->divisor,
-					    .samples = open->samples };
-	return fal_store_ahead(s->store, &is);
-}
-
 int
 shard_go_on(struct fal_shard *s)
 {
@@ -226,11 +207,8 @@ shard_go_on(struct fal_shard *s)
 		struct waiting *first = &s->wait[0];
 		const struct fal_shard_order o = first->order;
 		const struct shard_round *open = o.ahead ? shard_find(s, o.round) : NULL;
-		if (open != NULL && !open->clean) {
-			if (shard_steps(s, o.round))
-				fal_store_ahead_all(s->store);
+		if (open != NULL && !open->clean)
 			return FAL_OK;
-		}
 		if (o.clipped && first->asked)
 			return FAL_OK;
 		first->asked = o.clipped;

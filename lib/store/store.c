@@ -82,7 +82,7 @@ fal_store_new(const struct fal_store_conf *conf, const float *init)
 		return NULL;
 	s->conf = *conf;
 	s->blocks = fal_blocks(conf->n);
-	s->params = fal_alloc_pages(fal_sum_room(conf->n), 1); /* changes places */
+	s->params = fal_calloc_aligned(conf->n, sizeof(float));
 	s->state = fal_calloc_aligned(state_len(conf), sizeof(float));
 	s->block = fal_calloc_aligned(FAL_BLOCK, sizeof(float));
 	s->trial = fal_calloc_aligned(FAL_BLOCK *
@@ -93,12 +93,9 @@ fal_store_new(const struct fal_store_conf *conf, const float *init)
 	s->shown = fal_calloc((size_t)s->blocks * SHOWN_UPDATES, sizeof(*s->shown));
 	s->exps = fal_calloc(s->blocks, 1);
 	s->sum_exps = fal_calloc(s->blocks, 1);
-	s->ahead.done = fal_calloc(s->blocks, 1);
-	s->ahead.exps = fal_calloc(s->blocks, 1);
 	if (s->params == NULL || s->state == NULL || s->block == NULL ||
 	    s->trial == NULL || s->reach == NULL || s->judged == NULL ||
-	    s->shown == NULL || s->exps == NULL || s->sum_exps == NULL ||
-	    s->ahead.done == NULL || s->ahead.exps == NULL) {
+	    s->shown == NULL || s->exps == NULL || s->sum_exps == NULL) {
 		fal_store_free(s);
 		return NULL;
 	}
@@ -110,7 +107,6 @@ fal_store_new(const struct fal_store_conf *conf, const float *init)
 		}
 	}
 	memset(s->exps, FAL_EXP_FIRST, s->blocks);
-	memset(s->params, 0, conf->n * sizeof(float));
 	if (init != NULL)
 		begin_with(s, init);
 	return s;
@@ -147,8 +143,6 @@ fal_store_free(struct fal_store *s)
 	free(s->lines.v);
 	fal_sum_free(s->sum);
 	free(s->sum_exps);
-	free(s->ahead.done);
-	free(s->ahead.exps);
 	free(s->delta);
 	free(s->params);
 	free(s->state);
@@ -595,28 +589,18 @@ next_exponent(const struct fal_store *s, const struct store_step *step, uint32_t
 	return fal_exp_next(step->exps[b], fal_exp_needed_at(needed, s->conf.bits));
 }
 
-bool
-store_step_block(struct fal_store *s, const struct store_step *step, float scale,
-		 uint32_t b)
-{
-	const size_t first = (size_t)b * FAL_BLOCK;
-	mean_of(s, step, b);
-	if (step->from != NULL)
-		memcpy(step->params + first, step->from + first,
-		       fal_block_len(s->conf.n, b) * sizeof(float));
-	if (!step_block(s, step, scale, b))
-		return false;
-	step->exps[b] = next_exponent(s, step, b);
-	return true;
-}
-
 uint32_t
 store_step(struct fal_store *s, const struct store_step *step)
 {
 	const float scale = scale_of(s, step);
 	uint32_t refused = 0;
-	for (uint32_t b = 0; b < s->blocks; b++)
-		refused += !store_step_block(s, step, scale, b);
+	for (uint32_t b = 0; b < s->blocks; b++) {
+		mean_of(s, step, b);
+		if (step_block(s, step, scale, b))
+			step->exps[b] = next_exponent(s, step, b);
+		else
+			refused++;
+	}
 	return refused;
 }
 
@@ -630,8 +614,7 @@ fal_store_average(const struct fal_store *s)
 static void
 drop_gradients(struct fal_store *s)
 {
-	if (s->sum != NULL)
-		spare(s, s->sum);
+	spare(s, s->sum);
 	s->sum = NULL;
 	s->known = false;
 }
@@ -648,7 +631,9 @@ step_gradients(struct fal_store *s, float lr, double divisor)
 					 .state = s->state,
 					 .exps = s->exps,
 					 .reach = s->reach };
-	return store_step(s, &step);
+	const uint32_t refused = store_step(s, &step);
+	drop_gradients(s);
+	return refused;
 }
 
 /* Adds the changes of weights. */
@@ -683,14 +668,11 @@ fal_store_step(struct fal_store *s, float lr, double divisor)
 {
 	uint32_t refused = 0;
 	store_put_by(s, s->version, s->params, s->exps);
-	if (divisor <= 0)
+	if (s->sum != NULL && divisor <= 0)
 		drop_gradients(s);
 	const bool stepped = s->sum != NULL || s->moved;
-	if (s->ahead.is)
-		refused += store_end_ahead(s);
-	else if (s->sum != NULL)
+	if (s->sum != NULL)
 		refused += step_gradients(s, lr, divisor);
-	drop_gradients(s);
 	if (s->moved)
 		refused += step_deltas(s);
 	s->moved = false;

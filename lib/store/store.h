@@ -126,14 +126,13 @@ uint64_t fal_store_added(const struct fal_store *s, uint64_t round);
  *   many.  `*by` is the contribution with the largest value in one of them, about
  *   2^*most.
  * brought: those that contribution `id` has added; how many.  `blocks` may be NULL.
- * take_back: as if nothing had ever come for these blocks but what was skipped, but for
- *   those that are stepped ahead, of which nothing is said here; how many.  Whatever has
- *   contributed to the round must be fenced and filled. */
+ * take_back: as if nothing had ever come for these blocks but what was skipped.  Whatever
+ *   has contributed to the round must be fenced and filled. */
 uint32_t fal_store_beyond(struct fal_store *s, uint64_t round, double divisor,
 			  uint8_t *blocks, struct fal_cid *by, int8_t *most);
 uint32_t fal_store_brought(const struct fal_store *s, uint64_t round, struct fal_cid id,
 			   uint8_t *blocks);
-uint32_t fal_store_take_back(struct fal_store *s, uint64_t round, const uint8_t *blocks);
+void fal_store_take_back(struct fal_store *s, uint64_t round, const uint8_t *blocks);
 
 /* The next contribution from number *at (0: the first) on, of several tasks, that says to
  * have needed more than any other key has shown in the round or in the last updates, by
@@ -226,28 +225,6 @@ void fal_store_forget_slots(struct fal_store *s, uint64_t below);
  * finite any more, or its state, stays as it is: returns how many.  So does line_step.
  * Parameters are always finite. */
 uint32_t fal_store_step(struct fal_store *s, float lr, double divisor);
-/* The same, block by block, before the round is complete (store_ahead.c): what it does is
- * the rest then.
- *
- * ahead: the next things that happen to the store are merge of the open round `round`, of
- *   gradients over `samples` samples, and step; from now on blocks may be stepped. False:
- *   this step needs all of them together, or what was collected before.
- * ahead_all: those are that have counted all tasks of the round, and of which neither
- *   beyond nor doubt would say anything; they do not again, nothing of them can be taken
- *   back, and what is witnessed or bounded changes them no more.  ahead_block: this one,
- *   if it is such.
- * made: so many blocks, from the first on, there are of a version: all that it has, those
- *   of the next one that are stepped, or 0. */
-struct fal_store_ahead {
-	uint64_t round;
-	float lr;
-	double divisor, samples;
-};
-bool fal_store_ahead(struct fal_store *s, const struct fal_store_ahead *is);
-void fal_store_ahead_block(struct fal_store *s, uint32_t b);
-void fal_store_ahead_all(struct fal_store *s);
-uint32_t fal_store_made(const struct fal_store *s, uint64_t version, const float **params,
-			const int8_t **exps);
 /* The average of all versions that optim.ema asks for, n floats; NULL: it asks for none.
  */
 const float *fal_store_average(const struct fal_store *s);

@@ -36,8 +36,6 @@ fal_store_put(struct fal_store *s, uint64_t version, const float *params,
 {
 	const float *own;
 	const int8_t *its;
-	if (s->ahead.is)
-		return FAL_EINVAL;
 	if (version < s->version) {
 		if (!fal_store_at(s, version, &own, &its))
 			store_put_by(s, version, params, exps);

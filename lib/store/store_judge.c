@@ -24,8 +24,6 @@ is_beyond(struct fal_store *s, const struct round *r, uint32_t b, double divisor
 {
 	const double bound = (double)fal_sum_bound(r->sum, b);
 	const int most = fal_optim_most(&s->conf.optim);
-	if (store_is_done(s, r, b))
-		return false;
 	if (ldexp(bound, r->exps[b] - FAL_BFP_P + 1) < ldexp(divisor, most))
 		return false;
 	fal_sum_mean(r->sum, b, r->exps[b], divisor, s->block);
@@ -84,15 +82,13 @@ forget_block(struct entry *e, uint32_t b)
 		e->sums[b] = 0;
 }
 
-uint32_t
+void
 fal_store_take_back(struct fal_store *s, uint64_t round, const uint8_t *blocks)
 {
 	struct round *r = round_find(s, round);
-	uint32_t n = 0;
 	for (uint32_t b = 0; r != NULL && b < s->blocks; b++) {
-		if (!blocks[b] || store_is_done(s, r, b))
+		if (!blocks[b])
 			continue;
-		n++;
 		fal_sum_clear_block(r->sum, b);
 		r->left += r->counted[b] == r->is.tasks;
 		r->counted[b] = r->skipped;
@@ -100,7 +96,6 @@ fal_store_take_back(struct fal_store *s, uint64_t round, const uint8_t *blocks)
 		for (uint32_t i = 0; i < r->entries; i++)
 			forget_block(&r->entry[i], b);
 	}
-	return n;
 }
 
 /* ---- what was needed ------------------------------------------------------------- */
@@ -220,25 +215,6 @@ show_all(struct fal_store *s, const struct round *r)
 		show_whole(s);
 }
 
-/* The same of one block of gradients. */
-static void
-show_block(const struct fal_store *s, const struct round *r, uint32_t b)
-{
-	struct shown *to = &s->judged[b];
-	*to = (struct shown){ { 0, 0 }, { FAL_EXP_NONE, FAL_EXP_NONE } };
-	for (uint32_t i = 0; i < r->entries; i++) {
-		const struct entry *e = &r->entry[i];
-		show(to, e->key, e->needed[b]);
-		if (e->witness != 0)
-			show(to, e->witness, e->needed[b]);
-	}
-	for (uint64_t i = 0; i < s->showns && i < SHOWN_UPDATES; i++) {
-		const struct shown *was = shown_at(s, b, i);
-		show(to, was->key[0], was->most[0]);
-		show(to, was->key[1], was->most[1]);
-	}
-}
-
 /* The doubt of a block. */
 static struct fal_store_doubt
 doubt_of(const struct round *r, const struct entry *e, uint32_t b, int shown)
@@ -263,32 +239,6 @@ shown_to(const struct fal_store *s, const struct round *r, const struct entry *e
 	return r->is.kind == FAL_KIND_DELTA ? s->scale : r->exps[b];
 }
 
-/* May what the contribution said be doubted at all? */
-static bool
-may_doubt(const struct round *r, const struct entry *e)
-{
-	return (e->tasks > 1 || r->is.kind != FAL_KIND_GRAD) && !e->believed;
-}
-
-bool
-store_is_clean(struct fal_store *s, const struct round *r, uint32_t b, double divisor)
-{
-	bool shown = false;
-	if (is_beyond(s, r, b, divisor))
-		return false;
-	for (uint32_t i = 0; i < r->entries; i++) {
-		const struct entry *e = &r->entry[i];
-		if (!may_doubt(r, e))
-			continue;
-		if (!shown)
-			show_block(s, r, b);
-		shown = true;
-		if (e->needed[b] > shown_to(s, r, e, b) + RISE)
-			return false;
-	}
-	return true;
-}
-
 bool
 fal_store_doubt(struct fal_store *s, uint64_t round, uint32_t *at,
 		struct fal_store_doubt *out)
@@ -300,7 +250,7 @@ fal_store_doubt(struct fal_store *s, uint64_t round, uint32_t *at,
 		show_all(s, r);
 	for (; *at < r->entries; ++*at) {
 		const struct entry *e = &r->entry[*at];
-		if (!may_doubt(r, e))
+		if ((e->tasks < 2 && r->is.kind == FAL_KIND_GRAD) || e->believed)
 			continue;
 		for (uint32_t b = 0; b < s->blocks; b++) {
 			const int shown = shown_to(s, r, e, b);

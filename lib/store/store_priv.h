@@ -4,7 +4,6 @@
  *	store_line.c   models that are stepped by themselves
  *	store_round.c  an open round: who brought what
  *	store_judge.c  what a complete round may be made into
- *	store_ahead.c  a step that begins before its round is complete
  *	store_image.c  all of it as arrays, and back
  *	store_given.c  sums that leave, and versions that come
  *
@@ -124,20 +123,6 @@ struct fal_store {
 
 	VEC(struct line) lines;
 
-	/* The step that is taken block by block, as the round's records come, into the
-	 * places of its sum.  Its state and reach are stepped already where it is done.
-	 */
-	struct store_ahead {
-		bool is;
-		uint64_t round;
-		struct fal_optim_step by;
-		double divisor, samples;
-		uint8_t *done;    /* by block */
-		int8_t *exps;     /* by block, of the next version */
-		uint32_t n, run;  /* done: all; from the first on without a gap */
-		uint32_t refused; /* of these, not stepped */
-	} ahead;
-
 	struct shown *shown;  /* by block, of the last updates: a ring */
 	uint64_t showns;      /* updates in it, ever */
 	struct shown *judged; /* by block, scratch of store_judge.c, as is: */
@@ -163,7 +148,6 @@ struct store_step {
 	const int8_t *sum_exps;
 	struct fal_optim_step by;
 	double divisor;
-	const float *from;     /* the parameters before; NULL: they are in `params` */
 	float *params, *state; /* which model */
 	int8_t *exps;
 	struct fal_reach *reach;
@@ -171,26 +155,12 @@ struct store_step {
 /* Blocks that would not be finite are left as they are; how many. */
 uint32_t store_step(struct fal_store *s, const struct store_step *step);
 
-/* The same of one block, `scale` times; false: it is left as it is. */
-bool store_step_block(struct fal_store *s, const struct store_step *step, float scale,
-		      uint32_t b);
-
-/* store_ahead.c */
-/* Has the block of this round been stepped? */
-bool store_is_done(const struct fal_store *s, const struct round *r, uint32_t b);
-/* The rest of the step, whose round is merged; how many were refused. */
-uint32_t store_end_ahead(struct fal_store *s);
-
 /* How far block b of a model with this state reaches. */
 struct fal_reach store_reach(const struct fal_store *s, const float *params,
 			     const float *state, uint32_t b);
 
 /* store_judge.c: what the keys have shown in this round is remembered. */
 void store_remember(struct fal_store *s, const struct round *r);
-/* Is nothing wrong with a block that has counted all tasks, of gradients over `divisor`
- * samples? */
-bool store_is_clean(struct fal_store *s, const struct round *r, uint32_t b,
-		    double divisor);
 
 /* store_line.c: the line, or NULL; a line of this version, or NULL: out of memory. */
 struct line *line_find(const struct fal_store *s, uint32_t line);

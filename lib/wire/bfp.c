@@ -111,7 +111,7 @@ fal_sum_new(size_t n)
 	if (s == NULL)
 		return NULL;
 	s->n = n;
-	s->values = fal_alloc_pages(fal_sum_room(n), 1);
+	s->values = fal_alloc_pages((size_t)fal_blocks(n) * FAL_BLOCK, sizeof(int64_t));
 	s->block = fal_calloc(fal_blocks(n), sizeof(*s->block));
 	if (s->values == NULL || s->block == NULL) {
 		free(s->values);
@@ -237,21 +237,6 @@ bool
 fal_sum_grown(const struct fal_sum *s)
 {
 	return s->grown;
-}
-
-float *
-fal_sum_place(struct fal_sum *s, uint32_t block)
-{
-	return floats_at(s, block);
-}
-
-float *
-fal_sum_swap(struct fal_sum *s, float *values)
-{
-	float *was = s->values;
-	assert(!s->grown);
-	s->values = values;
-	return was;
 }
 
 /* Raises block b's bound by `more`, making its values what that bound has them be.  1:

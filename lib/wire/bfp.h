@@ -79,19 +79,6 @@ fal_sum_bytes(size_t n)
 }
 size_t fal_sum_len(const struct fal_sum *s);
 
-/* The half that is always there, for whoever needs a block's sums no more but room for as
- * many floats: that of block b, behind that of the block before it.  The sum is only good
- * for fal_sum_clear then, but for `needed` and other blocks. */
-float *fal_sum_place(struct fal_sum *s, uint32_t block);
-/* Its memory is taken, and becomes `values`: of fal_sum_room(n) bytes, by
- * fal_alloc_pages.  Not of one that has grown. */
-float *fal_sum_swap(struct fal_sum *s, float *values);
-static inline size_t
-fal_sum_room(size_t n)
-{
-	return fal_sum_bytes((size_t)fal_blocks(n) * FAL_BLOCK);
-}
-
 /* All zero again; needed = FAL_EXP_NONE. */
 void fal_sum_clear(struct fal_sum *s);
 void fal_sum_clear_block(struct fal_sum *s, uint32_t block);

@@ -498,39 +498,6 @@ leaves_as_it_is_made(void **state)
 	end(&w);
 }
 
-/* What is behind one that is still to be made does not wait for it, be it what that waits
- * for itself; and where nothing more is made the stream ends all the same. */
-static void
-nothing_waits_for_what_is_made(void **state)
-{
-	struct world w;
-	(void)state;
-	begin(&w, (struct fal_listen_opt){ 0 });
-	meet(&w, 0);
-	struct fal_chan *c = w.server[0].c;
-	struct fal_shared *s = publish_some(7, 's', false, 10), *next;
-	expect(&w.client[0], s);
-	assert_int_equal(fal_chan_send_shared(c, s), 0);
-	UNTIL(&w, w.client[0].msgs == 10);
-	assert_int_equal(send_bytes(&w.server[0], 'b', 1, FAL_SEND_BULK), 0);
-	next = publish(8, 'n', false);
-	expect(&w.client[0], next);
-	assert_int_equal(fal_chan_send_shared(c, next), 0);
-	assert_int_equal(send_bytes(&w.server[0], 'b', 1, FAL_SEND_BULK), 0);
-	UNTIL(&w, w.client[0].msgs == 52);
-	assert_int_equal(w.server[0].drained, 0);
-	for (int i = 0; i < 2; i++) {
-		add(s, 's', 10);
-		fal_chan_offer(c);
-	}
-	UNTIL(&w, w.client[0].msgs == 72);
-	fal_chan_close(c);
-	UNTIL(&w, w.client[0].closed);
-	fal_shared_drop(s);
-	fal_shared_drop(next);
-	end(&w);
-}
-
 /* One that will never be whole is in nobody's way. */
 static void
 broken_ones_are_left_out(void **state)
@@ -820,7 +787,6 @@ main(void)
 		cmocka_unit_test(queue_cap),
 		cmocka_unit_test(shared_to_three),
 		cmocka_unit_test(leaves_as_it_is_made),
-		cmocka_unit_test(nothing_waits_for_what_is_made),
 		cmocka_unit_test(broken_ones_are_left_out),
 		cmocka_unit_test(skips_to_the_newest),
 		cmocka_unit_test(compression),

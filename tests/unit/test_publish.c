@@ -15,13 +15,12 @@ enum { CHACHA = FAL_SUITE_CHACHA20_POLY1305, AES = FAL_SUITE_AES256_GCM };
 
 enum { MOST = 100 };
 
-/* One shard of so many blocks, which has every version below that, and of that so many
- * blocks. */
-static uint32_t blocks = 1, stepped;
+/* One shard of so many blocks, which has every version below that. */
+static uint32_t blocks = 1;
 static uint64_t versions = UINT64_MAX;
 uint32_t __wrap_fal_rack_shards(const struct fal_rack *r);
-uint32_t __wrap_fal_rack_made(const struct fal_rack *r, uint32_t i, uint64_t version,
-			      struct fal_shard_part *out);
+bool __wrap_fal_rack_part(const struct fal_rack *r, uint32_t i, uint64_t version,
+			  struct fal_shard_part *out);
 
 uint32_t
 __wrap_fal_rack_shards(const struct fal_rack *r)
@@ -30,8 +29,8 @@ __wrap_fal_rack_shards(const struct fal_rack *r)
 	return 1;
 }
 
-uint32_t
-__wrap_fal_rack_made(const struct fal_rack *r, uint32_t i, uint64_t version,
+bool
+__wrap_fal_rack_part(const struct fal_rack *r, uint32_t i, uint64_t version,
 		     struct fal_shard_part *out)
 {
 	static const float params[MOST * FAL_BLOCK];
@@ -42,9 +41,7 @@ __wrap_fal_rack_made(const struct fal_rack *r, uint32_t i, uint64_t version,
 					.values = (size_t)blocks * FAL_BLOCK - 1,
 					.params = params,
 					.exps = exps };
-	if (version == versions)
-		return stepped;
-	return version < versions ? blocks : 0;
+	return version < versions;
 }
 
 /* A reader whose session is by `suite` gets a version; by which suite it comes. */
@@ -150,56 +147,9 @@ broken_ones_are_told(void **state)
 	assert_int_equal(ps_publish_more(&p), 1);
 	assert_false(fal_shared_broken(s));
 	versions = 0;
-	assert_int_equal(ps_publish_more(&p), 0);
+	assert_int_equal(ps_publish_more(&p), FAL_ENOMEM);
 	assert_true(fal_shared_broken(s));
-	/* Whoever asks later gets another one. */
-	versions = UINT64_MAX;
-	assert_false(fal_shared_broken(ps_publish(&p, &p.newest, &from, false, 0)));
-	assert_int_equal(p.publications, 2);
-	versions = 0;
 	assert_int_equal(ps_publish_more(&p), 0);
-	versions = UINT64_MAX;
-	blocks = 1;
-	ps_publisher_free(&p);
-}
-
-/* Of a version that is stepped block by block there is soon a first piece: that is
- * published, and the rest as it comes, a piece at a time or what is left. */
-static void
-what_there_is_leaves(void **state)
-{
-	enum { PIECE = 10 * FAL_MODEL_BLOCKS };
-	const struct ps_params from = { .version = 7, .suite = CHACHA };
-	struct ps_publisher p = { .most = 2 };
-	(void)state;
-	blocks = MOST;
-	versions = 7;
-	stepped = 0;
-	assert_false(ps_publish_may(&p, &from, false));
-	stepped = PIECE - 1;
-	assert_false(ps_publish_may(&p, &from, false));
-	stepped = PIECE;
-	assert_false(ps_publish_may(&p, &from, true));
-	assert_true(ps_publish_may(&p, &from, false));
-	struct fal_shared *s = ps_publish(&p, &p.newest, &from, false, 0);
-	assert_non_null(s);
-	assert_int_equal(ps_publish_more(&p), 0);
-	assert_int_equal(fal_shared_made(s), PIECE / FAL_MODEL_BLOCKS);
-	stepped = 2 * PIECE - 1;
-	assert_int_equal(ps_publish_more(&p), 0);
-	assert_int_equal(fal_shared_made(s), PIECE / FAL_MODEL_BLOCKS);
-	stepped = 2 * PIECE + 1;
-	assert_int_equal(ps_publish_more(&p), 0);
-	assert_int_equal(fal_shared_made(s), 2 * PIECE / FAL_MODEL_BLOCKS);
-	versions = 8;
-	while (ps_publish_more(&p) > 0)
-		assert_false(fal_shared_whole(s));
-	assert_true(fal_shared_whole(s));
-	assert_int_equal(p.publications, 1);
-	/* A short one is not worth it. */
-	blocks = PIECE + 1;
-	versions = 7;
-	assert_false(ps_publish_may(&p, &from, false));
 	versions = UINT64_MAX;
 	blocks = 1;
 	ps_publisher_free(&p);
@@ -213,7 +163,6 @@ main(void)
 		cmocka_unit_test(by_chacha_alone),
 		cmocka_unit_test(long_ones_are_begun),
 		cmocka_unit_test(broken_ones_are_told),
-		cmocka_unit_test(what_there_is_leaves),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, NULL, NULL);
