@@ -61,7 +61,7 @@ struct fal_psld {
 	struct shard *shard;
 	struct window clock; /* seconds, of those under this map in which nothing moved */
 	double before;       /* of one under the maps before it; 0: not known */
-	uint64_t clocks, changed; /* changed: when one was found, plus 1; 0: never */
+	uint64_t clocks, changed; /* changed: of these, when one was found; 0: never */
 	uint32_t hurry;           /* clocks in which blocks are placed anew */
 	bool moving;              /* the coming clock moves blocks */
 	double seconds, spent;    /* of the job; in trials */
@@ -274,7 +274,7 @@ new_map(struct fal_psld *p)
 static void
 found_change(struct fal_psld *p)
 {
-	p->changed = p->clocks + 1;
+	p->changed = p->clocks;
 	p->hurry = WINDOW;
 	p->chance = tries;
 	memset(p->reward, 0, sizeof(p->reward));

@@ -237,8 +237,8 @@ change(bool runs)
 		for (uint64_t k = 0; k < 16; k++) {
 			step(&s, &clean);
 			was = k == 0 ? clean : was;
-			if (found == UINT64_MAX &&
-			    fal_psld_since(s.psld) <= s.clock - from)
+			/* It is said in the clock in which it is found. */
+			if (found == UINT64_MAX && fal_psld_since(s.psld) == 0)
 				found = s.clock - from;
 			if (won == UINT64_MAX && clean - best <= 0.1 * (was - best))
 				won = s.clock - from;
