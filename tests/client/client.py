@@ -580,6 +580,7 @@ class Worker:
         if (round_, seq) in self.ahead:
             assert self.ahead[round_, seq]["of"] == tasks
             self.ahead[round_, seq]["ticket"] = rest
+            self.push_ahead(round_, seq)
             return
         contribution = self.closed.pop((round_, seq))
         assert contribution["tasks"] == tasks
@@ -702,9 +703,14 @@ class Worker:
         self.tasks += 1
         self.say(CLAIM, "QIIIIQQqBB16s", g["round"], g["task"], g["seq"], *g["fills"],
                  g["version"], 1000000, loss, 0, 0, task_hash(part["e"], sums))
-        if contribution["tasks"] == contribution["of"]:
+        self.push_ahead(g["round"], g["seq"])
+
+    def push_ahead(self, round_, seq):
+        """If all of its tasks are done, and its ticket is here."""
+        contribution = self.ahead[round_, seq]
+        if contribution["tasks"] == contribution["of"] and contribution["ticket"] is not None:
             self.push(contribution, contribution["ticket"])
-            del self.ahead[g["round"], g["seq"]]
+            del self.ahead[round_, seq]
 
     def claim(self, g, part, sums, loss):
         if g["seq"]:
