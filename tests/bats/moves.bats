@@ -44,6 +44,13 @@ moves() {
 	jq -s 'map(select(.ev == "place" and .rule == "moved")) | length' "$state/trace.jsonl"
 }
 
+# halt N: the job comes to clock N, and waits for `sync resume`, however long it takes to ask
+# what comes next; its blocks move meanwhile.
+halt() {
+	at_clock "$1"
+	sync pause
+}
+
 # at NAME: where the process of shards listens.
 at() {
 	sed -n 's/.*: joined, listening on //p' "$1.err"
@@ -57,8 +64,9 @@ at() {
 	again
 	job+=(--set job.epochs=8)
 	serve
-	slow c 1 1500
-	slow d 0.7 1500
+	# So slow that it is not over, of 32 clocks, before the drain is asked for.
+	slow c 1 200
+	slow d 0.7 200
 	at_clock $((RANDOM % 6 + 1))
 	local shards=$((RANDOM % 3 + 1))
 	join one --shards $shards
@@ -69,6 +77,7 @@ at() {
 	ended "$one" one
 	has "$(<one.err)" "done: drained by 'control': others have its blocks"
 	has "$(<ps.err)" "drained by 'control'"
+	work quick --lanes 1
 	judge
 	same "moves" "$(moves)" 2
 	same "incarnations" "$(grep -c '"ev":"job"' "$state/trace.jsonl")" 1
@@ -83,9 +92,10 @@ at() {
 
 @test "the coordinator's own shard is drained, and those of two that joined, in any order" {
 	serve --shards $((RANDOM % 2 + 1))
-	slow a 1 1500
-	slow b 0.7 1500
-	at_clock 2
+	# An eighth of a second a clock, of 32.
+	slow a 1 300
+	slow b 0.7 300
+	halt 2
 	join one
 	local one=$pid
 	join two --shards 2
@@ -93,10 +103,12 @@ at() {
 	for n in one two; do
 		soon "blocks at $n" grep -q "blocks from here on" $n.err
 	done
-	at_clock 8
+	sync resume
+	halt 6
 	sync drain shard:1
 	has "$(<ps.err)" "blocks have moved"
-	at_clock 12
+	sync resume
+	halt 10
 	sync checkpoint
 	sync export copy.safetensors
 	[ -s copy.safetensors ]
@@ -105,11 +117,14 @@ at() {
 	ended "$one" one
 	sync drain "$(at two)" 2>err || got=$?
 	same "nobody is left ($(<err))" "$got $(<err)" "1 falcon-sync: nobody else has blocks"
-	at_clock 20
+	sync resume
+	halt 14
 	join three
 	soon "blocks at the third" grep -q "blocks from here on" three.err
 	sync drain "$(at two)"
 	ended "$two" two
+	sync resume
+	work quick --lanes 1
 	judge
 	has "$(<three.err)" "done: the job is done"
 }
