@@ -244,11 +244,13 @@ may_be_killed(void **state)
 	}
 	uv_run(&w.loop, UV_RUN_NOWAIT);
 	uv_run(&w.loop, UV_RUN_NOWAIT);
+	/* On a busy machine the delay may be over already. */
+	const unsigned before = (unsigned)c->msgs;
 	fal_chan_kill(c->c);
 	c->c = NULL;
 	UNTIL(&w, s->closed == 1);
 	assert_int_equal(c->closed, 0);
-	assert_int_equal(c->msgs, 0);
+	assert_int_equal(c->msgs, before);
 	end(&w);
 }
 
