@@ -464,8 +464,8 @@ loop(struct cluster *c)
 }
 
 /* When everybody has heard what was said nobody is at a task any more, but for
- * witnesses, whom nobody calls off, and for who said that it had left, or claimed what it
- * had yet to be given. */
+ * witnesses, whom nobody calls off, be they so above a group server, too, and for who
+ * said that it had left, or claimed what it had yet to be given. */
 static void
 judge_idle(struct cluster *c)
 {
@@ -473,8 +473,8 @@ judge_idle(struct cluster *c)
 		const struct worker *w = &c->worker[i / 8];
 		const struct lane *l = &w->lane[i % 8];
 		const bool said = w->m->lie == LIE_LEAVE || w->m->lie == LIE_CLAIM;
-		if (c->asks.n == 0 && w->here && w->session == c->incarnation && !said &&
-		    l->busy && !l->cancelled && !l->what.eval)
+		if (w->here && w->session == c->incarnation && !said && l->busy &&
+		    !l->cancelled && !l->what.eval && !flips_is_asked(w, &l->what))
 			c->root->failure = "a worker is at a task that is over";
 	}
 }

@@ -80,6 +80,19 @@ flips_asked(struct cluster *c, uint32_t peer, const struct fal_msg *grant)
 	}
 }
 
+bool
+flips_is_asked(const struct worker *w, const struct fal_run *run)
+{
+	bool asked = false;
+	for (; w != NULL && !asked; w = w->c->up) {
+		const struct cluster *c = w->c;
+		const struct asked is = { plan_process(c->p, w->index), run->clock,
+					  run->task };
+		asked = is_in(c->asks.v, c->asks.n, &is);
+	}
+	return asked;
+}
+
 /* Machine number n calls itself wn. */
 static uint32_t
 machine_of(const char *name)

@@ -396,6 +396,8 @@ play_known(struct totals *t)
 	/* a round that its witness found not finite was the same liar's again, for ever
 	 */
 	play(2479, &(struct focus){ .scheme = "syncopt:0", .flat = true }, t);
+	/* a group server's member was at what the group server was to witness */
+	play(20025, &(struct focus){ .flat = false }, t);
 }
 
 int
