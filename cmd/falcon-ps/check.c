@@ -91,12 +91,24 @@ say_parts(const struct fal_files *j, const struct fal_need *need)
 			    fal_text_s(floats));
 }
 
+/* On standard output; frees its cells. */
+static int
+print_table(struct fal_table *table)
+{
+	struct fal_buf text = { 0 };
+	int err = fal_table_text(table, &text);
+	if (err == FAL_OK)
+		fal_cli_print(&text);
+	fal_buf_free(&text);
+	fal_table_free(table);
+	return err;
+}
+
 /* Tensors as lines for people and scripts: name, shape, how many values. */
 static int
 print_tensors(const struct fal_model *m)
 {
 	struct fal_table table = { .columns = 3 };
-	struct fal_buf text = { 0 };
 	fal_table_add(&table, "tensor");
 	fal_table_add(&table, "shape");
 	fal_table_add(&table, "values");
@@ -110,12 +122,7 @@ print_tensors(const struct fal_model *m)
 		fal_table_add(&table, "%s", shape);
 		fal_table_add(&table, "%" PRIu64, t->count);
 	}
-	int err = fal_table_text(&table, &text);
-	if (err == FAL_OK)
-		fal_cli_print(&text);
-	fal_buf_free(&text);
-	fal_table_free(&table);
-	return err;
+	return print_table(&table);
 }
 
 /* Where the blocks will be, on so many shards. */
@@ -125,7 +132,6 @@ print_shards(const struct fal_files *j, uint32_t shards)
 	struct fal_table table = { .columns = 4 };
 	struct fal_map map;
 	uint32_t before[FAL_SHARDS_MAX + 1];
-	struct fal_buf text = { 0 };
 	int err = fal_files_map(j, shards, &map, before);
 	if (err < 0)
 		return err;
@@ -146,12 +152,7 @@ print_shards(const struct fal_files *j, uint32_t shards)
 		fal_table_add(&table, "%zu", values * sizeof(float));
 		fal_table_add(&table, "%.1f", 100.0 * e.count / fal_blocks(all));
 	}
-	err = fal_table_text(&table, &text);
-	if (err == FAL_OK)
-		fal_cli_print(&text);
-	fal_buf_free(&text);
-	fal_table_free(&table);
-	return err;
+	return print_table(&table);
 }
 
 /* Judges what any process of shards is told.  0 or an exit code. */

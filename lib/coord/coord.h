@@ -183,8 +183,8 @@ struct fal_coord_conf {
 			*/
 	bool skips;    /* fal_sched_conf's */
 	/* The work is another coordinator's (brought.c), unless NULL: no round begins but
-	 * by fal_coord_bring, no version is made here; tasks are
-	 * skipped whatever `skips` is.  Borrowed for fal_coord_new. */
+	 * by fal_coord_bring, no version is made here; tasks are skipped whatever `skips`
+	 * is.  Borrowed for fal_coord_new. */
 	const struct fal_line_above *above;
 	uint8_t data[FAL_DATA_HASH]; /* that trainers with data of their own are to have
 				      * said; 0: any, but all the same */

@@ -9,10 +9,11 @@
  *           before; or the clock takes 15 % longer, be it under the map before.  What was
  *           before is forgotten then, of shards that differ by as much, and blocks are
  *           placed anew for each of the next 10 clocks, else each 10th:
- * late      a shard that had other numbers of blocks takes so long for each as these say,
- *           and besides as long as it does whatever it has; else all of it is its
- * blocks'. exploit   so that the slowest shard, at what a block took on each, is done
- * soonest; moving at most 20 % of the blocks after a change, else 10 %.  Not for less
+ * late      a shard that had other numbers of blocks takes so long for each as these
+ *           say, and besides as long as it does whatever it has; else all of it is what
+ *           its blocks take.
+ * exploit   so that the slowest shard, at what a block took on each, is done soonest;
+ *           moving at most 20 % of the blocks after a change, else 10 %.  Not for less
  *           than 2 % of a clock, what workers did not wait, what a median of so many
  *           measurements may be wrong by, or what moving takes of 200 clocks.
  * explore   where that leaves all as it is, with a probability of 0.3 that falls by a
