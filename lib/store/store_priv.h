@@ -134,7 +134,8 @@ struct fal_store {
 /* The complete round of this number and kind. */
 struct round *store_completed(const struct fal_store *s, uint64_t round,
 			      enum fal_kind kind);
-/* The newest version is about to become an old one. */
+/* This version becomes an old one, in the order of their numbers; its values are copied.
+ * Of more than are kept the oldest goes. */
 void store_put_by(struct fal_store *s, uint64_t version, const float *params,
 		  const int8_t *exps);
 /* The slot's entry, made if it is new; NULL: out of memory. */
