@@ -13,6 +13,7 @@
 
 enum {
 	WINDOW = 10,   /* clocks that are judged together */
+	HURRY = 15,    /* clocks behind a change; behind a move each second is blind */
 	MEMORY = 40,   /* of a shard, while nothing changes */
 	NEWEST = 3,    /* of these, whose median tells a change */
 	HORIZON = 200, /* clocks over which moving must pay */
@@ -28,7 +29,8 @@ static const double unhurried = 0.1;   /* the same, else */
  * a change, where to wait costs more than to be wrong, half of it. */
 static const double errors = 6, errors_hurried = 3;
 static const double never = 1e9;             /* seconds: as good as */
-static const double least_part = 0.05;       /* of what a shard takes its blocks do */
+static const double off_least = 0.02;        /* spread: of few that happen to be alike */
+static const double most_late = 0.95;        /* part of what a shard takes */
 static const double tries = 0.3, less = 0.9; /* probability, and what it falls by */
 
 /* The last measurements, the newest last. */
@@ -131,14 +133,16 @@ spread(const struct window *w)
 	return w->n > 1 && mid > 0 ? typical(&off) / mid / sqrt(w->n) : 0;
 }
 
-/* What a block took, each time. */
+/* What a block took, each time, as if of as many as now. */
 static struct window
 each(const struct shard *s)
 {
 	struct window w = { .n = s->took.n };
-	for (uint32_t i = 0; i < w.n; i++)
-		w.v[i] = fmax(s->took.v[i] - s->late, least_part * s->took.v[i]) /
-			 s->blocks.v[i];
+	const double now = w.n > 0 ? s->blocks.v[w.n - 1] : 0;
+	for (uint32_t i = 0; i < w.n; i++) {
+		const double took = s->took.v[i], late = fmin(s->late, most_late * took);
+		w.v[i] = (took - late) / s->blocks.v[i] + late / now;
+	}
 	return w;
 }
 
@@ -149,38 +153,45 @@ cost(const struct shard *s)
 	return typical(&w);
 }
 
-/* What was measured of so many blocks: how often. */
-static uint32_t
-of_number(const struct shard *s, double blocks, struct window *out)
+static void
+range(const struct window *w, double *low, double *high)
 {
-	out->n = 0;
-	for (uint32_t i = 0; i < s->took.n; i++)
-		if (s->blocks.v[i] == blocks)
-			out->v[out->n++] = s->took.v[i];
-	return out->n;
+	*low = *high = w->v[0];
+	for (uint32_t i = 1; i < w->n; i++) {
+		*low = fmin(*low, w->v[i]);
+		*high = fmax(*high, w->v[i]);
+	}
 }
 
-/* By what it took for two numbers of blocks that differ by a tenth, the newest such: the
- * line through both.  What may as well be nothing is nothing; fewer that take longer are
- * of another time. */
+/* By what it took for other numbers of blocks: the line whose slope is the median of
+ * those through any two that differ by a tenth (Theil and Sen), so that a few that are of
+ * another time do not turn it.  What may as well be nothing is nothing. */
 static void
 fit(struct shard *s)
 {
-	struct window a, b = { .n = 0 };
-	const double x = s->blocks.v[s->blocks.n - 1];
-	double y = x;
-	if (of_number(s, x, &a) < NEWEST - 1)
+	double slope[MEMORY * (MEMORY - 1) / 2], low, high;
+	const uint32_t n = s->took.n;
+	struct window rest = { .n = n }, off = { .n = n };
+	size_t pairs = 0;
+	for (uint32_t i = 0; i < n; i++)
+		for (uint32_t k = 0; k < i; k++) {
+			const double d = s->blocks.v[i] - s->blocks.v[k];
+			if (fabs(d) >= 0.1 * fmax(s->blocks.v[i], s->blocks.v[k]))
+				slope[pairs++] = (s->took.v[i] - s->took.v[k]) / d;
+		}
+	const double one = pairs >= NEWEST ? fal_quantile(slope, pairs, 0.5) : 0;
+	if (!(one > 0)) /* fewer that take longer are of another time */
 		return;
-	for (uint32_t i = s->blocks.n; i-- > 0 && y == x;)
-		if (fabs(s->blocks.v[i] - x) >= 0.1 * fmax(s->blocks.v[i], x) &&
-		    of_number(s, s->blocks.v[i], &b) >= NEWEST - 1)
-			y = s->blocks.v[i];
-	const double at_x = typical(&a), at_y = typical(&b);
-	const double slope = (at_x - at_y) / (x - y), late = at_x - slope * x;
+	for (uint32_t i = 0; i < n; i++)
+		rest.v[i] = s->took.v[i] - one * s->blocks.v[i];
+	range(&s->blocks, &low, &high);
+	const double late = typical(&rest);
+	for (uint32_t i = 0; i < n; i++)
+		off.v[i] = fabs(rest.v[i] - late);
 	const double wrong =
-		(spread(&a) * at_x * y + spread(&b) * at_y * x) / fabs(x - y);
-	if (slope > 0) /* NAN: there is no other number */
-		s->late = late > errors_hurried * wrong ? late : 0;
+		fmax(typical(&off) / sqrt(n), off_least * typical(&s->took)) * high /
+		(high - low);
+	s->late = late > errors_hurried * wrong ? late : 0;
 }
 
 /* The newest by those before, as if all had been of as many blocks as now: between as
@@ -275,7 +286,7 @@ static void
 found_change(struct fal_psld *p)
 {
 	p->changed = p->clocks;
-	p->hurry = WINDOW;
+	p->hurry = HURRY;
 	p->chance = tries;
 	memset(p->reward, 0, sizeof(p->reward));
 	p->before = 0;
@@ -284,10 +295,22 @@ found_change(struct fal_psld *p)
 
 /* ---- maps -------------------------------------------------------------------------- */
 
+/* Blocks of a shard of which some were measured: down to as many fewer than it ever had
+ * as lie between the most and the fewest; the last one leaves alone, when it was seen
+ * what that takes. */
+static double
+may_lose(const struct shard *s, uint32_t count)
+{
+	double low, high;
+	range(&s->blocks, &low, &high);
+	return fmax(count - fmax(2 * low - high, 1), 1);
+}
+
 static void
 levels(const struct fal_psld *p, struct fal_level *out)
 {
 	double least = (double)INFINITY; /* nobody is faster than the fastest measured */
+	uint32_t to[FAL_PSLD_SHARDS];
 	for (uint32_t i = 0; i < p->conf.shards; i++) {
 		const double t = cost(&p->shard[i]);
 		least = t > 0 ? fmin(least, t) : least;
@@ -296,13 +319,25 @@ levels(const struct fal_psld *p, struct fal_level *out)
 		const struct shard *s = &p->shard[i];
 		const bool over = s->more > 0 && p->count[i] > s->had;
 		out[i] = (struct fal_level){ .count = p->count[i],
-					     .late = s->late,
 					     .more = s->more,
 					     .knee = s->had };
 		out[i].cost = p->count[i] == 0 ? (double)INFINITY : fmax(cost(s), least);
 		out[i].cost = over ? s->before : out[i].cost;
 		if (p->count[i] > 0 && (s->took.n == 0 || isinf(least)))
 			out[i].cost = (double)NAN;
+	}
+	/* That a shard is late, and not slow, is a reason to take more from it, though no
+	 * farther than it was seen: of as many blocks as were never taken from it nothing
+	 * is known.  It is none to give it more. */
+	const double even = fal_level(out, p->conf.shards, 0, to);
+	for (uint32_t i = 0; i < p->conf.shards; i++) {
+		struct fal_level *l = &out[i];
+		const double late = p->shard[i].late, took = l->count * l->cost;
+		if (!(late > 0 && took > even)) /* NAN: nothing is known of it */
+			continue;
+		l->cost = fmax(l->cost - late / l->count,
+			       (took - even) / may_lose(&p->shard[i], l->count));
+		l->late = fmax(took - l->cost * l->count, 0);
 	}
 }
 
@@ -321,8 +356,10 @@ touch(struct fal_psld *p, uint32_t i, uint32_t to)
 	}
 	s->given = more;
 	s->touched = p->clocks + 1;
-	if (to == 0)
+	if (to == 0) {
 		s->took.n = s->blocks.n = 0;
+		s->late = 0;
+	}
 }
 
 /* The same number of blocks in each run, as ends of runs. */
@@ -676,7 +713,7 @@ fal_psld_new(const struct fal_psld_conf *conf)
 	p->shard = fal_calloc(conf->shards, sizeof(*p->shard));
 	p->rng = fal_rng_init(conf->seed, FAL_RNG_DRAW, 0);
 	p->chance = tries;
-	p->hurry = WINDOW; /* nothing is known of the map */
+	p->hurry = HURRY; /* nothing is known of the map */
 	if (p->map == NULL || p->kept == NULL || p->count == NULL || p->shard == NULL) {
 		fal_psld_free(p);
 		return NULL;

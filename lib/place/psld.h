@@ -8,10 +8,11 @@
  * change    the median of three clocks is twice, or half, what a block took on a shard
  *           before; or the clock takes 15 % longer, be it under the map before.  What was
  *           before is forgotten then, of shards that differ by as much, and blocks are
- *           placed anew for each of the next 10 clocks, else each 10th:
- * late      a shard that had other numbers of blocks takes so long for each as these
- *           say, and besides as long as it does whatever it has; else all of it is what
- *           its blocks take.
+ *           placed anew for each of the next 15 clocks, else each 10th:
+ * late      a shard that had other numbers of blocks takes so long for each as these say,
+ *           and besides as long as it does whatever it has.  That counts only where it
+ *           is to have fewer, and no farther below what it had than it was seen; the last
+ *           block leaves it alone.
  * exploit   so that the slowest shard, at what a block took on each, is done soonest;
  *           moving at most 20 % of the blocks after a change, else 10 %.  Not for less
  *           than 2 % of a clock, what workers did not wait, what a median of so many

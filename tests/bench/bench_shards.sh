@@ -158,7 +158,7 @@ shard() {
 
 # joined NAME: waits until it is one of the job's.
 joined() {
-	until grep -q ': joined, ' "$dir/$1.err"; do
+	until grep -qs ': joined, ' "$dir/$1.err"; do
 		[ ! -e "$dir/$1.done" ] || done_by "$1"
 		sleep 0.05
 	done
