@@ -12,7 +12,7 @@
  * late      a shard that had other numbers of blocks takes so long for each as these say,
  *           and besides as long as it does whatever it has.  That counts only where it
  *           is to have fewer, and no farther below what it had than it was seen; the last
- *           block leaves it alone.
+ *           block leaves it alone.  Nor is it given more than as many again at a time.
  * exploit   so that the slowest shard, at what a block took on each, is done soonest;
  *           moving at most 20 % of the blocks after a change, else 10 %.  Not for less
  *           than 2 % of a clock, what workers did not wait, what a median of so many
