@@ -1,4 +1,4 @@
-/* The rules, and the measured start. */
+/* The rules. */
 #include "place/place.h"
 
 #include "place/level.h"
@@ -139,26 +139,4 @@ fal_place_dense(uint32_t *map, uint32_t blocks)
 		map[b] = n - 1;
 	}
 	return n;
-}
-
-void
-fal_place_by_speed(uint32_t blocks, const double *speed, uint32_t shards, uint32_t *map)
-{
-	struct fal_level s[FAL_LEVEL_MAX];
-	uint32_t to[FAL_LEVEL_MAX];
-	bool any = false, odd = false;
-	for (uint32_t i = 0; i < shards; i++) {
-		any |= speed[i] > 0;
-		odd |= isinf(speed[i]);
-	}
-	/* All are on a shard without a speed, and must leave it. */
-	for (uint32_t i = 0; i < shards; i++) {
-		const double v = any && !odd ? speed[i] : 1;
-		s[i] = (struct fal_level){ .cost = v > 0 ? 1 / v : (double)INFINITY };
-	}
-	s[shards] = (struct fal_level){ .cost = (double)INFINITY, .count = blocks };
-	fal_level(s, shards + 1, blocks, to);
-	for (uint32_t i = 0, b = 0; i < shards; i++)
-		for (uint32_t n = 0; n < to[i]; n++)
-			map[b++] = i;
 }

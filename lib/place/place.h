@@ -73,10 +73,4 @@ void fal_place_ranges(uint32_t *map, uint32_t blocks, uint32_t shards);
 /* Ranges, numbered by those that there are: how many. */
 uint32_t fal_place_dense(uint32_t *map, uint32_t blocks);
 
-/* By measured speed, in whatever unit: the slowest is done as soon as whole blocks let
- * it.  Runs in the order of shards; whose speed is not above 0 has none; where no speed
- * is, or one is infinite, all are taken to be equal. */
-void fal_place_by_speed(uint32_t blocks, const double *speed, uint32_t shards,
-			uint32_t *map);
-
 #endif

@@ -321,7 +321,8 @@ levels(const struct fal_psld *p, struct fal_level *out)
 		/* Of more than twice as many nothing is known. */
 		out[i] = (struct fal_level){ .count = p->count[i],
 					     .more = s->more > 0 ? s->more : never,
-					     .knee = s->more > 0 ? s->had : 2 * p->count[i] };
+					     .knee = s->more > 0 ? s->had
+								 : 2 * p->count[i] };
 		out[i].cost = p->count[i] == 0 ? (double)INFINITY : fmax(cost(s), least);
 		out[i].cost = over ? s->before : out[i].cost;
 		if (p->count[i] > 0 && (s->took.n == 0 || isinf(least)))

@@ -253,39 +253,30 @@ best_of(const double *cost, uint32_t n, uint32_t blocks)
 	return t;
 }
 
+/* The slowest is done as soon as whole blocks let it, whoever has them before. */
 static void
-test_by_speed(void **state)
+test_least(void **state)
 {
 	(void)state;
-	uint32_t map[1000];
-	/* 100 blocks at 3, 1 and 1: 60, 20, 20; none of whoever does nothing. */
-	fal_place_by_speed(100, (const double[]){ 3, 0, 1, 1, NAN, -2 }, 6, map);
-	for (uint32_t b = 0; b < 100; b++)
-		assert_int_equal(map[b], b < 60 ? 0 : b < 80 ? 2 : 3);
-	/* Nobody has a speed, or one that can be none: even. */
-	fal_place_by_speed(10, (const double[]){ 0, 0 }, 2, map);
-	assert_int_equal(map[4], 0);
-	assert_int_equal(map[5], 1);
-	fal_place_by_speed(10, (const double[]){ 1, INFINITY }, 2, map);
-	assert_int_equal(map[4], 0);
-	assert_int_equal(map[5], 1);
 	for (uint64_t seed = 1; seed <= 300; seed++) {
 		struct fal_rng g = fal_rng_init(seed, FAL_RNG_TEST, 1);
 		const uint32_t n = 1 + fal_rng_below(&g, SHARDS);
 		const uint32_t blocks = 1 + fal_rng_below(&g, seed % 5 == 0 ? 3 : 1000);
-		double speed[SHARDS], cost[SHARDS], t = 0;
-		uint32_t count[SHARDS] = { 0 };
-		for (uint32_t i = 0; i < n; i++) {
-			speed[i] = 0.01 + (double)fal_rng_unit(&g);
-			cost[i] = 1 / speed[i];
-		}
-		fal_place_by_speed(blocks, speed, n, map);
-		for (uint32_t b = 0; b < blocks; b++) {
-			assert_true(map[b] < n && (b == 0 || map[b] >= map[b - 1]));
-			count[map[b]]++;
-		}
+		struct fal_level s[SHARDS + 1] = { { 0 } };
+		double cost[SHARDS], t = 0;
+		uint32_t to[SHARDS + 1], sum = 0;
 		for (uint32_t i = 0; i < n; i++)
-			t = fmax(t, count[i] * cost[i]);
+			s[i].cost = cost[i] = 1 / (0.01 + (double)fal_rng_unit(&g));
+		/* All are on one that must leave them, or anybody. */
+		s[n].cost = (double)INFINITY;
+		s[fal_rng_below(&g, n + 1)].count = blocks;
+		fal_level(s, n + 1, blocks, to);
+		assert_int_equal(to[n], 0);
+		for (uint32_t i = 0; i < n; i++) {
+			t = fmax(t, to[i] * cost[i]);
+			sum += to[i];
+		}
+		assert_int_equal(sum, blocks);
 		if (!(t <= best_of(cost, n, blocks) * (1 + 1e-6)))
 			fail_msg("seed %llu: %u blocks on %u shards take %g, not %g",
 				 (unsigned long long)seed, blocks, n, t,
@@ -345,7 +336,7 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_examples), cmocka_unit_test(test_split),
 		cmocka_unit_test(test_names),    cmocka_unit_test(test_any),
-		cmocka_unit_test(test_rack),     cmocka_unit_test(test_by_speed),
+		cmocka_unit_test(test_rack),     cmocka_unit_test(test_least),
 		cmocka_unit_test(test_moves),    cmocka_unit_test(as_ranges),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);

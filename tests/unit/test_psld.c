@@ -202,10 +202,16 @@ draw(uint64_t seed, uint32_t *map)
 	for (uint32_t i = 0; i < s.shards; i++)
 		s.cost[i] = (1 + (seed % 2 == 0 ? 3 * (double)fal_rng_unit(&g) : 0)) /
 			    s.blocks;
-	double speed[SHARDS];
+	/* As they should be: from one that must leave all that it has. */
+	struct fal_level l[SHARDS + 1] = { { 0 } };
+	uint32_t to[SHARDS + 1];
 	for (uint32_t i = 0; i < s.shards; i++)
-		speed[i] = 1 / s.cost[i];
-	fal_place_by_speed(s.blocks, speed, s.shards, map);
+		l[i].cost = s.cost[i];
+	l[s.shards] = (struct fal_level){ .cost = (double)INFINITY, .count = s.blocks };
+	fal_level(l, s.shards + 1, s.blocks, to);
+	for (uint32_t i = 0, b = 0; i < s.shards; i++)
+		for (uint32_t k = 0; k < to[i]; k++)
+			map[b++] = i;
 	s.work = 0.2 * bound_of(&s, s.shards);
 	s.fixed = 0.05 * s.work;
 	return s;
