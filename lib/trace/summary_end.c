@@ -131,12 +131,18 @@ capacity(struct fal_summary *s)
 	}
 }
 
-/* Marks who is impure, or has not the fingerprint that most have; of equals, the
- * earliest. */
+static bool
+is_impure(const struct fal_summary_worker *w)
+{
+	static const char impure[] = "0000000000000000"; /* READY, falcon-protocol(7) */
+	return strncmp(w->fingerprint, impure, strlen(impure)) == 0;
+}
+
+/* Marks who is impure, or has not the fingerprint that most of the others have; of
+ * equals, the earliest: to be as an impure one is says nothing of anybody. */
 static void
 numerics(struct fal_summary *s)
 {
-	static const char impure[] = "0000000000000000"; /* READY, falcon-protocol(7) */
 	size_t best = 0, most = 0;
 	const char *build;
 	for (size_t i = 0; i < s->n_worker; i++) {
@@ -144,7 +150,7 @@ numerics(struct fal_summary *s)
 		for (size_t k = 0; k < s->n_worker; k++)
 			same += strcmp(s->worker[i].fingerprint,
 				       s->worker[k].fingerprint) == 0;
-		if (same > most) {
+		if (same > most && !is_impure(&s->worker[i])) {
 			most = same;
 			best = i;
 		}
@@ -153,12 +159,11 @@ numerics(struct fal_summary *s)
 	build = s->n_worker > 0 ? s->worker[best].build : NULL;
 	for (size_t i = 0; i < s->n_worker; i++) {
 		struct fal_summary_worker *w = &s->worker[i];
-		w->impure = strncmp(w->fingerprint, impure, strlen(impure)) == 0;
+		w->impure = is_impure(w);
 		w->differs = w->impure ||
 			     strcmp(w->fingerprint, s->worker[best].fingerprint) != 0;
 		w->skewed = w->differs && w->build != NULL && build != NULL &&
 			    strcmp(w->build, build) != 0;
-		s->identical = s->identical && !w->impure;
 	}
 }
 

@@ -494,6 +494,47 @@ test_summary(void **state)
 	fal_summary_free(&s);
 }
 
+/* Who is impure is no measure of the others, whoever came first, and however many. */
+static void
+test_impure(void **state)
+{
+	static const char order[][4] = { "ip", "pi", "iip", "pii", "ppi", "qip", "ii" };
+	static const char *const print[] = {
+		['i'] = "0000000000000000aa", ['p'] = "aa", ['q'] = "bb"
+	};
+	(void)state;
+	for (size_t i = 0; i < sizeof(order) / sizeof(*order); i++) {
+		const size_t n = strlen(order[i]);
+		const char *pure = order[i] + strspn(order[i], "i");
+		const char first = *pure != '\0' ? *pure : 'i';
+		struct fal_summary s = { 0 };
+		struct fal_diag diag = { "" };
+		struct fal_buf b = { 0 };
+		struct fal_trace_reader *r = fal_trace_reader_new(fal_summary_line, &s);
+		fal_put_fmt(&b, CAPACITY_JOB, 8, 8, 1, 1);
+		for (size_t w = 0; w < n; w++)
+			fal_put_fmt(&b,
+				    "{\"t\":1,\"ev\":\"join\",\"worker\":\"w%zu\","
+				    "\"id\":%zu,\"lanes\":[1,1],\"cores\":1,"
+				    "\"fingerprint\":\"%s\"}\n",
+				    w, w + 1, print[(unsigned char)order[i][w]]);
+		assert_int_equal(fal_trace_feed(r, b.p, b.n, &diag), 0);
+		assert_int_equal(fal_summary_end(&s, &diag), 0);
+		assert_false(s.identical);
+		for (size_t w = 0; w < n; w++) {
+			const char is = order[i][w];
+			if (s.worker[w].impure != (is == 'i') ||
+			    s.worker[w].differs != (is == 'i' || is != first))
+				fail_msg("%s: worker %zu: impure %d, differs %d",
+					 order[i], w, s.worker[w].impure,
+					 s.worker[w].differs);
+		}
+		fal_trace_reader_free(r);
+		fal_summary_free(&s);
+		fal_buf_free(&b);
+	}
+}
+
 /* Workers of any speed that come, go and are suspects do all that they can: what is used
  * is all of the capacity, and no more, whoever has left since. */
 static void
@@ -801,6 +842,7 @@ main(void)
 		cmocka_unit_test(test_line_limit),
 		cmocka_unit_test(test_classes),
 		cmocka_unit_test(test_summary),
+		cmocka_unit_test(test_impure),
 		cmocka_unit_test(test_shards),
 		cmocka_unit_test(test_groups),
 		cmocka_unit_test(test_capacity),
