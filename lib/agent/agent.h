@@ -115,7 +115,7 @@ struct fal_agent_conf {
 	struct fal_agent_most most; /* what memory was judged by; {0}: it was not */
 	/* Others run the tasks, all that there are lanes for, and make their sums:
 	 * run.sum is NULL.  Those that are claimed when they are granted are one sum
-	 * (fal_agent_give), others a contribution each. */
+	 * (fal_agent_give), others one each, as each may lose its claim. */
 	bool outer;
 	size_t sums; /* of gradients, in halves, that there may be; 0: any number.  Local
 			steps take theirs whatever there are */

@@ -166,7 +166,7 @@ agent_next(struct fal_agent *a, struct item *item, struct snapshot **on)
 			continue;
 		*on = s;
 		*item = *q;
-		item->alone = alone || (a->conf.outer && q->seq == 0);
+		item->alone = alone;
 		memmove(a->queue.v + i, a->queue.v + i + 1,
 			(--a->queue.n - i) * sizeof(*q));
 		return true;

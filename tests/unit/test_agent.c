@@ -144,20 +144,17 @@ on_grow(void *arg, const struct fal_agent_most *to)
 }
 
 static int
-begin_with(uint32_t push_blocks, size_t sums)
+begin_as(struct fal_agent_conf conf)
 {
-	struct fal_agent_conf conf = { .n = N,
-				       .lanes_max = LANES,
-				       .push_blocks = push_blocks,
-				       .sums = sums,
-				       .incarnation = 6 };
 	struct fal_agent_ops ops = { .send = on_send,
 				     .run = on_run,
 				     .cancel = on_cancel,
 				     .steps = on_steps,
 				     .grow = on_grow };
-	if (sums != 0)
-		conf.most.versions = 2;
+	conf.n = N;
+	conf.lanes_max = LANES;
+	conf.incarnation = 6;
+	conf.most.versions = conf.sums != 0 ? 2 : 0;
 	memset(busy, 0, sizeof(busy));
 	memset(cancelled, 0, sizeof(cancelled));
 	sents = seen = desks = 0;
@@ -171,7 +168,15 @@ static int
 begin(void **state)
 {
 	(void)state;
-	return begin_with(0, 0);
+	return begin_as((struct fal_agent_conf){ 0 });
+}
+
+/* Others make the sums. */
+static int
+begin_outer(void **state)
+{
+	(void)state;
+	return begin_as((struct fal_agent_conf){ .outer = true });
 }
 
 /* A channel that takes nothing at first, and one block at a time then. */
@@ -179,7 +184,7 @@ static int
 begin_slow(void **state)
 {
 	(void)state;
-	int err = begin_with(1, 0);
+	int err = begin_as((struct fal_agent_conf){ .push_blocks = 1 });
 	room = 0;
 	return err;
 }
@@ -189,7 +194,7 @@ static int
 begin_few(void **state)
 {
 	(void)state;
-	int err = begin_with(0, 3);
+	int err = begin_as((struct fal_agent_conf){ .sums = 3 });
 	room = 0;
 	return err;
 }
@@ -418,9 +423,11 @@ finish(uint32_t lane)
 	float quantum = 0x1p-23f * 0x1p-12f;
 	for (size_t i = 0; i < N && !run[lane].eval; i++)
 		grad[i] = quantum * (float)(run[lane].task + 1);
-	if (!run[lane].eval)
-		check(fal_sum_quantise(run[lane].sum, grad, run[lane].exps,
-				       run[lane].room, NULL),
+	struct fal_sum *sum = run[lane].sum;
+	if (!run[lane].eval && sum == NULL && !cancelled[lane])
+		ran.sum = sum = fal_sum_new(N);
+	if (sum != NULL)
+		check(fal_sum_quantise(sum, grad, run[lane].exps, run[lane].room, NULL),
 		      0, "quantise");
 	busy[lane] = false;
 	check(fal_agent_finished(agent, now, lane, &ran), 0, "finished");
@@ -1573,6 +1580,42 @@ claimed_ahead(void **state)
 	next(FAL_MSG_LEAVE);
 }
 
+/* Tasks that others make the sums of are one contribution, those that come when it is
+ * closed one more; what loses its claim is in none. */
+static void
+others_make_the_sums(void **state)
+{
+	(void)state;
+	version(0, false);
+	grant(0, 0, 2, none);
+	grant(0, 5, 1, none);
+	finish(2);
+	expect_claim(5, 1);
+	verdict(0, 5, 1, true);
+	finish(0);
+	expect_claim(0, 1);
+	verdict(0, 0, 1, false);
+	nothing_sent();
+	finish(1);
+	expect_claim(1, 1);
+	verdict(0, 1, 1, true);
+	expect_push(1, 2, 6 + 2);
+	grant(0, 3, 1, none);
+	grant(0, 7, 1, none);
+	revoke(0, 7, 1);
+	grant(0, 8, 1, none);
+	finish(0);
+	finish(1);
+	finish(2);
+	expect_claim(3, 2);
+	expect_claim(8, 2);
+	verdict(0, 8, 2, true);
+	nothing_sent();
+	verdict(0, 3, 2, true);
+	expect_push(2, 2, 4 + 9);
+	nothing_sent();
+}
+
 /* Nothing comes of it when it is fenced, or one of its tasks is taken back. */
 static void
 claimed_ahead_in_vain(void **state)
@@ -1684,6 +1727,7 @@ main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, begin, end)
 #define SLOW(f) cmocka_unit_test_setup_teardown(f, begin_slow, end)
+#define OUTER(f) cmocka_unit_test_setup_teardown(f, begin_outer, end)
 #define FEW(f) cmocka_unit_test_setup_teardown(f, begin_few, end)
 	const struct CMUnitTest tests[] = {
 		TEST(claim_before_add),
@@ -1720,6 +1764,7 @@ main(void)
 		TEST(published_before_version),
 		TEST(claimed_ahead),
 		TEST(claimed_ahead_in_vain),
+		OUTER(others_make_the_sums),
 		TEST(ranges_that_are_none),
 		TEST(closed_by_a_seal),
 		TEST(tickets_that_do_not_fit),
