@@ -246,6 +246,64 @@ here, or may come"
 	shows '.workers | length == 2'
 }
 
+@test "as many look through a group server as may, and none through one of before" {
+	/usr/bin/python3 -c 'import cryptography' 2>/dev/null ||
+		skip "python3-cryptography is not installed"
+	export PYTHONDONTWRITEBYTECODE=1
+	serve -w 3
+	liar() {
+		start "$2" /usr/bin/python3 "$root/tests/hostile/group.py" "$keys/$1.key" \
+			"$ready" "$2" "$state/trace.jsonl"
+	}
+	# look N: as lines come; there is one.
+	look() {
+		start "look$1" falcon-stat -k "$keys/observe.key" -f -g one "$ready"
+		soon "look $1" grep -q '"ev":"job"' "look$1.out"
+	}
+	liar one hang
+	soon "one is there" shows '[.workers[].members] == [1]'
+	local i last
+	for ((i = 1; i <= 16; i++)); do
+		look "$i"
+		last=$pid
+	done
+	run -75 --separate-stderr stat -g one
+	same said "$stderr" "falcon-stat: $ready: group one: too many look through it just now"
+	kill -KILL "$last"
+	room() { ! stat -g one 2>room.err && ! grep -q "too many" room.err; }
+	soon "there is room again" room
+	has "$(<room.err)" "group one: it does not answer within 4 s"
+	look 17
+	run -75 stat -g one
+	has "$output" "too many look through it just now"
+	# Who cannot be asked is not asked: what it does not know would end its session.
+	liar two old
+	soon "two is there" shows '[.workers[].members] == [1, 1]'
+	run -1 stat -g two
+	same said "$output" "falcon-stat: $ready: group two: its build is one that cannot be \
+looked through"
+	shows '[.workers[] | select(.left | not)] | length == 2'
+}
+
+@test "an observer that does not read: its look alone ends" {
+	at_unix
+	group one
+	keys=$BATS_FILE_TMPDIR/one ready=unix:one work a --lanes 1
+	soon "it is there" shows '[.workers[].worker] == ["a"]' -g one
+	start follow falcon-stat -k "$keys/observe.key" -f -g one "$ready"
+	local follow=$pid from
+	soon "lines" grep -q '"end":"given"' follow.out
+	kill -STOP "$follow"
+	from=$(command stat -c %s state.one/trace.jsonl)
+	longer() { [ $(($(command stat -c %s state.one/trace.jsonl) - from)) -gt $((12 << 20)) ]; }
+	soon "more than is kept for it" longer
+	shows '[.workers[].worker] == ["a"]' -g one
+	kill -CONT "$follow"
+	ended "$follow" follow 1
+	has "$(<follow.err)" "group one: lines come faster than they are taken"
+	shows '[.workers[].worker] == ["a"]' -g one
+}
+
 # PRESCOTT is OpenBLAS's name for kernels without AVX: they round differently.
 odd() {
 	OPENBLAS_CORETYPE=PRESCOTT in_group "$@"
@@ -253,10 +311,14 @@ odd() {
 
 @test "numerics: a group whose members differ is impure, and named" {
 	at_unix
+	# Either may be the first to join: the others are not held against an impure one.
+	local first=one second=two
+	[ $((RANDOM % 2)) = 0 ] || first=two second=one
 	group one
 	group two
-	in_group one a 1/8
-	in_group two c 1/8
+	in_group "$first" "of-$first" 1/8
+	soon "the first is there" shows '[.workers[].members] == [1]'
+	in_group "$second" "of-$second" 1/8
 	soon "both are there" shows '[.workers[].members] == [1, 1]'
 	shows '.numerics == "identical"'
 	odd two d 1/8

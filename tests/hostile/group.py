@@ -2,7 +2,8 @@
 """group.py KEY HOST:PORT MODE [TRACE]: a group server whose key is good, that has one worker and whose
 trace is what it should not be, when somebody looks at it:
 
-    hang     it says nothing
+    hang     it says nothing, or no more than the first line of TRACE
+    old      the same, of protocol 8.0, which has no looks
     trickle  a part of a line
     garbage  no trace, but what would move a cursor
     line     such a line behind a good one
@@ -21,6 +22,12 @@ import client  # noqa: E402 pylint: disable=wrong-import-position
 
 CAPACITY, LOOKED, LOOK_AT, LOOK_ON = 13, 14, 56, 57
 PIECE = 61440
+
+
+class Old(client.Link):
+    """A session by protocol 8.0."""
+
+    VERSION = (8, 0)
 
 
 class Group(client.Worker):
@@ -83,7 +90,8 @@ def main(path, addr, mode, trace=None):
     if trace is not None:
         with open(trace, "rb") as f:
             first = f.readline()
-    print(Group(client.Link(key, addr), key.split()[0].encode(), mode, first).run())
+    link = (Old if mode == "old" else client.Link)(key, addr)
+    print(Group(link, key.split()[0].encode(), mode, first).run())
 
 
 main(*sys.argv[1:])
