@@ -2,6 +2,7 @@
 #include "plain.h"
 
 #include "base/rng.h"
+#include "base/vector.h"
 
 #include <assert.h>
 #include <limits.h>
@@ -95,17 +96,30 @@ plain_sum_free(struct plain_sum *s)
 	free(s->needed);
 }
 
+/* max|g|, by as many maxima as go side by side. */
+FAL_VECTOR static float
+largest(const float *g, size_t n)
+{
+	float side[FAL_LANES] = { 0 }, most = 0;
+	for (size_t i = 0; i + FAL_LANES <= n; i += FAL_LANES)
+		for (size_t k = 0; k < FAL_LANES; k++)
+			side[k] = fabsf(g[i + k]) > side[k] ? fabsf(g[i + k]) : side[k];
+	for (size_t i = n - n % FAL_LANES; i < n; i++)
+		side[0] = fabsf(g[i]) > side[0] ? fabsf(g[i]) : side[0];
+	for (size_t k = 0; k < FAL_LANES; k++)
+		most = side[k] > most ? side[k] : most;
+	return most;
+}
+
 /* The least exponent whose power of 2 no value exceeds; NONE: all are zero. */
 static int
 needed_by(const float *g, size_t from, size_t to)
 {
-	float most = 0;
-	int e = LEAST;
-	for (size_t i = from; i < to; i++)
-		most = fabsf(g[i]) > most ? fabsf(g[i]) : most;
-	while (e < MOST && ldexp(1, e) < (double)most)
-		e++;
-	return most > 0 ? e : NONE;
+	const float most = largest(g + from, to - from);
+	int e;
+	const bool is_power = frexpf(most, &e) == 0.5f;
+	e -= is_power;
+	return most > 0 ? (e < LEAST ? LEAST : e > MOST ? MOST : e) : NONE;
 }
 
 int
@@ -137,22 +151,33 @@ drawn(uint64_t seed, const uint32_t ctr[static 4], uint32_t word[static 4])
 	return word[0] | (uint64_t)word[1] << 32;
 }
 
+/* Down, or up where what is cut off is more than `by`. */
+static float
+dithered(float g, double unit, double by)
+{
+	const double t = (double)g * unit, low = floor(t);
+	return fabs(t) < 8388608 ? (float)((low + ((float)(t - low) > by)) / unit) : g;
+}
+
 void
 plain_dither(float *g, size_t n, const int *e, unsigned bits, uint64_t seed,
 	     uint64_t clock, uint32_t task)
 {
+	enum { EACH = 512 }; /* values of a block that are that far apart share a draw */
 	const uint32_t of[4] = { (uint32_t)clock, (uint32_t)(clock >> 32), task, 9 };
 	uint32_t word[4];
 	const uint64_t own = drawn(seed, of, word);
-	for (size_t i = 0; i < n && bits != 0; i++) {
-		const uint32_t b = (uint32_t)(i / PLAIN_BLOCK), at = i % PLAIN_BLOCK;
-		const uint32_t ctr[4] = { at % 512, b, 0, 10 };
-		const double t = (double)g[i] * quanta(e[b]), low = floor(t);
-		drawn(own, ctr, word);
-		const uint32_t r = word[at / 1024] >> (at / 512 % 2 * 16) & 0xffff;
-		if (fabs(t) < 8388608)
-			g[i] = (float)((low + ((float)(t - low) > (r + 0.5) / 65536)) /
-				       quanta(e[b]));
+	for (uint32_t b = 0; b < blocks_of(n) && bits != 0; b++) {
+		const size_t first = (size_t)b * PLAIN_BLOCK, end = end_of(n, b);
+		const double unit = quanta(e[b]);
+		for (uint32_t at = 0; at < EACH && first + at < end; at++) {
+			const uint32_t ctr[4] = { at, b, 0, 10 };
+			drawn(own, ctr, word);
+			for (size_t i = first + at, k = 0; i < end; i += EACH, k++) {
+				const uint32_t r = word[k / 2] >> (k % 2 * 16) & 0xffff;
+				g[i] = dithered(g[i], unit, (r + 0.5) / 65536);
+			}
+		}
 	}
 }
 
@@ -170,7 +195,9 @@ plain_sum_add(struct plain_sum *s, const float *g, const int *e, const int *most
 		const double unit = quanta(e[b]);
 		for (size_t i = first; i < end && is < was; i++)
 			s->v[i] *= (__int128)1 << (was - is);
-		for (size_t i = first; i < end; i++)
+		for (size_t i = first; i < end && e[b] == is; i++)
+			s->v[i] += quantised(g[i], unit);
+		for (size_t i = first; i < end && e[b] > is; i++)
 			s->v[i] += quantised(g[i], unit) * ((__int128)1 << (e[b] - is));
 		s->e[b] = is;
 		s->needed[b] = needed > s->needed[b] ? needed : s->needed[b];
@@ -272,11 +299,18 @@ range_of(const struct fal_optim *o, size_t i)
 
 /* The mean gradient of one weight, or the mean of what came for it. */
 static float
-mean_of(const struct plain_sum *s, size_t i, double divisor)
+mean_of(__int128 v, double unit, double divisor)
 {
-	const int e = s->e[i / PLAIN_BLOCK];
-	const double sum = (double)s->v[i] / (e != NONE ? quanta(e) : 1);
+	const bool fits = v == (int64_t)v; /* which is converted sooner, and as well */
+	const double sum = (fits ? (double)(int64_t)v : (double)v) / unit;
 	return (float)(sum / divisor);
+}
+
+/* Quanta of the block that make 1. */
+static double
+unit_of(const struct plain_sum *s, uint32_t b)
+{
+	return s->e[b] != NONE ? quanta(s->e[b]) : 1;
 }
 
 static float
@@ -284,9 +318,10 @@ scale_of(const struct plain_sum *s, const struct fal_optim *o, double divisor)
 {
 	double all = 0;
 	for (uint32_t b = 0; b < blocks_of(s->n) && o->clip > 0; b++) {
+		const double unit = unit_of(s, b);
 		double part[8] = { 0 }, block = 0;
 		for (size_t i = (size_t)b * PLAIN_BLOCK; i < end_of(s->n, b); i++) {
-			const double g = (double)mean_of(s, i, divisor);
+			const double g = (double)mean_of(s->v[i], unit, divisor);
 			part[i % 8] += range_of(o, i) == NULL ? g * g : 0;
 		}
 		for (size_t k = 0; k < 8; k++)
@@ -314,9 +349,10 @@ plain_step(struct plain *p, const struct fal_optim *o, const struct plain_sum *s
 	const struct rates r = rates_of(o, lr, ++p->steps);
 	const float scale = scale_of(s, o, divisor);
 	for (uint32_t b = 0; b < blocks_of(p->n); b++) {
+		const double unit = unit_of(s, b);
 		for (size_t i = (size_t)b * PLAIN_BLOCK; i < end_of(p->n, b); i++) {
 			const struct fal_range *in = range_of(o, i);
-			const float mean = mean_of(s, i, divisor);
+			const float mean = mean_of(s->v[i], unit, divisor);
 			if (in == NULL)
 				step_one(o, &r, mean * scale, &p->w[i], &p->m[i],
 					 &p->v[i]);

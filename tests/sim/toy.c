@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
+#include "base/vector.h"
 #include "plain.h"
 
 #include <assert.h>
@@ -55,6 +56,20 @@ toy_init(const struct toy *t, float *params)
 		params[i] = fal_rng_unit(&rng) - 0.5f;
 }
 
+/* What a task gives for weights i … i+n-1: `scale` of each, and noise that `h` says. */
+FAL_VECTOR static void
+gradient(const float *params, uint32_t i, uint32_t n, const float by[static 2],
+	 uint32_t h, float *grad)
+{
+	const float scale = by[0], spread = by[1];
+	for (uint32_t k = 0; k < n; k++) {
+		uint32_t x = (i + k) * 2654435761u * h;
+		x ^= x >> 15;
+		const float noise = (float)(int32_t)(x & 0xffff) * 0x1p-16f - 0.5f;
+		grad[k] = scale * params[k] + noise * spread;
+	}
+}
+
 void
 toy_grad(const struct toy *t, const float *params, uint64_t clock, uint32_t task,
 	 float *grad)
@@ -64,12 +79,11 @@ toy_grad(const struct toy *t, const float *params, uint64_t clock, uint32_t task
 	uint32_t h = fal_rng_u32(&rng) | 1;
 	/* Some blocks grow from task to task, so that exponents move and sums escape. */
 	float spread = (float)(1u << fal_rng_below(&rng, 18));
-	for (size_t i = 0; i < t->n; i++) {
-		uint32_t x = (uint32_t)i * 2654435761u * h;
-		x ^= x >> 15;
-		float noise = (float)(x & 0xffff) * 0x1p-16f - 0.5f;
-		noise *= i / FAL_BLOCK % 4 == 3 ? spread : 1;
-		grad[i] = scale * params[i] + noise;
+	for (uint32_t b = 0; b < fal_blocks(t->n); b++) {
+		const size_t at = (size_t)b * FAL_BLOCK;
+		const float by[2] = { scale, b % 4 == 3 ? spread : 1 };
+		gradient(params + at, (uint32_t)at, fal_block_len(t->n, b), by, h,
+			 grad + at);
 	}
 }
 
