@@ -18,8 +18,8 @@ use constant PATIENCE => 120; # seconds for what must happen
 my $here = dirname(__FILE__);
 
 # new(dir, bin, job, workers, starts, clocks): `workers` are emulations; `starts` the
-# options of falcon-ps at its first start, the second, and so on; `clocks` the library of
-# clocks that leap, or "".  With `groups`, schemes, there is a group server for each, whose
+# options of falcon-ps at its first start, the second, and so on; `lines` the rates of the
+# processes of shards; `clocks` the library of clocks that leap, or "".  With `groups`, schemes, there is a group server for each, whose
 # folder is DIR/group.N, and the workers are members of these, in turn, and of another one
 # where theirs is gone.
 sub new {
@@ -258,7 +258,8 @@ sub start_shard {
 	unlink "$c->{dir}/$s->{name}.err";
 	$c->leap($s->{name}, 0, 0);
 	$s->{pid} = $c->spawn($s->{name}, undef, "$c->{bin}/falcon-ps", '-k', "$c->{dir}/keys/shard.key",
-		'--shards', 1 + $n % 2, '--join', $s->{at});
+		'--shards', 1 + $n % 2, '--join', $s->{at},
+		map { ('--rate-limit', $_) } grep { defined } ($c->{lines} // [])->[$n - 1]);
 	$s->{struck} = '';
 	return 1;
 }
