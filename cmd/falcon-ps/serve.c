@@ -468,8 +468,9 @@ ps_serve(const struct ps_serve_opt *opt, struct ps_outcome *out, struct fal_diag
 	uv_run(&s.loop, UV_RUN_DEFAULT);
 	fal_progress_end(&s.progress);
 	uv_loop_close(&s.loop);
-	out->kept = s.keep.good &&
-		    s.keep.clock >= (s.leaving ? s.reached : out->status.clock);
+	/* Be it one of before the last one, which may have failed. */
+	out->kept = (s.keep.any || s.opt->found != NULL) &&
+		    s.keep.last >= (s.leaving ? s.reached : out->status.clock);
 	if (s.keep.busy) /* some of it did not come any more */
 		fal_snapshot_free(&s.keep.now);
 	ps_wants_free(&s.wants);

@@ -127,6 +127,29 @@ full_disk() {
 	has "$output" "No space left on device"
 }
 
+@test "SIGTERM on a full disk: the snapshot of its clock is there already, status 0" {
+	undisturbed --set job.epochs=20
+	full_disk 1m
+	state=full/state
+	serve --set job.epochs=20 --set state.clocks=1000
+	slow w 1 100
+	soon "some clocks" lines 3 '"ev":"ledger"'
+	falcon-sync -k "$keys/control.key" "$ready" pause
+	falcon-sync -k "$keys/control.key" "$ready" checkpoint
+	dd if=/dev/zero of=full/ballast bs=4k 2>/dev/null || :
+	kill "$ps"
+	ended "$ps" ps
+	has "$(cat ps.err)" "No space left on device"
+	has "$(cat ps.err)" "and goes on from there when it is started again"
+	rm full/ballast ps.ready
+	serve --set job.epochs=20 --set state.clocks=1000
+	has "$(cat ps.err)" "resumed at clock"
+	falcon-sync -k "$keys/control.key" "$ready" resume
+	work fast --lanes 1
+	ended "$ps" ps
+	same "the model" "$(member sha256)" "$sha"
+}
+
 @test "48 descriptors and 32 observers: the model is there" {
 	undisturbed --set job.epochs=20
 	start_ready ps bash -c 'ulimit -n 48 && exec "$@"' - \
