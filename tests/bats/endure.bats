@@ -127,6 +127,13 @@ full_disk() {
 	has "$output" "No space left on device"
 }
 
+# paused_for_good: the clock that was under way has ended.
+paused_for_good() {
+	local clock
+	clock=$(sed -n 's/.*: paused by .* at clock //p' ps.err)
+	[ -n "$clock" ] && [ "$(grep -c '"ev":"update"' "$state/trace.jsonl")" = "$clock" ]
+}
+
 @test "SIGTERM on a full disk: the snapshot of its clock is there already, status 0" {
 	undisturbed --set job.epochs=20
 	full_disk 1m
@@ -135,6 +142,7 @@ full_disk() {
 	slow w 1 100
 	soon "some clocks" lines 3 '"ev":"ledger"'
 	falcon-sync -k "$keys/control.key" "$ready" pause
+	soon "its clock" paused_for_good
 	falcon-sync -k "$keys/control.key" "$ready" checkpoint
 	dd if=/dev/zero of=full/ballast bs=4k 2>/dev/null || :
 	kill "$ps"
