@@ -402,9 +402,13 @@ sub until {
 	return 0;
 }
 
-# All processes are gone.
+# All processes are gone.  The trace of a group server that still ran, as it heard no more of
+# the end, has none.
 sub stop {
 	my ($c) = @_;
+	for my $w (grep { $_->{group} && $_->{pid} } @{$c->{worker}}) {
+		defined ended($w->{pid}) ? $w->{pid} = 0 : ($c->{torn} = 1);
+	}
 	for my $pid (grep { $_ } $c->{ps}, $c->{follower}, @{$c->{syncs}},
 		map { @{$_}{qw(pid relay)} } @{$c->{worker}}, @{$c->{member}}, @{$c->{shard}}) {
 		kill 'KILL', $pid;
