@@ -99,6 +99,12 @@ agent_give_sum(struct fal_agent *a, struct fal_sum *sum)
 {
 	if (sum == NULL)
 		return FAL_OK;
+	/* Where others bring the sums, all that is taken from here is what those are
+	 * added to. */
+	if (a->conf.outer && (a->pool.n > 0 || !fal_sum_grown(sum))) {
+		free_sum(a, sum);
+		return FAL_OK;
+	}
 	if (FAL_GROW(a->pool.v, a->pool.cap, a->pool.n + 1) < 0) {
 		free_sum(a, sum);
 		return FAL_ENOMEM;

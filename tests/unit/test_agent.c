@@ -1614,6 +1614,20 @@ others_make_the_sums(void **state)
 	verdict(0, 3, 2, true);
 	expect_push(2, 2, 4 + 9);
 	nothing_sent();
+	/* Of what they bring nothing stays but one to add to, and the version. */
+	check((int64_t)fal_agent_holds(agent) <= 2 + 1, 1, "halves");
+	for (uint32_t seq = 3; seq < 9; seq++) {
+		grant(0, 3, 2, none);
+		for (uint32_t k = 0; k < 2; k++)
+			finish(k);
+		for (uint32_t k = 0; k < 2; k++) {
+			expect_claim(3 + k, seq);
+			verdict(0, 3 + k, seq, seq % 3 > 0);
+		}
+		if (seq % 3 > 0)
+			expect_push(seq, 2, 4 + 5);
+		check((int64_t)fal_agent_holds(agent) <= 2 + 1, 1, "halves");
+	}
 }
 
 /* Nothing comes of it when it is fenced, or one of its tasks is taken back. */
