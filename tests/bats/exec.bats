@@ -337,7 +337,7 @@ with status 3 before it said hello; 8 starts in a row without a hello"
 }
 
 @test "local steps: each is on the weights of its own" {
-	for scheme in wbsp consgd; do
+	for scheme in wbsp consgd dynsgd; do
 		again
 		serve --set sync.scheme=$scheme --set job.epochs=6
 		trains $scheme "$softmax"

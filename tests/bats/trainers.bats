@@ -1,0 +1,150 @@
+# What a whole job asks of trainers, and they of it: their environment, whose words are
+# compared, a clock in which nobody has a finite gradient.
+
+load common
+load job
+load tiny
+
+setup_file() {
+	for_file
+	falcon-key add -K "$keys/keyring" other
+	falcon-key add -K "$keys/keyring" odd
+	cc -O2 -DINPUTS=16 -DCLASSES=4 -o "$BATS_FILE_TMPDIR/softmax" "$root/examples/exec/softmax.c" -lm
+	# Its fixed task has other bits, and each other one, too.
+	cc -O2 -DINPUTS=16 -DCLASSES=4 -Dexp=exp2 -o "$BATS_FILE_TMPDIR/base2" \
+		"$root/examples/exec/softmax.c" -lm
+}
+
+setup() {
+	for_test
+	tiny "$BATS_TEST_TMPDIR/tiny"
+	job=(--set job.epochs=10 "$BATS_TEST_TMPDIR/tiny/tiny.job")
+	draw
+	softmax="'$BATS_FILE_TMPDIR/softmax'" base2="'$BATS_FILE_TMPDIR/base2'" # as a shell takes them
+	trainer="/usr/bin/python3 '$root/tests/hostile/trainer.py'"
+	export PYTHONPATH=$root/share PYTHONDONTWRITEBYTECODE=1 TRAINER_LOG=$BATS_TEST_TMPDIR/log
+}
+
+# trains NAME COMMAND [OPTION...]: a worker with this trainer.
+trains() {
+	local name=$1 command=$2
+	shift 2
+	work "$name" --exec "exec $command" "$@"
+}
+
+# count JQ: lines of the trace of which this is true.
+count() {
+	jq -c "select($1)" "$state/trace.jsonl" | wc -l
+}
+
+@test "a trainer in a virtual environment: activated, or by its path; and not without it" {
+	/usr/bin/python3 -m venv --without-pip env 2>venv.err ||
+		skip "no virtual environments: $(tail -n 1 venv.err)"
+	# All that it needs is there.
+	unset PYTHONPATH
+	cp "$root/share/falcon.py" "$(env/bin/python3 -c \
+		'import sysconfig; print(sysconfig.get_path("purelib"))')"
+	{
+		echo 'import os, sys'
+		echo 'print("prefix:", os.path.realpath(sys.prefix), file=sys.stderr)'
+		cat "$root/tests/hostile/trainer.py"
+	} >train.py
+	serve
+	# shellcheck disable=SC1091 # it was made above
+	. env/bin/activate
+	trains active "python3 train.py well"
+	deactivate
+	judge venv
+	has "$(cat active.err)" "prefix: $(realpath env)"
+	again
+	serve
+	trains path "env/bin/python3 train.py well"
+	judge venv
+	has "$(cat path.err)" "prefix: $(realpath env)"
+	run falcon-work --exec "exec /usr/bin/python3 train.py well" --try tiny/tiny.job
+	same "status" "$status" 1
+	has "$output" "No module named 'falcon'"
+}
+
+@test "verify: trainers of equal bits are compared, and who gets one wrong is evicted" {
+	job=(--set job.verify=100% --set job.epochs=30 "${job[@]:2}")
+	serve --min-workers 2
+	trains a "$softmax"
+	KEY=other trains b "$softmax"
+	judge verified
+	lines 1 '"verified":[['
+	same "what differs" "$(count '.ev == "verify"')" 0
+	again
+	serve --min-workers 3
+	trains a "$softmax"
+	KEY=other trains b "$softmax"
+	KEY=odd trains odd "$softmax" --emulate rate=1e6,flip=0.05
+	judge verified
+	same "whom two contradict" \
+		"$(jq -r 'select(.ev == "verify").worker' "$state/trace.jsonl" | sort -u)" odd
+	same "who left" "$(jq -r 'select(.ev == "leave").worker' "$state/trace.jsonl" | sort -u)" odd
+}
+
+# unlike COMMAND: a and b have equal bits, the third one, of another key, has others for each
+# task; its words are nobody's to contradict.  That it is slower has tasks run twice.
+unlike() {
+	again
+	serve --min-workers 3
+	trains a "$softmax" --emulate rate=2000
+	KEY=other trains b "$softmax" --emulate rate=2000
+	KEY=odd trains odd "$1" --emulate rate=2000,speed=1/2
+	wait "$ps" || {
+		cat ./*.err
+		return 1
+	}
+	falcon-stat --audit "$state/trace.jsonl"
+	same "what differs" "$(count '.ev == "verify"')" 0
+	same "charges" "$(count '.ev == "charge"')" 0
+	has "$(falcon-stat "$state/trace.jsonl")" "numerics: differ: "
+	echo "tasks run twice: $(jq -s '[.[] | select(.ev == "ledger").clone[]] | length' "$state/trace.jsonl")"
+	local odd
+	odd=$(jq 'select(.ev == "join" and .worker == "odd").id' "$state/trace.jsonl")
+	# What it did counts, unverified; the others' was verified.
+	jq -se --argjson odd "$odd" '
+		def tasks: .[] | range(.[0]; .[0] + .[1]);
+		[.[] | select(.ev == "ledger") | . as $l |
+			[$l.verified // [] | tasks] as $sure |
+			$l.contrib[] | select(.fenced | not) |
+			{odd: (.c[0] == $odd), tasks: [.tasks | tasks]} |
+			.sure = (.tasks - (.tasks - $sure) | length)] |
+		([.[] | select(.odd)] | length > 0 and all(.sure == 0)) and
+		any(.[]; (.odd | not) and .sure > 0)' "$state/trace.jsonl"
+}
+
+@test "verify: whoever computes otherwise, or each time otherwise, is compared with nobody" {
+	# Not what they say of the test set, where unlike programs contradict each other.
+	job=(--set job.verify=100% --set job.epochs=6 --set job.eval=never "${job[@]:2}")
+	unlike "$base2"
+	unlike "$trainer impure $SEED"
+}
+
+@test "a clock in which nobody has a finite gradient steps nothing, and is in ledger and audit" {
+	job=(--set job.nonfinite=skip --set job.epochs=3 --set optimizer.kind=adamw
+		--set optimizer.lr=0.01 "${job[@]:2}")
+	serve
+	trains alone "$trainer blank $SEED"
+	judge blank
+	same "tasks skipped" "$(member skipped)" 8
+	has "$(falcon-stat --audit "$state/trace.jsonl")" ", skipped 8"
+	same "samples" "$(falcon-stat -j "$state/trace.jsonl" | jq .samples)" $((11 * 64))
+	same "clocks without a sample" "$(count '.ev == "ledger" and .skipped == [[0, 8]] and
+		.contrib == []')" 1
+	# It has a version, which is the one before it, though with momentum it would step on.
+	jq -se '[.[] | select(.ev == "update")] | [., .[1:]] | transpose | map(select(.[1] != null)) |
+		[.[] | select(.[1].samples == 0)] | length == 1 and (.[0] | .[1].loss == null and
+		(.[1] | has("divisor") | not) and .[1].version == .[0].version + 1 and
+		.[1].hash == .[0].hash and .[1].exponents == .[0].exponents)' "$state/trace.jsonl"
+	same "versions" "$(count '.ev == "update"')" 12
+	again
+	serve --min-workers 3
+	trains a "$trainer blank $SEED"
+	trains b "$trainer blank $SEED" --lanes 2
+	KEY=other trains c "$trainer blank $SEED"
+	judge blank
+	same "tasks skipped" "$(member skipped)" 8
+}
