@@ -34,7 +34,8 @@
  * coordinator that dies wherever it may; SIM_FLIPS, a machine that gets bits wrong
  * wherever there may be one, and each task run by two keys; SIM_GROUPS, group servers
  * wherever there may be some.  SIM_TRACE: what failed has
- * its trace on stderr.
+ * its trace on stderr.  A seed that ends the program, by an assertion, a
+ * crash, or as its processor time is spent (ulimit -t), is named, too.
  */
 #include "agree.h"
 #include "base/parse.h"
@@ -51,9 +52,11 @@
 #include "trace/reader.h"
 
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static struct fal_rule
 rule_of(const char *scheme)
@@ -260,11 +263,29 @@ judge(const struct plan *p, struct outcome *o, uint64_t seed, struct totals *tot
 	return why;
 }
 
+static char playing[32]; /* "# seed 7: " */
+
+/* Something ends the program: the seed is named. */
+static void
+on_end(int sig)
+{
+	static const char fails[] = "an assertion fails (it ends)\n",
+			  crash[] = "it crashes (it ends)\n",
+			  spent[] = "its time is spent (it ends)\n";
+	const char *why = sig == SIGABRT ? fails : sig == SIGSEGV ? crash : spent;
+	const ssize_t said = write(STDOUT_FILENO, playing, strlen(playing)) +
+			     write(STDOUT_FILENO, why, strlen(why));
+	(void)said;
+	signal(sig, SIG_DFL);
+	raise(sig);
+}
+
 /* Plays one seed; prints why it failed. */
 static bool
 play(uint64_t seed, const struct focus *only, struct totals *totals)
 {
 	struct fal_rng r = fal_rng_init(seed, FAL_RNG_TEST, 3);
+	snprintf(playing, sizeof(playing), "# seed %llu: ", (unsigned long long)seed);
 	struct plan p = draw_plan(&r, seed, only);
 	struct outcome o = cluster_run(&p, seed);
 	struct fal_diag diag = { "" };
@@ -421,11 +442,16 @@ main(int argc, char **argv)
 		fprintf(stderr, "usage: sim [SEEDS [FROM]]\n");
 		return 2;
 	}
+	setvbuf(stdout, NULL, _IOLBF, 0); /* what is said is not lost with the end */
+	signal(SIGABRT, on_end);
+	signal(SIGSEGV, on_end);
+	signal(SIGXCPU, on_end);
 	for (uint64_t i = 0; i < seeds; i++)
 		play(from + i, &only, &t);
 	const uint64_t excused = t.seen[SEEN_EXCUSED];
 	if (any)
 		play_known(&t);
+	snprintf(playing, sizeof(playing), "# a table: ");
 	const bool soon = seeds < 2000 || !any || soon_table();
 	const bool leave = from > 0 || !any || slow_table();
 	const bool agree = from > 0 || !any || agree_table(40, 1);
