@@ -16,9 +16,9 @@
 #ifndef FAL_AGENT_AGENT_H
 #define FAL_AGENT_AGENT_H
 
+#include "base/cid.h"
 #include "base/err.h"
 #include "optim/optim.h"
-#include "sched/ledger.h"
 #include "sched/rule.h"
 #include "wire/bfp.h"
 #include "wire/msg.h"

@@ -10,8 +10,8 @@
 #ifndef FAL_STORE_STORE_H
 #define FAL_STORE_STORE_H
 
+#include "base/cid.h"
 #include "optim/optim.h"
-#include "sched/ledger.h"
 #include "store/image.h"
 #include "store/most.h"
 #include "wire/bfp.h"
@@ -195,10 +195,11 @@ int fal_store_put(struct fal_store *s, uint64_t version, const float *params,
  *
  * line: the line of `version` is the newest version of the store from now on, under this
  *   number.  A new line begins with its exponents, too, and optimiser state 0.
- * FAL_ENOMEM. line_step: the gradients of the complete round, over `divisor` samples,
- * step the line of `version`, by the optimiser at rate `lr`, to this number; the round is
- * forgotten. push: weight times what the line has changed since it took over a version is
- * collected for the next update.  FAL_ENOMEM. */
+ *   FAL_ENOMEM.
+ * line_step: the gradients of the complete round, over `divisor` samples, step the line
+ *   of `version`, by the optimiser at rate `lr`, to this number; the round is forgotten.
+ * push: weight times what the line has changed since it took over a version is collected
+ *   for the next update.  FAL_ENOMEM. */
 int fal_store_line(struct fal_store *s, uint64_t version);
 struct fal_store_line_step {
 	uint64_t version;

@@ -31,6 +31,8 @@ struct entry {
 	uint64_t *sums;
 };
 
+#define EMPTY UINT32_MAX /* of an index */
+
 struct round {
 	struct fal_store_round is;
 	struct fal_sum *sum; /* NULL while the round is not open */
@@ -41,7 +43,7 @@ struct round {
 	struct entry *entry;
 	uint32_t entries;
 	size_t entry_cap;
-	uint32_t *index; /* open addressing over entries; FAL_NONE: empty */
+	uint32_t *index; /* open addressing over entries; or EMPTY */
 	size_t index_cap;
 };
 

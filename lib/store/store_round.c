@@ -39,7 +39,7 @@ forget_entries(struct round *r)
 		free_entry(&r->entry[i]);
 	r->entries = 0;
 	for (size_t i = 0; i < r->index_cap; i++)
-		r->index[i] = FAL_NONE;
+		r->index[i] = EMPTY;
 }
 
 void
@@ -95,7 +95,7 @@ probe(const struct round *r, struct fal_cid id)
 {
 	uint64_t h = ((uint64_t)id.worker << 32 | id.seq) * 0x9E3779B97F4A7C15u;
 	size_t at = (size_t)(h >> 32) & (r->index_cap - 1);
-	while (r->index[at] != FAL_NONE && !fal_cid_eq(r->entry[r->index[at]].id, id))
+	while (r->index[at] != EMPTY && !fal_cid_eq(r->entry[r->index[at]].id, id))
 		at = (at + 1) & (r->index_cap - 1);
 	return at;
 }
@@ -106,7 +106,7 @@ find(const struct round *r, struct fal_cid id)
 	if (r->index_cap == 0)
 		return NULL;
 	size_t at = probe(r, id);
-	return r->index[at] != FAL_NONE ? &r->entry[r->index[at]] : NULL;
+	return r->index[at] != EMPTY ? &r->entry[r->index[at]] : NULL;
 }
 
 struct entry *
@@ -125,7 +125,7 @@ grow_index(struct round *r)
 	r->index = index;
 	r->index_cap = cap;
 	for (size_t i = 0; i < cap; i++)
-		index[i] = FAL_NONE;
+		index[i] = EMPTY;
 	for (uint32_t i = 0; i < r->entries; i++)
 		index[probe(r, r->entry[i].id)] = i;
 	return FAL_OK;

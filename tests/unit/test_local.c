@@ -27,7 +27,7 @@ static struct fal_agent *agent;
 static struct fal_rng rng; /* which lane ends next, which verdict comes next */
 static struct fal_run run[LANES];
 static bool busy[LANES], cancelled[LANES];
-static uint32_t nonfinite; /* this task is, once; FAL_NONE: none */
+static uint32_t nonfinite; /* this task is, once; UINT32_MAX: none */
 
 /* Claims without verdict, in no order. */
 static struct {
@@ -137,7 +137,7 @@ begin(void **state)
 	claims = closed = 0;
 	memset(won_of, 0, sizeof(won_of));
 	left = false;
-	nonfinite = FAL_NONE;
+	nonfinite = UINT32_MAX;
 	rng = fal_rng_init(4, FAL_RNG_TEST, 0);
 	agent = fal_agent_new(&conf, &ops);
 	return agent != NULL ? 0 : -1;
@@ -340,7 +340,7 @@ finish(uint32_t lane)
 	ran.samples = samples(run[lane].task);
 	ran.nonfinite = run[lane].task == nonfinite;
 	if (ran.nonfinite)
-		nonfinite = FAL_NONE;
+		nonfinite = UINT32_MAX;
 	gradient(run[lane].task, run[lane].params, g);
 	check(fal_sum_quantise(run[lane].sum, g, run[lane].exps, FAL_BFP_ROOM, NULL), 0,
 	      "quantise");
