@@ -179,12 +179,6 @@ fal_anew_begin(struct fal_anew *a, int folder, const struct fal_found *f,
 	return load(a, folder, f, &a->rack, diag);
 }
 
-uint64_t
-fal_anew_version(const struct fal_anew *a)
-{
-	return a->version;
-}
-
 const float *
 fal_anew_params(struct fal_anew *a)
 {

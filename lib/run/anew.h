@@ -54,8 +54,7 @@ struct fal_anew_task {
 int fal_anew_clock(struct fal_anew *a, const struct fal_anew_clock *c,
 		   struct fal_anew_task *out);
 
-/* The newest version, and its parameters, borrowed until the next call. */
-uint64_t fal_anew_version(const struct fal_anew *a);
+/* The parameters of the newest version, borrowed until the next call. */
 const float *fal_anew_params(struct fal_anew *a);
 /* The same of its exponents, one for each block. */
 const int8_t *fal_anew_exps(const struct fal_anew *a);

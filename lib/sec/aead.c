@@ -32,18 +32,6 @@ fal_suites(uint8_t out[static FAL_SUITES])
 	return n;
 }
 
-int
-fal_suites_prefer(uint8_t suite)
-{
-	struct fal_aead *a;
-	int err = fal_aead_new(suite, FAL_LIBRARY_ANY, &a);
-	if (err < 0)
-		return err;
-	fal_aead_free(a);
-	first = suite;
-	return FAL_OK;
-}
-
 /* The least time of a few records of the longest kind; UINT64_MAX: there is none such, or
  * it does not seal. */
 static uint64_t

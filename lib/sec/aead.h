@@ -29,10 +29,6 @@ size_t fal_suites(uint8_t out[static FAL_SUITES]);
  * which suites are offered.  Takes some milliseconds; before threads and sessions. */
 void fal_suites_measure(uint64_t (*now)(void));
 
-/* For tests: as if measured.  `suite` is offered before ChaCha, or is ChaCha: no other
- * is. FAL_EVERSION: this program has none such. */
-int fal_suites_prefer(uint8_t suite);
-
 enum fal_library { FAL_LIBRARY_ANY = 0, FAL_LIBRARY_SODIUM, FAL_LIBRARY_CRYPTO };
 
 /* What seals and opens the records of a suite, one at a time; between two it holds no

@@ -1,6 +1,7 @@
 /* The handshake, its gate, and what is said of those outside, without sockets.  The
  * client here is made by hand from falcon-protocol(7), so that it may say what ours never
  * does. */
+#include "../measured.h"
 #include "base/err.h"
 #include "net/gate.h"
 #include "net/handshake.h"
@@ -362,12 +363,12 @@ chosen(uint8_t theirs, uint8_t ours)
 	struct fal_session cs, ss;
 	struct fal_handshake *h;
 	struct fal_greeting g;
-	assert_int_equal(fal_suites_prefer(theirs), 0);
+	assert_true(measured(theirs));
 	assert_int_equal(fal_handshake_begin(&key, &hello, &h), 0);
-	assert_int_equal(fal_suites_prefer(ours), 0);
+	assert_true(measured(ours));
 	assert_int_equal(fal_handshake_check(kr, NOW, hello.p, hello.n, &g, NULL), 0);
 	assert_int_equal(fal_handshake_answer(kr, &g, &ss, &out, NULL), 0);
-	assert_int_equal(fal_suites_prefer(theirs), 0);
+	assert_true(measured(theirs));
 	assert_int_equal(fal_handshake_finish(h, out.p, out.n, &cs, NULL), 0);
 	assert_int_equal(cs.tx.suite, ss.rx.suite);
 	assert_int_equal(cs.rx.suite, ss.tx.suite);
@@ -397,7 +398,7 @@ suites(void **state)
 	enum { CHACHA = FAL_SUITE_CHACHA20_POLY1305, AES = FAL_SUITE_AES256_GCM };
 	(void)state;
 	assert_int_equal(chosen(CHACHA, CHACHA), CHACHA);
-	if (fal_suites_prefer(AES) < 0)
+	if (!measured(AES))
 		skip();
 	assert_int_equal(chosen(AES, CHACHA), CHACHA);
 	assert_int_equal(chosen(CHACHA, AES), CHACHA);
@@ -405,7 +406,7 @@ suites(void **state)
 	/* Each byte of the list, and of what was chosen, is authenticated. */
 	refuses_changed_bytes_of(client_key("lab", 2));
 	refuses_changed_bytes_of(client_key("own", OWN));
-	assert_int_equal(fal_suites_prefer(CHACHA), 0);
+	assert_true(measured(CHACHA));
 }
 
 /* Nor is a suite taken that was not offered, from whoever may answer. */
@@ -419,12 +420,12 @@ no_other_suite(void **state)
 	struct fal_greeting g;
 	struct fal_diag d = { "" };
 	(void)state;
-	if (fal_suites_prefer(FAL_SUITE_AES256_GCM) < 0)
+	if (!measured(FAL_SUITE_AES256_GCM))
 		skip();
 	assert_int_equal(fal_handshake_begin(&key, &hello, &h), 0);
 	assert_int_equal(fal_handshake_check(kr, NOW, hello.p, hello.n, &g, NULL), 0);
 	assert_int_equal(fal_handshake_answer(kr, &g, &ss, &out, NULL), 0);
-	assert_int_equal(fal_suites_prefer(FAL_SUITE_CHACHA20_POLY1305), 0);
+	assert_true(measured(FAL_SUITE_CHACHA20_POLY1305));
 	assert_int_equal(fal_handshake_finish(h, out.p, out.n, &s, &d), FAL_EFORMAT);
 	assert_string_equal(d.text, "it chose a suite that we did not offer");
 	fal_seal_wipe(&ss.tx);
