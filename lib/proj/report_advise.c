@@ -405,7 +405,7 @@ shards(struct list *l)
 	fal_shard_rows_end(r);
 	for (uint32_t i = 0; i < r->n; i++) {
 		const struct fal_shard_row *w = &r->v[i];
-		char who[WHO_MAX];
+		char who[64]; /* a number, and so much of an address */
 		if (w->class != FAL_CLASS_STRAGGLER)
 			continue;
 		if (w->address[0] != '\0')
