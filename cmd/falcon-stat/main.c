@@ -86,7 +86,7 @@ run_audit(const struct stat_source *src, const struct options *o,
 	struct fal_audit_verdict v;
 	struct fal_diag diag;
 	struct fal_buf out = { 0 };
-	fal_audit_demand(a, FAL_AUDIT_CHAIN | FAL_AUDIT_CLOCKS |
+	fal_audit_demand(a, FAL_AUDIT_CHAIN | FAL_AUDIT_CLOCKS | FAL_AUDIT_PARTS |
 				    (o->partial ? 0 : FAL_AUDIT_END));
 	fal_audit_below(a, below);
 	struct auditing is = { .audit = a, .journal = src->folder != NULL };

@@ -66,6 +66,7 @@ void
 fal_audit_demand(struct fal_audit *a, unsigned demands)
 {
 	a->demands = demands;
+	a->rules.all_said = (demands & FAL_AUDIT_PARTS) != 0;
 }
 
 void

@@ -61,7 +61,8 @@ struct fal_audit *fal_audit_new(void);
 enum fal_audit_demand {
 	FAL_AUDIT_CHAIN = 1,  /* each chains the one before it, as in what was kept */
 	FAL_AUDIT_CLOCKS = 2, /* no `clock` line is missing */
-	FAL_AUDIT_END = 4     /* the last one tells how the job ended */
+	FAL_AUDIT_END = 4,    /* the last one tells how the job ended */
+	FAL_AUDIT_PARTS = 8   /* each says what it was divided or weighted by */
 };
 /* A sum of them; nothing at first. */
 void fal_audit_demand(struct fal_audit *a, unsigned demands);

@@ -75,6 +75,9 @@ judge_weight(const struct fal_rules *s, const struct fal_trace_round *r,
 		want = 1 / (double)r->among;
 	else if (s->rule.by_updates)
 		want = 1 / ((double)r->updates + 1);
+	else if (s->all_said && !s->is.ranked)
+		fal_finding(f, r, 0, 0,
+			    "nothing says of how many workers its weight is a share");
 	if (!(r->weight > 0 && r->weight <= 1))
 		fal_finding(f, r, 0, 0, "weight is %g", r->weight);
 	else if (fabs(r->weight - want) > WEIGHT_TOLERANCE)
@@ -161,13 +164,15 @@ fal_rules_by_group(const struct fal_rules *s)
 	return s->rule.rounds > 0;
 }
 
-/* The samples that gradients are divided by, as far as the trace says which. */
+/* The samples that gradients are divided by: of so many that count. */
 static void
-judge_divisor(const struct fal_trace_round *r, double is, double want,
-	      struct fal_findings *f)
+judge_divisor(const struct fal_rules *s, const struct fal_trace_round *r, double is,
+	      double want, uint64_t samples, struct fal_findings *f)
 {
 	if (is > 0 && fabs(is - want) > WEIGHT_TOLERANCE * want)
 		fal_finding(f, r, 0, 0, "divisor is %g, not %g", is, want);
+	if (!(is > 0) && s->all_said && samples > 0)
+		fal_finding(f, r, 0, 0, "nothing says what its gradients are divided by");
 }
 
 /* groups, mode=delta: what a line has done since it took over a version. */
@@ -188,7 +193,7 @@ judge_line(const struct fal_rules *s, const struct fal_trace_round *r,
 			    (unsigned long long)r->local, (unsigned long long)u->local,
 			    (unsigned long long)u->version);
 	if (s->rule.quorum > 0)
-		judge_divisor(r, r->divisor, (double)r->samples, f);
+		judge_divisor(s, r, r->divisor, (double)r->samples, r->samples, f);
 	else if (!(u->weight > 0 && u->weight <= 1))
 		fal_finding(f, r, 0, 0, "the weight of version %llu is %g",
 			    (unsigned long long)u->version, u->weight);
@@ -209,9 +214,10 @@ fal_rules_divisor(const struct fal_rules *s, const struct fal_trace_round *r,
 	else if (line && s->rule.quorum > 0)
 		return; /* each round by its own samples */
 	else if (line)  /* the same part of the workers */
-		judge_divisor(r, r->divisor, u->weight * (double)u->clock_samples, f);
-	else
-		judge_divisor(r, u->divisor, want, f);
+		judge_divisor(s, r, r->divisor, u->weight * (double)u->clock_samples,
+			      r->samples, f);
+	else if (!s->is.delta)
+		judge_divisor(s, r, u->divisor, want, samples, f);
 }
 
 void

@@ -16,6 +16,7 @@
 struct fal_rules {
 	struct fal_rule rule;
 	struct fal_traits is; /* of it */
+	bool all_said;        /* FAL_AUDIT_PARTS is demanded */
 	uint64_t base;        /* the newest version when the scheme began */
 	uint64_t applied;     /* rounds since */
 	/* dynsgd by version: the ranks given so far in its open slots. */

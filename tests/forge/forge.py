@@ -364,6 +364,7 @@ TABLE = [
     ("the rounds of an update", set_("update", "rounds", lambda v: [v[0] + 1]), TRACE),
     ("samples of an update", set_("update", "samples", more()), TRACE),
     ("the divisor of an update", set_("update", "divisor", more()), TRACE),
+    ("no divisor of an update", lambda t: any_of(t, "update").pop("divisor"), TRACE),
     ("the epoch of an update", set_("update", "epoch", more()), TRACE),
     ("the loss of an update", set_("update", "loss", more(1e-3)), NEVER),
     ("the learning rate of an update", set_("update", "lr", more(1e-3)), NEVER),

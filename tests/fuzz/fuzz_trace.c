@@ -91,7 +91,8 @@ LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 	struct fal_audit *a = fal_audit_new();
 	if (a == NULL)
 		abort();
-	fal_audit_demand(a, FAL_AUDIT_CHAIN | FAL_AUDIT_CLOCKS | FAL_AUDIT_END);
+	fal_audit_demand(a, FAL_AUDIT_CHAIN | FAL_AUDIT_CLOCKS | FAL_AUDIT_END |
+				    FAL_AUDIT_PARTS);
 	if (feed(fal_audit_line, fal_audit_cut, a, p, n) == 0)
 		fal_audit_end(a, &v, &diag);
 	fal_audit_free(a);

@@ -112,7 +112,7 @@ one_passes(const struct lines *trace, const struct fal_below *below,
 {
 	struct fal_audit_verdict v = { .ok = false };
 	struct fal_audit *audit = fal_audit_new();
-	fal_audit_demand(audit, FAL_AUDIT_CLOCKS);
+	fal_audit_demand(audit, FAL_AUDIT_CLOCKS | FAL_AUDIT_PARTS);
 	fal_audit_below(audit, below);
 	struct fal_trace_reader *r = fal_trace_reader_new(fal_audit_line, audit);
 	fal_trace_reader_on_cut(r, fal_audit_cut);

@@ -45,10 +45,13 @@
 		","                                                     \
 		"\"stale\":{\"clocks\":0,\"updates\":0,\"rank\":" #rank \
 		"},\"slot\":" #slot
-#define UPDATE(version, c, rounds, samples)                                 \
+#define UPDATE_BY(version, c, rounds, samples, by)                          \
 	"{\"t\":1,\"ev\":\"update\",\"version\":" #version ",\"clock\":" #c \
-	",\"rounds\":[" rounds "],\"samples\":" #samples                    \
+	",\"rounds\":[" rounds "]," by "\"samples\":" #samples              \
 	",\"loss\":0.5,\"lr\":0.1,\"epoch\":1}\n"
+#define UPDATE(version, c, rounds, samples) UPDATE_BY(version, c, rounds, samples, "")
+
+static unsigned demands; /* of the audit */
 
 /* What is changed in a trace, and the finding that begins so; `from` NULL: nothing. */
 struct forgery {
@@ -68,6 +71,7 @@ audit(const char *text)
 	struct outcome o = { .a = fal_audit_new() };
 	struct fal_trace_reader *r = fal_trace_reader_new(fal_audit_line, o.a);
 	assert_non_null(r);
+	fal_audit_demand(o.a, demands);
 	o.err = fal_trace_feed(r, text, strlen(text), &o.diag);
 	if (o.err == 0)
 		o.err = fal_trace_end(r, &o.diag);
@@ -631,6 +635,52 @@ test_long(void **state)
 	fal_buf_free(&b);
 }
 
+/* Where it is demanded a trace says what gradients were divided by, and of how many
+ * workers a weight is a share. */
+static void
+test_said(void **state)
+{
+	static const char bsp[] =
+		JOB("bsp", "1", "32") ROUND(0, 0, 0, 4, 32, 0, 1, SHARED(0))
+			UPDATE_BY(1, 0, "0", 32, "\"divisor\":32,") DONE("1");
+	static const char consgd[] = JOB("consgd:3", "1", "32")
+		ROUND(0, 0, 0, 4, 32, 0, 1, "\"among\":2," DELTA(1, 0.5, 0, 0))
+			UPDATE(1, 0, "0", 32) DONE("1");
+	static const char wbsp[] = JOB("wbsp", "1", "32")
+		ROUND(0, 0, 0, 2, 16, 0, 1, "\"among\":2," DELTA(1, 0.5, 0, 0))
+			ROUND(1, 0, 2, 2, 16, 0, 2, "\"among\":2," DELTA(2, 0.5, 0, 0))
+				UPDATE(1, 0, "0,1", 32) DONE("1");
+	static const char dynsgd[] =
+		JOB("dynsgd", "1", "32") ROUND(0, 0, 0, 4, 32, 0, 1, SLOT(1, 1, 0))
+			UPDATE(1, 0, "0", 32) DONE("1");
+	static const char line[] = JOB("groups:1,mode=delta", "1", "32")
+		ROUND(0, 0, 0, 4, 32, 0, 1, "\"divisor\":32," LINE(1, 1, 0))
+			PUSH(1, "0", "1", 32) DONE("1");
+	static const struct forgery undivided[] = {
+		{ "\"divisor\":32,", "",
+		  "clock 0: nothing says what its gradients are divided by" },
+	};
+	static const struct forgery line_undivided[] = {
+		{ "\"divisor\":32,", "",
+		  "round 0 of clock 0: nothing says what its gradients are divided by" },
+	};
+	static const struct forgery of_nobody[] = {
+		{ "\"among\":2,", "",
+		  "round 0 of clock 0: nothing says of how many workers its weight is a "
+		  "share" },
+		{ "\"among\":2,", "\"among\":4,",
+		  "round 0 of clock 0: weight is 0.5, not 0.25" },
+	};
+	(void)state;
+	demands = FAL_AUDIT_PARTS;
+	CHECK(bsp, undivided);
+	CHECK(consgd, of_nobody);
+	CHECK(wbsp, of_nobody);
+	CHECK(line, line_undivided);
+	check(dynsgd, NULL, 0);
+	demands = 0;
+}
+
 int
 main(void)
 {
@@ -641,6 +691,7 @@ main(void)
 		cmocka_unit_test(test_syncopt), cmocka_unit_test(test_wbsp_and_groups),
 		cmocka_unit_test(test_quorum),  cmocka_unit_test(test_lines),
 		cmocka_unit_test(test_parts),   cmocka_unit_test(test_long),
+		cmocka_unit_test(test_said),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests_name("audit_schemes", tests, NULL, NULL);
