@@ -20,9 +20,9 @@ setup() {
 	printf 'input 16\ndense 256\n' >"$BATS_TEST_TMPDIR/tiny/tiny.model"
 }
 
-# client NAME: it works; its process id is in $pid.
+# client NAME: it works, by nothing else of this tree (-I); its process id is in $pid.
 client() {
-	start "$1" /usr/bin/python3 "$root/tests/client/client.py" "$keys/work.key" "$ready"
+	start "$1" /usr/bin/python3 -I "$root/tests/client/client.py" "$keys/work.key" "$ready"
 }
 
 # trainer NAME: falcon-work with the same gradients.
