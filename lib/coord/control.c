@@ -167,6 +167,7 @@ int
 fal_coord_again(struct fal_coord *c, const struct fal_policy *p, uint64_t clock,
 		const char *by)
 {
+	coord_enter(c);
 	struct fal_control *k = &c->control;
 	if (FAL_GROW(k->again, k->again_cap, k->agains + 1) < 0)
 		return FAL_ENOMEM;

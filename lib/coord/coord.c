@@ -124,6 +124,7 @@ fal_coord_lone(const struct fal_coord *c, struct fal_coord_lone *out)
 {
 	struct fal_lone is;
 	const char *why = NULL;
+	coord_enter(c);
 	if (!fal_sched_lone(c->sched, &is) && !coord_lone(c, &is, &why))
 		return false;
 	const struct fal_known_worker *w = coord_known(c, is.worker);

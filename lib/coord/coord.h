@@ -268,8 +268,6 @@ int fal_coord_heard(struct fal_coord *c, double now);
 void fal_coord_mark(struct fal_coord *c);
 /* The newest version is marked, at once: ops.marked was called if that could be. */
 int fal_coord_mark_now(struct fal_coord *c, double now);
-/* A version may be marked: rounds are shared, and none is being judged. */
-bool fal_coord_markable(const struct fal_coord *c);
 
 int fal_coord_tick(struct fal_coord *c, double now);
 double fal_coord_wake(const struct fal_coord *c); /* when; infinity: no need */
@@ -300,9 +298,8 @@ int fal_coord_move(struct fal_coord *c, double now, const struct fal_map *to,
 		   const char *by, struct fal_diag *diag);
 /* The move that is under way, if any, never was: a shard is gone that had nothing yet. */
 int fal_coord_stay(struct fal_coord *c, double now);
-/* The map that holds; that of the move that is under way, or waits for its boundary,
- * NULL: there is none; both borrowed until the next call.  Is there one? */
-const struct fal_map *fal_coord_map(const struct fal_coord *c);
+/* The map of the move that is under way, or waits for its boundary, borrowed until the
+ * next call; NULL: there is none.  Is there one? */
 const struct fal_map *fal_coord_next_map(const struct fal_coord *c);
 bool fal_coord_moves(const struct fal_coord *c);
 

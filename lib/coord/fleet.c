@@ -114,13 +114,9 @@ coord_gather_end(struct fal_coord *c, uint64_t round)
 	struct fal_gather *g = coord_gather(c, round);
 	if (g == NULL)
 		return;
+	free(g->partly);
 	free(g->brought);
 	memmove(g, g + 1, (size_t)(c->gather + --c->gathers - g) * sizeof(*g));
-	size_t kept = 0;
-	for (size_t i = 0; i < c->partlies; i++)
-		if (c->partly[i].round != round)
-			c->partly[kept++] = c->partly[i];
-	c->partlies = kept;
 }
 
 uint32_t
@@ -137,43 +133,38 @@ coord_fleet_free(struct fal_coord *c)
 	while (c->gathers > 0)
 		coord_gather_end(c, c->gather[0].round);
 	free(c->gather);
-	free(c->partly);
 	free(c->squares);
 }
 
 bool
 coord_gathered(const struct fal_coord *c, const struct fal_gather *g)
 {
-	return (g->judged | g->over) == all_of(c);
+	return coord_have_all(c, g->judged | g->over);
 }
 
-/* One shard more says so of the contribution; of what comes behind the end of the round
- * there a shard says nothing.  1: all have. */
+/* The contribution, and its place in the ledger, for which there is room then; *out NULL:
+ * there is none. */
 static int
-all_say(struct fal_coord *c, const struct fal_gather *g, uint32_t shard,
-	const struct fal_shard_say *say)
+place_in(const struct fal_coord *c, struct fal_gather *g, struct fal_cid id, uint32_t *at,
+	 const struct fal_contrib **out)
 {
-	struct fal_partly *p = NULL;
-	if (c->conf.shards == 1)
-		return 1;
-	for (size_t i = 0; i < c->partlies && p == NULL; i++)
-		if (c->partly[i].round == say->round && c->partly[i].said == say->kind &&
-		    fal_cid_eq(c->partly[i].id, say->id))
-			p = &c->partly[i];
-	if (p == NULL) {
-		if (FAL_GROW(c->partly, c->partly_cap, c->partlies + 1) < 0)
-			return FAL_ENOMEM;
-		p = &c->partly[c->partlies++];
-		*p = (struct fal_partly){ .round = say->round,
-					  .id = say->id,
-					  .said = say->kind };
+	struct fal_round_info r;
+	const bool is = fal_sched_round(c->sched, g->round, &r);
+	const size_t shards = c->conf.shards;
+	*out = NULL;
+	*at = is ? fal_ledger_find(r.ledger, id) : FAL_NONE;
+	if (*at == FAL_NONE)
+		return FAL_OK;
+	const uint32_t n = r.ledger->contribs;
+	if (FAL_GROW(g->partly, g->partly_cap, n) < 0 ||
+	    FAL_GROW(g->brought, g->brought_cap, n * shards) < 0)
+		return FAL_ENOMEM;
+	for (; g->places < n; g->places++) {
+		g->partly[g->places] = (struct fal_partly){ 0 };
+		memset(g->brought + g->places * shards, 0, shards * sizeof(*g->brought));
 	}
-	p->shards |= bit_of(shard);
-	const uint64_t over = say->kind == FAL_SAY_ARRIVED ? g->over : 0;
-	if ((p->shards | over) != all_of(c))
-		return 0;
-	*p = c->partly[--c->partlies];
-	return 1;
+	*out = &r.ledger->contrib[*at];
+	return FAL_OK;
 }
 
 /* A shard has counted so many blocks more of a contribution. */
@@ -181,47 +172,54 @@ static int
 bring(const struct fal_coord *c, struct fal_gather *g, uint32_t shard,
       const struct fal_brought *more)
 {
-	struct fal_round_info r;
-	const bool is = fal_sched_round(c->sched, g->round, &r);
-	const uint32_t at = is ? fal_ledger_find(r.ledger, more->id) : FAL_NONE;
-	const uint32_t shards = c->conf.shards;
-	if (at == FAL_NONE)
-		return FAL_OK;
-	if (FAL_GROW(g->brought, g->brought_cap, (size_t)r.ledger->contribs * shards) < 0)
-		return FAL_ENOMEM;
-	for (; g->broughts < r.ledger->contribs; g->broughts++)
-		memset(g->brought + (size_t)g->broughts * shards, 0,
-		       shards * sizeof(*g->brought));
-	g->brought[(size_t)at * shards + shard] += more->blocks;
-	return FAL_OK;
+	const struct fal_contrib *is;
+	uint32_t at;
+	int err = place_in(c, g, more->id, &at, &is);
+	if (is != NULL)
+		g->brought[(size_t)at * c->conf.shards + shard] += more->blocks;
+	return err;
 }
 
+/* What comes behind the end of the round there a shard does not call whole. */
 static int
 on_arrived(struct fal_coord *c, double now, uint32_t shard,
 	   const struct fal_shard_say *say)
 {
 	struct fal_gather *g = coord_gather(c, say->round);
+	const struct fal_contrib *is;
+	uint32_t at;
 	if (g == NULL)
 		return FAL_OK;
-	const struct fal_brought more = { .id = say->id, .blocks = say->blocks };
-	if (bring(c, g, shard, &more) < 0)
-		return FAL_ENOMEM;
-	const int whole = say->whole ? all_say(c, g, shard, say) : 0;
-	if (whole < 0)
-		return whole;
-	return fal_sched_arrived(c->sched, now, say->round, say->id, say->blocks,
-				 whole == 1);
+	int err = place_in(c, g, say->id, &at, &is);
+	if (is == NULL)
+		return err;
+	g->brought[(size_t)at * c->conf.shards + shard] += say->blocks;
+	uint64_t *whole = &g->partly[at].whole;
+	*whole |= say->whole ? bit_of(shard) : 0;
+	const bool all = say->whole && coord_have_all(c, *whole | g->over);
+	if (all)
+		*whole = 0;
+	return fal_sched_arrived(c->sched, now, say->round, say->id, say->blocks, all);
 }
 
 static int
 on_fenced(struct fal_coord *c, double now, uint32_t shard,
 	  const struct fal_shard_say *say)
 {
-	const struct fal_gather *g = coord_gather(c, say->round);
+	struct fal_gather *g = coord_gather(c, say->round);
+	const struct fal_contrib *is;
+	uint32_t at;
 	if (g == NULL)
 		return FAL_OK;
-	const int all = all_say(c, g, shard, say);
-	return all != 1 ? all : fal_sched_fenced(c->sched, now, say->round, say->id);
+	int err = place_in(c, g, say->id, &at, &is);
+	if (is == NULL)
+		return err;
+	/* None was told to, or all have said so. */
+	if (is->state != FAL_CONTRIB_FENCED || is->everywhere)
+		return FAL_OK;
+	return coord_all_say(c, &g->partly[at].fenced, shard)
+		       ? fal_sched_fenced(c->sched, now, say->round, say->id)
+		       : FAL_OK;
 }
 
 /* It is charged and ends, as if it had pushed that here. */
@@ -269,7 +267,7 @@ static uint32_t *
 brought_all(const struct fal_coord *c, const struct fal_gather *g, uint32_t contribs)
 {
 	uint32_t *all = fal_calloc(contribs, sizeof(*all));
-	for (uint32_t i = 0; all != NULL && i < g->broughts * c->conf.shards; i++)
+	for (uint32_t i = 0; all != NULL && i < g->places * c->conf.shards; i++)
 		all[i / c->conf.shards] += g->brought[i];
 	return all;
 }
@@ -280,10 +278,11 @@ on_taken(struct fal_coord *c, double now, uint32_t shard, const struct fal_shard
 {
 	struct fal_gather *g = coord_gather(c, say->round);
 	struct fal_round_info r;
-	if (g == NULL || !fal_sched_round(c->sched, say->round, &r))
+	if (g == NULL || g->again.why == NULL ||
+	    !fal_sched_round(c->sched, say->round, &r))
 		return FAL_OK;
 	g->taken_blocks += say->blocks;
-	for (uint32_t i = 0; i < g->broughts && say->ok; i++)
+	for (uint32_t i = 0; i < g->places && say->ok; i++)
 		g->brought[(size_t)i * c->conf.shards + shard] = 0;
 	for (uint32_t i = 0; i < say->broughts; i++)
 		if (bring(c, g, shard, &say->brought[i]) < 0)
@@ -365,7 +364,7 @@ on_leaves(const struct fal_coord *c, struct fal_news *n, const struct fal_shard_
 	memcpy(exps + say->first, say->counts, say->blocks);
 	memcpy(n->leaves + (size_t)say->first * FAL_HASH_BYTES, say->leaves,
 	       (size_t)say->blocks * FAL_HASH_BYTES);
-	if (n->said != all_of(c))
+	if (!coord_have_all(c, n->said))
 		return FAL_OK;
 	fal_leaf_root(n->leaves, blocks, n->hash);
 	fal_leaf_exponents(exps, blocks, n->exponents);
@@ -385,12 +384,39 @@ on_stepped(struct fal_coord *c, double now, uint32_t shard,
 		return FAL_OK;
 	n->said |= bit_of(shard);
 	int err = say->leaves != NULL ? on_leaves(c, n, say) : FAL_OK;
-	return err < 0 || n->said != all_of(c) ? err : coord_stepped(c, now, n);
+	return err < 0 || !coord_have_all(c, n->said) ? err : coord_stepped(c, now, n);
+}
+
+/* Who has no block is asked nothing but whether it can have some. */
+static bool
+is_asked(const struct fal_coord *c, uint32_t shard, const struct fal_shard_say *say)
+{
+	return (all_of(c) & bit_of(shard)) != 0 || say->kind == FAL_SAY_PLACED ||
+	       say->kind == FAL_SAY_REFUSED;
+}
+
+/* Whose word a shard doubts, or calls too large, has worked here, under this key. */
+static bool
+can_be(const struct fal_coord *c, const struct fal_shard_say *say)
+{
+	const bool doubts = say->kind == FAL_SAY_DOUBT;
+	if (!doubts && (say->kind != FAL_SAY_COMPLETE || say->beyond == 0))
+		return true;
+	if (say->id.worker - 1 >= c->workers)
+		return false;
+	const uint32_t key = coord_known(c, say->id.worker)->key;
+	return key != 0 && (!doubts || key == say->key);
 }
 
 static int
 hear(struct fal_coord *c, double now, uint32_t shard, const struct fal_shard_say *say)
 {
+	if (!is_asked(c, shard, say))
+		return FAL_OK;
+	if (!can_be(c, say)) {
+		c->why = "a shard speaks of work that nobody has done";
+		return FAL_OK;
+	}
 	switch (say->kind) {
 	case FAL_SAY_ARRIVED:
 		return on_arrived(c, now, shard, say);

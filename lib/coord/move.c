@@ -14,13 +14,6 @@
 #include <string.h>
 
 const struct fal_map *
-fal_coord_map(const struct fal_coord *c)
-{
-	coord_enter(c);
-	return &c->map;
-}
-
-const struct fal_map *
 fal_coord_next_map(const struct fal_coord *c)
 {
 	coord_enter(c);

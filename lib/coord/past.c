@@ -50,7 +50,7 @@ is_marking(const struct fal_coord *c)
 }
 
 bool
-fal_coord_markable(const struct fal_coord *c)
+coord_markable(const struct fal_coord *c)
 {
 	struct fal_sched_from at;
 	/* Of a round that is begun anew the trace must not tell that it is judged. */
@@ -61,6 +61,7 @@ fal_coord_markable(const struct fal_coord *c)
 void
 fal_coord_mark(struct fal_coord *c)
 {
+	coord_enter(c);
 	/* One that is on its way is what was asked for: two would take twice the memory.
 	 */
 	c->mark |= !is_marking(c);
@@ -190,9 +191,10 @@ fal_coord_mark_now(struct fal_coord *c, double now)
 {
 	const struct fal_shard_order o = { .kind = FAL_ORDER_MARK,
 					   .version = c->version };
+	coord_enter(c);
 	/* The shards have made it, it is told, and nothing is on its way to the next. */
 	if (c->newses > 0 || c->mergeds > 0 || c->published != c->version ||
-	    c->why != NULL || !fal_coord_markable(c))
+	    c->why != NULL || !coord_markable(c))
 		return FAL_OK;
 	int err = coord_remember(c, c->version, fal_sched_over(c->sched));
 	if (err == FAL_OK && c->marking)

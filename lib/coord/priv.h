@@ -264,10 +264,14 @@ struct fal_coord {
 		int8_t most;
 		uint64_t taken; /* as bits: those that have taken back what they should */
 		uint32_t taken_blocks;
-		/* By place in the ledger, and by shard: blocks that it has counted. */
+		/* By place in the ledger: shards, as bits, that have called it whole, or
+		 * fenced, until all have; and by shard, blocks that it has counted. */
+		struct fal_partly {
+			uint64_t whole, fenced;
+		} * partly;
 		uint32_t *brought;
-		size_t brought_cap;
-		uint32_t broughts; /* places */
+		size_t partly_cap, brought_cap;
+		uint32_t places;
 		struct fal_again { /* why */
 			struct fal_cid by;
 			uint32_t suspect; /* key */
@@ -302,14 +306,6 @@ struct fal_coord {
 	} balance;
 	double *squares;  /* by block, of a gradient that may be clipped */
 	uint64_t squared; /* as bits: shards that have said theirs */
-	/* Contributions that some shards have called whole, or fenced. */
-	struct fal_partly {
-		uint64_t round;
-		struct fal_cid id;
-		enum fal_say_kind said;
-		uint64_t shards; /* as bits */
-	} * partly;
-	size_t partlies, partly_cap;
 	/* Contributions that are doubted. */
 	struct fal_doubted {
 		uint64_t round;
@@ -567,6 +563,8 @@ int coord_placed(struct fal_coord *c, double now, uint32_t shard,
 int coord_send_blocks(struct fal_coord *c, uint32_t peer);
 
 /* past.c */
+/* May a version be marked?  Rounds are shared, and none is being judged. */
+bool coord_markable(const struct fal_coord *c);
 /* The version was made, which is to be marked: what it was is kept; it is told. */
 int coord_remember(struct fal_coord *c, uint64_t version, uint64_t over);
 void coord_marked(struct fal_coord *c, double now);

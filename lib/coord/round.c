@@ -224,7 +224,7 @@ coord_step(struct fal_coord *c, const struct fal_act *a)
 				     .momentum = a->momentum,
 				     .clipped = n.graded && a->divisor > 0 &&
 						c->conf.optim.clip > 0,
-				     .mark = c->mark && fal_coord_markable(c) };
+				     .mark = c->mark && coord_markable(c) };
 	n.marked = o.mark;
 	c->mark &= !o.mark;
 	c->graded = false;

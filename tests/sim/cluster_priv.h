@@ -252,8 +252,8 @@ struct cluster {
 	VEC(struct shut) shut; /* what is fenced, of this incarnation */
 	uint64_t reads[64];    /* by round, modulo: the version that it is computed on */
 	uint32_t moves;        /* so far */
-	uint64_t busy;         /* shards that have blocks, as bits */
-	uint32_t placed;       /* the epoch of the last map that was taken */
+	struct fal_map map;    /* that holds: it was begun with, or moved to */
+	uint32_t placed;       /* its epoch, where it was moved to */
 	/* restart.c: */
 	uint32_t incarnation, marks, restarts; /* so far */
 	struct fal_rng fate;

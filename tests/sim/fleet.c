@@ -323,7 +323,7 @@ pushed(struct cluster *c, const struct event *e)
 			c->seen[has ? SEEN_LATE_PUSH : SEEN_FENCE_AFTER_PUSH]++;
 	}
 	const uint64_t version = c->link[e->lane].version;
-	const struct fal_map *now = fal_coord_map(c->coord);
+	const struct fal_map *now = &c->map;
 	const struct fal_extent *has = &now->of[e->lane];
 	if (t->epoch == now->epoch)
 		intime_push(c, e->worker, &m, has->first, has->count);

@@ -17,8 +17,7 @@ draw_cuts(const struct cluster *c, struct fal_rng *r)
 {
 	const uint32_t blocks = fal_blocks(c->p->toy.n);
 	uint32_t who[MAX_SHARDS], n = 0, at = 0;
-	const uint32_t now = fal_coord_map(c->coord)->shards,
-		       all = now > c->p->most ? now : c->p->most;
+	const uint32_t now = c->map.shards, all = now > c->p->most ? now : c->p->most;
 	struct fal_map map = { .shards = all };
 	for (uint32_t i = 0; i < all; i++)
 		if (is_there(c, i))
@@ -39,7 +38,7 @@ draw_cuts(const struct cluster *c, struct fal_rng *r)
 static struct fal_map
 draw_map(const struct cluster *c, struct fal_rng *r)
 {
-	struct fal_map map = *fal_coord_map(c->coord);
+	struct fal_map map = c->map;
 	const uint32_t one = fal_rng_below(r, c->p->most), what = fal_rng_below(r, 3);
 	const bool has = map.of[one].count > 0;
 	if (what == 0 && has && fal_map_drain(&map, UINT64_C(1) << one) == FAL_OK)
@@ -65,7 +64,7 @@ moves_begin(struct cluster *c, const struct event *e)
 	struct fal_rng r = fal_rng_init(c->p->move[e->lane].seed, FAL_RNG_TEST, 17);
 	struct fal_diag diag;
 	for (uint32_t i = 0; i < c->p->most; i++)
-		if (!is_there(c, i) && fal_coord_map(c->coord)->of[i].count > 0)
+		if (!is_there(c, i) && c->map.of[i].count > 0)
 			return; /* all begin again soon */
 	const struct fal_map map = draw_map(c, &r);
 	int err = fal_coord_move(c->coord, c->now, &map, "control", &diag);
@@ -80,7 +79,7 @@ moves_balance(struct cluster *c)
 	uint64_t may = 0;
 	for (uint32_t i = 0; i < c->p->most; i++) {
 		may |= (uint64_t)is_there(c, i) << i;
-		if (!is_there(c, i) && fal_coord_map(c->coord)->of[i].count > 0)
+		if (!is_there(c, i) && c->map.of[i].count > 0)
 			return; /* all begin again soon */
 	}
 	const char *by = c->p->psld ? fal_coord_balance(c->coord, may, &map) : NULL;
@@ -101,17 +100,17 @@ moves_moved(void *arg, const struct fal_map *map, int err)
 	c->seen[SEEN_PLACED]++;
 	c->seen[SEEN_PLACED_FAR] += c->p->apart;
 	for (uint32_t i = 0; i < map->shards; i++) {
-		const bool had = (c->busy >> i & 1) != 0, has = map->of[i].count > 0;
+		const bool had = c->map.of[i].count > 0, has = map->of[i].count > 0;
 		c->seen[SEEN_PLACED_JOIN] += !had && has;
 		c->seen[SEEN_PLACED_DRAIN] += had && !has;
 	}
-	c->busy = fal_map_busy(map);
+	c->map = *map;
 }
 
 bool
 moves_mourn(struct cluster *c, uint32_t shard)
 {
-	if (fal_coord_map(c->coord)->of[shard].count > 0)
+	if (c->map.of[shard].count > 0)
 		return true;
 	c->seen[SEEN_PLACED_STAY] += fal_coord_moves(c->coord);
 	cluster_ok(c, fal_coord_stay(c->coord, c->now), "stay");

@@ -327,10 +327,11 @@ ops_begin(struct cluster *c, const struct disk_found *from,
 		cluster_ok(c, disk_load(from, c->shards.rack),
 			   "shards become what a snapshot says");
 	c->goes_on = from->there;
+	fal_map_even(&c->map, fal_blocks(p->toy.n), fal_rack_shards(c->shards.rack));
+	conf.map = &c->map;
 	err = racked_coord(conf, ops, c->now, &c->shards);
 	assert(err == FAL_OK);
 	c->coord = c->shards.coord;
-	c->busy = fal_map_busy(fal_coord_map(c->coord));
 	/* Workers of many keys: what falcon-ps says then. */
 	fal_coord_alone(c->coord, 300);
 }

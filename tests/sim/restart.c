@@ -40,7 +40,7 @@ take_images(struct cluster *c, struct marked *m)
 	bool has = true;
 	/* Who has no block any more may not know so yet. */
 	for (uint32_t i = 0; i < map.shards && has; i++) {
-		if ((c->busy >> i & 1) == 0)
+		if (c->map.of[i].count == 0)
 			continue;
 		fal_rack_range(c->shards.rack, i, &map.of[i].first, &map.of[i].count);
 		has = fal_shard_marked(fal_rack_at(c->shards.rack, i), p->version,

@@ -1,5 +1,5 @@
-/* Whoever is called by the coordinator may not call it, not even to ask: it asserts.  And
- * what shards are told of moves. */
+/* Whoever is called by the coordinator may not call it, not even to ask: it asserts.
+ * What shards are told of moves.  And what shards say that cannot be. */
 #include "test_coord.h"
 
 #include <fcntl.h>
@@ -12,9 +12,14 @@ enum op { NONE, SEND, MODEL, CLOSE, TRACE, CAME, WENT, ORDER, NEXT, OPS };
 
 static enum op asks; /* which of them does */
 static uint32_t calls[OPS];
-static bool silent;   /* shards say nothing */
-static uint32_t told; /* epoch of the map that they were told of last */
-static uint32_t kept; /* versions that they were told to keep last, before that */
+static bool silent;           /* shards say nothing */
+static uint32_t told;         /* epoch of the map that they were told of last */
+static uint32_t kept;         /* versions that they were told to keep last, before that */
+static struct fal_map holds;  /* as ops.moved had it last */
+static struct standin worker; /* session 1 */
+static struct racked_tickets tickets;
+static struct fal_shard_say lie; /* what this one says next: */
+static uint32_t liar;            /* from 1; 0: nobody */
 
 static void
 called(enum op op)
@@ -27,9 +32,13 @@ called(enum op op)
 static void
 on_send(void *arg, uint32_t peer, const struct fal_buf *msg)
 {
+	struct fal_msg m;
 	(void)arg;
-	(void)peer;
-	(void)msg;
+	check(fal_msg_get(msg->p, msg->n, &m), 0, "parse what was sent");
+	if (peer == 1)
+		assert_true(standin_told(&worker, &m));
+	if (m.type == FAL_MSG_TICKET)
+		racked_note(&tickets, peer, &m);
 	called(SEND);
 }
 
@@ -102,7 +111,21 @@ on_next(void *arg, uint32_t *shard, struct fal_shard_say *out)
 {
 	(void)arg;
 	called(NEXT);
+	if (liar > 0) {
+		*shard = liar - 1;
+		*out = lie;
+		liar = 0;
+		return true;
+	}
 	return !silent && fal_rack_next(job.rack, shard, out);
+}
+
+static void
+on_moved(void *arg, const struct fal_map *map, int err)
+{
+	(void)arg;
+	if (err == FAL_OK)
+		holds = *map;
 }
 
 /* A job of so many shards, of a block each. */
@@ -117,7 +140,8 @@ begin(uint32_t shards)
 					   .close = on_close,
 					   .trace = on_line,
 					   .came = on_came,
-					   .went = on_went };
+					   .went = on_went,
+					   .moved = on_moved };
 	struct fal_coord_conf conf = {
 		.name = "test",
 		.hash = "00",
@@ -131,6 +155,10 @@ begin(uint32_t shards)
 	conf.schedule.lr = 0.1;
 	check(racked_new(conf, ops, init, now, &job), 0, "coordinator");
 	coord = job.coord;
+	fal_map_even(&holds, shards, shards);
+	worker = (struct standin){ 0 };
+	tickets.n = 0;
+	liar = 0;
 }
 
 /* Two workers, of one process: the older session ends; then the other one leaves. */
@@ -189,7 +217,7 @@ none_may_call_back(void **state)
 static uint32_t
 move_to(uint32_t shard)
 {
-	struct fal_map map = *fal_coord_map(coord);
+	struct fal_map map = holds;
 	map.of[shard] = (struct fal_extent){ 0, 2 };
 	map.of[1 - shard] = (struct fal_extent){ 0, 0 };
 	told = kept = 0;
@@ -208,13 +236,13 @@ epochs_are_used_up(void **state)
 	assert_int_equal(move_to(0), 2);
 	assert_true(fal_coord_moves(coord));
 	check(fal_coord_stay(coord, now), 0, "stay");
-	assert_int_equal(fal_coord_map(coord)->epoch, 1);
+	assert_int_equal(holds.epoch, 1);
 	silent = false;
 	assert_int_equal(move_to(1), 3);
 	check(fal_coord_heard(coord, now), 0, "heard");
 	assert_false(fal_coord_moves(coord));
-	assert_int_equal(fal_coord_map(coord)->epoch, 3);
-	assert_int_equal(fal_coord_map(coord)->of[1].count, 2);
+	assert_int_equal(holds.epoch, 3);
+	assert_int_equal(holds.of[1].count, 2);
 }
 
 /* A version that nobody can name any more does not move with the one that holds. */
@@ -228,6 +256,113 @@ only_what_is_needed_moves(void **state)
 	assert_int_equal(kept, 1);
 }
 
+/* ---- what cannot be ---------------------------------------------------------------- */
+
+static void
+says(uint32_t shard, struct fal_shard_say what)
+{
+	lie = what;
+	liar = shard + 1;
+	check(fal_coord_heard(coord, now), 0, "heard");
+	assert_int_equal(liar, 0);
+}
+
+/* Who doubts whom nobody knows, or knows by another key, ends the job: what it says has a
+ * place in no list. */
+static void
+words_of_nobody(void **state)
+{
+	static const struct {
+		struct fal_shard_say is;
+		bool can_be;
+	} words[] = {
+		{ { .kind = FAL_SAY_DOUBT, .id = { 1, 1 }, .key = 1 }, true },
+		{ { .kind = FAL_SAY_DOUBT, .id = { 1, 1 }, .key = 7 }, false },
+		{ { .kind = FAL_SAY_DOUBT, .id = { 1, 1 } }, false },
+		{ { .kind = FAL_SAY_DOUBT, .id = { 9, 1 }, .key = 1 }, false },
+		{ { .kind = FAL_SAY_DOUBT, .key = 1 }, false },
+		{ { .kind = FAL_SAY_COMPLETE, .beyond = 1, .id = { 1, 1 } }, true },
+		{ { .kind = FAL_SAY_COMPLETE, .beyond = 1, .id = { 9, 1 } }, false },
+		{ { .kind = FAL_SAY_COMPLETE, .beyond = 1 }, false },
+		{ { .kind = FAL_SAY_COMPLETE }, true },
+	};
+	asks = NONE;
+	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
+		begin(2);
+		join(1);
+		says(1, words[i].is);
+		const struct fal_coord_status s = fal_coord_status(coord);
+		if (s.failed == words[i].can_be)
+			fail_msg("word %zu: failed is %d", i, (int)s.failed);
+		end(state);
+	}
+}
+
+/* Claims a task of session 1 by a contribution of its own; which. */
+static struct fal_cid
+claims(uint32_t seq, struct standin_task *task)
+{
+	assert_true(worker.helds > 0);
+	*task = standin_take(&worker, 0);
+	const struct fal_msg m = standin_claim(task, seq, true);
+	check(tell(1, &m), 0, "CLAIM");
+	return (struct fal_cid){ 1, seq };
+}
+
+/* What no shard was told to fence, and what it has not, is neither fenced nor taken back
+ * by that it says so. */
+static void
+orders_of_nobody(void **state)
+{
+	(void)state;
+	struct standin_task task;
+	asks = NONE;
+	begin(1);
+	join(1);
+	const struct fal_cid id = claims(1, &task);
+	says(0, (struct fal_shard_say){
+			.kind = FAL_SAY_FENCED, .round = task.round, .id = id });
+	says(0, (struct fal_shard_say){ .kind = FAL_SAY_TAKEN, .round = task.round });
+	assert_int_equal(lines("\"ev\":\"again\""), 0);
+	assert_false(fal_coord_status(coord).failed);
+}
+
+/* Whoever has no block is not waited for, whatever it says. */
+static void
+words_without_blocks(void **state)
+{
+	static const int8_t exps[2] = { FAL_EXP_FIRST, FAL_EXP_FIRST };
+	(void)state;
+	asks = NONE;
+	begin(2);
+	move_to(0);
+	join(1);
+	for (uint32_t i = 1; worker.helds > 0; i++) {
+		struct standin_task task;
+		struct fal_msg_ticket ticket;
+		struct fal_buf records = { 0 };
+		const struct fal_cid id = claims(i, &task);
+		const enum fal_say_kind says_all[] = { FAL_SAY_ARRIVED, FAL_SAY_FENCED,
+						       FAL_SAY_COMPLETE, FAL_SAY_ENDED,
+						       FAL_SAY_STEPPED };
+		for (size_t k = 0; k < sizeof(says_all) / sizeof(says_all[0]); k++)
+			says(1, (struct fal_shard_say){ .kind = says_all[k],
+							.round = task.round,
+							.version = 1,
+							.id = id,
+							.whole = true });
+		assert_true(racked_ticket(&tickets, 1, task.round, i, &ticket));
+		check(standin_zeros(2 * FAL_BLOCK, FAL_KIND_GRAD, exps, &records), 0,
+		      "records");
+		struct fal_msg m = standin_push(&ticket, &records);
+		m.push.epoch = holds.epoch;
+		check(tell(1, &m), 0, "PUSH");
+		fal_buf_free(&records);
+	}
+	assert_int_equal(fal_coord_status(coord).version, 1);
+	assert_true(fal_coord_status(coord).done);
+}
+
 int
 main(void)
 {
@@ -236,6 +371,9 @@ main(void)
 		cmocka_unit_test_teardown(all_are_called, end),
 		cmocka_unit_test_teardown(epochs_are_used_up, end),
 		cmocka_unit_test_teardown(only_what_is_needed_moves, end),
+		cmocka_unit_test(words_of_nobody),
+		cmocka_unit_test_teardown(orders_of_nobody, end),
+		cmocka_unit_test_teardown(words_without_blocks, end),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, NULL, NULL);
