@@ -4,6 +4,7 @@
 #include "lies.h"
 
 #include "agent/taskhash.h"
+#include "base/vector.h"
 #include "sched/bound.h"
 
 #include <assert.h>
@@ -317,6 +318,50 @@ dither(float *g, size_t n, const struct fal_run *run)
 			       run->exps[b], run->seed, b);
 }
 
+static inline uint32_t
+mixed(uint32_t x)
+{
+	x = (x + 1) * 2654435769u;
+	return x ^ x >> 15;
+}
+
+/* Words side by side; another value, whatever follows it, makes another one. */
+FAL_VECTOR static void
+mix(uint32_t side[static FAL_LANES], const uint32_t *v, size_t n)
+{
+	for (size_t i = 0; i + FAL_LANES <= n; i += FAL_LANES)
+		for (size_t k = 0; k < FAL_LANES; k++)
+			side[k] = mixed(side[k] ^ v[i + k]);
+	for (size_t i = n - n % FAL_LANES; i < n; i++)
+		side[i % FAL_LANES] = mixed(side[i % FAL_LANES] ^ v[i]);
+}
+
+/* What is said of a task that gave this.  In three clusters of four it is not the hash of
+ * taskhash.h, which costs as much as all else that a worker does here: whoever compares
+ * what two keys say sees no more of it than that other sums have another one. */
+static void
+say_what_came(const struct worker *w, const struct fal_run *run,
+	      uint8_t out[static FAL_TASK_HASH])
+{
+	uint32_t side[FAL_LANES] = { 0 };
+	uint8_t all[FAL_HASH_BYTES];
+	if (w->c->p->toy.seed % 4 == 0) {
+		fal_task_hash(run->sum, run->exps, out);
+		return;
+	}
+	for (uint32_t b = 0; b < fal_blocks(w->c->p->toy.n); b++) {
+		union fal_sum_room room;
+		uint32_t width;
+		const void *v = fal_sum_values(run->sum, b, &width, &room);
+		const uint32_t head[3] = { (uint8_t)run->exps[b],
+					   (uint8_t)fal_sum_needed(run->sum, b), width };
+		mix(side, head, 3);
+		mix(side, v, width / 4 * (size_t)fal_block_len(w->c->p->toy.n, b));
+	}
+	fal_hash(side, sizeof(side), all);
+	memcpy(out, all, FAL_TASK_HASH);
+}
+
 void
 worker_lane_over(struct cluster *c, struct worker *w, const struct event *e)
 {
@@ -343,7 +388,7 @@ worker_lane_over(struct cluster *c, struct worker *w, const struct event *e)
 		assert((err == FAL_ENONFINITE) == ran.nonfinite);
 		if (err == FAL_OK) {
 			flips_strike(w, run);
-			fal_task_hash(run->sum, run->exps, ran.hash);
+			say_what_came(w, run, ran.hash);
 		}
 	}
 	l->busy = false;
