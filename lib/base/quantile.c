@@ -11,13 +11,44 @@ by_value(const void *a, const void *b)
 	return (*x > *y) - (*x < *y);
 }
 
+/* Value `at` is where sorting would put it, and nothing behind it is less: Hoare's FIND.
+ */
+static void
+find(double *v, int n, int at)
+{
+	for (int from = 0, to = n - 1; from < to;) {
+		const double x = v[at];
+		int i = from, k = to;
+		while (i <= k) {
+			while (v[i] < x)
+				i++;
+			while (v[k] > x)
+				k--;
+			if (i > k)
+				break;
+			const double was = v[i];
+			v[i++] = v[k];
+			v[k--] = was;
+		}
+		from = k < at ? i : from;
+		to = at < i ? k : to;
+	}
+}
+
 double
 fal_quantile(double *v, size_t n, double q)
 {
+	enum { FEW = 256 }; /* of more, from wherever they are, no order may cost n * n */
 	if (n == 0)
 		return (double)NAN;
-	qsort(v, n, sizeof(*v), by_value);
 	const double at = q * (double)(n - 1);
-	const size_t low = (size_t)at, high = low + 1 < n ? low + 1 : low;
-	return v[low] + (at - (double)low) * (v[high] - v[low]);
+	const size_t low = (size_t)at;
+	if (n <= FEW)
+		find(v, (int)n, (int)low);
+	else
+		qsort(v, n, sizeof(*v), by_value);
+	double next = low + 1 < n ? v[low + 1] : v[low];
+	for (size_t i = low + 1; i < n; i++)
+		next = v[i] < next ? v[i] : next;
+	return v[low] + (at - (double)low) * (next - v[low]);
 }

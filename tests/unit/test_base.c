@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "base/parse.h"
 #include "base/quantile.h"
+#include "base/rng.h"
 #include "base/text.h"
 
 #include <setjmp.h>
@@ -420,6 +421,37 @@ test_quantile(void **state)
 	assert_true(none != none);
 }
 
+static int
+by_value(const void *a, const void *b)
+{
+	const double *x = a, *y = b;
+	return (*x > *y) - (*x < *y);
+}
+
+/* As it is of numbers that are sorted. */
+static void
+test_quantile_drawn(void **state)
+{
+	(void)state;
+	for (uint64_t seed = 0; seed < 2000; seed++) {
+		struct fal_rng r = fal_rng_init(seed, FAL_RNG_TEST, 0);
+		double v[600], sorted[600];
+		const uint32_t n = 1 + fal_rng_below(&r, seed % 4 == 0 ? 600 : 40);
+		const uint32_t values = 1 + fal_rng_below(&r, 2 * n);
+		for (uint32_t i = 0; i < n; i++)
+			v[i] = sorted[i] = (double)fal_rng_below(&r, values) / 7;
+		qsort(sorted, n, sizeof(*sorted), by_value);
+		const double q = seed % 3 == 0 ? 0.5 : (double)fal_rng_unit(&r);
+		const double at = q * (n - 1);
+		const uint32_t low = (uint32_t)at, high = low + 1 < n ? low + 1 : low;
+		const double want =
+			sorted[low] + (at - low) * (sorted[high] - sorted[low]);
+		const double is = fal_quantile(v, n, q);
+		if (is != want)
+			fail_msg("seed %d: %.17g, not %.17g", (int)seed, is, want);
+	}
+}
+
 int
 main(void)
 {
@@ -439,6 +471,7 @@ main(void)
 		cmocka_unit_test(test_diag),
 		cmocka_unit_test(test_text),
 		cmocka_unit_test(test_quantile),
+		cmocka_unit_test(test_quantile_drawn),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests_name("base", tests, NULL, NULL);
