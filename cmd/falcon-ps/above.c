@@ -208,8 +208,13 @@ above_event(struct above *a)
 		err = got < 0 ? got : work(a);
 	}
 	a->working = false;
-	if (err < 0)
+	if (err < 0) {
 		end(a, FAL_EXIT_NO, "%s: %s", a->opt->text, fal_strerror(err));
+	} else if (a->agent != NULL && !a->closing && fal_agent_left(a->agent)) {
+		fal_progress_end(&a->server->progress);
+		fal_cli_err(PROG, "%s: drained: leaving", a->opt->text);
+		ps_above_left(a->server);
+	}
 }
 
 /* ---- of the agent and of the coordinator ------------------------------------------- */

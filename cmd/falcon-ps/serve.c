@@ -219,6 +219,16 @@ ps_above_lost(struct ps_server *s)
 	stop(s);
 }
 
+void
+ps_above_left(struct ps_server *s)
+{
+	s->out->code = FAL_EXIT_DONE;
+	s->out->above = true;
+	fal_coord_parted(s->coord, ps_now(), "it was drained above");
+	ps_tell_all(s, FAL_MSG_LATER, "the group server was drained");
+	stop(s);
+}
+
 /* By a signal. */
 static void
 leave(struct ps_server *s)

@@ -111,6 +111,9 @@ void ps_again(struct ps_server *s);
  * exit code.  Its connection is lost: it goes on in a new incarnation. */
 void ps_above_end(struct ps_server *s, int code, const char *why);
 void ps_above_lost(struct ps_server *s);
+/* It was drained there, and has left: the server ends, and whoever is here looks for
+ * another one. */
+void ps_above_left(struct ps_server *s);
 /* After whatever happened: is it over, and when must the scheduler be woken? */
 void ps_after_event(struct ps_server *s);
 

@@ -160,6 +160,12 @@ fal_coord_parted(struct fal_coord *c, double now, const char *why)
 	coord_enter(c);
 	fal_line_failed(&c->line, fal_coord_seconds(c, now), c->published, why);
 	coord_trace(c);
+	/* Nobody's leave comes behind the end. */
+	for (uint32_t i = 0; i < c->peers; i++) {
+		struct fal_peer *p = &c->peer[i];
+		p->left = p->left || p->greeted;
+		p->ready = false;
+	}
 }
 
 uint64_t

@@ -110,6 +110,27 @@ judge() {
 	run ! grep failed <<<"$output"
 }
 
+@test "a group server is drained: it ends, and its workers go elsewhere" {
+	at_unix
+	group one
+	local one=$pid
+	KEYS=one group two
+	AND=unix:two in_group one a
+	start b falcon-work -k "$BATS_FILE_TMPDIR/one/work.key" -n b --cache none --lanes 1 \
+		--emulate rate=8000,speed=1/8,cores=1 unix:two
+	at_clock $((RANDOM % 4 + 2))
+	falcon-sync -k "$keys/control.key" "$ready" drain one
+	ended "$one" ps.one
+	has "$(<ps.one.err)" "drained: leaving"
+	soon "it has left" lines 1 '"ev":"leave","worker":"one"'
+	same "fenced, of it" "$(jq -s '(map(select(.ev == "join" and .worker == "one"))[0].id) as $id |
+		[.[] | select(.ev == "ledger").contrib[] | select(.c[0] == $id and .fenced)] |
+		length' "$state/trace.jsonl")" 0
+	soon "another group has its worker" grep -q "a joined" ps.two.err
+	judge
+	falcon-stat --audit "$state" state.one state.two
+}
+
 @test "the coordinator above is killed: the groups wait, and go on" {
 	at_unix
 	group one

@@ -358,6 +358,10 @@ handle(struct cluster *c, struct event *e)
 		if (!w->here)
 			break;
 		c->seen[SEEN_DRAIN_IN_CLONE] += runs_clone(c, w);
+		if (w->below != NULL && !w->below->ready) { /* nobody knows it yet */
+			levels_close(w);
+			break;
+		}
 		w->leaving = true;
 		cluster_ok(c, fal_agent_leave(w->agent, cluster_ns(c), "SIGTERM"),
 			   "leave");

@@ -385,6 +385,8 @@ void moves_moved(void *arg, const struct fal_map *map, int err);
 void levels_begin(struct worker *w);
 void levels_kill(struct worker *w);
 void levels_part(struct worker *w);
+/* It ends its session itself, and with it all that is below it. */
+void levels_close(struct worker *w);
 /* What is its own of its agent, and of its coordinator, which keeps `above`. */
 void levels_ops(struct fal_agent_conf *conf, struct fal_agent_ops *ops);
 void levels_conf(const struct cluster *c, struct fal_line_above *above,

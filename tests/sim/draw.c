@@ -669,7 +669,6 @@ make_group(struct fal_rng *r, const struct plan *p, struct machine *m,
 {
 	m->lanes_min = m->lanes_max = m->cores = 1;
 	m->sums = m->versions = 0;
-	m->leave_at = INFINITY;
 	m->group = draw_members(r, p, m, span, depth);
 }
 

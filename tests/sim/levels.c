@@ -210,6 +210,16 @@ tell(struct cluster *c)
 	return word != FAL_GROUP_NOBODY;
 }
 
+void
+levels_close(struct worker *w)
+{
+	struct event reset = { .kind = RESET, .worker = w->index };
+	reset.t = fmax(fmax(w->up_ctl, w->up_bulk), w->c->now);
+	levels_part(w);
+	cluster_kill(w);
+	cluster_push(w->c, reset);
+}
+
 static int
 work(struct cluster *c)
 {
@@ -223,18 +233,19 @@ go_on(struct cluster *c)
 	struct worker *w = c->up;
 	int got = 1;
 	if (!tell(c)) {
-		struct event reset = { .kind = RESET, .worker = w->index };
-		reset.t = fmax(fmax(w->up_ctl, w->up_bulk), c->now);
 		c->root->seen[SEEN_GROUP_EMPTY]++;
-		levels_part(w);
-		cluster_kill(w);
-		cluster_push(w->c, reset);
+		levels_close(w);
 		return;
 	}
 	cluster_ok(c, work(c), "group: work");
 	while (got > 0 && w->under_way < w->m->window) {
 		got = fal_agent_more(w->agent);
 		cluster_ok(c, got < 0 ? got : work(c), "group: more");
+	}
+	if (fal_agent_left(w->agent)) {
+		c->root->seen[SEEN_GROUP_LEFT]++;
+		levels_close(w);
+		return;
 	}
 	ops_publish(c);
 }
