@@ -672,6 +672,22 @@ make_group(struct fal_rng *r, const struct plan *p, struct machine *m,
 	m->group = draw_members(r, p, m, span, depth);
 }
 
+/* Members hang, but for those who live as long as their group. */
+static void
+hang_members(struct fal_rng *r, const struct plan *p, double length)
+{
+	for (uint32_t i = 0; i < p->machines; i++) {
+		const struct plan *g = p->machine[i].group;
+		if (g == NULL)
+			continue;
+		struct plan *own = (struct plan *)(uintptr_t)g; /* of draw_members */
+		for (uint32_t k = 0; k + 1 < own->machines; k++)
+			if (own->machine[k].group == NULL && chance(r, 0.2))
+				hang(r, &own->machine[k], length);
+		hang_members(r, own, length);
+	}
+}
+
 /* Some machines are group servers, by a stream of their own. */
 static void
 draw_levels(struct plan *p, const struct focus *only, double task_s, double length)
@@ -691,6 +707,9 @@ draw_levels(struct plan *p, const struct focus *only, double task_s, double leng
 	}
 	if (p->levels) /* no group server pushes to shards elsewhere */
 		p->apart = p->psld = false;
+	own = fal_rng_init(p->toy.seed, FAL_RNG_TEST, 34);
+	if (!p->calm)
+		hang_members(r, p, length);
 }
 
 static void

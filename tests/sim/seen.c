@@ -20,6 +20,7 @@ static const struct {
 	[SEEN_GROUP] = { "group server ready", NULL },
 	[SEEN_GROUP_EMPTY] = { "group server without members", NULL },
 	[SEEN_GROUP_LEFT] = { "group server that left", NULL },
+	[SEEN_GROUP_HUNG] = { "group server's member that hung", NULL },
 	[SEEN_GROUP_DIED] = { "group server's death", NULL },
 	[SEEN_GROUP_AGAIN] = { "group server's return", NULL },
 	[SEEN_GROUP_PARTED] = { "group server's coordinator gone", NULL },

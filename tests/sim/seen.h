@@ -37,6 +37,7 @@ enum seen {
 	SEEN_GROUP,          /* one was ready, */
 	SEEN_GROUP_EMPTY,    /* … and lost its last member; */
 	SEEN_GROUP_LEFT,     /* it left, with what was made in it; */
+	SEEN_GROUP_HUNG,     /* a member of it hung, and answered; */
 	SEEN_GROUP_DIED,     /* it died with members at work, */
 	SEEN_GROUP_AGAIN,    /* … and came back; */
 	SEEN_GROUP_PARTED,   /* its coordinator above died */

@@ -368,6 +368,7 @@ worker_lane_over(struct cluster *c, struct worker *w, const struct event *e)
 	struct lane *l = &w->lane[e->lane];
 	bool stuck = w->m->hang == HANG_STOP || w->m->hang == HANG_PRETEND;
 	c->seen[SEEN_HANG] += stuck && worker_hangs(w);
+	c->seen[SEEN_GROUP_HUNG] += c->up != NULL && stuck && worker_hangs(w);
 	if (!l->busy || l->run != e->run || (stuck && worker_hangs(w)))
 		return;
 	struct fal_ran ran = { .cancelled = l->cancelled };
