@@ -34,6 +34,7 @@ racked_shards(const struct fal_coord_conf *conf, unsigned bits, const float *ini
 	struct fal_rack_conf rack = {
 		.tickets = conf->tickets,
 		.shards = conf->shards,
+		.map = conf->map,
 		.here = FAL_SHARDS_MAX,
 		.each = { .n = conf->params,
 			  .tasks = fal_grid_tasks(&conf->grid, 0),
@@ -114,9 +115,11 @@ racked_finish(const struct racked *r, double now, const char *why)
 static inline bool
 racked_exps(const struct racked *r, uint64_t version, int8_t *out)
 {
-	for (uint32_t i = 0; i < fal_rack_shards(r->rack); i++) {
+	uint32_t order[FAL_SHARDS_MAX];
+	const uint32_t n = fal_rack_in_order(r->rack, order);
+	for (uint32_t i = 0; i < n; i++) {
 		struct fal_shard_part part;
-		if (!fal_rack_part(r->rack, i, version, &part))
+		if (!fal_rack_part(r->rack, order[i], version, &part))
 			return false;
 		memcpy(out + part.first, part.exps, part.count);
 	}

@@ -7,6 +7,10 @@
  * others have left undone; and the parameters are finite.  All others have one key, or
  * two: one key can never end the job, while two that contradict nobody else may.
  *
+ * In some worlds the model is in up to four shards, of which some have no block, whose
+ * words come late, and who move.  They may say what is not so.  Those without a block
+ * cost nobody anything by that; others may cost the job, but never the coordinator.
+ *
  * The input is a program of steps: a byte that says what happens and to which session,
  * then what it needs.  Most messages are built from few bytes with values near those
  * that count, so that claims and pushes are often good ones. */
@@ -17,10 +21,12 @@
 #include "base/line.h"
 #include "base/mem.h"
 #include "honest.h"
+#include "shards.h"
 #include "wire/bfp.h"
 
 #include <jansson.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,6 +47,9 @@ enum {
 struct world {
 	struct racked job;
 	struct fal_coord *coord;
+	struct shards shards;
+	uint32_t epoch; /* of the map that holds */
+	bool over;      /* what a shard made up has ended the job */
 	double now;
 	bool closed[PEERS];
 	bool left[PEERS]; /* what was decided before may still be told to it */
@@ -72,11 +81,15 @@ struct world {
 	uint32_t wants;
 };
 
+/* Says where it is not so: the compiler leaves no frame of it. */
+#define must(fact) must_at(fact, __LINE__)
 static void
-must(bool fact)
+must_at(bool fact, int line)
 {
-	if (!fact)
-		abort();
+	if (fact)
+		return;
+	fprintf(stderr, "fuzz_coord.c:%d: it is not so\n", line);
+	abort();
 }
 
 /* The session has these tasks, or has them no more. */
@@ -185,8 +198,21 @@ on_close(void *arg, uint32_t session, const char *why)
 {
 	struct world *w = arg;
 	must(why[0] != '\0');
-	must(session <= PEERS); /* an honest worker is sent away */
-	w->closed[session - 1] = true;
+	must(session <= PEERS || w->shards.lied); /* an honest worker is sent away */
+	if (session <= PEERS)
+		w->closed[session - 1] = true;
+	else
+		w->over = true;
+}
+
+static void
+on_moved(void *arg, const struct fal_map *map, int err)
+{
+	struct world *w = arg;
+	if (err < 0)
+		return;
+	w->epoch = map->epoch;
+	w->shards.busy = fal_map_busy(map);
 }
 
 static void
@@ -200,7 +226,7 @@ on_trace(void *arg, const char *line, size_t n)
 }
 
 static void
-begin(struct world *w, uint8_t variant, uint8_t rule)
+begin(struct world *w, uint8_t variant, uint8_t rule, uint8_t place)
 {
 	static const float init[PARAMS];
 	static const char *const rules[] = { "bsp",      "epsp",      "epsp:2",
@@ -211,7 +237,10 @@ begin(struct world *w, uint8_t variant, uint8_t rule)
 				     .send = on_send,
 				     .model = on_model,
 				     .close = on_close,
-				     .trace = on_trace };
+				     .trace = on_trace,
+				     .moved = on_moved,
+				     .shards = { &w->shards, shards_order, shards_push,
+						 shards_next, shards_served } };
 	struct fal_policy policy = { .no_clones = false };
 	struct fal_diag diag;
 	must(fal_rule_parse(rules[rule % (sizeof(rules) / sizeof(rules[0]))],
@@ -233,12 +262,20 @@ begin(struct world *w, uint8_t variant, uint8_t rule)
 							       : FAL_NUMERICS_FAST,
 				       .preclaims = (variant & 64) != 0,
 				       .min_workers = 1 + (variant >> 4) % 2 };
+	const struct fal_map map = shards_map(place, 1);
 	conf.schedule.lr = 0.1;
+	conf.shards = map.shards;
+	conf.map = &map;
+	conf.optim.clip = place & 128 ? 1 : 0;
+	w->epoch = map.epoch;
+	w->shards.busy = fal_map_busy(&map);
 	w->sums = conf.audit_sums;
 	w->two_keys = (variant & 32) != 0;
 	w->require = conf.numerics == FAL_NUMERICS_REQUIRE;
 	w->next_seq = SEQS;
-	must(racked_new(conf, ops, init, 0, &w->job) == FAL_OK);
+	must(racked_shards(&conf, 0, init, &w->job) == FAL_OK);
+	w->shards.rack = w->job.rack;
+	must(racked_coord(conf, ops, 0, &w->job) == FAL_OK);
 	w->coord = w->job.coord;
 	w->honest.coord = w->coord;
 	w->honest.session = PEERS + 1;
@@ -253,7 +290,7 @@ join_honest(struct world *w)
 {
 	const struct fal_agent_conf conf = { .n = PARAMS,
 					     .lanes_max = 1,
-					     .map_epoch = 1,
+					     .map_epoch = w->epoch,
 					     .tasks = TASKS,
 					     .optim = { 0 } };
 	w->honest.now = w->now;
@@ -266,7 +303,8 @@ work_honest(struct world *w)
 {
 	struct honest *h = &w->honest;
 	h->now = w->now;
-	if (h->agent == NULL)
+	h->doubted = w->shards.lied;
+	if (h->agent == NULL || w->over)
 		return false;
 	publish_wanted(w, fal_coord_status(w->coord).version);
 	bool any = honest_turn(h);
@@ -280,6 +318,15 @@ work_honest(struct world *w)
 	return any;
 }
 
+/* What the coordinator makes of an event.  It fails by what a shard made up alone: the
+ * job is over then. */
+static void
+heed(struct world *w, int err)
+{
+	must(err == FAL_OK || (w->shards.lied && err != FAL_ENOMEM));
+	w->over |= err < 0;
+}
+
 /* The others do nothing more.  Each may still hold up a clock, for as long as the
  * longest wait that the coordinator has seen makes it patient. */
 static void
@@ -288,18 +335,22 @@ drive_honest(struct world *w)
 	const double task_s = 1e-3, bound = w->now + 1000 * (1 + w->now);
 	for (uint32_t i = 0; i < 200000; i++) {
 		struct fal_coord_status s = fal_coord_status(w->coord);
-		if (s.done || s.failed)
+		if (s.done || s.failed || w->over)
 			return;
-		must(w->now < bound);
+		if (w->shards.lied && i == 2000)
+			return;
+		must(w->now < bound || w->shards.lied);
 		if (work_honest(w)) {
 			w->now += task_s;
 		} else {
 			double wake = fal_coord_wake(w->coord);
-			must(wake < INFINITY);
+			must(wake < INFINITY || w->shards.lied);
+			if (isinf(wake))
+				return;
 			w->now = fmax(w->now, wake);
 		}
 		if (fal_coord_wake(w->coord) <= w->now)
-			must(fal_coord_tick(w->coord, w->now) == FAL_OK);
+			heed(w, fal_coord_tick(w->coord, w->now));
 	}
 	must(false); /* the job stands still */
 }
@@ -380,9 +431,10 @@ deliver(struct world *w, uint32_t peer, const struct fal_msg *m)
 	must(err != FAL_ENOMEM);
 	if (err == FAL_OK)
 		return;
-	must(diag.text[0] != '\0' || err == FAL_ETRUNC);
+	must(diag.text[0] != '\0' || err == FAL_ETRUNC || w->shards.lied);
+	w->over |= diag.text[0] == '\0' && w->shards.lied;
 	w->left[peer] = true;
-	must(fal_coord_gone(w->coord, w->now, peer + 1, diag.text) == FAL_OK);
+	heed(w, fal_coord_gone(w->coord, w->now, peer + 1, diag.text));
 	w->closed[peer] = true;
 }
 
@@ -437,7 +489,7 @@ build(struct world *w, uint32_t peer, struct fal_rd *r, struct fal_msg *m,
 		racked_ticket(&w->tickets, peer, round, seq, &m->push.ticket);
 		if (fal_get_u8(r) > 0xf0)
 			m->push.ticket.tasks = (uint32_t)seldom_absurd(r, 1);
-		m->push.epoch = 1;
+		m->push.epoch = w->epoch;
 		how = fal_get_u8(r) & fal_get_u8(r);
 		above = fal_get_u8(r);
 		put_records(w, round, how,
@@ -502,6 +554,7 @@ do_round(struct world *w, uint32_t peer, uint64_t round)
 		racked_ticket(&w->tickets, peer, round, seq, &ticket);
 		put_records(w, round, w->sums ? 4 : 0, NONE, &records);
 		m = standin_push(&ticket, &records);
+		m.push.epoch = w->epoch;
 		deliver(w, peer, &m);
 		fal_buf_free(&records);
 	}
@@ -524,13 +577,52 @@ do_all(struct world *w, uint32_t peer, uint8_t evals)
 	}
 }
 
+/* What happens among the shards. */
 static void
-step(struct world *w, struct fal_rd *r)
+step_shards(struct world *w, uint8_t what, struct fal_rd *r)
+{
+	struct shards *s = &w->shards;
+	struct fal_diag diag = { "" };
+	const uint32_t shard = what & 3;
+	switch (what >> 2 & 7) {
+	case 0:
+		s->late |= (uint64_t)1 << shard;
+		break;
+	case 1:
+		s->late &= ~((uint64_t)1 << shard);
+		heed(w, fal_coord_heard(w->coord, w->now));
+		break;
+	case 2: {
+		const struct fal_map to =
+			shards_map(fal_get_u8(r), fal_rack_shards(s->rack));
+		const int err = fal_coord_move(w->coord, w->now, &to, "m", &diag);
+		heed(w, err == FAL_ESTATE && diag.text[0] != '\0' ? FAL_OK : err);
+		break;
+	}
+	case 3:
+		heed(w, fal_coord_stay(w->coord, w->now));
+		break;
+	case 4: /* one that the coordinator does not know yet */
+		shards_lie(s, FAL_SHARDS_MAX - 4 + shard, r);
+		heed(w, fal_coord_heard(w->coord, w->now));
+		break;
+	default:
+		shards_lie(s, shard, r);
+		heed(w, fal_coord_heard(w->coord, w->now));
+	}
+}
+
+static void
+step(struct world *w, struct fal_rd *r, bool shards)
 {
 	uint8_t what = fal_get_u8(r);
 	uint32_t peer = what & 3;
 	struct fal_msg m = { 0 };
 	struct fal_buf records = { 0 };
+	if (shards && what & 128) {
+		step_shards(w, what, r);
+		return;
+	}
 	switch (what >> 2 & 7) {
 	case 0: /* whatever the bytes say */
 		if (fal_msg_get(r->p, r->n < 64 ? r->n : 64, &m) == FAL_OK)
@@ -539,13 +631,13 @@ step(struct world *w, struct fal_rd *r)
 		break;
 	case 1:
 		w->left[peer] = true;
-		must(fal_coord_gone(w->coord, w->now, peer + 1, "gone") == FAL_OK);
+		heed(w, fal_coord_gone(w->coord, w->now, peer + 1, "gone"));
 		w->closed[peer] = true;
 		break;
 	case 2:
 		w->now = fmax(w->now, fmin(fal_coord_wake(w->coord), w->now + 10));
-		must(fal_coord_tick(w->coord, w->now) == FAL_OK);
-		must(fal_coord_wake(w->coord) > w->now);
+		heed(w, fal_coord_tick(w->coord, w->now));
+		must(fal_coord_wake(w->coord) > w->now || w->over);
 		work_honest(w);
 		break;
 	case 3:
@@ -566,13 +658,18 @@ step(struct world *w, struct fal_rd *r)
 static void
 judge(struct world *w, bool from_start)
 {
+	w->shards.late = 0;
+	if (!w->over)
+		heed(w, fal_coord_heard(w->coord, w->now));
 	struct fal_coord_status s = fal_coord_status(w->coord);
-	if (!from_start && !s.failed && !s.done)
+	if (!from_start && !s.failed && !s.done && !w->over)
 		join_honest(w);
 	/* Two keys outweigh one: then their fingerprint counts, and it stands by. */
 	if (!(w->require && w->two_keys))
 		drive_honest(w);
 	s = fal_coord_status(w->coord);
+	if (w->shards.lied)
+		return;
 	must(!s.failed || w->two_keys || !from_start);
 	const float *params = racked_params(&w->job);
 	for (size_t i = 0; i < PARAMS; i++)
@@ -586,7 +683,9 @@ LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 	struct world w = { 0 };
 	const struct fal_msg ready = { .type = FAL_MSG_READY };
 	uint8_t variant = fal_get_u8(&r);
-	begin(&w, variant, fal_get_u8(&r));
+	const uint8_t rule = fal_get_u8(&r);
+	const bool shards = (variant & 128) != 0;
+	begin(&w, variant, rule, shards ? fal_get_u8(&r) : 0);
 	for (uint32_t peer = 0; peer < PEERS; peer++)
 		open_session(&w, peer);
 	for (uint32_t peer = 0; peer < 2; peer++) {
@@ -597,8 +696,8 @@ LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 	}
 	if (variant & 64)
 		join_honest(&w);
-	while (r.n > 0 && r.err == 0)
-		step(&w, &r);
+	while (r.n > 0 && r.err == 0 && !w.over)
+		step(&w, &r, shards);
 	judge(&w, (variant & 64) != 0);
 	racked_finish(&w.job, w.now, NULL);
 	honest_free(&w.honest);

@@ -1,0 +1,190 @@
+/* What shards say to a coordinator beside what is true: the words of a real rack, some of
+ * which are late, and words that a process of shards could make up, within their type
+ * (shard/post.h).  For the driver that includes it alone. */
+#ifndef SHARDS_H
+#define SHARDS_H
+
+#include "base/buf.h"
+#include "coord/coord.h"
+#include "shard/rack.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { SHARDS_SEEN = 16, SHARDS_BLOCKS = 4 };
+
+struct shards {
+	struct fal_rack *rack;
+	uint64_t busy; /* as bits: those that have blocks, by the map that holds */
+	uint64_t late; /* as bits: what they have to say waits */
+	uint32_t next; /* who is asked next */
+	/* What the last orders and words were about: answers are made of it. */
+	struct shards_about {
+		uint64_t round, version;
+		uint32_t turn, key;
+		struct fal_cid id;
+	} seen[SHARDS_SEEN];
+	uint32_t seens;
+	/* What is made up, by number from 1, and is said next; 0: nothing. */
+	uint32_t liar;
+	struct fal_shard_say lie;
+	int8_t counts[SHARDS_BLOCKS];
+	double squares[SHARDS_BLOCKS];
+	uint8_t leaves[SHARDS_BLOCKS * FAL_HASH_BYTES];
+	struct fal_brought brought;
+	/* Something was made up by whom the coordinator waits for. */
+	bool lied;
+};
+
+static void
+shards_saw(struct shards *s, struct shards_about about)
+{
+	s->seen[s->seens++ % SHARDS_SEEN] = about;
+}
+
+/* Of fal_coord_shards. */
+static int
+shards_order(void *arg, const struct fal_shard_order *o)
+{
+	struct shards *s = arg;
+	const uint64_t version = o->kind == FAL_ORDER_MAP ? o->map->epoch : o->version;
+	shards_saw(s, (struct shards_about){ o->round, version, o->turn, o->key, o->id });
+	return fal_rack_order(s->rack, o);
+}
+
+static int
+shards_push(void *arg, uint32_t session, const struct fal_msg *m, struct fal_diag *diag)
+{
+	struct shards *s = arg;
+	return fal_rack_msg(s->rack, session, m, diag);
+}
+
+static bool
+shards_next(void *arg, uint32_t *shard, struct fal_shard_say *out)
+{
+	struct shards *s = arg;
+	const uint32_t n = fal_rack_shards(s->rack);
+	if (s->liar > 0) {
+		*shard = s->liar - 1;
+		*out = s->lie;
+		s->liar = 0;
+		return true;
+	}
+	for (uint32_t i = 0; i < n; i++, s->next = (s->next + 1) % n) {
+		if ((s->late >> s->next & 1) != 0 ||
+		    !fal_rack_next_at(s->rack, s->next, out))
+			continue;
+		*shard = s->next;
+		shards_saw(s, (struct shards_about){ out->round, out->version, out->turn,
+						     out->key, out->id });
+		return true;
+	}
+	return false;
+}
+
+static void
+shards_served(void *arg, uint32_t shard, struct fal_coord_served *out)
+{
+	const struct shards *s = arg;
+	uint32_t first;
+	fal_rack_range(s->rack, shard, &first, &out->blocks);
+}
+
+/* Up to four, the two blocks of the model among them as the byte says. */
+static struct fal_map
+shards_map(uint8_t how, uint32_t least)
+{
+	struct fal_map m = { .epoch = 1, .shards = 1 + how % 4 };
+	m.shards = m.shards < least ? least : m.shards;
+	const uint32_t a = (how >> 2 & 3) % m.shards, b = (how >> 4 & 3) % m.shards;
+	m.of[b] = (struct fal_extent){ 1, 1 };
+	m.of[a] = (struct fal_extent){ 0, a == b ? 2 : 1 };
+	return m;
+}
+
+/* Whom and what the word is about: something of late, or near it. */
+static void
+shards_about(const struct shards *s, struct fal_rd *r, struct fal_shard_say *out)
+{
+	const uint8_t how = fal_get_u8(r);
+	const struct shards_about *a =
+		&s->seen[(s->seens - 1 - how % SHARDS_SEEN) % SHARDS_SEEN];
+	out->round = a->round;
+	out->version = a->version;
+	out->turn = a->turn;
+	out->key = a->key;
+	out->id = a->id;
+	if (how & 16)
+		out->round += (uint64_t)fal_get_u8(r) % 4 - 1;
+	if (how & 32)
+		out->version += (uint64_t)fal_get_u8(r) % 4 - 1;
+	if (how & 64)
+		out->turn = fal_get_u8(r) % 4;
+	if (how & 128) {
+		out->key = fal_get_u8(r);
+		out->id.worker = fal_get_u8(r);
+		out->id.seq = fal_get_u8(r);
+	}
+	/* Numbers that are nobody's are small, or as large as they can be. */
+	if (out->id.worker > 0xf0)
+		out->id.worker = UINT32_MAX - out->id.worker % 4;
+	if (out->key > 0xf0)
+		out->key = UINT32_MAX - out->key % 4;
+}
+
+/* Its arrays, all of its blocks, and what else its kind has. */
+static void
+shards_fill(struct shards *s, struct fal_rd *r, uint32_t blocks,
+	    struct fal_shard_say *out)
+{
+	const uint8_t how = fal_get_u8(r), value = fal_get_u8(r);
+	const bool leaves = out->kind == FAL_SAY_STEPPED && (how & 4) != 0;
+	out->whole = how & 1;
+	out->ok = how & 2;
+	if (how & 8 || out->kind == FAL_SAY_REFUSED)
+		out->odd = "made up";
+	out->beyond = how & 16 ? value % (blocks + 1) : 0;
+	out->most = (int8_t)value;
+	out->bounded = value;
+	out->block = how & 32 ? value % SHARDS_BLOCKS : UINT32_MAX;
+	out->needed = out->shown = out->exponent = (int8_t)value;
+	out->rank = how & 32 ? value : 0;
+	out->added = value;
+	out->err = how & 64 ? -(value % 17) : 0;
+	if (how & 128) {
+		s->brought = (struct fal_brought){ out->id, value, value };
+		out->brought = &s->brought;
+		out->broughts = 1;
+	}
+	memset(s->counts, value, sizeof(s->counts));
+	memset(s->leaves, value, sizeof(s->leaves));
+	for (uint32_t i = 0; i < SHARDS_BLOCKS; i++)
+		s->squares[i] = how & 32 ? (double)value : (double)NAN;
+	out->counts = leaves || out->kind == FAL_SAY_BOUNDED ? s->counts : NULL;
+	out->leaves = leaves ? s->leaves : NULL;
+	out->squares = out->kind == FAL_SAY_SQUARES ? s->squares : NULL;
+	if (out->counts == NULL && out->squares == NULL)
+		out->blocks = how & 32 ? value % (blocks + 1) : blocks;
+}
+
+/* A word that the shard makes up, to be heard next. */
+static void
+shards_lie(struct shards *s, uint32_t shard, struct fal_rd *r)
+{
+	struct fal_shard_say say = { .kind = fal_get_u8(r) % (FAL_SAY_PLACED + 1) };
+	uint32_t first = 0, blocks = 0;
+	if (shard < fal_rack_shards(s->rack))
+		fal_rack_range(s->rack, shard, &first, &blocks);
+	shards_about(s, r, &say);
+	say.first = first;
+	say.blocks = blocks;
+	shards_fill(s, r, blocks, &say);
+	s->lie = say;
+	s->liar = shard + 1;
+	/* A push that was refused is anybody's word; of moves it stands for itself. */
+	if (say.kind == FAL_SAY_REFUSED ||
+	    ((s->busy >> shard & 1) != 0 && say.kind != FAL_SAY_PLACED))
+		s->lied = true;
+}
+
+#endif
