@@ -173,6 +173,9 @@ fit(struct shard *s)
 	const uint32_t n = s->took.n;
 	struct window rest = { .n = n }, off = { .n = n };
 	size_t pairs = 0;
+	range(&s->blocks, &low, &high);
+	if (high - low < 0.1 * high)
+		return;
 	for (uint32_t i = 0; i < n; i++)
 		for (uint32_t k = 0; k < i; k++) {
 			const double d = s->blocks.v[i] - s->blocks.v[k];
@@ -184,7 +187,6 @@ fit(struct shard *s)
 		return;
 	for (uint32_t i = 0; i < n; i++)
 		rest.v[i] = s->took.v[i] - one * s->blocks.v[i];
-	range(&s->blocks, &low, &high);
 	const double late = typical(&rest);
 	for (uint32_t i = 0; i < n; i++)
 		off.v[i] = fabs(rest.v[i] - late);
