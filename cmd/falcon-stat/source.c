@@ -107,7 +107,8 @@ feed(void *arg, const void *p, size_t n)
 	const uint8_t *end = memrchr(p, '\n', n);
 	const size_t whole = end != NULL ? (size_t)(end + 1 - (const uint8_t *)p) : 0;
 	if (whole > 0) {
-		fwrite(f->line.p, 1, f->line.n, stdout);
+		if (f->line.n > 0) /* or it has no memory, which is not to be named */
+			fwrite(f->line.p, 1, f->line.n, stdout);
 		fwrite(p, 1, whole, stdout);
 		fal_buf_clear(&f->line);
 	}
