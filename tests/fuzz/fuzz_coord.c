@@ -636,7 +636,11 @@ step(struct world *w, struct fal_rd *r, bool shards)
 		break;
 	case 2:
 		w->now = fmax(w->now, fmin(fal_coord_wake(w->coord), w->now + 10));
-		heed(w, fal_coord_tick(w->coord, w->now));
+		/* What a tick gets to know may make others late, of whom nothing is known
+		 * by themselves: each once. */
+		for (uint32_t i = 0; i <= PEERS; i++)
+			if (i == 0 || (fal_coord_wake(w->coord) <= w->now && !w->over))
+				heed(w, fal_coord_tick(w->coord, w->now));
 		must(fal_coord_wake(w->coord) > w->now || w->over);
 		work_honest(w);
 		break;
