@@ -11,12 +11,12 @@ by_value(const void *a, const void *b)
 	return (*x > *y) - (*x < *y);
 }
 
-/* Value `at` is where sorting would put it, and nothing behind it is less: Hoare's FIND.
- */
-static void
-find(double *v, int n, int at)
+/* Hoare's FIND. */
+double
+fal_nth_least(double *v, size_t n, size_t nth)
 {
-	for (int from = 0, to = n - 1; from < to;) {
+	const int at = (int)nth;
+	for (int from = 0, to = (int)n - 1; from < to;) {
 		const double x = v[at];
 		int i = from, k = to;
 		while (i <= k) {
@@ -33,6 +33,7 @@ find(double *v, int n, int at)
 		from = k < at ? i : from;
 		to = at < i ? k : to;
 	}
+	return v[at];
 }
 
 double
@@ -44,7 +45,7 @@ fal_quantile(double *v, size_t n, double q)
 	const double at = q * (double)(n - 1);
 	const size_t low = (size_t)at;
 	if (n <= FEW)
-		find(v, (int)n, (int)low);
+		fal_nth_least(v, n, low);
 	else
 		qsort(v, n, sizeof(*v), by_value);
 	double next = low + 1 < n ? v[low + 1] : v[low];

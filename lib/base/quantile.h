@@ -8,4 +8,8 @@
  * is the median.  Between two values it is linear; NAN for n = 0. */
 double fal_quantile(double *v, size_t n, double q);
 
+/* The nth least of n > nth numbers at `v`, from 0, which is where sorting would put it:
+ * nothing behind it is less.  Of numbers that somebody else orders it may take n * n. */
+double fal_nth_least(double *v, size_t n, size_t nth);
+
 #endif

@@ -9,6 +9,7 @@
 
 #include "base/crowd.h"
 #include "base/least.h"
+#include "base/quantile.h"
 #include "sched/queue.h"
 #include "sched/trial.h"
 
@@ -48,40 +49,6 @@ fal_turned(struct fal_sched *s, struct fal_worker *w, enum fal_turn_kind kind,
 		fal_recent_judge(t);
 }
 
-static void
-swap(double *a, double *b)
-{
-	const double x = *a;
-	*a = *b;
-	*b = x;
-}
-
-/* The k-th least of n > k values, from 0, which change places (Hoare's selection). */
-static double
-nth_least(double *v, uint32_t n, uint32_t k)
-{
-	uint32_t low = 0, high = n - 1;
-	while (low < high) {
-		const double pivot = v[low + (high - low) / 2];
-		uint32_t i = low, j = high;
-		for (;; i++, j--) {
-			while (v[i] < pivot)
-				i++;
-			while (v[j] > pivot)
-				j--;
-			if (i >= j)
-				break;
-			swap(&v[i], &v[j]);
-		}
-		/* None up to j is more than any after it. */
-		if (k <= j)
-			high = j;
-		else
-			low = j + 1;
-	}
-	return v[k];
-}
-
 /* The lower median of what the workers show that have shown any, at their lanes; 0. */
 static double
 median_of_all(struct fal_sched *s, enum fal_turn_kind kind)
@@ -94,7 +61,7 @@ median_of_all(struct fal_sched *s, enum fal_turn_kind kind)
 		if (!w->gone && w->turn[kind].n > 0)
 			s->scratch[n++] = w->turn[kind].mid * crowd;
 	}
-	return n > 0 ? nth_least(s->scratch, n, (n - 1) / 2) : 0;
+	return n > 0 ? fal_nth_least(s->scratch, n, (n - 1) / 2) : 0;
 }
 
 /* Have so many more shown something that what is typical may be another? */
