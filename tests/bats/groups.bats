@@ -43,7 +43,9 @@ in_group() {
 
 # stat [OPTION...]: of the coordinator above, by the key of an observer there.
 stat() {
-	timeout 30 falcon-stat -k "$keys/observe.key" "$@" "$ready"
+	local most=30
+	! sanitized || most=150
+	timeout "$most" falcon-stat -k "$keys/observe.key" "$@" "$ready"
 }
 
 # shows JQ [OPTION...]: what falcon-stat says in JSON is so.

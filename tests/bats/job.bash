@@ -61,9 +61,11 @@ member() {
 	jq -r ".$1" "$state/result.json"
 }
 
-# soon WHAT COMMAND...: waits until the command succeeds, a minute at most.
+# soon WHAT COMMAND...: waits until the command succeeds, a minute at most; five, of
+# programs that a sanitizer slows down.
 soon() {
 	local what=$1 last=$((SECONDS + 60))
+	! sanitized || last=$((last + 240))
 	shift
 	while [ "$SECONDS" -lt "$last" ]; do
 		! "$@" || return 0
