@@ -206,7 +206,8 @@ many_lanes_are_cheap(void **state)
 		fixed = fmin(fixed, cpu_of("bsp", 40));
 		adapted = fmin(adapted, cpu_of("epsp", 40));
 	}
-	if (!(adapted < 4 * fixed + 0.01))
+	/* All pairs would be hundreds of times as many. */
+	if (!(adapted < 10 * fixed + 0.01))
 		fail_msg("CPU: %g s when lanes adapt, %g s when not", adapted, fixed);
 }
 
