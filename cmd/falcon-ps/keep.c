@@ -285,7 +285,7 @@ say_waits(struct ps_server *s, struct ps_session *session)
 {
 	const struct ps_keep *k = &s->keep;
 	struct fal_diag last = { "" }, what;
-	if (k->any || s->opt->found != NULL)
+	if (ps_keep_any(s))
 		fal_diag_set(&last, 0, "; the last snapshot is of clock %" PRIu64,
 			     k->last);
 	fal_diag_set(&what, 0, "%s %" PRIu64 "%s%s",
@@ -345,6 +345,12 @@ ps_keep_last(struct ps_server *s)
 	if (!s->keep.busy)
 		take(s);
 	return ps_keep_soon(s);
+}
+
+bool
+ps_keep_any(const struct ps_server *s)
+{
+	return s->keep.any || s->opt->found != NULL;
 }
 
 bool

@@ -54,5 +54,7 @@ bool ps_keep_end(struct ps_server *s, uint64_t clock);
  * then ps_keep_soon is false. */
 bool ps_keep_last(struct ps_server *s);
 bool ps_keep_soon(const struct ps_server *s);
+/* Is there one, of this start or that which it went on from? */
+bool ps_keep_any(const struct ps_server *s);
 
 #endif

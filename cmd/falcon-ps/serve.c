@@ -255,7 +255,7 @@ ps_after_event(struct ps_server *s)
 	ps_fleet_offer(s); /* or our own version's bytes would go first */
 	ps_publish_wanted(s);
 	if (s->out->why.text[0] != '\0') {
-		if (s->keep.any || s->opt->found != NULL)
+		if (ps_keep_any(s))
 			give_up(s);
 		else
 			conclude(s);
@@ -479,7 +479,7 @@ ps_serve(const struct ps_serve_opt *opt, struct ps_outcome *out, struct fal_diag
 	fal_progress_end(&s.progress);
 	uv_loop_close(&s.loop);
 	/* Be it one of before the last one, which may have failed. */
-	out->kept = (s.keep.any || s.opt->found != NULL) &&
+	out->kept = ps_keep_any(&s) &&
 		    s.keep.last >= (s.leaving ? s.reached : out->status.clock);
 	if (s.keep.busy) /* some of it did not come any more */
 		fal_snapshot_free(&s.keep.now);

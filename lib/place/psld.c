@@ -171,7 +171,7 @@ fit(struct shard *s)
 {
 	double slope[MEMORY * (MEMORY - 1) / 2], low, high;
 	const uint32_t n = s->took.n;
-	struct window rest = { .n = n }, off = { .n = n };
+	struct window rest = { .n = n };
 	size_t pairs = 0;
 	range(&s->blocks, &low, &high);
 	if (high - low < 0.1 * high)
@@ -188,11 +188,8 @@ fit(struct shard *s)
 	for (uint32_t i = 0; i < n; i++)
 		rest.v[i] = s->took.v[i] - one * s->blocks.v[i];
 	const double late = typical(&rest);
-	for (uint32_t i = 0; i < n; i++)
-		off.v[i] = fabs(rest.v[i] - late);
-	const double wrong =
-		fmax(typical(&off) / sqrt(n), off_least * typical(&s->took)) * high /
-		(high - low);
+	const double wrong = fmax(spread(&rest) * late, off_least * typical(&s->took)) *
+			     high / (high - low);
 	s->late = late > errors_hurried * wrong ? late : 0;
 }
 

@@ -17,11 +17,11 @@ use constant PATIENCE => 120; # seconds for what must happen
 
 my $here = dirname(__FILE__);
 
-# new(dir, bin, job, workers, starts, clocks): `workers` are emulations; `starts` the
+# new(dir, bin, job, workers, starts, lines, clocks): `workers` are emulations; `starts` the
 # options of falcon-ps at its first start, the second, and so on; `lines` the rates of the
-# processes of shards; `clocks` the library of clocks that leap, or "".  With `groups`, schemes, there is a group server for each, whose
-# folder is DIR/group.N, and the workers are members of these, in turn, and of another one
-# where theirs is gone.
+# processes of shards; `clocks` the library of clocks that leap, or "".  With `groups`,
+# schemes, there is a group server for each, whose folder is DIR/group.N, and the workers
+# are members of these, in turn, and of another one where theirs is gone.
 sub new {
 	my ($class, %is) = @_;
 	my $c = bless {%is, state => "$is{dir}/state", started => 0, due => [], lines => [],
