@@ -151,6 +151,11 @@ int fal_agent_finished(struct fal_agent *a, uint64_t now, uint32_t lane,
 int fal_agent_give(struct fal_agent *a, uint64_t now, uint64_t round, uint32_t seq,
 		   struct fal_sum *sum, uint32_t tasks);
 
+/* With conf.outer: a task of that which was finished has no result after all; nothing
+ * more comes of the contribution, if it is still there.  FAL_ENOMEM. */
+int fal_agent_take_back(struct fal_agent *a, uint64_t now, uint64_t round, uint32_t seq,
+			uint32_t task);
+
 /* The driver has room for a bulk message: sends the next one of what is to be pushed, and
  * at last LEAVE.  To be called after each of the calls here, and when there is room
  * again, until it returns 0: nothing is to be sent now.  1: something was; FAL_ENOMEM. */

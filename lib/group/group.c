@@ -21,7 +21,8 @@ struct brought {
 	struct task {
 		uint32_t lane; /* of the agent */
 		bool made;     /* a member's claim won, */
-		bool told;     /* and the agent knows, or does not want it any more */
+		bool told;     /* and the agent knows, or does not want it any more; */
+		bool lost;     /* … then its maker was, and nobody else had a result */
 		struct fal_ran ran;
 	} * task;
 	struct fal_sum *sum; /* NULL: it is not made yet */
@@ -229,6 +230,7 @@ fal_group_claimed(struct fal_group *g, const struct fal_coord_claimed *is)
 	if (r == NULL || is->task - r->first >= r->count)
 		return;
 	struct task *t = &r->task[is->task - r->first];
+	t->lost = t->told && is->nonfinite && (t->lost || !t->ran.nonfinite);
 	t->made = true;
 	t->ran = (struct fal_ran){ .nonfinite = is->nonfinite,
 				   .loss = is->loss,
@@ -422,7 +424,7 @@ report(struct fal_group *g, const struct fal_group_ends *e, size_t i, bool *any)
 }
 
 /* The sum of round i goes up, if all tasks of its contribution are in it: else that is
- * called off above. */
+ * called off above, which may have to be told. */
 static int
 give(struct fal_group *g, const struct fal_group_ends *e, size_t i)
 {
@@ -431,8 +433,11 @@ give(struct fal_group *g, const struct fal_group_ends *e, size_t i)
 	const uint32_t lane = r.task[0].lane;
 	const bool told = r.task[0].told;
 	bool all = true;
-	for (uint32_t t = 0; t < r.count; t++)
+	uint32_t lost = r.count;
+	for (uint32_t t = 0; t < r.count; t++) {
 		all &= !r.task[t].ran.nonfinite;
+		lost = r.task[t].lost ? t : lost;
+	}
 	g->round[i].sum = NULL;
 	drop_round(g, i);
 	if (r.seq != 0 && all)
@@ -441,7 +446,9 @@ give(struct fal_group *g, const struct fal_group_ends *e, size_t i)
 	if (r.seq == 0 && !told)
 		return finish(e, lane, &ran);
 	fal_sum_free(r.sum);
-	return FAL_OK;
+	return r.seq != 0 && lost < r.count
+		       ? fal_agent_take_back(e->agent, e->ns, r.up, r.seq, r.first + lost)
+		       : FAL_OK;
 }
 
 /* One pass over all that there is; *any: something was done, so another one is due. */

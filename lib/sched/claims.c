@@ -93,7 +93,7 @@ has_result(struct fal_sched *s, double now, struct fal_round *r, struct fal_work
 {
 	w->work.done++;
 	w->work.samples += fal_task_samples(s, r, c->task);
-	if (w->fresh)
+	if (w->fresh && r->id >= w->given_of) /* not what it may have had long ago */
 		fal_ewma(&w->pull_s, fmax(now - w->given_at - c->task_s, 1e-6));
 	w->fresh = false;
 	r->ledger.contrib[ci].claimed = now;
@@ -173,15 +173,38 @@ is_fenced(const struct fal_round *r, const struct fal_claim_in *c)
 	return ci != FAL_NONE && r->ledger.contrib[ci].state == FAL_CONTRIB_FENCED;
 }
 
+/* What `w` has claimed ahead, and not pushed, with the task in it; FAL_NONE: nothing. */
+static uint32_t
+ahead_of(const struct fal_round *r, const struct fal_worker *w, uint32_t task)
+{
+	const uint32_t ci = fal_ledger_task(&r->ledger, task)->contrib;
+	const struct fal_contrib *c = ci != FAL_NONE ? &r->ledger.contrib[ci] : NULL;
+	return c != NULL && c->id.worker == w->id && c->id.seq >= FAL_PRECLAIMED &&
+			       c->state == FAL_CONTRIB_OPEN
+		       ? ci
+		       : FAL_NONE;
+}
+
+/* Is it about a task that was reported already, and has no result after all?  Nothing is
+ * granted for that word; the contribution ends with it, so there is no second one. */
+static bool
+takes_back(const struct fal_round *r, const struct fal_worker *w,
+	   const struct fal_claim_in *c)
+{
+	return c->nonfinite && r != NULL && fal_ledger_has(&r->ledger, c->task) &&
+	       !fal_ledger_task(&r->ledger, c->task)->due &&
+	       ahead_of(r, w, c->task) != FAL_NONE;
+}
+
 /* A task without a result: where it was claimed ahead, nothing comes of the others that
  * were granted with it. */
 static int
 no_result(struct fal_sched *s, double now, struct fal_round *r, struct fal_worker *w,
 	  uint32_t task)
 {
-	const struct fal_ltask *t = fal_ledger_task(&r->ledger, task);
-	if (t->due && r->ledger.contrib[t->contrib].id.worker == w->id) {
-		if (fal_fence(s, r, t->contrib) < 0)
+	const uint32_t ci = ahead_of(r, w, task);
+	if (ci != FAL_NONE) {
+		if (fal_fence(s, r, ci) < 0)
 			return FAL_ENOMEM;
 		w->owed--;
 	}
@@ -195,9 +218,10 @@ fal_sched_claim(struct fal_sched *s, double now, const struct fal_claim_in *c)
 	struct fal_round *r = fal_round_find(s, c->round);
 	if (w == NULL)
 		return 0;
-	if (w->claims == w->given)
+	const bool back = takes_back(r, w, c);
+	if (!back && w->claims == w->given)
 		return FAL_ESTATE;
-	w->claims++;
+	w->claims += !back;
 	if (r == NULL)
 		return c->round < s->next_round ? 0 : FAL_ESTATE;
 	if (!fal_ledger_has(&r->ledger, c->task))

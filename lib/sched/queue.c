@@ -115,7 +115,7 @@ fal_put_off(struct fal_sched *s, struct fal_worker *w, double now)
 		n->began = now;
 		any = true;
 	}
-	if (w->evals > 0 && fal_checks_held(s, w) > 0)
+	if (w->evals > 0 && w->queued == 0 && fal_checks_held(s, w) > 0)
 		w->base = now;
 	if (any)
 		fal_refresh(s, w, now);

@@ -109,23 +109,24 @@ struct fal_worker {
 	uint32_t evals;         /* eval tasks it holds */
 	uint32_t plan;          /* tasks about to be given to it */
 	uint32_t standby;       /* clocks in a row with share 0 */
-	bool fresh;      /* a round began when it held nothing, which gave it its first
-			    task then, if any; it has claimed nothing since */
-	double given_at; /* when it became fresh */
-	double ready;    /* when it has pulled what it computes on */
-	double base;     /* when it last made progress */
-	double finish;   /* projected finish; see fal_refresh */
-	double empty;    /* since when it holds nothing; negative: it does */
-	double came;     /* when a block of it last came */
-	double kept;     /* when work of it was last whole */
-	double relieved; /* when a task was last taken from it */
-	double began;    /* since when the oldest of its running tasks runs */
-	double looked;   /* when it was last looked at, as something was due */
-	double heard;    /* when it last spoke */
-	double asked;    /* since when it is asked how far it is; negative: it is not */
-	uint64_t steps;  /* what it answered last, */
-	double steps_at; /* and when */
-	double excused;  /* until then whatever is due is not */
+	bool fresh;        /* a round began when it held nothing, which gave it its first
+			      task then, if any; it has claimed nothing since */
+	double given_at;   /* when it became fresh, */
+	uint64_t given_of; /* … by this round, and those that began with it */
+	double ready;      /* when it has pulled what it computes on */
+	double base;       /* when it last made progress */
+	double finish;     /* projected finish; see fal_refresh */
+	double empty;      /* since when it holds nothing; negative: it does */
+	double came;       /* when a block of it last came */
+	double kept;       /* when work of it was last whole */
+	double relieved;   /* when a task was last taken from it */
+	double began;      /* since when the oldest of its running tasks runs */
+	double looked;     /* when it was last looked at, as something was due */
+	double heard;      /* when it last spoke */
+	double asked;      /* since when it is asked how far it is; negative: it is not */
+	uint64_t steps;    /* what it answered last, */
+	double steps_at;   /* and when */
+	double excused;    /* until then whatever is due is not */
 	double suspected_at;
 	bool trial, tried; /* it is on trial, and has got its task */
 	bool proved;       /* suspected, but its work came */

@@ -356,15 +356,16 @@ begin(struct fal_sched *s, struct fal_team *t)
 	return whole && s->scheme->lanes != NULL ? s->scheme->lanes(s) : FAL_OK;
 }
 
-/* The team's workers are about to get new work. */
+/* The team's workers are about to get new work, of the rounds from this one on. */
 static void
-refresh_members(struct fal_sched *s, struct fal_team *t, double now)
+refresh_members(struct fal_sched *s, struct fal_team *t, uint64_t round, double now)
 {
 	struct fal_worker *w;
 	for (uint32_t at = 0; (w = next_member(s, t, &at)) != NULL;) {
 		if (w->queued == 0) { /* it has to pull first */
 			w->fresh = true;
 			w->given_at = now;
+			w->given_of = round;
 			w->ready = now + w->pull_s;
 		}
 		fal_refresh(s, w, now);
@@ -380,7 +381,7 @@ fal_team_bring(struct fal_sched *s, const struct fal_run_of *run, uint64_t versi
 	if (t == NULL || fal_round_open(s, t, run) < 0)
 		return FAL_ENOMEM;
 	s->newest->version = version;
-	refresh_members(s, t, now);
+	refresh_members(s, t, s->newest->id, now);
 	return s->scheme->lanes != NULL ? s->scheme->lanes(s) : FAL_OK;
 }
 
@@ -390,13 +391,13 @@ fal_teams_begin(struct fal_sched *s, double now)
 	uint32_t at;
 	while ((at = fal_heap_top(&s->eager)) != FAL_NONE) {
 		struct fal_team *t = s->team[at];
-		uint64_t begun = t->begun;
+		const uint64_t begun = t->begun, first = s->next_round;
 		fal_heap_remove(&s->eager, at);
 		while (may_begin(s, t))
 			if (begin(s, t) < 0)
 				return FAL_ENOMEM;
 		if (t->begun > begun)
-			refresh_members(s, t, now);
+			refresh_members(s, t, first, now);
 	}
 	return FAL_OK;
 }

@@ -278,7 +278,7 @@ goes_on() {
 	slow stays 1 100
 	local n
 	for n in $(seq 30); do
-		timeout 100 falcon-work -k "$keys/work.key" -n "n$n" --cache none --lanes 1 \
+		falcon-work -k "$keys/work.key" -n "n$n" --cache none --lanes 1 \
 			--emulate rate=100 "$ready" 2>/dev/null 3>&- &
 		started+=($!)
 	done

@@ -195,7 +195,7 @@ mid_move() {
 	at_clock $((RANDOM % 4 + 4))
 	# Of 200 kB or more; what comes before is some kB.
 	local way='socat - UNIX-CONNECT:sock | { stdbuf -o0 head -c 50000; : >held'
-	way+='; until [ -e go ]; do sleep 0.05; done; cat; }'
+	way+='; while [ ! -e go ] && kill -0 $PPID 2>&-; do sleep 0.05; done; cat; }'
 	start two falcon-ps --join "exec:$way" -k "$keys/shard.key"
 	two=$pid
 	soon "half a move" test -e held

@@ -129,8 +129,8 @@ deliver_to_coord(struct cluster *c, uint32_t index, const struct fal_buf *b)
 	c->worker[index].ready |= err == FAL_OK && m.type == FAL_MSG_READY;
 	/* Of a key that was charged nobody comes in. */
 	const bool charged = err == FAL_EPERM && plan_flips(c->p, index);
-	if (err < 0 && (charged || c->worker[index].m->lie != HONEST)) {
-		c->refused++;
+	if (err < 0 && (charged || machine_lies(c->worker[index].m))) {
+		c->root->refused++;
 		c->worker[index].over = true;
 		cluster_kill(&c->worker[index]);
 		err = fal_coord_gone(c->coord, c->now, index + 1, diag.text);
@@ -152,7 +152,7 @@ claim_more(struct worker *w, const struct fal_msg *grant)
 			       grant->grant.from + grant->grant.of)
 		return;
 	w->lied = true;
-	w->c->lies++;
+	w->c->root->lies++;
 	m.claim.round = grant->grant.round;
 	m.claim.task = grant->grant.first + grant->grant.count;
 	m.claim.seq = UINT32_MAX;
@@ -501,7 +501,7 @@ settle(struct cluster *c)
 	}
 	judge_idle(c);
 	for (size_t i = 0; i < c->group_of.n; i++)
-		if (!c->group_of.v[i]->gone)
+		if (!c->group_of.v[i]->gone && !levels_stale(c->group_of.v[i]))
 			judge_idle(c->group_of.v[i]);
 }
 

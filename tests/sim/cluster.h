@@ -172,6 +172,9 @@ plan_owner(const struct plan *p, uint32_t machine)
 	return key > 0 ? key - 1 : plan_process(p, machine);
 }
 
+/* Does it lie, or, where it is a group server, any member of it, for which it answers? */
+bool machine_lies(const struct machine *m);
+
 /* Does any machine with this one's key get bits wrong? */
 bool plan_flips(const struct plan *p, uint32_t machine);
 

@@ -398,6 +398,8 @@ void levels_work(struct cluster *root);
 void levels_time(struct cluster *root, double now);
 double levels_wake(struct cluster *root, struct cluster **which);
 double levels_thaw(const struct cluster *c);
+/* Is the coordinator above it, or one above that, another one by now? */
+bool levels_stale(const struct cluster *c);
 /* The job is over: traces end, and are the outcome's; all is freed. */
 void levels_finish(struct cluster *root, struct outcome *out);
 void levels_end(struct cluster *root);

@@ -688,6 +688,69 @@ hang_members(struct fal_rng *r, const struct plan *p, double length)
 	}
 }
 
+/* When it is ready at the latest: a group server when its last member is. */
+static double
+there_at(const struct machine *m)
+{
+	enum { TIMES = 20 }; /* there and back */
+	double at = m->join_at;
+	for (const struct plan *g = m->group; g != NULL; g = m->group) {
+		m = &g->machine[g->machines - 1];
+		at = fmax(at, m->join_at) + TIMES * m->latency;
+	}
+	return at + TIMES * m->latency;
+}
+
+/* Whoever lives to the end does so as a group server, too: no member leaves it alone
+ * before its last one is there. */
+static void
+keep_company(const struct machine *m)
+{
+	if (m->group == NULL)
+		return;
+	struct plan *own = (struct plan *)(uintptr_t)m->group; /* of draw_members */
+	const struct machine *last = &own->machine[own->machines - 1];
+	for (struct machine *one = own->machine; one < last; one++) {
+		one->crash_at = fmax(one->crash_at, there_at(last));
+		one->leave_at = fmax(one->leave_at, there_at(last));
+	}
+	keep_company(last);
+}
+
+/* Does its process open another session? */
+static bool
+comes_back(const struct plan *p, uint32_t machine)
+{
+	bool back = p->machine[machine].again > 0;
+	for (uint32_t i = 0; i < p->machines; i++)
+		back = back || p->machine[i].again == machine + 1;
+	return back;
+}
+
+/* Some of them lie, where nobody above does, beside one that lives as long as the group;
+ * not of their numerics, which those above would have to agree on. */
+static void
+lie_below(struct fal_rng *r, const struct plan *p, double task_s)
+{
+	for (uint32_t i = 0; i < p->machines; i++) {
+		const struct plan *g = p->machine[i].group;
+		if (g == NULL || comes_back(p, i)) /* a charged key stays outside */
+			continue;
+		struct plan *own = (struct plan *)(uintptr_t)g; /* of draw_members */
+		const struct machine *last = &own->machine[own->machines - 1];
+		for (uint32_t k = 0; k + 1 < own->machines; k++) {
+			struct machine *m = &own->machine[k];
+			const enum lie lie = chance(r, 0.3) ? draw_lie(r) : HONEST;
+			if (m->group != NULL || m->hang != HANG_NOT || lie == HONEST ||
+			    lie == LIE_PRINT)
+				continue;
+			m->lie = lie;
+			m->join_at = fmax(m->join_at, last->join_at + 4 * task_s);
+		}
+		lie_below(r, own, task_s);
+	}
+}
+
 /* Some machines are group servers, by a stream of their own. */
 static void
 draw_levels(struct plan *p, const struct focus *only, double task_s, double length)
@@ -705,11 +768,15 @@ draw_levels(struct plan *p, const struct focus *only, double task_s, double leng
 		if (p->machine[i].group != NULL)
 			p->levels = true;
 	}
+	keep_company(&p->machine[p->machines - 1]);
 	if (p->levels) /* no group server pushes to shards elsewhere */
 		p->apart = p->psld = false;
 	own = fal_rng_init(p->toy.seed, FAL_RNG_TEST, 34);
 	if (!p->calm)
 		hang_members(r, p, length);
+	own = fal_rng_init(p->toy.seed, FAL_RNG_TEST, 36);
+	if (!p->calm && !anybody_lies(p) && chance(r, 0.3))
+		lie_below(r, p, task_s);
 }
 
 static void

@@ -104,7 +104,7 @@ static bool
 gets_wrong(const struct plan *p, uint32_t machine, uint64_t clock, uint32_t task)
 {
 	struct toy_flip flip;
-	return p->machine[machine].flaky || p->machine[machine].lie != HONEST ||
+	return p->machine[machine].flaky || machine_lies(&p->machine[machine]) ||
 	       toy_flips(&p->toy, machine, clock, task, &flip);
 }
 
@@ -326,7 +326,7 @@ take(void *arg, struct fal_trace_line *l)
 	} else if (strcmp(l->ev, "charge") == 0) {
 		const uint32_t machine = person(j, id);
 		if (!plan_flips(j->p, machine) && !j->p->machine[machine].flaky &&
-		    j->p->machine[machine].lie == HONEST)
+		    !machine_lies(&j->p->machine[machine]))
 			fal_trace_fail(l, FAL_EINVAL, "w%u is honest", machine);
 	} else if (strcmp(l->ev, "verify") == 0) {
 		int err = FAL_GROW(j->named.v, j->named.cap, j->named.n + 1);

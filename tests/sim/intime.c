@@ -50,7 +50,7 @@ intime_push(struct cluster *c, uint32_t worker, const struct fal_msg *m, uint32_
 	struct fal_bfp_rec rec;
 	c->pushing = (struct pushing){ .round = t->round, .id = id };
 	/* Of what fills another one each shard drops what it has. */
-	if (c->worker[worker].m->lie != HONEST || t->fills_worker != 0 ||
+	if (machine_lies(c->worker[worker].m) || t->fills_worker != 0 ||
 	    is_called_off(c, t->round, id))
 		return;
 	while (r.n > 0 && fal_bfp_parse(&r, c->p->toy.n, &rec) == FAL_OK)

@@ -160,17 +160,37 @@ levels_kill(struct worker *w)
 	end(w->below);
 }
 
+/* Its part of the job is over, and so are the sessions of its members. */
+static void
+part(struct cluster *c, const char *why)
+{
+	fal_coord_parted(c->coord, c->now, why);
+	for (uint32_t i = 0; i < c->p->machines; i++)
+		if (c->worker[i].here)
+			cluster_ok(c, fal_coord_gone(c->coord, c->now, i + 1, "reset"),
+				   "gone");
+}
+
 void
 levels_part(struct worker *w)
 {
 	if (w->below == NULL)
 		return;
 	w->c->root->seen[SEEN_GROUP_PARTED] += works(w->below);
-	fal_coord_parted(w->below->coord, w->below->now, "the coordinator above is gone");
+	part(w->below, "the coordinator above is gone");
 	end(w->below);
 }
 
 /* ---- both -------------------------------------------------------------------------- */
+
+bool
+levels_stale(const struct cluster *c)
+{
+	for (; c->up != NULL; c = c->up->c)
+		if (c->up->session != c->up->c->incarnation)
+			return true;
+	return false;
+}
 
 double
 levels_thaw(const struct cluster *c)
@@ -310,16 +330,6 @@ levels_end(struct cluster *root)
 	free(root->group_of.v);
 }
 
-/* Is its coordinator above, or one above that, another one by now? */
-static bool
-is_stale(const struct cluster *c)
-{
-	for (; c->up != NULL; c = c->up->c)
-		if (c->up->session != c->up->c->incarnation)
-			return true;
-	return false;
-}
-
 void
 levels_finish(struct cluster *root, struct outcome *out)
 {
@@ -328,8 +338,8 @@ levels_finish(struct cluster *root, struct outcome *out)
 	assert(out->group != NULL || root->group_of.n == 0);
 	for (size_t i = 0; i < root->group_of.n; i++) {
 		struct cluster *c = root->group_of.v[i];
-		if (!c->gone && is_stale(c))
-			fal_coord_parted(c->coord, c->now, "it has not heard of it");
+		if (!c->gone && levels_stale(c))
+			part(c, "it has not heard of it");
 		else if (!c->gone)
 			fal_coord_finish(c->coord, c->now, &none, NULL);
 	}

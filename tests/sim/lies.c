@@ -97,6 +97,34 @@ struct search {
 	bool believed, made_up;
 };
 
+/* Does any that `is`, of it and, where it is a group server, its members? */
+static bool
+any_lies(const struct machine *m, bool (*is)(enum lie lie))
+{
+	bool any = is(m->lie);
+	for (uint32_t i = 0; m->group != NULL && i < m->group->machines; i++)
+		any = any || any_lies(&m->group->machine[i], is);
+	return any;
+}
+
+static bool
+is_lie(enum lie lie)
+{
+	return lie != HONEST;
+}
+
+static bool
+is_in_pushes(enum lie lie)
+{
+	return lie != HONEST && lie < LIE_PUSHES;
+}
+
+bool
+machine_lies(const struct machine *m)
+{
+	return any_lies(m, is_lie);
+}
+
 /* Is it the key of somebody who pushes lies? */
 static bool
 is_liars(const struct plan *p, const char *key)
@@ -109,7 +137,7 @@ is_liars(const struct plan *p, const char *key)
 	for (uint32_t k = 0; k < p->machines; k++) {
 		const struct machine *m = &p->machine[k];
 		const bool has = k == i || m->key == i + 1;
-		if (has && m->lie != HONEST && m->lie < LIE_PUSHES)
+		if (has && any_lies(m, is_in_pushes))
 			return true;
 	}
 	return false;

@@ -210,8 +210,8 @@ charged_needlessly(const struct plan *p, const struct outcome *o)
 	static const char verify[] = "\"ev\":\"verify\"", charge[] = "\"ev\":\"charge\"";
 	bool honest = true;
 	for (uint32_t i = 0; i < p->machines; i++)
-		honest = honest && p->machine[i].lie == HONEST && !p->machine[i].flaky &&
-			 !plan_flips(p, i);
+		honest = honest && !machine_lies(&p->machine[i]) &&
+			 !p->machine[i].flaky && !plan_flips(p, i);
 	return honest && (memmem(o->trace, o->trace_n, verify, strlen(verify)) != NULL ||
 			  memmem(o->trace, o->trace_n, charge, strlen(charge)) != NULL);
 }
@@ -419,6 +419,23 @@ play_known(struct totals *t)
 	play(2479, &(struct focus){ .scheme = "syncopt:0", .flat = true }, t);
 	/* a group server's member was at what the group server was to witness */
 	play(20025, &(struct focus){ .flat = false }, t);
+	static const struct focus groups = { .groups = true };
+	/* what was fenced above was given all the same, and had no ticket by the map that
+	 * held then */
+	play(2956, &groups, t);
+	/* members went on with what nobody wanted */
+	play(3852, &groups, t);
+	/* a witness with an evaluation behind it was looked at each millisecond */
+	play(6848, &groups, t);
+	/* what was at hand for long was taken for the pull of what had been granted last
+	 */
+	play(8553, &groups, t);
+	/* a member's result was claimed above, lost with the member, and then nobody's */
+	play(295, &groups, t);
+	/* two levels, as they were first drawn */
+	static const uint64_t first[] = { 15, 17, 20, 28, 115, 586, 1113 };
+	for (size_t i = 0; i < sizeof(first) / sizeof(first[0]); i++)
+		play(first[i], &groups, t);
 }
 
 int

@@ -231,12 +231,12 @@ coord_close(void *arg, uint32_t peer, const char *why)
 	struct cluster *c = arg;
 	struct worker *w = &c->worker[peer - 1];
 	const bool honest =
-		w->m->lie == HONEST && !w->m->flaky && !plan_flips(c->p, w->index);
+		!machine_lies(w->m) && !w->m->flaky && !plan_flips(c->p, w->index);
 	if (honest && !w->dead && c->failure == NULL) {
 		fprintf(stderr, "sim: w%u is evicted: %s\n", w->index, why);
 		c->failure = "an honest worker is evicted";
 	}
-	c->refused += w->m->lie != HONEST;
+	c->root->refused += machine_lies(w->m);
 	w->over = true;
 	cluster_kill(w);
 }

@@ -16,7 +16,7 @@ counts_all(const struct cluster *c)
 		all = all && (c->p->order[i].scheme == NULL ||
 			      strncmp(c->p->order[i].scheme, "syncopt", 7) != 0);
 	for (uint32_t i = 0; i < c->p->machines; i++)
-		all = all && c->p->machine[i].lie == HONEST;
+		all = all && !machine_lies(&c->p->machine[i]);
 	return all;
 }
 

@@ -20,7 +20,7 @@ lie(struct worker *w, const struct fal_buf *msg)
 	struct fal_buf out = { 0 };
 	if (!lie_of(w->c->p, w->m->lie, &w->lied, msg, &out))
 		return cluster_copy(msg);
-	w->c->lies++;
+	w->c->root->lies++;
 	return out;
 }
 
